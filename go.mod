@@ -1,0 +1,3 @@
+module devinfo-cni.io
+
+go 1.25.0
