@@ -1,0 +1,79 @@
+package devinfo
+
+import (
+	"strconv"
+	"strings"
+	"unicode"
+
+	"devinfo-cni.io/pkg/pci"
+)
+
+// A check says all that is wrong with a value that is not empty.
+type check func(value string) []fault
+
+type fault struct {
+	level level
+	rule  string
+}
+
+type level int
+
+const (
+	wrong   level = iota // an error
+	risky                // a warning to a reader, an error in a declaration
+	notable              // a warning
+)
+
+func oneOf(allowed ...string) check {
+	return func(value string) []fault {
+		var quoted []string
+		for _, a := range allowed {
+			if value == a {
+				return nil
+			}
+			quoted = append(quoted, strconv.Quote(a))
+		}
+		last := len(quoted) - 1
+		return []fault{{wrong, "must be " + strings.Join(quoted[:last], ", ") + " or " + quoted[last]}}
+	}
+}
+
+func isPCIAddress(value string) []fault {
+	if _, err := pci.Parse(value); err != nil {
+		return []fault{{wrong, "must be a PCI address dddd:BB:DD.f"}}
+	}
+	if len(value) > len("dddd:BB:DD.f") {
+		return []fault{{notable, "has a PCI domain of more than four digits: should be dddd:BB:DD.f"}}
+	}
+	return nil
+}
+
+// isAbsolute is for the one path that the specification wants to be absolute.
+func isAbsolute(value string) []fault {
+	if !strings.HasPrefix(value, "/") {
+		return append([]fault{{wrong, "must be an absolute path"}}, isText(value)...)
+	}
+	return isText(value)
+}
+
+func isPath(value string) []fault {
+	if !strings.HasPrefix(value, "/") {
+		return append([]fault{{risky, "should be an absolute path"}}, isText(value)...)
+	}
+	return isText(value)
+}
+
+// isText accepts what survives the way to the workload: app-netutil splits the
+// annotation at "=" and deletes spaces and backslashes.
+func isText(value string) (faults []fault) {
+	mangled := func(r rune) bool {
+		return r == '=' || r == '\\' || unicode.IsSpace(r) && !unicode.IsControl(r)
+	}
+	if strings.ContainsFunc(value, mangled) {
+		faults = append(faults, fault{risky, `should hold no "=", blank or backslash, which app-netutil mangles`})
+	}
+	if strings.ContainsFunc(value, unicode.IsControl) {
+		faults = append(faults, fault{risky, "should hold no control character"})
+	}
+	return faults
+}

@@ -1,0 +1,66 @@
+package devinfo
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"slices"
+)
+
+// Encode gives the content of a device-info file (section 4): one JSON object,
+// indented by two spaces, known keys in the specification's order, then Extra
+// sorted by key with its values byte for byte, and a newline at the end. A value
+// of Extra that is not JSON is left out, as is one whose key is a known one.
+func (i *Info) Encode() []byte {
+	return append(i.table().encode(""), '\n')
+}
+
+func (t *table) encode(indent string) []byte {
+	var b bytes.Buffer
+	put := func(key string, value []byte) {
+		if value == nil {
+			return
+		}
+		separator := ",\n"
+		if b.Len() == 0 {
+			separator = "{\n"
+		}
+		b.WriteString(separator + indent + "  ")
+		b.Write(quote(key))
+		b.WriteString(": ")
+		b.Write(value)
+	}
+	for n, f := range t.fields {
+		put(f.key, t.encodeField(n, indent+"  "))
+	}
+	for _, key := range slices.Sorted(maps.Keys(*t.extra)) {
+		if value := (*t.extra)[key]; !t.knows(key) && json.Valid(value) {
+			put(key, value)
+		}
+	}
+	if b.Len() == 0 {
+		return []byte("{}")
+	}
+	b.WriteString("\n" + indent + "}")
+	return b.Bytes()
+}
+
+// encodeField is nil when the n-th key is absent.
+func (t *table) encodeField(n int, indent string) []byte {
+	if m := t.mapOf(n); m != nil {
+		return m.encode(indent)
+	}
+	if s := t.stringOf(n); s != "" {
+		return quote(s)
+	}
+	return (*t.malformed)[t.fields[n].key]
+}
+
+// quote is json.Marshal without the escapes for HTML.
+func quote(s string) []byte {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(s) // a string into memory: neither can fail
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+}

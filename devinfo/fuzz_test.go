@@ -1,0 +1,73 @@
+package devinfo_test
+
+import (
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"devinfo-cni.io/devinfo"
+)
+
+// FuzzParse shows that what was read is written so that it is read the same
+// again, and that no input makes any method panic.
+func FuzzParse(f *testing.F) {
+	for name := range examples {
+		data, err := os.ReadFile(npwg + name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	violations, err := os.ReadFile(npwg + "violations.txtar")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for line := range strings.Lines(string(violations)) {
+		if strings.HasPrefix(line, "{") {
+			f.Add([]byte(line))
+		}
+	}
+	f.Add(full().Encode())
+	f.Add([]byte("{\"x\" : 1e400, \"pci\":{\"y\":\"<\xff\\ud800\"}, \"memif\": [ ], \"memif\":{\"mode\":\"punt\"}}"))
+
+	f.Fuzz(func(t *testing.T, data []byte) {
+		i, err := devinfo.Parse(data)
+		if err != nil {
+			return
+		}
+		same(t, "encoded", i, i)
+		same(t, "cloned", i.Clone(), i)
+		for _, v := range append(i.Validate(), i.ValidateDeclared()...) {
+			if s := v.String(); v.Path == "" || v.Rule == "" || strings.Contains(s, "\n") {
+				t.Errorf("violation %q", s)
+			}
+		}
+		for _, layers := range [][3]*devinfo.Info{{i}, {1: i}, {2: i}, {i, i, i}, {full(), i}, {full(), nil, i}, {i, full(), full()}} {
+			before := i.Clone()
+			m := devinfo.Merge(layers[0], layers[1], layers[2])
+			same(t, "merged", m, m)
+			same(t, "merged again", devinfo.Merge(m, layers[1], layers[2]), m)
+			same(t, "argument", i, before)
+		}
+	})
+}
+
+// same wants i to be like j, also when written and read again.
+func same(t *testing.T, what string, i, j *devinfo.Info) {
+	t.Helper()
+	if !reflect.DeepEqual(i, j) {
+		t.Fatalf("%s: got\n%swant\n%s", what, i.Encode(), j.Encode())
+	}
+	data := i.Encode()
+	if len(data) > 1<<20 {
+		return
+	}
+	back, err := devinfo.Parse(data)
+	if err != nil {
+		t.Fatalf("%s: %v:\n%s", what, err, data)
+	}
+	if !reflect.DeepEqual(back, j) {
+		t.Fatalf("%s: read back\n%swant\n%s", what, back.Encode(), j.Encode())
+	}
+}

@@ -1,0 +1,55 @@
+package devinfo
+
+import "encoding/json"
+
+// Type says what kind of device is described (section 3.1.1).
+type Type string
+
+// The types of section 3.1.1. Each is also the key of the map that it requires.
+const (
+	TypePCI       Type = "pci"
+	TypeVDPA      Type = "vdpa"
+	TypeVhostUser Type = "vhost-user"
+	TypeMemif     Type = "memif"
+)
+
+// Info is one device-info map (section 3.1). An empty string or a nil map is a
+// key that is absent.
+type Info struct {
+	Type      Type       // "type": required, 3.1.1
+	Version   string     // "version": required, "MAJOR.MINOR.PATCH", 3.1.2
+	PCI       *PCI       // "pci": required when Type is TypePCI, 3.1.3
+	VDPA      *VDPA      // "vdpa": required when Type is TypeVDPA, 3.1.4
+	VhostUser *VhostUser // "vhost-user": required when Type is TypeVhostUser, 3.1.5
+	Memif     *Memif     // "memif": required when Type is TypeMemif, 3.1.6
+
+	Extra map[string]json.RawMessage // keys that the specification does not name
+
+	malformed map[string]json.RawMessage // known keys whose value has the wrong JSON type
+}
+
+// Clone returns a deep copy; of nil, nil.
+func (i *Info) Clone() *Info {
+	if i == nil {
+		return nil
+	}
+	c := new(Info)
+	c.table().copyFrom(i.table())
+	return c
+}
+
+// table describes i, or an empty Info when i is nil.
+func (i *Info) table() *table {
+	if i == nil {
+		i = new(Info)
+	}
+	return &table{&i.Extra, &i.malformed, []field{
+		{key: "type", section: "3.1.1", required: true, value: (*string)(&i.Type), pick: settled,
+			check: oneOf(string(TypePCI), string(TypeVDPA), string(TypeVhostUser), string(TypeMemif))},
+		{key: "version", section: "3.1.2", required: true, value: &i.Version, pick: pickVersion, check: isVersion},
+		{key: "pci", section: "3.1.3", required: true, sub: sub(&i.PCI, (*PCI).table)},
+		{key: "vdpa", section: "3.1.4", required: true, sub: sub(&i.VDPA, (*VDPA).table)},
+		{key: "vhost-user", section: "3.1.5", required: true, sub: sub(&i.VhostUser, (*VhostUser).table)},
+		{key: "memif", section: "3.1.6", required: true, sub: sub(&i.Memif, (*Memif).table)},
+	}}
+}

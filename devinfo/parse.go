@@ -1,0 +1,77 @@
+package devinfo
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// maxSize bounds what is read. A real file has a few hundred bytes.
+const maxSize = 1 << 20
+
+// Parse reads one device-info map, all of it or a part: what is missing or wrong
+// in it is for [Info.Validate] to say. Keys match exactly, the last of several
+// equal keys counts, null and "" are as good as absent, and memif's mode "punt"
+// is read as "inject-punt". Parse fails only for what is not exactly one JSON
+// object, for more than 1 MiB, and, with a [*VersionError], for a version
+// (section 3.1.2) with a major number other than 1.
+func Parse(data []byte) (*Info, error) {
+	if len(data) > maxSize {
+		return nil, errors.New("device-info has more than 1 MiB")
+	}
+	var object map[string]json.RawMessage
+	if err := json.Unmarshal(data, &object); err != nil {
+		return nil, notOneObject(err)
+	}
+	if object == nil {
+		return nil, errors.New("device-info is null: must be one JSON object (section 4)")
+	}
+	i := new(Info)
+	i.table().read(object)
+	if i.Memif != nil && i.Memif.Mode == punt {
+		i.Memif.Mode = injectPunt
+	}
+	if foreignMajor(i.Version) {
+		return nil, &VersionError{i.Version}
+	}
+	return i, nil
+}
+
+func notOneObject(err error) error {
+	var syntax *json.SyntaxError
+	var kind *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &kind):
+		return fmt.Errorf("device-info is a JSON %s: must be one JSON object (section 4)", kind.Value)
+	case errors.As(err, &syntax):
+		return fmt.Errorf("device-info is not JSON (section 4): byte %d: %w", syntax.Offset, err)
+	}
+	return fmt.Errorf("device-info is not JSON (section 4): %w", err)
+}
+
+// read fills the empty t from object, whose unknown keys it keeps for its own.
+func (t *table) read(object map[string]json.RawMessage) {
+	for _, f := range t.fields {
+		raw, ok := object[f.key]
+		delete(object, f.key)
+		if ok && string(raw) != "null" && !f.read(raw) {
+			setRaw(t.malformed, f.key, raw)
+		}
+	}
+	if len(object) > 0 {
+		*t.extra = object
+	}
+}
+
+// read is false when raw has the wrong JSON type.
+func (f field) read(raw json.RawMessage) bool {
+	if f.value != nil {
+		return json.Unmarshal(raw, f.value) == nil
+	}
+	var object map[string]json.RawMessage
+	if json.Unmarshal(raw, &object) != nil {
+		return false
+	}
+	f.sub(true).read(object)
+	return true
+}

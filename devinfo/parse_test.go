@@ -1,0 +1,261 @@
+package devinfo_test
+
+import (
+	"encoding/json"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+
+	"devinfo-cni.io/devinfo"
+)
+
+type raws = map[string]json.RawMessage
+
+func parse(t *testing.T, data string) *devinfo.Info {
+	t.Helper()
+	i, err := devinfo.Parse([]byte(data))
+	if err != nil {
+		t.Fatalf("%s: %v", data, err)
+	}
+	return i
+}
+
+func wantEncoding(t *testing.T, i *devinfo.Info, want string) {
+	t.Helper()
+	if got := string(i.Encode()); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestParseFailsForWhatIsNotOneJSONObject(t *testing.T) {
+	for in, want := range map[string]string{
+		"":                     "device-info is not JSON (section 4): byte 0: unexpected end of JSON input",
+		"{":                    "device-info is not JSON (section 4): byte 1: unexpected end of JSON input",
+		"type: pci":            "device-info is not JSON (section 4): byte 2: invalid character 'y' in literal true (expecting 'r')",
+		`{"type":"pci"} x`:     "device-info is not JSON (section 4): byte 16: invalid character 'x' after top-level value",
+		`{}{}`:                 "device-info is not JSON (section 4): byte 3: invalid character '{' after top-level value",
+		"null":                 "device-info is null: must be one JSON object (section 4)",
+		`[{"type":"pci"}]`:     "device-info is a JSON array: must be one JSON object (section 4)",
+		`"pci"`:                "device-info is a JSON string: must be one JSON object (section 4)",
+		"5":                    "device-info is a JSON number: must be one JSON object (section 4)",
+		"true":                 "device-info is a JSON bool: must be one JSON object (section 4)",
+		`{"version":"2.0.0"}`:  `device-info version "2.0.0": this package reads 1.x only, and implements 1.1.0 (section 3.1.2)`,
+		`{"version":"0.9.0"}`:  `device-info version "0.9.0": this package reads 1.x only, and implements 1.1.0 (section 3.1.2)`,
+		`{"version":"10.0.0"}`: `device-info version "10.0.0": this package reads 1.x only, and implements 1.1.0 (section 3.1.2)`,
+		`{"version":"2"}`:      `device-info version "2": this package reads 1.x only, and implements 1.1.0 (section 3.1.2)`,
+	} {
+		i, err := devinfo.Parse([]byte(in))
+		if err == nil || err.Error() != want || i != nil {
+			t.Errorf("Parse(%s)\ngot  %v\nwant %s", in, err, want)
+		}
+	}
+}
+
+func TestParseNamesTheForeignVersion(t *testing.T) {
+	for _, version := range []string{"2.0.0", "0.1.0", "99999999999999999999.0.0"} {
+		_, err := devinfo.Parse([]byte(`{"version": "` + version + `"}`))
+		var foreign *devinfo.VersionError
+		if !errors.As(err, &foreign) || foreign.Version != version {
+			t.Errorf("%s: got %v, want a VersionError", version, err)
+		}
+	}
+}
+
+func TestParseKeepsEveryOtherVersion(t *testing.T) {
+	for _, version := range []string{"1.0.0", "1.1.0", "1.7.3", "1.1", "1", "v2.0.0", "latest", "1.1.0-rc1", "01.1.0"} {
+		if got := parse(t, `{"version": "`+version+`"}`).Version; got != version {
+			t.Errorf("got %q, want %q", got, version)
+		}
+	}
+}
+
+func TestParseReadsAtMostOneMiB(t *testing.T) {
+	fill := func(size int) []byte { return []byte("{}" + strings.Repeat(" ", size-2)) }
+	if _, err := devinfo.Parse(fill(1 << 20)); err != nil {
+		t.Error(err)
+	}
+	if _, err := devinfo.Parse(fill(1<<20 + 1)); err == nil || err.Error() != "device-info has more than 1 MiB" {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestParseMatchesKeysExactly(t *testing.T) {
+	got := parse(t, `{"Type": "pci", "PCI": {}, "pci": {"PCI-Address": "x"}}`)
+	want := &devinfo.Info{
+		PCI:   &devinfo.PCI{Extra: raws{"PCI-Address": json.RawMessage(`"x"`)}},
+		Extra: raws{"Type": json.RawMessage(`"pci"`), "PCI": json.RawMessage(`{}`)},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got\n%swant\n%s", got.Encode(), want.Encode())
+	}
+}
+
+func TestNullAndEmptyKnownKeysAreAbsent(t *testing.T) {
+	got := parse(t, `{"type": "", "version": null, "pci": {"pci-address": null, "rdma-device": ""}, "vdpa": null}`)
+	if want := (&devinfo.Info{PCI: &devinfo.PCI{}}); !reflect.DeepEqual(got, want) {
+		t.Errorf("got\n%swant\n%s", got.Encode(), want.Encode())
+	}
+}
+
+func TestLastOfEqualKeysWins(t *testing.T) {
+	got := parse(t, `{"type": 5, "type": "pci", "x": 1, "x": 2, "pci": {"rdma-device": "a"}, "pci": {"vhost-net": "/b"}, "vdpa": {}, "vdpa": null}`)
+	want := &devinfo.Info{Type: "pci", PCI: &devinfo.PCI{VhostNet: "/b"}, Extra: raws{"x": json.RawMessage("2")}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got\n%swant\n%s", got.Encode(), want.Encode())
+	}
+}
+
+func TestPuntIsReadAsInjectPunt(t *testing.T) {
+	wantEncoding(t, parse(t, `{"memif": {"mode": "punt"}}`), `{
+  "memif": {
+    "mode": "inject-punt"
+  }
+}
+`)
+}
+
+func TestKnownKeysComeInTheSpecificationsOrderAndUnknownOnesSorted(t *testing.T) {
+	wantEncoding(t, parse(t, `{"z": 1, "memif": {"mode": "c", "a": 2, "path": "b", "role": "a"}, "b": 3,
+		"vhost-user": {"path": "b", "mode": "a"},
+		"vdpa": {"representor-device": "f", "pf-pci-address": "e", "pci-address": "d", "path": "c", "driver": "b", "parent-device": "a"},
+		"pci": {"representor-device": "e", "pf-pci-address": "d", "rdma-device": "c", "vhost-net": "b", "pci-address": "a"},
+		"version": "1.0.0", "type": "t"}`), `{
+  "type": "t",
+  "version": "1.0.0",
+  "pci": {
+    "pci-address": "a",
+    "vhost-net": "b",
+    "rdma-device": "c",
+    "pf-pci-address": "d",
+    "representor-device": "e"
+  },
+  "vdpa": {
+    "parent-device": "a",
+    "driver": "b",
+    "path": "c",
+    "pci-address": "d",
+    "pf-pci-address": "e",
+    "representor-device": "f"
+  },
+  "vhost-user": {
+    "mode": "a",
+    "path": "b"
+  },
+  "memif": {
+    "role": "a",
+    "path": "b",
+    "mode": "c",
+    "a": 2
+  },
+  "b": 3,
+  "z": 1
+}
+`)
+}
+
+// Each value stands between odd whitespace, which is not its own.
+func TestUnknownValuesSurviveByteForByte(t *testing.T) {
+	for _, value := range []string{
+		"1e400", "-0.10", "12345678901234567890123", "null", "true", `""`, "{}", "[]",
+		`"<b>&'</b>"`, `"\u003cb\u003e"`, `"\/"`, `"\ud800"`, "\"\u2028\"", "\"\xff\"",
+		"[ 1 ,\n\t2\r]", "{ \"a\" :1, \"a\":\t2 , \"pci\" : null }", `{"b":1,"a":[{"type":"x"}]}`,
+	} {
+		in := "{\"x\" : \t" + value + "\n , \"pci\":{\"y\":\r\n" + value + "  } }"
+		i := parse(t, in)
+		for range 2 {
+			if got := string(i.Extra["x"]); got != value {
+				t.Errorf("top level: got %s, want %s", got, value)
+			}
+			if got := string(i.PCI.Extra["y"]); got != value {
+				t.Errorf("in pci: got %s, want %s", got, value)
+			}
+			wantEncoding(t, i, "{\n  \"pci\": {\n    \"y\": "+value+"\n  },\n  \"x\": "+value+"\n}\n")
+			i = devinfo.Merge(i, nil, nil).Clone()
+			i.Version = ""
+		}
+	}
+}
+
+func TestKnownValuesOfTheWrongTypeSurviveInPlace(t *testing.T) {
+	wantEncoding(t, parse(t, `{"x": 0, "version": 1.10, "vdpa": [ ], "pci": {"rdma-device": ["mlx5_0", "mlx5_1"], "pci-address": "a"}, "type": {"t" : 1}}`), `{
+  "type": {"t" : 1},
+  "version": 1.10,
+  "pci": {
+    "pci-address": "a",
+    "rdma-device": ["mlx5_0", "mlx5_1"]
+  },
+  "vdpa": [ ],
+  "x": 0
+}
+`)
+}
+
+func TestStringsAreNotEscapedForHTML(t *testing.T) {
+	wantEncoding(t, &devinfo.Info{Type: "<&>", Extra: raws{"<&>\n": json.RawMessage("1")}}, `{
+  "type": "<&>",
+  "<&>\n": 1
+}
+`)
+}
+
+func TestExtraCannotBreakTheFile(t *testing.T) {
+	i := &devinfo.Info{Type: "pci", Extra: raws{"type": json.RawMessage(`"vdpa"`), "memif": json.RawMessage(`1`), "bad": json.RawMessage(`{`), "empty": nil}}
+	wantEncoding(t, i, "{\n  \"type\": \"pci\"\n}\n")
+}
+
+func TestNilInfoIsEmpty(t *testing.T) {
+	var i *devinfo.Info
+	wantEncoding(t, i, "{}\n")
+	if i.Clone() != nil {
+		t.Error("clone of nil is not nil")
+	}
+	if v := i.Validate(); len(v) != 2 || i.ValidateDeclared() != nil {
+		t.Errorf("got %v and %v", v, i.ValidateDeclared())
+	}
+}
+
+// full has a value in every exported field, so that a field that a table lacks
+// is found out.
+func full() *devinfo.Info {
+	i := new(devinfo.Info)
+	fill(reflect.ValueOf(i).Elem(), "v")
+	return i
+}
+
+func fill(v reflect.Value, text string) {
+	for n := range v.NumField() {
+		f, name := v.Field(n), text+"."+v.Type().Field(n).Name
+		switch {
+		case !f.CanSet():
+		case f.Kind() == reflect.String:
+			f.SetString(name)
+		case f.Kind() == reflect.Map:
+			f.Set(reflect.ValueOf(raws{name: json.RawMessage(`[1]`)}))
+		default:
+			f.Set(reflect.New(f.Type().Elem()))
+			fill(f.Elem(), name)
+		}
+	}
+}
+
+func TestEveryFieldIsEncodedAndReadBack(t *testing.T) {
+	i := full()
+	if got := parse(t, string(i.Encode())); !reflect.DeepEqual(got, i) {
+		t.Errorf("got\n%swant\n%s", got.Encode(), i.Encode())
+	}
+}
+
+func TestCloneIsDeep(t *testing.T) {
+	i := full()
+	c := i.Clone()
+	if !reflect.DeepEqual(c, i) {
+		t.Fatalf("got\n%swant\n%s", c.Encode(), i.Encode())
+	}
+	c.PCI.Address, c.VDPA.Path, c.VhostUser.Mode, c.Memif.Role = "", "", "", ""
+	c.Extra["v.Extra"][1] = '2'
+	c.PCI.Extra["new"] = nil
+	if !reflect.DeepEqual(i, full()) {
+		t.Errorf("changing the clone changed the original:\n%s", i.Encode())
+	}
+}

@@ -1,0 +1,108 @@
+package devinfo_test
+
+import (
+	"errors"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"devinfo-cni.io/devinfo"
+)
+
+func TestValidateReportsEveryViolationInFull(t *testing.T) {
+	data, err := os.ReadFile(npwg + "violations.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range strings.Split("\n"+string(data), "\n-- ")[1:] {
+		name, text, _ := strings.Cut(text, " --\n")
+		t.Run(name, func(t *testing.T) {
+			var input string
+			var reader, declared []string
+			for line := range strings.Lines(text) {
+				line = strings.TrimSuffix(line, "\n")
+				strict, isDeclared := strings.CutPrefix(line, "declared ")
+				switch {
+				case isDeclared:
+					declared = append(declared, strict)
+				case strings.HasPrefix(line, "error ") || strings.HasPrefix(line, "warning "):
+					reader = append(reader, line)
+				default:
+					input += line
+				}
+			}
+			i := parse(t, input)
+			wantViolations(t, "Validate", i.Validate(), reader)
+			wantViolations(t, "ValidateDeclared", i.ValidateDeclared(), declared)
+		})
+	}
+}
+
+func wantViolations(t *testing.T, method string, got devinfo.Violations, want []string) {
+	t.Helper()
+	var lines []string
+	for _, v := range got {
+		severity := "error "
+		if v.Warning {
+			severity = "warning "
+		}
+		lines = append(lines, severity+v.String())
+	}
+	if !reflect.DeepEqual(lines, want) {
+		t.Errorf("%s: got\n%s\nwant\n%s", method, strings.Join(lines, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func TestViolationHoldsPathValueAndRule(t *testing.T) {
+	got := parse(t, `{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:02:01:6","pf-pci-address":"10000:e1:00.0"}}`).Validate()
+	want := devinfo.Violations{
+		{Path: "$.pci.pci-address", Value: `"0000:02:01:6"`, Rule: "must be a PCI address dddd:BB:DD.f (section 3.1.3.1)"},
+		{Path: "$.pci.pf-pci-address", Value: `"10000:e1:00.0"`, Warning: true,
+			Rule: "has a PCI domain of more than four digits: should be dddd:BB:DD.f (section 3.1.3.4)"},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %#v\nwant %#v", got, want)
+	}
+	if e, w := got.Errors(), got.Warnings(); !reflect.DeepEqual(e, want[:1]) || !reflect.DeepEqual(w, want[1:]) {
+		t.Errorf("errors %v, warnings %v", e, w)
+	}
+}
+
+func TestViolationIsOneShortLineForTheTerminal(t *testing.T) {
+	i := parse(t, `{"type": {"a":`+"\n"+`"`+"\u009b"+`2J"}}`)
+	want := []string{
+		"error $.type: {\"a\":\"\ufffd2J\"}: must be a string (section 3.1.1)",
+		`error $.version: "` + strings.Repeat("1", 119) + `...: must be a version MAJOR.MINOR.PATCH (section 3.1.2)`,
+	}
+	i.Version = strings.Repeat("1", 200)
+	wantViolations(t, "Validate", i.Validate(), want)
+}
+
+func TestErrIsNilForWarnings(t *testing.T) {
+	i := examples["6.1.2-net3.json"].Clone()
+	i.VhostUser.Path = "vhost.sock"
+	if err := i.Validate().Err(); err != nil {
+		t.Error(err)
+	}
+	err := i.ValidateDeclared().Err()
+	var invalid *devinfo.InvalidError
+	want := `invalid device-info: $.vhost-user.path: "vhost.sock": should be an absolute path (section 3.1.5.2)`
+	if !errors.As(err, &invalid) || invalid.Path != "" || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+func TestAnInfoBuiltWithAnotherMajorVersionIsInvalid(t *testing.T) {
+	i := &devinfo.Info{Type: "memif", Version: "2.0.0", Memif: &devinfo.Memif{Role: "master", Path: "/run/a.sock", Mode: "ip"}}
+	wantViolations(t, "Validate", i.Validate(), []string{`error $.version: "2.0.0": must be a version 1.x (section 3.1.2)`})
+}
+
+func TestAValueSetOverAMalformedOneCounts(t *testing.T) {
+	i := parse(t, `{"type":"pci","version":"1.1.0","pci":{"pci-address":5}}`)
+	i.PCI.Address = "0000:3b:00.2"
+	wantViolations(t, "Validate", i.Validate(), nil)
+	if got := parse(t, string(i.Encode())).PCI.Address; got != "0000:3b:00.2" {
+		t.Errorf("encoded as %q", got)
+	}
+}
