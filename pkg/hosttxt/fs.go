@@ -1,0 +1,180 @@
+package hosttxt
+
+import (
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"syscall"
+)
+
+// Sys is the tree below sys/, and behaves as the FS of an os.Root at /sys does:
+// links are followed one component at a time, those that lead out of the tree
+// are refused, and errors are *fs.PathError around a syscall.Errno. It has the
+// optional methods ReadDir, ReadFile, Stat, Lstat and ReadLink.
+func (h *Host) Sys() fs.FS { return sysFS{h.root} }
+
+type sysFS struct{ root *node }
+
+var (
+	_ fs.ReadDirFS  = sysFS{}
+	_ fs.ReadFileFS = sysFS{}
+	_ fs.ReadLinkFS = sysFS{}
+	_ fs.StatFS     = sysFS{}
+)
+
+func (f sysFS) find(op, name string, follow bool) (info, error) {
+	if !fs.ValidPath(name) {
+		return info{}, &fs.PathError{Op: op, Path: name, Err: fs.ErrInvalid}
+	}
+	n, err := f.root.walk(name, follow)
+	if err != nil {
+		return info{}, &fs.PathError{Op: op, Path: name, Err: err}
+	}
+	return info{path.Base(name), n}, nil
+}
+
+func (f sysFS) Open(name string) (fs.File, error) {
+	i, err := f.find("open", name, true)
+	if err != nil {
+		return nil, err
+	}
+	return &file{info: i, path: name, unread: i.data, unlisted: i.entries}, nil
+}
+
+func (f sysFS) ReadDir(name string) ([]fs.DirEntry, error) {
+	i, err := f.find("open", name, true)
+	if err != nil {
+		return nil, err
+	}
+	if !i.IsDir() {
+		return nil, &fs.PathError{Op: "readdir", Path: name, Err: syscall.ENOTDIR}
+	}
+	return dirEntries(i.entries), nil
+}
+
+func (f sysFS) ReadFile(name string) ([]byte, error) {
+	i, err := f.find("open", name, true)
+	if err != nil {
+		return nil, err
+	}
+	if err := i.readable(name); err != nil {
+		return nil, err
+	}
+	return append([]byte{}, i.data...), nil
+}
+
+func (f sysFS) Stat(name string) (fs.FileInfo, error)  { return f.stat("stat", name, true) }
+func (f sysFS) Lstat(name string) (fs.FileInfo, error) { return f.stat("lstat", name, false) }
+
+func (f sysFS) stat(op, name string, follow bool) (fs.FileInfo, error) {
+	i, err := f.find(op, name, follow)
+	if err != nil {
+		return nil, err
+	}
+	return i, nil
+}
+
+func (f sysFS) ReadLink(name string) (string, error) {
+	i, err := f.find("readlink", name, false)
+	if err != nil {
+		return "", err
+	}
+	if i.target == "" {
+		return "", &fs.PathError{Op: "readlink", Path: name, Err: syscall.EINVAL}
+	}
+	return i.target, nil
+}
+
+func (n *node) readable(name string) error {
+	errno := n.errno
+	if n.IsDir() {
+		errno = syscall.EISDIR
+	}
+	if errno != 0 {
+		return &fs.PathError{Op: "read", Path: name, Err: errno}
+	}
+	return nil
+}
+
+func dirEntries(nodes []*node) []fs.DirEntry {
+	list := make([]fs.DirEntry, len(nodes))
+	for i, n := range nodes {
+		list[i] = n
+	}
+	return list
+}
+
+// file is an open file or directory.
+type file struct {
+	info
+	path     string
+	unread   []byte
+	unlisted []*node
+}
+
+func (f *file) Stat() (fs.FileInfo, error) { return f.info, nil }
+func (f *file) Close() error               { return nil }
+
+func (f *file) Read(p []byte) (int, error) {
+	if err := f.readable(f.path); err != nil {
+		return 0, err
+	}
+	if len(f.unread) == 0 && len(p) > 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, f.unread)
+	f.unread = f.unread[n:]
+	return n, nil
+}
+
+func (f *file) ReadDir(n int) ([]fs.DirEntry, error) {
+	if !f.IsDir() {
+		return nil, &fs.PathError{Op: "readdir", Path: f.path, Err: syscall.ENOTDIR}
+	}
+	list := f.unlisted
+	if n > 0 {
+		if len(list) == 0 {
+			return nil, io.EOF
+		}
+		list = list[:min(n, len(list))]
+	}
+	f.unlisted = f.unlisted[len(list):]
+	return dirEntries(list), nil
+}
+
+// Unpack writes what is below sys/ into dir, which is made if need be and
+// should be empty: dir stands for /sys. Links become links. A file whose read
+// fails becomes a directory, so that its read fails with EISDIR.
+func (h *Host) Unpack(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return h.root.unpack(root, ".")
+}
+
+func (n *node) unpack(root *os.Root, at string) error {
+	for _, e := range n.entries {
+		name := path.Join(at, e.name)
+		var err error
+		switch {
+		case e.target != "":
+			err = root.Symlink(e.target, name)
+		case e.IsDir() || e.errno != 0:
+			if err = root.Mkdir(name, 0o755); err == nil {
+				err = e.unpack(root, name)
+			}
+		default:
+			err = root.WriteFile(name, e.data, 0o644)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

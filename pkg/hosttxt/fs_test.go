@@ -1,0 +1,229 @@
+package hosttxt_test
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"reflect"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/fstest"
+)
+
+// box has the forms of sysfs that matter: a device listed by its bus, a link
+// through a directory that is itself a link, a class, an attribute that fails.
+const box = `box: made up
+-- sys/bus/pci/devices/0000:01:00.0 -> ../../../devices/pci0000:00/0000:00:05.0/0000:01:00.0 --
+-- sys/bus/pci/devices/0000:01:10.0 -> ../../../devices/pci0000:00/0000:00:05.0/0000:01:10.0 --
+-- sys/bus/pci/drivers/igb/ --
+-- sys/class/net/eth0 -> ../../devices/pci0000:00/0000:00:05.0/0000:01:00.0/net/eth0 --
+-- sys/devices/pci0000:00/0000:00:05.0/0000:01:00.0/driver -> ../../../../bus/pci/drivers/igb --
+-- sys/devices/pci0000:00/0000:00:05.0/0000:01:00.0/vendor --
+0x8086
+-- sys/devices/pci0000:00/0000:00:05.0/0000:01:00.0/virtfn0 -> ../0000:01:10.0 --
+-- sys/devices/pci0000:00/0000:00:05.0/0000:01:00.0/net/eth0/device -> ../../../0000:01:00.0 --
+-- sys/devices/pci0000:00/0000:00:05.0/0000:01:00.0/net/eth0/ifalias --
+-- sys/devices/pci0000:00/0000:00:05.0/0000:01:00.0/net/eth0/phys_switch_id !EOPNOTSUPP --
+-- sys/devices/pci0000:00/0000:00:05.0/0000:01:10.0/physfn -> ../0000:01:00.0 --
+-- sys/devices/pci0000:00/0000:00:05.0/0000:01:10.0/vendor --
+0x8086
+-- sys/odd/absolute -> /sys/bus --
+-- sys/odd/chain0 -> ../bus --
+-- sys/odd/chain1 -> chain0 --
+-- sys/odd/chain2 -> chain1 --
+-- sys/odd/chain3 -> chain2 --
+-- sys/odd/chain4 -> chain3 --
+-- sys/odd/chain5 -> chain4 --
+-- sys/odd/chain6 -> chain5 --
+-- sys/odd/chain7 -> chain6 --
+-- sys/odd/chain8 -> chain7 --
+-- sys/odd/dangling -> ../nowhere/at/all --
+-- sys/odd/escapes -> ../../../etc/passwd --
+-- sys/odd/loop -> loop --
+-- sys/odd/returns -> ../../sys/bus --
+-- sys/odd/through -> ../bus/pci/devices/0000:01:00.0/vendor/x --
+-- sys/odd/todir -> ./../bus/./pci/ --
+-- sys/odd/toroot -> .. --
+`
+
+func TestLinksAreFollowedFromTheirRealDirectory(t *testing.T) {
+	sys := parse(t, box).Sys()
+	// Joined lexically, the ".." of physfn would lead to bus/pci/devices, and
+	// that of "device" to nothing at all.
+	for _, name := range []string{
+		"bus/pci/devices/0000:01:10.0/physfn/vendor",
+		"bus/pci/devices/0000:01:10.0/physfn/virtfn0/physfn/net/eth0/device/vendor",
+		"class/net/eth0/device/vendor",
+	} {
+		if got, err := fs.ReadFile(sys, name); err != nil || string(got) != "0x8086\n" {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+	if got, err := fs.ReadLink(sys, "class/net/eth0/device"); err != nil || got != "../../../0000:01:00.0" {
+		t.Errorf("readlink of eth0's device: %q, %v", got, err)
+	}
+}
+
+func TestFailingReadsGiveTheErrno(t *testing.T) {
+	sys := parse(t, box).Sys()
+	const name = "class/net/eth0/phys_switch_id"
+	var read *fs.PathError
+	if _, err := fs.ReadFile(sys, name); !errors.As(err, &read) || read.Path != name || read.Err != syscall.EOPNOTSUPP {
+		t.Errorf("ReadFile: %v", err)
+	}
+	f, err := sys.Open(name)
+	if err != nil {
+		t.Fatalf("such a file opens, as in sysfs: %v", err)
+	}
+	if _, err := io.ReadAll(f); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("Read: %v", err)
+	}
+	if info, err := fs.Stat(sys, name); err != nil || !info.Mode().IsRegular() || info.Name() != "phys_switch_id" {
+		t.Errorf("Stat: %v, %v", info, err)
+	}
+}
+
+func TestStatNamesWhatWasAskedFor(t *testing.T) {
+	info, err := fs.Stat(parse(t, box).Sys(), "bus/pci/devices/0000:01:10.0/physfn")
+	if err != nil || info.Name() != "physfn" || !info.IsDir() {
+		t.Errorf("%v, %v", info, err)
+	}
+}
+
+// paths lists everything reachable, through links too, down to some depth, and
+// some names that are not there.
+func paths(sys fs.FS, dir string, depth int) []string {
+	list := []string{dir, path.Join(dir, "absent"), path.Join(dir, "absent/too")}
+	entries, _ := fs.ReadDir(sys, dir)
+	for _, e := range entries {
+		name := path.Join(dir, e.Name())
+		list = append(list, name, name+"/x")
+		if depth > 0 && e.Type() != 0 {
+			list = append(list, paths(sys, name, depth-1)...)
+		}
+	}
+	return list
+}
+
+// outcome is what all ways to look at a name say, in a form that compares.
+type outcome struct {
+	Content, Target, Stat, Lstat string
+	Entries                      []string
+	Errors                       [5]string
+}
+
+func look(sys fs.FS, name string) (o outcome) {
+	data, err := fs.ReadFile(sys, name)
+	o.Content, o.Errors[0] = string(data), class(err)
+	o.Target, err = fs.ReadLink(sys, name)
+	o.Errors[1] = class(err)
+	info, err := fs.Stat(sys, name)
+	if o.Errors[2] = class(err); err == nil {
+		o.Stat = info.Name() + " " + info.Mode().Type().String()
+	}
+	info, err = fs.Lstat(sys, name)
+	if o.Errors[3] = class(err); err == nil {
+		o.Lstat = info.Name() + " " + info.Mode().Type().String()
+	}
+	entries, err := fs.ReadDir(sys, name)
+	o.Errors[4] = class(err)
+	for _, e := range entries {
+		o.Entries = append(o.Entries, e.Name()+" "+e.Type().String())
+	}
+	return o
+}
+
+// class reduces an error to what a caller can test for.
+func class(err error) string {
+	var p *fs.PathError
+	var errno syscall.Errno
+	switch {
+	case err == nil:
+		return ""
+	case !errors.As(err, &p):
+		return "no PathError: " + err.Error()
+	case errors.As(err, &errno):
+		return errno.Error()
+	}
+	return p.Err.Error()
+}
+
+func TestSysBehavesAsAnOSRootOfTheUnpackedTree(t *testing.T) {
+	// Without the failing file, which is unpacked as a directory.
+	h := parse(t, strings.Replace(box, " !EOPNOTSUPP", "", 1))
+	dir := t.TempDir()
+	if err := h.Unpack(dir); err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	names := append(paths(h.Sys(), ".", 7), "", "/", "bus/", "../x", "bus//pci", "bus/../bus", "bus/./pci")
+	slices.Sort(names)
+	seen := make(map[string]int)
+	for _, name := range slices.Compact(names) {
+		got, want := look(h.Sys(), name), look(root.FS(), name)
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s:\n got %+v\nwant %+v", name, got, want)
+		}
+		seen[got.Errors[2]]++
+	}
+	// What Stat said, to see that the box makes all of it happen.
+	t.Logf("%v", seen)
+}
+
+func TestSysIsAnFS(t *testing.T) {
+	// TestFS follows no link to a directory but reads every file, so it gets a
+	// host on which nothing fails and nothing dangles.
+	sys := parse(t, `box: made up
+-- sys/bus/pci/devices/0000:01:00.0 -> ../../../devices/0000:01:00.0 --
+-- sys/devices/0000:01:00.0/vendor --
+0x8086
+-- sys/devices/0000:01:00.0/name -> vendor --
+-- sys/devices/0000:01:00.0/net/ --
+`).Sys()
+	if err := fstest.TestFS(sys, "bus/pci/devices/0000:01:00.0", "devices/0000:01:00.0/name", "devices/0000:01:00.0/net"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAnEmptyHostHasAnEmptySys(t *testing.T) {
+	if err := fstest.TestFS(parse(t, "box").Sys()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestReadersDoNotShareMemory(t *testing.T) {
+	sys := parse(t, "box\n-- sys/a --\n1\n").Sys()
+	first, _ := fs.ReadFile(sys, "a")
+	first[0] = '2'
+	if second, _ := fs.ReadFile(sys, "a"); string(second) != "1\n" {
+		t.Errorf("second read gives %q", second)
+	}
+}
+
+func TestUnpackWritesFailingFilesAsDirectories(t *testing.T) {
+	dir := t.TempDir() + "/new/sys"
+	if err := parse(t, box).Unpack(dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.ReadFile(dir + "/class/net/eth0/phys_switch_id"); !errors.Is(err, syscall.EISDIR) {
+		t.Errorf("read gives %v, want EISDIR", err)
+	}
+}
+
+func TestUnpackNeverLeavesItsDirectory(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Symlink(t.TempDir(), dir+"/a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := parse(t, "box\n-- sys/a/b --\n1\n").Unpack(dir); err == nil {
+		t.Error("unpacked through a link that was there before")
+	}
+}

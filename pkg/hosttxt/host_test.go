@@ -1,0 +1,116 @@
+package hosttxt_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"devinfo-cni.io/pkg/hosttxt"
+)
+
+func parse(t *testing.T, text string) *hosttxt.Host {
+	t.Helper()
+	h, err := hosttxt.Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func TestTextBeforeTheFirstEntryIsTheComment(t *testing.T) {
+	h := parse(t, "box: Linux 6.12\nmore of it\n\n-- sys/a --\n1\n")
+	if want := "box: Linux 6.12\nmore of it"; h.Comment != want {
+		t.Errorf("comment %q, want %q", h.Comment, want)
+	}
+}
+
+func TestFileGivesNetlinkParts(t *testing.T) {
+	h := parse(t, "box\n-- netlink/ip-link.json --\n[]\n-- sys/a --\n1\n")
+	if got := string(h.File("netlink/ip-link.json")); got != "[]\n" {
+		t.Errorf("ip-link.json is %q", got)
+	}
+	for _, absent := range []string{"netlink/ethtool.json", "sys/a", "netlink", ""} {
+		if got := h.File(absent); got != nil {
+			t.Errorf("File(%q) is %q, want nil", absent, got)
+		}
+	}
+}
+
+func TestParseErrorsNameLineAndEntry(t *testing.T) {
+	for name, test := range map[string]struct{ text, want string }{
+		"empty":               {"", "line 1: does not name a machine"},
+		"no first line":       {"-- sys/a --\n1\n", "line 1: does not name a machine"},
+		"blank first line":    {"\nbox\n-- sys/a --\n1\n", "line 1: does not name a machine"},
+		"outside":             {"box\n-- proc/a --\n", `line 2: entry "proc/a": neither below sys/ nor`},
+		"sys itself":          {"box\n-- sys --\n", `line 2: entry "sys": neither`},
+		"netlink not json":    {"box\n-- netlink/ip-link.txt --\n", "neither"},
+		"netlink link":        {"box\n-- netlink/a.json -> b --\n", "neither"},
+		"netlink failing":     {"box\n-- netlink/a.json !EIO --\n", "neither"},
+		"dots":                {"box\n-- sys/../etc/passwd --\n", `"sys/../etc/passwd" is not a clean relative path`},
+		"dots of a link":      {"box\n-- sys/../x -> y --\n", `"sys/../x" is not a clean relative path`},
+		"absolute":            {"box\n-- /sys/a --\n", "not a clean relative path"},
+		"two slashes":         {"box\n-- sys/a// --\n", "not a clean relative path"},
+		"failing directory":   {"box\n-- sys/a/ !EIO --\n", "not a clean relative path"},
+		"unknown error":       {"box\n-- sys/a !EFOO --\n", "a failing file needs a known error"},
+		"content of failing":  {"box\n-- sys/a !EIO --\n1\n", "a failing file needs"},
+		"content of link":     {"box\n-- sys/a -> b --\n1\n", "a link needs a target and no content"},
+		"content of dir":      {"box\n-- sys/a/ --\n1\n", "a directory has no content"},
+		"file twice":          {"box\n-- sys/a --\n1\n\n-- sys/a --\n1\n", `line 5: entry "sys/a": is there twice`},
+		"file and dir":        {"box\n-- sys/a --\n-- sys/a/ --\n", "line 3: entry \"sys/a/\": is there twice"},
+		"dir and link":        {"box\n-- sys/a/b --\n-- sys/a -> c --\n", "is there twice"},
+		"file as dir":         {"box\n-- sys/a --\n-- sys/a/b --\n", `line 3: entry "sys/a/b": "a" is no directory`},
+		"link as dir":         {"box\n-- sys/a -> b --\n-- sys/a/b/c --\n", `"a" is no directory`},
+		"part twice":          {"box\n-- netlink/a.json --\n1\n-- netlink/a.json --\n1\n", "line 4: entry \"netlink/a.json\": is there twice"},
+		"bad JSON":            {"box\n-- netlink/a.json --\n[\n1,\n]\n", `line 2: entry "netlink/a.json": line 3 of it: invalid character`},
+		"no JSON":             {"box\n-- netlink/a.json --\n", "unexpected end of JSON"},
+		"broken first marker": {"box\n-- sys/a\n1\n", "line 2: starts like an entry"},
+		"broken marker":       {"box\n-- sys/a --\n1\n-- sys/b -\n2\n", "line 4: starts like an entry"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := hosttxt.Parse([]byte(test.text))
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("error %v, want one with %q", err, test.want)
+			}
+		})
+	}
+}
+
+func TestDirectoriesMayBeNamedAgain(t *testing.T) {
+	parse(t, "box\n-- sys/ --\n-- sys/a/ --\n-- sys/a/b --\n1\n-- sys/a/ --\n")
+}
+
+func TestLoadNamesTheFile(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "box.txtar")
+	if _, err := hosttxt.Load(name); !os.IsNotExist(err) {
+		t.Errorf("error %v, want one that says it does not exist", err)
+	}
+	if err := os.WriteFile(name, []byte("box\n-- a --\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := hosttxt.Load(name); err == nil || !strings.HasPrefix(err.Error(), name+": line 2: ") {
+		t.Errorf("error %v, want it to start with %s and the line", err, name)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(box))
+	f.Add([]byte("box\n-- netlink/ip-link.json --\n[{\"ifindex\":1}]\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		h, err := hosttxt.Parse(data)
+		if err != nil {
+			return
+		}
+		err = fs.WalkDir(h.Sys(), ".", func(name string, e fs.DirEntry, err error) error {
+			if err == nil {
+				fs.ReadFile(h.Sys(), name)
+				fs.Stat(h.Sys(), name+"/..")
+			}
+			return err
+		})
+		if err != nil {
+			t.Errorf("walking what was parsed: %v", err)
+		}
+	})
+}
