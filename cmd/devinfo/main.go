@@ -1,0 +1,70 @@
+// Devinfo is the CNI plugin that finds the device of a network attachment and
+// writes its device-info file. It is not run by hand, but by a container runtime,
+// Multus or cnitool; package plugins/devinfo says what it does.
+package main
+
+import (
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/containernetworking/cni/pkg/skel"
+
+	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/sysfs"
+	plugin "devinfo-cni.io/plugins/devinfo"
+)
+
+func main() {
+	skel.PluginMainFuncs(machine().Funcs(), plugin.Versions, "CNI plugin devinfo: device information for network attachments")
+}
+
+// machine is the plugin on the machine that it runs on.
+func machine() *plugin.Plugin {
+	if os.Getenv("CNI_COMMAND") == "VERSION" {
+		return &plugin.Plugin{}
+	}
+	path := os.Getenv("DEVINFO_NODE_CONFIG")
+	if path == "" {
+		path = config.NodeFile
+	}
+	node, nodeErr := config.LoadNode(path)
+	log := logger(node)
+	var doors plugin.Doors
+	sys, err := sysfs.Open(node.Sysfs)
+	if err == nil {
+		kernel := link.NewKernel(sys.Files())
+		doors = plugin.Doors{Sys: sys, Interfaces: kernel, Switches: kernel}
+	}
+	bootID, err := journal.BootID()
+	if err != nil {
+		log.Warn("all journal entries count as of this boot", "error", err)
+	}
+	p := plugin.New(node, doors, bootID, os.Stdout, log)
+	p.NodeError = nodeErr
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	p.Signals = signals
+	return p
+}
+
+// logger writes text to standard error, and to the node's log file if there is
+// one.
+func logger(node config.Node) *slog.Logger {
+	level, _ := node.Level() // LoadNode has checked it
+	options := &slog.HandlerOptions{Level: level}
+	if node.LogFile == "" {
+		return slog.New(slog.NewTextHandler(os.Stderr, options))
+	}
+	file, err := os.OpenFile(node.LogFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		log := slog.New(slog.NewTextHandler(os.Stderr, options))
+		log.Warn("no log file", "error", err)
+		return log
+	}
+	return slog.New(slog.NewTextHandler(io.MultiWriter(os.Stderr, file), options))
+}

@@ -1,0 +1,88 @@
+// Package attachment says what one call is about: the network, the container,
+// the interface, and what the configuration declares for them once its
+// placeholders are filled in. Configuration and CNI arguments in, values out;
+// nothing is read from the system.
+package attachment
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"devinfo-cni.io/pkg/config"
+)
+
+// Args are the CNI parameters of one call (SPEC.md section 2, "Parameters").
+type Args struct {
+	ContainerID string
+	Netns       string // CNI_NETNS; "" on a DEL whose namespace is gone
+	IfName      string
+	CNIArgs     string // CNI_ARGS, "K=V;K=V"
+}
+
+// Attachment is one container's interface on one network.
+type Attachment struct {
+	Network, ContainerID, IfName string
+
+	Netns string
+	Args  [][2]string // CNI_ARGS in order
+	Path  string      // of the device-info file; "" = the runtime passed none
+
+	values map[string]string // what the placeholders stand for
+}
+
+// New joins a configuration and the parameters of a call. deviceInfoDir is the
+// directory in which deviceInfoFile "auto" puts its file. When CNI_ARGS cannot be
+// read the attachment is complete but for those arguments, and the error says why:
+// a DEL goes on with it.
+func New(cfg *config.Config, args Args, deviceInfoDir string) (*Attachment, error) {
+	a := &Attachment{
+		Network: cfg.Name, ContainerID: args.ContainerID, IfName: args.IfName,
+		Netns: args.Netns, Path: cfg.InfoFile,
+	}
+	if a.Path == "" && cfg.AutoFile {
+		a.Path = filepath.Join(deviceInfoDir, autoName(a.Network, a.ContainerID, a.IfName))
+	}
+	err := a.readArgs(args.CNIArgs)
+	a.values = map[string]string{
+		"containerID":    a.ContainerID,
+		"containerID:12": a.ContainerID[:min(12, len(a.ContainerID))],
+		"ifName":         a.IfName,
+		"network":        a.Network,
+		"podNamespace":   a.arg("K8S_POD_NAMESPACE"),
+		"podName":        a.arg("K8S_POD_NAME"),
+		"podUID":         a.arg("K8S_POD_UID"),
+	}
+	return a, err
+}
+
+// autoName is the name that Multus would give (ecosystem: types/conf.go), so that
+// one node's files are named alike whoever runs the plugin.
+func autoName(network, containerID, ifName string) string {
+	return strings.ReplaceAll(network+"-"+containerID+"_"+ifName, "/", "-")
+}
+
+func (a *Attachment) readArgs(cniArgs string) error {
+	if cniArgs == "" {
+		return nil
+	}
+	var err error
+	for pair := range strings.SplitSeq(cniArgs, ";") {
+		key, value, ok := strings.Cut(pair, "=")
+		if !ok || key == "" {
+			err = fmt.Errorf("CNI_ARGS: %q is not of the form KEY=VALUE;KEY=VALUE", cniArgs)
+			continue
+		}
+		a.Args = append(a.Args, [2]string{key, value})
+	}
+	return err
+}
+
+func (a *Attachment) arg(key string) string {
+	for _, pair := range a.Args {
+		if pair[0] == key {
+			return pair[1]
+		}
+	}
+	return ""
+}

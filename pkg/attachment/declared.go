@@ -1,0 +1,99 @@
+package attachment
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/config"
+)
+
+// placeholder is found in the JSON text itself: outside of a string a brace
+// followed by a letter is no JSON.
+var placeholder = regexp.MustCompile(`\{[A-Za-z]+(?::[0-9]+)?\}`)
+
+// podArgs names the CNI_ARGS behind the placeholders that may have no value.
+var podArgs = map[string]string{
+	"podNamespace": "K8S_POD_NAMESPACE", "podName": "K8S_POD_NAME", "podUID": "K8S_POD_UID",
+}
+
+// Declared gives the deviceInfo object of the configuration with its placeholders
+// filled in; nil when it declares nothing. It may be partial, but what is there
+// must obey the specification to the letter. The errors are *[config.Problem];
+// the violations are the warnings that remain.
+func (a *Attachment) Declared(cfg *config.Config) (*devinfo.Info, devinfo.Violations, error) {
+	if cfg.DeviceInfo == nil {
+		return nil, nil, nil
+	}
+	text, err := a.expand(cfg.DeviceInfo)
+	if err != nil {
+		return nil, nil, err
+	}
+	info, err := devinfo.Parse(text)
+	if err != nil {
+		return nil, nil, &config.Problem{Key: "deviceInfo", Value: string(cfg.DeviceInfo), Want: err.Error()}
+	}
+	violations := info.ValidateDeclared()
+	if bad := violations.Errors(); len(bad) > 0 {
+		v := bad[0]
+		return nil, nil, &config.Problem{Key: "deviceInfo" + strings.TrimPrefix(v.Path, "$"), Value: v.Value, Want: v.Rule}
+	}
+	if err := settleType(info); err != nil {
+		return nil, nil, err
+	}
+	return info, violations.Warnings(), nil
+}
+
+// settleType takes the type from the one map that is declared where the type is
+// left out, and refuses a map of another type: it would be lost.
+func settleType(info *devinfo.Info) error {
+	var maps []devinfo.Type
+	for _, m := range []struct {
+		t     devinfo.Type
+		there bool
+	}{
+		{devinfo.TypePCI, info.PCI != nil}, {devinfo.TypeVDPA, info.VDPA != nil},
+		{devinfo.TypeVhostUser, info.VhostUser != nil}, {devinfo.TypeMemif, info.Memif != nil},
+	} {
+		if m.there {
+			maps = append(maps, m.t)
+		}
+	}
+	if info.Type == "" && len(maps) == 1 {
+		info.Type = maps[0]
+	}
+	for _, t := range maps {
+		if t != info.Type {
+			return &config.Problem{
+				Key: "deviceInfo.type", Value: fmt.Sprintf("%q", info.Type),
+				Want: fmt.Sprintf("the type whose map is declared, and one map only: there is %q", t),
+			}
+		}
+	}
+	return nil
+}
+
+func (a *Attachment) expand(text json.RawMessage) (json.RawMessage, error) {
+	var problem error
+	known := slices.Sorted(maps.Keys(a.values))
+	out := placeholder.ReplaceAllFunc(text, func(m []byte) []byte {
+		name := string(m[1 : len(m)-1])
+		value, ok := a.values[name]
+		switch {
+		case !ok:
+			problem = &config.Problem{
+				Key: "deviceInfo", Value: string(m),
+				Want: fmt.Sprintf("one of the placeholders {%s}; the nearest is {%s}", strings.Join(known, "}, {"), config.Nearest(name, known)),
+			}
+		case value == "":
+			problem = &config.Problem{Key: "deviceInfo", Value: string(m), Want: "a value for it: CNI_ARGS has no " + podArgs[name]}
+		}
+		quoted, _ := json.Marshal(value) // a string always encodes
+		return quoted[1 : len(quoted)-1]
+	})
+	return out, problem
+}

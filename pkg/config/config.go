@@ -1,0 +1,216 @@
+// Package config reads what a CNI runtime hands the plugin on standard input,
+// and the node's own settings. It only reads: bytes in, values out.
+//
+// What is wrong with a configuration is collected, not thrown: ADD refuses the
+// first problem, while DEL must clean up after the very configuration that ADD
+// refused.
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Config is one plugin configuration (CNI SPEC.md section 1, "Plugin
+// configuration objects"), with the keys that are ours.
+type Config struct {
+	CNIVersion   string // "0.1.0" where the configuration has none
+	Name         string // of the network
+	Type         string // our own name
+	PrevResult   json.RawMessage
+	Runtime      map[string]json.RawMessage // runtimeConfig, for the delegates too
+	Capabilities map[string]bool
+
+	InfoFile          string // runtimeConfig.CNIDeviceInfoFile
+	DeviceID          string // the first of runtimeConfig.deviceID, deviceID, pciBusID
+	DeviceIDKey       string // which of them it was
+	PCIBusID          string // pciBusID, for delegates
+	ResourceName      string
+	DeviceInfo        json.RawMessage // declared; placeholders not yet filled in
+	AutoFile          bool            // deviceInfoFile: "auto"
+	Delegates         []Delegate
+	Strict            bool
+	FollowLower       bool // default true
+	SubfunctionParent bool
+
+	// Valid is cni.dev/valid-attachments; nil when absent or null.
+	Valid []ValidAttachment
+
+	Unknown  []UnknownKey
+	Problems []*Problem
+}
+
+// Delegate is one entry of delegates.
+type Delegate struct {
+	Type string
+	Raw  json.RawMessage
+}
+
+// ValidAttachment is one entry of cni.dev/valid-attachments.
+type ValidAttachment struct {
+	ContainerID string `json:"containerID"`
+	IfName      string `json:"ifname"`
+}
+
+// Lists says whether an attachment is among cni.dev/valid-attachments.
+func (c *Config) Lists(containerID, ifName string) bool {
+	return slices.Contains(c.Valid, ValidAttachment{containerID, ifName})
+}
+
+// A Problem is a known key with a value that is not supported.
+type Problem struct{ Key, Value, Want string }
+
+func (p *Problem) Error() string {
+	return fmt.Sprintf("%s: %s is not supported: want %s", p.Key, p.Value, p.Want)
+}
+
+// An UnknownKey is a key that is neither CNI's nor ours.
+type UnknownKey struct{ Key, Nearest string }
+
+func (u UnknownKey) String() string {
+	return fmt.Sprintf("key %q of the network configuration is not known; the nearest known one is %q", u.Key, u.Nearest)
+}
+
+// cniKeys are the runtime's keys and those that a chain's plugins share.
+var cniKeys = []string{
+	"cniVersion", "name", "type", "args", "ipMasq", "ipam", "dns", "prevResult", "runtimeConfig", "capabilities",
+	"cni.dev/valid-attachments", "cni.dev/attachments", "disableCheck", "disableGC",
+}
+
+// Parse reads a configuration. The only error is JSON that is no object; skel
+// has refused that before, and a missing name too.
+func Parse(data []byte) (*Config, error) {
+	var raw map[string]json.RawMessage
+	if err := json.Unmarshal(data, &raw); err != nil {
+		return nil, fmt.Errorf("network configuration: %w", err)
+	}
+	c := &Config{FollowLower: true}
+	r := reader{raw: raw}
+	r.string("cniVersion", &c.CNIVersion)
+	if c.CNIVersion == "" {
+		c.CNIVersion = "0.1.0"
+	}
+	r.string("name", &c.Name)
+	r.string("type", &c.Type)
+	c.PrevResult = r.object("prevResult")
+	r.decode("capabilities", &c.Capabilities, `an object of booleans, {"CNIDeviceInfoFile": true}`)
+	r.decode("runtimeConfig", &c.Runtime, "an object")
+	r.decode("cni.dev/valid-attachments", &c.Valid, `a list of {"containerID": "…", "ifname": "…"}`)
+	ours := r.seen
+	c.readDevice(&r)
+	r.bool("strict", &c.Strict)
+	r.bool("followLower", &c.FollowLower)
+	r.bool("subfunctionParent", &c.SubfunctionParent)
+	c.readDelegates(&r)
+	c.Problems = r.problems
+	c.Unknown = unknown(raw, r.seen[len(ours):])
+	return c, nil
+}
+
+func (c *Config) readDevice(r *reader) {
+	runtime := reader{raw: c.Runtime, prefix: "runtimeConfig."}
+	runtime.string("CNIDeviceInfoFile", &c.InfoFile)
+	var ids [3]string
+	runtime.string("deviceID", &ids[0])
+	r.problems = append(r.problems, runtime.problems...)
+	r.string("deviceID", &ids[1])
+	r.string("pciBusID", &ids[2])
+	for n, key := range []string{"runtimeConfig.deviceID", "deviceID", "pciBusID"} {
+		if ids[n] != "" {
+			c.DeviceID, c.DeviceIDKey = ids[n], key
+			break
+		}
+	}
+	c.PCIBusID = ids[2]
+	r.string("resourceName", &c.ResourceName)
+	c.DeviceInfo = r.object("deviceInfo")
+	var where string
+	r.string("deviceInfoFile", &where)
+	switch where {
+	case "":
+	case "auto":
+		c.AutoFile = true
+	default:
+		r.problem("deviceInfoFile", `"auto"`)
+	}
+}
+
+func (c *Config) readDelegates(r *reader) {
+	var list []json.RawMessage
+	r.decode("delegates", &list, "a list of plugin configurations")
+	for n, raw := range list {
+		var d struct {
+			Type string `json:"type"`
+		}
+		key := fmt.Sprintf("delegates[%d]", n)
+		if err := json.Unmarshal(raw, &d); err != nil || !bytes.HasPrefix(raw, []byte("{")) {
+			r.problems = append(r.problems, &Problem{key, string(raw), "a plugin configuration, an object"})
+			continue
+		}
+		if d.Type == "" || strings.Contains(d.Type, "/") {
+			r.problems = append(r.problems, &Problem{key + ".type", fmt.Sprintf("%q", d.Type), "the name of a CNI plugin"})
+			continue
+		}
+		c.Delegates = append(c.Delegates, Delegate{d.Type, raw})
+	}
+}
+
+// A reader takes typed values out of a JSON object, notes which keys it was
+// asked for, and collects what does not fit.
+type reader struct {
+	raw      map[string]json.RawMessage
+	prefix   string
+	seen     []string
+	problems []*Problem
+}
+
+// value gives the raw value of a key; nil when it is absent or null.
+func (r *reader) value(key string) json.RawMessage {
+	r.seen = append(r.seen, key)
+	if v := r.raw[key]; string(v) != "null" {
+		return v
+	}
+	return nil
+}
+
+func (r *reader) decode(key string, into any, want string) {
+	if v := r.value(key); v != nil && json.Unmarshal(v, into) != nil {
+		r.problem(key, want)
+	}
+}
+
+func (r *reader) string(key string, into *string) { r.decode(key, into, "a string") }
+func (r *reader) bool(key string, into *bool)     { r.decode(key, into, "true or false") }
+
+func (r *reader) object(key string) json.RawMessage {
+	v := r.value(key)
+	if v != nil && v[0] != '{' {
+		r.problem(key, "an object")
+		return nil
+	}
+	return v
+}
+
+func (r *reader) problem(key, want string) {
+	value := string(r.raw[key])
+	if len(value) > 120 {
+		value = value[:120] + "…"
+	}
+	r.problems = append(r.problems, &Problem{r.prefix + key, value, want})
+}
+
+// unknown lists the keys that are neither CNI's nor in known, sorted.
+func unknown(raw map[string]json.RawMessage, known []string) []UnknownKey {
+	known = append(slices.Clone(cniKeys), known...)
+	var list []UnknownKey
+	for key := range raw {
+		if !slices.Contains(known, key) {
+			list = append(list, UnknownKey{key, Nearest(key, known)})
+		}
+	}
+	slices.SortFunc(list, func(a, b UnknownKey) int { return strings.Compare(a.Key, b.Key) })
+	return list
+}

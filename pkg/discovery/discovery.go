@@ -1,0 +1,155 @@
+// Package discovery finds the device behind an attachment and fills in what the
+// kernel knows of it, in the terms of the Device Information Specification.
+//
+// Several sources may name the device: the configuration, the runtime, a file
+// that is there already, the result of the plugins before, the interface in the
+// pod's network namespace. All of them must mean the same device: two that do not
+// are a [*ConflictError]. Every fact carries where it came from.
+//
+// No look-up grows with the number of VFs or interfaces of the node; package
+// sysfs names the one exception, package link the other.
+package discovery
+
+import (
+	"fmt"
+	"net"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/pci"
+	"devinfo-cni.io/pkg/sysfs"
+)
+
+// Interfaces asks the kernel, or a captured host, for one network interface.
+type Interfaces interface {
+	// Interface gives an interface of the network namespace at a path;
+	// link.ErrNoInterface and link.ErrNoNetns say what is missing.
+	Interface(netns, name string) (link.Interface, error)
+	// VDPAMAC gives the hardware address of a vDPA device.
+	VDPAMAC(name string) (net.HardwareAddr, bool, error)
+}
+
+// Switches asks for the representors of a PF, named by its PCI address.
+type Switches interface {
+	Switchdev(pf string) (bool, error)
+	Representor(pf string, flavour link.Flavour, number int) (string, bool, error)
+}
+
+// Finder finds devices on one host.
+type Finder struct {
+	Sys        *sysfs.FS
+	Interfaces Interfaces
+	Switches   Switches
+}
+
+// Target is all that is known of an attachment's device before looking.
+type Target struct {
+	Declared    *devinfo.Info // by the configuration
+	DeviceID    string        // a PCI address, an auxiliary device, a vDPA device, or opaque
+	DeviceIDKey string        // where it stands: "runtimeConfig.deviceID"
+	Existing    *devinfo.Info // what the device-info file holds
+	PCIID       string        // pciID and socketPath of our interface in the result so far
+	SocketPath  string
+
+	Netns, IfName     string // "" netns = do not look for an interface
+	FollowLower       bool
+	SubfunctionParent bool
+}
+
+// Device is what was found.
+type Device struct {
+	Info  *devinfo.Info // facts of the kernel and the result; nil when there are none
+	Facts []Fact        // one for every key of Info
+
+	InNetns bool // the interface is in the network namespace
+	Shared  bool // the device is that of a lower interface, which others use too
+	// Problem says why Info is nil or incomplete, when something should have been
+	// found: a *MissingError or *UndescribableError.
+	Problem  error
+	Warnings []string
+}
+
+// A Fact is one value and where it came from.
+type Fact struct{ Key, Value, Source string }
+
+// A ConflictError says that two sources name different devices.
+type ConflictError struct{ SourceA, DeviceA, SourceB, DeviceB string }
+
+func (e *ConflictError) Error() string {
+	return fmt.Sprintf("%s names %s, but %s names %s: they must be the same device", e.SourceA, e.DeviceA, e.SourceB, e.DeviceB)
+}
+
+// A MissingError says that a device that a source names does not exist.
+type MissingError struct{ Source, Device string }
+
+func (e *MissingError) Error() string {
+	return fmt.Sprintf("%s names %s, which is not on this node", e.Source, e.Device)
+}
+
+// An UndescribableError says that a device exists but cannot be described.
+type UndescribableError struct{ Device, Why string }
+
+func (e *UndescribableError) Error() string { return e.Device + " cannot be described: " + e.Why }
+
+// Find looks for the device. The errors are a *ConflictError, a namespace that is
+// gone, or a kernel that cannot be read; a device that is merely not there is
+// Device.Problem.
+func (f *Finder) Find(t Target) (*Device, error) {
+	s := &search{Finder: f, target: t, found: &Device{}}
+	if err := s.identify(); err != nil {
+		return nil, err
+	}
+	if err := s.describe(); err != nil {
+		return nil, err
+	}
+	return s.found, nil
+}
+
+// search is one Find.
+type search struct {
+	*Finder
+	target Target
+	found  *Device
+	claims []claim
+	where  ref    // all claims together
+	virtio string // the virtioN below the interface in the namespace; "" = none
+}
+
+func (s *search) warn(format string, args ...any) {
+	s.found.Warnings = append(s.found.Warnings, fmt.Sprintf(format, args...))
+}
+
+// typ is the type that the description must have: the declared one, the existing
+// file's, vdpa where a vDPA device was named, else empty.
+func (s *search) typ() devinfo.Type {
+	for _, info := range []*devinfo.Info{s.target.Declared, s.target.Existing} {
+		if info != nil && info.Type != "" {
+			return info.Type
+		}
+	}
+	if s.where.vdpa != "" {
+		return devinfo.TypeVDPA
+	}
+	return ""
+}
+
+func socketType(t devinfo.Type) bool { return t == devinfo.TypeVhostUser || t == devinfo.TypeMemif }
+
+// ref is a device on the buses that the specification has types for.
+type ref struct {
+	pci  *pci.Address // of the function itself, or the one above an SF or a vDPA device
+	aux  string       // the SF, or the auxiliary device below a vDPA device
+	vdpa string
+}
+
+func (r ref) String() string {
+	switch {
+	case r.vdpa != "":
+		return "the vDPA device " + r.vdpa
+	case r.aux != "":
+		return "the auxiliary device " + r.aux
+	case r.pci != nil:
+		return "the PCI function " + r.pci.String()
+	}
+	return "no device"
+}

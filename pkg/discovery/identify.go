@@ -1,0 +1,228 @@
+package discovery
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/pci"
+)
+
+// A claim is a source's word for which device it is.
+type claim struct {
+	source  string
+	ref     ref
+	missing bool // no such device on this node
+}
+
+// identify asks the sources one after the other and joins their claims.
+func (s *search) identify() error {
+	for _, source := range []func() error{s.fromDeclared, s.fromDeviceID, s.fromExisting, s.fromResult, s.fromInterface} {
+		if err := source(); err != nil {
+			return err
+		}
+	}
+	return s.join()
+}
+
+// claim notes that a source names a device; ok is false for a name that is none.
+func (s *search) claim(source, name string, resolve func(string) (ref, bool, error)) (ok bool, err error) {
+	r, there, err := resolve(name)
+	if err != nil {
+		return false, fmt.Errorf("%s: %s: %w", source, name, err)
+	}
+	if r == (ref{}) {
+		return false, nil
+	}
+	s.claims = append(s.claims, claim{source, r, !there})
+	return true, nil
+}
+
+// resolve looks a name up: a PCI address, an auxiliary device or a vDPA device.
+// A PCI address that is not there is a reference all the same; what is no name of
+// a device gives the zero ref.
+func (s *search) resolve(name string) (r ref, there bool, err error) {
+	if a, err := pci.Parse(name); err == nil {
+		_, there, err := s.Sys.PCI(a)
+		return ref{pci: &a}, there, err
+	}
+	if aux, ok, err := s.Sys.Auxiliary(name); err != nil || ok {
+		return ref{aux: name, pci: aux.PCI}, ok, err
+	}
+	if r, there, err := s.resolveVDPA(name); err != nil || there {
+		return r, there, err
+	}
+	return ref{}, false, nil
+}
+
+// resolveVDPA looks up what can only be a vDPA device.
+func (s *search) resolveVDPA(name string) (r ref, there bool, err error) {
+	v, ok, err := s.Sys.VDPA(name)
+	if !ok {
+		return ref{vdpa: name}, false, err
+	}
+	return ref{vdpa: name, aux: v.Aux, pci: v.PCI}, true, nil
+}
+
+func (s *search) fromDeclared() error {
+	return s.fromInfo("the configuration's deviceInfo", s.target.Declared)
+}
+
+func (s *search) fromExisting() error {
+	return s.fromInfo("the device-info file", s.target.Existing)
+}
+
+func (s *search) fromInfo(source string, info *devinfo.Info) error {
+	name := Identity(info)
+	if name == "" || socketType(info.Type) {
+		return nil
+	}
+	resolve := s.resolve
+	if info.Type == devinfo.TypeVDPA && info.VDPA.ParentDevice != "" {
+		resolve = s.resolveVDPA
+	}
+	ok, err := s.claim(source, name, resolve)
+	if err == nil && !ok {
+		s.warn("%s: %q is no device of this node", source, name)
+	}
+	return err
+}
+
+// Identity is the part of a description that names the device: pci-address for
+// pci, parent-device (else pci-address) for vdpa, the path for sockets. It is
+// empty when info is nil or does not say.
+func Identity(info *devinfo.Info) string {
+	switch {
+	case info == nil:
+	case info.Type == devinfo.TypePCI && info.PCI != nil:
+		return strings.ToLower(info.PCI.Address)
+	case info.Type == devinfo.TypeVDPA && info.VDPA != nil && info.VDPA.ParentDevice != "":
+		return info.VDPA.ParentDevice
+	case info.Type == devinfo.TypeVDPA && info.VDPA != nil:
+		return strings.ToLower(info.VDPA.Address)
+	case info.Type == devinfo.TypeVhostUser && info.VhostUser != nil:
+		return info.VhostUser.Path
+	case info.Type == devinfo.TypeMemif && info.Memif != nil:
+		return info.Memif.Path
+	}
+	return ""
+}
+
+func (s *search) fromDeviceID() error {
+	id := s.target.DeviceID
+	if id == "" || socketType(s.typ()) {
+		return nil
+	}
+	ok, err := s.claim(s.target.DeviceIDKey, id, s.resolve)
+	if err == nil && !ok {
+		s.warn("%s: %q is neither a PCI address nor an auxiliary or vDPA device of this node; it is taken as opaque", s.target.DeviceIDKey, id)
+	}
+	return err
+}
+
+func (s *search) fromResult() error {
+	if s.target.PCIID == "" || socketType(s.typ()) {
+		return nil
+	}
+	const source = "the result's pciID"
+	ok, err := s.claim(source, s.target.PCIID, s.resolve)
+	if err == nil && !ok {
+		s.warn("%s: %q is no device of this node", source, s.target.PCIID)
+	}
+	return err
+}
+
+// fromInterface asks for the interface in the pod's namespace, and for the device
+// below it.
+func (s *search) fromInterface() error {
+	if s.target.Netns == "" {
+		return nil
+	}
+	found, err := s.Interfaces.Interface(s.target.Netns, s.target.IfName)
+	if errors.Is(err, link.ErrNoInterface) {
+		return nil // a device on vfio-pci, a socket: they have none
+	} else if err != nil {
+		return err
+	}
+	s.found.InNetns = true
+	if socketType(s.typ()) {
+		return nil
+	}
+	for i := &found; i != nil; i = i.Lower {
+		if i != &found && !s.target.FollowLower {
+			return nil
+		}
+		if ok, err := s.fromLink(i); ok || err != nil {
+			s.found.Shared = ok && i != &found
+			return err
+		}
+	}
+	return nil
+}
+
+// fromLink claims the parent device of an interface; ok says that there is one.
+func (s *search) fromLink(i *link.Interface) (ok bool, err error) {
+	source := fmt.Sprintf("interface %s (netlink)", i.Name)
+	if i.Parent == "" {
+		if i.BusInfo == "" {
+			return false, nil
+		}
+		return s.claim(fmt.Sprintf("interface %s (ethtool bus-info)", i.Name), i.BusInfo, s.resolve)
+	}
+	if i.Bus != "virtio" {
+		return s.claim(source, i.Parent, s.resolve)
+	}
+	v, ok, err := s.Sys.Virtio(i.Parent)
+	if err != nil || !ok {
+		return false, err
+	}
+	s.virtio = i.Parent
+	if v.VDPA != "" {
+		return s.claim(source, v.VDPA, s.resolveVDPA)
+	}
+	if v.PCI != nil {
+		return s.claim(source, v.PCI.String(), s.resolve)
+	}
+	return false, nil
+}
+
+// join makes one device of all claims. The more special claim wins: a vDPA device
+// over the function that carries it.
+func (s *search) join() error {
+	for n, c := range s.claims {
+		for _, earlier := range s.claims[:n] {
+			if !s.same(earlier.ref, c.ref) {
+				return &ConflictError{earlier.source, earlier.ref.String(), c.source, c.ref.String()}
+			}
+		}
+		if s.where.pci == nil {
+			s.where.pci = c.ref.pci
+		}
+		if s.where.aux == "" {
+			s.where.aux = c.ref.aux
+		}
+		if s.where.vdpa == "" {
+			s.where.vdpa = c.ref.vdpa
+		}
+	}
+	return nil
+}
+
+// same says whether two references can mean one device: equal where both say
+// something, and a function is never taken for the SF on it, unless the
+// configuration says that the SF stands for it.
+func (s *search) same(a, b ref) bool {
+	switch {
+	case a.vdpa != "" && b.vdpa != "":
+		return a.vdpa == b.vdpa
+	case a.aux != "" && b.aux != "":
+		return a.aux == b.aux
+	case (a.aux == "") != (b.aux == "") && !s.target.SubfunctionParent:
+		return false
+	case a.pci != nil && b.pci != nil:
+		return *a.pci == *b.pci
+	}
+	return false
+}

@@ -1,0 +1,239 @@
+// Package result edits CNI results (SPEC.md section 5). What a plugin before us
+// wrote goes through as the text that it is, unknown keys and all; only where
+// versions differ does the CNI library convert it, and only what must change is
+// touched.
+package result
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/containernetworking/cni/pkg/types/create"
+	"github.com/containernetworking/cni/pkg/version"
+)
+
+// Result is a result in the version that the configuration asks for.
+type Result struct {
+	version    string
+	raw        json.RawMessage // nil = nothing but the version yet
+	interfaces []entry
+	edited     bool
+}
+
+// An entry is one of a result's interfaces: its text, and the keys that matter
+// here.
+type entry struct {
+	raw json.RawMessage
+	Interface
+}
+
+// Interface is what a result says of one interface.
+type Interface struct {
+	Name       string `json:"name"`
+	Sandbox    string `json:"sandbox"`
+	PCIID      string `json:"pciID"`      // from 1.1.0 on
+	SocketPath string `json:"socketPath"` // from 1.1.0 on
+}
+
+// New gives the empty result of a CNI version.
+func New(cniVersion string) *Result { return &Result{version: cniVersion} }
+
+// Parse reads a result and converts it to cniVersion where it has another one. A
+// result without a version has cniVersion. For 0.1.0 and 0.2.0, which have no
+// interfaces and demand addresses that there may not be, what cannot be converted
+// becomes the empty result.
+func Parse(raw json.RawMessage, cniVersion string) (*Result, error) {
+	own, err := decodeVersion(raw)
+	if err != nil {
+		return nil, err
+	}
+	r := &Result{version: cniVersion, raw: raw}
+	switch {
+	case own == "":
+		r.edited = true
+	case own != cniVersion:
+		converted, err := convert(raw, own, cniVersion)
+		if err != nil && r.atLeast("0.3.0") {
+			return nil, fmt.Errorf("result of version %s as %s: %w", own, cniVersion, err)
+		} else if err != nil {
+			return New(cniVersion), nil
+		}
+		r.raw = converted
+	}
+	if !r.atLeast("0.3.0") {
+		return r, nil
+	}
+	r.interfaces, err = interfaces(r.raw)
+	return r, err
+}
+
+func decodeVersion(raw json.RawMessage) (string, error) {
+	var v struct {
+		CNIVersion string `json:"cniVersion"`
+	}
+	if err := json.Unmarshal(raw, &v); err != nil {
+		return "", fmt.Errorf("result: %w", err)
+	}
+	return v.CNIVersion, nil
+}
+
+func convert(raw json.RawMessage, from, to string) (json.RawMessage, error) {
+	before, err := create.Create(from, raw)
+	if err != nil {
+		return nil, err
+	}
+	after, err := before.GetAsVersion(to)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(after)
+}
+
+func interfaces(raw json.RawMessage) ([]entry, error) {
+	var v struct {
+		Interfaces []json.RawMessage `json:"interfaces"`
+	}
+	if err := json.Unmarshal(raw, &v); err != nil {
+		return nil, fmt.Errorf("result: %w", err)
+	}
+	list := make([]entry, len(v.Interfaces))
+	for n, raw := range v.Interfaces {
+		list[n].raw = raw
+		if err := json.Unmarshal(raw, &list[n].Interface); err != nil {
+			return nil, fmt.Errorf("result: interfaces[%d]: %w", n, err)
+		}
+	}
+	return list, nil
+}
+
+// Find gives the interface of that name in the sandbox; where none has exactly
+// that sandbox, the first of the name that has any. That may be the result of a
+// plugin with another spelling of the namespace's path.
+func Find(raw json.RawMessage, name, sandbox string) (Interface, bool) {
+	list, err := interfaces(raw)
+	if err != nil {
+		return Interface{}, false // Parse says what is wrong with it
+	}
+	if n := find(list, name, sandbox); n >= 0 {
+		return list[n].Interface, true
+	}
+	return Interface{}, false
+}
+
+func find(list []entry, name, sandbox string) int {
+	first := -1
+	for n, e := range list {
+		switch {
+		case e.Name != name || e.Sandbox == "":
+		case e.Sandbox == sandbox:
+			return n
+		case first < 0:
+			first = n
+		}
+	}
+	return first
+}
+
+// Identify sets pciID and socketPath on the named interface where they are empty.
+// Versions before 1.1.0 have neither.
+func (r *Result) Identify(name, sandbox, pciID, socketPath string) error {
+	n := find(r.interfaces, name, sandbox)
+	if n < 0 || !r.atLeast("1.1.0") {
+		return nil
+	}
+	e := &r.interfaces[n]
+	set := map[string]string{}
+	if e.PCIID == "" && pciID != "" {
+		set["pciID"] = pciID
+	}
+	if e.SocketPath == "" && socketPath != "" {
+		set["socketPath"] = socketPath
+	}
+	if len(set) == 0 {
+		return nil
+	}
+	raw, err := withKeys(e.raw, set)
+	if err != nil {
+		return fmt.Errorf("result: interfaces[%d]: %w", n, err)
+	}
+	e.raw, e.PCIID, e.SocketPath, r.edited = raw, pciID, socketPath, true
+	return nil
+}
+
+// EnsureSandboxed adds the interface {name, sandbox} if the result has no
+// sandboxed interface at all: without one Multus drops the device information.
+func (r *Result) EnsureSandboxed(name, sandbox string) {
+	if !r.atLeast("0.3.0") {
+		return
+	}
+	for _, e := range r.interfaces {
+		if e.Sandbox != "" {
+			return
+		}
+	}
+	raw, _ := json.Marshal(map[string]string{"name": name, "sandbox": sandbox}) // strings always encode
+	r.interfaces = append(r.interfaces, entry{raw, Interface{Name: name, Sandbox: sandbox}})
+	r.edited = true
+}
+
+// JSON gives the text of the result; that of the plugin before us, to the byte,
+// if nothing had to change.
+func (r *Result) JSON() (json.RawMessage, error) {
+	if r.raw != nil && !r.edited {
+		return r.raw, nil
+	}
+	top := map[string]json.RawMessage{}
+	if r.raw != nil {
+		if err := json.Unmarshal(r.raw, &top); err != nil {
+			return nil, fmt.Errorf("result: %w", err)
+		}
+	}
+	top["cniVersion"] = json.RawMessage(fmt.Sprintf("%q", r.version))
+	if !r.atLeast("0.3.0") && r.raw == nil {
+		top["dns"] = json.RawMessage("{}")
+	}
+	if len(r.interfaces) > 0 {
+		list := make([]json.RawMessage, len(r.interfaces))
+		for n, e := range r.interfaces {
+			list[n] = e.raw
+		}
+		raw, err := json.Marshal(list)
+		if err != nil {
+			return nil, fmt.Errorf("result: %w", err)
+		}
+		top["interfaces"] = raw
+	}
+	return json.Marshal(top)
+}
+
+// PrintTo writes the result and a newline.
+func (r *Result) PrintTo(w io.Writer) error {
+	text, err := r.JSON()
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(text[:len(text):len(text)], '\n'))
+	return err
+}
+
+func withKeys(raw json.RawMessage, set map[string]string) (json.RawMessage, error) {
+	var object map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &object); err != nil {
+		return nil, err
+	}
+	for key, value := range set {
+		text, err := json.Marshal(value)
+		if err != nil {
+			return nil, err
+		}
+		object[key] = text
+	}
+	return json.Marshal(object)
+}
+
+// atLeast compares our version, which skel has checked to be one.
+func (r *Result) atLeast(other string) bool {
+	ok, err := version.GreaterThanOrEqualTo(r.version, other)
+	return err == nil && ok
+}

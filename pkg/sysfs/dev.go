@@ -1,0 +1,19 @@
+package sysfs
+
+import (
+	"errors"
+	"os"
+)
+
+// CharDevice says whether path, below /dev, is a character device; the error
+// tells what it is instead.
+func CharDevice(path string) error {
+	stat, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if stat.Mode()&os.ModeCharDevice == 0 {
+		return errors.New("it is none")
+	}
+	return nil
+}

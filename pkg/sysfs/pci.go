@@ -1,0 +1,116 @@
+package sysfs
+
+import (
+	"cmp"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"devinfo-cni.io/pkg/pci"
+)
+
+// Function is a PCI function, /sys/bus/pci/devices/<address>.
+type Function struct {
+	Address pci.Address
+	Driver  string       // driver -> …/<name>; "" = unbound
+	PF      *pci.Address // physfn -> ../<PF>; nil = not a VF, or a VF whose PF is not to be seen (in a VM)
+
+	dir string
+}
+
+// PCI gives the function at an address; ok is false when there is none.
+func (f *FS) PCI(a pci.Address) (fn Function, ok bool, err error) {
+	dir, ok, err := f.device("pci", a.String())
+	if !ok {
+		return Function{}, false, err
+	}
+	fn = Function{Address: a, dir: dir}
+	if fn.Driver, _, err = f.linkBase(path.Join(dir, "driver")); err != nil {
+		return Function{}, false, err
+	}
+	pf, isVF, err := f.linkBase(path.Join(dir, "physfn"))
+	if err != nil || !isVF {
+		return fn, err == nil, err
+	}
+	addr, err := pci.Parse(pf)
+	if err != nil {
+		return Function{}, false, fmt.Errorf("%s: physfn: %w", a, err)
+	}
+	fn.PF = &addr
+	return fn, true, nil
+}
+
+// VFIndex gives the number N of a VF: the PF's virtfnN is vf. It computes N from
+// sriov_offset and sriov_stride (PCIe SR-IOV 3.3.9, 3.3.10) and verifies it by
+// that one link, since listing the links costs milliseconds with 1024 VFs.
+func (f *FS) VFIndex(pf, vf pci.Address) (n int, ok bool, err error) {
+	dir, ok, err := f.device("pci", pf.String())
+	if !ok {
+		return 0, false, err
+	}
+	offset, ok, err := f.number(path.Join(dir, "sriov_offset"))
+	if !ok {
+		return 0, false, err
+	}
+	stride, _, err := f.number(path.Join(dir, "sriov_stride"))
+	if err != nil {
+		return 0, false, err
+	}
+	distance := vf.RoutingID() - pf.RoutingID() - offset
+	if stride > 0 {
+		if distance%stride != 0 {
+			return 0, false, nil
+		}
+		distance /= stride
+	}
+	if distance < 0 {
+		return 0, false, nil
+	}
+	target, ok, err := f.linkBase(path.Join(dir, fmt.Sprintf("virtfn%d", distance)))
+	if !ok || target != vf.String() {
+		return 0, false, err
+	}
+	return distance, true, nil
+}
+
+// RDMA lists the function's RDMA devices, infiniband/*, in numerical order. None
+// may mean that they were moved to another network namespace.
+func (f *FS) RDMA(fn Function) ([]string, error) { return f.rdma(fn.dir) }
+
+func (f *FS) rdma(dir string) ([]string, error) {
+	entries, err := fs.ReadDir(f.fsys, path.Join(dir, "infiniband"))
+	if Absent(err) {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	slices.SortFunc(names, byNumber)
+	return names, nil
+}
+
+// byNumber orders mlx5_9 before mlx5_10.
+func byNumber(a, b string) int {
+	prefixA, prefixB := strings.TrimRight(a, "0123456789"), strings.TrimRight(b, "0123456789")
+	numberA, numberB := a[len(prefixA):], b[len(prefixB):]
+	return cmp.Or(
+		cmp.Compare(prefixA, prefixB),
+		cmp.Compare(len(numberA), len(numberB)), // kernel names have no leading zeros
+		cmp.Compare(numberA, numberB),
+	)
+}
+
+// above gives the nearest PCI function that dir lies below.
+func above(dir string) *pci.Address {
+	for dir = path.Dir(dir); dir != "." && dir != "/"; dir = path.Dir(dir) {
+		if a, err := pci.Parse(path.Base(dir)); err == nil {
+			return &a
+		}
+	}
+	return nil
+}

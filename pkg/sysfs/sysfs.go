@@ -1,0 +1,109 @@
+// Package sysfs is the door to /sys: it reads what the kernel says of PCI
+// functions, VFs, auxiliary devices (SFs), vDPA and virtio devices, and nothing
+// else. One file per kernel directory.
+//
+// Every read asks for one thing by its name; the number of VFs on the node makes
+// no difference, but where a method says so. Absent, zero and broken are three
+// answers: a pointer or ok tells "the kernel did not say" (see [Absent]), an
+// error tells the rest.
+//
+// Directories below bus/ do not depend on the network namespace, but the net/
+// entries of a device (and infiniband/, in RDMA's exclusive mode) belong to the
+// namespace of whoever mounted sysfs: an empty one proves nothing.
+package sysfs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// FS is one sysfs, the machine's own or a captured one.
+type FS struct{ fsys fs.FS }
+
+// Open opens the sysfs mounted at dir, normally /sys. Links are followed, but
+// never out of dir.
+func Open(dir string) (*FS, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("sysfs: %w", err)
+	}
+	return &FS{root.FS()}, nil
+}
+
+// New wraps a file system rooted at /sys; it must know links (fs.ReadLinkFS).
+func New(fsys fs.FS) *FS { return &FS{fsys} }
+
+// Files is the file system itself, rooted at /sys.
+func (f *FS) Files() fs.FS { return f.fsys }
+
+// Absent says that err means "the kernel has no such thing": the file is not
+// there, or its driver has no answer.
+func Absent(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ENODEV) ||
+		errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EOPNOTSUPP)
+}
+
+// device gives the place of a device on a bus, "devices/pci0000:00/…". The link
+// below bus/ is the only one on the way: what the kernel writes into it is the
+// canonical path, so it may be joined as text.
+func (f *FS) device(bus, name string) (dir string, ok bool, err error) {
+	if name == "" || name == "." || name == ".." || strings.Contains(name, "/") {
+		return "", false, nil
+	}
+	parent := path.Join("bus", bus, "devices")
+	target, err := fs.ReadLink(f.fsys, path.Join(parent, name))
+	if Absent(err) {
+		return "", false, nil
+	} else if err != nil {
+		return "", false, err
+	}
+	return path.Join(parent, target), true, nil
+}
+
+// linkBase gives the last element of a link's target, which is how sysfs names
+// drivers, PFs and VFs.
+func (f *FS) linkBase(name string) (base string, ok bool, err error) {
+	target, err := fs.ReadLink(f.fsys, name)
+	if Absent(err) {
+		return "", false, nil
+	} else if err != nil {
+		return "", false, err
+	}
+	return path.Base(target), true, nil
+}
+
+func (f *FS) number(name string) (n int, ok bool, err error) {
+	data, err := fs.ReadFile(f.fsys, name)
+	if Absent(err) {
+		return 0, false, nil
+	} else if err != nil {
+		return 0, false, err
+	}
+	if n, err = strconv.Atoi(strings.TrimSpace(string(data))); err != nil {
+		return 0, false, fmt.Errorf("/sys/%s: %w", name, err)
+	}
+	return n, true, nil
+}
+
+// dirs lists the sub-directories of dir, links left out; none if dir is absent.
+func (f *FS) dirs(dir string) ([]string, error) {
+	entries, err := fs.ReadDir(f.fsys, dir)
+	if Absent(err) {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}

@@ -1,0 +1,110 @@
+package sysfs
+
+import (
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"devinfo-cni.io/pkg/pci"
+)
+
+// VDPA is a device on the vDPA bus, /sys/bus/vdpa/devices/<name>.
+type VDPA struct {
+	Name   string
+	Driver string       // driver -> vhost_vdpa: "vhost", virtio_vdpa: "virtio"; "" = unbound, another driver: its own name
+	PCI    *pci.Address // the nearest PCI function above; nil for a simulator
+	Aux    string       // the auxiliary device (SF) right above; "" = none
+	Vhost  string       // its child vhost-vdpa-N, which is also the node's name below /dev; "" = none
+	Virtio []string     // virtioN below it or, on some kernels and drivers, below its PCI function; more than one: ask for the MAC
+
+	dir string
+}
+
+// VDPA gives the vDPA device of a name; ok is false when there is none.
+//
+// For a device on virtio_vdpa without a virtioN of its own the directory of its
+// PCI function is listed, the one listing that grows with the VFs: only when that
+// function is a PF.
+func (f *FS) VDPA(name string) (v VDPA, ok bool, err error) {
+	dir, ok, err := f.device("vdpa", name)
+	if !ok {
+		return VDPA{}, false, err
+	}
+	v = VDPA{Name: name, PCI: above(dir), dir: dir}
+	driver, _, err := f.linkBase(path.Join(dir, "driver"))
+	if err != nil {
+		return VDPA{}, false, err
+	}
+	v.Driver = strings.TrimSuffix(driver, "_vdpa")
+	if _, isAux, err := f.device("auxiliary", path.Base(path.Dir(dir))); err != nil {
+		return VDPA{}, false, err
+	} else if isAux {
+		v.Aux = path.Base(path.Dir(dir))
+	}
+	children, err := f.dirs(dir)
+	if err != nil {
+		return VDPA{}, false, fmt.Errorf("vdpa %s: %w", name, err)
+	}
+	for _, c := range children {
+		if strings.HasPrefix(c, "vhost-vdpa-") {
+			v.Vhost = c
+		}
+	}
+	v.Virtio = onlyVirtio(children)
+	if v.Driver == "virtio" && len(v.Virtio) == 0 && v.PCI != nil {
+		beside, err := f.dirs(path.Join("bus/pci/devices", v.PCI.String()))
+		if err != nil {
+			return VDPA{}, false, fmt.Errorf("vdpa %s: %w", name, err)
+		}
+		v.Virtio = onlyVirtio(beside)
+	}
+	return v, true, nil
+}
+
+func onlyVirtio(names []string) []string {
+	names = slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !strings.HasPrefix(n, "virtio") })
+	slices.SortFunc(names, byNumber)
+	return names
+}
+
+// VDPAOn lists the bound vDPA devices right below a PCI function, in numerical
+// order. For a PF with VFs the answer is none: its directory grows with them, and
+// its vDPA device, if any, must be asked for by name.
+func (f *FS) VDPAOn(fn Function) ([]VDPA, error) {
+	if vfs, _, err := f.number(path.Join(fn.dir, "sriov_numvfs")); err != nil || vfs > 0 {
+		return nil, err
+	}
+	return f.vdpaBelow(fn.dir)
+}
+
+// VDPAOnAuxiliary lists the bound vDPA devices right below an auxiliary device.
+func (f *FS) VDPAOnAuxiliary(aux Auxiliary) ([]VDPA, error) { return f.vdpaBelow(aux.dir) }
+
+func (f *FS) vdpaBelow(dir string) ([]VDPA, error) {
+	if _, err := fs.Stat(f.fsys, "bus/vdpa"); Absent(err) {
+		return nil, nil
+	}
+	children, err := f.dirs(dir)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(children, byNumber)
+	var bound []VDPA
+	for _, name := range children {
+		if at, ok, err := f.device("vdpa", name); err != nil {
+			return nil, err
+		} else if !ok || at != path.Join(dir, name) {
+			continue
+		}
+		v, ok, err := f.VDPA(name)
+		if err != nil {
+			return nil, err
+		}
+		if ok && v.Driver != "" {
+			bound = append(bound, v)
+		}
+	}
+	return bound, nil
+}

@@ -1,0 +1,50 @@
+package sysfs
+
+import (
+	"io/fs"
+	"path"
+	"strings"
+
+	"devinfo-cni.io/pkg/pci"
+)
+
+// Virtio is a device on the virtio bus, /sys/bus/virtio/devices/virtioN. Its
+// network interface is at virtioN/net, never at the PCI function's own net.
+type Virtio struct {
+	Name string
+	PCI  *pci.Address // the nearest PCI function above; nil = none (a vDPA simulator)
+	VDPA string       // the vDPA device right above, on virtio_vdpa; "" = none, or it is beside
+}
+
+// Virtio gives the virtio device of a name; ok is false when there is none.
+func (f *FS) Virtio(name string) (v Virtio, ok bool, err error) {
+	dir, ok, err := f.device("virtio", name)
+	if !ok {
+		return Virtio{}, false, err
+	}
+	v = Virtio{Name: name, PCI: above(dir)}
+	parent := path.Base(path.Dir(dir))
+	if at, isVDPA, err := f.device("vdpa", parent); err != nil {
+		return Virtio{}, false, err
+	} else if isVDPA && at == path.Dir(dir) {
+		v.VDPA = parent
+	}
+	return v, true, nil
+}
+
+// VirtioMAC gives the hardware address of a virtio device's interface, as the
+// kernel prints it; ok is false when the interface is not to be seen from here.
+func (f *FS) VirtioMAC(name string) (mac string, ok bool, err error) {
+	net := path.Join("bus/virtio/devices", name, "net")
+	entries, err := fs.ReadDir(f.fsys, net)
+	if Absent(err) || err == nil && len(entries) == 0 {
+		return "", false, nil
+	} else if err != nil {
+		return "", false, err
+	}
+	data, err := fs.ReadFile(f.fsys, path.Join(net, entries[0].Name(), "address"))
+	if Absent(err) {
+		return "", false, nil
+	}
+	return strings.TrimSpace(string(data)), err == nil, err
+}

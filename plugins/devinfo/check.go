@@ -1,0 +1,128 @@
+package plugin
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/containernetworking/cni/pkg/skel"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/result"
+)
+
+// Check compares what ADD left with what is there now: the delegates' own CHECK,
+// the file, the device's identity, the interface. Optional facts that have changed
+// are warnings.
+func (p *Plugin) Check(args *skel.CmdArgs) error {
+	cfg, err := p.parse(args)
+	if err != nil {
+		return err
+	}
+	if err := p.strict(cfg); err != nil {
+		return err
+	}
+	c, err := p.open(cfg, args)
+	if err != nil {
+		return err
+	}
+	name, err := c.fileName()
+	if err != nil {
+		return err
+	}
+	e, err := c.entry(c.key)
+	if err != nil {
+		return err
+	}
+	journaled := e != nil
+	if !journaled {
+		e = c.reconstruct(args)
+	}
+	e.Netns = args.Netns
+	if err := c.cni.check(e, runtimeConf(e, c.att.Args)); err != nil {
+		return err
+	}
+	if name == "" {
+		name = e.File
+	}
+	if name == "" || journaled && !e.Wrote {
+		return nil // ADD was passed no path, or found nothing to write
+	}
+	recorded, err := c.recorded(name)
+	if err != nil {
+		return err
+	}
+	return c.compare(recorded, e)
+}
+
+// recorded reads the file that ADD wrote.
+func (c *call) recorded(name string) (*devinfo.Info, error) {
+	info, err := c.Infos.Info(name)
+	if notThere(err) {
+		return nil, fail(codeFileMissing, fmt.Errorf("device-info file %s is gone", c.Infos.Path(name)), "DEL and ADD the attachment to have it back")
+	} else if err != nil {
+		return nil, err
+	}
+	violations := info.Validate()
+	for _, v := range violations.Warnings() {
+		c.log.Warn(v.String())
+	}
+	if err := violations.Err(); err != nil {
+		return nil, fmt.Errorf("device-info file %s: %w", c.Infos.Path(name), err)
+	}
+	return info, nil
+}
+
+// compare finds the device anew, with the file as one of the sources, so that a
+// file that names another device is a conflict of sources.
+func (c *call) compare(recorded *devinfo.Info, e *journal.Entry) error {
+	declared, _, err := c.att.Declared(c.cfg)
+	if err != nil {
+		return err
+	}
+	if declared != nil && declared.Type != "" && declared.Type != recorded.Type {
+		return fail(codeMismatch, fmt.Errorf("the device-info file has type %q, deviceInfo declares %q", recorded.Type, declared.Type), "DEL and ADD the attachment")
+	}
+	prev, _ := result.Find(c.cfg.PrevResult, c.att.IfName, c.att.Netns)
+	device, err := c.Finder.Find(discovery.Target{
+		Declared: declared, DeviceID: c.cfg.DeviceID, DeviceIDKey: c.cfg.DeviceIDKey, Existing: recorded,
+		PCIID: prev.PCIID, SocketPath: prev.SocketPath,
+		Netns: c.att.Netns, IfName: c.att.IfName,
+		FollowLower: c.cfg.FollowLower, SubfunctionParent: c.cfg.SubfunctionParent,
+	})
+	if err != nil {
+		return err
+	}
+	for _, w := range device.Warnings {
+		c.log.Warn(w)
+	}
+	if e.InNetns && !device.InNetns {
+		return fail(codeNotFound, fmt.Errorf("interface %s is no longer in %s, where ADD found it", c.att.IfName, c.att.Netns), "DEL and ADD the attachment")
+	}
+	var missing *discovery.MissingError
+	if errors.As(device.Problem, &missing) {
+		return fail(codeNotFound, device.Problem, "it was there at ADD; DEL succeeds without it")
+	} else if device.Problem != nil {
+		c.log.Warn(device.Problem.Error())
+	}
+	c.warnOfChanges(recorded, device)
+	return nil
+}
+
+// warnOfChanges tells of facts that the kernel states otherwise than the file.
+func (c *call) warnOfChanges(recorded *devinfo.Info, device *discovery.Device) {
+	said := map[string]string{}
+	if p := recorded.PCI; p != nil {
+		said["pci.pf-pci-address"], said["pci.rdma-device"], said["pci.representor-device"] = p.PFAddress, p.RDMADevice, p.Representor
+	}
+	if v := recorded.VDPA; v != nil {
+		said["vdpa.driver"], said["vdpa.path"] = v.Driver, v.Path
+		said["vdpa.pf-pci-address"], said["vdpa.representor-device"] = v.PFAddress, v.Representor
+	}
+	for _, f := range device.Facts {
+		if old, optional := said[f.Key]; optional && old != f.Value {
+			c.log.Warn("changed since ADD", "key", f.Key, "file", old, "now", f.Value, "source", f.Source)
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package plugin
+
+import (
+	"github.com/containernetworking/cni/pkg/skel"
+
+	"devinfo-cni.io/pkg/journal"
+)
+
+// Del undoes ADD: the delegates in reverse, the device-info file, the journal
+// entry. What is gone already is success, and nothing that ADD would refuse makes
+// it fail. After a delegate's failure the rest is done all the same; the entry
+// stays, so that the retry knows what to finish.
+func (p *Plugin) Del(args *skel.CmdArgs) error {
+	cfg, err := p.parse(args)
+	if err != nil {
+		return err
+	}
+	p.lenient(cfg)
+	c, err := p.open(cfg, args)
+	if err != nil {
+		c.log.Warn("ignored", "error", err)
+	}
+	e, err := c.entry(c.key)
+	if err != nil {
+		return err
+	}
+	if e == nil {
+		e = c.reconstruct(args)
+	}
+	e.Netns = args.Netns // the runtime knows best: empty once it is gone
+	errs := c.cni.del(e, runtimeConf(e, c.att.Args))
+	errs = append(errs, c.removeFiles(e)...)
+	return c.forget(errs)
+}
+
+// reconstruct makes the entry that ADD would have written, for an attachment that
+// the journal has lost.
+func (c *call) reconstruct(args *skel.CmdArgs) *journal.Entry {
+	delegates, err := children(c.cfg)
+	if err != nil {
+		c.log.Warn("delegates ignored", "error", err)
+	}
+	return &journal.Entry{
+		Key: c.key, Delegates: delegates, CNIVersion: c.cfg.CNIVersion, Args: args.Args,
+		CapabilityArgs: c.cfg.Runtime, Result: c.cfg.PrevResult,
+	}
+}
+
+// removeFiles removes the file that the runtime names and the one that the journal
+// recorded. Only files in the device-info directory, and none of another
+// attachment's.
+func (c *call) removeFiles(e *journal.Entry) (errs []error) {
+	var names []string
+	name, err := c.fileName()
+	if err != nil {
+		c.log.Warn("left alone", "error", err)
+	} else if name != "" {
+		names = append(names, name)
+	}
+	if e.File != "" && e.Dir != c.Node.DeviceInfoDir {
+		c.log.Warn("left alone: the node setting deviceInfoDir has changed", "file", e.File, "directory", e.Dir)
+	} else if e.File != "" && e.File != name {
+		names = append(names, e.File)
+	}
+	for _, name := range names {
+		owner, owned, err := c.Journal.Owner(name)
+		if err == nil && owned && owner != e.Key {
+			c.log.Warn("left alone: the file is another attachment's", "file", name, "owner", owner)
+			continue
+		}
+		errs = append(errs, err, c.Infos.Remove(name))
+	}
+	return errs
+}
+
+// forget drops the journal entry if all went well, else it reports what did not.
+func (c *call) forget(errs []error) error {
+	if err := followedBy(nil, errs...); err != nil {
+		return err
+	}
+	return c.Journal.Drop(c.key)
+}

@@ -1,0 +1,212 @@
+package plugin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/invoke"
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/containernetworking/cni/pkg/version"
+
+	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/journal"
+)
+
+// delegation runs the child plugins through libcni, which gets a cache directory
+// of its own: results are kept by network, container and interface, and would
+// collide with the calling runtime's. That cache is disposable; the journal is the
+// authority, so a cached result is thrown away before anyone could believe it.
+type delegation struct {
+	*libcni.CNIConfig
+	cache string
+}
+
+func newDelegation(stateDir, cniPath string) *delegation {
+	cache := filepath.Join(stateDir, "libcni")
+	return &delegation{libcni.NewCNIConfigWithCacheDir(filepath.SplitList(cniPath), cache, nil), cache}
+}
+
+// forget throws libcni's cached result of an attachment away.
+func (d *delegation) forget(key journal.Key) error {
+	name := fmt.Sprintf("%s-%s-%s", key.Network, key.ContainerID, key.IfName) // libcni's getCacheFilePath
+	err := os.Remove(filepath.Join(d.cache, "results", name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// has says whether the child plugin is in CNI_PATH.
+func (d *delegation) has(child string) error {
+	_, err := invoke.FindInPath(child, d.Path)
+	return err
+}
+
+// children makes the configurations that the delegates will be run with: the
+// network's name and version, and our deviceID where they have none. pciBusID
+// goes with it, as Multus does it.
+func children(cfg *config.Config) ([]json.RawMessage, error) {
+	var list []json.RawMessage
+	for n, d := range cfg.Delegates {
+		var own map[string]json.RawMessage
+		if err := json.Unmarshal(d.Raw, &own); err != nil {
+			return nil, err
+		}
+		set := func(key, value string) {
+			if _, has := own[key]; !has && value != "" {
+				own[key], _ = json.Marshal(value) // a string always encodes
+			}
+		}
+		delete(own, "name")
+		delete(own, "cniVersion")
+		set("name", cfg.Name)
+		set("cniVersion", cfg.CNIVersion)
+		set("deviceID", cfg.DeviceID)
+		if cfg.PCIBusID != "" {
+			set("pciBusID", cfg.PCIBusID)
+		} else {
+			set("pciBusID", cfg.DeviceID)
+		}
+		raw, err := json.Marshal(own)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := libcni.NetworkPluginConfFromBytes(raw); err != nil {
+			return nil, fail(codeConfig, fmt.Errorf("delegates[%d]: %w", n, err), "correct this plugin configuration")
+		}
+		list = append(list, raw)
+	}
+	return list, nil
+}
+
+// child is one delegate, ready to be run with the result of the one before it;
+// prev may be nil.
+func child(raw, prev json.RawMessage) (*libcni.PluginConfig, error) {
+	conf, err := libcni.NetworkPluginConfFromBytes(raw)
+	if err != nil || prev == nil {
+		return conf, err
+	}
+	return libcni.InjectConf(conf, map[string]any{"prevResult": prev})
+}
+
+// runtimeConf is what an attachment's delegates get beside their configuration.
+func runtimeConf(e *journal.Entry, args [][2]string) *libcni.RuntimeConf {
+	capabilities := make(map[string]any, len(e.CapabilityArgs))
+	for key, value := range e.CapabilityArgs {
+		capabilities[key] = value
+	}
+	return &libcni.RuntimeConf{
+		ContainerID: e.ContainerID, NetNS: e.Netns, IfName: e.IfName, Args: args, CapabilityArgs: capabilities,
+	}
+}
+
+// add runs the delegates in order. started is how many of them need a DEL, the
+// failed one included.
+func (d *delegation) add(e *journal.Entry, rt *libcni.RuntimeConf, interrupted func() error) (result json.RawMessage, started int, err error) {
+	defer func() { err = followedBy(err, d.forget(e.Key)) }()
+	result = e.PrevResult
+	for n, raw := range e.Delegates {
+		if err := interrupted(); err != nil {
+			return result, n, err
+		}
+		conf, err := child(raw, result)
+		if err != nil {
+			return result, n, err
+		}
+		answer, err := d.AddNetwork(context.Background(), conf, rt)
+		if err != nil {
+			return result, n + 1, childError("ADD", conf, err)
+		}
+		if result, err = json.Marshal(answer); err != nil {
+			return result, n + 1, childError("ADD", conf, err)
+		}
+	}
+	return result, len(e.Delegates), interrupted()
+}
+
+// del runs the delegates' DEL in reverse, all of them whatever fails. From 0.4.0
+// on they get the result of ADD.
+func (d *delegation) del(e *journal.Entry, rt *libcni.RuntimeConf) (errs []error) {
+	if len(e.Delegates) == 0 {
+		return nil
+	}
+	errs = append(errs, d.forget(e.Key))
+	for _, raw := range slices.Backward(e.Delegates) {
+		conf, err := child(raw, final(e))
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if err := d.DelNetwork(context.Background(), conf, rt); err != nil {
+			errs = append(errs, childError("DEL", conf, err))
+		}
+	}
+	return errs
+}
+
+// check runs the delegates' CHECK in order and stops at the first that fails.
+func (d *delegation) check(e *journal.Entry, rt *libcni.RuntimeConf) error {
+	if len(e.Delegates) == 0 {
+		return nil
+	}
+	if err := d.forget(e.Key); err != nil {
+		return err
+	}
+	for _, raw := range e.Delegates {
+		conf, err := child(raw, final(e))
+		if err != nil {
+			return err
+		}
+		if err := d.CheckNetwork(context.Background(), conf, rt); err != nil {
+			return childError("CHECK", conf, err)
+		}
+	}
+	return nil
+}
+
+// list is the delegates as libcni's GC and STATUS take them.
+func list(cfg *config.Config) (*libcni.NetworkConfigList, error) {
+	raws, err := children(cfg)
+	if err != nil {
+		return nil, err
+	}
+	l := &libcni.NetworkConfigList{Name: cfg.Name, CNIVersion: cfg.CNIVersion}
+	for _, raw := range raws {
+		conf, err := child(raw, nil)
+		if err != nil {
+			return nil, err
+		}
+		l.Plugins = append(l.Plugins, conf)
+	}
+	return l, nil
+}
+
+// childError says which delegate failed at what. A CNI error of the child's own
+// keeps its code and message; a child that died without one is an I/O failure.
+func childError(verb string, conf *libcni.PluginConfig, err error) error {
+	err = fmt.Errorf("delegate %s: %s: %w", conf.Network.Type, verb, err)
+	var own *types.Error
+	if errors.As(err, &own) && own.Code != 0 {
+		return err
+	}
+	if as[*json.SyntaxError](err) || as[*json.UnmarshalTypeError](err) {
+		return fail(codeDecoding, err, "the delegate printed no CNI result")
+	}
+	return fail(codeIO, err, "the delegate ended without a CNI error; see its log")
+}
+
+// final is the result that DEL and CHECK hand to the delegates: ADD's last one,
+// where the version has that (0.4.0).
+func final(e *journal.Entry) json.RawMessage {
+	if ok, err := version.GreaterThanOrEqualTo(e.CNIVersion, "0.4.0"); err != nil || !ok {
+		return nil
+	}
+	return e.Result
+}

@@ -1,0 +1,143 @@
+package plugin
+
+import (
+	"errors"
+	"io/fs"
+	"strings"
+	"syscall"
+
+	"github.com/containernetworking/cni/pkg/types"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/link"
+)
+
+// The codes of the errors that the plugin prints: CNI's own (SPEC.md, "Error"),
+// and from 100 on ours. skel adds 1 for a cniVersion that is not supported.
+const (
+	codeUnsupported  = types.ErrUnsupportedField            // 2: a known key has an unsupported value
+	codeEnvironment  = types.ErrInvalidEnvironmentVariables // 4: CNI_ARGS and the like
+	codeIO           = types.ErrIOFailure                   // 5: files, netlink, a delegate that died
+	codeDecoding     = types.ErrDecodingFailure             // 6: JSON that is none
+	codeConfig       = types.ErrInvalidNetworkConfig        // 7: configuration, node settings, prevResult
+	codeNetns        = types.ErrInvalidNetNS                // 8: CNI_NETNS is gone, or our own
+	codeTryAgain     = types.ErrTryAgainLater               // 11: interrupted by a signal
+	codeNotAvailable = uint(50)                             // STATUS: ADD could not succeed
+
+	codeNotFound    = uint(100) // no device, or no interface, where there must be one
+	codeFileMissing = uint(101) // CHECK: the device-info file is gone
+	codeMismatch    = uint(102) // two sources name different devices
+	codeInvalidInfo = uint(103) // the device information breaks the specification
+)
+
+// A failure is an error with the code that it will have, what to do about it, and
+// what went wrong while it was being cleaned up after.
+type failure struct {
+	code   uint
+	err    error
+	remedy string
+	later  []error
+}
+
+func (f *failure) Error() string { return f.err.Error() }
+func (f *failure) Unwrap() error { return f.err }
+
+func fail(code uint, err error, remedy string) error {
+	return &failure{code: code, err: err, remedy: remedy}
+}
+
+// followedBy gives the first error, with those of the clean-up after it in its
+// details; nil when there is none at all.
+func followedBy(first error, later ...error) error {
+	var rest []error
+	for _, err := range later {
+		switch {
+		case err == nil:
+		case first == nil:
+			first = err
+		default:
+			rest = append(rest, err)
+		}
+	}
+	if len(rest) == 0 {
+		return first
+	}
+	return &failure{code: codeOf(first), err: first, later: rest}
+}
+
+// translate makes the CNI error that is printed: the first failure as the
+// message, remedy and later failures as the details.
+func translate(err error) error {
+	if err == nil {
+		return nil
+	}
+	var details []string
+	for e := err; e != nil; e = errors.Unwrap(e) {
+		f, ok := e.(*failure)
+		if !ok {
+			continue
+		}
+		if f.remedy != "" {
+			details = append(details, f.remedy)
+		}
+		for _, l := range f.later {
+			details = append(details, "then: "+l.Error())
+		}
+	}
+	msg := err.Error()
+	var delegate *types.Error
+	if errors.As(err, &delegate) {
+		msg = delegate.Msg
+		if delegate.Details != "" {
+			details = append([]string{delegate.Details}, details...)
+		}
+		if context := err.Error(); context != delegate.Error() {
+			details = append(details, context)
+		}
+	}
+	return types.NewError(codeOf(err), msg, strings.Join(details, "; "))
+}
+
+// codeOf finds the code in the chain: the outermost failure that has one, else a
+// delegate's own, else by kind.
+func codeOf(err error) uint {
+	var f *failure
+	if errors.As(err, &f) {
+		return f.code
+	}
+	var delegate *types.Error
+	if errors.As(err, &delegate) && delegate.Code != 0 {
+		return delegate.Code
+	}
+	for _, kind := range []struct {
+		is   func(error) bool
+		code uint
+	}{
+		{as[*config.Problem], codeUnsupported},
+		{as[*discovery.ConflictError], codeMismatch},
+		{as[*discovery.MissingError], codeNotFound},
+		{as[*discovery.UndescribableError], codeNotFound},
+		{as[*devinfo.InvalidError], codeInvalidInfo},
+		{as[*devinfo.VersionError], codeInvalidInfo},
+		{as[*store.CorruptError], codeInvalidInfo},
+		{as[*store.NameError], codeConfig},
+		{as[*journal.OwnedError], codeConfig},
+		{func(err error) bool { return errors.Is(err, link.ErrNoNetns) }, codeNetns},
+		{as[*fs.PathError], codeIO},
+		{as[syscall.Errno], codeIO},
+	} {
+		if kind.is(err) {
+			return kind.code
+		}
+	}
+	return codeIO
+}
+
+func as[T error](err error) bool {
+	var target T
+	return errors.As(err, &target)
+}

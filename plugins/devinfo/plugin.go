@@ -1,0 +1,180 @@
+// Package plugin is the CNI plugin "devinfo": it finds the device of a network
+// attachment and keeps the attachment's device-info file (Device Information
+// Specification 1.1.0, section 4.2). One file per CNI verb; each reads from top
+// to bottom as what the verb does.
+//
+// The plugin is called in one of three ways, chosen by the configuration: chained
+// (there is a prevResult), delegating (it runs the plugins in "delegates"), or
+// standalone. All that it knows of the node comes in through [Plugin]: it has no
+// paths of its own.
+package plugin
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/version"
+
+	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/attachment"
+	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/sysfs"
+)
+
+// Versions are the CNI versions that the plugin speaks.
+var Versions = version.PluginSupports("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
+
+// Plugin is the plugin on one node.
+type Plugin struct {
+	Node      config.Node
+	NodeError error // the settings could not be read; Node holds the defaults
+
+	Finder  discovery.Finder
+	Infos   *store.Dir // the device-info files
+	Pool    *store.Dir // the device plugins' files; only read
+	Journal *journal.Journal
+	BootID  string
+
+	Stdout  io.Writer
+	Log     *slog.Logger
+	Signals <-chan os.Signal // a signal here ends ADD after the delegate that runs; nil = none will come
+}
+
+// Doors are what of the machine may be another's: a captured host's, say.
+type Doors struct {
+	Sys        *sysfs.FS
+	Interfaces discovery.Interfaces
+	Switches   discovery.Switches
+}
+
+// New puts the plugin together from the node's settings; it opens and creates
+// nothing.
+func New(node config.Node, doors Doors, bootID string, stdout io.Writer, log *slog.Logger) *Plugin {
+	return &Plugin{
+		Node:    node,
+		Finder:  discovery.Finder{Sys: doors.Sys, Interfaces: doors.Interfaces, Switches: doors.Switches},
+		Infos:   store.Open(node.DeviceInfoDir),
+		Pool:    store.Open(node.DevicePluginDir),
+		Journal: journal.Open(node.StateDir, bootID),
+		BootID:  bootID,
+		Stdout:  stdout,
+		Log:     log,
+	}
+}
+
+// Funcs are the verbs for skel.
+func (p *Plugin) Funcs() skel.CNIFuncs {
+	verb := func(f func(*Plugin, *skel.CmdArgs) error) func(*skel.CmdArgs) error {
+		return func(args *skel.CmdArgs) error { return translate(f(p, args)) }
+	}
+	return skel.CNIFuncs{
+		Add: verb((*Plugin).Add), Del: verb((*Plugin).Del), Check: verb((*Plugin).Check),
+		GC: verb((*Plugin).GC), Status: verb((*Plugin).Status),
+	}
+}
+
+// call is one invocation about one attachment.
+type call struct {
+	*Plugin
+	cfg *config.Config
+	att *attachment.Attachment
+	key journal.Key
+	cni *delegation
+	log *slog.Logger
+}
+
+// parse reads the configuration and warns of keys that nobody knows.
+func (p *Plugin) parse(args *skel.CmdArgs) (*config.Config, error) {
+	cfg, err := config.Parse(args.StdinData)
+	if err != nil {
+		return nil, fail(codeDecoding, err, "")
+	}
+	for _, u := range cfg.Unknown {
+		p.Log.Warn(u.String())
+	}
+	return cfg, nil
+}
+
+// open begins a call. The error is only that of CNI_ARGS; the call is good all
+// the same.
+func (p *Plugin) open(cfg *config.Config, args *skel.CmdArgs) (*call, error) {
+	att, err := attachment.New(cfg, attachment.Args{
+		ContainerID: args.ContainerID, Netns: args.Netns, IfName: args.IfName, CNIArgs: args.Args,
+	}, p.Node.DeviceInfoDir)
+	key := journal.Key{Network: att.Network, ContainerID: att.ContainerID, IfName: att.IfName}
+	if err != nil {
+		err = fail(codeEnvironment, err, "")
+	}
+	return &call{
+		Plugin: p, cfg: cfg, att: att, key: key,
+		cni: newDelegation(p.Node.StateDir, args.Path),
+		log: p.Log.With("attachment", key.String()),
+	}, err
+}
+
+// strict is the refusal of ADD and CHECK of settings or a configuration that
+// cannot be followed to the letter.
+func (p *Plugin) strict(cfg *config.Config) error {
+	if p.NodeError != nil {
+		return fail(codeConfig, p.NodeError, "correct the file, or remove it to have the defaults")
+	}
+	if len(cfg.Problems) > 0 {
+		return cfg.Problems[0]
+	}
+	if p.Finder.Sys == nil {
+		return fail(codeIO, fmt.Errorf("there is no sysfs at %s", p.Node.Sysfs), "mount it there, or set sysfs in the node settings")
+	}
+	return nil
+}
+
+// lenient is what DEL makes of the same: warnings.
+func (p *Plugin) lenient(cfg *config.Config) {
+	if p.NodeError != nil {
+		p.Log.Warn("the defaults are used", "error", p.NodeError)
+	}
+	for _, problem := range cfg.Problems {
+		p.Log.Warn("ignored", "error", problem)
+	}
+}
+
+// fileName gives the name of the attachment's device-info file below the
+// directory; "" when the runtime passed no path.
+func (c *call) fileName() (string, error) {
+	if c.att.Path == "" {
+		return "", nil
+	}
+	name, err := c.Infos.Name(c.att.Path)
+	if err != nil {
+		return "", fail(codeConfig, fmt.Errorf("runtimeConfig.CNIDeviceInfoFile: %w", err),
+			"device-info files are kept in "+c.Node.DeviceInfoDir+" only; the node setting deviceInfoDir changes that")
+	}
+	return name, nil
+}
+
+// entry gives what the journal knows of the attachment; nil when that is nothing,
+// or not to be read.
+func (c *call) entry(key journal.Key) (*journal.Entry, error) {
+	e, err := c.Journal.Get(key)
+	var corrupt *store.CorruptError
+	if errors.As(err, &corrupt) {
+		c.log.Warn("journal entry ignored", "error", err)
+		return nil, nil
+	}
+	return e, err
+}
+
+// read gives the content of a device-info file, nil when it is not there.
+func read(dir *store.Dir, name string) ([]byte, error) {
+	data, err := dir.Read(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return data, err
+}

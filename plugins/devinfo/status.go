@@ -1,0 +1,50 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+
+	"github.com/containernetworking/cni/pkg/skel"
+
+	"devinfo-cni.io/pkg/config"
+)
+
+// Status says whether an ADD could succeed now.
+func (p *Plugin) Status(args *skel.CmdArgs) error {
+	cfg, err := p.parse(args)
+	if err != nil {
+		return err
+	}
+	if err := p.strict(cfg); err != nil {
+		return notReady(err, "")
+	}
+	if err := p.Infos.Writable(); err != nil {
+		return notReady(fmt.Errorf("device-info directory: %w", err), "make it writable, or set deviceInfoDir in the node settings")
+	}
+	if err := p.Journal.Writable(); err != nil {
+		return notReady(fmt.Errorf("state directory: %w", err), "make it writable, or set stateDir in the node settings")
+	}
+	if _, err := fs.Stat(p.Finder.Sys.Files(), "bus"); err != nil {
+		return notReady(fmt.Errorf("%s is no sysfs: %w", p.Node.Sysfs, err), "mount sysfs there, or set sysfs in the node settings")
+	}
+	return delegatesReady(newDelegation(p.Node.StateDir, args.Path), cfg)
+}
+
+func delegatesReady(d *delegation, cfg *config.Config) error {
+	for _, child := range cfg.Delegates {
+		if err := d.has(child.Type); err != nil {
+			return notReady(fmt.Errorf("delegate %s: %w", child.Type, err), "install the plugin in a directory of CNI_PATH")
+		}
+	}
+	plugins, err := list(cfg)
+	if err != nil {
+		return notReady(err, "")
+	}
+	if err := d.GetStatusNetworkList(context.Background(), plugins); err != nil {
+		return notReady(fmt.Errorf("delegates: STATUS: %w", err), "")
+	}
+	return nil
+}
+
+func notReady(err error, remedy string) error { return fail(codeNotAvailable, err, remedy) }
