@@ -1,0 +1,207 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// Write puts data in the place of what the file held, or of a symbolic link of
+// that name, all at once. Writers of one name wait for each other. One that is
+// killed leaves at most the temporary file, which the next Write or Remove of
+// that name takes care of.
+func (d *Dir) Write(name string, data []byte) error {
+	if err := checkName(name); err != nil {
+		return err
+	}
+	if err := d.checkSize(name, data); err != nil {
+		return err
+	}
+	return d.withTemporary(name, func(root *os.Root, temp *os.File) (bool, error) {
+		err := d.fill(temp, data)
+		if err == nil {
+			err = root.Rename(temporary(name), name)
+		}
+		if err != nil {
+			return true, d.wrap(name, "write", err)
+		}
+		return false, nil
+	})
+}
+
+// Locked calls f while nobody else is in Write or Locked for that name, with
+// the directory, made if need be. It is for what is more than one write: f may
+// do as it likes with name, and only with that.
+func (d *Dir) Locked(name string, f func(*os.Root) error) error {
+	if err := checkName(name); err != nil {
+		return err
+	}
+	return d.withTemporary(name, func(root *os.Root, _ *os.File) (bool, error) {
+		return true, f(root)
+	})
+}
+
+// Remove removes a file, or a symbolic link, and a temporary file that a killed
+// writer left. It is success if the file, or the directory, is gone already.
+func (d *Dir) Remove(name string) error {
+	if err := checkName(name); err != nil {
+		return err
+	}
+	root, err := d.open()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if err := d.removeFile(root, name); err != nil {
+		return err
+	}
+	if err := removeLeftover(root, temporary(name)); err != nil {
+		return d.wrap(name, "remove temporary file", err)
+	}
+	return nil
+}
+
+func (d *Dir) removeFile(root *os.Root, name string) error {
+	stat, err := root.Lstat(name)
+	if err == nil && stat.IsDir() { // which root.Remove would remove, if empty
+		return fmt.Errorf("%s: remove: %w", d.Path(name), syscall.EISDIR)
+	}
+	if err == nil {
+		err = root.Remove(name)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return d.wrap(name, "remove", err)
+	}
+	return nil
+}
+
+func (d *Dir) fill(temp *os.File, data []byte) error {
+	if err := temp.Truncate(0); err != nil {
+		return err
+	}
+	if _, err := temp.Write(data); err != nil {
+		return err
+	}
+	return temp.Chmod(d.fileMode)
+}
+
+// withTemporary calls f with the temporary file of name, which is the lock of
+// that name too. If f says so the temporary file is still there and goes.
+func (d *Dir) withTemporary(name string, f func(*os.Root, *os.File) (there bool, err error)) error {
+	root, err := d.make()
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	temp, err := lock(root, temporary(name))
+	if err != nil {
+		return d.wrap(name, "lock temporary file", err)
+	}
+	there, err := f(root, temp)
+	if there {
+		err = first(err, root.Remove(temporary(name)))
+	}
+	return first(err, temp.Close()) // and with it the lock
+}
+
+func first(err, next error) error {
+	if err != nil {
+		return err
+	}
+	return next
+}
+
+// lock creates the temporary file, or takes over that of a killed process, and
+// locks it. Whoever renames or removes it holds the lock, so once it is ours and
+// still in its place, it stays there.
+func lock(root *os.Root, temp string) (*os.File, error) {
+	for {
+		// Without O_EXCL os.Root follows a link that stays inside.
+		f, err := root.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+		if errors.Is(err, fs.ErrExist) {
+			f, err = reopen(root, temp)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		err = flock(f, syscall.LOCK_EX)
+		inPlace := false
+		if err == nil {
+			inPlace, err = isAt(root, temp, f)
+		}
+		if inPlace {
+			return f, nil
+		}
+		f.Close()
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// reopen opens a temporary file that exists. What else may be in its place, a
+// link or a FIFO, is removed. fs.ErrNotExist says that nothing is there now.
+func reopen(root *os.Root, temp string) (*os.File, error) {
+	stat, err := root.Lstat(temp)
+	if err != nil {
+		return nil, err
+	}
+	if !stat.Mode().IsRegular() {
+		return nil, first(root.Remove(temp), fs.ErrNotExist)
+	}
+	return root.OpenFile(temp, os.O_RDWR|syscall.O_NONBLOCK, 0)
+}
+
+// removeLeftover creates nothing, so that it works on a full disk, and does not
+// wait: a temporary file that is locked is no leftover.
+func removeLeftover(root *os.Root, temp string) error {
+	f, err := reopen(root, temp)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	err = flock(f, syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	inPlace, err := isAt(root, temp, f)
+	if inPlace {
+		return root.Remove(temp)
+	}
+	return err
+}
+
+// isAt is false when another writer has renamed or removed f.
+func isAt(root *os.Root, name string, f *os.File) (bool, error) {
+	open, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	there, err := root.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && os.SameFile(open, there), err
+}
+
+func flock(f *os.File, how int) error {
+	for {
+		if err := syscall.Flock(int(f.Fd()), how); err != syscall.EINTR {
+			return err
+		}
+	}
+}

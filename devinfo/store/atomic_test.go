@@ -1,0 +1,246 @@
+package store_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"devinfo-cni.io/devinfo/store"
+)
+
+func TestWriteReplacesTheFileAndLeavesNothingElse(t *testing.T) {
+	d := store.Open(t.TempDir())
+	for _, content := range []string{"a longer first content", "short", ""} {
+		if err := d.Write("net1", []byte(content)); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, d, "net1", content)
+	}
+	if got := entries(t, d.Path("")); !reflect.DeepEqual(got, []string{"net1"}) {
+		t.Errorf("left %v", got)
+	}
+}
+
+func TestModesDoNotDependOnTheUmask(t *testing.T) {
+	for _, umask := range []int{0, 0o022, 0o077} {
+		top := t.TempDir()
+		old := syscall.Umask(umask)
+		err := store.Open(top+"/k8s/devinfo/cni").Write("net1", nil)
+		errPrivate := store.OpenPrivate(top+"/state/devinfo/attachments").Write("a", nil)
+		syscall.Umask(old)
+		if err := errors.Join(err, errPrivate); err != nil {
+			t.Fatal(err)
+		}
+		for path, want := range map[string]os.FileMode{
+			"/k8s": 0o755, "/k8s/devinfo": 0o755, "/k8s/devinfo/cni": 0o755, "/k8s/devinfo/cni/net1": 0o644,
+			"/state": 0o755, "/state/devinfo": 0o755, "/state/devinfo/attachments": 0o700, "/state/devinfo/attachments/a": 0o600,
+		} {
+			if got := mode(t, top+path); got != want {
+				t.Errorf("umask %03o: %s: got %o, want %o", umask, path, got, want)
+			}
+		}
+	}
+}
+
+func TestWriteMendsATreeOfMode000(t *testing.T) {
+	top := t.TempDir()
+	dirs := []string{"/k8s.cni.cncf.io", "/k8s.cni.cncf.io/devinfo", "/k8s.cni.cncf.io/devinfo/cni"}
+	mkdir(t, top+dirs[2])
+	for _, dir := range []int{2, 1, 0} {
+		if err := os.Chmod(top+dirs[dir], 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := store.Open(top + dirs[2])
+	if err := d.Write("net1", []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, d, "net1", "x")
+	for _, dir := range dirs {
+		if got := mode(t, top+dir); got != 0o755 {
+			t.Errorf("%s: got %o", dir, got)
+		}
+	}
+}
+
+func TestWriteLeavesOtherModesOfDirectoriesAlone(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Open(dir).Write("net1", nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := mode(t, dir); got != 0o700 {
+		t.Errorf("got %o", got)
+	}
+}
+
+func TestWriteReplacesALinkAndDoesNotFollowIt(t *testing.T) {
+	parent := t.TempDir()
+	d := store.Open(filepath.Join(parent, "cni"))
+	mkdir(t, d.Path(""))
+	put(t, parent+"/victim", "v")
+	put(t, d.Path("other"), "o")
+	for _, target := range []string{parent + "/victim", "../victim", "other", "not-there"} {
+		for _, link := range []string{"net1", ".net1.tmp"} {
+			os.Remove(d.Path(link))
+			symlink(t, target, d.Path(link))
+		}
+		if err := d.Write("net1", []byte("new")); err != nil {
+			t.Errorf("%s: %v", target, err)
+		}
+		expect(t, d, "net1", "new")
+	}
+	expect(t, d, "other", "o")
+	if got := get(t, parent+"/victim"); got != "v" {
+		t.Errorf("the target holds %q", got)
+	}
+	if got := entries(t, d.Path("")); !reflect.DeepEqual(got, []string{"net1", "other"}) {
+		t.Errorf("left %v", got)
+	}
+}
+
+func TestWriteTakesOverWhatAKilledWriterLeft(t *testing.T) {
+	d := store.Open(t.TempDir())
+	put(t, d.Path(".net1.tmp"), "half of a much longer content")
+	if err := d.Write("net1", []byte("whole")); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, d, "net1", "whole")
+	if err := syscall.Mkfifo(d.Path(".net1.tmp"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Write("net1", []byte("again")); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, d, "net1", "again")
+	if got := entries(t, d.Path("")); !reflect.DeepEqual(got, []string{"net1"}) {
+		t.Errorf("left %v", got)
+	}
+}
+
+func TestWriteOverADirectoryFailsAndLeavesNothing(t *testing.T) {
+	d := store.Open(t.TempDir())
+	mkdir(t, d.Path("sub"))
+	if err := d.Write("sub", nil); err == nil {
+		t.Error("no error")
+	}
+	if got := entries(t, d.Path("")); !reflect.DeepEqual(got, []string{"sub"}) {
+		t.Errorf("left %v", got)
+	}
+}
+
+func TestWriteBelowAFileFailsAndNamesIt(t *testing.T) {
+	top := t.TempDir()
+	put(t, top+"/file", "")
+	d := store.Open(top + "/file/cni")
+	for method, err := range map[string]error{"Write": d.Write("net1", nil), "Writable": d.Writable()} {
+		if want := top + "/file: not a directory"; err == nil || err.Error() != want {
+			t.Errorf("%s: got %v, want %s", method, err, want)
+		}
+	}
+}
+
+func TestReadersSeeTheOldOrTheNewFileWhileManyWrite(t *testing.T) {
+	d := store.Open(t.TempDir())
+	content := func(writer int) []byte { return bytes.Repeat([]byte{'a' + byte(writer)}, 1000+5000*writer) }
+	if err := d.Write("net1", content(0)); err != nil {
+		t.Fatal(err)
+	}
+	var writers, readers sync.WaitGroup
+	stop := make(chan struct{})
+	for w := range 8 {
+		writers.Go(func() {
+			for range 100 {
+				if err := d.Write("net1", content(w)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for range 4 {
+		readers.Go(func() {
+			for {
+				data, err := d.Read("net1")
+				if err != nil {
+					t.Error(err)
+				} else if len(data) == 0 || !bytes.Equal(data, content(int(data[0]-'a'))) {
+					t.Errorf("half a file: %d bytes", len(data))
+				}
+				select {
+				case <-stop:
+					return
+				default:
+				}
+			}
+		})
+	}
+	writers.Wait()
+	close(stop)
+	readers.Wait()
+	if got := entries(t, d.Path("")); !reflect.DeepEqual(got, []string{"net1"}) {
+		t.Errorf("left %v", got)
+	}
+}
+
+func TestWriteAndRemoveAtOnceNeverFail(t *testing.T) {
+	d := store.Open(filepath.Join(t.TempDir(), "a/b"))
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 200 {
+				if err := d.Write("net1", []byte("x")); err != nil {
+					t.Error(err)
+				}
+				if err := d.Remove("net1"); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if got := entries(t, d.Path("")); len(got) != 0 {
+		t.Errorf("left %v", got)
+	}
+}
+
+func TestLockedExcludesOthersOfThatNameOnly(t *testing.T) {
+	d := store.Open(t.TempDir())
+	written := make(chan error, 1)
+	err := d.Locked("net1", func(root *os.Root) error {
+		go func() { written <- d.Write("net1", []byte("x")) }()
+		if err := d.Write("net2", nil); err != nil {
+			return err
+		}
+		select {
+		case err := <-written:
+			t.Errorf("Write did not wait: %v", err)
+		case <-time.After(50 * time.Millisecond):
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := <-written; err != nil {
+		t.Fatal(err)
+	}
+	expect(t, d, "net1", "x")
+}
+
+func TestLockedReturnsTheErrorAndUnlocks(t *testing.T) {
+	d := store.Open(t.TempDir())
+	if err := d.Locked("net1", func(*os.Root) error { return os.ErrInvalid }); err != os.ErrInvalid {
+		t.Errorf("got %v", err)
+	}
+	if got := entries(t, d.Path("")); len(got) != 0 {
+		t.Errorf("left %v", got)
+	}
+}

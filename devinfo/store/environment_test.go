@@ -1,0 +1,238 @@
+package store_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"devinfo-cni.io/devinfo/store"
+)
+
+// inNamespace runs the calling test again, as root of new user and mount
+// namespaces, and tells whether this is that run.
+func inNamespace(t *testing.T) bool {
+	t.Helper()
+	const key = "STORE_TEST_IN_NAMESPACE"
+	if os.Getenv(key) != "" {
+		return true
+	}
+	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), key+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
+		UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}},
+	}
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Skipf("no user namespaces here: %v", err)
+	}
+	if err != nil || !bytes.Contains(out, []byte("--- PASS: "+t.Name())) {
+		t.Errorf("%v\n%s", err, out)
+	}
+	return false
+}
+
+func mount(t *testing.T, flags uintptr, options string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", flags, options); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, 0); err != nil {
+			t.Error(err) // a file is still open
+		}
+	})
+	return dir
+}
+
+func TestAFullDiskLeavesTheOldFileAndNoTemporary(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	d := store.Open(mount(t, 0, "size=64k"))
+	if err := d.Write("net1", []byte("old")); err != nil {
+		t.Fatal(err)
+	}
+	err := d.Write("net1", make([]byte, 100<<10))
+	if !errors.Is(err, syscall.ENOSPC) || !strings.HasPrefix(err.Error(), d.Path("net1")+": write: ") {
+		t.Errorf("got %v", err)
+	}
+	expect(t, d, "net1", "old")
+	if got := entries(t, d.Path("")); !reflect.DeepEqual(got, []string{"net1"}) {
+		t.Errorf("left %v", got)
+	}
+}
+
+func TestADiskWithoutInodesFailsWriteButNotRemove(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	d := store.Open(mount(t, 0, "nr_inodes=3"))
+	for _, name := range []string{"net1", "net2"} {
+		if err := d.Write(name, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.Write("net1", nil); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("got %v", err)
+	}
+	if err := d.Remove("net1"); err != nil {
+		t.Error(err)
+	}
+	if got := entries(t, d.Path("")); !reflect.DeepEqual(got, []string{"net2"}) {
+		t.Errorf("left %v", got)
+	}
+}
+
+func TestAReadOnlyDiskIsNotWritable(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	dir := mount(t, syscall.MS_RDONLY, "")
+	d := store.Open(dir + "/devinfo/cni")
+	for method, err := range map[string]error{"Write": d.Write("net1", nil), "Writable": d.Writable()} {
+		if !errors.Is(err, syscall.EROFS) || !strings.Contains(err.Error(), dir) {
+			t.Errorf("%s: got %v", method, err)
+		}
+	}
+	if err := d.Remove("net1"); err != nil {
+		t.Errorf("Remove of what is gone: %v", err)
+	}
+}
+
+func TestWritableAsksTheNearestAncestorAndMakesNothing(t *testing.T) {
+	dir := t.TempDir()
+	for _, path := range []string{dir, dir + "/devinfo/cni"} {
+		if err := store.Open(path).Writable(); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if got := entries(t, dir); len(got) != 0 {
+		t.Errorf("made %v", got)
+	}
+	symlink(t, "nothing", dir+"/dangling")
+	err := store.Open(dir + "/dangling/cni").Writable()
+	if want := dir + "/dangling: symbolic link to nothing"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+// Root may write anywhere; so it becomes an ordinary user in a child process.
+func TestADirectoryOfMode555IsNotWritableForAUser(t *testing.T) {
+	const key = "STORE_TEST_READ_ONLY"
+	if dir := os.Getenv(key); dir != "" {
+		d := store.Open(dir + "/cni")
+		for method, err := range map[string]error{"Write": d.Write("net1", nil), "Writable": d.Writable()} {
+			if !errors.Is(err, syscall.EACCES) || !strings.Contains(err.Error(), dir) {
+				t.Errorf("%s: got %v", method, err)
+			}
+		}
+		return
+	}
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o555); err != nil {
+		t.Fatal(err)
+	}
+	asUser(t, key+"="+dir, dir)
+}
+
+func TestATreeOfMode000IsMendedByItsOwnerToo(t *testing.T) {
+	const key = "STORE_TEST_MODE_000"
+	if dir := os.Getenv(key); dir != "" {
+		d := store.Open(dir + "/k8s/cni")
+		if err := d.Write("net1", []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, d, "net1", "x")
+		return
+	}
+	dir := t.TempDir()
+	mkdir(t, dir+"/k8s/cni")
+	for _, path := range []string{dir + "/k8s/cni", dir + "/k8s"} {
+		if os.Getuid() == 0 {
+			if err := os.Chown(path, user, user); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Chmod(path, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	asUser(t, key+"="+dir, dir)
+}
+
+const user = 65534 // nobody
+
+// asUser runs the calling test again without root's rights, and with access to
+// dir, which is of t.TempDir. The test is over afterwards.
+func asUser(t *testing.T, env, dir string) {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), env)
+	cmd.Dir = "/"
+	if os.Getuid() == 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}}
+		// Go makes the parent of the temporary directories of a test 0700 or 0755.
+		if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, err := cmd.CombinedOutput()
+	if err != nil || !bytes.Contains(out, []byte("--- PASS: "+t.Name())) {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func TestAKilledWriterLeavesAtMostTheTemporaryFile(t *testing.T) {
+	const key = "STORE_TEST_KILLED"
+	if dir := os.Getenv(key); dir != "" {
+		for d := store.Open(dir); ; {
+			if err := d.Write("net1", bytes.Repeat([]byte("x"), 1<<20)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	d := store.Open(t.TempDir())
+	for delay := range 10 {
+		cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$")
+		cmd.Env = append(os.Environ(), key+"="+d.Path(""))
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		for len(entries(t, d.Path(""))) == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(time.Duration(delay) * 300 * time.Microsecond)
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait()
+		for _, name := range entries(t, d.Path("")) {
+			if name != "net1" && name != ".net1.tmp" {
+				t.Errorf("left %s", name)
+			}
+		}
+		if data, err := d.Read("net1"); err == nil && len(data) != 1<<20 {
+			t.Errorf("half a file: %d bytes", len(data))
+		}
+		if err := d.Write("net1", []byte("x")); err != nil {
+			t.Error(err)
+		}
+		if err := d.Remove("net1"); err != nil {
+			t.Error(err)
+		}
+		if got := entries(t, d.Path("")); len(got) != 0 {
+			t.Errorf("left %v", got)
+		}
+	}
+}

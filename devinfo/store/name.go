@@ -1,0 +1,103 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// The temporary file of a name. It begins with a dot, and names do not.
+const tempPrefix, tempSuffix = ".", ".tmp"
+
+func temporary(name string) string { return tempPrefix + name + tempSuffix }
+
+// maxName leaves room for the temporary file: the kernel's limit is 255 bytes.
+const maxName = 255 - len(tempPrefix) - len(tempSuffix)
+
+// NameError says that a name or a path does not name a file directly in the
+// directory.
+type NameError struct {
+	Name string // the name or path
+	Err  error  // why
+}
+
+func (e *NameError) Error() string { return fmt.Sprintf("%q: %v", e.Name, e.Err) }
+
+// Unwrap returns Err.
+func (e *NameError) Unwrap() error { return e.Err }
+
+func checkName(name string) error {
+	reason := ""
+	switch {
+	case name == "":
+		reason = "a file name is missing"
+	case strings.HasPrefix(name, tempPrefix):
+		reason = "a file name must not begin with a dot"
+	case strings.ContainsAny(name, "/\x00"):
+		reason = "a file name must not hold a slash or a NUL"
+	case len(name) > maxName:
+		reason = fmt.Sprintf("a file name must not have more than %d bytes", maxName)
+	default:
+		return nil
+	}
+	return &NameError{name, errors.New(reason)}
+}
+
+// Name is the inverse of [Dir.Path]. It takes any absolute path of a file
+// directly in the directory, which need not exist: with /var/run linked to /run,
+// for example, either spelling. Everything else is a [*NameError].
+func (d *Dir) Name(path string) (string, error) {
+	if err := d.checkAbsolute(); err != nil {
+		return "", err
+	}
+	if !filepath.IsAbs(path) {
+		return "", &NameError{path, errors.New("must be an absolute path")}
+	}
+	if slices.Contains(strings.Split(path, "/"), "..") {
+		return "", &NameError{path, errors.New(`must not hold ".."`)}
+	}
+	slash := strings.LastIndexByte(path, '/')
+	parent, name := filepath.Clean("/"+path[:slash]), path[slash+1:]
+	var bad *NameError
+	if errors.As(checkName(name), &bad) {
+		return "", &NameError{path, bad.Err}
+	}
+	same, err := d.is(parent)
+	if err == nil && !same {
+		err = fmt.Errorf("must be directly in %s", d.dir)
+	}
+	if err != nil {
+		return "", &NameError{path, err}
+	}
+	return name, nil
+}
+
+// is compares two clean paths, by name if that will do.
+func (d *Dir) is(dir string) (bool, error) {
+	if dir == d.dir {
+		return true, nil
+	}
+	ours, err := canonical(d.dir)
+	if err != nil {
+		return false, err
+	}
+	theirs, err := canonical(dir)
+	return ours == theirs, err
+}
+
+// canonical follows the links of the part of path that exists.
+func canonical(path string) (string, error) {
+	for rest := ""; ; path = filepath.Dir(path) {
+		found, err := filepath.EvalSymlinks(path)
+		if err == nil {
+			return filepath.Join(found, rest), nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
+		rest = filepath.Join(filepath.Base(path), rest)
+	}
+}

@@ -1,0 +1,137 @@
+package store_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"devinfo-cni.io/devinfo/store"
+)
+
+func TestNamesThatAreNotOnePathElementAreRefusedByEveryMethod(t *testing.T) {
+	parent := t.TempDir()
+	d := store.Open(filepath.Join(parent, "cni"))
+	put(t, filepath.Join(parent, "victim"), "v")
+	for _, name := range []string{
+		"", ".", "..", "/", "../victim", "a/b", "a/../../victim", filepath.Join(parent, "victim"),
+		"a\x00b", ".hidden", ".net1.tmp", strings.Repeat("a", 251),
+	} {
+		_, read := d.Read(name)
+		_, info := d.Info(name)
+		_, link := d.Readlink(name)
+		lock := d.Locked(name, func(*os.Root) error { t.Errorf("%q is locked", name); return nil })
+		for method, err := range map[string]error{"Read": read, "Info": info, "Readlink": link,
+			"Locked": lock, "Write": d.Write(name, nil), "Remove": d.Remove(name)} {
+			var bad *store.NameError
+			if !errors.As(err, &bad) || bad.Name != name {
+				t.Errorf("%s(%q): got %v", method, name, err)
+			}
+		}
+	}
+	if got := entries(t, parent); len(got) != 1 {
+		t.Errorf("the refused names left %v", got)
+	}
+}
+
+func TestTheLongestNameCanBeWritten(t *testing.T) {
+	d := store.Open(t.TempDir())
+	name := strings.Repeat("a", 250)
+	if err := d.Write(name, []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, d, name, "x")
+}
+
+func TestARelativeDirectoryFailsEveryMethod(t *testing.T) {
+	t.Chdir(t.TempDir())
+	d := store.Open("cni")
+	_, read := d.Read("a")
+	_, link := d.Readlink("a")
+	_, names := d.Names()
+	_, name := d.Name("/cni/a")
+	for method, err := range map[string]error{"Read": read, "Readlink": link, "Names": names, "Name": name,
+		"Write": d.Write("a", nil), "Remove": d.Remove("a"), "Writable": d.Writable()} {
+		if err == nil || err.Error() != `directory "cni": must be an absolute path` {
+			t.Errorf("%s: got %v", method, err)
+		}
+	}
+}
+
+func TestNameIsTheInverseOfPath(t *testing.T) {
+	d := store.Open("/nowhere/devinfo//cni/")
+	for _, path := range []string{d.Path("net1"), "/nowhere/devinfo/cni/net1", "/nowhere//devinfo/./cni//net1"} {
+		if name, err := d.Name(path); name != "net1" || err != nil {
+			t.Errorf("%s: got %q, %v", path, name, err)
+		}
+	}
+}
+
+func TestNameRefusesPathsThatAreNotDirectlyInTheDirectory(t *testing.T) {
+	parent := t.TempDir()
+	dir := filepath.Join(parent, "cni")
+	mkdir(t, filepath.Join(dir, "sub"))
+	symlink(t, "/etc", filepath.Join(dir, "etc"))
+	d := store.Open(dir)
+	for path, want := range map[string]string{
+		"":                     "must be an absolute path",
+		"net1":                 "must be an absolute path",
+		"cni/net1":             "must be an absolute path",
+		dir:                    "must be directly in " + dir,
+		dir + "/":              "a file name is missing",
+		dir + "/.":             "a file name must not begin with a dot",
+		dir + "/net1/":         "a file name is missing",
+		dir + "/..":            `must not hold ".."`,
+		dir + "/../net1":       `must not hold ".."`,
+		dir + "/sub/../net1":   `must not hold ".."`,
+		dir + "/sub/net1":      "must be directly in " + dir,
+		dir + "/etc/passwd":    "must be directly in " + dir,
+		dir + "x/net1":         "must be directly in " + dir,
+		parent + "/net1":       "must be directly in " + dir,
+		"/etc/passwd":          "must be directly in " + dir,
+		"/net1":                "must be directly in " + dir,
+		dir + "/.net1.tmp":     "a file name must not begin with a dot",
+		dir + "/net1\x00/etc":  "must be directly in " + dir,
+		dir + "/net1\x00":      "a file name must not hold a slash or a NUL",
+		dir + "/missing/net1":  "must be directly in " + dir,
+		parent + "/dp/a.json":  "must be directly in " + dir,
+		"/proc/self/root/net1": "must be directly in " + dir,
+	} {
+		_, err := d.Name(path)
+		var bad *store.NameError
+		if !errors.As(err, &bad) || bad.Name != path {
+			t.Errorf("%q: got %v", path, err)
+		} else if got := bad.Err.Error(); got != want && !strings.Contains(path, "\x00/") {
+			t.Errorf("%q: got %q, want %q", path, got, want)
+		}
+	}
+}
+
+// As /var/run and /run are.
+func TestBothSpellingsOfALinkedParentNameTheSameFile(t *testing.T) {
+	parent := resolve(t, t.TempDir())
+	run, varRun := filepath.Join(parent, "run"), filepath.Join(parent, "var-run")
+	mkdir(t, run)
+	symlink(t, run, varRun)
+	for _, made := range []bool{false, true} {
+		for _, dirs := range [][2]string{{run, varRun}, {varRun, run}} {
+			d, other := store.Open(dirs[0]+"/devinfo/cni"), store.Open(dirs[1]+"/devinfo/cni")
+			for _, path := range []string{d.Path("net1"), other.Path("net1")} {
+				if name, err := d.Name(path); name != "net1" || err != nil {
+					t.Errorf("directory made: %v: %s: got %q, %v", made, path, name, err)
+				}
+			}
+			if _, err := d.Name(dirs[1] + "/devinfo/net1"); err == nil {
+				t.Error("the parent is taken for the directory")
+			}
+		}
+		if made {
+			break
+		}
+		if err := store.Open(varRun+"/devinfo/cni").Write("net1", []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect(t, store.Open(run+"/devinfo/cni"), "net1", "x")
+}

@@ -1,0 +1,104 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+
+	"devinfo-cni.io/devinfo"
+)
+
+// ErrTooLarge is, as errors.Is tells, the error for a file over the limit.
+var ErrTooLarge = errors.New("too large")
+
+// CorruptError says that a file was read but makes no sense. A caller takes the
+// file for absent, and warns.
+type CorruptError struct {
+	Path string
+	Err  error // of the parser
+}
+
+func (e *CorruptError) Error() string { return fmt.Sprintf("%s: corrupt: %v", e.Path, e.Err) }
+
+// Unwrap returns Err.
+func (e *CorruptError) Unwrap() error { return e.Err }
+
+// Read returns the content of a file. If there is none the error is
+// fs.ErrNotExist, if it is over the limit, ErrTooLarge. Anything but a regular
+// file is refused, without waiting for the writer of a FIFO.
+func (d *Dir) Read(name string) ([]byte, error) {
+	if err := checkName(name); err != nil {
+		return nil, err
+	}
+	root, err := d.open()
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	// os.Root follows links that stay inside, O_NOFOLLOW or not.
+	stat, err := root.Lstat(name)
+	if err != nil {
+		return nil, d.wrap(name, "read", err)
+	}
+	if !stat.Mode().IsRegular() {
+		return nil, d.notRegular(name, stat)
+	}
+	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, d.wrap(name, "read", err)
+	}
+	defer f.Close()
+	if stat, err = f.Stat(); err == nil && !stat.Mode().IsRegular() { // since Lstat
+		return nil, d.notRegular(name, stat)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, int64(d.limit)+1))
+	if err != nil {
+		return nil, d.wrap(name, "read", err)
+	}
+	return data, d.checkSize(name, data)
+}
+
+// Info reads and parses a device-info file. The errors are those of [Dir.Read];
+// a [*CorruptError] for content that is empty or cannot be parsed; and a
+// [*devinfo.VersionError] for one of another major version, which is not
+// corrupt: it must not be overwritten.
+func (d *Dir) Info(name string) (*devinfo.Info, error) {
+	data, err := d.Read(name)
+	if err != nil {
+		return nil, err
+	}
+	info, err := devinfo.Parse(data)
+	var version *devinfo.VersionError
+	switch {
+	case errors.As(err, &version):
+		return nil, fmt.Errorf("%s: %w", d.Path(name), err)
+	case err != nil:
+		return nil, &CorruptError{d.Path(name), err}
+	}
+	return info, nil
+}
+
+// Readlink returns what the symbolic link of that name holds. If there is none
+// the error is fs.ErrNotExist. See [Dir.Locked] for who makes links.
+func (d *Dir) Readlink(name string) (string, error) {
+	if err := checkName(name); err != nil {
+		return "", err
+	}
+	if err := d.checkAbsolute(); err != nil {
+		return "", err
+	}
+	return os.Readlink(d.Path(name)) // of one element, thus below the directory
+}
+
+func (d *Dir) notRegular(name string, stat os.FileInfo) error {
+	return fmt.Errorf("%s: not a regular file (mode %s)", d.Path(name), stat.Mode())
+}
+
+func (d *Dir) checkSize(name string, data []byte) error {
+	if len(data) > d.limit {
+		return fmt.Errorf("%s: %w: more than %d MiB", d.Path(name), ErrTooLarge, d.limit>>20)
+	}
+	return nil
+}
