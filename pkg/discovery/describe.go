@@ -53,6 +53,10 @@ func (s *search) describeSocket(t devinfo.Type) {
 	} else {
 		info.VhostUser = &devinfo.VhostUser{Path: s.target.SocketPath}
 	}
+	if err := info.ValidateDeclared().Err(); err != nil { // readers mangle blanks and the like
+		s.found.Problem = &UndescribableError{"the socket of the result's socketPath", err.Error()}
+		return
+	}
 	s.found.Info = info
 	s.fact(t, "path", s.target.SocketPath, "the result's socketPath")
 }

@@ -1,7 +1,6 @@
 package plugin
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/containernetworking/cni/pkg/skel"
@@ -46,12 +45,11 @@ func (p *Plugin) Check(args *skel.CmdArgs) error {
 	if name == "" {
 		name = e.File
 	}
-	if name == "" || journaled && !e.Wrote {
-		return nil // ADD was passed no path, or found nothing to write
-	}
-	recorded, err := c.recorded(name)
-	if err != nil {
-		return err
+	var recorded *devinfo.Info
+	if name != "" && (e.Wrote || !journaled) { // else ADD found nothing to write
+		if recorded, err = c.recorded(name); err != nil {
+			return err
+		}
 	}
 	return c.compare(recorded, e)
 }
@@ -74,14 +72,14 @@ func (c *call) recorded(name string) (*devinfo.Info, error) {
 	return info, nil
 }
 
-// compare finds the device anew, with the file as one of the sources, so that a
-// file that names another device is a conflict of sources.
+// compare finds the device anew, with the file, if there must be one, as one of the
+// sources: a file that names another device is a conflict of sources.
 func (c *call) compare(recorded *devinfo.Info, e *journal.Entry) error {
 	declared, _, err := c.att.Declared(c.cfg)
 	if err != nil {
 		return err
 	}
-	if declared != nil && declared.Type != "" && declared.Type != recorded.Type {
+	if declared != nil && recorded != nil && declared.Type != "" && declared.Type != recorded.Type {
 		return fail(codeMismatch, fmt.Errorf("the device-info file has type %q, deviceInfo declares %q", recorded.Type, declared.Type), "DEL and ADD the attachment")
 	}
 	prev, _ := result.Find(c.cfg.PrevResult, c.att.IfName, c.att.Netns)
@@ -100,8 +98,10 @@ func (c *call) compare(recorded *devinfo.Info, e *journal.Entry) error {
 	if e.InNetns && !device.InNetns {
 		return fail(codeNotFound, fmt.Errorf("interface %s is no longer in %s, where ADD found it", c.att.IfName, c.att.Netns), "DEL and ADD the attachment")
 	}
-	var missing *discovery.MissingError
-	if errors.As(device.Problem, &missing) {
+	if recorded == nil {
+		return nil
+	}
+	if as[*discovery.MissingError](device.Problem) {
 		return fail(codeNotFound, device.Problem, "it was there at ADD; DEL succeeds without it")
 	} else if device.Problem != nil {
 		c.log.Warn(device.Problem.Error())

@@ -3,6 +3,7 @@ package plugin
 import (
 	"github.com/containernetworking/cni/pkg/skel"
 
+	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/journal"
 )
 
@@ -20,9 +21,10 @@ func (p *Plugin) Del(args *skel.CmdArgs) error {
 	if err != nil {
 		c.log.Warn("ignored", "error", err)
 	}
-	e, err := c.entry(c.key)
-	if err != nil {
-		return err
+	e, unread := c.entry(c.key)
+	if as[*store.NameError](unread) {
+		c.log.Warn("no journal entry", "error", unread) // ADD refuses names this long
+		unread = nil
 	}
 	if e == nil {
 		e = c.reconstruct(args)
@@ -30,7 +32,7 @@ func (p *Plugin) Del(args *skel.CmdArgs) error {
 	e.Netns = args.Netns // the runtime knows best: empty once it is gone
 	errs := c.cni.del(e, runtimeConf(e, c.att.Args))
 	errs = append(errs, c.removeFiles(e)...)
-	return c.forget(errs)
+	return c.forget(append(errs, unread))
 }
 
 // reconstruct makes the entry that ADD would have written, for an attachment that
@@ -78,5 +80,8 @@ func (c *call) forget(errs []error) error {
 	if err := followedBy(nil, errs...); err != nil {
 		return err
 	}
-	return c.Journal.Drop(c.key)
+	if err := c.Journal.Drop(c.key); !as[*store.NameError](err) {
+		return err
+	}
+	return nil
 }

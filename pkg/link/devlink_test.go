@@ -1,0 +1,103 @@
+package link
+
+import (
+	"errors"
+	"reflect"
+	"syscall"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+func message(header []byte, attrs ...*nl.RtAttr) []byte {
+	for _, a := range attrs {
+		header = append(header, a.Serialize()...)
+	}
+	return header
+}
+
+func TestParsePort(t *testing.T) {
+	got, err := parsePort(message(make([]byte, nl.SizeofGenlmsg),
+		nl.NewRtAttr(nl.DEVLINK_ATTR_BUS_NAME, nl.ZeroTerminated("pci")),
+		nl.NewRtAttr(nl.DEVLINK_ATTR_DEV_NAME, nl.ZeroTerminated("0000:03:00.0")),
+		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_INDEX, nl.Uint32Attr(32768)),
+		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_NETDEV_NAME, nl.ZeroTerminated("eth4")),
+		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_FLAVOUR, nl.Uint16Attr(nl.DEVLINK_PORT_FLAVOUR_PCI_SF)),
+		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_PCI_PF_NUMBER, nl.Uint16Attr(1)),
+		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_PCI_VF_NUMBER, nl.Uint16Attr(2)),
+		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_PCI_SF_NUMBER, nl.Uint32Attr(88)),
+		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_CONTROLLER_NUMBER, nl.Uint32Attr(3)),
+		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_EXTERNAL, []byte{1}),
+		nl.NewRtAttr(9999, []byte{1, 2, 3}),
+	))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pf, vf, sf, controller, external := uint16(1), uint16(2), uint32(88), uint32(3), true
+	want := &netlink.DevlinkPort{
+		BusName: "pci", DeviceName: "0000:03:00.0", PortIndex: 32768, NetdeviceName: "eth4",
+		PortFlavour: nl.DEVLINK_PORT_FLAVOUR_PCI_SF,
+		PfNumber:    &pf, VfNumber: &vf, SfNumber: &sf, ControllerNumber: &controller, External: &external,
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+func TestParsePortRefusesNumbersOfAnotherWidth(t *testing.T) {
+	for _, a := range []*nl.RtAttr{
+		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_PCI_VF_NUMBER, []byte{1}),
+		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_PCI_VF_NUMBER, nl.Uint32Attr(1)),
+		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_INDEX, nil),
+	} {
+		if port, err := parsePort(message(make([]byte, nl.SizeofGenlmsg), a)); err == nil {
+			t.Errorf("attribute %d of %d bytes gives %+v", a.Type, len(a.Data), port)
+		}
+	}
+}
+
+// Kernels differ in what they say of the lower interface's namespace.
+func TestParseLowerLink(t *testing.T) {
+	attr := func(kind int, n int) *nl.RtAttr { return nl.NewRtAttr(kind, nl.Uint32Attr(uint32(int32(n)))) }
+	header := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	header.Index = 3
+	for _, test := range []struct {
+		name            string
+		asked           int
+		attrs           []*nl.RtAttr
+		link, linkNetns int
+	}{
+		{"same namespace", local, []*nl.RtAttr{attr(unix.IFLA_LINK, 2)}, 2, local},
+		{"another", local, []*nl.RtAttr{attr(unix.IFLA_LINK_NETNSID, 0), attr(unix.IFLA_LINK, 2)}, 2, 0},
+		{"another, same index, before Linux 5.11", local, []*nl.RtAttr{attr(unix.IFLA_LINK_NETNSID, 0)}, 3, 0},
+		{"another without a number", local, []*nl.RtAttr{attr(unix.IFLA_LINK, 2), attr(unix.IFLA_LINK_NETNSID, -1)}, 2, -1},
+		{"both away", 5, []*nl.RtAttr{attr(unix.IFLA_TARGET_NETNSID, 5), attr(unix.IFLA_LINK, 2)}, 2, 5},
+		{"none", local, nil, 0, local},
+	} {
+		f, err := parse(message(header.Serialize(), test.attrs...), test.asked)
+		if err != nil || f.link != test.link || f.linkNetns != test.linkNetns {
+			t.Errorf("%s: %d in %d, %v", test.name, f.link, f.linkNetns, err)
+		}
+	}
+	if _, err := parse(message(header.Serialize()), 5); !errors.Is(err, syscall.EOPNOTSUPP) {
+		t.Errorf("an answer from the wrong namespace: %v", err)
+	}
+}
+
+func TestAbsent(t *testing.T) {
+	for err, want := range map[error]bool{
+		nil:                     false,
+		syscall.ENOENT:          true,
+		syscall.ENODEV:          true,
+		syscall.EOPNOTSUPP:      true,
+		syscall.EPROTONOSUPPORT: true,
+		syscall.EIO:             false,
+		syscall.EPERM:           false,
+	} {
+		if absent(err) != want {
+			t.Errorf("absent(%v) = %v", err, !want)
+		}
+	}
+}

@@ -1,0 +1,150 @@
+package link_test
+
+import (
+	"errors"
+	"io/fs"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/fstest"
+
+	"devinfo-cni.io/pkg/link"
+	"github.com/k8snetworkplumbingwg/sriovnet"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+)
+
+const pf = "0000:01:00.0"
+
+// failing is a tree in which reading some files fails.
+type failing struct {
+	fstest.MapFS
+	err  error
+	read *int
+}
+
+func (f failing) ReadFile(name string) ([]byte, error) {
+	if f.read != nil {
+		*f.read++
+	}
+	if f.err != nil {
+		return nil, &fs.PathError{Op: "read", Path: name, Err: f.err}
+	}
+	return f.MapFS.ReadFile(name)
+}
+
+func file(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
+
+func eswitch(sys fs.FS, mode string, err error) link.Eswitch {
+	return link.Eswitch{
+		Sys:   sys,
+		Mode:  func(string) (string, error) { return mode, err },
+		Ports: func(string) ([]*netlink.DevlinkPort, error) { return nil, err },
+	}
+}
+
+func TestSwitchdev(t *testing.T) {
+	net := "bus/pci/devices/" + pf + "/net/"
+	withID := fstest.MapFS{net + "eth0/phys_switch_id": file("b8cef603\n")}
+	without := fstest.MapFS{net + "eth0/phys_switch_id": file("\n"), net + "eth1/mtu": file("1500\n")}
+	for name, test := range map[string]struct {
+		eswitch link.Eswitch
+		want    bool
+		err     error
+	}{
+		"devlink says so":              {eswitch(without, "switchdev", nil), true, nil},
+		"devlink knows better":         {eswitch(withID, "legacy", nil), false, nil},
+		"no devlink, id":               {eswitch(withID, "", syscall.ENOENT), true, nil},
+		"no devlink for it, id":        {eswitch(withID, "", syscall.ENODEV), true, nil},
+		"devlink without eswitch, id":  {eswitch(withID, "", nil), true, nil},
+		"a mode of a later kernel, id": {eswitch(withID, "unknown", nil), true, nil},
+		"no devlink, empty id":         {eswitch(without, "", syscall.ENODEV), false, nil},
+		"no devlink, no interface":     {eswitch(fstest.MapFS{}, "", syscall.ENODEV), false, nil},
+		"id not supported":             {eswitch(failing{MapFS: withID, err: syscall.EOPNOTSUPP}, "", nil), false, nil},
+		"id unreadable":                {eswitch(failing{MapFS: withID, err: syscall.EIO}, "", nil), false, syscall.EIO},
+		"devlink broken":               {eswitch(withID, "", syscall.EMSGSIZE), false, syscall.EMSGSIZE},
+	} {
+		got, err := test.eswitch.Switchdev(pf)
+		if got != test.want || !errors.Is(err, test.err) {
+			t.Errorf("%s: %v, %v; want %v, %v", name, got, err, test.want, test.err)
+		}
+		if err != nil && !strings.Contains(err.Error(), pf) {
+			t.Errorf("%s: %q does not name the PF", name, err)
+		}
+	}
+}
+
+func TestSwitchdevReadsFewOfManyInterfaces(t *testing.T) {
+	sys := fstest.MapFS{}
+	for i := range 1024 {
+		sys["bus/pci/devices/"+pf+"/net/eth"+string(rune('a'+i))+"/phys_switch_id"] = file("\n")
+	}
+	read := 0
+	on, err := eswitch(failing{MapFS: sys, read: &read}, "", nil).Switchdev(pf)
+	if on || err != nil || read != 4 {
+		t.Errorf("%v, %v after %d files", on, err, read)
+	}
+}
+
+func TestOnlyPCIAddressesArePFs(t *testing.T) {
+	e := eswitch(fstest.MapFS{}, "switchdev", nil)
+	for _, name := range []string{"", "eth0", "../0000:01:00.0", "netdevsim1"} {
+		if on, err := e.Switchdev(name); on || err == nil {
+			t.Errorf("Switchdev(%q): %v, %v", name, on, err)
+		}
+		if rep, ok, err := e.Representor(name, link.VF, 0); ok || err == nil {
+			t.Errorf("Representor(%q): %q, %v, %v", name, rep, ok, err)
+		}
+	}
+	if _, _, err := e.Representor("10000:e1:00.0", link.VF, 0); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("wide domain: %v", err)
+	}
+	if on, err := e.Switchdev("0000:AB:00.0"); !on || err != nil {
+		t.Errorf("capitals: %v, %v", on, err)
+	}
+}
+
+func TestRepresentorPrefersDevlink(t *testing.T) {
+	vf := func(name string, n uint16) *netlink.DevlinkPort {
+		return &netlink.DevlinkPort{PortFlavour: nl.DEVLINK_PORT_FLAVOUR_PCI_VF, NetdeviceName: name, VfNumber: &n}
+	}
+	e := link.Eswitch{
+		Sys: fstest.MapFS{
+			"bus/pci/devices/" + pf + "/net/sys0/mtu": file("1500\n"),
+			"class/net/sys0/phys_port_name":           file("pf0vf0\n"),
+			"bus/pci/devices/" + pf + "/net/sys5/mtu": file("1500\n"),
+			"class/net/sys5/phys_port_name":           file("pf0vf5\n"),
+			"bus/pci/devices/" + pf + "/net/sys6/mtu": file("1500\n"),
+			"class/net/sys6/phys_port_name":           file("pf0sf6\n"),
+		},
+		Ports: func(string) ([]*netlink.DevlinkPort, error) {
+			return []*netlink.DevlinkPort{vf("dev0", 0), vf("dev1", 1), vf("a", 7), vf("b", 7)}, nil
+		},
+	}
+	for _, test := range []struct {
+		flavour link.Flavour
+		number  int
+		want    string
+	}{
+		{link.VF, 0, "dev0"}, {link.VF, 1, "dev1"}, {link.VF, 5, "sys5"}, {link.VF, 6, ""}, {link.SF, 6, "sys6"}, {link.SF, 0, ""},
+	} {
+		got, ok, err := e.Representor(pf, test.flavour, test.number)
+		if got != test.want || ok != (test.want != "") || err != nil {
+			t.Errorf("%d %d: %q, %v, %v; want %q", test.flavour, test.number, got, ok, err, test.want)
+		}
+	}
+	if got, ok, err := e.Representor(pf, link.VF, 7); ok || !errors.Is(err, sriovnet.ErrMultipleRepresentorsFound) {
+		t.Errorf("two candidates: %q, %v, %v", got, ok, err)
+	}
+	if got, ok, err := e.Representor(pf, link.VF, -1); ok || err == nil {
+		t.Errorf("VF -1: %q, %v, %v", got, ok, err)
+	}
+}
+
+// Nobody knows whether there is one: that is not "none".
+func TestRepresentorWithBrokenDevlink(t *testing.T) {
+	e := eswitch(fstest.MapFS{"bus/pci/devices/" + pf + "/net/eth0/mtu": file("1500\n")}, "", syscall.EMSGSIZE)
+	if name, ok, err := e.Representor(pf, link.VF, 0); ok || !errors.Is(err, syscall.EMSGSIZE) {
+		t.Errorf("%q, %v, %v", name, ok, err)
+	}
+}

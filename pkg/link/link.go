@@ -1,0 +1,129 @@
+// Package link asks the kernel about network interfaces, vDPA devices and
+// eswitches. It is the only door to netlink, devlink and sriovnet, and asks for
+// one thing by its name; the one list it ever gets is that of one PF's devlink
+// ports.
+//
+// It needs no privilege in our own network namespace, but for the eswitch mode,
+// which devlink gives to CAP_NET_ADMIN only. Entering another one takes
+// CAP_SYS_ADMIN there and here.
+//
+// What is in sysfs and the same in every namespace is asked of package sysfs.
+// A host that is not this one is answered for by package linkhost.
+package link
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"syscall"
+
+	"github.com/vishvananda/netlink"
+)
+
+var (
+	// ErrNoInterface says that the namespace has no interface of that name.
+	ErrNoInterface = errors.New("no such network interface")
+	// ErrNoNetns says that a path is absent, or not a network namespace.
+	ErrNoNetns = errors.New("no such network namespace")
+)
+
+// Interface is one network interface as the kernel describes it.
+type Interface struct {
+	Name    string           // IFLA_IFNAME: also where an alternative name was asked for
+	Index   int              // unique in its network namespace only
+	Kind    string           // IFLA_INFO_KIND: "macvlan", "vlan", "veth"; "" for hardware and lo
+	MAC     net.HardwareAddr // IFLA_ADDRESS; nil for an interface without
+	Bus     string           // IFLA_PARENT_DEV_BUS_NAME (Linux 5.14): "pci", "virtio", "auxiliary"; "" without parent
+	Parent  string           // IFLA_PARENT_DEV_NAME (Linux 5.14): "0000:01:00.2", "virtio2", "mlx5_core.sf.4"
+	BusInfo string           // ETHTOOL_GDRVINFO's bus_info, if Parent is empty: as the driver likes, such as "N/A" or "tap"
+	Lower   *Interface       // what a Stacked interface is on; nil where the kernel does not tell
+}
+
+// Stacked says that the interface is another's traffic under a name and
+// address of its own. That other is its Lower.
+func (i Interface) Stacked() bool {
+	switch i.Kind {
+	case "macvlan", "macvtap", "ipvlan", "ipvtap", "vlan":
+		return true
+	}
+	return false
+}
+
+// Flavour is what kind of function a representor stands for.
+type Flavour int
+
+// The flavours, and what numbers them.
+const (
+	VF Flavour = iota // the VF's index on its PF
+	SF                // the user's number, sfnum
+)
+
+// Kernel answers for the machine the program runs on.
+type Kernel struct{ eswitch Eswitch }
+
+// NewKernel takes the tree below /sys, as the host has it mounted. It asks
+// nothing yet.
+func NewKernel(sys fs.FS) *Kernel {
+	return &Kernel{Eswitch{Sys: sys, Mode: eswitchMode, Ports: devicePorts}}
+}
+
+// Interface describes the interface of that name in the network namespace at
+// the path netns, "" being our own. The errors are ErrNoNetns, ErrNoInterface
+// and the kernel's.
+//
+// Lower is found in whatever namespace it is. In one that is neither netns nor
+// our own that takes CAP_NET_ADMIN there and Linux 4.15; else Lower stays nil.
+func (k *Kernel) Interface(netns, name string) (Interface, error) {
+	i, err := find(netns, name)
+	switch {
+	case err == nil:
+		return i, nil
+	case netns == "":
+		return Interface{}, fmt.Errorf("interface %q: %w", name, err)
+	}
+	return Interface{}, fmt.Errorf("interface %q in %s: %w", name, netns, err)
+}
+
+// VDPAMAC is the MAC address in the configuration of a vDPA network device. It
+// is not ok if there is no such device, no vDPA in the kernel, no address, or
+// the zero one.
+func (k *Kernel) VDPAMAC(name string) (mac net.HardwareAddr, ok bool, err error) {
+	config, err := netlink.VDPAGetDevConfigByName(name)
+	if absent(err) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("vdpa device %s: read configuration: %w", name, err)
+	}
+	for _, b := range config.Net.Cfg.MACAddr {
+		if b != 0 {
+			return config.Net.Cfg.MACAddr, true, nil
+		}
+	}
+	return nil, false, nil
+}
+
+// Switchdev says whether the PF of that PCI address has its eswitch in
+// switchdev mode; see Eswitch.Switchdev.
+func (k *Kernel) Switchdev(pf string) (bool, error) { return k.eswitch.Switchdev(pf) }
+
+// Representor names the interface that stands for a function of the PF; see
+// Eswitch.Representor.
+func (k *Kernel) Representor(pf string, flavour Flavour, number int) (name string, ok bool, err error) {
+	return k.eswitch.Representor(pf, flavour, number)
+}
+
+// absent decides which errors mean that a thing is not there, as opposed to
+// broken: no such file, device or generic netlink family, or a kernel or driver
+// that does not know the question.
+func absent(err error) bool {
+	for _, no := range []error{
+		fs.ErrNotExist, syscall.ENODEV, syscall.EINVAL, syscall.EOPNOTSUPP, syscall.EPROTONOSUPPORT,
+	} {
+		if errors.Is(err, no) {
+			return true
+		}
+	}
+	return false
+}

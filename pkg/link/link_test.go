@@ -1,0 +1,220 @@
+package link_test
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/link/linktest"
+	"github.com/vishvananda/netlink"
+)
+
+func kernel() *link.Kernel { return link.NewKernel(os.DirFS("/sys")) }
+
+// ask gives the interface without what differs from run to run.
+func ask(t *testing.T, netns, name string) link.Interface {
+	t.Helper()
+	i, err := kernel().Interface(netns, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for l := &i; l != nil; l = l.Lower {
+		if l.Index <= 0 || len(l.MAC) != 6 {
+			t.Errorf("%s: index %d, MAC %q", l.Name, l.Index, l.MAC)
+		}
+		l.Index, l.MAC = 0, nil
+	}
+	return i
+}
+
+func equal(t *testing.T, got, want link.Interface) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %s, want %s", text(got), text(want))
+	}
+}
+
+func text(i link.Interface) string {
+	s := i.Kind + " " + i.Name + " " + i.Bus + "/" + i.Parent + " " + i.BusInfo
+	if i.Lower != nil {
+		s += " on " + text(*i.Lower)
+	}
+	return s
+}
+
+func TestInterfaceWithoutDevice(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		pod := linktest.NewNetns(t)
+		linktest.AddVeth(t, "veth0", "eth0", pod)
+		equal(t, ask(t, pod, "eth0"), link.Interface{Name: "eth0", Kind: "veth"})
+		equal(t, ask(t, "", "veth0"), link.Interface{Name: "veth0", Kind: "veth"})
+		equal(t, ask(t, pod, "lo"), link.Interface{Name: "lo"})
+	})
+}
+
+func TestInterfaceIsThatOfTheNamespace(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		a, b := linktest.NewNetns(t), linktest.NewNetns(t)
+		linktest.AddVeth(t, "va", "net1", a)
+		linktest.AddVeth(t, "vb", "net1", b)
+		for _, netns := range []string{a, b} {
+			got, err := kernel().Interface(netns, "net1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			linktest.InNetns(netns, func() error {
+				want, err := net.InterfaceByName("net1")
+				if err != nil || want.Index != got.Index || want.HardwareAddr.String() != got.MAC.String() {
+					t.Errorf("got %+v, want %+v, %v", got, want, err)
+				}
+				return nil
+			})
+		}
+	})
+}
+
+func TestAskingLeavesTheThreadInItsNamespace(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		pod := linktest.NewNetns(t)
+		before, err := os.Readlink("/proc/thread-self/ns/net")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 100 {
+			kernel().Interface(pod, "lo")
+			threads, err := filepath.Glob("/proc/self/task/*/ns/net")
+			if err != nil || len(threads) == 0 {
+				t.Fatalf("%d threads, %v", len(threads), err)
+			}
+			for _, thread := range threads {
+				if now, err := os.Readlink(thread); err == nil && now != before {
+					t.Fatalf("%s is in %s, not in %s", thread, now, before)
+				}
+			}
+		}
+	})
+}
+
+func TestInterfaceFollowsARename(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		pod := linktest.NewNetns(t)
+		linktest.AddVeth(t, "veth0", "eth0", pod)
+		nic, err := netlink.LinkByName("veth0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(netlink.LinkSetDown(nic), netlink.LinkSetName(nic, "renamed"), netlink.LinkAddAltName(nic, "second")); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"renamed", "second"} {
+			equal(t, ask(t, "", name), link.Interface{Name: "renamed", Kind: "veth"})
+		}
+		if _, err := kernel().Interface("", "veth0"); !errors.Is(err, link.ErrNoInterface) {
+			t.Errorf("its old name: %v", err)
+		}
+	})
+}
+
+func TestEthtoolIsAskedInTheNamespace(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		pod := linktest.NewNetns(t)
+		err := linktest.InNetns(pod, func() error {
+			bridge := &netlink.Bridge{LinkAttrs: netlink.NewLinkAttrs()}
+			bridge.Name = "br0"
+			return netlink.LinkAdd(bridge)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		equal(t, ask(t, pod, "br0"), link.Interface{Name: "br0", Kind: "bridge", BusInfo: "N/A"})
+	})
+}
+
+func TestNoInterface(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		pod := linktest.NewNetns(t)
+		for _, netns := range []string{"", pod} {
+			for _, name := range []string{"net1", "", "sixteen-is-too-long", "a/b"} {
+				_, err := kernel().Interface(netns, name)
+				if !errors.Is(err, link.ErrNoInterface) || !strings.Contains(err.Error(), `"`+name+`"`) || !strings.Contains(err.Error(), netns) {
+					t.Errorf("%q in %q: %v", name, netns, err)
+				}
+			}
+		}
+	})
+}
+
+func TestNoNetns(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		plain := filepath.Join(t.TempDir(), "plain")
+		if err := os.WriteFile(plain, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range []string{plain, plain + "/below", plain + "-absent", filepath.Dir(plain), "/proc/self/ns/mnt", "/proc/0/ns/net"} {
+			_, err := kernel().Interface(path, "lo")
+			if !errors.Is(err, link.ErrNoNetns) || errors.Is(err, link.ErrNoInterface) || !strings.Contains(err.Error(), path) {
+				t.Errorf("%s: %v", path, err)
+			}
+		}
+	})
+}
+
+// What the machine's own sysfs shows, netlink has to say, too.
+func TestParentsOfThisMachine(t *testing.T) {
+	devices, _ := filepath.Glob("/sys/class/net/*/device")
+	if len(devices) == 0 {
+		t.Skip("no interface of this machine has a device")
+	}
+	for _, device := range devices {
+		name := filepath.Base(filepath.Dir(device))
+		i, err := kernel().Interface("", name)
+		if errors.Is(err, link.ErrNoInterface) {
+			t.Skip("/sys is another network namespace's")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		parent, err := os.Readlink(device)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bus, err := os.Readlink(device + "/subsystem")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i.Parent != filepath.Base(parent) || i.Bus != filepath.Base(bus) || i.BusInfo != "" {
+			t.Errorf("%s: %+v, want %s on %s", name, i, parent, bus)
+		}
+	}
+}
+
+// This kernel may have neither devlink nor vDPA; that is no error.
+func TestWhatTheKernelDoesNotHave(t *testing.T) {
+	k := link.NewKernel(fstest.MapFS{})
+	if mac, ok, err := k.VDPAMAC("nosuch"); ok || err != nil {
+		t.Errorf("VDPAMAC: %v, %v, %v", mac, ok, err)
+	}
+	if on, err := k.Switchdev("ffff:ff:1f.7"); on || err != nil {
+		t.Errorf("Switchdev: %v, %v", on, err)
+	}
+	for _, f := range []link.Flavour{link.VF, link.SF} {
+		if name, ok, err := k.Representor("ffff:ff:1f.7", f, 0); ok || err != nil {
+			t.Errorf("Representor: %q, %v, %v", name, ok, err)
+		}
+	}
+}
+
+func BenchmarkInterface(b *testing.B) {
+	k := kernel()
+	for b.Loop() {
+		if _, err := k.Interface("/proc/self/ns/net", "lo"); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

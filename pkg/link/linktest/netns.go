@@ -1,0 +1,125 @@
+package linktest
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// NewNetns makes a network namespace that lives until the end of the test, and
+// gives its path. Only lo exists in it, down. Use it inside Run.
+func NewNetns(t testing.TB) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "netns")
+	if err := os.WriteFile(path, nil, 0o444); err != nil {
+		t.Fatal(err)
+	}
+	if err := mountNewNetns(path); err != nil {
+		t.Fatalf("new network namespace: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
+			t.Errorf("unmount %s: %v", path, err)
+		}
+	})
+	return path
+}
+
+// mountNewNetns binds a new namespace to the file at path.
+func mountNewNetns(path string) error {
+	const current = "/proc/thread-self/ns/net"
+	runtime.LockOSThread()
+	here, err := os.Open(current)
+	if err != nil {
+		return err
+	}
+	defer here.Close()
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		return err
+	}
+	err = unix.Mount(current, path, "", unix.MS_BIND, "")
+	if back := unix.Setns(int(here.Fd()), unix.CLONE_NEWNET); back != nil {
+		return errors.Join(err, back) // the thread stays locked, and ends with the test
+	}
+	runtime.UnlockOSThread()
+	return err
+}
+
+// InNetns calls f in the network namespace at path. Goroutines that f starts
+// are not in it.
+func InNetns(path string, f func() error) error {
+	return ns.WithNetNSPath(path, func(ns.NetNS) error { return f() })
+}
+
+// AddVeth makes a veth pair: name here, peer in the namespace at netns. Both
+// are up.
+func AddVeth(t testing.TB, name, peer, netns string) {
+	t.Helper()
+	veth := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(), PeerName: peer}
+	veth.Name = name
+	inside := open(t, netns)
+	veth.PeerNamespace = netlink.NsFd(inside.Fd())
+	add(t, veth)
+	up(t, name, "")
+	up(t, peer, netns)
+}
+
+// AddMacvlan makes a macvlan in bridge mode, name in the namespace at netns,
+// on parent, which is here. It is up.
+func AddMacvlan(t testing.TB, parent, name, netns string) {
+	t.Helper()
+	lower, err := netlink.LinkByName(parent)
+	if err != nil {
+		t.Fatalf("%s: %v", parent, err)
+	}
+	macvlan := &netlink.Macvlan{LinkAttrs: netlink.NewLinkAttrs(), Mode: netlink.MACVLAN_MODE_BRIDGE}
+	macvlan.Name = name
+	macvlan.ParentIndex = lower.Attrs().Index
+	inside := open(t, netns)
+	macvlan.Namespace = netlink.NsFd(inside.Fd())
+	add(t, macvlan)
+	up(t, name, netns)
+}
+
+func open(t testing.TB, netns string) *os.File {
+	t.Helper()
+	f, err := os.Open(netns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+func add(t testing.TB, l netlink.Link) {
+	t.Helper()
+	if err := netlink.LinkAdd(l); err != nil {
+		t.Fatalf("add %s %s: %v", l.Type(), l.Attrs().Name, err)
+	}
+}
+
+func up(t testing.TB, name, netns string) {
+	t.Helper()
+	set := func() error {
+		l, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetUp(l)
+	}
+	err := error(nil)
+	if netns == "" {
+		err = set()
+	} else {
+		err = InNetns(netns, set)
+	}
+	if err != nil {
+		t.Fatalf("set %s up: %v", name, err)
+	}
+}

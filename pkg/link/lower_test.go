@@ -1,0 +1,102 @@
+package link_test
+
+import (
+	"errors"
+	"syscall"
+	"testing"
+
+	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/link/linktest"
+	"github.com/vishvananda/netlink"
+)
+
+func TestLowerInOurNamespace(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		pod, other := linktest.NewNetns(t), linktest.NewNetns(t)
+		linktest.AddVeth(t, "nic", "peer", other)
+		linktest.AddMacvlan(t, "nic", "net1", pod)
+		want := link.Interface{Name: "net1", Kind: "macvlan", Lower: &link.Interface{Name: "nic", Kind: "veth"}}
+		equal(t, ask(t, pod, "net1"), want)
+	})
+}
+
+func TestLowerInTheSameNamespace(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		pod := linktest.NewNetns(t)
+		linktest.AddVeth(t, "veth0", "eth0", pod)
+		err := linktest.InNetns(pod, func() error {
+			linktest.AddMacvlan(t, "eth0", "net1", pod)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := link.Interface{Name: "net1", Kind: "macvlan", Lower: &link.Interface{Name: "eth0", Kind: "veth"}}
+		equal(t, ask(t, pod, "net1"), want)
+		linktest.InNetns(pod, func() error {
+			equal(t, ask(t, "", "net1"), want)
+			return nil
+		})
+	})
+}
+
+func TestLowerInAThirdNamespace(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		pod, third := linktest.NewNetns(t), linktest.NewNetns(t)
+		linktest.AddVeth(t, "veth0", "nic", third)
+		linktest.InNetns(third, func() error {
+			linktest.AddMacvlan(t, "nic", "net1", pod)
+			return nil
+		})
+		want := link.Interface{Name: "net1", Kind: "macvlan", Lower: &link.Interface{Name: "nic", Kind: "veth"}}
+		equal(t, ask(t, pod, "net1"), want)
+	})
+}
+
+// The index of an interface says nothing in another namespace: here a bystander
+// in the pod has the lower one's.
+func TestLowerIsNotTakenForItsNamesakes(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		pod, other := linktest.NewNetns(t), linktest.NewNetns(t)
+		nic := &netlink.Bridge{LinkAttrs: netlink.NewLinkAttrs()}
+		nic.Name, nic.Index = "nic", 77
+		if err := netlink.LinkAdd(nic); err != nil {
+			t.Fatal(err)
+		}
+		linktest.InNetns(pod, func() error {
+			bystander := &netlink.Bridge{LinkAttrs: netlink.NewLinkAttrs()}
+			bystander.Name, bystander.Index = "bystander", 77
+			return netlink.LinkAdd(bystander)
+		})
+		linktest.AddMacvlan(t, "nic", "net1", pod)
+		linktest.AddMacvlan(t, "nic", "net2", other)
+		want := link.Interface{Name: "net1", Kind: "macvlan", Lower: &link.Interface{Name: "nic", Kind: "bridge", BusInfo: "N/A"}}
+		equal(t, ask(t, pod, "net1"), want)
+		want.Name = "net2"
+		equal(t, ask(t, other, "net2"), want)
+	})
+}
+
+func TestLowerThroughAStack(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		pod, other := linktest.NewNetns(t), linktest.NewNetns(t)
+		linktest.AddVeth(t, "nic", "peer", other)
+		nic, err := netlink.LinkByName("nic")
+		if err != nil {
+			t.Fatal(err)
+		}
+		vlan := &netlink.Vlan{LinkAttrs: netlink.NewLinkAttrs(), VlanId: 7}
+		vlan.Name, vlan.ParentIndex = "nic.7", nic.Attrs().Index
+		if err := netlink.LinkAdd(vlan); err != nil {
+			if errors.Is(err, syscall.EOPNOTSUPP) {
+				t.Skip("the kernel has no vlan")
+			}
+			t.Fatal(err)
+		}
+		linktest.AddMacvlan(t, "nic.7", "net1", pod)
+		equal(t, ask(t, pod, "net1"), link.Interface{
+			Name: "net1", Kind: "macvlan", Lower: &link.Interface{
+				Name: "nic.7", Kind: "vlan", Lower: &link.Interface{
+					Name: "nic", Kind: "veth"}}})
+	})
+}

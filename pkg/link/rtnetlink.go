@@ -1,0 +1,234 @@
+package link
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+
+	"github.com/vishvananda/netlink/nl"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// maxDepth bounds how many lower interfaces are followed; the kernel nests
+	// eight (MAX_NEST_DEV).
+	maxDepth = 8
+
+	// local stands for the socket's own namespace among the netnsids, by which
+	// the kernel tells that socket of the others; it uses 0 and up, and -1 for none.
+	local = -2
+
+	// rtextFilterSkipStats is RTEXT_FILTER_SKIP_STATS (Linux 4.4): some drivers
+	// ask the firmware for their counters. Without RTEXT_FILTER_VF the answer has
+	// no list of VFs either.
+	rtextFilterSkipStats = 1 << 3
+)
+
+// route is a routing socket in one network namespace.
+type route struct{ socket *nl.SocketHandle }
+
+func dial(path string) (route, error) {
+	var s *nl.NetlinkSocket
+	err := within(path, func() (err error) {
+		s, err = nl.GetNetlinkSocketAt(netns.None(), netns.None(), unix.NETLINK_ROUTE)
+		return err
+	})
+	if err != nil && s != nil {
+		s.Close()
+	}
+	return route{&nl.SocketHandle{Socket: s}}, err
+}
+
+func (r route) close() { r.socket.Close() }
+
+// found is an interface with what leads to its lower one.
+type found struct {
+	Interface
+	netnsid   int // the namespace that it was asked for in
+	link      int // IFLA_LINK: index of the lower interface, or of a veth's peer
+	linkNetns int // IFLA_LINK_NETNSID; that of the interface itself if the kernel gives none
+}
+
+// find answers for Kernel.Interface.
+func find(path, name string) (Interface, error) {
+	if name == "" || len(name) >= unix.IFNAMSIZ {
+		return Interface{}, ErrNoInterface // no name that the kernel can have
+	}
+	r, err := dial(path)
+	if err != nil {
+		return Interface{}, err
+	}
+	defer r.close()
+	f, err := r.get(local, 0, nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)))
+	if errors.Is(err, syscall.ENODEV) {
+		return Interface{}, ErrNoInterface
+	}
+	if err != nil {
+		return Interface{}, fmt.Errorf("ask rtnetlink: %w", err)
+	}
+	return r.describe(f, maxDepth)
+}
+
+// get asks for one interface, by index or by an attribute, in the namespace
+// netnsid. It never dumps.
+func (r route) get(netnsid, index int, attrs ...*nl.RtAttr) (found, error) {
+	msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	msg.Index = int32(index)
+	req := r.request(unix.RTM_GETLINK, msg)
+	req.AddData(nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(rtextFilterSkipStats)))
+	if netnsid != local {
+		req.AddData(nl.NewRtAttr(unix.IFLA_TARGET_NETNSID, nl.Uint32Attr(uint32(netnsid))))
+	}
+	for _, a := range attrs {
+		req.AddData(a)
+	}
+	answers, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
+	if err != nil {
+		return found{}, err
+	}
+	if len(answers) != 1 {
+		return found{}, fmt.Errorf("%d answers to one question", len(answers))
+	}
+	return parse(answers[0], netnsid)
+}
+
+func (r route) request(command int, header nl.NetlinkRequestData) *nl.NetlinkRequest {
+	req := nl.NewNetlinkRequest(command, 0)
+	req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: r.socket}
+	req.AddData(header)
+	return req
+}
+
+// parse reads an RTM_NEWLINK that was asked of the namespace netnsid.
+func parse(answer []byte, netnsid int) (found, error) {
+	msg := nl.DeserializeIfInfomsg(answer)
+	attrs, err := nl.ParseRouteAttr(answer[msg.Len():])
+	if err != nil {
+		return found{}, err
+	}
+	f := found{netnsid: netnsid, linkNetns: netnsid}
+	f.Index = int(msg.Index)
+	asked := local
+	for _, a := range attrs {
+		switch a.Attr.Type & nl.NLA_TYPE_MASK {
+		case unix.IFLA_IFNAME:
+			f.Name = nl.BytesToString(a.Value)
+		case unix.IFLA_ADDRESS:
+			f.MAC = net.HardwareAddr(a.Value)
+		case unix.IFLA_PARENT_DEV_BUS_NAME:
+			f.Bus = nl.BytesToString(a.Value)
+		case unix.IFLA_PARENT_DEV_NAME:
+			f.Parent = nl.BytesToString(a.Value)
+		case unix.IFLA_LINKINFO:
+			f.Kind = kind(a.Value)
+		case unix.IFLA_LINK:
+			f.link = integer(a.Value)
+		case unix.IFLA_LINK_NETNSID:
+			f.linkNetns = integer(a.Value)
+			if f.link == 0 {
+				f.link = f.Index // Linux before 5.11 leaves IFLA_LINK out if both happen to have the same index
+			}
+		case unix.IFLA_TARGET_NETNSID:
+			asked = integer(a.Value)
+		}
+	}
+	if asked != netnsid {
+		// Linux before 4.15 does not know the attribute, and answers for a
+		// namesake in the socket's namespace.
+		return found{}, syscall.EOPNOTSUPP
+	}
+	return f, nil
+}
+
+func kind(linkinfo []byte) string {
+	attrs, _ := nl.ParseRouteAttr(linkinfo)
+	for _, a := range attrs {
+		if a.Attr.Type&nl.NLA_TYPE_MASK == nl.IFLA_INFO_KIND {
+			return nl.BytesToString(a.Value)
+		}
+	}
+	return ""
+}
+
+func integer(value []byte) int {
+	if len(value) != 4 {
+		return 0
+	}
+	return int(int32(binary.NativeEndian.Uint32(value)))
+}
+
+// describe adds to an interface what takes more questions.
+func (r route) describe(f found, depth int) (Interface, error) {
+	i := f.Interface
+	if i.Parent == "" && f.netnsid == local {
+		i.BusInfo = r.busInfo(i.Name)
+	}
+	if !i.Stacked() || f.link == 0 || depth == 0 {
+		return i, nil
+	}
+	lower, err := r.lower(f, depth-1)
+	if err != nil && !absent(err) && !errors.Is(err, syscall.EACCES) && !errors.Is(err, syscall.EPERM) {
+		return Interface{}, fmt.Errorf("lower interface of %s: %w", i.Name, err)
+	}
+	i.Lower = lower
+	return i, nil
+}
+
+// lower asks on the same socket, and once more in our own namespace if the
+// lower interface is there and the kernel refused, or gave no parent: ethtool
+// and further netnsids have to be asked on a socket of that namespace.
+func (r route) lower(upper found, depth int) (*Interface, error) {
+	f, err := r.get(upper.linkNetns, upper.link)
+	if (err != nil || f.Parent == "") && r.isOurs(upper.linkNetns) {
+		ours, dialed := dial("")
+		if dialed != nil {
+			return nil, dialed
+		}
+		defer ours.close()
+		r = ours
+		f, err = r.get(local, upper.link)
+	}
+	if err != nil {
+		return nil, err
+	}
+	i, err := r.describe(f, depth)
+	return &i, err
+}
+
+// isOurs says whether our own namespace is the one that the socket calls netnsid.
+func (r route) isOurs(netnsid int) bool {
+	if netnsid < 0 {
+		return false
+	}
+	fd, err := unix.Open(ourNetns, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	req := r.request(unix.RTM_GETNSID, nl.NewRtGenMsg())
+	req.AddData(nl.NewRtAttr(unix.NETNSA_FD, nl.Uint32Attr(uint32(fd))))
+	answers, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWNSID)
+	if err != nil || len(answers) != 1 {
+		return false
+	}
+	attrs, _ := nl.ParseRouteAttr(answers[0][nl.NewRtGenMsg().Len():])
+	for _, a := range attrs {
+		if a.Attr.Type == unix.NETNSA_NSID {
+			return integer(a.Value) == netnsid
+		}
+	}
+	return false
+}
+
+// busInfo is the last resort before Linux 5.14, so an error is no more than no
+// answer. The ioctl takes any kind of socket, and asks in the socket's namespace.
+func (r route) busInfo(name string) string {
+	info, err := unix.IoctlGetEthtoolDrvinfo(r.socket.Socket.GetFd(), name)
+	if err != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(info.Bus_info[:])
+}
