@@ -60,6 +60,26 @@ func (d *Dir) Remove(name string) error {
 	if err := d.removeFile(root, name); err != nil {
 		return err
 	}
+	return d.removeLeftover(root, name)
+}
+
+// Tidy removes only the temporary file that a killed writer left.
+func (d *Dir) Tidy(name string) error {
+	if err := checkName(name); err != nil {
+		return err
+	}
+	root, err := d.open()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return d.removeLeftover(root, name)
+}
+
+func (d *Dir) removeLeftover(root *os.Root, name string) error {
 	if err := removeLeftover(root, temporary(name)); err != nil {
 		return d.wrap(name, "remove temporary file", err)
 	}

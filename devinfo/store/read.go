@@ -60,15 +60,20 @@ func (d *Dir) Read(name string) ([]byte, error) {
 	return data, d.checkSize(name, data)
 }
 
-// Info reads and parses a device-info file. The errors are those of [Dir.Read];
-// a [*CorruptError] for content that is empty or cannot be parsed; and a
-// [*devinfo.VersionError] for one of another major version, which is not
-// corrupt: it must not be overwritten.
+// Info reads and parses a device-info file. The errors are those of [Dir.Read]
+// and [Dir.Parse].
 func (d *Dir) Info(name string) (*devinfo.Info, error) {
 	data, err := d.Read(name)
 	if err != nil {
 		return nil, err
 	}
+	return d.Parse(name, data)
+}
+
+// Parse parses what a device-info file holds. Content that is empty or makes no
+// sense is a [*CorruptError]; that of another major version is a
+// [*devinfo.VersionError], and not corrupt: it must not be overwritten.
+func (d *Dir) Parse(name string, data []byte) (*devinfo.Info, error) {
 	info, err := devinfo.Parse(data)
 	var version *devinfo.VersionError
 	switch {

@@ -2,6 +2,7 @@ package attachment
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -34,18 +35,32 @@ func (a *Attachment) Declared(cfg *config.Config) (*devinfo.Info, devinfo.Violat
 		return nil, nil, err
 	}
 	info, err := devinfo.Parse(text)
-	if err != nil {
-		return nil, nil, &config.Problem{Key: "deviceInfo", Value: string(cfg.DeviceInfo), Want: err.Error()}
+	var version *devinfo.VersionError
+	if errors.As(err, &version) {
+		return nil, nil, &config.Problem{Key: "deviceInfo.version", Value: fmt.Sprintf("%q", version.Version), Want: "a version 1.x, or none"}
+	} else if err != nil {
+		return nil, nil, &config.Problem{Key: "deviceInfo", Value: fmt.Sprintf("an object of %d bytes", len(text)), Want: "less: " + err.Error()}
 	}
 	violations := info.ValidateDeclared()
 	if bad := violations.Errors(); len(bad) > 0 {
 		v := bad[0]
-		return nil, nil, &config.Problem{Key: "deviceInfo" + strings.TrimPrefix(v.Path, "$"), Value: v.Value, Want: v.Rule}
+		return nil, nil, &config.Problem{Key: "deviceInfo" + strings.TrimPrefix(v.Path, "$"), Value: v.Value, Want: want(v.Rule)}
 	}
 	if err := settleType(info); err != nil {
 		return nil, nil, err
 	}
 	return info, violations.Warnings(), nil
+}
+
+// want makes what [config.Problem] wants of a rule: `must be "client" or "server"`
+// without the verb.
+func want(rule string) string {
+	for _, verb := range []string{"must be ", "should be ", "should hold "} {
+		if rest, ok := strings.CutPrefix(rule, verb); ok {
+			return rest
+		}
+	}
+	return rule
 }
 
 // settleType takes the type from the one map that is declared where the type is

@@ -9,6 +9,7 @@ package config
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -36,7 +37,7 @@ type Config struct {
 	FollowLower       bool // default true
 	SubfunctionParent bool
 
-	// Valid is cni.dev/valid-attachments; nil when absent or null.
+	// Valid is cni.dev/valid-attachments; nil when absent, null or not such a list.
 	Valid []ValidAttachment
 
 	Unknown  []UnknownKey
@@ -87,6 +88,9 @@ func Parse(data []byte) (*Config, error) {
 	if err := json.Unmarshal(data, &raw); err != nil {
 		return nil, fmt.Errorf("network configuration: %w", err)
 	}
+	if raw == nil {
+		return nil, errors.New("network configuration: it is null, not an object")
+	}
 	c := &Config{FollowLower: true}
 	r := reader{raw: raw}
 	r.string("cniVersion", &c.CNIVersion)
@@ -98,7 +102,7 @@ func Parse(data []byte) (*Config, error) {
 	c.PrevResult = r.object("prevResult")
 	r.decode("capabilities", &c.Capabilities, `an object of booleans, {"CNIDeviceInfoFile": true}`)
 	r.decode("runtimeConfig", &c.Runtime, "an object")
-	r.decode("cni.dev/valid-attachments", &c.Valid, `a list of {"containerID": "…", "ifname": "…"}`)
+	c.readValid(&r)
 	ours := r.seen
 	c.readDevice(&r)
 	r.bool("strict", &c.Strict)
@@ -108,6 +112,22 @@ func Parse(data []byte) (*Config, error) {
 	c.Problems = r.problems
 	c.Unknown = unknown(raw, r.seen[len(ours):])
 	return c, nil
+}
+
+// readValid takes the list whole or not at all: GC deletes what it does not name,
+// so one of which an entry was lost must not be acted on.
+func (c *Config) readValid(r *reader) {
+	const key, want = "cni.dev/valid-attachments", `a list of {"containerID": "…", "ifname": "…"}`
+	var list []ValidAttachment
+	before := len(r.problems)
+	r.decode(key, &list, want)
+	switch {
+	case len(r.problems) > before:
+	case slices.ContainsFunc(list, func(v ValidAttachment) bool { return v.ContainerID == "" || v.IfName == "" }):
+		r.problem(key, want)
+	default:
+		c.Valid = list
+	}
 }
 
 func (c *Config) readDevice(r *reader) {
@@ -147,7 +167,7 @@ func (c *Config) readDelegates(r *reader) {
 		}
 		key := fmt.Sprintf("delegates[%d]", n)
 		if err := json.Unmarshal(raw, &d); err != nil || !bytes.HasPrefix(raw, []byte("{")) {
-			r.problems = append(r.problems, &Problem{key, string(raw), "a plugin configuration, an object"})
+			r.problems = append(r.problems, &Problem{key, clip(raw), "a plugin configuration, an object"})
 			continue
 		}
 		if d.Type == "" || strings.Contains(d.Type, "/") {
@@ -195,11 +215,16 @@ func (r *reader) object(key string) json.RawMessage {
 }
 
 func (r *reader) problem(key, want string) {
-	value := string(r.raw[key])
-	if len(value) > 120 {
-		value = value[:120] + "…"
+	r.problems = append(r.problems, &Problem{r.prefix + key, clip(r.raw[key]), want})
+}
+
+// clip keeps a message readable that quotes the configuration.
+func clip(raw json.RawMessage) string {
+	const longest = 120
+	if len(raw) > longest {
+		return strings.ToValidUTF8(string(raw[:longest]), "") + "…"
 	}
-	r.problems = append(r.problems, &Problem{r.prefix + key, value, want})
+	return string(raw)
 }
 
 // unknown lists the keys that are neither CNI's nor in known, sorted.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -53,6 +54,9 @@ func LoadNode(path string) (Node, error) {
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&n); err != nil {
 		return DefaultNode(), fmt.Errorf("node settings %s: %w", path, err)
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return DefaultNode(), fmt.Errorf("node settings %s: there is more than one JSON object", path)
 	}
 	if err := n.check(); err != nil {
 		return DefaultNode(), fmt.Errorf("node settings %s: %w", path, err)

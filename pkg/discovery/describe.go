@@ -2,6 +2,7 @@ package discovery
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"devinfo-cni.io/devinfo"
@@ -61,24 +62,30 @@ func (s *search) describeSocket(t devinfo.Type) {
 	s.fact(t, "path", s.target.SocketPath, "the result's socketPath")
 }
 
-// lookForVDPA takes the vDPA device that the function or the SF carries, if any,
-// for the device.
+// lookForVDPA takes the bound vDPA device that the function or the SF carries, if
+// any, for the device. Where the type must be vdpa, an unbound one will do: then
+// what is wrong with it can be said.
 func (s *search) lookForVDPA() error {
-	bound, err := s.boundVDPA()
+	all, err := s.carriedVDPA()
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.where, err)
 	}
-	if len(bound) == 0 {
+	unbound := func(v sysfs.VDPA) bool { return v.Driver == "" }
+	list := slices.DeleteFunc(slices.Clone(all), unbound)
+	if len(list) == 0 && s.typ() == devinfo.TypeVDPA {
+		list = all
+	}
+	if len(list) == 0 {
 		return nil
 	}
-	if len(bound) > 1 {
-		s.warn("%s carries %d vDPA devices; %s is taken: name the right one by deviceID", s.where, len(bound), bound[0].Name)
+	if len(list) > 1 {
+		s.warn("%s carries %d vDPA devices; %s is taken: name the right one by deviceID", s.where, len(list), list[0].Name)
 	}
-	s.where.vdpa = bound[0].Name
+	s.where.vdpa = list[0].Name
 	return nil
 }
 
-func (s *search) boundVDPA() ([]sysfs.VDPA, error) {
+func (s *search) carriedVDPA() ([]sysfs.VDPA, error) {
 	if s.where.aux != "" {
 		aux, ok, err := s.Sys.Auxiliary(s.where.aux)
 		if !ok {
@@ -97,6 +104,11 @@ func (s *search) describePCI() error {
 	if s.where.aux != "" && !s.target.SubfunctionParent {
 		s.found.Problem = &UndescribableError{s.where.String(), "the specification has no type for a sub-function, and its parent's PCI address " +
 			`would hand the whole parent to a VM; "subfunctionParent": true writes it all the same`}
+		return nil
+	}
+	if s.where.beside && s.typ() == "" {
+		s.found.Problem = &UndescribableError{"interface " + s.target.IfName, "its " + s.virtio + " is that of a vDPA device of " + s.where.String() +
+			", which the kernel does not name; name the vDPA device by deviceID"}
 		return nil
 	}
 	if s.where.pci == nil {
@@ -122,7 +134,7 @@ func (s *search) describePCI() error {
 
 func (s *search) describeVDPA() error {
 	if s.where.vdpa == "" {
-		s.found.Problem = &UndescribableError{s.where.String(), "the type is vdpa, but it carries no bound vDPA device; create one with \"vdpa dev add\", or bind it to vhost_vdpa or virtio_vdpa"}
+		s.found.Problem = &UndescribableError{s.where.String(), "the type is vdpa, but it carries no vDPA device; create one with \"vdpa dev add\""}
 		return nil
 	}
 	v, ok, err := s.Sys.VDPA(s.where.vdpa)
@@ -132,7 +144,7 @@ func (s *search) describeVDPA() error {
 	dir := "/sys/bus/vdpa/devices/" + v.Name
 	d := &devinfo.VDPA{ParentDevice: v.Name}
 	s.found.Info = &devinfo.Info{Type: devinfo.TypeVDPA, VDPA: d}
-	s.fact(devinfo.TypeVDPA, "parent-device", v.Name, s.claims[0].source)
+	s.fact(devinfo.TypeVDPA, "parent-device", v.Name, s.namedBy(v, dir))
 	switch v.Driver {
 	case "vhost", "virtio":
 		d.Driver = v.Driver
@@ -158,6 +170,17 @@ func (s *search) describeVDPA() error {
 	}
 	d.Representor = s.representor(devinfo.TypeVDPA, fn)
 	return nil
+}
+
+// namedBy is the source that named the vDPA device itself; where all of them named
+// the function or the SF, it was found below that.
+func (s *search) namedBy(v sysfs.VDPA, dir string) string {
+	for _, c := range s.claims {
+		if c.ref.vdpa == v.Name {
+			return c.source
+		}
+	}
+	return dir
 }
 
 // vdpaPath gives the vDPA device's path: the character device of vhost_vdpa, or

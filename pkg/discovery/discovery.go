@@ -63,6 +63,7 @@ type Device struct {
 
 	InNetns bool // the interface is in the network namespace
 	Shared  bool // the device is that of a lower interface, which others use too
+	OnSF    bool // it is, or is on, a sub-function: the PCI address is the parent's
 	// Problem says why Info is nil or incomplete, when something should have been
 	// found: a *MissingError or *UndescribableError.
 	Problem  error
@@ -140,6 +141,10 @@ type ref struct {
 	pci  *pci.Address // of the function itself, or the one above an SF or a vDPA device
 	aux  string       // the SF, or the auxiliary device below a vDPA device
 	vdpa string
+
+	// beside says that it is known by a virtio device only, whose vDPA device the
+	// kernel puts beside it: pci carries that vDPA device, or the SF below it.
+	beside bool
 }
 
 func (r ref) String() string {

@@ -183,15 +183,29 @@ func (s *search) fromLink(i *link.Interface) (ok bool, err error) {
 		return s.claim(source, v.VDPA, s.resolveVDPA)
 	}
 	if v.PCI != nil {
-		return s.claim(source, v.PCI.String(), s.resolve)
+		return s.claim(source, v.PCI.String(), s.resolveVirtio)
 	}
 	return false, nil
+}
+
+// resolveVirtio looks up the function above a virtio device. One with another
+// driver than a virtio card's has got that device from virtio_vdpa.
+func (s *search) resolveVirtio(name string) (r ref, there bool, err error) {
+	r, there, err = s.resolve(name)
+	if err != nil || !there {
+		return r, there, err
+	}
+	fn, _, err := s.Sys.PCI(*r.pci)
+	r.beside = fn.Driver != "virtio-pci"
+	return r, there, err
 }
 
 // join makes one device of all claims. The more special claim wins: a vDPA device
 // over the function that carries it.
 func (s *search) join() error {
+	s.where.beside = len(s.claims) > 0
 	for n, c := range s.claims {
+		s.where.beside = s.where.beside && c.ref.beside
 		for _, earlier := range s.claims[:n] {
 			if !s.same(earlier.ref, c.ref) {
 				return &ConflictError{earlier.source, earlier.ref.String(), c.source, c.ref.String()}
@@ -207,19 +221,21 @@ func (s *search) join() error {
 			s.where.vdpa = c.ref.vdpa
 		}
 	}
+	s.found.OnSF = s.where.aux != ""
 	return nil
 }
 
 // same says whether two references can mean one device: equal where both say
 // something, and a function is never taken for the SF on it, unless the
-// configuration says that the SF stands for it.
+// configuration says that the SF stands for it, or the function is all that a
+// virtio device tells.
 func (s *search) same(a, b ref) bool {
 	switch {
 	case a.vdpa != "" && b.vdpa != "":
 		return a.vdpa == b.vdpa
 	case a.aux != "" && b.aux != "":
 		return a.aux == b.aux
-	case (a.aux == "") != (b.aux == "") && !s.target.SubfunctionParent:
+	case (a.aux == "") != (b.aux == "") && !s.target.SubfunctionParent && !a.beside && !b.beside:
 		return false
 	case a.pci != nil && b.pci != nil:
 		return *a.pci == *b.pci

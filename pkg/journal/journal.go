@@ -130,6 +130,19 @@ func (j *Journal) Drop(k Key) error {
 	return j.release(k, e.File)
 }
 
+// Tidy removes what a Put that was killed left of the attachment's claim on a
+// file, where Drop has no entry to tell of it. Call it after Drop.
+func (j *Journal) Tidy(k Key, file string) error {
+	link, err := j.files.Readlink(file)
+	switch {
+	case err == nil && link == target(k):
+		return j.release(k, file)
+	case err == nil || errors.Is(err, fs.ErrNotExist):
+		return j.files.Tidy(file)
+	}
+	return err
+}
+
 // List returns the attachments of one network, sorted.
 func (j *Journal) List(network string) ([]Key, error) {
 	return j.list(network + "@")

@@ -10,22 +10,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// eswitchMode asks devlink for the mode of a PCI device. The library leaves it
-// empty where the kernel refuses that part: it takes CAP_NET_ADMIN.
-func eswitchMode(pf string) (string, error) {
-	dev, err := netlink.DevLinkGetDeviceByName("pci", pf)
+// A Handle names a device to devlink. That of a PF is "pci" and its address; what
+// else has an eswitch is netdevsim.
+type Handle struct{ Bus, Device string }
+
+// EswitchMode asks for the mode of the device's eswitch. It is empty where the
+// kernel refuses that part: it takes CAP_NET_ADMIN.
+func (h Handle) EswitchMode() (string, error) {
+	dev, err := netlink.DevLinkGetDeviceByName(h.Bus, h.Device)
 	if err != nil {
 		return "", err
 	}
 	return dev.Attrs.Eswitch.Mode, nil
 }
 
-// devicePorts gets the devlink ports of one PCI device. Linux 6.6 and later
-// dumps no others; earlier ones ignore the two attributes. The library has only
-// a dump without them.
-func devicePorts(pf string) (ports []*netlink.DevlinkPort, err error) {
+// Ports gets the device's devlink ports. Linux 6.6 and later dumps no others;
+// earlier ones ignore the two attributes. The library has only a dump without
+// them.
+func (h Handle) Ports() (ports []*netlink.DevlinkPort, err error) {
 	for range 4 { // each port that comes or goes interrupts a dump
-		if ports, err = dumpPorts("pci", pf); !errors.Is(err, netlink.ErrDumpInterrupted) {
+		if ports, err = dumpPorts(h.Bus, h.Device); !errors.Is(err, netlink.ErrDumpInterrupted) {
 			break
 		}
 	}

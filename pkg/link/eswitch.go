@@ -23,6 +23,17 @@ type Eswitch struct {
 	Ports func(pf string) ([]*netlink.DevlinkPort, error)
 }
 
+// NewEswitch answers for this machine's eswitches. It takes the tree below /sys and
+// what devlink calls a PF: that is pci/ADDRESS everywhere but in tests against a
+// simulated switch.
+func NewEswitch(sys fs.FS, handle func(pf string) Handle) Eswitch {
+	return Eswitch{
+		Sys:   sys,
+		Mode:  func(pf string) (string, error) { return handle(pf).EswitchMode() },
+		Ports: func(pf string) ([]*netlink.DevlinkPort, error) { return handle(pf).Ports() },
+	}
+}
+
 // Switchdev says whether the PF of that PCI address has its eswitch in
 // switchdev mode. Devlink knows; where it gives no mode, because the driver or
 // the kernel has none or we lack CAP_NET_ADMIN, a phys_switch_id on one of the

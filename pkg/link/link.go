@@ -65,7 +65,7 @@ type Kernel struct{ eswitch Eswitch }
 // NewKernel takes the tree below /sys, as the host has it mounted. It asks
 // nothing yet.
 func NewKernel(sys fs.FS) *Kernel {
-	return &Kernel{Eswitch{Sys: sys, Mode: eswitchMode, Ports: devicePorts}}
+	return &Kernel{NewEswitch(sys, func(pf string) Handle { return Handle{"pci", pf} })}
 }
 
 // Interface describes the interface of that name in the network namespace at

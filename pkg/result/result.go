@@ -5,7 +5,9 @@
 package result
 
 import (
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 
@@ -69,11 +71,14 @@ func Parse(raw json.RawMessage, cniVersion string) (*Result, error) {
 }
 
 func decodeVersion(raw json.RawMessage) (string, error) {
-	var v struct {
+	var v *struct {
 		CNIVersion string `json:"cniVersion"`
 	}
 	if err := json.Unmarshal(raw, &v); err != nil {
 		return "", fmt.Errorf("result: %w", err)
+	}
+	if v == nil {
+		return "", errors.New("result: it is null, not an object")
 	}
 	return v.CNIVersion, nil
 }
@@ -157,7 +162,8 @@ func (r *Result) Identify(name, sandbox, pciID, socketPath string) error {
 	if err != nil {
 		return fmt.Errorf("result: interfaces[%d]: %w", n, err)
 	}
-	e.raw, e.PCIID, e.SocketPath, r.edited = raw, pciID, socketPath, true
+	e.raw, e.PCIID, e.SocketPath = raw, cmp.Or(e.PCIID, pciID), cmp.Or(e.SocketPath, socketPath)
+	r.edited = true
 	return nil
 }
 
@@ -189,7 +195,7 @@ func (r *Result) JSON() (json.RawMessage, error) {
 			return nil, fmt.Errorf("result: %w", err)
 		}
 	}
-	top["cniVersion"] = json.RawMessage(fmt.Sprintf("%q", r.version))
+	top["cniVersion"], _ = json.Marshal(r.version) // a string always encodes
 	if !r.atLeast("0.3.0") && r.raw == nil {
 		top["dns"] = json.RawMessage("{}")
 	}

@@ -1,7 +1,7 @@
 package sysfs
 
 import (
-	"errors"
+	"fmt"
 	"os"
 )
 
@@ -13,7 +13,7 @@ func CharDevice(path string) error {
 		return err
 	}
 	if stat.Mode()&os.ModeCharDevice == 0 {
-		return errors.New("it is none")
+		return fmt.Errorf("it has mode %s", stat.Mode())
 	}
 	return nil
 }

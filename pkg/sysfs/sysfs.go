@@ -49,12 +49,16 @@ func Absent(err error) bool {
 		errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EOPNOTSUPP)
 }
 
+// maxName is NAME_MAX. A longer name is the configuration's, not the kernel's, and
+// would be an error (ENAMETOOLONG) instead of a device that is not there.
+const maxName = 255
+
 // device gives the place of a device on a bus, "devices/pci0000:00/…". The link
 // below bus/ is the only one on the way: what the kernel writes into it is the
 // canonical path, so it may be joined as text.
 func (f *FS) device(bus, name string) (dir string, ok bool, err error) {
-	if name == "" || name == "." || name == ".." || strings.Contains(name, "/") {
-		return "", false, nil
+	if !fs.ValidPath(name) || name == "." || strings.Contains(name, "/") || len(name) > maxName {
+		return "", false, nil // no name that a directory entry can have
 	}
 	parent := path.Join("bus", bus, "devices")
 	target, err := fs.ReadLink(f.fsys, path.Join(parent, name))

@@ -63,14 +63,18 @@ func (f *FS) VDPA(name string) (v VDPA, ok bool, err error) {
 	return v, true, nil
 }
 
-func onlyVirtio(names []string) []string {
-	names = slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !strings.HasPrefix(n, "virtio") })
-	slices.SortFunc(names, byNumber)
-	return names
+func onlyVirtio(names []string) (virtio []string) {
+	for _, n := range names {
+		if strings.HasPrefix(n, "virtio") {
+			virtio = append(virtio, n)
+		}
+	}
+	slices.SortFunc(virtio, byNumber)
+	return virtio
 }
 
-// VDPAOn lists the bound vDPA devices right below a PCI function, in numerical
-// order. For a PF with VFs the answer is none: its directory grows with them, and
+// VDPAOn lists the vDPA devices right below a PCI function, in numerical order,
+// bound to a driver or not. For a PF with VFs the answer is none: its directory grows with them, and
 // its vDPA device, if any, must be asked for by name.
 func (f *FS) VDPAOn(fn Function) ([]VDPA, error) {
 	if vfs, _, err := f.number(path.Join(fn.dir, "sriov_numvfs")); err != nil || vfs > 0 {
@@ -79,19 +83,21 @@ func (f *FS) VDPAOn(fn Function) ([]VDPA, error) {
 	return f.vdpaBelow(fn.dir)
 }
 
-// VDPAOnAuxiliary lists the bound vDPA devices right below an auxiliary device.
+// VDPAOnAuxiliary lists the vDPA devices right below an auxiliary device.
 func (f *FS) VDPAOnAuxiliary(aux Auxiliary) ([]VDPA, error) { return f.vdpaBelow(aux.dir) }
 
 func (f *FS) vdpaBelow(dir string) ([]VDPA, error) {
 	if _, err := fs.Stat(f.fsys, "bus/vdpa"); Absent(err) {
 		return nil, nil
+	} else if err != nil {
+		return nil, err
 	}
 	children, err := f.dirs(dir)
 	if err != nil {
 		return nil, err
 	}
 	slices.SortFunc(children, byNumber)
-	var bound []VDPA
+	var list []VDPA
 	for _, name := range children {
 		if at, ok, err := f.device("vdpa", name); err != nil {
 			return nil, err
@@ -102,9 +108,9 @@ func (f *FS) vdpaBelow(dir string) ([]VDPA, error) {
 		if err != nil {
 			return nil, err
 		}
-		if ok && v.Driver != "" {
-			bound = append(bound, v)
+		if ok {
+			list = append(list, v)
 		}
 	}
-	return bound, nil
+	return list, nil
 }

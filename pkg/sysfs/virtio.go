@@ -35,7 +35,11 @@ func (f *FS) Virtio(name string) (v Virtio, ok bool, err error) {
 // VirtioMAC gives the hardware address of a virtio device's interface, as the
 // kernel prints it; ok is false when the interface is not to be seen from here.
 func (f *FS) VirtioMAC(name string) (mac string, ok bool, err error) {
-	net := path.Join("bus/virtio/devices", name, "net")
+	dir, ok, err := f.device("virtio", name)
+	if !ok {
+		return "", false, err
+	}
+	net := path.Join(dir, "net")
 	entries, err := fs.ReadDir(f.fsys, net)
 	if Absent(err) || err == nil && len(entries) == 0 {
 		return "", false, nil

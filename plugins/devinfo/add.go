@@ -3,7 +3,6 @@ package plugin
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -132,7 +131,7 @@ func (a *adding) nothingFound(problem error) error {
 // incomplete because of what the kernel lacks.
 func (a *adding) invalid(err error, info *devinfo.Info, problem error) error {
 	if problem != nil {
-		return a.unlessStrict(followedBy(problem, err))
+		return a.unlessStrict(problem)
 	}
 	err = fail(codeInvalidInfo, err, "complete it by the configuration's deviceInfo; no file was written")
 	if info.Type == devinfo.TypeVhostUser || info.Type == devinfo.TypeMemif {
@@ -148,9 +147,8 @@ func (a *adding) unlessStrict(err error) error {
 		return err
 	}
 	attrs := []any{}
-	var f *failure
-	if errors.As(err, &f) && f.remedy != "" {
-		attrs = append(attrs, "remedy", f.remedy)
+	if remedy := remedyOf(err); remedy != "" {
+		attrs = append(attrs, "remedy", remedy)
 	}
 	a.log.Warn(err.Error(), attrs...)
 	return nil
@@ -182,14 +180,14 @@ func (a *adding) warnOfKept(info *devinfo.Info) {
 // delegate journals the attachment, writes what is known so far, for the children
 // that read the file, and runs them.
 func (a *adding) delegate() error {
+	known, err := a.Finder.Find(a.early()) // a conflict shows before anything is touched
+	if err != nil {
+		return err
+	}
 	if err := a.put(); err != nil {
 		return err
 	}
 	if a.name != "" {
-		known, err := a.Finder.Find(a.early())
-		if err != nil {
-			return err
-		}
 		if info := devinfo.Merge(a.existing, known.Info, a.declared); info != nil && info.Validate().Err() == nil {
 			if err := a.write(info); err != nil {
 				return err
@@ -216,7 +214,7 @@ func (a *adding) reread() error {
 	if a.name == "" {
 		return nil
 	}
-	now, err := a.parsed(a.Infos, a.name)
+	_, now, err := a.parsed(a.Infos, a.name)
 	if err == nil && now != nil {
 		a.existing = now
 	}
@@ -237,6 +235,9 @@ func (a *adding) compose() (*result.Result, error) {
 		res.EnsureSandboxed(a.att.IfName, a.att.Netns)
 	}
 	pciID, socket := resultKeys(a.info)
+	if a.device.OnSF && !a.cfg.SubfunctionParent {
+		pciID = "" // the parent's: nobody must take the one for the other
+	}
 	return res, res.Identify(a.att.IfName, a.att.Netns, pciID, socket)
 }
 
@@ -303,7 +304,7 @@ func (a *adding) rollBack() (errs []error) {
 	switch {
 	case a.name == "" || !a.wrote && a.started == 0:
 	case a.before != nil:
-		if now, err := read(a.Infos, a.name); err != nil || !bytes.Equal(now, a.before) {
+		if now, err := a.Infos.Read(a.name); err != nil || !bytes.Equal(now, a.before) {
 			errs = append(errs, a.Infos.Write(a.name, a.before))
 		}
 	default:
@@ -330,17 +331,19 @@ func (a *adding) interrupted() error {
 	}
 }
 
-// parsed reads a device-info file; nil when it is not there, or holds nothing that
-// makes sense, which is warned of.
-func (a *adding) parsed(dir *store.Dir, name string) (*devinfo.Info, error) {
-	info, err := dir.Info(name)
-	var corrupt *store.CorruptError
-	switch {
-	case notThere(err):
-		return nil, nil
-	case errors.As(err, &corrupt):
-		a.log.Warn("device-info file taken as absent", "error", err)
-		return nil, nil
+// parsed reads a device-info file, and what it says. Both are nil when it is not
+// there, the latter also when it makes no sense, which is warned of.
+func (a *adding) parsed(dir *store.Dir, name string) ([]byte, *devinfo.Info, error) {
+	data, err := dir.Read(name)
+	if notThere(err) {
+		return nil, nil, nil
+	} else if err != nil {
+		return nil, nil, fail(codeOf(err), err, "remove what is in the place of the device-info file")
 	}
-	return info, err
+	info, err := dir.Parse(name, data)
+	if as[*store.CorruptError](err) {
+		a.log.Warn("device-info file taken as absent", "error", err)
+		return data, nil, nil
+	}
+	return data, info, err
 }

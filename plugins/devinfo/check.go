@@ -54,20 +54,22 @@ func (p *Plugin) Check(args *skel.CmdArgs) error {
 	return c.compare(recorded, e)
 }
 
+const renew = "DEL and ADD the attachment to have the file anew"
+
 // recorded reads the file that ADD wrote.
 func (c *call) recorded(name string) (*devinfo.Info, error) {
 	info, err := c.Infos.Info(name)
 	if notThere(err) {
-		return nil, fail(codeFileMissing, fmt.Errorf("device-info file %s is gone", c.Infos.Path(name)), "DEL and ADD the attachment to have it back")
+		return nil, fail(codeFileMissing, fmt.Errorf("device-info file %s is gone", c.Infos.Path(name)), renew)
 	} else if err != nil {
-		return nil, err
+		return nil, fail(codeOf(err), err, renew)
 	}
 	violations := info.Validate()
 	for _, v := range violations.Warnings() {
 		c.log.Warn(v.String())
 	}
 	if err := violations.Err(); err != nil {
-		return nil, fmt.Errorf("device-info file %s: %w", c.Infos.Path(name), err)
+		return nil, fail(codeInvalidInfo, fmt.Errorf("device-info file %s: %w", c.Infos.Path(name), err), renew)
 	}
 	return info, nil
 }
@@ -80,7 +82,10 @@ func (c *call) compare(recorded *devinfo.Info, e *journal.Entry) error {
 		return err
 	}
 	if declared != nil && recorded != nil && declared.Type != "" && declared.Type != recorded.Type {
-		return fail(codeMismatch, fmt.Errorf("the device-info file has type %q, deviceInfo declares %q", recorded.Type, declared.Type), "DEL and ADD the attachment")
+		return fail(codeMismatch, fmt.Errorf("the device-info file has type %q, deviceInfo declares %q", recorded.Type, declared.Type), renew)
+	}
+	if recorded != nil && e.Device.Type != "" && string(recorded.Type) != e.Device.Type {
+		return fail(codeMismatch, fmt.Errorf("the device-info file has type %q, but ADD found the %s device %s", recorded.Type, e.Device.Type, e.Device.ID), renew)
 	}
 	prev, _ := result.Find(c.cfg.PrevResult, c.att.IfName, c.att.Netns)
 	device, err := c.Finder.Find(discovery.Target{
@@ -95,34 +100,43 @@ func (c *call) compare(recorded *devinfo.Info, e *journal.Entry) error {
 	for _, w := range device.Warnings {
 		c.log.Warn(w)
 	}
+	if recorded != nil && as[*discovery.MissingError](device.Problem) { // before its interface, which went with it
+		return fail(codeNotFound, device.Problem, "it was there at ADD; DEL succeeds without it")
+	}
 	if e.InNetns && !device.InNetns {
 		return fail(codeNotFound, fmt.Errorf("interface %s is no longer in %s, where ADD found it", c.att.IfName, c.att.Netns), "DEL and ADD the attachment")
 	}
 	if recorded == nil {
 		return nil
 	}
-	if as[*discovery.MissingError](device.Problem) {
-		return fail(codeNotFound, device.Problem, "it was there at ADD; DEL succeeds without it")
-	} else if device.Problem != nil {
+	if device.Problem != nil {
 		c.log.Warn(device.Problem.Error())
 	}
-	c.warnOfChanges(recorded, device)
+	c.warnOfChanges(recorded, declared, device)
 	return nil
 }
 
-// warnOfChanges tells of facts that the kernel states otherwise than the file.
-func (c *call) warnOfChanges(recorded *devinfo.Info, device *discovery.Device) {
-	said := map[string]string{}
-	if p := recorded.PCI; p != nil {
-		said["pci.pf-pci-address"], said["pci.rdma-device"], said["pci.representor-device"] = p.PFAddress, p.RDMADevice, p.Representor
-	}
-	if v := recorded.VDPA; v != nil {
-		said["vdpa.driver"], said["vdpa.path"] = v.Driver, v.Path
-		said["vdpa.pf-pci-address"], said["vdpa.representor-device"] = v.PFAddress, v.Representor
-	}
+// warnOfChanges tells of facts that the kernel states otherwise than the file,
+// where the configuration does not overrule it.
+func (c *call) warnOfChanges(recorded, declared *devinfo.Info, device *discovery.Device) {
+	said, overruled := optionalFacts(recorded), optionalFacts(declared)
 	for _, f := range device.Facts {
-		if old, optional := said[f.Key]; optional && old != f.Value {
+		if old, optional := said[f.Key]; optional && old != f.Value && overruled[f.Key] == "" {
 			c.log.Warn("changed since ADD", "key", f.Key, "file", old, "now", f.Value, "source", f.Source)
 		}
 	}
+}
+
+func optionalFacts(info *devinfo.Info) map[string]string {
+	facts := map[string]string{}
+	if info != nil && info.PCI != nil {
+		p := info.PCI
+		facts["pci.pf-pci-address"], facts["pci.rdma-device"], facts["pci.representor-device"] = p.PFAddress, p.RDMADevice, p.Representor
+	}
+	if info != nil && info.VDPA != nil {
+		v := info.VDPA
+		facts["vdpa.driver"], facts["vdpa.path"] = v.Driver, v.Path
+		facts["vdpa.pf-pci-address"], facts["vdpa.representor-device"] = v.PFAddress, v.Representor
+	}
+	return facts
 }

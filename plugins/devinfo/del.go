@@ -4,6 +4,7 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 
 	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/journal"
 )
 
@@ -27,12 +28,26 @@ func (p *Plugin) Del(args *skel.CmdArgs) error {
 		unread = nil
 	}
 	if e == nil {
+		c.skipUnrunnable() // ADD refuses them, and may well have done so
 		e = c.reconstruct(args)
 	}
 	e.Netns = args.Netns // the runtime knows best: empty once it is gone
 	errs := c.cni.del(e, runtimeConf(e, c.att.Args))
 	errs = append(errs, c.removeFiles(e)...)
 	return c.forget(append(errs, unread))
+}
+
+// skipUnrunnable takes the delegates out of the configuration that cannot be run.
+func (c *call) skipUnrunnable() {
+	var runnable []config.Delegate
+	for n, d := range c.cfg.Delegates {
+		if err := c.runnable(n); err != nil {
+			c.log.Warn("ignored", "error", err)
+		} else {
+			runnable = append(runnable, d)
+		}
+	}
+	c.cfg.Delegates = runnable
 }
 
 // reconstruct makes the entry that ADD would have written, for an attachment that
@@ -44,7 +59,7 @@ func (c *call) reconstruct(args *skel.CmdArgs) *journal.Entry {
 	}
 	return &journal.Entry{
 		Key: c.key, Delegates: delegates, CNIVersion: c.cfg.CNIVersion, Args: args.Args,
-		CapabilityArgs: c.cfg.Runtime, Result: c.cfg.PrevResult,
+		CapabilityArgs: c.capabilityArgs(), Result: c.cfg.PrevResult,
 	}
 }
 
@@ -80,8 +95,12 @@ func (c *call) forget(errs []error) error {
 	if err := followedBy(nil, errs...); err != nil {
 		return err
 	}
-	if err := c.Journal.Drop(c.key); !as[*store.NameError](err) {
+	if err := c.Journal.Drop(c.key); err != nil && !as[*store.NameError](err) {
 		return err
 	}
-	return nil
+	name, err := c.fileName()
+	if err != nil || name == "" {
+		return nil // removeFiles has warned of it
+	}
+	return c.Journal.Tidy(c.key, name)
 }

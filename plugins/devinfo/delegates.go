@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -68,11 +69,9 @@ func children(cfg *config.Config) ([]json.RawMessage, error) {
 		delete(own, "cniVersion")
 		set("name", cfg.Name)
 		set("cniVersion", cfg.CNIVersion)
-		set("deviceID", cfg.DeviceID)
-		if cfg.PCIBusID != "" {
-			set("pciBusID", cfg.PCIBusID)
-		} else {
-			set("pciBusID", cfg.DeviceID)
+		if own["deviceID"] == nil && own["pciBusID"] == nil { // else the child has a device of its own
+			set("deviceID", cfg.DeviceID)
+			set("pciBusID", cmp.Or(cfg.PCIBusID, cfg.DeviceID))
 		}
 		raw, err := json.Marshal(own)
 		if err != nil {
@@ -122,10 +121,10 @@ func (d *delegation) add(e *journal.Entry, rt *libcni.RuntimeConf, interrupted f
 		}
 		answer, err := d.AddNetwork(context.Background(), conf, rt)
 		if err != nil {
-			return result, n + 1, childError("ADD", conf, err)
+			return result, n + 1, d.failed("ADD", conf, err)
 		}
 		if result, err = json.Marshal(answer); err != nil {
-			return result, n + 1, childError("ADD", conf, err)
+			return result, n + 1, d.failed("ADD", conf, err)
 		}
 	}
 	return result, len(e.Delegates), interrupted()
@@ -145,7 +144,7 @@ func (d *delegation) del(e *journal.Entry, rt *libcni.RuntimeConf) (errs []error
 			continue
 		}
 		if err := d.DelNetwork(context.Background(), conf, rt); err != nil {
-			errs = append(errs, childError("DEL", conf, err))
+			errs = append(errs, d.failed("DEL", conf, err))
 		}
 	}
 	return errs
@@ -165,7 +164,7 @@ func (d *delegation) check(e *journal.Entry, rt *libcni.RuntimeConf) error {
 			return err
 		}
 		if err := d.CheckNetwork(context.Background(), conf, rt); err != nil {
-			return childError("CHECK", conf, err)
+			return d.failed("CHECK", conf, err)
 		}
 	}
 	return nil
@@ -188,18 +187,23 @@ func list(cfg *config.Config) (*libcni.NetworkConfigList, error) {
 	return l, nil
 }
 
-// childError says which delegate failed at what. A CNI error of the child's own
-// keeps its code and message; a child that died without one is an I/O failure.
-func childError(verb string, conf *libcni.PluginConfig, err error) error {
-	err = fmt.Errorf("delegate %s: %s: %w", conf.Network.Type, verb, err)
+// failed says which delegate failed at what. A CNI error of the child's own keeps
+// its code and message; a child that died without one is an I/O failure.
+func (d *delegation) failed(verb string, conf *libcni.PluginConfig, err error) error {
+	name := conf.Network.Type
+	err = fmt.Errorf("delegate %s: %s: %w", name, verb, err)
 	var own *types.Error
-	if errors.As(err, &own) && own.Code != 0 {
+	switch {
+	case errors.As(err, &own) && own.Code != 0:
 		return err
-	}
-	if as[*json.SyntaxError](err) || as[*json.UnmarshalTypeError](err) {
+	case own != nil:
+		return fail(codeIO, err, "the delegate ended without a CNI error; see its log")
+	case d.has(name) != nil:
+		return fail(codeIO, err, "install the plugin in a directory of CNI_PATH")
+	case verb == "ADD":
 		return fail(codeDecoding, err, "the delegate printed no CNI result")
 	}
-	return fail(codeIO, err, "the delegate ended without a CNI error; see its log")
+	return fail(codeIO, err, "")
 }
 
 // final is the result that DEL and CHECK hand to the delegates: ADD's last one,

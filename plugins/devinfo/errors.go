@@ -3,6 +3,7 @@ package plugin
 import (
 	"errors"
 	"io/fs"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -27,6 +28,7 @@ const (
 	codeNetns        = types.ErrInvalidNetNS                // 8: CNI_NETNS is gone, or our own
 	codeTryAgain     = types.ErrTryAgainLater               // 11: interrupted by a signal
 	codeNotAvailable = uint(50)                             // STATUS: ADD could not succeed
+	codeLimited      = uint(51)                             // STATUS, a delegate's: nor do containers that are there have full connectivity
 
 	codeNotFound    = uint(100) // no device, or no interface, where there must be one
 	codeFileMissing = uint(101) // CHECK: the device-info file is gone
@@ -70,36 +72,43 @@ func followedBy(first error, later ...error) error {
 }
 
 // translate makes the CNI error that is printed: the first failure as the
-// message, remedy and later failures as the details.
+// message; remedy, what a delegate was asked, and later failures as the details.
 func translate(err error) error {
 	if err == nil {
 		return nil
 	}
-	var details []string
-	for e := err; e != nil; e = errors.Unwrap(e) {
-		f, ok := e.(*failure)
-		if !ok {
-			continue
-		}
-		if f.remedy != "" {
-			details = append(details, f.remedy)
-		}
-		for _, l := range f.later {
-			details = append(details, "then: "+l.Error())
-		}
-	}
-	msg := err.Error()
+	msg, details := err.Error(), []string(nil)
 	var delegate *types.Error
 	if errors.As(err, &delegate) {
-		msg = delegate.Msg
-		if delegate.Details != "" {
-			details = append([]string{delegate.Details}, details...)
-		}
-		if context := err.Error(); context != delegate.Error() {
-			details = append(details, context)
+		context := strings.TrimSuffix(strings.TrimSuffix(msg, delegate.Error()), ": ")
+		msg, details = delegate.Msg, []string{delegate.Details, context}
+	}
+	details = append(details, remedyOf(err))
+	for e := err; e != nil; e = errors.Unwrap(e) {
+		if f, ok := e.(*failure); ok {
+			for _, l := range f.later {
+				details = append(details, "then: "+l.Error())
+			}
 		}
 	}
+	details = slices.DeleteFunc(details, func(d string) bool { return d == "" })
 	return types.NewError(codeOf(err), msg, strings.Join(details, "; "))
+}
+
+// remedyOf says what to do about an error: what was said where it happened, else
+// what helps against its kind.
+func remedyOf(err error) string {
+	for e := err; e != nil; e = errors.Unwrap(e) {
+		if f, ok := e.(*failure); ok && f.remedy != "" {
+			return f.remedy
+		}
+	}
+	for _, kind := range kinds {
+		if kind.is(err) {
+			return kind.remedy
+		}
+	}
+	return ""
 }
 
 // codeOf finds the code in the chain: the outermost failure that has one, else a
@@ -113,28 +122,33 @@ func codeOf(err error) uint {
 	if errors.As(err, &delegate) && delegate.Code != 0 {
 		return delegate.Code
 	}
-	for _, kind := range []struct {
-		is   func(error) bool
-		code uint
-	}{
-		{as[*config.Problem], codeUnsupported},
-		{as[*discovery.ConflictError], codeMismatch},
-		{as[*discovery.MissingError], codeNotFound},
-		{as[*discovery.UndescribableError], codeNotFound},
-		{as[*devinfo.InvalidError], codeInvalidInfo},
-		{as[*devinfo.VersionError], codeInvalidInfo},
-		{as[*store.CorruptError], codeInvalidInfo},
-		{as[*store.NameError], codeConfig},
-		{as[*journal.OwnedError], codeConfig},
-		{func(err error) bool { return errors.Is(err, link.ErrNoNetns) }, codeNetns},
-		{as[*fs.PathError], codeIO},
-		{as[syscall.Errno], codeIO},
-	} {
+	for _, kind := range kinds {
 		if kind.is(err) {
 			return kind.code
 		}
 	}
 	return codeIO
+}
+
+// kinds are the errors of the packages below: their codes, and what to do where
+// the message does not say it.
+var kinds = []struct {
+	is     func(error) bool
+	code   uint
+	remedy string
+}{
+	{as[*config.Problem], codeUnsupported, ""},
+	{as[*discovery.ConflictError], codeMismatch, "correct the source that is wrong; a device-info file that was left behind may be removed"},
+	{as[*discovery.MissingError], codeNotFound, "see that it is plugged in and its name is right (lspci -D, vdpa dev show, /sys/bus/auxiliary/devices)"},
+	{as[*discovery.UndescribableError], codeNotFound, ""},
+	{as[*devinfo.InvalidError], codeInvalidInfo, ""},
+	{as[*devinfo.VersionError], codeInvalidInfo, "install a devinfo that knows that version, or remove the file"},
+	{as[*store.CorruptError], codeInvalidInfo, ""},
+	{as[*store.NameError], codeConfig, ""},
+	{as[*journal.OwnedError], codeConfig, ""},
+	{func(err error) bool { return errors.Is(err, link.ErrNoNetns) }, codeNetns, ""},
+	{as[*fs.PathError], codeIO, ""},
+	{as[syscall.Errno], codeIO, ""},
 }
 
 func as[T error](err error) bool {

@@ -22,6 +22,11 @@ func (p *Plugin) GC(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
+	for _, problem := range cfg.Problems {
+		if problem.Key == "cni.dev/valid-attachments" {
+			return problem
+		}
+	}
 	p.lenient(cfg)
 	if cfg.Valid == nil {
 		return fail(codeConfig, errors.New("cni.dev/valid-attachments is missing"),

@@ -10,11 +10,12 @@
 package plugin
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 
 	"github.com/containernetworking/cni/pkg/skel"
@@ -158,6 +159,18 @@ func (c *call) fileName() (string, error) {
 	return name, nil
 }
 
+// capabilityArgs is the runtimeConfig for the delegates. The path of the file is in
+// it also where deviceInfoFile "auto" has made it.
+func (c *call) capabilityArgs() map[string]json.RawMessage {
+	if c.att.Path == "" || c.att.Path == c.cfg.InfoFile {
+		return c.cfg.Runtime
+	}
+	all := map[string]json.RawMessage{}
+	maps.Copy(all, c.cfg.Runtime)
+	all["CNIDeviceInfoFile"], _ = json.Marshal(c.att.Path) // a string always encodes
+	return all
+}
+
 // entry gives what the journal knows of the attachment; nil when that is nothing,
 // or not to be read.
 func (c *call) entry(key journal.Key) (*journal.Entry, error) {
@@ -168,13 +181,4 @@ func (c *call) entry(key journal.Key) (*journal.Entry, error) {
 		return nil, nil
 	}
 	return e, err
-}
-
-// read gives the content of a device-info file, nil when it is not there.
-func read(dir *store.Dir, name string) ([]byte, error) {
-	data, err := dir.Read(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	return data, err
 }

@@ -46,7 +46,7 @@ func (p *Plugin) prepare(args *skel.CmdArgs) (*adding, error) {
 // too, but only when all is done.
 func checkNetns(args *skel.CmdArgs) error {
 	if err := ns.IsNSorErr(args.Netns); err != nil {
-		return fail(codeNetns, fmt.Errorf("CNI_NETNS %s: %w", args.Netns, err), "")
+		return fail(codeNetns, fmt.Errorf("CNI_NETNS %s: %w", args.Netns, err), "it must be the path of the container's network namespace")
 	}
 	if args.NetnsOverride == "1" || strings.EqualFold(args.NetnsOverride, "TRUE") {
 		return nil
@@ -97,13 +97,22 @@ func (a *adding) readName() error {
 }
 
 func (a *adding) checkDelegates() error {
-	for n, d := range a.cfg.Delegates {
-		if d.Type == a.cfg.Type {
-			return fail(codeConfig, fmt.Errorf("delegates[%d]: type %q is this plugin itself", n, d.Type), "take it out")
+	for n := range a.cfg.Delegates {
+		if err := a.runnable(n); err != nil {
+			return err
 		}
-		if err := a.cni.has(d.Type); err != nil {
-			return fail(codeConfig, fmt.Errorf("delegates[%d]: %w", n, err), "install the plugin in a directory of CNI_PATH")
-		}
+	}
+	return nil
+}
+
+// runnable says why the n-th delegate of the configuration cannot be run.
+func (c *call) runnable(n int) error {
+	child := c.cfg.Delegates[n].Type
+	if child == c.cfg.Type {
+		return fail(codeConfig, fmt.Errorf("delegates[%d]: type %q is this plugin itself", n, child), "take it out")
+	}
+	if err := c.cni.has(child); err != nil {
+		return fail(codeConfig, fmt.Errorf("delegates[%d]: %w", n, err), "install the plugin in a directory of CNI_PATH")
 	}
 	return nil
 }
@@ -124,7 +133,8 @@ func (a *adding) readPrevious() error {
 	}
 	owner, owned, err := a.Journal.Owner(a.name)
 	if err == nil && owned && owner != a.key {
-		return &journal.OwnedError{File: a.name, Owner: owner}
+		return fail(codeConfig, &journal.OwnedError{File: a.att.Path, Owner: owner},
+			"runtimeConfig.CNIDeviceInfoFile must be a path of this attachment's own")
 	}
 	return err
 }
@@ -135,17 +145,14 @@ func (a *adding) readExisting() (err error) {
 	if a.name == "" {
 		return nil
 	}
-	if a.before, err = read(a.Infos, a.name); err != nil {
-		return err
-	}
-	if a.existing, err = a.parsed(a.Infos, a.name); err != nil || a.existing != nil {
+	if a.before, a.existing, err = a.parsed(a.Infos, a.name); err != nil || a.existing != nil {
 		return err
 	}
 	if a.cfg.ResourceName == "" || a.cfg.DeviceID == "" {
 		return nil
 	}
 	name := strings.ReplaceAll(a.cfg.ResourceName+"-"+a.cfg.DeviceID+"-device.json", "/", "-") // section 4.1
-	a.existing, err = a.parsed(a.Pool, name)
+	_, a.existing, err = a.parsed(a.Pool, name)
 	return err
 }
 
@@ -193,7 +200,7 @@ func (a *adding) begin(args *skel.CmdArgs) error {
 		Delegates: delegates, CNIVersion: a.cfg.CNIVersion, Args: args.Args, PrevResult: a.cfg.PrevResult,
 	}
 	if len(delegates) > 0 {
-		a.entry.CapabilityArgs = a.cfg.Runtime
+		a.entry.CapabilityArgs = a.capabilityArgs()
 	} else {
 		a.entry.PrevResult = nil // chained: nobody is handed it
 	}
@@ -209,9 +216,14 @@ func (a *adding) begin(args *skel.CmdArgs) error {
 // cleanUp finishes what an ADD that did not complete left, so that this one
 // begins anew.
 func (a *adding) cleanUp(e *journal.Entry) error {
-	a.log.Warn("cleaning up after an ADD that was cut short", "since", e.Time)
+	sameBoot := e.BootID == a.BootID
+	if sameBoot {
+		a.log.Warn("cleaning up after an ADD that was cut short", "since", e.Time)
+	} else {
+		a.log.Warn("cleaning up after an attachment of an older boot", "since", e.Time)
+	}
 	errs := a.cni.del(e, runtimeConf(e, a.att.Args))
-	if e.File != "" && e.Dir == a.Node.DeviceInfoDir {
+	if e.File != "" && e.Dir == a.Node.DeviceInfoDir && sameBoot { // else the file is this boot's, and not ours
 		if e.Created {
 			errs = append(errs, a.Infos.Remove(e.File))
 		} else {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 
+	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/skel"
 
 	"devinfo-cni.io/pkg/config"
@@ -41,8 +42,15 @@ func delegatesReady(d *delegation, cfg *config.Config) error {
 	if err != nil {
 		return notReady(err, "")
 	}
-	if err := d.GetStatusNetworkList(context.Background(), plugins); err != nil {
-		return notReady(fmt.Errorf("delegates: STATUS: %w", err), "")
+	for _, conf := range plugins.Plugins {
+		one := &libcni.NetworkConfigList{Name: plugins.Name, CNIVersion: plugins.CNIVersion, Plugins: []*libcni.PluginConfig{conf}}
+		if err := d.GetStatusNetworkList(context.Background(), one); err != nil {
+			err = d.failed("STATUS", conf, err)
+			if codeOf(err) == codeLimited {
+				return err
+			}
+			return notReady(err, "")
+		}
 	}
 	return nil
 }

@@ -1,0 +1,114 @@
+package attachment_test
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"devinfo-cni.io/pkg/attachment"
+	"devinfo-cni.io/pkg/config"
+)
+
+const container = "0123456789abcdef0123456789abcdef"
+
+const podArgs = "IgnoreUnknown=1;K8S_POD_NAMESPACE=prod;K8S_POD_NAME=dpdk-0;K8S_POD_UID=6a4c-11;K8S_POD_INFRA_CONTAINER_ID=" + container
+
+func parse(t testing.TB, text string) *config.Config {
+	t.Helper()
+	cfg, err := config.Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(cfg.Problems) > 0 {
+		t.Fatal(cfg.Problems[0])
+	}
+	return cfg
+}
+
+// public is what of an attachment can be seen from outside.
+func public(a *attachment.Attachment) attachment.Attachment {
+	return attachment.Attachment{
+		Network: a.Network, ContainerID: a.ContainerID, IfName: a.IfName, Netns: a.Netns, Args: a.Args, Path: a.Path,
+	}
+}
+
+func TestAttachmentJoinsConfigurationAndParameters(t *testing.T) {
+	cfg := parse(t, `{"name": "net-a", "runtimeConfig": {"CNIDeviceInfoFile": "/run/x.json"}}`)
+	a, err := attachment.New(cfg, attachment.Args{ContainerID: container, Netns: "/run/netns/p", IfName: "net1", CNIArgs: "A=1;B=2=3;A=4;C="}, "/infos")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := attachment.Attachment{
+		Network: "net-a", ContainerID: container, IfName: "net1", Netns: "/run/netns/p",
+		Args: [][2]string{{"A", "1"}, {"B", "2=3"}, {"A", "4"}, {"C", ""}}, // in order, none lost
+		Path: "/run/x.json",
+	}
+	if got := public(a); !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+func TestAttachmentWithoutParametersIsStillOne(t *testing.T) {
+	a, err := attachment.New(parse(t, `{}`), attachment.Args{}, "/infos")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := public(a); !reflect.DeepEqual(got, attachment.Attachment{}) {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestPathIsTheRuntimesElseAutomaticElseNone(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"name": "n"}`: "",
+		`{"name": "n", "runtimeConfig": {"CNIDeviceInfoFile": "/run/x"}}`:                           "/run/x",
+		`{"name": "n", "deviceInfoFile": "auto"}`:                                                   "/infos/n-c1_net1",
+		`{"name": "n", "deviceInfoFile": "auto", "runtimeConfig": {"CNIDeviceInfoFile": "/run/x"}}`: "/run/x",
+		`{"name": "n", "deviceInfoFile": "auto", "runtimeConfig": {"CNIDeviceInfoFile": ""}}`:       "/infos/n-c1_net1",
+		`{"name": "../a/b", "deviceInfoFile": "auto"}`:                                              "/infos/..-a-b-c1_net1",
+	} {
+		a, err := attachment.New(parse(t, text), attachment.Args{ContainerID: "c1", IfName: "net1"}, "/infos")
+		if err != nil || a.Path != want {
+			t.Errorf("%s: %q, %v; want %q", text, a.Path, err, want)
+		}
+	}
+}
+
+func TestAutomaticNameNeverLeavesTheDirectory(t *testing.T) {
+	for _, part := range []string{"..", "/", "../..", "/etc/passwd", ".", "a/../../b"} {
+		for n := range 3 {
+			parts := []string{"n", "c", "i"}
+			parts[n] = part
+			cfg := &config.Config{Name: parts[0], AutoFile: true}
+			a, err := attachment.New(cfg, attachment.Args{ContainerID: parts[1], IfName: parts[2]}, "/infos")
+			if err != nil || !strings.HasPrefix(a.Path, "/infos/") || strings.Count(a.Path, "/") != 2 {
+				t.Errorf("%q: %q, %v", parts, a.Path, err)
+			}
+		}
+	}
+}
+
+func TestArgumentsThatCannotBeReadLeaveTheRest(t *testing.T) {
+	for cniArgs, want := range map[string][][2]string{
+		"A":            nil,
+		"=1":           nil,
+		";":            nil,
+		"A=1;":         {{"A", "1"}},
+		"A=1;B;C=3":    {{"A", "1"}, {"C", "3"}},
+		"A=1;;C=3":     {{"A", "1"}, {"C", "3"}},
+		"A=1;=2;=;C=3": {{"A", "1"}, {"C", "3"}},
+	} {
+		a, err := attachment.New(parse(t, `{"name": "n"}`), attachment.Args{ContainerID: "c", IfName: "i", CNIArgs: cniArgs}, "/infos")
+		if err == nil || !strings.HasPrefix(err.Error(), "CNI_ARGS: ") || !strings.Contains(err.Error(), cniArgs) {
+			t.Errorf("%q: error %v", cniArgs, err)
+		}
+		if a == nil || a.Network != "n" || a.ContainerID != "c" || a.IfName != "i" || !reflect.DeepEqual(a.Args, want) {
+			t.Errorf("%q: %+v", cniArgs, a)
+		}
+	}
+	for _, cniArgs := range []string{"", "A=", "A=1", "A==", podArgs} {
+		if _, err := attachment.New(parse(t, `{}`), attachment.Args{CNIArgs: cniArgs}, ""); err != nil {
+			t.Errorf("%q: error %v", cniArgs, err)
+		}
+	}
+}

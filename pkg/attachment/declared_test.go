@@ -1,0 +1,238 @@
+package attachment_test
+
+import (
+	"encoding/json"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/attachment"
+	"devinfo-cni.io/pkg/config"
+)
+
+// declared asks for the deviceInfo of a pod's interface net1 on net-a.
+func declared(t *testing.T, deviceInfo, cniArgs string) (*devinfo.Info, devinfo.Violations, error) {
+	t.Helper()
+	cfg := parse(t, `{"name": "net-a", "deviceInfo": `+deviceInfo+`}`)
+	a, err := attachment.New(cfg, attachment.Args{ContainerID: container, IfName: "net1", CNIArgs: cniArgs}, "/infos")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a.Declared(cfg)
+}
+
+func socket(path string) string {
+	raw, _ := json.Marshal(path)
+	return `{"type": "vhost-user", "vhost-user": {"path": ` + string(raw) + `}}`
+}
+
+func TestNothingDeclaredIsNil(t *testing.T) {
+	for _, text := range []string{`{}`, `{"deviceInfo": null}`} {
+		cfg := parse(t, text)
+		a, _ := attachment.New(cfg, attachment.Args{}, "")
+		if info, warnings, err := a.Declared(cfg); info != nil || warnings != nil || err != nil {
+			t.Errorf("%s: %+v, %v, %v", text, info, warnings, err)
+		}
+	}
+}
+
+func TestPlaceholdersAreFilledIn(t *testing.T) {
+	for text, want := range map[string]string{
+		"/s/{containerID}":                 "/s/" + container,
+		"/s/{containerID:12}":              "/s/0123456789ab",
+		"/s/{ifName}":                      "/s/net1",
+		"/s/{network}":                     "/s/net-a",
+		"/s/{podNamespace}":                "/s/prod",
+		"/s/{podName}":                     "/s/dpdk-0",
+		"/s/{podUID}":                      "/s/6a4c-11",
+		"/s/{podUID}/{ifName}-{ifName}":    "/s/6a4c-11/net1-net1",
+		"/s/{{ifName}}":                    "/s/{net1}",
+		"/s/{":                             "/s/{",
+		"/s/{}":                            "/s/{}",
+		"/s/{if-Name}":                     "/s/{if-Name}", // no placeholder's form
+		"/s/{12}":                          "/s/{12}",
+		"/s/{containerID:}{containerID:x}": "/s/{containerID:}{containerID:x}",
+	} {
+		info, warnings, err := declared(t, socket(text), podArgs)
+		if err != nil || len(warnings) > 0 {
+			t.Errorf("%s: %v, %v", text, warnings, err)
+		} else if got := info.VhostUser.Path; got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestPlaceholdersAreFilledInEverywhere(t *testing.T) {
+	info, _, err := declared(t, `{"type": "pci", "pci": {"pci-address": "0000:01:00.2", "note": ["{ifName}"]}, "{network}": {"x": "{podName}"}}`, podArgs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &devinfo.Info{Type: devinfo.TypePCI, PCI: &devinfo.PCI{
+		Address: "0000:01:00.2", Extra: map[string]json.RawMessage{"note": json.RawMessage(`["net1"]`)},
+	}, Extra: map[string]json.RawMessage{"net-a": json.RawMessage(`{"x": "dpdk-0"}`)}}
+	if !reflect.DeepEqual(info, want) {
+		t.Errorf("got\n%swant\n%s", info.Encode(), want.Encode())
+	}
+}
+
+func TestShortContainerIDIsTakenWhole(t *testing.T) {
+	cfg := parse(t, `{"name": "n", "deviceInfo": `+socket("/s/{containerID:12}")+`}`)
+	a, err := attachment.New(cfg, attachment.Args{ContainerID: "c1"}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, _, err := a.Declared(cfg); err != nil || info.VhostUser.Path != "/s/c1" {
+		t.Errorf("%+v, %v", info, err)
+	}
+}
+
+func TestValueOfAPlaceholderStaysAString(t *testing.T) {
+	for _, value := range []string{`"`, `\`, `","path":"/etc/x`, `"}}`, "\n", "\t", "<&>", "é€😀", `\u0041`, `{ifName}`, `{podName}`, "$1", "%s"} {
+		info, _, err := declared(t, `{"note": "<{podName}>"}`, "K8S_POD_NAME="+value)
+		if err != nil {
+			t.Errorf("%q: %v", value, err)
+			continue
+		}
+		var got string
+		if err := json.Unmarshal(info.Extra["note"], &got); err != nil || got != "<"+value+">" || len(info.Extra) != 1 {
+			t.Errorf("%q: %q, %v", value, info.Extra, err)
+		}
+	}
+}
+
+func TestFirstOfEqualArgumentsCounts(t *testing.T) {
+	if info, _, err := declared(t, socket("/s/{podName}"), "K8S_POD_NAME=a;K8S_POD_NAME=b"); err != nil || info.VhostUser.Path != "/s/a" {
+		t.Errorf("%+v, %v", info, err)
+	}
+}
+
+// problem is the only kind of error that Declared has.
+func problem(t *testing.T, what string, err error) *config.Problem {
+	t.Helper()
+	var p *config.Problem
+	if !errors.As(err, &p) {
+		t.Errorf("%s: error %v is no *config.Problem", what, err)
+		return &config.Problem{}
+	}
+	return p
+}
+
+func TestUnknownPlaceholderIsAProblemThatNamesTheNearest(t *testing.T) {
+	const all = "one of the placeholders {containerID}, {containerID:12}, {ifName}, {network}, {podName}, {podNamespace}, {podUID}; the nearest is "
+	for name, nearest := range map[string]string{
+		"ifname": "ifName", "containerId": "containerID", "containerID:13": "containerID:12", "podname": "podName", "uid": "podUID", "namespace": "podNamespace",
+	} {
+		_, _, err := declared(t, socket("/s/{"+name+"}"), podArgs)
+		want := config.Problem{Key: "deviceInfo", Value: "{" + name + "}", Want: all + "{" + nearest + "}"}
+		if p := problem(t, name, err); *p != want {
+			t.Errorf("got  %+v\nwant %+v", *p, want)
+		}
+	}
+}
+
+func TestPlaceholderWithoutPodArgumentIsAProblemThatNamesTheArgument(t *testing.T) {
+	for placeholder, arg := range map[string]string{"podNamespace": "K8S_POD_NAMESPACE", "podName": "K8S_POD_NAME", "podUID": "K8S_POD_UID"} {
+		for _, cniArgs := range []string{"", "IgnoreUnknown=1", arg + "="} {
+			_, _, err := declared(t, socket("/s/{"+placeholder+"}"), cniArgs)
+			want := config.Problem{Key: "deviceInfo", Value: "{" + placeholder + "}", Want: "a value for it: CNI_ARGS has no " + arg}
+			if p := problem(t, placeholder, err); *p != want {
+				t.Errorf("got  %+v\nwant %+v", *p, want)
+			}
+		}
+	}
+}
+
+func TestDeclaredValueThatBreaksTheSpecificationIsAProblem(t *testing.T) {
+	for text, want := range map[string]config.Problem{
+		`{"type": "sriov"}`: {Key: "deviceInfo.type", Value: `"sriov"`, Want: `"pci", "vdpa", "vhost-user" or "memif" (section 3.1.1)`},
+		`{"type": 5}`:       {Key: "deviceInfo.type", Value: `5`, Want: `a string (section 3.1.1)`},
+		`{"pci": "x"}`:      {Key: "deviceInfo.pci", Value: `"x"`, Want: `a map (section 3.1.3)`},
+		`{"type": "pci", "pci": {"pci-address": "01:00.2"}}`: {Key: "deviceInfo.pci.pci-address", Value: `"01:00.2"`,
+			Want: `a PCI address dddd:BB:DD.f (section 3.1.3.1)`},
+		`{"type": "vdpa", "vdpa": {"driver": "vfio"}}`: {Key: "deviceInfo.vdpa.driver", Value: `"vfio"`,
+			Want: `"vhost" or "virtio" (section 3.1.4.2)`},
+		`{"type": "memif", "memif": {"path": "run/m"}}`: {Key: "deviceInfo.memif.path", Value: `"run/m"`,
+			Want: `an absolute path (section 3.1.6.2)`},
+		`{"type": "vhost-user", "vhost-user": {"path": "/a b"}}`: {Key: "deviceInfo.vhost-user.path", Value: `"/a b"`,
+			Want: `no "=", blank or backslash, which app-netutil mangles (section 3.1.5.2)`},
+	} {
+		info, _, err := declared(t, text, podArgs)
+		if p := problem(t, text, err); info != nil || *p != want {
+			t.Errorf("%s:\ngot  %+v\nwant %+v", text, *p, want)
+		}
+	}
+	_, _, err := declared(t, socket("/s/{podName}"), "K8S_POD_NAME=a=b c") // a placeholder's value is held to the rules too
+	if p := problem(t, "=", err); p.Key != "deviceInfo.vhost-user.path" || p.Value != `"/s/a=b c"` {
+		t.Errorf("%+v", p)
+	}
+	_, _, err = declared(t, `{"version": "2.0.0"}`, "")
+	if p := problem(t, "version", err); *p != (config.Problem{Key: "deviceInfo.version", Value: `"2.0.0"`, Want: "a version 1.x, or none"}) {
+		t.Errorf("%+v", p)
+	}
+	_, _, err = declared(t, `{"note": "`+strings.Repeat("x", 1<<20)+`"}`, "")
+	if p := problem(t, "huge", err); p.Key != "deviceInfo" || len(p.Error()) > 200 {
+		t.Errorf("%.300s", p)
+	}
+}
+
+func TestDeclaredWarningsRemain(t *testing.T) {
+	_, warnings, err := declared(t, `{"type": "pci", "pci": {"pci-address": "10000:e1:00.1"}}`, "")
+	if err != nil || len(warnings) != 1 || warnings[0].Path != "$.pci.pci-address" || !warnings[0].Warning {
+		t.Errorf("%v, %v", warnings, err)
+	}
+}
+
+func TestTypeIsTakenFromTheOnlyMap(t *testing.T) {
+	for text, want := range map[string]devinfo.Type{
+		`{}`:                                      "",
+		`{"type": "vdpa"}`:                        devinfo.TypeVDPA,
+		`{"pci": {}}`:                             devinfo.TypePCI,
+		`{"vdpa": {"parent-device": "vdpa0"}}`:    devinfo.TypeVDPA,
+		`{"vhost-user": {"path": "/s"}}`:          devinfo.TypeVhostUser,
+		`{"memif": {"role": "master"}}`:           devinfo.TypeMemif,
+		`{"type": "memif", "memif": {}}`:          devinfo.TypeMemif,
+		`{"type": "", "pci": {}}`:                 devinfo.TypePCI,
+		`{"type": null, "pci": {}, "vdpa": null}`: devinfo.TypePCI,
+	} {
+		if info, _, err := declared(t, text, ""); err != nil || info == nil || info.Type != want {
+			t.Errorf("%s: %+v, %v", text, info, err)
+		}
+	}
+}
+
+func TestMapOfAnotherTypeIsAProblem(t *testing.T) {
+	const rule = "the type whose map is declared, and one map only: there is "
+	for text, want := range map[string]config.Problem{
+		`{"type": "pci", "vdpa": {}}`:             {Key: "deviceInfo.type", Value: `"pci"`, Want: rule + `"vdpa"`},
+		`{"type": "pci", "pci": {}, "memif": {}}`: {Key: "deviceInfo.type", Value: `"pci"`, Want: rule + `"memif"`},
+		`{"pci": {}, "vdpa": {}}`:                 {Key: "deviceInfo.type", Value: `""`, Want: rule + `"pci"`},
+	} {
+		info, _, err := declared(t, text, "")
+		if p := problem(t, text, err); info != nil || *p != want {
+			t.Errorf("%s:\ngot  %+v\nwant %+v", text, *p, want)
+		}
+	}
+}
+
+func FuzzDeclared(f *testing.F) {
+	f.Add([]byte(`{"type": "vhost-user", "vhost-user": {"path": "/s/{podUID}{x}{containerID:12}"}}`), podArgs)
+	f.Add([]byte(`{"a": "{podName}"}`), `K8S_POD_NAME="\`)
+	f.Add([]byte(`{"type": "pci", "pci": {}, "memif": {}}`), ";;=")
+	f.Fuzz(func(t *testing.T, deviceInfo []byte, cniArgs string) {
+		if !json.Valid(deviceInfo) || len(deviceInfo) == 0 || deviceInfo[0] != '{' {
+			return // config.Parse hands on objects only
+		}
+		cfg := &config.Config{Name: "n", DeviceInfo: deviceInfo}
+		a, _ := attachment.New(cfg, attachment.Args{ContainerID: "c", IfName: "i", CNIArgs: cniArgs}, "/infos")
+		info, warnings, err := a.Declared(cfg)
+		if err != nil {
+			problem(t, "fuzz", err)
+			return
+		}
+		if info == nil || warnings.Err() != nil || len(info.ValidateDeclared().Errors()) > 0 {
+			t.Errorf("%s: %+v, %v", deviceInfo, info, warnings)
+		}
+	})
+}

@@ -1,0 +1,262 @@
+package config_test
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"devinfo-cni.io/pkg/config"
+)
+
+func parse(t *testing.T, text string) *config.Config {
+	t.Helper()
+	c, err := config.Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func equal(t *testing.T, what string, got, want any) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		g, _ := json.Marshal(got)
+		w, _ := json.Marshal(want)
+		t.Errorf("%s:\n got %s\nwant %s", what, g, w)
+	}
+}
+
+func TestEveryKeyIsRead(t *testing.T) {
+	got := parse(t, `{
+		"cniVersion": "1.1.0", "name": "net-a", "type": "devinfo",
+		"args": {"cni": {}}, "ipMasq": true, "ipam": {"type": "static"}, "dns": {}, "disableCheck": true, "disableGC": false,
+		"prevResult": {"cniVersion": "1.1.0"},
+		"capabilities": {"CNIDeviceInfoFile": true, "deviceID": false},
+		"runtimeConfig": {"CNIDeviceInfoFile": "/run/x", "deviceID": "0000:01:00.1", "mac": "02:00:00:00:00:01"},
+		"deviceID": "0000:01:00.2", "pciBusID": "0000:01:00.3",
+		"resourceName": "example.com/vf",
+		"deviceInfo": {"type": "pci"},
+		"deviceInfoFile": "auto",
+		"delegates": [{"type": "macvlan", "master": "eth0"}, {"type": "tuning"}],
+		"strict": true, "followLower": false, "subfunctionParent": true,
+		"cni.dev/valid-attachments": [{"containerID": "c", "ifname": "net1"}],
+		"cni.dev/attachments": []
+	}`)
+	equal(t, "configuration", got, &config.Config{
+		CNIVersion: "1.1.0", Name: "net-a", Type: "devinfo",
+		PrevResult: json.RawMessage(`{"cniVersion": "1.1.0"}`),
+		Runtime: map[string]json.RawMessage{
+			"CNIDeviceInfoFile": json.RawMessage(`"/run/x"`), "deviceID": json.RawMessage(`"0000:01:00.1"`), "mac": json.RawMessage(`"02:00:00:00:00:01"`),
+		},
+		Capabilities: map[string]bool{"CNIDeviceInfoFile": true, "deviceID": false},
+		InfoFile:     "/run/x",
+		DeviceID:     "0000:01:00.1", DeviceIDKey: "runtimeConfig.deviceID", PCIBusID: "0000:01:00.3",
+		ResourceName: "example.com/vf",
+		DeviceInfo:   json.RawMessage(`{"type": "pci"}`),
+		AutoFile:     true,
+		Delegates: []config.Delegate{
+			{Type: "macvlan", Raw: json.RawMessage(`{"type": "macvlan", "master": "eth0"}`)}, {Type: "tuning", Raw: json.RawMessage(`{"type": "tuning"}`)},
+		},
+		Strict: true, FollowLower: false, SubfunctionParent: true,
+		Valid: []config.ValidAttachment{{ContainerID: "c", IfName: "net1"}},
+	})
+}
+
+func TestNothingIsRequired(t *testing.T) {
+	want := &config.Config{CNIVersion: "0.1.0", FollowLower: true}
+	equal(t, "{}", parse(t, `{}`), want)
+	equal(t, "nulls", parse(t, `{
+		"cniVersion": null, "name": null, "type": null, "prevResult": null, "capabilities": null, "runtimeConfig": null,
+		"deviceID": null, "pciBusID": null, "resourceName": null, "deviceInfo": null, "deviceInfoFile": null, "delegates": null,
+		"strict": null, "followLower": null, "subfunctionParent": null, "cni.dev/valid-attachments": null
+	}`), want)
+	got := parse(t, `{"runtimeConfig": {"CNIDeviceInfoFile": null, "deviceID": null}}`)
+	if got.InfoFile != "" || got.DeviceID != "" || got.DeviceIDKey != "" || len(got.Problems) > 0 {
+		t.Errorf("nulls in runtimeConfig: %+v", got)
+	}
+}
+
+func TestOnlyAnObjectIsAConfiguration(t *testing.T) {
+	for _, text := range []string{``, ` `, `null`, `5`, `"x"`, `[]`, `true`, `{`, `{"a"}`, `{} {}`, "\xff"} {
+		if c, err := config.Parse([]byte(text)); err == nil || !strings.HasPrefix(err.Error(), "network configuration: ") {
+			t.Errorf("%q: %+v, %v", text, c, err)
+		}
+	}
+}
+
+func TestFirstDeviceIDCounts(t *testing.T) {
+	for text, want := range map[string][3]string{
+		`{}`: {"", "", ""},
+		`{"runtimeConfig": {"deviceID": "a"}, "deviceID": "b", "pciBusID": "c"}`: {"a", "runtimeConfig.deviceID", "c"},
+		`{"deviceID": "b", "pciBusID": "c"}`:                                     {"b", "deviceID", "c"},
+		`{"pciBusID": "c"}`:                                                      {"c", "pciBusID", "c"},
+		`{"runtimeConfig": {"deviceID": ""}, "deviceID": "b"}`:                   {"b", "deviceID", ""},
+		`{"runtimeConfig": {"deviceID": "a"}, "deviceID": ""}`:                   {"a", "runtimeConfig.deviceID", ""},
+		`{"runtimeConfig": {"deviceID": 5}, "pciBusID": "c"}`:                    {"c", "pciBusID", "c"},
+	} {
+		c := parse(t, text)
+		equal(t, text, [3]string{c.DeviceID, c.DeviceIDKey, c.PCIBusID}, want)
+	}
+}
+
+func TestUnsupportedValueIsAProblemThatNamesKeyAndValue(t *testing.T) {
+	const entry = `a list of {"containerID": "…", "ifname": "…"}`
+	for text, want := range map[string]config.Problem{
+		`{"cniVersion": 1}`:                                   {Key: "cniVersion", Value: "1", Want: "a string"},
+		`{"name": ["x"]}`:                                     {Key: "name", Value: `["x"]`, Want: "a string"},
+		`{"type": {}}`:                                        {Key: "type", Value: "{}", Want: "a string"},
+		`{"prevResult": []}`:                                  {Key: "prevResult", Value: "[]", Want: "an object"},
+		`{"capabilities": {"deviceID": "yes"}}`:               {Key: "capabilities", Value: `{"deviceID": "yes"}`, Want: `an object of booleans, {"CNIDeviceInfoFile": true}`},
+		`{"runtimeConfig": "x"}`:                              {Key: "runtimeConfig", Value: `"x"`, Want: "an object"},
+		`{"runtimeConfig": {"CNIDeviceInfoFile": 5}}`:         {Key: "runtimeConfig.CNIDeviceInfoFile", Value: "5", Want: "a string"},
+		`{"runtimeConfig": {"deviceID": ["a"]}}`:              {Key: "runtimeConfig.deviceID", Value: `["a"]`, Want: "a string"},
+		`{"deviceID": 5}`:                                     {Key: "deviceID", Value: "5", Want: "a string"},
+		`{"pciBusID": false}`:                                 {Key: "pciBusID", Value: "false", Want: "a string"},
+		`{"resourceName": {}}`:                                {Key: "resourceName", Value: "{}", Want: "a string"},
+		`{"deviceInfo": "pci"}`:                               {Key: "deviceInfo", Value: `"pci"`, Want: "an object"},
+		`{"deviceInfoFile": "/run/x"}`:                        {Key: "deviceInfoFile", Value: `"/run/x"`, Want: `"auto"`},
+		`{"deviceInfoFile": "Auto"}`:                          {Key: "deviceInfoFile", Value: `"Auto"`, Want: `"auto"`},
+		`{"deviceInfoFile": true}`:                            {Key: "deviceInfoFile", Value: "true", Want: "a string"},
+		`{"delegates": {"type": "macvlan"}}`:                  {Key: "delegates", Value: `{"type": "macvlan"}`, Want: "a list of plugin configurations"},
+		`{"delegates": [{"type": "a"}, "b"]}`:                 {Key: "delegates[1]", Value: `"b"`, Want: "a plugin configuration, an object"},
+		`{"delegates": [null]}`:                               {Key: "delegates[0]", Value: `null`, Want: "a plugin configuration, an object"},
+		`{"delegates": [[]]}`:                                 {Key: "delegates[0]", Value: `[]`, Want: "a plugin configuration, an object"},
+		`{"delegates": [{}]}`:                                 {Key: "delegates[0].type", Value: `""`, Want: "the name of a CNI plugin"},
+		`{"delegates": [{"type": "../sh"}]}`:                  {Key: "delegates[0].type", Value: `"../sh"`, Want: "the name of a CNI plugin"},
+		`{"delegates": [{"type": 5}]}`:                        {Key: "delegates[0]", Value: `{"type": 5}`, Want: "a plugin configuration, an object"},
+		`{"strict": "true"}`:                                  {Key: "strict", Value: `"true"`, Want: "true or false"},
+		`{"followLower": 0}`:                                  {Key: "followLower", Value: "0", Want: "true or false"},
+		`{"subfunctionParent": {}}`:                           {Key: "subfunctionParent", Value: "{}", Want: "true or false"},
+		`{"cni.dev/valid-attachments": {}}`:                   {Key: "cni.dev/valid-attachments", Value: "{}", Want: entry},
+		`{"cni.dev/valid-attachments": [5]}`:                  {Key: "cni.dev/valid-attachments", Value: "[5]", Want: entry},
+		`{"cni.dev/valid-attachments": [null]}`:               {Key: "cni.dev/valid-attachments", Value: "[null]", Want: entry},
+		`{"cni.dev/valid-attachments": [{"ifname": "net1"}]}`: {Key: "cni.dev/valid-attachments", Value: `[{"ifname": "net1"}]`, Want: entry},
+	} {
+		c := parse(t, text)
+		equal(t, text, c.Problems, []*config.Problem{&want})
+		if got := c.Problems; len(got) == 1 && got[0].Error() != want.Key+": "+want.Value+" is not supported: want "+want.Want {
+			t.Errorf("message %q", got[0])
+		}
+		if !c.FollowLower || c.Strict || c.SubfunctionParent || c.AutoFile {
+			t.Errorf("%s: what is not understood leaves the default: %+v", text, c)
+		}
+	}
+}
+
+func TestProblemsAreCollectedAndTheRestIsRead(t *testing.T) {
+	c := parse(t, `{"name": "n", "strict": 1, "deviceID": "d", "delegates": [{"type": "a"}, 5, {"type": ""}, {"type": "b"}], "runtimeConfig": {"deviceID": 7}}`)
+	var keys []string
+	for _, p := range c.Problems {
+		keys = append(keys, p.Key)
+	}
+	equal(t, "problems", keys, []string{"runtimeConfig.deviceID", "strict", "delegates[1]", "delegates[2].type"})
+	if c.Name != "n" || c.DeviceID != "d" || len(c.Delegates) != 2 || c.Delegates[1].Type != "b" {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestLongValueIsCutBetweenCharacters(t *testing.T) {
+	for n := range 4 {
+		value := strings.Repeat("x", n) + strings.Repeat("é€", 100)
+		for _, text := range []string{`{"deviceInfoFile": "` + value + `"}`, `{"delegates": ["` + value + `"]}`} {
+			got := parse(t, text).Problems[0].Value
+			if len(got) > 125 || !utf8.ValidString(got) || !strings.HasSuffix(got, "…") || !strings.HasPrefix(`"`+value, strings.TrimSuffix(got, "…")) {
+				t.Errorf("%q", got)
+			}
+		}
+	}
+}
+
+func TestUnknownKeysAreListedWithTheNearest(t *testing.T) {
+	c := parse(t, `{"name": "n", "Strict": true, "devicedID": "x", "delegate": [], "subFunctionParent": true, "vlan": 5, "runtimeConfig": {"ips": []}}`)
+	equal(t, "unknown", c.Unknown, []config.UnknownKey{
+		{Key: "Strict", Nearest: "strict"}, {Key: "delegate", Nearest: "delegates"}, {Key: "devicedID", Nearest: "deviceID"},
+		{Key: "subFunctionParent", Nearest: "subfunctionParent"}, {Key: "vlan", Nearest: "ipam"},
+	})
+	if c.Strict || c.SubfunctionParent || len(c.Problems) > 0 {
+		t.Errorf("an unknown key has an effect: %+v", c)
+	}
+	const want = `key "Strict" of the network configuration is not known; the nearest known one is "strict"`
+	if got := c.Unknown[0].String(); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// GC removes what the list does not name: only a list that is there and whole may
+// be acted on.
+func TestValidAttachmentsAreAListOrNothing(t *testing.T) {
+	const key = "cni.dev/valid-attachments"
+	one := config.ValidAttachment{ContainerID: "a", IfName: "net1"}
+	for value, want := range map[string][]config.ValidAttachment{
+		`null`: nil,
+		`[]`:   {},
+		`[{"containerID": "a", "ifname": "net1"}]`:                                   {one},
+		`[{"containerID": "a", "ifname": "net1", "more": 1}]`:                        {one},
+		`[{"containerID": "a", "ifname": "net1"}, {"containerID": "b", "ifname":5}]`: nil,
+		`[{"containerID": "a", "ifname": "net1"}, null]`:                             nil,
+		`[{"containerID": "a", "ifname": "net1"}, {"containerID": "b"}]`:             nil,
+		`[{"containerID": "", "ifname": "net1"}]`:                                    nil,
+		`[[]]`: nil, `"[]"`: nil, `{}`: nil, `5`: nil,
+	} {
+		c := parse(t, `{"`+key+`": `+value+`}`)
+		equal(t, value, c.Valid, want)
+		if (c.Valid == nil) != (value == "null" || len(c.Problems) == 1) {
+			t.Errorf("%s: %v", value, c.Problems)
+		}
+	}
+	if c := parse(t, `{}`); c.Valid != nil {
+		t.Errorf("absent: %v", c.Valid)
+	}
+	c := parse(t, `{"`+key+`": [{"containerID": "a", "ifname": "net1"}, {"containerID": "b", "ifname": "net2"}]}`)
+	for pair, want := range map[[2]string]bool{{"a", "net1"}: true, {"b", "net2"}: true, {"a", "net2"}: false, {"", ""}: false} {
+		if got := c.Lists(pair[0], pair[1]); got != want {
+			t.Errorf("%v is listed: %v", pair, got)
+		}
+	}
+}
+
+func TestTheLastOfEqualKeysCounts(t *testing.T) {
+	if c := parse(t, `{"deviceID": "a", "deviceID": "b"}`); c.DeviceID != "b" {
+		t.Errorf("deviceID %q", c.DeviceID)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, text := range []string{
+		`{}`, `null`, `{"name": "n", "delegates": [{"type": "a"}, null, 5], "strict": 1, "unknown": "x"}`,
+		`{"runtimeConfig": {"CNIDeviceInfoFile": "/x", "deviceID": 5}, "deviceInfo": {"type": "pci"}}`,
+		`{"cni.dev/valid-attachments": [{"containerID": "a", "ifname": "b"}], "prevResult": {}, "deviceInfoFile": "auto"}`,
+		`{"deviceInfo":   5, "é": "€"}`,
+	} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := config.Parse(data)
+		if (c == nil) != (err != nil) {
+			t.Fatalf("%+v, %v", c, err)
+		}
+		if err != nil {
+			return
+		}
+		for _, p := range c.Problems {
+			if p.Key == "" || p.Want == "" || p.Value == "" || p.Error() == "" {
+				t.Errorf("problem %+v", p)
+			}
+		}
+		for _, u := range c.Unknown {
+			if u.Nearest == "" {
+				t.Errorf("unknown %+v", u)
+			}
+		}
+		for _, d := range c.Delegates {
+			if d.Type == "" || !json.Valid(d.Raw) {
+				t.Errorf("delegate %+v", d)
+			}
+		}
+		if (c.DeviceID == "") != (c.DeviceIDKey == "") {
+			t.Errorf("device %q by %q", c.DeviceID, c.DeviceIDKey)
+		}
+	})
+}

@@ -1,0 +1,110 @@
+package config_test
+
+import (
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"devinfo-cni.io/pkg/config"
+)
+
+// The directories are those of the Device Information Specification, 4.1 and 4.2.
+var defaults = config.Node{
+	DeviceInfoDir:   "/var/run/k8s.cni.cncf.io/devinfo/cni",
+	DevicePluginDir: "/var/run/k8s.cni.cncf.io/devinfo/dp",
+	StateDir:        "/var/lib/cni/devinfo",
+	Sysfs:           "/sys",
+	LogLevel:        "warn",
+}
+
+func write(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "node.json")
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestNodeSettingsMayBeAbsent(t *testing.T) {
+	node, err := config.LoadNode(filepath.Join(t.TempDir(), "none", "node.json"))
+	if err != nil {
+		t.Error(err)
+	}
+	equal(t, "settings", node, defaults)
+	equal(t, "defaults", config.DefaultNode(), defaults)
+}
+
+func TestNodeSettingsReplaceTheDefaults(t *testing.T) {
+	for _, text := range []string{`{}`, " {} \n", `null`} {
+		node, err := config.LoadNode(write(t, text))
+		if err != nil {
+			t.Error(err)
+		}
+		equal(t, text, node, defaults)
+	}
+	node, err := config.LoadNode(write(t, `{"stateDir": "/s"}`))
+	if err != nil {
+		t.Error(err)
+	}
+	want := defaults
+	want.StateDir = "/s"
+	equal(t, "one", node, want)
+
+	node, err = config.LoadNode(write(t, `{
+		"deviceInfoDir": "/i", "devicePluginDir": "/p", "stateDir": "/s", "sysfs": "/y", "logFile": "/l", "logLevel": "debug"
+	}`))
+	if err != nil {
+		t.Error(err)
+	}
+	equal(t, "all", node, config.Node{DeviceInfoDir: "/i", DevicePluginDir: "/p", StateDir: "/s", Sysfs: "/y", LogFile: "/l", LogLevel: "debug"})
+}
+
+func TestBadNodeSettingsAreAnErrorBesideTheDefaults(t *testing.T) {
+	for text, want := range map[string]string{
+		``:                                `EOF`,
+		`{"stateDir": "/s"`:               `unexpected EOF`,
+		`{"stateDir": "/s"} {}`:           `more than one JSON object`,
+		`{"stateDir": "/s"}x`:             `more than one JSON object`,
+		`[]`:                              `cannot unmarshal array`,
+		`{"stateDir": 5}`:                 `cannot unmarshal number`,
+		`{"stateDir": "/s", "stteDir":1}`: `unknown field "stteDir"`,
+		`{"deviceInfoDir": "run"}`:        `deviceInfoDir: "run" is not an absolute path`,
+		`{"devicePluginDir": "./dp"}`:     `devicePluginDir: "./dp" is not an absolute path`,
+		`{"stateDir": ""}`:                `stateDir: "" is not an absolute path`,
+		`{"sysfs": "sys"}`:                `sysfs: "sys" is not an absolute path`,
+		`{"logFile": "log"}`:              `logFile: "log" is not an absolute path`,
+		`{"logLevel": "loud"}`:            `logLevel: "loud" is not one of debug, info, warn, error`,
+		`{"logLevel": ""}`:                `logLevel: "" is not one of debug, info, warn, error`,
+	} {
+		path := write(t, text)
+		node, err := config.LoadNode(path)
+		if err == nil || !strings.HasPrefix(err.Error(), "node settings "+path+": ") || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %s", text, err, want)
+		}
+		equal(t, text, node, defaults)
+	}
+}
+
+func TestNodeSettingsThatCannotBeReadAreAnErrorBesideTheDefaults(t *testing.T) {
+	dir := t.TempDir()
+	node, err := config.LoadNode(dir)
+	if err == nil || !strings.Contains(err.Error(), dir) || errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a directory: %v", err)
+	}
+	equal(t, "settings", node, defaults)
+}
+
+func TestLogLevelIsSlogs(t *testing.T) {
+	for name, want := range map[string]slog.Level{
+		"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError, "WARN": slog.LevelWarn,
+	} {
+		if got, err := (&config.Node{LogLevel: name}).Level(); got != want || err != nil {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+}

@@ -1,0 +1,158 @@
+package discovery_test
+
+import (
+	"fmt"
+	"io/fs"
+	"syscall"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
+	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/link/linkhost"
+	"devinfo-cni.io/pkg/sysfs"
+)
+
+// work is what was asked of a file system.
+type work struct {
+	calls   int
+	entries int // of directories, as far as they were read
+}
+
+// counting counts the work.
+type counting struct {
+	fs.FS
+	*work
+	vdpaBus bool // there is one, if without devices
+}
+
+func (c counting) Open(name string) (fs.File, error) {
+	c.calls++
+	f, err := c.FS.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	return countingFile{f.(fs.ReadDirFile), c.work}, nil
+}
+
+func (c counting) ReadDir(name string) ([]fs.DirEntry, error) {
+	c.calls++
+	list, err := fs.ReadDir(c.FS, name)
+	c.entries += len(list)
+	return list, err
+}
+
+func (c counting) ReadFile(name string) ([]byte, error)   { c.calls++; return fs.ReadFile(c.FS, name) }
+func (c counting) Lstat(name string) (fs.FileInfo, error) { c.calls++; return fs.Lstat(c.FS, name) }
+func (c counting) ReadLink(name string) (string, error)   { c.calls++; return fs.ReadLink(c.FS, name) }
+
+func (c counting) Stat(name string) (fs.FileInfo, error) {
+	c.calls++
+	if name == "bus/vdpa" && c.vdpaBus {
+		name = "bus/pci"
+	}
+	return fs.Stat(c.FS, name)
+}
+
+type countingFile struct {
+	fs.ReadDirFile
+	*work
+}
+
+func (c countingFile) ReadDir(n int) ([]fs.DirEntry, error) {
+	list, err := c.ReadDirFile.ReadDir(n)
+	c.calls++
+	c.entries += len(list)
+	return list, err
+}
+
+// A query is one way to look for one device among n VFs.
+type query struct {
+	mode    func(string) (string, error) // devlink's answer
+	vdpaBus bool
+	target  func(n int) discovery.Target
+}
+
+func (q query) work(t *testing.T, n int) work {
+	t.Helper()
+	host := hosttxttest.ManyVFs(n)
+	links, err := linkhost.New(host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var w work
+	sys := counting{host.Sys(), &w, q.vdpaBus}
+	f := &discovery.Finder{
+		Sys: sysfs.New(sys), Interfaces: hostNetwork{links},
+		Switches: link.Eswitch{Sys: sys, Mode: q.mode, Ports: func(string) ([]*netlink.DevlinkPort, error) {
+			t.Error("the devlink ports of a PF in legacy mode were asked for")
+			return nil, syscall.ENODEV
+		}},
+	}
+	device, err := f.Find(q.target(n))
+	if err != nil || device.Info == nil || device.Info.PCI.RDMADevice == "" || device.Problem != nil || len(device.Warnings) > 0 {
+		t.Fatal(show(t, device, err))
+	}
+	return w
+}
+
+func TestLookingForADeviceTakesTheSameWorkHoweverManyVFsThereAre(t *testing.T) {
+	legacy := func(string) (string, error) { return "legacy", nil }
+	silent := func(string) (string, error) { return "", syscall.EOPNOTSUPP }
+	last := func(n int) discovery.Target { return byID(hosttxttest.VF(n - 1)) }
+	pf := func(int) discovery.Target { return byID("0000:3b:00.0") }
+	all := func(n int) discovery.Target {
+		target, vf := inPod(fmt.Sprint("ens1f0v", n-1)), hosttxttest.VF(n-1)
+		target.DeviceID, target.DeviceIDKey, target.PCIID = vf, "deviceID", vf
+		target.Existing = info(t, pciInfo(vf))
+		return target
+	}
+	for name, q := range map[string]query{
+		"the last VF":                          {legacy, false, last},
+		"the last VF, devlink has no mode":     {silent, false, last},
+		"the last VF, which may be a vDPA one": {legacy, true, last},
+		"the last VF, by four sources":         {legacy, true, all},
+		"the PF":                               {legacy, true, pf},
+	} {
+		few, many := q.work(t, 4), q.work(t, 1024)
+		if few != many {
+			t.Errorf("%s: 4 VFs take %+v, 1024 take %+v", name, few, many)
+		}
+		if few.calls == 0 || few.calls > 60 {
+			t.Errorf("%s: %d calls", name, few.calls)
+		}
+		t.Logf("%s: %+v", name, many)
+	}
+}
+
+// The test above can fail: its counter sees a listing, a glob and a walk.
+func TestTheCounterSeesWhatGrows(t *testing.T) {
+	const pf = "bus/pci/devices/0000:3b:00.0"
+	for name, look := range map[string]func(fs.FS) error{
+		"list": func(sys fs.FS) error { _, err := fs.ReadDir(sys, pf); return err },
+		"glob": func(sys fs.FS) error { _, err := fs.Glob(sys, pf+"/virtfn*"); return err },
+		"walk": func(sys fs.FS) error {
+			return fs.WalkDir(sys, "class", func(_ string, _ fs.DirEntry, err error) error { return err })
+		},
+		"list an open directory": func(sys fs.FS) error {
+			dir, err := sys.Open(pf)
+			if err != nil {
+				return err
+			}
+			_, err = dir.(fs.ReadDirFile).ReadDir(-1)
+			return err
+		},
+	} {
+		var few, many work
+		for n, w := range map[int]*work{4: &few, 1024: &many} {
+			if err := look(counting{hosttxttest.ManyVFs(n).Sys(), w, false}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if many.entries < few.entries+1000 {
+			t.Errorf("%s: 4 VFs take %+v, 1024 take %+v", name, few, many)
+		}
+	}
+}

@@ -1,0 +1,187 @@
+package discovery_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/link/linkhost"
+	"devinfo-cni.io/pkg/sysfs"
+)
+
+// pod is the network namespace of the captured host's pod.
+const pod = "/run/netns/pod"
+
+func load(t testing.TB, name string) *hosttxt.Host {
+	t.Helper()
+	h, err := hosttxt.Load("../../testdata/hosts/" + name + ".txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// before514 is the host as a kernel before 5.14 tells of it: no parent device of
+// an interface by netlink, but ethtool's bus-info.
+func before514(t testing.TB, name string) *hosttxt.Host {
+	t.Helper()
+	text, err := os.ReadFile("../../testdata/hosts/" + name + ".txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := hosttxt.Parse(regexp.MustCompile(`,"parent(bus|dev)":"[^"]*"`).ReplaceAll(text, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// on is a Finder on the host, whose pod has the interfaces of the capture.
+func on(t testing.TB, h *hosttxt.Host) *discovery.Finder {
+	t.Helper()
+	links, err := linkhost.New(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &discovery.Finder{Sys: sysfs.New(h.Sys()), Interfaces: links, Switches: links}
+}
+
+// onHostNetwork is the same, but the pod has the host's own interfaces.
+func onHostNetwork(t testing.TB, h *hosttxt.Host) *discovery.Finder {
+	t.Helper()
+	f := on(t, h)
+	f.Interfaces = hostNetwork{f.Interfaces}
+	return f
+}
+
+type hostNetwork struct{ discovery.Interfaces }
+
+func (n hostNetwork) Interface(_, name string) (link.Interface, error) {
+	return n.Interfaces.Interface("", name)
+}
+
+// interfaces answers for any namespace with interfaces that no capture has.
+type interfaces map[string]link.Interface
+
+func (m interfaces) Interface(_, name string) (link.Interface, error) {
+	i, ok := m[name]
+	if !ok {
+		return i, link.ErrNoInterface
+	}
+	return i, nil
+}
+
+func (interfaces) VDPAMAC(string) (net.HardwareAddr, bool, error) { return nil, false, nil }
+
+func info(t testing.TB, text string) *devinfo.Info {
+	t.Helper()
+	i, err := devinfo.Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+// show writes all of a Device down, one thing a line: "key value < source" for a
+// fact, then the rest. It holds Info against Facts.
+func show(t testing.TB, d *discovery.Device, err error) string {
+	t.Helper()
+	var conflict *discovery.ConflictError
+	switch {
+	case errors.As(err, &conflict):
+		return "conflict: " + conflict.Error()
+	case err != nil:
+		return "error: " + err.Error()
+	}
+	var lines []string
+	told := map[string]string{}
+	for _, f := range d.Facts {
+		lines = append(lines, fmt.Sprintf("%s %s < %s", f.Key, f.Value, f.Source))
+		told[f.Key] = f.Value
+	}
+	if held := flat(t, d.Info); len(told) != len(d.Facts) || !reflect.DeepEqual(held, told) {
+		t.Errorf("Info holds %v,\nFacts tell  %v", held, told)
+	}
+	if d.InNetns {
+		lines = append(lines, "in netns")
+	}
+	if d.Shared {
+		lines = append(lines, "shared")
+	}
+	for _, w := range d.Warnings {
+		lines = append(lines, "warning: "+w)
+	}
+	switch p := d.Problem.(type) {
+	case nil:
+	case *discovery.MissingError:
+		lines = append(lines, "missing: "+p.Error())
+	case *discovery.UndescribableError:
+		lines = append(lines, "undescribable: "+p.Error())
+	default:
+		t.Errorf("Problem is a %T: %v", p, p)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// flat gives the values of a description by their keys, "pci.pci-address". It must
+// have no version, and no map but its type's.
+func flat(t testing.TB, i *devinfo.Info) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	if i == nil {
+		return all
+	}
+	var maps map[string]json.RawMessage
+	if err := json.Unmarshal(i.Encode(), &maps); err != nil {
+		t.Fatal(err)
+	}
+	delete(maps, "type")
+	for name, raw := range maps {
+		if name != string(i.Type) {
+			t.Errorf("a %s has a %q", i.Type, name)
+			continue
+		}
+		var values map[string]string
+		if err := json.Unmarshal(raw, &values); err != nil {
+			t.Fatal(err)
+		}
+		for key, value := range values {
+			all[name+"."+key] = value
+		}
+	}
+	return all
+}
+
+// find compares all that Find says with want, whose lines may be indented.
+func find(t *testing.T, f *discovery.Finder, target discovery.Target, want string) {
+	t.Helper()
+	device, err := f.Find(target)
+	got := show(t, device, err)
+	var lines []string
+	for line := range strings.Lines(want) {
+		if line = strings.TrimSpace(line); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	if want := strings.Join(lines, "\n"); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func byID(id string) discovery.Target {
+	return discovery.Target{DeviceID: id, DeviceIDKey: "deviceID"}
+}
+
+func inPod(ifName string) discovery.Target {
+	return discovery.Target{Netns: pod, IfName: ifName, FollowLower: true}
+}

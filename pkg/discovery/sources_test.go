@@ -1,0 +1,311 @@
+package discovery_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/link"
+)
+
+func TestEachSourceNamesTheDevice(t *testing.T) {
+	facts := func(source string) string {
+		return `
+			pci.pci-address 0000:3b:00.3 < ` + source + `
+			pci.pf-pci-address 0000:3b:00.0 < /sys/bus/pci/devices/0000:3b:00.3/physfn
+			pci.rdma-device mlx5_9,mlx5_10 < /sys/bus/pci/devices/0000:3b:00.3/infiniband`
+	}
+	vf := `{"type": "pci", "pci": {"pci-address": "0000:3B:00.3"}}`
+	f := on(t, load(t, "mlx5-legacy"))
+	for name, test := range map[string]struct {
+		target discovery.Target
+		want   string
+	}{
+		"declared":  {discovery.Target{Declared: info(t, vf)}, facts("the configuration's deviceInfo")},
+		"deviceID":  {discovery.Target{DeviceID: "0000:3B:00.3", DeviceIDKey: "runtimeConfig.deviceID"}, facts("runtimeConfig.deviceID")},
+		"existing":  {discovery.Target{Existing: info(t, vf)}, facts("the device-info file")},
+		"pciID":     {discovery.Target{PCIID: "0000:3b:00.3"}, facts("the result's pciID")},
+		"interface": {inPod("net1"), facts("interface net1 (netlink)") + "\nin netns"},
+		"first of all five": {discovery.Target{
+			Declared: info(t, vf), DeviceID: "0000:3b:00.3", DeviceIDKey: "pciBusID", Existing: info(t, vf), PCIID: "0000:3b:00.3",
+			Netns: pod, IfName: "net1",
+		}, facts("the configuration's deviceInfo") + "\nin netns"},
+		"first of four": {discovery.Target{
+			DeviceID: "0000:3b:00.3", DeviceIDKey: "pciBusID", Existing: info(t, vf), PCIID: "0000:3b:00.3", Netns: pod, IfName: "net1",
+		}, facts("pciBusID") + "\nin netns"},
+		"of none": {discovery.Target{}, ""},
+	} {
+		t.Run(name, func(t *testing.T) { find(t, f, test.target, test.want) })
+	}
+}
+
+func TestInterfaceInThePodNamesTheDevice(t *testing.T) {
+	for host, links := range map[string]map[string]string{
+		"mlx5-switchdev": {"net1": `
+			pci.pci-address 0000:03:00.3 < interface net1 (netlink)
+			pci.pf-pci-address 0000:03:00.0 < /sys/bus/pci/devices/0000:03:00.3/physfn
+			pci.rdma-device mlx5_3 < /sys/bus/pci/devices/0000:03:00.3/infiniband
+			pci.representor-device eth5 < devlink ports of pci/0000:03:00.0
+			in netns`},
+		"i40e": {"net2": `
+			pci.pci-address 0000:18:02.1 < interface net2 (netlink)
+			pci.pf-pci-address 0000:18:00.0 < /sys/bus/pci/devices/0000:18:02.1/physfn
+			in netns`, "eth0": "in netns"},
+		"virtio-vm": {"net1": `
+			pci.pci-address 0000:00:06.0 < interface net1 (netlink)
+			pci.rdma-device mlx5_0 < /sys/bus/pci/devices/0000:00:06.0/infiniband
+			in netns`, "net2": `
+			pci.pci-address 0000:00:04.0 < interface net2 (netlink)
+			in netns`},
+		"vmd": {"net1": `
+			pci.pci-address 10000:e1:00.1 < interface net1 (netlink)
+			pci.pf-pci-address 10000:e1:00.0 < /sys/bus/pci/devices/10000:e1:00.1/physfn
+			in netns`},
+	} {
+		for name, want := range links {
+			t.Run(host+"/"+name, func(t *testing.T) {
+				find(t, on(t, load(t, host)), inPod(name), want)
+			})
+		}
+	}
+}
+
+func TestNoInterfaceIsNoProblem(t *testing.T) {
+	find(t, on(t, load(t, "i40e")), inPod("net7"), "")
+	target := inPod("net7")
+	target.DeviceID, target.DeviceIDKey = "0000:18:02.2", "deviceID"
+	find(t, on(t, load(t, "i40e")), target, `
+		pci.pci-address 0000:18:02.2 < deviceID
+		pci.pf-pci-address 0000:18:00.0 < /sys/bus/pci/devices/0000:18:02.2/physfn`)
+}
+
+func TestNoNamespaceIsAnError(t *testing.T) {
+	target := byID("0000:01:10.0")
+	target.Netns, target.IfName = "/run/netns/gone", "net1"
+	if _, err := on(t, load(t, "igb-sriov")).Find(target); !errors.Is(err, link.ErrNoNetns) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestLowerInterfaceIsTheDeviceUnlessSwitchedOff(t *testing.T) {
+	for _, test := range []struct{ host, name, on string }{
+		{"mlx5-legacy", "net2", `
+			pci.pci-address 0000:3b:00.0 < interface ens1f0np0 (netlink)
+			pci.rdma-device mlx5_0 < /sys/bus/pci/devices/0000:3b:00.0/infiniband
+			in netns
+			shared`},
+		{"i40e", "net1", `
+			pci.pci-address 0000:18:00.0 < interface eno1 (netlink)
+			in netns
+			shared`},
+	} {
+		f, target := on(t, load(t, test.host)), inPod(test.name)
+		find(t, f, target, test.on)
+		target.FollowLower = false
+		find(t, f, target, "in netns")
+	}
+}
+
+func TestOwnDeviceIsNotShared(t *testing.T) {
+	target := inPod("net1")
+	target.FollowLower = false
+	find(t, on(t, load(t, "vmd")), target, `
+		pci.pci-address 10000:e1:00.1 < interface net1 (netlink)
+		pci.pf-pci-address 10000:e1:00.0 < /sys/bus/pci/devices/10000:e1:00.1/physfn
+		in netns`)
+}
+
+func TestLowerInterfacesAreFollowedDownToADevice(t *testing.T) {
+	h := load(t, "igb-sriov")
+	f := on(t, h)
+	card := link.Interface{Name: "eth0", Bus: "pci", Parent: "0000:01:00.0"}
+	vlan := link.Interface{Name: "eth0.5", Kind: "vlan", Lower: &card}
+	odd := link.Interface{Name: "usb0", Bus: "usb", Parent: "1-1:1.0", Lower: &vlan}
+	f.Interfaces = interfaces{
+		"net1": {Name: "net1", Kind: "macvlan", Lower: &vlan},
+		"net2": {Name: "net2", Kind: "macvlan", Lower: &odd}, // a bus that the specification has no type for
+		"net3": {Name: "net3", Kind: "ipvlan"},               // the kernel does not tell
+	}
+	for name, want := range map[string]string{
+		"net1": "pci.pci-address 0000:01:00.0 < interface eth0 (netlink)\nin netns\nshared",
+		"net2": "pci.pci-address 0000:01:00.0 < interface eth0 (netlink)\nin netns\nshared",
+		"net3": "in netns",
+	} {
+		find(t, f, inPod(name), want)
+	}
+}
+
+func TestParentOfAnotherBusIsNoDevice(t *testing.T) {
+	find(t, onHostNetwork(t, load(t, "netdevsim-switchdev")), inPod("eth0"), "in netns")
+	find(t, onHostNetwork(t, load(t, "rxe-rdma")), inPod("rdum0"), "in netns")
+}
+
+func TestBusInfoIsAskedWhereNetlinkHasNoParent(t *testing.T) {
+	for _, test := range []struct{ host, name, want string }{
+		{"mlx5-legacy", "ens1f0v0", `
+			pci.pci-address 0000:3b:00.2 < interface ens1f0v0 (ethtool bus-info)
+			pci.pf-pci-address 0000:3b:00.0 < /sys/bus/pci/devices/0000:3b:00.2/physfn
+			pci.rdma-device mlx5_2 < /sys/bus/pci/devices/0000:3b:00.2/infiniband
+			in netns`},
+		{"virtio-vm", "eth0", `
+			pci.pci-address 0000:00:03.0 < interface eth0 (ethtool bus-info)
+			in netns`},
+		{"vdpa-sim", "eth1", `
+			vdpa.parent-device vdpa1 < interface eth1 (ethtool bus-info)
+			vdpa.driver virtio < /sys/bus/vdpa/devices/vdpa1/driver
+			vdpa.path /sys/bus/virtio/devices/virtio4 < /sys/bus/virtio/devices/virtio4
+			in netns`},
+		{"mlx5-switchdev", "enp3s0f0s88", `
+			in netns
+			undescribable: the auxiliary device mlx5_core.sf.4 cannot be described: the specification has no type for a sub-function, and its parent's PCI address would hand the whole parent to a VM; "subfunctionParent": true writes it all the same`},
+		{"netdevsim-switchdev", "eth0", "in netns"}, // says "netdevsim1"
+		{"rxe-rdma", "rdum0", "in netns"},           // says ""
+	} {
+		t.Run(test.host, func(t *testing.T) {
+			find(t, onHostNetwork(t, before514(t, test.host)), inPod(test.name), test.want)
+		})
+	}
+	f := on(t, load(t, "i40e"))
+	f.Interfaces = interfaces{"net1": {Name: "net1", BusInfo: "N/A"}, "net2": {Name: "net2", BusInfo: "tap"}}
+	find(t, f, inPod("net1"), "in netns")
+	find(t, f, inPod("net2"), "in netns")
+}
+
+func TestDeviceThatIsNotThereIsMissing(t *testing.T) {
+	f := on(t, load(t, "mlx5-vdpa"))
+	f.Interfaces = interfaces{"net1": {Name: "net1", Bus: "pci", Parent: "0000:99:00.0"}}
+	for name, test := range map[string]struct {
+		target discovery.Target
+		want   string
+	}{
+		"declared": {discovery.Target{Declared: info(t, `{"type": "pci", "pci": {"pci-address": "0000:99:00.0"}}`)},
+			"missing: the configuration's deviceInfo names the PCI function 0000:99:00.0, which is not on this node"},
+		"declared vdpa": {discovery.Target{Declared: info(t, `{"type": "vdpa", "vdpa": {"parent-device": "vdpa99"}}`)},
+			"missing: the configuration's deviceInfo names the vDPA device vdpa99, which is not on this node"},
+		"deviceID": {byID("0000:99:00.0"),
+			"missing: deviceID names the PCI function 0000:99:00.0, which is not on this node"},
+		"existing": {discovery.Target{Existing: info(t, `{"type": "vdpa", "vdpa": {"parent-device": "0000:99:00.0"}}`)},
+			"missing: the device-info file names the vDPA device 0000:99:00.0, which is not on this node"},
+		"pciID": {discovery.Target{PCIID: "0000:99:00.0"},
+			"missing: the result's pciID names the PCI function 0000:99:00.0, which is not on this node"},
+		"interface": {inPod("net1"), `
+			in netns
+			missing: interface net1 (netlink) names the PCI function 0000:99:00.0, which is not on this node`},
+		"with a type that it cannot have": {discovery.Target{DeviceID: "0000:99:00.0", DeviceIDKey: "deviceID", Declared: info(t, `{"type": "vdpa"}`)},
+			"missing: deviceID names the PCI function 0000:99:00.0, which is not on this node"},
+	} {
+		t.Run(name, func(t *testing.T) { find(t, f, test.target, test.want) })
+	}
+}
+
+func TestNameThatIsNoDeviceIsOpaque(t *testing.T) {
+	f := on(t, load(t, "mlx5-vdpa"))
+	for _, id := range []string{"GPU-7f3a", "65:00.2", "mlx5_core.sf.99", "vdpa99", "../../etc", "/dev/vfio/42", strings.Repeat("x", 300)} {
+		find(t, f, byID(id), `warning: deviceID: "`+id+`" is neither a PCI address nor an auxiliary or vDPA device of this node; it is taken as opaque`)
+		find(t, f, discovery.Target{PCIID: id}, `warning: the result's pciID: "`+id+`" is no device of this node`)
+		find(t, f, discovery.Target{Existing: info(t, `{"type": "pci", "pci": {"pci-address": "`+id+`"}}`)},
+			`warning: the device-info file: "`+strings.ToLower(id)+`" is no device of this node`)
+	}
+	target := inPod("net1")
+	target.DeviceID, target.DeviceIDKey = "GPU-7f3a", "deviceID"
+	find(t, on(t, load(t, "vmd")), target, `
+		pci.pci-address 10000:e1:00.1 < interface net1 (netlink)
+		pci.pf-pci-address 10000:e1:00.0 < /sys/bus/pci/devices/10000:e1:00.1/physfn
+		in netns
+		warning: deviceID: "GPU-7f3a" is neither a PCI address nor an auxiliary or vDPA device of this node; it is taken as opaque`)
+}
+
+func TestSubFunctionIsDescribedByItsParentOnlyIfAskedFor(t *testing.T) {
+	f := on(t, load(t, "mlx5-switchdev"))
+	for _, test := range []struct{ id, on string }{
+		{"mlx5_core.sf.4", `
+			pci.pci-address 0000:03:00.0 < deviceID
+			pci.rdma-device mlx5_7 < /sys/bus/auxiliary/devices/mlx5_core.sf.4/infiniband
+			pci.representor-device en3f0pf0sf88 < devlink ports of pci/0000:03:00.0`},
+		{"mlx5_core.sf.7", `
+			pci.pci-address 0000:03:00.3 < deviceID
+			pci.pf-pci-address 0000:03:00.0 < /sys/bus/pci/devices/0000:03:00.3/physfn
+			pci.rdma-device mlx5_8 < /sys/bus/auxiliary/devices/mlx5_core.sf.7/infiniband`}, // not the VF's own eth5
+	} {
+		target := byID(test.id)
+		find(t, f, target, `undescribable: the auxiliary device `+test.id+` cannot be described: the specification has no type for a sub-function, `+
+			`and its parent's PCI address would hand the whole parent to a VM; "subfunctionParent": true writes it all the same`)
+		target.SubfunctionParent = true
+		find(t, f, target, test.on)
+	}
+}
+
+func TestSubFunctionByItsInterface(t *testing.T) {
+	f, target := onHostNetwork(t, load(t, "mlx5-switchdev")), inPod("enp3s0f0s88")
+	target.SubfunctionParent = true
+	find(t, f, target, `
+		pci.pci-address 0000:03:00.0 < interface enp3s0f0s88 (netlink)
+		pci.rdma-device mlx5_7 < /sys/bus/auxiliary/devices/mlx5_core.sf.4/infiniband
+		pci.representor-device en3f0pf0sf88 < devlink ports of pci/0000:03:00.0
+		in netns`)
+}
+
+func TestSocketHasThePathOfTheResult(t *testing.T) {
+	f := on(t, load(t, "i40e"))
+	const path = "/var/lib/vhost/sock"
+	for _, declare := range []bool{true, false} {
+		for typ, want := range map[string]string{
+			"vhost-user": "vhost-user.path " + path + " < the result's socketPath",
+			"memif":      "memif.path " + path + " < the result's socketPath",
+		} {
+			given := info(t, `{"type": "`+typ+`", "`+typ+`": {"path": "/elsewhere", "mode": "client"}}`)
+			target := discovery.Target{Existing: given}
+			if declare {
+				target = discovery.Target{Declared: given}
+			}
+			find(t, f, target, "") // what is declared or stands in a file is no fact of ours
+			target.SocketPath = path
+			find(t, f, target, want)
+
+			// A socket has no PCI device, whoever names one; its interface, if any, is noted.
+			target.DeviceID, target.DeviceIDKey, target.PCIID = "0000:18:02.2", "deviceID", "0000:18:02.3"
+			target.Netns, target.IfName, target.FollowLower = pod, "net2", true
+			find(t, f, target, want+"\nin netns")
+		}
+	}
+}
+
+func TestSocketWhosePathReadersMangleIsUndescribable(t *testing.T) {
+	for _, path := range []string{"/run/a b", "/run/a=b", `/run/a\b`, "/run/a\nb", "run/s"} {
+		for _, typ := range []string{"vhost-user", "memif"} {
+			device, err := on(t, load(t, "i40e")).Find(discovery.Target{Declared: info(t, `{"type": "`+typ+`"}`), SocketPath: path})
+			if undescribable := (*discovery.UndescribableError)(nil); err != nil || device.Info != nil || !errors.As(device.Problem, &undescribable) {
+				t.Errorf("%q: %s", path, show(t, device, err))
+			}
+		}
+	}
+}
+
+func TestSocketOfUnknownTypeIsUndescribable(t *testing.T) {
+	find(t, on(t, load(t, "i40e")), discovery.Target{SocketPath: "/run/s"},
+		`undescribable: the socket /run/s (the result's socketPath) cannot be described: nothing says whether it is vhost-user or memif; declare "deviceInfo": {"type": …}`)
+}
+
+func TestIdentityIsWhatNamesTheDevice(t *testing.T) {
+	if got := discovery.Identity(nil); got != "" {
+		t.Errorf("of nothing: %q", got)
+	}
+	for text, want := range map[string]string{
+		`{}`:              "",
+		`{"type": "pci"}`: "",
+		`{"pci": {"pci-address": "0000:01:00.0"}}`:                "",
+		`{"type": "pci", "pci": {"pci-address": "0000:0A:00.0"}}`: "0000:0a:00.0",
+		`{"type": "vdpa"}`: "",
+		`{"type": "vdpa", "vdpa": {"pci-address": "0000:0A:00.0"}}`:                           "0000:0a:00.0",
+		`{"type": "vdpa", "vdpa": {"parent-device": "Vdpa0", "pci-address": "0000:0A:00.0"}}`: "Vdpa0",
+		`{"type": "vhost-user", "vhost-user": {"path": "/Run/s"}}`:                            "/Run/s",
+		`{"type": "vhost-user", "memif": {"path": "/run/s"}}`:                                 "",
+		`{"type": "memif", "memif": {"path": "/run/m"}}`:                                      "/run/m",
+		`{"type": "memif"}`: "",
+	} {
+		if got := discovery.Identity(info(t, text)); got != want {
+			t.Errorf("of %s: %q, want %q", text, got, want)
+		}
+	}
+}

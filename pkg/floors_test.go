@@ -1,0 +1,188 @@
+// Package pkg_test holds the import law: every package stands on a floor, and
+// imports point down. Neighbours, on one floor, never import each other.
+package pkg_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "devinfo-cni.io/"
+
+// floors are the floors from the ground up; a package may import what is below it.
+// A new package goes on the lowest floor that is above all it imports, and on the
+// floor of those that it must not import.
+var floors = [][]string{
+	{"pkg/pci"}, // an address is text and numbers
+	{"devinfo"}, // the format: bytes in, values out
+	// What reads and writes, each its own thing: the three doors (sysfs, link, the
+	// store), the configuration, and captured hosts.
+	{"devinfo/store", "pkg/sysfs", "pkg/link", "pkg/config", "pkg/hosttxt"},
+	// The steps of an ADD, which only the plugin puts together; and test kits.
+	{
+		"pkg/journal", "pkg/attachment", "pkg/discovery", "pkg/result",
+		"pkg/link/linkhost", "pkg/link/linktest", "pkg/hosttxt/hosttxttest", "pkg/hosttxt/internal/fromtar",
+	},
+	{"plugins/devinfo"},
+	{"cmd/devinfo"},
+}
+
+// outside is no part of the house: what is there may import anything, and nothing
+// of the house imports it.
+const outside = "test/"
+
+// A pack is a package of the module and what it imports, as go list has it.
+type pack struct {
+	ImportPath string
+	GoFiles    []string
+	Imports    []string
+}
+
+// breaches lists what is against the law.
+func breaches(packs []pack, floors [][]string) (list []string) {
+	on := map[string]int{}
+	for n, floor := range floors {
+		for _, name := range floor {
+			on[name] = n
+		}
+	}
+	there := map[string]bool{}
+	for _, p := range packs {
+		name, _ := strings.CutPrefix(p.ImportPath, module)
+		if strings.HasPrefix(name, outside) || len(p.GoFiles) == 0 {
+			continue
+		}
+		there[name] = true
+		floor, ok := on[name]
+		if !ok {
+			list = append(list, name+" is on no floor: put it into the table of pkg/floors_test.go")
+			continue
+		}
+		for _, path := range p.Imports {
+			imported, ours := strings.CutPrefix(path, module)
+			if !ours {
+				continue
+			}
+			switch below, ok := on[imported]; {
+			case strings.HasPrefix(imported, outside):
+				list = append(list, name+" imports "+imported+", which is outside of the house")
+			case ok && below >= floor:
+				list = append(list, fmt.Sprintf("%s (floor %d) imports %s (floor %d): imports point down", name, floor, imported, below))
+			}
+		}
+	}
+	for name := range on {
+		if !there[name] {
+			list = append(list, name+" is in the table, but is no package")
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+func TestImportsPointDown(t *testing.T) {
+	for _, breach := range breaches(listed(t), floors) {
+		t.Error(breach)
+	}
+}
+
+// listed are the packages of the module.
+func listed(t *testing.T) (packs []pack) {
+	t.Helper()
+	watch(t)
+	dec := json.NewDecoder(bytes.NewReader(goList(t, "-json=ImportPath,GoFiles,Imports", "./...")))
+	for dec.More() {
+		var p pack
+		if err := dec.Decode(&p); err != nil {
+			t.Fatal(err)
+		}
+		packs = append(packs, p)
+	}
+	if len(packs) < 10 {
+		t.Fatalf("go list gives %d packages", len(packs))
+	}
+	return packs
+}
+
+func goList(t *testing.T, args ...string) []byte {
+	t.Helper()
+	cmd := exec.Command("go", append([]string{"list"}, args...)...)
+	cmd.Dir = ".."
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	return out
+}
+
+// watch looks at every source file, so that go test does not give a cached answer
+// when one has changed: it cannot know what go list reads.
+func watch(t *testing.T) {
+	t.Helper()
+	err := filepath.WalkDir("..", func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() && e.Name() == ".git" {
+			return filepath.SkipDir // a directory that is gone meanwhile is none of ours
+		}
+		if strings.HasSuffix(path, ".go") || e.Name() == "go.mod" {
+			_, _ = os.Stat(path)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTheLawCanBeBroken(t *testing.T) {
+	house := [][]string{{"pkg/a"}, {"pkg/b", "pkg/c"}, {"cmd/d"}}
+	files := []string{"x.go"}
+	for name, test := range map[string]struct {
+		packs []pack
+		want  []string
+	}{
+		"kept": {[]pack{
+			{"devinfo-cni.io/pkg/a", files, []string{"fmt", "example.com/pkg/c"}}, {"devinfo-cni.io/pkg/b", files, []string{"devinfo-cni.io/pkg/a"}},
+			{"devinfo-cni.io/pkg/c", files, nil}, {"devinfo-cni.io/cmd/d", files, []string{"devinfo-cni.io/pkg/a", "devinfo-cni.io/pkg/b"}},
+			{"devinfo-cni.io/test/e", files, []string{"devinfo-cni.io/cmd/d"}}, {"devinfo-cni.io/pkg", nil, nil},
+		}, nil},
+		"broken": {[]pack{
+			{"devinfo-cni.io/pkg/a", files, []string{"devinfo-cni.io/cmd/d"}}, {"devinfo-cni.io/pkg/b", files, []string{"devinfo-cni.io/pkg/c"}},
+			{"devinfo-cni.io/pkg/c", files, []string{"devinfo-cni.io/test/e"}}, {"devinfo-cni.io/pkg/new", files, nil},
+		}, []string{
+			"cmd/d is in the table, but is no package",
+			"pkg/a (floor 0) imports cmd/d (floor 2): imports point down",
+			"pkg/b (floor 1) imports pkg/c (floor 1): imports point down",
+			"pkg/c imports test/e, which is outside of the house",
+			"pkg/new is on no floor: put it into the table of pkg/floors_test.go",
+		}},
+	} {
+		if got := breaches(test.packs, house); !reflect.DeepEqual(got, test.want) {
+			t.Errorf("%s:\ngot  %q\nwant %q", name, got, test.want)
+		}
+	}
+}
+
+// Whoever reads device-info files should be able to import the library without
+// asking what comes with it.
+func TestTheLibraryNeedsTheStandardLibraryOnly(t *testing.T) {
+	watch(t)
+	foreign := strings.Fields(string(goList(t, "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", "./devinfo/...")))
+	if !slices.Contains(foreign, "devinfo-cni.io/devinfo/store") {
+		t.Fatalf("go list gives %q", foreign)
+	}
+	for _, path := range foreign {
+		if !strings.HasPrefix(path, module) {
+			t.Errorf("it imports %s", path)
+		}
+	}
+}

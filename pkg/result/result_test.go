@@ -1,0 +1,378 @@
+package result_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/containernetworking/cni/pkg/types/create"
+
+	"devinfo-cni.io/pkg/result"
+)
+
+var versions = []string{"0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"}
+
+func isOld(version string) bool { return version < "0.3.0" }
+
+// parse gives the text of a result after f has edited it.
+func parse(t *testing.T, text, version string, f func(*result.Result)) string {
+	t.Helper()
+	r, err := result.Parse(json.RawMessage(text), version)
+	if err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return edit(t, r, f)
+}
+
+func edit(t *testing.T, r *result.Result, f func(*result.Result)) string {
+	t.Helper()
+	if f != nil {
+		f(r)
+	}
+	out, err := r.JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+// same compares JSON by its meaning.
+func same(t *testing.T, what, got, want string) {
+	t.Helper()
+	var g, w any
+	if err := json.Unmarshal([]byte(got), &g); err != nil {
+		t.Errorf("%s: %v in %s", what, err, got)
+	}
+	if err := json.Unmarshal([]byte(want), &w); err != nil {
+		t.Fatalf("%s: %v in %s", what, err, want)
+	}
+	if !reflect.DeepEqual(g, w) {
+		t.Errorf("%s:\n got %s\nwant %s", what, got, want)
+	}
+}
+
+// sample is one and the same result in a version.
+func sample(version string) string {
+	switch {
+	case isOld(version):
+		return `{"cniVersion": "` + version + `", "ip4": {"ip": "10.0.0.2/24", "gateway": "10.0.0.1", "routes": [{"dst": "0.0.0.0/0"}]}, "dns": {"search": ["x"]}}`
+	case version < "1.0.0":
+		return `{"cniVersion": "` + version + `", "interfaces": [{"name": "net1", "mac": "02:00:00:00:00:01", "sandbox": "/ns"}],
+			"ips": [{"version": "4", "interface": 0, "address": "10.0.0.2/24", "gateway": "10.0.0.1"}], "routes": [{"dst": "0.0.0.0/0"}], "dns": {"search": ["x"]}}`
+	}
+	return `{"cniVersion": "` + version + `", "interfaces": [{"name": "net1", "mac": "02:00:00:00:00:01", "sandbox": "/ns"}],
+		"ips": [{"interface": 0, "address": "10.0.0.2/24", "gateway": "10.0.0.1"}], "routes": [{"dst": "0.0.0.0/0"}], "dns": {"search": ["x"]}}`
+}
+
+// converted is what becomes of the sample: old versions have no interfaces to take
+// over, or to hand on.
+func converted(from, to string) string {
+	text := sample(to)
+	if isOld(from) && !isOld(to) {
+		text = strings.ReplaceAll(text, `"interface": 0, `, ``)
+		before, after, _ := strings.Cut(text, `"interfaces": [`)
+		_, after, _ = strings.Cut(after, `],`)
+		text = before + after
+	}
+	return text
+}
+
+func TestResultIsConvertedBetweenAllVersions(t *testing.T) {
+	for _, from := range versions {
+		for _, to := range versions {
+			got := parse(t, sample(from), to, nil)
+			same(t, from+" to "+to, got, converted(from, to))
+			if _, err := create.Create(to, []byte(got)); err != nil {
+				t.Errorf("%s to %s: the library refuses it: %v", from, to, err)
+			}
+			if from == to && got != sample(from) {
+				t.Errorf("%s: changed to %s", from, got)
+			}
+		}
+	}
+}
+
+func TestResultOfTheSameVersionGoesThroughByteForByte(t *testing.T) {
+	for _, version := range versions {
+		for _, rest := range []string{
+			``, ` , "unknown" : {"<a>": 1e400, "z":1, "a":2 } `, `,"ips":"garbage"`, `,"interfaces":[]`, `,"interfaces":null`,
+			`,"interfaces":[{"name":"a","sandbox":"/x","more":[1, 2]},null]`, "\n, \"é\":\t\"\\u00e9\" ", `,"dns":{}, "dns":{"x":1}`,
+		} {
+			text := ` { "cniVersion" :"` + version + `"` + rest + "}\n"
+			r, err := result.Parse(json.RawMessage(text), version)
+			if err != nil {
+				t.Errorf("%s: %v", text, err)
+				continue
+			}
+			if got := edit(t, r, nil); got != text {
+				t.Errorf("got  %q\nwant %q", got, text)
+			}
+			var printed bytes.Buffer
+			if err := r.PrintTo(&printed); err != nil || printed.String() != text+"\n" {
+				t.Errorf("printed %q, %v", printed.String(), err)
+			}
+		}
+	}
+}
+
+func TestPrintingDoesNotWriteIntoThePrevResult(t *testing.T) {
+	stdin := []byte(`{"cniVersion": "1.1.0"}, "after": 1`)
+	r, err := result.Parse(stdin[:23:30], "1.1.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.PrintTo(&bytes.Buffer{}); err != nil || string(stdin) != `{"cniVersion": "1.1.0"}, "after": 1` {
+		t.Errorf("%s, %v", stdin, err)
+	}
+}
+
+func TestErrorOfTheWriterIsReturned(t *testing.T) {
+	full := errors.New("made up")
+	if err := result.New("1.1.0").PrintTo(writer{full}); !errors.Is(err, full) {
+		t.Errorf("error %v", err)
+	}
+}
+
+type writer struct{ err error }
+
+func (w writer) Write([]byte) (int, error) { return 0, w.err }
+
+func TestResultWithoutVersionHasOurs(t *testing.T) {
+	for _, version := range versions {
+		got := parse(t, `{"dns": {}, "unknown": 5}`, version, nil)
+		same(t, version, got, `{"cniVersion": "`+version+`", "dns": {}, "unknown": 5}`)
+	}
+}
+
+func TestNewResultHasTheVersionAndLittleElse(t *testing.T) {
+	for _, version := range versions {
+		want := `{"cniVersion": "` + version + `"}`
+		if isOld(version) {
+			want = `{"cniVersion": "` + version + `", "dns": {}}`
+		}
+		got := edit(t, result.New(version), nil)
+		same(t, version, got, want)
+		if !json.Valid([]byte(got)) || strings.Contains(got, "\n") {
+			t.Errorf("%s: %q", version, got)
+		}
+	}
+}
+
+func TestResultWithoutAddressBecomesTheEmptyOldOne(t *testing.T) {
+	for _, from := range versions[2:] {
+		for _, to := range versions[:2] {
+			text := `{"cniVersion": "` + from + `", "interfaces": [{"name": "net1", "sandbox": "/ns"}]}`
+			same(t, from+" to "+to, parse(t, text, to, nil), `{"cniVersion": "`+to+`", "dns": {}}`)
+		}
+	}
+}
+
+func TestOldResultsAreNeverGivenInterfaces(t *testing.T) {
+	for _, version := range versions[:2] {
+		for _, r := range []*result.Result{result.New(version), mustParse(t, sample(version), version)} {
+			before := edit(t, r, nil)
+			after := edit(t, r, func(r *result.Result) {
+				r.EnsureSandboxed("net1", "/ns")
+				if err := r.Identify("net1", "/ns", "0000:01:00.2", "/s"); err != nil {
+					t.Error(err)
+				}
+			})
+			if after != before {
+				t.Errorf("%s: %s became %s", version, before, after)
+			}
+		}
+	}
+}
+
+func mustParse(t *testing.T, text, version string) *result.Result {
+	t.Helper()
+	r, err := result.Parse(json.RawMessage(text), version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestWhatIsNoResultIsAnError(t *testing.T) {
+	for _, text := range []string{
+		``, ` `, `null`, `5`, `"x"`, `[]`, `{`, `{} {}`, `{"cniVersion": 5}`, `{"cniVersion": "9.9.9"}`, `{"cniVersion": "x"}`,
+		`{"cniVersion": "1.1.0", "interfaces": 5}`, `{"cniVersion": "1.1.0", "interfaces": [5]}`, `{"cniVersion": "1.1.0", "interfaces": [{"name": 5}]}`,
+		`{"cniVersion": "1.0.0", "ips": "x"}`, `{"interfaces": {}}`,
+	} {
+		r, err := result.Parse(json.RawMessage(text), "1.1.0")
+		if err == nil || !strings.HasPrefix(err.Error(), "result") {
+			t.Errorf("%s: %+v, %v", text, r, err)
+		}
+	}
+}
+
+func TestErrorNamesTheEntryOrTheVersions(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"cniVersion": "1.1.0", "interfaces": [{}, {"sandbox": 5}]}`: "result: interfaces[1]: ",
+		`{"cniVersion": "1.0.0", "ips": "x"}`:                         "result of version 1.0.0 as 1.1.0: ",
+	} {
+		if _, err := result.Parse(json.RawMessage(text), "1.1.0"); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+func TestFindTakesTheNameInTheSandbox(t *testing.T) {
+	const list = `{"interfaces": [
+		{"name": "net1"},
+		{"name": "net1", "sandbox": "/other", "pciID": "a"},
+		{"name": "net1", "sandbox": "/ns", "pciID": "b", "socketPath": "/s"},
+		{"name": "net1", "sandbox": "/ns", "pciID": "c"},
+		{"name": "net2", "sandbox": "/proc/1/ns/net"},
+		{"name": "host", "sandbox": ""}
+	]}`
+	for _, test := range []struct {
+		name, sandbox string
+		want          result.Interface
+		ok            bool
+	}{
+		{"net1", "/ns", result.Interface{Name: "net1", Sandbox: "/ns", PCIID: "b", SocketPath: "/s"}, true},
+		{"net1", "/other", result.Interface{Name: "net1", Sandbox: "/other", PCIID: "a"}, true},
+		{"net1", "/third", result.Interface{Name: "net1", Sandbox: "/other", PCIID: "a"}, true}, // the first that has any
+		{"net2", "/ns", result.Interface{Name: "net2", Sandbox: "/proc/1/ns/net"}, true},
+		{"host", "/ns", result.Interface{}, false},
+		{"host", "", result.Interface{}, false}, // a host's interface is none of the pod's
+		{"net3", "/ns", result.Interface{}, false},
+		{"", "/ns", result.Interface{}, false},
+	} {
+		if got, ok := result.Find(json.RawMessage(list), test.name, test.sandbox); got != test.want || ok != test.ok {
+			t.Errorf("%s in %s: %+v, %v", test.name, test.sandbox, got, ok)
+		}
+	}
+	for _, text := range []string{``, `null`, `{}`, `5`, `{"interfaces": 5}`, `{"interfaces": [null]}`, `{"ip4": {}}`} {
+		if got, ok := result.Find(json.RawMessage(text), "net1", "/ns"); ok {
+			t.Errorf("%s: %+v", text, got)
+		}
+	}
+}
+
+func TestIdentifySetsWhatIsEmpty(t *testing.T) {
+	const text = `{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "sandbox": "/ns"%s}, {"name": "net1"}, {"name": "net2", "sandbox": "/ns"}], "ips": []}`
+	for _, test := range []struct{ has, pciID, socket, want string }{
+		{``, "0000:01:00.2", "", `, "pciID": "0000:01:00.2"`},
+		{``, "", "/s", `, "socketPath": "/s"`},
+		{``, "0000:01:00.2", "/s", `, "pciID": "0000:01:00.2", "socketPath": "/s"`},
+		{`, "pciID": ""`, "0000:01:00.2", "", `, "pciID": "0000:01:00.2"`},
+		{`, "pciID": "x"`, "0000:01:00.2", "/s", `, "pciID": "x", "socketPath": "/s"`},
+		{`, "mac": "02:00:00:00:00:01", "mtu": 1500, "more": {"a": [1]}`, "0000:01:00.2", "", `, "mac": "02:00:00:00:00:01", "mtu": 1500, "more": {"a": [1]}, "pciID": "0000:01:00.2"`},
+	} {
+		got := parse(t, fmt.Sprintf(text, test.has), "1.1.0", func(r *result.Result) {
+			if err := r.Identify("net1", "/ns", test.pciID, test.socket); err != nil {
+				t.Error(err)
+			}
+		})
+		same(t, test.has, got, fmt.Sprintf(text, test.want))
+	}
+}
+
+func TestIdentifyTwiceKeepsTheFirst(t *testing.T) {
+	got := parse(t, `{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "sandbox": "/ns"}]}`, "1.1.0", func(r *result.Result) {
+		for _, pair := range [][2]string{{"a", ""}, {"", "/s"}, {"b", "/t"}} {
+			if err := r.Identify("net1", "/ns", pair[0], pair[1]); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	same(t, "result", got, `{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "sandbox": "/ns", "pciID": "a", "socketPath": "/s"}]}`)
+}
+
+func TestIdentifyThatHasNothingToSetChangesNothing(t *testing.T) {
+	for _, version := range versions {
+		text := ` {"cniVersion": "` + version + `", "interfaces" : [ {"name": "net1", "sandbox": "/ns", "pciID": "x", "socketPath": "/x"} ] }`
+		for _, args := range [][4]string{{"net1", "/ns", "y", "/y"}, {"net1", "/ns", "", ""}, {"net2", "/ns", "y", "/y"}} {
+			got := parse(t, text, version, func(r *result.Result) {
+				if err := r.Identify(args[0], args[1], args[2], args[3]); err != nil {
+					t.Error(err)
+				}
+			})
+			if got != text {
+				t.Errorf("%v: %s", args, got)
+			}
+		}
+	}
+	for _, version := range versions[:6] { // 1.1.0 brought the keys
+		text := `{"cniVersion": "` + version + `",  "interfaces": [{"name": "net1", "sandbox": "/ns"}]}`
+		got := parse(t, text, version, func(r *result.Result) {
+			if err := r.Identify("net1", "/ns", "y", "/y"); err != nil {
+				t.Error(err)
+			}
+		})
+		if got != text {
+			t.Errorf("%s: %s", version, got)
+		}
+	}
+}
+
+func TestSandboxedInterfaceIsAddedOnlyIfThereIsNone(t *testing.T) {
+	added := `{"name": "net1", "sandbox": "/ns"}`
+	for _, version := range versions[2:] {
+		for before, after := range map[string]string{
+			``: added, `{"name": "veth1"}`: `{"name": "veth1"}, ` + added, `{"name": "br", "sandbox": ""}`: `{"name": "br", "sandbox": ""}, ` + added,
+			`{"name": "net1"}`:                            `{"name": "net1"}, ` + added,
+			`{"name": "eth9", "sandbox": "/x"}`:           `{"name": "eth9", "sandbox": "/x"}`,
+			`{"name": "a"}, {"name": "b", "sandbox":"x"}`: `{"name": "a"}, {"name": "b", "sandbox":"x"}`,
+		} {
+			const text = `{"cniVersion": "%s", "interfaces": [%s], "ips": [], "unknown": {"b": 1, "a": [2.50]}}`
+			got := parse(t, fmt.Sprintf(text, version, before), version, func(r *result.Result) {
+				r.EnsureSandboxed("net1", "/ns")
+				r.EnsureSandboxed("net1", "/ns")
+			})
+			same(t, before, got, fmt.Sprintf(text, version, after))
+			if before == after && got != fmt.Sprintf(text, version, before) {
+				t.Errorf("changed to %s", got)
+			}
+			if !strings.Contains(got, "2.50") {
+				t.Errorf("a number was rewritten: %s", got)
+			}
+		}
+		got := edit(t, result.New(version), func(r *result.Result) { r.EnsureSandboxed(`n"1`, "/<ns>") })
+		same(t, "new", got, `{"cniVersion": "`+version+`", "interfaces": [{"name": "n\"1", "sandbox": "/<ns>"}]}`)
+		if _, err := create.Create(version, []byte(got)); err != nil {
+			t.Errorf("%s: the library refuses it: %v", version, err)
+		}
+	}
+}
+
+func TestAddedInterfaceIsIdentified(t *testing.T) {
+	got := edit(t, result.New("1.1.0"), func(r *result.Result) {
+		r.EnsureSandboxed("net1", "/ns")
+		if err := r.Identify("net1", "/ns", "0000:01:00.2", ""); err != nil {
+			t.Error(err)
+		}
+	})
+	same(t, "result", got, `{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "sandbox": "/ns", "pciID": "0000:01:00.2"}]}`)
+}
+
+func FuzzParse(f *testing.F) {
+	for _, version := range versions {
+		f.Add([]byte(sample(version)), "1.1.0")
+		f.Add([]byte(sample("1.1.0")), version)
+	}
+	f.Add([]byte(`null`), "1.1.0")
+	f.Add([]byte(`{"interfaces": [null, {"name": "net1", "sandbox": "/ns"}]}`), "1.1.0")
+	f.Add([]byte(`{"cniVersion": "0.2.0", "ip4": null}`), "0.3.1")
+	f.Fuzz(func(t *testing.T, data []byte, version string) {
+		result.Find(data, "net1", "/ns")
+		r, err := result.Parse(data, version)
+		if err != nil {
+			return
+		}
+		r.EnsureSandboxed("net1", "/ns")
+		if err := r.Identify("net1", "/ns", "0000:01:00.2", "/s"); err != nil {
+			t.Errorf("identify: %v", err)
+		}
+		out, err := r.JSON()
+		if err != nil || !json.Valid(out) {
+			t.Fatalf("%s: %v", out, err)
+		}
+	})
+}

@@ -1,0 +1,173 @@
+package plugin_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/skel"
+
+	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/link/linkhost"
+	"devinfo-cni.io/pkg/sysfs"
+	plugin "devinfo-cni.io/plugins/devinfo"
+)
+
+// The environment by which a story tells the test binary what to be. A process
+// with storyHost is the plugin if it is called devinfo, else a child plugin.
+const (
+	storyHost = "DEVINFO_STORY_HOST" // text file of the captured host
+	storyBoot = "DEVINFO_STORY_BOOT" // name of the boot
+	storyLog  = "DEVINFO_STORY_LOG"  // where children log their calls
+)
+
+func TestMain(m *testing.M) {
+	switch {
+	case os.Getenv(storyHost) == "":
+		os.Exit(m.Run())
+	case filepath.Base(os.Args[0]) == "devinfo":
+		skel.PluginMainFuncs(storyMachine().Funcs(), plugin.Versions, "CNI plugin devinfo, in a story")
+	default:
+		playChild(filepath.Base(os.Args[0]))
+	}
+}
+
+// storyMachine is machine of cmd/devinfo, with the doors of a captured host. As
+// there, a sysfs setting that leads nowhere leaves the plugin without.
+func storyMachine() *plugin.Plugin {
+	node, nodeErr := config.LoadNode(os.Getenv("DEVINFO_NODE_CONFIG"))
+	level, _ := node.Level()
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	host, err := hosttxt.Load(os.Getenv(storyHost))
+	must(err)
+	links, err := linkhost.New(host)
+	must(err)
+	doors := plugin.Doors{Sys: sysfs.New(host.Sys()), Interfaces: links, Switches: links}
+	if node.Sysfs != config.DefaultNode().Sysfs {
+		if doors.Sys, err = sysfs.Open(node.Sysfs); err != nil {
+			doors = plugin.Doors{}
+		}
+	}
+	p := plugin.New(node, doors, os.Getenv(storyBoot), os.Stdout, log)
+	p.NodeError = nodeErr
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	p.Signals = signals
+	return p
+}
+
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// A part is what a child plugin's configuration tells it to do at one verb:
+// {"story": {"ADD": {"result": {…}}, "DEL": {"error": {"code": 5, "msg": "…"}}}}.
+type part struct {
+	Unless  string            `json:"unless"`  // once this file exists the part is not played
+	Write   map[string]string `json:"write"`   // path to content; empty content removes; a path that ends in / is a directory
+	Signal  string            `json:"signal"`  // to the plugin: TERM or KILL
+	Garbage string            `json:"garbage"` // printed in place of a result
+	Die     bool              `json:"die"`     // exit 3, a word on stderr
+	Error   json.RawMessage   `json:"error"`   // printed; exit 1
+	Result  json.RawMessage   `json:"result"`  // of ADD, in place of the usual one
+}
+
+type childConf struct {
+	CNIVersion    string `json:"cniVersion"`
+	PrevResult    json.RawMessage
+	RuntimeConfig struct{ CNIDeviceInfoFile string }
+	Story         map[string]part
+}
+
+// playChild is a child plugin. It logs what it is given, then does as it is told.
+func playChild(name string) {
+	stdin, err := io.ReadAll(os.Stdin)
+	must(err)
+	var conf childConf
+	must(json.Unmarshal(stdin, &conf))
+	verb := os.Getenv("CNI_COMMAND")
+	must(logCall(name, verb, stdin, conf))
+	p := conf.Story[verb]
+	if _, err := os.Stat(p.Unless); p.Unless != "" && err == nil {
+		p = part{}
+	}
+	for path, content := range p.Write {
+		switch {
+		case content == "":
+			must(os.Remove(path))
+		case strings.HasSuffix(path, "/"):
+			must(os.MkdirAll(path, 0o755))
+		default:
+			must(os.WriteFile(path, []byte(content), 0o644))
+		}
+	}
+	if sig := map[string]syscall.Signal{"TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL}[p.Signal]; sig != 0 {
+		must(syscall.Kill(os.Getppid(), sig))
+		time.Sleep(100 * time.Millisecond) // let it arrive before we end
+	}
+	switch {
+	case p.Die:
+		fmt.Fprintln(os.Stderr, name+": out of cheese")
+		os.Exit(3)
+	case p.Garbage != "":
+		fmt.Print(p.Garbage)
+	case p.Error != nil:
+		fmt.Println(string(p.Error))
+		os.Exit(1)
+	case verb != "ADD":
+	case p.Result != nil:
+		fmt.Println(string(p.Result))
+	case conf.PrevResult != nil:
+		fmt.Println(string(conf.PrevResult))
+	default:
+		fmt.Printf(`{"cniVersion": %q, "interfaces": [{"name": %q, "sandbox": %q}]}`+"\n",
+			conf.CNIVersion, os.Getenv("CNI_IFNAME"), os.Getenv("CNI_NETNS"))
+	}
+}
+
+// logCall writes one line: name, verb, CNI parameters that are set, whether the
+// device-info file that it was told of is there, and the configuration without
+// its part in the story.
+func logCall(name, verb string, stdin []byte, conf childConf) error {
+	words := []string{name, verb}
+	for _, key := range []string{"CONTAINERID", "IFNAME", "NETNS", "ARGS"} {
+		if value := os.Getenv("CNI_" + key); value != "" {
+			words = append(words, value)
+		}
+	}
+	if path := conf.RuntimeConfig.CNIDeviceInfoFile; path != "" {
+		what := "(no file)"
+		if data, err := os.ReadFile(path); err == nil {
+			what = fmt.Sprintf("(file: %s)", strings.Join(strings.Fields(string(data)), ""))
+		}
+		words = append(words, what)
+	}
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(stdin, &all); err != nil {
+		return err
+	}
+	delete(all, "story")
+	delete(all, "type")
+	text, err := json.Marshal(all)
+	if err != nil {
+		return err
+	}
+	log, err := os.OpenFile(os.Getenv(storyLog), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	_, err = fmt.Fprintf(log, "%s %s\n", strings.Join(words, " "), text)
+	return err
+}

@@ -1,0 +1,398 @@
+package plugin_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/containernetworking/cni/pkg/version"
+	"golang.org/x/tools/txtar"
+
+	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/link/linktest"
+)
+
+// The places of a story. All are below /run, where linktest.Run has put an empty
+// tmpfs that is this process's alone: stories can spell them out.
+const (
+	binDir      = "/run/bin"       // CNI_PATH: devinfo and its children
+	infoDir     = "/run/infos"     // deviceInfoDir
+	stateDir    = "/run/state"     // stateDir
+	podNetns    = "/run/netns/pod" // a real network namespace
+	nodeFile    = "/run/node.json"
+	hostFile    = "/run/host.txtar"
+	childrenLog = "/run/children.log"
+)
+
+const defaultNode = `{"deviceInfoDir": "/run/infos", "devicePluginDir": "/run/pool", "stateDir": "/run/state"}`
+
+// world is the node that a story plays on.
+type world struct {
+	config map[string]json.RawMessage
+	boot   int
+	state  map[string]string // sections for files and journal, after the last step
+	cache  map[string]string // the runtime's: the result of ADD by attachment
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{state: map[string]string{}, cache: map[string]string{}}
+	for _, dir := range []string{binDir, filepath.Dir(podNetns)} {
+		check(t, os.MkdirAll(dir, 0o755))
+	}
+	self, err := os.Executable()
+	check(t, err)
+	for _, name := range []string{"devinfo", "child", "second", "third"} {
+		check(t, os.Symlink(self, filepath.Join(binDir, name)))
+	}
+	check(t, os.Symlink(linktest.NewNetns(t), podNetns))
+	check(t, os.WriteFile(nodeFile, []byte(defaultNode), 0o644))
+	return w
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// do plays one step and says what came of it.
+func (w *world) do(s step) ([]txtar.File, error) {
+	arg := ""
+	if len(s.args) > 0 {
+		arg = s.args[0]
+	}
+	switch s.verb {
+	case "HOST":
+		return nil, w.host(arg, s.body, s.mods)
+	case "CONFIG":
+		w.config = nil
+		return nil, json.Unmarshal([]byte(s.body), &w.config)
+	case "NODE":
+		return nil, os.WriteFile(nodeFile, []byte(s.body), 0o644)
+	case "REBOOT":
+		w.boot++
+		w.forget(infoDir)
+		return nil, os.RemoveAll(infoDir) // a tmpfs, as a rule
+	case "WRITE":
+		text := strings.TrimSuffix(s.body, "\\\n")
+		w.state[arg] = section(text)
+		if err := os.MkdirAll(filepath.Dir(arg), 0o755); err != nil {
+			return nil, err
+		}
+		return nil, os.WriteFile(arg, []byte(text), 0o644)
+	case "LINK":
+		if len(s.args) != 3 {
+			return nil, errors.New("want LINK name -> target")
+		}
+		if err := os.MkdirAll(filepath.Dir(arg), 0o755); err != nil {
+			return nil, err
+		}
+		w.state[arg+" -> "+s.args[2]] = section("")
+		return nil, os.Symlink(s.args[2], arg)
+	case "REMOVE":
+		w.forget(arg)
+		return nil, os.RemoveAll(arg)
+	}
+	return w.run(s)
+}
+
+// host writes the captured host, without the entries that begin as a line of body
+// says, and with those in mods. A pod that the file does not have is one without
+// interfaces.
+func (w *world) host(name, body string, mods []txtar.File) error {
+	data, err := os.ReadFile(filepath.Join("../../testdata/hosts", name+".txtar"))
+	if err != nil {
+		return err
+	}
+	archive := txtar.Parse(data)
+	entry := func(name string) string {
+		name, _, _ = strings.Cut(name, " -> ")
+		name, _, _ = strings.Cut(name, " !")
+		return name
+	}
+	gone := strings.Fields(body)
+	for n := range mods {
+		gone = append(gone, entry(mods[n].Name))
+	}
+	for _, g := range gone {
+		before := len(archive.Files)
+		archive.Files = slices.DeleteFunc(archive.Files, func(f txtar.File) bool {
+			return entry(f.Name) == g || strings.HasPrefix(f.Name, g+"/")
+		})
+		if len(archive.Files) == before && strings.Contains(body, g) {
+			return fmt.Errorf("host %s has no %s", name, g)
+		}
+	}
+	archive.Files = append(archive.Files, mods...)
+	const pod = "netlink/pod-ip-link.json"
+	if !slices.ContainsFunc(archive.Files, func(f txtar.File) bool { return f.Name == pod }) {
+		archive.Files = append(archive.Files, txtar.File{Name: pod, Data: []byte("[]\n")})
+	}
+	return os.WriteFile(hostFile, txtar.Format(archive), 0o644)
+}
+
+// run calls the plugin.
+func (w *world) run(s step) ([]txtar.File, error) {
+	if err := os.Remove(childrenLog); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	stdin, err := w.stdin(s)
+	if err != nil {
+		return nil, err
+	}
+	var stdout, stderr bytes.Buffer
+	cmd := exec.Command(filepath.Join(binDir, "devinfo"))
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &stderr
+	cmd.Env = append(os.Environ(),
+		storyHost+"="+hostFile, storyLog+"="+childrenLog, fmt.Sprint(storyBoot, "=boot-", w.boot),
+		"DEVINFO_NODE_CONFIG="+nodeFile, "CNI_COMMAND="+s.verb, "CNI_PATH="+binDir,
+	)
+	if s.verb == "ADD" || s.verb == "DEL" || s.verb == "CHECK" {
+		cmd.Env = append(cmd.Env, "CNI_CONTAINERID=c0ffee", "CNI_IFNAME=net1", "CNI_NETNS="+podNetns)
+	}
+	cmd.Env = append(cmd.Env, s.args...)
+	err = cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		return nil, err
+	}
+	if s.verb == "ADD" {
+		delete(w.cache, attachment(s))
+	}
+	var got sections
+	switch {
+	case err == nil:
+		got.add("stdout", stdout.String())
+		if s.verb == "ADD" {
+			w.cache[attachment(s)] = stdout.String()
+		}
+	case exit.ExitCode() == 1:
+		text, err := cniError(stdout.Bytes())
+		if err != nil {
+			return nil, err
+		}
+		got.add("error", text)
+	default:
+		got.add("exit", exit.Error()+"\n"+stdout.String())
+	}
+	got.add("stderr", warnings(stderr.String()))
+	children, err := os.ReadFile(childrenLog)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	got.add("children", string(children))
+	return got, w.changes(&got)
+}
+
+// changes gives the sections for files and journal that are not as they were
+// before the step.
+func (w *world) changes(got *sections) error {
+	now := map[string]string{}
+	if err := readFiles(now); err != nil {
+		return err
+	}
+	if err := readJournal(now); err != nil {
+		return err
+	}
+	before := w.state
+	w.state = now
+	for _, name := range slices.Sorted(maps.Keys(now)) {
+		if old, there := before[name]; !there || old != now[name] {
+			got.add(name, now[name])
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(before)) {
+		if _, there := now[name]; !there {
+			got.add(name, "(gone)\n")
+		}
+	}
+	return nil
+}
+
+// forget takes what is at path and below out of the state.
+func (w *world) forget(path string) {
+	for name := range w.state {
+		if name == path || strings.HasPrefix(name, path+" ") || strings.HasPrefix(name, path+"/") {
+			delete(w.state, name)
+		}
+	}
+}
+
+// attachment tells the calls about one attachment from others.
+func attachment(s step) string {
+	return strings.Join(slices.DeleteFunc(slices.Clone(s.args), func(arg string) bool {
+		return !strings.HasPrefix(arg, "CNI_CONTAINERID=") && !strings.HasPrefix(arg, "CNI_IFNAME=")
+	}), " ")
+}
+
+// stdin is the configuration with the keys of the step in place of its own, their
+// values as they are spelt; what is no object is taken as it is. As a runtime
+// would, CHECK and DEL are given the result of ADD, from 0.4.0 on.
+func (w *world) stdin(s step) (string, error) {
+	if strings.TrimSpace(s.body) != "" && !strings.HasPrefix(s.body, "{") {
+		return s.body, nil
+	}
+	keys := map[string]json.RawMessage{}
+	maps.Copy(keys, w.config)
+	if s.verb == "CHECK" || s.verb == "DEL" {
+		delete(keys, "prevResult")
+		hasPrev, _ := version.GreaterThanOrEqualTo(strings.Trim(string(keys["cniVersion"]), `"`), "0.4.0")
+		if result := w.cache[attachment(s)]; result != "" && hasPrev {
+			keys["prevResult"] = json.RawMessage(result)
+		}
+	}
+	if strings.TrimSpace(s.body) != "" {
+		if err := json.Unmarshal([]byte(s.body), &keys); err != nil {
+			return "", err
+		}
+	}
+	var lines []string
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		lines = append(lines, fmt.Sprintf("%q: %s", key, keys[key]))
+	}
+	return "{" + strings.Join(lines, ",\n") + "}", nil
+}
+
+// sections are expectations; what is empty is not written down.
+type sections []txtar.File
+
+func (s *sections) add(name, text string) {
+	if text != "" {
+		*s = append(*s, txtar.File{Name: name, Data: []byte(section(text))})
+	}
+}
+
+// section is text as a section can hold it: ending in a newline.
+func section(text string) string {
+	switch {
+	case text == "":
+		return "(empty)\n"
+	case strings.HasSuffix(text, "\n"):
+		return text
+	}
+	return text + "\\\n"
+}
+
+// cniError reads the one error that standard output must be.
+func cniError(stdout []byte) (string, error) {
+	dec := json.NewDecoder(bytes.NewReader(stdout))
+	dec.DisallowUnknownFields()
+	var e types.Error
+	if err := dec.Decode(&e); err != nil {
+		return "", fmt.Errorf("standard output is no CNI error: %w\n%s", err, stdout)
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return "", fmt.Errorf("more than a CNI error on standard output:\n%s", stdout)
+	}
+	text := fmt.Sprintf("code %d\nmsg %s\n", e.Code, e.Msg)
+	if e.Details != "" {
+		text += "details " + e.Details + "\n"
+	}
+	return clock.ReplaceAllString(text, "<time>"), nil
+}
+
+var (
+	clock   = regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?( ?(UTC|Z))?`)
+	logTime = regexp.MustCompile(`(?m)^time=\S+ level=`)
+)
+
+// warnings drops the time of log lines.
+func warnings(stderr string) string {
+	return clock.ReplaceAllString(logTime.ReplaceAllString(stderr, ""), "<time>")
+}
+
+// readFiles reads the files below /run, but for the stage itself.
+func readFiles(into map[string]string) error {
+	return filepath.WalkDir("/run", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case path == binDir || path == filepath.Dir(podNetns) || path == stateDir && d.IsDir():
+			return fs.SkipDir
+		case d.IsDir() || path == nodeFile || path == hostFile || path == childrenLog:
+			return nil
+		case d.Type()&fs.ModeSymlink != 0:
+			target, err := os.Readlink(path)
+			into[path+" -> "+target] = section("")
+			return err
+		}
+		data, err := os.ReadFile(path)
+		into[path] = section(string(data))
+		return err
+	})
+}
+
+// readJournal makes one line for each entry, and for whatever else there is in
+// the state directory.
+func readJournal(into map[string]string) error {
+	if stat, err := os.Stat(stateDir); err != nil || !stat.IsDir() {
+		return nil
+	}
+	var lines []string
+	err := filepath.WalkDir(stateDir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		line, err := journalLine(path)
+		if line != "" {
+			lines = append(lines, line)
+		}
+		return err
+	})
+	if len(lines) > 0 {
+		into["journal"] = strings.Join(lines, "\n") + "\n"
+	}
+	return err
+}
+
+// journalLine is empty for a claim whose entry is there.
+func journalLine(path string) (string, error) {
+	name, err := filepath.Rel(stateDir, path)
+	if err != nil {
+		return "", err
+	}
+	if target, err := os.Readlink(path); err == nil {
+		if _, err := os.Stat(path); err != nil {
+			return name + " -> " + target + " (dangling)", nil
+		}
+		return "", nil
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	var e journal.Entry
+	if filepath.Dir(name) != "attachments" || json.Unmarshal(data, &e) != nil {
+		return name, nil
+	}
+	words := []string{e.Key.String() + ":"}
+	for _, word := range []struct {
+		on   bool
+		text string
+	}{
+		{!e.Complete, "incomplete"},
+		{e.File != "", "file=" + e.File},
+		{e.Created, "created"},
+		{e.Wrote, "wrote"},
+		{e.InNetns, "in-netns"},
+		{e.Device.Type != "", e.Device.Type + "=" + e.Device.ID},
+	} {
+		if word.on {
+			words = append(words, word.text)
+		}
+	}
+	return strings.Join(words, " "), nil
+}
