@@ -7,8 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/containernetworking/cni/pkg/skel"
 
@@ -46,9 +44,8 @@ func machine() *plugin.Plugin {
 	}
 	p := plugin.New(node, doors, bootID, os.Stdout, log)
 	p.NodeError = nodeErr
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
-	p.Signals = signals
+	p.Listen = plugin.TakeSignals
+	p.Within = os.Getenv(plugin.WithinEnv)
 	return p
 }
 
@@ -66,5 +63,5 @@ func logger(node config.Node) *slog.Logger {
 		log.Warn("no log file", "error", err)
 		return log
 	}
-	return slog.New(slog.NewTextHandler(io.MultiWriter(os.Stderr, file), options))
+	return slog.New(slog.NewTextHandler(io.MultiWriter(file, os.Stderr), options))
 }

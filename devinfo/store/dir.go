@@ -71,6 +71,36 @@ func (d *Dir) Names() ([]string, error) {
 	return names, nil
 }
 
+// Links lists the symbolic links that hold target, sorted; see [Dir.Locked] for who
+// makes links. A directory that does not exist has none.
+func (d *Dir) Links(target string) ([]string, error) {
+	entries, err := os.ReadDir(d.dir)
+	if err = notThere(err); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	} else if err != nil {
+		return nil, d.wrap("", "list", err)
+	}
+	var names []string
+	for _, e := range entries {
+		if e.Type() != fs.ModeSymlink {
+			continue
+		}
+		if held, err := os.Readlink(d.Path(e.Name())); err == nil && held == target {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+// notThere makes fs.ErrNotExist of the error that the directory is none: there can be
+// no file in it.
+func notThere(err error) error {
+	if errors.Is(err, syscall.ENOTDIR) {
+		return fmt.Errorf("%w (%w)", fs.ErrNotExist, err)
+	}
+	return err
+}
+
 // Writable asks, without side effect, whether Write could succeed: the
 // directory, or its nearest ancestor that exists, must be a directory that this
 // process may write to. The error names it.
@@ -105,7 +135,14 @@ func (d *Dir) open() (*os.Root, error) {
 	if err := d.checkAbsolute(); err != nil {
 		return nil, err
 	}
-	return os.OpenRoot(d.dir)
+	root, err := os.OpenRoot(d.dir)
+	if err == nil {
+		return root, nil
+	}
+	if stat, statErr := os.Stat(d.dir); statErr == nil && !stat.IsDir() {
+		return nil, fmt.Errorf("%s: %w: it is no directory", d.dir, fs.ErrNotExist)
+	}
+	return nil, notThere(err)
 }
 
 // make makes the directory and those above it where they are missing. Other

@@ -94,7 +94,8 @@ func (d *Dir) Readlink(name string) (string, error) {
 	if err := d.checkAbsolute(); err != nil {
 		return "", err
 	}
-	return os.Readlink(d.Path(name)) // of one element, thus below the directory
+	target, err := os.Readlink(d.Path(name)) // of one element, thus below the directory
+	return target, notThere(err)
 }
 
 func (d *Dir) notRegular(name string, stat os.FileInfo) error {

@@ -43,7 +43,8 @@ func New(cfg *config.Config, args Args, deviceInfoDir string) (*Attachment, erro
 	if a.Path == "" && cfg.AutoFile {
 		a.Path = filepath.Join(deviceInfoDir, autoName(a.Network, a.ContainerID, a.IfName))
 	}
-	err := a.readArgs(args.CNIArgs)
+	var err error
+	a.Args, err = ParseArgs(args.CNIArgs)
 	a.values = map[string]string{
 		"containerID":    a.ContainerID,
 		"containerID:12": a.ContainerID[:min(12, len(a.ContainerID))],
@@ -62,20 +63,21 @@ func autoName(network, containerID, ifName string) string {
 	return strings.ReplaceAll(network+"-"+containerID+"_"+ifName, "/", "-")
 }
 
-func (a *Attachment) readArgs(cniArgs string) error {
+// ParseArgs reads CNI_ARGS. What is not of its form is left out, and the error
+// quotes it.
+func ParseArgs(cniArgs string) (args [][2]string, err error) {
 	if cniArgs == "" {
-		return nil
+		return nil, nil
 	}
-	var err error
 	for pair := range strings.SplitSeq(cniArgs, ";") {
 		key, value, ok := strings.Cut(pair, "=")
 		if !ok || key == "" {
 			err = fmt.Errorf("CNI_ARGS: %q is not of the form KEY=VALUE;KEY=VALUE", cniArgs)
 			continue
 		}
-		a.Args = append(a.Args, [2]string{key, value})
+		args = append(args, [2]string{key, value})
 	}
-	return err
+	return args, err
 }
 
 func (a *Attachment) arg(key string) string {

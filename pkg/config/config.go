@@ -7,7 +7,6 @@
 package config
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -72,7 +71,7 @@ func (p *Problem) Error() string {
 type UnknownKey struct{ Key, Nearest string }
 
 func (u UnknownKey) String() string {
-	return fmt.Sprintf("key %q of the network configuration is not known; the nearest known one is %q", u.Key, u.Nearest)
+	return fmt.Sprintf("key %q of the network configuration is not known; the nearest known one is %q", clip([]byte(u.Key)), u.Nearest)
 }
 
 // cniKeys are the runtime's keys and those that a chain's plugins share.
@@ -162,19 +161,21 @@ func (c *Config) readDelegates(r *reader) {
 	var list []json.RawMessage
 	r.decode("delegates", &list, "a list of plugin configurations")
 	for n, raw := range list {
-		var d struct {
-			Type string `json:"type"`
-		}
 		key := fmt.Sprintf("delegates[%d]", n)
-		if err := json.Unmarshal(raw, &d); err != nil || !bytes.HasPrefix(raw, []byte("{")) {
+		child := reader{prefix: key + "."}
+		if err := json.Unmarshal(raw, &child.raw); err != nil || child.raw == nil {
 			r.problems = append(r.problems, &Problem{key, clip(raw), "a plugin configuration, an object"})
 			continue
 		}
-		if d.Type == "" || strings.Contains(d.Type, "/") {
-			r.problems = append(r.problems, &Problem{key + ".type", fmt.Sprintf("%q", d.Type), "the name of a CNI plugin"})
-			continue
+		var name string
+		child.string("type", &name)
+		child.refuseLookalikes("type", "name", "cniVersion")
+		if len(child.problems) == 0 && (name == "" || strings.Contains(name, "/")) {
+			child.problems = []*Problem{{key + ".type", fmt.Sprintf("%q", name), "the name of a CNI plugin"}}
 		}
-		c.Delegates = append(c.Delegates, Delegate{d.Type, raw})
+		if r.problems = append(r.problems, child.problems...); len(child.problems) == 0 {
+			c.Delegates = append(c.Delegates, Delegate{name, raw})
+		}
 	}
 }
 
@@ -212,6 +213,18 @@ func (r *reader) object(key string) json.RawMessage {
 		return nil
 	}
 	return v
+}
+
+// refuseLookalikes refuses the keys that differ from these by letter case only:
+// other parsers take the one for the other, and would see another plugin than we.
+func (r *reader) refuseLookalikes(keys ...string) {
+	for have := range r.raw {
+		for _, key := range keys {
+			if have != key && strings.EqualFold(have, key) {
+				r.problem(have, fmt.Sprintf("the key %q, in this spelling only", key))
+			}
+		}
+	}
 }
 
 func (r *reader) problem(key, want string) {

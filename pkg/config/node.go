@@ -73,6 +73,9 @@ func (n *Node) check() error {
 			return fmt.Errorf("%s: %q is not an absolute path", dir.key, dir.value)
 		}
 	}
+	if filepath.Clean(n.DeviceInfoDir) == filepath.Clean(n.DevicePluginDir) {
+		return fmt.Errorf("deviceInfoDir and devicePluginDir are both %q: the device plugins' files would be removed with the attachments", n.DeviceInfoDir)
+	}
 	if n.LogFile != "" && !filepath.IsAbs(n.LogFile) {
 		return fmt.Errorf("logFile: %q is not an absolute path", n.LogFile)
 	}

@@ -77,9 +77,10 @@ func TestBadNodeSettingsAreAnErrorBesideTheDefaults(t *testing.T) {
 		`{"devicePluginDir": "./dp"}`:     `devicePluginDir: "./dp" is not an absolute path`,
 		`{"stateDir": ""}`:                `stateDir: "" is not an absolute path`,
 		`{"sysfs": "sys"}`:                `sysfs: "sys" is not an absolute path`,
-		`{"logFile": "log"}`:              `logFile: "log" is not an absolute path`,
-		`{"logLevel": "loud"}`:            `logLevel: "loud" is not one of debug, info, warn, error`,
-		`{"logLevel": ""}`:                `logLevel: "" is not one of debug, info, warn, error`,
+		`{"deviceInfoDir": "/x/", "devicePluginDir": "/x"}`: `deviceInfoDir and devicePluginDir are both "/x/"`,
+		`{"logFile": "log"}`:   `logFile: "log" is not an absolute path`,
+		`{"logLevel": "loud"}`: `logLevel: "loud" is not one of debug, info, warn, error`,
+		`{"logLevel": ""}`:     `logLevel: "" is not one of debug, info, warn, error`,
 	} {
 		path := write(t, text)
 		node, err := config.LoadNode(path)

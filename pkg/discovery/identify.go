@@ -207,7 +207,7 @@ func (s *search) join() error {
 	for n, c := range s.claims {
 		s.where.beside = s.where.beside && c.ref.beside
 		for _, earlier := range s.claims[:n] {
-			if !s.same(earlier.ref, c.ref) {
+			if !incomparable(earlier, c) && !s.same(earlier.ref, c.ref) {
 				return &ConflictError{earlier.source, earlier.ref.String(), c.source, c.ref.String()}
 			}
 		}
@@ -223,6 +223,12 @@ func (s *search) join() error {
 	}
 	s.found.OnSF = s.where.aux != ""
 	return nil
+}
+
+// incomparable says that one of two claims is for a vDPA device that is not there,
+// and the other for what it may be on: the kernel alone could tell.
+func incomparable(a, b claim) bool {
+	return a.missing && a.ref.vdpa != "" && b.ref.vdpa == "" || b.missing && b.ref.vdpa != "" && a.ref.vdpa == ""
 }
 
 // same says whether two references can mean one device: equal where both say

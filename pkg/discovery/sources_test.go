@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"devinfo-cni.io/pkg/discovery"
-	"devinfo-cni.io/pkg/link"
 )
 
 func TestEachSourceNamesTheDevice(t *testing.T) {
@@ -40,138 +39,6 @@ func TestEachSourceNamesTheDevice(t *testing.T) {
 	}
 }
 
-func TestInterfaceInThePodNamesTheDevice(t *testing.T) {
-	for host, links := range map[string]map[string]string{
-		"mlx5-switchdev": {"net1": `
-			pci.pci-address 0000:03:00.3 < interface net1 (netlink)
-			pci.pf-pci-address 0000:03:00.0 < /sys/bus/pci/devices/0000:03:00.3/physfn
-			pci.rdma-device mlx5_3 < /sys/bus/pci/devices/0000:03:00.3/infiniband
-			pci.representor-device eth5 < devlink ports of pci/0000:03:00.0
-			in netns`},
-		"i40e": {"net2": `
-			pci.pci-address 0000:18:02.1 < interface net2 (netlink)
-			pci.pf-pci-address 0000:18:00.0 < /sys/bus/pci/devices/0000:18:02.1/physfn
-			in netns`, "eth0": "in netns"},
-		"virtio-vm": {"net1": `
-			pci.pci-address 0000:00:06.0 < interface net1 (netlink)
-			pci.rdma-device mlx5_0 < /sys/bus/pci/devices/0000:00:06.0/infiniband
-			in netns`, "net2": `
-			pci.pci-address 0000:00:04.0 < interface net2 (netlink)
-			in netns`},
-		"vmd": {"net1": `
-			pci.pci-address 10000:e1:00.1 < interface net1 (netlink)
-			pci.pf-pci-address 10000:e1:00.0 < /sys/bus/pci/devices/10000:e1:00.1/physfn
-			in netns`},
-	} {
-		for name, want := range links {
-			t.Run(host+"/"+name, func(t *testing.T) {
-				find(t, on(t, load(t, host)), inPod(name), want)
-			})
-		}
-	}
-}
-
-func TestNoInterfaceIsNoProblem(t *testing.T) {
-	find(t, on(t, load(t, "i40e")), inPod("net7"), "")
-	target := inPod("net7")
-	target.DeviceID, target.DeviceIDKey = "0000:18:02.2", "deviceID"
-	find(t, on(t, load(t, "i40e")), target, `
-		pci.pci-address 0000:18:02.2 < deviceID
-		pci.pf-pci-address 0000:18:00.0 < /sys/bus/pci/devices/0000:18:02.2/physfn`)
-}
-
-func TestNoNamespaceIsAnError(t *testing.T) {
-	target := byID("0000:01:10.0")
-	target.Netns, target.IfName = "/run/netns/gone", "net1"
-	if _, err := on(t, load(t, "igb-sriov")).Find(target); !errors.Is(err, link.ErrNoNetns) {
-		t.Errorf("error %v", err)
-	}
-}
-
-func TestLowerInterfaceIsTheDeviceUnlessSwitchedOff(t *testing.T) {
-	for _, test := range []struct{ host, name, on string }{
-		{"mlx5-legacy", "net2", `
-			pci.pci-address 0000:3b:00.0 < interface ens1f0np0 (netlink)
-			pci.rdma-device mlx5_0 < /sys/bus/pci/devices/0000:3b:00.0/infiniband
-			in netns
-			shared`},
-		{"i40e", "net1", `
-			pci.pci-address 0000:18:00.0 < interface eno1 (netlink)
-			in netns
-			shared`},
-	} {
-		f, target := on(t, load(t, test.host)), inPod(test.name)
-		find(t, f, target, test.on)
-		target.FollowLower = false
-		find(t, f, target, "in netns")
-	}
-}
-
-func TestOwnDeviceIsNotShared(t *testing.T) {
-	target := inPod("net1")
-	target.FollowLower = false
-	find(t, on(t, load(t, "vmd")), target, `
-		pci.pci-address 10000:e1:00.1 < interface net1 (netlink)
-		pci.pf-pci-address 10000:e1:00.0 < /sys/bus/pci/devices/10000:e1:00.1/physfn
-		in netns`)
-}
-
-func TestLowerInterfacesAreFollowedDownToADevice(t *testing.T) {
-	h := load(t, "igb-sriov")
-	f := on(t, h)
-	card := link.Interface{Name: "eth0", Bus: "pci", Parent: "0000:01:00.0"}
-	vlan := link.Interface{Name: "eth0.5", Kind: "vlan", Lower: &card}
-	odd := link.Interface{Name: "usb0", Bus: "usb", Parent: "1-1:1.0", Lower: &vlan}
-	f.Interfaces = interfaces{
-		"net1": {Name: "net1", Kind: "macvlan", Lower: &vlan},
-		"net2": {Name: "net2", Kind: "macvlan", Lower: &odd}, // a bus that the specification has no type for
-		"net3": {Name: "net3", Kind: "ipvlan"},               // the kernel does not tell
-	}
-	for name, want := range map[string]string{
-		"net1": "pci.pci-address 0000:01:00.0 < interface eth0 (netlink)\nin netns\nshared",
-		"net2": "pci.pci-address 0000:01:00.0 < interface eth0 (netlink)\nin netns\nshared",
-		"net3": "in netns",
-	} {
-		find(t, f, inPod(name), want)
-	}
-}
-
-func TestParentOfAnotherBusIsNoDevice(t *testing.T) {
-	find(t, onHostNetwork(t, load(t, "netdevsim-switchdev")), inPod("eth0"), "in netns")
-	find(t, onHostNetwork(t, load(t, "rxe-rdma")), inPod("rdum0"), "in netns")
-}
-
-func TestBusInfoIsAskedWhereNetlinkHasNoParent(t *testing.T) {
-	for _, test := range []struct{ host, name, want string }{
-		{"mlx5-legacy", "ens1f0v0", `
-			pci.pci-address 0000:3b:00.2 < interface ens1f0v0 (ethtool bus-info)
-			pci.pf-pci-address 0000:3b:00.0 < /sys/bus/pci/devices/0000:3b:00.2/physfn
-			pci.rdma-device mlx5_2 < /sys/bus/pci/devices/0000:3b:00.2/infiniband
-			in netns`},
-		{"virtio-vm", "eth0", `
-			pci.pci-address 0000:00:03.0 < interface eth0 (ethtool bus-info)
-			in netns`},
-		{"vdpa-sim", "eth1", `
-			vdpa.parent-device vdpa1 < interface eth1 (ethtool bus-info)
-			vdpa.driver virtio < /sys/bus/vdpa/devices/vdpa1/driver
-			vdpa.path /sys/bus/virtio/devices/virtio4 < /sys/bus/virtio/devices/virtio4
-			in netns`},
-		{"mlx5-switchdev", "enp3s0f0s88", `
-			in netns
-			undescribable: the auxiliary device mlx5_core.sf.4 cannot be described: the specification has no type for a sub-function, and its parent's PCI address would hand the whole parent to a VM; "subfunctionParent": true writes it all the same`},
-		{"netdevsim-switchdev", "eth0", "in netns"}, // says "netdevsim1"
-		{"rxe-rdma", "rdum0", "in netns"},           // says ""
-	} {
-		t.Run(test.host, func(t *testing.T) {
-			find(t, onHostNetwork(t, before514(t, test.host)), inPod(test.name), test.want)
-		})
-	}
-	f := on(t, load(t, "i40e"))
-	f.Interfaces = interfaces{"net1": {Name: "net1", BusInfo: "N/A"}, "net2": {Name: "net2", BusInfo: "tap"}}
-	find(t, f, inPod("net1"), "in netns")
-	find(t, f, inPod("net2"), "in netns")
-}
-
 func TestDeviceThatIsNotThereIsMissing(t *testing.T) {
 	f := on(t, load(t, "mlx5-vdpa"))
 	f.Interfaces = interfaces{"net1": {Name: "net1", Bus: "pci", Parent: "0000:99:00.0"}}
@@ -197,6 +64,18 @@ func TestDeviceThatIsNotThereIsMissing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { find(t, f, test.target, test.want) })
 	}
+}
+
+func TestVDPADeviceThatIsNotThereConflictsWithNoFunction(t *testing.T) {
+	f := on(t, load(t, "mlx5-vdpa"))
+	for _, id := range []string{"0000:65:00.4", "mlx5_core.sf.2"} { // either could have carried it
+		target := byID(id)
+		target.Existing = info(t, `{"type": "vdpa", "vdpa": {"parent-device": "vdpa99"}}`)
+		find(t, f, target, "missing: the device-info file names the vDPA device vdpa99, which is not on this node")
+	}
+	target := byID("vdpa4")
+	target.Existing = info(t, `{"type": "vdpa", "vdpa": {"parent-device": "vdpa99"}}`)
+	find(t, f, target, "conflict: deviceID names the vDPA device vdpa4, but the device-info file names the vDPA device vdpa99: they must be the same device")
 }
 
 func TestNameThatIsNoDeviceIsOpaque(t *testing.T) {

@@ -153,10 +153,13 @@ func TestSeveralCarriedVDPADevicesAreWarnedOf(t *testing.T) {
 		vdpa.path /dev/vhost-vdpa-2 < /sys/bus/vdpa/devices/vdpa9/vhost-vdpa-2
 		vdpa.pci-address 0000:01:00.0 < /sys/bus/vdpa/devices/vdpa9
 		warning: the PCI function 0000:01:00.0 carries 2 vDPA devices; vdpa9 is taken: name the right one by deviceID`)
+	target := byID("0000:01:00.0")
+	target.Declared = info(t, `{"type": "pci"}`)
+	find(t, on(t, h), target, "pci.pci-address 0000:01:00.0 < deviceID") // they do not matter
 }
 
 func TestInterfaceOnAVirtioDeviceLeadsToItsVDPADevice(t *testing.T) {
-	find(t, onHostNetwork(t, load(t, "mlx5-vdpa")), inPod("eth12"), "vdpa.parent-device vdpa4 < interface eth12 (netlink)"+vdpa4+"\nin netns")
+	find(t, onHostNetwork(t, load(t, "mlx5-vdpa")), inPod("eth12"), "vdpa.parent-device vdpa4 < /sys/bus/vdpa/devices/vdpa4"+vdpa4+"\nin netns")
 	find(t, onHostNetwork(t, load(t, "vdpa-sim")), inPod("eth1"), `
 		vdpa.parent-device vdpa1 < interface eth1 (netlink)
 		vdpa.driver virtio < /sys/bus/vdpa/devices/vdpa1/driver

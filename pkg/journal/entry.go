@@ -3,6 +3,7 @@ package journal
 import (
 	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"time"
 )
@@ -75,6 +76,9 @@ type Entry struct {
 
 	Complete bool `json:"complete,omitempty"` // ADD succeeded
 }
+
+// Path is the device-info file's full path at ADD.
+func (e *Entry) Path() string { return filepath.Join(e.Dir, e.File) }
 
 // Device is the identity of a device, for people.
 type Device struct {

@@ -143,6 +143,12 @@ func (j *Journal) Tidy(k Key, file string) error {
 	return err
 }
 
+// Claims lists the files that the attachment has claimed, for when its entry, which
+// knows, cannot be read. It reads every claim of the node.
+func (j *Journal) Claims(k Key) ([]string, error) {
+	return j.files.Links(target(k))
+}
+
 // List returns the attachments of one network, sorted.
 func (j *Journal) List(network string) ([]Key, error) {
 	return j.list(network + "@")

@@ -1,3 +1,5 @@
+//go:build vm
+
 package link
 
 import (
@@ -11,11 +13,11 @@ import (
 	"github.com/vishvananda/netlink/nl"
 )
 
-// needs skips outside of test/vm's machine, and fails where a part of it is missing.
+// needs fails outside of test/vm's machine, and where a part of it is missing.
 func needs(t *testing.T, setups ...string) *Kernel {
 	t.Helper()
 	if os.Getenv("DEVINFO_VM") == "" {
-		t.Skip("needs the machine of test/vm")
+		t.Fatal("this test needs the machine of test/vm")
 	}
 	for _, s := range setups {
 		if !slices.Contains(strings.Fields(os.Getenv("DEVINFO_VM_HAVE")), s) {

@@ -3,11 +3,12 @@ package sysfs_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
+	"os"
 	"path"
 	"reflect"
 	"strings"
-	"syscall"
 	"testing"
 
 	"devinfo-cni.io/pkg/hosttxt"
@@ -15,35 +16,71 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-func load(t *testing.T, name string) *hosttxt.Host {
-	t.Helper()
-	h, err := hosttxt.Load("../../testdata/hosts/" + name + ".txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return h
+// scratch is where captured hosts are unpacked, each once.
+var scratch string
+
+func TestMain(m *testing.M) {
+	os.Exit(run(m))
 }
 
-func made(t *testing.T, text string) *hosttxt.Host {
-	t.Helper()
-	h, err := hosttxt.Parse([]byte("made up\n" + text))
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "sysfs")
 	if err != nil {
-		t.Fatal(err)
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
-	return h
+	defer os.RemoveAll(dir)
+	scratch = dir
+	return m.Run()
+}
+
+// A host is a captured or made up one, in both of its forms.
+type host struct {
+	*hosttxt.Host
+	dir string // "" = not unpacked yet
+}
+
+var hosts = map[string]*host{} // by the text, or the name of a capture
+
+func load(t *testing.T, name string) *host {
+	t.Helper()
+	return known(t, name, func() (*hosttxt.Host, error) { return hosttxt.Load("../../testdata/hosts/" + name + ".txtar") })
+}
+
+func made(t *testing.T, text string) *host {
+	t.Helper()
+	return known(t, text, func() (*hosttxt.Host, error) { return hosttxt.Parse([]byte("made up\n" + text)) })
+}
+
+func known(t *testing.T, name string, read func() (*hosttxt.Host, error)) *host {
+	t.Helper()
+	if hosts[name] == nil {
+		h, err := read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		hosts[name] = &host{Host: h}
+	}
+	return hosts[name]
 }
 
 // each runs f on the host twice: on its text, and on directories and links on the
 // disk, which Open reads as it reads /sys.
-func each(t *testing.T, h *hosttxt.Host, f func(t *testing.T, sys *sysfs.FS)) {
+func each(t *testing.T, h *host, f func(t *testing.T, sys *sysfs.FS)) {
 	t.Helper()
 	t.Run("text", func(t *testing.T) { f(t, sysfs.New(h.Sys())) })
 	t.Run("disk", func(t *testing.T) {
-		dir := t.TempDir()
-		if err := h.Unpack(dir); err != nil {
-			t.Fatal(err)
+		if h.dir == "" {
+			dir, err := os.MkdirTemp(scratch, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := h.Unpack(dir); err != nil {
+				t.Fatal(err)
+			}
+			h.dir = dir
 		}
-		sys, err := sysfs.Open(dir)
+		sys, err := sysfs.Open(h.dir)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -153,165 +190,6 @@ func TestFilesIsTheTreeItself(t *testing.T) {
 			t.Errorf("%q, %v", data, err)
 		}
 	})
-}
-
-// failing fails for one name with one error.
-type failing struct {
-	fs.FS
-	name string
-	err  error
-}
-
-func (f failing) fails(op, name string) error {
-	if name != f.name {
-		return nil
-	}
-	return &fs.PathError{Op: op, Path: name, Err: f.err}
-}
-
-func (f failing) Open(name string) (fs.File, error) {
-	if err := f.fails("open", name); err != nil {
-		return nil, err
-	}
-	return f.FS.Open(name)
-}
-
-func (f failing) ReadFile(name string) ([]byte, error) {
-	if err := f.fails("read", name); err != nil {
-		return nil, err
-	}
-	return fs.ReadFile(f.FS, name)
-}
-
-func (f failing) ReadDir(name string) ([]fs.DirEntry, error) {
-	if err := f.fails("readdir", name); err != nil {
-		return nil, err
-	}
-	return fs.ReadDir(f.FS, name)
-}
-
-func (f failing) Stat(name string) (fs.FileInfo, error) {
-	if err := f.fails("stat", name); err != nil {
-		return nil, err
-	}
-	return fs.Stat(f.FS, name)
-}
-
-func (f failing) ReadLink(name string) (string, error) {
-	if err := f.fails("readlink", name); err != nil {
-		return "", err
-	}
-	return fs.ReadLink(f.FS, name)
-}
-
-func (f failing) Lstat(name string) (fs.FileInfo, error) { return fs.Lstat(f.FS, name) }
-
-// reads names every file that each method reads, and asks the method.
-func reads(t *testing.T) map[string]struct {
-	host  string
-	names []string
-	ask   func(sys *sysfs.FS) error
-} {
-	const (
-		igb    = "devices/pci0000:00/0000:00:05.0/0000:01:00.0"
-		igbVF  = "devices/pci0000:00/0000:00:05.0/0000:01:10.2"
-		cx6    = "devices/pci0000:64/0000:64:02.0/0000:65:00.0"
-		cx6VF  = "devices/pci0000:64/0000:64:02.0/0000:65:00.4"
-		virtio = "devices/pci0000:00/0000:00:06.0/0000:02:00.1"
-	)
-	type read = struct {
-		host  string
-		names []string
-		ask   func(sys *sysfs.FS) error
-	}
-	return map[string]read{
-		"PCI": {"igb-sriov", []string{"bus/pci/devices/0000:01:10.2", igbVF + "/driver", igbVF + "/physfn"}, func(sys *sysfs.FS) error {
-			_, _, err := sys.PCI(addr(t, "0000:01:10.2"))
-			return err
-		}},
-		"VFIndex": {"igb-sriov", []string{"bus/pci/devices/0000:01:00.0", igb + "/sriov_offset", igb + "/sriov_stride", igb + "/virtfn1"}, func(sys *sysfs.FS) error {
-			_, _, err := sys.VFIndex(addr(t, "0000:01:00.0"), addr(t, "0000:01:10.2"))
-			return err
-		}},
-		"RDMA": {"mlx5-vdpa", []string{cx6 + "/infiniband"}, func(sys *sysfs.FS) error {
-			_, err := sys.RDMA(function(t, sys, "0000:65:00.0"))
-			return err
-		}},
-		"Auxiliary": {"mlx5-vdpa", []string{"bus/auxiliary/devices/mlx5_core.sf.2", cx6 + "/mlx5_core.sf.2/sfnum"}, func(sys *sysfs.FS) error {
-			_, _, err := sys.Auxiliary("mlx5_core.sf.2")
-			return err
-		}},
-		"RDMAOf": {"mlx5-vdpa", []string{cx6 + "/mlx5_core.sf.2/infiniband"}, func(sys *sysfs.FS) error {
-			_, err := sys.RDMAOf(auxiliary(t, sys, "mlx5_core.sf.2"))
-			return err
-		}},
-		"VDPA": {"vdpa-vf-virtio", []string{
-			"bus/vdpa/devices/vpvdpa0", virtio + "/vpvdpa0/driver", virtio + "/vpvdpa0",
-			"bus/auxiliary/devices/0000:02:00.1", "bus/pci/devices/0000:02:00.1",
-		}, func(sys *sysfs.FS) error {
-			_, _, err := sys.VDPA("vpvdpa0")
-			return err
-		}},
-		"VDPAOn": {"mlx5-vdpa", []string{cx6VF + "/sriov_numvfs", "bus/vdpa", cx6VF, "bus/vdpa/devices/vdpa4", cx6VF + "/vdpa4/driver"}, func(sys *sysfs.FS) error {
-			_, err := sys.VDPAOn(function(t, sys, "0000:65:00.4"))
-			return err
-		}},
-		"VDPAOnAuxiliary": {"mlx5-vdpa", []string{"bus/vdpa", cx6 + "/mlx5_core.sf.2", "bus/vdpa/devices/vdpa6"}, func(sys *sysfs.FS) error {
-			_, err := sys.VDPAOnAuxiliary(auxiliary(t, sys, "mlx5_core.sf.2"))
-			return err
-		}},
-		"Virtio": {"mlx5-vdpa", []string{"bus/virtio/devices/virtio7", "bus/vdpa/devices/vdpa4"}, func(sys *sysfs.FS) error {
-			_, _, err := sys.Virtio("virtio7")
-			return err
-		}},
-		"VirtioMAC": {"mlx5-vdpa", []string{"bus/virtio/devices/virtio8", cx6 + "/virtio8/net", cx6 + "/virtio8/net/eth13/address"}, func(sys *sysfs.FS) error {
-			_, _, err := sys.VirtioMAC("virtio8")
-			return err
-		}},
-	}
-}
-
-func TestReadThatFailsIsAnErrorThatNamesTheFile(t *testing.T) {
-	for method, read := range reads(t) {
-		for _, name := range read.names {
-			for _, errno := range []syscall.Errno{syscall.EIO, syscall.EACCES, syscall.EMFILE} {
-				err := read.ask(sysfs.New(failing{load(t, read.host).Sys(), name, errno}))
-				if !errors.Is(err, errno) || !strings.Contains(err.Error(), name) {
-					t.Errorf("%s, %s fails with %v: error %v", method, name, errno, err)
-				}
-			}
-		}
-	}
-}
-
-func TestReadThatSaysThereIsNoneIsNoError(t *testing.T) {
-	for method, read := range reads(t) {
-		for _, name := range read.names {
-			for _, errno := range []syscall.Errno{syscall.ENOENT, syscall.ENOTDIR, syscall.ENODEV, syscall.EINVAL, syscall.EOPNOTSUPP} {
-				if err := read.ask(sysfs.New(failing{load(t, read.host).Sys(), name, errno})); err != nil {
-					t.Errorf("%s, %s fails with %v: error %v", method, name, errno, err)
-				}
-			}
-		}
-	}
-}
-
-func TestAbsentIsNoError(t *testing.T) {
-	for err, want := range map[error]bool{
-		nil: false, syscall.ENOENT: true, syscall.ENOTDIR: true, syscall.ENODEV: true, syscall.EINVAL: true, syscall.EOPNOTSUPP: true,
-		fs.ErrNotExist: true, syscall.EIO: false, syscall.EACCES: false, syscall.EPERM: false, syscall.ELOOP: false,
-		errors.New("made up"): false,
-	} {
-		if got := sysfs.Absent(err); got != want {
-			t.Errorf("%v: %v", err, got)
-		}
-		if err == nil {
-			continue
-		}
-		if got := sysfs.Absent(&fs.PathError{Op: "read", Path: "x", Err: err}); got != want {
-			t.Errorf("wrapped %v: %v", err, got)
-		}
-	}
 }
 
 func TestAttributeThatIsNoNumberIsAnErrorThatNamesIt(t *testing.T) {

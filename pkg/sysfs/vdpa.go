@@ -17,7 +17,7 @@ type VDPA struct {
 	PCI    *pci.Address // the nearest PCI function above; nil for a simulator
 	Aux    string       // the auxiliary device (SF) right above; "" = none
 	Vhost  string       // its child vhost-vdpa-N, which is also the node's name below /dev; "" = none
-	Virtio []string     // virtioN below it or, on some kernels and drivers, below its PCI function; more than one: ask for the MAC
+	Virtio []string     // virtioN below what does its DMA: the device itself (a simulator) or its PCI function; more than one: ask for the MAC
 
 	dir string
 }

@@ -11,7 +11,7 @@ import (
 func vdpas(t *testing.T) map[string][]sysfs.VDPA {
 	return map[string][]sysfs.VDPA{
 		"mlx5-vdpa": {
-			{Name: "vdpa4", Driver: "virtio", PCI: maybe(t, "0000:65:00.4"), Virtio: []string{"virtio7"}}, // below it
+			{Name: "vdpa4", Driver: "virtio", PCI: maybe(t, "0000:65:00.4"), Virtio: []string{"virtio7"}}, // beside it
 			{Name: "vdpa5", PCI: maybe(t, "0000:65:00.5")},                                                // unbound
 			{Name: "vdpa6", Driver: "virtio", PCI: maybe(t, "0000:65:00.0"), Aux: "mlx5_core.sf.2", Virtio: []string{"virtio8", "virtio9"}},
 			{Name: "vdpa7", Driver: "virtio", PCI: maybe(t, "0000:65:00.0"), Aux: "mlx5_core.sf.3", Virtio: []string{"virtio8", "virtio9"}},

@@ -18,7 +18,7 @@ func TestVirtioDeviceHasFunctionAndVDPADeviceAbove(t *testing.T) {
 			{Name: "virtio4", PCI: maybe(t, "0000:02:00.1")}, // its vDPA device is beside it
 		},
 		"mlx5-vdpa": {
-			{Name: "virtio7", PCI: maybe(t, "0000:65:00.4"), VDPA: "vdpa4"},
+			{Name: "virtio7", PCI: maybe(t, "0000:65:00.4")}, // its vDPA device is beside it
 			{Name: "virtio8", PCI: maybe(t, "0000:65:00.0")}, {Name: "virtio9", PCI: maybe(t, "0000:65:00.0")},
 		},
 	} {
@@ -53,4 +53,20 @@ func TestVirtioMACIsThatOfItsInterface(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestNamesakeOfAVDPADeviceIsNotIt(t *testing.T) {
+	h := made(t, `
+-- sys/bus/vdpa/devices/card -> ../../../devices/elsewhere/card --
+-- sys/bus/virtio/devices/virtio0 -> ../../../devices/platform/card/virtio0 --
+-- sys/devices/elsewhere/card/ --
+-- sys/devices/platform/card/virtio0/ --
+`)
+	each(t, h, func(t *testing.T, sys *sysfs.FS) {
+		got, ok, err := sys.Virtio("virtio0")
+		if !ok || err != nil {
+			t.Errorf("%v, %v", ok, err)
+		}
+		equal(t, "virtio0", got, sysfs.Virtio{Name: "virtio0"})
+	})
 }

@@ -1,12 +1,9 @@
 package plugin
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"reflect"
-	"slices"
-	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
 
@@ -53,6 +50,7 @@ func (p *Plugin) Add(args *skel.CmdArgs) (err error) {
 		return fail(codeIO, fmt.Errorf("print the result: %w", err), "")
 	}
 	done = true
+	a.removeFormer()
 	return nil
 }
 
@@ -61,7 +59,8 @@ type adding struct {
 	*call
 	name     string        // of the device-info file; "" = none
 	before   []byte        // its content before ADD; nil = there was none
-	existing *devinfo.Info // what it says, or the device plugin's file in its place
+	existing *devinfo.Info // what others wrote there, or the device plugin's file in its place: a source
+	known    *devinfo.Info // what we wrote there ourselves, earlier or before the delegates: none
 	declared *devinfo.Info
 	previous *journal.Entry // of an earlier ADD that is repeated
 	entry    *journal.Entry // of this one
@@ -85,7 +84,7 @@ func (a *adding) find() error {
 	if device.Shared {
 		a.log.Info("the device is that of the lower interface, which others use too")
 	}
-	info := devinfo.Merge(a.existing, device.Info, a.declared)
+	info := devinfo.Merge(a.base(), device.Info, a.declared)
 	if info == nil || discovery.Identity(info) == "" && device.Problem != nil {
 		return a.nothingFound(device.Problem)
 	}
@@ -192,9 +191,10 @@ func (a *adding) delegate() error {
 			if err := a.write(info); err != nil {
 				return err
 			}
+			a.known = info
 		}
 	}
-	prev, started, err := a.cni.add(a.entry, runtimeConf(a.entry, a.att.Args), a.interrupted)
+	prev, started, err := a.cni.add(a.entry, runtimeConf(a.entry), a.interrupted)
 	a.started, a.prev, a.entry.Result = started, prev, prev
 	if err != nil {
 		return err
@@ -215,10 +215,11 @@ func (a *adding) reread() error {
 		return nil
 	}
 	_, now, err := a.parsed(a.Infos, a.name)
-	if err == nil && now != nil {
-		a.existing = now
+	if err != nil || now == nil || reflect.DeepEqual(now, a.known) {
+		return err
 	}
-	return err
+	a.existing, a.known = now, nil
+	return a.checkTypes()
 }
 
 // compose makes the result: what the plugins before us say, with the device's
@@ -256,75 +257,11 @@ func resultKeys(info *devinfo.Info) (pciID, socketPath string) {
 	return "", ""
 }
 
-// record completes the journal entry and writes the file.
-func (a *adding) record() error {
-	if a.name == "" && len(a.entry.Delegates) == 0 {
-		return nil
-	}
-	a.entry.Wrote = a.name != "" && a.info != nil
-	a.entry.InNetns = a.device.InNetns
-	a.entry.Complete = true
-	if a.info != nil {
-		a.entry.Device = journal.Device{Type: string(a.info.Type), ID: discovery.Identity(a.info)}
-	}
-	if err := a.put(); err != nil {
-		return err
-	}
-	if !a.entry.Wrote {
-		return nil
-	}
-	return a.write(a.info)
-}
-
-func (a *adding) put() error {
-	a.entry.Time = time.Now().UTC()
-	a.journal = true
-	return a.Journal.Put(a.entry)
-}
-
-// write writes the file, unless it says the same already: what another wrote is
-// left as it is.
-func (a *adding) write(info *devinfo.Info) error {
-	if a.before != nil || a.wrote {
-		if now, err := a.Infos.Info(a.name); err == nil && reflect.DeepEqual(now, info) {
-			return nil
-		}
-	}
-	a.wrote = true
-	return a.Infos.Write(a.name, info.Encode())
-}
-
-// rollBack undoes all that this ADD did, the last thing first.
-func (a *adding) rollBack() (errs []error) {
-	if a.started > 0 {
-		undo := *a.entry
-		undo.Delegates = undo.Delegates[:a.started]
-		errs = append(errs, a.cni.del(&undo, runtimeConf(&undo, a.att.Args))...)
-	}
-	switch {
-	case a.name == "" || !a.wrote && a.started == 0:
-	case a.before != nil:
-		if now, err := a.Infos.Read(a.name); err != nil || !bytes.Equal(now, a.before) {
-			errs = append(errs, a.Infos.Write(a.name, a.before))
-		}
-	default:
-		errs = append(errs, a.Infos.Remove(a.name))
-	}
-	switch {
-	case !a.journal:
-	case a.previous != nil:
-		errs = append(errs, a.Journal.Put(a.previous))
-	default:
-		errs = append(errs, a.Journal.Drop(a.key))
-	}
-	return slices.DeleteFunc(errs, func(err error) bool { return err == nil })
-}
-
 // interrupted says that a signal has come: the child that ran has ended, the rest
 // is not begun.
 func (a *adding) interrupted() error {
 	select {
-	case sig := <-a.Signals:
+	case sig := <-a.signals:
 		return fail(codeTryAgain, fmt.Errorf("interrupted by signal %q", sig), "everything done so far was undone")
 	default:
 		return nil

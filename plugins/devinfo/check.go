@@ -26,6 +26,9 @@ func (p *Plugin) Check(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
+	if c.nested() {
+		return nil
+	}
 	name, err := c.fileName()
 	if err != nil {
 		return err
@@ -39,7 +42,7 @@ func (p *Plugin) Check(args *skel.CmdArgs) error {
 		e = c.reconstruct(args)
 	}
 	e.Netns = args.Netns
-	if err := c.cni.check(e, runtimeConf(e, c.att.Args)); err != nil {
+	if err := c.cni.check(e, runtimeConf(e)); err != nil {
 		return err
 	}
 	if name == "" {
@@ -87,6 +90,9 @@ func (c *call) compare(recorded *devinfo.Info, e *journal.Entry) error {
 	if recorded != nil && e.Device.Type != "" && string(recorded.Type) != e.Device.Type {
 		return fail(codeMismatch, fmt.Errorf("the device-info file has type %q, but ADD found the %s device %s", recorded.Type, e.Device.Type, e.Device.ID), renew)
 	}
+	if id := discovery.Identity(recorded); recorded != nil && isDevice(recorded.Type) && e.Device.ID != "" && id != e.Device.ID {
+		return fail(codeMismatch, fmt.Errorf("the device-info file names %s, but ADD found %s", id, e.Device.ID), renew)
+	}
 	prev, _ := result.Find(c.cfg.PrevResult, c.att.IfName, c.att.Netns)
 	device, err := c.Finder.Find(discovery.Target{
 		Declared: declared, DeviceID: c.cfg.DeviceID, DeviceIDKey: c.cfg.DeviceIDKey, Existing: recorded,
@@ -115,6 +121,10 @@ func (c *call) compare(recorded *devinfo.Info, e *journal.Entry) error {
 	c.warnOfChanges(recorded, declared, device)
 	return nil
 }
+
+// isDevice says whether a device of that type is identified by what the kernel calls
+// it, and not by a path.
+func isDevice(t devinfo.Type) bool { return t == devinfo.TypePCI || t == devinfo.TypeVDPA }
 
 // warnOfChanges tells of facts that the kernel states otherwise than the file,
 // where the configuration does not overrule it.

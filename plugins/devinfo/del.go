@@ -1,6 +1,9 @@
 package plugin
 
 import (
+	"errors"
+	"syscall"
+
 	"github.com/containernetworking/cni/pkg/skel"
 
 	"devinfo-cni.io/devinfo/store"
@@ -18,9 +21,17 @@ func (p *Plugin) Del(args *skel.CmdArgs) error {
 		return err
 	}
 	p.lenient(cfg)
+	if err := ownNetns(args); err != nil { // the delegates would look for the pod's interface among ours
+		p.Log.Warn("taken as gone", "error", err)
+		args.Netns = "" // skel asks the same of it when all is done
+	}
 	c, err := p.open(cfg, args)
 	if err != nil {
 		c.log.Warn("ignored", "error", err)
+	}
+	if c.nested() {
+		c.log.Warn("nothing done: devinfo runs as its own delegate")
+		return nil
 	}
 	e, unread := c.entry(c.key)
 	if as[*store.NameError](unread) {
@@ -32,7 +43,7 @@ func (p *Plugin) Del(args *skel.CmdArgs) error {
 		e = c.reconstruct(args)
 	}
 	e.Netns = args.Netns // the runtime knows best: empty once it is gone
-	errs := c.cni.del(e, runtimeConf(e, c.att.Args))
+	errs := c.cni.del(e, runtimeConf(e))
 	errs = append(errs, c.removeFiles(e)...)
 	return c.forget(append(errs, unread))
 }
@@ -63,21 +74,22 @@ func (c *call) reconstruct(args *skel.CmdArgs) *journal.Entry {
 	}
 }
 
-// removeFiles removes the file that the runtime names and the one that the journal
-// recorded. Only files in the device-info directory, and none of another
+// removeFiles removes the file that the runtime names, the one that the journal
+// recorded, and those named. Only files in the device-info directory, and none of another
 // attachment's.
-func (c *call) removeFiles(e *journal.Entry) (errs []error) {
-	var names []string
+func (c *call) removeFiles(e *journal.Entry, names ...string) (errs []error) {
 	name, err := c.fileName()
 	if err != nil {
 		c.log.Warn("left alone", "error", err)
 	} else if name != "" {
 		names = append(names, name)
 	}
-	if e.File != "" && e.Dir != c.Node.DeviceInfoDir {
-		c.log.Warn("left alone: the node setting deviceInfoDir has changed", "file", e.File, "directory", e.Dir)
-	} else if e.File != "" && e.File != name {
-		names = append(names, e.File)
+	if e.File != "" {
+		if recorded, err := c.Infos.Name(e.Path()); err != nil {
+			c.log.Warn("left alone: the node setting deviceInfoDir has changed", "file", e.Path())
+		} else if recorded != name {
+			names = append(names, recorded)
+		}
 	}
 	for _, name := range names {
 		owner, owned, err := c.Journal.Owner(name)
@@ -85,9 +97,19 @@ func (c *call) removeFiles(e *journal.Entry) (errs []error) {
 			c.log.Warn("left alone: the file is another attachment's", "file", name, "owner", owner)
 			continue
 		}
-		errs = append(errs, err, c.Infos.Remove(name))
+		errs = append(errs, err, c.removeFile(name))
 	}
 	return errs
+}
+
+// removeFile leaves a directory in the file's place alone: ADD has refused it.
+func (c *call) removeFile(name string) error {
+	err := c.Infos.Remove(name)
+	if errors.Is(err, syscall.EISDIR) {
+		c.log.Warn("left alone", "error", err)
+		return nil
+	}
+	return err
 }
 
 // forget drops the journal entry if all went well, else it reports what did not.

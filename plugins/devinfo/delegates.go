@@ -1,7 +1,6 @@
 package plugin
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,8 +15,10 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/version"
 
+	"devinfo-cni.io/pkg/attachment"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/pci"
 )
 
 // delegation runs the child plugins through libcni, which gets a cache directory
@@ -29,19 +30,21 @@ type delegation struct {
 	cache string
 }
 
-func newDelegation(stateDir, cniPath string) *delegation {
-	cache := filepath.Join(stateDir, "libcni")
+// newDelegation gives each attachment a cache of its own: in a shared one libcni's
+// names, with a "-" between parts that may hold some, could be another's. The key's
+// parts have been checked to be names.
+func newDelegation(stateDir, cniPath string, key journal.Key) *delegation {
+	cache := filepath.Join(stateDir, "libcni", key.Network+"@"+key.ContainerID+"@"+key.IfName)
 	return &delegation{libcni.NewCNIConfigWithCacheDir(filepath.SplitList(cniPath), cache, nil), cache}
 }
 
-// forget throws libcni's cached result of an attachment away.
-func (d *delegation) forget(key journal.Key) error {
-	name := fmt.Sprintf("%s-%s-%s", key.Network, key.ContainerID, key.IfName) // libcni's getCacheFilePath
-	err := os.Remove(filepath.Join(d.cache, "results", name))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+// begin throws away what libcni has cached of the attachment, and marks the children
+// as running within it: see [Plugin.Within].
+func (d *delegation) begin(key journal.Key) error {
+	if err := os.Setenv(WithinEnv, key.String()); err != nil { // libcni hands our environment on
+		return err
 	}
-	return err
+	return os.RemoveAll(d.cache)
 }
 
 // has says whether the child plugin is in CNI_PATH.
@@ -71,7 +74,7 @@ func children(cfg *config.Config) ([]json.RawMessage, error) {
 		set("cniVersion", cfg.CNIVersion)
 		if own["deviceID"] == nil && own["pciBusID"] == nil { // else the child has a device of its own
 			set("deviceID", cfg.DeviceID)
-			set("pciBusID", cmp.Or(cfg.PCIBusID, cfg.DeviceID))
+			set("pciBusID", pciBusID(cfg))
 		}
 		raw, err := json.Marshal(own)
 		if err != nil {
@@ -85,6 +88,18 @@ func children(cfg *config.Config) ([]json.RawMessage, error) {
 	return list, nil
 }
 
+// pciBusID is the PCI address that Multus would pass as such: the deviceID, unless
+// that is none.
+func pciBusID(cfg *config.Config) string {
+	if cfg.PCIBusID != "" {
+		return cfg.PCIBusID
+	}
+	if _, err := pci.Parse(cfg.DeviceID); err != nil {
+		return ""
+	}
+	return cfg.DeviceID
+}
+
 // child is one delegate, ready to be run with the result of the one before it;
 // prev may be nil.
 func child(raw, prev json.RawMessage) (*libcni.PluginConfig, error) {
@@ -96,7 +111,8 @@ func child(raw, prev json.RawMessage) (*libcni.PluginConfig, error) {
 }
 
 // runtimeConf is what an attachment's delegates get beside their configuration.
-func runtimeConf(e *journal.Entry, args [][2]string) *libcni.RuntimeConf {
+func runtimeConf(e *journal.Entry) *libcni.RuntimeConf {
+	args, _ := attachment.ParseArgs(e.Args) // ADD has refused them, DEL has warned, if they cannot be read
 	capabilities := make(map[string]any, len(e.CapabilityArgs))
 	for key, value := range e.CapabilityArgs {
 		capabilities[key] = value
@@ -109,8 +125,11 @@ func runtimeConf(e *journal.Entry, args [][2]string) *libcni.RuntimeConf {
 // add runs the delegates in order. started is how many of them need a DEL, the
 // failed one included.
 func (d *delegation) add(e *journal.Entry, rt *libcni.RuntimeConf, interrupted func() error) (result json.RawMessage, started int, err error) {
-	defer func() { err = followedBy(err, d.forget(e.Key)) }()
 	result = e.PrevResult
+	if err := d.begin(e.Key); err != nil {
+		return result, 0, err
+	}
+	defer func() { err = followedBy(err, os.RemoveAll(d.cache)) }()
 	for n, raw := range e.Delegates {
 		if err := interrupted(); err != nil {
 			return result, n, err
@@ -122,6 +141,9 @@ func (d *delegation) add(e *journal.Entry, rt *libcni.RuntimeConf, interrupted f
 		answer, err := d.AddNetwork(context.Background(), conf, rt)
 		if err != nil {
 			return result, n + 1, d.failed("ADD", conf, err)
+		}
+		if same, err := answer.GetAsVersion(e.CNIVersion); err == nil {
+			answer = same // else it is one that version cannot say, as without addresses before 0.3.0
 		}
 		if result, err = json.Marshal(answer); err != nil {
 			return result, n + 1, d.failed("ADD", conf, err)
@@ -136,7 +158,7 @@ func (d *delegation) del(e *journal.Entry, rt *libcni.RuntimeConf) (errs []error
 	if len(e.Delegates) == 0 {
 		return nil
 	}
-	errs = append(errs, d.forget(e.Key))
+	errs = append(errs, d.begin(e.Key))
 	for _, raw := range slices.Backward(e.Delegates) {
 		conf, err := child(raw, final(e))
 		if err != nil {
@@ -155,7 +177,7 @@ func (d *delegation) check(e *journal.Entry, rt *libcni.RuntimeConf) error {
 	if len(e.Delegates) == 0 {
 		return nil
 	}
-	if err := d.forget(e.Key); err != nil {
+	if err := d.begin(e.Key); err != nil {
 		return err
 	}
 	for _, raw := range e.Delegates {
@@ -200,6 +222,8 @@ func (d *delegation) failed(verb string, conf *libcni.PluginConfig, err error) e
 		return fail(codeIO, err, "the delegate ended without a CNI error; see its log")
 	case d.has(name) != nil:
 		return fail(codeIO, err, "install the plugin in a directory of CNI_PATH")
+	case as[*fs.PathError](err):
+		return fail(codeIO, err, "libcni keeps the delegates' results below "+d.cache+" while they run")
 	case verb == "ADD":
 		return fail(codeDecoding, err, "the delegate printed no CNI result")
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 
-	"devinfo-cni.io/pkg/attachment"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/journal"
 )
@@ -36,37 +35,42 @@ func (p *Plugin) GC(args *skel.CmdArgs) error {
 	errs := []error{err}
 	for _, key := range keys {
 		if !cfg.Lists(key.ContainerID, key.IfName) {
-			errs = append(errs, p.collect(key, args.Path))
+			errs = append(errs, p.collect(cfg, key, args))
 		}
 	}
 	errs = append(errs, p.gcDelegates(cfg, args.Path))
 	return followedBy(nil, errs...)
 }
 
-// collect deletes one attachment by what the journal knows of it.
-func (p *Plugin) collect(key journal.Key, cniPath string) error {
-	c := &call{
-		Plugin: p, key: key, cni: newDelegation(p.Node.StateDir, cniPath),
-		log: p.Log.With("attachment", key.String()),
+// collect deletes one attachment by what the journal knows of it; where its entry
+// cannot be read, by the configuration and the claims on files.
+func (p *Plugin) collect(cfg *config.Config, key journal.Key, args *skel.CmdArgs) error {
+	own := &config.Config{Name: key.Network, Type: cfg.Type, CNIVersion: cfg.CNIVersion, Delegates: cfg.Delegates}
+	c, err := p.open(own, &skel.CmdArgs{ContainerID: key.ContainerID, IfName: key.IfName, Path: args.Path})
+	if err != nil {
+		return fmt.Errorf("attachment %s: %w", key, err)
 	}
 	e, err := c.entry(key)
 	if err != nil {
 		return fmt.Errorf("attachment %s: %w", key, err)
 	}
+	var claimed []string
 	if e == nil {
-		return c.Journal.Drop(key)
+		c.skipUnrunnable()
+		e = c.reconstruct(&skel.CmdArgs{})
+		if claimed, err = c.Journal.Claims(key); err != nil {
+			return fmt.Errorf("attachment %s: %w", key, err)
+		}
 	}
-	c.cfg = &config.Config{Name: key.Network, CNIVersion: e.CNIVersion}
-	c.att, err = attachment.New(c.cfg, attachment.Args{
-		ContainerID: key.ContainerID, Netns: e.Netns, IfName: key.IfName, CNIArgs: e.Args,
-	}, p.Node.DeviceInfoDir)
-	if err != nil {
-		c.log.Warn("ignored", "error", err)
-	}
-	errs := c.cni.del(e, runtimeConf(e, c.att.Args))
-	errs = append(errs, c.removeFiles(e)...)
+	errs := c.cni.del(e, runtimeConf(e))
+	errs = append(errs, c.removeFiles(e, claimed...)...)
 	if err := c.forget(errs); err != nil {
 		return fmt.Errorf("attachment %s: %w", key, err)
+	}
+	for _, name := range claimed {
+		if err := c.Journal.Tidy(key, name); err != nil {
+			return fmt.Errorf("attachment %s: %w", key, err)
+		}
 	}
 	return nil
 }
@@ -85,7 +89,7 @@ func (p *Plugin) gcDelegates(cfg *config.Config, cniPath string) error {
 	for n, v := range cfg.Valid {
 		valid[n] = types.GCAttachment{ContainerID: v.ContainerID, IfName: v.IfName}
 	}
-	err = newDelegation(p.Node.StateDir, cniPath).GCNetworkList(context.Background(), plugins, &libcni.GCArgs{ValidAttachments: valid})
+	err = newDelegation(p.Node.StateDir, cniPath, journal.Key{Network: cfg.Name}).GCNetworkList(context.Background(), plugins, &libcni.GCArgs{ValidAttachments: valid})
 	if err != nil {
 		return fmt.Errorf("delegates: GC: %w", err)
 	}

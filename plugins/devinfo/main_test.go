@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
-	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -33,6 +34,8 @@ const (
 func TestMain(m *testing.M) {
 	switch {
 	case os.Getenv(storyHost) == "":
+		// Under -race each process of a story would sleep for a second at its end.
+		must(os.Setenv("GORACE", os.Getenv("GORACE")+" atexit_sleep_ms=0"))
 		os.Exit(m.Run())
 	case filepath.Base(os.Args[0]) == "devinfo":
 		skel.PluginMainFuncs(storyMachine().Funcs(), plugin.Versions, "CNI plugin devinfo, in a story")
@@ -59,9 +62,8 @@ func storyMachine() *plugin.Plugin {
 	}
 	p := plugin.New(node, doors, os.Getenv(storyBoot), os.Stdout, log)
 	p.NodeError = nodeErr
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
-	p.Signals = signals
+	p.Listen = plugin.TakeSignals
+	p.Within = os.Getenv(plugin.WithinEnv)
 	return p
 }
 
@@ -102,7 +104,8 @@ func playChild(name string) {
 	if _, err := os.Stat(p.Unless); p.Unless != "" && err == nil {
 		p = part{}
 	}
-	for path, content := range p.Write {
+	for _, path := range slices.Sorted(maps.Keys(p.Write)) {
+		content := p.Write[path]
 		switch {
 		case content == "":
 			must(os.Remove(path))

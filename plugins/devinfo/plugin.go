@@ -17,8 +17,10 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/utils"
 	"github.com/containernetworking/cni/pkg/version"
 
 	"devinfo-cni.io/devinfo/store"
@@ -43,10 +45,24 @@ type Plugin struct {
 	Journal *journal.Journal
 	BootID  string
 
-	Stdout  io.Writer
-	Log     *slog.Logger
-	Signals <-chan os.Signal // a signal here ends ADD after the delegate that runs; nil = none will come
+	Stdout io.Writer
+	Log    *slog.Logger
+	Now    func() time.Time
+
+	// Listen begins to take the signals that would end the process; one that comes
+	// then ends ADD after the delegate that runs, and lets the other verbs finish.
+	Listen  func() <-chan os.Signal
+	signals <-chan os.Signal
+
+	// Within is what WithinEnv held: the attachment whose delegates we run under.
+	Within string
 }
+
+// WithinEnv is the environment variable by which a delegate that is devinfo again,
+// under another name or inside another plugin, knows the attachment that it is
+// already part of. It would take that one's journal entry for the remains of a
+// killed ADD, and call itself without end.
+const WithinEnv = "DEVINFO_WITHIN"
 
 // Doors are what of the machine may be another's: a captured host's, say.
 type Doors struct {
@@ -67,13 +83,19 @@ func New(node config.Node, doors Doors, bootID string, stdout io.Writer, log *sl
 		BootID:  bootID,
 		Stdout:  stdout,
 		Log:     log,
+		Now:     time.Now,
 	}
 }
 
 // Funcs are the verbs for skel.
 func (p *Plugin) Funcs() skel.CNIFuncs {
 	verb := func(f func(*Plugin, *skel.CmdArgs) error) func(*skel.CmdArgs) error {
-		return func(args *skel.CmdArgs) error { return translate(f(p, args)) }
+		return func(args *skel.CmdArgs) error {
+			if p.Listen != nil {
+				p.signals = p.Listen()
+			}
+			return translate(f(p, args))
+		}
 	}
 	return skel.CNIFuncs{
 		Add: verb((*Plugin).Add), Del: verb((*Plugin).Del), Check: verb((*Plugin).Check),
@@ -97,6 +119,9 @@ func (p *Plugin) parse(args *skel.CmdArgs) (*config.Config, error) {
 	if err != nil {
 		return nil, fail(codeDecoding, err, "")
 	}
+	if err := utils.ValidateNetworkName(cfg.Name); err != nil { // skel took a key like "Name" for it
+		return nil, fail(codeConfig, fmt.Errorf("name: %q: %w", cfg.Name, err), `give the key "name", in this spelling`)
+	}
 	for _, u := range cfg.Unknown {
 		p.Log.Warn(u.String())
 	}
@@ -115,10 +140,13 @@ func (p *Plugin) open(cfg *config.Config, args *skel.CmdArgs) (*call, error) {
 	}
 	return &call{
 		Plugin: p, cfg: cfg, att: att, key: key,
-		cni: newDelegation(p.Node.StateDir, args.Path),
+		cni: newDelegation(p.Node.StateDir, args.Path, key),
 		log: p.Log.With("attachment", key.String()),
 	}, err
 }
+
+// nested says that the call is about the attachment that we are a delegate of.
+func (c *call) nested() bool { return c.Within != "" && c.Within == c.key.String() }
 
 // strict is the refusal of ADD and CHECK of settings or a configuration that
 // cannot be followed to the letter.

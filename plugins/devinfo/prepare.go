@@ -6,10 +6,12 @@ import (
 	"io/fs"
 	"strings"
 
+	"github.com/containernetworking/cni/libcni"
 	cnins "github.com/containernetworking/cni/pkg/ns"
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/plugins/pkg/ns"
 
+	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/result"
@@ -30,10 +32,13 @@ func (p *Plugin) prepare(args *skel.CmdArgs) (*adding, error) {
 	if err != nil {
 		return nil, err
 	}
+	if c.nested() {
+		return nil, fail(codeConfig, fmt.Errorf("attachment %s: devinfo runs as its own delegate", c.key), "take it out of delegates")
+	}
 	a := &adding{call: c, prev: cfg.PrevResult}
 	for _, step := range []func() error{
 		func() error { return checkNetns(args) },
-		a.readDeclared, a.readName, a.checkDelegates, a.readPrevious, a.readExisting, a.checkMode, a.checkPrevResult,
+		a.readDeclared, a.readName, a.checkDelegates, a.readPrevious, a.readExisting, a.ours, a.checkMode, a.checkPrevResult,
 	} {
 		if err := step(); err != nil {
 			return nil, err
@@ -48,6 +53,11 @@ func checkNetns(args *skel.CmdArgs) error {
 	if err := ns.IsNSorErr(args.Netns); err != nil {
 		return fail(codeNetns, fmt.Errorf("CNI_NETNS %s: %w", args.Netns, err), "it must be the path of the container's network namespace")
 	}
+	return ownNetns(args)
+}
+
+// ownNetns is the error that CNI_NETNS is our own namespace, and not by intent.
+func ownNetns(args *skel.CmdArgs) error {
 	if args.NetnsOverride == "1" || strings.EqualFold(args.NetnsOverride, "TRUE") {
 		return nil
 	}
@@ -114,6 +124,9 @@ func (c *call) runnable(n int) error {
 	if err := c.cni.has(child); err != nil {
 		return fail(codeConfig, fmt.Errorf("delegates[%d]: %w", n, err), "install the plugin in a directory of CNI_PATH")
 	}
+	if _, err := libcni.NetworkPluginConfFromBytes(c.cfg.Delegates[n].Raw); err != nil {
+		return fail(codeConfig, fmt.Errorf("delegates[%d]: %w", n, err), "correct this plugin configuration")
+	}
 	return nil
 }
 
@@ -152,7 +165,9 @@ func (a *adding) readExisting() (err error) {
 		return nil
 	}
 	name := strings.ReplaceAll(a.cfg.ResourceName+"-"+a.cfg.DeviceID+"-device.json", "/", "-") // section 4.1
-	_, a.existing, err = a.parsed(a.Pool, name)
+	if _, a.existing, err = a.parsed(a.Pool, name); as[*store.NameError](err) {
+		return &config.Problem{Key: "resourceName", Value: fmt.Sprintf("%q", a.cfg.ResourceName), Want: "a resource such as vendor.example/name: " + err.Error()}
+	}
 	return err
 }
 
@@ -183,7 +198,7 @@ func (a *adding) checkPrevResult() error {
 		return nil
 	}
 	if _, err := result.Parse(a.prev, a.cfg.CNIVersion); err != nil {
-		return fail(codeDecoding, fmt.Errorf("prevResult: %w", err), "")
+		return fail(codeDecoding, fmt.Errorf("prevResult: %w", err), "the plugin before devinfo, or the runtime, must give a CNI result of a version up to 1.1.0")
 	}
 	return nil
 }
@@ -222,12 +237,12 @@ func (a *adding) cleanUp(e *journal.Entry) error {
 	} else {
 		a.log.Warn("cleaning up after an attachment of an older boot", "since", e.Time)
 	}
-	errs := a.cni.del(e, runtimeConf(e, a.att.Args))
-	if e.File != "" && e.Dir == a.Node.DeviceInfoDir && sameBoot { // else the file is this boot's, and not ours
+	errs := a.cni.del(e, runtimeConf(e))
+	if name, err := a.Infos.Name(e.Path()); e.File != "" && err == nil && sameBoot { // else the file is this boot's, and not ours
 		if e.Created {
-			errs = append(errs, a.Infos.Remove(e.File))
+			errs = append(errs, a.Infos.Remove(name))
 		} else {
-			errs = append(errs, a.Infos.Write(e.File, e.Before))
+			errs = append(errs, a.Infos.Write(name, e.Before))
 		}
 	}
 	errs = append(errs, a.Journal.Drop(a.key))

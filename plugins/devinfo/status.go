@@ -9,6 +9,7 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/journal"
 )
 
 // Status says whether an ADD could succeed now.
@@ -29,7 +30,7 @@ func (p *Plugin) Status(args *skel.CmdArgs) error {
 	if _, err := fs.Stat(p.Finder.Sys.Files(), "bus"); err != nil {
 		return notReady(fmt.Errorf("%s is no sysfs: %w", p.Node.Sysfs, err), "mount sysfs there, or set sysfs in the node settings")
 	}
-	return delegatesReady(newDelegation(p.Node.StateDir, args.Path), cfg)
+	return delegatesReady(newDelegation(p.Node.StateDir, args.Path, journal.Key{Network: cfg.Name}), cfg)
 }
 
 func delegatesReady(d *delegation, cfg *config.Config) error {

@@ -1,6 +1,7 @@
 package plugin_test
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -57,18 +58,18 @@ type step struct {
 	want []txtar.File
 }
 
-// parseStory panics with the reason on a story that is none.
+// parseStory reads a story; the error says what is wrong with its form.
 func parseStory(data []byte) (*story, error) {
 	archive := txtar.Parse(data)
 	s := &story{comment: archive.Comment}
 	if len(strings.TrimSpace(string(s.comment))) == 0 {
-		return nil, fmt.Errorf("the comment must say the rule")
+		return nil, errors.New("the comment must say the rule")
 	}
 	for _, f := range archive.Files {
 		words := strings.Fields(f.Name)
 		switch {
 		case len(words) == 0:
-			return nil, fmt.Errorf("a section without name")
+			return nil, errors.New("a section without name")
 		case unicode.IsUpper(rune(f.Name[0])):
 			s.steps = append(s.steps, step{verb: words[0], args: words[1:], body: string(f.Data)})
 			continue

@@ -1,0 +1,185 @@
+package plugin_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/containernetworking/cni/pkg/types"
+	"golang.org/x/tools/txtar"
+
+	"devinfo-cni.io/pkg/journal"
+)
+
+// sections are expectations; what is empty is not written down.
+type sections []txtar.File
+
+func (s *sections) add(name, text string) {
+	if text != "" {
+		*s = append(*s, txtar.File{Name: name, Data: []byte(section(text))})
+	}
+}
+
+// section is text as a section can hold it: ending in a newline.
+func section(text string) string {
+	switch {
+	case text == "":
+		return "(empty)\n"
+	case strings.HasSuffix(text, "\n"):
+		return text
+	}
+	return text + "\\\n"
+}
+
+// cniError reads the one error that standard output must be.
+func cniError(stdout []byte) (string, error) {
+	dec := json.NewDecoder(bytes.NewReader(stdout))
+	dec.DisallowUnknownFields()
+	var e types.Error
+	if err := dec.Decode(&e); err != nil {
+		return "", fmt.Errorf("standard output is no CNI error: %w\n%s", err, stdout)
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return "", fmt.Errorf("more than a CNI error on standard output:\n%s", stdout)
+	}
+	text := fmt.Sprintf("code %d\nmsg %s\n", e.Code, e.Msg)
+	if e.Details != "" {
+		text += "details " + e.Details + "\n"
+	}
+	return clock.ReplaceAllString(text, "<time>"), nil
+}
+
+var (
+	clock   = regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?( ?(UTC|Z))?`)
+	logTime = regexp.MustCompile(`(?m)^time=\S+ level=`)
+)
+
+// warnings drops the time of log lines.
+func warnings(stderr string) string {
+	return clock.ReplaceAllString(logTime.ReplaceAllString(stderr, ""), "<time>")
+}
+
+// readFiles reads the files below /run, but for the stage itself.
+func readFiles(into map[string]string) error {
+	return filepath.WalkDir("/run", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case path == binDir || path == filepath.Dir(podNetns) || path == stateDir && d.IsDir():
+			return fs.SkipDir
+		case d.IsDir() || path == nodeFile || path == hostFile || path == childrenLog:
+			return nil
+		case d.Type()&fs.ModeSymlink != 0:
+			target, err := os.Readlink(path)
+			into[path+" -> "+target] = section("")
+			return err
+		}
+		data, err := os.ReadFile(path)
+		into[path] = section(string(data))
+		return err
+	})
+}
+
+// readJournal makes one line for each entry, and for whatever else there is in
+// the state directory.
+func readJournal(into map[string]string) error {
+	if stat, err := os.Stat(stateDir); err != nil || !stat.IsDir() {
+		return nil
+	}
+	var lines []string
+	err := filepath.WalkDir(stateDir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		line, err := journalLine(path)
+		if line != "" {
+			lines = append(lines, line)
+		}
+		return err
+	})
+	if len(lines) > 0 {
+		into["journal"] = strings.Join(lines, "\n") + "\n"
+	}
+	return err
+}
+
+// journalLine is empty for a claim whose entry is there.
+func journalLine(path string) (string, error) {
+	name, err := filepath.Rel(stateDir, path)
+	if err != nil {
+		return "", err
+	}
+	if target, err := os.Readlink(path); err == nil {
+		if _, err := os.Stat(path); err != nil {
+			return name + " -> " + target + " (dangling)", nil
+		}
+		return "", nil
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	var e journal.Entry
+	if filepath.Dir(name) != "attachments" || json.Unmarshal(data, &e) != nil {
+		return name, nil
+	}
+	words := []string{e.Key.String() + ":"}
+	for _, word := range []struct {
+		on   bool
+		text string
+	}{
+		{!e.Complete, "incomplete"},
+		{e.File != "", "file=" + e.File},
+		{e.Created, "created"},
+		{e.Wrote, "wrote"},
+		{e.InNetns, "in-netns"},
+		{e.Device.Type != "", e.Device.Type + "=" + e.Device.ID},
+	} {
+		if word.on {
+			words = append(words, word.text)
+		}
+	}
+	return strings.Join(words, " "), nil
+}
+
+// changes gives the sections for files and journal that are not as they were
+// before the step.
+func (w *world) changes(got *sections) error {
+	now := map[string]string{}
+	if err := readFiles(now); err != nil {
+		return err
+	}
+	if err := readJournal(now); err != nil {
+		return err
+	}
+	before := w.state
+	w.state = now
+	for _, name := range slices.Sorted(maps.Keys(now)) {
+		if old, there := before[name]; !there || old != now[name] {
+			got.add(name, now[name])
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(before)) {
+		if _, there := now[name]; !there {
+			got.add(name, "(gone)\n")
+		}
+	}
+	return nil
+}
+
+// forget takes what is at path and below out of the state.
+func (w *world) forget(path string) {
+	for name := range w.state {
+		if name == path || strings.HasPrefix(name, path+" ") || strings.HasPrefix(name, path+"/") {
+			delete(w.state, name)
+		}
+	}
+}

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
+	"devinfo-cni.io/pkg/link/linkhost"
+	"devinfo-cni.io/pkg/sysfs"
+	"devinfo-cni.io/test/sandbox"
+)
+
+// discoveries measures how long the last VF of a PF takes to be found and
+// described, in legacy mode, by the number of the PF's VFs.
+func discoveries(t *table) error {
+	counts := []int{1, 64, 256, 1024}
+	searches := make([]func() error, len(counts))
+	for n, vfs := range counts {
+		host := hosttxttest.ManyVFs(vfs)
+		dir := fmt.Sprint(own, "/vfs-", vfs)
+		if err := sandbox.Unpack(host, dir); err != nil {
+			return err
+		}
+		sys, err := sysfs.Open(dir)
+		if err != nil {
+			return err
+		}
+		links, err := linkhost.New(host)
+		if err != nil {
+			return err
+		}
+		finder := discovery.Finder{Sys: sys, Interfaces: links, Switches: links}
+		target := discovery.Target{DeviceID: hosttxttest.VF(vfs - 1), DeviceIDKey: "deviceID"}
+		searches[n] = func() error { return search(finder, target) }
+	}
+	times := make([][]float64, len(counts))
+	for range 2000 {
+		for n, search := range searches {
+			begin := time.Now()
+			if err := search(); err != nil {
+				return err
+			}
+			times[n] = append(times[n], float64(time.Since(begin))/1e3)
+		}
+	}
+	for n, vfs := range counts {
+		r := row{metric: fmt.Sprintf("discovery, %d VFs", vfs), measured: median(times[n]), unit: "µs"}
+		if n == len(counts)-1 {
+			r.gate = 150
+			t.add(row{r.metric, r.measured / median(times[0]), "x 1 VF", 1.5, 0})
+		}
+		t.add(r)
+	}
+	return nil
+}
+
+func search(finder discovery.Finder, target discovery.Target) error {
+	device, err := finder.Find(target)
+	if err != nil {
+		return err
+	}
+	if device.Info == nil || device.Info.PCI == nil || device.Info.PCI.PFAddress == "" || device.Info.PCI.RDMADevice == "" || len(device.Warnings) > 0 {
+		return fmt.Errorf("%s: incomplete: %+v", target.DeviceID, device)
+	}
+	return nil
+}

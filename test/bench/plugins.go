@@ -1,0 +1,335 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+
+	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/test/sandbox"
+)
+
+const (
+	pod    = "/run/netns/pod"
+	ifName = "net1"
+	own    = "/run/devinfo"
+	infos  = "/run/k8s.cni.cncf.io/devinfo/cni"
+	crowd  = 100 // ADDs at once
+)
+
+// setUp makes what the plugin meets after sriov-cni: a VF of the captured host,
+// and net1 in a pod (here one end of a veth pair, with an address).
+func setUp(host *hosttxt.Host) error {
+	if *rounds < 100 {
+		return errors.New("fewer than 100 rounds say nothing")
+	}
+	if err := errors.Join(sandbox.Leave(), sandbox.Unpack(host, own+"/sys"), sandbox.NewNetns(pod), addVeth()); err != nil {
+		return err
+	}
+	node := fmt.Sprintf(`{"deviceInfoDir": %q, "sysfs": %q}`, infos, own+"/sys")
+	return os.WriteFile(own+"/node.json", []byte(node), 0o644)
+}
+
+func addVeth() error {
+	inside, err := netns.GetFromPath(pod)
+	if err != nil {
+		return err
+	}
+	defer inside.Close()
+	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "host0"}, PeerName: ifName, PeerNamespace: netlink.NsFd(int(inside))}
+	if err := netlink.LinkAdd(veth); err != nil {
+		return err
+	}
+	h, err := netlink.NewHandleAt(inside)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	l, err := h.LinkByName(ifName)
+	if err != nil {
+		return err
+	}
+	address, err := netlink.ParseAddr("10.56.217.2/24")
+	if err != nil {
+		return err
+	}
+	return errors.Join(h.AddrAdd(l, address), h.LinkSetUp(l))
+}
+
+const prevResult = `"prevResult": {
+  "cniVersion": "1.0.0",
+  "interfaces": [{"name": "net1", "mac": "02:00:00:00:00:01", "sandbox": "` + pod + `"}],
+  "ips": [{"interface": 0, "address": "10.56.217.2/24", "gateway": "10.56.217.1"}],
+  "dns": {}
+}`
+
+// A plugin is one that runs in chains, and what its configuration has beside what
+// all have.
+type plugin struct {
+	name   string
+	config func(container string) string
+}
+
+var devinfo = plugin{"devinfo", func(container string) string {
+	return `"capabilities": {"CNIDeviceInfoFile": true}, "deviceID": "0000:3b:00.2",
+"runtimeConfig": {"CNIDeviceInfoFile": "` + infos + "/" + container + `"}`
+}}
+
+var tuning = plugin{"tuning", func(string) string { return `"sysctl": {"net.core.somaxconn": "500"}` }}
+
+var sbr = plugin{"sbr", func(string) string { return `"table": 100` }}
+
+// A job is one call, ready to be repeated.
+type job struct {
+	program string
+	stdin   string // file
+	env     []string
+}
+
+// call makes the job of a verb for a container.
+func (p plugin) call(verb, container string) (job, error) {
+	j := job{program: filepath.Join(sandbox.Bin, p.name), stdin: filepath.Join(own, p.name+"-"+container), env: []string{
+		"CNI_COMMAND=" + verb, "CNI_CONTAINERID=" + container, "CNI_NETNS=" + pod, "CNI_IFNAME=" + ifName,
+		"CNI_PATH=" + sandbox.Bin, "DEVINFO_NODE_CONFIG=" + own + "/node.json", "GOMAXPROCS=2",
+	}}
+	config := fmt.Sprintf(`{"cniVersion": "1.0.0", "name": "bench", "type": %q, %s, %s}`, p.name, p.config(container), prevResult)
+	return j, os.WriteFile(j.stdin, []byte(config), 0o644)
+}
+
+// try runs a job to see that it works, and says what it prints.
+func (j job) try() (string, error) {
+	stdin, err := os.Open(j.stdin)
+	if err != nil {
+		return "", err
+	}
+	defer stdin.Close()
+	cmd := exec.Command(j.program)
+	cmd.Stdin, cmd.Env = stdin, j.env
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%s %s: %w: %s", j.program, j.env[0], err, bytes.TrimSpace(out))
+	}
+	return string(out), nil
+}
+
+// start starts a job with nothing in the way of its clock.
+func (j job) start() (*os.Process, error) {
+	stdin, err := os.Open(j.stdin)
+	if err != nil {
+		return nil, err
+	}
+	defer stdin.Close()
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer null.Close()
+	return os.StartProcess(j.program, []string{j.program}, &os.ProcAttr{Env: j.env, Files: []*os.File{stdin, null, null}})
+}
+
+func wait(p *os.Process) error {
+	state, err := p.Wait()
+	if err == nil && !state.Success() {
+		return fmt.Errorf("process %d: %v", p.Pid, state)
+	}
+	return err
+}
+
+// milliseconds runs jobs at once and takes the time until the last has ended.
+func milliseconds(jobs ...job) (float64, error) {
+	var errs []error
+	var started []*os.Process
+	begin := time.Now()
+	for _, j := range jobs {
+		p, err := j.start()
+		errs = append(errs, err)
+		if err == nil {
+			started = append(started, p)
+		}
+	}
+	for _, p := range started {
+		errs = append(errs, wait(p))
+	}
+	return float64(time.Since(begin)) / 1e6, errors.Join(errs...)
+}
+
+// medians lets jobs take turns, in changing order, and gives the median time of
+// each in milliseconds.
+func medians(rounds int, turns ...[]job) ([]float64, error) {
+	runtime.GC()
+	times := make([][]float64, len(turns))
+	for round := range rounds + 5 {
+		for n := range turns {
+			n = (n + round) % len(turns)
+			t, err := milliseconds(turns[n]...)
+			if err != nil {
+				return nil, fmt.Errorf("%s %s: %w", turns[n][0].program, turns[n][0].env[0], err)
+			}
+			if round >= 5 { // the first are warm-up
+				times[n] = append(times[n], t)
+			}
+		}
+	}
+	result := make([]float64, len(turns))
+	for n := range turns {
+		result[n] = median(times[n])
+	}
+	return result, nil
+}
+
+func version(t *table) error {
+	env := []string{"CNI_COMMAND=VERSION", "GOMAXPROCS=2"}
+	var turns [][]job
+	for _, program := range []string{"bench/hello", "devinfo", "tuning", "sbr"} {
+		turns = append(turns, []job{{filepath.Join(sandbox.Bin, program), os.DevNull, env}})
+	}
+	ms, err := medians(*rounds, turns...)
+	if err != nil {
+		return err
+	}
+	t.add(row{"VERSION", ms[1] / ms[0], "x Go hello", 1.70, 1.30})
+	t.add(row{"tuning VERSION", ms[2] / ms[0], "x Go hello", 0, 0})
+	t.add(row{"sbr VERSION", ms[3] / ms[0], "x Go hello", 0, 0})
+	t.add(row{"Go hello", ms[0], "ms", 0, 0})
+	return nil
+}
+
+// addDel measures ADD and DEL in turn, so that each ADD finds nothing and each
+// DEL finds everything. The order of ADD and DEL of one plugin is kept.
+func addDel(t *table) error {
+	plugins := []plugin{devinfo, tuning, sbr}
+	times := map[string][]float64{}
+	jobs := map[string]job{}
+	for _, p := range plugins {
+		for _, verb := range []string{"ADD", "DEL"} {
+			j, err := p.call(verb, "one")
+			if err != nil {
+				return err
+			}
+			if out, err := j.try(); err != nil {
+				return err
+			} else if p.name == devinfo.name && strings.Contains(out, "level=WARN") {
+				return fmt.Errorf("devinfo warns: %s", out)
+			}
+			jobs[p.name+verb] = j
+		}
+	}
+	for round := range *rounds + 5 {
+		for n := range plugins {
+			p := plugins[(n+round)%len(plugins)]
+			for _, verb := range []string{"ADD", "DEL"} {
+				ms, err := milliseconds(jobs[p.name+verb])
+				if err != nil {
+					return fmt.Errorf("%s %s: %w", p.name, verb, err)
+				}
+				if round >= 5 {
+					times[p.name+verb] = append(times[p.name+verb], ms)
+				}
+			}
+		}
+	}
+	add, del := median(times["tuningADD"]), median(times["tuningDEL"])
+	t.add(row{"chained ADD", median(times["devinfoADD"]) / add, "x tuning ADD", 1.30, 1.00})
+	t.add(row{"chained DEL", median(times["devinfoDEL"]) / del, "x tuning DEL", 1.30, 1.00})
+	t.add(row{"sbr ADD", median(times["sbrADD"]) / add, "x tuning ADD", 0, 0})
+	t.add(row{"sbr DEL", median(times["sbrDEL"]) / del, "x tuning DEL", 0, 0})
+	t.add(row{"tuning ADD", add, "ms", 0, 0})
+	t.add(row{"tuning DEL", del, "ms", 0, 0})
+	return nil
+}
+
+// many starts ADDs for many containers at once.
+func many(t *table) error {
+	var ours, theirs, undo []job
+	for n := range crowd {
+		name := fmt.Sprint("c", n)
+		add, err := devinfo.call("ADD", name)
+		if err != nil {
+			return err
+		}
+		del, err := devinfo.call("DEL", name)
+		if err != nil {
+			return err
+		}
+		other, err := tuning.call("ADD", name)
+		if err != nil {
+			return err
+		}
+		ours, undo, theirs = append(ours, add), append(undo, del), append(theirs, other)
+	}
+	var times [2][]float64
+	for range max(10, *rounds/10) {
+		for n, jobs := range [][]job{ours, theirs} {
+			ms, err := milliseconds(jobs...)
+			if err != nil {
+				return err
+			}
+			times[n] = append(times[n], ms)
+		}
+		files, err := os.ReadDir(infos)
+		if err != nil || len(files) != crowd {
+			return fmt.Errorf("%d ADDs at once left %d files: %v", crowd, len(files), err)
+		}
+		if _, err := milliseconds(undo...); err != nil {
+			return err
+		}
+	}
+	t.add(row{fmt.Sprint(crowd, " ADDs at once"), median(times[0]) / median(times[1]), "x tuning", 1.30, 1.00})
+	t.add(row{fmt.Sprint(crowd, " ADDs at once, tuning"), median(times[1]), "ms", 0, 0})
+	return nil
+}
+
+// memory gives the worst of several ADDs.
+func memory(t *table) error {
+	for _, p := range []plugin{devinfo, tuning} {
+		worst := 0
+		for n := range 20 {
+			add, err := p.call("ADD", fmt.Sprint("m", n))
+			if err != nil {
+				return err
+			}
+			cmd := exec.Command(filepath.Join(sandbox.Bin, "bench/peak"), add.stdin, add.program)
+			cmd.Env = add.env
+			out, err := cmd.Output()
+			if err != nil {
+				return fmt.Errorf("peak %s: %w", p.name, err)
+			}
+			kib, err := strconv.Atoi(strings.TrimSpace(string(out)))
+			if err != nil {
+				return err
+			}
+			worst = max(worst, kib)
+		}
+		mb := float64(worst) * 1024 / 1e6
+		if p.name == devinfo.name {
+			t.add(row{"peak RSS of ADD", mb, "MB", 6.5, 4.5})
+		} else {
+			t.add(row{"peak RSS of ADD, " + p.name, mb, "MB", 0, 0})
+		}
+	}
+	return nil
+}
+
+func size(t *table) error {
+	for name, r := range map[string]row{
+		"devinfo": {"binary", 0, "MB", 5.5, 3.5}, "tuning": {metric: "binary, tuning", unit: "MB"},
+	} {
+		info, err := os.Stat(filepath.Join(sandbox.Bin, name))
+		if err != nil {
+			return err
+		}
+		r.measured = float64(info.Size()) / 1e6
+		t.add(r)
+	}
+	return nil
+}

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestDemoLeavesNothingBehind(t *testing.T) {
+	demo := build(t)
+	t.Run("undisturbed", func(t *testing.T) {
+		if code, output := demo(t, 0, 0); code != 0 {
+			t.Errorf("exit code %d\n%s", code, output)
+		}
+	})
+	for sig, delays := range map[syscall.Signal][]time.Duration{
+		syscall.SIGINT: {2, 20, 60, 100}, syscall.SIGTERM: {5, 40, 80}, syscall.SIGKILL: {30, 70},
+	} {
+		for _, after := range delays {
+			t.Run(fmt.Sprintf("%v after %d ms", sig, after), func(t *testing.T) {
+				code, output := demo(t, sig, after*time.Millisecond)
+				if code == 0 && !strings.Contains(output, "nothing of it is left") { // it was faster
+					t.Errorf("exit code 0\n%s", output)
+				}
+			})
+		}
+	}
+}
+
+// build makes the demo and gives a function that runs it, interrupts it and looks
+// for what it leaves.
+func build(t *testing.T) func(*testing.T, syscall.Signal, time.Duration) (int, string) {
+	t.Helper()
+	for _, program := range []string{"devinfo", "cnitool", "macvlan"} {
+		if _, err := os.Stat(filepath.Join("../../bin", program)); err != nil {
+			t.Skip(`needs bin/: "make build peers"`)
+		}
+	}
+	demo := filepath.Join(t.TempDir(), "demo")
+	if out, err := exec.Command("go", "build", "-o", demo, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	namespaces(t, demo)
+	return func(t *testing.T, sig syscall.Signal, after time.Duration) (int, string) {
+		tmp := t.TempDir()
+		var output bytes.Buffer
+		cmd := command(demo, &output)
+		cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if sig != 0 {
+			time.AfterFunc(after, func() { _ = cmd.Process.Signal(sig) })
+		}
+		_ = cmd.Wait() // the exit code says it
+		gone(t, cmd.Process.Pid, tmp)
+		return cmd.ProcessState.ExitCode(), output.String()
+	}
+}
+
+func command(demo string, output *bytes.Buffer) *exec.Cmd {
+	cmd := exec.Command(demo, "-bin", "../../bin", "-hosts", "../../testdata/hosts")
+	cmd.Stdout, cmd.Stderr = output, output
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // to know its processes by
+	return cmd
+}
+
+// namespaces skips the test where there are none to be had.
+func namespaces(t *testing.T, demo string) {
+	t.Helper()
+	var output bytes.Buffer
+	if err := command(demo, &output).Run(); err != nil && strings.Contains(output.String(), "no namespaces") && os.Getenv("DEVINFO_NETNS") != "must" {
+		t.Skip(strings.TrimSpace(output.String()))
+	}
+}
+
+func gone(t *testing.T, session int, tmp string) {
+	t.Helper()
+	deadline := time.Now().Add(5 * time.Second) // what was killed takes a moment to end
+	for {
+		left := leftovers(t, session, tmp)
+		if len(left) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Errorf("left behind: %q", left)
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// leftovers lists what there should not be of the names that the demo uses.
+func leftovers(t *testing.T, session int, tmp string) (left []string) {
+	t.Helper()
+	links, err := net.Interfaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range links {
+		if slices.Contains([]string{"demo0", "demo1", ifName}, l.Name) {
+			left = append(left, "interface "+l.Name)
+		}
+	}
+	for _, pattern := range []string{tmp + "/*", own, pod, "/run/k8s.cni.cncf.io/devinfo/cni/*_" + ifName, "/var/lib/cni/*/*-cnitool-*-" + ifName} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		left = append(left, files...)
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, own) || strings.Contains(line, pod) {
+			left = append(left, "mount "+line)
+		}
+	}
+	return append(left, processes(t, session)...)
+}
+
+// processes lists those of a session that have not ended.
+func processes(t *testing.T, session int) (list []string) {
+	t.Helper()
+	all, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range all {
+		stat, err := os.ReadFile(file)
+		if err != nil {
+			continue // it has just ended
+		}
+		_, rest, _ := strings.Cut(string(stat), ") ")
+		fields := strings.Fields(rest) // state, parent, group, session
+		if len(fields) > 3 && fields[0] != "Z" && fields[3] == fmt.Sprint(session) {
+			list = append(list, "process "+string(stat))
+		}
+	}
+	return list
+}
+
+func TestFoldKeepsToTheWidth(t *testing.T) {
+	for text, want := range map[string]string{
+		`{ "a": [1, {"b": "x, y: {z\"}"}] }`: `{"a": [1, {"b": "x, y: {z\"}"}]}`,
+		`{"a":{},"b":[]}`:                    `{"a": {}, "b": []}`,
+		"no JSON":                            "no JSON",
+		`{"first": "` + strings.Repeat("x", 40) + `", "second": {"third": "` + strings.Repeat("y", 40) + `"}}`: `{
+  "first": "` + strings.Repeat("x", 40) + `",
+  "second": {"third": "` + strings.Repeat("y", 40) + `"}
+}`,
+	} {
+		if got := fold(text); got != want {
+			t.Errorf("%s\nis folded to\n%s\nwant\n%s", text, got, want)
+		}
+	}
+}

@@ -1,0 +1,83 @@
+// Demo shows the plugin's work from ADD to DEL with the real programs: cnitool as
+// the runtime, reference plugins as its neighbours, and first of all the network
+// card of this machine. It also checks all that it shows.
+//
+//	make demo
+//
+// It runs in namespaces of its own (package sandbox), and so leaves nothing
+// behind. An ordinary user's have no part in the machine's card: for him, macvlan
+// sits on a veth and the device is a captured host's.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/test/sandbox"
+)
+
+var (
+	bin   = flag.String("bin", "bin", "`directory` of devinfo, cnitool and the reference plugins")
+	hosts = flag.String("hosts", "testdata/hosts", "`directory` of captured hosts")
+)
+
+func main() {
+	flag.Parse()
+	if isUserspace() {
+		playUserspace()
+		return
+	}
+	for _, program := range []string{"devinfo", "cnitool", "macvlan"} {
+		if _, err := os.Stat(filepath.Join(*bin, program)); err != nil {
+			fmt.Fprintf(os.Stderr, "demo: %v: \"make build peers\" builds it\n", err)
+			os.Exit(1)
+		}
+	}
+	sandbox.Run(*bin, demo)
+}
+
+func demo(signals <-chan os.Signal, ownNet bool) error {
+	captured := map[string]*hosttxt.Host{}
+	for _, name := range []string{"igb-sriov", "vdpa-vf"} {
+		h, err := hosttxt.Load(filepath.Join(*hosts, name+".txtar"))
+		if err != nil {
+			return err
+		}
+		captured[name] = h
+	}
+	if err := installUserspace(); err != nil {
+		return err
+	}
+	if err := sandbox.NewNetns(pod); err != nil {
+		return err
+	}
+	first, err := cardScene(ownNet)
+	if err != nil {
+		return err
+	}
+	for n, s := range append([]scene{first}, scenes...) {
+		if n == 1 && !ownNet {
+			// The machine's own network has done its part.
+			if err := sandbox.Leave(); err != nil {
+				return err
+			}
+		}
+		if err := s.play(n+1, captured[s.host]); err != nil {
+			return fmt.Errorf("scene %d: %w", n+1, err)
+		}
+		select {
+		case sig := <-signals:
+			return fmt.Errorf("%v", sig)
+		default:
+		}
+	}
+	if failed > 0 {
+		return errors.New("not everything was as it should be: see \"WRONG\" above")
+	}
+	fmt.Printf("\nAll as it should be, and nothing of it is left.\n")
+	return nil
+}

@@ -1,0 +1,241 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha512"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/test/sandbox"
+)
+
+const (
+	pod    = "/run/netns/pod"
+	ifName = "net1"
+	own    = "/run/devinfo" // what the demo itself writes
+	nets   = own + "/net.d"
+)
+
+// containerID is the one that cnitool makes up for the pod.
+var containerID = func() string {
+	sum := sha512.Sum512([]byte(pod))
+	return fmt.Sprintf("cnitool-%x", sum[:10])
+}()
+
+// failed counts what was not as it should be.
+var failed int
+
+func check(ok bool, what string, details ...any) {
+	if ok {
+		fmt.Printf("  ok     %s\n", what)
+		return
+	}
+	failed++
+	fmt.Printf("  WRONG  %s\n", what)
+	for _, d := range details {
+		fmt.Printf("         %v\n", d)
+	}
+}
+
+// play runs one scene. The error is that it could not be run at all.
+func (s *scene) play(number int, host *hosttxt.Host) error {
+	fmt.Printf("%s\n%d. %s\n\n%s\n", strings.Repeat("─", 78), number, s.title, s.about)
+	settings, err := s.prepare(host)
+	if err != nil {
+		return err
+	}
+	path := s.path()
+	command := "cnitool add " + s.network + " " + pod
+	if caps := s.capArgs(); caps != "" {
+		command = "CAP_ARGS='" + fold(caps) + "' " + command
+	}
+	fmt.Printf("\nnetwork %s:\n%s\n\n%s\n", s.network, indent(s.conflist), indent("$ CNI_IFNAME="+ifName+" "+command))
+	result, err := s.cnitool("add")
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%s\n\n%s:\n", indent(fold(result)), path)
+	file, err := os.ReadFile(path)
+	if err != nil {
+		fmt.Printf("  %v\n", err)
+	}
+	fmt.Printf("%s\n\n", indent(strings.TrimSpace(string(file))))
+	s.checkFile(path)
+	s.checkResult(result)
+	_, err = s.cnitool("check")
+	check(err == nil, "CHECK finds all in order", err)
+	_, err = s.cnitool("del")
+	check(err == nil, "DEL succeeds", err)
+	return s.checkGone(path, settings)
+}
+
+// prepare writes the network, and node settings with all paths in the sandbox.
+func (s *scene) prepare(host *hosttxt.Host) (config.Node, error) {
+	settings := config.DefaultNode()
+	settings.DeviceInfoDir = "/run/k8s.cni.cncf.io/devinfo/cni"
+	settings.DevicePluginDir = "/run/k8s.cni.cncf.io/devinfo/dp"
+	if host != nil {
+		settings.Sysfs = own + "/sys-" + s.network
+		if err := sandbox.Unpack(host, settings.Sysfs); err != nil {
+			return settings, err
+		}
+	}
+	text, err := json.Marshal(settings)
+	if err != nil {
+		return settings, err
+	}
+	if err := os.MkdirAll(nets, 0o755); err != nil {
+		return settings, err
+	}
+	return settings, errors.Join(
+		os.WriteFile(own+"/node.json", text, 0o644),
+		os.WriteFile(filepath.Join(nets, s.network+".conflist"), []byte(s.conflist), 0o644))
+}
+
+// path is where the device-info file must be.
+func (s *scene) path() string {
+	const dir = "/run/k8s.cni.cncf.io/devinfo/cni/"
+	if s.auto {
+		return dir + s.network + "-" + containerID + "_" + ifName
+	}
+	return dir + s.network + "_" + ifName // any name will do
+}
+
+// capArgs is what the runtime passes on as runtimeConfig.
+func (s *scene) capArgs() string {
+	if s.auto {
+		return ""
+	}
+	args := `{"CNIDeviceInfoFile": "` + s.path() + `"`
+	if s.deviceID != "" {
+		args += `, "deviceID": "` + s.deviceID + `"`
+	}
+	return args + "}"
+}
+
+// cnitool runs one verb. What the plugins say on standard error is shown.
+func (s *scene) cnitool(verb string) (string, error) {
+	var out, errs bytes.Buffer
+	cmd := exec.Command(filepath.Join(sandbox.Bin, "cnitool"), verb, s.network, pod)
+	cmd.Env = []string{
+		"CNI_PATH=" + sandbox.Bin + ":" + own + "/standin", "NETCONFPATH=" + nets, "CNI_IFNAME=" + ifName,
+		"DEVINFO_NODE_CONFIG=" + own + "/node.json", "CAP_ARGS=" + s.capArgs(), "PATH=" + os.Getenv("PATH"),
+	}
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	err := cmd.Run()
+	if err != nil {
+		return "", fmt.Errorf("cnitool %s: %w: %s", verb, err, bytes.TrimSpace(errs.Bytes()))
+	}
+	if errs.Len() > 0 {
+		fmt.Println(indent(strings.TrimSpace(errs.String())))
+	}
+	return out.String(), nil
+}
+
+// checkFile compares the file. The machine's own card may have more to tell than
+// the demo knows.
+func (s *scene) checkFile(path string) {
+	info, err := devinfo.ReadFile(path)
+	if err != nil {
+		check(false, "the device-info file is valid", err)
+		return
+	}
+	if s.host == "" && info.PCI != nil {
+		info.PCI.RDMADevice, info.PCI.Representor = "", ""
+	}
+	check(string(info.Encode()) == s.file, "the device-info file is valid, and says what it should", "want: "+s.file)
+}
+
+// checkResult asks what Multus and KubeVirt need: an interface of our name in the
+// pod's namespace, with the device's identity.
+func (s *scene) checkResult(text string) {
+	var result struct {
+		Interfaces []struct{ Name, Sandbox, PCIID, SocketPath string }
+	}
+	var file struct {
+		PCI struct {
+			Address string `json:"pci-address"`
+		}
+		VDPA struct {
+			Address string `json:"pci-address"`
+		}
+		VhostUser struct{ Path string } `json:"vhost-user"`
+		Memif     struct{ Path string }
+	}
+	if err := errors.Join(json.Unmarshal([]byte(text), &result), json.Unmarshal([]byte(s.file), &file)); err != nil {
+		check(false, "the result is JSON", err)
+		return
+	}
+	found := false
+	for _, i := range result.Interfaces {
+		found = found || i.Name == ifName && i.Sandbox == pod &&
+			i.PCIID == file.PCI.Address+file.VDPA.Address && i.SocketPath == file.VhostUser.Path+file.Memif.Path
+	}
+	check(found, "the result has "+ifName+" in the pod, and names the same device")
+	if s.link {
+		check(linkExists() == nil, ifName+" is in the pod")
+	}
+}
+
+// checkGone looks for what DEL must have removed.
+func (s *scene) checkGone(path string, settings config.Node) error {
+	_, err := os.Lstat(path)
+	gone := errors.Is(err, fs.ErrNotExist)
+	if s.link {
+		var none netlink.LinkNotFoundError
+		gone = gone && errors.As(linkExists(), &none)
+	}
+	var rest []string
+	for _, dir := range []string{settings.DeviceInfoDir, settings.StateDir, "/var/lib/cni/results"} {
+		err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+			if err == nil && !d.IsDir() {
+				rest = append(rest, name)
+			}
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	what := "the file is gone, and so is the plugin's own record"
+	if s.link {
+		what = "the file is gone, " + ifName + " and the plugin's own record too"
+	}
+	check(gone && len(rest) == 0, what, rest)
+	return nil
+}
+
+// linkExists looks for the interface in the pod's namespace.
+func linkExists() error {
+	ns, err := netns.GetFromPath(pod)
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	h, err := netlink.NewHandleAt(ns)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	_, err = h.LinkByName(ifName)
+	return err
+}
+
+func indent(text string) string { return "  " + strings.ReplaceAll(text, "\n", "\n  ") }

@@ -1,0 +1,248 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+
+	"devinfo-cni.io/pkg/pci"
+)
+
+// A scene is one attachment, from ADD to DEL.
+type scene struct {
+	title    string
+	about    string
+	host     string // the captured host whose /sys it is; "" = this machine's
+	network  string
+	conflist string
+	deviceID string // as Multus passes it
+	auto     bool   // the runtime passes no path
+	link     bool   // ADD makes an interface in the pod
+	file     string // what the device-info file must be
+}
+
+var scenes = []scene{{
+	title: "A VF bound to vfio-pci: standalone",
+	about: `For a DPDK application or a VM there is no interface to find it by. Its
+address comes from the runtime, as Multus passes it on from the device plugin.
+The VF is one of a captured host (testdata/hosts/igb-sriov.txtar).`,
+	host: "igb-sriov", network: "vfio", deviceID: "0000:01:10.6",
+	conflist: `{
+  "cniVersion": "1.1.0", "name": "vfio",
+  "plugins": [
+    {"type": "devinfo", "capabilities": {"CNIDeviceInfoFile": true, "deviceID": true}}
+  ]
+}`,
+	file: `{
+  "type": "pci",
+  "version": "1.1.0",
+  "pci": {
+    "pci-address": "0000:01:10.6",
+    "pf-pci-address": "0000:01:00.0"
+  }
+}
+`}, {
+	title: "A vDPA device",
+	about: `The VF carries a vDPA device on vhost_vdpa: that is what the workload is to
+open, and so the type is vdpa (testdata/hosts/vdpa-vf.txtar).`,
+	host: "vdpa-vf", network: "vdpa", deviceID: "0000:02:00.1",
+	conflist: `{
+  "cniVersion": "1.1.0", "name": "vdpa",
+  "plugins": [
+    {"type": "devinfo", "capabilities": {"CNIDeviceInfoFile": true, "deviceID": true}}
+  ]
+}`,
+	file: `{
+  "type": "vdpa",
+  "version": "1.1.0",
+  "vdpa": {
+    "parent-device": "vpvdpa0",
+    "driver": "vhost",
+    "path": "/dev/vhost-vdpa-0",
+    "pci-address": "0000:02:00.1",
+    "pf-pci-address": "0000:02:00.0"
+  }
+}
+`}, {
+	title: "vhost-user: delegating to userspace-cni",
+	about: `A socket is not to be found, so it is declared; the placeholders spell the
+name that userspace-cni gives it. devinfo runs userspace-cni itself; here it is
+a stand-in that only prints a result.`,
+	network: "vhostuser",
+	conflist: `{
+  "cniVersion": "1.1.0", "name": "vhostuser",
+  "plugins": [{
+    "type": "devinfo",
+    "capabilities": {"CNIDeviceInfoFile": true},
+    "deviceInfo": {
+      "type": "vhost-user",
+      "vhost-user": {"mode": "server", "path": "/var/lib/cni/usrspcni/{containerID:12}-{ifName}"}
+    },
+    "delegates": [
+      {"type": "userspace", "host": {"engine": "ovs-dpdk", "iftype": "vhostuser", "vhost": {"mode": "client"}}}
+    ]
+  }]
+}`,
+	file: `{
+  "type": "vhost-user",
+  "version": "1.1.0",
+  "vhost-user": {
+    "mode": "server",
+    "path": "/var/lib/cni/usrspcni/` + containerID[:12] + `-net1"
+  }
+}
+`}, {
+	title:   "memif, without Multus",
+	about:   `This runtime passes no path for the file, so "auto" picks the usual one.`,
+	network: "memif", auto: true,
+	conflist: `{
+  "cniVersion": "1.1.0", "name": "memif",
+  "plugins": [{
+    "type": "devinfo",
+    "deviceInfoFile": "auto",
+    "deviceInfo": {
+      "type": "memif",
+      "memif": {"role": "slave", "mode": "ethernet", "path": "/run/vpp/memif-{network}-{ifName}.sock"}
+    }
+  }]
+}`,
+	file: `{
+  "type": "memif",
+  "version": "1.1.0",
+  "memif": {
+    "role": "slave",
+    "path": "/run/vpp/memif-memif-net1.sock",
+    "mode": "ethernet"
+  }
+}
+`}}
+
+const chained = `{
+  "cniVersion": "1.1.0", "name": "mynet",
+  "plugins": [
+    {"type": "macvlan", "master": "%s", "mode": "bridge"},
+    {"type": "devinfo", "capabilities": %s}
+  ]
+}`
+
+// cardScene is the first scene: a macvlan on the machine's network card, or if
+// there is none to be had, on a veth beside a captured VF.
+func cardScene(ownNet bool) (scene, error) {
+	s := scene{network: "mynet", link: true, title: "The main job: chained after the plugin that makes the interface"}
+	why := "An ordinary user's namespaces do not have this machine's network card"
+	if !ownNet {
+		card, address, err := findCard()
+		if err != nil {
+			return s, err
+		}
+		if card != "" {
+			s.about = fmt.Sprintf(`macvlan makes net1 in the pod, on %s, the network card of this machine;
+devinfo finds the card below it and writes down its PCI address.`, card)
+			s.conflist = fmt.Sprintf(chained, card, `{"CNIDeviceInfoFile": true}`)
+			s.file = pciFile(address, physfn(address))
+			return s, nil
+		}
+		why = "This machine has no network card on PCI"
+	}
+	if err := addVeth("demo0", "demo1"); err != nil {
+		return s, err
+	}
+	s.about = why + `: net1 is a
+macvlan on a veth, and stands for the interface of the VF 0000:01:10.0 of a
+captured host (testdata/hosts/igb-sriov.txtar).`
+	s.host, s.deviceID = "igb-sriov", "0000:01:10.0"
+	s.conflist = fmt.Sprintf(chained, "demo0", `{"CNIDeviceInfoFile": true, "deviceID": true}`)
+	s.file = pciFile("0000:01:10.0", "0000:01:00.0")
+	return s, nil
+}
+
+func pciFile(address, pf string) string {
+	if pf != "" {
+		pf = ",\n    \"pf-pci-address\": \"" + pf + `"`
+	}
+	return fmt.Sprintf(`{
+  "type": "pci",
+  "version": "1.1.0",
+  "pci": {
+    "pci-address": "%s"%s
+  }
+}
+`, address, pf)
+}
+
+// findCard gives the interface of the default route, else the first that is up,
+// provided that a PCI function is behind it and that it is in no bridge or bond.
+// It asks sysfs in a way of its own: the plugin must come to the same answer.
+func findCard() (name, address string, err error) {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return "", "", err
+	}
+	routes, err := netlink.RouteList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return "", "", err
+	}
+	standard := map[int]bool{}
+	for _, r := range routes {
+		if r.Dst == nil || r.Dst.IP.IsUnspecified() {
+			standard[r.LinkIndex] = true
+		}
+	}
+	for _, l := range links {
+		a := l.Attrs()
+		at := pciOf(a.Name)
+		if at == "" || a.MasterIndex != 0 || a.Flags&net.FlagUp == 0 || name != "" && !standard[a.Index] {
+			continue
+		}
+		name, address = a.Name, at
+		if standard[a.Index] {
+			break
+		}
+	}
+	return name, address, nil
+}
+
+// pciOf is the last PCI function on the way to an interface's device.
+func pciOf(name string) string {
+	at, err := filepath.EvalSymlinks("/sys/class/net/" + name + "/device")
+	if err != nil {
+		return ""
+	}
+	address := ""
+	for part := range strings.SplitSeq(at, "/") {
+		if _, err := pci.Parse(part); err == nil {
+			address = part
+		}
+	}
+	return address
+}
+
+func physfn(address string) string {
+	pf, err := os.Readlink("/sys/bus/pci/devices/" + address + "/physfn")
+	if err != nil {
+		return ""
+	}
+	return filepath.Base(pf)
+}
+
+// addVeth makes a pair that is up.
+func addVeth(name, peer string) error {
+	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: peer}
+	if err := netlink.LinkAdd(veth); err != nil {
+		return fmt.Errorf("veth %s: %w", name, err)
+	}
+	for _, n := range []string{name, peer} {
+		l, err := netlink.LinkByName(n)
+		if err != nil {
+			return err
+		}
+		if err := netlink.LinkSetUp(l); err != nil {
+			return err
+		}
+	}
+	return nil
+}

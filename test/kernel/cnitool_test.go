@@ -1,0 +1,120 @@
+package kernel_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"devinfo-cni.io/pkg/link/linktest"
+)
+
+// cnitool runs that runtime with the one conflist; the file's path and the device
+// are passed as Multus does.
+func cnitool(t *testing.T, verb, network, netns string) answer {
+	t.Helper()
+	cmd := exec.Command(filepath.Join(binDir(t), "cnitool"), verb, network, netns)
+	cmd.Env = append(os.Environ(), "NETCONFPATH=/run/net.d", "CNI_IFNAME=net1",
+		`CAP_ARGS={"CNIDeviceInfoFile": "`+infoFile+`", "deviceID": "`+vf+`"}`)
+	return finish(t, cmd)
+}
+
+func conflist(t *testing.T, text string) {
+	t.Helper()
+	if err := os.MkdirAll("/run/net.d", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile("/run/net.d/net.conflist", []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// last is our part of the conflists.
+const last = `{"type": "devinfo", "capabilities": {"CNIDeviceInfoFile": true, "deviceID": true}}`
+
+func TestCnitoolMacvlanThenDevinfo(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		stage(t, "igb-sriov")
+		pod, other := linktest.NewNetns(t), linktest.NewNetns(t)
+		linktest.AddVeth(t, "nic", "peer", other)
+		conflist(t, `{"cniVersion": "1.1.0", "name": "net", "plugins": [{"type": "macvlan", "master": "nic", "mode": "bridge"}, `+last+`]}`)
+
+		cnitool(t, "status", "net", pod).ok(t)
+		result := cnitool(t, "add", "net", pod).ok(t)
+		same(t, "result", compact(t, result),
+			`{"cniVersion":"1.1.0","interfaces":[{"mac":"MAC","name":"net1","pciID":"0000:01:10.0","sandbox":"NETNS"}]}`)
+		same(t, "device-info file", read(t, infoFile), vfFile)
+		same(t, "interfaces in the pod", podLinks(t, pod), "net1")
+
+		cnitool(t, "check", "net", pod).ok(t)
+		same(t, "device-info file after CHECK", read(t, infoFile), vfFile)
+		cnitool(t, "del", "net", pod).ok(t)
+		nothingLeft(t)
+		same(t, "interfaces in the pod", podLinks(t, pod), "")
+		cnitool(t, "del", "net", pod).ok(t)
+	})
+}
+
+const bridgeConf = `{"type": "bridge", "bridge": "br0", "capabilities": {"mac": true, "ips": true},
+	"ipam": {"type": "host-local", "dataDir": "` + ipamDir + `", "subnet": "10.1.2.0/24"}}`
+
+func TestCnitoolBridgeAndTuningThenDevinfo(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		stage(t, "igb-sriov")
+		pod := linktest.NewNetns(t)
+		conflist(t, `{"cniVersion": "1.0.0", "name": "net", "plugins": [`+bridgeConf+`,
+			{"type": "tuning", "mtu": 1400}, `+last+`]}`)
+		result := cnitool(t, "add", "net", pod).ok(t)
+		same(t, "result", compact(t, result), `{"cniVersion":"1.0.0","interfaces":[{"mac":"MAC","name":"br0"},`+
+			`{"mac":"MAC","name":"VETH"},{"mac":"MAC","name":"net1","sandbox":"NETNS"}],`+
+			`"ips":[{"address":"10.1.2.2/24","gateway":"10.1.2.1","interface":2}]}`)
+		same(t, "device-info file", read(t, infoFile), vfFile)
+		same(t, "addresses", addresses(t), "10.1.2.2")
+		cnitool(t, "check", "net", pod).ok(t)
+		cnitool(t, "del", "net", pod).ok(t)
+		nothingLeft(t)
+		same(t, "interfaces in the pod", podLinks(t, pod), "")
+		same(t, "interfaces beside it", hostLinks(t), "br0")
+	})
+}
+
+// cnitool's GC deletes what is in its cache, and then passes no list of valid
+// attachments on: that must not be taken for an empty one.
+func TestCnitoolGCDeletesThenIsRefused(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		stage(t, "igb-sriov")
+		pod := linktest.NewNetns(t)
+		conflist(t, `{"cniVersion": "1.1.0", "name": "net", "plugins": [`+last+`]}`)
+		cnitool(t, "add", "net", pod).ok(t)
+		foreign := call(t, "ADD", pod, standalone(infoDir+"/foreign"), "CNI_CONTAINERID=foreign")
+		foreign.ok(t)
+		gc := cnitool(t, "gc", "net", pod)
+		if gc.exit != 1 || !strings.Contains(gc.stderr, "cni.dev/valid-attachments is missing") {
+			t.Errorf("cnitool gc: exit code %d: %s", gc.exit, gc.stderr)
+		}
+		same(t, "files", files(t, infoDir, stateDir), infoDir+"/foreign\n"+
+			stateDir+"/attachments/net@foreign@net1\n"+stateDir+"/files/foreign")
+		call(t, "GC", "", `{"cniVersion": "1.1.0", "name": "net", "type": "devinfo", "cni.dev/valid-attachments": []}`).ok(t)
+		nothingLeft(t)
+	})
+}
+
+func TestCnitoolStatusNamesWhatIsMissing(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		stage(t, "igb-sriov")
+		pod := linktest.NewNetns(t)
+		conflist(t, `{"cniVersion": "1.1.0", "name": "net", "plugins": [{"type": "devinfo", "delegates": [{"type": "nosuch"}]}]}`)
+		status := cnitool(t, "status", "net", pod)
+		if status.exit != 1 || !strings.Contains(status.stderr, `delegate nosuch: failed to find plugin "nosuch" in path`) {
+			t.Errorf("cnitool status: exit code %d: %s", status.exit, status.stderr)
+		}
+		nothingLeft(t)
+	})
+}
+
+// standalone is a configuration that records the VF in a file.
+func standalone(path string) string {
+	return `{"cniVersion": "1.1.0", "name": "net", "type": "devinfo", "deviceID": "` + vf + `",
+		"capabilities": {"CNIDeviceInfoFile": true}, "runtimeConfig": {"CNIDeviceInfoFile": "` + path + `"}}`
+}

@@ -1,0 +1,172 @@
+package kernel_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"devinfo-cni.io/pkg/link/linktest"
+)
+
+func TestBadConfigurationIsRefused(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		stage(t, "igb-sriov")
+		pod := linktest.NewNetns(t)
+		const head = `{"cniVersion": "1.1.0", "name": "net", "type": "devinfo", `
+		for _, c := range []struct {
+			conf string
+			code uint
+			msg  string
+		}{
+			{"", 6, "error unmarshall network config: unexpected end of JSON input"},
+			{standalone(infoFile)[:60], 6, "error unmarshall network config: unexpected end of JSON input"},
+			{"null", 7, "missing network name"},
+			{"[]", 6, "error unmarshall network config: json: cannot unmarshal array into Go value of type struct { Name string \"json:\\\"name\\\"\" }"},
+			{"\x00\xff", 6, "error unmarshall network config: invalid character '\\x00' looking for beginning of value"},
+			{head + `"deviceID": 7}`, 2, `deviceID: 7 is not supported: want a string`},
+			{head + `"delegates": {}}`, 2, `delegates: {} is not supported: want a list of plugin configurations`},
+			{head + `"delegates": [7]}`, 2, `delegates[0]: 7 is not supported: want a plugin configuration, an object`},
+			{head + `"delegates": [{"type": "../child"}]}`, 2, `delegates[0].type: "../child" is not supported: want the name of a CNI plugin`},
+			{head + `"runtimeConfig": {"CNIDeviceInfoFile": ["x"]}}`, 2, `runtimeConfig.CNIDeviceInfoFile: ["x"] is not supported: want a string`},
+			{head + `"prevResult": "none"}`, 2, `prevResult: "none" is not supported: want an object`},
+			{head + `"strict": "yes"}`, 2, `strict: "yes" is not supported: want true or false`},
+		} {
+			call(t, "ADD", pod, c.conf).fails(t, c.code, c.msg)
+			if c.code == 2 { // for what is no JSON object skel does not call us
+				call(t, "DEL", pod, c.conf).ok(t)
+			}
+		}
+		nothingLeft(t)
+	})
+}
+
+// Two megabytes are much, but no reason to fail, nor to fill the log.
+func TestHugeConfiguration(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		stage(t, "igb-sriov")
+		pod := linktest.NewNetns(t)
+		huge := strings.Repeat("x", 2<<20)
+		for _, key := range []string{`"x-vendor": "` + huge + `"`, `"` + huge + `": 1`, `"args": {"cni": "` + huge + `"}`} {
+			conf := strings.Replace(standalone(infoFile), "{", "{"+key+", ", 1)
+			for _, verb := range []string{"ADD", "CHECK", "DEL"} {
+				a := call(t, verb, pod, conf)
+				a.ok(t)
+				if len(a.stderr) > 4096 {
+					t.Errorf("%s, %.20s…: %d bytes in the log", verb, key, len(a.stderr))
+				}
+			}
+		}
+		nothingLeft(t)
+	})
+}
+
+// What the runtime was made to pass as a path leads to nothing outside of the
+// directory, and ADD and DEL neither hang nor do harm.
+func TestHostilePaths(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		stage(t, "igb-sriov")
+		pod := linktest.NewNetns(t)
+		const victim = "/run/passwd"
+		if err := os.WriteFile(victim, []byte("root:x:0:0\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.MkdirAll(infoDir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		long := infoDir + "/" + strings.Repeat("x", 5000)
+		const prefix = "runtimeConfig.CNIDeviceInfoFile: "
+		outside := "must be directly in " + infoDir
+		for path, why := range map[string]string{
+			victim:                                   outside,
+			infoDir + "/../../../../passwd":          `must not hold ".."`,
+			infoDir + "/..":                          `must not hold ".."`,
+			infoDir:                                  outside,
+			infoDir + "/":                            "a file name is missing",
+			infoDir + "/.hidden":                     "a file name must not begin with a dot",
+			infoDir + "/sub/file":                    outside,
+			infoDir + "/a\x00b":                      "a file name must not hold a slash or a NUL",
+			long:                                     "a file name must not have more than 250 bytes",
+			"/run/" + strings.Repeat("x/", 3000):     "a file name is missing",
+			"/run" + strings.Repeat("/x", 3000):      outside,
+			"net-c0ffee_net1":                        "must be an absolute path",
+			"/var/run/../../run/passwd":              `must not hold ".."`,
+			"/proc/self/root" + victim:               outside,
+			"/run/k8s.cni.cncf.io/devinfo/dp/x.json": outside,
+		} {
+			conf := withPath(t, path)
+			call(t, "ADD", pod, conf).fails(t, 7, fmt.Sprintf("%s%q: %s", prefix, path, why))
+			call(t, "DEL", pod, conf).ok(t)
+		}
+		same(t, "the victim", read(t, victim), "root:x:0:0\n")
+		nothingLeft(t)
+	})
+}
+
+func withPath(t *testing.T, path string) string {
+	t.Helper()
+	text, err := json.Marshal(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Replace(standalone("PATH"), `"PATH"`, string(text), 1)
+}
+
+// An odd name is a name.
+func TestNewlineInThePath(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		stage(t, "igb-sriov")
+		pod := linktest.NewNetns(t)
+		path := infoDir + "/a\nlevel=ERROR b"
+		call(t, "ADD", pod, withPath(t, path)).ok(t)
+		same(t, "device-info file", read(t, path), vfFile)
+		call(t, "DEL", pod, withPath(t, path)).ok(t)
+		nothingLeft(t)
+	})
+}
+
+// What is no file cannot be read or written, but goes with DEL, unless it is a
+// directory, of which nobody can know whose it is.
+func TestOddThingsAtThePath(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		stage(t, "igb-sriov")
+		pod := linktest.NewNetns(t)
+		const victim = "/run/passwd"
+		if err := os.WriteFile(victim, []byte("root:x:0:0\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.MkdirAll(infoDir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		conf := delegates(`{"type": "child"}`)
+		for what, put := range map[string]func() error{
+			"symbolic link":  func() error { return os.Symlink(victim, infoFile) },
+			"dangling link":  func() error { return os.Symlink("/run/nosuch", infoFile) },
+			"link to itself": func() error { return os.Symlink(infoFile, infoFile) },
+			"named pipe":     func() error { return syscall.Mkfifo(infoFile, 0o644) },
+		} {
+			if err := put(); err != nil {
+				t.Fatal(err)
+			}
+			mode := "Lrwxrwxrwx"
+			if what == "named pipe" {
+				mode = "prw-r--r--"
+			}
+			call(t, "ADD", pod, conf).fails(t, 5, infoFile+": not a regular file (mode "+mode+")")
+			same(t, "files after ADD", files(t, infoDir, stateDir), infoFile)
+			call(t, "DEL", pod, conf).ok(t)
+			nothingLeft(t)
+		}
+		same(t, "the victim", read(t, victim), "root:x:0:0\n")
+		if err := os.Mkdir(infoFile, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		call(t, "ADD", pod, conf).fails(t, 5, infoFile+": not a regular file (mode drwxr-xr-x)")
+		call(t, "DEL", pod, conf).ok(t)
+		if _, err := os.Stat(infoFile); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,116 @@
+package kernel_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/pkg/link/linktest"
+)
+
+// shortLived gives a pod whose namespace vanishes, path and all, with the call of
+// the function.
+func shortLived(t *testing.T) (pod string, vanish func()) {
+	t.Helper()
+	pod = t.TempDir() + "/netns"
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	check(os.WriteFile(pod, nil, 0o444))
+	check(unix.Mount(linktest.NewNetns(t), pod, "", unix.MS_BIND, ""))
+	return pod, func() {
+		check(unix.Unmount(pod, 0))
+		check(os.Remove(pod))
+	}
+}
+
+func TestDelWithoutNetns(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		stage(t, "igb-sriov")
+		for name, conf := range map[string]string{"standalone": standalone(infoFile), "delegating": delegates(bridgeConf, `{"type": "child"}`)} {
+			for _, passed := range []string{"the path", "nothing"} {
+				pod, vanish := shortLived(t)
+				call(t, "ADD", pod, conf).ok(t)
+				vanish()
+				check := call(t, "CHECK", pod, conf)
+				if name == "standalone" {
+					check.fails(t, 8, "interface \"net1\" in NETNS: no such network namespace: no such file or directory")
+				} else if check.exit != 1 {
+					t.Errorf("CHECK of the delegates: exit code %d", check.exit)
+				}
+				if passed == "nothing" {
+					pod = ""
+				}
+				call(t, "DEL", pod, conf).ok(t)
+				call(t, "DEL", pod, conf).ok(t)
+				nothingLeft(t)
+			}
+		}
+	})
+}
+
+// The runtime knows only that the attachment is not valid any more.
+func TestGCWithoutNetns(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		stage(t, "igb-sriov")
+		pod, vanish := shortLived(t)
+		call(t, "ADD", pod, delegates(bridgeConf)).ok(t)
+		vanish()
+		call(t, "GC", "", strings.Replace(delegates(bridgeConf), "{", `{"cni.dev/valid-attachments": [], `, 1)).ok(t)
+		nothingLeft(t)
+	})
+}
+
+func TestOwnNetnsIsRefusedBeforeAnything(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		stage(t, "igb-sriov")
+		const own = "/proc/self/ns/net"
+		conf := delegates(`{"type": "child"}`)
+		call(t, "ADD", own, conf).fails(t, 8, "CNI_NETNS /proc/self/ns/net is the plugin's own network namespace")
+		same(t, "calls of the child", childCalls(t), "")
+		nothingLeft(t)
+		if _, err := os.Stat(stateDir); err == nil {
+			t.Error("the state directory was made")
+		}
+
+		call(t, "ADD", own, conf, "CNI_NETNS_OVERRIDE=1").ok(t)
+		same(t, "device-info file", read(t, infoFile), vfFile)
+		call(t, "CHECK", own, conf, "CNI_NETNS_OVERRIDE=1").ok(t)
+		call(t, "DEL", own, conf, "CNI_NETNS_OVERRIDE=1").ok(t)
+		same(t, "calls of the child", childCalls(t), "ADD\nCHECK\nDEL\n")
+		nothingLeft(t)
+	})
+}
+
+// The DEL after that refusal succeeds, and leaves our namespace alone: an
+// interface of that name in it is not the pod's.
+func TestDelInOwnNetnsTouchesNoInterface(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		stage(t, "igb-sriov")
+		linktest.AddVeth(t, "net1", "peer", linktest.NewNetns(t))
+		preparedInfo(t, prepared)
+		call(t, "DEL", "/proc/self/ns/net", delegates(bridgeConf)).ok(t)
+		same(t, "our interfaces", hostLinks(t), "net1")
+		nothingLeft(t)
+	})
+}
+
+func TestNetnsThatIsNoneIsRefused(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		stage(t, "igb-sriov")
+		for path, why := range map[string]string{
+			"/run/nosuch": `failed to Statfs "/run/nosuch": no such file or directory`,
+			nodeFile:      `unknown FS magic on "/run/node.json": 1021994`,
+		} {
+			call(t, "ADD", path, delegates(`{"type": "child"}`)).fails(t, 8, "CNI_NETNS "+path+": "+why)
+			call(t, "DEL", path, delegates(`{"type": "child"}`)).ok(t)
+		}
+		same(t, "calls of the child", childCalls(t), "DEL\nDEL\n")
+		nothingLeft(t)
+	})
+}

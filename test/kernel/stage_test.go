@@ -1,0 +1,286 @@
+package kernel_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/link/linktest"
+)
+
+// The paths of the stage; /run is the test's own.
+const (
+	infoDir  = "/run/k8s.cni.cncf.io/devinfo/cni"
+	stateDir = "/run/state"
+	ipamDir  = "/run/ipam"
+	nodeFile = "/run/node.json"
+	cniDir   = "/run/cni" // devinfo and child, first in CNI_PATH
+	infoFile = infoDir + "/net-c0ffee_net1"
+)
+
+// vf is a VF of the captured host igb-sriov, and vfFile its device-info file.
+const (
+	vf     = "0000:01:10.0"
+	vfFile = `{
+  "type": "pci",
+  "version": "1.1.0",
+  "pci": {
+    "pci-address": "0000:01:10.0",
+    "pf-pci-address": "0000:01:00.0"
+  }
+}
+`
+)
+
+// stage prepares the namespaces that linktest.Run has made: node settings, a
+// /var/lib that is empty, programs, and the captured host's /sys ("": this
+// machine's).
+func stage(t *testing.T, host string) {
+	t.Helper()
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	check(unix.Mount("tmpfs", "/var/lib", "tmpfs", 0, "mode=0755"))
+	check(os.Mkdir(cniDir, 0o755))
+	self, err := os.Executable()
+	check(err)
+	check(os.Symlink(self, cniDir+"/child"))
+	check(os.Symlink(os.Getenv(underTest), cniDir+"/devinfo"))
+	settings := map[string]string{"deviceInfoDir": infoDir, "stateDir": stateDir}
+	if host != "" {
+		h, err := hosttxt.Load("../../testdata/hosts/" + host + ".txtar")
+		check(err)
+		check(h.Unpack("/run/sys"))
+		unreadable, err := filepath.Glob("/run/sys/devices/*/*/*/net/*/phys_*_id") // no file can fail with EOPNOTSUPP
+		check(err)
+		for _, attribute := range unreadable {
+			check(os.Remove(attribute))
+		}
+		settings["sysfs"] = "/run/sys"
+	}
+	text, err := json.Marshal(settings)
+	check(err)
+	check(os.WriteFile(nodeFile, text, 0o644))
+	t.Setenv("DEVINFO_NODE_CONFIG", nodeFile)
+	t.Setenv("CNI_PATH", cniDir+":"+binDir(t))
+}
+
+// binDir is where the reference plugins are.
+func binDir(t *testing.T) string {
+	t.Helper()
+	dir := os.Getenv("DEVINFO_BIN")
+	if dir == "" {
+		dir = "../../bin"
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"cnitool", "macvlan", "bridge", "host-device", "host-local", "tuning", "bandwidth"} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			t.Fatalf("%v: run `make peers`, or set DEVINFO_BIN", err)
+		}
+	}
+	return dir
+}
+
+// hostLinks names the interfaces of our namespace, but for lo.
+func hostLinks(t *testing.T) string {
+	t.Helper()
+	links, err := netlink.LinkList()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, l := range links {
+		if l.Attrs().Name != "lo" {
+			names = append(names, l.Attrs().Name)
+		}
+	}
+	return strings.Join(names, " ")
+}
+
+// podLinks names the interfaces of a pod, but for lo.
+func podLinks(t *testing.T, netns string) (names string) {
+	t.Helper()
+	err := linktest.InNetns(netns, func() error {
+		names = hostLinks(t)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+// An answer is what one call of the plugin came to.
+type answer struct {
+	exit           int // -1: killed
+	stdout, stderr string
+}
+
+// devinfo prepares one call of the plugin; env has precedence.
+func devinfo(verb, netns, conf string, env ...string) *exec.Cmd {
+	cmd := exec.Command(cniDir + "/devinfo")
+	cmd.Stdin = strings.NewReader(conf)
+	cmd.Env = append(os.Environ(), "CNI_COMMAND="+verb)
+	if verb != "GC" && verb != "STATUS" {
+		cmd.Env = append(cmd.Env, "CNI_CONTAINERID=c0ffee", "CNI_IFNAME=net1", "CNI_NETNS="+netns)
+	}
+	cmd.Env = append(cmd.Env, env...)
+	return cmd
+}
+
+// call calls the plugin.
+func call(t *testing.T, verb, netns, conf string, env ...string) answer {
+	t.Helper()
+	return finish(t, devinfo(verb, netns, conf, env...))
+}
+
+func finish(t *testing.T, cmd *exec.Cmd) answer {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Start()
+	if err == nil {
+		hangs := time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() })
+		err = cmd.Wait()
+		if !hangs.Stop() {
+			t.Fatalf("%s: it hung, and was killed\n%s", cmd, &stderr)
+		}
+	}
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return answer{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+}
+
+// ok fails the test unless the call succeeded, and gives its result.
+func (a answer) ok(t *testing.T) string {
+	t.Helper()
+	if a.exit != 0 {
+		t.Fatalf("exit code %d: %s\n%s", a.exit, a.stdout, a.stderr)
+	}
+	return a.stdout
+}
+
+// fails fails the test unless the call failed, with this code and message and
+// nothing else on standard output.
+func (a answer) fails(t *testing.T, code uint, msg string) {
+	t.Helper()
+	var e types.Error
+	if err := json.Unmarshal([]byte(a.stdout), &e); err != nil {
+		t.Fatalf("standard output is no CNI error: %v\nexit code %d\n%s%s", err, a.exit, a.stdout, a.stderr)
+	}
+	same(t, "failure", fmt.Sprintf("exit %d, code %d: %s", a.exit, e.Code, plain(e.Msg)), fmt.Sprintf("exit 1, code %d: %s", code, msg))
+}
+
+func same(t *testing.T, what, got, want string) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s:\n%s\nwant:\n%s", what, got, want)
+	}
+}
+
+var (
+	macs   = regexp.MustCompile(`\b([0-9a-f]{2}:){5}[0-9a-f]{2}\b`)
+	veths  = regexp.MustCompile(`\bveth[0-9a-f]{8}\b`)
+	temps  = regexp.MustCompile(`/tmp/[^ "]*/netns\b`)
+	blanks = regexp.MustCompile(`[ \n]+`)
+)
+
+// plain replaces what differs from run to run, and JSON's blanks.
+func plain(text string) string {
+	text = macs.ReplaceAllString(text, "MAC")
+	text = veths.ReplaceAllString(text, "VETH")
+	text = temps.ReplaceAllString(text, "NETNS")
+	return strings.TrimSpace(blanks.ReplaceAllString(text, " "))
+}
+
+// compact gives JSON without blanks and with sorted keys, as plain does.
+func compact(t *testing.T, text string) string {
+	t.Helper()
+	var v any
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatalf("%v:\n%s", err, text)
+	}
+	data, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plain(string(data))
+}
+
+// read gives a file's content; "" if it is not there.
+func read(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// files lists what is in the directories but for directories, in order; what is
+// not there has none.
+func files(t *testing.T, dirs ...string) string {
+	t.Helper()
+	var list []string
+	for _, dir := range dirs {
+		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil
+			}
+			if err == nil && !d.IsDir() {
+				list = append(list, path)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return strings.Join(list, "\n")
+}
+
+// addresses lists what host-local has given out.
+func addresses(t *testing.T) string {
+	t.Helper()
+	var list []string
+	for path := range strings.SplitSeq(files(t, ipamDir), "\n") {
+		if name := filepath.Base(path); name != "lock" && !strings.HasPrefix(name, "last_reserved_ip") && name != "." {
+			list = append(list, name)
+		}
+	}
+	return strings.Join(list, "\n")
+}
+
+// nothingLeft checks that no trace of an attachment is on the node.
+func nothingLeft(t *testing.T) {
+	t.Helper()
+	same(t, "files left", files(t, infoDir, stateDir), "")
+	same(t, "addresses left", addresses(t), "")
+	caches, err := filepath.Glob(stateDir + "/libcni/*@*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, "libcni's directories left", strings.Join(caches, "\n"), "")
+}

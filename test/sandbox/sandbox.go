@@ -1,0 +1,177 @@
+// Package sandbox runs the rest of a program in namespaces of its own, where it
+// may do as it likes: mounts, files below /run and /var/lib, network namespaces
+// and their interfaces all end with it, however it ends.
+//
+// It is for programs that show or measure. Tests have package linktest.
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/pkg/hosttxt"
+)
+
+// Bin is where the programs are inside, whatever directory they come from.
+const Bin = "/run/devinfo/bin"
+
+const inside = "DEVINFO_SANDBOX" // "root" or "user"
+
+// grace is how long an interrupted program may take to end.
+const grace = 10 * time.Second
+
+// init keeps main on the first thread: a child's death signal comes when the
+// thread that started it ends, and a network namespace is a thread's.
+func init() { runtime.LockOSThread() }
+
+// Run calls f as root of a new mount namespace, and ends the program with f's
+// error. For an ordinary user that takes a user namespace, and with it a network
+// namespace without the machine's interfaces: ownNet says so. There is an empty
+// tmpfs at /run and at /var/lib, and the programs in bin are in [Bin].
+//
+// The channel gets SIGINT and SIGTERM; f should then end soon. Programs that it
+// starts do not get them.
+func Run(bin string, f func(signals <-chan os.Signal, ownNet bool) error) {
+	as := os.Getenv(inside)
+	if as == "" {
+		os.Exit(outside())
+	}
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, unix.SIGINT, unix.SIGTERM)
+	err := setUp(bin)
+	if err == nil {
+		err = f(signals, as == "user")
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", filepath.Base(os.Args[0]), err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// outside starts the program again inside, hands signals on, and waits.
+func outside() int {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, unix.SIGINT, unix.SIGTERM)
+	cmd, err := start("root", unix.CLONE_NEWNS)
+	if os.Geteuid() != 0 || errors.Is(err, unix.EPERM) {
+		cmd, err = start("user", unix.CLONE_NEWNS|unix.CLONE_NEWNET|unix.CLONE_NEWUSER)
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: no namespaces to run in: %v\n", filepath.Base(os.Args[0]), err)
+		return 1
+	}
+	ended := make(chan struct{})
+	code := 1
+	go func() {
+		_ = cmd.Wait() // the exit code says it
+		code = cmd.ProcessState.ExitCode()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		return max(code, -code) // -1: killed
+	case sig := <-signals:
+		_ = cmd.Process.Signal(sig)
+		select {
+		case <-ended:
+		case <-time.After(grace):
+			_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
+			<-ended
+		}
+		return 128 + int(sig.(syscall.Signal))
+	}
+}
+
+func start(as string, flags uintptr) (*exec.Cmd, error) {
+	if as == "root" && os.Geteuid() != 0 {
+		return nil, unix.EPERM
+	}
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd.Args[0] = os.Args[0]
+	cmd.Env = append(os.Environ(), inside+"="+as)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags, Pdeathsig: unix.SIGKILL, Setpgid: true}
+	if as == "user" {
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}}
+	}
+	return cmd, cmd.Start()
+}
+
+func setUp(bin string) error {
+	programs, err := os.Open(bin)
+	if err != nil {
+		return err
+	}
+	defer programs.Close()
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	for _, dir := range []string{"/run", "/var/lib"} {
+		if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=0755"); err != nil {
+			return fmt.Errorf("mount %s: %w", dir, err)
+		}
+	}
+	if err := os.MkdirAll(Bin, 0o755); err != nil {
+		return err
+	}
+	from := fmt.Sprintf("/proc/self/fd/%d", programs.Fd()) // its path may be hidden by now
+	if err := unix.Mount(from, Bin, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("mount %s: %w", Bin, err)
+	}
+	return nil
+}
+
+// NewNetns makes a network namespace and binds it to the file at path.
+func NewNetns(path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(path, nil, 0o444); err != nil {
+		return err
+	}
+	const current = "/proc/thread-self/ns/net"
+	here, err := os.Open(current)
+	if err != nil {
+		return err
+	}
+	defer here.Close()
+	if err := Leave(); err != nil {
+		return err
+	}
+	err = unix.Mount(current, path, "", unix.MS_BIND, "")
+	return errors.Join(err, unix.Setns(int(here.Fd()), unix.CLONE_NEWNET))
+}
+
+// Unpack writes a captured host's /sys to dir. Attributes whose read fails there
+// are left out: no file can fail with their errors, and absent means the same.
+func Unpack(host *hosttxt.Host, dir string) error {
+	if err := host.Unpack(dir); err != nil {
+		return err
+	}
+	return filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && strings.HasPrefix(d.Name(), "phys_") {
+			if err := os.Remove(name); err != nil {
+				return err
+			}
+			return fs.SkipDir
+		}
+		return err
+	})
+}
+
+// Leave moves the main thread, and what it starts from now on, to a network
+// namespace of its own.
+func Leave() error { return unix.Unshare(unix.CLONE_NEWNET) }

@@ -1,0 +1,123 @@
+//go:build vm
+
+package vm_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+// macs gives what the result has for MAC addresses: macvlan and bridge choose
+// them at random.
+func macs(t *testing.T, result string) (list []string) {
+	t.Helper()
+	var r struct{ Interfaces []struct{ Mac string } }
+	if err := json.Unmarshal([]byte(result), &r); err != nil {
+		t.Fatalf("%v: %s", err, result)
+	}
+	for _, i := range r.Interfaces {
+		list = append(list, i.Mac)
+	}
+	return list
+}
+
+// addUnknownMACs compares the result, where MAC0, MAC1, … stand for the addresses
+// in it.
+func (a *attachment) addUnknownMACs(want string) {
+	a.t.Helper()
+	result, err := a.tryAdd()
+	if err != nil {
+		a.t.Fatalf("ADD: %s\n%s", errorText(err), a.warnings())
+	}
+	for n, mac := range macs(a.t, result) {
+		want = strings.ReplaceAll(want, "MAC"+string(rune('0'+n)), mac)
+	}
+	same(a.t, "result", result, sorted(a.t, want))
+}
+
+// The device of a macvlan is that of its lower interface.
+func TestMacvlanOnAVF(t *testing.T) {
+	needs(t, "igb")
+	n := newNetwork(t, "macvlan", `[{"type": "macvlan", "master": "enp1s0v2"}, {"type": "tuning", "mac": "02:00:00:00:00:17"}, `+devinfoBlind+`]`)
+	a := n.attachment("pod1", "net1", "")
+	a.add(`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "mac": "02:00:00:00:00:17", "sandbox": "/run/netns/pod1", "pciID": "0000:01:10.4"}]}`)
+	a.file(pciInfo("0000:01:10.4", "0000:01:00.0"))
+	a.check()
+	a.del()
+	a.silent()
+}
+
+func TestMacvlanOnAVFNotFollowed(t *testing.T) {
+	needs(t, "igb")
+	n := newNetwork(t, "macvlan", `[{"type": "macvlan", "master": "enp1s0v2"},
+		{"type": "devinfo", "capabilities": {"CNIDeviceInfoFile": true}, "followLower": false}]`)
+	a := n.attachment("pod1", "net1", "")
+	a.addUnknownMACs(`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "mac": "MAC0", "sandbox": "/run/netns/pod1"}]}`)
+	a.noFile()
+	same(t, "warning", a.warnings(), `level=WARN msg="no device found for interface net1" attachment=macvlan/pod1/net1`)
+	a.check()
+	a.del()
+	a.silent()
+}
+
+func TestMacvlanOnAVirtioVFAsDelegate(t *testing.T) {
+	needs(t, "vpvdpa")
+	n := newNetwork(t, "macvlan", `[{"type": "devinfo", "capabilities": {"CNIDeviceInfoFile": true},
+		"delegates": [{"type": "macvlan", "master": "enp2s0v1", "ipam": {"type": "host-local", "subnet": "192.0.2.0/24", "dataDir": "/run/host-local"}}]}]`)
+	a := n.attachment("pod1", "net1", "")
+	a.addUnknownMACs(`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "mac": "MAC0", "sandbox": "/run/netns/pod1", "pciID": "0000:02:00.2"}],
+		"ips": [{"interface": 0, "address": "192.0.2.2/24", "gateway": "192.0.2.1"}]}`)
+	a.file(pciInfo("0000:02:00.2", "0000:02:00.0"))
+	a.check()
+	a.del()
+	a.silent()
+	if exists("/run/host-local/macvlan/192.0.2.2") {
+		t.Error("the address is not given back")
+	}
+}
+
+// A bridge's veth is no device: the result is untouched, and no file is written.
+func TestBridgeHasNoDevice(t *testing.T) {
+	needs(t)
+	n := newNetwork(t, "bridge", `[{"type": "bridge", "bridge": "vmbr0", "ipam": {"type": "host-local", "subnet": "198.51.100.0/24", "dataDir": "/run/host-local"}},
+		{"type": "tuning", "sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}}, `+devinfoBlind+`]`)
+	t.Cleanup(func() { run(t, "ip", "link", "del", "vmbr0") })
+	a := n.attachment("pod1", "eth0", "")
+	result, err := a.tryAdd()
+	if err != nil {
+		t.Fatalf("ADD: %s\n%s", errorText(err), a.warnings())
+	}
+	var r struct{ Interfaces []struct{ Name string } }
+	if err := json.Unmarshal([]byte(result), &r); err != nil || len(r.Interfaces) != 3 {
+		t.Fatalf("%v: %s", err, result)
+	}
+	m := macs(t, result)
+	same(t, "result", result, sorted(t, `{"cniVersion": "1.1.0", "interfaces": [
+		{"name": "vmbr0", "mac": "`+m[0]+`"}, {"name": "`+r.Interfaces[1].Name+`", "mac": "`+m[1]+`"},
+		{"name": "eth0", "mac": "`+m[2]+`", "sandbox": "/run/netns/pod1"}],
+		"ips": [{"interface": 2, "address": "198.51.100.2/24", "gateway": "198.51.100.1"}]}`))
+	a.noFile()
+	same(t, "warning", a.warnings(), `level=WARN msg="no device found for interface eth0" attachment=bridge/pod1/eth0`)
+	a.check()
+	a.del()
+	a.silent()
+}
+
+// What no reference plugin makes, made by hand before devinfo.
+func TestOtherUppersOfAVF(t *testing.T) {
+	needs(t, "igb")
+	for _, upper := range []string{"vlan id 7", "ipvlan mode l2", "macvtap mode bridge"} {
+		t.Run(upper, func(t *testing.T) {
+			n := newNetwork(t, "upper", `[{"type": "devinfo", "capabilities": {"CNIDeviceInfoFile": true},
+				"prevResult": {"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "sandbox": "/run/netns/pod1"}]}}]`)
+			a := n.attachment("pod1", "net1", "")
+			run(t, strings.Fields("ip link add link enp1s0v2 name net1 netns pod1 type "+upper)...)
+			a.add(standalone("/run/netns/pod1", "0000:01:10.4"))
+			a.file(pciInfo("0000:01:10.4", "0000:01:00.0"))
+			a.check()
+			a.del()
+			a.silent()
+		})
+	}
+}

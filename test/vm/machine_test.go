@@ -1,0 +1,146 @@
+//go:build vm
+
+package vm_test
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The plugins are run from memory: a page of a file below /host is fetched from
+// the host each time.
+func TestMain(m *testing.M) {
+	if os.Getenv("DEVINFO_VM") != "" {
+		if err := os.CopyFS(plugins, os.DirFS("bin")); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// needs fails the test where a set-up that it is about did not come up.
+func needs(t *testing.T, setups ...string) {
+	t.Helper()
+	if os.Getenv("DEVINFO_VM") == "" {
+		t.Fatal("these tests change devices: they run in the machine of test/vm only, by test/vm/test")
+	}
+	for _, s := range setups {
+		if !slices.Contains(strings.Fields(os.Getenv("DEVINFO_VM_HAVE")), s) {
+			t.Fatalf("the machine has no %s", s)
+		}
+	}
+}
+
+// run runs a command of the guest and gives what it prints.
+func run(t *testing.T, command ...string) string {
+	t.Helper()
+	out, err := exec.Command(command[0], command[1:]...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", strings.Join(command, " "), err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// replace is strings.ReplaceAll.
+func replace(text, old, new string) string { return strings.ReplaceAll(text, old, new) }
+
+// read gives the content of a file without its last newline.
+func read(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(data))
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually waits for what the kernel does in the background.
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !done(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("20 s later still not: %s", what)
+		}
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// pod makes a network namespace that lives until the end of the test. What is
+// hardware in it then goes back to the machine.
+func pod(t *testing.T, name string) (netns string) {
+	t.Helper()
+	run(t, "ip", "netns", "add", name)
+	t.Cleanup(func() { run(t, "ip", "netns", "del", name) })
+	return "/run/netns/" + name
+}
+
+// onHost says whether the interface is in the machine's own namespace.
+func onHost(name string) bool { return exists("/sys/class/net/" + name) }
+
+// inPod says whether the interface is in the namespace of that name.
+func inPod(pod, name string) bool {
+	return exec.Command("ip", "-n", pod, "link", "show", "dev", name).Run() == nil
+}
+
+func mac(t *testing.T, name string) string { return read(t, "/sys/class/net/"+name+"/address") }
+
+// numVFs gives the PF n VFs, whatever it had, with interfaces of the names given
+// where they are bound to a driver that makes one.
+func numVFs(t *testing.T, pf string, n int, names map[string]string) {
+	t.Helper()
+	file := "/sys/bus/pci/devices/" + pf + "/sriov_numvfs"
+	write(t, file, "0")
+	write(t, file, strconv.Itoa(n))
+	for vf, name := range names {
+		var nets []string
+		eventually(t, vf+" has an interface", func() bool {
+			nets, _ = filepath.Glob("/sys/bus/pci/devices/" + vf + "/net/*")
+			return len(nets) == 1
+		})
+		run(t, "ip", "link", "set", filepath.Base(nets[0]), "name", name)
+	}
+}
+
+// drive moves a device to another driver, or to none.
+func drive(t *testing.T, bus, device, driver string) {
+	t.Helper()
+	dir := "/sys/bus/" + bus + "/devices/" + device
+	override := driver
+	if driver == "" {
+		override = "none"
+	}
+	write(t, dir+"/driver_override", override)
+	if exists(dir + "/driver") {
+		write(t, dir+"/driver/unbind", device)
+	}
+	if driver == "" {
+		return
+	}
+	// Some buses have probed on the override already.
+	_ = os.WriteFile("/sys/bus/"+bus+"/drivers_probe", []byte(device), 0)
+	eventually(t, device+" is on "+driver, func() bool {
+		now, _ := os.Readlink(dir + "/driver")
+		return filepath.Base(now) == driver
+	})
+}

@@ -1,0 +1,260 @@
+//go:build vm
+
+package vm_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/invoke"
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/containernetworking/cni/pkg/version"
+)
+
+// Where the plugin keeps things when no node settings say otherwise.
+const (
+	infoDir  = "/var/run/k8s.cni.cncf.io/devinfo/cni"
+	poolDir  = "/var/run/k8s.cni.cncf.io/devinfo/dp"
+	stateDir = "/var/lib/cni/devinfo"
+	plugins  = "/opt/cni/bin"
+)
+
+// A network is one network configuration and the runtime that runs it: libcni,
+// with a cache of its own.
+type network struct {
+	t     *testing.T
+	cni   *libcni.CNIConfig
+	list  *libcni.NetworkConfigList
+	lines bytes.Buffer // what the plugins print on standard error
+}
+
+// newNetwork reads a list of plugin configurations. The list gets the name and
+// CNI version 1.1.0. At the end of the test nothing of it may be left.
+func newNetwork(t *testing.T, name, pluginList string) *network {
+	t.Helper()
+	return newNetworkIn(t, "1.1.0", name, pluginList)
+}
+
+func newNetworkIn(t *testing.T, cniVersion, name, pluginList string) *network {
+	t.Helper()
+	list, err := libcni.NetworkConfFromBytes(fmt.Appendf(nil, `{"cniVersion": %q, "name": %q, "plugins": %s}`, cniVersion, name, pluginList))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &network{t: t, list: list}
+	n.forget()
+	t.Cleanup(func() { nothingLeft(t) })
+	return n
+}
+
+// forget begins with an empty cache, as a runtime does after a crash.
+func (n *network) forget() {
+	exec := &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: &n.lines}, PluginDecoder: version.PluginDecoder{}}
+	n.cni = libcni.NewCNIConfigWithCacheDir([]string{plugins}, n.t.TempDir(), exec)
+}
+
+// warnings gives what the plugins have said since the last time, without times and
+// remedies.
+func (n *network) warnings() string {
+	defer n.lines.Reset()
+	return strings.TrimSpace(regexp.MustCompile(`(?m)^time=\S+ | remedy=".*"$`).ReplaceAllString(n.lines.String(), ""))
+}
+
+// silent fails the test if the plugins have had anything to say.
+func (n *network) silent() {
+	n.t.Helper()
+	same(n.t, "standard error", n.warnings(), "")
+}
+
+// An attachment is one pod's interface on the network.
+type attachment struct {
+	*network
+	rt     *libcni.RuntimeConf
+	result types.Result // of ADD
+}
+
+// attachment makes a pod, whose name is the container ID too. deviceID may be "".
+func (n *network) attachment(podName, ifName, deviceID string) *attachment {
+	n.t.Helper()
+	capabilities := map[string]any{"CNIDeviceInfoFile": infoDir + "/" + n.list.Name + "-" + podName + "_" + ifName}
+	if deviceID != "" {
+		capabilities["deviceID"] = deviceID
+	}
+	return &attachment{network: n, rt: &libcni.RuntimeConf{
+		ContainerID: podName, NetNS: pod(n.t, podName), IfName: ifName, CapabilityArgs: capabilities,
+	}}
+}
+
+func (a *attachment) path() string { return a.rt.CapabilityArgs["CNIDeviceInfoFile"].(string) }
+
+// tryAdd gives the result as sorted gives it.
+func (a *attachment) tryAdd() (string, error) {
+	result, err := a.cni.AddNetworkList(context.Background(), a.list, a.rt)
+	if err != nil {
+		return "", err
+	}
+	a.result = result
+	raw, err := json.Marshal(result)
+	return sorted(a.t, string(raw)), err
+}
+
+// add compares the result with the JSON wanted, the order of keys aside: libcni
+// has none.
+func (a *attachment) add(want string) {
+	a.t.Helper()
+	result, err := a.tryAdd()
+	if err != nil {
+		a.t.Fatalf("ADD: %s\n%s", fullText(err), a.warnings())
+	}
+	same(a.t, "result", result, sorted(a.t, want))
+}
+
+func (a *attachment) tryCheck() error {
+	return a.cni.CheckNetworkList(context.Background(), a.list, a.rt)
+}
+
+func (a *attachment) check() {
+	a.t.Helper()
+	if err := a.tryCheck(); err != nil {
+		a.t.Fatalf("CHECK: %s\n%s", fullText(err), a.warnings())
+	}
+}
+
+// devinfo calls devinfo alone, with the result of ADD, where another plugin of the
+// list would be the first to complain.
+func (a *attachment) devinfo(verb func(*libcni.CNIConfig, context.Context, *libcni.PluginConfig, *libcni.RuntimeConf) error) error {
+	a.t.Helper()
+	at := slices.IndexFunc(a.list.Plugins, func(p *libcni.PluginConfig) bool { return p.Network.Type == "devinfo" })
+	conf, err := libcni.InjectConf(a.list.Plugins[at], map[string]any{"name": a.list.Name, "cniVersion": a.list.CNIVersion, "prevResult": a.result})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return verb(a.cni, context.Background(), conf, a.rt)
+}
+
+func (a *attachment) tryDel() error {
+	return a.cni.DelNetworkList(context.Background(), a.list, a.rt)
+}
+
+// del takes the attachment away. Runtimes repeat DEL, but host-device fails at the
+// second; that of devinfo, without delegates, must not.
+func (a *attachment) del() {
+	a.t.Helper()
+	if err := a.tryDel(); err != nil {
+		a.t.Fatalf("DEL: %s\n%s", fullText(err), a.warnings())
+	}
+	if a.result != nil && a.list.Plugins[0].Network.Type != "devinfo" {
+		if err := a.devinfo((*libcni.CNIConfig).DelNetwork); err != nil {
+			a.t.Fatalf("second DEL: %s\n%s", fullText(err), a.warnings())
+		}
+	}
+	if exists(a.path()) {
+		a.t.Errorf("%s is still there", a.path())
+	}
+}
+
+// file compares the device-info file with the JSON wanted, white space aside, and
+// checks that it ends in a newline.
+func (a *attachment) file(want string) {
+	a.t.Helper()
+	data, err := os.ReadFile(a.path())
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	if !bytes.HasSuffix(data, []byte("}\n")) {
+		a.t.Errorf("%s does not end in a newline", a.path())
+	}
+	same(a.t, a.path(), indent(a.t, string(data)), indent(a.t, want))
+}
+
+func (a *attachment) noFile() {
+	a.t.Helper()
+	if exists(a.path()) {
+		a.t.Errorf("%s was written: %s", a.path(), read(a.t, a.path()))
+	}
+}
+
+// errorText is the code and message of a CNI error. What to do about it, in the
+// details, is the business of testdata/stories.
+func errorText(err error) string {
+	var e *types.Error
+	if errors.As(err, &e) {
+		return fmt.Sprintf("%d: %s", e.Code, e.Msg)
+	}
+	return fmt.Sprint(err)
+}
+
+// fullText is for the eyes.
+func fullText(err error) string {
+	var e *types.Error
+	if errors.As(err, &e) {
+		return fmt.Sprintf("%d: %s: %s", e.Code, e.Msg, e.Details)
+	}
+	return fmt.Sprint(err)
+}
+
+// indent gives JSON in one form of many, key order kept.
+func indent(t *testing.T, text string) string {
+	t.Helper()
+	var out bytes.Buffer
+	if err := json.Indent(&out, []byte(strings.TrimSpace(text)), "", "  "); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	return out.String()
+}
+
+// sorted gives JSON in one form, keys in alphabetical order.
+func sorted(t *testing.T, text string) string {
+	t.Helper()
+	var value any
+	if err := json.Unmarshal([]byte(text), &value); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	out, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+func same(t *testing.T, what, got, want string) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s:\n%s\nwant:\n%s", what, got, want)
+	}
+}
+
+// nothingLeft fails the test if files of an attachment are still there.
+func nothingLeft(t *testing.T) {
+	t.Helper()
+	found := map[string]bool{}
+	for _, dir := range []string{infoDir, stateDir} {
+		err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+			if err == nil && !e.IsDir() {
+				found[path] = true
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if len(found) > 0 {
+		t.Errorf("left behind: %s", slices.Sorted(maps.Keys(found)))
+		for path := range found {
+			os.Remove(path)
+		}
+	}
+}

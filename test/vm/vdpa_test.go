@@ -1,0 +1,291 @@
+//go:build vm
+
+package vm_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// node is the /dev path of a device on vhost_vdpa: the number is given in the
+// order of binding.
+func node(t *testing.T, vdpa string) string {
+	t.Helper()
+	nodes, _ := filepath.Glob("/sys/bus/vdpa/devices/" + vdpa + "/vhost-vdpa-*")
+	if len(nodes) != 1 {
+		t.Fatalf("%s: vhost nodes %s", vdpa, nodes)
+	}
+	path := "/dev/" + filepath.Base(nodes[0])
+	if stat, err := os.Stat(path); err != nil || stat.Mode()&os.ModeCharDevice == 0 {
+		t.Fatalf("%s: %v", path, err)
+	}
+	return path
+}
+
+// virtio is the virtioN below an interface of the machine.
+func virtio(t *testing.T, name string) string {
+	t.Helper()
+	target, err := os.Readlink("/sys/class/net/" + name + "/device")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "/sys/bus/virtio/devices/" + filepath.Base(target)
+}
+
+func vdpaInfo(name, driver, path string) string {
+	return fmt.Sprintf(`{"type": "vdpa", "version": "1.1.0", "vdpa": {"parent-device": %q, "driver": %q, "path": %q}}`, name, driver, path)
+}
+
+func vdpaVFInfo(name, driver, path, address, pf string) string {
+	return fmt.Sprintf(`{"type": "vdpa", "version": "1.1.0", "vdpa": {"parent-device": %q, "driver": %q, "path": %q, "pci-address": %q, "pf-pci-address": %q}}`,
+		name, driver, path, address, pf)
+}
+
+// standalone is the result of devinfo without another plugin.
+func standalone(netns, pciID string) string {
+	if pciID != "" {
+		pciID = `, "pciID": "` + pciID + `"`
+	}
+	return `{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "sandbox": "` + netns + `"` + pciID + `}]}`
+}
+
+func TestSimulatedVDPAOnVhost(t *testing.T) {
+	needs(t, "vdpasim")
+	a := newNetwork(t, "vdpa", `[`+devinfoLast+`]`).attachment("pod1", "net1", "vdpa0")
+	a.add(standalone("/run/netns/pod1", ""))
+	a.file(vdpaInfo("vdpa0", "vhost", node(t, "vdpa0")))
+	a.check()
+	a.del()
+	a.silent()
+}
+
+func TestSimulatedVDPAOnVirtio(t *testing.T) {
+	needs(t, "vdpasim")
+	a := newNetwork(t, "vdpa", `[`+devinfoLast+`]`).attachment("pod1", "net1", "vdpa1")
+	a.add(standalone("/run/netns/pod1", ""))
+	a.file(vdpaInfo("vdpa1", "virtio", virtio(t, "envdpa1")))
+	a.check()
+	a.del()
+	a.silent()
+}
+
+// The NIC of a virtio_vdpa device, found in the pod.
+func TestInterfaceOfASimulatedVDPA(t *testing.T) {
+	needs(t, "vdpasim")
+	a := newNetwork(t, "vdpa", `[{"type": "host-device", "device": "envdpa1"}, `+devinfoBlind+`]`).attachment("pod1", "net1", "")
+	path := virtio(t, "envdpa1")
+	a.add(`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "mac": "02:00:00:00:0d:01", "sandbox": "/run/netns/pod1"}]}`)
+	a.file(vdpaInfo("vdpa1", "virtio", path))
+	a.check()
+	a.del()
+	if !onHost("envdpa1") {
+		t.Error("the NIC is not back")
+	}
+	a.silent()
+}
+
+// vpvdpa0, by its name and by the address of the VF that carries it, bound to one
+// driver and to the other.
+func TestVDPAOnAVF(t *testing.T) {
+	needs(t, "vpvdpa")
+	t.Cleanup(func() { drive(t, "vdpa", "vpvdpa0", "vhost_vdpa") })
+	for _, driver := range []string{"vhost", "virtio", "vhost"} {
+		drive(t, "vdpa", "vpvdpa0", driver+"_vdpa")
+		path := ""
+		if driver == "vhost" {
+			path = node(t, "vpvdpa0")
+		} else {
+			path = virtio(t, vpvdpaNIC(t))
+		}
+		for _, id := range []string{"vpvdpa0", "0000:02:00.1"} {
+			t.Run(driver+"/"+id, func(t *testing.T) {
+				a := newNetwork(t, "vdpa", `[`+devinfoLast+`]`).attachment("pod1", "net1", id)
+				a.add(standalone("/run/netns/pod1", "0000:02:00.1"))
+				a.file(vdpaVFInfo("vpvdpa0", driver, path, "0000:02:00.1", "0000:02:00.0"))
+				a.check()
+				a.del()
+				a.silent()
+			})
+		}
+	}
+}
+
+// vpvdpaNIC waits for the interface that virtio_vdpa makes of vpvdpa0. Its virtioN
+// is beside the vDPA device, right below the VF.
+func vpvdpaNIC(t *testing.T) string {
+	t.Helper()
+	var nets []string
+	eventually(t, "vpvdpa0 has an interface", func() bool {
+		for _, dir := range []string{"", "vpvdpa0/"} {
+			if nets, _ = filepath.Glob("/sys/bus/pci/devices/0000:02:00.1/" + dir + "virtio*/net/*"); len(nets) == 1 {
+				return true
+			}
+		}
+		return false
+	})
+	return filepath.Base(nets[0])
+}
+
+// The NIC that virtio_vdpa makes of vpvdpa0, moved into the pod, is the same device
+// as both of its names.
+func TestInterfaceOfAVDPAOnAVF(t *testing.T) {
+	needs(t, "vpvdpa")
+	t.Cleanup(func() { drive(t, "vdpa", "vpvdpa0", "vhost_vdpa") })
+	drive(t, "vdpa", "vpvdpa0", "virtio_vdpa")
+	nic := vpvdpaNIC(t)
+	path := virtio(t, nic)
+	for _, id := range []string{"", "vpvdpa0", "0000:02:00.1"} {
+		t.Run(id, func(t *testing.T) {
+			n := newNetwork(t, "vdpa", `[{"type": "host-device", "device": "`+nic+`"}, `+devinfoLast+`]`)
+			a := n.attachment("pod1", "net1", id)
+			a.add(moved(t, nic, "net1", "/run/netns/pod1", "0000:02:00.1"))
+			a.file(vdpaVFInfo("vpvdpa0", "virtio", path, "0000:02:00.1", "0000:02:00.0"))
+			a.check()
+			a.del()
+			a.silent()
+		})
+	}
+}
+
+// A device plugin wrote its file before the numbers changed.
+func TestWrongPathIsRepaired(t *testing.T) {
+	needs(t, "vpvdpa")
+	for _, test := range []struct{ name, id, before, after string }{
+		{"moved node", "vpvdpa0",
+			`{"type": "vdpa", "version": "1.0.0", "vdpa": {"parent-device": "vpvdpa0", "driver": "vhost", "path": "/dev/vhost-vdpa-77", "vendor": "kept"}}`,
+			`{"type": "vdpa", "version": "1.0.0", "vdpa": {"parent-device": "vpvdpa0", "driver": "vhost", "path": "NODE", "pci-address": "0000:02:00.1", "pf-pci-address": "0000:02:00.0", "vendor": "kept"}}`},
+		{"other driver, found by the VF", "0000:02:00.1",
+			`{"type": "vdpa", "version": "1.1.0", "vdpa": {"parent-device": "vpvdpa0", "driver": "virtio", "path": "/sys/bus/virtio/devices/virtio77", "pci-address": "0000:02:00.1"}}`,
+			`{"type": "vdpa", "version": "1.1.0", "vdpa": {"parent-device": "vpvdpa0", "driver": "vhost", "path": "NODE", "pci-address": "0000:02:00.1", "pf-pci-address": "0000:02:00.0"}}`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			a := newNetwork(t, "vdpa", `[`+devinfoLast+`]`).attachment("pod1", "net1", test.id)
+			if err := os.MkdirAll(infoDir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			write(t, a.path(), test.before)
+			a.add(standalone("/run/netns/pod1", "0000:02:00.1"))
+			a.file(replace(test.after, "NODE", node(t, "vpvdpa0")))
+			a.check()
+			a.del()
+			a.silent()
+		})
+	}
+}
+
+// A file of type pci stays one, though the VF carries a vDPA device.
+func TestTypeOfAnExistingFileIsKept(t *testing.T) {
+	needs(t, "vpvdpa")
+	a := newNetwork(t, "vdpa", `[`+devinfoLast+`]`).attachment("pod1", "net1", "0000:02:00.1")
+	if err := os.MkdirAll(infoDir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, a.path(), `{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:02:00.1"}}`)
+	a.add(standalone("/run/netns/pod1", "0000:02:00.1"))
+	a.file(pciInfo("0000:02:00.1", "0000:02:00.0"))
+	a.check()
+	a.del()
+	a.silent()
+}
+
+const unbound = `the vDPA device vpvdpa0 cannot be described: it is bound to no driver; bind it: echo vpvdpa0 > /sys/bus/vdpa/drivers/vhost_vdpa/bind`
+
+func TestUnboundVDPAInStrictMode(t *testing.T) {
+	needs(t, "vpvdpa")
+	t.Cleanup(func() { drive(t, "vdpa", "vpvdpa0", "vhost_vdpa") })
+	drive(t, "vdpa", "vpvdpa0", "")
+	n := newNetwork(t, "vdpa", `[{"type": "devinfo", "strict": true, "capabilities": {"CNIDeviceInfoFile": true, "deviceID": true}}]`)
+	a := n.attachment("pod1", "net1", "vpvdpa0")
+	_, err := a.tryAdd()
+	same(t, "error", errorText(err), "100: "+unbound)
+	a.noFile()
+	a.del()
+}
+
+func TestUnboundVDPAIsAWarning(t *testing.T) {
+	needs(t, "vpvdpa")
+	t.Cleanup(func() { drive(t, "vdpa", "vpvdpa0", "vhost_vdpa") })
+	drive(t, "vdpa", "vpvdpa0", "")
+	a := newNetwork(t, "vdpa", `[`+devinfoLast+`]`).attachment("pod1", "net1", "vpvdpa0")
+	a.add(standalone("/run/netns/pod1", ""))
+	same(t, "warning", a.warnings(), `level=WARN msg="`+unbound+`" attachment=vdpa/pod1/net1`)
+	a.noFile()
+	a.check()
+	a.del()
+}
+
+// The file says what the driver was while it was bound; CHECK warns.
+func TestVDPAUnboundAfterADD(t *testing.T) {
+	needs(t, "vpvdpa")
+	t.Cleanup(func() { drive(t, "vdpa", "vpvdpa0", "vhost_vdpa") })
+	a := newNetwork(t, "vdpa", `[`+devinfoLast+`]`).attachment("pod1", "net1", "vpvdpa0")
+	a.add(standalone("/run/netns/pod1", "0000:02:00.1"))
+	want := vdpaVFInfo("vpvdpa0", "vhost", node(t, "vpvdpa0"), "0000:02:00.1", "0000:02:00.0")
+	drive(t, "vdpa", "vpvdpa0", "")
+	a.check()
+	same(t, "warning", a.warnings(), `level=WARN msg="`+unbound+`" attachment=vdpa/pod1/net1`)
+	a.file(want)
+	a.del()
+}
+
+// Two devices are bound again in another order and swap their nodes: CHECK warns,
+// and another ADD repairs the file.
+func TestVDPANodesSwapped(t *testing.T) {
+	needs(t, "vdpasim", "vpvdpa")
+	rebind := func(devices ...string) {
+		for _, d := range devices {
+			drive(t, "vdpa", d, "")
+		}
+		for _, d := range devices {
+			drive(t, "vdpa", d, "vhost_vdpa")
+		}
+	}
+	rebind("vdpa0", "vpvdpa0")
+	t.Cleanup(func() { rebind("vdpa0", "vpvdpa0") })
+	a := newNetwork(t, "vdpa", `[`+devinfoLast+`]`).attachment("pod1", "net1", "vpvdpa0")
+	a.add(standalone("/run/netns/pod1", "0000:02:00.1"))
+	before := node(t, "vpvdpa0")
+	a.file(vdpaVFInfo("vpvdpa0", "vhost", before, "0000:02:00.1", "0000:02:00.0"))
+	rebind("vpvdpa0", "vdpa0")
+	now := node(t, "vpvdpa0")
+	if now == before {
+		t.Fatalf("the node still is %s", now)
+	}
+	a.check()
+	same(t, "warning", a.warnings(), `level=WARN msg="changed since ADD" attachment=vdpa/pod1/net1 key=vdpa.path file=`+before+` now=`+now+
+		` source=/sys/bus/vdpa/devices/vpvdpa0/`+filepath.Base(now))
+	a.add(standalone("/run/netns/pod1", "0000:02:00.1"))
+	a.file(vdpaVFInfo("vpvdpa0", "vhost", now, "0000:02:00.1", "0000:02:00.0"))
+	a.check()
+	a.del()
+	a.silent()
+}
+
+// A VF on vp-vdpa without a vDPA device is a PCI function like any other.
+func TestVFWithoutItsVDPA(t *testing.T) {
+	needs(t, "vpvdpa")
+	run(t, "vdpa", "dev", "del", "vpvdpa0")
+	t.Cleanup(func() {
+		run(t, "vdpa", "dev", "add", "name", "vpvdpa0", "mgmtdev", "pci/0000:02:00.1")
+		drive(t, "vdpa", "vpvdpa0", "vhost_vdpa")
+	})
+	a := newNetwork(t, "vdpa", `[`+devinfoLast+`]`).attachment("pod1", "net1", "0000:02:00.1")
+	a.add(standalone("/run/netns/pod1", "0000:02:00.1"))
+	a.file(pciInfo("0000:02:00.1", "0000:02:00.0"))
+	a.check()
+	a.del()
+	a.silent()
+}
+
+// A macvlan on the NIC of a virtio_vdpa device.
+func TestMacvlanOnAVDPA(t *testing.T) {
+	needs(t, "vdpasim")
+	a := newNetwork(t, "vdpa", `[{"type": "macvlan", "master": "envdpa1"}, `+devinfoBlind+`]`).attachment("pod1", "net1", "")
+	a.addUnknownMACs(`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "mac": "MAC0", "sandbox": "/run/netns/pod1"}]}`)
+	a.file(vdpaInfo("vdpa1", "virtio", virtio(t, "envdpa1")))
+	a.check()
+	a.del()
+	a.silent()
+}

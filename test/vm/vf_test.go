@@ -1,0 +1,177 @@
+//go:build vm
+
+package vm_test
+
+import (
+	"fmt"
+	"os"
+	"testing"
+)
+
+const (
+	devinfoLast  = `{"type": "devinfo", "capabilities": {"CNIDeviceInfoFile": true, "deviceID": true}}`
+	devinfoBlind = `{"type": "devinfo", "capabilities": {"CNIDeviceInfoFile": true}}`
+)
+
+// moved is the result of host-device, and of devinfo after it.
+func moved(t *testing.T, host, name, netns, pciID string) string {
+	t.Helper()
+	return fmt.Sprintf(`{"cniVersion": "1.1.0", "interfaces": [{"name": %q, "mac": %q, "sandbox": %q, "pciID": %q}]}`,
+		name, mac(t, host), netns, pciID)
+}
+
+func pciInfo(address, pf string) string {
+	return fmt.Sprintf(`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": %q, "pf-pci-address": %q}}`, address, pf)
+}
+
+func TestVFMovedByHostDeviceWithDeviceID(t *testing.T) {
+	needs(t, "igb")
+	n := newNetwork(t, "vf", `[{"type": "host-device", "capabilities": {"deviceID": true}}, `+devinfoLast+`]`)
+	a := n.attachment("pod1", "net1", "0000:01:10.0")
+	a.add(moved(t, "enp1s0v0", "net1", "/run/netns/pod1", "0000:01:10.0"))
+	a.file(pciInfo("0000:01:10.0", "0000:01:00.0"))
+	if onHost("enp1s0v0") || !inPod("pod1", "net1") {
+		t.Error("the VF is not in the pod")
+	}
+	if nets, err := os.ReadDir("/sys/bus/pci/devices/0000:01:10.0/net"); err != nil || len(nets) != 0 {
+		t.Errorf("the host's net/ of the VF has %d entries, %v; the fixtures say none", len(nets), err)
+	}
+	a.check()
+	a.del()
+	if !onHost("enp1s0v0") || inPod("pod1", "net1") {
+		t.Error("the VF is not back")
+	}
+	a.silent()
+}
+
+// Only the interface in the pod tells which device it is.
+func TestVFMovedByHostDeviceWithoutDeviceID(t *testing.T) {
+	needs(t, "igb")
+	n := newNetwork(t, "vf", `[{"type": "host-device", "device": "enp65s0v1"}, `+devinfoBlind+`]`)
+	a := n.attachment("pod1", "data0", "")
+	a.add(moved(t, "enp65s0v1", "data0", "/run/netns/pod1", "0000:41:10.2"))
+	a.file(pciInfo("0000:41:10.2", "0000:41:00.0"))
+	a.check()
+	a.del()
+	if !onHost("enp65s0v1") {
+		t.Error("the VF is not back")
+	}
+	a.silent()
+}
+
+func TestVFMovedByHostDeviceAsDelegate(t *testing.T) {
+	needs(t, "igb")
+	n := newNetwork(t, "vf", `[{"type": "devinfo", "capabilities": {"CNIDeviceInfoFile": true, "deviceID": true},
+		"delegates": [{"type": "host-device"}, {"type": "tuning", "mtu": 1400}]}]`)
+	a := n.attachment("pod1", "net1", "0000:01:10.2")
+	hardware := mac(t, "enp1s0v1")
+	a.add(`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "mac": "` + hardware + `", "sandbox": "/run/netns/pod1", "pciID": "0000:01:10.2"}]}`)
+	a.file(pciInfo("0000:01:10.2", "0000:01:00.0"))
+	a.check()
+	a.del()
+	if !onHost("enp1s0v1") || read(t, "/sys/class/net/enp1s0v1/mtu") != "1500" {
+		t.Error("the VF is not back as it was")
+	}
+	a.silent()
+}
+
+// The deviceID is not that of the interface: nothing is written, and the VF goes
+// back when the runtime rolls back.
+func TestTwoDevicesAreRefused(t *testing.T) {
+	needs(t, "igb")
+	n := newNetwork(t, "vf", `[{"type": "host-device", "device": "enp1s0v0"}, `+devinfoLast+`]`)
+	a := n.attachment("pod1", "net1", "0000:01:10.2")
+	_, err := a.tryAdd()
+	same(t, "error", errorText(err), "102: runtimeConfig.deviceID names the PCI function 0000:01:10.2, but "+
+		"interface net1 (netlink) names the PCI function 0000:01:10.0: they must be the same device")
+	a.noFile()
+	a.del()
+	if !onHost("enp1s0v0") {
+		t.Error("the VF is not back")
+	}
+}
+
+func TestVFOnVFIOStandalone(t *testing.T) {
+	needs(t, "igb")
+	n := newNetwork(t, "vfio", `[`+devinfoLast+`]`)
+	a := n.attachment("pod1", "net1", "0000:01:10.6")
+	a.add(`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "sandbox": "/run/netns/pod1", "pciID": "0000:01:10.6"}]}`)
+	a.file(pciInfo("0000:01:10.6", "0000:01:00.0"))
+	a.check()
+	a.del()
+	a.silent()
+}
+
+// host-device names no interface for a VF on vfio-pci; Multus would drop the
+// device information.
+func TestVFOnVFIOAfterHostDevice(t *testing.T) {
+	needs(t, "igb")
+	n := newNetwork(t, "vfio", `[{"type": "host-device", "capabilities": {"deviceID": true}}, `+devinfoLast+`]`)
+	a := n.attachment("pod1", "net1", "0000:01:10.6")
+	a.add(`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "sandbox": "/run/netns/pod1", "pciID": "0000:01:10.6"}]}`)
+	a.file(pciInfo("0000:01:10.6", "0000:01:00.0"))
+	a.check()
+	a.del()
+	a.silent()
+}
+
+// A virtio NIC's parent is virtioN, whose parent is the VF.
+func TestVirtioVF(t *testing.T) {
+	needs(t, "vpvdpa")
+	for _, test := range []struct{ name, plugins, deviceID string }{
+		{"by deviceID", `[{"type": "host-device", "capabilities": {"deviceID": true}}, ` + devinfoLast + `]`, "0000:02:00.2"},
+		{"by interface", `[{"type": "host-device", "device": "enp2s0v1"}, ` + devinfoBlind + `]`, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			a := newNetwork(t, "virtio", test.plugins).attachment("pod1", "net1", test.deviceID)
+			a.add(moved(t, "enp2s0v1", "net1", "/run/netns/pod1", "0000:02:00.2"))
+			a.file(pciInfo("0000:02:00.2", "0000:02:00.0"))
+			a.check()
+			a.del()
+			if !onHost("enp2s0v1") {
+				t.Error("the VF is not back")
+			}
+			a.silent()
+		})
+	}
+}
+
+func TestVirtioPF(t *testing.T) {
+	needs(t, "vpvdpa")
+	a := newNetwork(t, "virtio", `[{"type": "host-device", "device": "enp2s0"}, `+devinfoBlind+`]`).attachment("pod1", "net1", "")
+	a.add(moved(t, "enp2s0", "net1", "/run/netns/pod1", "0000:02:00.0"))
+	a.file(`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:02:00.0"}}`)
+	a.check()
+	a.del()
+	a.silent()
+}
+
+// The namespace goes before DEL: the kernel puts the VF back, under the pod's name.
+func TestNamespaceGoneBeforeDEL(t *testing.T) {
+	needs(t, "igb")
+	n := newNetwork(t, "vf", `[{"type": "host-device", "capabilities": {"deviceID": true}}, `+devinfoLast+`]`)
+	a := n.attachment("podgone", "net1", "0000:01:10.0")
+	a.add(moved(t, "enp1s0v0", "net1", "/run/netns/podgone", "0000:01:10.0"))
+	run(t, "ip", "netns", "del", "podgone")
+	eventually(t, "the VF is back", func() bool { return onHost("net1") })
+	a.rt.NetNS = "" // as runtimes do; host-device fails with a path that is gone
+	a.del()
+	run(t, "ip", "link", "set", "net1", "name", "enp1s0v0")
+	run(t, "ip", "netns", "add", "podgone") // for the end of the test
+	a.silent()
+}
+
+// What becomes of the VF's driver is none of devinfo's business.
+func TestVFWithoutDriver(t *testing.T) {
+	needs(t, "igb")
+	drive(t, "pci", "0000:41:10.2", "")
+	t.Cleanup(func() { vfsBack(t) })
+	a := newNetwork(t, "vf", `[`+devinfoLast+`]`).attachment("pod1", "net1", "0000:41:10.2")
+	a.add(standalone("/run/netns/pod1", "0000:41:10.2"))
+	a.file(pciInfo("0000:41:10.2", "0000:41:00.0"))
+	drive(t, "pci", "0000:41:10.2", "vfio-pci")
+	a.check()
+	a.file(pciInfo("0000:41:10.2", "0000:41:00.0"))
+	a.del()
+	a.silent()
+}
