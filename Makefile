@@ -29,9 +29,9 @@ test: build peers ## all tests; DEVINFO_NETNS=must makes those fail that lack na
 
 lint: ## gofmt, vet, staticcheck; shellcheck if it is installed
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "gofmt -w" $$unformatted; exit 1; fi
-	go vet ./... && go vet -tags vm ./test/vm
+	go vet ./... && go vet -tags vm ./test/vm ./pkg/link
 	cd test/peers && go vet ./...
-	go tool -modfile=test/lint/go.mod staticcheck ./... && go tool -modfile=test/lint/go.mod staticcheck -tags vm ./test/vm
+	go tool -modfile=test/lint/go.mod staticcheck ./... && go tool -modfile=test/lint/go.mod staticcheck -tags vm ./test/vm ./pkg/link
 	@if command -v shellcheck >/dev/null; then shellcheck -S warning .ci/run docs/capture-host test/vm/vm test/vm/image test/vm/test; \
 	else echo "shellcheck is not installed: the shell scripts are not looked at"; fi
 

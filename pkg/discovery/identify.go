@@ -179,6 +179,13 @@ func (s *search) fromLink(i *link.Interface) (ok bool, err error) {
 		return false, err
 	}
 	s.virtio = i.Parent
+	if v.VDPA == "" { // the vDPA device may be beside it, and only ethtool names it
+		if _, ok, err := s.Sys.VDPA(i.BusInfo); err != nil {
+			return false, err
+		} else if ok {
+			return s.claim(fmt.Sprintf("interface %s (ethtool bus-info)", i.Name), i.BusInfo, s.resolveVDPA)
+		}
+	}
 	if v.VDPA != "" {
 		return s.claim(source, v.VDPA, s.resolveVDPA)
 	}

@@ -36,7 +36,7 @@ type Interface struct {
 	MAC     net.HardwareAddr // IFLA_ADDRESS; nil for an interface without
 	Bus     string           // IFLA_PARENT_DEV_BUS_NAME (Linux 5.14): "pci", "virtio", "auxiliary"; "" without parent
 	Parent  string           // IFLA_PARENT_DEV_NAME (Linux 5.14): "0000:01:00.2", "virtio2", "mlx5_core.sf.4"
-	BusInfo string           // ETHTOOL_GDRVINFO's bus_info, if Parent is empty: as the driver likes, such as "N/A" or "tap"
+	BusInfo string           // ETHTOOL_GDRVINFO's bus_info, if Parent is empty or on Bus "virtio": as the driver likes, such as "N/A", "tap" or "vdpa0"
 	Lower   *Interface       // what a Stacked interface is on; nil where the kernel does not tell
 }
 

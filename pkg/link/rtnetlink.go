@@ -163,7 +163,7 @@ func integer(value []byte) int {
 // describe adds to an interface what takes more questions.
 func (r route) describe(f found, depth int) (Interface, error) {
 	i := f.Interface
-	if i.Parent == "" && f.netnsid == local {
+	if (i.Parent == "" || i.Bus == "virtio") && f.netnsid == local {
 		i.BusInfo = r.busInfo(i.Name)
 	}
 	if !i.Stacked() || f.link == 0 || depth == 0 {

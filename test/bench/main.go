@@ -43,6 +43,7 @@ func bench(signals <-chan os.Signal, _ bool) error {
 	if err := setUp(host); err != nil {
 		return err
 	}
+	warnIfBusy()
 	t := &table{}
 	for _, part := range parts {
 		if err := part(t); err != nil {
@@ -56,7 +57,20 @@ func bench(signals <-chan os.Signal, _ bool) error {
 	}
 	t.print(os.Stdout)
 	if t.missed > 0 {
-		return errors.New("gates missed: on a busy machine, measure again")
+		return errors.New("gates missed")
 	}
 	return nil
+}
+
+// warnIfBusy says when others use the processors: then the longer of two programs
+// is interrupted more often, and its ratio is too high.
+func warnIfBusy() {
+	text, err := os.ReadFile("/proc/loadavg")
+	var load float64
+	if err != nil {
+		return
+	}
+	if _, err := fmt.Sscan(string(text), &load); err == nil && load > 1 {
+		fmt.Fprintf(os.Stderr, "bench: the machine is busy (load %.1f): ratios of times will be too high\n", load)
+	}
 }

@@ -137,16 +137,21 @@ func (j job) start() (*os.Process, error) {
 	return os.StartProcess(j.program, []string{j.program}, &os.ProcAttr{Env: j.env, Files: []*os.File{stdin, null, null}})
 }
 
-func wait(p *os.Process) error {
+// wait gives the processor time that a process took, in milliseconds.
+func wait(p *os.Process) (float64, error) {
 	state, err := p.Wait()
-	if err == nil && !state.Success() {
-		return fmt.Errorf("process %d: %v", p.Pid, state)
+	if err != nil {
+		return 0, err
 	}
-	return err
+	if !state.Success() {
+		return 0, fmt.Errorf("process %d: %v", p.Pid, state)
+	}
+	return float64(state.UserTime()+state.SystemTime()) / 1e6, nil
 }
 
-// milliseconds runs jobs at once and takes the time until the last has ended.
-func milliseconds(jobs ...job) (float64, error) {
+// milliseconds runs jobs at once and takes the time until the last has ended, and
+// the processor time of all.
+func milliseconds(jobs ...job) (wall, processor float64, err error) {
 	var errs []error
 	var started []*os.Process
 	begin := time.Now()
@@ -158,9 +163,11 @@ func milliseconds(jobs ...job) (float64, error) {
 		}
 	}
 	for _, p := range started {
-		errs = append(errs, wait(p))
+		ms, err := wait(p)
+		processor += ms
+		errs = append(errs, err)
 	}
-	return float64(time.Since(begin)) / 1e6, errors.Join(errs...)
+	return float64(time.Since(begin)) / 1e6, processor, errors.Join(errs...)
 }
 
 // medians lets jobs take turns, in changing order, and gives the median time of
@@ -171,7 +178,7 @@ func medians(rounds int, turns ...[]job) ([]float64, error) {
 	for round := range rounds + 5 {
 		for n := range turns {
 			n = (n + round) % len(turns)
-			t, err := milliseconds(turns[n]...)
+			t, _, err := milliseconds(turns[n]...)
 			if err != nil {
 				return nil, fmt.Errorf("%s %s: %w", turns[n][0].program, turns[n][0].env[0], err)
 			}
@@ -228,12 +235,13 @@ func addDel(t *table) error {
 		for n := range plugins {
 			p := plugins[(n+round)%len(plugins)]
 			for _, verb := range []string{"ADD", "DEL"} {
-				ms, err := milliseconds(jobs[p.name+verb])
+				wall, processor, err := milliseconds(jobs[p.name+verb])
 				if err != nil {
 					return fmt.Errorf("%s %s: %w", p.name, verb, err)
 				}
 				if round >= 5 {
-					times[p.name+verb] = append(times[p.name+verb], ms)
+					times[p.name+verb] = append(times[p.name+verb], wall)
+					times[p.name+verb+"cpu"] = append(times[p.name+verb+"cpu"], processor)
 				}
 			}
 		}
@@ -241,6 +249,10 @@ func addDel(t *table) error {
 	add, del := median(times["tuningADD"]), median(times["tuningDEL"])
 	t.add(row{"chained ADD", median(times["devinfoADD"]) / add, "x tuning ADD", 1.30, 1.00})
 	t.add(row{"chained DEL", median(times["devinfoDEL"]) / del, "x tuning DEL", 1.30, 1.00})
+	for _, verb := range []string{"ADD", "DEL"} {
+		ratio := median(times["devinfo"+verb+"cpu"]) / median(times["tuning"+verb+"cpu"])
+		t.add(row{"chained " + verb + ", processor time", ratio, "x tuning " + verb, 0, 0})
+	}
 	t.add(row{"sbr ADD", median(times["sbrADD"]) / add, "x tuning ADD", 0, 0})
 	t.add(row{"sbr DEL", median(times["sbrDEL"]) / del, "x tuning DEL", 0, 0})
 	t.add(row{"tuning ADD", add, "ms", 0, 0})
@@ -270,7 +282,7 @@ func many(t *table) error {
 	var times [2][]float64
 	for range max(10, *rounds/10) {
 		for n, jobs := range [][]job{ours, theirs} {
-			ms, err := milliseconds(jobs...)
+			ms, _, err := milliseconds(jobs...)
 			if err != nil {
 				return err
 			}
@@ -280,7 +292,7 @@ func many(t *table) error {
 		if err != nil || len(files) != crowd {
 			return fmt.Errorf("%d ADDs at once left %d files: %v", crowd, len(files), err)
 		}
-		if _, err := milliseconds(undo...); err != nil {
+		if _, _, err := milliseconds(undo...); err != nil {
 			return err
 		}
 	}

@@ -118,7 +118,7 @@ func (h *Host) describe(l ipLink, onHost bool, depth int) *link.Interface {
 	i := &link.Interface{
 		Name: l.Name, Index: l.Index, Kind: l.Info.Kind, MAC: mac, Bus: l.Bus, Parent: l.Parent,
 	}
-	if onHost && i.Parent == "" {
+	if onHost && (i.Parent == "" || i.Bus == "virtio") {
 		i.BusInfo = h.busInfo[l.Name]
 	}
 	if i.Stacked() && depth > 0 {
