@@ -38,10 +38,12 @@ func Open(dir string) *Dir {
 	return &Dir{filepath.Clean(dir), 0o755, 0o644, 1 << 20}
 }
 
+const privateMode = 0o700
+
 // OpenPrivate is [Open] for files that may hold secrets: the directory is made
 // 0700 and files 0600. A file may have 4 MiB, to hold another one in base64.
 func OpenPrivate(dir string) *Dir {
-	return &Dir{filepath.Clean(dir), 0o700, 0o600, 4 << 20}
+	return &Dir{filepath.Clean(dir), privateMode, 0o600, 4 << 20}
 }
 
 // Path is where the file of that name is; the name is not checked.
@@ -152,6 +154,11 @@ func (d *Dir) open() (*os.Root, error) {
 func (d *Dir) make() (*os.Root, error) {
 	if err := d.checkAbsolute(); err != nil {
 		return nil, err
+	}
+	if d.dirMode == privateMode { // nobody else makes those, so there is nothing to mend
+		if root, err := os.OpenRoot(d.dir); err == nil {
+			return root, nil
+		}
 	}
 	for end := 1; end < len(d.dir); end++ {
 		if d.dir[end] != '/' {

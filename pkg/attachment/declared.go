@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/config"
@@ -15,7 +16,9 @@ import (
 
 // placeholder is found in the JSON text itself: outside of a string a brace
 // followed by a letter is no JSON.
-var placeholder = regexp.MustCompile(`\{[A-Za-z]+(?::[0-9]+)?\}`)
+var placeholder = sync.OnceValue(func() *regexp.Regexp { // most calls declare nothing
+	return regexp.MustCompile(`\{[A-Za-z]+(?::[0-9]+)?\}`)
+})
 
 // podArgs names the CNI_ARGS behind the placeholders that may have no value.
 var podArgs = map[string]string{
@@ -95,7 +98,7 @@ func settleType(info *devinfo.Info) error {
 func (a *Attachment) expand(text json.RawMessage) (json.RawMessage, error) {
 	var problem error
 	known := slices.Sorted(maps.Keys(a.values))
-	out := placeholder.ReplaceAllFunc(text, func(m []byte) []byte {
+	out := placeholder().ReplaceAllFunc(text, func(m []byte) []byte {
 		name := string(m[1 : len(m)-1])
 		value, ok := a.values[name]
 		switch {

@@ -93,7 +93,7 @@ func (s *search) carriedVDPA() ([]sysfs.VDPA, error) {
 		}
 		return s.Sys.VDPAOnAuxiliary(aux)
 	}
-	fn, ok, err := s.Sys.PCI(*s.where.pci)
+	fn, ok, err := s.function(*s.where.pci)
 	if !ok {
 		return nil, err
 	}
@@ -115,7 +115,7 @@ func (s *search) describePCI() error {
 		s.found.Problem = &UndescribableError{s.where.String(), "the type is pci, but it has no PCI address"}
 		return nil
 	}
-	fn, ok, err := s.Sys.PCI(*s.where.pci)
+	fn, ok, err := s.function(*s.where.pci)
 	if err != nil || !ok {
 		return err
 	}
@@ -160,7 +160,7 @@ func (s *search) describeVDPA() error {
 	}
 	d.Address = v.PCI.String()
 	s.fact(devinfo.TypeVDPA, "pci-address", d.Address, dir)
-	fn, ok, err := s.Sys.PCI(*v.PCI)
+	fn, ok, err := s.function(*v.PCI)
 	if err != nil || !ok {
 		return err
 	}

@@ -96,7 +96,7 @@ func (e *UndescribableError) Error() string { return e.Device + " cannot be desc
 // gone, or a kernel that cannot be read; a device that is merely not there is
 // Device.Problem.
 func (f *Finder) Find(t Target) (*Device, error) {
-	s := &search{Finder: f, target: t, found: &Device{}}
+	s := &search{Finder: f, target: t, found: &Device{}, seen: map[pci.Address]sysfs.Function{}}
 	if err := s.identify(); err != nil {
 		return nil, err
 	}
@@ -112,8 +112,20 @@ type search struct {
 	target Target
 	found  *Device
 	claims []claim
-	where  ref    // all claims together
-	virtio string // the virtioN below the interface in the namespace; "" = none
+	where  ref                            // all claims together
+	seen   map[pci.Address]sysfs.Function // functions that were read already
+	virtio string                         // the virtioN below the interface in the namespace; "" = none
+}
+
+// function is Sys.PCI, asked once for each address.
+func (s *search) function(a pci.Address) (fn sysfs.Function, ok bool, err error) {
+	if fn, ok = s.seen[a]; ok {
+		return fn, true, nil
+	}
+	if fn, ok, err = s.Sys.PCI(a); ok {
+		s.seen[a] = fn
+	}
+	return fn, ok, err
 }
 
 func (s *search) warn(format string, args ...any) {

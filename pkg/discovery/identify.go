@@ -45,7 +45,7 @@ func (s *search) claim(source, name string, resolve func(string) (ref, bool, err
 // a device gives the zero ref.
 func (s *search) resolve(name string) (r ref, there bool, err error) {
 	if a, err := pci.Parse(name); err == nil {
-		_, there, err := s.Sys.PCI(a)
+		_, there, err := s.function(a)
 		return ref{pci: &a}, there, err
 	}
 	if aux, ok, err := s.Sys.Auxiliary(name); err != nil || ok {
@@ -202,7 +202,7 @@ func (s *search) resolveVirtio(name string) (r ref, there bool, err error) {
 	if err != nil || !there {
 		return r, there, err
 	}
-	fn, _, err := s.Sys.PCI(*r.pci)
+	fn, _, err := s.function(*r.pci)
 	r.beside = fn.Driver != "virtio-pci"
 	return r, there, err
 }

@@ -159,14 +159,14 @@ func TestSeveralCarriedVDPADevicesAreWarnedOf(t *testing.T) {
 }
 
 func TestInterfaceOnAVirtioDeviceLeadsToItsVDPADevice(t *testing.T) {
-	find(t, onHostNetwork(t, load(t, "mlx5-vdpa")), inPod("eth12"), "vdpa.parent-device vdpa4 < /sys/bus/vdpa/devices/vdpa4"+vdpa4+"\nin netns")
+	find(t, onHostNetwork(t, load(t, "mlx5-vdpa")), inPod("eth12"), "vdpa.parent-device vdpa4 < interface eth12 (ethtool bus-info)"+vdpa4+"\nin netns")
 	find(t, onHostNetwork(t, load(t, "vdpa-sim")), inPod("eth1"), `
 		vdpa.parent-device vdpa1 < interface eth1 (netlink)
 		vdpa.driver virtio < /sys/bus/vdpa/devices/vdpa1/driver
 		vdpa.path /sys/bus/virtio/devices/virtio4 < /sys/bus/virtio/devices/virtio4
 		in netns`)
 	find(t, onHostNetwork(t, load(t, "vdpa-vf-virtio")), inPod("eth1"), `
-		vdpa.parent-device vpvdpa0 < /sys/bus/vdpa/devices/vpvdpa0
+		vdpa.parent-device vpvdpa0 < interface eth1 (ethtool bus-info)
 		vdpa.driver virtio < /sys/bus/vdpa/devices/vpvdpa0/driver
 		vdpa.path /sys/bus/virtio/devices/virtio4 < /sys/bus/virtio/devices/virtio4
 		vdpa.pci-address 0000:02:00.1 < /sys/bus/vdpa/devices/vpvdpa0
@@ -202,7 +202,7 @@ func TestThePodsInterfaceTellsTheVirtioDevicesOfOneFunctionApart(t *testing.T) {
 		target, source := inPod("eth14"), "deviceID"
 		target.DeviceID, target.DeviceIDKey = id, "deviceID"
 		if id != "vdpa6" {
-			source = "/sys/bus/vdpa/devices/vdpa6"
+			source = "interface eth14 (ethtool bus-info)"
 		}
 		find(t, f, target, onSF("vdpa6", source, "virtio9", "interface eth14 (netlink)", "eth8")+"\nin netns")
 	}
@@ -210,12 +210,22 @@ func TestThePodsInterfaceTellsTheVirtioDevicesOfOneFunctionApart(t *testing.T) {
 
 func TestVirtioDeviceOfAnUnknownVDPADeviceIsNotTakenForTheFunction(t *testing.T) {
 	f := onHostNetwork(t, load(t, "mlx5-vdpa"))
+	f.Interfaces = withoutBusInfo{f.Interfaces}
 	find(t, f, inPod("eth14"), `
 		in netns
 		undescribable: interface eth14 cannot be described: its virtio9 is that of a vDPA device of the PCI function 0000:65:00.0, which the kernel does not name; name the vDPA device by deviceID`)
 	target := inPod("eth14")
 	target.DeviceID, target.DeviceIDKey = "vdpa4", "deviceID" // which is on another function
 	find(t, f, target, "conflict: deviceID names the vDPA device vdpa4, but interface eth14 (netlink) names the PCI function 0000:65:00.0: they must be the same device")
+}
+
+// withoutBusInfo is a driver that has no answer for ethtool.
+type withoutBusInfo struct{ discovery.Interfaces }
+
+func (w withoutBusInfo) Interface(netns, name string) (link.Interface, error) {
+	i, err := w.Interfaces.Interface(netns, name)
+	i.BusInfo = ""
+	return i, err
 }
 
 func TestVirtioDeviceThatCannotBeToldIsWarnedOf(t *testing.T) {

@@ -119,15 +119,27 @@ func (j *Journal) Drop(k Key) error {
 	if err != nil {
 		return err
 	}
+	if e == nil {
+		return j.entries.Remove(name)
+	}
+	return j.Forget(e)
+}
+
+// Forget is Drop for who has read the entry.
+func (j *Journal) Forget(e *Entry) error {
+	name, err := e.entry()
+	if err != nil {
+		return err
+	}
 	// The entry goes first: a claim without an entry counts for nothing, and
 	// release creates a lock file, for which a full disk has room after this.
 	if err := j.entries.Remove(name); err != nil {
 		return err
 	}
-	if e == nil || e.File == "" {
+	if e.File == "" {
 		return nil
 	}
-	return j.release(k, e.File)
+	return j.release(e.Key, e.File)
 }
 
 // Tidy removes what a Put that was killed left of the attachment's claim on a

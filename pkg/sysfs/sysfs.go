@@ -26,14 +26,16 @@ import (
 // FS is one sysfs, the machine's own or a captured one.
 type FS struct{ fsys fs.FS }
 
-// Open opens the sysfs mounted at dir, normally /sys. Links are followed, but
-// never out of dir.
+// Open opens the sysfs mounted at dir, normally /sys. Its links are the kernel's and
+// are followed by the kernel, wherever they lead: os.Root, which follows them
+// itself, takes one system call for every element of every path.
 func Open(dir string) (*FS, error) {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
+	if stat, err := os.Stat(dir); err != nil {
 		return nil, fmt.Errorf("sysfs: %w", err)
+	} else if !stat.IsDir() {
+		return nil, fmt.Errorf("sysfs: %s: %w", dir, syscall.ENOTDIR)
 	}
-	return &FS{root.FS()}, nil
+	return &FS{os.DirFS(dir)}, nil
 }
 
 // New wraps a file system rooted at /sys; it must know links (fs.ReadLinkFS).
@@ -45,7 +47,7 @@ func (f *FS) Files() fs.FS { return f.fsys }
 // Absent says that err means "the kernel has no such thing": the file is not
 // there, or its driver has no answer.
 func Absent(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ENODEV) ||
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrInvalid) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ENODEV) ||
 		errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EOPNOTSUPP)
 }
 

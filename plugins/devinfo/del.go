@@ -45,7 +45,7 @@ func (p *Plugin) Del(args *skel.CmdArgs) error {
 	e.Netns = args.Netns // the runtime knows best: empty once it is gone
 	errs := c.cni.del(e, runtimeConf(e))
 	errs = append(errs, c.removeFiles(e)...)
-	return c.forget(append(errs, unread))
+	return c.forget(e, append(errs, unread))
 }
 
 // skipUnrunnable takes the delegates out of the configuration that cannot be run.
@@ -92,6 +92,10 @@ func (c *call) removeFiles(e *journal.Entry, names ...string) (errs []error) {
 		}
 	}
 	for _, name := range names {
+		if name == e.File && e.BootID == c.BootID { // the entry is this boot's: so is its claim on the file
+			errs = append(errs, c.removeFile(name))
+			continue
+		}
 		owner, owned, err := c.Journal.Owner(name)
 		if err == nil && owned && owner != e.Key {
 			c.log.Warn("left alone: the file is another attachment's", "file", name, "owner", owner)
@@ -113,15 +117,15 @@ func (c *call) removeFile(name string) error {
 }
 
 // forget drops the journal entry if all went well, else it reports what did not.
-func (c *call) forget(errs []error) error {
+func (c *call) forget(e *journal.Entry, errs []error) error {
 	if err := followedBy(nil, errs...); err != nil {
 		return err
 	}
-	if err := c.Journal.Drop(c.key); err != nil && !as[*store.NameError](err) {
+	if err := c.Journal.Forget(e); err != nil && !as[*store.NameError](err) {
 		return err
 	}
 	name, err := c.fileName()
-	if err != nil || name == "" {
+	if err != nil || name == "" || name == e.File {
 		return nil // removeFiles has warned of it
 	}
 	return c.Journal.Tidy(c.key, name)

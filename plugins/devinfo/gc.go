@@ -64,7 +64,7 @@ func (p *Plugin) collect(cfg *config.Config, key journal.Key, args *skel.CmdArgs
 	}
 	errs := c.cni.del(e, runtimeConf(e))
 	errs = append(errs, c.removeFiles(e, claimed...)...)
-	if err := c.forget(errs); err != nil {
+	if err := c.forget(e, errs); err != nil {
 		return fmt.Errorf("attachment %s: %w", key, err)
 	}
 	for _, name := range claimed {

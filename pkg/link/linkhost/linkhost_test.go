@@ -56,7 +56,7 @@ func TestInterfaces(t *testing.T) {
 		{"i40e", "", link.Interface{Name: "veth09f3d2e1", Index: 12, MAC: mac("ee:18:00:00:00:12"), Kind: "veth"}},
 		// ethtool.json has a bus-info for the host's eth0.
 		{"virtio-vm", pod, link.Interface{Name: "eth0", Index: 2, MAC: mac("0a:58:0a:f4:00:09"), Kind: "veth"}},
-		{"mlx5-vdpa", "", link.Interface{Name: "eth12", Index: 12, MAC: mac("02:65:00:00:00:02"), Bus: "virtio", Parent: "virtio7"}},
+		{"mlx5-vdpa", "", link.Interface{Name: "eth12", Index: 12, MAC: mac("02:65:00:00:00:02"), Bus: "virtio", Parent: "virtio7", BusInfo: "vdpa4"}},
 		{"rxe-rdma", "", link.Interface{Name: "rveth1", Index: 12, MAC: mac("a2:51:92:fb:83:0e"), Kind: "veth"}},
 	} {
 		got, err := load(t, test.host).Interface(test.netns, test.want.Name)
