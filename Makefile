@@ -25,7 +25,7 @@ demo: build peers ## the main job on this machine's network card, then other dev
 	@$(BIN)/demo -bin $(BIN)
 
 test: build peers ## all tests; DEVINFO_NETNS=must makes those fail that lack namespaces
-	@{ go test -json ./... || true; cd test/peers; go test -json ./... || true; } | go run ./test/report
+	@{ go test -count=1 -json ./... || true; cd test/peers; go test -count=1 -json ./... || true; } | go run ./test/report
 
 lint: ## gofmt, vet, staticcheck; shellcheck if it is installed
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "gofmt -w" $$unformatted; exit 1; fi

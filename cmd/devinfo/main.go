@@ -44,6 +44,7 @@ func machine() *plugin.Plugin {
 	}
 	p := plugin.New(node, doors, bootID, os.Stdout, log)
 	p.NodeError = nodeErr
+	plugin.KeepBrokenPipes()
 	p.Listen = plugin.TakeSignals
 	p.Within = os.Getenv(plugin.WithinEnv)
 	return p

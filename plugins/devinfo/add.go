@@ -179,6 +179,7 @@ func (a *adding) warnOfKept(info *devinfo.Info) {
 // delegate journals the attachment, writes what is known so far, for the children
 // that read the file, and runs them.
 func (a *adding) delegate() error {
+	a.listen()
 	known, err := a.Finder.Find(a.early()) // a conflict shows before anything is touched
 	if err != nil {
 		return err

@@ -62,6 +62,7 @@ func storyMachine() *plugin.Plugin {
 	}
 	p := plugin.New(node, doors, os.Getenv(storyBoot), os.Stdout, log)
 	p.NodeError = nodeErr
+	plugin.KeepBrokenPipes()
 	p.Listen = plugin.TakeSignals
 	p.Within = os.Getenv(plugin.WithinEnv)
 	return p

@@ -49,8 +49,9 @@ type Plugin struct {
 	Log    *slog.Logger
 	Now    func() time.Time
 
-	// Listen begins to take the signals that would end the process; one that comes
-	// then ends ADD after the delegate that runs, and lets the other verbs finish.
+	// Listen begins to take the signals that would end the process, before the first
+	// delegate is run; one that comes then ends ADD after the delegate that runs, and
+	// lets the other verbs finish.
 	Listen  func() <-chan os.Signal
 	signals <-chan os.Signal
 
@@ -90,12 +91,7 @@ func New(node config.Node, doors Doors, bootID string, stdout io.Writer, log *sl
 // Funcs are the verbs for skel.
 func (p *Plugin) Funcs() skel.CNIFuncs {
 	verb := func(f func(*Plugin, *skel.CmdArgs) error) func(*skel.CmdArgs) error {
-		return func(args *skel.CmdArgs) error {
-			if p.Listen != nil {
-				p.signals = p.Listen()
-			}
-			return translate(f(p, args))
-		}
+		return func(args *skel.CmdArgs) error { return translate(f(p, args)) }
 	}
 	return skel.CNIFuncs{
 		Add: verb((*Plugin).Add), Del: verb((*Plugin).Del), Check: verb((*Plugin).Check),
@@ -140,7 +136,7 @@ func (p *Plugin) open(cfg *config.Config, args *skel.CmdArgs) (*call, error) {
 	}
 	return &call{
 		Plugin: p, cfg: cfg, att: att, key: key,
-		cni: newDelegation(p.Node.StateDir, args.Path, key),
+		cni: p.delegation(args.Path, key),
 		log: p.Log.With("attachment", key.String()),
 	}, err
 }

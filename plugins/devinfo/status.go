@@ -30,7 +30,7 @@ func (p *Plugin) Status(args *skel.CmdArgs) error {
 	if _, err := fs.Stat(p.Finder.Sys.Files(), "bus"); err != nil {
 		return notReady(fmt.Errorf("%s is no sysfs: %w", p.Node.Sysfs, err), "mount sysfs there, or set sysfs in the node settings")
 	}
-	return delegatesReady(newDelegation(p.Node.StateDir, args.Path, journal.Key{Network: cfg.Name}), cfg)
+	return delegatesReady(p.delegation(args.Path, journal.Key{Network: cfg.Name}), cfg)
 }
 
 func delegatesReady(d *delegation, cfg *config.Config) error {
