@@ -46,25 +46,21 @@ func (d *Dir) Locked(name string, f func(*os.Root) error) error {
 // Remove removes a file, or a symbolic link, and a temporary file that a killed
 // writer left. It is success if the file, or the directory, is gone already.
 func (d *Dir) Remove(name string) error {
-	if err := checkName(name); err != nil {
-		return err
-	}
-	root, err := d.open()
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	if err := d.removeFile(root, name); err != nil {
-		return err
-	}
-	return d.removeLeftover(root, name)
+	return d.ifThere(name, func(root *os.Root) error {
+		if err := d.removeFile(root, name); err != nil {
+			return err
+		}
+		return d.removeLeftover(root, name)
+	})
 }
 
 // Tidy removes only the temporary file that a killed writer left.
 func (d *Dir) Tidy(name string) error {
+	return d.ifThere(name, func(root *os.Root) error { return d.removeLeftover(root, name) })
+}
+
+// ifThere calls f with the directory; there is nothing to do if it is gone.
+func (d *Dir) ifThere(name string, f func(*os.Root) error) error {
 	if err := checkName(name); err != nil {
 		return err
 	}
@@ -76,7 +72,7 @@ func (d *Dir) Tidy(name string) error {
 		return err
 	}
 	defer root.Close()
-	return d.removeLeftover(root, name)
+	return f(root)
 }
 
 func (d *Dir) removeLeftover(root *os.Root, name string) error {
