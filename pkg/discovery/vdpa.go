@@ -1,0 +1,149 @@
+package discovery
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/sysfs"
+)
+
+// lookForVDPA takes the bound vDPA device that the function or the SF carries, if
+// any, for the device. Where the type must be vdpa, an unbound one will do: then
+// what is wrong with it can be said.
+func (s *search) lookForVDPA() error {
+	all, err := s.carriedVDPA()
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.where, err)
+	}
+	unbound := func(v sysfs.VDPA) bool { return v.Driver == "" }
+	list := slices.DeleteFunc(slices.Clone(all), unbound)
+	if len(list) == 0 && s.typ() == devinfo.TypeVDPA {
+		list = all
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	if len(list) > 1 {
+		s.warn("%s carries %d vDPA devices; %s is taken: name the right one by deviceID", s.where, len(list), list[0].Name)
+	}
+	s.where.vdpa = list[0].Name
+	return nil
+}
+
+func (s *search) carriedVDPA() ([]sysfs.VDPA, error) {
+	if s.where.aux != "" {
+		aux, ok, err := s.Sys.Auxiliary(s.where.aux)
+		if !ok {
+			return nil, err
+		}
+		return s.Sys.VDPAOnAuxiliary(aux)
+	}
+	fn, ok, err := s.function(*s.where.pci)
+	if !ok {
+		return nil, err
+	}
+	return s.Sys.VDPAOn(fn)
+}
+
+func (s *search) describeVDPA() error {
+	if s.where.vdpa == "" {
+		s.found.Problem = &UndescribableError{s.where.String(), "the type is vdpa, but it carries no vDPA device; create one with \"vdpa dev add\""}
+		return nil
+	}
+	v, ok, err := s.Sys.VDPA(s.where.vdpa)
+	if err != nil || !ok {
+		return err
+	}
+	dir := "/sys/bus/vdpa/devices/" + v.Name
+	d := &devinfo.VDPA{ParentDevice: v.Name}
+	s.found.Info = &devinfo.Info{Type: devinfo.TypeVDPA, VDPA: d}
+	s.fact(devinfo.TypeVDPA, "parent-device", v.Name, s.namedBy(v, dir))
+	switch v.Driver {
+	case "vhost", "virtio":
+		d.Driver = v.Driver
+		s.fact(devinfo.TypeVDPA, "driver", d.Driver, dir+"/driver")
+		d.Path = s.vdpaPath(v, dir)
+	case "":
+		s.found.Problem = &UndescribableError{s.where.String(), "it is bound to no driver; bind it: echo " + v.Name + " > /sys/bus/vdpa/drivers/vhost_vdpa/bind"}
+	default:
+		s.found.Problem = &UndescribableError{s.where.String(), fmt.Sprintf("its driver %q is neither vhost_vdpa nor virtio_vdpa", v.Driver)}
+	}
+	if v.PCI == nil {
+		return nil
+	}
+	d.Address = v.PCI.String()
+	s.fact(devinfo.TypeVDPA, "pci-address", d.Address, dir)
+	fn, ok, err := s.function(*v.PCI)
+	if err != nil || !ok {
+		return err
+	}
+	if fn.PF != nil {
+		d.PFAddress = fn.PF.String()
+		s.fact(devinfo.TypeVDPA, "pf-pci-address", d.PFAddress, "/sys/bus/pci/devices/"+d.Address+"/physfn")
+	}
+	d.Representor = s.representor(devinfo.TypeVDPA, fn)
+	return nil
+}
+
+// namedBy is the source that named the vDPA device itself; where all of them named
+// the function or the SF, it was found below that.
+func (s *search) namedBy(v sysfs.VDPA, dir string) string {
+	for _, c := range s.claims {
+		if c.ref.vdpa == v.Name {
+			return c.source
+		}
+	}
+	return dir
+}
+
+// vdpaPath gives the vDPA device's path: the character device of vhost_vdpa, or
+// the virtio device of virtio_vdpa. (The specification's "/dev/sys/bus/virtio"
+// is a slip of the pen.)
+func (s *search) vdpaPath(v sysfs.VDPA, dir string) string {
+	if v.Driver == "vhost" {
+		if v.Vhost == "" {
+			s.warn("%s: is bound to vhost_vdpa, but has no vhost-vdpa-N", dir)
+			return ""
+		}
+		s.fact(devinfo.TypeVDPA, "path", "/dev/"+v.Vhost, dir+"/"+v.Vhost)
+		return "/dev/" + v.Vhost
+	}
+	name, source := s.virtioOf(v)
+	if name == "" {
+		s.warn("%s: cannot tell which virtio device is its own (%s)", dir, strings.Join(v.Virtio, ", "))
+		return ""
+	}
+	path := "/sys/bus/virtio/devices/" + name
+	s.fact(devinfo.TypeVDPA, "path", path, source)
+	return path
+}
+
+// virtioOf picks the vDPA device's virtio device: the only one, the one that the
+// pod's interface is on, or the one with the same hardware address.
+func (s *search) virtioOf(v sysfs.VDPA) (name, source string) {
+	if len(v.Virtio) == 1 {
+		return v.Virtio[0], "/sys/bus/virtio/devices/" + v.Virtio[0]
+	}
+	for _, name := range v.Virtio {
+		if name == s.virtio {
+			return name, "interface " + s.target.IfName + " (netlink)"
+		}
+	}
+	mac, ok, err := s.Interfaces.VDPAMAC(v.Name)
+	if err != nil {
+		s.warn("vdpa %s: hardware address: %v", v.Name, err)
+	}
+	for _, name := range v.Virtio {
+		if !ok {
+			break
+		}
+		if its, seen, err := s.Sys.VirtioMAC(name); err != nil {
+			s.warn("%s: hardware address: %v", name, err)
+		} else if seen && strings.EqualFold(its, mac.String()) {
+			return name, "the hardware address " + its
+		}
+	}
+	return "", ""
+}
