@@ -89,6 +89,7 @@ func (p *Plugin) gcDelegates(cfg *config.Config, cniPath string) error {
 	for n, v := range cfg.Valid {
 		valid[n] = types.GCAttachment{ContainerID: v.ContainerID, IfName: v.IfName}
 	}
+	p.listen()
 	err = p.delegation(cniPath, journal.Key{Network: cfg.Name}).GCNetworkList(context.Background(), plugins, &libcni.GCArgs{ValidAttachments: valid})
 	if err != nil {
 		return fmt.Errorf("delegates: GC: %w", err)

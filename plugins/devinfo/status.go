@@ -39,6 +39,7 @@ func delegatesReady(d *delegation, cfg *config.Config) error {
 			return notReady(fmt.Errorf("delegate %s: %w", child.Type, err), "install the plugin in a directory of CNI_PATH")
 		}
 	}
+	d.listen()
 	plugins, err := list(cfg)
 	if err != nil {
 		return notReady(err, "")
