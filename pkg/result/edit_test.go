@@ -34,12 +34,17 @@ func TestFindTakesTheNameInTheSandbox(t *testing.T) {
 		{"net3", "/ns", result.Interface{}, false},
 		{"", "/ns", result.Interface{}, false},
 	} {
-		if got, ok := result.Find(json.RawMessage(list), test.name, test.sandbox); got != test.want || ok != test.ok {
+		r, err := result.Parse(json.RawMessage(list), "1.1.0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, ok := r.Find(test.name, test.sandbox); got != test.want || ok != test.ok {
 			t.Errorf("%s in %s: %+v, %v", test.name, test.sandbox, got, ok)
 		}
 	}
 	for _, text := range []string{``, `null`, `{}`, `5`, `{"interfaces": 5}`, `{"interfaces": [null]}`, `{"ip4": {}}`} {
-		if got, ok := result.Find(json.RawMessage(text), "net1", "/ns"); ok {
+		r, _ := result.Parse(json.RawMessage(text), "1.1.0") // nil for what is no result
+		if got, ok := r.Find("net1", "/ns"); ok {
 			t.Errorf("%s: %+v", text, got)
 		}
 	}
@@ -140,4 +145,15 @@ func TestAddedInterfaceIsIdentified(t *testing.T) {
 		}
 	})
 	same(t, "result", got, `{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "sandbox": "/ns", "pciID": "0000:01:00.2"}]}`)
+}
+
+func TestFindKnowsWhatConversionLoses(t *testing.T) {
+	r, err := result.Parse(json.RawMessage(`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "sandbox": "/ns", "pciID": "a"}]}`), "1.0.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := result.Interface{Name: "net1", Sandbox: "/ns", PCIID: "a"}
+	if got, ok := r.Find("net1", "/ns"); !ok || got != want {
+		t.Errorf("%+v, %v; want %+v", got, ok, want)
+	}
 }

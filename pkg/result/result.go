@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/containernetworking/cni/pkg/types/create"
 	"github.com/containernetworking/cni/pkg/version"
@@ -20,6 +21,7 @@ type Result struct {
 	version    string
 	raw        json.RawMessage // nil = nothing but the version yet
 	interfaces []entry
+	given      []entry // those before the conversion, which loses keys
 	edited     bool
 }
 
@@ -46,11 +48,11 @@ func New(cniVersion string) *Result { return &Result{version: cniVersion} }
 // interfaces and demand addresses that there may not be, what cannot be converted
 // becomes the empty result.
 func Parse(raw json.RawMessage, cniVersion string) (*Result, error) {
-	own, err := decodeVersion(raw)
+	own, given, err := decode(raw)
 	if err != nil {
 		return nil, err
 	}
-	r := &Result{version: cniVersion, raw: raw}
+	r := &Result{version: cniVersion, raw: raw, given: given}
 	switch {
 	case own == "":
 		r.edited = true
@@ -59,28 +61,39 @@ func Parse(raw json.RawMessage, cniVersion string) (*Result, error) {
 		if err != nil && r.atLeast("0.3.0") {
 			return nil, fmt.Errorf("result of version %s as %s: %w", own, cniVersion, err)
 		} else if err != nil {
-			return New(cniVersion), nil
+			return &Result{version: cniVersion, given: given}, nil
 		}
-		r.raw = converted
+		if r.raw = converted; r.atLeast("0.3.0") {
+			_, r.interfaces, err = decode(converted)
+		}
+		return r, err
 	}
-	if !r.atLeast("0.3.0") {
-		return r, nil
+	if r.atLeast("0.3.0") {
+		r.interfaces = slices.Clone(given)
 	}
-	r.interfaces, err = interfaces(r.raw)
-	return r, err
+	return r, nil
 }
 
-func decodeVersion(raw json.RawMessage) (string, error) {
+// decode reads what matters here of a result: its version and its interfaces.
+func decode(raw json.RawMessage) (cniVersion string, list []entry, err error) {
 	var v *struct {
-		CNIVersion string `json:"cniVersion"`
+		CNIVersion string            `json:"cniVersion"`
+		Interfaces []json.RawMessage `json:"interfaces"`
 	}
 	if err := json.Unmarshal(raw, &v); err != nil {
-		return "", fmt.Errorf("result: %w", err)
+		return "", nil, fmt.Errorf("result: %w", err)
 	}
 	if v == nil {
-		return "", errors.New("result: it is null, not an object")
+		return "", nil, errors.New("result: it is null, not an object")
 	}
-	return v.CNIVersion, nil
+	for n, raw := range v.Interfaces {
+		e := entry{raw: raw}
+		if err := json.Unmarshal(raw, &e.Interface); err != nil {
+			return "", nil, fmt.Errorf("result: interfaces[%d]: %w", n, err)
+		}
+		list = append(list, e)
+	}
+	return v.CNIVersion, list, nil
 }
 
 func convert(raw json.RawMessage, from, to string) (json.RawMessage, error) {
@@ -95,33 +108,16 @@ func convert(raw json.RawMessage, from, to string) (json.RawMessage, error) {
 	return json.Marshal(after)
 }
 
-func interfaces(raw json.RawMessage) ([]entry, error) {
-	var v struct {
-		Interfaces []json.RawMessage `json:"interfaces"`
+// Find gives the interface of that name in the sandbox, with all that the result said
+// before it was converted; where none has exactly that sandbox, the first of the name
+// that has any. That may be the result of a plugin with another spelling of the
+// namespace's path. A nil result has none.
+func (r *Result) Find(name, sandbox string) (Interface, bool) {
+	if r == nil {
+		return Interface{}, false
 	}
-	if err := json.Unmarshal(raw, &v); err != nil {
-		return nil, fmt.Errorf("result: %w", err)
-	}
-	list := make([]entry, len(v.Interfaces))
-	for n, raw := range v.Interfaces {
-		list[n].raw = raw
-		if err := json.Unmarshal(raw, &list[n].Interface); err != nil {
-			return nil, fmt.Errorf("result: interfaces[%d]: %w", n, err)
-		}
-	}
-	return list, nil
-}
-
-// Find gives the interface of that name in the sandbox; where none has exactly
-// that sandbox, the first of the name that has any. That may be the result of a
-// plugin with another spelling of the namespace's path.
-func Find(raw json.RawMessage, name, sandbox string) (Interface, bool) {
-	list, err := interfaces(raw)
-	if err != nil {
-		return Interface{}, false // Parse says what is wrong with it
-	}
-	if n := find(list, name, sandbox); n >= 0 {
-		return list[n].Interface, true
+	if n := find(r.given, name, sandbox); n >= 0 {
+		return r.given[n].Interface, true
 	}
 	return Interface{}, false
 }

@@ -229,8 +229,8 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"interfaces": [null, {"name": "net1", "sandbox": "/ns"}]}`), "1.1.0")
 	f.Add([]byte(`{"cniVersion": "0.2.0", "ip4": null}`), "0.3.1")
 	f.Fuzz(func(t *testing.T, data []byte, version string) {
-		result.Find(data, "net1", "/ns")
 		r, err := result.Parse(data, version)
+		r.Find("net1", "/ns")
 		if err != nil {
 			return
 		}

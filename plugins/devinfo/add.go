@@ -62,11 +62,12 @@ type adding struct {
 	existing *devinfo.Info // what others wrote there, or the device plugin's file in its place: a source
 	known    *devinfo.Info // what we wrote there ourselves, earlier or before the delegates: none
 	declared *devinfo.Info
-	previous *journal.Entry // of an earlier ADD that is repeated
-	entry    *journal.Entry // of this one
-	started  int            // delegates that have been started
-	journal  bool           // the entry is written
-	prev     json.RawMessage
+	previous *journal.Entry  // of an earlier ADD that is repeated
+	entry    *journal.Entry  // of this one
+	started  int             // delegates that have been started
+	journal  bool            // the entry is written
+	prev     json.RawMessage // the result of the plugins before us
+	res      *result.Result  // the same, read; nil = there is none
 	device   *discovery.Device
 	info     *devinfo.Info // to be written; nil = nothing
 	wrote    bool          // the file was touched
@@ -106,7 +107,7 @@ func (a *adding) find() error {
 }
 
 func (a *adding) target() discovery.Target {
-	prev, _ := result.Find(a.prev, a.att.IfName, a.att.Netns)
+	prev, _ := a.res.Find(a.att.IfName, a.att.Netns)
 	return discovery.Target{
 		Declared: a.declared, DeviceID: a.cfg.DeviceID, DeviceIDKey: a.cfg.DeviceIDKey, Existing: a.existing,
 		PCIID: prev.PCIID, SocketPath: prev.SocketPath,
@@ -200,6 +201,9 @@ func (a *adding) delegate() error {
 	if err != nil {
 		return err
 	}
+	if a.res, err = result.Parse(prev, a.cfg.CNIVersion); err != nil {
+		return fail(codeDecoding, err, "the last delegate printed it")
+	}
 	return a.reread()
 }
 
@@ -226,12 +230,9 @@ func (a *adding) reread() error {
 // compose makes the result: what the plugins before us say, with the device's
 // identity and, where a file tells of it, an interface to hang it on.
 func (a *adding) compose() (*result.Result, error) {
-	res := result.New(a.cfg.CNIVersion)
-	if a.prev != nil {
-		var err error
-		if res, err = result.Parse(a.prev, a.cfg.CNIVersion); err != nil {
-			return nil, fail(codeDecoding, err, "the plugin before devinfo printed it")
-		}
+	res := a.res
+	if res == nil {
+		res = result.New(a.cfg.CNIVersion)
 	}
 	if a.prev == nil || a.name != "" && a.info != nil {
 		res.EnsureSandboxed(a.att.IfName, a.att.Netns)

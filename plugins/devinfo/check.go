@@ -93,7 +93,8 @@ func (c *call) compare(recorded *devinfo.Info, e *journal.Entry) error {
 	if id := discovery.Identity(recorded); recorded != nil && isDevice(recorded.Type) && e.Device.ID != "" && id != e.Device.ID {
 		return fail(codeMismatch, fmt.Errorf("the device-info file names %s, but ADD found %s", id, e.Device.ID), renew)
 	}
-	prev, _ := result.Find(c.cfg.PrevResult, c.att.IfName, c.att.Netns)
+	res, _ := result.Parse(c.cfg.PrevResult, c.cfg.CNIVersion) // one that is none says nothing of the device
+	prev, _ := res.Find(c.att.IfName, c.att.Netns)
 	device, err := c.Finder.Find(discovery.Target{
 		Declared: declared, DeviceID: c.cfg.DeviceID, DeviceIDKey: c.cfg.DeviceIDKey, Existing: recorded,
 		PCIID: prev.PCIID, SocketPath: prev.SocketPath,

@@ -192,12 +192,13 @@ func (a *adding) checkTypes() error {
 		"correct deviceInfo, or the device plugin that wrote the file")
 }
 
-// checkPrevResult refuses a prevResult that could not be passed on at the end.
-func (a *adding) checkPrevResult() error {
+// checkPrevResult reads the prevResult, and refuses one that could not be passed on
+// at the end.
+func (a *adding) checkPrevResult() (err error) {
 	if a.prev == nil {
 		return nil
 	}
-	if _, err := result.Parse(a.prev, a.cfg.CNIVersion); err != nil {
+	if a.res, err = result.Parse(a.prev, a.cfg.CNIVersion); err != nil {
 		return fail(codeDecoding, fmt.Errorf("prevResult: %w", err), "the plugin before devinfo, or the runtime, must give a CNI result of a version up to 1.1.0")
 	}
 	return nil
