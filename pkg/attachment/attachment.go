@@ -57,7 +57,7 @@ func New(cfg *config.Config, args Args, deviceInfoDir string) (*Attachment, erro
 	return a, err
 }
 
-// autoName is the name that Multus would give (ecosystem: types/conf.go), so that
+// autoName is the name that Multus would give (its pkg/types/conf.go), so that
 // one node's files are named alike whoever runs the plugin.
 func autoName(network, containerID, ifName string) string {
 	return strings.ReplaceAll(network+"-"+containerID+"_"+ifName, "/", "-")

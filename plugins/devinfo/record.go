@@ -45,7 +45,7 @@ func (a *adding) record() error {
 // this one was passed another path.
 func (a *adding) removeFormer() {
 	e := a.previous
-	if e == nil || !e.Wrote || e.File == a.name {
+	if e == nil || !e.Wrote || e.File == a.name || e.BootID != a.BootID {
 		return
 	}
 	if name, err := a.Infos.Name(e.Path()); err != nil {

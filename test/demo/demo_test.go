@@ -41,7 +41,7 @@ func build(t *testing.T) func(*testing.T, syscall.Signal, time.Duration) (int, s
 	t.Helper()
 	for _, program := range []string{"devinfo", "cnitool", "macvlan"} {
 		if _, err := os.Stat(filepath.Join("../../bin", program)); err != nil {
-			t.Skip(`needs bin/: "make build peers"`)
+			t.Fatalf("%v: run make build peers", err)
 		}
 	}
 	demo := filepath.Join(t.TempDir(), "demo")

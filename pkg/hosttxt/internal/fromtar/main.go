@@ -129,6 +129,8 @@ func unreadable(text string) (map[string]string, error) {
 	return errs, nil
 }
 
+var emulator = regexp.MustCompile(`(?m)^QEMU: .*-machine (\w+)`) // of a machine that is one
+
 var noteLine = regexp.MustCompile(`(?m)^(snapshot|guest kernel|scenario): *(.*)$`)
 
 // title is the first line of the archive.
@@ -144,7 +146,11 @@ func (c *capture) title(scenario string) (string, error) {
 		scenario = note["scenario"]
 	}
 	release, _, _ := strings.Cut(note["guest kernel"], " ")
-	return fmt.Sprintf("%s: QEMU q35, %s, Linux %s\n", note["snapshot"], scenario, release), nil
+	machine := ""
+	if m := emulator.FindSubmatch(c.files["NOTE.txt"]); m != nil {
+		machine = fmt.Sprintf("QEMU %s, ", m[1])
+	}
+	return fmt.Sprintf("%s: %s%s, Linux %s\n", note["snapshot"], machine, scenario, release), nil
 }
 
 func (c *capture) archive(scenario string) (*txtar.Archive, error) {

@@ -15,7 +15,7 @@ import (
 
 const note = `snapshot: tiny
 guest kernel: 6.12.1+deb13-amd64 #1 SMP
-QEMU: QEMU emulator version 11
+QEMU: QEMU emulator version 11, -machine q35 -accel tcg
 scenario: one NIC
 `
 
@@ -165,5 +165,12 @@ func TestBrokenCapturesAreRefused(t *testing.T) {
 	}
 	if _, err := convert(strings.NewReader("text"), ""); err == nil {
 		t.Error("not a tar.gz: no error")
+	}
+}
+
+func TestMachineThatIsNoEmulatorIsNotCalledOne(t *testing.T) {
+	ar, err := convert(tarball(t, "NOTE.txt", "snapshot: rack7\nguest kernel: 6.1.0 #1\nscenario: ConnectX-6\n"), "")
+	if want := "rack7: ConnectX-6, Linux 6.1.0\n"; err != nil || string(ar.Comment) != want {
+		t.Errorf("%q, %v; want %q", ar.Comment, err, want)
 	}
 }
