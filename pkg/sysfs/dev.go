@@ -1,19 +1,44 @@
 package sysfs
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 )
+
+// Node is a device node.
+type Node struct {
+	Type         string // "c" or "b"
+	Major, Minor int64
+}
+
+// ReadNode reads what is at path, below /dev; links are followed. The error tells
+// what is there instead of a device node.
+func ReadNode(path string) (Node, error) {
+	stat, err := os.Stat(path)
+	if err != nil {
+		return Node{}, err
+	}
+	raw, ok := stat.Sys().(*syscall.Stat_t)
+	if !ok || stat.Mode()&os.ModeDevice == 0 {
+		return Node{}, fmt.Errorf("it has mode %s", stat.Mode())
+	}
+	n := Node{Type: "b", Major: int64(unix.Major(raw.Rdev)), Minor: int64(unix.Minor(raw.Rdev))}
+	if stat.Mode()&os.ModeCharDevice != 0 {
+		n.Type = "c"
+	}
+	return n, nil
+}
 
 // CharDevice says whether path, below /dev, is a character device; the error
 // tells what it is instead.
 func CharDevice(path string) error {
-	stat, err := os.Stat(path)
-	if err != nil {
-		return err
+	n, err := ReadNode(path)
+	if err == nil && n.Type != "c" {
+		return errors.New("it is a block device")
 	}
-	if stat.Mode()&os.ModeCharDevice == 0 {
-		return fmt.Errorf("it has mode %s", stat.Mode())
-	}
-	return nil
+	return err
 }

@@ -35,3 +35,19 @@ func TestOnlyACharacterDeviceIsOne(t *testing.T) {
 		t.Errorf("a link to one: %v", err)
 	}
 }
+
+func TestANodeHasTypeAndNumber(t *testing.T) {
+	for path, want := range map[string]sysfs.Node{
+		"/dev/null": {Type: "c", Major: 1, Minor: 3}, "/dev/zero": {Type: "c", Major: 1, Minor: 5}, "/dev/tty": {Type: "c", Major: 5},
+	} {
+		if got, err := sysfs.ReadNode(path); err != nil || got != want {
+			t.Errorf("%s: %+v, %v", path, got, err)
+		}
+	}
+	if got, err := sysfs.ReadNode(t.TempDir()); err == nil {
+		t.Errorf("a directory: %+v", got)
+	}
+	if _, err := sysfs.ReadNode(filepath.Join(t.TempDir(), "vfio")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("absent: %v", err)
+	}
+}

@@ -75,6 +75,20 @@ func (f *FS) VFIndex(pf, vf pci.Address) (n int, ok bool, err error) {
 	return distance, true, nil
 }
 
+// NUMANode gives the node that a function's memory is near to, from numa_node; ok is
+// false when there is no such function, or no such node (-1).
+func (f *FS) NUMANode(a pci.Address) (node int, ok bool, err error) {
+	dir, ok, err := f.device("pci", a.String())
+	if !ok {
+		return 0, false, err
+	}
+	node, ok, err = f.number(path.Join(dir, "numa_node"))
+	if !ok || node < 0 {
+		return 0, false, err
+	}
+	return node, true, nil
+}
+
 // RDMA lists the function's RDMA devices, infiniband/*, in numerical order. None
 // may mean that they were moved to another network namespace.
 func (f *FS) RDMA(fn Function) ([]string, error) { return f.rdma(fn.dir) }

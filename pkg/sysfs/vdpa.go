@@ -63,6 +63,19 @@ func (f *FS) VDPA(name string) (v VDPA, ok bool, err error) {
 	return v, true, nil
 }
 
+// Management is the management device that made the vDPA device, as "vdpa mgmtdev show"
+// names it: "pci/0000:01:00.2", "auxiliary/mlx5_core.sf.4"; "" where /sys does not tell,
+// which is so for a simulator.
+func (v VDPA) Management() string {
+	switch {
+	case v.Aux != "":
+		return "auxiliary/" + v.Aux
+	case v.PCI != nil:
+		return "pci/" + v.PCI.String()
+	}
+	return ""
+}
+
 func onlyVirtio(names []string) (virtio []string) {
 	for _, n := range names {
 		if strings.HasPrefix(n, "virtio") {

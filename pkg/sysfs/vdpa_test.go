@@ -149,3 +149,20 @@ func names(t *testing.T, list []sysfs.VDPA, err error) (names []string) {
 	}
 	return names
 }
+
+func TestManagementDeviceIsTheOneThatItIsOn(t *testing.T) {
+	for host, list := range map[string]map[string]string{
+		"mlx5-vdpa": {"vdpa:0000:65:00.3": "pci/0000:65:00.3", "vdpa6": "auxiliary/mlx5_core.sf.2"},
+		"vdpa-sim":  {"vdpa0": ""},
+	} {
+		each(t, load(t, host), func(t *testing.T, sys *sysfs.FS) {
+			for name, want := range list {
+				v, ok, err := sys.VDPA(name)
+				if err != nil || !ok {
+					t.Errorf("%s: %v, %v", name, ok, err)
+				}
+				equal(t, name, v.Management(), want)
+			}
+		})
+	}
+}

@@ -1,0 +1,173 @@
+package sysfs
+
+import (
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"devinfo-cni.io/pkg/pci"
+)
+
+// The lists below grow with the node, and read each device: they are for people
+// who look at all of it. An attachment's device is asked for by its name.
+
+// networkClass is the class of PCI network controllers, 02xxxx (PCI Code and ID
+// Assignment Specification 1.3).
+const networkClass = "0x02"
+
+// Functions lists the PCI functions of class network controller, by address.
+func (f *FS) Functions() ([]Function, error) {
+	addresses, err := f.names("bus/pci/devices")
+	if err != nil {
+		return nil, err
+	}
+	var list []Function
+	for _, name := range addresses {
+		a, err := pci.Parse(name)
+		if err != nil {
+			continue // what is no address is no function
+		}
+		class, ok, err := f.text("bus/pci/devices/" + name + "/class")
+		if err != nil {
+			return nil, err
+		}
+		if !ok || !strings.HasPrefix(class, networkClass) {
+			continue
+		}
+		fn, ok, err := f.PCI(a)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			list = append(list, fn)
+		}
+	}
+	return list, nil
+}
+
+// VFs gives the number of VFs that a function has, and may have; ok is false when
+// it is no PF.
+func (f *FS) VFs(fn Function) (number, most int, ok bool, err error) {
+	if number, ok, err = f.number(path.Join(fn.dir, "sriov_numvfs")); !ok {
+		return 0, 0, false, err
+	}
+	most, _, err = f.number(path.Join(fn.dir, "sriov_totalvfs"))
+	return number, most, err == nil, err
+}
+
+// Auxiliaries lists the devices on the auxiliary bus in numerical order. SFs are
+// among them, and the parts that a driver has split its function into.
+func (f *FS) Auxiliaries() ([]Auxiliary, error) { return each(f, "auxiliary", f.Auxiliary) }
+
+// VDPAs lists the vDPA devices in numerical order.
+func (f *FS) VDPAs() ([]VDPA, error) { return each(f, "vdpa", f.VDPA) }
+
+// each looks up every device of a bus; one that goes away meanwhile is left out.
+func each[D any](f *FS, bus string, get func(name string) (D, bool, error)) ([]D, error) {
+	names, err := f.names("bus/" + bus + "/devices")
+	if err != nil {
+		return nil, err
+	}
+	var list []D
+	for _, name := range names {
+		d, ok, err := get(name)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			list = append(list, d)
+		}
+	}
+	return list, nil
+}
+
+// Netdev is a network interface, /sys/class/net/<name>, of the network namespace
+// that the sysfs is of.
+type Netdev struct {
+	Name   string
+	Bus    string // device/subsystem: "pci", "virtio", "auxiliary", "netdevsim"; "" without device
+	Device string // device: "0000:01:00.2", "virtio2", "mlx5_core.sf.4"
+}
+
+// Netdevs lists the network interfaces in numerical order.
+func (f *FS) Netdevs() ([]Netdev, error) {
+	names, err := f.names("class/net")
+	if err != nil {
+		return nil, err
+	}
+	var list []Netdev
+	for _, name := range names {
+		n := Netdev{Name: name}
+		if n.Bus, n.Device, err = f.parent("class/net/" + name); err != nil {
+			return nil, err
+		}
+		list = append(list, n)
+	}
+	return list, nil
+}
+
+// RDMADevice is an RDMA device, /sys/class/infiniband/<name>.
+type RDMADevice struct {
+	Name   string
+	Bus    string // device/subsystem: "pci", "auxiliary"; "" for one in software
+	Device string // device: "0000:01:00.2"
+	Netdev string // ports/1/gid_attrs/ndevs/0: the interface of its first port; "" = none, or in another namespace
+}
+
+// RDMADevices lists the RDMA devices in numerical order.
+func (f *FS) RDMADevices() ([]RDMADevice, error) {
+	names, err := f.names("class/infiniband")
+	if err != nil {
+		return nil, err
+	}
+	var list []RDMADevice
+	for _, name := range names {
+		d, at := RDMADevice{Name: name}, "class/infiniband/"+name
+		if d.Bus, d.Device, err = f.parent(at); err != nil {
+			return nil, err
+		}
+		if d.Netdev, _, err = f.text(at + "/ports/1/gid_attrs/ndevs/0"); err != nil {
+			return nil, err
+		}
+		list = append(list, d)
+	}
+	return list, nil
+}
+
+// Virtios lists the devices on the virtio bus in numerical order, NICs and others.
+func (f *FS) Virtios() ([]Virtio, error) { return each(f, "virtio", f.Virtio) }
+
+// parent gives the device that a device of a class belongs to.
+func (f *FS) parent(dir string) (bus, device string, err error) {
+	if device, _, err = f.linkBase(dir + "/device"); err != nil || device == "" {
+		return "", "", err
+	}
+	bus, _, err = f.linkBase(dir + "/device/subsystem")
+	return bus, device, err
+}
+
+// names lists what a directory holds in numerical order; none if it is absent.
+func (f *FS) names(dir string) ([]string, error) {
+	entries, err := fs.ReadDir(f.fsys, dir)
+	if Absent(err) {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	slices.SortFunc(names, byNumber)
+	return names, nil
+}
+
+// text reads an attribute without the newline at its end.
+func (f *FS) text(name string) (text string, ok bool, err error) {
+	data, err := fs.ReadFile(f.fsys, name)
+	if Absent(err) {
+		return "", false, nil
+	}
+	return strings.TrimSpace(string(data)), err == nil, err
+}
