@@ -27,7 +27,7 @@ func (d *Dir) Write(name string, data []byte) error {
 		if err != nil {
 			return true, d.wrap(name, "write", err)
 		}
-		return false, nil
+		return false, d.syncNames(root)
 	})
 }
 
@@ -50,7 +50,7 @@ func (d *Dir) Remove(name string) error {
 		if err := d.removeFile(root, name); err != nil {
 			return err
 		}
-		return d.removeLeftover(root, name)
+		return first(d.removeLeftover(root, name), d.syncNames(root))
 	})
 }
 
@@ -103,7 +103,26 @@ func (d *Dir) fill(temp *os.File, data []byte) error {
 	if _, err := temp.Write(data); err != nil {
 		return err
 	}
-	return temp.Chmod(d.fileMode)
+	if err := temp.Chmod(d.fileMode); err != nil || !d.durable {
+		return err
+	}
+	return temp.Sync()
+}
+
+// syncNames has the directory's entries on the disk, if that was asked for.
+func (d *Dir) syncNames(root *os.Root) error {
+	if !d.durable {
+		return nil
+	}
+	dir, err := root.Open(".")
+	if err != nil {
+		return d.wrap("", "sync", err)
+	}
+	defer dir.Close()
+	if err := dir.Sync(); err != nil {
+		return d.wrap("", "sync", err)
+	}
+	return nil
 }
 
 // withTemporary calls f with the temporary file of name, which is the lock of

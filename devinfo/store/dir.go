@@ -6,8 +6,8 @@
 // Names are one path element. All work below the directory goes through an
 // [os.Root] and refuses to follow symbolic links; on the way to the directory
 // links are followed, because /var/run is one. Files survive the death of the
-// writer, but are not synced: they describe devices of the running kernel, and
-// are worth nothing after a power failure.
+// writer, but are not synced, unless [OpenDurable] asks for it: they describe
+// devices of the running kernel, and are worth nothing after a power failure.
 //
 // A consumer that has one path and only reads wants [devinfo.ReadFile].
 package store
@@ -28,14 +28,15 @@ type Dir struct {
 	dir      string
 	dirMode  fs.FileMode // of the directory itself; those above it are 0755
 	fileMode fs.FileMode
-	limit    int // size of a file in bytes
+	limit    int  // size of a file in bytes
+	durable  bool // see OpenDurable
 }
 
 // Open names the directory; it touches nothing on disk. Unless dir is absolute
 // every method fails. Directories are made 0755 and files 0644, whatever the
 // umask; a file may have 1 MiB.
 func Open(dir string) *Dir {
-	return &Dir{filepath.Clean(dir), 0o755, 0o644, 1 << 20}
+	return &Dir{filepath.Clean(dir), 0o755, 0o644, 1 << 20, false}
 }
 
 const privateMode = 0o700
@@ -43,7 +44,15 @@ const privateMode = 0o700
 // OpenPrivate is [Open] for files that may hold secrets: the directory is made
 // 0700 and files 0600. A file may have 4 MiB, to hold another one in base64.
 func OpenPrivate(dir string) *Dir {
-	return &Dir{filepath.Clean(dir), privateMode, 0o600, 4 << 20}
+	return &Dir{filepath.Clean(dir), privateMode, 0o600, 4 << 20, false}
+}
+
+// OpenDurable is [OpenPrivate] for files that must outlive a power failure: Write
+// returns once the file and its name are on the disk, Remove once the name is off it.
+func OpenDurable(dir string) *Dir {
+	d := OpenPrivate(dir)
+	d.durable = true
+	return d
 }
 
 // Path is where the file of that name is; the name is not checked.
