@@ -1,0 +1,126 @@
+// Package cdispec makes the CDI spec of a network attachment: one device of the
+// Container Device Interface, whose edits give a container the attachment's device
+// nodes, the directory of its socket and its device-info file.
+//
+// It is pure: it decides nothing about who may have what, which is package grant's
+// part, and reads and writes nothing.
+package cdispec
+
+import (
+	"encoding/json"
+	"fmt"
+	"path"
+	"strings"
+	"unicode/utf8"
+
+	"tags.cncf.io/container-device-interface/specs-go"
+)
+
+// DefaultKind is the kind of the CDI device where the configuration names none.
+const DefaultKind = "devinfo-cni.io/attachment"
+
+// infoDir is where containers find the device-info files of their attachments.
+const infoDir = "/var/run/k8s.cni.cncf.io/devinfo"
+
+// Node is a device node, of the same path in the container as on the host.
+type Node struct {
+	Path         string
+	Type         string // "c" or "b"
+	Major, Minor int64
+}
+
+// Mount is a file or directory of the host that the container gets.
+type Mount struct {
+	Host, Container string
+	ReadOnly        bool
+}
+
+// Attachment is all that a CDI device can say of one attachment.
+type Attachment struct {
+	Kind, Name string // of the CDI device: vendor/class, and the device's name
+	IfName     string // CNI_IFNAME
+	InfoFile   string // host path of the device-info file; "" = none
+	Nodes      []Node
+	Mounts     []Mount
+}
+
+// Spec makes the spec, in the oldest version that can say it. The errors are a kind
+// or a name that CDI does not allow, and a path that JSON cannot hold.
+func (a Attachment) Spec() (*specs.Spec, error) {
+	if err := CheckKind(a.Kind); err != nil {
+		return nil, err
+	}
+	if err := CheckName(a.Name); err != nil {
+		return nil, err
+	}
+	edits, err := a.edits()
+	if err != nil {
+		return nil, err
+	}
+	spec := &specs.Spec{Kind: a.Kind, Devices: []specs.Device{{Name: a.Name, ContainerEdits: edits}}}
+	spec.Version, err = specs.MinimumRequiredVersion(spec)
+	return spec, err
+}
+
+// edits always has the environment variable, empty where there is no file: CDI
+// refuses a device that edits nothing.
+func (a Attachment) edits() (specs.ContainerEdits, error) {
+	mounts, inside := a.Mounts, ""
+	if a.InfoFile != "" {
+		inside = path.Join(infoDir, a.IfName+".json")
+		mounts = append([]Mount{{Host: a.InfoFile, Container: inside, ReadOnly: true}}, mounts...)
+	}
+	edits := specs.ContainerEdits{Env: []string{Variable(a.IfName) + "=" + inside}}
+	for _, n := range a.Nodes {
+		if err := checkPath(n.Path); err != nil {
+			return edits, err
+		}
+		edits.DeviceNodes = append(edits.DeviceNodes, &specs.DeviceNode{
+			Path: n.Path, Type: n.Type, Major: n.Major, Minor: n.Minor, Permissions: "rw",
+		})
+	}
+	for _, m := range mounts {
+		if err := checkPath(m.Host); err != nil {
+			return edits, err
+		}
+		if err := checkPath(m.Container); err != nil {
+			return edits, err
+		}
+		edits.Mounts = append(edits.Mounts, &specs.Mount{HostPath: m.Host, ContainerPath: m.Container, Options: m.options()})
+	}
+	return edits, nil
+}
+
+// options bind the one file system object, with nothing that is mounted below it.
+func (m Mount) options() []string {
+	access := "rw"
+	if m.ReadOnly {
+		access = "ro"
+	}
+	return []string{"bind", access, "nosuid", "nodev", "noexec"}
+}
+
+// checkPath refuses what encoding/json would change into another path.
+func checkPath(p string) error {
+	if !strings.HasPrefix(p, "/") || !utf8.ValidString(p) || strings.ContainsRune(p, 0) {
+		return fmt.Errorf("path %q: must be absolute, and UTF-8 without NUL", p)
+	}
+	return nil
+}
+
+// Encode gives the text of the spec's file.
+func Encode(spec *specs.Spec) []byte {
+	text, _ := json.MarshalIndent(spec, "", "  ") // strings and numbers always encode
+	return append(text, '\n')
+}
+
+// Ours says whether text is a spec that this package made for the file of that name:
+// others keep theirs in the same directory.
+func Ours(text []byte, file string) bool {
+	var spec specs.Spec
+	if json.Unmarshal(text, &spec) != nil || len(spec.Devices) != 1 || FileName(spec.Kind, spec.Devices[0].Name) != file {
+		return false
+	}
+	env := spec.Devices[0].ContainerEdits.Env
+	return len(env) > 0 && strings.HasPrefix(env[0], variable)
+}

@@ -1,0 +1,201 @@
+package cdispec_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	oci "github.com/opencontainers/runtime-spec/specs-go"
+	"tags.cncf.io/container-device-interface/pkg/cdi"
+	"tags.cncf.io/container-device-interface/specs-go"
+
+	"devinfo-cni.io/pkg/cdispec"
+)
+
+// group is a VF on vfio-pci, with all that an attachment can have.
+var group = cdispec.Attachment{
+	Kind: "vendor.example/net.v2", Name: "6e0c-net1", IfName: "net1",
+	InfoFile: "/run/infos/pod1",
+	Nodes: []cdispec.Node{
+		{Path: "/dev/vfio/vfio", Type: "c", Major: 10, Minor: 196},
+		{Path: "/dev/vfio/15", Type: "c", Major: 240},
+	},
+	Mounts: []cdispec.Mount{{Host: "/run/sockets/a", Container: "/run/vhost"}},
+}
+
+func spec(t *testing.T, a cdispec.Attachment) *specs.Spec {
+	t.Helper()
+	s, err := a.Spec()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func equal(t *testing.T, what string, got, want any) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+func TestASpecIsOneDeviceWithItsEdits(t *testing.T) {
+	equal(t, "spec", spec(t, group), &specs.Spec{
+		Version: "0.6.0", Kind: "vendor.example/net.v2",
+		Devices: []specs.Device{{Name: "6e0c-net1", ContainerEdits: specs.ContainerEdits{
+			Env: []string{"DEVINFO_NET1=/var/run/k8s.cni.cncf.io/devinfo/net1.json"},
+			DeviceNodes: []*specs.DeviceNode{
+				{Path: "/dev/vfio/vfio", Type: "c", Major: 10, Minor: 196, Permissions: "rw"},
+				{Path: "/dev/vfio/15", Type: "c", Major: 240, Permissions: "rw"},
+			},
+			Mounts: []*specs.Mount{
+				{HostPath: "/run/infos/pod1", ContainerPath: "/var/run/k8s.cni.cncf.io/devinfo/net1.json", Options: []string{"bind", "ro", "nosuid", "nodev", "noexec"}},
+				{HostPath: "/run/sockets/a", ContainerPath: "/run/vhost", Options: []string{"bind", "rw", "nosuid", "nodev", "noexec"}},
+			},
+		}}},
+	})
+}
+
+func TestTheVersionIsTheOldestThatCanSayIt(t *testing.T) {
+	for _, test := range []struct{ kind, name, version string }{
+		{cdispec.DefaultKind, "a", "0.3.0"},
+		{cdispec.DefaultKind, "0", "0.5.0"},
+		{"vendor.example/a.b", "a", "0.6.0"},
+	} {
+		got := spec(t, cdispec.Attachment{Kind: test.kind, Name: test.name, IfName: "net1"})
+		if got.Version != test.version {
+			t.Errorf("%s=%s: %s, want %s", test.kind, test.name, got.Version, test.version)
+		}
+	}
+}
+
+// attachments are those that must be good for the library too: the emptiest, and
+// names with all that is allowed.
+var attachments = map[string]cdispec.Attachment{
+	"nothing to give": {Kind: cdispec.DefaultKind, Name: "c0ffee:net1", IfName: "net1"},
+	"a group":         group,
+	"odd names":       {Kind: "a/b", Name: cdispec.DeviceName("C0_ff.ee-", "é%_"), IfName: "é%_", InfoFile: "/run/infos/<&>"},
+}
+
+func TestTheLibraryReadsWhatWeEncode(t *testing.T) {
+	for name, a := range attachments {
+		want := spec(t, a)
+		raw, err := cdi.ParseSpec(cdispec.Encode(want))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		equal(t, name, raw, want)
+	}
+}
+
+// write puts the spec where container runtimes look, under the name that it has.
+func write(t *testing.T, dir string, a cdispec.Attachment) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, cdispec.FileName(a.Kind, a.Name)), cdispec.Encode(spec(t, a)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTheLibraryFindsEveryDevice(t *testing.T) {
+	dir := t.TempDir()
+	var want []string
+	for _, a := range attachments {
+		write(t, dir, a)
+		want = append(want, cdispec.Qualified(a.Kind, a.Name))
+	}
+	cache, err := cdi.NewCache(cdi.WithSpecDirs(dir), cdi.WithAutoRefresh(false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if errs := cache.GetErrors(); len(errs) > 0 {
+		t.Errorf("errors: %v", errs)
+	}
+	for _, device := range want {
+		if cache.GetDevice(device) == nil {
+			t.Errorf("no device %s among %q", device, cache.ListDevices())
+		}
+	}
+	if got := cache.ListDevices(); len(got) != len(want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestInjectionGivesNodesMountsAndTheVariable(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, group)
+	cache, err := cdi.NewCache(cdi.WithSpecDirs(dir), cdi.WithAutoRefresh(false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := &oci.Spec{Process: &oci.Process{Env: []string{"PATH=/bin"}}, Mounts: []oci.Mount{{Destination: "/proc", Type: "proc", Source: "proc"}}}
+	if missing, err := cache.InjectDevices(got, "vendor.example/net.v2=6e0c-net1"); err != nil {
+		t.Fatalf("%v, missing %q", err, missing)
+	}
+	for n := range got.Linux.Devices {
+		got.Linux.Devices[n].FileMode = nil // of the machine's own node, where it has one
+	}
+	number := func(n int64) *int64 { return &n }
+	equal(t, "OCI spec", got, &oci.Spec{
+		Process: &oci.Process{Env: []string{"PATH=/bin", "DEVINFO_NET1=/var/run/k8s.cni.cncf.io/devinfo/net1.json"}},
+		Mounts: []oci.Mount{
+			{Destination: "/proc", Type: "proc", Source: "proc"},
+			{Destination: "/run/vhost", Source: "/run/sockets/a", Options: []string{"bind", "rw", "nosuid", "nodev", "noexec"}},
+			{Destination: "/var/run/k8s.cni.cncf.io/devinfo/net1.json", Source: "/run/infos/pod1", Options: []string{"bind", "ro", "nosuid", "nodev", "noexec"}},
+		},
+		Linux: &oci.Linux{
+			Devices: []oci.LinuxDevice{{Path: "/dev/vfio/vfio", Type: "c", Major: 10, Minor: 196}, {Path: "/dev/vfio/15", Type: "c", Major: 240}},
+			Resources: &oci.LinuxResources{Devices: []oci.LinuxDeviceCgroup{
+				{Allow: true, Type: "c", Major: number(10), Minor: number(196), Access: "rw"},
+				{Allow: true, Type: "c", Major: number(240), Minor: number(0), Access: "rw"},
+			}},
+		},
+	})
+}
+
+func TestWhatJSONWouldChangeIsRefused(t *testing.T) {
+	for name, a := range map[string]cdispec.Attachment{
+		"interface": {IfName: "\xff", InfoFile: "/run/f"},
+		"file":      {IfName: "net1", InfoFile: "/run/\xff"},
+		"node":      {IfName: "net1", Nodes: []cdispec.Node{{Path: "/dev/\xff", Type: "c"}}},
+		"relative":  {IfName: "net1", Nodes: []cdispec.Node{{Path: "dev/null", Type: "c"}}},
+		"mount":     {IfName: "net1", Mounts: []cdispec.Mount{{Host: "/a", Container: "/b\x00"}}},
+	} {
+		a.Kind, a.Name = cdispec.DefaultKind, "a"
+		if s, err := a.Spec(); err == nil {
+			t.Errorf("%s: %s", name, cdispec.Encode(s))
+		}
+	}
+}
+
+func TestBadNamesAreRefused(t *testing.T) {
+	for _, a := range []cdispec.Attachment{{Kind: "vendor", Name: "a"}, {Kind: cdispec.DefaultKind, Name: "a/b"}, {}} {
+		if s, err := a.Spec(); err == nil {
+			t.Errorf("%+v: %s", a, cdispec.Encode(s))
+		}
+	}
+}
+
+func TestOursAreKnownByKindNameAndVariable(t *testing.T) {
+	ours := cdispec.Encode(spec(t, group))
+	file := cdispec.FileName(group.Kind, group.Name)
+	if !cdispec.Ours(ours, file) {
+		t.Error("ours is not ours")
+	}
+	for name, text := range map[string]string{
+		"nothing":        ``,
+		"null":           `null`,
+		"no device":      `{"cdiVersion": "0.6.0", "kind": "vendor.example/net.v2", "devices": []}`,
+		"no variable":    `{"cdiVersion": "0.6.0", "kind": "vendor.example/net.v2", "devices": [{"name": "6e0c-net1", "containerEdits": {}}]}`,
+		"other variable": `{"cdiVersion": "0.6.0", "kind": "vendor.example/net.v2", "devices": [{"name": "6e0c-net1", "containerEdits": {"env": ["A=b"]}}]}`,
+		"two devices": `{"cdiVersion": "0.6.0", "kind": "vendor.example/net.v2", "devices": [
+			{"name": "6e0c-net1", "containerEdits": {"env": ["DEVINFO_NET1="]}}, {"name": "b", "containerEdits": {"env": ["DEVINFO_NET1="]}}]}`,
+	} {
+		if cdispec.Ours([]byte(text), file) {
+			t.Errorf("%s: taken for ours", name)
+		}
+	}
+	if cdispec.Ours(ours, cdispec.FileName(group.Kind, "other")) {
+		t.Error("of another file: taken for ours")
+	}
+}

@@ -1,0 +1,111 @@
+package cdispec_test
+
+import (
+	"strings"
+	"testing"
+
+	"tags.cncf.io/container-device-interface/pkg/cdi"
+	"tags.cncf.io/container-device-interface/pkg/parser"
+
+	"devinfo-cni.io/pkg/cdispec"
+)
+
+func TestFileNameIsTheLibrarysForTransientSpecs(t *testing.T) {
+	for _, test := range [][3]string{{"devinfo-cni.io", "attachment", "c0ffee:net1"}, {"a.b", "c_d", "0"}} {
+		want := cdi.GenerateTransientSpecName(test[0], test[1], test[2]) + ".json"
+		if got := cdispec.FileName(test[0]+"/"+test[1], test[2]); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+		if got, want := cdispec.Qualified(test[0]+"/"+test[1], test[2]), parser.QualifiedName(test[0], test[1], test[2]); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
+func TestDeviceNameIsReadableWhereItCan(t *testing.T) {
+	for _, test := range [][3]string{
+		{"c0ffee", "net1", "c0ffee:net1"},
+		{"c0ffee", "eth0.100", "c0ffee:eth0.100"},
+		{"c0ffee", "net-1_a", "c0ffee:net-1_a"},
+		{"c0ffee", "-", "c0ffee::2d"},
+		{"c0ffee", "net_", "c0ffee:net:5f"},
+		{"c0ffee", "a@b:c", "c0ffee:a:40b:3ac"},
+		{"c0ffee", "é", "c0ffee::c3:a9"},
+	} {
+		if got := cdispec.DeviceName(test[0], test[1]); got != test[2] {
+			t.Errorf("%s, %s: got %s, want %s", test[0], test[1], got, test[2])
+		}
+	}
+}
+
+func TestVariablesOfTwoInterfacesDiffer(t *testing.T) {
+	for name, want := range map[string]string{
+		"net1": "DEVINFO_NET1", "net-1": "DEVINFO_NET_2D1", "net_1": "DEVINFO_NET_5F1", "NET1": "DEVINFO__4E_45_541", "eth0.100": "DEVINFO_ETH0_2E100", "é": "DEVINFO__C3_A9",
+	} {
+		if got := cdispec.Variable(name); got != want {
+			t.Errorf("%s: got %s, want %s", name, got, want)
+		}
+	}
+}
+
+// FuzzNames asks the CDI library whether names are good, and two pairs whether they
+// have different ones.
+func FuzzNames(f *testing.F) {
+	f.Add("c0ffee", "net1", "c0ffee", "net:1")
+	f.Add("c0-", "net_", "c0", "-net_")
+	f.Add("a", ":2d", "a", "-")
+	f.Add("A", "net1", "a", "NET1")
+	f.Fuzz(func(t *testing.T, id1, name1, id2, name2 string) {
+		if !isContainerID(id1) || !isContainerID(id2) || name1 == "" || name2 == "" {
+			return // not what CNI calls a container ID and an interface name
+		}
+		one, two := cdispec.DeviceName(id1, name1), cdispec.DeviceName(id2, name2)
+		if err := parser.ValidateDeviceName(one); err != nil || cdispec.CheckName(one) != nil {
+			t.Errorf("%q, %q: %v", id1, name1, err)
+		}
+		if same := id1 == id2 && name1 == name2; (one == two) != same {
+			t.Errorf("%q, %q and %q, %q: %s and %s", id1, name1, id2, name2, one, two)
+		}
+		if a, b := cdispec.Variable(name1), cdispec.Variable(name2); (a == b) != (name1 == name2) || strings.Trim(a, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") != "" {
+			t.Errorf("%q and %q: %s and %s", name1, name2, a, b)
+		}
+	})
+}
+
+// isContainerID is CNI's rule, ^[a-zA-Z0-9][a-zA-Z0-9_.\-]*$.
+func isContainerID(s string) bool {
+	return s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") == "" && !strings.ContainsRune("_.-", rune(s[0]))
+}
+
+// FuzzCheck compares our rules with the library's. Ours are narrower by the lengths
+// that the specification gives, and by letters that are none in ASCII.
+func FuzzCheck(f *testing.F) {
+	for _, s := range []string{"", "a", "0", "a-", "-a", "a:b", "a/b", "a.b/c", "0/a", "a/b/c", "a=b", "a b", "aé", "A_z.9", "a/", "/a"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		theirs, ours := parser.ValidateDeviceName(s), cdispec.CheckName(s)
+		if (theirs == nil) != (ours == nil) {
+			t.Errorf("name %q: the library says %v, we say %v", s, theirs, ours)
+		}
+		vendor, class := parser.ParseQualifier(s)
+		theirs, ours = parser.ValidateVendorName(vendor), cdispec.CheckKind(s)
+		if theirs == nil {
+			theirs = parser.ValidateClassName(class)
+		}
+		if (theirs == nil) != (ours == nil) && len(vendor) <= 253 && len(class) <= 63 {
+			t.Errorf("kind %q: the library says %v, we say %v", s, theirs, ours)
+		}
+	})
+}
+
+func TestKindsHaveTheLengthsOfTheSpecification(t *testing.T) {
+	long := func(n int) string { return strings.Repeat("a", n) }
+	for kind, good := range map[string]bool{
+		long(253) + "/" + long(63): true, long(254) + "/a": false, "a/" + long(64): false,
+	} {
+		if err := cdispec.CheckKind(kind); (err == nil) != good {
+			t.Errorf("%d bytes: %v", len(kind), err)
+		}
+	}
+}

@@ -1,0 +1,164 @@
+package grant
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/pci"
+	"devinfo-cni.io/pkg/sysfs"
+)
+
+// function hands over the nodes of a PCI function: VFIO's, those of its RDMA devices,
+// and vhost-net's. One with a kernel driver and without RDMA has none.
+func (o *offer) function(p *devinfo.PCI) error {
+	address, err := pci.Parse(p.Address)
+	if err != nil {
+		return nil // described by others, and not of this node
+	}
+	fn, ok, err := o.Sys.PCI(address)
+	if err != nil || !ok {
+		return err
+	}
+	vfio, onVFIO, err := o.Sys.VFIO(fn)
+	if err != nil {
+		return err
+	}
+	rdma, err := o.rdma(fn)
+	if err != nil {
+		return err
+	}
+	if !onVFIO && len(rdma) == 0 && p.VhostNet == "" {
+		return nil
+	}
+	device := "the PCI function " + address.String()
+	if allowed, err := o.allowsFunction(device, fn); err != nil || !allowed {
+		return err
+	}
+	if onVFIO && o.SF == "" {
+		o.addVFIO(device, vfio)
+	}
+	if len(rdma) > 0 {
+		o.addAll(device, "load the module ib_uverbs, ib_umad or rdma_ucm", append(rdma, "rdma_cm"), "/dev/infiniband/")
+	}
+	if p.VhostNet != "" {
+		o.addVhostNet(device, p.VhostNet)
+	}
+	return nil
+}
+
+// rdma lists the nodes of the function's RDMA devices or, of a sub-function, of its own.
+func (o *offer) rdma(fn sysfs.Function) ([]string, error) {
+	if o.SF == "" {
+		return o.Sys.RDMANodes(fn)
+	}
+	aux, ok, err := o.Sys.Auxiliary(o.SF)
+	if err != nil || !ok {
+		return nil, err
+	}
+	return o.Sys.RDMANodesOf(aux)
+}
+
+// allowsFunction refuses what is neither the pod's own nor in the node's settings.
+// The address of a PF with VFs stands there for these: who has the PF controls them.
+func (o *offer) allowsFunction(device string, fn sysfs.Function) (bool, error) {
+	vfs, _, _, err := o.Sys.VFs(fn)
+	switch {
+	case err != nil:
+		return false, err
+	case vfs > 0 && o.SF == "":
+		return o.allows(device + ", a PF with VFs"), nil
+	case fn.PF != nil:
+		return o.allows(device, fn.Address.String(), fn.PF.String()), nil
+	}
+	return o.allows(device, fn.Address.String()), nil
+}
+
+// allows says whether the device is the pod's own, or the node's settings have one of
+// its names, or everything.
+func (o *offer) allows(device string, names ...string) bool {
+	if o.Shared {
+		o.refuse(device, "it is that of a lower interface, which others use too", "attach a device of the pod's own; no setting allows this")
+		return false
+	}
+	names = append(names, "*")
+	if o.own || slices.ContainsFunc(o.Policy.Devices, func(d string) bool { return slices.Contains(names, strings.ToLower(d)) }) {
+		return true
+	}
+	o.refuse(device, "it is not an interface found in the pod's network namespace, and the node setting cdiDevices does not have it",
+		fmt.Sprintf(`add "%s" to cdiDevices in the node settings`, strings.Join(names, `" or "`)))
+	return false
+}
+
+// addVFIO hands over the group with VFIO's own container, and the device with
+// iommufd; whichever of the two the node has. A group's node is good for all devices
+// in that IOMMU group.
+func (o *offer) addVFIO(device string, v sysfs.VFIO) {
+	node, err := "its IOMMU group", fs.ErrNotExist
+	if v.Group != "" {
+		node, err = o.add("/dev/vfio/vfio", "/dev/vfio/"+v.Group)
+	}
+	if v.Device != "" {
+		if _, noDevice := o.add("/dev/iommu", "/dev/vfio/devices/"+v.Device); noDevice == nil {
+			return
+		}
+	}
+	if err != nil {
+		o.refuse(device, absent(node, err), "load the modules vfio and vfio_iommu_type1, and see that /dev is a devtmpfs")
+	}
+}
+
+func (o *offer) addVhostNet(device, path string) {
+	const vhostNet = "/dev/vhost-net"
+	if path != vhostNet { // the description is not believed: it may name any node
+		o.refuse(device, fmt.Sprintf("its vhost-net is %s", path), "only "+vhostNet+" is handed over: correct deviceInfo")
+		return
+	}
+	o.addAll(device, "load the modules vhost_net and tun", []string{"vhost-net", "net/tun"}, "/dev/")
+}
+
+// vdpa hands over the node of a vDPA device on vhost_vdpa. One on virtio_vdpa is the
+// kernel's own, and has none.
+func (o *offer) vdpa(d *devinfo.VDPA) error {
+	v, ok, err := o.Sys.VDPA(d.ParentDevice)
+	if err != nil || !ok || v.Vhost == "" {
+		return err
+	}
+	names := []string{v.Name}
+	if management := v.Management(); management != "" {
+		names = append(names, management)
+	}
+	if v.PCI != nil {
+		names = append(names, v.PCI.String())
+		fn, ok, err := o.Sys.PCI(*v.PCI)
+		if err != nil {
+			return err
+		}
+		if ok && fn.PF != nil {
+			names = append(names, fn.PF.String())
+		}
+	}
+	if device := "the vDPA device " + v.Name; o.allows(device, names...) {
+		o.addAll(device, "load the module vhost_vdpa", []string{v.Vhost}, "/dev/")
+	}
+	return nil
+}
+
+// addAll hands over each node that is there.
+func (o *offer) addAll(device, remedy string, names []string, dir string) {
+	for _, name := range names {
+		if node, err := o.add(dir + name); err != nil {
+			o.refuse(device, absent(node, err), remedy)
+		}
+	}
+}
+
+func absent(node string, err error) string {
+	if errors.Is(err, fs.ErrNotExist) {
+		return node + " is not there"
+	}
+	return fmt.Sprintf("%s: %v", node, err)
+}

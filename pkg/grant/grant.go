@@ -1,0 +1,105 @@
+// Package grant decides which device nodes and which directories of the host a
+// container may have for its network attachment.
+//
+// Who writes a NetworkAttachmentDefinition can declare any device and any path.
+// So a node is given only for a device that is the attachment's own interface, or
+// that the node's settings allow, and only as /sys tells of that device: nothing that
+// the device information says of nodes is believed. A directory is given only where
+// the node's settings allow it.
+package grant
+
+import (
+	"fmt"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/cdispec"
+	"devinfo-cni.io/pkg/sysfs"
+)
+
+// Policy is the node's settings.
+type Policy struct {
+	Devices    []string // cdiDevices: PCI addresses of devices and of their PFs, vDPA management devices, or "*"
+	SocketDirs []string // socketDirs: directories below which a socket's directory must be
+}
+
+// A Refusal is a part of the device that the container does not get.
+type Refusal struct{ Device, Why, Remedy string }
+
+func (r Refusal) Error() string { return fmt.Sprintf("%s: not handed over: %s", r.Device, r.Why) }
+
+// Grant is what the container may have.
+type Grant struct {
+	Nodes    []cdispec.Node
+	Mounts   []cdispec.Mount
+	Refusals []Refusal
+}
+
+// Nodes reads what a path below /dev is; fs.ErrNotExist is the error for none.
+type Nodes func(path string) (cdispec.Node, error)
+
+// ReadNode is Nodes of the machine that we run on.
+func ReadNode(path string) (cdispec.Node, error) {
+	n, err := sysfs.ReadNode(path)
+	return cdispec.Node{Path: path, Type: n.Type, Major: n.Major, Minor: n.Minor}, err
+}
+
+// Granter knows the host and its policy.
+type Granter struct {
+	Sys    *sysfs.FS
+	Nodes  Nodes
+	Policy Policy
+
+	// SocketDir is the host's directory of a socket; "" = the path is the same on
+	// both sides.
+	SocketDir string
+	// SF is the sub-function that the device is, an auxiliary device: the address is
+	// then its parent's; "" = the device is what the address says.
+	SF string
+	// Shared says that the device is that of a lower interface: nobody has it.
+	Shared bool
+}
+
+// Of says what a device's description entitles to. own says that the device is the
+// attachment's own interface, found in the pod's network namespace, and not one that
+// others share. The error is only a kernel that cannot be read.
+func (g Granter) Of(info *devinfo.Info, own bool) (Grant, error) {
+	o := &offer{Granter: g, own: own}
+	var err error
+	switch {
+	case info == nil:
+	case info.Type == devinfo.TypePCI && info.PCI != nil:
+		err = o.function(info.PCI)
+	case info.Type == devinfo.TypeVDPA && info.VDPA != nil:
+		err = o.vdpa(info.VDPA)
+	case info.Type == devinfo.TypeVhostUser && info.VhostUser != nil:
+		o.socket(info.VhostUser.Path)
+	case info.Type == devinfo.TypeMemif && info.Memif != nil:
+		o.socket(info.Memif.Path)
+	}
+	return o.Grant, err
+}
+
+// offer is one Of.
+type offer struct {
+	Granter
+	Grant
+	own bool
+}
+
+func (o *offer) refuse(device, why, remedy string) {
+	o.Refusals = append(o.Refusals, Refusal{device, why, remedy})
+}
+
+// add hands over the nodes, all or none; it says which one is missing, and why.
+func (o *offer) add(paths ...string) (missing string, err error) {
+	var nodes []cdispec.Node
+	for _, path := range paths {
+		n, err := o.Granter.Nodes(path)
+		if err != nil {
+			return path, err
+		}
+		nodes = append(nodes, n)
+	}
+	o.Grant.Nodes = append(o.Grant.Nodes, nodes...)
+	return "", nil
+}

@@ -1,0 +1,246 @@
+package grant_test
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/cdispec"
+	"devinfo-cni.io/pkg/grant"
+	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/sysfs"
+)
+
+// nodes are those that a host has below /dev, all of major 1 and of the minor that is
+// their place in the list.
+func nodes(names ...string) grant.Nodes {
+	return func(path string) (cdispec.Node, error) {
+		for n, name := range names {
+			if path == "/dev/"+name {
+				return cdispec.Node{Path: path, Type: "c", Major: 1, Minor: int64(n)}, nil
+			}
+		}
+		return cdispec.Node{}, &fs.PathError{Op: "stat", Path: path, Err: fs.ErrNotExist}
+	}
+}
+
+func on(t *testing.T, host string, devices ...string) grant.Granter {
+	t.Helper()
+	h, err := hosttxt.Load("../../testdata/hosts/" + host + ".txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return grant.Granter{
+		Sys: sysfs.New(h.Sys()), Policy: grant.Policy{Devices: devices},
+		Nodes: nodes("vfio/vfio", "vfio/42", "infiniband/uverbs1", "infiniband/uverbs3", "infiniband/uverbs4", "infiniband/rdma_cm", "vhost-vdpa-1", "vhost-net", "net/tun"),
+	}
+}
+
+func function(address string) *devinfo.Info {
+	return &devinfo.Info{Type: devinfo.TypePCI, PCI: &devinfo.PCI{Address: address}}
+}
+
+// show writes a grant down, one thing a line.
+func show(g grant.Grant) string {
+	var lines []string
+	for _, n := range g.Nodes {
+		lines = append(lines, fmt.Sprintf("%s %s %d:%d", n.Path, n.Type, n.Major, n.Minor))
+	}
+	for _, m := range g.Mounts {
+		lines = append(lines, fmt.Sprintf("%s on %s, read-only %v", m.Host, m.Container, m.ReadOnly))
+	}
+	for _, r := range g.Refusals {
+		lines = append(lines, fmt.Sprintf("%s; %s", r.Error(), r.Remedy))
+	}
+	return strings.Join(lines, "\n")
+}
+
+func expect(t *testing.T, what string, g grant.Granter, info *devinfo.Info, own bool, want ...string) {
+	t.Helper()
+	got, err := g.Of(info, own)
+	if err != nil {
+		t.Errorf("%s: %v", what, err)
+	}
+	if diff := cmp.Diff(strings.Join(want, "\n"), show(got)); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+const notOurs = ": not handed over: it is not an interface found in the pod's network namespace, and the node setting cdiDevices does not have it; add "
+
+func TestAFunctionWithAKernelDriverAndWithoutRDMANeedsNothing(t *testing.T) {
+	expect(t, "own", on(t, "i40e"), function("0000:18:02.1"), true)
+	expect(t, "not own", on(t, "i40e"), function("0000:18:02.1"), false)
+}
+
+func TestWhatIsNotOnThisNodeGetsNothing(t *testing.T) {
+	for what, info := range map[string]*devinfo.Info{
+		"nothing": nil, "no type": {}, "no map": {Type: devinfo.TypePCI}, "no address": function("mlx5_core.sf.4"), "no function": function("0000:ff:00.0"),
+		"no vDPA device": {Type: devinfo.TypeVDPA, VDPA: &devinfo.VDPA{ParentDevice: "vdpa99"}},
+	} {
+		expect(t, what, on(t, "mlx5-vdpa", "*"), info, true)
+	}
+}
+
+func TestNodesAreForTheOwnDeviceOrTheSettings(t *testing.T) {
+	rdma := []string{"/dev/infiniband/uverbs3 c 1:3", "/dev/infiniband/uverbs4 c 1:4", "/dev/infiniband/rdma_cm c 1:5"}
+	const vf = "0000:3b:00.3"
+	expect(t, "own", on(t, "mlx5-legacy"), function(vf), true, rdma...)
+	for _, devices := range [][]string{{vf}, {"0000:3B:00.3"}, {"0000:3b:00.0"}, {"*"}, {"0000:3b:00.1", "*"}} {
+		expect(t, fmt.Sprint(devices), on(t, "mlx5-legacy", devices...), function(vf), false, rdma...)
+	}
+	for _, devices := range [][]string{nil, {"0000:3b:00.1"}, {"0000:3b:00.2"}, {""}} {
+		expect(t, fmt.Sprint(devices), on(t, "mlx5-legacy", devices...), function(vf), false,
+			"the PCI function "+vf+notOurs+`"0000:3b:00.3" or "0000:3b:00.0" or "*" to cdiDevices in the node settings`)
+	}
+}
+
+func TestAPFWithVFsIsNotAllowedByItsAddress(t *testing.T) {
+	expect(t, "with", on(t, "mlx5-legacy", "0000:3b:00.0"), function("0000:3b:00.0"), false,
+		"the PCI function 0000:3b:00.0, a PF with VFs"+notOurs+`"*" to cdiDevices in the node settings`)
+	expect(t, "without", on(t, "mlx5-legacy", "0000:3b:00.1"), function("0000:3b:00.1"), false,
+		"/dev/infiniband/uverbs1 c 1:2", "/dev/infiniband/rdma_cm c 1:5")
+}
+
+func TestASharedDeviceIsNobodys(t *testing.T) {
+	g := on(t, "mlx5-legacy", "*", "0000:3b:00.1")
+	g.Shared = true
+	expect(t, "shared", g, function("0000:3b:00.1"), true,
+		"the PCI function 0000:3b:00.1: not handed over: it is that of a lower interface, which others use too; attach a device of the pod's own; no setting allows this")
+}
+
+func TestASubFunctionHasNodesOfItsOwn(t *testing.T) {
+	g := on(t, "mlx5-switchdev")
+	g.Nodes, g.SF = nodes("infiniband/uverbs0", "infiniband/uverbs4", "infiniband/rdma_cm"), "mlx5_core.sf.4"
+	expect(t, "own", g, function("0000:03:00.0"), true, "/dev/infiniband/uverbs4 c 1:1", "/dev/infiniband/rdma_cm c 1:2")
+	g.SF = "mlx5_core.sf.99"
+	expect(t, "gone", g, function("0000:03:00.0"), true)
+}
+
+func TestVFIOIsAllOrNothing(t *testing.T) {
+	const remedy = "; load the modules vfio and vfio_iommu_type1, and see that /dev is a devtmpfs"
+	g := on(t, "mlx5-legacy", "*")
+	expect(t, "group", g, function("0000:3b:00.4"), false, "/dev/vfio/vfio c 1:0", "/dev/vfio/42 c 1:1")
+	g.Nodes = nodes("vfio/vfio")
+	expect(t, "no group", g, function("0000:3b:00.4"), false, "the PCI function 0000:3b:00.4: not handed over: /dev/vfio/42 is not there"+remedy)
+	g.Nodes = nodes("vfio/42")
+	expect(t, "no container", g, function("0000:3b:00.4"), false, "the PCI function 0000:3b:00.4: not handed over: /dev/vfio/vfio is not there"+remedy)
+	g.Nodes = func(string) (cdispec.Node, error) { return cdispec.Node{}, errors.New("it has mode -rw-r--r--") }
+	expect(t, "a file", g, function("0000:3b:00.4"), false, "the PCI function 0000:3b:00.4: not handed over: /dev/vfio/vfio: it has mode -rw-r--r--"+remedy)
+}
+
+func TestOnlyTheNodeOfVhostNetIsVhostNet(t *testing.T) {
+	g := on(t, "i40e")
+	info := function("0000:18:02.1")
+	info.PCI.VhostNet = "/dev/vhost-net"
+	expect(t, "it", g, info, true, "/dev/vhost-net c 1:7", "/dev/net/tun c 1:8")
+	expect(t, "not own", g, info, false, "the PCI function 0000:18:02.1"+notOurs+`"0000:18:02.1" or "0000:18:00.0" or "*" to cdiDevices in the node settings`)
+	info.PCI.VhostNet = "/dev/mem"
+	expect(t, "another", g, info, true,
+		"the PCI function 0000:18:02.1: not handed over: its vhost-net is /dev/mem; only /dev/vhost-net is handed over: correct deviceInfo")
+}
+
+func TestVDPAOnVhostHasTheNodeThatSysNames(t *testing.T) {
+	info := &devinfo.Info{Type: devinfo.TypeVDPA, VDPA: &devinfo.VDPA{ParentDevice: "vdpa:0000:65:00.3", Path: "/dev/mem", Address: "0000:ff:00.0"}}
+	for _, device := range []string{"vdpa:0000:65:00.3", "pci/0000:65:00.3", "0000:65:00.3", "0000:65:00.0", "*"} {
+		expect(t, device, on(t, "mlx5-vdpa", device), info, false, "/dev/vhost-vdpa-1 c 1:6")
+	}
+	expect(t, "another", on(t, "mlx5-vdpa", "pci/0000:65:00.0", "0000:ff:00.0", "0000:65:00.2"), info, false,
+		"the vDPA device vdpa:0000:65:00.3"+notOurs+
+			`"vdpa:0000:65:00.3" or "pci/0000:65:00.3" or "0000:65:00.3" or "0000:65:00.0" or "*" to cdiDevices in the node settings`)
+	info.VDPA.ParentDevice = "vdpa4"
+	expect(t, "on virtio", on(t, "mlx5-vdpa"), info, false)
+}
+
+func vhostUser(path string) *devinfo.Info {
+	return &devinfo.Info{Type: devinfo.TypeVhostUser, VhostUser: &devinfo.VhostUser{Mode: "client", Path: path}}
+}
+
+// tree makes directories, and links: "a -> b". It gives their root, links resolved.
+func tree(t *testing.T, entries ...string) string {
+	t.Helper()
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if name, target, ok := strings.Cut(e, " -> "); ok {
+			err = os.Symlink(target, filepath.Join(root, name))
+		} else {
+			err = os.MkdirAll(filepath.Join(root, e), 0o755)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+func TestADirectoryBelowSocketDirsIsMountedAtThePathInTheContainer(t *testing.T) {
+	root := tree(t, "sockets/a/b", "alias -> sockets")
+	for _, allowed := range []string{"/sockets", "/sockets/", "/alias", "/alias/../sockets"} {
+		g := grant.Granter{Policy: grant.Policy{SocketDirs: []string{"/does/not/exist", root + allowed}}}
+		expect(t, allowed, g, vhostUser(root+"/sockets/a/s.sock"), false, root+"/sockets/a on "+root+"/sockets/a, read-only false")
+		expect(t, "deep, by a link", g, vhostUser(root+"/alias/a/b/s.sock"), false, root+"/sockets/a/b on "+root+"/alias/a/b, read-only false")
+		g.SocketDir = root + "/alias/a"
+		memif := &devinfo.Info{Type: devinfo.TypeMemif, Memif: &devinfo.Memif{Path: "/var/memif//m.sock"}}
+		expect(t, "elsewhere", g, memif, false, root+"/sockets/a on /var/memif, read-only false")
+	}
+}
+
+func TestNoOtherDirectoryIsMounted(t *testing.T) {
+	root := tree(t, "sockets/a", "sockets-2/a", "elsewhere/a", "sockets/out -> ../elsewhere", "sockets/up -> ..", "sockets/round -> round", "sockets/in/sockets")
+	if err := os.WriteFile(root+"/sockets/file", nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	g := grant.Granter{Policy: grant.Policy{SocketDirs: []string{root + "/sockets", root + "/sockets/in/sockets"}}}
+	for socket, why := range map[string]string{
+		"/sockets/s":               "/sockets holds the sockets of other pods too",
+		"/sockets/a/../s":          "/sockets holds the sockets of other pods too",
+		"/s":                       " holds the sockets of other pods too",
+		"/sockets/up/s":            "/sockets/up is a link: ",
+		"/sockets/in/s":            "/sockets/in holds the sockets of other pods too",
+		"/sockets-2/a/s":           "/sockets-2/a is below none of the directories of socketDirs: ",
+		"/elsewhere/a/s":           "/elsewhere/a is below none of the directories of socketDirs: ",
+		"/sockets/out/a/s":         "/sockets/out/a is a link: ",
+		"/sockets/../elsewhere/s":  "/elsewhere is below none of the directories of socketDirs: ",
+		"/sockets/none/s":          "no such file or directory",
+		"/sockets/file/s":          "is no directory with an absolute path",
+		"/sockets/file/further/s":  "not a directory",
+		"/sockets/round/further/s": "too many links",
+	} {
+		got, err := g.Of(vhostUser(root+socket), true)
+		if err != nil || len(got.Refusals) != 1 || len(got.Mounts) != 0 || !strings.Contains(got.Refusals[0].Why, why) || got.Refusals[0].Remedy == "" {
+			t.Errorf("%s: %v, %+v, want %s", socket, err, got, why)
+		}
+	}
+	for _, socket := range []string{"s", "run/s", "/s", "/./s", "@abstract"} {
+		got, err := g.Of(vhostUser(socket), true)
+		if err != nil || len(got.Refusals) != 1 || len(got.Mounts) != 0 || !strings.Contains(got.Refusals[0].Why, "its path in the container is not absolute, or in /") {
+			t.Errorf("%s: %v, %+v", socket, err, got)
+		}
+	}
+}
+
+func TestNothingIsMountedWithoutSocketDirs(t *testing.T) {
+	root := tree(t, "a")
+	expect(t, "none", grant.Granter{}, vhostUser(root+"/a/s"), true,
+		"the socket "+root+"/a/s: not handed over: "+root+"/a is below none of the directories of socketDirs: ; add a directory above it to socketDirs in the node settings")
+}
+
+func TestTheMachinesNodesAreRead(t *testing.T) {
+	got, err := grant.ReadNode("/dev/null")
+	if want := (cdispec.Node{Path: "/dev/null", Type: "c", Major: 1, Minor: 3}); err != nil || got != want {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if _, err := grant.ReadNode("/dev/none"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("none: %v", err)
+	}
+}
