@@ -81,9 +81,11 @@ func TestDenyListKnowsItsOwn(t *testing.T) {
 	}
 }
 
+// The build is the Makefile's: without room between functions, which costs 2 % of the
+// size and no time that could be measured.
 func TestExecutableIsSmall(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "devinfo")
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", name, ".")
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w -funcalign=1", "-o", name, ".")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

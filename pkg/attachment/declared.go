@@ -33,7 +33,7 @@ func (a *Attachment) Declared(cfg *config.Config) (*devinfo.Info, devinfo.Violat
 	if cfg.DeviceInfo == nil {
 		return nil, nil, nil
 	}
-	text, err := a.expand(cfg.DeviceInfo)
+	text, err := a.expand("deviceInfo", cfg.DeviceInfo)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -95,7 +95,8 @@ func settleType(info *devinfo.Info) error {
 	return nil
 }
 
-func (a *Attachment) expand(text json.RawMessage) (json.RawMessage, error) {
+// expand fills in the placeholders of a JSON text, the value of key.
+func (a *Attachment) expand(key string, text json.RawMessage) (json.RawMessage, error) {
 	var problem error
 	known := slices.Sorted(maps.Keys(a.values))
 	out := placeholder().ReplaceAllFunc(text, func(m []byte) []byte {
@@ -104,11 +105,11 @@ func (a *Attachment) expand(text json.RawMessage) (json.RawMessage, error) {
 		switch {
 		case !ok:
 			problem = &config.Problem{
-				Key: "deviceInfo", Value: string(m),
+				Key: key, Value: string(m),
 				Want: fmt.Sprintf("one of the placeholders {%s}; the nearest is {%s}", strings.Join(known, "}, {"), config.Nearest(name, known)),
 			}
 		case value == "":
-			problem = &config.Problem{Key: "deviceInfo", Value: string(m), Want: "a value for it: CNI_ARGS has no " + podArgs[name]}
+			problem = &config.Problem{Key: key, Value: string(m), Want: "a value for it: CNI_ARGS has no " + podArgs[name]}
 		}
 		quoted, _ := json.Marshal(value) // a string always encodes
 		return quoted[1 : len(quoted)-1]

@@ -35,6 +35,7 @@ type Config struct {
 	Strict            bool
 	FollowLower       bool // default true
 	SubfunctionParent bool
+	CDI               *CDI // nil = no CDI spec is asked for
 
 	// Valid is cni.dev/valid-attachments; nil when absent, null or not such a list.
 	Valid []ValidAttachment
@@ -108,8 +109,9 @@ func Parse(data []byte) (*Config, error) {
 	r.bool("followLower", &c.FollowLower)
 	r.bool("subfunctionParent", &c.SubfunctionParent)
 	c.readDelegates(&r)
+	c.readCDI(&r)
 	c.Problems = r.problems
-	c.Unknown = unknown(raw, r.seen[len(ours):])
+	c.Unknown = append(unknown(raw, r.seen[len(ours):]), c.Unknown...)
 	return c, nil
 }
 

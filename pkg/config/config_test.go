@@ -41,6 +41,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 		"deviceInfoFile": "auto",
 		"delegates": [{"type": "macvlan", "master": "eth0"}, {"type": "tuning"}],
 		"strict": true, "followLower": false, "subfunctionParent": true,
+		"cdi": {"kind": "vendor.example/class", "name": "{podUID}", "socketDir": "/run/s"},
 		"cni.dev/valid-attachments": [{"containerID": "c", "ifname": "net1"}],
 		"cni.dev/attachments": []
 	}`)
@@ -60,6 +61,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 			{Type: "macvlan", Raw: json.RawMessage(`{"type": "macvlan", "master": "eth0"}`)}, {Type: "tuning", Raw: json.RawMessage(`{"type": "tuning"}`)},
 		},
 		Strict: true, FollowLower: false, SubfunctionParent: true,
+		CDI:   &config.CDI{Kind: "vendor.example/class", Name: "{podUID}", SocketDir: "/run/s"},
 		Valid: []config.ValidAttachment{{ContainerID: "c", IfName: "net1"}},
 	})
 }
@@ -70,7 +72,7 @@ func TestNothingIsRequired(t *testing.T) {
 	equal(t, "nulls", parse(t, `{
 		"cniVersion": null, "name": null, "type": null, "prevResult": null, "capabilities": null, "runtimeConfig": null,
 		"deviceID": null, "pciBusID": null, "resourceName": null, "deviceInfo": null, "deviceInfoFile": null, "delegates": null,
-		"strict": null, "followLower": null, "subfunctionParent": null, "cni.dev/valid-attachments": null
+		"strict": null, "cdi": null, "followLower": null, "subfunctionParent": null, "cni.dev/valid-attachments": null
 	}`), want)
 	got := parse(t, `{"runtimeConfig": {"CNIDeviceInfoFile": null, "deviceID": null}}`)
 	if got.InfoFile != "" || got.DeviceID != "" || got.DeviceIDKey != "" || len(got.Problems) > 0 {

@@ -10,6 +10,9 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
+
+	"devinfo-cni.io/pkg/pci"
 )
 
 // NodeFile is where the node's settings are; the environment variable
@@ -26,6 +29,14 @@ type Node struct {
 	Sysfs           string `json:"sysfs"`
 	LogFile         string `json:"logFile"`  // in addition to standard error; "" = none
 	LogLevel        string `json:"logLevel"` // debug, info, warn or error
+
+	CDIDir string `json:"cdiDir"` // of the CDI specs
+
+	// CDIDevices are the devices whose nodes a container may have although they are
+	// not an interface of its own: PCI addresses, those of PFs for all their VFs, vDPA
+	// devices and management devices, or "*".
+	CDIDevices []string `json:"cdiDevices"`
+	SocketDirs []string `json:"socketDirs"` // directories below which a socket's directory must be
 }
 
 // DefaultNode is what holds where the settings say nothing: the directories of
@@ -37,6 +48,8 @@ func DefaultNode() Node {
 		StateDir:        "/var/lib/cni/devinfo",
 		Sysfs:           "/sys",
 		LogLevel:        "warn",
+		CDIDir:          "/var/run/cdi",
+		SocketDirs:      []string{"/var/run/vhost-user", "/var/lib/cni/usrspcni"},
 	}
 }
 
@@ -65,10 +78,15 @@ func LoadNode(path string) (Node, error) {
 }
 
 func (n *Node) check() error {
-	for _, dir := range []struct{ key, value string }{
+	type entry struct{ key, value string }
+	dirs := []entry{
 		{"deviceInfoDir", n.DeviceInfoDir}, {"devicePluginDir", n.DevicePluginDir},
-		{"stateDir", n.StateDir}, {"sysfs", n.Sysfs},
-	} {
+		{"stateDir", n.StateDir}, {"sysfs", n.Sysfs}, {"cdiDir", n.CDIDir},
+	}
+	for _, dir := range n.SocketDirs {
+		dirs = append(dirs, entry{"socketDirs", dir})
+	}
+	for _, dir := range dirs {
 		if !filepath.IsAbs(dir.value) {
 			return fmt.Errorf("%s: %q is not an absolute path", dir.key, dir.value)
 		}
@@ -76,11 +94,31 @@ func (n *Node) check() error {
 	if filepath.Clean(n.DeviceInfoDir) == filepath.Clean(n.DevicePluginDir) {
 		return fmt.Errorf("deviceInfoDir and devicePluginDir are both %q: the device plugins' files would be removed with the attachments", n.DeviceInfoDir)
 	}
+	if filepath.Clean(n.DeviceInfoDir) == filepath.Clean(n.CDIDir) {
+		return fmt.Errorf("deviceInfoDir and cdiDir are both %q: a device-info file may have the name of a CDI spec", n.DeviceInfoDir)
+	}
+	for _, device := range n.CDIDevices {
+		if err := checkDevice(device); err != nil {
+			return fmt.Errorf("cdiDevices: %w", err)
+		}
+	}
 	if n.LogFile != "" && !filepath.IsAbs(n.LogFile) {
 		return fmt.Errorf("logFile: %q is not an absolute path", n.LogFile)
 	}
 	if _, err := n.Level(); err != nil {
 		return err
+	}
+	return nil
+}
+
+// checkDevice refuses a PCI address that is misspelt: it would allow nothing.
+func checkDevice(device string) error {
+	address, management := strings.CutPrefix(device, "pci/")
+	if device != "" && !management && (!strings.Contains(device, ":") || strings.Trim(device, "0123456789abcdefABCDEF:.") != "") {
+		return nil
+	}
+	if _, err := pci.Parse(address); err != nil {
+		return fmt.Errorf("%q is neither a PCI address such as 0000:01:00.2, nor a vDPA device or management device such as pci/0000:01:00.2, nor \"*\"", device)
 	}
 	return nil
 }

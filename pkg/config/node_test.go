@@ -19,6 +19,8 @@ var defaults = config.Node{
 	StateDir:        "/var/lib/cni/devinfo",
 	Sysfs:           "/sys",
 	LogLevel:        "warn",
+	CDIDir:          "/var/run/cdi",
+	SocketDirs:      []string{"/var/run/vhost-user", "/var/lib/cni/usrspcni"},
 }
 
 func write(t *testing.T, text string) string {
@@ -56,12 +58,16 @@ func TestNodeSettingsReplaceTheDefaults(t *testing.T) {
 	equal(t, "one", node, want)
 
 	node, err = config.LoadNode(write(t, `{
-		"deviceInfoDir": "/i", "devicePluginDir": "/p", "stateDir": "/s", "sysfs": "/y", "logFile": "/l", "logLevel": "debug"
+		"deviceInfoDir": "/i", "devicePluginDir": "/p", "stateDir": "/s", "sysfs": "/y", "logFile": "/l", "logLevel": "debug",
+		"cdiDir": "/c", "cdiDevices": ["0000:01:00.2", "pci/0000:01:00.0", "auxiliary/mlx5_core.sf.4", "vdpa:0000:65:00.3", "*"], "socketDirs": ["/run/a", "/run/b"]
 	}`))
 	if err != nil {
 		t.Error(err)
 	}
-	equal(t, "all", node, config.Node{DeviceInfoDir: "/i", DevicePluginDir: "/p", StateDir: "/s", Sysfs: "/y", LogFile: "/l", LogLevel: "debug"})
+	equal(t, "all", node, config.Node{
+		DeviceInfoDir: "/i", DevicePluginDir: "/p", StateDir: "/s", Sysfs: "/y", LogFile: "/l", LogLevel: "debug", CDIDir: "/c",
+		CDIDevices: []string{"0000:01:00.2", "pci/0000:01:00.0", "auxiliary/mlx5_core.sf.4", "vdpa:0000:65:00.3", "*"}, SocketDirs: []string{"/run/a", "/run/b"},
+	})
 }
 
 func TestBadNodeSettingsAreAnErrorBesideTheDefaults(t *testing.T) {
@@ -78,9 +84,15 @@ func TestBadNodeSettingsAreAnErrorBesideTheDefaults(t *testing.T) {
 		`{"stateDir": ""}`:                `stateDir: "" is not an absolute path`,
 		`{"sysfs": "sys"}`:                `sysfs: "sys" is not an absolute path`,
 		`{"deviceInfoDir": "/x/", "devicePluginDir": "/x"}`: `deviceInfoDir and devicePluginDir are both "/x/"`,
-		`{"logFile": "log"}`:   `logFile: "log" is not an absolute path`,
-		`{"logLevel": "loud"}`: `logLevel: "loud" is not one of debug, info, warn, error`,
-		`{"logLevel": ""}`:     `logLevel: "" is not one of debug, info, warn, error`,
+		`{"cdiDir": "cdi"}`:                          `cdiDir: "cdi" is not an absolute path`,
+		`{"deviceInfoDir": "/x/", "cdiDir": "/x"}`:   `deviceInfoDir and cdiDir are both "/x/"`,
+		`{"socketDirs": ["/run/a", "b"]}`:            `socketDirs: "b" is not an absolute path`,
+		`{"cdiDevices": ["01:00.2"]}`:                `cdiDevices: "01:00.2" is neither a PCI address such as 0000:01:00.2`,
+		`{"cdiDevices": ["*", "pci/0000:01:00.02"]}`: `cdiDevices: "pci/0000:01:00.02" is neither`,
+		`{"cdiDevices": [""]}`:                       `cdiDevices: "" is neither`,
+		`{"logFile": "log"}`:                         `logFile: "log" is not an absolute path`,
+		`{"logLevel": "loud"}`:                       `logLevel: "loud" is not one of debug, info, warn, error`,
+		`{"logLevel": ""}`:                           `logLevel: "" is not one of debug, info, warn, error`,
 	} {
 		path := write(t, text)
 		node, err := config.LoadNode(path)

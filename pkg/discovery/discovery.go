@@ -64,6 +64,12 @@ type Device struct {
 	InNetns bool // the interface is in the network namespace
 	Shared  bool // the device is that of a lower interface, which others use too
 	OnSF    bool // it is, or is on, a sub-function: the PCI address is the parent's
+
+	// Own says that the interface found in the network namespace is this very device,
+	// and not merely one that is there while another source names the device.
+	Own bool
+	SF  string // the auxiliary device of OnSF
+
 	// Problem says why Info is nil or incomplete, when something should have been
 	// found: a *MissingError or *UndescribableError.
 	Problem  error
@@ -103,6 +109,7 @@ func (f *Finder) Find(t Target) (*Device, error) {
 	if err := s.describe(); err != nil {
 		return nil, err
 	}
+	s.found.Own = s.own()
 	return s.found, nil
 }
 
@@ -115,6 +122,7 @@ type search struct {
 	where  ref                            // all claims together
 	seen   map[pci.Address]sysfs.Function // functions that were read already
 	virtio string                         // the virtioN below the interface in the namespace; "" = none
+	itself bool                           // the last claim is that interface's own
 }
 
 // function is Sys.PCI, asked once for each address.

@@ -156,6 +156,7 @@ func (s *search) fromInterface() error {
 		}
 		if ok, err := s.fromLink(i); ok || err != nil {
 			s.found.Shared = ok && i != &found
+			s.itself = ok && i == &found
 			return err
 		}
 	}
@@ -228,8 +229,18 @@ func (s *search) join() error {
 			s.where.vdpa = c.ref.vdpa
 		}
 	}
-	s.found.OnSF = s.where.aux != ""
+	s.found.OnSF, s.found.SF = s.where.aux != "", s.where.aux
 	return nil
+}
+
+// own says whether the interface's claim is all that is known of the device: it may
+// be of a function, and another source's of the vDPA device on that.
+func (s *search) own() bool {
+	if !s.itself || s.found.Info == nil {
+		return false
+	}
+	its := s.claims[len(s.claims)-1].ref
+	return !its.beside && its.vdpa == s.where.vdpa && its.aux == s.where.aux
 }
 
 // incomparable says that one of two claims is for a vDPA device that is not there,

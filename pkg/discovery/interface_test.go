@@ -138,3 +138,44 @@ func TestBusInfoIsAskedWhereNetlinkHasNoParent(t *testing.T) {
 	find(t, f, inPod("net1"), "in netns")
 	find(t, f, inPod("net2"), "in netns")
 }
+
+// The pod's own device is the one that its interface is; not one that lies below its
+// interface, nor one that another source names beside it.
+func TestTheInterfacesDeviceIsItsOwn(t *testing.T) {
+	for _, test := range []struct {
+		host, name, id string
+		own            bool
+		sf             string
+	}{
+		{"mlx5-legacy", "net1", "", true, ""},
+		{"mlx5-legacy", "net1", "0000:3b:00.3", true, ""},
+		{"mlx5-legacy", "eth0", "0000:3b:00.3", false, ""}, // a veth
+		{"mlx5-legacy", "net2", "", false, ""},             // a macvlan
+		{"mlx5-legacy", "net7", "0000:3b:00.4", false, ""}, // no interface at all
+		{"virtio-vm", "net2", "", true, ""},
+		{"mlx5-switchdev", "sf", "", true, "mlx5_core.sf.7"},
+		{"mlx5-vdpa", "vf", "", false, ""},                  // it carries a vDPA device
+		{"mlx5-vdpa", "vf", "vdpa:0000:65:00.3", false, ""}, // which may be somebody else's
+		{"mlx5-vdpa", "gone", "", false, ""},
+	} {
+		f := on(t, load(t, test.host))
+		if test.host == "mlx5-switchdev" || test.host == "mlx5-vdpa" {
+			f.Interfaces = interfaces{
+				"sf":   {Name: "sf", Bus: "auxiliary", Parent: "mlx5_core.sf.7"},
+				"vf":   {Name: "vf", Bus: "pci", Parent: "0000:65:00.3"},
+				"gone": {Name: "gone", Bus: "pci", Parent: "0000:ff:00.0"},
+			}
+		}
+		target := inPod(test.name)
+		target.SubfunctionParent = true
+		if test.id != "" {
+			target.DeviceID, target.DeviceIDKey = test.id, "deviceID"
+		}
+		device, err := f.Find(target)
+		if err != nil {
+			t.Errorf("%+v: %v", test, err)
+		} else if device.Own != test.own || device.SF != test.sf {
+			t.Errorf("%+v: got %v, %q", test, device.Own, device.SF)
+		}
+	}
+}

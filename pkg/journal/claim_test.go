@@ -28,7 +28,7 @@ func TestAFileHasOneOwner(t *testing.T) {
 	before := files(t, dir)
 	err := j.Put(&journal.Entry{Key: key2, File: "f"})
 	var owned *journal.OwnedError
-	if !errors.As(err, &owned) || !reflect.DeepEqual(*owned, journal.OwnedError{File: "f", Owner: key1}) {
+	if !errors.As(err, &owned) || !reflect.DeepEqual(*owned, journal.OwnedError{What: "device-info file", File: "f", Owner: key1}) {
 		t.Errorf("got %v", err)
 	}
 	if want := "device-info file f: belongs to attachment net-a/c0ffee/net1"; err.Error() != want {

@@ -66,6 +66,7 @@ type Entry struct {
 	Wrote   bool   `json:"wrote,omitempty"`   // ADD wrote the file
 	InNetns bool   `json:"inNetns,omitempty"` // the interface was in Netns at the end of ADD
 	Device  Device `json:"device,omitzero"`   // as ADD found it
+	CDI     CDI    `json:"cdi,omitzero"`      // the CDI spec that ADD wrote
 
 	Delegates      []json.RawMessage          `json:"delegates,omitempty"`      // configurations as executed, with name and cniVersion
 	CNIVersion     string                     `json:"cniVersion,omitempty"`     // of the network configuration
@@ -79,6 +80,13 @@ type Entry struct {
 
 // Path is the device-info file's full path at ADD.
 func (e *Entry) Path() string { return filepath.Join(e.Dir, e.File) }
+
+// CDI is the CDI spec of an attachment. It is zero when there is none.
+type CDI struct {
+	Dir    string `json:"dir"`    // the CDI directory
+	File   string `json:"file"`   // name in the CDI directory
+	Device string `json:"device"` // by which a container asks for it: vendor/class=name
+}
 
 // Device is the identity of a device, for people.
 type Device struct {

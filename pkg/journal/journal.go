@@ -10,6 +10,7 @@
 //
 //	attachments/<network>@<containerID>@<ifName>   one JSON each
 //	files/<device-info file> -> ../attachments/... who recorded that file
+//	cdi/<CDI spec> -> ../attachments/...           who recorded that spec
 //
 // There is no lock that two attachments share, unless they want the same file.
 package journal
@@ -35,17 +36,17 @@ const DefaultDir = "/var/lib/cni/devinfo"
 type Journal struct {
 	bootID  string
 	entries *store.Dir
-	files   *store.Dir
+	files   claims // of device-info files
+	specs   claims // of CDI specs
 }
 
 // Open names the state directory, which must be absolute; it touches nothing on
 // disk. The bootID tells entries of this boot from older ones: see [BootID].
 func Open(stateDir, bootID string) *Journal {
-	return &Journal{
-		bootID:  bootID,
-		entries: store.OpenPrivate(filepath.Join(stateDir, "attachments")),
-		files:   store.OpenPrivate(filepath.Join(stateDir, "files")),
-	}
+	j := &Journal{bootID: bootID, entries: store.OpenPrivate(filepath.Join(stateDir, "attachments"))}
+	j.files = claims{j, "device-info file", store.OpenPrivate(filepath.Join(stateDir, "files")), func(e *Entry) string { return e.File }}
+	j.specs = claims{j, "CDI spec", store.OpenPrivate(filepath.Join(stateDir, "cdi")), func(e *Entry) string { return e.CDI.File }}
+	return j
 }
 
 // BootID is the kernel's name for the current boot.
@@ -81,8 +82,8 @@ func (j *Journal) Get(k Key) (*Entry, error) {
 }
 
 // Put records an attachment, in place of an earlier entry of the same Key, as one
-// of this boot: it sets e.BootID. It first claims e.File, if any; one that belongs
-// to another attachment is an [*OwnedError], and nothing is changed.
+// of this boot: it sets e.BootID. It first claims e.File and e.CDI.File, if any; one
+// that belongs to another attachment is an [*OwnedError], and nothing is changed.
 func (j *Journal) Put(e *Entry) error {
 	name, err := e.entry()
 	if err != nil {
@@ -98,15 +99,16 @@ func (j *Journal) Put(e *Entry) error {
 		return fmt.Errorf("journal entry of %s: %w", e.Key, err)
 	}
 	data = append(data, '\n')
-	if e.File == "" {
-		err = j.entries.Write(name, data)
-	} else {
-		err = j.claim(e.Key, e.File, func() error { return j.entries.Write(name, data) })
+	err = j.files.claim(e, func() error {
+		return j.specs.claim(e, func() error { return j.entries.Write(name, data) })
+	})
+	if err != nil || old == nil {
+		return err
 	}
-	if err == nil && old != nil && old.File != "" && old.File != e.File {
-		err = j.release(e.Key, old.File)
+	if err := j.files.releaseFormer(old, e); err != nil {
+		return err
 	}
-	return err
+	return j.specs.releaseFormer(old, e)
 }
 
 // Drop forgets an attachment. It is success if there is no entry.
@@ -136,21 +138,21 @@ func (j *Journal) Forget(e *Entry) error {
 	if err := j.entries.Remove(name); err != nil {
 		return err
 	}
-	if e.File == "" {
-		return nil
+	if err := j.files.releaseFormer(e, nil); err != nil {
+		return err
 	}
-	return j.release(e.Key, e.File)
+	return j.specs.releaseFormer(e, nil)
 }
 
 // Tidy removes what a Put that was killed left of the attachment's claim on a
 // file, where Drop has no entry to tell of it. Call it after Drop.
 func (j *Journal) Tidy(k Key, file string) error {
-	link, err := j.files.Readlink(file)
+	link, err := j.files.dir.Readlink(file)
 	switch {
 	case err == nil && link == target(k):
-		return j.release(k, file)
+		return j.files.release(k, file)
 	case err == nil || errors.Is(err, fs.ErrNotExist):
-		return j.files.Tidy(file)
+		return j.files.dir.Tidy(file)
 	}
 	return err
 }
@@ -158,7 +160,12 @@ func (j *Journal) Tidy(k Key, file string) error {
 // Claims lists the files that the attachment has claimed, for when its entry, which
 // knows, cannot be read. It reads every claim of the node.
 func (j *Journal) Claims(k Key) ([]string, error) {
-	return j.files.Links(target(k))
+	return j.files.dir.Links(target(k))
+}
+
+// SpecClaims is Claims for CDI specs.
+func (j *Journal) SpecClaims(k Key) ([]string, error) {
+	return j.specs.dir.Links(target(k))
 }
 
 // List returns the attachments of one network, sorted.
@@ -187,7 +194,7 @@ func (j *Journal) Writable() error {
 	if err := j.entries.Writable(); err != nil {
 		return err
 	}
-	return j.files.Writable()
+	return j.files.dir.Writable()
 }
 
 // getSound is Get where a corrupt entry is as good as none.

@@ -14,7 +14,8 @@ import (
 	"devinfo-cni.io/pkg/result"
 )
 
-// Add finds the device, writes the device-info file and prints the result. What
+// Add finds the device, writes the device-info file and, where asked, the CDI spec,
+// and prints the result. What
 // can be refused is refused before anything is touched; after that, every failure
 // puts everything back.
 func (p *Plugin) Add(args *skel.CmdArgs) (err error) {
@@ -34,6 +35,9 @@ func (p *Plugin) Add(args *skel.CmdArgs) (err error) {
 		}
 	}
 	if err := a.find(); err != nil {
+		return err
+	}
+	if err := a.offer(); err != nil {
 		return err
 	}
 	res, err := a.compose()
@@ -71,6 +75,7 @@ type adding struct {
 	device   *discovery.Device
 	info     *devinfo.Info // to be written; nil = nothing
 	wrote    bool          // the file was touched
+	cdi      offering      // the CDI device
 }
 
 // find looks for the device, with all that is known now, and makes the device

@@ -11,8 +11,8 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-// Del undoes ADD: the delegates in reverse, the device-info file, the journal
-// entry. What is gone already is success, and nothing that ADD would refuse makes
+// Del undoes ADD: the delegates in reverse, the CDI spec, the device-info file, the
+// journal entry. What is gone already is success, and nothing that ADD would refuse makes
 // it fail. After a delegate's failure the rest is done all the same; the entry
 // stays, so that the retry knows what to finish.
 func (p *Plugin) Del(args *skel.CmdArgs) error {
@@ -68,16 +68,21 @@ func (c *call) reconstruct(args *skel.CmdArgs) *journal.Entry {
 	if err != nil {
 		c.log.Warn("delegates ignored", "error", err)
 	}
+	spec, _, err := c.spec()
+	if err != nil {
+		c.log.Warn("no CDI spec", "error", err) // ADD refuses it
+	}
 	return &journal.Entry{
 		Key: c.key, Delegates: delegates, CNIVersion: c.cfg.CNIVersion, Args: args.Args,
-		CapabilityArgs: c.capabilityArgs(), Result: c.cfg.PrevResult,
+		CapabilityArgs: c.capabilityArgs(), Result: c.cfg.PrevResult, CDI: spec,
 	}
 }
 
-// removeFiles removes the file that the runtime names, the one that the journal
-// recorded, and those named. Only files in the device-info directory, and none of another
-// attachment's.
+// removeFiles removes the CDI spec, the file that the runtime names, the one that the
+// journal recorded, and those named. None of another attachment's, and but for the
+// spec only files in the device-info directory.
 func (c *call) removeFiles(e *journal.Entry, names ...string) (errs []error) {
+	errs = append(errs, c.removeSpec(e.CDI))
 	name, err := c.fileName()
 	if err != nil {
 		c.log.Warn("left alone", "error", err)

@@ -35,18 +35,27 @@ func (p *Plugin) GC(args *skel.CmdArgs) error {
 	errs := []error{err}
 	for _, key := range keys {
 		if !cfg.Lists(key.ContainerID, key.IfName) {
-			errs = append(errs, p.collect(cfg, key, args))
+			errs = append(errs, p.collect(cfg, key, args.Path, false))
 		}
 	}
 	errs = append(errs, p.gcDelegates(cfg, args.Path))
 	return followedBy(nil, errs...)
 }
 
+// Collect deletes one attachment as GC does, for who is no runtime and has no
+// configuration: the journal knows it. A [*types.Error] says all that went wrong.
+// Nothing is asked: the caller has made sure that the network namespace is gone, and
+// what is at its path now is another's.
+func (p *Plugin) Collect(key journal.Key, cniPath string) error {
+	return translate(p.collect(&config.Config{}, key, cniPath, true))
+}
+
 // collect deletes one attachment by what the journal knows of it; where its entry
-// cannot be read, by the configuration and the claims on files.
-func (p *Plugin) collect(cfg *config.Config, key journal.Key, args *skel.CmdArgs) error {
+// cannot be read, by the configuration and the claims on files. The delegates are
+// not told of a network namespace that is gone, as all of an older boot are.
+func (p *Plugin) collect(cfg *config.Config, key journal.Key, cniPath string, gone bool) error {
 	own := &config.Config{Name: key.Network, Type: cfg.Type, CNIVersion: cfg.CNIVersion, Delegates: cfg.Delegates}
-	c, err := p.open(own, &skel.CmdArgs{ContainerID: key.ContainerID, IfName: key.IfName, Path: args.Path})
+	c, err := p.open(own, &skel.CmdArgs{ContainerID: key.ContainerID, IfName: key.IfName, Path: cniPath})
 	if err != nil {
 		return fmt.Errorf("attachment %s: %w", key, err)
 	}
@@ -61,6 +70,12 @@ func (p *Plugin) collect(cfg *config.Config, key journal.Key, args *skel.CmdArgs
 		if claimed, err = c.Journal.Claims(key); err != nil {
 			return fmt.Errorf("attachment %s: %w", key, err)
 		}
+		if e.CDI, err = c.claimedSpec(); err != nil {
+			return fmt.Errorf("attachment %s: %w", key, err)
+		}
+	}
+	if gone || e.BootID != c.BootID { // what is at its path now is another's
+		e.Netns = ""
 	}
 	errs := c.cni.del(e, runtimeConf(e))
 	errs = append(errs, c.removeFiles(e, claimed...)...)

@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,7 +18,9 @@ import (
 
 	"github.com/containernetworking/cni/pkg/skel"
 
+	"devinfo-cni.io/pkg/cdispec"
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/grant"
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/link/linkhost"
 	"devinfo-cni.io/pkg/sysfs"
@@ -54,7 +58,7 @@ func storyMachine() *plugin.Plugin {
 	must(err)
 	links, err := linkhost.New(host)
 	must(err)
-	doors := plugin.Doors{Sys: sysfs.New(host.Sys()), Interfaces: links, Switches: links}
+	doors := plugin.Doors{Sys: sysfs.New(host.Sys()), Interfaces: links, Switches: links, Nodes: storyNodes(host.Sys())}
 	if node.Sysfs != config.DefaultNode().Sysfs {
 		if doors.Sys, err = sysfs.Open(node.Sysfs); err != nil {
 			doors = plugin.Doors{}
@@ -66,6 +70,30 @@ func storyMachine() *plugin.Plugin {
 	p.Listen = plugin.TakeSignals
 	p.Within = os.Getenv(plugin.WithinEnv)
 	return p
+}
+
+// storyNodes are the nodes below /dev that the captured host has: devtmpfs makes one
+// for every device with the attribute dev, of the device's name.
+func storyNodes(sys fs.FS) grant.Nodes {
+	return func(name string) (cdispec.Node, error) {
+		node := cdispec.Node{Path: name, Type: "c"}
+		found := false
+		err := fs.WalkDir(sys, "devices", func(at string, _ fs.DirEntry, err error) error {
+			if err != nil || path.Base(at) != "dev" || path.Base(path.Dir(at)) != path.Base(name) {
+				return err
+			}
+			text, err := fs.ReadFile(sys, at)
+			if err == nil {
+				found = true
+				_, err = fmt.Sscanf(string(text), "%d:%d", &node.Major, &node.Minor)
+			}
+			return err
+		})
+		if err == nil && !found {
+			err = fs.ErrNotExist
+		}
+		return node, err
+	}
 }
 
 func must(err error) {

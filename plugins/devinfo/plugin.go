@@ -27,6 +27,7 @@ import (
 	"devinfo-cni.io/pkg/attachment"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/grant"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/sysfs"
 )
@@ -42,6 +43,8 @@ type Plugin struct {
 	Finder  discovery.Finder
 	Infos   *store.Dir // the device-info files
 	Pool    *store.Dir // the device plugins' files; only read
+	Specs   *store.Dir // the CDI specs
+	Nodes   grant.Nodes
 	Journal *journal.Journal
 	BootID  string
 
@@ -70,16 +73,22 @@ type Doors struct {
 	Sys        *sysfs.FS
 	Interfaces discovery.Interfaces
 	Switches   discovery.Switches
+	Nodes      grant.Nodes // nil = those below /dev
 }
 
 // New puts the plugin together from the node's settings; it opens and creates
 // nothing.
 func New(node config.Node, doors Doors, bootID string, stdout io.Writer, log *slog.Logger) *Plugin {
+	if doors.Nodes == nil {
+		doors.Nodes = grant.ReadNode
+	}
 	return &Plugin{
 		Node:    node,
 		Finder:  discovery.Finder{Sys: doors.Sys, Interfaces: doors.Interfaces, Switches: doors.Switches},
 		Infos:   store.Open(node.DeviceInfoDir),
 		Pool:    store.Open(node.DevicePluginDir),
+		Specs:   store.Open(node.CDIDir),
+		Nodes:   doors.Nodes,
 		Journal: journal.Open(node.StateDir, bootID),
 		BootID:  bootID,
 		Stdout:  stdout,

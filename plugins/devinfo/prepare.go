@@ -38,7 +38,7 @@ func (p *Plugin) prepare(args *skel.CmdArgs) (*adding, error) {
 	a := &adding{call: c, prev: cfg.PrevResult}
 	for _, step := range []func() error{
 		func() error { return checkNetns(args) },
-		a.readDeclared, a.readName, a.checkDelegates, a.readPrevious, a.readExisting, a.ours, a.checkMode, a.checkPrevResult,
+		a.readDeclared, a.readName, a.checkDelegates, a.readPrevious, a.readCDI, a.readExisting, a.ours, a.checkMode, a.checkPrevResult,
 	} {
 		if err := step(); err != nil {
 			return nil, err
@@ -146,7 +146,7 @@ func (a *adding) readPrevious() error {
 	}
 	owner, owned, err := a.Journal.Owner(a.name)
 	if err == nil && owned && owner != a.key {
-		return fail(codeConfig, &journal.OwnedError{File: a.att.Path, Owner: owner},
+		return fail(codeConfig, &journal.OwnedError{What: "device-info file", File: a.att.Path, Owner: owner},
 			"runtimeConfig.CNIDeviceInfoFile must be a path of this attachment's own")
 	}
 	return err
@@ -214,6 +214,7 @@ func (a *adding) begin(args *skel.CmdArgs) error {
 	a.entry = &journal.Entry{
 		Key: a.key, Netns: args.Netns, File: a.name, Dir: a.Node.DeviceInfoDir, Created: a.before == nil, Before: a.before,
 		Delegates: delegates, CNIVersion: a.cfg.CNIVersion, Args: args.Args, PrevResult: a.cfg.PrevResult,
+		CDI: a.cdi.file,
 	}
 	if len(delegates) > 0 {
 		a.entry.CapabilityArgs = a.capabilityArgs()
@@ -237,6 +238,7 @@ func (a *adding) cleanUp(e *journal.Entry) error {
 		a.log.Warn("cleaning up after an ADD that was cut short", "since", e.Time)
 	} else {
 		a.log.Warn("cleaning up after an attachment of an older boot", "since", e.Time)
+		e.Netns = "" // what is at its path now is another's
 	}
 	errs := a.cni.del(e, runtimeConf(e))
 	if name, err := a.Infos.Name(e.Path()); e.File != "" && err == nil && sameBoot { // else the file is this boot's, and not ours
@@ -246,13 +248,13 @@ func (a *adding) cleanUp(e *journal.Entry) error {
 			errs = append(errs, a.Infos.Write(name, e.Before))
 		}
 	}
-	errs = append(errs, a.Journal.Drop(a.key))
+	errs = append(errs, a.removeSpec(e.CDI), a.Journal.Drop(a.key))
 	if err := followedBy(nil, errs...); err != nil {
 		return fmt.Errorf("clean up after an earlier ADD: %w", err)
 	}
 	a.previous = nil
-	if a.name == "" {
-		return nil
+	if err := a.readCDI(); err != nil || a.name == "" {
+		return err
 	}
 	if err := a.readExisting(); err != nil {
 		return err

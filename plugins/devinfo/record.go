@@ -11,11 +11,11 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-// record journals what was found and writes the file. With delegates the entry is
+// record journals what was found and writes the files. With delegates the entry is
 // complete only after that: until then a killed ADD is cleaned up after.
 func (a *adding) record() error {
 	delegating := len(a.entry.Delegates) > 0
-	if a.name == "" && !delegating {
+	if a.name == "" && !delegating && a.cdi.spec == nil {
 		return nil
 	}
 	a.entry.Wrote = a.name != "" && a.info != nil
@@ -23,6 +23,9 @@ func (a *adding) record() error {
 	a.entry.Complete = !delegating
 	if a.info != nil {
 		a.entry.Device = journal.Device{Type: string(a.info.Type), ID: discovery.Identity(a.info)}
+	}
+	if a.cdi.spec == nil {
+		a.entry.CDI = journal.CDI{}
 	}
 	err := a.put()
 	if err != nil {
@@ -34,6 +37,9 @@ func (a *adding) record() error {
 	case a.known != nil: // of a device that is not found any more
 		a.wrote, err = true, a.restore(a.entry.Created, a.entry.Before)
 	}
+	if err == nil {
+		err = a.writeSpec()
+	}
 	if err != nil || !delegating {
 		return err
 	}
@@ -41,11 +47,15 @@ func (a *adding) record() error {
 	return a.put()
 }
 
-// removeFormer removes the file that an earlier ADD of this attachment wrote, if
-// this one was passed another path.
+// removeFormer removes the files that an earlier ADD of this attachment wrote, where
+// this one was given others.
 func (a *adding) removeFormer() {
 	e := a.previous
-	if e == nil || !e.Wrote || e.File == a.name || e.BootID != a.BootID {
+	if e == nil {
+		return
+	}
+	a.removeFormerSpec(e.CDI)
+	if !e.Wrote || e.File == a.name || e.BootID != a.BootID {
 		return
 	}
 	if name, err := a.Infos.Name(e.Path()); err != nil {
@@ -125,6 +135,7 @@ func (a *adding) restore(created bool, before []byte) error {
 
 // rollBack undoes all that this ADD did, the last thing first.
 func (a *adding) rollBack() (errs []error) {
+	errs = append(errs, a.restoreSpec())
 	if a.started > 0 {
 		undo := *a.entry
 		undo.Delegates = undo.Delegates[:a.started]

@@ -27,6 +27,11 @@ func (p *Plugin) Status(args *skel.CmdArgs) error {
 	if err := p.Journal.Writable(); err != nil {
 		return notReady(fmt.Errorf("state directory: %w", err), "make it writable, or set stateDir in the node settings")
 	}
+	if cfg.CDI != nil {
+		if err := p.Specs.Writable(); err != nil {
+			return notReady(fmt.Errorf("CDI directory: %w", err), "make it writable, or set cdiDir in the node settings")
+		}
+	}
 	if _, err := fs.Stat(p.Finder.Sys.Files(), "bus"); err != nil {
 		return notReady(fmt.Errorf("%s is no sysfs: %w", p.Node.Sysfs, err), "mount sysfs there, or set sysfs in the node settings")
 	}

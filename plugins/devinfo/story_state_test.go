@@ -83,7 +83,11 @@ func readFiles(into map[string]string) error {
 			return err
 		}
 		data, err := os.ReadFile(path)
-		into[path] = section(string(data))
+		text := string(data)
+		if err == nil && filepath.Dir(path) == cdiDir {
+			text, err = specText(path, text)
+		}
+		into[path] = section(text)
 		return err
 	})
 }
@@ -142,6 +146,7 @@ func journalLine(path string) (string, error) {
 		{e.Wrote, "wrote"},
 		{e.InNetns, "in-netns"},
 		{e.Device.Type != "", e.Device.Type + "=" + e.Device.ID},
+		{e.CDI.File != "", "cdi=" + e.CDI.Device},
 	} {
 		if word.on {
 			words = append(words, word.text)

@@ -27,13 +27,14 @@ const (
 	binDir      = "/run/bin"       // CNI_PATH: devinfo and its children
 	infoDir     = "/run/infos"     // deviceInfoDir
 	stateDir    = "/run/state"     // stateDir
+	cdiDir      = "/run/cdi"       // cdiDir
 	podNetns    = "/run/netns/pod" // a real network namespace
 	nodeFile    = "/run/node.json"
 	hostFile    = "/run/host.txtar"
 	childrenLog = "/run/children.log"
 )
 
-const defaultNode = `{"deviceInfoDir": "/run/infos", "devicePluginDir": "/run/pool", "stateDir": "/run/state"}`
+const defaultNode = `{"deviceInfoDir": "/run/infos", "devicePluginDir": "/run/pool", "stateDir": "/run/state", "cdiDir": "/run/cdi", "socketDirs": ["/run/sockets"]}`
 
 // world is the node that a story plays on.
 type world struct {
@@ -86,7 +87,8 @@ func (w *world) do(s step) ([]txtar.File, error) {
 	case "REBOOT":
 		w.boot++
 		w.forget(infoDir)
-		return nil, os.RemoveAll(infoDir) // a tmpfs, as a rule
+		w.forget(cdiDir)
+		return nil, errors.Join(os.RemoveAll(infoDir), os.RemoveAll(cdiDir)) // a tmpfs, as a rule
 	case "WRITE":
 		text := strings.TrimSuffix(s.body, "\\\n")
 		w.state[arg] = section(text)

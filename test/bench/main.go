@@ -33,7 +33,7 @@ func main() {
 }
 
 // parts of the benchmark, in order; each adds rows to the table.
-var parts = []func(*table) error{version, addDel, many, memory, size, discoveries}
+var parts = []func(*table) error{version, addDel, cdi, many, memory, size, discoveries}
 
 func bench(signals <-chan os.Signal, _ bool) error {
 	host, err := hosttxt.Load(filepath.Join(*hosts, "mlx5-legacy.txtar"))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -36,7 +37,7 @@ func setUp(host *hosttxt.Host) error {
 	if err := errors.Join(sandbox.Leave(), sandbox.Unpack(host, own+"/sys"), sandbox.NewNetns(pod), addVeth()); err != nil {
 		return err
 	}
-	node := fmt.Sprintf(`{"deviceInfoDir": %q, "sysfs": %q}`, infos, own+"/sys")
+	node := fmt.Sprintf(`{"deviceInfoDir": %q, "sysfs": %q, "cdiDir": %q}`, infos, own+"/sys", own+"/cdi")
 	return os.WriteFile(own+"/node.json", []byte(node), 0o644)
 }
 
@@ -76,18 +77,21 @@ const prevResult = `"prevResult": {
 // A plugin is one that runs in chains, and what its configuration has beside what
 // all have.
 type plugin struct {
-	name   string
-	config func(container string) string
+	name    string // of the measurement
+	program string // "" = of that name
+	config  func(container string) string
 }
 
-var devinfo = plugin{"devinfo", func(container string) string {
-	return `"capabilities": {"CNIDeviceInfoFile": true}, "deviceID": "0000:3b:00.2",
+var devinfo = plugin{name: "devinfo", config: func(container string) string { return device("0000:3b:00.2", container) }}
+
+func device(address, container string) string {
+	return `"capabilities": {"CNIDeviceInfoFile": true}, "deviceID": "` + address + `",
 "runtimeConfig": {"CNIDeviceInfoFile": "` + infos + "/" + container + `"}`
-}}
+}
 
-var tuning = plugin{"tuning", func(string) string { return `"sysctl": {"net.core.somaxconn": "500"}` }}
+var tuning = plugin{name: "tuning", config: func(string) string { return `"sysctl": {"net.core.somaxconn": "500"}` }}
 
-var sbr = plugin{"sbr", func(string) string { return `"table": 100` }}
+var sbr = plugin{name: "sbr", config: func(string) string { return `"table": 100` }}
 
 // A job is one call, ready to be repeated.
 type job struct {
@@ -98,11 +102,12 @@ type job struct {
 
 // call makes the job of a verb for a container.
 func (p plugin) call(verb, container string) (job, error) {
-	j := job{program: filepath.Join(sandbox.Bin, p.name), stdin: filepath.Join(own, p.name+"-"+container), env: []string{
+	program := cmp.Or(p.program, p.name)
+	j := job{program: filepath.Join(sandbox.Bin, program), stdin: filepath.Join(own, p.name+"-"+container), env: []string{
 		"CNI_COMMAND=" + verb, "CNI_CONTAINERID=" + container, "CNI_NETNS=" + pod, "CNI_IFNAME=" + ifName,
 		"CNI_PATH=" + sandbox.Bin, "DEVINFO_NODE_CONFIG=" + own + "/node.json", "GOMAXPROCS=2",
 	}}
-	config := fmt.Sprintf(`{"cniVersion": "1.0.0", "name": "bench", "type": %q, %s, %s}`, p.name, p.config(container), prevResult)
+	config := fmt.Sprintf(`{"cniVersion": "1.0.0", "name": "bench", "type": %q, %s, %s}`, program, p.config(container), prevResult)
 	return j, os.WriteFile(j.stdin, []byte(config), 0o644)
 }
 
@@ -208,96 +213,6 @@ func version(t *table) error {
 	t.add(row{"tuning VERSION", ms[2] / ms[0], "x Go hello", 0, 0})
 	t.add(row{"sbr VERSION", ms[3] / ms[0], "x Go hello", 0, 0})
 	t.add(row{"Go hello", ms[0], "ms", 0, 0})
-	return nil
-}
-
-// addDel measures ADD and DEL in turn, so that each ADD finds nothing and each
-// DEL finds everything. The order of ADD and DEL of one plugin is kept.
-func addDel(t *table) error {
-	plugins := []plugin{devinfo, tuning, sbr}
-	times := map[string][]float64{}
-	jobs := map[string]job{}
-	for _, p := range plugins {
-		for _, verb := range []string{"ADD", "DEL"} {
-			j, err := p.call(verb, "one")
-			if err != nil {
-				return err
-			}
-			if out, err := j.try(); err != nil {
-				return err
-			} else if p.name == devinfo.name && strings.Contains(out, "level=WARN") {
-				return fmt.Errorf("devinfo warns: %s", out)
-			}
-			jobs[p.name+verb] = j
-		}
-	}
-	for round := range *rounds + 5 {
-		for n := range plugins {
-			p := plugins[(n+round)%len(plugins)]
-			for _, verb := range []string{"ADD", "DEL"} {
-				wall, processor, err := milliseconds(jobs[p.name+verb])
-				if err != nil {
-					return fmt.Errorf("%s %s: %w", p.name, verb, err)
-				}
-				if round >= 5 {
-					times[p.name+verb] = append(times[p.name+verb], wall)
-					times[p.name+verb+"cpu"] = append(times[p.name+verb+"cpu"], processor)
-				}
-			}
-		}
-	}
-	add, del := median(times["tuningADD"]), median(times["tuningDEL"])
-	t.add(row{"chained ADD", median(times["devinfoADD"]) / add, "x tuning ADD", 1.30, 1.00})
-	t.add(row{"chained DEL", median(times["devinfoDEL"]) / del, "x tuning DEL", 1.30, 1.00})
-	for _, verb := range []string{"ADD", "DEL"} {
-		ratio := median(times["devinfo"+verb+"cpu"]) / median(times["tuning"+verb+"cpu"])
-		t.add(row{"chained " + verb + ", processor time", ratio, "x tuning " + verb, 0, 0})
-	}
-	t.add(row{"sbr ADD", median(times["sbrADD"]) / add, "x tuning ADD", 0, 0})
-	t.add(row{"sbr DEL", median(times["sbrDEL"]) / del, "x tuning DEL", 0, 0})
-	t.add(row{"tuning ADD", add, "ms", 0, 0})
-	t.add(row{"tuning DEL", del, "ms", 0, 0})
-	return nil
-}
-
-// many starts ADDs for many containers at once.
-func many(t *table) error {
-	var ours, theirs, undo []job
-	for n := range crowd {
-		name := fmt.Sprint("c", n)
-		add, err := devinfo.call("ADD", name)
-		if err != nil {
-			return err
-		}
-		del, err := devinfo.call("DEL", name)
-		if err != nil {
-			return err
-		}
-		other, err := tuning.call("ADD", name)
-		if err != nil {
-			return err
-		}
-		ours, undo, theirs = append(ours, add), append(undo, del), append(theirs, other)
-	}
-	var times [2][]float64
-	for range max(10, *rounds/10) {
-		for n, jobs := range [][]job{ours, theirs} {
-			ms, _, err := milliseconds(jobs...)
-			if err != nil {
-				return err
-			}
-			times[n] = append(times[n], ms)
-		}
-		files, err := os.ReadDir(infos)
-		if err != nil || len(files) != crowd {
-			return fmt.Errorf("%d ADDs at once left %d files: %v", crowd, len(files), err)
-		}
-		if _, _, err := milliseconds(undo...); err != nil {
-			return err
-		}
-	}
-	t.add(row{fmt.Sprint(crowd, " ADDs at once"), median(times[0]) / median(times[1]), "x tuning", 1.30, 1.00})
-	t.add(row{fmt.Sprint(crowd, " ADDs at once, tuning"), median(times[1]), "ms", 0, 0})
 	return nil
 }
 

@@ -28,6 +28,7 @@ const (
 	stateDir = "/run/state"
 	ipamDir  = "/run/ipam"
 	nodeFile = "/run/node.json"
+	cdiDir   = "/run/cdi"
 	cniDir   = "/run/cni" // devinfo and child, first in CNI_PATH
 	infoFile = infoDir + "/net-c0ffee_net1"
 )

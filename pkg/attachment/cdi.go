@@ -1,0 +1,76 @@
+package attachment
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"devinfo-cni.io/pkg/cdispec"
+	"devinfo-cni.io/pkg/config"
+)
+
+// CDI is the configuration's "cdi", with placeholders filled in.
+type CDI struct {
+	Kind, Name string // of the CDI device
+	SocketDir  string // the host's directory of the socket; "" = the path is the same on both sides
+}
+
+// Qualified is the name by which a container asks for the device.
+func (c *CDI) Qualified() string { return cdispec.Qualified(c.Kind, c.Name) }
+
+// CDI gives the CDI device that the configuration asks for; nil when it does not. The
+// errors are *[config.Problem].
+func (a *Attachment) CDI(cfg *config.Config) (*CDI, error) {
+	if cfg.CDI == nil {
+		return nil, nil
+	}
+	c := &CDI{Kind: cfg.CDI.Kind, Name: cdispec.DeviceName(a.ContainerID, a.IfName)}
+	if c.Kind == "" {
+		c.Kind = cdispec.DefaultKind
+	}
+	if err := cdispec.CheckKind(c.Kind); err != nil {
+		return nil, &config.Problem{Key: "cdi.kind", Value: fmt.Sprintf("%q", c.Kind), Want: rule(err)}
+	}
+	if err := a.fill("cdi.socketDir", cfg.CDI.SocketDir, &c.SocketDir); err != nil {
+		return nil, err
+	}
+	if cfg.CDI.Name == "" {
+		return c, nil
+	}
+	if err := a.fill("cdi.name", cfg.CDI.Name, &c.Name); err != nil {
+		return nil, err
+	}
+	if err := cdispec.CheckName(c.Name); err != nil {
+		return nil, &config.Problem{Key: "cdi.name", Value: fmt.Sprintf("%q", c.Name), Want: rule(err)}
+	}
+	if c.Kind != cdispec.DefaultKind && !unmistakable(cfg.CDI.Name) {
+		return nil, &config.Problem{
+			Key: "cdi.name", Value: fmt.Sprintf("%q, with the kind %q,", c.Name, c.Kind),
+			Want: "a name with {containerID} or {podUID} in it, or no kind: another vendor's device may have that name, and runtimes then give neither",
+		}
+	}
+	return c, nil
+}
+
+// rule is what comes after "must be".
+func rule(err error) string {
+	_, rule, _ := strings.Cut(err.Error(), "must be ")
+	return rule
+}
+
+// unmistakable says whether a name can be nobody else's device: it holds what the
+// runtime made up for this container or pod. Who writes a network, or a pod, can
+// choose the rest.
+func unmistakable(name string) bool {
+	return strings.Contains(name, "{containerID") || strings.Contains(name, "{podUID}")
+}
+
+// fill fills in the placeholders of one string.
+func (a *Attachment) fill(key, text string, into *string) error {
+	quoted, _ := json.Marshal(text) // a string always encodes
+	filled, err := a.expand(key, quoted)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(filled, into)
+}

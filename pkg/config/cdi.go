@@ -1,0 +1,39 @@
+package config
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+)
+
+// CDI is the key "cdi": the CDI spec that ADD is to write. In its strings
+// placeholders are not yet filled in.
+type CDI struct {
+	Kind      string // vendor/class; "" = ours
+	Name      string // of the device; "" = made of the container ID and the interface name
+	SocketDir string // the host's directory of the socket; "" = its path is the same on both sides
+}
+
+// readCDI takes true, false or an object.
+func (c *Config) readCDI(r *reader) {
+	const key, want = "cdi", `true, or an object {"kind": "vendor.example/class", "name": "{podUID}-{ifName}", "socketDir": "/run/vhost-user/{podUID}"}`
+	raw := r.value(key)
+	if raw == nil || string(raw) == "false" {
+		return
+	}
+	object := reader{prefix: key + "."}
+	if string(raw) != "true" && json.Unmarshal(raw, &object.raw) != nil {
+		r.problem(key, want)
+		return
+	}
+	c.CDI = &CDI{}
+	object.string("kind", &c.CDI.Kind)
+	object.string("name", &c.CDI.Name)
+	object.string("socketDir", &c.CDI.SocketDir)
+	r.problems = append(r.problems, object.problems...)
+	for _, have := range slices.Sorted(maps.Keys(object.raw)) {
+		if !slices.Contains(object.seen, have) {
+			c.Unknown = append(c.Unknown, UnknownKey{key + "." + have, key + "." + Nearest(have, object.seen)})
+		}
+	}
+}

@@ -1,0 +1,148 @@
+package kernel_test
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	oci "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+	"tags.cncf.io/container-device-interface/pkg/cdi"
+
+	"devinfo-cni.io/pkg/link/linktest"
+)
+
+// onVFIO is the captured host's VF on vfio-pci, in the IOMMU group 15.
+const (
+	onVFIO     = "0000:01:10.6"
+	onVFIOFile = `{
+  "type": "pci",
+  "version": "1.1.0",
+  "pci": {
+    "pci-address": "0000:01:10.6",
+    "pf-pci-address": "0000:01:00.0"
+  }
+}
+`
+	cdiDevice = "devinfo-cni.io/attachment=6e0c-net1"
+)
+
+// devices puts nodes in the place of the machine's. Those of VFIO have the numbers of
+// devices that can be read.
+func devices(t *testing.T) {
+	t.Helper()
+	if err := unix.Mount("tmpfs", "/dev", "tmpfs", 0, "mode=0755"); err != nil {
+		t.Fatal(err)
+	}
+	for path, number := range map[string]uint64{
+		"/dev/null": unix.Mkdev(1, 3), "/dev/zero": unix.Mkdev(1, 5), "/dev/full": unix.Mkdev(1, 7), "/dev/random": unix.Mkdev(1, 8),
+		"/dev/urandom": unix.Mkdev(1, 9), "/dev/tty": unix.Mkdev(5, 0), "/dev/vfio/vfio": unix.Mkdev(1, 5), "/dev/vfio/15": unix.Mkdev(1, 9),
+	} {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Mknod(path, unix.S_IFCHR|0o666, int(number)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// bundle makes a container of runc's usual kind in the pod's network namespace, with the
+// probe in it, and the CDI device.
+func bundle(t *testing.T, pod string, args ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	output(t, exec.Command("go", "build", "-o", dir+"/rootfs/probe", "devinfo-cni.io/test/kernel/probe"))
+	output(t, exec.Command("runc", "spec", "--bundle", dir))
+	var config oci.Spec
+	if err := json.Unmarshal([]byte(read(t, dir+"/config.json")), &config); err != nil {
+		t.Fatal(err)
+	}
+	config.Process.Terminal, config.Process.Args = false, append([]string{"/probe"}, args...)
+	config.Root.Readonly = false
+	for n := range config.Linux.Namespaces {
+		if config.Linux.Namespaces[n].Type == oci.NetworkNamespace {
+			config.Linux.Namespaces[n].Path = pod
+		}
+	}
+	cache, err := cdi.NewCache(cdi.WithSpecDirs(cdiDir), cdi.WithAutoRefresh(false))
+	if err == nil {
+		_, err = cache.InjectDevices(&config, cdiDevice)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(config)
+	if err == nil {
+		err = os.WriteFile(dir+"/config.json", text, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// output runs a program that must succeed, statically linked if it is built.
+func output(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", cmd, err, out)
+	}
+}
+
+// needRunc skips where no container can be run.
+func needRunc(t *testing.T) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("device nodes can only be made by the machine's root")
+	}
+	if _, err := exec.LookPath("runc"); err != nil {
+		t.Skip("runc is not installed: apt-get install runc")
+	}
+}
+
+func TestAContainerWithTheCDIDeviceOpensItsNodesAndReadsItsFile(t *testing.T) {
+	needRunc(t)
+	linktest.Run(t, func(t *testing.T) {
+		stage(t, "igb-sriov")
+		nodeSettings(t, map[string]any{"cdiDir": cdiDir, "cdiDevices": []string{"0000:01:00.0"}})
+		pod := linktest.NewNetns(t)
+		conf := `{"cniVersion": "1.1.0", "name": "net", "type": "devinfo", "deviceID": "` + onVFIO + `", "cdi": {"name": "{podUID}-{ifName}"},
+			"capabilities": {"CNIDeviceInfoFile": true}, "runtimeConfig": {"CNIDeviceInfoFile": "` + infoFile + `"}}`
+		devices(t)
+		call(t, "ADD", pod, conf, podUID).ok(t)
+		dir := bundle(t, pod, "DEVINFO_NET1", "/dev/vfio/vfio", "/dev/vfio/15")
+		run := exec.Command("runc", "--root", "/run/runc", "run", "--bundle", dir, "devinfo-"+filepath.Base(dir))
+		same(t, "what the container says", finish(t, run).ok(t), "/var/run/k8s.cni.cncf.io/devinfo/net1.json\n"+onVFIOFile+`<nil>
+open /var/run/k8s.cni.cncf.io/devinfo/net1.json: read-only file system
+/dev/vfio/vfio 2 <nil>
+/dev/vfio/15 2 <nil>
+`)
+		call(t, "DEL", pod, conf, podUID).ok(t)
+		same(t, "CDI specs", files(t, cdiDir), "")
+	})
+}
+
+const podUID = "CNI_ARGS=K8S_POD_UID=6e0c"
+
+// nodeSettings adds to those of the stage.
+func nodeSettings(t *testing.T, more map[string]any) {
+	t.Helper()
+	var settings map[string]any
+	if err := json.Unmarshal([]byte(read(t, nodeFile)), &settings); err != nil {
+		t.Fatal(err)
+	}
+	for key, value := range more {
+		settings[key] = value
+	}
+	text, err := json.Marshal(settings)
+	if err == nil {
+		err = os.WriteFile(nodeFile, text, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}

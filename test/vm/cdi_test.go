@@ -1,0 +1,101 @@
+//go:build vm
+
+package vm_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"tags.cncf.io/container-device-interface/pkg/cdi"
+	"tags.cncf.io/container-device-interface/specs-go"
+
+	"devinfo-cni.io/pkg/cdispec"
+)
+
+const devinfoCDI = `{"type": "devinfo", "capabilities": {"CNIDeviceInfoFile": true, "deviceID": true}, "cdi": true, "strict": true}`
+
+// cdiNode is a device node as CDI has it, with the number that /sys gives.
+func cdiNode(t *testing.T, path, dev string) *specs.DeviceNode {
+	t.Helper()
+	n := &specs.DeviceNode{Path: path, Type: "c", Permissions: "rw"}
+	if _, err := fmt.Sscanf(read(t, dev), "%d:%d", &n.Major, &n.Minor); err != nil {
+		t.Fatalf("%s: %v", dev, err)
+	}
+	return n
+}
+
+// allow sets the node's cdiDevices.
+func allow(t *testing.T, device string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "node.json")
+	if err := os.WriteFile(path, fmt.Appendf(nil, `{"cdiDevices": [%q]}`, device), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("DEVINFO_NODE_CONFIG", path)
+}
+
+// spec compares the attachment's CDI spec, read as a container runtime reads it.
+func (a *attachment) spec(nodes ...*specs.DeviceNode) {
+	a.t.Helper()
+	path := "/var/run/cdi/devinfo-cni.io-attachment_" + a.rt.ContainerID + ":" + a.rt.IfName + ".json"
+	got, err := cdi.ReadSpec(path, 0)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	const inside = "/var/run/k8s.cni.cncf.io/devinfo/net1.json"
+	want := &specs.Spec{Version: "0.3.0", Kind: "devinfo-cni.io/attachment", Devices: []specs.Device{{
+		Name: a.rt.ContainerID + ":" + a.rt.IfName,
+		ContainerEdits: specs.ContainerEdits{
+			Env:         []string{"DEVINFO_NET1=" + inside},
+			DeviceNodes: nodes,
+			Mounts:      []*specs.Mount{{HostPath: a.path(), ContainerPath: inside, Options: []string{"bind", "ro", "nosuid", "nodev", "noexec"}}},
+		},
+	}}}
+	same(a.t, path, string(cdispec.Encode(got.Spec)), string(cdispec.Encode(want)))
+	a.check()
+	a.del()
+	if exists(path) {
+		a.t.Errorf("%s is still there", path)
+	}
+	a.silent()
+}
+
+func TestCDIOfAVFOnVFIOHasItsGroup(t *testing.T) {
+	needs(t, "igb")
+	allow(t, "0000:01:00.0")
+	a := newNetwork(t, "vfio", `[`+devinfoCDI+`]`).attachment("pod1", "net1", "0000:01:10.6")
+	a.add(standalone("/run/netns/pod1", "0000:01:10.6"))
+	link, err := os.Readlink("/sys/bus/pci/devices/0000:01:10.6/iommu_group")
+	if err != nil {
+		t.Fatal(err)
+	}
+	group := filepath.Base(link)
+	nodes := []*specs.DeviceNode{
+		cdiNode(t, "/dev/vfio/vfio", "/sys/class/misc/vfio/dev"), cdiNode(t, "/dev/vfio/"+group, "/sys/class/vfio/"+group+"/dev"),
+	}
+	devices, _ := filepath.Glob("/sys/bus/pci/devices/0000:01:10.6/vfio-dev/vfio*/dev")
+	for _, dev := range devices { // with iommufd
+		nodes = append(nodes, cdiNode(t, "/dev/iommu", "/sys/class/misc/iommu/dev"), cdiNode(t, "/dev/vfio/devices/"+filepath.Base(filepath.Dir(dev)), dev))
+	}
+	a.spec(nodes...)
+}
+
+func TestCDIOfAVDPADeviceHasItsNode(t *testing.T) {
+	needs(t, "vdpasim")
+	allow(t, "vdpa0")
+	a := newNetwork(t, "vdpa", `[`+devinfoCDI+`]`).attachment("pod1", "net1", "vdpa0")
+	a.add(standalone("/run/netns/pod1", ""))
+	path := node(t, "vdpa0")
+	a.spec(cdiNode(t, path, "/sys/bus/vdpa/devices/vdpa0/"+filepath.Base(path)+"/dev"))
+}
+
+func TestCDIOfAVDPAOnAVFHasItsNode(t *testing.T) {
+	needs(t, "vpvdpa")
+	allow(t, "pci/0000:02:00.1")
+	a := newNetwork(t, "vdpa", `[`+devinfoCDI+`]`).attachment("pod1", "net1", "0000:02:00.1")
+	a.add(standalone("/run/netns/pod1", "0000:02:00.1"))
+	path := node(t, "vpvdpa0")
+	a.spec(cdiNode(t, path, "/sys/bus/vdpa/devices/vpvdpa0/"+filepath.Base(path)+"/dev"))
+}
