@@ -146,7 +146,13 @@ func (f *file) ReadDir(n int) ([]fs.DirEntry, error) {
 // Unpack writes what is below sys/ into dir, which is made if need be and
 // should be empty: dir stands for /sys. Links become links. A file whose read
 // fails becomes a directory, so that its read fails with EISDIR.
-func (h *Host) Unpack(dir string) error {
+func (h *Host) Unpack(dir string) error { return h.root.unpackTo(dir) }
+
+// UnpackRoot writes what is below root/ into dir, which is made if need be and
+// should be empty: dir stands for /.
+func (h *Host) UnpackRoot(dir string) error { return h.rest.unpackTo(dir) }
+
+func (n *node) unpackTo(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
@@ -155,7 +161,7 @@ func (h *Host) Unpack(dir string) error {
 		return err
 	}
 	defer root.Close()
-	return h.root.unpack(root, ".")
+	return n.unpack(root, ".")
 }
 
 func (n *node) unpack(root *os.Root, at string) error {

@@ -15,7 +15,16 @@
 // (devlink dev eswitch show -j, all devices in one object), vdpa-config.json
 // (vdpa dev config show -j), rdma-link.json (rdma link -j) and, in a form of our
 // own, ethtool.json (interface name to bus-info). A part that is not there means
-// that the kernel has no such family.
+// that the kernel has no such family. Hosts captured with their attachments have
+// netns.json, also of our own, in place of pod-ip-link.json: it gives the
+// interfaces of each network namespace by its path, or null for one that could not
+// be entered. There the interfaces have a bus_info each, and ethtool.json is not.
+//
+// What is not of the kernel is
+//
+//	-- node/node.json --                                        boot, time and node settings
+//	-- root/var/lib/cni/devinfo/attachments/net@c0ffee@eth0 --  a file of the host, by its path
+//	-- root/var/run/cdi/odd.json base64 --                      one that is no text
 //
 // Do not use the package to look at the machine the program runs on: that is
 // what package sysfs is for.
@@ -23,6 +32,7 @@ package hosttxt
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -40,7 +50,8 @@ import (
 type Host struct {
 	Comment string // the text before the first entry; its first line names machine and kernel
 
-	root  *node
+	root  *node // /sys
+	rest  *node // /, but for /sys
 	files map[string][]byte
 }
 
@@ -67,6 +78,7 @@ func Parse(data []byte) (*Host, error) {
 	h := &Host{
 		Comment: strings.TrimSpace(string(ar.Comment)),
 		root:    newDir("."),
+		rest:    newDir("."),
 		files:   make(map[string][]byte),
 	}
 	line := 1
@@ -99,8 +111,9 @@ func brokenMarker(data []byte) int {
 	return -1
 }
 
-// File gives the content of a part outside sys/, such as
-// "netlink/ip-link.json", or nil if there is none. Do not modify it.
+// File gives the content of a part outside sys/ and root/, such as
+// "netlink/ip-link.json" or "node/node.json", or nil if there is none. Do not
+// modify it.
 func (h *Host) File(name string) []byte { return h.files[name] }
 
 func (h *Host) add(entry string, data []byte) error {
@@ -114,10 +127,25 @@ func (h *Host) add(entry string, data []byte) error {
 		return fmt.Errorf("%q is not a clean relative path", name)
 	case top == "sys" && (below != "" || leaf.IsDir()):
 		return h.root.insert(below, leaf)
-	case top == "netlink" && path.Ext(below) == ".json" && leaf.mode.IsRegular() && leaf.errno == 0:
-		return h.addJSON(name, data)
+	case top == "root" && below != "" && leaf.errno == 0:
+		if leaf.target != "" && !staysBelow(path.Dir(below), leaf.target) {
+			return fmt.Errorf("the link leads out of root/: %q", leaf.target)
+		}
+		return h.rest.insert(below, leaf)
+	case (top == "netlink" || top == "node") && path.Ext(below) == ".json" && leaf.mode.IsRegular() && leaf.errno == 0:
+		return h.addJSON(name, leaf.data)
 	}
-	return errors.New("neither below sys/ nor a file netlink/*.json")
+	return errors.New("neither below sys/ nor root/, nor a file netlink/*.json or node/*.json")
+}
+
+// staysBelow says that a link in dir leads to nothing above root/, whatever other
+// links are on its way: what is unpacked must not make a reader leave the place.
+func staysBelow(dir, target string) bool {
+	up := 0
+	for strings.HasPrefix(target, "../") {
+		target, up = target[len("../"):], up+1
+	}
+	return fs.ValidPath(target) && dir != "." && up <= strings.Count(dir, "/")+1
 }
 
 func (h *Host) addJSON(name string, data []byte) error {
@@ -136,7 +164,7 @@ func (h *Host) addJSON(name string, data []byte) error {
 	return nil
 }
 
-// parseEntry tells the four kinds of sys entry apart by the form of their name.
+// parseEntry tells the five kinds of entry apart by the form of their name.
 func parseEntry(entry string, data []byte) (string, *node, error) {
 	blank := len(bytes.TrimSpace(data)) == 0
 	if name, target, ok := strings.Cut(entry, " -> "); ok {
@@ -152,6 +180,10 @@ func parseEntry(entry string, data []byte) (string, *node, error) {
 		}
 		return name, &node{mode: 0o444, errno: errno}, nil
 	}
+	if name, ok := strings.CutSuffix(entry, " base64"); ok {
+		decoded, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(data)))
+		return name, &node{mode: 0o444, data: decoded}, err
+	}
 	if name, ok := strings.CutSuffix(entry, "/"); ok {
 		if !blank {
 			return "", nil, errors.New("a directory has no content")
@@ -159,6 +191,17 @@ func parseEntry(entry string, data []byte) (string, *node, error) {
 		return name, newDir(""), nil
 	}
 	return entry, &node{mode: 0o444, data: data}, nil
+}
+
+// ErrorName names the error that reading a file failed with, as an entry has it
+// behind "!"; ok is false for one that no entry can have.
+func ErrorName(err error) (name string, ok bool) {
+	for name, errno := range errnos {
+		if errors.Is(err, errno) {
+			return name, true
+		}
+	}
+	return "", false
 }
 
 // errnos are the errors that attributes of devices are known to fail with.

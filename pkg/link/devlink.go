@@ -36,6 +36,7 @@ func (h Handle) Ports() (ports []*netlink.DevlinkPort, err error) {
 	return ports, err
 }
 
+// dumpPorts gets the ports of one device, or with an empty bus those of all.
 func dumpPorts(bus, device string) ([]*netlink.DevlinkPort, error) {
 	family, err := netlink.GenlFamilyGet(nl.GENL_DEVLINK_NAME)
 	if err != nil {
@@ -43,8 +44,10 @@ func dumpPorts(bus, device string) ([]*netlink.DevlinkPort, error) {
 	}
 	req := nl.NewNetlinkRequest(int(family.ID), unix.NLM_F_DUMP)
 	req.AddData(&nl.Genlmsg{Command: nl.DEVLINK_CMD_PORT_GET, Version: nl.GENL_DEVLINK_VERSION})
-	req.AddData(nl.NewRtAttr(nl.DEVLINK_ATTR_BUS_NAME, nl.ZeroTerminated(bus)))
-	req.AddData(nl.NewRtAttr(nl.DEVLINK_ATTR_DEV_NAME, nl.ZeroTerminated(device)))
+	if bus != "" {
+		req.AddData(nl.NewRtAttr(nl.DEVLINK_ATTR_BUS_NAME, nl.ZeroTerminated(bus)))
+		req.AddData(nl.NewRtAttr(nl.DEVLINK_ATTR_DEV_NAME, nl.ZeroTerminated(device)))
+	}
 	answers, err := req.Execute(unix.NETLINK_GENERIC, 0)
 	if err != nil {
 		return nil, err
@@ -55,7 +58,7 @@ func dumpPorts(bus, device string) ([]*netlink.DevlinkPort, error) {
 		if err != nil {
 			return nil, err
 		}
-		if port.BusName == bus && port.DeviceName == device {
+		if bus == "" || port.BusName == bus && port.DeviceName == device {
 			ports = append(ports, port)
 		}
 	}

@@ -1,7 +1,7 @@
 // Package link asks the kernel about network interfaces, vDPA devices and
 // eswitches. It is the only door to netlink, devlink and sriovnet, and asks for
-// one thing by its name; the one list it ever gets is that of one PF's devlink
-// ports.
+// one thing by its name; the one list that an attachment ever costs is that of one
+// PF's devlink ports. Recorder lists everything, for people.
 //
 // It needs no privilege in our own network namespace, but for the eswitch mode,
 // which devlink gives to CAP_NET_ADMIN only. Entering another one takes

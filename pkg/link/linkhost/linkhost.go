@@ -2,12 +2,14 @@
 // questions, answered from the netlink/ parts of its text file, and where the
 // kernel would have been asked through sysfs, from its sysfs.
 //
-// The file has the host's interfaces and those of one pod. Whatever network
-// namespace is named, it is that pod's.
+// The file has the host's interfaces and those of network namespaces by their
+// paths, or else those of one pod: then whatever network namespace is named, it is
+// that pod's.
 package linkhost
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"syscall"
@@ -20,7 +22,8 @@ import (
 type Host struct {
 	eswitch link.Eswitch
 	host    []ipLink
-	pod     []ipLink // nil if the file has no pod
+	pod     []ipLink            // nil if the file has no pod
+	netns   map[string][]ipLink // by path; nil if the file has pod in its place
 	busInfo map[string]string
 	vdpa    map[string]vdpaConfig
 }
@@ -35,6 +38,7 @@ type ipLink struct {
 	Link      string `json:"link"`         // the lower interface in the same namespace, by name
 	LinkIndex int    `json:"link_index"`   // in another one, by index
 	LinkNetns *int   `json:"link_netnsid"` // says that it is in another one
+	BusInfo   string `json:"bus_info"`     // of newer captures; others have ethtool.json
 	Info      struct {
 		Kind string `json:"info_kind"`
 	} `json:"linkinfo"`
@@ -55,6 +59,7 @@ func New(h *hosttxt.Host) (*Host, error) {
 	err := read(h, map[string]any{
 		"netlink/ip-link.json":         &host.host,
 		"netlink/pod-ip-link.json":     &host.pod,
+		"netlink/netns.json":           &host.netns,
 		"netlink/ethtool.json":         &host.busInfo,
 		"netlink/vdpa-config.json":     &vdpa,
 		"netlink/devlink-eswitch.json": &eswitches,
@@ -93,53 +98,89 @@ func read(h *hosttxt.Host, parts map[string]any) error {
 	return nil
 }
 
-// Interface is link.Kernel's. BusInfo is known of the host's interfaces only.
+// Interface is link.Kernel's. BusInfo is not known of the interfaces in
+// pod-ip-link.json.
 func (h *Host) Interface(netns, name string) (link.Interface, error) {
-	list, where := h.host, ""
+	there, where := h.on(""), ""
 	if netns != "" {
-		list, where = h.pod, " in "+netns
+		exists, err := h.HasNetns(netns)
+		if err == nil && !exists {
+			err = fmt.Errorf("%w: it was not captured", link.ErrNoNetns)
+		}
+		if err != nil {
+			return link.Interface{}, fmt.Errorf("interface %q in %s: %w", name, netns, err)
+		}
+		there, where = h.on(netns), " in "+netns
 	}
-	if list == nil && netns != "" {
-		return link.Interface{}, fmt.Errorf("interface %q%s: %w: the captured host has no pod", name, where, link.ErrNoNetns)
-	}
-	for _, l := range list {
+	for _, l := range there.links {
 		if l.Name == name {
-			return *h.describe(l, netns == "", maxDepth), nil
+			return *h.describe(l, there, maxDepth), nil
 		}
 	}
 	return link.Interface{}, fmt.Errorf("interface %q%s: %w", name, where, link.ErrNoInterface)
 }
 
+// HasNetns says whether the host has the network namespace. One that is there but
+// could not be entered when the host was captured is an error.
+func (h *Host) HasNetns(path string) (bool, error) {
+	if h.netns == nil {
+		return h.pod != nil, nil
+	}
+	links, ok := h.netns[path]
+	if ok && links == nil {
+		return true, errors.New("the network namespace could not be entered when the host was captured: capture it as root")
+	}
+	return ok, nil
+}
+
+// place is one network namespace.
+type place struct {
+	links  []ipLink
+	onHost bool
+}
+
+func (h *Host) on(netns string) place {
+	switch {
+	case netns == "":
+		return place{h.host, true}
+	case h.netns != nil:
+		return place{h.netns[netns], false}
+	}
+	return place{h.pod, false}
+}
+
 // maxDepth is package link's.
 const maxDepth = 8
 
-func (h *Host) describe(l ipLink, onHost bool, depth int) *link.Interface {
+func (h *Host) describe(l ipLink, at place, depth int) *link.Interface {
 	mac, _ := net.ParseMAC(l.Address) // a tunnel's is an IP address
 	i := &link.Interface{
 		Name: l.Name, Index: l.Index, Kind: l.Info.Kind, MAC: mac, Bus: l.Bus, Parent: l.Parent,
 	}
-	if onHost && (i.Parent == "" || i.Bus == "virtio") {
-		i.BusInfo = h.busInfo[l.Name]
+	if i.Parent == "" || i.Bus == "virtio" {
+		i.BusInfo = l.BusInfo
+		if at.onHost && i.BusInfo == "" {
+			i.BusInfo = h.busInfo[l.Name]
+		}
 	}
 	if i.Stacked() && depth > 0 {
-		i.Lower = h.lower(l, onHost, depth-1)
+		i.Lower = h.lower(l, at, depth-1)
 	}
 	return i
 }
 
-// lower follows a link of the pod into another namespace to the host: that is
-// the only other one the file has.
-func (h *Host) lower(l ipLink, onHost bool, depth int) *link.Interface {
-	list, away := h.pod, l.LinkNetns != nil
-	switch {
-	case onHost && away:
+// lower follows a link of a pod into another namespace to the host: whose else it
+// might be the file does not tell.
+func (h *Host) lower(l ipLink, at place, depth int) *link.Interface {
+	away := l.LinkNetns != nil
+	if away && at.onHost {
 		return nil
-	case onHost || away:
-		list, onHost = h.host, true
+	} else if away {
+		at = h.on("")
 	}
-	for _, m := range list {
+	for _, m := range at.links {
 		if away && m.Index == l.LinkIndex || !away && m.Name == l.Link {
-			return h.describe(m, onHost, depth)
+			return h.describe(m, at, depth)
 		}
 	}
 	return nil

@@ -269,3 +269,35 @@ func TestNewNamesTheBrokenPart(t *testing.T) {
 		}
 	}
 }
+
+const twoPods = `-- netlink/ip-link.json --
+[{"ifindex":3,"ifname":"eth0","parentbus":"virtio","parentdev":"virtio1","bus_info":"vdpa1"}]
+-- netlink/netns.json --
+{"/run/netns/a":[{"ifindex":4,"ifname":"net1","link_index":3,"link_netnsid":0,"linkinfo":{"info_kind":"macvlan"}}],
+"/run/netns/b":[{"ifindex":5,"ifname":"net1","bus_info":"0000:02:00.0"}],
+"/run/netns/closed":null}
+`
+
+func TestNamespacesAreToldApartByPath(t *testing.T) {
+	h := parse(t, twoPods)
+	eth0 := link.Interface{Name: "eth0", Index: 3, Bus: "virtio", Parent: "virtio1", BusInfo: "vdpa1"}
+	for netns, want := range map[string]link.Interface{
+		"/run/netns/a": {Name: "net1", Index: 4, Kind: "macvlan", Lower: &eth0},
+		"/run/netns/b": {Name: "net1", Index: 5, BusInfo: "0000:02:00.0"},
+	} {
+		got, err := h.Interface(netns, "net1")
+		there, thereErr := h.HasNetns(netns)
+		if err != nil || !reflect.DeepEqual(got, want) || !there || thereErr != nil {
+			t.Errorf("%s: got %+v, %v; want %+v", netns, got, err, want)
+		}
+	}
+	if _, err := h.Interface("/run/netns/c", "net1"); !errors.Is(err, link.ErrNoNetns) {
+		t.Error(err)
+	}
+	if _, err := h.Interface("/run/netns/closed", "net1"); err == nil || errors.Is(err, link.ErrNoNetns) {
+		t.Errorf("a namespace that could not be entered: %v", err)
+	}
+	if there, err := h.HasNetns("/run/netns/closed"); !there || err == nil {
+		t.Errorf("a namespace that could not be entered: %v, %v", there, err)
+	}
+}

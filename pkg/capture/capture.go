@@ -1,0 +1,125 @@
+// Package capture writes a host into the one text file that package hosttxt reads: the
+// network devices in /sys, what netlink says of them, and the files by which the
+// plugin knows its attachments. It only reads, and needs no program to be installed.
+//
+// What is captured is meant to be shown to others: Scrub takes out what tells whose
+// machine it was.
+package capture
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/tools/txtar"
+
+	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/hosttxt"
+)
+
+// A Host is what is to be captured.
+type Host struct {
+	Title string // the first line, without the name: "ConnectX-6 with 8 VFs, Linux 6.12.1"
+	Name  string // of the machine: lower-case letters, digits and "-"
+	Sys   fs.FS  // the tree below /sys
+	Links Links
+	Root  string // where the host's / is; "" = /
+	State State
+}
+
+// State is what the plugin goes by on the host, node/node.json.
+type State struct {
+	BootID   string      `json:"bootID"`
+	Time     time.Time   `json:"time"` // of the capture
+	Settings config.Node `json:"settings"`
+}
+
+// An Archive is a captured host before it is text.
+type Archive struct {
+	name, title string
+	notes       []string // what is missing, and why
+	entries     []entry
+}
+
+// entry is a part of the archive; its data may be anything.
+type entry struct {
+	name   string
+	target string // of a link
+	data   []byte
+}
+
+// Take captures the host. What is refused to us is left out with a note; an error is
+// something that cannot be read for no such reason.
+func Take(h Host) (*Archive, error) {
+	a := &Archive{name: h.Name, title: h.Title}
+	files := a.files(h)
+	if err := a.links(h.Links, files.netns); err != nil {
+		return nil, err
+	}
+	state, err := json.MarshalIndent(h.State, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("node/node.json: %w", err)
+	}
+	a.add("node/node.json", append(state, '\n'))
+	a.entries = append(a.entries, files.entries...)
+	sys, denied, err := Sys(h.Sys)
+	if err != nil {
+		return nil, err
+	}
+	if denied > 0 {
+		a.note("%d attributes in /sys may be read by root only", denied)
+	}
+	for _, f := range sys {
+		name, target, _ := strings.Cut(f.Name, " -> ")
+		a.entries = append(a.entries, entry{name, target, f.Data})
+	}
+	return a, nil
+}
+
+func (a *Archive) add(name string, data []byte) {
+	a.entries = append(a.entries, entry{name: name, data: data})
+}
+
+func (a *Archive) note(format string, args ...any) {
+	a.notes = append(a.notes, fmt.Sprintf(format, args...))
+}
+
+// Notes say what is missing, for the one who captures.
+func (a *Archive) Notes() []string { return a.notes }
+
+// Text gives the file. The same host gives the same text.
+func (a *Archive) Text() ([]byte, error) {
+	comment := a.name + ": " + a.title + "\n"
+	for _, n := range a.notes {
+		comment += "Missing: " + strings.ReplaceAll(n, "\n", " ") + "\n"
+	}
+	ar := &txtar.Archive{Comment: []byte(comment)}
+	for _, e := range a.entries {
+		f := txtar.File{Name: e.name, Data: e.data}
+		switch {
+		case e.target != "":
+			f.Name += " -> " + e.target
+		case strings.HasPrefix(e.name, "root/") && !plain(e.data):
+			f.Name += " base64"
+			f.Data = []byte(base64.StdEncoding.EncodeToString(e.data) + "\n")
+		}
+		ar.Files = append(ar.Files, f)
+	}
+	text := txtar.Format(ar)
+	if _, err := hosttxt.Parse(text); err != nil {
+		return nil, fmt.Errorf("the capture cannot be read again: %w", err)
+	}
+	return text, nil
+}
+
+// plain says that data comes back from an archive as it is: text of whole lines, none
+// of which begins as an entry does.
+func plain(data []byte) bool {
+	return utf8.Valid(data) && bytes.HasSuffix(data, []byte("\n")) && !bytes.HasPrefix(data, []byte("-- ")) &&
+		!bytes.Contains(data, []byte("\n-- ")) && !bytes.ContainsAny(data, "\r\x00")
+}

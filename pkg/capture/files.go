@@ -1,0 +1,138 @@
+package capture
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"devinfo-cni.io/pkg/journal"
+)
+
+// files are the host's files that the plugin, or one beside it, has written.
+type files struct {
+	host    Host
+	notes   func(format string, args ...any)
+	entries []entry
+	netns   []string // of the attachments
+	seen    map[string]bool
+}
+
+// files takes the journal, the device-info files of CNI and of device plugins, and
+// the CDI specs of attachments.
+func (a *Archive) files(h Host) *files {
+	f := &files{host: h, notes: a.note, seen: map[string]bool{}}
+	s := h.State.Settings
+	any := func(string) bool { return true }
+	attachments := filepath.Join(s.StateDir, "attachments")
+	f.dir(attachments, any)
+	f.dir(filepath.Join(s.StateDir, "files"), any)
+	f.dir(s.DeviceInfoDir, any)
+	f.dir(s.DevicePluginDir, any)
+	f.dir(s.CDIDir, ours)
+	for _, e := range slices.Clone(f.entries) {
+		if strings.HasPrefix(e.name, inArchive(attachments)+"/") {
+			f.attachment(e.data)
+		}
+	}
+	slices.Sort(f.netns)
+	f.netns = slices.Compact(f.netns)
+	slices.SortFunc(f.entries, func(a, b entry) int { return strings.Compare(a.name, b.name) })
+	return f
+}
+
+// ours says by its name that a CDI spec is of our default kind. One of another kind is
+// known by its journal entry.
+func ours(name string) bool { return strings.HasPrefix(name, "devinfo-cni.io") }
+
+// attachment takes what a journal entry names in other places than the settings do.
+func (f *files) attachment(data []byte) {
+	var e journal.Entry
+	if json.Unmarshal(data, &e) != nil {
+		return
+	}
+	if e.Netns != "" {
+		f.netns = append(f.netns, e.Netns)
+	}
+	if e.Dir != "" && e.File != "" {
+		f.file(e.Path())
+	}
+	if e.CDI.Dir != "" && e.CDI.File != "" {
+		f.file(filepath.Join(e.CDI.Dir, e.CDI.File))
+	}
+}
+
+// dir takes the wanted files and links of a directory, without those whose name
+// begins with a dot: they are being written.
+func (f *files) dir(dir string, wanted func(string) bool) {
+	if dir == "" {
+		return
+	}
+	entries, err := os.ReadDir(f.at(dir))
+	if err != nil {
+		f.missing(dir, err)
+		return
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), ".") && wanted(e.Name()) {
+			f.file(filepath.Join(dir, e.Name()))
+		}
+	}
+}
+
+// at is where a file of the host is to be read.
+func (f *files) at(name string) string {
+	return filepath.Join("/", f.host.Root, filepath.Clean("/"+name))
+}
+
+// limit is the size of a file, in bytes, that is still taken.
+const limit = 4 << 20
+
+// file takes one file or link; what is anything else is none of the plugin's.
+func (f *files) file(name string) {
+	at := f.at(name)
+	stat, err := os.Lstat(at)
+	if err != nil {
+		f.missing(name, err)
+		return
+	}
+	if f.seen[name] {
+		return
+	}
+	f.seen[name] = true
+	e := entry{name: inArchive(name)}
+	switch {
+	case stat.Mode().Type() == fs.ModeSymlink:
+		e.target, err = os.Readlink(at)
+	case !stat.Mode().IsRegular():
+		return
+	case stat.Size() > limit:
+		f.notes("%s: it has %d bytes", name, stat.Size())
+		return
+	default:
+		e.data, err = os.ReadFile(at)
+	}
+	if err != nil {
+		f.missing(name, err)
+		return
+	}
+	f.entries = append(f.entries, e)
+}
+
+// missing notes what may not be read. What is not there is not missing.
+func (f *files) missing(name string, err error) {
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		err = path.Err
+	}
+	f.notes("%s: %v", name, err)
+}
+
+// inArchive is a path of the host as the archive has it.
+func inArchive(path string) string { return "root" + filepath.Clean("/"+path) }

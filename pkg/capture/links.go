@@ -1,0 +1,131 @@
+package capture
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/link"
+)
+
+// Links gives the parts below netlink/, by their names, "ip-link.json". It is asked
+// for the interfaces of the network namespaces at these paths, too.
+type Links interface {
+	Parts(netns []string) (parts map[string][]byte, notes []string, err error)
+}
+
+// links adds the parts.
+func (a *Archive) links(l Links, netns []string) error {
+	parts, notes, err := l.Parts(netns)
+	if err != nil {
+		return err
+	}
+	a.notes = append(a.notes, notes...)
+	for _, name := range slices.Sorted(maps.Keys(parts)) {
+		a.add("netlink/"+name, parts[name])
+	}
+	return nil
+}
+
+// Captured are the parts of a host that was captured before.
+type Captured struct{ Host *hosttxt.Host }
+
+// Parts gives them as they are.
+func (c Captured) Parts([]string) (map[string][]byte, []string, error) {
+	parts := map[string][]byte{}
+	for _, name := range []string{
+		"ip-link.json", "pod-ip-link.json", "netns.json", "ethtool.json", "devlink-port.json", "devlink-eswitch.json",
+		"vdpa-config.json", "rdma-link.json",
+	} {
+		if data := c.Host.File("netlink/" + name); data != nil {
+			parts[name] = data
+		}
+	}
+	return parts, nil, nil
+}
+
+// Kernel asks this machine.
+type Kernel struct{ link.Recorder }
+
+// Parts asks for everything. A namespace that is gone has no part; one that may not
+// be entered is null.
+func (k Kernel) Parts(netns []string) (parts map[string][]byte, notes []string, err error) {
+	host, err := k.Interfaces("")
+	if err != nil {
+		return nil, nil, err
+	}
+	ports, err := k.Ports()
+	if err != nil {
+		return nil, nil, err
+	}
+	eswitches, err := k.Eswitches()
+	if err != nil {
+		return nil, nil, err
+	}
+	vdpas, err := k.VDPAs()
+	if err != nil {
+		notes = append(notes, fmt.Sprintf("%v", err)) // it takes CAP_NET_ADMIN
+	}
+	pods := map[string][]link.InterfaceRecord{}
+	for _, path := range netns {
+		list, err := k.Interfaces(path)
+		if errors.Is(err, link.ErrNoNetns) {
+			continue
+		} else if err != nil {
+			notes = append(notes, fmt.Sprintf("the interfaces in %s: %v", path, err))
+		}
+		pods[path] = list
+	}
+	return map[string][]byte{
+		"ip-link.json":         list(host),
+		"netns.json":           object(pods),
+		"devlink-port.json":    within("port", ports),
+		"devlink-eswitch.json": within("dev", eswitches),
+		"vdpa-config.json":     within("config", vdpas),
+	}, notes, nil
+}
+
+// list writes an array, one element on a line.
+func list[T any](all []T) []byte {
+	var b bytes.Buffer
+	b.WriteString("[\n")
+	for n, one := range all {
+		if n > 0 {
+			b.WriteString(",\n")
+		}
+		b.Write(line(one))
+	}
+	b.WriteString("\n]\n")
+	return b.Bytes()
+}
+
+// object writes an object, one member on a line.
+func object[T any](all map[string]T) []byte {
+	var b bytes.Buffer
+	b.WriteString("{")
+	for n, key := range slices.Sorted(maps.Keys(all)) {
+		if n > 0 {
+			b.WriteString(",")
+		}
+		fmt.Fprintf(&b, "\n%s:%s", line(key), line(all[key]))
+	}
+	b.WriteString("\n}\n")
+	return b.Bytes()
+}
+
+func within[T any](name string, all map[string]T) []byte {
+	return fmt.Appendf(nil, "{%q:%s}\n", name, bytes.TrimSpace(object(all)))
+}
+
+// line encodes what always can be encoded: strings, numbers and structs of them.
+func line(v any) []byte {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return data
+}

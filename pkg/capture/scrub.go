@@ -1,0 +1,278 @@
+package capture
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Scrub renames in the whole archive, names of entries included, what tells whose
+// machine it is. Equal things get equal names, so that what belongs together still
+// does:
+//
+//   - hardware addresses of any length, GUIDs and switch IDs of 6 bytes and more, in
+//     every spelling, also inside IPv6 addresses; all-zero and all-one ones stay
+//   - IPv4 and IPv6 addresses, but for unspecified and loopback ones and netmasks
+//   - pod names, namespaces and UIDs of CNI_ARGS
+//   - the secrets, such as the host's name and serial numbers
+//
+// Of a journal entry only what the commands read is kept: see entryKeys. Names of
+// networks and interfaces, container IDs, PCI addresses and paths stay. A pod's name
+// or a secret that is a common word is renamed where it is the value itself, not
+// wherever the word occurs.
+func (a *Archive) Scrub(name string, secrets []string) {
+	a.name = name
+	s := newScrubber()
+	for n := range a.entries {
+		if strings.Contains(a.entries[n].name, "/attachments/") && a.entries[n].target == "" {
+			a.entries[n].data = s.journalEntry(a.entries[n].data)
+		}
+	}
+	for _, secret := range secrets {
+		s.word(secret, "secret")
+	}
+	for _, text := range append(a.texts(), a.title) {
+		s.collect(text)
+	}
+	s.assign()
+	for n := range a.entries {
+		e := &a.entries[n]
+		e.name, e.target, e.data = s.replace(e.name), s.replace(e.target), []byte(s.replace(string(e.data)))
+	}
+	a.title = s.replace(a.title)
+	for n := range a.notes {
+		a.notes[n] = s.replace(a.notes[n])
+	}
+	slices.SortStableFunc(a.entries, func(x, y entry) int { return strings.Compare(x.name, y.name) })
+}
+
+func (a *Archive) texts() (texts []string) {
+	for _, e := range a.entries {
+		texts = append(texts, e.name, string(e.data))
+	}
+	return append(texts, a.notes...)
+}
+
+// scrubber knows what to rename, in lower case, and to what.
+type scrubber struct {
+	ids   map[string]string     // hexadecimal digits without separators
+	ips   map[string]netip.Addr // by spelling
+	words map[string]string     // anything else
+	count map[string]int        // of words, by sort
+
+	spelled map[string]spelling // every spelling of them all
+	lengths []int               // of spellings, the longest first
+	starts  map[string]bool     // how spellings begin
+}
+
+// spelling is what takes the place of one spelling.
+type spelling struct {
+	by    string
+	alone bool // only where no letter or digit is beside it
+}
+
+func newScrubber() *scrubber {
+	return &scrubber{
+		ids: map[string]string{}, ips: map[string]netip.Addr{}, words: map[string]string{}, count: map[string]int{},
+		spelled: map[string]spelling{}, starts: map[string]bool{},
+	}
+}
+
+var (
+	separated = regexp.MustCompile(`(?i)[0-9a-f]{2}(?:(?::[0-9a-f]{2}){5,31}|(?:-[0-9a-f]{2}){5,31})`)
+	dotted    = regexp.MustCompile(`(?i)\b[0-9a-f]{4}\.[0-9a-f]{4}\.[0-9a-f]{4}\b`)
+	guid      = regexp.MustCompile(`(?i)[0-9a-f]{4}(?::[0-9a-f]{4}){3}`)
+	switchID  = regexp.MustCompile(`(?i)"phys_switch_id": ?"([0-9a-f]{12,64})"`)
+	embedded  = regexp.MustCompile(`(?i)\b(?:en|wl|ww)x([0-9a-f]{12})\b`) // an interface that is named after its address
+	digits    = regexp.MustCompile(`(?i)^\s*([0-9a-f]{12,64})\s*$`)       // the attribute phys_switch_id
+	ipv4      = regexp.MustCompile(`[0-9]{1,3}(?:\.[0-9]{1,3}){3}`)
+	ipv6      = regexp.MustCompile(`(?i)[0-9a-f]*:[0-9a-f:.]*`)
+)
+
+// collect finds what is to be renamed in a text.
+func (s *scrubber) collect(text string) {
+	for _, re := range []*regexp.Regexp{separated, dotted, guid, switchID, embedded, digits} {
+		for _, m := range re.FindAllStringSubmatch(text, -1) {
+			s.id(m[len(m)-1])
+		}
+	}
+	for _, m := range ipv4.FindAllString(text, -1) {
+		s.ip(m)
+	}
+	for _, m := range ipv6.FindAllString(text, -1) {
+		for m = strings.TrimRight(m, "."); m != "" && !s.ip(m); { // "addr:fe80::1": a label is no part of it
+			_, m, _ = strings.Cut(m, ":")
+		}
+	}
+}
+
+// id notes a hardware address, and of one of InfiniBand the GUID at its end, too.
+func (s *scrubber) id(text string) {
+	const guid = 16
+	digits := bare(text)
+	if strings.Trim(digits, "0") == "" || strings.Trim(digits, "f") == "" {
+		return
+	}
+	s.ids[digits] = ""
+	if len(digits) > guid {
+		s.id(digits[len(digits)-guid:])
+	}
+}
+
+func bare(text string) string {
+	return strings.ToLower(strings.NewReplacer(":", "", "-", "", ".", "").Replace(text))
+}
+
+// ip notes an IP address, in the spelling at hand; ok is false if it is none.
+func (s *scrubber) ip(text string) (ok bool) {
+	a, err := netip.ParseAddr(text)
+	if err != nil {
+		return false
+	}
+	known := a.IsUnspecified() || a.IsLoopback() || strings.HasPrefix(text, "255.")
+	if !known && separated.FindString(text) != text {
+		s.ips[strings.ToLower(text)] = a.Unmap()
+	}
+	return true
+}
+
+// assign gives everything its new name, in the order of the old ones.
+func (s *scrubber) assign() {
+	s.assignIPs()
+	next := 0
+	for _, id := range slices.Sorted(maps.Keys(s.ids)) {
+		by := ""
+		for taken := true; taken; _, taken = s.ids[by] {
+			next++
+			by = "02" + fmt.Sprintf("%0*x", len(id)-2, next)
+		}
+		s.ids[id] = by
+	}
+	for _, id := range slices.Sorted(maps.Keys(s.ids)) {
+		forms, others := spellings(id), spellings(s.ids[id])
+		for n := range forms {
+			s.spell(forms[n], spelling{by: others[n]})
+		}
+	}
+	slices.Sort(s.lengths)
+	s.lengths = slices.Compact(s.lengths)
+	slices.Reverse(s.lengths)
+}
+
+// assignIPs takes the new addresses from the networks for benchmarks (RFC 2544) and
+// for documentation (RFC 3849).
+func (s *scrubber) assignIPs() {
+	old := slices.SortedFunc(maps.Values(s.ips), netip.Addr.Compare)
+	v4, v6 := netip.MustParseAddr("198.18.0.0"), netip.MustParseAddr("2001:db8::")
+	names := map[netip.Addr]string{}
+	for _, a := range slices.Compact(old) {
+		next := &v6
+		if a.Is4() {
+			next = &v4
+		}
+		for taken := true; taken; _, taken = slices.BinarySearchFunc(old, *next, netip.Addr.Compare) {
+			*next = next.Next()
+		}
+		names[a] = next.String()
+	}
+	for text, a := range s.ips {
+		s.spell(text, spelling{by: names[a]})
+	}
+}
+
+// spellings are all the ways to write an address, always in the same order.
+func spellings(id string) (forms []string) {
+	pairs, fours := groups(id, 2), groups(id, 4)
+	forms = []string{id, strings.Join(pairs, ":"), strings.Join(pairs, "-")}
+	const mac, guid = 12, 16
+	switch len(id) {
+	case mac:
+		forms = append(forms, strings.Join(fours, "."))
+		flipped := fmt.Sprintf("%02x", unhex(id[:2])^2)
+		for _, first := range []string{flipped, id[:2]} { // EUI-64, modified (RFC 4291, appendix A) and plain
+			forms = append(forms, spellings(first+id[2:6]+"fffe"+id[6:])...)
+		}
+	case guid:
+		forms = append(forms, strings.Join(fours, ":"))
+		for n := range fours {
+			fours[n] = cmp.Or(strings.TrimLeft(fours[n], "0"), "0")
+		}
+		forms = append(forms, strings.Join(fours, ":"))
+	}
+	return forms
+}
+
+func unhex(pair string) (b byte) {
+	_, _ = fmt.Sscanf(pair, "%x", &b) // only hexadecimal digits come here
+	return b
+}
+
+func groups(id string, size int) (list []string) {
+	for chunk := range slices.Chunk([]byte(id), size) {
+		list = append(list, string(chunk))
+	}
+	return list
+}
+
+// startLength is how many bytes of a spelling are looked at first.
+const startLength = 3
+
+func (s *scrubber) spell(text string, sp spelling) {
+	if _, ok := s.spelled[text]; ok || len(text) < startLength {
+		return
+	}
+	s.spelled[text] = sp
+	s.lengths = append(s.lengths, len(text))
+	s.starts[text[:startLength]] = true
+}
+
+// replace renames all that is known, at each place the longest.
+func (s *scrubber) replace(text string) string {
+	var out strings.Builder
+	lower := strings.Map(asciiLower, text)
+	for at := 0; at < len(text); {
+		n, by := s.match(lower, at)
+		if n == 0 {
+			out.WriteByte(text[at])
+			at++
+			continue
+		}
+		if old := text[at : at+n]; old == strings.ToUpper(old) && old != strings.ToLower(old) {
+			by = strings.ToUpper(by)
+		}
+		out.WriteString(by)
+		at += n
+	}
+	return out.String()
+}
+
+func asciiLower(r rune) rune {
+	if r >= 'A' && r <= 'Z' {
+		return r + 'a' - 'A'
+	}
+	return r
+}
+
+func (s *scrubber) match(lower string, at int) (n int, by string) {
+	if at+startLength > len(lower) || !s.starts[lower[at:at+startLength]] {
+		return 0, ""
+	}
+	for _, n := range s.lengths {
+		if at+n > len(lower) {
+			continue
+		}
+		sp, ok := s.spelled[lower[at:at+n]]
+		if ok && (!sp.alone || (at == 0 || !wordy(lower[at-1])) && (at+n == len(lower) || !wordy(lower[at+n]))) {
+			return n, sp.by
+		}
+	}
+	return 0, ""
+}
+
+func wordy(c byte) bool {
+	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z'
+}

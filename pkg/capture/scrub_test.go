@@ -1,0 +1,275 @@
+package capture_test
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"devinfo-cni.io/pkg/capture"
+	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/link/linkhost"
+)
+
+// parts are parts of netlink that a test makes up.
+type parts map[string][]byte
+
+func (p parts) Parts([]string) (map[string][]byte, []string, error) { return p, nil, nil }
+
+const secretMAC = "b8:ce:f6:3a:0b:1c"
+
+// said are all ways to say the secrets of revealing, which the test writes down by
+// itself: it must not depend on what scrubbing believes them to be.
+var said = []string{
+	// the hardware address, its EUI-64 in both forms, and a name made of it
+	"b8:ce:f6:3a:0b:1c", "b8-ce-f6-3a-0b-1c", "b8ce.f63a.0b1c", "b8cef63a0b1c",
+	"b8cef6fffe3a0b1c", "bacef6fffe3a0b1c", "b8ce:f6ff:fe3a:0b1c", "bace:f6ff:fe3a:b1c", "ba:ce:f6:ff:fe:3a:0b:1c",
+	// a GUID that is made of it otherwise, the switch ID, and InfiniBand's address
+	"b8ce:f603:003a:0b1c", "b8cef603003a0b1c", "0002:c903:00de:ad01", "0002c90300dead01", "2:c903:de:ad01", "00:02:c9:03:00:de:ad:01",
+	"10.244.3.17", "10.244.3.1", "192.168.7.0", "fe80::bace:f6ff:fe3a:b1c", "fd00:10:244::2a", "FD00:10:244::2A", "fd00:10:244:0:0:0:0:2a",
+	"checkout-7d4b9c-x2x1z", "shop-prod", "0d3f9a52-5f0c-4f6c-9d7e-3a1c5b7e9f01",
+	"SN-4711-0815", "rack7.example.net", "rack7", "hunter2", "corp.example", "payments-team",
+}
+
+// revealing is a host that says each of them somewhere, in small and big letters.
+func revealing(t *testing.T) capture.Host {
+	root := t.TempDir()
+	node := config.DefaultNode()
+	write := func(name, text string) {
+		t.Helper()
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(node.StateDir+"/attachments/net@c0ffee@net1", `{"network":"net","containerID":"c0ffee","ifName":"net1","netns":"/run/netns/a","bootID":"boot","time":"2026-11-21T04:39:00Z",`+
+		`"file":"0d3f9a52-5f0c-4f6c-9d7e-3a1c5b7e9f01-net1.json","dir":"`+node.DeviceInfoDir+`","before":"aHVudGVyMg==","wrote":true,"device":{"type":"pci","id":"0000:3b:00.2"},`+
+		`"args":"IgnoreUnknown=1;K8S_POD_NAME=checkout-7d4b9c-x2x1z;K8S_POD_NAMESPACE=shop-prod;K8S_POD_UID=0d3f9a52-5f0c-4f6c-9d7e-3a1c5b7e9f01",`+
+		`"capabilityArgs":{"deviceID":"0000:3b:00.2","mac":"B8:CE:F6:3A:0B:1C","io.kubernetes.cri.pod-annotations":{"owner":"payments-team"}},`+
+		`"delegates":[{"type":"sriov","name":"net","cniVersion":"1.0.0","ipam":{"token":"hunter2"}}],`+
+		`"result":{"cniVersion":"1.0.0","interfaces":[{"name":"net1","mac":"`+secretMAC+`"}],"ips":[{"address":"10.244.3.17/24","gateway":"10.244.3.1"},{"address":"FD00:10:244::2A/64"}],`+
+		`"routes":[{"dst":"192.168.7.0/24"}],"dns":{"search":["corp.example"]}}}`+"\n")
+	write(node.DeviceInfoDir+"/0d3f9a52-5f0c-4f6c-9d7e-3a1c5b7e9f01-net1.json", `{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:3b:00.2"}}`+"\n")
+	write(node.DeviceInfoDir+"/odd.json", strings.Join(said[:15], " ")+"\n"+strings.ToUpper(strings.Join(said[:25], ";"))+" no newline at the end")
+	write(node.DevicePluginDir+"/sn.json", `{"serial":"SN-4711-0815","host":"rack7.example.net","at":"tcp:10.244.3.17:8080","ll":"addr:fe80::bace:f6ff:fe3a:b1c%eth0"}`+"\n")
+	return capture.Host{
+		Name: "rack7", Title: "machine rack7.example.net, Linux 6.12.1", Root: root,
+		State: capture.State{BootID: "boot", Time: time.Unix(0, 0).UTC(), Settings: node},
+		Sys: fstest.MapFS{
+			"class/net/enxb8cef63a0b1c":                          link("../../devices/virtual/net/enxb8cef63a0b1c"),
+			"devices/virtual/net/enxb8cef63a0b1c/subsystem":      link("../../../../class/net"),
+			"devices/virtual/net/enxb8cef63a0b1c/address":        &fstest.MapFile{Data: []byte(secretMAC + "\n"), Mode: 0o444},
+			"class/infiniband/mlx5_0":                            link("../../devices/pci0/infiniband/mlx5_0"),
+			"devices/pci0/infiniband/mlx5_0/node_guid":           &fstest.MapFile{Data: []byte("0002:c903:00de:ad01\n"), Mode: 0o444},
+			"devices/virtual/net/enxb8cef63a0b1c/phys_switch_id": &fstest.MapFile{Data: []byte("b8cef603003a0b1c\n"), Mode: 0o444},
+		},
+		Links: parts{
+			"ip-link.json": []byte(`[{"ifindex":2,"ifname":"enxb8cef63a0b1c","address":"` + secretMAC + `","permaddr":"b8:ce:f6:3a:0b:1d","phys_switch_id":"b8cef603003a0b1c"},` +
+				`{"ifindex":3,"ifname":"ib0","address":"80:00:00:48:fe:80:00:00:00:00:00:00:00:02:c9:03:00:de:ad:01"},{"ifindex":1,"ifname":"lo","address":"00:00:00:00:00:00"}]` + "\n"),
+		},
+	}
+}
+
+func link(target string) *fstest.MapFile {
+	return &fstest.MapFile{Data: []byte(target), Mode: os.ModeSymlink | 0o777}
+}
+
+func taken(t *testing.T, h capture.Host, scrub bool) string {
+	t.Helper()
+	a, err := capture.Take(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if scrub {
+		a.Scrub("host", []string{"SN-4711-0815", "rack7.example.net", "rack7"})
+	}
+	text, err := a.Text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestNothingThatWasScrubbedSurvivesInAnySpelling(t *testing.T) {
+	h := revealing(t)
+	before, after := everything(t, taken(t, h, false)), everything(t, taken(t, h, true))
+	for _, secret := range said {
+		if secret = strings.ToLower(secret); strings.Contains(after, secret) {
+			t.Errorf("%q survives in\n%s", secret, after)
+		}
+	}
+	shown := 0
+	for _, secret := range said {
+		if strings.Contains(before, strings.ToLower(secret)) {
+			shown++
+		}
+	}
+	if shown < len(said)-2 { // "hunter2" and what is in base64 is shown below
+		t.Errorf("the host itself says only %d of %d secrets", shown, len(said))
+	}
+}
+
+// everything is the text in lower case, with what it holds in base64.
+func everything(t *testing.T, text string) string {
+	t.Helper()
+	h, err := hosttxt.Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := h.UnpackRoot(dir); err != nil {
+		t.Fatal(err)
+	}
+	all := text
+	err = filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
+		if err == nil && e.Type().IsRegular() {
+			data, readErr := os.ReadFile(path)
+			all, err = all+path[len(dir):]+"\n"+string(data), readErr
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.ToLower(all)
+}
+
+func TestWhatBelongsTogetherStaysTogether(t *testing.T) {
+	text := taken(t, revealing(t), true)
+	h, err := hosttxt.Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mac := regexp.MustCompile(`"address":"(02:[0-9a-f:]+)"`).FindStringSubmatch(text)[1]
+	hw, err := net.ParseMAC(mac)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := fmt.Sprintf("enx%x", []byte(hw))
+	for what, want := range map[string]string{
+		"the interface named after its address": `"ifname":"` + name + `","address":"` + mac + `"`,
+		"its attribute":                         "/net/" + name + "/address --\n" + mac + "\n",
+		"the address in the result":             `"mac":"` + mac + `"`,
+		"the file of the entry":                 `"file":"uid-1-net1.json"`,
+		"the file itself":                       "-- root/var/run/k8s.cni.cncf.io/devinfo/cni/uid-1-net1.json --",
+		"the zero address":                      `"ifname":"lo","address":"00:00:00:00:00:00"`,
+		"the device":                            `"id":"0000:3b:00.2"`,
+		"the first line":                        "host: machine secret-2, Linux 6.12.1\n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s: no %q in\n%s", what, want, text)
+		}
+	}
+	if _, err := linkhost.New(h); err != nil {
+		t.Error(err)
+	}
+	for _, a := range regexp.MustCompile(`"(?:address|gateway)":"([0-9.]+)[/"]`).FindAllStringSubmatch(text, -1) {
+		if ip, err := netip.ParseAddr(a[1]); err != nil || !netip.MustParsePrefix("198.18.0.0/15").Contains(ip) {
+			t.Errorf("%s, %v", a[1], err)
+		}
+	}
+}
+
+func TestScrubbedTwiceIsScrubbedOnce(t *testing.T) {
+	first := taken(t, revealing(t), true)
+	if again := taken(t, revealing(t), true); again != first {
+		t.Errorf("the same host gives\n%s\nand\n%s", first, again)
+	}
+}
+
+// The hosts in testdata are made of addresses too: none is left, and what the kernel
+// says of devices is the same.
+func TestNoAddressOfACapturedHostSurvives(t *testing.T) {
+	macs := regexp.MustCompile(`\b[0-9a-f]{2}(:[0-9a-f]{2}){5}\b`)
+	for _, name := range hosts(t) {
+		h, err := hosttxt.Load(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		source := capture.Host{Name: "x", Title: "y", Sys: h.Sys(), Root: t.TempDir(), Links: capture.Captured{Host: h}, State: capture.State{Settings: config.DefaultNode()}}
+		before, after := taken(t, source, false), taken(t, source, true)
+		found := 0
+		for _, mac := range macs.FindAllString(before, -1) {
+			if strings.Trim(mac, "0:") == "" || strings.Trim(mac, "f:") == "" {
+				continue
+			}
+			found++
+			if bare := strings.ReplaceAll(mac, ":", ""); strings.Contains(after, mac) || strings.Contains(after, bare) {
+				t.Errorf("%s: %s survives", name, mac)
+			}
+		}
+		if found == 0 {
+			t.Errorf("%s has no address", name)
+		}
+	}
+}
+
+func TestAttachmentsFilesComeAlongFromWhereverTheyAre(t *testing.T) {
+	root := t.TempDir()
+	node := config.DefaultNode()
+	j := journal.Open(filepath.Join(root, node.StateDir), "boot")
+	e := journal.Entry{
+		Key: journal.Key{Network: "net", ContainerID: "c0ffee", IfName: "net1"}, Netns: "/run/netns/a", Dir: "/elsewhere", File: "f.json",
+		CDI: journal.CDI{Dir: "/run/cdi2", File: "vendor.example-nic_x.json", Device: "vendor.example/nic=x"},
+	}
+	if err := j.Put(&e); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"/elsewhere/f.json", "/run/cdi2/vendor.example-nic_x.json", "/var/run/cdi/devinfo-cni.io-attachment_a.json", "/var/run/cdi/other.json", "/elsewhere/other.json"} {
+		if err := os.MkdirAll(filepath.Join(root, filepath.Dir(name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, name), []byte("-- odd -- \xff"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	asked := &asked{}
+	text := taken(t, capture.Host{Name: "x", Title: "y", Sys: fstest.MapFS{}, Root: root, Links: asked, State: capture.State{BootID: "boot", Settings: node}}, false)
+	h, err := hosttxt.Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := h.UnpackRoot(dir); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]bool{
+		"/elsewhere/f.json": true, "/run/cdi2/vendor.example-nic_x.json": true, "/var/run/cdi/devinfo-cni.io-attachment_a.json": true,
+		"/var/run/cdi/other.json": false, "/elsewhere/other.json": false,
+	} {
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		if (err == nil) != want || want && string(data) != "-- odd -- \xff" {
+			t.Errorf("%s: %q, %v", name, data, err)
+		}
+	}
+	got, err := journal.Open(filepath.Join(dir, node.StateDir), "boot").Get(e.Key)
+	if err != nil || got == nil || got.Netns != e.Netns {
+		t.Errorf("the journal has %+v, %v", got, err)
+	}
+	owner, ok, err := journal.Open(filepath.Join(dir, node.StateDir), "boot").Owner("f.json")
+	if err != nil || !ok || owner != e.Key {
+		t.Errorf("the file is %v's, %v, %v", owner, ok, err)
+	}
+	if len(asked.netns) != 1 || asked.netns[0] != e.Netns {
+		t.Errorf("asked for the interfaces in %q", asked.netns)
+	}
+}
+
+// asked notes the namespaces that it is asked for.
+type asked struct{ netns []string }
+
+func (a *asked) Parts(netns []string) (map[string][]byte, []string, error) {
+	a.netns = netns
+	return nil, nil, nil
+}

@@ -1,0 +1,234 @@
+package capture
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"golang.org/x/tools/txtar"
+
+	"devinfo-cni.io/pkg/hosttxt"
+)
+
+// attributes says what is kept of a device, by its subsystem.
+var attributes = map[string]*regexp.Regexp{
+	"pci": regexp.MustCompile(`^(driver|subsystem|physfn|virtfn\d+|iommu_group|vendor|device|class|numa_node` +
+		`|sriov_(totalvfs|numvfs|offset|stride|vf_device))$`),
+	"virtio":           regexp.MustCompile(`^(driver|subsystem)$`),
+	"vdpa":             regexp.MustCompile(`^(driver|subsystem)$`),
+	"auxiliary":        regexp.MustCompile(`^(driver|subsystem|sfnum)$`),
+	"netdevsim":        regexp.MustCompile(`^(driver|subsystem|sriov_numvfs)$`),
+	"net":              regexp.MustCompile(`^(subsystem|device|address|ifindex|phys_port_name|phys_switch_id|dev_port|type)$`),
+	"infiniband":       regexp.MustCompile(`^(subsystem|device|parent|node_type|node_guid)$`),
+	"infiniband_verbs": regexp.MustCompile(`^(subsystem|device|dev|ibdev)$`),
+	"infiniband_mad":   regexp.MustCompile(`^(subsystem|device|dev|ibdev|port)$`),
+	"vfio-dev":         regexp.MustCompile(`^(subsystem|device|dev)$`),
+}
+
+// further are attributes in directories below a device that are no device of these
+// subsystems.
+var further = map[string][]string{
+	"vdpa":       {"vhost-vdpa-*/dev"},
+	"infiniband": {"ports/*/gid_attrs/ndevs/0"},
+}
+
+// lists are the directories of the links by which the kernel lists devices.
+var lists = []string{
+	"bus/pci/devices", "bus/virtio/devices", "bus/vdpa/devices", "bus/auxiliary/devices", "bus/netdevsim/devices",
+	"class/net", "class/infiniband", "class/infiniband_verbs", "class/infiniband_mad", "class/vfio-dev",
+}
+
+// tree is what is kept of a /sys: entries of the archive by path, each a file, a
+// link or an empty directory.
+type tree struct {
+	sys    fs.FS
+	kept   map[string]kept
+	denied int // files that only root may read
+}
+
+// kept is one entry.
+type kept struct {
+	data   []byte
+	target string // of a link
+	errno  string // what reading fails with: "EOPNOTSUPP"
+	dir    bool   // nothing is in it
+}
+
+// Sys takes of the tree below /sys what finding a network device needs: the kept
+// attributes of network devices, the links by which buses, classes and IOMMU groups
+// list them, and every link's target. It tells how many attributes were denied.
+func Sys(sys fs.FS) (entries []txtar.File, denied int, err error) {
+	t := &tree{sys: sys, kept: map[string]kept{}}
+	for _, list := range lists {
+		if err := t.list(list); err != nil {
+			return nil, 0, err
+		}
+	}
+	t.targets()
+	for _, name := range slices.Sorted(maps.Keys(t.kept)) {
+		k, f := t.kept[name], txtar.File{Name: "sys/" + name}
+		switch {
+		case k.target != "":
+			f.Name += " -> " + k.target
+		case k.errno != "":
+			f.Name += " !" + k.errno
+		case k.dir:
+			f.Name += "/"
+		default:
+			f.Data = k.data
+		}
+		entries = append(entries, f)
+	}
+	return entries, t.denied, nil
+}
+
+// list takes the network devices of a bus or class.
+func (t *tree) list(list string) error {
+	entries, err := fs.ReadDir(t.sys, list)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	subsystem := path.Base(list)
+	if strings.HasPrefix(list, "bus/") {
+		subsystem = path.Base(path.Dir(list))
+	}
+	for _, e := range entries {
+		link := path.Join(list, e.Name())
+		target, err := fs.ReadLink(t.sys, link)
+		if err != nil {
+			continue // class/net/bonding_masters is a file
+		}
+		dir := path.Join(list, target) // the kernel writes canonical paths into these
+		if !t.network(subsystem, dir) {
+			continue
+		}
+		t.kept[link] = kept{target: target}
+		if err := t.device(subsystem, dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// network leaves out PCI functions of other classes than 02xxxx (network
+// controller), what VFIO has of those, and virtio devices that are no NIC.
+func (t *tree) network(subsystem, dir string) bool {
+	switch subsystem {
+	case "pci":
+		class, _ := fs.ReadFile(t.sys, dir+"/class")
+		return strings.HasPrefix(string(class), "0x02")
+	case "vfio-dev":
+		return t.network("pci", path.Dir(path.Dir(dir)))
+	case "virtio":
+		driver, _ := fs.ReadLink(t.sys, dir+"/driver")
+		return path.Base(driver) == "virtio_net" || t.network("pci", path.Dir(dir))
+	}
+	return true
+}
+
+// device takes one device.
+func (t *tree) device(subsystem, dir string) error {
+	entries, err := fs.ReadDir(t.sys, dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // unplugged meanwhile
+	} else if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		name := path.Join(dir, e.Name())
+		switch {
+		case attributes[subsystem].MatchString(e.Name()):
+			if err := t.attribute(name, e); err != nil {
+				return err
+			}
+		case e.IsDir() && (e.Name() == "net" || e.Name() == "infiniband"):
+			if below, err := fs.ReadDir(t.sys, name); err == nil && len(below) == 0 {
+				t.kept[name] = kept{dir: true}
+			}
+		}
+	}
+	for _, pattern := range further[subsystem] {
+		names, _ := fs.Glob(t.sys, escape(dir)+"/"+pattern)
+		for _, name := range names {
+			if err := t.file(name); err != nil {
+				return err
+			}
+		}
+	}
+	return t.group(dir)
+}
+
+// escape quotes what a pattern would take for more than itself.
+func escape(name string) string {
+	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(name)
+}
+
+func (t *tree) attribute(name string, e fs.DirEntry) error {
+	if e.Type() == fs.ModeSymlink {
+		target, err := fs.ReadLink(t.sys, name)
+		if err == nil {
+			t.kept[name] = kept{target: target}
+		}
+		return nil // else it was unbound meanwhile
+	}
+	if info, err := e.Info(); err != nil || info.Mode()&0o444 == 0 {
+		return nil // gone, or to be written only
+	}
+	return t.file(name)
+}
+
+func (t *tree) file(name string) error {
+	data, err := fs.ReadFile(t.sys, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		t.kept[name] = kept{data: data}
+		return nil
+	}
+	errno, ok := hosttxt.ErrorName(err)
+	if !ok {
+		return fmt.Errorf("capture /sys: %w", err)
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		t.denied++
+	}
+	t.kept[name] = kept{errno: errno}
+	return nil
+}
+
+// group takes of the device's IOMMU group that it is in it, and the name, by which
+// one that VFIO made for want of an IOMMU is known.
+func (t *tree) group(dir string) error {
+	target := t.kept[dir+"/iommu_group"].target
+	if target == "" {
+		return nil
+	}
+	group := path.Join(dir, target)
+	member := path.Join(group, "devices", path.Base(dir))
+	t.kept[member] = kept{target: strings.Repeat("../", strings.Count(member, "/")) + dir}
+	return t.file(group + "/name")
+}
+
+// targets adds an empty directory for each link that leads to nothing kept. Kept
+// links are in real directories, so joining is right here.
+func (t *tree) targets() {
+	filled := map[string]bool{}
+	for name := range t.kept {
+		for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+			filled[dir] = true
+		}
+	}
+	for name, k := range t.kept {
+		if target := path.Join(path.Dir(name), k.target); k.target != "" && !filled[target] {
+			t.kept[target] = kept{dir: true}
+		}
+	}
+}

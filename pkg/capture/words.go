@@ -1,0 +1,103 @@
+package capture
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// minWord is the length of the shortest name that is renamed wherever it occurs; a
+// common word would take keys of JSON with it.
+const minWord = 6
+
+// word gives a name of the sort in place of word, and renames it everywhere if it is
+// no word that anybody uses: long enough, with a digit or a dash in it.
+func (s *scrubber) word(word, sort string) string {
+	key := strings.ToLower(word)
+	if key == "" {
+		return ""
+	}
+	if by, ok := s.words[key]; ok {
+		return by
+	}
+	s.count[sort]++
+	by := fmt.Sprintf("%s-%d", sort, s.count[sort])
+	s.words[key] = by
+	if len(key) >= minWord && strings.ContainsAny(key, "0123456789-") {
+		s.spell(key, spelling{by: by, alone: true})
+	}
+	return by
+}
+
+// entryKeys are the keys of a journal entry that the commands read. "before" is not
+// among them: it holds a whole file, in base64.
+var entryKeys = []string{
+	"network", "containerID", "ifName", "netns", "bootID", "time", "file", "dir", "created", "wrote", "inNetns", "device", "cdi",
+	"delegates", "cniVersion", "args", "capabilityArgs", "prevResult", "result", "complete",
+}
+
+// journalEntry gives what may be shown of an entry. Configurations of delegates keep
+// their type and name only, results all but dns, and of the capability arguments the
+// device's name and file stay: the others hold whatever a cluster puts there. An entry
+// that is corrupt is nothing but text.
+func (s *scrubber) journalEntry(data []byte) []byte {
+	var e map[string]json.RawMessage
+	if json.Unmarshal(data, &e) != nil {
+		return data
+	}
+	only(e, entryKeys...)
+	edit(e, "delegates", func(list []map[string]json.RawMessage) any {
+		for _, d := range list {
+			only(d, "cniVersion", "name", "type")
+		}
+		return list
+	})
+	edit(e, "capabilityArgs", func(args map[string]json.RawMessage) any {
+		only(args, "deviceID", "CNIDeviceInfoFile")
+		return args
+	})
+	for _, key := range []string{"prevResult", "result"} {
+		edit(e, key, func(result map[string]json.RawMessage) any {
+			delete(result, "dns")
+			return result
+		})
+	}
+	edit(e, "args", func(args string) any { return s.cniArgs(args) })
+	return append(line(e), '\n')
+}
+
+// only removes all other keys.
+func only(m map[string]json.RawMessage, keys ...string) {
+	for key := range m {
+		if !slices.Contains(keys, key) {
+			delete(m, key)
+		}
+	}
+}
+
+// edit changes the value of a key; one of another type is removed.
+func edit[T any](m map[string]json.RawMessage, key string, f func(T) any) {
+	raw, ok := m[key]
+	if !ok {
+		return
+	}
+	var value T
+	if json.Unmarshal(raw, &value) != nil {
+		delete(m, key)
+		return
+	}
+	m[key] = line(f(value))
+}
+
+// cniArgs renames the pod in CNI_ARGS, "K8S_POD_NAME=web-0;K8S_POD_NAMESPACE=shop".
+func (s *scrubber) cniArgs(args string) string {
+	pairs := strings.Split(args, ";")
+	for n, pair := range pairs {
+		key, value, _ := strings.Cut(pair, "=")
+		if sort := map[string]string{"K8S_POD_NAME": "pod", "K8S_POD_NAMESPACE": "namespace", "K8S_POD_UID": "uid"}[key]; sort != "" {
+			pairs[n] = key + "=" + s.word(value, sort)
+		}
+	}
+	return strings.Join(pairs, ";")
+}

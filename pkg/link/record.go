@@ -1,0 +1,241 @@
+package link
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// Recorder lists what netlink says of this machine, in the words of iproute2's JSON
+// (ip -d -j link, devlink port -j, devlink dev eswitch show -j, vdpa dev config show
+// -j): package linkhost answers from such lists. No program is run, so nothing has to
+// be installed, and the kernel alone limits what is told.
+type Recorder struct{}
+
+// InterfaceRecord is one network interface. A key that is not there is one that the
+// kernel does not tell.
+type InterfaceRecord struct {
+	Index      int      `json:"ifindex"`
+	Name       string   `json:"ifname"`
+	Link       string   `json:"link,omitempty"`         // the lower interface, or a veth's peer, in the same namespace
+	LinkIndex  int      `json:"link_index,omitempty"`   // the same in another namespace
+	LinkNetns  *int     `json:"link_netnsid,omitempty"` // that namespace
+	MTU        int      `json:"mtu"`                    // bytes
+	Master     string   `json:"master,omitempty"`
+	OperState  string   `json:"operstate"`
+	Address    string   `json:"address,omitempty"`
+	Permanent  string   `json:"permaddr,omitempty"` // where it differs from Address
+	Info       LinkInfo `json:"linkinfo,omitzero"`
+	PortName   string   `json:"phys_port_name,omitempty"`
+	SwitchID   string   `json:"phys_switch_id,omitempty"`
+	Bus        string   `json:"parentbus,omitempty"`
+	Parent     string   `json:"parentdev,omitempty"`
+	OtherNames []string `json:"altnames,omitempty"`
+	BusInfo    string   `json:"bus_info,omitempty"` // no word of iproute2's: ethtool's, where Parent is empty or on virtio
+}
+
+// LinkInfo is the part of it that tells the kind.
+type LinkInfo struct {
+	Kind string `json:"info_kind"`
+}
+
+// Interfaces lists those of the network namespace at a path; "" is our own. The
+// errors are [Kernel.Interface]'s.
+func (Recorder) Interfaces(netns string) ([]InterfaceRecord, error) {
+	r, err := dial(netns)
+	if err != nil {
+		return nil, err
+	}
+	defer r.close()
+	var answers [][]byte
+	for range tries {
+		req := r.request(unix.RTM_GETLINK, nl.NewIfInfomsg(unix.AF_UNSPEC))
+		req.Flags |= unix.NLM_F_DUMP
+		req.AddData(nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(rtextFilterSkipStats)))
+		if answers, err = req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list interfaces: %w", err)
+	}
+	return r.records(answers)
+}
+
+// tries bounds how often a dump is asked for that a change of the list interrupts.
+const tries = 4
+
+func (r route) records(answers [][]byte) ([]InterfaceRecord, error) {
+	list := []InterfaceRecord{}
+	names := map[int]string{}
+	lower, master := make([]found, 0, len(answers)), make([]int, 0, len(answers))
+	for _, a := range answers {
+		f, err := parse(a, local)
+		if err != nil {
+			return nil, fmt.Errorf("list interfaces: %w", err)
+		}
+		i, above := record(f, a)
+		if f.Parent == "" || f.Bus == "virtio" {
+			i.BusInfo = r.busInfo(f.Name)
+		}
+		names[f.Index] = f.Name
+		list, lower, master = append(list, i), append(lower, f), append(master, above)
+	}
+	for n := range list {
+		list[n].Master = names[master[n]]
+		switch f := lower[n]; {
+		case f.link == 0:
+		case f.linkNetns == local:
+			list[n].Link = names[f.link]
+		default:
+			list[n].LinkIndex, list[n].LinkNetns = f.link, &lower[n].linkNetns
+		}
+	}
+	return list, nil
+}
+
+// record reads what parse leaves out; master is an index.
+func record(f found, answer []byte) (i InterfaceRecord, master int) {
+	i = InterfaceRecord{
+		Index: f.Index, Name: f.Name, Info: LinkInfo{f.Kind}, Bus: f.Bus, Parent: f.Parent, Address: address(f.MAC),
+	}
+	attrs, _ := nl.ParseRouteAttr(answer[nl.NewIfInfomsg(unix.AF_UNSPEC).Len():]) // parse has done it, too
+	for _, a := range attrs {
+		switch a.Attr.Type & nl.NLA_TYPE_MASK {
+		case unix.IFLA_MTU:
+			i.MTU = integer(a.Value)
+		case unix.IFLA_MASTER:
+			master = integer(a.Value)
+		case unix.IFLA_OPERSTATE:
+			i.OperState = operState(a.Value)
+		case unix.IFLA_PERM_ADDRESS:
+			if permanent := address(a.Value); permanent != i.Address {
+				i.Permanent = permanent
+			}
+		case unix.IFLA_PHYS_PORT_NAME:
+			i.PortName = nl.BytesToString(a.Value)
+		case unix.IFLA_PHYS_SWITCH_ID:
+			i.SwitchID = fmt.Sprintf("%x", a.Value)
+		case unix.IFLA_PROP_LIST:
+			i.OtherNames = otherNames(a.Value)
+		}
+	}
+	return i, master
+}
+
+// address prints a link-layer address as iproute2 does: a tunnel's is an IP address.
+func address(value []byte) string {
+	if len(value) == net.IPv4len || len(value) == net.IPv6len {
+		return net.IP(value).String()
+	}
+	return net.HardwareAddr(value).String()
+}
+
+// operState names an operational state, IF_OPER_UP and the like (RFC 2863, as in
+// linux/if.h).
+func operState(value []byte) string {
+	names := []string{"UNKNOWN", "NOTPRESENT", "DOWN", "LOWERLAYERDOWN", "TESTING", "DORMANT", "UP"}
+	if len(value) != 1 || int(value[0]) >= len(names) {
+		return "UNKNOWN"
+	}
+	return names[value[0]]
+}
+
+func otherNames(list []byte) (names []string) {
+	attrs, _ := nl.ParseRouteAttr(list)
+	for _, a := range attrs {
+		if a.Attr.Type&nl.NLA_TYPE_MASK == unix.IFLA_ALT_IFNAME {
+			names = append(names, nl.BytesToString(a.Value))
+		}
+	}
+	return names
+}
+
+// PortRecord is one devlink port.
+type PortRecord struct {
+	Netdev     string  `json:"netdev,omitempty"`
+	Flavour    string  `json:"flavour"`
+	Controller *uint32 `json:"controller,omitempty"`
+	PFNumber   *uint16 `json:"pfnum,omitempty"`
+	VFNumber   *uint16 `json:"vfnum,omitempty"`
+	SFNumber   *uint32 `json:"sfnum,omitempty"`
+	External   *bool   `json:"external,omitempty"`
+}
+
+// flavours are iproute2's names of devlink's port flavours, DEVLINK_PORT_FLAVOUR_*.
+var flavours = []string{"physical", "cpu", "dsa", "pcipf", "pcivf", "virtual", "unused", "pcisf"}
+
+// Ports lists the devlink ports of all devices by handle, "pci/0000:03:00.0/65535";
+// none if the kernel has no devlink.
+func (Recorder) Ports() (map[string]PortRecord, error) {
+	list, err := Handle{}.Ports()
+	if absent(err) {
+		err = nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list devlink ports: %w", err)
+	}
+	all := make(map[string]PortRecord, len(list))
+	for _, p := range list {
+		r := PortRecord{
+			Netdev: p.NetdeviceName, Controller: p.ControllerNumber, PFNumber: p.PfNumber, VFNumber: p.VfNumber,
+			SFNumber: p.SfNumber, External: p.External,
+		}
+		if int(p.PortFlavour) < len(flavours) {
+			r.Flavour = flavours[p.PortFlavour]
+		}
+		all[fmt.Sprintf("%s/%s/%d", p.BusName, p.DeviceName, p.PortIndex)] = r
+	}
+	return all, nil
+}
+
+// EswitchRecord is the eswitch of one device.
+type EswitchRecord struct {
+	Mode string `json:"mode"` // "legacy" or "switchdev"
+}
+
+// Eswitches lists the devices with an eswitch by handle, "pci/0000:03:00.0". It takes
+// CAP_NET_ADMIN: without, there are none.
+func (Recorder) Eswitches() (map[string]EswitchRecord, error) {
+	list, err := netlink.DevLinkGetDeviceList()
+	if absent(err) {
+		err = nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list devlink devices: %w", err)
+	}
+	all := map[string]EswitchRecord{}
+	for _, d := range list {
+		if d.Attrs.Eswitch.Mode != "" {
+			all[d.BusName+"/"+d.DeviceName] = EswitchRecord{strings.ToLower(d.Attrs.Eswitch.Mode)}
+		}
+	}
+	return all, nil
+}
+
+// VDPARecord is the configuration of one vDPA network device.
+type VDPARecord struct {
+	MAC string `json:"mac,omitempty"`
+}
+
+// VDPAs lists the configurations of the vDPA devices by name; none if the kernel has
+// no vDPA.
+func (Recorder) VDPAs() (map[string]VDPARecord, error) {
+	list, err := netlink.VDPAGetDevConfigList()
+	if absent(err) {
+		err = nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list vDPA devices: %w", err)
+	}
+	all := make(map[string]VDPARecord, len(list))
+	for _, c := range list {
+		all[c.Name] = VDPARecord{c.Net.Cfg.MACAddr.String()}
+	}
+	return all, nil
+}

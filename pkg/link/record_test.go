@@ -1,0 +1,85 @@
+package link_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"testing"
+
+	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/link/linkhost"
+	"devinfo-cni.io/pkg/link/linktest"
+)
+
+// What is recorded answers as the kernel does.
+func TestRecordAnswersAsTheKernelDoes(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		pod := linktest.NewNetns(t)
+		linktest.AddVeth(t, "veth0", "eth0", pod)
+		const here = "/proc/self/ns/net"
+		linktest.AddVeth(t, "veth1", "veth2", here)
+		linktest.AddMacvlan(t, "veth1", "net1", pod)
+		linktest.AddMacvlan(t, "veth1", "mac0", here)
+		host := recorded(t, pod)
+		for _, i := range []struct{ netns, name string }{
+			{"", "lo"}, {"", "veth0"}, {"", "veth1"}, {"", "mac0"}, {pod, "lo"}, {pod, "eth0"}, {pod, "net1"},
+		} {
+			want, err := kernel().Interface(i.netns, i.name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := host.Interface(i.netns, i.name)
+			if err != nil || !reflect.DeepEqual(got, want) {
+				t.Errorf("%+v: got %s, %v; want %s", i, text(got), err, text(want))
+			}
+		}
+		if there, err := host.HasNetns("/run/netns/other"); there || err != nil {
+			t.Errorf("a namespace that was not asked for is there: %v, %v", there, err)
+		}
+	})
+}
+
+// recorded is this host, through its text file.
+func recorded(t *testing.T, pod string) *linkhost.Host {
+	t.Helper()
+	all := map[string]any{}
+	record := func(part string, v any, err error) {
+		if err != nil {
+			t.Fatalf("%s: %v", part, err)
+		}
+		all[part] = v
+	}
+	own, err := link.Recorder{}.Interfaces("")
+	record("ip-link", own, err)
+	pods, err := link.Recorder{}.Interfaces(pod)
+	record("netns", map[string]any{pod: pods}, err)
+	ports, err := link.Recorder{}.Ports()
+	record("devlink-port", map[string]any{"port": ports}, err)
+	eswitches, err := link.Recorder{}.Eswitches()
+	record("devlink-eswitch", map[string]any{"dev": eswitches}, err)
+	text := "this host\n"
+	for part, v := range all {
+		data, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text += fmt.Sprintf("-- netlink/%s.json --\n%s\n", part, data)
+	}
+	file, err := hosttxt.Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, err := linkhost.New(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return host
+}
+
+func TestRecordOfAMissingNamespaceIsAnError(t *testing.T) {
+	if _, err := (link.Recorder{}).Interfaces("/nowhere"); !errors.Is(err, link.ErrNoNetns) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,132 @@
+// Package topology draws a node's network devices: PFs, their VFs and SFs, the
+// vDPA and RDMA devices on them, representors, and the attachments that hold them.
+// [Read] makes the model, the other functions make text of it: a tree, Graphviz
+// DOT or Mermaid.
+//
+// It lists all devices of the node, which takes as long as there are many: it is for
+// people. What finds an attachment's device is package discovery.
+package topology
+
+import (
+	"cmp"
+	"strconv"
+	"strings"
+
+	"devinfo-cni.io/pkg/link"
+)
+
+// The kinds of nodes.
+const (
+	PF       = "pf"       // a PCI function that can have VFs
+	VF       = "vf"       // a PCI function whose PF is here
+	Function = "function" // any other PCI function: in a VM, a VF too
+	SF       = "sf"       // a sub-function
+	Aux      = "aux"      // an auxiliary device that is none, but carries something
+	VDPA     = "vdpa"
+	RDMA     = "rdma"   // an RDMA device in software
+	Other    = "device" // on any other bus
+)
+
+// Topology is the devices of a host.
+type Topology struct {
+	Devices []*Node `json:"devices"`
+	// Elsewhere are attachments whose device is none of Devices: sockets, and devices
+	// that are gone.
+	Elsewhere []Attachment `json:"elsewhere,omitempty"`
+	Warnings  []string     `json:"warnings,omitempty"`
+}
+
+// Node is one device.
+type Node struct {
+	Kind        string       `json:"kind"`
+	Name        string       `json:"name"`             // a PCI address, or what sysfs calls it
+	Number      *int         `json:"number,omitempty"` // of a VF on its PF; an SF's sfnum
+	Driver      string       `json:"driver,omitempty"` // "" = unbound, or not to be seen
+	Switchdev   bool         `json:"switchdev,omitempty"`
+	VFs         *VFs         `json:"vfs,omitempty"` // of a PF
+	Interfaces  []string     `json:"interfaces,omitempty"`
+	RDMA        []string     `json:"rdma,omitempty"`
+	Representor string       `json:"representor,omitempty"`
+	Path        string       `json:"path,omitempty"` // of a vDPA device: /dev/vhost-vdpa-0, or virtio3
+	Attachments []Attachment `json:"attachments,omitempty"`
+	Below       []*Node      `json:"below,omitempty"`
+}
+
+// VFs counts the VFs of a PF.
+type VFs struct {
+	Number int `json:"number"`
+	Most   int `json:"most"`
+}
+
+// Attachment is one that holds a device.
+type Attachment struct {
+	Network     string `json:"network"`
+	ContainerID string `json:"containerID"`
+	IfName      string `json:"ifName"`
+	Type        string `json:"type,omitempty"`   // "pci", "vdpa", "vhost-user" or "memif"
+	Device      string `json:"device,omitempty"` // PCI address, vDPA device or socket path
+}
+
+// String shortens the container ID as container tools do.
+func (a Attachment) String() string {
+	const short = 12
+	id := a.ContainerID
+	return a.Network + "/" + id[:min(len(id), short)] + "/" + a.IfName
+}
+
+// Interfaces asks for an interface; "" is our own network namespace.
+type Interfaces interface {
+	Interface(netns, name string) (link.Interface, error)
+}
+
+// Switches asks for the representors of a PF, named by its PCI address.
+type Switches interface {
+	Switchdev(pf string) (bool, error)
+	Representor(pf string, flavour link.Flavour, number int) (string, bool, error)
+}
+
+// facts are what is to be said of a node beside its name.
+func (n *Node) facts() []string {
+	facts := []string{n.title()}
+	add := func(format string, values ...string) {
+		if values = deleteEmpty(values); len(values) > 0 {
+			facts = append(facts, format+strings.Join(values, " "))
+		}
+	}
+	switch n.Kind {
+	case PF, VF, Function, VDPA: // of others it is not known
+		add("driver ", cmp.Or(n.Driver, "none"))
+	}
+	if n.Switchdev {
+		add("", "switchdev")
+	}
+	if n.VFs != nil {
+		add("", strconv.Itoa(n.VFs.Number)+" of "+strconv.Itoa(n.VFs.Most)+" VFs")
+	}
+	add("interface ", n.Interfaces...)
+	add("RDMA ", n.RDMA...)
+	add("representor ", n.Representor)
+	add("", n.Path)
+	return facts
+}
+
+// title is the kind in words.
+func (n *Node) title() string {
+	title := map[string]string{
+		PF: "PF", VF: "VF", Function: "PCI function", SF: "SF", Aux: "auxiliary device",
+		VDPA: "vDPA device", RDMA: "RDMA device", Other: "device",
+	}[n.Kind]
+	if n.Number != nil {
+		title += " " + strconv.Itoa(*n.Number)
+	}
+	return title
+}
+
+func deleteEmpty(values []string) (kept []string) {
+	for _, v := range values {
+		if v != "" {
+			kept = append(kept, v)
+		}
+	}
+	return kept
+}
