@@ -1,0 +1,176 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/pkg/capture"
+)
+
+const captureHelp = `Writes this host into one text file that devinfoctl --host and the tests read: its
+network devices in /sys, what netlink says of them and of the pods' interfaces, the
+journal, the device-info files and the CDI specs of attachments. Only root sees all
+of it; what is missing is said on standard error and in the file.
+
+The file shows hardware and IP addresses, names of pods and the configurations of the
+plugins that attachments were made by. --scrub renames hardware addresses (wherever
+and however they are written), IP addresses, names, namespaces and UIDs of pods, the
+host's name and serial numbers, all of them consistently, and leaves of the journal
+only what the commands need. Names of networks, interfaces and paths stay: look
+through the file before you publish it.
+
+With --host a file that was captured earlier is written anew, to scrub it.`
+
+const captureExample = `  devinfoctl capture --scrub -o node.txtar
+  devinfoctl capture --name rack7 --note 'ConnectX-6, 8 VFs, switchdev' -o rack7.txtar
+  devinfoctl --host rack7.txtar capture --scrub -o public.txtar
+  devinfoctl capture -o - | less`
+
+func captureCommand(t *tool) *cobra.Command {
+	var c captureFlags
+	cmd := &cobra.Command{
+		Use:     "capture -o FILE.txtar",
+		Short:   "write the host into a file, for a problem report",
+		Long:    captureHelp,
+		Example: captureExample,
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if c.output == "" {
+				return usage("name the file, or - for standard output", "capture: -o is missing")
+			}
+			return t.capture(c)
+		},
+	}
+	cmd.Flags().StringVarP(&c.output, "output", "o", "", "the `file` to write; - is standard output")
+	cmd.Flags().BoolVar(&c.scrub, "scrub", false, "rename addresses, pods, serial numbers and the host")
+	cmd.Flags().StringVar(&c.name, "name", "", "what to call the machine (default: its host name, with --scrub \"host\")")
+	cmd.Flags().StringVar(&c.note, "note", "", "what the machine is, for the first line")
+	_ = cmd.MarkFlagFilename("output", "txtar")
+	return cmd
+}
+
+type captureFlags struct {
+	output, name, note string
+	scrub              bool
+}
+
+func (t *tool) capture(c captureFlags) error {
+	h, err := t.host()
+	if err != nil {
+		return err
+	}
+	source := h.captureSource(c)
+	archive, err := capture.Take(source)
+	if err != nil {
+		return fmt.Errorf("capture: %w", err)
+	}
+	if c.scrub {
+		name := "host"
+		if c.name != "" {
+			name = source.Name
+		}
+		archive.Scrub(name, h.secrets())
+	}
+	text, err := archive.Text()
+	if err != nil {
+		return fmt.Errorf("capture: %w", err)
+	}
+	for _, note := range archive.Notes() {
+		t.warn("missing: %s", note)
+	}
+	return t.save(c.output, text)
+}
+
+func (h *host) captureSource(c captureFlags) capture.Host {
+	name, release := machineName()
+	note := "captured by devinfoctl"
+	source := capture.Host{
+		Sys:   h.sys.Files(),
+		Root:  h.root,
+		State: capture.State{BootID: h.bootID, Time: h.now.UTC(), Settings: h.node},
+	}
+	source.Links = capture.Kernel{}
+	if h.file != nil {
+		source.Links = capture.Captured{Host: h.file}
+		first, _, _ := strings.Cut(h.file.Comment, "\n")
+		name, note, _ = strings.Cut(first, ": ")
+		note, release, _ = strings.Cut(note, ", Linux ")
+	}
+	if c.name != "" {
+		name = c.name
+	}
+	if c.note != "" {
+		note = c.note
+	}
+	source.Name = notInNames.ReplaceAllString(strings.ToLower(name), "-")
+	source.Title = strings.ReplaceAll(note, "\n", " ")
+	if release != "" {
+		source.Title += ", Linux " + release
+	}
+	return source
+}
+
+// notInNames is what the name of a captured host may not have: it is a file's too.
+var notInNames = regexp.MustCompile(`[^a-z0-9-]+`)
+
+// machineName gives the host's name and the kernel's release.
+func machineName() (name, release string) {
+	var uts unix.Utsname
+	if err := unix.Uname(&uts); err != nil {
+		return "host", ""
+	}
+	return unix.ByteSliceToString(uts.Nodename[:]), unix.ByteSliceToString(uts.Release[:])
+}
+
+// secrets are the host's own names and numbers: those of the machine, its mainboard
+// and its chassis, as far as we may read them.
+func (h *host) secrets() []string {
+	if h.file != nil {
+		first, _, _ := strings.Cut(h.file.Comment, ":")
+		return []string{first}
+	}
+	name, _ := machineName()
+	short, _, _ := strings.Cut(name, ".")
+	secrets := []string{name, short}
+	for _, file := range []string{"/etc/machine-id", "product_serial", "product_uuid", "board_serial", "chassis_serial"} {
+		if !filepath.IsAbs(file) {
+			file = filepath.Join(h.node.Sysfs, "class/dmi/id", file)
+		}
+		data, _ := os.ReadFile(file)
+		secrets = append(secrets, strings.TrimSpace(string(data)))
+	}
+	return secrets
+}
+
+// save writes a file that only its owner may read, all of it or nothing.
+func (t *tool) save(name string, text []byte) error {
+	if name == "-" {
+		_, err := t.stdout.Write(text)
+		return err
+	}
+	if stat, err := os.Stat(name); err == nil && !stat.Mode().IsRegular() {
+		return usage("name a file", "capture: %s is there and is no file", name)
+	}
+	temp, err := os.CreateTemp(filepath.Dir(name), ".devinfoctl-*")
+	if err != nil {
+		return blind(fmt.Errorf("capture: %w", err), "name a file in a directory that exists and that you may write to")
+	}
+	defer os.Remove(temp.Name()) // it is gone when all went well
+	_, err = temp.Write(text)
+	if closed := temp.Close(); err == nil {
+		err = closed
+	}
+	if err == nil {
+		err = os.Rename(temp.Name(), name)
+	}
+	if err != nil {
+		return fmt.Errorf("capture: %w", err)
+	}
+	return nil
+}

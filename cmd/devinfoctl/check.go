@@ -1,0 +1,151 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+)
+
+const checkHelp = `Compares what ADD left with what is there now, as the plugin's CHECK does, and says
+for each fact what the journal, the device-info file and the kernel have, and where
+the kernel has it.
+
+ATTACHMENT is NETWORK/CONTAINER/INTERFACE, NETWORK/CONTAINER or CONTAINER; of the
+container's ID a beginning that is no other's will do. Without it all are checked.
+
+The verdicts are
+  same          journal, file and kernel agree
+  changed       an optional fact is not what it was: CHECK warns
+  differs       the device is another one: CHECK fails
+  gone          it was there at ADD: CHECK fails
+  not stated    the kernel says nothing of it: declared, or from an earlier file
+  not recorded  the file says nothing of it
+  unknown       it takes root to be looked at
+
+CHECK also knows the network's configuration, which the journal does not keep; what
+was not compared for that reason is said.
+
+Exits with 1 if an attachment is not as it should be.`
+
+const checkExample = `  devinfoctl check
+  devinfoctl check 3f1c2d
+  devinfoctl check sriov-net/3f1c2d/net1 -o json
+  devinfoctl --host node.txtar check`
+
+func checkCommand(t *tool) *cobra.Command {
+	return &cobra.Command{
+		Use:               "check [ATTACHMENT]",
+		Short:             "compare what ADD left with what is there now, and explain it",
+		Long:              checkHelp,
+		Example:           checkExample,
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: t.completeAttachments,
+		RunE: func(_ *cobra.Command, args []string) error {
+			h, err := t.host()
+			if err != nil {
+				return err
+			}
+			list, err := h.attachments()
+			if err != nil {
+				return err
+			}
+			if len(args) > 0 {
+				if list, err = chosen(list, args[0]); err != nil {
+					return err
+				}
+			}
+			return t.check(h, list)
+		},
+	}
+}
+
+// chosen are the attachments that the command line names: one of one container, or
+// all of that container.
+func chosen(list []attachment, name string) ([]attachment, error) {
+	var found []attachment
+	for _, a := range list {
+		if named(a, name) {
+			found = append(found, a)
+		}
+	}
+	containers := map[string]bool{}
+	for _, a := range found {
+		containers[a.ContainerID] = true
+	}
+	switch {
+	case len(found) == 0:
+		return nil, blind(fmt.Errorf("%s: no such attachment", name), "devinfoctl list shows them")
+	case len(containers) > 1:
+		var names []string
+		for _, a := range found {
+			names = append(names, a.String())
+		}
+		return nil, usage("give more of the container's ID: "+strings.Join(names, ", "), "%s: means %d containers", name, len(containers))
+	}
+	return found, nil
+}
+
+// named says whether name is the attachment's, its container's ID cut or not.
+func named(a attachment, name string) bool {
+	parts := strings.SplitN(name, "/", 3)
+	switch len(parts) {
+	case 1:
+		return name != "" && strings.HasPrefix(a.ContainerID, name)
+	case 2:
+		parts = append(parts, a.IfName)
+	}
+	return a.Network == parts[0] && strings.HasPrefix(a.ContainerID, parts[1]) && a.IfName == parts[2]
+}
+
+func (t *tool) check(h *host, list []attachment) error {
+	results := []comparison{}
+	for _, a := range list {
+		results = append(results, h.compare(a))
+	}
+	err := t.print(results, func(w *tabwriter.Writer) {
+		for n, c := range results {
+			if n > 0 {
+				fmt.Fprintln(w)
+			}
+			t.comparisonTable(w, c)
+		}
+		if len(results) == 0 {
+			fmt.Fprintln(w, "no attachments in "+h.node.StateDir)
+		}
+	})
+	if err == nil && slices.ContainsFunc(results, func(c comparison) bool { return c.Problem != "" }) {
+		return errFound
+	}
+	return err
+}
+
+func (t *tool) comparisonTable(w *tabwriter.Writer, c comparison) {
+	fmt.Fprintf(w, "%s: %s\n", printable(c.Attachment), t.paint(c.State.colour(), string(c.State)))
+	if c.File != "" {
+		fmt.Fprintf(w, "  file: %s\n", printable(c.File))
+	}
+	if len(c.Facts) > 0 {
+		rows := [][]string{{"  FACT", "JOURNAL", "FILE", "NOW", "SOURCE", "VERDICT"}}
+		for _, f := range c.Facts {
+			rows = append(rows, []string{"  " + f.Fact, f.Journal, f.File, f.Now, f.Source, string(f.Verdict)})
+		}
+		for _, line := range fit(rows, t.width()) {
+			fmt.Fprintln(w, line)
+		}
+	}
+	if c.Problem != "" {
+		fmt.Fprintf(w, "  %s: %s\n", t.paint(red, "problem"), c.Problem)
+	}
+	if c.Remedy != "" {
+		fmt.Fprintf(w, "  remedy: %s\n", c.Remedy)
+	}
+	for _, warning := range c.Warnings {
+		fmt.Fprintf(w, "  %s: %s\n", t.paint(yellow, "warning"), warning)
+	}
+	for _, what := range c.NotCompared {
+		fmt.Fprintf(w, "  not compared: %s\n", what)
+	}
+}

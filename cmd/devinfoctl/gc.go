@@ -1,0 +1,258 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	cniplugin "devinfo-cni.io/plugins/devinfo"
+)
+
+const gcHelp = `Removes what is left of attachments that nobody can use any more: those whose network
+namespace is gone, and those of an earlier boot. It does what the plugin's GC does:
+the delegates' DEL in reverse order, the device-info file, the CDI spec, the entry in
+the journal. What can be finished is finished; the entry of what cannot stays.
+
+Run it on the node itself: in a container the node's network namespaces may not be
+seen, and would be taken as gone. An attachment whose network namespace is there is
+never touched, be its ADD complete or not, nor is one whose entry cannot be read.
+Files in the device-info directory that no attachment claims are shown, but left
+alone: other plugins keep files there too.
+
+The container runtime does the same by itself, where it calls GC (CNI 1.1.0).
+
+Exits with 1 if --dry-run finds something to remove, with 3 if --yes could not remove
+it all.`
+
+const gcExample = `  devinfoctl gc --dry-run
+  devinfoctl gc --yes
+  devinfoctl gc --yes --cni-path /opt/cni/bin:/usr/lib/cni`
+
+// garbage is what gc prints.
+type garbage struct {
+	Orphans   []orphan `json:"orphans"`
+	Skipped   []orphan `json:"skipped,omitempty"`   // may be orphans, but must not be touched
+	Unclaimed []string `json:"unclaimed,omitempty"` // device-info files that no attachment claims
+}
+
+// orphan is an attachment and what is left of it.
+type orphan struct {
+	Attachment string   `json:"attachment"`
+	Why        string   `json:"why"`
+	Delegates  []string `json:"delegates,omitempty"` // whose DEL is run, in this order
+	Files      []string `json:"files,omitempty"`
+	Removed    bool     `json:"removed,omitempty"`
+	Error      string   `json:"error,omitempty"`
+	Left       []string `json:"left,omitempty"` // of the files, after --yes; a warning says why
+
+	of attachment
+}
+
+func gcCommand(t *tool) *cobra.Command {
+	var dryRun, yes bool
+	var cniPath string
+	cmd := &cobra.Command{
+		Use:     "gc --dry-run|--yes",
+		Short:   "remove what is left of attachments whose network namespace is gone",
+		Long:    gcHelp,
+		Example: gcExample,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if dryRun == yes {
+				return usage("give --dry-run to see what would be removed, or --yes to remove it", "gc: one of --dry-run and --yes is needed")
+			}
+			h, err := t.host()
+			if err != nil {
+				return err
+			}
+			if yes {
+				if err := h.writable("gc --yes"); err != nil {
+					return err
+				}
+			}
+			return t.gc(cmd.Context(), h, yes, cniPathOr(cniPath))
+		},
+	}
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show what would be removed")
+	cmd.Flags().BoolVar(&yes, "yes", false, "remove it")
+	cniPathFlag(cmd, &cniPath)
+	return cmd
+}
+
+// cniPathFlag is for the commands that look for other plugins; cniPathOr resolves it.
+func cniPathFlag(cmd *cobra.Command, value *string) {
+	cmd.Flags().StringVar(value, "cni-path", "", "`directories` of the CNI plugins, separated by colons (default $CNI_PATH, else "+defaultCNIPath+")")
+}
+
+const defaultCNIPath = "/opt/cni/bin"
+
+// cniPathOr is the flag's value, or what holds without it.
+func cniPathOr(value string) string {
+	if value == "" {
+		value = os.Getenv("CNI_PATH")
+	}
+	if value == "" {
+		value = defaultCNIPath
+	}
+	return value
+}
+
+func (t *tool) gc(ctx context.Context, h *host, remove bool, cniPath string) error {
+	g, err := h.garbage()
+	if err != nil {
+		return err
+	}
+	failed := false
+	if remove {
+		failed = t.collect(ctx, h, g.Orphans, cniPath)
+	}
+	if err := t.print(g, func(w *tabwriter.Writer) { t.garbageTable(w, g) }); err != nil {
+		return err
+	}
+	switch {
+	case failed:
+		return blind(errors.New("gc: not all could be removed"), "mend what is said above, and run it again")
+	case !remove && len(g.Orphans) > 0:
+		return errFound
+	}
+	return nil
+}
+
+// garbage looks for it.
+func (h *host) garbage() (*garbage, error) {
+	list, err := h.attachments()
+	if err != nil {
+		return nil, err
+	}
+	g := &garbage{Orphans: []orphan{}}
+	for _, a := range list {
+		o := orphan{Attachment: a.String(), Why: a.Why, of: a}
+		switch a.State {
+		case stateOrphan, stateNetnsGone:
+			o.Delegates = delegateTypes(a.entry)
+			slices.Reverse(o.Delegates)
+			o.Files = h.filesOf(a)
+			g.Orphans = append(g.Orphans, o)
+		case stateCorrupt:
+			o.Why += "; nothing tells whether it is used: its DEL removes it, and the runtime's GC"
+			g.Skipped = append(g.Skipped, o)
+		case stateUnknown:
+			g.Skipped = append(g.Skipped, o)
+		}
+	}
+	g.Unclaimed, err = h.unclaimed()
+	return g, err
+}
+
+// filesOf are the files that are there, and that the plugin would remove.
+func (h *host) filesOf(a attachment) (files []string) {
+	e := a.entry
+	if e.File != "" && h.fileThere(e.Path()) && filepath.Clean(e.Dir) == filepath.Clean(h.node.DeviceInfoDir) {
+		owner, owned, err := h.journal.Owner(e.File)
+		if err == nil && (!owned || owner == a.Key) {
+			files = append(files, e.Path())
+		}
+	}
+	if spec := filepath.Join(e.CDI.Dir, e.CDI.File); e.CDI.File != "" && h.fileThere(spec) {
+		owner, owned, err := h.journal.SpecOwner(e.CDI.File)
+		if err == nil && (!owned || owner == a.Key) {
+			files = append(files, spec)
+		}
+	}
+	return append(files, filepath.Join(h.node.StateDir, "attachments", a.Network+"@"+a.ContainerID+"@"+a.IfName))
+}
+
+// unclaimed are the device-info files of the node that are no attachment's of ours.
+func (h *host) unclaimed() (paths []string, err error) {
+	names, err := h.infos.Names()
+	if err != nil {
+		return nil, fmt.Errorf("device-info files: %w", err)
+	}
+	for _, name := range names {
+		if _, owned, err := h.journal.Owner(name); err != nil {
+			return nil, h.journalError(err)
+		} else if !owned {
+			paths = append(paths, filepath.Join(h.node.DeviceInfoDir, name))
+		}
+	}
+	return paths, nil
+}
+
+// collect removes orphans, and notes what came of each. It asks again before each
+// one: a runtime may have been at work meanwhile.
+func (t *tool) collect(ctx context.Context, h *host, orphans []orphan, cniPath string) (failed bool) {
+	log := slog.New(slog.NewTextHandler(t.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	p := cniplugin.New(h.node, cniplugin.Doors{Sys: h.sys, Interfaces: h.finder.Interfaces, Switches: h.finder.Switches}, h.bootID, t.stdout, log)
+	for n := range orphans {
+		o := &orphans[n]
+		err := ctx.Err()
+		if err == nil {
+			err = h.collect(p, o, cniPath)
+		}
+		if err != nil {
+			o.Error, failed = err.Error(), true
+		}
+		o.Left = slices.DeleteFunc(slices.Clone(o.Files), func(f string) bool { return !h.fileThere(f) })
+	}
+	return failed
+}
+
+func (h *host) collect(p *cniplugin.Plugin, o *orphan, cniPath string) error {
+	now, there, err := h.attachment(o.of.Key)
+	switch {
+	case err != nil:
+		return err
+	case !there: // its DEL has come
+		o.Removed = true
+		return nil
+	case now.State != stateOrphan && now.State != stateNetnsGone:
+		return fmt.Errorf("left alone: it is in use again (%s)", now.State)
+	}
+	if err := p.Collect(o.of.Key, cniPath); err != nil {
+		return err
+	}
+	o.Removed = true
+	return nil
+}
+
+func (t *tool) garbageTable(w *tabwriter.Writer, g *garbage) {
+	for _, o := range g.Orphans {
+		made, file, left := "would remove", "would remove", t.paint(red, "not removed")
+		switch {
+		case o.Removed:
+			made, file = "removed", "removed"
+		case o.Error != "":
+			made, file = t.paint(red, "may be left"), "removed"
+		}
+		fmt.Fprintf(w, "%s: %s\n", printable(o.Attachment), printable(o.Why))
+		for _, d := range o.Delegates {
+			fmt.Fprintf(w, "  %s: what delegate %s made\n", made, printable(d))
+		}
+		for _, f := range o.Files {
+			verb := file
+			if slices.Contains(o.Left, f) {
+				verb = left
+			}
+			fmt.Fprintf(w, "  %s: %s\n", verb, printable(f))
+		}
+		if o.Error != "" {
+			fmt.Fprintf(w, "  %s: %s\n", t.paint(red, "error"), printable(o.Error))
+		}
+	}
+	if len(g.Orphans) == 0 {
+		fmt.Fprintln(w, "nothing to remove")
+	}
+	for _, o := range g.Skipped {
+		fmt.Fprintf(w, "%s: left alone: %s\n", printable(o.Attachment), printable(o.Why))
+	}
+	for _, path := range g.Unclaimed {
+		fmt.Fprintf(w, "%s: left alone: no attachment claims it, and it may be another plugin's\n", printable(path))
+	}
+}

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/journal"
+)
+
+func container(id string) journal.Key { return journal.Key{ContainerID: id} }
+
+func delegates(types ...string) (list []json.RawMessage) {
+	for _, name := range types {
+		list = append(list, json.RawMessage(`{"cniVersion": "1.1.0", "name": "net-a", "type": "`+name+`"}`))
+	}
+	return list
+}
+
+// left are the containers in the journal, and the device-info files.
+func (n *node) left() (containers, files []string) {
+	n.t.Helper()
+	keys, err := journal.Open(n.StateDir, "").All()
+	n.must(err)
+	for _, k := range keys {
+		containers = append(containers, k.ContainerID)
+	}
+	files, err = store.Open(n.DeviceInfoDir).Names()
+	n.must(err)
+	return containers, files
+}
+
+const foundByGC = `net-a/gone/net1: network namespace /bin/no-such is gone
+  would remove: what delegate second made
+  would remove: what delegate first made
+  would remove: /cni/gone
+  would remove: /cdi/devinfo-cni.io-attachment_gone:net1.json
+  would remove: /state/attachments/net-a@gone@net1
+net-a/killed/net1: network namespace /bin/no-such is gone
+  would remove: what delegate first made
+  would remove: /cni/killed
+  would remove: /state/attachments/net-a@killed@net1
+net-a/older/net1: of an earlier boot
+  would remove: what delegate second made
+  would remove: /state/attachments/net-a@older@net1
+net-a/unmounted/net1: network namespace /bin/netns is gone
+  would remove: /cni/unmounted
+  would remove: /state/attachments/net-a@unmounted@net1
+/cni/foreign: left alone: no attachment claims it, and it may be another plugin's
+exit 1
+`
+
+func TestGCRemovesWhatOrphansLeftAndNothingElse(t *testing.T) {
+	n := newNode(t)
+	n.plugin("first", "")
+	n.plugin("second", "")
+	unmounted := filepath.Join(n.bin, "netns") // as a reboot leaves /run/netns on a disk
+	n.must(os.WriteFile(unmounted, nil, 0o644))
+	n.put(journal.Entry{Key: container("alive"), Netns: aliveNetns, File: "alive", Complete: true})
+	n.put(journal.Entry{Key: container("adding"), Netns: aliveNetns, File: "adding", Delegates: delegates("first")})
+	spec := journal.CDI{Dir: n.CDIDir, File: "devinfo-cni.io-attachment_gone:net1.json", Device: "devinfo-cni.io/attachment=gone:net1"}
+	n.must(store.Open(n.CDIDir).Write(spec.File, nil)) // as a power failure leaves one of ours
+	n.put(journal.Entry{Key: container("gone"), Netns: n.noNetns(), File: "gone", Complete: true, CNIVersion: "1.1.0", Delegates: delegates("first", "second"), CDI: spec})
+	n.put(journal.Entry{Key: container("killed"), Netns: n.noNetns(), File: "killed", CNIVersion: "1.1.0", Delegates: delegates("first")})
+	n.put(journal.Entry{Key: container("unmounted"), Netns: unmounted, File: "unmounted", Complete: true})
+	n.put(journal.Entry{Key: container("older"), Netns: aliveNetns, BootID: "older", Complete: true, CNIVersion: "1.1.0", Delegates: delegates("second")})
+	n.must(store.Open(n.DeviceInfoDir).Write("foreign", []byte("{}")))
+
+	before := n.ctl("gc", "--dry-run", "--cni-path", n.bin)
+	containers, files := n.left()
+	if len(containers) != 6 || len(files) != 6 || n.calls() != "" {
+		t.Errorf("--dry-run leaves %q and %q, and calls %s", containers, files, n.calls())
+	}
+	if diff := cmp.Diff(foundByGC, before); diff != "" {
+		t.Errorf("--dry-run (-want +got):\n%s", diff)
+	}
+	if got := n.ctl("gc", "--yes", "--cni-path", n.bin); got == before {
+		t.Errorf("--yes says\n%s", got)
+	}
+	containers, files = n.left()
+	slices.Sort(containers)
+	if diff := cmp.Diff([]string{"adding", "alive"}, containers); diff != "" {
+		t.Errorf("the journal (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"adding", "alive", "foreign"}, files); diff != "" {
+		t.Errorf("the files (-want +got):\n%s", diff)
+	}
+	if specs, err := store.Open(n.CDIDir).Names(); err != nil || len(specs) > 0 {
+		t.Errorf("the CDI specs: %q, %v", specs, err)
+	}
+	const calls = "second DEL gone []\nfirst DEL gone []\nfirst DEL killed []\nsecond DEL older []\n"
+	if diff := cmp.Diff(calls, n.calls()); diff != "" {
+		t.Errorf("the delegates, which must not be told of another's namespace (-want +got):\n%s", diff)
+	}
+	if got := n.ctl("gc", "--yes"); got != "nothing to remove\n/cni/foreign: left alone: no attachment claims it, and it may be another plugin's\n" {
+		t.Errorf("again:\n%s", got)
+	}
+}
+
+// What cannot be finished stays in the journal, so that it can be finished later.
+func TestGCThatFailsSaysWhyAndKeepsTheEntry(t *testing.T) {
+	n := newNode(t)
+	n.plugin("refuses", `echo '{"code": 11, "msg": "the switch is busy"}'; exit 1`)
+	n.put(journal.Entry{Key: container("busy"), Netns: n.noNetns(), File: "busy", Complete: true, CNIVersion: "1.1.0", Delegates: delegates("refuses")})
+	n.put(journal.Entry{Key: container("lacking"), Netns: n.noNetns(), Complete: true, CNIVersion: "1.1.0", Delegates: delegates("no-such-plugin")})
+	n.put(journal.Entry{Key: container("simple"), Netns: n.noNetns(), Complete: true})
+	const want = `net-a/busy/net1: network namespace /bin/no-such is gone
+  may be left: what delegate refuses made
+  removed: /cni/busy
+  not removed: /state/attachments/net-a@busy@net1
+  error: the switch is busy; attachment net-a/busy/net1: delegate refuses: DEL
+net-a/lacking/net1: network namespace /bin/no-such is gone
+  may be left: what delegate no-such-plugin made
+  not removed: /state/attachments/net-a@lacking@net1
+  error: attachment net-a/lacking/net1: delegate no-such-plugin: DEL: failed to find plugin "no-such-plugin" in path [/bin]; install the plugin in a directory of CNI_PATH
+net-a/simple/net1: network namespace /bin/no-such is gone
+  removed: /state/attachments/net-a@simple@net1
+! devinfoctl: gc: not all could be removed
+!   mend what is said above, and run it again
+exit 3
+`
+	if diff := cmp.Diff(want, n.ctl("gc", "--yes", "--cni-path", n.bin)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if containers, _ := n.left(); !slices.Equal(containers, []string{"busy", "lacking"}) {
+		t.Errorf("left are %q", containers)
+	}
+}
+
+// A runtime may give the file of an attachment that is gone to another one.
+func TestGCLeavesAFileThatIsAnothersByNow(t *testing.T) {
+	n := newNode(t)
+	n.put(journal.Entry{Key: container("older"), BootID: "older", Netns: n.noNetns(), File: "shared", Complete: true})
+	n.put(journal.Entry{Key: container("newer"), Netns: aliveNetns, File: "shared", Complete: true})
+	n.ctl("gc", "--yes", "--cni-path", n.bin)
+	containers, files := n.left()
+	if !slices.Equal(containers, []string{"newer"}) || !slices.Equal(files, []string{"shared"}) {
+		t.Errorf("left are %q and %q", containers, files)
+	}
+}
+
+// Between the look and the removal a runtime may have been at work.
+func TestGCAsksAgainBeforeItRemoves(t *testing.T) {
+	n := newNode(t)
+	key := n.put(journal.Entry{Key: container("again"), Netns: n.noNetns(), File: "again", Complete: true})
+	tool := &tool{nodeFile: n.file, stderr: os.Stderr, clock: time.Now}
+	h, err := tool.host()
+	n.must(err)
+	g, err := h.garbage()
+	n.must(err)
+	n.put(journal.Entry{Key: container("again"), Netns: aliveNetns, File: "again", Complete: true})
+	if !tool.collect(t.Context(), h, g.Orphans, n.bin) || g.Orphans[0].Removed {
+		t.Errorf("%+v", g.Orphans)
+	}
+	if e, err := journal.Open(n.StateDir, h.bootID).Get(key); err != nil || e == nil {
+		t.Errorf("entry %+v, %v", e, err)
+	}
+}
+
+// In a container, say, nothing of the node's network namespaces may be seen.
+func TestGCLeavesAttachmentsAloneThatItCannotSee(t *testing.T) {
+	n := newNode(t)
+	n.put(journal.Entry{Key: container("c0ffee"), Netns: filepath.Join(n.bin, "no-such", "netns"), File: "one", Complete: true})
+	const want = `nothing to remove
+net-a/c0ffee/net1: left alone: /bin/no-such, where ADD found the network namespace, is not there: in a container the node's cannot be seen
+`
+	if diff := cmp.Diff(want, n.ctl("gc", "--yes", "--cni-path", n.bin)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if containers, files := n.left(); len(containers) != 1 || len(files) != 1 {
+		t.Errorf("left are %q and %q", containers, files)
+	}
+}
+
+// A file in the place of our CDI spec is not ours to remove.
+func TestGCLeavesACDISpecThatIsNotOurs(t *testing.T) {
+	n := newNode(t)
+	spec := journal.CDI{Dir: n.CDIDir, File: "vendor.json", Device: "devinfo-cni.io/attachment=gone:net1"}
+	n.must(store.Open(n.CDIDir).Write(spec.File, []byte("{}")))
+	n.put(journal.Entry{Key: container("gone"), Netns: n.noNetns(), Complete: true, CDI: spec})
+	got := n.ctl("gc", "--yes", "--cni-path", n.bin)
+	if !strings.Contains(got, "  not removed: /cdi/vendor.json\n  removed: /state/attachments/net-a@gone@net1\n") || !strings.Contains(got, "a CDI spec that is not devinfo's") {
+		t.Error(got)
+	}
+	if specs, err := store.Open(n.CDIDir).Names(); err != nil || len(specs) != 1 {
+		t.Errorf("the CDI specs: %q, %v", specs, err)
+	}
+}

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/capture"
+	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/link/linkhost"
+	"devinfo-cni.io/pkg/sysfs"
+)
+
+// host is the host that is looked at: this machine, or a captured one. Files of it
+// that node settings and journal entries name are read by path or infosIn.
+type host struct {
+	captured string // the file; "" = this machine
+	node     config.Node
+	sys      *sysfs.FS
+	finder   *discovery.Finder
+	infos    *store.Dir // the device-info files of node.DeviceInfoDir
+	journal  *journal.Journal
+	bootID   string
+	now      time.Time // when it was opened or captured
+
+	file  *hosttxt.Host                   // nil = this machine
+	root  string                          // "" = /, else where the captured files are unpacked
+	netns func(path string) (bool, error) // whether a network namespace exists
+}
+
+// host opens the host that --host names, the first time that it is called. The
+// commands that need none do not call it.
+func (t *tool) host() (*host, error) {
+	if t.opened != nil {
+		return t.opened, nil
+	}
+	open := t.machine
+	if t.hostFile != "" {
+		open = t.capturedHost
+	}
+	h, err := open()
+	if err != nil {
+		return nil, err
+	}
+	h.finder.Sys = h.sys
+	h.infos = h.infosIn(h.node.DeviceInfoDir)
+	h.journal = journal.Open(h.path(h.node.StateDir), h.bootID)
+	t.opened = h
+	return h, nil
+}
+
+// close removes what host has unpacked.
+func (t *tool) close() {
+	if t.opened != nil && t.opened.root != "" {
+		_ = os.RemoveAll(t.opened.root)
+	}
+}
+
+// machine is the host that we run on.
+func (t *tool) machine() (*host, error) {
+	node, err := t.settings()
+	if err != nil {
+		return nil, err
+	}
+	sys, err := sysfs.Open(node.Sysfs)
+	if err != nil {
+		return nil, blind(err, "mount it there, or set sysfs in the node settings")
+	}
+	bootID, err := journal.BootID()
+	if err != nil {
+		return nil, fmt.Errorf("boot ID: %w", err)
+	}
+	kernel := link.NewKernel(sys.Files())
+	return &host{
+		node:   node,
+		sys:    sys,
+		finder: &discovery.Finder{Interfaces: kernel, Switches: kernel},
+		bootID: bootID,
+		now:    t.clock(),
+		netns:  isNetns,
+	}, nil
+}
+
+// path is where a file of the host, by its absolute path there, can be read. No name
+// leads out of where a captured host was unpacked.
+func (h *host) path(name string) string { return filepath.Join("/", h.root, filepath.Clean("/"+name)) }
+
+// infosIn is a directory of device-info files. That of an attachment is where its
+// ADD wrote, Entry.Dir, which the node settings may have left since.
+func (h *host) infosIn(dir string) *store.Dir { return store.Open(h.path(dir)) }
+
+// writable is the error for commands that change something, where there is nothing
+// to be changed.
+func (h *host) writable(command string) error {
+	if h.captured == "" {
+		return nil
+	}
+	return usage("leave --host out, and run it on the node itself", "%s: %s is a captured host, and cannot be changed", command, h.captured)
+}
+
+// isNetns says whether path is a network namespace of this machine. A file that
+// one was mounted on before a reboot is none.
+func isNetns(path string) (bool, error) {
+	var stat unix.Statfs_t
+	err := unix.Statfs(path, &stat)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
+		return false, nil
+	case err != nil:
+		return false, &fs.PathError{Op: "statfs", Path: path, Err: err}
+	}
+	return stat.Type == unix.NSFS_MAGIC, nil
+}
+
+// capturedHost is the host in the file that --host names. Its files are unpacked
+// into a directory that only we may read, until close.
+func (t *tool) capturedHost() (*host, error) {
+	const remedy = "make one with: devinfoctl capture -o FILE.txtar"
+	file, err := hosttxt.Load(t.hostFile)
+	if err != nil {
+		return nil, blind(fmt.Errorf("--host: %w", err), remedy)
+	}
+	links, err := linkhost.New(file)
+	if err != nil {
+		return nil, blind(fmt.Errorf("--host: %s: %w", t.hostFile, err), remedy)
+	}
+	state := capture.State{Settings: config.DefaultNode()}
+	if data := file.File("node/node.json"); data != nil {
+		if err := json.Unmarshal(data, &state); err != nil {
+			return nil, blind(fmt.Errorf("--host: %s: node/node.json: %w", t.hostFile, err), remedy)
+		}
+	}
+	if t.nodeFile != "" {
+		if state.Settings, err = t.settings(); err != nil {
+			return nil, err
+		}
+	}
+	h := &host{
+		captured: t.hostFile,
+		file:     file,
+		node:     state.Settings,
+		sys:      sysfs.New(file.Sys()),
+		finder:   &discovery.Finder{Interfaces: links, Switches: links},
+		bootID:   state.BootID,
+		now:      state.Time,
+		netns:    links.HasNetns,
+	}
+	if h.root, err = os.MkdirTemp("", "devinfoctl-"); err != nil {
+		return nil, fmt.Errorf("unpack %s: %w", t.hostFile, err)
+	}
+	if err := file.UnpackRoot(h.root); err != nil {
+		return nil, errors.Join(fmt.Errorf("unpack %s: %w", t.hostFile, err), os.RemoveAll(h.root))
+	}
+	return h, nil
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+func TestInspectOfCapturedHosts(t *testing.T) {
+	for _, c := range []struct{ name, host, args string }{
+		{"vf", "mlx5-switchdev", "0000:03:00.2"},
+		{"vf-json", "mlx5-switchdev", "0000:03:00.2 -o json"},
+		{"vf-yaml", "mlx5-switchdev", "0000:03:00.2 -o yaml"},
+		{"vf-interface", "mlx5-legacy", "net1 --netns /run/netns/pod"},
+		{"vf-vfio", "igb-sriov", "0000:01:10.6"},
+		{"vf-vm", "virtio-vm", "0000:00:06.0"},
+		{"pf-interface", "i40e", "eno1"},
+		{"sf", "mlx5-switchdev", "mlx5_core.sf.4"},
+		{"sf-parent", "mlx5-switchdev", "mlx5_core.sf.4 --subfunction-parent -o json"},
+		{"vdpa-vhost", "vdpa-sim", "vdpa0"},
+		{"vdpa-virtio", "vdpa-vf-virtio", "vpvdpa0 -o yaml"},
+		{"vdpa-interface", "mlx5-vdpa", "eth12 -o json"},
+		{"vdpa-unbound", "mlx5-vdpa", "vdpa5"},
+		{"macvlan", "i40e", "net1 --netns /run/netns/pod"},
+		{"macvlan-lower", "i40e", "net1 --netns /run/netns/pod --follow-lower"},
+		{"vmd", "vmd", "10000:e1:00.0"},
+		{"unknown", "mlx5-switchdev", "enp3s0f0v9"},
+		{"unknown-address", "mlx5-switchdev", "0000:03:00.9"},
+		{"unknown-in-netns", "i40e", "net7 --netns /run/netns/pod"},
+		{"no-pod", "vdpa-sim", "net1 --netns /run/netns/pod"},
+		{"as-what", "i40e", "eno1 --as netdev"},
+		{"as-other", "i40e", "eno1 --as vdpa"},
+		{"netns-and-as", "i40e", "eno1 --as vdpa --netns /run/netns/pod"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			golden(t, "inspect-"+c.name, append([]string{"--host", hosts + c.host + ".txtar", "inspect"}, strings.Fields(c.args)...)...)
+		})
+	}
+}
+
+// A vDPA device may be called as an interface is.
+func TestNameOfSeveralDevicesIsRefusedUntilSettled(t *testing.T) {
+	data, err := os.ReadFile(hosts + "vdpa-sim.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := filepath.Join(t.TempDir(), "host.txtar")
+	text := regexp.MustCompile(`\b(vdpa0|eth0)\b`).ReplaceAllString(string(data), "same0")
+	if err := os.WriteFile(host, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	want := outcome{"", "devinfoctl: same0 is the name of several devices\n  say which: --as vdpa, or --as interface\n", exitUsage}
+	if got := ctl("--host", host, "inspect", "same0"); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	for as, fact := range map[string]string{
+		"vdpa":      "vdpa.parent-device  same0              the command line",
+		"interface": "pci.pci-address  0000:02:00.0  interface same0 (netlink)",
+	} {
+		if o := ctl("--host", host, "inspect", "same0", "--as", as); o.exit != exitOK || !strings.Contains(o.stdout, fact) {
+			t.Errorf("--as %s: %+v; want %q in it", as, o, fact)
+		}
+	}
+}

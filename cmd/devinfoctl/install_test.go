@@ -1,0 +1,177 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// fakePlugin writes a program that answers VERSION, as a file of its own content.
+func fakePlugin(t *testing.T, dir, body string) string {
+	t.Helper()
+	name := filepath.Join(dir, "devinfo")
+	if err := os.WriteFile(name, []byte("#!/bin/sh\n"+body+"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+const speaks = `echo '{"cniVersion": "1.1.0", "supportedVersions": ["1.0.0", "1.1.0"]}'`
+
+func install(t *testing.T, dir, from string) installation {
+	t.Helper()
+	o := ctl("install", "--cni-bin-dir", dir, "--from", from, "-o", "json")
+	if o.exit != exitOK || o.stderr != "" {
+		t.Fatalf("%+v", o)
+	}
+	var done installation
+	if err := json.Unmarshal([]byte(o.stdout), &done); err != nil {
+		t.Fatal(err)
+	}
+	return done
+}
+
+// described is what install should say of a file with the content.
+func described(content []byte) executable {
+	return executable{Size: int64(len(content)), SHA256: fmt.Sprintf("%x", sha256.Sum256(content)), CNIVersions: []string{"1.0.0", "1.1.0"}}
+}
+
+func TestInstallPutsReplacesAndLeavesAlone(t *testing.T) {
+	bin := t.TempDir()
+	first, second := fakePlugin(t, t.TempDir(), speaks), fakePlugin(t, t.TempDir(), "# newer\n"+speaks)
+	one, two := described(read(t, first)), described(read(t, second))
+	to := filepath.Join(bin, "devinfo")
+	for _, step := range []struct {
+		from string
+		want installation
+	}{
+		{first, installation{Path: to, State: "installed", New: one}},
+		{first, installation{Path: to, State: "already there", Old: &one, New: one}},
+		{second, installation{Path: to, State: "replaced", Old: &one, New: two}},
+	} {
+		if diff := cmp.Diff(step.want, install(t, bin, step.from)); diff != "" {
+			t.Error(diff)
+		}
+		stat, err := os.Stat(to)
+		if err != nil || stat.Mode() != 0o755 || !bytes.Equal(read(t, to), read(t, step.from)) {
+			t.Errorf("%v, %v", stat, err)
+		}
+		alone(t, bin)
+	}
+}
+
+func TestRunningPluginIsNotCut(t *testing.T) {
+	bin := t.TempDir()
+	install(t, bin, fakePlugin(t, t.TempDir(), speaks))
+	running, err := os.Open(filepath.Join(bin, "devinfo")) // as the kernel holds it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer running.Close()
+	before := read(t, filepath.Join(bin, "devinfo"))
+	install(t, bin, fakePlugin(t, t.TempDir(), "# newer\n"+speaks))
+	var after bytes.Buffer
+	if _, err := after.ReadFrom(running); err != nil || !bytes.Equal(after.Bytes(), before) {
+		t.Errorf("the old file is %q, %v", after.Bytes(), err)
+	}
+}
+
+func TestInstallOfWhatDoesNotRunChangesNothing(t *testing.T) {
+	for name, body := range map[string]string{
+		"fails":        "exit 3",
+		"no JSON":      "echo 1.1.0",
+		"no versions":  "echo '{}'",
+		"no such file": "exec /nowhere/devinfo",
+	} {
+		bin := t.TempDir()
+		old := fakePlugin(t, bin, speaks)
+		want := read(t, old)
+		o := ctl("install", "--cni-bin-dir", bin, "--from", fakePlugin(t, t.TempDir(), body))
+		if o.exit != exitBlind || o.stdout != "" || !strings.Contains(o.stderr, "does not run here: VERSION") || !bytes.Equal(read(t, old), want) {
+			t.Errorf("%s: %+v", name, o)
+		}
+		alone(t, bin)
+	}
+}
+
+func TestBrokenPluginIsReplaced(t *testing.T) {
+	bin := t.TempDir()
+	fakePlugin(t, bin, "exit 3")
+	if done := install(t, bin, fakePlugin(t, t.TempDir(), speaks)); done.State != "replaced" || done.Old.Problem == "" {
+		t.Errorf("%+v", done)
+	}
+}
+
+func TestInstallRefusesWithARemedy(t *testing.T) {
+	bin, good := t.TempDir(), fakePlugin(t, t.TempDir(), speaks)
+	taken := t.TempDir()
+	if err := os.Mkdir(filepath.Join(taken, "devinfo"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args []string
+		exit int
+		says []string
+	}{
+		{nil, exitUsage, []string{"--cni-bin-dir is missing", "/opt/cni/bin"}},
+		{[]string{"--cni-bin-dir", taken, "--from", good}, exitBlind, []string{"is there and is no file (mode d", "move it away"}},
+		{[]string{"--cni-bin-dir", bin, "--from", bin}, exitBlind, []string{bin + " is no regular file"}},
+		{[]string{"--cni-bin-dir", bin, "--from", bin + "/nothing"}, exitBlind, []string{"no such file", "--from"}},
+		{[]string{"--cni-bin-dir", bin + "/nothing", "--from", good}, exitBlind, []string{"no such file", "must exist"}},
+		{[]string{"--cni-bin-dir", "/proc", "--from", good}, exitBlind, []string{"/proc"}},
+		{[]string{"--host", hosts + "i40e.txtar", "--cni-bin-dir", bin}, exitUsage, []string{"captured host", "leave --host out"}},
+	} {
+		o := ctl(append([]string{"install"}, c.args...)...)
+		for _, says := range c.says {
+			if o.exit != c.exit || o.stdout != "" || !strings.Contains(o.stderr, says) {
+				t.Errorf("%q: %+v; want exit %d and %q", c.args, o, c.exit, says)
+			}
+		}
+	}
+	alone(t, bin)
+}
+
+func TestDirectoryThatMayNotBeWrittenIsNamed(t *testing.T) {
+	if os.Geteuid() == 0 {
+		t.Skip("root may write everywhere")
+	}
+	bin := t.TempDir()
+	if err := os.Chmod(bin, 0o555); err != nil {
+		t.Fatal(err)
+	}
+	o := ctl("install", "--cni-bin-dir", bin, "--from", fakePlugin(t, t.TempDir(), speaks))
+	if o.exit != exitBlind || !strings.Contains(o.stderr, "permission denied\n  run as root, or as the owner of "+bin) {
+		t.Errorf("%+v", o)
+	}
+}
+
+func read(t *testing.T, name string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// alone checks that nothing but the plugin was left in a directory.
+func alone(t *testing.T, dir string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err == nil && !e.IsDir() && e.Name() != "devinfo" {
+			t.Errorf("%s was left behind", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}

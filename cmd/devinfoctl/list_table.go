@@ -1,0 +1,120 @@
+package main
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+)
+
+// width is the number of columns of the terminal; 0 = there is none, and no limit.
+func (t *tool) width() int {
+	if !isTerminal(t.stdout) {
+		return 0
+	}
+	size, err := unix.IoctlGetWinsize(int(t.stdout.(*os.File).Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return 0
+	}
+	return int(size.Col)
+}
+
+const (
+	gap      = 2  // columns between two cells
+	narrowed = 5  // columns that a cell keeps when there is too little room
+	readable = 12 // columns of a cell, a PCI address, say, that can still be read
+)
+
+// without leaves out the columns of these headings, in this order, until every cell
+// of the others can be read in the width.
+func without(rows [][]string, width int, headings ...string) [][]string {
+	for _, heading := range headings {
+		total := -gap
+		for c := range rows[0] {
+			widest := 0
+			for _, row := range rows {
+				widest = max(widest, utf8.RuneCountInString(row[c]))
+			}
+			total += min(widest, readable) + gap
+		}
+		if width == 0 || total <= width {
+			break
+		}
+		c := slices.Index(rows[0], heading)
+		for r, row := range rows {
+			rows[r] = slices.Delete(row, c, c+1)
+		}
+	}
+	return rows
+}
+
+// fit makes lines of rows of the same length, their cells below each other. In a
+// width that is not 0 the widest cells are cut until a line fits, but for the last
+// one, which is what matters.
+func fit(rows [][]string, width int) []string {
+	widths := make([]int, len(rows[0]))
+	for r, row := range rows {
+		for c, cell := range row {
+			rows[r][c] = printable(cell)
+			widths[c] = max(widths[c], utf8.RuneCountInString(rows[r][c]))
+		}
+	}
+	shrink(widths, width)
+	lines := make([]string, 0, len(rows))
+	for _, row := range rows {
+		var b strings.Builder
+		for c, cell := range row {
+			cell = cut(cell, widths[c])
+			if b.WriteString(cell); c < len(row)-1 {
+				b.WriteString(strings.Repeat(" ", widths[c]-utf8.RuneCountInString(cell)+gap))
+			}
+		}
+		lines = append(lines, cut(strings.TrimRight(b.String(), " "), width))
+	}
+	return lines
+}
+
+func shrink(widths []int, width int) {
+	total := gap * (len(widths) - 1)
+	for _, w := range widths {
+		total += w
+	}
+	for ; width > 0 && total > width; total-- {
+		widest := 0
+		for c, w := range widths[:len(widths)-1] {
+			if w > widths[widest] {
+				widest = c
+			}
+		}
+		if widths[widest] <= narrowed {
+			return
+		}
+		widths[widest]--
+	}
+}
+
+// cut keeps the beginning and, of what is much too long, the end: names differ there.
+func cut(text string, width int) string {
+	runes := []rune(text)
+	if width <= 0 || len(runes) <= width {
+		return text
+	}
+	tail := (width - 1) / 2
+	return string(runes[:width-1-tail]) + "…" + string(runes[len(runes)-tail:])
+}
+
+// printable is text that does nothing to a terminal; a cell that is empty is "-".
+func printable(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, text)
+}

@@ -1,0 +1,85 @@
+// Devinfoctl shows, checks and explains the device information of a node. It is
+// for people: the plugin that container runtimes run is devinfo, and that works
+// without it. All commands but install and gc --yes only read.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+// The exit codes. The help of the root command names them too.
+const (
+	exitOK    = 0
+	exitFound = 1 // what was looked at is not as it should be
+	exitUsage = 2 // the command line makes no sense
+	exitBlind = 3 // it could not be looked at, or not be done
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
+
+// run is the program; it gives the exit code. SIGINT and SIGTERM end the context
+// of the command, so that what was unpacked is removed.
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	t := &tool{stdin: stdin, stdout: stdout, stderr: stderr, clock: time.Now}
+	defer t.close()
+	root := newRoot(t)
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	return t.report(root.ExecuteContext(ctx))
+}
+
+// A failure is an error with the exit code that it means and what to do about it.
+type failure struct {
+	code   int
+	err    error
+	remedy string // "" = the message says it
+}
+
+func (f *failure) Error() string { return f.err.Error() }
+func (f *failure) Unwrap() error { return f.err }
+
+// usage is the error of a command line that makes no sense.
+func usage(remedy, format string, args ...any) error {
+	return &failure{exitUsage, fmt.Errorf(format, args...), remedy}
+}
+
+// blind is the error of a look that was not possible. A plain error means the same,
+// without remedy.
+func blind(err error, remedy string) error { return &failure{exitBlind, err, remedy} }
+
+// errFound ends a command that has printed what is wrong: nothing more is said.
+var errFound = &failure{code: exitFound, err: errors.New("something is wrong")}
+
+// report prints an error, once and with its remedy, and gives the exit code.
+func (t *tool) report(err error) int {
+	if err == nil {
+		return exitOK
+	}
+	if errors.Is(err, errFound) {
+		return exitFound
+	}
+	fmt.Fprintf(t.stderr, "devinfoctl: %v\n", err)
+	code, remedy := exitBlind, ""
+	if !t.started { // cobra's own: an unknown command or flag, too many arguments
+		code, remedy = exitUsage, "see devinfoctl --help"
+	}
+	var f *failure
+	if errors.As(err, &f) {
+		code, remedy = f.code, f.remedy
+	}
+	if remedy != "" {
+		fmt.Fprintf(t.stderr, "  %s\n", remedy)
+	}
+	return code
+}

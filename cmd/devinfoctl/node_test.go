@@ -1,0 +1,215 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/journal"
+)
+
+// asTool in the environment makes the test binary devinfoctl itself.
+const asTool = "DEVINFOCTL_TEST_AS_TOOL"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asTool) != "" {
+		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	}
+	os.Exit(m.Run())
+}
+
+// aliveNetns is a network namespace that nobody can take away.
+const aliveNetns = "/proc/self/ns/net"
+
+// node is this machine, but for its directories and, as a rule, its devices, which are
+// a captured host's.
+type node struct {
+	config.Node
+	t    *testing.T
+	file string // the node settings
+	bin  string // CNI_PATH
+}
+
+func newNode(t *testing.T) *node {
+	t.Helper()
+	sysfs := filepath.Join(t.TempDir(), "sys")
+	devices, err := hosttxt.Load(hosts + "mlx5-switchdev.txtar")
+	if err == nil {
+		err = devices.Unpack(sysfs)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newNodeWith(t, sysfs)
+}
+
+// newNodeWith is a node with that sysfs.
+func newNodeWith(t *testing.T, sysfs string) *node {
+	t.Helper()
+	dir := t.TempDir()
+	n := &node{config.DefaultNode(), t, filepath.Join(dir, "node.json"), filepath.Join(dir, "bin")}
+	n.DeviceInfoDir, n.DevicePluginDir, n.CDIDir = filepath.Join(dir, "cni"), filepath.Join(dir, "dp"), filepath.Join(dir, "cdi")
+	n.StateDir, n.Sysfs = filepath.Join(dir, "state"), sysfs
+	n.must(os.Mkdir(n.bin, 0o755))
+	settings, err := json.Marshal(n.Node)
+	n.must(err)
+	n.must(os.WriteFile(n.file, settings, 0o644))
+	return n
+}
+
+func (n *node) must(err error) {
+	n.t.Helper()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// put records an attachment as an ADD would, with its file if it has one: of this
+// boot, unless it says another. What is empty is filled in.
+func (n *node) put(e journal.Entry) journal.Key {
+	n.t.Helper()
+	boot, err := journal.BootID()
+	n.must(err)
+	if e.BootID != "" {
+		boot = e.BootID
+	}
+	if e.Network == "" {
+		e.Network = "net-a"
+	}
+	if e.IfName == "" {
+		e.IfName = "net1"
+	}
+	if e.Device.Type == "" {
+		e.Device = journal.Device{Type: "pci", ID: "0000:03:00.5"}
+	}
+	e.Dir, e.Wrote = n.DeviceInfoDir, e.File != ""
+	if e.File != "" {
+		info := &devinfo.Info{Type: "pci", Version: "1.1.0", PCI: &devinfo.PCI{Address: e.Device.ID}}
+		n.must(store.Open(n.DeviceInfoDir).Write(e.File, info.Encode()))
+	}
+	n.must(journal.Open(n.StateDir, boot).Put(&e))
+	return e.Key
+}
+
+// noNetns is where a network namespace was.
+func (n *node) noNetns() string { return filepath.Join(n.bin, "no-such") }
+
+// plugin installs a plugin that logs how it is called, and then does as the shell
+// script says.
+func (n *node) plugin(name, script string) {
+	n.t.Helper()
+	text := "#!/bin/sh\necho \"" + name + " $CNI_COMMAND $CNI_CONTAINERID [$CNI_NETNS]\" >> " + filepath.Join(n.bin, "log") + "\n" + script + "\n"
+	n.must(os.WriteFile(filepath.Join(n.bin, name), []byte(text), 0o755))
+}
+
+// calls are what the plugins have logged.
+func (n *node) calls() string {
+	n.t.Helper()
+	log, err := os.ReadFile(filepath.Join(n.bin, "log"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		n.t.Fatal(err)
+	}
+	return string(log)
+}
+
+// ctl runs devinfoctl on the node; the directories of the test are left out of what it
+// says.
+func (n *node) ctl(args ...string) string {
+	n.t.Helper()
+	got := ctl(append([]string{"--node-config", n.file}, args...)...).seen()
+	return strings.ReplaceAll(got, filepath.Dir(n.file), "")
+}
+
+// command is the same in a process of its own.
+func (n *node) command(args ...string) *exec.Cmd {
+	n.t.Helper()
+	self, err := os.Executable()
+	n.must(err)
+	cmd := exec.Command(self, append([]string{"--node-config", n.file}, args...)...)
+	cmd.Env = append(os.Environ(), asTool+"=1", "NO_COLOR=1", "GORACE=atexit_sleep_ms=0")
+	return cmd
+}
+
+// The state directory is root's alone: who may not read it is told so, and how to.
+func TestWithoutPermissionTheRemedyIsSaid(t *testing.T) {
+	n := newNode(t)
+	n.put(journal.Entry{Key: journal.Key{ContainerID: "c0ffee"}, Netns: aliveNetns, Complete: true})
+	n.must(os.Chmod(filepath.Join(n.StateDir, "attachments"), 0))
+	t.Cleanup(func() { n.must(os.Chmod(filepath.Join(n.StateDir, "attachments"), 0o700)) })
+	for _, args := range [][]string{{"list"}, {"list", "--watch"}, {"check"}, {"gc", "--dry-run"}, {"gc", "--yes"}} {
+		o := n.unprivileged(args...)
+		if o.exit != exitBlind || o.stdout != "" || !strings.Contains(o.stderr, "run as root: the journal in "+n.StateDir) {
+			t.Errorf("%v: %+v", args, o)
+		}
+	}
+}
+
+// What takes root is left out, and said; the rest is done.
+func TestCheckWithoutRootSaysWhatItDidNotSee(t *testing.T) {
+	n := newNode(t)
+	n.put(journal.Entry{Key: container("c0ffee"), Netns: aliveNetns, File: "one", InNetns: true, Complete: true})
+	n.must(filepath.WalkDir(filepath.Dir(n.file), func(path string, _ os.DirEntry, err error) error {
+		if err != nil || os.Geteuid() != 0 {
+			return err
+		}
+		return os.Lchown(path, nobody, nobody)
+	}))
+	o := n.unprivileged("check")
+	for _, want := range []string{
+		"interface               net1          -             -             /proc/self/ns/net                         unknown\n",
+		"pci.pci-address         0000:03:00.5  0000:03:00.5  0000:03:00.5  /sys/bus/pci/devices/0000:03:00.5         same\n",
+		"not compared: the interface in /proc/self/ns/net: entering the network namespace takes root\n",
+	} {
+		if !strings.Contains(o.stdout, want) {
+			t.Errorf("no %q in\n%s", want, o.stdout)
+		}
+	}
+	if o.exit != exitOK || o.stderr != "" {
+		t.Errorf("exit %d: %s", o.exit, o.stderr)
+	}
+}
+
+const nobody = 65534
+
+// unprivileged runs devinfoctl as an ordinary user: as nobody, if we are root.
+func (n *node) unprivileged(args ...string) outcome {
+	n.t.Helper()
+	cmd := n.command(args...)
+	if os.Geteuid() == 0 {
+		self, err := os.Open(cmd.Path) // it is in a directory that is ours alone
+		n.must(err)
+		defer self.Close()
+		n.must(os.Chmod(filepath.Dir(filepath.Dir(n.file)), 0o755))
+		n.must(os.Chmod(filepath.Dir(n.file), 0o755))
+		cmd.Path, cmd.ExtraFiles = "/proc/self/fd/3", []*os.File{self}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	}
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
+		n.t.Fatal(err)
+	}
+	return outcome{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
+}
+
+// within waits for something to become true, and fails if it does not.
+func within(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited for %s in vain", what)
+		}
+	}
+}

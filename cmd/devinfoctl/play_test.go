@@ -1,0 +1,125 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/tools/txtar"
+)
+
+// nodeHost is the host that the README's commands look at.
+const nodeHost = "testdata/node.txtar"
+
+// seen is what a shell shows of a run: standard error's lines after a "!".
+func (o outcome) seen() string {
+	var b strings.Builder
+	b.WriteString(o.stdout)
+	for line := range strings.Lines(o.stderr) {
+		b.WriteString("! " + line)
+	}
+	if o.exit != exitOK {
+		fmt.Fprintf(&b, "exit %d\n", o.exit)
+	}
+	return b.String()
+}
+
+// Each file has command lines, with all that they print, and before them files: those
+// of the host, in place of what node.txtar has, or else those of the working directory.
+// A section "gone NAME" takes a file from the host.
+func TestCommandsPrintWhatTheFilesSay(t *testing.T) {
+	files, err := filepath.Glob("testdata/golden/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no golden files: %v", err)
+	}
+	for _, file := range files {
+		path, err := filepath.Abs(file) // the working directory changes
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) { playFile(t, path) })
+	}
+}
+
+func playFile(t *testing.T, file string) {
+	archive, err := txtar.ParseFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, files := changedHost(t, archive.Files)
+	dir := t.TempDir()
+	for _, f := range files {
+		if err := os.WriteFile(filepath.Join(dir, f.Name), f.Data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Chdir(dir)
+	played := 0
+	for n := range archive.Files {
+		f := &archive.Files[n]
+		line, ok := strings.CutPrefix(f.Name, "devinfoctl ")
+		if !ok {
+			continue
+		}
+		played++
+		got := ctl(append([]string{"--host", host}, strings.Fields(line)...)...).seen()
+		got = strings.ReplaceAll(got, host, "HOST")
+		if *update {
+			f.Data = []byte(got)
+		} else if diff := cmp.Diff(string(f.Data), got); diff != "" {
+			t.Errorf("%s: devinfoctl %s (-want +got):\n%s", file, line, diff)
+		}
+	}
+	if played == 0 {
+		t.Errorf("%s: no command line", file)
+	}
+	if *update {
+		if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// changedHost makes the host of node.txtar with the sections that are a host's. It
+// gives the file of it, and the sections that are none.
+func changedHost(t *testing.T, sections []txtar.File) (path string, rest []txtar.File) {
+	t.Helper()
+	host, err := txtar.ParseFile(nodeHost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	remove := func(name string) bool {
+		before := len(host.Files)
+		name, _, _ = strings.Cut(name, " -> ")
+		host.Files = slices.DeleteFunc(host.Files, func(f txtar.File) bool {
+			have, _, _ := strings.Cut(f.Name, " -> ")
+			return have == name
+		})
+		return len(host.Files) < before
+	}
+	for _, f := range sections {
+		top, _, below := strings.Cut(f.Name, "/")
+		name, gone := strings.CutPrefix(f.Name, "gone ")
+		switch {
+		case strings.HasPrefix(f.Name, "devinfoctl "):
+		case gone:
+			if !remove(name) {
+				t.Fatalf("the host has no %s", name)
+			}
+		case below && slices.Contains([]string{"root", "sys", "netlink", "node"}, top):
+			remove(f.Name)
+			host.Files = append(host.Files, f)
+		default:
+			rest = append(rest, f)
+		}
+	}
+	path = filepath.Join(t.TempDir(), "host.txtar")
+	if err := os.WriteFile(path, txtar.Format(host), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path, rest
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"text/tabwriter"
+
+	"golang.org/x/sys/unix"
+	"sigs.k8s.io/yaml"
+)
+
+// print prints value as -o says: by table, or as JSON or YAML of the same value.
+// Cells of the table end in a tab.
+func (t *tool) print(value any, table func(w *tabwriter.Writer)) error {
+	if t.output == "table" {
+		w := tabwriter.NewWriter(t.stdout, 0, 8, 2, ' ', tabwriter.StripEscape)
+		table(w)
+		return w.Flush()
+	}
+	data, err := encode(value, t.output)
+	if err != nil {
+		return err
+	}
+	_, err = t.stdout.Write(data)
+	return err
+}
+
+// encode gives value as "json" or "yaml", which differ in the syntax only.
+func encode(value any, format string) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(value); err != nil {
+		return nil, fmt.Errorf("print as %s: %w", format, err)
+	}
+	if format == "json" {
+		return b.Bytes(), nil
+	}
+	return yaml.JSONToYAML(b.Bytes())
+}
+
+// A colour is an ANSI attribute.
+type colour string
+
+const (
+	red    colour = "31"
+	green  colour = "32"
+	yellow colour = "33"
+)
+
+// paint colours a word that says the same without colour, and only on a terminal.
+// In a table, paint the last cell of a line only: a tabwriter counts the colour as
+// letters.
+func (t *tool) paint(c colour, text string) string {
+	if text == "" || !isTerminal(t.stdout) || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+		return text
+	}
+	return "\x1b[" + string(c) + "m" + text + "\x1b[0m"
+}
+
+func isTerminal(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	_, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS)
+	return err == nil
+}
+
+// warn says on standard error what does not stop the command.
+func (t *tool) warn(format string, args ...any) {
+	fmt.Fprintf(t.stderr, "devinfoctl: warning: "+format+"\n", args...)
+}

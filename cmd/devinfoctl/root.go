@@ -1,0 +1,129 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"devinfo-cni.io/pkg/config"
+)
+
+// tool is what the commands share.
+type tool struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	clock          func() time.Time
+
+	output   string // -o: "table", "json" or "yaml"
+	hostFile string // --host; "" = the machine that we run on
+	nodeFile string // --node-config; "" = the plugin's own
+
+	started bool  // the command line was understood
+	opened  *host // see host
+}
+
+const rootHelp = `devinfoctl shows, checks and explains the device information of this node, or of
+another one that was captured into a file.
+
+Exit codes:
+  0  all is well
+  1  what was looked at is not as it should be: check, validate and gc --dry-run
+     have found something
+  2  the command line makes no sense
+  3  it could not be looked at, or not be done`
+
+const rootExample = `  devinfoctl list                           # the attachments of this node
+  devinfoctl inspect 0000:3b:02.1           # what ADD would write, and why
+  devinfoctl topology                       # the devices, as a tree
+  devinfoctl capture --scrub -o node.txtar  # for a problem report
+  devinfoctl --host node.txtar topology     # the same tree, somewhere else`
+
+// commands make the commands below the root, in the order of the help.
+var commands = []func(*tool) *cobra.Command{
+	inspectCommand,
+	listCommand,
+	checkCommand,
+	validateCommand,
+	gcCommand,
+	topologyCommand,
+	captureCommand,
+	installCommand,
+}
+
+func newRoot(t *tool) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "devinfoctl",
+		Short:         "see, check and explain device information on a node",
+		Long:          rootHelp,
+		Example:       rootExample,
+		Args:          cobra.NoArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	flags := root.PersistentFlags()
+	flags.StringVarP(&t.output, "output", "o", "table", "how to print: table, json or yaml")
+	flags.StringVar(&t.hostFile, "host", "", "look at the host captured in this `file`, not at this machine")
+	flags.StringVar(&t.nodeFile, "node-config", "", "node settings `file` (default $DEVINFO_NODE_CONFIG, else "+config.NodeFile+")")
+	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = root.MarkPersistentFlagFilename("host", "txtar")
+	cobra.EnableCommandSorting = false
+	for _, command := range commands {
+		cmd := command(t)
+		t.start(cmd)
+		root.AddCommand(cmd)
+	}
+	return root
+}
+
+// start makes a command say that it has begun, and look at -o first. Commands with
+// an -o of their own look at it themselves.
+func (t *tool) start(cmd *cobra.Command) {
+	body := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if cmd.LocalNonPersistentFlags().Lookup("output") == nil {
+			if err := oneOf("output", t.output, "table", "json", "yaml"); err != nil {
+				return err
+			}
+		}
+		t.started = true
+		return body(cmd, args)
+	}
+}
+
+// oneOf checks the value of a flag.
+func oneOf(flag, value string, allowed ...string) error {
+	if slices.Contains(allowed, value) {
+		return nil
+	}
+	return usage("give one of "+strings.Join(allowed, ", "), "--%s: unknown value %q", flag, value)
+}
+
+// settings are the node's settings; over a captured host, those of that host.
+func (t *tool) settings() (config.Node, error) {
+	path := t.nodeFile
+	if path == "" {
+		path = os.Getenv("DEVINFO_NODE_CONFIG")
+	}
+	if path == "" {
+		path = config.NodeFile
+	}
+	if _, err := os.Stat(path); err != nil && t.nodeFile != "" {
+		return config.Node{}, blind(fmt.Errorf("--node-config: %w", err), "name a file that exists, or leave the flag out to have the defaults")
+	}
+	node, err := config.LoadNode(path)
+	if errors.Is(err, errPermission) && t.nodeFile == "" {
+		t.warn("%v; the defaults are used", err)
+		return node, nil
+	}
+	if err != nil {
+		return node, blind(err, "correct the file; the plugin refuses ADD with it too")
+	}
+	return node, nil
+}

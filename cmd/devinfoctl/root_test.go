@@ -1,0 +1,96 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestUsageErrorsExitWithTwoAndSayWhatHelps(t *testing.T) {
+	i40e := hosts + "i40e.txtar"
+	for _, args := range []string{
+		"nonsense", "--nonsense", "inspect", "inspect a b", "topology a", "topology -o svg", "inspect -o svg eno1 --host " + i40e,
+		"capture", "capture -o", "install", "inspect --as",
+	} {
+		o := ctl(strings.Fields(args)...)
+		if o.exit != exitUsage || o.stdout != "" || !strings.HasPrefix(o.stderr, "devinfoctl: ") || strings.Count(o.stderr, "\n") != 2 {
+			t.Errorf("%s: %+v", args, o)
+		}
+	}
+}
+
+func TestHostsThatCannotBeReadExitWithThree(t *testing.T) {
+	broken := filepath.Join(t.TempDir(), "broken.txtar")
+	if err := os.WriteFile(broken, []byte("a host\n-- netlink/ip-link.json --\n{}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range []string{
+		"--host nowhere.txtar topology", "--host " + broken + " topology", "--node-config nowhere.json topology",
+	} {
+		o := ctl(strings.Fields(args)...)
+		if o.exit != exitBlind || o.stdout != "" || strings.Count(o.stderr, "\n") != 2 {
+			t.Errorf("%s: %+v", args, o)
+		}
+	}
+}
+
+func TestHelpNamesExamplesAndExitCodes(t *testing.T) {
+	golden(t, "help", "--help")
+	for _, command := range newRoot(&tool{}).Commands() {
+		if command.Example == "" || command.Long == "" || command.Short == "" {
+			t.Errorf("%s: the help lacks an example or a text", command.Name())
+		}
+	}
+}
+
+func TestDevicesAndAttachmentsComplete(t *testing.T) {
+	for args, want := range map[string]string{ // the shell picks those that begin as what was typed
+		"--host " + hosts + "vdpa-sim.txtar __complete inspect v": "0000:02:00.0\nvdpa0\nvdpa1\neth0\neth1\nlo\n:4\n",
+		"--host " + hosts + "vdpa-sim.txtar __complete check v":   ":4\n",
+		"__complete topology -o m":                                "tree\ndot\nmermaid\njson\nyaml\n:4\n",
+		"__complete inspect --as v":                               "pci\nauxiliary\nvdpa\ninterface\n:4\n",
+	} {
+		if o := ctl(strings.Fields(args)...); o.exit != exitOK || o.stdout != want {
+			t.Errorf("%s: %+v; want %q", args, o, want)
+		}
+	}
+}
+
+func TestNoColourWhereThereIsNoTerminal(t *testing.T) {
+	for _, name := range []string{"NO_COLOR", "TERM"} {
+		t.Setenv(name, "")
+	}
+	if o := ctl("--host", hosts+"mlx5-vdpa.txtar", "inspect", "vdpa5"); strings.Contains(o.stdout, "\x1b") || !strings.Contains(o.stdout, "problem: ") {
+		t.Errorf("%+v", o)
+	}
+}
+
+func TestUnpackedHostIsRemoved(t *testing.T) {
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	for _, args := range [][]string{{"topology"}, {"inspect", "nothing"}, {"capture", "-o", "-"}} {
+		ctl(append([]string{"--host", "testdata/node.txtar"}, args...)...)
+		if left, err := os.ReadDir(temp); err != nil || len(left) != 0 {
+			t.Errorf("%q: %v, %v", args, left, err)
+		}
+	}
+}
+
+// Who is not root sees what may be seen all the same.
+func TestSettingsThatMayNotBeReadAreTheDefaults(t *testing.T) {
+	if os.Geteuid() == 0 {
+		t.Skip("root may read everything")
+	}
+	file := filepath.Join(t.TempDir(), "node.json")
+	if err := os.WriteFile(file, []byte("{}"), 0); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("DEVINFO_NODE_CONFIG", file)
+	if o := ctl("topology"); o.exit != exitOK || !strings.Contains(o.stderr, "permission denied; the defaults are used\n") {
+		t.Errorf("%+v", o)
+	}
+	if o := ctl("--node-config", file, "topology"); o.exit != exitBlind {
+		t.Errorf("--node-config: %+v", o)
+	}
+}

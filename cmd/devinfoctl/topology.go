@@ -1,0 +1,109 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/topology"
+)
+
+const topologyHelp = `Shows the network devices of the node: PFs, their VFs and SFs, the vDPA and RDMA
+devices on them, their interfaces, representors where the switch is in switchdev
+mode, and the attachments that hold them.
+
+Only the interfaces of this network namespace are seen; those that were moved into
+a pod are not, but the device is, with the attachment that holds it. Without root
+no attachment is known, and the mode of a switch may be guessed wrong.`
+
+const topologyExample = `  devinfoctl topology
+  devinfoctl topology -o dot | dot -Tsvg > node.svg
+  devinfoctl topology -o mermaid                    # to be pasted into an issue
+  devinfoctl --host node.txtar topology -o json`
+
+func topologyCommand(t *tool) *cobra.Command {
+	formats := []string{"tree", "dot", "mermaid", "json", "yaml"}
+	var output string
+	cmd := &cobra.Command{
+		Use:     "topology",
+		Short:   "the network devices of the node, and who holds them",
+		Long:    topologyHelp,
+		Example: topologyExample,
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if err := oneOf("output", output, formats...); err != nil {
+				return err
+			}
+			return t.topology(output)
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "tree", "how to print: tree, dot, mermaid, json or yaml")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+func (t *tool) topology(output string) error {
+	h, err := t.host()
+	if err != nil {
+		return err
+	}
+	held, err := t.held(h)
+	if err != nil {
+		return err
+	}
+	top, err := topology.Read(h.sys, h.finder.Interfaces, h.finder.Switches, held)
+	if err != nil {
+		return fmt.Errorf("topology: %w", err)
+	}
+	switch output {
+	case "tree":
+		err = top.Tree(t.stdout)
+	case "dot":
+		err = top.DOT(t.stdout)
+	case "mermaid":
+		err = top.Mermaid(t.stdout)
+	default:
+		var data []byte
+		if data, err = encode(top, output); err == nil {
+			_, err = t.stdout.Write(data)
+		}
+		return err // with the warnings in it
+	}
+	for _, w := range top.Warnings {
+		t.warn("%s", w)
+	}
+	return err
+}
+
+// held are the attachments of the journal. What cannot be read is left out with a
+// warning: the devices are still worth seeing.
+func (t *tool) held(h *host) ([]topology.Attachment, error) {
+	keys, err := h.journal.All()
+	if errors.Is(err, errPermission) {
+		t.warn("the attachments are not known: %v; run as root", err)
+		return nil, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("journal: %w", err)
+	}
+	var list []topology.Attachment
+	for _, k := range keys {
+		a := topology.Attachment{Network: k.Network, ContainerID: k.ContainerID, IfName: k.IfName}
+		e, err := h.journal.Get(k)
+		var corrupt *store.CorruptError
+		if errors.As(err, &corrupt) {
+			t.warn("%v", err)
+		} else if err != nil {
+			return nil, fmt.Errorf("journal: %w", err)
+		}
+		if e != nil {
+			if e.BootID != h.bootID {
+				continue // of a device before the last reboot
+			}
+			a.Type, a.Device = e.Device.Type, e.Device.ID
+		}
+		list = append(list, a)
+	}
+	return list, nil
+}

@@ -1,0 +1,210 @@
+package verify
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/containernetworking/cni/pkg/utils"
+	"github.com/containernetworking/cni/pkg/version"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/attachment"
+	"devinfo-cni.io/pkg/config"
+)
+
+const (
+	definition         = "NetworkAttachmentDefinition"
+	resourceAnnotation = "k8s.v1.cni.cncf.io/resourceName" // of a NetworkAttachmentDefinition
+)
+
+// network is what a plugin's configuration stands in.
+type network struct {
+	name      json.RawMessage // of the list, or of the NetworkAttachmentDefinition; nil = none
+	version   json.RawMessage // of the list
+	multus    bool            // it is a NetworkAttachmentDefinition
+	resource  bool            // which has a resourceName: Multus passes a deviceID
+	after     bool            // other plugins run before this one
+	following bool            // other plugins run after it
+}
+
+// configIn checks a configuration, a list of them, or those of a
+// NetworkAttachmentDefinition.
+func (c Checker) configIn(s *sheet, data json.RawMessage) {
+	var object map[string]json.RawMessage
+	if json.Unmarshal(data, &object) != nil {
+		s.wrong("$", data, "must be a CNI configuration, an object")
+		return
+	}
+	if text(object["kind"]) != definition {
+		c.list(s, "$", object, network{})
+		return
+	}
+	var nad struct {
+		Metadata struct {
+			Name        string
+			Annotations map[string]string
+		}
+		Spec struct{ Config json.RawMessage }
+	}
+	if err := json.Unmarshal(data, &nad); err != nil {
+		s.wrong("$", nil, "must be a %s: %v", definition, err)
+		return
+	}
+	const path = "$.spec.config"
+	if text(nad.Spec.Config) == "" && (nad.Spec.Config == nil || is[string](nad.Spec.Config)) {
+		s.warn(path, nad.Spec.Config, "there is no configuration: it is a file on the node then, which can be validated by itself")
+		return
+	}
+	inner, ok := s.embedded(path, nad.Spec.Config)
+	if !ok {
+		return
+	}
+	if json.Unmarshal(inner, &object) != nil || inner[0] != '{' {
+		s.wrong(path, inner, "must be a CNI configuration, an object")
+		return
+	}
+	clear(object)
+	_ = json.Unmarshal(inner, &object) // it has just succeeded
+	c.list(s, path, object, network{
+		name: quote(nad.Metadata.Name), multus: true, resource: nad.Metadata.Annotations[resourceAnnotation] != "",
+	})
+}
+
+// listKeys are the keys of a list of plugins (CNI SPEC.md, section 1).
+var listKeys = []string{"cniVersion", "cniVersions", "name", "disableCheck", "disableGC", "loadOnlyInlinedPlugins", "plugins"}
+
+// list checks a list of plugins, or the one that object is.
+func (c Checker) list(s *sheet, path string, object map[string]json.RawMessage, in network) {
+	raw, isList := object["plugins"]
+	if !isList {
+		if kind := text(object["type"]); kind != c.Plugin {
+			s.wrong(path+".type", object["type"], "must be %q: a configuration of another plugin is not checked", c.Plugin)
+			return
+		}
+		if object["name"] != nil || in.name == nil {
+			in.name = object["name"]
+		}
+		in.version = object["cniVersion"]
+		s.identity(path, in)
+		c.plugin(s, path, object, in)
+		return
+	}
+	s.unknown(path, object, listKeys)
+	var plugins []map[string]json.RawMessage
+	if json.Unmarshal(raw, &plugins) != nil {
+		s.wrong(path+".plugins", raw, "must be a list of plugin configurations")
+		return
+	}
+	if object["name"] != nil {
+		in.name = object["name"]
+	}
+	in.version = object["cniVersion"]
+	s.identity(path, in)
+	ours := 0
+	for n, p := range plugins {
+		if text(p["type"]) == c.Plugin {
+			in.after, in.following = n > 0, n < len(plugins)-1
+			c.plugin(s, fmt.Sprintf("%s.plugins[%d]", path, n), p, in)
+			ours++
+		}
+	}
+	if ours == 0 {
+		s.wrong(path+".plugins", raw, "must hold a plugin of type %q", c.Plugin)
+	}
+}
+
+// plugin checks one configuration of ours, as the runtime would hand it over.
+func (c Checker) plugin(s *sheet, path string, object map[string]json.RawMessage, in network) {
+	for key, value := range map[string]json.RawMessage{"name": in.name, "cniVersion": in.version} {
+		if delete(object, key); value != nil {
+			object[key] = value
+		}
+	}
+	raw, err := json.Marshal(object)
+	if err != nil {
+		s.wrong(path, nil, "%v", err)
+		return
+	}
+	cfg, err := config.Parse(raw)
+	if err != nil {
+		s.wrong(path, raw, "%v", err)
+		return
+	}
+	for _, p := range cfg.Problems {
+		if p.Key == "name" || p.Key == "cniVersion" {
+			continue // identity has looked at them
+		}
+		s.found = append(s.found, Finding{Path: path + "." + p.Key, Value: p.Value, Rule: "must be " + p.Want})
+	}
+	for _, u := range cfg.Unknown {
+		here, value := at(path, u.Key), object[u.Key]
+		if parent, key, ok := strings.Cut(u.Key, "."); ok && value == nil { // a key of an object: "cdi.knd"
+			var inner map[string]json.RawMessage
+			_ = json.Unmarshal(object[parent], &inner) // config has read it
+			here, value = at(path+"."+parent, key), inner[key]
+		}
+		s.warn(here, value, "the key is not known; the nearest known one is %q", u.Nearest)
+	}
+	s.placeholders(path, cfg)
+	s.capability(path, object, cfg, in)
+	s.position(path, object, cfg, in)
+	c.delegates(s, path, cfg)
+}
+
+// identity checks what the runtime puts into every plugin's configuration.
+func (s *sheet) identity(path string, in network) {
+	if err := utils.ValidateNetworkName(text(in.name)); err != nil {
+		s.wrong(path+".name", in.name, `must be the network's name: letters, digits, "_", "." and "-", a letter or digit first`)
+	}
+	if in.version == nil {
+		s.warn(path+".cniVersion", nil, "is 0.1.0 where it is missing, which has neither chains (0.3.0) nor CHECK (0.4.0)")
+	} else if versions := version.All.SupportedVersions(); !slices.Contains(versions, text(in.version)) {
+		s.wrong(path+".cniVersion", in.version, "must be one of %s", strings.Join(versions, ", "))
+	}
+}
+
+// sample stands for an attachment: its placeholders are their own names, in capitals.
+var sample = attachment.Args{
+	ContainerID: "CONTAINERID", IfName: "IFNAME", CNIArgs: "K8S_POD_NAMESPACE=PODNAMESPACE;K8S_POD_NAME=PODNAME;K8S_POD_UID=PODUID",
+}
+
+// placeholders checks what has placeholders: deviceInfo and cdi.
+func (s *sheet) placeholders(path string, cfg *config.Config) {
+	a, err := attachment.New(cfg, sample, "/")
+	if err != nil {
+		return // CNI_ARGS are the sample's
+	}
+	if !s.declared(path+".deviceInfo", cfg) {
+		_, _, err := a.Declared(cfg)
+		s.problem(path, err)
+	}
+	_, err = a.CDI(cfg)
+	s.problem(path, err)
+}
+
+func (s *sheet) problem(path string, err error) {
+	var p *config.Problem
+	if errors.As(err, &p) {
+		s.found = append(s.found, Finding{Path: path + "." + p.Key, Value: p.Value, Rule: "must be " + p.Want})
+	}
+}
+
+// declared finds all that is wrong in deviceInfo, where [attachment.Attachment.Declared]
+// stops at the first; bad says that there is something.
+func (s *sheet) declared(path string, cfg *config.Config) (bad bool) {
+	if cfg.DeviceInfo == nil {
+		return false
+	}
+	info, err := devinfo.Parse(cfg.DeviceInfo)
+	if err != nil {
+		return false // Declared says it
+	}
+	violations := info.ValidateDeclared()
+	for _, v := range violations {
+		s.found = append(s.found, Finding{path + strings.TrimPrefix(v.Path, "$"), v.Value, v.Rule, v.Warning})
+	}
+	return violations.Err() != nil
+}

@@ -1,0 +1,193 @@
+package verify
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+
+	"devinfo-cni.io/devinfo"
+)
+
+// statusAnnotation is where a pod has its network status.
+const statusAnnotation = "k8s.v1.cni.cncf.io/network-status"
+
+// deviceInfo checks one device-info map.
+func (s *sheet) deviceInfo(path string, data json.RawMessage) {
+	info, err := devinfo.Parse(data)
+	var version *devinfo.VersionError
+	switch {
+	case errors.As(err, &version):
+		s.wrong(path+".version", quote(version.Version), "must be a version 1.x (section 3.1.2)")
+		return
+	case err != nil:
+		s.wrong(path, data, "%v", err)
+		return
+	}
+	for _, v := range info.Validate() {
+		s.found = append(s.found, Finding{path + strings.TrimPrefix(v.Path, "$"), v.Value, v.Rule, v.Warning})
+	}
+	s.unknown(path, info.Extra, known[""])
+	if info.PCI != nil {
+		s.unknown(path+".pci", info.PCI.Extra, known["pci"])
+	}
+	if info.VDPA != nil {
+		s.unknown(path+".vdpa", info.VDPA.Extra, known["vdpa"])
+	}
+	if info.VhostUser != nil {
+		s.unknown(path+".vhost-user", info.VhostUser.Extra, known["vhost-user"])
+	}
+	if info.Memif != nil {
+		s.unknown(path+".memif", info.Memif.Extra, known["memif"])
+	}
+}
+
+// known are the keys of the specification, those of the whole map under "".
+var known = map[string][]string{
+	"":           {"type", "version", "pci", "vdpa", "vhost-user", "memif"},
+	"pci":        {"pci-address", "vhost-net", "rdma-device", "pf-pci-address", "representor-device"},
+	"vdpa":       {"parent-device", "driver", "path", "pci-address", "pf-pci-address", "representor-device"},
+	"vhost-user": {"mode", "path"},
+	"memif":      {"role", "path", "mode"},
+}
+
+// networkStatusIn checks the list itself, or that of a pod.
+func (s *sheet) networkStatusIn(data json.RawMessage) {
+	var pod struct {
+		Kind     string
+		Metadata struct{ Annotations map[string]json.RawMessage }
+	}
+	if data[0] != '{' || json.Unmarshal(data, &pod) != nil || pod.Kind != "Pod" {
+		s.networkStatus("$", data)
+		return
+	}
+	path := at("$.metadata.annotations", statusAnnotation)
+	raw, ok := pod.Metadata.Annotations[statusAnnotation]
+	if !ok {
+		s.wrong(path, nil, "the pod has no network status: Multus writes it when the pod's networks are there")
+		return
+	}
+	if list, ok := s.embedded(path, raw); ok {
+		s.networkStatus(path, list)
+	}
+}
+
+// embedded is the JSON in a string of a Kubernetes object.
+func (s *sheet) embedded(path string, raw json.RawMessage) (json.RawMessage, bool) {
+	var inner string
+	if err := json.Unmarshal(raw, &inner); err != nil {
+		s.wrong(path, raw, "must be a string that holds JSON")
+		return nil, false
+	}
+	data, err := decode([]byte(inner))
+	if err != nil {
+		s.wrong(path, raw, "%v", err)
+		return nil, false
+	}
+	s.repeatedKeys(path, data)
+	return data, true
+}
+
+// networkStatus checks the list of a pod's networks.
+func (s *sheet) networkStatus(path string, data json.RawMessage) {
+	var list []json.RawMessage
+	if err := json.Unmarshal(data, &list); err != nil {
+		s.wrong(path, data, "must be a list of network statuses, a JSON array")
+		return
+	}
+	interfaces, defaults := map[string]int{}, 0
+	for n, raw := range list {
+		here := fmt.Sprintf("%s[%d]", path, n)
+		var network map[string]json.RawMessage
+		if json.Unmarshal(raw, &network) != nil || network == nil {
+			s.wrong(here, raw, "must be the status of a network, a JSON object")
+			continue
+		}
+		s.network(here, network)
+		if name := text(network["interface"]); name != "" {
+			if interfaces[name]++; interfaces[name] == 2 {
+				s.wrong(here+".interface", network["interface"], "must be one network's only: another has it too")
+			}
+		}
+		if string(network["default"]) == "true" {
+			if defaults++; defaults == 2 {
+				s.wrong(here+".default", network["default"], "must be true for one network at most")
+			}
+		}
+	}
+}
+
+// statusKeys are the keys of one network's status, with the check of a value.
+var statusKeys = []struct {
+	key   string
+	rule  string
+	check func(raw json.RawMessage) bool
+}{
+	{"name", "must be the name of the network, a string that is not empty", func(raw json.RawMessage) bool { return text(raw) != "" }},
+	{"interface", "must be the name of the interface in the pod, a string", is[string]},
+	{"ips", "must be a list of IP addresses", eachOf(isIP)},
+	{"mac", "must be a hardware address, xx:xx:xx:xx:xx:xx", func(raw json.RawMessage) bool { return is[string](raw) && isMAC(text(raw)) }},
+	{"mtu", "must be a number of bytes", is[uint32]},
+	{"default", "must be true or false", is[bool]},
+	{"dns", "must be an object", is[map[string]json.RawMessage]},
+	{"gateway", "must be a list of IP addresses", eachOf(isIP)},
+	{"default-route", "must be a list of IP addresses", eachOf(isIP)},
+	{"device-info", "must be a map (section 6.1)", is[map[string]json.RawMessage]},
+}
+
+func is[T any](raw json.RawMessage) bool {
+	var value T
+	return json.Unmarshal(raw, &value) == nil
+}
+
+func eachOf(good func(string) bool) func(json.RawMessage) bool {
+	return func(raw json.RawMessage) bool {
+		var list []string
+		if json.Unmarshal(raw, &list) != nil {
+			return false
+		}
+		for _, one := range list {
+			if !good(one) {
+				return false
+			}
+		}
+		return true
+	}
+}
+
+// isIP takes an address with or without the length of its prefix: there are
+// implementations of either kind.
+func isIP(s string) bool {
+	if _, err := netip.ParseAddr(s); err == nil {
+		return true
+	}
+	_, err := netip.ParsePrefix(s)
+	return err == nil
+}
+
+func isMAC(s string) bool {
+	_, err := net.ParseMAC(s)
+	return s == "" || err == nil
+}
+
+func (s *sheet) network(path string, network map[string]json.RawMessage) {
+	var names []string
+	for _, k := range statusKeys {
+		names = append(names, k.key)
+		raw, there := network[k.key]
+		if !there && k.key == "name" {
+			s.wrong(path+".name", nil, "%s", k.rule)
+		}
+		if !there || string(raw) == "null" {
+			continue
+		}
+		if !k.check(raw) {
+			s.wrong(path+"."+k.key, raw, "%s", k.rule)
+		} else if k.key == "device-info" {
+			s.deviceInfo(path+".device-info", raw)
+		}
+	}
+	s.unknown(path, network, names)
+}

@@ -1,0 +1,202 @@
+// Package verify checks texts that people and other programs have written against
+// the formats that devinfo reads and writes: device-info files (Device Information
+// Specification 1.1.0, section 3), the network-status annotation of a pod (section
+// 6, and the network custom resource standard of the same group), and CNI
+// configurations with a plugin of ours. It says all that is wrong, each with its
+// path, its value and the rule.
+//
+// Bytes in, values out; what is installed on the node is asked through [Checker].
+// A program that only wants a good device-info file calls devinfo.ReadFile.
+package verify
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"unicode"
+
+	"devinfo-cni.io/pkg/config"
+)
+
+// Limit is the most that is read, in bytes: more than etcd takes for one object.
+const Limit = 4 << 20
+
+// Kind is a format.
+type Kind string
+
+// The formats. Each is also what --kind is called on a command line.
+const (
+	DeviceInfo    Kind = "device-info"
+	NetworkStatus Kind = "network-status"
+	CNIConfig     Kind = "cni-config"
+)
+
+// Kinds are all formats.
+var Kinds = []Kind{DeviceInfo, NetworkStatus, CNIConfig}
+
+// Finding is one thing that is not as it should be.
+type Finding struct {
+	Path    string `json:"path"`            // where, as a JSON path: "$.plugins[1].deviceInfo"
+	Value   string `json:"value,omitempty"` // what is there, as JSON; empty when the key is missing
+	Rule    string `json:"rule"`            // what should be there
+	Warning bool   `json:"warning,omitempty"`
+}
+
+// Report is what a check has found.
+type Report struct {
+	Kind     Kind      `json:"kind"`
+	Guessed  string    `json:"guessed,omitempty"` // by what the kind was told; "" = it was given
+	Findings []Finding `json:"findings"`
+}
+
+// Errors counts the findings that are not warnings.
+func (r *Report) Errors() (n int) {
+	for _, f := range r.Findings {
+		if !f.Warning {
+			n++
+		}
+	}
+	return n
+}
+
+// ErrKind is, as errors.Is tells, the error that the kind of a text cannot be told.
+var ErrKind = errors.New("neither a device-info map, nor a network-status list, nor a CNI configuration")
+
+// Checker checks texts.
+type Checker struct {
+	Plugin string // the type by which configurations name our plugin: "devinfo"
+
+	// Find looks for a plugin in CNI_PATH; nil = there is nowhere to look.
+	Find func(plugin string) error
+}
+
+// Check checks a text, JSON or YAML, of a kind; "" has it guessed. The only error is
+// ErrKind: a text that is no JSON or YAML is a finding.
+func (c Checker) Check(text []byte, kind Kind) (*Report, error) {
+	r := &Report{Kind: kind, Findings: []Finding{}}
+	data, err := decode(text)
+	if err != nil {
+		r.Findings = append(r.Findings, Finding{Path: "$", Rule: err.Error()})
+		return r, nil
+	}
+	if kind == "" {
+		if r.Kind, r.Guessed = guess(data); r.Kind == "" {
+			return nil, ErrKind
+		}
+	}
+	s := &sheet{found: r.Findings}
+	s.repeatedKeys("$", data)
+	switch r.Kind {
+	case DeviceInfo:
+		s.deviceInfo("$", data)
+	case NetworkStatus:
+		s.networkStatusIn(data)
+	case CNIConfig:
+		c.configIn(s, data)
+	}
+	r.Findings = s.found
+	return r, nil
+}
+
+// guess tells the kind of a JSON value by its keys, and names the one that told.
+func guess(data json.RawMessage) (Kind, string) {
+	if data[0] == '[' {
+		return NetworkStatus, "it is a list"
+	}
+	var object map[string]json.RawMessage
+	if json.Unmarshal(data, &object) != nil {
+		return "", ""
+	}
+	if kind := text(object["kind"]); object["apiVersion"] != nil && kind != "" {
+		switch kind {
+		case "Pod":
+			return NetworkStatus, "it is a Pod"
+		case definition:
+			return CNIConfig, "it is a " + definition
+		}
+		return "", ""
+	}
+	for _, tell := range []struct {
+		kind Kind
+		keys []string
+	}{
+		{CNIConfig, []string{"plugins", "cniVersion", "delegates", "capabilities", "prevResult"}},
+		{NetworkStatus, []string{"device-info", "interface", "ips"}},
+		{DeviceInfo, []string{"pci", "vdpa", "vhost-user", "memif", "version"}},
+		{CNIConfig, []string{"type", "name"}},
+	} {
+		for _, key := range tell.keys {
+			if object[key] != nil {
+				return tell.kind, fmt.Sprintf("it has the key %q", key)
+			}
+		}
+	}
+	return "", ""
+}
+
+// sheet collects findings.
+type sheet struct{ found []Finding }
+
+func (s *sheet) wrong(path string, value json.RawMessage, rule string, args ...any) {
+	s.found = append(s.found, Finding{Path: path, Value: show(value), Rule: fmt.Sprintf(rule, args...)})
+}
+
+func (s *sheet) warn(path string, value json.RawMessage, rule string, args ...any) {
+	s.found = append(s.found, Finding{Path: path, Value: show(value), Rule: fmt.Sprintf(rule, args...), Warning: true})
+}
+
+// unknown warns of the keys of an object that are not known.
+func (s *sheet) unknown(path string, object map[string]json.RawMessage, known []string) {
+	for _, key := range slices.Sorted(maps.Keys(object)) {
+		if !slices.Contains(known, key) {
+			s.warn(at(path, key), object[key], "the key is not known; the nearest known one is %q", config.Nearest(key, known))
+		}
+	}
+}
+
+// at is the path of a key of the object at path.
+func at(path, key string) string {
+	plain := key != "" && !strings.ContainsFunc(key, func(r rune) bool {
+		return r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '-' && r != '_'
+	})
+	if plain {
+		return path + "." + key
+	}
+	return path + "[" + show(quote(key)) + "]"
+}
+
+func quote(s string) json.RawMessage {
+	raw, _ := json.Marshal(s) // a string always encodes
+	return raw
+}
+
+// text is the string that raw holds; "" when it is none.
+func text(raw json.RawMessage) (s string) {
+	_ = json.Unmarshal(raw, &s)
+	return s
+}
+
+// longest is the number of runes of a value that a finding quotes.
+const longest = 120
+
+// show gives JSON on one line that is safe for a terminal.
+func show(raw json.RawMessage) string {
+	var b bytes.Buffer
+	if json.Compact(&b, raw) != nil {
+		return ""
+	}
+	shown := strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, b.String())
+	if runes := []rune(shown); len(runes) > longest {
+		return string(runes[:longest]) + "…"
+	}
+	return shown
+}

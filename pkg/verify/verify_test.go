@@ -1,0 +1,169 @@
+package verify_test
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/tools/txtar"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/verify"
+)
+
+var update = flag.Bool("update", false, "rewrite what the cases expect; then read the difference with care")
+
+// checker knows a node with three plugins.
+var checker = verify.Checker{Plugin: "devinfo", Find: func(name string) error {
+	if slices.Contains([]string{"bridge", "macvlan", "host-device"}, name) {
+		return nil
+	}
+	return fmt.Errorf("there is no %s", name)
+}}
+
+// Each file holds texts, every one followed by all that is to be found in it.
+func TestFindingsAreTheseAndNoOthers(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(files) < 3 {
+		t.Fatalf("cases: %q, %v", files, err)
+	}
+	for _, name := range files {
+		archive, err := txtar.ParseFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := 0; n+1 < len(archive.Files); n += 2 {
+			in, want := archive.Files[n], &archive.Files[n+1]
+			report, err := checker.Check(in.Data, "")
+			got := lines(report, err)
+			if *update {
+				want.Name, want.Data = "finds", []byte(got)
+			} else if want.Name != "finds" {
+				t.Fatalf("%s: %s is not followed by what it finds", name, in.Name)
+			} else if diff := cmp.Diff(string(want.Data), got); diff != "" {
+				t.Errorf("%s: %s (-want +got):\n%s", name, in.Name, diff)
+			}
+		}
+		if *update {
+			if err := os.WriteFile(name, txtar.Format(archive), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func lines(r *verify.Report, err error) string {
+	if err != nil {
+		return err.Error() + "\n"
+	}
+	var b strings.Builder
+	if r.Kind != "" {
+		fmt.Fprintf(&b, "%s: %s\n", r.Kind, r.Guessed)
+	}
+	for _, f := range r.Findings {
+		level := "error"
+		if f.Warning {
+			level = "warning"
+		}
+		fmt.Fprintf(&b, "%s %s: %s: %s\n", level, f.Path, f.Value, f.Rule)
+	}
+	return b.String()
+}
+
+func TestKindThatIsGivenIsNotGuessed(t *testing.T) {
+	r, err := checker.Check([]byte(`{"type": "devinfo"}`), verify.DeviceInfo)
+	if err != nil || r.Kind != verify.DeviceInfo || r.Guessed != "" || r.Errors() == 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if _, err := checker.Check([]byte(`{}`), ""); !errors.Is(err, verify.ErrKind) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// The specification's own examples have nothing wrong in them.
+func TestSpecificationsExamplesAreValid(t *testing.T) {
+	files, err := filepath.Glob("../../testdata/npwg/*.json")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%q, %v", files, err)
+	}
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := &verify.Report{Kind: verify.DeviceInfo, Findings: []verify.Finding{}}
+		r, err := checker.Check(text, verify.DeviceInfo)
+		if diff := cmp.Diff(want, r); err != nil || diff != "" {
+			t.Errorf("%s: %v %s", name, err, diff)
+		}
+	}
+}
+
+// A key that package devinfo learns must be known here too.
+func TestEveryKeyOfTheFormatIsKnown(t *testing.T) {
+	full := []*devinfo.Info{
+		{Type: "pci", Version: "1.1.0", PCI: &devinfo.PCI{Address: "0000:01:00.1", VhostNet: "/dev/vhost-net", RDMADevice: "m", PFAddress: "0000:01:00.0", Representor: "e"}},
+		{Type: "vdpa", Version: "1.1.0", VDPA: &devinfo.VDPA{ParentDevice: "vdpa0", Driver: "vhost", Path: "/dev/v", Address: "0000:01:00.1", PFAddress: "0000:01:00.0", Representor: "e"}},
+		{Type: "vhost-user", Version: "1.1.0", VhostUser: &devinfo.VhostUser{Mode: "client", Path: "/s"}},
+		{Type: "memif", Version: "1.1.0", Memif: &devinfo.Memif{Role: "master", Path: "/s", Mode: "ip"}},
+	}
+	for _, info := range full {
+		r, err := checker.Check(info.Encode(), verify.DeviceInfo)
+		if err != nil || r.Findings == nil {
+			t.Fatal(err)
+		}
+		for _, f := range r.Findings {
+			t.Errorf("%s: %+v", info.Type, f)
+		}
+	}
+}
+
+func TestHugeTextIsRefused(t *testing.T) {
+	text := `{"type": "pci", "note": "` + strings.Repeat("x", verify.Limit) + `"}`
+	r, err := checker.Check([]byte(text), verify.DeviceInfo)
+	want := []verify.Finding{{Path: "$", Rule: "the text has more than 4 MiB"}}
+	if err != nil || !cmp.Equal(r.Findings, want) {
+		t.Errorf("%+v, %v", r.Findings, err)
+	}
+}
+
+// Who validates elsewhere than on the node has no plugins to look for.
+func TestWithoutPathNoPluginIsMissed(t *testing.T) {
+	text := `{"cniVersion": "1.0.0", "name": "n", "type": "devinfo", "deviceInfoFile": "auto", "delegates": [{"type": "no-such"}]}`
+	r, err := verify.Checker{Plugin: "devinfo"}.Check([]byte(text), "")
+	if err != nil || len(r.Findings) > 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// Whatever is handed in: an answer, of values that a terminal can show, and no
+// longer than a message may be.
+func FuzzCheck(f *testing.F) {
+	for _, name := range []string{"testdata/config.txtar", "testdata/status.txtar", "testdata/syntax.txtar"} {
+		archive, err := txtar.ParseFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, file := range archive.Files {
+			f.Add(file.Data, byte(len(f.Name())))
+		}
+	}
+	f.Fuzz(func(t *testing.T, text []byte, kind byte) {
+		kinds := append([]verify.Kind{""}, verify.Kinds...)
+		r, err := checker.Check(text, kinds[int(kind)%len(kinds)])
+		if err != nil {
+			return
+		}
+		for _, finding := range r.Findings {
+			if strings.ContainsAny(finding.Value, "\x1b\n\x00") || len([]rune(finding.Value)) > 130 || finding.Path == "" || finding.Rule == "" {
+				t.Errorf("%+v", finding)
+			}
+		}
+	})
+}
