@@ -3,19 +3,24 @@
 BIN := $(CURDIR)/bin
 CNI_BIN := /opt/cni/bin
 FUZZTIME := 30s
+IMAGE := cluster.local/cni-dra-driver:1
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null)
 
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build peers demo test lint bench fuzz vm-test install clean
+.PHONY: help build peers image demo test lint bench fuzz e2e vm-test install clean
 
-GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w'
+GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -funcalign=1 -X main.version=$(VERSION)'
 
 help:
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
 
-build: ## the plugin into bin/, static and stripped
-	$(GO_BUILD) -o $(BIN)/ ./cmd/...
+build: ## the programs into bin/, static and stripped
+	$(GO_BUILD) -o $(BIN)/ ./cmd/... ./test/e2e/pod-view
+
+image: build ## the image of cni-dra-driver, called IMAGE; needs buildah, but no daemon
+	buildah build --tag $(IMAGE) --file deploy/cni-dra-driver/Containerfile $(BIN)
 
 peers: ## cnitool and the reference plugins into bin/, for demo, test and bench
 	cd test/peers && $(GO_BUILD) -o $(BIN)/ tool
@@ -29,10 +34,10 @@ test: build peers ## all tests; DEVINFO_NETNS=must makes those fail that lack na
 
 lint: ## gofmt, vet, staticcheck; shellcheck if it is installed
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "gofmt -w" $$unformatted; exit 1; fi
-	go vet ./... && go vet -tags vm ./test/vm ./pkg/link
+	go vet ./... && go vet -tags vm ./test/vm ./pkg/link && go vet -tags e2e ./test/e2e
 	cd test/peers && go vet ./...
-	go tool -modfile=test/lint/go.mod staticcheck ./... && go tool -modfile=test/lint/go.mod staticcheck -tags vm ./test/vm ./pkg/link
-	@if command -v shellcheck >/dev/null; then shellcheck -S warning .ci/run docs/capture-host test/vm/vm test/vm/image test/vm/test; \
+	go tool -modfile=test/lint/go.mod staticcheck ./... && go tool -modfile=test/lint/go.mod staticcheck -tags vm ./test/vm ./pkg/link && go tool -modfile=test/lint/go.mod staticcheck -tags e2e ./test/e2e
+	@if command -v shellcheck >/dev/null; then shellcheck -S warning .ci/run test/vm/vm test/vm/image test/vm/test; \
 	else echo "shellcheck is not installed: the shell scripts are not looked at"; fi
 
 bench: build peers ## times and sizes against other plugins, with the gates they must pass
@@ -46,6 +51,11 @@ fuzz: ## each fuzz target for FUZZTIME (30s)
 			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$(dirname "$$file")"; \
 		done; \
 	done
+
+# Without KUBECONFIG the tests make a cluster by the program E2E_CLUSTER.
+e2e: export E2E_CLUSTER ?= $(wildcard $(CURDIR)/../shared/cluster/cluster.sh)
+e2e: build ## cni-dra-driver in the cluster of KUBECONFIG, or one that is made: go doc ./test/e2e
+	@go test -tags e2e -count=1 -timeout 30m -json ./test/e2e | go run ./test/report
 
 vm-test: ## the tests that need real SR-IOV, vDPA and switchdev, in QEMU
 	test/vm/test

@@ -26,14 +26,14 @@ var floors = [][]string{
 	{"devinfo"}, // the format: bytes in, values out
 	// What reads and writes, each its own thing: the three doors (sysfs, link, the
 	// store), the configuration, and captured hosts.
-	{"devinfo/store", "pkg/sysfs", "pkg/link", "pkg/config", "pkg/hosttxt"},
+	{"devinfo/store", "pkg/sysfs", "pkg/link", "pkg/config", "pkg/hosttxt", "pkg/cdispec"},
 	// The steps of an ADD, which only the plugin puts together; and test kits.
 	{
-		"pkg/journal", "pkg/attachment", "pkg/discovery", "pkg/result",
-		"pkg/link/linkhost", "pkg/link/linktest", "pkg/hosttxt/hosttxttest", "pkg/hosttxt/internal/fromtar",
+		"pkg/journal", "pkg/attachment", "pkg/discovery", "pkg/grant", "pkg/result", "pkg/topology",
+		"pkg/link/linkhost", "pkg/link/linktest", "pkg/hosttxt/hosttxttest",
 	},
-	{"plugins/devinfo"},
-	{"cmd/devinfo"},
+	{"plugins/devinfo", "pkg/verify", "pkg/capture"},
+	{"cmd/devinfo", "cmd/devinfoctl", "cmd/cni-dra-driver"},
 }
 
 // outside is no part of the house: what is there may import anything, and nothing

@@ -257,3 +257,33 @@ func TestRDMADevicesAreOrderedByPrefixFirst(t *testing.T) {
 		equal(t, "order", got, want)
 	})
 }
+
+func TestNUMANodeMinusOneIsNone(t *testing.T) {
+	h := made(t, `
+-- sys/bus/pci/devices/0000:01:00.0 -> ../../../devices/pci0000:00/0000:01:00.0 --
+-- sys/devices/pci0000:00/0000:01:00.0/numa_node --
+1
+-- sys/bus/pci/devices/0000:02:00.0 -> ../../../devices/pci0000:00/0000:02:00.0 --
+-- sys/devices/pci0000:00/0000:02:00.0/numa_node --
+-1
+-- sys/bus/pci/devices/0000:03:00.0 -> ../../../devices/pci0000:00/0000:03:00.0 --
+-- sys/devices/pci0000:00/0000:03:00.0/vendor --
+0x15b3
+-- sys/bus/pci/devices/0000:04:00.0 -> ../../../devices/pci0000:00/0000:04:00.0 --
+-- sys/devices/pci0000:00/0000:04:00.0/numa_node --
+near
+`)
+	type answer struct {
+		node   int
+		ok     bool
+		broken bool
+	}
+	each(t, h, func(t *testing.T, sys *sysfs.FS) {
+		for address, want := range map[string]answer{
+			"0000:01:00.0": {1, true, false}, "0000:02:00.0": {}, "0000:03:00.0": {}, "0000:09:00.0": {}, "0000:04:00.0": {broken: true},
+		} {
+			node, ok, err := sys.NUMANode(addr(t, address))
+			equal(t, address, answer{node, ok, err != nil}, want)
+		}
+	})
+}
