@@ -1,0 +1,179 @@
+package cniconfig_test
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	"devinfo-cni.io/pkg/dra/cniconfig"
+)
+
+const driver = "cni.dra.networking.x-k8s.io"
+
+var share = types.UID("7d1c3a2f-6f3e-4b8f-9d0a-3c5f3f0e7a11")
+
+// claim is an allocated claim with one request, "net", of our driver, reserved for the
+// pod default/demo, whose configs are "SOURCE PARAMETERS" with source "class" or
+// "claim".
+func claim(t testing.TB, configs ...string) *resourceapi.ResourceClaim {
+	t.Helper()
+	c := &resourceapi.ResourceClaim{}
+	c.Namespace, c.Name, c.UID = "default", "demo-net", "c1"
+	request(c, "net")
+	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "demo", UID: "p1"}}
+	for _, config := range configs {
+		source, params, ok := strings.Cut(config, " ")
+		if !ok {
+			t.Fatalf("%q has no source", config)
+		}
+		configure(t, c, source, params)
+	}
+	return c
+}
+
+// configure adds a config for the requests, by default for all.
+func configure(t testing.TB, c *resourceapi.ResourceClaim, source, params string, requests ...string) {
+	t.Helper()
+	from, ok := map[string]resourceapi.AllocationConfigSource{
+		"class": resourceapi.AllocationConfigSourceClass, "claim": resourceapi.AllocationConfigSourceClaim,
+	}[source]
+	if !ok {
+		from = resourceapi.AllocationConfigSource(source)
+	}
+	config := resourceapi.DeviceAllocationConfiguration{Source: from, Requests: requests}
+	config.Opaque = &resourceapi.OpaqueDeviceConfiguration{Driver: driver}
+	config.Opaque.Parameters.Raw = []byte(params)
+	c.Status.Allocation.Devices.Config = append(c.Status.Allocation.Devices.Config, config)
+}
+
+// request adds a request, and the device that was allocated for it.
+func request(c *resourceapi.ResourceClaim, name string) {
+	c.Spec.Devices.Requests = append(c.Spec.Devices.Requests, resourceapi.DeviceRequest{
+		Name: name, Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "cni.networking.x-k8s.io", AllocationMode: "ExactCount", Count: 1},
+	})
+	if c.Status.Allocation == nil {
+		c.Status.Allocation = &resourceapi.AllocationResult{}
+	}
+	c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results, resourceapi.DeviceRequestAllocationResult{
+		Request: name, Driver: driver, Pool: "node-a", Device: "cni", ShareID: &share,
+	})
+}
+
+// with wraps fields as parameters of the kind that the driver writes itself.
+func with(fields string) string {
+	return `{"apiVersion":"cni.networking.x-k8s.io/v1alpha1","kind":"CNIConfig",` + fields + `}`
+}
+
+const macvlan = `{"cniVersion":"1.0.0","name":"lan","plugins":[{"type":"macvlan","master":"eth0","ipam":{"type":"host-local","ranges":[[{"subnet":"10.10.1.0/24"}]]}}]}`
+
+// node lets claims use the plugins of macvlan.
+var node = cniconfig.Policy{Driver: driver, Pool: "node-a", AllowClaimTypes: []string{"macvlan", "host-local"}}
+
+// refused is the one error that Resolve gives.
+func refused(t *testing.T, c *resourceapi.ResourceClaim, p cniconfig.Policy) *cniconfig.Refusal {
+	t.Helper()
+	pod, networks, err := cniconfig.Resolve(c, p)
+	var refusal *cniconfig.Refusal
+	if !errors.As(err, &refusal) {
+		t.Fatalf("not refused: %v, %v, error %v", pod, networks, err)
+	}
+	if networks != nil || pod != (cniconfig.Pod{}) {
+		t.Errorf("it is refused, and yet gives %v, %v", pod, networks)
+	}
+	if refusal.Rule == "" || refusal.Remedy == "" {
+		t.Errorf("no rule or no remedy: %+v", refusal)
+	}
+	return refusal
+}
+
+func resolve(t *testing.T, c *resourceapi.ResourceClaim, p cniconfig.Policy) []cniconfig.Network {
+	t.Helper()
+	pod, networks, err := cniconfig.Resolve(c, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (cniconfig.Pod{Namespace: "default", Name: "demo", UID: "p1"}); pod != want {
+		t.Errorf("pod %+v, want %+v", pod, want)
+	}
+	return networks
+}
+
+func diff(t *testing.T, got, want any) {
+	t.Helper()
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+}
+
+// example is the claim of the Device Configuration API's document, as the API server
+// gives it after allocation, with resource.k8s.io/v1's "exactly" and with the API
+// group and kind to be filled in.
+const example = `
+metadata: {name: macvlan-eth0-attachment, namespace: default}
+spec:
+  devices:
+    requests:
+    - name: macvlan-eth0
+      exactly: {deviceClassName: cni.networking.x-k8s.io, allocationMode: ExactCount, count: 1}
+status:
+  allocation:
+    devices:
+      config:
+      - opaque:
+          driver: cni.dra.networking.x-k8s.io
+          parameters:
+            apiVersion: GROUP/v1alpha1
+            kind: KIND
+            ifName: "net1"
+            config:
+              cniVersion: 1.0.0
+              name: macvlan-eth0
+              plugins:
+              - type: macvlan
+                master: eth0
+                mode: bridge
+                ipam:
+                  type: host-local
+                  ranges:
+                  - - subnet: 10.10.1.0/24
+        requests:
+        - macvlan-eth0
+        source: FromClaim
+      results:
+      - {device: cni, driver: cni.dra.networking.x-k8s.io, pool: kind-worker, request: macvlan-eth0}
+  reservedFor:
+  - {name: demo-a, resource: pods, uid: 680f0a77-8d0b-4e21-8599-62581e335ed6}
+`
+
+func TestTheDocumentsExampleIsTakenInBothGroupsAndKinds(t *testing.T) {
+	want := []cniconfig.Network{{
+		Request: "macvlan-eth0", Pool: "kind-worker", Device: "cni", IfName: "net1", Name: "macvlan-eth0", CNIVersion: "1.0.0",
+		List: json.RawMessage(`{"cniVersion":"1.0.0","name":"macvlan-eth0","plugins":[{"ipam":{"ranges":[[{"subnet":"10.10.1.0/24"}]],"type":"host-local"},"master":"eth0","mode":"bridge","type":"macvlan"}]}`),
+	}}
+	for _, group := range []string{"cni.networking.x-k8s.io", "cni.dra.networking.x-k8s.io"} {
+		for _, kind := range []string{"CNI", "CNIConfig"} {
+			c := &resourceapi.ResourceClaim{}
+			if err := yaml.UnmarshalStrict([]byte(strings.NewReplacer("GROUP", group, "KIND", kind).Replace(example)), c); err != nil {
+				t.Fatal(err)
+			}
+			p := cniconfig.Policy{Driver: driver, Pool: "kind-worker", AllowClaimTypes: []string{"macvlan", "host-local"}}
+			pod, networks, err := cniconfig.Resolve(c, p)
+			if err != nil {
+				t.Fatalf("%s %s: %v", group, kind, err)
+			}
+			diff(t, networks, want)
+			diff(t, pod, cniconfig.Pod{Namespace: "default", Name: "demo-a", UID: "680f0a77-8d0b-4e21-8599-62581e335ed6"})
+
+			p.AllowClaimTypes = nil
+			if r := refused(t, c, p); !strings.Contains(r.Remedy, "--allow-claim-config") {
+				t.Errorf("%s %s: %v", group, kind, r)
+			}
+		}
+	}
+}

@@ -1,0 +1,142 @@
+package cniconfig
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+)
+
+// What parameters must call themselves: the Device Configuration API uses both groups
+// and both kinds.
+var (
+	apiVersions = []string{"cni.networking.x-k8s.io/v1alpha1", "cni.dra.networking.x-k8s.io/v1alpha1"}
+	kinds       = []string{"CNIConfig", "CNI"}
+)
+
+// parameters are the opaque parameters of a class, of a claim, or of both together.
+type parameters struct {
+	ifName string          // "" = not given
+	config json.RawMessage // an object; nil = not given
+}
+
+// parameters joins those of a class and of a claim that are for our driver.
+func (p Policy) parameters(configs []resourceapi.DeviceAllocationConfiguration) (parameters, *Refusal) {
+	class, err := p.from(resourceapi.AllocationConfigSourceClass, configs)
+	if err != nil {
+		return parameters{}, err
+	}
+	claim, err := p.from(resourceapi.AllocationConfigSourceClaim, configs)
+	if err != nil {
+		return parameters{}, err
+	}
+	switch {
+	case class.config != nil && claim.config != nil:
+		return parameters{}, refuse("", "the DeviceClass gives a config and the claim another", "leave config out of the claim: ifName alone goes over the class's")
+	case class.config == nil && claim.config == nil:
+		return parameters{}, refuse("", fmt.Sprintf("there is no config for driver %s", p.Driver),
+			"use a DeviceClass that gives one, or one in the claim where the node allows that")
+	case claim.config == nil:
+		claim.config = class.config
+	}
+	if claim.ifName == "" {
+		claim.ifName = class.ifName
+	}
+	return claim, nil
+}
+
+// from gives what one source has for our driver; none is the zero value.
+func (p Policy) from(source resourceapi.AllocationConfigSource, configs []resourceapi.DeviceAllocationConfiguration) (all parameters, err *Refusal) {
+	found := 0
+	for _, c := range configs {
+		switch {
+		case c.Opaque == nil || c.Opaque.Driver != p.Driver:
+			continue
+		case c.Source != resourceapi.AllocationConfigSourceClass && c.Source != resourceapi.AllocationConfigSourceClaim:
+			return all, refuse("", fmt.Sprintf("a config is from %q, not from a class or a claim", c.Source), "update the driver: this one does not know that source")
+		case c.Source != source:
+			continue
+		}
+		if found++; found > 1 {
+			return all, refuse("", fmt.Sprintf("more than one config of driver %s (%s)", p.Driver, source), "give each request one, by its name in requests")
+		}
+		if all, err = p.decode(c.Opaque.Parameters.Raw, source); err != nil {
+			err.Rule = fmt.Sprintf("parameters (%s): %s", source, err.Rule)
+			return parameters{}, err
+		}
+	}
+	return all, nil
+}
+
+// decode reads parameters strictly: what is not understood is not run.
+func (p Policy) decode(raw []byte, source resourceapi.AllocationConfigSource) (parameters, *Refusal) {
+	s, err := scan(raw)
+	if err != nil {
+		return parameters{}, err
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &fields); err != nil {
+		return parameters{}, refuse("", err.Error(), "give a JSON object")
+	}
+	for key := range fields {
+		if !slices.Contains([]string{"apiVersion", "kind", "ifName", "config"}, key) {
+			return parameters{}, refuse("", fmt.Sprintf("unknown key %s", quote(key)), "only apiVersion, kind, ifName and config are known, in this spelling")
+		}
+	}
+	if err := oneOf(fields, "apiVersion", apiVersions); err != nil {
+		return parameters{}, err
+	}
+	if err := oneOf(fields, "kind", kinds); err != nil {
+		return parameters{}, err
+	}
+	var out parameters
+	if v, ok := fields["ifName"]; ok && json.Unmarshal(v, &out.ifName) != nil {
+		return parameters{}, refuse("", "ifName is no string", `write it as "net1"`)
+	}
+	if v, ok := fields["config"]; ok && string(v) != "null" {
+		if v[0] != '{' {
+			return parameters{}, refuse("", "config is no object", "give the CNI configuration itself, not as a string")
+		}
+		out.config = v
+	}
+	switch {
+	case out.ifName == "" && out.config == nil:
+		return parameters{}, refuse("", "neither ifName nor config", "give one of them, or leave the parameters out")
+	case out.config != nil && source == resourceapi.AllocationConfigSourceClaim:
+		return out, p.allow(s.types)
+	}
+	return out, nil
+}
+
+// allow refuses plugin types that the configuration of a claim must not name.
+func (p Policy) allow(types []named) *Refusal {
+	const remedy = "have the DeviceClass give the config and the claim the ifName alone, or "
+	if len(p.AllowClaimTypes) == 0 {
+		return refuse("", "config: a CNI configuration runs as root of the node, and here claims may give none",
+			remedy+"have the node's administrator start the driver with --allow-claim-config=TYPE,TYPE")
+	}
+	for _, t := range types {
+		if !t.isText {
+			return refuse("", t.path+" is no string, so what it runs cannot be told", `make each "type" of a config in a claim a string`)
+		}
+		if !slices.Contains(p.AllowClaimTypes, t.value) {
+			return refuse("", fmt.Sprintf("%s: %s runs as root of the node, and claims may not use it", t.path, quote(t.value)),
+				fmt.Sprintf("%shave the node's administrator add it to --allow-claim-config (now %s)", remedy, strings.Join(p.AllowClaimTypes, ",")))
+		}
+	}
+	return nil
+}
+
+func oneOf(fields map[string]json.RawMessage, key string, want []string) *Refusal {
+	var have string
+	if err := json.Unmarshal(fields[key], &have); err != nil || !slices.Contains(want, have) {
+		value := "is missing"
+		if v, ok := fields[key]; ok {
+			value = quote(strings.Trim(string(v), `"`)) + " is not known"
+		}
+		return refuse("", fmt.Sprintf("%s %s", key, value), fmt.Sprintf("use %q or %q", want[0], want[1]))
+	}
+	return nil
+}

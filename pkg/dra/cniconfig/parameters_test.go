@@ -1,0 +1,188 @@
+package cniconfig_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/containernetworking/cni/libcni"
+
+	"devinfo-cni.io/pkg/dra/cniconfig"
+)
+
+// of gives parameters with a config of this one plugin.
+func of(plugin string) string {
+	return with(`"ifName":"net1","config":{"cniVersion":"1.0.0","name":"lan","plugins":[` + plugin + `]}`)
+}
+
+func TestParametersThatAreRefused(t *testing.T) {
+	for name, test := range map[string]struct{ params, rule, remedy string }{
+		"empty":              {"", "they are empty", "apiVersion"},
+		"null":               {"null", "apiVersion is missing", "cni.networking.x-k8s.io/v1alpha1"},
+		"no object":          {`["net1"]`, "cannot unmarshal array", "object"},
+		"cut off":            {`{"apiVersion":"cni.networking.x-k8s.io/v1alpha1"`, "no JSON", "object"},
+		"two objects":        {with(`"ifName":"net1"`) + "{}", "something after the JSON object", "one object"},
+		"no UTF-8":           {with(`"ifName":"net1` + "\xff" + `"`), "UTF-8", "UTF-8"},
+		"too long":           {with(`"ifName":"net1","config":` + strings.Replace(macvlan, "eth0", strings.Repeat("x", 10*1024), 1)), "at most 10240 are allowed", "smaller"},
+		"no version":         {`{"kind":"CNI","ifName":"net1"}`, "apiVersion is missing", `"cni.networking.x-k8s.io/v1alpha1" or "cni.dra.networking.x-k8s.io/v1alpha1"`},
+		"another version":    {`{"apiVersion":"cni.networking.x-k8s.io/v1","kind":"CNI","ifName":"net1"}`, `apiVersion "cni.networking.x-k8s.io/v1" is not known`, "v1alpha1"},
+		"a number":           {`{"apiVersion":1,"kind":"CNI","ifName":"net1"}`, `apiVersion "1" is not known`, "v1alpha1"},
+		"no kind":            {`{"apiVersion":"cni.networking.x-k8s.io/v1alpha1","ifName":"net1"}`, "kind is missing", `"CNIConfig" or "CNI"`},
+		"another kind":       {`{"apiVersion":"cni.networking.x-k8s.io/v1alpha1","kind":"Pod","ifName":"net1"}`, `kind "Pod" is not known`, `"CNIConfig" or "CNI"`},
+		"unknown key":        {with(`"ifName":"net1","mtu":1`), `unknown key "mtu"`, "ifName"},
+		"another spelling":   {with(`"ifname":"net1"`), `unknown key "ifname"`, "spelling"},
+		"twice":              {with(`"ifName":"net1","ifName":"net2"`), `"ifName" is there twice`, "leave one"},
+		"twice, deep":        {of(`{"type":"macvlan","ipam":{"type":"evil"},"ipam":{"type":"host-local"}}`), `"config.plugins[0].ipam" is there twice`, "leave one"},
+		"twice, escaped":     {of(`{"type":"macvlan","ty\u0070e":"evil"}`), `"config.plugins[0].type" is there twice`, "leave one"},
+		"twice but for case": {of(`{"type":"macvlan","Master":"a","master":"b"}`), "differs from \"Master\" by letter case only", "leave one"},
+		"Type":               {of(`{"type":"macvlan","x":{"Type":"evil"}}`), `"config.plugins[0].x.Type" is another spelling of "type"`, `write "type"`},
+		"IPAM":               {of(`{"type":"macvlan","IPAM":{}}`), `another spelling of "ipam"`, `write "ipam"`},
+		"Plugins":            {with(`"ifName":"net1","config":{"cniVersion":"1.0.0","name":"lan","type":"macvlan","PLUGINS":[]}`), `another spelling of "plugins"`, `write "plugins"`},
+		"long s":             {of(`{"type":"macvlan","delegateſ":[]}`), `another spelling of "delegates"`, `write "delegates"`},
+		"prevResult":         {of(`{"type":"macvlan","prevResult":{}}`), "is the runtime's to set", "leave it out"},
+		"runtimeConfig":      {of(`{"type":"macvlan","delegates":[{"type":"macvlan","RuntimeConfig":{}}]}`), "is the runtime's to set", "leave it out"},
+		"cni.dev":            {of(`{"type":"macvlan","cni.dev/valid-attachments":[]}`), "is the runtime's to set", "leave it out"},
+		"nothing":            {`{"apiVersion":"cni.networking.x-k8s.io/v1alpha1","kind":"CNI"}`, "neither ifName nor config", "one of them"},
+		"name no string":     {with(`"ifName":1`), "ifName is no string", "net1"},
+		"config a string":    {with(`"config":"{}"`), "config is no object", "not as a string"},
+		"config a list":      {with(`"config":[]`), "config is no object", "not as a string"},
+		"no plugin":          {with(`"ifName":"net1","config":{"cniVersion":"1.0.0","name":"lan"}`), `neither "type" nor "plugins"`, "list of plugins"},
+		"empty plugins":      {with(`"ifName":"net1","config":{"cniVersion":"1.0.0","name":"lan","plugins":[]}`), "no plugins in list", "SPEC.md"},
+		"one and many":       {with(`"ifName":"net1","config":{"cniVersion":"1.0.0","name":"lan","type":"macvlan","plugins":[{"type":"macvlan"}]}`), `both "type" and "plugins"`, "a plugin, or a list"},
+		"no type":            {of(`{"master":"eth0"}`), "missing 'type'", "SPEC.md"},
+		"a path":             {of(`{"type":"../../tmp/x"}`), "config.plugins[0].type \"../../tmp/x\" is no file name", "without a directory"},
+		"a directory":        {of(`{"type":".."}`), "is no file name", "without a directory"},
+		"no name":            {with(`"ifName":"net1","config":{"cniVersion":"1.0.0","type":"macvlan"}`), "no name", "SPEC.md"},
+		"a bad name":         {with(`"ifName":"net1","config":{"cniVersion":"1.0.0","name":"../x","type":"macvlan"}`), `config.name "../x" is no name of a network`, "letters, digits"},
+		"a long name":        {with(`"ifName":"net1","config":{"cniVersion":"1.0.0","name":"` + strings.Repeat("x", 129) + `","type":"macvlan"}`), "is no name of a network", "at most 128"},
+		"no CNI version":     {with(`"ifName":"net1","config":{"name":"lan","type":"macvlan"}`), `config.cniVersion "" is not known`, "1.1.0"},
+		"a float of YAML":    {with(`"ifName":"net1","config":{"cniVersion":1.0,"name":"lan","type":"macvlan"}`), "invalid cniVersion type float64", "quote versions"},
+		"a later version":    {with(`"ifName":"net1","config":{"cniVersion":"2.0.0","name":"lan","type":"macvlan"}`), `config.cniVersion "2.0.0" is not known`, "1.1.0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := refused(t, claim(t, "class "+test.params), node)
+			if r.Request != "net" || !strings.Contains(r.Rule, test.rule) || !strings.Contains(r.Remedy, test.remedy) {
+				t.Errorf("got %+v\nwant %q and %q", *r, test.rule, test.remedy)
+			}
+		})
+	}
+}
+
+func TestInterfaceNamesThatAreRefused(t *testing.T) {
+	for _, name := range []string{"eth0", "lo", ".", "..", "a/b", "a:b", "net%d", "a b", "a\tb", "a\u00a0b", "a\x01", "a\u200bb", "sixteen-letters-", "éééééééé"} {
+		quoted, err := json.Marshal(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := refused(t, claim(t, "class "+with(`"config":`+macvlan), "claim "+with(`"ifName":`+string(quoted))), node)
+		if !strings.HasPrefix(r.Rule, fmt.Sprintf("ifName %q: ", name)) {
+			t.Errorf("%q: %v", name, r)
+		}
+	}
+	if r := refused(t, claim(t, "class "+with(`"config":`+macvlan)), node); !strings.HasPrefix(r.Rule, "no ifName") {
+		t.Error(r)
+	}
+	for _, name := range []string{"net1", "fifteen-letters", "n", "réseau", "eth1", "-"} {
+		if got := resolve(t, claim(t, "class "+with(`"config":`+macvlan), "claim "+with(`"ifName":"`+name+`"`)), node)[0].IfName; got != name {
+			t.Errorf("%q becomes %q", name, got)
+		}
+	}
+}
+
+// Each of these would have root run evil if a plugin of the list read it, and some do.
+func TestAClaimNamesOnlyAllowedPluginsAtAnyDepth(t *testing.T) {
+	for name, plugin := range map[string]string{
+		"the plugin":          `{"type":"evil"}`,
+		"a second plugin":     `{"type":"macvlan"},{"type":"evil"}`,
+		"IPAM":                `{"type":"macvlan","ipam":{"type":"evil"}}`,
+		"a delegate":          `{"type":"macvlan","delegates":[{"type":"macvlan"},{"type":"evil"}]}`,
+		"its IPAM":            `{"type":"macvlan","delegates":[{"type":"macvlan","ipam":{"type":"evil"}}]}`,
+		"one delegate":        `{"type":"macvlan","delegate":{"type":"evil"}}`,
+		"some other key":      `{"type":"macvlan","a":{"b":[[{"c":{"type":"evil"}}]]}}`,
+		"a key with a dot":    `{"type":"macvlan","a.b":{"type":"evil"}}`,
+		"escaped":             `{"type":"macvlan","ipam":{"\u0074ype":"evil"}}`,
+		"a letter's case":     `{"type":"Macvlan"}`,
+		"a path to it":        `{"type":"./macvlan"}`,
+		"nothing":             `{"type":"macvlan","ipam":{"type":""}}`,
+		"a list":              `{"type":"macvlan","ipam":{"type":["evil"]}}`,
+		"an object":           `{"type":"macvlan","ipam":{"type":{"type":"macvlan"}}}`,
+		"no text":             `{"type":"macvlan","ipam":{"type":null}}`,
+		"white space":         `{"type":"macvlan ","ipam":{}}`,
+		"what is no plugin":   `{"type":"macvlan","deviceInfo":{"type":"vhost-user"}}`,
+		"beside what is none": `{"type":"macvlan","ipam":{"type":"host-local","x":{"type":"evil"}}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := refused(t, claim(t, "claim "+of(plugin)), node)
+			if !strings.HasPrefix(r.Rule, "parameters (FromClaim): config.plugins[") {
+				t.Error(r)
+			}
+		})
+	}
+	for _, plugin := range []string{
+		`{"type":"macvlan"}`, `{"type":"macvlan","ipam":{"type":"host-local"}},{"type":"macvlan"}`, `{"type":"macvlan","types":["evil"],"mytype":"evil"}`,
+	} {
+		resolve(t, claim(t, "claim "+of(plugin)), node)
+	}
+}
+
+func TestAClassNamesAnyPlugin(t *testing.T) {
+	resolve(t, claim(t, "class "+of(`{"type":"bridge","ipam":{"type":"whereabouts"}},{"type":"devinfo","deviceInfo":{"type":"vhost-user"}}`)), cniconfig.Policy{Driver: driver})
+}
+
+func TestARefusalNamesRequestRuleAndRemedy(t *testing.T) {
+	const want = `request "net": parameters (FromClaim): config.plugins[0].ipam.type: "evil" runs as root of the node, and claims may not use it; ` +
+		"have the DeviceClass give the config and the claim the ifName alone, or have the node's administrator add it to --allow-claim-config (now macvlan,host-local)"
+	if got := refused(t, claim(t, "claim "+of(`{"type":"macvlan","ipam":{"type":"evil"}}`)), node).Error(); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// What is taken from a claim names no other plugin, by a reading of JSON that knows
+// less, and takes more for a plugin, than any real one: whatever the case of "type".
+func FuzzClaim(f *testing.F) {
+	f.Add(with(`"ifName":"net1","config":` + macvlan))
+	f.Add(of(`{"type":"macvlan","IPAM":{"Type":"evil"}}`))
+	f.Add(of(`{"type":"macvlan","a":[{"typE":"evil"}]},{"type":"host-local"}`))
+	f.Add(of(`{"type":"macvlan","type":"evil"}`))
+	f.Add(with(`"ifName":"net1","config":{"cniVersion":"1.0.0","name":"a","type":"macvlan","x":1e400}`))
+	f.Fuzz(func(t *testing.T, params string) {
+		_, networks, err := cniconfig.Resolve(claim(t, "claim "+params), node)
+		if err != nil {
+			return
+		}
+		list, err := libcni.ConfListFromBytes(networks[0].List)
+		if err != nil {
+			t.Fatalf("libcni does not take %s: %v", networks[0].List, err)
+		}
+		for _, plugin := range list.Plugins {
+			var tree any
+			if err := json.Unmarshal(plugin.Bytes, &tree); err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range pluginTypes(tree) {
+				if !slices.Contains(node.AllowClaimTypes, name) {
+					t.Fatalf("%q would be run by %s", name, plugin.Bytes)
+				}
+			}
+		}
+	})
+}
+
+func pluginTypes(tree any) (list []string) {
+	switch v := tree.(type) {
+	case []any:
+		for _, child := range v {
+			list = append(list, pluginTypes(child)...)
+		}
+	case map[string]any:
+		for key, child := range v {
+			if strings.EqualFold(key, "type") {
+				list = append(list, fmt.Sprint(child))
+			}
+			list = append(list, pluginTypes(child)...)
+		}
+	}
+	return list
+}

@@ -1,0 +1,157 @@
+package cniconfig
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+)
+
+// Policy is what a node accepts.
+type Policy struct {
+	Driver string // the DRA driver's name, "cni.dra.networking.x-k8s.io"
+	Pool   string // of the driver's devices on this node, the node's name; "" = any
+	// AllowClaimTypes are the CNI plugin types that the configuration of a claim may
+	// name. Each trusts all authors of claims as root of the node. nil = a claim may
+	// give an interface name, but no configuration.
+	AllowClaimTypes []string
+}
+
+// Pod is the pod that a claim is reserved for.
+type Pod struct {
+	Namespace, Name string
+	UID             types.UID
+}
+
+// Network is what one request of a claim becomes: one interface in the pod.
+type Network struct {
+	Request      string     // of the claim; "request/subrequest" where a list of requests was given
+	Pool, Device string     // what was allocated
+	ShareID      *types.UID // of the allocation; nil = the device is not shared
+	IfName       string     // in the pod
+	Name         string     // of the CNI network
+	CNIVersion   string     // that it runs with
+	// List is the network's configuration list (CNI SPEC.md section 1), with cniVersion,
+	// name and plugins, as it is to be executed.
+	List json.RawMessage
+}
+
+// Resolve gives the pod of an allocated claim, and a network for each device that was
+// allocated for it from our driver, in the order of the allocation. What other drivers
+// have to do with the claim is ignored. All errors are a [*Refusal]: the same claim is
+// always refused.
+func Resolve(claim *resourceapi.ResourceClaim, p Policy) (Pod, []Network, error) {
+	allocation := claim.Status.Allocation
+	if allocation == nil {
+		return Pod{}, nil, refuse("", "the claim is not allocated", "a scheduler has to allocate it")
+	}
+	pod, err := podOf(claim)
+	if err != nil {
+		return Pod{}, nil, err
+	}
+	var networks []Network
+	for _, result := range allocation.Devices.Results {
+		if result.Driver != p.Driver {
+			continue
+		}
+		n, err := p.network(claim, result)
+		if err != nil {
+			err.Request = result.Request
+			return Pod{}, nil, err
+		}
+		networks = append(networks, n)
+	}
+	if len(networks) == 0 {
+		return Pod{}, nil, refuse("", fmt.Sprintf("nothing is allocated from driver %s", p.Driver), "ask for it by a DeviceClass that selects its devices")
+	}
+	if err := Distinct(networks, nil); err != nil {
+		return Pod{}, nil, err
+	}
+	return pod, networks, nil
+}
+
+// podOf: an interface is in one network namespace, so a claim is for one pod.
+func podOf(claim *resourceapi.ResourceClaim) (Pod, error) {
+	const remedy = "use a ResourceClaimTemplate, which makes a claim for each pod"
+	reserved := claim.Status.ReservedFor
+	if len(reserved) != 1 {
+		return Pod{}, refuse("", fmt.Sprintf("a claim is for one pod, this one is reserved for %d", len(reserved)), remedy)
+	}
+	if r := reserved[0]; r.APIGroup != "" || r.Resource != "pods" {
+		return Pod{}, refuse("", fmt.Sprintf("a claim is for a pod, this one is reserved for %q of API group %q", r.Resource, r.APIGroup), remedy)
+	}
+	return Pod{claim.Namespace, reserved[0].Name, reserved[0].UID}, nil
+}
+
+// network makes a network of one allocated device.
+func (p Policy) network(claim *resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult) (Network, *Refusal) {
+	if p.Pool != "" && result.Pool != p.Pool {
+		return Network{}, refuse("", fmt.Sprintf("the device is of pool %q, this node's is %q", result.Pool, p.Pool),
+			"let the scheduler allocate it for the node of the pod")
+	}
+	if err := checkRequest(claim, result); err != nil {
+		return Network{}, err
+	}
+	params, err := p.parameters(resourceclaim.ConfigForResult(claim.Status.Allocation.Devices.Config, result))
+	if err != nil {
+		return Network{}, err
+	}
+	if err := checkIfName(params.ifName); err != nil {
+		return Network{}, err
+	}
+	n, err := list(params.config)
+	if err != nil {
+		return Network{}, err
+	}
+	n.Request, n.Pool, n.Device, n.ShareID, n.IfName = result.Request, result.Pool, result.Device, result.ShareID, params.ifName
+	return n, nil
+}
+
+// checkRequest: one device for a request, and no more. An unknown mode of allocation
+// must be refused, says the API.
+func checkRequest(claim *resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult) *Refusal {
+	mode, count, admin, ok := lookUp(claim.Spec.Devices.Requests, result.Request)
+	if !ok {
+		return refuse("", "it is not in the claim's spec", "allocate the claim anew")
+	}
+	if admin || result.AdminAccess != nil && *result.AdminAccess {
+		return refuse("", "adminAccess: true: there is nothing to watch in a device that many claims share", "leave adminAccess out")
+	}
+	if mode != "" && mode != resourceapi.DeviceAllocationModeExactCount || count > 1 {
+		return refuse("", fmt.Sprintf("allocationMode %q, count %d: a request makes one interface", mode, count),
+			"use allocationMode: ExactCount, count: 1, and a request for each interface")
+	}
+	same := 0
+	for _, other := range claim.Status.Allocation.Devices.Results {
+		if resourceclaim.BaseRequestRef(other.Request) == resourceclaim.BaseRequestRef(result.Request) {
+			same++
+		}
+	}
+	if same > 1 {
+		return refuse("", fmt.Sprintf("%d devices are allocated for it: a request makes one interface", same),
+			"use allocationMode: ExactCount, count: 1, and a request for each interface")
+	}
+	return nil
+}
+
+// lookUp finds a request of a claim's spec, or a subrequest, by how an allocation
+// names it.
+func lookUp(requests []resourceapi.DeviceRequest, ref string) (mode resourceapi.DeviceAllocationMode, count int64, admin, ok bool) {
+	base := resourceclaim.BaseRequestRef(ref)
+	n := slices.IndexFunc(requests, func(r resourceapi.DeviceRequest) bool { return r.Name == base })
+	if n < 0 {
+		return "", 0, false, false
+	}
+	if exact := requests[n].Exactly; exact != nil {
+		return exact.AllocationMode, exact.Count, exact.AdminAccess != nil && *exact.AdminAccess, ref == base
+	}
+	for _, sub := range requests[n].FirstAvailable {
+		if resourceclaim.CreateSubRequestRef(base, sub.Name) == ref {
+			return sub.AllocationMode, sub.Count, false, true
+		}
+	}
+	return "", 0, false, false
+}

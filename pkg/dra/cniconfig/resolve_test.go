@@ -1,0 +1,171 @@
+package cniconfig_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"devinfo-cni.io/pkg/dra/cniconfig"
+)
+
+func ours() cniconfig.Network {
+	return cniconfig.Network{
+		Request: "net", Pool: "node-a", Device: "cni", ShareID: &share, IfName: "net1", Name: "lan", CNIVersion: "1.0.0", List: json.RawMessage(macvlan),
+	}
+}
+
+func TestConfigAndNameComeFromClassOrClaim(t *testing.T) {
+	classOnly := cniconfig.Policy{Driver: driver}
+	other := ours()
+	other.IfName = "uplink"
+	for _, test := range []struct {
+		name    string
+		policy  cniconfig.Policy
+		configs []string
+		want    cniconfig.Network
+	}{
+		{"both from the class", classOnly, []string{"class " + with(`"ifName":"net1","config":`+macvlan)}, ours()},
+		{"the name from the claim", classOnly, []string{"class " + with(`"config":`+macvlan), "claim " + with(`"ifName":"net1"`)}, ours()},
+		{"the claim's name goes first", classOnly, []string{"class " + with(`"ifName":"net1","config":`+macvlan), "claim " + with(`"ifName":"uplink"`)}, other},
+		{"null and empty are not given", classOnly, []string{"class " + with(`"ifName":"net1","config":`+macvlan), "claim " + with(`"ifName":"net1","config":null`)}, ours()},
+		{"both from the claim", node, []string{"claim " + with(`"ifName":"net1","config":`+macvlan)}, ours()},
+		{"the name from the class", node, []string{"class " + with(`"ifName":"net1"`), "claim " + with(`"ifName":"","config":`+macvlan)}, ours()},
+		{"white space", node, []string{"claim " + with("\n \"ifName\" : \"net1\",\n\t\"config\": "+strings.ReplaceAll(macvlan, ",", " ,\n"))}, ours()},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			diff(t, resolve(t, claim(t, test.configs...), test.policy), []cniconfig.Network{test.want})
+		})
+	}
+}
+
+func TestOnePluginBecomesAList(t *testing.T) {
+	c := claim(t, "class "+with(`"ifName":"net1","config":{"type":"bridge", "name":"br","cniVersion":"0.4.0"}`))
+	want := ours()
+	want.Name, want.CNIVersion = "br", "0.4.0"
+	want.List = json.RawMessage(`{"cniVersion":"0.4.0","name":"br","plugins":[{"type":"bridge","name":"br","cniVersion":"0.4.0"}]}`)
+	diff(t, resolve(t, c, node), []cniconfig.Network{want})
+}
+
+func TestTheHighestCommonVersionOfCniVersionsIsUsed(t *testing.T) {
+	c := claim(t, "class "+with(`"ifName":"net1","config":{"cniVersions":["0.4.0","1.1.0","9.0.0"],"name":"a","plugins":[{"type":"bridge"}]}`))
+	if got := resolve(t, c, node)[0].CNIVersion; got != "1.1.0" {
+		t.Errorf("it runs with %s", got)
+	}
+}
+
+func TestOtherDriversAreLeftAlone(t *testing.T) {
+	c := claim(t, "class "+with(`"ifName":"net1","config":`+macvlan))
+	configure(t, c, "claim", `not ours, and no JSON`)
+	configure(t, c, "class", `nor this`)
+	for n := range 2 {
+		c.Status.Allocation.Devices.Config[n+1].Opaque.Driver = "gpu.example.com"
+	}
+	gpu := c.Status.Allocation.Devices.Results[0]
+	gpu.Request, gpu.Driver = "gpu", "gpu.example.com"
+	c.Status.Allocation.Devices.Results = append([]resourceapi.DeviceRequestAllocationResult{gpu}, c.Status.Allocation.Devices.Results...)
+	diff(t, resolve(t, c, node), []cniconfig.Network{ours()})
+}
+
+func TestTwoRequestsOfOneClassTellTheirNamesApart(t *testing.T) {
+	two := func() *resourceapi.ResourceClaim {
+		c := claim(t)
+		request(c, "other")
+		configure(t, c, "class", with(`"ifName":"net1","config":`+macvlan), "net")
+		configure(t, c, "class", with(`"ifName":"net1","config":`+macvlan), "other")
+		return c
+	}
+	if r := refused(t, two(), node); r.Request != "other" || !strings.Contains(r.Rule, `ifName "net1" is that of request "net" too`) {
+		t.Error(r)
+	}
+	c := two()
+	configure(t, c, "claim", with(`"ifName":"net2"`), "other")
+	second := ours()
+	second.Request, second.IfName = "other", "net2"
+	diff(t, resolve(t, c, node), []cniconfig.Network{ours(), second})
+}
+
+func TestSubrequestsHaveTheConfigOfTheirRequest(t *testing.T) {
+	for _, ref := range []string{"net", "net/fast"} {
+		c := claim(t)
+		c.Spec.Devices.Requests[0] = resourceapi.DeviceRequest{Name: "net", FirstAvailable: []resourceapi.DeviceSubRequest{
+			{Name: "slow", DeviceClassName: "a", AllocationMode: "All"}, {Name: "fast", DeviceClassName: "b"},
+		}}
+		c.Status.Allocation.Devices.Results[0].Request = "net/fast"
+		configure(t, c, "class", with(`"ifName":"net1","config":`+macvlan), ref)
+		configure(t, c, "class", with(`"ifName":"net1","config":`+macvlan), "net/slow")
+		want := ours()
+		want.Request = "net/fast"
+		diff(t, resolve(t, c, node), []cniconfig.Network{want})
+		c.Spec.Devices.Requests[0].FirstAvailable[1].Count = 2
+		if r := refused(t, c, node); r.Request != "net/fast" || !strings.Contains(r.Rule, "count 2") {
+			t.Error(r)
+		}
+	}
+}
+
+func TestAllocationsThatAreRefused(t *testing.T) {
+	yes := true
+	for name, test := range map[string]struct {
+		change func(*resourceapi.ResourceClaim)
+		want   cniconfig.Refusal // Rule and Remedy: a part
+	}{
+		"not allocated": {func(c *resourceapi.ResourceClaim) { c.Status.Allocation = nil }, cniconfig.Refusal{Rule: "not allocated", Remedy: "scheduler"}},
+		"for nobody":    {func(c *resourceapi.ResourceClaim) { c.Status.ReservedFor = nil }, cniconfig.Refusal{Rule: "reserved for 0", Remedy: "ResourceClaimTemplate"}},
+		"for two pods": {func(c *resourceapi.ResourceClaim) {
+			c.Status.ReservedFor = append(c.Status.ReservedFor, c.Status.ReservedFor[0])
+		}, cniconfig.Refusal{Rule: "reserved for 2", Remedy: "ResourceClaimTemplate"}},
+		"for a PodGroup": {func(c *resourceapi.ResourceClaim) {
+			c.Status.ReservedFor[0].APIGroup, c.Status.ReservedFor[0].Resource = "scheduling.k8s.io", "podgroups"
+		}, cniconfig.Refusal{Rule: `"podgroups" of API group "scheduling.k8s.io"`, Remedy: "ResourceClaimTemplate"}},
+		"nothing of ours":  {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Results[0].Driver = "gpu.example.com" }, cniconfig.Refusal{Rule: "nothing is allocated from driver " + driver, Remedy: "DeviceClass"}},
+		"another pool":     {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Results[0].Pool = "node-b" }, cniconfig.Refusal{Request: "net", Rule: `pool "node-b", this node's is "node-a"`, Remedy: "scheduler"}},
+		"unknown request":  {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Results[0].Request = "x" }, cniconfig.Refusal{Request: "x", Rule: "not in the claim's spec", Remedy: "anew"}},
+		"no subrequest":    {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Results[0].Request = "net/x" }, cniconfig.Refusal{Request: "net/x", Rule: "not in the claim's spec", Remedy: "anew"}},
+		"two of one":       {func(c *resourceapi.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.Count = 2 }, cniconfig.Refusal{Request: "net", Rule: `allocationMode "ExactCount", count 2`, Remedy: "count: 1"}},
+		"all":              {func(c *resourceapi.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.AllocationMode = "All" }, cniconfig.Refusal{Request: "net", Rule: `allocationMode "All"`, Remedy: "ExactCount"}},
+		"another mode":     {func(c *resourceapi.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.AllocationMode = "Some" }, cniconfig.Refusal{Request: "net", Rule: `allocationMode "Some"`, Remedy: "ExactCount"}},
+		"admin access":     {func(c *resourceapi.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.AdminAccess = &yes }, cniconfig.Refusal{Request: "net", Rule: "adminAccess: true", Remedy: "leave adminAccess out"}},
+		"admin allocation": {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Results[0].AdminAccess = &yes }, cniconfig.Refusal{Request: "net", Rule: "adminAccess: true", Remedy: "leave adminAccess out"}},
+		"two devices": {func(c *resourceapi.ResourceClaim) {
+			c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results, c.Status.Allocation.Devices.Results[0])
+		}, cniconfig.Refusal{Request: "net", Rule: "2 devices are allocated", Remedy: "a request for each interface"}},
+		"no config":         {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Config = nil }, cniconfig.Refusal{Request: "net", Rule: "no config for driver " + driver, Remedy: "DeviceClass"}},
+		"config of another": {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Config[0].Requests = []string{"y"} }, cniconfig.Refusal{Request: "net", Rule: "no config for driver " + driver, Remedy: "DeviceClass"}},
+		"unknown source":    {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Config[0].Source = "FromPod" }, cniconfig.Refusal{Request: "net", Rule: `from "FromPod"`, Remedy: "update the driver"}},
+		"two of the class":  {func(c *resourceapi.ResourceClaim) { configure(t, c, "class", with(`"ifName":"net2"`)) }, cniconfig.Refusal{Request: "net", Rule: "more than one config of driver " + driver + " (FromClass)", Remedy: "by its name"}},
+		"two of the claim": {func(c *resourceapi.ResourceClaim) {
+			configure(t, c, "claim", with(`"ifName":"net2"`))
+			configure(t, c, "claim", with(`"ifName":"net3"`), "net")
+		}, cniconfig.Refusal{Request: "net", Rule: "more than one config of driver " + driver + " (FromClaim)", Remedy: "by its name"}},
+		"a second config": {func(c *resourceapi.ResourceClaim) { configure(t, c, "claim", with(`"config":`+macvlan)) }, cniconfig.Refusal{Request: "net", Rule: "the DeviceClass gives a config and the claim another", Remedy: "ifName alone"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := claim(t, "class "+with(`"ifName":"net1","config":`+macvlan))
+			resolve(t, c, node) // it is the change that is refused
+			test.change(c)
+			r := refused(t, c, node)
+			if r.Request != test.want.Request || !strings.Contains(r.Rule, test.want.Rule) || !strings.Contains(r.Remedy, test.want.Remedy) {
+				t.Errorf("got  %+v\nwant %+v", *r, test.want)
+			}
+			if r.Request != "" && !strings.HasPrefix(r.Error(), fmt.Sprintf("request %q: ", r.Request)) {
+				t.Errorf("%q does not begin with the request", r.Error())
+			}
+		})
+	}
+}
+
+func TestInterfaceNamesArePodWide(t *testing.T) {
+	networks := []cniconfig.Network{ours()}
+	if err := cniconfig.Distinct(networks, map[string]string{"net2": "claim default/a, request b"}); err != nil {
+		t.Error(err)
+	}
+	err := cniconfig.Distinct(networks, map[string]string{"net1": "claim default/a, request b"})
+	const want = `request "net": ifName "net1" is that of claim default/a, request b too; ` +
+		`give each request an ifName of its own, by parameters in the claim for this request alone`
+	if err == nil || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+}

@@ -1,0 +1,142 @@
+package metadata
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/deviceattribute"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/pci"
+	"devinfo-cni.io/pkg/sysfs"
+)
+
+// Prefix is the domain of the attributes that are not Kubernetes' own.
+const Prefix = "devinfo-cni.io/"
+
+// Host is where the devices are.
+type Host struct {
+	Sys  *sysfs.FS
+	Warn func(string) // told what is left out, and why; nil = nobody is
+}
+
+// Attributes are those of a device, from its device information and sysfs. Kubernetes'
+// own are pciBusID, pcieRoot and numaNode, of the function behind the device, as far as
+// the kernel knows them. Below [Prefix] stand, as far as the device information has
+// them, type (of the device information), pfPCIBusID, representor, rdmaDevice, vhostNet,
+// vdpaParent, vdpaDriver, devicePath (of the vDPA device), socketPath (of vhost-user and
+// memif), vhostUserMode, memifRole and memifMode.
+//
+// Of several RDMA devices rdmaDevice holds the names joined by commas, as the device
+// information does: a metadata file has no lists. An attribute holds at most 64 bytes.
+func (h Host) Attributes(info *devinfo.Info) map[string]resourceapi.DeviceAttribute {
+	if info == nil {
+		return nil
+	}
+	a := attributes{host: h, to: map[string]resourceapi.DeviceAttribute{}}
+	a.set("type", string(info.Type))
+	switch {
+	case info.Type == devinfo.TypePCI && info.PCI != nil:
+		p := info.PCI
+		a.function(p.Address, p.PFAddress, p.Representor)
+		a.set("rdmaDevice", p.RDMADevice)
+		a.set("vhostNet", p.VhostNet)
+	case info.Type == devinfo.TypeVDPA && info.VDPA != nil:
+		v := info.VDPA
+		a.function(v.Address, v.PFAddress, v.Representor)
+		a.set("vdpaParent", v.ParentDevice)
+		a.set("vdpaDriver", v.Driver)
+		a.set("devicePath", v.Path)
+	case info.Type == devinfo.TypeVhostUser && info.VhostUser != nil:
+		a.set("socketPath", info.VhostUser.Path)
+		a.set("vhostUserMode", info.VhostUser.Mode)
+	case info.Type == devinfo.TypeMemif && info.Memif != nil:
+		a.set("socketPath", info.Memif.Path)
+		a.set("memifRole", info.Memif.Role)
+		a.set("memifMode", info.Memif.Mode)
+	}
+	return a.to
+}
+
+type attributes struct {
+	host Host
+	to   map[string]resourceapi.DeviceAttribute
+}
+
+func (a *attributes) warn(format string, args ...any) {
+	if a.host.Warn != nil {
+		a.host.Warn(fmt.Sprintf(format, args...))
+	}
+}
+
+// set takes a text of the device information; "" is none.
+func (a *attributes) set(name, value string) {
+	const limit = resourceapi.DeviceAttributeMaxValueLength
+	switch {
+	case value == "":
+	case len(value) > limit:
+		a.warn("attribute %s is left out: %q has %d bytes, at most %d are allowed", Prefix+name, value, len(value), limit)
+	default:
+		a.to[Prefix+name] = resourceapi.DeviceAttribute{StringValue: &value}
+	}
+}
+
+// function sets what a PCI function has, and its PF.
+func (a *attributes) function(address, pf, representor string) {
+	if own, ok := a.address(string(deviceattribute.StandardDeviceAttributePCIBusID), address); ok {
+		a.standard(deviceattribute.GetPCIBusIDAttribute(own.String()))
+		a.pcieRoot(own)
+		a.numaNode(own)
+	}
+	if pf, ok := a.address(Prefix+"pfPCIBusID", pf); ok {
+		a.set("pfPCIBusID", pf.String())
+	}
+	a.set("representor", representor)
+}
+
+func (a *attributes) address(name, text string) (pci.Address, bool) {
+	if text == "" {
+		return pci.Address{}, false
+	}
+	address, err := pci.Parse(text)
+	if err != nil {
+		a.warn("attribute %s is left out: %v", name, err)
+	}
+	return address, err == nil
+}
+
+// standard takes an attribute from Kubernetes' own helpers. That the kernel does not
+// know the function is no news: its driver's device may be all that the pod needs.
+func (a *attributes) standard(attribute deviceattribute.DeviceAttribute, err error) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		a.warn("an attribute is left out: %v", err)
+	default:
+		a.to[string(attribute.Name)] = attribute.Value
+	}
+}
+
+// pcieRoot reads the kernel's link to the function.
+func (a *attributes) pcieRoot(address pci.Address) {
+	links, ok := a.host.Sys.Files().(fs.ReadLinkFS)
+	if !ok {
+		a.warn("attribute %s is left out: this sysfs has no links", deviceattribute.StandardDeviceAttributePCIeRoot)
+		return
+	}
+	a.standard(deviceattribute.GetPCIeRootAttributeByPCIBusID(address.String(), deviceattribute.WithFS(links)))
+}
+
+// numaNode reads the node here: of -1, which says that there is none, the helper that
+// reads it makes an error like any other.
+func (a *attributes) numaNode(address pci.Address) {
+	node, ok, err := a.host.Sys.NUMANode(address)
+	switch {
+	case err != nil:
+		a.warn("attribute %s is left out: %v", deviceattribute.StandardDeviceAttributeNUMANode, err)
+	case ok:
+		a.standard(deviceattribute.GetNUMANodeAttribute(node, deviceattribute.ScalarAttribute))
+	}
+}

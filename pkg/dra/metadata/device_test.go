@@ -1,0 +1,83 @@
+package metadata_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"devinfo-cni.io/pkg/dra/metadata"
+)
+
+var (
+	share  = types.UID("7d1c3a2f-6f3e-4b8f-9d0a-3c5f3f0e7a11")
+	since  = metav1.NewTime(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+	device = metadata.Device{Driver: "cni.dra.networking.x-k8s.io", Pool: "node-a", Name: "cni", ShareID: &share, Since: since}
+)
+
+func TestStatusIsAsTheDeviceConfigurationAPISays(t *testing.T) {
+	network := &resourceapi.NetworkDeviceData{InterfaceName: "net1"}
+	got, warnings := device.Attached(json.RawMessage(` {"cniVersion": "1.0.0", "ips": []} `), network)
+	id := string(share)
+	want := resourceapi.AllocatedDeviceStatus{
+		Driver: "cni.dra.networking.x-k8s.io", Pool: "node-a", Device: "cni", ShareID: &id,
+		Conditions: []metav1.Condition{{
+			Type: "Ready", Status: "True", Reason: "NetworkInterfaceReady", Message: "CNI-DRA-Driver has configured the device.", LastTransitionTime: since,
+		}},
+		Data: &runtime.RawExtension{Raw: []byte(`{"cniVersion":"1.0.0","ips":[]}`)}, NetworkData: network,
+	}
+	diff(t, got, want)
+	if warnings != nil {
+		t.Error(warnings)
+	}
+	want.Conditions = []metav1.Condition{{Type: "Ready", Status: "False", Reason: "NetworkInterfaceNotReady", Message: "no such master: eth9", LastTransitionTime: since}}
+	want.Data, want.NetworkData = nil, nil
+	diff(t, device.Failed("no such master: eth9"), want)
+
+	unshared := device
+	unshared.ShareID, want.ShareID = nil, nil
+	diff(t, unshared.Failed("no such master: eth9"), want)
+}
+
+func TestALongErrorIsCutBetweenRunes(t *testing.T) {
+	message := device.Failed("x" + strings.Repeat("é", 1<<15)).Conditions[0].Message
+	if len(message) != 32<<10-1 || !utf8.ValidString(message) {
+		t.Errorf("%d bytes, ending in %q", len(message), message[len(message)-4:])
+	}
+	if got := device.Failed("a\xffb").Conditions[0].Message; got != "a\ufffdb" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestDataIsAnObjectOfAtMost10KiB(t *testing.T) {
+	long := func(n int) string { return strings.Repeat("x", n) }
+	for name, test := range map[string]struct{ result, want, warning string }{
+		"short":          {`{"b":1,"a":12345678901}`, `{"a":12345678901,"b":1}`, ""},
+		"at the limit":   {`{"a":"` + long(10240-8) + `"}`, `{"a":"` + long(10240-8) + `"}`, ""},
+		"one too many":   {`{"a":"` + long(10240-7) + `"}`, "", "data is left out: it has 10241 bytes, at most 10240 are allowed"},
+		"white space":    {`{"a":` + strings.Repeat(" ", 10240) + `1}`, `{"a":1}`, ""},
+		"routes and dns": {`{"a":1,"routes":["` + long(9000) + `"],"dns":{"domain":"` + long(9000) + `"}}`, `{"a":1}`, "routes and dns are left out of data: it has 18041 bytes, at most 10240 are allowed"},
+		"even then":      {`{"a":"` + long(11000) + `","dns":{}}`, "", "data is left out: it has 11017 bytes, at most 10240 are allowed"},
+		"escapes":        {`{"a":"` + strings.Repeat("<", 2000) + `"}`, "", "data is left out: it has 12008 bytes, at most 10240 are allowed"},
+		"a list":         {`[1]`, "", "data is left out: the CNI result is no JSON object"},
+		"null":           {`null`, "", "data is left out: the CNI result is no JSON object"},
+		"none":           {``, "", "data is left out: the CNI result is no JSON object"},
+		"garbage":        {`{"a":1}}`, "", "data is left out: the CNI result is no JSON object"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			data, warnings := metadata.Data(json.RawMessage(test.result))
+			got := ""
+			if data != nil {
+				got = string(data.Raw)
+			}
+			diff(t, got, test.want)
+			diff(t, strings.Join(warnings, "; "), test.warning)
+		})
+	}
+}

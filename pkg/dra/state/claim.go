@@ -1,0 +1,115 @@
+// Package state is what the agent remembers of each resource claim from Prepare to
+// Unprepare, on disk: what is to be attached, what was, and what is owed. An intent is
+// written before the CNI plugin is run that it speaks of, so that whatever dies, and
+// whenever, the next start knows which networks may hold something of the claim.
+//
+// One file per claim, named after its UID. The files hold configurations as executed,
+// hence possibly secrets: they are private. It is not a cache, and nothing else than
+// the agent may write it.
+package state
+
+import (
+	"encoding/json"
+	"slices"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Schema is the version of the files' format. A reader takes its own and older ones.
+const Schema = 1
+
+// Phase is how far an attachment is.
+type Phase string
+
+// The phases. From Adding on, a DEL is owed.
+const (
+	Prepared Phase = "Prepared" // nothing of it exists
+	Adding   Phase = "Adding"   // ADD is about to run, runs, or was interrupted
+	Added    Phase = "Added"    // ADD succeeded
+	Deleting Phase = "Deleting" // DEL is about to run, runs, has failed, or was interrupted
+)
+
+// Claim is one resource claim, prepared on this node.
+type Claim struct {
+	Schema      int          `json:"schema"` // set by Put
+	Namespace   string       `json:"namespace"`
+	Name        string       `json:"name"`
+	UID         types.UID    `json:"uid"`
+	Pod         Pod          `json:"pod"` // the one it is reserved for
+	Attachments []Attachment `json:"attachments"`
+	StatusOwed  bool         `json:"statusOwed,omitempty"` // the API server has not taken the latest status
+}
+
+// Pod is a Kubernetes pod.
+type Pod struct {
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name"`
+	UID       types.UID `json:"uid"`
+}
+
+// Attachment is one device of a claim, which is one interface of the pod in one network.
+type Attachment struct {
+	Request string     `json:"request"` // as allocated: with the subrequest, if there is one
+	Pool    string     `json:"pool"`
+	Device  string     `json:"device"`
+	ShareID *types.UID `json:"shareID,omitempty"`
+
+	Network    string          `json:"network"`    // "name" of the network configuration
+	CNIVersion string          `json:"cniVersion"` // of the network configuration
+	IfName     string          `json:"ifName"`     // CNI_IFNAME
+	List       json.RawMessage `json:"list"`       // network configuration list, as executed
+
+	Phase Phase  `json:"phase"`
+	Error string `json:"error,omitempty"` // of the last ADD or DEL, "" after a success
+	Ready Ready  `json:"ready,omitzero"`  // condition Ready, as it is or should be in the API
+
+	Execution // of the current sandbox; empty while Prepared
+}
+
+// Ready is the condition of that type.
+type Ready struct {
+	Status metav1.ConditionStatus `json:"status,omitempty"` // "" = never said
+	Since  metav1.Time            `json:"since,omitzero"`   // of the last change of Status
+}
+
+// Set changes the condition; Since only if it is a change.
+func (r *Ready) Set(status metav1.ConditionStatus, now time.Time) {
+	if r.Status != status {
+		*r = Ready{status, metav1.NewTime(now.UTC().Truncate(time.Second))} // as the API has it
+	}
+}
+
+// Execution is one ADD, as its DEL has to repeat it, and what it gave.
+type Execution struct {
+	Sandbox  string      `json:"sandbox,omitempty"`  // CNI_CONTAINERID
+	Netns    string      `json:"netns,omitempty"`    // CNI_NETNS
+	BootID   string      `json:"bootID,omitempty"`   // the boot in which Netns is a path to something
+	Args     [][2]string `json:"args,omitempty"`     // CNI_ARGS, in order
+	InfoFile string      `json:"infoFile,omitempty"` // capability argument CNIDeviceInfoFile, a host path
+
+	Result   json.RawMessage `json:"result,omitempty"` // of ADD, in CNIVersion
+	Info     json.RawMessage `json:"info,omitempty"`   // the device-info file after ADD
+	Metadata *Metadata       `json:"metadata,omitempty"`
+}
+
+// Metadata is what the pod reads of its device, once ADD has succeeded.
+type Metadata struct {
+	Attributes  map[string]resourceapi.DeviceAttribute `json:"attributes,omitempty"`
+	NetworkData *resourceapi.NetworkDeviceData         `json:"networkData,omitempty"`
+}
+
+// Owes says whether a DEL is owed.
+func (a *Attachment) Owes() bool { return a.Phase != Prepared }
+
+// Reset makes the attachment as it was after Prepare; why is the error to keep.
+func (a *Attachment) Reset(why string) {
+	a.Phase, a.Error, a.Execution = Prepared, why, Execution{}
+}
+
+// Owes says whether a DEL is owed for any attachment.
+func (c *Claim) Owes() bool {
+	return slices.ContainsFunc(c.Attachments, func(a Attachment) bool { return a.Owes() })
+}

@@ -1,0 +1,207 @@
+package state
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"devinfo-cni.io/devinfo/store"
+)
+
+const (
+	suffix   = ".json"
+	setAside = ".corrupt"
+	lockFile = "lock"
+)
+
+// Store is the state directory of one node. Its methods may be called at once, but for
+// one claim only one at a time.
+type Store struct {
+	dir  *store.Dir
+	lock *os.File
+}
+
+// Problem is a claim of which there is a file that cannot be used.
+type Problem struct {
+	UID types.UID // as the file's name says
+	Err error     // [*SchemaError], or what is wrong with the content
+	// Aside is where the file was put when its content makes no sense; "" when it was
+	// left in its place.
+	Aside string
+}
+
+// SchemaError says that a file was written by a newer agent. It is left alone.
+type SchemaError struct {
+	Path   string
+	Schema int
+}
+
+func (e *SchemaError) Error() string {
+	return fmt.Sprintf("%s: schema %d: this agent knows up to %d: run the agent that wrote it, or a newer one",
+		e.Path, e.Schema, Schema)
+}
+
+// ErrLocked is the error of [Open] while another process uses the directory.
+var ErrLocked = errors.New("another agent uses it: wait for its end, or give this one a directory of its own")
+
+// Open makes the directory, which must be an absolute path, and locks it for as long as
+// this process lives, or until [Store.Close].
+func Open(dir string) (*Store, error) {
+	s := &Store{dir: store.OpenDurable(dir)}
+	err := s.dir.Locked(lockFile, func(root *os.Root) (err error) { // which makes the directory
+		s.lock, err = root.OpenFile(lockFile, os.O_CREATE|os.O_RDONLY, 0o600)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(s.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		s.lock.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			err = ErrLocked
+		}
+		return nil, fmt.Errorf("state directory %s: %w", dir, err)
+	}
+	return s, nil
+}
+
+// Close gives the directory free for another process.
+func (s *Store) Close() error { return s.lock.Close() }
+
+// Put writes a claim, which is on the disk when Put returns.
+func (s *Store) Put(c *Claim) error {
+	c.Schema = Schema
+	data, err := json.Marshal(c)
+	if err != nil {
+		return fmt.Errorf("state of claim %s/%s: %w", c.Namespace, c.Name, err)
+	}
+	return s.dir.Write(string(c.UID)+suffix, append(data, '\n'))
+}
+
+// Remove forgets a claim; one that is not known is success.
+func (s *Store) Remove(uid types.UID) error { return s.dir.Remove(string(uid) + suffix) }
+
+// Writable asks, without side effect, whether Put could succeed.
+func (s *Store) Writable() error { return s.dir.Writable() }
+
+// All reads every claim, sorted by UID. A file whose content makes no sense is kept
+// under another name and reported, so that the claim can be prepared again and nothing
+// is lost for whoever looks into it; earlier such files are reported again.
+func (s *Store) All() ([]*Claim, []Problem, error) {
+	names, err := s.dir.Names()
+	if err != nil {
+		return nil, nil, err
+	}
+	var claims []*Claim
+	var problems []Problem
+	for _, name := range names {
+		uid, ok := strings.CutSuffix(name, suffix)
+		if !ok {
+			if uid, _, ok = strings.Cut(name, suffix+setAside); ok {
+				problems = append(problems, Problem{types.UID(uid), errors.New("set aside by an earlier start"), s.dir.Path(name)})
+			}
+			continue
+		}
+		c, problem, err := s.read(types.UID(uid))
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case problem != nil:
+			problems = append(problems, *problem)
+		default:
+			claims = append(claims, c)
+		}
+	}
+	return claims, problems, nil
+}
+
+// read gives either the claim, or what is wrong with its file.
+func (s *Store) read(uid types.UID) (*Claim, *Problem, error) {
+	name := string(uid) + suffix
+	data, err := s.dir.Read(name)
+	if err != nil && !errors.Is(err, store.ErrTooLarge) {
+		return nil, nil, err
+	}
+	c := new(Claim)
+	if err == nil {
+		err = parse(data, uid, s.dir.Path(name), c)
+	}
+	var newer *SchemaError
+	switch {
+	case err == nil:
+		return c, nil, nil
+	case errors.As(err, &newer):
+		return nil, &Problem{UID: uid, Err: err}, nil
+	}
+	aside, asideErr := s.putAside(name)
+	if asideErr != nil {
+		return nil, nil, fmt.Errorf("%w; set it aside: %w", err, asideErr)
+	}
+	return nil, &Problem{uid, err, aside}, nil
+}
+
+func parse(data []byte, uid types.UID, path string, c *Claim) error {
+	var version struct {
+		Schema int `json:"schema"`
+	}
+	err := json.Unmarshal(data, &version)
+	if err == nil && version.Schema > Schema {
+		return &SchemaError{path, version.Schema}
+	}
+	if err == nil {
+		err = json.Unmarshal(data, c)
+	}
+	if err == nil {
+		err = check(c, uid)
+	}
+	if err != nil {
+		return &store.CorruptError{Path: path, Err: err}
+	}
+	return nil
+}
+
+func check(c *Claim, uid types.UID) error {
+	switch {
+	case c.Schema < 1:
+		return fmt.Errorf("schema %d: must be 1 or more", c.Schema)
+	case c.UID != uid:
+		return fmt.Errorf("uid %q: must be that of the file's name", c.UID)
+	case c.Pod.UID == "" || len(c.Attachments) == 0:
+		return errors.New("pod.uid and attachments must be there")
+	}
+	for n, a := range c.Attachments {
+		if !slices.Contains([]Phase{Prepared, Adding, Added, Deleting}, a.Phase) {
+			return fmt.Errorf("attachments[%d].phase %q: is none", n, a.Phase)
+		}
+		if len(a.List) == 0 || a.IfName == "" || a.Owes() && a.Sandbox == "" {
+			return fmt.Errorf("attachments[%d]: list, ifName, and from phase Adding on sandbox must be there", n)
+		}
+	}
+	return nil
+}
+
+// putAside renames a file to the first name that is free.
+func (s *Store) putAside(name string) (string, error) {
+	from := s.dir.Path(name)
+	for n := range 100 {
+		to := from + setAside
+		if n > 0 {
+			to = fmt.Sprintf("%s%s-%d", from, setAside, n)
+		}
+		if err := os.Link(from, to); errors.Is(err, fs.ErrExist) {
+			continue
+		} else if err != nil {
+			return "", err
+		}
+		return to, os.Remove(from)
+	}
+	return "", fmt.Errorf("%s: there are 100 such files already: remove some", filepath.Dir(from))
+}

@@ -1,0 +1,192 @@
+package state_test
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/dra/state"
+)
+
+func open(t *testing.T) (*state.Store, string) {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "plugins/driver/state")
+	return reopen(t, dir), dir
+}
+
+func reopen(t *testing.T, dir string) *state.Store {
+	t.Helper()
+	s, err := state.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func full(uid types.UID) *state.Claim {
+	share, bus := types.UID("f00"), "0000:01:00.2"
+	return &state.Claim{
+		Schema: state.Schema, Namespace: "ns", Name: "claim", UID: uid, StatusOwed: true,
+		Pod: state.Pod{Namespace: "ns", Name: "pod", UID: "p1"},
+		Attachments: []state.Attachment{
+			{Request: "a/first", Pool: "node", Device: "cni", ShareID: &share, Network: "net", CNIVersion: "1.1.0", IfName: "net1",
+				List: json.RawMessage(`{"name":"net"}`), Phase: state.Added, Execution: state.Execution{
+					Sandbox: "s1", Netns: "/var/run/netns/x", BootID: "b", Args: [][2]string{{"IgnoreUnknown", "1"}, {"K8S_POD_NAME", "pod"}},
+					InfoFile: "/run/f", Result: json.RawMessage(`{"ips":[]}`), Info: json.RawMessage(`{"type":"pci"}`),
+					Metadata: &state.Metadata{
+						Attributes:  map[string]resourceapi.DeviceAttribute{"resource.kubernetes.io/pciBusID": {StringValue: &bus}},
+						NetworkData: &resourceapi.NetworkDeviceData{InterfaceName: "net1"},
+					}}},
+			{Request: "b", Pool: "node", Device: "cni", Network: "net", IfName: "net2", List: json.RawMessage(`{}`), Phase: state.Prepared, Error: "why"},
+		},
+	}
+}
+
+func all(t *testing.T, s *state.Store) ([]*state.Claim, []state.Problem) {
+	t.Helper()
+	claims, problems, err := s.All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return claims, problems
+}
+
+func put(t *testing.T, s *state.Store, c *state.Claim) {
+	t.Helper()
+	if err := s.Put(c); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestWhatWasPutIsThereAfterARestart(t *testing.T) {
+	s, dir := open(t)
+	put(t, s, full("u2"))
+	put(t, s, full("u1"))
+	big := full("u3")
+	big.Attachments[0].Result = json.RawMessage(`"` + strings.Repeat("x", 1<<20) + `"`)
+	put(t, s, big)
+	if err := errors.Join(s.Remove("u2"), s.Remove("u2"), s.Remove("never there"), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	claims, problems := all(t, reopen(t, dir))
+	if diff := cmp.Diff([]*state.Claim{full("u1"), big}, claims); diff != "" || problems != nil {
+		t.Errorf("%v\n%s", problems, diff)
+	}
+}
+
+func TestFilesArePrivate(t *testing.T) {
+	s, dir := open(t)
+	put(t, s, full("u1"))
+	for path, want := range map[string]os.FileMode{"": 0o700, "u1.json": 0o600, "lock": 0o600} {
+		stat, err := os.Stat(filepath.Join(dir, path))
+		if err != nil || stat.Mode().Perm() != want {
+			t.Errorf("%s: got %v, %v, want %o", path, stat.Mode(), err, want)
+		}
+	}
+}
+
+func TestASecondAgentIsRefusedWhileTheFirstOneLives(t *testing.T) {
+	s, dir := open(t)
+	if _, err := state.Open(dir); !errors.Is(err, state.ErrLocked) {
+		t.Errorf("got %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	reopen(t, dir)
+}
+
+func TestAFileThatMakesNoSenseIsSetAsideAndReportedAtEveryStart(t *testing.T) {
+	s, dir := open(t)
+	text := func(c *state.Claim) string { data, _ := json.Marshal(c); return string(data) }
+	contents := map[string]string{
+		"empty": "", "torn": text(full("torn"))[:100], "other": text(full("u1")), "zero": `{"uid":"zero"}`,
+		"phase": strings.Replace(text(full("phase")), `"Added"`, `"Addled"`, 1),
+		"bare":  strings.Replace(text(full("bare")), `"sandbox":"s1",`, "", 1),
+		"large": strings.Repeat(" ", 5<<20),
+	}
+	for uid, content := range contents {
+		write(t, filepath.Join(dir, uid+".json"), content)
+	}
+	put(t, s, full("u1"))
+	for range 2 {
+		claims, problems := all(t, s)
+		if diff := cmp.Diff([]*state.Claim{full("u1")}, claims); diff != "" {
+			t.Error(diff)
+		}
+		if len(problems) != len(contents) {
+			t.Errorf("got %v", problems)
+		}
+		for _, p := range problems {
+			if data, err := os.ReadFile(p.Aside); err != nil || string(data) != contents[string(p.UID)] {
+				t.Errorf("%s: %v: the content is lost: %v", p.UID, p.Err, err)
+			}
+		}
+	}
+	write(t, filepath.Join(dir, "empty.json"), "again")
+	if _, problems := all(t, s); len(problems) != len(contents)+1 {
+		t.Errorf("got %v", problems)
+	}
+}
+
+func TestAFileOfANewerAgentIsLeftAlone(t *testing.T) {
+	s, dir := open(t)
+	path := filepath.Join(dir, "u1.json")
+	const content = `{"schema": 2, "uid": {"what": "this was not yet known"}}`
+	write(t, path, content)
+	claims, problems := all(t, s)
+	want := []state.Problem{{UID: "u1", Err: &state.SchemaError{Path: path, Schema: 2}}}
+	if diff := cmp.Diff(want, problems); diff != "" || claims != nil {
+		t.Errorf("%v\n%s", claims, diff)
+	}
+	if data, err := os.ReadFile(path); err != nil || string(data) != content {
+		t.Errorf("got %q, %v", data, err)
+	}
+}
+
+func TestAnUnreadableFileIsAnErrorAndStaysInItsPlace(t *testing.T) {
+	s, dir := open(t)
+	if err := os.Symlink("nowhere", filepath.Join(dir, "link.json")); err != nil {
+		t.Fatal(err)
+	}
+	claims, problems := all(t, s) // a link is none of ours
+	if claims != nil || problems != nil {
+		t.Errorf("got %v, %v", claims, problems)
+	}
+	if os.Getuid() == 0 {
+		return // root reads everything
+	}
+	put(t, s, full("u1"))
+	if err := os.Chmod(filepath.Join(dir, "u1.json"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.All(); !errors.Is(err, os.ErrPermission) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAUIDIsNoPath(t *testing.T) {
+	s, _ := open(t)
+	var bad *store.NameError
+	for _, uid := range []types.UID{"../x", "a/b", ".hidden"} {
+		if err := s.Put(full(uid)); !errors.As(err, &bad) {
+			t.Errorf("%s: got %v", uid, err)
+		}
+	}
+}
+
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,177 @@
+package status
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	metaac "k8s.io/client-go/applyconfigurations/meta/v1"
+	resourceac "k8s.io/client-go/applyconfigurations/resource/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// Report is all that a driver has to say of one claim.
+type Report struct {
+	Driver    string    // also the field manager
+	Namespace string    // of the claim
+	Name      string    // of the claim
+	UID       types.UID // of the claim: another of the same name is left alone
+	// Devices are all devices that the claim has of the driver. One that is left out
+	// is removed from the status. ShareID is required where the allocation has one.
+	Devices []resourceapi.AllocatedDeviceStatus
+}
+
+// ErrGone says that the claim is not there any more, or is another one of its name.
+var ErrGone = errors.New("the claim is gone")
+
+// Partial says that the API server has taken the report, but for the fields that it
+// refused: the claim says less than it should.
+type Partial struct {
+	Dropped []string // "data", "networkData"
+	Err     error    // what the API server said of them
+}
+
+func (p *Partial) Error() string {
+	return fmt.Sprintf("sent without %s: %v", strings.Join(p.Dropped, ", "), p.Err)
+}
+
+// Unwrap returns Err.
+func (p *Partial) Unwrap() error { return p.Err }
+
+// Apply sends a report. Where the API server refuses the data or the networkData of a
+// device it sends the report without them, for the conditions matter most, and returns
+// a [*Partial]. Other errors are the client's, or wrap [ErrGone]; see [Classify].
+func Apply(ctx context.Context, client kubernetes.Interface, r Report) error {
+	var dropped []string
+	var first error // why they were
+	err := send(ctx, client, r)
+	for err != nil {
+		field := r.drop(err)
+		if field == "" {
+			break
+		}
+		if first == nil {
+			first = err
+		}
+		dropped = append(dropped, field)
+		err = send(ctx, client, r)
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("status of claim %s/%s: %w", r.Namespace, r.Name, err)
+	case first != nil:
+		return fmt.Errorf("status of claim %s/%s: %w", r.Namespace, r.Name, &Partial{dropped, first})
+	}
+	return nil
+}
+
+// drop leaves out, of all devices, a field that the API server has refused for one:
+// the number in its error counts other drivers' devices too. "" = there is no such
+// field.
+func (r *Report) drop(refused error) (field string) {
+	if errors.Is(refused, ErrGone) {
+		return ""
+	}
+	for _, cause := range causes(refused) {
+		_, name, _ := strings.Cut(strings.TrimPrefix(cause.Field, "status.devices["), "].")
+		name, _, _ = strings.Cut(name, ".")
+		if r.without(name) {
+			return name
+		}
+	}
+	return ""
+}
+
+// without leaves the field out; false if it can not, or if no device has it.
+func (r *Report) without(field string) (had bool) {
+	devices := slices.Clone(r.Devices) // the caller's stay as they are
+	for n := range devices {
+		switch d := &devices[n]; field {
+		case "data":
+			had, d.Data = had || d.Data != nil, nil
+		case "networkData":
+			had, d.NetworkData = had || d.NetworkData != nil, nil
+		}
+	}
+	r.Devices = devices
+	return had
+}
+
+func send(ctx context.Context, client kubernetes.Interface, r Report) error {
+	claims := client.ResourceV1().ResourceClaims(r.Namespace)
+	_, err := claims.ApplyStatus(ctx, r.configuration(), metav1.ApplyOptions{FieldManager: r.Driver, Force: true})
+	for _, c := range causes(err) {
+		if c.Field == "metadata.uid" {
+			return fmt.Errorf("%w: %w", ErrGone, err)
+		}
+	}
+	if !apierrors.IsConflict(err) {
+		return err
+	}
+	// Others changed the claim at the same time, or it was replaced after the server had
+	// looked for it. Only the text of the error differs.
+	claim, getErr := claims.Get(ctx, r.Name, metav1.GetOptions{})
+	switch {
+	case getErr != nil && !missing(getErr):
+		return err
+	case getErr != nil || claim.UID != r.UID:
+		return fmt.Errorf("%w: %w", ErrGone, err)
+	}
+	return err
+}
+
+// causes are what the API server has found to be invalid; none for other errors.
+func causes(err error) []metav1.StatusCause {
+	var status apierrors.APIStatus
+	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
+		return nil
+	}
+	return status.Status().Details.Causes
+}
+
+// configuration is what is sent. The UID makes the server refuse to change a claim
+// that has taken the name over.
+func (r Report) configuration() *resourceac.ResourceClaimApplyConfiguration {
+	devices := resourceac.ResourceClaimStatus()
+	for n := range r.Devices {
+		devices.WithDevices(device(&r.Devices[n]))
+	}
+	return resourceac.ResourceClaim(r.Name, r.Namespace).WithUID(r.UID).WithStatus(devices)
+}
+
+func device(d *resourceapi.AllocatedDeviceStatus) *resourceac.AllocatedDeviceStatusApplyConfiguration {
+	to := resourceac.AllocatedDeviceStatus().WithDriver(d.Driver).WithPool(d.Pool).WithDevice(d.Device)
+	to.ShareID = d.ShareID
+	for n := range d.Conditions {
+		to.WithConditions(condition(&d.Conditions[n]))
+	}
+	if d.Data != nil {
+		to.WithData(*d.Data)
+	}
+	if net := d.NetworkData; net != nil {
+		data := resourceac.NetworkDeviceData().WithIPs(net.IPs...)
+		if net.InterfaceName != "" {
+			data.WithInterfaceName(net.InterfaceName)
+		}
+		if net.HardwareAddress != "" {
+			data.WithHardwareAddress(net.HardwareAddress)
+		}
+		to.WithNetworkData(data)
+	}
+	return to
+}
+
+func condition(c *metav1.Condition) *metaac.ConditionApplyConfiguration {
+	to := metaac.Condition().WithType(c.Type).WithStatus(c.Status).WithReason(c.Reason).WithMessage(c.Message).
+		WithLastTransitionTime(c.LastTransitionTime)
+	if c.ObservedGeneration != 0 {
+		to.WithObservedGeneration(c.ObservedGeneration)
+	}
+	return to
+}
