@@ -30,9 +30,10 @@ var floors = [][]string{
 	// The steps of an ADD, which only the plugin puts together; and test kits.
 	{
 		"pkg/journal", "pkg/attachment", "pkg/discovery", "pkg/grant", "pkg/result", "pkg/topology",
+		"pkg/dra/cniconfig", "pkg/dra/metadata", "pkg/dra/state", "pkg/dra/status",
 		"pkg/link/linkhost", "pkg/link/linktest", "pkg/hosttxt/hosttxttest",
 	},
-	{"plugins/devinfo", "pkg/verify", "pkg/capture"},
+	{"plugins/devinfo", "pkg/dra", "pkg/verify", "pkg/capture"},
 	{"cmd/devinfo", "cmd/devinfoctl", "cmd/cni-dra-driver"},
 }
 

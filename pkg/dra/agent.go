@@ -1,0 +1,194 @@
+package dra
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/cdispec"
+	"devinfo-cni.io/pkg/dra/cniconfig"
+	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/dra/status"
+	"devinfo-cni.io/pkg/grant"
+)
+
+// Options are what an [Agent] is made of. Unless said otherwise a field is required.
+type Options struct {
+	Driver string           // DRA driver name, also the vendor of the CDI devices
+	Policy cniconfig.Policy // which configurations claims may bring
+
+	StateDir      string   // one file per claim, on a disk that survives reboots
+	CacheDir      string   // libcni's, for this agent alone
+	CDIDir        string   // where the container runtime looks for CDI specs, /var/run/cdi
+	DeviceInfoDir string   // /var/run/k8s.cni.cncf.io/devinfo/cni
+	CNIBinDirs    []string // where CNI plugins are, below HostRoot
+	HostRoot      string   // CNI plugins run with this as their root directory; "" = the agent's own
+
+	BootID string                  // of the kernel: journal.BootID
+	Netns  func(path string) error // nil while it is a network namespace, fs.ErrNotExist once it is none; nil = [NetnsThere]
+
+	// Status sends the devices of a claim to the API server. The agent repeats it
+	// until it succeeds or makes no sense any more: see [status.Classify].
+	Status func(context.Context, status.Report) error
+	// Attributes are a device's for the metadata file; nil = none.
+	Attributes func(*devinfo.Info) map[string]resourceapi.DeviceAttribute
+	// Grant says which nodes and mounts the containers of a claim get for the device
+	// behind an interface in a network namespace; nil = none.
+	Grant func(info *devinfo.Info, netns, ifName string) (grant.Grant, error)
+
+	PluginLimit time.Duration // for one CNI plugin, which is then ended; 0 = [DefaultPluginLimit]
+	Sweep       time.Duration // between two looks for what is owed; 0 = [DefaultSweep]
+	Metrics     Metrics       // the zero value counts nothing
+	Log         *slog.Logger  // nil = none
+	Step        func(string)  // called after each write and exec, named; nil but in tests
+}
+
+// Defaults of [Options].
+const (
+	DefaultPluginLimit = 4 * time.Minute // longer than the kubelet waits for a sandbox
+	DefaultSweep       = time.Minute
+)
+
+// Metrics are told what happens; a nil function is not called.
+type Metrics struct {
+	// Exec is one run of a CNI network, verb "ADD" or "DEL"; reason is "" on success,
+	// else one of the Reason constants.
+	Exec func(verb string, took time.Duration, reason string)
+	// Event is one call by the runtime, named as NRI names it, or by the kubelet,
+	// "Prepare" or "Unprepare".
+	Event func(event string, took time.Duration, err error)
+	// Connected tells whether the runtime is connected, whenever that changes.
+	Connected func(bool)
+}
+
+// Metadata writes the device metadata of a request: a [*kubeletplugin.Helper] does.
+type Metadata interface {
+	UpdateRequestMetadata(ctx context.Context, namespace, claim string, uid types.UID, request string, devices []kubeletplugin.Device) error
+}
+
+// Agent attaches the pods of one node to their networks. Its methods may be called at
+// once.
+type Agent struct {
+	Options
+	kind     string // of the CDI devices
+	state    *state.Store
+	specs    *store.Dir
+	infos    *store.Dir
+	metadata Metadata // nil = not enabled
+	cni      plugins
+	reports  *status.Queue
+
+	mu       sync.Mutex
+	claims   map[types.UID]*claim
+	problems map[types.UID]state.Problem // of claims whose file could not be used
+	live     map[string]sandbox          // by ID: those that the runtime has told of and not taken back
+	synced   bool                        // the runtime has told of all that it has
+
+	wake  chan struct{}  // a sweep is wanted
+	work  sync.WaitGroup // what outlives the call that began it
+	ended bool           // and nothing is begun any more
+}
+
+// New reads the state directory and takes it for this process: a second agent with the
+// same directory is an error. It touches neither networks nor runtime, which is for
+// [Agent.Run] and [Agent.ServeNRI].
+func New(o Options) (*Agent, error) {
+	o = o.withDefaults()
+	kind := o.Driver + "/claim"
+	if err := cdispec.CheckKind(kind); err != nil {
+		return nil, fmt.Errorf("driver %q: %w", o.Driver, err)
+	}
+	a := &Agent{
+		Options: o, kind: kind,
+		specs: store.Open(o.CDIDir), infos: store.Open(o.DeviceInfoDir),
+		cni:    plugins{dirs: o.CNIBinDirs, root: o.HostRoot, cache: o.CacheDir, limit: o.PluginLimit, log: o.Log},
+		claims: map[types.UID]*claim{}, problems: map[types.UID]state.Problem{}, live: map[string]sandbox{},
+		wake: make(chan struct{}, 1),
+	}
+	a.reports = a.newQueue()
+	var err error
+	if a.state, err = state.Open(o.StateDir); err != nil {
+		return nil, err
+	}
+	if err := a.load(); err != nil {
+		a.state.Close()
+		return nil, err
+	}
+	return a, nil
+}
+
+func (o Options) withDefaults() Options {
+	if o.Netns == nil {
+		o.Netns = NetnsThere
+	}
+	if o.PluginLimit == 0 {
+		o.PluginLimit = DefaultPluginLimit
+	}
+	if o.Sweep == 0 {
+		o.Sweep = DefaultSweep
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// load takes in what an earlier process left.
+func (a *Agent) load() error {
+	records, problems, err := a.state.All()
+	if err != nil {
+		return err
+	}
+	for _, record := range records {
+		a.claims[record.UID] = a.known(record)
+	}
+	for _, p := range problems {
+		a.problems[p.UID] = p
+		a.Log.Error("the state of a claim cannot be used: what it holds of networks stays until someone looks into it",
+			"claimUID", p.UID, "error", p.Err, "setAside", p.Aside)
+	}
+	return nil
+}
+
+// SetMetadata enables device metadata. Call it, if at all, before Run and ServeNRI: the
+// helper that it takes needs the agent to be made.
+func (a *Agent) SetMetadata(m Metadata) { a.metadata = m }
+
+// Problems are the claims whose state could not be used at the start.
+func (a *Agent) Problems() []state.Problem {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var list []state.Problem
+	for _, p := range a.problems {
+		list = append(list, p)
+	}
+	return list
+}
+
+// Ready says what keeps the agent from attaching anything: a state directory that cannot
+// be written to.
+func (a *Agent) Ready() error { return a.state.Writable() }
+
+// Close gives the state directory free for another agent, after Run has returned.
+func (a *Agent) Close() error { return a.state.Close() }
+
+func (a *Agent) step(name string) {
+	if a.Step != nil {
+		a.Step(name)
+	}
+}
+
+// event counts a call; use it as defer a.event("Name", time.Now(), &err).
+func (a *Agent) event(name string, began time.Time, err *error) {
+	if a.Metrics.Event != nil {
+		a.Metrics.Event(name, time.Since(began), *err)
+	}
+}

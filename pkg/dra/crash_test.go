@@ -1,0 +1,194 @@
+package dra_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"devinfo-cni.io/pkg/dra"
+)
+
+const agentEnv = "DRA_TEST_AGENT"
+
+// A doom is the life of an agent in a process of its own: it does the whole life of a
+// pod, up to the step at which it is killed.
+type doom struct {
+	Dir    string
+	KillAt int // 0 = not
+	Behave string
+}
+
+func doomedAgent() {
+	var d doom
+	check(json.Unmarshal([]byte(os.Getenv(agentEnv)), &d))
+	check(os.Unsetenv(agentEnv)) // not for the plugins
+	o := optionsIn(d.Dir)
+	steps := 0
+	o.Step = func(name string) {
+		if steps++; steps == d.KillAt {
+			fmt.Println("killed after:", name)
+			check(syscall.Kill(os.Getpid(), syscall.SIGKILL))
+		}
+	}
+	agent, err := dra.New(o)
+	check(err)
+	ctx := context.Background()
+	claims := doomedClaims(d)
+	for _, claim := range claims {
+		_, err := agent.Prepare(ctx, claim)
+		check(err)
+	}
+	sb := sandboxIn(d.Dir, "s1", "pod")
+	check(agent.RunPodSandbox(ctx, sb))
+	check(agent.StopPodSandbox(ctx, sb))
+	for _, claim := range claims {
+		check(agent.Unprepare(ctx, claim.UID))
+	}
+}
+
+func doomedClaims(d doom) []*resourceapi.ResourceClaim {
+	return []*resourceapi.ResourceClaim{
+		claimIn(d.Dir, "a", "u1", "pod", want{"x", "net1", d.Behave}, want{"y", "net2", d.Behave}),
+		claimIn(d.Dir, "b", "u2", "pod", want{"x", "net3", d.Behave}),
+	}
+}
+
+// run gives what the process printed, "" if it came to its end.
+func (d doom) run(t *testing.T) string {
+	t.Helper()
+	out, err := d.command(t).Output()
+	if err != nil && len(out) == 0 {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func (d doom) command(t *testing.T) *exec.Cmd {
+	t.Helper()
+	text, err := json.Marshal(d)
+	must(t, err)
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), agentEnv+"="+string(text))
+	cmd.Stderr = os.Stderr
+	return cmd
+}
+
+// afterwards is what the node is like when the next agent starts.
+var afterwards = map[string]struct {
+	happens func(r *rig, sb *api.PodSandbox)
+	listed  bool // the sandbox still runs
+}{
+	"the pod runs":           {func(*rig, *api.PodSandbox) {}, true},
+	"the sandbox is gone":    {func(r *rig, sb *api.PodSandbox) { r.unmake(sb) }, false},
+	"the node was restarted": {reboot, false},
+}
+
+func reboot(r *rig, sb *api.PodSandbox) {
+	r.unmake(sb)
+	r.options.BootID = "boot2"
+	for _, dir := range []string{"cdi", "info"} {
+		must(r.t, os.RemoveAll(filepath.Join(r.dir, dir)))
+	}
+}
+
+func TestAnAgentThatIsKilledAtAnyStepLeavesNothingOwed(t *testing.T) {
+	for name, after := range afterwards {
+		t.Run(name, func(t *testing.T) {
+			for step := 1; ; step++ {
+				r := newRig(t)
+				d := doom{Dir: r.dir, KillAt: step}
+				killed := d.run(t)
+				if killed == "" {
+					if step < 20 {
+						t.Errorf("only %d steps", step)
+					}
+					return
+				}
+				sb := r.sandbox("s1", "pod")
+				after.happens(r, sb)
+				restarted(t, r, d, sb, after.listed)
+				if t.Failed() {
+					t.Fatalf("step %d, %s: calls: %q", step, killed, r.told())
+				}
+			}
+		})
+	}
+}
+
+// restarted lets the next agent make good what is owed.
+func restarted(t *testing.T, r *rig, d doom, sb *api.PodSandbox, listed bool) {
+	t.Helper()
+	agent := r.start()
+	stop := r.run()
+	var pods []*api.PodSandbox
+	attached := 0
+	if listed {
+		pods = []*api.PodSandbox{sb}
+		for _, count := range agent.Census().Phases {
+			attached += count
+		}
+	}
+	_, err := agent.Synchronize(t.Context(), pods, nil)
+	must(t, err)
+	r.eventually("all is attached that should be", func() bool {
+		census := agent.Census()
+		return len(r.files("there")) == attached && census.Phases["Added"] == attached && census.Phases["Adding"]+census.Phases["Deleting"] == 0 && len(r.files("cdi")) == attached
+	})
+	for _, claim := range doomedClaims(d) {
+		must(t, agent.Unprepare(t.Context(), claim.UID))
+	}
+	r.expectNothing()
+	last := map[string]string{}
+	for _, c := range r.calls() {
+		last[c.Sandbox+c.IfName] = c.Command
+	}
+	for what, command := range last {
+		if command != "DEL" {
+			t.Errorf("%s: the last call is %s", what, command)
+		}
+	}
+	stop()
+	must(t, agent.Close())
+}
+
+// A plugin survives its agent. A DEL before it has ended would find nothing.
+func TestADELWaitsForThePluginsOfAKilledAgent(t *testing.T) {
+	r := newRig(t)
+	d := doom{Dir: r.dir, Behave: "slow"}
+	cmd := d.command(t)
+	must(t, cmd.Start())
+	r.eventually("the plugin runs", func() bool { return len(r.calls()) == 1 })
+	must(t, cmd.Process.Kill())
+	_ = cmd.Wait()
+	r.unmake(r.sandbox("s1", "pod"))
+	agent := r.start()
+	r.run()
+	_, err := agent.Synchronize(t.Context(), nil, nil)
+	must(t, err)
+	time.Sleep(200 * time.Millisecond)
+	if got := r.told(); !slices.Equal(got, []string{"ADD s1 net1"}) {
+		t.Errorf("got %q", got)
+	}
+	must(t, os.WriteFile(filepath.Join(r.dir, "go-on"), nil, 0o644))
+	r.eventually("the DEL was run", func() bool { return len(r.calls()) == 2 && agent.Census().Phases["Prepared"] == 3 })
+	r.expectThere()
+}
+
+func TestASecondAgentOnOneNodeIsRefused(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	if _, err := dra.New(r.options); err == nil || !strings.Contains(err.Error(), "another agent uses it") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,226 @@
+package dra
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/dynamic-resource-allocation/api/metadata/v1alpha1"
+	"k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"devinfo-cni.io/pkg/dra/state"
+)
+
+// KubeletOptions are where a [Kubelet] is and what it offers. All but Limit and Metadata
+// are required.
+type KubeletOptions struct {
+	Node         string // name of the Node object
+	Client       kubernetes.Interface
+	PluginDir    string // of this driver alone; its socket is made there
+	RegistrarDir string // where the kubelet looks for plugins
+	CDIDir       string
+	Limit        int         // of attachments on the node; 0 = none
+	Metadata     bool        // write device metadata for containers
+	Fatal        func(error) // is told once the process had better end
+	Log          *slog.Logger
+}
+
+// Kubelet is an agent as the kubelet and the scheduler see it: a DRA plugin with its
+// ResourceSlice. The kubelet finds it by its socket, again after each of its restarts.
+//
+// It is no plugin with rolling updates: the agent holds the state directory alone.
+type Kubelet struct {
+	agent      *Agent
+	options    KubeletOptions
+	offer      offer
+	registered atomic.Pointer[registerapi.RegistrationStatus]
+	started    chan struct{} // closed once helper is there
+	helper     *kubeletplugin.Helper
+	publishing sync.WaitGroup
+	cancel     context.CancelFunc // of it
+}
+
+// StartKubelet makes the sockets and publishes what the node offers. It waits neither
+// for the kubelet nor for the API server. The agent must not run yet. It ends with ctx or
+// by [Kubelet.Stop].
+func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet, error) {
+	k := &Kubelet{agent: agent, options: o, started: make(chan struct{})}
+	k.offer = offer{node: o.Node, limit: o.Limit}
+	if o.Metadata {
+		agent.SetMetadata(k)
+	}
+	if err := os.MkdirAll(o.PluginDir, 0o750); err != nil { // as the kubelet makes its own
+		return nil, fmt.Errorf("plugin directory: %w", err)
+	}
+	if _, err := os.Stat(o.RegistrarDir); err != nil {
+		return nil, fmt.Errorf("registration directory of the kubelet: %w", err)
+	}
+	options := []kubeletplugin.Option{
+		kubeletplugin.DriverName(agent.Driver), kubeletplugin.NodeName(o.Node), kubeletplugin.KubeClient(o.Client),
+		kubeletplugin.PluginDataDirectoryPath(o.PluginDir), kubeletplugin.RegistrarDirectoryPath(o.RegistrarDir),
+		kubeletplugin.CDIDirectory(o.CDIDir), kubeletplugin.GRPCInterceptor(k.intercept),
+		// The agent locks each claim; one pod does not wait for another's DEL.
+		kubeletplugin.Serialize(false),
+		// There is no device whose health could change.
+		kubeletplugin.HealthService(false),
+	}
+	if o.Metadata {
+		versions := []schema.GroupVersion{v1beta1.SchemeGroupVersion, v1alpha1.SchemeGroupVersion}
+		options = append(options, kubeletplugin.EnableDeviceMetadata(true, versions))
+	}
+	helper, err := kubeletplugin.Start(ctx, k, options...)
+	if err != nil {
+		return nil, fmt.Errorf("DRA plugin in %s: %w", o.PluginDir, err)
+	}
+	k.helper = helper
+	close(k.started)
+	ctx, k.cancel = context.WithCancel(ctx)
+	k.publishing.Go(func() { // which waits for the API server
+		if err := k.offer.start(ctx, helper); err != nil && ctx.Err() == nil {
+			o.Fatal(err)
+		}
+	})
+	return k, nil
+}
+
+// Stop takes the plugin from the kubelet and waits for calls that run. The ResourceSlice
+// stays: pods may be scheduled, and wait for the next agent.
+func (k *Kubelet) Stop() {
+	k.cancel()
+	k.helper.Stop()
+	k.publishing.Wait()
+}
+
+// Registered says why the kubelet does not use the plugin; nil = it does.
+func (k *Kubelet) Registered() error {
+	switch s := k.registered.Load(); {
+	case s == nil:
+		return fmt.Errorf("the kubelet has not registered it: does it look into %s?", k.options.RegistrarDir)
+	case !s.PluginRegistered:
+		return errors.New("the kubelet has refused it: " + s.Error)
+	}
+	return nil
+}
+
+// intercept notes what the kubelet says of the registration. After Prepare it has the
+// agent write the metadata of what is attached: the helper has just written what Prepare
+// returned, maybe over what an ADD has found out since.
+func (k *Kubelet) intercept(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	if s, ok := request.(*registerapi.RegistrationStatus); ok {
+		k.registered.Store(s)
+	}
+	answer, err := handle(ctx, request)
+	if prepare, ok := request.(*drapb.NodePrepareResourcesRequest); ok && err == nil {
+		for _, claim := range prepare.Claims {
+			err = errors.Join(err, k.agent.rewriteMetadata(ctx, types.UID(claim.Uid)))
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return answer, nil
+}
+
+// rewriteMetadata writes the device metadata of those requests of a claim that are
+// attached.
+func (a *Agent) rewriteMetadata(ctx context.Context, uid types.UID) error {
+	a.mu.Lock()
+	c := a.claims[uid]
+	attached := c != nil && (c.attempt != nil || slices.Contains(c.phases, state.Added))
+	a.mu.Unlock()
+	if a.metadata == nil || !attached {
+		return nil
+	}
+	if err := take(ctx, c); err != nil {
+		return err
+	}
+	defer give(c)
+	for n := range c.record.Attachments {
+		at := &c.record.Attachments[n]
+		if c.gone || at.Phase != state.Added {
+			continue
+		}
+		err := a.metadata.UpdateRequestMetadata(ctx, c.ref.Namespace, c.ref.Name, uid, at.Request, []kubeletplugin.Device{a.device(c, at)})
+		if err != nil {
+			return fmt.Errorf("claim %s, request %s: device metadata: %w", c.ref, at.Request, err)
+		}
+	}
+	return nil
+}
+
+// PrepareResourceClaims implements [kubeletplugin.DRAPlugin].
+func (k *Kubelet) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
+	results := map[types.UID]kubeletplugin.PrepareResult{}
+	for _, claim := range claims {
+		devices, err := k.agent.Prepare(ctx, claim)
+		if err != nil {
+			k.options.Log.Error("claim refused", "claim", filepath.Join(claim.Namespace, claim.Name), "claimUID", claim.UID, "error", err)
+		}
+		results[claim.UID] = kubeletplugin.PrepareResult{Devices: devices, Err: err}
+	}
+	return results, nil
+}
+
+// UnprepareResourceClaims implements [kubeletplugin.DRAPlugin].
+func (k *Kubelet) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
+	results := map[types.UID]error{}
+	for _, claim := range claims {
+		err := k.agent.Unprepare(ctx, claim.UID)
+		if err != nil {
+			k.options.Log.Error("claim kept", "claim", claim.String(), "error", err)
+		}
+		results[claim.UID] = err
+	}
+	return results, nil
+}
+
+// HandleError implements [kubeletplugin.DRAPlugin].
+func (k *Kubelet) HandleError(ctx context.Context, err error, msg string) {
+	log := k.options.Log
+	if !errors.Is(err, kubeletplugin.ErrRecoverable) {
+		k.options.Fatal(fmt.Errorf("%s: %w", msg, err))
+		return
+	}
+	if !cannotShare(err) {
+		log.Error(msg, "error", err)
+		return
+	}
+	log.Warn("the API server cannot share a device among claims (DRAConsumableCapacity): numbered ones are published instead")
+	// The caller waits for us, and Stop for the caller while it holds the lock that
+	// publishing needs.
+	go func() {
+		if err := k.offer.useNumbered(context.WithoutCancel(ctx)); err != nil {
+			log.Error("numbered devices are not published", "error", err)
+		}
+	}()
+}
+
+// WatchHealthStatus implements [kubeletplugin.DRAPlugin]; it is not called.
+func (k *Kubelet) WatchHealthStatus(context.Context, chan<- kubeletplugin.DeviceHealthReport) error {
+	return kubeletplugin.ErrHealthNotSupported
+}
+
+// UpdateRequestMetadata implements [Metadata]. The agent may call it before the plugin
+// has started, and then waits.
+func (k *Kubelet) UpdateRequestMetadata(ctx context.Context, namespace, claim string, uid types.UID, request string, devices []kubeletplugin.Device) error {
+	select {
+	case <-k.started:
+		return k.helper.UpdateRequestMetadata(ctx, namespace, claim, uid, request, devices)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,210 @@
+package dra_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/adaptation"
+	"github.com/containerd/nri/pkg/api"
+)
+
+// containerRuntime is NRI's side of a container runtime.
+type containerRuntime struct {
+	*adaptation.Adaptation
+	t *testing.T
+}
+
+// serve starts the runtime's side, which has those sandboxes.
+func (r *rig) serve(t *testing.T, pods ...*api.PodSandbox) containerRuntime {
+	t.Helper()
+	adaptation.SetPluginRequestTimeout(time.Second)
+	list := func(ctx context.Context, tell adaptation.SyncCB) error {
+		_, err := tell(ctx, pods, nil)
+		return err
+	}
+	nothing := func(context.Context, []*adaptation.ContainerUpdate) ([]*adaptation.ContainerUpdate, error) {
+		return nil, nil
+	}
+	nri, err := adaptation.New("test", "v2.1.0", list, nothing, adaptation.WithSocketPath(r.socket()),
+		adaptation.WithPluginPath(filepath.Join(r.dir, "none")), adaptation.WithPluginConfigPath(filepath.Join(r.dir, "none")))
+	must(t, err)
+	must(t, nri.Start())
+	t.Cleanup(nri.Stop)
+	return containerRuntime{nri, t}
+}
+
+// A line is the way from the agent to a runtime. The runtime's side does not hang up by
+// itself: in life it dies.
+type line struct {
+	net.Listener
+	to    string
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+func layLine(t *testing.T, from, to string) *line {
+	t.Helper()
+	listener, err := net.Listen("unix", from)
+	must(t, err)
+	l := &line{Listener: listener, to: to}
+	var copies sync.WaitGroup
+	copies.Go(func() {
+		for {
+			agent, err := l.Accept()
+			if err != nil {
+				return
+			}
+			runtime, err := net.Dial("unix", l.to)
+			if err != nil {
+				agent.Close()
+				continue
+			}
+			l.mu.Lock()
+			l.conns = append(l.conns, agent, runtime)
+			l.mu.Unlock()
+			copies.Go(func() { _, _ = io.Copy(agent, runtime); agent.Close() })
+			copies.Go(func() { _, _ = io.Copy(runtime, agent); runtime.Close() })
+		}
+	})
+	t.Cleanup(func() { l.Close(); l.cut(); copies.Wait() })
+	return l
+}
+
+func (l *line) cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range l.conns {
+		c.Close()
+	}
+}
+
+func (r *rig) socket() string { return filepath.Join(r.dir, "nri.sock") }
+
+// connect keeps the agent connected; the counter is how often it was.
+func (r *rig) connect(t *testing.T, socket string) *atomic.Int32 {
+	t.Helper()
+	connects := new(atomic.Int32)
+	r.options.Metrics.Connected = func(on bool) {
+		if on {
+			connects.Add(1)
+		}
+	}
+	agent := r.start()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := agent.ServeNRI(ctx, socket, "10"); err != context.Canceled {
+			t.Errorf("got %v", err)
+		}
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	r.run()
+	r.eventually("connected", func() bool { return connects.Load() == 1 })
+	return connects
+}
+
+func (n containerRuntime) runPod(sb *api.PodSandbox) error {
+	return n.RunPodSandbox(n.t.Context(), &adaptation.RunPodSandboxRequest{Pod: sb})
+}
+
+// end is what a runtime does with a sandbox that ends, or that could not be run.
+func (n containerRuntime) end(sb *api.PodSandbox) {
+	n.t.Helper()
+	must(n.t, n.StopPodSandbox(n.t.Context(), &adaptation.StopPodSandboxRequest{Pod: sb}))
+	must(n.t, n.RemovePodSandbox(n.t.Context(), &adaptation.RemovePodSandboxRequest{Pod: sb}))
+}
+
+func TestAnADDThatIsSlowerThanTheRuntimeWaitsFailsThePodAndIsUndone(t *testing.T) {
+	r := newRig(t)
+	nri := r.serve(t)
+	connects := r.connect(t, r.socket())
+	r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", "slow"}, want{"y", "net2", ""}), r.claimOf("a", "u2", "quick", want{"x", "net1", ""}))
+	slow, again := r.sandbox("s1", "pod"), r.sandbox("s2", "pod")
+	began := time.Now()
+	err := nri.runPod(slow)
+	if took := time.Since(began); err == nil || !strings.Contains(err.Error(), "raise plugin_request_timeout") || took > 900*time.Millisecond {
+		t.Errorf("after %v: %v", took, err)
+	}
+	began = time.Now()
+	nri.end(slow)
+	if err := nri.runPod(again); err == nil || !strings.Contains(err.Error(), "the CNI plugins of sandbox s1, which was given up, have not ended yet") {
+		t.Errorf("got %v", err)
+	}
+	if took := time.Since(began); took > 300*time.Millisecond {
+		t.Errorf("the runtime was held up for %v", took)
+	}
+	must(t, nri.runPod(r.sandbox("s3", "quick")))
+	must(t, os.WriteFile(filepath.Join(r.dir, "go-on"), nil, 0o644))
+	r.eventually("the ADD was undone", func() bool { return slices.Contains(r.told(), "DEL s1 net1") && len(r.files("there")) == 1 })
+	r.eventually("the pod can be tried again", func() bool { return nri.runPod(again) == nil })
+	r.expectThere("s2_net1", "s2_net2", "s3_net1")
+	if connects.Load() != 1 {
+		t.Errorf("connected %d times", connects.Load())
+	}
+	if slices.Contains(r.told(), "ADD s1 net2") {
+		t.Error("what was not begun in time was begun")
+	}
+}
+
+func TestAnErrorOfAPluginReachesTheRuntime(t *testing.T) {
+	r := newRig(t)
+	nri := r.serve(t)
+	r.connect(t, r.socket())
+	r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", "refuse"}))
+	if err := nri.runPod(r.sandbox("s1", "pod")); err == nil || !strings.Contains(err.Error(), "no address left") {
+		t.Errorf("got %v", err)
+	}
+	must(t, nri.runPod(r.sandbox("s2", "nobody's")))
+}
+
+func TestTheAgentReconnectsAndMakesGoodWhatItMissed(t *testing.T) {
+	r := newRig(t)
+	first := r.serve(t)
+	wire := layLine(t, filepath.Join(r.dir, "line"), r.socket())
+	connects := r.connect(t, filepath.Join(r.dir, "line"))
+	r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}), r.claimOf("b", "u2", "pod2", want{"x", "net1", ""}), r.claimOf("c", "u3", "pod3", want{"x", "net1", ""}))
+	ended, stays, missed := r.sandbox("s1", "pod"), r.sandbox("s2", "pod2"), r.sandbox("s3", "pod3")
+	must(t, first.runPod(ended))
+	must(t, first.runPod(stays))
+	first.Stop()
+	wire.cut()
+	r.unmake(ended)
+	second := r.serve(t, stays, missed)
+	r.eventually("connected again", func() bool { return connects.Load() == 2 })
+	r.eventually("the missed one is attached, the ended one detached", func() bool {
+		return slices.Equal(r.files("there"), []string{"s2_net1", "s3_net1"}) && len(r.files("cdi")) == 2
+	})
+	second.end(stays)
+	r.expectThere("s3_net1")
+}
+
+// A runtime leaves out sandboxes of whose state it is not sure.
+func TestASandboxThatIsNotListedIsLeftAloneWhileItsNamespaceIsThere(t *testing.T) {
+	r := newRig(t)
+	agent := r.start()
+	r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}), r.claimOf("b", "u2", "pod2", want{"x", "net1", ""}))
+	sb := r.sandbox("s1", "pod")
+	must(t, agent.RunPodSandbox(t.Context(), sb))
+	must(t, os.RemoveAll(filepath.Join(r.dir, "cdi")))
+	_, err := agent.Synchronize(t.Context(), nil, nil)
+	must(t, err)
+	r.run()
+	r.eventually("the gate is open again", func() bool { return len(r.files("cdi")) == 1 })
+	time.Sleep(100 * time.Millisecond) // some sweeps
+	r.expectThere("s1_net1")
+	if got := r.files("state"); !slices.Equal(got, []string{"u1.json", "u2.json"}) {
+		t.Errorf("state: %q", got)
+	}
+	r.unmake(sb)
+	r.eventually("it is detached once that is gone", func() bool { return len(r.files("there")) == 0 })
+}

@@ -1,0 +1,127 @@
+package dra
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/version"
+
+	"devinfo-cni.io/pkg/dra/state"
+)
+
+// plugins runs CNI plugins through libcni. Each attachment has a directory of its own
+// below cache: the state is the authority, so what libcni keeps there is thrown away
+// before anyone could believe it.
+type plugins struct {
+	dirs  []string
+	root  string
+	cache string
+	limit time.Duration
+	log   *slog.Logger
+}
+
+const deviceInfoCapability = "CNIDeviceInfoFile"
+
+// add runs ADD and returns the result in the network's version. It ends when the
+// plugins do: nobody knows what one that was killed has left.
+func (p *plugins) add(key string, at *state.Attachment) (json.RawMessage, error) {
+	cni, list, done, err := p.open("ADD", key, at)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	result, err := cni.AddNetworkList(context.Background(), list, runtimeConf(at, at.Netns))
+	if err != nil {
+		return nil, reasoned(err, "network %s: ADD", at.Network)
+	}
+	if same, err := result.GetAsVersion(list.CNIVersion); err == nil {
+		result = same
+	}
+	text, err := json.Marshal(result)
+	if err != nil {
+		return nil, reasoned(err, "network %s: result of ADD", at.Network)
+	}
+	return text, nil
+}
+
+// del runs DEL as ADD was run, with its result; netns is "" when it is gone.
+func (p *plugins) del(key string, at *state.Attachment, netns string) error {
+	cni, list, done, err := p.open("DEL", key, at)
+	if err != nil {
+		return err
+	}
+	defer done()
+	// libcni finds no result in its cache, and then leaves this one in its place.
+	if withResult, err := version.GreaterThanOrEqualTo(list.CNIVersion, "0.4.0"); err == nil && withResult && at.Result != nil {
+		for n, conf := range list.Plugins {
+			if list.Plugins[n], err = libcni.InjectConf(conf, map[string]any{"prevResult": at.Result}); err != nil {
+				return reasoned(err, "network %s: DEL", at.Network)
+			}
+		}
+	}
+	if err := cni.DelNetworkList(context.Background(), list, runtimeConf(at, netns)); err != nil {
+		return reasoned(err, "network %s: DEL", at.Network)
+	}
+	return nil
+}
+
+// open makes the attachment's directory anew.
+func (p *plugins) open(verb, key string, at *state.Attachment) (cni *libcni.CNIConfig, list *libcni.NetworkConfigList, done func(), err error) {
+	list, err = libcni.NetworkConfFromBytes(at.List)
+	if err != nil {
+		return nil, nil, nil, reasoned(err, "network %s: configuration", at.Network)
+	}
+	if err := p.forget(key); err != nil {
+		return nil, nil, nil, err
+	}
+	dir := p.dir(key)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, nil, nil, err
+	}
+	lock, err := lockNew(filepath.Join(dir, running))
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	run := &execution{verb: verb, root: p.root, limit: p.limit, lock: lock, log: p.log}
+	return libcni.NewCNIConfigWithCacheDir(p.dirs, dir, run), list, func() { lock.Close() }, nil
+}
+
+// await waits for the plugins that an agent has left running when it was killed: what
+// they are about to make could not be deleted yet. A daemon that one of them began may
+// never end, so the wait has the limit of a plugin.
+func (p *plugins) await(key string) {
+	if err := waitFor(filepath.Join(p.dir(key), running), p.limit); err != nil {
+		p.log.Warn("what an earlier agent ran is taken for a daemon that a plugin began", "attachment", key, "error", err)
+	}
+}
+
+const running = "running" // the file that the plugins of an attachment lock
+
+// forget removes what was kept of an attachment.
+func (p *plugins) forget(key string) error { return os.RemoveAll(p.dir(key)) }
+
+func (p *plugins) dir(key string) string { return filepath.Join(p.cache, key) }
+
+// runtimeConf is what the plugins get beside their configuration.
+func runtimeConf(at *state.Attachment, netns string) *libcni.RuntimeConf {
+	return &libcni.RuntimeConf{
+		ContainerID: at.Sandbox, NetNS: netns, IfName: at.IfName, Args: at.Args,
+		CapabilityArgs: map[string]any{deviceInfoCapability: at.InfoFile},
+	}
+}
+
+// cniArgs are those that Kubernetes runtimes pass, in their order.
+func cniArgs(sb sandbox) [][2]string {
+	return [][2]string{
+		{"IgnoreUnknown", "1"},
+		{"K8S_POD_NAMESPACE", sb.pod.Namespace},
+		{"K8S_POD_NAME", sb.pod.Name},
+		{"K8S_POD_INFRA_CONTAINER_ID", sb.id},
+		{"K8S_POD_UID", string(sb.pod.UID)},
+	}
+}

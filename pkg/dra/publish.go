@@ -1,0 +1,112 @@
+package dra
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+)
+
+const (
+	// DeviceName is the one device that a node offers, and that all its claims share.
+	DeviceName = "cni"
+	// Attachments is the capacity of that device of which each claim takes one.
+	Attachments resourceapi.QualifiedName = "attachments"
+	// MaxNumbered is how many devices a node offers to a server that cannot share one:
+	// as many as one ResourceSlice may hold.
+	MaxNumbered = resourceapi.ResourceSliceMaxDevices
+)
+
+// Shared is one device for any number of claims: DRAConsumableCapacity, on by default
+// since Kubernetes 1.36. With limit > 0 no more than that many hold it at a time.
+func Shared(limit int) []resourceapi.Device {
+	share := true
+	device := resourceapi.Device{Name: DeviceName, AllowMultipleAllocations: &share}
+	if limit > 0 {
+		one := *resource.NewQuantity(1, resource.DecimalSI)
+		device.Capacity = map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{
+			Attachments: {
+				Value: *resource.NewQuantity(int64(limit), resource.DecimalSI),
+				// A claim can ask neither for less nor for more.
+				RequestPolicy: &resourceapi.CapacityRequestPolicy{Default: &one, ValidValues: []resource.Quantity{one}},
+			},
+		}
+	}
+	return []resourceapi.Device{device}
+}
+
+// Numbered is a device for each claim, cni-0 and so on, for servers that drop what
+// [Shared] needs: limit of them, or [MaxNumbered] if that is less or limit is 0.
+func Numbered(limit int) []resourceapi.Device {
+	if limit <= 0 || limit > MaxNumbered {
+		limit = MaxNumbered
+	}
+	devices := make([]resourceapi.Device, limit)
+	for n := range devices {
+		devices[n].Name = fmt.Sprintf("%s-%d", DeviceName, n)
+	}
+	return devices
+}
+
+// A slicePublisher writes the ResourceSlices of a node: a [*kubeletplugin.Helper] does.
+type slicePublisher interface {
+	PublishResources(context.Context, resourceslice.DriverResources) error
+}
+
+// offer is what a node publishes: the shared device until the server turns out to drop
+// it, the numbered ones from then on.
+type offer struct {
+	node  string // also the pool's name
+	limit int    // of attachments; 0 = none
+
+	mu       sync.Mutex
+	to       slicePublisher
+	numbered bool
+}
+
+// start publishes for the first time, and waits until the server can be asked what is
+// published already.
+func (o *offer) start(ctx context.Context, to slicePublisher) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.to = to
+	return o.publish(ctx)
+}
+
+// cannotShare says whether err is that of a server which cannot share a device.
+func cannotShare(err error) bool {
+	var fields *resourceslice.DroppedFieldsError
+	return errors.As(err, &fields) && sharing(fields.DesiredSlice) && !sharing(fields.ActualSlice)
+}
+
+// useNumbered publishes numbered devices from now on. It may be called before start has
+// returned.
+func (o *offer) useNumbered(ctx context.Context) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.numbered = true
+	return o.publish(ctx)
+}
+
+func (o *offer) publish(ctx context.Context) error {
+	devices := Shared(o.limit)
+	if o.numbered {
+		devices = Numbered(o.limit)
+	}
+	return o.to.PublishResources(ctx, resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{
+		o.node: {Slices: []resourceslice.Slice{{Devices: devices}}},
+	}})
+}
+
+func sharing(slice *resourceapi.ResourceSlice) bool {
+	for _, device := range slice.Spec.Devices {
+		if device.AllowMultipleAllocations != nil && *device.AllowMultipleAllocations {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,90 @@
+package dra
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"devinfo-cni.io/pkg/dra/metadata"
+	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/dra/status"
+)
+
+func (a *Agent) newQueue() *status.Queue { return &status.Queue{Send: a.send} }
+
+// report wants the status of claims to be sent.
+func (a *Agent) report(claims ...*claim) {
+	for _, c := range claims {
+		a.reports.Add(c.ref.UID)
+	}
+}
+
+// send sends the status of a claim as it is now. An error makes the queue call again.
+func (a *Agent) send(ctx context.Context, uid types.UID) error {
+	a.mu.Lock()
+	c := a.claims[uid]
+	a.mu.Unlock()
+	if c == nil {
+		return nil
+	}
+	if err := take(ctx, c); err != nil {
+		return err
+	}
+	if c.gone || !c.record.StatusOwed {
+		give(c)
+		return nil
+	}
+	sent := a.devices(c)
+	give(c) // the API server may be slow
+	if len(sent) > 0 {
+		if err := a.sendOnce(ctx, c, sent); err != nil {
+			return err
+		}
+	}
+	if err := take(ctx, c); err != nil {
+		return err
+	}
+	defer give(c)
+	if c.gone || !reflect.DeepEqual(sent, a.devices(c)) { // what it has become meanwhile is in the queue
+		return nil
+	}
+	c.record.StatusOwed = false
+	return a.save(c, "reported")
+}
+
+// sendOnce returns an error only if it is worth another try.
+func (a *Agent) sendOnce(ctx context.Context, c *claim, devices []resourceapi.AllocatedDeviceStatus) error {
+	if a.Status == nil {
+		return nil
+	}
+	err := a.Status(ctx, status.Report{Driver: a.Driver, Namespace: c.ref.Namespace, Name: c.ref.Name, UID: c.ref.UID, Devices: devices})
+	verdict := status.Classify(err)
+	if err != nil {
+		a.Log.Warn("status of a claim", "claim", c.ref, "verdict", verdict, "error", err)
+	}
+	if verdict == status.Retry {
+		return fmt.Errorf("status of claim %s: %w", c.ref, err)
+	}
+	return nil
+}
+
+// devices are all devices of a claim of which there is something to say.
+func (a *Agent) devices(c *claim) []resourceapi.AllocatedDeviceStatus {
+	var list []resourceapi.AllocatedDeviceStatus
+	for n := range c.record.Attachments {
+		at := &c.record.Attachments[n]
+		d := metadata.Device{Driver: a.Driver, Pool: at.Pool, Name: at.Device, ShareID: at.ShareID, Since: at.Ready.Since}
+		switch {
+		case at.Phase == state.Added && at.Metadata != nil:
+			attached, _ := d.Attached(at.Result, at.Metadata.NetworkData) // describe has warned
+			list = append(list, attached)
+		case at.Ready.Status == metav1.ConditionFalse:
+			list = append(list, d.Failed(at.Error))
+		}
+	}
+	return list
+}

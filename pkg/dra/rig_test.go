@@ -1,0 +1,242 @@
+package dra_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+
+	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/cniconfig"
+	"devinfo-cni.io/pkg/dra/status"
+)
+
+// rig is a node: its directories, and what the API server was told.
+type rig struct {
+	t       testing.TB
+	dir     string
+	options dra.Options
+	agent   *dra.Agent
+
+	mu       sync.Mutex
+	reports  []status.Report
+	metadata []kubeletplugin.Device
+}
+
+func newRig(t testing.TB) *rig {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "dra-")
+	must(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	r := &rig{t: t, dir: dir, options: optionsIn(dir)}
+	r.options.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
+	r.options.Status = func(_ context.Context, report status.Report) error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.reports = append(r.reports, report)
+		return nil
+	}
+	return r
+}
+
+// optionsIn are those of an agent on the node in dir.
+func optionsIn(dir string) dra.Options {
+	check(os.MkdirAll(filepath.Join(dir, "netns"), 0o755))
+	check(os.MkdirAll(filepath.Join(dir, "bin"), 0o755))
+	self, err := os.Executable()
+	check(err)
+	if err := os.Symlink(self, filepath.Join(dir, "bin/fake")); !os.IsExist(err) {
+		check(err)
+	}
+	return dra.Options{
+		Driver: driverName, Policy: cniconfig.Policy{Driver: driverName, Pool: "node1"},
+		StateDir: filepath.Join(dir, "state"), CacheDir: filepath.Join(dir, "cache"), CDIDir: filepath.Join(dir, "cdi"),
+		DeviceInfoDir: filepath.Join(dir, "info"), CNIBinDirs: []string{filepath.Join(dir, "bin")}, BootID: "boot1",
+		Netns: func(path string) error { _, err := os.Stat(path); return err }, Sweep: 20 * time.Millisecond,
+	}
+}
+
+// start starts an agent; the one before, if any, is ended.
+func (r *rig) start() *dra.Agent {
+	r.t.Helper()
+	if r.agent != nil {
+		must(r.t, r.agent.Close())
+	}
+	agent, err := dra.New(r.options)
+	must(r.t, err)
+	agent.SetMetadata(r)
+	r.agent = agent
+	return agent
+}
+
+// run has the agent's background work done until the test ends, or stop is called.
+func (r *rig) run() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	agent := r.agent
+	go func() { defer close(done); agent.Run(ctx) }()
+	stop = func() { cancel(); <-done }
+	r.t.Cleanup(stop)
+	return stop
+}
+
+func (r *rig) UpdateRequestMetadata(_ context.Context, _, _ string, _ types.UID, _ string, devices []kubeletplugin.Device) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.metadata = append(r.metadata, devices...)
+	return nil
+}
+
+// A want is one request of a claim.
+type want struct{ request, ifName, behave string }
+
+// claimOf is an allocated claim for the pod, whose networks run the plugin "fake".
+func (r *rig) claimOf(name string, uid types.UID, pod string, wants ...want) *resourceapi.ResourceClaim {
+	return claimIn(r.dir, name, uid, pod, wants...)
+}
+
+func claimIn(dir, name string, uid types.UID, pod string, wants ...want) *resourceapi.ResourceClaim {
+	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: uid}}
+	allocation := &resourceapi.AllocationResult{}
+	for _, w := range wants {
+		share := types.UID("share-" + string(uid) + w.request)
+		claim.Spec.Devices.Requests = append(claim.Spec.Devices.Requests, resourceapi.DeviceRequest{
+			Name: w.request, Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "cni"}})
+		allocation.Devices.Results = append(allocation.Devices.Results, resourceapi.DeviceRequestAllocationResult{
+			Request: w.request, Driver: driverName, Pool: "node1", Device: "cni", ShareID: &share})
+		parameters := fmt.Sprintf(`{"apiVersion":"cni.networking.x-k8s.io/v1alpha1","kind":"CNIConfig","ifName":%q,"config":
+			{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"fake","dir":%q,"behave":%q,"capabilities":{"CNIDeviceInfoFile":true}}]}}`, w.ifName, dir, w.behave)
+		allocation.Devices.Config = append(allocation.Devices.Config, resourceapi.DeviceAllocationConfiguration{
+			Source: resourceapi.AllocationConfigSourceClass, Requests: []string{w.request},
+			DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
+				Driver: driverName, Parameters: runtime.RawExtension{Raw: []byte(parameters)}}}})
+	}
+	claim.Status.Allocation = allocation
+	claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: pod, UID: types.UID("uid-" + pod)}}
+	return claim
+}
+
+func (r *rig) prepare(claims ...*resourceapi.ResourceClaim) {
+	r.t.Helper()
+	for _, claim := range claims {
+		_, err := r.agent.Prepare(r.t.Context(), claim)
+		must(r.t, err)
+	}
+}
+
+// sandbox is a pod's sandbox with a network namespace.
+func (r *rig) sandbox(id, pod string) *api.PodSandbox { return sandboxIn(r.dir, id, pod) }
+
+func sandboxIn(dir, id, pod string) *api.PodSandbox {
+	netns := filepath.Join(dir, "netns", id)
+	check(os.WriteFile(netns, nil, 0o644))
+	return &api.PodSandbox{Id: id, Name: pod, Namespace: "ns", Uid: "uid-" + pod,
+		Linux: &api.LinuxPodSandbox{Namespaces: []*api.LinuxNamespace{{Type: "ipc"}, {Type: "network", Path: netns}}}}
+}
+
+// unmake removes the network namespace.
+func (r *rig) unmake(sb *api.PodSandbox) {
+	must(r.t, os.Remove(filepath.Join(r.dir, "netns", sb.Id)))
+}
+
+// calls are what the plugin was called for.
+func (r *rig) calls() (list []call) {
+	r.t.Helper()
+	f, err := os.Open(filepath.Join(r.dir, "calls"))
+	if os.IsNotExist(err) {
+		return nil
+	}
+	must(r.t, err)
+	defer f.Close()
+	for s := bufio.NewScanner(f); s.Scan(); {
+		var c call
+		must(r.t, json.Unmarshal(s.Bytes(), &c))
+		list = append(list, c)
+	}
+	return list
+}
+
+// told is calls in short: "ADD s1 net1".
+func (r *rig) told() (list []string) {
+	for _, c := range r.calls() {
+		list = append(list, strings.Join([]string{c.Command, c.Sandbox, c.IfName}, " "))
+	}
+	return list
+}
+
+// files lists what is below a directory of the node.
+func (r *rig) files(dir string) (names []string) {
+	entries, _ := os.ReadDir(filepath.Join(r.dir, dir))
+	for _, e := range entries {
+		if e.Name() != "lock" {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}
+
+// expectNothing wants that neither plugin nor agent has left anything.
+func (r *rig) expectNothing() {
+	r.t.Helper()
+	for _, dir := range []string{"there", "state", "cdi", "info", "cache"} {
+		if left := r.files(dir); len(left) > 0 {
+			r.t.Errorf("left in %s: %q", dir, left)
+		}
+	}
+}
+
+// expectThere wants the plugin's work to be exactly that.
+func (r *rig) expectThere(names ...string) {
+	r.t.Helper()
+	if got := r.files("there"); !slices.Equal(got, names) {
+		r.t.Errorf("there: got %q, want %q", got, names)
+	}
+}
+
+// eventually waits for what background work brings about.
+func (r *rig) eventually(what string, holds func() bool) {
+	r.t.Helper()
+	for end := time.Now().Add(20 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			r.t.Fatalf("never came true: %s", what)
+		}
+	}
+}
+
+func (r *rig) lastReport() status.Report {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.reports) == 0 {
+		return status.Report{}
+	}
+	return r.reports[len(r.reports)-1]
+}
+
+// within is a context with the deadline of an NRI request.
+func within(t testing.TB, limit time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

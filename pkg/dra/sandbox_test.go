@@ -1,0 +1,265 @@
+package dra_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+
+	"devinfo-cni.io/pkg/dra/status"
+)
+
+func TestAPodIsAttachedInOrderAndDetachedInReverse(t *testing.T) {
+	r := newRig(t)
+	agent := r.start()
+	r.prepare(r.claimOf("b", "u2", "pod", want{"x", "net3", ""}), r.claimOf("a", "u1", "pod", want{"x", "net1", "info"}, want{"y", "net2", ""}))
+	if r.calls() != nil || r.files("cdi") != nil {
+		t.Error("Prepare ran a plugin or opened a gate")
+	}
+	sb := r.sandbox("s1", "pod")
+	must(t, agent.RunPodSandbox(t.Context(), sb))
+	r.expectThere("s1_net1", "s1_net2", "s1_net3")
+	if got := r.files("cdi"); len(got) != 3 {
+		t.Errorf("gates: %q", got)
+	}
+	for range 2 {
+		must(t, agent.RunPodSandbox(t.Context(), sb))
+	}
+	for range 2 {
+		must(t, agent.StopPodSandbox(t.Context(), sb))
+		must(t, agent.RemovePodSandbox(t.Context(), sb))
+	}
+	want := []string{"ADD s1 net1", "ADD s1 net2", "ADD s1 net3", "DEL s1 net3", "DEL s1 net2", "DEL s1 net1"}
+	if diff := cmp.Diff(want, r.told()); diff != "" {
+		t.Error(diff)
+	}
+	for _, uid := range []types.UID{"u1", "u2", "u1", "never"} {
+		must(t, agent.Unprepare(t.Context(), uid))
+	}
+	r.expectNothing()
+}
+
+func TestDELIsCalledAsADDWas(t *testing.T) {
+	r := newRig(t)
+	agent := r.start()
+	r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
+	sb := r.sandbox("s1", "pod")
+	must(t, agent.RunPodSandbox(t.Context(), sb))
+	must(t, agent.StopPodSandbox(t.Context(), sb))
+	must(t, agent.RunPodSandbox(t.Context(), r.sandbox("s2", "pod")))
+	r.unmake(r.sandbox("s2", "pod"))
+	must(t, agent.Unprepare(t.Context(), "u1"))
+	args := func(sandbox string) string {
+		return "IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=pod;K8S_POD_INFRA_CONTAINER_ID=" + sandbox + ";K8S_POD_UID=uid-pod"
+	}
+	netns := filepath.Join(r.dir, "netns/")
+	if diff := cmp.Diff([]call{
+		{"ADD", "s1", "net1", netns + "/s1", args("s1"), false},
+		{"DEL", "s1", "net1", netns + "/s1", args("s1"), true},
+		{"ADD", "s2", "net1", netns + "/s2", args("s2"), false},
+		{"DEL", "s2", "net1", "", args("s2"), true},
+	}, r.calls()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestANewSandboxOfAPodDetachesTheOldOneFirst(t *testing.T) {
+	r := newRig(t)
+	agent := r.start()
+	r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
+	old := r.sandbox("s1", "pod")
+	must(t, agent.RunPodSandbox(t.Context(), old))
+	must(t, agent.RunPodSandbox(t.Context(), r.sandbox("s2", "pod")))
+	must(t, agent.StopPodSandbox(t.Context(), old)) // late, and not ours any more
+	if diff := cmp.Diff([]string{"ADD s1 net1", "DEL s1 net1", "ADD s2 net1"}, r.told()); diff != "" {
+		t.Error(diff)
+	}
+	r.expectThere("s2_net1")
+}
+
+func TestPodsWithoutClaimsAreNoneOfOurs(t *testing.T) {
+	r := newRig(t)
+	agent := r.start()
+	r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
+	sb := &api.PodSandbox{Id: "s9", Uid: "other"}
+	for _, call := range []func() error{
+		func() error { return agent.RunPodSandbox(t.Context(), sb) }, func() error { return agent.StopPodSandbox(t.Context(), sb) },
+		func() error { return agent.RemovePodSandbox(t.Context(), sb) },
+	} {
+		must(t, call())
+	}
+	if got := r.calls(); got != nil {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestAPodOnTheHostsNetworkIsRefused(t *testing.T) {
+	r := newRig(t)
+	agent := r.start()
+	r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
+	sb := r.sandbox("s1", "pod")
+	sb.Linux.Namespaces = sb.Linux.Namespaces[:1]
+	err := agent.RunPodSandbox(t.Context(), sb)
+	if want := "pod ns/pod: it has no network namespace of its own, and a claim of driver cni.dra.networking.x-k8s.io: remove spec.hostNetwork or the claim"; err == nil || err.Error() != want {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestWhatAPluginDoesWrongFailsThePodAndLeavesNothing(t *testing.T) {
+	for behave, part := range map[string]string{
+		"refuse":       "no address left",
+		"die":          "exit status 7, without a CNI error",
+		"garbage":      "no JSON",
+		"flood":        "printed more than 1048576 bytes",
+		"hang":         "ended after 300ms: find out what it waits for",
+		"corrupt info": "correct the CNI plugin that wrote it",
+	} {
+		t.Run(behave, func(t *testing.T) {
+			r := newRig(t)
+			r.options.PluginLimit = 300 * time.Millisecond
+			if behave != "hang" {
+				r.options.PluginLimit = time.Minute
+			}
+			agent := r.start()
+			stop := r.run()
+			r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}, want{"y", "net2", behave}, want{"z", "net3", ""}))
+			err := agent.RunPodSandbox(t.Context(), r.sandbox("s1", "pod"))
+			if err == nil || !strings.Contains(err.Error(), part) {
+				t.Errorf("got %v, want %s", err, part)
+			}
+			if diff := cmp.Diff([]string{"ADD s1 net1", "ADD s1 net2", "DEL s1 net2", "DEL s1 net1"}, r.told()); diff != "" {
+				t.Error(diff)
+			}
+			r.eventually("a status", func() bool { return len(r.lastReport().Devices) == 3 })
+			for _, d := range r.lastReport().Devices {
+				c := d.Conditions[0]
+				if c.Type != "Ready" || c.Status != metav1.ConditionFalse || c.Reason != "NetworkInterfaceNotReady" || !strings.Contains(c.Message, part) {
+					t.Errorf("got %+v", c)
+				}
+			}
+			must(t, agent.Unprepare(t.Context(), "u1"))
+			stop()
+			r.expectNothing()
+		})
+	}
+}
+
+func TestTheStatusIsThatOfTheAPI(t *testing.T) {
+	r := newRig(t)
+	agent := r.start()
+	r.run()
+	r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
+	sb := r.sandbox("s1", "pod")
+	must(t, agent.RunPodSandbox(t.Context(), sb))
+	r.eventually("a status", func() bool { return len(r.lastReport().Devices) == 1 })
+	share := "share-u1x"
+	got := r.lastReport()
+	data := got.Devices[0].Data
+	got.Devices[0].Data = nil
+	if diff := cmp.Diff(status.Report{Driver: driverName, Namespace: "ns", Name: "a", UID: "u1", Devices: []resourceapi.AllocatedDeviceStatus{{
+		Driver: driverName, Pool: "node1", Device: "cni", ShareID: &share,
+		Conditions:  []metav1.Condition{{Type: "Ready", Status: "True", Reason: "NetworkInterfaceReady", Message: "CNI-DRA-Driver has configured the device."}},
+		NetworkData: &resourceapi.NetworkDeviceData{InterfaceName: "net1", IPs: []string{"10.0.0.2/24"}, HardwareAddress: "02:00:00:00:00:01"},
+	}}}, got, cmpopts.IgnoreFields(metav1.Condition{}, "LastTransitionTime"), cmpopts.IgnoreTypes(runtime.RawExtension{})); diff != "" {
+		t.Error(diff)
+	}
+	var result struct{ CNIVersion string }
+	if data == nil || json.Unmarshal(data.Raw, &result) != nil || result.CNIVersion != "1.0.0" {
+		t.Errorf("data: %v", data)
+	}
+	r.eventually("the status is not owed any more", func() bool { return agent.Census().Status == 0 })
+}
+
+func TestPreparingAgainGivesTheMetadataOfTheNetwork(t *testing.T) {
+	r := newRig(t)
+	agent := r.start()
+	claim := r.claimOf("a", "u1", "pod", want{"x", "net1", "info"})
+	share := types.UID("share-u1x")
+	want := []kubeletplugin.Device{{Requests: []string{"x"}, PoolName: "node1", DeviceName: "cni", ShareID: &share,
+		CDIDeviceIDs: []string{driverName + "/claim=u1_x"}}}
+	got, err := agent.Prepare(t.Context(), claim)
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("%v\n%s", err, diff)
+	}
+	must(t, agent.RunPodSandbox(t.Context(), r.sandbox("s1", "pod")))
+	want[0].Metadata = &kubeletplugin.DeviceMetadata{
+		NetworkData: &resourceapi.NetworkDeviceData{InterfaceName: "net1", IPs: []string{"10.0.0.2/24"}, HardwareAddress: "02:00:00:00:00:01"},
+	}
+	if diff := cmp.Diff(want, r.metadata); diff != "" {
+		t.Error(diff)
+	}
+	claim.Status.Allocation.Devices.Config = nil // what was accepted stays so
+	for range 2 {
+		got, err := agent.Prepare(t.Context(), claim)
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Errorf("%v\n%s", err, diff)
+		}
+		agent = r.start()
+	}
+}
+
+func TestAnInterfaceNameIsThatOfOneClaimOfThePod(t *testing.T) {
+	r := newRig(t)
+	agent := r.start()
+	r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}), r.claimOf("a", "u2", "pod2", want{"x", "net1", ""}))
+	_, err := agent.Prepare(t.Context(), r.claimOf("b", "u3", "pod", want{"x", "net1", ""}))
+	if err == nil || !strings.Contains(err.Error(), `ifName "net1" is that of claim ns/a too`) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAClaimOfTheSameNameIsAnother(t *testing.T) {
+	r := newRig(t)
+	agent := r.start()
+	r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
+	must(t, agent.RunPodSandbox(t.Context(), r.sandbox("s1", "pod")))
+	r.prepare(r.claimOf("a", "u2", "pod2", want{"x", "net1", ""})) // the first pod was deleted by force
+	must(t, agent.RunPodSandbox(t.Context(), r.sandbox("s2", "pod2")))
+	must(t, agent.Unprepare(t.Context(), "u1"))
+	r.expectThere("s2_net1")
+	if got := r.files("cdi"); len(got) != 1 || !strings.Contains(got[0], "u2_x") {
+		t.Errorf("gates: %q", got)
+	}
+}
+
+func TestAClaimThatGoesToAnotherPodIsDetachedFromTheFirst(t *testing.T) {
+	r := newRig(t)
+	agent := r.start()
+	r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
+	must(t, agent.RunPodSandbox(t.Context(), r.sandbox("s1", "pod")))
+	r.prepare(r.claimOf("a", "u1", "pod2", want{"x", "net1", ""}))
+	must(t, agent.RunPodSandbox(t.Context(), r.sandbox("s2", "pod2")))
+	r.expectThere("s2_net1")
+}
+
+func TestADELThatFailsIsOwedAndHoldsUpUnprepare(t *testing.T) {
+	r := newRig(t)
+	agent := r.start()
+	r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
+	sb := r.sandbox("s1", "pod")
+	must(t, agent.RunPodSandbox(t.Context(), sb))
+	refuse := filepath.Join(r.dir, "no-del")
+	must(t, os.WriteFile(refuse, nil, 0o644))
+	must(t, agent.StopPodSandbox(t.Context(), sb))
+	if err := agent.Unprepare(t.Context(), "u1"); err == nil || !strings.Contains(err.Error(), "DEL is refused") {
+		t.Errorf("got %v", err)
+	}
+	if err := agent.RunPodSandbox(t.Context(), r.sandbox("s2", "pod")); err == nil || !strings.Contains(err.Error(), "detach an earlier sandbox first") {
+		t.Errorf("got %v", err)
+	}
+	must(t, os.Remove(refuse))
+	r.run()
+	r.eventually("the DEL is made good", func() bool { return len(r.files("there")) == 0 })
+	must(t, agent.Unprepare(t.Context(), "u1"))
+}
