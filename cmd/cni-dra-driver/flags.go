@@ -1,0 +1,123 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+
+	"github.com/spf13/pflag"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+
+	"devinfo-cni.io/pkg/config"
+)
+
+// options are the command line.
+type options struct {
+	nodeName       string
+	kubeconfig     string
+	pluginsDir     string
+	registrarDir   string
+	nodeConfig     string
+	cdiDir         string // "" = the node settings'
+	cniBinDirs     []string
+	hostRoot       string
+	nriSocket      string
+	nriIndex       string
+	maxAttachments int
+	allowed        []string
+	metadata       bool
+	httpEndpoint   string
+	logFormat      string
+	verbosity      int
+}
+
+const allowHelp = `CNI plugin ` + "`types`" + `, comma-separated, that a ResourceClaim may configure by itself; delegates and IPAM plugins
+count too. By default none: the network comes from the DeviceClass, which only administrators write, and a claim
+may choose the interface's name. CNI plugins are root on the node and do what their configuration says. To allow
+a type is to trust everyone who may create a claim, in any namespace, as root on this node: host-local writes
+into whatever "dataDir" names, say`
+
+// add defines the flags.
+func (o *options) add(f *pflag.FlagSet) {
+	f.SortFlags = false
+	f.StringVar(&o.nodeName, "node-name", os.Getenv("NODE_NAME"), "`name` of this node's Node object (default $NODE_NAME)")
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig `file`; without it the service account of the pod is used")
+	f.StringSliceVar(&o.allowed, "allow-claim-config", nil, allowHelp)
+	f.IntVar(&o.maxAttachments, "max-attachments", 0, "how many attachments the node offers; 0 = any number, or 128 where the API server lacks DRAConsumableCapacity")
+	f.BoolVar(&o.metadata, "enable-device-metadata", false, "give containers the device metadata of their claims, below /var/run/kubernetes.io/dra-device-attributes (KEP-5304)")
+	f.StringSliceVar(&o.cniBinDirs, "cni-bin-dir", []string{"/opt/cni/bin"}, "`directories` of CNI plugins, as the host sees them; the first that has a plugin counts")
+	f.StringVar(&o.hostRoot, "host-root", "", "`directory` where the host's root is mounted: CNI plugins run with it as theirs; needed in a container, with hostPID")
+	f.StringVar(&o.nodeConfig, "node-config", config.NodeFile, "node settings `file` of the devinfo plugin, for deviceInfoDir, sysfs, cdiDevices and socketDirs; it need not exist")
+	f.StringVar(&o.cdiDir, "cdi-dir", "", "`directory` of the container runtime's CDI specs (default cdiDir of the node settings, else "+config.DefaultNode().CDIDir+")")
+	f.StringVar(&o.nriSocket, "nri-socket", "/var/run/nri/nri.sock", "NRI `socket` of the container runtime")
+	f.StringVar(&o.nriIndex, "nri-plugin-index", "50", "two `digits` that order the plugins of the runtime")
+	f.StringVar(&o.pluginsDir, "kubelet-plugins-dir", kubeletplugin.KubeletPluginsDir, "`directory` of the kubelet's plugins; the state is below it, in "+driver)
+	f.StringVar(&o.registrarDir, "kubelet-registrar-dir", kubeletplugin.KubeletRegistryDir, "`directory` where the kubelet looks for plugins")
+	f.StringVar(&o.httpEndpoint, "http-endpoint", "", "`host:port` for /healthz and /metrics; none by default")
+	f.StringVar(&o.logFormat, "log-format", "text", "text or json, to standard error")
+	f.IntVarP(&o.verbosity, "v", "v", 0, "verbosity of the log: 4 for debugging, 6 for each call of the kubelet")
+}
+
+var (
+	index      = regexp.MustCompile(`^[0-9]{2}$`)
+	pluginType = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
+)
+
+// check names all that is wrong with the flags.
+func (o *options) check() error {
+	var errs []error
+	bad := func(flag string, value any, why string) {
+		errs = append(errs, fmt.Errorf("--%s: %q %s", flag, fmt.Sprint(value), why))
+	}
+	if o.nodeName == "" {
+		errs = append(errs, errors.New("--node-name: give the name of the Node object, or set NODE_NAME"))
+	}
+	if o.maxAttachments < 0 {
+		bad("max-attachments", o.maxAttachments, "is less than 0")
+	}
+	if !index.MatchString(o.nriIndex) {
+		bad("nri-plugin-index", o.nriIndex, "must be two digits, such as 50")
+	}
+	for _, t := range o.allowed {
+		if !pluginType.MatchString(t) {
+			bad("allow-claim-config", t, "is no type of a CNI plugin, such as macvlan; there is no wildcard")
+		}
+	}
+	if o.logFormat != "text" && o.logFormat != "json" {
+		bad("log-format", o.logFormat, "must be text or json")
+	}
+	if o.httpEndpoint != "" {
+		if _, port, err := net.SplitHostPort(o.httpEndpoint); err != nil || port == "" {
+			bad("http-endpoint", o.httpEndpoint, "must be host:port, such as 127.0.0.1:9809 or :9809")
+		}
+	}
+	errs = append(errs, o.checkPaths()...)
+	return errors.Join(errs...)
+}
+
+func (o *options) checkPaths() (errs []error) {
+	paths := []struct {
+		flag, value string
+		optional    bool
+	}{
+		{"kubelet-plugins-dir", o.pluginsDir, false}, {"kubelet-registrar-dir", o.registrarDir, false}, {"node-config", o.nodeConfig, false},
+		{"nri-socket", o.nriSocket, false}, {"cdi-dir", o.cdiDir, true}, {"host-root", o.hostRoot, true}, {"kubeconfig", o.kubeconfig, true},
+	}
+	for _, p := range paths {
+		if !filepath.IsAbs(p.value) && (p.value != "" || !p.optional) {
+			errs = append(errs, fmt.Errorf("--%s: %q is not an absolute path", p.flag, p.value))
+		}
+	}
+	if len(o.cniBinDirs) == 0 {
+		errs = append(errs, errors.New("--cni-bin-dir: give the directory of the CNI plugins"))
+	}
+	for _, dir := range o.cniBinDirs {
+		if !filepath.IsAbs(dir) {
+			errs = append(errs, fmt.Errorf("--cni-bin-dir: %q is not an absolute path", dir))
+		}
+	}
+	return errs
+}

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
+)
+
+// parse gives the options of a command line, checked.
+func parse(t *testing.T, args ...string) (options, error) {
+	t.Helper()
+	var o options
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	o.add(flags)
+	if err := flags.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return o, o.check()
+}
+
+func TestOnlyTheNodesNameIsRequired(t *testing.T) {
+	t.Setenv("NODE_NAME", "")
+	if _, err := parse(t); err == nil || !strings.Contains(err.Error(), "NODE_NAME") {
+		t.Errorf("got %v", err)
+	}
+	t.Setenv("NODE_NAME", "n1")
+	got, err := parse(t)
+	want := options{
+		nodeName: "n1", pluginsDir: "/var/lib/kubelet/plugins", registrarDir: "/var/lib/kubelet/plugins_registry",
+		nodeConfig: "/etc/cni/devinfo/node.json", cniBinDirs: []string{"/opt/cni/bin"},
+		nriSocket: "/var/run/nri/nri.sock", nriIndex: "50", logFormat: "text",
+	}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(options{})); diff != "" || err != nil {
+		t.Errorf("%v\n%s", err, diff)
+	}
+}
+
+func TestEachWrongFlagIsNamedWithItsValue(t *testing.T) {
+	_, err := parse(t, "--node-name=", "--max-attachments=-1", "--nri-plugin-index=5", "--allow-claim-config=macvlan,*,../sh", "--log-format=xml",
+		"--http-endpoint=9809", "--kubelet-plugins-dir=a", "--kubelet-registrar-dir=", "--node-config=b", "--nri-socket=c", "--cdi-dir=d",
+		"--host-root=e", "--kubeconfig=f", "--cni-bin-dir=/ok,g")
+	if err == nil {
+		t.Fatal("no error")
+	}
+	want := []string{
+		`--node-name: give the name of the Node object, or set NODE_NAME`,
+		`--max-attachments: "-1" is less than 0`,
+		`--nri-plugin-index: "5" must be two digits, such as 50`,
+		`--allow-claim-config: "*" is no type of a CNI plugin, such as macvlan; there is no wildcard`,
+		`--allow-claim-config: "../sh" is no type of a CNI plugin, such as macvlan; there is no wildcard`,
+		`--log-format: "xml" must be text or json`,
+		`--http-endpoint: "9809" must be host:port, such as 127.0.0.1:9809 or :9809`,
+		`--kubelet-plugins-dir: "a" is not an absolute path`,
+		`--kubelet-registrar-dir: "" is not an absolute path`,
+		`--node-config: "b" is not an absolute path`,
+		`--nri-socket: "c" is not an absolute path`,
+		`--cdi-dir: "d" is not an absolute path`,
+		`--host-root: "e" is not an absolute path`,
+		`--kubeconfig: "f" is not an absolute path`,
+		`--cni-bin-dir: "g" is not an absolute path`,
+	}
+	if diff := cmp.Diff(want, strings.Split(err.Error(), "\n")); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestTheHelpSaysWhatAllowingATypeMeans(t *testing.T) {
+	help := command().Flag("allow-claim-config").Usage
+	for _, word := range []string{"root on this node", "dataDir", "IPAM"} {
+		if !strings.Contains(help, word) {
+			t.Errorf("it does not say %q: %s", word, help)
+		}
+	}
+}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+func TestHealthIsThatOfEveryPart(t *testing.T) {
+	var broken error
+	handler := healthz(check{"a", func() error { return nil }}, check{"b", func() error { return broken }})
+	for _, test := range []struct {
+		err  error
+		code int
+		text string
+	}{
+		{nil, 200, "[+] a\n[+] b\n"},
+		{errors.New("disk full"), 503, "[+] a\n[-] b: disk full\n"},
+	} {
+		broken = test.err
+		answer := httptest.NewRecorder()
+		handler.ServeHTTP(answer, httptest.NewRequest("GET", "/healthz", nil))
+		if answer.Code != test.code || answer.Body.String() != test.text {
+			t.Errorf("%v: got %d %q", test.err, answer.Code, answer.Body)
+		}
+	}
+}
+
+func TestTheEndpointServesHealthAndMetricsUntilItIsStopped(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	counter := prometheus.NewCounter(prometheus.CounterOpts{Name: "a_total"})
+	registry.MustRegister(counter)
+	endpoint := free(t)
+	stop, err := serveHTTP(endpoint, registry, healthz(), func(err error) { t.Error(err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := serveHTTP(endpoint, registry, healthz(), nil); err == nil || !strings.Contains(err.Error(), "--http-endpoint") {
+		t.Errorf("the endpoint is taken: %v", err)
+	}
+	for path, want := range map[string]string{"/healthz": "", "/metrics": "a_total 0"} {
+		answer, err := http.Get("http://" + endpoint + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _ := io.ReadAll(answer.Body)
+		answer.Body.Close()
+		if answer.StatusCode != 200 || !strings.Contains(string(text), want) {
+			t.Errorf("%s: %d %s", path, answer.StatusCode, text)
+		}
+	}
+	stop()
+	if _, err := http.Get("http://" + endpoint + "/healthz"); err == nil {
+		t.Error("it answers after stop")
+	}
+}
+
+// free is an endpoint that nobody uses.
+func free(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().String()
+}

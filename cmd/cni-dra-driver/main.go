@@ -1,0 +1,71 @@
+// Cni-dra-driver is the node agent of the CNI DRA driver. It runs on every node that
+// attaches pods to CNI networks by resource claims: as a container of a DaemonSet, see
+// deploy/cni-dra-driver, or as a process of the host. Package pkg/dra does the work.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// driver is the DRA driver's name. DeviceClasses, claims and RBAC rules name it, so it
+// is no flag.
+const driver = "cni.dra.networking.x-k8s.io"
+
+// version is set by the linker; see Version.
+var version string
+
+func main() {
+	// A signal lets end what runs; the next one ends the process at once.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	cmd := command()
+	if err := cmd.ExecuteContext(ctx); err != nil {
+		fmt.Fprintf(os.Stderr, "cni-dra-driver: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+const about = `cni-dra-driver attaches the pods of this node to the CNI networks that their
+ResourceClaims ask for (driver ` + driver + `). It needs root, the
+kubelet's plugin directories, and a container runtime with NRI and CDI.`
+
+func command() *cobra.Command {
+	var o options
+	cmd := &cobra.Command{
+		Use: "cni-dra-driver", Short: "attach pods to CNI networks by Dynamic Resource Allocation", Long: about,
+		Version: Version(), Args: cobra.NoArgs, SilenceErrors: true, SilenceUsage: true,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.check(); err != nil {
+				return err
+			}
+			log, err := logger(&o)
+			if err != nil {
+				return err
+			}
+			return run(cmd.Context(), &o, log)
+		},
+	}
+	cmd.SetVersionTemplate("{{.Name}} {{.Version}}\n")
+	o.add(cmd.Flags())
+	return cmd
+}
+
+// Version is the release, or what the Go tool knows of the build.
+func Version() string {
+	if version != "" {
+		return version
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	return info.Main.Version
+}

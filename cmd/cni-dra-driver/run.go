@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/cniconfig"
+	"devinfo-cni.io/pkg/dra/metadata"
+	"devinfo-cni.io/pkg/dra/status"
+	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/sysfs"
+)
+
+// run is the agent, from its start until ctx ends or something fails for good.
+func run(ctx context.Context, o *options, log *slog.Logger) error {
+	log.Info("cni-dra-driver", "version", Version(), "node", o.nodeName, "allowClaimConfig", o.allowed)
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	client, err := connect(o)
+	if err != nil {
+		return err
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	var connected atomic.Bool
+	agent, err := newAgent(o, client, registry, &connected, log)
+	if err != nil {
+		return err
+	}
+	defer agent.Close()
+	kubelet, err := dra.StartKubelet(ctx, agent, dra.KubeletOptions{
+		Node: o.nodeName, Client: client, PluginDir: o.pluginDir(), RegistrarDir: o.registrarDir, CDIDir: agent.CDIDir,
+		Limit: o.maxAttachments, Metadata: o.metadata, Fatal: fail, Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	defer kubelet.Stop()
+	if o.httpEndpoint != "" {
+		stop, err := serveHTTP(o.httpEndpoint, registry, healthz(
+			check{"kubelet", kubelet.Registered}, check{"nri", nri(o, &connected)}, check{"state", agent.Ready},
+		), fail)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
+	return serve(ctx, agent, o, log)
+}
+
+// pluginDir is this driver's own below the kubelet's.
+func (o *options) pluginDir() string { return filepath.Join(o.pluginsDir, driver) }
+
+func nri(o *options, connected *atomic.Bool) func() error {
+	return func() error {
+		if connected.Load() {
+			return nil
+		}
+		return fmt.Errorf("not connected to %s: does the container runtime run, with NRI enabled?", o.nriSocket)
+	}
+}
+
+// connect makes a client of the API server; it does not ask it anything yet.
+func connect(o *options) (kubernetes.Interface, error) {
+	load := rest.InClusterConfig
+	if o.kubeconfig != "" {
+		load = func() (*rest.Config, error) { return clientcmd.BuildConfigFromFlags("", o.kubeconfig) }
+	}
+	c, err := load()
+	if errors.Is(err, rest.ErrNotInCluster) {
+		err = fmt.Errorf("%w: outside of a pod give --kubeconfig", err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("API server: %w", err)
+	}
+	c.UserAgent = "cni-dra-driver/" + Version()
+	c.QPS, c.Burst = 50, 100 // one node's pods may start all at once
+	return kubernetes.NewForConfig(c)
+}
+
+func newAgent(o *options, client kubernetes.Interface, registry prometheus.Registerer, connected *atomic.Bool, log *slog.Logger) (*dra.Agent, error) {
+	node, err := config.LoadNode(o.nodeConfig)
+	if err != nil {
+		return nil, fmt.Errorf("--node-config: %w", err)
+	}
+	sys, err := sysfs.Open(node.Sysfs)
+	if err != nil {
+		return nil, err
+	}
+	bootID, err := journal.BootID()
+	if err != nil {
+		return nil, fmt.Errorf("boot ID: %w", err)
+	}
+	if err := o.checkPlugins(); err != nil {
+		return nil, err
+	}
+	cdiDir := o.cdiDir
+	if cdiDir == "" {
+		cdiDir = node.CDIDir
+	}
+	devices := metadata.Host{Sys: sys, Warn: func(what string) { log.Warn("device metadata", "left out", what) }}
+	agent, err := dra.New(dra.Options{
+		Driver:   driver,
+		Policy:   cniconfig.Policy{Driver: driver, Pool: o.nodeName, AllowClaimTypes: o.allowed},
+		StateDir: filepath.Join(o.pluginDir(), "state"), CacheDir: filepath.Join(o.pluginDir(), "cni"),
+		CDIDir: cdiDir, DeviceInfoDir: node.DeviceInfoDir, CNIBinDirs: o.cniBinDirs, HostRoot: o.hostRoot,
+		BootID:     bootID,
+		Status:     func(ctx context.Context, r status.Report) error { return status.Apply(ctx, client, r) },
+		Attributes: devices.Attributes,
+		Grant:      granter(node, sys, o.hostRoot).of,
+		Metrics:    noting(dra.NewMetrics(registry), connected), Log: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	registry.MustRegister(dra.CensusMetrics(agent.Census))
+	return agent, nil
+}
+
+// noting also keeps whether the runtime is connected.
+func noting(m dra.Metrics, connected *atomic.Bool) dra.Metrics {
+	count := m.Connected
+	m.Connected = func(on bool) {
+		connected.Store(on)
+		count(on)
+	}
+	return m
+}
+
+// checkPlugins refuses to start where no plugin could be run.
+func (o *options) checkPlugins() error {
+	var errs []error
+	for _, dir := range o.cniBinDirs {
+		_, err := os.Stat(filepath.Join(o.hostRoot, dir))
+		if err == nil {
+			return nil
+		}
+		errs = append(errs, err)
+	}
+	return fmt.Errorf("--cni-bin-dir: %w", errors.Join(errs...))
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"devinfo-cni.io/pkg/dra/state"
+)
+
+// alone are the options of an agent without kubelet, runtime and API server.
+func alone(t *testing.T) *options {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "dra-") // t.TempDir is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	kubeconfig := filepath.Join(dir, "kubeconfig")
+	const nowhere = `{"apiVersion": "v1", "kind": "Config", "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "c"}}],
+		"clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}]}`
+	if err := os.WriteFile(kubeconfig, []byte(nowhere), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return &options{
+		nodeName: "n1", kubeconfig: kubeconfig, pluginsDir: dir, registrarDir: dir, nodeConfig: filepath.Join(dir, "none.json"),
+		cdiDir: filepath.Join(dir, "cdi"), cniBinDirs: []string{dir}, nriSocket: filepath.Join(dir, "nri.sock"), nriIndex: "50",
+		metadata: true, httpEndpoint: free(t),
+	}
+}
+
+// started runs an agent; end ends it and gives what run returned.
+func started(t *testing.T, o *options) (end func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- run(ctx, o, slog.New(slog.NewTextHandler(t.Output(), nil))) }()
+	return func() error {
+		cancel()
+		select {
+		case err := <-done:
+			return err
+		case <-time.After(20 * time.Second):
+			return errors.New("it does not end")
+		}
+	}
+}
+
+func TestAnAgentWaitsForKubeletRuntimeAndServer(t *testing.T) {
+	o := alone(t)
+	end := started(t, o)
+	var text string
+	for limit := time.Now().Add(10 * time.Second); text == "" && time.Now().Before(limit); time.Sleep(20 * time.Millisecond) {
+		if answer, err := http.Get("http://" + o.httpEndpoint + "/healthz"); err == nil {
+			data, _ := io.ReadAll(answer.Body)
+			answer.Body.Close()
+			text = answer.Status + "\n" + string(data)
+		}
+	}
+	for _, want := range []string{"503 ", "[-] kubelet: the kubelet has not registered it", "[-] nri: not connected to " + o.nriSocket, "[+] state"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("/healthz does not say %q:\n%s", want, text)
+		}
+	}
+	if err := run(t.Context(), o, slog.New(slog.DiscardHandler)); !errors.Is(err, state.ErrLocked) {
+		t.Errorf("a second agent: %v", err)
+	}
+	if err := end(); err != nil {
+		t.Errorf("at the end: %v", err)
+	}
+	if sockets, _ := filepath.Glob(filepath.Join(o.pluginsDir, "*.sock")); len(sockets) > 0 {
+		t.Errorf("left behind: %s", sockets)
+	}
+	if err := started(t, o)(); err != nil {
+		t.Errorf("the next agent: %v", err)
+	}
+}
+
+func TestAnAgentDoesNotStartWhereItCouldNotWork(t *testing.T) {
+	for want, spoil := range map[string]func(*options){
+		"--cni-bin-dir":     func(o *options) { o.cniBinDirs = []string{"/nonexistent"} },
+		"--node-config":     func(o *options) { o.nodeConfig = o.kubeconfig },
+		"--http-endpoint":   func(o *options) { o.httpEndpoint = "192.0.2.1:1" },
+		"of the kubelet":    func(o *options) { o.registrarDir = "/nonexistent" },
+		"give --kubeconfig": func(o *options) { o.kubeconfig = "" },
+		"/proc/nothing":     func(o *options) { o.pluginsDir = "/proc/nothing" },
+	} {
+		o := alone(t)
+		spoil(o)
+		if err := run(t.Context(), o, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("want an error with %q: %v", want, err)
+		}
+	}
+}
