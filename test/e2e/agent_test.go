@@ -1,0 +1,262 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	authv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+)
+
+// An agent is the driver, as it was installed.
+type agent struct {
+	allows bool             // claims may bring macvlan networks
+	kill   func(*testing.T) // with SIGKILL; returns when it is ready again
+	stop   func(*testing.T) // by SIGTERM; returns when it has ended
+	start  func(*testing.T) // after stop; returns when it is ready
+	flags  func(...string)  // in addition, from the next start on; nil = they cannot be chosen
+	log    func() string
+}
+
+// explain logs the end of the driver's log.
+func (a *agent) explain(t *testing.T) {
+	lines := strings.Split(a.log(), "\n")
+	t.Logf("the driver's log:\n%s", strings.Join(lines[max(0, len(lines)-40):], "\n"))
+}
+
+const root = "../.." // of the repository
+
+// startProcess runs the driver as a process of the node, with the rights of its service
+// account there.
+func startProcess(t *testing.T) *agent {
+	for _, file := range []string{"namespace", "rbac", "admission", "deviceclass"} {
+		shell(t, "kubectl apply -f deploy/cni-dra-driver/"+file+".yaml")
+	}
+	bin, err := filepath.Abs(filepath.Join(root, "bin"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	onNode(t, filepath.Join(bin, "devinfoctl"), "install", "--cni-bin-dir", "/opt/cni/bin")
+	shell(t, "$E2E_CLUSTER image cni-dra-driver bin/{cni-dra-driver,devinfo,devinfoctl,pod-view}") // for the pods
+	node := onlyNode(t)
+	dir, err := os.MkdirTemp("", "e2e-driver-") // t.TempDir has the test's name, and is the node's too
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	p := &process{log: filepath.Join(dir, "log"), health: fmt.Sprintf("http://%s:9809/healthz", address(node))}
+	p.command = []string{filepath.Join(bin, "cni-dra-driver"), "--node-name=" + node.Name, "--enable-device-metadata", "-v4",
+		"--kubeconfig=" + p.credentials(t, dir, node), "--http-endpoint=" + address(node) + ":9809", "--allow-claim-config=macvlan,host-local"}
+	p.start(t)
+	t.Cleanup(func() { p.stop(t) })
+	return &agent{
+		allows: true, start: p.start, stop: p.stop,
+		flags: func(flags ...string) { p.flags = flags },
+		kill:  func(t *testing.T) { p.kill(t); p.start(t) },
+		log:   func() string { text, _ := os.ReadFile(p.log); return string(text) },
+	}
+}
+
+func onlyNode(t *testing.T) *corev1.Node {
+	nodes, err := cluster.client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(nodes.Items) != 1 {
+		t.Fatalf("want one node: %v, %v", nodes, err)
+	}
+	return &nodes.Items[0]
+}
+
+func address(node *corev1.Node) string {
+	for _, a := range node.Status.Addresses {
+		if a.Type == corev1.NodeInternalIP {
+			return a.Address
+		}
+	}
+	return ""
+}
+
+// process is a driver that was started by the tests.
+type process struct {
+	command []string
+	flags   []string // in addition
+	log     string   // file
+	health  string   // URL
+	running *exec.Cmd
+}
+
+// credentials writes a kubeconfig with a token of the service account that is bound to
+// the node, as those of the DaemonSet's pods are.
+func (p *process) credentials(t *testing.T, dir string, node *corev1.Node) string {
+	config, err := clientcmd.LoadFromFile(cluster.kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range config.AuthInfos {
+		config.AuthInfos[name] = &api.AuthInfo{Token: token(t, node)}
+	}
+	path := filepath.Join(dir, "kubeconfig")
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// token is one of the driver's service account, for a day.
+func token(t *testing.T, node *corev1.Node) string {
+	t.Helper()
+	day := int64(24 * 60 * 60)
+	request := &authv1.TokenRequest{Spec: authv1.TokenRequestSpec{
+		ExpirationSeconds: &day,
+		BoundObjectRef:    &authv1.BoundObjectReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID},
+	}}
+	answer, err := cluster.client.CoreV1().ServiceAccounts(system).CreateToken(t.Context(), system, request, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.Status.Token
+}
+
+func (p *process) start(t *testing.T) {
+	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	p.running = exec.Command(cluster.node[0], slices.Concat(cluster.node[1:], p.command, p.flags)...)
+	p.running.Stderr = log
+	if err := p.running.Start(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 30*time.Second, func() error {
+		answer, err := http.Get(p.health)
+		if err != nil {
+			said, _ := os.ReadFile(p.log)
+			return fmt.Errorf("%w\n%s", err, said)
+		}
+		defer answer.Body.Close()
+		text, err := io.ReadAll(answer.Body)
+		if answer.StatusCode != http.StatusOK {
+			err = errors.Join(fmt.Errorf("%s: %s", answer.Status, text), err)
+		}
+		return err
+	})
+}
+
+// pid is the driver's, which is the child of what runs it on the node.
+func (p *process) pid(t *testing.T) string {
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", p.running.Process.Pid))
+	pids := strings.Fields(string(children))
+	if err != nil || len(pids) != 1 {
+		t.Fatalf("the driver is not running: %v, %v", pids, err)
+	}
+	return pids[0]
+}
+
+func (p *process) kill(t *testing.T) { p.signal(t, "-KILL") }
+
+func (p *process) stop(t *testing.T) { p.signal(t, "-TERM") }
+
+func (p *process) signal(t *testing.T, signal string) {
+	if out, err := exec.Command("kill", signal, p.pid(t)).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if err := p.running.Wait(); signal == "-TERM" && err != nil {
+		t.Errorf("after SIGTERM: %v", err)
+	}
+}
+
+// daemonSet is the driver as the README installs it; on somebody's cluster, as it is
+// there.
+func daemonSet(t *testing.T) *agent {
+	if cluster.kit != "" {
+		readme(t)
+		t.Cleanup(func() { shell(t, "kubectl delete --ignore-not-found -k deploy/cni-dra-driver") })
+	}
+	ready(t)
+	place := func(t *testing.T, selector any) {
+		patch, _ := json.Marshal(map[string]any{"spec": map[string]any{"template": map[string]any{"spec": map[string]any{"nodeSelector": selector}}}})
+		_, err := cluster.client.AppsV1().DaemonSets(system).Patch(t.Context(), system, types.MergePatchType, patch, metav1.PatchOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ready(t)
+	}
+	return &agent{
+		kill:  func(t *testing.T) { killOnNode(t, "cni-dra-driver"); ready(t) },
+		stop:  func(t *testing.T) { place(t, map[string]string{"e2e": "nowhere"}) },
+		start: func(t *testing.T) { place(t, nil) },
+		log:   func() string { return shell(t, "kubectl logs --tail 40 -n "+system+" daemonset/"+system) },
+	}
+}
+
+// ready waits until all pods of the DaemonSet that there should be are ready, and no
+// others are there.
+func ready(t *testing.T) {
+	t.Helper()
+	eventually(t, 2*time.Minute, func() error {
+		ds, err := cluster.client.AppsV1().DaemonSets(system).Get(t.Context(), system, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		pods, err := cluster.client.CoreV1().Pods(system).List(t.Context(), metav1.ListOptions{})
+		s := ds.Status
+		if s.ObservedGeneration != ds.Generation || s.NumberReady != s.DesiredNumberScheduled || len(pods.Items) != int(s.DesiredNumberScheduled) {
+			err = errors.Join(fmt.Errorf("DaemonSet: %+v, %d pods", s, len(pods.Items)), err)
+		}
+		return err
+	})
+}
+
+// readme runs the README's commands for the cluster that the tests have made.
+func readme(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const heading, fence = "### On a test cluster", "```"
+	_, section, ok := strings.Cut(string(text), heading)
+	_, section, shown := strings.Cut(section, fence+"sh\n")
+	commands, _, closed := strings.Cut(section, fence)
+	if !ok || !shown || !closed {
+		t.Fatalf("the README has no %q with commands", heading)
+	}
+	out := shell(t, commands)
+	for _, want := range []string{`"name": "net1"`, `"interfaceName": "net1"`, "10.10.1."} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the README's commands do not print %s:\n%s", want, out)
+		}
+	}
+	shell(t, "kubectl delete -f deploy/cni-dra-driver/examples/macvlan-class.yaml")
+}
+
+// shell runs commands in the root of the repository, as somebody does who has read the
+// README.
+func shell(t *testing.T, commands string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash", "-e", "-c", commands)
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+cluster.kubeconfig, "E2E_CLUSTER="+cluster.kit)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", commands, err, out)
+	}
+	return string(out)
+}

@@ -1,0 +1,17 @@
+// Package e2e tests cni-dra-driver in a real cluster, with real pods: make e2e.
+//
+// With KUBECONFIG it is that cluster, on which the driver must be installed as the README
+// says; the tests make namespaces and DeviceClasses that begin with "e2e-". They attach
+// pods to macvlan networks on the nodes' interface E2E_MASTER (eth0), and run the
+// driver's image, E2E_IMAGE (cluster.local/cni-dra-driver:1). E2E_NODE is a command that
+// runs another one on the node, such as "ssh root@node1", for a cluster of one node: the
+// tests that look at the node or kill its programs need it.
+//
+// Without KUBECONFIG, E2E_CLUSTER is a program that makes a cluster of one node, which
+// has the verbs up (prints the path of a kubeconfig), node COMMAND..., and image NAME
+// FILE... (makes cluster.local/NAME:1 of static programs). There the tests install the
+// driver themselves: as a process of the node, then by the README's commands.
+//
+// Run as a process the driver has these flags in addition to those of the DaemonSet:
+// --allow-claim-config=macvlan,host-local.
+package e2e

@@ -1,0 +1,124 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+const (
+	driver = "cni.dra.networking.x-k8s.io"
+	system = "cni-dra-driver" // namespace, DaemonSet and service account
+)
+
+// cluster is the one that the tests run in.
+var cluster struct {
+	client     kubernetes.Interface
+	kubeconfig string
+	kit        string   // E2E_CLUSTER; "" = somebody's cluster
+	node       []string // runs a command on the node; none = nothing does
+	master     string   // interface of the nodes
+	image      string   // of the driver
+}
+
+func TestMain(m *testing.M) {
+	if err := setUp(); err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+func setUp() error {
+	cluster.master = or(os.Getenv("E2E_MASTER"), "eth0")
+	cluster.image = or(os.Getenv("E2E_IMAGE"), "cluster.local/cni-dra-driver:1")
+	cluster.node = strings.Fields(os.Getenv("E2E_NODE"))
+	cluster.kubeconfig = os.Getenv("KUBECONFIG")
+	if cluster.kubeconfig == "" {
+		kit := os.Getenv("E2E_CLUSTER")
+		if kit == "" {
+			return fmt.Errorf("set KUBECONFIG, or E2E_CLUSTER to a program that makes a cluster: see go doc ./test/e2e")
+		}
+		var err error
+		if cluster.kit, err = filepath.Abs(kit); err != nil {
+			return err
+		}
+		cmd := exec.Command(cluster.kit, "up")
+		cmd.Stderr = os.Stderr
+		out, err := cmd.Output()
+		if err != nil {
+			return fmt.Errorf("%s up: %w", kit, err)
+		}
+		cluster.kubeconfig = strings.TrimSpace(string(out))
+		cluster.node = []string{cluster.kit, "node"}
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", cluster.kubeconfig)
+	if err != nil {
+		return err
+	}
+	config.QPS, config.Burst = 50, 100
+	if cluster.client, err = kubernetes.NewForConfig(config); err != nil {
+		return err
+	}
+	_, err = cluster.client.ResourceV1().DeviceClasses().List(context.Background(), metav1.ListOptions{})
+	return err
+}
+
+func or(value, otherwise string) string {
+	if value == "" {
+		return otherwise
+	}
+	return value
+}
+
+// scenarios are what the driver must do however it was installed.
+var scenarios = []struct {
+	name string
+	run  func(*testing.T, *agent)
+}{
+	{"TheNodeOffersOneDeviceToAll", offers},
+	{"AnAgentWritesTheSlicesOfItsNodeOnly", rights},
+	{"PodsOfATemplateShareTheDevice", share},
+	{"AClaimNamesTheInterface", names},
+	{"APodMayHaveSeveralNetworks", several},
+	{"AContainerGetsTheDeviceInfoFile", deviceInfo},
+	{"APodWhoseNetworkFailsDoesNotStart", fails},
+	{"AForbiddenClaimIsRefusedWithTheRule", forbidden},
+	{"TheClaimOfTheAPIDocument", document},
+	{"NoMoreAttachmentsThanTheCap", capped},
+	{"NothingIsLostWhenTheAgentIsKilled", killAgent},
+	{"APodWaitsForTheAgent", waits},
+	{"NothingIsLostWhenTheRuntimeIsKilled", killRuntime},
+	{"NothingIsLostWhenTheKubeletIsKilled", killKubelet},
+	{"ManyPodsLeaveNothing", many},
+}
+
+func TestAsAProcess(t *testing.T) {
+	if cluster.kit == "" {
+		t.Skip("the driver is installed on the cluster of KUBECONFIG")
+	}
+	runAll(t, startProcess(t))
+}
+
+func TestAsADaemonSet(t *testing.T) {
+	runAll(t, daemonSet(t))
+}
+
+func runAll(t *testing.T, a *agent) {
+	for _, s := range scenarios {
+		ok := t.Run(s.name, func(t *testing.T) { s.run(t, a) })
+		if !ok {
+			a.explain(t)
+		}
+	}
+}

@@ -1,0 +1,217 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/dra"
+)
+
+func offers(t *testing.T, _ *agent) {
+	offered(t, dra.Shared(0), dra.Numbered(0)) // the latter where DRAConsumableCapacity is off
+}
+
+// offered waits until each node offers one of these sets of devices.
+func offered(t *testing.T, sets ...[]resourceapi.Device) {
+	t.Helper()
+	eventually(t, 20*time.Second, func() error {
+		list, err := cluster.client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{FieldSelector: "spec.driver=" + driver})
+		if err != nil {
+			return err
+		}
+		for _, slice := range list.Items {
+			is := func(set []resourceapi.Device) bool { return cmp.Equal(set, slice.Spec.Devices) }
+			if !slices.ContainsFunc(sets, is) || slice.Spec.Pool.Name != *slice.Spec.NodeName {
+				return fmt.Errorf("pool %s of node %s: %+v", slice.Spec.Pool.Name, *slice.Spec.NodeName, slice.Spec.Devices)
+			}
+		}
+		if len(list.Items) == 0 {
+			return errors.New("there is no ResourceSlice")
+		}
+		return nil
+	})
+}
+
+// attached checks that a pod has an interface in a network, that its own metadata and
+// the API say the same of it, and gives its address.
+func (s *space) attached(pod, claim, request, ifName, prefix string) string {
+	s.Helper()
+	v := s.running(pod)
+	var data resourceapi.NetworkDeviceData
+	for _, i := range v.Interfaces {
+		if i.Name == ifName {
+			data = resourceapi.NetworkDeviceData{InterfaceName: i.Name, HardwareAddress: i.MAC}
+			for _, a := range i.Addresses {
+				if !strings.HasPrefix(a, "fe80:") { // which the kernel gives
+					data.IPs = append(data.IPs, a)
+				}
+			}
+		}
+	}
+	if len(data.IPs) != 1 || !strings.HasPrefix(data.IPs[0], prefix) {
+		s.Errorf("pod %s: %s has not one address %s...: %+v", pod, ifName, prefix, v.Interfaces)
+		return ""
+	}
+	s.metadata(v, claim, request, data)
+	eventually(s.T, 30*time.Second, func() error { return reported(s.claims(pod)[claim], request, data) })
+	return data.IPs[0]
+}
+
+// metadata checks what the container has been told of a request.
+func (s *space) metadata(v *view, claim, request string, data resourceapi.NetworkDeviceData) {
+	s.Helper()
+	told := v.Claims["resourceclaimtemplates/"+claim+"/"+request]
+	if told == nil {
+		s.Errorf("no device metadata of %s/%s: %v", claim, request, v.Claims)
+		return
+	}
+	if n := len(told.Requests); n != 1 || len(told.Requests[0].Devices) != 1 {
+		s.Errorf("device metadata: %+v", told)
+		return
+	}
+	d := told.Requests[0].Devices[0]
+	want := v1beta1.Device{Driver: driver, Pool: d.Pool, Name: d.Name, Attributes: d.Attributes, NetworkData: &data}
+	if diff := cmp.Diff(want, d); diff != "" {
+		s.Errorf("device metadata (- is what the pod sees of its interface):\n%s", diff)
+	}
+}
+
+// reported says what is wrong with the status of a request that succeeded.
+func reported(claim *resourceapi.ResourceClaim, request string, data resourceapi.NetworkDeviceData) error {
+	d, err := deviceOf(claim, request)
+	if err != nil {
+		return err
+	}
+	ready := meta.FindStatusCondition(d.Conditions, "Ready")
+	if ready == nil || ready.Status != metav1.ConditionTrue || ready.Reason != "NetworkInterfaceReady" ||
+		ready.Message != "CNI-DRA-Driver has configured the device." {
+		return fmt.Errorf("status of %s: condition Ready is %+v", request, ready)
+	}
+	if diff := cmp.Diff(&data, d.NetworkData); diff != "" {
+		return fmt.Errorf("status of %s: networkData:\n%s", request, diff)
+	}
+	var result struct {
+		Interfaces []struct{ Name, MAC, Sandbox string }
+		IPs        []struct{ Address string }
+	}
+	if err := json.Unmarshal(d.Data.Raw, &result); err != nil {
+		return fmt.Errorf("status of %s: data: %w", request, err)
+	}
+	if len(result.Interfaces) != 1 || result.Interfaces[0].Name != data.InterfaceName || result.Interfaces[0].Sandbox == "" ||
+		len(result.IPs) != 1 || result.IPs[0].Address != data.IPs[0] {
+		return fmt.Errorf("status of %s: data is not the CNI result: %s", request, d.Data.Raw)
+	}
+	return nil
+}
+
+// deviceOf is the status of the device that was allocated for a request.
+func deviceOf(claim *resourceapi.ResourceClaim, request string) (*resourceapi.AllocatedDeviceStatus, error) {
+	if claim == nil || claim.Status.Allocation == nil {
+		return nil, fmt.Errorf("there is no allocated claim for %s", request)
+	}
+	for _, r := range claim.Status.Allocation.Devices.Results {
+		n := slices.IndexFunc(claim.Status.Devices, func(d resourceapi.AllocatedDeviceStatus) bool {
+			return r.Request == request && d.Driver == r.Driver && d.Pool == r.Pool && d.Device == r.Device && cmp.Equal(d.ShareID, (*string)(r.ShareID))
+		})
+		if n >= 0 {
+			return &claim.Status.Devices[n], nil
+		}
+	}
+	return nil, fmt.Errorf("claim %s has no status of request %s: %+v", claim.Name, request, claim.Status.Devices)
+}
+
+func share(t *testing.T, _ *agent) {
+	s := begin(t)
+	template := s.template(requests(request("lan", s.class("net1", s.macvlan("10.11.1.0/24", map[string]any{"type": "devinfo", "capabilities": capability})))))
+	s.pod("a", template)
+	s.pod("b", template)
+	a, b := s.attached("a", "net0", "lan", "net1", "10.11.1."), s.attached("b", "net0", "lan", "net1", "10.11.1.")
+	if a == b {
+		t.Errorf("both pods have %s", a)
+	}
+	first, err := deviceOf(s.claims("a")["net0"], "lan")
+	second, err2 := deviceOf(s.claims("b")["net0"], "lan")
+	if err := errors.Join(err, err2); err != nil {
+		t.Fatal(err)
+	}
+	if shared := first.ShareID != nil; shared != (first.Device == second.Device) || shared && *first.ShareID == *second.ShareID {
+		t.Errorf("they do not share the device: %+v, %+v", first, second)
+	}
+	s.delete("a")
+	if again := s.attached("b", "net0", "lan", "net1", "10.11.1."); again != b {
+		t.Errorf("b had %s, and has %s", b, again)
+	}
+}
+
+var capability = map[string]any{"CNIDeviceInfoFile": true}
+
+func names(t *testing.T, _ *agent) {
+	s := begin(t)
+	spec := requests(request("lan", s.class("net1", s.macvlan("10.11.2.0/24"))))
+	spec.Devices.Config = []resourceapi.DeviceClaimConfiguration{{DeviceConfiguration: opaque("storage0", nil)}}
+	s.pod("a", s.template(spec))
+	s.attached("a", "net0", "lan", "storage0", "10.11.2.")
+}
+
+func several(t *testing.T, _ *agent) {
+	s := begin(t)
+	one, two, three := s.class("net1", s.macvlan("10.11.3.0/24")), s.class("net2", s.macvlan("10.11.4.0/24")), s.class("net3", s.macvlan("10.11.5.0/24"))
+	s.pod("a", s.template(requests(request("one", one), request("two", two))), s.template(requests(request("three", three))))
+	s.attached("a", "net0", "one", "net1", "10.11.3.")
+	s.attached("a", "net0", "two", "net2", "10.11.4.")
+	s.attached("a", "net1", "three", "net3", "10.11.5.")
+}
+
+// deviceInfo declares a device, for a cluster need not have any that can be found: a
+// socket, which on the node is a plain file.
+func deviceInfo(t *testing.T, _ *agent) {
+	needsNode(t)
+	s := begin(t)
+	dir := "/var/run/vhost-user/" + s.name
+	onNode(t, "mkdir", "-p", dir)
+	onNode(t, "touch", dir+"/net1")
+	t.Cleanup(func() { onNode(t, "rm", "-r", dir) })
+	declared := map[string]any{"type": "vhost-user", "vhost-user": map[string]any{"mode": "client", "path": dir + "/{ifName}"}}
+	s.pod("a", s.template(requests(request("lan", s.class("net1", s.macvlan("10.11.6.0/24",
+		map[string]any{"type": "devinfo", "capabilities": capability, "deviceInfo": declared}))))))
+	s.attached("a", "net0", "lan", "net1", "10.11.6.")
+	v := s.running("a")
+	path := v.Environment["DEVINFO_NET1"]
+	info, err := devinfo.Parse(v.DeviceInfo[path])
+	if err != nil || path != "/var/run/k8s.cni.cncf.io/devinfo/net1.json" || info.Type != devinfo.TypeVhostUser || info.VhostUser.Path != dir+"/net1" {
+		t.Fatalf("DEVINFO_NET1=%s: %s, %v", path, v.DeviceInfo[path], err)
+	}
+	if diff := cmp.Diff([]string{dir + "/net1"}, v.Sockets); diff != "" {
+		t.Errorf("sockets in the container:\n%s", diff)
+	}
+	attributes := v.Claims["resourceclaimtemplates/net0/lan"].Requests[0].Devices[0].Attributes
+	if kind := attributes["devinfo-cni.io/type"].StringValue; kind == nil || *kind != "vhost-user" {
+		t.Errorf("attributes of the device metadata: %v", attributes)
+	}
+}
+
+// many is one pod after the other: what each of them leaves would add up.
+func many(t *testing.T, _ *agent) {
+	s := begin(t)
+	template := s.template(requests(request("lan", s.class("net1", s.macvlan("10.11.7.0/28"))))) // 13 addresses
+	for n := range 20 {
+		pod := fmt.Sprintf("p%d", n)
+		s.pod(pod, template)
+		s.attached(pod, "net0", "lan", "net1", "10.11.7.")
+		s.delete(pod)
+	}
+}

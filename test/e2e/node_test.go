@@ -1,0 +1,101 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// onNode runs a command on the node; none of its words may need quotes.
+func onNode(t *testing.T, command ...string) string {
+	t.Helper()
+	out, err := tryOnNode("", command...)
+	if err != nil {
+		t.Fatalf("on the node: %v\n%s", err, out)
+	}
+	return out
+}
+
+func tryOnNode(stdin string, command ...string) (string, error) {
+	if len(cluster.node) == 0 {
+		return "", errors.New("there is no way to run a command on the node: set E2E_NODE")
+	}
+	all := slices.Concat(cluster.node, command)
+	cmd := exec.Command(all[0], all[1:]...)
+	cmd.Stdin = strings.NewReader(stdin)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return string(out), fmt.Errorf("%s: %w", strings.Join(command, " "), err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+func needsNode(t *testing.T) {
+	t.Helper()
+	if len(cluster.node) == 0 {
+		t.Skip("E2E_NODE does not say how to run a command on the node")
+	}
+}
+
+// leftovers lists what there is on the node of any attachment.
+const leftovers = `
+cd /
+find var/lib/cni/networks/e2e-* -type f ! -name lock ! -name 'last_reserved_ip*'
+find var/lib/kubelet/plugins/` + driver + `/state -name '*.json*'
+find var/lib/kubelet/plugins/` + driver + `/cni -mindepth 1 -maxdepth 1
+find var/lib/kubelet/plugins/` + driver + `/dra-device-metadata -type f
+find var/run/cdi/ -name '` + driver + `*'
+find var/run/k8s.cni.cncf.io/devinfo/cni/ -type f ! -name '.*'
+find var/lib/cni/devinfo/attachments -type f ! -name '.*'
+ip -o link show type macvlan
+`
+
+// clean waits until nothing is left on the node of all that pods had.
+func clean(t *testing.T) {
+	t.Helper()
+	if len(cluster.node) == 0 {
+		return
+	}
+	eventually(t, 30*time.Second, func() error {
+		out, err := tryOnNode("exec 2>/dev/null\n"+leftovers+"\ntrue\n", "sh")
+		if err == nil && out != "" {
+			err = fmt.Errorf("left on the node:\n%s", out)
+		}
+		return err
+	})
+}
+
+// killOnNode kills a program of the node by its name, and returns once another process
+// has taken its place.
+func killOnNode(t *testing.T, program string) {
+	t.Helper()
+	old := onNode(t, "pidof", program)
+	onNode(t, append([]string{"kill", "-KILL"}, strings.Fields(old)...)...)
+	eventually(t, 60*time.Second, func() error {
+		now, err := tryOnNode("", "pidof", program)
+		if err == nil && now == old {
+			err = fmt.Errorf("%s is process %s still", program, old)
+		}
+		return err
+	})
+}
+
+// eventually repeats f until it succeeds.
+func eventually(t *testing.T, limit time.Duration, f func() error) {
+	t.Helper()
+	for end := time.Now().Add(limit); ; time.Sleep(200 * time.Millisecond) {
+		err := f()
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("after %v still: %v", limit, err)
+		}
+	}
+}

@@ -1,0 +1,271 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
+)
+
+// A space is a namespace of one test, and the network classes that it made.
+type space struct {
+	*testing.T
+	ctx  context.Context
+	name string
+}
+
+// begin makes a space. At the end of the test it is removed, and what pods have left on
+// the node fails the test.
+func begin(t *testing.T) *space {
+	t.Helper()
+	s := &space{T: t, ctx: t.Context()}
+	ns, err := cluster.client.CoreV1().Namespaces().Create(s.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.name = ns.Name
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if t.Failed() {
+			s.dump(ctx)
+		}
+		s.deletePods(ctx)
+		if err := cluster.client.CoreV1().Namespaces().Delete(ctx, s.name, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+		clean(t)
+	})
+	return s
+}
+
+// deletePods deletes all pods, and waits until they are gone.
+func (s *space) deletePods(ctx context.Context) {
+	s.Helper()
+	second := int64(1)
+	pods := cluster.client.CoreV1().Pods(s.name)
+	if err := pods.DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &second}, metav1.ListOptions{}); err != nil {
+		s.Error(err)
+	}
+	eventually(s.T, time.Minute, func() error {
+		list, err := pods.List(ctx, metav1.ListOptions{})
+		if err == nil && len(list.Items) > 0 {
+			err = fmt.Errorf("%d pods are not gone", len(list.Items))
+		}
+		return err
+	})
+}
+
+// class makes a DeviceClass with a network, {ifName, config}; "" and nil leave them out.
+func (s *space) class(ifName string, config map[string]any) string {
+	s.Helper()
+	class := &resourceapi.DeviceClass{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: s.name + "-"},
+		Spec: resourceapi.DeviceClassSpec{
+			Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: "device.driver == '" + driver + "'"}}},
+			Config:    []resourceapi.DeviceClassConfiguration{{DeviceConfiguration: opaque(ifName, config)}},
+		},
+	}
+	class, err := cluster.client.ResourceV1().DeviceClasses().Create(s.ctx, class, metav1.CreateOptions{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() {
+		_ = cluster.client.ResourceV1().DeviceClasses().Delete(context.Background(), class.Name, metav1.DeleteOptions{})
+	})
+	return class.Name
+}
+
+func opaque(ifName string, config map[string]any) resourceapi.DeviceConfiguration {
+	parameters := map[string]any{"apiVersion": "cni.networking.x-k8s.io/v1alpha1", "kind": "CNIConfig"}
+	if ifName != "" {
+		parameters["ifName"] = ifName
+	}
+	if config != nil {
+		parameters["config"] = config
+	}
+	raw, err := json.Marshal(parameters)
+	if err != nil {
+		panic(err) // maps of the tests
+	}
+	return resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: driver, Parameters: runtime.RawExtension{Raw: raw}}}
+}
+
+// macvlan is a network on the nodes' interface, followed by other plugins.
+func (s *space) macvlan(subnet string, then ...map[string]any) map[string]any {
+	plugins := []map[string]any{{
+		"type": "macvlan", "master": cluster.master, "mode": "bridge",
+		"ipam": map[string]any{"type": "host-local", "ranges": [][]map[string]any{{{"subnet": subnet}}}},
+	}}
+	return map[string]any{"cniVersion": "1.0.0", "name": s.name + "-" + strings.NewReplacer(".", "-", "/", "-").Replace(subnet), "plugins": append(plugins, then...)}
+}
+
+// template makes a ResourceClaimTemplate.
+func (s *space) template(spec resourceapi.ResourceClaimSpec) string {
+	s.Helper()
+	t := &resourceapi.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{GenerateName: "claim-"}, Spec: resourceapi.ResourceClaimTemplateSpec{Spec: spec}}
+	t, err := cluster.client.ResourceV1().ResourceClaimTemplates(s.name).Create(s.ctx, t, metav1.CreateOptions{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	return t.Name
+}
+
+// request asks for one device of a class.
+func request(name, class string) resourceapi.DeviceRequest {
+	return resourceapi.DeviceRequest{Name: name, Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: class}}
+}
+
+func requests(r ...resourceapi.DeviceRequest) resourceapi.ResourceClaimSpec {
+	return resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: r}}
+}
+
+// pod makes a pod with claims of templates, which it calls net0, net1 and so on.
+func (s *space) pod(name string, templates ...string) {
+	s.Helper()
+	second := int64(1)
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PodSpec{
+			TerminationGracePeriodSeconds: &second,
+			Containers:                    []corev1.Container{{Name: "view", Image: cluster.image, Command: []string{"/pod-view"}}},
+		},
+	}
+	for n := range templates {
+		claim := fmt.Sprintf("net%d", n)
+		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, corev1.PodResourceClaim{Name: claim, ResourceClaimTemplateName: &templates[n]})
+		pod.Spec.Containers[0].Resources.Claims = append(pod.Spec.Containers[0].Resources.Claims, corev1.ResourceClaim{Name: claim})
+	}
+	if _, err := cluster.client.CoreV1().Pods(s.name).Create(s.ctx, pod, metav1.CreateOptions{}); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// running waits until the container runs, and gives what it sees.
+func (s *space) running(name string) *view {
+	s.Helper()
+	v := new(view)
+	eventually(s.T, time.Minute, func() error {
+		pod, err := cluster.client.CoreV1().Pods(s.name).Get(s.ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if pod.Status.Phase != corev1.PodRunning {
+			return fmt.Errorf("pod %s is %s", name, pod.Status.Phase)
+		}
+		log, err := cluster.client.CoreV1().Pods(s.name).GetLogs(name, &corev1.PodLogOptions{}).DoRaw(s.ctx)
+		if err != nil {
+			return err
+		}
+		if err := json.Unmarshal(log, v); err != nil {
+			return fmt.Errorf("pod %s says %q: %w", name, log, err)
+		}
+		return nil
+	})
+	for _, p := range v.Problems {
+		s.Errorf("pod %s: %s", name, p)
+	}
+	return v
+}
+
+// view is what pod-view prints.
+type view struct {
+	Interfaces []struct {
+		Name, MAC string
+		Addresses []string
+	}
+	Claims      map[string]*v1beta1.DeviceMetadata
+	DeviceInfo  map[string]json.RawMessage
+	Environment map[string]string
+	Sockets     []string
+	Problems    []string
+}
+
+// claims are those that were made for a pod, by the names that it has for them.
+func (s *space) claims(pod string) map[string]*resourceapi.ResourceClaim {
+	s.Helper()
+	p, err := cluster.client.CoreV1().Pods(s.name).Get(s.ctx, pod, metav1.GetOptions{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	all := map[string]*resourceapi.ResourceClaim{}
+	for _, st := range p.Status.ResourceClaimStatuses {
+		claim, err := cluster.client.ResourceV1().ResourceClaims(s.name).Get(s.ctx, *st.ResourceClaimName, metav1.GetOptions{})
+		if err != nil {
+			s.Fatal(err)
+		}
+		all[st.Name] = claim
+	}
+	return all
+}
+
+// delete deletes a pod and waits until it is gone.
+func (s *space) delete(pod string) {
+	s.Helper()
+	pods := cluster.client.CoreV1().Pods(s.name)
+	if err := pods.Delete(s.ctx, pod, metav1.DeleteOptions{}); err != nil {
+		s.Fatal(err)
+	}
+	eventually(s.T, time.Minute, func() error {
+		if _, err := pods.Get(s.ctx, pod, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			return errors.Join(fmt.Errorf("pod %s is not gone", pod), err)
+		}
+		return nil
+	})
+}
+
+// event waits for an event of a pod that has all the texts.
+func (s *space) event(pod string, texts ...string) {
+	s.Helper()
+	eventually(s.T, time.Minute, func() error {
+		list, err := cluster.client.CoreV1().Events(s.name).List(s.ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + pod})
+		if err != nil {
+			return err
+		}
+		var seen []string
+		for _, e := range list.Items {
+			if containsAll(e.Message, texts) {
+				return nil
+			}
+			seen = append(seen, e.Message)
+		}
+		return fmt.Errorf("no event of %s has %q:\n%s", pod, texts, strings.Join(seen, "\n"))
+	})
+}
+
+func containsAll(text string, parts []string) bool {
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			return false
+		}
+	}
+	return true
+}
+
+// dump logs what there is to know of a test that has failed.
+func (s *space) dump(ctx context.Context) {
+	pods, err := cluster.client.CoreV1().Pods(s.name).List(ctx, metav1.ListOptions{})
+	events, errEvents := cluster.client.CoreV1().Events(s.name).List(ctx, metav1.ListOptions{})
+	if err := errors.Join(err, errEvents); err != nil {
+		s.Log(err)
+		return
+	}
+	for _, p := range pods.Items {
+		s.Logf("pod %s: %s", p.Name, p.Status.Phase)
+	}
+	for _, e := range events.Items {
+		s.Logf("%s %s: %s", e.InvolvedObject.Name, e.Reason, e.Message)
+	}
+}
