@@ -9,7 +9,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null)
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build peers image demo test lint bench fuzz e2e vm-test install clean
+.PHONY: help build peers apiserver image demo test lint bench fuzz e2e vm-test install clean
 
 GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -funcalign=1 -X main.version=$(VERSION)'
 
@@ -24,6 +24,11 @@ image: build ## the image of cni-dra-driver, called IMAGE; needs buildah, but no
 
 peers: ## cnitool and the reference plugins into bin/, for demo, test and bench
 	cd test/peers && $(GO_BUILD) -o $(BIN)/ tool
+
+apiserver: ## kube-apiserver and etcd into bin/, for test; about 10 minutes the first time
+	cd test/apiserver/programs; export CGO_ENABLED=0; version=$$(go list -m -f "{{.Version}}" k8s.io/kubernetes); \
+	go build -trimpath -buildvcs=false -ldflags '-s -w' -o $(BIN)/etcd go.etcd.io/etcd/server/v3; \
+	go build -trimpath -buildvcs=false -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$$version" -o $(BIN)/ k8s.io/kubernetes/cmd/kube-apiserver
 
 demo: build peers ## the main job on this machine's network card, then other devices
 	@$(GO_BUILD) -o $(BIN)/demo ./test/demo

@@ -118,6 +118,9 @@ func TestAClaimNamesOnlyAllowedPluginsAtAnyDepth(t *testing.T) {
 			if !strings.HasPrefix(r.Rule, "parameters (FromClaim): config.plugins[") {
 				t.Error(r)
 			}
+			if noText := name == "a list" || name == "an object" || name == "no text"; noText != strings.Contains(r.Rule, "is no string") {
+				t.Error(r)
+			}
 		})
 	}
 	for _, plugin := range []string{

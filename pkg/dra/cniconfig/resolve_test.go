@@ -120,15 +120,16 @@ func TestAllocationsThatAreRefused(t *testing.T) {
 		"for a PodGroup": {func(c *resourceapi.ResourceClaim) {
 			c.Status.ReservedFor[0].APIGroup, c.Status.ReservedFor[0].Resource = "scheduling.k8s.io", "podgroups"
 		}, cniconfig.Refusal{Rule: `"podgroups" of API group "scheduling.k8s.io"`, Remedy: "ResourceClaimTemplate"}},
-		"nothing of ours":  {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Results[0].Driver = "gpu.example.com" }, cniconfig.Refusal{Rule: "nothing is allocated from driver " + driver, Remedy: "DeviceClass"}},
-		"another pool":     {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Results[0].Pool = "node-b" }, cniconfig.Refusal{Request: "net", Rule: `pool "node-b", this node's is "node-a"`, Remedy: "scheduler"}},
-		"unknown request":  {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Results[0].Request = "x" }, cniconfig.Refusal{Request: "x", Rule: "not in the claim's spec", Remedy: "anew"}},
-		"no subrequest":    {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Results[0].Request = "net/x" }, cniconfig.Refusal{Request: "net/x", Rule: "not in the claim's spec", Remedy: "anew"}},
-		"two of one":       {func(c *resourceapi.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.Count = 2 }, cniconfig.Refusal{Request: "net", Rule: `allocationMode "ExactCount", count 2`, Remedy: "count: 1"}},
-		"all":              {func(c *resourceapi.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.AllocationMode = "All" }, cniconfig.Refusal{Request: "net", Rule: `allocationMode "All"`, Remedy: "ExactCount"}},
-		"another mode":     {func(c *resourceapi.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.AllocationMode = "Some" }, cniconfig.Refusal{Request: "net", Rule: `allocationMode "Some"`, Remedy: "ExactCount"}},
-		"admin access":     {func(c *resourceapi.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.AdminAccess = &yes }, cniconfig.Refusal{Request: "net", Rule: "adminAccess: true", Remedy: "leave adminAccess out"}},
-		"admin allocation": {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Results[0].AdminAccess = &yes }, cniconfig.Refusal{Request: "net", Rule: "adminAccess: true", Remedy: "leave adminAccess out"}},
+		"for another's pods": {func(c *resourceapi.ResourceClaim) { c.Status.ReservedFor[0].APIGroup = "example.com" }, cniconfig.Refusal{Rule: `"pods" of API group "example.com"`, Remedy: "ResourceClaimTemplate"}},
+		"nothing of ours":    {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Results[0].Driver = "gpu.example.com" }, cniconfig.Refusal{Rule: "nothing is allocated from driver " + driver, Remedy: "DeviceClass"}},
+		"another pool":       {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Results[0].Pool = "node-b" }, cniconfig.Refusal{Request: "net", Rule: `pool "node-b", this node's is "node-a"`, Remedy: "scheduler"}},
+		"unknown request":    {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Results[0].Request = "x" }, cniconfig.Refusal{Request: "x", Rule: "not in the claim's spec", Remedy: "anew"}},
+		"no subrequest":      {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Results[0].Request = "net/x" }, cniconfig.Refusal{Request: "net/x", Rule: "not in the claim's spec", Remedy: "anew"}},
+		"two of one":         {func(c *resourceapi.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.Count = 2 }, cniconfig.Refusal{Request: "net", Rule: `allocationMode "ExactCount", count 2`, Remedy: "count: 1"}},
+		"all":                {func(c *resourceapi.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.AllocationMode = "All" }, cniconfig.Refusal{Request: "net", Rule: `allocationMode "All"`, Remedy: "ExactCount"}},
+		"another mode":       {func(c *resourceapi.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.AllocationMode = "Some" }, cniconfig.Refusal{Request: "net", Rule: `allocationMode "Some"`, Remedy: "ExactCount"}},
+		"admin access":       {func(c *resourceapi.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.AdminAccess = &yes }, cniconfig.Refusal{Request: "net", Rule: "adminAccess: true", Remedy: "leave adminAccess out"}},
+		"admin allocation":   {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Results[0].AdminAccess = &yes }, cniconfig.Refusal{Request: "net", Rule: "adminAccess: true", Remedy: "leave adminAccess out"}},
 		"two devices": {func(c *resourceapi.ResourceClaim) {
 			c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results, c.Status.Allocation.Devices.Results[0])
 		}, cniconfig.Refusal{Request: "net", Rule: "2 devices are allocated", Remedy: "a request for each interface"}},

@@ -106,6 +106,23 @@ func inSeconds(list []time.Duration) (seconds []float64) {
 	return seconds
 }
 
+func TestBackOffStartsAnewAfterSuccess(t *testing.T) {
+	run(t, func(t *testing.T, q *status.Queue, s *server) {
+		q.Add("a")
+		time.Sleep(2500 * time.Millisecond)
+		s.mend("a")
+		time.Sleep(time.Second)
+		s.mu.Lock()
+		s.down["a"] = true
+		s.mu.Unlock()
+		q.Add("a")
+		time.Sleep(2 * time.Second)
+		if got := inSeconds(s.times("a")); !slices.Equal(got, []float64{0, 1, 3, 3.5, 4.5}) {
+			t.Errorf("sent after %v s", got)
+		}
+	}, "a")
+}
+
 func TestAddSendsAtOnceWhatWaitsForItsBackOff(t *testing.T) {
 	run(t, func(t *testing.T, q *status.Queue, s *server) {
 		q.Add("a")

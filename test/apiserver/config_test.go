@@ -1,0 +1,79 @@
+package apiserver_test
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"devinfo-cni.io/pkg/dra/cniconfig"
+)
+
+// example is the claim of the Device Configuration API's document, for
+// resource.k8s.io/v1.
+const example = `
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata:
+  name: macvlan-eth0-attachment
+spec:
+  devices:
+    requests:
+    - name: macvlan-eth0
+      exactly:
+        deviceClassName: cni.networking.x-k8s.io
+        allocationMode: ExactCount
+        count: 1
+    config:
+    - requests:
+      - macvlan-eth0
+      opaque:
+        driver: cni.dra.networking.x-k8s.io
+        parameters:
+          apiVersion: cni.networking.x-k8s.io/v1alpha1
+          kind: CNI
+          ifName: "net1"
+          config:
+            cniVersion: 1.0.0
+            name: macvlan-eth0
+            plugins:
+            - type: macvlan
+              master: eth0
+              mode: bridge
+              ipam:
+                type: host-local
+                ranges:
+                - - subnet: 10.10.1.0/24
+`
+
+func TestTheDocumentsClaimComesThroughTheAPI(t *testing.T) {
+	p := server(t)
+	wanted := &resourceapi.ResourceClaim{}
+	if err := yaml.UnmarshalStrict([]byte(example), wanted); err != nil {
+		t.Fatal(err)
+	}
+	claims := p.client.ResourceV1().ResourceClaims("default")
+	c, err := claims.Create(t.Context(), wanted, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = claims.Delete(context.Background(), c.Name, metav1.DeleteOptions{}) }()
+	p.allocate(t, c, ours("macvlan-eth0", one))
+	seen, err := p.agent(t).ResourceV1().ResourceClaims("default").Get(t.Context(), c.Name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod, networks, err := cniconfig.Resolve(seen, cniconfig.Policy{Driver: driver, Pool: node, AllowClaimTypes: []string{"macvlan", "host-local"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	diff(t, pod, cniconfig.Pod{Namespace: "default", Name: "demo", UID: "680f0a77-8d0b-4e21-8599-62581e335ed6"})
+	id := one
+	diff(t, networks, []cniconfig.Network{{
+		Request: "macvlan-eth0", Pool: node, Device: "cni", ShareID: &id, IfName: "net1", Name: "macvlan-eth0", CNIVersion: "1.0.0",
+		List: json.RawMessage(`{"cniVersion":"1.0.0","name":"macvlan-eth0","plugins":[{"ipam":{"ranges":[[{"subnet":"10.10.1.0/24"}]],"type":"host-local"},"master":"eth0","mode":"bridge","type":"macvlan"}]}`),
+	}})
+}

@@ -1,0 +1,225 @@
+package apiserver_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	driver    = "cni.dra.networking.x-k8s.io"
+	namespace = "cni-dra-driver" // of the agent; also the name of its service account
+	node      = "node-a"         // the agent's
+	other     = "node-b"
+)
+
+// install makes what deploy/ holds but for the DaemonSet, and two nodes.
+func (p *controlPlane) install() error {
+	ctx := context.Background()
+	dyn, err := dynamic.NewForConfig(p.admin)
+	if err != nil {
+		return err
+	}
+	for _, file := range []string{"namespace.yaml", "rbac.yaml", "admission.yaml", "deviceclass.yaml"} {
+		data, err := os.ReadFile(filepath.Join("../../deploy/cni-dra-driver", file))
+		if err != nil {
+			return err
+		}
+		for _, document := range bytes.Split(data, []byte("\n---\n")) {
+			var object unstructured.Unstructured
+			if err := yaml.Unmarshal(document, &object.Object); err != nil {
+				return fmt.Errorf("%s: %w", file, err)
+			}
+			if _, err := resource(dyn, &object).Create(ctx, &object, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}); err != nil {
+				return fmt.Errorf("%s: %w", file, err)
+			}
+		}
+	}
+	for _, name := range []string{node, other} {
+		if _, err := p.client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// resource is where an object of deploy/ belongs.
+func resource(dyn dynamic.Interface, object *unstructured.Unstructured) dynamic.ResourceInterface {
+	plural := map[string]string{
+		"Namespace": "namespaces", "ServiceAccount": "serviceaccounts", "ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings",
+		"ValidatingAdmissionPolicy": "validatingadmissionpolicies", "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+		"DeviceClass": "deviceclasses",
+	}
+	all := dyn.Resource(object.GroupVersionKind().GroupVersion().WithResource(plural[object.GetKind()]))
+	if object.GetNamespace() == "" {
+		return all
+	}
+	return all.Namespace(object.GetNamespace())
+}
+
+// account gives a client with a token of a service account, bound to a node unless
+// that is "".
+func (p *controlPlane) account(t *testing.T, name, node string) kubernetes.Interface {
+	t.Helper()
+	request := &authenticationv1.TokenRequest{}
+	if node != "" {
+		n, err := p.client.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{Kind: "Node", APIVersion: "v1", Name: n.Name, UID: n.UID}
+	}
+	token, err := p.client.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), name, request, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := rest.AnonymousClientConfig(p.admin)
+	config.BearerToken, config.QPS, config.Burst = token.Status.Token, 1000, 1000
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// agent gives a client with the rights of an agent on node.
+func (p *controlPlane) agent(t *testing.T) kubernetes.Interface {
+	t.Helper()
+	return p.account(t, namespace, node)
+}
+
+// without gives a client of the agent's node that lacks one verb on one resource of the
+// agent's role, and has the others.
+func (p *controlPlane) without(t *testing.T, verb, resource string) kubernetes.Interface {
+	t.Helper()
+	role, err := p.client.RbacV1().ClusterRoles().Get(t.Context(), namespace, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	less := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{GenerateName: "less-"}}
+	dropped := false
+	for _, rule := range role.Rules {
+		if n := slices.Index(rule.Verbs, verb); n >= 0 && slices.Contains(rule.Resources, resource) {
+			rule.Verbs, dropped = slices.Delete(slices.Clone(rule.Verbs), n, n+1), true
+		}
+		if len(rule.Verbs) > 0 {
+			less.Rules = append(less.Rules, rule)
+		}
+	}
+	if !dropped {
+		t.Fatalf("%s %s is not in %v", verb, resource, role.Rules)
+	}
+	if less, err = p.client.RbacV1().ClusterRoles().Create(t.Context(), less, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	name := less.Name
+	_, err = p.client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: namespace, Name: name}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if _, err := p.client.CoreV1().ServiceAccounts(namespace).Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	client := p.account(t, name, node)
+	for { // until the API server has noticed the role
+		_, err := client.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
+		if err == nil {
+			return client
+		}
+		if !apierrors.IsForbidden(err) || t.Context().Err() != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// A share is what is allocated for a request: a device of a driver.
+type share struct {
+	request, driver, device string
+	id                      types.UID // "" = not shared
+}
+
+// ours is a share of the one device of our driver.
+func ours(request string, id types.UID) share { return share{request, driver, "cni", id} }
+
+// claim makes a claim, allocates it as a scheduler does, for the agent's node, and
+// reserves it for a pod. It is deleted with the test.
+func (p *controlPlane) claim(t *testing.T, name string, shares ...share) *resourceapi.ResourceClaim {
+	t.Helper()
+	claims := p.client.ResourceV1().ResourceClaims("default")
+	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	for _, s := range shares {
+		c.Spec.Devices.Requests = append(c.Spec.Devices.Requests, resourceapi.DeviceRequest{
+			Name: s.request, Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "cni.networking.x-k8s.io"},
+		})
+	}
+	c, err := claims.Create(t.Context(), c, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = claims.Delete(context.Background(), name, metav1.DeleteOptions{}) }) // a test may have deleted it
+	return p.allocate(t, c, shares...)
+}
+
+func (p *controlPlane) allocate(t *testing.T, c *resourceapi.ResourceClaim, shares ...share) *resourceapi.ResourceClaim {
+	t.Helper()
+	allocation := &resourceapi.AllocationResult{NodeSelector: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+		MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{node}}},
+	}}}}
+	for _, s := range shares {
+		result := resourceapi.DeviceRequestAllocationResult{Request: s.request, Driver: s.driver, Pool: node, Device: s.device}
+		if s.id != "" {
+			result.ShareID = &s.id
+		}
+		allocation.Devices.Results = append(allocation.Devices.Results, result)
+	}
+	for _, config := range c.Spec.Devices.Config {
+		allocation.Devices.Config = append(allocation.Devices.Config, resourceapi.DeviceAllocationConfiguration{
+			Source: resourceapi.AllocationConfigSourceClaim, Requests: config.Requests, DeviceConfiguration: config.DeviceConfiguration,
+		})
+	}
+	c.Status.Allocation = allocation
+	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "demo", UID: "680f0a77-8d0b-4e21-8599-62581e335ed6"}}
+	c, err := p.client.ResourceV1().ResourceClaims(c.Namespace).UpdateStatus(t.Context(), c, metav1.UpdateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// devices are those of a claim's status now.
+func (p *controlPlane) devices(t *testing.T, c *resourceapi.ResourceClaim) []resourceapi.AllocatedDeviceStatus {
+	t.Helper()
+	return p.get(t, c).Status.Devices
+}
+
+func (p *controlPlane) get(t *testing.T, c *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
+	t.Helper()
+	now, err := p.client.ResourceV1().ResourceClaims(c.Namespace).Get(t.Context(), c.Name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return now
+}

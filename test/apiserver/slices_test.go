@@ -1,0 +1,201 @@
+package apiserver_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/metadata"
+	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/sysfs"
+)
+
+func resources(devices []resourceapi.Device) *resourceslice.DriverResources {
+	return &resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{node: {Slices: []resourceslice.Slice{{Devices: devices}}}}}
+}
+
+// publish has the kubelet plugin library's controller publish devices, until all of
+// them are in the API as they are, or it has an error, which is given.
+func publish(t *testing.T, client kubernetes.Interface, devices []resourceapi.Device) error {
+	t.Helper()
+	failed := make(chan error, 100)
+	c, err := resourceslice.StartController(t.Context(), resourceslice.Options{
+		DriverName: driver, KubeClient: client, Owner: &resourceslice.Owner{APIVersion: "v1", Kind: "Node", Name: node},
+		Resources: resources(devices), ErrorHandler: func(_ context.Context, err error, _ string) {
+			select {
+			case failed <- err:
+			default:
+			}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Stop()
+	deadline := time.After(30 * time.Second)
+	for {
+		select {
+		case err := <-failed:
+			return err
+		case <-deadline:
+			t.Fatal("no slice in 30 s, and no error")
+		case <-time.After(50 * time.Millisecond):
+			list, err := client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{FieldSelector: "spec.driver=" + driver})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(list.Items) == 1 && cmp.Equal(list.Items[0].Spec.Devices, devices) {
+				return nil
+			}
+		}
+	}
+}
+
+// published are the devices in the API now; it removes them.
+func published(t *testing.T, client kubernetes.Interface) []resourceapi.Device {
+	t.Helper()
+	list, err := client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{FieldSelector: "spec.driver=" + driver})
+	if err != nil || len(list.Items) != 1 {
+		t.Fatalf("%d slices, error %v", len(list.Items), err)
+	}
+	if err := client.ResourceV1().ResourceSlices().Delete(t.Context(), list.Items[0].Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return list.Items[0].Spec.Devices
+}
+
+func TestTheSharedDeviceIsPublished(t *testing.T) {
+	agent := server(t).agent(t)
+	for _, limit := range []int{0, 500} {
+		devices := dra.Shared(limit)
+		if err := publish(t, agent, devices); err != nil {
+			t.Fatal(err)
+		}
+		diff(t, published(t, agent), devices)
+	}
+}
+
+func TestAServerThatCannotShareGetsNumberedDevices(t *testing.T) {
+	needPrograms(t)
+	old, err := start("--feature-gates=DRAConsumableCapacity=false")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer old.end()
+	if err := old.install(); err != nil {
+		t.Fatal(err)
+	}
+	agent := old.agent(t)
+	var dropped *resourceslice.DroppedFieldsError
+	if err := publish(t, agent, dra.Shared(0)); !errors.As(err, &dropped) {
+		t.Errorf("the shared device: %v", err)
+	}
+	published(t, agent)
+	devices := dra.Numbered(0)
+	if err := publish(t, agent, devices); err != nil {
+		t.Fatal(err)
+	}
+	diff(t, published(t, agent), devices)
+}
+
+func TestAnAgentWritesOnlyItsOwnNodesSlices(t *testing.T) {
+	p := server(t)
+	slice := func(name, driver, node string) *resourceapi.ResourceSlice {
+		return &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: resourceapi.ResourceSliceSpec{
+			Driver: driver, NodeName: &node, Pool: resourceapi.ResourcePool{Name: node, ResourceSliceCount: 1}, Devices: []resourceapi.Device{{Name: "cni"}},
+		}}
+	}
+	theirs := slice("theirs", driver, other)
+	if _, err := p.client.ResourceV1().ResourceSlices().Create(t.Context(), theirs, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = p.client.ResourceV1().ResourceSlices().Delete(context.Background(), "theirs", metav1.DeleteOptions{})
+	}()
+	agent, unbound := p.agent(t).ResourceV1().ResourceSlices(), p.account(t, namespace, "").ResourceV1().ResourceSlices()
+	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+	create := func(s *resourceapi.ResourceSlice) error { _, err := agent.Create(t.Context(), s, dry); return err }
+	await(t, func() bool { return create(slice("mine", driver, other)) != nil }) // a new policy takes a moment
+
+	if err := create(slice("mine", driver, node)); err != nil {
+		t.Errorf("its own: %v", err)
+	}
+	_, unboundErr := unbound.Create(t.Context(), slice("mine", driver, node), dry)
+	taken := slice("theirs", driver, node)
+	taken.ResourceVersion = "1"
+	_, updateErr := agent.Update(t.Context(), taken, metav1.UpdateOptions{})
+	_, patchErr := agent.Patch(t.Context(), "theirs", "application/merge-patch+json", []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{})
+	for what, test := range map[string]struct {
+		err  error
+		want string
+	}{
+		"another node's":   {create(slice("mine", driver, other)), "writes no ResourceSlice of another node"},
+		"another driver's": {create(slice("mine", "gpu.example.com", node)), "only the ResourceSlices of driver"},
+		"with any token":   {unboundErr, "only with a token that is bound"},
+		"taking one over":  {updateErr, ""},
+		"patching":         {patchErr, "writes no ResourceSlice of another node"},
+		"deleting":         {agent.Delete(t.Context(), "theirs", metav1.DeleteOptions{}), "writes no ResourceSlice of another node"},
+	} {
+		if test.err == nil || !strings.Contains(test.err.Error(), test.want) {
+			t.Errorf("%s: %v, want %q", what, test.err, test.want)
+		}
+	}
+}
+
+func await(t *testing.T, done func() bool) {
+	t.Helper()
+	for range 300 {
+		if done() {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	t.Fatal("it takes more than 30 s")
+}
+
+// The metadata file has the API's types, and the limits are of the API server.
+func TestTheServerTakesAllAttributes(t *testing.T) {
+	p := server(t)
+	host, err := hosttxt.Load("../../testdata/hosts/igb-sriov.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := "/" + strings.Repeat("s", resourceapi.DeviceAttributeMaxValueLength-1)
+	for _, info := range []devinfo.Info{
+		{Type: devinfo.TypePCI, PCI: &devinfo.PCI{
+			Address: "0000:41:10.0", PFAddress: "0000:41:00.0", RDMADevice: "mlx5_0,mlx5_1", Representor: "pf0vf0", VhostNet: "/dev/vhost-net"}},
+		{Type: devinfo.TypeVDPA, VDPA: &devinfo.VDPA{ParentDevice: "vdpa0", Driver: "vhost", Path: long, Address: "0000:41:10.0"}},
+		{Type: devinfo.TypeVhostUser, VhostUser: &devinfo.VhostUser{Mode: "server", Path: long}},
+		{Type: devinfo.TypeMemif, Memif: &devinfo.Memif{Role: "master", Mode: "inject-punt", Path: long}},
+	} {
+		name := node
+		slice := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{GenerateName: "attributes-"}, Spec: resourceapi.ResourceSliceSpec{
+			Driver: driver, NodeName: &name, Pool: resourceapi.ResourcePool{Name: node, ResourceSliceCount: 1},
+			Devices: []resourceapi.Device{{Name: "cni", Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}}},
+		}}
+		attributes := slice.Spec.Devices[0].Attributes
+		for name, value := range (metadata.Host{Sys: sysfs.New(host.Sys()), Warn: func(s string) { t.Error(s) }}).Attributes(&info) {
+			attributes[resourceapi.QualifiedName(name)] = value
+		}
+		dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+		if _, err := p.client.ResourceV1().ResourceSlices().Create(t.Context(), slice, dry); err != nil {
+			t.Errorf("%s: %v", info.Type, err)
+		}
+		tooLong := long + "s"
+		attributes["devinfo-cni.io/type"] = resourceapi.DeviceAttribute{StringValue: &tooLong}
+		if _, err := p.client.ResourceV1().ResourceSlices().Create(t.Context(), slice, dry); !apierrors.IsInvalid(err) {
+			t.Errorf("%s: the server takes 65 bytes: %v", info.Type, err)
+		}
+	}
+}

@@ -1,0 +1,232 @@
+package apiserver_test
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"devinfo-cni.io/pkg/dra/metadata"
+	"devinfo-cni.io/pkg/dra/status"
+)
+
+const (
+	one   types.UID = "11111111-1111-4111-8111-111111111111"
+	two   types.UID = "22222222-2222-4222-8222-222222222222"
+	three types.UID = "33333333-3333-4333-8333-333333333333"
+)
+
+// since is as the API server gives it back: in seconds, and local.
+var since = metav1.NewTime(time.Unix(1770000000, 0))
+
+const result = `{"cniVersion":"1.0.0","interfaces":[{"mac":"b2:af:6a:f9:12:3b","name":"net1","sandbox":"/var/run/netns/a"}],"ips":[{"address":"10.10.1.2/24","interface":0}]}`
+
+// attached is the status of our device after an ADD with that result.
+func attached(t *testing.T, id types.UID) resourceapi.AllocatedDeviceStatus {
+	t.Helper()
+	network, warnings, err := metadata.NetworkData(json.RawMessage(result), "net1", "/var/run/netns/a")
+	if err != nil || len(warnings) > 0 {
+		t.Fatal(err, warnings)
+	}
+	s, warnings := deviceOf(id).Attached(json.RawMessage(result), network)
+	if len(warnings) > 0 {
+		t.Fatal(warnings)
+	}
+	return s
+}
+
+func deviceOf(id types.UID) metadata.Device {
+	d := metadata.Device{Driver: driver, Pool: node, Name: "cni", Since: since}
+	if id != "" {
+		d.ShareID = &id
+	}
+	return d
+}
+
+func report(c *resourceapi.ResourceClaim, devices ...resourceapi.AllocatedDeviceStatus) status.Report {
+	return status.Report{Driver: driver, Namespace: c.Namespace, Name: c.Name, UID: c.UID, Devices: devices}
+}
+
+func apply(t *testing.T, client kubernetes.Interface, r status.Report) {
+	t.Helper()
+	if err := status.Apply(t.Context(), client, r); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func diff(t *testing.T, got, want any) {
+	t.Helper()
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+}
+
+func TestTheAgentReportsAsTheDeviceConfigurationAPISays(t *testing.T) {
+	p := server(t)
+	c := p.claim(t, "report", ours("net", one))
+	apply(t, p.agent(t), report(c, attached(t, one)))
+	id := string(one)
+	diff(t, p.devices(t, c), []resourceapi.AllocatedDeviceStatus{{
+		Driver: driver, Pool: node, Device: "cni", ShareID: &id,
+		Conditions: []metav1.Condition{{
+			Type: "Ready", Status: "True", Reason: "NetworkInterfaceReady", Message: "CNI-DRA-Driver has configured the device.", LastTransitionTime: since,
+		}},
+		Data:        &runtime.RawExtension{Raw: []byte(result)},
+		NetworkData: &resourceapi.NetworkDeviceData{InterfaceName: "net1", IPs: []string{"10.10.1.2/24"}, HardwareAddress: "b2:af:6a:f9:12:3b"},
+	}})
+}
+
+func TestTheSameReportChangesNothing(t *testing.T) {
+	p := server(t)
+	c := p.claim(t, "same", ours("net", one))
+	agent := p.agent(t)
+	apply(t, agent, report(c, attached(t, one)))
+	before := p.get(t, c).ResourceVersion
+	apply(t, agent, report(c, attached(t, one)))
+	if now := p.get(t, c).ResourceVersion; now != before {
+		t.Errorf("it is version %s, and was %s", now, before)
+	}
+}
+
+func TestAFailureTakesDataBack(t *testing.T) {
+	p := server(t)
+	c := p.claim(t, "failure", ours("net", one))
+	agent := p.agent(t)
+	apply(t, agent, report(c, attached(t, one)))
+	failed := deviceOf(one).Failed("plugin macvlan: no such master: eth9" + strings.Repeat("\u00e9", 1<<15))
+	apply(t, agent, report(c, failed))
+	diff(t, p.devices(t, c), []resourceapi.AllocatedDeviceStatus{failed})
+	apply(t, agent, report(c, attached(t, one)))
+	diff(t, p.devices(t, c), []resourceapi.AllocatedDeviceStatus{attached(t, one)})
+}
+
+// Somebody may have edited the status by hand, and owns what they wrote.
+func TestAReportGoesOverWhatOthersWrote(t *testing.T) {
+	p := server(t)
+	c := p.claim(t, "force", ours("net", one))
+	theirs := report(c, deviceOf(one).Failed("by hand"))
+	theirs.Driver = "kubectl"
+	apply(t, p.client, theirs)
+	apply(t, p.agent(t), report(c, attached(t, one)))
+	diff(t, p.devices(t, c), []resourceapi.AllocatedDeviceStatus{attached(t, one)})
+}
+
+func TestAReportIsTheWholeListOfOneDriver(t *testing.T) {
+	p := server(t)
+	gpu := share{"gpu", "gpu.example.com", "gpu-0", ""}
+	c := p.claim(t, "whole", ours("a", one), ours("b", two), gpu)
+	theirs := resourceapi.AllocatedDeviceStatus{Driver: gpu.driver, Pool: node, Device: gpu.device}
+	apply(t, p.client, status.Report{Driver: gpu.driver, Namespace: c.Namespace, Name: c.Name, UID: c.UID, Devices: []resourceapi.AllocatedDeviceStatus{theirs}})
+	agent := p.agent(t)
+	for _, list := range [][]resourceapi.AllocatedDeviceStatus{
+		{attached(t, one), attached(t, two)}, {deviceOf(two).Failed("gone"), attached(t, one)}, {attached(t, two)}, nil,
+	} {
+		apply(t, agent, report(c, list...))
+		now := p.devices(t, c)
+		if n := slices.IndexFunc(now, func(d resourceapi.AllocatedDeviceStatus) bool { return d.Driver == gpu.driver }); n < 0 {
+			t.Errorf("the other driver's device is gone: %v", now)
+		} else {
+			now = slices.Delete(now, n, n+1)
+		}
+		byShare := func(a, b resourceapi.AllocatedDeviceStatus) int { return strings.Compare(*a.ShareID, *b.ShareID) }
+		slices.SortFunc(now, byShare)
+		slices.SortFunc(list, byShare)
+		if len(now)+len(list) > 0 {
+			diff(t, now, list)
+		}
+	}
+}
+
+func TestTwoClaimsShareTheDevice(t *testing.T) {
+	p := server(t)
+	a, b := p.claim(t, "share-a", ours("net", one)), p.claim(t, "share-b", ours("net", two))
+	agent := p.agent(t)
+	apply(t, agent, report(a, attached(t, one)))
+	apply(t, agent, report(b, attached(t, two)))
+	diff(t, p.devices(t, a), []resourceapi.AllocatedDeviceStatus{attached(t, one)})
+	diff(t, p.devices(t, b), []resourceapi.AllocatedDeviceStatus{attached(t, two)})
+
+	for _, wrong := range []types.UID{"", two, three} {
+		err := status.Apply(t.Context(), agent, report(a, attached(t, wrong)))
+		if status.Classify(err) != status.Refused || !strings.Contains(err.Error(), "must be an allocated device in the claim") {
+			t.Errorf("share %q: %v (%s)", wrong, err, status.Classify(err))
+		}
+	}
+	diff(t, p.devices(t, a), []resourceapi.AllocatedDeviceStatus{attached(t, one)})
+}
+
+func TestAnUnsharedDeviceHasNoShareID(t *testing.T) {
+	p := server(t)
+	c := p.claim(t, "unshared", share{"net", driver, "cni-0", ""})
+	d := metadata.Device{Driver: driver, Pool: node, Name: "cni-0", Since: since}.Failed("x")
+	apply(t, p.agent(t), report(c, d))
+	diff(t, p.devices(t, c), []resourceapi.AllocatedDeviceStatus{d})
+}
+
+func TestWithoutOneOfItsRightsTheAgentIsForbiddenAndTriesAgain(t *testing.T) {
+	p := server(t)
+	c := p.claim(t, "rights", ours("net", one))
+	for _, test := range []struct {
+		client kubernetes.Interface
+		want   string
+	}{
+		{p.account(t, namespace, other), "cannot arbitrary-node:patch"},
+		{p.account(t, namespace, ""), "cannot arbitrary-node:patch"},
+		{p.without(t, "associated-node:patch", "resourceclaims/driver"), "cannot associated-node:patch"},
+		{p.without(t, "patch", "resourceclaims/status"), `cannot patch resource "resourceclaims/status"`},
+	} {
+		err := status.Apply(t.Context(), test.client, report(c, attached(t, one)))
+		if err == nil || !strings.Contains(err.Error(), test.want) || status.Classify(err) != status.Retry {
+			t.Errorf("%s: %v\nwant %q", status.Classify(err), err, test.want)
+		}
+	}
+	if got := p.devices(t, c); got != nil {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestAClaimThatIsGoneIsLeftAlone(t *testing.T) {
+	p := server(t)
+	agent := p.agent(t)
+	c := p.claim(t, "gone", ours("net", one))
+	if err := p.client.ResourceV1().ResourceClaims(c.Namespace).Delete(t.Context(), c.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := status.Apply(t.Context(), agent, report(c, attached(t, one))); status.Classify(err) != status.Gone {
+		t.Errorf("deleted: %s: %v", status.Classify(err), err)
+	}
+	replaced := p.claim(t, "gone", ours("net", one))
+	if err := status.Apply(t.Context(), agent, report(c, attached(t, one))); status.Classify(err) != status.Gone || !errors.Is(err, status.ErrGone) {
+		t.Errorf("replaced: %s: %v", status.Classify(err), err)
+	}
+	if got := p.devices(t, replaced); got != nil {
+		t.Errorf("the new claim has %+v", got)
+	}
+}
+
+func TestADeallocatedClaimIsNotTriedAgain(t *testing.T) {
+	p := server(t)
+	c := p.claim(t, "deallocated", ours("net", one))
+	agent := p.agent(t)
+	apply(t, agent, report(c, attached(t, one)))
+	now := p.get(t, c)
+	now.Status.Allocation, now.Status.ReservedFor = nil, nil
+	if _, err := p.client.ResourceV1().ResourceClaims(c.Namespace).UpdateStatus(t.Context(), now, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.devices(t, c); got != nil {
+		t.Errorf("the API server keeps %+v", got)
+	}
+	if err := status.Apply(t.Context(), agent, report(c, attached(t, one))); status.Classify(err) != status.Refused {
+		t.Errorf("%s: %v", status.Classify(err), err)
+	}
+}
