@@ -21,7 +21,7 @@ the delegates' DEL in reverse order, the device-info file, the CDI spec, the ent
 the journal. What can be finished is finished; the entry of what cannot stays.
 
 Run it on the node itself: in a container the node's network namespaces may not be
-seen, and would be taken as gone. An attachment whose network namespace is there is
+seen, and could be taken as gone. An attachment whose network namespace is there is
 never touched, be its ADD complete or not, nor is one whose entry cannot be read.
 Files in the device-info directory that no attachment claims are shown, but left
 alone: other plugins keep files there too.

@@ -109,8 +109,9 @@ func (h *host) writable(command string) error {
 	return usage("leave --host out, and run it on the node itself", "%s: %s is a captured host, and cannot be changed", command, h.captured)
 }
 
-// isNetns says whether path is a network namespace of this machine. A file that
-// one was mounted on before a reboot is none.
+// isNetns says whether path is a network namespace of this machine. A plain file is
+// not taken as one that is gone: it is what a container sees of those that were
+// mounted after it was started.
 func isNetns(path string) (bool, error) {
 	var stat unix.Statfs_t
 	err := unix.Statfs(path, &stat)
@@ -120,7 +121,11 @@ func isNetns(path string) (bool, error) {
 	case err != nil:
 		return false, &fs.PathError{Op: "statfs", Path: path, Err: err}
 	}
-	return stat.Type == unix.NSFS_MAGIC, nil
+	if stat.Type != unix.NSFS_MAGIC {
+		return false, fmt.Errorf("%s is there, but no network namespace that can be seen from here: run devinfoctl on the node itself; "+
+			"if it is, nothing uses the file, and it can be removed", path)
+	}
+	return true, nil
 }
 
 // capturedHost is the host in the file that --host names. Its files are unpacked

@@ -165,16 +165,16 @@ func (t *tool) inspectionTable(in inspection) func(*tabwriter.Writer) {
 			fmt.Fprintf(w, "%s\nKEY\tVALUE\tSOURCE\n", in.DeviceInfo)
 		}
 		for _, f := range in.Facts {
-			fmt.Fprintf(w, "%s\t%s\t%s\n", f.Key, f.Value, f.Source)
+			fmt.Fprintf(w, "%s\t%s\t%s\n", printable(f.Key), printable(f.Value), printable(f.Source))
 		}
 		if in.Shared {
 			fmt.Fprintln(w, "\nThe device is that of the lower interface, which others use too.")
 		}
 		if in.Problem != "" {
-			fmt.Fprintln(w, t.paint(red, "problem")+": "+in.Problem)
+			fmt.Fprintln(w, t.paint(red, "problem")+": "+printable(in.Problem))
 		}
 		for _, warning := range in.Warnings {
-			fmt.Fprintln(w, t.paint(yellow, "warning")+": "+warning)
+			fmt.Fprintln(w, t.paint(yellow, "warning")+": "+printable(warning))
 		}
 	}
 }

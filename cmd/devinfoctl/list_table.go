@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -104,6 +105,20 @@ func cut(text string, width int) string {
 	}
 	tail := (width - 1) / 2
 	return string(runes[:width-1-tail]) + "…" + string(runes[len(runes)-tail:])
+}
+
+// shown is where text of many lines goes, each made printable.
+type shown struct{ io.Writer }
+
+func (s shown) Write(text []byte) (int, error) {
+	lines := strings.SplitAfter(string(text), "\n")
+	for n, line := range lines {
+		if bare := strings.TrimSuffix(line, "\n"); bare != "" {
+			lines[n] = printable(bare) + line[len(bare):]
+		}
+	}
+	_, err := io.WriteString(s.Writer, strings.Join(lines, ""))
+	return len(text), err
 }
 
 // printable is text that does nothing to a terminal; a cell that is empty is "-".

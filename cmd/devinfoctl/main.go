@@ -29,6 +29,7 @@ func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends what does not look at the context
 	t := &tool{stdin: stdin, stdout: stdout, stderr: stderr, clock: time.Now}
 	defer t.close()
 	root := newRoot(t)
@@ -79,7 +80,7 @@ func (t *tool) report(err error) int {
 		code, remedy = f.code, f.remedy
 	}
 	if remedy != "" {
-		fmt.Fprintf(t.stderr, "  %s\n", remedy)
+		fmt.Fprintf(t.stderr, "  %s\n", printable(remedy))
 	}
 	return code
 }

@@ -59,11 +59,11 @@ func (t *tool) topology(output string) error {
 	}
 	switch output {
 	case "tree":
-		err = top.Tree(t.stdout)
+		err = top.Tree(shown{t.stdout})
 	case "dot":
-		err = top.DOT(t.stdout)
+		err = top.DOT(shown{t.stdout})
 	case "mermaid":
-		err = top.Mermaid(t.stdout)
+		err = top.Mermaid(shown{t.stdout})
 	default:
 		var data []byte
 		if data, err = encode(top, output); err == nil {

@@ -37,6 +37,7 @@ var said = []string{
 	"10.244.3.17", "10.244.3.1", "192.168.7.0", "fe80::bace:f6ff:fe3a:b1c", "fd00:10:244::2a", "FD00:10:244::2A", "fd00:10:244:0:0:0:0:2a",
 	"checkout-7d4b9c-x2x1z", "shop-prod", "0d3f9a52-5f0c-4f6c-9d7e-3a1c5b7e9f01",
 	"SN-4711-0815", "rack7.example.net", "rack7", "hunter2", "corp.example", "payments-team",
+	"swordfish", "open sesame",
 }
 
 // revealing is a host that says each of them somewhere, in small and big letters.
@@ -55,11 +56,12 @@ func revealing(t *testing.T) capture.Host {
 	}
 	write(node.StateDir+"/attachments/net@c0ffee@net1", `{"network":"net","containerID":"c0ffee","ifName":"net1","netns":"/run/netns/a","bootID":"boot","time":"2026-11-21T04:39:00Z",`+
 		`"file":"0d3f9a52-5f0c-4f6c-9d7e-3a1c5b7e9f01-net1.json","dir":"`+node.DeviceInfoDir+`","before":"aHVudGVyMg==","wrote":true,"device":{"type":"pci","id":"0000:3b:00.2"},`+
-		`"args":"IgnoreUnknown=1;K8S_POD_NAME=checkout-7d4b9c-x2x1z;K8S_POD_NAMESPACE=shop-prod;K8S_POD_UID=0d3f9a52-5f0c-4f6c-9d7e-3a1c5b7e9f01",`+
+		`"args":"IgnoreUnknown=1;K8S_POD_NAME=checkout-7d4b9c-x2x1z;K8S_POD_NAMESPACE=shop-prod;K8S_POD_UID=0d3f9a52-5f0c-4f6c-9d7e-3a1c5b7e9f01;VAULT=swordfish",`+
 		`"capabilityArgs":{"deviceID":"0000:3b:00.2","mac":"B8:CE:F6:3A:0B:1C","io.kubernetes.cri.pod-annotations":{"owner":"payments-team"}},`+
 		`"delegates":[{"type":"sriov","name":"net","cniVersion":"1.0.0","ipam":{"token":"hunter2"}}],`+
 		`"result":{"cniVersion":"1.0.0","interfaces":[{"name":"net1","mac":"`+secretMAC+`"}],"ips":[{"address":"10.244.3.17/24","gateway":"10.244.3.1"},{"address":"FD00:10:244::2A/64"}],`+
 		`"routes":[{"dst":"192.168.7.0/24"}],"dns":{"search":["corp.example"]}}}`+"\n")
+	write(node.StateDir+"/attachments/net@torn@net1", `{"network":"net","containerID":"torn","delegates":[{"type":"sriov","key":"open sesame"`)
 	write(node.DeviceInfoDir+"/0d3f9a52-5f0c-4f6c-9d7e-3a1c5b7e9f01-net1.json", `{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:3b:00.2"}}`+"\n")
 	write(node.DeviceInfoDir+"/odd.json", strings.Join(said[:15], " ")+"\n"+strings.ToUpper(strings.Join(said[:25], ";"))+" no newline at the end")
 	write(node.DevicePluginDir+"/sn.json", `{"serial":"SN-4711-0815","host":"rack7.example.net","at":"tcp:10.244.3.17:8080","ll":"addr:fe80::bace:f6ff:fe3a:b1c%eth0"}`+"\n")

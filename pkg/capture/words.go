@@ -39,12 +39,12 @@ var entryKeys = []string{
 
 // journalEntry gives what may be shown of an entry. Configurations of delegates keep
 // their type and name only, results all but dns, and of the capability arguments the
-// device's name and file stay: the others hold whatever a cluster puts there. An entry
-// that is corrupt is nothing but text.
+// device's name and file stay: the others hold whatever a cluster puts there. Of an
+// entry that is corrupt, and may be half a configuration, only that it is.
 func (s *scrubber) journalEntry(data []byte) []byte {
 	var e map[string]json.RawMessage
 	if json.Unmarshal(data, &e) != nil {
-		return data
+		return []byte("corrupt\n")
 	}
 	only(e, entryKeys...)
 	edit(e, "delegates", func(list []map[string]json.RawMessage) any {
@@ -91,12 +91,15 @@ func edit[T any](m map[string]json.RawMessage, key string, f func(T) any) {
 }
 
 // cniArgs renames the pod in CNI_ARGS, "K8S_POD_NAME=web-0;K8S_POD_NAMESPACE=shop".
+// Arguments that no common runtime gives keep their key only.
 func (s *scrubber) cniArgs(args string) string {
 	pairs := strings.Split(args, ";")
 	for n, pair := range pairs {
 		key, value, _ := strings.Cut(pair, "=")
 		if sort := map[string]string{"K8S_POD_NAME": "pod", "K8S_POD_NAMESPACE": "namespace", "K8S_POD_UID": "uid"}[key]; sort != "" {
 			pairs[n] = key + "=" + s.word(value, sort)
+		} else if pair != "" && key != "IgnoreUnknown" && key != "K8S_POD_INFRA_CONTAINER_ID" {
+			pairs[n] = key + "="
 		}
 	}
 	return strings.Join(pairs, ";")

@@ -156,7 +156,7 @@ func (s *search) fromInterface() error {
 		}
 		if ok, err := s.fromLink(i); ok || err != nil {
 			s.found.Shared = ok && i != &found
-			s.itself = ok && i == &found
+			s.itself = ok && i == &found && !i.Borrows()
 			return err
 		}
 	}

@@ -157,6 +157,12 @@ func TestTheInterfacesDeviceIsItsOwn(t *testing.T) {
 		{"mlx5-vdpa", "vf", "", false, ""},                  // it carries a vDPA device
 		{"mlx5-vdpa", "vf", "vdpa:0000:65:00.3", false, ""}, // which may be somebody else's
 		{"mlx5-vdpa", "gone", "", false, ""},
+		{"mlx5-switchdev", "uplink", "", true, ""},
+		{"mlx5-switchdev", "representor", "", false, ""}, // netlink names the PF
+		{"mlx5-switchdev", "old representor", "", false, ""},
+		{"mlx5-switchdev", "external representor", "", false, ""},
+		{"mlx5-switchdev", "ipoib child", "", false, ""}, // ethtool names the PF
+		{"mlx5-switchdev", "ipoib", "", true, ""},
 	} {
 		f := on(t, load(t, test.host))
 		if test.host == "mlx5-switchdev" || test.host == "mlx5-vdpa" {
@@ -164,6 +170,13 @@ func TestTheInterfacesDeviceIsItsOwn(t *testing.T) {
 				"sf":   {Name: "sf", Bus: "auxiliary", Parent: "mlx5_core.sf.7"},
 				"vf":   {Name: "vf", Bus: "pci", Parent: "0000:65:00.3"},
 				"gone": {Name: "gone", Bus: "pci", Parent: "0000:ff:00.0"},
+
+				"uplink":               {Name: "uplink", Bus: "pci", Parent: "0000:03:00.0", PortName: "p0"},
+				"representor":          {Name: "representor", Bus: "pci", Parent: "0000:03:00.0", PortName: "pf0vf2"},
+				"old representor":      {Name: "old representor", Bus: "pci", Parent: "0000:03:00.0", PortName: "2"},
+				"external representor": {Name: "external representor", Bus: "pci", Parent: "0000:03:00.0", PortName: "c1pf0vf2"},
+				"ipoib child":          {Name: "ipoib child", Kind: "ipoib", BusInfo: "0000:03:00.0"},
+				"ipoib":                {Name: "ipoib", Kind: "ipoib", Bus: "pci", Parent: "0000:03:00.0"},
 			}
 		}
 		target := inPod(test.name)

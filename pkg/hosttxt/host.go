@@ -55,8 +55,20 @@ type Host struct {
 	files map[string][]byte
 }
 
+// largest is the size in bytes of a file that is read: hundreds of hosts fit in.
+const largest = 256 << 20
+
 // Load parses the file of that name.
 func Load(name string) (*Host, error) {
+	stat, err := os.Stat(name)
+	switch {
+	case err != nil:
+		return nil, err
+	case !stat.Mode().IsRegular():
+		return nil, fmt.Errorf("%s: is no regular file", name)
+	case stat.Size() > largest:
+		return nil, fmt.Errorf("%s: has %d bytes, more than %d", name, stat.Size(), largest)
+	}
 	data, err := os.ReadFile(name)
 	if err != nil {
 		return nil, err

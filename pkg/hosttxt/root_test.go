@@ -9,6 +9,12 @@ import (
 	"devinfo-cni.io/pkg/hosttxt"
 )
 
+func TestOnlyRegularFilesAreLoaded(t *testing.T) {
+	if _, err := hosttxt.Load("/dev/zero"); err == nil || err.Error() != "/dev/zero: is no regular file" {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestFilesOfTheHostAreUnpacked(t *testing.T) {
 	h, err := hosttxt.Parse([]byte(`box: a host
 -- node/node.json --

@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"strings"
 	"syscall"
 
 	"github.com/vishvananda/netlink"
@@ -38,6 +39,8 @@ type Interface struct {
 	Parent  string           // IFLA_PARENT_DEV_NAME (Linux 5.14): "0000:01:00.2", "virtio2", "mlx5_core.sf.4"
 	BusInfo string           // ETHTOOL_GDRVINFO's bus_info, if Parent is empty or on Bus "virtio": as the driver likes, such as "N/A", "tap" or "vdpa0"
 	Lower   *Interface       // what a Stacked interface is on; nil where the kernel does not tell
+
+	PortName string // IFLA_PHYS_PORT_NAME: "p0", "pf0vf3", "2"; "" where the driver tells none
 }
 
 // Stacked says that the interface is another's traffic under a name and
@@ -48,6 +51,19 @@ func (i Interface) Stacked() bool {
 		return true
 	}
 	return false
+}
+
+// Borrows says that the device which the interface names is not its own: that of a
+// representor is the PF (until Linux 4.20 its port name is a number), and software on
+// a device may give that one's bus_info, as IPoIB children do.
+func (i Interface) Borrows() bool {
+	const digits = "0123456789"
+	port := i.PortName
+	if external, ok := strings.CutPrefix(port, "c"); ok { // of another controller: "c1pf0vf3"
+		port = strings.TrimLeft(external, digits)
+	}
+	representor := strings.HasPrefix(port, "pf") || port != "" && strings.Trim(port, digits) == ""
+	return representor || i.Kind != "" && i.Parent == ""
 }
 
 // Flavour is what kind of function a representor stands for.

@@ -102,7 +102,7 @@ func (r route) records(answers [][]byte) ([]InterfaceRecord, error) {
 // record reads what parse leaves out; master is an index.
 func record(f found, answer []byte) (i InterfaceRecord, master int) {
 	i = InterfaceRecord{
-		Index: f.Index, Name: f.Name, Info: LinkInfo{f.Kind}, Bus: f.Bus, Parent: f.Parent, Address: address(f.MAC),
+		Index: f.Index, Name: f.Name, Info: LinkInfo{f.Kind}, Bus: f.Bus, Parent: f.Parent, PortName: f.PortName, Address: address(f.MAC),
 	}
 	attrs, _ := nl.ParseRouteAttr(answer[nl.NewIfInfomsg(unix.AF_UNSPEC).Len():]) // parse has done it, too
 	for _, a := range attrs {
@@ -117,8 +117,6 @@ func record(f found, answer []byte) (i InterfaceRecord, master int) {
 			if permanent := address(a.Value); permanent != i.Address {
 				i.Permanent = permanent
 			}
-		case unix.IFLA_PHYS_PORT_NAME:
-			i.PortName = nl.BytesToString(a.Value)
 		case unix.IFLA_PHYS_SWITCH_ID:
 			i.SwitchID = fmt.Sprintf("%x", a.Value)
 		case unix.IFLA_PROP_LIST:

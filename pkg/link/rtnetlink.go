@@ -122,6 +122,8 @@ func parse(answer []byte, netnsid int) (found, error) {
 			f.Bus = nl.BytesToString(a.Value)
 		case unix.IFLA_PARENT_DEV_NAME:
 			f.Parent = nl.BytesToString(a.Value)
+		case unix.IFLA_PHYS_PORT_NAME:
+			f.PortName = nl.BytesToString(a.Value)
 		case unix.IFLA_LINKINFO:
 			f.Kind = kind(a.Value)
 		case unix.IFLA_LINK:

@@ -15,9 +15,8 @@ import (
 )
 
 // Add finds the device, writes the device-info file and, where asked, the CDI spec,
-// and prints the result. What
-// can be refused is refused before anything is touched; after that, every failure
-// puts everything back.
+// and prints the result. What can be refused is refused before anything is touched;
+// after that, every failure puts everything back.
 func (p *Plugin) Add(args *skel.CmdArgs) (err error) {
 	a, err := p.prepare(args)
 	if err != nil {

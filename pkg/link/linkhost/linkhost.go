@@ -35,6 +35,7 @@ type ipLink struct {
 	Address   string `json:"address"`
 	Bus       string `json:"parentbus"`
 	Parent    string `json:"parentdev"`
+	PortName  string `json:"phys_port_name"`
 	Link      string `json:"link"`         // the lower interface in the same namespace, by name
 	LinkIndex int    `json:"link_index"`   // in another one, by index
 	LinkNetns *int   `json:"link_netnsid"` // says that it is in another one
@@ -155,7 +156,7 @@ const maxDepth = 8
 func (h *Host) describe(l ipLink, at place, depth int) *link.Interface {
 	mac, _ := net.ParseMAC(l.Address) // a tunnel's is an IP address
 	i := &link.Interface{
-		Name: l.Name, Index: l.Index, Kind: l.Info.Kind, MAC: mac, Bus: l.Bus, Parent: l.Parent,
+		Name: l.Name, Index: l.Index, Kind: l.Info.Kind, MAC: mac, Bus: l.Bus, Parent: l.Parent, PortName: l.PortName,
 	}
 	if i.Parent == "" || i.Bus == "virtio" {
 		i.BusInfo = l.BusInfo

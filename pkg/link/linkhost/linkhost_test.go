@@ -47,9 +47,10 @@ func TestInterfaces(t *testing.T) {
 	}{
 		{"mlx5-switchdev", pod, link.Interface{Name: "net1", Index: 21, MAC: mac("02:03:00:00:00:01"), Bus: "pci", Parent: "0000:03:00.3"}},
 		{"mlx5-switchdev", "", link.Interface{Name: "enp3s0f0s88", Index: 24, MAC: mac("02:03:00:00:00:88"), Bus: "auxiliary", Parent: "mlx5_core.sf.4"}},
+		{"mlx5-switchdev", "", link.Interface{Name: "eth6", Index: 12, MAC: mac("6e:03:00:00:00:02"), Bus: "pci", Parent: "0000:03:00.0", PortName: "pf0vf2"}},
 		{"mlx5-legacy", pod, link.Interface{Name: "net1", Index: 7, MAC: mac("02:3b:00:00:00:01"), Bus: "pci", Parent: "0000:3b:00.3"}},
 		{"mlx5-legacy", pod, link.Interface{Name: "net2", Index: 8, MAC: mac("4e:3b:00:00:00:08"), Kind: "macvlan",
-			Lower: &link.Interface{Name: "ens1f0np0", Index: 4, MAC: mac("b8:ce:f6:3b:00:00"), Bus: "pci", Parent: "0000:3b:00.0"}}},
+			Lower: &link.Interface{Name: "ens1f0np0", Index: 4, MAC: mac("b8:ce:f6:3b:00:00"), Bus: "pci", Parent: "0000:3b:00.0", PortName: "p0"}}},
 		{"i40e", pod, link.Interface{Name: "net1", Index: 3, MAC: mac("4e:18:00:00:00:03"), Kind: "macvlan",
 			Lower: &link.Interface{Name: "eno1", Index: 2, MAC: mac("3c:fd:fe:18:00:00"), Bus: "pci", Parent: "0000:18:00.0"}}},
 		{"i40e", pod, link.Interface{Name: "net2", Index: 5, MAC: mac("02:18:00:00:00:01"), Bus: "pci", Parent: "0000:18:02.1"}},
