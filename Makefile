@@ -45,9 +45,10 @@ lint: ## gofmt, vet, staticcheck; shellcheck if it is installed
 	@if command -v shellcheck >/dev/null; then shellcheck -S warning .ci/run test/vm/vm test/vm/image test/vm/test; \
 	else echo "shellcheck is not installed: the shell scripts are not looked at"; fi
 
-bench: build peers ## times and sizes against other plugins, with the gates they must pass
+bench: build peers ## times and sizes against other plugins, and of the driver, with the gates they must pass
 	@$(GO_BUILD) -o $(BIN)/bench/ ./test/bench/...
-	@$(BIN)/bench/bench -bin $(BIN)
+	@$(BIN)/bench/bench -bin $(BIN) || missed=$$?; \
+	go test -run '^$$' -bench . -benchtime 200x ./pkg/dra; exit $${missed:-0}
 
 fuzz: ## each fuzz target for FUZZTIME (30s)
 	@grep -rl '^func Fuzz' --include='*_test.go' . | while read -r file; do \

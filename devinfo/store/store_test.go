@@ -282,3 +282,19 @@ func mode(t *testing.T, path string) fs.FileMode {
 	}
 	return stat.Mode().Perm()
 }
+
+func TestADurableDirectoryIsAPrivateOne(t *testing.T) {
+	d := store.OpenDurable(t.TempDir() + "/state")
+	for _, content := range []string{"first", "second"} {
+		if err := d.Write("a", []byte(content)); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, d, "a", content)
+	}
+	if dir, file := mode(t, d.Path("")), mode(t, d.Path("a")); dir != 0o700 || file != 0o600 {
+		t.Errorf("got %o, %o", dir, file)
+	}
+	if err := errors.Join(d.Remove("a"), d.Remove("a")); err != nil || len(entries(t, d.Path(""))) != 0 {
+		t.Errorf("left %v, %v", entries(t, d.Path("")), err)
+	}
+}

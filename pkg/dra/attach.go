@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,10 +25,8 @@ func (a *Agent) attach(ctx context.Context, sb sandbox, claims []*claim, try *at
 	defer give(claims...)
 	a.trying(claims, try)
 	defer a.trying(claims, nil)
-	for _, c := range claims {
-		if c.gone {
-			return fmt.Errorf("claim %s: unprepared meanwhile", c.ref)
-		}
+	if n := slices.IndexFunc(claims, func(c *claim) bool { return c.gone }); n >= 0 {
+		return fmt.Errorf("claim %s: unprepared meanwhile", claims[n].ref)
 	}
 	stale := func(at *state.Attachment) bool { return at.Sandbox != sb.id || at.Phase != state.Added }
 	if err := a.detachAll(claims, stale, ""); err != nil {
@@ -44,10 +43,10 @@ func (a *Agent) attach(ctx context.Context, sb sandbox, claims []*claim, try *at
 			return err
 		}
 	}
-	if try.isGivenUp() {
-		return errTooLate
-	}
 	for _, c := range claims {
+		if try.isGivenUp() {
+			return errTooLate
+		}
 		if err := a.open(ctx, c); err != nil {
 			return fmt.Errorf("claim %s: %w", c.ref, err)
 		}

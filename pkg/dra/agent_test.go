@@ -1,0 +1,126 @@
+package dra_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
+
+	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/dra/status"
+)
+
+func TestTheEndWaitsForThePluginsThatRun(t *testing.T) {
+	r := newRig(t)
+	agent := r.start()
+	stop := r.run()
+	r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", "slow"}))
+	if err := agent.RunPodSandbox(within(t, 400*time.Millisecond), r.sandbox("s1", "pod")); err == nil {
+		t.Error("no error")
+	}
+	ended := make(chan struct{})
+	go func() { defer close(ended); stop() }()
+	select {
+	case <-ended:
+		t.Error("it did not wait")
+	case <-time.After(200 * time.Millisecond):
+	}
+	must(t, os.WriteFile(filepath.Join(r.dir, "go-on"), nil, 0o644))
+	<-ended
+	if diff := cmp.Diff([]string{"ADD s1 net1", "DEL s1 net1"}, r.told()); diff != "" {
+		t.Error(diff)
+	}
+	if err := agent.Unprepare(t.Context(), "u1"); err == nil || !strings.Contains(err.Error(), "the agent has ended") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAStatusIsOwedUntilTheAPIServerTakesItAlsoAfterARestart(t *testing.T) {
+	r := newRig(t)
+	take := r.options.Status
+	var away atomic.Bool
+	away.Store(true)
+	var asked atomic.Int32
+	r.options.Status = func(ctx context.Context, report status.Report) error {
+		asked.Add(1)
+		if away.Load() {
+			return errors.New("connection refused")
+		}
+		return take(ctx, report)
+	}
+	agent := r.start()
+	stop := r.run()
+	r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
+	must(t, agent.RunPodSandbox(t.Context(), r.sandbox("s1", "pod")))
+	r.eventually("it was tried", func() bool { return asked.Load() > 0 })
+	if agent.Census().Status != 1 {
+		t.Errorf("got %v", agent.Census())
+	}
+	stop()
+	agent = r.start()
+	away.Store(false)
+	r.run()
+	r.eventually("it was taken", func() bool { return agent.Census().Status == 0 })
+	if got := r.lastReport(); got.UID != "u1" || len(got.Devices) != 1 {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestAStatusThatCanNeverSucceedIsDropped(t *testing.T) {
+	r := newRig(t)
+	r.options.Status = func(context.Context, status.Report) error { return status.ErrGone }
+	agent := r.start()
+	r.run()
+	r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
+	must(t, agent.RunPodSandbox(t.Context(), r.sandbox("s1", "pod")))
+	r.eventually("it is not owed any more", func() bool { return agent.Census().Status == 0 })
+	r.expectThere("s1_net1")
+}
+
+func TestStateThatCannotBeUsedConcernsItsClaimOnly(t *testing.T) {
+	r := newRig(t)
+	must(t, os.MkdirAll(r.options.StateDir, 0o700))
+	newer, torn := filepath.Join(r.options.StateDir, "u1.json"), filepath.Join(r.options.StateDir, "u2.json")
+	must(t, os.WriteFile(newer, []byte(`{"schema":99}`), 0o600))
+	must(t, os.WriteFile(torn, []byte(`{"sch`), 0o600))
+	agent := r.start()
+	if got := agent.Problems(); len(got) != 2 {
+		t.Errorf("got %v", got)
+	}
+	var schema *state.SchemaError
+	if _, err := agent.Prepare(t.Context(), r.claimOf("a", "u1", "pod1", want{"x", "net1", ""})); !errors.As(err, &schema) {
+		t.Errorf("got %v", err)
+	}
+	if err := agent.Unprepare(t.Context(), "u1"); !errors.As(err, &schema) {
+		t.Errorf("got %v", err)
+	}
+	for _, uid := range []types.UID{"u2", "u3"} {
+		r.prepare(r.claimOf("a", uid, "pod"+string(uid), want{"x", "net1", ""}))
+		must(t, agent.Unprepare(t.Context(), uid))
+	}
+	if diff := cmp.Diff([]string{"u1.json", "u2.json.corrupt"}, r.files("state")); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestOnlyANetworkNamespaceIsOne(t *testing.T) {
+	if err := dra.NetnsThere("/proc/self/ns/net"); err != nil {
+		t.Error(err)
+	}
+	file := filepath.Join(t.TempDir(), "file") // what a mount leaves
+	must(t, os.WriteFile(file, nil, 0o600))
+	for _, path := range []string{file, file + "/below", file + "-not"} {
+		if err := dra.NetnsThere(path); err == nil || path == file && !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: got %v", path, err)
+		}
+	}
+}

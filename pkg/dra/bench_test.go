@@ -1,0 +1,107 @@
+package dra_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/cni/libcni"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// BenchmarkRunPodSandbox compares, turn by turn, the attachment of a pod with a bare
+// ADD by libcni of the same network. "ratio" is of the medians, "over-ms" their
+// difference.
+func BenchmarkRunPodSandbox(b *testing.B) {
+	r := newRig(b)
+	r.options.Log = nil
+	agent := r.start()
+	list, err := libcni.NetworkConfFromBytes(fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"fake","dir":%q,"capabilities":{"CNIDeviceInfoFile":true}}]}`, r.dir))
+	must(b, err)
+	bare := libcni.NewCNIConfigWithCacheDir(r.options.CNIBinDirs, filepath.Join(r.dir, "bare"), nil)
+	var ours, theirs []time.Duration
+	n := 0
+	for b.Loop() {
+		n++
+		pod, uid := fmt.Sprint("pod", n), types.UID(fmt.Sprint("u", n))
+		r.prepare(r.claimOf("claim", uid, pod, want{"x", "net1", ""}))
+		sb := r.sandbox(fmt.Sprint("s", n), pod)
+		began := time.Now()
+		must(b, agent.RunPodSandbox(b.Context(), sb))
+		ours = append(ours, time.Since(began))
+		must(b, agent.StopPodSandbox(b.Context(), sb))
+		must(b, agent.Unprepare(b.Context(), uid))
+		rt := &libcni.RuntimeConf{ContainerID: fmt.Sprint("bare", n), NetNS: filepath.Join(r.dir, "netns", sb.Id), IfName: "net1"}
+		began = time.Now()
+		_, err := bare.AddNetworkList(context.Background(), list, rt)
+		must(b, err)
+		theirs = append(theirs, time.Since(began))
+		must(b, bare.DelNetworkList(context.Background(), list, rt))
+	}
+	a, c := quantile(ours, 50), quantile(theirs, 50)
+	b.ReportMetric(float64(a)/float64(c), "ratio")
+	b.ReportMetric(float64(a-c)/1e6, "over-ms")
+	b.ReportMetric(float64(c)/1e6, "bare-ms")
+	if gate := c + c*15/100 + 5*time.Millisecond; n >= 100 && a > gate {
+		b.Errorf("RunPodSandbox takes %v, more than 1.15 times a bare ADD and 5 ms: %v", a, gate)
+	}
+}
+
+// BenchmarkPrepare is one more claim on a node of 500.
+func BenchmarkPrepare(b *testing.B) {
+	const prepared = 500
+	r := newRig(b)
+	r.options.Log = nil
+	agent := r.start()
+	before := heap()
+	for n := range prepared {
+		r.prepare(r.claimOf("claim", types.UID(fmt.Sprint("u", n)), fmt.Sprint("pod", n), want{"x", "net1", ""}))
+	}
+	each := float64(heap()-before) / prepared / 1024
+	var took []time.Duration
+	n := prepared
+	for b.Loop() {
+		n++
+		uid := types.UID(fmt.Sprint("u", n))
+		claim := r.claimOf("claim", uid, fmt.Sprint("pod", n), want{"x", "net1", ""})
+		began := time.Now()
+		_, err := agent.Prepare(b.Context(), claim)
+		took = append(took, time.Since(began))
+		must(b, err)
+		must(b, agent.Unprepare(b.Context(), uid))
+	}
+	b.ReportMetric(each, "KiB/claim") // after the loop, which resets what was reported
+	b.ReportMetric(float64(quantile(took, 50))/1e6, "p50-ms")
+	b.ReportMetric(float64(quantile(took, 99))/1e6, "p99-ms")
+}
+
+// BenchmarkForeignPod is what a pod without claims costs on a node of 500.
+func BenchmarkForeignPod(b *testing.B) {
+	r := newRig(b)
+	r.options.Log = nil
+	agent := r.start()
+	for n := range 500 {
+		r.prepare(r.claimOf("claim", types.UID(fmt.Sprint("u", n)), fmt.Sprint("pod", n), want{"x", "net1", ""}))
+	}
+	sb := r.sandbox("s1", "nobody's")
+	for b.Loop() {
+		must(b, agent.RunPodSandbox(b.Context(), sb))
+		must(b, agent.StopPodSandbox(b.Context(), sb))
+	}
+}
+
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+func quantile(list []time.Duration, percent int) time.Duration {
+	sorted := slices.Sorted(slices.Values(list))
+	return sorted[min(len(sorted)*percent/100, len(sorted)-1)]
+}
