@@ -12,6 +12,7 @@ import (
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/cdispec"
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/link/linktest"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
@@ -26,6 +27,10 @@ func TestDeviceNodesAreReadWhereTheHostIsMounted(t *testing.T) {
 }
 
 func TestASocketsDirectoryIsGivenAsTheNodeSettingsAllow(t *testing.T) {
+	linktest.Run(t, giveSocketDirectories) // a user enters only namespaces of his own
+}
+
+func giveSocketDirectories(t *testing.T) {
 	sys, err := sysfs.Open("/sys")
 	if err != nil {
 		t.Fatal(err)
