@@ -10,7 +10,8 @@
 // Without KUBECONFIG, E2E_CLUSTER is a program that makes a cluster of one node, which
 // has the verbs up (prints the path of a kubeconfig), node COMMAND..., and image NAME
 // FILE... (makes cluster.local/NAME:1 of static programs). There the tests install the
-// driver themselves: as a process of the node, then by the README's commands.
+// driver themselves: as a process of the node, then by the README's commands. The
+// cluster stays up for the next run; its own verb, down, ends it.
 //
 // Run as a process the driver has these flags in addition to those of the DaemonSet:
 // --allow-claim-config=macvlan,host-local.
