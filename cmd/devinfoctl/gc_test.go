@@ -118,7 +118,7 @@ func TestGCThatFailsSaysWhyAndKeepsTheEntry(t *testing.T) {
 net-a/lacking/net1: network namespace /bin/no-such is gone
   may be left: what delegate no-such-plugin made
   not removed: /state/attachments/net-a@lacking@net1
-  error: attachment net-a/lacking/net1: delegate no-such-plugin: DEL: failed to find plugin "no-such-plugin" in path [/bin]; install the plugin in a directory of CNI_PATH
+  error: attachment net-a/lacking/net1: delegate no-such-plugin: DEL: CNI plugin "no-such-plugin": not installed: it must be in /bin; install the plugin in a directory of CNI_PATH
 net-a/simple/net1: network namespace /bin/no-such is gone
   removed: /state/attachments/net-a@simple@net1
 ! devinfoctl: gc: not all could be removed

@@ -19,28 +19,22 @@ func (d *Dir) Write(name string, data []byte) error {
 	if err := d.checkSize(name, data); err != nil {
 		return err
 	}
-	return d.withTemporary(name, func(root *os.Root, temp *os.File) (bool, error) {
-		err := d.fill(temp, data)
-		if err == nil {
-			err = root.Rename(temporary(name), name)
-		}
-		if err != nil {
-			return true, d.wrap(name, "write", err)
-		}
-		return false, d.syncNames(root)
-	})
-}
-
-// Locked calls f while nobody else is in Write or Locked for that name, with
-// the directory, made if need be. It is for what is more than one write: f may
-// do as it likes with name, and only with that.
-func (d *Dir) Locked(name string, f func(*os.Root) error) error {
-	if err := checkName(name); err != nil {
+	root, err := d.make()
+	if err != nil {
 		return err
 	}
-	return d.withTemporary(name, func(root *os.Root, _ *os.File) (bool, error) {
-		return true, f(root)
-	})
+	defer root.Close()
+	temp, err := lock(root, temporary(name))
+	if err != nil {
+		return d.wrap(name, "lock temporary file", err)
+	}
+	if err = fill(temp, data); err == nil {
+		err = root.Rename(temporary(name), name)
+	}
+	if err != nil {
+		err = first(d.wrap(name, "write", err), root.Remove(temporary(name)))
+	}
+	return first(err, temp.Close()) // and with it the lock
 }
 
 // Remove removes a file, or a symbolic link, and a temporary file that a killed
@@ -50,13 +44,34 @@ func (d *Dir) Remove(name string) error {
 		if err := d.removeFile(root, name); err != nil {
 			return err
 		}
-		return first(d.removeLeftover(root, name), d.syncNames(root))
+		return d.removeLeftover(root, name)
 	})
 }
 
-// Tidy removes only the temporary file that a killed writer left.
-func (d *Dir) Tidy(name string) error {
-	return d.ifThere(name, func(root *os.Root) error { return d.removeLeftover(root, name) })
+// Sweep removes the temporary files of writers that have died, and calls removed with
+// the name of each. A writer that lives holds a lock on its file.
+func (d *Dir) Sweep(removed func(name string)) error {
+	root, err := d.open()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	entries, err := fs.ReadDir(root.FS(), ".")
+	for _, e := range entries {
+		name, ours := final(e.Name())
+		if !ours || !e.Type().IsRegular() {
+			continue
+		}
+		if leftover := d.removeLeftover(root, name); leftover != nil {
+			err = errors.Join(err, leftover)
+		} else if _, there := root.Lstat(e.Name()); errors.Is(there, fs.ErrNotExist) {
+			removed(e.Name())
+		}
+	}
+	return err
 }
 
 // ifThere calls f with the directory; there is nothing to do if it is gone.
@@ -96,52 +111,14 @@ func (d *Dir) removeFile(root *os.Root, name string) error {
 	return nil
 }
 
-func (d *Dir) fill(temp *os.File, data []byte) error {
+func fill(temp *os.File, data []byte) error {
 	if err := temp.Truncate(0); err != nil {
 		return err
 	}
 	if _, err := temp.Write(data); err != nil {
 		return err
 	}
-	if err := temp.Chmod(d.fileMode); err != nil || !d.durable {
-		return err
-	}
-	return temp.Sync()
-}
-
-// syncNames has the directory's entries on the disk, if that was asked for.
-func (d *Dir) syncNames(root *os.Root) error {
-	if !d.durable {
-		return nil
-	}
-	dir, err := root.Open(".")
-	if err != nil {
-		return d.wrap("", "sync", err)
-	}
-	defer dir.Close()
-	if err := dir.Sync(); err != nil {
-		return d.wrap("", "sync", err)
-	}
-	return nil
-}
-
-// withTemporary calls f with the temporary file of name, which is the lock of
-// that name too. If f says so the temporary file is still there and goes.
-func (d *Dir) withTemporary(name string, f func(*os.Root, *os.File) (there bool, err error)) error {
-	root, err := d.make()
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	temp, err := lock(root, temporary(name))
-	if err != nil {
-		return d.wrap(name, "lock temporary file", err)
-	}
-	there, err := f(root, temp)
-	if there {
-		err = first(err, root.Remove(temporary(name)))
-	}
-	return first(err, temp.Close()) // and with it the lock
+	return temp.Chmod(fileMode)
 }
 
 func first(err, next error) error {

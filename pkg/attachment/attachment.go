@@ -5,6 +5,7 @@
 package attachment
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -79,6 +80,9 @@ func ParseArgs(cniArgs string) (args [][2]string, err error) {
 	}
 	return args, err
 }
+
+// Pod is whose the attachment is: the pod's UID, else the container's ID.
+func (a *Attachment) Pod() string { return cmp.Or(a.arg("K8S_POD_UID"), a.ContainerID) }
 
 func (a *Attachment) arg(key string) string {
 	for _, pair := range a.Args {

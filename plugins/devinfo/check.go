@@ -34,14 +34,18 @@ func (p *Plugin) Check(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	e, err := c.entry(c.key)
+	recorded, _, err := c.entry()
 	if err != nil {
 		return err
 	}
-	journaled := e != nil
+	journaled := recorded != nil
 	if !journaled {
-		e = c.reconstruct(args)
+		if recorded, err = c.reconstruct(args, false); err != nil {
+			return err
+		}
 	}
+	now := *recorded
+	e := &now
 	e.Netns = args.Netns
 	if err := c.cni.check(e, runtimeConf(e)); err != nil {
 		return err

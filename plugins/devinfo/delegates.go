@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,17 +9,21 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
+	"time"
 
 	"github.com/containernetworking/cni/libcni"
-	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/version"
 
+	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/attachment"
+	"devinfo-cni.io/pkg/cniexec"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/pci"
+	"devinfo-cni.io/pkg/result"
 )
 
 // delegation runs the child plugins through libcni, which gets a cache directory
@@ -27,16 +32,24 @@ import (
 // authority, so a cached result is thrown away before anyone could believe it.
 type delegation struct {
 	*libcni.CNIConfig
+	exec   *cniexec.Exec
 	cache  string
 	listen func()
 }
 
+const (
+	delegateLimit = 4 * time.Minute  // of one delegate; kubelets and runtimes give up before that
+	orphanLimit   = 30 * time.Second // of the wait for a delegate whose devinfo was killed
+)
+
 // delegation gives each attachment a cache of its own: in a shared one libcni's
 // names, with a "-" between parts that may hold some, could be another's. The key's
-// parts have been checked to be names.
+// parts have been checked to be names. While a delegate runs, it has the journal's entry
+// locked: one that outlives us is waited for before anything else is run.
 func (p *Plugin) delegation(cniPath string, key journal.Key) *delegation {
-	cache := filepath.Join(p.Node.StateDir, "libcni", key.Network+"@"+key.ContainerID+"@"+key.IfName)
-	return &delegation{libcni.NewCNIConfigWithCacheDir(filepath.SplitList(cniPath), cache, nil), cache, p.listen}
+	cache := p.Journal.Cache(key)
+	exec := &cniexec.Exec{Limit: delegateLimit, Lock: p.Journal.Lock(key), Wait: orphanLimit, Stderr: os.Stderr}
+	return &delegation{libcni.NewCNIConfigWithCacheDir(filepath.SplitList(cniPath), cache, exec), exec, cache, p.listen}
 }
 
 // listen begins to take signals, once. Not before there are children to see to the
@@ -59,8 +72,103 @@ func (d *delegation) begin(key journal.Key) error {
 
 // has says whether the child plugin is in CNI_PATH.
 func (d *delegation) has(child string) error {
-	_, err := invoke.FindInPath(child, d.Path)
+	_, err := d.exec.FindInPath(child, d.Path)
 	return err
+}
+
+// ran is what the delegates have left. Without any it is what was there before.
+type ran struct {
+	begun  *journal.Entry  // as it was recorded before they ran; nil = there are none
+	result *result.Result  // so far; nil = there is none
+	raw    json.RawMessage // the last delegate's
+}
+
+// runDelegates records the attachment, writes what is known so far, for the children that
+// read the file, and runs them. What they write to the file themselves makes a new past.
+func (r *request) runDelegates(steps *steps, before past) (ran, past, error) {
+	if len(r.children) == 0 {
+		return ran{result: r.prev}, before, nil
+	}
+	r.listen()
+	early, err := r.early(before) // a conflict shows before anything is touched
+	if err != nil {
+		return ran{}, past{}, err
+	}
+	e := r.newEntry(before, r.prev)
+	if early != nil {
+		e.Wrote, e.Info = true, early.Encode()
+	}
+	if err := r.record(steps, e, before.entry); err != nil {
+		return ran{}, past{}, err
+	}
+	if r.name != "" { // the children may write it too
+		steps.push(func() error { return restore(r.Infos, r.name, before.file == nil, before.file) })
+	}
+	if early != nil && !says(before.file, early) {
+		if err := r.Infos.Write(r.name, early.Encode()); err != nil {
+			return ran{}, past{}, err
+		}
+	}
+	raw, err := r.addDelegates(steps, e)
+	if err != nil {
+		return ran{}, past{}, err
+	}
+	res, err := result.Parse(raw, r.cfg.CNIVersion)
+	if err != nil {
+		return ran{}, past{}, fail(codeDecoding, err, "the last delegate printed it")
+	}
+	after, err := r.reread(before, early)
+	return ran{begun: e, result: res, raw: raw}, after, err
+}
+
+// early is the device information that is known before the delegates have made the
+// interface; nil when that is not enough for a file, or there is to be none.
+func (r *request) early(before past) (*devinfo.Info, error) {
+	target := r.target(before, r.prev)
+	target.Netns = ""
+	known, err := r.Finder.Find(target)
+	if err != nil || r.name == "" {
+		return nil, err
+	}
+	info := devinfo.Merge(before.source, known.Info, r.declared)
+	if info == nil || info.Validate().Err() != nil {
+		return nil, nil
+	}
+	return info, nil
+}
+
+// addDelegates runs the delegates. Those that have been started are deleted on the way
+// back, the failed one included.
+func (r *request) addDelegates(steps *steps, e *journal.Entry) (json.RawMessage, error) {
+	started, raw := 0, e.PrevResult
+	steps.push(func() error {
+		undo := *e
+		undo.Delegates, undo.Result = e.Delegates[:started], raw
+		return followedBy(nil, r.cni.del(&undo, runtimeConf(&undo))...)
+	})
+	var err error
+	raw, started, err = r.cni.add(e, runtimeConf(e), r.interrupted)
+	return raw, err
+}
+
+// reread takes in what the delegates have written to the file themselves.
+func (r *request) reread(before past, early *devinfo.Info) (past, error) {
+	after := before
+	if r.name == "" {
+		return after, nil
+	}
+	file, now, err := r.parsed(r.Infos, r.name)
+	if err != nil {
+		return past{}, err
+	}
+	after.file = file
+	switch {
+	case now == nil || early != nil && reflect.DeepEqual(now, early) || early == nil && reflect.DeepEqual(now, before.own):
+		after.own = cmp.Or(early, before.own)
+	default:
+		after.source, after.own = now, nil
+	}
+	return after, r.checkTypes(after.source)
 }
 
 // children makes the configurations that the delegates will be run with: the
@@ -222,20 +330,28 @@ func list(cfg *config.Config) (*libcni.NetworkConfigList, error) {
 // failed says which delegate failed at what. A CNI error of the child's own keeps
 // its code and message; a child that died without one is an I/O failure.
 func (d *delegation) failed(verb string, conf *libcni.PluginConfig, err error) error {
-	name := conf.Network.Type
-	err = fmt.Errorf("delegate %s: %s: %w", name, verb, err)
-	var own *types.Error
-	switch {
-	case errors.As(err, &own) && own.Code != 0:
-		return err
-	case own != nil:
-		return fail(codeIO, err, "the delegate ended without a CNI error; see its log")
-	case d.has(name) != nil:
-		return fail(codeIO, err, "install the plugin in a directory of CNI_PATH")
-	case as[*fs.PathError](err):
-		return fail(codeIO, err, "libcni keeps the delegates' results below "+d.cache+" while they run")
-	case verb == "ADD":
+	err = fmt.Errorf("delegate %s: %s: %w", conf.Network.Type, verb, err)
+	var ran *cniexec.Error
+	if !errors.As(err, &ran) {
+		if as[*fs.PathError](err) {
+			return fail(codeIO, err, "libcni keeps the delegates' results below "+d.cache+" while they run")
+		}
 		return fail(codeDecoding, err, "the delegate printed no CNI result")
+	}
+	switch ran.Reason {
+	case cniexec.ReasonPlugin:
+		if own := new(types.Error); errors.As(err, &own) && own.Code != 0 {
+			return err
+		}
+		return fail(codeIO, err, "the delegate gave its error no code; see its log")
+	case cniexec.ReasonDied:
+		return fail(codeIO, err, "the delegate ended without a CNI error; see its log")
+	case cniexec.ReasonOutput:
+		return fail(codeDecoding, err, "the delegate printed no CNI result")
+	case cniexec.ReasonMissing:
+		return fail(codeIO, err, "install the plugin in a directory of CNI_PATH")
+	case cniexec.ReasonBusy:
+		return fail(codeTryAgain, err, "")
 	}
 	return fail(codeIO, err, "")
 }

@@ -146,6 +146,7 @@ var kinds = []struct {
 	{as[*store.CorruptError], codeInvalidInfo, ""},
 	{as[*store.NameError], codeConfig, ""},
 	{as[*journal.OwnedError], codeConfig, ""},
+	{as[*journal.FormatError], codeConfig, "it is of a newer devinfo: install that one again, or a newer one"},
 	{as[*foreignError], codeMismatch, "find out who wrote it in the place of the attachment's; DEL leaves it alone"},
 	{func(err error) bool { return errors.Is(err, link.ErrNoNetns) }, codeNetns, ""},
 	{as[*fs.PathError], codeIO, ""},
