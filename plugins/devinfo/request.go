@@ -9,13 +9,13 @@ import (
 	"github.com/containernetworking/cni/libcni"
 	cnins "github.com/containernetworking/cni/pkg/ns"
 	"github.com/containernetworking/cni/pkg/skel"
-	"github.com/containernetworking/plugins/pkg/ns"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/attachment"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/result"
 	"devinfo-cni.io/pkg/sysfs"
 )
@@ -73,8 +73,11 @@ func (p *Plugin) request(args *skel.CmdArgs) (*request, error) {
 // checkNetns refuses a namespace that is none, or our own. skel asks the latter
 // too, but only when all is done.
 func checkNetns(args *skel.CmdArgs) error {
-	if err := ns.IsNSorErr(args.Netns); err != nil {
-		return fail(codeNetns, fmt.Errorf("CNI_NETNS %s: %w", args.Netns, err), "it must be the path of the container's network namespace")
+	const remedy = "it must be the path of the container's network namespace"
+	if err := link.CheckNetns(args.Netns); errors.Is(err, link.ErrNoNetns) {
+		return fail(codeNetns, fmt.Errorf("CNI_NETNS %w", err), remedy)
+	} else if err != nil {
+		return fail(codeIO, fmt.Errorf("CNI_NETNS: %w", err), remedy)
 	}
 	return ownNetns(args)
 }
