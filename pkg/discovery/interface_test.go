@@ -175,7 +175,7 @@ func TestTheInterfacesDeviceIsItsOwn(t *testing.T) {
 				"representor":          {Name: "representor", Bus: "pci", Parent: "0000:03:00.0", PortName: "pf0vf2"},
 				"old representor":      {Name: "old representor", Bus: "pci", Parent: "0000:03:00.0", PortName: "2"},
 				"external representor": {Name: "external representor", Bus: "pci", Parent: "0000:03:00.0", PortName: "c1pf0vf2"},
-				"ipoib child":          {Name: "ipoib child", Kind: "ipoib", BusInfo: "0000:03:00.0"},
+				"ipoib child":          {Name: "ipoib child", Kind: "ipoib", Child: true, BusInfo: "0000:03:00.0"},
 				"ipoib":                {Name: "ipoib", Kind: "ipoib", Bus: "pci", Parent: "0000:03:00.0"},
 			}
 		}
