@@ -135,7 +135,7 @@ func (h *host) find(s subject) (*discovery.Device, error) {
 			finder.Interfaces = ownNetns{finder.Interfaces}
 		}
 	} else {
-		target.DeviceID, target.DeviceIDKey = s.name, "the command line"
+		target.DeviceIDs = []config.NamedID{{Key: "the command line", ID: s.name}}
 	}
 	return finder.Find(target)
 }

@@ -15,6 +15,7 @@ import (
 	"net"
 
 	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/pci"
 	"devinfo-cni.io/pkg/sysfs"
@@ -44,12 +45,11 @@ type Finder struct {
 
 // Target is all that is known of an attachment's device before looking.
 type Target struct {
-	Declared    *devinfo.Info // by the configuration
-	DeviceID    string        // a PCI address, an auxiliary device, a vDPA device, or opaque
-	DeviceIDKey string        // where it stands: "runtimeConfig.deviceID"
-	Existing    *devinfo.Info // what the device-info file holds
-	PCIID       string        // pciID and socketPath of our interface in the result so far
-	SocketPath  string
+	Declared   *devinfo.Info    // by the configuration
+	DeviceIDs  []config.NamedID // each a PCI address, an auxiliary device, a vDPA device, or opaque
+	Existing   *devinfo.Info    // what the device-info file holds
+	PCIID      string           // pciID and socketPath of our interface in the result so far
+	SocketPath string
 
 	Netns, IfName     string // "" netns = do not look for an interface
 	FollowLower       bool

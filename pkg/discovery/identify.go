@@ -19,7 +19,7 @@ type claim struct {
 
 // identify asks the sources one after the other and joins their claims.
 func (s *search) identify() error {
-	for _, source := range []func() error{s.fromDeclared, s.fromDeviceID, s.fromExisting, s.fromResult, s.fromInterface} {
+	for _, source := range []func() error{s.fromDeclared, s.fromDeviceIDs, s.fromExisting, s.fromResult, s.fromInterface} {
 		if err := source(); err != nil {
 			return err
 		}
@@ -110,16 +110,26 @@ func Identity(info *devinfo.Info) string {
 	return ""
 }
 
-func (s *search) fromDeviceID() error {
-	id := s.target.DeviceID
-	if id == "" || socketType(s.typ()) {
+// fromDeviceIDs takes each name once, by the first key that has it.
+func (s *search) fromDeviceIDs() error {
+	if socketType(s.typ()) {
 		return nil
 	}
-	ok, err := s.claim(s.target.DeviceIDKey, id, s.resolve)
-	if err == nil && !ok {
-		s.warn("%s: %q is neither a PCI address nor an auxiliary or vDPA device of this node; it is taken as opaque", s.target.DeviceIDKey, id)
+	seen := map[string]bool{}
+	for _, named := range s.target.DeviceIDs {
+		if named.ID == "" || seen[named.ID] {
+			continue
+		}
+		seen[named.ID] = true
+		ok, err := s.claim(named.Key, named.ID, s.resolve)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			s.warn("%s: %q is neither a PCI address nor an auxiliary or vDPA device of this node; it is taken as opaque", named.Key, named.ID)
+		}
 	}
-	return err
+	return nil
 }
 
 func (s *search) fromResult() error {

@@ -41,7 +41,7 @@ func TestInterfaceInThePodNamesTheDevice(t *testing.T) {
 func TestNoInterfaceIsNoProblem(t *testing.T) {
 	find(t, on(t, load(t, "i40e")), inPod("net7"), "")
 	target := inPod("net7")
-	target.DeviceID, target.DeviceIDKey = "0000:18:02.2", "deviceID"
+	target.DeviceIDs = ids("deviceID", "0000:18:02.2")
 	find(t, on(t, load(t, "i40e")), target, `
 		pci.pci-address 0000:18:02.2 < deviceID
 		pci.pf-pci-address 0000:18:00.0 < /sys/bus/pci/devices/0000:18:02.2/physfn`)
@@ -182,7 +182,7 @@ func TestTheInterfacesDeviceIsItsOwn(t *testing.T) {
 		target := inPod(test.name)
 		target.SubfunctionParent = true
 		if test.id != "" {
-			target.DeviceID, target.DeviceIDKey = test.id, "deviceID"
+			target.DeviceIDs = ids("deviceID", test.id)
 		}
 		device, err := f.Find(target)
 		if err != nil {

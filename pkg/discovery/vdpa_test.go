@@ -200,7 +200,7 @@ func TestThePodsInterfaceTellsTheVirtioDevicesOfOneFunctionApart(t *testing.T) {
 	f := onHostNetwork(t, load(t, "mlx5-vdpa"))
 	for _, id := range []string{"vdpa6", "mlx5_core.sf.2"} {
 		target, source := inPod("eth14"), "deviceID"
-		target.DeviceID, target.DeviceIDKey = id, "deviceID"
+		target.DeviceIDs = ids("deviceID", id)
 		if id != "vdpa6" {
 			source = "interface eth14 (ethtool bus-info)"
 		}
@@ -215,7 +215,7 @@ func TestVirtioDeviceOfAnUnknownVDPADeviceIsNotTakenForTheFunction(t *testing.T)
 		in netns
 		undescribable: interface eth14 cannot be described: its virtio9 is that of a vDPA device of the PCI function 0000:65:00.0, which the kernel does not name; name the vDPA device by deviceID`)
 	target := inPod("eth14")
-	target.DeviceID, target.DeviceIDKey = "vdpa4", "deviceID" // which is on another function
+	target.DeviceIDs = ids("deviceID", "vdpa4") // which is on another function
 	find(t, f, target, "conflict: deviceID names the vDPA device vdpa4, but interface eth14 (netlink) names the PCI function 0000:65:00.0: they must be the same device")
 }
 

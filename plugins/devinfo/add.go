@@ -113,7 +113,7 @@ func (a *adding) find() error {
 func (a *adding) target() discovery.Target {
 	prev, _ := a.res.Find(a.att.IfName, a.att.Netns)
 	return discovery.Target{
-		Declared: a.declared, DeviceID: a.cfg.DeviceID, DeviceIDKey: a.cfg.DeviceIDKey, Existing: a.existing,
+		Declared: a.declared, DeviceIDs: a.cfg.DeviceIDs, Existing: a.existing,
 		PCIID: prev.PCIID, SocketPath: prev.SocketPath,
 		Netns: a.att.Netns, IfName: a.att.IfName,
 		FollowLower: a.cfg.FollowLower, SubfunctionParent: a.cfg.SubfunctionParent,
