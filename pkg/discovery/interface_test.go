@@ -230,9 +230,10 @@ func TestInterfaceThatOnlySharesTheFunction(t *testing.T) {
 		"representor of an SF": {"ens5", link.Interface{Bus: "pci", Parent: "0000:05:00.0", PortName: "pf0sf88"}, true},
 		"representor of sfc":   {"ens5", link.Interface{Bus: "pci", Parent: "0000:05:00.0", PortName: "p0pf0vf2"}, true},
 		"IPoIB":                {"ens5", link.Interface{Kind: "ipoib", Bus: "pci", Parent: "0000:05:00.0"}, false},
-		"IPoIB before 5.14":    {"ens5", link.Interface{Kind: "ipoib", BusInfo: "0000:05:00.0"}, false},
+		"IPoIB before 5.13":    {"ens5", link.Interface{BusInfo: "0000:05:00.0"}, false},
 		"IPoIB child":          {"ens5", link.Interface{Kind: "ipoib", Child: true, Bus: "pci", Parent: "0000:05:00.0"}, true},
 		"its bus-info":         {"ens5", link.Interface{Kind: "ipoib", Child: true, BusInfo: "0000:05:00.0"}, true},
+		"its parent's index":   {"ens5", link.Interface{Kind: "ipoib", BusInfo: "0000:05:00.0"}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text := twoPorts

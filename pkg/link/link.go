@@ -58,11 +58,7 @@ func (i Interface) Stacked() bool {
 // representor is the PF, that of an IPoIB child is its parent's, and other software
 // on a device may give that one's bus_info.
 func (i Interface) Borrows() bool {
-	switch i.Kind {
-	case "", "ipoib": // hardware
-		return i.Child || Represents(i.PortName)
-	}
-	return i.Parent == "" || Represents(i.PortName)
+	return i.Child || Represents(i.PortName) || i.Kind != "" && i.Parent == ""
 }
 
 // Represents says that a port name is a representor's: "pf0vf3" and "pf0sf88"; of the
@@ -73,7 +69,9 @@ func Represents(portName string) bool {
 }
 
 // IPoIBChild says that an interface of that kind, and linked to another one by
-// IFLA_LINK, is an IPoIB child: none else without a kind is linked.
+// IFLA_LINK, is an IPoIB child: none else without a kind is linked. In another network
+// namespace than its parent's it may, by chance, have that one's index; then the kernel
+// leaves IFLA_LINK out, and the missing parent device has to tell.
 func IPoIBChild(kind string, linked bool) bool {
 	return linked && (kind == "" || kind == "ipoib") // "" until Linux 5.13
 }
