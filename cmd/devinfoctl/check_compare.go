@@ -8,6 +8,7 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/journal"
 	cniplugin "devinfo-cni.io/plugins/devinfo"
@@ -116,8 +117,9 @@ func (c *comparing) file() {
 func (c *comparing) find() {
 	e := *c.entry
 	t := discovery.Target{Existing: c.recorded, Netns: e.Netns, IfName: e.IfName, FollowLower: true}
-	_ = json.Unmarshal(e.CapabilityArgs["deviceID"], &t.DeviceID) // "" where it has none
-	t.DeviceIDKey = "runtimeConfig.deviceID"
+	asked := config.NamedID{Key: "runtimeConfig.deviceID"}
+	_ = json.Unmarshal(e.CapabilityArgs["deviceID"], &asked.ID) // "" where it has none
+	t.DeviceIDs = []config.NamedID{asked}
 	device, err := cniplugin.Compare(c.finder, &e, t)
 	if t.Netns != "" && (errors.Is(err, errPermission) || c.locked(t.Netns)) {
 		c.row(compared{Fact: "interface", Journal: e.IfName, Source: e.Netns, Verdict: verdictUnknown})

@@ -81,8 +81,26 @@ func (r *request) addDelegates(steps *steps, e *journal.Entry) (json.RawMessage,
 		return followedBy(nil, r.cni.del(&undo, runtimeConf(&undo))...)
 	})
 	var err error
-	raw, started, err = r.cni.add(e, runtimeConf(e), r.interrupted)
+	raw, started, err = r.cni.add(e, runtimeConf(e), r.interrupted, r.warnOfLost)
 	return raw, err
+}
+
+// warnOfLost tells of a delegate that ignores its prevResult.
+func (r *request) warnOfLost(delegate string, before, after json.RawMessage) {
+	if before == nil {
+		return
+	}
+	was, err := result.Parse(before, r.cfg.CNIVersion)
+	if err != nil {
+		return
+	}
+	is, err := result.Parse(after, r.cfg.CNIVersion)
+	if err != nil {
+		return // what is read next is this one
+	}
+	for _, lost := range was.Lost(is) {
+		r.log.Warn("delegate "+delegate+" does not hand on what it was given", "lost", lost, "remedy", "put it first, or ask its makers to pass prevResult on")
+	}
 }
 
 // reread takes in what the delegates have written to the file themselves.

@@ -142,15 +142,16 @@ func runtimeConf(e *journal.Entry) *libcni.RuntimeConf {
 }
 
 // add runs the delegates in order. started is how many of them need a DEL, the
-// failed one included.
-func (d *delegation) add(e *journal.Entry, rt *libcni.RuntimeConf, interrupted func() error) (result json.RawMessage, started int, err error) {
+// failed one included. Before each it asks whether to go on, and after each it says what
+// came of it.
+func (d *delegation) add(e *journal.Entry, rt *libcni.RuntimeConf, goOn func() error, ended func(name string, before, after json.RawMessage)) (result json.RawMessage, started int, err error) {
 	result = e.PrevResult
 	if err := d.begin(e.Key); err != nil {
 		return result, 0, err
 	}
 	defer func() { err = followedBy(err, os.RemoveAll(d.cache)) }()
 	for n, raw := range e.Delegates {
-		if err := interrupted(); err != nil {
+		if err := goOn(); err != nil {
 			return result, n, err
 		}
 		conf, err := child(raw, result)
@@ -164,11 +165,14 @@ func (d *delegation) add(e *journal.Entry, rt *libcni.RuntimeConf, interrupted f
 		if same, err := answer.GetAsVersion(e.CNIVersion); err == nil {
 			answer = same // else it is one that version cannot say, as without addresses before 0.3.0
 		}
-		if result, err = json.Marshal(answer); err != nil {
+		text, err := json.Marshal(answer)
+		if err != nil {
 			return result, n + 1, d.failed("ADD", conf, err)
 		}
+		ended(conf.Network.Type, result, text)
+		result = text
 	}
-	return result, len(e.Delegates), interrupted()
+	return result, len(e.Delegates), goOn()
 }
 
 // del runs the delegates' DEL in reverse, all of them whatever fails. From 0.4.0

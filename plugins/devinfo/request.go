@@ -188,7 +188,7 @@ func (c *call) unlessStrict(err error) error {
 func (r *request) target(past past, res *result.Result) discovery.Target {
 	prev, _ := res.Find(r.att.IfName, r.att.Netns)
 	return discovery.Target{
-		Declared: r.declared, DeviceID: r.cfg.DeviceID, DeviceIDKey: r.cfg.DeviceIDKey, Existing: past.source,
+		Declared: r.declared, DeviceIDs: r.cfg.DeviceIDs, Existing: past.source,
 		PCIID: prev.PCIID, SocketPath: prev.SocketPath,
 		Netns: r.att.Netns, IfName: r.att.IfName,
 		FollowLower: r.cfg.FollowLower, SubfunctionParent: r.cfg.SubfunctionParent,
@@ -216,8 +216,8 @@ func (r *request) asked(res *result.Result) journal.Asked {
 		PCIID: prev.PCIID, SocketPath: prev.SocketPath,
 		FollowLower: r.cfg.FollowLower, SubfunctionParent: r.cfg.SubfunctionParent,
 	}
-	if r.cfg.DeviceID != "" {
-		asked.DeviceIDs = []journal.DeviceID{{Key: r.cfg.DeviceIDKey, ID: r.cfg.DeviceID}}
+	for _, id := range r.cfg.DeviceIDs {
+		asked.DeviceIDs = append(asked.DeviceIDs, journal.DeviceID(id))
 	}
 	if r.declared != nil {
 		asked.Declared = r.declared.Encode()
