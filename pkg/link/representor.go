@@ -33,8 +33,11 @@ func (e Eswitch) Representor(pf string, flavour Flavour, number int) (name strin
 		return "", false, err
 	}
 	f := function{address, flavour, uint64(number)}
+	var found []candidate
 	ports, broken := e.Ports(address.String())
-	found := f.among(ports)
+	if broken == nil { // else it may be half of them
+		found = f.among(ports)
+	}
 	if len(found) == 0 {
 		found, err = e.inSysfs(f)
 	}
