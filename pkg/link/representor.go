@@ -72,8 +72,8 @@ type candidate struct {
 // The PF that has the eswitch is on controller 0. External ports, and with newer
 // kernels those of any other controller, belong to another PF, which may be in the
 // server that a DPU sits in (Documentation/networking/devlink/devlink-port.rst).
-// Kernels before 5.10 have no attribute for either. A port without an interface's
-// name is one whose interface is in another network namespace.
+// Kernels before 5.10 have no attribute for either. A port names no interface that is
+// in another network namespace than we are, or not there yet.
 func (f function) among(ports []*netlink.DevlinkPort) (found []candidate) {
 	for _, p := range ports {
 		external := p.External != nil && *p.External || value(p.ControllerNumber) != 0
@@ -99,8 +99,8 @@ func value[T uint16 | uint32](attribute *T) uint64 {
 	return uint64(*attribute)
 }
 
-// inSysfs looks through /sys/class/net for drivers that give their representors no
-// devlink port: nfp, bnxt_en, mlx5 before Linux 5.6. An error is one that hides them.
+// inSysfs looks through /sys/class/net, for the drivers whose representors have no
+// devlink port, such as bnxt_en. With an error there may be more than is found.
 func (e Eswitch) inSysfs(f function) (found []candidate, err error) {
 	id, err := e.switchID(f.pf.String())
 	if err != nil || id == "" {
@@ -155,7 +155,7 @@ func (f function) named(port string) (pf uint64, ok bool) {
 
 // choose names the candidate of at least one. Ports of several PFs on one
 // device are told apart by the PF's PCI function, which is its number in mlx5, ice
-// and bnxt_en. It is not asked otherwise: mlx5 before Linux 5.10 has the device in
+// and bnxt_en. It is not asked otherwise: mlx5 of Linux 5.6 has the device's number in
 // it, too, and in a VM the function may be another.
 func (f function) choose(found []candidate) (string, error) {
 	if len(found) > 1 {
