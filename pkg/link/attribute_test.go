@@ -136,6 +136,9 @@ func TestOddAttributes(t *testing.T) {
 			broken(t, err)
 		}
 	}
+}
+
+func TestAnswersWithoutWhatMustBeThere(t *testing.T) {
 	for _, short := range [][]byte{nil, {}, {7}, {7, 1, 0}} {
 		_, portErr := parsePort(short)
 		broken(t, portErr)

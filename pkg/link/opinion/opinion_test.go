@@ -24,12 +24,9 @@ func (even) Representor(_ string, _ link.Flavour, number int) (string, bool, err
 
 func TestOpinionsOnWhatWasAsked(t *testing.T) {
 	none := errors.New("representor not found")
-	w := &opinion.Witness{Switches: even{}, Ask: func(pf string, flavour link.Flavour, number int) (string, error) {
-		if number < 2 && flavour == link.VF {
-			return "eth0", nil
-		}
-		if number == 4 {
-			return "eth5", nil
+	w := &opinion.Witness{Switches: even{}, Ask: func(_ string, flavour link.Flavour, number int) (string, error) {
+		if theirs, ok := map[int]string{0: "eth0", 1: "eth0", 4: "eth5"}[number]; ok && flavour == link.VF {
+			return theirs, nil
 		}
 		return "", none
 	}}
