@@ -17,7 +17,7 @@ import (
 	"devinfo-cni.io/pkg/link/opinion/opiniontest"
 )
 
-// A switch is one that no driver makes: bytes choose its ports and interfaces.
+// A switchOf is a switch that no driver makes: bytes choose its ports and interfaces.
 type switchOf struct {
 	pf      string
 	flavour link.Flavour
@@ -70,7 +70,7 @@ func thrown(data []byte) (s switchOf) {
 			parent: pick(d, s.pf, "", "0000:04:00.0"),
 		}
 		if net.parent == s.pf && s.id == "" {
-			net.id = "" // else it were the PF's
+			net.id = "" // or it would be the PF's
 		}
 		s.netdevs = append(s.netdevs, net)
 	}
