@@ -32,10 +32,10 @@ var floors = [][]string{
 	{
 		"pkg/journal", "pkg/attachment", "pkg/discovery", "pkg/result", "pkg/topology",
 		"pkg/dra/cniconfig", "pkg/dra/metadata", "pkg/dra/state", "pkg/dra/status",
-		"pkg/link/linkhost", "pkg/link/linktest", "pkg/hosttxt/hosttxttest",
+		"pkg/link/linkhost", "pkg/link/linktest", "pkg/link/opinion", "pkg/hosttxt/hosttxttest",
 	},
 	{"pkg/grant"}, // what may be had of the device that was discovered
-	{"plugins/devinfo", "pkg/dra", "pkg/verify", "pkg/capture"},
+	{"plugins/devinfo", "pkg/dra", "pkg/verify", "pkg/capture", "pkg/link/opinion/opiniontest"},
 	{"cmd/devinfo", "cmd/devinfoctl", "cmd/cni-dra-driver"},
 }
 

@@ -16,6 +16,7 @@ import (
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/link/linkhost"
+	"devinfo-cni.io/pkg/link/opinion"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
@@ -34,6 +35,8 @@ type host struct {
 	file  *hosttxt.Host                   // nil = this machine
 	root  string                          // "" = /, else where the captured files are unpacked
 	netns func(path string) (bool, error) // whether a network namespace exists
+
+	witness *opinion.Witness // of the finder's Switches; nil = sriovnet cannot look at the host
 }
 
 // host opens the host that --host names, the first time that it is called. The
@@ -79,14 +82,18 @@ func (t *tool) machine() (*host, error) {
 		return nil, fmt.Errorf("boot ID: %w", err)
 	}
 	kernel := link.NewKernel(sys.Files())
-	return &host{
+	h := &host{
 		node:   node,
 		sys:    sys,
 		finder: &discovery.Finder{Interfaces: kernel, Switches: kernel},
 		bootID: bootID,
 		now:    t.clock(),
 		netns:  link.HasNetns,
-	}, nil
+	}
+	if filepath.Clean(node.Sysfs) == "/sys" {
+		h.hear(opinion.Sriovnet)
+	}
+	return h, nil
 }
 
 // path is where a file of the host, by its absolute path there, can be read. No name
