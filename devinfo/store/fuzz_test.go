@@ -35,17 +35,17 @@ func FuzzName(f *testing.F) {
 		}
 		fromPath, pathErr := d.Name(d.Path("") + "/" + name)
 		err = d.Write(name, []byte("w"))
-		if bad := new(store.NameError); errors.As(err, &bad) != errors.As(pathErr, &bad) || pathErr == nil && fromPath != name {
-			t.Errorf("%q: Write says %v, and Name %q, %v", name, err, fromPath, pathErr)
+		if bad := new(store.NameError); err != nil && !errors.As(err, &bad) {
+			t.Errorf("%q: %v", name, err)
+		}
+		if plain := !strings.Contains(name, "/"); plain && pathErr == nil && (err != nil || fromPath != name) {
+			t.Errorf("%q: Write says %v, and Name %q", name, err, fromPath)
 		}
 		want := []string{}
 		if err == nil {
 			want = append(want, name)
 			if data, err := d.Read(name); err != nil || string(data) != "w" {
 				t.Errorf("%q: read %q, %v", name, data, err)
-			}
-			if back, err := d.Name(d.Path(name)); err != nil || back != name {
-				t.Errorf("%q: by its path %q, %v", name, back, err)
 			}
 		}
 		if got := inside(t, d.Path("")); strings.Join(got, "/") != strings.Join(want, "/") {

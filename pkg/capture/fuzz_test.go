@@ -30,7 +30,7 @@ func FuzzFile(f *testing.F) {
 	} {
 		f.Add([]byte(text), "02")
 	}
-	f.Add([]byte(strings.Repeat("\xff", 20) + "{\"mac\": \"02:00:5e:00:53:01\"}\xe2"), "box")
+	f.Add([]byte(strings.Repeat("\xff", 20)+"{\"mac\": \"02:00:5e:00:53:01\"}\xe2"), "box")
 	f.Fuzz(func(t *testing.T, data []byte, secret string) {
 		const name = "root/var/run/k8s.cni.cncf.io/devinfo/cni/net1.json"
 		a := &Archive{name: "box", title: "a host"}

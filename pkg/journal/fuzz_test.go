@@ -99,6 +99,7 @@ func FuzzKey(f *testing.F) {
 	f.Add("net", "..", "../../../x")
 	f.Add(".net", "a", "b")
 	f.Add("n", "a", "b\x00c")
+	f.Add("n", "a", "b\xff")
 	f.Add("n", strings.Repeat("a", 200), strings.Repeat("b", 60))
 	top := f.TempDir()
 	f.Fuzz(func(t *testing.T, network, containerID, ifName string) {
