@@ -16,11 +16,14 @@ import (
 )
 
 // outside is what no name in an attacked directory may lead to. Its device information
-// has an address that no other file has.
+// has an address that no other file has. A hard link may be read, for it is as good a
+// file as any, but not written to; where fs.protected_hardlinks is 1 the attacker can
+// make none, unless he is the same user.
 const (
-	outside     = "/run/outside"
-	outsideInfo = outside + "/info.json"
-	marked      = "0000:66:06.6"
+	outside       = "/run/outside"
+	outsideInfo   = outside + "/info.json"
+	outsideLinked = outside + "/linked"
+	marked        = "0000:66:06.6"
 )
 
 const (
@@ -125,7 +128,7 @@ func (a *attacker) names() {
 	case 6:
 		_ = os.Mkdir(place, 0o777)
 	case 7:
-		_ = os.Link(outsideInfo, place)
+		_ = os.Link(outsideLinked, place)
 	case 8:
 		a.lock(place)
 	case 9:

@@ -27,6 +27,9 @@ func TestMain(m *testing.M) {
 	case "attacker":
 		playAttacker()
 		return
+	case "confined":
+		playConfined()
+		return
 	}
 	os.Exit(run(m))
 }
