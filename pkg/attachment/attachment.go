@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/pod"
 )
 
 // Args are the CNI parameters of one call (SPEC.md section 2, "Parameters").
@@ -61,6 +62,11 @@ func New(cfg *config.Config, args Args, deviceInfoDir string) (*Attachment, erro
 // one node's files are named alike whoever runs the plugin.
 func autoName(network, containerID, ifName string) string {
 	return strings.ReplaceAll(network+"-"+containerID+"_"+ifName, "/", "-")
+}
+
+// Pod is whose attachment it is.
+func (a *Attachment) Pod() pod.Identity {
+	return pod.Identity{UID: a.arg("K8S_POD_UID"), ContainerID: a.ContainerID}
 }
 
 // ParseArgs reads CNI_ARGS. What is not of its form is left out, and the error
