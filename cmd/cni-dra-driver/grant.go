@@ -10,6 +10,7 @@ import (
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/grant"
 	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/pod"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
@@ -30,7 +31,7 @@ func granter(node config.Node, sys *sysfs.FS, hostRoot string) *grants {
 
 // of is asked after ADD: the interface is in the network namespace, and its description
 // in the device-info file.
-func (g *grants) of(info *devinfo.Info, netns, ifName string) (grant.Grant, error) {
+func (g *grants) of(info *devinfo.Info, of pod.Identity, netns, ifName string) (grant.Grant, error) {
 	// Looked at as widely as a plugin may have been told to: a device that is shared must
 	// be seen to be.
 	device, err := g.finder.Find(discovery.Target{Existing: info, Netns: netns, IfName: ifName, FollowLower: true, SubfunctionParent: true})
@@ -42,7 +43,7 @@ func (g *grants) of(info *devinfo.Info, netns, ifName string) (grant.Grant, erro
 		return grant.Grant{}, err
 	}
 	granter := g.Granter
-	granter.SF, granter.Shared = device.SF, device.Shared
+	granter.Pod, granter.SF, granter.Shared = of, device.SF, device.Shared
 	return granter.Of(info, device.Own)
 }
 

@@ -84,7 +84,7 @@ func (a *adding) offer() error {
 		return nil
 	}
 	given, err := grant.Granter{
-		Sys: a.Finder.Sys, Nodes: a.Nodes, SocketDir: a.socketDir(), SF: a.device.SF, Shared: a.device.Shared,
+		Sys: a.Finder.Sys, Nodes: a.Nodes, Pod: a.att.Pod(), SocketDir: a.socketDir(), SF: a.device.SF, Shared: a.device.Shared,
 		Policy: grant.Policy{Devices: a.Node.CDIDevices, SocketDirs: a.Node.SocketDirs},
 	}.Of(a.info, a.device.Own)
 	if err != nil {
