@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/cdispec"
 	"devinfo-cni.io/pkg/config"
 )
 
@@ -43,6 +44,9 @@ func (a *Attachment) Declared(cfg *config.Config) (*devinfo.Info, devinfo.Violat
 		return nil, nil, &config.Problem{Key: "deviceInfo.version", Value: fmt.Sprintf("%q", version.Version), Want: "a version 1.x, or none"}
 	} else if err != nil {
 		return nil, nil, &config.Problem{Key: "deviceInfo", Value: fmt.Sprintf("an object of %d bytes", len(text)), Want: "less: " + err.Error()}
+	}
+	if info.PCI != nil && info.PCI.VhostNet != "" && info.PCI.VhostNet != cdispec.VhostNet {
+		return nil, nil, &config.Problem{Key: "deviceInfo.pci.vhost-net", Value: fmt.Sprintf("%q", info.PCI.VhostNet), Want: fmt.Sprintf("%q", cdispec.VhostNet)}
 	}
 	violations := info.ValidateDeclared()
 	if bad := violations.Errors(); len(bad) > 0 {
@@ -103,6 +107,7 @@ func (a *Attachment) expand(key string, text json.RawMessage) (json.RawMessage, 
 		name := string(m[1 : len(m)-1])
 		value, ok := a.values[name]
 		switch {
+		case problem != nil: // one is enough
 		case !ok:
 			problem = &config.Problem{
 				Key: key, Value: string(m),

@@ -15,7 +15,6 @@ import (
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/result"
-	"devinfo-cni.io/pkg/sysfs"
 )
 
 // prepare reads all that an ADD depends on and refuses what it can. Nothing has
@@ -79,11 +78,6 @@ func (a *adding) readDeclared() error {
 	}
 	for _, w := range warnings {
 		a.log.Warn("deviceInfo: " + w.String())
-	}
-	if info != nil && info.PCI != nil && info.PCI.VhostNet != "" {
-		if err := sysfs.CharDevice(info.PCI.VhostNet); err != nil {
-			return &config.Problem{Key: "deviceInfo.pci.vhost-net", Value: fmt.Sprintf("%q", info.PCI.VhostNet), Want: "a character device: " + err.Error()}
-		}
 	}
 	a.declared = info
 	return nil
