@@ -73,18 +73,7 @@ func want(rule string) string {
 // settleType takes the type from the one map that is declared where the type is
 // left out, and refuses a map of another type: it would be lost.
 func settleType(info *devinfo.Info) error {
-	var maps []devinfo.Type
-	for _, m := range []struct {
-		t     devinfo.Type
-		there bool
-	}{
-		{devinfo.TypePCI, info.PCI != nil}, {devinfo.TypeVDPA, info.VDPA != nil},
-		{devinfo.TypeVhostUser, info.VhostUser != nil}, {devinfo.TypeMemif, info.Memif != nil},
-	} {
-		if m.there {
-			maps = append(maps, m.t)
-		}
-	}
+	maps := info.Maps()
 	if info.Type == "" && len(maps) == 1 {
 		info.Type = maps[0]
 	}

@@ -73,16 +73,15 @@ type Granter struct {
 func (g Granter) Of(info *devinfo.Info, own bool) (Grant, error) {
 	o := &offer{Granter: g, own: own}
 	var err error
-	switch {
-	case info == nil:
-	case info.Type == devinfo.TypePCI && info.PCI != nil:
-		err = o.function(info.PCI)
-	case info.Type == devinfo.TypeVDPA && info.VDPA != nil:
-		err = o.vdpa(info.VDPA)
-	case info.Type == devinfo.TypeVhostUser && info.VhostUser != nil:
-		o.socket(info.VhostUser.Path)
-	case info.Type == devinfo.TypeMemif && info.Memif != nil:
-		o.socket(info.Memif.Path)
+	switch d := info.Device().(type) {
+	case *devinfo.PCI:
+		err = o.function(d)
+	case *devinfo.VDPA:
+		err = o.vdpa(d)
+	case *devinfo.VhostUser:
+		o.socket(d.Path)
+	case *devinfo.Memif:
+		o.socket(d.Path)
 	}
 	return o.Grant, err
 }
