@@ -42,7 +42,7 @@ func New(cfg *config.Config, args Args, deviceInfoDir string) (*Attachment, erro
 		Netns: args.Netns, Path: cfg.InfoFile,
 	}
 	if a.Path == "" && cfg.AutoFile {
-		a.Path = filepath.Join(deviceInfoDir, autoName(a.Network, a.ContainerID, a.IfName))
+		a.Path = filepath.Join(deviceInfoDir, FileName(a.Network, a.ContainerID, a.IfName))
 	}
 	var err error
 	a.Args, err = ParseArgs(args.CNIArgs)
@@ -58,9 +58,9 @@ func New(cfg *config.Config, args Args, deviceInfoDir string) (*Attachment, erro
 	return a, err
 }
 
-// autoName is the name that Multus would give (its pkg/types/conf.go), so that
-// one node's files are named alike whoever runs the plugin.
-func autoName(network, containerID, ifName string) string {
+// FileName is the name that Multus gives an attachment's device-info file (its
+// pkg/types/conf.go), so that one node's files are named alike whoever runs the plugin.
+func FileName(network, containerID, ifName string) string {
 	return strings.ReplaceAll(network+"-"+containerID+"_"+ifName, "/", "-")
 }
 
