@@ -12,7 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"devinfo-cni.io/pkg/pci"
+	"devinfo-cni.io/devinfo/pci"
 )
 
 // NodeFile is where the node's settings are; the environment variable

@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/link"
-	"devinfo-cni.io/pkg/pci"
 )
 
 // A claim is a source's word for which device it is.

@@ -87,7 +87,7 @@ func TestKindThatIsGivenIsNotGuessed(t *testing.T) {
 
 // The specification's own examples have nothing wrong in them.
 func TestSpecificationsExamplesAreValid(t *testing.T) {
-	files, err := filepath.Glob("../../testdata/npwg/*.json")
+	files, err := filepath.Glob("../../devinfo/testdata/npwg/*.json")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%q, %v", files, err)
 	}

@@ -9,7 +9,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/pkg/pci"
+	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/sysfs"
 )
 

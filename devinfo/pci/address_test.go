@@ -3,7 +3,7 @@ package pci_test
 import (
 	"testing"
 
-	"devinfo-cni.io/pkg/pci"
+	"devinfo-cni.io/devinfo/pci"
 )
 
 func TestParsePrintsTheKernelsSpelling(t *testing.T) {
