@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/link"
-	"devinfo-cni.io/pkg/pci"
 )
 
 var (

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
-	"devinfo-cni.io/pkg/pci"
 )
 
 // state is what has become of an attachment; listHelp says what each means.

@@ -84,7 +84,7 @@ func (r *request) offer(device *discovery.Device, info *devinfo.Info, prev *resu
 		return offer{}, nil
 	}
 	given, err := grant.Granter{
-		Sys: r.Finder.Sys, Nodes: r.Nodes, SocketDir: r.socketDir(prev),
+		Sys: r.Finder.Sys, Nodes: r.Nodes, Pod: r.att.Pod(), SocketDir: r.socketDir(prev),
 		Policy: grant.Policy{Devices: r.Node.CDIDevices, SocketDirs: r.Node.SocketDirs},
 	}.For(device, info)
 	if err != nil {
@@ -103,7 +103,7 @@ func (r *request) offer(device *discovery.Device, info *devinfo.Info, prev *resu
 	if err != nil {
 		return offer{}, fail(codeConfig, err, "CDI specs are JSON")
 	}
-	return offer{spec: cdispec.Encode(spec)}, nil
+	return offer{cdispec.Encode(spec), given.SocketDir}, nil
 }
 
 // socketDir is the host's directory of the socket: configured, else that of the path

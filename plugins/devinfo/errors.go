@@ -145,7 +145,7 @@ var kinds = []struct {
 	{as[*devinfo.VersionError], codeInvalidInfo, "install a devinfo that knows that version, or remove the file"},
 	{as[*store.CorruptError], codeInvalidInfo, ""},
 	{as[*store.NameError], codeConfig, ""},
-	{as[*journal.OwnedError], codeConfig, ""},
+	{as[*journal.OwnedError], codeConfig, "name one of this attachment's own; a socket directory may be shared within a pod"},
 	{as[*journal.FormatError], codeConfig, "it is of a newer devinfo: install that one again, or a newer one"},
 	{as[*foreignError], codeMismatch, "find out who wrote it in the place of the attachment's; DEL leaves it alone"},
 	{func(err error) bool { return errors.Is(err, link.ErrNoNetns) }, codeNetns, ""},
