@@ -34,6 +34,7 @@ var floors = [][]string{
 		"pkg/dra/cniconfig", "pkg/dra/metadata", "pkg/dra/state", "pkg/dra/status",
 		"pkg/link/linkhost", "pkg/link/linktest", "pkg/hosttxt/hosttxttest",
 	},
+	{"pkg/audit"}, // what they left, against what is there
 	{"plugins/devinfo", "pkg/dra", "pkg/verify", "pkg/capture"},
 	{"cmd/devinfo", "cmd/devinfoctl", "cmd/cni-dra-driver"},
 }
