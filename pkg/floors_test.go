@@ -30,11 +30,12 @@ var floors = [][]string{
 	{"pkg/private"}, // root's own files, of which some hold device-info files
 	// The steps of an ADD, which only the plugin puts together; and test kits.
 	{
-		"pkg/journal", "pkg/attachment", "pkg/discovery", "pkg/grant", "pkg/result", "pkg/topology",
+		"pkg/journal", "pkg/attachment", "pkg/discovery", "pkg/result", "pkg/topology",
 		"pkg/dra/cniconfig", "pkg/dra/metadata", "pkg/dra/state", "pkg/dra/status",
 		"pkg/link/linkhost", "pkg/link/linktest", "pkg/hosttxt/hosttxttest",
 	},
-	{"pkg/audit"}, // what they left, against what is there
+	// What may be had of the device that was discovered; what an ADD left, against what is there.
+	{"pkg/grant", "pkg/audit"},
 	{"plugins/devinfo", "pkg/dra", "pkg/verify", "pkg/capture"},
 	{"cmd/devinfo", "cmd/devinfoctl", "cmd/cni-dra-driver"},
 }

@@ -18,7 +18,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -111,8 +110,7 @@ func (e *Exec) run(path string, stdin []byte, env []string, lock *os.File) ([]by
 		late = err == nil
 		return err
 	}
-	err := c.Run()
-	if c.ProcessState == nil {
+	if err := c.Run(); c.ProcessState == nil {
 		return nil, notStarted(err)
 	}
 	switch killed := late || !c.ProcessState.Exited(); { // and what it has started goes on
@@ -121,32 +119,34 @@ func (e *Exec) run(path string, stdin []byte, env []string, lock *os.File) ([]by
 	case killed:
 		lock.Close() // without unlocking it: the others keep the lock until they have ended
 	}
-	switch {
-	case late:
+	if late {
 		return nil, failed(ReasonTimeout, "%s: ended after %v, which is its limit: find out what it waits for", path, e.Limit)
-	case stdout.over:
-		return nil, failed(ReasonOutput, "%s: printed more than %d bytes: report it to the plugin's makers", path, MaxOutput)
-	case !c.ProcessState.Success():
-		return nil, unsuccessful(path, c.ProcessState, stdout.text, stderr.beginning)
-	case slices.Contains(env, "CNI_COMMAND=ADD") && !isObject(stdout.text):
-		return nil, failed(ReasonOutput, "%s: printed no CNI result: %q", path, abridged(stdout.text))
 	}
-	return stdout.text, nil
+	return answer(path, slices.Contains(env, "CNI_COMMAND=ADD"), c.ProcessState, stdout, stderr)
 }
 
-// FindInPath gives the path of a plugin, relative to Root: in the first of the
-// directories that has it. The error is an *[Error] for [ReasonMissing].
-func (e *Exec) FindInPath(plugin string, dirs []string) (string, error) {
-	if plugin == "" || strings.ContainsRune(plugin, '/') {
-		return "", failed(ReasonMissing, "CNI plugin %q: type must be the name of an executable", plugin)
+// answer is what a plugin that has ended says, which has to be a result after ADD.
+func answer(path string, add bool, state *os.ProcessState, stdout *output, stderr *messages) ([]byte, error) {
+	own := new(types.Error)
+	switch {
+	case stdout.over:
+		return nil, failed(ReasonOutput, "%s: printed more than %d bytes: report it to the plugin's makers", path, MaxOutput)
+	case state.Success() && add && !isObject(stdout.text):
+		return nil, failed(ReasonOutput, "%s: printed no CNI result: %q", path, abridged(stdout.text))
+	case state.Success():
+		return stdout.text, nil
+	case json.Unmarshal(stdout.text, own) == nil && (own.Msg != "" || own.Code != 0):
+		return nil, &Error{ReasonPlugin, own}
 	}
-	for _, dir := range dirs {
-		path := filepath.Join(dir, plugin)
-		if info, err := os.Stat(filepath.Join(e.Root, path)); err == nil && info.Mode().IsRegular() {
-			return path, nil
-		}
+	return nil, failed(ReasonDied, "%s: %v, without a CNI error; standard output %q, standard error %q",
+		path, state, abridged(stdout.text), abridged(stderr.beginning))
+}
+
+func notStarted(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return &Error{ReasonMissing, fmt.Errorf("%w: install it, or the interpreter that it names", err)}
 	}
-	return "", failed(ReasonMissing, "CNI plugin %q: not installed: it must be in %s", plugin, strings.Join(dirs, " or "))
+	return &Error{ReasonNode, err}
 }
 
 // withPath sees to PATH, which is "/" in an image without a shell.
@@ -178,21 +178,4 @@ func pause(ctx context.Context, d time.Duration) error {
 	case <-timer.C:
 		return nil
 	}
-}
-
-// unsuccessful is the CNI error that the plugin printed, or what is known instead.
-func unsuccessful(path string, state *os.ProcessState, stdout, stderr []byte) error {
-	own := new(types.Error)
-	if json.Unmarshal(stdout, own) == nil && (own.Msg != "" || own.Code != 0) {
-		return &Error{ReasonPlugin, own}
-	}
-	return failed(ReasonDied, "%s: %v, without a CNI error; standard output %q, standard error %q",
-		path, state, abridged(stdout), abridged(stderr))
-}
-
-func notStarted(err error) error {
-	if errors.Is(err, os.ErrNotExist) {
-		return &Error{ReasonMissing, fmt.Errorf("%w: install it, or the interpreter that it names", err)}
-	}
-	return &Error{ReasonNode, err}
 }

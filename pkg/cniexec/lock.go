@@ -53,7 +53,7 @@ func acquire(ctx context.Context, path string, limit time.Duration) (*os.File, e
 // replaced, or removed.
 func tryLock(path string) (*os.File, error) {
 	for {
-		f, err := os.Open(path)
+		f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // should it be a named pipe
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, nil
 		}

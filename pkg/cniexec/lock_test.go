@@ -188,6 +188,12 @@ func TestAFileThatCannotBeOpenedIsAnError(t *testing.T) {
 	expect(t, err, cniexec.ReasonNode, "not run", loop)
 }
 
+func TestALockOnANamedPipeDoesNotHang(t *testing.T) {
+	lock := fifo(t, filepath.Join(t.TempDir(), "x"), "entry")
+	_, err := call(t, &cniexec.Exec{Lock: lock}, script(t, "echo {}"), "ADD")
+	must(t, err)
+}
+
 func TestTheWaitHasALimit(t *testing.T) {
 	lock := lockFile(t)
 	defer hold(t, lock)()

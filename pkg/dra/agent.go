@@ -18,6 +18,7 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/dra/status"
 	"devinfo-cni.io/pkg/grant"
+	"devinfo-cni.io/pkg/link"
 )
 
 // Options are what an [Agent] is made of. Unless said otherwise a field is required.
@@ -33,7 +34,7 @@ type Options struct {
 	HostRoot      string   // CNI plugins run with this as their root directory; "" = the agent's own
 
 	BootID string                  // of the kernel: journal.BootID
-	Netns  func(path string) error // nil while it is a network namespace, fs.ErrNotExist once it is none; nil = [NetnsThere]
+	Netns  func(path string) error // nil while it is a network namespace, link.ErrNoNetns once it is none; nil = [link.CheckNetns]
 
 	// Status sends the devices of a claim to the API server. The agent repeats it
 	// until it succeeds or makes no sense any more: see [status.Classify].
@@ -127,7 +128,7 @@ func New(o Options) (*Agent, error) {
 
 func (o Options) withDefaults() Options {
 	if o.Netns == nil {
-		o.Netns = NetnsThere
+		o.Netns = link.CheckNetns
 	}
 	if o.PluginLimit == 0 {
 		o.PluginLimit = DefaultPluginLimit

@@ -23,8 +23,7 @@ const ourNetns = "/proc/thread-self/ns/net"
 //
 // A plain file is a namespace that is gone: it is what was mounted on, and is left when
 // that was unmounted. It may also be one that is not mounted yet, which nobody uses, or
-// one whose mount does not get to where we are: a container that decides by this must
-// have the directory mounted with the propagation of the host (HostToContainer).
+// one whose mount does not get to where we are: see [SeesMounts].
 //
 // Every other error, such as EACCES or EIO, says neither.
 func CheckNetns(path string) error {

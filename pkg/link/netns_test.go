@@ -93,3 +93,44 @@ func TestAPathThatNamesAProcess(t *testing.T) {
 		}
 	}
 }
+
+func TestWhoseMountsAreSeen(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		if err := os.WriteFile("/run/file", nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		for _, test := range []struct {
+			propagation uintptr
+			want        bool
+		}{{unix.MS_PRIVATE, false}, {unix.MS_SHARED, true}, {unix.MS_PRIVATE, false}, {unix.MS_UNBINDABLE, false}} {
+			if err := unix.Mount("", "/run", "", test.propagation, ""); err != nil {
+				t.Fatal(err)
+			}
+			for _, path := range []string{"/run", "/run/file"} {
+				if got, err := link.SeesMounts(path); got != test.want || err != nil {
+					t.Errorf("%s, propagation %#x: %v, %v", path, test.propagation, got, err)
+				}
+			}
+		}
+		if _, err := link.SeesMounts("/run/none"); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// As a container with the propagation HostToContainer.
+func TestTheMountsOfAMasterAreSeen(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		for _, err := range []error{
+			unix.Mount("", "/run", "", unix.MS_SHARED, ""), os.Mkdir("/run/slave", 0o755),
+			unix.Mount("/run", "/run/slave", "", unix.MS_BIND, ""), unix.Mount("", "/run/slave", "", unix.MS_SLAVE, ""),
+		} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, err := link.SeesMounts("/run/slave"); !got || err != nil {
+			t.Errorf("got %v, %v", got, err)
+		}
+	})
+}
