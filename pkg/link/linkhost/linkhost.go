@@ -129,7 +129,7 @@ func (h *Host) HasNetns(path string) (bool, error) {
 	}
 	links, ok := h.netns[path]
 	if ok && links == nil {
-		return true, fmt.Errorf("the network namespace could not be entered when the host was captured: %w; capture it as root", fs.ErrPermission)
+		return true, fmt.Errorf("the network namespace could not be entered when the host was captured: %w", fs.ErrPermission)
 	}
 	return ok, nil
 }
