@@ -38,7 +38,7 @@ type inspection struct {
 	Netns      string          `json:"netns,omitempty"`
 	DeviceInfo json.RawMessage `json:"deviceInfo,omitempty"` // the file that ADD would write
 	Facts      []fact          `json:"facts"`
-	Shared     bool            `json:"shared,omitempty"` // the device is that of a lower interface
+	Shared     bool            `json:"shared,omitempty"` // the device is not the interface's alone
 	Problem    string          `json:"problem,omitempty"`
 	Warnings   []string        `json:"warnings,omitempty"`
 }
@@ -135,7 +135,7 @@ func (h *host) find(s subject) (*discovery.Device, error) {
 			finder.Interfaces = ownNetns{finder.Interfaces}
 		}
 	} else {
-		target.DeviceID, target.DeviceIDKey = s.name, "the command line"
+		target.DeviceIDs = []config.NamedID{{Key: "the command line", ID: s.name}}
 	}
 	return finder.Find(target)
 }
@@ -170,7 +170,7 @@ func (t *tool) inspectionTable(in inspection) func(*tabwriter.Writer) {
 			fmt.Fprintf(w, "%s\t%s\t%s\n", printable(f.Key), printable(f.Value), printable(f.Source))
 		}
 		if in.Shared {
-			fmt.Fprintln(w, "\nThe device is that of the lower interface, which others use too.")
+			fmt.Fprintln(w, "\nThe device is not the interface's alone: others use it too.")
 		}
 		if in.Problem != "" {
 			fmt.Fprintln(w, t.paint(red, "problem")+": "+printable(in.Problem))

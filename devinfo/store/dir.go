@@ -94,7 +94,11 @@ func (d *Dir) Writable() error {
 		if !stat.IsDir() {
 			return notDirectory(dir)
 		}
-		if err := try(dir); err != nil {
+		err = try(dir)
+		if path := new(fs.PathError); errors.As(err, &path) {
+			err = path.Err
+		}
+		if err != nil {
 			return fmt.Errorf("%s: not writable: %w", dir, err)
 		}
 		return nil

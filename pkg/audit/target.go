@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/journal"
 )
@@ -22,13 +23,14 @@ const notKept = "what ADD was asked (deviceID, deviceInfo, followLower, subfunct
 func Target(e *journal.Entry) (discovery.Target, error) {
 	t := discovery.Target{Netns: e.Netns, IfName: e.IfName, FollowLower: true}
 	if e.Format < formatAsked {
-		t.DeviceIDKey = "runtimeConfig.deviceID"
-		_ = json.Unmarshal(e.CapabilityArgs["deviceID"], &t.DeviceID) // "" where it has none
+		id := config.NamedID{Key: "runtimeConfig.deviceID"}
+		_ = json.Unmarshal(e.CapabilityArgs["deviceID"], &id.ID) // "" where it has none, which Find ignores
+		t.DeviceIDs = []config.NamedID{id}
 		return t, nil
 	}
 	asked := e.Asked
-	if len(asked.DeviceIDs) > 0 {
-		t.DeviceID, t.DeviceIDKey = asked.DeviceIDs[0].ID, asked.DeviceIDs[0].Key
+	for _, id := range asked.DeviceIDs {
+		t.DeviceIDs = append(t.DeviceIDs, config.NamedID(id))
 	}
 	t.PCIID, t.SocketPath = asked.PCIID, asked.SocketPath
 	t.FollowLower, t.SubfunctionParent = asked.FollowLower, asked.SubfunctionParent

@@ -24,10 +24,11 @@ type Config struct {
 	Runtime      map[string]json.RawMessage // runtimeConfig, for the delegates too
 	Capabilities map[string]bool
 
-	InfoFile          string // runtimeConfig.CNIDeviceInfoFile
-	DeviceID          string // the first of runtimeConfig.deviceID, deviceID, pciBusID
-	DeviceIDKey       string // which of them it was
-	PCIBusID          string // pciBusID, for delegates
+	InfoFile          string    // runtimeConfig.CNIDeviceInfoFile
+	DeviceIDs         []NamedID // runtimeConfig.deviceID, deviceID, pciBusID, in this order; those that there are
+	DeviceID          string    // the first of them
+	DeviceIDKey       string    // its key
+	PCIBusID          string    // pciBusID, for delegates
 	ResourceName      string
 	DeviceInfo        json.RawMessage // declared; placeholders not yet filled in
 	AutoFile          bool            // deviceInfoFile: "auto"
@@ -43,6 +44,9 @@ type Config struct {
 	Unknown  []UnknownKey
 	Problems []*Problem
 }
+
+// NamedID is a device ID and the key that it stands under.
+type NamedID struct{ Key, ID string }
 
 // Delegate is one entry of delegates.
 type Delegate struct {
@@ -141,9 +145,11 @@ func (c *Config) readDevice(r *reader) {
 	r.string("pciBusID", &ids[2])
 	for n, key := range []string{"runtimeConfig.deviceID", "deviceID", "pciBusID"} {
 		if ids[n] != "" {
-			c.DeviceID, c.DeviceIDKey = ids[n], key
-			break
+			c.DeviceIDs = append(c.DeviceIDs, NamedID{key, ids[n]})
 		}
+	}
+	if len(c.DeviceIDs) > 0 {
+		c.DeviceID, c.DeviceIDKey = c.DeviceIDs[0].ID, c.DeviceIDs[0].Key
 	}
 	c.PCIBusID = ids[2]
 	r.string("resourceName", &c.ResourceName)

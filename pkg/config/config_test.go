@@ -3,6 +3,7 @@ package config_test
 import (
 	"encoding/json"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -53,6 +54,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 		},
 		Capabilities: map[string]bool{"CNIDeviceInfoFile": true, "deviceID": false},
 		InfoFile:     "/run/x",
+		DeviceIDs:    []config.NamedID{{Key: "runtimeConfig.deviceID", ID: "0000:01:00.1"}, {Key: "deviceID", ID: "0000:01:00.2"}, {Key: "pciBusID", ID: "0000:01:00.3"}},
 		DeviceID:     "0000:01:00.1", DeviceIDKey: "runtimeConfig.deviceID", PCIBusID: "0000:01:00.3",
 		ResourceName: "example.com/vf",
 		DeviceInfo:   json.RawMessage(`{"type": "pci"}`),
@@ -260,8 +262,9 @@ func FuzzParse(f *testing.F) {
 				t.Errorf("delegate %+v", d)
 			}
 		}
-		if (c.DeviceID == "") != (c.DeviceIDKey == "") {
-			t.Errorf("device %q by %q", c.DeviceID, c.DeviceIDKey)
+		first := append(c.DeviceIDs, config.NamedID{})[0]
+		if first != (config.NamedID{Key: c.DeviceIDKey, ID: c.DeviceID}) || slices.ContainsFunc(c.DeviceIDs, func(n config.NamedID) bool { return n.ID == "" || n.Key == "" }) {
+			t.Errorf("device %q by %q, of %q", c.DeviceID, c.DeviceIDKey, c.DeviceIDs)
 		}
 	})
 }

@@ -32,7 +32,7 @@ func (s *search) describe() error {
 		}
 		return nil
 	case t == "" || t == devinfo.TypeVDPA && s.where.vdpa == "":
-		if err := s.lookForVDPA(); err != nil {
+		if err := s.lookForVDPA(); err != nil || s.found.Problem != nil {
 			return err
 		}
 	}

@@ -81,7 +81,7 @@ func (o *offer) allowsFunction(device string, fn sysfs.Function) (bool, error) {
 // its names, or everything.
 func (o *offer) allows(device string, names ...string) bool {
 	if o.Shared {
-		o.refuse(device, "it is that of a lower interface, which others use too", "attach a device of the pod's own; no setting allows this")
+		o.refuse(device, "it is not the interface's alone: others use it too", "attach a device of the pod's own; no setting allows this")
 		return false
 	}
 	names = append(names, "*")

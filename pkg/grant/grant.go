@@ -55,7 +55,7 @@ type Granter struct {
 	// SF is the sub-function that the device is, an auxiliary device: the address is
 	// then its parent's; "" = the device is what the address says.
 	SF string
-	// Shared says that the device is that of a lower interface: nobody has it.
+	// Shared says that the device is not the interface's alone: nobody has it.
 	Shared bool
 }
 

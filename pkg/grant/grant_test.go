@@ -113,7 +113,7 @@ func TestASharedDeviceIsNobodys(t *testing.T) {
 	g := on(t, "mlx5-legacy", "*", "0000:3b:00.1")
 	g.Shared = true
 	expect(t, "shared", g, function("0000:3b:00.1"), true,
-		"the PCI function 0000:3b:00.1: not handed over: it is that of a lower interface, which others use too; attach a device of the pod's own; no setting allows this")
+		"the PCI function 0000:3b:00.1: not handed over: it is not the interface's alone: others use it too; attach a device of the pod's own; no setting allows this")
 }
 
 func TestASubFunctionHasNodesOfItsOwn(t *testing.T) {

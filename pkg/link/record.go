@@ -23,7 +23,7 @@ type InterfaceRecord struct {
 	Index      int      `json:"ifindex"`
 	Name       string   `json:"ifname"`
 	Link       string   `json:"link,omitempty"`         // the lower interface, or a veth's peer, in the same namespace
-	LinkIndex  int      `json:"link_index,omitempty"`   // the same in another namespace
+	LinkIndex  int      `json:"link_index,omitempty"`   // the same in another namespace, or in one that the kernel does not tell
 	LinkNetns  *int     `json:"link_netnsid,omitempty"` // that namespace
 	MTU        int      `json:"mtu"`                    // bytes
 	Master     string   `json:"master,omitempty"`
@@ -90,8 +90,10 @@ func (r route) records(answers [][]byte) ([]InterfaceRecord, error) {
 		list[n].Master = names[master[n]]
 		switch f := lower[n]; {
 		case f.link == 0:
-		case f.linkNetns == local:
+		case f.linkNetns == local && names[f.link] != "":
 			list[n].Link = names[f.link]
+		case f.linkNetns == local: // an IPoIB child's
+			list[n].LinkIndex = f.link
 		default:
 			list[n].LinkIndex, list[n].LinkNetns = f.link, &lower[n].linkNetns
 		}

@@ -137,6 +137,7 @@ func parse(answer []byte, netnsid int) (found, error) {
 			asked = integer(a.Value)
 		}
 	}
+	f.Child = IPoIBChild(f.Kind, f.link != 0)
 	if asked != netnsid {
 		// Linux before 4.15 does not know the attribute, and answers for a
 		// namesake in the socket's namespace.

@@ -1,6 +1,7 @@
 package pci_test
 
 import (
+	"strings"
 	"testing"
 
 	"devinfo-cni.io/pkg/pci"
@@ -58,4 +59,20 @@ func TestRoutingID(t *testing.T) {
 	if got := a.RoutingID(); got != 0x182 {
 		t.Errorf("RoutingID of %s = %#x, want 0x182", a, got)
 	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{"0000:01:00.2", "0000:3B:1f.7", "10000:e1:00.0", "0000abcd:00:00.0", "3b:00.1", "0000:01:00.", ""} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		a, err := pci.Parse(s)
+		if err != nil {
+			return
+		}
+		again, err := pci.Parse(a.String())
+		if err != nil || again != a || len(s) == len(a.String()) && !strings.EqualFold(s, a.String()) {
+			t.Errorf("%q is %s, and that %s (%v)", s, a, again, err)
+		}
+	})
 }

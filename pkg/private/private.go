@@ -53,15 +53,24 @@ func (d *Dir) check(name string) (string, error) {
 	return d.Path(name), nil
 }
 
-// Make makes the directory, and those above it, where they are missing.
-func (d *Dir) Make() error {
-	if err := os.MkdirAll(filepath.Dir(d.path), 0o755); err != nil {
+// Make makes the directory, and those above it as 0755, where they are missing, whatever
+// the umask.
+func (d *Dir) Make() error { return mkdir(d.path, 0o700) }
+
+func mkdir(path string, mode fs.FileMode) error {
+	err := os.Mkdir(path, mode)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = mkdir(filepath.Dir(path), 0o755); err == nil {
+			err = os.Mkdir(path, mode)
+		}
+	}
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return nil
+	case err != nil:
 		return err
 	}
-	if err := os.Mkdir(d.path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	return nil
+	return os.Chmod(path, mode)
 }
 
 // Read returns the content of a file: fs.ErrNotExist if there is none, [store.ErrTooLarge]

@@ -10,6 +10,7 @@ import (
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/pci"
 	"devinfo-cni.io/pkg/result"
 )
 
@@ -101,7 +102,7 @@ func (r *request) describe(device *discovery.Device, past past) (*devinfo.Info, 
 		}
 	}
 	r.warnOfKept(info)
-	return info, nil
+	return info, r.warnOfOrder(device, info)
 }
 
 // of is what the file says for what the kernel does not: that of others and, where it is
@@ -151,6 +152,33 @@ func (r *request) warnOfKept(info *devinfo.Info) {
 		kept("memif.mode", d.Memif.Mode, info.Memif.Mode)
 		kept("memif.role", d.Memif.Role, info.Memif.Role)
 	}
+}
+
+// warnOfOrder tells of a devinfo that runs before the plugin that makes the interface: a
+// device ID names a function whose interface is still the node's. The pciID that devinfo
+// puts into the result is then lost, for the later plugin makes its own.
+func (r *request) warnOfOrder(device *discovery.Device, info *devinfo.Info) error {
+	if device.InNetns || device.OnSF || len(r.cfg.DeviceIDs) == 0 || len(r.children) > 0 || info.Type != devinfo.TypePCI {
+		return nil
+	}
+	if has, known := r.prev.Has(r.att.IfName, r.att.Netns); has || !known {
+		return nil
+	}
+	address, err := pci.Parse(info.PCI.Address)
+	if err != nil {
+		return nil // not of this node
+	}
+	fn, ok, err := r.Finder.Sys.PCI(address)
+	if err != nil || !ok {
+		return err
+	}
+	ports, err := r.Finder.Sys.Ports(fn)
+	if err != nil || len(ports) == 0 { // as on vfio-pci
+		return err
+	}
+	r.log.Warn("interface "+r.att.IfName+" is not there yet, and "+ports[0].Name+" of "+info.PCI.Address+" is still the node's",
+		"remedy", "name devinfo after the plugin that makes the interface: the result of that one will have no pciID")
+	return nil
 }
 
 // compose makes the result: what the plugins before us say, with the device's

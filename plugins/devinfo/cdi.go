@@ -84,9 +84,9 @@ func (r *request) offer(device *discovery.Device, info *devinfo.Info, prev *resu
 		return offer{}, nil
 	}
 	given, err := grant.Granter{
-		Sys: r.Finder.Sys, Nodes: r.Nodes, SocketDir: r.socketDir(prev), SF: device.SF, Shared: device.Shared,
+		Sys: r.Finder.Sys, Nodes: r.Nodes, SocketDir: r.socketDir(prev),
 		Policy: grant.Policy{Devices: r.Node.CDIDevices, SocketDirs: r.Node.SocketDirs},
-	}.Of(info, device.Own)
+	}.For(device, info)
 	if err != nil {
 		return offer{}, fmt.Errorf("CDI device %s: %w", r.spec.Device, err)
 	}

@@ -120,7 +120,7 @@ func (c *call) compare(recorded *devinfo.Info, e *journal.Entry) error {
 	res, _ := result.Parse(c.cfg.PrevResult, c.cfg.CNIVersion) // one that is none says nothing of the device
 	prev, _ := res.Find(c.att.IfName, c.att.Netns)
 	device, err := Compare(&c.Finder, e, discovery.Target{
-		Declared: declared, DeviceID: c.cfg.DeviceID, DeviceIDKey: c.cfg.DeviceIDKey, Existing: recorded,
+		Declared: declared, DeviceIDs: c.cfg.DeviceIDs, Existing: recorded,
 		PCIID: prev.PCIID, SocketPath: prev.SocketPath,
 		Netns: c.att.Netns, IfName: c.att.IfName,
 		FollowLower: c.cfg.FollowLower, SubfunctionParent: c.cfg.SubfunctionParent,

@@ -9,13 +9,13 @@ import (
 	"github.com/containernetworking/cni/libcni"
 	cnins "github.com/containernetworking/cni/pkg/ns"
 	"github.com/containernetworking/cni/pkg/skel"
-	"github.com/containernetworking/plugins/pkg/ns"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/attachment"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/result"
 	"devinfo-cni.io/pkg/sysfs"
 )
@@ -73,8 +73,11 @@ func (p *Plugin) request(args *skel.CmdArgs) (*request, error) {
 // checkNetns refuses a namespace that is none, or our own. skel asks the latter
 // too, but only when all is done.
 func checkNetns(args *skel.CmdArgs) error {
-	if err := ns.IsNSorErr(args.Netns); err != nil {
-		return fail(codeNetns, fmt.Errorf("CNI_NETNS %s: %w", args.Netns, err), "it must be the path of the container's network namespace")
+	const remedy = "it must be the path of the container's network namespace"
+	if err := link.CheckNetns(args.Netns); errors.Is(err, link.ErrNoNetns) {
+		return fail(codeNetns, fmt.Errorf("CNI_NETNS %w", err), remedy)
+	} else if err != nil {
+		return fail(codeIO, fmt.Errorf("CNI_NETNS: %w", err), remedy)
 	}
 	return ownNetns(args)
 }
@@ -185,7 +188,7 @@ func (c *call) unlessStrict(err error) error {
 func (r *request) target(past past, res *result.Result) discovery.Target {
 	prev, _ := res.Find(r.att.IfName, r.att.Netns)
 	return discovery.Target{
-		Declared: r.declared, DeviceID: r.cfg.DeviceID, DeviceIDKey: r.cfg.DeviceIDKey, Existing: past.source,
+		Declared: r.declared, DeviceIDs: r.cfg.DeviceIDs, Existing: past.source,
 		PCIID: prev.PCIID, SocketPath: prev.SocketPath,
 		Netns: r.att.Netns, IfName: r.att.IfName,
 		FollowLower: r.cfg.FollowLower, SubfunctionParent: r.cfg.SubfunctionParent,
@@ -213,8 +216,8 @@ func (r *request) asked(res *result.Result) journal.Asked {
 		PCIID: prev.PCIID, SocketPath: prev.SocketPath,
 		FollowLower: r.cfg.FollowLower, SubfunctionParent: r.cfg.SubfunctionParent,
 	}
-	if r.cfg.DeviceID != "" {
-		asked.DeviceIDs = []journal.DeviceID{{Key: r.cfg.DeviceIDKey, ID: r.cfg.DeviceID}}
+	for _, id := range r.cfg.DeviceIDs {
+		asked.DeviceIDs = append(asked.DeviceIDs, journal.DeviceID(id))
 	}
 	if r.declared != nil {
 		asked.Declared = r.declared.Encode()

@@ -88,7 +88,7 @@ func TestHostilePaths(t *testing.T) {
 			infoDir + "/.hidden":                     "a file name must not begin with a dot",
 			infoDir + "/sub/file":                    outside,
 			infoDir + "/a\x00b":                      "a file name must not hold a slash or a NUL",
-			long:                                     "a file name must not have more than 250 bytes",
+			long:                                     "a file name must not have more than 246 bytes",
 			"/run/" + strings.Repeat("x/", 3000):     "a file name is missing",
 			"/run" + strings.Repeat("/x", 3000):      outside,
 			"net-c0ffee_net1":                        "must be an absolute path",

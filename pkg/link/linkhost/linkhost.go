@@ -37,7 +37,7 @@ type ipLink struct {
 	Parent    string `json:"parentdev"`
 	PortName  string `json:"phys_port_name"`
 	Link      string `json:"link"`         // the lower interface in the same namespace, by name
-	LinkIndex int    `json:"link_index"`   // in another one, by index
+	LinkIndex int    `json:"link_index"`   // in another one, by index; one without LinkNetns leads nowhere
 	LinkNetns *int   `json:"link_netnsid"` // says that it is in another one
 	BusInfo   string `json:"bus_info"`     // of newer captures; others have ethtool.json
 	Info      struct {
@@ -157,6 +157,7 @@ func (h *Host) describe(l ipLink, at place, depth int) *link.Interface {
 	mac, _ := net.ParseMAC(l.Address) // a tunnel's is an IP address
 	i := &link.Interface{
 		Name: l.Name, Index: l.Index, Kind: l.Info.Kind, MAC: mac, Bus: l.Bus, Parent: l.Parent, PortName: l.PortName,
+		Child: link.IPoIBChild(l.Info.Kind, l.Link != "" || l.LinkIndex != 0),
 	}
 	if i.Parent == "" || i.Bus == "virtio" {
 		i.BusInfo = l.BusInfo
