@@ -86,16 +86,13 @@ func (r *Report) Changed() (list []Fact) {
 	return list
 }
 
-// Err is what CHECK fails with: the problem, or else what could not be looked at. It is an
-// [*Error] or nil.
-func (r *Report) Err() error {
-	switch {
-	case r.Problem != nil:
+// Err is what CHECK fails with: the problem, or else what could not be looked at; nil if
+// neither is there.
+func (r *Report) Err() *Error {
+	if r.Problem != nil {
 		return r.Problem
-	case r.Blind != nil:
-		return r.Blind
 	}
-	return nil
+	return r.Blind
 }
 
 func (r *Report) row(f Fact) { r.Facts = append(r.Facts, f) }
@@ -105,6 +102,13 @@ func (r *Report) fail(err *Error) {
 	if r.Problem == nil {
 		r.Problem = err
 	}
+}
+
+// leaveOut goes on without the network namespace.
+func (r *Report) leaveOut(t *discovery.Target, err error, why string) {
+	r.row(Fact{Fact: "interface", Journal: t.IfName, Source: t.Netns, Verdict: Unseen})
+	r.blind(err, "the interface in "+t.Netns+": "+why)
+	t.Netns = ""
 }
 
 func (r *Report) blind(err error, what string) {
@@ -119,29 +123,32 @@ func (r *Report) blind(err error, what string) {
 func (a *Auditor) Audit(e *journal.Entry, err error) (State, *Report) {
 	state, why := a.State(e, err)
 	r := &Report{Facts: []Fact{}}
-	if kind, ended := stateKinds[state]; ended {
-		r.Problem = &Error{kind, errors.New(why)}
-		return state, r
-	}
+	kind, ended := stateKinds[state]
 	switch {
+	case ended:
+		r.Problem = &Error{kind, errors.New(why)}
 	case state == Adding:
 		r.Warnings = []string{why}
 	case e == nil:
 		r.blind(err, why)
 	default:
-		r = a.compareAsked(e)
+		a.compareAsked(r, e)
 	}
 	return state, r
 }
 
-func (a *Auditor) compareAsked(e *journal.Entry) *Report {
+func (a *Auditor) compareAsked(r *Report, e *journal.Entry) {
 	t, err := Target(e)
-	r := a.Compare(e, t)
-	switch {
-	case err != nil:
+	if err != nil {
 		r.Warnings = append(r.Warnings, err.Error())
-	case e.Format < formatAsked:
+	}
+	if t.Netns != "" {
+		if _, err := a.NetnsGone(t.Netns); err != nil {
+			r.leaveOut(&t, err, err.Error())
+		}
+	}
+	a.compare(r, e, t)
+	if e.Format < formatAsked {
 		r.NotCompared = append(r.NotCompared, notKept)
 	}
-	return r
 }

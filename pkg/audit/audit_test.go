@@ -207,7 +207,7 @@ func TestWhatTheJournalCannotReadIsNotCompared(t *testing.T) {
 	}{
 		{&store.CorruptError{Path: "/a", Err: errors.New("x")}, audit.Corrupt, "DEL removes it; so does the runtime's GC"},
 		{fmt.Errorf("/a: %w", store.ErrTooLarge), audit.Corrupt, "DEL removes it; so does the runtime's GC"},
-		{&journal.FormatError{Path: "/a", Format: 9}, audit.Newer, "use the devinfo that wrote it, or a newer one"},
+		{&journal.FormatError{Path: "/a", Format: 9}, audit.Newer, "it is of a newer devinfo: install that one again, or a newer one"},
 		{fs.ErrPermission, audit.Unknown, ""},
 	} {
 		state, r := new(audit.Auditor).Audit(nil, test.err)
@@ -221,9 +221,24 @@ func TestWhatTheJournalCannotReadIsNotCompared(t *testing.T) {
 }
 
 func TestANetnsOfWhichNothingIsKnownIsNotGone(t *testing.T) {
-	a := audit.Auditor{NetnsGone: func(string) (bool, error) { return false, errors.New("not seen from here") }}
-	if state, why := a.State(&journal.Entry{Netns: "/run/netns/pod"}, nil); state != audit.Unknown || why != "not seen from here" {
+	w := &world{t: t, dir: t.TempDir()}
+	w.captured("igb-sriov", nil) // which has no pod
+	a, unseen := w.auditor(), errors.New("not seen from here")
+	a.NetnsGone = func(string) (bool, error) { return false, unseen }
+	e := &journal.Entry{
+		Key: journal.Key{IfName: "net1"}, Format: 2, BootID: boot, Netns: "/run/netns/pod", InNetns: true, Complete: true,
+		Device: journal.Device{Type: "pci", ID: "0000:01:10.0"},
+	}
+	if state, why := a.State(e, nil); state != audit.Unknown || why != "not seen from here" {
 		t.Errorf("%s, %s", state, why)
+	}
+	_, r := a.Audit(e, nil)
+	want := []audit.Fact{
+		{Fact: "interface", Journal: "net1", Source: "/run/netns/pod", Verdict: audit.Unseen},
+		{Fact: "pci.pci-address", Journal: "0000:01:10.0", Verdict: audit.NotStated},
+	}
+	if diff := cmp.Diff(want, r.Facts); diff != "" || r.Problem != nil || !errors.Is(r.Err(), unseen) {
+		t.Errorf("%+v (-want +got):\n%s", r, diff)
 	}
 }
 

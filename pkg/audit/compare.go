@@ -17,6 +17,11 @@ import (
 // from the configuration, others from [Target]. Compare fills in Target.Existing.
 func (a *Auditor) Compare(e *journal.Entry, t discovery.Target) *Report {
 	r := &Report{Facts: []Fact{}}
+	a.compare(r, e, t)
+	return r
+}
+
+func (a *Auditor) compare(r *Report, e *journal.Entry, t discovery.Target) {
 	t.Existing = a.file(r, e)
 	device, alone := a.device(r, e, t)
 	a.spec(r, e.CDI)
@@ -27,7 +32,6 @@ func (a *Auditor) Compare(e *journal.Entry, t discovery.Target) *Report {
 	if !e.Wrote && e.Device.ID == "" {
 		r.NotCompared = append(r.NotCompared, "the device: ADD found none to describe")
 	}
-	return r
 }
 
 // Delegates are the types of the plugins that ADD ran, in that order.
@@ -157,9 +161,7 @@ func (a *Auditor) find(r *Report, t *discovery.Target) (*discovery.Device, error
 	if t.Netns == "" || !errors.Is(err, fs.ErrPermission) {
 		return device, err
 	}
-	r.row(Fact{Fact: "interface", Journal: t.IfName, Source: t.Netns, Verdict: Unseen})
-	r.blind(err, "the interface in "+t.Netns+": entering the network namespace takes root")
-	t.Netns = ""
+	r.leaveOut(t, err, "entering the network namespace takes root")
 	return a.Finder.Find(*t)
 }
 

@@ -49,7 +49,7 @@ var remedies = map[Kind]string{
 	InterfaceGone: "DEL and ADD the attachment",
 	ContainerGone: "the runtime's DEL or GC removes what is left of it, and so does: devinfoctl gc --yes",
 	EntryInvalid:  "DEL removes it; so does the runtime's GC",
-	EntryNewer:    "use the devinfo that wrote it, or a newer one",
+	EntryNewer:    "it is of a newer devinfo: install that one again, or a newer one",
 }
 
 // Error is what is wrong with an attachment.
