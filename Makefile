@@ -11,7 +11,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 .PHONY: help build peers apiserver image demo test lint bench fuzz e2e vm-test install clean
 
-GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -funcalign=1 -X main.version=$(VERSION)'
+GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)'
 
 help:
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16

@@ -28,7 +28,8 @@ The verdicts are
   not recorded  the file says nothing of it
   unknown       it takes root to be looked at
 
-What CHECK compares beyond that is said.
+What CHECK compares beyond that is said. Whether sriovnet finds the same representor
+is said as by inspect.
 
 Exits with 1 if an attachment is not as it should be.`
 
@@ -132,7 +133,9 @@ func (h *host) compare(a attachment) comparison {
 func (t *tool) check(h *host, list []attachment) error {
 	results := []comparison{}
 	for _, a := range list {
-		results = append(results, h.compare(a))
+		result := h.compare(a)
+		result.judge(h)
+		results = append(results, result)
 	}
 	err := t.print(results, func(w *tabwriter.Writer) {
 		for n, c := range results {

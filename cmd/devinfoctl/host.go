@@ -17,6 +17,7 @@ import (
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/link/linkhost"
+	"devinfo-cni.io/pkg/link/opinion"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
@@ -36,6 +37,8 @@ type host struct {
 	root      string                          // "" = /, else where the captured files are unpacked
 	netnsGone func(path string) (bool, error) // whether a network namespace is gone
 	auditor   *audit.Auditor
+
+	witness *opinion.Witness // of the finder's Switches; nil = sriovnet cannot look at the host
 }
 
 // host opens the host that --host names, the first time that it is called. The
@@ -82,14 +85,18 @@ func (t *tool) machine() (*host, error) {
 		return nil, fmt.Errorf("boot ID: %w", err)
 	}
 	kernel := link.NewKernel(sys.Files())
-	return &host{
+	h := &host{
 		node:      node,
 		sys:       sys,
 		finder:    &discovery.Finder{Interfaces: kernel, Switches: kernel},
 		bootID:    bootID,
 		now:       t.clock(),
 		netnsGone: link.NetnsGone,
-	}, nil
+	}
+	if filepath.Clean(node.Sysfs) == "/sys" {
+		h.hear(opinion.Sriovnet)
+	}
+	return h, nil
 }
 
 // path is where a file of the host, by its absolute path there, can be read. No name

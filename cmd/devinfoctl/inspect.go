@@ -23,6 +23,9 @@ DEVICE is a PCI address, an auxiliary device (an SF), a vDPA device or a network
 interface: one of this namespace, or with --netns one of that. A name that means
 several is settled by --as.
 
+The source of a representor, but for that of a captured host, says whether sriovnet
+agrees, by which OVN-Kubernetes, ovs-cni and the SR-IOV operators find it.
+
 Exits with 1 if ADD could not describe the device.`
 
 const inspectExample = `  devinfoctl inspect 0000:3b:02.1
@@ -99,10 +102,8 @@ func (t *tool) inspect(s subject) error {
 	if errors.As(device.Problem, &missing) || s.as == asInterface && !device.InNetns {
 		return h.unknown(s)
 	}
-	in := inspection{Device: s.name, As: s.as, Netns: s.netns, Shared: device.Shared, Warnings: device.Warnings, Facts: []fact{}}
-	for _, f := range device.Facts {
-		in.Facts = append(in.Facts, fact(f))
-	}
+	in := inspection{Device: s.name, As: s.as, Netns: s.netns, Shared: device.Shared, Warnings: device.Warnings, Facts: facts(device)}
+	in.judge(h)
 	if info := devinfo.Merge(nil, device.Info, nil); info != nil {
 		in.DeviceInfo = info.Encode()
 		if err := info.Validate().Err(); err != nil {
@@ -122,6 +123,14 @@ func (t *tool) inspect(s subject) error {
 		return errFound
 	}
 	return nil
+}
+
+func facts(device *discovery.Device) []fact {
+	list := []fact{}
+	for _, f := range device.Facts {
+		list = append(list, fact(f))
+	}
+	return list
 }
 
 // find asks discovery, as ADD does.

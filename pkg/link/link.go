@@ -1,5 +1,5 @@
 // Package link asks the kernel about network interfaces, vDPA devices and
-// eswitches. It is the only door to netlink, devlink and sriovnet, and asks for
+// eswitches. It is the only door to netlink and devlink, and asks for
 // one thing by its name; the one list that an attachment ever costs is that of one
 // PF's devlink ports. Recorder lists everything, for people.
 //
@@ -115,7 +115,7 @@ func (k *Kernel) Interface(netns, name string) (Interface, error) {
 // is not ok if there is no such device, no vDPA in the kernel, no address, or
 // the zero one.
 func (k *Kernel) VDPAMAC(name string) (mac net.HardwareAddr, ok bool, err error) {
-	config, err := netlink.VDPAGetDevConfigByName(name)
+	config, err := patiently(func() (*netlink.VDPADevConfig, error) { return netlink.VDPAGetDevConfigByName(name) })
 	if absent(err) {
 		return nil, false, nil
 	}

@@ -67,10 +67,6 @@ func (a Address) String() string {
 	return fmt.Sprintf("%04x:%02x:%02x.%x", a.Domain, a.Bus, a.Device, a.Function)
 }
 
-// WideDomain says that the domain takes more than the four digits that the
-// device-info specification's "dddd:BB:DD.f" has room for.
-func (a Address) WideDomain() bool { return a.Domain > 0xffff }
-
 // RoutingID is the 16-bit requester ID (bus, device, function) in which SR-IOV
 // counts its VFs (PCIe SR-IOV 2.1.2).
 func (a Address) RoutingID() int {

@@ -45,15 +45,6 @@ func TestParseOfShortFormNamesTheLongOne(t *testing.T) {
 	}
 }
 
-func TestWideDomain(t *testing.T) {
-	for in, want := range map[string]bool{"ffff:00:00.0": false, "10000:00:00.0": true} {
-		a, err := pci.Parse(in)
-		if err != nil || a.WideDomain() != want {
-			t.Errorf("%s: WideDomain = %v (%v), want %v", in, a.WideDomain(), err, want)
-		}
-	}
-}
-
 func TestRoutingID(t *testing.T) {
 	a := pci.Address{Bus: 0x01, Device: 0x10, Function: 2}
 	if got := a.RoutingID(); got != 0x182 {

@@ -97,7 +97,7 @@ func (r *request) removeFormer(e *journal.Entry) {
 	for _, n := range e.Former {
 		err := r.removeNames(n, func() error { return r.removeFile(n) })
 		if err == nil {
-			err = r.Journal.Release(r.key, n)
+			err = r.Journal.Release(r.key, unlike(n, e.Names()))
 		}
 		if err != nil {
 			r.log.Warn("left behind until DEL", "error", err)
@@ -107,4 +107,19 @@ func (r *request) removeFormer(e *journal.Entry) {
 	if _, err := r.Journal.Put(&now, e); err != nil {
 		r.log.Warn("journal entry not renewed", "error", err)
 	}
+}
+
+// unlike are the names of which none is one of now: where a directory of the node has
+// changed, a former file may have the name, and with it the claim, of the present one.
+func unlike(n, now journal.Names) journal.Names {
+	if n.File == now.File {
+		n.File = ""
+	}
+	if n.CDI.File == now.CDI.File {
+		n.CDI.File = ""
+	}
+	if n.SocketDir == now.SocketDir {
+		n.SocketDir = ""
+	}
+	return n
 }

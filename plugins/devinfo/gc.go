@@ -9,6 +9,7 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 
+	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
@@ -66,13 +67,14 @@ func unlisted(valid []config.ValidAttachment) func(journal.Key) (bool, error) {
 // network namespace is gone. One of which that cannot be told lives.
 func (p *Plugin) dead(key journal.Key) (bool, error) {
 	e, err := p.Journal.Get(key)
-	if as[*journal.FormatError](err) {
+	switch {
+	case as[*store.CorruptError](err):
+		return false, nil
+	case err != nil || e == nil:
 		return false, err
-	}
-	if err != nil || e == nil || e.BootID != p.BootID {
-		return e != nil, nil
-	}
-	if e.Netns == "" || link.NetnsNamesProcess(e.Netns) {
+	case e.BootID != p.BootID:
+		return true, nil
+	case e.Netns == "" || link.NetnsNamesProcess(e.Netns):
 		return false, nil
 	}
 	there, err := link.HasNetns(e.Netns)
@@ -97,10 +99,10 @@ func (p *Plugin) collect(cfg *config.Config, key journal.Key, cniPath string) er
 		return fmt.Errorf("attachment %s: %w", key, err)
 	}
 	e, corrupt, err := c.entry()
-	if err == nil && e == nil {
+	if corrupt {
 		e, err = c.reconstruct(&skel.CmdArgs{}, corrupt)
 	}
-	if err == nil {
+	if err == nil && e != nil { // else its DEL has come
 		now := *e
 		now.Netns = p.namespace(e)
 		err = c.undo(&now, c.gone)

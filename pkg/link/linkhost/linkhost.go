@@ -20,7 +20,7 @@ import (
 
 // Host answers for one captured host, to any number of goroutines.
 type Host struct {
-	eswitch link.Eswitch
+	link.Eswitch
 	host    []ipLink
 	pod     []ipLink            // nil if the file has no pod
 	netns   map[string][]ipLink // by path; nil if the file has pod in its place
@@ -81,7 +81,7 @@ func New(h *hosttxt.Host) (*Host, error) {
 		return dev.Mode, nil
 	}
 	host.vdpa = vdpa.Config
-	host.eswitch = link.Eswitch{Sys: h.Sys(), Mode: mode, Ports: byDevice.ports}
+	host.Eswitch = link.Eswitch{Sys: h.Sys(), Mode: mode, Ports: byDevice.ports}
 	return host, nil
 }
 
@@ -199,12 +199,4 @@ func (h *Host) VDPAMAC(name string) (mac net.HardwareAddr, ok bool, err error) {
 		return nil, false, fmt.Errorf("vdpa device %s: %w", name, err)
 	}
 	return mac, true, nil
-}
-
-// Switchdev is link.Kernel's.
-func (h *Host) Switchdev(pf string) (bool, error) { return h.eswitch.Switchdev(pf) }
-
-// Representor is link.Kernel's.
-func (h *Host) Representor(pf string, flavour link.Flavour, number int) (name string, ok bool, err error) {
-	return h.eswitch.Representor(pf, flavour, number)
 }

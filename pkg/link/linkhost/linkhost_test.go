@@ -232,7 +232,6 @@ func TestRepresentors(t *testing.T) {
 	}
 }
 
-// sriovnet keeps in package variables which host it looks at.
 func TestHostsAtTheSameTime(t *testing.T) {
 	var all sync.WaitGroup
 	for _, r := range representors {

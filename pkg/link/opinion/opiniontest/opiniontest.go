@@ -1,4 +1,6 @@
-package link
+// Package opiniontest lets sriovnet look at hosts that are not this machine, so that
+// tests can hold package link's answers against sriovnet's.
+package opiniontest
 
 import (
 	"errors"
@@ -10,51 +12,40 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/k8snetworkplumbingwg/sriovnet"
 	"github.com/k8snetworkplumbingwg/sriovnet/pkg/utils/filesystem"
 	"github.com/k8snetworkplumbingwg/sriovnet/pkg/utils/netlinkops"
 	"github.com/vishvananda/netlink"
+
+	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/link/opinion"
 )
 
-// sriovnetMu guards what sriovnet keeps in package variables: where it reads
-// files and whom it asks for devlink ports.
-var sriovnetMu sync.Mutex
+// swapped guards what sriovnet keeps in package variables: where it reads files and
+// whom it asks for devlink ports.
+var swapped sync.Mutex
 
-// representor lets sriovnet look at this host, and puts its variables back.
-func (e Eswitch) representor(pf string, flavour Flavour, number int) (string, error) {
-	sriovnetMu.Lock()
-	defer sriovnetMu.Unlock()
+// Sriovnet is opinion.Sriovnet on the host that the eswitch answers for.
+func Sriovnet(e link.Eswitch, pf string, flavour link.Flavour, number int) (string, error) {
+	swapped.Lock()
+	defer swapped.Unlock()
 	files, ops := filesystem.Fs, netlinkops.GetNetlinkOps()
 	defer func() {
 		filesystem.Fs = files
 		netlinkops.SetNetlinkOps(ops)
 	}()
-	ports := &portOps{NetlinkOps: ops, ports: e.Ports}
 	filesystem.Fs = sysFiles{e.Sys}
-	netlinkops.SetNetlinkOps(ports)
-
-	get := sriovnet.GetVfRepresentor
-	if flavour == SF {
-		get = sriovnet.GetSfRepresentor
-	}
-	name, err := get(pf, number)
-	if err != nil && ports.err != nil && !absent(ports.err) {
-		err = ports.err // not "not found": nobody knows
-	}
-	return name, err
+	netlinkops.SetNetlinkOps(portOps{ops, e.Ports})
+	return opinion.Sriovnet(pf, flavour, number)
 }
 
-// portOps is sriovnet's netlink, but for the one question that it asks here,
-// which by itself it answers from a dump of all ports of all devices.
+// portOps is sriovnet's netlink, but for the one question that it asks here.
 type portOps struct {
 	netlinkops.NetlinkOps
 	ports func(pf string) ([]*netlink.DevlinkPort, error)
-	err   error // sriovnet swallows it
 }
 
-func (o *portOps) DevLinkGetDevicePortList(_, device string) (ports []*netlink.DevlinkPort, err error) {
-	ports, o.err = o.ports(device)
-	return ports, o.err
+func (o portOps) DevLinkGetDevicePortList(_, device string) ([]*netlink.DevlinkPort, error) {
+	return o.ports(device)
 }
 
 // sysFiles is the tree below /sys as sriovnet wants it. It cannot be written to.
