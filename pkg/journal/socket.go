@@ -17,7 +17,8 @@ import (
 
 // socketName is the directory's path as one path element.
 func socketName(dir string) string {
-	return strings.NewReplacer("%", "%25", "/", "%2F").Replace(strings.TrimPrefix(dir, "/"))
+	name := strings.ReplaceAll(strings.TrimPrefix(dir, "/"), "%", "%25")
+	return strings.ReplaceAll(name, "/", "%2F")
 }
 
 // SocketClaims is [Journal.Claims] for socket directories.
@@ -28,7 +29,7 @@ func (j *Journal) SocketClaims(k Key) (list []string, err error) {
 	}
 	dirs, err := j.sockets().Entries()
 	for _, d := range dirs {
-		dir := "/" + strings.NewReplacer("%25", "%", "%2F", "/").Replace(d.Name())
+		dir := "/" + strings.ReplaceAll(strings.ReplaceAll(d.Name(), "%2F", "/"), "%25", "%")
 		if _, err := j.users(dir).Readlink(name); err == nil {
 			list = append(list, dir)
 		}
