@@ -26,10 +26,10 @@ The verdicts are
   gone          it was there at ADD: CHECK fails
   not stated    the kernel says nothing of it: declared, or from an earlier file
   not recorded  the file says nothing of it
-  unknown       it takes root to be looked at
+  unknown       it cannot be looked at: without root, or from within a container
 
-What CHECK compares beyond that is said. Whether sriovnet finds the same representor
-is said as by inspect.
+What CHECK compares beyond that is listed as not compared. Whether sriovnet finds the
+same representor is said as by inspect.
 
 Exits with 1 if an attachment is not as it should be.`
 

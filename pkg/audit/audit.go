@@ -70,10 +70,10 @@ type Report struct {
 	Facts    []Fact
 	Problem  *Error   // the first; nil = the attachment is as it should be
 	Warnings []string // without the Facts that have Changed
-	// Blind is what could not be looked at for want of permission; nil = all could. The
-	// rest was compared without it.
+	// Blind is why something could not be looked at, for want of permission as a rule; nil =
+	// all could. The rest was compared without it.
 	Blind       *Error
-	NotCompared []string
+	NotCompared []string // in words
 }
 
 // Changed are the facts that have changed since ADD.

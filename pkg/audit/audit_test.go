@@ -240,6 +240,11 @@ func TestANetnsOfWhichNothingIsKnownIsNotGone(t *testing.T) {
 	if diff := cmp.Diff(want, r.Facts); diff != "" || r.Problem != nil || !errors.Is(r.Err(), unseen) {
 		t.Errorf("%+v (-want +got):\n%s", r, diff)
 	}
+	target, err := audit.Target(e)
+	w.must(err)
+	if r := a.Compare(e, target); r.Problem == nil || r.Problem.Kind != audit.ContainerGone { // the kernel says that there is none
+		t.Errorf("to enter it: %+v", r.Problem)
+	}
 }
 
 // It is the kernel's error that counts, not what the file would say.

@@ -68,7 +68,7 @@ func (k *known) verdict(f Fact) Verdict {
 	switch {
 	case f.Fact == k.identity && named(devinfo.Type(device)) && differ(f.Fact, f.Journal, f.File, f.Now):
 		return Differs
-	case f.Now == "" && k.recorded && f.Journal != "" && f.Journal != f.File:
+	case f.Now == "" && k.recorded && f.Journal != "" && (f.File == "" || differ(f.Fact, f.Journal, f.File)):
 		return Changed
 	case f.Now == "":
 		return NotStated
