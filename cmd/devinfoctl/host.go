@@ -140,17 +140,14 @@ func (t *tool) capturedHost() (*host, error) {
 		}
 	}
 	h := &host{
-		captured: t.hostFile,
-		file:     file,
-		node:     state.Settings,
-		sys:      sysfs.New(file.Sys()),
-		finder:   &discovery.Finder{Interfaces: links, Switches: links},
-		bootID:   state.BootID,
-		now:      state.Time,
-		netnsGone: func(path string) (bool, error) {
-			there, _ := links.HasNetns(path) // the error is of one that is there
-			return !there, nil
-		},
+		captured:  t.hostFile,
+		file:      file,
+		node:      state.Settings,
+		sys:       sysfs.New(file.Sys()),
+		finder:    &discovery.Finder{Interfaces: links, Switches: links},
+		bootID:    state.BootID,
+		now:       state.Time,
+		netnsGone: gone(links),
 	}
 	if h.root, err = os.MkdirTemp("", "devinfoctl-"); err != nil {
 		return nil, fmt.Errorf("unpack %s: %w", t.hostFile, err)
@@ -159,4 +156,12 @@ func (t *tool) capturedHost() (*host, error) {
 		return nil, errors.Join(fmt.Errorf("unpack %s: %w", t.hostFile, err), os.RemoveAll(h.root))
 	}
 	return h, nil
+}
+
+// gone says whether a captured host has lost a network namespace.
+func gone(links *linkhost.Host) func(path string) (bool, error) {
+	return func(path string) (bool, error) {
+		there, _ := links.HasNetns(path) // the error is of one that is there
+		return !there, nil
+	}
 }
