@@ -34,7 +34,8 @@ var floors = [][]string{
 		"pkg/dra/cniconfig", "pkg/dra/metadata", "pkg/dra/state", "pkg/dra/status",
 		"pkg/link/linkhost", "pkg/link/linktest", "pkg/link/opinion", "pkg/hosttxt/hosttxttest",
 	},
-	{"pkg/grant"}, // what may be had of the device that was discovered
+	// What may be had of the device that was discovered; what an ADD left, against what is there.
+	{"pkg/grant", "pkg/audit"},
 	{"plugins/devinfo", "pkg/dra", "pkg/verify", "pkg/capture", "pkg/link/opinion/opiniontest"},
 	{"cmd/devinfo", "cmd/devinfoctl", "cmd/cni-dra-driver"},
 }

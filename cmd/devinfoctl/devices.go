@@ -43,7 +43,7 @@ func (h *host) settle(s subject) (string, error) {
 	}
 	is, err := h.meanings(s.name)
 	if err != nil {
-		return "", explained(err)
+		return "", h.explained(err)
 	}
 	switch {
 	case len(is) == 0:
