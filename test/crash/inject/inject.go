@@ -1,0 +1,215 @@
+// Package inject runs a program and decides, before each system call by which the
+// program would change the file system, whether the call is made, fails, or is never
+// made because the program is killed.
+//
+// The program is any executable, unchanged: seccomp stops the calls of all of its
+// threads, so that they are counted together, and of its children, which are told
+// apart (seccomp_unotify(2)). It takes Linux 5.19 and CAP_SYS_ADMIN in the user
+// namespace, so tests want package linktest around it.
+package inject
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"sync"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Call is a system call that is about to change the file system.
+type Call struct {
+	N     int    // 1 for the program's first; its children's are counted apart
+	Name  string // such as "renameat"
+	Path  string // what it changes, absolute; the new one of two; "standard output"; "" of exit_group
+	Child bool   // it is a child's
+}
+
+func (c Call) String() string {
+	who := "call"
+	if c.Child {
+		who = "child's call"
+	}
+	return fmt.Sprintf("%s %d, %s %s", who, c.N, c.Name, c.Path)
+}
+
+// Verdict is what becomes of a call: [Proceed], [Kill], or an errno by which it fails
+// without effect.
+type Verdict int
+
+const (
+	Proceed Verdict = 0
+	Kill    Verdict = -1 // SIGKILL for the program, never for a child, whose call is then made
+)
+
+// Injector runs programs, one at a time. It lives as long as the process.
+type Injector struct {
+	listener int
+	jobs     chan func()
+	running  sync.Mutex // held by Run
+
+	mu  sync.Mutex
+	now *run // nil while nothing runs
+}
+
+// run is one program.
+type run struct {
+	started chan struct{} // closed once pid is known
+	pid     int
+	mu      sync.Mutex
+	decide  func(Call) Verdict
+	calls   [2]int // made by the program, and by its children
+	killed  bool
+}
+
+// New makes a thread whose children are watched. The error says what this machine
+// lacks or does not permit.
+func New() (*Injector, error) {
+	i := &Injector{jobs: make(chan func())}
+	ready := make(chan error)
+	go func() {
+		runtime.LockOSThread() // the filter is this thread's, and ends with it
+		// Package os tries once whether there are pidfds, by a child that would be stopped
+		// at its end, before Start is over.
+		_, _ = os.FindProcess(os.Getpid())
+		listener, err := listen()
+		i.listener = listener
+		ready <- err
+		if err != nil {
+			return
+		}
+		for job := range i.jobs {
+			job()
+		}
+	}()
+	if err := <-ready; err != nil {
+		return nil, err
+	}
+	go i.serve()
+	return i, nil
+}
+
+// Run starts the program and waits for it, as cmd.Run does. Decide is asked about
+// each call, those of children included, never twice at once. What it says of the
+// program's exit_group is Kill or nothing: that call cannot fail.
+func (i *Injector) Run(cmd *exec.Cmd, decide func(Call) Verdict) error {
+	i.running.Lock()
+	defer i.running.Unlock()
+	r := &run{started: make(chan struct{}), decide: decide}
+	i.set(r)
+	defer i.set(nil)
+	started := make(chan error)
+	i.jobs <- func() { started <- cmd.Start() }
+	if err := <-started; err != nil {
+		return err
+	}
+	r.pid = cmd.Process.Pid
+	close(r.started)
+	return cmd.Wait()
+}
+
+func (i *Injector) set(r *run) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.now = r
+}
+
+// notice is the kernel's struct seccomp_notif.
+type notice struct {
+	id   uint64
+	tid  uint32
+	_    uint32
+	nr   int32
+	_    uint32
+	_    uint64
+	args [6]uint64
+}
+
+// reply is the kernel's struct seccomp_notif_resp.
+type reply struct {
+	id    uint64
+	value int64
+	errno int32
+	flags uint32
+}
+
+// serve takes the stopped calls. Each is answered on its own: that of a program waits
+// until its start, which makes calls itself, is over.
+func (i *Injector) serve() {
+	for {
+		var n notice
+		switch err := i.ioctl(unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(&n)); {
+		case err == nil:
+			go i.answer(&n)
+		case !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EINTR): // killed meanwhile
+			panic(fmt.Sprintf("seccomp listener: %v", err))
+		}
+	}
+}
+
+func (i *Injector) answer(n *notice) {
+	errno, made := i.judge(n)
+	if !made && errno == 0 {
+		return // of a process that has been killed
+	}
+	r := reply{id: n.id, errno: -int32(errno)}
+	if errno == 0 {
+		r.flags = unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE
+	}
+	if err := i.ioctl(unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&r)); err != nil && !errors.Is(err, unix.ENOENT) {
+		panic(fmt.Sprintf("seccomp listener: %v", err))
+	}
+}
+
+// judge says whether the call is made, or else by which errno it fails; with neither
+// it gets no answer.
+func (i *Injector) judge(n *notice) (errno unix.Errno, made bool) {
+	pid := processOf(n.tid)
+	i.mu.Lock()
+	r := i.now
+	i.mu.Unlock()
+	if r == nil || pid == os.Getpid() {
+		return 0, true
+	}
+	<-r.started
+	path, changes := target(n, pid == r.pid)
+	if !changes {
+		return 0, true
+	}
+	return r.judge(Call{Name: shapes[n.nr].name, Path: path, Child: pid != r.pid})
+}
+
+func (r *run) judge(c Call) (errno unix.Errno, made bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.killed {
+		return 0, c.Child
+	}
+	count := &r.calls[0]
+	if c.Child {
+		count = &r.calls[1]
+	}
+	*count++
+	c.N = *count
+	switch v := r.decide(c); {
+	case v == Kill:
+		r.killed = true
+		_ = unix.Kill(r.pid, unix.SIGKILL) // it is not waited for yet, so it is it
+		return 0, c.Child
+	case v == Proceed || c.Name == exit:
+		return 0, true
+	default:
+		return syscall.Errno(v), false
+	}
+}
+
+func (i *Injector) ioctl(request uintptr, arg unsafe.Pointer) error {
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(i.listener), request, uintptr(arg)); errno != 0 {
+		return errno
+	}
+	return nil
+}
