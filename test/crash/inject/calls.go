@@ -35,7 +35,9 @@ func on(name string) shape { return shape{name, none, none, 0, none} }
 func by(name string, path int) shape { return shape{name, none, path, none, none} }
 
 // shapes has, by number, the calls that change the file system, and exit_group, after
-// which there are none. Locks and times of access count as no change.
+// which there are none. Locks and times of access count as no change. Nothing may be in
+// it that a program does before its execve: it shares our memory then, and Go's garbage
+// collector would wait for it, and we with it.
 var shapes = merged(map[int32]shape{
 	unix.SYS_OPENAT:          {"openat", 0, 1, none, 2},
 	unix.SYS_OPENAT2:         at("openat2", 0),
@@ -75,8 +77,8 @@ func merged(a, b map[int32]shape) map[int32]shape {
 // processOf is the process of a thread; 0 if it is gone.
 func processOf(tid uint32) (pid int) {
 	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
-	if _, rest, ok := bytes.Cut(status, []byte("\nTgid:")); ok {
-		_, _ = fmt.Sscan(string(rest), &pid)
+	if _, rest, ok := strings.Cut(string(status), "\nTgid:"); ok {
+		_, _ = fmt.Sscan(rest, &pid)
 	}
 	return pid
 }

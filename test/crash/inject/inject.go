@@ -15,17 +15,16 @@ import (
 	"os/exec"
 	"runtime"
 	"sync"
-	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// Call is a system call that is about to change the file system.
+// Call is a system call that is about to change the file system, or the program's last.
 type Call struct {
 	N     int    // 1 for the program's first; its children's are counted apart
-	Name  string // such as "renameat"
-	Path  string // what it changes, absolute; the new one of two; "standard output"; "" of exit_group
+	Name  string // such as "renameat"; "exit_group" is after all changes
+	Path  string // what it changes, absolute; the new one of two; "standard output"
 	Child bool   // it is a child's
 }
 
@@ -37,14 +36,12 @@ func (c Call) String() string {
 	return fmt.Sprintf("%s %d, %s %s", who, c.N, c.Name, c.Path)
 }
 
-// Verdict is what becomes of a call: [Proceed], [Kill], or an errno by which it fails
-// without effect.
-type Verdict int
-
-const (
-	Proceed Verdict = 0
-	Kill    Verdict = -1 // SIGKILL for the program, never for a child, whose call is then made
-)
+// Verdict is what becomes of a call. The zero value is that it is made.
+type Verdict struct {
+	Errno unix.Errno      // it fails by this, without effect; exit_group cannot
+	Kill  bool            // SIGKILL for the program, never for a child, whose call is then made
+	Hold  <-chan struct{} // with Kill: when this is closed
+}
 
 // Injector runs programs, one at a time. It lives as long as the process.
 type Injector struct {
@@ -94,8 +91,7 @@ func New() (*Injector, error) {
 }
 
 // Run starts the program and waits for it, as cmd.Run does. Decide is asked about
-// each call, those of children included, never twice at once. What it says of the
-// program's exit_group is Kill or nothing: that call cannot fail.
+// each call, those of children included, never twice at once.
 func (i *Injector) Run(cmd *exec.Cmd, decide func(Call) Verdict) error {
 	i.running.Lock()
 	defer i.running.Unlock()
@@ -152,42 +148,42 @@ func (i *Injector) serve() {
 }
 
 func (i *Injector) answer(n *notice) {
-	errno, made := i.judge(n)
-	if !made && errno == 0 {
-		return // of a process that has been killed
-	}
-	r := reply{id: n.id, errno: -int32(errno)}
-	if errno == 0 {
-		r.flags = unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE
+	r := reply{id: n.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
+	switch v := i.judge(n); {
+	case v.Kill:
+		return // of a process that has been killed: it must not be made
+	case v.Errno != 0:
+		r.flags, r.errno = 0, -int32(v.Errno)
+	case v.Hold != nil:
+		<-v.Hold
 	}
 	if err := i.ioctl(unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&r)); err != nil && !errors.Is(err, unix.ENOENT) {
 		panic(fmt.Sprintf("seccomp listener: %v", err))
 	}
 }
 
-// judge says whether the call is made, or else by which errno it fails; with neither
-// it gets no answer.
-func (i *Injector) judge(n *notice) (errno unix.Errno, made bool) {
+// judge says what becomes of the call itself: Kill is that it is never made.
+func (i *Injector) judge(n *notice) Verdict {
 	pid := processOf(n.tid)
 	i.mu.Lock()
 	r := i.now
 	i.mu.Unlock()
 	if r == nil || pid == os.Getpid() {
-		return 0, true
+		return Verdict{}
 	}
 	<-r.started
 	path, changes := target(n, pid == r.pid)
 	if !changes {
-		return 0, true
+		return Verdict{}
 	}
 	return r.judge(Call{Name: shapes[n.nr].name, Path: path, Child: pid != r.pid})
 }
 
-func (r *run) judge(c Call) (errno unix.Errno, made bool) {
+func (r *run) judge(c Call) Verdict {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.killed {
-		return 0, c.Child
+		return Verdict{Kill: !c.Child}
 	}
 	count := &r.calls[0]
 	if c.Child {
@@ -195,16 +191,16 @@ func (r *run) judge(c Call) (errno unix.Errno, made bool) {
 	}
 	*count++
 	c.N = *count
-	switch v := r.decide(c); {
-	case v == Kill:
+	v := r.decide(c)
+	if v.Kill {
 		r.killed = true
 		_ = unix.Kill(r.pid, unix.SIGKILL) // it is not waited for yet, so it is it
-		return 0, c.Child
-	case v == Proceed || c.Name == exit:
-		return 0, true
-	default:
-		return syscall.Errno(v), false
+		v.Kill = !c.Child
 	}
+	if c.Name == exit {
+		v.Errno = 0
+	}
+	return v
 }
 
 func (i *Injector) ioctl(request uintptr, arg unsafe.Pointer) error {

@@ -74,12 +74,12 @@ func try(t *testing.T, i *inject.Injector, at int, v inject.Verdict) (dir, out s
 	err = i.Run(cmd, func(c inject.Call) inject.Verdict {
 		calls = append(calls, c)
 		if c.Child || c.Name != "mkdirat" {
-			return inject.Proceed
+			return inject.Verdict{}
 		}
 		if mkdirs++; mkdirs == at {
 			return v
 		}
-		return inject.Proceed
+		return inject.Verdict{}
 	})
 	return dir, stdout.String(), calls, err
 }
@@ -107,7 +107,7 @@ func injector(t *testing.T) *inject.Injector {
 
 func TestCallsOfAllThreadsAreCountedTogetherAndThoseOfChildrenApart(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
-		dir, out, calls, err := try(t, injector(t), 0, inject.Proceed)
+		dir, out, calls, err := try(t, injector(t), 0, inject.Verdict{})
 		if err != nil || out != fmt.Sprint(files) {
 			t.Fatal(err, out)
 		}
@@ -132,7 +132,7 @@ func TestAKilledProgramHasMadeTheCallsBefore(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		i := injector(t)
 		for _, at := range []int{1, 7, files} {
-			dir, out, _, err := try(t, i, at, inject.Kill)
+			dir, out, _, err := try(t, i, at, inject.Verdict{Kill: true})
 			var exit *exec.ExitError
 			if !errors.As(err, &exit) || exit.ExitCode() != -1 || out != "" {
 				t.Errorf("%v, %q", err, out)
@@ -146,7 +146,7 @@ func TestAKilledProgramHasMadeTheCallsBefore(t *testing.T) {
 
 func TestAnErrnoIsForOneCallAndWithoutEffect(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
-		dir, out, _, err := try(t, injector(t), 3, inject.Verdict(unix.EROFS))
+		dir, out, _, err := try(t, injector(t), 3, inject.Verdict{Errno: unix.EROFS})
 		if got := count(t, dir) - 1; err != nil || out != fmt.Sprint(files-1) || got != files-1 {
 			t.Errorf("%v, %s, %d files", err, out, got)
 		}
@@ -162,9 +162,9 @@ func TestAChildOutlivesAKilledProgram(t *testing.T) {
 		cmd := program(dir)
 		err := i.Run(cmd, func(c inject.Call) inject.Verdict {
 			if c.Child {
-				return inject.Kill
+				return inject.Verdict{Kill: true}
 			}
-			return inject.Proceed
+			return inject.Verdict{}
 		})
 		if cmd.ProcessState.ExitCode() != -1 {
 			t.Errorf("%v, want a kill", err)
