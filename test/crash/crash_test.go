@@ -23,7 +23,7 @@ func TestCrash(t *testing.T) {
 			linktest.Run(t, func(t *testing.T) {
 				w := newWorld(t, os.Getenv(underTest))
 				w.settle(s)
-				tl := w.tryAll(s)
+				tl := w.tryAll(s, asked(t))
 				if err := tl.save(s.name); err != nil {
 					t.Error(err)
 				}
@@ -38,28 +38,37 @@ func TestCrash(t *testing.T) {
 // sampled is how many trials of each verb and fault are in a sample.
 const sampled = 4
 
-// tryAll runs the trials that the environment asks for.
-func (w *world) tryAll(s scenario) *tally {
+// asked picks the trials that the environment asks for, out of all of one verb and
+// fault.
+func asked(t *testing.T) func(trials []trial) []trial {
+	t.Helper()
+	random := rand.New(rand.NewPCG(seed(t), 0))
+	some := func(trials []trial, n int) []trial {
+		random.Shuffle(len(trials), func(i, j int) { trials[i], trials[j] = trials[j], trials[i] })
+		return trials[:min(n, len(trials))]
+	}
+	return func(trials []trial) []trial {
+		switch want := os.Getenv(extent); want {
+		case "all":
+			return trials
+		case "sample":
+			return some(trials, sampled)
+		case "":
+			return some(trials, 1)
+		default:
+			return slices.DeleteFunc(trials, func(tr trial) bool { return tr.String() != want })
+		}
+	}
+}
+
+// tryAll runs the trials that pick leaves of those of each verb and fault.
+func (w *world) tryAll(s scenario, pick func([]trial) []trial) *tally {
 	w.t.Helper()
 	tl := &tally{tried: map[cell]int{}, survived: map[cell]int{}, failed: map[string][]failure{}}
-	random := rand.New(rand.NewPCG(seed(w.t), uint64(len(s.name))))
-	want := os.Getenv(extent)
 	for _, verb := range []string{"ADD", "DEL", "GC"} {
 		points := w.points(s, verb)
 		for _, f := range faults() {
-			trials := list(s, verb, f, points)
-			size := 1
-			switch want {
-			case "all":
-				size = len(trials)
-			case "sample":
-				size = sampled
-			case "":
-			default:
-				trials = slices.DeleteFunc(trials, func(tr trial) bool { return tr.String() != want })
-			}
-			random.Shuffle(len(trials), func(i, j int) { trials[i], trials[j] = trials[j], trials[i] })
-			for _, tr := range trials[:min(size, len(trials))] {
+			for _, tr := range pick(list(s, verb, f, points)) {
 				tl.add(tr, w)
 			}
 		}

@@ -52,13 +52,13 @@ func take(t *testing.T) snapshot {
 	return s
 }
 
-// add takes one path in. The captured host, the programs and the namespaces are none of
-// the plugin's, and host-local keeps a lock and the address that it gave out last.
+// add takes one path in. The captured host and the namespaces are none of the plugin's,
+// and host-local keeps a lock and the address that it gave out last.
 func (s snapshot) add(path string, d fs.DirEntry, err error) error {
 	switch {
 	case err != nil:
 		return err
-	case path == "/run/sys" || path == cniDir || path == filepath.Dir(podNetns):
+	case path == "/run/sys" || path == filepath.Dir(podNetns):
 		return filepath.SkipDir
 	case strings.HasPrefix(path, ipamDir) && (d.Name() == "lock" || strings.HasPrefix(d.Name(), "last_reserved_ip")):
 		return nil

@@ -30,8 +30,7 @@ const (
 	socketDirs = "/var/run/vhost-user"
 	podNetns   = "/run/netns/pod"
 	otherNetns = "/run/netns/other"
-	cniDir     = "/run/bin" // of the plugin under test
-	nodeFile   = "/run/bin/node.json"
+	nodeFile   = "/run/node.json"
 	podUID     = "6e0c3a54-8d0f-4e52-b4a1-0c5ad4a3d1f7"
 	otherUID   = "90d1b0a2-27b4-4c3e-9a56-5b1f4d0c7e11"
 )
@@ -47,6 +46,7 @@ type world struct {
 	t        *testing.T
 	inj      *inject.Injector
 	out      [2]*os.File // the plugin's standard output and error: no pipes, which an orphan would hold open
+	plugin   string
 	cniPath  string
 	base     snapshot // how everything must be in the end
 	promised snapshot // what ADD has others read
@@ -56,7 +56,7 @@ type world struct {
 // Its base is yet to be taken.
 func newWorld(t *testing.T, plugin string) *world {
 	t.Helper()
-	w := &world{t: t}
+	w := &world{t: t, plugin: plugin}
 	var err error
 	if w.inj, err = inject.New(); err != nil {
 		if os.Getenv("DEVINFO_NETNS") == "must" {
@@ -72,10 +72,9 @@ func newWorld(t *testing.T, plugin string) *world {
 	}
 	must(unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)) // orphans are waited for
 	must(unix.Mount("tmpfs", "/var/lib", "tmpfs", 0, "mode=0755"))
-	for _, dir := range []string{infoDir, cdiDir, cniDir, stateDir, ipamDir, socketDirs + "/" + podUID, socketDirs + "/" + otherUID} {
+	for _, dir := range []string{infoDir, cdiDir, stateDir, ipamDir, socketDirs + "/" + podUID, socketDirs + "/" + otherUID} {
 		must(os.MkdirAll(dir, 0o755))
 	}
-	must(os.Symlink(plugin, cniDir+"/devinfo"))
 	peers, err := filepath.Abs("../../bin")
 	must(err)
 	for _, peer := range []string{"macvlan", "bridge", "host-local"} {
@@ -83,7 +82,7 @@ func newWorld(t *testing.T, plugin string) *world {
 			t.Fatalf("%v: run `make peers`", err)
 		}
 	}
-	w.cniPath = cniDir + ":" + peers
+	w.cniPath = peers
 	host, err := hosttxt.Load("../../testdata/hosts/igb-sriov.txtar")
 	must(err)
 	must(unpack(host))
@@ -190,7 +189,7 @@ func (w *world) call(verb string, a attachment, c conf, decide func(inject.Call)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), hangs)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, cniDir+"/devinfo")
+	cmd := exec.CommandContext(ctx, w.plugin)
 	cmd.Env = []string{"CNI_COMMAND=" + verb, "CNI_PATH=" + w.cniPath, "DEVINFO_NODE_CONFIG=" + nodeFile, "PATH=" + os.Getenv("PATH")}
 	if verb == "GC" {
 		c = c.gc()
