@@ -2,10 +2,11 @@ package store_test
 
 import (
 	"bytes"
-	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"sync"
 	"syscall"
 	"testing"
@@ -32,14 +33,12 @@ func TestModesDoNotDependOnTheUmask(t *testing.T) {
 		top := t.TempDir()
 		old := syscall.Umask(umask)
 		err := store.Open(top+"/k8s/devinfo/cni").Write("net1", nil)
-		errPrivate := store.OpenPrivate(top+"/state/devinfo/attachments").Write("a", nil)
 		syscall.Umask(old)
-		if err := errors.Join(err, errPrivate); err != nil {
+		if err != nil {
 			t.Fatal(err)
 		}
 		for path, want := range map[string]os.FileMode{
 			"/k8s": 0o755, "/k8s/devinfo": 0o755, "/k8s/devinfo/cni": 0o755, "/k8s/devinfo/cni/net1": 0o644,
-			"/state": 0o755, "/state/devinfo": 0o755, "/state/devinfo/attachments": 0o700, "/state/devinfo/attachments/a": 0o600,
 		} {
 			if got := mode(t, top+path); got != want {
 				t.Errorf("umask %03o: %s: got %o, want %o", umask, path, got, want)
@@ -89,7 +88,7 @@ func TestWriteReplacesALinkAndDoesNotFollowIt(t *testing.T) {
 	put(t, parent+"/victim", "v")
 	put(t, d.Path("other"), "o")
 	for _, target := range []string{parent + "/victim", "../victim", "other", "not-there"} {
-		for _, link := range []string{"net1", ".net1.tmp"} {
+		for _, link := range []string{"net1", ".net1.devinfo"} {
 			os.Remove(d.Path(link))
 			symlink(t, target, d.Path(link))
 		}
@@ -109,12 +108,12 @@ func TestWriteReplacesALinkAndDoesNotFollowIt(t *testing.T) {
 
 func TestWriteTakesOverWhatAKilledWriterLeft(t *testing.T) {
 	d := store.Open(t.TempDir())
-	put(t, d.Path(".net1.tmp"), "half of a much longer content")
+	put(t, d.Path(".net1.devinfo"), "half of a much longer content")
 	if err := d.Write("net1", []byte("whole")); err != nil {
 		t.Fatal(err)
 	}
 	expect(t, d, "net1", "whole")
-	if err := syscall.Mkfifo(d.Path(".net1.tmp"), 0o600); err != nil {
+	if err := syscall.Mkfifo(d.Path(".net1.devinfo"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.Write("net1", []byte("again")); err != nil {
@@ -211,36 +210,110 @@ func TestWriteAndRemoveAtOnceNeverFail(t *testing.T) {
 	}
 }
 
-func TestLockedExcludesOthersOfThatNameOnly(t *testing.T) {
+func TestWriteWaitsForTheWriterOfThatNameOnly(t *testing.T) {
 	d := store.Open(t.TempDir())
+	temp := lockTemporary(t, d, "net1")
 	written := make(chan error, 1)
-	err := d.Locked("net1", func(root *os.Root) error {
-		go func() { written <- d.Write("net1", []byte("x")) }()
-		if err := d.Write("net2", nil); err != nil {
-			return err
-		}
-		select {
-		case err := <-written:
-			t.Errorf("Write did not wait: %v", err)
-		case <-time.After(50 * time.Millisecond):
-		}
-		return nil
-	})
-	if err != nil {
+	go func() { written <- d.Write("net1", []byte("second")) }()
+	if err := d.Write("net2", nil); err != nil {
 		t.Fatal(err)
 	}
+	awaitWaiter(t, temp)
+	if _, err := temp.WriteString("first"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(temp.Name(), d.Path("net1")); err != nil { // as Write ends
+		t.Fatal(err)
+	}
+	expect(t, d, "net1", "first")
+	temp.Close()
 	if err := <-written; err != nil {
 		t.Fatal(err)
 	}
-	expect(t, d, "net1", "x")
+	expect(t, d, "net1", "second")
+	if got := entries(t, d.Path("")); !reflect.DeepEqual(got, []string{"net1", "net2"}) {
+		t.Errorf("left %v", got)
+	}
 }
 
-func TestLockedReturnsTheErrorAndUnlocks(t *testing.T) {
-	d := store.Open(t.TempDir())
-	if err := d.Locked("net1", func(*os.Root) error { return os.ErrInvalid }); err != os.ErrInvalid {
-		t.Errorf("got %v", err)
+func TestSweepRemovesWhatDeadWritersLeftAndNothingElse(t *testing.T) {
+	d := store.Open(filepath.Join(t.TempDir(), "cni"))
+	swept := func() (names []string) {
+		t.Helper()
+		if err := d.Sweep(func(name string) { names = append(names, name) }); err != nil {
+			t.Error(err)
+		}
+		return names
 	}
-	if got := entries(t, d.Path("")); len(got) != 0 {
+	if got := swept(); got != nil { // there is no directory yet
+		t.Errorf("swept %v", got)
+	}
+	mkdir(t, d.Path(""))
+	for _, name := range []string{"net1", ".net1.devinfo", ".gone.devinfo", ".net1.tmp", "..devinfo", ".devinfo", ".multus"} {
+		put(t, d.Path(name), "x")
+	}
+	symlink(t, "net1", d.Path(".link.devinfo"))
+	mkdir(t, d.Path(".dir.devinfo"))
+	live := lockTemporary(t, d, "live")
+	if got, want := swept(), []string{".gone.devinfo", ".net1.devinfo"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("swept %v, want %v", got, want)
+	}
+	want := []string{"..devinfo", ".devinfo", ".dir.devinfo", ".link.devinfo", ".live.devinfo", ".multus", ".net1.tmp", "net1"}
+	if got := entries(t, d.Path("")); !reflect.DeepEqual(got, want) {
+		t.Errorf("left %v, want %v", got, want)
+	}
+	live.Close() // it dies
+	if got, want := swept(), []string{".live.devinfo"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("swept %v, want %v", got, want)
+	}
+}
+
+func TestSweepIsNoDangerToLivingWriters(t *testing.T) {
+	d := store.Open(t.TempDir())
+	var all sync.WaitGroup
+	for w := range 4 {
+		all.Go(func() {
+			for range 200 {
+				if err := d.Write("net"+string(rune('a'+w)), []byte("x")); err != nil {
+					t.Error(err)
+				}
+				if err := d.Sweep(func(string) {}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if got := entries(t, d.Path("")); !reflect.DeepEqual(got, []string{"neta", "netb", "netc", "netd"}) {
 		t.Errorf("left %v", got)
+	}
+}
+
+// lockTemporary is the writer of a name at work, as another process.
+func lockTemporary(t *testing.T, d *store.Dir, name string) *os.File {
+	t.Helper()
+	f, err := os.OpenFile(d.Path("."+name+".devinfo"), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err == nil {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// awaitWaiter returns once somebody waits for the lock of a file: see proc_locks(5).
+func awaitWaiter(t *testing.T, f *os.File) {
+	t.Helper()
+	stat, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	waiter := regexp.MustCompile(fmt.Sprintf(`-> FLOCK .*:%d `, stat.Sys().(*syscall.Stat_t).Ino))
+	for deadline := time.Now().Add(2 * time.Minute); !waiter.MatchString(get(t, "/proc/locks")); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("nobody waits for the lock")
+		}
 	}
 }
