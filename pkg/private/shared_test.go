@@ -125,7 +125,7 @@ func TestAFullDiskKeepsTheOldFilesAndLetsThemGo(t *testing.T) {
 		disk := privatetest.Mount(t, 6)
 		d := private.Open(disk.Dir + "/state")
 		must(t, d.Write("a", []byte("old")), d.Link("b", "a"))
-		disk.Fill()
+		disk.Fill(0)
 		for method, err := range map[string]error{"Write": d.Write("a", []byte("new")), "Link": d.Link("c", "a")} {
 			if !errors.Is(err, syscall.ENOSPC) {
 				t.Errorf("%s: got %v", method, err)

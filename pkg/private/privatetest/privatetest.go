@@ -3,6 +3,7 @@
 package privatetest
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -49,25 +50,29 @@ func (d Disk) mount(source string, flags uintptr, options string) {
 	}
 }
 
-// Fill leaves no inode free, until the function that it returns is called.
-func (d Disk) Fill() (free func()) {
+// Fill leaves so many inodes free, until the function that it returns is called.
+func (d Disk) Fill(left int) (empty func()) {
 	d.t.Helper()
-	for n := 0; ; n++ {
-		err := os.Symlink("x", filepath.Join(d.Dir, fmt.Sprint("fill", n)))
-		switch err, _ := err.(*os.LinkError); {
-		case err == nil:
-			continue
-		case err.Err != syscall.ENOSPC:
+	path := func(n int) string { return filepath.Join(d.Dir, fmt.Sprint("fill", n)) }
+	n := 0
+	for ; ; n++ {
+		err := os.Symlink("x", path(n))
+		if errors.Is(err, syscall.ENOSPC) {
+			break
+		} else if err != nil {
 			d.t.Fatal(err)
 		}
-		return func() {
-			for ; n > 0; n-- {
-				if err := os.Remove(filepath.Join(d.Dir, fmt.Sprint("fill", n-1))); err != nil {
-					d.t.Error(err)
-				}
+	}
+	remove := func(all int) {
+		for ; n > 0 && all > 0; all-- {
+			n--
+			if err := os.Remove(path(n)); err != nil {
+				d.t.Error(err)
 			}
 		}
 	}
+	remove(left)
+	return func() { remove(n) }
 }
 
 // Lock locks a file, or a directory, as another process would; to close it unlocks it.
