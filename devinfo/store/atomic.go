@@ -44,7 +44,8 @@ func (d *Dir) Remove(name string) error {
 		if err := d.removeFile(root, name); err != nil {
 			return err
 		}
-		return d.removeLeftover(root, name)
+		_, err := d.removeLeftover(root, name)
+		return err
 	})
 }
 
@@ -65,11 +66,11 @@ func (d *Dir) Sweep(removed func(name string)) error {
 		if !ours || !e.Type().IsRegular() {
 			continue
 		}
-		if leftover := d.removeLeftover(root, name); leftover != nil {
-			err = errors.Join(err, leftover)
-		} else if _, there := root.Lstat(e.Name()); errors.Is(there, fs.ErrNotExist) {
+		gone, leftover := d.removeLeftover(root, name)
+		if gone {
 			removed(e.Name())
 		}
+		err = errors.Join(err, leftover)
 	}
 	return err
 }
@@ -90,11 +91,12 @@ func (d *Dir) ifThere(name string, f func(*os.Root) error) error {
 	return f(root)
 }
 
-func (d *Dir) removeLeftover(root *os.Root, name string) error {
-	if err := removeLeftover(root, temporary(name)); err != nil {
-		return d.wrap(name, "remove temporary file", err)
+func (d *Dir) removeLeftover(root *os.Root, name string) (removed bool, err error) {
+	removed, err = removeLeftover(root, temporary(name))
+	if err != nil {
+		return false, d.wrap(name, "remove temporary file", err)
 	}
-	return nil
+	return removed, nil
 }
 
 func (d *Dir) removeFile(root *os.Root, name string) error {
@@ -193,27 +195,27 @@ func ownFile(stat os.FileInfo) bool {
 
 // removeLeftover creates nothing, so that it works on a full disk, and does not
 // wait: a temporary file that is locked is no leftover.
-func removeLeftover(root *os.Root, temp string) error {
+func removeLeftover(root *os.Root, temp string) (removed bool, err error) {
 	f, err := reopen(root, temp)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer f.Close()
 	err = flock(f, syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return nil
+		return false, nil
 	}
-	if err != nil {
-		return err
+	inPlace := false
+	if err == nil {
+		inPlace, err = isAt(root, temp, f)
 	}
-	inPlace, err := isAt(root, temp, f)
-	if inPlace {
-		return root.Remove(temp)
+	if err == nil && inPlace {
+		err = root.Remove(temp)
 	}
-	return err
+	return err == nil && inPlace, err
 }
 
 // isAt is false when another writer has renamed or removed f.

@@ -20,6 +20,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -88,13 +89,8 @@ func (e *Exec) ExecPlugin(ctx context.Context, path string, stdin []byte, env []
 
 // run runs a plugin once.
 func (e *Exec) run(path string, stdin []byte, env []string, lock *os.File) ([]byte, error) {
-	ctx, cancel := context.Background(), func() {}
-	if e.Limit > 0 {
-		ctx, cancel = context.WithTimeout(ctx, e.Limit)
-	}
-	defer cancel()
 	stdout, stderr := &output{}, &messages{to: e.Stderr}
-	c := exec.CommandContext(ctx, path)
+	c := exec.Command(path)
 	c.Env, c.Stdin, c.Stdout, c.Stderr = env, bytes.NewReader(stdin), stdout, stderr
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: e.Limit > 0}
 	if e.Root != "" {
@@ -103,16 +99,13 @@ func (e *Exec) run(path string, stdin []byte, env []string, lock *os.File) ([]by
 	if lock != nil {
 		c.ExtraFiles = []*os.File{lock}
 	}
-	late := false
 	c.WaitDelay = lastWords
-	c.Cancel = func() error {
-		err := syscall.Kill(-c.Process.Pid, syscall.SIGTERM)
-		late = err == nil
-		return err
-	}
-	if err := c.Run(); c.ProcessState == nil {
+	if err := c.Start(); err != nil {
 		return nil, notStarted(err)
 	}
+	ended := e.endAtLimit(c.Process)
+	_ = c.Wait() // its state says it
+	late := ended()
 	switch killed := late || !c.ProcessState.Exited(); { // and what it has started goes on
 	case killed && e.Limit > 0:
 		_ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL)
@@ -147,6 +140,35 @@ func notStarted(err error) error {
 		return &Error{ReasonMissing, fmt.Errorf("%w: install it, or the interpreter that it names", err)}
 	}
 	return &Error{ReasonNode, err}
+}
+
+// endAtLimit ends the process at the limit, if there is one: by SIGTERM, then by SIGKILL.
+// The function that it gives is called when the process has ended, and says whether it was
+// ended so.
+func (e *Exec) endAtLimit(p *os.Process) (ended func() (late bool)) {
+	if e.Limit == 0 {
+		return func() bool { return false }
+	}
+	var mu sync.Mutex
+	over, late := false, false
+	kill := func(sig syscall.Signal) func() {
+		return func() {
+			mu.Lock()
+			defer mu.Unlock()
+			if !over {
+				late = syscall.Kill(-p.Pid, sig) == nil || late
+			}
+		}
+	}
+	term, last := time.AfterFunc(e.Limit, kill(syscall.SIGTERM)), time.AfterFunc(e.Limit+lastWords, kill(syscall.SIGKILL))
+	return func() bool {
+		term.Stop()
+		last.Stop()
+		mu.Lock()
+		defer mu.Unlock()
+		over = true
+		return late
+	}
 }
 
 // withPath sees to PATH, which is "/" in an image without a shell.

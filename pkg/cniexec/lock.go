@@ -105,18 +105,28 @@ func holders(path string) string {
 		return ""
 	}
 	var list []string
-	fds, _ := filepath.Glob("/proc/[0-9]*/fd/*")
-	for _, fd := range fds {
-		if target, err := os.Readlink(fd); err != nil || target != path {
-			continue
+	processes, _ := os.ReadDir("/proc")
+	for _, p := range processes {
+		process := filepath.Join("/proc", p.Name())
+		if holds(process, path) {
+			name, _ := os.ReadFile(filepath.Join(process, "comm"))
+			list = append(list, fmt.Sprintf("process %s (%s)", p.Name(), strings.TrimSpace(string(name))))
 		}
-		process := filepath.Dir(filepath.Dir(fd))
-		info, _ := os.ReadFile(filepath.Join(process, "fdinfo", filepath.Base(fd)))
-		if !strings.Contains(string(info), "FLOCK") {
-			continue
-		}
-		name, _ := os.ReadFile(filepath.Join(process, "comm"))
-		list = append(list, fmt.Sprintf("process %s (%s)", filepath.Base(process), strings.TrimSpace(string(name))))
 	}
 	return strings.Join(list, " and ")
+}
+
+// holds says whether a process, by its directory in /proc, has a lock on the file.
+func holds(process, path string) bool {
+	fds, _ := os.ReadDir(filepath.Join(process, "fd"))
+	for _, fd := range fds {
+		if target, err := os.Readlink(filepath.Join(process, "fd", fd.Name())); err != nil || target != path {
+			continue
+		}
+		info, _ := os.ReadFile(filepath.Join(process, "fdinfo", fd.Name()))
+		if strings.Contains(string(info), "FLOCK") {
+			return true
+		}
+	}
+	return false
 }
