@@ -14,6 +14,9 @@ SHELL := bash
 .DEFAULT_GOAL := help
 .PHONY: help build peers apiserver image demo test lint bench load fuzz e2e vm-test install clean
 
+# The library is a module of its own, which ./... leaves out.
+PACKAGES := ./... devinfo-cni.io/devinfo/...
+
 GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)'
 
 help:
@@ -38,13 +41,13 @@ demo: build peers ## the main job on this machine's network card, then other dev
 	@$(BIN)/demo -bin $(BIN)
 
 test: build peers ## all tests; DEVINFO_NETNS=must makes those fail that lack namespaces
-	@{ go test -count=1 -json ./... || true; cd test/peers; go test -count=1 -json ./... || true; } | go run ./test/report
+	@{ go test -count=1 -json $(PACKAGES) || true; cd test/peers; go test -count=1 -json ./... || true; } | go run ./test/report
 
 lint: ## gofmt, vet, staticcheck; shellcheck if it is installed
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "gofmt -w" $$unformatted; exit 1; fi
-	go vet ./... && go vet -tags vm ./test/vm ./pkg/link && go vet -tags e2e ./test/e2e
+	go vet $(PACKAGES) && go vet -tags vm ./test/vm ./pkg/link && go vet -tags e2e ./test/e2e
 	cd test/peers && go vet ./...
-	go tool -modfile=test/lint/go.mod staticcheck ./... && go tool -modfile=test/lint/go.mod staticcheck -tags vm ./test/vm ./pkg/link && go tool -modfile=test/lint/go.mod staticcheck -tags e2e ./test/e2e
+	go tool -modfile=test/lint/go.mod staticcheck $(PACKAGES) && go tool -modfile=test/lint/go.mod staticcheck -tags vm ./test/vm ./pkg/link && go tool -modfile=test/lint/go.mod staticcheck -tags e2e ./test/e2e
 	@if command -v shellcheck >/dev/null; then shellcheck -S warning .ci/run test/vm/vm test/vm/image test/vm/test; \
 	else echo "shellcheck is not installed: the shell scripts are not looked at"; fi
 
@@ -61,7 +64,7 @@ fuzz: ## each fuzz target for FUZZTIME (30s)
 	@grep -rl '^func Fuzz' --include='*_test.go' . | while read -r file; do \
 		for target in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\).*/\1/p' "$$file"); do \
 			echo "$$(dirname "$$file") $$target"; \
-			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$(dirname "$$file")"; \
+			(cd "$$(dirname "$$file")" && go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) .); \
 		done; \
 	done
 

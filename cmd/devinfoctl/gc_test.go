@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -68,6 +69,8 @@ func TestGCRemovesWhatOrphansLeftAndNothingElse(t *testing.T) {
 	n.put(journal.Entry{Key: container("killed"), Netns: n.noNetns(), File: "killed", CNIVersion: "1.1.0", Delegates: delegates("first")})
 	n.put(journal.Entry{Key: container("older"), Netns: aliveNetns, BootID: "older", Complete: true, CNIVersion: "1.1.0", Delegates: delegates("second")})
 	n.must(store.Open(n.DeviceInfoDir).Write("foreign", []byte("{}")))
+	swept := filepath.Join(n.DeviceInfoDir, ".killed2.devinfo") // of a writer that was killed
+	n.must(os.WriteFile(swept, nil, 0o600))
 
 	before := n.ctl("gc", "--dry-run", "--cni-path", n.bin)
 	containers, files := n.left()
@@ -90,6 +93,9 @@ func TestGCRemovesWhatOrphansLeftAndNothingElse(t *testing.T) {
 	}
 	if specs, err := store.Open(n.CDIDir).Names(); err != nil || len(specs) > 0 {
 		t.Errorf("the CDI specs: %q, %v", specs, err)
+	}
+	if _, err := os.Lstat(swept); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the temporary file: %v", err)
 	}
 	const calls = "second DEL gone []\nfirst DEL gone []\nfirst DEL killed []\nsecond DEL older []\n"
 	if diff := cmp.Diff(calls, n.calls()); diff != "" {
@@ -185,7 +191,7 @@ func TestGCTakesAPlainFileForANetnsOnlyWhereItWouldSeeOne(t *testing.T) {
 		n.must(os.WriteFile(netns, nil, 0o644))
 		n.put(journal.Entry{Key: container("c0ffee"), Netns: netns, Complete: true})
 		const left = `nothing to remove
-net-a/c0ffee/net1: left alone: /run/netns is a plain file, on which a network namespace may be mounted that is not seen from here: run devinfoctl on the node itself; if it is, nothing uses the file, and it can be removed
+net-a/c0ffee/net1: left alone: /run/netns is a plain file, on which a network namespace may be mounted that is not seen from here: look from the node itself; if this is the node, nothing uses the file, and it can be removed
 `
 		if diff := cmp.Diff(left, n.ctl("gc", "--yes", "--cni-path", n.bin)); diff != "" {
 			t.Errorf("private (-want +got):\n%s", diff)

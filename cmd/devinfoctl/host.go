@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/audit"
 	"devinfo-cni.io/pkg/capture"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
@@ -21,7 +22,7 @@ import (
 )
 
 // host is the host that is looked at: this machine, or a captured one. Files of it
-// that node settings and journal entries name are read by path or infosIn.
+// that node settings and journal entries name are read by path or dir.
 type host struct {
 	captured string // the file; "" = this machine
 	node     config.Node
@@ -32,9 +33,10 @@ type host struct {
 	bootID   string
 	now      time.Time // when it was opened or captured
 
-	file  *hosttxt.Host                   // nil = this machine
-	root  string                          // "" = /, else where the captured files are unpacked
-	netns func(path string) (bool, error) // whether a network namespace exists
+	file      *hosttxt.Host                   // nil = this machine
+	root      string                          // "" = /, else where the captured files are unpacked
+	netnsGone func(path string) (bool, error) // whether a network namespace is gone
+	auditor   *audit.Auditor
 
 	witness *opinion.Witness // of the finder's Switches; nil = sriovnet cannot look at the host
 }
@@ -54,7 +56,8 @@ func (t *tool) host() (*host, error) {
 		return nil, err
 	}
 	h.finder.Sys = h.sys
-	h.infos = h.infosIn(h.node.DeviceInfoDir)
+	h.infos = h.dir(h.node.DeviceInfoDir)
+	h.auditor = &audit.Auditor{Finder: h.finder, Dir: h.dir, NetnsGone: h.netnsGone, BootID: h.bootID, Explain: true}
 	h.journal = journal.Open(h.path(h.node.StateDir), h.bootID)
 	t.opened = h
 	return h, nil
@@ -83,12 +86,12 @@ func (t *tool) machine() (*host, error) {
 	}
 	kernel := link.NewKernel(sys.Files())
 	h := &host{
-		node:   node,
-		sys:    sys,
-		finder: &discovery.Finder{Interfaces: kernel, Switches: kernel},
-		bootID: bootID,
-		now:    t.clock(),
-		netns:  link.HasNetns,
+		node:      node,
+		sys:       sys,
+		finder:    &discovery.Finder{Interfaces: kernel, Switches: kernel},
+		bootID:    bootID,
+		now:       t.clock(),
+		netnsGone: link.NetnsGone,
 	}
 	if filepath.Clean(node.Sysfs) == "/sys" {
 		h.hear(opinion.Sriovnet)
@@ -100,9 +103,9 @@ func (t *tool) machine() (*host, error) {
 // leads out of where a captured host was unpacked.
 func (h *host) path(name string) string { return filepath.Join("/", h.root, filepath.Clean("/"+name)) }
 
-// infosIn is a directory of device-info files. That of an attachment is where its
-// ADD wrote, Entry.Dir, which the node settings may have left since.
-func (h *host) infosIn(dir string) *store.Dir { return store.Open(h.path(dir)) }
+// dir is a directory of device-info files or CDI specs. That of an attachment is where
+// its ADD wrote, Entry.Dir, which the node settings may have left since.
+func (h *host) dir(path string) *store.Dir { return store.Open(h.path(path)) }
 
 // writable is the error for commands that change something, where there is nothing
 // to be changed.
@@ -137,14 +140,14 @@ func (t *tool) capturedHost() (*host, error) {
 		}
 	}
 	h := &host{
-		captured: t.hostFile,
-		file:     file,
-		node:     state.Settings,
-		sys:      sysfs.New(file.Sys()),
-		finder:   &discovery.Finder{Interfaces: links, Switches: links},
-		bootID:   state.BootID,
-		now:      state.Time,
-		netns:    links.HasNetns,
+		captured:  t.hostFile,
+		file:      file,
+		node:      state.Settings,
+		sys:       sysfs.New(file.Sys()),
+		finder:    &discovery.Finder{Interfaces: links, Switches: links},
+		bootID:    state.BootID,
+		now:       state.Time,
+		netnsGone: gone(links),
 	}
 	if h.root, err = os.MkdirTemp("", "devinfoctl-"); err != nil {
 		return nil, fmt.Errorf("unpack %s: %w", t.hostFile, err)
@@ -153,4 +156,12 @@ func (t *tool) capturedHost() (*host, error) {
 		return nil, errors.Join(fmt.Errorf("unpack %s: %w", t.hostFile, err), os.RemoveAll(h.root))
 	}
 	return h, nil
+}
+
+// gone says whether a captured host has lost a network namespace.
+func gone(links *linkhost.Host) func(path string) (bool, error) {
+	return func(path string) (bool, error) {
+		there, _ := links.HasNetns(path) // the error is of one that is there
+		return !there, nil
+	}
 }

@@ -96,7 +96,7 @@ func (t *tool) inspect(s subject) error {
 	}
 	device, err := h.find(s)
 	if err != nil {
-		return explained(err)
+		return h.explained(err)
 	}
 	var missing *discovery.MissingError
 	if errors.As(device.Problem, &missing) || s.as == asInterface && !device.InNetns {
@@ -158,8 +158,10 @@ func (o ownNetns) Interface(_, name string) (link.Interface, error) {
 }
 
 // explained adds to an error of discovery what may be done about it.
-func explained(err error) error {
+func (h *host) explained(err error) error {
 	switch {
+	case errors.Is(err, errPermission) && h.captured != "":
+		return blind(err, "capture the host as root")
 	case errors.Is(err, errPermission):
 		return blind(err, "run as root")
 	case errors.Is(err, link.ErrNoNetns):

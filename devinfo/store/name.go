@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"unicode"
+	"unicode/utf8"
 )
 
 // The temporary file of a name. It begins with a dot, and names do not; it ends as those
@@ -55,10 +57,12 @@ func checkName(name string) error {
 	return &NameError{name, errors.New(reason)}
 }
 
-// Name is the inverse of [Dir.Path]. It takes any absolute path of a file
-// directly in the directory, which need not exist: with /var/run linked to /run,
-// for example, either spelling. Everything else is a [*NameError]; a path whose links
-// cannot be followed is the error of that.
+// Name is the inverse of [Dir.Path], for a path that others have chosen. It takes any
+// absolute path of a file directly in the directory, which need not exist: with
+// /var/run linked to /run, for example, either spelling. Everything else is a
+// [*NameError], and so is a name that could not be shown as it is: one with control
+// characters, or that is not UTF-8; the other methods take it, to remove such a file. A
+// path whose links cannot be followed is the error of that.
 func (d *Dir) Name(path string) (string, error) {
 	if err := d.checkAbsolute(); err != nil {
 		return "", err
@@ -74,6 +78,9 @@ func (d *Dir) Name(path string) (string, error) {
 	var bad *NameError
 	if errors.As(checkName(name), &bad) {
 		return "", &NameError{path, bad.Err}
+	}
+	if strings.ContainsFunc(name, unicode.IsControl) || !utf8.ValidString(name) {
+		return "", &NameError{path, errors.New("a file name must be UTF-8 without control characters")}
 	}
 	same, err := d.is(parent)
 	if err == nil && !same {

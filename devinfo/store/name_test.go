@@ -94,6 +94,11 @@ func TestNameRefusesPathsThatAreNotDirectlyInTheDirectory(t *testing.T) {
 		dir + "/.net1.tmp":     "a file name must not begin with a dot",
 		dir + "/net1\x00/etc":  "must be directly in " + dir,
 		dir + "/net1\x00":      "a file name must not hold a slash or a NUL",
+		dir + "/net1\n":        "a file name must be UTF-8 without control characters",
+		dir + "/\x1b[2Jnet1":   "a file name must be UTF-8 without control characters",
+		dir + "/net1\x7f":      "a file name must be UTF-8 without control characters",
+		dir + "/net\u00851":    "a file name must be UTF-8 without control characters",
+		dir + "/net\xff":       "a file name must be UTF-8 without control characters",
 		dir + "/missing/net1":  "must be directly in " + dir,
 		parent + "/dp/a.json":  "must be directly in " + dir,
 		"/proc/self/root/net1": "must be directly in " + dir,
@@ -105,6 +110,17 @@ func TestNameRefusesPathsThatAreNotDirectlyInTheDirectory(t *testing.T) {
 		} else if got := bad.Err.Error(); got != want && !strings.Contains(path, "\x00/") {
 			t.Errorf("%q: got %q, want %q", path, got, want)
 		}
+	}
+}
+
+func TestAFileOfAnyNameCanBeRemoved(t *testing.T) {
+	d := store.Open(t.TempDir())
+	put(t, d.Path("net1\n\xff"), "x")
+	if err := d.Remove("net1\n\xff"); err != nil {
+		t.Error(err)
+	}
+	if got, err := d.Names(); err != nil || len(got) > 0 {
+		t.Errorf("%q, %v", got, err)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"devinfo-cni.io/pkg/pci"
+	"devinfo-cni.io/devinfo/pci"
 )
 
 // NodeFile is where the node's settings are; the environment variable
@@ -36,7 +36,7 @@ type Node struct {
 	// not an interface of its own: PCI addresses, those of PFs for all their VFs, vDPA
 	// devices and management devices, or "*".
 	CDIDevices []string `json:"cdiDevices"`
-	SocketDirs []string `json:"socketDirs"` // directories below which a socket's directory must be
+	SocketDirs []string `json:"socketDirs"` // a socket's directory must be directly below one of them
 }
 
 // DefaultNode is what holds where the settings say nothing: the directories of

@@ -15,9 +15,9 @@ import (
 	"net"
 
 	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/link"
-	"devinfo-cni.io/pkg/pci"
 	"devinfo-cni.io/pkg/sysfs"
 )
 

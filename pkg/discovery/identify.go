@@ -1,11 +1,12 @@
 package discovery
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/pkg/pci"
+	"devinfo-cni.io/devinfo/pci"
 )
 
 // A claim is a source's word for which device it is.
@@ -92,18 +93,15 @@ func (s *search) fromInfo(source string, info *devinfo.Info) error {
 // pci, parent-device (else pci-address) for vdpa, the path for sockets. It is
 // empty when info is nil or does not say.
 func Identity(info *devinfo.Info) string {
-	switch {
-	case info == nil:
-	case info.Type == devinfo.TypePCI && info.PCI != nil:
-		return strings.ToLower(info.PCI.Address)
-	case info.Type == devinfo.TypeVDPA && info.VDPA != nil && info.VDPA.ParentDevice != "":
-		return info.VDPA.ParentDevice
-	case info.Type == devinfo.TypeVDPA && info.VDPA != nil:
-		return strings.ToLower(info.VDPA.Address)
-	case info.Type == devinfo.TypeVhostUser && info.VhostUser != nil:
-		return info.VhostUser.Path
-	case info.Type == devinfo.TypeMemif && info.Memif != nil:
-		return info.Memif.Path
+	switch d := info.Device().(type) {
+	case *devinfo.PCI:
+		return strings.ToLower(d.Address)
+	case *devinfo.VDPA:
+		return cmp.Or(d.ParentDevice, strings.ToLower(d.Address))
+	case *devinfo.VhostUser:
+		return d.Path
+	case *devinfo.Memif:
+		return d.Path
 	}
 	return ""
 }

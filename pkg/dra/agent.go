@@ -19,6 +19,7 @@ import (
 	"devinfo-cni.io/pkg/dra/status"
 	"devinfo-cni.io/pkg/grant"
 	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/pod"
 )
 
 // Options are what an [Agent] is made of. Unless said otherwise a field is required.
@@ -42,8 +43,8 @@ type Options struct {
 	// Attributes are a device's for the metadata file; nil = none.
 	Attributes func(*devinfo.Info) map[string]resourceapi.DeviceAttribute
 	// Grant says which nodes and mounts the containers of a claim get for the device
-	// behind an interface in a network namespace; nil = none.
-	Grant func(info *devinfo.Info, netns, ifName string) (grant.Grant, error)
+	// behind an interface in a pod's network namespace; nil = none.
+	Grant func(info *devinfo.Info, of pod.Identity, netns, ifName string) (grant.Grant, error)
 
 	PluginLimit time.Duration // for one CNI plugin, which is then ended; 0 = [DefaultPluginLimit]
 	Sweep       time.Duration // between two looks for what is owed; 0 = [DefaultSweep]

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"devinfo-cni.io/pkg/cdispec"
+	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/grant"
 	"devinfo-cni.io/pkg/hosttxt"
@@ -19,7 +20,7 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-const pod = "/run/netns/pod"
+const netns = "/run/netns/pod"
 
 func finder(t *testing.T, host string) *discovery.Finder {
 	t.Helper()
@@ -50,13 +51,13 @@ func TestWhatAnInterfaceEntitlesTo(t *testing.T) {
 			/dev/infiniband/uverbs1 c 1:2
 			/dev/infiniband/rdma_cm c 1:5`},
 		"a lower interface's": {"net2", "0000:3b:00.0", []string{"*"}, `
-			the PCI function 0000:3b:00.0, a PF with VFs: not handed over: it is that of a lower interface, which others use too; ` +
+			the PCI function 0000:3b:00.0, a PF with VFs: not handed over: it is not the interface's alone: others use it too; ` +
 			`attach a device of the pod's own; no setting allows this`},
 		"no interface": {"net7", "0000:3b:00.3", nil, `
 			the PCI function 0000:3b:00.3` + notOurs + `"0000:3b:00.3" or "0000:3b:00.0" or "*" to cdiDevices in the node settings`},
 	} {
 		t.Run(what, func(t *testing.T) {
-			got, err := on(t, "mlx5-legacy", test.devices...).ForInterface(finder(t, "mlx5-legacy"), pod, test.ifName, function(test.address))
+			got, err := on(t, "mlx5-legacy", test.devices...).ForInterface(finder(t, "mlx5-legacy"), netns, test.ifName, function(test.address))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -71,7 +72,7 @@ func TestAnInterfaceOnASubFunctionHasItsNodes(t *testing.T) {
 	g := on(t, "mlx5-switchdev")
 	g.Nodes = nodes("infiniband/uverbs0", "infiniband/uverbs4", "infiniband/rdma_cm")
 	f := finder(t, "mlx5-switchdev")
-	found, err := f.Find(discovery.Target{DeviceID: "mlx5_core.sf.4", DeviceIDKey: "deviceID", SubfunctionParent: true})
+	found, err := f.Find(discovery.Target{DeviceIDs: []config.NamedID{{Key: "deviceID", ID: "mlx5_core.sf.4"}}, SubfunctionParent: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +85,7 @@ func TestAnInterfaceOnASubFunctionHasItsNodes(t *testing.T) {
 
 func TestNothingIsGrantedWithoutANetworkNamespace(t *testing.T) {
 	const host = "igb-sriov" // whose pods were not captured
-	got, err := on(t, host, "*").ForInterface(finder(t, host), pod, "net1", function("0000:01:10.0"))
+	got, err := on(t, host, "*").ForInterface(finder(t, host), netns, "net1", function("0000:01:10.0"))
 	if !errors.Is(err, link.ErrNoNetns) || show(got) != "" {
 		t.Errorf("got %s, %v", show(got), err)
 	}

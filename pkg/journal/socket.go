@@ -139,8 +139,8 @@ func (j *Journal) dropSockets(dir string) error {
 }
 
 func wrapSockets(dir string, err error) error {
-	if err == nil {
-		return nil
+	if owned := new(OwnedError); err == nil || errors.As(err, &owned) { // which says it all
+		return err
 	}
 	return fmt.Errorf("claim of socket directory %s: %w", dir, err)
 }

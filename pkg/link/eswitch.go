@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 
-	"devinfo-cni.io/pkg/pci"
+	"devinfo-cni.io/devinfo/pci"
 	"github.com/vishvananda/netlink"
 )
 

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"devinfo-cni.io/pkg/pci"
+	"devinfo-cni.io/devinfo/pci"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 )

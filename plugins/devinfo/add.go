@@ -8,9 +8,9 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 
 	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/pci"
 	"devinfo-cni.io/pkg/result"
 )
 
@@ -199,16 +199,15 @@ func (r *request) compose(prev *result.Result, device *discovery.Device, info *d
 }
 
 func resultKeys(info *devinfo.Info) (pciID, socketPath string) {
-	switch {
-	case info == nil:
-	case info.Type == devinfo.TypePCI && info.PCI != nil:
-		return info.PCI.Address, ""
-	case info.Type == devinfo.TypeVDPA && info.VDPA != nil:
-		return info.VDPA.Address, ""
-	case info.Type == devinfo.TypeVhostUser && info.VhostUser != nil:
-		return "", info.VhostUser.Path
-	case info.Type == devinfo.TypeMemif && info.Memif != nil:
-		return "", info.Memif.Path
+	switch device := info.Device().(type) {
+	case *devinfo.PCI:
+		return device.Address, ""
+	case *devinfo.VDPA:
+		return device.Address, ""
+	case *devinfo.VhostUser:
+		return "", device.Path
+	case *devinfo.Memif:
+		return "", device.Path
 	}
 	return "", ""
 }

@@ -1,7 +1,6 @@
 package plugin
 
 import (
-	"bytes"
 	"fmt"
 	"path"
 	"syscall"
@@ -9,6 +8,7 @@ import (
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/attachment"
+	"devinfo-cni.io/pkg/audit"
 	"devinfo-cni.io/pkg/cdispec"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/grant"
@@ -46,31 +46,11 @@ func (r *request) readSpec() ([]byte, error) {
 	if owned && owner != r.key {
 		return nil, fail(codeConfig, &journal.OwnedError{What: "CDI spec", File: r.spec.File, Owner: owner}, remedy)
 	}
-	text, err := ourSpec(r.Specs, r.spec.File)
-	if as[*foreignError](err) {
+	text, err := audit.OurSpec(r.Specs, r.spec.File)
+	if as[*audit.ForeignSpecError](err) {
 		return nil, fail(codeConfig, err, remedy)
 	}
 	return text, err
-}
-
-// A foreignError says that what is in the place of a CDI spec was not written by us.
-type foreignError struct{ path string }
-
-func (e *foreignError) Error() string { return e.path + ": a CDI spec that is not devinfo's" }
-
-// ourSpec reads a CDI spec of ours; nil if there is none. An empty file is what a power
-// failure leaves of one.
-func ourSpec(dir *store.Dir, file string) ([]byte, error) {
-	text, err := dir.Read(file)
-	switch {
-	case notThere(err):
-		return nil, nil
-	case err != nil:
-		return nil, err
-	case len(bytes.TrimSpace(text)) > 0 && !cdispec.Ours(text, file):
-		return nil, &foreignError{dir.Path(file)}
-	}
-	return text, nil
 }
 
 // offer makes the CDI spec of what was found. What the container may not have is a
@@ -84,7 +64,7 @@ func (r *request) offer(device *discovery.Device, info *devinfo.Info, prev *resu
 		return offer{}, nil
 	}
 	given, err := grant.Granter{
-		Sys: r.Finder.Sys, Nodes: r.Nodes, SocketDir: r.socketDir(prev),
+		Sys: r.Finder.Sys, Nodes: r.Nodes, Pod: r.att.Pod(), SocketDir: r.socketDir(prev),
 		Policy: grant.Policy{Devices: r.Node.CDIDevices, SocketDirs: r.Node.SocketDirs},
 	}.For(device, info)
 	if err != nil {
@@ -103,7 +83,7 @@ func (r *request) offer(device *discovery.Device, info *devinfo.Info, prev *resu
 	if err != nil {
 		return offer{}, fail(codeConfig, err, "CDI specs are JSON")
 	}
-	return offer{spec: cdispec.Encode(spec)}, nil
+	return offer{cdispec.Encode(spec), given.SocketDir}, nil
 }
 
 // socketDir is the host's directory of the socket: configured, else that of the path
@@ -131,7 +111,7 @@ func (c *call) removeSpec(spec journal.CDI) error {
 	}
 	dir := store.Open(spec.Dir)
 	if err == nil {
-		_, err = ourSpec(dir, spec.File)
+		_, err = audit.OurSpec(dir, spec.File)
 	}
 	switch {
 	case as[syscall.Errno](err):

@@ -15,11 +15,11 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/version"
 
+	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/attachment"
 	"devinfo-cni.io/pkg/cniexec"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/pci"
 )
 
 // delegation runs the child plugins through libcni, which gets a cache directory

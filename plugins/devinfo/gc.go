@@ -74,11 +74,14 @@ func (p *Plugin) dead(key journal.Key) (bool, error) {
 		return false, err
 	case e.BootID != p.BootID:
 		return true, nil
-	case e.Netns == "" || link.NetnsNamesProcess(e.Netns):
+	case e.Netns == "":
 		return false, nil
 	}
-	there, err := link.HasNetns(e.Netns)
-	return !there && err == nil, err
+	gone, err := link.NetnsGone(e.Netns)
+	if err != nil {
+		p.Log.Warn("left alone", "attachment", key.String(), "error", err)
+	}
+	return gone, nil
 }
 
 // Collect deletes one attachment as GC does, for a caller that is no runtime and has no

@@ -126,8 +126,8 @@ func (p *Plugin) parse(args *skel.CmdArgs) (*config.Config, error) {
 	if err := utils.ValidateNetworkName(cfg.Name); err != nil { // skel took a key like "Name" for it
 		return nil, fail(codeConfig, fmt.Errorf("name: %q: %w", cfg.Name, err), `give the key "name", in this spelling`)
 	}
-	for _, u := range cfg.Unknown {
-		p.Log.Warn(u.String())
+	for _, w := range cfg.Warnings() {
+		p.Log.Warn(w)
 	}
 	return cfg, nil
 }

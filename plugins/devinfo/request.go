@@ -12,12 +12,10 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/attachment"
-	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/result"
-	"devinfo-cni.io/pkg/sysfs"
 )
 
 // A request is what one ADD is asked, checked as far as that goes without a look at what
@@ -107,11 +105,6 @@ func (c *call) declared() (*devinfo.Info, error) {
 	for _, w := range warnings {
 		c.log.Warn("deviceInfo: " + w.String())
 	}
-	if info != nil && info.PCI != nil && info.PCI.VhostNet != "" {
-		if err := sysfs.CharDevice(info.PCI.VhostNet); err != nil {
-			return nil, &config.Problem{Key: "deviceInfo.pci.vhost-net", Value: fmt.Sprintf("%q", info.PCI.VhostNet), Want: "a character device: " + err.Error()}
-		}
-	}
 	return info, nil
 }
 
@@ -199,7 +192,7 @@ func (r *request) target(past past, res *result.Result) discovery.Target {
 // names all that there may be of it.
 func (r *request) newEntry(past past, res *result.Result) *journal.Entry {
 	e := &journal.Entry{
-		Key: r.key, Netns: r.netns, Time: r.Now().UTC(), Pod: r.att.Pod(), Asked: r.asked(res),
+		Key: r.key, Netns: r.netns, Time: r.Now().UTC(), Pod: r.att.Pod().String(), Asked: r.asked(res),
 		File: r.name, Dir: r.Node.DeviceInfoDir, Created: past.before == nil, Before: past.before,
 		CDI: r.spec, Delegates: r.children, CNIVersion: r.cfg.CNIVersion, Args: r.args,
 	}

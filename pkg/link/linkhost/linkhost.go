@@ -9,8 +9,8 @@ package linkhost
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"syscall"
 
@@ -122,14 +122,14 @@ func (h *Host) Interface(netns, name string) (link.Interface, error) {
 }
 
 // HasNetns says whether the host has the network namespace. One that is there but
-// could not be entered when the host was captured is an error.
+// could not be entered when the host was captured is an fs.ErrPermission.
 func (h *Host) HasNetns(path string) (bool, error) {
 	if h.netns == nil {
 		return h.pod != nil, nil
 	}
 	links, ok := h.netns[path]
 	if ok && links == nil {
-		return true, errors.New("the network namespace could not be entered when the host was captured: capture it as root")
+		return true, fmt.Errorf("the network namespace could not be entered when the host was captured: %w", fs.ErrPermission)
 	}
 	return ok, nil
 }

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"devinfo-cni.io/pkg/pci"
+	"devinfo-cni.io/devinfo/pci"
 )
 
 func TestParsePrintsTheKernelsSpelling(t *testing.T) {

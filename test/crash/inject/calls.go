@@ -1,0 +1,151 @@
+package inject
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	none = -1
+	exit = "exit_group"
+)
+
+// shape says which of a call's arguments tell what it changes.
+type shape struct {
+	name  string
+	dir   int // directory that the path starts from
+	path  int
+	fd    int // open file that it changes
+	flags int // of open(2): changes only if they say so
+}
+
+// at is a call with a directory and a path.
+func at(name string, dir int) shape { return shape{name, dir, dir + 1, none, none} }
+
+// on is a call on an open file.
+func on(name string) shape { return shape{name, none, none, 0, none} }
+
+// by is a call with a path alone.
+func by(name string, path int) shape { return shape{name, none, path, none, none} }
+
+// shapes has, by number, the calls that change the file system, and exit_group, after
+// which there are none. Locks and times of access count as no change. Nothing may be in
+// it that a program does before its execve: it shares our memory then, and Go's garbage
+// collector would wait for it, and we with it.
+var shapes = merged(map[int32]shape{
+	unix.SYS_OPENAT:          {"openat", 0, 1, none, 2},
+	unix.SYS_OPENAT2:         at("openat2", 0),
+	unix.SYS_WRITE:           on("write"),
+	unix.SYS_PWRITE64:        on("pwrite64"),
+	unix.SYS_WRITEV:          on("writev"),
+	unix.SYS_PWRITEV:         on("pwritev"),
+	unix.SYS_PWRITEV2:        on("pwritev2"),
+	unix.SYS_SENDFILE:        on("sendfile"),
+	unix.SYS_COPY_FILE_RANGE: {"copy_file_range", none, none, 2, none},
+	unix.SYS_FTRUNCATE:       on("ftruncate"),
+	unix.SYS_FALLOCATE:       on("fallocate"),
+	unix.SYS_FSYNC:           on("fsync"),
+	unix.SYS_FDATASYNC:       on("fdatasync"),
+	unix.SYS_FCHMOD:          on("fchmod"),
+	unix.SYS_FCHOWN:          on("fchown"),
+	unix.SYS_TRUNCATE:        by("truncate", 0),
+	unix.SYS_FCHMODAT:        at("fchmodat", 0),
+	unix.SYS_FCHMODAT2:       at("fchmodat2", 0),
+	unix.SYS_FCHOWNAT:        at("fchownat", 0),
+	unix.SYS_RENAMEAT2:       at("renameat2", 2),
+	unix.SYS_LINKAT:          at("linkat", 2),
+	unix.SYS_SYMLINKAT:       at("symlinkat", 1),
+	unix.SYS_UNLINKAT:        at("unlinkat", 0),
+	unix.SYS_MKDIRAT:         at("mkdirat", 0),
+	unix.SYS_MKNODAT:         at("mknodat", 0),
+	unix.SYS_EXIT_GROUP:      {exit, none, none, none, none},
+}, older)
+
+func merged(a, b map[int32]shape) map[int32]shape {
+	for nr, s := range b {
+		a[nr] = s
+	}
+	return a
+}
+
+// processOf is the process of a thread; 0 if it is gone.
+func processOf(tid uint32) (pid int) {
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
+	if _, rest, ok := strings.Cut(string(status), "\nTgid:"); ok {
+		_, _ = fmt.Sscan(rest, &pid)
+	}
+	return pid
+}
+
+// target tells what a call would change, and whether that is on a disk: devices, /proc
+// and pipes are not, but for the program's standard output.
+func target(n *notice, program bool) (path string, changes bool) {
+	s := shapes[n.nr]
+	proc := fmt.Sprintf("/proc/%d/", n.tid)
+	switch {
+	case s.name == exit:
+		return "", program
+	case s.fd != none && program && n.args[s.fd] == 1:
+		return "standard output", true
+	case s.fd != none:
+		link := fmt.Sprint(proc, "fd/", n.args[s.fd])
+		if stat, err := os.Stat(link); err != nil || !stat.Mode().IsRegular() && !stat.IsDir() || n.args[s.fd] == 2 {
+			return "", false
+		}
+		path, _ = os.Readlink(link)
+	default:
+		path = named(n, s, proc)
+	}
+	for _, pseudo := range []string{"/proc/", "/sys/", "/dev/"} {
+		if strings.HasPrefix(path, pseudo) {
+			return path, false
+		}
+	}
+	return path, strings.HasPrefix(path, "/") && (s.name != "openat2" || opensToWrite(n, proc))
+}
+
+// named is the path that a call has as an argument, made absolute.
+func named(n *notice, s shape, proc string) string {
+	path := stringAt(proc, n.args[s.path])
+	if filepath.IsAbs(path) {
+		return path
+	}
+	dir := proc + "cwd"
+	if s.dir != none && int32(n.args[s.dir]) != unix.AT_FDCWD {
+		dir = fmt.Sprint(proc, "fd/", int32(n.args[s.dir]))
+	}
+	dir, _ = os.Readlink(dir)
+	return filepath.Join(dir, path)
+}
+
+// opensToWrite reads the struct open_how.
+func opensToWrite(n *notice, proc string) bool {
+	var how [8]byte
+	read(proc, n.args[2], how[:])
+	return binary.NativeEndian.Uint64(how[:])&writing != 0
+}
+
+// stringAt is the C string at an address of the stopped thread's memory.
+func stringAt(proc string, address uint64) string {
+	text := make([]byte, unix.PathMax)
+	text = text[:read(proc, address, text)]
+	end := bytes.IndexByte(text, 0)
+	return string(text[:max(end, 0)])
+}
+
+// read gives how much could be read: the next page may not be there.
+func read(proc string, address uint64, into []byte) int {
+	memory, err := os.Open(proc + "mem")
+	if err != nil {
+		return 0
+	}
+	defer memory.Close()
+	n, _ := memory.ReadAt(into, int64(address))
+	return n
+}

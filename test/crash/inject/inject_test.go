@@ -1,0 +1,176 @@
+package inject_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/pkg/link/linktest"
+	"devinfo-cni.io/test/crash/inject"
+)
+
+// A test binary with this variable is the program that is run: it makes files in that
+// directory and prints how many.
+const dirKey = "INJECT_TEST_DIR"
+
+const files = 40
+
+func TestMain(m *testing.M) {
+	switch dir := os.Getenv(dirKey); {
+	case dir == "":
+		os.Exit(m.Run())
+	case filepath.Base(dir) == "child":
+		makeFiles(dir)
+	default:
+		fmt.Print(makeFiles(dir))
+		if out, err := program(filepath.Join(dir, "child")).CombinedOutput(); err != nil {
+			panic(string(out))
+		}
+	}
+}
+
+// makeFiles makes files from many threads, and gives how many it could make.
+func makeFiles(dir string) (made int) {
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for n := range files {
+		all.Go(func() {
+			if os.Mkdir(filepath.Join(dir, fmt.Sprint(n)), 0o755) == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				made++
+			}
+		})
+	}
+	all.Wait()
+	return made
+}
+
+func program(dir string) *exec.Cmd {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), dirKey+"="+dir)
+	return cmd
+}
+
+// try runs the program with one verdict for one of its mkdirat calls, 0 for none.
+func try(t *testing.T, i *inject.Injector, at int, v inject.Verdict) (dir, out string, calls []inject.Call, err error) {
+	t.Helper()
+	dir = t.TempDir()
+	if err := os.Mkdir(dir+"/child", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var stdout strings.Builder
+	cmd := program(dir)
+	cmd.Stdout = &stdout
+	mkdirs := 0
+	err = i.Run(cmd, func(c inject.Call) inject.Verdict {
+		calls = append(calls, c)
+		if c.Child || c.Name != "mkdirat" {
+			return inject.Verdict{}
+		}
+		if mkdirs++; mkdirs == at {
+			return v
+		}
+		return inject.Verdict{}
+	})
+	return dir, stdout.String(), calls, err
+}
+
+func count(t *testing.T, dir string) int {
+	t.Helper()
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list)
+}
+
+func injector(t *testing.T) *inject.Injector {
+	t.Helper()
+	i, err := inject.New()
+	if err != nil && os.Getenv("DEVINFO_NETNS") != "must" {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+func TestCallsOfAllThreadsAreCountedTogetherAndThoseOfChildrenApart(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		dir, out, calls, err := try(t, injector(t), 0, inject.Verdict{})
+		if err != nil || out != fmt.Sprint(files) {
+			t.Fatal(err, out)
+		}
+		numbers := map[string]int{}
+		for _, c := range calls {
+			numbers[fmt.Sprint(c.Name, c.Child)]++
+			if c.Name == "mkdirat" && filepath.Dir(c.Path) != dir && filepath.Dir(c.Path) != dir+"/child" {
+				t.Error(c)
+			}
+		}
+		want := map[string]int{"mkdiratfalse": files, "mkdirattrue": files, "writefalse": 1, "exit_groupfalse": 1}
+		if fmt.Sprint(numbers) != fmt.Sprint(want) {
+			t.Errorf("got %v, want %v", numbers, want)
+		}
+		if last := calls[len(calls)-1]; last.Name != "exit_group" || last.N != files+2 {
+			t.Errorf("the last call is %v", last)
+		}
+	})
+}
+
+func TestAKilledProgramHasMadeTheCallsBefore(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		i := injector(t)
+		for _, at := range []int{1, 7, files} {
+			dir, out, _, err := try(t, i, at, inject.Verdict{Kill: true})
+			var exit *exec.ExitError
+			if !errors.As(err, &exit) || exit.ExitCode() != -1 || out != "" {
+				t.Errorf("%v, %q", err, out)
+			}
+			if got := count(t, dir) - 1; got != at-1 {
+				t.Errorf("killed before call %d it has made %d", at, got)
+			}
+		}
+	})
+}
+
+func TestAnErrnoIsForOneCallAndWithoutEffect(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		dir, out, _, err := try(t, injector(t), 3, inject.Verdict{Errno: unix.EROFS})
+		if got := count(t, dir) - 1; err != nil || out != fmt.Sprint(files-1) || got != files-1 {
+			t.Errorf("%v, %s, %d files", err, out, got)
+		}
+	})
+}
+
+func TestAChildOutlivesAKilledProgram(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		i, dir := injector(t), t.TempDir()
+		if err := os.Mkdir(dir+"/child", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		cmd := program(dir)
+		err := i.Run(cmd, func(c inject.Call) inject.Verdict {
+			if c.Child {
+				return inject.Verdict{Kill: true}
+			}
+			return inject.Verdict{}
+		})
+		if cmd.ProcessState.ExitCode() != -1 {
+			t.Errorf("%v, want a kill", err)
+		}
+		for count(t, dir+"/child") < files { // of its own, or the test's time limit ends this
+			time.Sleep(time.Millisecond)
+		}
+	})
+}

@@ -1,0 +1,72 @@
+// Package crash_test runs the devinfo binary and has it killed, or lied to by the disk,
+// at every system call that changes the file system (package inject): in ADD, DEL and
+// GC of each kind of attachment. Then the runtime does what runtimes do, and nothing
+// may be left, torn, or lost of other attachments.
+//
+// The environment variable DEVINFO_CRASH says how much is tried: "all" (make crash),
+// "sample" (a minute's worth by the seed DEVINFO_CRASH_SEED, or a random one), one
+// trial by the name that its failure gives, such as "ADD, EIO at 7, GC"; without it
+// one trial of each verb and fault, always the same.
+//
+// What a power failure leaves is in power_test.go.
+package crash_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+)
+
+const (
+	underTest = "DEVINFO_UNDER_TEST" // the devinfo binary; TestMain builds it if the environment has none
+	extent    = "DEVINFO_CRASH"
+	seedKey   = "DEVINFO_CRASH_SEED"
+	tallyKey  = "DEVINFO_CRASH_TALLY" // a file to which tests, in processes of their own, write their tallies
+)
+
+func TestMain(m *testing.M) {
+	if play, ok := standIns[filepath.Base(os.Args[0])]; ok {
+		play.main()
+		return
+	}
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	if os.Getenv(underTest) != "" && os.Getenv(tallyKey) != "" {
+		return m.Run()
+	}
+	dir, err := os.MkdirTemp("", "devinfo-crash-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	if os.Getenv(underTest) == "" {
+		binary := filepath.Join(dir, "devinfo")
+		build := exec.Command("go", "build", "-o", binary, "devinfo-cni.io/cmd/devinfo")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "build devinfo: %v\n%s", err, out)
+			return 1
+		}
+		os.Setenv(underTest, binary)
+	}
+	tallies := filepath.Join(dir, "tallies")
+	os.Setenv(tallyKey, tallies)
+	if os.Getenv(extent) == "sample" && os.Getenv(seedKey) == "" {
+		os.Setenv(seedKey, strconv.FormatUint(rand.Uint64(), 10))
+	}
+	code := m.Run()
+	if table := tabulated(tallies); table != "" && os.Getenv(extent) != "" {
+		fmt.Print(table)
+		if seed := os.Getenv(seedKey); seed != "" {
+			fmt.Printf("again: make crash CRASH=sample %s=%s\n", seedKey, seed)
+		}
+	}
+	return code
+}

@@ -1,0 +1,189 @@
+package crash_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/test/crash/inject"
+)
+
+// A fault is what happens at a point.
+type fault struct {
+	name    string
+	verdict inject.Verdict
+	on      bool // at all points after it too, as on a disk that stays full
+	orphan  bool // the points are the delegates' own: the plugin is killed, they live on
+}
+
+const orphaned = "SIGKILL while a delegate runs"
+
+func faults() []fault {
+	list := []fault{{name: "SIGKILL", verdict: inject.Verdict{Kill: true}}, {name: orphaned, verdict: inject.Verdict{Kill: true}, orphan: true}}
+	for _, errno := range []unix.Errno{unix.EIO, unix.ENOSPC, unix.EROFS} {
+		v := inject.Verdict{Errno: errno}
+		list = append(list, fault{name: unix.ErrnoName(errno), verdict: v}, fault{name: unix.ErrnoName(errno) + " from there on", verdict: v, on: true})
+	}
+	return list
+}
+
+// What the runtime does after a fault.
+const (
+	del       = "DEL"
+	gc        = "GC"
+	again     = "ADD and DEL"
+	delFormer = "DEL of the former ADD" // whose configuration the runtime has still
+)
+
+// A trial is one verb with a fault at one point, and what the runtime does then.
+type trial struct {
+	scenario
+	verb  string
+	fault fault
+	point int // from 1
+	then  string
+}
+
+func (tr trial) String() string {
+	return fmt.Sprintf("%s, %s at %d, %s", tr.verb, tr.fault.name, tr.point, tr.then)
+}
+
+// before brings the world to where the verb is called.
+func (w *world) before(tr trial) {
+	w.t.Helper()
+	if tr.former != nil {
+		w.must("ADD", ours, tr.former)
+	}
+	if tr.early != "" {
+		if err := os.WriteFile(ours.path(tr.conf["name"].(string)), []byte(tr.early), 0o644); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	if tr.verb != "ADD" {
+		w.must("ADD", ours, tr.conf)
+	}
+}
+
+// try runs the trial and says all that went wrong. The point is zero if the verb did
+// not come that far; the world is as it was.
+func (w *world) try(tr trial) (point inject.Call, problems []string) {
+	w.t.Helper()
+	w.before(tr)
+	release := make(chan struct{})
+	if tr.fault.orphan {
+		tr.fault.verdict.Hold = release
+	}
+	o := w.call(tr.verb, ours, tr.conf, func(c inject.Call) inject.Verdict {
+		if c.Child != tr.fault.orphan || c.N != tr.point && (!tr.fault.on || c.N < tr.point) {
+			return inject.Verdict{}
+		}
+		if point.N == 0 {
+			point = c
+		}
+		return tr.fault.verdict
+	})
+	now := take(w.t)
+	problems = append(now.torn(), w.base.trampled(now)...)
+	killed := point.N > 0 && tr.fault.verdict.Kill
+	if !killed {
+		problems = append(problems, w.kept(tr, o, point, now)...)
+	}
+	if tr.fault.orphan {
+		time.AfterFunc(holding, func() { close(release) })
+	}
+	if killed || o.exit != 0 || tr.verb == "ADD" {
+		problems = append(problems, w.recover(tr)...)
+	}
+	if tr.fault.orphan {
+		<-release
+		w.reap()
+	}
+	now = take(w.t)
+	problems = append(problems, slices.Concat(w.base.left(now), w.base.trampled(now))...)
+	w.base.restore(w.t, now)
+	slices.Sort(problems)
+	return point, slices.Compact(problems)
+}
+
+// holding is how long an orphaned delegate does nothing, so that what comes then runs
+// into it. No outcome depends on it, but for what a defect shows.
+const holding = 30 * time.Millisecond
+
+// kept is what the answer promises and is not so.
+func (w *world) kept(tr trial, o outcome, point inject.Call, now snapshot) (problems []string) {
+	why := o.failure()
+	switch {
+	case o.exit != 0 && point.N == 0:
+		return []string{tr.verb + " failed without a fault: " + why}
+	case strings.Contains(o.stderr, "goroutine "):
+		return []string{tr.verb + " panicked: " + o.stderr}
+	case o.exit != 0 && strings.HasPrefix(why, "exit code ") && point.Path != "standard output" && !tr.fault.on:
+		return []string{tr.verb + " failed and printed no error: " + why}
+	case o.exit != 0:
+		return nil
+	case tr.verb != "ADD":
+		for _, problem := range w.base.left(now) {
+			problems = append(problems, tr.verb+" succeeded, but "+problem)
+		}
+		return problems
+	}
+	return w.added(tr.scenario, o.stdout, now)
+}
+
+// added says what a successful ADD has not done.
+func (w *world) added(s scenario, result string, now snapshot) (problems []string) {
+	for _, path := range slices.Sorted(maps.Keys(w.promised)) {
+		if is, there := now[path]; !there {
+			problems = append(problems, "ADD succeeded, but did not write "+path)
+		} else if is != w.promised[path] {
+			problems = append(problems, "ADD succeeded, but left another content in "+path)
+		}
+	}
+	if !json.Valid([]byte(result)) {
+		return append(problems, "ADD succeeded, but printed no result: "+result)
+	}
+	if why := w.call("CHECK", ours, s.conf.with(conf{"prevResult": json.RawMessage(result)}), nil).failure(); why != "" {
+		problems = append(problems, "ADD succeeded, but CHECK fails: "+why)
+	}
+	return problems
+}
+
+// recover is what the runtime does then; all of it must succeed.
+func (w *world) recover(tr trial) (problems []string) {
+	w.t.Helper()
+	try := func(verb string, c conf) (why string) {
+		if why = w.call(verb, ours, c, nil).failure(); why != "" {
+			problems = append(problems, verb+" afterwards failed: "+why)
+		}
+		now := take(w.t)
+		problems = append(problems, slices.Concat(now.torn(), w.base.trampled(now))...)
+		return why
+	}
+	switch tr.then {
+	case del:
+		try("DEL", tr.conf)
+	case gc:
+		try("GC", tr.conf)
+	case delFormer:
+		try("DEL", tr.former)
+	case again:
+		o := w.call("ADD", ours, tr.conf, nil)
+		if why := o.failure(); strings.Contains(why, "DEL first") && tr.delegating() { // the one before had done all
+			try("DEL", tr.conf)
+			o = w.call("ADD", ours, tr.conf, nil)
+		}
+		if why := o.failure(); why != "" {
+			problems = append(problems, "ADD afterwards failed: "+why)
+		} else {
+			problems = append(problems, w.added(tr.scenario, o.stdout, take(w.t))...)
+		}
+		try("DEL", tr.conf)
+	}
+	return problems
+}

@@ -1,0 +1,246 @@
+package crash_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/types"
+	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/link/linktest"
+	"devinfo-cni.io/test/crash/inject"
+)
+
+// The paths of a world; /run and /var/lib are its own.
+const (
+	infoDir    = "/run/k8s.cni.cncf.io/devinfo/cni"
+	cdiDir     = "/run/cdi"
+	stateDir   = "/var/lib/cni/devinfo"
+	ipamDir    = "/var/lib/cni/networks"
+	socketDirs = "/var/run/vhost-user"
+	podNetns   = "/run/netns/pod"
+	otherNetns = "/run/netns/other"
+	nodeFile   = "/run/node.json"
+	podUID     = "6e0c3a54-8d0f-4e52-b4a1-0c5ad4a3d1f7"
+	otherUID   = "90d1b0a2-27b4-4c3e-9a56-5b1f4d0c7e11"
+)
+
+// vf is a VF of the captured host.
+const vf = "0000:01:10.0"
+
+// hangs is how long a call may take.
+const hangs = 2 * time.Minute
+
+// A world is a node in namespaces of the test's own, with bystanders on it.
+type world struct {
+	t        *testing.T
+	inj      *inject.Injector
+	out      [2]*os.File // the plugin's standard output and error: no pipes, which an orphan would hold open
+	plugin   string
+	cniPath  string
+	base     snapshot // how everything must be in the end
+	promised snapshot // what ADD has others read
+}
+
+// newWorld prepares the namespaces that linktest.Run has made for runs of the plugin.
+// Its base is yet to be taken.
+func newWorld(t *testing.T, plugin string) *world {
+	t.Helper()
+	w := &world{t: t, plugin: plugin}
+	var err error
+	if w.inj, err = inject.New(); err != nil {
+		if os.Getenv("DEVINFO_NETNS") == "must" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)) // orphans are waited for
+	must(unix.Mount("tmpfs", "/var/lib", "tmpfs", 0, "mode=0755"))
+	for _, dir := range []string{infoDir, cdiDir, stateDir, ipamDir, socketDirs + "/" + podUID, socketDirs + "/" + otherUID} {
+		must(os.MkdirAll(dir, 0o755))
+	}
+	peers, err := filepath.Abs("../../bin")
+	must(err)
+	for _, peer := range []string{"macvlan", "bridge", "host-local"} {
+		if _, err := os.Stat(filepath.Join(peers, peer)); err != nil {
+			t.Fatalf("%v: run `make peers`", err)
+		}
+	}
+	w.cniPath = peers
+	host, err := hosttxt.Load("../../testdata/hosts/igb-sriov.txtar")
+	must(err)
+	must(unpack(host))
+	settings, err := json.Marshal(map[string]string{"deviceInfoDir": infoDir, "stateDir": stateDir, "cdiDir": cdiDir, "sysfs": "/run/sys"})
+	must(err)
+	must(os.WriteFile(nodeFile, settings, 0o644))
+	for n := range w.out {
+		w.out[n], err = os.CreateTemp(t.TempDir(), "")
+		must(err)
+	}
+	w.networks()
+	return w
+}
+
+// unpack makes the host's /sys, but for the attributes that fail with an error which no
+// file can fail with.
+func unpack(host *hosttxt.Host) error {
+	if err := host.Unpack("/run/sys"); err != nil {
+		return err
+	}
+	unreadable, err := filepath.Glob("/run/sys/devices/*/*/*/net/*/phys_*_id")
+	for _, attribute := range unreadable {
+		err = errors.Join(err, os.Remove(attribute))
+	}
+	return err
+}
+
+// networks makes the pods' network namespaces, and the card for macvlan.
+func (w *world) networks() {
+	w.t.Helper()
+	if err := os.Mkdir(filepath.Dir(podNetns), 0o755); err != nil {
+		w.t.Fatal(err)
+	}
+	for _, path := range []string{podNetns, otherNetns} {
+		if err := os.WriteFile(path, nil, 0o444); err != nil {
+			w.t.Fatal(err)
+		}
+		if err := unix.Mount(linktest.NewNetns(w.t), path, "", unix.MS_BIND, ""); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	w.t.Cleanup(func() {
+		for _, path := range []string{podNetns, otherNetns} {
+			if err := unix.Unmount(path, 0); err != nil {
+				w.t.Error(err)
+			}
+		}
+	})
+	linktest.AddVeth(w.t, "nic", "peer", linktest.NewNetns(w.t))
+}
+
+// settle adds the bystanders and the pod's own interface, goes once through all verbs,
+// so that what is made once for all is there, and takes the base.
+func (w *world) settle(s scenario) {
+	w.t.Helper()
+	if s.pod {
+		linktest.AddVeth(w.t, "veth0", ours.ifName, podNetns)
+	}
+	for _, b := range bystanders() {
+		w.must("ADD", b.attachment, b.conf)
+	}
+	w.before(trial{scenario: s, verb: "DEL"})
+	added := take(w.t).visible()
+	w.must("DEL", ours, s.conf)
+	w.must("GC", ours, s.conf)
+	w.base = take(w.t)
+	w.promised = snapshot{}
+	for path, file := range added {
+		if _, before := w.base[path]; !before {
+			w.promised[path] = file
+		}
+	}
+}
+
+// reap waits for the delegates that a killed plugin has left running.
+func (w *world) reap() {
+	w.t.Helper()
+	lists, err := filepath.Glob("/proc/self/task/*/children")
+	if err != nil || len(lists) == 0 {
+		w.t.Fatal("no /proc/self/task/*/children: ", err)
+	}
+	for _, list := range lists {
+		pids, _ := os.ReadFile(list) // of a thread that may have ended
+		for _, pid := range strings.Fields(string(pids)) {
+			if n, err := strconv.Atoi(pid); err == nil {
+				_, _ = unix.Wait4(n, nil, 0, nil) // a child of a child cannot be waited for
+			}
+		}
+	}
+}
+
+// An outcome is what one call of the plugin came to.
+type outcome struct {
+	exit           int // -1: killed
+	stdout, stderr string
+}
+
+// call runs the plugin; decide may be nil.
+func (w *world) call(verb string, a attachment, c conf, decide func(inject.Call) inject.Verdict) outcome {
+	w.t.Helper()
+	uid := podUID
+	if a.netns == otherNetns {
+		uid = otherUID
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), hangs)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, w.plugin)
+	cmd.Env = []string{"CNI_COMMAND=" + verb, "CNI_PATH=" + w.cniPath, "DEVINFO_NODE_CONFIG=" + nodeFile, "PATH=" + os.Getenv("PATH")}
+	if verb == "GC" {
+		c = c.gc()
+	} else {
+		cmd.Env = append(cmd.Env, "CNI_CONTAINERID="+a.container, "CNI_IFNAME="+a.ifName, "CNI_NETNS="+a.netns,
+			"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;K8S_POD_UID="+uid)
+	}
+	cmd.Stdin = strings.NewReader(c.String())
+	cmd.Stdout, cmd.Stderr = w.out[0], w.out[1]
+	for _, f := range w.out {
+		err := f.Truncate(0)
+		if _, e := f.Seek(0, io.SeekStart); err != nil || e != nil {
+			w.t.Fatal(err, e)
+		}
+	}
+	if decide == nil {
+		decide = func(inject.Call) inject.Verdict { return inject.Verdict{} }
+	}
+	err := w.inj.Run(cmd, decide)
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) || ctx.Err() != nil {
+		w.t.Fatalf("%s: %v, %v", verb, err, ctx.Err())
+	}
+	return outcome{cmd.ProcessState.ExitCode(), read(w.t, w.out[0].Name()), read(w.t, w.out[1].Name())}
+}
+
+// must is call where nothing is in its way.
+func (w *world) must(verb string, a attachment, c conf) {
+	w.t.Helper()
+	if why := w.call(verb, a, c, nil).failure(); why != "" {
+		w.t.Fatalf("%s without a fault: %s", verb, why)
+	}
+}
+
+// failure is why the call failed; "" if it did not.
+func (o outcome) failure() string {
+	var e types.Error
+	switch err := json.Unmarshal([]byte(o.stdout), &e); {
+	case o.exit == 0:
+		return ""
+	case err != nil || e.Code == 0:
+		return "exit code " + strings.TrimSpace(o.stdout+o.stderr)
+	}
+	return strings.TrimSpace(e.Msg + "; " + e.Details)
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
