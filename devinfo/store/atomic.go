@@ -161,17 +161,36 @@ func lock(root *os.Root, temp string) (*os.File, error) {
 	}
 }
 
-// reopen opens a temporary file that exists. What else may be in its place, a
-// link or a FIFO, is removed. fs.ErrNotExist says that nothing is there now.
+// reopen opens a temporary file that exists. What else may be in its place is removed:
+// a link, also a hard one, a FIFO, or the file of another user, who may hold its lock
+// for ever. fs.ErrNotExist says that nothing is there now.
 func reopen(root *os.Root, temp string) (*os.File, error) {
 	stat, err := root.Lstat(temp)
 	if err != nil {
 		return nil, err
 	}
-	if !stat.Mode().IsRegular() {
+	if !ownFile(stat) {
 		return nil, first(root.Remove(temp), fs.ErrNotExist)
 	}
-	return root.OpenFile(temp, os.O_RDWR|syscall.O_NONBLOCK, 0)
+	f, err := root.OpenFile(temp, os.O_RDWR|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	if stat, err = f.Stat(); err == nil && !ownFile(stat) { // since Lstat
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// ownFile says whether a file can be one that a writer has made. It may have no name by
+// now, but never two.
+func ownFile(stat os.FileInfo) bool {
+	s, ok := stat.Sys().(*syscall.Stat_t)
+	return ok && stat.Mode().IsRegular() && int(s.Uid) == os.Geteuid() && s.Nlink <= 1
 }
 
 // removeLeftover creates nothing, so that it works on a full disk, and does not
