@@ -141,25 +141,26 @@ func (j *Journal) Put(e, former *Entry) (undo func() error, err error) {
 		}
 		return j.restore(name, before)
 	}
-	if err = j.entries.Write(name, data); err == nil {
-		e.raw = data
-		made, err = j.claim(e)
+	if err := j.entries.Write(name, data); err != nil {
+		return nil, err
 	}
-	if err != nil {
+	e.raw = data
+	if made, err = j.claim(e); err != nil {
 		return nil, errors.Join(err, undo())
 	}
 	return undo, nil
 }
 
-// content is what the file of an entry holds; nil if there is none. Where the caller has
-// not read it, it may be a newer build's, which is an error.
+// content is what the file of an entry holds; nil if there is none that could be put back.
+// Where the caller has not read it, it may be a newer build's, which is an error.
 func (j *Journal) content(name string, k Key, e *Entry) ([]byte, error) {
 	if e != nil && e.raw != nil {
 		return e.raw, nil
 	}
 	e, err := j.Get(k)
 	if corrupt := new(store.CorruptError); errors.As(err, &corrupt) {
-		return j.entries.Read(name)
+		torn, _ := j.entries.Read(name) // or it is no file at all
+		return torn, nil
 	}
 	if err != nil || e == nil {
 		return nil, err
