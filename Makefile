@@ -3,13 +3,16 @@
 BIN := $(CURDIR)/bin
 CNI_BIN := /opt/cni/bin
 FUZZTIME := 30s
+ATTACHMENTS := 1000
+WORKERS := 50
+SEED := 0
 IMAGE := cluster.local/cni-dra-driver:1
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null)
 
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build peers apiserver image demo test lint bench fuzz hostile e2e vm-test install clean
+.PHONY: help build peers apiserver image demo test lint bench load fuzz hostile e2e vm-test install clean
 
 # The library is a module of its own, which ./... leaves out.
 PACKAGES := ./... devinfo-cni.io/devinfo/...
@@ -63,6 +66,10 @@ bench: build peers ## times and sizes against other plugins, and of the driver, 
 	@$(GO_BUILD) -o $(BIN)/bench/ ./test/bench/...
 	@$(BIN)/bench/bench -bin $(BIN) || missed=$$?; \
 	go test -run '^$$' -bench . -benchtime 200x ./pkg/dra; exit $${missed:-0}
+
+load: build peers ## ATTACHMENTS (1000) on one node by WORKERS (50), killed and collected at random; SEED repeats
+	@$(GO_BUILD) -o $(BIN)/load ./test/load
+	@$(BIN)/load -bin $(BIN) -attachments $(ATTACHMENTS) -workers $(WORKERS) -seed $(SEED)
 
 fuzz: ## each fuzz target for FUZZTIME (30s)
 	@grep -rl '^func Fuzz' --include='*_test.go' . | while read -r file; do \

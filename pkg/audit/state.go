@@ -42,7 +42,7 @@ func (a *Auditor) State(e *journal.Entry, err error) (state State, why string) {
 		return Corrupt, err.Error()
 	case err != nil:
 		return Unknown, err.Error()
-	case a.BootID != "" && e.BootID != a.BootID:
+	case !e.OfBoot(a.BootID):
 		return Orphan, "of an earlier boot"
 	}
 	if e.Netns != "" {

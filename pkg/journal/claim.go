@@ -95,7 +95,7 @@ func (j *Journal) live(k Key, names func(*Entry) bool) (bool, error) {
 	if newer := new(FormatError); errors.As(err, &newer) {
 		return true, nil
 	}
-	return e != nil && e.BootID == j.bootID && names(e), err
+	return e != nil && e.OfBoot(j.bootID) && names(e), err
 }
 
 // claim makes a file ours. It tells whether it made the link or found it.

@@ -130,6 +130,13 @@ type Names struct {
 	SocketDir string `json:"socketDir,omitempty"`
 }
 
+// OfBoot says whether the entry is of the boot with that ID. Where that cannot be told,
+// because one of the IDs could not be read, it is: to keep what another boot left does
+// less harm than to take what lives for dead.
+func (e *Entry) OfBoot(bootID string) bool {
+	return e.BootID == bootID || e.BootID == "" || bootID == ""
+}
+
 // Names are those of the ADD that wrote the entry.
 func (e *Entry) Names() Names { return Names{e.File, e.Dir, e.CDI, e.SocketDir} }
 

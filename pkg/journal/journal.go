@@ -21,10 +21,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/private"
@@ -52,8 +54,21 @@ func Open(stateDir, bootID string) *Journal {
 
 // BootID is the kernel's name for the current boot.
 func BootID() (string, error) {
-	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	return strings.TrimSpace(string(id)), err
+	const path = "/proc/sys/kernel/random/boot_id"
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // in a sandbox anything may be there
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, 65))
+	id := strings.TrimSpace(string(data))
+	if err == nil && (id == "" || len(data) > 64 || strings.ContainsRune(id, 0)) {
+		err = fmt.Errorf("%s: not a boot ID: %.20q", path, id)
+	}
+	if err != nil {
+		return "", err
+	}
+	return id, nil
 }
 
 // FormatError says that an entry was written by a newer build. It must be left alone.
@@ -75,10 +90,12 @@ func (j *Journal) Get(k Key) (*Entry, error) {
 		return nil, err
 	}
 	data, err := j.entries.Read(name)
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil
-	}
-	if err != nil {
+	case errors.Is(err, store.ErrTooLarge), errors.Is(err, private.ErrNotRegular):
+		return nil, &store.CorruptError{Path: j.entries.Path(name), Err: err}
+	case err != nil:
 		return nil, err
 	}
 	e, err := decode(data)
@@ -124,25 +141,26 @@ func (j *Journal) Put(e, former *Entry) (undo func() error, err error) {
 		}
 		return j.restore(name, before)
 	}
-	if err = j.entries.Write(name, data); err == nil {
-		e.raw = data
-		made, err = j.claim(e)
+	if err := j.entries.Write(name, data); err != nil {
+		return nil, err
 	}
-	if err != nil {
+	e.raw = data
+	if made, err = j.claim(e); err != nil {
 		return nil, errors.Join(err, undo())
 	}
 	return undo, nil
 }
 
-// content is what the file of an entry holds; nil if there is none. Where the caller has
-// not read it, it may be a newer build's, which is an error.
+// content is what the file of an entry holds; nil if there is none that could be put back.
+// Where the caller has not read it, it may be a newer build's, which is an error.
 func (j *Journal) content(name string, k Key, e *Entry) ([]byte, error) {
 	if e != nil && e.raw != nil {
 		return e.raw, nil
 	}
 	e, err := j.Get(k)
 	if corrupt := new(store.CorruptError); errors.As(err, &corrupt) {
-		return j.entries.Read(name)
+		torn, _ := j.entries.Read(name) // or it is no file at all
+		return torn, nil
 	}
 	if err != nil || e == nil {
 		return nil, err
@@ -257,10 +275,10 @@ func (j *Journal) All() ([]Key, error) {
 }
 
 func (j *Journal) list(prefix string) ([]Key, error) {
-	names, err := j.entries.Names()
+	entries, err := j.entries.Entries()
 	var keys []Key
-	for _, name := range names {
-		if k, ok := parseKey(name); ok && strings.HasPrefix(name, prefix) {
+	for _, e := range entries { // whatever it is: Get says so
+		if k, ok := parseKey(e.Name()); ok && strings.HasPrefix(e.Name(), prefix) {
 			keys = append(keys, k)
 		}
 	}

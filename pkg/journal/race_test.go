@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -29,19 +30,8 @@ const rounds = 30
 
 // Some claims are stale: these are removed first, by one of those who want them.
 func TestOfManyProcessesThatWantOneThingExactlyOneGetsIt(t *testing.T) {
-	const dirKey, idKey = "JOURNAL_TEST_DIR", "JOURNAL_TEST_ID"
 	if dir := os.Getenv(dirKey); dir != "" {
-		_, err := io.ReadAll(os.Stdin) // all start at once
-		must(t, err)
-		j := journal.Open(dir, boot)
-		for n := range rounds {
-			_, err := j.Put(wanted(key(fmt.Sprint(os.Getenv(idKey), "-", n), "net1"), n), nil)
-			var owned *journal.OwnedError
-			if err != nil && !errors.As(err, &owned) {
-				t.Error(err)
-			}
-			fmt.Println(n, err == nil)
-		}
+		wantAll(t, journal.Open(dir, boot))
 		return
 	}
 	j, dir := open(t)
@@ -50,48 +40,19 @@ func TestOfManyProcessesThatWantOneThingExactlyOneGetsIt(t *testing.T) {
 			putEntry(t, journal.Open(dir, "an older boot"), wanted(key(fmt.Sprint("old", n), "net1"), n))
 		}
 	}
-	const processes = 4
-	start, starter, err := os.Pipe()
-	must(t, err)
-	var outs [processes]bytes.Buffer
-	var cmds [processes]*exec.Cmd
-	for id := range cmds {
-		cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$")
-		cmd.Env = append(os.Environ(), dirKey+"="+dir, fmt.Sprintf("%s=%d", idKey, id))
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = start, &outs[id], &outs[id]
-		must(t, cmd.Start())
-		cmds[id] = cmd
-	}
-	starter.Close()
-	start.Close()
-	won := map[string][]string{}
-	for id, cmd := range cmds {
-		if err := cmd.Wait(); err != nil {
-			t.Fatalf("%v\n%s", err, &outs[id])
-		}
-		for lines := bufio.NewScanner(&outs[id]); lines.Scan(); {
-			if n, ok := strings.CutSuffix(lines.Text(), " true"); ok {
-				won[n] = append(won[n], fmt.Sprint(id, "-", n))
-			}
-		}
-	}
+	won := compete(t, dir)
 	for n := range rounds {
-		winners := won[fmt.Sprint(n)]
-		if len(winners) != 1 {
-			t.Errorf("round %d: won by %q", n, winners)
+		if len(won[n]) != 1 {
+			t.Errorf("round %d: won by %q", n, won[n])
 			continue
 		}
-		k := key(winners[0], "net1")
-		e := former(t, j, k)
-		if e == nil {
-			t.Errorf("round %d: %s has no entry", n, k)
-			continue
+		k := key(won[n][0], "net1")
+		got := claims(t, j, k)
+		if e := former(t, j, k); e == nil || len(slices.Concat(got[:]...)) != 1 {
+			t.Errorf("round %d: the winner has entry %v, and has claimed %q", n, e, got)
+		} else {
+			must(t, j.Forget(e))
 		}
-		want := claims(t, j, k)
-		if all := append(append(want[0], want[1]...), want[2]...); len(all) != 1 {
-			t.Errorf("round %d: the winner has claimed %q", n, all)
-		}
-		must(t, j.Forget(e))
 	}
 	keys, err := j.All()
 	must(t, err)
@@ -102,6 +63,57 @@ func TestOfManyProcessesThatWantOneThingExactlyOneGetsIt(t *testing.T) {
 		must(t, j.Forget(former(t, j, k)))
 	}
 	expectFiles(t, dir)
+}
+
+const dirKey, idKey = "JOURNAL_TEST_DIR", "JOURNAL_TEST_ID"
+
+// wantAll is one of the processes. It says which rounds it has won.
+func wantAll(t *testing.T, j *journal.Journal) {
+	_, err := io.ReadAll(os.Stdin) // all start at once
+	must(t, err)
+	for n := range rounds {
+		id := fmt.Sprint(os.Getenv(idKey), "-", n)
+		_, err := j.Put(wanted(key(id, "net1"), n), nil)
+		var owned *journal.OwnedError
+		switch {
+		case err == nil:
+			fmt.Println("won", n, id)
+		case !errors.As(err, &owned):
+			t.Error(err)
+		}
+	}
+}
+
+// compete runs the test in several processes, and gives the container IDs that have won
+// each round.
+func compete(t *testing.T, dir string) (won [rounds][]string) {
+	t.Helper()
+	start, starter, err := os.Pipe()
+	must(t, err)
+	var outs [4]bytes.Buffer
+	var cmds [len(outs)]*exec.Cmd
+	for id := range cmds {
+		cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$")
+		cmd.Env = append(os.Environ(), dirKey+"="+dir, fmt.Sprintf("%s=%d", idKey, id))
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = start, &outs[id], &outs[id]
+		must(t, cmd.Start())
+		cmds[id] = cmd
+	}
+	starter.Close()
+	start.Close()
+	for id, cmd := range cmds {
+		if err := cmd.Wait(); err != nil {
+			t.Fatalf("%v\n%s", err, &outs[id])
+		}
+		for lines := bufio.NewScanner(&outs[id]); lines.Scan(); {
+			var n int
+			var id string
+			if _, err := fmt.Sscanf(lines.Text(), "won %d %s", &n, &id); err == nil {
+				won[n] = append(won[n], id)
+			}
+		}
+	}
+	return won
 }
 
 // claims are the files, the specs and the socket directories of an attachment.

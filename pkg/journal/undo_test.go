@@ -158,3 +158,38 @@ func TestAnEntryThatCannotBeWrittenLeavesNoClaim(t *testing.T) {
 	}
 	expectFiles(t, dir, "attachments/net-a@c0ffee@net1/", "attachments/net-a@decade@net1")
 }
+
+// What is in the place of an entry gives way to one, but for a directory, and to Forget.
+func TestWhatIsNoEntryGivesWay(t *testing.T) {
+	for what, odd := range map[string]func(path string) error{
+		"directory":  func(path string) error { return os.Mkdir(path, 0o700) },
+		"named pipe": func(path string) error { return syscall.Mkfifo(path, 0o600) },
+		"link":       func(path string) error { return os.Symlink("/etc/passwd", path) },
+		"huge":       func(path string) error { return errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, 1<<30)) },
+	} {
+		j, dir := open(t)
+		path := filepath.Join(dir, "attachments/net-a@c0ffee@net1")
+		put(t, j, key1, "f")
+		remove(t, path)
+		must(t, odd(path))
+		before := files(t, dir)
+		if former(t, j, key1) != nil {
+			t.Errorf("%s: it is an entry", what)
+		}
+		undo, err := j.Put(everything(key1), nil)
+		switch {
+		case what == "directory":
+			if !errors.Is(err, syscall.EEXIST) || undo != nil {
+				t.Errorf("%s: got %v", what, err)
+			}
+			expectFiles(t, dir, before...)
+		case err != nil:
+			t.Errorf("%s: %v", what, err)
+		default:
+			must(t, undo(), odd(path))
+			expectFiles(t, dir, before...)
+		}
+		must(t, j.Forget(everything(key1)))
+		expectFiles(t, dir)
+	}
+}

@@ -21,6 +21,10 @@ import (
 	"devinfo-cni.io/devinfo/store"
 )
 
+// ErrNotRegular is, as errors.Is tells, the error for a file that is none: a directory, a
+// symbolic link or a named pipe.
+var ErrNotRegular = errors.New("not a regular file")
+
 // limit is the size of a file in bytes: a device-info file, 1 MiB, fits in base64.
 const limit = 4 << 20
 
@@ -93,13 +97,16 @@ func mkdir(path string, mode fs.FileMode) error {
 }
 
 // Read returns the content of a file: fs.ErrNotExist if there is none, [store.ErrTooLarge]
-// if it has more than 4 MiB. Anything but a regular file is an error.
+// if it has more than 4 MiB, [ErrNotRegular] if it is none.
 func (d *Dir) Read(name string) ([]byte, error) {
 	path, err := d.check(name)
 	if err != nil {
 		return nil, err
 	}
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, syscall.ELOOP) {
+		return nil, fmt.Errorf("%s: %w: a symbolic link", path, ErrNotRegular)
+	}
 	if err != nil {
 		return nil, absent(err)
 	}
@@ -109,7 +116,7 @@ func (d *Dir) Read(name string) ([]byte, error) {
 		return nil, err
 	}
 	if !stat.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: not a regular file (mode %s)", path, stat.Mode())
+		return nil, fmt.Errorf("%s: %w (mode %s)", path, ErrNotRegular, stat.Mode())
 	}
 	if stat.Size() > limit {
 		return nil, tooLarge(path)

@@ -72,7 +72,7 @@ func (p *Plugin) dead(key journal.Key) (bool, error) {
 		return false, nil
 	case err != nil || e == nil:
 		return false, err
-	case e.BootID != p.BootID:
+	case !e.OfBoot(p.BootID):
 		return true, nil
 	case e.Netns == "":
 		return false, nil
@@ -119,7 +119,7 @@ func (p *Plugin) collect(cfg *config.Config, key journal.Key, cniPath string) er
 // namespace is the network namespace that the delegates may be told of: none where the
 // path may be another's by now, or leads nowhere.
 func (p *Plugin) namespace(e *journal.Entry) string {
-	if e.Netns == "" || e.BootID != p.BootID || link.NetnsNamesProcess(e.Netns) {
+	if e.Netns == "" || !e.OfBoot(p.BootID) || link.NetnsNamesProcess(e.Netns) {
 		return ""
 	}
 	if there, err := link.HasNetns(e.Netns); err != nil || !there {

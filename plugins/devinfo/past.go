@@ -47,7 +47,7 @@ func (r *request) earlier() (*journal.Entry, error) {
 	switch {
 	case err != nil || e == nil:
 		return nil, err
-	case e.BootID != r.BootID:
+	case !e.OfBoot(r.BootID):
 		r.log.Warn("cleaning up after an attachment of an older boot", "since", e.Time)
 		gone := *e
 		gone.Netns = "" // what is at its path now is another's
