@@ -12,7 +12,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null)
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build peers apiserver image demo test lint bench load fuzz e2e vm-test install clean
+.PHONY: help build peers apiserver image demo test lint bench load fuzz hostile e2e vm-test install clean
 
 # The library is a module of its own, which ./... leaves out.
 PACKAGES := ./... devinfo-cni.io/devinfo/...
@@ -43,13 +43,24 @@ demo: build peers ## the main job on this machine's network card, then other dev
 test: build peers ## all tests; DEVINFO_NETNS=must makes those fail that lack namespaces
 	@{ go test -count=1 -json $(PACKAGES) || true; cd test/peers; go test -count=1 -json ./... || true; } | go run ./test/report
 
-lint: ## gofmt, vet, staticcheck; shellcheck if it is installed
+# What gosec is not asked: G104, errors that are dropped (those of Close where nothing
+# was written, and of printing), and G304, files that are opened by a variable, which is
+# what these programs do; who may choose the path is settled by config, store and grant.
+# Programs of test/ run what they are told to, as their users.
+GOSEC_NOT := G104,G304
+
+lint: ## gofmt, vet, staticcheck, gosec, the modules; shellcheck and govulncheck where they can be had
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "gofmt -w" $$unformatted; exit 1; fi
 	go vet $(PACKAGES) && go vet -tags vm ./test/vm ./pkg/link && go vet -tags e2e ./test/e2e
 	cd test/peers && go vet ./...
 	go tool -modfile=test/lint/go.mod staticcheck $(PACKAGES) && go tool -modfile=test/lint/go.mod staticcheck -tags vm ./test/vm ./pkg/link && go tool -modfile=test/lint/go.mod staticcheck -tags e2e ./test/e2e
 	@if command -v shellcheck >/dev/null; then shellcheck -S warning .ci/run test/vm/vm test/vm/image test/vm/test; \
 	else echo "shellcheck is not installed: the shell scripts are not looked at"; fi
+	go tool -modfile=test/lint/go.mod gosec -quiet -exclude=$(GOSEC_NOT) -exclude-dir=test -exclude-dir=pkg/link/linktest ./...
+	@go list -deps -f '{{with .Module}}{{if .Version}}{{.Path}} {{.Version}}{{end}}{{end}}' ./cmd/... | sort -u | diff <(grep -v '^#' test/lint/modules.txt) - || \
+	{ echo "the modules of the programs are others than test/lint/modules.txt says: review them as is said there"; exit 1; }
+	@if [ -n "$(VULNDB)" ]; then go tool -modfile=test/lint/go.mod govulncheck -db "$(VULNDB)" ./cmd/...; \
+	else echo "no known vulnerabilities are looked for: VULNDB=https://vuln.go.dev"; fi
 
 bench: build peers ## times and sizes against other plugins, and of the driver, with the gates they must pass
 	@$(GO_BUILD) -o $(BIN)/bench/ ./test/bench/...
@@ -67,6 +78,9 @@ fuzz: ## each fuzz target for FUZZTIME (30s)
 			(cd "$$(dirname "$$file")" && go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) .); \
 		done; \
 	done
+
+hostile: peers ## 10,000 rounds against one who swaps links, FIFOs and directories below the plugin
+	DEVINFO_ROUNDS=10000 go test -count=1 -timeout 2h -v -run 'Swapped' ./test/kernel
 
 # Without KUBECONFIG the tests make a cluster by the program E2E_CLUSTER.
 e2e: export E2E_CLUSTER ?= $(wildcard $(CURDIR)/../shared/cluster/cluster.sh)

@@ -27,7 +27,7 @@ var floors = [][]string{
 	// What reads and writes, each its own thing: the three doors (sysfs, link, the
 	// store), the configuration, captured hosts, and what runs other plugins.
 	{"devinfo/store", "pkg/sysfs", "pkg/link", "pkg/config", "pkg/hosttxt", "pkg/cdispec", "pkg/cniexec"},
-	{"pkg/private"}, // root's own files, of which some hold device-info files
+	{"pkg/private", "pkg/private/privatetest"}, // root's own files, of which some hold device-info files
 	// The steps of an ADD, which only the plugin puts together; and test kits.
 	{
 		"pkg/journal", "pkg/attachment", "pkg/discovery", "pkg/result", "pkg/topology",

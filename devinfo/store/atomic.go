@@ -44,7 +44,8 @@ func (d *Dir) Remove(name string) error {
 		if err := d.removeFile(root, name); err != nil {
 			return err
 		}
-		return d.removeLeftover(root, name)
+		_, err := d.removeLeftover(root, name)
+		return err
 	})
 }
 
@@ -65,11 +66,11 @@ func (d *Dir) Sweep(removed func(name string)) error {
 		if !ours || !e.Type().IsRegular() {
 			continue
 		}
-		if leftover := d.removeLeftover(root, name); leftover != nil {
-			err = errors.Join(err, leftover)
-		} else if _, there := root.Lstat(e.Name()); errors.Is(there, fs.ErrNotExist) {
+		gone, leftover := d.removeLeftover(root, name)
+		if gone {
 			removed(e.Name())
 		}
+		err = errors.Join(err, leftover)
 	}
 	return err
 }
@@ -90,11 +91,12 @@ func (d *Dir) ifThere(name string, f func(*os.Root) error) error {
 	return f(root)
 }
 
-func (d *Dir) removeLeftover(root *os.Root, name string) error {
-	if err := removeLeftover(root, temporary(name)); err != nil {
-		return d.wrap(name, "remove temporary file", err)
+func (d *Dir) removeLeftover(root *os.Root, name string) (removed bool, err error) {
+	removed, err = removeLeftover(root, temporary(name))
+	if err != nil {
+		return false, d.wrap(name, "remove temporary file", err)
 	}
-	return nil
+	return removed, nil
 }
 
 func (d *Dir) removeFile(root *os.Root, name string) error {
@@ -159,42 +161,61 @@ func lock(root *os.Root, temp string) (*os.File, error) {
 	}
 }
 
-// reopen opens a temporary file that exists. What else may be in its place, a
-// link or a FIFO, is removed. fs.ErrNotExist says that nothing is there now.
+// reopen opens a temporary file that exists. What else may be in its place is removed:
+// a link, also a hard one, a FIFO, or the file of another user, who may hold its lock
+// for ever. fs.ErrNotExist says that nothing is there now.
 func reopen(root *os.Root, temp string) (*os.File, error) {
 	stat, err := root.Lstat(temp)
 	if err != nil {
 		return nil, err
 	}
-	if !stat.Mode().IsRegular() {
+	if !ownFile(stat) {
 		return nil, first(root.Remove(temp), fs.ErrNotExist)
 	}
-	return root.OpenFile(temp, os.O_RDWR|syscall.O_NONBLOCK, 0)
+	f, err := root.OpenFile(temp, os.O_RDWR|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	if stat, err = f.Stat(); err == nil && !ownFile(stat) { // since Lstat
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// ownFile says whether a file can be one that a writer has made. It may have no name by
+// now, but never two.
+func ownFile(stat os.FileInfo) bool {
+	s, ok := stat.Sys().(*syscall.Stat_t)
+	return ok && stat.Mode().IsRegular() && int(s.Uid) == os.Geteuid() && s.Nlink <= 1
 }
 
 // removeLeftover creates nothing, so that it works on a full disk, and does not
 // wait: a temporary file that is locked is no leftover.
-func removeLeftover(root *os.Root, temp string) error {
+func removeLeftover(root *os.Root, temp string) (removed bool, err error) {
 	f, err := reopen(root, temp)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer f.Close()
 	err = flock(f, syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return nil
+		return false, nil
 	}
-	if err != nil {
-		return err
+	inPlace := false
+	if err == nil {
+		inPlace, err = isAt(root, temp, f)
 	}
-	inPlace, err := isAt(root, temp, f)
-	if inPlace {
-		return root.Remove(temp)
+	if err == nil && inPlace {
+		err = root.Remove(temp)
 	}
-	return err
+	return err == nil && inPlace, err
 }
 
 // isAt is false when another writer has renamed or removed f.

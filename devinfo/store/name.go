@@ -95,8 +95,9 @@ func (d *Dir) Name(path string) (string, error) {
 	return "", &NameError{path, err}
 }
 
-// pathErrors are those for which the path is to blame, and not the machine.
-var pathErrors = []syscall.Errno{syscall.ENOTDIR, syscall.ENAMETOOLONG, syscall.ELOOP}
+// pathErrors are those for which the path is to blame, and not the machine; EINVAL is of
+// one with a NUL.
+var pathErrors = []syscall.Errno{syscall.ENOTDIR, syscall.ENAMETOOLONG, syscall.ELOOP, syscall.EINVAL}
 
 // is compares two clean paths, by name if that will do.
 func (d *Dir) is(dir string) (bool, error) {

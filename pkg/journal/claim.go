@@ -7,13 +7,14 @@ import (
 	"slices"
 	"strings"
 
+	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/private"
 )
 
 // Claims are the links files/<file> or cdi/<spec> to the entry of the attachment whose
 // the file is. One counts while that entry is of this boot and names the file; until
 // then, and from then on, whoever comes first may replace it. A link that is there is
-// changed only by who has locked the directory.
+// removed only by who has locked the directory, and has looked at it since.
 type claims struct {
 	*Journal
 	what string // "device-info file"
@@ -82,7 +83,10 @@ func (c claims) linked(file, link string) (Key, bool, error) {
 		return Key{}, false, nil
 	}
 	live, err := c.live(k, func(e *Entry) bool { return slices.Contains(c.of(e), file) })
-	return k, live, err
+	if err != nil || !live {
+		return Key{}, false, err
+	}
+	return k, true, nil
 }
 
 // live says whether an attachment's entry is of this boot and as names demands.
@@ -104,34 +108,44 @@ func (c claims) claim(k Key, file string) (made bool, err error) {
 		if !errors.Is(err, fs.ErrExist) {
 			return false, c.wrap(file, err)
 		}
-		switch owner, owned, err := c.owner(file); {
+		switch owner, owned, err := c.settle(file); {
 		case err != nil:
-			return false, err
+			return false, c.wrap(file, err)
 		case owned && owner == k:
 			return false, nil
 		case owned:
 			return false, &OwnedError{c.what, file, owner}
 		}
-		if err := c.vacate(file); err != nil {
-			return false, c.wrap(file, err)
-		}
 	}
 }
 
-// vacate removes a claim that counts for nothing.
-func (c claims) vacate(file string) error {
-	return c.dir.Alone(func() error {
-		_, owned, err := c.owner(file)
+// settle is owner where a claim that counts for nothing is removed. Whoever finds its own
+// asks here too: another may be about to remove what did not count a moment ago.
+func (c claims) settle(file string) (owner Key, owned bool, err error) {
+	err = c.dir.Alone(func() error {
+		link, err := c.dir.Readlink(file)
+		if errors.Is(err, fs.ErrNotExist) { // and the next moment somebody else's
+			return nil
+		}
+		if err == nil {
+			owner, owned, err = c.linked(file, link)
+		}
 		if err != nil || owned {
 			return err
 		}
 		return c.dir.Unlink(file)
 	})
+	return owner, owned, err
 }
 
-// release removes the claim unless it is, by now, somebody else's.
+// release removes the claim unless it is, by now, somebody else's. What no file can be
+// named has no claim.
 func (c claims) release(k Key, file string) error {
-	if ours, err := c.holds(k, file); err != nil || !ours {
+	ours, err := c.holds(k, file)
+	if bad := new(store.NameError); errors.As(err, &bad) {
+		return nil
+	}
+	if err != nil || !ours {
 		return err
 	}
 	return c.wrap(file, c.dir.Alone(func() error {

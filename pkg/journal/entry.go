@@ -3,10 +3,14 @@ package journal
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
 	"time"
+	"unicode/utf8"
+
+	"devinfo-cni.io/devinfo/store"
 )
 
 // Key names an attachment: one interface of one container in one network.
@@ -19,11 +23,14 @@ type Key struct {
 func (k Key) String() string { return k.Network + "/" + k.ContainerID + "/" + k.IfName }
 
 // entry is the name of the file. An "@" is legal in an interface name only, so
-// the first two separate.
+// the first two separate. An entry is JSON, which has no strings but of UTF-8.
 func (k Key) entry() (string, error) {
-	if !isIdentifier(k.Network) || !isIdentifier(k.ContainerID) || k.IfName == "" {
+	if !isIdentifier(k.Network) || !isIdentifier(k.ContainerID) || k.IfName == "" || strings.ContainsAny(k.IfName, "/\x00") {
 		return "", fmt.Errorf("attachment %q: must be network/containerID/ifName, of which the first two consist of "+
-			"letters, digits, '_', '.' and '-' and begin with a letter or digit", k)
+			"letters, digits, '_', '.' and '-' and begin with a letter or digit, and the last has no slash", k)
+	}
+	if !utf8.ValidString(k.IfName) {
+		return "", &store.NameError{Name: k.IfName, Err: errors.New("an interface name must be UTF-8")}
 	}
 	return k.Network + "@" + k.ContainerID + "@" + k.IfName, nil
 }

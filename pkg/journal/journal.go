@@ -18,6 +18,7 @@
 package journal
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -112,11 +113,15 @@ func (j *Journal) Get(k Key) (*Entry, error) {
 }
 
 // Put records an attachment, in place of former, its earlier entry as Get returned it
-// (nil = none), as one of this boot: it sets e.BootID. Then it claims all that the entry
-// names; what belongs to another attachment is an [*OwnedError]. After an error nothing
-// has changed, and undo is nil; else undo puts everything back as it was.
+// (nil = none that makes sense), as one of this boot: it sets e.BootID. Then it claims all
+// that the entry names; what belongs to another attachment is an [*OwnedError]. After an
+// error nothing has changed, and undo is nil; else undo puts everything back as it was.
 func (j *Journal) Put(e, former *Entry) (undo func() error, err error) {
 	name, err := e.entry()
+	if err != nil {
+		return nil, err
+	}
+	before, err := j.content(name, e.Key, former)
 	if err != nil {
 		return nil, err
 	}
@@ -134,24 +139,49 @@ func (j *Journal) Put(e, former *Entry) (undo func() error, err error) {
 		if err := errors.Join(errs...); err != nil { // the entry is what tells of them
 			return err
 		}
-		if former == nil {
-			return j.entries.Remove(name)
-		}
-		return j.entries.Write(name, former.raw)
+		return j.restore(name, before)
 	}
 	if err := j.entries.Write(name, data); err != nil {
 		return nil, err
 	}
 	e.raw = data
-	if made, err = j.claim(e, former); err != nil {
+	if made, err = j.claim(e); err != nil {
 		return nil, errors.Join(err, undo())
 	}
 	return undo, nil
 }
 
-// claim claims all that an entry names and former has not claimed before. The releases
-// are of what was claimed just now, also when it fails.
-func (j *Journal) claim(e, former *Entry) (releases []func() error, err error) {
+// content is what the file of an entry holds; nil if there is none that could be put back.
+// Where the caller has not read it, it may be a newer build's, which is an error.
+func (j *Journal) content(name string, k Key, e *Entry) ([]byte, error) {
+	if e != nil && e.raw != nil {
+		return e.raw, nil
+	}
+	e, err := j.Get(k)
+	if corrupt := new(store.CorruptError); errors.As(err, &corrupt) {
+		torn, _ := j.entries.Read(name) // or it is no file at all
+		return torn, nil
+	}
+	if err != nil || e == nil {
+		return nil, err
+	}
+	return e.raw, nil
+}
+
+// restore makes the file of an entry hold what it held; nil if there was none.
+func (j *Journal) restore(name string, before []byte) error {
+	if before == nil {
+		return j.entries.Remove(name)
+	}
+	if now, err := j.entries.Read(name); err == nil && bytes.Equal(now, before) {
+		return nil
+	}
+	return j.entries.Write(name, before)
+}
+
+// claim claims all that an entry names. The releases are of what was claimed just now,
+// also when it fails.
+func (j *Journal) claim(e *Entry) (releases []func() error, err error) {
 	for _, c := range []claims{j.files, j.specs} {
 		for _, file := range c.of(e) {
 			made, err := c.claim(e.Key, file)
@@ -180,6 +210,9 @@ func (j *Journal) claim(e, former *Entry) (releases []func() error, err error) {
 func (j *Journal) Forget(e *Entry) error {
 	name, err := e.entry()
 	if err != nil {
+		return err
+	}
+	if _, err := j.content(name, e.Key, e); err != nil {
 		return err
 	}
 	for _, names := range e.All() {

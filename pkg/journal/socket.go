@@ -6,9 +6,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
+	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/private"
 )
 
@@ -29,9 +31,15 @@ func (j *Journal) SocketClaims(k Key) (list []string, err error) {
 	}
 	dirs, err := j.sockets().Entries()
 	for _, d := range dirs {
-		dir := "/" + strings.ReplaceAll(strings.ReplaceAll(d.Name(), "%2F", "/"), "%25", "%")
-		if _, err := j.users(dir).Readlink(name); err == nil {
-			list = append(list, dir)
+		users, err := j.sockets().Sub(d.Name())
+		if err == nil {
+			_, err = users.Readlink(name)
+		}
+		switch {
+		case err == nil:
+			list = append(list, "/"+strings.ReplaceAll(strings.ReplaceAll(d.Name(), "%2F", "/"), "%25", "%"))
+		case !errors.Is(err, fs.ErrNotExist):
+			return list, err
 		}
 	}
 	return list, err
@@ -41,8 +49,12 @@ func (j *Journal) SocketClaims(k Key) (list []string, err error) {
 func (j *Journal) sockets() *private.Dir { return private.Open(filepath.Join(j.dir, "sockets")) }
 
 // users is the directory of the claims on one.
-func (j *Journal) users(dir string) *private.Dir {
-	return private.Open(j.sockets().Path(socketName(dir)))
+func (j *Journal) users(dir string) (*private.Dir, error) {
+	users, err := j.sockets().Sub(socketName(dir))
+	if bad := new(store.NameError); errors.As(err, &bad) {
+		bad.Name = dir
+	}
+	return users, err
 }
 
 // claimSockets makes the entry's pod the user of a directory, or one more attachment of
@@ -52,16 +64,21 @@ func (j *Journal) claimSockets(e *Entry, dir string) (made bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if err = j.sockets().Make(); err == nil {
+	users, err := j.users(dir)
+	if err == nil {
+		err = j.sockets().Make()
+	}
+	if err == nil {
 		err = j.sockets().Alone(func() error {
-			if err := j.vacateSockets(e.Pod, dir); err != nil {
+			if err := j.vacateSockets(e, dir, users); err != nil {
 				return err
 			}
-			err := j.users(dir).Link(name, "../"+target(e.Key))
+			err := users.Link(name, "../"+target(e.Key))
 			made = err == nil
-			if errors.Is(err, fs.ErrExist) {
+			if made || errors.Is(err, fs.ErrExist) {
 				return nil
 			}
+			_ = dropSockets(users) // it is the first error that tells
 			return err
 		})
 	}
@@ -69,20 +86,19 @@ func (j *Journal) claimSockets(e *Entry, dir string) (made bool, err error) {
 }
 
 // vacateSockets removes the claims on a directory that count for nothing. One of another
-// pod that counts is an OwnedError.
-func (j *Journal) vacateSockets(pod, dir string) error {
-	users := j.users(dir)
+// pod that counts is an OwnedError; so is that of a newer build, whose pod is not known.
+func (j *Journal) vacateSockets(e *Entry, dir string, users *private.Dir) error {
 	entries, err := users.Entries()
 	if err != nil {
 		return err
 	}
 	for _, u := range entries {
 		k, ok := parseKey(u.Name())
-		foreign := false
+		foreign := true
 		if ok {
-			ok, err = j.live(k, func(e *Entry) bool {
-				foreign = e.Pod != pod
-				return uses(e, dir)
+			ok, err = j.live(k, func(other *Entry) bool {
+				foreign = k != e.Key && (other.Pod != e.Pod || e.Pod == "")
+				return slices.Contains(other.socketDirs(), dir)
 			})
 		}
 		switch {
@@ -99,43 +115,39 @@ func (j *Journal) vacateSockets(pod, dir string) error {
 	return nil
 }
 
-func uses(e *Entry, dir string) bool {
-	for _, d := range e.socketDirs() {
-		if d == dir {
-			return true
-		}
-	}
-	return false
-}
-
 // releaseSockets ends the attachment's use of a directory.
 func (j *Journal) releaseSockets(k Key, dir string) error {
 	name, err := k.entry()
 	if err != nil {
 		return err
 	}
-	if _, err := j.users(dir).Readlink(name); errors.Is(err, fs.ErrNotExist) {
-		return j.dropSockets(dir)
+	users, err := j.users(dir)
+	if err != nil { // no directory can be named that
+		return nil
 	}
-	return wrapSockets(dir, j.sockets().Alone(func() error {
-		if err := j.users(dir).Unlink(name); err != nil {
-			return err
-		}
-		return j.dropSockets(dir)
-	}))
+	there, err := os.ReadDir(users.Path(""))
+	ours := func(u fs.DirEntry) bool { return u.Name() == name }
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(there) > 0 && !slices.ContainsFunc(there, ours) {
+		return nil
+	}
+	if err == nil {
+		err = j.sockets().Alone(func() error {
+			if err := users.Unlink(name); err != nil {
+				return err
+			}
+			return dropSockets(users)
+		})
+	}
+	return wrapSockets(dir, err)
 }
 
 // dropSockets removes the directory of the claims once it is empty.
-func (j *Journal) dropSockets(dir string) error {
-	path := j.sockets().Path(socketName(dir))
-	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+func dropSockets(users *private.Dir) error {
+	err := syscall.Rmdir(users.Path(""))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTEMPTY) {
 		return nil
 	}
-	err := syscall.Rmdir(path)
-	if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, syscall.ENOTDIR) {
-		return nil
-	}
-	return wrapSockets(dir, err)
+	return err
 }
 
 func wrapSockets(dir string, err error) error {

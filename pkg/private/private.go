@@ -44,11 +44,25 @@ func OpenDurable(path string) *Dir { return &Dir{filepath.Clean(path), true} }
 // Path is where the file of that name is; the name is not checked.
 func (d *Dir) Path(name string) string { return filepath.Join(d.path, name) }
 
+// Sub is a directory in this one.
+func (d *Dir) Sub(name string) (*Dir, error) {
+	path, err := d.check(name)
+	return &Dir{path, d.durable}, err
+}
+
+func (d *Dir) absolute() error {
+	if !filepath.IsAbs(d.path) {
+		return fmt.Errorf("directory %q: must be an absolute path", d.path)
+	}
+	return nil
+}
+
 // check gives the path of a name, which must be one path element without a leading dot.
 func (d *Dir) check(name string) (string, error) {
+	if err := d.absolute(); err != nil {
+		return "", err
+	}
 	switch {
-	case !filepath.IsAbs(d.path):
-		return "", fmt.Errorf("directory %q: must be an absolute path", d.path)
 	case name == "" || name[0] == '.' || strings.ContainsAny(name, "/\x00"):
 		return "", &store.NameError{Name: name, Err: errors.New("must be one path element that does not begin with a dot")}
 	case len(temporary(name)) > 255:
@@ -59,7 +73,12 @@ func (d *Dir) check(name string) (string, error) {
 
 // Make makes the directory, and those above it as 0755, where they are missing, whatever
 // the umask.
-func (d *Dir) Make() error { return mkdir(d.path, 0o700) }
+func (d *Dir) Make() error {
+	if err := d.absolute(); err != nil {
+		return err
+	}
+	return mkdir(d.path, 0o700)
+}
 
 func mkdir(path string, mode fs.FileMode) error {
 	err := os.Mkdir(path, mode)
@@ -131,6 +150,14 @@ func absent(err error) error {
 	return err
 }
 
+// unlessGone makes success of what is gone already.
+func unlessGone(err error) error {
+	if errors.Is(absent(err), fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
 // Readlink returns what the symbolic link of that name holds; fs.ErrNotExist if there is
 // none.
 func (d *Dir) Readlink(name string) (string, error) {
@@ -164,10 +191,7 @@ func (d *Dir) Unlink(name string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+	return unlessGone(os.Remove(path))
 }
 
 // Entries lists what is in the directory, sorted, without names that begin with a dot. A

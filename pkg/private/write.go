@@ -70,9 +70,10 @@ func (d *Dir) sync() error {
 // have the temporary one.
 func (d *Dir) temp(name string) (*os.File, error) {
 	path := d.Path(temporary(name))
-	for {
+	for made := false; ; {
 		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
-		if errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(err, fs.ErrNotExist) && !made {
+			made = true
 			if err = d.Make(); err == nil {
 				continue
 			}
@@ -84,21 +85,28 @@ func (d *Dir) temp(name string) (*os.File, error) {
 			f.Close()
 			return nil, fmt.Errorf("%s: lock: %w", path, err)
 		}
-		if same(f, path) {
+		inPlace, err := isAt(f, path)
+		if inPlace {
 			return f, nil
 		}
 		f.Close()
+		if err != nil {
+			return nil, err
+		}
 	}
 }
 
-// same is false when f has been renamed or removed.
-func same(f *os.File, path string) bool {
+// isAt is false when f has been renamed or removed.
+func isAt(f *os.File, path string) (bool, error) {
 	open, err := f.Stat()
 	if err != nil {
-		return false
+		return false, err
 	}
 	there, err := os.Lstat(path)
-	return err == nil && os.SameFile(open, there)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && os.SameFile(open, there), err
 }
 
 // Remove removes a file and what a killed writer of it has left; what is gone already is
@@ -108,20 +116,16 @@ func (d *Dir) Remove(name string) error {
 	if err != nil {
 		return err
 	}
-	for _, path := range []string{d.Path(temporary(name)), path} {
-		if _, err := os.Lstat(path); errors.Is(absent(err), fs.ErrNotExist) {
-			continue
-		}
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
+	if _, err := sweep(d.Path(temporary(name))); err != nil {
+		return err
 	}
-	if d.durable {
-		if err := d.sync(); !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
+	if _, err = os.Lstat(path); err == nil {
+		err = os.Remove(path)
 	}
-	return nil
+	if err := unlessGone(err); err != nil || !d.durable {
+		return err
+	}
+	return unlessGone(d.sync())
 }
 
 // Sweep removes the temporary files that killed writers have left. It calls removed with
@@ -146,7 +150,7 @@ func (d *Dir) Sweep(removed func(name string)) error {
 
 func sweep(path string) (gone bool, err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(absent(err), fs.ErrNotExist) {
 		return false, nil
 	}
 	if err != nil {
@@ -154,11 +158,14 @@ func sweep(path string) (gone bool, err error) {
 	}
 	defer f.Close()
 	err = flock(f, syscall.LOCK_EX|syscall.LOCK_NB)
-	if errors.Is(err, syscall.EWOULDBLOCK) || err == nil && !same(f, path) { // its writer lives
+	if errors.Is(err, syscall.EWOULDBLOCK) { // its writer lives
 		return false, nil
 	}
 	if err == nil {
+		gone, err = isAt(f, path)
+	}
+	if gone {
 		err = os.Remove(path)
 	}
-	return err == nil, err
+	return gone && err == nil, err
 }

@@ -148,21 +148,23 @@ func (r *request) reparsed(before []byte) (*devinfo.Info, error) {
 // refuseAnothers refuses a device-info file that another attachment has recorded, or that
 // is named after another container.
 func (r *request) refuseAnothers() error {
-	const remedy = "runtimeConfig.CNIDeviceInfoFile must be a path of this attachment's own"
 	owner, owned, err := r.Journal.Owner(r.name)
-	switch {
-	case err != nil || owned && owner == r.key:
+	if err == nil && !owned && r.foreign(r.name) {
+		if _, err := r.Infos.Read(r.name); notThere(err) {
+			return nil
+		}
+		if owner, owned, err = r.Journal.Owner(r.name); err == nil && !owned { // still: claims come before files
+			err = fmt.Errorf("device-info file %s: is there, and named after another container", r.att.Path)
+			return fail(codeConfig, err, ownPath)
+		}
+	}
+	if err != nil || !owned || owner == r.key {
 		return err
-	case owned:
-		return fail(codeConfig, &journal.OwnedError{What: "device-info file", File: r.att.Path, Owner: owner}, remedy)
-	case !r.foreign(r.name):
-		return nil
 	}
-	if _, err := r.Infos.Read(r.name); notThere(err) {
-		return nil
-	}
-	return fail(codeConfig, fmt.Errorf("device-info file %s: is there, and named after another container", r.att.Path), remedy)
+	return fail(codeConfig, &journal.OwnedError{What: "device-info file", File: r.att.Path, Owner: owner}, ownPath)
 }
+
+const ownPath = "runtimeConfig.CNIDeviceInfoFile must be a path of this attachment's own"
 
 // foreign says whether a device-info file has the name that Multus gives to one of another
 // container, <network>-<containerID>_<ifName>. Networks and IDs may hold hyphens and

@@ -103,7 +103,7 @@ func unpack(host *hosttxt.Host) error {
 	if err := host.Unpack("/run/sys"); err != nil {
 		return err
 	}
-	unreadable, err := filepath.Glob("/run/sys/devices/*/*/*/net/*/phys_*_id")
+	unreadable, err := filepath.Glob("/run/sys/devices/*/*/*/net/*/phys_*")
 	for _, attribute := range unreadable {
 		err = errors.Join(err, os.Remove(attribute))
 	}
