@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"syscall"
 
 	"github.com/containernetworking/cni/pkg/skel"
 
@@ -58,7 +59,7 @@ func logger(node config.Node) *slog.Logger {
 	if node.LogFile == "" {
 		return slog.New(slog.NewTextHandler(os.Stderr, options))
 	}
-	file, err := os.OpenFile(node.LogFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	file, err := os.OpenFile(node.LogFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY|syscall.O_NONBLOCK, 0o600) // should it be a named pipe
 	if err != nil {
 		log := slog.New(slog.NewTextHandler(os.Stderr, options))
 		log.Warn("no log file", "error", err)

@@ -1,7 +1,9 @@
 package cniexec
 
 import (
+	"cmp"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,40 +12,64 @@ import (
 )
 
 // FindInPath gives the path of a plugin, relative to Root: in the first of the
-// directories that has it. The error is an *[Error] for [ReasonMissing].
+// directories that has it, as a file that can be executed. The error is an *[Error] for [ReasonMissing].
 func (e *Exec) FindInPath(plugin string, dirs []string) (string, error) {
 	if plugin == "" || strings.ContainsRune(plugin, '/') {
 		return "", failed(ReasonMissing, "CNI plugin %q: type must be the name of an executable", plugin)
 	}
+	unfit := ""
 	for _, dir := range dirs {
-		if path := filepath.Join(dir, plugin); e.hasFile(path) {
+		switch path := filepath.Join(dir, plugin); e.fit(path) {
+		case executable:
 			return path, nil
+		case regular:
+			unfit = cmp.Or(unfit, path)
 		}
+	}
+	if unfit != "" {
+		return "", failed(ReasonMissing, "CNI plugin %q: %s is not executable: chmod 0755 it", plugin, unfit)
 	}
 	return "", failed(ReasonMissing, "CNI plugin %q: not installed: it must be in %s", plugin, strings.Join(dirs, " or "))
 }
 
-// hasFile says whether a regular file is at a path below Root, to which links in it are
-// relative too: a directory of plugins may be one to where the host has another.
-func (e *Exec) hasFile(path string) bool {
+// fitness is what a path may be to one who looks for a plugin.
+type fitness int
+
+const (
+	nothing fitness = iota
+	regular         // a file that nobody may execute
+	executable
+)
+
+// fit looks at a path below Root, to which links in it are relative too: a directory of
+// plugins may be one to where the host has another.
+func (e *Exec) fit(path string) fitness {
 	if e.Root == "" {
-		info, err := os.Stat(path)
-		return err == nil && info.Mode().IsRegular()
+		return fitOf(os.Stat(path))
 	}
 	root, err := unix.Open(e.Root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return false
+		return nothing
 	}
 	defer unix.Close(root)
 	file, err := unix.Openat2(root, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT})
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) { // before Linux 5.6, or below a seccomp profile of then
-		info, err := os.Stat(filepath.Join(e.Root, path))
-		return err == nil && info.Mode().IsRegular()
+		return fitOf(os.Stat(filepath.Join(e.Root, path)))
 	}
 	if err != nil {
-		return false
+		return nothing
 	}
-	defer unix.Close(file)
-	var stat unix.Stat_t
-	return unix.Fstat(file, &stat) == nil && stat.Mode&unix.S_IFMT == unix.S_IFREG
+	f := os.NewFile(uintptr(file), path)
+	defer f.Close()
+	return fitOf(f.Stat())
+}
+
+func fitOf(info fs.FileInfo, err error) fitness {
+	switch {
+	case err != nil || !info.Mode().IsRegular():
+		return nothing
+	case info.Mode()&0o111 == 0:
+		return regular
+	}
+	return executable
 }

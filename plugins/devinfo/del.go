@@ -70,6 +70,7 @@ func (c *call) owned(recorded *journal.Entry, corrupt bool, args *skel.CmdArgs) 
 // journal does not know. Where its entry is there but corrupt, the claims tell what else
 // it may own.
 func (c *call) reconstruct(args *skel.CmdArgs, corrupt bool) (*journal.Entry, error) {
+	c.unrecorded = !corrupt
 	c.skipUnrunnable() // ADD refuses them, and may well have done so
 	delegates, err := children(c.cfg)
 	if err != nil {

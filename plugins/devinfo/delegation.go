@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/containernetworking/cni/libcni"
@@ -142,7 +143,7 @@ func runtimeConf(e *journal.Entry) *libcni.RuntimeConf {
 }
 
 // add runs the delegates in order. started is how many of them need a DEL, the
-// failed one included. Before each it asks whether to go on, and after each it says what
+// failed one included if it has run. Before each it asks whether to go on, and after each it says what
 // came of it.
 func (d *delegation) add(e *journal.Entry, rt *libcni.RuntimeConf, goOn func() error, ended func(name string, before, after json.RawMessage)) (result json.RawMessage, started int, err error) {
 	result = e.PrevResult
@@ -159,6 +160,9 @@ func (d *delegation) add(e *journal.Entry, rt *libcni.RuntimeConf, goOn func() e
 			return result, n, err
 		}
 		answer, err := d.AddNetwork(context.Background(), conf, rt)
+		if err != nil && notRun(err) {
+			return result, n, d.failed("ADD", conf, err)
+		}
 		if err != nil {
 			return result, n + 1, d.failed("ADD", conf, err)
 		}
@@ -259,6 +263,18 @@ func (d *delegation) failed(verb string, conf *libcni.PluginConfig, err error) e
 		return fail(codeTryAgain, err, "")
 	}
 	return fail(codeIO, err, "")
+}
+
+// notRun says that a delegate failed before it could do anything.
+func notRun(err error) bool {
+	var ran *cniexec.Error
+	return errors.As(err, &ran) &&
+		(ran.Reason == cniexec.ReasonMissing || ran.Reason == cniexec.ReasonBusy || ran.Reason == cniexec.ReasonNode)
+}
+
+// unfit says that a delegate is no program that the kernel would run, today or tomorrow.
+func unfit(err error) bool {
+	return notRun(err) && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOEXEC))
 }
 
 // final is the result that DEL and CHECK hand to the delegates: ADD's last one,

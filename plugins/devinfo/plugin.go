@@ -115,6 +115,8 @@ type call struct {
 	key journal.Key
 	cni *delegation
 	log *slog.Logger
+
+	unrecorded bool // the journal knows nothing of it
 }
 
 // parse reads the configuration and warns of keys that nobody knows.

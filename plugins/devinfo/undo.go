@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"errors"
+	"slices"
 	"syscall"
 
 	"devinfo-cni.io/devinfo/store"
@@ -40,7 +41,7 @@ type fate func(*journal.Entry, journal.Names) error
 // device-info files by the function given, and then the claims and the entry itself. What
 // is gone already is success. Nothing stops the rest, but after a failure the entry stays.
 func (c *call) undo(e *journal.Entry, file fate) error {
-	errs := c.cni.del(e, runtimeConf(e))
+	errs := c.passOver(c.cni.del(e, runtimeConf(e)))
 	for _, n := range e.All() {
 		errs = append(errs, c.removeNames(n, func() error { return file(e, n) }))
 	}
@@ -51,6 +52,18 @@ func (c *call) undo(e *journal.Entry, file fate) error {
 		return err
 	}
 	return nil
+}
+
+// passOver takes the errors of delegates out that cannot be run, where no ADD is on
+// record: it has failed of them, and undone the rest.
+func (c *call) passOver(errs []error) []error {
+	return slices.DeleteFunc(errs, func(err error) bool {
+		pass := c.unrecorded && err != nil && unfit(err)
+		if pass {
+			c.log.Warn("ignored", "error", err)
+		}
+		return pass
+	})
 }
 
 // removeNames removes what has these names, the device-info file by the function given.

@@ -236,3 +236,59 @@ func TestOddDevicePluginsFile(t *testing.T) {
 		}
 	})
 }
+
+// Root reads and removes what is another user's, as all else.
+func TestForeignOwnedFiles(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		stage(t, "igb-sriov")
+		pod := linktest.NewNetns(t)
+		const nobody = 65534
+		if err := os.Lchown(nodeFile, nobody, nobody); err != nil {
+			t.Skipf("an ordinary user's namespace has one user: %v", err)
+		}
+		for _, conf := range []string{standalone(infoFile), delegates(bridgeConf)} {
+			for _, verb := range []string{"DEL", "GC"} {
+				preparedInfo(t, prepared)
+				if err := os.Lchown(infoFile, nobody, nobody); err != nil {
+					t.Fatal(err)
+				}
+				call(t, "ADD", pod, conf).ok(t)
+				for path := range strings.SplitSeq(files(t, infoDir, stateDir), "\n") {
+					if err := os.Lchown(path, nobody, nobody); err != nil {
+						t.Fatal(err)
+					}
+				}
+				call(t, "CHECK", pod, conf).ok(t)
+				call(t, verb, pod, strings.Replace(conf, "{", `{"cni.dev/valid-attachments": [], `, 1)).ok(t)
+				nothingLeft(t)
+				same(t, "interfaces in the pod", podLinks(t, pod), "")
+			}
+		}
+	})
+}
+
+// A log that nobody reads holds nobody up.
+func TestLogFileThatIsAPipe(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		stage(t, "igb-sriov")
+		pod := linktest.NewNetns(t)
+		settings := strings.Replace(read(t, nodeFile), "{", `{"logFile": "/run/log", `, 1)
+		if err := os.WriteFile(nodeFile, []byte(settings), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		for what, why := range map[string]string{
+			"named pipe": `open /run/log: no such device or address`,
+			"directory":  `open /run/log: is a directory`,
+		} {
+			put(t, what, "/run/log")
+			for _, verb := range []string{"ADD", "CHECK", "DEL"} {
+				a := call(t, verb, pod, standalone(infoFile))
+				a.ok(t)
+				if !strings.Contains(a.warnings(), `"no log file" error="`+why+`"`) {
+					t.Errorf("%s: warnings: %s", verb, a.warnings())
+				}
+			}
+			nothingLeft(t)
+		}
+	})
+}

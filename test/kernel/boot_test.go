@@ -1,0 +1,169 @@
+package kernel_test
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/pkg/link/linktest"
+)
+
+// bootID puts an oddity over the kernel's boot ID, until undo is called.
+func bootID(t *testing.T, what string) (undo func()) {
+	t.Helper()
+	const path = "/proc/sys/kernel/random/boot_id"
+	put(t, what, "/run/boot_id")
+	if err := unix.Mount("/run/boot_id", path, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := unix.Unmount(path, 0); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Where nobody can tell which boot this is, no attachment is of another one: those that
+// live stay, and keep their files, and what is added then can be deleted.
+func TestOddBootID(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		stage(t, "igb-sriov")
+		pod := linktest.NewNetns(t)
+		oddities["empty"] = func(path string) error { return os.WriteFile(path, nil, 0o444) }
+		for what, why := range map[string]string{
+			"unreadable": "open /proc/sys/kernel/random/boot_id: permission denied",
+			"corrupt":    "/proc/sys/kernel/random/boot_id: not a boot ID: \\\"{\\\\x00\\\"",
+			"huge":       "/proc/sys/kernel/random/boot_id: not a boot ID: ",
+			"named pipe": "/proc/sys/kernel/random/boot_id: not a boot ID: \\\"\\\"",
+			"empty":      "/proc/sys/kernel/random/boot_id: not a boot ID: \\\"\\\"",
+		} {
+			for _, conf := range []string{standalone(infoFile), delegates(bridgeConf)} {
+				call(t, "ADD", pod, conf).ok(t)
+				before := files(t, infoDir, stateDir)
+				undo := bootID(t, what)
+
+				a := bound(t, "GC", "", `{"cniVersion": "1.1.0", "name": "net", "type": "devinfo"}`)
+				a.becomes(t, "GC", "ok")
+				if !strings.Contains(a.warnings(), why) {
+					t.Errorf("warnings: %s\nwant: %s", a.warnings(), why)
+				}
+				same(t, "our files", files(t, infoDir, stateDir), before)
+				thief := bound(t, "ADD", pod, standalone(infoFile), "CNI_CONTAINERID=thief")
+				if thief.exit == 0 || !strings.Contains(thief.stdout, "belongs to attachment net/c0ffee/net1") {
+					t.Errorf("another attachment's file: %s", thief.stdout)
+				}
+				bound(t, "CHECK", pod, conf).becomes(t, "CHECK", "ok")
+				again := bound(t, "ADD", pod, delegates(bridgeConf))
+				if conf != standalone(infoFile) && !strings.Contains(again.stdout, `exists, since`) {
+					t.Errorf("ADD again: %s", again.stdout)
+				}
+				bound(t, "DEL", pod, conf).becomes(t, "DEL", "ok")
+				nothingLeft(t)
+
+				bound(t, "ADD", pod, conf).ok(t)
+				undo()
+				call(t, "CHECK", pod, conf).ok(t)
+				call(t, "DEL", pod, conf).ok(t)
+				nothingLeft(t)
+				same(t, "interfaces in the pod", podLinks(t, pod), "")
+			}
+		}
+	})
+}
+
+// The clock of a node may be set back, or have been wrong when the attachment was made.
+func TestClockThatJumps(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		stage(t, "igb-sriov")
+		pod := linktest.NewNetns(t)
+		for _, conf := range []string{standalone(infoFile), delegates(bridgeConf)} {
+			for _, at := range []string{"2062-02-02T02:02:02Z", "0001-01-01T00:00:00Z"} {
+				call(t, "ADD", pod, conf).ok(t)
+				setTime(t, at)
+				call(t, "CHECK", pod, conf).ok(t)
+				call(t, "GC", "", `{"cniVersion": "1.1.0", "name": "net", "type": "devinfo"}`).ok(t)
+				same(t, "device-info file", read(t, infoFile), vfFile)
+				if again := call(t, "ADD", pod, conf); conf == standalone(infoFile) {
+					again.ok(t)
+				} else if !strings.Contains(again.stdout, "exists, since "+at[:10]) {
+					t.Errorf("ADD again: %s", again.stdout)
+				}
+				setTime(t, at)
+				call(t, "DEL", pod, conf).ok(t)
+				nothingLeft(t)
+				same(t, "interfaces in the pod", podLinks(t, pod), "")
+			}
+		}
+	})
+}
+
+// setTime has the attachment added at another time.
+func setTime(t *testing.T, at string) {
+	t.Helper()
+	var entry map[string]any
+	if err := json.Unmarshal([]byte(read(t, oddEntry)), &entry); err != nil {
+		t.Fatal(err)
+	}
+	entry["time"] = at
+	text, err := json.Marshal(entry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(oddEntry, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Without /sys nothing can be found; what there is can be removed all the same.
+func TestOddSys(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		stage(t, "igb-sriov")
+		pod := linktest.NewNetns(t)
+		const sys, kept = "/run/sys", "/run/kept"
+		odd := map[string]func() error{
+			"gone":       func() error { return nil },
+			"a file":     func() error { return os.WriteFile(sys, nil, 0o644) },
+			"empty":      func() error { return os.Mkdir(sys, 0o755) },
+			"unreadable": func() error { return os.Mkdir(sys, 0) },
+		}
+		const none = `1: {"code":5,"details":"mount it there, or set sysfs in the node settings","msg":"there is no sysfs at ` + sys + `"}`
+		const denied = `1: {"code":5,"msg":"deviceID: ` + vf + `: readlink ` + sys + `/bus/pci/devices/` + vf + `: permission denied"}`
+		for what, want := range map[string]string{
+			"gone":       none,
+			"a file":     none,
+			"empty":      "ok", // the device is not there: a warning, unless the configuration is strict
+			"unreadable": denied,
+		} {
+			for _, conf := range []string{standalone(infoFile), delegates(bridgeConf)} {
+				call(t, "ADD", pod, conf).ok(t)
+				if err := os.Rename(sys, kept); err != nil {
+					t.Fatal(err)
+				}
+				if err := odd[what](); err != nil {
+					t.Fatal(err)
+				}
+				t.Log(what)
+				if check := bound(t, "CHECK", pod, conf); what == "empty" {
+					check.fails(t, 100, "deviceID names the PCI function "+vf+", which is not on this node")
+				} else {
+					check.becomes(t, "CHECK", want)
+				}
+				bound(t, "DEL", pod, conf).becomes(t, "DEL", "ok")
+				nothingLeft(t)
+				bound(t, "ADD", pod, conf).becomes(t, "ADD", want)
+				bound(t, "DEL", pod, conf).becomes(t, "DEL", "ok")
+				nothingLeft(t)
+				same(t, "interfaces in the pod", podLinks(t, pod), "")
+				if err := os.RemoveAll(sys); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Rename(kept, sys); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	})
+}

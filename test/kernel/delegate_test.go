@@ -1,0 +1,197 @@
+package kernel_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/types"
+
+	"devinfo-cni.io/pkg/link/linktest"
+)
+
+// result is what a script prints that is a delegate.
+const result = `echo '{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "sandbox": "'$CNI_NETNS'"}]}'`
+
+// script makes a delegate: on ADD it does what the text says, and on all else nothing.
+func script(t *testing.T, text string) {
+	t.Helper()
+	file := "#!/bin/sh\n[ $CNI_COMMAND = ADD ] || exit 0\n" + text + "\n"
+	if err := os.WriteFile(cniDir+"/script", []byte(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+const scripted = `{"type": "script"}`
+
+// A delegate that is no program is refused before anything is done, and no DEL stumbles
+// over it.
+func TestDelegateThatIsNoProgram(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		stage(t, "igb-sriov")
+		pod := linktest.NewNetns(t)
+		const odd = cniDir + "/odd"
+		missing := `CNI plugin "odd": not installed: it must be in ` + cniDir + ` or ` + binDir(t)
+		for what, c := range map[string]struct {
+			put func() error
+			msg string
+		}{
+			"directory":      {func() error { return os.Mkdir(odd, 0o755) }, missing},
+			"named pipe":     {func() error { return syscall.Mkfifo(odd, 0o755) }, missing},
+			"link to itself": {func() error { return os.Symlink(odd, odd) }, missing},
+			"not executable": {func() error { return os.WriteFile(odd, []byte("#!/bin/sh\n"), 0o644) },
+				`CNI plugin "odd": ` + odd + ` is not executable: chmod 0755 it`},
+		} {
+			if err := c.put(); err != nil {
+				t.Fatal(err)
+			}
+			t.Log(what)
+			conf := delegates(bridgeConf, `{"type": "odd"}`)
+			call(t, "STATUS", "", conf).fails(t, 50, "delegate odd: "+c.msg)
+			call(t, "ADD", pod, conf).fails(t, 7, "delegates[1]: "+c.msg)
+			same(t, "interfaces in the pod", podLinks(t, pod), "")
+			call(t, "DEL", pod, conf).ok(t)
+			nothingLeft(t)
+			if err := os.RemoveAll(odd); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// What only the kernel finds unfit to run has done nothing, so there is nothing of it to
+// undo.
+func TestDelegateThatCannotBeStarted(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		stage(t, "igb-sriov")
+		pod := linktest.NewNetns(t)
+		const odd = cniDir + "/odd"
+		for text, want := range map[string]string{
+			"no program":          `delegate odd: ADD: fork/exec ` + odd + `: exec format error`,
+			"#!/run/nosuch\n":     `delegate odd: ADD: fork/exec ` + odd + `: no such file or directory: install it, or the interpreter that it names`,
+			"#!" + cniDir + "\n":  `delegate odd: ADD: fork/exec ` + odd + `: permission denied`,
+			"\x7fELF\x02\x01\x01": `delegate odd: ADD: fork/exec ` + odd + `: exec format error`,
+		} {
+			if err := os.WriteFile(odd, []byte(text), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			conf := delegates(bridgeConf, `{"type": "odd"}`)
+			call(t, "ADD", pod, conf).fails(t, 5, want)
+			same(t, "interfaces in the pod", podLinks(t, pod), "")
+			nothingLeft(t)
+			call(t, "DEL", pod, conf).ok(t)
+			nothingLeft(t)
+		}
+	})
+}
+
+func TestDelegateThatAnswersOddly(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		stage(t, "igb-sriov")
+		pod := linktest.NewNetns(t)
+		const (
+			ten  = "head -c 10000001 /dev/zero"
+			over = "6: delegate script: ADD: " + cniDir + "/script: printed more than 10000000 bytes: report it to the plugin's makers"
+			none = "6: delegate script: ADD: " + cniDir + "/script: printed no CNI result: "
+			died = "5: delegate script: ADD: " + cniDir + "/script: %s, without a CNI error; standard output "
+		)
+		for text, want := range map[string]string{
+			ten:                            over,
+			ten + "; " + result:            over,
+			result + "; " + result:         none + `"{`,
+			`echo '[]'`:                    none + `"[]"`,
+			`printf '{"code": 7'`:          none + `"{\"code\": 7"`,
+			`exec >&-; sleep 1`:            none + `""`,
+			`printf '\0\377'; exit 1`:      fmt.Sprintf(died, "exit status 1") + `"\x00\xff"`,
+			result + `; exit 3`:            fmt.Sprintf(died, "exit status 3") + `"{`,
+			result + `; kill -9 $$`:        fmt.Sprintf(died, "signal: killed") + `"{`,
+			result + `; exec >&-; sleep 1`: "ok",
+		} {
+			script(t, text)
+			t.Log(text)
+			conf := delegates(bridgeConf, scripted)
+			if a := call(t, "ADD", pod, conf); want == "ok" {
+				a.ok(t)
+			} else {
+				a.failsLike(t, want)
+				same(t, "interfaces in the pod", podLinks(t, pod), "")
+				nothingLeft(t)
+			}
+			call(t, "DEL", pod, conf).ok(t)
+			nothingLeft(t)
+			same(t, "interfaces in the pod", podLinks(t, pod), "")
+		}
+	})
+}
+
+// failsLike checks code and beginning of the message of a call that failed.
+func (a answer) failsLike(t *testing.T, want string) {
+	t.Helper()
+	var e types.Error
+	if err := json.Unmarshal([]byte(a.stdout), &e); err != nil || a.exit != 1 {
+		t.Errorf("exit code %d: %s%s", a.exit, a.stdout, a.stderr)
+	}
+	if got := fmt.Sprintf("%d: %s", e.Code, plain(e.Msg)); !strings.HasPrefix(got, want) {
+		t.Errorf("failure:\n%s\nwant it to begin with:\n%s", got, want)
+	}
+}
+
+// A signal does not cut DEL, CHECK or GC short, once or twice: what they began they end.
+func TestSignalLetsOtherVerbsFinish(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		stage(t, "igb-sriov")
+		pod := linktest.NewNetns(t)
+		const wait = `touch /run/waits; until [ -e ` + goFile + ` ]; do sleep 0.01; done`
+		file := "#!/bin/sh\n[ $CNI_COMMAND = ADD ] && { " + result + "; exit; }\n" + wait + "\n"
+		if err := os.WriteFile(cniDir+"/script", []byte(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		conf := delegates(scripted, bridgeConf)
+		for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+			for times := range 3 {
+				for _, verb := range []string{"CHECK", "DEL", "GC"} {
+					for _, name := range []string{goFile, "/run/waits"} {
+						if err := os.RemoveAll(name); err != nil {
+							t.Fatal(err)
+						}
+					}
+					if there := files(t, stateDir) != ""; !there {
+						call(t, "ADD", pod, conf).ok(t)
+					}
+					interrupt(t, verb, pod, strings.Replace(conf, "{", `{"cni.dev/valid-attachments": [], `, 1), sig, times)
+					if verb != "CHECK" {
+						same(t, "interfaces in the pod", podLinks(t, pod), "")
+						nothingLeft(t)
+					}
+				}
+			}
+		}
+	})
+}
+
+// interrupt signals a call while its delegate runs, which ends after that; the call must
+// succeed.
+func interrupt(t *testing.T, verb, pod, conf string, sig syscall.Signal, times int) {
+	t.Helper()
+	cmd := devinfo(verb, pod, conf)
+	var out strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the delegate runs", func() bool { _, err := os.Stat("/run/waits"); return err == nil })
+	for range times {
+		if err := cmd.Process.Signal(sig); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	letGo(t)
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%s, %d times %v: %v: %s", verb, times, sig, err, &out)
+	}
+}
