@@ -3,13 +3,14 @@
 BIN := $(CURDIR)/bin
 CNI_BIN := /opt/cni/bin
 FUZZTIME := 30s
+CRASH := all
 IMAGE := cluster.local/cni-dra-driver:1
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null)
 
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build peers apiserver image demo test lint bench fuzz e2e vm-test install clean
+.PHONY: help build peers apiserver image demo test crash lint bench fuzz e2e vm-test install clean
 
 GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -funcalign=1 -X main.version=$(VERSION)'
 
@@ -36,6 +37,9 @@ demo: build peers ## the main job on this machine's network card, then other dev
 
 test: build peers ## all tests; DEVINFO_NETNS=must makes those fail that lack namespaces
 	@{ go test -count=1 -json ./... || true; cd test/peers; go test -count=1 -json ./... || true; } | go run ./test/report
+
+crash: peers ## the plugin killed, and its disk failing, at every change; CRASH=sample: a minute's worth
+	@DEVINFO_CRASH=$(CRASH) go test -count=1 -timeout 60m -json ./test/crash/... | go run ./test/report
 
 lint: ## gofmt, vet, staticcheck; shellcheck if it is installed
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "gofmt -w" $$unformatted; exit 1; fi

@@ -62,7 +62,7 @@ func run(m *testing.M) int {
 		os.Setenv(seedKey, strconv.FormatUint(rand.Uint64(), 10))
 	}
 	code := m.Run()
-	if table := tabulated(tallies); table != "" && os.Getenv(extent) != "" {
+	if table := tables(tallies); table != "" && os.Getenv(extent) != "" {
 		fmt.Print(table)
 		if seed := os.Getenv(seedKey); seed != "" {
 			fmt.Printf("again: make crash CRASH=sample %s=%s\n", seedKey, seed)
