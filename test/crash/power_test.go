@@ -103,16 +103,15 @@ func (w *world) losses(s scenario) (list []loss) {
 	w.base.restore(w.t, now)
 	for _, path := range append(slices.Sorted(maps.Keys(w.owned(now))), all) {
 		for _, damage := range slices.Sorted(maps.Keys(damages)) {
-			link := now[path].mode&fs.ModeSymlink != 0
-			if link && damage != "gone" && damage != "noise" {
+			// The other directories' files are hardly ever on a disk.
+			link, state := now[path].mode&fs.ModeSymlink != 0, path == all || strings.HasPrefix(path, stateDir)
+			if link && damage != "gone" && damage != "noise" || !state && damage != "gone" && damage != "empty" {
 				continue
 			}
-			for _, reboot := range []bool{false, true} {
-				if reboot && path != all && !strings.HasPrefix(path, stateDir) {
-					continue
-				}
-				for _, then := range []string{del, gc, again} {
-					list = append(list, loss{path, damage, reboot, then})
+			for _, then := range []string{del, gc, again} {
+				list = append(list, loss{path, damage, false, then})
+				if state {
+					list = append(list, loss{path, damage, true, then})
 				}
 			}
 		}
@@ -142,7 +141,8 @@ func (w *world) lose(s scenario, l loss) (problems []string) {
 	w.t.Helper()
 	now := w.attached(s)
 	for path, file := range w.owned(now) {
-		if path == l.file || l.file == all && strings.HasPrefix(path, stateDir) {
+		state := strings.HasPrefix(path, stateDir) && (file.mode.IsRegular() || l.damage == "gone") // links are made at once
+		if path == l.file || l.file == all && state {
 			w.damage(path, file, l.damage)
 		}
 	}
@@ -157,12 +157,13 @@ func (w *world) lose(s scenario, l loss) (problems []string) {
 				}
 			}
 		}
-	} else if l.then == again && s.delegating() { // its interface is there: the runtime's DEL comes first
+	}
+	if l.then == again && s.delegating() { // they know of it still: the runtime's DEL comes first
 		problems = w.recover(trial{scenario: s, then: del})
 	}
 	problems = append(problems, w.recover(tr)...)
 	now = take(w.t)
-	if l.then == gc && !l.reboot { // DEL knows what was lost, the path and the network namespace
+	if l.then == gc { // only DEL has all that was lost: the path, the network namespace, the delegates' device
 		for _, problem := range w.base.left(now) {
 			if strings.HasPrefix(problem, "left: "+stateDir) {
 				problems = append(problems, "GC "+problem)

@@ -42,14 +42,18 @@ func (f findings) add(problems []string, where string) {
 	}
 }
 
-// shown is how many places of a finding are printed.
+// shown is how many places of a finding are printed, of all kinds of them.
 const shown = 6
 
 func (f findings) report(t *testing.T) {
 	t.Helper()
 	for _, class := range slices.Sorted(maps.Keys(f)) {
 		where := f[class]
-		t.Errorf("%d x %s\n\t%s", len(where), class, strings.Join(where[:min(shown, len(where))], "\n\t"))
+		text := fmt.Sprintf("%d x %s", len(where), class)
+		for n := range min(shown, len(where)) {
+			text += "\n\t" + where[n*len(where)/min(shown, len(where))]
+		}
+		t.Error(text)
 	}
 }
 
