@@ -3,6 +3,7 @@ module devinfo-cni.io
 go 1.26.0
 
 require (
+	devinfo-cni.io/devinfo v0.0.0
 	github.com/containerd/nri v0.12.5
 	github.com/containernetworking/cni v1.3.0
 	github.com/containernetworking/plugins v1.9.1
@@ -90,3 +91,5 @@ require (
 	sigs.k8s.io/randfill v1.0.0 // indirect
 	sigs.k8s.io/structured-merge-diff/v6 v6.4.2 // indirect
 )
+
+replace devinfo-cni.io/devinfo => ./devinfo

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"unicode"
 
-	"devinfo-cni.io/pkg/pci"
+	"devinfo-cni.io/devinfo/pci"
 )
 
 // A check says all that is wrong with a value that is not empty.

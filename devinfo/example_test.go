@@ -8,7 +8,7 @@ import (
 )
 
 func Example() {
-	info, err := devinfo.ReadFile("../testdata/npwg/4.3-pci.json")
+	info, err := devinfo.ReadFile("testdata/npwg/4.3-pci.json")
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -71,3 +71,42 @@ func same(t *testing.T, what string, i, j *devinfo.Info) {
 		t.Fatalf("%s: read back\n%swant\n%s", what, back.Encode(), j.Encode())
 	}
 }
+
+// FuzzMerge shows, of three layers that have nothing to do with each other, that to merge
+// again changes nothing, that the result is written as it is read, and that its values
+// are of the layers.
+func FuzzMerge(f *testing.F) {
+	layers := []string{"", "{}", string(full().Encode()), `{"type": "vdpa", "vdpa": {"path": 5, "driver": "vhost"}}`,
+		`{"type": "memif", "version": "1.0.0", "memif": {"mode": "punt", "role": ""}, "pci": []}`}
+	for name := range examples {
+		data, err := os.ReadFile(npwg + name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		layers = append(layers, string(data))
+	}
+	for n := range layers {
+		f.Add(layers[n], layers[(n+1)%len(layers)], layers[(n+2)%len(layers)])
+		f.Add(layers[n], layers[n], "")
+	}
+	f.Fuzz(func(t *testing.T, existing, found, declared string) {
+		var i [3]*devinfo.Info
+		for n, text := range []string{existing, found, declared} {
+			i[n], _ = devinfo.Parse([]byte(text)) // what does not parse is a layer that is not there
+		}
+		var before [3]*devinfo.Info
+		for n := range i {
+			before[n] = i[n].Clone()
+		}
+		m := devinfo.Merge(i[0], i[1], i[2])
+		if !reflect.DeepEqual(i, before) {
+			t.Error("the layers have changed")
+		}
+		if m == nil {
+			return
+		}
+		same(t, "merged", m, m)
+		same(t, "merged again", devinfo.Merge(m, i[1], i[2]), m)
+		same(t, "merged with what it is", devinfo.Merge(m, m, m), m)
+	})
+}

@@ -1,6 +1,9 @@
 package devinfo
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"slices"
+)
 
 // Type says what kind of device is described (section 3.1.1).
 type Type string
@@ -36,6 +39,55 @@ func (i *Info) Clone() *Info {
 	c := new(Info)
 	c.table().copyFrom(i.table())
 	return c
+}
+
+// A Device is the map that a type requires: [*PCI], [*VDPA], [*VhostUser] or [*Memif].
+type Device interface{ table() *table }
+
+// Device is the map that i's type requires, to be told apart by a type switch; nil
+// when that is absent, the type unknown, or i nil.
+func (i *Info) Device() Device {
+	switch {
+	case i == nil:
+	case i.Type == TypePCI && i.PCI != nil:
+		return i.PCI
+	case i.Type == TypeVDPA && i.VDPA != nil:
+		return i.VDPA
+	case i.Type == TypeVhostUser && i.VhostUser != nil:
+		return i.VhostUser
+	case i.Type == TypeMemif && i.Memif != nil:
+		return i.Memif
+	}
+	return nil
+}
+
+// Maps are the types whose map is there, whatever i's own type is, in the
+// specification's order.
+func (i *Info) Maps() (types []Type) {
+	t := i.table()
+	for n, f := range t.fields {
+		if t.mapOf(n) != nil {
+			types = append(types, Type(f.key))
+		}
+	}
+	return types
+}
+
+// Keys are the keys that the specification has in the map of a type or, for "", in
+// the whole, in its order; nil for an unknown type.
+func Keys(of Type) (keys []string) {
+	t := new(Info).table()
+	if of != "" {
+		n := slices.IndexFunc(t.fields, func(f field) bool { return f.sub != nil && f.key == string(of) })
+		if n < 0 {
+			return nil
+		}
+		t = t.fields[n].sub(true)
+	}
+	for _, f := range t.fields {
+		keys = append(keys, f.key)
+	}
+	return keys
 }
 
 // table describes i, or an empty Info when i is nil.

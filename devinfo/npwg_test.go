@@ -9,7 +9,7 @@ import (
 	"devinfo-cni.io/devinfo"
 )
 
-const npwg = "../testdata/npwg/"
+const npwg = "testdata/npwg/"
 
 func vhostUser(mode, path string) *devinfo.Info {
 	return &devinfo.Info{Type: "vhost-user", Version: "1.1.0", VhostUser: &devinfo.VhostUser{Mode: mode, Path: path}}

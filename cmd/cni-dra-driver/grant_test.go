@@ -1,8 +1,6 @@
 package main
 
 import (
-	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -13,18 +11,9 @@ import (
 	"devinfo-cni.io/pkg/cdispec"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/link/linktest"
+	"devinfo-cni.io/pkg/pod"
 	"devinfo-cni.io/pkg/sysfs"
 )
-
-func TestDeviceNodesAreReadWhereTheHostIsMounted(t *testing.T) {
-	got, err := nodesBelow("/")("/dev/null")
-	if diff := cmp.Diff(cdispec.Node{Path: "/dev/null", Type: "c", Major: 1, Minor: 3}, got); diff != "" || err != nil {
-		t.Errorf("%v\n%s", err, diff)
-	}
-	if _, err := nodesBelow(t.TempDir())("/dev/null"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("got %v", err)
-	}
-}
 
 func TestASocketsDirectoryIsGivenAsTheNodeSettingsAllow(t *testing.T) {
 	linktest.Run(t, giveSocketDirectories) // a user enters only namespaces of his own
@@ -39,24 +28,26 @@ func giveSocketDirectories(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := filepath.Join(allowed, "pod")
+	dir := filepath.Join(allowed, "6e0c")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	info := &devinfo.Info{Type: devinfo.TypeVhostUser, VhostUser: &devinfo.VhostUser{Mode: "client", Path: dir + "/sock"}}
 	for _, test := range []struct {
 		socketDirs []string
+		of         pod.Identity
 		want       []cdispec.Mount
 	}{
-		{[]string{allowed}, []cdispec.Mount{{Host: dir, Container: dir}}},
-		{[]string{"/var/run/vhost-user"}, nil},
+		{[]string{allowed}, pod.Identity{UID: "6e0c"}, []cdispec.Mount{{Host: dir, Container: dir}}},
+		{[]string{allowed}, pod.Identity{UID: "77aa"}, nil},
+		{[]string{"/var/run/vhost-user"}, pod.Identity{UID: "6e0c"}, nil},
 	} {
-		got, err := granter(config.Node{SocketDirs: test.socketDirs}, sys, "").of(info, "/proc/self/ns/net", "net1")
+		got, err := granter(config.Node{SocketDirs: test.socketDirs}, sys, "")(info, test.of, "/proc/self/ns/net", "net1")
 		if err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(test.want, got.Mounts); diff != "" || (test.want == nil) != (len(got.Refusals) == 1) {
-			t.Errorf("%s: refused %v\n%s", test.socketDirs, got.Refusals, diff)
+			t.Errorf("%s, %s: refused %v\n%s", test.socketDirs, test.of, got.Refusals, diff)
 		}
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+
+	"devinfo-cni.io/pkg/audit"
 )
 
 const checkHelp = `Compares what ADD left with what is there now, as the plugin's CHECK does, and says
@@ -19,14 +21,15 @@ container's ID a beginning that is no other's will do. Without it all are checke
 The verdicts are
   same          journal, file and kernel agree
   changed       an optional fact is not what it was: CHECK warns
+  declared      the kernel says otherwise, and the configuration overrules it
   differs       the device is another one: CHECK fails
   gone          it was there at ADD: CHECK fails
   not stated    the kernel says nothing of it: declared, or from an earlier file
   not recorded  the file says nothing of it
-  unknown       it takes root to be looked at
+  unknown       it cannot be looked at: without root, or from within a container
 
-CHECK also knows the network's configuration, which the journal does not keep; what
-was not compared for that reason is said.
+What CHECK compares beyond that is listed as not compared. Whether sriovnet finds the
+same representor is said as by inspect.
 
 Exits with 1 if an attachment is not as it should be.`
 
@@ -100,10 +103,39 @@ func named(a attachment, name string) bool {
 	return a.Network == parts[0] && strings.HasPrefix(a.ContainerID, parts[1]) && a.IfName == parts[2]
 }
 
+// comparison is what check prints of one attachment.
+type comparison struct {
+	Attachment  string       `json:"attachment"`
+	State       audit.State  `json:"state"`
+	File        string       `json:"file,omitempty"` // path of the device-info file; "" = ADD wrote none
+	Facts       []audit.Fact `json:"facts"`
+	Problem     string       `json:"problem,omitempty"` // what CHECK fails with
+	Remedy      string       `json:"remedy,omitempty"`
+	Warnings    []string     `json:"warnings,omitempty"` // what CHECK warns of
+	NotCompared []string     `json:"notCompared,omitempty"`
+}
+
+// compare does what CHECK does, with what the journal knows.
+func (h *host) compare(a attachment) comparison {
+	state, r := h.auditor.Audit(a.entry, a.unread)
+	c := comparison{
+		Attachment: a.String(), State: state, File: a.File, Facts: r.Facts, Warnings: r.Warnings, NotCompared: r.NotCompared,
+	}
+	for _, f := range r.Changed() {
+		c.Warnings = append(c.Warnings, f.Change())
+	}
+	if r.Problem != nil {
+		c.Problem, c.Remedy = h.text(r.Problem.Error()), r.Problem.Remedy()
+	}
+	return c
+}
+
 func (t *tool) check(h *host, list []attachment) error {
 	results := []comparison{}
 	for _, a := range list {
-		results = append(results, h.compare(a))
+		result := h.compare(a)
+		result.judge(h)
+		results = append(results, result)
 	}
 	err := t.print(results, func(w *tabwriter.Writer) {
 		for n, c := range results {
@@ -123,7 +155,7 @@ func (t *tool) check(h *host, list []attachment) error {
 }
 
 func (t *tool) comparisonTable(w *tabwriter.Writer, c comparison) {
-	fmt.Fprintf(w, "%s: %s\n", printable(c.Attachment), t.paint(c.State.colour(), string(c.State)))
+	fmt.Fprintf(w, "%s: %s\n", printable(c.Attachment), t.paint(colourOf(c.State), string(c.State)))
 	if c.File != "" {
 		fmt.Fprintf(w, "  file: %s\n", printable(c.File))
 	}

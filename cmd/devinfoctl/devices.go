@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/link"
-	"devinfo-cni.io/pkg/pci"
 )
 
 var (
@@ -43,7 +43,7 @@ func (h *host) settle(s subject) (string, error) {
 	}
 	is, err := h.meanings(s.name)
 	if err != nil {
-		return "", explained(err)
+		return "", h.explained(err)
 	}
 	switch {
 	case len(is) == 0:

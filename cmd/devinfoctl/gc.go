@@ -12,13 +12,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"devinfo-cni.io/pkg/audit"
 	cniplugin "devinfo-cni.io/plugins/devinfo"
 )
 
 const gcHelp = `Removes what is left of attachments that nobody can use any more: those whose network
 namespace is gone, and those of an earlier boot. It does what the plugin's GC does:
 the delegates' DEL in reverse order, the device-info file, the CDI spec, the entry in
-the journal. What can be finished is finished; the entry of what cannot stays.
+the journal. What can be finished is finished; the entry of what cannot stays. Then it
+sweeps what killed plugins left and no attachment has, such as temporary files.
 
 Run it on the node itself: in a container the node's network namespaces may not be
 seen, and could be taken as gone. An attachment whose network namespace is there is
@@ -135,15 +137,15 @@ func (h *host) garbage() (*garbage, error) {
 	for _, a := range list {
 		o := orphan{Attachment: a.String(), Why: a.Why, of: a}
 		switch a.State {
-		case stateOrphan, stateNetnsGone:
-			o.Delegates = delegateTypes(a.entry)
+		case audit.Orphan, audit.NetnsGone:
+			o.Delegates = audit.Delegates(a.entry)
 			slices.Reverse(o.Delegates)
 			o.Files = h.filesOf(a)
 			g.Orphans = append(g.Orphans, o)
-		case stateCorrupt:
+		case audit.Corrupt:
 			o.Why += "; nothing tells whether it is used: its DEL removes it, and the runtime's GC"
 			g.Skipped = append(g.Skipped, o)
-		case stateUnknown:
+		case audit.Unknown, audit.Newer:
 			g.Skipped = append(g.Skipped, o)
 		}
 	}
@@ -153,17 +155,16 @@ func (h *host) garbage() (*garbage, error) {
 
 // filesOf are the files that are there, and that the plugin would remove.
 func (h *host) filesOf(a attachment) (files []string) {
-	e := a.entry
-	if e.File != "" && h.fileThere(e.Path()) && filepath.Clean(e.Dir) == filepath.Clean(h.node.DeviceInfoDir) {
-		owner, owned, err := h.journal.Owner(e.File)
-		if err == nil && (!owned || owner == a.Key) {
-			files = append(files, e.Path())
+	for _, n := range a.entry.All() {
+		if n.File != "" && h.fileThere(n.Path()) {
+			if owner, owned, err := h.journal.Owner(n.File); err == nil && (!owned || owner == a.Key) {
+				files = append(files, n.Path())
+			}
 		}
-	}
-	if spec := filepath.Join(e.CDI.Dir, e.CDI.File); e.CDI.File != "" && h.fileThere(spec) {
-		owner, owned, err := h.journal.SpecOwner(e.CDI.File)
-		if err == nil && (!owned || owner == a.Key) {
-			files = append(files, spec)
+		if spec := filepath.Join(n.CDI.Dir, n.CDI.File); n.CDI.File != "" && h.fileThere(spec) {
+			if owner, owned, err := h.journal.SpecOwner(n.CDI.File); err == nil && (!owned || owner == a.Key) {
+				files = append(files, spec)
+			}
 		}
 	}
 	return append(files, filepath.Join(h.node.StateDir, "attachments", a.Network+"@"+a.ContainerID+"@"+a.IfName))
@@ -186,7 +187,7 @@ func (h *host) unclaimed() (paths []string, err error) {
 }
 
 // collect removes orphans, and notes what came of each. It asks again before each
-// one: a runtime may have been at work meanwhile.
+// one: a runtime may have been at work meanwhile. Then it sweeps.
 func (t *tool) collect(ctx context.Context, h *host, orphans []orphan, cniPath string) (failed bool) {
 	log := slog.New(slog.NewTextHandler(t.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	p := cniplugin.New(h.node, cniplugin.Doors{Sys: h.sys, Interfaces: h.finder.Interfaces, Switches: h.finder.Switches}, h.bootID, t.stdout, log)
@@ -201,6 +202,10 @@ func (t *tool) collect(ctx context.Context, h *host, orphans []orphan, cniPath s
 		}
 		o.Left = slices.DeleteFunc(slices.Clone(o.Files), func(f string) bool { return !h.fileThere(f) })
 	}
+	if err := p.Sweep(); err != nil {
+		t.warn("sweep: %v", err)
+		failed = true
+	}
 	return failed
 }
 
@@ -212,7 +217,7 @@ func (h *host) collect(p *cniplugin.Plugin, o *orphan, cniPath string) error {
 	case !there: // its DEL has come
 		o.Removed = true
 		return nil
-	case now.State != stateOrphan && now.State != stateNetnsGone:
+	case now.State != audit.Orphan && now.State != audit.NetnsGone:
 		return fmt.Errorf("left alone: it is in use again (%s)", now.State)
 	}
 	if err := p.Collect(o.of.Key, cniPath); err != nil {

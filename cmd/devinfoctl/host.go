@@ -4,14 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/audit"
 	"devinfo-cni.io/pkg/capture"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
@@ -19,11 +17,12 @@ import (
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/link/linkhost"
+	"devinfo-cni.io/pkg/link/opinion"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
 // host is the host that is looked at: this machine, or a captured one. Files of it
-// that node settings and journal entries name are read by path or infosIn.
+// that node settings and journal entries name are read by path or dir.
 type host struct {
 	captured string // the file; "" = this machine
 	node     config.Node
@@ -34,9 +33,12 @@ type host struct {
 	bootID   string
 	now      time.Time // when it was opened or captured
 
-	file  *hosttxt.Host                   // nil = this machine
-	root  string                          // "" = /, else where the captured files are unpacked
-	netns func(path string) (bool, error) // whether a network namespace exists
+	file      *hosttxt.Host                   // nil = this machine
+	root      string                          // "" = /, else where the captured files are unpacked
+	netnsGone func(path string) (bool, error) // whether a network namespace is gone
+	auditor   *audit.Auditor
+
+	witness *opinion.Witness // of the finder's Switches; nil = sriovnet cannot look at the host
 }
 
 // host opens the host that --host names, the first time that it is called. The
@@ -54,7 +56,8 @@ func (t *tool) host() (*host, error) {
 		return nil, err
 	}
 	h.finder.Sys = h.sys
-	h.infos = h.infosIn(h.node.DeviceInfoDir)
+	h.infos = h.dir(h.node.DeviceInfoDir)
+	h.auditor = &audit.Auditor{Finder: h.finder, Dir: h.dir, NetnsGone: h.netnsGone, BootID: h.bootID, Explain: true}
 	h.journal = journal.Open(h.path(h.node.StateDir), h.bootID)
 	t.opened = h
 	return h, nil
@@ -82,23 +85,27 @@ func (t *tool) machine() (*host, error) {
 		return nil, fmt.Errorf("boot ID: %w", err)
 	}
 	kernel := link.NewKernel(sys.Files())
-	return &host{
-		node:   node,
-		sys:    sys,
-		finder: &discovery.Finder{Interfaces: kernel, Switches: kernel},
-		bootID: bootID,
-		now:    t.clock(),
-		netns:  isNetns,
-	}, nil
+	h := &host{
+		node:      node,
+		sys:       sys,
+		finder:    &discovery.Finder{Interfaces: kernel, Switches: kernel},
+		bootID:    bootID,
+		now:       t.clock(),
+		netnsGone: link.NetnsGone,
+	}
+	if filepath.Clean(node.Sysfs) == "/sys" {
+		h.hear(opinion.Sriovnet)
+	}
+	return h, nil
 }
 
 // path is where a file of the host, by its absolute path there, can be read. No name
 // leads out of where a captured host was unpacked.
 func (h *host) path(name string) string { return filepath.Join("/", h.root, filepath.Clean("/"+name)) }
 
-// infosIn is a directory of device-info files. That of an attachment is where its
-// ADD wrote, Entry.Dir, which the node settings may have left since.
-func (h *host) infosIn(dir string) *store.Dir { return store.Open(h.path(dir)) }
+// dir is a directory of device-info files or CDI specs. That of an attachment is where
+// its ADD wrote, Entry.Dir, which the node settings may have left since.
+func (h *host) dir(path string) *store.Dir { return store.Open(h.path(path)) }
 
 // writable is the error for commands that change something, where there is nothing
 // to be changed.
@@ -107,25 +114,6 @@ func (h *host) writable(command string) error {
 		return nil
 	}
 	return usage("leave --host out, and run it on the node itself", "%s: %s is a captured host, and cannot be changed", command, h.captured)
-}
-
-// isNetns says whether path is a network namespace of this machine. A plain file is
-// not taken as one that is gone: it is what a container sees of those that were
-// mounted after it was started.
-func isNetns(path string) (bool, error) {
-	var stat unix.Statfs_t
-	err := unix.Statfs(path, &stat)
-	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
-		return false, nil
-	case err != nil:
-		return false, &fs.PathError{Op: "statfs", Path: path, Err: err}
-	}
-	if stat.Type != unix.NSFS_MAGIC {
-		return false, fmt.Errorf("%s is there, but no network namespace that can be seen from here: run devinfoctl on the node itself; "+
-			"if it is, nothing uses the file, and it can be removed", path)
-	}
-	return true, nil
 }
 
 // capturedHost is the host in the file that --host names. Its files are unpacked
@@ -152,14 +140,14 @@ func (t *tool) capturedHost() (*host, error) {
 		}
 	}
 	h := &host{
-		captured: t.hostFile,
-		file:     file,
-		node:     state.Settings,
-		sys:      sysfs.New(file.Sys()),
-		finder:   &discovery.Finder{Interfaces: links, Switches: links},
-		bootID:   state.BootID,
-		now:      state.Time,
-		netns:    links.HasNetns,
+		captured:  t.hostFile,
+		file:      file,
+		node:      state.Settings,
+		sys:       sysfs.New(file.Sys()),
+		finder:    &discovery.Finder{Interfaces: links, Switches: links},
+		bootID:    state.BootID,
+		now:       state.Time,
+		netnsGone: gone(links),
 	}
 	if h.root, err = os.MkdirTemp("", "devinfoctl-"); err != nil {
 		return nil, fmt.Errorf("unpack %s: %w", t.hostFile, err)
@@ -168,4 +156,12 @@ func (t *tool) capturedHost() (*host, error) {
 		return nil, errors.Join(fmt.Errorf("unpack %s: %w", t.hostFile, err), os.RemoveAll(h.root))
 	}
 	return h, nil
+}
+
+// gone says whether a captured host has lost a network namespace.
+func gone(links *linkhost.Host) func(path string) (bool, error) {
+	return func(path string) (bool, error) {
+		there, _ := links.HasNetns(path) // the error is of one that is there
+		return !there, nil
+	}
 }

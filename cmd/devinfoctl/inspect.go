@@ -23,6 +23,9 @@ DEVICE is a PCI address, an auxiliary device (an SF), a vDPA device or a network
 interface: one of this namespace, or with --netns one of that. A name that means
 several is settled by --as.
 
+The source of a representor, but for that of a captured host, says whether sriovnet
+agrees, by which OVN-Kubernetes, ovs-cni and the SR-IOV operators find it.
+
 Exits with 1 if ADD could not describe the device.`
 
 const inspectExample = `  devinfoctl inspect 0000:3b:02.1
@@ -38,7 +41,7 @@ type inspection struct {
 	Netns      string          `json:"netns,omitempty"`
 	DeviceInfo json.RawMessage `json:"deviceInfo,omitempty"` // the file that ADD would write
 	Facts      []fact          `json:"facts"`
-	Shared     bool            `json:"shared,omitempty"` // the device is that of a lower interface
+	Shared     bool            `json:"shared,omitempty"` // the device is not the interface's alone
 	Problem    string          `json:"problem,omitempty"`
 	Warnings   []string        `json:"warnings,omitempty"`
 }
@@ -93,16 +96,14 @@ func (t *tool) inspect(s subject) error {
 	}
 	device, err := h.find(s)
 	if err != nil {
-		return explained(err)
+		return h.explained(err)
 	}
 	var missing *discovery.MissingError
 	if errors.As(device.Problem, &missing) || s.as == asInterface && !device.InNetns {
 		return h.unknown(s)
 	}
-	in := inspection{Device: s.name, As: s.as, Netns: s.netns, Shared: device.Shared, Warnings: device.Warnings, Facts: []fact{}}
-	for _, f := range device.Facts {
-		in.Facts = append(in.Facts, fact(f))
-	}
+	in := inspection{Device: s.name, As: s.as, Netns: s.netns, Shared: device.Shared, Warnings: device.Warnings, Facts: facts(device)}
+	in.judge(h)
 	if info := devinfo.Merge(nil, device.Info, nil); info != nil {
 		in.DeviceInfo = info.Encode()
 		if err := info.Validate().Err(); err != nil {
@@ -124,6 +125,14 @@ func (t *tool) inspect(s subject) error {
 	return nil
 }
 
+func facts(device *discovery.Device) []fact {
+	list := []fact{}
+	for _, f := range device.Facts {
+		list = append(list, fact(f))
+	}
+	return list
+}
+
 // find asks discovery, as ADD does.
 func (h *host) find(s subject) (*discovery.Device, error) {
 	target := discovery.Target{FollowLower: s.followLower, SubfunctionParent: s.subfunctionParent}
@@ -135,7 +144,7 @@ func (h *host) find(s subject) (*discovery.Device, error) {
 			finder.Interfaces = ownNetns{finder.Interfaces}
 		}
 	} else {
-		target.DeviceID, target.DeviceIDKey = s.name, "the command line"
+		target.DeviceIDs = []config.NamedID{{Key: "the command line", ID: s.name}}
 	}
 	return finder.Find(target)
 }
@@ -149,8 +158,10 @@ func (o ownNetns) Interface(_, name string) (link.Interface, error) {
 }
 
 // explained adds to an error of discovery what may be done about it.
-func explained(err error) error {
+func (h *host) explained(err error) error {
 	switch {
+	case errors.Is(err, errPermission) && h.captured != "":
+		return blind(err, "capture the host as root")
 	case errors.Is(err, errPermission):
 		return blind(err, "run as root")
 	case errors.Is(err, link.ErrNoNetns):
@@ -168,7 +179,7 @@ func (t *tool) inspectionTable(in inspection) func(*tabwriter.Writer) {
 			fmt.Fprintf(w, "%s\t%s\t%s\n", printable(f.Key), printable(f.Value), printable(f.Source))
 		}
 		if in.Shared {
-			fmt.Fprintln(w, "\nThe device is that of the lower interface, which others use too.")
+			fmt.Fprintln(w, "\nThe device is not the interface's alone: others use it too.")
 		}
 		if in.Problem != "" {
 			fmt.Fprintln(w, t.paint(red, "problem")+": "+printable(in.Problem))

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"devinfo-cni.io/pkg/audit"
 )
 
 const listHelp = `Lists the attachments of the node, as the plugin's journal has them, and what has
@@ -20,6 +22,7 @@ become of each:
   netns gone    the network namespace is gone, and no DEL has come, or it failed
   orphan        of an earlier boot: neither namespace nor file can be left
   corrupt       the journal's entry cannot be read
+  newer format  the entry is of a newer devinfo
   unknown       it cannot be looked at: without root, or from within a container
 
 Attachments that got no device-info file and have no delegates are not in the journal.
@@ -96,10 +99,10 @@ func (t *tool) listLines(h *host, list []attachment) []string {
 	width := t.width()
 	lines := fit(without(rows, width, "CDI", "FILE", "TYPE"), width)
 	for n, a := range list {
-		if state := string(a.State); a.State != stateOK {
+		if state := string(a.State); a.State != audit.OK {
 			line := lines[n+1]
 			if cut := len(line) - len(state); cut >= 0 && line[cut:] == state {
-				lines[n+1] = line[:cut] + t.paint(a.State.colour(), state)
+				lines[n+1] = line[:cut] + t.paint(colourOf(a.State), state)
 			}
 		}
 	}

@@ -98,8 +98,19 @@ func (n *node) put(e journal.Entry) journal.Key {
 		info := &devinfo.Info{Type: "pci", Version: "1.1.0", PCI: &devinfo.PCI{Address: e.Device.ID}}
 		n.must(store.Open(n.DeviceInfoDir).Write(e.File, info.Encode()))
 	}
-	n.must(journal.Open(n.StateDir, boot).Put(&e))
+	_, err = journal.Open(n.StateDir, boot).Put(&e, nil)
+	n.must(err)
 	return e.Key
+}
+
+// drop forgets an attachment of the journal.
+func (n *node) drop(key journal.Key) error {
+	j := journal.Open(n.StateDir, "")
+	e, err := j.Get(key)
+	if err != nil {
+		return err
+	}
+	return j.Forget(e)
 }
 
 // noNetns is where a network namespace was.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/audit"
 	"devinfo-cni.io/pkg/topology"
 )
 
@@ -80,30 +80,23 @@ func (t *tool) topology(output string) error {
 // held are the attachments of the journal. What cannot be read is left out with a
 // warning: the devices are still worth seeing.
 func (t *tool) held(h *host) ([]topology.Attachment, error) {
-	keys, err := h.journal.All()
+	all, err := h.attachments()
 	if errors.Is(err, errPermission) {
-		t.warn("the attachments are not known: %v; run as root", err)
+		t.warn("the attachments are not known: %v", err)
 		return nil, nil
 	} else if err != nil {
-		return nil, fmt.Errorf("journal: %w", err)
+		return nil, err
 	}
 	var list []topology.Attachment
-	for _, k := range keys {
-		a := topology.Attachment{Network: k.Network, ContainerID: k.ContainerID, IfName: k.IfName}
-		e, err := h.journal.Get(k)
-		var corrupt *store.CorruptError
-		if errors.As(err, &corrupt) {
-			t.warn("%v", err)
-		} else if err != nil {
-			return nil, fmt.Errorf("journal: %w", err)
+	for _, a := range all {
+		if a.entry == nil {
+			t.warn("%s", a.Why)
 		}
-		if e != nil {
-			if e.BootID != h.bootID {
-				continue // of a device before the last reboot
-			}
-			a.Type, a.Device = e.Device.Type, e.Device.ID
+		held := topology.Attachment{Network: a.Network, ContainerID: a.ContainerID, IfName: a.IfName, Type: a.Type, Device: a.Device}
+		if a.State == audit.NetnsGone || a.State == audit.Orphan {
+			held.Ended = string(a.State)
 		}
-		list = append(list, a)
+		list = append(list, held)
 	}
 	return list, nil
 }

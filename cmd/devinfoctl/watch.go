@@ -13,15 +13,16 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"devinfo-cni.io/pkg/audit"
 	"devinfo-cni.io/pkg/journal"
 )
 
 // A change is one line of list --watch where the output is no terminal.
 type change struct {
-	Event      string     `json:"event"` // "added", "changed" or "removed"
-	Time       time.Time  `json:"time"`
-	Attachment attachment `json:"attachment"`
-	Before     state      `json:"before,omitempty"` // of "changed"
+	Event      string      `json:"event"` // "added", "changed" or "removed"
+	Time       time.Time   `json:"time"`
+	Attachment attachment  `json:"attachment"`
+	Before     audit.State `json:"before,omitempty"` // of "changed"
 }
 
 // watch shows the attachments until the context ends, which is success.
@@ -126,7 +127,7 @@ func (t *tool) changes(h *host) func([]attachment) error {
 }
 
 func same(a, b attachment) bool {
-	a.entry, b.entry = nil, nil
+	a.entry, b.entry, a.unread, b.unread = nil, nil, nil, nil
 	return reflect.DeepEqual(a, b)
 }
 

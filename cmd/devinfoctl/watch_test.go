@@ -135,7 +135,7 @@ func TestWatchOnATerminal(t *testing.T) {
 		"net-a    decade     net1       pci   0000:03:00.5  netns gone")
 	term.resize(64, 2)
 	term.waitFor("NETWORK  CONTAINER  INTERFACE  TYPE  DEVICE        STATE\n… and 2 more")
-	n.must(journal.Open(n.StateDir, "").Drop(key))
+	n.must(n.drop(key))
 	term.resize(80, 24)
 	term.waitFor(head + "net-a    decade     net1       pci   0000:03:00.5  -     -    netns gone")
 	term.end()
@@ -209,7 +209,7 @@ func TestWatchInAPipePrintsChanges(t *testing.T) {
 		steps := []func() error{
 			func() error { return nil },
 			func() error { return store.Open(n.DeviceInfoDir).Remove("one") },
-			func() error { return journal.Open(n.StateDir, "").Drop(key) },
+			func() error { return n.drop(key) },
 		}
 		for step, do := range steps {
 			n.must(do())

@@ -19,28 +19,22 @@ func (d *Dir) Write(name string, data []byte) error {
 	if err := d.checkSize(name, data); err != nil {
 		return err
 	}
-	return d.withTemporary(name, func(root *os.Root, temp *os.File) (bool, error) {
-		err := d.fill(temp, data)
-		if err == nil {
-			err = root.Rename(temporary(name), name)
-		}
-		if err != nil {
-			return true, d.wrap(name, "write", err)
-		}
-		return false, d.syncNames(root)
-	})
-}
-
-// Locked calls f while nobody else is in Write or Locked for that name, with
-// the directory, made if need be. It is for what is more than one write: f may
-// do as it likes with name, and only with that.
-func (d *Dir) Locked(name string, f func(*os.Root) error) error {
-	if err := checkName(name); err != nil {
+	root, err := d.make()
+	if err != nil {
 		return err
 	}
-	return d.withTemporary(name, func(root *os.Root, _ *os.File) (bool, error) {
-		return true, f(root)
-	})
+	defer root.Close()
+	temp, err := lock(root, temporary(name))
+	if err != nil {
+		return d.wrap(name, "lock temporary file", err)
+	}
+	if err = fill(temp, data); err == nil {
+		err = root.Rename(temporary(name), name)
+	}
+	if err != nil {
+		err = first(d.wrap(name, "write", err), root.Remove(temporary(name)))
+	}
+	return first(err, temp.Close()) // and with it the lock
 }
 
 // Remove removes a file, or a symbolic link, and a temporary file that a killed
@@ -50,13 +44,35 @@ func (d *Dir) Remove(name string) error {
 		if err := d.removeFile(root, name); err != nil {
 			return err
 		}
-		return first(d.removeLeftover(root, name), d.syncNames(root))
+		_, err := d.removeLeftover(root, name)
+		return err
 	})
 }
 
-// Tidy removes only the temporary file that a killed writer left.
-func (d *Dir) Tidy(name string) error {
-	return d.ifThere(name, func(root *os.Root) error { return d.removeLeftover(root, name) })
+// Sweep removes the temporary files of writers that have died, and calls removed with
+// the name of each. A writer that lives holds a lock on its file.
+func (d *Dir) Sweep(removed func(name string)) error {
+	root, err := d.open()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	entries, err := fs.ReadDir(root.FS(), ".")
+	for _, e := range entries {
+		name, ours := final(e.Name())
+		if !ours || !e.Type().IsRegular() {
+			continue
+		}
+		gone, leftover := d.removeLeftover(root, name)
+		if gone {
+			removed(e.Name())
+		}
+		err = errors.Join(err, leftover)
+	}
+	return err
 }
 
 // ifThere calls f with the directory; there is nothing to do if it is gone.
@@ -75,11 +91,12 @@ func (d *Dir) ifThere(name string, f func(*os.Root) error) error {
 	return f(root)
 }
 
-func (d *Dir) removeLeftover(root *os.Root, name string) error {
-	if err := removeLeftover(root, temporary(name)); err != nil {
-		return d.wrap(name, "remove temporary file", err)
+func (d *Dir) removeLeftover(root *os.Root, name string) (removed bool, err error) {
+	removed, err = removeLeftover(root, temporary(name))
+	if err != nil {
+		return false, d.wrap(name, "remove temporary file", err)
 	}
-	return nil
+	return removed, nil
 }
 
 func (d *Dir) removeFile(root *os.Root, name string) error {
@@ -96,52 +113,14 @@ func (d *Dir) removeFile(root *os.Root, name string) error {
 	return nil
 }
 
-func (d *Dir) fill(temp *os.File, data []byte) error {
+func fill(temp *os.File, data []byte) error {
 	if err := temp.Truncate(0); err != nil {
 		return err
 	}
 	if _, err := temp.Write(data); err != nil {
 		return err
 	}
-	if err := temp.Chmod(d.fileMode); err != nil || !d.durable {
-		return err
-	}
-	return temp.Sync()
-}
-
-// syncNames has the directory's entries on the disk, if that was asked for.
-func (d *Dir) syncNames(root *os.Root) error {
-	if !d.durable {
-		return nil
-	}
-	dir, err := root.Open(".")
-	if err != nil {
-		return d.wrap("", "sync", err)
-	}
-	defer dir.Close()
-	if err := dir.Sync(); err != nil {
-		return d.wrap("", "sync", err)
-	}
-	return nil
-}
-
-// withTemporary calls f with the temporary file of name, which is the lock of
-// that name too. If f says so the temporary file is still there and goes.
-func (d *Dir) withTemporary(name string, f func(*os.Root, *os.File) (there bool, err error)) error {
-	root, err := d.make()
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	temp, err := lock(root, temporary(name))
-	if err != nil {
-		return d.wrap(name, "lock temporary file", err)
-	}
-	there, err := f(root, temp)
-	if there {
-		err = first(err, root.Remove(temporary(name)))
-	}
-	return first(err, temp.Close()) // and with it the lock
+	return temp.Chmod(fileMode)
 }
 
 func first(err, next error) error {
@@ -182,42 +161,61 @@ func lock(root *os.Root, temp string) (*os.File, error) {
 	}
 }
 
-// reopen opens a temporary file that exists. What else may be in its place, a
-// link or a FIFO, is removed. fs.ErrNotExist says that nothing is there now.
+// reopen opens a temporary file that exists. What else may be in its place is removed:
+// a link, also a hard one, a FIFO, or the file of another user, who may hold its lock
+// for ever. fs.ErrNotExist says that nothing is there now.
 func reopen(root *os.Root, temp string) (*os.File, error) {
 	stat, err := root.Lstat(temp)
 	if err != nil {
 		return nil, err
 	}
-	if !stat.Mode().IsRegular() {
+	if !ownFile(stat) {
 		return nil, first(root.Remove(temp), fs.ErrNotExist)
 	}
-	return root.OpenFile(temp, os.O_RDWR|syscall.O_NONBLOCK, 0)
+	f, err := root.OpenFile(temp, os.O_RDWR|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	if stat, err = f.Stat(); err == nil && !ownFile(stat) { // since Lstat
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// ownFile says whether a file can be one that a writer has made. It may have no name by
+// now, but never two.
+func ownFile(stat os.FileInfo) bool {
+	s, ok := stat.Sys().(*syscall.Stat_t)
+	return ok && stat.Mode().IsRegular() && int(s.Uid) == os.Geteuid() && s.Nlink <= 1
 }
 
 // removeLeftover creates nothing, so that it works on a full disk, and does not
 // wait: a temporary file that is locked is no leftover.
-func removeLeftover(root *os.Root, temp string) error {
+func removeLeftover(root *os.Root, temp string) (removed bool, err error) {
 	f, err := reopen(root, temp)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer f.Close()
 	err = flock(f, syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return nil
+		return false, nil
 	}
-	if err != nil {
-		return err
+	inPlace := false
+	if err == nil {
+		inPlace, err = isAt(root, temp, f)
 	}
-	inPlace, err := isAt(root, temp, f)
-	if inPlace {
-		return root.Remove(temp)
+	if err == nil && inPlace {
+		err = root.Remove(temp)
 	}
-	return err
+	return err == nil && inPlace, err
 }
 
 // isAt is false when another writer has renamed or removed f.

@@ -2,14 +2,12 @@ package store_test
 
 import (
 	"bytes"
-	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"devinfo-cni.io/devinfo/store"
 )
@@ -32,14 +30,12 @@ func TestModesDoNotDependOnTheUmask(t *testing.T) {
 		top := t.TempDir()
 		old := syscall.Umask(umask)
 		err := store.Open(top+"/k8s/devinfo/cni").Write("net1", nil)
-		errPrivate := store.OpenPrivate(top+"/state/devinfo/attachments").Write("a", nil)
 		syscall.Umask(old)
-		if err := errors.Join(err, errPrivate); err != nil {
+		if err != nil {
 			t.Fatal(err)
 		}
 		for path, want := range map[string]os.FileMode{
 			"/k8s": 0o755, "/k8s/devinfo": 0o755, "/k8s/devinfo/cni": 0o755, "/k8s/devinfo/cni/net1": 0o644,
-			"/state": 0o755, "/state/devinfo": 0o755, "/state/devinfo/attachments": 0o700, "/state/devinfo/attachments/a": 0o600,
 		} {
 			if got := mode(t, top+path); got != want {
 				t.Errorf("umask %03o: %s: got %o, want %o", umask, path, got, want)
@@ -89,7 +85,7 @@ func TestWriteReplacesALinkAndDoesNotFollowIt(t *testing.T) {
 	put(t, parent+"/victim", "v")
 	put(t, d.Path("other"), "o")
 	for _, target := range []string{parent + "/victim", "../victim", "other", "not-there"} {
-		for _, link := range []string{"net1", ".net1.tmp"} {
+		for _, link := range []string{"net1", ".net1.devinfo"} {
 			os.Remove(d.Path(link))
 			symlink(t, target, d.Path(link))
 		}
@@ -109,12 +105,12 @@ func TestWriteReplacesALinkAndDoesNotFollowIt(t *testing.T) {
 
 func TestWriteTakesOverWhatAKilledWriterLeft(t *testing.T) {
 	d := store.Open(t.TempDir())
-	put(t, d.Path(".net1.tmp"), "half of a much longer content")
+	put(t, d.Path(".net1.devinfo"), "half of a much longer content")
 	if err := d.Write("net1", []byte("whole")); err != nil {
 		t.Fatal(err)
 	}
 	expect(t, d, "net1", "whole")
-	if err := syscall.Mkfifo(d.Path(".net1.tmp"), 0o600); err != nil {
+	if err := syscall.Mkfifo(d.Path(".net1.devinfo"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.Write("net1", []byte("again")); err != nil {
@@ -211,36 +207,28 @@ func TestWriteAndRemoveAtOnceNeverFail(t *testing.T) {
 	}
 }
 
-func TestLockedExcludesOthersOfThatNameOnly(t *testing.T) {
+func TestWriteWaitsForTheWriterOfThatNameOnly(t *testing.T) {
 	d := store.Open(t.TempDir())
+	temp := lockTemporary(t, d, "net1")
 	written := make(chan error, 1)
-	err := d.Locked("net1", func(root *os.Root) error {
-		go func() { written <- d.Write("net1", []byte("x")) }()
-		if err := d.Write("net2", nil); err != nil {
-			return err
-		}
-		select {
-		case err := <-written:
-			t.Errorf("Write did not wait: %v", err)
-		case <-time.After(50 * time.Millisecond):
-		}
-		return nil
-	})
-	if err != nil {
+	go func() { written <- d.Write("net1", []byte("second")) }()
+	if err := d.Write("net2", nil); err != nil {
 		t.Fatal(err)
 	}
+	awaitWaiter(t, temp)
+	if _, err := temp.WriteString("first"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(temp.Name(), d.Path("net1")); err != nil { // as Write ends
+		t.Fatal(err)
+	}
+	expect(t, d, "net1", "first")
+	temp.Close()
 	if err := <-written; err != nil {
 		t.Fatal(err)
 	}
-	expect(t, d, "net1", "x")
-}
-
-func TestLockedReturnsTheErrorAndUnlocks(t *testing.T) {
-	d := store.Open(t.TempDir())
-	if err := d.Locked("net1", func(*os.Root) error { return os.ErrInvalid }); err != os.ErrInvalid {
-		t.Errorf("got %v", err)
-	}
-	if got := entries(t, d.Path("")); len(got) != 0 {
+	expect(t, d, "net1", "second")
+	if got := entries(t, d.Path("")); !reflect.DeepEqual(got, []string{"net1", "net2"}) {
 		t.Errorf("left %v", got)
 	}
 }

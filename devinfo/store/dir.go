@@ -6,8 +6,8 @@
 // Names are one path element. All work below the directory goes through an
 // [os.Root] and refuses to follow symbolic links; on the way to the directory
 // links are followed, because /var/run is one. Files survive the death of the
-// writer, but are not synced, unless [OpenDurable] asks for it: they describe
-// devices of the running kernel, and are worth nothing after a power failure.
+// writer, but are not synced: they describe devices of the running kernel, and are
+// worth nothing after a power failure.
 //
 // A consumer that has one path and only reads wants [devinfo.ReadFile].
 package store
@@ -24,36 +24,18 @@ import (
 
 // Dir is a directory of small files. Its methods may be called at once, also
 // from several processes.
-type Dir struct {
-	dir      string
-	dirMode  fs.FileMode // of the directory itself; those above it are 0755
-	fileMode fs.FileMode
-	limit    int  // size of a file in bytes
-	durable  bool // see OpenDurable
-}
+type Dir struct{ dir string }
+
+const (
+	dirMode  fs.FileMode = 0o755
+	fileMode fs.FileMode = 0o644
+	limit                = 1 << 20 // size of a file in bytes
+)
 
 // Open names the directory; it touches nothing on disk. Unless dir is absolute
 // every method fails. Directories are made 0755 and files 0644, whatever the
 // umask; a file may have 1 MiB.
-func Open(dir string) *Dir {
-	return &Dir{filepath.Clean(dir), 0o755, 0o644, 1 << 20, false}
-}
-
-const privateMode = 0o700
-
-// OpenPrivate is [Open] for files that may hold secrets: the directory is made
-// 0700 and files 0600. A file may have 4 MiB, to hold another one in base64.
-func OpenPrivate(dir string) *Dir {
-	return &Dir{filepath.Clean(dir), privateMode, 0o600, 4 << 20, false}
-}
-
-// OpenDurable is [OpenPrivate] for files that must outlive a power failure: Write
-// returns once the file and its name are on the disk, Remove once the name is off it.
-func OpenDurable(dir string) *Dir {
-	d := OpenPrivate(dir)
-	d.durable = true
-	return d
-}
+func Open(dir string) *Dir { return &Dir{filepath.Clean(dir)} }
 
 // Path is where the file of that name is; the name is not checked.
 func (d *Dir) Path(name string) string { return filepath.Join(d.dir, name) }
@@ -82,27 +64,6 @@ func (d *Dir) Names() ([]string, error) {
 	return names, nil
 }
 
-// Links lists the symbolic links that hold target, sorted; see [Dir.Locked] for who
-// makes links. A directory that does not exist has none.
-func (d *Dir) Links(target string) ([]string, error) {
-	entries, err := os.ReadDir(d.dir)
-	if err = notThere(err); errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	} else if err != nil {
-		return nil, d.wrap("", "list", err)
-	}
-	var names []string
-	for _, e := range entries {
-		if e.Type() != fs.ModeSymlink {
-			continue
-		}
-		if held, err := os.Readlink(d.Path(e.Name())); err == nil && held == target {
-			names = append(names, e.Name())
-		}
-	}
-	return names, nil
-}
-
 // notThere makes fs.ErrNotExist of the error that the directory is none: there can be
 // no file in it.
 func notThere(err error) error {
@@ -112,9 +73,9 @@ func notThere(err error) error {
 	return err
 }
 
-// Writable asks, without side effect, whether Write could succeed: the
-// directory, or its nearest ancestor that exists, must be a directory that this
-// process may write to. The error names it.
+// Writable asks, without a trace, whether Write could succeed: in the directory, or its
+// nearest ancestor that exists, a nameless file is written. The error names it. Where the
+// file system has no nameless files the mode of the directory must do.
 func (d *Dir) Writable() error {
 	if err := d.checkAbsolute(); err != nil {
 		return err
@@ -133,12 +94,30 @@ func (d *Dir) Writable() error {
 		if !stat.IsDir() {
 			return notDirectory(dir)
 		}
-		const mayWrite, maySearch = 2, 1 // W_OK, X_OK of access(2)
-		if err := syscall.Access(dir, mayWrite|maySearch); err != nil {
+		err = try(dir)
+		if path := new(fs.PathError); errors.As(err, &path) {
+			err = path.Err
+		}
+		if err != nil {
 			return fmt.Errorf("%s: not writable: %w", dir, err)
 		}
 		return nil
 	}
+}
+
+// try writes a nameless file, see O_TMPFILE in open(2).
+func try(dir string) error {
+	const tmpfile = 0o20000000 | syscall.O_DIRECTORY // O_TMPFILE
+	const mayWrite, maySearch = 2, 1                 // W_OK, X_OK of access(2)
+	f, err := os.OpenFile(dir, tmpfile|os.O_WRONLY, 0o600)
+	if errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.EISDIR) {
+		return syscall.Access(dir, mayWrite|maySearch)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(make([]byte, 4096)) // a block
+	return errors.Join(err, f.Close())
 }
 
 // open is for what needs no directory to be made.
@@ -164,31 +143,26 @@ func (d *Dir) make() (*os.Root, error) {
 	if err := d.checkAbsolute(); err != nil {
 		return nil, err
 	}
-	if d.dirMode == privateMode { // nobody else makes those, so there is nothing to mend
-		if root, err := os.OpenRoot(d.dir); err == nil {
-			return root, nil
-		}
-	}
 	for end := 1; end < len(d.dir); end++ {
 		if d.dir[end] != '/' {
 			continue
 		}
-		if err := ensure(d.dir[:end], 0o755); err != nil {
+		if err := ensure(d.dir[:end]); err != nil {
 			return nil, err
 		}
 	}
-	if err := ensure(d.dir, d.dirMode); err != nil {
+	if err := ensure(d.dir); err != nil {
 		return nil, err
 	}
 	return os.OpenRoot(d.dir)
 }
 
-func ensure(dir string, mode fs.FileMode) error {
+func ensure(dir string) error {
 	stat, err := os.Stat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		err = os.Mkdir(dir, mode)
+		err = os.Mkdir(dir, dirMode)
 		if err == nil {
-			return os.Chmod(dir, mode) // the umask
+			return os.Chmod(dir, dirMode) // the umask
 		}
 		if errors.Is(err, fs.ErrExist) { // by another process, just now
 			stat, err = os.Stat(dir)
@@ -201,7 +175,7 @@ func ensure(dir string, mode fs.FileMode) error {
 		return notDirectory(dir)
 	}
 	if stat.Mode().Perm() == 0 {
-		return os.Chmod(dir, mode)
+		return os.Chmod(dir, dirMode)
 	}
 	return nil
 }

@@ -76,7 +76,7 @@ func TestAFullDiskLeavesTheOldFileAndNoTemporary(t *testing.T) {
 	}
 }
 
-func TestADiskWithoutInodesFailsWriteButNotRemove(t *testing.T) {
+func TestADiskWithoutInodesFailsWriteAndWritableButNotRemove(t *testing.T) {
 	if !inNamespace(t) {
 		return
 	}
@@ -86,14 +86,59 @@ func TestADiskWithoutInodesFailsWriteButNotRemove(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := d.Write("net1", nil); !errors.Is(err, syscall.ENOSPC) {
-		t.Errorf("got %v", err)
+	for method, err := range map[string]error{"Write": d.Write("net1", nil), "Writable": d.Writable()} {
+		if !errors.Is(err, syscall.ENOSPC) || !strings.HasPrefix(err.Error(), d.Path("")) {
+			t.Errorf("%s: got %v", method, err)
+		}
 	}
 	if err := d.Remove("net1"); err != nil {
 		t.Error(err)
 	}
 	if got := entries(t, d.Path("")); !reflect.DeepEqual(got, []string{"net2"}) {
 		t.Errorf("left %v", got)
+	}
+}
+
+func TestADiskWithoutABlockIsNotWritable(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	dir := mount(t, 0, "size=64k")
+	if err := store.Open(dir).Writable(); err != nil {
+		t.Error(err)
+	}
+	put(t, dir+"/fill", strings.Repeat("x", 64<<10))
+	err := store.Open(dir + "/cni").Writable()
+	if want := dir + ": not writable: no space left on device"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	if got := entries(t, dir); !reflect.DeepEqual(got, []string{"fill"}) {
+		t.Errorf("left %v", got)
+	}
+}
+
+// A devpts is one of those, and may be mounted by an ordinary user.
+func TestWhereNoFileIsNamelessTheModeTellsWhatIsWritable(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	dir := t.TempDir()
+	if err := syscall.Mount("devpts", dir, "devpts", 0, "newinstance"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(dir, 0) })
+	if f, err := os.OpenFile(dir, 0o20000000|syscall.O_DIRECTORY|os.O_WRONLY, 0o600); err == nil {
+		f.Close()
+		t.Fatal("it has nameless files")
+	}
+	if err := store.Open(dir).Writable(); err != nil {
+		t.Error(err)
+	}
+	if err := syscall.Mount("", dir, "", syscall.MS_REMOUNT|syscall.MS_BIND|syscall.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Open(dir).Writable(); !errors.Is(err, syscall.EROFS) || !strings.HasPrefix(err.Error(), dir+": not writable: ") {
+		t.Errorf("read-only: got %v", err)
 	}
 }
 
@@ -108,8 +153,10 @@ func TestAReadOnlyDiskIsNotWritable(t *testing.T) {
 			t.Errorf("%s: got %v", method, err)
 		}
 	}
-	if err := d.Remove("net1"); err != nil {
-		t.Errorf("Remove of what is gone: %v", err)
+	for _, d := range []*store.Dir{d, store.Open(dir)} {
+		if err := errors.Join(d.Remove("net1"), d.Sweep(nil)); err != nil {
+			t.Errorf("with nothing to do: %v", err)
+		}
 	}
 }
 
@@ -221,7 +268,7 @@ func TestAKilledWriterLeavesAtMostTheTemporaryFile(t *testing.T) {
 		}
 		_ = cmd.Wait()
 		for _, name := range entries(t, d.Path("")) {
-			if name != "net1" && name != ".net1.tmp" {
+			if name != "net1" && name != ".net1.devinfo" {
 				t.Errorf("left %s", name)
 			}
 		}

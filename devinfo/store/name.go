@@ -7,12 +7,23 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
+	"unicode"
+	"unicode/utf8"
 )
 
-// The temporary file of a name. It begins with a dot, and names do not.
-const tempPrefix, tempSuffix = ".", ".tmp"
+// The temporary file of a name. It begins with a dot, and names do not; it ends as those
+// of other programs do not, since Sweep takes what has no writer for garbage.
+const tempPrefix, tempSuffix = ".", ".devinfo"
 
 func temporary(name string) string { return tempPrefix + name + tempSuffix }
+
+// final is the inverse of temporary.
+func final(temp string) (name string, ok bool) {
+	name, prefixed := strings.CutPrefix(temp, tempPrefix)
+	name, suffixed := strings.CutSuffix(name, tempSuffix)
+	return name, prefixed && suffixed && name != ""
+}
 
 // maxName leaves room for the temporary file: the kernel's limit is 255 bytes.
 const maxName = 255 - len(tempPrefix) - len(tempSuffix)
@@ -46,9 +57,12 @@ func checkName(name string) error {
 	return &NameError{name, errors.New(reason)}
 }
 
-// Name is the inverse of [Dir.Path]. It takes any absolute path of a file
-// directly in the directory, which need not exist: with /var/run linked to /run,
-// for example, either spelling. Everything else is a [*NameError].
+// Name is the inverse of [Dir.Path], for a path that others have chosen. It takes any
+// absolute path of a file directly in the directory, which need not exist: with
+// /var/run linked to /run, for example, either spelling. Everything else is a
+// [*NameError], and so is a name that could not be shown as it is: one with control
+// characters, or that is not UTF-8; the other methods take it, to remove such a file. A
+// path whose links cannot be followed is the error of that.
 func (d *Dir) Name(path string) (string, error) {
 	if err := d.checkAbsolute(); err != nil {
 		return "", err
@@ -65,15 +79,25 @@ func (d *Dir) Name(path string) (string, error) {
 	if errors.As(checkName(name), &bad) {
 		return "", &NameError{path, bad.Err}
 	}
+	if strings.ContainsFunc(name, unicode.IsControl) || !utf8.ValidString(name) {
+		return "", &NameError{path, errors.New("a file name must be UTF-8 without control characters")}
+	}
 	same, err := d.is(parent)
 	if err == nil && !same {
 		err = fmt.Errorf("must be directly in %s", d.dir)
 	}
-	if err != nil {
-		return "", &NameError{path, err}
+	switch errno := syscall.Errno(0); {
+	case err == nil:
+		return name, nil
+	case errors.As(err, &errno) && !slices.Contains(pathErrors, errno):
+		return "", fmt.Errorf("%q: %w", path, err)
 	}
-	return name, nil
+	return "", &NameError{path, err}
 }
+
+// pathErrors are those for which the path is to blame, and not the machine; EINVAL is of
+// one with a NUL.
+var pathErrors = []syscall.Errno{syscall.ENOTDIR, syscall.ENAMETOOLONG, syscall.ELOOP, syscall.EINVAL}
 
 // is compares two clean paths, by name if that will do.
 func (d *Dir) is(dir string) (bool, error) {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"devinfo-cni.io/devinfo/store"
@@ -16,14 +17,11 @@ func TestNamesThatAreNotOnePathElementAreRefusedByEveryMethod(t *testing.T) {
 	put(t, filepath.Join(parent, "victim"), "v")
 	for _, name := range []string{
 		"", ".", "..", "/", "../victim", "a/b", "a/../../victim", filepath.Join(parent, "victim"),
-		"a\x00b", ".hidden", ".net1.tmp", strings.Repeat("a", 251),
+		"a\x00b", ".hidden", ".net1.devinfo", strings.Repeat("a", 247),
 	} {
 		_, read := d.Read(name)
 		_, info := d.Info(name)
-		_, link := d.Readlink(name)
-		lock := d.Locked(name, func(*os.Root) error { t.Errorf("%q is locked", name); return nil })
-		for method, err := range map[string]error{"Read": read, "Info": info, "Readlink": link,
-			"Locked": lock, "Write": d.Write(name, nil), "Remove": d.Remove(name)} {
+		for method, err := range map[string]error{"Read": read, "Info": info, "Write": d.Write(name, nil), "Remove": d.Remove(name)} {
 			var bad *store.NameError
 			if !errors.As(err, &bad) || bad.Name != name {
 				t.Errorf("%s(%q): got %v", method, name, err)
@@ -37,7 +35,7 @@ func TestNamesThatAreNotOnePathElementAreRefusedByEveryMethod(t *testing.T) {
 
 func TestTheLongestNameCanBeWritten(t *testing.T) {
 	d := store.Open(t.TempDir())
-	name := strings.Repeat("a", 250)
+	name := strings.Repeat("a", 246)
 	if err := d.Write(name, []byte("x")); err != nil {
 		t.Fatal(err)
 	}
@@ -48,11 +46,10 @@ func TestARelativeDirectoryFailsEveryMethod(t *testing.T) {
 	t.Chdir(t.TempDir())
 	d := store.Open("cni")
 	_, read := d.Read("a")
-	_, link := d.Readlink("a")
 	_, names := d.Names()
 	_, name := d.Name("/cni/a")
-	for method, err := range map[string]error{"Read": read, "Readlink": link, "Names": names, "Name": name,
-		"Write": d.Write("a", nil), "Remove": d.Remove("a"), "Writable": d.Writable()} {
+	for method, err := range map[string]error{"Read": read, "Names": names, "Name": name, "Write": d.Write("a", nil),
+		"Remove": d.Remove("a"), "Writable": d.Writable(), "Sweep": d.Sweep(nil)} {
 		if err == nil || err.Error() != `directory "cni": must be an absolute path` {
 			t.Errorf("%s: got %v", method, err)
 		}
@@ -94,6 +91,11 @@ func TestNameRefusesPathsThatAreNotDirectlyInTheDirectory(t *testing.T) {
 		dir + "/.net1.tmp":     "a file name must not begin with a dot",
 		dir + "/net1\x00/etc":  "must be directly in " + dir,
 		dir + "/net1\x00":      "a file name must not hold a slash or a NUL",
+		dir + "/net1\n":        "a file name must be UTF-8 without control characters",
+		dir + "/\x1b[2Jnet1":   "a file name must be UTF-8 without control characters",
+		dir + "/net1\x7f":      "a file name must be UTF-8 without control characters",
+		dir + "/net\u00851":    "a file name must be UTF-8 without control characters",
+		dir + "/net\xff":       "a file name must be UTF-8 without control characters",
 		dir + "/missing/net1":  "must be directly in " + dir,
 		parent + "/dp/a.json":  "must be directly in " + dir,
 		"/proc/self/root/net1": "must be directly in " + dir,
@@ -105,6 +107,17 @@ func TestNameRefusesPathsThatAreNotDirectlyInTheDirectory(t *testing.T) {
 		} else if got := bad.Err.Error(); got != want && !strings.Contains(path, "\x00/") {
 			t.Errorf("%q: got %q, want %q", path, got, want)
 		}
+	}
+}
+
+func TestAFileOfAnyNameCanBeRemoved(t *testing.T) {
+	d := store.Open(t.TempDir())
+	put(t, d.Path("net1\n\xff"), "x")
+	if err := d.Remove("net1\n\xff"); err != nil {
+		t.Error(err)
+	}
+	if got, err := d.Names(); err != nil || len(got) > 0 {
+		t.Errorf("%q, %v", got, err)
 	}
 }
 
@@ -134,4 +147,37 @@ func TestBothSpellingsOfALinkedParentNameTheSameFile(t *testing.T) {
 		}
 	}
 	expect(t, store.Open(run+"/devinfo/cni"), "net1", "x")
+}
+
+func TestAPathThatLeadsNowhereIsANameError(t *testing.T) {
+	dir := t.TempDir()
+	put(t, dir+"/file", "")
+	symlink(t, "loop", dir+"/loop")
+	for _, path := range []string{dir + "/file/sub/net1", dir + "/loop/net1", dir + "/" + strings.Repeat("a", 256) + "/net1", dir + "/a\x00b/net1"} {
+		_, err := store.Open(dir + "/cni").Name(path)
+		var bad *store.NameError
+		if !errors.As(err, &bad) || bad.Name != path {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
+// Whoever cannot look does not know: DEL must not take the file for somebody else's.
+func TestAPathThatCannotBeFollowedIsNoNameError(t *testing.T) {
+	const key = "STORE_TEST_CLOSED"
+	if dir := os.Getenv(key); dir != "" {
+		_, err := store.Open(dir + "/cni").Name(dir + "/closed/cni/net1")
+		var bad *store.NameError
+		if !errors.Is(err, syscall.EACCES) || errors.As(err, &bad) || !strings.Contains(err.Error(), dir+"/closed/cni") {
+			t.Errorf("got %v", err)
+		}
+		return
+	}
+	dir := t.TempDir()
+	mkdir(t, dir+"/closed/cni")
+	if err := os.Chmod(dir+"/closed", 0); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Chmod(dir+"/closed", 0o700) }) // so that it can be removed
+	asUser(t, key+"="+dir, dir)
 }

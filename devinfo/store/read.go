@@ -53,7 +53,7 @@ func (d *Dir) Read(name string) ([]byte, error) {
 	if stat, err = f.Stat(); err == nil && !stat.Mode().IsRegular() { // since Lstat
 		return nil, d.notRegular(name, stat)
 	}
-	data, err := io.ReadAll(io.LimitReader(f, int64(d.limit)+1))
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err != nil {
 		return nil, d.wrap(name, "read", err)
 	}
@@ -85,26 +85,13 @@ func (d *Dir) Parse(name string, data []byte) (*devinfo.Info, error) {
 	return info, nil
 }
 
-// Readlink returns what the symbolic link of that name holds. If there is none
-// the error is fs.ErrNotExist. See [Dir.Locked] for who makes links.
-func (d *Dir) Readlink(name string) (string, error) {
-	if err := checkName(name); err != nil {
-		return "", err
-	}
-	if err := d.checkAbsolute(); err != nil {
-		return "", err
-	}
-	target, err := os.Readlink(d.Path(name)) // of one element, thus below the directory
-	return target, notThere(err)
-}
-
 func (d *Dir) notRegular(name string, stat os.FileInfo) error {
 	return fmt.Errorf("%s: not a regular file (mode %s)", d.Path(name), stat.Mode())
 }
 
 func (d *Dir) checkSize(name string, data []byte) error {
-	if len(data) > d.limit {
-		return fmt.Errorf("%s: %w: more than %d MiB", d.Path(name), ErrTooLarge, d.limit>>20)
+	if len(data) > limit {
+		return fmt.Errorf("%s: %w: more than %d MiB", d.Path(name), ErrTooLarge, limit>>20)
 	}
 	return nil
 }

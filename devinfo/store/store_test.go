@@ -57,27 +57,26 @@ func TestReadRefusesAllButRegularFilesAndDoesNotWaitForAFIFO(t *testing.T) {
 }
 
 func TestFilesOverTheLimitAreNeitherReadNorWritten(t *testing.T) {
-	dir := t.TempDir()
-	for d, limit := range map[*store.Dir]int{store.Open(dir): 1 << 20, store.OpenPrivate(dir): 4 << 20} {
-		data := make([]byte, limit+1)
-		if err := d.Write("net1", data[:limit]); err != nil {
-			t.Fatal(err)
-		}
-		if got, err := d.Read("net1"); len(got) != limit || err != nil {
-			t.Errorf("got %d bytes, %v", len(got), err)
-		}
-		if err := d.Write("net1", data); !errors.Is(err, store.ErrTooLarge) {
-			t.Errorf("Write: got %v", err)
-		}
-		if got, _ := d.Read("net1"); len(got) != limit {
-			t.Errorf("the refused Write left %d bytes", len(got))
-		}
-		if err := os.Truncate(d.Path("net1"), 1<<30); err != nil { // sparse
-			t.Fatal(err)
-		}
-		if _, err := d.Read("net1"); !errors.Is(err, store.ErrTooLarge) {
-			t.Errorf("Read: got %v", err)
-		}
+	const limit = 1 << 20
+	d := store.Open(t.TempDir())
+	data := make([]byte, limit+1)
+	if err := d.Write("net1", data[:limit]); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := d.Read("net1"); len(got) != limit || err != nil {
+		t.Errorf("got %d bytes, %v", len(got), err)
+	}
+	if err := d.Write("net1", data); !errors.Is(err, store.ErrTooLarge) {
+		t.Errorf("Write: got %v", err)
+	}
+	if got, _ := d.Read("net1"); len(got) != limit {
+		t.Errorf("the refused Write left %d bytes", len(got))
+	}
+	if err := os.Truncate(d.Path("net1"), 1<<30); err != nil { // sparse
+		t.Fatal(err)
+	}
+	if _, err := d.Read("net1"); !errors.Is(err, store.ErrTooLarge) {
+		t.Errorf("Read: got %v", err)
 	}
 }
 
@@ -125,7 +124,7 @@ func TestInfoReadsWhatWasWritten(t *testing.T) {
 
 func TestNamesAreSortedRegularFilesWithoutTemporaries(t *testing.T) {
 	dir := t.TempDir()
-	for _, name := range []string{"b", "a", ".a.tmp", ".hidden"} {
+	for _, name := range []string{"b", "a", ".a.devinfo", ".hidden"} {
 		put(t, filepath.Join(dir, name), "x")
 	}
 	mkdir(t, filepath.Join(dir, "sub"))
@@ -154,7 +153,7 @@ func TestRemoveOfWhatIsGoneSucceeds(t *testing.T) {
 
 func TestRemoveTakesTheLeftoverTemporaryFileAlong(t *testing.T) {
 	d := store.Open(t.TempDir())
-	for _, names := range [][]string{{"net1", ".net1.tmp"}, {".net1.tmp"}} {
+	for _, names := range [][]string{{"net1", ".net1.devinfo"}, {".net1.devinfo"}} {
 		for _, name := range names {
 			put(t, d.Path(name), "x")
 		}
@@ -169,17 +168,12 @@ func TestRemoveTakesTheLeftoverTemporaryFileAlong(t *testing.T) {
 
 func TestRemoveLeavesTheTemporaryFileOfALivingWriterAlone(t *testing.T) {
 	d := store.Open(t.TempDir())
-	err := d.Locked("net1", func(*os.Root) error {
-		if err := d.Remove("net1"); err != nil {
-			t.Error(err)
-		}
-		if got := entries(t, d.Path("")); !reflect.DeepEqual(got, []string{".net1.tmp"}) {
-			t.Errorf("left %v", got)
-		}
-		return nil
-	})
-	if err != nil {
+	lockTemporary(t, d, "net1")
+	if err := d.Remove("net1"); err != nil {
 		t.Error(err)
+	}
+	if got := entries(t, d.Path("")); !reflect.DeepEqual(got, []string{".net1.devinfo"}) {
+		t.Errorf("left %v", got)
 	}
 }
 
@@ -188,7 +182,7 @@ func TestRemoveRemovesALinkAndNotItsTarget(t *testing.T) {
 	d := store.Open(filepath.Join(parent, "cni"))
 	mkdir(t, d.Path(""))
 	put(t, parent+"/victim", "v")
-	for _, name := range []string{"net1", ".net1.tmp"} {
+	for _, name := range []string{"net1", ".net1.devinfo"} {
 		symlink(t, parent+"/victim", d.Path(name))
 	}
 	if err := d.Remove("net1"); err != nil {
@@ -281,20 +275,4 @@ func mode(t *testing.T, path string) fs.FileMode {
 		t.Fatal(err)
 	}
 	return stat.Mode().Perm()
-}
-
-func TestADurableDirectoryIsAPrivateOne(t *testing.T) {
-	d := store.OpenDurable(t.TempDir() + "/state")
-	for _, content := range []string{"first", "second"} {
-		if err := d.Write("a", []byte(content)); err != nil {
-			t.Fatal(err)
-		}
-		expect(t, d, "a", content)
-	}
-	if dir, file := mode(t, d.Path("")), mode(t, d.Path("a")); dir != 0o700 || file != 0o600 {
-		t.Errorf("got %o, %o", dir, file)
-	}
-	if err := errors.Join(d.Remove("a"), d.Remove("a")); err != nil || len(entries(t, d.Path(""))) != 0 {
-		t.Errorf("left %v, %v", entries(t, d.Path("")), err)
-	}
 }

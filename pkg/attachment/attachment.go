@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/pod"
 )
 
 // Args are the CNI parameters of one call (SPEC.md section 2, "Parameters").
@@ -41,7 +42,7 @@ func New(cfg *config.Config, args Args, deviceInfoDir string) (*Attachment, erro
 		Netns: args.Netns, Path: cfg.InfoFile,
 	}
 	if a.Path == "" && cfg.AutoFile {
-		a.Path = filepath.Join(deviceInfoDir, autoName(a.Network, a.ContainerID, a.IfName))
+		a.Path = filepath.Join(deviceInfoDir, FileName(a.Network, a.ContainerID, a.IfName))
 	}
 	var err error
 	a.Args, err = ParseArgs(args.CNIArgs)
@@ -57,10 +58,15 @@ func New(cfg *config.Config, args Args, deviceInfoDir string) (*Attachment, erro
 	return a, err
 }
 
-// autoName is the name that Multus would give (its pkg/types/conf.go), so that
-// one node's files are named alike whoever runs the plugin.
-func autoName(network, containerID, ifName string) string {
+// FileName is the name that Multus gives an attachment's device-info file (its
+// pkg/types/conf.go), so that one node's files are named alike whoever runs the plugin.
+func FileName(network, containerID, ifName string) string {
 	return strings.ReplaceAll(network+"-"+containerID+"_"+ifName, "/", "-")
+}
+
+// Pod is whose attachment it is.
+func (a *Attachment) Pod() pod.Identity {
+	return pod.Identity{UID: a.arg("K8S_POD_UID"), ContainerID: a.ContainerID}
 }
 
 // ParseArgs reads CNI_ARGS. What is not of its form is left out, and the error

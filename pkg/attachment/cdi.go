@@ -43,10 +43,11 @@ func (a *Attachment) CDI(cfg *config.Config) (*CDI, error) {
 	if err := cdispec.CheckName(c.Name); err != nil {
 		return nil, &config.Problem{Key: "cdi.name", Value: fmt.Sprintf("%q", c.Name), Want: rule(err)}
 	}
-	if c.Kind != cdispec.DefaultKind && !unmistakable(cfg.CDI.Name) {
+	if !a.Pod().Owns(c.Name) {
 		return nil, &config.Problem{
-			Key: "cdi.name", Value: fmt.Sprintf("%q, with the kind %q,", c.Name, c.Kind),
-			Want: "a name with {containerID} or {podUID} in it, or no kind: another vendor's device may have that name, and runtimes then give neither",
+			Key: "cdi.name", Value: fmt.Sprintf("%q", c.Name),
+			Want: `a name with the pod's UID or the first 12 characters of the container ID in it, such as "{podUID}-{ifName}": ` +
+				"another device may have this one, and runtimes then give neither",
 		}
 	}
 	return c, nil
@@ -56,13 +57,6 @@ func (a *Attachment) CDI(cfg *config.Config) (*CDI, error) {
 func rule(err error) string {
 	_, rule, _ := strings.Cut(err.Error(), "must be ")
 	return rule
-}
-
-// unmistakable says whether a name can be nobody else's device: it holds what the
-// runtime made up for this container or pod. Who writes a network, or a pod, can
-// choose the rest.
-func unmistakable(name string) bool {
-	return strings.Contains(name, "{containerID") || strings.Contains(name, "{podUID}")
 }
 
 // fill fills in the placeholders of one string.

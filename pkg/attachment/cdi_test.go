@@ -27,12 +27,12 @@ func TestCDIDeviceIsNamedAsConfigured(t *testing.T) {
 		`false`:                            nil,
 		`true`:                             {Kind: ours, Name: container + ":net1"},
 		`{"kind": "vendor.example/class"}`: {Kind: "vendor.example/class", Name: container + ":net1"},
-		`{"name": "static"}`:               {Kind: ours, Name: "static"},
-		`{"name": "{podNamespace}.{podName}-{ifName}"}`:                    {Kind: ours, Name: "prod.dpdk-0-net1"},
-		`{"name": "{podUID}", "kind": "a/b"}`:                              {Kind: "a/b", Name: "6a4c-11"},
-		`{"name": "x{containerID:12}", "kind": "a/b"}`:                     {Kind: "a/b", Name: "x0123456789ab"},
-		`{"name": "{podUID}", "kind": "` + ours + `"}`:                     {Kind: ours, Name: "6a4c-11"},
-		`{"socketDir": "/run/<&>/{podUID}/{ifName}", "name": "{network}"}`: {Kind: ours, Name: "net-a", SocketDir: "/run/<&>/6a4c-11/net1"},
+		`{"name": "{podUID}.{podName}-{ifName}"}`:      {Kind: ours, Name: "6a4c-11.dpdk-0-net1"},
+		`{"name": "{podUID}", "kind": "a/b"}`:          {Kind: "a/b", Name: "6a4c-11"},
+		`{"name": "x{containerID:12}", "kind": "a/b"}`: {Kind: "a/b", Name: "x0123456789ab"},
+		`{"name": "x-0123456789ab"}`:                   {Kind: ours, Name: "x-0123456789ab"}, // the value counts
+		`{"name": "{podUID}", "kind": "` + ours + `"}`: {Kind: ours, Name: "6a4c-11"},
+		`{"socketDir": "/run/<&>/{podUID}-{ifName}"}`:  {Kind: ours, Name: container + ":net1", SocketDir: "/run/<&>/6a4c-11-net1"},
 	} {
 		got, err := cdi(t, text)
 		if err != nil || !reflect.DeepEqual(got, want) {
@@ -47,8 +47,12 @@ func TestBadCDINamesAreProblems(t *testing.T) {
 		`{"name": "a/b"}`:                               `cdi.name: "a/b" is not supported: want a name of letters`,
 		`{"name": "{podID}"}`:                           `cdi.name: {podID} is not supported: want one of the placeholders`,
 		`{"socketDir": "{uid}"}`:                        `cdi.socketDir: {uid} is not supported: want one of the placeholders`,
-		`{"kind": "nvidia.com/gpu", "name": "0"}`:       `cdi.name: "0", with the kind "nvidia.com/gpu", is not supported: want a name with {containerID} or {podUID} in it`,
-		`{"kind": "a/b", "name": "{podName}-{ifName}"}`: `cdi.name: "dpdk-0-net1", with the kind "a/b", is not supported`,
+		`{"name": "{containerID:1}"}`:                   `cdi.name: {containerID:1} is not supported: want one of the placeholders`,
+		`{"kind": "nvidia.com/gpu", "name": "0"}`:       `cdi.name: "0" is not supported: want a name with the pod's UID or the first 12 characters of the container ID in it`,
+		`{"kind": "a/b", "name": "{podName}-{ifName}"}`: `cdi.name: "dpdk-0-net1" is not supported: want a name with the pod's UID`,
+		`{"name": "static"}`:                            `cdi.name: "static" is not supported: want a name with the pod's UID`,
+		`{"name": "{network}"}`:                         `cdi.name: "net-a" is not supported: want a name with the pod's UID`,
+		`{"name": "0123456789a"}`:                       `cdi.name: "0123456789a" is not supported: want a name with the pod's UID`,
 	} {
 		got, err := cdi(t, text)
 		var problem *config.Problem

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/cdispec"
 	"devinfo-cni.io/pkg/config"
 )
 
@@ -44,6 +45,9 @@ func (a *Attachment) Declared(cfg *config.Config) (*devinfo.Info, devinfo.Violat
 	} else if err != nil {
 		return nil, nil, &config.Problem{Key: "deviceInfo", Value: fmt.Sprintf("an object of %d bytes", len(text)), Want: "less: " + err.Error()}
 	}
+	if info.PCI != nil && info.PCI.VhostNet != "" && info.PCI.VhostNet != cdispec.VhostNet {
+		return nil, nil, &config.Problem{Key: "deviceInfo.pci.vhost-net", Value: fmt.Sprintf("%q", info.PCI.VhostNet), Want: fmt.Sprintf("%q", cdispec.VhostNet)}
+	}
 	violations := info.ValidateDeclared()
 	if bad := violations.Errors(); len(bad) > 0 {
 		v := bad[0]
@@ -69,18 +73,7 @@ func want(rule string) string {
 // settleType takes the type from the one map that is declared where the type is
 // left out, and refuses a map of another type: it would be lost.
 func settleType(info *devinfo.Info) error {
-	var maps []devinfo.Type
-	for _, m := range []struct {
-		t     devinfo.Type
-		there bool
-	}{
-		{devinfo.TypePCI, info.PCI != nil}, {devinfo.TypeVDPA, info.VDPA != nil},
-		{devinfo.TypeVhostUser, info.VhostUser != nil}, {devinfo.TypeMemif, info.Memif != nil},
-	} {
-		if m.there {
-			maps = append(maps, m.t)
-		}
-	}
+	maps := info.Maps()
 	if info.Type == "" && len(maps) == 1 {
 		info.Type = maps[0]
 	}
@@ -103,6 +96,7 @@ func (a *Attachment) expand(key string, text json.RawMessage) (json.RawMessage, 
 		name := string(m[1 : len(m)-1])
 		value, ok := a.values[name]
 		switch {
+		case problem != nil: // one is enough
 		case !ok:
 			problem = &config.Problem{
 				Key: key, Value: string(m),

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -105,6 +106,20 @@ func TestValueOfAPlaceholderStaysAString(t *testing.T) {
 func TestFirstOfEqualArgumentsCounts(t *testing.T) {
 	if info, _, err := declared(t, socket("/s/{podName}"), "K8S_POD_NAME=a;K8S_POD_NAME=b"); err != nil || info.VhostUser.Path != "/s/a" {
 		t.Errorf("%+v, %v", info, err)
+	}
+}
+
+// The answer must not tell what root can see at a path.
+func TestVhostNetIsOneNodeOnly(t *testing.T) {
+	if info, _, err := declared(t, `{"pci": {"vhost-net": "/dev/vhost-net"}}`, ""); err != nil || info.PCI.VhostNet != "/dev/vhost-net" {
+		t.Errorf("%+v, %v", info, err)
+	}
+	for _, path := range []string{"/dev/null", "/dev", "/etc/shadow", "/none", "/dev/../dev/vhost-net", "vhost-net", "a b"} {
+		_, _, err := declared(t, `{"pci": {"vhost-net": "`+path+`"}}`, "")
+		want := config.Problem{Key: "deviceInfo.pci.vhost-net", Value: strconv.Quote(path), Want: `"/dev/vhost-net"`}
+		if p := problem(t, path, err); *p != want {
+			t.Errorf("got  %+v\nwant %+v", *p, want)
+		}
 	}
 }
 

@@ -233,7 +233,7 @@ func (s *scrubber) spell(text string, sp spelling) {
 // replace renames all that is known, at each place the longest.
 func (s *scrubber) replace(text string) string {
 	var out strings.Builder
-	lower := strings.Map(asciiLower, text)
+	lower := lowerASCII(text)
 	for at := 0; at < len(text); {
 		n, by := s.match(lower, at)
 		if n == 0 {
@@ -250,11 +250,15 @@ func (s *scrubber) replace(text string) string {
 	return out.String()
 }
 
-func asciiLower(r rune) rune {
-	if r >= 'A' && r <= 'Z' {
-		return r + 'a' - 'A'
+// lowerASCII keeps every byte in its place, also of what is no UTF-8.
+func lowerASCII(text string) string {
+	b := []byte(text)
+	for n, c := range b {
+		if c >= 'A' && c <= 'Z' {
+			b[n] += 'a' - 'A'
+		}
 	}
-	return r
+	return string(b)
 }
 
 func (s *scrubber) match(lower string, at int) (n int, by string) {

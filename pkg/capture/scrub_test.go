@@ -225,7 +225,7 @@ func TestAttachmentsFilesComeAlongFromWhereverTheyAre(t *testing.T) {
 		Key: journal.Key{Network: "net", ContainerID: "c0ffee", IfName: "net1"}, Netns: "/run/netns/a", Dir: "/elsewhere", File: "f.json",
 		CDI: journal.CDI{Dir: "/run/cdi2", File: "vendor.example-nic_x.json", Device: "vendor.example/nic=x"},
 	}
-	if err := j.Put(&e); err != nil {
+	if _, err := j.Put(&e, nil); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"/elsewhere/f.json", "/run/cdi2/vendor.example-nic_x.json", "/var/run/cdi/devinfo-cni.io-attachment_a.json", "/var/run/cdi/other.json", "/elsewhere/other.json"} {

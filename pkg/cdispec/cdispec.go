@@ -19,6 +19,9 @@ import (
 // DefaultKind is the kind of the CDI device where the configuration names none.
 const DefaultKind = "devinfo-cni.io/attachment"
 
+// VhostNet is the one node that a device's vhost-net can be.
+const VhostNet = "/dev/vhost-net"
+
 // infoDir is where containers find the device-info files of their attachments.
 const infoDir = "/var/run/k8s.cni.cncf.io/devinfo"
 

@@ -1,10 +1,6 @@
 package config
 
-import (
-	"encoding/json"
-	"maps"
-	"slices"
-)
+import "encoding/json"
 
 // CDI is the key "cdi": the CDI spec that ADD is to write. In its strings
 // placeholders are not yet filled in.
@@ -14,26 +10,22 @@ type CDI struct {
 	SocketDir string // the host's directory of the socket; "" = its path is the same on both sides
 }
 
-// readCDI takes true, false or an object.
-func (c *Config) readCDI(r *reader) {
+// readCDI takes true, false or an object, whose reader it gives.
+func (c *Config) readCDI(r *reader) (object reader) {
 	const key, want = "cdi", `true, or an object {"kind": "vendor.example/class", "name": "{podUID}-{ifName}", "socketDir": "/run/vhost-user/{podUID}"}`
 	raw := r.value(key)
 	if raw == nil || string(raw) == "false" {
-		return
+		return object
 	}
-	object := reader{prefix: key + "."}
+	object.prefix = key + "."
 	if string(raw) != "true" && json.Unmarshal(raw, &object.raw) != nil {
 		r.problem(key, want)
-		return
+		return reader{}
 	}
 	c.CDI = &CDI{}
 	object.string("kind", &c.CDI.Kind)
 	object.string("name", &c.CDI.Name)
 	object.string("socketDir", &c.CDI.SocketDir)
 	r.problems = append(r.problems, object.problems...)
-	for _, have := range slices.Sorted(maps.Keys(object.raw)) {
-		if !slices.Contains(object.seen, have) {
-			c.Unknown = append(c.Unknown, UnknownKey{key + "." + have, key + "." + Nearest(have, object.seen)})
-		}
-	}
+	return object
 }

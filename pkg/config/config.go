@@ -24,10 +24,11 @@ type Config struct {
 	Runtime      map[string]json.RawMessage // runtimeConfig, for the delegates too
 	Capabilities map[string]bool
 
-	InfoFile          string // runtimeConfig.CNIDeviceInfoFile
-	DeviceID          string // the first of runtimeConfig.deviceID, deviceID, pciBusID
-	DeviceIDKey       string // which of them it was
-	PCIBusID          string // pciBusID, for delegates
+	InfoFile          string    // runtimeConfig.CNIDeviceInfoFile
+	DeviceIDs         []NamedID // runtimeConfig.deviceID, deviceID, pciBusID, in this order; those that there are
+	DeviceID          string    // the first of them
+	DeviceIDKey       string    // its key
+	PCIBusID          string    // pciBusID, for delegates
 	ResourceName      string
 	DeviceInfo        json.RawMessage // declared; placeholders not yet filled in
 	AutoFile          bool            // deviceInfoFile: "auto"
@@ -40,9 +41,16 @@ type Config struct {
 	// Valid is cni.dev/valid-attachments; nil when absent, null or not such a list.
 	Valid []ValidAttachment
 
-	Unknown  []UnknownKey
-	Problems []*Problem
+	Unknown     []UnknownKey // at most the first 10
+	MoreUnknown int          // how many others there are
+	Problems    []*Problem   // at most the first 10
 }
+
+// NamedID is a device ID and the key that it stands under.
+type NamedID struct{ Key, ID string }
+
+// most bounds what is said of one configuration: its author is not the node's.
+const most = 10
 
 // Delegate is one entry of delegates.
 type Delegate struct {
@@ -65,7 +73,7 @@ func (c *Config) Lists(containerID, ifName string) bool {
 type Problem struct{ Key, Value, Want string }
 
 func (p *Problem) Error() string {
-	return fmt.Sprintf("%s: %s is not supported: want %s", p.Key, p.Value, p.Want)
+	return fmt.Sprintf("%s: %s is not supported: want %s", p.Key, clip([]byte(p.Value)), p.Want)
 }
 
 // An UnknownKey is a key that is neither CNI's nor ours.
@@ -73,6 +81,17 @@ type UnknownKey struct{ Key, Nearest string }
 
 func (u UnknownKey) String() string {
 	return fmt.Sprintf("key %q of the network configuration is not known; the nearest known one is %q", clip([]byte(u.Key)), u.Nearest)
+}
+
+// Warnings are a line for each unknown key, and one for those that are too many.
+func (c *Config) Warnings() (lines []string) {
+	for _, u := range c.Unknown {
+		lines = append(lines, u.String())
+	}
+	if c.MoreUnknown > 0 {
+		lines = append(lines, fmt.Sprintf("%d more keys of the network configuration are not known", c.MoreUnknown))
+	}
+	return lines
 }
 
 // cniKeys are the runtime's keys and those that a chain's plugins share.
@@ -109,9 +128,10 @@ func Parse(data []byte) (*Config, error) {
 	r.bool("followLower", &c.FollowLower)
 	r.bool("subfunctionParent", &c.SubfunctionParent)
 	c.readDelegates(&r)
-	c.readCDI(&r)
-	c.Problems = r.problems
-	c.Unknown = append(unknown(raw, r.seen[len(ours):]), c.Unknown...)
+	cdi := c.readCDI(&r)
+	c.Problems = r.problems[:min(most, len(r.problems))]
+	c.noteUnknown("", raw, append(slices.Clone(cniKeys), r.seen[len(ours):]...))
+	c.noteUnknown(cdi.prefix, cdi.raw, cdi.seen)
 	return c, nil
 }
 
@@ -141,9 +161,11 @@ func (c *Config) readDevice(r *reader) {
 	r.string("pciBusID", &ids[2])
 	for n, key := range []string{"runtimeConfig.deviceID", "deviceID", "pciBusID"} {
 		if ids[n] != "" {
-			c.DeviceID, c.DeviceIDKey = ids[n], key
-			break
+			c.DeviceIDs = append(c.DeviceIDs, NamedID{key, ids[n]})
 		}
+	}
+	if len(c.DeviceIDs) > 0 {
+		c.DeviceID, c.DeviceIDKey = c.DeviceIDs[0].ID, c.DeviceIDs[0].Key
 	}
 	c.PCIBusID = ids[2]
 	r.string("resourceName", &c.ResourceName)
@@ -242,15 +264,18 @@ func clip(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// unknown lists the keys that are neither CNI's nor in known, sorted.
-func unknown(raw map[string]json.RawMessage, known []string) []UnknownKey {
-	known = append(slices.Clone(cniKeys), known...)
-	var list []UnknownKey
-	for key := range raw {
+// noteUnknown notes the keys of an object that are not in known, sorted.
+func (c *Config) noteUnknown(prefix string, object map[string]json.RawMessage, known []string) {
+	var keys []string
+	for key := range object {
 		if !slices.Contains(known, key) {
-			list = append(list, UnknownKey{key, Nearest(key, known)})
+			keys = append(keys, key)
 		}
 	}
-	slices.SortFunc(list, func(a, b UnknownKey) int { return strings.Compare(a.Key, b.Key) })
-	return list
+	slices.Sort(keys)
+	shown := min(most-len(c.Unknown), len(keys))
+	for _, key := range keys[:shown] {
+		c.Unknown = append(c.Unknown, UnknownKey{prefix + key, prefix + Nearest(key, known)})
+	}
+	c.MoreUnknown += len(keys) - shown
 }

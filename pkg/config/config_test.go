@@ -2,7 +2,9 @@ package config_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -53,6 +55,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 		},
 		Capabilities: map[string]bool{"CNIDeviceInfoFile": true, "deviceID": false},
 		InfoFile:     "/run/x",
+		DeviceIDs:    []config.NamedID{{Key: "runtimeConfig.deviceID", ID: "0000:01:00.1"}, {Key: "deviceID", ID: "0000:01:00.2"}, {Key: "pciBusID", ID: "0000:01:00.3"}},
 		DeviceID:     "0000:01:00.1", DeviceIDKey: "runtimeConfig.deviceID", PCIBusID: "0000:01:00.3",
 		ResourceName: "example.com/vf",
 		DeviceInfo:   json.RawMessage(`{"type": "pci"}`),
@@ -189,6 +192,40 @@ func TestUnknownKeysAreListedWithTheNearest(t *testing.T) {
 	}
 }
 
+// Who writes a network must not make its every call slow and its node's log large.
+func TestWarningsOfUnknownKeysAreFew(t *testing.T) {
+	const keys = 140_000
+	var many strings.Builder
+	for n := range keys {
+		fmt.Fprintf(&many, `"key %06d": 0, `, n)
+	}
+	for text, want := range map[string]struct {
+		first string
+		more  int
+	}{
+		`{` + many.String() + `"name": "n"}`:                     {"key 000000", keys - 10},
+		`{"cdi": {` + many.String() + `"name": ""}}`:             {"cdi.key 000000", keys - 10},
+		`{"a": 1, "b": 2, "cdi": {` + many.String() + `"c": 3}}`: {"a", keys + 3 - 10},
+	} {
+		c := parse(t, text)
+		lines := c.Warnings()
+		size := len(strings.Join(lines, "\n"))
+		if len(c.Unknown) != 10 || len(lines) != 11 || size > 4096 || !strings.HasPrefix(c.Unknown[0].Key, want.first) || c.MoreUnknown != want.more {
+			t.Errorf("%.40s: %d keys, %d more, %d lines of %d bytes, the first %q", text, len(c.Unknown), c.MoreUnknown, len(lines), size, c.Unknown[0].Key)
+		}
+		if want := fmt.Sprintf("%d more keys of the network configuration are not known", want.more); lines[len(lines)-1] != want {
+			t.Errorf("got %q, want %q", lines[len(lines)-1], want)
+		}
+	}
+}
+
+func TestProblemsAreFew(t *testing.T) {
+	c := parse(t, `{"name": "n", "delegates": [`+strings.Repeat(`{"Type": 1, "tYPE": 2}, `, 20_000)+`{"type": "b"}], "strict": 5, "cni.dev/valid-attachments": 5}`)
+	if len(c.Problems) != 10 || len(c.Delegates) != 1 || !slices.ContainsFunc(c.Problems, func(p *config.Problem) bool { return p.Key == "cni.dev/valid-attachments" }) {
+		t.Errorf("%d problems, %d delegates", len(c.Problems), len(c.Delegates))
+	}
+}
+
 // GC removes what the list does not name: only a list that is there and whole may
 // be acted on.
 func TestValidAttachmentsAreAListOrNothing(t *testing.T) {
@@ -260,8 +297,9 @@ func FuzzParse(f *testing.F) {
 				t.Errorf("delegate %+v", d)
 			}
 		}
-		if (c.DeviceID == "") != (c.DeviceIDKey == "") {
-			t.Errorf("device %q by %q", c.DeviceID, c.DeviceIDKey)
+		first := append(c.DeviceIDs, config.NamedID{})[0]
+		if first != (config.NamedID{Key: c.DeviceIDKey, ID: c.DeviceID}) || slices.ContainsFunc(c.DeviceIDs, func(n config.NamedID) bool { return n.ID == "" || n.Key == "" }) {
+			t.Errorf("device %q by %q, of %q", c.DeviceID, c.DeviceIDKey, c.DeviceIDs)
 		}
 	})
 }

@@ -11,8 +11,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
-	"devinfo-cni.io/pkg/pci"
+	"devinfo-cni.io/devinfo/pci"
 )
 
 // NodeFile is where the node's settings are; the environment variable
@@ -36,7 +37,7 @@ type Node struct {
 	// not an interface of its own: PCI addresses, those of PFs for all their VFs, vDPA
 	// devices and management devices, or "*".
 	CDIDevices []string `json:"cdiDevices"`
-	SocketDirs []string `json:"socketDirs"` // directories below which a socket's directory must be
+	SocketDirs []string `json:"socketDirs"` // a socket's directory must be directly below one of them
 }
 
 // DefaultNode is what holds where the settings say nothing: the directories of
@@ -56,7 +57,7 @@ func DefaultNode() Node {
 // LoadNode reads the settings; a file that is not there means the defaults. On
 // an error the defaults come back too, for those who must go on.
 func LoadNode(path string) (Node, error) {
-	data, err := os.ReadFile(path)
+	data, err := readRegular(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return DefaultNode(), nil
 	} else if err != nil {
@@ -75,6 +76,26 @@ func LoadNode(path string) (Node, error) {
 		return DefaultNode(), fmt.Errorf("node settings %s: %w", path, err)
 	}
 	return n, nil
+}
+
+// readRegular reads a file of up to 1 MiB. It does not wait for the writer of a named pipe.
+func readRegular(path string) ([]byte, error) {
+	const limit = 1 << 20
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	stat, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, err
+	case !stat.Mode().IsRegular():
+		return nil, fmt.Errorf("%s: not a regular file (mode %s)", path, stat.Mode())
+	case stat.Size() > limit:
+		return nil, fmt.Errorf("%s: too large: more than %d MiB", path, limit>>20)
+	}
+	return io.ReadAll(io.LimitReader(f, limit))
 }
 
 func (n *Node) check() error {

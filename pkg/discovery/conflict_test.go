@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
 )
 
@@ -23,7 +24,7 @@ var namings = []naming{
 		target.Declared = info(t, pciInfo(device))
 	}},
 	{"runtimeConfig.deviceID", func(t *testing.T, target *discovery.Target, device string) {
-		target.DeviceID, target.DeviceIDKey = device, "runtimeConfig.deviceID"
+		target.DeviceIDs = ids("runtimeConfig.deviceID", device)
 	}},
 	{"the device-info file", func(t *testing.T, target *discovery.Target, device string) {
 		target.Existing = info(t, pciInfo(device))
@@ -78,6 +79,52 @@ func TestConflictIsFoundAmongAllSources(t *testing.T) {
 		if conflict := (*discovery.ConflictError)(nil); !errors.As(err, &conflict) || !strings.Contains(err.Error(), namings[odd].source+" names the PCI function 0000:3b:00.4") {
 			t.Errorf("%s: %v", namings[odd].source, err)
 		}
+	}
+}
+
+func TestKeysThatNameDifferentDevicesConflict(t *testing.T) {
+	const opaque = `warning: runtimeConfig.deviceID: "GPU-7f3a" is neither a PCI address nor an auxiliary or vDPA device of this node; it is taken as opaque`
+	for name, test := range map[string]struct {
+		host   string
+		ids    [3]string // runtimeConfig.deviceID, deviceID, pciBusID
+		parent bool
+		want   string // the conflict, or facts without their sources
+	}{
+		"all the same":         {"mlx5-legacy", [3]string{"0000:3b:00.4", "0000:3b:00.4", "0000:3B:00.4"}, false, "pci 0000:3b:00.4"},
+		"the runtime's":        {"mlx5-legacy", [3]string{"0000:3b:00.4", "0000:3b:00.3", ""}, false, "runtimeConfig.deviceID names the PCI function 0000:3b:00.4, but deviceID names the PCI function 0000:3b:00.3"},
+		"the last":             {"mlx5-legacy", [3]string{"0000:3b:00.4", "0000:3b:00.4", "0000:3b:00.3"}, false, "runtimeConfig.deviceID names the PCI function 0000:3b:00.4, but pciBusID names the PCI function 0000:3b:00.3"},
+		"one that is gone":     {"mlx5-legacy", [3]string{"", "0000:99:00.0", "0000:3b:00.3"}, false, "deviceID names the PCI function 0000:99:00.0, but pciBusID names the PCI function 0000:3b:00.3"},
+		"vDPA and function":    {"mlx5-vdpa", [3]string{"", "vdpa4", "0000:65:00.4"}, false, "vdpa vdpa4"},
+		"function and vDPA":    {"mlx5-vdpa", [3]string{"0000:65:00.4", "vdpa4", ""}, false, "vdpa vdpa4"},
+		"vDPA and another":     {"mlx5-vdpa", [3]string{"", "vdpa4", "0000:65:00.3"}, false, "deviceID names the vDPA device vdpa4, but pciBusID names the PCI function 0000:65:00.3"},
+		"SF and parent":        {"mlx5-switchdev", [3]string{"", "mlx5_core.sf.4", "0000:03:00.0"}, false, "deviceID names the auxiliary device mlx5_core.sf.4, but pciBusID names the PCI function 0000:03:00.0"},
+		"SF for parent":        {"mlx5-switchdev", [3]string{"", "mlx5_core.sf.4", "0000:03:00.0"}, true, "pci 0000:03:00.0"},
+		"opaque and address":   {"mlx5-legacy", [3]string{"GPU-7f3a", "GPU-7f3a", "0000:3b:00.4"}, false, "pci 0000:3b:00.4\n" + opaque},
+		"opaque, and that all": {"mlx5-legacy", [3]string{"GPU-7f3a", "GPU-7f3a", ""}, false, " \n" + opaque},
+	} {
+		t.Run(name, func(t *testing.T) {
+			target := discovery.Target{SubfunctionParent: test.parent}
+			for n, key := range []string{"runtimeConfig.deviceID", "deviceID", "pciBusID"} {
+				target.DeviceIDs = append(target.DeviceIDs, config.NamedID{Key: key, ID: test.ids[n]})
+			}
+			device, err := on(t, load(t, test.host)).Find(target)
+			got := ""
+			if err != nil {
+				got = strings.TrimSuffix(err.Error(), ": they must be the same device")
+			} else {
+				typ := ""
+				if device.Info != nil {
+					typ = string(device.Info.Type)
+				}
+				got = typ + " " + discovery.Identity(device.Info)
+				for _, w := range device.Warnings {
+					got += "\nwarning: " + w
+				}
+			}
+			if conflict := (*discovery.ConflictError)(nil); got != test.want || err != nil && !errors.As(err, &conflict) {
+				t.Errorf("got\n%s\nwant\n%s", got, test.want)
+			}
+		})
 	}
 }
 

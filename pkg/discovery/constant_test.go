@@ -105,7 +105,7 @@ func TestLookingForADeviceTakesTheSameWorkHoweverManyVFsThereAre(t *testing.T) {
 	pf := func(int) discovery.Target { return byID("0000:3b:00.0") }
 	all := func(n int) discovery.Target {
 		target, vf := inPod(fmt.Sprint("ens1f0v", n-1)), hosttxttest.VF(n-1)
-		target.DeviceID, target.DeviceIDKey, target.PCIID = vf, "deviceID", vf
+		target.DeviceIDs, target.PCIID = ids("deviceID", vf), vf
 		target.Existing = info(t, pciInfo(vf))
 		return target
 	}

@@ -4,8 +4,8 @@ import (
 	"strings"
 
 	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/link"
-	"devinfo-cni.io/pkg/pci"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
@@ -32,7 +32,7 @@ func (s *search) describe() error {
 		}
 		return nil
 	case t == "" || t == devinfo.TypeVDPA && s.where.vdpa == "":
-		if err := s.lookForVDPA(); err != nil {
+		if err := s.lookForVDPA(); err != nil || s.found.Problem != nil {
 			return err
 		}
 	}

@@ -15,8 +15,9 @@ import (
 	"net"
 
 	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/link"
-	"devinfo-cni.io/pkg/pci"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
@@ -44,12 +45,11 @@ type Finder struct {
 
 // Target is all that is known of an attachment's device before looking.
 type Target struct {
-	Declared    *devinfo.Info // by the configuration
-	DeviceID    string        // a PCI address, an auxiliary device, a vDPA device, or opaque
-	DeviceIDKey string        // where it stands: "runtimeConfig.deviceID"
-	Existing    *devinfo.Info // what the device-info file holds
-	PCIID       string        // pciID and socketPath of our interface in the result so far
-	SocketPath  string
+	Declared   *devinfo.Info    // by the configuration
+	DeviceIDs  []config.NamedID // each a PCI address, an auxiliary device, a vDPA device, or opaque
+	Existing   *devinfo.Info    // what the device-info file holds
+	PCIID      string           // pciID and socketPath of our interface in the result so far
+	SocketPath string
 
 	Netns, IfName     string // "" netns = do not look for an interface
 	FollowLower       bool
@@ -62,7 +62,7 @@ type Device struct {
 	Facts []Fact        // one for every key of Info
 
 	InNetns bool // the interface is in the network namespace
-	Shared  bool // the device is that of a lower interface, which others use too
+	Shared  bool // the device is not the interface's alone: it is that of a lower one, of a representor's PF, or has another port
 	OnSF    bool // it is, or is on, a sub-function: the PCI address is the parent's
 
 	// Own says that the interface found in the network namespace is this very device,
@@ -109,6 +109,7 @@ func (f *Finder) Find(t Target) (*Device, error) {
 	if err := s.describe(); err != nil {
 		return nil, err
 	}
+	s.found.Shared = s.shared()
 	s.found.Own = s.own()
 	return s.found, nil
 }
@@ -123,6 +124,7 @@ type search struct {
 	seen   map[pci.Address]sysfs.Function // functions that were read already
 	virtio string                         // the virtioN below the interface in the namespace; "" = none
 	itself bool                           // the last claim is that interface's own
+	lent   *ref                           // that interface's device, which others use too; nil = it has none such
 }
 
 // function is Sys.PCI, asked once for each address.

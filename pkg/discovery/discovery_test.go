@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/link"
@@ -179,8 +180,10 @@ func find(t *testing.T, f *discovery.Finder, target discovery.Target, want strin
 }
 
 func byID(id string) discovery.Target {
-	return discovery.Target{DeviceID: id, DeviceIDKey: "deviceID"}
+	return discovery.Target{DeviceIDs: ids("deviceID", id)}
 }
+
+func ids(key, id string) []config.NamedID { return []config.NamedID{{Key: key, ID: id}} }
 
 func inPod(ifName string) discovery.Target {
 	return discovery.Target{Netns: pod, IfName: ifName, FollowLower: true}

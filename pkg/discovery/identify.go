@@ -1,13 +1,12 @@
 package discovery
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"strings"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/pkg/link"
-	"devinfo-cni.io/pkg/pci"
+	"devinfo-cni.io/devinfo/pci"
 )
 
 // A claim is a source's word for which device it is.
@@ -19,7 +18,7 @@ type claim struct {
 
 // identify asks the sources one after the other and joins their claims.
 func (s *search) identify() error {
-	for _, source := range []func() error{s.fromDeclared, s.fromDeviceID, s.fromExisting, s.fromResult, s.fromInterface} {
+	for _, source := range []func() error{s.fromDeclared, s.fromDeviceIDs, s.fromExisting, s.fromResult, s.fromInterface} {
 		if err := source(); err != nil {
 			return err
 		}
@@ -94,32 +93,39 @@ func (s *search) fromInfo(source string, info *devinfo.Info) error {
 // pci, parent-device (else pci-address) for vdpa, the path for sockets. It is
 // empty when info is nil or does not say.
 func Identity(info *devinfo.Info) string {
-	switch {
-	case info == nil:
-	case info.Type == devinfo.TypePCI && info.PCI != nil:
-		return strings.ToLower(info.PCI.Address)
-	case info.Type == devinfo.TypeVDPA && info.VDPA != nil && info.VDPA.ParentDevice != "":
-		return info.VDPA.ParentDevice
-	case info.Type == devinfo.TypeVDPA && info.VDPA != nil:
-		return strings.ToLower(info.VDPA.Address)
-	case info.Type == devinfo.TypeVhostUser && info.VhostUser != nil:
-		return info.VhostUser.Path
-	case info.Type == devinfo.TypeMemif && info.Memif != nil:
-		return info.Memif.Path
+	switch d := info.Device().(type) {
+	case *devinfo.PCI:
+		return strings.ToLower(d.Address)
+	case *devinfo.VDPA:
+		return cmp.Or(d.ParentDevice, strings.ToLower(d.Address))
+	case *devinfo.VhostUser:
+		return d.Path
+	case *devinfo.Memif:
+		return d.Path
 	}
 	return ""
 }
 
-func (s *search) fromDeviceID() error {
-	id := s.target.DeviceID
-	if id == "" || socketType(s.typ()) {
+// fromDeviceIDs takes each name once, by the first key that has it.
+func (s *search) fromDeviceIDs() error {
+	if socketType(s.typ()) {
 		return nil
 	}
-	ok, err := s.claim(s.target.DeviceIDKey, id, s.resolve)
-	if err == nil && !ok {
-		s.warn("%s: %q is neither a PCI address nor an auxiliary or vDPA device of this node; it is taken as opaque", s.target.DeviceIDKey, id)
+	seen := map[string]bool{}
+	for _, named := range s.target.DeviceIDs {
+		if named.ID == "" || seen[named.ID] {
+			continue
+		}
+		seen[named.ID] = true
+		ok, err := s.claim(named.Key, named.ID, s.resolve)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			s.warn("%s: %q is neither a PCI address nor an auxiliary or vDPA device of this node; it is taken as opaque", named.Key, named.ID)
+		}
 	}
-	return err
+	return nil
 }
 
 func (s *search) fromResult() error {
@@ -132,80 +138,6 @@ func (s *search) fromResult() error {
 		s.warn("%s: %q is no device of this node", source, s.target.PCIID)
 	}
 	return err
-}
-
-// fromInterface asks for the interface in the pod's namespace, and for the device
-// below it.
-func (s *search) fromInterface() error {
-	if s.target.Netns == "" {
-		return nil
-	}
-	found, err := s.Interfaces.Interface(s.target.Netns, s.target.IfName)
-	if errors.Is(err, link.ErrNoInterface) {
-		return nil // a device on vfio-pci, a socket: they have none
-	} else if err != nil {
-		return err
-	}
-	s.found.InNetns = true
-	if socketType(s.typ()) {
-		return nil
-	}
-	for i := &found; i != nil; i = i.Lower {
-		if i != &found && !s.target.FollowLower {
-			return nil
-		}
-		if ok, err := s.fromLink(i); ok || err != nil {
-			s.found.Shared = ok && i != &found
-			s.itself = ok && i == &found && !i.Borrows()
-			return err
-		}
-	}
-	return nil
-}
-
-// fromLink claims the parent device of an interface; ok says that there is one.
-func (s *search) fromLink(i *link.Interface) (ok bool, err error) {
-	source := fmt.Sprintf("interface %s (netlink)", i.Name)
-	if i.Parent == "" {
-		if i.BusInfo == "" {
-			return false, nil
-		}
-		return s.claim(fmt.Sprintf("interface %s (ethtool bus-info)", i.Name), i.BusInfo, s.resolve)
-	}
-	if i.Bus != "virtio" {
-		return s.claim(source, i.Parent, s.resolve)
-	}
-	v, ok, err := s.Sys.Virtio(i.Parent)
-	if err != nil || !ok {
-		return false, err
-	}
-	s.virtio = i.Parent
-	if v.VDPA == "" { // the vDPA device may be beside it, and only ethtool names it
-		if _, ok, err := s.Sys.VDPA(i.BusInfo); err != nil {
-			return false, err
-		} else if ok {
-			return s.claim(fmt.Sprintf("interface %s (ethtool bus-info)", i.Name), i.BusInfo, s.resolveVDPA)
-		}
-	}
-	if v.VDPA != "" {
-		return s.claim(source, v.VDPA, s.resolveVDPA)
-	}
-	if v.PCI != nil {
-		return s.claim(source, v.PCI.String(), s.resolveVirtio)
-	}
-	return false, nil
-}
-
-// resolveVirtio looks up the function above a virtio device. One with another
-// driver than a virtio card's has got that device from virtio_vdpa.
-func (s *search) resolveVirtio(name string) (r ref, there bool, err error) {
-	r, there, err = s.resolve(name)
-	if err != nil || !there {
-		return r, there, err
-	}
-	fn, _, err := s.function(*r.pci)
-	r.beside = fn.Driver != "virtio-pci"
-	return r, there, err
 }
 
 // join makes one device of all claims. The more special claim wins: a vDPA device
@@ -231,16 +163,6 @@ func (s *search) join() error {
 	}
 	s.found.OnSF, s.found.SF = s.where.aux != "", s.where.aux
 	return nil
-}
-
-// own says whether the interface's claim is all that is known of the device: it may
-// be of a function, and another source's of the vDPA device on that.
-func (s *search) own() bool {
-	if !s.itself || s.found.Info == nil {
-		return false
-	}
-	its := s.claims[len(s.claims)-1].ref
-	return !its.beside && its.vdpa == s.where.vdpa && its.aux == s.where.aux
 }
 
 // incomparable says that one of two claims is for a vDPA device that is not there,

@@ -2,8 +2,10 @@ package discovery_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
+	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/link"
 )
 
@@ -41,7 +43,7 @@ func TestInterfaceInThePodNamesTheDevice(t *testing.T) {
 func TestNoInterfaceIsNoProblem(t *testing.T) {
 	find(t, on(t, load(t, "i40e")), inPod("net7"), "")
 	target := inPod("net7")
-	target.DeviceID, target.DeviceIDKey = "0000:18:02.2", "deviceID"
+	target.DeviceIDs = ids("deviceID", "0000:18:02.2")
 	find(t, on(t, load(t, "i40e")), target, `
 		pci.pci-address 0000:18:02.2 < deviceID
 		pci.pf-pci-address 0000:18:00.0 < /sys/bus/pci/devices/0000:18:02.2/physfn`)
@@ -175,20 +177,117 @@ func TestTheInterfacesDeviceIsItsOwn(t *testing.T) {
 				"representor":          {Name: "representor", Bus: "pci", Parent: "0000:03:00.0", PortName: "pf0vf2"},
 				"old representor":      {Name: "old representor", Bus: "pci", Parent: "0000:03:00.0", PortName: "2"},
 				"external representor": {Name: "external representor", Bus: "pci", Parent: "0000:03:00.0", PortName: "c1pf0vf2"},
-				"ipoib child":          {Name: "ipoib child", Kind: "ipoib", BusInfo: "0000:03:00.0"},
-				"ipoib":                {Name: "ipoib", Kind: "ipoib", Bus: "pci", Parent: "0000:03:00.0"},
+				"ipoib child":          {Name: "ipoib child", Kind: "ipoib", Child: true, BusInfo: "0000:03:00.0"},
+				"ipoib":                {Name: "ipoib", Kind: "ipoib", Bus: "pci", Parent: "0000:03:00.3"},
 			}
 		}
 		target := inPod(test.name)
 		target.SubfunctionParent = true
 		if test.id != "" {
-			target.DeviceID, target.DeviceIDKey = test.id, "deviceID"
+			target.DeviceIDs = ids("deviceID", test.id)
 		}
 		device, err := f.Find(target)
 		if err != nil {
 			t.Errorf("%+v: %v", test, err)
+		} else if device.Own && device.Shared {
+			t.Errorf("%+v: shared and own", test)
 		} else if device.Own != test.own || device.SF != test.sf {
 			t.Errorf("%+v: got %v, %q", test, device.Own, device.SF)
+		}
+	}
+}
+
+// twoPorts is a function with two ports, as mlx4 has it: one of them, or both, can be
+// in a pod, where /sys does not show them.
+const twoPorts = `made up
+-- sys/bus/pci/devices/0000:05:00.0 -> ../../../devices/pci0000:00/0000:05:00.0 --
+-- sys/devices/pci0000:00/0000:05:00.0/infiniband/mlx4_0/ --
+-- sys/devices/pci0000:00/0000:05:00.0/net/ens5/ifindex --
+4
+-- sys/devices/pci0000:00/0000:05:00.0/net/ens5/dev_port --
+0
+-- sys/devices/pci0000:00/0000:05:00.0/net/ens5d1/ifindex --
+5
+-- sys/devices/pci0000:00/0000:05:00.0/net/ens5d1/dev_port --
+1
+`
+
+func TestInterfaceThatOnlySharesTheFunction(t *testing.T) {
+	for name, test := range map[string]struct {
+		without string // what is in the pod is not in /sys
+		link    link.Interface
+		shared  bool
+	}{
+		"port":              {"ens5", link.Interface{Index: 4, Bus: "pci", Parent: "0000:05:00.0"}, true},
+		"second port":       {"ens5d1", link.Interface{Index: 5, Bus: "pci", Parent: "0000:05:00.0"}, true},
+		"port in our sight": {"", link.Interface{Name: "ens5", Index: 4, Bus: "pci", Parent: "0000:05:00.0"}, true},
+		"before Linux 5.14": {"ens5", link.Interface{Index: 4, BusInfo: "0000:05:00.0"}, true},
+		"only port":         {"ens5", link.Interface{Index: 4, Bus: "pci", Parent: "0000:05:00.0"}, false},
+		"same port":         {"", link.Interface{Name: "ens5", Index: 4, Bus: "pci", Parent: "0000:05:00.0"}, false},
+
+		"uplink":               {"ens5", link.Interface{Bus: "pci", Parent: "0000:05:00.0", PortName: "p0"}, false},
+		"representor":          {"ens5", link.Interface{Bus: "pci", Parent: "0000:05:00.0", PortName: "pf0vf2"}, true},
+		"representor of an SF": {"ens5", link.Interface{Bus: "pci", Parent: "0000:05:00.0", PortName: "pf0sf88"}, true},
+		"representor of sfc":   {"ens5", link.Interface{Bus: "pci", Parent: "0000:05:00.0", PortName: "p0pf0vf2"}, true},
+		"IPoIB":                {"ens5", link.Interface{Kind: "ipoib", Bus: "pci", Parent: "0000:05:00.0"}, false},
+		"IPoIB before 5.13":    {"ens5", link.Interface{BusInfo: "0000:05:00.0"}, false},
+		"IPoIB child":          {"ens5", link.Interface{Kind: "ipoib", Child: true, Bus: "pci", Parent: "0000:05:00.0"}, true},
+		"its bus-info":         {"ens5", link.Interface{Kind: "ipoib", Child: true, BusInfo: "0000:05:00.0"}, true},
+		"its parent's index":   {"ens5", link.Interface{Kind: "ipoib", BusInfo: "0000:05:00.0"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := twoPorts
+			if !test.shared || test.link.PortName != "" || test.link.Kind != "" {
+				text, _, _ = strings.Cut(text, "-- sys/devices/pci0000:00/0000:05:00.0/net/ens5d1/") // there is one port only
+			}
+			if test.without != "" {
+				text = strings.ReplaceAll(text, "/net/"+test.without+"/", "/elsewhere/")
+			}
+			h, err := hosttxt.Parse([]byte(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			f, target := on(t, h), inPod("net1")
+			if test.link.Name == "" {
+				test.link.Name = "net1"
+			}
+			f.Interfaces = interfaces{"net1": test.link}
+			source := "netlink"
+			if test.link.Parent == "" {
+				source = "ethtool bus-info"
+			}
+			want := "pci.pci-address 0000:05:00.0 < interface " + test.link.Name + " (" + source + `)
+				pci.rdma-device mlx4_0 < /sys/bus/pci/devices/0000:05:00.0/infiniband
+				in netns`
+			if !test.shared {
+				find(t, f, target, want)
+				target.FollowLower = false
+				find(t, f, target, want)
+				return
+			}
+			find(t, f, target, want+"\nshared")
+			target.FollowLower = false
+			find(t, f, target, "in netns")
+		})
+	}
+}
+
+// Who writes the network chooses followLower, and may name the device, but cannot make
+// it the pod's own.
+func TestDeviceIsSharedAlsoWhereItIsNotFollowed(t *testing.T) {
+	f := on(t, load(t, "mlx5-switchdev"))
+	f.Interfaces = interfaces{
+		"net1": {Name: "net1", Bus: "pci", Parent: "0000:03:00.0", PortName: "pf0vf2"},
+		"net2": {Name: "net2", Kind: "macvlan", Lower: &link.Interface{Name: "p0", Bus: "pci", Parent: "0000:03:00.0", PortName: "p0"}},
+	}
+	for _, name := range []string{"net1", "net2"} {
+		for id, shared := range map[string]bool{"0000:03:00.0": true, "0000:03:00.4": false, "mlx5_core.sf.4": false} {
+			target := inPod(name)
+			target.FollowLower, target.DeviceIDs = false, ids("deviceID", id)
+			device, err := f.Find(target)
+			if err != nil || device.Shared != shared || device.Own {
+				t.Errorf("%s, %s: %s", name, id, show(t, device, err))
+			}
 		}
 	}
 }

@@ -22,16 +22,16 @@ func TestEachSourceNamesTheDevice(t *testing.T) {
 		want   string
 	}{
 		"declared":  {discovery.Target{Declared: info(t, vf)}, facts("the configuration's deviceInfo")},
-		"deviceID":  {discovery.Target{DeviceID: "0000:3B:00.3", DeviceIDKey: "runtimeConfig.deviceID"}, facts("runtimeConfig.deviceID")},
+		"deviceID":  {discovery.Target{DeviceIDs: ids("runtimeConfig.deviceID", "0000:3B:00.3")}, facts("runtimeConfig.deviceID")},
 		"existing":  {discovery.Target{Existing: info(t, vf)}, facts("the device-info file")},
 		"pciID":     {discovery.Target{PCIID: "0000:3b:00.3"}, facts("the result's pciID")},
 		"interface": {inPod("net1"), facts("interface net1 (netlink)") + "\nin netns"},
 		"first of all five": {discovery.Target{
-			Declared: info(t, vf), DeviceID: "0000:3b:00.3", DeviceIDKey: "pciBusID", Existing: info(t, vf), PCIID: "0000:3b:00.3",
+			Declared: info(t, vf), DeviceIDs: ids("pciBusID", "0000:3b:00.3"), Existing: info(t, vf), PCIID: "0000:3b:00.3",
 			Netns: pod, IfName: "net1",
 		}, facts("the configuration's deviceInfo") + "\nin netns"},
 		"first of four": {discovery.Target{
-			DeviceID: "0000:3b:00.3", DeviceIDKey: "pciBusID", Existing: info(t, vf), PCIID: "0000:3b:00.3", Netns: pod, IfName: "net1",
+			DeviceIDs: ids("pciBusID", "0000:3b:00.3"), Existing: info(t, vf), PCIID: "0000:3b:00.3", Netns: pod, IfName: "net1",
 		}, facts("pciBusID") + "\nin netns"},
 		"of none": {discovery.Target{}, ""},
 	} {
@@ -59,7 +59,7 @@ func TestDeviceThatIsNotThereIsMissing(t *testing.T) {
 		"interface": {inPod("net1"), `
 			in netns
 			missing: interface net1 (netlink) names the PCI function 0000:99:00.0, which is not on this node`},
-		"with a type that it cannot have": {discovery.Target{DeviceID: "0000:99:00.0", DeviceIDKey: "deviceID", Declared: info(t, `{"type": "vdpa"}`)},
+		"with a type that it cannot have": {discovery.Target{DeviceIDs: ids("deviceID", "0000:99:00.0"), Declared: info(t, `{"type": "vdpa"}`)},
 			"missing: deviceID names the PCI function 0000:99:00.0, which is not on this node"},
 	} {
 		t.Run(name, func(t *testing.T) { find(t, f, test.target, test.want) })
@@ -87,7 +87,7 @@ func TestNameThatIsNoDeviceIsOpaque(t *testing.T) {
 			`warning: the device-info file: "`+strings.ToLower(id)+`" is no device of this node`)
 	}
 	target := inPod("net1")
-	target.DeviceID, target.DeviceIDKey = "GPU-7f3a", "deviceID"
+	target.DeviceIDs = ids("deviceID", "GPU-7f3a")
 	find(t, on(t, load(t, "vmd")), target, `
 		pci.pci-address 10000:e1:00.1 < interface net1 (netlink)
 		pci.pf-pci-address 10000:e1:00.0 < /sys/bus/pci/devices/10000:e1:00.1/physfn
@@ -143,7 +143,7 @@ func TestSocketHasThePathOfTheResult(t *testing.T) {
 			find(t, f, target, want)
 
 			// A socket has no PCI device, whoever names one; its interface, if any, is noted.
-			target.DeviceID, target.DeviceIDKey, target.PCIID = "0000:18:02.2", "deviceID", "0000:18:02.3"
+			target.DeviceIDs, target.PCIID = ids("deviceID", "0000:18:02.2"), "0000:18:02.3"
 			target.Netns, target.IfName, target.FollowLower = pod, "net2", true
 			find(t, f, target, want+"\nin netns")
 		}

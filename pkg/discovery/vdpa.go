@@ -9,27 +9,43 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// lookForVDPA takes the bound vDPA device that the function or the SF carries, if
-// any, for the device. Where the type must be vdpa, an unbound one will do: then
-// what is wrong with it can be said.
+// lookForVDPA takes the vDPA device that the function or the SF carries, if any, for
+// the device. Where the type must be vdpa, an unbound one will do: then what is wrong
+// with it can be said. Of several, bound or not, none is taken.
 func (s *search) lookForVDPA() error {
-	all, err := s.carriedVDPA()
+	list, err := s.carriedVDPA()
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.where, err)
 	}
-	unbound := func(v sysfs.VDPA) bool { return v.Driver == "" }
-	list := slices.DeleteFunc(slices.Clone(all), unbound)
-	if len(list) == 0 && s.typ() == devinfo.TypeVDPA {
-		list = all
-	}
-	if len(list) == 0 {
+	bound := func(v sysfs.VDPA) bool { return v.Driver != "" }
+	if s.typ() != devinfo.TypeVDPA && !slices.ContainsFunc(list, bound) {
 		return nil
 	}
-	if len(list) > 1 {
-		s.warn("%s carries %d vDPA devices; %s is taken: name the right one by deviceID", s.where, len(list), list[0].Name)
+	if mine := s.onVirtio(list); len(mine) == 1 {
+		list = mine
 	}
-	s.where.vdpa = list[0].Name
+	switch len(list) {
+	case 0:
+	case 1:
+		s.where.vdpa = list[0].Name
+	default:
+		s.found.Problem = severalVDPA(s.where, list)
+	}
 	return nil
+}
+
+// onVirtio keeps those that the virtio device of the pod's interface can be of.
+func (s *search) onVirtio(list []sysfs.VDPA) []sysfs.VDPA {
+	return slices.DeleteFunc(slices.Clone(list), func(v sysfs.VDPA) bool { return !slices.Contains(v.Virtio, s.virtio) })
+}
+
+func severalVDPA(where ref, list []sysfs.VDPA) error {
+	var names []string
+	for _, v := range list {
+		names = append(names, v.Name)
+	}
+	return &UndescribableError{where.String(), fmt.Sprintf("it carries %d vDPA devices (%s), and nothing says which one is meant; "+
+		"name it as deviceID, or as parent-device in deviceInfo or in the device-info file", len(list), strings.Join(names, ", "))}
 }
 
 func (s *search) carriedVDPA() ([]sysfs.VDPA, error) {

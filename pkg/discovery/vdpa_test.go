@@ -131,33 +131,6 @@ func TestVhostVDPADeviceWithoutChildHasNoPath(t *testing.T) {
 		warning: /sys/bus/vdpa/devices/v0: is bound to vhost_vdpa, but has no vhost-vdpa-N`)
 }
 
-func TestSeveralCarriedVDPADevicesAreWarnedOf(t *testing.T) {
-	h, err := hosttxt.Parse([]byte(`made up
--- sys/bus/pci/devices/0000:01:00.0 -> ../../../devices/pci0000:00/0000:01:00.0 --
--- sys/bus/vdpa/drivers/vhost_vdpa/ --
--- sys/bus/vdpa/devices/vdpa8 -> ../../../devices/pci0000:00/0000:01:00.0/vdpa8 --
--- sys/bus/vdpa/devices/vdpa9 -> ../../../devices/pci0000:00/0000:01:00.0/vdpa9 --
--- sys/bus/vdpa/devices/vdpa10 -> ../../../devices/pci0000:00/0000:01:00.0/vdpa10 --
--- sys/devices/pci0000:00/0000:01:00.0/vdpa8/ --
--- sys/devices/pci0000:00/0000:01:00.0/vdpa9/driver -> ../../../../bus/vdpa/drivers/vhost_vdpa --
--- sys/devices/pci0000:00/0000:01:00.0/vdpa9/vhost-vdpa-2/ --
--- sys/devices/pci0000:00/0000:01:00.0/vdpa10/driver -> ../../../../bus/vdpa/drivers/vhost_vdpa --
--- sys/devices/pci0000:00/0000:01:00.0/vdpa10/vhost-vdpa-1/ --
-`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	find(t, on(t, h), byID("0000:01:00.0"), `
-		vdpa.parent-device vdpa9 < /sys/bus/vdpa/devices/vdpa9
-		vdpa.driver vhost < /sys/bus/vdpa/devices/vdpa9/driver
-		vdpa.path /dev/vhost-vdpa-2 < /sys/bus/vdpa/devices/vdpa9/vhost-vdpa-2
-		vdpa.pci-address 0000:01:00.0 < /sys/bus/vdpa/devices/vdpa9
-		warning: the PCI function 0000:01:00.0 carries 2 vDPA devices; vdpa9 is taken: name the right one by deviceID`)
-	target := byID("0000:01:00.0")
-	target.Declared = info(t, `{"type": "pci"}`)
-	find(t, on(t, h), target, "pci.pci-address 0000:01:00.0 < deviceID") // they do not matter
-}
-
 func TestInterfaceOnAVirtioDeviceLeadsToItsVDPADevice(t *testing.T) {
 	find(t, onHostNetwork(t, load(t, "mlx5-vdpa")), inPod("eth12"), "vdpa.parent-device vdpa4 < interface eth12 (ethtool bus-info)"+vdpa4+"\nin netns")
 	find(t, onHostNetwork(t, load(t, "vdpa-sim")), inPod("eth1"), `
@@ -200,7 +173,7 @@ func TestThePodsInterfaceTellsTheVirtioDevicesOfOneFunctionApart(t *testing.T) {
 	f := onHostNetwork(t, load(t, "mlx5-vdpa"))
 	for _, id := range []string{"vdpa6", "mlx5_core.sf.2"} {
 		target, source := inPod("eth14"), "deviceID"
-		target.DeviceID, target.DeviceIDKey = id, "deviceID"
+		target.DeviceIDs = ids("deviceID", id)
 		if id != "vdpa6" {
 			source = "interface eth14 (ethtool bus-info)"
 		}
@@ -215,7 +188,7 @@ func TestVirtioDeviceOfAnUnknownVDPADeviceIsNotTakenForTheFunction(t *testing.T)
 		in netns
 		undescribable: interface eth14 cannot be described: its virtio9 is that of a vDPA device of the PCI function 0000:65:00.0, which the kernel does not name; name the vDPA device by deviceID`)
 	target := inPod("eth14")
-	target.DeviceID, target.DeviceIDKey = "vdpa4", "deviceID" // which is on another function
+	target.DeviceIDs = ids("deviceID", "vdpa4") // which is on another function
 	find(t, f, target, "conflict: deviceID names the vDPA device vdpa4, but interface eth14 (netlink) names the PCI function 0000:65:00.0: they must be the same device")
 }
 

@@ -18,6 +18,8 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/dra/status"
 	"devinfo-cni.io/pkg/grant"
+	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/pod"
 )
 
 // Options are what an [Agent] is made of. Unless said otherwise a field is required.
@@ -33,7 +35,7 @@ type Options struct {
 	HostRoot      string   // CNI plugins run with this as their root directory; "" = the agent's own
 
 	BootID string                  // of the kernel: journal.BootID
-	Netns  func(path string) error // nil while it is a network namespace, fs.ErrNotExist once it is none; nil = [NetnsThere]
+	Netns  func(path string) error // nil while it is a network namespace, link.ErrNoNetns once it is none; nil = [link.CheckNetns]
 
 	// Status sends the devices of a claim to the API server. The agent repeats it
 	// until it succeeds or makes no sense any more: see [status.Classify].
@@ -41,8 +43,8 @@ type Options struct {
 	// Attributes are a device's for the metadata file; nil = none.
 	Attributes func(*devinfo.Info) map[string]resourceapi.DeviceAttribute
 	// Grant says which nodes and mounts the containers of a claim get for the device
-	// behind an interface in a network namespace; nil = none.
-	Grant func(info *devinfo.Info, netns, ifName string) (grant.Grant, error)
+	// behind an interface in a pod's network namespace; nil = none.
+	Grant func(info *devinfo.Info, of pod.Identity, netns, ifName string) (grant.Grant, error)
 
 	PluginLimit time.Duration // for one CNI plugin, which is then ended; 0 = [DefaultPluginLimit]
 	Sweep       time.Duration // between two looks for what is owed; 0 = [DefaultSweep]
@@ -127,7 +129,7 @@ func New(o Options) (*Agent, error) {
 
 func (o Options) withDefaults() Options {
 	if o.Netns == nil {
-		o.Netns = NetnsThere
+		o.Netns = link.CheckNetns
 	}
 	if o.PluginLimit == 0 {
 		o.PluginLimit = DefaultPluginLimit

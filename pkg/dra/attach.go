@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/attachment"
 	"devinfo-cni.io/pkg/dra/metadata"
 	"devinfo-cni.io/pkg/dra/state"
 )
@@ -92,7 +92,7 @@ func (a *Agent) add(c *claim, at *state.Attachment, sb sandbox) error {
 	at.Phase, at.Error = state.Adding, ""
 	at.Execution = state.Execution{
 		Sandbox: sb.id, Netns: sb.netns, BootID: a.BootID, Args: cniArgs(sb),
-		InfoFile: a.infos.Path(strings.ReplaceAll(at.Network+"-"+sb.id+"_"+at.IfName, "/", "-")),
+		InfoFile: a.infos.Path(attachment.FileName(at.Network, sb.id, at.IfName)),
 	}
 	if err := a.save(c, "adding"); err != nil {
 		*at = before // nothing was run

@@ -14,6 +14,7 @@ import (
 	"devinfo-cni.io/pkg/cdispec"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/grant"
+	"devinfo-cni.io/pkg/pod"
 )
 
 // The gate is the CDI device that the kubelet was told of in Prepare. Its spec is there
@@ -84,7 +85,18 @@ func (a *Agent) granted(at *state.Attachment) (grant.Grant, error) {
 	if err != nil {
 		return grant.Grant{}, err
 	}
-	return a.Grant(info, at.Netns, at.IfName)
+	return a.Grant(info, identity(at), at.Netns, at.IfName)
+}
+
+// identity is that of the pod whose sandbox the attachment is of.
+func identity(at *state.Attachment) pod.Identity {
+	id := pod.Identity{ContainerID: at.Sandbox}
+	for _, arg := range at.Args {
+		if arg[0] == "K8S_POD_UID" {
+			id.UID = arg[1]
+		}
+	}
+	return id
 }
 
 // close closes the gate of an attachment. That it is closed already is success.

@@ -8,7 +8,8 @@ import (
 	"strings"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/pkg/pci"
+	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/cdispec"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
@@ -81,7 +82,7 @@ func (o *offer) allowsFunction(device string, fn sysfs.Function) (bool, error) {
 // its names, or everything.
 func (o *offer) allows(device string, names ...string) bool {
 	if o.Shared {
-		o.refuse(device, "it is that of a lower interface, which others use too", "attach a device of the pod's own; no setting allows this")
+		o.refuse(device, "it is not the interface's alone: others use it too", "attach a device of the pod's own; no setting allows this")
 		return false
 	}
 	names = append(names, "*")
@@ -112,9 +113,8 @@ func (o *offer) addVFIO(device string, v sysfs.VFIO) {
 }
 
 func (o *offer) addVhostNet(device, path string) {
-	const vhostNet = "/dev/vhost-net"
-	if path != vhostNet { // the description is not believed: it may name any node
-		o.refuse(device, fmt.Sprintf("its vhost-net is %s", path), "only "+vhostNet+" is handed over: correct deviceInfo")
+	if path != cdispec.VhostNet { // the description is not believed: it may name any node
+		o.refuse(device, fmt.Sprintf("its vhost-net is %s", path), "only "+cdispec.VhostNet+" is handed over: correct deviceInfo")
 		return
 	}
 	o.addAll(device, "load the modules vhost_net and tun", []string{"vhost-net", "net/tun"}, "/dev/")

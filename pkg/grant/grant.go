@@ -5,7 +5,7 @@
 // So a node is given only for a device that is the attachment's own interface, or
 // that the node's settings allow, and only as /sys tells of that device: nothing that
 // the device information says of nodes is believed. A directory is given only where
-// the node's settings allow it.
+// the node's settings allow it, and only to the pod whose name it has.
 package grant
 
 import (
@@ -13,13 +13,14 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/cdispec"
+	"devinfo-cni.io/pkg/pod"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
 // Policy is the node's settings.
 type Policy struct {
 	Devices    []string // cdiDevices: PCI addresses of devices and of their PFs, vDPA management devices, or "*"
-	SocketDirs []string // socketDirs: directories below which a socket's directory must be
+	SocketDirs []string // socketDirs: a socket's directory must be directly below one of them
 }
 
 // A Refusal is a part of the device that the container does not get.
@@ -32,6 +33,11 @@ type Grant struct {
 	Nodes    []cdispec.Node
 	Mounts   []cdispec.Mount
 	Refusals []Refusal
+
+	// SocketDir is the directory of the host that is among Mounts for its socket, links
+	// resolved; "" = none. Its last element holds what is Granter.Pod's alone, so that
+	// is a name for the pod's claim on it.
+	SocketDir string
 }
 
 // Nodes reads what a path below /dev is; fs.ErrNotExist is the error for none.
@@ -49,13 +55,15 @@ type Granter struct {
 	Nodes  Nodes
 	Policy Policy
 
+	// Pod is the pod whose containers ask: a socket's directory must be its own.
+	Pod pod.Identity
 	// SocketDir is the host's directory of a socket; "" = the path is the same on
 	// both sides.
 	SocketDir string
 	// SF is the sub-function that the device is, an auxiliary device: the address is
 	// then its parent's; "" = the device is what the address says.
 	SF string
-	// Shared says that the device is that of a lower interface: nobody has it.
+	// Shared says that the device is not the interface's alone: nobody has it.
 	Shared bool
 }
 
@@ -65,16 +73,15 @@ type Granter struct {
 func (g Granter) Of(info *devinfo.Info, own bool) (Grant, error) {
 	o := &offer{Granter: g, own: own}
 	var err error
-	switch {
-	case info == nil:
-	case info.Type == devinfo.TypePCI && info.PCI != nil:
-		err = o.function(info.PCI)
-	case info.Type == devinfo.TypeVDPA && info.VDPA != nil:
-		err = o.vdpa(info.VDPA)
-	case info.Type == devinfo.TypeVhostUser && info.VhostUser != nil:
-		o.socket(info.VhostUser.Path)
-	case info.Type == devinfo.TypeMemif && info.Memif != nil:
-		o.socket(info.Memif.Path)
+	switch d := info.Device().(type) {
+	case *devinfo.PCI:
+		err = o.function(d)
+	case *devinfo.VDPA:
+		err = o.vdpa(d)
+	case *devinfo.VhostUser:
+		o.socket(d.Path)
+	case *devinfo.Memif:
+		o.socket(d.Path)
 	}
 	return o.Grant, err
 }

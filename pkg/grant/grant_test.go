@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -113,7 +111,7 @@ func TestASharedDeviceIsNobodys(t *testing.T) {
 	g := on(t, "mlx5-legacy", "*", "0000:3b:00.1")
 	g.Shared = true
 	expect(t, "shared", g, function("0000:3b:00.1"), true,
-		"the PCI function 0000:3b:00.1: not handed over: it is that of a lower interface, which others use too; attach a device of the pod's own; no setting allows this")
+		"the PCI function 0000:3b:00.1: not handed over: it is not the interface's alone: others use it too; attach a device of the pod's own; no setting allows this")
 }
 
 func TestASubFunctionHasNodesOfItsOwn(t *testing.T) {
@@ -157,82 +155,6 @@ func TestVDPAOnVhostHasTheNodeThatSysNames(t *testing.T) {
 			`"vdpa:0000:65:00.3" or "pci/0000:65:00.3" or "0000:65:00.3" or "0000:65:00.0" or "*" to cdiDevices in the node settings`)
 	info.VDPA.ParentDevice = "vdpa4"
 	expect(t, "on virtio", on(t, "mlx5-vdpa"), info, false)
-}
-
-func vhostUser(path string) *devinfo.Info {
-	return &devinfo.Info{Type: devinfo.TypeVhostUser, VhostUser: &devinfo.VhostUser{Mode: "client", Path: path}}
-}
-
-// tree makes directories, and links: "a -> b". It gives their root, links resolved.
-func tree(t *testing.T, entries ...string) string {
-	t.Helper()
-	root, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range entries {
-		if name, target, ok := strings.Cut(e, " -> "); ok {
-			err = os.Symlink(target, filepath.Join(root, name))
-		} else {
-			err = os.MkdirAll(filepath.Join(root, e), 0o755)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	return root
-}
-
-func TestADirectoryBelowSocketDirsIsMountedAtThePathInTheContainer(t *testing.T) {
-	root := tree(t, "sockets/a/b", "alias -> sockets")
-	for _, allowed := range []string{"/sockets", "/sockets/", "/alias", "/alias/../sockets"} {
-		g := grant.Granter{Policy: grant.Policy{SocketDirs: []string{"/does/not/exist", root + allowed}}}
-		expect(t, allowed, g, vhostUser(root+"/sockets/a/s.sock"), false, root+"/sockets/a on "+root+"/sockets/a, read-only false")
-		expect(t, "deep, by a link", g, vhostUser(root+"/alias/a/b/s.sock"), false, root+"/sockets/a/b on "+root+"/alias/a/b, read-only false")
-		g.SocketDir = root + "/alias/a"
-		memif := &devinfo.Info{Type: devinfo.TypeMemif, Memif: &devinfo.Memif{Path: "/var/memif//m.sock"}}
-		expect(t, "elsewhere", g, memif, false, root+"/sockets/a on /var/memif, read-only false")
-	}
-}
-
-func TestNoOtherDirectoryIsMounted(t *testing.T) {
-	root := tree(t, "sockets/a", "sockets-2/a", "elsewhere/a", "sockets/out -> ../elsewhere", "sockets/up -> ..", "sockets/round -> round", "sockets/in/sockets")
-	if err := os.WriteFile(root+"/sockets/file", nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	g := grant.Granter{Policy: grant.Policy{SocketDirs: []string{root + "/sockets", root + "/sockets/in/sockets"}}}
-	for socket, why := range map[string]string{
-		"/sockets/s":               "/sockets holds the sockets of other pods too",
-		"/sockets/a/../s":          "/sockets holds the sockets of other pods too",
-		"/s":                       " holds the sockets of other pods too",
-		"/sockets/up/s":            "/sockets/up is a link: ",
-		"/sockets/in/s":            "/sockets/in holds the sockets of other pods too",
-		"/sockets-2/a/s":           "/sockets-2/a is below none of the directories of socketDirs: ",
-		"/elsewhere/a/s":           "/elsewhere/a is below none of the directories of socketDirs: ",
-		"/sockets/out/a/s":         "/sockets/out/a is a link: ",
-		"/sockets/../elsewhere/s":  "/elsewhere is below none of the directories of socketDirs: ",
-		"/sockets/none/s":          "no such file or directory",
-		"/sockets/file/s":          "is no directory with an absolute path",
-		"/sockets/file/further/s":  "not a directory",
-		"/sockets/round/further/s": "too many links",
-	} {
-		got, err := g.Of(vhostUser(root+socket), true)
-		if err != nil || len(got.Refusals) != 1 || len(got.Mounts) != 0 || !strings.Contains(got.Refusals[0].Why, why) || got.Refusals[0].Remedy == "" {
-			t.Errorf("%s: %v, %+v, want %s", socket, err, got, why)
-		}
-	}
-	for _, socket := range []string{"s", "run/s", "/s", "/./s", "@abstract"} {
-		got, err := g.Of(vhostUser(socket), true)
-		if err != nil || len(got.Refusals) != 1 || len(got.Mounts) != 0 || !strings.Contains(got.Refusals[0].Why, "its path in the container is not absolute, or in /") {
-			t.Errorf("%s: %v, %+v", socket, err, got)
-		}
-	}
-}
-
-func TestNothingIsMountedWithoutSocketDirs(t *testing.T) {
-	root := tree(t, "a")
-	expect(t, "none", grant.Granter{}, vhostUser(root+"/a/s"), true,
-		"the socket "+root+"/a/s: not handed over: "+root+"/a is below none of the directories of socketDirs: ; add a directory above it to socketDirs in the node settings")
 }
 
 func TestTheMachinesNodesAreRead(t *testing.T) {

@@ -1,6 +1,7 @@
 package grant
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,17 +10,20 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"devinfo-cni.io/pkg/cdispec"
+	"devinfo-cni.io/pkg/pod"
 )
 
 // socket hands over the directory of a socket, which need not exist yet: whichever
 // side makes it makes it there. The path is the container's.
 //
-// What is mounted is the directory that was looked at, by its path without links. It
-// is the container runtime that mounts it, later: who may write to a directory above
-// it, up to the one in socketDirs, can put another in its place meanwhile. So that no
-// container is such a one, a socket's directory should not be below another's.
+// It is the container runtime that mounts the directory, later, by its path. Whoever
+// may write to the directory above it can put a link in its place until then, so this
+// must be one of socketDirs, which no container has. That the directory is this pod's
+// is told by its name alone, and before anything is looked at: what else there is on
+// the node, nobody finds out by asking.
 func (o *offer) socket(socket string) {
 	device := "the socket " + socket
 	inside := path.Dir(path.Clean(socket))
@@ -27,24 +31,41 @@ func (o *offer) socket(socket string) {
 		o.refuse(device, "its path in the container is not absolute, or in /, which cannot be mounted over", "declare the path of a socket in a directory of its own")
 		return
 	}
-	outside := o.SocketDir
-	if outside == "" {
-		outside = inside
+	outside := path.Clean(cmp.Or(o.Granter.SocketDir, inside))
+	roots := o.Policy.socketRoots()
+	if !owns(o.Pod, outside, roots) {
+		o.refuse(device, fmt.Sprintf("%s is not a directory of this pod's own, directly below one of socketDirs (%s)", outside, strings.Join(o.Policy.SocketDirs, ", ")),
+			`give each pod a directory with {podUID} or {containerID:12} in its name; where the host's path is not the container's, name it by "cdi": {"socketDir": …}`)
+		return
 	}
 	dir, err := resolve(outside)
 	if err != nil {
-		o.refuse(device, fmt.Sprintf("the host's directory %s: %v", outside, err),
-			`make it before the pod starts; if the host has the socket elsewhere, name that directory by "cdi": {"socketDir": …}`)
+		o.refuse(device, fmt.Sprintf("the host's directory %s: %v", outside, err), "make it before the pod starts")
 		return
 	}
-	if why, remedy := o.Policy.checkSocketDir(dir); why != "" {
-		if dir != outside {
-			why = fmt.Sprintf("%s is a link: %s", outside, why)
-		}
-		o.refuse(device, why, remedy)
+	if !owns(o.Pod, dir, roots) || path.Base(dir) != path.Base(outside) {
+		o.refuse(device, outside+" is a link that leads elsewhere", "make it a directory")
 		return
 	}
 	o.Mounts = append(o.Mounts, cdispec.Mount{Host: dir, Container: inside})
+	o.Grant.SocketDir = dir
+}
+
+// owns says whether a clean path can be that of a directory for the pod's sockets: it
+// is directly below one of roots, and by its name no other pod's.
+func owns(p pod.Identity, dir string, roots []string) bool {
+	return slices.Contains(roots, path.Dir(dir)) && p.Owns(path.Base(dir))
+}
+
+// socketRoots are socketDirs, clean, and where their links lead: /var/run is one.
+func (p Policy) socketRoots() (roots []string) {
+	for _, dir := range p.SocketDirs {
+		roots = append(roots, path.Clean(dir))
+		if resolved, err := filepath.EvalSymlinks(dir); err == nil {
+			roots = append(roots, resolved)
+		}
+	}
+	return roots
 }
 
 // resolve follows the links of a directory that exists.
@@ -53,12 +74,12 @@ func resolve(dir string) (string, error) {
 	if err != nil {
 		return "", reason(err)
 	}
-	stat, err := os.Stat(resolved)
+	stat, err := os.Lstat(resolved)
 	if err != nil {
 		return "", reason(err)
 	}
-	if !stat.IsDir() || !filepath.IsAbs(resolved) {
-		return "", errors.New("is no directory with an absolute path")
+	if !stat.IsDir() {
+		return "", syscall.ENOTDIR
 	}
 	return resolved, nil
 }
@@ -70,30 +91,4 @@ func reason(err error) error {
 		return at.Err
 	}
 	return err
-}
-
-// checkSocketDir says why a directory, its links resolved, may not be mounted. The
-// directories of socketDirs themselves may not, nor what is above one of them: every
-// attachment's sockets are there.
-func (p Policy) checkSocketDir(dir string) (why, remedy string) {
-	allowed := slices.Clone(p.SocketDirs)
-	for n, root := range allowed {
-		if resolved, err := resolve(root); err == nil {
-			allowed[n] = resolved
-		}
-	}
-	isBelow := func(root string) bool { return below(dir, root) }
-	holds := func(root string) bool { return dir == root || below(root, dir) }
-	switch {
-	case slices.ContainsFunc(allowed, holds):
-		return fmt.Sprintf("%s holds the sockets of other pods too", dir), "give each socket a directory of its own below it"
-	case !slices.ContainsFunc(allowed, isBelow):
-		return fmt.Sprintf("%s is below none of the directories of socketDirs: %s", dir, strings.Join(p.SocketDirs, ", ")),
-			"add a directory above it to socketDirs in the node settings"
-	}
-	return "", ""
-}
-
-func below(dir, root string) bool {
-	return dir != root && strings.HasPrefix(dir, strings.TrimSuffix(root, "/")+"/")
 }

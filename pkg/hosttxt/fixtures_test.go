@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/hosttxt"
-	"devinfo-cni.io/pkg/pci"
 )
 
 // eachFixture runs f with every host of testdata/hosts.

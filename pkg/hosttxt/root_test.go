@@ -82,3 +82,52 @@ func TestErrorsHaveTheNamesThatEntriesHave(t *testing.T) {
 		t.Errorf("a name %q for an error that no attribute has", name)
 	}
 }
+
+// What is unpacked of a capture that anybody may have written leads to nothing outside,
+// and nothing is lost.
+func FuzzUnpackRoot(f *testing.F) {
+	names, err := filepath.Glob("../../testdata/hosts/*.txtar")
+	if err != nil || len(names) == 0 {
+		f.Fatalf("captured hosts: %q, %v", names, err)
+	}
+	for _, name := range names {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add([]byte(strings.ReplaceAll(string(data), "-- sys/", "-- root/sys/")))
+	}
+	f.Add([]byte("box\n-- root/a/b -> ../../x --\n-- root/a/c/ --\n-- root/a/d -> c/../.. --\n-- root/a/c/e base64 --\nAA==\n"))
+	f.Add([]byte("box\n-- root/a/b -> ../c/d --\n-- root/c/d -> ../a/b --\n-- root/a/b/e --\n"))
+	top := f.TempDir()
+	f.Fuzz(func(t *testing.T, text []byte) {
+		h, err := hosttxt.Parse(text)
+		if err != nil {
+			return
+		}
+		parent, err := os.MkdirTemp(top, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer os.RemoveAll(parent)
+		dir := filepath.Join(parent, "dir")
+		if err := h.UnpackRoot(dir); err != nil {
+			return // such as a name that is too long
+		}
+		err = filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
+			if err != nil || e.Type().IsRegular() || e.IsDir() {
+				return err
+			}
+			if to, err := filepath.EvalSymlinks(path); err == nil && to != dir && !strings.HasPrefix(to, dir+"/") {
+				t.Errorf("%s leads to %s", path, to)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		if beside, err := os.ReadDir(parent); err != nil || len(beside) != 1 {
+			t.Errorf("beside the directory: %v, %v", beside, err)
+		}
+	})
+}

@@ -26,16 +26,19 @@ func BenchmarkJournal(b *testing.B) {
 	}
 	b.Run("Put", func(b *testing.B) {
 		for b.Loop() {
-			check(j.Put(entry))
+			_, err := j.Put(entry, nil)
+			check(err)
 			b.StopTimer()
-			check(j.Drop(key1))
+			check(j.Forget(entry))
 			b.StartTimer()
 		}
 	})
-	check(j.Put(entry))
+	_, err = j.Put(entry, nil)
+	check(err)
 	b.Run("PutAgain", func(b *testing.B) {
 		for b.Loop() {
-			check(j.Put(entry))
+			_, err := j.Put(entry, entry)
+			check(err)
 		}
 	})
 	b.Run("Get", func(b *testing.B) {
@@ -50,10 +53,11 @@ func BenchmarkJournal(b *testing.B) {
 			check(err)
 		}
 	})
-	b.Run("PutDrop", func(b *testing.B) {
+	b.Run("PutForget", func(b *testing.B) {
 		for b.Loop() {
-			check(j.Put(entry))
-			check(j.Drop(key1))
+			_, err := j.Put(entry, nil)
+			check(err)
+			check(j.Forget(entry))
 		}
 	})
 }

@@ -1,14 +1,10 @@
 package journal_test
 
 import (
-	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
-	"sync"
-	"sync/atomic"
 	"testing"
 
 	"devinfo-cni.io/pkg/journal"
@@ -21,12 +17,26 @@ func expectOwner(t *testing.T, j *journal.Journal, file string, want journal.Key
 	}
 }
 
+func expectSpecOwner(t *testing.T, j *journal.Journal, spec string, want journal.Key, wantOK bool) {
+	t.Helper()
+	if got, ok, err := j.SpecOwner(spec); got != want || ok != wantOK || err != nil {
+		t.Errorf("owner of %s: got %v, %v, %v, want %v, %v", spec, got, ok, err, want, wantOK)
+	}
+}
+
+func expectHolds(t *testing.T, j *journal.Journal, k journal.Key, file string, want bool) {
+	t.Helper()
+	if got, err := j.Holds(k, file); got != want || err != nil {
+		t.Errorf("%s holds %s: got %v, %v, want %v", k, file, got, err, want)
+	}
+}
+
 func TestAFileHasOneOwner(t *testing.T) {
 	j, dir := open(t)
 	expectOwner(t, j, "f", journal.Key{}, false)
 	put(t, j, key1, "f")
 	before := files(t, dir)
-	err := j.Put(&journal.Entry{Key: key2, File: "f"})
+	err := refuse(t, j, &journal.Entry{Key: key2, File: "f"})
 	var owned *journal.OwnedError
 	if !errors.As(err, &owned) || !reflect.DeepEqual(*owned, journal.OwnedError{What: "device-info file", File: "f", Owner: key1}) {
 		t.Errorf("got %v", err)
@@ -35,24 +45,30 @@ func TestAFileHasOneOwner(t *testing.T) {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	expectFiles(t, dir, before...)
-	expectOwner(t, j, "f", key1, true)
-	if err := j.Drop(key2); err != nil { // as DEL after the refused ADD
-		t.Error(err)
-	}
+	expectHolds(t, j, key1, "f", true)
+	expectHolds(t, j, key2, "f", false)
+	must(t, j.Forget(&journal.Entry{Key: key2, File: "f"})) // as DEL after the refused ADD
 	expectOwner(t, j, "f", key1, true)
 }
 
-func TestARefusedPutKeepsTheEarlierEntryAndItsFile(t *testing.T) {
-	j, _ := open(t)
-	put(t, j, key1, "f")
-	put(t, j, key2, "g")
-	if err := j.Put(&journal.Entry{Key: key2, File: "f"}); err == nil {
-		t.Fatal("no error")
+func TestASpecHasOneOwnerToo(t *testing.T) {
+	j, dir := open(t)
+	put(t, j, key1, "s") // a file of the same name is another thing
+	putEntry(t, j, &journal.Entry{Key: key2, CDI: journal.CDI{Dir: "/run/cdi", File: "s", Device: "a/b=c"}})
+	expectOwner(t, j, "s", key1, true)
+	expectSpecOwner(t, j, "s", key2, true)
+	if claimed, err := j.SpecClaims(key2); err != nil || !reflect.DeepEqual(claimed, []string{"s"}) {
+		t.Errorf("claims: %q, %v", claimed, err)
 	}
-	expectOwner(t, j, "g", key2, true)
-	if e, err := j.Get(key2); err != nil || e.File != "g" {
-		t.Errorf("got %v, %v", e, err)
+	before := files(t, dir)
+	err := refuse(t, j, &journal.Entry{Key: key1, File: "s", CDI: journal.CDI{File: "s"}})
+	var owned *journal.OwnedError
+	if !errors.As(err, &owned) || !reflect.DeepEqual(*owned, journal.OwnedError{What: "CDI spec", File: "s", Owner: key2}) {
+		t.Errorf("got %v", err)
 	}
+	expectFiles(t, dir, before...)
+	must(t, j.Forget(former(t, j, key2)))
+	expectSpecOwner(t, j, "s", journal.Key{}, false)
 }
 
 func TestThePutOfTheOwnerIsRepeatable(t *testing.T) {
@@ -63,27 +79,35 @@ func TestThePutOfTheOwnerIsRepeatable(t *testing.T) {
 	expectFiles(t, dir, "attachments/net-a@c0ffee@net1", "files/f -> ../attachments/net-a@c0ffee@net1")
 }
 
-func TestAPutWithAnotherFileGivesTheFirstOneUp(t *testing.T) {
+// So that the former file can be removed before anybody else may have the name.
+func TestFormerNamesStayClaimedUntilTheyAreReleased(t *testing.T) {
 	j, dir := open(t)
-	put(t, j, key1, "f")
-	put(t, j, key1, "g")
-	expectFiles(t, dir, "attachments/net-a@c0ffee@net1", "files/g -> ../attachments/net-a@c0ffee@net1")
+	first := putEntry(t, j, &journal.Entry{Key: key1, File: "f", CDI: journal.CDI{File: "r"}, SocketDir: "/d", Pod: "p"})
+	second := putEntry(t, j, &journal.Entry{Key: key1, File: "g", CDI: journal.CDI{File: "s"}, Former: []journal.Names{first.Names()}})
+	expectOwner(t, j, "f", key1, true)
+	expectOwner(t, j, "g", key1, true)
+	expectSpecOwner(t, j, "r", key1, true)
+	if got := second.All(); !reflect.DeepEqual(got, []journal.Names{second.Names(), first.Names()}) {
+		t.Errorf("all names: %+v", got)
+	}
+	must(t, j.Release(key1, first.Names()), j.Release(key1, first.Names()), j.Release(key2, second.Names()))
+	putEntry(t, j, &journal.Entry{Key: key1, File: "g", CDI: journal.CDI{File: "s"}})
+	expectFiles(t, dir, "attachments/net-a@c0ffee@net1", "cdi/s -> ../attachments/net-a@c0ffee@net1", "files/g -> ../attachments/net-a@c0ffee@net1")
 	put(t, j, key2, "f")
-	put(t, j, key1, "")
-	expectOwner(t, j, "g", journal.Key{}, false)
 	expectOwner(t, j, "f", key2, true)
+	must(t, j.Forget(second)) // with the names of long ago: another's by now
+	expectFiles(t, dir, "attachments/net-a@decade@net1", "files/f -> ../attachments/net-a@decade@net1")
 }
 
 func TestAClaimWithoutAnEntryIsTakenOver(t *testing.T) {
 	j, dir := open(t)
-	put(t, j, key1, "f")
+	e := put(t, j, key1, "f")
 	remove(t, filepath.Join(dir, "attachments/net-a@c0ffee@net1")) // killed in between
 	expectOwner(t, j, "f", journal.Key{}, false)
+	expectHolds(t, j, key1, "f", true)
 	put(t, j, key2, "f")
 	expectOwner(t, j, "f", key2, true)
-	if err := j.Drop(key1); err != nil {
-		t.Error(err)
-	}
+	must(t, j.Forget(e))
 	expectOwner(t, j, "f", key2, true)
 }
 
@@ -97,29 +121,21 @@ func TestAClaimWhoseEntryNamesAnotherFileIsTakenOver(t *testing.T) {
 	expectOwner(t, j, "f", key1, true)
 }
 
-func TestAClaimOfAnotherBootIsTakenOverAndItsDropLeavesTheNewOneAlone(t *testing.T) {
+func TestAClaimOfAnotherBootIsTakenOverAndToForgetItLeavesTheNewOneAlone(t *testing.T) {
 	j, dir := open(t)
 	put(t, j, key1, "f")
 	next := journal.Open(dir, "another boot")
 	expectOwner(t, next, "f", journal.Key{}, false)
 	put(t, next, key2, "f")
 	expectOwner(t, next, "f", key2, true)
-	if e, err := next.Get(key1); err != nil || e.BootID != boot {
+	e, err := next.Get(key1)
+	if err != nil || e.BootID != boot {
 		t.Errorf("the old entry: got %v, %v", e, err)
 	}
-	if err := next.Drop(key1); err != nil {
-		t.Error(err)
-	}
+	must(t, next.Forget(e))
 	expectOwner(t, next, "f", key2, true)
 	expectFiles(t, dir, "attachments/net-a@decade@net1", "files/f -> ../attachments/net-a@decade@net1")
-}
-
-func TestDropOfAnEntryOfAnotherBootRemovesItsClaim(t *testing.T) {
-	j, dir := open(t)
-	put(t, j, key1, "f")
-	if err := journal.Open(dir, "another boot").Drop(key1); err != nil {
-		t.Error(err)
-	}
+	must(t, j.Forget(former(t, j, key2))) // and in the old boot, so to speak
 	expectFiles(t, dir)
 }
 
@@ -131,112 +147,27 @@ func TestALinkToElsewhereIsNobodysClaim(t *testing.T) {
 		expectOwner(t, j, "f", journal.Key{}, false)
 		put(t, j, key2, "f")
 		expectOwner(t, j, "f", key2, true)
-		if err := j.Drop(key2); err != nil {
-			t.Error(err)
-		}
+		must(t, j.Forget(former(t, j, key2)))
 	}
 }
 
-func TestAnEntryThatCannotBeWrittenLeavesNoClaim(t *testing.T) {
-	j, dir := open(t)
-	put(t, j, key2, "")
-	entry := filepath.Join(dir, "attachments/net-a@c0ffee@net1")
-	if err := j.Put(&journal.Entry{Key: key1, File: "f", Before: make([]byte, 4<<20)}); err == nil {
-		t.Error("too large: no error")
-	}
-	if err := j.Put(&journal.Entry{Key: key1, File: "f", Result: json.RawMessage("{")}); err == nil {
-		t.Error("not JSON: no error")
-	}
-	if err := os.MkdirAll(filepath.Join(entry, "x"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := j.Put(&journal.Entry{Key: key1, File: "f"}); err == nil {
-		t.Error("a directory in its place: no error")
-	}
-	expectFiles(t, dir, "attachments/net-a@c0ffee@net1", "attachments/net-a@decade@net1")
-}
-
-func TestLeftoverLockOfAKilledProcessIsNoObstacle(t *testing.T) {
+func TestWhatIsNoLinkIsNobodysToTake(t *testing.T) {
 	j, dir := open(t)
 	put(t, j, key2, "g")
-	for _, name := range []string{"files/.f.tmp", "attachments/.net-a@c0ffee@net1.tmp"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("half"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+	must(t, os.WriteFile(filepath.Join(dir, "files/f"), nil, 0o600))
+	if _, _, err := j.Owner("f"); err == nil {
+		t.Error("it is no claim, but has no error")
 	}
-	put(t, j, key1, "f")
-	if err := j.Drop(key2); err != nil {
-		t.Fatal(err)
-	}
-	expectFiles(t, dir, "attachments/net-a@c0ffee@net1", "files/f -> ../attachments/net-a@c0ffee@net1")
-}
-
-// A stale claim, wanted by many at once: the hardest case.
-func TestOfManyThatWantOneFileExactlyOneGetsIt(t *testing.T) {
-	j, dir := open(t)
-	for round := range 20 {
-		file := fmt.Sprint("f", round)
-		if round%2 == 1 {
-			put(t, journal.Open(dir, "an older boot"), key1, file)
-		}
-		var won atomic.Int32
-		var all sync.WaitGroup
-		for n := range 16 {
-			all.Go(func() {
-				k := journal.Key{Network: "n", ContainerID: fmt.Sprint(round, "-", n), IfName: "net1"}
-				err := j.Put(&journal.Entry{Key: k, File: file})
-				var owned *journal.OwnedError
-				switch {
-				case err == nil:
-					won.Add(1)
-					expectOwner(t, j, file, k, true)
-				case !errors.As(err, &owned):
-					t.Error(err)
-				default:
-					if e, err := j.Get(k); e != nil || err != nil {
-						t.Errorf("the loser has an entry: %v, %v", e, err)
-					}
-				}
-			})
-		}
-		all.Wait()
-		if won.Load() != 1 {
-			t.Errorf("%s: %d owners", file, won.Load())
-		}
-	}
-}
-
-func TestParallelAttachmentsDoNotMeet(t *testing.T) {
-	j, dir := open(t)
-	var all sync.WaitGroup
-	for n := range 32 {
-		all.Go(func() {
-			k := journal.Key{Network: "n", ContainerID: fmt.Sprint("c", n), IfName: "net1"}
-			for range 5 {
-				if err := j.Put(&journal.Entry{Key: k, File: k.ContainerID}); err != nil {
-					t.Error(err)
-				}
-				expectOwner(t, j, k.ContainerID, k, true)
-				if err := j.Drop(k); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	all.Wait()
-	expectFiles(t, dir)
+	refuse(t, j, &journal.Entry{Key: key1, File: "f"})
+	expectFiles(t, dir, "attachments/net-a@decade@net1", "files/f", "files/g -> ../attachments/net-a@decade@net1")
 }
 
 func remove(t *testing.T, path string) {
 	t.Helper()
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(path))
 }
 
 func link(t *testing.T, target, path string) {
 	t.Helper()
-	if err := os.Symlink(target, path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(target, path))
 }

@@ -1,11 +1,16 @@
 package journal
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
 	"time"
+	"unicode/utf8"
+
+	"devinfo-cni.io/devinfo/store"
 )
 
 // Key names an attachment: one interface of one container in one network.
@@ -18,11 +23,14 @@ type Key struct {
 func (k Key) String() string { return k.Network + "/" + k.ContainerID + "/" + k.IfName }
 
 // entry is the name of the file. An "@" is legal in an interface name only, so
-// the first two separate.
+// the first two separate. An entry is JSON, which has no strings but of UTF-8.
 func (k Key) entry() (string, error) {
-	if !isIdentifier(k.Network) || !isIdentifier(k.ContainerID) || k.IfName == "" {
+	if !isIdentifier(k.Network) || !isIdentifier(k.ContainerID) || k.IfName == "" || strings.ContainsAny(k.IfName, "/\x00") {
 		return "", fmt.Errorf("attachment %q: must be network/containerID/ifName, of which the first two consist of "+
-			"letters, digits, '_', '.' and '-' and begin with a letter or digit", k)
+			"letters, digits, '_', '.' and '-' and begin with a letter or digit, and the last has no slash", k)
+	}
+	if !utf8.ValidString(k.IfName) {
+		return "", &store.NameError{Name: k.IfName, Err: errors.New("an interface name must be UTF-8")}
 	}
 	return k.Network + "@" + k.ContainerID + "@" + k.IfName, nil
 }
@@ -51,22 +59,39 @@ func isIdentifier(s string) bool {
 	return s != ""
 }
 
-// Entry is what the journal holds of one attachment. Keys of newer versions are
-// ignored.
+// format is that of the entries that this build writes. It grows when an older build would
+// take an entry for something else than it is.
+//
+//	1  (the key is absent) before Asked, Info and Former
+//	2
+const format = 2
+
+// Entry is what the journal holds of one attachment: what ADD was asked, and what the
+// attachment owns or may own. Keys that are not known are ignored.
 type Entry struct {
+	Format int `json:"format,omitempty"` // set by Put
 	Key
 	Netns  string    `json:"netns,omitempty"`  // CNI_NETNS
 	BootID string    `json:"bootID,omitempty"` // set by Put
 	Time   time.Time `json:"time"`             // of ADD
+	Pod    string    `json:"pod,omitempty"`    // whose socket directories are: K8S_POD_UID, else the container's ID
 
-	File    string `json:"file,omitempty"`    // name in the device-info directory; "" is none
-	Dir     string `json:"dir,omitempty"`     // the device-info directory
-	Created bool   `json:"created,omitempty"` // there was no file before ADD
-	Before  []byte `json:"before,omitempty"`  // what the file held before ADD, in base64 to keep every byte
-	Wrote   bool   `json:"wrote,omitempty"`   // ADD wrote the file
-	InNetns bool   `json:"inNetns,omitempty"` // the interface was in Netns at the end of ADD
-	Device  Device `json:"device,omitzero"`   // as ADD found it
-	CDI     CDI    `json:"cdi,omitzero"`      // the CDI spec that ADD wrote
+	Asked Asked `json:"asked,omitzero"`
+
+	File      string          `json:"file,omitempty"`      // name in the device-info directory; "" is none
+	Dir       string          `json:"dir,omitempty"`       // the device-info directory
+	Created   bool            `json:"created,omitempty"`   // there was no file before ADD
+	Before    []byte          `json:"before,omitempty"`    // what the file held before ADD, in base64 to keep every byte
+	Wrote     bool            `json:"wrote,omitempty"`     // ADD writes the file
+	Info      json.RawMessage `json:"info,omitempty"`      // what it writes
+	InNetns   bool            `json:"inNetns,omitempty"`   // the interface was in Netns at the end of ADD
+	Device    Device          `json:"device,omitzero"`     // as ADD found it
+	CDI       CDI             `json:"cdi,omitzero"`        // the CDI spec that ADD writes
+	SocketDir string          `json:"socketDir,omitempty"` // the host's directory that the CDI spec mounts
+
+	// Former are the names of earlier ADDs of this attachment whose files are still to be
+	// removed.
+	Former []Names `json:"former,omitempty"`
 
 	Delegates      []json.RawMessage          `json:"delegates,omitempty"`      // configurations as executed, with name and cniVersion
 	CNIVersion     string                     `json:"cniVersion,omitempty"`     // of the network configuration
@@ -75,7 +100,55 @@ type Entry struct {
 	PrevResult     json.RawMessage            `json:"prevResult,omitempty"`     // handed to the first delegate
 	Result         json.RawMessage            `json:"result,omitempty"`         // of the last delegate
 
-	Complete bool `json:"complete,omitempty"` // ADD succeeded
+	Complete bool `json:"complete,omitempty"` // ADD succeeded, or has nothing left to do but write the files
+
+	raw []byte // the content of the file
+}
+
+// Asked is what the configuration said of the device, placeholders filled in: CHECK and
+// devinfoctl compare with it. It is nil in entries of format 1.
+type Asked struct {
+	DeviceIDs         []DeviceID      `json:"deviceIDs,omitempty"` // in order of precedence
+	Declared          json.RawMessage `json:"declared,omitempty"`  // a device-info object, maybe partial
+	PCIID             string          `json:"pciID,omitempty"`     // pciID and socketPath of the result before ADD
+	SocketPath        string          `json:"socketPath,omitempty"`
+	FollowLower       bool            `json:"followLower,omitempty"`
+	SubfunctionParent bool            `json:"subfunctionParent,omitempty"`
+}
+
+// DeviceID is the name of a device, and the key of the configuration that has it.
+type DeviceID struct {
+	Key string `json:"key"`
+	ID  string `json:"id"`
+}
+
+// Names are what an attachment has files by.
+type Names struct {
+	File      string `json:"file,omitempty"` // in Dir
+	Dir       string `json:"dir,omitempty"`
+	CDI       CDI    `json:"cdi,omitzero"`
+	SocketDir string `json:"socketDir,omitempty"`
+}
+
+// OfBoot says whether the entry is of the boot with that ID. Where that cannot be told,
+// because one of the IDs could not be read, it is: to keep what another boot left does
+// less harm than to take what lives for dead.
+func (e *Entry) OfBoot(bootID string) bool {
+	return e.BootID == bootID || e.BootID == "" || bootID == ""
+}
+
+// Names are those of the ADD that wrote the entry.
+func (e *Entry) Names() Names { return Names{e.File, e.Dir, e.CDI, e.SocketDir} }
+
+// All are the names of this and of earlier ADDs: all that the attachment may own.
+func (e *Entry) All() []Names { return append([]Names{e.Names()}, e.Former...) }
+
+// Path is the device-info file's full path; "" is none.
+func (n Names) Path() string {
+	if n.File == "" {
+		return ""
+	}
+	return filepath.Join(n.Dir, n.File)
 }
 
 // Path is the device-info file's full path at ADD.
@@ -92,4 +165,32 @@ type CDI struct {
 type Device struct {
 	Type string `json:"type"` // "pci", "vdpa", "vhost-user" or "memif"
 	ID   string `json:"id"`   // PCI address, vDPA device or socket path
+}
+
+// encode leaves the texts that it was given as they are, but for white space.
+func encode(e *Entry) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(e)
+	return b.Bytes(), err
+}
+
+// decode reads an entry. That of a newer build, whatever it looks like, is a FormatError.
+func decode(data []byte) (*Entry, error) {
+	e := &Entry{raw: data}
+	err := json.Unmarshal(data, e)
+	if err != nil && !json.Valid(data) {
+		return nil, err
+	}
+	if err != nil { // of another type, maybe, than we know
+		var only struct{ Format int }
+		if json.Unmarshal(data, &only) == nil {
+			e.Format = only.Format
+		}
+	}
+	if e.Format > format {
+		return nil, &FormatError{Format: e.Format}
+	}
+	return e, err
 }

@@ -1,41 +1,44 @@
-// Package journal remembers, from ADD to DEL, what the plugin did for each
-// attachment, so that DEL and GC can undo it without prevResult, network
-// namespace or the help of the runtime. It also answers whose a device-info file
-// is (section 4.2 of the Device Information Specification 1.1.0: names are
-// unique per attachment), because a runtime may be made to pass the path of
-// another pod's file.
+// Package journal is the plugin's write-ahead record: what each attachment owns, or may
+// come to own, is on disk before any of it is made, and is forgotten last. Whoever reads
+// an entry can finish the work, or undo it, without prevResult, network namespace or the
+// help of the runtime: DEL, GC, the ADD after one that was killed, and devinfoctl.
 //
-// It is not a cache: nothing in it speeds up anything, and what the kernel or the
-// device-info file can say is not asked of it.
+// It also answers whose a device-info file is (section 4.2 of the Device Information
+// Specification 1.1.0: names are unique per attachment), because a runtime may be made to
+// pass the path of another pod's file; and likewise for CDI specs and socket directories.
 //
 //	attachments/<network>@<containerID>@<ifName>   one JSON each
-//	files/<device-info file> -> ../attachments/... who recorded that file
-//	cdi/<CDI spec> -> ../attachments/...           who recorded that spec
+//	files/<device-info file> -> ../attachments/...  who claims that file
+//	cdi/<CDI spec> -> ../attachments/...            who claims that spec
+//	sockets/<directory>/<entry> -> ../../attachments/...  who uses that directory: one pod
 //
-// There is no lock that two attachments share, unless they want the same file.
+// A claim counts while its entry is there, is of this boot and names the file. An entry is
+// written before its claims, and removed after them. To read, to release and to forget
+// makes nothing on disk, not even a lock: a full disk does not stop a DEL.
 package journal
 
 import (
-	"encoding/json"
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/private"
 )
-
-// DefaultDir is the usual state directory.
-const DefaultDir = "/var/lib/cni/devinfo"
 
 // Journal is the state directory of one node. Its methods may be called at once,
 // also from several processes, but for one Key only one at a time, as CNI
 // demands of runtimes.
 type Journal struct {
 	bootID  string
-	entries *store.Dir
+	dir     string
+	entries *private.Dir
 	files   claims // of device-info files
 	specs   claims // of CDI specs
 }
@@ -43,35 +46,63 @@ type Journal struct {
 // Open names the state directory, which must be absolute; it touches nothing on
 // disk. The bootID tells entries of this boot from older ones: see [BootID].
 func Open(stateDir, bootID string) *Journal {
-	j := &Journal{bootID: bootID, entries: store.OpenPrivate(filepath.Join(stateDir, "attachments"))}
-	j.files = claims{j, "device-info file", store.OpenPrivate(filepath.Join(stateDir, "files")), func(e *Entry) string { return e.File }}
-	j.specs = claims{j, "CDI spec", store.OpenPrivate(filepath.Join(stateDir, "cdi")), func(e *Entry) string { return e.CDI.File }}
+	j := &Journal{bootID: bootID, dir: stateDir, entries: private.Open(filepath.Join(stateDir, "attachments"))}
+	j.files = claims{j, "device-info file", private.Open(filepath.Join(stateDir, "files")), (*Entry).files}
+	j.specs = claims{j, "CDI spec", private.Open(filepath.Join(stateDir, "cdi")), (*Entry).specs}
 	return j
 }
 
 // BootID is the kernel's name for the current boot.
 func BootID() (string, error) {
-	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	return strings.TrimSpace(string(id)), err
+	const path = "/proc/sys/kernel/random/boot_id"
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // in a sandbox anything may be there
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, 65))
+	id := strings.TrimSpace(string(data))
+	if err == nil && (id == "" || len(data) > 64 || strings.ContainsRune(id, 0)) {
+		err = fmt.Errorf("%s: not a boot ID: %.20q", path, id)
+	}
+	if err != nil {
+		return "", err
+	}
+	return id, nil
 }
 
-// Get returns the entry of an attachment, nil if there is none. Content that
-// makes no sense is a [*store.CorruptError]: the caller warns and goes on as if
-// there were no entry; Put and Drop do.
+// FormatError says that an entry was written by a newer build. It must be left alone.
+type FormatError struct {
+	Path   string
+	Format int
+}
+
+func (e *FormatError) Error() string {
+	return fmt.Sprintf("%s: has format %d, and this devinfo knows formats up to %d", e.Path, e.Format, format)
+}
+
+// Get returns the entry of an attachment, nil if there is none. Content that makes no
+// sense is a [*store.CorruptError]: the caller warns and goes on as if there were no
+// entry; Put and Forget do. An entry of a newer build is a [*FormatError].
 func (j *Journal) Get(k Key) (*Entry, error) {
 	name, err := k.entry()
 	if err != nil {
 		return nil, err
 	}
 	data, err := j.entries.Read(name)
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil
-	}
-	if err != nil {
+	case errors.Is(err, store.ErrTooLarge), errors.Is(err, private.ErrNotRegular):
+		return nil, &store.CorruptError{Path: j.entries.Path(name), Err: err}
+	case err != nil:
 		return nil, err
 	}
-	e := new(Entry)
-	err = json.Unmarshal(data, e)
+	e, err := decode(data)
+	if newer := new(FormatError); errors.As(err, &newer) {
+		newer.Path = j.entries.Path(name)
+		return nil, newer
+	}
 	if err == nil && e.Key != k {
 		err = fmt.Errorf("is of attachment %s", e.Key)
 	}
@@ -81,92 +112,157 @@ func (j *Journal) Get(k Key) (*Entry, error) {
 	return e, nil
 }
 
-// Put records an attachment, in place of an earlier entry of the same Key, as one
-// of this boot: it sets e.BootID. It first claims e.File and e.CDI.File, if any; one
-// that belongs to another attachment is an [*OwnedError], and nothing is changed.
-func (j *Journal) Put(e *Entry) error {
+// Put records an attachment, in place of former, its earlier entry as Get returned it
+// (nil = none that makes sense), as one of this boot: it sets e.BootID. Then it claims all
+// that the entry names; what belongs to another attachment is an [*OwnedError]. After an
+// error nothing has changed, and undo is nil; else undo puts everything back as it was.
+func (j *Journal) Put(e, former *Entry) (undo func() error, err error) {
 	name, err := e.entry()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	old, err := j.getSound(e.Key)
+	before, err := j.content(name, e.Key, former)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	e.BootID = j.bootID
-	data, err := json.Marshal(e)
+	e.Format, e.BootID = format, j.bootID
+	data, err := encode(e)
 	if err != nil {
-		return fmt.Errorf("journal entry of %s: %w", e.Key, err)
+		return nil, fmt.Errorf("journal entry of %s: %w", e.Key, err)
 	}
-	data = append(data, '\n')
-	err = j.files.claim(e, func() error {
-		return j.specs.claim(e, func() error { return j.entries.Write(name, data) })
-	})
-	if err != nil || old == nil {
-		return err
+	var made []func() error
+	undo = func() error {
+		var errs []error
+		for _, release := range made {
+			errs = append(errs, release())
+		}
+		if err := errors.Join(errs...); err != nil { // the entry is what tells of them
+			return err
+		}
+		return j.restore(name, before)
 	}
-	if err := j.files.releaseFormer(old, e); err != nil {
-		return err
+	if err := j.entries.Write(name, data); err != nil {
+		return nil, err
 	}
-	return j.specs.releaseFormer(old, e)
+	e.raw = data
+	if made, err = j.claim(e); err != nil {
+		return nil, errors.Join(err, undo())
+	}
+	return undo, nil
 }
 
-// Drop forgets an attachment. It is success if there is no entry.
-func (j *Journal) Drop(k Key) error {
-	name, err := k.entry()
-	if err != nil {
-		return err
+// content is what the file of an entry holds; nil if there is none that could be put back.
+// Where the caller has not read it, it may be a newer build's, which is an error.
+func (j *Journal) content(name string, k Key, e *Entry) ([]byte, error) {
+	if e != nil && e.raw != nil {
+		return e.raw, nil
 	}
-	e, err := j.getSound(k)
-	if err != nil {
-		return err
+	e, err := j.Get(k)
+	if corrupt := new(store.CorruptError); errors.As(err, &corrupt) {
+		torn, _ := j.entries.Read(name) // or it is no file at all
+		return torn, nil
 	}
-	if e == nil {
+	if err != nil || e == nil {
+		return nil, err
+	}
+	return e.raw, nil
+}
+
+// restore makes the file of an entry hold what it held; nil if there was none.
+func (j *Journal) restore(name string, before []byte) error {
+	if before == nil {
 		return j.entries.Remove(name)
 	}
-	return j.Forget(e)
+	if now, err := j.entries.Read(name); err == nil && bytes.Equal(now, before) {
+		return nil
+	}
+	return j.entries.Write(name, before)
 }
 
-// Forget is Drop for who has read the entry.
+// claim claims all that an entry names. The releases are of what was claimed just now,
+// also when it fails.
+func (j *Journal) claim(e *Entry) (releases []func() error, err error) {
+	for _, c := range []claims{j.files, j.specs} {
+		for _, file := range c.of(e) {
+			made, err := c.claim(e.Key, file)
+			if made {
+				releases = append(releases, func() error { return c.release(e.Key, file) })
+			}
+			if err != nil {
+				return releases, err
+			}
+		}
+	}
+	for _, dir := range e.socketDirs() {
+		made, err := j.claimSockets(e, dir)
+		if made {
+			releases = append(releases, func() error { return j.releaseSockets(e.Key, dir) })
+		}
+		if err != nil {
+			return releases, err
+		}
+	}
+	return releases, nil
+}
+
+// Forget releases what the entry claims, and then removes it. The caller has removed the
+// files. What is gone already is success.
 func (j *Journal) Forget(e *Entry) error {
 	name, err := e.entry()
 	if err != nil {
 		return err
 	}
-	// The entry goes first: a claim without an entry counts for nothing, and
-	// release creates a lock file, for which a full disk has room after this.
-	if err := j.entries.Remove(name); err != nil {
+	if _, err := j.content(name, e.Key, e); err != nil {
 		return err
 	}
-	if err := j.files.releaseFormer(e, nil); err != nil {
-		return err
+	for _, names := range e.All() {
+		if err := j.Release(e.Key, names); err != nil {
+			return err
+		}
 	}
-	return j.specs.releaseFormer(e, nil)
+	return j.entries.Remove(name)
 }
 
-// Tidy removes what a Put that was killed left of the attachment's claim on a
-// file, where Drop has no entry to tell of it. Call it after Drop.
-func (j *Journal) Tidy(k Key, file string) error {
-	link, err := j.files.dir.Readlink(file)
-	switch {
-	case err == nil && link == target(k):
-		return j.files.release(k, file)
-	case err == nil || errors.Is(err, fs.ErrNotExist):
-		return j.files.dir.Tidy(file)
+// Release gives up the attachment's claims on what has these names.
+func (j *Journal) Release(k Key, names Names) error {
+	if names.File != "" {
+		if err := j.files.release(k, names.File); err != nil {
+			return err
+		}
 	}
-	return err
+	if names.CDI.File != "" {
+		if err := j.specs.release(k, names.CDI.File); err != nil {
+			return err
+		}
+	}
+	if names.SocketDir != "" {
+		return j.releaseSockets(k, names.SocketDir)
+	}
+	return nil
 }
 
-// Claims lists the files that the attachment has claimed, for when its entry, which
-// knows, cannot be read. It reads every claim of the node.
-func (j *Journal) Claims(k Key) ([]string, error) {
-	return j.files.dir.Links(target(k))
+// Lock is the file that is locked while a plugin runs for the attachment: its entry.
+func (j *Journal) Lock(k Key) string {
+	name, err := k.entry()
+	if err != nil {
+		return ""
+	}
+	return j.entries.Path(name)
 }
+
+// Cache is the directory that libcni may use while plugins run for the attachment.
+func (j *Journal) Cache(k Key) string {
+	return filepath.Join(j.dir, cacheDir, k.Network+"@"+k.ContainerID+"@"+k.IfName)
+}
+
+const cacheDir = "libcni"
+
+// Claims lists the device-info files that the attachment has claimed, for when its entry,
+// which knows, cannot be read. It reads every claim of the node.
+func (j *Journal) Claims(k Key) ([]string, error) { return j.files.all(k) }
 
 // SpecClaims is Claims for CDI specs.
-func (j *Journal) SpecClaims(k Key) ([]string, error) {
-	return j.specs.dir.Links(target(k))
-}
+func (j *Journal) SpecClaims(k Key) ([]string, error) { return j.specs.all(k) }
 
 // List returns the attachments of one network, sorted.
 func (j *Journal) List(network string) ([]Key, error) {
@@ -179,10 +275,10 @@ func (j *Journal) All() ([]Key, error) {
 }
 
 func (j *Journal) list(prefix string) ([]Key, error) {
-	names, err := j.entries.Names()
+	entries, err := j.entries.Entries()
 	var keys []Key
-	for _, name := range names {
-		if k, ok := parseKey(name); ok && strings.HasPrefix(name, prefix) {
+	for _, e := range entries { // whatever it is: Get says so
+		if k, ok := parseKey(e.Name()); ok && strings.HasPrefix(e.Name(), prefix) {
 			keys = append(keys, k)
 		}
 	}
@@ -190,18 +286,12 @@ func (j *Journal) list(prefix string) ([]Key, error) {
 }
 
 // Writable asks, without side effect, whether Put could succeed.
-func (j *Journal) Writable() error {
-	if err := j.entries.Writable(); err != nil {
-		return err
-	}
-	return j.files.dir.Writable()
-}
+func (j *Journal) Writable() error { return store.Open(filepath.Join(j.dir, "attachments")).Writable() }
 
-// getSound is Get where a corrupt entry is as good as none.
-func (j *Journal) getSound(k Key) (*Entry, error) {
+// sound is Get where a corrupt entry is as good as none.
+func (j *Journal) sound(k Key) (*Entry, error) {
 	e, err := j.Get(k)
-	var corrupt *store.CorruptError
-	if errors.As(err, &corrupt) {
+	if corrupt := new(store.CorruptError); errors.As(err, &corrupt) {
 		return nil, nil
 	}
 	return e, err

@@ -1,9 +1,7 @@
 package link
 
 import (
-	"encoding/binary"
-	"errors"
-	"syscall"
+	"fmt"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -17,83 +15,82 @@ type Handle struct{ Bus, Device string }
 // EswitchMode asks for the mode of the device's eswitch. It is empty where the
 // kernel refuses that part: it takes CAP_NET_ADMIN.
 func (h Handle) EswitchMode() (string, error) {
-	dev, err := netlink.DevLinkGetDeviceByName(h.Bus, h.Device)
+	dev, err := patiently(func() (*netlink.DevlinkDevice, error) { return netlink.DevLinkGetDeviceByName(h.Bus, h.Device) })
 	if err != nil {
 		return "", err
 	}
 	return dev.Attrs.Eswitch.Mode, nil
 }
 
-// Ports gets the device's devlink ports. Linux 6.6 and later dumps no others;
-// earlier ones ignore the two attributes. The library has only a dump without
-// them.
-func (h Handle) Ports() (ports []*netlink.DevlinkPort, err error) {
-	for range 4 { // each port that comes or goes interrupts a dump
-		if ports, err = dumpPorts(h.Bus, h.Device); !errors.Is(err, netlink.ErrDumpInterrupted) {
-			break
-		}
+// Ports gets the device's devlink ports; those of all devices if the handle is
+// empty. Linux 6.6 and later dumps no others; earlier ones ignore the two
+// attributes. The library has only a dump without them.
+func (h Handle) Ports() ([]*netlink.DevlinkPort, error) {
+	answers, err := patiently(h.dumpPorts)
+	if err != nil {
+		return nil, err
 	}
-	return ports, err
+	return h.parsePorts(answers)
 }
 
-// dumpPorts gets the ports of one device, or with an empty bus those of all.
-func dumpPorts(bus, device string) ([]*netlink.DevlinkPort, error) {
+func (h Handle) dumpPorts() ([][]byte, error) {
 	family, err := netlink.GenlFamilyGet(nl.GENL_DEVLINK_NAME)
 	if err != nil {
 		return nil, err
 	}
 	req := nl.NewNetlinkRequest(int(family.ID), unix.NLM_F_DUMP)
 	req.AddData(&nl.Genlmsg{Command: nl.DEVLINK_CMD_PORT_GET, Version: nl.GENL_DEVLINK_VERSION})
-	if bus != "" {
-		req.AddData(nl.NewRtAttr(nl.DEVLINK_ATTR_BUS_NAME, nl.ZeroTerminated(bus)))
-		req.AddData(nl.NewRtAttr(nl.DEVLINK_ATTR_DEV_NAME, nl.ZeroTerminated(device)))
+	if h.Bus != "" {
+		req.AddData(nl.NewRtAttr(nl.DEVLINK_ATTR_BUS_NAME, nl.ZeroTerminated(h.Bus)))
+		req.AddData(nl.NewRtAttr(nl.DEVLINK_ATTR_DEV_NAME, nl.ZeroTerminated(h.Device)))
 	}
-	answers, err := req.Execute(unix.NETLINK_GENERIC, 0)
-	if err != nil {
-		return nil, err
-	}
-	var ports []*netlink.DevlinkPort
+	return req.Execute(unix.NETLINK_GENERIC, 0)
+}
+
+func (h Handle) parsePorts(answers [][]byte) (ports []*netlink.DevlinkPort, err error) {
 	for _, a := range answers {
 		port, err := parsePort(a)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("devlink port: %w", err)
 		}
-		if bus == "" || port.BusName == bus && port.DeviceName == device {
+		if h.Bus == "" || port.BusName == h.Bus && port.DeviceName == h.Device {
 			ports = append(ports, port)
 		}
 	}
 	return ports, nil
 }
 
-// parsePort reads of a DEVLINK_CMD_PORT_NEW what sriovnet goes by.
+// parsePort reads of a DEVLINK_CMD_PORT_NEW what representors are found by.
 func parsePort(answer []byte) (*netlink.DevlinkPort, error) {
-	attrs, err := nl.ParseRouteAttr(answer[nl.SizeofGenlmsg:])
+	attrs, err := attributes(answer, nl.SizeofGenlmsg)
 	if err != nil {
 		return nil, err
 	}
 	port := new(netlink.DevlinkPort)
 	for _, a := range attrs {
-		switch a.Attr.Type & nl.NLA_TYPE_MASK {
+		switch a.kind {
 		case nl.DEVLINK_ATTR_BUS_NAME:
-			port.BusName = nl.BytesToString(a.Value)
+			port.BusName = a.text()
 		case nl.DEVLINK_ATTR_DEV_NAME:
-			port.DeviceName = nl.BytesToString(a.Value)
+			port.DeviceName = a.text()
 		case nl.DEVLINK_ATTR_PORT_INDEX:
-			err = number(&port.PortIndex, a.Value)
+			err = number(&port.PortIndex, a)
 		case nl.DEVLINK_ATTR_PORT_FLAVOUR:
-			err = number(&port.PortFlavour, a.Value)
+			err = number(&port.PortFlavour, a)
 		case nl.DEVLINK_ATTR_PORT_NETDEV_NAME:
-			port.NetdeviceName = nl.BytesToString(a.Value)
+			port.NetdeviceName = a.text()
 		case nl.DEVLINK_ATTR_PORT_PCI_PF_NUMBER:
-			err = optional(&port.PfNumber, a.Value)
+			err = optional(&port.PfNumber, a)
 		case nl.DEVLINK_ATTR_PORT_PCI_VF_NUMBER:
-			err = optional(&port.VfNumber, a.Value)
+			err = optional(&port.VfNumber, a)
 		case nl.DEVLINK_ATTR_PORT_PCI_SF_NUMBER:
-			err = optional(&port.SfNumber, a.Value)
+			err = optional(&port.SfNumber, a)
 		case nl.DEVLINK_ATTR_PORT_CONTROLLER_NUMBER:
-			err = optional(&port.ControllerNumber, a.Value)
+			err = optional(&port.ControllerNumber, a)
 		case nl.DEVLINK_ATTR_PORT_EXTERNAL:
-			external := len(a.Value) > 0 && a.Value[0] != 0
+			var flag uint8
+			err = number(&flag, a)
+			external := flag != 0
 			port.External = &external
 		}
 		if err != nil {
@@ -101,16 +98,4 @@ func parsePort(answer []byte) (*netlink.DevlinkPort, error) {
 		}
 	}
 	return port, nil
-}
-
-func optional[T uint16 | uint32](to **T, value []byte) error {
-	*to = new(T)
-	return number(*to, value)
-}
-
-func number[T uint16 | uint32](to *T, value []byte) error {
-	if n, err := binary.Decode(value, binary.NativeEndian, to); err != nil || n != len(value) {
-		return syscall.EBADMSG
-	}
-	return nil
 }

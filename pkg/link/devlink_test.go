@@ -86,6 +86,30 @@ func TestParseLowerLink(t *testing.T) {
 	}
 }
 
+// The kernel does not say in which namespace an IPoIB child's parent is.
+func TestParseIPoIBChild(t *testing.T) {
+	link, kind := nl.NewRtAttr(unix.IFLA_LINK, nl.Uint32Attr(2)), func(name string) *nl.RtAttr {
+		info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
+		info.AddRtAttr(nl.IFLA_INFO_KIND, nl.ZeroTerminated(name))
+		return info
+	}
+	for _, test := range []struct {
+		attrs []*nl.RtAttr
+		child bool
+	}{
+		{[]*nl.RtAttr{link, kind("ipoib")}, true},
+		{[]*nl.RtAttr{link}, true}, // before Linux 5.13
+		{[]*nl.RtAttr{kind("ipoib")}, false},
+		{[]*nl.RtAttr{link, kind("veth")}, false},
+		{nil, false},
+	} {
+		f, err := parse(message(nl.NewIfInfomsg(unix.AF_UNSPEC).Serialize(), test.attrs...), local)
+		if err != nil || f.Child != test.child {
+			t.Errorf("%+v: %v, %v", test, f.Child, err)
+		}
+	}
+}
+
 func TestAbsent(t *testing.T) {
 	for err, want := range map[error]bool{
 		nil:                     false,

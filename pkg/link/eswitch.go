@@ -1,13 +1,10 @@
 package link
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"io/fs"
 
-	"devinfo-cni.io/pkg/pci"
-	"github.com/k8snetworkplumbingwg/sriovnet"
+	"devinfo-cni.io/devinfo/pci"
 	"github.com/vishvananda/netlink"
 )
 
@@ -53,67 +50,37 @@ func (e Eswitch) Switchdev(pf string) (bool, error) {
 	case "legacy":
 		return false, nil
 	}
-	switchdev, err := e.hasSwitchID(address.String())
+	id, err := e.switchID(address.String())
 	if err != nil {
 		return false, fmt.Errorf("%s: read phys_switch_id: %w", pf, err)
 	}
-	return switchdev, nil
+	return id != "", nil
 }
 
-// hasSwitchID looks at four interfaces of the PF and no more. In switchdev mode
-// each one has the id, be there a thousand representors; in legacy mode there
-// are one or two interfaces, and reading it fails with EOPNOTSUPP. Only where
-// devlink gives no mode: some drivers have an id in legacy mode, too (bnxt_en).
-func (e Eswitch) hasSwitchID(pf string) (bool, error) {
+// switchID is the phys_switch_id of the PF; "" if it has none. It looks at four
+// interfaces of the PF and no more. In switchdev mode each one has the id, be there
+// a thousand representors; in legacy mode there are one or two interfaces, and
+// reading it fails with EOPNOTSUPP. That tells the mode only where devlink does not:
+// some drivers have an id in legacy mode, too (bnxt_en).
+func (e Eswitch) switchID(pf string) (string, error) {
 	net := "bus/pci/devices/" + pf + "/net"
 	dir, err := e.Sys.Open(net)
 	if absent(err) {
-		return false, nil
+		return "", nil
 	}
 	if err != nil {
-		return false, err
+		return "", err
 	}
 	defer dir.Close()
 	list, ok := dir.(fs.ReadDirFile)
 	if !ok {
-		return false, fmt.Errorf("%s: not a directory", net)
+		return "", fmt.Errorf("%s: not a directory", net)
 	}
 	entries, _ := list.ReadDir(4) // an empty directory is an error, io.EOF
 	for _, entry := range entries {
-		id, err := fs.ReadFile(e.Sys, net+"/"+entry.Name()+"/phys_switch_id")
-		if err != nil && !absent(err) {
-			return false, err
-		}
-		if len(bytes.TrimSpace(id)) > 0 {
-			return true, nil
+		if id, err := e.attribute(net + "/" + entry.Name() + "/phys_switch_id"); err != nil || id != "" {
+			return id, err
 		}
 	}
-	return false, nil
-}
-
-// Representor names the interface that stands for VF or SF number of the PF of
-// that PCI address: among the PF's devlink ports, or else by the phys_port_name
-// of the PF's interfaces. Ports of an external controller (the server that a
-// DPU sits in) are passed over. Ask Switchdev first.
-//
-// It is not ok if there is none; two candidates are an error, which wraps
-// sriovnet.ErrMultipleRepresentorsFound. A PF in a PCI domain of more than four
-// digits is refused with errors.ErrUnsupported, since sriovnet takes its
-// address for an interface's name.
-func (e Eswitch) Representor(pf string, flavour Flavour, number int) (name string, ok bool, err error) {
-	address, err := pci.Parse(pf)
-	if err != nil {
-		return "", false, err
-	}
-	if address.WideDomain() {
-		return "", false, fmt.Errorf("%s: representors behind a wide PCI domain: %w", pf, errors.ErrUnsupported)
-	}
-	name, err = e.representor(address.String(), flavour, number)
-	switch {
-	case err == nil:
-		return name, true, nil
-	case errors.Is(err, sriovnet.ErrRepresentorNotFound), absent(err):
-		return "", false, nil
-	}
-	return "", false, fmt.Errorf("%s: find a representor: %w", pf, err)
+	return "", nil
 }

@@ -9,9 +9,7 @@ import (
 	"testing/fstest"
 
 	"devinfo-cni.io/pkg/link"
-	"github.com/k8snetworkplumbingwg/sriovnet"
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
 )
 
 const pf = "0000:01:00.0"
@@ -96,55 +94,7 @@ func TestOnlyPCIAddressesArePFs(t *testing.T) {
 			t.Errorf("Representor(%q): %q, %v, %v", name, rep, ok, err)
 		}
 	}
-	if _, _, err := e.Representor("10000:e1:00.0", link.VF, 0); !errors.Is(err, errors.ErrUnsupported) {
-		t.Errorf("wide domain: %v", err)
-	}
 	if on, err := e.Switchdev("0000:AB:00.0"); !on || err != nil {
 		t.Errorf("capitals: %v, %v", on, err)
-	}
-}
-
-func TestRepresentorPrefersDevlink(t *testing.T) {
-	vf := func(name string, n uint16) *netlink.DevlinkPort {
-		return &netlink.DevlinkPort{PortFlavour: nl.DEVLINK_PORT_FLAVOUR_PCI_VF, NetdeviceName: name, VfNumber: &n}
-	}
-	e := link.Eswitch{
-		Sys: fstest.MapFS{
-			"bus/pci/devices/" + pf + "/net/sys0/mtu": file("1500\n"),
-			"class/net/sys0/phys_port_name":           file("pf0vf0\n"),
-			"bus/pci/devices/" + pf + "/net/sys5/mtu": file("1500\n"),
-			"class/net/sys5/phys_port_name":           file("pf0vf5\n"),
-			"bus/pci/devices/" + pf + "/net/sys6/mtu": file("1500\n"),
-			"class/net/sys6/phys_port_name":           file("pf0sf6\n"),
-		},
-		Ports: func(string) ([]*netlink.DevlinkPort, error) {
-			return []*netlink.DevlinkPort{vf("dev0", 0), vf("dev1", 1), vf("a", 7), vf("b", 7)}, nil
-		},
-	}
-	for _, test := range []struct {
-		flavour link.Flavour
-		number  int
-		want    string
-	}{
-		{link.VF, 0, "dev0"}, {link.VF, 1, "dev1"}, {link.VF, 5, "sys5"}, {link.VF, 6, ""}, {link.SF, 6, "sys6"}, {link.SF, 0, ""},
-	} {
-		got, ok, err := e.Representor(pf, test.flavour, test.number)
-		if got != test.want || ok != (test.want != "") || err != nil {
-			t.Errorf("%d %d: %q, %v, %v; want %q", test.flavour, test.number, got, ok, err, test.want)
-		}
-	}
-	if got, ok, err := e.Representor(pf, link.VF, 7); ok || !errors.Is(err, sriovnet.ErrMultipleRepresentorsFound) {
-		t.Errorf("two candidates: %q, %v, %v", got, ok, err)
-	}
-	if got, ok, err := e.Representor(pf, link.VF, -1); ok || err == nil {
-		t.Errorf("VF -1: %q, %v, %v", got, ok, err)
-	}
-}
-
-// Nobody knows whether there is one: that is not "none".
-func TestRepresentorWithBrokenDevlink(t *testing.T) {
-	e := eswitch(fstest.MapFS{"bus/pci/devices/" + pf + "/net/eth0/mtu": file("1500\n")}, "", syscall.EMSGSIZE)
-	if name, ok, err := e.Representor(pf, link.VF, 0); ok || !errors.Is(err, syscall.EMSGSIZE) {
-		t.Errorf("%q, %v, %v", name, ok, err)
 	}
 }

@@ -1,5 +1,5 @@
 // Package link asks the kernel about network interfaces, vDPA devices and
-// eswitches. It is the only door to netlink, devlink and sriovnet, and asks for
+// eswitches. It is the only door to netlink and devlink, and asks for
 // one thing by its name; the one list that an attachment ever costs is that of one
 // PF's devlink ports. Recorder lists everything, for people.
 //
@@ -41,6 +41,7 @@ type Interface struct {
 	Lower   *Interface       // what a Stacked interface is on; nil where the kernel does not tell
 
 	PortName string // IFLA_PHYS_PORT_NAME: "p0", "pf0vf3", "2"; "" where the driver tells none
+	Child    bool   // of another IPoIB interface, which IFLA_LINK names (drivers/infiniband/ulp/ipoib, ipoib_get_iflink)
 }
 
 // Stacked says that the interface is another's traffic under a name and
@@ -54,16 +55,25 @@ func (i Interface) Stacked() bool {
 }
 
 // Borrows says that the device which the interface names is not its own: that of a
-// representor is the PF (until Linux 4.20 its port name is a number), and software on
-// a device may give that one's bus_info, as IPoIB children do.
+// representor is the PF, that of an IPoIB child is its parent's, and other software
+// on a device may give that one's bus_info.
 func (i Interface) Borrows() bool {
-	const digits = "0123456789"
-	port := i.PortName
-	if external, ok := strings.CutPrefix(port, "c"); ok { // of another controller: "c1pf0vf3"
-		port = strings.TrimLeft(external, digits)
-	}
-	representor := strings.HasPrefix(port, "pf") || port != "" && strings.Trim(port, digits) == ""
-	return representor || i.Kind != "" && i.Parent == ""
+	return i.Child || Represents(i.PortName) || i.Kind != "" && i.Parent == ""
+}
+
+// Represents says that a port name is a representor's: "pf0vf3" and "pf0sf88"; of the
+// host that a DPU sits in "c1pf0vf3" (net/devlink/port.c); of sfc "p0pf0vf3"; until
+// Linux 4.20 of mlx5 a number. That of an uplink is "p0", of a split port "p0s1".
+func Represents(portName string) bool {
+	return strings.Contains(portName, "pf") || portName != "" && strings.Trim(portName, "0123456789") == ""
+}
+
+// IPoIBChild says that an interface of that kind, and linked to another one by
+// IFLA_LINK, is an IPoIB child: none else without a kind is linked. In another network
+// namespace than its parent's it may, by chance, have that one's index; then the kernel
+// leaves IFLA_LINK out, and the missing parent device has to tell.
+func IPoIBChild(kind string, linked bool) bool {
+	return linked && (kind == "" || kind == "ipoib") // "" until Linux 5.13
 }
 
 // Flavour is what kind of function a representor stands for.
@@ -105,7 +115,7 @@ func (k *Kernel) Interface(netns, name string) (Interface, error) {
 // is not ok if there is no such device, no vDPA in the kernel, no address, or
 // the zero one.
 func (k *Kernel) VDPAMAC(name string) (mac net.HardwareAddr, ok bool, err error) {
-	config, err := netlink.VDPAGetDevConfigByName(name)
+	config, err := patiently(func() (*netlink.VDPADevConfig, error) { return netlink.VDPAGetDevConfigByName(name) })
 	if absent(err) {
 		return nil, false, nil
 	}

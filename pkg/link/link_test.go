@@ -58,6 +58,17 @@ func TestInterfaceWithoutDevice(t *testing.T) {
 	})
 }
 
+func TestRepresentorIsToldByItsPortName(t *testing.T) {
+	for name, want := range map[string]bool{
+		"": false, "p0": false, "p1s2": false, "l1p2": false, "n0": false,
+		"pf0": true, "pf0vf3": true, "pf0sf88": true, "c1pf0": true, "c1pf0vf3": true, "p0pf0vf1": true, "p0if1pf0vf1": true, "2": true,
+	} {
+		if got := link.Represents(name); got != want {
+			t.Errorf("%q: %v", name, got)
+		}
+	}
+}
+
 func TestInterfaceIsThatOfTheNamespace(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		a, b := linktest.NewNetns(t), linktest.NewNetns(t)

@@ -1,7 +1,6 @@
 package link
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -23,7 +22,7 @@ type InterfaceRecord struct {
 	Index      int      `json:"ifindex"`
 	Name       string   `json:"ifname"`
 	Link       string   `json:"link,omitempty"`         // the lower interface, or a veth's peer, in the same namespace
-	LinkIndex  int      `json:"link_index,omitempty"`   // the same in another namespace
+	LinkIndex  int      `json:"link_index,omitempty"`   // the same in another namespace, or in one that the kernel does not tell
 	LinkNetns  *int     `json:"link_netnsid,omitempty"` // that namespace
 	MTU        int      `json:"mtu"`                    // bytes
 	Master     string   `json:"master,omitempty"`
@@ -52,23 +51,17 @@ func (Recorder) Interfaces(netns string) ([]InterfaceRecord, error) {
 		return nil, err
 	}
 	defer r.close()
-	var answers [][]byte
-	for range tries {
+	answers, err := patiently(func() ([][]byte, error) {
 		req := r.request(unix.RTM_GETLINK, nl.NewIfInfomsg(unix.AF_UNSPEC))
 		req.Flags |= unix.NLM_F_DUMP
 		req.AddData(nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(rtextFilterSkipStats)))
-		if answers, err = req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK); !errors.Is(err, netlink.ErrDumpInterrupted) {
-			break
-		}
-	}
+		return req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list interfaces: %w", err)
 	}
 	return r.records(answers)
 }
-
-// tries bounds how often a dump is asked for that a change of the list interrupts.
-const tries = 4
 
 func (r route) records(answers [][]byte) ([]InterfaceRecord, error) {
 	list := []InterfaceRecord{}
@@ -90,8 +83,10 @@ func (r route) records(answers [][]byte) ([]InterfaceRecord, error) {
 		list[n].Master = names[master[n]]
 		switch f := lower[n]; {
 		case f.link == 0:
-		case f.linkNetns == local:
+		case f.linkNetns == local && names[f.link] != "":
 			list[n].Link = names[f.link]
+		case f.linkNetns == local: // an IPoIB child's
+			list[n].LinkIndex = f.link
 		default:
 			list[n].LinkIndex, list[n].LinkNetns = f.link, &lower[n].linkNetns
 		}
@@ -104,23 +99,23 @@ func record(f found, answer []byte) (i InterfaceRecord, master int) {
 	i = InterfaceRecord{
 		Index: f.Index, Name: f.Name, Info: LinkInfo{f.Kind}, Bus: f.Bus, Parent: f.Parent, PortName: f.PortName, Address: address(f.MAC),
 	}
-	attrs, _ := nl.ParseRouteAttr(answer[nl.NewIfInfomsg(unix.AF_UNSPEC).Len():]) // parse has done it, too
+	attrs, _ := attributes(answer, unix.SizeofIfInfomsg) // parse has done it, too
 	for _, a := range attrs {
-		switch a.Attr.Type & nl.NLA_TYPE_MASK {
+		switch a.kind {
 		case unix.IFLA_MTU:
-			i.MTU = integer(a.Value)
+			i.MTU, _ = a.integer()
 		case unix.IFLA_MASTER:
-			master = integer(a.Value)
+			master, _ = a.integer()
 		case unix.IFLA_OPERSTATE:
-			i.OperState = operState(a.Value)
+			i.OperState = operState(a.value)
 		case unix.IFLA_PERM_ADDRESS:
-			if permanent := address(a.Value); permanent != i.Address {
+			if permanent := address(a.value); permanent != i.Address {
 				i.Permanent = permanent
 			}
 		case unix.IFLA_PHYS_SWITCH_ID:
-			i.SwitchID = fmt.Sprintf("%x", a.Value)
+			i.SwitchID = fmt.Sprintf("%x", a.value)
 		case unix.IFLA_PROP_LIST:
-			i.OtherNames = otherNames(a.Value)
+			i.OtherNames = otherNames(a.value)
 		}
 	}
 	return i, master
@@ -145,10 +140,10 @@ func operState(value []byte) string {
 }
 
 func otherNames(list []byte) (names []string) {
-	attrs, _ := nl.ParseRouteAttr(list)
+	attrs, _ := attributes(list, 0)
 	for _, a := range attrs {
-		if a.Attr.Type&nl.NLA_TYPE_MASK == unix.IFLA_ALT_IFNAME {
-			names = append(names, nl.BytesToString(a.Value))
+		if a.kind == unix.IFLA_ALT_IFNAME {
+			names = append(names, a.text())
 		}
 	}
 	return names
@@ -200,7 +195,7 @@ type EswitchRecord struct {
 // Eswitches lists the devices with an eswitch by handle, "pci/0000:03:00.0". It takes
 // CAP_NET_ADMIN: without, there are none.
 func (Recorder) Eswitches() (map[string]EswitchRecord, error) {
-	list, err := netlink.DevLinkGetDeviceList()
+	list, err := patiently(netlink.DevLinkGetDeviceList)
 	if absent(err) {
 		err = nil
 	}
@@ -224,7 +219,7 @@ type VDPARecord struct {
 // VDPAs lists the configurations of the vDPA devices by name; none if the kernel has
 // no vDPA.
 func (Recorder) VDPAs() (map[string]VDPARecord, error) {
-	list, err := netlink.VDPAGetDevConfigList()
+	list, err := patiently(netlink.VDPAGetDevConfigList)
 	if absent(err) {
 		err = nil
 	}

@@ -1,7 +1,6 @@
 package link
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -85,7 +84,7 @@ func (r route) get(netnsid, index int, attrs ...*nl.RtAttr) (found, error) {
 	for _, a := range attrs {
 		req.AddData(a)
 	}
-	answers, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
+	answers, err := patiently(func() ([][]byte, error) { return req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK) })
 	if err != nil {
 		return found{}, err
 	}
@@ -104,39 +103,24 @@ func (r route) request(command int, header nl.NetlinkRequestData) *nl.NetlinkReq
 
 // parse reads an RTM_NEWLINK that was asked of the namespace netnsid.
 func parse(answer []byte, netnsid int) (found, error) {
-	msg := nl.DeserializeIfInfomsg(answer)
-	attrs, err := nl.ParseRouteAttr(answer[msg.Len():])
+	attrs, err := attributes(answer, unix.SizeofIfInfomsg)
 	if err != nil {
 		return found{}, err
 	}
 	f := found{netnsid: netnsid, linkNetns: netnsid}
-	f.Index = int(msg.Index)
+	f.Index = int(nl.DeserializeIfInfomsg(answer).Index)
 	asked := local
 	for _, a := range attrs {
-		switch a.Attr.Type & nl.NLA_TYPE_MASK {
-		case unix.IFLA_IFNAME:
-			f.Name = nl.BytesToString(a.Value)
-		case unix.IFLA_ADDRESS:
-			f.MAC = net.HardwareAddr(a.Value)
-		case unix.IFLA_PARENT_DEV_BUS_NAME:
-			f.Bus = nl.BytesToString(a.Value)
-		case unix.IFLA_PARENT_DEV_NAME:
-			f.Parent = nl.BytesToString(a.Value)
-		case unix.IFLA_PHYS_PORT_NAME:
-			f.PortName = nl.BytesToString(a.Value)
-		case unix.IFLA_LINKINFO:
-			f.Kind = kind(a.Value)
-		case unix.IFLA_LINK:
-			f.link = integer(a.Value)
-		case unix.IFLA_LINK_NETNSID:
-			f.linkNetns = integer(a.Value)
-			if f.link == 0 {
-				f.link = f.Index // Linux before 5.11 leaves IFLA_LINK out if both happen to have the same index
-			}
-		case unix.IFLA_TARGET_NETNSID:
-			asked = integer(a.Value)
+		if a.kind == unix.IFLA_TARGET_NETNSID {
+			asked, err = a.integer()
+		} else {
+			err = f.take(a)
+		}
+		if err != nil {
+			return found{}, err
 		}
 	}
+	f.Child = IPoIBChild(f.Kind, f.link != 0)
 	if asked != netnsid {
 		// Linux before 4.15 does not know the attribute, and answers for a
 		// namesake in the socket's namespace.
@@ -145,21 +129,39 @@ func parse(answer []byte, netnsid int) (found, error) {
 	return f, nil
 }
 
-func kind(linkinfo []byte) string {
-	attrs, _ := nl.ParseRouteAttr(linkinfo)
-	for _, a := range attrs {
-		if a.Attr.Type&nl.NLA_TYPE_MASK == nl.IFLA_INFO_KIND {
-			return nl.BytesToString(a.Value)
+func (f *found) take(a attribute) (err error) {
+	switch a.kind {
+	case unix.IFLA_IFNAME:
+		f.Name = a.text()
+	case unix.IFLA_ADDRESS:
+		f.MAC = net.HardwareAddr(a.value)
+	case unix.IFLA_PARENT_DEV_BUS_NAME:
+		f.Bus = a.text()
+	case unix.IFLA_PARENT_DEV_NAME:
+		f.Parent = a.text()
+	case unix.IFLA_PHYS_PORT_NAME:
+		f.PortName = a.text()
+	case unix.IFLA_LINKINFO:
+		f.Kind, err = kind(a)
+	case unix.IFLA_LINK:
+		f.link, err = a.integer()
+	case unix.IFLA_LINK_NETNSID:
+		f.linkNetns, err = a.integer()
+		if f.link == 0 {
+			f.link = f.Index // Linux before 5.11 leaves IFLA_LINK out if both happen to have the same index
 		}
 	}
-	return ""
+	return err
 }
 
-func integer(value []byte) int {
-	if len(value) != 4 {
-		return 0
+func kind(linkinfo attribute) (string, error) {
+	attrs, err := attributes(linkinfo.value, 0)
+	for _, a := range attrs {
+		if a.kind == nl.IFLA_INFO_KIND {
+			return a.text(), nil
+		}
 	}
-	return int(int32(binary.NativeEndian.Uint32(value)))
+	return "", err
 }
 
 // describe adds to an interface what takes more questions.
@@ -216,10 +218,11 @@ func (r route) isOurs(netnsid int) bool {
 	if err != nil || len(answers) != 1 {
 		return false
 	}
-	attrs, _ := nl.ParseRouteAttr(answers[0][nl.NewRtGenMsg().Len():])
+	attrs, _ := attributes(answers[0], nl.NewRtGenMsg().Len())
 	for _, a := range attrs {
-		if a.Attr.Type == unix.NETNSA_NSID {
-			return integer(a.Value) == netnsid
+		if a.kind == unix.NETNSA_NSID {
+			id, err := a.integer()
+			return err == nil && id == netnsid
 		}
 	}
 	return false

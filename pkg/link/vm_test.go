@@ -34,7 +34,7 @@ func TestVMPortsOfOneDevice(t *testing.T) {
 	}
 	defer os.WriteFile("/sys/bus/netdevsim/del_device", []byte("7"), 0)
 	for device, want := range map[string]int{"netdevsim1": 4, "netdevsim7": 3} {
-		ports, err := dumpPorts("netdevsim", device)
+		ports, err := Handle{"netdevsim", device}.Ports()
 		if err != nil || len(ports) != want {
 			t.Errorf("%s: %d ports, %v; want %d", device, len(ports), err, want)
 		}
@@ -51,14 +51,14 @@ func TestVMPortsOfOneDevice(t *testing.T) {
 			}
 		}
 	}
-	if ports, err := dumpPorts("netdevsim", "nosuch"); !absent(err) {
+	if ports, err := (Handle{"netdevsim", "nosuch"}).Ports(); !absent(err) {
 		t.Errorf("no device: %d ports, %v: does the kernel not filter?", len(ports), err)
 	}
 }
 
 func TestVMRepresentor(t *testing.T) {
 	e := needs(t, "nsim").eswitch
-	e.Ports = func(string) ([]*netlink.DevlinkPort, error) { return dumpPorts("netdevsim", "netdevsim1") }
+	e.Ports = func(string) ([]*netlink.DevlinkPort, error) { return Handle{"netdevsim", "netdevsim1"}.Ports() }
 	for number, want := range []string{"eni1npf0vf0", "eni1npf0vf1", ""} {
 		got, ok, err := e.Representor("0000:01:00.0", VF, number)
 		if got != want || ok != (want != "") || err != nil {

@@ -21,7 +21,9 @@ type Result struct {
 	version    string
 	raw        json.RawMessage // nil = nothing but the version yet
 	interfaces []entry
-	given      []entry // those before the conversion, which loses keys
+	own        string          // the version that it was given in; "" = none
+	text       json.RawMessage // and its text
+	given      []entry         // its interfaces: the conversion loses keys
 	edited     bool
 }
 
@@ -52,7 +54,7 @@ func Parse(raw json.RawMessage, cniVersion string) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Result{version: cniVersion, raw: raw, given: given}
+	r := &Result{version: cniVersion, raw: raw, own: own, text: raw, given: given}
 	switch {
 	case own == "":
 		r.edited = true
@@ -61,7 +63,8 @@ func Parse(raw json.RawMessage, cniVersion string) (*Result, error) {
 		if err != nil && r.atLeast("0.3.0") {
 			return nil, fmt.Errorf("result of version %s as %s: %w", own, cniVersion, err)
 		} else if err != nil {
-			return &Result{version: cniVersion, given: given}, nil
+			r.raw = nil
+			return r, nil
 		}
 		if r.raw = converted; r.atLeast("0.3.0") {
 			_, r.interfaces, err = decode(converted)
@@ -235,7 +238,9 @@ func withKeys(raw json.RawMessage, set map[string]string) (json.RawMessage, erro
 }
 
 // atLeast compares our version, which skel has checked to be one.
-func (r *Result) atLeast(other string) bool {
-	ok, err := version.GreaterThanOrEqualTo(r.version, other)
+func (r *Result) atLeast(other string) bool { return atLeast(r.version, other) }
+
+func atLeast(cniVersion, other string) bool {
+	ok, err := version.GreaterThanOrEqualTo(cniVersion, other)
 	return err == nil && ok
 }

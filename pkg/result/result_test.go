@@ -228,19 +228,47 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(`null`), "1.1.0")
 	f.Add([]byte(`{"interfaces": [null, {"name": "net1", "sandbox": "/ns"}]}`), "1.1.0")
 	f.Add([]byte(`{"cniVersion": "0.2.0", "ip4": null}`), "0.3.1")
+	f.Add([]byte(chain), "0.4.0")
+	f.Add([]byte(`{"cniVersion": "1.0.0", "interfaces": [{}], "ips": [{"address": "fd00::0:1/64", "interface": 0}, {"interface": -1}]}`), "1.0.0")
 	f.Fuzz(func(t *testing.T, data []byte, version string) {
 		r, err := result.Parse(data, version)
 		r.Find("net1", "/ns")
+		r.Has("net1", "/ns")
 		if err != nil {
 			return
 		}
+		if lost := r.Lost(r); lost != nil {
+			t.Errorf("lost from itself: %q", lost)
+		}
+		before := rewrite(t, r)
 		r.EnsureSandboxed("net1", "/ns")
 		if err := r.Identify("net1", "/ns", "0000:01:00.2", "/s"); err != nil {
 			t.Errorf("identify: %v", err)
 		}
-		out, err := r.JSON()
-		if err != nil || !json.Valid(out) {
-			t.Fatalf("%s: %v", out, err)
+		after := rewrite(t, r)
+		if lost := before.Lost(after); lost != nil {
+			t.Errorf("lost by an edit: %q", lost)
 		}
 	})
+}
+
+// rewrite reads what a result is written as, which must be written the same again.
+func rewrite(t *testing.T, r *result.Result) *result.Result {
+	t.Helper()
+	text, err := r.JSON()
+	if err != nil || !json.Valid(text) {
+		t.Fatalf("%s: %v", text, err)
+	}
+	var v struct{ CNIVersion string }
+	if err := json.Unmarshal(text, &v); err != nil {
+		t.Fatal(err)
+	}
+	again, err := result.Parse(text, v.CNIVersion)
+	if err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	if other, err := again.JSON(); err != nil || !bytes.Equal(other, text) {
+		t.Errorf("%s became %s, %v", text, other, err)
+	}
+	return again
 }

@@ -3,7 +3,7 @@ package sysfs
 import (
 	"path"
 
-	"devinfo-cni.io/pkg/pci"
+	"devinfo-cni.io/devinfo/pci"
 )
 
 // Auxiliary is a device on the auxiliary bus, /sys/bus/auxiliary/devices/<name>.

@@ -1,7 +1,6 @@
 package sysfs
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"syscall"
@@ -31,14 +30,4 @@ func ReadNode(path string) (Node, error) {
 		n.Type = "c"
 	}
 	return n, nil
-}
-
-// CharDevice says whether path, below /dev, is a character device; the error
-// tells what it is instead.
-func CharDevice(path string) error {
-	n, err := ReadNode(path)
-	if err == nil && n.Type != "c" {
-		return errors.New("it is a block device")
-	}
-	return err
 }

@@ -92,6 +92,10 @@ func reads(t *testing.T) map[string]struct {
 			_, err := sys.RDMA(function(t, sys, "0000:65:00.0"))
 			return err
 		}},
+		"Ports": {"igb-sriov", []string{igb + "/net", igb + "/net/eth0/ifindex", igb + "/net/eth0/dev_port", igb + "/net/eth0/phys_port_name"}, func(sys *sysfs.FS) error {
+			_, err := sys.Ports(function(t, sys, "0000:01:00.0"))
+			return err
+		}},
 		"Auxiliary": {"mlx5-vdpa", []string{"bus/auxiliary/devices/mlx5_core.sf.2", cx6 + "/mlx5_core.sf.2/sfnum"}, func(sys *sysfs.FS) error {
 			_, _, err := sys.Auxiliary("mlx5_core.sf.2")
 			return err

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"devinfo-cni.io/pkg/pci"
+	"devinfo-cni.io/devinfo/pci"
 )
 
 // The lists below grow with the node, and read each device: they are for people

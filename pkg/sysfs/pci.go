@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"devinfo-cni.io/pkg/pci"
+	"devinfo-cni.io/devinfo/pci"
 )
 
 // Function is a PCI function, /sys/bus/pci/devices/<address>.

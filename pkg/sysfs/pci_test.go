@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
-	"devinfo-cni.io/pkg/pci"
 	"devinfo-cni.io/pkg/sysfs"
 )
 

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/hosttxt"
-	"devinfo-cni.io/pkg/pci"
 	"devinfo-cni.io/pkg/sysfs"
 )
 

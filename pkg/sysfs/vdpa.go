@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"devinfo-cni.io/pkg/pci"
+	"devinfo-cni.io/devinfo/pci"
 )
 
 // VDPA is a device on the vDPA bus, /sys/bus/vdpa/devices/<name>.

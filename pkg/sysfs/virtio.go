@@ -5,7 +5,7 @@ import (
 	"path"
 	"strings"
 
-	"devinfo-cni.io/pkg/pci"
+	"devinfo-cni.io/devinfo/pci"
 )
 
 // Virtio is a device on the virtio bus, /sys/bus/virtio/devices/virtioN. Its

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"slices"
 
+	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/link"
-	"devinfo-cni.io/pkg/pci"
 	"devinfo-cni.io/pkg/sysfs"
 )
 

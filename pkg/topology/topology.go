@@ -65,13 +65,18 @@ type Attachment struct {
 	IfName      string `json:"ifName"`
 	Type        string `json:"type,omitempty"`   // "pci", "vdpa", "vhost-user" or "memif"
 	Device      string `json:"device,omitempty"` // PCI address, vDPA device or socket path
+	Ended       string `json:"ended,omitempty"`  // why nobody uses it any more: "netns gone"; "" = somebody may
 }
 
 // String shortens the container ID as container tools do.
 func (a Attachment) String() string {
 	const short = 12
 	id := a.ContainerID
-	return a.Network + "/" + id[:min(len(id), short)] + "/" + a.IfName
+	name := a.Network + "/" + id[:min(len(id), short)] + "/" + a.IfName
+	if a.Ended != "" {
+		name += " (" + a.Ended + ")"
+	}
+	return name
 }
 
 // Interfaces asks for an interface; "" is our own network namespace.

@@ -29,7 +29,11 @@ func (n *Node) tree(b *strings.Builder, indent string) {
 	b.WriteString(n.Name + "  " + strings.Join(n.facts(), ", ") + "\n")
 	lines := len(n.Attachments) + len(n.Below)
 	for i, a := range n.Attachments {
-		b.WriteString(indent + branch(i, lines) + "held by " + a.String() + "\n")
+		by := "held by "
+		if a.Ended != "" {
+			by = "left by "
+		}
+		b.WriteString(indent + branch(i, lines) + by + a.String() + "\n")
 	}
 	for i, child := range n.Below {
 		i += len(n.Attachments)

@@ -148,6 +148,9 @@ func (c Checker) plugin(s *sheet, path string, object map[string]json.RawMessage
 		}
 		s.warn(here, value, "the key is not known; the nearest known one is %q", u.Nearest)
 	}
+	if cfg.MoreUnknown > 0 {
+		s.warn(path, raw, "has %d more keys that are not known", cfg.MoreUnknown)
+	}
 	s.placeholders(path, cfg)
 	s.capability(path, object, cfg, in)
 	s.position(path, object, cfg, in)

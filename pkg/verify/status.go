@@ -29,28 +29,19 @@ func (s *sheet) deviceInfo(path string, data json.RawMessage) {
 	for _, v := range info.Validate() {
 		s.found = append(s.found, Finding{path + strings.TrimPrefix(v.Path, "$"), v.Value, v.Rule, v.Warning})
 	}
-	s.unknown(path, info.Extra, known[""])
+	s.unknown(path, info.Extra, devinfo.Keys(""))
 	if info.PCI != nil {
-		s.unknown(path+".pci", info.PCI.Extra, known["pci"])
+		s.unknown(path+".pci", info.PCI.Extra, devinfo.Keys(devinfo.TypePCI))
 	}
 	if info.VDPA != nil {
-		s.unknown(path+".vdpa", info.VDPA.Extra, known["vdpa"])
+		s.unknown(path+".vdpa", info.VDPA.Extra, devinfo.Keys(devinfo.TypeVDPA))
 	}
 	if info.VhostUser != nil {
-		s.unknown(path+".vhost-user", info.VhostUser.Extra, known["vhost-user"])
+		s.unknown(path+".vhost-user", info.VhostUser.Extra, devinfo.Keys(devinfo.TypeVhostUser))
 	}
 	if info.Memif != nil {
-		s.unknown(path+".memif", info.Memif.Extra, known["memif"])
+		s.unknown(path+".memif", info.Memif.Extra, devinfo.Keys(devinfo.TypeMemif))
 	}
-}
-
-// known are the keys of the specification, those of the whole map under "".
-var known = map[string][]string{
-	"":           {"type", "version", "pci", "vdpa", "vhost-user", "memif"},
-	"pci":        {"pci-address", "vhost-net", "rdma-device", "pf-pci-address", "representor-device"},
-	"vdpa":       {"parent-device", "driver", "path", "pci-address", "pf-pci-address", "representor-device"},
-	"vhost-user": {"mode", "path"},
-	"memif":      {"role", "path", "mode"},
 }
 
 // networkStatusIn checks the list itself, or that of a pod.

@@ -19,6 +19,7 @@ import (
 	"strings"
 	"unicode"
 
+	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/config"
 )
 
@@ -126,7 +127,7 @@ func guess(data json.RawMessage) (Kind, string) {
 	}{
 		{CNIConfig, []string{"plugins", "cniVersion", "delegates", "capabilities", "prevResult"}},
 		{NetworkStatus, []string{"device-info", "interface", "ips"}},
-		{DeviceInfo, []string{"pci", "vdpa", "vhost-user", "memif", "version"}},
+		{DeviceInfo, append(devinfo.Keys("")[2:], "version")}, // the maps first; "type" is CNI's too
 		{CNIConfig, []string{"type", "name"}},
 	} {
 		for _, key := range tell.keys {

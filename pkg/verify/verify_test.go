@@ -13,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
 
-	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/verify"
 )
 
@@ -88,7 +87,7 @@ func TestKindThatIsGivenIsNotGuessed(t *testing.T) {
 
 // The specification's own examples have nothing wrong in them.
 func TestSpecificationsExamplesAreValid(t *testing.T) {
-	files, err := filepath.Glob("../../testdata/npwg/*.json")
+	files, err := filepath.Glob("../../devinfo/testdata/npwg/*.json")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%q, %v", files, err)
 	}
@@ -101,25 +100,6 @@ func TestSpecificationsExamplesAreValid(t *testing.T) {
 		r, err := checker.Check(text, verify.DeviceInfo)
 		if diff := cmp.Diff(want, r); err != nil || diff != "" {
 			t.Errorf("%s: %v %s", name, err, diff)
-		}
-	}
-}
-
-// A key that package devinfo learns must be known here too.
-func TestEveryKeyOfTheFormatIsKnown(t *testing.T) {
-	full := []*devinfo.Info{
-		{Type: "pci", Version: "1.1.0", PCI: &devinfo.PCI{Address: "0000:01:00.1", VhostNet: "/dev/vhost-net", RDMADevice: "m", PFAddress: "0000:01:00.0", Representor: "e"}},
-		{Type: "vdpa", Version: "1.1.0", VDPA: &devinfo.VDPA{ParentDevice: "vdpa0", Driver: "vhost", Path: "/dev/v", Address: "0000:01:00.1", PFAddress: "0000:01:00.0", Representor: "e"}},
-		{Type: "vhost-user", Version: "1.1.0", VhostUser: &devinfo.VhostUser{Mode: "client", Path: "/s"}},
-		{Type: "memif", Version: "1.1.0", Memif: &devinfo.Memif{Role: "master", Path: "/s", Mode: "ip"}},
-	}
-	for _, info := range full {
-		r, err := checker.Check(info.Encode(), verify.DeviceInfo)
-		if err != nil || r.Findings == nil {
-			t.Fatal(err)
-		}
-		for _, f := range r.Findings {
-			t.Errorf("%s: %+v", info.Type, f)
 		}
 	}
 }

@@ -1,25 +1,25 @@
 package plugin
 
 import (
-	"bytes"
 	"fmt"
 	"path"
 	"syscall"
 
+	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/attachment"
+	"devinfo-cni.io/pkg/audit"
 	"devinfo-cni.io/pkg/cdispec"
+	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/grant"
 	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/result"
 )
 
-// offering is the CDI device of an ADD.
-type offering struct {
-	want   *attachment.CDI // as configured; nil = none
-	file   journal.CDI     // where its spec goes
-	before []byte          // what we wrote there earlier; nil = nothing
-	spec   []byte          // to be written; nil = none
-	wrote  bool
+// offer is what the container gets by CDI.
+type offer struct {
+	spec      []byte // the CDI spec; nil = none
+	socketDir string // the host's directory that it mounts; "" = none
 }
 
 // spec says which CDI spec the configuration asks for, and where its file is; nil when
@@ -32,131 +32,70 @@ func (c *call) spec() (journal.CDI, *attachment.CDI, error) {
 	return journal.CDI{Dir: c.Node.CDIDir, File: cdispec.FileName(want.Kind, want.Name), Device: want.Qualified()}, want, nil
 }
 
-// readCDI looks at the place of the CDI spec, and refuses one that is another
-// attachment's, or none of ours.
-func (a *adding) readCDI() (err error) {
-	a.cdi.file, a.cdi.want, err = a.spec()
-	if err != nil || a.cdi.want == nil {
-		return err
+// readSpec reads our CDI spec in the place where it goes, nil if there is none, and refuses
+// one that is another attachment's, or none of ours.
+func (r *request) readSpec() ([]byte, error) {
+	if r.cdi == nil {
+		return nil, nil
 	}
 	const remedy = `give "cdi" another "name", with {podUID} and {ifName} in it, say, or none`
-	owner, owned, err := a.Journal.SpecOwner(a.cdi.file.File)
-	if err == nil && owned && owner != a.key {
-		return fail(codeConfig, &journal.OwnedError{What: "CDI spec", File: a.cdi.file.File, Owner: owner}, remedy)
-	}
-	if err == nil {
-		a.cdi.before, err = ourSpec(a.Specs, a.cdi.file.File)
-	}
-	if as[*foreignError](err) {
-		return fail(codeConfig, err, remedy)
-	}
-	return err
-}
-
-// A foreignError says that what is in the place of a CDI spec was not written by us.
-type foreignError struct{ path string }
-
-func (e *foreignError) Error() string { return e.path + ": a CDI spec that is not devinfo's" }
-
-// ourSpec reads a CDI spec of ours; nil if there is none. An empty file is what a power
-// failure leaves of one.
-func ourSpec(dir *store.Dir, file string) ([]byte, error) {
-	text, err := dir.Read(file)
-	switch {
-	case notThere(err):
-		return nil, nil
-	case err != nil:
+	owner, owned, err := r.Journal.SpecOwner(r.spec.File)
+	if err != nil {
 		return nil, err
-	case len(bytes.TrimSpace(text)) > 0 && !cdispec.Ours(text, file):
-		return nil, &foreignError{dir.Path(file)}
 	}
-	return text, nil
+	if owned && owner != r.key {
+		return nil, fail(codeConfig, &journal.OwnedError{What: "CDI spec", File: r.spec.File, Owner: owner}, remedy)
+	}
+	text, err := audit.OurSpec(r.Specs, r.spec.File)
+	if as[*audit.ForeignSpecError](err) {
+		return nil, fail(codeConfig, err, remedy)
+	}
+	return text, err
 }
 
 // offer makes the CDI spec of what was found. What the container may not have is a
 // warning; strict makes it an error.
-func (a *adding) offer() error {
-	if a.cdi.want == nil {
-		return nil
+func (r *request) offer(device *discovery.Device, info *devinfo.Info, prev *result.Result) (offer, error) {
+	if r.cdi == nil {
+		return offer{}, nil
 	}
-	if a.info == nil {
-		a.log.Warn("no CDI spec is written, for there is no device", "cdi", a.cdi.file.Device)
-		return nil
+	if info == nil {
+		r.log.Warn("no CDI spec is written, for there is no device", "cdi", r.spec.Device)
+		return offer{}, nil
 	}
 	given, err := grant.Granter{
-		Sys: a.Finder.Sys, Nodes: a.Nodes, SocketDir: a.socketDir(), SF: a.device.SF, Shared: a.device.Shared,
-		Policy: grant.Policy{Devices: a.Node.CDIDevices, SocketDirs: a.Node.SocketDirs},
-	}.Of(a.info, a.device.Own)
+		Sys: r.Finder.Sys, Nodes: r.Nodes, Pod: r.att.Pod(), SocketDir: r.socketDir(prev),
+		Policy: grant.Policy{Devices: r.Node.CDIDevices, SocketDirs: r.Node.SocketDirs},
+	}.For(device, info)
 	if err != nil {
-		return fmt.Errorf("CDI device %s: %w", a.cdi.file.Device, err)
+		return offer{}, fmt.Errorf("CDI device %s: %w", r.spec.Device, err)
 	}
-	for _, r := range given.Refusals {
-		if err := a.unlessStrict(fail(codeConfig, r, r.Remedy)); err != nil {
-			return err
+	for _, refusal := range given.Refusals {
+		if err := r.unlessStrict(fail(codeConfig, refusal, refusal.Remedy)); err != nil {
+			return offer{}, err
 		}
 	}
-	att := cdispec.Attachment{Kind: a.cdi.want.Kind, Name: a.cdi.want.Name, IfName: a.att.IfName, Nodes: given.Nodes, Mounts: given.Mounts}
-	if a.name != "" {
-		att.InfoFile = a.Infos.Path(a.name)
+	att := cdispec.Attachment{Kind: r.cdi.Kind, Name: r.cdi.Name, IfName: r.att.IfName, Nodes: given.Nodes, Mounts: given.Mounts}
+	if r.name != "" {
+		att.InfoFile = r.Infos.Path(r.name)
 	}
 	spec, err := att.Spec()
 	if err != nil {
-		return fail(codeConfig, err, "CDI specs are JSON")
+		return offer{}, fail(codeConfig, err, "CDI specs are JSON")
 	}
-	a.cdi.spec = cdispec.Encode(spec)
-	return nil
+	return offer{cdispec.Encode(spec), given.SocketDir}, nil
 }
 
 // socketDir is the host's directory of the socket: configured, else that of the path
 // in the result so far, which is the host's; "" = as in the container.
-func (a *adding) socketDir() string {
-	if a.cdi.want.SocketDir != "" {
-		return a.cdi.want.SocketDir
+func (r *request) socketDir(prev *result.Result) string {
+	if r.cdi.SocketDir != "" {
+		return r.cdi.SocketDir
 	}
-	if socket := a.target().SocketPath; socket != "" {
-		return path.Dir(socket)
+	if own, _ := prev.Find(r.att.IfName, r.att.Netns); own.SocketPath != "" {
+		return path.Dir(own.SocketPath)
 	}
 	return ""
-}
-
-// writeSpec writes the CDI spec, unless it is there already: container runtimes read
-// all specs anew when one changes.
-func (a *adding) writeSpec() error {
-	if a.cdi.spec == nil || bytes.Equal(a.cdi.spec, a.cdi.before) {
-		return nil
-	}
-	a.cdi.wrote = true
-	return a.Specs.Write(a.cdi.file.File, a.cdi.spec)
-}
-
-// restoreSpec is writeSpec undone.
-func (a *adding) restoreSpec() error {
-	switch {
-	case !a.cdi.wrote:
-		return nil
-	case a.cdi.before == nil:
-		return a.Specs.Remove(a.cdi.file.File)
-	}
-	return a.Specs.Write(a.cdi.file.File, a.cdi.before)
-}
-
-// removeFormerSpec removes the CDI spec of an earlier ADD that this one has given up.
-func (a *adding) removeFormerSpec(former journal.CDI) {
-	if _, owned, err := a.Journal.SpecOwner(former.File); former.File == "" || owned || err != nil {
-		return
-	}
-	if err := a.removeSpec(former); err != nil {
-		a.log.Warn("left behind", "error", err)
-	}
-}
-
-// claimedSpec is the CDI spec of an attachment whose journal entry cannot be read.
-func (c *call) claimedSpec() (journal.CDI, error) {
-	claimed, err := c.Journal.SpecClaims(c.key)
-	if err != nil || len(claimed) == 0 {
-		return journal.CDI{}, err
-	}
-	return journal.CDI{Dir: c.Node.CDIDir, File: claimed[0]}, nil
 }
 
 // removeSpec removes the attachment's CDI spec from the directory that was cdiDir at
@@ -172,7 +111,7 @@ func (c *call) removeSpec(spec journal.CDI) error {
 	}
 	dir := store.Open(spec.Dir)
 	if err == nil {
-		_, err = ourSpec(dir, spec.File)
+		_, err = audit.OurSpec(dir, spec.File)
 	}
 	switch {
 	case as[syscall.Errno](err):

@@ -1,250 +1,124 @@
 package plugin
 
 import (
-	"context"
+	"cmp"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
-	"slices"
+	"reflect"
 
-	"github.com/containernetworking/cni/libcni"
-	"github.com/containernetworking/cni/pkg/invoke"
-	"github.com/containernetworking/cni/pkg/types"
-	"github.com/containernetworking/cni/pkg/version"
-
-	"devinfo-cni.io/pkg/attachment"
-	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/pci"
+	"devinfo-cni.io/pkg/result"
 )
 
-// delegation runs the child plugins through libcni, which gets a cache directory
-// of its own: results are kept by network, container and interface, and would
-// collide with the calling runtime's. That cache is disposable; the journal is the
-// authority, so a cached result is thrown away before anyone could believe it.
-type delegation struct {
-	*libcni.CNIConfig
-	cache  string
-	listen func()
+// ran is what the delegates have left. Without any it is what was there before.
+type ran struct {
+	begun  *journal.Entry  // as it was recorded before they ran; nil = there are none
+	result *result.Result  // so far; nil = there is none
+	raw    json.RawMessage // the last delegate's
 }
 
-// delegation gives each attachment a cache of its own: in a shared one libcni's
-// names, with a "-" between parts that may hold some, could be another's. The key's
-// parts have been checked to be names.
-func (p *Plugin) delegation(cniPath string, key journal.Key) *delegation {
-	cache := filepath.Join(p.Node.StateDir, "libcni", key.Network+"@"+key.ContainerID+"@"+key.IfName)
-	return &delegation{libcni.NewCNIConfigWithCacheDir(filepath.SplitList(cniPath), cache, nil), cache, p.listen}
-}
-
-// listen begins to take signals, once. Not before there are children to see to the
-// end of: it takes a tenth of what a chained ADD takes.
-func (p *Plugin) listen() {
-	if p.Listen != nil && p.signals == nil {
-		p.signals = p.Listen()
+// runDelegates records the attachment, writes what is known so far, for the children that
+// read the file, and runs them. What they write to the file themselves makes a new past.
+func (r *request) runDelegates(steps *steps, before past) (ran, past, error) {
+	if len(r.children) == 0 {
+		return ran{result: r.prev}, before, nil
 	}
-}
-
-// begin takes signals from here on, throws away what libcni has cached of the
-// attachment, and marks the children as running within it: see [Plugin.Within].
-func (d *delegation) begin(key journal.Key) error {
-	d.listen()
-	if err := os.Setenv(WithinEnv, key.String()); err != nil { // libcni hands our environment on
-		return err
-	}
-	return os.RemoveAll(d.cache)
-}
-
-// has says whether the child plugin is in CNI_PATH.
-func (d *delegation) has(child string) error {
-	_, err := invoke.FindInPath(child, d.Path)
-	return err
-}
-
-// children makes the configurations that the delegates will be run with: the
-// network's name and version, and our deviceID where they have none. pciBusID
-// goes with it, as Multus does it.
-func children(cfg *config.Config) ([]json.RawMessage, error) {
-	var list []json.RawMessage
-	for n, d := range cfg.Delegates {
-		var own map[string]json.RawMessage
-		if err := json.Unmarshal(d.Raw, &own); err != nil {
-			return nil, err
-		}
-		set := func(key, value string) {
-			if _, has := own[key]; !has && value != "" {
-				own[key], _ = json.Marshal(value) // a string always encodes
-			}
-		}
-		delete(own, "name")
-		delete(own, "cniVersion")
-		set("name", cfg.Name)
-		set("cniVersion", cfg.CNIVersion)
-		if own["deviceID"] == nil && own["pciBusID"] == nil { // else the child has a device of its own
-			set("deviceID", cfg.DeviceID)
-			set("pciBusID", pciBusID(cfg))
-		}
-		raw, err := json.Marshal(own)
-		if err != nil {
-			return nil, err
-		}
-		if _, err := libcni.NetworkPluginConfFromBytes(raw); err != nil {
-			return nil, fail(codeConfig, fmt.Errorf("delegates[%d]: %w", n, err), "correct this plugin configuration")
-		}
-		list = append(list, raw)
-	}
-	return list, nil
-}
-
-// pciBusID is the PCI address that Multus would pass as such: the deviceID, unless
-// that is none.
-func pciBusID(cfg *config.Config) string {
-	if cfg.PCIBusID != "" {
-		return cfg.PCIBusID
-	}
-	if _, err := pci.Parse(cfg.DeviceID); err != nil {
-		return ""
-	}
-	return cfg.DeviceID
-}
-
-// child is one delegate, ready to be run with the result of the one before it;
-// prev may be nil.
-func child(raw, prev json.RawMessage) (*libcni.PluginConfig, error) {
-	conf, err := libcni.NetworkPluginConfFromBytes(raw)
-	if err != nil || prev == nil {
-		return conf, err
-	}
-	return libcni.InjectConf(conf, map[string]any{"prevResult": prev})
-}
-
-// runtimeConf is what an attachment's delegates get beside their configuration.
-func runtimeConf(e *journal.Entry) *libcni.RuntimeConf {
-	args, _ := attachment.ParseArgs(e.Args) // ADD has refused them, DEL has warned, if they cannot be read
-	capabilities := make(map[string]any, len(e.CapabilityArgs))
-	for key, value := range e.CapabilityArgs {
-		capabilities[key] = value
-	}
-	return &libcni.RuntimeConf{
-		ContainerID: e.ContainerID, NetNS: e.Netns, IfName: e.IfName, Args: args, CapabilityArgs: capabilities,
-	}
-}
-
-// add runs the delegates in order. started is how many of them need a DEL, the
-// failed one included.
-func (d *delegation) add(e *journal.Entry, rt *libcni.RuntimeConf, interrupted func() error) (result json.RawMessage, started int, err error) {
-	result = e.PrevResult
-	if err := d.begin(e.Key); err != nil {
-		return result, 0, err
-	}
-	defer func() { err = followedBy(err, os.RemoveAll(d.cache)) }()
-	for n, raw := range e.Delegates {
-		if err := interrupted(); err != nil {
-			return result, n, err
-		}
-		conf, err := child(raw, result)
-		if err != nil {
-			return result, n, err
-		}
-		answer, err := d.AddNetwork(context.Background(), conf, rt)
-		if err != nil {
-			return result, n + 1, d.failed("ADD", conf, err)
-		}
-		if same, err := answer.GetAsVersion(e.CNIVersion); err == nil {
-			answer = same // else it is one that version cannot say, as without addresses before 0.3.0
-		}
-		if result, err = json.Marshal(answer); err != nil {
-			return result, n + 1, d.failed("ADD", conf, err)
-		}
-	}
-	return result, len(e.Delegates), interrupted()
-}
-
-// del runs the delegates' DEL in reverse, all of them whatever fails. From 0.4.0
-// on they get the result of ADD.
-func (d *delegation) del(e *journal.Entry, rt *libcni.RuntimeConf) (errs []error) {
-	if len(e.Delegates) == 0 {
-		return nil
-	}
-	errs = append(errs, d.begin(e.Key))
-	for _, raw := range slices.Backward(e.Delegates) {
-		conf, err := child(raw, final(e))
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		if err := d.DelNetwork(context.Background(), conf, rt); err != nil {
-			errs = append(errs, d.failed("DEL", conf, err))
-		}
-	}
-	return errs
-}
-
-// check runs the delegates' CHECK in order and stops at the first that fails.
-func (d *delegation) check(e *journal.Entry, rt *libcni.RuntimeConf) error {
-	if len(e.Delegates) == 0 {
-		return nil
-	}
-	if err := d.begin(e.Key); err != nil {
-		return err
-	}
-	for _, raw := range e.Delegates {
-		conf, err := child(raw, final(e))
-		if err != nil {
-			return err
-		}
-		if err := d.CheckNetwork(context.Background(), conf, rt); err != nil {
-			return d.failed("CHECK", conf, err)
-		}
-	}
-	return nil
-}
-
-// list is the delegates as libcni's GC and STATUS take them.
-func list(cfg *config.Config) (*libcni.NetworkConfigList, error) {
-	raws, err := children(cfg)
+	r.listen()
+	early, err := r.early(before) // a conflict shows before anything is touched
 	if err != nil {
+		return ran{}, past{}, err
+	}
+	e := r.newEntry(before, r.prev)
+	if early != nil {
+		e.Wrote, e.Info = true, early.Encode()
+	}
+	if err := r.record(steps, e, before.entry); err != nil {
+		return ran{}, past{}, err
+	}
+	if r.name != "" { // the children may write it too
+		steps.push(func() error { return restore(r.Infos, r.name, before.file == nil, before.file) })
+	}
+	if early != nil && !says(before.file, early) {
+		if err := r.Infos.Write(r.name, early.Encode()); err != nil {
+			return ran{}, past{}, err
+		}
+	}
+	raw, err := r.addDelegates(steps, e)
+	if err != nil {
+		return ran{}, past{}, err
+	}
+	res, err := result.Parse(raw, r.cfg.CNIVersion)
+	if err != nil {
+		return ran{}, past{}, fail(codeDecoding, err, "the last delegate printed it")
+	}
+	after, err := r.reread(before, early)
+	return ran{begun: e, result: res, raw: raw}, after, err
+}
+
+// early is the device information that is known before the delegates have made the
+// interface; nil when that is not enough for a file, or there is to be none.
+func (r *request) early(before past) (*devinfo.Info, error) {
+	target := r.target(before, r.prev)
+	target.Netns = ""
+	known, err := r.Finder.Find(target)
+	if err != nil || r.name == "" {
 		return nil, err
 	}
-	l := &libcni.NetworkConfigList{Name: cfg.Name, CNIVersion: cfg.CNIVersion}
-	for _, raw := range raws {
-		conf, err := child(raw, nil)
-		if err != nil {
-			return nil, err
-		}
-		l.Plugins = append(l.Plugins, conf)
+	info := devinfo.Merge(before.source, known.Info, r.declared)
+	if info == nil || info.Validate().Err() != nil {
+		return nil, nil
 	}
-	return l, nil
+	return info, nil
 }
 
-// failed says which delegate failed at what. A CNI error of the child's own keeps
-// its code and message; a child that died without one is an I/O failure.
-func (d *delegation) failed(verb string, conf *libcni.PluginConfig, err error) error {
-	name := conf.Network.Type
-	err = fmt.Errorf("delegate %s: %s: %w", name, verb, err)
-	var own *types.Error
+// addDelegates runs the delegates. Those that have been started are deleted on the way
+// back, the failed one included.
+func (r *request) addDelegates(steps *steps, e *journal.Entry) (json.RawMessage, error) {
+	started, raw := 0, e.PrevResult
+	steps.push(func() error {
+		undo := *e
+		undo.Delegates, undo.Result = e.Delegates[:started], raw
+		return followedBy(nil, r.cni.del(&undo, runtimeConf(&undo))...)
+	})
+	var err error
+	raw, started, err = r.cni.add(e, runtimeConf(e), r.interrupted, r.warnOfLost)
+	return raw, err
+}
+
+// warnOfLost tells of a delegate that ignores its prevResult.
+func (r *request) warnOfLost(delegate string, before, after json.RawMessage) {
+	if before == nil {
+		return
+	}
+	was, err := result.Parse(before, r.cfg.CNIVersion)
+	if err != nil {
+		return
+	}
+	is, err := result.Parse(after, r.cfg.CNIVersion)
+	if err != nil {
+		return // what is read next is this one
+	}
+	for _, lost := range was.Lost(is) {
+		r.log.Warn("delegate "+delegate+" does not hand on what it was given", "lost", lost, "remedy", "put it first, or ask its makers to pass prevResult on")
+	}
+}
+
+// reread takes in what the delegates have written to the file themselves.
+func (r *request) reread(before past, early *devinfo.Info) (past, error) {
+	after := before
+	if r.name == "" {
+		return after, nil
+	}
+	file, now, err := r.parsed(r.Infos, r.name)
+	if err != nil {
+		return past{}, err
+	}
+	after.file = file
 	switch {
-	case errors.As(err, &own) && own.Code != 0:
-		return err
-	case own != nil:
-		return fail(codeIO, err, "the delegate ended without a CNI error; see its log")
-	case d.has(name) != nil:
-		return fail(codeIO, err, "install the plugin in a directory of CNI_PATH")
-	case as[*fs.PathError](err):
-		return fail(codeIO, err, "libcni keeps the delegates' results below "+d.cache+" while they run")
-	case verb == "ADD":
-		return fail(codeDecoding, err, "the delegate printed no CNI result")
+	case now == nil || early != nil && reflect.DeepEqual(now, early) || early == nil && reflect.DeepEqual(now, before.own):
+		after.own = cmp.Or(early, before.own)
+	default:
+		after.source, after.own = now, nil
 	}
-	return fail(codeIO, err, "")
-}
-
-// final is the result that DEL and CHECK hand to the delegates: ADD's last one,
-// where the version has that (0.4.0).
-func final(e *journal.Entry) json.RawMessage {
-	if ok, err := version.GreaterThanOrEqualTo(e.CNIVersion, "0.4.0"); err != nil || !ok {
-		return nil
-	}
-	return e.Result
+	return after, r.checkTypes(after.source)
 }

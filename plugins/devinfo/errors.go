@@ -11,6 +11,7 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/audit"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/journal"
@@ -138,18 +139,36 @@ var kinds = []struct {
 	remedy string
 }{
 	{as[*config.Problem], codeUnsupported, ""},
-	{as[*discovery.ConflictError], codeMismatch, "correct the source that is wrong; a device-info file that was left behind may be removed"},
+	{as[*discovery.ConflictError], codeMismatch, audit.Conflict.Remedy()},
 	{as[*discovery.MissingError], codeNotFound, "see that it is plugged in and its name is right (lspci -D, vdpa dev show, /sys/bus/auxiliary/devices)"},
 	{as[*discovery.UndescribableError], codeNotFound, ""},
 	{as[*devinfo.InvalidError], codeInvalidInfo, ""},
 	{as[*devinfo.VersionError], codeInvalidInfo, "install a devinfo that knows that version, or remove the file"},
 	{as[*store.CorruptError], codeInvalidInfo, ""},
 	{as[*store.NameError], codeConfig, ""},
-	{as[*journal.OwnedError], codeConfig, ""},
-	{as[*foreignError], codeMismatch, "find out who wrote it in the place of the attachment's; DEL leaves it alone"},
+	{as[*journal.OwnedError], codeConfig, "name one of this attachment's own; a socket directory may be shared within a pod"},
+	{as[*journal.FormatError], codeConfig, audit.EntryNewer.Remedy()},
+	{as[*audit.ForeignSpecError], codeMismatch, audit.SpecForeign.Remedy()},
 	{func(err error) bool { return errors.Is(err, link.ErrNoNetns) }, codeNetns, ""},
 	{as[*fs.PathError], codeIO, ""},
 	{as[syscall.Errno], codeIO, ""},
+}
+
+// auditCodes are the codes of CHECK's errors; the others have that of their cause.
+var auditCodes = map[audit.Kind]uint{
+	audit.FileGone: codeFileMissing, audit.SpecGone: codeFileMissing,
+	audit.FileInvalid: codeInvalidInfo,
+	audit.Mismatch:    codeMismatch, audit.OtherDevice: codeMismatch, audit.Conflict: codeMismatch, audit.SpecForeign: codeMismatch,
+	audit.DeviceGone: codeNotFound, audit.InterfaceGone: codeNotFound,
+}
+
+// audited gives an error of the comparison its code and its remedy.
+func audited(err *audit.Error) error {
+	code, known := auditCodes[err.Kind]
+	if !known {
+		code = codeOf(err.Err)
+	}
+	return fail(code, err, err.Remedy())
 }
 
 func as[T error](err error) bool {

@@ -9,13 +9,17 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 
+	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/link"
 )
 
-// GC deletes the attachments of this network that the runtime does not list, as by
-// DEL, then lets the delegates collect their own garbage. Nothing stops the rest;
-// all errors are reported.
+// GC deletes the attachments of this network that the runtime does not list, as by DEL,
+// lets the delegates collect their own garbage, and sweeps what no attachment has. A
+// runtime that gives no list, as CRI-O and cnitool do when they know of none, has only
+// those deleted that nobody can use any more. Nothing stops the rest; all errors are
+// reported.
 func (p *Plugin) GC(args *skel.CmdArgs) error {
 	cfg, err := p.parse(args)
 	if err != nil {
@@ -27,67 +31,113 @@ func (p *Plugin) GC(args *skel.CmdArgs) error {
 		}
 	}
 	p.lenient(cfg)
-	if cfg.Valid == nil {
-		return fail(codeConfig, errors.New("cni.dev/valid-attachments is missing"),
-			"GC removes only what an explicit list, [] included, does not name")
+	unwanted := p.dead
+	if cfg.Valid != nil {
+		unwanted = unlisted(cfg.Valid)
 	}
 	keys, err := p.Journal.List(cfg.Name)
 	errs := []error{err}
 	for _, key := range keys {
-		if !cfg.Lists(key.ContainerID, key.IfName) {
-			errs = append(errs, p.collect(cfg, key, args.Path, false))
+		switch collect, err := unwanted(key); {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("attachment %s: %w", key, err))
+		case collect:
+			errs = append(errs, p.collect(cfg, key, args.Path))
 		}
 	}
-	errs = append(errs, p.gcDelegates(cfg, args.Path))
+	if cfg.Valid != nil {
+		errs = append(errs, p.gcDelegates(cfg, args.Path))
+	}
+	errs = append(errs, p.sweep())
 	return followedBy(nil, errs...)
 }
 
-// Collect deletes one attachment as GC does, for who is no runtime and has no
-// configuration: the journal knows it. A [*types.Error] says all that went wrong.
-// Nothing is asked: the caller has made sure that the network namespace is gone, and
-// what is at its path now is another's.
-func (p *Plugin) Collect(key journal.Key, cniPath string) error {
-	return translate(p.collect(&config.Config{}, key, cniPath, true))
+// unlisted says which attachments a runtime does not list.
+func unlisted(valid []config.ValidAttachment) func(journal.Key) (bool, error) {
+	listed := make(map[config.ValidAttachment]bool, len(valid))
+	for _, v := range valid {
+		listed[v] = true
+	}
+	return func(key journal.Key) (bool, error) {
+		return !listed[config.ValidAttachment{ContainerID: key.ContainerID, IfName: key.IfName}], nil
+	}
 }
 
+// dead says that nobody can use an attachment any more: it is of an older boot, or its
+// network namespace is gone. One of which that cannot be told lives.
+func (p *Plugin) dead(key journal.Key) (bool, error) {
+	e, err := p.Journal.Get(key)
+	switch {
+	case as[*store.CorruptError](err):
+		return false, nil
+	case err != nil || e == nil:
+		return false, err
+	case !e.OfBoot(p.BootID):
+		return true, nil
+	case e.Netns == "":
+		return false, nil
+	}
+	gone, err := link.NetnsGone(e.Netns)
+	if err != nil {
+		p.Log.Warn("left alone", "attachment", key.String(), "error", err)
+	}
+	return gone, nil
+}
+
+// Collect deletes one attachment as GC does, for a caller that is no runtime and has no
+// configuration: the journal knows it. A [*types.Error] says all that went wrong.
+func (p *Plugin) Collect(key journal.Key, cniPath string) error {
+	return translate(p.collect(&config.Config{}, key, cniPath))
+}
+
+// Sweep removes what no attachment has: see sweep.
+func (p *Plugin) Sweep() error { return translate(p.sweep()) }
+
 // collect deletes one attachment by what the journal knows of it; where its entry
-// cannot be read, by the configuration and the claims on files. The delegates are
-// not told of a network namespace that is gone, as all of an older boot are.
-func (p *Plugin) collect(cfg *config.Config, key journal.Key, cniPath string, gone bool) error {
+// cannot be read, by the configuration and the claims.
+func (p *Plugin) collect(cfg *config.Config, key journal.Key, cniPath string) error {
 	own := &config.Config{Name: key.Network, Type: cfg.Type, CNIVersion: cfg.CNIVersion, Delegates: cfg.Delegates}
 	c, err := p.open(own, &skel.CmdArgs{ContainerID: key.ContainerID, IfName: key.IfName, Path: cniPath})
 	if err != nil {
 		return fmt.Errorf("attachment %s: %w", key, err)
 	}
-	e, err := c.entry(key)
+	e, corrupt, err := c.entry()
+	if corrupt {
+		e, err = c.reconstruct(&skel.CmdArgs{}, corrupt)
+	}
+	if err == nil && e != nil { // else its DEL has come
+		now := *e
+		now.Netns = p.namespace(e)
+		err = c.undo(&now, c.gone)
+	}
 	if err != nil {
 		return fmt.Errorf("attachment %s: %w", key, err)
 	}
-	var claimed []string
-	if e == nil {
-		c.skipUnrunnable()
-		e = c.reconstruct(&skel.CmdArgs{})
-		if claimed, err = c.Journal.Claims(key); err != nil {
-			return fmt.Errorf("attachment %s: %w", key, err)
-		}
-		if e.CDI, err = c.claimedSpec(); err != nil {
-			return fmt.Errorf("attachment %s: %w", key, err)
-		}
-	}
-	if gone || e.BootID != c.BootID { // what is at its path now is another's
-		e.Netns = ""
-	}
-	errs := c.cni.del(e, runtimeConf(e))
-	errs = append(errs, c.removeFiles(e, claimed...)...)
-	if err := c.forget(e, errs); err != nil {
-		return fmt.Errorf("attachment %s: %w", key, err)
-	}
-	for _, name := range claimed {
-		if err := c.Journal.Tidy(key, name); err != nil {
-			return fmt.Errorf("attachment %s: %w", key, err)
-		}
-	}
 	return nil
+}
+
+// namespace is the network namespace that the delegates may be told of: none where the
+// path may be another's by now, or leads nowhere.
+func (p *Plugin) namespace(e *journal.Entry) string {
+	if e.Netns == "" || !e.OfBoot(p.BootID) || link.NetnsNamesProcess(e.Netns) {
+		return ""
+	}
+	if there, err := link.HasNetns(e.Netns); err != nil || !there {
+		return ""
+	}
+	return e.Netns
+}
+
+// sweep removes what killed calls have left where no entry of the journal tells of it:
+// claims, temporary files and libcni's caches.
+func (p *Plugin) sweep() error {
+	swept := func(dir string) func(string) {
+		return func(name string) { p.Log.Info("swept", "directory", dir, "name", name) }
+	}
+	return errors.Join(
+		p.Journal.Sweep(swept(p.Node.StateDir)),
+		p.Infos.Sweep(swept(p.Node.DeviceInfoDir)),
+		p.Specs.Sweep(swept(p.Node.CDIDir)))
 }
 
 // gcDelegates passes GC on. libcni's own cache is empty, so that it deletes

@@ -108,6 +108,7 @@ type part struct {
 	Unless  string            `json:"unless"`  // once this file exists the part is not played
 	Write   map[string]string `json:"write"`   // path to content; empty content removes; a path that ends in / is a directory
 	Signal  string            `json:"signal"`  // to the plugin: TERM or KILL
+	Linger  string            `json:"linger"`  // goes on for a second, then writes this file
 	Garbage string            `json:"garbage"` // printed in place of a result
 	Die     bool              `json:"die"`     // exit 3, a word on stderr
 	Error   json.RawMessage   `json:"error"`   // printed; exit 1
@@ -147,6 +148,11 @@ func playChild(name string) {
 	if sig := map[string]syscall.Signal{"TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL}[p.Signal]; sig != 0 {
 		must(syscall.Kill(os.Getppid(), sig))
 		time.Sleep(100 * time.Millisecond) // let it arrive before we end
+	}
+	if p.Linger != "" {
+		time.Sleep(time.Second)
+		must(os.WriteFile(p.Linger, []byte("late"), 0o644))
+		must(logLine(name + " " + verb + " ends"))
 	}
 	switch {
 	case p.Die:
@@ -195,11 +201,15 @@ func logCall(name, verb string, stdin []byte, conf childConf) error {
 	if err != nil {
 		return err
 	}
+	return logLine(fmt.Sprintf("%s %s", strings.Join(words, " "), text))
+}
+
+func logLine(line string) error {
 	log, err := os.OpenFile(os.Getenv(storyLog), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	_, err = fmt.Fprintf(log, "%s %s\n", strings.Join(words, " "), text)
+	_, err = fmt.Fprintln(log, line)
 	return err
 }

@@ -11,7 +11,6 @@ package plugin
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -127,8 +126,8 @@ func (p *Plugin) parse(args *skel.CmdArgs) (*config.Config, error) {
 	if err := utils.ValidateNetworkName(cfg.Name); err != nil { // skel took a key like "Name" for it
 		return nil, fail(codeConfig, fmt.Errorf("name: %q: %w", cfg.Name, err), `give the key "name", in this spelling`)
 	}
-	for _, u := range cfg.Unknown {
-		p.Log.Warn(u.String())
+	for _, w := range cfg.Warnings() {
+		p.Log.Warn(w)
 	}
 	return cfg, nil
 }
@@ -185,11 +184,14 @@ func (c *call) fileName() (string, error) {
 		return "", nil
 	}
 	name, err := c.Infos.Name(c.att.Path)
-	if err != nil {
-		return "", fail(codeConfig, fmt.Errorf("runtimeConfig.CNIDeviceInfoFile: %w", err),
-			"device-info files are kept in "+c.Node.DeviceInfoDir+" only; the node setting deviceInfoDir changes that")
+	if err == nil {
+		return name, nil
 	}
-	return name, nil
+	err = fmt.Errorf("runtimeConfig.CNIDeviceInfoFile: %w", err)
+	if as[*store.NameError](err) {
+		err = fail(codeConfig, err, "device-info files are kept in "+c.Node.DeviceInfoDir+" only; the node setting deviceInfoDir changes that")
+	}
+	return "", err
 }
 
 // capabilityArgs is the runtimeConfig for the delegates. The path of the file is in
@@ -204,14 +206,13 @@ func (c *call) capabilityArgs() map[string]json.RawMessage {
 	return all
 }
 
-// entry gives what the journal knows of the attachment; nil when that is nothing,
-// or not to be read.
-func (c *call) entry(key journal.Key) (*journal.Entry, error) {
-	e, err := c.Journal.Get(key)
-	var corrupt *store.CorruptError
-	if errors.As(err, &corrupt) {
+// entry gives what the journal knows of the attachment; nil when that is nothing, or
+// corrupt.
+func (c *call) entry() (e *journal.Entry, corrupt bool, err error) {
+	e, err = c.Journal.Get(c.key)
+	if as[*store.CorruptError](err) {
 		c.log.Warn("journal entry ignored", "error", err)
-		return nil, nil
+		return nil, true, nil
 	}
-	return e, err
+	return e, false, err
 }

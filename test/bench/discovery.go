@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/link/linkhost"
@@ -31,7 +32,7 @@ func discoveries(t *table) error {
 			return err
 		}
 		finder := discovery.Finder{Sys: sys, Interfaces: links, Switches: links}
-		target := discovery.Target{DeviceID: hosttxttest.VF(vfs - 1), DeviceIDKey: "deviceID"}
+		target := discovery.Target{DeviceIDs: []config.NamedID{{Key: "deviceID", ID: hosttxttest.VF(vfs - 1)}}}
 		searches[n] = func() error { return search(finder, target) }
 	}
 	times := make([][]float64, len(counts))
@@ -61,7 +62,7 @@ func search(finder discovery.Finder, target discovery.Target) error {
 		return err
 	}
 	if device.Info == nil || device.Info.PCI == nil || device.Info.PCI.PFAddress == "" || device.Info.PCI.RDMADevice == "" || len(device.Warnings) > 0 {
-		return fmt.Errorf("%s: incomplete: %+v", target.DeviceID, device)
+		return fmt.Errorf("%s: incomplete: %+v", target.DeviceIDs[0].ID, device)
 	}
 	return nil
 }

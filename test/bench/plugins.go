@@ -249,7 +249,7 @@ func memory(t *table) error {
 
 func size(t *table) error {
 	for name, r := range map[string]row{
-		"devinfo": {"binary", 0, "MB", 5.5, 3.5}, "tuning": {metric: "binary, tuning", unit: "MB"},
+		"devinfo": {"binary", 0, "MB", 4.0, 3.6}, "tuning": {metric: "binary, tuning", unit: "MB"},
 	} {
 		info, err := os.Stat(filepath.Join(sandbox.Bin, name))
 		if err != nil {

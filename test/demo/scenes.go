@@ -9,7 +9,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"devinfo-cni.io/pkg/pci"
+	"devinfo-cni.io/devinfo/pci"
 )
 
 // A scene is one attachment, from ADD to DEL.
@@ -70,7 +70,7 @@ open, and so the type is vdpa (testdata/hosts/vdpa-vf.txtar).`,
 `}, {
 	title: "vhost-user: delegating to userspace-cni",
 	about: `A socket is not to be found, so it is declared; the placeholders spell the
-name that userspace-cni gives it. devinfo runs userspace-cni itself; here it is
+path that userspace-cni gives it. devinfo runs userspace-cni itself; here it is
 a stand-in that only prints a result.`,
 	network: "vhostuser",
 	conflist: `{
@@ -80,10 +80,11 @@ a stand-in that only prints a result.`,
     "capabilities": {"CNIDeviceInfoFile": true},
     "deviceInfo": {
       "type": "vhost-user",
-      "vhost-user": {"mode": "server", "path": "/var/lib/cni/usrspcni/{containerID:12}-{ifName}"}
+      "vhost-user": {"mode": "server", "path": "/var/lib/cni/usrspcni/{containerID:12}/{containerID:12}-{ifName}"}
     },
     "delegates": [
-      {"type": "userspace", "host": {"engine": "ovs-dpdk", "iftype": "vhostuser", "vhost": {"mode": "client"}}}
+      {"type": "userspace", "sharedDir": "/var/lib/cni/usrspcni", "kubeconfig": "/etc/cni/net.d/multus.d/multus.kubeconfig",
+       "host": {"engine": "ovs-dpdk", "iftype": "vhostuser", "vhost": {"mode": "client"}}}
     ]
   }]
 }`,
@@ -92,7 +93,7 @@ a stand-in that only prints a result.`,
   "version": "1.1.0",
   "vhost-user": {
     "mode": "server",
-    "path": "/var/lib/cni/usrspcni/` + containerID[:12] + `-net1"
+    "path": "/var/lib/cni/usrspcni/` + containerID[:12] + "/" + containerID[:12] + `-net1"
   }
 }
 `}, {

@@ -12,9 +12,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
 
 	"devinfo-cni.io/devinfo"
@@ -177,17 +179,23 @@ func several(t *testing.T, _ *agent) {
 }
 
 // deviceInfo declares a device, for a cluster need not have any that can be found: a
-// socket, which on the node is a plain file.
+// socket, which on the node is a plain file. Its directory is the pod's own, so the pod is
+// held back until its UID is known.
 func deviceInfo(t *testing.T, _ *agent) {
 	needsNode(t)
 	s := begin(t)
-	dir := "/var/run/vhost-user/" + s.name
+	declared := map[string]any{"type": "vhost-user", "vhost-user": map[string]any{"mode": "client", "path": "/var/run/vhost-user/{podUID}/{ifName}"}}
+	pod := podWith("a", s.template(requests(request("lan", s.class("net1", s.macvlan("10.11.6.0/24",
+		map[string]any{"type": "devinfo", "capabilities": capability, "deviceInfo": declared}))))))
+	pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "devinfo-cni.io/socket-directory"}}
+	dir := "/var/run/vhost-user/" + string(s.create(pod).UID)
 	onNode(t, "mkdir", "-p", dir)
 	onNode(t, "touch", dir+"/net1")
 	t.Cleanup(func() { onNode(t, "rm", "-r", dir) })
-	declared := map[string]any{"type": "vhost-user", "vhost-user": map[string]any{"mode": "client", "path": dir + "/{ifName}"}}
-	s.pod("a", s.template(requests(request("lan", s.class("net1", s.macvlan("10.11.6.0/24",
-		map[string]any{"type": "devinfo", "capabilities": capability, "deviceInfo": declared}))))))
+	ungate := []byte(`[{"op": "remove", "path": "/spec/schedulingGates/0"}]`)
+	if _, err := cluster.client.CoreV1().Pods(s.name).Patch(s.ctx, "a", types.JSONPatchType, ungate, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	s.attached("a", "net0", "lan", "net1", "10.11.6.")
 	v := s.running("a")
 	path := v.Environment["DEVINFO_NET1"]

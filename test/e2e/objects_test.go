@@ -135,6 +135,20 @@ func requests(r ...resourceapi.DeviceRequest) resourceapi.ResourceClaimSpec {
 // pod makes a pod with claims of templates, which it calls net0, net1 and so on.
 func (s *space) pod(name string, templates ...string) {
 	s.Helper()
+	s.create(podWith(name, templates...))
+}
+
+func (s *space) create(pod *corev1.Pod) *corev1.Pod {
+	s.Helper()
+	made, err := cluster.client.CoreV1().Pods(s.name).Create(s.ctx, pod, metav1.CreateOptions{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	return made
+}
+
+// podWith has a claim of each template.
+func podWith(name string, templates ...string) *corev1.Pod {
 	second := int64(1)
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -148,9 +162,7 @@ func (s *space) pod(name string, templates ...string) {
 		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, corev1.PodResourceClaim{Name: claim, ResourceClaimTemplateName: &templates[n]})
 		pod.Spec.Containers[0].Resources.Claims = append(pod.Spec.Containers[0].Resources.Claims, corev1.ResourceClaim{Name: claim})
 	}
-	if _, err := cluster.client.CoreV1().Pods(s.name).Create(s.ctx, pod, metav1.CreateOptions{}); err != nil {
-		s.Fatal(err)
-	}
+	return pod
 }
 
 // running waits until the container runs, and gives what it sees.

@@ -81,7 +81,7 @@ func TestCnitoolBridgeAndTuningThenDevinfo(t *testing.T) {
 
 // cnitool's GC deletes what is in its cache, and then passes no list of valid
 // attachments on: that must not be taken for an empty one.
-func TestCnitoolGCDeletesThenIsRefused(t *testing.T) {
+func TestCnitoolGCDeletesOnlyItsOwn(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		stage(t, "igb-sriov")
 		pod := linktest.NewNetns(t)
@@ -89,10 +89,7 @@ func TestCnitoolGCDeletesThenIsRefused(t *testing.T) {
 		cnitool(t, "add", "net", pod).ok(t)
 		foreign := call(t, "ADD", pod, standalone(infoDir+"/foreign"), "CNI_CONTAINERID=foreign")
 		foreign.ok(t)
-		gc := cnitool(t, "gc", "net", pod)
-		if gc.exit != 1 || !strings.Contains(gc.stderr, "cni.dev/valid-attachments is missing") {
-			t.Errorf("cnitool gc: exit code %d: %s", gc.exit, gc.stderr)
-		}
+		cnitool(t, "gc", "net", pod).ok(t)
 		same(t, "files", files(t, infoDir, stateDir), infoDir+"/foreign\n"+
 			stateDir+"/attachments/net@foreign@net1\n"+stateDir+"/files/foreign")
 		call(t, "GC", "", `{"cniVersion": "1.1.0", "name": "net", "type": "devinfo", "cni.dev/valid-attachments": []}`).ok(t)
@@ -106,7 +103,7 @@ func TestCnitoolStatusNamesWhatIsMissing(t *testing.T) {
 		pod := linktest.NewNetns(t)
 		conflist(t, `{"cniVersion": "1.1.0", "name": "net", "plugins": [{"type": "devinfo", "delegates": [{"type": "nosuch"}]}]}`)
 		status := cnitool(t, "status", "net", pod)
-		if status.exit != 1 || !strings.Contains(status.stderr, `delegate nosuch: failed to find plugin "nosuch" in path`) {
+		if status.exit != 1 || !strings.Contains(status.stderr, `delegate nosuch: CNI plugin "nosuch": not installed`) {
 			t.Errorf("cnitool status: exit code %d: %s", status.exit, status.stderr)
 		}
 		nothingLeft(t)

@@ -76,12 +76,13 @@ func TestFullDisk(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		stage(t, "igb-sriov")
 		pod := linktest.NewNetns(t)
-		entry := stateDir + "/attachments/net@c0ffee@net1"
+		temp := stateDir + "/attachments/.net@c0ffee@net1.tmp"
 		for _, c := range []struct{ dir, options, file string }{
 			{infoDir, "size=16k", infoFile + ": write"},
 			{infoDir, "nr_inodes=2", infoFile + ": lock temporary file"},
-			{stateDir, "size=16k", entry + ": write"},
-			{stateDir, "nr_inodes=4", stateDir + "/files/net-c0ffee_net1: lock temporary file"},
+			{stateDir, "size=16k", "write " + temp},
+			{stateDir, "nr_inodes=4", "open " + temp},
+			{stateDir, "nr_inodes=5", "claim of device-info file net-c0ffee_net1: symlink ../attachments/net@c0ffee@net1 " + stateDir + "/files/net-c0ffee_net1"},
 		} {
 			undo := mount(t, c.dir, c.options, 0)
 			if c.dir == stateDir {
@@ -153,7 +154,7 @@ func TestReadOnlyDirectory(t *testing.T) {
 		pod := linktest.NewNetns(t)
 		for dir, msg := range map[string]string{
 			infoDir:  infoFile + ": lock temporary file: read-only file system",
-			stateDir: "mkdir " + stateDir + "/files: read-only file system",
+			stateDir: "mkdir " + stateDir + "/attachments: read-only file system",
 		} {
 			undo := mount(t, dir, "", unix.MS_RDONLY)
 			refusedADD(t, pod, standalone(infoFile), msg)
@@ -219,6 +220,40 @@ func TestModesDoNotDependOnTheUmask(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+		}
+	})
+}
+
+// Nothing to undo: then nothing is made either, and where ADD could not write STATUS says so.
+func TestDELWithNothingToUndoNeedsNoDisk(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		stage(t, "igb-sriov")
+		pod := linktest.NewNetns(t)
+		for _, c := range []struct {
+			dir, options string
+			flags        uintptr
+			status, add  string
+		}{
+			{stateDir, "nr_inodes=2,", 0, "state directory: " + stateDir + ": not writable: no space left on device",
+				"mkdir " + stateDir + "/attachments: no space left on device"},
+			{infoDir, "nr_inodes=2,", 0, "device-info directory: " + infoDir + ": not writable: no space left on device",
+				infoFile + ": lock temporary file: no space left on device"},
+			{stateDir, "", unix.MS_RDONLY, "state directory: " + stateDir + ": not writable: read-only file system",
+				"mkdir " + stateDir + "/attachments: read-only file system"},
+			{infoDir, "", unix.MS_RDONLY, "device-info directory: " + infoDir + ": not writable: read-only file system",
+				infoFile + ": lock temporary file: read-only file system"},
+		} {
+			undo := mount(t, c.dir, c.options+"size=64k", c.flags)
+			if c.flags == 0 {
+				if err := os.WriteFile(filepath.Join(c.dir, filler), nil, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			t.Log(c.dir, c.options, c.flags)
+			call(t, "STATUS", "", `{"cniVersion": "1.1.0", "name": "net", "type": "devinfo"}`).fails(t, 50, c.status)
+			call(t, "ADD", pod, standalone(infoFile)).fails(t, 5, c.add)
+			call(t, "DEL", pod, standalone(infoFile)).ok(t)
+			undo()
 		}
 	})
 }

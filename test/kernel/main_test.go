@@ -20,8 +20,15 @@ import (
 const underTest = "DEVINFO_UNDER_TEST"
 
 func TestMain(m *testing.M) {
-	if filepath.Base(os.Args[0]) == "child" {
+	switch filepath.Base(os.Args[0]) {
+	case "child":
 		playChild()
+		return
+	case "attacker":
+		playAttacker()
+		return
+	case "confined":
+		playConfined()
 		return
 	}
 	os.Exit(run(m))

@@ -104,8 +104,8 @@ func TestNetnsThatIsNoneIsRefused(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		stage(t, "igb-sriov")
 		for path, why := range map[string]string{
-			"/run/nosuch": `failed to Statfs "/run/nosuch": no such file or directory`,
-			nodeFile:      `unknown FS magic on "/run/node.json": 1021994`,
+			"/run/nosuch": `no such network namespace: no such file or directory`,
+			nodeFile:      `no such network namespace: it is a file or directory on which none is mounted`,
 		} {
 			call(t, "ADD", path, delegates(`{"type": "child"}`)).fails(t, 8, "CNI_NETNS "+path+": "+why)
 			call(t, "DEL", path, delegates(`{"type": "child"}`)).ok(t)

@@ -3,7 +3,7 @@ module devinfo-cni.io/test/peers
 go 1.26.0
 
 require (
-	devinfo-cni.io v0.0.0
+	devinfo-cni.io/devinfo v0.0.0
 	github.com/k8snetworkplumbingwg/network-attachment-definition-client v1.7.7
 )
 
@@ -14,6 +14,7 @@ require (
 	github.com/coreos/go-iptables v0.8.0 // indirect
 	github.com/davecgh/go-spew v1.1.2-0.20180830191138-d8f796af33cc // indirect
 	github.com/emicklei/go-restful/v3 v3.13.0 // indirect
+	github.com/fsnotify/fsnotify v1.7.0 // indirect
 	github.com/fxamacker/cbor/v2 v2.9.1 // indirect
 	github.com/go-logr/logr v1.4.3 // indirect
 	github.com/go-openapi/jsonpointer v1.0.0 // indirect
@@ -67,7 +68,7 @@ require (
 	sigs.k8s.io/yaml v1.6.0 // indirect
 )
 
-replace devinfo-cni.io => ../..
+replace devinfo-cni.io/devinfo => ../../devinfo
 
 tool (
 	github.com/containernetworking/cni/cnitool

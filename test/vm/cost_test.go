@@ -91,7 +91,7 @@ func TestCostIsTheSameWithMoreVFs(t *testing.T) {
 		t.Errorf("2 VFs: %s\n7 VFs: %s", few, many)
 	}
 	const root = "/sys/devices/pci0000:40/0000:40:00.0/"
-	if want := []string{root + "0000:41:10.0", root + pf + "/net"}; !slices.Equal(many.Listed, want) {
+	if want := []string{root + "0000:41:10.0/net", root + "0000:41:10.0", root + pf + "/net"}; !slices.Equal(many.Listed, want) {
 		t.Errorf("lists %s, want %s", many.Listed, want)
 	}
 }

@@ -146,6 +146,7 @@ func TestARefusalNamesRequestRuleAndRemedy(t *testing.T) {
 // less, and takes more for a plugin, than any real one: whatever the case of "type".
 func FuzzClaim(f *testing.F) {
 	f.Add(with(`"ifName":"net1","config":` + macvlan))
+	f.Add(with(`"ifName":"net1","config":{"cniVersions":["0.4.0","1.0.0"],"name":"a","plugins":[{"type":"macvlan","x":"\u003c"}]}`))
 	f.Add(of(`{"type":"macvlan","IPAM":{"Type":"evil"}}`))
 	f.Add(of(`{"type":"macvlan","a":[{"typE":"evil"}]},{"type":"host-local"}`))
 	f.Add(of(`{"type":"macvlan","type":"evil"}`))
@@ -158,6 +159,13 @@ func FuzzClaim(f *testing.F) {
 		list, err := libcni.ConfListFromBytes(networks[0].List)
 		if err != nil {
 			t.Fatalf("libcni does not take %s: %v", networks[0].List, err)
+		}
+		if len(networks[0].List) > 10000 {
+			return // too long to be taken again, with what is around it
+		}
+		_, again, err := cniconfig.Resolve(claim(t, "claim "+with(`"ifName":"`+networks[0].IfName+`","config":`+string(networks[0].List))), node)
+		if err != nil || string(again[0].List) != string(networks[0].List) || again[0].Name != networks[0].Name {
+			t.Fatalf("%s, taken again: %+v, %v", networks[0].List, again, err)
 		}
 		for _, plugin := range list.Plugins {
 			var tree any

@@ -9,7 +9,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/pkg/pci"
+	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
@@ -37,25 +37,23 @@ func (h Host) Attributes(info *devinfo.Info) map[string]resourceapi.DeviceAttrib
 	}
 	a := attributes{host: h, to: map[string]resourceapi.DeviceAttribute{}}
 	a.set("type", string(info.Type))
-	switch {
-	case info.Type == devinfo.TypePCI && info.PCI != nil:
-		p := info.PCI
-		a.function(p.Address, p.PFAddress, p.Representor)
-		a.set("rdmaDevice", p.RDMADevice)
-		a.set("vhostNet", p.VhostNet)
-	case info.Type == devinfo.TypeVDPA && info.VDPA != nil:
-		v := info.VDPA
-		a.function(v.Address, v.PFAddress, v.Representor)
-		a.set("vdpaParent", v.ParentDevice)
-		a.set("vdpaDriver", v.Driver)
-		a.set("devicePath", v.Path)
-	case info.Type == devinfo.TypeVhostUser && info.VhostUser != nil:
-		a.set("socketPath", info.VhostUser.Path)
-		a.set("vhostUserMode", info.VhostUser.Mode)
-	case info.Type == devinfo.TypeMemif && info.Memif != nil:
-		a.set("socketPath", info.Memif.Path)
-		a.set("memifRole", info.Memif.Role)
-		a.set("memifMode", info.Memif.Mode)
+	switch d := info.Device().(type) {
+	case *devinfo.PCI:
+		a.function(d.Address, d.PFAddress, d.Representor)
+		a.set("rdmaDevice", d.RDMADevice)
+		a.set("vhostNet", d.VhostNet)
+	case *devinfo.VDPA:
+		a.function(d.Address, d.PFAddress, d.Representor)
+		a.set("vdpaParent", d.ParentDevice)
+		a.set("vdpaDriver", d.Driver)
+		a.set("devicePath", d.Path)
+	case *devinfo.VhostUser:
+		a.set("socketPath", d.Path)
+		a.set("vhostUserMode", d.Mode)
+	case *devinfo.Memif:
+		a.set("socketPath", d.Path)
+		a.set("memifRole", d.Role)
+		a.set("memifMode", d.Mode)
 	}
 	return a.to
 }

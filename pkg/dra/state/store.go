@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/private"
 )
 
 const (
@@ -25,7 +26,7 @@ const (
 // Store is the state directory of one node. Its methods may be called at once, but for
 // one claim only one at a time.
 type Store struct {
-	dir  *store.Dir
+	dir  *private.Dir
 	lock *os.File
 }
 
@@ -55,12 +56,12 @@ var ErrLocked = errors.New("another agent uses it: wait for its end, or give thi
 // Open makes the directory, which must be an absolute path, and locks it for as long as
 // this process lives, or until [Store.Close].
 func Open(dir string) (*Store, error) {
-	s := &Store{dir: store.OpenDurable(dir)}
-	err := s.dir.Locked(lockFile, func(root *os.Root) (err error) { // which makes the directory
-		s.lock, err = root.OpenFile(lockFile, os.O_CREATE|os.O_RDONLY, 0o600)
-		return err
-	})
-	if err != nil {
+	s := &Store{dir: private.OpenDurable(dir)}
+	if err := s.dir.Make(); err != nil {
+		return nil, err
+	}
+	var err error
+	if s.lock, err = os.OpenFile(s.dir.Path(lockFile), os.O_CREATE|os.O_RDONLY, 0o600); err != nil {
 		return nil, err
 	}
 	if err := syscall.Flock(int(s.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
@@ -90,7 +91,7 @@ func (s *Store) Put(c *Claim) error {
 func (s *Store) Remove(uid types.UID) error { return s.dir.Remove(string(uid) + suffix) }
 
 // Writable asks, without side effect, whether Put could succeed.
-func (s *Store) Writable() error { return s.dir.Writable() }
+func (s *Store) Writable() error { return store.Open(s.dir.Path("")).Writable() }
 
 // All reads every claim, sorted by UID. A file whose content makes no sense is kept
 // under another name and reported, so that the claim can be prepared again and nothing

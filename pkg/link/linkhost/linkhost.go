@@ -9,8 +9,8 @@ package linkhost
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"syscall"
 
@@ -20,7 +20,7 @@ import (
 
 // Host answers for one captured host, to any number of goroutines.
 type Host struct {
-	eswitch link.Eswitch
+	link.Eswitch
 	host    []ipLink
 	pod     []ipLink            // nil if the file has no pod
 	netns   map[string][]ipLink // by path; nil if the file has pod in its place
@@ -37,7 +37,7 @@ type ipLink struct {
 	Parent    string `json:"parentdev"`
 	PortName  string `json:"phys_port_name"`
 	Link      string `json:"link"`         // the lower interface in the same namespace, by name
-	LinkIndex int    `json:"link_index"`   // in another one, by index
+	LinkIndex int    `json:"link_index"`   // in another one, by index; one without LinkNetns leads nowhere
 	LinkNetns *int   `json:"link_netnsid"` // says that it is in another one
 	BusInfo   string `json:"bus_info"`     // of newer captures; others have ethtool.json
 	Info      struct {
@@ -81,7 +81,7 @@ func New(h *hosttxt.Host) (*Host, error) {
 		return dev.Mode, nil
 	}
 	host.vdpa = vdpa.Config
-	host.eswitch = link.Eswitch{Sys: h.Sys(), Mode: mode, Ports: byDevice.ports}
+	host.Eswitch = link.Eswitch{Sys: h.Sys(), Mode: mode, Ports: byDevice.ports}
 	return host, nil
 }
 
@@ -122,14 +122,14 @@ func (h *Host) Interface(netns, name string) (link.Interface, error) {
 }
 
 // HasNetns says whether the host has the network namespace. One that is there but
-// could not be entered when the host was captured is an error.
+// could not be entered when the host was captured is an fs.ErrPermission.
 func (h *Host) HasNetns(path string) (bool, error) {
 	if h.netns == nil {
 		return h.pod != nil, nil
 	}
 	links, ok := h.netns[path]
 	if ok && links == nil {
-		return true, errors.New("the network namespace could not be entered when the host was captured: capture it as root")
+		return true, fmt.Errorf("the network namespace could not be entered when the host was captured: %w", fs.ErrPermission)
 	}
 	return ok, nil
 }
@@ -157,6 +157,7 @@ func (h *Host) describe(l ipLink, at place, depth int) *link.Interface {
 	mac, _ := net.ParseMAC(l.Address) // a tunnel's is an IP address
 	i := &link.Interface{
 		Name: l.Name, Index: l.Index, Kind: l.Info.Kind, MAC: mac, Bus: l.Bus, Parent: l.Parent, PortName: l.PortName,
+		Child: link.IPoIBChild(l.Info.Kind, l.Link != "" || l.LinkIndex != 0),
 	}
 	if i.Parent == "" || i.Bus == "virtio" {
 		i.BusInfo = l.BusInfo
@@ -198,12 +199,4 @@ func (h *Host) VDPAMAC(name string) (mac net.HardwareAddr, ok bool, err error) {
 		return nil, false, fmt.Errorf("vdpa device %s: %w", name, err)
 	}
 	return mac, true, nil
-}
-
-// Switchdev is link.Kernel's.
-func (h *Host) Switchdev(pf string) (bool, error) { return h.eswitch.Switchdev(pf) }
-
-// Representor is link.Kernel's.
-func (h *Host) Representor(pf string, flavour link.Flavour, number int) (name string, ok bool, err error) {
-	return h.eswitch.Representor(pf, flavour, number)
 }

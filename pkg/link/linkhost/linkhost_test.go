@@ -124,6 +124,28 @@ func TestLowerThroughAStack(t *testing.T) {
 	}
 }
 
+func TestIPoIBChild(t *testing.T) {
+	h := parse(t, `-- netlink/ip-link.json --
+[{"ifindex":3,"ifname":"ib0","parentbus":"pci","parentdev":"0000:05:00.0","linkinfo":{"info_kind":"ipoib"}},
+{"ifindex":4,"ifname":"ib0.8001","link":"ib0","linkinfo":{"info_kind":"ipoib"},"bus_info":"0000:05:00.0"},
+{"ifindex":5,"ifname":"ib0.8002","link":"ib0"}]
+-- netlink/pod-ip-link.json --
+[{"ifindex":6,"ifname":"net1","link_index":3,"linkinfo":{"info_kind":"ipoib"}},
+{"ifindex":7,"ifname":"eth0","link_index":9,"link_netnsid":0,"linkinfo":{"info_kind":"veth"}}]
+`)
+	for _, i := range []struct {
+		netns, name    string
+		child, borrows bool
+	}{
+		{"", "ib0", false, false}, {"", "ib0.8001", true, true}, {"", "ib0.8002", true, true}, {"pod", "net1", true, true}, {"pod", "eth0", false, true},
+	} {
+		got, err := h.Interface(i.netns, i.name)
+		if err != nil || got.Child != i.child || got.Borrows() != i.borrows {
+			t.Errorf("%+v: %+v, %v", i, got, err)
+		}
+	}
+}
+
 func TestMissingInterfaceAndPod(t *testing.T) {
 	if _, err := load(t, "i40e").Interface("/run/netns/pod", "net9"); !errors.Is(err, link.ErrNoInterface) {
 		t.Error(err)
@@ -210,7 +232,6 @@ func TestRepresentors(t *testing.T) {
 	}
 }
 
-// sriovnet keeps in package variables which host it looks at.
 func TestHostsAtTheSameTime(t *testing.T) {
 	var all sync.WaitGroup
 	for _, r := range representors {

@@ -1,0 +1,97 @@
+package store_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"devinfo-cni.io/devinfo/store"
+)
+
+func TestSweepRemovesWhatDeadWritersLeftAndNothingElse(t *testing.T) {
+	d := store.Open(filepath.Join(t.TempDir(), "cni"))
+	swept := func() (names []string) {
+		t.Helper()
+		if err := d.Sweep(func(name string) { names = append(names, name) }); err != nil {
+			t.Error(err)
+		}
+		return names
+	}
+	if got := swept(); got != nil { // there is no directory yet
+		t.Errorf("swept %v", got)
+	}
+	mkdir(t, d.Path(""))
+	for _, name := range []string{"net1", ".net1.devinfo", ".gone.devinfo", ".net1.tmp", "..devinfo", ".devinfo", ".multus"} {
+		put(t, d.Path(name), "x")
+	}
+	symlink(t, "net1", d.Path(".link.devinfo"))
+	mkdir(t, d.Path(".dir.devinfo"))
+	live := lockTemporary(t, d, "live")
+	if got, want := swept(), []string{".gone.devinfo", ".net1.devinfo"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("swept %v, want %v", got, want)
+	}
+	want := []string{"..devinfo", ".devinfo", ".dir.devinfo", ".link.devinfo", ".live.devinfo", ".multus", ".net1.tmp", "net1"}
+	if got := entries(t, d.Path("")); !reflect.DeepEqual(got, want) {
+		t.Errorf("left %v, want %v", got, want)
+	}
+	live.Close() // it dies
+	if got, want := swept(), []string{".live.devinfo"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("swept %v, want %v", got, want)
+	}
+}
+
+func TestSweepIsNoDangerToLivingWriters(t *testing.T) {
+	d := store.Open(t.TempDir())
+	var all sync.WaitGroup
+	for w := range 4 {
+		all.Go(func() {
+			for range 200 {
+				if err := d.Write("net"+string(rune('a'+w)), []byte("x")); err != nil {
+					t.Error(err)
+				}
+				if err := d.Sweep(func(string) {}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if got := entries(t, d.Path("")); !reflect.DeepEqual(got, []string{"neta", "netb", "netc", "netd"}) {
+		t.Errorf("left %v", got)
+	}
+}
+
+// lockTemporary is the writer of a name at work, as another process.
+func lockTemporary(t *testing.T, d *store.Dir, name string) *os.File {
+	t.Helper()
+	f, err := os.OpenFile(d.Path("."+name+".devinfo"), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err == nil {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// awaitWaiter returns once somebody waits for the lock of a file: see proc_locks(5).
+func awaitWaiter(t *testing.T, f *os.File) {
+	t.Helper()
+	stat, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	waiter := regexp.MustCompile(fmt.Sprintf(`-> FLOCK .*:%d `, stat.Sys().(*syscall.Stat_t).Ino))
+	for deadline := time.Now().Add(2 * time.Minute); !waiter.MatchString(get(t, "/proc/locks")); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("nobody waits for the lock")
+		}
+	}
+}

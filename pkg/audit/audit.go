@@ -1,0 +1,154 @@
+// Package audit compares what the ADD of an attachment left, as the journal has it, with
+// what is there now: the device-info file, the CDI spec, the device, the interface in the
+// pod's network namespace. The plugin's CHECK and devinfoctl are two readers of the same
+// comparison. It only reads, and asks nothing of the plugins that ADD ran.
+package audit
+
+import (
+	"errors"
+	"fmt"
+
+	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/journal"
+)
+
+// Auditor looks at one host, which may be a captured one.
+type Auditor struct {
+	Finder *discovery.Finder
+
+	// Dir is a directory of device-info files or CDI specs, by its absolute path on the
+	// host.
+	Dir func(path string) *store.Dir
+
+	// NetnsGone says that there is no network namespace at a path any more. Only State
+	// and Audit ask it, and BootID.
+	NetnsGone func(path string) (bool, error)
+	BootID    string // of this boot; "" is not known
+
+	// Explain has the device looked for once more, by the interface alone or, where that
+	// has none, by what ADD was asked: Fact.Now and Fact.Source then tell also of a
+	// conflict what the kernel says by itself.
+	Explain bool
+}
+
+// A Verdict is what came of the comparison of one fact.
+type Verdict string
+
+// The verdicts. With Differs or Gone there is a Report.Problem.
+const (
+	Same        Verdict = "same"         // journal, file and kernel agree, as far as they say something
+	Changed     Verdict = "changed"      // an optional fact is not what ADD wrote, or the kernel now says otherwise
+	Declared    Verdict = "declared"     // the kernel says otherwise, and the configuration overrules it
+	Differs     Verdict = "differs"      // it is another device
+	Gone        Verdict = "gone"         // it was there at ADD
+	NotStated   Verdict = "not stated"   // the kernel says nothing of it
+	NotRecorded Verdict = "not recorded" // the file says nothing of it
+	Unseen      Verdict = "unknown"      // it may not be looked at
+)
+
+// A Fact is one thing that was compared. What is not known is empty.
+type Fact struct {
+	Fact    string  `json:"fact"` // "interface", or a key of the file: "pci.rdma-device"
+	Journal string  `json:"journal,omitempty"`
+	File    string  `json:"file,omitempty"`
+	Now     string  `json:"now,omitempty"`    // by the kernel, or by the result of the plugins before
+	Source  string  `json:"source,omitempty"` // of Now
+	Verdict Verdict `json:"verdict"`
+}
+
+// Change says in words what has changed about a fact whose verdict is Changed.
+func (f Fact) Change() string {
+	if f.Now == "" || f.Journal != "" && !differ(f.Fact, f.Journal, f.Now) {
+		return fmt.Sprintf("%s: the device-info file has %q, but ADD wrote %q", f.Fact, f.File, f.Journal)
+	}
+	return fmt.Sprintf("%s has changed since ADD, from %q to %q", f.Fact, f.File, f.Now)
+}
+
+// Report is the comparison of one attachment.
+type Report struct {
+	Facts    []Fact
+	Problem  *Error   // the first; nil = the attachment is as it should be
+	Warnings []string // without the Facts that have Changed
+	// Blind is why something could not be looked at, for want of permission as a rule; nil =
+	// all could. The rest was compared without it.
+	Blind       *Error
+	NotCompared []string // in words
+}
+
+// Changed are the facts that have changed since ADD.
+func (r *Report) Changed() (list []Fact) {
+	for _, f := range r.Facts {
+		if f.Verdict == Changed {
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+// Err is what CHECK fails with: the problem, or else what could not be looked at; nil if
+// neither is there.
+func (r *Report) Err() *Error {
+	if r.Problem != nil {
+		return r.Problem
+	}
+	return r.Blind
+}
+
+func (r *Report) row(f Fact) { r.Facts = append(r.Facts, f) }
+
+// fail keeps the first problem.
+func (r *Report) fail(err *Error) {
+	if r.Problem == nil {
+		r.Problem = err
+	}
+}
+
+// leaveOut goes on without the network namespace.
+func (r *Report) leaveOut(t *discovery.Target, err error, why string) {
+	r.row(Fact{Fact: "interface", Journal: t.IfName, Source: t.Netns, Verdict: Unseen})
+	r.blind(err, "the interface in "+t.Netns+": "+why)
+	t.Netns = ""
+}
+
+func (r *Report) blind(err error, what string) {
+	if r.Blind == nil {
+		r.Blind = &Error{Unreadable, err}
+	}
+	r.NotCompared = append(r.NotCompared, what)
+}
+
+// Audit gives the state of an attachment and, unless there is nothing left to compare, the
+// comparison with what its ADD was asked. It takes what [journal.Journal.Get] returned.
+func (a *Auditor) Audit(e *journal.Entry, err error) (State, *Report) {
+	state, why := a.State(e, err)
+	r := &Report{Facts: []Fact{}}
+	kind, ended := stateKinds[state]
+	switch {
+	case ended:
+		r.Problem = &Error{kind, errors.New(why)}
+	case state == Adding:
+		r.Warnings = []string{why}
+	case e == nil:
+		r.blind(err, why)
+	default:
+		a.compareAsked(r, e)
+	}
+	return state, r
+}
+
+func (a *Auditor) compareAsked(r *Report, e *journal.Entry) {
+	t, err := Target(e)
+	if err != nil {
+		r.Warnings = append(r.Warnings, err.Error())
+	}
+	if t.Netns != "" {
+		if _, err := a.NetnsGone(t.Netns); err != nil {
+			r.leaveOut(&t, err, err.Error())
+		}
+	}
+	a.compare(r, e, t)
+	if e.Format < formatAsked {
+		r.NotCompared = append(r.NotCompared, notKept)
+	}
+}

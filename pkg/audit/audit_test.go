@@ -1,0 +1,273 @@
+package audit_test
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/tools/txtar"
+
+	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/audit"
+	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/link/linkhost"
+	"devinfo-cni.io/pkg/sysfs"
+)
+
+var update = flag.Bool("update", false, "write what the files expect anew")
+
+// Each file of testdata is one rule, and the comparisons that show it. A section in
+// capital letters is a step:
+//
+//	HOST name      the captured host; its body lists entries to leave out, with all below them
+//	NETNS          the pod's interfaces, in place of those of the host; null is a namespace that may not be entered
+//	ENTRY          the journal's entry, of this boot unless it says another; what it leaves out is as for {}
+//	FILE, CDI      the device-info file and the CDI spec, as text; a body that is "gone" alone removes it
+//	REPORT         the comparison, as devinfoctl would have it; CHECK, without Explain
+func TestReports(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no files: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			archive, err := txtar.ParseFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := &world{t: t, dir: t.TempDir()}
+			for n := range archive.Files {
+				w.step(&archive.Files[n])
+			}
+			if !*update {
+				return
+			}
+			if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+const (
+	boot    = "this-boot"
+	infoDir = "/run/infos"
+	cdiDir  = "/run/cdi"
+)
+
+// world is what there is to compare.
+type world struct {
+	t     *testing.T
+	dir   string // stands for /
+	host  *txtar.Archive
+	entry journal.Entry
+}
+
+func (w *world) step(f *txtar.File) {
+	w.t.Helper()
+	word, arg, _ := strings.Cut(f.Name, " ")
+	body := string(f.Data)
+	switch word {
+	case "HOST":
+		w.host = w.captured(arg, strings.Fields(body))
+	case "NETNS":
+		w.without("netlink/netns.json")
+		w.host.Files = append(w.host.Files, txtar.File{Name: "netlink/netns.json", Data: []byte(`{"/run/netns/pod": ` + body + `}`)})
+	case "ENTRY":
+		w.entry = journal.Entry{
+			Format: 2, Key: journal.Key{Network: "net-a", ContainerID: "c0ffee", IfName: "net1"}, BootID: boot,
+			Netns: "/run/netns/pod", Complete: true, Dir: infoDir,
+		}
+		w.must(json.Unmarshal(f.Data, &w.entry))
+	case "FILE":
+		w.write(infoDir, w.entry.File, body)
+	case "CDI":
+		w.write(cdiDir, w.entry.CDI.File, body)
+	case "REPORT", "CHECK":
+		got := w.report(word == "REPORT")
+		if *update {
+			f.Data = []byte(got)
+		} else if diff := cmp.Diff(body, got); diff != "" {
+			w.t.Errorf("%s (-want +got):\n%s", f.Name, diff)
+		}
+	default:
+		w.t.Fatalf("%s: no such step", f.Name)
+	}
+}
+
+// captured is a host of testdata/hosts, less some entries.
+func (w *world) captured(name string, less []string) *txtar.Archive {
+	w.t.Helper()
+	archive, err := txtar.ParseFile("../../testdata/hosts/" + name + ".txtar")
+	w.must(err)
+	w.host = archive
+	for _, entry := range less {
+		w.without(entry)
+	}
+	return archive
+}
+
+// without takes an entry out of the host, with all below it.
+func (w *world) without(entry string) {
+	w.host.Files = slices.DeleteFunc(w.host.Files, func(f txtar.File) bool {
+		return f.Name == entry || strings.HasPrefix(f.Name, entry+"/") || strings.HasPrefix(f.Name, entry+" ")
+	})
+}
+
+func (w *world) write(dir, name, text string) {
+	w.t.Helper()
+	if text == "gone\n" {
+		w.must(os.Remove(filepath.Join(w.dir, dir, name)))
+		return
+	}
+	w.must(os.MkdirAll(filepath.Join(w.dir, dir), 0o755))
+	w.must(os.WriteFile(filepath.Join(w.dir, dir, name), []byte(text), 0o644))
+}
+
+func (w *world) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) auditor() *audit.Auditor {
+	w.t.Helper()
+	host, err := hosttxt.Parse(txtar.Format(w.host))
+	w.must(err)
+	links, err := linkhost.New(host)
+	w.must(err)
+	return &audit.Auditor{
+		Finder: &discovery.Finder{Sys: sysfs.New(host.Sys()), Interfaces: links, Switches: links},
+		Dir:    func(path string) *store.Dir { return store.Open(filepath.Join(w.dir, path)) },
+		NetnsGone: func(path string) (bool, error) {
+			there, err := links.HasNetns(path)
+			return !there && err == nil, nil
+		},
+		BootID: boot,
+	}
+}
+
+// report says what came of the comparison. Every report must agree with itself.
+func (w *world) report(explain bool) string {
+	w.t.Helper()
+	a := w.auditor()
+	a.Explain = explain
+	state, r := a.Audit(&w.entry, nil)
+	var b strings.Builder
+	fmt.Fprintf(&b, "state: %s\n", state)
+	bad := false
+	for _, f := range r.Facts {
+		fmt.Fprintf(&b, "%s | %s | %s | %s | %s | %s\n", f.Fact, or(f.Journal), or(f.File), or(f.Now), or(f.Source), f.Verdict)
+		bad = bad || f.Verdict == audit.Differs || f.Verdict == audit.Gone
+	}
+	if bad && r.Problem == nil {
+		w.t.Error("a fact differs, and there is no problem")
+	}
+	if p := r.Problem; p != nil {
+		fmt.Fprintf(&b, "problem: %v\nremedy: %s\n", p, p.Remedy())
+	}
+	for _, warning := range r.Warnings {
+		fmt.Fprintf(&b, "warning: %s\n", warning)
+	}
+	for _, f := range r.Changed() {
+		fmt.Fprintf(&b, "changed: %s\n", f.Change())
+	}
+	if r.Blind != nil {
+		fmt.Fprintf(&b, "blind: %v\n", r.Blind)
+	}
+	for _, what := range r.NotCompared {
+		fmt.Fprintf(&b, "not compared: %s\n", what)
+	}
+	return strings.ReplaceAll(b.String(), w.dir, "")
+}
+
+func or(value string) string {
+	if value == "" {
+		return "-"
+	}
+	return value
+}
+
+func TestWhatTheJournalCannotReadIsNotCompared(t *testing.T) {
+	for _, test := range []struct {
+		err    error
+		state  audit.State
+		remedy string
+	}{
+		{&store.CorruptError{Path: "/a", Err: errors.New("x")}, audit.Corrupt, "DEL removes it; so does the runtime's GC"},
+		{fmt.Errorf("/a: %w", store.ErrTooLarge), audit.Corrupt, "DEL removes it; so does the runtime's GC"},
+		{&journal.FormatError{Path: "/a", Format: 9}, audit.Newer, "it is of a newer devinfo: install that one again, or a newer one"},
+		{fs.ErrPermission, audit.Unknown, ""},
+	} {
+		state, r := new(audit.Auditor).Audit(nil, test.err)
+		if state != test.state || r.Err() == nil || r.Err().Error() != test.err.Error() || len(r.Facts) > 0 {
+			t.Errorf("%v: %s, %+v", test.err, state, r)
+		}
+		if test.remedy != "" && r.Problem.Remedy() != test.remedy {
+			t.Errorf("%v: %s", test.err, r.Problem.Remedy())
+		}
+	}
+}
+
+func TestANetnsOfWhichNothingIsKnownIsNotGone(t *testing.T) {
+	w := &world{t: t, dir: t.TempDir()}
+	w.captured("igb-sriov", nil) // which has no pod
+	a, unseen := w.auditor(), errors.New("not seen from here")
+	a.NetnsGone = func(string) (bool, error) { return false, unseen }
+	e := &journal.Entry{
+		Key: journal.Key{IfName: "net1"}, Format: 2, BootID: boot, Netns: "/run/netns/pod", InNetns: true, Complete: true,
+		Device: journal.Device{Type: "pci", ID: "0000:01:10.0"},
+	}
+	if state, why := a.State(e, nil); state != audit.Unknown || why != "not seen from here" {
+		t.Errorf("%s, %s", state, why)
+	}
+	_, r := a.Audit(e, nil)
+	want := []audit.Fact{
+		{Fact: "interface", Journal: "net1", Source: "/run/netns/pod", Verdict: audit.Unseen},
+		{Fact: "pci.pci-address", Journal: "0000:01:10.0", Verdict: audit.NotStated},
+	}
+	if diff := cmp.Diff(want, r.Facts); diff != "" || r.Problem != nil || !errors.Is(r.Err(), unseen) {
+		t.Errorf("%+v (-want +got):\n%s", r, diff)
+	}
+	target, err := audit.Target(e)
+	w.must(err)
+	if r := a.Compare(e, target); r.Problem == nil || r.Problem.Kind != audit.ContainerGone { // the kernel says that there is none
+		t.Errorf("to enter it: %+v", r.Problem)
+	}
+}
+
+// It is the kernel's error that counts, not what the file would say.
+func TestAFileThatCannotBeReadIsNeitherGoneNorInvalid(t *testing.T) {
+	w := &world{t: t, dir: t.TempDir()}
+	w.captured("mlx5-legacy", nil)
+	w.must(os.MkdirAll(filepath.Join(w.dir, infoDir, "pod1"), 0o755))
+	w.must(os.MkdirAll(filepath.Join(w.dir, cdiDir, "spec"), 0o755))
+	e := &journal.Entry{Format: 2, File: "pod1", Dir: infoDir, Wrote: true, Complete: true}
+	if r := w.auditor().Compare(e, discovery.Target{}); r.Problem == nil || r.Problem.Kind != audit.FileUnreadable {
+		t.Errorf("file: %+v", r.Problem)
+	}
+	e = &journal.Entry{Format: 2, CDI: journal.CDI{Dir: cdiDir, File: "spec"}}
+	if r := w.auditor().Compare(e, discovery.Target{}); r.Problem == nil || r.Problem.Kind != audit.Unreadable {
+		t.Errorf("spec: %+v", r.Problem)
+	}
+}
+
+// Whoever prints a problem prints what to do about it.
+func TestEveryKindHasARemedy(t *testing.T) {
+	for k := audit.FileGone; k <= audit.EntryNewer; k++ {
+		if k.Remedy() == "" {
+			t.Errorf("kind %d has none", k)
+		}
+	}
+}

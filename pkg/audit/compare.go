@@ -1,0 +1,177 @@
+package audit
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/journal"
+)
+
+// Compare compares the attachment's entry, its device-info file (e.Path(), if e.Wrote),
+// its CDI spec and the host. The target is what is asked of the device now: CHECK has it
+// from the configuration, others from [Target]. Compare fills in Target.Existing.
+func (a *Auditor) Compare(e *journal.Entry, t discovery.Target) *Report {
+	r := &Report{Facts: []Fact{}}
+	a.compare(r, e, t)
+	return r
+}
+
+func (a *Auditor) compare(r *Report, e *journal.Entry, t discovery.Target) {
+	t.Existing = a.file(r, e)
+	device, alone := a.device(r, e, t)
+	a.spec(r, e.CDI)
+	r.facts(e, t, device, alone)
+	if names := Delegates(e); len(names) > 0 {
+		r.NotCompared = append(r.NotCompared, "what the delegates made ("+strings.Join(names, ", ")+"): their own CHECK says it")
+	}
+	if !e.Wrote && e.Device.ID == "" {
+		r.NotCompared = append(r.NotCompared, "the device: ADD found none to describe")
+	}
+}
+
+// Delegates are the types of the plugins that ADD ran, in that order.
+func Delegates(e *journal.Entry) (types []string) {
+	for _, raw := range e.Delegates {
+		var child struct{ Type string }
+		_ = json.Unmarshal(raw, &child) // ADD has run it
+		types = append(types, child.Type)
+	}
+	return types
+}
+
+// file reads the device-info file that ADD wrote, if it did.
+func (a *Auditor) file(r *Report, e *journal.Entry) *devinfo.Info {
+	if !e.Wrote {
+		return nil
+	}
+	row := Fact{Fact: "device-info file", Journal: "written", File: "there", Verdict: Same}
+	defer func() { r.row(row) }()
+	info, err := a.Dir(e.Dir).Info(e.File)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		row.File, row.Verdict = "gone", Gone
+		r.fail(&Error{FileGone, fmt.Errorf("device-info file %s is gone", e.Path())})
+		return nil
+	case errors.Is(err, fs.ErrPermission):
+		row.File, row.Verdict = "not readable", Unseen
+		r.blind(err, "device-info file "+e.Path()+": reading it takes root")
+		return nil
+	case err != nil:
+		row.File, row.Verdict = "not valid", Differs
+		r.fail(fileError(err))
+		return nil
+	}
+	violations := info.Validate()
+	for _, v := range violations.Warnings() {
+		r.Warnings = append(r.Warnings, v.String())
+	}
+	if err := violations.Err(); err != nil {
+		row.File, row.Verdict = "not valid", Differs
+		r.fail(&Error{FileInvalid, fmt.Errorf("device-info file %s: %w", e.Path(), err)})
+		return nil
+	}
+	return info
+}
+
+// device looks for the device anew, with the file as one of the sources: a file that names
+// another device is a conflict of sources. The device is nil where that, or something else,
+// is in the way; alone is what is found without the file, nil unless Explain.
+func (a *Auditor) device(r *Report, e *journal.Entry, t discovery.Target) (device, alone *discovery.Device) {
+	problem := recordedOther(e, t)
+	if problem == nil {
+		device, problem = a.found(r, e, &t)
+	}
+	if problem != nil {
+		r.fail(problem)
+	}
+	if a.Explain {
+		alone = a.alone(r, t)
+	}
+	return device, alone
+}
+
+// alone looks for the device by the interface, else by what ADD was asked. What is wrong
+// with either was said before.
+func (a *Auditor) alone(r *Report, t discovery.Target) *discovery.Device {
+	bare := discovery.Target{Netns: t.Netns, IfName: t.IfName, FollowLower: t.FollowLower, SubfunctionParent: t.SubfunctionParent}
+	if device, err := a.find(r, &bare); err == nil && device.Info != nil {
+		return device
+	}
+	t.Netns, t.Existing = bare.Netns, nil
+	device, _ := a.Finder.Find(t)
+	return device
+}
+
+// recordedOther says that the file is not of the device that ADD found, or was to find.
+func recordedOther(e *journal.Entry, t discovery.Target) *Error {
+	file, mismatch := t.Existing, func(format string, args ...any) *Error {
+		return &Error{Mismatch, fmt.Errorf("the device-info file "+format, args...)}
+	}
+	switch {
+	case file == nil:
+	case t.Declared != nil && t.Declared.Type != "" && t.Declared.Type != file.Type:
+		return mismatch("has type %q, deviceInfo declares %q", file.Type, t.Declared.Type)
+	case e.Device.Type != "" && string(file.Type) != e.Device.Type:
+		return mismatch("has type %q, but ADD found the %s device %s", file.Type, e.Device.Type, e.Device.ID)
+	case named(file.Type) && e.Device.ID != "" && discovery.Identity(file) != e.Device.ID:
+		return mismatch("names %s, but ADD found %s", discovery.Identity(file), e.Device.ID)
+	}
+	return nil
+}
+
+// named says whether the kernel has a name for devices of that type, and not only the
+// container a path.
+func named(t devinfo.Type) bool { return t == devinfo.TypePCI || t == devinfo.TypeVDPA }
+
+// found finds the device and compares it with what ADD found. A network namespace that may
+// not be entered is left out, also of the target.
+func (a *Auditor) found(r *Report, e *journal.Entry, t *discovery.Target) (*discovery.Device, *Error) {
+	device, err := a.find(r, t)
+	if err != nil {
+		return nil, findError(err)
+	}
+	r.Warnings = append(r.Warnings, device.Warnings...)
+	if e.InNetns && t.Netns != "" || device.InNetns {
+		r.row(interfaceRow(e, t, device))
+	}
+	info := device.Info
+	switch {
+	case (t.Existing != nil || e.Device.ID != "") && as[*discovery.MissingError](device.Problem): // before its interface, which went with it
+		return device, &Error{DeviceGone, device.Problem}
+	case t.Netns != "" && e.InNetns && !device.InNetns:
+		return device, &Error{InterfaceGone, fmt.Errorf("interface %s is no longer in %s, where ADD found it", t.IfName, t.Netns)}
+	case t.Existing == nil && e.Device.ID != "" && info != nil && named(info.Type) && discovery.Identity(info) != e.Device.ID:
+		return device, &Error{OtherDevice, fmt.Errorf("ADD found the %s device %s, but now it is the %s device %s",
+			e.Device.Type, e.Device.ID, info.Type, discovery.Identity(info))}
+	}
+	if device.Problem != nil && t.Existing != nil {
+		r.Warnings = append(r.Warnings, device.Problem.Error())
+	}
+	return device, nil
+}
+
+// find is Finder.Find. It leaves a network namespace out that may not be entered.
+func (a *Auditor) find(r *Report, t *discovery.Target) (*discovery.Device, error) {
+	device, err := a.Finder.Find(*t)
+	if t.Netns == "" || !errors.Is(err, fs.ErrPermission) {
+		return device, err
+	}
+	r.leaveOut(t, err, "entering the network namespace takes root")
+	return a.Finder.Find(*t)
+}
+
+func interfaceRow(e *journal.Entry, t *discovery.Target, device *discovery.Device) Fact {
+	row := Fact{Fact: "interface", Now: t.IfName, Source: t.Netns, Verdict: Same}
+	if e.InNetns {
+		row.Journal = t.IfName
+	}
+	if !device.InNetns {
+		row.Now, row.Verdict = "", Gone
+	}
+	return row
+}

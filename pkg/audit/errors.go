@@ -1,0 +1,91 @@
+package audit
+
+import (
+	"errors"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/link"
+)
+
+// Kind says what is wrong with an attachment.
+type Kind int
+
+// The kinds.
+const (
+	Unreadable     Kind = iota // something could not be read: Err is the kernel's or netlink's
+	FileGone                   // the device-info file
+	FileInvalid                // it breaks the specification, or is of another major version
+	FileUnreadable             // it is there, and cannot be read
+	SpecGone                   // the CDI spec
+	SpecForeign                // what is in its place is not devinfo's
+	Mismatch                   // the file is not of the device that ADD found, or that was declared
+	OtherDevice                // ADD found another device, and there is no file to tell
+	Conflict                   // two sources name different devices: a [*discovery.ConflictError]
+	DeviceGone                 // the device is not on the node
+	InterfaceGone              // the interface is not in the network namespace
+	ContainerGone              // the network namespace is gone, or the boot is over
+	EntryInvalid               // the journal's entry cannot be read
+	EntryNewer                 // it is of a newer devinfo
+)
+
+// Remedy says what to do; "" is nothing that helps in general.
+func (k Kind) Remedy() string { return remedies[k] }
+
+const renew = "DEL and ADD the attachment to have the file anew"
+
+var remedies = map[Kind]string{
+	FileGone:       renew,
+	FileInvalid:    renew,
+	FileUnreadable: renew,
+	SpecGone:       renew,
+	SpecForeign:    "find out who wrote it in the place of the attachment's; DEL leaves it alone",
+	Mismatch:       renew,
+	OtherDevice:    "DEL and ADD the attachment",
+	Conflict:       "correct the source that is wrong; a device-info file that was left behind may be removed",
+	DeviceGone: "it was there at ADD: bring it back, or delete the pod; devinfo's DEL works without it, but another plugin's may not: " +
+		"sriov-cni's fails once, and succeeds when repeated",
+	InterfaceGone: "DEL and ADD the attachment",
+	ContainerGone: "the runtime's DEL or GC removes what is left of it, and so does: devinfoctl gc --yes",
+	EntryInvalid:  "DEL removes it; so does the runtime's GC",
+	EntryNewer:    "it is of a newer devinfo: install that one again, or a newer one",
+}
+
+// Error is what is wrong with an attachment.
+type Error struct {
+	Kind Kind
+	Err  error
+}
+
+func (e *Error) Error() string { return e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Remedy is the kind's.
+func (e *Error) Remedy() string { return e.Kind.Remedy() }
+
+// fileError is what a device-info file that cannot be used is.
+func fileError(err error) *Error {
+	if as[*store.CorruptError](err) || as[*devinfo.VersionError](err) || as[*devinfo.InvalidError](err) {
+		return &Error{FileInvalid, err}
+	}
+	return &Error{FileUnreadable, err}
+}
+
+// findError is the error of a search.
+func findError(err error) *Error {
+	switch {
+	case as[*discovery.ConflictError](err):
+		return &Error{Conflict, err}
+	case errors.Is(err, link.ErrNoNetns):
+		return &Error{ContainerGone, err}
+	}
+	return &Error{Unreadable, err}
+}
+
+func as[T error](err error) bool {
+	var target T
+	return errors.As(err, &target)
+}

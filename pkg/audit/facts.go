@@ -1,0 +1,193 @@
+package audit
+
+import (
+	"cmp"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/journal"
+)
+
+// known is what the sides say of the device's facts, by the keys that discovery gives them.
+type known struct {
+	journal, file, declared map[string]string
+	now                     map[string]discovery.Fact
+	identity                string // the key that names the device
+	recorded                bool   // there is a file that can be read
+	found, missing          bool   // the device, or that it is not on the node
+}
+
+// facts adds a row for every fact that one side has.
+func (r *Report) facts(e *journal.Entry, t discovery.Target, device, alone *discovery.Device) {
+	k := known{
+		journal: journaled(e), file: factsOf(t.Existing), declared: factsOf(t.Declared), now: stated(device, alone),
+		recorded: t.Existing != nil, found: device != nil,
+		missing: device != nil && as[*discovery.MissingError](device.Problem),
+	}
+	k.identity = cmp.Or(identityKey(k.file), identityKey(k.journal), identityKey(k.now))
+	if k.recorded {
+		r.row(typeRow(e, t.Existing, device))
+	}
+	for _, key := range k.keys() {
+		r.row(k.row(key))
+	}
+}
+
+// keys are those of the file, then those that only the kernel states, then those of the
+// journal.
+func (k *known) keys() (keys []string) {
+	for _, side := range [][]string{
+		slices.Sorted(maps.Keys(k.file)), slices.Sorted(maps.Keys(k.now)), slices.Sorted(maps.Keys(k.journal)),
+	} {
+		for _, key := range side {
+			if !slices.Contains(keys, key) {
+				keys = append(keys, key)
+			}
+		}
+	}
+	return keys
+}
+
+func (k *known) row(key string) Fact {
+	f := Fact{Fact: key, Journal: k.journal[key], File: k.file[key], Now: k.now[key].Value, Source: k.now[key].Source}
+	if key == k.identity && k.missing {
+		f.Now, f.Source, f.Verdict = "", "", Gone
+		return f
+	}
+	f.Verdict = k.verdict(f)
+	return f
+}
+
+func (k *known) verdict(f Fact) Verdict {
+	device, _, _ := strings.Cut(k.identity, ".")
+	switch {
+	case f.Fact == k.identity && named(devinfo.Type(device)) && differ(f.Fact, f.Journal, f.File, f.Now):
+		return Differs
+	case f.Now == "" && k.recorded && f.Journal != "" && (f.File == "" || differ(f.Fact, f.Journal, f.File)):
+		return Changed
+	case f.Now == "":
+		return NotStated
+	case f.File == "" && k.recorded && k.found:
+		return Changed
+	case f.File == "":
+		return NotRecorded
+	case !differ(f.Fact, f.File, f.Now):
+		return Same
+	case !k.found:
+		return Differs
+	case k.declared[f.Fact] != "":
+		return Declared
+	}
+	return Changed
+}
+
+func typeRow(e *journal.Entry, file *devinfo.Info, device *discovery.Device) Fact {
+	row := Fact{Fact: "type", Journal: e.Device.Type, File: string(file.Type), Verdict: Same}
+	if device != nil && device.Info != nil {
+		row.Now = string(device.Info.Type)
+	}
+	if differ(row.Fact, row.Journal, row.File, row.Now) {
+		row.Verdict = Differs
+	}
+	return row
+}
+
+// stated are the facts that the kernel states. Where the device was found, what is found
+// without the file only tells better sources.
+func stated(device, alone *discovery.Device) map[string]discovery.Fact {
+	now := map[string]discovery.Fact{}
+	if device != nil {
+		for _, f := range device.Facts {
+			now[f.Key] = sourced(f)
+		}
+	}
+	if alone != nil {
+		for _, f := range alone.Facts {
+			if device == nil || now[f.Key].Value == f.Value {
+				now[f.Key] = sourced(f)
+			}
+		}
+	}
+	return now
+}
+
+// sourced gives the kernel's word for the device itself, where somebody else named it: it
+// is there, as its directory in sysfs is.
+func sourced(f discovery.Fact) discovery.Fact {
+	bus, key, _ := strings.Cut(f.Key, ".")
+	identity := f.Key == "pci.pci-address" || key == "parent-device"
+	if identity && !strings.HasPrefix(f.Source, "interface ") {
+		f.Source = "/sys/bus/" + bus + "/devices/" + f.Value
+	}
+	return f
+}
+
+// identityKey is the one of the facts that names the device: see [discovery.Identity].
+func identityKey[T any](facts map[string]T) string {
+	for _, key := range []string{"vdpa.parent-device", "pci.pci-address", "vdpa.pci-address", "vhost-user.path", "memif.path"} {
+		if _, there := facts[key]; there {
+			return key
+		}
+	}
+	return ""
+}
+
+// differ says that two of the values of a key that are there are not the same.
+func differ(key string, values ...string) bool {
+	first := ""
+	for _, v := range values {
+		if strings.HasSuffix(key, "pci-address") { // in hexadecimal
+			v = strings.ToLower(v)
+		}
+		switch {
+		case v == "":
+		case first == "":
+			first = v
+		case v != first:
+			return true
+		}
+	}
+	return false
+}
+
+// journaled are the facts of the file that ADD wrote. Of format 1 the journal keeps no more
+// than the device's identity, and so it does where there was no file.
+func journaled(e *journal.Entry) map[string]string {
+	if info, err := devinfo.Parse(e.Info); err == nil {
+		return factsOf(info)
+	}
+	key := e.Device.Type + ".path"
+	switch _, err := pci.Parse(e.Device.ID); {
+	case e.Device.ID == "":
+		return nil
+	case err == nil:
+		key = e.Device.Type + ".pci-address"
+	case e.Device.Type == string(devinfo.TypeVDPA):
+		key = "vdpa.parent-device"
+	}
+	return map[string]string{key: e.Device.ID}
+}
+
+// factsOf are the facts of a device-info file, by the keys that discovery gives them.
+func factsOf(info *devinfo.Info) map[string]string {
+	facts := map[string]string{}
+	if info == nil {
+		return facts
+	}
+	var all map[string]json.RawMessage
+	_ = json.Unmarshal(info.Encode(), &all) // it has just been encoded
+	var values map[string]json.RawMessage
+	_ = json.Unmarshal(all[string(info.Type)], &values) // a type without its map has no facts
+	for key, raw := range values {
+		var value string
+		if json.Unmarshal(raw, &value) == nil {
+			facts[string(info.Type)+"."+key] = value
+		}
+	}
+	return facts
+}

@@ -1,0 +1,60 @@
+package audit
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/cdispec"
+	"devinfo-cni.io/pkg/journal"
+)
+
+// ForeignSpecError says that what is in the place of a CDI spec was not written by devinfo.
+type ForeignSpecError struct{ Path string }
+
+func (e *ForeignSpecError) Error() string { return e.Path + ": a CDI spec that is not devinfo's" }
+
+// OurSpec reads a CDI spec that devinfo wrote; nil if there is none. A blank file is what
+// a power failure leaves of one, and is none. Another program's is a [*ForeignSpecError].
+func OurSpec(dir *store.Dir, file string) ([]byte, error) {
+	text, err := dir.Read(file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case len(bytes.TrimSpace(text)) == 0:
+		return nil, nil
+	case !cdispec.Ours(text, file):
+		return nil, &ForeignSpecError{dir.Path(file)}
+	}
+	return text, nil
+}
+
+// spec looks for the CDI spec that ADD wrote, if it did.
+func (a *Auditor) spec(r *Report, cdi journal.CDI) {
+	if cdi.File == "" {
+		return
+	}
+	path := filepath.Join(cdi.Dir, cdi.File)
+	row := Fact{Fact: "CDI spec", Journal: cdi.Device, File: "there", Source: path, Verdict: Same}
+	text, err := OurSpec(a.Dir(cdi.Dir), cdi.File)
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		row.File, row.Verdict = "not readable", Unseen
+		r.blind(err, "CDI spec "+path+": reading it takes root")
+	case as[*ForeignSpecError](err):
+		row.File, row.Verdict = "not devinfo's", Differs
+		r.fail(&Error{SpecForeign, err})
+	case err != nil:
+		row.File, row.Verdict = "not readable", Unseen
+		r.fail(&Error{Unreadable, err})
+	case text == nil:
+		row.File, row.Verdict = "gone", Gone
+		r.fail(&Error{SpecGone, fmt.Errorf("CDI spec %s is gone", path)})
+	}
+	r.row(row)
+}

@@ -1,0 +1,89 @@
+package audit
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/journal"
+)
+
+// State is what has become of an attachment.
+type State string
+
+// The states.
+const (
+	OK          State = "ok"           // the network namespace, the device and the files are there
+	Adding      State = "adding"       // ADD has not ended yet, or was killed
+	FileMissing State = "file missing" // the device-info file or the CDI spec that ADD wrote is gone
+	DeviceLost  State = "device gone"  // the device that ADD found is not on the node
+	NetnsGone   State = "netns gone"   // the network namespace is gone, and no DEL has come, or it failed
+	Orphan      State = "orphan"       // of an earlier boot
+	Corrupt     State = "corrupt"      // the journal's entry cannot be read
+	Newer       State = "newer format" // it was written by a newer devinfo
+	Unknown     State = "unknown"      // it cannot be looked at
+)
+
+// stateKinds are the states of attachments of which nothing is left to compare.
+var stateKinds = map[State]Kind{NetnsGone: ContainerGone, Orphan: ContainerGone, Corrupt: EntryInvalid, Newer: EntryNewer}
+
+// State says what has become of an attachment, and in words why it is not OK. It takes
+// what [journal.Journal.Get] returned; e is nil only with an error. The gravest question
+// comes first: what is an orphan may lack all the rest.
+func (a *Auditor) State(e *journal.Entry, err error) (state State, why string) {
+	switch {
+	case as[*journal.FormatError](err):
+		return Newer, err.Error()
+	case as[*store.CorruptError](err), errors.Is(err, store.ErrTooLarge):
+		return Corrupt, err.Error()
+	case err != nil:
+		return Unknown, err.Error()
+	case !e.OfBoot(a.BootID):
+		return Orphan, "of an earlier boot"
+	}
+	if e.Netns != "" {
+		if gone, err := a.NetnsGone(e.Netns); err != nil {
+			return Unknown, err.Error()
+		} else if gone {
+			return NetnsGone, "network namespace " + e.Netns + " is gone"
+		}
+	}
+	if !e.Complete {
+		return Adding, "ADD runs, or was killed; DEL, or the next ADD, cleans up after it"
+	}
+	if there, err := a.deviceThere(e.Device); err != nil {
+		return Unknown, err.Error()
+	} else if !there {
+		return DeviceLost, fmt.Sprintf("%s device %s is not on the node", e.Device.Type, e.Device.ID)
+	}
+	if e.Wrote && !a.fileThere(e.Dir, e.File) {
+		return FileMissing, e.Path() + " is gone"
+	}
+	if e.CDI.File != "" && !a.fileThere(e.CDI.Dir, e.CDI.File) {
+		return FileMissing, "CDI spec " + filepath.Join(e.CDI.Dir, e.CDI.File) + " is gone"
+	}
+	return OK, ""
+}
+
+// deviceThere is true of a socket, whose path is a container's.
+func (a *Auditor) deviceThere(d journal.Device) (there bool, err error) {
+	if !named(devinfo.Type(d.Type)) || d.ID == "" {
+		return true, nil
+	}
+	if address, err := pci.Parse(d.ID); err == nil {
+		_, there, err := a.Finder.Sys.PCI(address)
+		return there, err
+	}
+	_, there, err = a.Finder.Sys.VDPA(d.ID)
+	return there, err
+}
+
+// fileThere takes what cannot be looked at for a file that is there.
+func (a *Auditor) fileThere(dir, file string) bool {
+	_, err := a.Dir(dir).Read(file)
+	return !errors.Is(err, fs.ErrNotExist)
+}

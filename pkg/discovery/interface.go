@@ -1,0 +1,142 @@
+package discovery
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/sysfs"
+)
+
+// fromInterface asks for the interface in the pod's namespace, and for the device
+// below it.
+func (s *search) fromInterface() error {
+	if s.target.Netns == "" {
+		return nil
+	}
+	found, err := s.Interfaces.Interface(s.target.Netns, s.target.IfName)
+	if errors.Is(err, link.ErrNoInterface) {
+		return nil // a device on vfio-pci, a socket: they have none
+	} else if err != nil {
+		return err
+	}
+	s.found.InNetns = true
+	if socketType(s.typ()) {
+		return nil
+	}
+	for i := &found; i != nil; i = i.Lower {
+		if ok, err := s.fromLink(i); err != nil {
+			return err
+		} else if ok {
+			return s.divide(i, i != &found)
+		}
+	}
+	return nil
+}
+
+// divide judges the last claim, which is that of interface i: the device is the pod's
+// own, or one that others use too. The claim for such a one goes unless it is asked for.
+func (s *search) divide(i *link.Interface, lower bool) error {
+	last := len(s.claims) - 1
+	its := s.claims[last].ref
+	if !lower && !i.Borrows() {
+		if several, err := s.otherPort(i, its); err != nil || !several {
+			s.itself = err == nil
+			return err
+		}
+	}
+	s.lent = &its
+	if !s.target.FollowLower {
+		s.claims, s.virtio = s.claims[:last], ""
+	}
+	return nil
+}
+
+// otherPort says that the interface is one of several ports of its function, which
+// have its nodes and RDMA devices in common. In a pod's network namespace it is not to
+// be seen in /sys: there any port that may be another one is.
+func (s *search) otherPort(i *link.Interface, its ref) (bool, error) {
+	if its.pci == nil || its.aux != "" || its.vdpa != "" || its.beside {
+		return false, nil
+	}
+	fn, ok, err := s.function(*its.pci)
+	if err != nil || !ok {
+		return false, err
+	}
+	ports, err := s.Sys.Ports(fn)
+	if err != nil {
+		return false, fmt.Errorf("%s: its network interfaces: %w", its, err)
+	}
+	self := slices.IndexFunc(ports, func(p sysfs.Port) bool { return p.Name == i.Name && p.Index == i.Index })
+	return slices.ContainsFunc(ports, func(p sysfs.Port) bool {
+		switch {
+		case link.Represents(p.PortName):
+			return false
+		case self >= 0:
+			return p.DevPort != ports[self].DevPort
+		}
+		return p.PortName == "" || p.PortName != i.PortName
+	}), nil
+}
+
+// shared says whether the device is the one that the interface has in common with
+// others, be it that another source names it.
+func (s *search) shared() bool {
+	return s.lent != nil && (s.target.FollowLower || s.same(*s.lent, s.where))
+}
+
+// own says whether the interface's claim is all that is known of the device: it may
+// be of a function, and another source's of the vDPA device on that.
+func (s *search) own() bool {
+	if !s.itself || s.found.Info == nil {
+		return false
+	}
+	its := s.claims[len(s.claims)-1].ref
+	return !its.beside && its.vdpa == s.where.vdpa && its.aux == s.where.aux
+}
+
+// fromLink claims the parent device of an interface; ok says that there is one.
+func (s *search) fromLink(i *link.Interface) (ok bool, err error) {
+	source := fmt.Sprintf("interface %s (netlink)", i.Name)
+	if i.Parent == "" {
+		if i.BusInfo == "" {
+			return false, nil
+		}
+		return s.claim(fmt.Sprintf("interface %s (ethtool bus-info)", i.Name), i.BusInfo, s.resolve)
+	}
+	if i.Bus != "virtio" {
+		return s.claim(source, i.Parent, s.resolve)
+	}
+	v, ok, err := s.Sys.Virtio(i.Parent)
+	if err != nil || !ok {
+		return false, err
+	}
+	s.virtio = i.Parent
+	if v.VDPA == "" { // the vDPA device may be beside it, and only ethtool names it
+		if _, ok, err := s.Sys.VDPA(i.BusInfo); err != nil {
+			return false, err
+		} else if ok {
+			return s.claim(fmt.Sprintf("interface %s (ethtool bus-info)", i.Name), i.BusInfo, s.resolveVDPA)
+		}
+	}
+	if v.VDPA != "" {
+		return s.claim(source, v.VDPA, s.resolveVDPA)
+	}
+	if v.PCI != nil {
+		return s.claim(source, v.PCI.String(), s.resolveVirtio)
+	}
+	return false, nil
+}
+
+// resolveVirtio looks up the function above a virtio device. One with another
+// driver than a virtio card's has got that device from virtio_vdpa.
+func (s *search) resolveVirtio(name string) (r ref, there bool, err error) {
+	r, there, err = s.resolve(name)
+	if err != nil || !there {
+		return r, there, err
+	}
+	fn, _, err := s.function(*r.pci)
+	r.beside = fn.Driver != "virtio-pci"
+	return r, there, err
+}

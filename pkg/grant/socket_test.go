@@ -1,0 +1,158 @@
+package grant_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/cdispec"
+	"devinfo-cni.io/pkg/grant"
+	"devinfo-cni.io/pkg/pod"
+)
+
+// web is the pod that asks, and shop another one.
+var (
+	web  = pod.Identity{UID: "6e0c2d4f", ContainerID: "0123456789abcdef9876"}
+	shop = pod.Identity{UID: "77aa01bc", ContainerID: "fedcba98765432100123"}
+)
+
+func vhostUser(path string) *devinfo.Info {
+	return &devinfo.Info{Type: devinfo.TypeVhostUser, VhostUser: &devinfo.VhostUser{Mode: "client", Path: path}}
+}
+
+// tree makes directories, and links: "a -> b". It gives their root, links resolved.
+func tree(t *testing.T, entries ...string) string {
+	t.Helper()
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if name, target, ok := strings.Cut(e, " -> "); ok {
+			err = os.Symlink(target, filepath.Join(root, name))
+		} else {
+			err = os.MkdirAll(filepath.Join(root, e), 0o755)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+func socketsOf(root string, p pod.Identity, dirs ...string) grant.Granter {
+	g := grant.Granter{Pod: p}
+	for _, dir := range dirs {
+		g.Policy.SocketDirs = append(g.Policy.SocketDirs, root+dir)
+	}
+	return g
+}
+
+// refused is why a socket's directory is not handed over; "" when it is.
+func refused(t *testing.T, g grant.Granter, socket string) string {
+	t.Helper()
+	got, err := g.Of(vhostUser(socket), true)
+	if err != nil {
+		t.Fatalf("%s: %v", socket, err)
+	}
+	if len(got.Refusals) == 0 {
+		return ""
+	}
+	if len(got.Refusals) > 1 || len(got.Mounts) > 0 || got.SocketDir != "" || got.Refusals[0].Remedy == "" {
+		t.Errorf("%s: %+v", socket, got)
+	}
+	return got.Refusals[0].Why
+}
+
+func TestAPodsDirectoryIsMountedAtThePathInTheContainer(t *testing.T) {
+	root := tree(t, "sockets/6e0c2d4f", "sockets/0123456789ab-net1", "more/x-6e0c2d4f", "more/linked-6e0c2d4f -> ../sockets/linked-6e0c2d4f", "sockets/linked-6e0c2d4f", "alias -> sockets")
+	g := socketsOf(root, web, "/none", "/alias/", "/more")
+	for socket, want := range map[string][2]string{ // host, container
+		"/sockets/6e0c2d4f/s":          {"/sockets/6e0c2d4f", "/sockets/6e0c2d4f"}, // where the node's link leads
+		"/alias/6e0c2d4f/s":            {"/sockets/6e0c2d4f", "/alias/6e0c2d4f"},
+		"/sockets/0123456789ab-net1/s": {"/sockets/0123456789ab-net1", "/sockets/0123456789ab-net1"},
+		"/more//./x-6e0c2d4f/s":        {"/more/x-6e0c2d4f", "/more/x-6e0c2d4f"},
+		"/more/fedcba/../x-6e0c2d4f/s": {"/more/x-6e0c2d4f", "/more/x-6e0c2d4f"},
+		"/more/linked-6e0c2d4f/s":      {"/sockets/linked-6e0c2d4f", "/more/linked-6e0c2d4f"},
+	} {
+		got, err := g.Of(vhostUser(root+socket), false)
+		grant := grant.Grant{SocketDir: root + want[0], Mounts: []cdispec.Mount{{Host: root + want[0], Container: root + want[1]}}}
+		if diff := cmp.Diff(grant, got); err != nil || diff != "" {
+			t.Errorf("%s: %v\n%s", socket, err, diff)
+		}
+	}
+}
+
+func TestTheHostsDirectoryMayBeElsewhere(t *testing.T) {
+	root := tree(t, "sockets/6e0c2d4f")
+	g := socketsOf(root, web, "/sockets")
+	g.SocketDir = root + "/sockets/6e0c2d4f/"
+	memif := &devinfo.Info{Type: devinfo.TypeMemif, Memif: &devinfo.Memif{Path: "/var/memif//m.sock"}}
+	expect(t, "elsewhere", g, memif, false, root+"/sockets/6e0c2d4f on /var/memif, read-only false")
+	g.SocketDir = "sockets/6e0c2d4f"
+	if why := refused(t, g, "/var/memif/m.sock"); !strings.Contains(why, "is not a directory of this pod's own") {
+		t.Errorf("relative: %q", why)
+	}
+}
+
+// One answer for what is there and what is not: who asks must not learn which.
+func TestWhatIsNotThePodsIsRefusedUnseen(t *testing.T) {
+	root := tree(t, "sockets/77aa01bc", "sockets/6e0c2d4f/nested-6e0c2d4f", "sockets-2/6e0c2d4f", "sockets/0123456789a", "elsewhere/6e0c2d4f")
+	for _, socketDirs := range [][]string{{"/sockets"}, {"/sockets/"}, {"/none", "/sockets"}, nil} {
+		g := socketsOf(root, web, socketDirs...)
+		for _, dir := range []string{
+			"/sockets", "/sockets/6e0c2d4f/..", "", "/sockets/77aa01bc", "/sockets/77aa01bd", "/sockets/0123456789a",
+			"/sockets/6e0c2d4f/nested-6e0c2d4f", "/sockets/6e0c2d4f/none-6e0c2d4f", "/sockets/none/6e0c2d4f",
+			"/sockets-2/6e0c2d4f", "/elsewhere/6e0c2d4f", "/elsewhere/none", "/sockets/6e0c2d4f/../../elsewhere/6e0c2d4f",
+		} {
+			want := filepath.Clean(root+dir) + " is not a directory of this pod's own, directly below one of socketDirs (" + strings.Join(g.Policy.SocketDirs, ", ") + ")"
+			if got := refused(t, g, root+dir+"/s"); got != want {
+				t.Errorf("%s of %s: got %q", dir, socketDirs, got)
+			}
+		}
+	}
+}
+
+func TestEachPodHasItsOwn(t *testing.T) {
+	root := tree(t, "sockets/6e0c2d4f", "sockets/fedcba987654")
+	for _, test := range []struct {
+		of   pod.Identity
+		dir  string
+		gets bool
+	}{
+		{web, "6e0c2d4f", true}, {web, "fedcba987654", false}, {shop, "6e0c2d4f", false}, {shop, "fedcba987654", true},
+		{pod.Identity{}, "6e0c2d4f", false}, {pod.Identity{ContainerID: "0123456789abcdef"}, "6e0c2d4f", false},
+	} {
+		if why := refused(t, socketsOf(root, test.of, "/sockets"), root+"/sockets/"+test.dir+"/s"); (why == "") != test.gets {
+			t.Errorf("%s for %s: %q", test.dir, test.of, why)
+		}
+	}
+}
+
+func TestThePodsDirectoryMustBeOne(t *testing.T) {
+	root := tree(t, "sockets/real-6e0c2d4f", "sockets/a-6e0c2d4f -> /etc", "sockets/b-6e0c2d4f -> real-6e0c2d4f", "sockets/c-6e0c2d4f -> 77aa01bc", "sockets/77aa01bc",
+		"sockets/d-6e0c2d4f -> 77aa01bc/d-6e0c2d4f", "sockets/77aa01bc/d-6e0c2d4f", "sockets/e-6e0c2d4f -> e-6e0c2d4f", "sockets/f-6e0c2d4f -> ../sockets")
+	if err := os.WriteFile(root+"/sockets/file-6e0c2d4f", nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"none": "no such file or directory", "file": "not a directory", "a": "is a link that leads elsewhere", "b": "is a link that leads elsewhere",
+		"c": "is a link that leads elsewhere", "d": "is a link that leads elsewhere", "e": "too many links", "f": "is a link that leads elsewhere",
+	} {
+		if why := refused(t, socketsOf(root, web, "/sockets"), root+"/sockets/"+name+"-6e0c2d4f/s"); !strings.Contains(why, want) {
+			t.Errorf("%s: %q", name, why)
+		}
+	}
+}
+
+func TestAPathInTheContainerMustBeMountable(t *testing.T) {
+	for _, socket := range []string{"s", "run/s", "/s", "/./s", "/a/../s", "@abstract"} {
+		if why := refused(t, socketsOf("", web, "/run"), socket); !strings.Contains(why, "its path in the container is not absolute, or in /") {
+			t.Errorf("%s: %q", socket, why)
+		}
+	}
+}

@@ -1,0 +1,155 @@
+package journal
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// FuzzDecode shows that an entry is written as it was read, and that one of a newer
+// build is never taken for one of ours, or for garbage.
+func FuzzDecode(f *testing.F) {
+	names, err := filepath.Glob("testdata/format*/*")
+	if err != nil || len(names) == 0 {
+		f.Fatalf("entries of earlier builds: %q, %v", names, err)
+	}
+	for _, name := range names {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	data, err := encode(complete())
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(data)
+	for _, text := range []string{
+		`{"format": 3}`, `{"format": 3, "time": "never", "network": 7}`, `{"FORMAT": 9, "former": {}}`, `{"format": 1e1}`, `{"format": 3, "before": "*"}`,
+		`{"time": "9999-12-31T23:59:59.999999999-23:59"}`, `{"info": null, "delegates": [null, "<\u2028>"], "capabilityArgs": {"": 1e400}}`, `[]`, `null`,
+	} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		e, err := decode(data)
+		newer := new(FormatError)
+		if isNewer(data) && !errors.As(err, &newer) {
+			t.Fatalf("an entry of a newer build: %+v, %v", e, err)
+		}
+		if err != nil {
+			return
+		}
+		written, err := encode(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := decode(written)
+		if err != nil {
+			t.Fatalf("%s: %v", written, err)
+		}
+		if rewritten, err := encode(again); err != nil || !bytes.Equal(rewritten, written) {
+			t.Errorf("%v\n%swas\n%s", err, rewritten, written)
+		}
+		e.Format = format + 1
+		if written, err = encode(e); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := decode(written); !errors.As(err, &newer) || newer.Format != format+1 {
+			t.Errorf("%s: %v", written, err)
+		}
+	})
+}
+
+// isNewer looks for the format alone: a number that stands there once.
+func isNewer(data []byte) bool {
+	var object map[string]json.RawMessage
+	if json.Unmarshal(data, &object) != nil || strings.Count(strings.ToLower(string(data)), "format") != 1 {
+		return false
+	}
+	var n int
+	return json.Unmarshal(object["format"], &n) == nil && n > format
+}
+
+// complete is an entry with every key.
+func complete() *Entry {
+	return &Entry{
+		Format: format, Key: Key{"net", "c0ffee", "net1"}, Netns: "/run/netns/a", BootID: "b", Time: time.Unix(1, 2).UTC(), Pod: "6e0c",
+		Asked: Asked{[]DeviceID{{"deviceID", "0000:01:10.0"}}, json.RawMessage(`{"type":"pci"}`), "0000:01:10.0", "/s", true, true},
+		File:  "net-c0ffee_net1", Dir: "/run/infos", Created: true, Before: []byte("{\xff"), Wrote: true, Info: json.RawMessage(`{}`), InNetns: true,
+		Device: Device{"pci", "0000:01:10.0"}, CDI: CDI{"/run/cdi", "a_b.json", "a/b=c"}, SocketDir: "/run/sockets/6e0c",
+		Former:    []Names{{"old", "/run/infos", CDI{"/run/cdi", "a_old.json", "a/b=old"}, "/run/sockets/old"}},
+		Delegates: []json.RawMessage{json.RawMessage(`{"type":"bridge"}`)}, CNIVersion: "1.1.0", Args: "IgnoreUnknown=1",
+		CapabilityArgs: map[string]json.RawMessage{"mac": json.RawMessage(`"<>"`)}, PrevResult: json.RawMessage(`{}`), Result: json.RawMessage(`{}`), Complete: true,
+	}
+}
+
+// FuzzKey shows that two attachments never share an entry, and that whatever CNI hands
+// us leads to nothing but an entry in the directory of the entries.
+func FuzzKey(f *testing.F) {
+	f.Add("net", "c0ffee", "net1")
+	f.Add("net@a", "b", "c")
+	f.Add("net", "a@b", "c")
+	f.Add("net", "a", "b@c")
+	f.Add("net", "..", "../../../x")
+	f.Add(".net", "a", "b")
+	f.Add("n", "a", "b\x00c")
+	f.Add("n", "a", "b\xff")
+	f.Add("n", strings.Repeat("a", 200), strings.Repeat("b", 60))
+	top := f.TempDir()
+	f.Fuzz(func(t *testing.T, network, containerID, ifName string) {
+		k := Key{network, containerID, ifName}
+		if name, err := k.entry(); err == nil {
+			if got, ok := parseKey(name); !ok || got != k {
+				t.Errorf("%q is read from %q as %q", k, name, got)
+			}
+		}
+		dir, err := os.MkdirTemp(top, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer os.RemoveAll(dir)
+		j := Open(filepath.Join(dir, "state"), "boot")
+		e := &Entry{Key: k}
+		_, err = j.Put(e, nil)
+		found := tree(t, dir)
+		if err != nil {
+			if strings.Contains(strings.Join(found, " "), "@") || len(found) > 2 {
+				t.Errorf("%q is refused (%v), and yet there are %q", k, err, found)
+			}
+			return
+		}
+		if len(found) != 3 || filepath.Dir(found[2]) != "state/attachments" {
+			t.Fatalf("%q makes %q", k, found)
+		}
+		if got, err := j.Get(k); err != nil || got == nil || got.Key != k {
+			t.Errorf("%q is read as %+v, %v", k, got, err)
+		}
+		if err := j.Forget(e); err != nil {
+			t.Error(err)
+		}
+		if found := tree(t, dir); len(found) != 2 {
+			t.Errorf("%q leaves %q", k, found)
+		}
+	})
+}
+
+// tree lists all that is below a directory.
+func tree(t *testing.T, top string) (list []string) {
+	t.Helper()
+	err := filepath.WalkDir(top, func(path string, _ os.DirEntry, err error) error {
+		if path != top {
+			list = append(list, strings.TrimPrefix(path, top+"/"))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}

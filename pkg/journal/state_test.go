@@ -1,0 +1,112 @@
+package journal_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/journal"
+)
+
+const boot = "5d0a2b6c-boot"
+
+var (
+	key1 = journal.Key{Network: "net-a", ContainerID: "c0ffee", IfName: "net1"}
+	key2 = journal.Key{Network: "net-a", ContainerID: "decade", IfName: "net1"}
+)
+
+func open(t *testing.T) (*journal.Journal, string) {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "devinfo")
+	return journal.Open(dir, boot), dir
+}
+
+func must(t *testing.T, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// former is the entry that is there; nil = none that makes sense.
+func former(t *testing.T, j *journal.Journal, k journal.Key) *journal.Entry {
+	t.Helper()
+	e, err := j.Get(k)
+	if corrupt := new(store.CorruptError); err != nil && !errors.As(err, &corrupt) {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// put records an attachment with a device-info file, in place of what is recorded.
+func put(t *testing.T, j *journal.Journal, k journal.Key, file string) *journal.Entry {
+	t.Helper()
+	return putEntry(t, j, &journal.Entry{Key: k, File: file})
+}
+
+func putEntry(t *testing.T, j *journal.Journal, e *journal.Entry) *journal.Entry {
+	t.Helper()
+	undo, err := j.Put(e, former(t, j, e.Key))
+	if err != nil || undo == nil {
+		t.Fatalf("put %s: %v", e.Key, err)
+	}
+	return e
+}
+
+// refuse gives the error of a Put that must fail.
+func refuse(t *testing.T, j *journal.Journal, e *journal.Entry) error {
+	t.Helper()
+	undo, err := j.Put(e, former(t, j, e.Key))
+	if err == nil || undo != nil {
+		t.Fatalf("put %s: got no error, or a way back", e.Key)
+	}
+	return err
+}
+
+// files lists what is in the state directory, temporaries included; a link is
+// followed by its target.
+func files(t *testing.T, dir string) []string {
+	t.Helper()
+	var got []string
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		name, _ := filepath.Rel(dir, path)
+		switch depth := strings.Count(name, "/"); {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil
+		case err != nil:
+			return err
+		case depth == 0: // attachments, files, cdi and sockets stay
+			return nil
+		}
+		if target, err := os.Readlink(path); err == nil {
+			name += " -> " + target
+		}
+		if e.IsDir() {
+			name += "/"
+		}
+		got = append(got, name)
+		return nil
+	})
+	must(t, err)
+	return got
+}
+
+func expectFiles(t *testing.T, dir string, want ...string) {
+	t.Helper()
+	if got := files(t, dir); !reflect.DeepEqual(got, want) {
+		t.Errorf("the state directory holds\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func overwrite(t *testing.T, dir string, k journal.Key, content string) {
+	t.Helper()
+	path := filepath.Join(dir, "attachments", strings.ReplaceAll(k.String(), "/", "@"))
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,186 @@
+package link
+
+import (
+	"encoding/binary"
+	"errors"
+	"io/fs"
+	"reflect"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// portAnswer is one of Linux 6.12's answers for a representor, by a PF in a wide domain.
+func portAnswer() []byte {
+	return message([]byte{nl.DEVLINK_CMD_PORT_NEW, nl.GENL_DEVLINK_VERSION, 0, 0},
+		nl.NewRtAttr(nl.DEVLINK_ATTR_BUS_NAME, nl.ZeroTerminated("pci")),
+		nl.NewRtAttr(nl.DEVLINK_ATTR_DEV_NAME, nl.ZeroTerminated("10000:e1:00.0")),
+		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_INDEX, nl.Uint32Attr(2)),
+		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_TYPE, nl.Uint16Attr(2)),
+		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_NETDEV_IFINDEX, nl.Uint32Attr(11)),
+		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_NETDEV_NAME, nl.ZeroTerminated("eth5")),
+		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_FLAVOUR, nl.Uint16Attr(nl.DEVLINK_PORT_FLAVOUR_PCI_VF)),
+		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_CONTROLLER_NUMBER, nl.Uint32Attr(0)),
+		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_PCI_PF_NUMBER, nl.Uint16Attr(0)),
+		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_PCI_VF_NUMBER, nl.Uint16Attr(1)),
+		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_EXTERNAL, []byte{0}),
+		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_FUNCTION|unix.NLA_F_NESTED,
+			nl.NewRtAttr(nl.DEVLINK_PORT_FUNCTION_ATTR_HW_ADDR, []byte{2, 3, 0, 0, 0, 1}).Serialize()),
+	)
+}
+
+func linkAnswer() []byte {
+	header := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	header.Index = 7
+	return message(header.Serialize(),
+		nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated("net1")),
+		nl.NewRtAttr(unix.IFLA_MTU, nl.Uint32Attr(1500)),
+		nl.NewRtAttr(unix.IFLA_ADDRESS, []byte{2, 3, 0, 0, 0, 1}),
+		nl.NewRtAttr(unix.IFLA_LINK, nl.Uint32Attr(4)),
+		nl.NewRtAttr(unix.IFLA_LINK_NETNSID, nl.Uint32Attr(0)),
+		nl.NewRtAttr(unix.IFLA_LINKINFO|unix.NLA_F_NESTED, nl.NewRtAttr(nl.IFLA_INFO_KIND, nl.ZeroTerminated("macvlan")).Serialize()),
+		nl.NewRtAttr(unix.IFLA_PARENT_DEV_NAME, nl.ZeroTerminated("10000:e1:00.2")),
+		nl.NewRtAttr(unix.IFLA_PARENT_DEV_BUS_NAME, nl.ZeroTerminated("pci")),
+	)
+}
+
+func TestPortsOfADeviceInAWideDomain(t *testing.T) {
+	other := message([]byte{nl.DEVLINK_CMD_PORT_NEW, nl.GENL_DEVLINK_VERSION, 0, 0},
+		nl.NewRtAttr(nl.DEVLINK_ATTR_BUS_NAME, nl.ZeroTerminated("pci")),
+		nl.NewRtAttr(nl.DEVLINK_ATTR_DEV_NAME, nl.ZeroTerminated("0000:e1:00.0")))
+	ports, err := Handle{"pci", "10000:e1:00.0"}.parsePorts([][]byte{other, portAnswer(), other})
+	if err != nil || len(ports) != 1 || ports[0].DeviceName != "10000:e1:00.0" || ports[0].NetdeviceName != "eth5" || *ports[0].VfNumber != 1 {
+		t.Errorf("%+v, %v", ports, err)
+	}
+	if all, err := (Handle{}).parsePorts([][]byte{other, portAnswer()}); err != nil || len(all) != 2 {
+		t.Errorf("of all devices: %d, %v", len(all), err)
+	}
+}
+
+// Wherever an answer ends, what is left of it is an error or a part of it, and one
+// bad answer among good ones is an error: a port that is left out is not "no port".
+func TestTruncatedAnswers(t *testing.T) {
+	for name, whole := range map[string][]byte{"port": portAnswer(), "link": linkAnswer()} {
+		header := map[string]int{"port": nl.SizeofGenlmsg, "link": unix.SizeofIfInfomsg}[name]
+		all, err := attributes(whole, header)
+		if err != nil || len(all) < 8 {
+			t.Fatalf("%s: %d attributes, %v", name, len(all), err)
+		}
+		cuts := 0
+		for n := range whole {
+			some, err := attributes(whole[:n:n], header)
+			if err == nil && !reflect.DeepEqual(some, all[:len(some):len(some)]) && len(some) > 0 {
+				t.Errorf("%s of %d bytes has %v", name, n, some)
+			}
+			if err != nil {
+				broken(t, err)
+				cuts++
+			}
+			_, portErr := parsePort(whole[:n:n])
+			_, linkErr := parse(whole[:n:n], local)
+			if name == "port" && (portErr == nil) != (err == nil) || name == "link" && (linkErr == nil) != (err == nil) {
+				t.Errorf("%s of %d bytes: %v, %v, %v", name, n, err, portErr, linkErr)
+			}
+		}
+		if cuts < len(whole)/2 {
+			t.Errorf("%s: %d of %d cuts are noticed", name, cuts, len(whole))
+		}
+	}
+	if ports, err := (Handle{}).parsePorts([][]byte{portAnswer(), portAnswer()[:50]}); ports != nil || err == nil {
+		t.Errorf("%d ports, %v", len(ports), err)
+	}
+}
+
+// broken fails the test if the error could pass for an answer.
+func broken(t *testing.T, err error) {
+	t.Helper()
+	if !errors.Is(err, syscall.EBADMSG) || absent(err) {
+		t.Errorf("%v: absent is %v", err, absent(err))
+	}
+}
+
+func TestOddAttributes(t *testing.T) {
+	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
+		t.Skip("the messages are little-endian")
+	}
+	for name, test := range map[string]struct {
+		rest string // after the header of a port
+		err  bool
+		name string
+	}{
+		"no zero byte":         {rest: "\x08\x00\x07\x00eth4", name: "eth4"},
+		"no room for padding":  {rest: "\x07\x00\x07\x00eth", name: "eth"},
+		"two names":            {rest: "\x06\x00\x07\x00a\x00  \x06\x00\x07\x00b\x00  ", name: "b"},
+		"zero bytes":           {rest: "\x08\x00\x07\x00\x00\x00\x00\x00"},
+		"empty":                {rest: "\x04\x00\x07\x00"},
+		"unknown":              {rest: "\x05\x00\xff\x3f\x01\x00\x00\x00"},
+		"nested":               {rest: "\x06\x00\x07\x80a\x00  ", name: "a"},
+		"length of zero":       {rest: "\x00\x00\x07\x00eth4", err: true},
+		"length of three":      {rest: "\x03\x00\x07\x00eth4", err: true},
+		"longer than the rest": {rest: "\x09\x00\x07\x00eth4", err: true},
+		"all ones":             {rest: "\xff\xff\xff\xff\xff\xff", err: true},
+		"half a header":        {rest: "\x04\x00\x07\x00\x04\x00", err: true},
+		"flavour of a byte":    {rest: "\x05\x00\x4d\x00\x04\x00\x00\x00", err: true},
+		"external of four":     {rest: "\x08\x00\x95\x00\x01\x00\x00\x00", err: true},
+		"external of none":     {rest: "\x04\x00\x95\x00", err: true},
+	} {
+		port, err := parsePort([]byte("\x07\x01\x00\x00" + test.rest))
+		if (err != nil) != test.err || err == nil && port.NetdeviceName != test.name {
+			t.Errorf("%s: %+v, %v", name, port, err)
+		}
+		if err != nil {
+			broken(t, err)
+		}
+	}
+}
+
+func TestAnswersWithoutWhatMustBeThere(t *testing.T) {
+	for _, short := range [][]byte{nil, {}, {7}, {7, 1, 0}} {
+		_, portErr := parsePort(short)
+		broken(t, portErr)
+		_, linkErr := parse(short, local)
+		broken(t, linkErr)
+	}
+	for _, a := range []*nl.RtAttr{nl.NewRtAttr(unix.IFLA_LINK, []byte{1}), nl.NewRtAttr(unix.IFLA_LINKINFO, []byte{1, 2, 3})} {
+		_, err := parse(message(nl.NewIfInfomsg(0).Serialize(), a), local)
+		broken(t, err)
+	}
+}
+
+func TestInterruptedAnswersAreAskedForAgain(t *testing.T) {
+	for name, test := range map[string]struct {
+		errors []error // of the answers, in this order; nil after that
+		asked  int
+		want   error
+	}{
+		"at once":           {nil, 1, nil},
+		"list changed":      {[]error{netlink.ErrDumpInterrupted, netlink.ErrDumpInterrupted}, 3, nil},
+		"signal":            {[]error{syscall.EINTR}, 2, nil},
+		"last moment":       {[]error{syscall.EINTR, netlink.ErrDumpInterrupted, syscall.EINTR}, 4, nil},
+		"always":            {[]error{syscall.EINTR, syscall.EINTR, syscall.EINTR, syscall.EINTR, syscall.EINTR}, 4, syscall.EINTR},
+		"list always":       {[]error{netlink.ErrDumpInterrupted, netlink.ErrDumpInterrupted, netlink.ErrDumpInterrupted, netlink.ErrDumpInterrupted}, 4, netlink.ErrDumpInterrupted},
+		"no device":         {[]error{syscall.ENODEV}, 1, syscall.ENODEV},
+		"gone while asked":  {[]error{syscall.EINTR, syscall.ENODEV}, 2, syscall.ENODEV},
+		"no such file":      {[]error{fs.ErrNotExist}, 1, fs.ErrNotExist},
+		"broken, not again": {[]error{syscall.EBADMSG}, 1, syscall.EBADMSG},
+	} {
+		asked := 0
+		_, err := patiently(func() (int, error) {
+			asked++
+			if asked > len(test.errors) {
+				return asked, nil
+			}
+			return 0, test.errors[asked-1]
+		})
+		if asked != test.asked || !errors.Is(err, test.want) || (err == nil) != (test.want == nil) {
+			t.Errorf("%s: asked %d times, %v", name, asked, err)
+		}
+		if errors.Is(err, syscall.EINTR) && (absent(err) || !strings.Contains(err.Error(), "interrupted 4 times")) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,238 @@
+package link_test
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/fstest"
+
+	"devinfo-cni.io/pkg/link"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+)
+
+// on is an eswitch with these devlink ports, and below /sys what netdevs describes.
+func on(sys fs.FS, ports ...*netlink.DevlinkPort) link.Eswitch {
+	return link.Eswitch{
+		Sys:   sys,
+		Mode:  func(string) (string, error) { return "switchdev", nil },
+		Ports: func(string) ([]*netlink.DevlinkPort, error) { return ports, nil },
+	}
+}
+
+// port is a devlink port of VF or SF n, described as in "eth4 pf0vf2", with "c1" in
+// front of the PF for another controller and "external" behind.
+func port(text string) *netlink.DevlinkPort {
+	name, rest, _ := strings.Cut(text, " ")
+	rest, external := strings.CutSuffix(rest, " external")
+	p := &netlink.DevlinkPort{NetdeviceName: name, External: &external, ControllerNumber: new(uint32), PfNumber: new(uint16)}
+	if strings.HasPrefix(rest, "c") {
+		scan(rest, "c%d", p.ControllerNumber)
+		rest = rest[strings.Index(rest, "p"):]
+	}
+	if strings.Contains(rest, "vf") {
+		p.PortFlavour, p.VfNumber = nl.DEVLINK_PORT_FLAVOUR_PCI_VF, new(uint16)
+		scan(rest, "pf%dvf%d", p.PfNumber, p.VfNumber)
+	} else {
+		p.PortFlavour, p.SfNumber = nl.DEVLINK_PORT_FLAVOUR_PCI_SF, new(uint32)
+		scan(rest, "pf%dsf%d", p.PfNumber, p.SfNumber)
+	}
+	return p
+}
+
+func scan(text, format string, to ...any) {
+	if _, err := fmt.Sscanf(text, format, to...); err != nil {
+		panic(fmt.Sprintf("%q is no %s: %v", text, format, err))
+	}
+}
+
+// netdevs is a /sys with these interfaces, as "eth4 pf0vf2 ID PARENT": PARENT is a
+// PCI address, or not there, and "-" stands for what the driver does not tell.
+func netdevs(list ...string) fstest.MapFS {
+	sys := fstest.MapFS{"class/net": {Mode: fs.ModeDir}}
+	for _, text := range list {
+		words := append(strings.Fields(text), "")
+		dir := "devices/virtual/net/" + words[0]
+		if parent := words[3]; parent != "" {
+			dir = "devices/" + parent + "/net/" + words[0]
+			sys["bus/pci/devices/"+parent] = &fstest.MapFile{Data: []byte("../../../devices/" + parent), Mode: fs.ModeSymlink}
+			sys[dir+"/device"] = &fstest.MapFile{Data: []byte("../../../" + parent), Mode: fs.ModeSymlink}
+		}
+		sys["class/net/"+words[0]] = &fstest.MapFile{Data: []byte("../../" + dir), Mode: fs.ModeSymlink}
+		sys[dir+"/mtu"] = file("1500\n")
+		for n, name := range []string{"phys_port_name", "phys_switch_id"} {
+			if words[n+1] != "-" {
+				sys[dir+"/"+name] = file(words[n+1] + "\n")
+			}
+		}
+	}
+	return sys
+}
+
+// asked says what there is for each function, "VF 3", as "VF 3: eth4" and the like.
+func asked(t *testing.T, e link.Eswitch, pf string, want ...string) {
+	t.Helper()
+	for _, w := range want {
+		var kind string
+		var number int
+		function, interf, _ := strings.Cut(w, ":")
+		scan(function, "%s %d", &kind, &number)
+		flavour := map[string]link.Flavour{"VF": link.VF, "SF": link.SF}[kind]
+		got, ok, err := e.Representor(pf, flavour, number)
+		if ok != (got != "") {
+			t.Errorf("%s: %q, %v", function, got, ok)
+		}
+		if errors.Is(err, link.ErrSeveralRepresentors) {
+			got = "several"
+		} else if err != nil {
+			got = err.Error()
+		}
+		if got != strings.TrimSpace(interf) {
+			t.Errorf("%s has %q, want %q", function, got, interf)
+		}
+	}
+}
+
+func TestDevlinkPortOfTheFunction(t *testing.T) {
+	e := on(netdevs(),
+		port("dev0 pf0vf0"), port("dev1 pf0vf1"), port("sub1 pf0sf1"), port("big pf0sf4000000000"),
+		&netlink.DevlinkPort{NetdeviceName: "up", PortFlavour: nl.DEVLINK_PORT_FLAVOUR_PHYSICAL},
+		&netlink.DevlinkPort{NetdeviceName: "nothing", PortFlavour: nl.DEVLINK_PORT_FLAVOUR_PCI_VF},
+		&netlink.DevlinkPort{NetdeviceName: "old", PortFlavour: nl.DEVLINK_PORT_FLAVOUR_PCI_VF, VfNumber: new(uint16(9))}, // Linux 5.6
+	)
+	asked(t, e, pf, "VF 0: dev0", "VF 1: dev1", "SF 1: sub1", "VF 2:", "SF 0:", "SF 4000000000: big", "VF 65536:", "VF 9: old")
+	if got, ok, err := e.Representor(pf, link.VF, -1); ok || err == nil {
+		t.Errorf("VF -1: %q, %v, %v", got, ok, err)
+	}
+}
+
+func TestWideDomain(t *testing.T) {
+	const wide = "10000:e1:00.0"
+	askedFor := ""
+	e := on(netdevs("up p0 aa "+wide, "sys5 pf0vf5 aa "+wide))
+	e.Ports = func(pf string) ([]*netlink.DevlinkPort, error) {
+		askedFor = pf
+		return []*netlink.DevlinkPort{port("dev0 pf0vf0")}, nil
+	}
+	asked(t, e, wide, "VF 0: dev0", "VF 5: sys5", "VF 6:")
+	if askedFor != wide {
+		t.Errorf("devlink was asked for %q", askedFor)
+	}
+}
+
+func TestOtherControllersHaveFunctionsOfTheSameNumbers(t *testing.T) {
+	e := on(netdevs("up p0 aa "+pf, "host5 c1pf0vf5 aa "+pf),
+		port("host0 c1pf0vf0 external"), port("host1 pf0vf1 external"), port("near2 c2pf0vf2"), port("host3 c1pf0vf3 external"), port("own3 pf0vf3"))
+	asked(t, e, pf, "VF 0:", "VF 1:", "VF 2:", "VF 3: own3", "VF 5:")
+}
+
+func TestSeveralPFsOnOneDevice(t *testing.T) {
+	e := on(netdevs("up p0 aa "+pf, "sys0 pf0vf4 aa "+pf, "sys1 pf1vf4 aa "+pf, "one pf3vf5 aa "+pf, "a pf2vf6 aa "+pf, "b pf3vf6 aa "+pf),
+		port("dev0 pf0vf0"), port("dev1 pf1vf0"), port("only pf1vf1"), port("a pf1vf2"), port("b pf2vf2"), port("a pf0vf3"), port("b pf0vf3"))
+	asked(t, e, pf, "VF 0: dev0", "VF 1: only", "VF 2: several", "VF 3: several", "VF 4: sys0", "VF 5: one", "VF 6: several")
+	e = on(netdevs(), port("dev0 pf0vf0"), port("dev1 pf1vf0"))
+	asked(t, e, "0000:01:00.1", "VF 0: dev1")
+}
+
+func TestSysfsWhereDevlinkNamesNoInterface(t *testing.T) {
+	e := on(netdevs("up p0 aa "+pf, "sys0 pf0vf0 aa "+pf, "sys5 pf0vf5 aa "+pf, "sys6 pf0sf6 aa "+pf, "veth0 - -", "eth9 - - 0000:02:00.0"),
+		port("dev0 pf0vf0"), port(" pf0vf5"))
+	asked(t, e, pf, "VF 0: dev0", "VF 5: sys5", "VF 6:", "SF 6: sys6", "SF 5:")
+}
+
+func TestPortNamesInSysfs(t *testing.T) {
+	for name, want := range map[string]string{
+		"pf0vf7": "rep", "pf3vf7": "rep", "pf65535vf7": "rep", // the PF's own: its number is not asked
+		"pf0vf07": "rep", "pf0vf70": "", "pf0sf7": "", "pf0vf7s0": "", "c1pf0vf7": "", "c0pf0vf7": "", "pf0vf": "", "pfvf7": "", "vf7": "",
+		"pf0vf-7": "", "pf0vf+7": "", "pf0 vf7": "", "PF0VF7": "", "pf0vf7vf7": "", "pf65536vf7": "", "pf0vf4294967303": "", "7": "", "p7": "", "": "",
+	} {
+		sys := netdevs("up p0 aa "+pf, "rep - aa "+pf)
+		sys["devices/"+pf+"/net/rep/phys_port_name"] = file(name + "\n")
+		got, _, err := on(sys).Representor(pf, link.VF, 7)
+		if got != want || err != nil {
+			t.Errorf("phys_port_name %q: %q, %v; want %q", name, got, err, want)
+		}
+	}
+}
+
+func TestInterfacesOfOtherSwitches(t *testing.T) {
+	asked(t, on(netdevs("a0 p0 aa "+pf,
+		"free0 pf0vf0 aa",             // no parent, our switch
+		"free1 pf1vf1 aa",             // another PF's, on a card whose PFs share the id
+		"free2 pf0vf2 bb",             // another card's
+		"free3 pf0vf3 -",              // no switch
+		"pci4 pf0vf4 aa 0000:01:00.1", // another PF's, by its parent
+		"pci5 pf0vf5 bb "+pf,          // on our device, but not on its switch
+		"pci6 pf0vf6 - "+pf,           // the same without any
+		"free7 pf0vf7 aa", "pci7 pf0vf7 aa "+pf,
+	)), pf, "VF 0: free0", "VF 1:", "VF 2:", "VF 3:", "VF 4:", "VF 5:", "VF 6:", "VF 7: several")
+	asked(t, on(netdevs("up p0 - "+pf, "sys0 pf0vf0 - "+pf)), pf, "VF 0:")
+}
+
+// breaking is a tree in which reading a file fails.
+type breaking struct {
+	fstest.MapFS
+	file string
+	err  error
+}
+
+func (b breaking) ReadFile(name string) ([]byte, error) {
+	if name == b.file {
+		return nil, &fs.PathError{Op: "read", Path: name, Err: b.err}
+	}
+	return b.MapFS.ReadFile(name)
+}
+
+// Nobody knows whether there is one: that is not "none".
+func TestBrokenAnswersAreNotNone(t *testing.T) {
+	sys := netdevs("up p0 aa "+pf, "sys0 pf0vf0 aa "+pf, "sys1 pf0vf1 aa "+pf)
+	for name, err := range map[string]error{"class/net/sys0/phys_port_name": syscall.EIO, "class/net/sys0/phys_switch_id": syscall.EIO} {
+		e := on(breaking{sys, name, err})
+		if got, ok, err := e.Representor(pf, link.VF, 0); ok || !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), pf) {
+			t.Errorf("%s: %q, %v, %v", name, got, ok, err)
+		}
+		asked(t, e, pf, "VF 1: sys1") // it hides no other
+	}
+	for _, gone := range []error{syscall.ENODEV, syscall.EOPNOTSUPP, syscall.EINVAL, fs.ErrNotExist} {
+		asked(t, on(breaking{sys, "class/net/sys0/phys_port_name", gone}), pf, "VF 0:", "VF 1: sys1")
+	}
+	broken := on(sys)
+	broken.Ports = func(string) ([]*netlink.DevlinkPort, error) { return nil, syscall.EMSGSIZE }
+	asked(t, broken, pf, "VF 1: sys1")
+	if got, ok, err := broken.Representor(pf, link.VF, 2); ok || !errors.Is(err, syscall.EMSGSIZE) {
+		t.Errorf("%q, %v, %v", got, ok, err)
+	}
+	broken.Ports = func(string) ([]*netlink.DevlinkPort, error) { return nil, syscall.ENODEV }
+	asked(t, broken, pf, "VF 2:")
+	asked(t, on(fstest.MapFS{}), pf, "VF 2:")
+}
+
+// counting counts the directories that are listed.
+type counting struct {
+	fstest.MapFS
+	listed *[]string
+}
+
+func (c counting) ReadDir(name string) ([]fs.DirEntry, error) {
+	*c.listed = append(*c.listed, name)
+	return c.MapFS.ReadDir(name)
+}
+
+func TestNoScanWhereDevlinkNamesTheInterface(t *testing.T) {
+	var listed []string
+	ports := 0
+	e := on(counting{netdevs("up p0 aa " + pf), &listed}, port("dev0 pf0vf0"))
+	answer := e.Ports
+	e.Ports = func(pf string) ([]*netlink.DevlinkPort, error) { ports++; return answer(pf) }
+	asked(t, e, pf, "VF 0: dev0")
+	if len(listed) != 0 || ports != 1 {
+		t.Errorf("lists %q, asks devlink %d times", listed, ports)
+	}
+	asked(t, e, pf, "VF 1:")
+	if len(listed) != 1 || listed[0] != "class/net" {
+		t.Errorf("lists %q", listed)
+	}
+}

@@ -1,0 +1,56 @@
+package pod_test
+
+import (
+	"testing"
+
+	"devinfo-cni.io/pkg/pod"
+)
+
+const (
+	uid       = "6e0c2d4f-58a1-4a0e-9d2e-2f7f6f1f0c11"
+	container = "0123456789abcdef9876543210fedcba"
+)
+
+func TestANameIsAPodsByItsUIDOrTwelveCharactersOfTheContainerID(t *testing.T) {
+	full := pod.Identity{UID: uid, ContainerID: container}
+	for _, test := range []struct {
+		of   pod.Identity
+		name string
+		want bool
+	}{
+		{full, uid, true},
+		{full, "x-" + uid + "-net1", true},
+		{full, container, true},
+		{full, container[:12], true},
+		{full, "a" + container[:13] + "-net1", true},
+		{full, "", false},
+		{full, "static", false},
+		{full, uid[:35], false},
+		{full, container[:11], false},
+		{full, container[1:], false}, // it might be the beginning of another's
+		{full, "{podUID}", false},
+		{full, "{containerID}", false},
+		{pod.Identity{ContainerID: container}, "static", false},
+		{pod.Identity{ContainerID: container}, container[:12], true},
+		{pod.Identity{ContainerID: "c0ffee"}, "c0ffee:net1", true},
+		{pod.Identity{ContainerID: "c0ffee"}, "c0ffe", false},
+		{pod.Identity{UID: uid}, uid, true},
+		{pod.Identity{UID: uid}, "static", false},
+		{pod.Identity{}, "static", false},
+		{pod.Identity{}, "", false},
+	} {
+		if got := test.of.Owns(test.name); got != test.want {
+			t.Errorf("%+v, %q: %v", test.of, test.name, got)
+		}
+	}
+}
+
+func TestAPodClaimsByItsUIDElseByItsContainerID(t *testing.T) {
+	for want, id := range map[string]pod.Identity{
+		uid: {UID: uid, ContainerID: container}, container: {ContainerID: container}, "": {},
+	} {
+		if got := id.String(); got != want {
+			t.Errorf("%+v: %q", id, got)
+		}
+	}
+}

@@ -1,0 +1,245 @@
+// Package private keeps small files and symbolic links that are root's alone, such as
+// the journal of attachments and the state of claims: directories are 0700, files 0600.
+// A file is written at once or not at all.
+//
+// Unlike devinfo/store, whose directory other programs and ordinary users work in too,
+// it takes nothing in its directory for an attack, and so needs fewer system calls. What
+// is there already can be read, locked and removed on a full disk and, where nothing has
+// to change, on a read-only one.
+package private
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"devinfo-cni.io/devinfo/store"
+)
+
+// ErrNotRegular is, as errors.Is tells, the error for a file that is none: a directory, a
+// symbolic link or a named pipe.
+var ErrNotRegular = errors.New("not a regular file")
+
+// limit is the size of a file in bytes: a device-info file, 1 MiB, fits in base64.
+const limit = 4 << 20
+
+// Dir is a directory. Its methods may be called at once, also from several processes.
+type Dir struct {
+	path    string
+	durable bool
+}
+
+// Open names a directory by its absolute path; it touches nothing on disk.
+func Open(path string) *Dir { return &Dir{filepath.Clean(path), false} }
+
+// OpenDurable is [Open] for files that must outlive a power failure: Write returns once
+// the file and its name are on the disk, Remove once the name is off it.
+func OpenDurable(path string) *Dir { return &Dir{filepath.Clean(path), true} }
+
+// Path is where the file of that name is; the name is not checked.
+func (d *Dir) Path(name string) string { return filepath.Join(d.path, name) }
+
+// Sub is a directory in this one.
+func (d *Dir) Sub(name string) (*Dir, error) {
+	path, err := d.check(name)
+	return &Dir{path, d.durable}, err
+}
+
+func (d *Dir) absolute() error {
+	if !filepath.IsAbs(d.path) {
+		return fmt.Errorf("directory %q: must be an absolute path", d.path)
+	}
+	return nil
+}
+
+// check gives the path of a name, which must be one path element without a leading dot.
+func (d *Dir) check(name string) (string, error) {
+	if err := d.absolute(); err != nil {
+		return "", err
+	}
+	switch {
+	case name == "" || name[0] == '.' || strings.ContainsAny(name, "/\x00"):
+		return "", &store.NameError{Name: name, Err: errors.New("must be one path element that does not begin with a dot")}
+	case len(temporary(name)) > 255:
+		return "", &store.NameError{Name: name, Err: fmt.Errorf("must not have more than %d bytes", 255-len(temporary("")))}
+	}
+	return d.Path(name), nil
+}
+
+// Make makes the directory, and those above it as 0755, where they are missing, whatever
+// the umask.
+func (d *Dir) Make() error {
+	if err := d.absolute(); err != nil {
+		return err
+	}
+	return mkdir(d.path, 0o700)
+}
+
+func mkdir(path string, mode fs.FileMode) error {
+	err := os.Mkdir(path, mode)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = mkdir(filepath.Dir(path), 0o755); err == nil {
+			err = os.Mkdir(path, mode)
+		}
+	}
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return nil
+	case err != nil:
+		return err
+	}
+	return os.Chmod(path, mode)
+}
+
+// Read returns the content of a file: fs.ErrNotExist if there is none, [store.ErrTooLarge]
+// if it has more than 4 MiB, [ErrNotRegular] if it is none.
+func (d *Dir) Read(name string) ([]byte, error) {
+	path, err := d.check(name)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, syscall.ELOOP) {
+		return nil, fmt.Errorf("%s: %w: a symbolic link", path, ErrNotRegular)
+	}
+	if err != nil {
+		return nil, absent(err)
+	}
+	defer f.Close()
+	stat, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !stat.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: %w (mode %s)", path, ErrNotRegular, stat.Mode())
+	}
+	if stat.Size() > limit {
+		return nil, tooLarge(path)
+	}
+	data := make([]byte, 0, stat.Size()+1) // one more, to see the end
+	for len(data) <= limit {
+		n, err := f.Read(data[len(data):cap(data)])
+		data = data[:len(data)+n]
+		if errors.Is(err, io.EOF) {
+			return data, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(data) == cap(data) { // it grows
+			data = append(data, 0)[:len(data)]
+		}
+	}
+	return nil, tooLarge(path)
+}
+
+func tooLarge(path string) error {
+	return fmt.Errorf("%s: %w: more than %d MiB", path, store.ErrTooLarge, limit>>20)
+}
+
+// absent makes fs.ErrNotExist of a directory that is no directory: nothing can be in it.
+func absent(err error) error {
+	if errors.Is(err, syscall.ENOTDIR) {
+		return fmt.Errorf("%w (%w)", fs.ErrNotExist, err)
+	}
+	return err
+}
+
+// unlessGone makes success of what is gone already.
+func unlessGone(err error) error {
+	if errors.Is(absent(err), fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// Readlink returns what the symbolic link of that name holds; fs.ErrNotExist if there is
+// none.
+func (d *Dir) Readlink(name string) (string, error) {
+	path, err := d.check(name)
+	if err != nil {
+		return "", err
+	}
+	target, err := os.Readlink(path)
+	return target, absent(err)
+}
+
+// Link makes a symbolic link; fs.ErrExist if something of that name is there.
+func (d *Dir) Link(name, target string) error {
+	path, err := d.check(name)
+	if err != nil {
+		return err
+	}
+	err = os.Symlink(target, path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = d.Make(); err == nil {
+			err = os.Symlink(target, path)
+		}
+	}
+	return err
+}
+
+// Unlink removes a file or a symbolic link; what is gone already is success. Of a file
+// that Write has made use Remove.
+func (d *Dir) Unlink(name string) error {
+	path, err := d.check(name)
+	if err != nil {
+		return err
+	}
+	return unlessGone(os.Remove(path))
+}
+
+// Entries lists what is in the directory, sorted, without names that begin with a dot. A
+// directory that does not exist has none.
+func (d *Dir) Entries() ([]fs.DirEntry, error) {
+	entries, err := os.ReadDir(d.path)
+	if errors.Is(absent(err), fs.ErrNotExist) {
+		return nil, nil
+	}
+	kept := entries[:0]
+	for _, e := range entries {
+		if e.Name()[0] != '.' {
+			kept = append(kept, e)
+		}
+	}
+	return kept, err
+}
+
+// Names lists the regular files, sorted.
+func (d *Dir) Names() ([]string, error) {
+	entries, err := d.Entries()
+	var names []string
+	for _, e := range entries {
+		if e.Type().IsRegular() {
+			names = append(names, e.Name())
+		}
+	}
+	return names, err
+}
+
+// Alone calls f while nobody else is in Alone with this directory, which must be there:
+// its descriptor is locked, so nothing has to be made.
+func (d *Dir) Alone(f func() error) error {
+	dir, err := os.Open(d.path)
+	if err != nil {
+		return err
+	}
+	defer dir.Close() // and with it the lock
+	if err := flock(dir, syscall.LOCK_EX); err != nil {
+		return fmt.Errorf("%s: lock: %w", d.path, err)
+	}
+	return f()
+}
+
+func flock(f *os.File, how int) error {
+	for {
+		if err := syscall.Flock(int(f.Fd()), how); !errors.Is(err, syscall.EINTR) {
+			return err
+		}
+	}
+}

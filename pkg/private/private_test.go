@@ -1,0 +1,220 @@
+package private_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"syscall"
+	"testing"
+
+	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/private"
+)
+
+// both are a directory of each kind, in two places that do not exist yet.
+func both(t *testing.T) map[string]*private.Dir {
+	t.Helper()
+	dir := t.TempDir()
+	return map[string]*private.Dir{"plain": private.Open(dir + "/plain/state"), "durable": private.OpenDurable(dir + "/durable/state")}
+}
+
+func entries(t *testing.T, d *private.Dir) []string {
+	t.Helper()
+	list, err := os.ReadDir(d.Path(""))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range list {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+func expectEntries(t *testing.T, d *private.Dir, want ...string) {
+	t.Helper()
+	if got := entries(t, d); !reflect.DeepEqual(got, want) {
+		t.Errorf("the directory holds %q, want %q", got, want)
+	}
+}
+
+func expect(t *testing.T, d *private.Dir, name, want string) {
+	t.Helper()
+	if got, err := d.Read(name); err != nil || string(got) != want {
+		t.Errorf("%s: got %.40q, %v, want %.40q", name, got, err, want)
+	}
+}
+
+func must(t *testing.T, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAFileIsReplacedAndRemovedAndNothingElseStays(t *testing.T) {
+	for kind, d := range both(t) {
+		t.Run(kind, func(t *testing.T) {
+			if _, err := d.Read("a"); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("before: got %v", err)
+			}
+			must(t, d.Remove("a"), d.Unlink("a"), d.Sweep(nil))
+			expectEntries(t, d)
+			for _, content := range []string{"a longer first content", "short", ""} {
+				must(t, d.Write("a", []byte(content)))
+				expect(t, d, "a", content)
+			}
+			must(t, d.Link("b", "a"))
+			if err := d.Link("b", "c"); !errors.Is(err, fs.ErrExist) {
+				t.Errorf("a second link: got %v", err)
+			}
+			if target, err := d.Readlink("b"); target != "a" || err != nil {
+				t.Errorf("got %q, %v", target, err)
+			}
+			if names, err := d.Names(); !reflect.DeepEqual(names, []string{"a"}) || err != nil {
+				t.Errorf("names: got %q, %v", names, err)
+			}
+			must(t, d.Remove("a"), d.Remove("a"))
+			if target, err := d.Readlink("b"); target != "a" || err != nil {
+				t.Errorf("the link of a file that is gone: got %q, %v", target, err)
+			}
+			must(t, d.Unlink("b"), d.Unlink("b"))
+			expectEntries(t, d)
+		})
+	}
+}
+
+func TestModesDoNotDependOnTheUmask(t *testing.T) {
+	for _, umask := range []int{0, 0o022, 0o077} {
+		top := t.TempDir()
+		old := syscall.Umask(umask)
+		err := private.Open(top+"/a/b/state").Write("file", nil)
+		syscall.Umask(old)
+		must(t, err)
+		for path, want := range map[string]fs.FileMode{"/a": 0o755, "/a/b": 0o755, "/a/b/state": 0o700, "/a/b/state/file": 0o600} {
+			if stat, err := os.Stat(top + path); err != nil || stat.Mode().Perm() != want {
+				t.Errorf("umask %03o: %s: got %v, %v, want %v", umask, path, stat.Mode(), err, want)
+			}
+		}
+	}
+}
+
+func TestMakeLeavesTheModesOfWhatIsThereAlone(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.Chmod(dir, 0o750), private.Open(dir).Make(), private.Open(dir+"/sub").Make())
+	if stat, err := os.Stat(dir); err != nil || stat.Mode().Perm() != 0o750 {
+		t.Errorf("got %v, %v", stat.Mode(), err)
+	}
+}
+
+func TestNamesAreOnePathElementForEveryMethod(t *testing.T) {
+	d := private.Open(t.TempDir() + "/state")
+	for _, name := range []string{"", ".", "..", "/", "../a", "a/b", "/etc/passwd", "a\x00b", ".hidden", strings.Repeat("a", 251)} {
+		_, read := d.Read(name)
+		_, link := d.Readlink(name)
+		_, sub := d.Sub(name)
+		for method, err := range map[string]error{"Read": read, "Readlink": link, "Sub": sub, "Write": d.Write(name, nil),
+			"Link": d.Link(name, "a"), "Remove": d.Remove(name), "Unlink": d.Unlink(name)} {
+			var bad *store.NameError
+			if !errors.As(err, &bad) || bad.Name != name {
+				t.Errorf("%s(%.20q): got %v", method, name, err)
+			}
+		}
+	}
+	expectEntries(t, private.Open(filepath.Dir(d.Path(""))))
+	longest := strings.Repeat("a", 250)
+	must(t, d.Write(longest, []byte("x")), d.Link("b", longest))
+	expect(t, d, longest, "x")
+}
+
+func TestARelativeDirectoryIsRefused(t *testing.T) {
+	t.Chdir(t.TempDir())
+	d := private.Open("state")
+	_, read := d.Read("a")
+	for method, err := range map[string]error{"Read": read, "Write": d.Write("a", nil), "Remove": d.Remove("a"), "Make": d.Make()} {
+		if err == nil || err.Error() != `directory "state": must be an absolute path` {
+			t.Errorf("%s: got %v", method, err)
+		}
+	}
+	expectEntries(t, d)
+}
+
+func TestAFileOverTheLimitIsNeitherReadNorWritten(t *testing.T) {
+	const limit = 4 << 20
+	d := private.Open(t.TempDir())
+	data := make([]byte, limit+1)
+	must(t, d.Write("a", data[:limit]))
+	if err := d.Write("a", data); !errors.Is(err, store.ErrTooLarge) {
+		t.Errorf("Write: got %v", err)
+	}
+	if got, err := d.Read("a"); len(got) != limit || err != nil {
+		t.Errorf("got %d bytes, %v", len(got), err)
+	}
+	must(t, os.Truncate(d.Path("a"), limit+1))
+	if _, err := d.Read("a"); !errors.Is(err, store.ErrTooLarge) {
+		t.Errorf("Read: got %v", err)
+	}
+	expectEntries(t, d, "a")
+}
+
+// No method follows a link, or waits for the other end of a FIFO.
+func TestWhatIsNoFileIsNotReadAndGivesWay(t *testing.T) {
+	parent := t.TempDir()
+	d := private.Open(parent + "/state")
+	must(t, d.Make(), os.WriteFile(parent+"/victim", []byte("v"), 0o600))
+	must(t, d.Link("link", "../victim"), d.Link("dangling", "../nothing"), syscall.Mkfifo(d.Path("fifo"), 0o600))
+	for _, name := range []string{"link", "dangling", "fifo"} {
+		if got, err := d.Read(name); err == nil {
+			t.Errorf("%s: read %q", name, got)
+		}
+		must(t, d.Write(name, []byte("new")))
+		expect(t, d, name, "new")
+	}
+	must(t, os.Mkdir(d.Path("dir"), 0o700))
+	for method, err := range map[string]error{"Read": second(d.Read("dir")), "Write": d.Write("dir", nil)} {
+		if err == nil {
+			t.Errorf("%s of a directory: no error", method)
+		}
+	}
+	for _, temp := range []string{".link.tmp", ".fifo.tmp"} {
+		must(t, os.Symlink("../victim", d.Path(temp)))
+		if err := d.Write(strings.Split(temp, ".")[1], []byte("x")); !errors.Is(err, syscall.ELOOP) {
+			t.Errorf("a link in the place of the temporary file: got %v", err)
+		}
+		must(t, os.Remove(d.Path(temp)))
+	}
+	must(t, syscall.Mkfifo(d.Path(".fifo.tmp"), 0o600), d.Remove("fifo"))
+	expectEntries(t, d, "dangling", "dir", "link")
+	if got, err := os.ReadFile(parent + "/victim"); string(got) != "v" || err != nil {
+		t.Errorf("the link's target: got %q, %v", got, err)
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func TestADirectoryThatCannotBeIsAnErrorForWritersAndEmptyForOthers(t *testing.T) {
+	top := t.TempDir()
+	must(t, os.WriteFile(top+"/file", nil, 0o600), os.Symlink("nothing", top+"/dangling"))
+	for _, path := range []string{"/file", "/file/sub", "/dangling", "/dangling/sub"} {
+		for kind, d := range map[string]*private.Dir{"plain": private.Open(top + path), "durable": private.OpenDurable(top + path)} {
+			if err := d.Write("a", nil); err == nil {
+				t.Errorf("%s: Write: no error", path)
+			}
+			if err := d.Link("a", "b"); err == nil {
+				t.Errorf("%s: Link: no error", path)
+			}
+			_, entries := d.Entries()
+			if err := errors.Join(entries, d.Remove("a"), d.Unlink("a"), d.Sweep(nil)); err != nil {
+				t.Errorf("%s, %s: %v", path, kind, err)
+			}
+			for _, err := range []error{second(d.Read("a")), second(d.Readlink("a"))} {
+				if !errors.Is(err, fs.ErrNotExist) {
+					t.Errorf("%s, %s: got %v", path, kind, err)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,135 @@
+package result
+
+import (
+	"encoding/json"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Lost says what a later result does not hand on of r, as a plugin must that is given r
+// as prevResult (SPEC.md section 5, "ADD Success"): the interfaces,
+// by name and sandbox, each with its addresses; and addresses of those that are handed
+// on. Each is a text such as "interface eth0 in /run/netns/pod with 10.0.0.2/24" or
+// "address 10.0.0.2/24 of eth0 in /run/netns/pod". A nil result has nothing.
+func (r *Result) Lost(later *Result) (lost []string) {
+	if r == nil {
+		return nil
+	}
+	before, after := r.addresses(), later.addresses()
+	for _, e := range r.given {
+		if e.Name == "" || later.holds(e.Interface) {
+			continue
+		}
+		text := "interface " + place(e.Interface)
+		if its := on(before, e.Interface); len(its) > 0 {
+			text += " with " + strings.Join(its, ", ")
+		}
+		lost = append(lost, text)
+	}
+	for _, a := range before {
+		switch {
+		case a.of == nil && !slices.ContainsFunc(after, func(b address) bool { return a.prefix == b.prefix }):
+			lost = append(lost, "address "+a.prefix)
+		case a.of != nil && later.holds(*a.of) && !slices.ContainsFunc(after, a.handedOnBy):
+			lost = append(lost, "address "+a.prefix+" of "+place(*a.of))
+		}
+	}
+	return lost
+}
+
+// Has says whether the result has the interface already, by Find's rule: then a plugin
+// before us has made it, or knows of it. It is not ok where the result was given in a
+// version without interfaces, before 0.3.0. A nil result has none.
+func (r *Result) Has(name, sandbox string) (has, ok bool) {
+	_, has = r.Find(name, sandbox)
+	return has, has || r == nil || r.own == "" || atLeast(r.own, "0.3.0")
+}
+
+// holds says whether the result has the interface, whatever spelling of the sandbox's
+// path it gives.
+func (r *Result) holds(i Interface) bool {
+	return r != nil && slices.ContainsFunc(r.given, func(e entry) bool { return i.is(e.Interface) })
+}
+
+// is compares names, and whether they are in a sandbox: there is one only, but plugins
+// differ in how they spell its path.
+func (i Interface) is(other Interface) bool {
+	return i.Name == other.Name && (i.Sandbox == "") == (other.Sandbox == "")
+}
+
+func place(i Interface) string {
+	if i.Sandbox == "" {
+		return i.Name
+	}
+	return i.Name + " in " + i.Sandbox
+}
+
+// An address is one entry of ips.
+type address struct {
+	prefix string     // "10.0.0.2/24"
+	of     *Interface // nil = the result does not say
+}
+
+// handedOnBy says that b is the same address, and not another interface's.
+func (a address) handedOnBy(b address) bool {
+	return a.prefix == b.prefix && (b.of == nil || a.of.is(*b.of))
+}
+
+func on(list []address, i Interface) (prefixes []string) {
+	for _, a := range list {
+		if a.of != nil && a.of.is(i) {
+			prefixes = append(prefixes, a.prefix)
+		}
+	}
+	return prefixes
+}
+
+// addresses reads the addresses as they were given. One that makes no sense is left
+// out: they go through as text.
+func (r *Result) addresses() (list []address) {
+	if r == nil {
+		return nil
+	}
+	var v struct {
+		IPs json.RawMessage `json:"ips"`
+		IP4 json.RawMessage `json:"ip4"` // before 0.3.0
+		IP6 json.RawMessage `json:"ip6"`
+	}
+	if json.Unmarshal(r.text, &v) != nil {
+		return nil
+	}
+	for _, old := range []json.RawMessage{v.IP4, v.IP6} {
+		var ip struct {
+			IP string `json:"ip"`
+		}
+		if json.Unmarshal(old, &ip) == nil && ip.IP != "" {
+			list = append(list, address{canonical(ip.IP), nil})
+		}
+	}
+	var ips []json.RawMessage
+	_ = json.Unmarshal(v.IPs, &ips) // no list has no entries
+	for _, raw := range ips {
+		var ip struct {
+			Address   string `json:"address"`
+			Interface *int   `json:"interface"` // index in interfaces
+		}
+		if json.Unmarshal(raw, &ip) != nil || ip.Address == "" {
+			continue
+		}
+		a := address{prefix: canonical(ip.Address)}
+		if n := ip.Interface; n != nil && *n >= 0 && *n < len(r.given) {
+			a.of = &r.given[*n].Interface
+		}
+		list = append(list, a)
+	}
+	return list
+}
+
+// canonical gives one spelling to what is an address.
+func canonical(text string) string {
+	if p, err := netip.ParsePrefix(text); err == nil {
+		return p.String()
+	}
+	return text
+}

@@ -1,0 +1,65 @@
+package sysfs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+)
+
+// Port is a network interface right below a PCI function, net/<name>, that is in the
+// network namespace which the sysfs is of.
+type Port struct {
+	Name     string
+	Index    int    // ifindex
+	DevPort  int    // dev_port: which port of the function it is, from 0; 0 also where the driver does not say (Linux 3.15)
+	PortName string // phys_port_name: "p0", "pf0vf3"; "" = the driver tells none
+}
+
+// maxPorts bounds Ports: a PF in switchdev mode has one for each of its VFs.
+const maxPorts = 8
+
+// Ports gives a function's network interfaces, eight at most, in no order.
+func (f *FS) Ports(fn Function) ([]Port, error) {
+	net := path.Join(fn.dir, "net")
+	dir, err := f.fsys.Open(net)
+	if Absent(err) {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	list, ok := dir.(fs.ReadDirFile)
+	if !ok {
+		return nil, fmt.Errorf("/sys/%s: not a directory", net)
+	}
+	entries, err := list.ReadDir(maxPorts)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	var ports []Port
+	for _, e := range entries {
+		p, ok, err := f.port(path.Join(net, e.Name()))
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			ports = append(ports, p)
+		}
+	}
+	return ports, nil
+}
+
+// port reads an interface; ok is false when it has gone meanwhile.
+func (f *FS) port(dir string) (p Port, ok bool, err error) {
+	p.Name = path.Base(dir)
+	if p.Index, ok, err = f.number(path.Join(dir, "ifindex")); !ok {
+		return Port{}, false, err
+	}
+	if p.DevPort, _, err = f.number(path.Join(dir, "dev_port")); err != nil {
+		return Port{}, false, err
+	}
+	p.PortName, _, err = f.text(path.Join(dir, "phys_port_name"))
+	return p, err == nil, err
+}

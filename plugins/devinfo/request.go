@@ -1,0 +1,219 @@
+package plugin
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/containernetworking/cni/libcni"
+	cnins "github.com/containernetworking/cni/pkg/ns"
+	"github.com/containernetworking/cni/pkg/skel"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/attachment"
+	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/result"
+)
+
+// A request is what one ADD is asked, checked as far as that goes without a look at what
+// is there already.
+type request struct {
+	*call
+	netns    string
+	args     string // CNI_ARGS
+	name     string // of the device-info file; "" = none
+	declared *devinfo.Info
+	children []json.RawMessage // the delegates' configurations
+	cdi      *attachment.CDI   // the CDI device; nil = none
+	spec     journal.CDI       // where its spec goes
+	prev     *result.Result    // of the plugins before us; nil = there is none
+}
+
+// request reads what an ADD is asked, and refuses what it can.
+func (p *Plugin) request(args *skel.CmdArgs) (*request, error) {
+	cfg, err := p.parse(args)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.strict(cfg); err != nil {
+		return nil, err
+	}
+	c, err := p.open(cfg, args)
+	if err != nil {
+		return nil, err
+	}
+	if c.nested() {
+		return nil, fail(codeConfig, fmt.Errorf("attachment %s: devinfo runs as its own delegate", c.key), "take it out of delegates")
+	}
+	if err := checkNetns(args); err != nil {
+		return nil, err
+	}
+	r := &request{call: c, netns: args.Netns, args: args.Args}
+	if r.declared, err = c.declared(); err != nil {
+		return nil, err
+	}
+	if r.name, err = c.infoFile(); err != nil {
+		return nil, err
+	}
+	if r.children, err = c.runnableChildren(); err != nil {
+		return nil, err
+	}
+	if r.spec, r.cdi, err = c.spec(); err != nil {
+		return nil, err
+	}
+	r.prev, err = c.prevResult()
+	return r, err
+}
+
+// checkNetns refuses a namespace that is none, or our own. skel asks the latter
+// too, but only when all is done.
+func checkNetns(args *skel.CmdArgs) error {
+	const remedy = "it must be the path of the container's network namespace"
+	if err := link.CheckNetns(args.Netns); errors.Is(err, link.ErrNoNetns) {
+		return fail(codeNetns, fmt.Errorf("CNI_NETNS %w", err), remedy)
+	} else if err != nil {
+		return fail(codeIO, fmt.Errorf("CNI_NETNS: %w", err), remedy)
+	}
+	return ownNetns(args)
+}
+
+// ownNetns is the error that CNI_NETNS is our own namespace, and not by intent.
+func ownNetns(args *skel.CmdArgs) error {
+	if args.NetnsOverride == "1" || strings.EqualFold(args.NetnsOverride, "TRUE") {
+		return nil
+	}
+	own, err := cnins.CheckNetNS(args.Netns)
+	if err != nil {
+		return err
+	}
+	if own {
+		return fail(codeNetns, fmt.Errorf("CNI_NETNS %s is the plugin's own network namespace", args.Netns),
+			"pass the container's, or set CNI_NETNS_OVERRIDE=1")
+	}
+	return nil
+}
+
+// declared is the configuration's deviceInfo, placeholders filled in.
+func (c *call) declared() (*devinfo.Info, error) {
+	info, warnings, err := c.att.Declared(c.cfg)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range warnings {
+		c.log.Warn("deviceInfo: " + w.String())
+	}
+	return info, nil
+}
+
+// infoFile is the name of the device-info file; that there is none is an error if the
+// configuration is strict.
+func (c *call) infoFile() (string, error) {
+	name, err := c.fileName()
+	if err != nil || name != "" {
+		return name, err
+	}
+	err = errors.New("the runtime passed no runtimeConfig.CNIDeviceInfoFile: no device-info file is written")
+	remedy := `set "deviceInfoFile": "auto"`
+	switch {
+	case !c.cfg.Capabilities["CNIDeviceInfoFile"]:
+		remedy = `declare "capabilities": {"CNIDeviceInfoFile": true}; for a runtime without Multus ` + remedy
+	case c.cfg.DeviceID == "":
+		remedy = `Multus passes it only for a network that has a device (deviceID), by the annotation k8s.v1.cni.cncf.io/resourceName; else ` + remedy
+	}
+	return "", c.unlessStrict(fail(codeConfig, err, remedy))
+}
+
+// runnableChildren are the delegates' configurations; one that cannot be run is an error.
+func (c *call) runnableChildren() ([]json.RawMessage, error) {
+	for n := range c.cfg.Delegates {
+		if err := c.runnable(n); err != nil {
+			return nil, err
+		}
+	}
+	return children(c.cfg)
+}
+
+// runnable says why the n-th delegate of the configuration cannot be run.
+func (c *call) runnable(n int) error {
+	child := c.cfg.Delegates[n].Type
+	if child == c.cfg.Type {
+		return fail(codeConfig, fmt.Errorf("delegates[%d]: type %q is this plugin itself", n, child), "take it out")
+	}
+	if err := c.cni.has(child); err != nil {
+		return fail(codeConfig, fmt.Errorf("delegates[%d]: %w", n, err), "install the plugin in a directory of CNI_PATH")
+	}
+	if _, err := libcni.NetworkPluginConfFromBytes(c.cfg.Delegates[n].Raw); err != nil {
+		return fail(codeConfig, fmt.Errorf("delegates[%d]: %w", n, err), "correct this plugin configuration")
+	}
+	return nil
+}
+
+// prevResult reads the prevResult, and refuses one that could not be passed on at the end.
+func (c *call) prevResult() (*result.Result, error) {
+	if c.cfg.PrevResult == nil {
+		return nil, nil
+	}
+	res, err := result.Parse(c.cfg.PrevResult, c.cfg.CNIVersion)
+	if err != nil {
+		return nil, fail(codeDecoding, fmt.Errorf("prevResult: %w", err), "the plugin before devinfo, or the runtime, must give a CNI result of a version up to 1.1.0")
+	}
+	return res, nil
+}
+
+// unlessStrict gives the error back if the configuration is strict; else it
+// becomes a warning.
+func (c *call) unlessStrict(err error) error {
+	if c.cfg.Strict {
+		return err
+	}
+	attrs := []any{}
+	if remedy := remedyOf(err); remedy != "" {
+		attrs = append(attrs, "remedy", remedy)
+	}
+	c.log.Warn(err.Error(), attrs...)
+	return nil
+}
+
+// target is all that is known of the device before looking, given the result so far.
+func (r *request) target(past past, res *result.Result) discovery.Target {
+	prev, _ := res.Find(r.att.IfName, r.att.Netns)
+	return discovery.Target{
+		Declared: r.declared, DeviceIDs: r.cfg.DeviceIDs, Existing: past.source,
+		PCIID: prev.PCIID, SocketPath: prev.SocketPath,
+		Netns: r.att.Netns, IfName: r.att.IfName,
+		FollowLower: r.cfg.FollowLower, SubfunctionParent: r.cfg.SubfunctionParent,
+	}
+}
+
+// newEntry is the journal's entry of the attachment as it is before anything is done: it
+// names all that there may be of it.
+func (r *request) newEntry(past past, res *result.Result) *journal.Entry {
+	e := &journal.Entry{
+		Key: r.key, Netns: r.netns, Time: r.Now().UTC(), Pod: r.att.Pod().String(), Asked: r.asked(res),
+		File: r.name, Dir: r.Node.DeviceInfoDir, Created: past.before == nil, Before: past.before,
+		CDI: r.spec, Delegates: r.children, CNIVersion: r.cfg.CNIVersion, Args: r.args,
+	}
+	if len(r.children) > 0 {
+		e.CapabilityArgs, e.PrevResult = r.capabilityArgs(), r.cfg.PrevResult
+	}
+	return e
+}
+
+// asked is what CHECK and devinfoctl compare with.
+func (r *request) asked(res *result.Result) journal.Asked {
+	prev, _ := res.Find(r.att.IfName, r.att.Netns)
+	asked := journal.Asked{
+		PCIID: prev.PCIID, SocketPath: prev.SocketPath,
+		FollowLower: r.cfg.FollowLower, SubfunctionParent: r.cfg.SubfunctionParent,
+	}
+	for _, id := range r.cfg.DeviceIDs {
+		asked.DeviceIDs = append(asked.DeviceIDs, journal.DeviceID(id))
+	}
+	if r.declared != nil {
+		asked.Declared = r.declared.Encode()
+	}
+	return asked
+}

@@ -1,0 +1,132 @@
+package kernel_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	goruntime "runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/pkg/link/linktest"
+)
+
+// playConfined executes its second argument with the capabilities of the first, a mask:
+// the test binary under the name "confined". Of the other ones the bounding set has
+// none, so that not even root can get them back.
+func playConfined() {
+	goruntime.LockOSThread()
+	mask, err := strconv.ParseUint(os.Args[1], 10, 64)
+	for c := uintptr(0); err == nil && c <= unix.CAP_LAST_CAP; c++ {
+		if there, _ := unix.PrctlRetInt(unix.PR_CAPBSET_READ, c, 0, 0, 0); there == 1 && mask&(1<<c) == 0 {
+			err = unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
+		}
+	}
+	none := [2]unix.CapUserData{}
+	if err == nil {
+		err = unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &none[0])
+	}
+	panic(fmt.Sprint(err, unix.Exec(os.Args[2], os.Args[2:], os.Environ())))
+}
+
+// confined makes a call of the plugin one with these capabilities only.
+func confined(t *testing.T, cmd *exec.Cmd, capabilities ...int) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mask uint64
+	for _, c := range capabilities {
+		mask |= 1 << c
+	}
+	cmd.Args = []string{"confined", fmt.Sprint(mask), cmd.Path}
+	cmd.Path = self
+	return cmd
+}
+
+// ownProcess gives the network namespace of a process by its path in /proc, as a runtime
+// passes it that binds none.
+func ownProcess(t *testing.T) string {
+	t.Helper()
+	cmd := exec.Command("sleep", "infinity")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return fmt.Sprintf("/proc/%d/ns/net", cmd.Process.Pid)
+}
+
+const podArgs = podUID + ";IgnoreUnknown=1"
+
+// All verbs do with these capabilities what they do with all, and without any one of
+// them ADD is refused: devinfo itself enters the pod's namespace, and no more.
+func TestTheSmallestSetsOfCapabilities(t *testing.T) {
+	const memif = `{"cniVersion": "1.1.0", "name": "net", "type": "devinfo", "deviceInfo": {"type": "memif", "memif": {"role": "slave", "mode": "ip",
+		"path": "/run/memif/m.sock"}}, "cdi": {"name": "{podUID}-{ifName}", "socketDir": "/run/sockets/6e0c"},
+		"capabilities": {"CNIDeviceInfoFile": true}, "runtimeConfig": {"CNIDeviceInfoFile": "` + infoFile + `"}}`
+	linktest.Run(t, func(t *testing.T) {
+		stage(t, "igb-sriov")
+		nodeSettings(t, map[string]any{"cdiDir": cdiDir, "socketDirs": []string{"/run/sockets"}})
+		if err := os.MkdirAll("/run/sockets/6e0c", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		bound, process := linktest.NewNetns(t), ownProcess(t)
+		linktest.AddVeth(t, "nic", "peer", linktest.NewNetns(t))
+		for name, c := range map[string]struct {
+			netns, conf string
+			needs       []int
+		}{
+			"a VF":              {bound, standalone(infoFile), []int{unix.CAP_SYS_ADMIN}},
+			"a process":         {process, standalone(infoFile), []int{unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE}},
+			"CDI and a socket":  {bound, memif, []int{unix.CAP_SYS_ADMIN}},
+			"a plain delegate":  {bound, delegates(`{"type": "child"}`), []int{unix.CAP_SYS_ADMIN}},
+			"macvlan delegated": {bound, delegates(`{"type": "macvlan", "master": "nic"}`), []int{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN}},
+		} {
+			t.Run(name, func(t *testing.T) {
+				want := lifeOf(t, c.netns, c.conf)
+				same(t, "with what it needs", lifeOf(t, c.netns, c.conf, c.needs...), want)
+				for n := range c.needs {
+					fewer := slices.Delete(slices.Clone(c.needs), n, n+1)
+					if a := finish(t, confined(t, devinfo("ADD", c.netns, c.conf, podArgs), fewer...)); a.exit != 1 {
+						t.Errorf("ADD without capability %d: exit code %d\n%s%s", c.needs[n], a.exit, a.stdout, a.stderr)
+					}
+					call(t, "DEL", c.netns, c.conf, podArgs).ok(t)
+				}
+				nothingLeft(t)
+			})
+		}
+	})
+}
+
+// lifeOf tells what the verbs come to, with the capabilities given or, if there are
+// none, with all.
+func lifeOf(t *testing.T, netns, conf string, capabilities ...int) string {
+	t.Helper()
+	var story strings.Builder
+	for _, verb := range []string{"STATUS", "ADD", "CHECK", "DEL", "ADD", "GC"} {
+		text := conf
+		if verb == "GC" {
+			text = strings.Replace(conf, "{", `{"cni.dev/valid-attachments": [], `, 1)
+		}
+		cmd := devinfo(verb, netns, text, podArgs)
+		if len(capabilities) > 0 {
+			cmd = confined(t, cmd, capabilities...)
+		}
+		a := finish(t, cmd)
+		fmt.Fprintf(&story, "%s: exit code %d %s\n%s\n%s", verb, a.exit, plain(a.stdout), files(t, infoDir, cdiDir, stateDir), read(t, infoFile))
+		if a.exit != 0 {
+			t.Errorf("%s with %v: %s%s", verb, capabilities, a.stdout, a.stderr)
+		}
+	}
+	return story.String()
+}

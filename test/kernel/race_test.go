@@ -1,0 +1,164 @@
+package kernel_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/pkg/link/linktest"
+)
+
+// rounds is how often a race is run: DEVINFO_ROUNDS, or few times.
+func rounds(t *testing.T) int {
+	t.Helper()
+	n, err := strconv.Atoi(os.Getenv("DEVINFO_ROUNDS"))
+	if os.Getenv("DEVINFO_ROUNDS") == "" {
+		return 300
+	}
+	if err != nil || n < 100 { // fewer may all be won by one side
+		t.Fatalf("DEVINFO_ROUNDS=%s is no number of rounds of at least 100", os.Getenv("DEVINFO_ROUNDS"))
+	}
+	return n
+}
+
+// valuables makes what is outside of the attacked directory, and gives a function that
+// says how it is.
+func valuables(t *testing.T) (state func() string) {
+	t.Helper()
+	const text = `{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "` + marked + `"}}`
+	err := os.Mkdir(outside, 0o755)
+	if err == nil {
+		err = os.WriteFile(outsideInfo, []byte(text), 0o644)
+	}
+	if err == nil {
+		err = os.WriteFile(outsideLinked, []byte("{}"), 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() string {
+		var lines []string
+		for _, path := range []string{outside, outsideInfo, outsideLinked} {
+			var s unix.Stat_t
+			if err := unix.Lstat(path, &s); err != nil {
+				return err.Error()
+			}
+			lines = append(lines, fmt.Sprintf("%s %o %d:%d inode %d", path, s.Mode, s.Uid, s.Gid, s.Ino))
+		}
+		return strings.Join(append(lines, files(t, outside), read(t, outsideInfo), read(t, outsideLinked)), "\n")
+	}
+}
+
+// believed fails the test if an answer, or what ADD has recorded, tells of the file
+// outside.
+func believed(t *testing.T, a answer) {
+	t.Helper()
+	for _, text := range []string{a.stdout, a.stderr, read(t, stateDir+"/attachments/net@c0ffee@net1")} {
+		if strings.Contains(text, marked) {
+			t.Fatalf("what is outside was read:\n%s", text)
+		}
+	}
+}
+
+// Who may make names in the device-info directory can make calls fail. He cannot have
+// anything outside of it made, changed, read or removed.
+func TestSwappedNamesInTheDeviceInfoDirectoryLeadNowhere(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		stage(t, "igb-sriov")
+		pod, state := linktest.NewNetns(t), valuables(t)
+		if err := os.MkdirAll(infoDir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		before, conf := state(), standalone(infoFile)
+		codes := map[string]int{}
+		stop := attack(t, attackNames, infoDir)
+		for range rounds(t) {
+			for _, verb := range []string{"ADD", "CHECK", "DEL"} {
+				a := call(t, verb, pod, conf)
+				believed(t, a)
+				codes[fmt.Sprint(verb, " ", a.exit)]++
+			}
+			if now := state(); now != before {
+				t.Fatalf("outside there is\n%s\nand was\n%s", now, before)
+			}
+		}
+		stop()
+		t.Logf("%v", codes)
+		same(t, "the race was one", fmt.Sprint(codes["ADD 0"] > 0, codes["ADD 1"] > 0), "true true")
+		if err := os.RemoveAll(infoDir); err != nil {
+			t.Fatal(err)
+		}
+		call(t, "DEL", pod, conf).ok(t)
+		nothingLeft(t)
+	})
+}
+
+// Who may make names in a directory of sockets can make the directory of a pod a link.
+// It is never where the link leads that the CDI spec has.
+func TestASwappedSocketDirectoryIsNeverMountedFromElsewhere(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		stage(t, "igb-sriov")
+		const sockets = "/run/sockets"
+		nodeSettings(t, map[string]any{"cdiDir": cdiDir, "socketDirs": []string{sockets}})
+		pod, state := linktest.NewNetns(t), valuables(t)
+		if err := os.Mkdir(sockets, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		before := state()
+		conf := `{"cniVersion": "1.1.0", "name": "net", "type": "devinfo", "cdi": {"name": "{podUID}-{ifName}", "socketDir": "` + sockets + `/{podUID}"},
+			"deviceInfo": {"type": "memif", "memif": {"role": "slave", "mode": "ip", "path": "/run/memif/m.sock"}}}`
+		mounts := map[string]int{}
+		stop := attack(t, attackDir, sockets)
+		for range rounds(t) {
+			call(t, "ADD", pod, conf, podUID).ok(t)
+			for path := range strings.SplitSeq(files(t, cdiDir), "\n") {
+				for _, host := range mountsOf(t, path) {
+					mounts[host]++
+				}
+			}
+			call(t, "DEL", pod, conf, podUID).ok(t)
+			if now := state(); now != before {
+				t.Fatalf("outside there is\n%s\nand was\n%s", now, before)
+			}
+		}
+		stop()
+		t.Logf("%v", mounts)
+		if mounts[sockets+"/6e0c"] == 0 {
+			t.Error("no CDI spec had a directory: the race was none")
+		}
+		delete(mounts, sockets+"/6e0c")
+		if len(mounts) > 0 {
+			t.Errorf("mounted from elsewhere: %v", mounts)
+		}
+		nothingLeft(t)
+	})
+}
+
+// mountsOf lists the host's paths that a CDI spec mounts.
+func mountsOf(t *testing.T, path string) (hosts []string) {
+	t.Helper()
+	var spec struct {
+		Devices []struct {
+			ContainerEdits struct {
+				Mounts []struct{ HostPath string }
+			}
+		}
+	}
+	if path == "" {
+		return nil
+	}
+	if err := json.Unmarshal([]byte(read(t, path)), &spec); err != nil {
+		t.Fatal(err)
+	}
+	for _, device := range spec.Devices {
+		for _, mount := range device.ContainerEdits.Mounts {
+			hosts = append(hosts, mount.HostPath)
+		}
+	}
+	return hosts
+}
