@@ -22,7 +22,7 @@ import (
 func TestTheEndWaitsForThePluginsThatRun(t *testing.T) {
 	r := newRig(t)
 	agent := r.start()
-	stop := r.run()
+	stop := r.stop
 	r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", "slow"}))
 	if err := agent.RunPodSandbox(within(t, 400*time.Millisecond), r.sandbox("s1", "pod")); err == nil {
 		t.Error("no error")
@@ -58,7 +58,7 @@ func TestAStatusIsOwedUntilTheAPIServerTakesItAlsoAfterARestart(t *testing.T) {
 		return take(ctx, report)
 	}
 	agent := r.start()
-	stop := r.run()
+	stop := r.stop
 	r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
 	must(t, agent.RunPodSandbox(t.Context(), r.sandbox("s1", "pod")))
 	r.eventually("it was tried", func() bool { return asked.Load() > 0 })
@@ -68,7 +68,6 @@ func TestAStatusIsOwedUntilTheAPIServerTakesItAlsoAfterARestart(t *testing.T) {
 	stop()
 	agent = r.start()
 	away.Store(false)
-	r.run()
 	r.eventually("it was taken", func() bool { return agent.Census().Status == 0 })
 	if got := r.lastReport(); got.UID != "u1" || len(got.Devices) != 1 {
 		t.Errorf("got %v", got)
@@ -79,7 +78,6 @@ func TestAStatusThatCanNeverSucceedIsDropped(t *testing.T) {
 	r := newRig(t)
 	r.options.Status = func(context.Context, status.Report) error { return status.ErrGone }
 	agent := r.start()
-	r.run()
 	r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
 	must(t, agent.RunPodSandbox(t.Context(), r.sandbox("s1", "pod")))
 	r.eventually("it is not owed any more", func() bool { return agent.Census().Status == 0 })

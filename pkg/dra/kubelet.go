@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -21,8 +20,6 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
-
-	"devinfo-cni.io/pkg/dra/state"
 )
 
 // KubeletOptions are where a [Kubelet] is and what it offers. All but Limit and Metadata
@@ -133,33 +130,6 @@ func (k *Kubelet) intercept(ctx context.Context, request any, _ *grpc.UnaryServe
 		return nil, err
 	}
 	return answer, nil
-}
-
-// rewriteMetadata writes the device metadata of those requests of a claim that are
-// attached.
-func (a *Agent) rewriteMetadata(ctx context.Context, uid types.UID) error {
-	a.mu.Lock()
-	c := a.claims[uid]
-	attached := c != nil && (c.attempt != nil || slices.Contains(c.phases, state.Added))
-	a.mu.Unlock()
-	if a.metadata == nil || !attached {
-		return nil
-	}
-	if err := take(ctx, c); err != nil {
-		return err
-	}
-	defer give(c)
-	for n := range c.record.Attachments {
-		at := &c.record.Attachments[n]
-		if c.gone || at.Phase != state.Added {
-			continue
-		}
-		err := a.metadata.UpdateRequestMetadata(ctx, c.ref.Namespace, c.ref.Name, uid, at.Request, []kubeletplugin.Device{a.device(c, at)})
-		if err != nil {
-			return fmt.Errorf("claim %s, request %s: device metadata: %w", c.ref, at.Request, err)
-		}
-	}
-	return nil
 }
 
 // PrepareResourceClaims implements [kubeletplugin.DRAPlugin].

@@ -80,7 +80,10 @@ func kubelet(t *testing.T, client *fake.Clientset, limit int) (k *dra.Kubelet, d
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(k.Stop)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); agent.Run(ctx) }()
+	t.Cleanup(func() { k.Stop(); cancel(); <-done })
 	return k, dir
 }
 
@@ -101,7 +104,7 @@ func dial(t *testing.T, socket string) *grpc.ClientConn {
 func published(t *testing.T, client *fake.Clientset, want []resourceapi.Device) {
 	t.Helper()
 	var diff string
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(3 * time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		list, err := client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			t.Fatal(err)

@@ -108,7 +108,6 @@ func (r *rig) connect(t *testing.T, socket string) *atomic.Int32 {
 		}
 	}()
 	t.Cleanup(func() { cancel(); <-done })
-	r.run()
 	r.eventually("connected", func() bool { return connects.Load() == 1 })
 	return connects
 }
@@ -198,7 +197,6 @@ func TestASandboxThatIsNotListedIsLeftAloneWhileItsNamespaceIsThere(t *testing.T
 	must(t, os.RemoveAll(filepath.Join(r.dir, "cdi")))
 	_, err := agent.Synchronize(t.Context(), nil, nil)
 	must(t, err)
-	r.run()
 	r.eventually("the gate is open again", func() bool { return len(r.files("cdi")) == 1 })
 	time.Sleep(100 * time.Millisecond) // some sweeps
 	r.expectThere("s1_net1")

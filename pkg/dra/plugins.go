@@ -3,9 +3,11 @@ package dra
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/containernetworking/cni/libcni"
@@ -49,6 +51,21 @@ func (p *plugins) add(key string, at *state.Attachment) (json.RawMessage, error)
 	return text, nil
 }
 
+// check says which plugin of a network is missing: then nothing of it is to be run.
+func (p *plugins) check(at *state.Attachment) error {
+	list, err := libcni.NetworkConfFromBytes(at.List)
+	if err != nil {
+		return reasoned(err, "network %s: configuration", at.Network)
+	}
+	find := &execution{root: p.root}
+	for _, plugin := range list.Plugins {
+		if _, err := find.FindInPath(plugin.Network.Type, p.dirs); err != nil {
+			return reasoned(err, "network %s: nothing was run", at.Network)
+		}
+	}
+	return nil
+}
+
 // del runs DEL as ADD was run, with its result; netns is "" when it is gone.
 func (p *plugins) del(key string, at *state.Attachment, netns string) error {
 	cni, list, done, err := p.open("DEL", key, at)
@@ -64,8 +81,21 @@ func (p *plugins) del(key string, at *state.Attachment, netns string) error {
 			}
 		}
 	}
-	if err := cni.DelNetworkList(context.Background(), list, runtimeConf(at, netns)); err != nil {
-		return reasoned(err, "network %s: DEL", at.Network)
+	// One plugin at a time: where one is missing, the others' DEL is run all the same.
+	var missing error
+	for n := range slices.Backward(list.Plugins) {
+		one := *list
+		one.Plugins = list.Plugins[n : n+1]
+		err := cni.DelNetworkList(context.Background(), &one, runtimeConf(at, netns))
+		switch {
+		case reasonOf(err) == ReasonMissing:
+			missing = errors.Join(missing, err)
+		case err != nil:
+			return reasoned(errors.Join(err, missing), "network %s: DEL", at.Network)
+		}
+	}
+	if missing != nil {
+		return reasoned(missing, "network %s: DEL", at.Network)
 	}
 	return nil
 }
@@ -116,7 +146,7 @@ func runtimeConf(at *state.Attachment, netns string) *libcni.RuntimeConf {
 }
 
 // cniArgs are those that Kubernetes runtimes pass, in their order.
-func cniArgs(sb sandbox) [][2]string {
+func cniArgs(sb *sandbox) [][2]string {
 	return [][2]string{
 		{"IgnoreUnknown", "1"},
 		{"K8S_POD_NAMESPACE", sb.pod.Namespace},

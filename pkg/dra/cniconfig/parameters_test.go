@@ -151,7 +151,7 @@ func FuzzClaim(f *testing.F) {
 	f.Add(of(`{"type":"macvlan","type":"evil"}`))
 	f.Add(with(`"ifName":"net1","config":{"cniVersion":"1.0.0","name":"a","type":"macvlan","x":1e400}`))
 	f.Fuzz(func(t *testing.T, params string) {
-		_, networks, err := cniconfig.Resolve(claim(t, "claim "+params), node)
+		networks, err := cniconfig.Resolve(claim(t, "claim "+params), node)
 		if err != nil {
 			return
 		}
