@@ -79,8 +79,8 @@ func (a *Agent) put(c *claim, record *state.Claim, step string) error {
 	if err := a.state.Put(record); err != nil {
 		return fmt.Errorf("record claim %s: %w", c.ref, err)
 	}
-	a.adopt(c, record, true)
 	a.step(step)
+	a.adopt(c, record, true)
 	return nil
 }
 

@@ -219,6 +219,9 @@ func (a *Agent) Reserve(uid types.UID, pods []state.Pod) {
 func (a *Agent) Unprepare(ctx context.Context, uid types.UID) (err error) {
 	defer a.event("Unprepare", time.Now(), &err)
 	c, err := a.dismiss(uid)
+	if c == nil && err == nil {
+		return a.state.Remove(uid) // what an agent has left that was killed while it wrote
+	}
 	if c == nil {
 		return err
 	}
