@@ -25,14 +25,15 @@ var floors = [][]string{
 	{"pkg/pci"}, // an address is text and numbers
 	{"devinfo"}, // the format: bytes in, values out
 	// What reads and writes, each its own thing: the three doors (sysfs, link, the
-	// store), the configuration, and captured hosts.
-	{"devinfo/store", "pkg/sysfs", "pkg/link", "pkg/config", "pkg/hosttxt", "pkg/cdispec"},
+	// store), the configuration, captured hosts, and what runs other plugins.
+	{"devinfo/store", "pkg/sysfs", "pkg/link", "pkg/config", "pkg/hosttxt", "pkg/cdispec", "pkg/cniexec"},
 	// The steps of an ADD, which only the plugin puts together; and test kits.
 	{
-		"pkg/journal", "pkg/attachment", "pkg/discovery", "pkg/grant", "pkg/result", "pkg/topology",
+		"pkg/journal", "pkg/attachment", "pkg/discovery", "pkg/result", "pkg/topology",
 		"pkg/dra/cniconfig", "pkg/dra/metadata", "pkg/dra/state", "pkg/dra/status",
 		"pkg/link/linkhost", "pkg/link/linktest", "pkg/hosttxt/hosttxttest",
 	},
+	{"pkg/grant"}, // what may be had of the device that was discovered
 	{"plugins/devinfo", "pkg/dra", "pkg/verify", "pkg/capture"},
 	{"cmd/devinfo", "cmd/devinfoctl", "cmd/cni-dra-driver"},
 }

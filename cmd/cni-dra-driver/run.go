@@ -120,7 +120,7 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 		BootID:     bootID,
 		Status:     func(ctx context.Context, r status.Report) error { return status.Apply(ctx, client, r) },
 		Attributes: devices.Attributes,
-		Grant:      granter(node, sys, o.hostRoot).of,
+		Grant:      granter(node, sys, o.hostRoot),
 		Metrics:    noting(dra.NewMetrics(registry), connected), Log: log,
 	})
 	if err != nil {

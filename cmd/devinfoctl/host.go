@@ -4,12 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/capture"
@@ -88,7 +85,7 @@ func (t *tool) machine() (*host, error) {
 		finder: &discovery.Finder{Interfaces: kernel, Switches: kernel},
 		bootID: bootID,
 		now:    t.clock(),
-		netns:  isNetns,
+		netns:  link.HasNetns,
 	}, nil
 }
 
@@ -107,25 +104,6 @@ func (h *host) writable(command string) error {
 		return nil
 	}
 	return usage("leave --host out, and run it on the node itself", "%s: %s is a captured host, and cannot be changed", command, h.captured)
-}
-
-// isNetns says whether path is a network namespace of this machine. A plain file is
-// not taken as one that is gone: it is what a container sees of those that were
-// mounted after it was started.
-func isNetns(path string) (bool, error) {
-	var stat unix.Statfs_t
-	err := unix.Statfs(path, &stat)
-	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
-		return false, nil
-	case err != nil:
-		return false, &fs.PathError{Op: "statfs", Path: path, Err: err}
-	}
-	if stat.Type != unix.NSFS_MAGIC {
-		return false, fmt.Errorf("%s is there, but no network namespace that can be seen from here: run devinfoctl on the node itself; "+
-			"if it is, nothing uses the file, and it can be removed", path)
-	}
-	return true, nil
 }
 
 // capturedHost is the host in the file that --host names. Its files are unpacked

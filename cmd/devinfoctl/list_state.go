@@ -11,6 +11,7 @@ import (
 
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/pci"
 )
 
@@ -152,10 +153,29 @@ func (h *host) orphaned(e *journal.Entry) (why string, err error) {
 	if there {
 		return "", nil
 	}
-	if dir := filepath.Dir(e.Netns); h.captured == "" && !strings.HasPrefix(dir, "/proc/") && !h.fileThere(dir) {
-		return "", fmt.Errorf("%s, where ADD found the network namespace, is not there: in a container the node's cannot be seen", dir)
+	if h.captured == "" && !link.NetnsNamesProcess(e.Netns) {
+		if err := h.wouldBeSeen(e.Netns); err != nil {
+			return "", err
+		}
 	}
 	return "network namespace " + e.Netns + " is gone", nil
+}
+
+// wouldBeSeen is the error that a network namespace of the node would not be seen from
+// here, if it were there.
+func (h *host) wouldBeSeen(netns string) error {
+	if dir := filepath.Dir(netns); !h.fileThere(dir) {
+		return fmt.Errorf("%s, where ADD found the network namespace, is not there: in a container the node's cannot be seen", dir)
+	}
+	sees, err := link.SeesMounts(netns)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil && !sees {
+		return fmt.Errorf("%s is a plain file, on which a network namespace may be mounted that is not seen from here: run devinfoctl on the node itself; "+
+			"if it is, nothing uses the file, and it can be removed", netns)
+	}
+	return err
 }
 
 // deviceThere is true of a socket, whose path is a container's.

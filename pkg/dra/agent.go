@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/containernetworking/cni/pkg/invoke"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -20,6 +21,7 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/dra/status"
 	"devinfo-cni.io/pkg/grant"
+	"devinfo-cni.io/pkg/link"
 )
 
 // Options are what an [Agent] is made of. Unless said otherwise a field is required.
@@ -35,7 +37,7 @@ type Options struct {
 	HostRoot      string   // CNI plugins run with this as their root directory; "" = the agent's own
 
 	BootID string                  // of the kernel: journal.BootID
-	Netns  func(path string) error // nil while it is a network namespace, fs.ErrNotExist once it is none; nil = [NetnsThere]
+	Netns  func(path string) error // nil while it is a network namespace, link.ErrNoNetns once it is none; nil = [link.CheckNetns]
 
 	// Status sends the devices of a claim to the API server. The agent repeats it
 	// until it succeeds or makes no sense any more: see [status.Classify].
@@ -50,6 +52,7 @@ type Options struct {
 	Notify func(Notice)
 
 	Ordered        bool          // a pod's networks are added one after the other, by claim and request, and deleted in reverse
+	Exec           invoke.Exec   // runs CNI plugins; nil = package cniexec does
 	PluginLimit    time.Duration // for one CNI plugin, which is then ended; 0 = [DefaultPluginLimit]
 	DelTries       int           // after which a DEL is given up whose namespace is gone; 0 = [DefaultDelTries]
 	DelPatience    time.Duration // in which these are made; 0 = [DefaultDelPatience]
@@ -131,7 +134,7 @@ func New(o Options) (*Agent, error) {
 	a := &Agent{
 		Options: o, kind: kind,
 		specs: store.Open(o.CDIDir), infos: store.Open(o.DeviceInfoDir),
-		cni:     plugins{dirs: o.CNIBinDirs, root: o.HostRoot, cache: o.CacheDir, limit: o.PluginLimit, log: o.Log},
+		cni:     plugins{dirs: o.CNIBinDirs, root: o.HostRoot, cache: o.CacheDir, limit: o.PluginLimit, exec: o.Exec, log: o.Log},
 		queue:   workqueue.NewTypedDelayingQueue[types.UID](),
 		backOff: workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](firstRetry, longestRetry),
 		over:    make(chan struct{}), changed: make(chan struct{}),
@@ -152,7 +155,7 @@ func New(o Options) (*Agent, error) {
 
 func (o Options) withDefaults() Options {
 	if o.Netns == nil {
-		o.Netns = NetnsThere
+		o.Netns = link.CheckNetns
 	}
 	o.PluginLimit = cmp.Or(o.PluginLimit, DefaultPluginLimit)
 	o.DelTries = cmp.Or(o.DelTries, DefaultDelTries)

@@ -3,7 +3,6 @@ package dra_test
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
 
-	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/dra/status"
 )
@@ -107,18 +105,5 @@ func TestStateThatCannotBeUsedConcernsItsClaimOnly(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"u1.json", "u2.json.corrupt"}, r.files("state")); diff != "" {
 		t.Error(diff)
-	}
-}
-
-func TestOnlyANetworkNamespaceIsOne(t *testing.T) {
-	if err := dra.NetnsThere("/proc/self/ns/net"); err != nil {
-		t.Error(err)
-	}
-	file := filepath.Join(t.TempDir(), "file") // what a mount leaves
-	must(t, os.WriteFile(file, nil, 0o600))
-	for _, path := range []string{file, file + "/below", file + "-not"} {
-		if err := dra.NetnsThere(path); err == nil || path == file && !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%s: got %v", path, err)
-		}
 	}
 }

@@ -87,7 +87,7 @@ func misbehave(conf pluginConf) {
 		fmt.Println("no JSON")
 		os.Exit(0)
 	case "flood":
-		fmt.Print(strings.Repeat("x", 2<<20))
+		fmt.Print(strings.Repeat("x", 11<<20))
 		os.Exit(0)
 	case "hang":
 		time.Sleep(time.Hour)

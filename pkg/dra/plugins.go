@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/version"
 
+	"devinfo-cni.io/pkg/cniexec"
 	"devinfo-cni.io/pkg/dra/state"
 )
 
@@ -24,6 +26,7 @@ type plugins struct {
 	root  string
 	cache string
 	limit time.Duration
+	exec  invoke.Exec // nil = processes of this node
 	log   *slog.Logger
 }
 
@@ -32,11 +35,10 @@ const deviceInfoCapability = "CNIDeviceInfoFile"
 // add runs ADD and returns the result in the network's version. It ends when the
 // plugins do: nobody knows what one that was killed has left.
 func (p *plugins) add(key string, at *state.Attachment) (json.RawMessage, error) {
-	cni, list, done, err := p.open("ADD", key, at)
+	cni, list, err := p.open(key, at)
 	if err != nil {
 		return nil, err
 	}
-	defer done()
 	result, err := cni.AddNetworkList(context.Background(), list, runtimeConf(at, at.Netns))
 	if err != nil {
 		return nil, reasoned(err, "network %s: ADD", at.Network)
@@ -57,7 +59,7 @@ func (p *plugins) check(at *state.Attachment) error {
 	if err != nil {
 		return reasoned(err, "network %s: configuration", at.Network)
 	}
-	find := &execution{root: p.root}
+	find := p.runner("")
 	for _, plugin := range list.Plugins {
 		if _, err := find.FindInPath(plugin.Network.Type, p.dirs); err != nil {
 			return reasoned(err, "network %s: nothing was run", at.Network)
@@ -68,11 +70,10 @@ func (p *plugins) check(at *state.Attachment) error {
 
 // del runs DEL as ADD was run, with its result; netns is "" when it is gone.
 func (p *plugins) del(key string, at *state.Attachment, netns string) error {
-	cni, list, done, err := p.open("DEL", key, at)
+	cni, list, err := p.open(key, at)
 	if err != nil {
 		return err
 	}
-	defer done()
 	// libcni finds no result in its cache, and then leaves this one in its place.
 	if withResult, err := version.GreaterThanOrEqualTo(list.CNIVersion, "0.4.0"); err == nil && withResult && at.Result != nil {
 		for n, conf := range list.Plugins {
@@ -101,31 +102,38 @@ func (p *plugins) del(key string, at *state.Attachment, netns string) error {
 }
 
 // open makes the attachment's directory anew.
-func (p *plugins) open(verb, key string, at *state.Attachment) (cni *libcni.CNIConfig, list *libcni.NetworkConfigList, done func(), err error) {
+func (p *plugins) open(key string, at *state.Attachment) (cni *libcni.CNIConfig, list *libcni.NetworkConfigList, err error) {
 	list, err = libcni.NetworkConfFromBytes(at.List)
 	if err != nil {
-		return nil, nil, nil, reasoned(err, "network %s: configuration", at.Network)
+		return nil, nil, reasoned(err, "network %s: configuration", at.Network)
 	}
 	if err := p.forget(key); err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
 	dir := p.dir(key)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
-	lock, err := lockNew(filepath.Join(dir, running))
-	if err != nil {
-		return nil, nil, nil, err
+	lock := filepath.Join(dir, running)
+	if err := os.WriteFile(lock, nil, 0o600); err != nil {
+		return nil, nil, err
 	}
-	run := &execution{verb: verb, root: p.root, limit: p.limit, lock: lock, log: p.log}
-	return libcni.NewCNIConfigWithCacheDir(p.dirs, dir, run), list, func() { lock.Close() }, nil
+	return libcni.NewCNIConfigWithCacheDir(p.dirs, dir, p.runner(lock)), list, nil
+}
+
+// runner runs plugins, which hold the lock.
+func (p *plugins) runner(lock string) invoke.Exec {
+	if p.exec != nil {
+		return p.exec
+	}
+	return &execution{cniexec.Exec{Root: p.root, Limit: p.limit, Lock: lock}, p.log}
 }
 
 // await waits for the plugins that an agent has left running when it was killed: what
 // they are about to make could not be deleted yet. A daemon that one of them began may
 // never end, so the wait has the limit of a plugin.
 func (p *plugins) await(key string) {
-	if err := waitFor(filepath.Join(p.dir(key), running), p.limit); err != nil {
+	if err := cniexec.Wait(context.Background(), filepath.Join(p.dir(key), running), p.limit); err != nil {
 		p.log.Warn("what an earlier agent ran is taken for a daemon that a plugin began", "attachment", key, "error", err)
 	}
 }

@@ -4,17 +4,20 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+
+	"devinfo-cni.io/pkg/cniexec"
 )
 
 // The reasons for which a run of a CNI network fails: see [Metrics].
 const (
-	ReasonPlugin  = "plugin"  // the plugin says so, with a CNI error
-	ReasonDied    = "died"    // the plugin ended without a CNI error
-	ReasonTimeout = "timeout" // the plugin hung
-	ReasonMissing = "missing" // there is no such plugin
-	ReasonOutput  = "output"  // the plugin printed no CNI result
-	ReasonInfo    = "info"    // the plugin wrote a device-info file that makes no sense
-	ReasonNode    = "node"    // this node cannot do it: a disk is full, say
+	ReasonPlugin  = string(cniexec.ReasonPlugin)  // the plugin says so, with a CNI error
+	ReasonDied    = string(cniexec.ReasonDied)    // the plugin ended without a CNI error
+	ReasonTimeout = string(cniexec.ReasonTimeout) // the plugin hung
+	ReasonMissing = string(cniexec.ReasonMissing) // there is no such plugin
+	ReasonOutput  = string(cniexec.ReasonOutput)  // the plugin printed no CNI result
+	ReasonBusy    = string(cniexec.ReasonBusy)    // an earlier plugin of the attachment still runs
+	ReasonInfo    = "info"                        // the plugin wrote a device-info file that makes no sense
+	ReasonNode    = string(cniexec.ReasonNode)    // this node cannot do it: a disk is full, say
 )
 
 // execError is an error with its reason.
@@ -35,12 +38,15 @@ func reasoned(err error, format string, args ...any) error {
 // printed, unless it is about a file.
 func reasonOf(err error) string {
 	var reason *execError
+	var run *cniexec.Error
 	var path *fs.PathError
 	switch {
 	case err == nil:
 		return ""
 	case errors.As(err, &reason):
 		return reason.reason
+	case errors.As(err, &run):
+		return string(run.Reason)
 	case errors.As(err, &path):
 		return ReasonNode
 	}

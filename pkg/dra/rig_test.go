@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -24,6 +26,7 @@ import (
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/status"
+	"devinfo-cni.io/pkg/link"
 )
 
 // rig is a node: its directories, and what the API server was told.
@@ -68,8 +71,17 @@ func optionsIn(dir string) dra.Options {
 		Driver: driverName, Policy: cniconfig.Policy{Driver: driverName, Pool: "node1"},
 		StateDir: filepath.Join(dir, "state"), CacheDir: filepath.Join(dir, "cache"), CDIDir: filepath.Join(dir, "cdi"),
 		DeviceInfoDir: filepath.Join(dir, "info"), CNIBinDirs: []string{filepath.Join(dir, "bin")}, BootID: "boot1",
-		Netns: func(path string) error { _, err := os.Stat(path); return err }, Sweep: 20 * time.Millisecond, DelPatience: 300 * time.Millisecond, Ordered: true,
+		Netns: fileIsNetns, Sweep: 20 * time.Millisecond, DelPatience: 300 * time.Millisecond, Ordered: true,
 	}
+}
+
+// fileIsNetns takes any file for a network namespace: making one takes root.
+func fileIsNetns(path string) error {
+	_, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return link.ErrNoNetns
+	}
+	return err
 }
 
 // start starts an agent, which runs until the test ends; the one before, if any, is ended.

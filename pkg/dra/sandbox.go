@@ -2,16 +2,13 @@ package dra
 
 import (
 	"errors"
-	"fmt"
-	"io/fs"
-	"os"
 	"slices"
-	"syscall"
 
 	"github.com/containerd/nri/pkg/api"
 	"k8s.io/apimachinery/pkg/types"
 
 	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/link"
 )
 
 // sandbox is a pod's, as the runtime has told of it. id, netns and pod never change; the
@@ -104,22 +101,5 @@ func (a *Agent) giveUp(sb *sandbox, why error) {
 	a.announce()
 }
 
-// NetnsThere is nil if path is a network namespace, and fs.ErrNotExist if it is none: a
-// file that a namespace was once mounted on is none either.
-func NetnsThere(path string) error {
-	const nsfs, proc = 0x6e736673, 0x9fa0 // linux/magic.h; proc is that of kernels before 3.19
-	var stat syscall.Statfs_t
-	if err := syscall.Statfs(path, &stat); err != nil {
-		return &os.PathError{Op: "statfs", Path: path, Err: err}
-	}
-	if kind := int64(stat.Type); kind != nsfs && kind != proc {
-		return fmt.Errorf("%s: no network namespace: %w", path, fs.ErrNotExist)
-	}
-	return nil
-}
-
 // isGone says whether a network namespace is; what cannot be found out is taken for there.
-func (a *Agent) isGone(netns string) bool {
-	err := a.Netns(netns)
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
-}
+func (a *Agent) isGone(netns string) bool { return errors.Is(a.Netns(netns), link.ErrNoNetns) }

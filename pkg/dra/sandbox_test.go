@@ -122,8 +122,8 @@ func TestWhatAPluginDoesWrongFailsThePodAndLeavesNothing(t *testing.T) {
 		"refuse":       "no address left",
 		"die":          "exit status 7, without a CNI error",
 		"garbage":      "no JSON",
-		"flood":        "printed more than 1048576 bytes",
-		"hang":         "ended after 300ms: find out what it waits for",
+		"flood":        "printed more than 10000000 bytes",
+		"hang":         "ended after 300ms, which is its limit: find out what it waits for",
 		"corrupt info": "correct the CNI plugin that wrote it",
 	} {
 		t.Run(behave, func(t *testing.T) {

@@ -3,7 +3,12 @@ package link
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"runtime"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -11,6 +16,79 @@ import (
 
 // ourNetns is the network namespace of the thread that opens it.
 const ourNetns = "/proc/thread-self/ns/net"
+
+// CheckNetns says what is at a path: a network namespace gives nil, and what is none
+// ErrNoNetns, be it that nothing is there, or something else. The one answer is for who
+// is about to enter the namespace, and for who asks whether it is gone.
+//
+// A plain file is a namespace that is gone: it is what was mounted on, and is left when
+// that was unmounted. It may also be one that is not mounted yet, which nobody uses, or
+// one whose mount does not get to where we are: see [SeesMounts].
+//
+// Every other error, such as EACCES or EIO, says neither.
+func CheckNetns(path string) error {
+	var stat unix.Statfs_t
+	err := unix.Statfs(path, &stat)
+	switch {
+	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ENOTDIR):
+		return fmt.Errorf("%s: %w: %w", path, ErrNoNetns, err)
+	case err != nil:
+		return &fs.PathError{Op: "statfs", Path: path, Err: err}
+	case int64(stat.Type) == unix.NSFS_MAGIC, int64(stat.Type) == unix.PROC_SUPER_MAGIC && beforeNSFS():
+		return nil
+	}
+	return fmt.Errorf("%s: %w: it is a file or directory on which none is mounted", path, ErrNoNetns)
+}
+
+// beforeNSFS says that the kernel's namespaces are files of proc: until Linux 3.19.
+func beforeNSFS() bool {
+	var stat unix.Statfs_t
+	return unix.Statfs(ourNetns, &stat) == nil && int64(stat.Type) == unix.PROC_SUPER_MAGIC
+}
+
+// HasNetns is CheckNetns for who asks whether a network namespace is gone: then it is
+// false without an error.
+func HasNetns(path string) (bool, error) {
+	err := CheckNetns(path)
+	if errors.Is(err, ErrNoNetns) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// NetnsNamesProcess says whether a path leads to a network namespace by a process that
+// is in it, such as /proc/4711/ns/net, also where a symbolic link does. Once the process
+// has ended, its number may be another's: such a path, when it was written down earlier,
+// says nothing of the namespace that it named then.
+func NetnsNamesProcess(path string) bool {
+	const links = 40 // as many as the kernel follows, path_resolution(7)
+	for range links {
+		path = filepath.Clean(path)
+		if namesProcess(path) {
+			return true
+		}
+		target, err := os.Readlink(path)
+		if err != nil {
+			return false
+		}
+		if !filepath.IsAbs(target) {
+			target = filepath.Join(filepath.Dir(path), target)
+		}
+		path = target
+	}
+	return false
+}
+
+// namesProcess knows proc wherever it is mounted: /host/proc/4711/ns/net.
+func namesProcess(path string) bool {
+	_, below, ok := strings.Cut(path+"/", "/proc/")
+	process, below, _ := strings.Cut(below, "/")
+	if process == "self" || process == "thread-self" {
+		return ok
+	}
+	_, err := strconv.ParseUint(process, 10, 32)
+	return ok && err == nil && below != ""
+}
 
 // within calls f in the network namespace at path; "" is where we are.
 func within(path string, f func() error) error {

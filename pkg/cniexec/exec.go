@@ -1,0 +1,181 @@
+// Package cniexec runs CNI plugins: delegates and the networks of claims. An [Exec] is
+// what libcni takes as its invoke.Exec; the protocol is that of the CNI specification,
+// section 2, "Execution Protocol".
+//
+// Unlike libcni's own it limits what a plugin prints and how long it takes, does not
+// wait for a daemon that has inherited the plugin's output, and says by an [Error] what
+// went wrong. Each plugin also holds a lock of its attachment while it runs. A plugin
+// whose caller was killed keeps that lock, so that the next one, a DEL, waits for its
+// end: see [Exec.Lock] and [Wait].
+package cniexec
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/containernetworking/cni/pkg/version"
+)
+
+// MaxOutput is how many bytes a plugin may print on its standard output.
+const MaxOutput = 10_000_000
+
+const (
+	lastWords    = 10 * time.Second // for a plugin between SIGTERM and SIGKILL, and for its output after its end
+	replacePause = 100 * time.Millisecond
+	replaceTries = 50 // 5 s: an executable that is being written cannot be run
+)
+
+// usualPath is what plugins that run iptables, say, look for it in.
+const usualPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// Exec runs plugins. It implements invoke.Exec, and may be used by several at once. The
+// zero value sets no limit in time, takes no lock, and drops what plugins say.
+type Exec struct {
+	version.PluginDecoder // Decode
+
+	// Root is the root directory of the plugins, to which their paths are relative:
+	// where a container has the host's mounted. "" is our own. It takes CAP_SYS_CHROOT.
+	Root string
+	// Limit is how long one plugin may run; 0 = for ever. It is ended by SIGTERM, and
+	// 10 s later by SIGKILL, together with what it has started: it then has a process
+	// group of its own, to which signals to ours, such as a terminal's, do not get.
+	Limit time.Duration
+	// Lock is the path of a file of the attachment's, which each plugin, and what it
+	// starts, holds locked (flock, LOCK_EX) until it has returned. The file is only
+	// opened for reading. "", and a file that is not there, locks nothing.
+	//
+	// The caller must not hold that lock itself. It may replace the file between two
+	// plugins, but calls [Wait] before it replaces or removes what another process has
+	// left: a plugin that outlived that one has the former file locked.
+	Lock string
+	// Wait is how long a plugin waits for Lock before it is run; 0 = not at all.
+	Wait time.Duration
+	// Stderr gets the plugins' standard error as they write it; nil = nobody does.
+	// Its errors are ignored: a plugin does not die of our log.
+	Stderr io.Writer
+}
+
+// ExecPlugin runs the plugin at path and gives what it printed. The environment is
+// complete, but for PATH where that is missing, empty or "/". The error is an *[Error].
+//
+// The context ends the wait for [Exec.Lock], and never the plugin: nobody knows what
+// one that was killed has left behind.
+func (e *Exec) ExecPlugin(ctx context.Context, path string, stdin []byte, env []string) ([]byte, error) {
+	lock, err := acquire(ctx, e.Lock, e.Wait)
+	if err != nil {
+		return nil, notLocked(path, err)
+	}
+	defer release(lock)
+	env = withPath(env)
+	for tries := 1; ; tries++ {
+		stdout, err := e.run(path, stdin, env, lock)
+		if !errors.Is(err, syscall.ETXTBSY) || tries == replaceTries || pause(ctx, replacePause) != nil {
+			return stdout, err
+		}
+	}
+}
+
+// run runs a plugin once.
+func (e *Exec) run(path string, stdin []byte, env []string, lock *os.File) ([]byte, error) {
+	ctx, cancel := context.Background(), func() {}
+	if e.Limit > 0 {
+		ctx, cancel = context.WithTimeout(ctx, e.Limit)
+	}
+	defer cancel()
+	stdout, stderr := &output{}, &messages{to: e.Stderr}
+	c := exec.CommandContext(ctx, path)
+	c.Env, c.Stdin, c.Stdout, c.Stderr = env, bytes.NewReader(stdin), stdout, stderr
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: e.Limit > 0}
+	if e.Root != "" {
+		c.Dir, c.SysProcAttr.Chroot = "/", e.Root
+	}
+	if lock != nil {
+		c.ExtraFiles = []*os.File{lock}
+	}
+	late := false
+	c.WaitDelay = lastWords
+	c.Cancel = func() error {
+		err := syscall.Kill(-c.Process.Pid, syscall.SIGTERM)
+		late = err == nil
+		return err
+	}
+	if err := c.Run(); c.ProcessState == nil {
+		return nil, notStarted(err)
+	}
+	switch killed := late || !c.ProcessState.Exited(); { // and what it has started goes on
+	case killed && e.Limit > 0:
+		_ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL)
+	case killed:
+		lock.Close() // without unlocking it: the others keep the lock until they have ended
+	}
+	if late {
+		return nil, failed(ReasonTimeout, "%s: ended after %v, which is its limit: find out what it waits for", path, e.Limit)
+	}
+	return answer(path, slices.Contains(env, "CNI_COMMAND=ADD"), c.ProcessState, stdout, stderr)
+}
+
+// answer is what a plugin that has ended says, which has to be a result after ADD.
+func answer(path string, add bool, state *os.ProcessState, stdout *output, stderr *messages) ([]byte, error) {
+	own := new(types.Error)
+	switch {
+	case stdout.over:
+		return nil, failed(ReasonOutput, "%s: printed more than %d bytes: report it to the plugin's makers", path, MaxOutput)
+	case state.Success() && add && !isObject(stdout.text):
+		return nil, failed(ReasonOutput, "%s: printed no CNI result: %q", path, abridged(stdout.text))
+	case state.Success():
+		return stdout.text, nil
+	case json.Unmarshal(stdout.text, own) == nil && (own.Msg != "" || own.Code != 0):
+		return nil, &Error{ReasonPlugin, own}
+	}
+	return nil, failed(ReasonDied, "%s: %v, without a CNI error; standard output %q, standard error %q",
+		path, state, abridged(stdout.text), abridged(stderr.beginning))
+}
+
+func notStarted(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return &Error{ReasonMissing, fmt.Errorf("%w: install it, or the interpreter that it names", err)}
+	}
+	return &Error{ReasonNode, err}
+}
+
+// withPath sees to PATH, which is "/" in an image without a shell.
+func withPath(env []string) []string {
+	path := ""
+	for _, e := range env {
+		if value, ok := strings.CutPrefix(e, "PATH="); ok {
+			path = value
+		}
+	}
+	if path != "" && path != "/" {
+		return env
+	}
+	return append(slices.Clip(env), "PATH="+usualPath) // the last one counts
+}
+
+func isObject(text []byte) bool {
+	var object map[string]json.RawMessage
+	return json.Unmarshal(text, &object) == nil
+}
+
+// pause gives the context's error when that ends first.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}

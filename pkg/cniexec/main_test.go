@@ -1,0 +1,39 @@
+package cniexec_test
+
+import (
+	"context"
+	"log"
+	"os"
+	"strings"
+	"testing"
+
+	"devinfo-cni.io/pkg/cniexec"
+)
+
+const roleEnv = "CNIEXEC_TEST_ROLE"
+
+// The test binary is also the caller that the tests kill.
+func TestMain(m *testing.M) {
+	role, args, _ := strings.Cut(os.Getenv(roleEnv), ":")
+	switch role {
+	case "":
+		os.Exit(m.Run())
+	case "caller":
+		lock, plugin, _ := strings.Cut(args, ":")
+		check(os.Unsetenv(roleEnv))
+		_, err := (&cniexec.Exec{Lock: lock}).ExecPlugin(context.Background(), plugin, nil, os.Environ())
+		check(err)
+	}
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+func cancelled(t testing.TB) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	return ctx, cancel
+}

@@ -1,0 +1,45 @@
+package grant
+
+import (
+	"errors"
+	"path/filepath"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/cdispec"
+	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/sysfs"
+)
+
+// For is Of for a device that a Finder has found: info is its description, or a
+// description that the Finder was given and has found nothing against.
+func (g Granter) For(found *discovery.Device, info *devinfo.Info) (Grant, error) {
+	g.SF, g.Shared = found.SF, found.Shared
+	return g.Of(info, found.Own)
+}
+
+// ForInterface is For after ADD: the interface is in the network namespace at the path
+// netns, and info is what the device-info file says. A file that is about another device
+// than the interface's gives what the node's settings alone allow of that device.
+//
+// The errors are link.ErrNoNetns, and a kernel that cannot be read.
+func (g Granter) ForInterface(finder *discovery.Finder, netns, ifName string, info *devinfo.Info) (Grant, error) {
+	// Looked at as widely as a plugin may have been told to: a device that is shared must
+	// be seen to be.
+	found, err := finder.Find(discovery.Target{Existing: info, Netns: netns, IfName: ifName, FollowLower: true, SubfunctionParent: true})
+	if conflict := (*discovery.ConflictError)(nil); errors.As(err, &conflict) {
+		found, err = &discovery.Device{}, nil
+	}
+	if err != nil {
+		return Grant{}, err
+	}
+	return g.For(found, info)
+}
+
+// NodesBelow is Nodes of the machine whose root is mounted at a path; "" = ours. A
+// container's own /dev lacks what was made after its start.
+func NodesBelow(root string) Nodes {
+	return func(path string) (cdispec.Node, error) {
+		n, err := sysfs.ReadNode(filepath.Join("/", root, path))
+		return cdispec.Node{Path: path, Type: n.Type, Major: n.Major, Minor: n.Minor}, err
+	}
+}

@@ -1,0 +1,107 @@
+package grant_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"devinfo-cni.io/pkg/cdispec"
+	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/grant"
+	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/link/linkhost"
+	"devinfo-cni.io/pkg/sysfs"
+)
+
+const pod = "/run/netns/pod"
+
+func finder(t *testing.T, host string) *discovery.Finder {
+	t.Helper()
+	h, err := hosttxt.Load("../../testdata/hosts/" + host + ".txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	links, err := linkhost.New(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &discovery.Finder{Sys: sysfs.New(h.Sys()), Interfaces: links, Switches: links}
+}
+
+func TestWhatAnInterfaceEntitlesTo(t *testing.T) {
+	for what, test := range map[string]struct {
+		ifName, address string
+		devices         []string
+		want            string
+	}{
+		"its own device": {"net1", "0000:3b:00.3", nil, `
+			/dev/infiniband/uverbs3 c 1:3
+			/dev/infiniband/uverbs4 c 1:4
+			/dev/infiniband/rdma_cm c 1:5`},
+		"another device than the file's": {"net1", "0000:3b:00.1", nil, `
+			the PCI function 0000:3b:00.1` + notOurs + `"0000:3b:00.1" or "*" to cdiDevices in the node settings`},
+		"another device, which is allowed": {"net1", "0000:3b:00.1", []string{"0000:3b:00.1"}, `
+			/dev/infiniband/uverbs1 c 1:2
+			/dev/infiniband/rdma_cm c 1:5`},
+		"a lower interface's": {"net2", "0000:3b:00.0", []string{"*"}, `
+			the PCI function 0000:3b:00.0, a PF with VFs: not handed over: it is that of a lower interface, which others use too; ` +
+			`attach a device of the pod's own; no setting allows this`},
+		"no interface": {"net7", "0000:3b:00.3", nil, `
+			the PCI function 0000:3b:00.3` + notOurs + `"0000:3b:00.3" or "0000:3b:00.0" or "*" to cdiDevices in the node settings`},
+	} {
+		t.Run(what, func(t *testing.T) {
+			got, err := on(t, "mlx5-legacy", test.devices...).ForInterface(finder(t, "mlx5-legacy"), pod, test.ifName, function(test.address))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(strings.ReplaceAll(test.want, "\t", ""), "\n"+show(got)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAnInterfaceOnASubFunctionHasItsNodes(t *testing.T) {
+	g := on(t, "mlx5-switchdev")
+	g.Nodes = nodes("infiniband/uverbs0", "infiniband/uverbs4", "infiniband/rdma_cm")
+	f := finder(t, "mlx5-switchdev")
+	found, err := f.Find(discovery.Target{DeviceID: "mlx5_core.sf.4", DeviceIDKey: "deviceID", SubfunctionParent: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found.Own = true
+	got, err := g.For(found, found.Info)
+	if diff := cmp.Diff("/dev/infiniband/uverbs4 c 1:1\n/dev/infiniband/rdma_cm c 1:2", show(got)); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+}
+
+func TestNothingIsGrantedWithoutANetworkNamespace(t *testing.T) {
+	const host = "igb-sriov" // whose pods were not captured
+	got, err := on(t, host, "*").ForInterface(finder(t, host), pod, "net1", function("0000:01:10.0"))
+	if !errors.Is(err, link.ErrNoNetns) || show(got) != "" {
+		t.Errorf("got %s, %v", show(got), err)
+	}
+}
+
+func TestNodesAreReadWhereTheHostIsMounted(t *testing.T) {
+	root := t.TempDir()
+	if err := os.Symlink("/", filepath.Join(root, "host")); err != nil {
+		t.Fatal(err)
+	}
+	for _, mounted := range []string{"", "/", root + "/host"} {
+		got, err := grant.NodesBelow(mounted)("/dev/null")
+		if diff := cmp.Diff(cdispec.Node{Path: "/dev/null", Type: "c", Major: 1, Minor: 3}, got); diff != "" || err != nil {
+			t.Errorf("%q: %v\n%s", mounted, err, diff)
+		}
+	}
+	if _, err := grant.NodesBelow(root)("/dev/null"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("got %v", err)
+	}
+}

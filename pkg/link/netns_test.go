@@ -1,0 +1,136 @@
+package link_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/link/linktest"
+)
+
+func TestWhatANetnsIs(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		dir := t.TempDir()
+		at := func(name string) string { return filepath.Join(dir, name) }
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		must(os.WriteFile(at("unmounted"), nil, 0o444))
+		must(unix.Mount(linktest.NewNetns(t), at("unmounted"), "", unix.MS_BIND, ""))
+		if err := link.CheckNetns(at("unmounted")); err != nil {
+			t.Errorf("mounted: %v", err)
+		}
+		must(unix.Unmount(at("unmounted"), 0))
+		must(os.Symlink("/proc/self/ns/net", at("link")))
+		must(os.Symlink(at("absent"), at("dangling")))
+		must(os.Symlink("loop", at("loop")))
+		for path, want := range map[string]struct {
+			there bool
+			err   error // of CheckNetns
+		}{
+			linktest.NewNetns(t): {true, nil}, "/proc/self/ns/net": {true, nil}, "/proc/thread-self/ns/net": {true, nil}, at("link"): {true, nil},
+			at("unmounted"): {false, link.ErrNoNetns}, dir: {false, link.ErrNoNetns}, "/proc/self/status": {false, link.ErrNoNetns},
+			at("absent"): {false, fs.ErrNotExist}, at("dangling"): {false, fs.ErrNotExist}, "/proc/0/ns/net": {false, fs.ErrNotExist}, "": {false, fs.ErrNotExist},
+			at("unmounted/below"): {false, unix.ENOTDIR},
+			at("loop"):            {false, unix.ELOOP}, at(strings.Repeat("x", 300)): {false, unix.ENAMETOOLONG},
+		} {
+			err := link.CheckNetns(path)
+			if !errors.Is(err, want.err) || err != nil && !strings.Contains(err.Error(), path) {
+				t.Errorf("%s: %v", path, err)
+			}
+			broken := errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENAMETOOLONG)
+			if gone := errors.Is(err, link.ErrNoNetns); gone != (!want.there && !broken) {
+				t.Errorf("%s is gone: %v, %v", path, gone, err)
+			}
+			if there, err := link.HasNetns(path); there != want.there || (err != nil) != broken {
+				t.Errorf("%s is there: %v, %v", path, there, err)
+			}
+		}
+	})
+}
+
+func TestANetnsThatCannotBeLookedAtIsNotGone(t *testing.T) {
+	if os.Getuid() == 0 {
+		t.Skip("root may look everywhere")
+	}
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Chmod(dir, 0o700)
+	if there, err := link.HasNetns(filepath.Join(dir, "x")); there || !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("got %v, %v", there, err)
+	}
+}
+
+func TestAPathThatNamesAProcess(t *testing.T) {
+	dir := t.TempDir()
+	for name, target := range map[string]string{
+		"docker": "/proc/4711/ns/net", "twice": "docker", "cni-1": "/var/run/netns/cni-1", "loop": "loop", "up": "../../../../../../proc/self/ns/net",
+	} {
+		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path, want := range map[string]bool{
+		"/proc/4711/ns/net": true, "/proc/4711/task/4712/ns/net": true, "/proc/self/ns/net": true, "/proc/thread-self/ns/net": true,
+		"//proc/./4711/ns/../ns/net": true, "/host/proc/4711/ns/net": true, "/proc/4711/root/run/netns/x": true, "/proc/4711/fd/5": true,
+		dir + "/docker": true, dir + "/twice": true, dir + "/up": true,
+		"/var/run/netns/4711": false, "/run/proc/x/ns/net": false, "/proc/4711": false, "/proc": false, "": false,
+		dir + "/cni-1": false, dir + "/loop": false, dir + "/none": false,
+	} {
+		if got := link.NetnsNamesProcess(path); got != want {
+			t.Errorf("%q: %v", path, got)
+		}
+	}
+}
+
+func TestWhoseMountsAreSeen(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		if err := os.WriteFile("/run/file", nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		for _, test := range []struct {
+			propagation uintptr
+			want        bool
+		}{{unix.MS_PRIVATE, false}, {unix.MS_SHARED, true}, {unix.MS_PRIVATE, false}, {unix.MS_UNBINDABLE, false}} {
+			if err := unix.Mount("", "/run", "", test.propagation, ""); err != nil {
+				t.Fatal(err)
+			}
+			for _, path := range []string{"/run", "/run/file"} {
+				if got, err := link.SeesMounts(path); got != test.want || err != nil {
+					t.Errorf("%s, propagation %#x: %v, %v", path, test.propagation, got, err)
+				}
+			}
+		}
+		if _, err := link.SeesMounts("/run/none"); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// As a container with the propagation HostToContainer.
+func TestTheMountsOfAMasterAreSeen(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		for _, err := range []error{
+			unix.Mount("", "/run", "", unix.MS_SHARED, ""), os.Mkdir("/run/slave", 0o755),
+			unix.Mount("/run", "/run/slave", "", unix.MS_BIND, ""), unix.Mount("", "/run/slave", "", unix.MS_SLAVE, ""),
+		} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, err := link.SeesMounts("/run/slave"); !got || err != nil {
+			t.Errorf("got %v, %v", got, err)
+		}
+	})
+}
