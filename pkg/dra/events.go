@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -186,7 +187,8 @@ func recordOf(claim *resourceapi.ResourceClaim, pods []state.Pod, networks []cni
 	for _, n := range networks {
 		record.Attachments = append(record.Attachments, state.Attachment{
 			Request: n.Request, Pool: n.Pool, Device: n.Device, ShareID: n.ShareID,
-			Network: n.Name, CNIVersion: n.CNIVersion, IfName: n.IfName, List: n.List, Phase: state.Prepared,
+			Network: n.Name, CNIVersion: n.CNIVersion, IfName: n.IfName, List: n.List,
+			Late: n.Late, Capabilities: n.Capabilities, Phase: state.Prepared,
 		})
 	}
 	return record
@@ -196,7 +198,7 @@ func recordOf(claim *resourceapi.ResourceClaim, pods []state.Pod, networks []cni
 func sameNetworks(record, fresh *state.Claim) bool {
 	same := func(a, b state.Attachment) bool {
 		return a.Request == b.Request && a.Pool == b.Pool && a.Device == b.Device && a.IfName == b.IfName &&
-			slices.Equal(a.List, b.List) && (a.ShareID == nil) == (b.ShareID == nil) && (a.ShareID == nil || *a.ShareID == *b.ShareID)
+			slices.Equal(a.List, b.List) && a.Late == b.Late && maps.EqualFunc(a.Capabilities, b.Capabilities, slices.Equal) && (a.ShareID == nil) == (b.ShareID == nil) && (a.ShareID == nil || *a.ShareID == *b.ShareID)
 	}
 	return slices.EqualFunc(record.Attachments, fresh.Attachments, same)
 }

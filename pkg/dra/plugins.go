@@ -147,9 +147,12 @@ func (p *plugins) dir(key string) string { return filepath.Join(p.cache, key) }
 
 // runtimeConf is what the plugins get beside their configuration.
 func runtimeConf(at *state.Attachment, netns string) *libcni.RuntimeConf {
+	capabilities := map[string]any{deviceInfoCapability: at.InfoFile}
+	for name, value := range at.Capabilities {
+		capabilities[name] = value
+	}
 	return &libcni.RuntimeConf{
-		ContainerID: at.Sandbox, NetNS: netns, IfName: at.IfName, Args: at.Args,
-		CapabilityArgs: map[string]any{deviceInfoCapability: at.InfoFile},
+		ContainerID: at.Sandbox, NetNS: netns, IfName: at.IfName, Args: at.Args, CapabilityArgs: capabilities,
 	}
 }
 

@@ -37,6 +37,11 @@ type Network struct {
 	// List is the network's configuration list (CNI SPEC.md section 1), with cniVersion,
 	// name and plugins, as it is to be executed.
 	List json.RawMessage
+	// Late: the pod's sandbox does not wait for the network, only the containers that
+	// list the claim do.
+	Late bool
+	// Capabilities are the capability arguments that the claim gives, by their names.
+	Capabilities map[string]json.RawMessage
 }
 
 // Resolve gives a network for each device of an allocated claim that was allocated from
@@ -106,6 +111,10 @@ func (p Policy) network(claim *resourceapi.ResourceClaim, result resourceapi.Dev
 		return Network{}, err
 	}
 	n.Request, n.Pool, n.Device, n.ShareID, n.IfName = result.Request, result.Pool, result.Device, result.ShareID, params.ifName
+	n.Late, n.Capabilities = params.late, params.values
+	if err := n.takes(); err != nil {
+		return Network{}, err
+	}
 	return n, nil
 }
 
