@@ -48,6 +48,9 @@ type Options struct {
 	// behind an interface in a network namespace; nil = none.
 	Grant func(info *devinfo.Info, netns, ifName string) (grant.Grant, error)
 
+	// Watch tells of a claim, and whenever it has changed, until ctx ends: see [WatchClaim].
+	// nil = a claim that pods share goes to the next one only when it is prepared again.
+	Watch func(ctx context.Context, claim kubeletplugin.NamespacedObject, changed func(*resourceapi.ResourceClaim))
 	// Notify tells the author of a pod what is wrong with it; nil = nobody is told.
 	Notify func(Notice)
 
@@ -108,6 +111,7 @@ type Agent struct {
 	queue   workqueue.TypedDelayingInterface[types.UID] // of claims to look at
 	backOff workqueue.TypedRateLimiter[types.UID]       // of claims, after any failure but a DEL's
 	notices notices
+	toWatch chan struct{} // the claims on record have changed
 	over    chan struct{} // closed at the end of Run
 
 	mu        sync.Mutex
@@ -137,7 +141,7 @@ func New(o Options) (*Agent, error) {
 		cni:     plugins{dirs: o.CNIBinDirs, root: o.HostRoot, cache: o.CacheDir, limit: o.PluginLimit, exec: o.Exec, log: o.Log},
 		queue:   workqueue.NewTypedDelayingQueue[types.UID](),
 		backOff: workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](firstRetry, longestRetry),
-		over:    make(chan struct{}), changed: make(chan struct{}),
+		toWatch: make(chan struct{}, 1), over: make(chan struct{}), changed: make(chan struct{}),
 		claims: map[types.UID]*claim{}, problems: map[types.UID]state.Problem{}, sandboxes: map[string]*sandbox{},
 	}
 	a.reports = a.newQueue()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
@@ -60,6 +61,14 @@ func (a *Agent) await(ctx context.Context, holds func() (bool, error)) error {
 		case <-ctx.Done():
 			return fmt.Errorf("goes on in the background: %w", context.Cause(ctx))
 		}
+	}
+}
+
+// watchSoon has Run watch the claims that are on record by then.
+func (a *Agent) watchSoon() {
+	select {
+	case a.toWatch <- struct{}{}:
+	default: // it will, already
 	}
 }
 
@@ -155,6 +164,7 @@ func (a *Agent) admit(asked *resourceapi.ResourceClaim) (*claim, error) {
 	}
 	c.pods, c.forget = reserved, false
 	a.rouse(c)
+	a.watchSoon()
 	return c, nil
 }
 
@@ -181,6 +191,7 @@ func podsOf(pods []cniconfig.Pod) (list []state.Pod) {
 
 func recordOf(claim *resourceapi.ResourceClaim, pods []state.Pod, networks []cniconfig.Network) *state.Claim {
 	record := &state.Claim{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID, Pods: pods}
+	record.Shared = metav1.GetControllerOf(claim) == nil
 	if len(pods) == 1 {
 		record.Pod = pods[0]
 	}

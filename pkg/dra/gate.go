@@ -37,6 +37,9 @@ func (a *Agent) open(c *claim, which []int) error {
 			return fmt.Errorf("claim %s, request %s: CDI spec: %w", c.ref, at.Request, err)
 		}
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.announce()
 	return nil
 }
 

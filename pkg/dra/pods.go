@@ -94,21 +94,22 @@ func (a *Agent) arrive(sb *sandbox) (*sandbox, []*claim, error) {
 func (a *Agent) isAttached(sb *sandbox, claims []*claim) (bool, error) {
 	all := true
 	for _, c := range claims {
+		lacks := c.gone || slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool {
+			return !at.Late && !(at.Phase == state.Added && at.Sandbox == sb.id && a.isOpen(c, &at))
+		})
+		all = all && !lacks
 		switch {
 		case sb.ended:
 			return false, sb.err
 		case c.gone || c.forget:
 			return false, fmt.Errorf("claim %s: unprepared meanwhile", c.ref)
+		case !lacks:
 		case c.doing == doAdd && c.of != sb.id:
 			return false, fmt.Errorf("the CNI plugins of sandbox %s, which was given up, have not ended yet", c.of)
 		case c.stuck != nil:
 			return false, fmt.Errorf("detach an earlier sandbox first: %w", c.stuck)
 		case c.trouble != nil:
 			return false, c.trouble
-		}
-		for n := range c.record.Attachments {
-			at := &c.record.Attachments[n]
-			all = all && (at.Late || at.Phase == state.Added && at.Sandbox == sb.id && a.isOpen(c, at))
 		}
 	}
 	return all, nil

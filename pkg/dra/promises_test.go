@@ -295,3 +295,41 @@ func TestNetworksOfAPodAreAttachedAtTheSameTimeUnlessOrdered(t *testing.T) {
 		})
 	}
 }
+
+func TestALateNetworkHoldsUpContainersAndNoSandbox(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+		agent := r.start()
+		failures := 2
+		p.set(func(command, _, ifName string) error {
+			if command == "ADD" && ifName == "net2" && failures > 0 {
+				failures--
+				return errors.New("no lease")
+			}
+			return nil
+		})
+		r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}, want{"y", "net2", "late 10s"}))
+		sb := r.sandbox("s1", "pod")
+		began := time.Now()
+		must(t, r.runPod(sb))
+		if took := time.Since(began); took > 0 {
+			t.Errorf("the sandbox waited for %v", took)
+		}
+		admitted := func(gate string) error {
+			_, _, err := agent.CreateContainer(t.Context(), sb, container(gate))
+			return err
+		}
+		if err := admitted("u1_x"); err != nil {
+			t.Error(err)
+		}
+		if err := admitted("u1_y"); err == nil || !strings.Contains(err.Error(), "not attached to this sandbox yet") {
+			t.Errorf("got %v", err)
+		}
+		time.Sleep(time.Minute)
+		if err := admitted("u1_y"); err != nil || p.calls("ADD s1 net2") != 3 || p.calls("DEL s1 net2") != 2 || p.calls("DEL s1 net1") != 0 {
+			t.Errorf("%v, %q", err, p.told)
+		}
+		r.endPod(sb)
+		r.unprepared("u1")
+		r.expectNothing()
+	})
+}

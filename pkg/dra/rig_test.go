@@ -130,7 +130,11 @@ func claimIn(dir, name string, uid types.UID, pod string, wants ...want) *resour
 			Name: w.request, Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "cni"}})
 		allocation.Devices.Results = append(allocation.Devices.Results, resourceapi.DeviceRequestAllocationResult{
 			Request: w.request, Driver: driverName, Pool: "node1", Device: "cni", ShareID: &share})
-		parameters := fmt.Sprintf(`{"apiVersion":"cni.networking.x-k8s.io/v1alpha1","kind":"CNIConfig","ifName":%q,"config":
+		late := ""
+		if behave, ok := strings.CutPrefix(w.behave, "late "); ok {
+			w.behave, late = behave, `"attach":"Late",`
+		}
+		parameters := fmt.Sprintf(`{"apiVersion":"cni.networking.x-k8s.io/v1alpha1","kind":"CNIConfig","ifName":%q,`+late+`"config":
 			{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"fake","dir":%q,"behave":%q,"capabilities":{"CNIDeviceInfoFile":true}}]}}`, w.ifName, dir, w.behave)
 		allocation.Devices.Config = append(allocation.Devices.Config, resourceapi.DeviceAllocationConfiguration{
 			Source: resourceapi.AllocationConfigSourceClass, Requests: []string{w.request},

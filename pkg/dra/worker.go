@@ -24,10 +24,14 @@ func (a *Agent) Run(ctx context.Context) {
 	background.Go(func() { a.dispatch() })
 	tick := time.NewTicker(a.Sweep)
 	defer tick.Stop()
+	shared := watches{cancel: map[types.UID]context.CancelFunc{}}
+	a.look()
 	for ctx.Err() == nil {
-		a.look()
+		a.watchShared(ctx, &shared)
 		select {
 		case <-tick.C:
+			a.look()
+		case <-a.toWatch:
 		case <-ctx.Done():
 		}
 	}
@@ -36,6 +40,7 @@ func (a *Agent) Run(ctx context.Context) {
 	a.mu.Unlock()
 	a.queue.ShutDown()
 	background.Wait()
+	shared.running.Wait()
 	close(a.over)
 }
 
@@ -218,9 +223,6 @@ func (a *Agent) end(c *claim, s step, sb *sandbox, l lane, err error) {
 	default:
 		c.trouble, c.again = err, time.Now().Add(a.backOff.When(c.ref.UID))
 		a.Log.Error("not done", "what", s.do, "claim", c.ref, "error", err)
-		if sb != nil && sb.waited && s.do == doOpen {
-			a.giveUp(sb, err)
-		}
 	}
 	if a.Ordered {
 		for _, other := range a.claimsOf(c.record.Pod.UID) {

@@ -48,6 +48,7 @@ type Claim struct {
 	Pod Pod `json:"pod,omitzero"`
 	// Pods are those that the claim is reserved for. Schema 1 had none: then it is Pod.
 	Pods        []Pod        `json:"pods,omitempty"`
+	Shared      bool         `json:"shared,omitempty"`      // pods may share it: it is from no template
 	Attachments []Attachment `json:"attachments,omitempty"` // none once the claim is unprepared
 	Abandoned   []Attachment `json:"abandoned,omitempty"`   // of earlier sandboxes, each in that phase
 	StatusOwed  bool         `json:"statusOwed,omitempty"`  // the API server has not taken the latest status
