@@ -21,12 +21,14 @@ type plugins struct {
 	mu      sync.Mutex
 	there   map[string]bool // "sandbox ifName" that ADD has made and DEL has not removed
 	told    []string        // "ADD sandbox ifName", as they begin
+	busy    map[string]bool // "sandbox ifName" on which a plugin works
+	wrong   []string        // what no plugin can do right
 	missing map[string]bool // types that are not installed
 	does    func(command, sandbox, ifName string) error
 }
 
 func newPlugins() *plugins {
-	return &plugins{there: map[string]bool{}, missing: map[string]bool{}}
+	return &plugins{there: map[string]bool{}, busy: map[string]bool{}, missing: map[string]bool{}}
 }
 
 func (p *plugins) FindInPath(plugin string, _ []string) (string, error) {
@@ -53,13 +55,22 @@ func (p *plugins) ExecPlugin(_ context.Context, _ string, stdin []byte, env []st
 	}
 	command, sandbox, ifName := get("CNI_COMMAND"), get("CNI_CONTAINERID"), get("CNI_IFNAME")
 	p.mu.Lock()
-	p.told = append(p.told, strings.Join([]string{command, sandbox, ifName}, " "))
+	what := sandbox + " " + ifName
+	p.told = append(p.told, command+" "+what)
 	does := p.does
+	if p.busy[what] || command == "ADD" && p.there[what] {
+		p.wrong = append(p.wrong, fmt.Sprintf("%s %s: busy %v, there %v", command, what, p.busy[what], p.there[what]))
+	}
+	p.busy[what] = true
 	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.busy, what)
+	}()
 	if limit, err := time.ParseDuration(conf.Behave); err == nil && command == "ADD" {
 		time.Sleep(limit)
 	}
-	what := sandbox + " " + ifName
 	if command == "ADD" { // even one that fails may have made something
 		p.mark(what, true)
 	}
