@@ -119,9 +119,12 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 		CDIDir: cdiDir, DeviceInfoDir: node.DeviceInfoDir, CNIBinDirs: o.cniBinDirs, HostRoot: o.hostRoot,
 		BootID:     bootID,
 		Status:     func(ctx context.Context, r status.Report) error { return status.Apply(ctx, client, r) },
+		Watch:      dra.WatchClaim(client),
+		Notify:     dra.PostNotices(client, driver, o.nodeName, log),
 		Attributes: devices.Attributes,
-		Grant:      granter(node, sys, o.hostRoot),
-		Metrics:    noting(dra.NewMetrics(registry), connected), Log: log,
+		Ordered:    o.ordered, DelTries: o.delTries, DelPatience: o.delPatience,
+		Grant:   granter(node, sys, o.hostRoot),
+		Metrics: noting(dra.NewMetrics(registry), connected), Log: log,
 	})
 	if err != nil {
 		return nil, err

@@ -87,6 +87,8 @@ type Metrics struct {
 	Connected func(bool)
 	// Waited is how long a sandbox was held up until it was attached.
 	Waited func(time.Duration)
+	// Cut is how many attachments the node does not offer though it should.
+	Cut func(int)
 	// Refused is a container that was not let in, for one of the Gate reasons.
 	Refused func(reason string)
 }

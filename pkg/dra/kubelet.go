@@ -72,8 +72,6 @@ func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet
 		kubeletplugin.CDIDirectory(o.CDIDir), kubeletplugin.GRPCInterceptor(k.intercept),
 		// The agent locks each claim; one pod does not wait for another's DEL.
 		kubeletplugin.Serialize(false),
-		// There is no device whose health could change.
-		kubeletplugin.HealthService(false),
 	}
 	if o.Metadata {
 		versions := []schema.GroupVersion{v1beta1.SchemeGroupVersion, v1alpha1.SchemeGroupVersion}
@@ -170,6 +168,13 @@ func (k *Kubelet) HandleError(ctx context.Context, err error, msg string) {
 		return
 	}
 	log.Warn("the API server cannot share a device among claims (DRAConsumableCapacity): numbered ones are published instead")
+	if over := k.options.Limit - MaxNumbered; over > 0 {
+		log.Error("this API server takes no more numbered devices: set --max-attachments to that many, or enable DRAConsumableCapacity",
+			"maxAttachments", k.options.Limit, "offered", MaxNumbered)
+		if k.agent.Metrics.Cut != nil {
+			k.agent.Metrics.Cut(over)
+		}
+	}
 	// The caller waits for us, and Stop for the caller while it holds the lock that
 	// publishing needs.
 	go func() {
@@ -179,9 +184,12 @@ func (k *Kubelet) HandleError(ctx context.Context, err error, msg string) {
 	}()
 }
 
-// WatchHealthStatus implements [kubeletplugin.DRAPlugin]; it is not called.
-func (k *Kubelet) WatchHealthStatus(context.Context, chan<- kubeletplugin.DeviceHealthReport) error {
-	return kubeletplugin.ErrHealthNotSupported
+// WatchHealthStatus implements [kubeletplugin.DRAPlugin]. There is no device whose health
+// could change, and a kubelet whose watch ends begins it again every 5 s, with an error in
+// its log.
+func (k *Kubelet) WatchHealthStatus(ctx context.Context, _ chan<- kubeletplugin.DeviceHealthReport) error {
+	<-ctx.Done()
+	return nil
 }
 
 // UpdateRequestMetadata implements [Metadata]. The agent may call it before the plugin

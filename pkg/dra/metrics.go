@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"devinfo-cni.io/pkg/dra/state"
 )
 
 // Census is how many attachments there are in each phase, and how many claims have a
@@ -32,7 +34,16 @@ func NewMetrics(to prometheus.Registerer) Metrics {
 	connected := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "cni_dra_nri_connected", Help: "1 while the container runtime is connected by NRI.",
 	})
-	to.MustRegister(execs, execFailures, events, eventFailures, connected)
+	waits := prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "cni_dra_add_wait_seconds", Help: "How long sandboxes were held up until they were attached.", Buckets: buckets,
+	})
+	refusals := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "cni_dra_gate_refusals_total", Help: "Containers that were refused because their network is not there, by reason.",
+	}, []string{"reason"})
+	cut := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "cni_dra_attachments_not_offered", Help: "Attachments that --max-attachments allows and the API server cannot express.",
+	})
+	to.MustRegister(execs, execFailures, events, eventFailures, connected, waits, refusals, cut)
 	return Metrics{
 		Exec: func(verb string, took time.Duration, reason string) {
 			execs.WithLabelValues(verb).Observe(took.Seconds())
@@ -46,6 +57,9 @@ func NewMetrics(to prometheus.Registerer) Metrics {
 				eventFailures.WithLabelValues(event).Inc()
 			}
 		},
+		Waited:  func(took time.Duration) { waits.Observe(took.Seconds()) },
+		Refused: func(reason string) { refusals.WithLabelValues(reason).Inc() },
+		Cut:     func(n int) { cut.Set(float64(n)) },
 		Connected: func(on bool) {
 			connected.Set(0)
 			if on {
@@ -57,6 +71,7 @@ func NewMetrics(to prometheus.Registerer) Metrics {
 
 var (
 	attachmentsDesc = prometheus.NewDesc("cni_dra_attachments", "Attachments of prepared claims, by phase.", []string{"phase"}, nil)
+	abandonedDesc   = prometheus.NewDesc("cni_dra_abandoned", "Attachments whose DEL was given up.", nil, nil)
 	statusDesc      = prometheus.NewDesc("cni_dra_status_queue", "Claims whose status the API server has not taken yet.", nil, nil)
 )
 
@@ -66,6 +81,7 @@ type CensusMetrics func() Census
 // Describe implements prometheus.Collector.
 func (CensusMetrics) Describe(to chan<- *prometheus.Desc) {
 	to <- attachmentsDesc
+	to <- abandonedDesc
 	to <- statusDesc
 }
 
@@ -75,5 +91,6 @@ func (take CensusMetrics) Collect(to chan<- prometheus.Metric) {
 	for phase, count := range census.Phases {
 		to <- prometheus.MustNewConstMetric(attachmentsDesc, prometheus.GaugeValue, float64(count), phase)
 	}
+	to <- prometheus.MustNewConstMetric(abandonedDesc, prometheus.GaugeValue, float64(census.Phases[string(state.Abandoned)]))
 	to <- prometheus.MustNewConstMetric(statusDesc, prometheus.GaugeValue, float64(census.Status))
 }
