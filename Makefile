@@ -3,13 +3,14 @@
 BIN := $(CURDIR)/bin
 CNI_BIN := /opt/cni/bin
 FUZZTIME := 30s
+SOAK := 1h
 IMAGE := cluster.local/cni-dra-driver:1
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null)
 
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build peers apiserver image demo test lint bench fuzz e2e vm-test install clean
+.PHONY: help build peers apiserver image demo test lint bench soak fuzz e2e vm-test install clean
 
 GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -funcalign=1 -X main.version=$(VERSION)'
 
@@ -49,6 +50,9 @@ bench: build peers ## times and sizes against other plugins, and of the driver, 
 	@$(GO_BUILD) -o $(BIN)/bench/ ./test/bench/...
 	@$(BIN)/bench/bench -bin $(BIN) || missed=$$?; \
 	go test -run '^$$' -bench . -benchtime 200x ./pkg/dra; exit $${missed:-0}
+
+soak: ## cni-dra-driver against all that may happen to it, for SOAK (1h)
+	MODEL_TIME=$(SOAK) go test -count=1 -timeout 0 -v -run TestWhateverHappens ./pkg/dra
 
 fuzz: ## each fuzz target for FUZZTIME (30s)
 	@grep -rl '^func Fuzz' --include='*_test.go' . | while read -r file; do \

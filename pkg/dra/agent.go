@@ -124,7 +124,7 @@ type Agent struct {
 	synced    bool                        // it has told of all that it has
 	changed   chan struct{}               // closed, and made anew, whenever something has changed
 	used      [lanes]int                  // steps under way
-	waiting   [lanes][]*claim             // for room in a lane
+	waiting   [lanes]map[*claim]bool      // for room in a lane
 	ending    bool                        // no ADD is begun any more
 }
 
@@ -145,6 +145,9 @@ func New(o Options) (*Agent, error) {
 		backOff: workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](firstRetry, longestRetry),
 		toWatch: make(chan struct{}, 1), over: make(chan struct{}), changed: make(chan struct{}),
 		claims: map[types.UID]*claim{}, problems: map[types.UID]state.Problem{}, sandboxes: map[string]*sandbox{},
+	}
+	for l := range a.waiting {
+		a.waiting[l] = map[*claim]bool{}
 	}
 	a.reports = a.newQueue()
 	var err error
@@ -219,7 +222,7 @@ func (a *Agent) Close() error {
 	return a.state.Close()
 }
 
-func (a *Agent) step(name string) {
+func (a *Agent) did(name string) {
 	if a.Step != nil {
 		a.Step(name)
 	}

@@ -66,7 +66,7 @@ func (a *Agent) runAdd(uid types.UID, n int, at state.Attachment) result {
 
 func (a *Agent) addNetwork(uid types.UID, at *state.Attachment) (err error) {
 	at.Result, err = a.cni.add(key(uid, at), at)
-	a.step("exec ADD")
+	a.did("exec ADD")
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (a *Agent) notAdded(c *claim, n int, sb *sandbox, err error) error {
 	at := &c.record.Attachments[n]
 	err = fmt.Errorf("claim %s, request %s: %w", c.ref, at.Request, err)
 	a.Log.Error("pod is not attached", "pod", sb.pod, "sandbox", sb.id, "error", err)
-	a.notify(sb.pod, NoticeFailed, err.Error())
+	a.tell(sb.pod, NoticeFailed, err.Error())
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if sb.waited && !at.Late {

@@ -37,8 +37,9 @@ type claim struct {
 
 	// What keeps it from going on. A failed DEL has a back-off of its own, for others must
 	// not make it fail more often.
-	stuck    error // the last DEL's
-	trouble  error // any other step's
+	stuck    error  // the last DEL's
+	trouble  error  // any other step's
+	failed   action // and which that was
 	delAfter time.Time
 	again    time.Time // after any other failure
 	spareDel time.Time // when DELs of what is abandoned are due
@@ -79,7 +80,7 @@ func (a *Agent) put(c *claim, record *state.Claim, step string) error {
 	if err := a.state.Put(record); err != nil {
 		return fmt.Errorf("record claim %s: %w", c.ref, err)
 	}
-	a.step(step)
+	a.did(step)
 	a.adopt(c, record, true)
 	return nil
 }
@@ -110,6 +111,7 @@ func (a *Agent) drop(c *claim) {
 	defer a.mu.Unlock()
 	c.gone = true
 	delete(a.claims, c.ref.UID)
+	a.backOff.Forget(c.ref.UID)
 	a.announce()
 }
 

@@ -66,7 +66,7 @@ func (a *Agent) runDel(c *claim, n int, at state.Attachment, orphaned bool) resu
 	}
 	began := time.Now()
 	err := a.cni.del(key, &at, netns)
-	a.step("exec DEL")
+	a.did("exec DEL")
 	a.executed("DEL", began, err)
 	if err == nil {
 		err = errors.Join(a.removeInfo(&at), a.cni.forget(key))
@@ -151,7 +151,7 @@ func (a *Agent) abandon(c *claim, which []int) error {
 		record.Abandoned = append(record.Abandoned, given)
 		a.Log.Error("DEL is given up: what it left of the network stays until an administrator looks into it",
 			"claim", c.ref, "network", at.Network, "sandbox", at.Sandbox, "ifName", at.IfName, "error", at.DelError)
-		a.notify(record.Pod, NoticeAbandoned, fmt.Sprintf("claim %s, request %s: DEL of network %s has failed %d times and is given up: %s",
+		a.tell(record.Pod, NoticeAbandoned, fmt.Sprintf("claim %s, request %s: DEL of network %s has failed %d times and is given up: %s",
 			c.name(), at.Request, at.Network, at.Tries, at.DelError))
 		at.Reset("")
 	}

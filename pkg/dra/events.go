@@ -33,7 +33,8 @@ func (a *Agent) wake(c *claim) { a.queue.Add(c.ref.UID) }
 // rouse wakes a claim that somebody waits for: but for DELs it is not held back by what
 // has failed before. The mutex must be held.
 func (a *Agent) rouse(c *claim) {
-	c.trouble, c.again = nil, time.Time{}
+	c.failed, c.trouble, c.again = none, nil, time.Time{}
+	a.backOff.Forget(c.ref.UID)
 	a.wake(c)
 }
 

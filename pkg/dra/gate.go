@@ -49,7 +49,7 @@ func (a *Agent) writeMetadata(c *claim, at *state.Attachment) error {
 	}
 	err := a.metadata.UpdateRequestMetadata(context.Background(), c.ref.Namespace, c.ref.Name, c.ref.UID, at.Request, []kubeletplugin.Device{a.device(c, at)})
 	if err == nil {
-		a.step("metadata")
+		a.did("metadata")
 	}
 	return err
 }
@@ -94,7 +94,7 @@ func (a *Agent) openGate(c *claim, at *state.Attachment) error {
 	if err := a.specs.Write(cdispec.FileName(a.kind, name), cdispec.Encode(spec)); err != nil {
 		return err
 	}
-	a.step("gate open")
+	a.did("gate open")
 	return nil
 }
 
@@ -118,7 +118,7 @@ func (a *Agent) closeGate(c *claim, at *state.Attachment) error {
 	if err := a.specs.Remove(cdispec.FileName(a.kind, gateName(c, at))); err != nil {
 		return fmt.Errorf("CDI spec: %w", err)
 	}
-	a.step("gate closed")
+	a.did("gate closed")
 	return nil
 }
 

@@ -65,7 +65,7 @@ type model struct {
 
 const (
 	modelPods  = 6
-	modelHours = 2
+	modelHours = 1
 	sharers    = 2 // pods that share a claim
 )
 

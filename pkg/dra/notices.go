@@ -90,7 +90,7 @@ func shortened(text string, limit int) string {
 	return strings.ToValidUTF8(text[:limit-len(rest)], "") + rest
 }
 
-func (a *Agent) notify(pod state.Pod, reason, text string) {
+func (a *Agent) tell(pod state.Pod, reason, text string) {
 	notice := Notice{pod, reason, text}
 	if a.Notify != nil && a.notices.isNews(notice) {
 		a.Notify(notice)

@@ -63,7 +63,7 @@ func (a *Agent) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) (err err
 		return nil
 	}
 	a.settled(ctx, sb, claims)
-	a.notify(sb.pod, NoticeFailed, err.Error())
+	a.tell(sb.pod, NoticeFailed, err.Error())
 	return fmt.Errorf("pod %s/%s: %w", sb.pod.Namespace, sb.pod.Name, err)
 }
 
@@ -241,7 +241,7 @@ func (a *Agent) CreateContainer(_ context.Context, pod *api.PodSandbox, containe
 	if a.Metrics.Refused != nil {
 		a.Metrics.Refused(reason)
 	}
-	a.notify(sb.pod, NoticeRefused, err.Error())
+	a.tell(sb.pod, NoticeRefused, err.Error())
 	return nil, nil, err
 }
 

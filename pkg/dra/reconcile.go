@@ -133,6 +133,8 @@ func reconcile(record *state.Claim, g goal, now world) step {
 		return step{do: doDel, at: needs[doDel][len(needs[doDel])-1:]}
 	case needs[doDel] != nil:
 		return pick(doDel)
+	case now.blamed && g.want != forget && g.want != replace:
+		return step{do: doBlame}
 	}
 	if now.retry {
 		if s := settle(record, g, now, needs[doOpen], owes); s.do != none {
@@ -162,8 +164,6 @@ func settle(record *state.Claim, g goal, now world, closed []int, owes bool) ste
 		return step{do: doSwap}
 	case len(record.Attachments) == 0 && (len(record.Abandoned) == 0 || now.cleared):
 		return step{do: doForget}
-	case now.blamed:
-		return step{do: doBlame}
 	case now.unsaved:
 		return step{do: doSave}
 	}

@@ -106,7 +106,8 @@ func (a *Agent) next(c *claim) (step, *sandbox) {
 func (a *Agent) worldOf(c *claim, g goal) world {
 	now := time.Now()
 	w := world{
-		unsaved: c.unsaved, blamed: c.blame != "", retry: !now.Before(c.again), ordered: a.Ordered,
+		unsaved: c.unsaved, retry: !now.Before(c.again), ordered: a.Ordered,
+		blamed:   c.blame != "" && (c.failed != doBlame || !now.Before(c.again)),
 		reported: c.record.StatusOwed && c.sent != nil && reflect.DeepEqual(c.sent, a.devices(c)),
 	}
 	for n := range c.record.Attachments {
@@ -193,8 +194,12 @@ func (a *Agent) begin(c *claim, s step, sb *sandbox, l lane) bool {
 	if a.ending && s.do == doAdd {
 		return false
 	}
+	if _, now := a.goalOf(c); now != sb { // it has changed while we decided
+		a.wake(c)
+		return false
+	}
 	if a.used[l] >= widthOf(l) {
-		a.waiting[l] = append(a.waiting[l], c)
+		a.waiting[l][c] = true
 		return false
 	}
 	a.used[l]++
@@ -210,18 +215,18 @@ func (a *Agent) end(c *claim, s step, sb *sandbox, l lane, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.used[l]--
-	if len(a.waiting[l]) > 0 {
-		a.wake(a.waiting[l][0])
-		a.waiting[l] = a.waiting[l][1:]
+	for other := range a.waiting[l] { // who finds no room waits again
+		a.wake(other)
 	}
+	clear(a.waiting[l])
 	c.doing, c.of = none, ""
 	switch {
 	case s.do == doDel: // which keeps its own books
-	case err == nil:
-		c.trouble = nil
+	case err == nil && s.do == c.failed:
+		c.failed, c.trouble, c.again = none, nil, time.Time{}
 		a.backOff.Forget(c.ref.UID)
-	default:
-		c.trouble, c.again = err, time.Now().Add(a.backOff.When(c.ref.UID))
+	case err != nil:
+		c.failed, c.trouble, c.again = s.do, err, time.Now().Add(a.backOff.When(c.ref.UID))
 		a.Log.Error("not done", "what", s.do, "claim", c.ref, "error", err)
 	}
 	if a.Ordered {
@@ -313,18 +318,20 @@ func (a *Agent) forgetNow(c *claim) error {
 		record := c.record.Clone()
 		record.Attachments, record.StatusOwed = nil, false
 		a.mu.Lock()
-		c.pods = nil
+		if c.forget {
+			c.pods = nil
+		}
 		a.mu.Unlock()
 		err := a.put(c, record, "forgotten")
 		a.mu.Lock()
-		c.forget = err != nil
+		c.forget = c.forget && err != nil
 		a.mu.Unlock()
 		return err
 	}
 	if err := a.state.Remove(c.ref.UID); err != nil {
 		return fmt.Errorf("claim %s: %w", c.ref, err)
 	}
-	a.step("forgotten")
+	a.did("forgotten")
 	a.drop(c)
 	return nil
 }
