@@ -105,6 +105,66 @@ func (a *Agent) adopt(c *claim, record *state.Claim, saved bool) {
 	a.announce()
 }
 
+// saveNow writes the record, or forgets a claim that was never written: the kubelet is
+// told that it is not prepared.
+func (a *Agent) saveNow(c *claim) error {
+	name := "saved"
+	if c.fresh {
+		name = "prepared"
+	}
+	err := a.put(c, c.record.Clone(), name)
+	if err != nil && c.fresh {
+		a.mu.Lock()
+		c.trouble = err
+		a.mu.Unlock()
+		a.drop(c)
+	}
+	return err
+}
+
+// swap begins again with another allocation of the claim.
+func (a *Agent) swap(c *claim) error {
+	a.mu.Lock()
+	next := c.next
+	a.mu.Unlock()
+	record := next.Clone()
+	record.Abandoned = c.record.Abandoned
+	if err := a.put(c, record, "prepared"); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if c.next == next {
+		c.next = nil
+	}
+	return nil
+}
+
+// forgetNow removes the record, or what of it nobody needs: DELs that were given up stay.
+func (a *Agent) forgetNow(c *claim) error {
+	a.reports.Forget(c.ref.UID)
+	if there, err := a.state.Has(c.ref.UID); len(c.record.Abandoned) > 0 && (there || err != nil) {
+		record := c.record.Clone()
+		record.Attachments, record.StatusOwed = nil, false
+		a.mu.Lock()
+		if c.forget {
+			c.pods = nil
+		}
+		a.mu.Unlock()
+		err := a.put(c, record, "forgotten")
+		a.mu.Lock()
+		c.forget = c.forget && err != nil
+		a.mu.Unlock()
+		return err
+	}
+	if err := a.state.Remove(c.ref.UID); err != nil {
+		return fmt.Errorf("claim %s: %w", c.ref, err)
+	}
+	a.did("forgotten")
+	a.drop(c)
+	return nil
+}
+
 // drop takes a claim out of the agent.
 func (a *Agent) drop(c *claim) {
 	a.mu.Lock()

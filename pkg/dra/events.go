@@ -152,21 +152,26 @@ func (a *Agent) admit(asked *resourceapi.ResourceClaim) (*claim, error) {
 	if err := cniconfig.Distinct(networks, a.takenBy(asked.UID, reserved)); err != nil {
 		return nil, err
 	}
-	fresh := recordOf(asked, reserved, networks)
+	c = a.takeIn(c, recordOf(asked, reserved, networks))
+	a.rouse(c)
+	a.watchSoon()
+	return c, nil
+}
+
+// takeIn wants a claim, which may be known already, to be as its record says.
+func (a *Agent) takeIn(c *claim, fresh *state.Claim) *claim {
 	switch {
 	case c == nil:
 		c = known(fresh)
 		c.fresh, c.unsaved = true, true
-		a.claims[asked.UID] = c
+		a.claims[fresh.UID] = c
 	case !sameNetworks(c.record, fresh):
 		c.next = fresh
 	default:
 		c.next, c.unsaved = nil, true
 	}
-	c.pods, c.forget = reserved, false
-	a.rouse(c)
-	a.watchSoon()
-	return c, nil
+	c.pods, c.forget = fresh.Pods, false
+	return c
 }
 
 // takenBy are the interface names that other claims have in any of the pods.

@@ -34,6 +34,31 @@ func NewMetrics(to prometheus.Registerer) Metrics {
 	connected := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "cni_dra_nri_connected", Help: "1 while the container runtime is connected by NRI.",
 	})
+	to.MustRegister(execs, execFailures, events, eventFailures, connected)
+	m := waitMetrics(to, buckets)
+	m.Exec = func(verb string, took time.Duration, reason string) {
+		execs.WithLabelValues(verb).Observe(took.Seconds())
+		if reason != "" {
+			execFailures.WithLabelValues(verb, reason).Inc()
+		}
+	}
+	m.Event = func(event string, took time.Duration, err error) {
+		events.WithLabelValues(event).Observe(took.Seconds())
+		if err != nil {
+			eventFailures.WithLabelValues(event).Inc()
+		}
+	}
+	m.Connected = func(on bool) {
+		connected.Set(0)
+		if on {
+			connected.Set(1)
+		}
+	}
+	return m
+}
+
+// waitMetrics are those of what pods and containers wait for.
+func waitMetrics(to prometheus.Registerer, buckets []float64) Metrics {
 	waits := prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: "cni_dra_add_wait_seconds", Help: "How long sandboxes were held up until they were attached.", Buckets: buckets,
 	})
@@ -43,29 +68,11 @@ func NewMetrics(to prometheus.Registerer) Metrics {
 	cut := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "cni_dra_attachments_not_offered", Help: "Attachments that --max-attachments allows and the API server cannot express.",
 	})
-	to.MustRegister(execs, execFailures, events, eventFailures, connected, waits, refusals, cut)
+	to.MustRegister(waits, refusals, cut)
 	return Metrics{
-		Exec: func(verb string, took time.Duration, reason string) {
-			execs.WithLabelValues(verb).Observe(took.Seconds())
-			if reason != "" {
-				execFailures.WithLabelValues(verb, reason).Inc()
-			}
-		},
-		Event: func(event string, took time.Duration, err error) {
-			events.WithLabelValues(event).Observe(took.Seconds())
-			if err != nil {
-				eventFailures.WithLabelValues(event).Inc()
-			}
-		},
 		Waited:  func(took time.Duration) { waits.Observe(took.Seconds()) },
 		Refused: func(reason string) { refusals.WithLabelValues(reason).Inc() },
 		Cut:     func(n int) { cut.Set(float64(n)) },
-		Connected: func(on bool) {
-			connected.Set(0)
-			if on {
-				connected.Set(1)
-			}
-		},
 	}
 }
 

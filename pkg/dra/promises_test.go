@@ -12,11 +12,9 @@ import (
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
-	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"devinfo-cni.io/pkg/dra"
-	"devinfo-cni.io/pkg/dra/state"
 )
 
 // timeless is a rig whose plugins are no processes, in a bubble where time passes when
@@ -165,81 +163,6 @@ func TestAnAdministratorClearsWhatIsAbandonedByRemovingItsFile(t *testing.T) {
 	})
 }
 
-func TestAClaimIsHandedOverWhenItsHolderHasEnded(t *testing.T) {
-	for name, atOnce := range map[string]bool{"reserved for both at first": true, "reserved for the second one later": false} {
-		t.Run(name, func(t *testing.T) {
-			timeless(t, func(t *testing.T, r *rig, p *plugins) {
-				agent := r.start()
-				claim, both := r.claimOf("a", "u1", "one", want{"x", "net1", ""}), r.claimOf("a", "u1", "one", want{"x", "net1", ""})
-				both.Status.ReservedFor = append(both.Status.ReservedFor, r.claimOf("a", "u1", "two").Status.ReservedFor...)
-				if atOnce {
-					claim = both
-				}
-				r.prepare(claim)
-				first, second := r.sandbox("s1", "one"), r.sandbox("s2", "two")
-				must(t, r.runPod(first))
-				agent.Reserve("u1", pods(both))
-				must(t, r.runPod(second))
-				if _, _, err := agent.CreateContainer(t.Context(), first, container("u1_x")); err != nil {
-					t.Error(err)
-				}
-				_, _, err := agent.CreateContainer(t.Context(), second, container("u1_x"))
-				if err == nil || !strings.Contains(err.Error(), "claim ns/a is held by pod ns/one") || !strings.Contains(err.Error(), "maxSurge: 0") {
-					t.Errorf("got %v", err)
-				}
-				r.prepare(both) // the kubelet was restarted
-				r.endPod(first)
-				time.Sleep(5 * time.Minute)
-				if got := p.left(); len(got) > 0 {
-					t.Errorf("handed over while the holder is there: %q", got)
-				}
-				agent.Reserve("u1", pods(both)[1:])
-				time.Sleep(5 * time.Minute)
-				if got := p.left(); len(got) != 1 || got[0] != "s2 net1" {
-					t.Errorf("there: %q", got)
-				}
-				if _, _, err := agent.CreateContainer(t.Context(), second, container("u1_x")); err != nil {
-					t.Error(err)
-				}
-				r.endPod(second)
-				r.unprepared("u1")
-				r.expectNothing()
-			})
-		})
-	}
-}
-
-func pods(claim *resourceapi.ResourceClaim) (list []state.Pod) {
-	for _, c := range claim.Status.ReservedFor {
-		list = append(list, state.Pod{Namespace: claim.Namespace, Name: c.Name, UID: c.UID})
-	}
-	return list
-}
-
-func TestAContainerIsRefusedAtTheGateOfAnEarlierSandbox(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, p *plugins) {
-		agent := r.start()
-		r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
-		must(t, r.runPod(r.sandbox("s1", "pod")))
-		second := r.sandbox("s2", "pod") // of which nobody told
-		for _, c := range []*api.Container{container("u1_x"), {Env: []string{"A=b", "CNI_DRA_GATE_u1_x=u1_x@s1"}}} {
-			if _, _, err := agent.CreateContainer(t.Context(), second, c); err == nil {
-				t.Error("it was let in")
-			}
-		}
-		time.Sleep(time.Minute) // it is known by now, and attached
-		for _, c := range []*api.Container{container("u1_x"), {Env: []string{"A=b", "CNI_DRA_GATE_u1_x=u1_x@s2"}}, {}, container("u1_x_not")} {
-			_, _, err := agent.CreateContainer(t.Context(), second, c)
-			if unknown := len(c.CDIDevices) > 0 && strings.Contains(c.CDIDevices[0].Name, "not"); (err != nil) != unknown {
-				t.Errorf("%v: got %v", c, err)
-			}
-		}
-		if got := p.left(); len(got) != 1 || got[0] != "s2 net1" {
-			t.Errorf("there: %q", got)
-		}
-	})
-}
-
 func TestDELsThatHangHoldUpNoADD(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, p *plugins) {
 		agent := r.start()
@@ -331,56 +254,5 @@ func TestALateNetworkHoldsUpContainersAndNoSandbox(t *testing.T) {
 		r.endPod(sb)
 		r.unprepared("u1")
 		r.expectNothing()
-	})
-}
-
-func TestAnADDThatIsSlowerThanTheRuntimeWaitsFailsThePodAndIsUndone(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, p *plugins) {
-		r.options.Ordered = true
-		agent := r.start()
-		r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", "10s"}, want{"y", "net2", ""}), r.claimOf("a", "u2", "quick", want{"x", "net1", ""}))
-		slow, again := r.sandbox("s1", "pod"), r.sandbox("s2", "pod")
-		began := time.Now()
-		expect := func(err error, part string, after time.Duration) {
-			t.Helper()
-			if took := time.Since(began); err == nil || !strings.Contains(err.Error(), part) || took != after {
-				t.Errorf("after %v: %v", took, err)
-			}
-		}
-		expect(r.runPod(slow), "raise plugin_request_timeout", 1700*time.Millisecond)
-		r.endPod(slow)
-		expect(r.runPod(again), "the CNI plugins of sandbox s1, which was given up, have not ended yet", 1700*time.Millisecond)
-		must(t, r.runPod(r.sandbox("s3", "quick")))
-		expect(errors.New("held up"), "held up", 1700*time.Millisecond)
-		time.Sleep(time.Minute)
-		if got := p.left(); len(got) != 1 || got[0] != "s3 net1" || p.calls("ADD s1 net2") > 0 {
-			t.Errorf("there: %q, calls %q", got, p.told)
-		}
-		if agent.Census().Phases["Prepared"] != 2 {
-			t.Errorf("got %v", agent.Census())
-		}
-	})
-}
-
-func TestTheEndWaitsForThePluginsThatRun(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, p *plugins) {
-		agent := r.start()
-		r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", "1m"}))
-		if r.runPod(r.sandbox("s1", "pod")) == nil {
-			t.Error("no error")
-		}
-		began := time.Now()
-		r.stop()
-		if took := time.Since(began); took < 58*time.Second || took > time.Minute || len(p.left()) > 0 || p.calls("DEL s1 net1") != 1 {
-			t.Errorf("it waited for %v: %q", took, p.told)
-		}
-		if err := agent.Unprepare(t.Context(), "u1"); err == nil || !strings.Contains(err.Error(), "the agent has ended") {
-			t.Errorf("got %v", err)
-		}
-		r.start()
-		began = time.Now()
-		if r.stop(); time.Since(began) > 0 {
-			t.Errorf("an agent that does nothing takes %v to end", time.Since(began))
-		}
 	})
 }

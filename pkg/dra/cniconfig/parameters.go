@@ -87,17 +87,8 @@ func (p Policy) decode(raw []byte, source resourceapi.AllocationConfigSource) (p
 	if err := json.Unmarshal(raw, &fields); err != nil {
 		return parameters{}, refuse("", err.Error(), "give a JSON object")
 	}
-	known := []string{"apiVersion", "kind", "ifName", "config"}
-	if source == resourceapi.AllocationConfigSourceClass {
-		known = append(known, "attach", "claimMaySet")
-	} else {
-		known = append(known, capabilityNames()...)
-	}
-	for key := range fields {
-		if !slices.Contains(known, key) {
-			return parameters{}, refuse("", fmt.Sprintf("unknown key %s", quote(key)),
-				fmt.Sprintf("only %s are known here, in this spelling", strings.Join(known, ", ")))
-		}
+	if err := checkKeys(fields, source); err != nil {
+		return parameters{}, err
 	}
 	if err := oneOf(fields, "apiVersion", apiVersions); err != nil {
 		return parameters{}, err
@@ -125,6 +116,23 @@ func (p Policy) decode(raw []byte, source resourceapi.AllocationConfigSource) (p
 		return out, p.allow(s.types)
 	}
 	return out, nil
+}
+
+// checkKeys refuses keys that are not known of that source.
+func checkKeys(fields map[string]json.RawMessage, source resourceapi.AllocationConfigSource) *Refusal {
+	known := []string{"apiVersion", "kind", "ifName", "config"}
+	if source == resourceapi.AllocationConfigSourceClass {
+		known = append(known, "attach", "claimMaySet")
+	} else {
+		known = append(known, capabilityNames()...)
+	}
+	for key := range fields {
+		if !slices.Contains(known, key) {
+			return refuse("", fmt.Sprintf("unknown key %s", quote(key)),
+				fmt.Sprintf("only %s are known here, in this spelling", strings.Join(known, ", ")))
+		}
+	}
+	return nil
 }
 
 // extend reads the keys that are ours.
