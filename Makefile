@@ -7,13 +7,14 @@ CRASH := all
 ATTACHMENTS := 1000
 WORKERS := 50
 SEED := 0
+SOAK := 1h
 IMAGE := cluster.local/cni-dra-driver:1
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null)
 
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build peers apiserver image demo test crash lint bench load fuzz hostile e2e vm-test install clean
+.PHONY: help build peers apiserver image demo test crash lint bench load soak fuzz hostile e2e vm-test install clean
 
 # The library is a module of its own, which ./... leaves out.
 PACKAGES := ./... devinfo-cni.io/devinfo/...
@@ -74,6 +75,9 @@ bench: build peers ## times and sizes against other plugins, and of the driver, 
 load: build peers ## ATTACHMENTS (1000) on one node by WORKERS (50), killed and collected at random; SEED repeats
 	@$(GO_BUILD) -o $(BIN)/load ./test/load
 	@$(BIN)/load -bin $(BIN) -attachments $(ATTACHMENTS) -workers $(WORKERS) -seed $(SEED)
+
+soak: ## cni-dra-driver against all that may happen to it, for SOAK (1h)
+	MODEL_TIME=$(SOAK) go test -count=1 -timeout 0 -v -run TestWhateverHappens ./pkg/dra
 
 fuzz: ## each fuzz target for FUZZTIME (30s)
 	@grep -rl '^func Fuzz' --include='*_test.go' . | while read -r file; do \

@@ -7,11 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"time"
 
 	"github.com/spf13/pflag"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/dra"
 )
 
 // options are the command line.
@@ -27,6 +29,9 @@ type options struct {
 	nriSocket      string
 	nriIndex       string
 	maxAttachments int
+	ordered        bool
+	delTries       int
+	delPatience    time.Duration
 	allowed        []string
 	metadata       bool
 	httpEndpoint   string
@@ -46,7 +51,10 @@ func (o *options) add(f *pflag.FlagSet) {
 	f.StringVar(&o.nodeName, "node-name", os.Getenv("NODE_NAME"), "`name` of this node's Node object (default $NODE_NAME)")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig `file`; without it the service account of the pod is used")
 	f.StringSliceVar(&o.allowed, "allow-claim-config", nil, allowHelp)
-	f.IntVar(&o.maxAttachments, "max-attachments", 0, "how many attachments the node offers; 0 = any number, or 128 where the API server lacks DRAConsumableCapacity")
+	f.IntVar(&o.maxAttachments, "max-attachments", 0, "how many attachments the node offers; 0 = any number; no more than 128 where the API server lacks DRAConsumableCapacity")
+	f.BoolVar(&o.ordered, "ordered", false, "attach a pod's networks one after the other, by the names of claims and the order of requests, and detach them in reverse; by default all at the same time")
+	f.IntVar(&o.delTries, "del-tries", dra.DefaultDelTries, "after how many failures a DEL is given up whose network namespace is gone: it stays on record, and the pod can be deleted")
+	f.DurationVar(&o.delPatience, "del-patience", dra.DefaultDelPatience, "in which `time` these tries are made")
 	f.BoolVar(&o.metadata, "enable-device-metadata", false, "give containers the device metadata of their claims, below /var/run/kubernetes.io/dra-device-attributes (KEP-5304)")
 	f.StringSliceVar(&o.cniBinDirs, "cni-bin-dir", []string{"/opt/cni/bin"}, "`directories` of CNI plugins, as the host sees them; the first that has a plugin counts")
 	f.StringVar(&o.hostRoot, "host-root", "", "`directory` where the host's root is mounted: CNI plugins run with it as theirs; needed in a container, with hostPID")
@@ -77,6 +85,12 @@ func (o *options) check() error {
 	}
 	if o.maxAttachments < 0 {
 		bad("max-attachments", o.maxAttachments, "is less than 0")
+	}
+	if o.delTries < 1 {
+		bad("del-tries", o.delTries, "is less than 1")
+	}
+	if o.delPatience < 0 {
+		bad("del-patience", o.delPatience, "is less than 0")
 	}
 	if !index.MatchString(o.nriIndex) {
 		bad("nri-plugin-index", o.nriIndex, "must be two digits, such as 50")

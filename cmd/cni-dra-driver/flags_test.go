@@ -3,6 +3,7 @@ package main
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
@@ -31,6 +32,7 @@ func TestOnlyTheNodesNameIsRequired(t *testing.T) {
 		nodeName: "n1", pluginsDir: "/var/lib/kubelet/plugins", registrarDir: "/var/lib/kubelet/plugins_registry",
 		nodeConfig: "/etc/cni/devinfo/node.json", cniBinDirs: []string{"/opt/cni/bin"},
 		nriSocket: "/var/run/nri/nri.sock", nriIndex: "50", logFormat: "text",
+		delTries: 5, delPatience: 2 * time.Minute,
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(options{})); diff != "" || err != nil {
 		t.Errorf("%v\n%s", err, diff)
@@ -38,7 +40,7 @@ func TestOnlyTheNodesNameIsRequired(t *testing.T) {
 }
 
 func TestEachWrongFlagIsNamedWithItsValue(t *testing.T) {
-	_, err := parse(t, "--node-name=", "--max-attachments=-1", "--nri-plugin-index=5", "--allow-claim-config=macvlan,*,../sh", "--log-format=xml",
+	_, err := parse(t, "--node-name=", "--max-attachments=-1", "--del-tries=0", "--del-patience=-1s", "--nri-plugin-index=5", "--allow-claim-config=macvlan,*,../sh", "--log-format=xml",
 		"--http-endpoint=9809", "--kubelet-plugins-dir=a", "--kubelet-registrar-dir=", "--node-config=b", "--nri-socket=c", "--cdi-dir=d",
 		"--host-root=e", "--kubeconfig=f", "--cni-bin-dir=/ok,g")
 	if err == nil {
@@ -47,6 +49,8 @@ func TestEachWrongFlagIsNamedWithItsValue(t *testing.T) {
 	want := []string{
 		`--node-name: give the name of the Node object, or set NODE_NAME`,
 		`--max-attachments: "-1" is less than 0`,
+		`--del-tries: "0" is less than 1`,
+		`--del-patience: "-1s" is less than 0`,
 		`--nri-plugin-index: "5" must be two digits, such as 50`,
 		`--allow-claim-config: "*" is no type of a CNI plugin, such as macvlan; there is no wildcard`,
 		`--allow-claim-config: "../sh" is no type of a CNI plugin, such as macvlan; there is no wildcard`,

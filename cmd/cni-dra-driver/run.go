@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -107,21 +108,20 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 	if err := o.checkPlugins(); err != nil {
 		return nil, err
 	}
-	cdiDir := o.cdiDir
-	if cdiDir == "" {
-		cdiDir = node.CDIDir
-	}
 	devices := metadata.Host{Sys: sys, Warn: func(what string) { log.Warn("device metadata", "left out", what) }}
 	agent, err := dra.New(dra.Options{
 		Driver:   driver,
 		Policy:   cniconfig.Policy{Driver: driver, Pool: o.nodeName, AllowClaimTypes: o.allowed},
 		StateDir: filepath.Join(o.pluginDir(), "state"), CacheDir: filepath.Join(o.pluginDir(), "cni"),
-		CDIDir: cdiDir, DeviceInfoDir: node.DeviceInfoDir, CNIBinDirs: o.cniBinDirs, HostRoot: o.hostRoot,
+		CDIDir: cmp.Or(o.cdiDir, node.CDIDir), DeviceInfoDir: node.DeviceInfoDir, CNIBinDirs: o.cniBinDirs, HostRoot: o.hostRoot,
 		BootID:     bootID,
 		Status:     func(ctx context.Context, r status.Report) error { return status.Apply(ctx, client, r) },
+		Watch:      dra.WatchClaim(client),
+		Notify:     dra.PostNotices(client, driver, o.nodeName, log),
 		Attributes: devices.Attributes,
-		Grant:      granter(node, sys, o.hostRoot),
-		Metrics:    noting(dra.NewMetrics(registry), connected), Log: log,
+		Ordered:    o.ordered, DelTries: o.delTries, DelPatience: o.delPatience,
+		Grant:   granter(node, sys, o.hostRoot),
+		Metrics: noting(dra.NewMetrics(registry), connected), Log: log,
 	})
 	if err != nil {
 		return nil, err

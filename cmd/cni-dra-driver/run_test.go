@@ -47,7 +47,7 @@ func started(t *testing.T, o *options) (end func() error) {
 		select {
 		case err := <-done:
 			return err
-		case <-time.After(20 * time.Second):
+		case <-time.After(3 * time.Minute):
 			return errors.New("it does not end")
 		}
 	}
@@ -57,7 +57,7 @@ func TestAnAgentWaitsForKubeletRuntimeAndServer(t *testing.T) {
 	o := alone(t)
 	end := started(t, o)
 	var text string
-	for limit := time.Now().Add(10 * time.Second); text == "" && time.Now().Before(limit); time.Sleep(20 * time.Millisecond) {
+	for limit := time.Now().Add(3 * time.Minute); text == "" && time.Now().Before(limit); time.Sleep(20 * time.Millisecond) {
 		if answer, err := http.Get("http://" + o.httpEndpoint + "/healthz"); err == nil {
 			data, _ := io.ReadAll(answer.Body)
 			answer.Body.Close()

@@ -1,14 +1,17 @@
 package dra
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"sync"
 	"time"
 
+	"github.com/containernetworking/cni/pkg/invoke"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"devinfo-cni.io/devinfo"
@@ -46,17 +49,31 @@ type Options struct {
 	// behind an interface in a pod's network namespace; nil = none.
 	Grant func(info *devinfo.Info, of pod.Identity, netns, ifName string) (grant.Grant, error)
 
-	PluginLimit time.Duration // for one CNI plugin, which is then ended; 0 = [DefaultPluginLimit]
-	Sweep       time.Duration // between two looks for what is owed; 0 = [DefaultSweep]
-	Metrics     Metrics       // the zero value counts nothing
-	Log         *slog.Logger  // nil = none
-	Step        func(string)  // called after each write and exec, named; nil but in tests
+	// Watch tells of a claim, and whenever it has changed, until ctx ends: see [WatchClaim].
+	// nil = a claim that pods share goes to the next one only when it is prepared again.
+	Watch func(ctx context.Context, claim kubeletplugin.NamespacedObject, changed func(*resourceapi.ResourceClaim))
+	// Notify tells the author of a pod what is wrong with it; nil = nobody is told.
+	Notify func(Notice)
+
+	Ordered        bool          // a pod's networks are added one after the other, by claim and request, and deleted in reverse
+	Exec           invoke.Exec   // runs CNI plugins; nil = package cniexec does
+	PluginLimit    time.Duration // for one CNI plugin, which is then ended; 0 = [DefaultPluginLimit]
+	DelTries       int           // after which a DEL is given up whose namespace is gone; 0 = [DefaultDelTries]
+	DelPatience    time.Duration // in which these are made; 0 = [DefaultDelPatience]
+	AbandonedEvery time.Duration // between two DELs of what was given up; 0 = [DefaultAbandonedEvery]
+	Sweep          time.Duration // between two looks for what is owed; 0 = [DefaultSweep]
+	Metrics        Metrics       // the zero value counts nothing
+	Log            *slog.Logger  // nil = none
+	Step           func(string)  // called after each write and exec, named; nil but in tests
 }
 
 // Defaults of [Options].
 const (
-	DefaultPluginLimit = 4 * time.Minute // longer than the kubelet waits for a sandbox
-	DefaultSweep       = time.Minute
+	DefaultPluginLimit    = 4 * time.Minute // longer than the kubelet waits for a sandbox
+	DefaultDelTries       = 5
+	DefaultDelPatience    = 2 * time.Minute
+	DefaultAbandonedEvery = time.Hour
+	DefaultSweep          = time.Minute
 )
 
 // Metrics are told what happens; a nil function is not called.
@@ -69,6 +86,12 @@ type Metrics struct {
 	Event func(event string, took time.Duration, err error)
 	// Connected tells whether the runtime is connected, whenever that changes.
 	Connected func(bool)
+	// Waited is how long a sandbox was held up until it was attached.
+	Waited func(time.Duration)
+	// Cut is how many attachments the node does not offer though it should.
+	Cut func(int)
+	// Refused is a container that was not let in, for one of the Gate reasons.
+	Refused func(reason string)
 }
 
 // Metadata writes the device metadata of a request: a [*kubeletplugin.Helper] does.
@@ -88,15 +111,22 @@ type Agent struct {
 	cni      plugins
 	reports  *status.Queue
 
-	mu       sync.Mutex
-	claims   map[types.UID]*claim
-	problems map[types.UID]state.Problem // of claims whose file could not be used
-	live     map[string]sandbox          // by ID: those that the runtime has told of and not taken back
-	synced   bool                        // the runtime has told of all that it has
+	queue   workqueue.TypedDelayingInterface[types.UID] // of claims to look at
+	backOff workqueue.TypedRateLimiter[types.UID]       // of claims, after any failure but a DEL's
+	notices notices
+	toWatch chan struct{} // the claims on record have changed
+	over    chan struct{} // closed at the end of Run
 
-	wake  chan struct{}  // a sweep is wanted
-	work  sync.WaitGroup // what outlives the call that began it
-	ended bool           // and nothing is begun any more
+	mu        sync.Mutex
+	claims    map[types.UID]*claim
+	problems  map[types.UID]state.Problem // of claims whose file could not be used
+	sandboxes map[string]*sandbox         // by ID: those that the runtime has told of
+	turns     int                         // how often it has
+	synced    bool                        // it has told of all that it has
+	changed   chan struct{}               // closed, and made anew, whenever something has changed
+	used      [lanes]int                  // steps under way
+	waiting   [lanes]map[*claim]bool      // for room in a lane
+	ending    bool                        // no ADD is begun any more
 }
 
 // New reads the state directory and takes it for this process: a second agent with the
@@ -111,17 +141,23 @@ func New(o Options) (*Agent, error) {
 	a := &Agent{
 		Options: o, kind: kind,
 		specs: store.Open(o.CDIDir), infos: store.Open(o.DeviceInfoDir),
-		cni:    plugins{dirs: o.CNIBinDirs, root: o.HostRoot, cache: o.CacheDir, limit: o.PluginLimit, log: o.Log},
-		claims: map[types.UID]*claim{}, problems: map[types.UID]state.Problem{}, live: map[string]sandbox{},
-		wake: make(chan struct{}, 1),
+		cni:     plugins{dirs: o.CNIBinDirs, root: o.HostRoot, cache: o.CacheDir, limit: o.PluginLimit, exec: o.Exec, log: o.Log},
+		queue:   workqueue.NewTypedDelayingQueue[types.UID](),
+		backOff: workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](firstRetry, longestRetry),
+		toWatch: make(chan struct{}, 1), over: make(chan struct{}), changed: make(chan struct{}),
+		claims: map[types.UID]*claim{}, problems: map[types.UID]state.Problem{}, sandboxes: map[string]*sandbox{},
+	}
+	for l := range a.waiting {
+		a.waiting[l] = map[*claim]bool{}
 	}
 	a.reports = a.newQueue()
 	var err error
 	if a.state, err = state.Open(o.StateDir); err != nil {
+		a.queue.ShutDown()
 		return nil, err
 	}
 	if err := a.load(); err != nil {
-		a.state.Close()
+		a.Close()
 		return nil, err
 	}
 	return a, nil
@@ -131,12 +167,11 @@ func (o Options) withDefaults() Options {
 	if o.Netns == nil {
 		o.Netns = link.CheckNetns
 	}
-	if o.PluginLimit == 0 {
-		o.PluginLimit = DefaultPluginLimit
-	}
-	if o.Sweep == 0 {
-		o.Sweep = DefaultSweep
-	}
+	o.PluginLimit = cmp.Or(o.PluginLimit, DefaultPluginLimit)
+	o.DelTries = cmp.Or(o.DelTries, DefaultDelTries)
+	o.DelPatience = cmp.Or(o.DelPatience, DefaultDelPatience)
+	o.AbandonedEvery = cmp.Or(o.AbandonedEvery, DefaultAbandonedEvery)
+	o.Sweep = cmp.Or(o.Sweep, DefaultSweep)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -150,7 +185,10 @@ func (a *Agent) load() error {
 		return err
 	}
 	for _, record := range records {
-		a.claims[record.UID] = a.known(record)
+		a.claims[record.UID] = known(record)
+		if record.StatusOwed {
+			a.reports.Add(record.UID)
+		}
 	}
 	for _, p := range problems {
 		a.problems[p.UID] = p
@@ -180,9 +218,12 @@ func (a *Agent) Problems() []state.Problem {
 func (a *Agent) Ready() error { return a.state.Writable() }
 
 // Close gives the state directory free for another agent, after Run has returned.
-func (a *Agent) Close() error { return a.state.Close() }
+func (a *Agent) Close() error {
+	a.queue.ShutDown()
+	return a.state.Close()
+}
 
-func (a *Agent) step(name string) {
+func (a *Agent) did(name string) {
 	if a.Step != nil {
 		a.Step(name)
 	}

@@ -5,10 +5,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
@@ -16,31 +14,6 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/dra/status"
 )
-
-func TestTheEndWaitsForThePluginsThatRun(t *testing.T) {
-	r := newRig(t)
-	agent := r.start()
-	stop := r.run()
-	r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", "slow"}))
-	if err := agent.RunPodSandbox(within(t, 400*time.Millisecond), r.sandbox("s1", "pod")); err == nil {
-		t.Error("no error")
-	}
-	ended := make(chan struct{})
-	go func() { defer close(ended); stop() }()
-	select {
-	case <-ended:
-		t.Error("it did not wait")
-	case <-time.After(200 * time.Millisecond):
-	}
-	must(t, os.WriteFile(filepath.Join(r.dir, "go-on"), nil, 0o644))
-	<-ended
-	if diff := cmp.Diff([]string{"ADD s1 net1", "DEL s1 net1"}, r.told()); diff != "" {
-		t.Error(diff)
-	}
-	if err := agent.Unprepare(t.Context(), "u1"); err == nil || !strings.Contains(err.Error(), "the agent has ended") {
-		t.Errorf("got %v", err)
-	}
-}
 
 func TestAStatusIsOwedUntilTheAPIServerTakesItAlsoAfterARestart(t *testing.T) {
 	r := newRig(t)
@@ -56,7 +29,7 @@ func TestAStatusIsOwedUntilTheAPIServerTakesItAlsoAfterARestart(t *testing.T) {
 		return take(ctx, report)
 	}
 	agent := r.start()
-	stop := r.run()
+	stop := r.stop
 	r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
 	must(t, agent.RunPodSandbox(t.Context(), r.sandbox("s1", "pod")))
 	r.eventually("it was tried", func() bool { return asked.Load() > 0 })
@@ -66,7 +39,6 @@ func TestAStatusIsOwedUntilTheAPIServerTakesItAlsoAfterARestart(t *testing.T) {
 	stop()
 	agent = r.start()
 	away.Store(false)
-	r.run()
 	r.eventually("it was taken", func() bool { return agent.Census().Status == 0 })
 	if got := r.lastReport(); got.UID != "u1" || len(got.Devices) != 1 {
 		t.Errorf("got %v", got)
@@ -77,7 +49,6 @@ func TestAStatusThatCanNeverSucceedIsDropped(t *testing.T) {
 	r := newRig(t)
 	r.options.Status = func(context.Context, status.Report) error { return status.ErrGone }
 	agent := r.start()
-	r.run()
 	r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
 	must(t, agent.RunPodSandbox(t.Context(), r.sandbox("s1", "pod")))
 	r.eventually("it is not owed any more", func() bool { return agent.Census().Status == 0 })

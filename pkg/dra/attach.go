@@ -1,14 +1,13 @@
 package dra
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/attachment"
@@ -16,104 +15,58 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// attach attaches a pod's claims in order, or none of them. ctx limits how long it waits
-// for their turn, not the work.
-func (a *Agent) attach(ctx context.Context, sb sandbox, claims []*claim, try *attempt) (err error) {
-	if err := take(ctx, claims...); err != nil {
-		return err
-	}
-	defer give(claims...)
-	a.trying(claims, try)
-	defer a.trying(claims, nil)
-	if n := slices.IndexFunc(claims, func(c *claim) bool { return c.gone }); n >= 0 {
-		return fmt.Errorf("claim %s: unprepared meanwhile", claims[n].ref)
-	}
-	stale := func(at *state.Attachment) bool { return at.Sandbox != sb.id || at.Phase != state.Added }
-	if err := a.detachAll(claims, stale, ""); err != nil {
-		return fmt.Errorf("detach an earlier sandbox first: %w", err)
-	}
-	done := false
-	defer func() {
-		if !done {
-			a.undo(claims, sb, err)
+// add attaches a sandbox to networks of a claim, all at the same time. That an ADD is
+// about to run is on record before, and each result at once.
+func (a *Agent) add(c *claim, which []int, sb *sandbox) error {
+	record := c.record.Clone()
+	record.Pod = sb.pod
+	for _, n := range which {
+		at := &record.Attachments[n]
+		if err := a.cni.check(at); err != nil { // nothing is run, and no DEL owed
+			a.executed("ADD", time.Now(), err)
+			return a.notAdded(c, n, sb, err)
 		}
-	}()
-	for _, c := range claims {
-		if err := a.attachClaim(c, sb, try); err != nil {
-			return err
+		at.Phase, at.Error = state.Adding, ""
+		at.Execution = state.Execution{
+			Sandbox: sb.id, Netns: sb.netns, BootID: a.BootID, Args: cniArgs(sb),
+			InfoFile: a.infos.Path(attachment.FileName(at.Network, sb.id, at.IfName)),
 		}
 	}
-	for _, c := range claims {
-		if try.isGivenUp() {
-			return errTooLate
-		}
-		if err := a.open(ctx, c); err != nil {
-			return fmt.Errorf("claim %s: %w", c.ref, err)
+	if err := a.put(c, record, "adding"); err != nil {
+		return a.notAdded(c, which[0], sb, &execError{ReasonNode, err})
+	}
+	results := make(chan result)
+	for _, n := range which {
+		go func() { results <- a.runAdd(c.ref.UID, n, record.Attachments[n]) }()
+	}
+	var errs []error
+	for range which {
+		r := <-results
+		if err := a.added(c, r); err != nil {
+			errs = append(errs, a.notAdded(c, r.n, sb, err))
 		}
 	}
-	if !try.commit() {
-		return errTooLate
-	}
-	done = true
-	a.report(claims...)
-	return nil
+	return errors.Join(errs...)
 }
 
-// trying notes which attempt the claims are in.
-func (a *Agent) trying(claims []*claim, try *attempt) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, c := range claims {
-		c.attempt = try
-	}
+// A result is what an attachment has become by an exec.
+type result struct {
+	n   int // its place in the record
+	at  state.Attachment
+	err error
 }
 
-// attachClaim adds each attachment of a claim that is not there yet.
-func (a *Agent) attachClaim(c *claim, sb sandbox, try *attempt) error {
-	for n := range c.record.Attachments {
-		at := &c.record.Attachments[n]
-		if at.Phase == state.Added {
-			continue
-		}
-		if try.isGivenUp() {
-			return errTooLate
-		}
-		if err := a.add(c, at, sb); err != nil {
-			at.Error = err.Error()
-			return fmt.Errorf("claim %s, request %s: %w", c.ref, at.Request, err)
-		}
-	}
-	return nil
-}
-
-// add runs ADD, which is on record before and after.
-func (a *Agent) add(c *claim, at *state.Attachment, sb sandbox) error {
-	before := *at
-	at.Phase, at.Error = state.Adding, ""
-	at.Execution = state.Execution{
-		Sandbox: sb.id, Netns: sb.netns, BootID: a.BootID, Args: cniArgs(sb),
-		InfoFile: a.infos.Path(attachment.FileName(at.Network, sb.id, at.IfName)),
-	}
-	if err := a.save(c, "adding"); err != nil {
-		*at = before // nothing was run
-		return &execError{ReasonNode, err}
-	}
+// runAdd runs ADD and takes in what it gives.
+func (a *Agent) runAdd(uid types.UID, n int, at state.Attachment) result {
 	began := time.Now()
-	err := a.run(c, at)
+	err := a.addNetwork(uid, &at)
 	a.executed("ADD", began, err)
-	if err != nil {
-		return err
-	}
-	at.Phase = state.Added
-	at.Ready.Set(metav1.ConditionTrue, time.Now())
-	c.record.StatusOwed = true
-	return a.save(c, "added")
+	return result{n, at, err}
 }
 
-// run runs ADD and takes in what it gives.
-func (a *Agent) run(c *claim, at *state.Attachment) (err error) {
-	at.Result, err = a.cni.add(key(c, at), at)
-	a.step("exec ADD")
+func (a *Agent) addNetwork(uid types.UID, at *state.Attachment) (err error) {
+	at.Result, err = a.cni.add(key(uid, at), at)
+	a.did("exec ADD")
 	if err != nil {
 		return err
 	}
@@ -123,6 +76,71 @@ func (a *Agent) run(c *claim, at *state.Attachment) (err error) {
 	}
 	at.Metadata, err = a.describe(at, info)
 	return err
+}
+
+// added puts the result of an ADD on record, and opens the gate.
+func (a *Agent) added(c *claim, r result) error {
+	record := c.record.Clone()
+	if r.err != nil {
+		record.Attachments[r.n].Error = r.err.Error()
+		a.adopt(c, record, true) // on disk it is Adding, as it should be
+		return r.err
+	}
+	r.at.Phase = state.Added
+	r.at.Ready.Set(metav1.ConditionTrue, time.Now())
+	record.Attachments[r.n], record.StatusOwed = r.at, true
+	if err := a.put(c, record, "added"); err != nil {
+		return err
+	}
+	a.reports.Add(c.ref.UID)
+	return a.open(c, []int{r.n})
+}
+
+// notAdded says whose ADD failed. It ends the wait of the sandbox at once, unless the
+// network is one that no sandbox waits for.
+func (a *Agent) notAdded(c *claim, n int, sb *sandbox, err error) error {
+	at := &c.record.Attachments[n]
+	err = fmt.Errorf("claim %s, request %s: %w", c.ref, at.Request, err)
+	a.Log.Error("pod is not attached", "pod", sb.pod, "sandbox", sb.id, "error", err)
+	a.tell(sb.pod, NoticeFailed, err.Error())
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if sb.waited && !at.Late {
+		a.giveUp(sb, err)
+	}
+	if c.blame == "" {
+		c.blame = err.Error()
+	}
+	return err
+}
+
+// setBlame notes for the status why what is not attached is not.
+func (a *Agent) setBlame(c *claim) error {
+	a.mu.Lock()
+	blame := c.blame
+	a.mu.Unlock()
+	record := c.record.Clone()
+	for n := range record.Attachments {
+		at := &record.Attachments[n]
+		if at.Phase == state.Added {
+			continue
+		}
+		if at.Error == "" {
+			at.Error = blame
+		}
+		at.Ready.Set(metav1.ConditionFalse, time.Now())
+	}
+	record.StatusOwed = true
+	if err := a.put(c, record, "blamed"); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	if c.blame == blame {
+		c.blame = ""
+	}
+	a.mu.Unlock()
+	a.reports.Add(c.ref.UID)
+	return nil
 }
 
 // readInfo reads the device-info file, if a plugin has written one. One that makes no
@@ -174,30 +192,15 @@ func (a *Agent) leftOut(at *state.Attachment, warnings []string) {
 	}
 }
 
-// undo detaches what an attempt has attached, and says why.
-func (a *Agent) undo(claims []*claim, sb sandbox, why error) {
-	ours := func(at *state.Attachment) bool { return at.Sandbox == sb.id }
-	if err := a.detachAll(claims, ours, why.Error()); err != nil {
-		a.Log.Error("what was attached is not detached yet", "pod", sb.pod, "sandbox", sb.id, "error", err)
-	}
-	for _, c := range claims {
-		for n := range c.record.Attachments {
-			at := &c.record.Attachments[n]
-			if at.Error == "" {
-				at.Error = why.Error()
-			}
-			at.Ready.Set(metav1.ConditionFalse, time.Now())
-		}
-		c.record.StatusOwed = true
-		if err := a.save(c, "undone"); err != nil {
-			a.Log.Error("record of a failure", "claim", c.ref, "error", err)
-		}
-	}
-	a.report(claims...)
-}
-
 // key names the directory of an attachment.
-func key(c *claim, at *state.Attachment) string { return string(c.ref.UID) + "@" + at.IfName }
+func key(claim types.UID, at *state.Attachment) string { return string(claim) + "@" + at.IfName }
+
+// waited counts a sandbox that was held up.
+func (a *Agent) waited(took time.Duration) {
+	if a.Metrics.Waited != nil {
+		a.Metrics.Waited(took)
+	}
+}
 
 // executed counts one run of a CNI network.
 func (a *Agent) executed(verb string, began time.Time, err error) {

@@ -2,119 +2,194 @@ package dra
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"fmt"
 	"slices"
+	"time"
 
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// claim is a prepared claim in memory. Who holds turn may read and change record; all
-// else is guarded by the agent's mutex.
+// claim is a claim on record, and what events want of it. The agent's mutex guards all
+// of it but orphans. Only the claim's worker gives it another record, which is then never
+// changed: whoever has taken one may read it without the mutex.
 type claim struct {
-	ref     kubeletplugin.NamespacedObject // never changes
-	turn    chan struct{}                  // holds one token while nobody works on the claim
-	record  *state.Claim
-	fresh   bool // record was never written
-	unsaved bool // record could not be written as it is now
-	gone    bool // unprepared while others waited for their turn
-	// orphans are the interfaces for which plugins of an earlier agent may still run;
-	// as record, for the holder of the turn.
-	orphans map[string]bool
+	ref    kubeletplugin.NamespacedObject // never changes
+	record *state.Claim
 
-	pod     types.UID // record.Pod.UID
-	ifNames []string  // the record's
-	phases  []state.Phase
-	owed    bool     // record.StatusOwed
-	attempt *attempt // to attach it, as it runs
+	// What events want.
+	pods    []state.Pod  // that the claim is reserved for
+	next    *state.Claim // of a new allocation; nil = none
+	forget  bool         // it is unprepared
+	blame   string       // why nothing is attached, for the status; "" = it says so already, or it is
+	rewrite bool         // somebody has written over the metadata
+
+	// What the worker has come to.
+	fresh   bool   // the record was never written
+	unsaved bool   // the disk has not got the record as it is
+	gone    bool   // forgotten, by the agent too
+	doing   action // the step under way; none = none
+	of      string // and the sandbox that it is for
+	sent    []resourceapi.AllocatedDeviceStatus
+
+	// What keeps it from going on. A failed DEL has a back-off of its own, for others must
+	// not make it fail more often.
+	stuck    error  // the last DEL's
+	trouble  error  // any other step's
+	failed   action // and which that was
+	delAfter time.Time
+	again    time.Time // after any other failure
+	spareDel time.Time // when DELs of what is abandoned are due
+
+	// orphans are the interfaces for which plugins of an earlier agent may still run. The
+	// worker's alone.
+	orphans map[string]bool
 }
 
-// known is a claim whose record is on disk.
-func (a *Agent) known(record *state.Claim) *claim {
-	c := &claim{turn: make(chan struct{}, 1), record: record}
+// known is a claim with that record.
+func known(record *state.Claim) *claim {
+	c := &claim{record: record, pods: record.Consumers(), orphans: map[string]bool{}}
 	c.ref.Namespace, c.ref.Name, c.ref.UID = record.Namespace, record.Name, record.UID
-	c.turn <- struct{}{}
-	c.orphans = map[string]bool{}
 	for _, at := range record.Attachments {
 		c.orphans[at.IfName] = at.Phase == state.Adding || at.Phase == state.Deleting
 	}
-	c.note()
 	return c
 }
 
-// note brings up to date what others than the holder of the turn may read.
-func (c *claim) note() {
-	c.pod, c.owed = c.record.Pod.UID, c.record.StatusOwed
-	c.ifNames, c.phases = nil, nil
-	for _, at := range c.record.Attachments {
-		c.ifNames = append(c.ifNames, at.IfName)
-		c.phases = append(c.phases, at.Phase)
-	}
+// is for the pod, now or once its turn comes.
+func (c *claim) isFor(pod types.UID) bool {
+	return c.record.Pod.UID == pod || slices.ContainsFunc(c.pods, func(p state.Pod) bool { return p.UID == pod })
 }
 
-// take waits for the turn of each claim, in the order of their UIDs so that two callers
-// never wait for each other. The error is that of ctx; then none is held.
-func take(ctx context.Context, claims ...*claim) error {
-	order := slices.SortedFunc(slices.Values(claims), func(c, d *claim) int { return cmp.Compare(c.ref.UID, d.ref.UID) })
-	for n, c := range order {
-		select {
-		case <-c.turn:
-		case <-ctx.Done():
-			give(order[:n]...)
-			return fmt.Errorf("claim %s: other work on it has not ended: %w", c.ref, context.Cause(ctx))
-		}
-	}
-	return nil
+// owes a DEL for the sandbox.
+func (c *claim) owes(sandbox string) bool {
+	return slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool { return at.Sandbox == sandbox })
 }
 
-// tryTake takes the turn if it can be had at once.
-func (c *claim) tryTake() bool {
-	select {
-	case <-c.turn:
-		return true
-	default:
-		return false
-	}
-}
+// name of the claim, for people.
+func (c *claim) name() string { return c.ref.Namespace + "/" + c.ref.Name }
 
-func give(claims ...*claim) {
-	for _, c := range claims {
-		c.turn <- struct{}{}
-	}
-}
-
-// save writes the record. In memory it is what it is even if that fails: see mend.
-func (a *Agent) save(c *claim, step string) error {
-	err := a.state.Put(c.record)
+// put writes a record and gives it to the claim.
+func (a *Agent) put(c *claim, record *state.Claim, step string) error {
 	a.mu.Lock()
-	c.unsaved = err != nil
-	c.note()
+	record.Pods = c.pods
 	a.mu.Unlock()
-	if err != nil {
+	if err := a.state.Put(record); err != nil {
 		return fmt.Errorf("record claim %s: %w", c.ref, err)
 	}
-	a.step(step)
+	a.did(step)
+	a.adopt(c, record, true)
 	return nil
 }
 
-// claimsOf are the claims of a pod, sorted by name: the order in which they are attached.
-func (a *Agent) claimsOf(pod types.UID) []*claim {
+// putAnyway is put for what has happened: if the disk does not take it, it is saved later,
+// and done again should the agent die before.
+func (a *Agent) putAnyway(c *claim, record *state.Claim, step string) {
+	if err := a.put(c, record, step); err != nil {
+		a.Log.Warn("not on disk yet", "error", err)
+		a.adopt(c, record, false)
+	}
+}
+
+// adopt gives the claim a record.
+func (a *Agent) adopt(c *claim, record *state.Claim, saved bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	c.record, c.unsaved = record, !saved || !slices.Equal(record.Pods, c.pods)
+	if saved {
+		c.fresh = false
+	}
+	a.announce()
+}
+
+// saveNow writes the record, or forgets a claim that was never written: the kubelet is
+// told that it is not prepared.
+func (a *Agent) saveNow(c *claim) error {
+	name := "saved"
+	if c.fresh {
+		name = "prepared"
+	}
+	err := a.put(c, c.record.Clone(), name)
+	if err != nil && c.fresh {
+		a.mu.Lock()
+		c.trouble = err
+		a.mu.Unlock()
+		a.drop(c)
+	}
+	return err
+}
+
+// swap begins again with another allocation of the claim.
+func (a *Agent) swap(c *claim) error {
+	a.mu.Lock()
+	next := c.next
+	a.mu.Unlock()
+	record := next.Clone()
+	record.Abandoned = c.record.Abandoned
+	if err := a.put(c, record, "prepared"); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if c.next == next {
+		c.next = nil
+	}
+	return nil
+}
+
+// forgetNow removes the record, or what of it nobody needs: DELs that were given up stay.
+func (a *Agent) forgetNow(c *claim) error {
+	a.reports.Forget(c.ref.UID)
+	if there, err := a.state.Has(c.ref.UID); len(c.record.Abandoned) > 0 && (there || err != nil) {
+		record := c.record.Clone()
+		record.Attachments, record.StatusOwed = nil, false
+		a.mu.Lock()
+		if c.forget {
+			c.pods = nil
+		}
+		a.mu.Unlock()
+		err := a.put(c, record, "forgotten")
+		a.mu.Lock()
+		c.forget = c.forget && err != nil
+		a.mu.Unlock()
+		return err
+	}
+	if err := a.state.Remove(c.ref.UID); err != nil {
+		return fmt.Errorf("claim %s: %w", c.ref, err)
+	}
+	a.did("forgotten")
+	a.drop(c)
+	return nil
+}
+
+// drop takes a claim out of the agent.
+func (a *Agent) drop(c *claim) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	c.gone = true
+	delete(a.claims, c.ref.UID)
+	a.backOff.Forget(c.ref.UID)
+	a.announce()
+}
+
+// claimsOf are the claims that are reserved for a pod, sorted by name: the order in which
+// they are attached, if there is one. The mutex must be held.
+func (a *Agent) claimsOf(pod types.UID) []*claim {
 	var list []*claim
 	for _, c := range a.claims {
-		if c.pod == pod {
+		if c.isFor(pod) {
 			list = append(list, c)
 		}
 	}
-	slices.SortFunc(list, func(c, d *claim) int {
-		return cmp.Or(cmp.Compare(c.ref.Name, d.ref.Name), cmp.Compare(c.ref.UID, d.ref.UID))
-	})
+	slices.SortFunc(list, before)
 	return list
+}
+
+func before(c, d *claim) int {
+	return cmp.Or(cmp.Compare(c.ref.Name, d.ref.Name), cmp.Compare(c.ref.UID, d.ref.UID))
 }
 
 // Census counts the attachments by phase, and the claims whose status is owed.
@@ -122,43 +197,16 @@ func (a *Agent) Census() Census {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	census := Census{Phases: map[string]int{}}
-	for _, phase := range []state.Phase{state.Prepared, state.Adding, state.Added, state.Deleting} {
+	for _, phase := range state.Phases() {
 		census.Phases[string(phase)] = 0
 	}
 	for _, c := range a.claims {
-		for _, phase := range c.phases {
-			census.Phases[string(phase)]++
+		for _, at := range slices.Concat(c.record.Attachments, c.record.Abandoned) {
+			census.Phases[string(at.Phase)]++
 		}
-		if c.owed {
+		if c.record.StatusOwed {
 			census.Status++
 		}
 	}
 	return census
 }
-
-// begin runs f in the background, unless the agent has ended.
-func (a *Agent) begin(f func()) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !a.ended {
-		a.work.Go(f)
-	}
-	return !a.ended
-}
-
-// outlast runs f to its end, whatever becomes of ctx. It returns f's error, or, if ctx
-// ends first, that of ctx.
-func (a *Agent) outlast(ctx context.Context, f func() error) error {
-	done := make(chan error, 1)
-	if !a.begin(func() { done <- f() }) {
-		return errEnded
-	}
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return fmt.Errorf("goes on in the background: %w", context.Cause(ctx))
-	}
-}
-
-var errEnded = errors.New("the agent has ended: the next one does it")

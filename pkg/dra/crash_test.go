@@ -17,6 +17,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/status"
 )
 
 const agentEnv = "DRA_TEST_AGENT"
@@ -41,9 +42,11 @@ func doomedAgent() {
 			check(syscall.Kill(os.Getpid(), syscall.SIGKILL))
 		}
 	}
+	o.Status = func(ctx context.Context, _ status.Report) error { <-ctx.Done(); return ctx.Err() } // so that each life has the same steps
 	agent, err := dra.New(o)
 	check(err)
 	ctx := context.Background()
+	go agent.Run(ctx)
 	claims := doomedClaims(d)
 	for _, claim := range claims {
 		_, err := agent.Prepare(ctx, claim)
@@ -130,7 +133,7 @@ func TestAnAgentThatIsKilledAtAnyStepLeavesNothingOwed(t *testing.T) {
 func restarted(t *testing.T, r *rig, d doom, sb *api.PodSandbox, listed bool) {
 	t.Helper()
 	agent := r.start()
-	stop := r.run()
+	stop := r.stop
 	var pods []*api.PodSandbox
 	attached := 0
 	if listed {
@@ -159,7 +162,6 @@ func restarted(t *testing.T, r *rig, d doom, sb *api.PodSandbox, listed bool) {
 		}
 	}
 	stop()
-	must(t, agent.Close())
 }
 
 // A plugin survives its agent. A DEL before it has ended would find nothing.
@@ -173,7 +175,6 @@ func TestADELWaitsForThePluginsOfAKilledAgent(t *testing.T) {
 	_ = cmd.Wait()
 	r.unmake(r.sandbox("s1", "pod"))
 	agent := r.start()
-	r.run()
 	_, err := agent.Synchronize(t.Context(), nil, nil)
 	must(t, err)
 	time.Sleep(200 * time.Millisecond)

@@ -3,78 +3,197 @@ package dra
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"strings"
 	"time"
 
+	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// detachAll detaches those attachments that owe a DEL and are wanted, the last one
-// first. It goes on after a failure. why is the error that is kept of the reason.
-func (a *Agent) detachAll(claims []*claim, wanted func(*state.Attachment) bool, why string) error {
-	var errs []error
-	for _, c := range slices.Backward(claims) {
-		if c.gone {
-			continue
-		}
-		for n := range slices.Backward(c.record.Attachments) {
-			at := &c.record.Attachments[n]
-			if !at.Owes() || !wanted(at) {
-				continue
-			}
-			if err := a.detach(c, at, why); err != nil {
-				errs = append(errs, fmt.Errorf("claim %s, request %s: %w", c.ref, at.Request, err))
-			}
-		}
+// delete detaches attachments, all at the same time. It may be repeated until it
+// succeeds: DEL of what is gone is none of a plugin's errors.
+func (a *Agent) delete(c *claim, s step) {
+	record := c.record.Clone()
+	for _, n := range s.at {
+		record.Attachments[n].Phase = state.Deleting
 	}
-	return errors.Join(errs...)
+	if s.at != nil {
+		// Even without a record, what is on disk owes a DEL. One that is on a full disk
+		// must be possible.
+		a.putAnyway(c, record, "deleting")
+	}
+	results := make(chan result)
+	run := func(n int, at state.Attachment) {
+		orphaned := c.orphans[at.IfName]
+		delete(c.orphans, at.IfName)
+		go func() { results <- a.runDel(c, n, at, orphaned) }()
+	}
+	for _, n := range s.at {
+		run(n, record.Attachments[n])
+	}
+	for _, n := range s.abandoned {
+		run(n, record.Abandoned[n])
+	}
+	var errs []error
+	var done []int // of s.abandoned
+	for range len(s.at) + len(s.abandoned) {
+		r := <-results
+		if r.err == nil && s.at == nil {
+			done = append(done, r.n)
+		}
+		errs = append(errs, a.deleted(c, r, s.at != nil))
+	}
+	a.cleared(c, done)
+	a.pause(c, s.at == nil, errors.Join(errs...))
 }
 
-// detach closes the gate and runs DEL as ADD was run. It may be repeated until it
-// succeeds: DEL of what is gone is none of a plugin's errors.
-func (a *Agent) detach(c *claim, at *state.Attachment, why string) error {
-	if why == "" || at.Error != "" {
-		why = at.Error
+// runDel closes the gate and runs DEL as ADD was run.
+func (a *Agent) runDel(c *claim, n int, at state.Attachment, orphaned bool) result {
+	key := key(c.ref.UID, &at)
+	if orphaned {
+		a.cni.await(key)
 	}
-	orphans := c.orphans[at.IfName]
-	at.Phase = state.Deleting
-	if err := a.save(c, "deleting"); err != nil {
-		// What is on disk owes a DEL too. One that is on a full disk must be possible.
-		a.Log.Warn("DEL is run without a record of it", "error", err)
-	}
-	if orphans {
-		a.cni.await(key(c, at))
-		delete(c.orphans, at.IfName)
-	}
-	if err := a.close(c, at); err != nil {
-		return a.notDetached(c, at, err)
+	if at.Phase == state.Deleting {
+		if err := a.closeGate(c, &at); err != nil {
+			return result{n, at, err}
+		}
 	}
 	netns := at.Netns
-	if at.BootID != a.BootID || a.gone(netns) {
+	if at.BootID != a.BootID || a.isGone(netns) {
 		netns = ""
 	}
 	began := time.Now()
-	err := a.cni.del(key(c, at), at, netns)
-	a.step("exec DEL")
+	err := a.cni.del(key, &at, netns)
+	a.did("exec DEL")
 	a.executed("DEL", began, err)
-	if err != nil {
-		return a.notDetached(c, at, err)
+	if err == nil {
+		err = errors.Join(a.removeInfo(&at), a.cni.forget(key))
 	}
-	if err := errors.Join(a.removeInfo(at), a.cni.forget(key(c, at))); err != nil {
-		return a.notDetached(c, at, err)
+	return result{n, at, err}
+}
+
+// deleted puts the result of a DEL on record.
+func (a *Agent) deleted(c *claim, r result, current bool) error {
+	record := c.record.Clone()
+	list := record.Abandoned
+	if current {
+		list = record.Attachments
 	}
-	at.Reset(why)
-	if err := a.save(c, "deleted"); err != nil {
-		a.Log.Warn("DEL was run, and will be again after a restart", "error", err)
+	at := &list[r.n]
+	if r.err == nil {
+		if current {
+			at.Reset(at.Error)
+			a.putAnyway(c, record, "deleted")
+		}
+		return nil
 	}
+	at.Tries++
+	at.DelError = r.err.Error()
+	a.putAnyway(c, record, "not deleted")
+	err := fmt.Errorf("claim %s, request %s: %w", c.ref, at.Request, r.err)
+	a.Log.Error("pod is not detached yet", "pod", c.record.Pod, "sandbox", at.Sandbox, "tries", at.Tries, "error", err)
+	return err
+}
+
+// cleared forgets what was abandoned and is deleted now.
+func (a *Agent) cleared(c *claim, done []int) {
+	if done == nil {
+		return
+	}
+	record := c.record.Clone()
+	slices.Sort(done)
+	for _, n := range slices.Backward(done) {
+		record.Abandoned = slices.Delete(record.Abandoned, n, n+1)
+	}
+	a.putAnyway(c, record, "deleted")
+}
+
+// pause keeps a claim from repeating a DEL that has just failed.
+func (a *Agent) pause(c *claim, abandoned bool, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case abandoned:
+		c.spareDel = time.Now().Add(a.AbandonedEvery)
+	case err == nil:
+		c.stuck, c.delAfter = nil, time.Time{}
+	default:
+		tries := 0
+		for _, at := range c.record.Attachments {
+			tries = max(tries, at.Tries)
+		}
+		pause := a.delPause(tries)
+		c.delAfter = time.Now().Add(pause)
+		c.stuck = fmt.Errorf("%w; DEL is tried again in %v; once the network namespace is gone and DEL has failed %d times (now %d) it is given up",
+			err, pause.Round(time.Second), a.DelTries, tries)
+	}
+	a.announce()
+}
+
+// delPause is how long to wait after the n-th DEL that has failed: doubled each time, so
+// that DelTries of them take DelPatience.
+func (a *Agent) delPause(n int) time.Duration {
+	n = max(1, min(n, a.DelTries-1))
+	first := float64(a.DelPatience) / max(1, math.Exp2(float64(a.DelTries-1))-1)
+	return time.Duration(first * math.Exp2(float64(n-1)))
+}
+
+// abandon takes what cannot be deleted out of the way of the claim: it stays on record,
+// and DEL is tried at the agent's start and every [Options.AbandonedEvery].
+func (a *Agent) abandon(c *claim, which []int) error {
+	record := c.record.Clone()
+	for _, n := range which {
+		at := &record.Attachments[n]
+		given := *at
+		given.Phase = state.Abandoned
+		record.Abandoned = append(record.Abandoned, given)
+		a.Log.Error("DEL is given up: what it left of the network stays until an administrator looks into it",
+			"claim", c.ref, "network", at.Network, "sandbox", at.Sandbox, "ifName", at.IfName, "error", at.DelError)
+		a.tell(record.Pod, NoticeAbandoned, fmt.Sprintf("claim %s, request %s: DEL of network %s has failed %d times and is given up: %s",
+			c.name(), at.Request, at.Network, at.Tries, at.DelError))
+		at.Reset("")
+	}
+	if err := a.put(c, record, "abandoned"); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	c.stuck, c.delAfter, c.spareDel = nil, time.Time{}, time.Now().Add(a.AbandonedEvery)
 	return nil
 }
 
-func (a *Agent) notDetached(c *claim, at *state.Attachment, err error) error {
-	if at.Error == "" {
-		at.Error = err.Error()
+// isTaken says whether the device of an abandoned attachment is another record's by now:
+// its DEL would take the device away from that. The mutex must be held.
+func (a *Agent) isTaken(c *claim, at *state.Attachment) bool {
+	for _, other := range a.claims {
+		for n := range other.record.Attachments {
+			held := &other.record.Attachments[n]
+			if held.Owes() && other != c && sameDevice(held, at) {
+				return true
+			}
+		}
 	}
-	return errors.Join(err, a.save(c, "not deleted"))
+	return false
+}
+
+// sameDevice says whether two attachments are of one exclusive device: as the scheduler
+// has allocated it, or as the device-info files say.
+func sameDevice(a, b *state.Attachment) bool {
+	if a.ShareID == nil && b.ShareID == nil && a.Pool == b.Pool && a.Device == b.Device && !strings.HasPrefix(a.Device, DeviceName) {
+		return true
+	}
+	one, other := pciOf(a), pciOf(b)
+	return one != "" && one == other
+}
+
+func pciOf(at *state.Attachment) string {
+	info, err := devinfo.Parse(at.Info)
+	if err != nil || info.PCI == nil {
+		return ""
+	}
+	return string(info.PCI.Address)
 }
 
 // removeInfo removes the device-info file, which the plugin that wrote it may have left.

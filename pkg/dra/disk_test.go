@@ -18,7 +18,7 @@ func (r *rig) onSmallDisk(t *testing.T) (remount func(flags uintptr)) {
 	must(t, syscall.Mount("tmpfs", r.options.StateDir, "tmpfs", 0, "size=64k"))
 	t.Cleanup(func() {
 		if r.agent != nil {
-			must(t, r.agent.Close())
+			r.stop()
 		}
 		must(t, syscall.Unmount(r.options.StateDir, 0)) // which fails if a file is still open
 	})

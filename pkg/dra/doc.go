@@ -3,12 +3,29 @@
 // cni.networking.x-k8s.io/v1alpha1), and tells pods and API server what came of it
 // (KEP-4817, KEP-5304).
 //
-// The kubelet prepares a claim, which only notes down what is to be done. When the
-// container runtime has made the pod's sandbox it tells so by NRI, and each network is
-// added; when the sandbox goes, each is deleted. What is owed is on disk before it is
-// begun, see package state, and is made good after whatever crash: at the start, when
-// the runtime connects, and every minute.
+// It is level-triggered. An event only changes what is wanted of a claim and wakes its
+// worker; the worker takes one step after the other until the claim is as it is wanted.
+// What is owed is on disk before it is begun, see package state, so that a crash, a retry
+// and a network that is added late take the same path as all else.
 //
-// Read prepare.go, sandbox.go, attach.go and detach.go in this order; sweep.go is for
-// what went wrong.
+// The life of a claim, and the order to read in:
+//
+//   - events.go: the kubelet prepares the claim. [Agent.Prepare] makes a record, wakes the
+//     worker, and waits until the record is on disk.
+//   - pods.go: the runtime has made the pod's sandbox. [Agent.RunPodSandbox] notes it and
+//     waits for the networks. From then on the claim's goal is that sandbox: see
+//     goalOf in sandbox.go.
+//   - reconcile.go: record, goal and world go in, the next step comes out. It is pure, and
+//     docs/dra.md shows its rules.
+//   - worker.go: looks at the world, takes steps, and keeps slow ones out of each other's
+//     way.
+//   - attach.go, gate.go: ADD; then the metadata, and the CDI spec for which the claim's
+//     containers wait. report.go sends the status, notices.go makes Events.
+//   - pods.go again: a container is made, and refused if it has come through the gate of
+//     another sandbox. The sandbox stops: the goal is to detach.
+//   - detach.go: DEL, which is tried again, and given up in the end.
+//   - events.go again: the claim is unprepared, and its record removed.
+//
+// watch.go follows who waits for a claim that pods share. nri.go, kubelet.go and
+// publish.go are the connections to the runtime, the kubelet and the scheduler.
 package dra

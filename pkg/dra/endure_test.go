@@ -13,7 +13,7 @@ func TestManyPodsInARowLeaveNothing(t *testing.T) {
 	const pods = 200
 	r := newRig(t)
 	agent := r.start()
-	stop := r.run()
+	stop := r.stop
 	life := func(n int) {
 		pod, uid := fmt.Sprint("pod", n), types.UID(fmt.Sprint("u", n))
 		r.prepare(r.claimOf("claim", uid, pod, want{"x", "net1", "info"}))

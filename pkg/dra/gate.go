@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"strings"
 
+	"github.com/containerd/nri/pkg/api"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
@@ -27,24 +27,48 @@ func gateName(c *claim, at *state.Attachment) string {
 	return string(c.ref.UID) + "_" + strings.ReplaceAll(resourceclaim.BaseRequestRef(at.Request), "/", "_")
 }
 
-// open opens the gates of a claim that is attached, and writes its metadata.
-func (a *Agent) open(ctx context.Context, c *claim) error {
-	for n := range c.record.Attachments {
+// open writes the metadata of attachments, then their gates.
+func (a *Agent) open(c *claim, which []int) error {
+	for _, n := range which {
 		at := &c.record.Attachments[n]
+		if err := a.writeMetadata(c, at); err != nil {
+			return fmt.Errorf("claim %s, request %s: device metadata: %w", c.ref, at.Request, err)
+		}
 		if err := a.openGate(c, at); err != nil {
-			return fmt.Errorf("request %s: CDI spec: %w", at.Request, err)
+			return fmt.Errorf("claim %s, request %s: CDI spec: %w", c.ref, at.Request, err)
 		}
-		if a.metadata == nil {
-			continue
-		}
-		ctx := context.WithoutCancel(ctx)
-		err := a.metadata.UpdateRequestMetadata(ctx, c.ref.Namespace, c.ref.Name, c.ref.UID, at.Request, []kubeletplugin.Device{a.device(c, at)})
-		if err != nil {
-			return fmt.Errorf("request %s: device metadata: %w", at.Request, err)
-		}
-		a.step("metadata")
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.announce()
 	return nil
+}
+
+func (a *Agent) writeMetadata(c *claim, at *state.Attachment) error {
+	if a.metadata == nil {
+		return nil
+	}
+	err := a.metadata.UpdateRequestMetadata(context.Background(), c.ref.Namespace, c.ref.Name, c.ref.UID, at.Request, []kubeletplugin.Device{a.device(c, at)})
+	if err == nil {
+		a.did("metadata")
+	}
+	return err
+}
+
+// reopen opens the gates that are closed though the networks are there, and those whose
+// metadata somebody has written over.
+func (a *Agent) reopen(c *claim, which []int) error {
+	a.mu.Lock()
+	rewrite := c.rewrite
+	c.rewrite = false
+	a.mu.Unlock()
+	err := a.open(c, which)
+	if err != nil {
+		a.mu.Lock()
+		c.rewrite = c.rewrite || rewrite
+		a.mu.Unlock()
+	}
+	return err
 }
 
 // openGate writes the CDI spec of an attachment.
@@ -66,10 +90,12 @@ func (a *Agent) openGate(c *claim, at *state.Attachment) error {
 	if err != nil {
 		return err
 	}
+	env := &spec.Devices[0].ContainerEdits.Env
+	*env = append(*env, passVariable+strings.NewReplacer("-", "_", ".", "_").Replace(name)+"="+name+"@"+at.Sandbox)
 	if err := a.specs.Write(cdispec.FileName(a.kind, name), cdispec.Encode(spec)); err != nil {
 		return err
 	}
-	a.step("gate open")
+	a.did("gate open")
 	return nil
 }
 
@@ -99,29 +125,42 @@ func identity(at *state.Attachment) pod.Identity {
 	return id
 }
 
-// close closes the gate of an attachment. That it is closed already is success.
-func (a *Agent) close(c *claim, at *state.Attachment) error {
+// closeGate closes the gate of an attachment. That it is closed already is success.
+func (a *Agent) closeGate(c *claim, at *state.Attachment) error {
 	if err := a.specs.Remove(cdispec.FileName(a.kind, gateName(c, at))); err != nil {
 		return fmt.Errorf("CDI spec: %w", err)
 	}
-	a.step("gate closed")
+	a.did("gate closed")
 	return nil
 }
 
-// reopen opens the gates that are gone though the networks are there: the directory of
-// CDI specs does not outlive a reboot, and others may clear it.
-func (a *Agent) reopen(c *claim) error {
-	var errs []error
-	for n := range c.record.Attachments {
-		at := &c.record.Attachments[n]
-		if at.Phase != state.Added || at.BootID != a.BootID {
-			continue
-		}
-		if _, err := a.specs.Read(cdispec.FileName(a.kind, gateName(c, at))); errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, a.openGate(c, at))
+// A pass is by what a container has come through a gate.
+type pass struct {
+	gate    string
+	sandbox string // that the gate was opened for; "" = it is not known
+}
+
+// passVariable begins the environment variables that show, wherever the runtime does not
+// tell which CDI devices a container has, through which gates it came.
+const passVariable = "CNI_DRA_GATE_"
+
+// passesOf are a container's.
+func (a *Agent) passesOf(container *api.Container) (list []pass) {
+	seen := map[string]bool{}
+	for _, variable := range container.GetEnv() {
+		name, value, _ := strings.Cut(variable, "=")
+		gate, sandbox, ok := strings.Cut(value, "@")
+		if strings.HasPrefix(name, passVariable) && ok {
+			list = append(list, pass{gate, sandbox})
+			seen[gate] = true
 		}
 	}
-	return errors.Join(errs...)
+	for _, device := range container.GetCDIDevices() {
+		if gate, ours := strings.CutPrefix(device.GetName(), a.kind+"="); ours && !seen[gate] {
+			list = append(list, pass{gate: gate})
+		}
+	}
+	return list
 }
 
 // device is what the kubelet and the pod are told of an attachment.

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -21,8 +20,6 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
-
-	"devinfo-cni.io/pkg/dra/state"
 )
 
 // KubeletOptions are where a [Kubelet] is and what it offers. All but Limit and Metadata
@@ -75,8 +72,6 @@ func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet
 		kubeletplugin.CDIDirectory(o.CDIDir), kubeletplugin.GRPCInterceptor(k.intercept),
 		// The agent locks each claim; one pod does not wait for another's DEL.
 		kubeletplugin.Serialize(false),
-		// There is no device whose health could change.
-		kubeletplugin.HealthService(false),
 	}
 	if o.Metadata {
 		versions := []schema.GroupVersion{v1beta1.SchemeGroupVersion, v1alpha1.SchemeGroupVersion}
@@ -135,33 +130,6 @@ func (k *Kubelet) intercept(ctx context.Context, request any, _ *grpc.UnaryServe
 	return answer, nil
 }
 
-// rewriteMetadata writes the device metadata of those requests of a claim that are
-// attached.
-func (a *Agent) rewriteMetadata(ctx context.Context, uid types.UID) error {
-	a.mu.Lock()
-	c := a.claims[uid]
-	attached := c != nil && (c.attempt != nil || slices.Contains(c.phases, state.Added))
-	a.mu.Unlock()
-	if a.metadata == nil || !attached {
-		return nil
-	}
-	if err := take(ctx, c); err != nil {
-		return err
-	}
-	defer give(c)
-	for n := range c.record.Attachments {
-		at := &c.record.Attachments[n]
-		if c.gone || at.Phase != state.Added {
-			continue
-		}
-		err := a.metadata.UpdateRequestMetadata(ctx, c.ref.Namespace, c.ref.Name, uid, at.Request, []kubeletplugin.Device{a.device(c, at)})
-		if err != nil {
-			return fmt.Errorf("claim %s, request %s: device metadata: %w", c.ref, at.Request, err)
-		}
-	}
-	return nil
-}
-
 // PrepareResourceClaims implements [kubeletplugin.DRAPlugin].
 func (k *Kubelet) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
 	results := map[types.UID]kubeletplugin.PrepareResult{}
@@ -200,6 +168,13 @@ func (k *Kubelet) HandleError(ctx context.Context, err error, msg string) {
 		return
 	}
 	log.Warn("the API server cannot share a device among claims (DRAConsumableCapacity): numbered ones are published instead")
+	if over := k.options.Limit - MaxNumbered; over > 0 {
+		log.Error("this API server takes no more numbered devices: set --max-attachments to that many, or enable DRAConsumableCapacity",
+			"maxAttachments", k.options.Limit, "offered", MaxNumbered)
+		if k.agent.Metrics.Cut != nil {
+			k.agent.Metrics.Cut(over)
+		}
+	}
 	// The caller waits for us, and Stop for the caller while it holds the lock that
 	// publishing needs.
 	go func() {
@@ -209,9 +184,12 @@ func (k *Kubelet) HandleError(ctx context.Context, err error, msg string) {
 	}()
 }
 
-// WatchHealthStatus implements [kubeletplugin.DRAPlugin]; it is not called.
-func (k *Kubelet) WatchHealthStatus(context.Context, chan<- kubeletplugin.DeviceHealthReport) error {
-	return kubeletplugin.ErrHealthNotSupported
+// WatchHealthStatus implements [kubeletplugin.DRAPlugin]. There is no device whose health
+// could change, and a kubelet whose watch ends begins it again every 5 s, with an error in
+// its log.
+func (k *Kubelet) WatchHealthStatus(ctx context.Context, _ chan<- kubeletplugin.DeviceHealthReport) error {
+	<-ctx.Done()
+	return nil
 }
 
 // UpdateRequestMetadata implements [Metadata]. The agent may call it before the plugin

@@ -56,7 +56,7 @@ func server(mutate func(*resourceapi.ResourceSlice), objects ...runtime.Object) 
 }
 
 // kubelet starts an agent's Kubelet in directories of its own.
-func kubelet(t *testing.T, client *fake.Clientset, limit int) (k *dra.Kubelet, dir string) {
+func kubelet(t *testing.T, client *fake.Clientset, limit int, change ...func(*dra.Options)) (k *dra.Kubelet, dir string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "dra-") // t.TempDir is too long for a socket
 	if err != nil {
@@ -64,11 +64,15 @@ func kubelet(t *testing.T, client *fake.Clientset, limit int) (k *dra.Kubelet, d
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	agent, err := dra.New(dra.Options{
+	options := dra.Options{
 		Driver: driverName, Policy: cniconfig.Policy{Driver: driverName, Pool: "node1"}, Log: log,
 		StateDir: filepath.Join(dir, "state"), CacheDir: filepath.Join(dir, "cni"), CDIDir: filepath.Join(dir, "cdi"),
 		DeviceInfoDir: filepath.Join(dir, "info"), CNIBinDirs: []string{dir}, BootID: "b",
-	})
+	}
+	for _, f := range change {
+		f(&options)
+	}
+	agent, err := dra.New(options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +84,10 @@ func kubelet(t *testing.T, client *fake.Clientset, limit int) (k *dra.Kubelet, d
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(k.Stop)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); agent.Run(ctx) }()
+	t.Cleanup(func() { k.Stop(); cancel(); <-done })
 	return k, dir
 }
 
@@ -101,7 +108,7 @@ func dial(t *testing.T, socket string) *grpc.ClientConn {
 func published(t *testing.T, client *fake.Clientset, want []resourceapi.Device) {
 	t.Helper()
 	var diff string
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(3 * time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		list, err := client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -146,7 +153,13 @@ func TestAServerThatCannotShareGetsNumberedDevices(t *testing.T) {
 				}
 			}
 		})
-		kubelet(t, client, limit)
+		cut := make(chan int, 1)
+		kubelet(t, client, limit, func(o *dra.Options) { o.Metrics.Cut = func(n int) { cut <- n } })
+		if limit > 128 {
+			if n := <-cut; n != limit-128 {
+				t.Errorf("%d are not offered", n)
+			}
+		}
 		var want []resourceapi.Device
 		for n := range count {
 			want = append(want, resourceapi.Device{Name: fmt.Sprintf("cni-%d", n)})

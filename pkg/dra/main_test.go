@@ -63,8 +63,8 @@ func plugin() {
 		}
 		return
 	}
-	if conf.Behave == "slow" { // until it is told, for 30 s at most
-		for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	if conf.Behave == "slow" { // until it is told, for 5 minutes at most
+		for end := time.Now().Add(5 * time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 			if _, err := os.Stat(filepath.Join(conf.Dir, "go-on")); err == nil {
 				break
 			}
@@ -89,8 +89,6 @@ func misbehave(conf pluginConf) {
 	case "flood":
 		fmt.Print(strings.Repeat("x", 11<<20))
 		os.Exit(0)
-	case "hang":
-		time.Sleep(time.Hour)
 	case "refuse":
 		fail("no address left")
 	case "info":

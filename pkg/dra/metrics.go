@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"devinfo-cni.io/pkg/dra/state"
 )
 
 // Census is how many attachments there are in each phase, and how many claims have a
@@ -33,30 +35,50 @@ func NewMetrics(to prometheus.Registerer) Metrics {
 		Name: "cni_dra_nri_connected", Help: "1 while the container runtime is connected by NRI.",
 	})
 	to.MustRegister(execs, execFailures, events, eventFailures, connected)
+	m := waitMetrics(to, buckets)
+	m.Exec = func(verb string, took time.Duration, reason string) {
+		execs.WithLabelValues(verb).Observe(took.Seconds())
+		if reason != "" {
+			execFailures.WithLabelValues(verb, reason).Inc()
+		}
+	}
+	m.Event = func(event string, took time.Duration, err error) {
+		events.WithLabelValues(event).Observe(took.Seconds())
+		if err != nil {
+			eventFailures.WithLabelValues(event).Inc()
+		}
+	}
+	m.Connected = func(on bool) {
+		connected.Set(0)
+		if on {
+			connected.Set(1)
+		}
+	}
+	return m
+}
+
+// waitMetrics are those of what pods and containers wait for.
+func waitMetrics(to prometheus.Registerer, buckets []float64) Metrics {
+	waits := prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "cni_dra_add_wait_seconds", Help: "How long sandboxes were held up until they were attached.", Buckets: buckets,
+	})
+	refusals := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "cni_dra_gate_refusals_total", Help: "Containers that were refused because their network is not there, by reason.",
+	}, []string{"reason"})
+	cut := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "cni_dra_attachments_not_offered", Help: "Attachments that --max-attachments allows and the API server cannot express.",
+	})
+	to.MustRegister(waits, refusals, cut)
 	return Metrics{
-		Exec: func(verb string, took time.Duration, reason string) {
-			execs.WithLabelValues(verb).Observe(took.Seconds())
-			if reason != "" {
-				execFailures.WithLabelValues(verb, reason).Inc()
-			}
-		},
-		Event: func(event string, took time.Duration, err error) {
-			events.WithLabelValues(event).Observe(took.Seconds())
-			if err != nil {
-				eventFailures.WithLabelValues(event).Inc()
-			}
-		},
-		Connected: func(on bool) {
-			connected.Set(0)
-			if on {
-				connected.Set(1)
-			}
-		},
+		Waited:  func(took time.Duration) { waits.Observe(took.Seconds()) },
+		Refused: func(reason string) { refusals.WithLabelValues(reason).Inc() },
+		Cut:     func(n int) { cut.Set(float64(n)) },
 	}
 }
 
 var (
 	attachmentsDesc = prometheus.NewDesc("cni_dra_attachments", "Attachments of prepared claims, by phase.", []string{"phase"}, nil)
+	abandonedDesc   = prometheus.NewDesc("cni_dra_abandoned", "Attachments whose DEL was given up.", nil, nil)
 	statusDesc      = prometheus.NewDesc("cni_dra_status_queue", "Claims whose status the API server has not taken yet.", nil, nil)
 )
 
@@ -66,6 +88,7 @@ type CensusMetrics func() Census
 // Describe implements prometheus.Collector.
 func (CensusMetrics) Describe(to chan<- *prometheus.Desc) {
 	to <- attachmentsDesc
+	to <- abandonedDesc
 	to <- statusDesc
 }
 
@@ -75,5 +98,6 @@ func (take CensusMetrics) Collect(to chan<- prometheus.Metric) {
 	for phase, count := range census.Phases {
 		to <- prometheus.MustNewConstMetric(attachmentsDesc, prometheus.GaugeValue, float64(count), phase)
 	}
+	to <- prometheus.MustNewConstMetric(abandonedDesc, prometheus.GaugeValue, float64(census.Phases[string(state.Abandoned)]))
 	to <- prometheus.MustNewConstMetric(statusDesc, prometheus.GaugeValue, float64(census.Status))
 }

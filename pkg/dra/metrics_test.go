@@ -35,9 +35,12 @@ func gathered(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 func TestMetricsCountWhatHappens(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	m := dra.NewMetrics(registry)
-	census := dra.Census{Phases: map[string]int{"Added": 2, "Prepared": 0}, Status: 3}
+	census := dra.Census{Phases: map[string]int{"Added": 2, "Prepared": 0, "Abandoned": 4}, Status: 3}
 	registry.MustRegister(dra.CensusMetrics(func() dra.Census { return census }))
 	m.Connected(true)
+	m.Waited(time.Second)
+	m.Refused(dra.GateHeld)
+	m.Cut(72)
 	m.Exec("ADD", time.Second, "")
 	m.Exec("ADD", time.Second, dra.ReasonPlugin)
 	m.Exec("DEL", time.Second, "")
@@ -46,6 +49,11 @@ func TestMetricsCountWhatHappens(t *testing.T) {
 	want := map[string]float64{
 		"cni_dra_attachments phase=Added":                    2,
 		"cni_dra_attachments phase=Prepared":                 0,
+		"cni_dra_attachments phase=Abandoned":                4,
+		"cni_dra_abandoned":                                  4,
+		"cni_dra_add_wait_seconds":                           1,
+		"cni_dra_gate_refusals_total reason=held":            1,
+		"cni_dra_attachments_not_offered":                    72,
 		"cni_dra_status_queue":                               3,
 		"cni_dra_nri_connected":                              1,
 		"cni_dra_exec_duration_seconds verb=ADD":             2,

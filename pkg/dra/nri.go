@@ -10,10 +10,10 @@ import (
 	"github.com/containerd/nri/pkg/stub"
 )
 
-// Configure wants the events of sandboxes, and none of containers.
+// Configure wants the events of sandboxes, and of containers that are made.
 func (a *Agent) Configure(_ context.Context, _, runtime, version string) (stub.EventMask, error) {
 	a.Log.Info("container runtime connected", "runtime", runtime, "version", version)
-	return api.MustParseEventMask("RunPodSandbox,StopPodSandbox,RemovePodSandbox"), nil
+	return api.MustParseEventMask("RunPodSandbox,StopPodSandbox,RemovePodSandbox,CreateContainer"), nil
 }
 
 // The back-off between two tries to connect.

@@ -3,12 +3,15 @@ package dra
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/version"
 
 	"devinfo-cni.io/pkg/cniexec"
@@ -23,6 +26,7 @@ type plugins struct {
 	root  string
 	cache string
 	limit time.Duration
+	exec  invoke.Exec // nil = processes of this node
 	log   *slog.Logger
 }
 
@@ -49,6 +53,21 @@ func (p *plugins) add(key string, at *state.Attachment) (json.RawMessage, error)
 	return text, nil
 }
 
+// check says which plugin of a network is missing: then nothing of it is to be run.
+func (p *plugins) check(at *state.Attachment) error {
+	list, err := libcni.NetworkConfFromBytes(at.List)
+	if err != nil {
+		return reasoned(err, "network %s: configuration", at.Network)
+	}
+	find := p.runner("")
+	for _, plugin := range list.Plugins {
+		if _, err := find.FindInPath(plugin.Network.Type, p.dirs); err != nil {
+			return reasoned(err, "network %s: nothing was run", at.Network)
+		}
+	}
+	return nil
+}
+
 // del runs DEL as ADD was run, with its result; netns is "" when it is gone.
 func (p *plugins) del(key string, at *state.Attachment, netns string) error {
 	cni, list, err := p.open(key, at)
@@ -63,8 +82,21 @@ func (p *plugins) del(key string, at *state.Attachment, netns string) error {
 			}
 		}
 	}
-	if err := cni.DelNetworkList(context.Background(), list, runtimeConf(at, netns)); err != nil {
-		return reasoned(err, "network %s: DEL", at.Network)
+	// One plugin at a time: where one is missing, the others' DEL is run all the same.
+	var missing error
+	for n := range slices.Backward(list.Plugins) {
+		one := *list
+		one.Plugins = list.Plugins[n : n+1]
+		err := cni.DelNetworkList(context.Background(), &one, runtimeConf(at, netns))
+		switch {
+		case reasonOf(err) == ReasonMissing:
+			missing = errors.Join(missing, err)
+		case err != nil:
+			return reasoned(errors.Join(err, missing), "network %s: DEL", at.Network)
+		}
+	}
+	if missing != nil {
+		return reasoned(missing, "network %s: DEL", at.Network)
 	}
 	return nil
 }
@@ -86,8 +118,15 @@ func (p *plugins) open(key string, at *state.Attachment) (cni *libcni.CNIConfig,
 	if err := os.WriteFile(lock, nil, 0o600); err != nil {
 		return nil, nil, err
 	}
-	run := &execution{cniexec.Exec{Root: p.root, Limit: p.limit, Lock: lock}, p.log}
-	return libcni.NewCNIConfigWithCacheDir(p.dirs, dir, run), list, nil
+	return libcni.NewCNIConfigWithCacheDir(p.dirs, dir, p.runner(lock)), list, nil
+}
+
+// runner runs plugins, which hold the lock.
+func (p *plugins) runner(lock string) invoke.Exec {
+	if p.exec != nil {
+		return p.exec
+	}
+	return &execution{cniexec.Exec{Root: p.root, Limit: p.limit, Lock: lock}, p.log}
 }
 
 // await waits for the plugins that an agent has left running when it was killed: what
@@ -108,14 +147,17 @@ func (p *plugins) dir(key string) string { return filepath.Join(p.cache, key) }
 
 // runtimeConf is what the plugins get beside their configuration.
 func runtimeConf(at *state.Attachment, netns string) *libcni.RuntimeConf {
+	capabilities := map[string]any{deviceInfoCapability: at.InfoFile}
+	for name, value := range at.Capabilities {
+		capabilities[name] = value
+	}
 	return &libcni.RuntimeConf{
-		ContainerID: at.Sandbox, NetNS: netns, IfName: at.IfName, Args: at.Args,
-		CapabilityArgs: map[string]any{deviceInfoCapability: at.InfoFile},
+		ContainerID: at.Sandbox, NetNS: netns, IfName: at.IfName, Args: at.Args, CapabilityArgs: capabilities,
 	}
 }
 
 // cniArgs are those that Kubernetes runtimes pass, in their order.
-func cniArgs(sb sandbox) [][2]string {
+func cniArgs(sb *sandbox) [][2]string {
 	return [][2]string{
 		{"IgnoreUnknown", "1"},
 		{"K8S_POD_NAMESPACE", sb.pod.Namespace},

@@ -3,7 +3,6 @@ package dra
 import (
 	"context"
 	"fmt"
-	"reflect"
 
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,44 +15,30 @@ import (
 
 func (a *Agent) newQueue() *status.Queue { return &status.Queue{Send: a.send} }
 
-// report wants the status of claims to be sent.
-func (a *Agent) report(claims ...*claim) {
-	for _, c := range claims {
-		a.reports.Add(c.ref.UID)
-	}
-}
-
-// send sends the status of a claim as it is now. An error makes the queue call again.
+// send sends the status of a claim as it is now, and has its worker note that. An error
+// makes the queue call again.
 func (a *Agent) send(ctx context.Context, uid types.UID) error {
 	a.mu.Lock()
 	c := a.claims[uid]
+	var devices []resourceapi.AllocatedDeviceStatus
+	owed := c != nil && c.record.StatusOwed
+	if owed {
+		devices = a.devices(c)
+	}
 	a.mu.Unlock()
-	if c == nil {
+	if !owed {
 		return nil
 	}
-	if err := take(ctx, c); err != nil {
-		return err
-	}
-	if c.gone || !c.record.StatusOwed {
-		give(c)
-		return nil
-	}
-	sent := a.devices(c)
-	give(c) // the API server may be slow
-	if len(sent) > 0 {
-		if err := a.sendOnce(ctx, c, sent); err != nil {
+	if len(devices) > 0 {
+		if err := a.sendOnce(ctx, c, devices); err != nil {
 			return err
 		}
 	}
-	if err := take(ctx, c); err != nil {
-		return err
-	}
-	defer give(c)
-	if c.gone || !reflect.DeepEqual(sent, a.devices(c)) { // what it has become meanwhile is in the queue
-		return nil
-	}
-	c.record.StatusOwed = false
-	return a.save(c, "reported")
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	c.sent = append([]resourceapi.AllocatedDeviceStatus{}, devices...)
+	a.wake(c)
+	return nil
 }
 
 // sendOnce returns an error only if it is worth another try.
@@ -74,7 +59,7 @@ func (a *Agent) sendOnce(ctx context.Context, c *claim, devices []resourceapi.Al
 
 // devices are all devices of a claim of which there is something to say.
 func (a *Agent) devices(c *claim) []resourceapi.AllocatedDeviceStatus {
-	var list []resourceapi.AllocatedDeviceStatus
+	list := []resourceapi.AllocatedDeviceStatus{}
 	for n := range c.record.Attachments {
 		at := &c.record.Attachments[n]
 		d := metadata.Device{Driver: a.Driver, Pool: at.Pool, Name: at.Device, ShareID: at.ShareID, Since: at.Ready.Since}

@@ -35,6 +35,7 @@ type rig struct {
 	dir     string
 	options dra.Options
 	agent   *dra.Agent
+	stop    func() // ends agent
 
 	mu       sync.Mutex
 	reports  []status.Report
@@ -70,7 +71,7 @@ func optionsIn(dir string) dra.Options {
 		Driver: driverName, Policy: cniconfig.Policy{Driver: driverName, Pool: "node1"},
 		StateDir: filepath.Join(dir, "state"), CacheDir: filepath.Join(dir, "cache"), CDIDir: filepath.Join(dir, "cdi"),
 		DeviceInfoDir: filepath.Join(dir, "info"), CNIBinDirs: []string{filepath.Join(dir, "bin")}, BootID: "boot1",
-		Netns: fileIsNetns, Sweep: 20 * time.Millisecond,
+		Netns: fileIsNetns, Sweep: 20 * time.Millisecond, DelPatience: 300 * time.Millisecond, Ordered: true,
 	}
 }
 
@@ -83,28 +84,26 @@ func fileIsNetns(path string) error {
 	return err
 }
 
-// start starts an agent; the one before, if any, is ended.
+// start starts an agent, which runs until the test ends; the one before, if any, is ended.
 func (r *rig) start() *dra.Agent {
 	r.t.Helper()
 	if r.agent != nil {
-		must(r.t, r.agent.Close())
+		r.stop()
 	}
 	agent, err := dra.New(r.options)
 	must(r.t, err)
 	agent.SetMetadata(r)
-	r.agent = agent
-	return agent
-}
-
-// run has the agent's background work done until the test ends, or stop is called.
-func (r *rig) run() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	agent := r.agent
 	go func() { defer close(done); agent.Run(ctx) }()
-	stop = func() { cancel(); <-done }
-	r.t.Cleanup(stop)
-	return stop
+	r.agent = agent
+	r.stop = sync.OnceFunc(func() {
+		cancel()
+		<-done
+		must(r.t, agent.Close())
+	})
+	r.t.Cleanup(r.stop)
+	return agent
 }
 
 func (r *rig) UpdateRequestMetadata(_ context.Context, _, _ string, _ types.UID, _ string, devices []kubeletplugin.Device) error {
@@ -131,7 +130,11 @@ func claimIn(dir, name string, uid types.UID, pod string, wants ...want) *resour
 			Name: w.request, Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "cni"}})
 		allocation.Devices.Results = append(allocation.Devices.Results, resourceapi.DeviceRequestAllocationResult{
 			Request: w.request, Driver: driverName, Pool: "node1", Device: "cni", ShareID: &share})
-		parameters := fmt.Sprintf(`{"apiVersion":"cni.networking.x-k8s.io/v1alpha1","kind":"CNIConfig","ifName":%q,"config":
+		late := ""
+		if behave, ok := strings.CutPrefix(w.behave, "late "); ok {
+			w.behave, late = behave, `"attach":"Late",`
+		}
+		parameters := fmt.Sprintf(`{"apiVersion":"cni.networking.x-k8s.io/v1alpha1","kind":"CNIConfig","ifName":%q,`+late+`"config":
 			{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"fake","dir":%q,"behave":%q,"capabilities":{"CNIDeviceInfoFile":true}}]}}`, w.ifName, dir, w.behave)
 		allocation.Devices.Config = append(allocation.Devices.Config, resourceapi.DeviceAllocationConfiguration{
 			Source: resourceapi.AllocationConfigSourceClass, Requests: []string{w.request},
@@ -223,7 +226,7 @@ func (r *rig) expectThere(names ...string) {
 // eventually waits for what background work brings about.
 func (r *rig) eventually(what string, holds func() bool) {
 	r.t.Helper()
-	for end := time.Now().Add(20 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(3 * time.Minute); !holds(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			r.t.Fatalf("never came true: %s", what)
 		}

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/google/go-cmp/cmp"
@@ -123,17 +122,12 @@ func TestWhatAPluginDoesWrongFailsThePodAndLeavesNothing(t *testing.T) {
 		"die":          "exit status 7, without a CNI error",
 		"garbage":      "no JSON",
 		"flood":        "printed more than 10000000 bytes",
-		"hang":         "ended after 300ms, which is its limit: find out what it waits for",
 		"corrupt info": "correct the CNI plugin that wrote it",
 	} {
 		t.Run(behave, func(t *testing.T) {
 			r := newRig(t)
-			r.options.PluginLimit = 300 * time.Millisecond
-			if behave != "hang" {
-				r.options.PluginLimit = time.Minute
-			}
 			agent := r.start()
-			stop := r.run()
+			stop := r.stop
 			r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}, want{"y", "net2", behave}, want{"z", "net3", ""}))
 			err := agent.RunPodSandbox(t.Context(), r.sandbox("s1", "pod"))
 			if err == nil || !strings.Contains(err.Error(), part) {
@@ -159,7 +153,6 @@ func TestWhatAPluginDoesWrongFailsThePodAndLeavesNothing(t *testing.T) {
 func TestTheStatusIsThatOfTheAPI(t *testing.T) {
 	r := newRig(t)
 	agent := r.start()
-	r.run()
 	r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
 	sb := r.sandbox("s1", "pod")
 	must(t, agent.RunPodSandbox(t.Context(), sb))
@@ -254,14 +247,13 @@ func TestADELThatFailsIsOwedAndHoldsUpUnprepare(t *testing.T) {
 	refuse := filepath.Join(r.dir, "no-del")
 	must(t, os.WriteFile(refuse, nil, 0o644))
 	must(t, agent.StopPodSandbox(t.Context(), sb))
-	if err := agent.Unprepare(t.Context(), "u1"); err == nil || !strings.Contains(err.Error(), "DEL is refused") {
-		t.Errorf("got %v", err)
-	}
 	if err := agent.RunPodSandbox(t.Context(), r.sandbox("s2", "pod")); err == nil || !strings.Contains(err.Error(), "detach an earlier sandbox first") {
 		t.Errorf("got %v", err)
 	}
+	if err := agent.Unprepare(t.Context(), "u1"); err == nil || !strings.Contains(err.Error(), "DEL is refused") {
+		t.Errorf("got %v", err)
+	}
 	must(t, os.Remove(refuse))
-	r.run()
 	r.eventually("the DEL is made good", func() bool { return len(r.files("there")) == 0 })
-	must(t, agent.Unprepare(t.Context(), "u1"))
+	r.eventually("the claim is forgotten", func() bool { return agent.Unprepare(t.Context(), "u1") == nil })
 }

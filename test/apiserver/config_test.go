@@ -66,11 +66,15 @@ func TestTheDocumentsClaimComesThroughTheAPI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pod, networks, err := cniconfig.Resolve(seen, cniconfig.Policy{Driver: driver, Pool: node, AllowClaimTypes: []string{"macvlan", "host-local"}})
+	networks, err := cniconfig.Resolve(seen, cniconfig.Policy{Driver: driver, Pool: node, AllowClaimTypes: []string{"macvlan", "host-local"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	diff(t, pod, cniconfig.Pod{Namespace: "default", Name: "demo", UID: "680f0a77-8d0b-4e21-8599-62581e335ed6"})
+	pods, err := cniconfig.Pods(seen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	diff(t, pods, []cniconfig.Pod{{Namespace: "default", Name: "demo", UID: "680f0a77-8d0b-4e21-8599-62581e335ed6"}})
 	id := one
 	diff(t, networks, []cniconfig.Network{{
 		Request: "macvlan-eth0", Pool: node, Device: "cni", ShareID: &id, IfName: "net1", Name: "macvlan-eth0", CNIVersion: "1.0.0",

@@ -38,7 +38,7 @@ func (p *controlPlane) install() error {
 	if err != nil {
 		return err
 	}
-	for _, file := range []string{"namespace.yaml", "rbac.yaml", "admission.yaml", "deviceclass.yaml"} {
+	for _, file := range []string{"namespace.yaml", "rbac.yaml", "rbac-associated-node.yaml", "admission.yaml", "deviceclass.yaml"} {
 		data, err := os.ReadFile(filepath.Join("../../deploy/cni-dra-driver", file))
 		if err != nil {
 			return err
@@ -110,13 +110,17 @@ func (p *controlPlane) agent(t *testing.T) kubernetes.Interface {
 // agent's role, and has the others.
 func (p *controlPlane) without(t *testing.T, verb, resource string) kubernetes.Interface {
 	t.Helper()
-	role, err := p.client.RbacV1().ClusterRoles().Get(t.Context(), namespace, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
+	var rules []rbacv1.PolicyRule
+	for _, name := range []string{namespace, namespace + "-associated-node"} {
+		role, err := p.client.RbacV1().ClusterRoles().Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rules = append(rules, role.Rules...)
 	}
 	less := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{GenerateName: "less-"}}
 	dropped := false
-	for _, rule := range role.Rules {
+	for _, rule := range rules {
 		if n := slices.Index(rule.Verbs, verb); n >= 0 && slices.Contains(rule.Resources, resource) {
 			rule.Verbs, dropped = slices.Delete(slices.Clone(rule.Verbs), n, n+1), true
 		}
@@ -125,9 +129,10 @@ func (p *controlPlane) without(t *testing.T, verb, resource string) kubernetes.I
 		}
 	}
 	if !dropped {
-		t.Fatalf("%s %s is not in %v", verb, resource, role.Rules)
+		t.Fatalf("%s %s is not in %v", verb, resource, rules)
 	}
-	if less, err = p.client.RbacV1().ClusterRoles().Create(t.Context(), less, metav1.CreateOptions{}); err != nil {
+	less, err := p.client.RbacV1().ClusterRoles().Create(t.Context(), less, metav1.CreateOptions{})
+	if err != nil {
 		t.Fatal(err)
 	}
 	name := less.Name

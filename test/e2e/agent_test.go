@@ -46,7 +46,7 @@ const root = "../.." // of the repository
 // startProcess runs the driver as a process of the node, with the rights of its service
 // account there.
 func startProcess(t *testing.T) *agent {
-	for _, file := range []string{"namespace", "rbac", "admission", "deviceclass"} {
+	for _, file := range []string{"namespace", "rbac", "rbac-associated-node", "admission", "deviceclass"} {
 		shell(t, "kubectl apply -f deploy/cni-dra-driver/"+file+".yaml")
 	}
 	bin, err := filepath.Abs(filepath.Join(root, "bin"))

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -52,9 +53,15 @@ func waits(t *testing.T, a *agent) {
 	s.attached("a", "net0", "lan", "net1", "10.11.31.")
 }
 
+// containerRuntime is the name of its process.
+func containerRuntime(t *testing.T) string {
+	name, _, _ := strings.Cut(onlyNode(t).Status.NodeInfo.ContainerRuntimeVersion, ":")
+	return map[string]string{"containerd": "containerd", "cri-o": "crio"}[name]
+}
+
 func killRuntime(t *testing.T, _ *agent) {
 	needsNode(t)
-	begin(t).survives("10.11.32.0/24", "10.11.32.", func(t *testing.T) { killOnNode(t, "containerd") })
+	begin(t).survives("10.11.32.0/24", "10.11.32.", func(t *testing.T) { killOnNode(t, containerRuntime(t)) })
 }
 
 func killKubelet(t *testing.T, _ *agent) {

@@ -20,6 +20,12 @@ var (
 type parameters struct {
 	ifName string          // "" = not given
 	config json.RawMessage // an object; nil = not given
+
+	// Extensions of the Device Configuration API. Of a class:
+	late        bool     // attach: Late
+	claimMaySet []string // capability arguments
+	// Of a claim: the capability arguments, by their names.
+	values map[string]json.RawMessage
 }
 
 // parameters joins those of a class and of a claim that are for our driver.
@@ -44,7 +50,8 @@ func (p Policy) parameters(configs []resourceapi.DeviceAllocationConfiguration) 
 	if claim.ifName == "" {
 		claim.ifName = class.ifName
 	}
-	return claim, nil
+	claim.late = class.late
+	return claim, claim.set(claim.values, class)
 }
 
 // from gives what one source has for our driver; none is the zero value.
@@ -80,10 +87,8 @@ func (p Policy) decode(raw []byte, source resourceapi.AllocationConfigSource) (p
 	if err := json.Unmarshal(raw, &fields); err != nil {
 		return parameters{}, refuse("", err.Error(), "give a JSON object")
 	}
-	for key := range fields {
-		if !slices.Contains([]string{"apiVersion", "kind", "ifName", "config"}, key) {
-			return parameters{}, refuse("", fmt.Sprintf("unknown key %s", quote(key)), "only apiVersion, kind, ifName and config are known, in this spelling")
-		}
+	if err := checkKeys(fields, source); err != nil {
+		return parameters{}, err
 	}
 	if err := oneOf(fields, "apiVersion", apiVersions); err != nil {
 		return parameters{}, err
@@ -101,13 +106,65 @@ func (p Policy) decode(raw []byte, source resourceapi.AllocationConfigSource) (p
 		}
 		out.config = v
 	}
+	if err := out.extend(fields, source); err != nil {
+		return parameters{}, err
+	}
 	switch {
-	case out.ifName == "" && out.config == nil:
+	case out.ifName == "" && out.config == nil && out.values == nil:
 		return parameters{}, refuse("", "neither ifName nor config", "give one of them, or leave the parameters out")
 	case out.config != nil && source == resourceapi.AllocationConfigSourceClaim:
 		return out, p.allow(s.types)
 	}
 	return out, nil
+}
+
+// checkKeys refuses keys that are not known of that source.
+func checkKeys(fields map[string]json.RawMessage, source resourceapi.AllocationConfigSource) *Refusal {
+	known := []string{"apiVersion", "kind", "ifName", "config"}
+	if source == resourceapi.AllocationConfigSourceClass {
+		known = append(known, "attach", "claimMaySet")
+	} else {
+		known = append(known, capabilityNames()...)
+	}
+	for key := range fields {
+		if !slices.Contains(known, key) {
+			return refuse("", fmt.Sprintf("unknown key %s", quote(key)),
+				fmt.Sprintf("only %s are known here, in this spelling", strings.Join(known, ", ")))
+		}
+	}
+	return nil
+}
+
+// extend reads the keys that are ours.
+func (p *parameters) extend(fields map[string]json.RawMessage, source resourceapi.AllocationConfigSource) *Refusal {
+	if source != resourceapi.AllocationConfigSourceClass {
+		for _, key := range capabilityNames() {
+			if v, ok := fields[key]; ok {
+				if p.values == nil {
+					p.values = map[string]json.RawMessage{}
+				}
+				p.values[key] = v
+			}
+		}
+		return nil
+	}
+	if v, ok := fields["attach"]; ok {
+		if string(v) != `"Late"` {
+			return refuse("", fmt.Sprintf("attach %s is not known", quote(strings.Trim(string(v), `"`))), `write "Late", or leave it out`)
+		}
+		p.late = true
+	}
+	if v, ok := fields["claimMaySet"]; ok {
+		if json.Unmarshal(v, &p.claimMaySet) != nil {
+			return refuse("", "claimMaySet is no list of strings", `write it as ["ips", "mac"]`)
+		}
+		for _, key := range p.claimMaySet {
+			if !slices.Contains(capabilityNames(), key) {
+				return refuse("", fmt.Sprintf("claimMaySet: %s is not known", quote(key)), "use "+strings.Join(capabilityNames(), ", "))
+			}
+		}
+	}
+	return nil
 }
 
 // allow refuses plugin types that the configuration of a claim must not name.

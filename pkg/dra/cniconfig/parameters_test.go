@@ -152,7 +152,7 @@ func FuzzClaim(f *testing.F) {
 	f.Add(of(`{"type":"macvlan","type":"evil"}`))
 	f.Add(with(`"ifName":"net1","config":{"cniVersion":"1.0.0","name":"a","type":"macvlan","x":1e400}`))
 	f.Fuzz(func(t *testing.T, params string) {
-		_, networks, err := cniconfig.Resolve(claim(t, "claim "+params), node)
+		networks, err := cniconfig.Resolve(claim(t, "claim "+params), node)
 		if err != nil {
 			return
 		}
@@ -163,7 +163,7 @@ func FuzzClaim(f *testing.F) {
 		if len(networks[0].List) > 10000 {
 			return // too long to be taken again, with what is around it
 		}
-		_, again, err := cniconfig.Resolve(claim(t, "claim "+with(`"ifName":"`+networks[0].IfName+`","config":`+string(networks[0].List))), node)
+		again, err := cniconfig.Resolve(claim(t, "claim "+with(`"ifName":"`+networks[0].IfName+`","config":`+string(networks[0].List))), node)
 		if err != nil || string(again[0].List) != string(networks[0].List) || again[0].Name != networks[0].Name {
 			t.Fatalf("%s, taken again: %+v, %v", networks[0].List, again, err)
 		}

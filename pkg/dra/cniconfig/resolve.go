@@ -37,20 +37,20 @@ type Network struct {
 	// List is the network's configuration list (CNI SPEC.md section 1), with cniVersion,
 	// name and plugins, as it is to be executed.
 	List json.RawMessage
+	// Late: the pod's sandbox does not wait for the network, only the containers that
+	// list the claim do.
+	Late bool
+	// Capabilities are the capability arguments that the claim gives, by their names.
+	Capabilities map[string]json.RawMessage
 }
 
-// Resolve gives the pod of an allocated claim, and a network for each device that was
-// allocated for it from our driver, in the order of the allocation. What other drivers
-// have to do with the claim is ignored. All errors are a [*Refusal]: the same claim is
-// always refused.
-func Resolve(claim *resourceapi.ResourceClaim, p Policy) (Pod, []Network, error) {
+// Resolve gives a network for each device of an allocated claim that was allocated from
+// our driver, in the order of the allocation. What other drivers have to do with the claim
+// is ignored. All errors are a [*Refusal]: the same claim is always refused.
+func Resolve(claim *resourceapi.ResourceClaim, p Policy) ([]Network, error) {
 	allocation := claim.Status.Allocation
 	if allocation == nil {
-		return Pod{}, nil, refuse("", "the claim is not allocated", "a scheduler has to allocate it")
-	}
-	pod, err := podOf(claim)
-	if err != nil {
-		return Pod{}, nil, err
+		return nil, refuse("", "the claim is not allocated", "a scheduler has to allocate it")
 	}
 	var networks []Network
 	for _, result := range allocation.Devices.Results {
@@ -60,30 +60,34 @@ func Resolve(claim *resourceapi.ResourceClaim, p Policy) (Pod, []Network, error)
 		n, err := p.network(claim, result)
 		if err != nil {
 			err.Request = result.Request
-			return Pod{}, nil, err
+			return nil, err
 		}
 		networks = append(networks, n)
 	}
 	if len(networks) == 0 {
-		return Pod{}, nil, refuse("", fmt.Sprintf("nothing is allocated from driver %s", p.Driver), "ask for it by a DeviceClass that selects its devices")
+		return nil, refuse("", fmt.Sprintf("nothing is allocated from driver %s", p.Driver), "ask for it by a DeviceClass that selects its devices")
 	}
 	if err := Distinct(networks, nil); err != nil {
-		return Pod{}, nil, err
+		return nil, err
 	}
-	return pod, networks, nil
+	return networks, nil
 }
 
-// podOf: an interface is in one network namespace, so a claim is for one pod.
-func podOf(claim *resourceapi.ResourceClaim) (Pod, error) {
-	const remedy = "use a ResourceClaimTemplate, which makes a claim for each pod"
-	reserved := claim.Status.ReservedFor
-	if len(reserved) != 1 {
-		return Pod{}, refuse("", fmt.Sprintf("a claim is for one pod, this one is reserved for %d", len(reserved)), remedy)
+// Pods are those that a claim is reserved for, at least one. An interface is in one
+// network namespace, so they take turns. An error is a [*Refusal].
+func Pods(claim *resourceapi.ResourceClaim) ([]Pod, error) {
+	var pods []Pod
+	for _, r := range claim.Status.ReservedFor {
+		if r.APIGroup != "" || r.Resource != "pods" {
+			return nil, refuse("", fmt.Sprintf("a claim is for pods, this one is reserved for %q of API group %q", r.Resource, r.APIGroup),
+				"use a ResourceClaimTemplate, which makes a claim for each pod")
+		}
+		pods = append(pods, Pod{claim.Namespace, r.Name, r.UID})
 	}
-	if r := reserved[0]; r.APIGroup != "" || r.Resource != "pods" {
-		return Pod{}, refuse("", fmt.Sprintf("a claim is for a pod, this one is reserved for %q of API group %q", r.Resource, r.APIGroup), remedy)
+	if pods == nil {
+		return nil, refuse("", "the claim is reserved for no pod", "a scheduler has to reserve it")
 	}
-	return Pod{claim.Namespace, reserved[0].Name, reserved[0].UID}, nil
+	return pods, nil
 }
 
 // network makes a network of one allocated device.
@@ -107,6 +111,10 @@ func (p Policy) network(claim *resourceapi.ResourceClaim, result resourceapi.Dev
 		return Network{}, err
 	}
 	n.Request, n.Pool, n.Device, n.ShareID, n.IfName = result.Request, result.Pool, result.Device, result.ShareID, params.ifName
+	n.Late, n.Capabilities = params.late, params.values
+	if err := n.takes(); err != nil {
+		return Network{}, err
+	}
 	return n, nil
 }
 

@@ -113,10 +113,7 @@ func TestAllocationsThatAreRefused(t *testing.T) {
 		want   cniconfig.Refusal // Rule and Remedy: a part
 	}{
 		"not allocated": {func(c *resourceapi.ResourceClaim) { c.Status.Allocation = nil }, cniconfig.Refusal{Rule: "not allocated", Remedy: "scheduler"}},
-		"for nobody":    {func(c *resourceapi.ResourceClaim) { c.Status.ReservedFor = nil }, cniconfig.Refusal{Rule: "reserved for 0", Remedy: "ResourceClaimTemplate"}},
-		"for two pods": {func(c *resourceapi.ResourceClaim) {
-			c.Status.ReservedFor = append(c.Status.ReservedFor, c.Status.ReservedFor[0])
-		}, cniconfig.Refusal{Rule: "reserved for 2", Remedy: "ResourceClaimTemplate"}},
+		"for nobody":    {func(c *resourceapi.ResourceClaim) { c.Status.ReservedFor = nil }, cniconfig.Refusal{Rule: "reserved for no pod", Remedy: "scheduler"}},
 		"for a PodGroup": {func(c *resourceapi.ResourceClaim) {
 			c.Status.ReservedFor[0].APIGroup, c.Status.ReservedFor[0].Resource = "scheduling.k8s.io", "podgroups"
 		}, cniconfig.Refusal{Rule: `"podgroups" of API group "scheduling.k8s.io"`, Remedy: "ResourceClaimTemplate"}},

@@ -19,28 +19,39 @@ import (
 )
 
 // Schema is the version of the files' format. A reader takes its own and older ones.
-const Schema = 1
+const Schema = 2
 
 // Phase is how far an attachment is.
 type Phase string
 
 // The phases. From Adding on, a DEL is owed.
 const (
-	Prepared Phase = "Prepared" // nothing of it exists
-	Adding   Phase = "Adding"   // ADD is about to run, runs, or was interrupted
-	Added    Phase = "Added"    // ADD succeeded
-	Deleting Phase = "Deleting" // DEL is about to run, runs, has failed, or was interrupted
+	Prepared  Phase = "Prepared"  // nothing of it exists
+	Adding    Phase = "Adding"    // ADD is about to run, runs, has failed, or was interrupted
+	Added     Phase = "Added"     // ADD succeeded
+	Deleting  Phase = "Deleting"  // DEL is about to run, runs, has failed, or was interrupted
+	Abandoned Phase = "Abandoned" // DEL has failed so often that nobody waits for it any more
 )
 
-// Claim is one resource claim, prepared on this node.
+// Phases are all phases, in the order in which an attachment passes through them.
+func Phases() []Phase { return []Phase{Prepared, Adding, Added, Deleting, Abandoned} }
+
+// Claim is one resource claim, prepared on this node. A record that others may read is
+// never changed: who changes it does so to a [Claim.Clone].
 type Claim struct {
-	Schema      int          `json:"schema"` // set by Put
-	Namespace   string       `json:"namespace"`
-	Name        string       `json:"name"`
-	UID         types.UID    `json:"uid"`
-	Pod         Pod          `json:"pod"` // the one it is reserved for
-	Attachments []Attachment `json:"attachments"`
-	StatusOwed  bool         `json:"statusOwed,omitempty"` // the API server has not taken the latest status
+	Schema    int       `json:"schema"` // set by Put
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name"`
+	UID       types.UID `json:"uid"`
+	// Pod holds the claim: it is, or was last, attached. Of a claim that was prepared for
+	// several pods it is empty until the first of them has a sandbox.
+	Pod Pod `json:"pod,omitzero"`
+	// Pods are those that the claim is reserved for. Schema 1 had none: then it is Pod.
+	Pods        []Pod        `json:"pods,omitempty"`
+	Shared      bool         `json:"shared,omitempty"`      // pods may share it: it is from no template
+	Attachments []Attachment `json:"attachments,omitempty"` // none once the claim is unprepared
+	Abandoned   []Attachment `json:"abandoned,omitempty"`   // of earlier sandboxes, each in that phase
+	StatusOwed  bool         `json:"statusOwed,omitempty"`  // the API server has not taken the latest status
 }
 
 // Pod is a Kubernetes pod.
@@ -61,9 +72,13 @@ type Attachment struct {
 	CNIVersion string          `json:"cniVersion"` // of the network configuration
 	IfName     string          `json:"ifName"`     // CNI_IFNAME
 	List       json.RawMessage `json:"list"`       // network configuration list, as executed
+	// Late: the sandbox does not wait for this network, only the containers that list it.
+	Late bool `json:"late,omitempty"`
+	// Capabilities are the capability arguments that the claim gives, by their names.
+	Capabilities map[string]json.RawMessage `json:"capabilities,omitempty"`
 
 	Phase Phase  `json:"phase"`
-	Error string `json:"error,omitempty"` // of the last ADD or DEL, "" after a success
+	Error string `json:"error,omitempty"` // why it is not attached, "" after a success
 	Ready Ready  `json:"ready,omitzero"`  // condition Ready, as it is or should be in the API
 
 	Execution // of the current sandbox; empty while Prepared
@@ -93,6 +108,9 @@ type Execution struct {
 	Result   json.RawMessage `json:"result,omitempty"` // of ADD, in CNIVersion
 	Info     json.RawMessage `json:"info,omitempty"`   // the device-info file after ADD
 	Metadata *Metadata       `json:"metadata,omitempty"`
+
+	Tries    int    `json:"tries,omitempty"`    // of DEL that have failed
+	DelError string `json:"delError,omitempty"` // of the last of them
 }
 
 // Metadata is what the pod reads of its device, once ADD has succeeded.
@@ -109,7 +127,23 @@ func (a *Attachment) Reset(why string) {
 	a.Phase, a.Error, a.Execution = Prepared, why, Execution{}
 }
 
-// Owes says whether a DEL is owed for any attachment.
+// Owes says whether a DEL is owed for any attachment that is not abandoned.
 func (c *Claim) Owes() bool {
 	return slices.ContainsFunc(c.Attachments, func(a Attachment) bool { return a.Owes() })
+}
+
+// Clone is a copy whose attachments can be changed: each field of theirs may be set, and
+// what it points to is shared.
+func (c *Claim) Clone() *Claim {
+	d := *c
+	d.Pods, d.Attachments, d.Abandoned = slices.Clone(c.Pods), slices.Clone(c.Attachments), slices.Clone(c.Abandoned)
+	return &d
+}
+
+// Consumers are the pods that the claim is reserved for.
+func (c *Claim) Consumers() []Pod {
+	if c.Pods == nil && c.Pod.UID != "" {
+		return []Pod{c.Pod}
+	}
+	return c.Pods
 }

@@ -90,6 +90,15 @@ func (s *Store) Put(c *Claim) error {
 // Remove forgets a claim; one that is not known is success.
 func (s *Store) Remove(uid types.UID) error { return s.dir.Remove(string(uid) + suffix) }
 
+// Has says whether there is a file of the claim.
+func (s *Store) Has(uid types.UID) (bool, error) {
+	_, err := os.Lstat(s.dir.Path(string(uid) + suffix))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 // Writable asks, without side effect, whether Put could succeed.
 func (s *Store) Writable() error { return store.Open(s.dir.Path("")).Writable() }
 
@@ -175,16 +184,30 @@ func check(c *Claim, uid types.UID) error {
 		return fmt.Errorf("schema %d: must be 1 or more", c.Schema)
 	case c.UID != uid:
 		return fmt.Errorf("uid %q: must be that of the file's name", c.UID)
-	case c.Pod.UID == "" || len(c.Attachments) == 0:
-		return errors.New("pod.uid and attachments must be there")
+	case len(c.Attachments) > 0 && len(c.Consumers()) == 0 && c.Pod.UID == "":
+		return errors.New("pod or pods must be there")
+	case len(c.Attachments)+len(c.Abandoned) == 0:
+		return errors.New("attachments must be there")
 	}
-	for n, a := range c.Attachments {
-		if !slices.Contains([]Phase{Prepared, Adding, Added, Deleting}, a.Phase) {
-			return fmt.Errorf("attachments[%d].phase %q: is none", n, a.Phase)
+	for n := range c.Attachments {
+		if err := checkAttachment(&c.Attachments[n], c.Attachments[n].Phase != Abandoned); err != nil {
+			return fmt.Errorf("attachments[%d]: %w", n, err)
 		}
-		if len(a.List) == 0 || a.IfName == "" || a.Owes() && a.Sandbox == "" {
-			return fmt.Errorf("attachments[%d]: list, ifName, and from phase Adding on sandbox must be there", n)
+	}
+	for n := range c.Abandoned {
+		if err := checkAttachment(&c.Abandoned[n], c.Abandoned[n].Phase == Abandoned); err != nil {
+			return fmt.Errorf("abandoned[%d]: %w", n, err)
 		}
+	}
+	return nil
+}
+
+func checkAttachment(a *Attachment, inPlace bool) error {
+	if !inPlace || !slices.Contains(Phases(), a.Phase) {
+		return fmt.Errorf("phase %q: it does not belong here", a.Phase)
+	}
+	if len(a.List) == 0 || a.IfName == "" || a.Owes() && a.Sandbox == "" {
+		return errors.New("list, ifName, and from phase Adding on sandbox must be there")
 	}
 	return nil
 }

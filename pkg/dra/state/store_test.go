@@ -141,10 +141,10 @@ func TestAFileThatMakesNoSenseIsSetAsideAndReportedAtEveryStart(t *testing.T) {
 func TestAFileOfANewerAgentIsLeftAlone(t *testing.T) {
 	s, dir := open(t)
 	path := filepath.Join(dir, "u1.json")
-	const content = `{"schema": 2, "uid": {"what": "this was not yet known"}}`
+	const content = `{"schema": 99, "uid": {"what": "this was not yet known"}}`
 	write(t, path, content)
 	claims, problems := all(t, s)
-	want := []state.Problem{{UID: "u1", Err: &state.SchemaError{Path: path, Schema: 2}}}
+	want := []state.Problem{{UID: "u1", Err: &state.SchemaError{Path: path, Schema: 99}}}
 	if diff := cmp.Diff(want, problems); diff != "" || claims != nil {
 		t.Errorf("%v\n%s", claims, diff)
 	}

@@ -1,0 +1,299 @@
+package dra
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+
+	"devinfo-cni.io/pkg/dra/cniconfig"
+	"devinfo-cni.io/pkg/dra/state"
+)
+
+// An event changes what is wanted, wakes the workers of the claims concerned, and waits
+// for what comes of it if somebody asks. Those of the container runtime are in nri.go.
+
+const (
+	firstRetry   = time.Second // after a failure other than a DEL's, doubled each time
+	longestRetry = time.Minute
+)
+
+var errEnded = errors.New("the agent has ended: the next one does it")
+
+// wake has the claim looked at. The mutex may be held.
+func (a *Agent) wake(c *claim) { a.queue.Add(c.ref.UID) }
+
+// rouse wakes a claim that somebody waits for: but for DELs it is not held back by what
+// has failed before. The mutex must be held.
+func (a *Agent) rouse(c *claim) {
+	c.failed, c.trouble, c.again = none, nil, time.Time{}
+	a.backOff.Forget(c.ref.UID)
+	a.wake(c)
+}
+
+// announce tells those who wait that something has changed. The mutex must be held.
+func (a *Agent) announce() {
+	close(a.changed)
+	a.changed = make(chan struct{})
+}
+
+// await waits until holds says that it does, or that it cannot. It is called with the
+// mutex held.
+func (a *Agent) await(ctx context.Context, holds func() (bool, error)) error {
+	for {
+		a.mu.Lock()
+		done, err := holds()
+		changed := a.changed
+		a.mu.Unlock()
+		if done || err != nil {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-a.over:
+			return errEnded
+		case <-ctx.Done():
+			return fmt.Errorf("goes on in the background: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// watchSoon has Run watch the claims that are on record by then.
+func (a *Agent) watchSoon() {
+	select {
+	case a.toWatch <- struct{}{}:
+	default: // it will, already
+	}
+}
+
+// look wakes every claim, and forgets sandboxes that no claim remembers.
+func (a *Agent) look() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	needed := map[string]bool{}
+	for _, c := range a.claims {
+		a.wake(c)
+		needed[c.of] = true
+		for _, at := range c.record.Attachments {
+			needed[at.Sandbox] = true
+		}
+	}
+	for id, sb := range a.sandboxes {
+		if sb.ended && !needed[id] {
+			delete(a.sandboxes, id)
+		}
+	}
+}
+
+// Prepare notes down what a claim asks for, and refuses what cannot be done. It runs no
+// CNI plugin: there is no network namespace yet. Preparing again gives what is on
+// record, with the metadata of a network that is attached by now.
+func (a *Agent) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) (devices []kubeletplugin.Device, err error) {
+	defer a.event("Prepare", time.Now(), &err)
+	c, err := a.admit(claim)
+	if err != nil {
+		return nil, err
+	}
+	err = a.await(ctx, func() (bool, error) {
+		switch {
+		case c.gone && c.trouble != nil:
+			return false, c.trouble
+		case c.gone || c.forget:
+			return false, fmt.Errorf("claim %s: unprepared meanwhile", c.ref)
+		case !c.fresh && c.next == nil:
+			return true, nil
+		case c.stuck != nil:
+			return false, fmt.Errorf("detach pod %s/%s first: %w", c.record.Pod.Namespace, c.record.Pod.Name, c.stuck)
+		}
+		return false, c.trouble
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for n := range c.record.Attachments {
+		devices = append(devices, a.device(c, &c.record.Attachments[n]))
+	}
+	return devices, nil
+}
+
+// admit takes a claim in. What was accepted once for its pods stays so. Interface names
+// are checked and taken at once, for two claims of a pod may be prepared at the same time.
+func (a *Agent) admit(asked *resourceapi.ResourceClaim) (*claim, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var newer *state.SchemaError
+	if errors.As(a.problems[asked.UID].Err, &newer) {
+		return nil, newer
+	}
+	c := a.claims[asked.UID]
+	pods, err := cniconfig.Pods(asked)
+	if err != nil {
+		return nil, err
+	}
+	reserved := podsOf(pods)
+	if c != nil && len(c.record.Attachments) > 0 && c.next == nil && slices.Equal(c.pods, reserved) {
+		c.forget = false
+		a.rouse(c)
+		return c, nil
+	}
+	networks, err := cniconfig.Resolve(asked, a.Policy)
+	if err != nil {
+		return nil, err
+	}
+	if err := cniconfig.Distinct(networks, a.takenBy(asked.UID, reserved)); err != nil {
+		return nil, err
+	}
+	c = a.takeIn(c, recordOf(asked, reserved, networks))
+	a.rouse(c)
+	a.watchSoon()
+	return c, nil
+}
+
+// takeIn wants a claim, which may be known already, to be as its record says.
+func (a *Agent) takeIn(c *claim, fresh *state.Claim) *claim {
+	switch {
+	case c == nil:
+		c = known(fresh)
+		c.fresh, c.unsaved = true, true
+		a.claims[fresh.UID] = c
+	case !sameNetworks(c.record, fresh):
+		c.next = fresh
+	default:
+		c.next, c.unsaved = nil, true
+	}
+	c.pods, c.forget = fresh.Pods, false
+	return c
+}
+
+// takenBy are the interface names that other claims have in any of the pods.
+func (a *Agent) takenBy(but types.UID, pods []state.Pod) map[string]string {
+	taken := map[string]string{}
+	for uid, c := range a.claims {
+		if uid == but || !slices.ContainsFunc(pods, func(p state.Pod) bool { return c.isFor(p.UID) }) {
+			continue
+		}
+		for _, at := range c.record.Attachments {
+			taken[at.IfName] = "claim " + c.name()
+		}
+	}
+	return taken
+}
+
+func podsOf(pods []cniconfig.Pod) (list []state.Pod) {
+	for _, p := range pods {
+		list = append(list, state.Pod{Namespace: p.Namespace, Name: p.Name, UID: p.UID})
+	}
+	return list
+}
+
+func recordOf(claim *resourceapi.ResourceClaim, pods []state.Pod, networks []cniconfig.Network) *state.Claim {
+	record := &state.Claim{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID, Pods: pods}
+	record.Shared = metav1.GetControllerOf(claim) == nil
+	if len(pods) == 1 {
+		record.Pod = pods[0]
+	}
+	for _, n := range networks {
+		record.Attachments = append(record.Attachments, state.Attachment{
+			Request: n.Request, Pool: n.Pool, Device: n.Device, ShareID: n.ShareID,
+			Network: n.Name, CNIVersion: n.CNIVersion, IfName: n.IfName, List: n.List,
+			Late: n.Late, Capabilities: n.Capabilities, Phase: state.Prepared,
+		})
+	}
+	return record
+}
+
+// sameNetworks says whether a claim asks for what is on record.
+func sameNetworks(record, fresh *state.Claim) bool {
+	same := func(a, b state.Attachment) bool {
+		return a.Request == b.Request && a.Pool == b.Pool && a.Device == b.Device && a.IfName == b.IfName &&
+			slices.Equal(a.List, b.List) && a.Late == b.Late && maps.EqualFunc(a.Capabilities, b.Capabilities, slices.Equal) && (a.ShareID == nil) == (b.ShareID == nil) && (a.ShareID == nil || *a.ShareID == *b.ShareID)
+	}
+	return slices.EqualFunc(record.Attachments, fresh.Attachments, same)
+}
+
+// Reserve takes note of the pods that a claim is reserved for now. The kubelet tells only
+// of the first.
+func (a *Agent) Reserve(uid types.UID, pods []state.Pod) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	c := a.claims[uid]
+	if c == nil || len(c.record.Attachments) == 0 || slices.Equal(c.pods, pods) {
+		return
+	}
+	c.pods, c.unsaved = pods, true
+	a.rouse(c)
+}
+
+// Unprepare forgets a claim, after any DEL that it owes. An error makes the kubelet try
+// again; a claim that is not known is success.
+func (a *Agent) Unprepare(ctx context.Context, uid types.UID) (err error) {
+	defer a.event("Unprepare", time.Now(), &err)
+	c, err := a.dismiss(uid)
+	if c == nil && err == nil {
+		return a.state.Remove(uid) // what an agent has left that was killed while it wrote
+	}
+	if c == nil {
+		return err
+	}
+	return a.await(ctx, func() (bool, error) {
+		switch {
+		case c.gone || len(c.record.Attachments) == 0:
+			return true, nil
+		case !c.forget:
+			return false, fmt.Errorf("claim %s: prepared again", c.ref)
+		case c.stuck != nil:
+			return false, c.stuck
+		}
+		return false, c.trouble
+	})
+}
+
+// dismiss has a claim forgotten; nil = it is not known.
+func (a *Agent) dismiss(uid types.UID) (*claim, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	problem := a.problems[uid]
+	var newer *state.SchemaError
+	if errors.As(problem.Err, &newer) {
+		return nil, newer
+	}
+	c := a.claims[uid]
+	if c == nil {
+		if problem.Err != nil {
+			a.Log.Error("a claim is unprepared of which nothing is known: its networks may be left over", "claimUID", uid, "setAside", problem.Aside)
+		}
+		return nil, nil
+	}
+	c.forget = true
+	a.rouse(c)
+	return c, nil
+}
+
+// rewriteMetadata writes the device metadata of what is attached: somebody may have
+// written over it.
+func (a *Agent) rewriteMetadata(ctx context.Context, uid types.UID) error {
+	a.mu.Lock()
+	c := a.claims[uid]
+	attached := func() bool {
+		return slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool { return at.Phase == state.Added })
+	}
+	needed := c != nil && a.metadata != nil && attached()
+	if needed {
+		c.rewrite = true
+		a.rouse(c)
+	}
+	a.mu.Unlock()
+	if !needed {
+		return nil
+	}
+	return a.await(ctx, func() (bool, error) { return !c.rewrite && c.doing != doOpen || c.gone || !attached(), c.trouble })
+}

@@ -1,0 +1,91 @@
+package dra
+
+import (
+	"time"
+
+	"devinfo-cni.io/pkg/dra/state"
+)
+
+// A lane keeps slow work of one kind from holding up another.
+type lane int
+
+const (
+	fast    lane = iota // what a handler waits for, and what takes no time: any number at once
+	lateAdd             // ADDs that only containers wait for
+	del                 // the first DEL of an attachment
+	delAgain
+	lanes
+)
+
+// laneOf says where a step belongs. A sandbox that waits for its ADD waits for no DEL but
+// its own claim's.
+func laneOf(record *state.Claim, s step, sb *sandbox) lane {
+	if sb != nil && sb.waited {
+		return fast
+	}
+	switch s.do {
+	case doAdd:
+		return lateAdd
+	case doDel:
+		for _, n := range s.at {
+			if record.Attachments[n].Tries == 0 {
+				return del
+			}
+		}
+		return delAgain
+	}
+	return fast
+}
+
+func widthOf(l lane) int { return [lanes]int{1 << 30, 16, 32, 4}[l] }
+
+// begin notes which step is under way, and whether there is room for it: else the claim
+// is woken once there is.
+func (a *Agent) begin(c *claim, s step, sb *sandbox, l lane) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.ending && s.do == doAdd {
+		return false
+	}
+	if _, now := a.goalOf(c); now != sb { // it has changed while we decided
+		a.wake(c)
+		return false
+	}
+	if a.used[l] >= widthOf(l) {
+		a.waiting[l][c] = true
+		return false
+	}
+	a.used[l]++
+	c.doing = s.do
+	if sb != nil {
+		c.of = sb.id
+	}
+	return true
+}
+
+// end takes note of what a step has come to.
+func (a *Agent) end(c *claim, s step, sb *sandbox, l lane, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.used[l]--
+	for other := range a.waiting[l] { // who finds no room waits again
+		a.wake(other)
+	}
+	clear(a.waiting[l])
+	c.doing, c.of = none, ""
+	switch {
+	case s.do == doDel: // which keeps its own books
+	case err == nil && s.do == c.failed:
+		c.failed, c.trouble, c.again = none, nil, time.Time{}
+		a.backOff.Forget(c.ref.UID)
+	case err != nil:
+		c.failed, c.trouble, c.again = s.do, err, time.Now().Add(a.backOff.When(c.ref.UID))
+		a.Log.Error("not done", "what", s.do, "claim", c.ref, "error", err)
+	}
+	if a.Ordered {
+		for _, other := range a.claimsOf(c.record.Pod.UID) {
+			a.wake(other)
+		}
+	}
+	a.announce()
+}

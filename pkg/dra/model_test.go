@@ -1,0 +1,197 @@
+package dra_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+
+	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/state"
+)
+
+// The model test plays kubelet, runtime and plugins, all of which fail, to an agent that
+// is restarted now and then. MODEL_SEED repeats a run, MODEL_TIME is how long to go on
+// with new seeds ("make soak").
+func TestWhateverHappensEveryPodGetsItsNetworksAndNothingIsLeft(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	if text := os.Getenv("MODEL_SEED"); text != "" {
+		var err error
+		seed, err = strconv.ParseUint(text, 10, 64)
+		must(t, err)
+	}
+	limit, _ := time.ParseDuration(os.Getenv("MODEL_TIME"))
+	for began := time.Now(); ; seed++ {
+		before := openFiles(t)
+		synctest.Test(t, func(t *testing.T) { play(t, seed) })
+		if now := openFiles(t); now > before {
+			t.Errorf("open files: %d, before: %d", now, before)
+		}
+		if t.Failed() {
+			t.Fatalf("MODEL_SEED=%d", seed)
+		}
+		if time.Since(began) >= limit {
+			return
+		}
+	}
+}
+
+// model is a node whose kubelet and runtime are the test's.
+type model struct {
+	*rig
+	plugins *plugins
+	random  *rand.Rand // mu
+
+	mu     sync.Mutex
+	up     *dra.Agent // nil = it is away
+	live   map[string]*api.PodSandbox
+	users  []state.Pod // of the shared claim, as it is reserved
+	on     int         // pods of the shared claim on the node
+	faults bool
+	over   bool
+	lives  int
+}
+
+const (
+	modelPods  = 6
+	modelHours = 1
+	sharers    = 2 // pods that share a claim
+)
+
+func play(t *testing.T, seed uint64) {
+	r, p := newRig(t), newPlugins()
+	r.options.Exec, r.options.Ordered, r.options.Sweep, r.options.DelPatience = p, seed%2 == 0, 0, 0
+	r.options.Log = nil
+	m := &model{rig: r, plugins: p, random: rand.New(rand.NewPCG(seed, 0)), live: map[string]*api.PodSandbox{}, faults: true}
+	p.set(m.fault)
+	m.restart()
+	synctest.Wait()
+	goroutines := runtime.NumGoroutine()
+	var pods sync.WaitGroup
+	for n := range modelPods {
+		pods.Go(func() { m.pod(n) })
+	}
+	for end := time.Now().Add(modelHours * time.Hour); time.Now().Before(end); {
+		time.Sleep(m.upTo(5 * time.Minute))
+		m.restart()
+	}
+	m.mu.Lock()
+	m.faults, m.over = false, true
+	m.mu.Unlock()
+	m.synchronize()
+	pods.Wait()
+	time.Sleep(3 * time.Hour) // what was given up is tried again
+	synctest.Wait()
+	r.expectNothing()
+	if left := p.left(); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+	if now := runtime.NumGoroutine(); now > goroutines {
+		t.Errorf("goroutines: %d, before: %d", now, goroutines)
+	}
+	t.Log(m.lives, "lives,", p.calls("ADD"), "ADDs,", p.calls("DEL"), "DELs")
+	if m.lives < modelPods*10 || len(p.wrong) > 0 {
+		t.Errorf("%d lives; %q", m.lives, p.wrong)
+	}
+	r.stop()
+}
+
+func (m *model) upTo(limit time.Duration) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return time.Duration(m.random.Int64N(int64(limit)))
+}
+
+// oneIn says yes once in n times, while there are faults.
+func (m *model) oneIn(n int) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.faults && m.random.IntN(n) == 0
+}
+
+// fault is what plugins do before they do what they should.
+func (m *model) fault(command, _, _ string) error {
+	if m.oneIn(6) {
+		time.Sleep(m.upTo(10 * time.Second))
+	}
+	if m.oneIn(50) {
+		time.Sleep(dra.DefaultPluginLimit)
+	}
+	if m.oneIn(5) {
+		return errors.New(command + " fails")
+	}
+	return nil
+}
+
+// restart ends the agent, lets it be away for a while, and starts the next one.
+func (m *model) restart() {
+	m.mu.Lock()
+	m.up = nil
+	m.mu.Unlock()
+	if m.agent != nil {
+		m.stop()
+		time.Sleep(m.upTo(time.Minute))
+	}
+	agent := m.start()
+	m.mu.Lock()
+	m.up = agent
+	m.mu.Unlock()
+	m.synchronize()
+}
+
+// synchronize tells the agent what it would be told by runtime and API server.
+func (m *model) synchronize() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	pods := []*api.PodSandbox{}
+	for _, sb := range m.live {
+		pods = append(pods, sb)
+	}
+	_, err := m.up.Synchronize(context.Background(), pods, nil)
+	must(m.t, err)
+	m.up.Reserve("shared", slices.Clone(m.users))
+}
+
+func (m *model) agentNow() *dra.Agent {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.up
+}
+
+// call calls the agent, as often as the kubelet would, until it succeeds.
+func (m *model) call(what string, f func(context.Context, *dra.Agent) error) {
+	var last error
+	for began := time.Now(); time.Since(began) < 2*time.Hour; time.Sleep(3 * time.Second) {
+		agent := m.agentNow()
+		if agent == nil {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 45*time.Second)
+		last = f(ctx, agent)
+		cancel()
+		if last == nil {
+			return
+		}
+	}
+	m.t.Errorf("%s waits for ever: %v", what, last)
+}
+
+// nri is a call of the runtime, which goes on without an agent that is away.
+func (m *model) nri(f func(context.Context, *dra.Agent) error) error {
+	agent := m.agentNow()
+	if agent == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	return f(ctx, agent)
+}

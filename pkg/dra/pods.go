@@ -1,0 +1,278 @@
+package dra
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+
+	"devinfo-cni.io/pkg/dra/state"
+)
+
+// The events of the container runtime, which waits for the answer to each, with a lock
+// that holds up the whole node.
+
+// margin is what a handler leaves of its deadline, to return an error in time: after
+// the deadline the runtime starts the pod without us.
+const margin = 300 * time.Millisecond
+
+// budget is the time that a handler has.
+func budget(ctx context.Context) (context.Context, context.CancelFunc) {
+	end, ok := ctx.Deadline()
+	if !ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithDeadline(ctx, end.Add(-margin))
+}
+
+var errTooLate = errors.New("the CNI plugins take longer than the container runtime waits, and what they did is undone: " +
+	"find out why, raise plugin_request_timeout in the NRI settings of the runtime, or have the DeviceClass say attach: Late")
+
+// RunPodSandbox attaches a pod to the networks of its claims, before any container of
+// it is made, but for those that are attached late. An error makes the runtime give the
+// sandbox up; then, or when the time is up, all that was attached is detached again. A
+// CNI plugin that runs is not killed: it is undone when it has ended.
+func (a *Agent) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) (err error) {
+	began := time.Now()
+	sb, claims, err := a.arrive(sandboxOf(pod))
+	if len(claims) == 0 && err == nil {
+		return nil
+	}
+	defer a.event("RunPodSandbox", began, &err)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := budget(ctx)
+	defer cancel()
+	err = a.await(ctx, func() (bool, error) { return a.isAttached(sb, claims) })
+	a.mu.Lock()
+	switch {
+	case err != nil && ctx.Err() != nil:
+		err = fmt.Errorf("not attached after %v: %w", time.Since(began).Round(100*time.Millisecond), errTooLate)
+		a.giveUp(sb, err)
+	case err != nil && !sb.ended:
+		a.giveUp(sb, err)
+	}
+	sb.waited = false
+	a.mu.Unlock()
+	if err == nil {
+		a.waited(time.Since(began))
+		return nil
+	}
+	a.settled(ctx, sb, claims)
+	a.tell(sb.pod, NoticeFailed, err.Error())
+	return fmt.Errorf("pod %s/%s: %w", sb.pod.Namespace, sb.pod.Name, err)
+}
+
+// arrive takes note of a sandbox, and says which claims are to be attached to it.
+func (a *Agent) arrive(sb *sandbox) (*sandbox, []*claim, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.know(sb)
+	var list []*claim
+	for _, c := range a.claimsOf(sb.pod.UID) {
+		switch _, its := a.goalOf(c); {
+		case sb.netns == "":
+			return sb, nil, fmt.Errorf("pod %s/%s: it has no network namespace of its own, and a claim of driver %s: "+
+				"remove spec.hostNetwork or the claim", sb.pod.Namespace, sb.pod.Name, a.Driver)
+		case c.forget:
+			return sb, nil, fmt.Errorf("pod %s/%s: claim %s: unprepared meanwhile", sb.pod.Namespace, sb.pod.Name, c.ref)
+		case its == sb:
+			list = append(list, c)
+			sb.waited = true
+			a.rouse(c)
+		}
+	}
+	return sb, list, nil
+}
+
+// isAttached says whether a sandbox has all networks that it waits for, or why it will
+// not have them in time. The mutex must be held.
+func (a *Agent) isAttached(sb *sandbox, claims []*claim) (bool, error) {
+	all := true
+	for _, c := range claims {
+		lacks := c.gone || slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool {
+			return !at.Late && !(at.Phase == state.Added && at.Sandbox == sb.id && a.isOpen(c, &at))
+		})
+		all = all && !lacks
+		switch {
+		case sb.ended:
+			return false, sb.err
+		case c.gone || c.forget:
+			return false, fmt.Errorf("claim %s: unprepared meanwhile", c.ref)
+		case !lacks:
+		case c.doing == doAdd && c.of != sb.id:
+			return false, fmt.Errorf("the CNI plugins of sandbox %s, which was given up, have not ended yet", c.of)
+		case c.stuck != nil:
+			return false, fmt.Errorf("detach an earlier sandbox first: %w", c.stuck)
+		case c.trouble != nil:
+			return false, c.trouble
+		}
+	}
+	return all, nil
+}
+
+// settled waits until nothing is left of a sandbox, or no more can be done about it now.
+func (a *Agent) settled(ctx context.Context, sb *sandbox, claims []*claim) {
+	_ = a.await(ctx, func() (bool, error) {
+		left := slices.ContainsFunc(claims, func(c *claim) bool {
+			return !c.gone && c.stuck == nil && (c.owes(sb.id) || c.doing == doAdd && c.of == sb.id)
+		})
+		return !left, nil
+	})
+}
+
+// StopPodSandbox detaches a pod. It returns no error, for the runtime could do nothing
+// about one: what fails is done again in the background.
+func (a *Agent) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
+	return a.leave(ctx, "StopPodSandbox", pod)
+}
+
+// RemovePodSandbox is StopPodSandbox, should that have been missed.
+func (a *Agent) RemovePodSandbox(ctx context.Context, pod *api.PodSandbox) error {
+	return a.leave(ctx, "RemovePodSandbox", pod)
+}
+
+func (a *Agent) leave(ctx context.Context, event string, pod *api.PodSandbox) error {
+	began := time.Now()
+	sb, claims := a.depart(pod)
+	if len(claims) == 0 {
+		return nil
+	}
+	ctx, cancel := budget(ctx)
+	defer cancel()
+	a.settled(ctx, sb, claims)
+	var err error
+	a.mu.Lock()
+	for _, c := range claims {
+		if !c.gone && c.owes(sb.id) {
+			err = fmt.Errorf("claim %s: not detached yet", c.ref)
+		}
+	}
+	a.mu.Unlock()
+	a.event(event, began, &err)
+	return nil
+}
+
+// depart takes note that a sandbox has ended. The claims are those that it is worth to
+// wait for: not for an ADD that was given up already.
+func (a *Agent) depart(pod *api.PodSandbox) (*sandbox, []*claim) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	sb := sandboxOf(pod)
+	old := a.sandboxes[sb.id]
+	var list []*claim
+	for _, c := range a.claims {
+		if c.owes(sb.id) || c.of == sb.id {
+			list = append(list, c)
+			a.rouse(c)
+		}
+	}
+	if list == nil {
+		delete(a.sandboxes, sb.id)
+		return sb, nil
+	}
+	late := old != nil && old.err != nil
+	a.know(sb).ended = true
+	if late {
+		sb.err = old.err
+		list = slices.DeleteFunc(list, func(c *claim) bool { return c.doing == doAdd })
+	}
+	return sb, list
+}
+
+// Synchronize takes in which sandboxes the runtime has. What is not among them may exist
+// all the same: a runtime leaves out those of whose state it is not sure.
+func (a *Agent) Synchronize(_ context.Context, pods []*api.PodSandbox, _ []*api.Container) ([]*api.ContainerUpdate, error) {
+	a.mu.Lock()
+	earlier := a.sandboxes
+	a.sandboxes = make(map[string]*sandbox, len(pods))
+	for _, pod := range pods {
+		sb := sandboxOf(pod)
+		if old := earlier[sb.id]; old != nil && !old.ended {
+			sb = old
+		}
+		a.know(sb)
+	}
+	a.synced = true
+	a.mu.Unlock()
+	a.look()
+	return nil, nil
+}
+
+// The reasons for which a container is refused: see [Metrics].
+const (
+	GateHeld    = "held"    // another pod holds the claim
+	GateStale   = "stale"   // the network is that of an earlier sandbox
+	GatePending = "pending" // the network is not there yet
+	GateUnknown = "unknown" // the claim is not prepared
+)
+
+// CreateContainer refuses a container that has got the CDI device of a claim which is not
+// attached to its sandbox: the runtime resolves CDI devices before it asks, and knows
+// nothing of pods then.
+func (a *Agent) CreateContainer(_ context.Context, pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+	began := time.Now()
+	passes := a.passesOf(container)
+	if len(passes) == 0 {
+		return nil, nil, nil
+	}
+	sb := sandboxOf(pod)
+	var err error
+	defer a.event("CreateContainer", began, &err)
+	a.mu.Lock()
+	var reason string
+	for _, p := range passes {
+		if reason, err = a.admits(p, sb); err != nil {
+			break
+		}
+	}
+	if err != nil && !a.isListed(sb.id) { // the runtime has started it without us
+		a.know(sb)
+		a.lookAt(sb)
+	}
+	a.mu.Unlock()
+	if err == nil {
+		return nil, nil, nil
+	}
+	if a.Metrics.Refused != nil {
+		a.Metrics.Refused(reason)
+	}
+	a.tell(sb.pod, NoticeRefused, err.Error())
+	return nil, nil, err
+}
+
+// lookAt wakes the claims of a sandbox. The mutex must be held.
+func (a *Agent) lookAt(sb *sandbox) {
+	for _, c := range a.claimsOf(sb.pod.UID) {
+		a.rouse(c)
+	}
+}
+
+// admits says whether a pass is good for a sandbox, and else why not. The mutex must be
+// held.
+func (a *Agent) admits(p pass, sb *sandbox) (reason string, err error) {
+	for _, c := range a.claims {
+		for n := range c.record.Attachments {
+			at := &c.record.Attachments[n]
+			if gateName(c, at) != p.gate {
+				continue
+			}
+			holder := c.record.Pod
+			switch {
+			case at.Phase == state.Added && at.Sandbox == sb.id && (p.sandbox == "" || p.sandbox == sb.id):
+				return "", nil
+			case at.Owes() && holder.UID != sb.pod.UID:
+				return GateHeld, fmt.Errorf("claim %s is held by pod %s/%s: it is handed over when that pod has ended; "+
+					"a Deployment whose pods share a claim needs strategy Recreate or maxSurge: 0", c.name(), holder.Namespace, holder.Name)
+			case at.Owes() && at.Sandbox != sb.id:
+				return GateStale, fmt.Errorf("claim %s, request %s: attached to an earlier sandbox of the pod", c.name(), at.Request)
+			}
+			return GatePending, fmt.Errorf("claim %s, request %s: not attached to this sandbox yet", c.name(), at.Request)
+		}
+	}
+	return GateUnknown, fmt.Errorf("CDI device %s: its claim is not prepared on this node", p.gate)
+}

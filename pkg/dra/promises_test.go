@@ -1,0 +1,258 @@
+package dra_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"k8s.io/apimachinery/pkg/types"
+
+	"devinfo-cni.io/pkg/dra"
+)
+
+// timeless is a rig whose plugins are no processes, in a bubble where time passes when
+// nobody has anything to do.
+func timeless(t *testing.T, test func(t *testing.T, r *rig, p *plugins)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r, p := newRig(t), newPlugins()
+		r.options.Exec, r.options.Ordered = p, false
+		r.options.Sweep, r.options.DelPatience = 0, 0 // as by default
+		test(t, r, p)
+		if r.agent != nil {
+			r.stop()
+		}
+	})
+}
+
+// runPod is what a runtime does within its limit of 2 s.
+func (r *rig) runPod(sb *api.PodSandbox) error {
+	ctx, cancel := context.WithTimeout(r.t.Context(), 2*time.Second)
+	defer cancel()
+	return r.agent.RunPodSandbox(ctx, sb)
+}
+
+// endPod stops a sandbox, and then takes its namespace away.
+func (r *rig) endPod(sb *api.PodSandbox) {
+	ctx, cancel := context.WithTimeout(r.t.Context(), 2*time.Second)
+	defer cancel()
+	must(r.t, r.agent.StopPodSandbox(ctx, sb))
+	r.unmake(sb)
+	must(r.t, r.agent.RemovePodSandbox(ctx, sb))
+}
+
+// unprepared repeats Unprepare as the kubelet does, and says after how long it succeeded.
+func (r *rig) unprepared(uid types.UID) time.Duration {
+	r.t.Helper()
+	began := time.Now()
+	for time.Since(began) < time.Hour {
+		ctx, cancel := context.WithTimeout(r.t.Context(), 45*time.Second)
+		err := r.agent.Unprepare(ctx, uid)
+		cancel()
+		if err == nil {
+			return time.Since(began)
+		}
+		time.Sleep(2 * time.Second)
+	}
+	r.t.Fatal("it cannot be unprepared")
+	return 0
+}
+
+// container is one that has come through the gates of those requests of claim u1.
+func container(gates ...string) *api.Container {
+	c := &api.Container{Id: "c"}
+	for _, gate := range gates {
+		c.CDIDevices = append(c.CDIDevices, &api.CDIDevice{Name: driverName + "/claim=" + gate})
+	}
+	return c
+}
+
+func TestAPluginThatIsNotInstalledOwesNoDEL(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+		r.start()
+		p.missing["fake"] = true
+		r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
+		sb := r.sandbox("s1", "pod")
+		if err := r.runPod(sb); err == nil || !strings.Contains(err.Error(), "not installed") {
+			t.Errorf("got %v", err)
+		}
+		r.endPod(sb)
+		if took := r.unprepared("u1"); took > 0 || p.calls("") > 0 {
+			t.Errorf("after %v, with %q", took, p.told)
+		}
+		r.expectNothing()
+	})
+}
+
+func TestADELThatCanNeverSucceedIsGivenUpAndThePodDeleted(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+		var told []dra.Notice
+		r.options.Notify = func(n dra.Notice) { told = append(told, n) }
+		agent := r.start()
+		p.set(always)
+		r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
+		for n := range 4 { // the kubelet tries again, with a new sandbox
+			sb := r.sandbox(fmt.Sprint("s", n), "pod")
+			if r.runPod(sb) == nil {
+				t.Error("no error")
+			}
+			r.endPod(sb)
+			time.Sleep(time.Second)
+		}
+		err := agent.Unprepare(t.Context(), "u1")
+		for _, part := range []string{"Link not found", "DEL is tried again in", "it is given up"} {
+			if err == nil || !strings.Contains(err.Error(), part) {
+				t.Errorf("got %v, want %s", err, part)
+			}
+		}
+		if took := r.unprepared("u1"); took < time.Minute || took > 3*time.Minute {
+			t.Errorf("unprepared after %v", took)
+		}
+		if n := p.calls("DEL"); n != dra.DefaultDelTries {
+			t.Errorf("%d DELs", n)
+		}
+		if got := agent.Census().Phases["Abandoned"]; got != 1 {
+			t.Errorf("%d abandoned", got)
+		}
+		reasons := map[string]int{}
+		for _, n := range told {
+			reasons[n.Reason]++
+		}
+		if reasons[dra.NoticeAbandoned] != 1 || reasons[dra.NoticeFailed] != 1 {
+			t.Errorf("told %v", told)
+		}
+		time.Sleep(90 * time.Minute)
+		if n := p.calls("DEL"); n != dra.DefaultDelTries+1 {
+			t.Errorf("%d DELs after 90 minutes", n)
+		}
+		agent = r.start() // the next agent tries at once
+		synctest.Wait()
+		if n := p.calls("DEL"); n != dra.DefaultDelTries+2 {
+			t.Errorf("%d DELs after a restart", n)
+		}
+		p.set(nil)
+		time.Sleep(2 * time.Hour)
+		if got := agent.Census().Phases["Abandoned"]; got != 0 {
+			t.Errorf("%d abandoned after a DEL that succeeded", got)
+		}
+		r.expectNothing()
+	})
+}
+
+func TestAnAdministratorClearsWhatIsAbandonedByRemovingItsFile(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+		agent := r.start()
+		p.set(always)
+		r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
+		sb := r.sandbox("s1", "pod")
+		_ = r.runPod(sb)
+		r.endPod(sb)
+		r.unprepared("u1")
+		must(t, os.Remove(filepath.Join(r.options.StateDir, "u1.json")))
+		time.Sleep(2 * time.Minute)
+		if got := agent.Census().Phases["Abandoned"]; got != 0 {
+			t.Errorf("%d abandoned", got)
+		}
+	})
+}
+
+func TestDELsThatHangHoldUpNoADD(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+		agent := r.start()
+		p.set(func(command, sandbox, _ string) error {
+			if command == "DEL" && strings.HasPrefix(sandbox, "hung") {
+				time.Sleep(dra.DefaultPluginLimit)
+				return errors.New("ended")
+			}
+			return nil
+		})
+		const hung = 60 // more than there is room for
+		for n := range hung {
+			pod := fmt.Sprint("hung", n)
+			r.prepare(r.claimOf("a", types.UID(pod), pod, want{"x", "net1", ""}))
+			sb := r.sandbox(pod, pod)
+			must(t, r.runPod(sb))
+			go r.endPod(sb)
+		}
+		time.Sleep(10 * time.Second)
+		r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}), r.claimOf("a", "u2", "late", want{"x", "net1", ""}))
+		began := time.Now()
+		must(t, r.runPod(r.sandbox("s1", "pod")))
+		_, _, err := agent.CreateContainer(t.Context(), r.sandbox("s2", "late"), container("u2_x")) // nobody told of it
+		synctest.Wait()
+		if took := time.Since(began); took > 0 || err == nil || p.calls("ADD s2") != 1 {
+			t.Errorf("after %v: %v, %q", took, err, p.left())
+		}
+		time.Sleep(time.Hour)
+		if agent.Census().Phases["Deleting"]+agent.Census().Phases["Abandoned"] != hung {
+			t.Errorf("got %v", agent.Census())
+		}
+	})
+}
+
+func TestNetworksOfAPodAreAttachedAtTheSameTimeUnlessOrdered(t *testing.T) {
+	for _, ordered := range []bool{false, true} {
+		timeless(t, func(t *testing.T, r *rig, p *plugins) {
+			r.options.Ordered = ordered
+			r.start()
+			r.prepare(r.claimOf("a", "u1", "pod", want{"v", "net1", "350ms"}, want{"w", "net2", "350ms"}, want{"x", "net3", "350ms"}),
+				r.claimOf("b", "u2", "pod", want{"y", "net4", "350ms"}, want{"z", "net5", "350ms"}))
+			began := time.Now()
+			err := r.runPod(r.sandbox("s1", "pod"))
+			took := time.Since(began)
+			if ordered != (err != nil) || !ordered && took != 350*time.Millisecond || ordered && took != 1700*time.Millisecond {
+				t.Errorf("ordered %v: %v after %v", ordered, err, took)
+			}
+			synctest.Wait()
+			time.Sleep(time.Second)
+			if got := len(p.left()); !ordered && got != 5 || ordered && got != 0 {
+				t.Errorf("ordered %v: %q", ordered, p.left())
+			}
+		})
+	}
+}
+
+func TestALateNetworkHoldsUpContainersAndNoSandbox(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+		agent := r.start()
+		failures := 2
+		p.set(func(command, _, ifName string) error {
+			if command == "ADD" && ifName == "net2" && failures > 0 {
+				failures--
+				return errors.New("no lease")
+			}
+			return nil
+		})
+		r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}, want{"y", "net2", "late 10s"}))
+		sb := r.sandbox("s1", "pod")
+		began := time.Now()
+		must(t, r.runPod(sb))
+		if took := time.Since(began); took > 0 {
+			t.Errorf("the sandbox waited for %v", took)
+		}
+		admitted := func(gate string) error {
+			_, _, err := agent.CreateContainer(t.Context(), sb, container(gate))
+			return err
+		}
+		if err := admitted("u1_x"); err != nil {
+			t.Error(err)
+		}
+		if err := admitted("u1_y"); err == nil || !strings.Contains(err.Error(), "not attached to this sandbox yet") {
+			t.Errorf("got %v", err)
+		}
+		time.Sleep(time.Minute)
+		if err := admitted("u1_y"); err != nil || p.calls("ADD s1 net2") != 3 || p.calls("DEL s1 net2") != 2 || p.calls("DEL s1 net1") != 0 {
+			t.Errorf("%v, %q", err, p.told)
+		}
+		r.endPod(sb)
+		r.unprepared("u1")
+		r.expectNothing()
+	})
+}

@@ -1,0 +1,191 @@
+package dra
+
+import (
+	"slices"
+
+	"devinfo-cni.io/pkg/dra/state"
+)
+
+// A goal is what the events so far want to become of a claim.
+type goal struct {
+	want    want
+	sandbox string // to be attached to; only of Attach
+}
+
+type want string
+
+const (
+	keep    want = "keep"    // nothing new: no sandbox is known, and none has ended
+	attach  want = "attach"  // to a sandbox
+	detach  want = "detach"  // its sandbox has ended, or was given up
+	replace want = "replace" // it was allocated anew: begin again, with nothing of the old
+	forget  want = "forget"  // it is unprepared
+)
+
+// world is what the node is like for one claim, at one moment.
+type world struct {
+	attachments []around // of the record's Attachments
+	abandoned   []around // of the record's Abandoned
+
+	unsaved  bool // the disk has not got the record as it is
+	blamed   bool // an ADD has failed of which the status says nothing yet
+	reported bool // the API server has taken the status as it is
+	cleared  bool // somebody removed the file of a claim that is only abandoned
+	retry    bool // the back-off after a failure other than a DEL's is over
+	ordered  bool // attachments are added one at a time, and deleted in reverse
+	blocked  bool // it is another claim's turn, if ordered
+}
+
+// around is what the node is like for one attachment.
+type around struct {
+	here      bool // it is, or was, of the sandbox that is wanted
+	dead      bool // its sandbox is certainly gone, though nobody said so
+	lost      bool // its network namespace is gone, or the boot: DEL cannot do all it should
+	open      bool // its gate is open, and its metadata written
+	due       bool // the back-off after its last DEL is over
+	exhausted bool // DEL has failed as often as it may
+	taken     bool // its device is another record's by now
+}
+
+// An action is what a claim or an attachment needs next. As a step the worker executes
+// it; see worker.go.
+type action string
+
+const (
+	none     action = ""         // it is as it should be
+	wait     action = "wait"     // for the back-off, or for other claims
+	doDel    action = "DEL"      // close the gate, run DEL
+	doAdd    action = "ADD"      // run ADD, open the gate
+	doOpen   action = "open"     // write the metadata and the gate's CDI spec
+	giveUp   action = "abandon"  // owe the DEL apart from the claim
+	doSave   action = "save"     // write the record
+	doBlame  action = "blame"    // note why nothing is attached, for the status
+	doSwap   action = "replace"  // take the new allocation's record
+	doForget action = "forget"   // remove the record
+	reported action = "reported" // note that the API server has the status
+)
+
+// A step is one action, and on which attachments.
+type step struct {
+	do        action
+	at        []int // of the record's Attachments
+	abandoned []int // of the record's Abandoned
+}
+
+// A rule says what an attachment needs. The first one that fits counts.
+type rule struct {
+	phases []state.Phase
+	wants  []want
+	when   string // in words, for docs/dra.md; "" = always
+	fits   func(around) bool
+	then   action
+}
+
+// rules are the life of an attachment. docs/dra.md shows them as a table.
+func rules() []rule {
+	type ph = []state.Phase
+	type ws = []want
+	all, end := ws{keep, attach, detach, replace, forget}, ws{detach, replace, forget}
+	always := func(around) bool { return true }
+	return []rule{
+		{ph{state.Prepared}, ws{attach}, "", always, doAdd},
+		{ph{state.Prepared}, all, "", always, none},
+		{ph{state.Adding, state.Added}, end, "", always, doDel},
+		{ph{state.Adding}, ws{attach}, "", always, doDel},
+		{ph{state.Added}, ws{attach}, "it is another sandbox's", func(a around) bool { return !a.here }, doDel},
+		{ph{state.Adding, state.Added}, ws{keep}, "its sandbox is gone", func(a around) bool { return a.dead }, doDel},
+		{ph{state.Added}, ws{keep, attach}, "its gate is closed", func(a around) bool { return !a.open }, doOpen},
+		{ph{state.Adding, state.Added}, ws{keep, attach}, "", always, none},
+		{ph{state.Deleting}, all, "DEL has failed too often, and its namespace is gone", func(a around) bool { return a.exhausted && a.lost }, giveUp},
+		{ph{state.Deleting}, all, "DEL has failed just now", func(a around) bool { return !a.due }, wait},
+		{ph{state.Deleting}, all, "", always, doDel},
+		{ph{state.Abandoned}, all, "DEL was tried lately", func(a around) bool { return !a.due }, wait},
+		{ph{state.Abandoned}, all, "its device is another's by now", func(a around) bool { return a.taken }, none},
+		{ph{state.Abandoned}, all, "", always, doDel},
+	}
+}
+
+// decide says what an attachment needs.
+func decide(phase state.Phase, w want, a around) action {
+	for _, r := range rules() {
+		if slices.Contains(r.phases, phase) && slices.Contains(r.wants, w) && r.fits(a) {
+			return r.then
+		}
+	}
+	return none
+}
+
+// reconcile says what to do next about a claim: all that it decides on is given to it.
+func reconcile(record *state.Claim, g goal, now world) step {
+	needs := map[action][]int{}
+	for n := range record.Attachments {
+		need := decide(record.Attachments[n].Phase, g.want, now.attachments[n])
+		needs[need] = append(needs[need], n)
+	}
+	owes := record.Owes()
+	pick := func(do action) step { return step{do: do, at: needs[do]} }
+	switch {
+	case needs[giveUp] != nil:
+		return pick(giveUp)
+	case needs[doDel] != nil && now.ordered && now.blocked && g.want == detach:
+		return step{do: wait}
+	case needs[doDel] != nil && now.ordered:
+		return step{do: doDel, at: needs[doDel][len(needs[doDel])-1:]}
+	case needs[doDel] != nil:
+		return pick(doDel)
+	case now.blamed && g.want != forget && g.want != replace:
+		return step{do: doBlame}
+	}
+	if now.retry {
+		if s := settle(record, g, now, needs[doOpen], owes); s.do != none {
+			return s
+		}
+		if needs[doAdd] != nil && needs[wait] == nil && !now.blocked {
+			if now.ordered {
+				return step{do: doAdd, at: needs[doAdd][:1]}
+			}
+			return pick(doAdd)
+		}
+	}
+	if record.StatusOwed && now.reported && !now.unsaved {
+		return step{do: reported}
+	}
+	return rest(record, g, now, len(needs[wait])+len(needs[doAdd]) > 0 || !now.retry)
+}
+
+// settle is what comes after each DEL that can be run, and before any ADD.
+func settle(record *state.Claim, g goal, now world, closed []int, owes bool) step {
+	switch {
+	case closed != nil:
+		return step{do: doOpen, at: closed}
+	case !owes && g.want == forget:
+		return step{do: doForget}
+	case !owes && g.want == replace:
+		return step{do: doSwap}
+	case len(record.Attachments) == 0 && (len(record.Abandoned) == 0 || now.cleared):
+		return step{do: doForget}
+	case now.unsaved:
+		return step{do: doSave}
+	}
+	return step{}
+}
+
+// rest is for what nobody waits for: the DELs that were given up.
+func rest(record *state.Claim, g goal, now world, waits bool) step {
+	var due []int
+	for n := range record.Abandoned {
+		switch decide(state.Abandoned, g.want, now.abandoned[n]) {
+		case doDel:
+			due = append(due, n)
+		case wait:
+			waits = true
+		}
+	}
+	switch {
+	case waits && (g.want == attach || due == nil):
+		return step{do: wait}
+	case due != nil:
+		return step{do: doDel, abandoned: due}
+	}
+	return step{}
+}

@@ -1,0 +1,212 @@
+package dra
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"devinfo-cni.io/pkg/dra/state"
+)
+
+func allWants() []want { return []want{keep, attach, detach, replace, forget} }
+
+// every calls f with each phase, want and world of one attachment.
+func every(f func(phase state.Phase, w want, a around)) {
+	for _, phase := range state.Phases() {
+		for _, w := range allWants() {
+			for bits := range 1 << 7 {
+				is := func(n int) bool { return bits&(1<<n) != 0 }
+				f(phase, w, around{here: is(0), dead: is(1), lost: is(2), open: is(3), due: is(4), exhausted: is(5), taken: is(6)})
+			}
+		}
+	}
+}
+
+func TestWhatAnAttachmentNeedsInEveryPhaseAndWorld(t *testing.T) {
+	ends := []want{detach, replace, forget}
+	every(func(phase state.Phase, w want, a around) {
+		got := decide(phase, w, a)
+		fail := func(why string) { t.Errorf("%s, %s, %+v: %q: %s", phase, w, a, got, why) }
+		attached := phase == state.Adding || phase == state.Added
+		if (got == doAdd) != (phase == state.Prepared && w == attach) {
+			fail("ADD is for what a sandbox wants and nobody has")
+		}
+		if attached && slices.Contains(ends, w) && got != doDel {
+			fail("what has ended is deleted at once")
+		}
+		if attached && w == keep && !a.dead && got == doDel {
+			fail("what may live is not deleted")
+		}
+		if attached && w == keep && a.dead && got != doDel {
+			fail("what is dead is deleted")
+		}
+		if phase == state.Adding && w == attach && got != doDel {
+			fail("nobody knows what an ADD that did not succeed has left")
+		}
+		if phase == state.Added && w == attach && (got == doDel) == a.here {
+			fail("another sandbox's is deleted, this one's is not")
+		}
+		if (got == doOpen) && (phase != state.Added || a.open || w == attach && !a.here) {
+			fail("a gate is opened for what is attached as it should be")
+		}
+		if phase == state.Deleting && got == none {
+			fail("a DEL that is owed is never forgotten")
+		}
+		if (got == giveUp) != (phase == state.Deleting && a.exhausted && a.lost) {
+			fail("given up is what was tried and what nobody can use")
+		}
+		if phase == state.Abandoned && a.taken && got == doDel {
+			fail("a DEL would take the device from another")
+		}
+		if !a.due && got == doDel && !attached {
+			fail("a DEL that has failed has a back-off")
+		}
+	})
+}
+
+// claimed is a record whose attachments have those phases, and a world that goes with it.
+func claimed(phases ...state.Phase) (*state.Claim, world) {
+	record, now := &state.Claim{}, world{retry: true}
+	for _, phase := range phases {
+		at := state.Attachment{Phase: phase}
+		if phase == state.Abandoned {
+			record.Abandoned = append(record.Abandoned, at)
+			now.abandoned = append(now.abandoned, around{due: true})
+			continue
+		}
+		record.Attachments = append(record.Attachments, at)
+		now.attachments = append(now.attachments, around{here: true, open: true, due: true})
+	}
+	return record, now
+}
+
+func TestWhatAClaimNeedsNext(t *testing.T) {
+	type phases = []state.Phase
+	p, adding, added, deleting, gone := state.Prepared, state.Adding, state.Added, state.Deleting, state.Abandoned
+	for _, test := range []struct {
+		name   string
+		phases phases
+		want   want
+		world  func(*world)
+		step   string
+	}{
+		{"a new claim is written", phases{p}, keep, func(w *world) { w.unsaved = true }, "save"},
+		{"it waits for a sandbox", phases{p, p}, keep, nil, ""},
+		{"all networks at once", phases{p, p}, attach, nil, "ADD [0 1]"},
+		{"one after the other", phases{p, p}, attach, func(w *world) { w.ordered = true }, "ADD [0]"},
+		{"after those of other claims", phases{p, p}, attach, func(w *world) { w.ordered, w.blocked = true, true }, "wait"},
+		{"those that lack", phases{added, p}, attach, nil, "ADD [1]"},
+		{"an unwritten record comes before ADD", phases{p}, attach, func(w *world) { w.unsaved = true }, "save"},
+		{"and after DEL", phases{added}, detach, func(w *world) { w.unsaved = true }, "DEL [0]"},
+		{"what is left comes before ADD", phases{p, adding}, attach, nil, "DEL [1]"},
+		{"also while it cannot be deleted", phases{p, deleting}, attach, func(w *world) { w.attachments[1].due = false }, "wait"},
+		{"a failure has a back-off", phases{p}, attach, func(w *world) { w.retry = false }, "wait"},
+		{"which holds up no DEL", phases{added}, forget, func(w *world) { w.retry = false }, "DEL [0]"},
+		{"the last first, if ordered", phases{added, added}, detach, func(w *world) { w.ordered = true }, "DEL [1]"},
+		{"a failure is told once nothing is left to delete", phases{added, adding}, detach, func(w *world) { w.blamed = true }, "DEL [0 1]"},
+		{"then it is", phases{p, p}, detach, func(w *world) { w.blamed = true }, "blame"},
+		{"a closed gate is opened", phases{added, added}, keep, func(w *world) { w.attachments[1].open = false }, "open [1]"},
+		{"forgotten once nothing is owed", phases{p, p}, forget, nil, "forget"},
+		{"not before", phases{p, deleting}, forget, func(w *world) { w.attachments[1].due = false }, "wait"},
+		{"given up", phases{p, deleting}, forget, func(w *world) { w.attachments[1] = around{exhausted: true, lost: true} }, "abandon [1]"},
+		{"a new allocation begins with nothing of the old", phases{added}, replace, nil, "DEL [0]"},
+		{"then it begins", phases{p}, replace, nil, "replace"},
+		{"what is abandoned is deleted if nobody waits", phases{added, gone}, attach, nil, "DEL abandoned [0]"},
+		{"not before an ADD", phases{p, gone}, attach, nil, "ADD [0]"},
+		{"nor while one waits", phases{p, gone}, attach, func(w *world) { w.retry = false }, "wait"},
+		{"also without the claim", phases{gone}, keep, nil, "DEL abandoned [0]"},
+		{"unless its device is another's", phases{gone}, keep, func(w *world) { w.abandoned[0].taken = true }, ""},
+		{"an administrator has cleared it", phases{gone}, keep, func(w *world) { w.cleared = true }, "forget"},
+		{"the last DEL of a claim that is unprepared", nil, keep, nil, "forget"},
+	} {
+		record, now := claimed(test.phases...)
+		if test.world != nil {
+			test.world(&now)
+		}
+		s := reconcile(record, goal{want: test.want}, now)
+		got := string(s.do)
+		if s.at != nil {
+			got += fmt.Sprint(" ", s.at)
+		}
+		if s.abandoned != nil {
+			got += fmt.Sprint(" abandoned ", s.abandoned)
+		}
+		if got != test.step {
+			t.Errorf("%s: got %q, want %q", test.name, got, test.step)
+		}
+	}
+}
+
+// Whatever the world is like, each step leads on: with DELs that succeed a claim that is
+// to be attached is, and one that is to be forgotten is, in a few steps.
+func TestEveryClaimComesToItsEnd(t *testing.T) {
+	for _, one := range state.Phases()[:4] {
+		for _, other := range state.Phases()[:4] {
+			for _, g := range []goal{{want: forget}, {want: replace}, {attach, "s"}} {
+				for _, ordered := range []bool{false, true} {
+					if last := lead(t, g, ordered, one, other); last == doForget != (g.want == forget) || last == doSwap != (g.want == replace) {
+						t.Errorf("%s, %s, %s: ends with %q", one, other, g.want, last)
+					}
+				}
+			}
+		}
+	}
+}
+
+func lead(t *testing.T, g goal, ordered bool, phases ...state.Phase) action {
+	record, now := claimed(phases...)
+	now.ordered = ordered
+	for range 10 {
+		s := reconcile(record, g, now)
+		for _, n := range s.at {
+			record.Attachments[n].Phase = map[action]state.Phase{doAdd: state.Added, doDel: state.Prepared}[s.do]
+		}
+		if s.do == doForget || s.do == doSwap || s.do == none {
+			if s.do == none && slices.ContainsFunc(record.Attachments, func(at state.Attachment) bool { return at.Phase != state.Added }) {
+				t.Errorf("%s: stays %+v", phases, record.Attachments)
+			}
+			return s.do
+		}
+	}
+	t.Errorf("%s, %s: does not end", phases, g.want)
+	return wait
+}
+
+// table shows the rules for docs/dra.md.
+func table() string {
+	words := func(list []string, all int) string {
+		if len(list) == all {
+			return "any"
+		}
+		return strings.Join(list, ", ")
+	}
+	var b strings.Builder
+	b.WriteString("| phase | wanted | if | step |\n|---|---|---|---|\n")
+	for _, r := range rules() {
+		var ps, ws []string
+		for _, p := range r.phases {
+			ps = append(ps, string(p))
+		}
+		for _, w := range r.wants {
+			ws = append(ws, string(w))
+		}
+		then := string(r.then)
+		if then == "" {
+			then = "-"
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", words(ps, len(state.Phases())), words(ws, len(allWants())), r.when, then)
+	}
+	return b.String()
+}
+
+func TestTheDocumentationShowsTheRules(t *testing.T) {
+	text, err := os.ReadFile("../../docs/dra.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(text), table()) {
+		t.Errorf("docs/dra.md must have this table:\n%s", table())
+	}
+}

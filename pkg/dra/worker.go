@@ -1,0 +1,200 @@
+package dra
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"reflect"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"devinfo-cni.io/pkg/cdispec"
+	"devinfo-cni.io/pkg/dra/state"
+)
+
+// Run makes good what is owed, now, whenever something happens, and every
+// [Options.Sweep]; and it sends status. It returns when ctx has ended and so has all
+// work: no CNI plugin is left running. The agent is of no use after that.
+func (a *Agent) Run(ctx context.Context) {
+	var background sync.WaitGroup
+	background.Go(func() { a.reports.Run(ctx) })
+	background.Go(func() { a.dispatch() })
+	tick := time.NewTicker(a.Sweep)
+	defer tick.Stop()
+	shared := watches{cancel: map[types.UID]context.CancelFunc{}}
+	a.look()
+	for ctx.Err() == nil {
+		a.watchShared(ctx, &shared)
+		select {
+		case <-tick.C:
+			a.look()
+		case <-a.toWatch:
+		case <-ctx.Done():
+		}
+	}
+	a.mu.Lock()
+	a.ending = true
+	a.mu.Unlock()
+	a.queue.ShutDown()
+	background.Wait()
+	shared.running.Wait()
+	close(a.over)
+}
+
+// dispatch gives each claim that was woken a worker of its own. The queue keeps a second
+// one from beginning before the first has ended.
+func (a *Agent) dispatch() {
+	var workers sync.WaitGroup
+	for {
+		uid, shutdown := a.queue.Get()
+		if shutdown {
+			break
+		}
+		workers.Go(func() {
+			defer a.queue.Done(uid)
+			a.work(uid)
+		})
+	}
+	workers.Wait()
+}
+
+// work takes one step after the other until nothing is left to do now.
+func (a *Agent) work(uid types.UID) {
+	for {
+		a.mu.Lock()
+		c := a.claims[uid]
+		a.mu.Unlock()
+		if c == nil {
+			return
+		}
+		s, sb := a.next(c)
+		switch s.do {
+		case none:
+			return
+		case wait:
+			a.comeBack(c)
+			return
+		}
+		lane := laneOf(c.record, s, sb)
+		if !a.begin(c, s, sb, lane) {
+			return
+		}
+		err := a.execute(c, s, sb)
+		a.end(c, s, sb, lane, err)
+	}
+}
+
+// next looks at the world and decides.
+func (a *Agent) next(c *claim) (step, *sandbox) {
+	a.mu.Lock()
+	g, sb := a.goalOf(c)
+	now := a.worldOf(c, g)
+	record := c.record
+	stale := c.rewrite
+	a.mu.Unlock()
+	for n := range record.Attachments {
+		at := &record.Attachments[n]
+		now.attachments[n].open = at.Phase == state.Added && !stale && a.isOpen(c, at)
+	}
+	return reconcile(record, g, now), sb
+}
+
+// worldOf is what the agent knows of the world. The mutex must be held.
+func (a *Agent) worldOf(c *claim, g goal) world {
+	now := time.Now()
+	w := world{
+		unsaved: c.unsaved, retry: !now.Before(c.again), ordered: a.Ordered,
+		blamed:   c.blame != "" && (c.failed != doBlame || !now.Before(c.again)),
+		reported: c.record.StatusOwed && c.sent != nil && reflect.DeepEqual(c.sent, a.devices(c)),
+	}
+	for n := range c.record.Attachments {
+		w.attachments = append(w.attachments, a.aroundOf(&c.record.Attachments[n], g, !now.Before(c.delAfter)))
+	}
+	for n := range c.record.Abandoned {
+		at := &c.record.Abandoned[n]
+		around := a.aroundOf(at, g, !now.Before(c.spareDel))
+		around.taken = a.isTaken(c, at)
+		w.abandoned = append(w.abandoned, around)
+	}
+	if len(c.record.Attachments) == 0 && len(c.record.Abandoned) > 0 {
+		there, err := a.state.Has(c.ref.UID)
+		w.cleared = err == nil && !there && !c.unsaved
+	}
+	if a.Ordered {
+		w.blocked = a.isBlocked(c, g)
+	}
+	return w
+}
+
+func (a *Agent) aroundOf(at *state.Attachment, g goal, due bool) around {
+	if at.Phase == state.Prepared {
+		return around{}
+	}
+	lost := at.BootID != a.BootID || a.isGone(at.Netns)
+	return around{
+		here: at.Sandbox == g.sandbox, lost: lost, due: due, exhausted: at.Tries >= a.DelTries,
+		dead: at.BootID != a.BootID || a.synced && lost && !a.isListed(at.Sandbox),
+	}
+}
+
+// isBlocked says whether another claim of the pod comes first, where order matters.
+func (a *Agent) isBlocked(c *claim, g goal) bool {
+	for _, other := range a.claimsOf(c.record.Pod.UID) {
+		for _, at := range other.record.Attachments {
+			if g.want == attach && before(other, c) < 0 && at.Phase != state.Added ||
+				g.want == detach && before(other, c) > 0 && at.Owes() && at.Tries == 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// comeBack wakes the claim when a back-off is over.
+func (a *Agent) comeBack(c *claim) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, at := range []time.Time{c.again, c.delAfter, c.spareDel} {
+		if pause := time.Until(at); pause > 0 {
+			a.queue.AddAfter(c.ref.UID, pause)
+		}
+	}
+}
+
+// execute does a step. What it has come to is on record when it returns.
+func (a *Agent) execute(c *claim, s step, sb *sandbox) error {
+	switch s.do {
+	case doAdd:
+		return a.add(c, s.at, sb)
+	case doDel:
+		a.delete(c, s)
+		return nil
+	case doOpen:
+		return a.reopen(c, s.at)
+	case giveUp:
+		return a.abandon(c, s.at)
+	case doSave:
+		return a.saveNow(c)
+	case doBlame:
+		return a.setBlame(c)
+	case doSwap:
+		return a.swap(c)
+	case doForget:
+		return a.forgetNow(c)
+	case reported:
+		record := c.record.Clone()
+		record.StatusOwed = false
+		return a.put(c, record, "reported")
+	}
+	return fmt.Errorf("claim %s: step %q is not known", c.ref, s.do)
+}
+
+// isOpen says whether the gate of an attachment is open. The directory of CDI specs does
+// not outlive a reboot, and others may clear it.
+func (a *Agent) isOpen(c *claim, at *state.Attachment) bool {
+	_, err := a.specs.Read(cdispec.FileName(a.kind, gateName(c, at)))
+	return !errors.Is(err, fs.ErrNotExist)
+}

@@ -1,0 +1,120 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// undeletable are networks whose ADD can never succeed, and some whose DEL cannot either.
+func undeletable(t *testing.T, _ *agent) {
+	s := begin(t)
+	typo := s.macvlan("10.11.40.0/24", map[string]any{"type": "tunning"})
+	first := s.macvlan("10.11.41.0/24")
+	first["plugins"].([]map[string]any)[0]["type"] = "macvaln"
+	vlan := map[string]any{"cniVersion": "1.0.0", "name": s.name + "-vlan", "plugins": []map[string]any{{"type": "vlan", "master": "nosuch0", "vlanId": 7}}}
+	for pod, network := range map[string]map[string]any{"typo": typo, "first": first, "vlan": vlan} {
+		s.pod(pod, s.template(requests(request("lan", s.class("net1", network)))))
+	}
+	s.event("typo", "tunning", "not installed")
+	s.event("first", "macvaln", "not installed")
+	s.event("vlan", "NetworkNotAttached")
+	pods := cluster.client.CoreV1().Pods(s.name)
+	if err := pods.DeleteCollection(s.ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 3*time.Minute, func() error {
+		list, err := pods.List(s.ctx, metav1.ListOptions{})
+		if err == nil && len(list.Items) > 0 {
+			err = fmt.Errorf("%d pods are not gone", len(list.Items))
+		}
+		return err
+	})
+}
+
+// claim makes a claim that pods share.
+func (s *space) claim(spec resourceapi.ResourceClaimSpec) string {
+	s.Helper()
+	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{GenerateName: "shared-"}, Spec: spec}
+	c, err := cluster.client.ResourceV1().ResourceClaims(s.name).Create(s.ctx, c, metav1.CreateOptions{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	return c.Name
+}
+
+// sharing is a pod's spec with that claim.
+func sharing(claim string) corev1.PodSpec {
+	second := int64(1)
+	return corev1.PodSpec{
+		TerminationGracePeriodSeconds: &second,
+		ResourceClaims:                []corev1.PodResourceClaim{{Name: "net0", ResourceClaimName: &claim}},
+		Containers: []corev1.Container{{
+			Name: "view", Image: cluster.image, Command: []string{"/pod-view"},
+			Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "net0"}}},
+		}},
+	}
+}
+
+func takeTurns(t *testing.T, _ *agent) {
+	s := begin(t)
+	spec := sharing(s.claim(requests(request("lan", s.class("net1", s.macvlan("10.11.42.0/24"))))))
+	for _, name := range []string{"one", "two"} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
+		if _, err := cluster.client.CoreV1().Pods(s.name).Create(s.ctx, pod, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if name == "one" {
+			s.running("one")
+		}
+	}
+	s.event("two", "is held by pod "+s.name+"/one")
+	s.notRunning("two")
+	s.delete("one")
+	for _, i := range s.running("two").Interfaces {
+		if i.Name == "net1" {
+			return
+		}
+	}
+	t.Error("the second pod runs without the network")
+}
+
+func replaced(t *testing.T, _ *agent) {
+	s := begin(t)
+	one, labels := int32(1), map[string]string{"app": "one"}
+	spec := sharing(s.claim(requests(request("lan", s.class("net1", s.macvlan("10.11.43.0/24"))))))
+	deployments := cluster.client.AppsV1().Deployments(s.name)
+	_, err := deployments.Create(s.ctx, &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: "d"},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: &one, Selector: &metav1.LabelSelector{MatchLabels: labels}, Strategy: appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: spec},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = deployments.Delete(context.Background(), "d", metav1.DeleteOptions{}) })
+	for n := range 5 {
+		patch := fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{"round":"%d"}}}}}`, n)
+		if _, err := deployments.Patch(s.ctx, "d", types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, 2*time.Minute, func() error {
+			d, err := deployments.Get(s.ctx, "d", metav1.GetOptions{})
+			if err == nil && (d.Status.ObservedGeneration < d.Generation || d.Status.UpdatedReplicas != 1 || d.Status.ReadyReplicas != 1 || d.Status.Replicas != 1) {
+				err = fmt.Errorf("round %d: %+v", n, d.Status)
+			}
+			return err
+		})
+	}
+}
