@@ -3,6 +3,7 @@
 BIN := $(CURDIR)/bin
 CNI_BIN := /opt/cni/bin
 FUZZTIME := 30s
+CRASH := all
 ATTACHMENTS := 1000
 WORKERS := 50
 SEED := 0
@@ -12,7 +13,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null)
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build peers apiserver image demo test lint bench load fuzz hostile e2e vm-test install clean
+.PHONY: help build peers apiserver image demo test crash lint bench load fuzz hostile e2e vm-test install clean
 
 # The library is a module of its own, which ./... leaves out.
 PACKAGES := ./... devinfo-cni.io/devinfo/...
@@ -43,6 +44,9 @@ demo: build peers ## the main job on this machine's network card, then other dev
 test: build peers ## all tests; DEVINFO_NETNS=must makes those fail that lack namespaces
 	@{ go test -count=1 -json $(PACKAGES) || true; cd test/peers; go test -count=1 -json ./... || true; } | go run ./test/report
 
+crash: peers ## the plugin killed, and its disk failing, at every change; CRASH=sample for some, SEED repeats
+	@DEVINFO_CRASH=$(CRASH) DEVINFO_CRASH_SEED=$(SEED) go test -count=1 -timeout 60m -json ./test/crash/... | go run ./test/report
+
 # What gosec is not asked: G104, errors that are dropped (those of Close where nothing
 # was written, and of printing), and G304, files that are opened by a variable, which is
 # what these programs do; who may choose the path is settled by config, store and grant.
@@ -57,7 +61,7 @@ lint: ## gofmt, vet, staticcheck, gosec, the modules; shellcheck and govulncheck
 	@if command -v shellcheck >/dev/null; then shellcheck -S warning .ci/run test/vm/vm test/vm/image test/vm/test; \
 	else echo "shellcheck is not installed: the shell scripts are not looked at"; fi
 	go tool -modfile=test/lint/go.mod gosec -quiet -exclude=$(GOSEC_NOT) -exclude-dir=test -exclude-dir=pkg/link/linktest ./...
-	@go list -deps -f '{{with .Module}}{{if .Version}}{{.Path}} {{.Version}}{{end}}{{end}}' ./cmd/... | sort -u | diff <(grep -v '^#' test/lint/modules.txt) - || \
+	@go list -deps -f '{{with .Module}}{{if and .Version (not .Replace)}}{{.Path}} {{.Version}}{{end}}{{end}}' ./cmd/... | sort -u | diff <(grep -v '^#' test/lint/modules.txt) - || \
 	{ echo "the modules of the programs are others than test/lint/modules.txt says: review them as is said there"; exit 1; }
 	@if [ -n "$(VULNDB)" ]; then go tool -modfile=test/lint/go.mod govulncheck -db "$(VULNDB)" ./cmd/...; \
 	else echo "no known vulnerabilities are looked for: VULNDB=https://vuln.go.dev"; fi

@@ -153,7 +153,8 @@ func (h *Host) Unpack(dir string) error { return h.root.unpackTo(dir) }
 func (h *Host) UnpackRoot(dir string) error { return h.rest.unpackTo(dir) }
 
 func (n *node) unpackTo(dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil { // #nosec G301 -- a captured host is no secret
+	err := os.MkdirAll(dir, 0o755) // #nosec G301 -- a captured host is no secret
+	if err != nil {
 		return err
 	}
 	root, err := os.OpenRoot(dir)

@@ -31,7 +31,7 @@ func texts(f *testing.F) (list [][]byte) {
 			list = append(list, archive.Files[n].Data)
 		}
 	}
-	examples, err := filepath.Glob("../../testdata/npwg/*.json")
+	examples, err := filepath.Glob("../../devinfo/testdata/npwg/*.json")
 	if err != nil || len(examples) == 0 {
 		f.Fatalf("examples: %q, %v", examples, err)
 	}

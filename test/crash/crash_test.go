@@ -2,19 +2,17 @@ package crash_test
 
 import (
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
-	"text/tabwriter"
 
 	"devinfo-cni.io/pkg/link/linktest"
 	"devinfo-cni.io/test/crash/inject"
 )
+
+var verbs = []string{"ADD", "DEL", "GC"}
 
 func TestCrash(t *testing.T) {
 	for _, s := range scenarios() {
@@ -23,13 +21,16 @@ func TestCrash(t *testing.T) {
 			linktest.Run(t, func(t *testing.T) {
 				w := newWorld(t, os.Getenv(underTest))
 				w.settle(s)
-				tl := w.tryAll(s, asked(t))
-				if err := tl.save(s.name); err != nil {
-					t.Error(err)
+				random := rand.New(rand.NewPCG(seed(t), 0))
+				tl := w.tryAll(s, func(trials []trial) []trial { return pick(random, trials) })
+				for _, verb := range verbs {
+					row := []string{s.name, verb}
+					for _, f := range faults() {
+						row = append(row, tl.cells[cell{verb, f.name}].String())
+					}
+					save(t, crashTable, row)
 				}
-				for _, class := range tl.classes() {
-					t.Error(class)
-				}
+				tl.found.report(t)
 			})
 		})
 	}
@@ -38,38 +39,46 @@ func TestCrash(t *testing.T) {
 // sampled is how many trials of each verb and fault are in a sample.
 const sampled = 4
 
-// asked picks the trials that the environment asks for, out of all of one verb and
-// fault.
-func asked(t *testing.T) func(trials []trial) []trial {
-	t.Helper()
-	random := rand.New(rand.NewPCG(seed(t), 0))
-	some := func(trials []trial, n int) []trial {
-		random.Shuffle(len(trials), func(i, j int) { trials[i], trials[j] = trials[j], trials[i] })
-		return trials[:min(n, len(trials))]
+// pick gives the trials that the environment asks for.
+func pick[T fmt.Stringer](random *rand.Rand, trials []T) []T {
+	n := len(trials)
+	switch want := os.Getenv(extent); want {
+	case "all":
+		return trials
+	case "sample":
+		n = sampled
+	case "":
+		n = 1
+	default:
+		return slices.DeleteFunc(trials, func(tr T) bool { return tr.String() != want })
 	}
-	return func(trials []trial) []trial {
-		switch want := os.Getenv(extent); want {
-		case "all":
-			return trials
-		case "sample":
-			return some(trials, sampled)
-		case "":
-			return some(trials, 1)
-		default:
-			return slices.DeleteFunc(trials, func(tr trial) bool { return tr.String() != want })
-		}
-	}
+	random.Shuffle(len(trials), func(i, j int) { trials[i], trials[j] = trials[j], trials[i] })
+	return trials[:min(n, len(trials))]
 }
 
-// tryAll runs the trials that pick leaves of those of each verb and fault.
-func (w *world) tryAll(s scenario, pick func([]trial) []trial) *tally {
+// A tally is what became of trials.
+type tally struct {
+	cells map[cell]score
+	found findings
+}
+
+type cell struct{ verb, fault string }
+
+// tryAll runs the trials that choose leaves of those of each verb and fault.
+func (w *world) tryAll(s scenario, choose func([]trial) []trial) *tally {
 	w.t.Helper()
-	tl := &tally{tried: map[cell]int{}, survived: map[cell]int{}, failed: map[string][]failure{}}
-	for _, verb := range []string{"ADD", "DEL", "GC"} {
+	tl := &tally{cells: map[cell]score{}, found: findings{}}
+	for _, verb := range verbs {
 		points := w.points(s, verb)
 		for _, f := range faults() {
-			for _, tr := range pick(list(s, verb, f, points)) {
-				tl.add(tr, w)
+			for _, tr := range choose(list(s, verb, f, points)) {
+				point, problems := w.try(tr)
+				if point.N == 0 && len(problems) == 0 {
+					continue // it did not come that far
+				}
+				c := cell{verb, f.name}
+				tl.cells[c] = tl.cells[c].add(problems)
+				tl.found.add(problems, fmt.Sprintf("%s='%s': %s", extent, tr, point))
 			}
 		}
 	}
@@ -128,93 +137,4 @@ func list(s scenario, verb string, f fault, points [2]int) (trials []trial) {
 		}
 	}
 	return trials
-}
-
-type cell struct{ verb, fault string }
-
-type failure struct {
-	trial trial
-	point inject.Call
-}
-
-// tally counts the trials, and has the failures by what went wrong.
-type tally struct {
-	tried, survived map[cell]int
-	failed          map[string][]failure
-}
-
-func (tl *tally) add(tr trial, w *world) {
-	point, problems := w.try(tr)
-	if point.N == 0 && len(problems) == 0 {
-		return // it did not come that far
-	}
-	c := cell{tr.verb, tr.fault.name}
-	tl.tried[c]++
-	if len(problems) == 0 {
-		tl.survived[c]++
-	}
-	for _, problem := range problems {
-		class := veths.ReplaceAllString(problem, "vethXXXXXXXX")
-		tl.failed[class] = append(tl.failed[class], failure{tr, point})
-	}
-}
-
-// veths are the names that the plugin bridge makes up.
-var veths = regexp.MustCompile(`\bveth[0-9a-f]{8}\b`)
-
-// shown is how many failures of a kind are printed.
-const shown = 5
-
-// classes describes what went wrong, a text for each kind.
-func (tl *tally) classes() (texts []string) {
-	for _, class := range slices.Sorted(maps.Keys(tl.failed)) {
-		failures := tl.failed[class]
-		var text strings.Builder
-		fmt.Fprintf(&text, "%d x %s", len(failures), class)
-		for _, f := range failures[:min(shown, len(failures))] {
-			fmt.Fprintf(&text, "\n\t%s='%s': %s", extent, f.trial, f.point)
-		}
-		texts = append(texts, text.String())
-	}
-	return texts
-}
-
-// save adds the tally to the file that the parent process prints.
-func (tl *tally) save(name string) error {
-	var text strings.Builder
-	for _, verb := range []string{"ADD", "DEL", "GC"} {
-		fmt.Fprintf(&text, "%s\t%s", name, verb)
-		for _, f := range faults() {
-			c := cell{verb, f.name}
-			fmt.Fprintf(&text, "\t%d/%d", tl.survived[c], tl.tried[c])
-		}
-		fmt.Fprintln(&text)
-	}
-	file, err := os.OpenFile(os.Getenv(tallyKey), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	_, err = file.WriteString(text.String())
-	return err
-}
-
-// tabulated makes a table of the tallies in a file; "" if there are none.
-func tabulated(path string) string {
-	rows, err := os.ReadFile(path)
-	if err != nil {
-		return ""
-	}
-	var out strings.Builder
-	table := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
-	fmt.Fprint(table, "survived/tried")
-	head := "\t"
-	for _, f := range faults() {
-		head += "\t" + f.name
-	}
-	fmt.Fprintln(table, head)
-	sorted := slices.Sorted(strings.Lines(string(rows)))
-	fmt.Fprint(table, strings.Join(sorted, ""))
-	table.Flush()
-	return out.String()
 }

@@ -58,14 +58,14 @@ func run(m *testing.M) int {
 	}
 	tallies := filepath.Join(dir, "tallies")
 	os.Setenv(tallyKey, tallies)
-	if os.Getenv(extent) == "sample" && os.Getenv(seedKey) == "" {
+	if n := os.Getenv(seedKey); os.Getenv(extent) == "sample" && (n == "" || n == "0") {
 		os.Setenv(seedKey, strconv.FormatUint(rand.Uint64(), 10))
 	}
 	code := m.Run()
-	if table := tabulated(tallies); table != "" && os.Getenv(extent) != "" {
+	if table := tables(tallies); table != "" && os.Getenv(extent) != "" {
 		fmt.Print(table)
-		if seed := os.Getenv(seedKey); seed != "" {
-			fmt.Printf("again: make crash CRASH=sample %s=%s\n", seedKey, seed)
+		if os.Getenv(extent) == "sample" {
+			fmt.Println("the same again: make crash CRASH=sample SEED=" + os.Getenv(seedKey))
 		}
 	}
 	return code

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -197,6 +198,7 @@ func (w *world) call(verb string, a attachment, c conf, decide func(inject.Call)
 		cmd.Env = append(cmd.Env, "CNI_CONTAINERID="+a.container, "CNI_IFNAME="+a.ifName, "CNI_NETNS="+a.netns,
 			"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;K8S_POD_UID="+uid)
 	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.Stdin = strings.NewReader(c.String())
 	cmd.Stdout, cmd.Stderr = w.out[0], w.out[1]
 	for _, f := range w.out {

@@ -130,3 +130,18 @@ func lifeOf(t *testing.T, netns, conf string, capabilities ...int) string {
 	}
 	return story.String()
 }
+
+func TestToUndoAnAttachmentTakesNoCapability(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		stage(t, "igb-sriov")
+		conf := standalone(infoFile)
+		for _, netns := range []string{linktest.NewNetns(t), ownProcess(t)} {
+			for verb, text := range map[string]string{"DEL": conf, "GC": strings.Replace(conf, "{", `{"cni.dev/valid-attachments": [], `, 1)} {
+				call(t, "ADD", netns, conf).ok(t)
+				finish(t, confined(t, devinfo("STATUS", "", conf))).ok(t)
+				finish(t, confined(t, devinfo(verb, netns, text))).ok(t)
+				nothingLeft(t)
+			}
+		}
+	})
+}

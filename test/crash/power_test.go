@@ -1,0 +1,195 @@
+package crash_test
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/pkg/link/linktest"
+)
+
+// damages are what a file may be after a power failure, or on a bad disk, by name; of
+// nil nothing is left.
+var damages = map[string]func(text []byte) []byte{
+	"gone":         func([]byte) []byte { return nil },
+	"empty":        func([]byte) []byte { return []byte{} },
+	"half":         func(text []byte) []byte { return text[:len(text)/2] },
+	"a byte short": func(text []byte) []byte { return text[:max(len(text), 1)-1] },
+	"zeros":        func(text []byte) []byte { return make([]byte, len(text)) },
+	"noise":        noise,
+	"huge":         func(text []byte) []byte { return bytes.Repeat([]byte("["), 8<<20) },
+}
+
+func noise(text []byte) []byte {
+	random := rand.New(rand.NewPCG(1, uint64(len(text))))
+	text = slices.Clone(text)
+	for n := range text {
+		text[n] = byte(random.Uint32())
+	}
+	return text
+}
+
+// A loss is what happens between an ADD and what the runtime does then.
+type loss struct {
+	file   string // that is damaged; all of the attachment's state
+	damage string
+	reboot bool // with a boot of another name, for which /run is empty, and no pod is there
+	then   string
+}
+
+const all = "all state"
+
+func (l loss) String() string {
+	boot := "same boot"
+	if l.reboot {
+		boot = "rebooted"
+	}
+	return fmt.Sprintf("%s %s, %s, %s", l.file, l.damage, boot, l.then)
+}
+
+func TestPowerFailureBreaksNoVerbAndLeavesNothing(t *testing.T) {
+	for _, s := range scenarios() {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			linktest.Run(t, func(t *testing.T) {
+				w := newWorld(t, os.Getenv(underTest))
+				w.boot(boots[0])
+				w.settle(s)
+				random := rand.New(rand.NewPCG(seed(t), 0))
+				found, sum := findings{}, score{}
+				for _, l := range pick(random, w.losses(s)) {
+					problems := w.lose(s, l)
+					sum = sum.add(problems)
+					found.add(problems, fmt.Sprintf("%s='%s'", extent, l))
+				}
+				save(t, powerTable, []string{s.name, sum.String()})
+				found.report(t)
+			})
+		})
+	}
+}
+
+// boots are names of boots.
+var boots = [2]string{"5d4ae9a0-8a3c-4a6b-9f51-3c1f0f0e7c01", "e7b6c3d2-1f7e-4b0a-8d57-9a2f4c6d8e02"}
+
+const bootID = "/proc/sys/kernel/random/boot_id"
+
+// boot gives the kernel's current boot another name.
+func (w *world) boot(name string) {
+	w.t.Helper()
+	file := filepath.Join(filepath.Dir(w.out[0].Name()), "boot_id")
+	err := os.WriteFile(file, []byte(name+"\n"), 0o444)
+	if now, _ := os.ReadFile(bootID); err == nil && string(now) != name+"\n" {
+		err = unix.Mount(file, bootID, "", unix.MS_BIND, "")
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// losses lists what may happen to an attachment.
+func (w *world) losses(s scenario) (list []loss) {
+	w.t.Helper()
+	now := w.attached(s)
+	w.base.restore(w.t, now)
+	for _, path := range append(slices.Sorted(maps.Keys(w.owned(now))), all) {
+		for _, damage := range slices.Sorted(maps.Keys(damages)) {
+			// The other directories' files are hardly ever on a disk.
+			link, state := now[path].mode&fs.ModeSymlink != 0, path == all || strings.HasPrefix(path, stateDir)
+			if link && damage != "gone" && damage != "noise" || !state && damage != "gone" && damage != "empty" {
+				continue
+			}
+			for _, then := range []string{del, gc, again} {
+				list = append(list, loss{path, damage, false, then})
+				if state {
+					list = append(list, loss{path, damage, true, then})
+				}
+			}
+		}
+	}
+	return list
+}
+
+// attached runs ADD and gives what is there then.
+func (w *world) attached(s scenario) snapshot {
+	w.t.Helper()
+	w.before(trial{scenario: s, verb: "DEL"})
+	return take(w.t)
+}
+
+// owned are the files and links that an attachment has, but for those of its delegates.
+func (w *world) owned(now snapshot) snapshot {
+	files := maps.Clone(now)
+	maps.DeleteFunc(files, func(path string, f thing) bool {
+		_, before := w.base[path]
+		return before || f.mode.IsDir() || !strings.HasPrefix(path, "/") || strings.HasPrefix(path, ipamDir)
+	})
+	return files
+}
+
+// lose has a loss happen, and says what went wrong then. The world is as it was.
+func (w *world) lose(s scenario, l loss) (problems []string) {
+	w.t.Helper()
+	now := w.attached(s)
+	for path, file := range w.owned(now) {
+		state := strings.HasPrefix(path, stateDir) && (file.mode.IsRegular() || l.damage == "gone") // links are made at once
+		if path == l.file || l.file == all && state {
+			w.damage(path, file, l.damage)
+		}
+	}
+	tr := trial{scenario: s, then: l.then}
+	if l.reboot {
+		w.boot(boots[1])
+		defer w.boot(boots[0])
+		for name := range now {
+			if _, before := w.base[name]; !before && !strings.HasPrefix(name, "/var/lib") {
+				if err := remove(name); err != nil {
+					w.t.Fatal(err)
+				}
+			}
+		}
+	}
+	if l.then == again && s.delegating() { // they know of it still: the runtime's DEL comes first
+		problems = w.recover(trial{scenario: s, then: del})
+	}
+	problems = append(problems, w.recover(tr)...)
+	now = take(w.t)
+	if l.then == gc { // only DEL has all that was lost: the path, the network namespace, the delegates' device
+		for _, problem := range w.base.left(now) {
+			if strings.HasPrefix(problem, "left: "+stateDir) {
+				problems = append(problems, "GC "+problem)
+			}
+		}
+		problems = append(problems, w.recover(trial{scenario: s, then: del})...)
+		now = take(w.t)
+	}
+	problems = append(problems, slices.Concat(w.base.left(now), w.base.trampled(now))...)
+	w.base.restore(w.t, now)
+	slices.Sort(problems)
+	return slices.Compact(problems)
+}
+
+// damage does it to a file, or leads a link nowhere.
+func (w *world) damage(path string, was thing, damage string) {
+	w.t.Helper()
+	err := os.Remove(path)
+	switch text := damages[damage]([]byte(was.text)); {
+	case err != nil || text == nil:
+	case was.mode&fs.ModeSymlink != 0:
+		err = os.Symlink("../nowhere/"+filepath.Base(was.text), path)
+	default:
+		err = os.WriteFile(path, text, was.mode.Perm())
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
