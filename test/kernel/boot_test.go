@@ -2,6 +2,7 @@ package kernel_test
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -42,24 +43,8 @@ func TestOddBootID(t *testing.T) {
 		} {
 			for _, conf := range []string{standalone(infoFile), delegates(bridgeConf)} {
 				call(t, "ADD", pod, conf).ok(t)
-				before := files(t, infoDir, stateDir)
 				undo := bootID(t, what)
-
-				a := bound(t, "GC", "", `{"cniVersion": "1.1.0", "name": "net", "type": "devinfo"}`)
-				a.becomes(t, "GC", "ok")
-				if !strings.Contains(a.warnings(), why) {
-					t.Errorf("warnings: %s\nwant: %s", a.warnings(), why)
-				}
-				same(t, "our files", files(t, infoDir, stateDir), before)
-				thief := bound(t, "ADD", pod, standalone(infoFile), "CNI_CONTAINERID=thief")
-				if thief.exit == 0 || !strings.Contains(thief.stdout, "belongs to attachment net/c0ffee/net1") {
-					t.Errorf("another attachment's file: %s", thief.stdout)
-				}
-				bound(t, "CHECK", pod, conf).becomes(t, "CHECK", "ok")
-				again := bound(t, "ADD", pod, delegates(bridgeConf))
-				if conf != standalone(infoFile) && !strings.Contains(again.stdout, `exists, since`) {
-					t.Errorf("ADD again: %s", again.stdout)
-				}
+				livesOn(t, pod, conf, why)
 				bound(t, "DEL", pod, conf).becomes(t, "DEL", "ok")
 				nothingLeft(t)
 
@@ -72,6 +57,27 @@ func TestOddBootID(t *testing.T) {
 			}
 		}
 	})
+}
+
+// livesOn checks that an attachment is taken for alive, with a warning why.
+func livesOn(t *testing.T, pod, conf, why string) {
+	t.Helper()
+	before := files(t, infoDir, stateDir)
+	gc := bound(t, "GC", "", `{"cniVersion": "1.1.0", "name": "net", "type": "devinfo"}`)
+	gc.becomes(t, "GC", "ok")
+	if !strings.Contains(gc.warnings(), why) {
+		t.Errorf("warnings: %s\nwant: %s", gc.warnings(), why)
+	}
+	same(t, "our files", files(t, infoDir, stateDir), before)
+	thief := bound(t, "ADD", pod, standalone(infoFile), "CNI_CONTAINERID=thief")
+	if thief.exit == 0 || !strings.Contains(thief.stdout, "belongs to attachment net/c0ffee/net1") {
+		t.Errorf("another attachment's file: %s", thief.stdout)
+	}
+	bound(t, "CHECK", pod, conf).becomes(t, "CHECK", "ok")
+	again := bound(t, "ADD", pod, conf)
+	if conf != standalone(infoFile) && !strings.Contains(again.stdout, "exists, since") {
+		t.Errorf("ADD again: %s", again.stdout)
+	}
 }
 
 // The clock of a node may be set back, or have been wrong when the attachment was made.
@@ -122,7 +128,7 @@ func TestOddSys(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		stage(t, "igb-sriov")
 		pod := linktest.NewNetns(t)
-		const sys, kept = "/run/sys", "/run/kept"
+		const sys = "/run/sys"
 		odd := map[string]func() error{
 			"gone":       func() error { return nil },
 			"a file":     func() error { return os.WriteFile(sys, nil, 0o644) },
@@ -139,13 +145,10 @@ func TestOddSys(t *testing.T) {
 		} {
 			for _, conf := range []string{standalone(infoFile), delegates(bridgeConf)} {
 				call(t, "ADD", pod, conf).ok(t)
-				if err := os.Rename(sys, kept); err != nil {
+				mend := keep(t)
+				if err := errors.Join(os.RemoveAll(sys), odd[what]()); err != nil {
 					t.Fatal(err)
 				}
-				if err := odd[what](); err != nil {
-					t.Fatal(err)
-				}
-				t.Log(what)
 				if check := bound(t, "CHECK", pod, conf); what == "empty" {
 					check.fails(t, 100, "deviceID names the PCI function "+vf+", which is not on this node")
 				} else {
@@ -157,12 +160,7 @@ func TestOddSys(t *testing.T) {
 				bound(t, "DEL", pod, conf).becomes(t, "DEL", "ok")
 				nothingLeft(t)
 				same(t, "interfaces in the pod", podLinks(t, pod), "")
-				if err := os.RemoveAll(sys); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.Rename(kept, sys); err != nil {
-					t.Fatal(err)
-				}
+				mend()
 			}
 		}
 	})

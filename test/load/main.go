@@ -32,7 +32,7 @@ var (
 	crew     = flag.Int("workers", 50, "how many calls are made at once")
 	seed     = flag.Uint64("seed", 0, "what is done by chance; 0 = another one each time")
 	limit    = flag.Duration("limit", 15*time.Minute, "how long it may take")
-	mortally = flag.Int("kill", 10, "one call of devinfo in so many is shot at, and every other one hit; 0 = none")
+	mortally = flag.Int("kill", 15, "one call of devinfo in so many is shot at, and mostly hit; 0 = none")
 )
 
 func main() {
@@ -102,7 +102,7 @@ func run(ctx context.Context, pods int) error {
 	s.print(os.Stdout)
 	fmt.Printf("open files: %d before, %d at most, %d after\n", files, s.mostFiles, openFiles())
 	if err != nil {
-		return err
+		return fmt.Errorf("seed %d: %w", *seed, errors.Join(err, s.failed()))
 	}
 	var wrong []error
 	if now := openFiles(); now > files {

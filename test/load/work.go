@@ -16,13 +16,9 @@ import (
 // work lets the workers attach everything, and when all of it is there, detach it again.
 // Meanwhile both runtimes collect garbage, and somebody lists.
 func work(ctx context.Context, l *ledger, s *stats) error {
-	var callers []*caller
-	for n := range *crew + 2 {
-		c, err := newCaller(s, uint64(n))
-		if err != nil {
-			return err
-		}
-		callers = append(callers, c)
+	callers, err := newCallers(s, *crew+2)
+	if err != nil {
+		return err
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -59,6 +55,17 @@ func work(ctx context.Context, l *ledger, s *stats) error {
 		return fmt.Errorf("not finished: %w", err)
 	}
 	return lastGC(ctx, l, s)
+}
+
+func newCallers(s *stats, count int) (list []*caller, err error) {
+	for n := range count {
+		c, err := newCaller(s, uint64(n))
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, c)
+	}
+	return list, nil
 }
 
 // warmUp adds, checks and deletes one attachment of each kind, and kills nothing.
@@ -191,8 +198,10 @@ func (w *worker) bringUp(ctx context.Context, a *attachment) error {
 		}
 		err := w.call(ctx, "ADD", a)
 		if err == nil {
-			if text, err := os.ReadFile(a.file()); err != nil || !strings.Contains(string(text), a.kind.recorded(a)) {
-				w.stats.fail("ADD", a, fmt.Errorf("the device-info file does not tell of %s: %w: %s", a.kind.recorded(a), err, text))
+			if text, err := os.ReadFile(a.file()); err != nil {
+				w.stats.fail("ADD", a, err)
+			} else if !strings.Contains(string(text), a.kind.recorded(a)) {
+				w.stats.fail("ADD", a, fmt.Errorf("the device-info file does not tell of %s: %s", a.kind.recorded(a), text))
 			}
 			w.to(a, present)
 			return nil
