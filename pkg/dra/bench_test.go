@@ -6,9 +6,11 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/containerd/nri/pkg/api"
 	"github.com/containernetworking/cni/libcni"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -49,6 +51,50 @@ func BenchmarkRunPodSandbox(b *testing.B) {
 	if gate := c + c*15/100 + 5*time.Millisecond; n >= 100 && a > gate {
 		b.Errorf("RunPodSandbox takes %v, more than 1.15 times a bare ADD and 5 ms: %v", a, gate)
 	}
+}
+
+// BenchmarkAHundredPodsAtOnce compares how long pods wait that start at the same time with
+// as many bare ADDs by libcni.
+func BenchmarkAHundredPodsAtOnce(b *testing.B) {
+	const pods = 100
+	r := newRig(b)
+	r.options.Log, r.options.Ordered = nil, false
+	agent := r.start()
+	list, err := libcni.NetworkConfFromBytes(fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"fake","dir":%q}]}`, r.dir))
+	must(b, err)
+	bare := libcni.NewCNIConfigWithCacheDir(r.options.CNIBinDirs, filepath.Join(r.dir, "bare"), nil)
+	all := func(f func(n int) error) (took []time.Duration) {
+		took = make([]time.Duration, pods)
+		var group sync.WaitGroup
+		for n := range pods {
+			group.Go(func() {
+				began := time.Now()
+				if err := f(n); err != nil {
+					b.Error(err)
+				}
+				took[n] = time.Since(began)
+			})
+		}
+		group.Wait()
+		return took
+	}
+	var ours, theirs []time.Duration
+	for b.Loop() {
+		for n := range pods {
+			r.prepare(r.claimOf("claim", types.UID(fmt.Sprint("u", n)), fmt.Sprint("pod", n), want{"x", "net1", ""}))
+		}
+		sandbox := func(n int) *api.PodSandbox { return r.sandbox(fmt.Sprint("s", n), fmt.Sprint("pod", n)) }
+		ours = append(ours, all(func(n int) error { return agent.RunPodSandbox(b.Context(), sandbox(n)) })...)
+		all(func(n int) error { return agent.StopPodSandbox(b.Context(), sandbox(n)) })
+		all(func(n int) error { return agent.Unprepare(b.Context(), types.UID(fmt.Sprint("u", n))) })
+		rt := func(n int) *libcni.RuntimeConf {
+			return &libcni.RuntimeConf{ContainerID: fmt.Sprint("bare", n), NetNS: filepath.Join(r.dir, "netns/s0"), IfName: "net1"}
+		}
+		theirs = append(theirs, all(func(n int) error { _, err := bare.AddNetworkList(b.Context(), list, rt(n)); return err })...)
+		all(func(n int) error { return bare.DelNetworkList(b.Context(), list, rt(n)) })
+	}
+	b.ReportMetric(float64(quantile(ours, 99))/float64(quantile(theirs, 99)), "p99-ratio")
+	b.ReportMetric(float64(quantile(ours, 99))/1e6, "p99-ms")
 }
 
 // BenchmarkPrepare is one more claim on a node of 500.

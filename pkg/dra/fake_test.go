@@ -126,7 +126,7 @@ func (p *plugins) set(does func(command, sandbox, ifName string) error) {
 	p.does = does
 }
 
-var errNoMaster = errors.New("Link not found")
+var errNoMaster = errors.New("link not found")
 
 // fails is for DEL and for ADD.
 func always(string, string, string) error { return errNoMaster }

@@ -41,30 +41,29 @@ func widthOf(l lane) int { return [lanes]int{1 << 30, 16, 32, 4}[l] }
 
 // begin notes which step is under way, and whether there is room for it: else the claim
 // is woken once there is.
-func (a *Agent) begin(c *claim, s step, sb *sandbox, l lane) bool {
+func (a *Agent) begin(c *claim, s step, g goal) (lane, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.ending && s.do == doAdd {
-		return false
+		return 0, false
 	}
-	if _, now := a.goalOf(c); now != sb { // it has changed while we decided
+	now, sb := a.goalOf(c)
+	if now != g { // it has changed while we decided
 		a.wake(c)
-		return false
+		return 0, false
 	}
+	l := laneOf(c.record, s, sb)
 	if a.used[l] >= widthOf(l) {
 		a.waiting[l][c] = true
-		return false
+		return 0, false
 	}
 	a.used[l]++
-	c.doing = s.do
-	if sb != nil {
-		c.of = sb.id
-	}
-	return true
+	c.doing, c.of = s.do, g.sandbox
+	return l, true
 }
 
 // end takes note of what a step has come to.
-func (a *Agent) end(c *claim, s step, sb *sandbox, l lane, err error) {
+func (a *Agent) end(c *claim, s step, l lane, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.used[l]--
@@ -74,7 +73,7 @@ func (a *Agent) end(c *claim, s step, sb *sandbox, l lane, err error) {
 	clear(a.waiting[l])
 	c.doing, c.of = none, ""
 	switch {
-	case s.do == doDel: // which keeps its own books
+	case s.do == doDel || c.gone: // which keeps its own books
 	case err == nil && s.do == c.failed:
 		c.failed, c.trouble, c.again = none, nil, time.Time{}
 		a.backOff.Forget(c.ref.UID)

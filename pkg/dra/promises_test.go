@@ -107,7 +107,7 @@ func TestADELThatCanNeverSucceedIsGivenUpAndThePodDeleted(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		err := agent.Unprepare(t.Context(), "u1")
-		for _, part := range []string{"Link not found", "DEL is tried again in", "it is given up"} {
+		for _, part := range []string{"link not found", "DEL is tried again in", "it is given up"} {
 			if err == nil || !strings.Contains(err.Error(), part) {
 				t.Errorf("got %v, want %s", err, part)
 			}

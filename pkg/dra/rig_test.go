@@ -242,13 +242,6 @@ func (r *rig) lastReport() status.Report {
 	return r.reports[len(r.reports)-1]
 }
 
-// within is a context with the deadline of an NRI request.
-func within(t testing.TB, limit time.Duration) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
-	t.Cleanup(cancel)
-	return ctx
-}
-
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {

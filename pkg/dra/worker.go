@@ -70,7 +70,7 @@ func (a *Agent) work(uid types.UID) {
 		if c == nil {
 			return
 		}
-		s, sb := a.next(c)
+		s, g, sb := a.next(c)
 		switch s.do {
 		case none:
 			return
@@ -78,17 +78,17 @@ func (a *Agent) work(uid types.UID) {
 			a.comeBack(c)
 			return
 		}
-		lane := laneOf(c.record, s, sb)
-		if !a.begin(c, s, sb, lane) {
+		lane, ok := a.begin(c, s, g)
+		if !ok {
 			return
 		}
 		err := a.execute(c, s, sb)
-		a.end(c, s, sb, lane, err)
+		a.end(c, s, lane, err)
 	}
 }
 
 // next looks at the world and decides.
-func (a *Agent) next(c *claim) (step, *sandbox) {
+func (a *Agent) next(c *claim) (step, goal, *sandbox) {
 	a.mu.Lock()
 	g, sb := a.goalOf(c)
 	now := a.worldOf(c, g)
@@ -99,7 +99,7 @@ func (a *Agent) next(c *claim) (step, *sandbox) {
 		at := &record.Attachments[n]
 		now.attachments[n].open = at.Phase == state.Added && !stale && a.isOpen(c, at)
 	}
-	return reconcile(record, g, now), sb
+	return reconcile(record, g, now), g, sb
 }
 
 // worldOf is what the agent knows of the world. The mutex must be held.
@@ -140,12 +140,13 @@ func (a *Agent) aroundOf(at *state.Attachment, g goal, due bool) around {
 	}
 }
 
-// isBlocked says whether another claim of the pod comes first, where order matters.
+// isBlocked says whether another claim of the sandbox comes first, where order matters.
 func (a *Agent) isBlocked(c *claim, g goal) bool {
-	for _, other := range a.claimsOf(c.record.Pod.UID) {
+	for _, other := range a.claims {
+		its, _ := a.goalOf(other)
 		for _, at := range other.record.Attachments {
-			if g.want == attach && before(other, c) < 0 && at.Phase != state.Added ||
-				g.want == detach && before(other, c) > 0 && at.Owes() && at.Tries == 0 {
+			if g.want == attach && its == g && before(other, c) < 0 && at.Phase != state.Added && !at.Late ||
+				g.want == detach && c.owes(at.Sandbox) && before(other, c) > 0 && at.Owes() && at.Tries == 0 {
 				return true
 			}
 		}
