@@ -10,8 +10,8 @@ import (
 )
 
 // largest is the size in bytes that the stripped executable may have. It is
-// started anew for every verb of every attachment.
-const largest = 4_000_000
+// started anew for every verb of every attachment. What it should have is in make bench.
+const largest = 4_200_000
 
 // denied are packages that the executable must not contain, with what is below
 // them, and why. The figures are start-up times of a plugin, a Go hello being 1.
