@@ -40,13 +40,19 @@ func noise(text []byte) []byte {
 
 // A loss is what happens between an ADD and what the runtime does then.
 type loss struct {
-	file   string // that is damaged; all of the attachment's state
+	file   string // that is damaged; or all state, or a neighbour's
 	damage string
 	reboot bool // with a boot of another name, for which /run is empty, and no pod is there
 	then   string
 }
 
-const all = "all state"
+const (
+	all        = "all state"
+	neighbours = "a neighbour's state"
+)
+
+// neighbour is an attachment of the same network.
+var neighbour = attachment{"feed5a1ad000feed5a1ad000", "net1", otherNetns}
 
 func (l loss) String() string {
 	boot := "same boot"
@@ -101,10 +107,10 @@ func (w *world) losses(s scenario) (list []loss) {
 	w.t.Helper()
 	now := w.attached(s)
 	w.base.restore(w.t, now)
-	for _, path := range append(slices.Sorted(maps.Keys(w.owned(now))), all) {
+	for _, path := range append(slices.Sorted(maps.Keys(w.owned(now))), all, neighbours) {
 		for _, damage := range slices.Sorted(maps.Keys(damages)) {
 			// The other directories' files are hardly ever on a disk.
-			link, state := now[path].mode&fs.ModeSymlink != 0, path == all || strings.HasPrefix(path, stateDir)
+			link, state := now[path].mode&fs.ModeSymlink != 0, !strings.HasPrefix(path, "/run")
 			if link && damage != "gone" && damage != "noise" || !state && damage != "gone" && damage != "empty" {
 				continue
 			}
@@ -139,43 +145,67 @@ func (w *world) owned(now snapshot) snapshot {
 // lose has a loss happen, and says what went wrong then. The world is as it was.
 func (w *world) lose(s scenario, l loss) (problems []string) {
 	w.t.Helper()
-	now := w.attached(s)
-	for path, file := range w.owned(now) {
-		state := strings.HasPrefix(path, stateDir) && (file.mode.IsRegular() || l.damage == "gone") // links are made at once
-		if path == l.file || l.file == all && state {
-			w.damage(path, file, l.damage)
-		}
-	}
-	tr := trial{scenario: s, then: l.then}
+	w.strike(s, l)
 	if l.reboot {
-		w.boot(boots[1])
 		defer w.boot(boots[0])
-		for name := range now {
-			if _, before := w.base[name]; !before && !strings.HasPrefix(name, "/var/lib") {
-				if err := remove(name); err != nil {
-					w.t.Fatal(err)
-				}
-			}
-		}
 	}
 	if l.then == again && s.delegating() { // they know of it still: the runtime's DEL comes first
 		problems = w.recover(trial{scenario: s, then: del})
 	}
-	problems = append(problems, w.recover(tr)...)
-	now = take(w.t)
+	problems = append(problems, w.recover(trial{scenario: s, then: l.then})...)
 	if l.then == gc { // only DEL has all that was lost: the path, the network namespace, the delegates' device
-		for _, problem := range w.base.left(now) {
+		for _, problem := range w.base.left(take(w.t)) {
 			if strings.HasPrefix(problem, "left: "+stateDir) {
 				problems = append(problems, "GC "+problem)
 			}
 		}
 		problems = append(problems, w.recover(trial{scenario: s, then: del})...)
+	}
+	if l.file == neighbours {
+		if why := w.call("DEL", neighbour, neighbour.standalone("net"), nil).failure(); why != "" {
+			problems = append(problems, "DEL of the neighbour afterwards failed: "+why)
+		}
+	}
+	now := take(w.t)
+	if now[l.file].mode&fs.ModeSymlink != 0 { // it leads nowhere: whose it was only GC knows, which knows them all
+		problems = append(problems, w.recover(trial{scenario: s, then: gc})...)
 		now = take(w.t)
 	}
 	problems = append(problems, slices.Concat(w.base.left(now), w.base.trampled(now))...)
 	w.base.restore(w.t, now)
 	slices.Sort(problems)
 	return slices.Compact(problems)
+}
+
+// strike has attachments made, and the loss happen to one of them.
+func (w *world) strike(s scenario, l loss) {
+	w.t.Helper()
+	now := w.attached(s)
+	files := w.owned(now)
+	if l.file == neighbours {
+		w.must("ADD", neighbour, neighbour.standalone("net"))
+		ours := files
+		files, now = w.owned(take(w.t)), take(w.t)
+		maps.DeleteFunc(files, func(path string, _ thing) bool { return ours[path] == files[path] })
+	}
+	for path, file := range files {
+		state := strings.HasPrefix(path, stateDir) && (file.mode.IsRegular() || l.damage == "gone") // links are made at once
+		if path == l.file || state && !strings.HasPrefix(l.file, "/") {
+			w.damage(path, file, l.damage)
+		}
+	}
+	if !l.reboot {
+		return
+	}
+	w.boot(boots[1])
+	for name := range now {
+		if _, before := w.base[name]; before || strings.HasPrefix(name, "/var/lib") {
+			continue
+		}
+		if err := remove(name); err != nil {
+			w.t.Fatal(err)
+		}
+	}
 }
 
 // damage does it to a file, or leads a link nowhere.
