@@ -7,6 +7,7 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+	"time"
 
 	"devinfo-cni.io/pkg/link/linktest"
 )
@@ -23,7 +24,14 @@ func (r *rig) onSmallDisk(t *testing.T) (remount func(flags uintptr)) {
 		must(t, syscall.Unmount(r.options.StateDir, 0)) // which fails if a file is still open
 	})
 	return func(flags uintptr) {
-		must(t, syscall.Mount("", r.options.StateDir, "", syscall.MS_REMOUNT|flags, ""))
+		var err error
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
+			// Busy while a worker writes: what it was asked for is answered before all is on record.
+			if err = syscall.Mount("", r.options.StateDir, "", syscall.MS_REMOUNT|flags, ""); !errors.Is(err, syscall.EBUSY) {
+				break
+			}
+		}
+		must(t, err)
 	}
 }
 
