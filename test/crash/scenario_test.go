@@ -73,6 +73,10 @@ func (a attachment) macvlan(network string) conf {
 	return a.standalone(network).with(conf{"delegates": []any{conf{"type": "macvlan", "master": "nic", "mode": "bridge"}}})
 }
 
+func (a attachment) marker(network string) conf {
+	return a.standalone(network).with(conf{"delegates": []any{conf{"type": marker}}})
+}
+
 func (a attachment) bridge(network string) conf {
 	ipam := conf{"type": "host-local", "dataDir": ipamDir, "subnet": "10.1.2.0/24"}
 	return a.standalone(network).with(conf{"cdi": true, "delegates": []any{conf{"type": "bridge", "bridge": "br0", "ipam": ipam}}})
@@ -105,6 +109,7 @@ func scenarios() []scenario {
 		{name: "cdi", conf: withCDI, pod: true},
 		{name: "macvlan", conf: ours.macvlan(net)},
 		{name: "bridge", conf: ours.bridge(net)},
+		{name: marker, conf: ours.marker(net)},
 		{name: "repeated", conf: withCDI, former: withCDI, pod: true},
 		{name: "moved", conf: ours.chained(net).with(named("new")), former: ours.chained(net).with(elsewhere).with(named("old")), pod: true},
 	}

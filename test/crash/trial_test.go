@@ -101,16 +101,14 @@ func (w *world) try(tr trial) (point inject.Call, problems []string) {
 	if !killed {
 		problems = append(problems, w.kept(tr, o, point, now)...)
 	}
-	if tr.fault.orphan {
-		time.AfterFunc(holding, func() { close(release) })
-	}
+	patience := time.AfterFunc(holding, func() { close(release) })
 	if killed || o.exit != 0 || tr.verb == "ADD" {
 		problems = append(problems, w.recover(tr)...)
 	}
-	if tr.fault.orphan {
-		<-release
-		w.reap()
+	if patience.Stop() {
+		close(release)
 	}
+	w.reap()
 	now = take(w.t)
 	if file := ours.path("net"); tr.then == gc && tr.early != "" && now[file].text == tr.early {
 		remove(file) // the runtime's own, of an ADD that has not come far enough to tell GC of it
@@ -122,9 +120,9 @@ func (w *world) try(tr trial) (point inject.Call, problems []string) {
 	return point, slices.Compact(problems)
 }
 
-// holding is how long an orphaned delegate does nothing, so that what comes then runs
-// into it. No outcome depends on it, but for what a defect shows.
-const holding = 30 * time.Millisecond
+// holding is how long an orphaned delegate does nothing, unless the runtime is done
+// before: what the runtime does must wait for it.
+const holding = time.Second
 
 // kept is what the answer promises and is not so.
 func (w *world) kept(tr trial, o outcome, point inject.Call, now snapshot) (problems []string) {

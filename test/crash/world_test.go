@@ -32,6 +32,7 @@ const (
 	podNetns   = "/run/netns/pod"
 	otherNetns = "/run/netns/other"
 	nodeFile   = "/run/node.json"
+	cniDir     = "/run/bin" // of marker
 	podUID     = "6e0c3a54-8d0f-4e52-b4a1-0c5ad4a3d1f7"
 	otherUID   = "90d1b0a2-27b4-4c3e-9a56-5b1f4d0c7e11"
 )
@@ -65,37 +66,57 @@ func newWorld(t *testing.T, plugin string) *world {
 		}
 		t.Skip(err)
 	}
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	must(unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)) // orphans are waited for
-	must(unix.Mount("tmpfs", "/var/lib", "tmpfs", 0, "mode=0755"))
-	for _, dir := range []string{infoDir, cdiDir, stateDir, ipamDir, socketDirs + "/" + podUID, socketDirs + "/" + otherUID} {
-		must(os.MkdirAll(dir, 0o755))
-	}
-	peers, err := filepath.Abs("../../bin")
-	must(err)
-	for _, peer := range []string{"macvlan", "bridge", "host-local"} {
-		if _, err := os.Stat(filepath.Join(peers, peer)); err != nil {
-			t.Fatalf("%v: run `make peers`", err)
-		}
-	}
-	w.cniPath = peers
-	host, err := hosttxt.Load("../../testdata/hosts/igb-sriov.txtar")
-	must(err)
-	must(unpack(host))
-	settings, err := json.Marshal(map[string]string{"deviceInfoDir": infoDir, "stateDir": stateDir, "cdiDir": cdiDir, "sysfs": "/run/sys"})
-	must(err)
-	must(os.WriteFile(nodeFile, settings, 0o644))
 	for n := range w.out {
 		w.out[n], err = os.CreateTemp(t.TempDir(), "")
-		must(err)
+		w.fine(err)
 	}
+	w.fine(unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)) // orphans are waited for
+	w.directories()
+	w.programs()
 	w.networks()
 	return w
+}
+
+func (w *world) fine(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// directories makes those of the plugin, its settings, and the captured host's /sys.
+func (w *world) directories() {
+	w.t.Helper()
+	w.fine(unix.Mount("tmpfs", "/var/lib", "tmpfs", 0, "mode=0755"))
+	for _, dir := range []string{infoDir, cdiDir, stateDir, ipamDir, markDir, cniDir, socketDirs + "/" + podUID, socketDirs + "/" + otherUID} {
+		w.fine(os.MkdirAll(dir, 0o755))
+	}
+	host, err := hosttxt.Load("../../testdata/hosts/igb-sriov.txtar")
+	w.fine(err)
+	w.fine(unpack(host))
+	settings, err := json.Marshal(map[string]string{"deviceInfoDir": infoDir, "stateDir": stateDir, "cdiDir": cdiDir, "sysfs": "/run/sys"})
+	w.fine(err)
+	w.fine(os.WriteFile(nodeFile, settings, 0o644))
+}
+
+// programs finds the delegates.
+func (w *world) programs() {
+	w.t.Helper()
+	peers := os.Getenv("DEVINFO_BIN")
+	if peers == "" {
+		peers = "../../bin"
+	}
+	peers, err := filepath.Abs(peers)
+	w.fine(err)
+	for _, peer := range []string{"macvlan", "bridge", "host-local"} {
+		if _, err := os.Stat(filepath.Join(peers, peer)); err != nil {
+			w.t.Fatalf("%v: run `make peers`, or set DEVINFO_BIN", err)
+		}
+	}
+	self, err := os.Executable()
+	w.fine(err)
+	w.fine(os.Symlink(self, cniDir+"/"+marker))
+	w.cniPath = cniDir + ":" + peers
 }
 
 // unpack makes the host's /sys, but for the attributes that fail with an error which no
@@ -114,16 +135,10 @@ func unpack(host *hosttxt.Host) error {
 // networks makes the pods' network namespaces, and the card for macvlan.
 func (w *world) networks() {
 	w.t.Helper()
-	if err := os.Mkdir(filepath.Dir(podNetns), 0o755); err != nil {
-		w.t.Fatal(err)
-	}
+	w.fine(os.Mkdir(filepath.Dir(podNetns), 0o755))
 	for _, path := range []string{podNetns, otherNetns} {
-		if err := os.WriteFile(path, nil, 0o444); err != nil {
-			w.t.Fatal(err)
-		}
-		if err := unix.Mount(linktest.NewNetns(w.t), path, "", unix.MS_BIND, ""); err != nil {
-			w.t.Fatal(err)
-		}
+		w.fine(os.WriteFile(path, nil, 0o444))
+		w.fine(unix.Mount(linktest.NewNetns(w.t), path, "", unix.MS_BIND, ""))
 	}
 	w.t.Cleanup(func() {
 		for _, path := range []string{podNetns, otherNetns} {
