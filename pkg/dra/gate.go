@@ -91,7 +91,7 @@ func (a *Agent) openGate(c *claim, at *state.Attachment) error {
 		return err
 	}
 	env := &spec.Devices[0].ContainerEdits.Env
-	*env = append(*env, passVariable+strings.NewReplacer("-", "_", ".", "_").Replace(name)+"="+name+"@"+at.Sandbox)
+	*env = append(*env, gateVariable+strings.NewReplacer("-", "_", ".", "_").Replace(name)+"="+name+"@"+at.Sandbox)
 	if err := a.specs.Write(cdispec.FileName(a.kind, name), cdispec.Encode(spec)); err != nil {
 		return err
 	}
@@ -140,9 +140,9 @@ type pass struct {
 	sandbox string // that the gate was opened for; "" = it is not known
 }
 
-// passVariable begins the environment variables that show, wherever the runtime does not
+// gateVariable begins the environment variables that show, wherever the runtime does not
 // tell which CDI devices a container has, through which gates it came.
-const passVariable = "CNI_DRA_GATE_"
+const gateVariable = "CNI_DRA_GATE_"
 
 // passesOf are a container's.
 func (a *Agent) passesOf(container *api.Container) (list []pass) {
@@ -150,7 +150,7 @@ func (a *Agent) passesOf(container *api.Container) (list []pass) {
 	for _, variable := range container.GetEnv() {
 		name, value, _ := strings.Cut(variable, "=")
 		gate, sandbox, ok := strings.Cut(value, "@")
-		if strings.HasPrefix(name, passVariable) && ok {
+		if strings.HasPrefix(name, gateVariable) && ok {
 			list = append(list, pass{gate, sandbox})
 			seen[gate] = true
 		}
