@@ -162,7 +162,7 @@ func TestASandboxThatIsNotListedIsLeftAloneWhileItsNamespaceIsThere(t *testing.T
 	r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}), r.claimOf("b", "u2", "pod2", want{"x", "net1", ""}))
 	sb := r.sandbox("s1", "pod")
 	must(t, agent.RunPodSandbox(t.Context(), sb))
-	must(t, os.RemoveAll(filepath.Join(r.dir, "cdi")))
+	r.eventually("the gate is gone", func() bool { return os.RemoveAll(filepath.Join(r.dir, "cdi")) == nil }) // the agent opens it again meanwhile
 	_, err := agent.Synchronize(t.Context(), nil, nil)
 	must(t, err)
 	r.eventually("the gate is open again", func() bool { return len(r.files("cdi")) == 1 })

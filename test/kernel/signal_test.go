@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -44,6 +45,22 @@ func letGo(t *testing.T) {
 	}
 }
 
+// taken waits until a process that waits for its child has taken the signals that it was
+// sent: none is pending, and all its threads sleep again, see proc_pid_status(5).
+func taken(t *testing.T, pid int) {
+	t.Helper()
+	idle := regexp.MustCompile(`(?s)State:\tS.*SigPnd:\t0+\nShdPnd:\t0+\n`)
+	eventually(t, "the signal is taken", func() bool {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+		for _, thread := range threads {
+			if status, err := os.ReadFile(thread); err == nil && !idle.Match(status) {
+				return false
+			}
+		}
+		return err == nil && len(threads) > 0
+	})
+}
+
 func TestSignalLetsTheChildEndAndUndoesAll(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		stage(t, "igb-sriov")
@@ -56,7 +73,7 @@ func TestSignalLetsTheChildEndAndUndoesAll(t *testing.T) {
 				if err := cmd.Process.Signal(sig); err != nil {
 					t.Fatal(err)
 				}
-				time.Sleep(20 * time.Millisecond)
+				taken(t, cmd.Process.Pid)
 			}
 			same(t, "calls of the child after the signal", read(t, childLog), "ADD\n")
 			letGo(t)
@@ -82,6 +99,7 @@ func TestSignalToAllUndoesAll(t *testing.T) {
 		if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM); err != nil {
 			t.Fatal(err)
 		}
+		taken(t, cmd.Process.Pid)
 		letGo(t)
 		_ = cmd.Wait()
 		answer{cmd.ProcessState.ExitCode(), stdout.String(), ""}.fails(t, 11, `interrupted by signal "terminated"`)
