@@ -155,6 +155,7 @@ func TestAnAdministratorClearsWhatIsAbandonedByRemovingItsFile(t *testing.T) {
 		_ = r.runPod(sb)
 		r.endPod(sb)
 		r.unprepared("u1")
+		synctest.Wait() // what was answered may not be on disk yet
 		must(t, os.Remove(filepath.Join(r.options.StateDir, "u1.json")))
 		time.Sleep(2 * time.Minute)
 		if got := agent.Census().Phases["Abandoned"]; got != 0 {
