@@ -38,7 +38,7 @@ func TestCrash(t *testing.T) {
 }
 
 // sampled is how many trials of each verb and fault are in a sample.
-const sampled = 4
+const sampled = 3
 
 // pick gives the trials that the environment asks for.
 func pick[T fmt.Stringer](random *rand.Rand, trials []T) []T {

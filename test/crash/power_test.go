@@ -150,29 +150,26 @@ func (w *world) lose(s scenario, l loss) (problems []string) {
 		defer w.boot(boots[0])
 	}
 	if l.then == again && s.delegating() { // they know of it still: the runtime's DEL comes first
-		problems = w.recover(trial{scenario: s, then: del})
+		problems = w.afterwards(trial{scenario: s, then: del})
 	}
-	problems = append(problems, w.recover(trial{scenario: s, then: l.then})...)
+	problems = append(problems, w.afterwards(trial{scenario: s, then: l.then})...)
 	if l.then == gc { // only DEL has all that was lost: the path, the network namespace, the delegates' device
 		for _, problem := range w.base.left(take(w.t)) {
 			if strings.HasPrefix(problem, "left: "+stateDir) {
 				problems = append(problems, "GC "+problem)
 			}
 		}
-		problems = append(problems, w.recover(trial{scenario: s, then: del})...)
+		problems = append(problems, w.afterwards(trial{scenario: s, then: del})...)
 	}
 	if l.file == neighbours {
 		if why := w.call("DEL", neighbour, neighbour.standalone("net"), nil).failure(); why != "" {
 			problems = append(problems, "DEL of the neighbour afterwards failed: "+why)
 		}
 	}
-	now := take(w.t)
-	if now[l.file].mode&fs.ModeSymlink != 0 { // it leads nowhere: whose it was only GC knows, which knows them all
-		problems = append(problems, w.recover(trial{scenario: s, then: gc})...)
-		now = take(w.t)
+	if take(w.t)[l.file].mode&fs.ModeSymlink != 0 { // it leads nowhere: whose it was only GC knows, which knows them all
+		problems = append(problems, w.afterwards(trial{scenario: s, then: gc})...)
 	}
-	problems = append(problems, slices.Concat(w.base.left(now), w.base.trampled(now))...)
-	w.base.restore(w.t, now)
+	problems = append(problems, w.remains(trial{scenario: s})...)
 	slices.Sort(problems)
 	return slices.Compact(problems)
 }

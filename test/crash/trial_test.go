@@ -103,21 +103,30 @@ func (w *world) try(tr trial) (point inject.Call, problems []string) {
 	}
 	patience := time.AfterFunc(holding, func() { close(release) })
 	if killed || o.exit != 0 || tr.verb == "ADD" {
-		problems = append(problems, w.recover(tr)...)
+		problems = append(problems, w.afterwards(tr)...)
 	}
 	if patience.Stop() {
 		close(release)
 	}
-	w.reap()
-	now = take(w.t)
-	if file := ours.path("net"); tr.then == gc && tr.early != "" && now[file].text == tr.early {
-		remove(file) // the runtime's own, of an ADD that has not come far enough to tell GC of it
-		now = take(w.t)
+	if tr.fault.orphan {
+		w.reap()
 	}
-	problems = append(problems, slices.Concat(w.base.left(now), w.base.trampled(now))...)
-	w.base.restore(w.t, now)
+	problems = append(problems, w.remains(tr)...)
 	slices.Sort(problems)
 	return point, slices.Compact(problems)
+}
+
+// remains says what is not as it was, and makes it so.
+func (w *world) remains(tr trial) (problems []string) {
+	w.t.Helper()
+	now := take(w.t)
+	if file := ours.path("net"); tr.then == gc && tr.early != "" && now[file].text == tr.early {
+		w.fine(remove(file)) // the runtime's own, of an ADD that has not come far enough to tell GC of it
+		now = take(w.t)
+	}
+	problems = slices.Concat(w.base.left(now), w.base.trampled(now))
+	w.base.restore(w.t, now)
+	return problems
 }
 
 // holding is how long an orphaned delegate does nothing, unless the runtime is done
@@ -163,8 +172,8 @@ func (w *world) added(s scenario, result string, now snapshot) (problems []strin
 	return problems
 }
 
-// recover is what the runtime does then; all of it must succeed.
-func (w *world) recover(tr trial) (problems []string) {
+// afterwards is what the runtime does then; all of it must succeed.
+func (w *world) afterwards(tr trial) (problems []string) {
 	w.t.Helper()
 	try := func(verb string, c conf) (why string) {
 		if why = w.call(verb, ours, c, nil).failure(); why != "" {

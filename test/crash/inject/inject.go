@@ -60,7 +60,7 @@ type run struct {
 	mu      sync.Mutex
 	decide  func(Call) Verdict
 	calls   [2]int // made by the program, and by its children
-	killed  bool
+	over    bool   // killed, or waited for: nothing is asked any more
 }
 
 // New makes a thread whose children are watched. The error says what this machine
@@ -105,7 +105,11 @@ func (i *Injector) Run(cmd *exec.Cmd, decide func(Call) Verdict) error {
 	}
 	r.pid = cmd.Process.Pid
 	close(r.started)
-	return cmd.Wait()
+	err := cmd.Wait()
+	r.mu.Lock() // what decide has written is the caller's from here on
+	defer r.mu.Unlock()
+	r.over = true
+	return err
 }
 
 func (i *Injector) set(r *run) {
@@ -182,7 +186,7 @@ func (i *Injector) judge(n *notice) Verdict {
 func (r *run) judge(c Call) Verdict {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.killed {
+	if r.over {
 		return Verdict{Kill: !c.Child}
 	}
 	count := &r.calls[0]
@@ -193,7 +197,7 @@ func (r *run) judge(c Call) Verdict {
 	c.N = *count
 	v := r.decide(c)
 	if v.Kill {
-		r.killed = true
+		r.over = true
 		_ = unix.Kill(r.pid, unix.SIGKILL) // it is not waited for yet, so it is it
 		v.Kill = !c.Child
 	}
