@@ -62,6 +62,9 @@ type Exec struct {
 	Lock string
 	// Wait is how long a plugin waits for Lock before it is run; 0 = not at all.
 	Wait time.Duration
+	// Still is asked when the lock is held, before each plugin is run; its error is given
+	// instead. nil = nothing is asked.
+	Still func() error
 	// Stderr gets the plugins' standard error as they write it; nil = nobody does.
 	// Its errors are ignored: a plugin does not die of our log.
 	Stderr io.Writer
@@ -78,6 +81,11 @@ func (e *Exec) ExecPlugin(ctx context.Context, path string, stdin []byte, env []
 		return nil, notLocked(path, err)
 	}
 	defer release(lock)
+	if e.Still != nil {
+		if err := e.Still(); err != nil {
+			return nil, err
+		}
+	}
 	env = withPath(env)
 	for tries := 1; ; tries++ {
 		stdout, err := e.run(path, stdin, env, lock)

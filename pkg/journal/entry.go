@@ -88,6 +88,7 @@ type Entry struct {
 	Device    Device          `json:"device,omitzero"`     // as ADD found it
 	CDI       CDI             `json:"cdi,omitzero"`        // the CDI spec that ADD writes
 	SocketDir string          `json:"socketDir,omitempty"` // the host's directory that the CDI spec mounts
+	Was       json.RawMessage `json:"was,omitempty"`       // what an earlier ADD of this attachment wrote to File
 
 	// Former are the names of earlier ADDs of this attachment whose files are still to be
 	// removed.
@@ -122,8 +123,9 @@ type DeviceID struct {
 	ID  string `json:"id"`
 }
 
-// Names are what an attachment has files by.
+// Names are what an attachment has files by, and what it wrote.
 type Names struct {
+	Info      string `json:"info,omitempty"` // the device information in File
 	File      string `json:"file,omitempty"` // in Dir
 	Dir       string `json:"dir,omitempty"`
 	CDI       CDI    `json:"cdi,omitzero"`
@@ -138,7 +140,7 @@ func (e *Entry) OfBoot(bootID string) bool {
 }
 
 // Names are those of the ADD that wrote the entry.
-func (e *Entry) Names() Names { return Names{e.File, e.Dir, e.CDI, e.SocketDir} }
+func (e *Entry) Names() Names { return Names{string(e.Info), e.File, e.Dir, e.CDI, e.SocketDir} }
 
 // All are the names of this and of earlier ADDs: all that the attachment may own.
 func (e *Entry) All() []Names { return append([]Names{e.Names()}, e.Former...) }

@@ -83,7 +83,7 @@ func complete() *Entry {
 		Asked: Asked{[]DeviceID{{"deviceID", "0000:01:10.0"}}, json.RawMessage(`{"type":"pci"}`), "0000:01:10.0", "/s", true, true},
 		File:  "net-c0ffee_net1", Dir: "/run/infos", Created: true, Before: []byte("{\xff"), Wrote: true, Info: json.RawMessage(`{}`), InNetns: true,
 		Device: Device{"pci", "0000:01:10.0"}, CDI: CDI{"/run/cdi", "a_b.json", "a/b=c"}, SocketDir: "/run/sockets/6e0c",
-		Former:    []Names{{"old", "/run/infos", CDI{"/run/cdi", "a_old.json", "a/b=old"}, "/run/sockets/old"}},
+		Former:    []Names{{`{}`, "old", "/run/infos", CDI{"/run/cdi", "a_old.json", "a/b=old"}, "/run/sockets/old"}},
 		Delegates: []json.RawMessage{json.RawMessage(`{"type":"bridge"}`)}, CNIVersion: "1.1.0", Args: "IgnoreUnknown=1",
 		CapabilityArgs: map[string]json.RawMessage{"mac": json.RawMessage(`"<>"`)}, PrevResult: json.RawMessage(`{}`), Result: json.RawMessage(`{}`), Complete: true,
 	}

@@ -205,6 +205,19 @@ func (j *Journal) claim(e *Entry) (releases []func() error, err error) {
 	return releases, nil
 }
 
+// Unchanged says whether the entry on disk is still the one that Get returned.
+func (j *Journal) Unchanged(e *Entry) (bool, error) {
+	name, err := e.entry()
+	if err != nil {
+		return false, err
+	}
+	now, err := j.entries.Read(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && bytes.Equal(now, e.raw), err
+}
+
 // Forget releases what the entry claims, and then removes it. The caller has removed the
 // files. What is gone already is success.
 func (j *Journal) Forget(e *Entry) error {

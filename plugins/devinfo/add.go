@@ -236,7 +236,7 @@ func formerNames(earlier *journal.Entry, now journal.Names) (list []journal.Name
 	}
 	for _, n := range earlier.All() {
 		if n.File == now.File && n.Dir == now.Dir {
-			n.File, n.Dir = "", ""
+			n.File = ""
 		}
 		if n.CDI == now.CDI {
 			n.CDI = journal.CDI{}
@@ -245,7 +245,7 @@ func formerNames(earlier *journal.Entry, now journal.Names) (list []journal.Name
 			n.SocketDir = ""
 		}
 		if n.File == "" {
-			n.Dir = ""
+			n.Dir, n.Info = "", ""
 		}
 		if n != (journal.Names{}) {
 			list = append(list, n)

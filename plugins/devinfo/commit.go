@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"bytes"
+	"cmp"
 
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/discovery"
@@ -29,11 +30,8 @@ func (r *request) commit(steps *steps, past past, ran ran, found found) (*journa
 		e.CDI = journal.CDI{}
 	}
 	e.SocketDir = found.offer.socketDir
-	earlier := ran.begun
-	if earlier == nil {
-		earlier = past.entry
-		e.Former = formerNames(earlier, e.Names())
-	}
+	earlier := cmp.Or(ran.begun, past.entry)
+	e.Former = formerNames(earlier, e.Names())
 	if err := r.record(steps, e, earlier); err != nil {
 		return nil, err
 	}

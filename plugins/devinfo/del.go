@@ -86,9 +86,10 @@ func (c *call) reconstruct(args *skel.CmdArgs, corrupt bool) (*journal.Entry, er
 	}
 	if corrupt {
 		e.Former, err = c.claimed()
-		return e, err
+	} else {
+		e.Former, err = c.claimedSockets() // of which no configuration tells
 	}
-	return e, nil
+	return e, err
 }
 
 // claimed are the names that the attachment has claimed in the journal.
@@ -107,7 +108,16 @@ func (c *call) claimed() (list []journal.Names, err error) {
 	for _, spec := range specs {
 		list = append(list, journal.Names{CDI: journal.CDI{Dir: c.Node.CDIDir, File: spec}})
 	}
+	dirs, err := c.claimedSockets()
+	return append(list, dirs...), err
+}
+
+// claimedSockets are the socket directories that the attachment has claimed.
+func (c *call) claimedSockets() (list []journal.Names, err error) {
 	dirs, err := c.Journal.SocketClaims(c.key)
+	if as[*store.NameError](err) { // ADD refuses such names
+		return nil, nil
+	}
 	for _, dir := range dirs {
 		list = append(list, journal.Names{SocketDir: dir})
 	}

@@ -29,6 +29,7 @@ func (r *request) runDelegates(steps *steps, before past) (ran, past, error) {
 		return ran{}, past{}, err
 	}
 	e := r.newEntry(before, r.prev)
+	e.Former = formerNames(before.entry, e.Names())
 	if early != nil {
 		e.Wrote, e.Info = true, early.Encode()
 	}

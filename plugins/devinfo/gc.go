@@ -108,12 +108,26 @@ func (p *Plugin) collect(cfg *config.Config, key journal.Key, cniPath string) er
 	if err == nil && e != nil { // else its DEL has come
 		now := *e
 		now.Netns = p.namespace(e)
+		if !corrupt {
+			c.still = func() error { return c.unchanged(e) }
+			c.cni.exec.Still = c.still
+		}
 		err = c.undo(&now, c.gone)
 	}
 	if err != nil {
 		return fmt.Errorf("attachment %s: %w", key, err)
 	}
 	return nil
+}
+
+// unchanged is the error that an attachment has been added again, or deleted, since its
+// entry was read.
+func (c *call) unchanged(e *journal.Entry) error {
+	same, err := c.Journal.Unchanged(e)
+	if err == nil && !same {
+		err = fail(codeTryAgain, errors.New("left alone: it was added again, or deleted, meanwhile"), "")
+	}
+	return err
 }
 
 // namespace is the network namespace that the delegates may be told of: none where the

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 
 	"devinfo-cni.io/devinfo"
@@ -51,7 +52,7 @@ func (r *request) earlier() (*journal.Entry, error) {
 		r.log.Warn("cleaning up after an attachment of an older boot", "since", e.Time)
 		gone := *e
 		gone.Netns = "" // what is at its path now is another's
-		err = r.undo(&gone, r.dropOurs)
+		err = r.undo(&gone, r.dropOlder)
 	case len(e.Delegates) == 0:
 		return e, nil
 	case e.Complete:
@@ -67,19 +68,28 @@ func (r *request) earlier() (*journal.Entry, error) {
 	return nil, nil
 }
 
-// dropOurs removes a device-info file of an older boot, unless this boot's runtime has put
-// another one in its place.
-func (c *call) dropOurs(e *journal.Entry, n journal.Names) error {
-	_, info, err := c.parsed(store.Open(n.Dir), n.File)
-	if err != nil || !wrote(e, info) {
-		return err
+// dropOlder removes a device-info file of an older boot, unless this boot's runtime has put
+// another one in its place: it does so for the ADD at hand.
+func (r *request) dropOlder(e *journal.Entry, n journal.Names) error {
+	if n.File == r.name {
+		if _, info, err := r.parsed(store.Open(n.Dir), n.File); err != nil || info != nil && !wrote(e, n.File, info) {
+			return err
+		}
 	}
-	return c.removeFile(n)
+	return r.removeFile(n)
 }
 
-// putBack makes a device-info file what it was before ADD.
-func (c *call) putBack(e *journal.Entry, n journal.Names) error {
-	return restore(store.Open(n.Dir), n.File, e.Created, e.Before)
+// putBack makes the device-info file of an ADD that was cut short what it was before. What
+// somebody else has written since, a delegate or the runtime, is a source for this one.
+func (r *request) putBack(e *journal.Entry, n journal.Names) error {
+	if n.File != e.File || n.Dir != e.Dir {
+		return r.removeFile(n)
+	}
+	dir := store.Open(n.Dir)
+	if _, info, err := r.parsed(dir, n.File); err != nil || info != nil && !wrote(e, n.File, info) {
+		return err
+	}
+	return restore(dir, n.File, e.Created, e.Before)
 }
 
 // restore makes a file hold what it held before, or removes it where there was none.
@@ -93,17 +103,30 @@ func restore(dir *store.Dir, name string, created bool, before []byte) error {
 	return dir.Write(name, before)
 }
 
-// wrote says whether what a device-info file says is what the entry's ADD wrote. Of an
-// entry of format 1 the device alone is known.
-func wrote(e *journal.Entry, info *devinfo.Info) bool {
-	switch {
-	case !e.Wrote || info == nil:
+// wrote says whether what a device-info file says is what an ADD of the entry's attachment
+// wrote there. Of an entry of format 1 the device alone is known.
+func wrote(e *journal.Entry, file string, info *devinfo.Info) bool {
+	if info == nil {
 		return false
-	case e.Info == nil:
+	}
+	if file == e.File && e.Wrote && e.Info == nil {
 		return string(info.Type) == e.Device.Type && discovery.Identity(info) == e.Device.ID
 	}
-	var now, then bytes.Buffer
-	return json.Compact(&now, info.Encode()) == nil && json.Compact(&then, e.Info) == nil && bytes.Equal(now.Bytes(), then.Bytes())
+	said := []string{}
+	if file == e.File {
+		said = append(said, string(e.Was))
+	}
+	for _, n := range e.All() {
+		if n.File == file {
+			said = append(said, n.Info)
+		}
+	}
+	var now bytes.Buffer
+	err := json.Compact(&now, info.Encode())
+	return err == nil && slices.ContainsFunc(said, func(text string) bool {
+		var then bytes.Buffer
+		return json.Compact(&then, []byte(text)) == nil && bytes.Equal(now.Bytes(), then.Bytes())
+	})
 }
 
 // readFile reads the device-info file, else the device plugin's in its place, which the
@@ -120,9 +143,9 @@ func (r *request) readFile(p *past) (err error) {
 		return err
 	}
 	p.before, p.source = p.file, info
-	if e := p.entry; e != nil && e.File == r.name && wrote(e, info) {
+	if e := p.entry; e != nil && wrote(e, r.name, info) {
 		p.own, p.before, p.source = info, nil, nil
-		if !e.Created {
+		if e.File == r.name && !e.Created {
 			p.before = append([]byte{}, e.Before...) // of an empty file too not nil
 			if p.source, err = r.reparsed(e.Before); err != nil {
 				return err

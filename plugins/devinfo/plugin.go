@@ -117,6 +117,10 @@ type call struct {
 	log *slog.Logger
 
 	unrecorded bool // the journal knows nothing of it
+
+	// still is, where no runtime has told us to delete the attachment, that it is as it was
+	// when that was decided; nil = a runtime has told us.
+	still func() error
 }
 
 // parse reads the configuration and warns of keys that nobody knows.

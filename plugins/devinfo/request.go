@@ -196,6 +196,9 @@ func (r *request) newEntry(past past, res *result.Result) *journal.Entry {
 		File: r.name, Dir: r.Node.DeviceInfoDir, Created: past.before == nil, Before: past.before,
 		CDI: r.spec, Delegates: r.children, CNIVersion: r.cfg.CNIVersion, Args: r.args,
 	}
+	if past.own != nil {
+		e.Was = past.own.Encode()
+	}
 	if len(r.children) > 0 {
 		e.CapabilityArgs, e.PrevResult = r.capabilityArgs(), r.cfg.PrevResult
 	}

@@ -42,6 +42,11 @@ type fate func(*journal.Entry, journal.Names) error
 // is gone already is success. Nothing stops the rest, but after a failure the entry stays.
 func (c *call) undo(e *journal.Entry, file fate) error {
 	errs := c.passOver(c.cni.del(e, runtimeConf(e)))
+	if c.still != nil {
+		if err := c.still(); err != nil {
+			return followedBy(err, errs...)
+		}
+	}
 	for _, n := range e.All() {
 		errs = append(errs, c.removeNames(n, func() error { return file(e, n) }))
 	}
