@@ -268,3 +268,15 @@ func TestAPluginRunsBelowItsRoot(t *testing.T) {
 	_, err = call(t, &cniexec.Exec{Root: root}, "/bin/none", "ADD")
 	expect(t, err, cniexec.ReasonMissing, "fork/exec /bin/none")
 }
+
+func TestNothingIsRunThatIsNotWantedAnyMore(t *testing.T) {
+	path := script(t, "touch ran")
+	gone := errors.New("it was added again")
+	e := &cniexec.Exec{Still: func() error { return gone }}
+	if _, err := e.ExecPlugin(t.Context(), path, nil, nil); !errors.Is(err, gone) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(filepath.Dir(path), "ran")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it was run: %v", err)
+	}
+}

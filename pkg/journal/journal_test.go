@@ -218,3 +218,25 @@ func TestBootIDStaysTheSame(t *testing.T) {
 		t.Errorf("got %q, %q, %v", first, second, err)
 	}
 }
+
+func TestAnEntryThatWasWrittenAgainIsAnother(t *testing.T) {
+	j, _ := open(t)
+	put(t, j, key1, "f")
+	read, err := j.Get(key1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect := func(want bool) {
+		t.Helper()
+		if same, err := j.Unchanged(read); same != want || err != nil {
+			t.Errorf("unchanged: %v, %v", same, err)
+		}
+	}
+	expect(true)
+	again := put(t, j, key1, "g")
+	expect(false)
+	if err := j.Forget(again); err != nil {
+		t.Fatal(err)
+	}
+	expect(false)
+}
