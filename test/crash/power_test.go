@@ -166,7 +166,9 @@ func (w *world) lose(s scenario, l loss) (problems []string) {
 			problems = append(problems, "DEL of the neighbour afterwards failed: "+why)
 		}
 	}
-	if take(w.t)[l.file].mode&fs.ModeSymlink != 0 { // it leads nowhere: whose it was only GC knows, which knows them all
+	// Of a link that leads nowhere, or a claim's directory without one, only GC knows that
+	// it is nobody's: it knows them all.
+	if take(w.t)[l.file].mode&fs.ModeSymlink != 0 || l.file == all && l.damage == "gone" {
 		problems = append(problems, w.afterwards(trial{scenario: s, then: gc})...)
 	}
 	problems = append(problems, w.remains(trial{scenario: s})...)
