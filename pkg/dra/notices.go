@@ -66,7 +66,7 @@ func PostNotices(client kubernetes.Interface, driver, node string, log *slog.Log
 	const patience, longest = 30 * time.Second, 1024 // of an Event's note, in bytes
 	return func(n Notice) {
 		event := &eventsv1.Event{
-			ObjectMeta: metav1.ObjectMeta{Namespace: n.Pod.Namespace, GenerateName: n.Pod.Name + "."},
+			ObjectMeta: metav1.ObjectMeta{Namespace: n.Pod.Namespace, GenerateName: n.Pod.Name + "-"},
 			EventTime:  metav1.NowMicro(), ReportingController: driver, ReportingInstance: node,
 			Type: corev1.EventTypeWarning, Reason: n.Reason, Action: "AttachNetworks", Note: shortened(n.Text, longest),
 			Regarding: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: n.Pod.Namespace, Name: n.Pod.Name, UID: n.Pod.UID},

@@ -248,10 +248,10 @@ func (s *space) event(pod string, texts ...string) {
 		}
 		var seen []string
 		for _, e := range list.Items {
-			if containsAll(e.Message, texts) {
+			if containsAll(e.Reason+": "+e.Message, texts) {
 				return nil
 			}
-			seen = append(seen, e.Message)
+			seen = append(seen, e.Reason+": "+e.Message)
 		}
 		return fmt.Errorf("no event of %s has %q:\n%s", pod, texts, strings.Join(seen, "\n"))
 	})
