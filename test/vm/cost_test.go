@@ -4,7 +4,9 @@ package vm_test
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -107,6 +109,17 @@ func TestCostIsTheSameWith1024VFs(t *testing.T) {
 		sys := t.TempDir()
 		if err := hosttxttest.ManyVFs(n).Unpack(sys); err != nil {
 			t.Fatal(err)
+		}
+		unreadable, err := filepath.Glob(sys + "/devices/*/*/*/net/*/phys_*") // no file can fail with EOPNOTSUPP
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, attribute := range unreadable {
+			if stat, err := os.Stat(attribute); err == nil && stat.IsDir() {
+				if err := os.RemoveAll(attribute); err != nil {
+					t.Fatal(err)
+				}
+			}
 		}
 		write(t, "/tmp/node.json", fmt.Sprintf(`{"sysfs": %q}`, sys))
 		few, many = many, costOf(t, netns, vf, "/tmp/node.json",
