@@ -43,12 +43,6 @@ type Grant struct {
 // Nodes reads what a path below /dev is; fs.ErrNotExist is the error for none.
 type Nodes func(path string) (cdispec.Node, error)
 
-// ReadNode is Nodes of the machine that we run on.
-func ReadNode(path string) (cdispec.Node, error) {
-	n, err := sysfs.ReadNode(path)
-	return cdispec.Node{Path: path, Type: n.Type, Major: n.Major, Minor: n.Minor}, err
-}
-
 // Granter knows the host and its policy.
 type Granter struct {
 	Sys    *sysfs.FS

@@ -14,7 +14,7 @@ import (
 // then a killed ADD is cleaned up after.
 func (r *request) commit(steps *steps, past past, ran ran, found found) (*journal.Entry, error) {
 	delegating := len(r.children) > 0
-	if r.name == "" && !delegating && found.offer.spec == nil {
+	if r.name == "" && !delegating && found.offer.spec == nil && past.entry == nil {
 		return nil, nil
 	}
 	e := r.newEntry(past, ran.result)

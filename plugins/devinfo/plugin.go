@@ -79,7 +79,7 @@ type Doors struct {
 // nothing.
 func New(node config.Node, doors Doors, bootID string, stdout io.Writer, log *slog.Logger) *Plugin {
 	if doors.Nodes == nil {
-		doors.Nodes = grant.ReadNode
+		doors.Nodes = grant.NodesBelow("")
 	}
 	return &Plugin{
 		Node:    node,
