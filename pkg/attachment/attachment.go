@@ -5,7 +5,6 @@
 package attachment
 
 import (
-	"fmt"
 	"path/filepath"
 	"strings"
 
@@ -26,8 +25,8 @@ type Attachment struct {
 	Network, ContainerID, IfName string
 
 	Netns string
-	Args  [][2]string // CNI_ARGS in order
-	Path  string      // of the device-info file; "" = the runtime passed none
+	Args  pod.Args // CNI_ARGS
+	Path  string   // of the device-info file; "" = the runtime passed none
 
 	values map[string]string // what the placeholders stand for
 }
@@ -45,15 +44,15 @@ func New(cfg *config.Config, args Args, deviceInfoDir string) (*Attachment, erro
 		a.Path = filepath.Join(deviceInfoDir, FileName(a.Network, a.ContainerID, a.IfName))
 	}
 	var err error
-	a.Args, err = ParseArgs(args.CNIArgs)
+	a.Args, err = pod.ParseArgs(args.CNIArgs)
 	a.values = map[string]string{
 		"containerID":    a.ContainerID,
 		"containerID:12": a.ContainerID[:min(12, len(a.ContainerID))],
 		"ifName":         a.IfName,
 		"network":        a.Network,
-		"podNamespace":   a.arg("K8S_POD_NAMESPACE"),
-		"podName":        a.arg("K8S_POD_NAME"),
-		"podUID":         a.arg("K8S_POD_UID"),
+		"podNamespace":   a.Args.Get("K8S_POD_NAMESPACE"),
+		"podName":        a.Args.Get("K8S_POD_NAME"),
+		"podUID":         a.Args.UID(),
 	}
 	return a, err
 }
@@ -66,31 +65,5 @@ func FileName(network, containerID, ifName string) string {
 
 // Pod is whose attachment it is.
 func (a *Attachment) Pod() pod.Identity {
-	return pod.Identity{UID: a.arg("K8S_POD_UID"), ContainerID: a.ContainerID}
-}
-
-// ParseArgs reads CNI_ARGS. What is not of its form is left out, and the error
-// quotes it.
-func ParseArgs(cniArgs string) (args [][2]string, err error) {
-	if cniArgs == "" {
-		return nil, nil
-	}
-	for pair := range strings.SplitSeq(cniArgs, ";") {
-		key, value, ok := strings.Cut(pair, "=")
-		if !ok || key == "" {
-			err = fmt.Errorf("CNI_ARGS: %q is not of the form KEY=VALUE;KEY=VALUE", cniArgs)
-			continue
-		}
-		args = append(args, [2]string{key, value})
-	}
-	return args, err
-}
-
-func (a *Attachment) arg(key string) string {
-	for _, pair := range a.Args {
-		if pair[0] == key {
-			return pair[1]
-		}
-	}
-	return ""
+	return pod.Identity{UID: a.Args.UID(), ContainerID: a.ContainerID}
 }

@@ -7,6 +7,7 @@ import (
 
 	"devinfo-cni.io/pkg/attachment"
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/pod"
 )
 
 const container = "0123456789abcdef0123456789abcdef"
@@ -40,7 +41,7 @@ func TestAttachmentJoinsConfigurationAndParameters(t *testing.T) {
 	}
 	want := attachment.Attachment{
 		Network: "net-a", ContainerID: container, IfName: "net1", Netns: "/run/netns/p",
-		Args: [][2]string{{"A", "1"}, {"B", "2=3"}, {"A", "4"}, {"C", ""}}, // in order, none lost
+		Args: pod.Args{{"A", "1"}, {"B", "2=3"}, {"A", "4"}, {"C", ""}}, // in order, none lost
 		Path: "/run/x.json",
 	}
 	if got := public(a); !reflect.DeepEqual(got, want) {
@@ -89,7 +90,7 @@ func TestAutomaticNameNeverLeavesTheDirectory(t *testing.T) {
 }
 
 func TestArgumentsThatCannotBeReadLeaveTheRest(t *testing.T) {
-	for cniArgs, want := range map[string][][2]string{
+	for cniArgs, want := range map[string]pod.Args{
 		"A":            nil,
 		"=1":           nil,
 		";":            nil,

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/pod"
 )
 
 // Key names an attachment: one interface of one container in one network.
@@ -130,6 +131,12 @@ type Names struct {
 	Dir       string `json:"dir,omitempty"`
 	CDI       CDI    `json:"cdi,omitzero"`
 	SocketDir string `json:"socketDir,omitempty"`
+}
+
+// PodName is the namespace and the name of the pod; both are "" where no Kubernetes asked.
+func (e *Entry) PodName() (namespace, name string) {
+	args, _ := pod.ParseArgs(e.Args) // what can be read of them
+	return args.Name()
 }
 
 // OfBoot says whether the entry is of the boot with that ID. Where that cannot be told,

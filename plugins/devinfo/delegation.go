@@ -17,10 +17,10 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 
 	"devinfo-cni.io/devinfo/pci"
-	"devinfo-cni.io/pkg/attachment"
 	"devinfo-cni.io/pkg/cniexec"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/pod"
 )
 
 // delegation runs the child plugins through libcni, which gets a cache directory
@@ -132,7 +132,7 @@ func child(raw, prev json.RawMessage) (*libcni.PluginConfig, error) {
 
 // runtimeConf is what an attachment's delegates get beside their configuration.
 func runtimeConf(e *journal.Entry) *libcni.RuntimeConf {
-	args, _ := attachment.ParseArgs(e.Args) // ADD has refused them, DEL has warned, if they cannot be read
+	args, _ := pod.ParseArgs(e.Args) // ADD has refused them, DEL has warned, if they cannot be read
 	capabilities := make(map[string]any, len(e.CapabilityArgs))
 	for key, value := range e.CapabilityArgs {
 		capabilities[key] = value

@@ -1,0 +1,44 @@
+package pod
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Args are the pairs of CNI_ARGS, in order.
+type Args [][2]string
+
+// ParseArgs reads CNI_ARGS. What is not of its form is left out, and the error
+// quotes it.
+func ParseArgs(cniArgs string) (args Args, err error) {
+	if cniArgs == "" {
+		return nil, nil
+	}
+	for pair := range strings.SplitSeq(cniArgs, ";") {
+		key, value, ok := strings.Cut(pair, "=")
+		if !ok || key == "" {
+			err = fmt.Errorf("CNI_ARGS: %q is not of the form KEY=VALUE;KEY=VALUE", cniArgs)
+			continue
+		}
+		args = append(args, [2]string{key, value})
+	}
+	return args, err
+}
+
+// Get returns the first value of a key, or "".
+func (a Args) Get(key string) string {
+	for _, pair := range a {
+		if pair[0] == key {
+			return pair[1]
+		}
+	}
+	return ""
+}
+
+// Name is the pod's, as Kubernetes' runtimes pass it; both are "" elsewhere.
+func (a Args) Name() (namespace, name string) {
+	return a.Get("K8S_POD_NAMESPACE"), a.Get("K8S_POD_NAME")
+}
+
+// UID is the pod's, or "".
+func (a Args) UID() string { return a.Get("K8S_POD_UID") }
