@@ -12,7 +12,7 @@ import (
 	"golang.org/x/tools/txtar"
 )
 
-// nodeHost is the host that the README's commands look at.
+// nodeHost is the host that the commands of the documentation look at.
 const nodeHost = "testdata/node.txtar"
 
 // seen is what a shell shows of a run: standard error's lines after a "!".

@@ -8,24 +8,41 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// What the README says that devinfoctl prints is what it prints.
-func TestREADMEShowsWhatTheCommandsPrint(t *testing.T) {
+// What the documentation says that devinfoctl prints is what it prints.
+func TestTheDocumentationShowsWhatTheCommandsPrint(t *testing.T) {
 	t.Chdir("../..") // where its reader is
-	text, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
+	for path, commands := range map[string]int{"README.md": 1, "docs/debugging.md": 4} {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now, played := replay(string(text))
+		if played < commands {
+			t.Errorf("%s shows %d commands", path, played)
+		}
+		if *update {
+			if err := os.WriteFile(path, []byte(now), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		} else if diff := cmp.Diff(string(text), now); diff != "" {
+			t.Errorf("%s (-shown +now):\n%s", path, diff)
+		}
 	}
+}
+
+// replay puts what the commands print now into the text that shows them.
+func replay(text string) (string, int) {
 	const begin, end, prompt = "```console\n", "```\n", "$ devinfoctl "
 	var now strings.Builder
-	played, rest := 0, string(text)
+	played := 0
 	for {
-		before, block, found := strings.Cut(rest, begin)
+		before, block, found := strings.Cut(text, begin)
 		now.WriteString(before)
 		if !found {
-			break
+			return now.String(), played
 		}
 		now.WriteString(begin)
-		block, rest, _ = strings.Cut(block, end)
+		block, text, _ = strings.Cut(block, end)
 		for line := range strings.Lines(block) {
 			if command, ok := strings.CutPrefix(line, prompt); ok {
 				played++
@@ -33,15 +50,5 @@ func TestREADMEShowsWhatTheCommandsPrint(t *testing.T) {
 			}
 		}
 		now.WriteString(end)
-	}
-	if played < 4 {
-		t.Errorf("it shows %d commands", played)
-	}
-	if *update {
-		if err := os.WriteFile("README.md", []byte(now.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	} else if diff := cmp.Diff(string(text), now.String()); diff != "" {
-		t.Errorf("(-README +now):\n%s", diff)
 	}
 }

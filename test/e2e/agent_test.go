@@ -181,7 +181,7 @@ func (p *process) signal(t *testing.T, signal string) {
 	}
 }
 
-// daemonSet is the driver as the README installs it; on somebody's cluster, as it is
+// daemonSet is the driver as docs/dra.md installs it; on somebody's cluster, as it is
 // there.
 func daemonSet(t *testing.T) *agent {
 	if cluster.kit != "" {
@@ -223,23 +223,23 @@ func ready(t *testing.T) {
 	})
 }
 
-// readme runs the README's commands for the cluster that the tests have made.
+// readme runs the documentation's commands for the cluster that the tests have made.
 func readme(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "README.md"))
+	text, err := os.ReadFile(filepath.Join(root, "docs", "dra.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	const heading, fence = "### On a test cluster", "```"
+	const heading, fence = "## On a test cluster", "```"
 	_, section, ok := strings.Cut(string(text), heading)
 	_, section, shown := strings.Cut(section, fence+"sh\n")
 	commands, _, closed := strings.Cut(section, fence)
 	if !ok || !shown || !closed {
-		t.Fatalf("the README has no %q with commands", heading)
+		t.Fatalf("docs/dra.md has no %q with commands", heading)
 	}
 	out := shell(t, commands)
 	for _, want := range []string{`"name": "net1"`, `"interfaceName": "net1"`, "10.10.1."} {
 		if !strings.Contains(out, want) {
-			t.Errorf("the README's commands do not print %s:\n%s", want, out)
+			t.Errorf("the commands of docs/dra.md do not print %s:\n%s", want, out)
 		}
 	}
 	shell(t, "kubectl delete -f deploy/cni-dra-driver/examples/macvlan-class.yaml")

@@ -1,6 +1,6 @@
 // Package e2e tests cni-dra-driver in a real cluster, with real pods: make e2e.
 //
-// With KUBECONFIG it is that cluster, on which the driver must be installed as the README
+// With KUBECONFIG it is that cluster, on which the driver must be installed as docs/dra.md
 // says; the tests make namespaces and DeviceClasses that begin with "e2e-". They attach
 // pods to macvlan networks on the nodes' interface E2E_MASTER (eth0), and run the
 // driver's image, E2E_IMAGE (cluster.local/cni-dra-driver:1). E2E_NODE is a command that
@@ -10,7 +10,7 @@
 // Without KUBECONFIG, E2E_CLUSTER is a program that makes a cluster of one node, which
 // has the verbs up (prints the path of a kubeconfig), node COMMAND..., and image NAME
 // FILE... (makes cluster.local/NAME:1 of static programs). There the tests install the
-// driver themselves: as a process of the node, then by the README's commands. The
+// driver themselves: as a process of the node, then by the commands of docs/dra.md. The
 // cluster stays up for the next run; its own verb, down, ends it.
 //
 // Run as a process the driver has these flags in addition to those of the DaemonSet:

@@ -1,0 +1,131 @@
+package pkg_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// declared are the names of a file's functions, "Type.Method", and types.
+func declared(t *testing.T, path string) (names []string) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, decl := range file.Decls {
+		switch d := decl.(type) {
+		case *ast.FuncDecl:
+			names = append(names, receiver(d)+d.Name.Name)
+		case *ast.GenDecl:
+			for _, spec := range d.Specs {
+				if s, ok := spec.(*ast.TypeSpec); ok {
+					names = append(names, s.Name.Name)
+				}
+			}
+		}
+	}
+	return names
+}
+
+func receiver(f *ast.FuncDecl) string {
+	if f.Recv == nil {
+		return ""
+	}
+	of := f.Recv.List[0].Type
+	if star, ok := of.(*ast.StarExpr); ok {
+		of = star.X
+	}
+	return of.(*ast.Ident).Name + "."
+}
+
+func architecture(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("../docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestTheFunctionsOfTheArchitectureAreWhereItSays(t *testing.T) {
+	links := regexp.MustCompile(`\[([\w.]+)\]\(\.\./([\w/-]+\.go)\)`).FindAllStringSubmatch(architecture(t), -1)
+	count := 0
+	for _, link := range links {
+		name, path := link[1], link[2]
+		if strings.HasSuffix(name, ".go") {
+			continue
+		}
+		count++
+		if !slices.Contains(declared(t, "../"+path), name) {
+			t.Errorf("%s is not declared in %s", name, path)
+		}
+	}
+	if count < 20 {
+		t.Errorf("it links to %d functions", count)
+	}
+}
+
+// opens are the functions by which a package touches files.
+var opens = map[string][]string{
+	"os": {"Open", "OpenFile", "OpenRoot", "DirFS", "Create", "CreateTemp", "ReadFile", "ReadDir", "Readlink", "Stat", "Lstat",
+		"WriteFile", "Mkdir", "MkdirAll", "MkdirTemp", "Remove", "RemoveAll", "Rename", "Link", "Symlink", "Chmod", "Chown"},
+	"unix": {"Open", "Openat", "Openat2", "Mkdirat", "Unlinkat", "Renameat", "Renameat2", "Linkat", "Readlinkat", "Fstatat", "Mknod"},
+}
+
+// touches says whether a file that is no test calls one of them.
+func touches(t *testing.T, path string) (does bool) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		if s, ok := n.(*ast.SelectorExpr); ok {
+			if x, ok := s.X.(*ast.Ident); ok && slices.Contains(opens[x.Name], s.Sel.Name) {
+				does = true
+			}
+		}
+		return !does
+	})
+	return does
+}
+
+// What touches files is in the table, and what is in the table touches something.
+func TestTheTableOfWhatTouchesTheSystemIsTrue(t *testing.T) {
+	var table []string
+	for _, row := range regexp.MustCompile("(?m)^\\| `([\\w/-]+)` \\|").FindAllStringSubmatch(architecture(t), -1) {
+		table = append(table, row[1])
+	}
+	found := map[string]bool{}
+	for _, root := range []string{"../pkg", "../plugins", "../devinfo"} {
+		err := filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
+			name := filepath.ToSlash(strings.TrimPrefix(filepath.Dir(path), "../"))
+			isTest := strings.HasSuffix(path, "_test.go") || strings.HasSuffix(name, "test") || // the latter are kits for tests
+				strings.Contains(name, "/testdata/")
+			if err == nil && !d.IsDir() && filepath.Ext(path) == ".go" && !isTest && touches(t, path) {
+				found[name] = true
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name := range found {
+		if !slices.Contains(table, name) {
+			t.Errorf("%s touches files, and is not in the table of docs/architecture.md", name)
+		}
+	}
+	for _, name := range table {
+		if !found[name] {
+			t.Errorf("%s is in the table of docs/architecture.md, and touches no files", name)
+		}
+	}
+}
