@@ -1,0 +1,137 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	kubetesting "k8s.io/client-go/testing"
+
+	"devinfo-cni.io/pkg/cluster"
+)
+
+// run is the program on a cluster that holds these objects.
+func run(t *testing.T, client *fake.Clientset, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	t.Setenv("KUBECONFIG", "/nonexistent")
+	streams, _, out, errOut := genericiooptions.NewTestIOStreams()
+	tool := &tool{IOStreams: streams, config: genericclioptions.NewConfigFlags(true)}
+	tool.client = func() (kubernetes.Interface, error) { return client, nil }
+	root := tool.root("v0.0.0")
+	root.SetArgs(args)
+	code = report(root.ExecuteContext(t.Context()), streams)
+	return code, out.String(), errOut.String()
+}
+
+func dpdk() *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "dpdk-0", UID: "1", Annotations: map[string]string{
+			cluster.StatusAnnotation: `[{"name": "sriov-net", "interface": "net1", "mac": "02:00:00:00:00:01", "dns": {},
+				"device-info": {"type": "pci", "version": "1.1.0",
+				"pci": {"pci-address": "0000:03:00.5", "pf-pci-address": "0000:03:00.0", "representor-device": "eth7"}}}]`,
+		}},
+		Spec: corev1.PodSpec{NodeName: "n1"},
+	}
+}
+
+func TestTheTableNamesTheDeviceOfEachAttachment(t *testing.T) {
+	code, stdout, stderr := run(t, fake.NewClientset(dpdk()), "-A")
+	want := `NAMESPACE   POD      NETWORK     INTERFACE   TYPE   DEVICE         PF             REPRESENTOR   RDMA   CLAIM   NODE
+default     dpdk-0   sriov-net   net1        pci    0000:03:00.5   0000:03:00.0   eth7          -      -       n1
+`
+	if diff := cmp.Diff(want, stdout); diff != "" || code != 0 || stderr != "" {
+		t.Errorf("exit code %d, stderr %q (-want +got):\n%s", code, stderr, diff)
+	}
+}
+
+func TestOnePodIsToldInFull(t *testing.T) {
+	code, stdout, _ := run(t, fake.NewClientset(dpdk()), "pod", "dpdk-0")
+	want := `net1
+  network       sriov-net
+  type          pci
+  device        0000:03:00.5
+  pf            0000:03:00.0
+  representor   eth7
+  node          n1
+  mac           02:00:00:00:00:01
+  device information:
+    {
+      "type": "pci",
+      "version": "1.1.0",
+      "pci": {
+        "pci-address": "0000:03:00.5",
+        "pf-pci-address": "0000:03:00.0",
+        "representor-device": "eth7"
+      }
+    }
+`
+	if diff := cmp.Diff(want, stdout); diff != "" || code != 0 {
+		t.Errorf("exit code %d (-want +got):\n%s", code, diff)
+	}
+}
+
+func TestJSONIsTheListOfAttachments(t *testing.T) {
+	_, stdout, _ := run(t, fake.NewClientset(dpdk()), "-o", "json")
+	var got struct{ Attachments []cluster.Attachment }
+	if err := json.Unmarshal([]byte(stdout), &got); err != nil || len(got.Attachments) != 1 || got.Attachments[0].Device != "0000:03:00.5" {
+		t.Errorf("%v: %s", err, stdout)
+	}
+	if _, stdout, _ := run(t, fake.NewClientset(), "-o", "json"); strings.Join(strings.Fields(stdout), "") != `{"attachments":[]}` {
+		t.Errorf("of nothing: %s", stdout)
+	}
+}
+
+func TestWhoSaysWhoseDeviceItIs(t *testing.T) {
+	code, stdout, _ := run(t, fake.NewClientset(dpdk()), "who", "03:00.5", "--no-headers")
+	if code != 0 || !strings.HasPrefix(stdout, "default   dpdk-0 ") {
+		t.Errorf("exit code %d: %s", code, stdout)
+	}
+	code, stdout, stderr := run(t, fake.NewClientset(dpdk()), "who", "03:00.6")
+	if code != 1 || stdout != "" || !strings.Contains(stderr, "No pod has 03:00.6") {
+		t.Errorf("nobody's: exit code %d: %s%s", code, stdout, stderr)
+	}
+}
+
+func TestClaimsThatMayNotBeReadAreAWarning(t *testing.T) {
+	client := fake.NewClientset(dpdk())
+	client.PrependReactor("list", "resourceclaims", func(kubetesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "resourceclaims"}, "", nil)
+	})
+	code, stdout, stderr := run(t, client)
+	if code != 0 || !strings.Contains(stdout, "dpdk-0") || !strings.HasPrefix(stderr, "warning: resource claims are left out: ") {
+		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
+	}
+}
+
+func TestMistakesAreSaid(t *testing.T) {
+	for name, test := range map[string]struct {
+		args []string
+		says string
+	}{
+		"no device":      {[]string{"who"}, "DEVICE is missing"},
+		"no node":        {[]string{"doctor"}, "NODE is missing"},
+		"no agent":       {[]string{"doctor", "n1"}, "no pod of devinfo-agent"},
+		"no such node":   {[]string{"capture", "n2"}, `nodes "n2" not found`},
+		"no such pod":    {[]string{"pod", "web"}, `pods "web" not found`},
+		"unknown format": {[]string{"-o", "xml"}, `--output: unknown value "xml": give wide, json or yaml`},
+		"unknown verb":   {[]string{"whoo"}, "Did you mean this?\n\twho"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+			code, stdout, stderr := run(t, fake.NewClientset(dpdk(), node), test.args...)
+			if code != 2 || stdout != "" || !strings.Contains(stderr, test.says) {
+				t.Errorf("exit code %d: %s%s", code, stdout, stderr)
+			}
+		})
+	}
+}

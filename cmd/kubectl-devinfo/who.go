@@ -1,0 +1,92 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"devinfo-cni.io/pkg/cluster"
+)
+
+func (t *tool) whoCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "who DEVICE",
+		Short: "whose device it is: a PCI address, representor, RDMA or vDPA device, socket, MAC or IP",
+		Long: `Whose device it is, in all namespaces: a PCI address (that of a PF finds its VFs), a
+representor, an RDMA or vDPA device, a socket, a MAC or IP address. A PCI address says
+little without its node. Exit code 1: nobody's.`,
+		Example: "  kubectl devinfo who 03:00.5 --node n1\n  kubectl devinfo who eth4",
+		Args:    one("DEVICE", "a PCI address, say: kubectl devinfo who 0000:03:00.5"),
+		RunE:    t.who,
+	}
+	t.printFlags(cmd)
+	cmd.Flags().StringVar(&t.node, "node", "", "on this node only")
+	return cmd
+}
+
+func (t *tool) who(cmd *cobra.Command, args []string) error {
+	list, err := t.attachments(cmd.Context(), func() (string, error) { return metav1.NamespaceAll, nil })
+	if err != nil {
+		return err
+	}
+	t.allNamespaces = true // to show them
+	found := cluster.Who(list, args[0])
+	if len(found) == 0 {
+		fmt.Fprintf(t.ErrOut, "No pod has %s. A pod that came without devinfo in its network has no device on record.\n", args[0])
+		return errNone
+	}
+	return t.print(found)
+}
+
+func (t *tool) podCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "pod NAME",
+		Short: "the attachments of one pod, with all that their device information says",
+		Args:  one("NAME", "kubectl devinfo lists the pods that have attachments"),
+		RunE:  t.pod,
+	}
+	t.printFlags(cmd)
+	return cmd
+}
+
+func (t *tool) pod(cmd *cobra.Command, args []string) error {
+	client, err := t.client()
+	if err != nil {
+		return err
+	}
+	namespace, err := t.namespace()
+	if err != nil {
+		return err
+	}
+	if _, err := client.CoreV1().Pods(namespace).Get(cmd.Context(), args[0], metav1.GetOptions{}); err != nil {
+		return err
+	}
+	list, err := t.attachments(cmd.Context(), t.namespace)
+	if err != nil {
+		return err
+	}
+	list = slices.DeleteFunc(list, func(a cluster.Attachment) bool { return a.Pod != args[0] })
+	if len(list) == 0 {
+		fmt.Fprintf(t.ErrOut, "Pod %s has no attachments: no network-status with secondary networks, and no claim with network data.\n", args[0])
+		return errNone
+	}
+	if t.output == "" {
+		return t.details(list)
+	}
+	return t.print(list)
+}
+
+// one takes one argument, and says what is missing where there is none.
+func one(name, hint string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		switch {
+		case len(args) == 0:
+			return fmt.Errorf("%s is missing: %s", name, hint)
+		case len(args) > 1:
+			return fmt.Errorf("%q is one argument too many: %s", args[1], hint)
+		}
+		return nil
+	}
+}

@@ -1,0 +1,74 @@
+// Package cluster tells, from pods and resource claims alone, which device is behind
+// which network interface: what Multus wrote into the network-status of a pod, and what
+// DRA drivers wrote into the status of its claims. API objects in, values out.
+package cluster
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+
+	"devinfo-cni.io/devinfo"
+)
+
+// An Attachment is one network interface, or socket, of a pod.
+type Attachment struct {
+	Namespace   string          `json:"namespace"`
+	Pod         string          `json:"pod"`
+	Node        string          `json:"node,omitempty"` // "" = not scheduled yet
+	Network     string          `json:"network,omitempty"`
+	Interface   string          `json:"interface,omitempty"`
+	MAC         string          `json:"mac,omitempty"`
+	IPs         []string        `json:"ips,omitempty"`
+	Type        string          `json:"type,omitempty"`   // of the device: "pci", "vdpa", "vhost-user" or "memif"
+	Device      string          `json:"device,omitempty"` // PCI address, vDPA device or path of a socket
+	PF          string          `json:"pf,omitempty"`     // its PCI address
+	Representor string          `json:"representor,omitempty"`
+	RDMA        string          `json:"rdma,omitempty"`       // devices, comma-joined
+	Claim       string          `json:"claim,omitempty"`      // ResourceClaim in the pod's namespace
+	Driver      string          `json:"driver,omitempty"`     // of the claim's device
+	DeviceInfo  json.RawMessage `json:"deviceInfo,omitempty"` // as the network-status has it
+	Problem     string          `json:"problem,omitempty"`    // why there is no more
+}
+
+// describe takes the device from a device-info map.
+func (a *Attachment) describe(text json.RawMessage) {
+	info, err := devinfo.Parse(text)
+	if err != nil {
+		a.Problem = "device-info: " + err.Error()
+		return
+	}
+	a.DeviceInfo = text
+	a.Type = string(info.Type)
+	switch d := info.Device().(type) {
+	case *devinfo.PCI:
+		a.Device, a.PF, a.Representor, a.RDMA = d.Address, d.PFAddress, d.Representor, d.RDMADevice
+	case *devinfo.VDPA:
+		a.Device, a.PF, a.Representor = cmp.Or(d.ParentDevice, d.Path), d.PFAddress, d.Representor
+	case *devinfo.VhostUser:
+		a.Device = d.Path
+	case *devinfo.Memif:
+		a.Device = d.Path
+	}
+}
+
+// backing is the PCI address behind a vDPA device.
+func (a *Attachment) backing() string {
+	info, err := devinfo.Parse(a.DeviceInfo)
+	if err != nil || info.VDPA == nil {
+		return ""
+	}
+	return info.VDPA.Address
+}
+
+// inOrder compares by namespace, pod and interface.
+func inOrder(a, b Attachment) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod),
+		cmp.Compare(a.Interface, b.Interface), cmp.Compare(a.Network, b.Network))
+}
+
+// sorted orders them in place.
+func sorted(list []Attachment) []Attachment {
+	slices.SortStableFunc(list, inOrder)
+	return list
+}

@@ -1,0 +1,114 @@
+package cluster
+
+import (
+	"encoding/json"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// ByClaim are the attachments that a claim's status tells of (KEP-4817): those devices
+// that have networkData. Pods of other namespaces than the claim's, and such as the claim
+// is not reserved for, have none.
+func ByClaim(claim *resourceapi.ResourceClaim, pods map[types.UID]*corev1.Pod) (list []Attachment) {
+	for _, consumer := range claim.Status.ReservedFor {
+		pod := pods[consumer.UID]
+		if consumer.Resource != "pods" || pod == nil || pod.Namespace != claim.Namespace {
+			continue
+		}
+		for n := range claim.Status.Devices {
+			if d := &claim.Status.Devices[n]; d.NetworkData != nil || isNetwork(claim, d) {
+				list = append(list, byDevice(claim, d, pod))
+			}
+		}
+	}
+	return list
+}
+
+func byDevice(claim *resourceapi.ResourceClaim, d *resourceapi.AllocatedDeviceStatus, pod *corev1.Pod) Attachment {
+	a := Attachment{
+		Namespace: pod.Namespace, Pod: pod.Name, Node: pod.Spec.NodeName, Claim: claim.Name, Driver: d.Driver,
+		Network: networkOf(claim, d),
+	}
+	if data := d.NetworkData; data != nil {
+		a.Interface, a.MAC, a.IPs = data.InterfaceName, data.HardwareAddress, data.IPs
+	}
+	if ready := meta.FindStatusCondition(d.Conditions, "Ready"); ready != nil && ready.Status != "True" {
+		a.Problem = ready.Reason + ": " + ready.Message
+	}
+	if d.Data != nil {
+		a.identify(d.Data.Raw)
+	}
+	return a
+}
+
+// identify takes the device from a CNI result (SPEC.md 1.1.0, section 5), as
+// cni-dra-driver puts it into the status. Other drivers' data say nothing here.
+func (a *Attachment) identify(data []byte) {
+	var result struct {
+		CNIVersion string
+		Interfaces []struct{ Name, Sandbox, PCIID, SocketPath string }
+	}
+	if json.Unmarshal(data, &result) != nil || result.CNIVersion == "" {
+		return
+	}
+	for _, i := range result.Interfaces {
+		if i.Sandbox == "" || i.Name != a.Interface {
+			continue
+		}
+		switch {
+		case i.PCIID != "":
+			a.Type, a.Device = "pci", i.PCIID
+		case i.SocketPath != "":
+			a.Device = i.SocketPath
+		}
+	}
+}
+
+// request is what the device was allocated for; "" = the claim does not say.
+func request(claim *resourceapi.ResourceClaim, d *resourceapi.AllocatedDeviceStatus) string {
+	if claim.Status.Allocation == nil {
+		return ""
+	}
+	for _, r := range claim.Status.Allocation.Devices.Results {
+		share := d.ShareID == nil && r.ShareID == nil || d.ShareID != nil && r.ShareID != nil && *d.ShareID == string(*r.ShareID)
+		if r.Driver == d.Driver && r.Pool == d.Pool && r.Device == d.Device && share {
+			return r.Request
+		}
+	}
+	return ""
+}
+
+// parameters are what a device's driver was configured with, by class or claim.
+func parameters(claim *resourceapi.ResourceClaim, d *resourceapi.AllocatedDeviceStatus) (list [][]byte) {
+	if claim.Status.Allocation == nil {
+		return nil
+	}
+	name := request(claim, d)
+	for _, c := range claim.Status.Allocation.Devices.Config {
+		if c.Opaque != nil && c.Opaque.Driver == d.Driver && (len(c.Requests) == 0 || slices.Contains(c.Requests, name)) {
+			list = append(list, c.Opaque.Parameters.Raw)
+		}
+	}
+	return list
+}
+
+// networkOf is the name of the CNI network in a CNIConfig; "" where there is none.
+func networkOf(claim *resourceapi.ResourceClaim, d *resourceapi.AllocatedDeviceStatus) string {
+	for _, raw := range parameters(claim, d) {
+		var cni struct{ Config struct{ Name string } }
+		if json.Unmarshal(raw, &cni) == nil && cni.Config.Name != "" {
+			return cni.Config.Name
+		}
+	}
+	return ""
+}
+
+// isNetwork says whether a device was configured with a CNI network: it is shown before
+// it has got its interface too, with the reason.
+func isNetwork(claim *resourceapi.ResourceClaim, d *resourceapi.AllocatedDeviceStatus) bool {
+	return networkOf(claim, d) != ""
+}

@@ -1,0 +1,49 @@
+package cluster
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"devinfo-cni.io/devinfo/pci"
+)
+
+// List are the attachments of pods, in order of namespace, pod and interface.
+func List(pods []corev1.Pod, claims []resourceapi.ResourceClaim) []Attachment {
+	list := []Attachment{} // an empty list is not null in JSON
+	byUID := map[types.UID]*corev1.Pod{}
+	for n := range pods {
+		byUID[pods[n].UID] = &pods[n]
+		list = append(list, OfMultus(&pods[n])...)
+	}
+	for n := range claims {
+		list = append(list, ByClaim(&claims[n], byUID)...)
+	}
+	return sorted(list)
+}
+
+// Who are those whose device it is: a PCI address, with or without its domain, a vDPA or
+// RDMA device, a representor, a socket, a MAC or IP address. A PF's address finds its VFs
+// too.
+func Who(list []Attachment, device string) []Attachment {
+	names := []string{device}
+	for _, full := range []string{device, "0000:" + device} {
+		if address, err := pci.Parse(full); err == nil {
+			names = append(names, address.String())
+		}
+	}
+	is := func(s string) bool {
+		return s != "" && slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(s, name) })
+	}
+	found := []Attachment{}
+	for _, a := range list {
+		ips := slices.ContainsFunc(a.IPs, func(ip string) bool { address, _, _ := strings.Cut(ip, "/"); return is(address) || is(ip) })
+		if is(a.Device) || is(a.PF) || is(a.Representor) || is(a.MAC) || ips || slices.ContainsFunc(strings.Split(a.RDMA, ","), is) || is(a.backing()) {
+			found = append(found, a)
+		}
+	}
+	return found
+}

@@ -1,0 +1,132 @@
+package cluster_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"devinfo-cni.io/pkg/cluster"
+)
+
+const driver = "cni.dra.networking.x-k8s.io"
+
+func pod(namespace, name, status string) corev1.Pod {
+	p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-" + name)}}
+	p.Spec.NodeName = "n1"
+	if status != "" {
+		p.Annotations = map[string]string{cluster.StatusAnnotation: status}
+	}
+	return p
+}
+
+const dpdkStatus = `[
+	{"name": "cbr0", "interface": "eth0", "ips": ["10.244.0.5"], "default": true, "dns": {}},
+	{"name": "shop/sriov", "interface": "net1", "mac": "02:00:00:00:00:01", "dns": {},
+	 "device-info": {"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:03:00.5",
+	  "pf-pci-address": "0000:03:00.0", "representor-device": "eth7", "rdma-device": "mlx5_5,mlx5_6"}}},
+	{"name": "shop/vdpa", "interface": "net2", "dns": {},
+	 "device-info": {"type": "vdpa", "version": "1.1.0", "vdpa": {"parent-device": "vdpa0", "driver": "vhost",
+	  "path": "/dev/vhost-vdpa-0", "pci-address": "0000:65:00.3"}}},
+	{"name": "shop/sock", "interface": "net3", "dns": {},
+	 "device-info": {"type": "vhost-user", "version": "1.1.0", "vhost-user": {"mode": "server", "path": "/run/vhost/net3"}}}
+]`
+
+// claim is reserved for a pod, and has a device of the driver.
+func claim(namespace, name, pod string, device resourceapi.AllocatedDeviceStatus) resourceapi.ResourceClaim {
+	c := resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: pod, UID: types.UID("uid-" + pod)}}
+	device.Driver, device.Pool, device.Device = driver, "n1", "cni"
+	c.Status.Devices = []resourceapi.AllocatedDeviceStatus{device}
+	allocation := &resourceapi.AllocationResult{}
+	allocation.Devices.Results = []resourceapi.DeviceRequestAllocationResult{{Request: "net", Driver: driver, Pool: "n1", Device: "cni"}}
+	allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{
+		{Requests: []string{"other"}, DeviceConfiguration: opaque(`{"config": {"name": "wrong"}}`)},
+		{Requests: []string{"net"}, DeviceConfiguration: opaque(`{"kind": "CNIConfig", "config": {"name": "sriov-b"}}`)},
+	}
+	c.Status.Allocation = allocation
+	return c
+}
+
+func opaque(parameters string) resourceapi.DeviceConfiguration {
+	return resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
+		Driver: driver, Parameters: runtime.RawExtension{Raw: []byte(parameters)},
+	}}
+}
+
+var ready = resourceapi.AllocatedDeviceStatus{
+	Data: &runtime.RawExtension{Raw: []byte(`{"cniVersion": "1.1.0", "interfaces": [
+		{"name": "eth5"}, {"name": "net1", "sandbox": "/run/netns/a", "pciID": "0000:03:00.6"}]}`)},
+	NetworkData: &resourceapi.NetworkDeviceData{InterfaceName: "net1", HardwareAddress: "02:00:00:00:00:02", IPs: []string{"10.9.0.2/24"}},
+}
+
+func all() []cluster.Attachment {
+	failed := resourceapi.AllocatedDeviceStatus{Conditions: []metav1.Condition{
+		{Type: "Ready", Status: "False", Reason: "NetworkInterfaceNotReady", Message: "macvaln: not installed"},
+	}}
+	stranger := ready
+	return cluster.List(
+		[]corev1.Pod{pod("shop", "web", ""), pod("shop", "dpdk", dpdkStatus), pod("lab", "broken", `[{`), pod("lab", "bad", `[{"name":"x","interface":"net1","device-info":[]}]`)},
+		[]resourceapi.ResourceClaim{
+			claim("shop", "web-net", "web", ready), claim("shop", "web-typo", "web", failed),
+			claim("lab", "of-another-namespace", "web", ready), claim("shop", "of-nobody", "gone", stranger),
+		})
+}
+
+func TestListShowsWhatPodsAndClaimsSay(t *testing.T) {
+	want := []cluster.Attachment{
+		{Namespace: "lab", Pod: "bad", Node: "n1", Network: "x", Interface: "net1", Problem: "any"},
+		{Namespace: "lab", Pod: "broken", Node: "n1", Problem: "any"},
+		{Namespace: "shop", Pod: "dpdk", Node: "n1", Network: "shop/sriov", Interface: "net1", MAC: "02:00:00:00:00:01",
+			Type: "pci", Device: "0000:03:00.5", PF: "0000:03:00.0", Representor: "eth7", RDMA: "mlx5_5,mlx5_6"},
+		{Namespace: "shop", Pod: "dpdk", Node: "n1", Network: "shop/vdpa", Interface: "net2", Type: "vdpa", Device: "vdpa0"},
+		{Namespace: "shop", Pod: "dpdk", Node: "n1", Network: "shop/sock", Interface: "net3", Type: "vhost-user", Device: "/run/vhost/net3"},
+		{Namespace: "shop", Pod: "web", Node: "n1", Network: "sriov-b", Claim: "web-typo", Driver: driver,
+			Problem: "NetworkInterfaceNotReady: macvaln: not installed"},
+		{Namespace: "shop", Pod: "web", Node: "n1", Network: "sriov-b", Interface: "net1", MAC: "02:00:00:00:00:02",
+			IPs: []string{"10.9.0.2/24"}, Type: "pci", Device: "0000:03:00.6", Claim: "web-net", Driver: driver},
+	}
+	got := all()
+	for n := range got {
+		if got[n].Namespace == "lab" {
+			if got[n].Problem == "" {
+				t.Errorf("%s: no problem", got[n].Pod)
+			}
+			got[n].Problem = "any"
+		}
+	}
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(cluster.Attachment{}, "DeviceInfo")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestWhoFindsADeviceByAnyOfItsNames(t *testing.T) {
+	for device, want := range map[string][]string{
+		"0000:03:00.5":      {"dpdk net1"},
+		"03:00.5":           {"dpdk net1"},
+		"0000:03:00.0":      {"dpdk net1"}, // the PF
+		"eth7":              {"dpdk net1"},
+		"mlx5_6":            {"dpdk net1"},
+		"vdpa0":             {"dpdk net2"},
+		"65:00.3":           {"dpdk net2"},
+		"/run/vhost/net3":   {"dpdk net3"},
+		"02:00:00:00:00:02": {"web net1"},
+		"10.9.0.2":          {"web net1"},
+		"0000:03:00.6":      {"web net1"},
+		"0000:03:00.7":      nil,
+		"":                  nil,
+	} {
+		var got []string
+		for _, a := range cluster.Who(all(), device) {
+			got = append(got, a.Pod+" "+a.Interface)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", device, diff)
+		}
+	}
+}
