@@ -93,7 +93,7 @@ func (h *host) captureSource(c captureFlags) capture.Host {
 	source := capture.Host{
 		Sys:   h.sys.Files(),
 		Root:  h.root,
-		State: capture.State{BootID: h.bootID, Time: h.now.UTC(), Settings: h.node},
+		State: capture.State{BootID: h.bootID, Time: h.now.UTC(), Settings: h.node, ClaimDir: h.claimDir},
 	}
 	source.Links = capture.Kernel{}
 	if h.file != nil {

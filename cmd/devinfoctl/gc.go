@@ -129,7 +129,7 @@ func (t *tool) gc(ctx context.Context, h *host, remove bool, cniPath string) err
 
 // garbage looks for it.
 func (h *host) garbage() (*garbage, error) {
-	list, err := h.attachments()
+	list, err := h.journaled()
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -30,6 +31,7 @@ type host struct {
 	finder   *discovery.Finder
 	infos    *store.Dir // the device-info files of node.DeviceInfoDir
 	journal  *journal.Journal
+	claimDir string // of cni-dra-driver's records
 	bootID   string
 	now      time.Time // when it was opened or captured
 
@@ -89,6 +91,7 @@ func (t *tool) machine() (*host, error) {
 		node:      node,
 		sys:       sys,
 		finder:    &discovery.Finder{Interfaces: kernel, Switches: kernel},
+		claimDir:  cmp.Or(t.claimDir, defaultClaimDir),
 		bootID:    bootID,
 		now:       t.clock(),
 		netnsGone: link.NetnsGone,
@@ -145,6 +148,7 @@ func (t *tool) capturedHost() (*host, error) {
 		node:      state.Settings,
 		sys:       sysfs.New(file.Sys()),
 		finder:    &discovery.Finder{Interfaces: links, Switches: links},
+		claimDir:  cmp.Or(t.claimDir, state.ClaimDir, defaultClaimDir),
 		bootID:    state.BootID,
 		now:       state.Time,
 		netnsGone: gone(links),

@@ -15,7 +15,7 @@ import (
 // print prints value as -o says: by table, or as JSON or YAML of the same value.
 // Cells of the table end in a tab.
 func (t *tool) print(value any, table func(w *tabwriter.Writer)) error {
-	if t.output == "table" {
+	if t.output == "table" || t.output == "wide" {
 		w := tabwriter.NewWriter(t.stdout, 0, 8, 2, ' ', tabwriter.StripEscape)
 		table(w)
 		return w.Flush()

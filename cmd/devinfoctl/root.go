@@ -23,6 +23,7 @@ type tool struct {
 	output   string // -o: "table", "json" or "yaml"
 	hostFile string // --host; "" = the machine that we run on
 	nodeFile string // --node-config; "" = the plugin's own
+	claimDir string // --dra-state-dir; "" = the usual one
 
 	started bool  // the command line was understood
 	opened  *host // see host
@@ -68,10 +69,11 @@ func newRoot(t *tool) *cobra.Command {
 		SilenceUsage:  true,
 	}
 	flags := root.PersistentFlags()
-	flags.StringVarP(&t.output, "output", "o", "table", "how to print: table, json or yaml")
+	flags.StringVarP(&t.output, "output", "o", "table", "how to print: table, wide, json or yaml")
 	flags.StringVar(&t.hostFile, "host", "", "look at the host captured in this `file`, not at this machine")
 	flags.StringVar(&t.nodeFile, "node-config", "", "node settings `file` (default $DEVINFO_NODE_CONFIG, else "+config.NodeFile+")")
-	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
+	flags.StringVar(&t.claimDir, "dra-state-dir", "", "`directory` of cni-dra-driver's records (default "+defaultClaimDir+")")
+	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "wide", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = root.MarkPersistentFlagFilename("host", "txtar")
 	cobra.EnableCommandSorting = false
 	for _, command := range commands {
@@ -88,7 +90,7 @@ func (t *tool) start(cmd *cobra.Command) {
 	body := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if cmd.LocalNonPersistentFlags().Lookup("output") == nil {
-			if err := oneOf("output", t.output, "table", "json", "yaml"); err != nil {
+			if err := oneOf("output", t.output, "table", "wide", "json", "yaml"); err != nil {
 				return err
 			}
 		}

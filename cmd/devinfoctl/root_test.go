@@ -26,7 +26,7 @@ func TestHostsThatCannotBeReadExitWithThree(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, args := range []string{
-		"--host nowhere.txtar topology", "--host " + broken + " topology", "--node-config nowhere.json topology",
+		"--host ../../README.md list", "--host nowhere.txtar topology", "--host " + broken + " topology", "--node-config nowhere.json topology",
 	} {
 		o := ctl(strings.Fields(args)...)
 		if o.exit != exitBlind || o.stdout != "" || strings.Count(o.stderr, "\n") != 2 {

@@ -89,13 +89,17 @@ func (t *tool) held(h *host) ([]topology.Attachment, error) {
 	}
 	var list []topology.Attachment
 	for _, a := range all {
-		if a.entry == nil {
+		if a.State == audit.Corrupt || a.State == audit.Newer || a.entry == nil && a.record == "" {
 			t.warn("%s", a.Why)
 		}
-		held := topology.Attachment{Network: a.Network, ContainerID: a.ContainerID, IfName: a.IfName, Type: a.Type, Device: a.Device}
-		if a.State == audit.NetnsGone || a.State == audit.Orphan {
-			held.Ended = string(a.State)
+		if a.Network == "" { // nothing is known of it
+			continue
 		}
+		held := topology.Attachment{
+			Pod: a.Pod, Network: a.Network, ContainerID: a.ContainerID, IfName: a.IfName, Type: a.Type, Device: a.Device, State: string(a.State),
+			Health: map[colour]topology.Health{green: topology.Good, yellow: topology.Pending, red: topology.Bad}[colourOf(a.State)],
+		}
+		held.Left = a.State == audit.NetnsGone || a.State == audit.Orphan || a.State == audit.Abandoned
 		list = append(list, held)
 	}
 	return list, nil

@@ -37,11 +37,13 @@ type State struct {
 	BootID   string      `json:"bootID"`
 	Time     time.Time   `json:"time"` // of the capture
 	Settings config.Node `json:"settings"`
+	ClaimDir string      `json:"claimDir,omitempty"` // of cni-dra-driver's records
 }
 
 // An Archive is a captured host before it is text.
 type Archive struct {
 	name, title string
+	claims      string   // the directory of claims' records, as an entry has it; "" = none
 	notes       []string // what is missing, and why
 	entries     []entry
 }
@@ -57,6 +59,9 @@ type entry struct {
 // something that cannot be read for no such reason.
 func Take(h Host) (*Archive, error) {
 	a := &Archive{name: h.Name, title: h.Title}
+	if h.State.ClaimDir != "" {
+		a.claims = inArchive(h.State.ClaimDir)
+	}
 	files := a.files(h)
 	if err := a.links(h.Links, files.netns); err != nil {
 		return nil, err
