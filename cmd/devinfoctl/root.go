@@ -25,6 +25,9 @@ type tool struct {
 	nodeFile string // --node-config; "" = the plugin's own
 	claimDir string // --dra-state-dir; "" = the usual one
 
+	tolerant    bool   // node settings that are wrong are noted in nodeProblem
+	nodeProblem string
+
 	started bool  // the command line was understood
 	opened  *host // see host
 }
@@ -34,13 +37,14 @@ another one that was captured into a file.
 
 Exit codes:
   0  all is well
-  1  what was looked at is not as it should be: check, validate and gc --dry-run
-     have found something
+  1  what was looked at is not as it should be: check, doctor, validate and
+     gc --dry-run have found something
   2  the command line makes no sense
   3  it could not be looked at, or not be done`
 
 const rootExample = `  devinfoctl list                           # the attachments of this node
   devinfoctl inspect 0000:3b:02.1           # what ADD would write, and why
+  devinfoctl doctor                         # what is wrong, and what to do
   devinfoctl topology                       # the devices, as a tree
   devinfoctl capture --scrub -o node.txtar  # for a problem report
   devinfoctl --host node.txtar topology     # the same tree, somewhere else`
@@ -50,6 +54,7 @@ var commands = []func(*tool) *cobra.Command{
 	inspectCommand,
 	listCommand,
 	checkCommand,
+	doctorCommand,
 	validateCommand,
 	gcCommand,
 	topologyCommand,
@@ -122,6 +127,10 @@ func (t *tool) settings() (config.Node, error) {
 	node, err := config.LoadNode(path)
 	if errors.Is(err, errPermission) && t.nodeFile == "" {
 		t.warn("%v; the defaults are used", err)
+		return node, nil
+	}
+	if err != nil && t.tolerant {
+		t.nodeProblem = err.Error()
 		return node, nil
 	}
 	if err != nil {

@@ -30,6 +30,7 @@ type Host struct {
 	Links Links
 	Root  string // where the host's / is; "" = /
 	State State
+	Live  []byte // node/live.json, which devinfoctl doctor reads; nil = none
 }
 
 // State is what the plugin goes by on the host, node/node.json.
@@ -71,6 +72,9 @@ func Take(h Host) (*Archive, error) {
 		return nil, fmt.Errorf("node/node.json: %w", err)
 	}
 	a.add("node/node.json", append(state, '\n'))
+	if h.Live != nil {
+		a.add(live, h.Live)
+	}
 	a.entries = append(a.entries, files.entries...)
 	sys, denied, err := Sys(h.Sys)
 	if err != nil {
@@ -85,6 +89,9 @@ func Take(h Host) (*Archive, error) {
 	}
 	return a, nil
 }
+
+// live is what only the node itself could tell.
+const live = "node/live.json"
 
 func (a *Archive) add(name string, data []byte) {
 	a.entries = append(a.entries, entry{name: name, data: data})

@@ -34,6 +34,8 @@ func (a *Archive) Scrub(name string, secrets []string) {
 		case e.target != "":
 		case strings.Contains(e.name, "/attachments/"):
 			e.data = s.journalEntry(e.data)
+		case e.name == live:
+			e.data = s.liveFacts(e.data)
 		case a.claims != "" && path.Dir(e.name) == a.claims:
 			e.data = s.claimRecord(e.data)
 		}

@@ -99,6 +99,22 @@ func (s *scrubber) claimRecord(data []byte) []byte {
 	return append(line(c), '\n')
 }
 
+// liveFacts renames the pods that have devices.
+func (s *scrubber) liveFacts(data []byte) []byte {
+	var l map[string]json.RawMessage
+	if json.Unmarshal(data, &l) != nil {
+		return []byte("{}\n")
+	}
+	edit(l, "devices", func(list []map[string]string) any {
+		for _, d := range list {
+			namespace, name, _ := strings.Cut(d["pod"], "/")
+			d["pod"] = s.word(namespace, "namespace") + "/" + s.word(name, "pod")
+		}
+		return list
+	})
+	return append(line(l), '\n')
+}
+
 // only removes all other keys.
 func only(m map[string]json.RawMessage, keys ...string) {
 	for key := range m {
