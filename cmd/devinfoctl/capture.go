@@ -45,7 +45,7 @@ func captureCommand(t *tool) *cobra.Command {
 		Short:   "write the host into a file, for a problem report",
 		Long:    captureHelp,
 		Example: captureExample,
-		Args:    cobra.NoArgs,
+		Args:    none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if c.output == "" {
 				return usage("name the file, or - for standard output", "capture: -o is missing")
@@ -115,7 +115,7 @@ func (h *host) captureSource(c captureFlags) capture.Host {
 	source := capture.Host{
 		Sys:   h.sys.Files(),
 		Root:  h.root,
-		State: capture.State{BootID: h.bootID, Time: h.now.UTC(), Settings: h.node, ClaimDir: h.claimDir},
+		State: capture.State{BootID: h.bootID, Time: h.now.UTC(), Settings: h.node, ClaimDir: h.claimDir, Build: h.build},
 	}
 	source.Links = capture.Kernel{}
 	if h.file != nil {

@@ -48,7 +48,7 @@ func checkCommand(t *tool) *cobra.Command {
 		Short:             "compare what ADD left with what is there now, and explain it",
 		Long:              checkHelp,
 		Example:           checkExample,
-		Args:              cobra.MaximumNArgs(1),
+		Args:              atMostOne,
 		ValidArgsFunction: t.completeAttachments,
 		RunE: func(_ *cobra.Command, args []string) error {
 			h, err := t.host()
@@ -128,6 +128,17 @@ func (t *tool) check(h *host, list []attachment) error {
 	return err
 }
 
+// verdictColour is "" for what is as it should be.
+func verdictColour(v audit.Verdict) colour {
+	switch v {
+	case audit.Differs, audit.Gone:
+		return red
+	case audit.Changed, audit.Unseen:
+		return yellow
+	}
+	return ""
+}
+
 func (t *tool) comparisonTable(w *tabwriter.Writer, c comparison) {
 	name := c.Attachment
 	if c.Pod != "" {
@@ -142,7 +153,10 @@ func (t *tool) comparisonTable(w *tabwriter.Writer, c comparison) {
 		for _, f := range c.Facts {
 			rows = append(rows, []string{"  " + f.Fact, f.Journal, f.File, f.Now, f.Source, string(f.Verdict)})
 		}
-		for _, line := range fit(rows, t.width()) {
+		for n, line := range fit(rows, t.width()) {
+			if n > 0 {
+				line = t.paintEnd(line, string(c.Facts[n-1].Verdict), verdictColour(c.Facts[n-1].Verdict))
+			}
 			fmt.Fprintln(w, line)
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -62,7 +61,7 @@ func doctorCommand(t *tool) *cobra.Command {
 		Short:   "what is wrong on the node, and what to do about it",
 		Long:    doctorHelp,
 		Example: doctorExample,
-		Args:    cobra.NoArgs,
+		Args:    none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			t.tolerant = true
 			h, err := t.host()
@@ -109,7 +108,7 @@ func (t *tool) facts(ctx context.Context, h *host, places doctor.Places) (*docto
 	if err != nil {
 		return nil, err
 	}
-	f := &doctor.Facts{CDIDir: h.node.CDIDir, DRA: h.fileThere(h.claimDir), NodeFile: t.nodeProblem, Own: ownBuild()}
+	f := &doctor.Facts{CDIDir: h.node.CDIDir, DRA: h.fileThere(h.claimDir), NodeFile: t.nodeProblem, Own: h.build}
 	for _, a := range list {
 		f.Attachments = append(f.Attachments, h.patient(a))
 	}
@@ -231,12 +230,4 @@ func checkedNetworks(l *doctor.Live) (list []doctor.Network) {
 		list = append(list, n)
 	}
 	return list
-}
-
-// ownBuild is what this program was built from.
-func ownBuild() doctor.Build {
-	if info, ok := debug.ReadBuildInfo(); ok {
-		return doctor.BuildOf(info)
-	}
-	return doctor.Build{}
 }

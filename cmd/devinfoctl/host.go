@@ -11,6 +11,7 @@ import (
 
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/audit"
+	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/capture"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
@@ -33,7 +34,8 @@ type host struct {
 	journal  *journal.Journal
 	claimDir string // of cni-dra-driver's records
 	bootID   string
-	now      time.Time // when it was opened or captured
+	build    build.Info // of the program that looks, or that captured
+	now      time.Time  // when it was opened or captured
 
 	file      *hosttxt.Host                   // nil = this machine
 	root      string                          // "" = /, else where the captured files are unpacked
@@ -93,6 +95,7 @@ func (t *tool) machine() (*host, error) {
 		finder:    &discovery.Finder{Interfaces: kernel, Switches: kernel},
 		claimDir:  cmp.Or(t.claimDir, defaultClaimDir),
 		bootID:    bootID,
+		build:     build.Read(),
 		now:       t.clock(),
 		netnsGone: link.NetnsGone,
 	}
@@ -150,6 +153,7 @@ func (t *tool) capturedHost() (*host, error) {
 		finder:    &discovery.Finder{Interfaces: links, Switches: links},
 		claimDir:  cmp.Or(t.claimDir, state.ClaimDir, defaultClaimDir),
 		bootID:    state.BootID,
+		build:     state.Build,
 		now:       state.Time,
 		netnsGone: gone(links),
 	}

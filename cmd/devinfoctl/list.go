@@ -60,7 +60,7 @@ func listCommand(t *tool) *cobra.Command {
 		Short:   "the attachments of the node, and what has become of them",
 		Long:    listHelp,
 		Example: listExample,
-		Args:    cobra.NoArgs,
+		Args:    none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case interval < shortest:
@@ -131,10 +131,7 @@ func (t *tool) listLines(h *host, list []attachment) []string {
 	lines := fit(without(rows, width, "CDI", "FILE", "CLAIM", "TYPE"), width)
 	for n, a := range list {
 		if state := string(a.State); a.State != audit.OK {
-			line := lines[n+1]
-			if cut := len(line) - len(state); cut >= 0 && line[cut:] == state {
-				lines[n+1] = line[:cut] + t.paint(colourOf(a.State), state)
-			}
+			lines[n+1] = t.paintEnd(lines[n+1], state, colourOf(a.State))
 		}
 	}
 	return lines

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/config"
 )
 
@@ -25,7 +26,7 @@ type tool struct {
 	nodeFile string // --node-config; "" = the plugin's own
 	claimDir string // --dra-state-dir; "" = the usual one
 
-	tolerant    bool   // node settings that are wrong are noted in nodeProblem
+	tolerant    bool // node settings that are wrong are noted in nodeProblem
 	nodeProblem string
 
 	started bool  // the command line was understood
@@ -60,6 +61,7 @@ var commands = []func(*tool) *cobra.Command{
 	topologyCommand,
 	captureCommand,
 	installCommand,
+	versionCommand,
 }
 
 func newRoot(t *tool) *cobra.Command {
@@ -68,7 +70,8 @@ func newRoot(t *tool) *cobra.Command {
 		Short:         "see, check and explain device information on a node",
 		Long:          rootHelp,
 		Example:       rootExample,
-		Args:          cobra.NoArgs,
+		Args:          knownCommand,
+		Version:       build.Read().String(),
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -86,6 +89,9 @@ func newRoot(t *tool) *cobra.Command {
 		t.start(cmd)
 		root.AddCommand(cmd)
 	}
+	root.SetVersionTemplate("devinfoctl {{.Version}}\n")
+	root.SetHelpCommand(helpCommand(root))
+	refuseUnknownShells(root)
 	return root
 }
 

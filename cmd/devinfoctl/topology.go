@@ -3,6 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -31,7 +34,7 @@ func topologyCommand(t *tool) *cobra.Command {
 		Short:   "the network devices of the node, and who holds them",
 		Long:    topologyHelp,
 		Example: topologyExample,
-		Args:    cobra.NoArgs,
+		Args:    none,
 		RunE: func(*cobra.Command, []string) error {
 			if err := oneOf("output", output, formats...); err != nil {
 				return err
@@ -59,7 +62,10 @@ func (t *tool) topology(output string) error {
 	}
 	switch output {
 	case "tree":
-		err = top.Tree(shown{t.stdout})
+		var text strings.Builder
+		if err = top.Tree(shown{&text}); err == nil {
+			_, err = io.WriteString(t.stdout, t.paintStates(text.String()))
+		}
 	case "dot":
 		err = top.DOT(shown{t.stdout})
 	case "mermaid":
@@ -75,6 +81,19 @@ func (t *tool) topology(output string) error {
 		t.warn("%s", w)
 	}
 	return err
+}
+
+// paintStates colours the states at the ends of lines.
+func (t *tool) paintStates(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		bare := strings.TrimSuffix(line, "\n")
+		if n := strings.LastIndex(bare, ": "); n >= 0 && slices.Contains(audit.States(), audit.State(bare[n+2:])) {
+			bare = bare[:n+2] + t.paint(colourOf(audit.State(bare[n+2:])), bare[n+2:])
+		}
+		b.WriteString(bare + line[len(strings.TrimSuffix(line, "\n")):])
+	}
+	return b.String()
 }
 
 // held are the attachments of the journal. What cannot be read is left out with a

@@ -52,7 +52,7 @@ func validateCommand(t *tool) *cobra.Command {
 		Short:   "all that is wrong in a device-info file, a network-status or a configuration",
 		Long:    validateHelp,
 		Example: validateExample,
-		Args:    cobra.ExactArgs(1),
+		Args:    exactly("FILE"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if err := oneOf("kind", kind, names...); kind != "" && err != nil {
 				return err

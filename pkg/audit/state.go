@@ -34,6 +34,11 @@ const (
 	Abandoned State = "abandoned" // DEL has failed so often that nobody waits for it any more
 )
 
+// States are all states.
+func States() []State {
+	return []State{OK, Adding, FileMissing, DeviceLost, NetnsGone, Orphan, Corrupt, Newer, Unknown, Prepared, Deleting, Abandoned}
+}
+
 // stateKinds are the states of attachments of which nothing is left to compare.
 var stateKinds = map[State]Kind{NetnsGone: ContainerGone, Orphan: ContainerGone, Corrupt: EntryInvalid, Newer: EntryNewer}
 

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/tools/txtar"
 
+	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/hosttxt"
 )
@@ -38,6 +39,7 @@ type State struct {
 	BootID   string      `json:"bootID"`
 	Time     time.Time   `json:"time"` // of the capture
 	Settings config.Node `json:"settings"`
+	Build    build.Info  `json:"build,omitzero"` // of the program that captured
 	ClaimDir string      `json:"claimDir,omitempty"` // of cni-dra-driver's records
 }
 

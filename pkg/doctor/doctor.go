@@ -13,6 +13,8 @@ package doctor
 import (
 	"fmt"
 	"slices"
+
+	"devinfo-cni.io/pkg/build"
 )
 
 // Level is how grave an answer is.
@@ -42,10 +44,10 @@ type Facts struct {
 	Stale       []string // claims of the journal, by path, whose entry is gone
 	VFs         []VF
 	VDPAs       []VDPA
-	NodeFile    string // why the node settings cannot be used; "" = they can
-	CDIDir      string // of the node settings
-	DRA         bool   // cni-dra-driver has a state directory here
-	Own         Build  // of the program that asks: the plugin's should be of the same
+	NodeFile    string     // why the node settings cannot be used; "" = they can
+	CDIDir      string     // of the node settings
+	DRA         bool       // cni-dra-driver has a state directory here
+	Own         build.Info // of the program that asks: the plugin's should be of the same
 	Networks    []Network
 	Live        *Live // nil = a capture without them
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/doctor"
 )
 
@@ -20,7 +21,7 @@ func held(function, pod, claim, netns string) doctor.Attachment {
 }
 
 func live(change func(l *doctor.Live)) *doctor.Live {
-	build := doctor.Build{Revision: "0123456789abcdef"}
+	build := build.Info{Revision: "0123456789abcdef"}
 	l := &doctor.Live{NRI: true, Plugins: map[string]doctor.Plugin{"devinfo": {Path: "/opt/cni/bin/devinfo", Build: build}}, PluginDirs: []string{"/opt/cni/bin"}}
 	if change != nil {
 		change(l)
@@ -83,8 +84,8 @@ func TestWhatIsWrongIsSaidWithARemedy(t *testing.T) {
 		"broken plugin": {doctor.Facts{Live: live(func(l *doctor.Live) {
 			l.Plugins["devinfo"] = doctor.Plugin{Path: "/opt/cni/bin/devinfo", Problem: "exec format error"}
 		})}, []string{"error plugin /opt/cni/bin/devinfo: exec format error"}},
-		"other plugin": {doctor.Facts{Own: doctor.Build{Version: "v0.2.0", Revision: "fedcba9876543210", Dirty: true}},
-			[]string{"warning plugin /opt/cni/bin/devinfo is of build 0123456789ab, and this program of v0.2.0 fedcba987654 (dirty)"}},
+		"other plugin": {doctor.Facts{Own: build.Info{Version: "v0.2.0", Revision: "fedcba9876543210", Dirty: true}},
+			[]string{"warning plugin /opt/cni/bin/devinfo is unknown version, commit 0123456789ab, and this program is v0.2.0, commit fedcba987654 (dirty)"}},
 		"node settings": {doctor.Facts{NodeFile: "node settings /etc/x: logLevel: \"loud\""}, []string{`error settings node settings /etc/x: logLevel: "loud"`}},
 		"network": {doctor.Facts{Networks: []doctor.Network{{Path: "/etc/cni/net.d/10.conflist", Findings: []doctor.Finding{{Text: "bad"}, {Text: "odd", Warning: true}}}}},
 			[]string{"error networks /etc/cni/net.d/10.conflist: bad", "warning networks /etc/cni/net.d/10.conflist: odd"}},

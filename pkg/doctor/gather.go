@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
+	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/link"
 )
 
@@ -123,23 +124,9 @@ func executable(ctx context.Context, path string) Plugin {
 		p.CNIVersions = info.SupportedVersions()
 	}
 	if info, err := buildinfo.ReadFile(path); err == nil {
-		p.Build = BuildOf(info)
+		p.Build = build.Of(info)
 	}
 	return p
-}
-
-// BuildOf is what Go noted when it built a program.
-func BuildOf(info *buildinfo.BuildInfo) Build {
-	b := Build{Version: info.Main.Version}
-	for _, s := range info.Settings {
-		switch s.Key {
-		case "vcs.revision":
-			b.Revision = s.Value
-		case "vcs.modified":
-			b.Dirty = s.Value == "true"
-		}
-	}
-	return b
 }
 
 // locks reads the files by which sriov-cni knows whose a VF is: named by the PCI address,

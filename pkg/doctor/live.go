@@ -2,7 +2,8 @@ package doctor
 
 import (
 	"encoding/json"
-	"strings"
+
+	"devinfo-cni.io/pkg/build"
 )
 
 // Live are the facts that only the node itself can tell.
@@ -45,28 +46,10 @@ type Lock struct {
 
 // Plugin is a CNI plugin's executable.
 type Plugin struct {
-	Path        string   `json:"path"`
-	CNIVersions []string `json:"cniVersions,omitempty"`
-	Problem     string   `json:"problem,omitempty"` // why it does not say its versions
-	Build       Build    `json:"build,omitzero"`    // of Go programs
-}
-
-// Build is what Go has built a program from.
-type Build struct {
-	Version  string `json:"version,omitempty"`  // of the module
-	Revision string `json:"revision,omitempty"` // of the repository
-	Dirty    bool   `json:"dirty,omitempty"`    // the repository had changes
-}
-
-func (b Build) String() string {
-	text := b.Revision[:min(12, len(b.Revision))]
-	if b.Version != "" && b.Version != "(devel)" {
-		text = strings.TrimSpace(b.Version + " " + text)
-	}
-	if b.Dirty {
-		text += " (dirty)"
-	}
-	return text
+	Path        string     `json:"path"`
+	CNIVersions []string   `json:"cniVersions,omitempty"`
+	Problem     string     `json:"problem,omitempty"` // why it does not say its versions
+	Build       build.Info `json:"build,omitzero"`    // of Go programs
 }
 
 // Config is a file of the CNI configuration directory. Of plugins other than devinfo only

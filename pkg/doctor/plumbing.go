@@ -19,9 +19,9 @@ func plugin(f *Facts) []Answer {
 		return []Answer{{Level: Error, Text: "the devinfo plugin is not in " + strings.Join(f.Live.PluginDirs, " or "), Remedy: install}}
 	case p.Problem != "":
 		return []Answer{{Level: Error, Text: p.Path + ": " + p.Problem, Remedy: install}}
-	case p.Build.Revision != "" && f.Own.Revision != "" && p.Build != f.Own:
+	case !p.Build.Same(f.Own):
 		return []Answer{{
-			Level: Warning, Text: fmt.Sprintf("%s is of build %s, and this program of %s", p.Path, p.Build, f.Own), Remedy: install + ", so that both are of the same",
+			Level: Warning, Text: fmt.Sprintf("%s is %s, and this program is %s", p.Path, p.Build, f.Own), Remedy: install + ", so that both are of the same",
 		}}
 	}
 	return nil

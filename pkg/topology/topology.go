@@ -84,17 +84,27 @@ type Attachment struct {
 	Health      Health `json:"-"`
 }
 
-// String names the pod or else the container, whose ID it shortens as container tools
-// do, and a state that is not good.
-func (a Attachment) String() string {
+// String is the name, and a state that is not good.
+func (a Attachment) String() string { return a.name() + a.condition() }
+
+// condition is a state that is not good.
+func (a Attachment) condition() string {
+	if a.State == "" || a.Health == Good {
+		return ""
+	}
+	return ": " + a.State
+}
+
+// name is of the pod or else the container, whose ID it shortens as container tools do.
+func (a Attachment) name() string {
 	const short = 12
 	id := a.ContainerID
 	name := a.Network + "/" + id[:min(len(id), short)] + "/" + a.IfName
-	if a.Pod != "" {
+	switch {
+	case a.Pod != "":
 		name = a.Pod + " " + a.IfName + " (" + a.Network + ")"
-	}
-	if a.State != "" && a.Health != Good {
-		name += ": " + a.State
+	case id == "":
+		name = a.Network + "/" + a.IfName
 	}
 	return name
 }

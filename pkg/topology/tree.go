@@ -17,7 +17,7 @@ func (t *Topology) Tree(w io.Writer) error {
 	for _, g := range t.elsewhere() {
 		b.WriteString(g.title + "\n")
 		for n, a := range g.list {
-			b.WriteString(strings.TrimRight(branch(n, len(g.list))+a.String()+"  "+a.Type+" "+a.Device, " ") + "\n")
+			b.WriteString(strings.TrimRight(branch(n, len(g.list))+a.name()+"  "+a.Type+" "+a.Device, " ") + a.condition() + "\n")
 		}
 	}
 	_, err := io.WriteString(w, b.String())
