@@ -216,7 +216,7 @@ func checkedNetworks(l *doctor.Live) (list []doctor.Network) {
 	if l == nil {
 		return nil
 	}
-	checker := verify.Checker{Plugin: pluginName}
+	checker := verify.Checker{Plugin: pluginName, Versions: func(plugin string) []string { return l.Plugins[plugin].CNIVersions }}
 	for _, c := range l.Networks {
 		n := doctor.Network{Path: c.Path}
 		report, err := checker.Check(c.Text, verify.CNIConfig)
@@ -224,8 +224,7 @@ func checkedNetworks(l *doctor.Live) (list []doctor.Network) {
 			continue
 		}
 		for _, f := range report.Findings {
-			text := f.Path + ": " + cmp.Or(f.Value, "missing") + ": " + f.Rule
-			n.Findings = append(n.Findings, doctor.Finding{Text: text, Warning: f.Warning})
+			n.Findings = append(n.Findings, doctor.Finding{Text: findingText(f), Warning: f.Warning})
 		}
 		list = append(list, n)
 	}

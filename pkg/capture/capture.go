@@ -39,7 +39,7 @@ type State struct {
 	BootID   string      `json:"bootID"`
 	Time     time.Time   `json:"time"` // of the capture
 	Settings config.Node `json:"settings"`
-	Build    build.Info  `json:"build,omitzero"` // of the program that captured
+	Build    build.Info  `json:"build,omitzero"`     // of the program that captured
 	ClaimDir string      `json:"claimDir,omitempty"` // of cni-dra-driver's records
 }
 

@@ -65,7 +65,7 @@ func Gather(ctx context.Context, p Places, gone func(netns string) (bool, error)
 	types := append(l.networks(p.ConfDir), ours)
 	for _, kind := range types {
 		if path, err := invoke.FindInPath(kind, p.PluginDirs); err == nil {
-			l.Plugins[kind] = executable(ctx, path)
+			l.Plugins[kind] = Executable(ctx, path)
 		}
 	}
 	_, err := os.Stat(p.NRISocket)
@@ -114,7 +114,8 @@ func (l *Live) networks(dir string) (types []string) {
 	return types
 }
 
-func executable(ctx context.Context, path string) Plugin {
+// Executable asks a plugin for its versions, by VERSION, and Go for its build.
+func Executable(ctx context.Context, path string) Plugin {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	p := Plugin{Path: path}
