@@ -96,7 +96,7 @@ func (h *host) compare(a attachment) comparison {
 		c.Warnings = append(c.Warnings, f.Change())
 	}
 	switch {
-	case a.record != "" && (a.State == audit.Abandoned || a.State == audit.Deleting):
+	case a.record != "" && a.Why != "" && (a.State == audit.Abandoned || a.State == audit.Deleting):
 		c.State, c.Problem, c.Remedy = a.State, a.Why, a.claimRemedy()
 	case r.Problem != nil:
 		c.Problem, c.Remedy = h.text(r.Problem.Error()), r.Problem.Remedy()

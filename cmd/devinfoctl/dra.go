@@ -139,7 +139,9 @@ func (a *attachment) compareRecord() comparison {
 	case audit.Unknown:
 		c.NotCompared = []string{a.Why}
 	default:
-		c.Problem, c.Remedy = a.Why, a.claimRemedy()
+		if a.Why != "" { // or DEL is running
+			c.Problem, c.Remedy = a.Why, a.claimRemedy()
+		}
 	}
 	return c
 }

@@ -77,6 +77,9 @@ func TestWhatIsWrongIsSaidWithARemedy(t *testing.T) {
 			[]string{"error addresses 0000:03:00.2 and 0000:03:00.3 have the same MAC, 02:00:00:00:00:01"}},
 		"no driver": {doctor.Facts{VFs: []doctor.VF{{Address: "0000:03:00.2", VFSettings: doctor.VFSettings{Known: true}}}, VDPAs: []doctor.VDPA{{Name: "vdpa0"}}},
 			[]string{"warning drivers 0000:03:00.2: the VF has no driver", "warning drivers vdpa0: the vDPA device has no driver"}},
+		"modules": {doctor.Facts{VFs: []doctor.VF{{Address: "0000:03:00.2", Driver: "mlx5_core", VFSettings: doctor.VFSettings{Known: true}}}, Live: live(func(l *doctor.Live) {
+			l.Modules = map[string]bool{"mlx5_ib": false, "vfio_pci": false}
+		})}, []string{"info drivers the module mlx5_ib is not loaded: VFs of mlx5_core have no RDMA device", "info drivers the module vfio_pci is not loaded: no VF can be given to DPDK or a VM"}},
 		"PFs out of sight": {doctor.Facts{VFs: []doctor.VF{{Address: "0000:03:00.2", Driver: "iavf"}}},
 			[]string{"unknown leftovers the PFs tell no settings of their VFs", "unknown addresses the PFs tell no settings of their VFs"}},
 		"no plugin": {doctor.Facts{Live: live(func(l *doctor.Live) { l.Plugins = nil })},

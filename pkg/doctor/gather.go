@@ -54,7 +54,7 @@ const patience = 10 * time.Second
 // Gather asks the node. What cannot be looked at is in Live.Notes. It runs the VERSION of
 // the plugins that are configured, which touches nothing (CNI specification 1.1.0).
 func Gather(ctx context.Context, p Places, gone func(netns string) (bool, error)) *Live {
-	l := &Live{PluginDirs: p.PluginDirs, Missing: map[string]string{}, Plugins: map[string]Plugin{}}
+	l := &Live{PluginDirs: p.PluginDirs, Missing: map[string]string{}, Plugins: map[string]Plugin{}, Modules: map[string]bool{}}
 	for _, dir := range append([]string{p.ConfDir, p.CDIDir}, p.PluginDirs...) {
 		if stat, err := os.Stat(dir); err != nil {
 			l.Missing[dir] = errorText(err)
@@ -70,10 +70,9 @@ func Gather(ctx context.Context, p Places, gone func(netns string) (bool, error)
 	}
 	_, err := os.Stat(p.NRISocket)
 	l.NRI = err == nil
-	for _, m := range []string{"vfio_pci", "vhost_vdpa", "virtio_vdpa", "ib_uverbs"} {
-		if _, err := os.Stat(filepath.Join(p.Sysfs, "module", m)); err == nil {
-			l.Modules = append(l.Modules, m)
-		}
+	for _, m := range []string{"vfio_pci", "vhost_vdpa", "mlx5_ib"} {
+		_, err := os.Stat(filepath.Join(p.Sysfs, "module", m))
+		l.Modules[m] = err == nil
 	}
 	l.locks(p.SRIOVLocks, gone)
 	l.settings()

@@ -80,7 +80,7 @@ func TestTheNodeIsAsked(t *testing.T) {
 		Plugins: map[string]doctor.Plugin{
 			"devinfo": {Path: filepath.Join(dir, "bin/devinfo"), CNIVersions: versions}, "sriov": {Path: filepath.Join(dir, "bin/sriov"), CNIVersions: versions},
 		},
-		PluginDirs: p.PluginDirs, NRI: true, Modules: []string{"vhost_vdpa"}, Missing: map[string]string{p.CDIDir: "no such file or directory"},
+		PluginDirs: p.PluginDirs, NRI: true, Modules: map[string]bool{"vhost_vdpa": true, "vfio_pci": false, "mlx5_ib": false}, Missing: map[string]string{p.CDIDir: "no such file or directory"},
 		Networks: []doctor.Config{{
 			Path: filepath.Join(dir, "net.d/10.conflist"), Text: []byte(`{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"sriov"},{"logLevel":"info","type":"devinfo"}]}`),
 		}},

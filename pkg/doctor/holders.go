@@ -204,6 +204,12 @@ func drivers(f *Facts) (list []Answer) {
 			})
 		}
 	}
+	if there, known := f.module("mlx5_ib"); known && !there && slices.ContainsFunc(f.VFs, func(v VF) bool { return v.Driver == "mlx5_core" }) {
+		list = append(list, Answer{Level: Info, Text: "the module mlx5_ib is not loaded: VFs of mlx5_core have no RDMA device", Remedy: "modprobe mlx5_ib, if pods need RDMA"})
+	}
+	if there, known := f.module("vfio_pci"); known && !there && len(f.VFs) > 0 {
+		list = append(list, Answer{Level: Info, Text: "the module vfio_pci is not loaded: no VF can be given to DPDK or a VM", Remedy: "modprobe vfio_pci, if pods need that"})
+	}
 	for _, v := range f.VDPAs {
 		if v.Driver == "" {
 			list = append(list, Answer{
@@ -215,12 +221,21 @@ func drivers(f *Facts) (list []Answer) {
 	return list
 }
 
+// module says whether a module of the kernel is loaded, or built in.
+func (f *Facts) module(name string) (there, known bool) {
+	if f.Live != nil {
+		there, known = f.Live.Modules[name]
+	}
+	return there, known
+}
+
 // loaded adds whether a module is loaded, where it is known.
 func (f *Facts) loaded(module string) string {
+	there, known := f.module(module)
 	switch {
-	case f.Live == nil || f.Live.Modules == nil:
+	case !known:
 		return ""
-	case slices.Contains(f.Live.Modules, module):
+	case there:
 		return " (" + module + " is loaded: bind it in /sys/bus/vdpa)"
 	}
 	return " (" + module + " is not loaded)"

@@ -14,7 +14,7 @@ type Live struct {
 	Plugins    map[string]Plugin     `json:"plugins,omitempty"` // CNI's, by type: those that are configured, and ours
 	PluginDirs []string              `json:"pluginDirs,omitempty"`
 	Networks   []Config              `json:"networks,omitempty"` // configurations in which devinfo is
-	Modules    []string              `json:"modules,omitempty"`  // of the kernel, of those that matter; nil = not known
+	Modules    map[string]bool       `json:"modules,omitempty"`  // of the kernel, of those that matter: whether it is there
 	NRI        bool                  `json:"nri,omitempty"`      // the socket is there
 	Missing    map[string]string     `json:"missing,omitempty"`  // directories, and why they cannot be used
 	Notes      []Note                `json:"notes,omitempty"`

@@ -94,23 +94,31 @@ func (p part) items() []part {
 		return []part{p} // Check says it
 	}
 	var object struct {
-		Kind     string
-		Metadata struct{ Namespace, Name string }
-		Items    []json.RawMessage
+		Kind  string
+		Items []json.RawMessage
 	}
 	if data[0] != '{' || json.Unmarshal(data, &object) != nil {
 		return []part{p}
 	}
 	if !strings.HasSuffix(object.Kind, "List") || object.Items == nil {
-		if object.Kind != "" {
-			p.name = strings.TrimSpace(object.Kind + " " + strings.TrimPrefix(object.Metadata.Namespace+"/"+object.Metadata.Name, "/"))
-		}
+		p.name = nameOf(data)
 		return []part{p}
 	}
 	var list []part
-	for _, item := range object.Items {
-		one := part{text: item, line: p.line}
-		list = append(list, one.items()...)
+	for _, item := range object.Items { // no List is in a List
+		list = append(list, part{text: item, line: p.line, name: nameOf(item)})
 	}
 	return list
+}
+
+// nameOf is an object of Kubernetes in words; "" is of anything else.
+func nameOf(data json.RawMessage) string {
+	var object struct {
+		Kind     string
+		Metadata struct{ Namespace, Name string }
+	}
+	if json.Unmarshal(data, &object) != nil || object.Kind == "" {
+		return ""
+	}
+	return strings.TrimSpace(object.Kind + " " + strings.TrimPrefix(object.Metadata.Namespace+"/"+object.Metadata.Name, "/"))
 }

@@ -194,6 +194,13 @@ func FuzzCheck(f *testing.F) {
 		if err != nil {
 			return
 		}
+		all, err := checker.CheckAll(text, r.Kind)
+		if err != nil || len(all) == 0 {
+			t.Errorf("as many documents: %v, %v", all, err)
+		}
+		for _, d := range all {
+			r.Findings = append(r.Findings, d.Findings...)
+		}
 		for _, finding := range r.Findings {
 			if strings.ContainsAny(finding.Value, "\x1b\n\x00") || len([]rune(finding.Value)) > 130 || finding.Path == "" || finding.Rule == "" {
 				t.Errorf("%+v", finding)
