@@ -23,6 +23,7 @@
 // What is not of the kernel is
 //
 //	-- node/node.json --                                        boot, time and node settings
+//	-- node/live.json --                                        what devinfoctl doctor asked the node
 //	-- root/var/lib/cni/devinfo/attachments/net@c0ffee@eth0 --  a file of the host, by its path
 //	-- root/var/run/cdi/odd.json base64 --                      one that is no text
 //
