@@ -22,8 +22,8 @@ const module = "devinfo-cni.io/"
 // A new package goes on the lowest floor that is above all it imports, and on the
 // floor of those that it must not import.
 var floors = [][]string{
-	{"devinfo/pci", "pkg/pod"}, // an address is text and numbers; a pod is its names
-	{"devinfo"},                // the format: bytes in, values out
+	{"devinfo/pci", "pkg/pod", "pkg/build"}, // an address is text and numbers; a pod is its names; what Go notes
+	{"devinfo"},                             // the format: bytes in, values out
 	// What reads and writes, each its own thing: the three doors (sysfs, link, the
 	// store), the configuration, captured hosts, and what runs other plugins.
 	{"devinfo/store", "pkg/sysfs", "pkg/link", "pkg/config", "pkg/hosttxt", "pkg/cdispec", "pkg/cniexec", "pkg/cluster"},
@@ -36,7 +36,7 @@ var floors = [][]string{
 	},
 	// What may be had of the device that was discovered; what an ADD left, against what is there.
 	{"pkg/grant", "pkg/audit"},
-	{"plugins/devinfo", "pkg/dra", "pkg/verify", "pkg/capture", "pkg/link/opinion/opiniontest"},
+	{"plugins/devinfo", "pkg/dra", "pkg/verify", "pkg/capture", "pkg/doctor", "pkg/link/opinion/opiniontest"},
 	{"cmd/devinfo", "cmd/devinfoctl", "cmd/cni-dra-driver", "cmd/kubectl-devinfo"},
 }
 

@@ -19,6 +19,9 @@ import (
 )
 
 func main() {
+	if askedForVersion() {
+		return
+	}
 	skel.PluginMainFuncs(machine().Funcs(), plugin.Versions, "CNI plugin devinfo: device information for network attachments")
 }
 

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,11 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/capture"
+	"devinfo-cni.io/pkg/doctor"
 )
 
 const captureHelp = `Writes this host into one text file that devinfoctl --host and the tests read: its
 network devices in /sys, what netlink says of them and of the pods' interfaces, the
-journal, the device-info files and the CDI specs of attachments. Only root sees all
+journal, the device-info files and the CDI specs of attachments, the records of
+cni-dra-driver, and what doctor asks: settings of VFs, devices of pods, the versions of
+the CNI plugins, and of network configurations what concerns devinfo. Only root sees all
 of it; what is missing is said on standard error and in the file.
 
 The file shows hardware and IP addresses, names of pods and the configurations of the
@@ -34,23 +39,26 @@ const captureExample = `  devinfoctl capture --scrub -o node.txtar
 
 func captureCommand(t *tool) *cobra.Command {
 	var c captureFlags
+	var cniPath string
 	cmd := &cobra.Command{
 		Use:     "capture -o FILE.txtar",
 		Short:   "write the host into a file, for a problem report",
 		Long:    captureHelp,
 		Example: captureExample,
-		Args:    cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
+		Args:    none,
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if c.output == "" {
 				return usage("name the file, or - for standard output", "capture: -o is missing")
 			}
-			return t.capture(c)
+			c.places.PluginDirs = filepath.SplitList(cniPathOr(cniPath))
+			return t.capture(cmd.Context(), c)
 		},
 	}
 	cmd.Flags().StringVarP(&c.output, "output", "o", "", "the `file` to write; - is standard output")
 	cmd.Flags().BoolVar(&c.scrub, "scrub", false, "rename addresses, pods, serial numbers and the host")
 	cmd.Flags().StringVar(&c.name, "name", "", "what to call the machine (default: its host name, with --scrub \"host\")")
 	cmd.Flags().StringVar(&c.note, "note", "", "what the machine is, for the first line")
+	placeFlags(cmd, &c.places, &cniPath)
 	_ = cmd.MarkFlagFilename("output", "txtar")
 	return cmd
 }
@@ -58,14 +66,28 @@ func captureCommand(t *tool) *cobra.Command {
 type captureFlags struct {
 	output, name, note string
 	scrub              bool
+	places             doctor.Places
 }
 
-func (t *tool) capture(c captureFlags) error {
+func (t *tool) capture(ctx context.Context, c captureFlags) error {
 	h, err := t.host()
 	if err != nil {
 		return err
 	}
 	source := h.captureSource(c)
+	live, err := h.live(ctx, c.places)
+	if err != nil {
+		return err
+	}
+	if live != nil {
+		for _, note := range live.Notes {
+			t.warn("missing: %s", note.Text)
+		}
+		if source.Live, err = json.MarshalIndent(live, "", "  "); err != nil {
+			return fmt.Errorf("capture: %w", err)
+		}
+		source.Live = append(source.Live, '\n')
+	}
 	archive, err := capture.Take(source)
 	if err != nil {
 		return fmt.Errorf("capture: %w", err)
@@ -93,7 +115,7 @@ func (h *host) captureSource(c captureFlags) capture.Host {
 	source := capture.Host{
 		Sys:   h.sys.Files(),
 		Root:  h.root,
-		State: capture.State{BootID: h.bootID, Time: h.now.UTC(), Settings: h.node},
+		State: capture.State{BootID: h.bootID, Time: h.now.UTC(), Settings: h.node, ClaimDir: h.claimDir, Build: h.build},
 	}
 	source.Links = capture.Kernel{}
 	if h.file != nil {

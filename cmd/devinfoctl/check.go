@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -15,8 +14,11 @@ const checkHelp = `Compares what ADD left with what is there now, as the plugin'
 for each fact what the journal, the device-info file and the kernel have, and where
 the kernel has it.
 
-ATTACHMENT is NETWORK/CONTAINER/INTERFACE, NETWORK/CONTAINER or CONTAINER; of the
+The argument is a pod (NAME or NAMESPACE/NAME), a network, a container, or one attachment:
+NETWORK/CONTAINER/INTERFACE, NETWORK/CONTAINER or POD/INTERFACE with its namespace. Of a
 container's ID a beginning that is no other's will do. Without it all are checked.
+
+Of what cni-dra-driver attaches, the error of a DEL that failed is said too.
 
 The verdicts are
   same          journal, file and kernel agree
@@ -34,17 +36,19 @@ same representor is said as by inspect.
 Exits with 1 if an attachment is not as it should be.`
 
 const checkExample = `  devinfoctl check
+  devinfoctl check shop/dpdk-0
+  devinfoctl check sriov-net
   devinfoctl check 3f1c2d
   devinfoctl check sriov-net/3f1c2d/net1 -o json
   devinfoctl --host node.txtar check`
 
 func checkCommand(t *tool) *cobra.Command {
 	return &cobra.Command{
-		Use:               "check [ATTACHMENT]",
+		Use:               "check [POD|NETWORK|CONTAINER|ATTACHMENT]",
 		Short:             "compare what ADD left with what is there now, and explain it",
 		Long:              checkHelp,
 		Example:           checkExample,
-		Args:              cobra.MaximumNArgs(1),
+		Args:              atMostOne,
 		ValidArgsFunction: t.completeAttachments,
 		RunE: func(_ *cobra.Command, args []string) error {
 			h, err := t.host()
@@ -65,47 +69,11 @@ func checkCommand(t *tool) *cobra.Command {
 	}
 }
 
-// chosen are the attachments that the command line names: one of one container, or
-// all of that container.
-func chosen(list []attachment, name string) ([]attachment, error) {
-	var found []attachment
-	for _, a := range list {
-		if named(a, name) {
-			found = append(found, a)
-		}
-	}
-	containers := map[string]bool{}
-	for _, a := range found {
-		containers[a.ContainerID] = true
-	}
-	switch {
-	case len(found) == 0:
-		return nil, blind(fmt.Errorf("%s: no such attachment", name), "devinfoctl list shows them")
-	case len(containers) > 1:
-		var names []string
-		for _, a := range found {
-			names = append(names, a.String())
-		}
-		return nil, usage("give more of the container's ID: "+strings.Join(names, ", "), "%s: means %d containers", name, len(containers))
-	}
-	return found, nil
-}
-
-// named says whether name is the attachment's, its container's ID cut or not.
-func named(a attachment, name string) bool {
-	parts := strings.SplitN(name, "/", 3)
-	switch len(parts) {
-	case 1:
-		return name != "" && strings.HasPrefix(a.ContainerID, name)
-	case 2:
-		parts = append(parts, a.IfName)
-	}
-	return a.Network == parts[0] && strings.HasPrefix(a.ContainerID, parts[1]) && a.IfName == parts[2]
-}
-
 // comparison is what check prints of one attachment.
 type comparison struct {
 	Attachment  string       `json:"attachment"`
+	Pod         string       `json:"pod,omitempty"`
+	Claim       string       `json:"claim,omitempty"`
 	State       audit.State  `json:"state"`
 	File        string       `json:"file,omitempty"` // path of the device-info file; "" = ADD wrote none
 	Facts       []audit.Fact `json:"facts"`
@@ -117,14 +85,20 @@ type comparison struct {
 
 // compare does what CHECK does, with what the journal knows.
 func (h *host) compare(a attachment) comparison {
+	if a.entry == nil && a.unread == nil {
+		return a.compareRecord()
+	}
 	state, r := h.auditor.Audit(a.entry, a.unread)
 	c := comparison{
-		Attachment: a.String(), State: state, File: a.File, Facts: r.Facts, Warnings: r.Warnings, NotCompared: r.NotCompared,
+		Attachment: a.String(), Pod: a.Pod, Claim: a.Claim, State: state, File: a.File, Facts: r.Facts, Warnings: r.Warnings, NotCompared: r.NotCompared,
 	}
 	for _, f := range r.Changed() {
 		c.Warnings = append(c.Warnings, f.Change())
 	}
-	if r.Problem != nil {
+	switch {
+	case a.record != "" && a.Why != "" && (a.State == audit.Abandoned || a.State == audit.Deleting):
+		c.State, c.Problem, c.Remedy = a.State, a.Why, a.claimRemedy()
+	case r.Problem != nil:
 		c.Problem, c.Remedy = h.text(r.Problem.Error()), r.Problem.Remedy()
 	}
 	return c
@@ -145,7 +119,7 @@ func (t *tool) check(h *host, list []attachment) error {
 			t.comparisonTable(w, c)
 		}
 		if len(results) == 0 {
-			fmt.Fprintln(w, "no attachments in "+h.node.StateDir)
+			fmt.Fprintln(w, "no attachments")
 		}
 	})
 	if err == nil && slices.ContainsFunc(results, func(c comparison) bool { return c.Problem != "" }) {
@@ -154,8 +128,23 @@ func (t *tool) check(h *host, list []attachment) error {
 	return err
 }
 
+// verdictColour is "" for what is as it should be.
+func verdictColour(v audit.Verdict) colour {
+	switch v {
+	case audit.Differs, audit.Gone:
+		return red
+	case audit.Changed, audit.Unseen:
+		return yellow
+	}
+	return ""
+}
+
 func (t *tool) comparisonTable(w *tabwriter.Writer, c comparison) {
-	fmt.Fprintf(w, "%s: %s\n", printable(c.Attachment), t.paint(colourOf(c.State), string(c.State)))
+	name := c.Attachment
+	if c.Pod != "" {
+		name = "pod " + c.Pod + ": " + name
+	}
+	fmt.Fprintf(w, "%s: %s\n", printable(name), t.paint(colourOf(c.State), string(c.State)))
 	if c.File != "" {
 		fmt.Fprintf(w, "  file: %s\n", printable(c.File))
 	}
@@ -164,7 +153,10 @@ func (t *tool) comparisonTable(w *tabwriter.Writer, c comparison) {
 		for _, f := range c.Facts {
 			rows = append(rows, []string{"  " + f.Fact, f.Journal, f.File, f.Now, f.Source, string(f.Verdict)})
 		}
-		for _, line := range fit(rows, t.width()) {
+		for n, line := range fit(rows, t.width()) {
+			if n > 0 {
+				line = t.paintEnd(line, string(c.Facts[n-1].Verdict), verdictColour(c.Facts[n-1].Verdict))
+			}
 			fmt.Fprintln(w, line)
 		}
 	}

@@ -126,17 +126,3 @@ func (t *tool) completeDevices(_ *cobra.Command, args []string, _ string) ([]str
 	}
 	return h.deviceNames(), cobra.ShellCompDirectiveNoFileComp
 }
-
-// completeAttachments completes an attachment, NETWORK/CONTAINER/INTERFACE.
-func (t *tool) completeAttachments(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	h, err := t.host()
-	if err != nil || len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	keys, _ := h.journal.All()
-	var names []string
-	for _, k := range keys {
-		names = append(names, k.String())
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
-}

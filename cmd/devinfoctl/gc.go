@@ -65,7 +65,7 @@ func gcCommand(t *tool) *cobra.Command {
 		Short:   "remove what is left of attachments whose network namespace is gone",
 		Long:    gcHelp,
 		Example: gcExample,
-		Args:    cobra.NoArgs,
+		Args:    none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if dryRun == yes {
 				return usage("give --dry-run to see what would be removed, or --yes to remove it", "gc: one of --dry-run and --yes is needed")
@@ -129,7 +129,7 @@ func (t *tool) gc(ctx context.Context, h *host, remove bool, cniPath string) err
 
 // garbage looks for it.
 func (h *host) garbage() (*garbage, error) {
-	list, err := h.attachments()
+	list, err := h.journaled()
 	if err != nil {
 		return nil, err
 	}

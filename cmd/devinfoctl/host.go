@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/audit"
+	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/capture"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
@@ -30,8 +32,10 @@ type host struct {
 	finder   *discovery.Finder
 	infos    *store.Dir // the device-info files of node.DeviceInfoDir
 	journal  *journal.Journal
+	claimDir string // of cni-dra-driver's records
 	bootID   string
-	now      time.Time // when it was opened or captured
+	build    build.Info // of the program that looks, or that captured
+	now      time.Time  // when it was opened or captured
 
 	file      *hosttxt.Host                   // nil = this machine
 	root      string                          // "" = /, else where the captured files are unpacked
@@ -89,7 +93,9 @@ func (t *tool) machine() (*host, error) {
 		node:      node,
 		sys:       sys,
 		finder:    &discovery.Finder{Interfaces: kernel, Switches: kernel},
+		claimDir:  cmp.Or(t.claimDir, defaultClaimDir),
 		bootID:    bootID,
+		build:     build.Read(),
 		now:       t.clock(),
 		netnsGone: link.NetnsGone,
 	}
@@ -145,7 +151,9 @@ func (t *tool) capturedHost() (*host, error) {
 		node:      state.Settings,
 		sys:       sysfs.New(file.Sys()),
 		finder:    &discovery.Finder{Interfaces: links, Switches: links},
+		claimDir:  cmp.Or(t.claimDir, state.ClaimDir, defaultClaimDir),
 		bootID:    state.BootID,
+		build:     state.Build,
 		now:       state.Time,
 		netnsGone: gone(links),
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/link"
@@ -19,7 +20,7 @@ import (
 const inspectHelp = `Shows the device information that ADD would write for a device, and where each fact
 comes from: the configuration and a file that is there already are left out.
 
-DEVICE is a PCI address, an auxiliary device (an SF), a vDPA device or a network
+DEVICE is a PCI address (03:00.5 is 0000:03:00.5), an auxiliary device (an SF), a vDPA device or a network
 interface: one of this namespace, or with --netns one of that. A name that means
 several is settled by --as.
 
@@ -66,10 +67,10 @@ func inspectCommand(t *tool) *cobra.Command {
 		Short:             "what ADD would write for a device, and where each fact comes from",
 		Long:              inspectHelp,
 		Example:           inspectExample,
-		Args:              cobra.ExactArgs(1),
+		Args:              exactly("DEVICE"),
 		ValidArgsFunction: t.completeDevices,
 		RunE: func(_ *cobra.Command, args []string) error {
-			s.name = args[0]
+			s.name = fullAddress(args[0])
 			if s.as != "" {
 				if err := oneOf("as", s.as, kinds...); err != nil {
 					return err
@@ -113,6 +114,9 @@ func (t *tool) inspect(s subject) error {
 	switch {
 	case device.Problem != nil:
 		in.Problem = device.Problem.Error()
+		if errors.As(device.Problem, new(*discovery.UndescribableError)) && s.as == asAuxiliary {
+			in.Problem = strings.ReplaceAll(in.Problem, `"subfunctionParent": true`, "--subfunction-parent")
+		}
 	case device.Info == nil:
 		in.Problem = fmt.Sprintf("interface %s has no device of its own: it is software, or stacked on another (see --follow-lower)", s.name)
 	}
@@ -123,6 +127,17 @@ func (t *tool) inspect(s subject) error {
 		return errFound
 	}
 	return nil
+}
+
+// fullAddress adds the usual domain to a PCI address without one, as lspci prints it.
+func fullAddress(name string) string {
+	if _, err := pci.Parse(name); err == nil || strings.Count(name, ":") != 1 {
+		return name
+	}
+	if full, err := pci.Parse("0000:" + name); err == nil {
+		return full.String()
+	}
+	return name
 }
 
 func facts(device *discovery.Device) []fact {
@@ -173,10 +188,16 @@ func (h *host) explained(err error) error {
 func (t *tool) inspectionTable(in inspection) func(*tabwriter.Writer) {
 	return func(w *tabwriter.Writer) {
 		if in.DeviceInfo != nil {
-			fmt.Fprintf(w, "%s\nKEY\tVALUE\tSOURCE\n", in.DeviceInfo)
+			fmt.Fprintf(w, "%s\n", in.DeviceInfo)
 		}
-		for _, f := range in.Facts {
-			fmt.Fprintf(w, "%s\t%s\t%s\n", printable(f.Key), printable(f.Value), printable(f.Source))
+		if len(in.Facts) > 0 {
+			rows := [][]string{{"KEY", "VALUE", "SOURCE"}}
+			for _, f := range in.Facts {
+				rows = append(rows, []string{f.Key, f.Value, f.Source})
+			}
+			for _, line := range fit(rows, t.width()) {
+				fmt.Fprintln(w, line)
+			}
 		}
 		if in.Shared {
 			fmt.Fprintln(w, "\nThe device is not the interface's alone: others use it too.")

@@ -11,6 +11,7 @@ import (
 func TestInspectOfCapturedHosts(t *testing.T) {
 	for _, c := range []struct{ name, host, args string }{
 		{"vf", "mlx5-switchdev", "0000:03:00.2"},
+		{"vf-short", "mlx5-switchdev", "03:00.2"},
 		{"vf-json", "mlx5-switchdev", "0000:03:00.2 -o json"},
 		{"vf-yaml", "mlx5-switchdev", "0000:03:00.2 -o yaml"},
 		{"vf-interface", "mlx5-legacy", "net1 --netns /run/netns/pod"},

@@ -52,7 +52,7 @@ func installCommand(t *tool) *cobra.Command {
 		Short:   "put the plugin where the container runtime finds it",
 		Long:    installHelp,
 		Example: installExample,
-		Args:    cobra.NoArgs,
+		Args:    none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if dir == "" {
 				return usage("the directory is /opt/cni/bin on most nodes; the container runtime's configuration says it", "install: --cni-bin-dir is missing")

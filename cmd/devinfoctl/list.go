@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -12,8 +13,8 @@ import (
 	"devinfo-cni.io/pkg/audit"
 )
 
-const listHelp = `Lists the attachments of the node, as the plugin's journal has them, and what has
-become of each:
+const listHelp = `Lists the attachments of the node, as the plugin's journal and the records of
+cni-dra-driver have them, and what has become of each:
 
   ok            the network namespace, the device and the files are there
   adding        ADD has not ended yet, or was killed
@@ -25,16 +26,25 @@ become of each:
   newer format  the entry is of a newer devinfo
   unknown       it cannot be looked at: without root, or from within a container
 
-Attachments that got no device-info file and have no delegates are not in the journal.
-What is wrong with one, check explains; gc removes "netns gone" and "orphan". On a
-narrow terminal columns are left out.
+and only of networks that cni-dra-driver attaches:
+
+  prepared      the pod has no sandbox yet
+  deleting      DEL runs, or has failed and will be tried again
+  abandoned     DEL has failed too often, and nobody waits for it any more
+
+Where no pod is known the container is shown. Attachments that got no device-info file and have no delegates are not in the journal.
+What is wrong with one, check explains; gc removes "netns gone" and "orphan". With -o
+wide there are containers, claims, files and CDI devices too; on a narrow terminal
+columns are left out.
 
 With --watch the list is looked at again every --interval, and drawn again when
 it has changed, until SIGINT. Where the output is no terminal, each change is a line
 instead; with -o json each is an object on a line, with -o yaml a document.`
 
 const listExample = `  devinfoctl list
+  devinfoctl list -n shop -o wide
   devinfoctl list --watch
+  devinfoctl list --abandoned
   devinfoctl list -o json | jq '.[] | select(.state != "ok")'
   devinfoctl --host node.txtar list`
 
@@ -44,33 +54,55 @@ const shortest = 100 * time.Millisecond
 func listCommand(t *tool) *cobra.Command {
 	var watch bool
 	var interval time.Duration
+	var wanted filter
 	cmd := &cobra.Command{
 		Use:     "list",
 		Short:   "the attachments of the node, and what has become of them",
 		Long:    listHelp,
 		Example: listExample,
-		Args:    cobra.NoArgs,
+		Args:    none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if interval < shortest {
+			switch {
+			case interval < shortest:
 				return usage(fmt.Sprintf("give %s or more", shortest), "--interval: %s is too short", interval)
+			case cmd.Flags().Changed("interval") && !watch:
+				return usage("give --watch too, or leave --interval out", "--interval: without --watch there is one look only")
 			}
 			h, err := t.host()
 			if err != nil {
 				return err
 			}
 			if watch {
-				return t.watch(cmd.Context(), h, interval)
+				return t.watch(cmd.Context(), h, wanted, interval)
 			}
-			return t.list(h)
+			return t.list(h, wanted)
 		},
 	}
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on, and show changes as they come")
 	cmd.Flags().DurationVar(&interval, "interval", time.Second, "with --watch, the `time` between two looks")
+	cmd.Flags().StringVarP(&wanted.namespace, "namespace", "n", "", "only the pods of this `namespace`")
+	cmd.Flags().BoolVar(&wanted.abandoned, "abandoned", false, "only what cni-dra-driver has given up to delete")
+	_ = cmd.RegisterFlagCompletionFunc("namespace", t.completeNamespaces)
 	return cmd
 }
 
-func (t *tool) list(h *host) error {
+// A filter chooses attachments.
+type filter struct {
+	namespace string // of the pod; "" = any
+	abandoned bool
+}
+
+// of gives those of the host.
+func (f filter) of(h *host) ([]attachment, error) {
 	list, err := h.attachments()
+	return slices.DeleteFunc(list, func(a attachment) bool {
+		namespace, _, _ := strings.Cut(a.Pod, "/")
+		return f.namespace != "" && namespace != f.namespace || f.abandoned && a.State != audit.Abandoned
+	}), err
+}
+
+func (t *tool) list(h *host, wanted filter) error {
+	list, err := wanted.of(h)
 	if err != nil {
 		return err
 	}
@@ -84,29 +116,40 @@ func (t *tool) list(h *host) error {
 // listLines is the list as lines that fit the terminal.
 func (t *tool) listLines(h *host, list []attachment) []string {
 	if len(list) == 0 {
-		return []string{"no attachments in " + h.node.StateDir}
+		return []string{"no attachments"}
 	}
-	rows := [][]string{{"NETWORK", "CONTAINER", "INTERFACE", "TYPE", "DEVICE", "FILE", "CDI", "STATE"}}
+	var rows [][]string
+	if t.output == "wide" {
+		rows = wideRows(h, list)
+	} else {
+		rows = [][]string{{"POD", "NETWORK", "INTERFACE", "TYPE", "DEVICE", "STATE"}}
+		for _, a := range list {
+			rows = append(rows, []string{a.holder(), a.Network, a.IfName, a.Type, a.Device, string(a.State)})
+		}
+	}
+	width := t.width()
+	lines := fit(without(rows, width, "CDI", "FILE", "CLAIM", "TYPE"), width)
+	for n, a := range list {
+		if state := string(a.State); a.State != audit.OK {
+			lines[n+1] = t.paintEnd(lines[n+1], state, colourOf(a.State))
+		}
+	}
+	return lines
+}
+
+// wideRows has all that there is, for -o wide.
+func wideRows(h *host, list []attachment) [][]string {
+	rows := [][]string{{"POD", "CONTAINER", "NETWORK", "INTERFACE", "TYPE", "DEVICE", "CLAIM", "FILE", "CDI", "STATE"}}
 	for _, a := range list {
 		file := a.File
 		if filepath.Dir(file) == filepath.Clean(h.node.DeviceInfoDir) {
 			file = filepath.Base(file)
 		}
 		rows = append(rows, []string{
-			a.Network, shortID(a.ContainerID), a.IfName, a.Type, a.Device, a.shorten(file), a.shorten(a.CDI), string(a.State),
+			a.Pod, shortID(a.ContainerID), a.Network, a.IfName, a.Type, a.Device, a.Claim, a.shorten(file), a.shorten(a.CDI), string(a.State),
 		})
 	}
-	width := t.width()
-	lines := fit(without(rows, width, "CDI", "FILE", "TYPE"), width)
-	for n, a := range list {
-		if state := string(a.State); a.State != audit.OK {
-			line := lines[n+1]
-			if cut := len(line) - len(state); cut >= 0 && line[cut:] == state {
-				lines[n+1] = line[:cut] + t.paint(colourOf(a.State), state)
-			}
-		}
-	}
-	return lines
+	return rows
 }
 
 // shortID is a container's ID as people know it, the first twelve digits.

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,30 +18,93 @@ func colourOf(s audit.State) colour {
 	switch s {
 	case audit.OK:
 		return green
-	case audit.Adding, audit.Unknown:
+	case audit.Adding, audit.Prepared, audit.Deleting, audit.Unknown:
 		return yellow
 	}
 	return red
 }
 
-// attachment is one entry of the journal, and what has become of it.
+// attachment is one entry of the journal, or one of a claim's records, and what has
+// become of it.
 type attachment struct {
+	Pod string `json:"pod,omitempty"` // namespace/name; "" = no Kubernetes asked for it
 	journal.Key
 	Type   string      `json:"type,omitempty"`
 	Device string      `json:"device,omitempty"` // PCI address, vDPA device or socket
 	File   string      `json:"file,omitempty"`   // path of the device-info file; "" = ADD wrote none
 	CDI    string      `json:"cdi,omitempty"`    // the CDI device, vendor/class=name
 	Netns  string      `json:"netns,omitempty"`
+	Claim  string      `json:"claim,omitempty"` // namespace/name of the ResourceClaim; "" = not by DRA
 	Since  *time.Time  `json:"since,omitempty"` // of ADD
 	State  audit.State `json:"state"`
 	Why    string      `json:"why,omitempty"` // more of a state that is not ok
 
-	entry  *journal.Entry // nil = it cannot be read
-	unread error          // why
+	entry  *journal.Entry // nil = it is not in the journal, or cannot be read
+	unread error          // why it cannot be read
+	record string         // path of the claim's record; "" = not by DRA
 }
 
-// attachments looks at every entry of the journal, sorted by network.
+// id tells an attachment from all others: what was only prepared has no container yet.
+type id struct {
+	journal.Key
+	claim string
+}
+
+// String names the attachment in full: by the claim where it has no container yet, or
+// where nothing else is known.
+func (a attachment) String() string {
+	switch {
+	case a.Network == "":
+		return "claim " + a.Claim
+	case a.ContainerID == "":
+		return a.Network + "/claim " + a.Claim + "/" + a.IfName
+	}
+	return a.Key.String()
+}
+
+// holder is the pod or, where none is known, the container or the claim.
+func (a *attachment) holder() string {
+	return cmp.Or(a.Pod, shortID(a.ContainerID), "claim "+a.Claim)
+}
+
+// podName is namespace/name; "" without a name.
+func podName(namespace, name string) string {
+	if name == "" {
+		return ""
+	}
+	return namespace + "/" + name
+}
+
+func (a *attachment) id() id { return id{a.Key, a.Claim} }
+
+// attachments looks at every entry of the journal and every claim's record, sorted by pod.
 func (h *host) attachments() ([]attachment, error) {
+	list, err := h.journaled()
+	if err != nil {
+		return nil, err
+	}
+	claimed, err := h.claimed()
+	if err != nil {
+		return nil, err
+	}
+	own := list
+	for _, c := range claimed {
+		n := slices.IndexFunc(own, func(a attachment) bool { return a.Key == c.Key })
+		if n < 0 {
+			list = append(list, c)
+			continue
+		}
+		list[n].Claim, list[n].record = c.Claim, c.record
+		if c.State == audit.Abandoned || c.State == audit.Deleting {
+			list[n].State, list[n].Why = c.State, c.Why
+		}
+	}
+	slices.SortStableFunc(list, func(a, b attachment) int { return strings.Compare(a.Pod, b.Pod) })
+	return list, nil
+}
+
+// journaled looks at every entry of the journal, sorted by network.
+func (h *host) journaled() ([]attachment, error) {
 	keys, err := h.journal.All()
 	if err != nil {
 		return nil, h.journalError(err)
@@ -78,6 +143,7 @@ func (h *host) attachment(key journal.Key) (a attachment, ok bool, err error) {
 		}
 		return a, true, nil
 	}
+	a.Pod = podName(e.PodName())
 	a.Type, a.Device, a.CDI, a.Netns = e.Device.Type, e.Device.ID, e.CDI.Device, e.Netns
 	if !e.Time.IsZero() {
 		a.Since = &e.Time

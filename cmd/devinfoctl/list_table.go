@@ -45,6 +45,9 @@ func without(rows [][]string, width int, headings ...string) [][]string {
 			break
 		}
 		c := slices.Index(rows[0], heading)
+		if c < 0 {
+			continue
+		}
 		for r, row := range rows {
 			rows[r] = slices.Delete(row, c, c+1)
 		}

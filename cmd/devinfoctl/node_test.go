@@ -103,6 +103,15 @@ func (n *node) put(e journal.Entry) journal.Key {
 	return e.Key
 }
 
+// claim records a claim as cni-dra-driver would, and gives the directory.
+func (n *node) claim(text string) (dir string) {
+	n.t.Helper()
+	dir = filepath.Join(filepath.Dir(n.file), "claims")
+	n.must(os.MkdirAll(dir, 0o700))
+	n.must(os.WriteFile(filepath.Join(dir, "u1.json"), []byte(text), 0o600))
+	return dir
+}
+
 // drop forgets an attachment of the journal.
 func (n *node) drop(key journal.Key) error {
 	j := journal.Open(n.StateDir, "")

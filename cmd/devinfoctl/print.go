@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"text/tabwriter"
 
 	"golang.org/x/sys/unix"
@@ -15,7 +16,7 @@ import (
 // print prints value as -o says: by table, or as JSON or YAML of the same value.
 // Cells of the table end in a tab.
 func (t *tool) print(value any, table func(w *tabwriter.Writer)) error {
-	if t.output == "table" {
+	if t.output == "table" || t.output == "wide" {
 		w := tabwriter.NewWriter(t.stdout, 0, 8, 2, ' ', tabwriter.StripEscape)
 		table(w)
 		return w.Flush()
@@ -60,6 +61,15 @@ func (t *tool) paint(c colour, text string) string {
 		return text
 	}
 	return "\x1b[" + string(c) + "m" + text + "\x1b[0m"
+}
+
+// paintEnd colours the word that a line ends in, unless it was cut.
+func (t *tool) paintEnd(line, word string, c colour) string {
+	rest, whole := strings.CutSuffix(line, word)
+	if !whole || c == "" {
+		return line
+	}
+	return rest + t.paint(c, word)
 }
 
 func isTerminal(w io.Writer) bool {

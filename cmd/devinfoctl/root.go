@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/config"
 )
 
@@ -23,6 +24,10 @@ type tool struct {
 	output   string // -o: "table", "json" or "yaml"
 	hostFile string // --host; "" = the machine that we run on
 	nodeFile string // --node-config; "" = the plugin's own
+	claimDir string // --dra-state-dir; "" = the usual one
+
+	tolerant    bool // node settings that are wrong are noted in nodeProblem
+	nodeProblem string
 
 	started bool  // the command line was understood
 	opened  *host // see host
@@ -33,13 +38,14 @@ another one that was captured into a file.
 
 Exit codes:
   0  all is well
-  1  what was looked at is not as it should be: check, validate and gc --dry-run
-     have found something
+  1  what was looked at is not as it should be: check, doctor, validate and
+     gc --dry-run have found something
   2  the command line makes no sense
   3  it could not be looked at, or not be done`
 
 const rootExample = `  devinfoctl list                           # the attachments of this node
   devinfoctl inspect 0000:3b:02.1           # what ADD would write, and why
+  devinfoctl doctor                         # what is wrong, and what to do
   devinfoctl topology                       # the devices, as a tree
   devinfoctl capture --scrub -o node.txtar  # for a problem report
   devinfoctl --host node.txtar topology     # the same tree, somewhere else`
@@ -49,11 +55,13 @@ var commands = []func(*tool) *cobra.Command{
 	inspectCommand,
 	listCommand,
 	checkCommand,
+	doctorCommand,
 	validateCommand,
 	gcCommand,
 	topologyCommand,
 	captureCommand,
 	installCommand,
+	versionCommand,
 }
 
 func newRoot(t *tool) *cobra.Command {
@@ -62,16 +70,18 @@ func newRoot(t *tool) *cobra.Command {
 		Short:         "see, check and explain device information on a node",
 		Long:          rootHelp,
 		Example:       rootExample,
-		Args:          cobra.NoArgs,
+		Args:          knownCommand,
+		Version:       build.Read().String(),
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
 	flags := root.PersistentFlags()
-	flags.StringVarP(&t.output, "output", "o", "table", "how to print: table, json or yaml")
+	flags.StringVarP(&t.output, "output", "o", "table", "how to print: table, wide, json or yaml")
 	flags.StringVar(&t.hostFile, "host", "", "look at the host captured in this `file`, not at this machine")
 	flags.StringVar(&t.nodeFile, "node-config", "", "node settings `file` (default $DEVINFO_NODE_CONFIG, else "+config.NodeFile+")")
-	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
+	flags.StringVar(&t.claimDir, "dra-state-dir", "", "`directory` of cni-dra-driver's records (default "+defaultClaimDir+")")
+	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "wide", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = root.MarkPersistentFlagFilename("host", "txtar")
 	cobra.EnableCommandSorting = false
 	for _, command := range commands {
@@ -79,6 +89,9 @@ func newRoot(t *tool) *cobra.Command {
 		t.start(cmd)
 		root.AddCommand(cmd)
 	}
+	root.SetVersionTemplate("devinfoctl {{.Version}}\n")
+	root.SetHelpCommand(helpCommand(root))
+	refuseUnknownShells(root)
 	return root
 }
 
@@ -88,7 +101,7 @@ func (t *tool) start(cmd *cobra.Command) {
 	body := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if cmd.LocalNonPersistentFlags().Lookup("output") == nil {
-			if err := oneOf("output", t.output, "table", "json", "yaml"); err != nil {
+			if err := oneOf("output", t.output, "table", "wide", "json", "yaml"); err != nil {
 				return err
 			}
 		}
@@ -120,6 +133,10 @@ func (t *tool) settings() (config.Node, error) {
 	node, err := config.LoadNode(path)
 	if errors.Is(err, errPermission) && t.nodeFile == "" {
 		t.warn("%v; the defaults are used", err)
+		return node, nil
+	}
+	if err != nil && t.tolerant {
+		t.nodeProblem = err.Error()
 		return node, nil
 	}
 	if err != nil {

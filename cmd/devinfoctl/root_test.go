@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -12,11 +13,41 @@ func TestUsageErrorsExitWithTwoAndSayWhatHelps(t *testing.T) {
 	for _, args := range []string{
 		"nonsense", "--nonsense", "inspect", "inspect a b", "topology a", "topology -o svg", "inspect -o svg eno1 --host " + i40e,
 		"capture", "capture -o", "install", "inspect --as",
+		"lst", "check a b", "help nonsense", "help list nonsense", "completion", "completion nonsense", "completion bash x", "validate", "version x",
 	} {
 		o := ctl(strings.Fields(args)...)
 		if o.exit != exitUsage || o.stdout != "" || !strings.HasPrefix(o.stderr, "devinfoctl: ") || strings.Count(o.stderr, "\n") != 2 {
 			t.Errorf("%s: %+v", args, o)
 		}
+	}
+}
+
+// Who mistypes is told what was meant.
+func TestUsageErrorsNameWhatIsMissingOrMeant(t *testing.T) {
+	for args, want := range map[string]string{
+		"lst":                "devinfoctl: unknown command \"lst\"\n  did you mean list? See devinfoctl --help\n",
+		"help tpology":       "devinfoctl: help: unknown command \"tpology\"\n  did you mean topology? See devinfoctl --help\n",
+		"inspect":            "devinfoctl: inspect: DEVICE is missing\n  see devinfoctl inspect --help\n",
+		"validate":           "devinfoctl: validate: FILE is missing\n  see devinfoctl validate --help\n",
+		"list all":           "devinfoctl: list: unexpected argument \"all\"\n  see devinfoctl list --help\n",
+		"completion pwsh":    "devinfoctl: completion: unknown shell \"pwsh\"\n  give one of bash, zsh, fish, powershell\n",
+		"list --interval 1s": "devinfoctl: --interval: without --watch there is one look only\n  give --watch too, or leave --interval out\n",
+	} {
+		if o := ctl(strings.Fields(args)...); o != (outcome{"", want, exitUsage}) {
+			t.Errorf("%s: %+v", args, o)
+		}
+	}
+}
+
+func TestVersionSaysWhatItWasBuiltFrom(t *testing.T) {
+	for _, args := range []string{"version", "--version"} {
+		o := ctl(args)
+		if o.exit != exitOK || !strings.HasPrefix(o.stdout, "devinfoctl ") || !strings.HasSuffix(o.stdout, ", "+runtime.Version()+"\n") {
+			t.Errorf("%s: %+v", args, o)
+		}
+	}
+	if o := ctl("version", "-o", "json"); !strings.Contains(o.stdout, `"go": "`+runtime.Version()+`"`) {
+		t.Errorf("%+v", o)
 	}
 }
 
@@ -26,7 +57,7 @@ func TestHostsThatCannotBeReadExitWithThree(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, args := range []string{
-		"--host nowhere.txtar topology", "--host " + broken + " topology", "--node-config nowhere.json topology",
+		"--host ../../README.md list", "--host nowhere.txtar topology", "--host " + broken + " topology", "--node-config nowhere.json topology",
 	} {
 		o := ctl(strings.Fields(args)...)
 		if o.exit != exitBlind || o.stdout != "" || strings.Count(o.stderr, "\n") != 2 {

@@ -3,6 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -31,7 +34,7 @@ func topologyCommand(t *tool) *cobra.Command {
 		Short:   "the network devices of the node, and who holds them",
 		Long:    topologyHelp,
 		Example: topologyExample,
-		Args:    cobra.NoArgs,
+		Args:    none,
 		RunE: func(*cobra.Command, []string) error {
 			if err := oneOf("output", output, formats...); err != nil {
 				return err
@@ -59,7 +62,10 @@ func (t *tool) topology(output string) error {
 	}
 	switch output {
 	case "tree":
-		err = top.Tree(shown{t.stdout})
+		var text strings.Builder
+		if err = top.Tree(shown{&text}); err == nil {
+			_, err = io.WriteString(t.stdout, t.paintStates(text.String()))
+		}
 	case "dot":
 		err = top.DOT(shown{t.stdout})
 	case "mermaid":
@@ -77,6 +83,19 @@ func (t *tool) topology(output string) error {
 	return err
 }
 
+// paintStates colours the states at the ends of lines.
+func (t *tool) paintStates(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		bare := strings.TrimSuffix(line, "\n")
+		if n := strings.LastIndex(bare, ": "); n >= 0 && slices.Contains(audit.States(), audit.State(bare[n+2:])) {
+			bare = bare[:n+2] + t.paint(colourOf(audit.State(bare[n+2:])), bare[n+2:])
+		}
+		b.WriteString(bare + line[len(strings.TrimSuffix(line, "\n")):])
+	}
+	return b.String()
+}
+
 // held are the attachments of the journal. What cannot be read is left out with a
 // warning: the devices are still worth seeing.
 func (t *tool) held(h *host) ([]topology.Attachment, error) {
@@ -89,13 +108,17 @@ func (t *tool) held(h *host) ([]topology.Attachment, error) {
 	}
 	var list []topology.Attachment
 	for _, a := range all {
-		if a.entry == nil {
+		if a.State == audit.Corrupt || a.State == audit.Newer || a.entry == nil && a.record == "" {
 			t.warn("%s", a.Why)
 		}
-		held := topology.Attachment{Network: a.Network, ContainerID: a.ContainerID, IfName: a.IfName, Type: a.Type, Device: a.Device}
-		if a.State == audit.NetnsGone || a.State == audit.Orphan {
-			held.Ended = string(a.State)
+		if a.Network == "" { // nothing is known of it
+			continue
 		}
+		held := topology.Attachment{
+			Pod: a.Pod, Network: a.Network, ContainerID: a.ContainerID, IfName: a.IfName, Type: a.Type, Device: a.Device, State: string(a.State),
+			Health: map[colour]topology.Health{green: topology.Good, yellow: topology.Pending, red: topology.Bad}[colourOf(a.State)],
+		}
+		held.Left = a.State == audit.NetnsGone || a.State == audit.Orphan || a.State == audit.Abandoned
 		list = append(list, held)
 	}
 	return list, nil

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,82 +16,179 @@ import (
 	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/spf13/cobra"
 
+	"devinfo-cni.io/pkg/doctor"
 	"devinfo-cni.io/pkg/verify"
 )
 
-const validateHelp = `Says all that is wrong in a file, or in standard input (-), each with its path, its
-value and the rule. JSON and YAML are read. The kinds are
+const validateHelp = `Says all that is wrong in files, or in standard input (-), each with its path, its value
+and the rule. JSON and YAML are read, also several documents in a file, and Lists as
+kubectl prints them; of a directory all files whose name ends in .json, .yaml, .yml, .conf
+or .conflist. The kinds are
 
   device-info     a device-info file (Device Information Specification 1.1.0)
   network-status  the value of a pod's annotation k8s.v1.cni.cncf.io/network-status, or
                   the Pod
   cni-config      a CNI configuration, or a list of them, in which devinfo is a plugin,
                   or a NetworkAttachmentDefinition
+  dra             a DeviceClass, ResourceClaim or ResourceClaimTemplate with parameters
+                  for cni-dra-driver
 
-Without --kind it is guessed, and said. Delegates are looked for in --cni-path, unless
-none of its directories is on this machine.
+Without --kind it is guessed, and said. What is of no kind is passed over where there is
+something beside it. Plugins are looked for in --cni-path, and asked for their CNI
+versions, unless none of its directories is on this machine.
 
-Exits with 1 if there is an error; warnings alone are none.`
+With -o github errors are annotations of a pull request, with -o sarif a log that code
+scanning takes (SARIF 2.1.0).
+
+Exits with 1 if there is an error; warnings alone are none, but with --strict they are.`
 
 const validateExample = `  devinfoctl validate /var/run/k8s.cni.cncf.io/devinfo/cni/sriov-net-3f1c2d_net1
-  kubectl get network-attachment-definition sriov-net -o yaml | devinfoctl validate -
+  kubectl get network-attachment-definition -A -o yaml | devinfoctl validate -
   kubectl get pod dpdk-0 -o json | devinfoctl validate -
+  devinfoctl validate --strict -o github deploy/
   devinfoctl validate --kind cni-config /etc/cni/net.d/10-net.conflist`
 
-// validation is what validate prints.
+// validation is what validate prints of one document.
 type validation struct {
 	File string `json:"file"` // "-" is standard input
-	*verify.Report
+	verify.Document
+}
+
+// wrong counts what is wrong; with strict warnings are.
+func (v validation) wrong(strict bool) int {
+	if strict {
+		return len(v.Findings)
+	}
+	return v.Errors()
+}
+
+// validateFlags are the flags of validate.
+type validateFlags struct {
+	kind, cniPath, output string
+	strict                bool
 }
 
 func validateCommand(t *tool) *cobra.Command {
-	var kind, cniPath string
+	var f validateFlags
 	var names []string
 	for _, k := range verify.Kinds {
 		names = append(names, string(k))
 	}
+	formats := []string{"table", "json", "yaml", "sarif", "github"}
 	cmd := &cobra.Command{
-		Use:     "validate FILE|-",
-		Short:   "all that is wrong in a device-info file, a network-status or a configuration",
+		Use:     "validate FILE|DIRECTORY|-...",
+		Short:   "all that is wrong in device-info files, network-statuses and configurations",
 		Long:    validateHelp,
 		Example: validateExample,
-		Args:    cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			if err := oneOf("kind", kind, names...); kind != "" && err != nil {
+		Args: func(cmd *cobra.Command, args []string) error {
+			return exactly("FILE")(cmd, args[:min(1, len(args))])
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := oneOf("kind", f.kind, names...); f.kind != "" && err != nil {
 				return err
 			}
-			return t.validate(args[0], verify.Kind(kind), cniPathOr(cniPath))
+			if err := oneOf("output", f.output, formats...); err != nil {
+				return err
+			}
+			f.cniPath = cniPathOr(f.cniPath)
+			return t.validate(cmd.Context(), args, f)
 		},
 	}
-	cmd.Flags().StringVar(&kind, "kind", "", "what it is: "+strings.Join(names, ", "))
+	cmd.Flags().StringVar(&f.kind, "kind", "", "what it is: "+strings.Join(names, ", "))
+	cmd.Flags().BoolVar(&f.strict, "strict", false, "warnings are errors")
+	cmd.Flags().StringVarP(&f.output, "output", "o", "table", "how to print: "+strings.Join(formats, ", "))
 	_ = cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
-	cniPathFlag(cmd, &cniPath)
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
+	cniPathFlag(cmd, &f.cniPath)
 	return cmd
 }
 
-func (t *tool) validate(name string, kind verify.Kind, cniPath string) error {
-	text, err := t.read(name)
+func (t *tool) validate(ctx context.Context, args []string, f validateFlags) error {
+	files, many, err := filesIn(args)
 	if err != nil {
 		return blind(err, "name a file that can be read, or - for standard input")
 	}
-	checker := verify.Checker{Plugin: pluginName, Find: finderIn(cniPath)}
-	report, err := checker.Check(text, kind)
-	if errors.Is(err, verify.ErrKind) {
-		return usage("say what it is by --kind", "%s: %w", name, err)
-	} else if err != nil {
+	checker := verify.Checker{Plugin: pluginName, Any: many}
+	checker.Find, checker.Versions = plugins(ctx, f.cniPath)
+	all := []validation{}
+	for _, name := range files {
+		text, err := t.read(name)
+		if err != nil {
+			return blind(err, "name a file that can be read, or - for standard input")
+		}
+		documents, err := checker.CheckAll(text, verify.Kind(f.kind))
+		if errors.Is(err, verify.ErrKind) && many {
+			continue
+		} else if errors.Is(err, verify.ErrKind) {
+			return usage("say what it is by --kind", "%s: %w", name, err)
+		} else if err != nil {
+			return err
+		}
+		for _, d := range documents {
+			all = append(all, validation{name, d})
+		}
+	}
+	if checker.Find == nil && slices.ContainsFunc(all, func(v validation) bool { return v.Kind == verify.CNIConfig }) {
+		t.warn("plugins are not looked for: no directory of --cni-path %s is on this machine", f.cniPath)
+	}
+	return t.validated(all, f)
+}
+
+// validated prints what was found, and is an error if something was.
+func (t *tool) validated(all []validation, f validateFlags) error {
+	if err := t.printValidations(all, f); err != nil {
 		return err
 	}
-	if report.Kind == verify.CNIConfig && checker.Find == nil {
-		t.warn("delegates are not looked for: no directory of --cni-path %s is on this machine", cniPath)
-	}
-	v := validation{name, report}
-	if err := t.print(v, func(w *tabwriter.Writer) { t.validationTable(w, v) }); err != nil {
-		return err
-	}
-	if report.Errors() > 0 {
+	if slices.ContainsFunc(all, func(v validation) bool { return v.wrong(f.strict) > 0 }) {
 		return errFound
 	}
 	return nil
+}
+
+func (t *tool) printValidations(all []validation, f validateFlags) error {
+	switch f.output {
+	case "sarif":
+		data, err := encode(sarifOf(all, f.strict), "json")
+		if err == nil {
+			_, err = t.stdout.Write(data)
+		}
+		return err
+	case "github":
+		return annotate(t.stdout, all, f.strict)
+	}
+	t.output = f.output
+	return t.print(all, func(w *tabwriter.Writer) {
+		for _, v := range all {
+			t.validationTable(w, v, f.strict)
+		}
+		if len(all) == 0 {
+			fmt.Fprintln(w, "nothing to check")
+		}
+	})
+}
+
+// filesIn are the files that the arguments name; many says that they may hold what is of
+// no kind.
+func filesIn(args []string) (files []string, many bool, err error) {
+	many = len(args) > 1
+	for _, arg := range args {
+		stat, err := os.Stat(arg)
+		if arg == "-" || err != nil || !stat.IsDir() { // reading it says what is wrong
+			files = append(files, arg)
+			continue
+		}
+		many = true
+		err = filepath.WalkDir(arg, func(path string, e fs.DirEntry, err error) error {
+			if err == nil && !e.IsDir() && slices.Contains([]string{".json", ".yaml", ".yml", ".conf", ".conflist"}, filepath.Ext(path)) {
+				files = append(files, path)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, many, err
+		}
+	}
+	return files, many, nil
 }
 
 // read reads no more than is needed to see that it is too much.
@@ -105,48 +205,67 @@ func (t *tool) read(name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(from, verify.Limit+1))
 }
 
-// finderIn looks for plugins; nil = none of the directories is there.
-func finderIn(cniPath string) func(string) error {
+// plugins looks for plugins, and asks them for their versions; nil = none of the
+// directories is there. Each plugin is asked once.
+func plugins(ctx context.Context, cniPath string) (find func(string) error, versions func(string) []string) {
 	dirs := slices.DeleteFunc(filepath.SplitList(cniPath), func(dir string) bool {
 		stat, err := os.Stat(dir)
 		return err != nil || !stat.IsDir()
 	})
 	if len(dirs) == 0 {
-		return nil
+		return nil, nil
 	}
+	known := map[string][]string{}
 	return func(name string) error {
-		_, err := invoke.FindInPath(name, dirs)
-		return err
-	}
+			_, err := invoke.FindInPath(name, dirs)
+			return err
+		}, func(name string) []string {
+			if list, asked := known[name]; asked {
+				return list
+			}
+			if path, err := invoke.FindInPath(name, dirs); err == nil {
+				known[name] = doctor.Executable(ctx, path).CNIVersions
+			}
+			return known[name]
+		}
 }
 
-func (t *tool) validationTable(w *tabwriter.Writer, v validation) {
-	what, errs := string(v.Kind), v.Errors()
-	if what == "" {
+func (t *tool) validationTable(w *tabwriter.Writer, v validation, strict bool) {
+	file := v.File
+	if v.Name != "" {
+		file += ": " + v.Name
+	}
+	what, errs := string(v.Kind), v.wrong(strict)
+	switch {
+	case v.Skipped:
+		fmt.Fprintf(w, "%s: not checked\n", printable(file))
+		return
+	case what == "":
 		what = "unreadable"
 	}
 	if v.Guessed != "" {
 		what += " (" + v.Guessed + ")"
 	}
 	if len(v.Findings) == 0 {
-		fmt.Fprintf(w, "%s: %s: valid\n", v.File, what)
+		fmt.Fprintf(w, "%s: %s: %s\n", printable(file), what, t.paint(green, "valid"))
 		return
 	}
-	fmt.Fprintf(w, "%s: %s: %s, %s\n", v.File, what, count(errs, "error"), count(len(v.Findings)-errs, "warning"))
+	fmt.Fprintf(w, "%s: %s: %s, %s\n", printable(file), what, count(errs, "error"), count(len(v.Findings)-errs, "warning"))
 	for _, f := range v.Findings {
-		level, value := t.paint(red, "error"), f.Value
-		if f.Warning {
+		level := t.paint(red, "error")
+		if f.Warning && !strict {
 			level = t.paint(yellow, "warning")
 		}
-		if value == "" {
-			value = "missing"
-		}
-		if f.Path == "$" && f.Value == "" {
-			fmt.Fprintf(w, "  %s: %s\n", level, f.Rule)
-			continue
-		}
-		fmt.Fprintf(w, "  %s: %s: %s: %s\n", level, f.Path, value, f.Rule)
+		fmt.Fprintf(w, "  %s: %s\n", level, findingText(f))
 	}
+}
+
+// findingText is a finding on one line.
+func findingText(f verify.Finding) string {
+	if f.Path == "$" && f.Value == "" {
+		return f.Rule
+	}
+	return f.Path + ": " + cmp.Or(f.Value, "missing") + ": " + f.Rule
 }
 
 func count(n int, what string) string {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -14,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/audit"
-	"devinfo-cni.io/pkg/journal"
 )
 
 // A change is one line of list --watch where the output is no terminal.
@@ -26,10 +26,10 @@ type change struct {
 }
 
 // watch shows the attachments until the context ends, which is success.
-func (t *tool) watch(ctx context.Context, h *host, interval time.Duration) error {
+func (t *tool) watch(ctx context.Context, h *host, wanted filter, interval time.Duration) error {
 	show := t.changes(h)
 	resized := make(chan os.Signal, 1)
-	if t.output == "table" && isTerminal(t.stdout) {
+	if (t.output == "table" || t.output == "wide") && isTerminal(t.stdout) {
 		show = t.screen(h)
 		signal.Notify(resized, unix.SIGWINCH)
 		defer signal.Stop(resized)
@@ -39,7 +39,7 @@ func (t *tool) watch(ctx context.Context, h *host, interval time.Duration) error
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
-		list, err := h.attachments()
+		list, err := wanted.of(h)
 		if err == nil {
 			err = show(list)
 		}
@@ -95,18 +95,18 @@ func (t *tool) height() int {
 
 // changes prints what has changed since the list before; at first, everything.
 func (t *tool) changes(h *host) func([]attachment) error {
-	before := map[journal.Key]attachment{}
+	before := map[id]attachment{}
 	return func(list []attachment) error {
 		var all []change
 		for _, a := range list {
-			old, there := before[a.Key]
+			old, there := before[a.id()]
 			switch {
 			case !there:
 				all = append(all, change{Event: "added", Attachment: a})
 			case !same(old, a):
 				all = append(all, change{Event: "changed", Attachment: a, Before: old.State})
 			}
-			delete(before, a.Key)
+			delete(before, a.id())
 		}
 		for _, a := range before {
 			all = append(all, change{Event: "removed", Attachment: a})
@@ -114,7 +114,7 @@ func (t *tool) changes(h *host) func([]attachment) error {
 		slices.SortStableFunc(all, func(a, b change) int { return strings.Compare(a.Attachment.String(), b.Attachment.String()) })
 		clear(before)
 		for _, a := range list {
-			before[a.Key] = a
+			before[a.id()] = a
 		}
 		for _, c := range all {
 			c.Time = t.clock().UTC()
@@ -143,15 +143,15 @@ func (t *tool) changed(c change) error {
 		return err
 	}
 	a := c.Attachment
-	words := []string{c.Time.Format(time.RFC3339), c.Event, printable(a.String())}
+	words := []string{c.Time.Format(time.RFC3339), c.Event, printable(a.holder()), printable(cmp.Or(a.Network, "claim "+a.Claim)), printable(a.IfName)}
 	if a.Device != "" {
 		words = append(words, a.Type, printable(a.Device))
 	}
 	if c.Event == "changed" {
-		words = append(words, "from", strings.ReplaceAll(string(c.Before), " ", "-"), "to")
+		words = append(words, "from", string(c.Before), "to")
 	}
 	if c.Event != "removed" {
-		words = append(words, strings.ReplaceAll(string(a.State), " ", "-"))
+		words = append(words, string(a.State))
 	}
 	_, err := fmt.Fprintln(t.stdout, strings.Join(words, " "))
 	return err

@@ -111,33 +111,33 @@ func (term *terminal) waitFor(want string) {
 	}
 }
 
-const head = "NETWORK  CONTAINER  INTERFACE  TYPE  DEVICE        FILE  CDI  STATE\n"
+const head = "POD     NETWORK  INTERFACE  TYPE  DEVICE        STATE\n"
 
 func TestWatchOnATerminal(t *testing.T) {
 	n := newNode(t)
 	term := onTerminal(t, n.command("list", "--watch", "--interval", "100ms"), 80, 24)
-	term.waitFor("no attachments in " + n.StateDir)
+	term.waitFor("no attachments")
 	key := n.put(journal.Entry{Key: container("c0ffee"), Netns: aliveNetns, File: "one", Complete: true})
-	term.waitFor(head + "net-a    c0ffee     net1       pci   0000:03:00.5  one   -    ok")
+	term.waitFor(head + "c0ffee  net-a    net1       pci   0000:03:00.5  ok")
 	quiet := term.written()
 	time.Sleep(350 * time.Millisecond) // three looks: without a change nothing is drawn
 	if more := strings.TrimPrefix(term.written(), quiet); more != "" {
 		t.Errorf("drawn again without a change: %q", more)
 	}
 	n.must(store.Open(n.DeviceInfoDir).Remove("one"))
-	term.waitFor(head + "net-a    c0ffee     net1       pci   0000:03:00.5  one   -    file missing")
+	term.waitFor(head + "c0ffee  net-a    net1       pci   0000:03:00.5  file missing")
 	n.put(journal.Entry{Key: container("decade"), Netns: n.noNetns(), Complete: true})
-	term.waitFor(head + "net-a    c0ffee     net1       pci   0000:03:00.5  one   -    file missing\n" +
-		"net-a    decade     net1       pci   0000:03:00.5  -     -    netns gone")
-	term.resize(64, 24)
-	term.waitFor("NETWORK  CONTAINER  INTERFACE  TYPE  DEVICE        STATE\n" +
-		"net-a    c0ffee     net1       pci   0000:03:00.5  file missing\n" +
-		"net-a    decade     net1       pci   0000:03:00.5  netns gone")
-	term.resize(64, 2)
-	term.waitFor("NETWORK  CONTAINER  INTERFACE  TYPE  DEVICE        STATE\n… and 2 more")
+	term.waitFor(head + "c0ffee  net-a    net1       pci   0000:03:00.5  file missing\n" +
+		"decade  net-a    net1       pci   0000:03:00.5  netns gone")
+	term.resize(54, 24)
+	term.waitFor("POD     NETWORK  INTERFACE  DEVICE        STATE\n" +
+		"c0ffee  net-a    net1       0000:03:00.5  file missing\n" +
+		"decade  net-a    net1       0000:03:00.5  netns gone")
+	term.resize(54, 2)
+	term.waitFor("POD     NETWORK  INTERFACE  DEVICE        STATE\n… and 2 more")
 	n.must(n.drop(key))
 	term.resize(80, 24)
-	term.waitFor(head + "net-a    decade     net1       pci   0000:03:00.5  -     -    netns gone")
+	term.waitFor(head + "decade  net-a    net1       pci   0000:03:00.5  netns gone")
 	term.end()
 }
 
@@ -192,9 +192,9 @@ var timestamp = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
 func TestWatchInAPipePrintsChanges(t *testing.T) {
 	for format, want := range map[string][]string{
 		"table": {
-			"TIME added net-a/c0ffee/net1 pci 0000:03:00.5 ok",
-			"TIME changed net-a/c0ffee/net1 pci 0000:03:00.5 from ok to file-missing",
-			"TIME removed net-a/c0ffee/net1 pci 0000:03:00.5",
+			"TIME added c0ffee net-a net1 pci 0000:03:00.5 ok",
+			"TIME changed c0ffee net-a net1 pci 0000:03:00.5 from ok to file missing",
+			"TIME removed c0ffee net-a net1 pci 0000:03:00.5",
 		},
 		"json": {
 			`{"event":"added","time":"TIME","attachment":{"network":"net-a","containerID":"c0ffee","ifName":"net1","type":"pci","device":"0000:03:00.5","file":"/cni/one","netns":"/proc/self/ns/net","since":"TIME","state":"ok"}}`,

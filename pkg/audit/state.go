@@ -26,7 +26,18 @@ const (
 	Corrupt     State = "corrupt"      // the journal's entry cannot be read
 	Newer       State = "newer format" // it was written by a newer devinfo
 	Unknown     State = "unknown"      // it cannot be looked at
+
+	// Of attachments by DRA only, as cni-dra-driver's records have them: an Auditor knows
+	// none of them.
+	Prepared  State = "prepared"  // its pod has no sandbox yet
+	Deleting  State = "deleting"  // DEL runs, or has failed and will be tried again
+	Abandoned State = "abandoned" // DEL has failed so often that nobody waits for it any more
 )
+
+// States are all states.
+func States() []State {
+	return []State{OK, Adding, FileMissing, DeviceLost, NetnsGone, Orphan, Corrupt, Newer, Unknown, Prepared, Deleting, Abandoned}
+}
 
 // stateKinds are the states of attachments of which nothing is left to compare.
 var stateKinds = map[State]Kind{NetnsGone: ContainerGone, Orphan: ContainerGone, Corrupt: EntryInvalid, Newer: EntryNewer}

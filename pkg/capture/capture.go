@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/tools/txtar"
 
+	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/hosttxt"
 )
@@ -30,6 +31,7 @@ type Host struct {
 	Links Links
 	Root  string // where the host's / is; "" = /
 	State State
+	Live  []byte // node/live.json, which devinfoctl doctor reads; nil = none
 }
 
 // State is what the plugin goes by on the host, node/node.json.
@@ -37,11 +39,14 @@ type State struct {
 	BootID   string      `json:"bootID"`
 	Time     time.Time   `json:"time"` // of the capture
 	Settings config.Node `json:"settings"`
+	Build    build.Info  `json:"build,omitzero"`     // of the program that captured
+	ClaimDir string      `json:"claimDir,omitempty"` // of cni-dra-driver's records
 }
 
 // An Archive is a captured host before it is text.
 type Archive struct {
 	name, title string
+	claims      string   // the directory of claims' records, as an entry has it; "" = none
 	notes       []string // what is missing, and why
 	entries     []entry
 }
@@ -57,6 +62,9 @@ type entry struct {
 // something that cannot be read for no such reason.
 func Take(h Host) (*Archive, error) {
 	a := &Archive{name: h.Name, title: h.Title}
+	if h.State.ClaimDir != "" {
+		a.claims = inArchive(h.State.ClaimDir)
+	}
 	files := a.files(h)
 	if err := a.links(h.Links, files.netns); err != nil {
 		return nil, err
@@ -66,6 +74,9 @@ func Take(h Host) (*Archive, error) {
 		return nil, fmt.Errorf("node/node.json: %w", err)
 	}
 	a.add("node/node.json", append(state, '\n'))
+	if h.Live != nil {
+		a.add(live, h.Live)
+	}
 	a.entries = append(a.entries, files.entries...)
 	sys, denied, err := Sys(h.Sys)
 	if err != nil {
@@ -80,6 +91,9 @@ func Take(h Host) (*Archive, error) {
 	}
 	return a, nil
 }
+
+// live is what only the node itself could tell.
+const live = "node/live.json"
 
 func (a *Archive) add(name string, data []byte) {
 	a.entries = append(a.entries, entry{name: name, data: data})

@@ -33,9 +33,13 @@ func (a *Archive) files(h Host) *files {
 	f.dir(s.DeviceInfoDir, any)
 	f.dir(s.DevicePluginDir, any)
 	f.dir(s.CDIDir, ours)
+	f.dir(h.State.ClaimDir, func(name string) bool { return strings.HasSuffix(name, ".json") })
 	for _, e := range slices.Clone(f.entries) {
-		if strings.HasPrefix(e.name, inArchive(attachments)+"/") {
+		switch filepath.Dir(e.name) {
+		case inArchive(attachments):
 			f.attachment(e.data)
+		case inArchive(h.State.ClaimDir):
+			f.claim(e.data)
 		}
 	}
 	slices.Sort(f.netns)
@@ -62,6 +66,21 @@ func (f *files) attachment(data []byte) {
 	}
 	if e.CDI.Dir != "" && e.CDI.File != "" {
 		f.file(filepath.Join(e.CDI.Dir, e.CDI.File))
+	}
+}
+
+// claim takes the network namespaces of a claim's record.
+func (f *files) claim(data []byte) {
+	var c struct {
+		Attachments, Abandoned []struct{ Netns string }
+	}
+	if json.Unmarshal(data, &c) != nil {
+		return
+	}
+	for _, a := range slices.Concat(c.Attachments, c.Abandoned) {
+		if a.Netns != "" {
+			f.netns = append(f.netns, a.Netns)
+		}
 	}
 }
 

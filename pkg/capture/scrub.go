@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -20,7 +21,8 @@ import (
 //   - pod names, namespaces and UIDs of CNI_ARGS
 //   - the secrets, such as the host's name and serial numbers
 //
-// Of a journal entry only what the commands read is kept: see entryKeys. Names of
+// Of a journal entry and a claim's record only what the commands read is kept: see
+// entryKeys and claimKeys. Names of
 // networks and interfaces, container IDs, PCI addresses and paths stay. A pod's name
 // or a secret that is a common word is renamed where it is the value itself, not
 // wherever the word occurs.
@@ -28,8 +30,14 @@ func (a *Archive) Scrub(name string, secrets []string) {
 	a.name = name
 	s := newScrubber()
 	for n := range a.entries {
-		if strings.Contains(a.entries[n].name, "/attachments/") && a.entries[n].target == "" {
-			a.entries[n].data = s.journalEntry(a.entries[n].data)
+		switch e := &a.entries[n]; {
+		case e.target != "":
+		case strings.Contains(e.name, "/attachments/"):
+			e.data = s.journalEntry(e.data)
+		case e.name == live:
+			e.data = s.liveFacts(e.data)
+		case a.claims != "" && path.Dir(e.name) == a.claims:
+			e.data = s.claimRecord(e.data)
 		}
 	}
 	for _, secret := range secrets {

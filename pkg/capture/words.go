@@ -33,8 +33,8 @@ func (s *scrubber) word(word, sort string) string {
 // entryKeys are the keys of a journal entry that the commands read. "before" is not
 // among them: it holds a whole file, in base64.
 var entryKeys = []string{
-	"network", "containerID", "ifName", "netns", "bootID", "time", "file", "dir", "created", "wrote", "inNetns", "device", "cdi",
-	"delegates", "cniVersion", "args", "capabilityArgs", "prevResult", "result", "complete",
+	"format", "network", "containerID", "ifName", "netns", "bootID", "time", "file", "dir", "created", "wrote", "inNetns", "device", "cdi",
+	"asked", "info", "delegates", "cniVersion", "args", "capabilityArgs", "prevResult", "result", "complete",
 }
 
 // journalEntry gives what may be shown of an entry. Configurations of delegates keep
@@ -65,6 +65,54 @@ func (s *scrubber) journalEntry(data []byte) []byte {
 	}
 	edit(e, "args", func(args string) any { return s.cniArgs(args) })
 	return append(line(e), '\n')
+}
+
+// claimKeys are the keys of a claim's attachment that the commands read. "list" is not
+// among them: it is the configuration as executed.
+var claimKeys = []string{
+	"request", "pool", "device", "network", "cniVersion", "ifName", "phase", "error", "sandbox", "netns", "bootID", "infoFile", "info",
+	"tries", "delError",
+}
+
+// claimRecord gives what may be shown of a record of cni-dra-driver.
+func (s *scrubber) claimRecord(data []byte) []byte {
+	var c map[string]json.RawMessage
+	if json.Unmarshal(data, &c) != nil {
+		return []byte("corrupt\n")
+	}
+	only(c, "schema", "namespace", "name", "uid", "pod", "attachments", "abandoned")
+	edit(c, "namespace", func(name string) any { return s.word(name, "namespace") })
+	edit(c, "name", func(name string) any { return s.word(name, "claim") })
+	edit(c, "pod", func(pod map[string]string) any {
+		return map[string]string{
+			"namespace": s.word(pod["namespace"], "namespace"), "name": s.word(pod["name"], "pod"), "uid": s.word(pod["uid"], "uid"),
+		}
+	})
+	for _, key := range []string{"attachments", "abandoned"} {
+		edit(c, key, func(list []map[string]json.RawMessage) any {
+			for _, a := range list {
+				only(a, claimKeys...)
+			}
+			return list
+		})
+	}
+	return append(line(c), '\n')
+}
+
+// liveFacts renames the pods that have devices.
+func (s *scrubber) liveFacts(data []byte) []byte {
+	var l map[string]json.RawMessage
+	if json.Unmarshal(data, &l) != nil {
+		return []byte("{}\n")
+	}
+	edit(l, "devices", func(list []map[string]string) any {
+		for _, d := range list {
+			namespace, name, _ := strings.Cut(d["pod"], "/")
+			d["pod"] = s.word(namespace, "namespace") + "/" + s.word(name, "pod")
+		}
+		return list
+	})
+	return append(line(l), '\n')
 }
 
 // only removes all other keys.

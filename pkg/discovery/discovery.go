@@ -62,6 +62,7 @@ type Device struct {
 	Facts []Fact        // one for every key of Info
 
 	InNetns bool // the interface is in the network namespace
+	Virtual bool // it is software that can have no device, such as veth
 	Shared  bool // the device is not the interface's alone: it is that of a lower one, of a representor's PF, or has another port
 	OnSF    bool // it is, or is on, a sub-function: the PCI address is the parent's
 

@@ -22,6 +22,7 @@ func (s *search) fromInterface() error {
 		return err
 	}
 	s.found.InNetns = true
+	s.found.Virtual = found.Kind != "" && found.Parent == "" && !found.Stacked() && !found.Child
 	if socketType(s.typ()) {
 		return nil
 	}

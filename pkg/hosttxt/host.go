@@ -23,6 +23,7 @@
 // What is not of the kernel is
 //
 //	-- node/node.json --                                        boot, time and node settings
+//	-- node/live.json --                                        what devinfoctl doctor asked the node
 //	-- root/var/lib/cni/devinfo/attachments/net@c0ffee@eth0 --  a file of the host, by its path
 //	-- root/var/run/cdi/odd.json base64 --                      one that is no text
 //
@@ -58,7 +59,7 @@ type Host struct {
 // largest is the size in bytes of a file that is read: hundreds of hosts fit in.
 const largest = 256 << 20
 
-// Load parses the file of that name.
+// Load parses the file of that name, which must have an entry: any text is a comment.
 func Load(name string) (*Host, error) {
 	stat, err := os.Stat(name)
 	switch {
@@ -76,6 +77,9 @@ func Load(name string) (*Host, error) {
 	h, err := Parse(data)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if len(h.root.entries)+len(h.rest.entries)+len(h.files) == 0 {
+		return nil, fmt.Errorf("%s: has no entries: it is not a captured host", name)
 	}
 	return h, nil
 }

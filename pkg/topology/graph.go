@@ -6,10 +6,17 @@ import (
 	"strings"
 )
 
+// A shape is how a node looks: a device is a box, an attachment is round and has the
+// colour of its health.
+type shape struct {
+	round  bool
+	health Health
+}
+
 // A syntax is a language for graphs: how it says each thing.
 type syntax struct {
 	head, tail string
-	node       func(id string, lines []string, held bool) string
+	node       func(id string, lines []string, as shape) string
 	edge       func(from, to string) string
 	tie        func(from, to string) string // an edge of another sort: representors
 }
@@ -19,10 +26,13 @@ func (t *Topology) DOT(w io.Writer) error {
 	return t.graph(w, syntax{
 		head: "digraph devices {\n  rankdir=LR;\n  node [shape=box, fontname=\"monospace\"];\n",
 		tail: "}\n",
-		node: func(id string, lines []string, held bool) string {
+		node: func(id string, lines []string, as shape) string {
 			style := ""
-			if held {
+			if as.round {
 				style = ", shape=ellipse"
+			}
+			if as.health != "" {
+				style += ", color=" + map[Health]string{Good: "green3", Pending: "orange", Bad: "red"}[as.health]
 			}
 			return fmt.Sprintf("  %s [label=\"%s\"%s];\n", id, strings.Join(each(lines, dotText.Replace), `\n`), style)
 		},
@@ -34,11 +44,15 @@ func (t *Topology) DOT(w io.Writer) error {
 // Mermaid writes the picture in Mermaid's language, a flowchart.
 func (t *Topology) Mermaid(w io.Writer) error {
 	return t.graph(w, syntax{
-		head: "flowchart LR\n",
-		node: func(id string, lines []string, held bool) string {
+		head: "flowchart LR\n" +
+			"  classDef good stroke:#2a2\n  classDef pending stroke:#e90\n  classDef bad stroke:#d22\n",
+		node: func(id string, lines []string, as shape) string {
 			open, end := "[", "]"
-			if held {
+			if as.round {
 				open, end = "([", "])"
+			}
+			if as.health != "" {
+				end += ":::" + string(as.health)
 			}
 			return fmt.Sprintf("  %s%s\"%s\"%s\n", id, open, strings.Join(each(lines, mermaidText.Replace), "<br/>"), end)
 		},
@@ -70,8 +84,11 @@ func (t *Topology) graph(w io.Writer, s syntax) error {
 	for _, n := range t.Devices {
 		g.draw(n, "")
 	}
-	for _, a := range t.Elsewhere {
-		g.add(append([]string{"attachment", a.String()}, deleteEmpty([]string{strings.TrimSpace(a.Type + " " + a.Device)})...), true, "")
+	for _, group := range t.elsewhere() {
+		id := g.add([]string{group.title}, shape{}, "")
+		for _, a := range group.list {
+			g.attachment(a, id, deleteEmpty([]string{strings.TrimSpace(a.Type + " " + a.Device)})...)
+		}
 	}
 	g.b.WriteString(s.tail)
 	_, err := io.WriteString(w, g.b.String())
@@ -90,23 +107,27 @@ func (g *grapher) draw(n *Node, parent string) {
 	if n.Representor != "" {
 		facts = without(facts, "representor "+n.Representor)
 	}
-	id := g.add(append([]string{n.Name}, facts...), false, parent)
+	id := g.add(append([]string{n.Name}, facts...), shape{}, parent)
 	if n.Representor != "" {
-		rep := g.add([]string{n.Representor, "representor"}, false, "")
+		rep := g.add([]string{n.Representor, "representor"}, shape{}, "")
 		g.b.WriteString(g.tie(id, rep))
 	}
 	for _, a := range n.Attachments {
-		g.add([]string{"attachment", a.String()}, true, id)
+		g.attachment(a, id)
 	}
 	for _, child := range n.Below {
 		g.draw(child, id)
 	}
 }
 
-func (g *grapher) add(lines []string, held bool, parent string) (id string) {
+func (g *grapher) attachment(a Attachment, parent string, more ...string) {
+	g.add(append([]string{"attachment", a.String()}, more...), shape{true, a.Health}, parent)
+}
+
+func (g *grapher) add(lines []string, as shape, parent string) (id string) {
 	id = fmt.Sprintf("n%d", g.nodes)
 	g.nodes++
-	g.b.WriteString(g.node(id, lines, held))
+	g.b.WriteString(g.node(id, lines, as))
 	if parent != "" {
 		g.b.WriteString(g.edge(parent, id))
 	}

@@ -3,6 +3,7 @@ package topology
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/link"
@@ -14,7 +15,7 @@ import (
 // warning.
 func Read(sys *sysfs.FS, interfaces Interfaces, switches Switches, attachments []Attachment) (*Topology, error) {
 	r := &reader{sys: sys, interfaces: interfaces, switches: switches, byName: map[string]*Node{}, top: &Topology{Devices: []*Node{}}}
-	for _, step := range []func() error{r.functions, r.auxiliaries, r.vdpas, r.netdevs, r.software, r.representors} {
+	for _, step := range []func() error{r.functions, r.auxiliaries, r.vdpas, r.netdevs, r.software, r.representors, r.strangers} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -233,6 +234,25 @@ func (r *reader) representors() error {
 		}
 		p.node.Representor = name
 		pf.Interfaces = slices.DeleteFunc(pf.Interfaces, func(i string) bool { return name != "" && i == name })
+	}
+	return nil
+}
+
+// strangers tells from a PF's own interfaces those that stand for functions of another
+// host: no function here has them for its representor.
+func (r *reader) strangers() error {
+	for _, n := range r.top.Devices {
+		if n.Kind != PF && !n.Switchdev || len(n.Interfaces) < 2 {
+			continue
+		}
+		n.Interfaces = slices.DeleteFunc(n.Interfaces, func(name string) bool {
+			i, err := r.interfaces.Interface("", name)
+			stranger := err == nil && (strings.Contains(i.PortName, "pf") || n.Switchdev && link.Represents(i.PortName))
+			if stranger {
+				n.Represents = append(n.Represents, name)
+			}
+			return stranger
+		})
 	}
 	return nil
 }

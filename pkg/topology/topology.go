@@ -30,23 +30,26 @@ const (
 // Topology is the devices of a host.
 type Topology struct {
 	Devices []*Node `json:"devices"`
-	// Elsewhere are attachments whose device is none of Devices: sockets, and devices
-	// that are gone.
+	// Elsewhere are attachments whose device is none of Devices: sockets, devices that are
+	// gone, and none.
 	Elsewhere []Attachment `json:"elsewhere,omitempty"`
 	Warnings  []string     `json:"warnings,omitempty"`
 }
 
 // Node is one device.
 type Node struct {
-	Kind        string       `json:"kind"`
-	Name        string       `json:"name"`             // a PCI address, or what sysfs calls it
-	Number      *int         `json:"number,omitempty"` // of a VF on its PF; an SF's sfnum
-	Driver      string       `json:"driver,omitempty"` // "" = unbound, or not to be seen
-	Switchdev   bool         `json:"switchdev,omitempty"`
-	VFs         *VFs         `json:"vfs,omitempty"` // of a PF
-	Interfaces  []string     `json:"interfaces,omitempty"`
-	RDMA        []string     `json:"rdma,omitempty"`
-	Representor string       `json:"representor,omitempty"`
+	Kind        string   `json:"kind"`
+	Name        string   `json:"name"`             // a PCI address, or what sysfs calls it
+	Number      *int     `json:"number,omitempty"` // of a VF on its PF; an SF's sfnum
+	Driver      string   `json:"driver,omitempty"` // "" = unbound, or not to be seen
+	Switchdev   bool     `json:"switchdev,omitempty"`
+	VFs         *VFs     `json:"vfs,omitempty"` // of a PF
+	Interfaces  []string `json:"interfaces,omitempty"`
+	RDMA        []string `json:"rdma,omitempty"`
+	Representor string   `json:"representor,omitempty"`
+	// Represents are the interfaces of a PF in switchdev mode that stand for functions
+	// which are not on this host: of a DPU, those of the host that it sits in.
+	Represents  []string     `json:"represents,omitempty"`
 	Path        string       `json:"path,omitempty"` // of a vDPA device: /dev/vhost-vdpa-0, or virtio3
 	Attachments []Attachment `json:"attachments,omitempty"`
 	Below       []*Node      `json:"below,omitempty"`
@@ -58,25 +61,79 @@ type VFs struct {
 	Most   int `json:"most"`
 }
 
+// Health says in which colour a picture has an attachment.
+type Health string
+
+// The colours' meanings.
+const (
+	Good    Health = "good"
+	Pending Health = "pending" // it is being made or removed, or cannot be looked at
+	Bad     Health = "bad"
+)
+
 // Attachment is one that holds a device.
 type Attachment struct {
+	Pod         string `json:"pod,omitempty"` // namespace/name; "" = not known
 	Network     string `json:"network"`
-	ContainerID string `json:"containerID"`
+	ContainerID string `json:"containerID"` // "" = there is none yet
 	IfName      string `json:"ifName"`
 	Type        string `json:"type,omitempty"`   // "pci", "vdpa", "vhost-user" or "memif"
 	Device      string `json:"device,omitempty"` // PCI address, vDPA device or socket path
-	Ended       string `json:"ended,omitempty"`  // why nobody uses it any more: "netns gone"; "" = somebody may
+	State       string `json:"state,omitempty"`  // in words: "ok", "netns gone"; "" = not known
+	Left        bool   `json:"left,omitempty"`   // nobody uses it any more
+	Health      Health `json:"-"`
 }
 
-// String shortens the container ID as container tools do.
-func (a Attachment) String() string {
+// String is the name, and a state that is not good.
+func (a Attachment) String() string { return a.name() + a.condition() }
+
+// condition is a state that is not good.
+func (a Attachment) condition() string {
+	if a.State == "" || a.Health == Good {
+		return ""
+	}
+	return ": " + a.State
+}
+
+// name is of the pod or else the container, whose ID it shortens as container tools do.
+func (a Attachment) name() string {
 	const short = 12
 	id := a.ContainerID
 	name := a.Network + "/" + id[:min(len(id), short)] + "/" + a.IfName
-	if a.Ended != "" {
-		name += " (" + a.Ended + ")"
+	switch {
+	case a.Pod != "":
+		name = a.Pod + " " + a.IfName + " (" + a.Network + ")"
+	case id == "":
+		name = a.Network + "/" + a.IfName
 	}
 	return name
+}
+
+// A group is what Elsewhere holds of one kind.
+type group struct {
+	title string
+	list  []Attachment
+}
+
+// elsewhere are the groups that are not empty.
+func (t *Topology) elsewhere() (groups []group) {
+	all := []group{{title: "sockets"}, {title: "devices that are gone"}, {title: "attachments without a device"}}
+	for _, a := range t.Elsewhere {
+		n := 1
+		switch {
+		case a.Device == "":
+			n = 2
+		case a.Type == "vhost-user" || a.Type == "memif":
+			n = 0
+		}
+		all[n].list = append(all[n].list, a)
+	}
+	for _, g := range all {
+		if len(g.list) > 0 {
+			groups = append(groups, g)
+		}
+	}
+	return groups
 }
 
 // Interfaces asks for an interface; "" is our own network namespace.
@@ -111,6 +168,7 @@ func (n *Node) facts() []string {
 	add("interface ", n.Interfaces...)
 	add("RDMA ", n.RDMA...)
 	add("representor ", n.Representor)
+	add("represents other hosts' functions by ", n.Represents...)
 	add("", n.Path)
 	return facts
 }

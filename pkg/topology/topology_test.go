@@ -130,17 +130,17 @@ func TestHostWithoutDevicesIsSaidToBeOne(t *testing.T) {
 func TestNamesAreNotTakenForSyntax(t *testing.T) {
 	const name = "a\"b\\c<d>&e#f`g\nh]"
 	top := &topology.Topology{Devices: []*topology.Node{{Kind: topology.Other, Name: name, Representor: name,
-		Attachments: []topology.Attachment{{Network: name, ContainerID: "c", IfName: "i"}}}}}
+		Attachments: []topology.Attachment{{Network: name, ContainerID: "c", IfName: "i", Health: topology.Bad}}}}}
 	for _, c := range []struct {
 		format func(*strings.Builder) error
 		line   *regexp.Regexp
 		label  string
 	}{
 		{func(b *strings.Builder) error { return top.DOT(b) },
-			regexp.MustCompile(`^(digraph devices \{|\}|  rankdir=LR;|  node \[shape=box, fontname="monospace"\];|  n\d+ \[label="(\\.|[^"\\])*"(, shape=ellipse)?\];|  n\d+ -> n\d+( \[style=dashed, dir=none\])?;)$`),
+			regexp.MustCompile(`^(digraph devices \{|\}|  rankdir=LR;|  node \[shape=box, fontname="monospace"\];|  n\d+ \[label="(\\.|[^"\\])*"(, shape=ellipse)?(, color=[a-z0-9]+)?\];|  n\d+ -> n\d+( \[style=dashed, dir=none\])?;)$`),
 			`a\"b\\c<d>&e#f` + "`" + `g h]`},
 		{func(b *strings.Builder) error { return top.Mermaid(b) },
-			regexp.MustCompile("^(flowchart LR|  n\\d+(\\[|\\(\\[)\"([^\"#&<>`\\\\]|#[a-z0-9]+;|<br/>)*\"(\\]|\\]\\))|  n\\d+ (-->|-\\.-) n\\d+)$"),
+			regexp.MustCompile("^(flowchart LR|  n\\d+(\\[|\\(\\[)\"([^\"#&<>`\\\\]|#[a-z0-9]+;|<br/>)*\"(\\]|\\]\\))(:::[a-z]+)?|  classDef [a-z]+ stroke:#[0-9a-f]+|  n\\d+ (-->|-\\.-) n\\d+)$"),
 			`a#quot;b#92;c#lt;d#gt;#amp;e#35;f#96;g h]`},
 	} {
 		var b strings.Builder
@@ -162,5 +162,56 @@ func TestContainerIDsAreShortenedForPeopleOnly(t *testing.T) {
 	a := topology.Attachment{Network: "n", ContainerID: strings.Repeat("0123456789abcdef", 4), IfName: "net1"}
 	if got := fmt.Sprint(a); got != "n/0123456789ab/net1" {
 		t.Error(got)
+	}
+}
+
+// What an attachment that has ended left is not held, and an attachment that has no
+// device has lost none.
+func TestAttachmentsAreWhereTheyBelong(t *testing.T) {
+	a := func(ifName, typ, device string) topology.Attachment {
+		return topology.Attachment{Pod: "shop/web-0", Network: "n", ContainerID: "c", IfName: ifName, Type: typ, Device: device, State: "ok", Health: topology.Good}
+	}
+	old := a("net1", "pci", "0000:65:00.2")
+	old.State, old.Left, old.Health = "orphan", true, topology.Bad
+	top := read(t, "mlx5-vdpa", old, a("net2", "memif", "/run/x"), a("net3", "pci", "0000:65:00.7"), a("net4", "", ""))
+	var b strings.Builder
+	if err := top.Tree(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"left by shop/web-0 net1 (n): orphan\n",
+		"sockets\n└─ shop/web-0 net2 (n)  memif /run/x\n",
+		"devices that are gone\n└─ shop/web-0 net3 (n)  pci 0000:65:00.7\n",
+		"attachments without a device\n└─ shop/web-0 net4 (n)\n",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+}
+
+// In a picture each attachment is below something, and has a colour.
+func TestPicturesColourAttachmentsAndLetNoneFloat(t *testing.T) {
+	top := &topology.Topology{Elsewhere: []topology.Attachment{{Network: "n", ContainerID: "c", IfName: "i", Type: "vhost-user", Device: "/s", Health: topology.Pending}}}
+	for want, format := range map[string]func(*strings.Builder) error{
+		"n1 [label=\"attachment\\nn/c/i\\nvhost-user /s\", shape=ellipse, color=orange];\n  n0 -> n1;": func(b *strings.Builder) error { return top.DOT(b) },
+		"n1([\"attachment<br/>n/c/i<br/>vhost-user /s\"]):::pending\n  n0 --> n1\n":                    func(b *strings.Builder) error { return top.Mermaid(b) },
+	} {
+		var b strings.Builder
+		if err := format(&b); err != nil || !strings.Contains(b.String(), want) {
+			t.Errorf("%v: no %q in\n%s", err, want, b.String())
+		}
+	}
+}
+
+// A DPU has representors of the host that it sits in: they are no interfaces of the PF's
+// own, and no function's here.
+func TestRepresentorsOfAnotherHostAreNotThePFs(t *testing.T) {
+	pf := read(t, "mlx5-switchdev").Devices[0]
+	if diff := cmp.Diff([]string{"p0"}, pf.Interfaces); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"pf0hpf", "pf0vf0", "pf0vf1", "pf0vf2", "pf0vf3"}, pf.Represents); diff != "" {
+		t.Error(diff)
 	}
 }

@@ -14,11 +14,11 @@ func (t *Topology) Tree(w io.Writer) error {
 	if len(t.Devices) == 0 {
 		b.WriteString("no network device\n")
 	}
-	if len(t.Elsewhere) > 0 {
-		b.WriteString("attachments to sockets, or to devices that are gone\n")
-	}
-	for n, a := range t.Elsewhere {
-		b.WriteString(branch(n, len(t.Elsewhere)) + a.String() + "  " + strings.TrimSpace(a.Type+" "+a.Device) + "\n")
+	for _, g := range t.elsewhere() {
+		b.WriteString(g.title + "\n")
+		for n, a := range g.list {
+			b.WriteString(strings.TrimRight(branch(n, len(g.list))+a.name()+"  "+a.Type+" "+a.Device, " ") + a.condition() + "\n")
+		}
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -30,7 +30,7 @@ func (n *Node) tree(b *strings.Builder, indent string) {
 	lines := len(n.Attachments) + len(n.Below)
 	for i, a := range n.Attachments {
 		by := "held by "
-		if a.Ended != "" {
+		if a.Left {
 			by = "left by "
 		}
 		b.WriteString(indent + branch(i, lines) + by + a.String() + "\n")

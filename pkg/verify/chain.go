@@ -30,6 +30,9 @@ func (s *sheet) capability(path string, object map[string]json.RawMessage, cfg *
 // no device.
 func (s *sheet) position(path string, object map[string]json.RawMessage, cfg *config.Config, in network) {
 	if in.after || object["delegates"] != nil || object["prevResult"] != nil || cfg.DeviceID != "" || cfg.DeviceInfo != nil || in.resource {
+		if in.maker != "" && cfg.DeviceInfo == nil {
+			s.warn(path, object["type"], "runs before %s, which makes the interface: put it after that one, or the result has no pciID", in.maker)
+		}
 		return
 	}
 	const rule = `has nothing to do as the first plugin, without "delegates", "deviceID" and "deviceInfo"`
@@ -42,6 +45,20 @@ func (s *sheet) position(path string, object map[string]json.RawMessage, cfg *co
 		return
 	}
 	s.warn(path, object["type"], "%s", rule+", unless the runtime passes a deviceID"+remedy)
+}
+
+// chained are the plugins that change an interface that is there, those of
+// containernetworking/plugins and the common ones beside. All others make one.
+var chained = []string{"bandwidth", "firewall", "portmap", "sbr", "tuning", "vrf", "rdma", "istio-cni", "route-override", "cilium-cni"}
+
+// maker is the type of the first plugin that makes an interface; "" = there is none.
+func maker(plugins []map[string]json.RawMessage) string {
+	for _, p := range plugins {
+		if kind := text(p["type"]); kind != "" && !slices.Contains(chained, kind) {
+			return kind
+		}
+	}
+	return ""
 }
 
 // needs are the capabilities without which a plugin has nothing to do.

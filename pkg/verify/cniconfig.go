@@ -28,6 +28,8 @@ type network struct {
 	resource  bool            // which has a resourceName: Multus passes a deviceID
 	after     bool            // other plugins run before this one
 	following bool            // other plugins run after it
+	maker     string          // the type of one of those that makes the interface; "" = there is none
+	dra       bool            // it is of a DeviceClass or a claim: see CNIConfig
 }
 
 // configIn checks a configuration, a list of them, or those of a
@@ -80,7 +82,9 @@ var listKeys = []string{"cniVersion", "cniVersions", "name", "disableCheck", "di
 func (c Checker) list(s *sheet, path string, object map[string]json.RawMessage, in network) {
 	raw, isList := object["plugins"]
 	if !isList {
-		if kind := text(object["type"]); kind != c.Plugin {
+		if kind := text(object["type"]); kind != c.Plugin && (c.Any || in.dra) && kind != "" {
+			return
+		} else if kind != c.Plugin {
 			s.wrong(path+".type", object["type"], "must be %q: a configuration of another plugin is not checked", c.Plugin)
 			return
 		}
@@ -103,16 +107,32 @@ func (c Checker) list(s *sheet, path string, object map[string]json.RawMessage, 
 	}
 	in.version = object["cniVersion"]
 	s.identity(path, in)
+	c.supported(s, path+".plugins", plugins, in)
 	ours := 0
 	for n, p := range plugins {
 		if text(p["type"]) == c.Plugin {
-			in.after, in.following = n > 0, n < len(plugins)-1
+			in.after, in.following, in.maker = n > 0, n < len(plugins)-1, maker(plugins[n+1:])
 			c.plugin(s, fmt.Sprintf("%s.plugins[%d]", path, n), p, in)
 			ours++
 		}
 	}
-	if ours == 0 {
+	if ours == 0 && !c.Any && !in.dra {
 		s.wrong(path+".plugins", raw, "must hold a plugin of type %q", c.Plugin)
+	}
+}
+
+// supported says which plugin of the node does not know the version of the list: it
+// refuses ADD.
+func (c Checker) supported(s *sheet, path string, plugins []map[string]json.RawMessage, in network) {
+	if c.Versions == nil || in.version == nil {
+		return
+	}
+	for n, p := range plugins {
+		kind, now := text(p["type"]), text(in.version)
+		if known := c.Versions(kind); len(known) > 0 && !slices.Contains(known, now) {
+			s.wrong(fmt.Sprintf("%s[%d].type", path, n), p["type"], "the %s of this node knows CNI %s only, not %s: set such a cniVersion, or update it",
+				kind, strings.Join(known, ", "), now)
+		}
 	}
 }
 

@@ -174,7 +174,9 @@ func (s *sheet) network(path string, network map[string]json.RawMessage) {
 		if !there || string(raw) == "null" {
 			continue
 		}
-		if !k.check(raw) {
+		if k.key == "gateway" && string(raw) == `["<nil>"]` || k.key == "gateway" && string(raw) == `["\u003cnil\u003e"]` {
+			s.warn(path+".gateway", raw, "is how Multus says that there is none: it is not an address")
+		} else if !k.check(raw) {
 			s.wrong(path+"."+k.key, raw, "%s", k.rule)
 		} else if k.key == "device-info" {
 			s.deviceInfo(path+".device-info", raw)

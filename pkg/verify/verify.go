@@ -34,10 +34,11 @@ const (
 	DeviceInfo    Kind = "device-info"
 	NetworkStatus Kind = "network-status"
 	CNIConfig     Kind = "cni-config"
+	DRA           Kind = "dra"
 )
 
 // Kinds are all formats.
-var Kinds = []Kind{DeviceInfo, NetworkStatus, CNIConfig}
+var Kinds = []Kind{DeviceInfo, NetworkStatus, CNIConfig, DRA}
 
 // Finding is one thing that is not as it should be.
 type Finding struct {
@@ -65,7 +66,7 @@ func (r *Report) Errors() (n int) {
 }
 
 // ErrKind is, as errors.Is tells, the error that the kind of a text cannot be told.
-var ErrKind = errors.New("neither a device-info map, nor a network-status list, nor a CNI configuration")
+var ErrKind = errors.New("neither a device-info map, nor a network-status list, nor a CNI configuration, nor a DeviceClass or ResourceClaim")
 
 // Checker checks texts.
 type Checker struct {
@@ -73,6 +74,13 @@ type Checker struct {
 
 	// Find looks for a plugin in CNI_PATH; nil = there is nowhere to look.
 	Find func(plugin string) error
+
+	// Versions are the CNI versions that a plugin of the node supports, none if it is not
+	// known; nil = there is nobody to ask.
+	Versions func(plugin string) []string
+
+	// Any says that a configuration without our plugin is no mistake: it is one of many.
+	Any bool
 }
 
 // Check checks a text, JSON or YAML, of a kind; "" has it guessed. The only error is
@@ -98,6 +106,8 @@ func (c Checker) Check(text []byte, kind Kind) (*Report, error) {
 		s.networkStatusIn(data)
 	case CNIConfig:
 		c.configIn(s, data)
+	case DRA:
+		c.draIn(s, data)
 	}
 	r.Findings = s.found
 	return r, nil
@@ -118,6 +128,8 @@ func guess(data json.RawMessage) (Kind, string) {
 			return NetworkStatus, "it is a Pod"
 		case definition:
 			return CNIConfig, "it is a " + definition
+		case deviceClass, claimKind, claimTemplate:
+			return DRA, "it is a " + kind
 		}
 		return "", ""
 	}

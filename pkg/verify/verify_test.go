@@ -24,6 +24,11 @@ var checker = verify.Checker{Plugin: "devinfo", Find: func(name string) error {
 		return nil
 	}
 	return fmt.Errorf("there is no %s", name)
+}, Versions: func(plugin string) []string {
+	if plugin == "bridge" {
+		return []string{"0.4.0", "1.0.0"}
+	}
+	return nil // not known
 }}
 
 // Each file holds texts, every one followed by all that is to be found in it.
@@ -122,10 +127,59 @@ func TestWithoutPathNoPluginIsMissed(t *testing.T) {
 	}
 }
 
+// Of many documents each is checked by itself, and what is none of ours is passed over.
+func TestEachDocumentIsChecked(t *testing.T) {
+	const good = `{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:03:00.3"}}`
+	const text = `# a comment
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: a, namespace: b}
+---
+` + good + `
+---
+apiVersion: v1
+kind: List
+items:
+- apiVersion: k8s.cni.cncf.io/v1
+  kind: NetworkAttachmentDefinition
+  metadata: {name: other, namespace: shop}
+  spec: {config: '{"cniVersion": "1.0.0", "name": "other", "type": "macvlan"}'}
+- apiVersion: v1
+  kind: Pod
+  metadata: {name: web-0, namespace: shop}
+--- {"type": "pci", "version": "1.1.0"}
+`
+	all, err := checker.CheckAll([]byte(text), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, d := range all {
+		got = append(got, fmt.Sprintf("line %d %q %s %d %v", d.Line, d.Name, d.Kind, d.Errors(), d.Skipped))
+	}
+	want := []string{
+		`line 3 "ConfigMap b/a"  0 true`,
+		`line 7 "" device-info 0 false`,
+		`line 9 "NetworkAttachmentDefinition shop/other" cni-config 0 false`,
+		`line 9 "Pod shop/web-0" network-status 1 false`,
+		`line 19 "" device-info 1 false`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if _, err := checker.CheckAll([]byte("kind: ConfigMap\napiVersion: v1\n"), ""); !errors.Is(err, verify.ErrKind) {
+		t.Errorf("of no kind that is known: %v", err)
+	}
+	if all, err := checker.CheckAll(nil, ""); err != nil || len(all) != 1 || all[0].Errors() != 1 {
+		t.Errorf("nothing: %+v, %v", all, err)
+	}
+}
+
 // Whatever is handed in: an answer, of values that a terminal can show, and no
 // longer than a message may be.
 func FuzzCheck(f *testing.F) {
-	for _, name := range []string{"testdata/config.txtar", "testdata/status.txtar", "testdata/syntax.txtar"} {
+	for _, name := range []string{"testdata/config.txtar", "testdata/status.txtar", "testdata/syntax.txtar", "testdata/dra.txtar"} {
 		archive, err := txtar.ParseFile(name)
 		if err != nil {
 			f.Fatal(err)
@@ -139,6 +193,13 @@ func FuzzCheck(f *testing.F) {
 		r, err := checker.Check(text, kinds[int(kind)%len(kinds)])
 		if err != nil {
 			return
+		}
+		all, err := checker.CheckAll(text, r.Kind)
+		if err != nil || len(all) == 0 {
+			t.Errorf("as many documents: %v, %v", all, err)
+		}
+		for _, d := range all {
+			r.Findings = append(r.Findings, d.Findings...)
 		}
 		for _, finding := range r.Findings {
 			if strings.ContainsAny(finding.Value, "\x1b\n\x00") || len([]rune(finding.Value)) > 130 || finding.Path == "" || finding.Rule == "" {

@@ -87,7 +87,7 @@ func (r *request) describe(device *discovery.Device, past past) (*devinfo.Info, 
 	}
 	info := devinfo.Merge(past.of(device), device.Info, r.declared)
 	if info == nil || discovery.Identity(info) == "" && device.Problem != nil {
-		return nil, r.nothingFound(device.Problem)
+		return nil, r.nothingFound(device)
 	}
 	violations := info.Validate()
 	if err := violations.Err(); err != nil {
@@ -115,7 +115,12 @@ func (p past) of(device *discovery.Device) *devinfo.Info {
 	return devinfo.Merge(p.source, p.own, nil)
 }
 
-func (r *request) nothingFound(problem error) error {
+func (r *request) nothingFound(device *discovery.Device) error {
+	problem := device.Problem
+	if problem == nil && device.Virtual && !r.cfg.Strict && len(r.cfg.DeviceIDs) == 0 {
+		r.log.Info("interface " + r.att.IfName + " can have no device: no device-info file is written")
+		return nil
+	}
 	if problem == nil {
 		problem = fail(codeNotFound, fmt.Errorf("no device found for interface %s", r.att.IfName),
 			`name one by deviceID (Multus does, if the network has a k8s.v1.cni.cncf.io/resourceName) or declare it in deviceInfo`)

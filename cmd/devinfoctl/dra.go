@@ -1,0 +1,165 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/audit"
+	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/pod"
+	"devinfo-cni.io/pkg/private"
+)
+
+// defaultClaimDir is where cni-dra-driver keeps its records.
+const defaultClaimDir = "/var/lib/kubelet/plugins/cni.dra.networking.x-k8s.io/state"
+
+// A record is one file of cni-dra-driver's.
+type record struct {
+	path  string       // on the host
+	claim *state.Claim // nil = it cannot be used: see state and why
+	state audit.State
+	why   string
+}
+
+// records reads what cni-dra-driver has of its claims, without its lock: each is written
+// at once. There are none where it does not run.
+func (h *host) records() (list []record, err error) {
+	const suffix = ".json"
+	dir := private.Open(h.path(h.claimDir))
+	names, err := dir.Names()
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, blind(fmt.Errorf("claims: %w", err), "run as root: the records in "+h.claimDir+" are root's alone")
+	} else if err != nil {
+		return nil, fmt.Errorf("claims: %w", err)
+	}
+	for _, name := range names {
+		if !strings.HasSuffix(name, suffix) {
+			continue
+		}
+		text, err := dir.Read(name)
+		if errors.Is(err, fs.ErrNotExist) { // removed since Names
+			continue
+		} else if err != nil {
+			return nil, fmt.Errorf("claims: %w", err)
+		}
+		list = append(list, parseRecord(filepath.Join(h.claimDir, name), text))
+	}
+	return list, nil
+}
+
+func parseRecord(path string, text []byte) record {
+	r := record{path: path}
+	var version struct{ Schema int }
+	c := new(state.Claim)
+	switch err := json.Unmarshal(text, &version); {
+	case err == nil && version.Schema > state.Schema:
+		r.state, r.why = audit.Newer, (&state.SchemaError{Path: path, Schema: version.Schema}).Error()
+	case err != nil:
+		r.state, r.why = audit.Corrupt, fmt.Sprintf("%s: %v", path, err)
+	default:
+		if err := json.Unmarshal(text, c); err != nil {
+			r.state, r.why = audit.Corrupt, fmt.Sprintf("%s: %v", path, err)
+			return r
+		}
+		r.claim = c
+	}
+	return r
+}
+
+// claimed are the attachments of the claims. A record that cannot be used is listed
+// under the claim's UID.
+func (h *host) claimed() (list []attachment, err error) {
+	records, err := h.records()
+	for _, r := range records {
+		if r.claim == nil {
+			uid := strings.TrimSuffix(filepath.Base(r.path), ".json")
+			list = append(list, attachment{Claim: uid, State: r.state, Why: r.why, record: r.path})
+			continue
+		}
+		for _, at := range slices.Concat(r.claim.Attachments, r.claim.Abandoned) {
+			a := h.claimAttachment(r.claim, at)
+			a.record = r.path
+			list = append(list, a)
+		}
+	}
+	return list, err
+}
+
+func (h *host) claimAttachment(c *state.Claim, at state.Attachment) attachment {
+	a := attachment{
+		Key:   journal.Key{Network: at.Network, ContainerID: at.Sandbox, IfName: at.IfName},
+		Claim: c.Namespace + "/" + c.Name, Netns: at.Netns, File: at.InfoFile,
+	}
+	if pods := c.Consumers(); len(pods) == 1 {
+		a.Pod = podName(pods[0].Namespace, pods[0].Name)
+	}
+	if c.Pod.Name != "" {
+		a.Pod = podName(c.Pod.Namespace, c.Pod.Name)
+	}
+	if asked := podName(pod.Args(at.Args).Name()); asked != "" { // by now the claim may be another pod's
+		a.Pod = asked
+	}
+	if info, err := devinfo.Parse(at.Info); err == nil {
+		a.Type, a.Device = string(info.Type), discovery.Identity(info)
+	}
+	switch at.Phase {
+	case state.Prepared:
+		a.State, a.Why = audit.Prepared, at.Error
+	case state.Adding:
+		a.State, a.Why = audit.Adding, at.Error
+	case state.Deleting:
+		a.State, a.Why = audit.Deleting, at.DelError
+	case state.Abandoned:
+		a.State, a.Why = audit.Abandoned, fmt.Sprintf("DEL has failed %d times: %s", at.Tries, at.DelError)
+	default:
+		e := &journal.Entry{Key: a.Key, BootID: at.BootID, Netns: at.Netns, Complete: true, Device: journal.Device{Type: a.Type, ID: a.Device}}
+		a.State, a.Why = h.auditor.State(e, nil)
+	}
+	return a
+}
+
+// compareRecord is compare for what only a claim's record tells of.
+func (a *attachment) compareRecord() comparison {
+	c := comparison{Attachment: a.String(), Pod: a.Pod, Claim: a.Claim, State: a.State, File: a.File, Facts: []audit.Fact{}}
+	switch a.State {
+	case audit.OK:
+		c.NotCompared = []string{"what the plugins made: their own CHECK says it"}
+	case audit.Prepared, audit.Adding:
+		if a.Why != "" {
+			c.Warnings = []string{a.Why}
+		}
+	case audit.Unknown:
+		c.NotCompared = []string{a.Why}
+	default:
+		if a.Why != "" { // or DEL is running
+			c.Problem, c.Remedy = a.Why, a.claimRemedy()
+		}
+	}
+	return c
+}
+
+// claimRemedy says what to do about an attachment by DRA.
+func (a *attachment) claimRemedy() string {
+	switch a.State {
+	case audit.Abandoned:
+		return "mend what the error names: cni-dra-driver runs DEL again every hour, and at its next start; " +
+			"or clean up by hand what is left, and remove " + a.record
+	case audit.Deleting:
+		return "mend what the error names: cni-dra-driver runs DEL again by itself"
+	case audit.NetnsGone, audit.Orphan:
+		return "cni-dra-driver runs DEL when the pod is deleted: see that it runs"
+	case audit.Newer:
+		return "run the cni-dra-driver that wrote it, or a newer one"
+	case audit.Corrupt:
+		return "cni-dra-driver puts it aside at its next start, and prepares the claim anew"
+	}
+	return audit.DeviceGone.Remedy()
+}

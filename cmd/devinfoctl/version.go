@@ -1,0 +1,28 @@
+package main
+
+import (
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"devinfo-cni.io/pkg/build"
+)
+
+const versionHelp = `Says what this program was built from: the version of the module, the commit, whether
+the repository had changes that are in no commit, and the version of Go. devinfo --version
+says the same of the plugin.`
+
+func versionCommand(t *tool) *cobra.Command {
+	return &cobra.Command{
+		Use:     "version",
+		Short:   "what this program was built from",
+		Long:    versionHelp,
+		Example: "  devinfoctl version\n  devinfoctl version -o json",
+		Args:    none,
+		RunE: func(*cobra.Command, []string) error {
+			info := build.Read()
+			return t.print(info, func(w *tabwriter.Writer) { fmt.Fprintln(w, "devinfoctl", info) })
+		},
+	}
+}

@@ -1,0 +1,153 @@
+// Package doctor says what is wrong with the devices and the plumbing of a node, and what
+// to do about it: attachments, files, VFs, who holds what, the plugins and their network
+// configurations, against each other.
+//
+// [Facts] are gathered first; each check is a function from them to answers, and touches
+// nothing. [Gather] collects those [Live] facts that only the node itself has, so that a
+// captured host can be looked at later.
+//
+// It is for people who look at a whole node. What is wrong with one attachment is said by
+// package audit, and what is wrong with one text by package verify.
+package doctor
+
+import (
+	"fmt"
+	"slices"
+
+	"devinfo-cni.io/pkg/build"
+)
+
+// Level is how grave an answer is.
+type Level string
+
+// The levels. Only an Error is something that does not work.
+const (
+	OK      Level = "ok"
+	Info    Level = "info"
+	Unknown Level = "unknown" // it could not be looked at
+	Warning Level = "warning"
+	Error   Level = "error"
+)
+
+// Answer is one line of a diagnosis.
+type Answer struct {
+	Check  string `json:"check"`
+	Level  Level  `json:"level"`
+	Text   string `json:"text"`             // what it is about, and what is so
+	Remedy string `json:"remedy,omitempty"` // what to do; "" = nothing
+}
+
+// Facts are all that the checks look at.
+type Facts struct {
+	Attachments []Attachment
+	Unclaimed   []string // device-info files, by path, that no attachment owns
+	Stale       []string // claims of the journal, by path, whose entry is gone
+	VFs         []VF
+	VDPAs       []VDPA
+	NodeFile    string     // why the node settings cannot be used; "" = they can
+	CDIDir      string     // of the node settings
+	DRA         bool       // cni-dra-driver has a state directory here
+	Own         build.Info // of the program that asks: the plugin's should be of the same
+	Networks    []Network
+	Live        *Live // nil = a capture without them
+}
+
+// Attachment is one of the journal or of a claim.
+type Attachment struct {
+	Name   string // in full
+	Pod    string // namespace/name, or else the container
+	Claim  string // namespace/name; "" = not by DRA
+	Device string // PCI address, vDPA device or socket; "" = none
+	Netns  string // path
+	State  string // in words
+	Level  Level  // of the state: Info while it is being made
+	Why    string
+	Remedy string
+	Left   bool // nobody uses it any more
+}
+
+// VF is a virtual function, and what its PF has set for it.
+type VF struct {
+	Address string // PCI address
+	PF      string // PCI address
+	Driver  string // "" = unbound
+	VFSettings
+}
+
+// VDPA is a vDPA device.
+type VDPA struct {
+	Name   string
+	Driver string // "vhost" or "virtio"; "" = unbound
+}
+
+// Network is what is wrong in one file of the CNI configuration directory.
+type Network struct {
+	Path     string
+	Findings []Finding
+}
+
+// Finding is one of package verify's.
+type Finding struct {
+	Text    string
+	Warning bool
+}
+
+// A check gives its answers; none means that all is well, and says of what.
+type check struct {
+	name string
+	look func(*Facts) []Answer
+	well func(*Facts) string // "" = it is not said that all is well: there was nothing to look at
+}
+
+func checks() []check {
+	return []check{
+		{"attachments", attachments, func(f *Facts) string { return count(len(f.Attachments), "attachment") + ", all as they should be" }},
+		{"files", files, func(*Facts) string { return "each device-info file is an attachment's" }},
+		{"holders", holders, func(f *Facts) string { return count(len(f.VFs), "VF") + ", none held twice" }},
+		{"leftovers", leftovers, func(f *Facts) string { return "no VF that nobody holds has a VLAN, trust or another's MAC" }},
+		{"addresses", addresses, func(*Facts) string { return "no two VFs have the same MAC" }},
+		{"drivers", drivers, func(*Facts) string { return "each VF and vDPA device has a driver" }},
+		{"plugin", plugin, func(*Facts) string { return "the devinfo plugin is installed, and is of this build" }},
+		{"settings", settings, func(*Facts) string { return "the node settings can be used" }},
+		{"networks", networks, func(f *Facts) string {
+			return count(len(f.Networks), "network configuration") + " with devinfo, nothing wrong"
+		}},
+		{"directories", directories, func(*Facts) string { return "the directories of CNI and CDI are there" }},
+		{"runtime", runtime, func(*Facts) string { return "the container runtime offers NRI" }},
+		{"sight", sight, nil},
+	}
+}
+
+// Diagnose gives the answers of all checks, in their order.
+func Diagnose(f *Facts) (all []Answer) {
+	for _, c := range checks() {
+		list := c.look(f)
+		if len(list) == 0 && c.well != nil {
+			list = []Answer{{Level: OK, Text: c.well(f)}}
+		}
+		for _, a := range list {
+			a.Check = c.name
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
+// Worst is the gravest level of all answers; OK if there are none.
+func Worst(all []Answer) Level {
+	order := []Level{OK, Info, Unknown, Warning, Error}
+	worst := OK
+	for _, a := range all {
+		if slices.Index(order, a.Level) > slices.Index(order, worst) {
+			worst = a.Level
+		}
+	}
+	return worst
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

@@ -1,0 +1,154 @@
+package doctor_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"devinfo-cni.io/pkg/build"
+	"devinfo-cni.io/pkg/doctor"
+)
+
+// vf is a VF of one PF, held by nobody.
+func vf(function string, s doctor.VFSettings) doctor.VF {
+	s.Known, s.PFName = true, "ens1"
+	return doctor.VF{Address: "0000:03:00." + function, PF: "0000:03:00.0", Driver: "iavf", VFSettings: s}
+}
+
+func held(function, pod, claim, netns string) doctor.Attachment {
+	return doctor.Attachment{Name: "net/c/net1", Pod: pod, Claim: claim, Device: "0000:03:00." + function, Netns: netns, State: "ok", Level: doctor.OK}
+}
+
+func live(change func(l *doctor.Live)) *doctor.Live {
+	build := build.Info{Revision: "0123456789abcdef"}
+	l := &doctor.Live{NRI: true, Plugins: map[string]doctor.Plugin{"devinfo": {Path: "/opt/cni/bin/devinfo", Build: build}}, PluginDirs: []string{"/opt/cni/bin"}}
+	if change != nil {
+		change(l)
+	}
+	return l
+}
+
+// Each case is a node with one thing wrong, and all that the checks say of it beside
+// that the rest is well.
+func TestWhatIsWrongIsSaidWithARemedy(t *testing.T) {
+	const mac = "02:00:00:00:00:01"
+	one := []doctor.VF{vf("2", doctor.VFSettings{})}
+	for name, test := range map[string]struct {
+		facts doctor.Facts
+		want  []string // level, check, text
+	}{
+		"nothing": {doctor.Facts{}, nil},
+		"orphan": {doctor.Facts{Attachments: []doctor.Attachment{{Name: "n/c/i", Pod: "ns/p", State: "orphan", Level: doctor.Error, Why: "of an earlier boot", Remedy: "gc"}}},
+			[]string{"error attachments pod ns/p, n/c/i: orphan: of an earlier boot"}},
+		"adding": {doctor.Facts{Attachments: []doctor.Attachment{{Name: "n/c/i", State: "adding", Level: doctor.Info, Remedy: "wait"}}},
+			[]string{"info attachments n/c/i: adding"}},
+		"file without attachment": {doctor.Facts{Unclaimed: []string{"/run/x"}}, []string{"info files /run/x: no attachment claims it"}},
+		"claim without entry": {doctor.Facts{Stale: []string{"/state/files/x"}},
+			[]string{"warning files /state/files/x: claims a file for an attachment that is not on record"}},
+		"two pods": {doctor.Facts{VFs: one, Attachments: []doctor.Attachment{held("2", "ns/a", "", "/n1"), held("2", "ns/b", "", "/n2")}},
+			[]string{"error holders 0000:03:00.2: held by pod ns/a (CNI) and by pod ns/b (CNI)"}},
+		"one pod, twice": {doctor.Facts{VFs: one, Attachments: []doctor.Attachment{held("2", "ns/a", "", "/n1"), held("2", "ns/a", "", "/n1")}}, nil},
+		"a pod that left it": {doctor.Facts{VFs: one, Attachments: []doctor.Attachment{held("2", "ns/a", "", "/n1"), func() doctor.Attachment {
+			a := held("2", "ns/b", "", "/n2")
+			a.Left = true
+			return a
+		}()}}, nil},
+		"two pods on a PF": {doctor.Facts{VFs: one, Attachments: []doctor.Attachment{held("0", "ns/a", "", "/n1"), held("0", "ns/b", "", "/n2")}}, nil},
+		"device plugin and CNI, one pod": {doctor.Facts{VFs: one, Attachments: []doctor.Attachment{held("2", "ns/a", "", "/n1")}, Live: live(func(l *doctor.Live) {
+			l.Devices = []doctor.Device{{Pod: "ns/a", Resource: "example.com/vf", Device: "0000:03:00.2"}}
+		})}, nil},
+		"device plugin and DRA": {doctor.Facts{VFs: one, Attachments: []doctor.Attachment{held("2", "ns/a", "ns/c", "/n1")}, Live: live(func(l *doctor.Live) {
+			l.Devices = []doctor.Device{{Pod: "ns/a", Resource: "example.com/vf", Device: "0000:03:00.2"}}
+		})}, []string{"error holders 0000:03:00.2: held by pod ns/a (DRA) and by pod ns/a (device plugin example.com/vf)"}},
+		"another's lock": {doctor.Facts{VFs: one, Attachments: []doctor.Attachment{held("2", "ns/a", "", "/n1")}, Live: live(func(l *doctor.Live) {
+			l.Locks = []doctor.Lock{{Device: "0000:03:00.2", Netns: "/n2"}}
+		})}, []string{"error holders 0000:03:00.2: held by pod ns/a (CNI) and by sriov-cni's lock for /n2"}},
+		"a lock of the dead": {doctor.Facts{VFs: one, Attachments: []doctor.Attachment{held("2", "ns/a", "", "/n1")}, Live: live(func(l *doctor.Live) {
+			l.Locks = []doctor.Lock{{Device: "0000:03:00.2", Netns: "/n2", Gone: true}}
+		})}, nil},
+		"left trust and VLAN": {doctor.Facts{VFs: []doctor.VF{vf("3", doctor.VFSettings{Index: 1, VLAN: 7, Trust: true, MAC: mac})}},
+			[]string{"warning leftovers 0000:03:00.3: nobody holds it, and it has VLAN 7, trust, MAC 02:00:00:00:00:01"}},
+		"left MAC": {doctor.Facts{VFs: []doctor.VF{vf("2", doctor.VFSettings{}), vf("3", doctor.VFSettings{MAC: mac})}},
+			[]string{"warning leftovers 0000:03:00.3: nobody holds it, and it has MAC 02:00:00:00:00:01"}},
+		"MACs for all":      {doctor.Facts{VFs: []doctor.VF{vf("2", doctor.VFSettings{MAC: "02:00:00:00:00:02"}), vf("3", doctor.VFSettings{MAC: mac})}}, nil},
+		"settings of a pod": {doctor.Facts{VFs: []doctor.VF{vf("2", doctor.VFSettings{VLAN: 7, Trust: true})}, Attachments: []doctor.Attachment{held("2", "ns/a", "", "/n1")}}, nil},
+		"same MAC": {doctor.Facts{VFs: []doctor.VF{vf("2", doctor.VFSettings{MAC: mac}), vf("3", doctor.VFSettings{MAC: mac})}},
+			[]string{"error addresses 0000:03:00.2 and 0000:03:00.3 have the same MAC, 02:00:00:00:00:01"}},
+		"no driver": {doctor.Facts{VFs: []doctor.VF{{Address: "0000:03:00.2", VFSettings: doctor.VFSettings{Known: true}}}, VDPAs: []doctor.VDPA{{Name: "vdpa0"}}},
+			[]string{"warning drivers 0000:03:00.2: the VF has no driver", "warning drivers vdpa0: the vDPA device has no driver"}},
+		"modules": {doctor.Facts{VFs: []doctor.VF{{Address: "0000:03:00.2", Driver: "mlx5_core", VFSettings: doctor.VFSettings{Known: true}}}, Live: live(func(l *doctor.Live) {
+			l.Modules = map[string]bool{"mlx5_ib": false, "vfio_pci": false}
+		})}, []string{"info drivers the module mlx5_ib is not loaded: VFs of mlx5_core have no RDMA device", "info drivers the module vfio_pci is not loaded: no VF can be given to DPDK or a VM"}},
+		"PFs out of sight": {doctor.Facts{VFs: []doctor.VF{{Address: "0000:03:00.2", Driver: "iavf"}}},
+			[]string{"unknown leftovers the PFs tell no settings of their VFs", "unknown addresses the PFs tell no settings of their VFs"}},
+		"no plugin": {doctor.Facts{Live: live(func(l *doctor.Live) { l.Plugins = nil })},
+			[]string{"error plugin the devinfo plugin is not in /opt/cni/bin"}},
+		"broken plugin": {doctor.Facts{Live: live(func(l *doctor.Live) {
+			l.Plugins["devinfo"] = doctor.Plugin{Path: "/opt/cni/bin/devinfo", Problem: "exec format error"}
+		})}, []string{"error plugin /opt/cni/bin/devinfo: exec format error"}},
+		"other plugin": {doctor.Facts{Own: build.Info{Version: "v0.2.0", Revision: "fedcba9876543210", Dirty: true}},
+			[]string{"warning plugin /opt/cni/bin/devinfo is unknown version, commit 0123456789ab, and this program is v0.2.0, commit fedcba987654 (dirty)"}},
+		"node settings": {doctor.Facts{NodeFile: "node settings /etc/x: logLevel: \"loud\""}, []string{`error settings node settings /etc/x: logLevel: "loud"`}},
+		"network": {doctor.Facts{Networks: []doctor.Network{{Path: "/etc/cni/net.d/10.conflist", Findings: []doctor.Finding{{Text: "bad"}, {Text: "odd", Warning: true}}}}},
+			[]string{"error networks /etc/cni/net.d/10.conflist: bad", "warning networks /etc/cni/net.d/10.conflist: odd"}},
+		"directory":     {doctor.Facts{Live: live(func(l *doctor.Live) { l.Missing = map[string]string{"/opt/cni/bin": "no such file"} })}, []string{"warning directories /opt/cni/bin: no such file"}},
+		"CDI elsewhere": {doctor.Facts{CDIDir: "/run/mine"}, []string{"warning directories /run/mine: is not a directory where container runtimes look for CDI specs by default"}},
+		"no NRI": {doctor.Facts{DRA: true, Live: live(func(l *doctor.Live) { l.NRI = false })},
+			[]string{"error runtime the container runtime has no NRI socket, and cni-dra-driver needs it"}},
+		"no NRI needed": {doctor.Facts{Live: live(func(l *doctor.Live) { l.NRI = false })},
+			[]string{"info runtime the container runtime has no NRI socket: cni-dra-driver and devinfo-agent's injection would need one"}},
+		"blind": {doctor.Facts{Live: live(func(l *doctor.Live) { l.Notes = []doctor.Note{{Text: "x", Remedy: "y"}} })}, []string{"unknown sight x"}},
+	} {
+		f := test.facts
+		if f.Live == nil {
+			f.Live = live(nil)
+		}
+		if f.Networks == nil {
+			f.Networks = []doctor.Network{{Path: "/etc/cni/net.d/10.conflist"}}
+		}
+		var got []string
+		for _, a := range doctor.Diagnose(&f) {
+			if a.Level != doctor.OK {
+				got = append(got, string(a.Level)+" "+a.Check+" "+a.Text)
+			}
+			if (a.Level == doctor.Error || a.Level == doctor.Warning) && a.Remedy == "" {
+				t.Errorf("%s: no remedy for %q", name, a.Text)
+			}
+		}
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// A check that found nothing says what it has looked at.
+func TestEachCheckAnswers(t *testing.T) {
+	seen := map[string]bool{}
+	all := doctor.Diagnose(&doctor.Facts{Live: live(nil), Networks: []doctor.Network{{}}})
+	for _, a := range all {
+		seen[a.Check] = true
+		if a.Level != doctor.OK || a.Text == "" {
+			t.Errorf("%+v", a)
+		}
+	}
+	if len(seen) != 11 || doctor.Worst(all) != doctor.OK {
+		t.Errorf("%v", seen)
+	}
+}
+
+// What the capture does not have is not taken for good.
+func TestWithoutLiveFactsNothingIsCalledWell(t *testing.T) {
+	all := doctor.Diagnose(&doctor.Facts{VFs: []doctor.VF{{Address: "0000:03:00.2", Driver: "iavf"}}})
+	for _, a := range all {
+		switch a.Check {
+		case "plugin", "networks", "directories", "runtime", "leftovers", "addresses":
+			if a.Level != doctor.Unknown || !strings.Contains(a.Text, "not in the capture") {
+				t.Errorf("%+v", a)
+			}
+		}
+	}
+	if doctor.Worst(all) != doctor.Unknown {
+		t.Error(doctor.Worst(all))
+	}
+}

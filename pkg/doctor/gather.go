@@ -1,0 +1,197 @@
+package doctor
+
+import (
+	"context"
+	"debug/buildinfo"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/invoke"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"devinfo-cni.io/pkg/build"
+	"devinfo-cni.io/pkg/link"
+)
+
+// Places are where things are on the node. All are absolute paths.
+type Places struct {
+	PluginDirs   []string // CNI_PATH
+	ConfDir      string   // of CNI's configurations
+	CDIDir       string
+	NRISocket    string
+	PodResources string // the kubelet's socket
+	SRIOVLocks   string // of sriov-cni
+	Sysfs        string
+}
+
+// DefaultPlaces are the usual ones.
+func DefaultPlaces() Places {
+	return Places{
+		PluginDirs:   []string{"/opt/cni/bin"},
+		ConfDir:      "/etc/cni/net.d",
+		CDIDir:       "/var/run/cdi",
+		NRISocket:    "/var/run/nri/nri.sock",
+		PodResources: "/var/lib/kubelet/pod-resources/kubelet.sock",
+		SRIOVLocks:   "/var/lib/cni/sriov/pci",
+		Sysfs:        "/sys",
+	}
+}
+
+// ours is the type by which configurations name our plugin.
+const ours = "devinfo"
+
+// patience is for one plugin's VERSION, and for the kubelet.
+const patience = 10 * time.Second
+
+// Gather asks the node. What cannot be looked at is in Live.Notes. It runs the VERSION of
+// the plugins that are configured, which touches nothing (CNI specification 1.1.0).
+func Gather(ctx context.Context, p Places, gone func(netns string) (bool, error)) *Live {
+	l := &Live{PluginDirs: p.PluginDirs, Missing: map[string]string{}, Plugins: map[string]Plugin{}, Modules: map[string]bool{}}
+	for _, dir := range append([]string{p.ConfDir, p.CDIDir}, p.PluginDirs...) {
+		if stat, err := os.Stat(dir); err != nil {
+			l.Missing[dir] = errorText(err)
+		} else if !stat.IsDir() {
+			l.Missing[dir] = "is not a directory"
+		}
+	}
+	types := append(l.networks(p.ConfDir), ours)
+	for _, kind := range types {
+		if path, err := invoke.FindInPath(kind, p.PluginDirs); err == nil {
+			l.Plugins[kind] = Executable(ctx, path)
+		}
+	}
+	_, err := os.Stat(p.NRISocket)
+	l.NRI = err == nil
+	for _, m := range []string{"vfio_pci", "vhost_vdpa", "mlx5_ib"} {
+		_, err := os.Stat(filepath.Join(p.Sysfs, "module", m))
+		l.Modules[m] = err == nil
+	}
+	l.locks(p.SRIOVLocks, gone)
+	l.settings()
+	l.devices(ctx, p.PodResources)
+	return l
+}
+
+// errorText is an error without the path that is said already.
+func errorText(err error) string {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return path.Err.Error()
+	}
+	return err.Error()
+}
+
+// networks reads the configurations in which devinfo is, and gives the types of their
+// plugins.
+func (l *Live) networks(dir string) (types []string) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil // it is Missing
+	}
+	for _, e := range entries {
+		if !slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(e.Name())) {
+			continue
+		}
+		path := filepath.Join(dir, e.Name())
+		text, err := os.ReadFile(path)
+		if err != nil {
+			l.note("run as root", "network configuration "+path+": "+errorText(err))
+			continue
+		}
+		if kept, used, ok := reduced(text, ours); ok {
+			l.Networks, types = append(l.Networks, Config{path, kept}), append(types, used...)
+		}
+	}
+	return types
+}
+
+// Executable asks a plugin for its versions, by VERSION, and Go for its build.
+func Executable(ctx context.Context, path string) Plugin {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	p := Plugin{Path: path}
+	if info, err := invoke.GetVersionInfo(ctx, path, nil); err != nil {
+		p.Problem = "VERSION: " + err.Error()
+	} else {
+		p.CNIVersions = info.SupportedVersions()
+	}
+	if info, err := buildinfo.ReadFile(path); err == nil {
+		p.Build = build.Of(info)
+	}
+	return p
+}
+
+// locks reads the files by which sriov-cni knows whose a VF is: named by the PCI address,
+// they hold the path of the network namespace.
+func (l *Live) locks(dir string, gone func(netns string) (bool, error)) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			l.note("run as root", "sriov-cni's locks in "+dir+": "+errorText(err))
+		}
+		return
+	}
+	for _, e := range entries {
+		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			continue // released meanwhile
+		}
+		lock := Lock{Device: e.Name(), Netns: strings.TrimSpace(string(text))}
+		if lock.Netns != "" {
+			lock.Gone, _ = gone(lock.Netns) // of what cannot be told it is there
+		}
+		l.Locks = append(l.Locks, lock)
+	}
+}
+
+// settings asks netlink what PFs have set for their VFs.
+func (l *Live) settings() {
+	all, err := link.Recorder{}.VFs()
+	if err != nil {
+		l.note("", fmt.Sprintf("settings of VFs: %v", err))
+	}
+	l.VFs = map[string]VFSettings{}
+	for _, v := range all {
+		l.VFs[fmt.Sprintf("%s/%d", v.PF, v.Index)] = VFSettings{
+			Known: true, PFName: v.PFName, Index: v.Index, MAC: v.MAC, VLAN: v.VLAN, Trust: v.Trust,
+		}
+	}
+}
+
+// devices asks the kubelet which devices pods have from device plugins.
+func (l *Live) devices(ctx context.Context, socket string) {
+	if _, err := os.Stat(socket); err != nil {
+		l.note("on a node of Kubernetes run as root, and in a container mount it", "devices of pods: "+socket+": "+errorText(err))
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		l.note("", fmt.Sprintf("devices of pods: %v", err))
+		return
+	}
+	defer conn.Close()
+	answer, err := podresources.NewPodResourcesListerClient(conn).List(ctx, &podresources.ListPodResourcesRequest{})
+	if err != nil {
+		l.note("see that the kubelet runs", fmt.Sprintf("devices of pods: %v", err))
+		return
+	}
+	for _, pod := range answer.GetPodResources() {
+		for _, c := range pod.GetContainers() {
+			for _, d := range c.GetDevices() {
+				for _, id := range d.GetDeviceIds() {
+					l.Devices = append(l.Devices, Device{pod.GetNamespace() + "/" + pod.GetName(), d.GetResourceName(), id})
+				}
+			}
+		}
+	}
+}

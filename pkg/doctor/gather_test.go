@@ -1,0 +1,111 @@
+package doctor_test
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"devinfo-cni.io/pkg/doctor"
+)
+
+// kubelet answers as the kubelet does.
+type kubelet struct {
+	podresources.UnimplementedPodResourcesListerServer
+}
+
+func (kubelet) List(context.Context, *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
+	return &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{{
+		Namespace: "shop", Name: "dpdk-0",
+		Containers: []*podresources.ContainerResources{{Devices: []*podresources.ContainerDevices{{ResourceName: "example.com/vf", DeviceIds: []string{"0000:03:00.2"}}}}},
+	}}}, nil
+}
+
+func node(t *testing.T) (doctor.Places, string) {
+	t.Helper()
+	dir := t.TempDir()
+	p := doctor.Places{
+		PluginDirs: []string{filepath.Join(dir, "bin")}, ConfDir: filepath.Join(dir, "net.d"), CDIDir: filepath.Join(dir, "cdi"),
+		NRISocket: filepath.Join(dir, "nri.sock"), PodResources: filepath.Join(dir, "kubelet.sock"), SRIOVLocks: filepath.Join(dir, "pci"),
+		Sysfs: filepath.Join(dir, "sys"),
+	}
+	return p, dir
+}
+
+func write(t *testing.T, path, text string, mode os.FileMode) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTheNodeIsAsked(t *testing.T) {
+	p, dir := node(t)
+	listener, err := net.Listen("unix", p.PodResources)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	podresources.RegisterPodResourcesListerServer(server, kubelet{})
+	go func() { _ = server.Serve(listener) }() // until Stop
+	t.Cleanup(server.Stop)
+	const script = "#!/bin/sh\necho '{\"cniVersion\": \"1.0.0\", \"supportedVersions\": [\"0.4.0\", \"1.0.0\"]}'\n"
+	write(t, filepath.Join(dir, "bin/devinfo"), script, 0o755)
+	write(t, filepath.Join(dir, "bin/sriov"), script, 0o755)
+	write(t, filepath.Join(dir, "bin/unused"), "#!/bin/sh\ntouch "+dir+"/run\n", 0o755)
+	write(t, filepath.Join(dir, "net.d/10.conflist"),
+		`{"cniVersion": "1.0.0", "name": "n", "plugins": [{"type": "sriov", "password": "secret"}, {"type": "devinfo", "logLevel": "info"}]}`, 0o600)
+	write(t, filepath.Join(dir, "net.d/20.conf"), `{"cniVersion": "1.0.0", "name": "m", "type": "unused"}`, 0o600)
+	write(t, filepath.Join(dir, "net.d/README"), "none", 0o600)
+	write(t, filepath.Join(dir, "pci/0000:03:00.2"), "/run/netns/a", 0o600)
+	write(t, filepath.Join(dir, "pci/0000:03:00.3"), "/run/netns/b", 0o600)
+	write(t, p.NRISocket, "", 0o600)
+	write(t, filepath.Join(dir, "sys/module/vhost_vdpa/refcnt"), "0", 0o600)
+
+	l := doctor.Gather(t.Context(), p, func(netns string) (bool, error) { return netns == "/run/netns/b", nil })
+	l.VFs = nil // of the machine that we are on
+	versions := []string{"0.4.0", "1.0.0"}
+	want := &doctor.Live{
+		Devices: []doctor.Device{{Pod: "shop/dpdk-0", Resource: "example.com/vf", Device: "0000:03:00.2"}},
+		Locks:   []doctor.Lock{{Device: "0000:03:00.2", Netns: "/run/netns/a"}, {Device: "0000:03:00.3", Netns: "/run/netns/b", Gone: true}},
+		Plugins: map[string]doctor.Plugin{
+			"devinfo": {Path: filepath.Join(dir, "bin/devinfo"), CNIVersions: versions}, "sriov": {Path: filepath.Join(dir, "bin/sriov"), CNIVersions: versions},
+		},
+		PluginDirs: p.PluginDirs, NRI: true, Modules: map[string]bool{"vhost_vdpa": true, "vfio_pci": false, "mlx5_ib": false}, Missing: map[string]string{p.CDIDir: "no such file or directory"},
+		Networks: []doctor.Config{{
+			Path: filepath.Join(dir, "net.d/10.conflist"), Text: []byte(`{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"sriov"},{"logLevel":"info","type":"devinfo"}]}`),
+		}},
+	}
+	if diff := cmp.Diff(want, l); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "run")); err == nil {
+		t.Error("a plugin that no network with devinfo uses was run")
+	}
+}
+
+func TestAPluginThatIsNoneSaysSo(t *testing.T) {
+	p, dir := node(t)
+	write(t, filepath.Join(dir, "bin/devinfo"), "#!/bin/sh\nexit 1\n", 0o755)
+	l := doctor.Gather(t.Context(), p, nil)
+	if got := l.Plugins["devinfo"].Problem; !strings.HasPrefix(got, "VERSION: ") {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestWhatIsNotThereIsNoted(t *testing.T) {
+	p, _ := node(t)
+	l := doctor.Gather(t.Context(), p, nil)
+	if len(l.Missing) != 3 || l.NRI || len(l.Notes) == 0 || !strings.Contains(l.Notes[len(l.Notes)-1].Text, "devices of pods") {
+		t.Errorf("%+v", l)
+	}
+}

@@ -1,0 +1,242 @@
+package doctor
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// attachments says what has become of those that are not as they should be.
+func attachments(f *Facts) (list []Answer) {
+	for _, a := range f.Attachments {
+		if a.Level != OK {
+			list = append(list, Answer{Level: a.Level, Text: strings.TrimSuffix(fmt.Sprintf("%s: %s: %s", a.named(), a.State, a.Why), ": "), Remedy: a.Remedy})
+		}
+	}
+	return list
+}
+
+func (a *Attachment) named() string {
+	if a.Pod == "" {
+		return a.Name
+	}
+	return "pod " + a.Pod + ", " + a.Name
+}
+
+// files says which files and claims no attachment has.
+func files(f *Facts) (list []Answer) {
+	for _, path := range f.Unclaimed {
+		list = append(list, Answer{
+			Level: Info, Text: path + ": no attachment claims it",
+			Remedy: "other plugins keep files there too; one that was left behind may be removed",
+		})
+	}
+	for _, path := range f.Stale {
+		list = append(list, Answer{
+			Level: Warning, Text: path + ": claims a file for an attachment that is not on record",
+			Remedy: "devinfoctl gc --yes sweeps it",
+		})
+	}
+	return list
+}
+
+// A hold is one who has, or thinks to have, a device.
+type hold struct {
+	pod string // namespace/name; "" = only the network namespace is known
+	by  string // "DRA", "CNI", "device plugin example.com/vf" or "sriov-cni's lock"
+	ns  string // path of the network namespace; "" = not known
+}
+
+func (h hold) String() string {
+	switch {
+	case h.pod == "":
+		return h.by + " for " + h.ns
+	case h.by == "":
+		return "pod " + h.pod
+	}
+	return "pod " + h.pod + " (" + h.by + ")"
+}
+
+// holds are those of the VFs, by address. An attachment by CNI has its VF from a device
+// plugin, as a rule, so the two are one if the pod is the same.
+func (f *Facts) holds() map[string][]hold {
+	all := map[string][]hold{}
+	vf := map[string]bool{}
+	for _, v := range f.VFs {
+		vf[v.Address] = true
+	}
+	for _, a := range f.Attachments {
+		if !vf[a.Device] || a.Left {
+			continue
+		}
+		by := "CNI"
+		if a.Claim != "" {
+			by = "DRA"
+		}
+		all[a.Device] = append(all[a.Device], hold{a.Pod, by, a.Netns})
+	}
+	if f.Live == nil {
+		return all
+	}
+	for _, d := range f.Live.Devices {
+		if vf[d.Device] {
+			all[d.Device] = append(all[d.Device], hold{pod: d.Pod, by: "device plugin " + d.Resource})
+		}
+	}
+	for _, l := range f.Live.Locks {
+		if vf[l.Device] && !l.Gone {
+			all[l.Device] = append(all[l.Device], hold{by: "sriov-cni's lock", ns: l.Netns})
+		}
+	}
+	return all
+}
+
+// quarrel says whether two holds cannot both be right.
+func quarrel(a, b hold) bool {
+	if a.pod == "" || b.pod == "" {
+		return a.ns != "" && b.ns != "" && a.ns != b.ns
+	}
+	plugin := strings.HasPrefix(a.by, "device plugin")
+	return a.pod != b.pod || plugin && b.by == "DRA" || a.by == "DRA" && strings.HasPrefix(b.by, "device plugin")
+}
+
+// holders finds VFs that two have.
+func holders(f *Facts) (list []Answer) {
+	all := f.holds()
+	for _, device := range slices.Sorted(maps.Keys(all)) {
+		if a, b, twice := pair(all[device]); twice {
+			list = append(list, Answer{
+				Level: Error, Text: fmt.Sprintf("%s: held by %s and by %s", device, a, b),
+				Remedy: "delete one of the two pods; then leave the VF to one allocator only: take it out of the device plugin's pool, or out of the DRA driver's slice",
+			})
+		}
+	}
+	return list
+}
+
+func pair(holds []hold) (a, b hold, twice bool) {
+	for n, a := range holds {
+		for _, b := range holds[n+1:] {
+			if quarrel(a, b) {
+				return a, b, true
+			}
+		}
+	}
+	return a, b, false
+}
+
+// leftovers finds what a pod has left on VFs that nobody holds. A MAC counts where
+// another free VF of the same PF has none: operators give all of them one, or none.
+func leftovers(f *Facts) (list []Answer) {
+	if unknown := f.unsettled(); unknown != nil {
+		return unknown
+	}
+	held, bare := f.holds(), map[string]bool{}
+	for _, v := range f.VFs {
+		bare[v.PF] = bare[v.PF] || v.Known && v.MAC == "" && len(held[v.Address]) == 0
+	}
+	for _, v := range f.VFs {
+		if len(held[v.Address]) > 0 || !v.Known {
+			continue
+		}
+		var left, undo []string
+		add := func(what, how string) { left, undo = append(left, what), append(undo, how) }
+		if v.VLAN != 0 {
+			add(fmt.Sprintf("VLAN %d", v.VLAN), "vlan 0")
+		}
+		if v.Trust {
+			add("trust", "trust off")
+		}
+		if v.MAC != "" && (bare[v.PF] || len(left) > 0) {
+			add("MAC "+v.MAC, "mac 00:00:00:00:00:00")
+		}
+		if len(left) > 0 {
+			list = append(list, Answer{
+				Level: Warning, Text: v.Address + ": nobody holds it, and it has " + strings.Join(left, ", "),
+				Remedy: fmt.Sprintf("ip link set %s vf %d %s", v.PFName, v.Index, strings.Join(undo, " ")),
+			})
+		}
+	}
+	return list
+}
+
+// unsettled says that the settings of VFs are not known; nil = they are, of some at least.
+func (f *Facts) unsettled() []Answer {
+	switch {
+	case len(f.VFs) == 0 || slices.ContainsFunc(f.VFs, func(v VF) bool { return v.Known }):
+		return nil
+	case f.Live == nil:
+		return unseen("the settings of VFs")
+	}
+	return []Answer{{Level: Unknown, Text: "the PFs tell no settings of their VFs", Remedy: "run it in the host's network namespace, where the PFs are"}}
+}
+
+// addresses finds VFs with the same MAC.
+func addresses(f *Facts) (list []Answer) {
+	if unknown := f.unsettled(); unknown != nil {
+		return unknown
+	}
+	by := map[string][]string{}
+	for _, v := range f.VFs {
+		if v.MAC != "" {
+			by[v.MAC] = append(by[v.MAC], v.Address)
+		}
+	}
+	for _, mac := range slices.Sorted(maps.Keys(by)) {
+		if len(by[mac]) > 1 {
+			list = append(list, Answer{
+				Level: Error, Text: strings.Join(by[mac], " and ") + " have the same MAC, " + mac,
+				Remedy: "delete the pod that has it by right last, so that its DEL puts back the other's, or set one by ip link set PF vf N mac",
+			})
+		}
+	}
+	return list
+}
+
+// drivers finds devices that nothing can use.
+func drivers(f *Facts) (list []Answer) {
+	for _, v := range f.VFs {
+		if v.Driver == "" {
+			list = append(list, Answer{
+				Level: Warning, Text: v.Address + ": the VF has no driver",
+				Remedy: "load the module of its driver and bind it: echo " + v.Address + " > /sys/bus/pci/drivers_probe; for DPDK bind vfio-pci",
+			})
+		}
+	}
+	if there, known := f.module("mlx5_ib"); known && !there && slices.ContainsFunc(f.VFs, func(v VF) bool { return v.Driver == "mlx5_core" }) {
+		list = append(list, Answer{Level: Info, Text: "the module mlx5_ib is not loaded: VFs of mlx5_core have no RDMA device", Remedy: "modprobe mlx5_ib, if pods need RDMA"})
+	}
+	if there, known := f.module("vfio_pci"); known && !there && len(f.VFs) > 0 {
+		list = append(list, Answer{Level: Info, Text: "the module vfio_pci is not loaded: no VF can be given to DPDK or a VM", Remedy: "modprobe vfio_pci, if pods need that"})
+	}
+	for _, v := range f.VDPAs {
+		if v.Driver == "" {
+			list = append(list, Answer{
+				Level: Warning, Text: v.Name + ": the vDPA device has no driver",
+				Remedy: "modprobe vhost_vdpa for VMs and DPDK, virtio_vdpa for an interface" + f.loaded("vhost_vdpa"),
+			})
+		}
+	}
+	return list
+}
+
+// module says whether a module of the kernel is loaded, or built in.
+func (f *Facts) module(name string) (there, known bool) {
+	if f.Live != nil {
+		there, known = f.Live.Modules[name]
+	}
+	return there, known
+}
+
+// loaded adds whether a module is loaded, where it is known.
+func (f *Facts) loaded(module string) string {
+	there, known := f.module(module)
+	switch {
+	case !known:
+		return ""
+	case there:
+		return " (" + module + " is loaded: bind it in /sys/bus/vdpa)"
+	}
+	return " (" + module + " is not loaded)"
+}

@@ -1,0 +1,104 @@
+package doctor
+
+import (
+	"encoding/json"
+
+	"devinfo-cni.io/pkg/build"
+)
+
+// Live are the facts that only the node itself can tell.
+type Live struct {
+	VFs        map[string]VFSettings `json:"vfs,omitempty"`     // by PF's PCI address and number: "0000:03:00.0/2"
+	Devices    []Device              `json:"devices,omitempty"` // that device plugins have given to pods
+	Locks      []Lock                `json:"locks,omitempty"`   // sriov-cni's
+	Plugins    map[string]Plugin     `json:"plugins,omitempty"` // CNI's, by type: those that are configured, and ours
+	PluginDirs []string              `json:"pluginDirs,omitempty"`
+	Networks   []Config              `json:"networks,omitempty"` // configurations in which devinfo is
+	Modules    map[string]bool       `json:"modules,omitempty"`  // of the kernel, of those that matter: whether it is there
+	NRI        bool                  `json:"nri,omitempty"`      // the socket is there
+	Missing    map[string]string     `json:"missing,omitempty"`  // directories, and why they cannot be used
+	Notes      []Note                `json:"notes,omitempty"`
+}
+
+// VFSettings are what the PF has set for a VF (rtnetlink, IFLA_VF_INFO).
+type VFSettings struct {
+	Known  bool   `json:"known,omitempty"` // the driver tells
+	PFName string `json:"pfName,omitempty"`
+	Index  int    `json:"index"`
+	MAC    string `json:"mac,omitempty"`  // "" = none is set
+	VLAN   int    `json:"vlan,omitempty"` // 0 = none
+	Trust  bool   `json:"trust,omitempty"`
+}
+
+// Device is one that the kubelet has given to a pod (pod-resources API v1).
+type Device struct {
+	Pod      string `json:"pod"`      // namespace/name
+	Resource string `json:"resource"` // "example.com/sriov"
+	Device   string `json:"device"`   // the plugin's ID: for SR-IOV a PCI address
+}
+
+// Lock is a file of sriov-cni's, by which it refuses a VF that a pod has.
+type Lock struct {
+	Device string `json:"device"`         // PCI address
+	Netns  string `json:"netns"`          // path
+	Gone   bool   `json:"gone,omitempty"` // the network namespace is
+}
+
+// Plugin is a CNI plugin's executable.
+type Plugin struct {
+	Path        string     `json:"path"`
+	CNIVersions []string   `json:"cniVersions,omitempty"`
+	Problem     string     `json:"problem,omitempty"` // why it does not say its versions
+	Build       build.Info `json:"build,omitzero"`    // of Go programs
+}
+
+// Config is a file of the CNI configuration directory. Of plugins other than devinfo only
+// what the checks look at is kept, since the rest may be secret.
+type Config struct {
+	Path string          `json:"path"`
+	Text json.RawMessage `json:"text"`
+}
+
+// Note says what could not be looked at.
+type Note struct {
+	Text   string `json:"text"`
+	Remedy string `json:"remedy,omitempty"`
+}
+
+func (l *Live) note(remedy, text string) { l.Notes = append(l.Notes, Note{text, remedy}) }
+
+// reduced is a configuration without what may be secret; ok is false if devinfo is not in
+// it. What is not JSON is none.
+func reduced(text []byte, plugin string) (_ json.RawMessage, types []string, ok bool) {
+	var list map[string]json.RawMessage
+	if json.Unmarshal(text, &list) != nil {
+		return nil, nil, false
+	}
+	var plugins []map[string]json.RawMessage
+	if list["plugins"] == nil {
+		plugins = []map[string]json.RawMessage{list}
+	} else if json.Unmarshal(list["plugins"], &plugins) != nil {
+		return nil, nil, false
+	}
+	for n, p := range plugins {
+		var kind string
+		_ = json.Unmarshal(p["type"], &kind) // "" is of no plugin
+		types = append(types, kind)
+		if kind == plugin {
+			ok = true
+			continue
+		}
+		kept := map[string]json.RawMessage{}
+		for _, key := range []string{"type", "capabilities"} {
+			if p[key] != nil {
+				kept[key] = p[key]
+			}
+		}
+		plugins[n] = kept
+	}
+	if list["plugins"] != nil {
+		list["plugins"], _ = json.Marshal(plugins) // of what was just read
+	}
+	whole, err := json.Marshal(list)
+	return whole, types, ok && err == nil
+}

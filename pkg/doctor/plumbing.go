@@ -1,0 +1,105 @@
+package doctor
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// plugin looks at the plugin that is installed.
+func plugin(f *Facts) []Answer {
+	if f.Live == nil {
+		return unseen("which plugins are installed")
+	}
+	p, there := f.Live.Plugins["devinfo"]
+	const install = "devinfoctl install --cni-bin-dir DIR, or let devinfo-agent install it"
+	switch {
+	case !there:
+		return []Answer{{Level: Error, Text: "the devinfo plugin is not in " + strings.Join(f.Live.PluginDirs, " or "), Remedy: install}}
+	case p.Problem != "":
+		return []Answer{{Level: Error, Text: p.Path + ": " + p.Problem, Remedy: install}}
+	case !p.Build.Same(f.Own):
+		return []Answer{{
+			Level: Warning, Text: fmt.Sprintf("%s is %s, and this program is %s", p.Path, p.Build, f.Own), Remedy: install + ", so that both are of the same",
+		}}
+	}
+	return nil
+}
+
+// settings looks at node.json, without which ADD fails.
+func settings(f *Facts) []Answer {
+	if f.NodeFile == "" {
+		return nil
+	}
+	return []Answer{{Level: Error, Text: f.NodeFile, Remedy: "correct the file: every ADD fails with it"}}
+}
+
+// networks passes on what is wrong in the network configurations of the node.
+func networks(f *Facts) (list []Answer) {
+	switch {
+	case f.Live == nil:
+		return unseen("the network configurations")
+	case len(f.Networks) == 0:
+		return []Answer{{Level: Info, Text: "no network configuration on this node has devinfo in it", Remedy: "those in the API are checked by: kubectl get net-attach-def -A -o yaml | devinfoctl validate -"}}
+	}
+	for _, n := range f.Networks {
+		for _, finding := range n.Findings {
+			level := Error
+			if finding.Warning {
+				level = Warning
+			}
+			list = append(list, Answer{Level: level, Text: n.Path + ": " + finding.Text, Remedy: "correct the file; devinfoctl validate " + n.Path + " looks again"})
+		}
+	}
+	return list
+}
+
+// directories looks for those that CNI and CDI need.
+func directories(f *Facts) (list []Answer) {
+	if f.Live == nil {
+		return unseen("the directories of CNI and CDI")
+	}
+	for _, path := range slices.Sorted(maps.Keys(f.Live.Missing)) {
+		list = append(list, Answer{Level: Warning, Text: path + ": " + f.Live.Missing[path], Remedy: "make it, or name the right one: --cni-path, --cni-conf-dir, cdiDir of the node settings"})
+	}
+	usual := []string{"/etc/cdi", "/var/run/cdi", "/run/cdi"}
+	if f.CDIDir != "" && !slices.Contains(usual, f.CDIDir) {
+		list = append(list, Answer{
+			Level: Warning, Text: f.CDIDir + ": is not a directory where container runtimes look for CDI specs by default",
+			Remedy: "add it to cdi_spec_dirs of the runtime, or set cdiDir in the node settings to /var/run/cdi",
+		})
+	}
+	return list
+}
+
+// runtime looks for NRI, without which cni-dra-driver and devinfo-agent hear of no pod.
+func runtime(f *Facts) []Answer {
+	switch {
+	case f.Live == nil:
+		return unseen("NRI")
+	case f.Live.NRI:
+		return nil
+	case f.DRA:
+		return []Answer{{
+			Level: Error, Text: "the container runtime has no NRI socket, and cni-dra-driver needs it",
+			Remedy: "enable NRI: containerd has it on from 2.0, CRI-O from 1.30; in containerd 1.7 set disable = false in plugins.\"io.containerd.nri.v1.nri\"",
+		}}
+	}
+	return []Answer{{Level: Info, Text: "the container runtime has no NRI socket: cni-dra-driver and devinfo-agent's injection would need one"}}
+}
+
+// sight says what could not be looked at.
+func sight(f *Facts) (list []Answer) {
+	if f.Live == nil {
+		return nil // each check says it
+	}
+	for _, note := range f.Live.Notes {
+		list = append(list, Answer{Level: Unknown, Text: note.Text, Remedy: note.Remedy})
+	}
+	return list
+}
+
+func unseen(what string) []Answer {
+	return []Answer{{Level: Unknown, Text: what + ": not in the capture", Remedy: "capture the host with this devinfoctl"}}
+}

@@ -1,0 +1,124 @@
+package verify
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strings"
+)
+
+// Document is one of the texts in a file: of several YAML documents, or of a List as
+// kubectl prints it.
+type Document struct {
+	Line int    `json:"line,omitempty"` // where it begins, from 1
+	Name string `json:"name,omitempty"` // of an object of Kubernetes: "Pod shop/dpdk-0"
+	*Report
+	// Skipped: it is of no kind that is checked. Only a document beside others is.
+	Skipped bool `json:"skipped,omitempty"`
+}
+
+// CheckAll checks all documents in a text as Check does. ErrKind is the error only if not
+// one of them has a kind that is known.
+func (c Checker) CheckAll(text []byte, kind Kind) ([]Document, error) {
+	var all []Document
+	skipped := 0
+	parts := split(text)
+	c.Any = c.Any || len(parts) > 1
+	for _, part := range parts {
+		items := part.items()
+		c.Any = c.Any || len(items) > 1
+		for _, d := range items {
+			report, err := c.Check(d.text, kind)
+			if errors.Is(err, ErrKind) {
+				skipped++
+				report = &Report{Findings: []Finding{}}
+			} else if err != nil {
+				return nil, err
+			}
+			all = append(all, Document{Line: d.line, Name: d.name, Report: report, Skipped: err != nil})
+		}
+	}
+	if skipped > 0 && skipped == len(all) {
+		return nil, ErrKind
+	}
+	return all, nil
+}
+
+// part is a text in a text.
+type part struct {
+	text []byte
+	line int
+	name string
+}
+
+// split gives the documents of a YAML text that are not empty; JSON is one. A line of
+// dashes inside a block would be indented.
+func split(text []byte) (parts []part) {
+	if len(text) > Limit {
+		return []part{{text: text, line: 1}}
+	}
+	if trimmed := bytes.TrimSpace(text); len(trimmed) > 0 && (trimmed[0] == '{' || trimmed[0] == '[') {
+		return []part{{text: text, line: 1}}
+	}
+	doc, line, content := part{line: 1}, 0, false
+	end := func() {
+		if content {
+			parts = append(parts, doc)
+		}
+	}
+	for row := range bytes.Lines(text) {
+		line++
+		bare := bytes.TrimRight(row, " \r\n")
+		if rest, ok := bytes.CutPrefix(bare, []byte("---")); ok && (len(rest) == 0 || rest[0] == ' ') {
+			end()
+			doc, content = part{line: line + 1}, false
+			if rest = bytes.TrimSpace(rest); len(rest) > 0 && rest[0] != '#' { // "--- {a: b}"
+				doc, content = part{text: append(bytes.Clone(rest), '\n'), line: line}, true
+			}
+			continue
+		}
+		content = content || len(bare) > 0 && bare[0] != '#' && !bytes.Equal(bare, []byte("..."))
+		doc.text = append(doc.text, row...)
+	}
+	end()
+	if parts == nil { // nothing at all is for Check to say
+		return []part{{text: text, line: 1}}
+	}
+	return parts
+}
+
+// items are the objects of a List, or else the document itself.
+func (p part) items() []part {
+	data, err := decode(p.text)
+	if err != nil {
+		return []part{p} // Check says it
+	}
+	var object struct {
+		Kind  string
+		Items []json.RawMessage
+	}
+	if data[0] != '{' || json.Unmarshal(data, &object) != nil {
+		return []part{p}
+	}
+	if !strings.HasSuffix(object.Kind, "List") || object.Items == nil {
+		p.name = nameOf(data)
+		return []part{p}
+	}
+	var list []part
+	for _, item := range object.Items { // no List is in a List
+		list = append(list, part{text: item, line: p.line, name: nameOf(item)})
+	}
+	return list
+}
+
+// nameOf is an object of Kubernetes in words; "" is of anything else.
+func nameOf(data json.RawMessage) string {
+	var object struct {
+		Kind     string
+		Metadata struct{ Namespace, Name string }
+	}
+	if json.Unmarshal(data, &object) != nil || object.Kind == "" {
+		return ""
+	}
+	return strings.TrimSpace(object.Kind + " " + strings.TrimPrefix(object.Metadata.Namespace+"/"+object.Metadata.Name, "/"))
+}

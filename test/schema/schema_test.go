@@ -1,0 +1,152 @@
+// Package schema_test holds docs/schema against the programs that read the formats: what
+// a schema takes, the parser takes, and what it refuses, the parser refuses. It is a
+// module of its own, since the validator is of no use to anybody else.
+package schema_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/dra/cniconfig"
+)
+
+func deviceInfo(_ *testing.T, text string) error {
+	info, err := devinfo.Parse([]byte(text))
+	if err != nil {
+		return err
+	}
+	return info.Validate().Err()
+}
+
+func node(t *testing.T, text string) error {
+	file := filepath.Join(t.TempDir(), "node.json")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := config.LoadNode(file)
+	return err
+}
+
+func plugin(_ *testing.T, text string) error {
+	c, err := config.Parse([]byte(text))
+	if err == nil && len(c.Problems) > 0 {
+		return c.Problems[0]
+	}
+	return err
+}
+
+// parameters takes what either a class or a claim may say.
+func parameters(_ *testing.T, text string) error {
+	class, claim := cniconfig.CheckParameters([]byte(text), true), cniconfig.CheckParameters([]byte(text), false)
+	if class == nil || claim == nil {
+		return nil
+	}
+	return errors.Join(class, claim)
+}
+
+const head = `"apiVersion": "cni.networking.x-k8s.io/v1alpha1", "kind": "CNIConfig"`
+
+// Each text is one that both take, or that both refuse.
+func TestSchemasAndParsersAgree(t *testing.T) {
+	for file, test := range map[string]struct {
+		parse     func(*testing.T, string) error
+		good, bad []string
+	}{
+		"device-info.json": {deviceInfo, []string{
+			`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:03:00.3", "rdma-device": "mlx5_3", "other": 1}}`,
+			`{"type": "pci", "version": "1.0.0", "pci": {"pci-address": "0000:03:00.3", "vhost-net": "/dev/vhost-net"}, "more": {}}`,
+			`{"type": "vdpa", "version": "1.1.0", "vdpa": {"parent-device": "vdpa0", "driver": "vhost", "path": "/dev/vhost-vdpa-0"}}`,
+			`{"type": "vhost-user", "version": "1.1.0", "vhost-user": {"mode": "server", "path": "/run/s"}}`,
+			`{"type": "memif", "version": "1.1.0", "memif": {"role": "slave", "path": "/run/m", "mode": "ip"}}`,
+		}, []string{
+			`[]`, `{}`, `{"type": "pci"}`, `{"type": "pci", "version": "1.1.0"}`, `{"type": "pci", "version": "2.0.0", "pci": {"pci-address": "0000:03:00.3"}}`,
+			`{"type": "pci", "version": "1.1.0", "pci": {}}`, `{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "03:00.3"}}`,
+			`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:03:00.8"}}`, `{"type": "pci", "version": "1.1.0", "pci": {"pci-address": 3}}`,
+			`{"type": "vdpa", "version": "1.1.0", "vdpa": {"parent-device": "vdpa0", "driver": "vhost", "path": "vhost-vdpa-0"}}`,
+			`{"type": "vdpa", "version": "1.1.0", "vdpa": {"parent-device": "vdpa0", "driver": "vfio", "path": "/dev/vhost-vdpa-0"}}`,
+			`{"type": "vdpa", "version": "1.1.0", "vdpa": {"parent-device": "vdpa0", "driver": "vhost"}}`,
+			`{"type": "vhost-user", "version": "1.1.0", "vhost-user": {"mode": "both", "path": "/run/s"}}`,
+			`{"type": "memif", "version": "1.1.0", "memif": {"role": "slave", "path": "/run/m"}}`, `{"type": "usb", "version": "1.1.0"}`,
+		}},
+		"node.json": {node, []string{
+			`{}`, `{"logLevel": "debug", "stateDir": "/s", "cdiDevices": ["*", "0000:03:00.0"], "socketDirs": ["/run/s"], "logFile": ""}`, `{"logFile": "/var/log/x", "cdiDevices": null}`,
+		}, []string{
+			`{"logLevel": "loud"}`, `{"stateDir": "s"}`, `{"sysfs": 1}`, `{"stateDirectory": "/s"}`, `{"socketDirs": ["run"]}`, `{"socketDirs": "/run"}`, `{"logFile": "x"}`,
+			`{"cdiDevices": [""]}`, `[]`,
+		}},
+		"plugin.json": {plugin, []string{
+			`{"type": "devinfo"}`, `{"type": "devinfo", "unknown": 1, "strict": true, "cdi": true, "deviceInfoFile": "auto", "capabilities": {"CNIDeviceInfoFile": true}}`,
+			`{"type": "devinfo", "cdi": {"kind": "a.b/c", "name": "n"}, "delegates": [{"type": "macvlan"}], "deviceInfo": {}, "followLower": false}`,
+		}, []string{
+			`{"type": "devinfo", "strict": "yes"}`, `{"type": "devinfo", "capabilities": {"mac": 1}}`, `{"type": "devinfo", "deviceInfo": []}`, `{"type": "devinfo", "deviceInfoFile": "/run/x"}`,
+			`{"type": "devinfo", "delegates": {}}`, `{"type": "devinfo", "delegates": [{}]}`, `{"type": "devinfo", "delegates": [{"type": "../x"}]}`,
+			`{"type": "devinfo", "cdi": "yes"}`, `{"type": "devinfo", "deviceID": 3}`, `{"type": "devinfo", "subfunctionParent": 1}`, `{"type": "devinfo", "runtimeConfig": {"deviceID": 1}}`,
+		}},
+		"cniconfig.json": {parameters, []string{
+			`{` + head + `, "ifName": "net1"}`, `{` + head + `, "ifName": "net1", "ips": ["10.0.0.1/24"]}`, `{` + head + `, "ifName": "net1", "claimMaySet": ["ips"], "attach": "Late"}`,
+			`{` + head + `, "config": {"cniVersion": "1.0.0", "name": "n", "type": "macvlan"}}`,
+			`{` + head + `, "config": {"cniVersion": "1.0.0", "name": "n", "plugins": [{"type": "macvlan"}]}}`,
+		}, []string{
+			`{}`, `{` + head + `}`, `{"apiVersion": "v1", "kind": "CNIConfig", "ifName": "net1"}`, `{` + head + `, "ifname": "net1"}`, `{` + head + `, "ifName": "eth0"}`,
+			`{` + head + `, "ifName": "sixteen-letters1"}`, `{` + head + `, "ifName": "a/b"}`, `{` + head + `, "config": "{}"}`, `{` + head + `, "config": {"cniVersion": "1.0.0", "name": "n"}}`,
+			`{` + head + `, "config": {"cniVersion": "9", "name": "n", "type": "macvlan"}}`, `{` + head + `, "config": {"cniVersion": "1.0.0", "name": "n", "plugins": []}}`,
+			`{` + head + `, "config": {"cniVersion": "1.0.0", "name": "-", "type": "macvlan"}}`, `{` + head + `, "ifName": "net1", "attach": "Soon"}`, `{` + head + `, "ifName": "net1", "claimMaySet": ["dns"]}`,
+		}},
+	} {
+		schema := compiled(t, file)
+		for _, text := range test.good {
+			if byParser, bySchema := test.parse(t, text), valid(t, schema, text); byParser != nil || bySchema != nil {
+				t.Errorf("%s: %s\nthe parser says: %v\nthe schema says: %v", file, text, byParser, bySchema)
+			}
+		}
+		for _, text := range test.bad {
+			if byParser, bySchema := test.parse(t, text), valid(t, schema, text); byParser == nil || bySchema == nil {
+				t.Errorf("%s: %s\nthe parser says: %v\nthe schema says: %v; both must refuse it", file, text, byParser, bySchema)
+			}
+		}
+	}
+}
+
+func compiled(t *testing.T, file string) *jsonschema.Schema {
+	t.Helper()
+	schema, err := jsonschema.NewCompiler().Compile("../../docs/schema/" + file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return schema
+}
+
+func valid(t *testing.T, schema *jsonschema.Schema, text string) error {
+	t.Helper()
+	value, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return schema.Validate(value)
+}
+
+// The specification's own examples, and the defaults, are good by the schemas too.
+func TestExamplesAreGoodByTheSchemas(t *testing.T) {
+	files, err := filepath.Glob("../../devinfo/testdata/npwg/*.json")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%q, %v", files, err)
+	}
+	schema := compiled(t, "device-info.json")
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := valid(t, schema, string(bytes.TrimSpace(text))); err != nil {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+}
