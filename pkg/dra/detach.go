@@ -8,7 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"devinfo-cni.io/devinfo"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"devinfo-cni.io/pkg/dra/state"
 )
 
@@ -147,7 +148,7 @@ func (a *Agent) abandon(c *claim, which []int) error {
 	for _, n := range which {
 		at := &record.Attachments[n]
 		given := *at
-		given.Phase = state.Abandoned
+		given.Phase, given.GivenUp = state.Abandoned, metav1.NewTime(time.Now().UTC().Truncate(time.Second))
 		record.Abandoned = append(record.Abandoned, given)
 		a.Log.Error("DEL is given up: what it left of the network stays until an administrator looks into it",
 			"claim", c.ref, "network", at.Network, "sandbox", at.Sandbox, "ifName", at.IfName, "error", at.DelError)
@@ -184,16 +185,8 @@ func sameDevice(a, b *state.Attachment) bool {
 	if a.ShareID == nil && b.ShareID == nil && a.Pool == b.Pool && a.Device == b.Device && !strings.HasPrefix(a.Device, DeviceName) {
 		return true
 	}
-	one, other := pciOf(a), pciOf(b)
+	one, other := a.PCI(), b.PCI()
 	return one != "" && one == other
-}
-
-func pciOf(at *state.Attachment) string {
-	info, err := devinfo.Parse(at.Info)
-	if err != nil || info.PCI == nil {
-		return ""
-	}
-	return string(info.PCI.Address)
 }
 
 // removeInfo removes the device-info file, which the plugin that wrote it may have left.

@@ -135,27 +135,37 @@ func (s *Store) All() ([]*Claim, []Problem, error) {
 
 // read gives either the claim, or what is wrong with its file.
 func (s *Store) read(uid types.UID) (*Claim, *Problem, error) {
-	name := string(uid) + suffix
-	data, err := s.dir.Read(name)
-	if err != nil && !errors.Is(err, store.ErrTooLarge) {
-		return nil, nil, err
-	}
-	c := new(Claim)
-	if err == nil {
-		err = parse(data, uid, s.dir.Path(name), c)
-	}
+	c, err := readFile(s.dir, uid)
 	var newer *SchemaError
+	var corrupt *store.CorruptError
 	switch {
 	case err == nil:
 		return c, nil, nil
 	case errors.As(err, &newer):
 		return nil, &Problem{UID: uid, Err: err}, nil
+	case !errors.As(err, &corrupt):
+		return nil, nil, err
 	}
-	aside, asideErr := s.putAside(name)
+	aside, asideErr := s.putAside(string(uid) + suffix)
 	if asideErr != nil {
 		return nil, nil, fmt.Errorf("%w; set it aside: %w", err, asideErr)
 	}
 	return nil, &Problem{uid, err, aside}, nil
+}
+
+// readFile returns a [*SchemaError], or a [*store.CorruptError] for content that makes no
+// sense.
+func readFile(dir *private.Dir, uid types.UID) (*Claim, error) {
+	name := string(uid) + suffix
+	data, err := dir.Read(name)
+	if errors.Is(err, store.ErrTooLarge) {
+		return nil, &store.CorruptError{Path: dir.Path(name), Err: err}
+	}
+	if err != nil {
+		return nil, err
+	}
+	c := new(Claim)
+	return c, parse(data, uid, dir.Path(name), c)
 }
 
 func parse(data []byte, uid types.UID, path string, c *Claim) error {
