@@ -115,6 +115,7 @@ type Agent struct {
 	backOff workqueue.TypedRateLimiter[types.UID]       // of claims, after any failure but a DEL's
 	notices notices
 	toWatch chan struct{} // the claims on record have changed
+	toOffer chan struct{} // which devices are withheld has
 	over    chan struct{} // closed at the end of Run
 
 	mu        sync.Mutex
@@ -144,7 +145,7 @@ func New(o Options) (*Agent, error) {
 		cni:     plugins{dirs: o.CNIBinDirs, root: o.HostRoot, cache: o.CacheDir, limit: o.PluginLimit, exec: o.Exec, log: o.Log},
 		queue:   workqueue.NewTypedDelayingQueue[types.UID](),
 		backOff: workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](firstRetry, longestRetry),
-		toWatch: make(chan struct{}, 1), over: make(chan struct{}), changed: make(chan struct{}),
+		toWatch: make(chan struct{}, 1), toOffer: make(chan struct{}, 1), over: make(chan struct{}), changed: make(chan struct{}),
 		claims: map[types.UID]*claim{}, problems: map[types.UID]state.Problem{}, sandboxes: map[string]*sandbox{},
 	}
 	for l := range a.waiting {

@@ -1,8 +1,11 @@
 package state
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"time"
 
@@ -77,6 +80,50 @@ func (c *Claim) leftovers() (list []Leftover) {
 	}
 	return list
 }
+
+// cleared is the suffix of the file by which an administrator has leftovers of a claim
+// forgotten: only the agent may write the record.
+const cleared = ".cleared"
+
+// A mark names one of a claim's leftovers.
+type mark struct {
+	Sandbox string `json:"sandbox"`
+	IfName  string `json:"ifName"`
+}
+
+// ClearLeftovers has the agent of a state directory forget the leftovers that a claim has
+// now, without another DEL: within a minute if it runs, else at its next start. They are
+// returned; none is an error.
+func ClearLeftovers(dir string, uid types.UID) ([]Leftover, error) {
+	d := private.OpenDurable(dir)
+	c, err := readFile(d, uid)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if err != nil || len(c.Abandoned) == 0 {
+		return nil, fmt.Errorf("claim UID %q: %s has no attachment of it whose DEL was given up", uid, dir)
+	}
+	var marks []mark
+	for _, at := range c.Abandoned {
+		marks = append(marks, mark{at.Sandbox, at.IfName})
+	}
+	data, err := json.Marshal(marks)
+	if err != nil {
+		return nil, err
+	}
+	return c.leftovers(), d.Write(string(uid)+cleared, data)
+}
+
+// IsCleared says whether an administrator has an attachment of the claim forgotten: see
+// [ClearLeftovers].
+func (s *Store) IsCleared(uid types.UID, at *Attachment) bool {
+	data, err := s.dir.Read(string(uid) + cleared)
+	var marks []mark
+	return err == nil && json.Unmarshal(data, &marks) == nil && slices.Contains(marks, mark{at.Sandbox, at.IfName})
+}
+
+// Clear forgets what an administrator wanted forgotten of a claim, once it is.
+func (s *Store) Clear(uid types.UID) error { return s.dir.Remove(string(uid) + cleared) }
 
 // arg is the value of a CNI argument.
 func (e *Execution) arg(key string) string {

@@ -88,15 +88,11 @@ func (s *Store) Put(c *Claim) error {
 }
 
 // Remove forgets a claim; one that is not known is success.
-func (s *Store) Remove(uid types.UID) error { return s.dir.Remove(string(uid) + suffix) }
-
-// Has says whether there is a file of the claim.
-func (s *Store) Has(uid types.UID) (bool, error) {
-	_, err := os.Lstat(s.dir.Path(string(uid) + suffix))
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
+func (s *Store) Remove(uid types.UID) error {
+	if err := s.Clear(uid); err != nil {
+		return err
 	}
-	return err == nil, err
+	return s.dir.Remove(string(uid) + suffix)
 }
 
 // Writable asks, without side effect, whether Put could succeed.
@@ -196,8 +192,6 @@ func check(c *Claim, uid types.UID) error {
 		return fmt.Errorf("uid %q: must be that of the file's name", c.UID)
 	case len(c.Attachments) > 0 && len(c.Consumers()) == 0 && c.Pod.UID == "":
 		return errors.New("pod or pods must be there")
-	case len(c.Attachments)+len(c.Abandoned) == 0:
-		return errors.New("attachments must be there")
 	}
 	for n := range c.Attachments {
 		if err := checkAttachment(&c.Attachments[n], c.Attachments[n].Phase != Abandoned); err != nil {
