@@ -21,6 +21,7 @@ import (
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/metadata"
 	"devinfo-cni.io/pkg/dra/status"
+	"devinfo-cni.io/pkg/dra/validator"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/sysfs"
 )
@@ -118,6 +119,7 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 		Status:     func(ctx context.Context, r status.Report) error { return status.Apply(ctx, client, r) },
 		Watch:      dra.WatchClaim(client),
 		Notify:     dra.PostNotices(client, driver, o.nodeName, log),
+		Validator:  validatorBelow(o.hostRoot, log),
 		Attributes: devices.Attributes,
 		Ordered:    o.ordered, DelTries: o.delTries, DelPatience: o.delPatience,
 		Grant:   granter(node, sys, o.hostRoot),
@@ -128,6 +130,15 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 	}
 	registry.MustRegister(dra.CensusMetrics(agent.Census))
 	return agent, nil
+}
+
+// validatorBelow looks into the runtime's files; they may be another's to read.
+func validatorBelow(root string, log *slog.Logger) func(runtime, release string) validator.State {
+	return func(runtime, release string) validator.State {
+		state, err := validator.Of(root, runtime, release)
+		log.Info("NRI validator of the container runtime", "state", state, "error", err)
+		return state
+	}
 }
 
 // noting also keeps whether the runtime is connected.
