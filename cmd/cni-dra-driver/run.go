@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -23,6 +24,7 @@ import (
 	"devinfo-cni.io/pkg/dra/status"
 	"devinfo-cni.io/pkg/dra/validator"
 	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
@@ -106,7 +108,7 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 	if err != nil {
 		return nil, fmt.Errorf("boot ID: %w", err)
 	}
-	if err := o.checkPlugins(); err != nil {
+	if err := errors.Join(o.checkPlugins(), o.checkMounts(netnsDir)); err != nil {
 		return nil, err
 	}
 	devices := metadata.Host{Sys: sys, Warn: func(what string) { log.Warn("device metadata", "left out", what) }}
@@ -149,6 +151,25 @@ func noting(m dra.Metrics, connected *atomic.Bool) dra.Metrics {
 		count(on)
 	}
 	return m
+}
+
+// netnsDir is where the runtimes mount the network namespaces of pods.
+const netnsDir = "/var/run/netns"
+
+// checkMounts refuses to start in a container that does not see what the runtime mounts:
+// each pod's network namespace would be taken for gone, and detached without it.
+func (o *options) checkMounts(dir string) error {
+	if o.hostRoot == "" {
+		return nil
+	}
+	sees, err := link.SeesMounts(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // this runtime's are elsewhere: see RunPodSandbox
+		return nil
+	case err == nil && !sees:
+		err = fmt.Errorf("%s: network namespaces that the container runtime mounts are not seen here: mount it with mountPropagation: HostToContainer", dir)
+	}
+	return err
 }
 
 // checkPlugins refuses to start where no plugin could be run.

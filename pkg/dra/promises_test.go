@@ -266,3 +266,17 @@ func TestALateNetworkHoldsUpContainersAndNoSandbox(t *testing.T) {
 		r.expectNothing()
 	})
 }
+
+func TestAPodWhoseNamespaceIsNotSeenDoesNotStart(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+		r.start()
+		r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
+		sb := r.sandbox("s1", "pod")
+		r.unmake(sb)
+		if err := r.runPod(sb); err == nil || !strings.Contains(err.Error(), "HostToContainer") {
+			t.Errorf("got %v", err)
+		}
+		r.unprepared("u1")
+		r.expectNothing()
+	})
+}

@@ -83,7 +83,7 @@ func (a *Agent) work(uid types.UID) {
 			return
 		}
 		err := a.execute(c, s, sb)
-		a.end(c, s, lane, err)
+		a.end(c, s, g, lane, err)
 	}
 }
 
