@@ -70,7 +70,8 @@ lint: ## gofmt, vet, staticcheck, gosec, the modules; shellcheck and govulncheck
 bench: build peers ## times and sizes against other plugins, and of the driver, with the gates they must pass
 	@$(GO_BUILD) -o $(BIN)/bench/ ./test/bench/...
 	@$(BIN)/bench/bench -bin $(BIN) || missed=$$?; \
-	go test -run '^$$' -bench . -benchtime 200x ./pkg/dra; exit $${missed:-0}
+	go test -run '^$$' -bench 'RunPodSandbox|Prepare|ForeignPod' -benchtime 200x ./pkg/dra || missed=$$?; \
+	go test -run '^$$' -bench AHundredPodsAtOnce -benchtime 5x ./pkg/dra || missed=$$?; exit $${missed:-0}
 
 load: build peers ## ATTACHMENTS (1000) on one node by WORKERS (50), killed and collected at random; SEED repeats
 	@$(GO_BUILD) -o $(BIN)/load ./test/load
