@@ -20,7 +20,6 @@ func TestNoFileHasEmptyMetadata(t *testing.T) {
 		*o = r.options
 		o.Log, o.Exec = log, newPlugins()
 	})
-	r.agent = agent
 	answer, err := drapb.NewDRAPluginClient(dial(t, filepath.Join(dir, "dra.sock"))).NodePrepareResources(t.Context(),
 		&drapb.NodePrepareResourcesRequest{Claims: []*drapb.Claim{{Namespace: "ns", Name: "a", Uid: "u1"}}})
 	if err != nil || answer.Claims["u1"].Error != "" {
@@ -43,6 +42,6 @@ func TestNoFileHasEmptyMetadata(t *testing.T) {
 		}
 	}
 	look()
-	must(t, r.runPod(r.sandbox("s1", "pod")))
+	must(t, agent.RunPodSandbox(t.Context(), r.sandbox("s1", "pod")))
 	look()
 }

@@ -63,7 +63,11 @@ func (a *Agent) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) (err err
 		return nil
 	}
 	a.settled(ctx, sb, claims)
-	a.tell(sb.pod, NoticeFailed, err.Error())
+	reason := NoticeFailed
+	if errors.Is(err, errTooLate) {
+		reason = NoticeLate
+	}
+	a.tell(sb.pod, reason, err.Error())
 	return fmt.Errorf("pod %s/%s: %w", sb.pod.Namespace, sb.pod.Name, err)
 }
 

@@ -205,12 +205,34 @@ func table() string {
 	return b.String()
 }
 
+// diagram shows the phases, and what leads from one to another, for docs/dra.md.
+func diagram() string {
+	edges := []string{"[*] --> Prepared"}
+	to := map[action]string{doAdd: "Adding", doDel: "Deleting", giveUp: "Abandoned", doClear: "[*]"}
+	for _, r := range rules() {
+		for _, phase := range r.phases {
+			target, ok := to[r.then]
+			if phase == state.Abandoned && r.then == doDel {
+				target = "[*]"
+			}
+			edge := fmt.Sprintf("%s --> %s: %s", phase, target, r.then)
+			if ok && string(phase) != target && !slices.Contains(edges, edge) {
+				edges = append(edges, edge)
+			}
+		}
+	}
+	edges = append(edges, "Adding --> Added: ADD has succeeded", "Deleting --> Prepared: DEL has succeeded", "Prepared --> [*]: forget")
+	return "```mermaid\nstateDiagram-v2\n    " + strings.Join(edges, "\n    ") + "\n```\n"
+}
+
 func TestTheDocumentationShowsTheRules(t *testing.T) {
 	text, err := os.ReadFile("../../docs/dra.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(text), table()) {
-		t.Errorf("docs/dra.md must have this table:\n%s", table())
+	for _, part := range []string{table(), diagram()} {
+		if !strings.Contains(string(text), part) {
+			t.Errorf("docs/dra.md must have this:\n%s", part)
+		}
 	}
 }
