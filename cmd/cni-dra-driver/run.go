@@ -138,7 +138,10 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 func validatorBelow(root string, log *slog.Logger) func(runtime, release string) validator.State {
 	return func(runtime, release string) validator.State {
 		state, err := validator.Of(root, runtime, release)
-		log.Info("NRI validator of the container runtime", "state", state, "error", err)
+		if err != nil {
+			log.Warn("the container runtime's configuration cannot be read", "error", err)
+		}
+		log.Info("container runtime's validator of required plugins", "state", state)
 		return state
 	}
 }

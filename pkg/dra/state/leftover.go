@@ -122,8 +122,11 @@ func (s *Store) IsCleared(uid types.UID, at *Attachment) bool {
 	return err == nil && json.Unmarshal(data, &marks) == nil && slices.Contains(marks, mark{at.Sandbox, at.IfName})
 }
 
-// Clear forgets what an administrator wanted forgotten of a claim, once it is.
-func (s *Store) Clear(uid types.UID) error { return s.dir.Remove(string(uid) + cleared) }
+// Clear forgets what an administrator wanted forgotten of a claim, once it is. It may come
+// back after a power failure, and then names nothing that is there.
+func (s *Store) Clear(uid types.UID) error {
+	return private.Open(s.dir.Path("")).Remove(string(uid) + cleared)
+}
 
 // arg is the value of a CNI argument.
 func (e *Execution) arg(key string) string {
