@@ -25,7 +25,7 @@ help:
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
 
 build: ## the programs into bin/, static and stripped
-	$(GO_BUILD) -o $(BIN)/ ./cmd/... ./test/e2e/pod-view
+	$(GO_BUILD) -o $(BIN)/ ./cmd/...
 
 image: build ## the image of cni-dra-driver, called IMAGE; needs buildah, but no daemon
 	buildah build --tag $(IMAGE) --file deploy/cni-dra-driver/Containerfile $(BIN)
@@ -71,7 +71,8 @@ lint: ## gofmt, vet, staticcheck, gosec, the modules; shellcheck and govulncheck
 bench: build peers ## times and sizes against other plugins, and of the driver, with the gates they must pass
 	@$(GO_BUILD) -o $(BIN)/bench/ ./test/bench/...
 	@$(BIN)/bench/bench -bin $(BIN) || missed=$$?; \
-	go test -run '^$$' -bench . -benchtime 200x ./pkg/dra; exit $${missed:-0}
+	go test -run '^$$' -bench 'RunPodSandbox|Prepare|ForeignPod' -benchtime 200x ./pkg/dra || missed=$$?; \
+	go test -run '^$$' -bench AHundredPodsAtOnce -benchtime 5x ./pkg/dra || missed=$$?; exit $${missed:-0}
 
 load: build peers ## ATTACHMENTS (1000) on one node by WORKERS (50), killed and collected at random; SEED repeats
 	@$(GO_BUILD) -o $(BIN)/load ./test/load
@@ -94,6 +95,7 @@ hostile: peers ## 10,000 rounds against one who swaps links, FIFOs and directori
 # Without KUBECONFIG the tests make a cluster by the program E2E_CLUSTER.
 e2e: export E2E_CLUSTER ?= $(wildcard $(CURDIR)/../shared/cluster/cluster.sh)
 e2e: build ## cni-dra-driver in the cluster of KUBECONFIG, or one that is made: go doc ./test/e2e
+	@$(GO_BUILD) -o $(BIN)/ ./test/e2e/pod-view
 	@go test -tags e2e -count=1 -timeout 30m -json ./test/e2e | go run ./test/report
 
 vm-test: ## the tests that need real SR-IOV, vDPA and switchdev, in QEMU

@@ -31,7 +31,7 @@ var floors = [][]string{
 	// The steps of an ADD, which only the plugin puts together; and test kits.
 	{
 		"pkg/journal", "pkg/attachment", "pkg/discovery", "pkg/result", "pkg/topology",
-		"pkg/dra/cniconfig", "pkg/dra/metadata", "pkg/dra/state", "pkg/dra/status",
+		"pkg/dra/cniconfig", "pkg/dra/metadata", "pkg/dra/state", "pkg/dra/status", "pkg/dra/validator",
 		"pkg/link/linkhost", "pkg/link/linktest", "pkg/link/opinion", "pkg/hosttxt/hosttxttest",
 	},
 	// What may be had of the device that was discovered; what an ADD left, against what is there.

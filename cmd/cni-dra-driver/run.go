@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -21,7 +22,9 @@ import (
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/metadata"
 	"devinfo-cni.io/pkg/dra/status"
+	"devinfo-cni.io/pkg/dra/validator"
 	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
@@ -105,7 +108,7 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 	if err != nil {
 		return nil, fmt.Errorf("boot ID: %w", err)
 	}
-	if err := o.checkPlugins(); err != nil {
+	if err := errors.Join(o.checkPlugins(), o.checkMounts(netnsDir)); err != nil {
 		return nil, err
 	}
 	devices := metadata.Host{Sys: sys, Warn: func(what string) { log.Warn("device metadata", "left out", what) }}
@@ -118,6 +121,7 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 		Status:     func(ctx context.Context, r status.Report) error { return status.Apply(ctx, client, r) },
 		Watch:      dra.WatchClaim(client),
 		Notify:     dra.PostNotices(client, driver, o.nodeName, log),
+		Validator:  validatorBelow(o.hostRoot, log),
 		Attributes: devices.Attributes,
 		Ordered:    o.ordered, DelTries: o.delTries, DelPatience: o.delPatience,
 		Grant:   granter(node, sys, o.hostRoot),
@@ -130,6 +134,18 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 	return agent, nil
 }
 
+// validatorBelow looks into the runtime's files; they may be another's to read.
+func validatorBelow(root string, log *slog.Logger) func(runtime, release string) validator.State {
+	return func(runtime, release string) validator.State {
+		state, err := validator.Of(root, runtime, release)
+		if err != nil {
+			log.Warn("the container runtime's configuration cannot be read", "error", err)
+		}
+		log.Info("container runtime's validator of required plugins", "state", state)
+		return state
+	}
+}
+
 // noting also keeps whether the runtime is connected.
 func noting(m dra.Metrics, connected *atomic.Bool) dra.Metrics {
 	count := m.Connected
@@ -138,6 +154,25 @@ func noting(m dra.Metrics, connected *atomic.Bool) dra.Metrics {
 		count(on)
 	}
 	return m
+}
+
+// netnsDir is where the runtimes mount the network namespaces of pods.
+const netnsDir = "/var/run/netns"
+
+// checkMounts refuses to start in a container that does not see what the runtime mounts:
+// each pod's network namespace would be taken for gone, and detached without it.
+func (o *options) checkMounts(dir string) error {
+	if o.hostRoot == "" {
+		return nil
+	}
+	sees, err := link.SeesMounts(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // this runtime's are elsewhere: see RunPodSandbox
+		return nil
+	case err == nil && !sees:
+		err = fmt.Errorf("%s: network namespaces that the container runtime mounts are not seen here: mount it with mountPropagation: HostToContainer", dir)
+	}
+	return err
 }
 
 // checkPlugins refuses to start where no plugin could be run.

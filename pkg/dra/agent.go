@@ -20,6 +20,7 @@ import (
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/dra/status"
+	"devinfo-cni.io/pkg/dra/validator"
 	"devinfo-cni.io/pkg/grant"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/pod"
@@ -54,6 +55,10 @@ type Options struct {
 	Watch func(ctx context.Context, claim kubeletplugin.NamespacedObject, changed func(*resourceapi.ResourceClaim))
 	// Notify tells the author of a pod what is wrong with it; nil = nobody is told.
 	Notify func(Notice)
+
+	// Validator says whether the runtime of that name and version refuses containers while
+	// a plugin is away that they require: see package validator. nil = nobody looks.
+	Validator func(runtime, release string) validator.State
 
 	Ordered        bool          // a pod's networks are added one after the other, by claim and request, and deleted in reverse
 	Exec           invoke.Exec   // runs CNI plugins; nil = package cniexec does
@@ -90,6 +95,8 @@ type Metrics struct {
 	Waited func(time.Duration)
 	// Cut is how many attachments the node does not offer though it should.
 	Cut func(int)
+	// Validator is whether the runtime's validator is on, whenever it connects.
+	Validator func(validator.State)
 	// Refused is a container that was not let in, for one of the Gate reasons.
 	Refused func(reason string)
 }
@@ -115,6 +122,7 @@ type Agent struct {
 	backOff workqueue.TypedRateLimiter[types.UID]       // of claims, after any failure but a DEL's
 	notices notices
 	toWatch chan struct{} // the claims on record have changed
+	toOffer chan struct{} // which devices are withheld has
 	over    chan struct{} // closed at the end of Run
 
 	mu        sync.Mutex
@@ -144,7 +152,7 @@ func New(o Options) (*Agent, error) {
 		cni:     plugins{dirs: o.CNIBinDirs, root: o.HostRoot, cache: o.CacheDir, limit: o.PluginLimit, exec: o.Exec, log: o.Log},
 		queue:   workqueue.NewTypedDelayingQueue[types.UID](),
 		backOff: workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](firstRetry, longestRetry),
-		toWatch: make(chan struct{}, 1), over: make(chan struct{}), changed: make(chan struct{}),
+		toWatch: make(chan struct{}, 1), toOffer: make(chan struct{}, 1), over: make(chan struct{}), changed: make(chan struct{}),
 		claims: map[types.UID]*claim{}, problems: map[types.UID]state.Problem{}, sandboxes: map[string]*sandbox{},
 	}
 	for l := range a.waiting {

@@ -98,6 +98,9 @@ func (a *Agent) putAnyway(c *claim, record *state.Claim, step string) {
 func (a *Agent) adopt(c *claim, record *state.Claim, saved bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if !slices.Equal(withheldOf(c.record), withheldOf(record)) {
+		a.offerSoon()
+	}
 	c.record, c.unsaved = record, !saved || !slices.Equal(record.Pods, c.pods)
 	if saved {
 		c.fresh = false
@@ -143,7 +146,7 @@ func (a *Agent) swap(c *claim) error {
 // forgetNow removes the record, or what of it nobody needs: DELs that were given up stay.
 func (a *Agent) forgetNow(c *claim) error {
 	a.reports.Forget(c.ref.UID)
-	if there, err := a.state.Has(c.ref.UID); len(c.record.Abandoned) > 0 && (there || err != nil) {
+	if len(c.record.Abandoned) > 0 {
 		record := c.record.Clone()
 		record.Attachments, record.StatusOwed = nil, false
 		a.mu.Lock()

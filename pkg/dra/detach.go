@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
-	"devinfo-cni.io/devinfo"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"devinfo-cni.io/pkg/dra/state"
 )
 
@@ -147,7 +147,7 @@ func (a *Agent) abandon(c *claim, which []int) error {
 	for _, n := range which {
 		at := &record.Attachments[n]
 		given := *at
-		given.Phase = state.Abandoned
+		given.Phase, given.GivenUp = state.Abandoned, metav1.NewTime(time.Now().UTC().Truncate(time.Second))
 		record.Abandoned = append(record.Abandoned, given)
 		a.Log.Error("DEL is given up: what it left of the network stays until an administrator looks into it",
 			"claim", c.ref, "network", at.Network, "sandbox", at.Sandbox, "ifName", at.IfName, "error", at.DelError)
@@ -166,11 +166,11 @@ func (a *Agent) abandon(c *claim, which []int) error {
 
 // isTaken says whether the device of an abandoned attachment is another record's by now:
 // its DEL would take the device away from that. The mutex must be held.
-func (a *Agent) isTaken(c *claim, at *state.Attachment) bool {
+func (a *Agent) isTaken(at *state.Attachment) bool {
 	for _, other := range a.claims {
 		for n := range other.record.Attachments {
 			held := &other.record.Attachments[n]
-			if held.Owes() && other != c && sameDevice(held, at) {
+			if held.Owes() && sameDevice(held, at) {
 				return true
 			}
 		}
@@ -181,19 +181,46 @@ func (a *Agent) isTaken(c *claim, at *state.Attachment) bool {
 // sameDevice says whether two attachments are of one exclusive device: as the scheduler
 // has allocated it, or as the device-info files say.
 func sameDevice(a, b *state.Attachment) bool {
-	if a.ShareID == nil && b.ShareID == nil && a.Pool == b.Pool && a.Device == b.Device && !strings.HasPrefix(a.Device, DeviceName) {
+	if isExclusive(a) && isExclusive(b) && a.Pool == b.Pool && a.Device == b.Device {
 		return true
 	}
-	one, other := pciOf(a), pciOf(b)
+	one, other := a.PCI(), b.PCI()
 	return one != "" && one == other
 }
 
-func pciOf(at *state.Attachment) string {
-	info, err := devinfo.Parse(at.Info)
-	if err != nil || info.PCI == nil {
-		return ""
+// isExclusive says whether the scheduler allocates the device to one claim at a time.
+func isExclusive(at *state.Attachment) bool { return at.ShareID == nil }
+
+// withheldOf are a claim's exclusive devices that nobody else may get: their last DEL has
+// failed, whether or not it was given up since. That is before the claim is free.
+func withheldOf(record *state.Claim) (devices []string) {
+	for _, at := range slices.Concat(record.Attachments, record.Abandoned) {
+		if at.Tries > 0 && isExclusive(&at) {
+			devices = append(devices, at.Device)
+		}
 	}
-	return string(info.PCI.Address)
+	return devices
+}
+
+// withheld are those of all claims.
+func (a *Agent) withheld() map[string]bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	devices := map[string]bool{}
+	for _, c := range a.claims {
+		for _, device := range withheldOf(c.record) {
+			devices[device] = true
+		}
+	}
+	return devices
+}
+
+// offerSoon has the node's devices published again.
+func (a *Agent) offerSoon() {
+	select {
+	case a.toOffer <- struct{}{}:
+	default: // they will be, already
+	}
 }
 
 // removeInfo removes the device-info file, which the plugin that wrote it may have left.

@@ -56,7 +56,7 @@ type Kubelet struct {
 // by [Kubelet.Stop].
 func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet, error) {
 	k := &Kubelet{agent: agent, options: o, started: make(chan struct{})}
-	k.offer = offer{node: o.Node, limit: o.Limit}
+	k.offer = offer{node: o.Node, limit: o.Limit, withheld: agent.withheld}
 	if o.Metadata {
 		agent.SetMetadata(k)
 	}
@@ -87,9 +87,25 @@ func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet
 	k.publishing.Go(func() { // which waits for the API server
 		if err := k.offer.start(ctx, helper); err != nil && ctx.Err() == nil {
 			o.Fatal(err)
+			return
 		}
+		k.keepOffering(ctx)
 	})
 	return k, nil
+}
+
+// keepOffering leaves out of the offer what is withheld, until ctx ends.
+func (k *Kubelet) keepOffering(ctx context.Context) {
+	for {
+		select {
+		case <-k.agent.toOffer:
+			if err := k.offer.again(ctx); err != nil {
+				k.options.Log.Error("the devices of the node are not published", "error", err)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // Stop takes the plugin from the kubelet and waits for calls that run. The ResourceSlice

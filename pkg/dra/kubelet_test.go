@@ -58,6 +58,13 @@ func server(mutate func(*resourceapi.ResourceSlice), objects ...runtime.Object) 
 // kubelet starts an agent's Kubelet in directories of its own.
 func kubelet(t *testing.T, client *fake.Clientset, limit int, change ...func(*dra.Options)) (k *dra.Kubelet, dir string) {
 	t.Helper()
+	k, _, dir = kubeletOf(t, client, limit, change...)
+	return k, dir
+}
+
+// kubeletOf also gives the agent.
+func kubeletOf(t *testing.T, client *fake.Clientset, limit int, change ...func(*dra.Options)) (k *dra.Kubelet, agent *dra.Agent, dir string) {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "dra-") // t.TempDir is too long for a socket
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +79,7 @@ func kubelet(t *testing.T, client *fake.Clientset, limit int, change ...func(*dr
 	for _, f := range change {
 		f(&options)
 	}
-	agent, err := dra.New(options)
+	agent, err = dra.New(options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +95,7 @@ func kubelet(t *testing.T, client *fake.Clientset, limit int, change ...func(*dr
 	done := make(chan struct{})
 	go func() { defer close(done); agent.Run(ctx) }()
 	t.Cleanup(func() { k.Stop(); cancel(); <-done })
-	return k, dir
+	return k, agent, dir
 }
 
 func dial(t *testing.T, socket string) *grpc.ClientConn {
@@ -142,17 +149,20 @@ func TestANodeOffersOneDeviceThatAllShare(t *testing.T) {
 	}
 }
 
+// drop takes out of a slice what servers without DRAConsumableCapacity do not know.
+func drop(slice *resourceapi.ResourceSlice) {
+	for n := range slice.Spec.Devices {
+		slice.Spec.Devices[n].AllowMultipleAllocations = nil
+		for name, c := range slice.Spec.Devices[n].Capacity {
+			c.RequestPolicy = nil
+			slice.Spec.Devices[n].Capacity[name] = c
+		}
+	}
+}
+
 func TestAServerThatCannotShareGetsNumberedDevices(t *testing.T) {
 	for limit, count := range map[int]int{0: 128, 5: 5, 1000: 128} {
-		client := server(func(slice *resourceapi.ResourceSlice) {
-			for n := range slice.Spec.Devices {
-				slice.Spec.Devices[n].AllowMultipleAllocations = nil
-				for name, c := range slice.Spec.Devices[n].Capacity {
-					c.RequestPolicy = nil
-					slice.Spec.Devices[n].Capacity[name] = c
-				}
-			}
-		})
+		client := server(drop)
 		cut := make(chan int, 1)
 		kubelet(t, client, limit, func(o *dra.Options) { o.Metrics.Cut = func(n int) { cut <- n } })
 		if limit > 128 {

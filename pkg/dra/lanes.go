@@ -63,7 +63,7 @@ func (a *Agent) begin(c *claim, s step, g goal) (lane, bool) {
 }
 
 // end takes note of what a step has come to.
-func (a *Agent) end(c *claim, s step, l lane, err error) {
+func (a *Agent) end(c *claim, s step, g goal, l lane, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.used[l]--
@@ -72,8 +72,11 @@ func (a *Agent) end(c *claim, s step, l lane, err error) {
 	}
 	clear(a.waiting[l])
 	c.doing, c.of = none, ""
+	now, _ := a.goalOf(c)
 	switch {
 	case s.do == doDel || c.gone: // which keeps its own books
+	case err != nil && now != g: // nobody wants that any more: it is no trouble of who wants something else
+		a.Log.Warn("not done", "what", s.do, "claim", c.ref, "error", err)
 	case err == nil && s.do == c.failed:
 		c.failed, c.trouble, c.again = none, nil, time.Time{}
 		a.backOff.Forget(c.ref.UID)

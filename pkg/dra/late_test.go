@@ -2,14 +2,19 @@ package dra_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"devinfo-cni.io/pkg/dra"
 )
 
 func TestAnADDThatIsSlowerThanTheRuntimeWaitsFailsThePodAndIsUndone(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, p *plugins) {
 		r.options.Ordered = true
+		var told []string
+		r.options.Notify = func(n dra.Notice) { told = append(told, n.Reason) }
 		agent := r.start()
 		r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", "10s"}, want{"y", "net2", ""}), r.claimOf("a", "u2", "quick", want{"x", "net1", ""}))
 		slow, again := r.sandbox("s1", "pod"), r.sandbox("s2", "pod")
@@ -29,8 +34,8 @@ func TestAnADDThatIsSlowerThanTheRuntimeWaitsFailsThePodAndIsUndone(t *testing.T
 		if got := p.left(); len(got) != 1 || got[0] != "s3 net1" || p.calls("ADD s1 net2") > 0 {
 			t.Errorf("there: %q, calls %q", got, p.told)
 		}
-		if agent.Census().Phases["Prepared"] != 2 {
-			t.Errorf("got %v", agent.Census())
+		if agent.Census().Phases["Prepared"] != 2 || !slices.Equal(told, []string{dra.NoticeLate, dra.NoticeFailed}) {
+			t.Errorf("got %v, told %q", agent.Census(), told)
 		}
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/dra/validator"
 )
 
 // Census is how many attachments there are in each phase, and how many claims have a
@@ -36,6 +37,7 @@ func NewMetrics(to prometheus.Registerer) Metrics {
 	})
 	to.MustRegister(execs, execFailures, events, eventFailures, connected)
 	m := waitMetrics(to, buckets)
+	m.Validator = validatorMetric(to)
 	m.Exec = func(verb string, took time.Duration, reason string) {
 		execs.WithLabelValues(verb).Observe(took.Seconds())
 		if reason != "" {
@@ -74,6 +76,22 @@ func waitMetrics(to prometheus.Registerer, buckets []float64) Metrics {
 		Refused: func(reason string) { refusals.WithLabelValues(reason).Inc() },
 		Cut:     func(n int) { cut.Set(float64(n)) },
 	}
+}
+
+// validatorMetric is 1 for one state at a time.
+func validatorMetric(to prometheus.Registerer) func(validator.State) {
+	states := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "cni_dra_required_plugins_validator", Help: "1 for whether the container runtime's NRI validator is on, off, or unknown, as its configuration files say.",
+	}, []string{"state"})
+	to.MustRegister(states)
+	set := func(now validator.State) {
+		for _, state := range validator.States() {
+			states.WithLabelValues(string(state)).Set(0)
+		}
+		states.WithLabelValues(string(now)).Set(1)
+	}
+	set(validator.Unknown)
+	return set
 }
 
 var (

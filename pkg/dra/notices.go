@@ -25,7 +25,8 @@ type Notice struct {
 
 // The reasons of notices.
 const (
-	NoticeFailed    = "NetworkNotAttached"      // an ADD failed, or took too long
+	NoticeFailed    = "NetworkNotAttached"      // an ADD failed
+	NoticeLate      = "NetworkTooLate"          // ADDs took longer than the runtime waits
 	NoticeRefused   = "NetworkContainerRefused" // a container was not let in
 	NoticeAbandoned = "NetworkAbandoned"        // a DEL was given up
 )

@@ -13,6 +13,9 @@ import (
 // Configure wants the events of sandboxes, and of containers that are made.
 func (a *Agent) Configure(_ context.Context, _, runtime, version string) (stub.EventMask, error) {
 	a.Log.Info("container runtime connected", "runtime", runtime, "version", version)
+	if a.Validator != nil && a.Metrics.Validator != nil {
+		a.Metrics.Validator(a.Validator(runtime, version))
+	}
 	return api.MustParseEventMask("RunPodSandbox,StopPodSandbox,RemovePodSandbox,CreateContainer"), nil
 }
 

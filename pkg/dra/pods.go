@@ -63,7 +63,11 @@ func (a *Agent) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) (err err
 		return nil
 	}
 	a.settled(ctx, sb, claims)
-	a.tell(sb.pod, NoticeFailed, err.Error())
+	reason := NoticeFailed
+	if errors.Is(err, errTooLate) {
+		reason = NoticeLate
+	}
+	a.tell(sb.pod, reason, err.Error())
 	return fmt.Errorf("pod %s/%s: %w", sb.pod.Namespace, sb.pod.Name, err)
 }
 
@@ -75,6 +79,9 @@ func (a *Agent) arrive(sb *sandbox) (*sandbox, []*claim, error) {
 	var list []*claim
 	for _, c := range a.claimsOf(sb.pod.UID) {
 		switch _, its := a.goalOf(c); {
+		case sb.netns != "" && a.isGone(sb.netns):
+			return sb, nil, fmt.Errorf("pod %s/%s: its network namespace %s is not to be seen: if the agent runs in a container, "+
+				"mount the directory with mountPropagation: HostToContainer", sb.pod.Namespace, sb.pod.Name, sb.netns)
 		case sb.netns == "":
 			return sb, nil, fmt.Errorf("pod %s/%s: it has no network namespace of its own, and a claim of driver %s: "+
 				"remove spec.hostNetwork or the claim", sb.pod.Namespace, sb.pod.Name, a.Driver)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -15,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/state"
 )
 
 // timeless is a rig whose plugins are no processes, in a bubble where time passes when
@@ -146,9 +145,12 @@ func TestADELThatCanNeverSucceedIsGivenUpAndThePodDeleted(t *testing.T) {
 	})
 }
 
-func TestAnAdministratorClearsWhatIsAbandonedByRemovingItsFile(t *testing.T) {
+func TestAnAdministratorClearsWhatIsAbandoned(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, p *plugins) {
 		agent := r.start()
+		if _, err := state.ClearLeftovers(r.options.StateDir, "u1"); err == nil {
+			t.Error("nothing is abandoned yet")
+		}
 		p.set(always)
 		r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
 		sb := r.sandbox("s1", "pod")
@@ -156,10 +158,17 @@ func TestAnAdministratorClearsWhatIsAbandonedByRemovingItsFile(t *testing.T) {
 		r.endPod(sb)
 		r.unprepared("u1")
 		synctest.Wait() // what was answered may not be on disk yet
-		must(t, os.Remove(filepath.Join(r.options.StateDir, "u1.json")))
+		tried := p.calls("DEL")
+		left, err := state.ClearLeftovers(r.options.StateDir, "u1")
+		if err != nil || len(left) != 1 || left[0].Sandbox != "s1" {
+			t.Errorf("got %v, %v", left, err)
+		}
 		time.Sleep(2 * time.Minute)
-		if got := agent.Census().Phases["Abandoned"]; got != 0 {
-			t.Errorf("%d abandoned", got)
+		if got := agent.Census().Phases["Abandoned"]; got != 0 || p.calls("DEL") != tried {
+			t.Errorf("%d abandoned, %d more DELs", got, p.calls("DEL")-tried)
+		}
+		if left := r.files("state"); len(left) > 0 {
+			t.Errorf("left: %q", left)
 		}
 	})
 }
@@ -253,6 +262,20 @@ func TestALateNetworkHoldsUpContainersAndNoSandbox(t *testing.T) {
 			t.Errorf("%v, %q", err, p.told)
 		}
 		r.endPod(sb)
+		r.unprepared("u1")
+		r.expectNothing()
+	})
+}
+
+func TestAPodWhoseNamespaceIsNotSeenDoesNotStart(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+		r.start()
+		r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
+		sb := r.sandbox("s1", "pod")
+		r.unmake(sb)
+		if err := r.runPod(sb); err == nil || !strings.Contains(err.Error(), "HostToContainer") {
+			t.Errorf("got %v", err)
+		}
 		r.unprepared("u1")
 		r.expectNothing()
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -62,6 +63,8 @@ type slicePublisher interface {
 type offer struct {
 	node  string // also the pool's name
 	limit int    // of attachments; 0 = none
+	// withheld are devices that are not offered, though the node has them.
+	withheld func() map[string]bool
 
 	mu       sync.Mutex
 	to       slicePublisher
@@ -92,11 +95,20 @@ func (o *offer) useNumbered(ctx context.Context) error {
 	return o.publish(ctx)
 }
 
+// again publishes what is offered now.
+func (o *offer) again(ctx context.Context) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.publish(ctx)
+}
+
 func (o *offer) publish(ctx context.Context) error {
 	devices := Shared(o.limit)
 	if o.numbered {
 		devices = Numbered(o.limit)
 	}
+	withheld := o.withheld()
+	devices = slices.DeleteFunc(devices, func(d resourceapi.Device) bool { return withheld[d.Name] })
 	return o.to.PublishResources(ctx, resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{
 		o.node: {Slices: []resourceslice.Slice{{Devices: devices}}},
 	}})

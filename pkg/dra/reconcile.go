@@ -30,7 +30,6 @@ type world struct {
 	unsaved  bool // the disk has not got the record as it is
 	blamed   bool // an ADD has failed of which the status says nothing yet
 	reported bool // the API server has taken the status as it is
-	cleared  bool // somebody removed the file of a claim that is only abandoned
 	retry    bool // the back-off after a failure other than a DEL's is over
 	ordered  bool // attachments are added one at a time, and deleted in reverse
 	blocked  bool // it is another claim's turn, if ordered
@@ -45,6 +44,7 @@ type around struct {
 	due       bool // the back-off after its last DEL is over
 	exhausted bool // DEL has failed as often as it may
 	taken     bool // its device is another record's by now
+	cleared   bool // an administrator wants it forgotten
 }
 
 // An action is what a claim or an attachment needs next. As a step the worker executes
@@ -62,6 +62,7 @@ const (
 	doBlame  action = "blame"    // note why nothing is attached, for the status
 	doSwap   action = "replace"  // take the new allocation's record
 	doForget action = "forget"   // remove the record
+	doClear  action = "clear"    // forget a DEL that was given up
 	reported action = "reported" // note that the API server has the status
 )
 
@@ -99,6 +100,7 @@ func rules() []rule {
 		{ph{state.Deleting}, all, "DEL has failed too often, and its namespace is gone", func(a around) bool { return a.exhausted && a.lost }, giveUp},
 		{ph{state.Deleting}, all, "DEL has failed just now", func(a around) bool { return !a.due }, wait},
 		{ph{state.Deleting}, all, "", always, doDel},
+		{ph{state.Abandoned}, all, "an administrator has cleared it", func(a around) bool { return a.cleared }, doClear},
 		{ph{state.Abandoned}, all, "DEL was tried lately", func(a around) bool { return !a.due }, wait},
 		{ph{state.Abandoned}, all, "its device is another's by now", func(a around) bool { return a.taken }, none},
 		{ph{state.Abandoned}, all, "", always, doDel},
@@ -162,7 +164,7 @@ func settle(record *state.Claim, g goal, now world, closed []int, owes bool) ste
 		return step{do: doForget}
 	case !owes && g.want == replace:
 		return step{do: doSwap}
-	case len(record.Attachments) == 0 && (len(record.Abandoned) == 0 || now.cleared):
+	case len(record.Attachments)+len(record.Abandoned) == 0:
 		return step{do: doForget}
 	case now.unsaved:
 		return step{do: doSave}
@@ -172,16 +174,16 @@ func settle(record *state.Claim, g goal, now world, closed []int, owes bool) ste
 
 // rest is for what nobody waits for: the DELs that were given up.
 func rest(record *state.Claim, g goal, now world, waits bool) step {
-	var due []int
+	needs := map[action][]int{}
 	for n := range record.Abandoned {
-		switch decide(state.Abandoned, g.want, now.abandoned[n]) {
-		case doDel:
-			due = append(due, n)
-		case wait:
-			waits = true
-		}
+		need := decide(state.Abandoned, g.want, now.abandoned[n])
+		needs[need] = append(needs[need], n)
 	}
+	due := needs[doDel]
+	waits = waits || needs[wait] != nil
 	switch {
+	case needs[doClear] != nil:
+		return step{do: doClear, abandoned: needs[doClear]}
 	case waits && (g.want == attach || due == nil):
 		return step{do: wait}
 	case due != nil:

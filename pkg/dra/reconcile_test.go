@@ -16,9 +16,9 @@ func allWants() []want { return []want{keep, attach, detach, replace, forget} }
 func every(f func(phase state.Phase, w want, a around)) {
 	for _, phase := range state.Phases() {
 		for _, w := range allWants() {
-			for bits := range 1 << 7 {
+			for bits := range 1 << 8 {
 				is := func(n int) bool { return bits&(1<<n) != 0 }
-				f(phase, w, around{here: is(0), dead: is(1), lost: is(2), open: is(3), due: is(4), exhausted: is(5), taken: is(6)})
+				f(phase, w, around{here: is(0), dead: is(1), lost: is(2), open: is(3), due: is(4), exhausted: is(5), taken: is(6), cleared: is(7)})
 			}
 		}
 	}
@@ -56,6 +56,9 @@ func TestWhatAnAttachmentNeedsInEveryPhaseAndWorld(t *testing.T) {
 		}
 		if (got == giveUp) != (phase == state.Deleting && a.exhausted && a.lost) {
 			fail("given up is what was tried and what nobody can use")
+		}
+		if (got == doClear) != (phase == state.Abandoned && a.cleared) {
+			fail("an administrator clears what was given up, and nothing else")
 		}
 		if phase == state.Abandoned && a.taken && got == doDel {
 			fail("a DEL would take the device from another")
@@ -118,7 +121,8 @@ func TestWhatAClaimNeedsNext(t *testing.T) {
 		{"nor while one waits", phases{p, gone}, attach, func(w *world) { w.retry = false }, "wait"},
 		{"also without the claim", phases{gone}, keep, nil, "DEL abandoned [0]"},
 		{"unless its device is another's", phases{gone}, keep, func(w *world) { w.abandoned[0].taken = true }, ""},
-		{"an administrator has cleared it", phases{gone}, keep, func(w *world) { w.cleared = true }, "forget"},
+		{"an administrator has cleared it", phases{gone, gone}, keep, func(w *world) { w.abandoned[1].cleared = true }, "clear abandoned [1]"},
+		{"that waits for nobody", phases{p, gone}, attach, func(w *world) { w.retry, w.abandoned[0].cleared = false, true }, "clear abandoned [0]"},
 		{"the last DEL of a claim that is unprepared", nil, keep, nil, "forget"},
 	} {
 		record, now := claimed(test.phases...)
@@ -201,12 +205,34 @@ func table() string {
 	return b.String()
 }
 
+// diagram shows the phases, and what leads from one to another, for docs/dra.md.
+func diagram() string {
+	edges := []string{"[*] --> Prepared"}
+	to := map[action]string{doAdd: "Adding", doDel: "Deleting", giveUp: "Abandoned", doClear: "[*]"}
+	for _, r := range rules() {
+		for _, phase := range r.phases {
+			target, ok := to[r.then]
+			if phase == state.Abandoned && r.then == doDel {
+				target = "[*]"
+			}
+			edge := fmt.Sprintf("%s --> %s: %s", phase, target, r.then)
+			if ok && string(phase) != target && !slices.Contains(edges, edge) {
+				edges = append(edges, edge)
+			}
+		}
+	}
+	edges = append(edges, "Adding --> Added: ADD has succeeded", "Deleting --> Prepared: DEL has succeeded", "Prepared --> [*]: forget")
+	return "```mermaid\nstateDiagram-v2\n    " + strings.Join(edges, "\n    ") + "\n```\n"
+}
+
 func TestTheDocumentationShowsTheRules(t *testing.T) {
 	text, err := os.ReadFile("../../docs/dra.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(text), table()) {
-		t.Errorf("docs/dra.md must have this table:\n%s", table())
+	for _, part := range []string{table(), diagram()} {
+		if !strings.Contains(string(text), part) {
+			t.Errorf("docs/dra.md must have this:\n%s", part)
+		}
 	}
 }

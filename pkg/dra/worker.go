@@ -83,7 +83,7 @@ func (a *Agent) work(uid types.UID) {
 			return
 		}
 		err := a.execute(c, s, sb)
-		a.end(c, s, lane, err)
+		a.end(c, s, g, lane, err)
 	}
 }
 
@@ -116,12 +116,8 @@ func (a *Agent) worldOf(c *claim, g goal) world {
 	for n := range c.record.Abandoned {
 		at := &c.record.Abandoned[n]
 		around := a.aroundOf(at, g, !now.Before(c.spareDel))
-		around.taken = a.isTaken(c, at)
+		around.taken, around.cleared = a.isTaken(at), a.state.IsCleared(c.ref.UID, at)
 		w.abandoned = append(w.abandoned, around)
-	}
-	if len(c.record.Attachments) == 0 && len(c.record.Abandoned) > 0 {
-		there, err := a.state.Has(c.ref.UID)
-		w.cleared = err == nil && !there && !c.unsaved
 	}
 	if a.Ordered {
 		w.blocked = a.isBlocked(c, g)
@@ -185,6 +181,10 @@ func (a *Agent) execute(c *claim, s step, sb *sandbox) error {
 		return a.swap(c)
 	case doForget:
 		return a.forgetNow(c)
+	case doClear:
+		a.Log.Warn("an administrator has cleared what was given up", "claim", c.ref)
+		a.cleared(c, s.abandoned)
+		return a.state.Clear(c.ref.UID)
 	case reported:
 		record := c.record.Clone()
 		record.StatusOwed = false

@@ -54,7 +54,6 @@ func startProcess(t *testing.T) *agent {
 		t.Fatal(err)
 	}
 	onNode(t, filepath.Join(bin, "devinfoctl"), "install", "--cni-bin-dir", "/opt/cni/bin")
-	shell(t, "$E2E_CLUSTER image cni-dra-driver bin/{cni-dra-driver,devinfo,devinfoctl,pod-view}") // for the pods
 	node := onlyNode(t)
 	dir, err := os.MkdirTemp("", "e2e-driver-") // t.TempDir has the test's name, and is the node's too
 	if err != nil {

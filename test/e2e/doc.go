@@ -2,8 +2,8 @@
 //
 // With KUBECONFIG it is that cluster, on which the driver must be installed as docs/dra.md
 // says; the tests make namespaces and DeviceClasses that begin with "e2e-". They attach
-// pods to macvlan networks on the nodes' interface E2E_MASTER (eth0), and run the
-// driver's image, E2E_IMAGE (cluster.local/cni-dra-driver:1). E2E_NODE is a command that
+// pods to macvlan networks on the nodes' interface E2E_MASTER (eth0), whose image is
+// E2E_IMAGE (cluster.local/pod-view:1): the program test/e2e/pod-view alone, as /pod-view. E2E_NODE is a command that
 // runs another one on the node, such as "ssh root@node1", for a cluster of one node: the
 // tests that look at the node or kill its programs need it.
 //

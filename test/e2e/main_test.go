@@ -28,7 +28,7 @@ var cluster struct {
 	kit        string   // E2E_CLUSTER; "" = somebody's cluster
 	node       []string // runs a command on the node; none = nothing does
 	master     string   // interface of the nodes
-	image      string   // of the driver
+	image      string   // of pod-view
 }
 
 func TestMain(m *testing.M) {
@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 
 func setUp() error {
 	cluster.master = or(os.Getenv("E2E_MASTER"), "eth0")
-	cluster.image = or(os.Getenv("E2E_IMAGE"), "cluster.local/cni-dra-driver:1")
+	cluster.image = or(os.Getenv("E2E_IMAGE"), "cluster.local/pod-view:1")
 	cluster.node = strings.Fields(os.Getenv("E2E_NODE"))
 	cluster.kubeconfig = os.Getenv("KUBECONFIG")
 	if cluster.kubeconfig == "" {
@@ -60,6 +60,9 @@ func setUp() error {
 			return fmt.Errorf("%s up: %w", kit, err)
 		}
 		cluster.kubeconfig = strings.TrimSpace(string(out))
+		if out, err := exec.Command(cluster.kit, "image", "pod-view", filepath.Join(root, "bin/pod-view")).CombinedOutput(); err != nil {
+			return fmt.Errorf("%s image pod-view: %w: %s", kit, err, out)
+		}
 		cluster.node = []string{cluster.kit, "node"}
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", cluster.kubeconfig)

@@ -111,6 +111,8 @@ type Execution struct {
 
 	Tries    int    `json:"tries,omitempty"`    // of DEL that have failed
 	DelError string `json:"delError,omitempty"` // of the last of them
+
+	GivenUp metav1.Time `json:"givenUp,omitzero"` // when it was abandoned
 }
 
 // Metadata is what the pod reads of its device, once ADD has succeeded.

@@ -88,15 +88,11 @@ func (s *Store) Put(c *Claim) error {
 }
 
 // Remove forgets a claim; one that is not known is success.
-func (s *Store) Remove(uid types.UID) error { return s.dir.Remove(string(uid) + suffix) }
-
-// Has says whether there is a file of the claim.
-func (s *Store) Has(uid types.UID) (bool, error) {
-	_, err := os.Lstat(s.dir.Path(string(uid) + suffix))
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
+func (s *Store) Remove(uid types.UID) error {
+	if err := s.Clear(uid); err != nil {
+		return err
 	}
-	return err == nil, err
+	return s.dir.Remove(string(uid) + suffix)
 }
 
 // Writable asks, without side effect, whether Put could succeed.
@@ -135,27 +131,37 @@ func (s *Store) All() ([]*Claim, []Problem, error) {
 
 // read gives either the claim, or what is wrong with its file.
 func (s *Store) read(uid types.UID) (*Claim, *Problem, error) {
-	name := string(uid) + suffix
-	data, err := s.dir.Read(name)
-	if err != nil && !errors.Is(err, store.ErrTooLarge) {
-		return nil, nil, err
-	}
-	c := new(Claim)
-	if err == nil {
-		err = parse(data, uid, s.dir.Path(name), c)
-	}
+	c, err := readFile(s.dir, uid)
 	var newer *SchemaError
+	var corrupt *store.CorruptError
 	switch {
 	case err == nil:
 		return c, nil, nil
 	case errors.As(err, &newer):
 		return nil, &Problem{UID: uid, Err: err}, nil
+	case !errors.As(err, &corrupt):
+		return nil, nil, err
 	}
-	aside, asideErr := s.putAside(name)
+	aside, asideErr := s.putAside(string(uid) + suffix)
 	if asideErr != nil {
 		return nil, nil, fmt.Errorf("%w; set it aside: %w", err, asideErr)
 	}
 	return nil, &Problem{uid, err, aside}, nil
+}
+
+// readFile returns a [*SchemaError], or a [*store.CorruptError] for content that makes no
+// sense.
+func readFile(dir *private.Dir, uid types.UID) (*Claim, error) {
+	name := string(uid) + suffix
+	data, err := dir.Read(name)
+	if errors.Is(err, store.ErrTooLarge) {
+		return nil, &store.CorruptError{Path: dir.Path(name), Err: err}
+	}
+	if err != nil {
+		return nil, err
+	}
+	c := new(Claim)
+	return c, parse(data, uid, dir.Path(name), c)
 }
 
 func parse(data []byte, uid types.UID, path string, c *Claim) error {
@@ -186,8 +192,6 @@ func check(c *Claim, uid types.UID) error {
 		return fmt.Errorf("uid %q: must be that of the file's name", c.UID)
 	case len(c.Attachments) > 0 && len(c.Consumers()) == 0 && c.Pod.UID == "":
 		return errors.New("pod or pods must be there")
-	case len(c.Attachments)+len(c.Abandoned) == 0:
-		return errors.New("attachments must be there")
 	}
 	for n := range c.Attachments {
 		if err := checkAttachment(&c.Attachments[n], c.Attachments[n].Phase != Abandoned); err != nil {

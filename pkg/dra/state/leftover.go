@@ -1,0 +1,148 @@
+package state
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/private"
+)
+
+// DefaultDir is the state directory of the agent of driver cni.dra.networking.x-k8s.io,
+// where the kubelet's directories are not elsewhere.
+const DefaultDir = "/var/lib/kubelet/plugins/cni.dra.networking.x-k8s.io/state"
+
+// Leftover is an attachment whose DEL was given up: what it holds of its network, an
+// address or a device, may still be held.
+type Leftover struct {
+	Claim    string    `json:"claim"`    // namespace/name
+	ClaimUID types.UID `json:"claimUID"` // names the record
+	Pod      string    `json:"pod"`      // namespace/name of the pod that was attached
+	PodUID   types.UID `json:"podUID"`
+
+	Request string `json:"request"`       // of the claim
+	Network string `json:"network"`       // "name" of the network configuration
+	IfName  string `json:"ifName"`        // CNI_IFNAME
+	Sandbox string `json:"sandbox"`       // CNI_CONTAINERID
+	Device  string `json:"device"`        // pool/device, as the scheduler allocated it
+	PCI     string `json:"pci,omitempty"` // address of the device behind the interface, if its plugin said so
+
+	Error string    `json:"error"` // of the last DEL
+	Tries int       `json:"tries"` // of DEL, all of which have failed
+	Since time.Time `json:"since"` // when DEL was given up; zero = before agents noted it
+}
+
+// Leftovers lists the attachments whose DEL was given up, sorted by claim UID, in the
+// state directory of an agent, which may run meanwhile. A directory that is missing has
+// none. It changes nothing. What it could not read is in the error, a [*SchemaError] or
+// [*store.CorruptError] for each file; the list is that of the others.
+func Leftovers(dir string) ([]Leftover, error) {
+	d := private.Open(dir)
+	names, err := d.Names()
+	if err != nil {
+		return nil, err
+	}
+	var list []Leftover
+	var errs []error
+	for _, name := range names {
+		uid, ok := strings.CutSuffix(name, suffix)
+		if !ok {
+			continue
+		}
+		c, err := readFile(d, types.UID(uid))
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // forgotten meanwhile
+		case err != nil:
+			errs = append(errs, err)
+		default:
+			list = append(list, c.leftovers()...)
+		}
+	}
+	return list, errors.Join(errs...)
+}
+
+func (c *Claim) leftovers() (list []Leftover) {
+	for n := range c.Abandoned {
+		at := &c.Abandoned[n]
+		list = append(list, Leftover{
+			Claim: c.Namespace + "/" + c.Name, ClaimUID: c.UID,
+			Pod: at.arg("K8S_POD_NAMESPACE") + "/" + at.arg("K8S_POD_NAME"), PodUID: types.UID(at.arg("K8S_POD_UID")),
+			Request: at.Request, Network: at.Network, IfName: at.IfName, Sandbox: at.Sandbox,
+			Device: at.Pool + "/" + at.Device, PCI: at.PCI(), Error: at.DelError, Tries: at.Tries, Since: at.GivenUp.Time,
+		})
+	}
+	return list
+}
+
+// cleared is the suffix of the file by which an administrator has leftovers of a claim
+// forgotten: only the agent may write the record.
+const cleared = ".cleared"
+
+// A mark names one of a claim's leftovers.
+type mark struct {
+	Sandbox string `json:"sandbox"`
+	IfName  string `json:"ifName"`
+}
+
+// ClearLeftovers has the agent of a state directory forget the leftovers that a claim has
+// now, without another DEL: within a minute if it runs, else at its next start. They are
+// returned; none is an error.
+func ClearLeftovers(dir string, uid types.UID) ([]Leftover, error) {
+	d := private.OpenDurable(dir)
+	c, err := readFile(d, uid)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if err != nil || len(c.Abandoned) == 0 {
+		return nil, fmt.Errorf("claim UID %q: %s has no attachment of it whose DEL was given up", uid, dir)
+	}
+	var marks []mark
+	for _, at := range c.Abandoned {
+		marks = append(marks, mark{at.Sandbox, at.IfName})
+	}
+	data, err := json.Marshal(marks)
+	if err != nil {
+		return nil, err
+	}
+	return c.leftovers(), d.Write(string(uid)+cleared, data)
+}
+
+// IsCleared says whether an administrator has an attachment of the claim forgotten: see
+// [ClearLeftovers].
+func (s *Store) IsCleared(uid types.UID, at *Attachment) bool {
+	data, err := s.dir.Read(string(uid) + cleared)
+	var marks []mark
+	return err == nil && json.Unmarshal(data, &marks) == nil && slices.Contains(marks, mark{at.Sandbox, at.IfName})
+}
+
+// Clear forgets what an administrator wanted forgotten of a claim, once it is. It may come
+// back after a power failure, and then names nothing that is there.
+func (s *Store) Clear(uid types.UID) error {
+	return private.Open(s.dir.Path("")).Remove(string(uid) + cleared)
+}
+
+// arg is the value of a CNI argument.
+func (e *Execution) arg(key string) string {
+	for _, arg := range e.Args {
+		if arg[0] == key {
+			return arg[1]
+		}
+	}
+	return ""
+}
+
+// PCI is the address of the device behind the interface; "" = none, or it is not known.
+func (e *Execution) PCI() string {
+	info, err := devinfo.Parse(e.Info)
+	if err != nil || info.PCI == nil {
+		return ""
+	}
+	return string(info.PCI.Address)
+}

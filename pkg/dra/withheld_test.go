@@ -1,0 +1,107 @@
+package dra_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/state"
+)
+
+// exclusively gives a claim the device of that name for itself.
+func exclusively(claim *resourceapi.ResourceClaim, device string) *resourceapi.ResourceClaim {
+	for n := range claim.Status.Allocation.Devices.Results {
+		result := &claim.Status.Allocation.Devices.Results[n]
+		result.Device, result.ShareID = device, nil
+	}
+	return claim
+}
+
+// A device whose DEL has failed is not offered: not while the claim is there, so that the
+// scheduler knows in time, nor once the DEL was given up, nor by the next agent.
+func TestADeviceWhoseDELFailsIsNotOffered(t *testing.T) {
+	all := []resourceapi.Device{{Name: "cni-0"}, {Name: "cni-1"}, {Name: "cni-2"}}
+	r, p := newRig(t), newPlugins()
+	client := server(drop)
+	_, agent, _ := kubeletOf(t, client, 3, func(o *dra.Options) {
+		log := o.Log
+		*o = r.options
+		o.Exec, o.Log, o.DelTries = p, log, 2
+	})
+	r.agent = agent
+	published(t, client, all)
+	p.set(always)
+	r.prepare(exclusively(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}), "cni-1"))
+	sb := r.sandbox("s1", "pod")
+	if r.runPod(sb) == nil {
+		t.Fatal("no error")
+	}
+	published(t, client, []resourceapi.Device{all[0], all[2]})
+	r.endPod(sb)
+	r.unprepared("u1")
+	r.eventually("it is given up", func() bool { return agent.Census().Phases["Abandoned"] == 1 })
+	published(t, client, []resourceapi.Device{all[0], all[2]})
+	_, err := state.ClearLeftovers(r.options.StateDir, "u1")
+	must(t, err)
+	published(t, client, all)
+}
+
+func TestADeviceIsOfferedAgainOnceItsDELSucceeds(t *testing.T) {
+	r, p := newRig(t), newPlugins()
+	client := server(drop)
+	_, agent, _ := kubeletOf(t, client, 1, func(o *dra.Options) {
+		log := o.Log
+		*o = r.options
+		o.Exec, o.Log = p, log
+	})
+	r.agent = agent
+	p.set(always)
+	r.prepare(exclusively(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}), "cni-0"))
+	sb := r.sandbox("s1", "pod")
+	if r.runPod(sb) == nil {
+		t.Fatal("no error")
+	}
+	published(t, client, []resourceapi.Device{})
+	p.set(nil)
+	published(t, client, []resourceapi.Device{{Name: "cni-0"}})
+}
+
+// The scheduler may have allocated the device before it was withheld, and what two claims
+// have in common may be known by the device-info only.
+func TestNoDELTakesADeviceFromAnotherClaim(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+		agent := r.start()
+		p.set(func(command, sandbox, _ string) error {
+			if sandbox == "s1" {
+				return errNoMaster
+			}
+			return nil
+		})
+		r.prepare(exclusively(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}), "cni-0"))
+		sb := r.sandbox("s1", "pod")
+		_ = r.runPod(sb)
+		r.endPod(sb)
+		r.unprepared("u1")
+		r.prepare(exclusively(r.claimOf("b", types.UID("u2"), "next", want{"x", "net1", ""}), "cni-0"))
+		next := r.sandbox("s2", "next")
+		must(t, r.runPod(next))
+		tried := p.calls("DEL s1")
+		time.Sleep(5 * time.Hour)
+		if n := p.calls("DEL s1"); n != tried {
+			t.Errorf("%d DELs of a device that another claim holds", n-tried)
+		}
+		r.endPod(next)
+		r.unprepared("u2")
+		p.set(nil)
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		if n := p.calls("DEL s1"); n != tried+1 || agent.Census().Phases["Abandoned"] != 0 {
+			t.Errorf("%d more DELs, %v", n-tried, agent.Census())
+		}
+		r.expectNothing()
+	})
+}
