@@ -35,7 +35,7 @@ func TestBadConfigurationIsRefused(t *testing.T) {
 			{head + `"strict": "yes"}`, 2, `strict: "yes" is not supported: want true or false`},
 		} {
 			call(t, "ADD", pod, c.conf).fails(t, c.code, c.msg)
-			if c.code == 2 { // for what is no JSON object skel does not call us
+			if c.code == 2 { // what is no JSON object names no attachment
 				call(t, "DEL", pod, c.conf).ok(t)
 			}
 		}

@@ -24,21 +24,20 @@ const (
 )
 
 var mishaps = map[string]mishap{
-	"the file is removed":         {`rm ` + infoFile, "ok", vfFile},
-	"the file is garbage":         {`echo garbage > ` + infoFile, "ok", vfFile},
-	"the file is huge":            {`truncate -s 1G ` + infoFile, "5: " + infoFile + ": too large: more than 1 MiB", ""},
-	"the file is a pipe":          {`rm ` + infoFile + `; mkfifo ` + infoFile, notOurs + "prw-r--r--)", ""},
-	"the file is a link":          {`ln -sf /run/victim ` + infoFile, notOurs + "Lrwxrwxrwx)", ""},
-	"the directory is gone":       {`rm -r ` + infoDir, "ok", vfFile},
-	"the device is unplugged":     {unplug, "ok", ""}, // a warning
-	"/sys is gone":                {`rm -r /run/sys`, "ok", ""},
-	"the journal is gone":         {`rm -r ` + stateDir, "ok", vfFile},
-	"our entry is garbage":        {`echo garbage > ` + oddEntry, "ok", vfFile},
-	"our entry is a pipe":         {`rm ` + oddEntry + `; mkfifo ` + oddEntry, "ok", vfFile},
-	"our claim dangles":           {`ln -sf ../attachments/net@thief@net1 ` + atClaim, "ok", vfFile},
-	"the settings are garbage":    {`echo garbage > ` + nodeFile, "ok", vfFile},
-	"temporary files are there":   {`touch ` + itsTemps, "ok", vfFile},
-	"the delegates' cache is new": {`rm -r ` + stateDir + `/libcni`, "ok", vfFile},
+	"the file is removed":       {`rm ` + infoFile, "ok", vfFile},
+	"the file is garbage":       {`echo garbage > ` + infoFile, "ok", vfFile},
+	"the file is huge":          {`truncate -s 1G ` + infoFile, "5: " + infoFile + ": too large: more than 1 MiB", ""},
+	"the file is a pipe":        {`rm ` + infoFile + `; mkfifo ` + infoFile, notOurs + "prw-r--r--)", ""},
+	"the file is a link":        {`ln -sf /run/victim ` + infoFile, notOurs + "Lrwxrwxrwx)", ""},
+	"the directory is gone":     {`rm -r ` + infoDir, "ok", vfFile},
+	"the device is unplugged":   {unplug, "ok", ""}, // a warning
+	"/sys is gone":              {`rm -r /run/sys`, "ok", ""},
+	"the journal is gone":       {`rm -r ` + stateDir, "ok", vfFile},
+	"our entry is garbage":      {`echo garbage > ` + oddEntry, "ok", vfFile},
+	"our entry is a pipe":       {`rm ` + oddEntry + `; mkfifo ` + oddEntry, "ok", vfFile},
+	"our claim dangles":         {`ln -sf ../attachments/net@thief@net1 ` + atClaim, "ok", vfFile},
+	"the settings are garbage":  {`echo garbage > ` + nodeFile, "ok", vfFile},
+	"temporary files are there": {`touch ` + itsTemps, "ok", vfFile},
 }
 
 // Something happens before the first delegate, between two, or after the last. ADD does
