@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	cnins "github.com/containernetworking/cni/pkg/ns"
-
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/attachment"
 	"devinfo-cni.io/pkg/discovery"
@@ -82,9 +80,9 @@ func ownNetns(args *Args) error {
 	if args.NetnsOverride == "1" || strings.EqualFold(args.NetnsOverride, "TRUE") {
 		return nil
 	}
-	own, err := cnins.CheckNetNS(args.Netns)
+	own, err := link.IsOwnNetns(args.Netns)
 	if err != nil {
-		return err
+		return fail(codeNetns, err, "mount proc")
 	}
 	if own {
 		return fail(codeNetns, fmt.Errorf("CNI_NETNS %s is the plugin's own network namespace", args.Netns),
