@@ -16,6 +16,10 @@ import (
 // Versions are the CNI versions that the plugin speaks.
 var Versions = version.PluginSupports("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
 
+// maxConfig is how many bytes a configuration may have: those of a GC with 100,000
+// attachments. To read them takes a second, at most.
+const maxConfig = 8 << 20
+
 // Args are the parameters of one call (CNI SPEC.md section 2, "Parameters").
 type Args struct {
 	ContainerID   string // CNI_CONTAINERID
@@ -79,8 +83,11 @@ func (p *Plugin) dispatch(command string, getenv func(string) string, stdin io.R
 		return fail(codeEnvironment, err, "")
 	}
 	var err error
-	if args.StdinData, err = io.ReadAll(stdin); err != nil {
+	if args.StdinData, err = io.ReadAll(io.LimitReader(stdin, maxConfig+1)); err != nil {
 		return fail(codeIO, fmt.Errorf("read the configuration from standard input: %w", err), "")
+	}
+	if len(args.StdinData) > maxConfig {
+		return fail(codeConfig, fmt.Errorf("network configuration: has more than %d MiB", maxConfig>>20), "make it smaller")
 	}
 	return run(args)
 }

@@ -1,6 +1,9 @@
 package kernel_test
 
 import (
+	"encoding/json"
+	"errors"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -157,6 +160,34 @@ func TestDelegateUninstalledBetweenTwoSteps(t *testing.T) {
 			if err := os.Rename(kept, child); err != nil {
 				t.Fatal(err)
 			}
+			call(t, "DEL", pod, conf).ok(t)
+			nothingLeft(t)
+		}
+	})
+}
+
+// Who holds the path that CNI_NETNS is may lead it to our own namespace meanwhile.
+func TestNetnsThatBecomesOursGivesOneAnswer(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		stage(t, "igb-sriov")
+		pod, leads := linktest.NewNetns(t), "/run/leads"
+		vfs := delegates(scripted)
+		socket := strings.Replace(vfs, `"deviceID": "`+vf+`"`, `"deviceInfo": {"type": "memif", "memif": {"role": "master", "path": "/run/m", "mode": "ethernet"}}`, 1)
+		for _, conf := range []string{vfs, socket} {
+			if err := errors.Join(os.RemoveAll(leads), os.Symlink(pod, leads)); err != nil {
+				t.Fatal(err)
+			}
+			script(t, "ln -sfn /proc/self/ns/net "+leads+"\n"+result)
+			add := call(t, "ADD", leads, conf)
+			answers := json.NewDecoder(strings.NewReader(add.stdout))
+			var first, second json.RawMessage
+			if err := answers.Decode(&first); err != nil {
+				t.Fatal(err)
+			}
+			if err := answers.Decode(&second); err != io.EOF {
+				t.Errorf("ADD prints %s and then %s, %v", first, second, err)
+			}
+			t.Log(add.exit, string(first))
 			call(t, "DEL", pod, conf).ok(t)
 			nothingLeft(t)
 		}
