@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,7 +16,6 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/version"
 
-	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/cniexec"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/journal"
@@ -78,103 +76,6 @@ func (d *delegation) args(verb string, e *journal.Entry) *invoke.Args {
 	return &invoke.Args{Command: verb, ContainerID: e.ContainerID, NetNS: e.Netns, PluginArgs: pairs, IfName: e.IfName, Path: d.path}
 }
 
-// children makes the configurations that the delegates will be run with: the
-// network's name and version, and our deviceID where they have none. pciBusID
-// goes with it, as Multus does it.
-func children(cfg *config.Config) ([]json.RawMessage, error) {
-	var list []json.RawMessage
-	for n, d := range cfg.Delegates {
-		var own map[string]json.RawMessage
-		if err := json.Unmarshal(d.Raw, &own); err != nil {
-			return nil, err
-		}
-		set := func(key, value string) {
-			if _, has := own[key]; !has && value != "" {
-				own[key], _ = json.Marshal(value) // a string always encodes
-			}
-		}
-		delete(own, "name")
-		delete(own, "cniVersion")
-		set("name", cfg.Name)
-		set("cniVersion", cfg.CNIVersion)
-		if own["deviceID"] == nil && own["pciBusID"] == nil { // else the child has a device of its own
-			set("deviceID", cfg.DeviceID)
-			set("pciBusID", pciBusID(cfg))
-		}
-		raw, err := json.Marshal(own)
-		if err != nil {
-			return nil, err
-		}
-		if _, err := newChild(raw, nil); err != nil {
-			return nil, fail(codeConfig, fmt.Errorf("delegates[%d]: %w", n, err), "correct this plugin configuration")
-		}
-		list = append(list, raw)
-	}
-	return list, nil
-}
-
-// pciBusID is the PCI address that Multus would pass as such: the deviceID, unless
-// that is none.
-func pciBusID(cfg *config.Config) string {
-	if cfg.PCIBusID != "" {
-		return cfg.PCIBusID
-	}
-	if _, err := pci.Parse(cfg.DeviceID); err != nil {
-		return ""
-	}
-	return cfg.DeviceID
-}
-
-// A child is one delegate, ready to be run.
-type child struct {
-	types.PluginConf
-	raw []byte // its configuration, with what was injected
-}
-
-// newChild reads a delegate's configuration, and sets keys of it (SPEC.md section 4,
-// "Deriving execution configuration from plugin configuration").
-func newChild(raw json.RawMessage, set map[string]json.RawMessage) (*child, error) {
-	c := &child{raw: raw}
-	if err := json.Unmarshal(raw, &c.PluginConf); err != nil {
-		return nil, fmt.Errorf("plugin configuration: %w", err)
-	}
-	if len(set) == 0 {
-		return c, nil
-	}
-	var own map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &own); err != nil {
-		return nil, err
-	}
-	maps.Copy(own, set)
-	var err error
-	c.raw, err = json.Marshal(own)
-	return c, err
-}
-
-// child is a delegate of the attachment, with the result of the one before it, which may
-// be nil, and of the runtime's capability arguments those that it says it can use.
-func (d *delegation) child(raw json.RawMessage, e *journal.Entry, prev json.RawMessage) (*child, error) {
-	c, err := newChild(raw, nil)
-	if err != nil {
-		return nil, err
-	}
-	set, usable := map[string]json.RawMessage{}, map[string]json.RawMessage{}
-	if prev != nil {
-		set["prevResult"] = prev
-	}
-	for capability, has := range c.Capabilities {
-		if value, given := e.CapabilityArgs[capability]; has && given {
-			usable[capability] = value
-		}
-	}
-	if len(usable) > 0 {
-		if set["runtimeConfig"], err = json.Marshal(usable); err != nil {
-			return nil, err
-		}
-	}
-	return newChild(raw, set)
-}
-
 // add runs the delegates in order. started is how many of them need a DEL, the
 // failed one included if it has run. Before each it asks whether to go on, and after each it says what
 // came of it.
@@ -187,7 +88,7 @@ func (d *delegation) add(e *journal.Entry, goOn func() error, ended func(name st
 		if err := goOn(); err != nil {
 			return result, n, err
 		}
-		c, err := d.child(raw, e, result)
+		c, err := childOf(e, raw, result)
 		if err != nil {
 			return result, n, err
 		}
@@ -229,7 +130,7 @@ func (d *delegation) del(e *journal.Entry) (errs []error) {
 	}
 	errs = append(errs, d.begin(e.Key))
 	for _, raw := range slices.Backward(e.Delegates) {
-		c, err := d.child(raw, e, final(e))
+		c, err := childOf(e, raw, final(e))
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -250,7 +151,7 @@ func (d *delegation) check(e *journal.Entry) error {
 		return err
 	}
 	for _, raw := range e.Delegates {
-		c, err := d.child(raw, e, final(e))
+		c, err := childOf(e, raw, final(e))
 		if err != nil {
 			return err
 		}

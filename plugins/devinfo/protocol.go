@@ -13,8 +13,8 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-// Versions are the CNI versions that the plugin speaks.
-var Versions = version.PluginSupports("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
+// versions are the CNI versions that the plugin speaks.
+var versions = version.PluginSupports("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
 
 // maxConfig is how many bytes a configuration may have: those of a GC with 100,000
 // attachments. To read them takes a second, at most.
@@ -44,7 +44,7 @@ func (p *Plugin) Run(getenv func(string) string, stdin io.Reader, stderr io.Writ
 	command := getenv("CNI_COMMAND")
 	if command == "" {
 		fmt.Fprintf(stderr, "CNI plugin devinfo: device information for network attachments\n"+
-			"CNI protocol versions supported: %s\n", strings.Join(Versions.SupportedVersions(), ", "))
+			"CNI protocol versions supported: %s\n", strings.Join(versions.SupportedVersions(), ", "))
 		return 0
 	}
 	err := translate(p.dispatch(command, getenv, stdin))
@@ -75,7 +75,7 @@ func (p *Plugin) dispatch(command string, getenv func(string) string, stdin io.R
 	case "STATUS":
 		run, required = p.Status, "CNI_PATH"
 	case "VERSION":
-		return Versions.Encode(p.Stdout)
+		return versions.Encode(p.Stdout)
 	default:
 		return fail(codeEnvironment, fmt.Errorf("unknown CNI_COMMAND: %q", command), "it must be ADD, DEL, CHECK, GC, STATUS or VERSION")
 	}
@@ -122,7 +122,7 @@ func isIfName(s string) bool {
 // speaks refuses a configuration of a version that we do not know, or that is older than
 // the verb.
 func speaks(cniVersion, verb string) error {
-	if err := new(version.Reconciler).Check(cniVersion, Versions); err != nil {
+	if err := new(version.Reconciler).Check(cniVersion, versions); err != nil {
 		return types.NewError(types.ErrIncompatibleCNIVersion, "incompatible CNI versions", err.Details())
 	}
 	since, later := map[string]string{"CHECK": "0.4.0", "GC": "1.1.0", "STATUS": "1.1.0"}[verb]
