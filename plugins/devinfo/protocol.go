@@ -104,7 +104,7 @@ func complete(getenv func(string) string, required []string) error {
 		case name == "CNI_CONTAINERID" && !journal.IsIdentifier(value):
 			return fmt.Errorf("invalid characters in containerID: %q", value)
 		case name == "CNI_IFNAME" && !isIfName(value):
-			return fmt.Errorf("%q cannot be the name of an interface: it must have at most 15 bytes, no '/', ':' or blank, and not be . or ..", value)
+			return fmt.Errorf("%q cannot be the name of an interface: it must not be \".\" or \"..\", and have at most 15 bytes, and neither slash, colon nor blank", value)
 		}
 	}
 	if len(missing) > 0 {
