@@ -32,7 +32,8 @@ func (t *table) save(dir string) error {
 	return os.WriteFile(filepath.Join(dir, "bench.svg"), t.picture(machine), 0o644)
 }
 
-// describeMachine names processor, kernel and Go.
+// describeMachine names processor, kernel and Go, and says how busy the machine is. One
+// on which nothing else runs has a load of about 1 by the bench itself.
 func describeMachine() (string, error) {
 	info, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {
@@ -47,7 +48,12 @@ func describeMachine() (string, error) {
 	if err := unix.Uname(&name); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%d x %s, Linux %s, %s", runtime.NumCPU(), model, unix.ByteSliceToString(name.Release[:]), runtime.Version()), nil
+	load, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "", err
+	}
+	busy, _, _ := strings.Cut(string(load), " ")
+	return fmt.Sprintf("%d x %s, Linux %s, %s; load average %s", runtime.NumCPU(), model, unix.ByteSliceToString(name.Release[:]), runtime.Version(), busy), nil
 }
 
 // picture draws the gated rows as bars, all gates below each other.
