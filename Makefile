@@ -4,6 +4,7 @@ BIN := $(CURDIR)/bin
 CNI_BIN := /opt/cni/bin
 FUZZTIME := 30s
 CRASH := all
+BENCH := $(BIN)
 ATTACHMENTS := 1000
 WORKERS := 50
 SEED := 0
@@ -68,9 +69,10 @@ lint: ## gofmt, vet, staticcheck, gosec, the modules; shellcheck and govulncheck
 	@if [ -n "$(VULNDB)" ]; then go tool -modfile=test/lint/go.mod govulncheck -db "$(VULNDB)" ./cmd/...; \
 	else echo "no known vulnerabilities are looked for: VULNDB=https://vuln.go.dev"; fi
 
-bench: build peers ## times and sizes against other plugins, and of the driver, with the gates they must pass
+bench: build peers ## times and sizes against other plugins, and of the driver, with the gates they must pass; a table and a picture in BENCH (bin)
 	@$(GO_BUILD) -o $(BIN)/bench/ ./test/bench/...
-	@$(BIN)/bench/bench -bin $(BIN) || missed=$$?; \
+	@cd test/peers/multus && $(GO_BUILD) -o $(BIN)/bench/ tool
+	@$(BIN)/bench/bench -bin $(BIN) -out $(BENCH) || missed=$$?; \
 	go test -run '^$$' -bench 'RunPodSandbox|Prepare|ForeignPod' -benchtime 200x ./pkg/dra || missed=$$?; \
 	go test -run '^$$' -bench AHundredPodsAtOnce -benchtime 5x ./pkg/dra || missed=$$?; exit $${missed:-0}
 

@@ -9,8 +9,6 @@ import (
 	"os"
 	"syscall"
 
-	"github.com/containernetworking/cni/pkg/skel"
-
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
@@ -22,13 +20,13 @@ func main() {
 	if askedForVersion() {
 		return
 	}
-	skel.PluginMainFuncs(machine().Funcs(), plugin.Versions, "CNI plugin devinfo: device information for network attachments")
+	os.Exit(machine().Run(os.Getenv, os.Stdin, os.Stderr))
 }
 
 // machine is the plugin on the machine that it runs on.
 func machine() *plugin.Plugin {
 	if os.Getenv("CNI_COMMAND") == "VERSION" {
-		return &plugin.Plugin{}
+		return &plugin.Plugin{Stdout: os.Stdout}
 	}
 	path := os.Getenv("DEVINFO_NODE_CONFIG")
 	if path == "" {

@@ -135,8 +135,8 @@ func first(err, next error) error {
 // still in its place, it stays there.
 func lock(root *os.Root, temp string) (*os.File, error) {
 	for {
-		// Without O_EXCL os.Root follows a link that stays inside.
-		f, err := root.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+		// Without O_NONBLOCK Go tries to make it so, by four calls. Without O_EXCL os.Root follows a link that stays inside.
+		f, err := root.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_RDWR|syscall.O_NONBLOCK, 0o600)
 		if errors.Is(err, fs.ErrExist) {
 			f, err = reopen(root, temp)
 			if errors.Is(err, fs.ErrNotExist) {

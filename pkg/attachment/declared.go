@@ -1,25 +1,18 @@
 package attachment
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/cdispec"
 	"devinfo-cni.io/pkg/config"
 )
-
-// placeholder is found in the JSON text itself: outside of a string a brace
-// followed by a letter is no JSON.
-var placeholder = sync.OnceValue(func() *regexp.Regexp { // most calls declare nothing
-	return regexp.MustCompile(`\{[A-Za-z]+(?::[0-9]+)?\}`)
-})
 
 // podArgs names the CNI_ARGS behind the placeholders that may have no value.
 var podArgs = map[string]string{
@@ -88,25 +81,59 @@ func settleType(info *devinfo.Info) error {
 	return nil
 }
 
-// expand fills in the placeholders of a JSON text, the value of key.
+// expand fills in the placeholders of a JSON text, the value of key. They are found in
+// the text itself: outside of a string a brace followed by a letter is no JSON.
 func (a *Attachment) expand(key string, text json.RawMessage) (json.RawMessage, error) {
-	var problem error
-	known := slices.Sorted(maps.Keys(a.values))
-	out := placeholder().ReplaceAllFunc(text, func(m []byte) []byte {
-		name := string(m[1 : len(m)-1])
-		value, ok := a.values[name]
-		switch {
-		case problem != nil: // one is enough
-		case !ok:
-			problem = &config.Problem{
-				Key: key, Value: string(m),
-				Want: fmt.Sprintf("one of the placeholders {%s}; the nearest is {%s}", strings.Join(known, "}, {"), config.Nearest(name, known)),
-			}
-		case value == "":
-			problem = &config.Problem{Key: key, Value: string(m), Want: "a value for it: CNI_ARGS has no " + podArgs[name]}
+	var out json.RawMessage
+	for rest := text; ; {
+		start := bytes.IndexByte(rest, '{')
+		if start < 0 {
+			return append(out, rest...), nil
+		}
+		out, rest = append(out, rest[:start]...), rest[start:]
+		name, ok := placeholder(rest)
+		if !ok {
+			out, rest = append(out, '{'), rest[1:]
+			continue
+		}
+		value, err := a.value(key, name)
+		if err != nil {
+			return nil, err
 		}
 		quoted, _ := json.Marshal(value) // a string always encodes
-		return quoted[1 : len(quoted)-1]
-	})
-	return out, problem
+		out, rest = append(out, quoted[1:len(quoted)-1]...), rest[len(name)+len("{}"):]
+	}
+}
+
+// placeholder gives the name of the one that a text begins with: {podName}, or with a
+// number of characters {containerID:12}.
+func placeholder(text []byte) (name string, ok bool) {
+	span := func(from int, in func(c byte) bool) int {
+		for from < len(text) && in(text[from]) {
+			from++
+		}
+		return from
+	}
+	end := span(1, func(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' })
+	ok = end > 1
+	if end < len(text) && text[end] == ':' {
+		digits := span(end+1, func(c byte) bool { return c >= '0' && c <= '9' })
+		end, ok = digits, ok && digits > end+1
+	}
+	return string(text[1:end]), ok && end < len(text) && text[end] == '}'
+}
+
+func (a *Attachment) value(key, name string) (string, error) {
+	known := slices.Sorted(maps.Keys(a.values))
+	value, ok := a.values[name]
+	switch {
+	case !ok:
+		return "", &config.Problem{
+			Key: key, Value: "{" + name + "}",
+			Want: fmt.Sprintf("one of the placeholders {%s}; the nearest is {%s}", strings.Join(known, "}, {"), config.Nearest(name, known)),
+		}
+	case value == "":
+		return "", &config.Problem{Key: key, Value: "{" + name + "}", Want: "a value for it: CNI_ARGS has no " + podArgs[name]}
+	}
+	return value, nil
 }

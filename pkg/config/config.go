@@ -100,8 +100,7 @@ var cniKeys = []string{
 	"cni.dev/valid-attachments", "cni.dev/attachments", "disableCheck", "disableGC",
 }
 
-// Parse reads a configuration. The only error is JSON that is no object; skel
-// has refused that before, and a missing name too.
+// Parse reads a configuration. The only error is JSON that is no object.
 func Parse(data []byte) (*Config, error) {
 	var raw map[string]json.RawMessage
 	if err := json.Unmarshal(data, &raw); err != nil {

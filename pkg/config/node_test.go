@@ -72,10 +72,10 @@ func TestNodeSettingsReplaceTheDefaults(t *testing.T) {
 
 func TestBadNodeSettingsAreAnErrorBesideTheDefaults(t *testing.T) {
 	for text, want := range map[string]string{
-		``:                                `EOF`,
-		`{"stateDir": "/s"`:               `unexpected EOF`,
-		`{"stateDir": "/s"} {}`:           `more than one JSON object`,
-		`{"stateDir": "/s"}x`:             `more than one JSON object`,
+		``:                                `unexpected end of JSON input`,
+		`{"stateDir": "/s"`:               `unexpected end of JSON input`,
+		`{"stateDir": "/s"} {}`:           `after top-level value`,
+		`{"stateDir": "/s"}x`:             `after top-level value`,
 		`[]`:                              `cannot unmarshal array`,
 		`{"stateDir": 5}`:                 `cannot unmarshal number`,
 		`{"stateDir": "/s", "stteDir":1}`: `unknown field "stteDir"`,

@@ -26,7 +26,7 @@ func (k Key) String() string { return k.Network + "/" + k.ContainerID + "/" + k.
 // entry is the name of the file. An "@" is legal in an interface name only, so
 // the first two separate. An entry is JSON, which has no strings but of UTF-8.
 func (k Key) entry() (string, error) {
-	if !isIdentifier(k.Network) || !isIdentifier(k.ContainerID) || k.IfName == "" || strings.ContainsAny(k.IfName, "/\x00") {
+	if !IsIdentifier(k.Network) || !IsIdentifier(k.ContainerID) || k.IfName == "" || strings.ContainsAny(k.IfName, "/\x00") {
 		return "", fmt.Errorf("attachment %q: must be network/containerID/ifName, of which the first two consist of "+
 			"letters, digits, '_', '.' and '-' and begin with a letter or digit, and the last has no slash", k)
 	}
@@ -46,9 +46,9 @@ func parseKey(entry string) (Key, bool) {
 	return k, err == nil
 }
 
-// isIdentifier is CNI's rule for network names and container IDs,
+// IsIdentifier is CNI's rule for network names and container IDs,
 // ^[a-zA-Z0-9][a-zA-Z0-9_.\-]*$.
-func isIdentifier(s string) bool {
+func IsIdentifier(s string) bool {
 	for i, c := range []byte(s) {
 		letter := c|0x20 >= 'a' && c|0x20 <= 'z'
 		digit := c >= '0' && c <= '9'

@@ -263,13 +263,6 @@ func (j *Journal) Lock(k Key) string {
 	return j.entries.Path(name)
 }
 
-// Cache is the directory that libcni may use while plugins run for the attachment.
-func (j *Journal) Cache(k Key) string {
-	return filepath.Join(j.dir, cacheDir, k.Network+"@"+k.ContainerID+"@"+k.IfName)
-}
-
-const cacheDir = "libcni"
-
 // Claims lists the device-info files that the attachment has claimed, for when its entry,
 // which knows, cannot be read. It reads every claim of the node.
 func (j *Journal) Claims(k Key) ([]string, error) { return j.files.all(k) }

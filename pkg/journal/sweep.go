@@ -4,12 +4,11 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 )
 
 // Sweep removes what no entry names and nobody is about to name: claims without an entry,
-// caches of libcni, and temporary files of writers that are dead. It calls removed with
+// and temporary files of writers that are dead. It calls removed with
 // the path of each, relative to the state directory. It reads no entries, so that it takes
 // as long as listing the directories does. Nothing stops the rest.
 func (j *Journal) Sweep(removed func(path string)) error {
@@ -26,8 +25,7 @@ func (j *Journal) Sweep(removed func(path string)) error {
 		j.entries.Sweep(in("attachments")),
 		j.files.sweep(there, in("files")),
 		j.specs.sweep(there, in("cdi")),
-		j.sweepSockets(there, in("sockets")),
-		j.sweepCaches(there, in(cacheDir)))
+		j.sweepSockets(there, in("sockets")))
 }
 
 // sweep removes the claims whose entry is not among those that were there, and is not
@@ -135,25 +133,4 @@ func (j *Journal) sweepUsers(dir string, there map[string]bool, removed func(nam
 		return nil
 	}
 	return dropSockets(users)
-}
-
-// sweepCaches removes the caches of attachments that have no entry.
-func (j *Journal) sweepCaches(there map[string]bool, removed func(name string)) error {
-	dir := filepath.Join(j.dir, cacheDir)
-	caches, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	errs := []error{err}
-	for _, c := range caches {
-		gone, err := j.gone(c.Name(), there)
-		if gone && err == nil {
-			err = os.RemoveAll(filepath.Join(dir, c.Name()))
-		}
-		if gone && err == nil {
-			removed(c.Name())
-		}
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
 }

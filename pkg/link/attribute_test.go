@@ -52,11 +52,11 @@ func TestPortsOfADeviceInAWideDomain(t *testing.T) {
 	other := message([]byte{nl.DEVLINK_CMD_PORT_NEW, nl.GENL_DEVLINK_VERSION, 0, 0},
 		nl.NewRtAttr(nl.DEVLINK_ATTR_BUS_NAME, nl.ZeroTerminated("pci")),
 		nl.NewRtAttr(nl.DEVLINK_ATTR_DEV_NAME, nl.ZeroTerminated("0000:e1:00.0")))
-	ports, err := Handle{"pci", "10000:e1:00.0"}.parsePorts([][]byte{other, portAnswer(), other})
+	ports, err := Handle{"pci", "10000:e1:00.0"}.ParsePorts([][]byte{other, portAnswer(), other})
 	if err != nil || len(ports) != 1 || ports[0].DeviceName != "10000:e1:00.0" || ports[0].NetdeviceName != "eth5" || *ports[0].VfNumber != 1 {
 		t.Errorf("%+v, %v", ports, err)
 	}
-	if all, err := (Handle{}).parsePorts([][]byte{other, portAnswer()}); err != nil || len(all) != 2 {
+	if all, err := (Handle{}).ParsePorts([][]byte{other, portAnswer()}); err != nil || len(all) != 2 {
 		t.Errorf("of all devices: %d, %v", len(all), err)
 	}
 }
@@ -90,7 +90,7 @@ func TestTruncatedAnswers(t *testing.T) {
 			t.Errorf("%s: %d of %d cuts are noticed", name, cuts, len(whole))
 		}
 	}
-	if ports, err := (Handle{}).parsePorts([][]byte{portAnswer(), portAnswer()[:50]}); ports != nil || err == nil {
+	if ports, err := (Handle{}).ParsePorts([][]byte{portAnswer(), portAnswer()[:50]}); ports != nil || err == nil {
 		t.Errorf("%d ports, %v", len(ports), err)
 	}
 }

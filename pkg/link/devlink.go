@@ -30,7 +30,7 @@ func (h Handle) Ports() ([]*netlink.DevlinkPort, error) {
 	if err != nil {
 		return nil, err
 	}
-	return h.parsePorts(answers)
+	return h.ParsePorts(answers)
 }
 
 func (h Handle) dumpPorts() ([][]byte, error) {
@@ -47,7 +47,8 @@ func (h Handle) dumpPorts() ([][]byte, error) {
 	return req.Execute(unix.NETLINK_GENERIC, 0)
 }
 
-func (h Handle) parsePorts(answers [][]byte) (ports []*netlink.DevlinkPort, err error) {
+// ParsePorts reads the answers to a dump, and leaves out what is another device's.
+func (h Handle) ParsePorts(answers [][]byte) (ports []*netlink.DevlinkPort, err error) {
 	for _, a := range answers {
 		port, err := parsePort(a)
 		if err != nil {

@@ -90,6 +90,17 @@ func namesProcess(path string) bool {
 	return ok && err == nil && below != ""
 }
 
+// IsOwnNetns says whether a path leads to the network namespace that we are in. One that
+// leads nowhere does not.
+func IsOwnNetns(path string) (bool, error) {
+	var ours, its unix.Stat_t
+	if err := unix.Stat(ourNetns, &ours); err != nil {
+		return false, &fs.PathError{Op: "stat", Path: ourNetns, Err: err}
+	}
+	err := unix.Stat(path, &its)
+	return err == nil && its.Dev == ours.Dev && its.Ino == ours.Ino, nil
+}
+
 // within calls f in the network namespace at path; "" is where we are.
 func within(path string, f func() error) error {
 	if path == "" {

@@ -134,3 +134,13 @@ func TestTheMountsOfAMasterAreSeen(t *testing.T) {
 		}
 	})
 }
+
+func TestOwnNetnsIsKnownByAnyPath(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		for path, want := range map[string]bool{"/proc/self/ns/net": true, linktest.NewNetns(t): false, "/proc/self/ns/mnt": false, "/nowhere": false, "": false} {
+			if own, err := link.IsOwnNetns(path); own != want || err != nil {
+				t.Errorf("%q: %v, %v", path, own, err)
+			}
+		}
+	})
+}

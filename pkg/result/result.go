@@ -237,7 +237,7 @@ func withKeys(raw json.RawMessage, set map[string]string) (json.RawMessage, erro
 	return json.Marshal(object)
 }
 
-// atLeast compares our version, which skel has checked to be one.
+// atLeast compares our version, which the plugin has checked to be one.
 func (r *Result) atLeast(other string) bool { return atLeast(r.version, other) }
 
 func atLeast(cniVersion, other string) bool {

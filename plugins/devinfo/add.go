@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"reflect"
 
-	"github.com/containernetworking/cni/pkg/skel"
-
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/discovery"
@@ -17,7 +15,7 @@ import (
 // Add finds the device, writes the device-info file and, where asked, the CDI spec,
 // and prints the result. What can be refused is refused before anything is touched;
 // after that, every failure puts everything back.
-func (p *Plugin) Add(args *skel.CmdArgs) (err error) {
+func (p *Plugin) Add(args *Args) (err error) {
 	r, err := p.request(args)
 	if err != nil {
 		return err

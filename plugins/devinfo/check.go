@@ -1,8 +1,6 @@
 package plugin
 
 import (
-	"github.com/containernetworking/cni/pkg/skel"
-
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/audit"
 	"devinfo-cni.io/pkg/discovery"
@@ -13,7 +11,7 @@ import (
 // Check compares what ADD left with what is there now: the delegates' own CHECK,
 // the file, the device's identity, the interface. Optional facts that have changed
 // are warnings.
-func (p *Plugin) Check(args *skel.CmdArgs) error {
+func (p *Plugin) Check(args *Args) error {
 	cfg, err := p.parse(args)
 	if err != nil {
 		return err
@@ -45,7 +43,7 @@ func (p *Plugin) Check(args *skel.CmdArgs) error {
 	now := *recorded
 	e := &now
 	e.Netns = args.Netns
-	if err := c.cni.check(e, runtimeConf(e)); err != nil {
+	if err := c.cni.check(e); err != nil {
 		return err
 	}
 	if name != "" {

@@ -32,8 +32,11 @@ func (r *request) commit(steps *steps, past past, ran ran, found found) (*journa
 	e.SocketDir = found.offer.socketDir
 	earlier := cmp.Or(ran.begun, past.entry)
 	e.Former = formerNames(earlier, e.Names())
-	if err := r.record(steps, e, earlier); err != nil {
-		return nil, err
+	if !delegating || !covers(ran.begun, e) {
+		if err := r.record(steps, e, earlier); err != nil {
+			return nil, err
+		}
+		earlier = e
 	}
 	if err := r.writeFile(steps, past, found); err != nil {
 		return nil, err
@@ -43,7 +46,13 @@ func (r *request) commit(steps *steps, past past, ran ran, found found) (*journa
 	}
 	complete := *e
 	complete.Complete = true
-	return &complete, r.record(steps, &complete, e)
+	return &complete, r.record(steps, &complete, earlier)
+}
+
+// covers says that an entry tells of all that the files of a later one will be, so that the
+// clean-up after a killed ADD needs no other.
+func covers(begun, e *journal.Entry) bool {
+	return begun.Names() == e.Names() && begun.Wrote == e.Wrote && bytes.Equal(begun.Info, e.Info)
 }
 
 // record writes the journal's entry in place of an earlier one.

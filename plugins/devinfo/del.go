@@ -1,8 +1,6 @@
 package plugin
 
 import (
-	"github.com/containernetworking/cni/pkg/skel"
-
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/journal"
@@ -10,7 +8,7 @@ import (
 
 // Del undoes ADD, by the journal's entry: see undo. What is gone already is success, and
 // nothing that ADD would refuse makes it fail.
-func (p *Plugin) Del(args *skel.CmdArgs) error {
+func (p *Plugin) Del(args *Args) error {
 	cfg, err := p.parse(args)
 	if err != nil {
 		return err
@@ -18,7 +16,7 @@ func (p *Plugin) Del(args *skel.CmdArgs) error {
 	p.lenient(cfg)
 	if err := ownNetns(args); err != nil { // the delegates would look for the pod's interface among ours
 		p.Log.Warn("taken as gone", "error", err)
-		args.Netns = "" // skel asks the same of it when all is done
+		args.Netns = ""
 	}
 	c, err := p.open(cfg, args)
 	if err != nil {
@@ -44,7 +42,7 @@ func (p *Plugin) Del(args *skel.CmdArgs) error {
 
 // owned is the entry to undo on DEL: what is recorded, or else what can be told without,
 // and the file that the runtime names now.
-func (c *call) owned(recorded *journal.Entry, corrupt bool, args *skel.CmdArgs) (*journal.Entry, error) {
+func (c *call) owned(recorded *journal.Entry, corrupt bool, args *Args) (*journal.Entry, error) {
 	e := recorded
 	if e == nil {
 		var err error
@@ -69,7 +67,7 @@ func (c *call) owned(recorded *journal.Entry, corrupt bool, args *skel.CmdArgs) 
 // reconstruct makes the entry that ADD would have written, for an attachment that the
 // journal does not know. Where its entry is there but corrupt, the claims tell what else
 // it may own.
-func (c *call) reconstruct(args *skel.CmdArgs, corrupt bool) (*journal.Entry, error) {
+func (c *call) reconstruct(args *Args, corrupt bool) (*journal.Entry, error) {
 	c.unrecorded = !corrupt
 	c.skipUnrunnable() // ADD refuses them, and may well have done so
 	delegates, err := children(c.cfg)

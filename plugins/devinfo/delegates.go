@@ -79,10 +79,10 @@ func (r *request) addDelegates(steps *steps, e *journal.Entry) (json.RawMessage,
 	steps.push(func() error {
 		undo := *e
 		undo.Delegates, undo.Result = e.Delegates[:started], raw
-		return followedBy(nil, r.cni.del(&undo, runtimeConf(&undo))...)
+		return followedBy(nil, r.cni.del(&undo)...)
 	})
 	var err error
-	raw, started, err = r.cni.add(e, runtimeConf(e), r.interrupted, r.warnOfLost)
+	raw, started, err = r.cni.add(e, r.interrupted, r.warnOfLost)
 	return raw, err
 }
 

@@ -12,25 +12,21 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/version"
 
-	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/cniexec"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/pod"
 )
 
-// delegation runs the child plugins through libcni, which gets a cache directory
-// of its own: results are kept by network, container and interface, and would
-// collide with the calling runtime's. That cache is disposable; the journal is the
-// authority, so a cached result is thrown away before anyone could believe it.
+// delegation runs the child plugins. It stands in for libcni, which would keep their
+// results in a cache of its own: the journal is the authority, and has them.
 type delegation struct {
-	*libcni.CNIConfig
 	exec   *cniexec.Exec
-	cache  string
+	path   string // CNI_PATH
 	listen func()
 }
 
@@ -39,14 +35,11 @@ const (
 	orphanLimit   = 30 * time.Second // of the wait for a delegate whose devinfo was killed
 )
 
-// delegation gives each attachment a cache of its own: in a shared one libcni's
-// names, with a "-" between parts that may hold some, could be another's. The key's
-// parts have been checked to be names. While a delegate runs, it has the journal's entry
+// delegation is for one attachment. While a delegate runs, it has the journal's entry
 // locked: one that outlives us is waited for before anything else is run.
 func (p *Plugin) delegation(cniPath string, key journal.Key) *delegation {
-	cache := p.Journal.Cache(key)
 	exec := &cniexec.Exec{Limit: delegateLimit, Lock: p.Journal.Lock(key), Wait: orphanLimit, Stderr: os.Stderr}
-	return &delegation{libcni.NewCNIConfigWithCacheDir(filepath.SplitList(cniPath), cache, exec), exec, cache, p.listen}
+	return &delegation{exec, cniPath, p.listen}
 }
 
 // listen begins to take signals, once. Not before there are children to see to the
@@ -57,150 +50,100 @@ func (p *Plugin) listen() {
 	}
 }
 
-// begin takes signals from here on, throws away what libcni has cached of the
-// attachment, and marks the children as running within it: see [Plugin.Within].
+// begin takes signals from here on, and marks the children as running within the
+// attachment: see [Plugin.Within].
 func (d *delegation) begin(key journal.Key) error {
 	d.listen()
-	if err := os.Setenv(WithinEnv, key.String()); err != nil { // libcni hands our environment on
+	return os.Setenv(WithinEnv, key.String()) // they get our environment
+}
+
+// find gives the path of a child plugin, which is in CNI_PATH.
+func (d *delegation) find(child string) (string, error) {
+	return d.exec.FindInPath(child, filepath.SplitList(d.path))
+}
+
+// run runs one verb of a child. No context ends it: its limit does.
+func (d *delegation) run(verb string, c *child, e *journal.Entry) error {
+	path, err := d.find(c.Type)
+	if err != nil {
 		return err
 	}
-	return os.RemoveAll(d.cache)
+	return invoke.ExecPluginWithoutResult(context.Background(), path, c.raw, d.args(verb, e), d.exec)
 }
 
-// has says whether the child plugin is in CNI_PATH.
-func (d *delegation) has(child string) error {
-	_, err := d.exec.FindInPath(child, d.Path)
-	return err
-}
-
-// children makes the configurations that the delegates will be run with: the
-// network's name and version, and our deviceID where they have none. pciBusID
-// goes with it, as Multus does it.
-func children(cfg *config.Config) ([]json.RawMessage, error) {
-	var list []json.RawMessage
-	for n, d := range cfg.Delegates {
-		var own map[string]json.RawMessage
-		if err := json.Unmarshal(d.Raw, &own); err != nil {
-			return nil, err
-		}
-		set := func(key, value string) {
-			if _, has := own[key]; !has && value != "" {
-				own[key], _ = json.Marshal(value) // a string always encodes
-			}
-		}
-		delete(own, "name")
-		delete(own, "cniVersion")
-		set("name", cfg.Name)
-		set("cniVersion", cfg.CNIVersion)
-		if own["deviceID"] == nil && own["pciBusID"] == nil { // else the child has a device of its own
-			set("deviceID", cfg.DeviceID)
-			set("pciBusID", pciBusID(cfg))
-		}
-		raw, err := json.Marshal(own)
-		if err != nil {
-			return nil, err
-		}
-		if _, err := libcni.NetworkPluginConfFromBytes(raw); err != nil {
-			return nil, fail(codeConfig, fmt.Errorf("delegates[%d]: %w", n, err), "correct this plugin configuration")
-		}
-		list = append(list, raw)
-	}
-	return list, nil
-}
-
-// pciBusID is the PCI address that Multus would pass as such: the deviceID, unless
-// that is none.
-func pciBusID(cfg *config.Config) string {
-	if cfg.PCIBusID != "" {
-		return cfg.PCIBusID
-	}
-	if _, err := pci.Parse(cfg.DeviceID); err != nil {
-		return ""
-	}
-	return cfg.DeviceID
-}
-
-// child is one delegate, ready to be run with the result of the one before it;
-// prev may be nil.
-func child(raw, prev json.RawMessage) (*libcni.PluginConfig, error) {
-	conf, err := libcni.NetworkPluginConfFromBytes(raw)
-	if err != nil || prev == nil {
-		return conf, err
-	}
-	return libcni.InjectConf(conf, map[string]any{"prevResult": prev})
-}
-
-// runtimeConf is what an attachment's delegates get beside their configuration.
-func runtimeConf(e *journal.Entry) *libcni.RuntimeConf {
-	args, _ := pod.ParseArgs(e.Args) // ADD has refused them, DEL has warned, if they cannot be read
-	capabilities := make(map[string]any, len(e.CapabilityArgs))
-	for key, value := range e.CapabilityArgs {
-		capabilities[key] = value
-	}
-	return &libcni.RuntimeConf{
-		ContainerID: e.ContainerID, NetNS: e.Netns, IfName: e.IfName, Args: args, CapabilityArgs: capabilities,
-	}
+func (d *delegation) args(verb string, e *journal.Entry) *invoke.Args {
+	pairs, _ := pod.ParseArgs(e.Args) // ADD has refused them, DEL has warned, if they cannot be read
+	return &invoke.Args{Command: verb, ContainerID: e.ContainerID, NetNS: e.Netns, PluginArgs: pairs, IfName: e.IfName, Path: d.path}
 }
 
 // add runs the delegates in order. started is how many of them need a DEL, the
 // failed one included if it has run. Before each it asks whether to go on, and after each it says what
 // came of it.
-func (d *delegation) add(e *journal.Entry, rt *libcni.RuntimeConf, goOn func() error, ended func(name string, before, after json.RawMessage)) (result json.RawMessage, started int, err error) {
+func (d *delegation) add(e *journal.Entry, goOn func() error, ended func(name string, before, after json.RawMessage)) (result json.RawMessage, started int, err error) {
 	result = e.PrevResult
 	if err := d.begin(e.Key); err != nil {
 		return result, 0, err
 	}
-	defer func() { err = followedBy(err, os.RemoveAll(d.cache)) }()
 	for n, raw := range e.Delegates {
 		if err := goOn(); err != nil {
 			return result, n, err
 		}
-		conf, err := child(raw, result)
+		c, err := childOf(e, raw, result)
 		if err != nil {
 			return result, n, err
 		}
-		answer, err := d.AddNetwork(context.Background(), conf, rt)
+		text, err := d.addOne(c, e)
 		if err != nil && notRun(err) {
-			return result, n, d.failed("ADD", conf, err)
+			return result, n, d.failed("ADD", c, err)
 		}
 		if err != nil {
-			return result, n + 1, d.failed("ADD", conf, err)
+			return result, n + 1, d.failed("ADD", c, err)
 		}
-		if same, err := answer.GetAsVersion(e.CNIVersion); err == nil {
-			answer = same // else it is one that version cannot say, as without addresses before 0.3.0
-		}
-		text, err := json.Marshal(answer)
-		if err != nil {
-			return result, n + 1, d.failed("ADD", conf, err)
-		}
-		ended(conf.Network.Type, result, text)
+		ended(c.Type, result, text)
 		result = text
 	}
 	return result, len(e.Delegates), goOn()
 }
 
+// addOne gives the delegate's result, in the network's version where that can say it: it
+// cannot where there are no addresses before 0.3.0.
+func (d *delegation) addOne(c *child, e *journal.Entry) (json.RawMessage, error) {
+	path, err := d.find(c.Type)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := invoke.ExecPluginWithResult(context.Background(), path, c.raw, d.args("ADD", e), d.exec)
+	if err != nil {
+		return nil, err
+	}
+	if same, err := answer.GetAsVersion(e.CNIVersion); err == nil {
+		answer = same
+	}
+	return json.Marshal(answer)
+}
+
 // del runs the delegates' DEL in reverse, all of them whatever fails. From 0.4.0
 // on they get the result of ADD.
-func (d *delegation) del(e *journal.Entry, rt *libcni.RuntimeConf) (errs []error) {
+func (d *delegation) del(e *journal.Entry) (errs []error) {
 	if len(e.Delegates) == 0 {
 		return nil
 	}
 	errs = append(errs, d.begin(e.Key))
 	for _, raw := range slices.Backward(e.Delegates) {
-		conf, err := child(raw, final(e))
+		c, err := childOf(e, raw, final(e))
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		if err := d.DelNetwork(context.Background(), conf, rt); err != nil {
-			errs = append(errs, d.failed("DEL", conf, err))
+		if err := d.run("DEL", c, e); err != nil {
+			errs = append(errs, d.failed("DEL", c, err))
 		}
 	}
 	return errs
 }
 
 // check runs the delegates' CHECK in order and stops at the first that fails.
-func (d *delegation) check(e *journal.Entry, rt *libcni.RuntimeConf) error {
+func (d *delegation) check(e *journal.Entry) error {
 	if len(e.Delegates) == 0 {
 		return nil
 	}
@@ -208,43 +151,63 @@ func (d *delegation) check(e *journal.Entry, rt *libcni.RuntimeConf) error {
 		return err
 	}
 	for _, raw := range e.Delegates {
-		conf, err := child(raw, final(e))
+		c, err := childOf(e, raw, final(e))
 		if err != nil {
 			return err
 		}
-		if err := d.CheckNetwork(context.Background(), conf, rt); err != nil {
-			return d.failed("CHECK", conf, err)
+		if err := d.run("CHECK", c, e); err != nil {
+			return d.failed("CHECK", c, err)
 		}
 	}
 	return nil
 }
 
-// list is the delegates as libcni's GC and STATUS take them.
-func list(cfg *config.Config) (*libcni.NetworkConfigList, error) {
+// gc hands the list of valid attachments on, under the key that the specification has
+// and the one that libcni gives with it.
+func (d *delegation) gc(cfg *config.Config) error {
+	valid, err := json.Marshal(cfg.Valid)
+	if err != nil {
+		return err
+	}
+	raws, err := children(cfg)
+	errs := []error{err}
+	for _, raw := range raws {
+		c, err := newChild(raw, map[string]json.RawMessage{"cni.dev/valid-attachments": valid, "cni.dev/attachments": valid})
+		if err == nil {
+			if err = d.run("GC", c, &journal.Entry{}); err != nil {
+				err = fmt.Errorf("delegate %s: GC: %w", c.Type, err)
+			}
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// status asks the delegates of a configuration; the error is that of the first that is
+// not ready.
+func (d *delegation) status(cfg *config.Config) error {
 	raws, err := children(cfg)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	l := &libcni.NetworkConfigList{Name: cfg.Name, CNIVersion: cfg.CNIVersion}
 	for _, raw := range raws {
-		conf, err := child(raw, nil)
+		c, err := newChild(raw, nil)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		l.Plugins = append(l.Plugins, conf)
+		if err := d.run("STATUS", c, &journal.Entry{}); err != nil {
+			return d.failed("STATUS", c, err)
+		}
 	}
-	return l, nil
+	return nil
 }
 
 // failed says which delegate failed at what. A CNI error of the child's own keeps
 // its code and message; a child that died without one is an I/O failure.
-func (d *delegation) failed(verb string, conf *libcni.PluginConfig, err error) error {
-	err = fmt.Errorf("delegate %s: %s: %w", conf.Network.Type, verb, err)
+func (d *delegation) failed(verb string, c *child, err error) error {
+	err = fmt.Errorf("delegate %s: %s: %w", c.Type, verb, err)
 	var ran *cniexec.Error
 	if !errors.As(err, &ran) {
-		if as[*fs.PathError](err) {
-			return fail(codeIO, err, "libcni keeps the delegates' results below "+d.cache+" while they run")
-		}
 		return fail(codeDecoding, err, "the delegate printed no CNI result")
 	}
 	switch ran.Reason {

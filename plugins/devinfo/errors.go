@@ -19,7 +19,7 @@ import (
 )
 
 // The codes of the errors that the plugin prints: CNI's own (SPEC.md, "Error"),
-// and from 100 on ours. skel adds 1 for a cniVersion that is not supported.
+// and from 100 on ours. That of a cniVersion that is not supported, 1, is in speaks.
 const (
 	codeUnsupported  = types.ErrUnsupportedField            // 2: a known key has an unsupported value
 	codeEnvironment  = types.ErrInvalidEnvironmentVariables // 4: CNI_ARGS and the like

@@ -1,13 +1,8 @@
 package plugin
 
 import (
-	"context"
 	"errors"
 	"fmt"
-
-	"github.com/containernetworking/cni/libcni"
-	"github.com/containernetworking/cni/pkg/skel"
-	"github.com/containernetworking/cni/pkg/types"
 
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/config"
@@ -20,7 +15,7 @@ import (
 // runtime that gives no list, as CRI-O and cnitool do when they know of none, has only
 // those deleted that nobody can use any more. Nothing stops the rest; all errors are
 // reported.
-func (p *Plugin) GC(args *skel.CmdArgs) error {
+func (p *Plugin) GC(args *Args) error {
 	cfg, err := p.parse(args)
 	if err != nil {
 		return err
@@ -97,13 +92,13 @@ func (p *Plugin) Sweep() error { return translate(p.sweep()) }
 // cannot be read, by the configuration and the claims.
 func (p *Plugin) collect(cfg *config.Config, key journal.Key, cniPath string) error {
 	own := &config.Config{Name: key.Network, Type: cfg.Type, CNIVersion: cfg.CNIVersion, Delegates: cfg.Delegates}
-	c, err := p.open(own, &skel.CmdArgs{ContainerID: key.ContainerID, IfName: key.IfName, Path: cniPath})
+	c, err := p.open(own, &Args{ContainerID: key.ContainerID, IfName: key.IfName, Path: cniPath})
 	if err != nil {
 		return fmt.Errorf("attachment %s: %w", key, err)
 	}
 	e, corrupt, err := c.entry()
 	if corrupt {
-		e, err = c.reconstruct(&skel.CmdArgs{}, corrupt)
+		e, err = c.reconstruct(&Args{}, corrupt)
 	}
 	if err == nil && e != nil { // else its DEL has come
 		now := *e
@@ -143,7 +138,7 @@ func (p *Plugin) namespace(e *journal.Entry) string {
 }
 
 // sweep removes what killed calls have left where no entry of the journal tells of it:
-// claims, temporary files and libcni's caches.
+// claims and temporary files.
 func (p *Plugin) sweep() error {
 	swept := func(dir string) func(string) {
 		return func(name string) { p.Log.Info("swept", "directory", dir, "name", name) }
@@ -154,24 +149,11 @@ func (p *Plugin) sweep() error {
 		p.Specs.Sweep(swept(p.Node.CDIDir)))
 }
 
-// gcDelegates passes GC on. libcni's own cache is empty, so that it deletes
-// nothing of what the journal has just deleted.
+// gcDelegates passes GC on.
 func (p *Plugin) gcDelegates(cfg *config.Config, cniPath string) error {
 	if len(cfg.Delegates) == 0 {
 		return nil
 	}
-	plugins, err := list(cfg)
-	if err != nil {
-		return err
-	}
-	valid := make([]types.GCAttachment, len(cfg.Valid))
-	for n, v := range cfg.Valid {
-		valid[n] = types.GCAttachment{ContainerID: v.ContainerID, IfName: v.IfName}
-	}
 	p.listen()
-	err = p.delegation(cniPath, journal.Key{Network: cfg.Name}).GCNetworkList(context.Background(), plugins, &libcni.GCArgs{ValidAttachments: valid})
-	if err != nil {
-		return fmt.Errorf("delegates: GC: %w", err)
-	}
-	return nil
+	return p.delegation(cniPath, journal.Key{Network: cfg.Name}).gc(cfg)
 }

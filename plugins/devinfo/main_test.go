@@ -16,8 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/containernetworking/cni/pkg/skel"
-
 	"devinfo-cni.io/pkg/cdispec"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/grant"
@@ -42,7 +40,7 @@ func TestMain(m *testing.M) {
 		must(os.Setenv("GORACE", os.Getenv("GORACE")+" atexit_sleep_ms=0"))
 		os.Exit(m.Run())
 	case filepath.Base(os.Args[0]) == "devinfo":
-		skel.PluginMainFuncs(storyMachine().Funcs(), plugin.Versions, "CNI plugin devinfo, in a story")
+		os.Exit(storyMachine().Run(os.Getenv, os.Stdin, os.Stderr))
 	default:
 		playChild(filepath.Base(os.Args[0]))
 	}

@@ -18,10 +18,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/containernetworking/cni/pkg/skel"
-	"github.com/containernetworking/cni/pkg/utils"
-	"github.com/containernetworking/cni/pkg/version"
-
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/attachment"
 	"devinfo-cni.io/pkg/config"
@@ -30,9 +26,6 @@ import (
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/sysfs"
 )
-
-// Versions are the CNI versions that the plugin speaks.
-var Versions = version.PluginSupports("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
 
 // Plugin is the plugin on one node.
 type Plugin struct {
@@ -96,17 +89,6 @@ func New(node config.Node, doors Doors, bootID string, stdout io.Writer, log *sl
 	}
 }
 
-// Funcs are the verbs for skel.
-func (p *Plugin) Funcs() skel.CNIFuncs {
-	verb := func(f func(*Plugin, *skel.CmdArgs) error) func(*skel.CmdArgs) error {
-		return func(args *skel.CmdArgs) error { return translate(f(p, args)) }
-	}
-	return skel.CNIFuncs{
-		Add: verb((*Plugin).Add), Del: verb((*Plugin).Del), Check: verb((*Plugin).Check),
-		GC: verb((*Plugin).GC), Status: verb((*Plugin).Status),
-	}
-}
-
 // call is one invocation about one attachment.
 type call struct {
 	*Plugin
@@ -123,14 +105,19 @@ type call struct {
 	still func() error
 }
 
-// parse reads the configuration and warns of keys that nobody knows.
-func (p *Plugin) parse(args *skel.CmdArgs) (*config.Config, error) {
+// parse reads the configuration, refuses one that no verb can be about, and warns of keys
+// that nobody knows.
+func (p *Plugin) parse(args *Args) (*config.Config, error) {
 	cfg, err := config.Parse(args.StdinData)
 	if err != nil {
 		return nil, fail(codeDecoding, err, "")
 	}
-	if err := utils.ValidateNetworkName(cfg.Name); err != nil { // skel took a key like "Name" for it
-		return nil, fail(codeConfig, fmt.Errorf("name: %q: %w", cfg.Name, err), `give the key "name", in this spelling`)
+	if !journal.IsIdentifier(cfg.Name) {
+		return nil, fail(codeConfig, fmt.Errorf("name: %q is not a network's: it must consist of letters, digits, '_', '.' and '-', and begin with a letter or digit", cfg.Name),
+			`give the key "name", in this spelling`)
+	}
+	if err := speaks(cfg.CNIVersion, args.Command); err != nil {
+		return nil, err
 	}
 	for _, w := range cfg.Warnings() {
 		p.Log.Warn(w)
@@ -140,7 +127,7 @@ func (p *Plugin) parse(args *skel.CmdArgs) (*config.Config, error) {
 
 // open begins a call. The error is only that of CNI_ARGS; the call is good all
 // the same.
-func (p *Plugin) open(cfg *config.Config, args *skel.CmdArgs) (*call, error) {
+func (p *Plugin) open(cfg *config.Config, args *Args) (*call, error) {
 	att, err := attachment.New(cfg, attachment.Args{
 		ContainerID: args.ContainerID, Netns: args.Netns, IfName: args.IfName, CNIArgs: args.Args,
 	}, p.Node.DeviceInfoDir)

@@ -6,10 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/containernetworking/cni/libcni"
-	cnins "github.com/containernetworking/cni/pkg/ns"
-	"github.com/containernetworking/cni/pkg/skel"
-
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/attachment"
 	"devinfo-cni.io/pkg/discovery"
@@ -33,7 +29,7 @@ type request struct {
 }
 
 // request reads what an ADD is asked, and refuses what it can.
-func (p *Plugin) request(args *skel.CmdArgs) (*request, error) {
+func (p *Plugin) request(args *Args) (*request, error) {
 	cfg, err := p.parse(args)
 	if err != nil {
 		return nil, err
@@ -68,9 +64,8 @@ func (p *Plugin) request(args *skel.CmdArgs) (*request, error) {
 	return r, err
 }
 
-// checkNetns refuses a namespace that is none, or our own. skel asks the latter
-// too, but only when all is done.
-func checkNetns(args *skel.CmdArgs) error {
+// checkNetns refuses a namespace that is none, or our own.
+func checkNetns(args *Args) error {
 	const remedy = "it must be the path of the container's network namespace"
 	if err := link.CheckNetns(args.Netns); errors.Is(err, link.ErrNoNetns) {
 		return fail(codeNetns, fmt.Errorf("CNI_NETNS %w", err), remedy)
@@ -81,13 +76,13 @@ func checkNetns(args *skel.CmdArgs) error {
 }
 
 // ownNetns is the error that CNI_NETNS is our own namespace, and not by intent.
-func ownNetns(args *skel.CmdArgs) error {
+func ownNetns(args *Args) error {
 	if args.NetnsOverride == "1" || strings.EqualFold(args.NetnsOverride, "TRUE") {
 		return nil
 	}
-	own, err := cnins.CheckNetNS(args.Netns)
+	own, err := link.IsOwnNetns(args.Netns)
 	if err != nil {
-		return err
+		return fail(codeNetns, err, "mount proc")
 	}
 	if own {
 		return fail(codeNetns, fmt.Errorf("CNI_NETNS %s is the plugin's own network namespace", args.Netns),
@@ -142,10 +137,10 @@ func (c *call) runnable(n int) error {
 	if child == c.cfg.Type {
 		return fail(codeConfig, fmt.Errorf("delegates[%d]: type %q is this plugin itself", n, child), "take it out")
 	}
-	if err := c.cni.has(child); err != nil {
+	if _, err := c.cni.find(child); err != nil {
 		return fail(codeConfig, fmt.Errorf("delegates[%d]: %w", n, err), "install the plugin in a directory of CNI_PATH")
 	}
-	if _, err := libcni.NetworkPluginConfFromBytes(c.cfg.Delegates[n].Raw); err != nil {
+	if _, err := newChild(c.cfg.Delegates[n].Raw, nil); err != nil {
 		return fail(codeConfig, fmt.Errorf("delegates[%d]: %w", n, err), "correct this plugin configuration")
 	}
 	return nil

@@ -1,19 +1,15 @@
 package plugin
 
 import (
-	"context"
 	"fmt"
 	"io/fs"
-
-	"github.com/containernetworking/cni/libcni"
-	"github.com/containernetworking/cni/pkg/skel"
 
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/journal"
 )
 
 // Status says whether an ADD could succeed now.
-func (p *Plugin) Status(args *skel.CmdArgs) error {
+func (p *Plugin) Status(args *Args) error {
 	cfg, err := p.parse(args)
 	if err != nil {
 		return err
@@ -40,26 +36,16 @@ func (p *Plugin) Status(args *skel.CmdArgs) error {
 
 func delegatesReady(d *delegation, cfg *config.Config) error {
 	for _, child := range cfg.Delegates {
-		if err := d.has(child.Type); err != nil {
+		if _, err := d.find(child.Type); err != nil {
 			return notReady(fmt.Errorf("delegate %s: %w", child.Type, err), "install the plugin in a directory of CNI_PATH")
 		}
 	}
 	d.listen()
-	plugins, err := list(cfg)
-	if err != nil {
-		return notReady(err, "")
+	err := d.status(cfg)
+	if err == nil || codeOf(err) == codeLimited {
+		return err
 	}
-	for _, conf := range plugins.Plugins {
-		one := &libcni.NetworkConfigList{Name: plugins.Name, CNIVersion: plugins.CNIVersion, Plugins: []*libcni.PluginConfig{conf}}
-		if err := d.GetStatusNetworkList(context.Background(), one); err != nil {
-			err = d.failed("STATUS", conf, err)
-			if codeOf(err) == codeLimited {
-				return err
-			}
-			return notReady(err, "")
-		}
-	}
-	return nil
+	return notReady(err, "")
 }
 
 func notReady(err error, remedy string) error { return fail(codeNotAvailable, err, remedy) }

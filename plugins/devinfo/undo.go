@@ -41,7 +41,7 @@ type fate func(*journal.Entry, journal.Names) error
 // device-info files by the function given, and then the claims and the entry itself. What
 // is gone already is success. Nothing stops the rest, but after a failure the entry stays.
 func (c *call) undo(e *journal.Entry, file fate) error {
-	errs := c.passOver(c.cni.del(e, runtimeConf(e)))
+	errs := c.passOver(c.cni.del(e))
 	if c.still != nil {
 		if err := c.still(); err != nil {
 			return followedBy(err, errs...)

@@ -1,7 +1,7 @@
 // Bench measures what the plugin costs against programs that do the least: a Go
-// hello, and the reference plugins tuning and sbr. Times are ratios of medians of
-// runs that take turns, because absolute ones differ from hour to hour. It fails
-// when a gate is missed.
+// hello, the reference plugins, and Multus. Times are ratios of medians of runs that
+// take turns, because absolute ones differ from hour to hour. It fails when a gate is
+// missed. With -out it leaves its table in a directory, as bench.json and bench.svg.
 //
 //	make bench
 //
@@ -15,6 +15,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/test/sandbox"
@@ -24,6 +26,8 @@ var (
 	bin    = flag.String("bin", "bin", "`directory` of the programs; its folder bench has hello and peak")
 	hosts  = flag.String("hosts", "testdata/hosts", "`directory` of captured hosts")
 	rounds = flag.Int("rounds", 200, "how often each program runs; at least 100")
+	out    = flag.String("out", "", "`directory` for bench.json and bench.svg")
+	only   = flag.String("only", "", "the parts to run, such as version,addDel; all if empty")
 )
 
 func main() {
@@ -33,7 +37,13 @@ func main() {
 }
 
 // parts of the benchmark, in order; each adds rows to the table.
-var parts = []func(*table) error{version, addDel, cdi, many, memory, size, discoveries}
+var parts = []struct {
+	name string
+	run  func(*table) error
+}{
+	{"version", version}, {"addDel", addDel}, {"many", many}, {"memory", memory}, {"size", size},
+	{"delegating", delegating}, {"journal", journals}, {"discovery", discoveries}, {"switchdev", switchdev}, {"cdi", cdi},
+}
 
 func bench(signals <-chan os.Signal, _ bool) error {
 	host, err := hosttxt.Load(filepath.Join(*hosts, "mlx5-legacy.txtar"))
@@ -46,8 +56,11 @@ func bench(signals <-chan os.Signal, _ bool) error {
 	warnIfBusy()
 	t := &table{}
 	for _, part := range parts {
-		if err := part(t); err != nil {
-			return err
+		if *only != "" && !slices.Contains(strings.Split(*only, ","), part.name) {
+			continue
+		}
+		if err := part.run(t); err != nil {
+			return fmt.Errorf("%s: %w", part.name, err)
 		}
 		select {
 		case sig := <-signals:
@@ -56,6 +69,11 @@ func bench(signals <-chan os.Signal, _ bool) error {
 		}
 	}
 	t.print(os.Stdout)
+	if *out != "" {
+		if err := t.save(*out); err != nil {
+			return err
+		}
+	}
 	if t.missed > 0 {
 		return errors.New("gates missed")
 	}

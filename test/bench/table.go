@@ -9,10 +9,11 @@ import (
 
 // A row is one measurement. Without a gate it is for comparison.
 type row struct {
-	metric        string
-	measured      float64
-	unit          string
-	gate, stretch float64
+	Metric   string  `json:"metric"`
+	Measured float64 `json:"measured"` // in Unit
+	Unit     string  `json:"unit"`
+	Gate     float64 `json:"gate,omitzero"`
+	Stretch  float64 `json:"stretch,omitzero"`
 }
 
 type table struct {
@@ -22,7 +23,7 @@ type table struct {
 
 func (t *table) add(r row) {
 	t.rows = append(t.rows, r)
-	if r.gate > 0 && r.measured > r.gate {
+	if r.Gate > 0 && r.Measured > r.Gate {
 		t.missed++
 	}
 }
@@ -32,7 +33,7 @@ func (t *table) print(out io.Writer) {
 	fmt.Fprintf(w, "metric\tmeasured\tgate\tstretch\t\n")
 	for _, gated := range []bool{true, false} {
 		for _, r := range t.rows {
-			if (r.gate > 0) == gated {
+			if (r.Gate > 0) == gated {
 				fmt.Fprintln(w, r)
 			}
 		}
@@ -43,18 +44,18 @@ func (t *table) print(out io.Writer) {
 func (r row) String() string {
 	verdict := "ok"
 	switch {
-	case r.gate == 0:
-		return fmt.Sprintf("%s\t%.2f %s\t\t\t", r.metric, r.measured, r.unit)
-	case r.measured > r.gate:
+	case r.Gate == 0:
+		return fmt.Sprintf("%s\t%.2f %s\t\t\t", r.Metric, r.Measured, r.Unit)
+	case r.Measured > r.Gate:
 		verdict = "MISS"
-	case r.measured <= r.stretch:
+	case r.Measured <= r.Stretch:
 		verdict = "ok, stretch too"
 	}
 	stretch := ""
-	if r.stretch > 0 {
-		stretch = fmt.Sprintf("%.2f", r.stretch)
+	if r.Stretch > 0 {
+		stretch = fmt.Sprintf("%.2f", r.Stretch)
 	}
-	return fmt.Sprintf("%s\t%.2f %s\t<= %.2f\t%s\t%s", r.metric, r.measured, r.unit, r.gate, stretch, verdict)
+	return fmt.Sprintf("%s\t%.2f %s\t<= %.2f\t%s\t%s", r.Metric, r.Measured, r.Unit, r.Gate, stretch, verdict)
 }
 
 func median(list []float64) float64 {

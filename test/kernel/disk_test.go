@@ -121,8 +121,7 @@ func TestDiskThatFillsUpUndoesTheChildren(t *testing.T) {
 		same(t, "calls of the child", childCalls(t), "ADD\nDEL\nDEL\n")
 		undo()
 		undo = mount(t, stateDir, "size=64k", 0)
-		refusedADD(t, pod, delegates(fill(stateDir), bridgeConf), "delegate child: ADD: failed to set network \"net\" cached result: "+
-			"write "+stateDir+"/libcni/net@c0ffee@net1/results/net-c0ffee-net1: no space left on device")
+		refusedADD(t, pod, delegates(fill(stateDir), bridgeConf), "write "+stateDir+"/attachments/.net@c0ffee@net1.tmp: no space left on device")
 		same(t, "calls of the child", childCalls(t), "ADD\nDEL\nDEL\n")
 		undo()
 	})

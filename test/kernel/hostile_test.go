@@ -21,11 +21,11 @@ func TestBadConfigurationIsRefused(t *testing.T) {
 			code uint
 			msg  string
 		}{
-			{"", 6, "error unmarshall network config: unexpected end of JSON input"},
-			{standalone(infoFile)[:60], 6, "error unmarshall network config: unexpected end of JSON input"},
-			{"null", 7, "missing network name"},
-			{"[]", 6, "error unmarshall network config: json: cannot unmarshal array into Go value of type struct { Name string \"json:\\\"name\\\"\" }"},
-			{"\x00\xff", 6, "error unmarshall network config: invalid character '\\x00' looking for beginning of value"},
+			{"", 6, "network configuration: unexpected end of JSON input"},
+			{standalone(infoFile)[:60], 6, "network configuration: unexpected end of JSON input"},
+			{"null", 6, "network configuration: it is null, not an object"},
+			{"[]", 6, "network configuration: json: cannot unmarshal array into Go value of type map[string]json.RawMessage"},
+			{"\x00\xff", 6, "network configuration: invalid character '\\x00' looking for beginning of value"},
 			{head + `"deviceID": 7}`, 2, `deviceID: 7 is not supported: want a string`},
 			{head + `"delegates": {}}`, 2, `delegates: {} is not supported: want a list of plugin configurations`},
 			{head + `"delegates": [7]}`, 2, `delegates[0]: 7 is not supported: want a plugin configuration, an object`},
@@ -35,7 +35,7 @@ func TestBadConfigurationIsRefused(t *testing.T) {
 			{head + `"strict": "yes"}`, 2, `strict: "yes" is not supported: want true or false`},
 		} {
 			call(t, "ADD", pod, c.conf).fails(t, c.code, c.msg)
-			if c.code == 2 { // for what is no JSON object skel does not call us
+			if c.code == 2 { // what is no JSON object names no attachment
 				call(t, "DEL", pod, c.conf).ok(t)
 			}
 		}

@@ -281,9 +281,4 @@ func nothingLeft(t *testing.T) {
 	t.Helper()
 	same(t, "files left", files(t, infoDir, stateDir), "")
 	same(t, "addresses left", addresses(t), "")
-	caches, err := filepath.Glob(stateDir + "/libcni/*@*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	same(t, "libcni's directories left", strings.Join(caches, "\n"), "")
 }

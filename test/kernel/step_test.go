@@ -1,6 +1,9 @@
 package kernel_test
 
 import (
+	"encoding/json"
+	"errors"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -24,21 +27,20 @@ const (
 )
 
 var mishaps = map[string]mishap{
-	"the file is removed":         {`rm ` + infoFile, "ok", vfFile},
-	"the file is garbage":         {`echo garbage > ` + infoFile, "ok", vfFile},
-	"the file is huge":            {`truncate -s 1G ` + infoFile, "5: " + infoFile + ": too large: more than 1 MiB", ""},
-	"the file is a pipe":          {`rm ` + infoFile + `; mkfifo ` + infoFile, notOurs + "prw-r--r--)", ""},
-	"the file is a link":          {`ln -sf /run/victim ` + infoFile, notOurs + "Lrwxrwxrwx)", ""},
-	"the directory is gone":       {`rm -r ` + infoDir, "ok", vfFile},
-	"the device is unplugged":     {unplug, "ok", ""}, // a warning
-	"/sys is gone":                {`rm -r /run/sys`, "ok", ""},
-	"the journal is gone":         {`rm -r ` + stateDir, "ok", vfFile},
-	"our entry is garbage":        {`echo garbage > ` + oddEntry, "ok", vfFile},
-	"our entry is a pipe":         {`rm ` + oddEntry + `; mkfifo ` + oddEntry, "ok", vfFile},
-	"our claim dangles":           {`ln -sf ../attachments/net@thief@net1 ` + atClaim, "ok", vfFile},
-	"the settings are garbage":    {`echo garbage > ` + nodeFile, "ok", vfFile},
-	"temporary files are there":   {`touch ` + itsTemps, "ok", vfFile},
-	"the delegates' cache is new": {`rm -r ` + stateDir + `/libcni`, "ok", vfFile},
+	"the file is removed":       {`rm ` + infoFile, "ok", vfFile},
+	"the file is garbage":       {`echo garbage > ` + infoFile, "ok", vfFile},
+	"the file is huge":          {`truncate -s 1G ` + infoFile, "5: " + infoFile + ": too large: more than 1 MiB", ""},
+	"the file is a pipe":        {`rm ` + infoFile + `; mkfifo ` + infoFile, notOurs + "prw-r--r--)", ""},
+	"the file is a link":        {`ln -sf /run/victim ` + infoFile, notOurs + "Lrwxrwxrwx)", ""},
+	"the directory is gone":     {`rm -r ` + infoDir, "ok", vfFile},
+	"the device is unplugged":   {unplug, "ok", ""}, // a warning
+	"/sys is gone":              {`rm -r /run/sys`, "ok", ""},
+	"the journal is gone":       {`rm -r ` + stateDir, "ok", vfFile},
+	"our entry is garbage":      {`echo garbage > ` + oddEntry, "ok", vfFile},
+	"our entry is a pipe":       {`rm ` + oddEntry + `; mkfifo ` + oddEntry, "ok", vfFile},
+	"our claim dangles":         {`ln -sf ../attachments/net@thief@net1 ` + atClaim, "ok", vfFile},
+	"the settings are garbage":  {`echo garbage > ` + nodeFile, "ok", vfFile},
+	"temporary files are there": {`touch ` + itsTemps, "ok", vfFile},
 }
 
 // Something happens before the first delegate, between two, or after the last. ADD does
@@ -158,6 +160,34 @@ func TestDelegateUninstalledBetweenTwoSteps(t *testing.T) {
 			if err := os.Rename(kept, child); err != nil {
 				t.Fatal(err)
 			}
+			call(t, "DEL", pod, conf).ok(t)
+			nothingLeft(t)
+		}
+	})
+}
+
+// Who holds the path that CNI_NETNS is may lead it to our own namespace meanwhile.
+func TestNetnsThatBecomesOursGivesOneAnswer(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		stage(t, "igb-sriov")
+		pod, leads := linktest.NewNetns(t), "/run/leads"
+		vfs := delegates(scripted)
+		socket := strings.Replace(vfs, `"deviceID": "`+vf+`"`, `"deviceInfo": {"type": "memif", "memif": {"role": "master", "path": "/run/m", "mode": "ethernet"}}`, 1)
+		for _, conf := range []string{vfs, socket} {
+			if err := errors.Join(os.RemoveAll(leads), os.Symlink(pod, leads)); err != nil {
+				t.Fatal(err)
+			}
+			script(t, "ln -sfn /proc/self/ns/net "+leads+"\n"+result)
+			add := call(t, "ADD", leads, conf)
+			answers := json.NewDecoder(strings.NewReader(add.stdout))
+			var first, second json.RawMessage
+			if err := answers.Decode(&first); err != nil {
+				t.Fatal(err)
+			}
+			if err := answers.Decode(&second); err != io.EOF {
+				t.Errorf("ADD prints %s and then %s, %v", first, second, err)
+			}
+			t.Log(add.exit, string(first))
 			call(t, "DEL", pod, conf).ok(t)
 			nothingLeft(t)
 		}

@@ -12,7 +12,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/vishvananda/netlink"
 
 	"devinfo-cni.io/pkg/config"
@@ -51,19 +50,18 @@ func netdevsim(sys *sysfs.FS) link.Eswitch {
 func recorded(t *testing.T, p *plugin.Plugin, deviceID string) string {
 	t.Helper()
 	path := infoDir + "/switch-pod1_net1"
-	args := &skel.CmdArgs{
+	args := &plugin.Args{
 		ContainerID: "pod1", Netns: "/run/netns/pod1", IfName: "net1", Path: plugins,
 		StdinData: fmt.Appendf(nil, `{"cniVersion": "1.1.0", "name": "switch", "type": "devinfo", "runtimeConfig": {"CNIDeviceInfoFile": %q, "deviceID": %q}}`, path, deviceID),
 	}
-	verbs := p.Funcs()
-	if err := verbs.Add(args); err != nil {
+	if err := p.Add(args); err != nil {
 		t.Fatalf("ADD: %s", errorText(err))
 	}
 	file := indent(t, read(t, path))
-	if err := verbs.Check(args); err != nil {
+	if err := p.Check(args); err != nil {
 		t.Fatalf("CHECK: %s", errorText(err))
 	}
-	if err := verbs.Del(args); err != nil {
+	if err := p.Del(args); err != nil {
 		t.Fatalf("DEL: %s", errorText(err))
 	}
 	return file

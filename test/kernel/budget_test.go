@@ -1,0 +1,110 @@
+package kernel_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+
+	"devinfo-cni.io/pkg/link/linktest"
+)
+
+// budgets are the system calls of a chained call about a VF, by name. They are what the
+// plugin asks of files and sockets: how often a Go program asks for memory, waits or looks
+// at its clock is not the same twice. The state directories are there already, as on every
+// node after its first ADD.
+//
+// A call more is noticed here; so is one less, that the figure goes on meaning something.
+var budgets = map[string]string{
+	"ADD": "bind 2, close 11, fchmod 1, fcntl 10, flock 2, fstat 5, ftruncate 2, getdents64 2, getsockname 2, newfstatat 13, openat 14, read 6, " +
+		"readlinkat 4, recvfrom 2, renameat 2, sendto 2, setns 2, socket 2, statfs 1, symlinkat 1, write 3",
+	"DEL": "close 5, flock 1, fstat 3, newfstatat 6, openat 6, read 8, readlinkat 3, unlinkat 3",
+}
+
+func TestChainedCallsKeepToTheirBudgets(t *testing.T) {
+	strace, err := exec.LookPath("strace")
+	if err != nil {
+		t.Skip("strace is not installed: apt-get install strace")
+	}
+	linktest.Run(t, func(t *testing.T) {
+		stage(t, "igb-sriov")
+		pod := linktest.NewNetns(t)
+		conf := chained(pod, `"deviceID": "`+vf+`",`)
+		for _, verb := range []string{"ADD", "DEL"} {
+			call(t, verb, pod, conf).ok(t)
+		}
+		for _, verb := range []string{"ADD", "DEL"} {
+			trace := t.TempDir() + "/trace"
+			cmd := devinfo(verb, pod, conf)
+			cmd.Args = []string{strace, "-f", "-qq", "-e", "signal=none", "-e", "trace=%file,%desc,%network,setns", "-o", trace, cmd.Path}
+			cmd.Path = strace
+			finish(t, cmd).ok(t)
+			text := read(t, trace)
+			if keep := os.Getenv("DEVINFO_TRACES"); keep != "" {
+				if err := os.WriteFile(keep+"/"+verb, []byte(text), 0o644); err != nil {
+					t.Error(err)
+				}
+			}
+			if diff := cmp.Diff(budget(budgets[verb]), counted(t, text)); diff != "" {
+				t.Errorf("%s makes other calls (+) than its budget has (-); DEVINFO_TRACES=DIRECTORY keeps the traces\n%s", verb, diff)
+			}
+		}
+	})
+}
+
+var eventfd = regexp.MustCompile(`eventfd2\(.*\) = (\d+)`)
+
+// counted counts the calls of a trace after the Go runtime has looked at standard error,
+// the last that it does before main. Those by which its threads wait and wake each other
+// are left out, and the look at the CPU limit, which a thread of its own takes.
+func counted(t *testing.T, trace string) map[string]int {
+	t.Helper()
+	_, main, ok := strings.Cut(trace, "fcntl(2, F_GETFL)")
+	if !ok {
+		t.Fatalf("a trace without the start of the runtime:\n%s", trace)
+	}
+	wake := "none"
+	if m := eventfd.FindStringSubmatch(main); m != nil {
+		wake = m[1]
+	}
+	counts := map[string]int{}
+	for line := range strings.Lines(main) {
+		m := made.FindStringSubmatch(line)
+		if m == nil || slices.Contains(runtimes, m[2]) || strings.HasPrefix(m[3], wake+", ") && (m[2] == "read" || m[2] == "write") {
+			continue
+		}
+		counts[m[2]]++
+	}
+	return unlessDevlink(counts)
+}
+
+func budget(text string) map[string]int {
+	counts := map[string]int{}
+	for word := range strings.SplitSeq(text, ", ") {
+		var name string
+		var n int
+		fmt.Sscan(word, &name, &n)
+		counts[name] = n
+	}
+	return unlessDevlink(counts)
+}
+
+// unlessDevlink leaves out the calls of which there are more where the kernel has devlink,
+// for then it is asked one thing more.
+func unlessDevlink(counts map[string]int) map[string]int {
+	if _, err := netlink.GenlFamilyGet("devlink"); err == nil {
+		for _, name := range []string{"socket", "bind", "getsockname", "sendto", "recvfrom", "fcntl", "close"} {
+			delete(counts, name)
+		}
+	}
+	return counts
+}
+
+// runtimes are the calls that only the Go runtime makes.
+var runtimes = []string{"epoll_create1", "epoll_ctl", "epoll_pwait", "eventfd2", "mmap", "pread64"}
