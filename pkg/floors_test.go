@@ -22,12 +22,12 @@ const module = "devinfo-cni.io/"
 // A new package goes on the lowest floor that is above all it imports, and on the
 // floor of those that it must not import.
 var floors = [][]string{
-	{"devinfo/pci", "pkg/pod"}, // an address is text and numbers; a pod is its names
-	{"devinfo"},                // the format: bytes in, values out
+	{"devinfo/pci", "pkg/pod", "pkg/release"}, // an address is text and numbers; a pod is its names; a build its version
+	{"devinfo"}, // the format: bytes in, values out
 	// What reads and writes, each its own thing: the three doors (sysfs, link, the
 	// store), the configuration, captured hosts, and what runs other plugins.
 	{"devinfo/store", "pkg/sysfs", "pkg/link", "pkg/config", "pkg/hosttxt", "pkg/cdispec", "pkg/cniexec"},
-	{"pkg/private", "pkg/private/privatetest"}, // root's own files, of which some hold device-info files
+	{"pkg/private", "pkg/private/privatetest", "pkg/install"}, // root's own files, of which some hold device-info files
 	// The steps of an ADD, which only the plugin puts together; and test kits.
 	{
 		"pkg/journal", "pkg/attachment", "pkg/discovery", "pkg/result", "pkg/topology",

@@ -4,9 +4,11 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/containernetworking/cni/pkg/skel"
@@ -14,12 +16,32 @@ import (
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/release"
 	"devinfo-cni.io/pkg/sysfs"
 	plugin "devinfo-cni.io/plugins/devinfo"
 )
 
+// version is set by the linker.
+var version string
+
 func main() {
+	if len(os.Args) == 2 && os.Args[1] == "--version" { // runtimes pass no arguments
+		fmt.Print(built())
+		return
+	}
 	skel.PluginMainFuncs(machine().Funcs(), plugin.Versions, "CNI plugin devinfo: device information for network attachments")
+}
+
+// built is what an installer asks before it replaces this build by another.
+func built() release.Release {
+	r := release.Release{Version: version, JournalFormat: journal.Format}
+	if info, ok := debug.ReadBuildInfo(); ok && r.Version == "" {
+		r.Version = info.Main.Version
+	}
+	if r.Version == "" {
+		r.Version = "unknown"
+	}
+	return r
 }
 
 // machine is the plugin on the machine that it runs on.
