@@ -45,7 +45,7 @@ const (
 // locked: one that outlives us is waited for before anything else is run.
 func (p *Plugin) delegation(cniPath string, key journal.Key) *delegation {
 	cache := p.Journal.Cache(key)
-	exec := &cniexec.Exec{Limit: delegateLimit, Lock: p.Journal.Lock(key), Wait: orphanLimit, Stderr: os.Stderr}
+	exec := &cniexec.Exec{Root: p.Root, Limit: delegateLimit, Lock: p.Journal.Lock(key), Wait: orphanLimit, Stderr: os.Stderr}
 	return &delegation{libcni.NewCNIConfigWithCacheDir(filepath.SplitList(cniPath), cache, exec), exec, cache, p.listen}
 }
 
