@@ -37,6 +37,7 @@ var floors = [][]string{
 	// What may be had of the device that was discovered; what an ADD left, against what is there.
 	{"pkg/grant", "pkg/audit"},
 	{"plugins/devinfo", "pkg/dra", "pkg/verify", "pkg/capture", "pkg/link/opinion/opiniontest"},
+	{"pkg/agent"},
 	{"cmd/devinfo", "cmd/devinfoctl", "cmd/cni-dra-driver", "cmd/devinfo-agent"},
 }
 

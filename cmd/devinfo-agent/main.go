@@ -7,9 +7,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -70,10 +68,6 @@ func command(started *bool) *cobra.Command {
 	cmd.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	o.add(cmd.Flags())
 	return cmd
-}
-
-func run(context.Context, *options, *slog.Logger) error {
-	return errors.New("not yet: the flags are final, what they do comes next")
 }
 
 // Version is the release, or what the Go tool knows of the build.

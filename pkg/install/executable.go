@@ -23,9 +23,12 @@ type Executable struct {
 	Version     string   `json:"version,omitempty"` // "" = an older devinfo, or none
 	Problem     string   `json:"problem,omitempty"` // why it does not say its CNI versions
 
-	ours          bool // the linker says that it is devinfo
-	journalFormat int  // 0 = it does not say
-	usable        bool // by its owner and mode
+	// JournalFormat is the highest that it reads; 0 = it does not say.
+	JournalFormat int `json:"journalFormat,omitempty"`
+	// Ours says that it is devinfo, of whatever age.
+	Ours bool `json:"-"`
+
+	usable bool // by its owner and mode
 }
 
 func (e *Executable) String() string {
@@ -34,14 +37,6 @@ func (e *Executable) String() string {
 		says = fmt.Sprintf("CNI %s", e.CNIVersions)
 	}
 	return fmt.Sprintf("%d bytes\tsha256:%.16s\t%s", e.Size, e.SHA256, says)
-}
-
-// name is what messages call it.
-func (e *Executable) name() string {
-	if e.Version == "" {
-		return "a build that does not say its version"
-	}
-	return e.Version
 }
 
 // program is the package that devinfo is built of. The linker notes it in every build,
@@ -74,9 +69,9 @@ func Examine(ctx context.Context, name string) (*Executable, error) {
 		e.Problem = err.Error()
 	}
 	if info, err := buildinfo.Read(f); err == nil && info.Path == program {
-		e.ours = true
+		e.Ours = true
 		if r, err := ask(ctx, name); err == nil {
-			e.Version, e.journalFormat = r.Version, r.JournalFormat
+			e.Version, e.JournalFormat = r.Version, r.JournalFormat
 		}
 	}
 	return e, nil

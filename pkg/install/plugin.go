@@ -103,16 +103,16 @@ func (p *Plugin) examine(ctx context.Context) (*Installation, error) {
 // permit says why the plugin must not be put there.
 func (p *Plugin) permit(done *Installation) error {
 	old, now := done.Old, &done.New
-	if !now.ours || now.journalFormat == 0 {
+	if !now.Ours || now.JournalFormat == 0 {
 		return fmt.Errorf("%s is no devinfo plugin that says its version (devinfo --version): take agent and plugin from one build", p.From)
 	}
 	if same(old, now) {
 		return nil
 	}
-	if old != nil && !old.ours && !p.at().marked() && !p.ReplaceForeign {
+	if old != nil && !old.Ours && !p.at().marked() && !p.ReplaceForeign {
 		return fmt.Errorf("%s is no devinfo plugin: remove it, or allow to replace it by --replace-foreign", p.at())
 	}
-	if old != nil && old.ours && !p.AllowDowngrade {
+	if old != nil && old.Ours && !p.AllowDowngrade {
 		if n, ok := compare(now.Version, old.Version); ok && n < 0 {
 			return fmt.Errorf("%s is %s, higher than %s: a lower version is only installed with --allow-downgrade", p.at(), old.Version, now.Version)
 		}
@@ -121,9 +121,9 @@ func (p *Plugin) permit(done *Installation) error {
 	if err != nil {
 		return fmt.Errorf("whether the journal has entries that devinfo %s cannot read: %w", now.Version, err)
 	}
-	if newest > now.journalFormat {
+	if newest > now.JournalFormat {
 		return fmt.Errorf("the journal has entries of format %d, and devinfo %s knows formats up to %d: delete the pods that a newer devinfo has attached, or install that one",
-			newest, now.Version, now.journalFormat)
+			newest, now.Version, now.JournalFormat)
 	}
 	return nil
 }
@@ -173,7 +173,7 @@ func (p *Plugin) Remove(ctx context.Context) (removed bool, err error) {
 		return false, gone(p.at().remove())
 	case err != nil:
 		return false, err
-	case !e.ours && e.SHA256 != p.at().sum():
+	case !e.Ours && e.SHA256 != p.at().sum():
 		return false, nil
 	}
 	return true, p.at().remove()
