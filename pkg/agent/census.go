@@ -177,7 +177,7 @@ func (d *describer) port(a pci.Address) string {
 	if err != nil || !ok {
 		return ""
 	}
-	ports, err := d.sys.Ports(fn)
+	ports, err := d.sys.AllPorts(fn)
 	if err != nil {
 		return ""
 	}
