@@ -1,7 +1,8 @@
 package main
 
 import (
-	"slices"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -57,19 +58,27 @@ func TestEveryFlagThatMakesNoSenseIsNamed(t *testing.T) {
 	}
 }
 
-// Manifests name them.
-func TestFlagsHaveADescriptionEach(t *testing.T) {
+func TestEveryFlagIsDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/agent.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	documented := map[string]bool{}
+	for _, row := range regexp.MustCompile("(?m)^\\| (`--?[a-z-]+`(?:, `--?[a-z-]+`)*) \\|").FindAllStringSubmatch(string(text), -1) {
+		for name := range strings.SplitSeq(row[1], ", ") {
+			documented[strings.TrimLeft(strings.Trim(name, "`"), "-")] = true
+		}
+	}
 	var o options
 	flags := pflag.NewFlagSet("devinfo-agent", pflag.ContinueOnError)
 	o.add(flags)
-	var names []string
 	flags.VisitAll(func(f *pflag.Flag) {
-		names = append(names, f.Name)
-		if f.Usage == "" {
-			t.Errorf("--%s has none", f.Name)
+		if !documented[f.Name] {
+			t.Errorf("--%s is not in the table of docs/agent.md", f.Name)
 		}
+		delete(documented, f.Name)
 	})
-	if len(names) < 20 || !slices.Contains(names, "uninstall") {
-		t.Errorf("%q", names)
+	if len(documented) > 0 {
+		t.Errorf("documented and no flags: %v", documented)
 	}
 }
