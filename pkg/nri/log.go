@@ -1,4 +1,4 @@
-package dra
+package nri
 
 import (
 	"context"
@@ -6,21 +6,21 @@ import (
 	"log/slog"
 )
 
-// nriLog is the log of the NRI library, whose information is for debugging.
-type nriLog struct{ to *slog.Logger }
+// libraryLog is the log of the NRI library, whose information is for debugging.
+type libraryLog struct{ to *slog.Logger }
 
-func (l nriLog) Debugf(ctx context.Context, format string, args ...any) {
+func (l libraryLog) Debugf(ctx context.Context, format string, args ...any) {
 	l.to.DebugContext(ctx, fmt.Sprintf(format, args...), "from", "nri")
 }
 
-func (l nriLog) Infof(ctx context.Context, format string, args ...any) {
+func (l libraryLog) Infof(ctx context.Context, format string, args ...any) {
 	l.Debugf(ctx, format, args...)
 }
 
-func (l nriLog) Warnf(ctx context.Context, format string, args ...any) {
+func (l libraryLog) Warnf(ctx context.Context, format string, args ...any) {
 	l.to.WarnContext(ctx, fmt.Sprintf(format, args...), "from", "nri")
 }
 
-func (l nriLog) Errorf(ctx context.Context, format string, args ...any) {
+func (l libraryLog) Errorf(ctx context.Context, format string, args ...any) {
 	l.to.ErrorContext(ctx, fmt.Sprintf(format, args...), "from", "nri")
 }
