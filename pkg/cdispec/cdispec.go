@@ -92,13 +92,13 @@ func (a Attachment) edits() (specs.ContainerEdits, error) {
 		if err := checkPath(m.Container); err != nil {
 			return edits, err
 		}
-		edits.Mounts = append(edits.Mounts, &specs.Mount{HostPath: m.Host, ContainerPath: m.Container, Options: m.options()})
+		edits.Mounts = append(edits.Mounts, &specs.Mount{HostPath: m.Host, ContainerPath: m.Container, Options: m.Options()})
 	}
 	return edits, nil
 }
 
-// options bind the one file system object, with nothing that is mounted below it.
-func (m Mount) options() []string {
+// Options bind the one file system object, with nothing that is mounted below it.
+func (m Mount) Options() []string {
 	access := "rw"
 	if m.ReadOnly {
 		access = "ro"
