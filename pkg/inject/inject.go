@@ -129,7 +129,7 @@ type Agent struct {
 	listed map[string]bool // sandboxes that the runtime has; nil = it has not said, or that was looked at
 	wake   chan struct{}
 
-	warned map[string]string // what keep has told of each sandbox
+	warned map[string]string // what keep has told, by what that is of
 }
 
 const defaultInterval = 2 * time.Second

@@ -41,7 +41,7 @@ type state struct {
 // new, makes the others as they should be.
 func (a *Agent) refresh(seen state) state {
 	settings, err := a.Node()
-	a.warn("", err)
+	a.warn("settings", err)
 	now, changed := state{}, false
 	if err == nil {
 		now, changed = a.look(settings, seen)
@@ -54,7 +54,7 @@ func (a *Agent) refresh(seen state) state {
 	a.warn(a.StageDir, err)
 	left := 0
 	for _, id := range ids {
-		gone, err := a.clear(id, ended[id], listed)
+		gone, err := a.removeEnded(id, ended[id], listed)
 		if err == nil && !gone && changed {
 			err = a.restage(settings, id)
 		}
@@ -71,15 +71,15 @@ func (a *Agent) refresh(seen state) state {
 	return now
 }
 
-// warn tells of what is wrong with a sandbox, "" being all of them, once.
-func (a *Agent) warn(sandbox string, err error) {
+// warn tells once of what is wrong with a sandbox, or with what all of them need.
+func (a *Agent) warn(of string, err error) {
 	if err == nil {
-		delete(a.warned, sandbox)
+		delete(a.warned, of)
 		return
 	}
-	if a.warned[sandbox] != err.Error() {
-		a.warned[sandbox] = err.Error()
-		a.Log.Warn("what containers see of their networks may be old", "sandbox", sandbox, "error", err)
+	if a.warned[of] != err.Error() {
+		a.warned[of] = err.Error()
+		a.Log.Warn("what containers see of their networks may be old", "of", of, "error", err)
 	}
 }
 
@@ -90,11 +90,13 @@ func (a *Agent) look(settings config.Node, seen state) (state, bool) {
 	now.journal, err = journal.Open(settings.StateDir, a.BootID).Changed()
 	a.warn(settings.StateDir, err)
 	stat, err := os.Stat(settings.DeviceInfoDir)
-	if err == nil {
+	switch {
+	case err == nil:
 		now.files = stat.ModTime()
-	} else if !errors.Is(err, fs.ErrNotExist) {
-		a.warn(settings.DeviceInfoDir, err)
+	case errors.Is(err, fs.ErrNotExist):
+		err = nil
 	}
+	a.warn(settings.DeviceInfoDir, err)
 	if now == seen && !seen.at.IsZero() && time.Since(seen.at) < everything {
 		return seen, false
 	}
@@ -102,9 +104,9 @@ func (a *Agent) look(settings config.Node, seen state) (state, bool) {
 	return now, true
 }
 
-// clear removes the directory of a sandbox that has ended. Its network namespace tells, but
+// removeEnded removes the directory of a sandbox that has ended. Its network namespace tells, but
 // for one that is named by a process, whose number may be another's by now.
-func (a *Agent) clear(id string, ended bool, listed map[string]bool) (gone bool, err error) {
+func (a *Agent) removeEnded(id string, ended bool, listed map[string]bool) (gone bool, err error) {
 	a.staging.Lock() // one that is being made has no netns either
 	defer a.staging.Unlock()
 	netns, err := a.stage.netns(id)

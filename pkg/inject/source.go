@@ -128,18 +128,19 @@ func named(dir, id string, found map[string]nic) error {
 
 // read reads the device-info file. One that is not there is gone only if it must be.
 func (n *nic) read(dir, name string, must bool) {
-	text, err := store.Open(dir).Read(name)
+	d := store.Open(dir)
+	text, err := d.Read(name)
 	if errors.Is(err, fs.ErrNotExist) && !must {
 		return
 	}
 	if err == nil {
-		n.info, err = devinfo.Parse(text)
+		n.info, err = d.Parse(name, text)
 	}
 	if version := (*devinfo.VersionError)(nil); errors.As(err, &version) { // for the pod to understand
 		err = nil
 	}
 	if err != nil {
-		n.info, n.gone = nil, fmt.Errorf("its device-info file %s: %w", store.Open(dir).Path(name), err)
+		n.info, n.gone = nil, fmt.Errorf("its device-info file: %w", err)
 		return
 	}
 	n.file = text
