@@ -229,19 +229,19 @@ type containerRuntime struct {
 	r *rig
 }
 
-// serve starts the runtime's side, which has those sandboxes.
-func (r *rig) serve(pods ...*api.PodSandbox) containerRuntime {
+// serve starts the runtime's side, which lists no sandboxes.
+func (r *rig) serve(options ...adaptation.Option) containerRuntime {
 	r.t.Helper()
 	adaptation.SetPluginRequestTimeout(3 * time.Minute)
 	list := func(ctx context.Context, tell adaptation.SyncCB) error {
-		_, err := tell(ctx, pods, nil)
+		_, err := tell(ctx, nil, nil)
 		return err
 	}
 	nothing := func(context.Context, []*adaptation.ContainerUpdate) ([]*adaptation.ContainerUpdate, error) {
 		return nil, nil
 	}
-	nri, err := adaptation.New("test", "v2.1.0", list, nothing, adaptation.WithSocketPath(r.dir+"/nri"),
-		adaptation.WithPluginPath(r.dir+"/none"), adaptation.WithPluginConfigPath(r.dir+"/none"))
+	nri, err := adaptation.New("test", "v2.2.0", list, nothing, append(options, adaptation.WithSocketPath(r.dir+"/nri"),
+		adaptation.WithPluginPath(r.dir+"/none"), adaptation.WithPluginConfigPath(r.dir+"/none"))...)
 	must(r.t, err)
 	must(r.t, nri.Start())
 	r.t.Cleanup(nri.Stop)
