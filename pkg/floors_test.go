@@ -26,7 +26,7 @@ var floors = [][]string{
 	{"devinfo"}, // the format: bytes in, values out
 	// What reads and writes, each its own thing: the three doors (sysfs, link, the
 	// store), the configuration, captured hosts, and what runs other plugins.
-	{"devinfo/store", "pkg/sysfs", "pkg/link", "pkg/config", "pkg/hosttxt", "pkg/cdispec", "pkg/cniexec"},
+	{"devinfo/store", "pkg/sysfs", "pkg/link", "pkg/config", "pkg/hosttxt", "pkg/cdispec", "pkg/cniexec", "pkg/nri"},
 	{"pkg/private", "pkg/private/privatetest", "pkg/install"}, // root's own files, of which some hold device-info files
 	// The steps of an ADD, which only the plugin puts together; and test kits.
 	{
@@ -36,7 +36,7 @@ var floors = [][]string{
 	},
 	// What may be had of the device that was discovered; what an ADD left, against what is there.
 	{"pkg/grant", "pkg/audit"},
-	{"plugins/devinfo", "pkg/dra", "pkg/verify", "pkg/capture", "pkg/link/opinion/opiniontest"},
+	{"plugins/devinfo", "pkg/dra", "pkg/inject", "pkg/verify", "pkg/capture", "pkg/link/opinion/opiniontest"},
 	{"pkg/agent"},
 	{"cmd/devinfo", "cmd/devinfoctl", "cmd/cni-dra-driver", "cmd/devinfo-agent"},
 }
