@@ -31,6 +31,7 @@ type options struct {
 	hostRoot      string // "" = delegates are not run
 
 	inject            bool
+	deviceRoot        string // "" = hostRoot, else /
 	nriSocket         string
 	nriIndex          string
 	whenMissing       string
@@ -72,6 +73,7 @@ func (o *options) add(f *pflag.FlagSet) {
 	f.StringVar(&o.hostRoot, "host-root", "", hostRootHelp)
 
 	f.BoolVar(&o.inject, "inject", true, "give containers their device information, by NRI")
+	f.StringVar(&o.deviceRoot, "device-root", "", "`directory` below which the host's /dev is mounted: /host for /host/dev (default --host-root, else /)")
 	f.StringVar(&o.nriSocket, "nri-socket", "/var/run/nri/nri.sock", "NRI `socket` of the container runtime")
 	f.StringVar(&o.nriIndex, "nri-plugin-index", "60", "two `digits` that order the plugins of the runtime")
 	f.StringVar(&o.whenMissing, "when-missing", "pass", "pass or refuse a container whose device information should be there and is not")
@@ -145,7 +147,7 @@ func (o *options) checkPaths() (errs []error) {
 		optional    bool
 	}{
 		{"plugin", o.plugin, true}, {"cni-bin-dir", o.cniBinDir, false}, {"settings-dir", o.settingsDir, true}, {"node-config", o.nodeConfig, false},
-		{"host-root", o.hostRoot, true}, {"nri-socket", o.nriSocket, false}, {"run-dir", o.runDir, false},
+		{"host-root", o.hostRoot, true}, {"device-root", o.deviceRoot, true}, {"nri-socket", o.nriSocket, false}, {"run-dir", o.runDir, false},
 	}
 	for _, dir := range filepath.SplitList(o.cniPath) {
 		paths = append(paths, struct {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -15,6 +16,7 @@ import (
 
 	"devinfo-cni.io/pkg/agent"
 	"devinfo-cni.io/pkg/endpoint"
+	"devinfo-cni.io/pkg/inject"
 	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/pkg/journal"
 )
@@ -57,7 +59,7 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 	return nil
 }
 
-// agent puts together what does not inject.
+// agent puts it together.
 func (o *options) agent(log *slog.Logger) (*agent.Agent, error) {
 	bootID, err := journal.BootID()
 	if err != nil {
@@ -73,15 +75,18 @@ func (o *options) agent(log *slog.Logger) (*agent.Agent, error) {
 	}
 	options := agent.Options{
 		Plugin:     &install.Plugin{From: from, Dir: o.cniBinDir, AllowDowngrade: o.allowDowngrade, ReplaceForeign: o.replaceForeign},
-		NodeConfig: o.nodeConfig, BootID: bootID, CNIPath: o.cniPath, HostRoot: o.hostRoot,
+		NodeConfig: o.nodeConfig, BootID: bootID, CNIPath: cmp.Or(o.cniPath, o.cniBinDir), HostRoot: o.hostRoot,
 		CheckInterval: o.checkInterval, SweepInterval: o.sweepInterval, AuditInterval: o.auditInterval,
 		MaxSeries: o.maxSeries, Log: log,
 	}
-	if options.CNIPath == "" {
-		options.CNIPath = o.cniBinDir
-	}
 	if o.settingsDir != "" || o.uninstall {
 		options.Settings = &install.Settings{Dir: o.settingsDir, Node: o.nodeName, To: o.nodeConfig, ReplaceForeign: o.replaceForeign}
+	}
+	if o.inject {
+		options.Injection = &agent.Injection{Options: inject.Options{
+			StageDir: filepath.Join(o.runDir, "containers"), HostRoot: cmp.Or(o.deviceRoot, o.hostRoot),
+			WhenMissing: inject.WhenMissing(o.whenMissing), Except: o.excludeNamespaces,
+		}, Socket: o.nriSocket, Index: o.nriIndex}
 	}
 	return agent.New(options), nil
 }

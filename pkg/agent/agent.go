@@ -1,8 +1,9 @@
-// Package agent is the node agent of the devinfo plugin, but for what it gives containers:
-// it keeps the plugin and its settings on the node (package install), removes what dead
-// sandboxes and older boots have left, and looks at the attachments for Prometheus. Each
-// part goes on when another fails, and says what is wrong with it: in the log when that
-// changes, in /healthz and in the metrics. It asks nothing of an API server.
+// Package agent is the node agent of the devinfo plugin: it keeps the plugin and its
+// settings on the node (package install), removes what dead sandboxes and older boots have
+// left, gives containers their device information (package inject), and looks at the
+// attachments for Prometheus. Each part goes on when another fails, and says what is wrong
+// with it: in the log when that changes, in /healthz and in the metrics. It asks nothing of
+// an API server.
 package agent
 
 import (
@@ -31,6 +32,8 @@ type Options struct {
 	NodeConfig string            // where the plugin looks for its settings
 	BootID     string            // of the running kernel: see journal.BootID
 
+	Injection *Injection // nil = containers are given nothing
+
 	CNIPath  string // directories of delegates, separated by colons
 	HostRoot string // the root directory of delegates; "" = their DEL cannot be run
 
@@ -48,6 +51,7 @@ const (
 	Plugin      = "plugin"      // the plugin is in place
 	Sweep       = "sweep"       // what was left could be removed
 	Attachments = "attachments" // the attachments could be looked at
+	NRI         = "nri"         // the container runtime is connected
 )
 
 // Agent is the agent of one node.
@@ -78,6 +82,9 @@ func (a *Agent) Parts() []string {
 	parts := []string{Attachments, Plugin, Settings}
 	if a.SweepInterval > 0 {
 		parts = append(parts, Sweep)
+	}
+	if a.Injection != nil {
+		parts = append(parts, NRI)
 	}
 	slices.Sort(parts)
 	return parts
@@ -115,7 +122,7 @@ func (a *Agent) report(part string, err error) {
 // us: the journal knows of it.
 const grace = 500 * time.Millisecond
 
-// Run keeps, sweeps and looks until ctx ends.
+// Run keeps, sweeps, looks and injects until ctx ends.
 func (a *Agent) Run(ctx context.Context) {
 	a.keep(ctx) // first: the others go by the settings
 	var parts sync.WaitGroup
@@ -123,6 +130,9 @@ func (a *Agent) Run(ctx context.Context) {
 	parts.Go(func() { every(ctx, a.AuditInterval, a.look) })
 	if a.SweepInterval > 0 {
 		parts.Go(func() { every(ctx, a.SweepInterval, a.sweep) })
+	}
+	if a.Injection != nil {
+		parts.Go(func() { every(ctx, a.CheckInterval, a.inject) }) // it returns where it could not begin
 	}
 	<-ctx.Done()
 	ended := make(chan struct{})

@@ -28,6 +28,9 @@ func TestAnAgentPutsKeepsAndCounts(t *testing.T) {
 	r := newRig(t)
 	a, end := r.started()
 	eventually(t, "well", func() bool { return well(a) })
+	eventually(t, "without a runtime", func() bool {
+		return strings.Contains(says(a, agent.NRI), "nri.sock: does the container runtime run, with NRI enabled?")
+	})
 	to := filepath.Join(r.Options.Plugin.Dir, install.Name)
 	r.must(os.Remove(to))
 	eventually(t, "put again", func() bool {
@@ -38,7 +41,7 @@ func TestAnAgentPutsKeepsAndCounts(t *testing.T) {
 	for name, want := range map[string]float64{
 		`devinfo_plugin_info{journal_format="2",version="v1.2.0"}`: 1, `devinfo_agent_info{version="v9"}`: 1,
 		`devinfo_agent_ok{part="settings"}`: 1, `devinfo_agent_ok{part="plugin"}`: 1, `devinfo_agent_ok{part="sweep"}`: 1,
-		`devinfo_agent_ok{part="attachments"}`: 1, `devinfo_sweeps_total{result="failed"}`: 0,
+		`devinfo_agent_ok{part="attachments"}`: 1, `devinfo_agent_ok{part="nri"}`: 0, `devinfo_sweeps_total{result="failed"}`: 0,
 	} {
 		if got, there := metrics(t, a)[name]; got != want || !there {
 			t.Errorf("%s is %v, %v", name, got, there)

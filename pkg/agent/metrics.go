@@ -11,6 +11,7 @@ import (
 type counters struct {
 	installs, sweeps, collected *prometheus.CounterVec
 	left                        prometheus.Gauge
+	injection                   injectionCounters
 }
 
 func newCounters() counters {
@@ -28,6 +29,7 @@ func newCounters() counters {
 		left: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "devinfo_sweep_left", Help: "Dead attachments whose delegates the agent cannot run: the runtime, or devinfoctl gc, has to remove them.",
 		}),
+		injection: newInjectionCounters(),
 	}
 }
 
@@ -53,7 +55,11 @@ func (a *Agent) Register(to prometheus.Registerer, version string) {
 		Name: "devinfo_agent_info", Help: "The agent, 1.", ConstLabels: prometheus.Labels{"version": version},
 	})
 	info.Set(1)
-	to.MustRegister(info, a.counters.installs, a.counters.sweeps, a.counters.collected, a.counters.left, collector{a, describe()})
+	c := a.counters
+	to.MustRegister(info, c.installs, c.sweeps, c.collected, c.left, collector{a, describe()})
+	if a.Injection != nil {
+		to.MustRegister(c.injection.answers, c.injection.withheld, c.injection.durations, c.injection.staged)
+	}
 }
 
 type collector struct {
