@@ -124,15 +124,28 @@ const grace = 500 * time.Millisecond
 
 // Run keeps, sweeps, looks and injects until ctx ends.
 func (a *Agent) Run(ctx context.Context) {
-	a.keep(ctx) // first: the others go by the settings
 	var parts sync.WaitGroup
-	parts.Go(func() { every(ctx, a.CheckInterval, a.keep) })
-	parts.Go(func() { every(ctx, a.AuditInterval, a.look) })
+	settled := make(chan struct{}) // all others go by the settings
+	part := func(pause time.Duration, f func(context.Context)) {
+		parts.Go(func() {
+			select {
+			case <-settled:
+				every(ctx, pause, f)
+			case <-ctx.Done():
+			}
+		})
+	}
+	parts.Go(func() {
+		a.keep(ctx)
+		close(settled)
+	})
+	part(a.CheckInterval, a.keep)
+	part(a.AuditInterval, a.look)
 	if a.SweepInterval > 0 {
-		parts.Go(func() { every(ctx, a.SweepInterval, a.sweep) })
+		part(a.SweepInterval, a.sweep)
 	}
 	if a.Injection != nil {
-		parts.Go(func() { every(ctx, a.CheckInterval, a.inject) }) // it returns where it could not begin
+		part(a.CheckInterval, a.inject) // it returns where it could not begin
 	}
 	<-ctx.Done()
 	ended := make(chan struct{})

@@ -151,18 +151,6 @@ func (f file) remove() error {
 	})
 }
 
-// makeDir makes a directory, whatever the umask; those above it must be there.
-func makeDir(path string) error {
-	err := os.Mkdir(path, 0o755)
-	switch {
-	case errors.Is(err, fs.ErrExist):
-		return nil
-	case err != nil:
-		return err
-	}
-	return os.Chmod(path, 0o755)
-}
-
 // syncDir makes a rename in dir outlast a power failure.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 
 	"devinfo-cni.io/pkg/config"
@@ -65,7 +66,8 @@ func (s *Settings) put(done *Arrangement, data []byte) error {
 	case !absent && !to.marked() && !s.ReplaceForeign:
 		return fmt.Errorf("%s is there, and no agent has put it there: remove it, or allow to replace it by --replace-foreign", s.To)
 	}
-	if err := makeDir(to.dir()); err != nil {
+	err = os.Mkdir(to.dir(), 0o755) // #nosec G301 -- settings are no secret
+	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	if err := to.adopt(sum); err != nil {
