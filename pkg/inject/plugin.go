@@ -121,19 +121,8 @@ func (a *Agent) decide(p *api.PodSandbox, c *api.Container) verdict {
 	if err != nil {
 		return a.lacking(Failed, err, hasNetworks(p))
 	}
-	v := verdict{Answer: Injected}
-	if reason, problem := missing(nics, required(p)); problem != nil {
-		v = a.lacking(reason, problem, true)
-	}
-	if staged != nil {
-		v = a.lacking(Failed, staged, true)
-	}
-	switch {
-	case v.Answer == Refused:
-		return v
-	case len(nics) == 0 && v.Answer == Injected:
-		return verdict{Answer: Nothing}
-	case len(nics) == 0:
+	v := a.judge(required(p), nics, staged)
+	if v.Answer == Refused || len(nics) == 0 {
 		return v
 	}
 	o := offer{variables: variables(nics)}
@@ -148,6 +137,22 @@ func (a *Agent) decide(p *api.PodSandbox, c *api.Container) verdict {
 	}
 	v.adjustment, v.withheld = o.adjust(c, others, hasUserNamespace(p, c))
 	return v
+}
+
+// judge says what becomes of a container for what its pod has, and for what could be staged
+// of that.
+func (a *Agent) judge(required []string, nics []nic, staged error) verdict {
+	reason, problem := missing(nics, required)
+	if staged != nil {
+		reason, problem = Failed, staged
+	}
+	switch {
+	case problem != nil:
+		return a.lacking(reason, problem, true)
+	case len(nics) == 0:
+		return verdict{Answer: Nothing}
+	}
+	return verdict{Answer: Injected}
 }
 
 // prepare reads what there is of a sandbox, and stages it where there is something. While it
