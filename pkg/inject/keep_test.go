@@ -257,9 +257,11 @@ func TestAnAnswerComesBeforeTheDeadline(t *testing.T) {
 					}
 					cancel()
 				}
+				_, _, err := r.agent().CreateContainer(t.Context(), pod("devinfo-cni.io/require=net1", "devinfo-cni.io/inject=false"), container())
+				must(t, err)
 				close(hang)
 			})
-			if got := r.answers(); !slices.Equal(got, []string{want, want, want}) {
+			if got := r.answers(); !slices.Equal(got, []string{want, want, want, "off"}) {
 				t.Errorf("told %q", got)
 			}
 		})

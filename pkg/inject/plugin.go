@@ -75,21 +75,32 @@ type verdict struct {
 // through here: init containers, sidecars, and those that are started again.
 func (a *Agent) CreateContainer(ctx context.Context, p *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	began := time.Now()
-	decided := make(chan verdict, 1)
-	go func() { decided <- a.decide(p, c) }()
-	late := time.NewTimer(patience(ctx))
-	defer late.Stop()
-	var v verdict
-	select {
-	case v = <-decided:
-	case <-late.C:
-		v = a.lacking(Late, errors.New("no answer before the container runtime's deadline: is a disk or the kernel very slow?"), hasNetworks(p))
-	}
+	v := a.answer(ctx, p, c)
 	a.tell(p, c, v, time.Since(began))
 	if v.Answer == Refused {
 		return nil, nil, fmt.Errorf("pod %s/%s, container %s: %w", p.GetNamespace(), p.GetName(), c.GetName(), v.problem)
 	}
 	return v.adjustment, nil, nil
+}
+
+// answer decides in time.
+func (a *Agent) answer(ctx context.Context, p *api.PodSandbox, c *api.Container) verdict {
+	switch {
+	case netnsOf(p) == "":
+		return verdict{Answer: Nothing}
+	case a.isOff(p):
+		return verdict{Answer: Off}
+	}
+	decided := make(chan verdict, 1)
+	go func() { decided <- a.decide(p, c) }()
+	late := time.NewTimer(patience(ctx))
+	defer late.Stop()
+	select {
+	case v := <-decided:
+		return v
+	case <-late.C:
+		return a.lacking(Late, errors.New("no answer before the container runtime's deadline: is a disk or the kernel very slow?"), hasNetworks(p))
+	}
 }
 
 // patience is how long a request may take. A plugin that misses the runtime's deadline is
@@ -105,17 +116,11 @@ func patience(ctx context.Context) time.Duration {
 
 // decide looks at everything, and stages the pod's files.
 func (a *Agent) decide(p *api.PodSandbox, c *api.Container) verdict {
-	netns := netnsOf(p)
-	switch {
-	case netns == "":
-		return verdict{Answer: Nothing}
-	case a.isOff(p):
-		return verdict{Answer: Off}
-	}
 	settings, err := a.Node()
 	if err != nil {
 		return a.lacking(Failed, err, hasNetworks(p))
 	}
+	netns := netnsOf(p)
 	points, others := mountPoints(c.GetMounts(), settings.DeviceInfoDir)
 	nics, staged, err := a.prepare(settings, p.GetId(), netns, points)
 	if err != nil {
