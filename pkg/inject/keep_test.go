@@ -116,6 +116,9 @@ func TestWhatAKilledAgentLeftIsRemovedOrFinished(t *testing.T) {
 		"a sandbox without a directory": func(dir string) error {
 			return errors.Join(os.Mkdir(dir+"/"+sandbox, 0o755), os.Symlink(netns, dir+"/"+sandbox+"/netns"))
 		},
+		"a directory without its mode": func(dir string) error {
+			return errors.Join(os.Mkdir(dir+"/"+sandbox, 0o755), os.Symlink(netns, dir+"/"+sandbox+"/netns"), os.Mkdir(dir+"/"+sandbox+"/devinfo", 0o700))
+		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			r := newRig(t)
@@ -126,6 +129,11 @@ func TestWhatAKilledAgentLeftIsRemovedOrFinished(t *testing.T) {
 			must(t, err)
 			if got := r.names(sandbox); !slices.Equal(got, []string{"net1.json", "network-info.json"}) {
 				t.Errorf("finished: %q", got)
+			}
+			for _, path := range []string{"", "/devinfo"} {
+				if stat, err := os.Stat(r.options.StageDir + "/" + sandbox + path); err != nil || stat.Mode().Perm() != 0o755 {
+					t.Errorf("finished: %s: %v, %v", path, stat, err)
+				}
 			}
 			must(t, os.RemoveAll(r.options.StageDir))
 			must(t, os.MkdirAll(r.options.StageDir, 0o755))
@@ -249,9 +257,11 @@ func TestAnAnswerComesBeforeTheDeadline(t *testing.T) {
 					}
 					cancel()
 				}
+				_, _, err := r.agent().CreateContainer(t.Context(), pod("devinfo-cni.io/require=net1", "devinfo-cni.io/inject=false"), container())
+				must(t, err)
 				close(hang)
 			})
-			if got := r.answers(); !slices.Equal(got, []string{want, want, want}) {
+			if got := r.answers(); !slices.Equal(got, []string{want, want, want, "off"}) {
 				t.Errorf("told %q", got)
 			}
 		})

@@ -75,21 +75,32 @@ type verdict struct {
 // through here: init containers, sidecars, and those that are started again.
 func (a *Agent) CreateContainer(ctx context.Context, p *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	began := time.Now()
-	decided := make(chan verdict, 1)
-	go func() { decided <- a.decide(p, c) }()
-	late := time.NewTimer(patience(ctx))
-	defer late.Stop()
-	var v verdict
-	select {
-	case v = <-decided:
-	case <-late.C:
-		v = a.lacking(Late, errors.New("no answer before the container runtime's deadline: is a disk or the kernel very slow?"), hasNetworks(p))
-	}
+	v := a.answer(ctx, p, c)
 	a.tell(p, c, v, time.Since(began))
 	if v.Answer == Refused {
 		return nil, nil, fmt.Errorf("pod %s/%s, container %s: %w", p.GetNamespace(), p.GetName(), c.GetName(), v.problem)
 	}
 	return v.adjustment, nil, nil
+}
+
+// answer decides in time.
+func (a *Agent) answer(ctx context.Context, p *api.PodSandbox, c *api.Container) verdict {
+	switch {
+	case netnsOf(p) == "":
+		return verdict{Answer: Nothing}
+	case a.isOff(p):
+		return verdict{Answer: Off}
+	}
+	decided := make(chan verdict, 1)
+	go func() { decided <- a.decide(p, c) }()
+	late := time.NewTimer(patience(ctx))
+	defer late.Stop()
+	select {
+	case v := <-decided:
+		return v
+	case <-late.C:
+		return a.lacking(Late, errors.New("no answer before the container runtime's deadline: is a disk or the kernel very slow?"), hasNetworks(p))
+	}
 }
 
 // patience is how long a request may take. A plugin that misses the runtime's deadline is
@@ -105,35 +116,18 @@ func patience(ctx context.Context) time.Duration {
 
 // decide looks at everything, and stages the pod's files.
 func (a *Agent) decide(p *api.PodSandbox, c *api.Container) verdict {
-	netns := netnsOf(p)
-	switch {
-	case netns == "":
-		return verdict{Answer: Nothing}
-	case a.isOff(p):
-		return verdict{Answer: Off}
-	}
 	settings, err := a.Node()
 	if err != nil {
 		return a.lacking(Failed, err, hasNetworks(p))
 	}
+	netns := netnsOf(p)
 	points, others := mountPoints(c.GetMounts(), settings.DeviceInfoDir)
 	nics, staged, err := a.prepare(settings, p.GetId(), netns, points)
 	if err != nil {
 		return a.lacking(Failed, err, hasNetworks(p))
 	}
-	v := verdict{Answer: Injected}
-	if reason, problem := missing(nics, required(p)); problem != nil {
-		v = a.lacking(reason, problem, true)
-	}
-	if staged != nil {
-		v = a.lacking(Failed, staged, true)
-	}
-	switch {
-	case v.Answer == Refused:
-		return v
-	case len(nics) == 0 && v.Answer == Injected:
-		return verdict{Answer: Nothing}
-	case len(nics) == 0:
+	v := a.judge(required(p), nics, staged)
+	if v.Answer == Refused || len(nics) == 0 {
 		return v
 	}
 	o := offer{variables: variables(nics)}
@@ -148,6 +142,22 @@ func (a *Agent) decide(p *api.PodSandbox, c *api.Container) verdict {
 	}
 	v.adjustment, v.withheld = o.adjust(c, others, hasUserNamespace(p, c))
 	return v
+}
+
+// judge says what becomes of a container for what its pod has, and for what could be staged
+// of that.
+func (a *Agent) judge(required []string, nics []nic, staged error) verdict {
+	reason, problem := missing(nics, required)
+	if staged != nil {
+		reason, problem = Failed, staged
+	}
+	switch {
+	case problem != nil:
+		return a.lacking(reason, problem, true)
+	case len(nics) == 0:
+		return verdict{Answer: Nothing}
+	}
+	return verdict{Answer: Injected}
 }
 
 // prepare reads what there is of a sandbox, and stages it where there is something. While it

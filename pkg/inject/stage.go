@@ -93,22 +93,15 @@ func (s stage) make(sandbox, netns string) error {
 	return s.mkdir(s.dir(sandbox))
 }
 
-// mkdir makes one that everyone may read, unless it is there.
+// mkdir makes one that everyone may read. One that is there may have been left half made.
 func (s stage) mkdir(path string) error {
-	err := os.Mkdir(path, 0o755)
-	if errors.Is(err, fs.ErrExist) {
-		return nil
+	if err := os.Mkdir(path, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
 	}
-	if err == nil {
-		err = os.Chmod(path, 0o755) // whatever the umask
+	if err := os.Chmod(path, 0o755); err != nil { // whatever the umask
+		return err
 	}
-	if err == nil {
-		err = s.setLabel(path)
-	}
-	if err != nil {
-		_ = os.Remove(path) // so that the next try makes it again; it is the first error that tells
-	}
-	return err
+	return s.setLabel(path)
 }
 
 // write makes a file hold data, at once, unless it does. What was there loses what
