@@ -22,12 +22,12 @@ const module = "devinfo-cni.io/"
 // A new package goes on the lowest floor that is above all it imports, and on the
 // floor of those that it must not import.
 var floors = [][]string{
-	{"devinfo/pci", "pkg/pod", "pkg/build"}, // an address is text and numbers; a pod is its names; what Go notes
-	{"devinfo"},                             // the format: bytes in, values out
+	{"devinfo/pci", "pkg/pod", "pkg/build", "pkg/release", "pkg/endpoint"}, // an address is text and numbers; a pod is its names; a build its version
+	{"devinfo"}, // the format: bytes in, values out
 	// What reads and writes, each its own thing: the three doors (sysfs, link, the
 	// store), the configuration, captured hosts, and what runs other plugins.
-	{"devinfo/store", "pkg/sysfs", "pkg/link", "pkg/config", "pkg/hosttxt", "pkg/cdispec", "pkg/cniexec", "pkg/cluster"},
-	{"pkg/private", "pkg/private/privatetest"}, // root's own files, of which some hold device-info files
+	{"devinfo/store", "pkg/sysfs", "pkg/link", "pkg/config", "pkg/hosttxt", "pkg/cdispec", "pkg/cniexec", "pkg/nri", "pkg/cluster"},
+	{"pkg/private", "pkg/private/privatetest", "pkg/install"}, // root's own files, of which some hold device-info files
 	// The steps of an ADD, which only the plugin puts together; and test kits.
 	{
 		"pkg/journal", "pkg/attachment", "pkg/discovery", "pkg/result", "pkg/topology",
@@ -36,8 +36,9 @@ var floors = [][]string{
 	},
 	// What may be had of the device that was discovered; what an ADD left, against what is there.
 	{"pkg/grant", "pkg/audit"},
-	{"plugins/devinfo", "pkg/dra", "pkg/verify", "pkg/capture", "pkg/doctor", "pkg/link/opinion/opiniontest"},
-	{"cmd/devinfo", "cmd/devinfoctl", "cmd/cni-dra-driver", "cmd/kubectl-devinfo"},
+	{"plugins/devinfo", "pkg/dra", "pkg/inject", "pkg/verify", "pkg/capture", "pkg/doctor", "pkg/link/opinion/opiniontest"},
+	{"pkg/agent"},
+	{"cmd/devinfo", "cmd/devinfoctl", "cmd/cni-dra-driver", "cmd/devinfo-agent", "cmd/kubectl-devinfo"},
 }
 
 // outside is no part of the house: what is there may import anything, and nothing

@@ -23,6 +23,7 @@ import (
 	"devinfo-cni.io/pkg/dra/metadata"
 	"devinfo-cni.io/pkg/dra/status"
 	"devinfo-cni.io/pkg/dra/validator"
+	"devinfo-cni.io/pkg/endpoint"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/sysfs"
@@ -54,11 +55,12 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 	}
 	defer kubelet.Stop()
 	if o.httpEndpoint != "" {
-		stop, err := serveHTTP(o.httpEndpoint, registry, healthz(
-			check{"kubelet", kubelet.Registered}, check{"nri", nri(o, &connected)}, check{"state", agent.Ready},
+		stop, err := endpoint.Serve(o.httpEndpoint, registry, endpoint.Health(
+			endpoint.Check{Name: "kubelet", Ask: kubelet.Registered}, endpoint.Check{Name: "nri", Ask: nri(o, &connected)},
+			endpoint.Check{Name: "state", Ask: agent.Ready},
 		), fail)
 		if err != nil {
-			return err
+			return fmt.Errorf("--http-endpoint: %w", err)
 		}
 		defer stop()
 	}

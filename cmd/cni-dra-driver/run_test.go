@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -98,4 +99,15 @@ func TestAnAgentDoesNotStartWhereItCouldNotWork(t *testing.T) {
 			t.Errorf("want an error with %q: %v", want, err)
 		}
 	}
+}
+
+// free is an endpoint that nobody uses.
+func free(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().String()
 }

@@ -12,6 +12,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"devinfo-cni.io/pkg/install"
 )
 
 // fakePlugin writes a program that answers VERSION, as a file of its own content.
@@ -26,13 +29,13 @@ func fakePlugin(t *testing.T, dir, body string) string {
 
 const speaks = `echo '{"cniVersion": "1.1.0", "supportedVersions": ["1.0.0", "1.1.0"]}'`
 
-func install(t *testing.T, dir, from string) installation {
+func installed(t *testing.T, dir, from string) install.Installation {
 	t.Helper()
 	o := ctl("install", "--cni-bin-dir", dir, "--from", from, "-o", "json")
 	if o.exit != exitOK || o.stderr != "" {
 		t.Fatalf("%+v", o)
 	}
-	var done installation
+	var done install.Installation
 	if err := json.Unmarshal([]byte(o.stdout), &done); err != nil {
 		t.Fatal(err)
 	}
@@ -40,8 +43,8 @@ func install(t *testing.T, dir, from string) installation {
 }
 
 // described is what install should say of a file with the content.
-func described(content []byte) executable {
-	return executable{Size: int64(len(content)), SHA256: fmt.Sprintf("%x", sha256.Sum256(content)), CNIVersions: []string{"1.0.0", "1.1.0"}}
+func described(content []byte) install.Executable {
+	return install.Executable{Size: int64(len(content)), SHA256: fmt.Sprintf("%x", sha256.Sum256(content)), CNIVersions: []string{"1.0.0", "1.1.0"}}
 }
 
 func TestInstallPutsReplacesAndLeavesAlone(t *testing.T) {
@@ -51,13 +54,13 @@ func TestInstallPutsReplacesAndLeavesAlone(t *testing.T) {
 	to := filepath.Join(bin, "devinfo")
 	for _, step := range []struct {
 		from string
-		want installation
+		want install.Installation
 	}{
-		{first, installation{Path: to, State: "installed", New: one}},
-		{first, installation{Path: to, State: "already there", Old: &one, New: one}},
-		{second, installation{Path: to, State: "replaced", Old: &one, New: two}},
+		{first, install.Installation{Path: to, State: "installed", New: one}},
+		{first, install.Installation{Path: to, State: "already there", Old: &one, New: one}},
+		{second, install.Installation{Path: to, State: "replaced", Old: &one, New: two}},
 	} {
-		if diff := cmp.Diff(step.want, install(t, bin, step.from)); diff != "" {
+		if diff := cmp.Diff(step.want, installed(t, bin, step.from), cmpopts.IgnoreUnexported(install.Executable{})); diff != "" {
 			t.Error(diff)
 		}
 		stat, err := os.Stat(to)
@@ -70,14 +73,14 @@ func TestInstallPutsReplacesAndLeavesAlone(t *testing.T) {
 
 func TestRunningPluginIsNotCut(t *testing.T) {
 	bin := t.TempDir()
-	install(t, bin, fakePlugin(t, t.TempDir(), speaks))
+	installed(t, bin, fakePlugin(t, t.TempDir(), speaks))
 	running, err := os.Open(filepath.Join(bin, "devinfo")) // as the kernel holds it
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer running.Close()
 	before := read(t, filepath.Join(bin, "devinfo"))
-	install(t, bin, fakePlugin(t, t.TempDir(), "# newer\n"+speaks))
+	installed(t, bin, fakePlugin(t, t.TempDir(), "# newer\n"+speaks))
 	var after bytes.Buffer
 	if _, err := after.ReadFrom(running); err != nil || !bytes.Equal(after.Bytes(), before) {
 		t.Errorf("the old file is %q, %v", after.Bytes(), err)
@@ -105,7 +108,7 @@ func TestInstallOfWhatDoesNotRunChangesNothing(t *testing.T) {
 func TestBrokenPluginIsReplaced(t *testing.T) {
 	bin := t.TempDir()
 	fakePlugin(t, bin, "exit 3")
-	if done := install(t, bin, fakePlugin(t, t.TempDir(), speaks)); done.State != "replaced" || done.Old.Problem == "" {
+	if done := installed(t, bin, fakePlugin(t, t.TempDir(), speaks)); done.State != "replaced" || done.Old.Problem == "" {
 		t.Errorf("%+v", done)
 	}
 }
@@ -122,7 +125,7 @@ func TestInstallRefusesWithARemedy(t *testing.T) {
 		says []string
 	}{
 		{nil, exitUsage, []string{"--cni-bin-dir is missing", "/opt/cni/bin"}},
-		{[]string{"--cni-bin-dir", taken, "--from", good}, exitBlind, []string{"is there and is no file (mode d", "move it away"}},
+		{[]string{"--cni-bin-dir", taken, "--from", good}, exitBlind, []string{" is no regular file (mode d", "move it away"}},
 		{[]string{"--cni-bin-dir", bin, "--from", bin}, exitBlind, []string{bin + " is no regular file"}},
 		{[]string{"--cni-bin-dir", bin, "--from", bin + "/nothing"}, exitBlind, []string{"no such file", "--from"}},
 		{[]string{"--cni-bin-dir", bin + "/nothing", "--from", good}, exitBlind, []string{"no such file", "must exist"}},

@@ -113,3 +113,23 @@ func TestArgumentsThatCannotBeReadLeaveTheRest(t *testing.T) {
 		}
 	}
 }
+
+func TestAFileNameTellsNetworkAndInterfaceToWhoKnowsTheContainer(t *testing.T) {
+	for _, test := range []struct{ network, containerID, ifName string }{
+		{"net", "c1", "net1"}, {"default-sriov-net", "c1", "net1"}, {"a_b", "c0ffee", "net_1"}, {"n", "c1", "x-c1_y"},
+	} {
+		file := attachment.FileName(test.network, test.containerID, test.ifName)
+		network, ifName, ok := attachment.ParseFileName(file, test.containerID)
+		if !ok || network != test.network || ifName != test.ifName {
+			t.Errorf("%s: %q, %q, %v", file, network, ifName, ok)
+		}
+	}
+	for _, file := range []string{"net-c2_net1", "-c1_net1", "net-c1_", "net-c11_net1", "c1_net1", ""} {
+		if network, ifName, ok := attachment.ParseFileName(file, "c1"); ok {
+			t.Errorf("%q: %q, %q", file, network, ifName)
+		}
+	}
+	if _, _, ok := attachment.ParseFileName("net-_net1", ""); ok {
+		t.Error("of no container")
+	}
+}

@@ -21,8 +21,8 @@ type Auditor struct {
 	// host.
 	Dir func(path string) *store.Dir
 
-	// NetnsGone says that there is no network namespace at a path any more. Only State
-	// and Audit ask it, and BootID.
+	// NetnsGone says that there is no network namespace at a path any more. Only State,
+	// Ended and Audit ask it, and BootID.
 	NetnsGone func(path string) (bool, error)
 	BootID    string // of this boot; "" is not known
 

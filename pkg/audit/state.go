@@ -53,15 +53,11 @@ func (a *Auditor) State(e *journal.Entry, err error) (state State, why string) {
 		return Corrupt, err.Error()
 	case err != nil:
 		return Unknown, err.Error()
-	case !e.OfBoot(a.BootID):
-		return Orphan, "of an earlier boot"
 	}
-	if e.Netns != "" {
-		if gone, err := a.NetnsGone(e.Netns); err != nil {
-			return Unknown, err.Error()
-		} else if gone {
-			return NetnsGone, "network namespace " + e.Netns + " is gone"
-		}
+	if end, why, err := a.Ended(e); err != nil {
+		return Unknown, err.Error()
+	} else if end != "" {
+		return end, why
 	}
 	if !e.Complete {
 		return Adding, "ADD runs, or was killed; DEL, or the next ADD, cleans up after it"
@@ -78,6 +74,23 @@ func (a *Auditor) State(e *journal.Entry, err error) (state State, why string) {
 		return FileMissing, "CDI spec " + filepath.Join(e.CDI.Dir, e.CDI.File) + " is gone"
 	}
 	return OK, ""
+}
+
+// Ended says whether nobody can use an attachment any more: its state is then Orphan or
+// NetnsGone, with why in words, and else "". An error says that it cannot be told. It is the
+// one rule by which what is left of attachments may be removed without a DEL.
+func (a *Auditor) Ended(e *journal.Entry) (end State, why string, err error) {
+	if !e.OfBoot(a.BootID) {
+		return Orphan, "of an earlier boot", nil
+	}
+	if e.Netns == "" {
+		return "", "", nil
+	}
+	gone, err := a.NetnsGone(e.Netns)
+	if err != nil || !gone {
+		return "", "", err
+	}
+	return NetnsGone, "network namespace " + e.Netns + " is gone", nil
 }
 
 // deviceThere is true of a socket, whose path is a container's.

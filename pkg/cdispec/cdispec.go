@@ -22,8 +22,11 @@ const DefaultKind = "devinfo-cni.io/attachment"
 // VhostNet is the one node that a device's vhost-net can be.
 const VhostNet = "/dev/vhost-net"
 
-// infoDir is where containers find the device-info files of their attachments.
-const infoDir = "/var/run/k8s.cni.cncf.io/devinfo"
+// InfoDir is where containers find the device-info files of their attachments.
+const InfoDir = "/var/run/k8s.cni.cncf.io/devinfo"
+
+// InfoFile is where containers find that of one interface.
+func InfoFile(ifName string) string { return path.Join(InfoDir, ifName+".json") }
 
 // Node is a device node, of the same path in the container as on the host.
 type Node struct {
@@ -70,7 +73,7 @@ func (a Attachment) Spec() (*specs.Spec, error) {
 func (a Attachment) edits() (specs.ContainerEdits, error) {
 	mounts, inside := a.Mounts, ""
 	if a.InfoFile != "" {
-		inside = path.Join(infoDir, a.IfName+".json")
+		inside = InfoFile(a.IfName)
 		mounts = append([]Mount{{Host: a.InfoFile, Container: inside, ReadOnly: true}}, mounts...)
 	}
 	edits := specs.ContainerEdits{Env: []string{Variable(a.IfName) + "=" + inside}}
@@ -89,13 +92,13 @@ func (a Attachment) edits() (specs.ContainerEdits, error) {
 		if err := checkPath(m.Container); err != nil {
 			return edits, err
 		}
-		edits.Mounts = append(edits.Mounts, &specs.Mount{HostPath: m.Host, ContainerPath: m.Container, Options: m.options()})
+		edits.Mounts = append(edits.Mounts, &specs.Mount{HostPath: m.Host, ContainerPath: m.Container, Options: m.Options()})
 	}
 	return edits, nil
 }
 
-// options bind the one file system object, with nothing that is mounted below it.
-func (m Mount) options() []string {
+// Options bind the one file system object, with nothing that is mounted below it.
+func (m Mount) Options() []string {
 	access := "rw"
 	if m.ReadOnly {
 		access = "ro"

@@ -58,12 +58,17 @@ func DefaultNode() Node {
 // LoadNode reads the settings; a file that is not there means the defaults. On
 // an error the defaults come back too, for those who must go on.
 func LoadNode(path string) (Node, error) {
-	data, err := readRegular(path)
+	data, err := ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return DefaultNode(), nil
 	} else if err != nil {
 		return DefaultNode(), fmt.Errorf("node settings: %w", err)
 	}
+	return ParseNode(data, path)
+}
+
+// ParseNode is LoadNode for what the file at path holds, or is to hold.
+func ParseNode(data []byte, path string) (Node, error) {
 	n := DefaultNode()
 	if err := n.read(data); err != nil {
 		return DefaultNode(), fmt.Errorf("node settings %s: %w", path, err)
@@ -97,8 +102,8 @@ func (n *Node) read(data []byte) error {
 	return nil
 }
 
-// readRegular reads a file of up to 1 MiB. It does not wait for the writer of a named pipe.
-func readRegular(path string) ([]byte, error) {
+// ReadFile reads a regular file of up to 1 MiB, as settings are. It does not wait for the writer of a named pipe.
+func ReadFile(path string) ([]byte, error) {
 	const limit = 1 << 20
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {

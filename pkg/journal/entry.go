@@ -60,12 +60,12 @@ func IsIdentifier(s string) bool {
 	return s != ""
 }
 
-// format is that of the entries that this build writes. It grows when an older build would
+// Format is that of the entries that this build writes. It grows when an older build would
 // take an entry for something else than it is.
 //
 //	1  (the key is absent) before Asked, Info and Former
 //	2
-const format = 2
+const Format = 2
 
 // Entry is what the journal holds of one attachment: what ADD was asked, and what the
 // attachment owns or may own. Keys that are not known are ignored.
@@ -198,7 +198,7 @@ func decode(data []byte) (*Entry, error) {
 			e.Format = only.Format
 		}
 	}
-	if e.Format > format {
+	if e.Format > Format {
 		return nil, &FormatError{Format: e.Format}
 	}
 	return e, err

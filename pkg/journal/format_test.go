@@ -128,3 +128,25 @@ func TestAnEntryOfANewerFormatIsLeftAlone(t *testing.T) {
 		}
 	}
 }
+
+func TestTheNewestFormatIsThatOfAnyEntry(t *testing.T) {
+	dir := t.TempDir()
+	j := journal.Open(dir, boot)
+	newest := func(want int) {
+		t.Helper()
+		if got, err := j.NewestFormat(); got != want || err != nil {
+			t.Errorf("got %d, %v; want %d", got, err, want)
+		}
+	}
+	newest(0)
+	put(t, j, key1, "x")
+	newest(journal.Format)
+	overwrite(t, dir, key2, `{"format": 9, "network": 7}`)
+	newest(9)
+	overwrite(t, dir, key2, `torn`)
+	newest(journal.Format)
+	old, _ := withFormat1(t, boot)
+	if got, err := old.NewestFormat(); got != 1 || err != nil {
+		t.Errorf("of format 1: got %d, %v", got, err)
+	}
+}

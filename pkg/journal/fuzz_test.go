@@ -56,11 +56,11 @@ func FuzzDecode(f *testing.F) {
 		if rewritten, err := encode(again); err != nil || !bytes.Equal(rewritten, written) {
 			t.Errorf("%v\n%swas\n%s", err, rewritten, written)
 		}
-		e.Format = format + 1
+		e.Format = Format + 1
 		if written, err = encode(e); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := decode(written); !errors.As(err, &newer) || newer.Format != format+1 {
+		if _, err := decode(written); !errors.As(err, &newer) || newer.Format != Format+1 {
 			t.Errorf("%s: %v", written, err)
 		}
 	})
@@ -73,13 +73,13 @@ func isNewer(data []byte) bool {
 		return false
 	}
 	var n int
-	return json.Unmarshal(object["format"], &n) == nil && n > format
+	return json.Unmarshal(object["format"], &n) == nil && n > Format
 }
 
 // complete is an entry with every key.
 func complete() *Entry {
 	return &Entry{
-		Format: format, Key: Key{"net", "c0ffee", "net1"}, Netns: "/run/netns/a", BootID: "b", Time: time.Unix(1, 2).UTC(), Pod: "6e0c",
+		Format: Format, Key: Key{"net", "c0ffee", "net1"}, Netns: "/run/netns/a", BootID: "b", Time: time.Unix(1, 2).UTC(), Pod: "6e0c",
 		Asked: Asked{[]DeviceID{{"deviceID", "0000:01:10.0"}}, json.RawMessage(`{"type":"pci"}`), "0000:01:10.0", "/s", true, true},
 		File:  "net-c0ffee_net1", Dir: "/run/infos", Created: true, Before: []byte("{\xff"), Wrote: true, Info: json.RawMessage(`{}`), InNetns: true,
 		Device: Device{"pci", "0000:01:10.0"}, CDI: CDI{"/run/cdi", "a_b.json", "a/b=c"}, SocketDir: "/run/sockets/6e0c",

@@ -78,7 +78,7 @@ type FormatError struct {
 }
 
 func (e *FormatError) Error() string {
-	return fmt.Sprintf("%s: has format %d, and this devinfo knows formats up to %d", e.Path, e.Format, format)
+	return fmt.Sprintf("%s: has format %d, and this devinfo knows formats up to %d", e.Path, e.Format, Format)
 }
 
 // Get returns the entry of an attachment, nil if there is none. Content that makes no
@@ -125,7 +125,7 @@ func (j *Journal) Put(e, former *Entry) (undo func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	e.Format, e.BootID = format, j.bootID
+	e.Format, e.BootID = Format, j.bootID
 	data, err := encode(e)
 	if err != nil {
 		return nil, fmt.Errorf("journal entry of %s: %w", e.Key, err)

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/journal"
@@ -108,5 +109,30 @@ func overwrite(t *testing.T, dir string, k journal.Key, content string) {
 	path := filepath.Join(dir, "attachments", strings.ReplaceAll(k.String(), "/", "@"))
 	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
+	}
+}
+
+func TestChangedTellsOfEachEntry(t *testing.T) {
+	j, dir := open(t)
+	if at, err := j.Changed(); err != nil || !at.IsZero() {
+		t.Errorf("without a journal: %v, %v", at, err)
+	}
+	long := time.Date(2000, 1, 2, 3, 4, 5, 0, time.UTC)
+	put(t, j, key2, "other")
+	for _, test := range []struct {
+		what    string
+		do      func()
+		changes bool
+	}{
+		{"written", func() { put(t, j, key1, "file") }, true},
+		{"read", func() { former(t, j, key1) }, false},
+		{"written again", func() { put(t, j, key1, "another") }, true},
+		{"removed", func() { must(t, j.Forget(former(t, j, key1))) }, true},
+	} {
+		must(t, os.Chtimes(filepath.Join(dir, "attachments"), long, long))
+		test.do()
+		if at, err := j.Changed(); err != nil || at.Equal(long) == test.changes {
+			t.Errorf("%s: %v, %v", test.what, at, err)
+		}
 	}
 }

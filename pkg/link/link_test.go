@@ -25,10 +25,10 @@ func ask(t *testing.T, netns, name string) link.Interface {
 		t.Fatal(err)
 	}
 	for l := &i; l != nil; l = l.Lower {
-		if l.Index <= 0 || len(l.MAC) != 6 {
-			t.Errorf("%s: index %d, MAC %q", l.Name, l.Index, l.MAC)
+		if l.Index <= 0 || len(l.MAC) != 6 || l.MTU < 1500 {
+			t.Errorf("%s: index %d, MAC %q, MTU %d", l.Name, l.Index, l.MAC, l.MTU)
 		}
-		l.Index, l.MAC = 0, nil
+		l.Index, l.MAC, l.MTU = 0, nil, 0
 	}
 	return i
 }

@@ -97,13 +97,11 @@ func (r route) records(answers [][]byte) ([]InterfaceRecord, error) {
 // record reads what parse leaves out; master is an index.
 func record(f found, answer []byte) (i InterfaceRecord, master int) {
 	i = InterfaceRecord{
-		Index: f.Index, Name: f.Name, Info: LinkInfo{f.Kind}, Bus: f.Bus, Parent: f.Parent, PortName: f.PortName, Address: address(f.MAC),
+		Index: f.Index, Name: f.Name, Info: LinkInfo{f.Kind}, Bus: f.Bus, Parent: f.Parent, PortName: f.PortName, Address: address(f.MAC), MTU: f.MTU,
 	}
 	attrs, _ := attributes(answer, unix.SizeofIfInfomsg) // parse has done it, too
 	for _, a := range attrs {
 		switch a.kind {
-		case unix.IFLA_MTU:
-			i.MTU, _ = a.integer()
 		case unix.IFLA_MASTER:
 			master, _ = a.integer()
 		case unix.IFLA_OPERSTATE:

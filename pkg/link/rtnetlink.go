@@ -135,6 +135,8 @@ func (f *found) take(a attribute) (err error) {
 		f.Name = a.text()
 	case unix.IFLA_ADDRESS:
 		f.MAC = net.HardwareAddr(a.value)
+	case unix.IFLA_MTU:
+		f.MTU, err = a.integer()
 	case unix.IFLA_PARENT_DEV_BUS_NAME:
 		f.Bus = a.text()
 	case unix.IFLA_PARENT_DEV_NAME:

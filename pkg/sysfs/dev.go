@@ -2,6 +2,7 @@ package sysfs
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"syscall"
 
@@ -12,6 +13,9 @@ import (
 type Node struct {
 	Type         string // "c" or "b"
 	Major, Minor int64
+
+	Perm     fs.FileMode // who may use it: the permission bits
+	UID, GID uint32      // its owner
 }
 
 // ReadNode reads what is at path, below /dev; links are followed. The error tells
@@ -25,7 +29,10 @@ func ReadNode(path string) (Node, error) {
 	if !ok || stat.Mode()&os.ModeDevice == 0 {
 		return Node{}, fmt.Errorf("it has mode %s", stat.Mode())
 	}
-	n := Node{Type: "b", Major: int64(unix.Major(raw.Rdev)), Minor: int64(unix.Minor(raw.Rdev))}
+	n := Node{
+		Type: "b", Major: int64(unix.Major(raw.Rdev)), Minor: int64(unix.Minor(raw.Rdev)),
+		Perm: stat.Mode().Perm(), UID: raw.Uid, GID: raw.Gid,
+	}
 	if stat.Mode()&os.ModeCharDevice != 0 {
 		n.Type = "c"
 	}

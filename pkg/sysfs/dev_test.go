@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"devinfo-cni.io/pkg/sysfs"
@@ -14,6 +15,12 @@ func TestANodeHasTypeAndNumber(t *testing.T) {
 	for path, want := range map[string]sysfs.Node{
 		"/dev/null": {Type: "c", Major: 1, Minor: 3}, "/dev/zero": {Type: "c", Major: 1, Minor: 5}, "/dev/tty": {Type: "c", Major: 5},
 	} {
+		stat, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw := stat.Sys().(*syscall.Stat_t)
+		want.Perm, want.UID, want.GID = stat.Mode().Perm(), raw.Uid, raw.Gid
 		if got, err := sysfs.ReadNode(path); err != nil || got != want {
 			t.Errorf("%s: %+v, %v", path, got, err)
 		}

@@ -38,7 +38,7 @@ const (
 // delegation is for one attachment. While a delegate runs, it has the journal's entry
 // locked: one that outlives us is waited for before anything else is run.
 func (p *Plugin) delegation(cniPath string, key journal.Key) *delegation {
-	exec := &cniexec.Exec{Limit: delegateLimit, Lock: p.Journal.Lock(key), Wait: orphanLimit, Stderr: os.Stderr}
+	exec := &cniexec.Exec{Root: p.Root, Limit: delegateLimit, Lock: p.Journal.Lock(key), Wait: orphanLimit, Stderr: os.Stderr}
 	return &delegation{exec, cniPath, p.listen}
 }
 

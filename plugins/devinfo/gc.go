@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/audit"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
@@ -43,7 +44,7 @@ func (p *Plugin) GC(args *Args) error {
 	if cfg.Valid != nil {
 		errs = append(errs, p.gcDelegates(cfg, args.Path))
 	}
-	errs = append(errs, p.sweep())
+	errs = append(errs, p.sweep(func() {}))
 	return followedBy(nil, errs...)
 }
 
@@ -58,8 +59,8 @@ func unlisted(valid []config.ValidAttachment) func(journal.Key) (bool, error) {
 	}
 }
 
-// dead says that nobody can use an attachment any more: it is of an older boot, or its
-// network namespace is gone. One of which that cannot be told lives.
+// dead says that nobody can use an attachment any more. One of which that cannot be told
+// lives.
 func (p *Plugin) dead(key journal.Key) (bool, error) {
 	e, err := p.Journal.Get(key)
 	switch {
@@ -67,16 +68,18 @@ func (p *Plugin) dead(key journal.Key) (bool, error) {
 		return false, nil
 	case err != nil || e == nil:
 		return false, err
-	case !e.OfBoot(p.BootID):
-		return true, nil
-	case e.Netns == "":
-		return false, nil
 	}
-	gone, err := link.NetnsGone(e.Netns)
+	ended, err := p.ended(e)
 	if err != nil {
 		p.Log.Warn("left alone", "attachment", key.String(), "error", err)
 	}
-	return gone, nil
+	return ended, nil
+}
+
+func (p *Plugin) ended(e *journal.Entry) (bool, error) {
+	a := audit.Auditor{NetnsGone: link.NetnsGone, BootID: p.BootID}
+	end, _, err := a.Ended(e)
+	return end != "", err
 }
 
 // Collect deletes one attachment as GC does, for a caller that is no runtime and has no
@@ -86,7 +89,7 @@ func (p *Plugin) Collect(key journal.Key, cniPath string) error {
 }
 
 // Sweep removes what no attachment has: see sweep.
-func (p *Plugin) Sweep() error { return translate(p.sweep()) }
+func (p *Plugin) Sweep() error { return translate(p.sweep(func() {})) }
 
 // collect deletes one attachment by what the journal knows of it; where its entry
 // cannot be read, by the configuration and the claims.
@@ -138,10 +141,13 @@ func (p *Plugin) namespace(e *journal.Entry) string {
 }
 
 // sweep removes what killed calls have left where no entry of the journal tells of it:
-// claims and temporary files.
-func (p *Plugin) sweep() error {
+// claims and temporary files. It calls removed for each.
+func (p *Plugin) sweep(removed func()) error {
 	swept := func(dir string) func(string) {
-		return func(name string) { p.Log.Info("swept", "directory", dir, "name", name) }
+		return func(name string) {
+			p.Log.Info("swept", "directory", dir, "name", name)
+			removed()
+		}
 	}
 	return errors.Join(
 		p.Journal.Sweep(swept(p.Node.StateDir)),

@@ -40,6 +40,10 @@ type Plugin struct {
 	Journal *journal.Journal
 	BootID  string
 
+	// Root is the root directory of the delegates: where a container has the host's
+	// mounted. "" is our own.
+	Root string
+
 	Stdout io.Writer
 	Log    *slog.Logger
 	Now    func() time.Time

@@ -46,12 +46,24 @@ func devices(t *testing.T) {
 		if err := unix.Mknod(path, unix.S_IFCHR|0o666, int(number)); err != nil {
 			t.Fatal(err)
 		}
+		if err := os.Chmod(path, 0o666); err != nil { // whatever the umask
+			t.Fatal(err)
+		}
 	}
 }
 
 // bundle makes a container of runc's usual kind in the pod's network namespace, with the
 // probe in it, and the CDI device.
 func bundle(t *testing.T, pod string, args ...string) string {
+	t.Helper()
+	dir, config := ociSpec(t, pod, args...)
+	withCDI(t, &config, cdiDevice)
+	save(t, dir, config)
+	return dir
+}
+
+// ociSpec is bundle without the CDI device, not saved yet.
+func ociSpec(t *testing.T, pod string, args ...string) (string, oci.Spec) {
 	t.Helper()
 	dir := t.TempDir()
 	output(t, exec.Command("go", "build", "-o", dir+"/rootfs/probe", "devinfo-cni.io/test/kernel/probe"))
@@ -67,13 +79,22 @@ func bundle(t *testing.T, pod string, args ...string) string {
 			config.Linux.Namespaces[n].Path = pod
 		}
 	}
+	return dir, config
+}
+
+func withCDI(t *testing.T, config *oci.Spec, device string) {
+	t.Helper()
 	cache, err := cdi.NewCache(cdi.WithSpecDirs(cdiDir), cdi.WithAutoRefresh(false))
 	if err == nil {
-		_, err = cache.InjectDevices(&config, cdiDevice)
+		_, err = cache.InjectDevices(config, device)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+func save(t *testing.T, dir string, config oci.Spec) {
+	t.Helper()
 	text, err := json.Marshal(config)
 	if err == nil {
 		err = os.WriteFile(dir+"/config.json", text, 0o644)
@@ -81,7 +102,6 @@ func bundle(t *testing.T, pod string, args ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return dir
 }
 
 // output runs a program that must succeed, statically linked if it is built.

@@ -33,6 +33,7 @@ type ipLink struct {
 	Index     int    `json:"ifindex"`
 	Name      string `json:"ifname"`
 	Address   string `json:"address"`
+	MTU       int    `json:"mtu"`
 	Bus       string `json:"parentbus"`
 	Parent    string `json:"parentdev"`
 	PortName  string `json:"phys_port_name"`
@@ -156,7 +157,7 @@ const maxDepth = 8
 func (h *Host) describe(l ipLink, at place, depth int) *link.Interface {
 	mac, _ := net.ParseMAC(l.Address) // a tunnel's is an IP address
 	i := &link.Interface{
-		Name: l.Name, Index: l.Index, Kind: l.Info.Kind, MAC: mac, Bus: l.Bus, Parent: l.Parent, PortName: l.PortName,
+		Name: l.Name, Index: l.Index, Kind: l.Info.Kind, MAC: mac, MTU: l.MTU, Bus: l.Bus, Parent: l.Parent, PortName: l.PortName,
 		Child: link.IPoIBChild(l.Info.Kind, l.Link != "" || l.LinkIndex != 0),
 	}
 	if i.Parent == "" || i.Bus == "virtio" {

@@ -45,20 +45,20 @@ func TestInterfaces(t *testing.T) {
 		host, netns string
 		want        link.Interface
 	}{
-		{"mlx5-switchdev", pod, link.Interface{Name: "net1", Index: 21, MAC: mac("02:03:00:00:00:01"), Bus: "pci", Parent: "0000:03:00.3"}},
-		{"mlx5-switchdev", "", link.Interface{Name: "enp3s0f0s88", Index: 24, MAC: mac("02:03:00:00:00:88"), Bus: "auxiliary", Parent: "mlx5_core.sf.4"}},
-		{"mlx5-switchdev", "", link.Interface{Name: "eth6", Index: 12, MAC: mac("6e:03:00:00:00:02"), Bus: "pci", Parent: "0000:03:00.0", PortName: "pf0vf2"}},
-		{"mlx5-legacy", pod, link.Interface{Name: "net1", Index: 7, MAC: mac("02:3b:00:00:00:01"), Bus: "pci", Parent: "0000:3b:00.3"}},
-		{"mlx5-legacy", pod, link.Interface{Name: "net2", Index: 8, MAC: mac("4e:3b:00:00:00:08"), Kind: "macvlan",
-			Lower: &link.Interface{Name: "ens1f0np0", Index: 4, MAC: mac("b8:ce:f6:3b:00:00"), Bus: "pci", Parent: "0000:3b:00.0", PortName: "p0"}}},
-		{"i40e", pod, link.Interface{Name: "net1", Index: 3, MAC: mac("4e:18:00:00:00:03"), Kind: "macvlan",
-			Lower: &link.Interface{Name: "eno1", Index: 2, MAC: mac("3c:fd:fe:18:00:00"), Bus: "pci", Parent: "0000:18:00.0"}}},
-		{"i40e", pod, link.Interface{Name: "net2", Index: 5, MAC: mac("02:18:00:00:00:01"), Bus: "pci", Parent: "0000:18:02.1"}},
-		{"i40e", "", link.Interface{Name: "veth09f3d2e1", Index: 12, MAC: mac("ee:18:00:00:00:12"), Kind: "veth"}},
+		{"mlx5-switchdev", pod, link.Interface{Name: "net1", Index: 21, MAC: mac("02:03:00:00:00:01"), MTU: 1500, Bus: "pci", Parent: "0000:03:00.3"}},
+		{"mlx5-switchdev", "", link.Interface{Name: "enp3s0f0s88", Index: 24, MAC: mac("02:03:00:00:00:88"), MTU: 1500, Bus: "auxiliary", Parent: "mlx5_core.sf.4"}},
+		{"mlx5-switchdev", "", link.Interface{Name: "eth6", Index: 12, MAC: mac("6e:03:00:00:00:02"), MTU: 1500, Bus: "pci", Parent: "0000:03:00.0", PortName: "pf0vf2"}},
+		{"mlx5-legacy", pod, link.Interface{Name: "net1", Index: 7, MAC: mac("02:3b:00:00:00:01"), MTU: 1500, Bus: "pci", Parent: "0000:3b:00.3"}},
+		{"mlx5-legacy", pod, link.Interface{Name: "net2", Index: 8, MAC: mac("4e:3b:00:00:00:08"), MTU: 1500, Kind: "macvlan",
+			Lower: &link.Interface{Name: "ens1f0np0", Index: 4, MAC: mac("b8:ce:f6:3b:00:00"), MTU: 1500, Bus: "pci", Parent: "0000:3b:00.0", PortName: "p0"}}},
+		{"i40e", pod, link.Interface{Name: "net1", Index: 3, MAC: mac("4e:18:00:00:00:03"), MTU: 1500, Kind: "macvlan",
+			Lower: &link.Interface{Name: "eno1", Index: 2, MAC: mac("3c:fd:fe:18:00:00"), MTU: 1500, Bus: "pci", Parent: "0000:18:00.0"}}},
+		{"i40e", pod, link.Interface{Name: "net2", Index: 5, MAC: mac("02:18:00:00:00:01"), MTU: 1500, Bus: "pci", Parent: "0000:18:02.1"}},
+		{"i40e", "", link.Interface{Name: "veth09f3d2e1", Index: 12, MAC: mac("ee:18:00:00:00:12"), MTU: 1500, Kind: "veth"}},
 		// ethtool.json has a bus-info for the host's eth0.
-		{"virtio-vm", pod, link.Interface{Name: "eth0", Index: 2, MAC: mac("0a:58:0a:f4:00:09"), Kind: "veth"}},
-		{"mlx5-vdpa", "", link.Interface{Name: "eth12", Index: 12, MAC: mac("02:65:00:00:00:02"), Bus: "virtio", Parent: "virtio7", BusInfo: "vdpa4"}},
-		{"rxe-rdma", "", link.Interface{Name: "rveth1", Index: 12, MAC: mac("a2:51:92:fb:83:0e"), Kind: "veth"}},
+		{"virtio-vm", pod, link.Interface{Name: "eth0", Index: 2, MAC: mac("0a:58:0a:f4:00:09"), MTU: 1500, Kind: "veth"}},
+		{"mlx5-vdpa", "", link.Interface{Name: "eth12", Index: 12, MAC: mac("02:65:00:00:00:02"), MTU: 1500, Bus: "virtio", Parent: "virtio7", BusInfo: "vdpa4"}},
+		{"rxe-rdma", "", link.Interface{Name: "rveth1", Index: 12, MAC: mac("a2:51:92:fb:83:0e"), MTU: 1500, Kind: "veth"}},
 	} {
 		got, err := load(t, test.host).Interface(test.netns, test.want.Name)
 		if err != nil || !reflect.DeepEqual(got, test.want) {

@@ -1,11 +1,14 @@
 // Probe is what runs in the container of the tests in the directory above: it says
 // what it has been given. The environment variable that is its first argument names
-// its device-info file; the other arguments are device nodes.
+// its device-info file. The other arguments are device nodes; directories, with a slash at
+// the end; files, .json; and "-", which is to wait for a line.
 package main
 
 import (
+	"bufio"
 	"fmt"
 	"os"
+	"strings"
 )
 
 func main() {
@@ -14,12 +17,37 @@ func main() {
 	fmt.Printf("%s\n%s%v\n", path, text, err)
 	_, err = os.OpenFile(path, os.O_WRONLY, 0)
 	fmt.Println(err)
-	for _, node := range os.Args[2:] {
-		f, err := os.OpenFile(node, os.O_RDWR, 0)
-		n := 0
-		if err == nil {
-			n, err = f.Read(make([]byte, 2))
+	for _, arg := range os.Args[2:] {
+		switch {
+		case arg == "-":
+			fmt.Println("waiting")
+			_, err := bufio.NewReader(os.Stdin).ReadString('\n')
+			fmt.Println("-", err)
+		case strings.HasSuffix(arg, "/"):
+			list(arg)
+		case strings.HasSuffix(arg, ".json"):
+			text, err := os.ReadFile(arg)
+			fmt.Printf("%s%v\n", text, err)
+		default:
+			node(arg)
 		}
-		fmt.Println(node, n, err)
 	}
+}
+
+func list(dir string) {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		text, err := os.ReadFile(dir + e.Name())
+		fmt.Println(e.Name(), len(text) > 0, err)
+	}
+	fmt.Println(dir, err, os.WriteFile(dir+"x", nil, 0o644))
+}
+
+func node(path string) {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	n := 0
+	if err == nil {
+		n, err = f.Read(make([]byte, 2))
+	}
+	fmt.Println(path, n, err)
 }

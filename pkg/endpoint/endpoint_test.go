@@ -1,4 +1,4 @@
-package main
+package endpoint_test
 
 import (
 	"errors"
@@ -10,11 +10,13 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"devinfo-cni.io/pkg/endpoint"
 )
 
 func TestHealthIsThatOfEveryPart(t *testing.T) {
 	var broken error
-	handler := healthz(check{"a", func() error { return nil }}, check{"b", func() error { return broken }})
+	handler := endpoint.Health(endpoint.Check{Name: "a", Ask: func() error { return nil }}, endpoint.Check{Name: "b", Ask: func() error { return broken }})
 	for _, test := range []struct {
 		err  error
 		code int
@@ -36,16 +38,16 @@ func TestTheEndpointServesHealthAndMetricsUntilItIsStopped(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	counter := prometheus.NewCounter(prometheus.CounterOpts{Name: "a_total"})
 	registry.MustRegister(counter)
-	endpoint := free(t)
-	stop, err := serveHTTP(endpoint, registry, healthz(), func(err error) { t.Error(err) })
+	address := free(t)
+	stop, err := endpoint.Serve(address, registry, endpoint.Health(), func(err error) { t.Error(err) })
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := serveHTTP(endpoint, registry, healthz(), nil); err == nil || !strings.Contains(err.Error(), "--http-endpoint") {
+	if _, err := endpoint.Serve(address, registry, endpoint.Health(), nil); err == nil || !strings.Contains(err.Error(), address) {
 		t.Errorf("the endpoint is taken: %v", err)
 	}
 	for path, want := range map[string]string{"/healthz": "", "/metrics": "a_total 0"} {
-		answer, err := http.Get("http://" + endpoint + path)
+		answer, err := http.Get("http://" + address + path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,7 +58,7 @@ func TestTheEndpointServesHealthAndMetricsUntilItIsStopped(t *testing.T) {
 		}
 	}
 	stop()
-	if _, err := http.Get("http://" + endpoint + "/healthz"); err == nil {
+	if _, err := http.Get("http://" + address + "/healthz"); err == nil {
 		t.Error("it answers after stop")
 	}
 }

@@ -1,4 +1,5 @@
-package main
+// Package endpoint serves what an agent tells of itself by HTTP: /healthz and /metrics.
+package endpoint
 
 import (
 	"context"
@@ -13,24 +14,24 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// A check says what is wrong with a part of the agent; nil = nothing.
-type check struct {
-	name string
-	ask  func() error
+// A Check says what is wrong with a part of the agent; nil = nothing.
+type Check struct {
+	Name string
+	Ask  func() error
 }
 
-// healthz answers 200 if every check succeeds, else 503, with a line for each. The agent
+// Health answers 200 if every check succeeds, else 503, with a line for each. The agent
 // mends what it can by itself: restarting it because of a 503 helps nothing.
-func healthz(checks ...check) http.Handler {
+func Health(checks ...Check) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		var text strings.Builder
 		code := http.StatusOK
 		for _, c := range checks {
-			if err := c.ask(); err != nil {
+			if err := c.Ask(); err != nil {
 				code = http.StatusServiceUnavailable
-				fmt.Fprintf(&text, "[-] %s: %v\n", c.name, err)
+				fmt.Fprintf(&text, "[-] %s: %v\n", c.Name, err)
 			} else {
-				fmt.Fprintf(&text, "[+] %s\n", c.name)
+				fmt.Fprintf(&text, "[+] %s\n", c.Name)
 			}
 		}
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -39,12 +40,12 @@ func healthz(checks ...check) http.Handler {
 	})
 }
 
-// serveHTTP serves /healthz and /metrics until stop is called. An endpoint that is taken
-// is an error now, a server that ends later is told to fatal.
-func serveHTTP(endpoint string, metrics prometheus.Gatherer, health http.Handler, fatal func(error)) (stop func(), err error) {
-	listener, err := net.Listen("tcp", endpoint)
+// Serve serves /healthz and /metrics at host:port until stop is called. An address that is
+// taken is an error now, a server that ends later is told to fatal.
+func Serve(address string, metrics prometheus.Gatherer, health http.Handler, fatal func(error)) (stop func(), err error) {
+	listener, err := net.Listen("tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("--http-endpoint: %w", err)
+		return nil, err
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/healthz", health)
@@ -52,7 +53,7 @@ func serveHTTP(endpoint string, metrics prometheus.Gatherer, health http.Handler
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	go func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			fatal(fmt.Errorf("--http-endpoint %s: %w", endpoint, err))
+			fatal(fmt.Errorf("%s: %w", address, err))
 		}
 	}()
 	return func() {

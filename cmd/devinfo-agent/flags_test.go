@@ -1,0 +1,84 @@
+package main
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+// parsed are the options of a command line, and what is wrong with them.
+func parsed(t *testing.T, args ...string) (*options, error) {
+	t.Helper()
+	var o options
+	flags := pflag.NewFlagSet("devinfo-agent", pflag.ContinueOnError)
+	o.add(flags)
+	if err := flags.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return &o, o.check()
+}
+
+func TestDefaultsMakeSense(t *testing.T) {
+	t.Setenv("NODE_NAME", "n1")
+	o, err := parsed(t)
+	if err != nil || o.nodeName != "n1" || o.cniBinDir != "/opt/cni/bin" || !o.inject {
+		t.Errorf("%+v, %v", o, err)
+	}
+}
+
+func TestEveryFlagThatMakesNoSenseIsNamed(t *testing.T) {
+	t.Setenv("NODE_NAME", "")
+	for args, want := range map[string]string{
+		"--settings-dir=/s":                                "--node-name: --settings-dir needs the name of the node",
+		"--node-name=../n":                                 `--node-name: "../n" is no name of a node`,
+		"--nri-plugin-index=5":                             `--nri-plugin-index: "5" must be two digits`,
+		"--when-missing=maybe":                             `--when-missing: "maybe" must be pass or refuse`,
+		"--log-format=xml":                                 `--log-format: "xml" must be text or json`,
+		"--metrics-address=9810":                           `--metrics-address: "9810" must be host:port`,
+		"--max-attachment-series=-1":                       `--max-attachment-series: "-1" is less than 0`,
+		"--check-interval=0s":                              `--check-interval: "0s" is less than 1s`,
+		"--sweep-interval=10ms":                            `--sweep-interval: "10ms" is less than 1s`,
+		"--cni-bin-dir=bin":                                `--cni-bin-dir: "bin" is not an absolute path`,
+		"--cni-path=/a:b":                                  `--cni-path: "b" is not an absolute path`,
+		"--run-dir=":                                       `--run-dir: "" is not an absolute path`,
+		"--host-root=host --plugin=devinfo":                `--plugin: "devinfo" is not an absolute path` + "\n" + `--host-root: "host" is not an absolute path`,
+		"--sweep-interval=0 --host-root=/ --node-name=a.b": "",
+	} {
+		_, err := parsed(t, strings.Fields(args)...)
+		got := ""
+		if err != nil {
+			got = err.Error()
+		}
+		if got == "" != (want == "") || !strings.Contains(got, want) {
+			t.Errorf("%s: got %q, want %q", args, got, want)
+		}
+	}
+}
+
+func TestEveryFlagIsDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/agent.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	documented := map[string]bool{}
+	for _, row := range regexp.MustCompile("(?m)^\\| (`--?[a-z-]+`(?:, `--?[a-z-]+`)*) \\|").FindAllStringSubmatch(string(text), -1) {
+		for name := range strings.SplitSeq(row[1], ", ") {
+			documented[strings.TrimLeft(strings.Trim(name, "`"), "-")] = true
+		}
+	}
+	var o options
+	flags := pflag.NewFlagSet("devinfo-agent", pflag.ContinueOnError)
+	o.add(flags)
+	flags.VisitAll(func(f *pflag.Flag) {
+		if !documented[f.Name] {
+			t.Errorf("--%s is not in the table of docs/agent.md", f.Name)
+		}
+		delete(documented, f.Name)
+	})
+	if len(documented) > 0 {
+		t.Errorf("documented and no flags: %v", documented)
+	}
+}

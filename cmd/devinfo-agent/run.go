@@ -1,0 +1,140 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"devinfo-cni.io/pkg/agent"
+	"devinfo-cni.io/pkg/endpoint"
+	"devinfo-cni.io/pkg/inject"
+	"devinfo-cni.io/pkg/install"
+	"devinfo-cni.io/pkg/journal"
+)
+
+// run is the agent, from its start until ctx ends.
+func run(ctx context.Context, o *options, log *slog.Logger) error {
+	log.Info("devinfo-agent", "version", Version(), "node", o.nodeName)
+	a, err := o.agent(log)
+	if err != nil {
+		return err
+	}
+	if o.uninstall {
+		return uninstall(ctx, a, o, log)
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	a.Register(registry, Version())
+	var alone atomic.Bool
+	checks := append([]endpoint.Check{{Name: "lock", Ask: func() error {
+		if !alone.Load() {
+			return agent.ErrNotAlone
+		}
+		return nil
+	}}}, a.Checks()...)
+	if o.metricsAddress != "" {
+		stop := serve(ctx, o.metricsAddress, registry, endpoint.Health(checks...), log)
+		defer stop()
+	}
+	release, err := agent.Alone(ctx, o.runDir, log)
+	if ctx.Err() != nil {
+		return nil // it has waited to its end
+	}
+	if err != nil {
+		return fmt.Errorf("--run-dir: %w", err)
+	}
+	defer release()
+	alone.Store(true)
+	a.Run(ctx)
+	log.Info("ended")
+	return nil
+}
+
+// agent puts it together.
+func (o *options) agent(log *slog.Logger) (*agent.Agent, error) {
+	bootID, err := journal.BootID()
+	if err != nil {
+		return nil, fmt.Errorf("boot ID: %w", err)
+	}
+	from := o.plugin
+	if from == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, fmt.Errorf("--plugin: %w", err)
+		}
+		from = filepath.Join(filepath.Dir(self), install.Name)
+	}
+	options := agent.Options{
+		Plugin:     &install.Plugin{From: from, Dir: o.cniBinDir, AllowDowngrade: o.allowDowngrade, ReplaceForeign: o.replaceForeign},
+		NodeConfig: o.nodeConfig, BootID: bootID, CNIPath: cmp.Or(o.cniPath, o.cniBinDir), HostRoot: o.hostRoot,
+		CheckInterval: o.checkInterval, SweepInterval: o.sweepInterval, AuditInterval: o.auditInterval,
+		MaxSeries: o.maxSeries, Log: log,
+	}
+	if o.settingsDir != "" || o.uninstall {
+		options.Settings = &install.Settings{Dir: o.settingsDir, Node: o.nodeName, To: o.nodeConfig, ReplaceForeign: o.replaceForeign}
+	}
+	if o.inject {
+		options.Injection = &agent.Injection{Options: inject.Options{
+			StageDir: filepath.Join(o.runDir, "containers"), HostRoot: cmp.Or(o.deviceRoot, o.hostRoot),
+			WhenMissing: inject.WhenMissing(o.whenMissing), Except: o.excludeNamespaces,
+		}, Socket: o.nriSocket, Index: o.nriIndex}
+	}
+	return agent.New(options), nil
+}
+
+// uninstall waits for an agent that is about to end, and not for one that stays.
+func uninstall(ctx context.Context, a *agent.Agent, o *options, log *slog.Logger) error {
+	const patience = time.Minute
+	waiting, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	release, err := agent.Alone(waiting, o.runDir, log)
+	if err != nil {
+		return fmt.Errorf("--uninstall: %w: delete its DaemonSet first", err)
+	}
+	defer release()
+	if err := a.Uninstall(ctx, o.uninstallInUse); err != nil {
+		return fmt.Errorf("--uninstall: %w", err)
+	}
+	return nil
+}
+
+// serve serves the endpoint until stop is called. While the address is taken, by the agent
+// before this one say, it tries again: the rest does not depend on it.
+func serve(ctx context.Context, address string, metrics prometheus.Gatherer, health http.Handler, log *slog.Logger) (stop func()) {
+	const pause = 2 * time.Second
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			broken := make(chan error, 1)
+			end, err := endpoint.Serve(address, metrics, health, func(err error) { broken <- err })
+			if err == nil {
+				select {
+				case <-ctx.Done():
+					end()
+					return
+				case err = <-broken:
+				}
+			}
+			log.Error("no metrics", "flag", "--metrics-address", "retryIn", pause, "error", err)
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
+}

@@ -1,0 +1,200 @@
+// Package agent is the node agent of the devinfo plugin: it keeps the plugin and its
+// settings on the node (package install), removes what dead sandboxes and older boots have
+// left, gives containers their device information (package inject), and looks at the
+// attachments for Prometheus. Each part goes on when another fails, and says what is wrong
+// with it: in the log when that changes, in /healthz and in the metrics. It asks nothing of
+// an API server.
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/audit"
+	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/endpoint"
+	"devinfo-cni.io/pkg/install"
+	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/sysfs"
+)
+
+// Options are what an Agent is made of.
+type Options struct {
+	Plugin     *install.Plugin   // the agent says NewestFormat
+	Settings   *install.Settings // nil = the node's settings are left alone
+	NodeConfig string            // where the plugin looks for its settings
+	BootID     string            // of the running kernel: see journal.BootID
+
+	Injection *Injection // nil = containers are given nothing
+
+	CNIPath  string // directories of delegates, separated by colons
+	HostRoot string // the root directory of delegates; "" = their DEL cannot be run
+
+	CheckInterval time.Duration // between two looks at plugin and settings
+	SweepInterval time.Duration // 0 = nothing is swept
+	AuditInterval time.Duration // between two looks at the attachments
+	MaxSeries     int           // how many attachments the metrics name
+
+	Log *slog.Logger
+}
+
+// The parts of an agent, as /healthz and the metrics call them.
+const (
+	Settings    = "settings"    // the node's settings are in place, and make sense
+	Plugin      = "plugin"      // the plugin is in place
+	Sweep       = "sweep"       // what was left could be removed
+	Attachments = "attachments" // the attachments could be looked at
+	NRI         = "nri"         // the container runtime is connected
+)
+
+// Agent is the agent of one node.
+type Agent struct {
+	Options
+	counters counters
+
+	mu       sync.Mutex
+	troubles map[string]error // of the parts; nil = it is well
+	plugin   *install.Executable
+	census   census
+}
+
+// New makes an agent. It touches nothing yet.
+func New(o Options) *Agent {
+	a := &Agent{Options: o, counters: newCounters(), troubles: map[string]error{}}
+	for _, part := range a.Parts() {
+		a.troubles[part] = errNotYet
+	}
+	a.Plugin.NewestFormat = a.newestFormat
+	return a
+}
+
+var errNotYet = errors.New("has not begun")
+
+// Parts are those that the agent has, sorted.
+func (a *Agent) Parts() []string {
+	parts := []string{Attachments, Plugin, Settings}
+	if a.SweepInterval > 0 {
+		parts = append(parts, Sweep)
+	}
+	if a.Injection != nil {
+		parts = append(parts, NRI)
+	}
+	slices.Sort(parts)
+	return parts
+}
+
+// Checks are what /healthz asks.
+func (a *Agent) Checks() (checks []endpoint.Check) {
+	for _, part := range a.Parts() {
+		checks = append(checks, endpoint.Check{Name: part, Ask: func() error { return a.trouble(part) }})
+	}
+	return checks
+}
+
+func (a *Agent) trouble(part string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.troubles[part]
+}
+
+// report notes how a part is; the log is told of changes.
+func (a *Agent) report(part string, err error) {
+	a.mu.Lock()
+	before := a.troubles[part]
+	a.troubles[part] = err
+	a.mu.Unlock()
+	switch {
+	case err != nil && (before == nil || before.Error() != err.Error()):
+		a.Log.Error("something is wrong", "part", part, "error", err)
+	case err == nil && before != nil:
+		a.Log.Info("all is well", "part", part)
+	}
+}
+
+// grace is for what runs when the agent is to end. A DEL that takes longer goes on without
+// us: the journal knows of it.
+const grace = 500 * time.Millisecond
+
+// Run keeps, sweeps, looks and injects until ctx ends.
+func (a *Agent) Run(ctx context.Context) {
+	var parts sync.WaitGroup
+	settled := make(chan struct{}) // all others go by the settings
+	part := func(pause time.Duration, f func(context.Context)) {
+		parts.Go(func() {
+			select {
+			case <-settled:
+				every(ctx, pause, f)
+			case <-ctx.Done():
+			}
+		})
+	}
+	parts.Go(func() {
+		a.keep(ctx)
+		close(settled)
+	})
+	part(a.CheckInterval, a.keep)
+	part(a.AuditInterval, a.look)
+	if a.SweepInterval > 0 {
+		part(a.SweepInterval, a.sweep)
+	}
+	if a.Injection != nil {
+		part(a.CheckInterval, a.inject) // it returns where it could not begin
+	}
+	<-ctx.Done()
+	ended := make(chan struct{})
+	go func() {
+		parts.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(grace):
+		a.Log.Warn("ended while something runs; it is finished without the agent")
+	}
+}
+
+// every calls f at once, and again after each pause.
+func every(ctx context.Context, pause time.Duration, f func(context.Context)) {
+	for ctx.Err() == nil {
+		f(ctx)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// Node gives the node's settings as they are now.
+func (a *Agent) Node() (config.Node, error) { return config.LoadNode(a.NodeConfig) }
+
+func (a *Agent) newestFormat() (int, error) {
+	node, err := a.Node()
+	if err != nil {
+		return 0, err
+	}
+	return journal.Open(node.StateDir, a.BootID).NewestFormat()
+}
+
+// auditor looks at the node, with the settings as they are now.
+func (a *Agent) auditor() (config.Node, *audit.Auditor, error) {
+	node, err := a.Node()
+	if err != nil {
+		return node, nil, err
+	}
+	sys, err := sysfs.Open(node.Sysfs)
+	if err != nil {
+		return node, nil, err
+	}
+	kernel := link.NewKernel(sys.Files())
+	return node, &audit.Auditor{
+		Finder: &discovery.Finder{Sys: sys, Interfaces: kernel, Switches: kernel},
+		Dir:    func(path string) *store.Dir { return store.Open(path) }, NetnsGone: link.NetnsGone, BootID: a.BootID,
+	}, nil
+}

@@ -1,0 +1,238 @@
+package agent_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"devinfo-cni.io/pkg/agent"
+	"devinfo-cni.io/pkg/install"
+	"devinfo-cni.io/pkg/journal"
+)
+
+func contextOf(t *testing.T) (context.Context, context.CancelFunc) {
+	return context.WithCancel(t.Context())
+}
+
+func TestAnAgentPutsKeepsAndCounts(t *testing.T) {
+	r := newRig(t)
+	a, end := r.started()
+	eventually(t, "well", func() bool { return well(a) })
+	eventually(t, "without a runtime", func() bool {
+		return strings.Contains(says(a, agent.NRI), "nri.sock: does the container runtime run, with NRI enabled?")
+	})
+	to := filepath.Join(r.Options.Plugin.Dir, install.Name)
+	r.must(os.Remove(to))
+	eventually(t, "put again", func() bool {
+		_, err := os.Stat(to)
+		return err == nil && metrics(t, a)[`devinfo_plugin_installs_total{result="installed"}`] == 2
+	})
+	end()
+	for name, want := range map[string]float64{
+		`devinfo_plugin_info{journal_format="2",version="v1.2.0"}`: 1, `devinfo_agent_info{version="v9"}`: 1,
+		`devinfo_agent_ok{part="settings"}`: 1, `devinfo_agent_ok{part="plugin"}`: 1, `devinfo_agent_ok{part="sweep"}`: 1,
+		`devinfo_agent_ok{part="attachments"}`: 1, `devinfo_agent_ok{part="nri"}`: 0, `devinfo_sweeps_total{result="failed"}`: 0,
+	} {
+		if got, there := metrics(t, a)[name]; got != want || !there {
+			t.Errorf("%s is %v, %v", name, got, there)
+		}
+	}
+}
+
+func TestEachPartGoesOnWhenAnotherFails(t *testing.T) {
+	r := newRig(t)
+	var log bytes.Buffer
+	r.Log = slog.New(slog.NewTextHandler(&log, nil))
+	r.Options.Plugin.Dir = filepath.Join(r.dir, "none")
+	dead := vf("dead", "0000:03:00.2", "", "")
+	dead.Netns = r.noNetns()
+	r.put(dead)
+	a, end := r.started()
+	eventually(t, "swept", func() bool {
+		return len(r.left()) == 0 && says(a, agent.Sweep) == "" && says(a, agent.Attachments) == ""
+	})
+	if got := says(a, agent.Plugin); !strings.Contains(got, "none: no such file or directory") {
+		t.Errorf("the plugin: %q", got)
+	}
+	r.must(os.Mkdir(r.Options.Plugin.Dir, 0o755))
+	eventually(t, "well", func() bool { return well(a) })
+
+	r.must(os.WriteFile(filepath.Join(r.dir, "settings/default.json"), []byte(`{"logLevel": "loud"}`), 0o644))
+	eventually(t, "refused", func() bool { return strings.Contains(says(a, agent.Settings), `logLevel: "loud"`) })
+	to := filepath.Join(r.Options.Plugin.Dir, install.Name)
+	r.must(os.Remove(to))
+	eventually(t, "put again, by the old settings", func() bool {
+		_, err := os.Stat(to)
+		return err == nil && says(a, agent.Plugin) == ""
+	})
+	if metrics(t, a)[`devinfo_agent_ok{part="settings"}`] != 0 || metrics(t, a)[`devinfo_agent_ok{part="plugin"}`] != 1 {
+		t.Errorf("%v", metrics(t, a))
+	}
+	end()
+	for _, line := range []string{"part=plugin error=", "part=settings error="} {
+		if n := strings.Count(log.String(), line); n < 1 || n > 2 { // once for each trouble, not for each look
+			t.Errorf("the log has %d times %q:\n%s", n, line, log.String())
+		}
+	}
+}
+
+// What is told of attachments, in the names of the exporters that it is joined with.
+func TestAttachmentsAreNamedAndCounted(t *testing.T) {
+	r := newRig(t)
+	r.SweepInterval = 0
+	r.put(vf("ok", "0000:03:00.2", "eth4", "mlx5_2"))
+	again := vf("again", "0000:03:00.2", "eth4", "mlx5_2") // another sandbox of the same pod
+	again.Args = "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-ok"
+	r.put(again)
+	changed := vf("changed", "0000:03:00.4", "", "")
+	r.put(changed)
+	r.must(os.Remove(filepath.Join(r.DeviceInfoDir, "changed")))
+	r.put(journal.Entry{Key: journal.Key{ContainerID: "socket", Network: "net-b"}, Netns: aliveNetns, Complete: true,
+		Device: journal.Device{Type: "memif", ID: "/run/m.sock"}})
+	r.put(journal.Entry{Key: journal.Key{ContainerID: "card", Network: "macvlan", IfName: "eth1"}, Netns: aliveNetns, Complete: true,
+		Device: journal.Device{Type: "pci", ID: "0000:03:00.0"}})
+	leaked := vf("leaked", "0000:03:00.3", "eth5", "")
+	leaked.Netns = r.noNetns()
+	r.put(leaked)
+	orphan := vf("orphan", "0000:03:00.3", "eth5", "")
+	orphan.BootID = "older"
+	r.put(orphan)
+	adding := vf("adding", "0000:03:00.3", "eth5", "")
+	adding.Complete = false
+	r.put(adding)
+	r.must(os.WriteFile(filepath.Join(r.StateDir, "attachments/net-a@torn@net1"), []byte("torn"), 0o600),
+		os.WriteFile(filepath.Join(r.StateDir, "attachments/net-a@newer@net1"), []byte(`{"format": 99}`), 0o600))
+
+	a, end := r.started()
+	eventually(t, "counted", func() bool { return metrics(t, a)["devinfo_audit_timestamp_seconds"] > 0 })
+	end()
+	got := metrics(t, a)
+	maps.DeleteFunc(got, func(name string, _ float64) bool { return !strings.HasPrefix(name, "devinfo_attachment") })
+	want := map[string]float64{
+		`devinfo_attachment_info{device="eth4",interface="net1",namespace="shop",network="net-a",pciAddr="0000:03:00.2",pf="p0",pod="web-ok",rdma_device="mlx5_2",type="pci",vf="0"}`: 1,
+		`devinfo_attachment_info{interface="net1",namespace="shop",network="net-a",pciAddr="0000:03:00.4",pf="p0",pod="web-changed",type="pci",vf="2"}`:                               1,
+		`devinfo_attachment_info{interface="net1",network="net-b",type="memif"}`:                                                                                                      1,
+		`devinfo_attachment_info{device="p0",interface="eth1",network="macvlan",pciAddr="0000:03:00.0",type="pci"}`:                                                                   1,
+		`devinfo_attachments{state="ok"}`: 4, `devinfo_attachments{state="changed"}`: 1, `devinfo_attachments{state="leaked"}`: 1,
+		`devinfo_attachments{state="orphan"}`: 1, `devinfo_attachments{state="adding"}`: 1, `devinfo_attachments{state="corrupt"}`: 1,
+		`devinfo_attachments{state="newer"}`: 1, `devinfo_attachments{state="unknown"}`: 0, "devinfo_attachments_unnamed": 0,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+
+	r.MaxSeries = 1
+	a, end = r.started()
+	eventually(t, "counted", func() bool { return metrics(t, a)["devinfo_attachments_unnamed"] == 3 })
+	end()
+	if n := len(slices.DeleteFunc(slices.Collect(maps.Keys(metrics(t, a))), func(name string) bool { return !strings.HasPrefix(name, "devinfo_attachment_info") })); n != 1 {
+		t.Errorf("%d are named", n)
+	}
+}
+
+func TestASweepLeavesDelegatesThatItCannotRun(t *testing.T) {
+	r := newRig(t)
+	calls := filepath.Join(r.dir, "calls")
+	r.must(os.WriteFile(filepath.Join(r.dir, "bin/bridge"), []byte("#!/bin/sh\necho $CNI_COMMAND $CNI_CONTAINERID >>"+calls+"\n"), 0o755))
+	r.put(vf("alive", "0000:03:00.2", "", ""))
+	dead := vf("dead", "0000:03:00.3", "", "")
+	dead.Netns = r.noNetns()
+	r.put(dead)
+	delegating := vf("delegating", "0000:03:00.4", "", "")
+	delegating.Netns, delegating.CNIVersion = r.noNetns(), "1.0.0"
+	delegating.Delegates = delegates("bridge")
+	r.put(delegating)
+	temp := filepath.Join(r.DeviceInfoDir, ".killed.devinfo")
+	r.must(os.WriteFile(temp, nil, 0o600))
+
+	a, end := r.started()
+	eventually(t, "swept", func() bool { return metrics(t, a)[`devinfo_sweeps_total{result="ok"}`] > 1 })
+	end()
+	if diff := cmp.Diff([]string{"alive", "delegating"}, r.left()); diff != "" {
+		t.Error(diff)
+	}
+	if _, err := os.Stat(temp); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
+	for name, want := range map[string]float64{
+		`devinfo_swept_total{what="attachment"}`: 1, `devinfo_swept_total{what="file"}`: 1, "devinfo_sweep_left": 1,
+	} {
+		if got := metrics(t, a)[name]; got != want {
+			t.Errorf("%s is %v", name, got)
+		}
+	}
+
+	r.HostRoot = "/"
+	a, end = r.started()
+	eventually(t, "swept", func() bool { return metrics(t, a)[`devinfo_swept_total{what="attachment"}`] == 1 })
+	end()
+	if called, err := os.ReadFile(calls); string(called) != "DEL delegating\n" || !slices.Equal(r.left(), []string{"alive"}) {
+		t.Errorf("%q, %v, left %q", called, err, r.left())
+	}
+}
+
+// The runtime could not delete a pod without the plugin.
+func TestUninstallStopsAtAttachments(t *testing.T) {
+	r := newRig(t)
+	a, end := r.started()
+	eventually(t, "well", func() bool { return well(a) })
+	end()
+	r.put(vf("alive", "0000:03:00.2", "", ""))
+	dead := vf("dead", "0000:03:00.3", "", "")
+	dead.Netns = r.noNetns()
+	r.put(dead)
+	files := []string{filepath.Join(r.dir, "bin/devinfo"), r.NodeConfig}
+	err := a.Uninstall(t.Context(), false)
+	if err == nil || !strings.Contains(err.Error(), "1 attachments are there, net-a/alive/net1 for one: delete their pods first; or give --uninstall-in-use") {
+		t.Errorf("got %v", err)
+	}
+	for _, name := range files {
+		_, err := os.Stat(name)
+		r.must(err)
+	}
+	r.must(a.Uninstall(t.Context(), true), a.Uninstall(t.Context(), true))
+	for _, name := range files {
+		if left, err := os.ReadDir(filepath.Dir(name)); err != nil || len(left) != 0 {
+			t.Errorf("left: %v, %v", left, err)
+		}
+	}
+}
+
+func TestOneAgentOfANodeWorksAtATime(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	release, err := agent.Alone(t.Context(), dir, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	soon, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if _, err := agent.Alone(soon, dir, log); !errors.Is(err, agent.ErrNotAlone) {
+		t.Errorf("a second: %v", err)
+	}
+	next := make(chan error)
+	go func() {
+		release, err := agent.Alone(t.Context(), dir, log)
+		if err == nil {
+			release()
+		}
+		next <- err
+	}()
+	release()
+	if err := <-next; err != nil {
+		t.Errorf("after the first: %v", err)
+	}
+	if _, err := agent.Alone(t.Context(), "/proc/none", log); err == nil || errors.Is(err, agent.ErrNotAlone) {
+		t.Errorf("a directory that cannot be made: %v", err)
+	}
+}

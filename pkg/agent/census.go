@@ -1,0 +1,191 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/audit"
+	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/sysfs"
+)
+
+// census is what the metrics tell of the attachments.
+type census struct {
+	states  map[string]int
+	series  []series // sorted
+	unnamed int      // how many more there are than MaxSeries
+	at      time.Time
+}
+
+// series are the values of seriesLabels.
+type series [10]string
+
+// The names are those of sriov-network-metrics-exporter (pf, vf, pciAddr) and node_exporter
+// (device), for joins.
+func seriesLabels() []string {
+	return []string{"pod", "namespace", "interface", "network", "type", "pciAddr", "pf", "vf", "device", "rdma_device"}
+}
+
+// classes are the states that are counted.
+func classes() []string {
+	return []string{"ok", "adding", "changed", "leaked", "orphan", "corrupt", "newer", "unknown"}
+}
+
+// class sums up what package audit says of an attachment. One that is there, and not as ADD
+// left it, has changed.
+func class(state audit.State, r *audit.Report) string {
+	switch state {
+	case audit.Adding:
+		return "adding"
+	case audit.NetnsGone:
+		return "leaked"
+	case audit.Orphan:
+		return "orphan"
+	case audit.Corrupt:
+		return "corrupt"
+	case audit.Newer:
+		return "newer"
+	case audit.Unknown:
+		return "unknown"
+	case audit.OK:
+		if r.Problem == nil && len(r.Changed()) == 0 {
+			return "ok"
+		}
+	}
+	return "changed"
+}
+
+// look takes a census.
+func (a *Agent) look(ctx context.Context) {
+	c, err := a.take(ctx)
+	if ctx.Err() != nil {
+		return
+	}
+	a.report(Attachments, err)
+	if err != nil {
+		return // what was seen last is shown, and its age
+	}
+	a.mu.Lock()
+	a.census = c
+	a.mu.Unlock()
+}
+
+func (a *Agent) take(ctx context.Context) (census, error) {
+	c := census{states: map[string]int{}, at: time.Now()}
+	node, auditor, err := a.auditor()
+	if err != nil {
+		return c, err
+	}
+	j := journal.Open(node.StateDir, a.BootID)
+	keys, err := j.All()
+	if err != nil {
+		return c, err
+	}
+	d := describer{auditor.Finder.Sys, map[pci.Address]string{}}
+	there := map[series]bool{} // two sandboxes of one pod may be alike
+	for _, key := range keys {
+		if ctx.Err() != nil {
+			return c, ctx.Err()
+		}
+		e, err := j.Get(key)
+		if e == nil && err == nil { // its DEL has come
+			continue
+		}
+		state := class(auditor.Audit(e, err))
+		c.states[state]++
+		if state == "ok" || state == "changed" {
+			there[d.series(e)] = true
+		}
+	}
+	for s := range there {
+		c.series = append(c.series, s)
+	}
+	slices.SortFunc(c.series, func(x, y series) int { return slices.Compare(x[:], y[:]) })
+	if more := len(c.series) - a.MaxSeries; more > 0 {
+		c.series, c.unnamed = slices.Clone(c.series[:a.MaxSeries]), more
+	}
+	return c, nil
+}
+
+// describer says what the exporters call the devices of attachments. It is good for one
+// census: it remembers the interfaces.
+type describer struct {
+	sys   *sysfs.FS
+	ports map[pci.Address]string
+}
+
+// series gives the labels of an attachment by what ADD wrote. Facts that cannot be read
+// are empty: /metrics is no place to say why, and devinfoctl check says it.
+func (d *describer) series(e *journal.Entry) series {
+	namespace, name := e.PodName()
+	kind, address, device, rdma := e.Device.Type, e.Device.ID, "", ""
+	if info, err := devinfo.Parse(e.Info); err == nil {
+		kind = string(info.Type)
+		switch has := info.Device().(type) {
+		case *devinfo.PCI:
+			address, device, rdma = has.Address, has.Representor, has.RDMADevice
+		case *devinfo.VDPA:
+			address, device = has.Address, has.Representor
+		}
+	}
+	pf, vf := "", ""
+	parsed, err := pci.Parse(address)
+	address = ""
+	if err == nil {
+		address = parsed.String()
+		var own string
+		pf, vf, own = d.function(parsed)
+		device = cmp.Or(device, own)
+	}
+	s := series{name, namespace, e.IfName, e.Network, kind, address, pf, vf, device, rdma}
+	for n := range s {
+		s[n] = strings.ToValidUTF8(s[n], "\uFFFD")
+	}
+	return s
+}
+
+// function gives the name of a VF's PF and the VF's number, and else the function's own
+// interface on the node.
+func (d *describer) function(a pci.Address) (pf, vf, own string) {
+	fn, ok, err := d.sys.PCI(a)
+	if err != nil || !ok {
+		return "", "", ""
+	}
+	if fn.PF == nil {
+		return "", "", d.port(a)
+	}
+	if n, ok, err := d.sys.VFIndex(*fn.PF, a); err == nil && ok {
+		vf = strconv.Itoa(n)
+	}
+	return d.port(*fn.PF), vf, d.port(a)
+}
+
+// port is a function's interface in the node's network namespace, which is also that of a
+// representor's PF; "" where there is none, or which one is meant cannot be told.
+func (d *describer) port(a pci.Address) string {
+	if name, known := d.ports[a]; known {
+		return name
+	}
+	fn, ok, err := d.sys.PCI(a)
+	if err != nil || !ok {
+		return ""
+	}
+	ports, err := d.sys.AllPorts(fn)
+	if err != nil {
+		return ""
+	}
+	ports = slices.DeleteFunc(ports, func(p sysfs.Port) bool { return link.Represents(p.PortName) })
+	name := ""
+	if len(ports) == 1 {
+		name = ports[0].Name
+	}
+	d.ports[a] = name
+	return name
+}

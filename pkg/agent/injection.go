@@ -1,0 +1,98 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"devinfo-cni.io/pkg/inject"
+)
+
+// Injection is what gives containers their device information: package inject.
+type Injection struct {
+	// Options are without Node, BootID, Finder, Metrics and Log, which are the agent's.
+	Options       inject.Options
+	Socket, Index string // of NRI
+}
+
+// inject runs the injection until ctx ends. What stops it from beginning is tried again.
+func (a *Agent) inject(ctx context.Context) {
+	err := a.injected(ctx)
+	if err != nil && ctx.Err() == nil {
+		a.report(NRI, err)
+	}
+}
+
+func (a *Agent) injected(ctx context.Context) error {
+	_, auditor, err := a.auditor()
+	if err != nil {
+		return err
+	}
+	o := a.Injection.Options
+	o.Node, o.BootID, o.Finder, o.Log = a.Node, a.BootID, auditor.Finder, a.Log
+	o.Metrics = a.counters.injection.metrics()
+	o.Metrics.Connected = func(on bool) {
+		var err error
+		if !on {
+			err = fmt.Errorf("not connected to %s: does the container runtime run, with NRI enabled?", a.Injection.Socket)
+		}
+		if ctx.Err() == nil {
+			a.report(NRI, err)
+		}
+	}
+	i, err := inject.New(o)
+	if err != nil {
+		return err
+	}
+	return i.Run(ctx, a.Injection.Socket, a.Injection.Index)
+}
+
+// injectionCounters are what is counted of containers.
+type injectionCounters struct {
+	answers, withheld *prometheus.CounterVec
+	durations         prometheus.Histogram
+	staged            prometheus.Gauge
+}
+
+func newInjectionCounters() injectionCounters {
+	c := injectionCounters{
+		answers: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "devinfo_injections_total", Help: "Containers that the runtime was about to make, by what became of them and why.",
+		}, []string{"answer", "reason"}),
+		withheld: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "devinfo_injection_withheld_total", Help: "What containers were not given of their devices, by what forbids it.",
+		}, []string{"by"}),
+		durations: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "devinfo_injection_duration_seconds", Help: "How long the runtime waited for the answer about a container.",
+			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2},
+		}),
+		staged: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "devinfo_injection_sandboxes", Help: "Sandboxes that have a directory of device information.",
+		}),
+	}
+	for _, answer := range []inject.Answer{inject.Nothing, inject.Off, inject.Injected} {
+		c.answers.WithLabelValues(string(answer), "")
+	}
+	for _, answer := range []inject.Answer{inject.Passed, inject.Refused} {
+		for _, reason := range []inject.Reason{inject.FileGone, inject.Required, inject.Failed, inject.Late} {
+			c.answers.WithLabelValues(string(answer), string(reason))
+		}
+	}
+	for _, by := range []inject.Withheld{inject.ByPolicy, inject.ByUserNamespace, inject.ByMount} {
+		c.withheld.WithLabelValues(string(by))
+	}
+	return c
+}
+
+func (c *injectionCounters) metrics() inject.Metrics {
+	return inject.Metrics{
+		Answered: func(answer inject.Answer, reason inject.Reason, took time.Duration) {
+			c.answers.WithLabelValues(string(answer), string(reason)).Inc()
+			c.durations.Observe(took.Seconds())
+		},
+		Withheld: func(by inject.Withheld) { c.withheld.WithLabelValues(string(by)).Inc() },
+		Staged:   func(sandboxes int) { c.staged.Set(float64(sandboxes)) },
+	}
+}

@@ -1,0 +1,56 @@
+package agent
+
+import (
+	"context"
+	"errors"
+
+	"devinfo-cni.io/pkg/install"
+)
+
+// keep sees to settings and plugin.
+func (a *Agent) keep(ctx context.Context) {
+	var err error
+	if a.Settings != nil {
+		err = a.arrange()
+	}
+	_, broken := a.Node() // whoever has put them there: with such settings the plugin refuses ADD
+	a.report(Settings, errors.Join(err, broken))
+
+	done, err := a.Options.Plugin.Keep(ctx)
+	if ctx.Err() != nil {
+		return // what was asked may have been cut short
+	}
+	a.note(done, err)
+	if err == nil {
+		err = done.Warning
+	}
+	a.report(Plugin, err)
+}
+
+func (a *Agent) arrange() error {
+	done, err := a.Options.Settings.Keep()
+	if err != nil {
+		return err
+	}
+	if done.State != "" && done.State != install.AlreadyThere {
+		a.Log.Info("node settings", "state", done.State, "path", a.Options.Settings.To, "from", done.From)
+	}
+	return done.Warning
+}
+
+// note keeps what is known of the plugin that is on the node.
+func (a *Agent) note(done *install.Installation, err error) {
+	now := done.Old
+	if err == nil && done.State != install.AlreadyThere {
+		now = &done.New
+		a.counters.installs.WithLabelValues(done.State).Inc()
+		log := a.Log.With("state", done.State, "path", done.Path, "version", done.New.Version)
+		if done.Old != nil {
+			log = log.With("before", done.Old.Version)
+		}
+		log.Info("plugin")
+	}
+	a.mu.Lock()
+	a.plugin = now
+	a.mu.Unlock()
+}

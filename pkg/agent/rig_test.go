@@ -1,0 +1,244 @@
+package agent_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/agent"
+	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/inject"
+	"devinfo-cni.io/pkg/install"
+	"devinfo-cni.io/pkg/journal"
+)
+
+const boot = "boot-1"
+
+// aliveNetns is a network namespace that nobody can take away.
+const aliveNetns = "/proc/self/ns/net"
+
+// rig is a node for an agent: directories of a test's own, and a captured host's devices.
+type rig struct {
+	t *testing.T
+	config.Node
+	agent.Options
+	dir string
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	r := &rig{t: t, Node: config.DefaultNode(), dir: dir}
+	r.DeviceInfoDir, r.DevicePluginDir, r.CDIDir, r.StateDir, r.Sysfs = at("info"), at("dp"), at("cdi"), at("state"), at("sys")
+	host, err := hosttxt.Load("../../testdata/hosts/mlx5-switchdev.txtar")
+	r.must(err)
+	r.must(host.Unpack(r.Sysfs))
+	for _, name := range []string{"bin", "settings", "netns"} {
+		r.must(os.Mkdir(at(name), 0o755))
+	}
+	settings, err := json.Marshal(r.Node)
+	r.must(err)
+	r.must(os.WriteFile(at("settings/default.json"), settings, 0o644))
+	r.Options = agent.Options{
+		Plugin: &install.Plugin{From: built(t), Dir: at("bin")}, NodeConfig: at("etc/node.json"), BootID: boot, CNIPath: at("bin"),
+		Settings:      &install.Settings{Dir: at("settings"), Node: "n1", To: at("etc/node.json")},
+		Injection:     &agent.Injection{Options: inject.Options{StageDir: at("run/containers"), WhenMissing: inject.Pass}, Socket: at("nri.sock"), Index: "60"},
+		CheckInterval: 20 * time.Millisecond, SweepInterval: 20 * time.Millisecond, AuditInterval: 20 * time.Millisecond, MaxSeries: 100,
+		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	}
+	return r
+}
+
+// built is the plugin, of which one will do.
+func built(t *testing.T) string {
+	t.Helper()
+	path, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+var build = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(builds, "devinfo")
+	cmd := exec.Command("go", "build", "-ldflags", "-s -w -X main.version=v1.2.0", "-o", path, "../../cmd/devinfo")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out)
+	}
+	return path, nil
+})
+
+// builds is the directory of what tests build.
+var builds string
+
+func TestMain(m *testing.M) {
+	var err error
+	if builds, err = os.MkdirTemp("", "devinfo-agent-"); err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(builds)
+	os.Exit(code)
+}
+
+func (r *rig) must(errs ...error) {
+	r.t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// put records an attachment as ADD does. The interface is net1 of the network net-a, the
+// boot this one, where it says no other.
+func (r *rig) put(e journal.Entry) journal.Key {
+	r.t.Helper()
+	boot := boot
+	if e.BootID != "" {
+		boot = e.BootID
+	}
+	if e.Network == "" {
+		e.Network = "net-a"
+	}
+	if e.IfName == "" {
+		e.IfName = "net1"
+	}
+	e.Dir, e.Wrote = r.DeviceInfoDir, e.File != ""
+	if e.File != "" {
+		r.must(store.Open(r.DeviceInfoDir).Write(e.File, e.Info))
+	}
+	_, err := journal.Open(r.StateDir, boot).Put(&e, nil)
+	r.must(err)
+	return e.Key
+}
+
+// vf is the attachment of a pod of its own to a VF, with all that the file may say.
+func vf(container, address, representor, rdma string) journal.Entry {
+	info := &devinfo.Info{Type: devinfo.TypePCI, Version: "1.1.0", PCI: &devinfo.PCI{
+		Address: address, PFAddress: "0000:03:00.0", Representor: representor, RDMADevice: rdma,
+	}}
+	return journal.Entry{
+		Key: journal.Key{ContainerID: container}, Netns: aliveNetns, File: container, Complete: true,
+		Info: info.Encode(), Device: journal.Device{Type: "pci", ID: address},
+		Args: "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-" + container,
+	}
+}
+
+// noNetns is where a network namespace was.
+func (r *rig) noNetns() string { return filepath.Join(r.dir, "netns", "gone") }
+
+// left are the containers that the journal has.
+func (r *rig) left() (containers []string) {
+	r.t.Helper()
+	keys, err := journal.Open(r.StateDir, boot).All()
+	r.must(err)
+	for _, k := range keys {
+		containers = append(containers, k.ContainerID)
+	}
+	return containers
+}
+
+// started runs an agent until the test ends, or end is called.
+func (r *rig) started() (a *agent.Agent, end func()) {
+	r.t.Helper()
+	a = agent.New(r.Options)
+	ctx, cancel := contextOf(r.t)
+	ended := make(chan struct{})
+	go func() {
+		a.Run(ctx)
+		close(ended)
+	}()
+	end = func() {
+		cancel()
+		<-ended
+	}
+	r.t.Cleanup(end)
+	return a, end
+}
+
+// metrics has what a scrape of the agent gives, by name and labels: `name{a="b"}`.
+func metrics(t *testing.T, a *agent.Agent) map[string]float64 {
+	t.Helper()
+	values := map[string]float64{}
+	for _, family := range gather(t, a) {
+		for _, m := range family.Metric {
+			value := m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			values[family.GetName()+labelled(m.Label)] = value
+		}
+	}
+	return values
+}
+
+func gather(t *testing.T, a *agent.Agent) []*dto.MetricFamily {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	a.Register(registry, "v9")
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return families
+}
+
+func labelled(pairs []*dto.LabelPair) (text string) {
+	for _, p := range pairs {
+		if p.GetValue() != "" {
+			text += fmt.Sprintf(",%s=%q", p.GetName(), p.GetValue())
+		}
+	}
+	if text == "" {
+		return ""
+	}
+	return "{" + text[1:] + "}"
+}
+
+// eventually waits until it is so.
+func eventually(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	for limit := time.Now().Add(3 * time.Minute); !so(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(limit) {
+			t.Fatalf("never %s", what)
+		}
+	}
+}
+
+// well says that all parts are, without a runtime.
+func well(a *agent.Agent) bool {
+	for _, c := range a.Checks() {
+		if c.Name != agent.NRI && c.Ask() != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// says gives what a check says.
+func says(a *agent.Agent, part string) string {
+	for _, c := range a.Checks() {
+		if err := c.Ask(); c.Name == part && err != nil {
+			return err.Error()
+		}
+	}
+	return ""
+}
+
+func delegates(types ...string) (list []json.RawMessage) {
+	for _, name := range types {
+		list = append(list, json.RawMessage(`{"cniVersion": "1.0.0", "name": "net-a", "type": "`+name+`"}`))
+	}
+	return list
+}

@@ -1,0 +1,89 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"devinfo-cni.io/pkg/journal"
+	plugin "devinfo-cni.io/plugins/devinfo"
+)
+
+// sweep removes what dead sandboxes and older boots have left.
+func (a *Agent) sweep(ctx context.Context) {
+	garbage, err := a.collect(ctx)
+	a.counters.collected.WithLabelValues("attachment").Add(float64(garbage.Collected))
+	a.counters.collected.WithLabelValues("file").Add(float64(garbage.Swept))
+	a.counters.left.Set(float64(garbage.Left))
+	if ctx.Err() != nil {
+		return // it was cut short
+	}
+	result := "ok"
+	if err != nil {
+		result = "failed"
+	}
+	a.counters.sweeps.WithLabelValues(result).Inc()
+	a.report(Sweep, err)
+	if garbage.Collected > 0 || garbage.Swept > 0 {
+		a.Log.Info("swept", "attachments", garbage.Collected, "files", garbage.Swept)
+	}
+}
+
+func (a *Agent) collect(ctx context.Context) (plugin.Garbage, error) {
+	node, auditor, err := a.auditor()
+	if err != nil {
+		return plugin.Garbage{}, err
+	}
+	find := auditor.Finder
+	p := plugin.New(node, plugin.Doors{Sys: find.Sys, Interfaces: find.Interfaces, Switches: find.Switches}, a.BootID, io.Discard, a.Log)
+	if a.HostRoot != "/" {
+		p.Root = a.HostRoot
+	}
+	return p.CollectDead(ctx, a.CNIPath, a.HostRoot != "")
+}
+
+// Uninstall removes the plugin and the settings that are ours, after what can be swept. As
+// long as an attachment is on record nothing is removed: the runtime could not delete the
+// pod without the plugin. If anyway is set, that is only said.
+func (a *Agent) Uninstall(ctx context.Context, anyway bool) error {
+	_, err := a.collect(ctx)
+	if err != nil {
+		a.Log.Warn("sweep", "error", err)
+	}
+	err = a.unused()
+	if err != nil && !anyway {
+		return fmt.Errorf("%w; or give --uninstall-in-use", err)
+	} else if err != nil {
+		a.Log.Warn("uninstalled anyway", "error", err)
+	}
+	removed, err := a.Options.Plugin.Remove(ctx)
+	if err != nil {
+		return err
+	}
+	a.Log.Info("plugin", "removed", removed)
+	if a.Options.Settings == nil {
+		return nil
+	}
+	removed, err = a.Options.Settings.Remove()
+	if err != nil {
+		return err
+	}
+	a.Log.Info("node settings", "removed", removed)
+	return nil
+}
+
+// unused is the error that attachments are on record.
+func (a *Agent) unused() error {
+	node, err := a.Node()
+	if err != nil {
+		return err
+	}
+	keys, err := journal.Open(node.StateDir, a.BootID).All()
+	if err != nil {
+		return err
+	}
+	if len(keys) > 0 {
+		return fmt.Errorf("%d attachments are there, %s for one: delete their pods first", len(keys), keys[0])
+	}
+	return nil
+}

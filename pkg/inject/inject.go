@@ -1,0 +1,184 @@
+// Package inject gives the containers of a node the device information of their pod's
+// network attachments, by NRI, without any change to the pod: a directory of device-info
+// files, variables that name them, and the device nodes and socket directories that
+// package grant allows. docs/injection.md says what a container sees.
+//
+// The order to read in:
+//
+//   - plugin.go: the runtime makes a container, and waits for the answer.
+//   - source.go: what journal, files and kernel say of the pod's attachments.
+//   - nic.go: the files that come of it. It is pure.
+//   - stage.go: the copies that containers mount, one directory for each sandbox.
+//   - offer.go, mounts.go: what the container gets, and what it has already. They are pure
+//     but for what a device is granted.
+//   - refresh.go: keeps the copies as the journal has them, and removes them with the
+//     sandbox. It knows nothing but what is on disk, so that a crash changes nothing.
+package inject
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/nri"
+)
+
+// PluginName is the agent's name in NRI, without the index: it is what the runtime's list of
+// required plugins and the annotation required-plugins.noderesource.dev name.
+const PluginName = "devinfo-agent"
+
+// WhenMissing is what becomes of a container whose device information should be there and
+// is not.
+type WhenMissing string
+
+// The two policies.
+const (
+	Pass   WhenMissing = "pass"   // it is made with what there is
+	Refuse WhenMissing = "refuse" // it is not made, and the kubelet tries again
+)
+
+// Options are what an Agent is made of.
+type Options struct {
+	// StageDir is a directory of the agent's own for what containers mount, on a tmpfs
+	// best. It is made if need be; those above it must let everyone pass, for the sake of
+	// user namespaces. Its path is the same on the host. One agent only may use it.
+	StageDir string
+	// Label is the SELinux label of what is there; "" = every container may read it, where
+	// SELinux is on.
+	Label string
+	// HostRoot is where the host's root is mounted, for its device nodes; "" = /.
+	HostRoot string
+	// Node gives the node's settings as they are now. It is asked for each container.
+	Node func() (config.Node, error)
+	// BootID is that of the running kernel: see journal.BootID.
+	BootID string
+	// Finder finds devices and interfaces. It must see the host's network namespaces.
+	Finder *discovery.Finder
+	// NetnsGone says whether a network namespace is gone; nil = link.NetnsGone.
+	NetnsGone func(path string) (bool, error)
+
+	WhenMissing WhenMissing
+	Except      []string      // namespaces whose pods are given nothing
+	Interval    time.Duration // after which the files are compared with the journal again; 0 = 2 s
+
+	Metrics Metrics
+	Log     *slog.Logger
+}
+
+// Metrics are told what happens. A function that is nil is not called.
+type Metrics struct {
+	// Connected is told whether the runtime is connected; the same may come again.
+	Connected func(bool)
+	// Answered is told of each container: what became of it, why, and how long that took.
+	Answered func(Answer, Reason, time.Duration)
+	// Withheld is told of each thing that a container was not given.
+	Withheld func(Withheld)
+	// Staged is told how many sandboxes have a directory.
+	Staged func(sandboxes int)
+}
+
+// Answer is what became of a container.
+type Answer string
+
+// The answers.
+const (
+	Nothing  Answer = "nothing"  // the pod has no attachments
+	Off      Answer = "off"      // its namespace or its annotation says so
+	Injected Answer = "injected" // it was given all there is
+	Passed   Answer = "passed"   // it was made although something is missing
+	Refused  Answer = "refused"  // it was not made
+)
+
+// Reason is why a container was passed or refused.
+type Reason string
+
+// The reasons; "" for the answers that need none.
+const (
+	FileGone Reason = "file"     // a device-info file that ADD wrote is gone, or cannot be read
+	Required Reason = "required" // an interface that the pod requires has no device information
+	Failed   Reason = "failed"   // journal, settings, kernel or disk failed
+	Late     Reason = "late"     // no answer was found before the runtime's deadline
+)
+
+// Withheld is why a container was not given a thing.
+type Withheld string
+
+// The causes.
+const (
+	ByPolicy        Withheld = "policy"        // package grant refuses it
+	ByUserNamespace Withheld = "userNamespace" // it cannot work in the pod's user namespace
+	ByMount         Withheld = "mount"         // it is in the way of what the pod mounts
+)
+
+// Agent is the NRI plugin.
+type Agent struct {
+	Options
+	stage stage
+
+	staging sync.Mutex // held from looking at the journal until what it says is staged
+
+	mu     sync.Mutex
+	ended  map[string]bool // sandboxes that were removed
+	listed map[string]bool // sandboxes that the runtime has; nil = it has not said, or that was looked at
+	wake   chan struct{}
+
+	warned map[string]string // what keep has told, by what that is of
+}
+
+const defaultInterval = 2 * time.Second
+
+// New makes an agent. It touches nothing yet.
+func New(o Options) (*Agent, error) {
+	if !filepath.IsAbs(o.StageDir) {
+		return nil, fmt.Errorf("directory %q: must be an absolute path", o.StageDir)
+	}
+	if o.WhenMissing != Pass && o.WhenMissing != Refuse {
+		return nil, fmt.Errorf("%q: must be %q or %q", o.WhenMissing, Pass, Refuse)
+	}
+	if o.Interval == 0 {
+		o.Interval = defaultInterval
+	}
+	if o.NetnsGone == nil {
+		o.NetnsGone = link.NetnsGone
+	}
+	if o.Label == "" {
+		var err error
+		if o.Label, err = defaultLabel(); err != nil {
+			return nil, err
+		}
+	}
+	return &Agent{
+		Options: o, stage: stage{root: filepath.Clean(o.StageDir), label: o.Label},
+		ended: map[string]bool{}, wake: make(chan struct{}, 1), warned: map[string]string{},
+	}, nil
+}
+
+// Run keeps the agent connected to the runtime at an NRI socket, as the plugin of that
+// two-digit index, and the staged files as the journal has them, until ctx ends. A runtime
+// that is away is no error. When Run returns, what containers have mounted stays.
+func (a *Agent) Run(ctx context.Context, socket, index string) error {
+	if err := a.stage.open(); err != nil {
+		return err
+	}
+	var keeping sync.WaitGroup
+	keeping.Go(func() { a.keep(ctx) })
+	defer keeping.Wait()
+	err := nri.Plugin{Handler: a, Name: PluginName, Index: index, Socket: socket, Connected: a.connected, Log: a.Log}.Serve(ctx)
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+func (a *Agent) connected(on bool) {
+	if a.Metrics.Connected != nil {
+		a.Metrics.Connected(on)
+	}
+}

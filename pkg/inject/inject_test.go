@@ -1,0 +1,233 @@
+package inject_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/google/go-cmp/cmp"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/inject"
+	"devinfo-cni.io/pkg/journal"
+)
+
+const theDirectory = "/stage/" + sandbox + "/devinfo on /var/run/k8s.cni.cncf.io/devinfo bind bind,ro,nosuid,nodev,noexec"
+
+// rdmaNodes are those of the VF, which on the rig are /dev/null's.
+const rdmaNodes = `
+/dev/infiniband/uverbs3 c 1:3 0666 0:0
+/dev/infiniband/uverbs4 c 1:3 0666 0:0
+/dev/infiniband/rdma_cm c 1:3 0666 0:0`
+
+func TestAContainerGetsTheInformationOfItsPodsNetworks(t *testing.T) {
+	r := newRig(t)
+	nri := r.serve()
+	nri.run()
+	r.attach("sriov-net", sandbox, "net1", vfInfo)
+	r.attach("macvlan-net", sandbox, "net2", "")
+	r.attach("sriov-net", "another", "net1", vfInfo)
+	got, err := nri.create(pod(), container())
+	must(t, err)
+	want := theDirectory + "\nDEVINFO_NET1=/var/run/k8s.cni.cncf.io/devinfo/net1.json" + rdmaNodes
+	if diff := cmp.Diff(want, r.text(got)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	staged := r.staged(sandbox)
+	if diff := cmp.Diff([]string{"net1.json", "network-info.json"}, r.names(sandbox)); diff != "" || staged["net1.json"] != vfInfo {
+		t.Errorf("%q\n%s", staged, diff)
+	}
+	all := `{"interfaces":[{"network":"sriov-net","deviceInfo":` + vfInfo + `,"mac":"02:3b:00:00:00:01","mtu":1500,"interface":"net1"},` +
+		`{"network":"macvlan-net","mac":"4e:3b:00:00:00:08","mtu":1500,"interface":"net2"}]}`
+	if diff := cmp.Diff(all, compact(t, staged["network-info.json"])); diff != "" {
+		t.Errorf("network-info.json (-want +got):\n%s", diff)
+	}
+	for path, want := range map[string]os.FileMode{"": 0o755, "/" + sandbox: 0o755, "/" + sandbox + "/devinfo": 0o755, "/" + sandbox + "/devinfo/net1.json": 0o444} {
+		if stat, err := os.Stat(r.options.StageDir + path); err != nil || stat.Mode().Perm() != want {
+			t.Errorf("%s: %v, %v", path, stat.Mode(), err)
+		}
+	}
+	if got := r.answers(); !slices.Equal(got, []string{"injected"}) {
+		t.Errorf("told %q", got)
+	}
+}
+
+// kubevirt is what KubeVirt's sidecars read.
+type kubevirt struct {
+	Interfaces []struct {
+		Network    string
+		DeviceInfo json.RawMessage
+		MAC        string
+		MTU        int
+	}
+}
+
+func TestNetworkInfoHasWhatKubeVirtReads(t *testing.T) {
+	r := newRig(t)
+	r.attach("sriov-net", sandbox, "net1", vfInfo)
+	_, _, err := r.opened().CreateContainer(t.Context(), pod(), container())
+	must(t, err)
+	var got kubevirt
+	must(t, json.Unmarshal([]byte(r.staged(sandbox)["network-info.json"]), &got))
+	info, err := devinfo.Parse(got.Interfaces[0].DeviceInfo)
+	if err != nil || info.PCI.Address != "0000:3b:00.3" || got.Interfaces[0].Network != "sriov-net" || got.Interfaces[0].MTU != 1500 || got.Interfaces[0].MAC == "" {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// opened is an agent whose directory is there, but which keeps nothing.
+func (r *rig) opened() *inject.Agent {
+	r.t.Helper()
+	must(r.t, os.MkdirAll(r.options.StageDir, 0o755))
+	return r.agent()
+}
+
+func TestMultusOwnFilesWillDo(t *testing.T) {
+	r := newRig(t)
+	file := r.node.DeviceInfoDir + "/default-sriov-net-" + sandbox + "_net1"
+	must(t, os.MkdirAll(r.node.DeviceInfoDir, 0o755))
+	must(t, os.WriteFile(file, []byte(vfInfo), 0o444))
+	must(t, os.WriteFile(r.node.DeviceInfoDir+"/default-sriov-net-"+sandbox[:63]+"0_net1", []byte(vfInfo), 0o444))
+	got, _, err := r.opened().CreateContainer(t.Context(), pod(), container())
+	must(t, err)
+	if !strings.Contains(r.text(got), "DEVINFO_NET1=") || !strings.Contains(r.text(got), rdmaNodes) {
+		t.Errorf("got %s", r.text(got))
+	}
+	if !strings.Contains(compact(t, r.staged(sandbox)["network-info.json"]), `{"network":"default-sriov-net","deviceInfo":`) {
+		t.Errorf("got %q", r.staged(sandbox))
+	}
+}
+
+func TestAPodWithoutAttachmentsGetsNothing(t *testing.T) {
+	r := newRig(t)
+	r.attach("sriov-net", "another", "net1", vfInfo)
+	r.attach("old", sandbox, "net1", "", func(e *journal.Entry) { e.Complete = false })
+	onHost := pod()
+	onHost.Linux.Namespaces = nil
+	for _, p := range []*api.PodSandbox{pod(), onHost} {
+		got, _, err := r.opened().CreateContainer(t.Context(), p, container())
+		if err != nil || got != nil || len(r.left()) != 0 {
+			t.Errorf("%s, %v, %q", r.text(got), err, r.left())
+		}
+	}
+	if got := r.answers(); !slices.Equal(got, []string{"nothing", "nothing"}) {
+		t.Errorf("told %q", got)
+	}
+}
+
+func TestInjectionIsOffByNamespaceOrAnnotation(t *testing.T) {
+	r := newRig(t)
+	r.options.Except = []string{"kube-system", "shop"}
+	r.attach("sriov-net", sandbox, "net1", vfInfo)
+	other := pod("devinfo-cni.io/inject=false")
+	other.Namespace = "default"
+	on, unclear := pod("devinfo-cni.io/inject=true"), pod("devinfo-cni.io/inject=nein")
+	on.Namespace, unclear.Namespace = "default", "default"
+	for _, p := range []*api.PodSandbox{pod(), other, on, unclear} {
+		_, _, err := r.opened().CreateContainer(t.Context(), p, container())
+		must(t, err)
+	}
+	if got := r.answers(); !slices.Equal(got, []string{"off", "off", "injected", "injected"}) {
+		t.Errorf("told %q", got)
+	}
+	if log := r.log.text(); strings.Count(log, "annotation ignored") != 1 || !strings.Contains(log, "devinfo-cni.io/inject=nein") {
+		t.Errorf("log: %s", log)
+	}
+}
+
+func TestWhatIsMissingIsPassedOrRefused(t *testing.T) {
+	gone := func(r *rig) { must(r.t, os.Remove(r.node.DeviceInfoDir+"/sriov-net-"+sandbox+"_net1")) }
+	for name, test := range map[string]lack{
+		"nothing":               {nil, func(*rig) {}, "", ""},
+		"an interface of veths": {[]string{"devinfo-cni.io/require="}, func(r *rig) { r.attach("bridge", sandbox, "net2", "") }, "", ""},
+		"a file":                {nil, gone, "file", "interface net1: its device-info file: DIR/infos/sriov-net-" + sandbox + "_net1: read: no such file or directory: delete the pod, so that its networks are attached anew"},
+		"the sense of a file": {nil, func(r *rig) {
+			must(r.t, os.WriteFile(r.node.DeviceInfoDir+"/sriov-net-"+sandbox+"_net1", []byte("{"), 0o644))
+		}, "file", "_net1: corrupt: device-info is not JSON (section 4): byte 1: unexpected end of JSON input: delete the pod"},
+		"an entry's sense": {nil, func(r *rig) {
+			must(r.t, os.WriteFile(r.node.StateDir+"/attachments/sriov-net@"+sandbox+"@net1", []byte("{"), 0o644))
+		}, "file", "interface net1: the journal's entry: DIR/state/attachments/sriov-net@" + sandbox + "@net1: corrupt"},
+		"what is required and has none": {[]string{"devinfo-cni.io/require=net1, net2"}, func(r *rig) { r.attach("bridge", sandbox, "net2", "") },
+			"required", "interface net2, which the annotation devinfo-cni.io/require names, has no device information"},
+		"what is required and is not there": {[]string{"devinfo-cni.io/require=net3"}, func(*rig) {}, "required", "interface net3, which"},
+		"nothing that is required":          {[]string{"devinfo-cni.io/require=net1"}, func(*rig) {}, "", ""},
+		"a disk":                            {nil, func(r *rig) { r.options.StageDir = "/proc/none" }, "failed", "/proc/none"},
+	} {
+		for _, policy := range []inject.WhenMissing{inject.Pass, inject.Refuse} {
+			t.Run(name+", "+string(policy), func(t *testing.T) { test.try(t, policy) })
+		}
+	}
+}
+
+// A lack is what makes a container lack something, or not.
+type lack struct {
+	annotations []string
+	prepare     func(*rig)
+	reason      string // "" = nothing is missing
+	problem     string
+}
+
+func (test lack) try(t *testing.T, policy inject.WhenMissing) {
+	r := newRig(t)
+	r.options.WhenMissing = policy
+	r.attach("sriov-net", sandbox, "net1", vfInfo)
+	test.prepare(r)
+	a := r.agent()
+	if !strings.HasPrefix(r.options.StageDir, "/proc") {
+		a = r.opened()
+	}
+	_, _, err := a.CreateContainer(t.Context(), pod(test.annotations...), container())
+	refused := test.reason != "" && policy == inject.Refuse
+	want := "injected"
+	switch {
+	case refused:
+		want = "refused " + test.reason
+	case test.reason != "":
+		want = "passed " + test.reason
+	}
+	if got := r.answers(); !slices.Equal(got, []string{want}) {
+		t.Errorf("told %q, want %q", got, want)
+	}
+	said := r.log.text()
+	if policy == inject.Refuse {
+		said = fmt.Sprint(err)
+	}
+	if !strings.Contains(strings.ReplaceAll(said, r.dir, "DIR"), test.problem) || (err != nil) != refused {
+		t.Errorf("got %s, want %s", said, test.problem)
+	}
+	if err != nil && !strings.HasPrefix(err.Error(), "pod shop/web, container app: ") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// What cannot be read may be a fault of the node: it must not keep every pod from starting.
+func TestOurOwnFailureRefusesOnlyPodsWithNetworks(t *testing.T) {
+	for annotation, refused := range map[string]bool{"": false, "k8s.v1.cni.cncf.io/networks=sriov-net": true, "devinfo-cni.io/require=net1": true} {
+		r := newRig(t)
+		r.options.WhenMissing = inject.Refuse
+		must(t, os.WriteFile(r.dir+"/state", nil, 0o644))
+		r.node.StateDir = r.dir + "/state\x00"
+		_, _, err := r.opened().CreateContainer(t.Context(), pod(annotation), container())
+		if (err != nil) != refused {
+			t.Errorf("%q: %v, %q", annotation, err, r.answers())
+		}
+	}
+}
+
+func TestARefusalReachesTheRuntime(t *testing.T) {
+	r := newRig(t)
+	r.options.WhenMissing = inject.Refuse
+	nri := r.serve()
+	nri.run()
+	if _, err := nri.create(pod("devinfo-cni.io/require=net1"), container()); err == nil || !strings.Contains(err.Error(), "pod shop/web, container app: interface net1") {
+		t.Errorf("got %v", err)
+	}
+	r.attach("sriov-net", sandbox, "net1", vfInfo)
+	if _, err := nri.create(pod("devinfo-cni.io/require=net1"), container()); err != nil {
+		t.Error(err)
+	}
+}

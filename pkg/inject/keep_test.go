@@ -1,0 +1,269 @@
+package inject_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/inject"
+	"devinfo-cni.io/pkg/link/linktest"
+	"devinfo-cni.io/pkg/private/privatetest"
+)
+
+func TestNetworksThatComeAndGoLaterAreSeen(t *testing.T) {
+	r := newRig(t)
+	nri := r.serve()
+	nri.run()
+	r.attach("macvlan-net", sandbox, "net2", "")
+	_, err := nri.create(pod(), container())
+	must(t, err)
+	inside, err := os.Open(filepath.Join(r.options.StageDir, sandbox, "devinfo")) // as a mount has it
+	must(t, err)
+	defer inside.Close()
+	r.attach("sriov-net", sandbox, "net1", vfInfo)
+	r.eventually("there", func() bool { return strings.Contains(r.staged(sandbox)["network-info.json"], "net1") })
+	if names, err := inside.Readdirnames(-1); err != nil || !slices.Contains(names, "net1.json") {
+		t.Errorf("the container sees %q, %v", names, err)
+	}
+	changed := strings.Replace(vfInfo, "kept", "changed", 1)
+	must(t, store.Open(r.node.DeviceInfoDir).Write("sriov-net-"+sandbox+"_net1", []byte(changed)))
+	r.eventually("changed", func() bool { return r.staged(sandbox)["net1.json"] == changed })
+	r.detach("sriov-net", sandbox, "net1")
+	r.eventually("gone", func() bool {
+		return slices.Equal(r.names(sandbox), []string{"network-info.json"}) && !strings.Contains(r.staged(sandbox)["network-info.json"], "net1")
+	})
+}
+
+func TestWhatWasToldIsKeptWhileItsFileIsGone(t *testing.T) {
+	r := newRig(t)
+	nri := r.serve()
+	nri.run()
+	r.attach("sriov-net", sandbox, "net1", vfInfo)
+	_, err := nri.create(pod(), container())
+	must(t, err)
+	must(t, os.Remove(r.node.DeviceInfoDir+"/sriov-net-"+sandbox+"_net1"))
+	r.eventually("noticed", func() bool { return strings.Contains(r.log.text(), "its device-info file") })
+	r.attach("macvlan-net", sandbox, "net2", "")
+	r.eventually("told of the other", func() bool { return strings.Contains(r.staged(sandbox)["network-info.json"], "net2") })
+	if got := r.staged(sandbox)["net1.json"]; got != vfInfo {
+		t.Errorf("got %q", got)
+	}
+	if n := strings.Count(r.log.text(), "may be old"); n != 1 {
+		t.Errorf("said %d times:\n%s", n, r.log.text())
+	}
+}
+
+func TestTheDirectoryGoesWithTheSandbox(t *testing.T) {
+	r := newRig(t)
+	nri := r.serve()
+	stop := nri.run()
+	r.attach("sriov-net", sandbox, "net1", vfInfo)
+	_, err := nri.create(pod(), container())
+	must(t, err)
+	nri.remove(pod())
+	r.eventually("removed", func() bool { return len(r.left()) == 0 })
+
+	_, err = nri.create(pod(), container())
+	must(t, err)
+	stop()
+	if !slices.Equal(r.left(), []string{sandbox}) {
+		t.Errorf("without the agent: %q", r.left())
+	}
+	r.mu.Lock()
+	r.gone[netns] = true
+	r.mu.Unlock()
+	nri.run()
+	r.eventually("removed at the next start", func() bool { return len(r.left()) == 0 })
+}
+
+// A runtime that names network namespaces by processes cannot be asked for them later.
+func TestASandboxThatIsNotListedAndNamedByAProcessHasEnded(t *testing.T) {
+	r := newRig(t)
+	a := r.opened()
+	byProcess := pod()
+	byProcess.Linux.Namespaces[1].Path = "/proc/4711/ns/net"
+	other := pod()
+	other.Id = "other"
+	r.attach("sriov-net", sandbox, "net1", vfInfo)
+	r.attach("sriov-net", "other", "net1", vfInfo)
+	for _, p := range []*api.PodSandbox{byProcess, other} {
+		_, _, err := a.CreateContainer(t.Context(), p, container())
+		if err != nil || r.answers()[0] == "nothing" {
+			t.Fatalf("%v, %q", err, r.answers())
+		}
+	}
+	nri := r.serve() // which lists nothing
+	nri.run()
+	r.eventually("removed", func() bool { return slices.Equal(r.left(), []string{"other"}) })
+}
+
+func TestWhatAKilledAgentLeftIsRemovedOrFinished(t *testing.T) {
+	for what, make := range map[string]func(dir string) error{
+		"a file that was being written": func(dir string) error { return os.WriteFile(dir+"/.new-123", []byte("half"), 0o600) },
+		"a sandbox without anything":    func(dir string) error { return os.Mkdir(dir+"/"+sandbox, 0o700) },
+		"a sandbox without a directory": func(dir string) error {
+			return errors.Join(os.Mkdir(dir+"/"+sandbox, 0o755), os.Symlink(netns, dir+"/"+sandbox+"/netns"))
+		},
+		"a directory without its mode": func(dir string) error {
+			return errors.Join(os.Mkdir(dir+"/"+sandbox, 0o755), os.Symlink(netns, dir+"/"+sandbox+"/netns"), os.Mkdir(dir+"/"+sandbox+"/devinfo", 0o700))
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			r := newRig(t)
+			must(t, os.MkdirAll(r.options.StageDir, 0o755))
+			must(t, make(r.options.StageDir))
+			r.attach("sriov-net", sandbox, "net1", vfInfo)
+			_, _, err := r.agent().CreateContainer(t.Context(), pod(), container())
+			must(t, err)
+			if got := r.names(sandbox); !slices.Equal(got, []string{"net1.json", "network-info.json"}) {
+				t.Errorf("finished: %q", got)
+			}
+			for _, path := range []string{"", "/devinfo"} {
+				if stat, err := os.Stat(r.options.StageDir + "/" + sandbox + path); err != nil || stat.Mode().Perm() != 0o755 {
+					t.Errorf("finished: %s: %v, %v", path, stat, err)
+				}
+			}
+			must(t, os.RemoveAll(r.options.StageDir))
+			must(t, os.MkdirAll(r.options.StageDir, 0o755))
+			must(t, make(r.options.StageDir))
+			r.gone[netns] = true
+			r.serve().run()
+			r.eventually("removed", func() bool { return len(r.left()) == 0 })
+		})
+	}
+}
+
+func TestAFullDiskIsToldAndMended(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		disk := privatetest.Mount(t, 100)
+		r := newRig(t)
+		r.options.StageDir = disk.Dir + "/stage"
+		r.attach("sriov-net", sandbox, "net1", vfInfo)
+		a := r.opened()
+		for left := range 6 { // directories, the link, two files
+			empty := disk.Fill(left)
+			got, _, err := a.CreateContainer(t.Context(), pod(), container())
+			must(t, err)
+			full := r.answers()[len(r.answers())-1]
+			for name, text := range r.staged(sandbox) {
+				if text == "" || name != "net1.json" && name != "network-info.json" {
+					t.Errorf("%d left: %s holds %q", left, name, text)
+				}
+			}
+			if slices.ContainsFunc(r.left(), func(name string) bool { return strings.HasPrefix(name, ".") }) {
+				t.Errorf("%d left: %q", left, r.left())
+			}
+			if isMounted := strings.Contains(r.text(got), " on /var/run/k8s.cni.cncf.io/devinfo "); isMounted != (left == 5) || isMounted != (full == "injected") {
+				t.Errorf("%d left: told %s, given %s", left, full, r.text(got))
+			}
+			empty()
+			_, _, err = a.CreateContainer(t.Context(), pod(), container())
+			must(t, err)
+			if got := r.answers()[len(r.answers())-1]; got != "injected" || len(r.names(sandbox)) != 2 {
+				t.Errorf("%d left, and mended: told %s, %q", left, got, r.names(sandbox))
+			}
+			must(t, os.RemoveAll(r.options.StageDir+"/"+sandbox))
+		}
+	})
+}
+
+func TestNobodySeesHalfAFile(t *testing.T) {
+	r := newRig(t)
+	long := `{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:3b:00.3"},"x":"` + strings.Repeat("x", 100_000) + `"}`
+	r.attach("sriov-net", sandbox, "net1", vfInfo)
+	a := r.opened()
+	_, _, err := a.CreateContainer(t.Context(), pod(), container())
+	must(t, err)
+	done := make(chan error)
+	go func() {
+		var err error
+		for n := 0; n < 100 && err == nil; n++ {
+			text := []string{long, vfInfo}[n%2]
+			if err = store.Open(r.node.DeviceInfoDir).Write("sriov-net-"+sandbox+"_net1", []byte(text)); err == nil {
+				_, _, err = a.CreateContainer(context.Background(), pod(), container())
+			}
+		}
+		done <- err
+	}()
+	for {
+		select {
+		case err := <-done:
+			must(t, err)
+			return
+		default:
+		}
+		for name, text := range r.staged(sandbox) {
+			if name != "network-info.json" && (name != "net1.json" || text != vfInfo && text != long) {
+				t.Fatalf("%s holds %d bytes", name, len(text))
+			}
+		}
+	}
+}
+
+func TestCopiesHaveTheLabelThatEveryContainerMayRead(t *testing.T) {
+	r := newRig(t)
+	r.options.Label = "system_u:object_r:container_file_t:s0"
+	must(t, os.MkdirAll(r.options.StageDir, 0o755))
+	if err := unix.Lsetxattr(r.options.StageDir, "security.selinux", []byte("x\x00"), 0); err != nil {
+		r.attach("sriov-net", sandbox, "net1", vfInfo)
+		_, _, err := r.agent().CreateContainer(t.Context(), pod(), container())
+		must(t, err)
+		if !slices.Contains(r.answers(), "passed failed") || !strings.Contains(r.log.text(), "SELinux label system_u:object_r:container_file_t:s0") {
+			t.Errorf("told %q\n%s", r.answers(), r.log.text())
+		}
+		t.Skipf("security.selinux cannot be set by this user: %v", err)
+	}
+	r.attach("sriov-net", sandbox, "net1", vfInfo)
+	_, _, err := r.agent().CreateContainer(t.Context(), pod(), container())
+	must(t, err)
+	for _, path := range []string{"", "/devinfo", "/devinfo/net1.json", "/devinfo/network-info.json"} {
+		label := make([]byte, 100)
+		n, err := unix.Lgetxattr(r.options.StageDir+"/"+sandbox+path, "security.selinux", label)
+		if err != nil || string(label[:n]) != r.options.Label+"\x00" {
+			t.Errorf("%s: %q, %v", path, label[:max(n, 0)], err)
+		}
+	}
+}
+
+func TestAnAnswerComesBeforeTheDeadline(t *testing.T) {
+	for policy, want := range map[inject.WhenMissing]string{inject.Pass: "passed late", inject.Refuse: "refused late"} {
+		t.Run(string(policy), func(t *testing.T) {
+			r := newRig(t)
+			synctest.Test(t, func(t *testing.T) {
+				hang := make(chan bool)
+				r.options.WhenMissing = policy
+				r.options.Node = func() (config.Node, error) { <-hang; return r.node, syscall.EIO }
+				for limit, before := range map[time.Duration]time.Duration{2 * time.Second: 1700 * time.Millisecond, 100 * time.Millisecond: 50 * time.Millisecond, 0: 1700 * time.Millisecond} {
+					ctx, cancel := context.WithCancel(t.Context())
+					if limit > 0 {
+						ctx, cancel = context.WithTimeout(ctx, limit)
+					}
+					began := time.Now()
+					_, _, err := r.agent().CreateContainer(ctx, pod("devinfo-cni.io/require=net1"), container())
+					if took := time.Since(began); took != before || (err != nil) != (policy == inject.Refuse) {
+						t.Errorf("limit %v: %v after %v", limit, err, took)
+					}
+					cancel()
+				}
+				_, _, err := r.agent().CreateContainer(t.Context(), pod("devinfo-cni.io/require=net1", "devinfo-cni.io/inject=false"), container())
+				must(t, err)
+				close(hang)
+			})
+			if got := r.answers(); !slices.Equal(got, []string{want, want, want, "off"}) {
+				t.Errorf("told %q", got)
+			}
+		})
+	}
+}

@@ -1,0 +1,59 @@
+package inject
+
+import (
+	"encoding/json"
+	"path"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/cdispec"
+)
+
+// A nic is what is known of one of the interfaces that a pod has from its networks. It may be
+// none to the kernel: a socket, or a device on vfio-pci.
+type nic struct {
+	network, ifName string
+	mac             string // "" = not known
+	mtu             int    // bytes; 0 = not known
+
+	file []byte        // text of the device-info file; nil = there is none
+	info *devinfo.Info // what it says; nil also where it is of another major version
+	gone error         // why there is no file though ADD wrote one, or why that cannot be told
+
+	socketDir string // the host's directory of a socket; "" = as in the container
+}
+
+// networkInfo is what KubeVirt tells its network binding plugins (its
+// pkg/network/downwardapi), with the interface, by which a pod that is twice in one network
+// tells the two apart.
+type networkInfo struct {
+	Interfaces []networkInterface `json:"interfaces,omitempty"`
+}
+
+type networkInterface struct {
+	Network    string          `json:"network"`
+	DeviceInfo json.RawMessage `json:"deviceInfo,omitempty"`
+	MAC        string          `json:"mac,omitempty"`
+	MTU        int             `json:"mtu,omitempty"`
+	Interface  string          `json:"interface"` // none of KubeVirt's keys
+}
+
+// networkInfoFile has the information of all networks, also in the place of that of an
+// interface which is called network-info.
+const networkInfoFile = "network-info.json"
+
+// files are what the directory of the sandbox of the nics holds.
+func files(nics []nic) map[string][]byte {
+	all := networkInfo{}
+	list := map[string][]byte{}
+	for _, n := range nics {
+		all.Interfaces = append(all.Interfaces, networkInterface{
+			Network: n.network, DeviceInfo: n.file, MAC: n.mac, MTU: n.mtu, Interface: n.ifName,
+		})
+		if n.file != nil {
+			list[path.Base(cdispec.InfoFile(n.ifName))] = n.file
+		}
+	}
+	text, _ := json.MarshalIndent(all, "", "  ") // what was parsed as JSON encodes
+	list[networkInfoFile] = append(text, '\n')
+	return list
+}

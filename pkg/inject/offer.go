@@ -1,0 +1,224 @@
+package inject
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/containerd/nri/pkg/api"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/cdispec"
+	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/grant"
+	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/pod"
+	"devinfo-cni.io/pkg/sysfs"
+)
+
+// An offer is what a pod's containers may have.
+type offer struct {
+	dir       string   // on the host, of the files; "" = they could not be staged
+	variables []string // DEVINFO_NET1=/var/run/...
+	nodes     []node
+	dirs      []directory
+	withheld  []withheld
+}
+
+// A node is a device node, with the mode and owner that it has on the host.
+type node struct {
+	path string
+	sysfs.Node
+}
+
+// A directory is a socket's.
+type directory struct {
+	cdispec.Mount
+	perm   fs.FileMode // of the host's directory
+	writes bool        // the container makes the socket
+}
+
+// withheld is a thing that a container is not given.
+type withheld struct {
+	cause  Withheld
+	what   string
+	why    string
+	remedy string
+}
+
+// grants adds what the nics of a sandbox are granted.
+func (a *Agent) grants(o *offer, settings config.Node, of pod.Identity, netns string, nics []nic) error {
+	g := grant.Granter{
+		Sys: a.Finder.Sys, Nodes: grant.NodesBelow(a.HostRoot), Pod: of,
+		Policy: grant.Policy{Devices: settings.CDIDevices, SocketDirs: settings.SocketDirs},
+	}
+	for _, n := range nics {
+		if n.info == nil {
+			continue
+		}
+		g.SocketDir = n.socketDir
+		given, err := g.ForInterface(a.Finder, netns, n.ifName, n.info)
+		if errors.Is(err, link.ErrNoNetns) {
+			err = fmt.Errorf("%w: the agent must see the node's network namespaces", err)
+		}
+		if err == nil {
+			err = a.add(o, given, n.info)
+		}
+		if err != nil {
+			return fmt.Errorf("interface %s: %w", n.ifName, err)
+		}
+	}
+	return nil
+}
+
+// add adds what one nic is granted.
+func (a *Agent) add(o *offer, given grant.Grant, info *devinfo.Info) error {
+	for _, r := range given.Refusals {
+		o.withheld = append(o.withheld, withheld{ByPolicy, r.Device, r.Why, r.Remedy})
+	}
+	for _, n := range given.Nodes {
+		stat, err := sysfs.ReadNode(filepath.Join("/", a.HostRoot, n.Path))
+		if err != nil {
+			return err
+		}
+		o.nodes = append(o.nodes, node{n.Path, stat})
+	}
+	for _, m := range given.Mounts {
+		stat, err := os.Stat(m.Host)
+		if err != nil {
+			return err
+		}
+		o.dirs = append(o.dirs, directory{m, stat.Mode().Perm(), makesSocket(info)})
+	}
+	return nil
+}
+
+// makesSocket says that it is the container's side that does.
+func makesSocket(info *devinfo.Info) bool {
+	switch d := info.Device().(type) {
+	case *devinfo.VhostUser:
+		return d.Mode == "server"
+	case *devinfo.Memif:
+		return d.Role == "master"
+	}
+	return false
+}
+
+// adjust says what to do to a container, and what it is not given. What it has already is
+// passed over, and so is what we give it twice: NRI refuses a container that somebody gives
+// the same thing twice. others are the container's mounts but for those of CDI below our
+// directory.
+func (o offer) adjust(c *api.Container, others []*api.Mount, userns bool) (*api.ContainerAdjustment, []withheld) {
+	g := giving{ContainerAdjustment: &api.ContainerAdjustment{}, container: c, mounts: slices.Clone(others), userns: userns, withheld: slices.Clone(o.withheld)}
+	if o.dir != "" && g.mount(cdispec.Mount{Host: o.dir, Container: cdispec.InfoDir, ReadOnly: true}) {
+		for _, v := range o.variables {
+			g.variable(v)
+		}
+	}
+	for _, n := range o.nodes {
+		g.node(n)
+	}
+	for _, d := range o.dirs {
+		g.directory(d)
+	}
+	return g.ContainerAdjustment, g.withheld
+}
+
+// giving is one adjust.
+type giving struct {
+	*api.ContainerAdjustment
+	container *api.Container
+	mounts    []*api.Mount // the container's, and ours
+	userns    bool
+	withheld  []withheld
+}
+
+// mount is false when the mount is in the way of another one.
+func (g *giving) mount(m cdispec.Mount) bool {
+	if other := inTheWay(g.mounts, m.Container); other != nil {
+		g.withheld = append(g.withheld, withheld{
+			ByMount, "the directory " + m.Container, "the container has a mount at " + other.GetDestination(), "mount nothing there",
+		})
+		return false
+	}
+	given := &api.Mount{Destination: m.Container, Type: "bind", Source: m.Host, Options: m.Options()}
+	g.AddMount(given)
+	g.mounts = append(g.mounts, given)
+	return true
+}
+
+func (g *giving) variable(v string) {
+	key, value, _ := strings.Cut(v, "=")
+	if !slices.ContainsFunc(g.container.GetEnv(), func(has string) bool { return strings.HasPrefix(has, key+"=") }) {
+		g.AddEnv(key, value)
+	}
+}
+
+// forOthers is to read and write.
+const forOthers fs.FileMode = 0o006
+
+func (g *giving) node(n node) {
+	has := func(d *api.LinuxDevice) bool { return d.GetPath() == n.path }
+	if slices.ContainsFunc(g.container.GetLinux().GetDevices(), has) || slices.ContainsFunc(g.GetLinux().GetDevices(), has) {
+		return
+	}
+	if g.userns && n.Perm&forOthers != forOthers {
+		g.withheld = append(g.withheld, withheld{
+			ByUserNamespace, n.path, fmt.Sprintf("it has mode %04o on the host, and in the pod's user namespace only what is for others counts", n.Perm),
+			"give it mode 0666 on the host, or set hostUsers: true",
+		})
+		return
+	}
+	g.AddDevice(&api.LinuxDevice{
+		Path: n.path, Type: n.Type, Major: n.Major, Minor: n.Minor,
+		FileMode: api.FileMode(n.Perm), Uid: api.UInt32(n.UID), Gid: api.UInt32(n.GID),
+	})
+}
+
+func (g *giving) directory(d directory) {
+	if slices.ContainsFunc(g.mounts, func(m *api.Mount) bool { return m.GetDestination() == d.Container && m.GetSource() == d.Host }) {
+		return // of two sockets, or by CDI
+	}
+	needs := fs.FileMode(0o001)
+	if d.writes {
+		needs = 0o003
+	}
+	if g.userns && d.perm&needs != needs {
+		g.withheld = append(g.withheld, withheld{
+			ByUserNamespace, "the directory " + d.Host, fmt.Sprintf("it has mode %04o, and in the pod's user namespace only what is for others counts", d.perm),
+			fmt.Sprintf("add mode %04o to it, or set hostUsers: true", needs),
+		})
+		return
+	}
+	g.mount(d.Mount)
+}
+
+// variables are those that name the files of nics.
+func variables(nics []nic) (list []string) {
+	for _, n := range nics {
+		if n.file != nil {
+			list = append(list, cdispec.Variable(n.ifName)+"="+cdispec.InfoFile(n.ifName))
+		}
+	}
+	return list
+}
+
+// hasUserNamespace says whether a container is in another user namespace than the host's.
+func hasUserNamespace(p *api.PodSandbox, c *api.Container) bool {
+	namespaces := append(slices.Clone(p.GetLinux().GetNamespaces()), c.GetLinux().GetNamespaces()...)
+	return slices.ContainsFunc(namespaces, func(n *api.LinuxNamespace) bool { return n.GetType() == "user" })
+}
+
+// netnsOf is the path of a pod's network namespace; "" is the host's.
+func netnsOf(p *api.PodSandbox) string {
+	for _, n := range p.GetLinux().GetNamespaces() {
+		if n.GetType() == "network" {
+			return n.GetPath()
+		}
+	}
+	return ""
+}

@@ -1,0 +1,179 @@
+package inject
+
+import (
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/google/go-cmp/cmp"
+
+	"devinfo-cni.io/pkg/cdispec"
+	"devinfo-cni.io/pkg/sysfs"
+)
+
+const infoDir = "/var/run/k8s.cni.cncf.io/devinfo/cni"
+
+// everyThing is an offer of all that there can be.
+func everyThing() offer {
+	null := sysfs.Node{Type: "c", Major: 1, Minor: 3, Perm: 0o660, UID: 0, GID: 107}
+	open := null
+	open.Perm = 0o666
+	return offer{
+		dir: "/stage", variables: []string{"DEVINFO_NET1=" + cdispec.InfoDir + "/net1.json"},
+		nodes: []node{{"/dev/vfio/15", null}, {"/dev/infiniband/rdma_cm", open}, {"/dev/infiniband/rdma_cm", open}},
+		dirs: []directory{
+			{cdispec.Mount{Host: "/run/vhost-user/pod-a", Container: "/var/run/vhost-user/a"}, 0o755, false},
+			{cdispec.Mount{Host: "/run/vhost-user/pod-b", Container: "/var/run/vhost-user/b"}, 0o755, true},
+			{cdispec.Mount{Host: "/run/vhost-user/pod-c", Container: "/var/run/vhost-user/c"}, 0o773, true},
+		},
+		withheld: []withheld{{cause: ByPolicy, what: "a PF"}},
+	}
+}
+
+const (
+	given      = "/stage on " + cdispec.InfoDir + "\nDEVINFO_NET1=" + cdispec.InfoDir + "/net1.json\n"
+	givenNodes = "/dev/vfio/15 0660 0:107\n/dev/infiniband/rdma_cm 0666 0:107\n"
+	givenA     = "/run/vhost-user/pod-a on /var/run/vhost-user/a\n"
+	givenB     = "/run/vhost-user/pod-b on /var/run/vhost-user/b\n"
+	givenC     = "/run/vhost-user/pod-c on /var/run/vhost-user/c\n"
+	byPolicy   = "policy: a PF\n"
+)
+
+func mount(source, destination string, options ...string) *api.Mount {
+	return &api.Mount{Source: source, Destination: destination, Type: "bind", Options: append(options, "rbind")}
+}
+
+func TestWhatAContainerHasAlreadyStays(t *testing.T) {
+	for what, test := range map[string]struct {
+		container *api.Container
+		userns    bool
+		want      string
+	}{
+		"nothing": {&api.Container{}, false, given + givenA + givenB + givenC + givenNodes + byPolicy},
+		"what CDI brought": {&api.Container{
+			Env:    []string{"DEVINFO_NET1=" + cdispec.InfoDir + "/net1.json"},
+			Mounts: []*api.Mount{mount(infoDir+"/net-c0ffee_net1", cdispec.InfoDir+"/net1.json", "ro"), mount("/run/vhost-user/pod-a", "/var/run/vhost-user/a")},
+			Linux:  &api.LinuxContainer{Devices: []*api.LinuxDevice{{Path: "/dev/infiniband/rdma_cm"}}},
+		}, false, "/stage on " + cdispec.InfoDir + "\n" + givenB + givenC + "/dev/vfio/15 0660 0:107\n" + byPolicy},
+		"the same by /run": {&api.Container{Mounts: []*api.Mount{mount("/run/k8s.cni.cncf.io/devinfo/cni/net-c0ffee_net1", cdispec.InfoDir+"/net1.json", "ro")}},
+			false, given + givenA + givenB + givenC + givenNodes + byPolicy},
+		"a variable of the pod's": {&api.Container{Env: []string{"DEVINFO_NET1=mine", "DEVINFO_NET2"}}, false,
+			"/stage on " + cdispec.InfoDir + "\n" + givenA + givenB + givenC + givenNodes + byPolicy},
+		"the directory": {&api.Container{Mounts: []*api.Mount{mount("/x", cdispec.InfoDir+"/")}}, false,
+			givenA + givenB + givenC + givenNodes + byPolicy + "mount: the directory " + cdispec.InfoDir + "\n"},
+		"something below it": {&api.Container{Mounts: []*api.Mount{mount("/x", cdispec.InfoDir+"/dp")}}, false,
+			givenA + givenB + givenC + givenNodes + byPolicy + "mount: the directory " + cdispec.InfoDir + "\n"},
+		"its own file in the place of CDI's": {&api.Container{Mounts: []*api.Mount{mount("/var/lib/kubelet/x", cdispec.InfoDir+"/net1.json")}}, false,
+			givenA + givenB + givenC + givenNodes + byPolicy + "mount: the directory " + cdispec.InfoDir + "\n"},
+		"something below it by /run": {&api.Container{Mounts: []*api.Mount{mount(infoDir+"/net-c0ffee_net1", "/run/k8s.cni.cncf.io/devinfo/net1.json")}}, false,
+			givenA + givenB + givenC + givenNodes + byPolicy + "mount: the directory " + cdispec.InfoDir + "\n"},
+		"something above it":                   {&api.Container{Mounts: []*api.Mount{mount("/x", "/run", "rw"), mount("/y", "/var"), mount("/z", "/var/run/k8s", "ro"), mount("/", "/")}}, false, given + givenA + givenB + givenC + givenNodes + byPolicy},
+		"something read-only above everything": {&api.Container{Mounts: []*api.Mount{mount("/x", "/run", "ro")}}, false, givenNodes + byPolicy + "mount: the directory " + cdispec.InfoDir + "\nmount: the directory /var/run/vhost-user/a\nmount: the directory /var/run/vhost-user/b\nmount: the directory /var/run/vhost-user/c\n"},
+		"a socket's directory":                 {&api.Container{Mounts: []*api.Mount{mount("/x", "/run/vhost-user/b")}}, false, given + givenA + givenC + givenNodes + byPolicy + "mount: the directory /var/run/vhost-user/b\n"},
+		"a user namespace": {&api.Container{}, true,
+			given + givenA + givenC + "/dev/infiniband/rdma_cm 0666 0:107\n" + byPolicy + "userNamespace: /dev/vfio/15\nuserNamespace: the directory /run/vhost-user/pod-b\n"},
+	} {
+		_, others := mountPoints(test.container.GetMounts(), infoDir)
+		adjustment, not := everyThing().adjust(test.container, others, test.userns)
+		if diff := cmp.Diff(test.want, show(adjustment, not)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", what, diff)
+		}
+	}
+}
+
+// show writes down what a container is given, one thing a line, and what it is not.
+func show(a *api.ContainerAdjustment, not []withheld) string {
+	var b strings.Builder
+	for _, m := range a.GetMounts() {
+		fmt.Fprintf(&b, "%s on %s\n", m.Source, m.Destination)
+		for _, e := range a.GetEnv() {
+			if m.Destination == cdispec.InfoDir {
+				fmt.Fprintf(&b, "%s=%s\n", e.Key, e.Value)
+			}
+		}
+	}
+	if len(a.GetMounts()) == 0 && len(a.GetEnv()) > 0 {
+		b.WriteString("variables without a file\n")
+	}
+	for _, d := range a.GetLinux().GetDevices() {
+		fmt.Fprintf(&b, "%s %04o %d:%d\n", d.Path, fs.FileMode(d.FileMode.GetValue()), d.Uid.GetValue(), d.Gid.GetValue())
+	}
+	for _, w := range not {
+		fmt.Fprintf(&b, "%s: %s\n", w.cause, w.what)
+	}
+	return b.String()
+}
+
+func TestAWithheldThingSaysWhatToDo(t *testing.T) {
+	_, not := everyThing().adjust(&api.Container{Mounts: []*api.Mount{mount("/x", cdispec.InfoDir)}}, []*api.Mount{mount("/x", cdispec.InfoDir)}, true)
+	for _, w := range not[1:] {
+		if w.why == "" || w.remedy == "" {
+			t.Errorf("%+v", w)
+		}
+	}
+	if len(not) != 4 {
+		t.Errorf("%d withheld", len(not))
+	}
+}
+
+func TestWithoutStagedFilesTheRestIsGiven(t *testing.T) {
+	o := everyThing()
+	o.dir = ""
+	adjustment, not := o.adjust(&api.Container{}, nil, false)
+	if diff := cmp.Diff(givenA+givenB+givenC+givenNodes+byPolicy, show(adjustment, not)); diff != "" || len(adjustment.GetEnv()) > 0 {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// A socket's path is declared: it may lead anywhere.
+func TestASocketsDirectoryHidesNothing(t *testing.T) {
+	o := offer{dir: "/stage"}
+	for _, inside := range []string{cdispec.InfoDir + "/x", "/run/k8s.cni.cncf.io/devinfo", "/var/run/k8s.cni.cncf.io", "/dev", "/", "/proc/x", "/a", "/a", "/a/b"} {
+		o.dirs = append(o.dirs, directory{Mount: cdispec.Mount{Host: "/host" + fmt.Sprint(len(o.dirs)), Container: inside}})
+	}
+	mounts := []*api.Mount{mount("proc", "/proc", "ro"), mount("tmpfs", "/dev")}
+	adjustment, not := o.adjust(&api.Container{Mounts: mounts}, mounts, false)
+	var got []string
+	for _, m := range adjustment.GetMounts() {
+		got = append(got, m.Destination)
+	}
+	// Below /a, which can be written to, the runtime can make a mount point.
+	if want := []string{cdispec.InfoDir, "/a", "/a/b"}; !slices.Equal(got, want) || len(not) != 7 {
+		t.Errorf("got %q, want %q; withheld %d", got, want, len(not))
+	}
+}
+
+func TestMountPointsAreThoseOfCDI(t *testing.T) {
+	names, others := mountPoints([]*api.Mount{
+		mount(infoDir+"/net-c0ffee_net1", cdispec.InfoDir+"/net1.json"),
+		mount("/run/k8s.cni.cncf.io/devinfo/cni/net-c0ffee_net2", cdispec.InfoDir+"/net2.json/"),
+		mount("/var/lib/kubelet/pods/x", cdispec.InfoDir+"/net3.json"),
+		mount(infoDir+"/net-c0ffee_net4", cdispec.InfoDir+"/sub/net4.json"),
+		mount("proc", "/proc"),
+	}, infoDir)
+	if want := []string{"net1.json", "net2.json"}; !slices.Equal(names, want) || len(others) != 3 {
+		t.Errorf("got %q, %d others", names, len(others))
+	}
+}
+
+func TestAUserNamespaceIsThePodsOrTheContainers(t *testing.T) {
+	user := []*api.LinuxNamespace{{Type: "mount"}, {Type: "user"}}
+	for want, test := range map[bool][]hosts{
+		false: {{&api.PodSandbox{}, &api.Container{}}, {&api.PodSandbox{Linux: &api.LinuxPodSandbox{Namespaces: user[:1]}}, &api.Container{}}},
+		true:  {{&api.PodSandbox{Linux: &api.LinuxPodSandbox{Namespaces: user}}, &api.Container{}}, {&api.PodSandbox{}, &api.Container{Linux: &api.LinuxContainer{Namespaces: user}}}},
+	} {
+		for n, h := range test {
+			if got := hasUserNamespace(h.pod, h.container); got != want {
+				t.Errorf("%v, %d: %v", want, n, got)
+			}
+		}
+	}
+}
+
+type hosts struct {
+	pod       *api.PodSandbox
+	container *api.Container
+}

@@ -1,0 +1,262 @@
+package inject
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/stub"
+
+	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/pod"
+)
+
+// The annotations of a pod. The runtime passes those that it had when its sandbox was made.
+const (
+	injectAnnotation  = "devinfo-cni.io/inject"  // "false": the pod is given nothing
+	requireAnnotation = "devinfo-cni.io/require" // interfaces, comma-separated, that must have device information
+
+	networksAnnotation = "k8s.v1.cni.cncf.io/networks" // those that Multus attaches
+)
+
+// Configure wants the events that are needed and no others: the runtime waits for each.
+func (a *Agent) Configure(_ context.Context, _, runtime, version string) (stub.EventMask, error) {
+	a.Log.Info("container runtime connected", "runtime", runtime, "version", version)
+	return api.MustParseEventMask("CreateContainer,RemovePodSandbox"), nil
+}
+
+// Synchronize notes which sandboxes there are: what has ended while we were not connected
+// has left a directory.
+func (a *Agent) Synchronize(_ context.Context, pods []*api.PodSandbox, _ []*api.Container) ([]*api.ContainerUpdate, error) {
+	listed := make(map[string]bool, len(pods))
+	for _, p := range pods {
+		listed[p.GetId()] = true
+	}
+	a.mu.Lock()
+	a.listed = listed
+	a.mu.Unlock()
+	a.rouse()
+	return nil, nil
+}
+
+// RemovePodSandbox has the sandbox's directory removed.
+func (a *Agent) RemovePodSandbox(_ context.Context, p *api.PodSandbox) error {
+	a.mu.Lock()
+	a.ended[p.GetId()] = true
+	a.mu.Unlock()
+	a.rouse()
+	return nil
+}
+
+// rouse has keep look at once.
+func (a *Agent) rouse() {
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
+}
+
+// A verdict is what becomes of a container.
+type verdict struct {
+	Answer
+	Reason
+	adjustment *api.ContainerAdjustment
+	withheld   []withheld
+	problem    error // why it was passed or refused
+}
+
+// CreateContainer gives a container what its pod's networks have. Every container passes
+// through here: init containers, sidecars, and those that are started again.
+func (a *Agent) CreateContainer(ctx context.Context, p *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+	began := time.Now()
+	v := a.answer(ctx, p, c)
+	a.tell(p, c, v, time.Since(began))
+	if v.Answer == Refused {
+		return nil, nil, fmt.Errorf("pod %s/%s, container %s: %w", p.GetNamespace(), p.GetName(), c.GetName(), v.problem)
+	}
+	return v.adjustment, nil, nil
+}
+
+// answer decides in time.
+func (a *Agent) answer(ctx context.Context, p *api.PodSandbox, c *api.Container) verdict {
+	switch {
+	case netnsOf(p) == "":
+		return verdict{Answer: Nothing}
+	case a.isOff(p):
+		return verdict{Answer: Off}
+	}
+	decided := make(chan verdict, 1)
+	go func() { decided <- a.decide(p, c) }()
+	late := time.NewTimer(patience(ctx))
+	defer late.Stop()
+	select {
+	case v := <-decided:
+		return v
+	case <-late.C:
+		return a.lacking(Late, errors.New("no answer before the container runtime's deadline: is a disk or the kernel very slow?"), hasNetworks(p))
+	}
+}
+
+// patience is how long a request may take. A plugin that misses the runtime's deadline is
+// disconnected, and the container made without it, whatever it would have said.
+func patience(ctx context.Context) time.Duration {
+	const margin = 300 * time.Millisecond
+	left := stub.DefaultRequestTimeout
+	if deadline, ok := ctx.Deadline(); ok {
+		left = time.Until(deadline)
+	}
+	return left - min(margin, left/2)
+}
+
+// decide looks at everything, and stages the pod's files.
+func (a *Agent) decide(p *api.PodSandbox, c *api.Container) verdict {
+	settings, err := a.Node()
+	if err != nil {
+		return a.lacking(Failed, err, hasNetworks(p))
+	}
+	netns := netnsOf(p)
+	points, others := mountPoints(c.GetMounts(), settings.DeviceInfoDir)
+	nics, staged, err := a.prepare(settings, p.GetId(), netns, points)
+	if err != nil {
+		return a.lacking(Failed, err, hasNetworks(p))
+	}
+	v := a.judge(required(p), nics, staged)
+	if v.Answer == Refused || len(nics) == 0 {
+		return v
+	}
+	o := offer{variables: variables(nics)}
+	if staged == nil {
+		o.dir = a.stage.dir(p.GetId())
+	}
+	of := pod.Identity{UID: p.GetUid(), ContainerID: p.GetId()}
+	if err := a.grants(&o, settings, of, netns, nics); err != nil {
+		if v = a.lacking(Failed, err, true); v.Answer == Refused {
+			return v
+		}
+	}
+	v.adjustment, v.withheld = o.adjust(c, others, hasUserNamespace(p, c))
+	return v
+}
+
+// judge says what becomes of a container for what its pod has, and for what could be staged
+// of that.
+func (a *Agent) judge(required []string, nics []nic, staged error) verdict {
+	reason, problem := missing(nics, required)
+	if staged != nil {
+		reason, problem = Failed, staged
+	}
+	switch {
+	case problem != nil:
+		return a.lacking(reason, problem, true)
+	case len(nics) == 0:
+		return verdict{Answer: Nothing}
+	}
+	return verdict{Answer: Injected}
+}
+
+// prepare reads what there is of a sandbox, and stages it where there is something. While it
+// does nobody else does, so that what is staged last is what was read last.
+func (a *Agent) prepare(settings config.Node, id, netns string, points []string) (nics []nic, staged, err error) {
+	a.staging.Lock()
+	defer a.staging.Unlock()
+	if nics, err = a.attachments(settings, id, netns); err != nil || len(nics) == 0 {
+		return nil, nil, err
+	}
+	a.stage.recall(id, nics)
+	return nics, a.stage.put(id, netns, files(nics), points), nil
+}
+
+// lacking is what becomes of a container for which not all is there that should be. Where
+// that is not known, because we have failed, one whose pod has no networks that we know of
+// is not refused: no fault of ours is to stop the whole node.
+func (a *Agent) lacking(why Reason, problem error, hasNetworks bool) verdict {
+	v := verdict{Answer: Passed, Reason: why, problem: problem}
+	if a.WhenMissing == Refuse && hasNetworks {
+		v.Answer = Refused
+	}
+	return v
+}
+
+// missing says what should be there and is not. An interface without a device never has
+// information, and is missing only if the pod requires it.
+func missing(nics []nic, required []string) (Reason, error) {
+	there := map[string]bool{}
+	var gone []error
+	for _, n := range nics {
+		there[n.ifName] = n.file != nil
+		if n.gone != nil {
+			gone = append(gone, fmt.Errorf("interface %s: %w", n.ifName, n.gone))
+		}
+	}
+	if gone != nil {
+		return FileGone, fmt.Errorf("%w: delete the pod, so that its networks are attached anew", errors.Join(gone...))
+	}
+	for _, ifName := range required {
+		if !there[ifName] {
+			return Required, fmt.Errorf("interface %s, which the annotation %s names, has no device information: "+
+				"see that its network has a resourceName or the plugin devinfo, and that the plugin's log tells of a device; or take it out of the annotation",
+				ifName, requireAnnotation)
+		}
+	}
+	return "", nil
+}
+
+// required are the interfaces that a pod requires.
+func required(p *api.PodSandbox) (names []string) {
+	for name := range strings.SplitSeq(p.GetAnnotations()[requireAnnotation], ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// hasNetworks says that a pod asks for more networks than the cluster's.
+func hasNetworks(p *api.PodSandbox) bool {
+	return p.GetAnnotations()[networksAnnotation] != "" || len(required(p)) > 0
+}
+
+// isOff says that a pod is to be given nothing.
+func (a *Agent) isOff(p *api.PodSandbox) bool {
+	if slices.Contains(a.Except, p.GetNamespace()) {
+		return true
+	}
+	value, ok := p.GetAnnotations()[injectAnnotation]
+	if !ok {
+		return false
+	}
+	on, err := strconv.ParseBool(value)
+	if err != nil {
+		a.Log.Warn("annotation ignored: it must be true or false", "pod", p.GetNamespace()+"/"+p.GetName(), injectAnnotation, value)
+	}
+	return err == nil && !on
+}
+
+// tell logs and counts a verdict.
+func (a *Agent) tell(p *api.PodSandbox, c *api.Container, v verdict, took time.Duration) {
+	log := a.Log.With("pod", p.GetNamespace()+"/"+p.GetName(), "container", c.GetName())
+	if v.problem != nil {
+		log.Warn("container "+string(v.Answer), "reason", v.Reason, "error", v.problem)
+	} else {
+		log.Debug("container "+string(v.Answer), "took", took)
+	}
+	for _, w := range v.withheld {
+		level := slog.LevelWarn
+		if w.cause == ByMount { // the pod chose it
+			level = slog.LevelInfo
+		}
+		log.Log(context.Background(), level, "not given to the container", "what", w.what, "why", w.why, "remedy", w.remedy)
+		if a.Metrics.Withheld != nil {
+			a.Metrics.Withheld(w.cause)
+		}
+	}
+	if a.Metrics.Answered != nil {
+		a.Metrics.Answered(v.Answer, v.Reason, took)
+	}
+}

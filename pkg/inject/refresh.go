@@ -1,0 +1,148 @@
+package inject
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"time"
+
+	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/link"
+)
+
+// everything is after which time all sandboxes are looked at, be nothing new to be seen: a
+// file that is written over in its place changes no directory.
+const everything = time.Minute
+
+// keep keeps the staged files as the journal has them, until ctx ends.
+func (a *Agent) keep(ctx context.Context) {
+	var seen state
+	for {
+		seen = a.refresh(seen)
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.wake:
+		case <-time.After(a.Interval):
+		}
+	}
+}
+
+// state is what there was to see.
+type state struct {
+	journal, files time.Time // of the last change
+	settings       [2]string // the two directories
+	at             time.Time // when all was looked at; zero = something must be looked at again
+}
+
+// refresh removes the directories of sandboxes that have ended, and, where there is something
+// new, makes the others as they should be.
+func (a *Agent) refresh(seen state) state {
+	settings, err := a.Node()
+	a.warn("settings", err)
+	now, changed := state{}, false
+	if err == nil {
+		now, changed = a.look(settings, seen)
+	}
+	a.mu.Lock()
+	ended, listed := a.ended, a.listed
+	a.ended, a.listed = map[string]bool{}, nil
+	a.mu.Unlock()
+	ids, err := a.stage.sandboxes()
+	a.warn(a.StageDir, err)
+	left := 0
+	for _, id := range ids {
+		gone, err := a.removeEnded(id, ended[id], listed)
+		if err == nil && !gone && changed {
+			err = a.restage(settings, id)
+		}
+		if a.warn(id, err); err != nil {
+			now.at = time.Time{}
+		}
+		if !gone {
+			left++
+		}
+	}
+	if a.Metrics.Staged != nil {
+		a.Metrics.Staged(left)
+	}
+	return now
+}
+
+// warn tells once of what is wrong with a sandbox, or with what all of them need.
+func (a *Agent) warn(of string, err error) {
+	if err == nil {
+		delete(a.warned, of)
+		return
+	}
+	if a.warned[of] != err.Error() {
+		a.warned[of] = err.Error()
+		a.Log.Warn("what containers see of their networks may be old", "of", of, "error", err)
+	}
+}
+
+// look says what there is to see now, and whether that is another thing than was seen.
+func (a *Agent) look(settings config.Node, seen state) (state, bool) {
+	now := state{settings: [2]string{settings.StateDir, settings.DeviceInfoDir}, at: seen.at}
+	var err error
+	now.journal, err = journal.Open(settings.StateDir, a.BootID).Changed()
+	a.warn(settings.StateDir, err)
+	stat, err := os.Stat(settings.DeviceInfoDir)
+	switch {
+	case err == nil:
+		now.files = stat.ModTime()
+	case errors.Is(err, fs.ErrNotExist):
+		err = nil
+	}
+	a.warn(settings.DeviceInfoDir, err)
+	if now == seen && !seen.at.IsZero() && time.Since(seen.at) < everything {
+		return seen, false
+	}
+	now.at = time.Now()
+	return now, true
+}
+
+// removeEnded removes the directory of a sandbox that has ended. Its network namespace tells, but
+// for one that is named by a process, whose number may be another's by now.
+func (a *Agent) removeEnded(id string, ended bool, listed map[string]bool) (gone bool, err error) {
+	a.staging.Lock() // one that is being made has no netns either
+	defer a.staging.Unlock()
+	netns, err := a.stage.netns(id)
+	if err != nil {
+		return false, err
+	}
+	gone = ended || netns == "" || listed != nil && !listed[id] && link.NetnsNamesProcess(netns)
+	if !gone {
+		if gone, err = a.NetnsGone(netns); err != nil {
+			a.Log.Debug("it cannot be told whether a sandbox has ended", "sandbox", id, "error", err)
+			return false, nil
+		}
+	}
+	if !gone {
+		return false, nil
+	}
+	return true, a.stage.remove(id)
+}
+
+// restage makes a sandbox's directory as it should be. An error is also a file that is gone:
+// it may be that it is being written.
+func (a *Agent) restage(settings config.Node, id string) error {
+	a.staging.Lock()
+	defer a.staging.Unlock()
+	netns, err := a.stage.netns(id)
+	if err != nil {
+		return err
+	}
+	nics, err := a.attachments(settings, id, netns)
+	if err != nil {
+		return err
+	}
+	a.stage.recall(id, nics)
+	errs := []error{a.stage.put(id, netns, files(nics), nil)}
+	for _, n := range nics {
+		errs = append(errs, n.gone)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,296 @@
+package inject_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/adaptation"
+	"github.com/containerd/nri/pkg/api"
+
+	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/inject"
+	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/link/linkhost"
+	"devinfo-cni.io/pkg/sysfs"
+)
+
+// The pod of the captured host, whose net1 is a VF with RDMA and whose net2 is a macvlan.
+const (
+	netns   = "/run/netns/pod"
+	sandbox = "90a65a834174763bdb4f1ec0dffca5b2a05a81b5c4b4bee0b1fbb6b91bfb7ec6"
+	podUID  = "6e0c2d4f-58a1-4a0e-9d2e-2f7f6f1f0c11"
+	vfInfo  = `{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:3b:00.3","pf-pci-address":"0000:3b:00.0"},"vendor":"kept"}`
+)
+
+// A rig is a node: the captured host mlx5-legacy, directories, and the agent.
+type rig struct {
+	t       *testing.T
+	dir     string
+	node    config.Node
+	journal *journal.Journal
+	options inject.Options
+	log     *lockedBuffer
+
+	mu   sync.Mutex
+	gone map[string]bool // network namespaces that are
+	told []string        // answers and what was withheld
+}
+
+func newRig(t *testing.T) *rig { return newRigOn(t, t.TempDir()) }
+
+func newRigOn(t *testing.T, dir string) *rig {
+	t.Helper()
+	r := &rig{t: t, dir: dir, gone: map[string]bool{}, log: &lockedBuffer{}}
+	h, err := hosttxt.Load("../../testdata/hosts/mlx5-legacy.txtar")
+	must(t, err)
+	links, err := linkhost.New(h)
+	must(t, err)
+	r.node = config.Node{DeviceInfoDir: dir + "/infos", StateDir: dir + "/state", SocketDirs: []string{dir + "/sockets"}}
+	r.journal = journal.Open(r.node.StateDir, "boot")
+	for _, name := range []string{"infiniband/uverbs3", "infiniband/uverbs4", "infiniband/rdma_cm"} { // what an ordinary user has for nodes
+		must(t, os.MkdirAll(filepath.Dir(dir+"/host/dev/"+name), 0o755))
+		must(t, os.Symlink("/dev/null", dir+"/host/dev/"+name))
+	}
+	r.options = inject.Options{
+		StageDir: dir + "/stage", HostRoot: dir + "/host", BootID: "boot", WhenMissing: inject.Pass, Interval: 5 * time.Millisecond,
+		Node:      func() (config.Node, error) { return r.node, nil },
+		Finder:    &discovery.Finder{Sys: sysfs.New(h.Sys()), Interfaces: links, Switches: links},
+		NetnsGone: func(path string) (bool, error) { r.mu.Lock(); defer r.mu.Unlock(); return r.gone[path], nil },
+		Metrics: inject.Metrics{
+			Answered: func(a inject.Answer, why inject.Reason, _ time.Duration) { r.tell(fmt.Sprint(a, " ", why)) },
+			Withheld: func(why inject.Withheld) { r.tell("withheld " + string(why)) },
+		},
+		Log: slog.New(slog.NewTextHandler(r.log, nil)),
+	}
+	return r
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.Write(p)
+}
+
+func (b *lockedBuffer) text() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.String()
+}
+
+func (r *rig) tell(what string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.told = append(r.told, strings.TrimSpace(what))
+}
+
+// answers are what metrics were told so far.
+func (r *rig) answers() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.told)
+}
+
+func (r *rig) agent() *inject.Agent {
+	r.t.Helper()
+	a, err := inject.New(r.options)
+	must(r.t, err)
+	return a
+}
+
+// attach does what ADD does; "" is no information.
+func (r *rig) attach(network, id, ifName, info string, edits ...func(*journal.Entry)) {
+	r.t.Helper()
+	file := network + "-" + id + "_" + ifName
+	e := &journal.Entry{
+		Key: journal.Key{Network: network, ContainerID: id, IfName: ifName}, Netns: netns, Complete: true,
+		File: file, Dir: r.node.DeviceInfoDir, Wrote: info != "",
+	}
+	for _, edit := range edits {
+		edit(e)
+	}
+	_, err := r.journal.Put(e, nil)
+	must(r.t, err)
+	if info != "" {
+		must(r.t, store.Open(r.node.DeviceInfoDir).Write(file, []byte(info)))
+	}
+}
+
+// detach does what DEL does.
+func (r *rig) detach(network, id, ifName string) {
+	r.t.Helper()
+	e, err := r.journal.Get(journal.Key{Network: network, ContainerID: id, IfName: ifName})
+	must(r.t, err)
+	must(r.t, store.Open(r.node.DeviceInfoDir).Remove(e.File))
+	must(r.t, r.journal.Forget(e))
+}
+
+func pod(annotations ...string) *api.PodSandbox {
+	p := &api.PodSandbox{
+		Id: sandbox, Uid: podUID, Name: "web", Namespace: "shop", Annotations: map[string]string{},
+		Linux: &api.LinuxPodSandbox{Namespaces: []*api.LinuxNamespace{{Type: "pid"}, {Type: "network", Path: netns}}},
+	}
+	for _, a := range annotations {
+		key, value, _ := strings.Cut(a, "=")
+		p.Annotations[key] = value
+	}
+	return p
+}
+
+func container() *api.Container {
+	return &api.Container{Id: "c1", PodSandboxId: sandbox, Name: "app", Env: []string{"PATH=/bin"}, Linux: &api.LinuxContainer{}}
+}
+
+// text writes an adjustment down, one thing a line; stage is said instead of the directory.
+func (r *rig) text(a *api.ContainerAdjustment) string {
+	var lines []string
+	for _, m := range a.GetMounts() {
+		lines = append(lines, fmt.Sprintf("%s on %s %s %s", m.Source, m.Destination, m.Type, strings.Join(m.Options, ",")))
+	}
+	for _, e := range a.GetEnv() {
+		lines = append(lines, e.Key+"="+e.Value)
+	}
+	for _, d := range a.GetLinux().GetDevices() {
+		lines = append(lines, fmt.Sprintf("%s %s %d:%d %04o %d:%d", d.Path, d.Type, d.Major, d.Minor, d.FileMode.GetValue(), d.Uid.GetValue(), d.Gid.GetValue()))
+	}
+	return strings.ReplaceAll(strings.Join(lines, "\n"), r.dir, "")
+}
+
+// staged is what a sandbox's containers see, by name.
+func (r *rig) staged(id string) map[string]string {
+	r.t.Helper()
+	dir := filepath.Join(r.options.StageDir, id, "devinfo")
+	entries, err := os.ReadDir(dir)
+	if os.IsNotExist(err) {
+		return nil
+	}
+	must(r.t, err)
+	files := map[string]string{}
+	for _, e := range entries {
+		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if !os.IsNotExist(err) { // since ReadDir
+			must(r.t, err)
+			files[e.Name()] = string(text)
+		}
+	}
+	return files
+}
+
+func (r *rig) names(id string) []string { return slices.Sorted(maps.Keys(r.staged(id))) }
+
+// left are the sandboxes that have a directory, and what else there is.
+func (r *rig) left() (names []string) {
+	r.t.Helper()
+	entries, err := os.ReadDir(r.options.StageDir)
+	must(r.t, err)
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+func (r *rig) eventually(what string, is func() bool) {
+	r.t.Helper()
+	for end := time.Now().Add(2 * time.Minute); !is(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			r.t.Fatalf("not %s\n%s", what, r.log.text())
+		}
+	}
+}
+
+// A containerRuntime is NRI's side of one.
+type containerRuntime struct {
+	*adaptation.Adaptation
+	r *rig
+}
+
+// serve starts the runtime's side, which lists no sandboxes.
+func (r *rig) serve(options ...adaptation.Option) containerRuntime {
+	r.t.Helper()
+	adaptation.SetPluginRequestTimeout(3 * time.Minute)
+	list := func(ctx context.Context, tell adaptation.SyncCB) error {
+		_, err := tell(ctx, nil, nil)
+		return err
+	}
+	nothing := func(context.Context, []*adaptation.ContainerUpdate) ([]*adaptation.ContainerUpdate, error) {
+		return nil, nil
+	}
+	nri, err := adaptation.New("test", "v2.2.0", list, nothing, append(options, adaptation.WithSocketPath(r.dir+"/nri"),
+		adaptation.WithPluginPath(r.dir+"/none"), adaptation.WithPluginConfigPath(r.dir+"/none"))...)
+	must(r.t, err)
+	must(r.t, nri.Start())
+	r.t.Cleanup(nri.Stop)
+	return containerRuntime{nri, r}
+}
+
+// run starts the agent, and waits until the runtime asks it.
+func (n containerRuntime) run() (stop func()) {
+	r := n.r
+	r.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	agent := r.agent()
+	go func() { done <- agent.Run(ctx, r.dir+"/nri", "60") }()
+	r.eventually("connected", func() bool {
+		_, err := n.create(&api.PodSandbox{Id: "on-the-host"}, container())
+		return err == nil && len(r.answers()) > 0
+	})
+	r.mu.Lock()
+	r.told = nil
+	r.mu.Unlock()
+	var once sync.Once
+	stop = func() {
+		once.Do(func() {
+			cancel()
+			if err := <-done; err != nil {
+				r.t.Errorf("Run: %v", err)
+			}
+		})
+	}
+	r.t.Cleanup(stop)
+	return stop
+}
+
+// create has a container made.
+func (n containerRuntime) create(p *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, error) {
+	n.r.t.Helper()
+	answer, err := n.CreateContainer(n.r.t.Context(), &adaptation.CreateContainerRequest{Pod: p, Container: c})
+	return answer.GetAdjust(), err
+}
+
+func (n containerRuntime) remove(p *api.PodSandbox) {
+	n.r.t.Helper()
+	must(n.r.t, n.RemovePodSandbox(n.r.t.Context(), &adaptation.RemovePodSandboxRequest{Pod: p}))
+}
+
+func compact(t *testing.T, text string) string {
+	t.Helper()
+	var b bytes.Buffer
+	must(t, json.Compact(&b, []byte(text)))
+	return b.String()
+}

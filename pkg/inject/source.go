@@ -1,0 +1,161 @@
+package inject
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/attachment"
+	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/link"
+)
+
+// attachments are those of a sandbox, by their interfaces' names: what the journal has, and
+// the device-info files of the sandbox that others have written, such as Multus.
+func (a *Agent) attachments(node config.Node, id, netns string) ([]nic, error) {
+	found := map[string]nic{}
+	if err := a.journaled(node, id, found); err != nil {
+		return nil, err
+	}
+	if err := named(node.DeviceInfoDir, id, found); err != nil {
+		return nil, err
+	}
+	var list []nic
+	for _, n := range found {
+		if err := a.address(&n, netns); err != nil {
+			return nil, err
+		}
+		list = append(list, n)
+	}
+	slices.SortFunc(list, func(x, y nic) int { return cmp.Compare(x.ifName, y.ifName) })
+	return list, nil
+}
+
+// journaled adds what the journal has of a container.
+func (a *Agent) journaled(node config.Node, id string, found map[string]nic) error {
+	j := journal.Open(node.StateDir, a.BootID)
+	keys, err := j.All()
+	if err != nil {
+		return err
+	}
+	for _, k := range keys {
+		if k.ContainerID != id {
+			continue
+		}
+		n, ok, err := a.entry(j, k)
+		if err != nil {
+			return err
+		}
+		if before, there := found[k.IfName]; ok && (!there || before.file == nil && before.gone == nil) {
+			found[k.IfName] = n
+		}
+	}
+	return nil
+}
+
+// entry reads one entry of the journal, and the file that it names. It is not ok if the
+// attachment is not made yet, or is gone.
+func (a *Agent) entry(j *journal.Journal, k journal.Key) (n nic, ok bool, err error) {
+	n = nic{network: k.Network, ifName: k.IfName}
+	e, err := j.Get(k)
+	newer, corrupt := (*journal.FormatError)(nil), (*store.CorruptError)(nil)
+	if errors.As(err, &newer) || errors.As(err, &corrupt) {
+		n.gone = fmt.Errorf("the journal's entry: %w", err)
+		return n, true, nil
+	}
+	if err != nil || e == nil || !e.OfBoot(a.BootID) || !e.Complete {
+		return n, false, err
+	}
+	if n.socketDir = e.SocketDir; n.socketDir == "" && e.Asked.SocketPath != "" {
+		n.socketDir = path.Dir(e.Asked.SocketPath)
+	}
+	n.mac, n.mtu = fromResult(e)
+	if e.File != "" {
+		n.read(e.Dir, e.File, e.Wrote)
+	}
+	return n, true, nil
+}
+
+// fromResult takes the address from what the last delegate said, which has it also of a
+// device without an interface in the pod.
+func fromResult(e *journal.Entry) (mac string, mtu int) {
+	var result struct {
+		Interfaces []struct {
+			Name, MAC, Sandbox string
+			MTU                int
+		}
+	}
+	_ = json.Unmarshal(e.Result, &result) // nothing where there is none
+	for _, i := range result.Interfaces {
+		if i.Name == e.IfName && i.Sandbox != "" {
+			return i.MAC, i.MTU
+		}
+	}
+	return "", 0
+}
+
+// named adds the files of a directory that are named after a container.
+func named(dir, id string, found map[string]nic) error {
+	names, err := store.Open(dir).Names()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		network, ifName, ok := attachment.ParseFileName(name, id)
+		if !ok {
+			continue
+		}
+		n, there := found[ifName]
+		if !there {
+			n.network, n.ifName = network, ifName
+		}
+		if n.file == nil && n.gone == nil {
+			n.read(dir, name, false)
+		}
+		if there || n.file != nil || n.gone != nil { // it may have gone meanwhile
+			found[ifName] = n
+		}
+	}
+	return nil
+}
+
+// read reads the device-info file. One that is not there is gone only if it must be.
+func (n *nic) read(dir, name string, must bool) {
+	d := store.Open(dir)
+	text, err := d.Read(name)
+	if errors.Is(err, fs.ErrNotExist) && !must {
+		return
+	}
+	if err == nil {
+		n.info, err = d.Parse(name, text)
+	}
+	if version := (*devinfo.VersionError)(nil); errors.As(err, &version) { // for the pod to understand
+		err = nil
+	}
+	if err != nil {
+		n.info, n.gone = nil, fmt.Errorf("its device-info file: %w", err)
+		return
+	}
+	n.file = text
+}
+
+// address asks the kernel for the interface's address and MTU. There is no interface on
+// vfio-pci, or for a socket.
+func (a *Agent) address(n *nic, netns string) error {
+	i, err := a.Finder.Interfaces.Interface(netns, n.ifName)
+	switch {
+	case errors.Is(err, link.ErrNoInterface), errors.Is(err, link.ErrNoNetns):
+		return nil
+	case err != nil:
+		return err
+	}
+	n.mac, n.mtu = i.MAC.String(), i.MTU
+	return nil
+}

@@ -1,0 +1,211 @@
+package inject
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/pkg/cdispec"
+)
+
+// stage is the directory of what containers mount:
+//
+//	<sandbox>/netns -> /var/run/netns/...   the sandbox lives as long as that is there
+//	<sandbox>/devinfo/                      what its containers mount
+//	.new-*                                  files that are being written
+//
+// A file appears in devinfo at once and whole, and nothing else ever does: what is half
+// written is outside. A sandbox without a netns was not finished, and no container has it.
+type stage struct {
+	root  string
+	label string // SELinux; "" = none is set
+}
+
+const (
+	netnsLink = "netns"
+	mounted   = "devinfo"
+	newPrefix = ".new-"
+)
+
+// open makes the directory, and removes what a writer has left that was killed.
+func (s stage) open() error {
+	if err := os.MkdirAll(s.root, 0o755); err != nil {
+		return err
+	}
+	if err := os.Chmod(s.root, 0o755); err != nil { // whatever the umask
+		return err
+	}
+	left, err := filepath.Glob(filepath.Join(s.root, newPrefix+"*"))
+	for _, path := range left {
+		err = errors.Join(err, os.Remove(path))
+	}
+	return err
+}
+
+// dir is what the containers of a sandbox mount.
+func (s stage) dir(sandbox string) string { return filepath.Join(s.root, sandbox, mounted) }
+
+// put makes the directory of a sandbox hold the files and, where there is none, an empty
+// file for each mount point. An empty file stays: a container may have something mounted
+// on it.
+func (s stage) put(sandbox, netns string, files map[string][]byte, points []string) error {
+	if err := s.make(sandbox, netns); err != nil {
+		return err
+	}
+	dir := s.dir(sandbox)
+	for name, data := range files {
+		if err := s.write(dir, name, data); err != nil {
+			return err
+		}
+	}
+	for _, name := range points {
+		if _, err := os.Lstat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err := s.write(dir, name, nil); err != nil {
+			return err
+		}
+	}
+	return prune(dir, files)
+}
+
+// make makes the directory of a sandbox.
+func (s stage) make(sandbox, netns string) error {
+	if sandbox == "" || sandbox[0] == '.' || strings.ContainsRune(sandbox, '/') {
+		return fmt.Errorf("sandbox %q: its ID can be no name of a directory", sandbox)
+	}
+	if netns == "" {
+		return fmt.Errorf("sandbox %s: the runtime does not say where its network namespace is", sandbox)
+	}
+	if err := s.mkdir(filepath.Join(s.root, sandbox)); err != nil {
+		return err
+	}
+	err := os.Symlink(netns, filepath.Join(s.root, sandbox, netnsLink))
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return s.mkdir(s.dir(sandbox))
+}
+
+// mkdir makes one that everyone may read. One that is there may have been left half made.
+func (s stage) mkdir(path string) error {
+	if err := os.Mkdir(path, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if err := os.Chmod(path, 0o755); err != nil { // whatever the umask
+		return err
+	}
+	return s.setLabel(path)
+}
+
+// write makes a file hold data, at once, unless it does. What was there loses what
+// containers have mounted on it: the file is newer than what that tells of.
+func (s stage) write(dir, name string, data []byte) error {
+	path := filepath.Join(dir, name)
+	if now, err := os.ReadFile(path); err == nil && bytes.Equal(now, data) {
+		return nil
+	}
+	temp, err := os.CreateTemp(s.root, newPrefix+"*")
+	if err != nil {
+		return err
+	}
+	_, err = temp.Write(data)
+	if err == nil {
+		err = temp.Chmod(0o444)
+	}
+	if closing := temp.Close(); err == nil {
+		err = closing
+	}
+	if err == nil {
+		err = s.setLabel(temp.Name())
+	}
+	if err == nil {
+		err = os.Rename(temp.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(temp.Name()) // it is the first error that tells
+	}
+	return err
+}
+
+// recall takes the copies for the files that are gone: who writes a file over in its place
+// makes it nothing for a moment, and what has been told a container is not taken back.
+func (s stage) recall(sandbox string, nics []nic) {
+	for n := range nics {
+		if nics[n].gone == nil {
+			continue
+		}
+		copied, err := os.ReadFile(filepath.Join(s.dir(sandbox), filepath.Base(cdispec.InfoFile(nics[n].ifName))))
+		if err == nil && len(copied) > 0 {
+			nics[n].file = copied
+		}
+	}
+}
+
+// prune removes the files that are not among those given, but for empty ones.
+func prune(dir string, files map[string][]byte) error {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		if _, wanted := files[e.Name()]; wanted {
+			continue
+		}
+		stat, statErr := e.Info()
+		if statErr == nil && stat.Size() > 0 {
+			statErr = os.Remove(filepath.Join(dir, e.Name()))
+		}
+		err = errors.Join(err, statErr)
+	}
+	return err
+}
+
+// sandboxes lists those that have a directory. One that cannot be listed has none.
+func (s stage) sandboxes() (ids []string, err error) {
+	entries, err := os.ReadDir(s.root)
+	for _, e := range entries {
+		if e.IsDir() {
+			ids = append(ids, e.Name())
+		}
+	}
+	return ids, err
+}
+
+// netns is the path of a sandbox's network namespace; "" = it was not finished.
+func (s stage) netns(sandbox string) (string, error) {
+	netns, err := os.Readlink(filepath.Join(s.root, sandbox, netnsLink))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return netns, err
+}
+
+// remove removes the directory of a sandbox; that it is gone already is success.
+func (s stage) remove(sandbox string) error { return os.RemoveAll(filepath.Join(s.root, sandbox)) }
+
+// containerLabel is what every container may read, whatever its categories.
+const containerLabel = "system_u:object_r:container_file_t:s0"
+
+// defaultLabel is containerLabel where the kernel has SELinux on, which registers its file
+// system then (security/selinux/selinuxfs.c, init_sel_fs).
+func defaultLabel() (string, error) {
+	kinds, err := os.ReadFile("/proc/filesystems")
+	if err != nil || !bytes.Contains(kinds, []byte("\tselinuxfs\n")) {
+		return "", err
+	}
+	return containerLabel, nil
+}
+
+func (s stage) setLabel(path string) error {
+	if s.label == "" {
+		return nil
+	}
+	if err := unix.Lsetxattr(path, "security.selinux", append([]byte(s.label), 0), 0); err != nil {
+		return fmt.Errorf("%s: SELinux label %s: %w: run the agent privileged, or as a type that may relabel to it", path, s.label, err)
+	}
+	return nil
+}

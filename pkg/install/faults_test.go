@@ -1,0 +1,204 @@
+package install_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/pkg/install"
+	"devinfo-cni.io/pkg/link/linktest"
+	"devinfo-cni.io/pkg/private/privatetest"
+)
+
+func TestOnAFullDiskTheOldPluginStays(t *testing.T) {
+	old, now := built(t, "v1.2.0"), built(t, "v1.3.0")
+	linktest.Run(t, func(t *testing.T) {
+		p := keeper(t, old)
+		must(t, syscall.Mount("tmpfs", p.Dir, "tmpfs", 0, "size=7m")) // one plugin, and a half
+		defer func() { must(t, syscall.Unmount(p.Dir, 0)) }()
+		keep(t, p, install.Installed)
+		p.From = now
+		_, err := p.Keep(context.Background())
+		if !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("got %v", err)
+		}
+		if got := listing(t, p.Dir); got[install.Name] != read(t, old) || len(got) != 2 {
+			t.Errorf("%d files", len(got))
+		}
+		must(t, syscall.Mount("", p.Dir, "tmpfs", syscall.MS_REMOUNT, "size=64m"))
+		keep(t, p, install.Replaced)
+	})
+}
+
+func TestInAReadOnlyDirectoryNothingChanges(t *testing.T) {
+	from := built(t, "v1.2.0")
+	linktest.Run(t, func(t *testing.T) {
+		disk := privatetest.Mount(t, 10)
+		s := arranger(t)
+		s.To = filepath.Join(disk.Dir, "node.json")
+		write(t, filepath.Join(s.Dir, "default.json"), quiet, 0o644)
+		p := &install.Plugin{From: from, Dir: disk.Dir, NewestFormat: none}
+		disk.ReadOnly(true)
+		_, err := p.Keep(context.Background())
+		_, again := s.Keep()
+		if !errors.Is(err, syscall.EROFS) || !errors.Is(again, syscall.EROFS) || len(listing(t, disk.Dir)) != 0 {
+			t.Errorf("plugin: %v, settings: %v", err, again)
+		}
+		disk.ReadOnly(false)
+		arrange(t, s, "default.json", install.Installed, quiet)
+	})
+}
+
+// A program that runs goes on with the old file, and the new one can be run at once:
+// nobody has it open for writing.
+func TestARunningPluginIsNotCut(t *testing.T) {
+	p := keeper(t, built(t, "v1.2.0"))
+	keep(t, p, install.Installed)
+	running, err := os.Open(filepath.Join(p.Dir, install.Name)) // as the kernel holds it
+	must(t, err)
+	defer running.Close()
+	p.From = built(t, "v1.3.0")
+	keep(t, p, install.Replaced)
+	var after bytes.Buffer
+	if _, err := after.ReadFrom(running); err != nil || after.String() != read(t, built(t, "v1.2.0")) {
+		t.Errorf("the old file has %d bytes, %v", after.Len(), err)
+	}
+}
+
+// Should the lock of the one agent ever fail.
+func TestInstallersAtOnceLeaveAWholePlugin(t *testing.T) {
+	versions := []string{built(t, "v1.2.0"), built(t, "v1.3.0")}
+	dir := t.TempDir()
+	var installers sync.WaitGroup
+	for n := range 6 {
+		installers.Go(func() {
+			p := &install.Plugin{From: versions[n%2], Dir: dir, AllowDowngrade: true, NewestFormat: none}
+			for range 5 {
+				if _, err := p.Keep(context.Background()); err != nil {
+					t.Error(err)
+				}
+				data, err := os.ReadFile(filepath.Join(dir, install.Name))
+				if err != nil || string(data) != read(t, versions[0]) && string(data) != read(t, versions[1]) {
+					t.Errorf("%d bytes, %v", len(data), err)
+				}
+			}
+		})
+	}
+	installers.Wait()
+	p := &install.Plugin{From: versions[1], Dir: dir, NewestFormat: none}
+	_, err := p.Keep(context.Background())
+	must(t, err)
+	holds(t, dir, versions[1])
+}
+
+const selinux = "security.selinux"
+
+// labelled gives a directory a label, as a node with SELinux has it. Without SELinux in
+// the kernel it is an attribute as any other.
+func labelled(t *testing.T, dir, label string) {
+	t.Helper()
+	err := unix.Setxattr(dir, selinux, []byte(label), 0)
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.EINVAL) {
+		t.Skipf("the label %s of %s cannot be set here, as CAP_SYS_ADMIN and a file system that has labels would allow: %v", label, dir, err)
+	}
+	must(t, err)
+}
+
+func labelOf(t *testing.T, path string) string {
+	t.Helper()
+	text := make([]byte, 200)
+	n, err := unix.Lgetxattr(path, selinux, text)
+	must(t, err)
+	return string(text[:n])
+}
+
+func TestFilesHaveTheLabelOfTheirDirectory(t *testing.T) {
+	const bin, etc = "system_u:object_r:bin_t:s0\x00", "system_u:object_r:etc_t:s0\x00"
+	p, s := keeper(t, built(t, "v1.2.0")), arranger(t)
+	labelled(t, p.Dir, bin)
+	must(t, os.Mkdir(filepath.Dir(s.To), 0o755))
+	labelled(t, filepath.Dir(s.To), etc)
+	write(t, filepath.Join(s.Dir, "default.json"), quiet, 0o644)
+	keep(t, p, install.Installed)
+	arrange(t, s, "default.json", install.Installed, quiet)
+	plugin := filepath.Join(p.Dir, install.Name)
+	if got := labelOf(t, plugin); got != bin {
+		t.Errorf("the plugin has %q", got)
+	}
+	if got := labelOf(t, s.To); got != etc {
+		t.Errorf("the settings have %q", got)
+	}
+	must(t, unix.Setxattr(plugin, selinux, []byte("system_u:object_r:container_file_t:s0:c1,c2\x00"), 0))
+	keep(t, p, install.AlreadyThere)
+	if got := labelOf(t, plugin); got != bin {
+		t.Errorf("after another label: %q", got)
+	}
+}
+
+func TestALabelThatCannotBeGivenIsSaid(t *testing.T) {
+	from := built(t, "v1.2.0")
+	linktest.Run(t, func(t *testing.T) {
+		p := &install.Plugin{From: from, Dir: "/run", NewestFormat: none}
+		labelled(t, p.Dir, strings.Repeat("x", 5000)) // more than any policy's
+		for _, state := range []string{install.Installed, install.AlreadyThere} {
+			done, err := p.Keep(context.Background())
+			if err != nil || done.State != state {
+				t.Errorf("got %+v, %v", done, err)
+			}
+			expect(t, done.Warning, `it has not got the SELinux label of /run, "": numerical result out of range: give the agent the right to relabel`)
+			holds(t, p.Dir, p.From)
+		}
+	})
+}
+
+func TestALabelThatMayNotBeGivenIsSaid(t *testing.T) {
+	const bin = "system_u:object_r:bin_t:s0"
+	p := keeper(t, built(t, "v1.2.0"))
+	labelled(t, p.Dir, bin)
+	mine := filepath.Join(t.TempDir(), "mine")
+	write(t, mine, "", 0o644)
+	may := false
+	unprivileged(t, func() {
+		if unix.Setxattr(mine, selinux, []byte(bin), 0) == nil {
+			may = true
+			return
+		}
+		done, err := p.Keep(context.Background())
+		if err != nil || done.State != install.Installed {
+			t.Errorf("got %+v, %v", done, err)
+		}
+		expect(t, done.Warning, `it has not got the SELinux label of `+p.Dir+`, "`+bin+`": operation not permitted`)
+		holds(t, p.Dir, p.From)
+	})
+	if may {
+		t.Skip("this kernel has SELinux without a policy: whoever owns a file may label it")
+	}
+}
+
+// unprivileged calls f without CAP_SYS_ADMIN, on a thread that ends with it.
+func unprivileged(t *testing.T, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		header, sets := &unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, [2]unix.CapUserData{}
+		err := unix.Capget(header, &sets[0])
+		sets[0].Effective &^= 1 << unix.CAP_SYS_ADMIN
+		if err = errors.Join(err, unix.Capset(header, &sets[0])); err != nil {
+			t.Error(err)
+			return
+		}
+		f()
+	}()
+	<-done
+}

@@ -1,0 +1,48 @@
+package install
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// selinux is the extended attribute that holds a file's label, selinux(8).
+const selinux = "security.selinux"
+
+// inherit gives a file the SELinux label of a directory, where that has one: a file that a
+// container makes may else have the container's, and the runtime may not run it.
+func inherit(f *os.File, dir string) error {
+	want, err := label(func(to []byte) (int, error) { return unix.Getxattr(dir, selinux, to) })
+	if err != nil || want == nil {
+		return unlabelled(f, dir, want, err)
+	}
+	has, err := label(func(to []byte) (int, error) { return unix.Fgetxattr(int(f.Fd()), selinux, to) })
+	if err == nil && !bytes.Equal(has, want) {
+		err = unix.Fsetxattr(int(f.Fd()), selinux, want, 0)
+	}
+	return unlabelled(f, dir, want, err)
+}
+
+func unlabelled(f *os.File, dir string, want []byte, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: it has not got the SELinux label of %s, %q: %w: give the agent the right to relabel, or run restorecon on the node",
+		f.Name(), dir, bytes.TrimRight(want, "\x00"), err)
+}
+
+// label reads one; nil = there is none, or no such thing.
+func label(read func(to []byte) (int, error)) ([]byte, error) {
+	text := make([]byte, 4096) // more than any policy's
+	n, err := read(text)
+	switch {
+	case errors.Is(err, unix.ENODATA), errors.Is(err, unix.ENOTSUP):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	return text[:n], nil
+}

@@ -1,0 +1,148 @@
+package install_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"devinfo-cni.io/pkg/install"
+	"devinfo-cni.io/pkg/journal"
+)
+
+// builds has devinfo as it is, built once for each version that a test names.
+var builds string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "devinfo-builds-")
+	if err != nil {
+		panic(err)
+	}
+	builds = dir
+	code := m.Run()
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// built is the real plugin, of that version.
+func built(t *testing.T, version string) string {
+	t.Helper()
+	path := filepath.Join(builds, version)
+	if _, err := os.Stat(path); err == nil {
+		return path
+	}
+	cmd := exec.Command("go", "build", "-ldflags", "-s -w -X main.version="+version, "-o", path, "../../cmd/devinfo")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return path
+}
+
+// script is a plugin of somebody else's.
+func script(t *testing.T, dir string) string {
+	t.Helper()
+	path := filepath.Join(dir, install.Name)
+	write(t, path, "#!/bin/sh\necho '{\"cniVersion\": \"1.1.0\", \"supportedVersions\": [\"1.0.0\"]}'\n", 0o755)
+	return path
+}
+
+func write(t *testing.T, path, text string, mode os.FileMode) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), mode); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(path, mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// none is a journal without entries.
+func none() (int, error) { return 0, nil }
+
+// keeper keeps the plugin from in a new directory.
+func keeper(t *testing.T, from string) *install.Plugin {
+	t.Helper()
+	return &install.Plugin{From: from, Dir: t.TempDir(), NewestFormat: none}
+}
+
+// keep expects that state.
+func keep(t *testing.T, p *install.Plugin, state string) *install.Installation {
+	t.Helper()
+	done, err := p.Keep(context.Background())
+	if err != nil || done.State != state || done.Warning != nil {
+		t.Fatalf("got %+v, %v; want %q", done, err, state)
+	}
+	holds(t, p.Dir, p.From)
+	return done
+}
+
+// refuse expects an error that says so, and that nothing changes.
+func refuse(t *testing.T, p *install.Plugin, says string) {
+	t.Helper()
+	before := fmt.Sprint(listing(t, p.Dir))
+	done, err := p.Keep(context.Background())
+	expect(t, err, says)
+	if done.State != "" {
+		t.Errorf("state %q", done.State)
+	}
+	if after := fmt.Sprint(listing(t, p.Dir)); after != before {
+		t.Errorf("the directory was\n%s\nand is\n%s", before, after)
+	}
+}
+
+// holds expects the plugin in the directory, and its mark.
+func holds(t *testing.T, dir, from string) {
+	t.Helper()
+	to := filepath.Join(dir, install.Name)
+	stat, err := os.Lstat(to)
+	if err != nil || stat.Mode() != 0o755 {
+		t.Fatalf("%v, %v", stat, err)
+	}
+	if read(t, to) != read(t, from) {
+		t.Fatalf("%s has other content than %s", to, from)
+	}
+	if names := listing(t, dir); len(names) != 2 || names[".devinfo.sha256"] == "" {
+		t.Errorf("in the directory: %q", names)
+	}
+}
+
+// listing has the content of every file of a directory by its name.
+func listing(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{}
+	for _, e := range entries {
+		if data, err := os.ReadFile(filepath.Join(dir, e.Name())); err == nil {
+			all[e.Name()] = string(data)
+		} else {
+			all[e.Name()] = e.Type().String()
+		}
+	}
+	return all
+}
+
+// newest is a journal with an entry of that format.
+func newest(t *testing.T, format int) func() (int, error) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "attachments"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "attachments", "net@c0ffee@net1"), fmt.Sprintf(`{"format": %d}`, format), 0o600)
+	return journal.Open(dir, "").NewestFormat
+}

@@ -1,0 +1,176 @@
+package install_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"devinfo-cni.io/pkg/install"
+	"devinfo-cni.io/pkg/journal"
+)
+
+func expect(t *testing.T, err error, says string) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), says) {
+		t.Errorf("got %v, want an error that says %q", err, says)
+	}
+}
+
+func TestThePluginIsPutKeptAndPutAgain(t *testing.T) {
+	p := keeper(t, built(t, "v1.2.0"))
+	to := filepath.Join(p.Dir, install.Name)
+	first := keep(t, p, install.Installed)
+	if first.Old != nil || first.New.Version != "v1.2.0" || len(first.New.CNIVersions) != 7 || first.Path != to {
+		t.Errorf("%+v", first)
+	}
+	keep(t, p, install.AlreadyThere)
+	another := &install.Plugin{From: p.From, Dir: p.Dir, NewestFormat: none} // of an agent that was started again
+	keep(t, another, install.AlreadyThere)
+
+	for name, spoil := range map[string]func() error{
+		"removed":  func() error { return os.Remove(to) },
+		"cut":      func() error { return os.Truncate(to, 1<<20) },
+		"emptied":  func() error { return os.Truncate(to, 0) },
+		"writable": func() error { return os.Chmod(to, 0o777) },
+		"not run":  func() error { return os.Chmod(to, 0o644) },
+		"a script": func() error { return os.WriteFile(to, []byte("#!/bin/sh\n"), 0o755) },
+		"a link":   func() error { return errors.Join(os.Remove(to), os.Symlink("/nowhere", to)) },
+		"unmarked": func() error { return os.Remove(filepath.Join(p.Dir, ".devinfo.sha256")) },
+		"left over": func() error {
+			return errors.Join(os.Remove(to), os.WriteFile(filepath.Join(p.Dir, ".devinfo.new"), nil, 0o600))
+		},
+	} {
+		for _, p := range []*install.Plugin{p, another} {
+			if err := spoil(); err != nil {
+				t.Fatal(err)
+			}
+			if done, err := p.Keep(context.Background()); err != nil {
+				t.Errorf("%s: %+v, %v", name, done, err)
+			}
+			holds(t, p.Dir, p.From)
+		}
+	}
+	if out, err := exec.Command(to, "--version").Output(); err != nil || !strings.HasPrefix(string(out), "devinfo v1.2.0\n") {
+		t.Errorf("%q, %v", out, err)
+	}
+}
+
+func TestVersionsGoUpAndDownOnlyWhenAllowed(t *testing.T) {
+	p := keeper(t, built(t, "v1.2.0"))
+	keep(t, p, install.Installed)
+	p.From = built(t, "v1.3.0")
+	if done := keep(t, p, install.Replaced); done.Old.Version != "v1.2.0" || done.New.Version != "v1.3.0" {
+		t.Errorf("%+v", done)
+	}
+	p.From = built(t, "v1.2.0")
+	refuse(t, p, "is v1.3.0, higher than v1.2.0: a lower version is only installed with --allow-downgrade")
+	p.AllowDowngrade = true
+	keep(t, p, install.Replaced)
+	p.AllowDowngrade = false
+	p.From = built(t, "c0ffee0") // of a repository without tags: neither higher nor lower
+	keep(t, p, install.Replaced)
+	p.From = built(t, "v1.2.0")
+	keep(t, p, install.Replaced)
+}
+
+func TestAJournalOfANewerFormatStopsEveryInstallation(t *testing.T) {
+	p := keeper(t, built(t, "v1.2.0"))
+	p.AllowDowngrade, p.ReplaceForeign, p.NewestFormat = true, true, newest(t, journal.Format+1)
+	refuse(t, p, "the journal has entries of format 3, and devinfo v1.2.0 knows formats up to 2")
+	script(t, p.Dir)
+	refuse(t, p, "format 3")
+	p.NewestFormat = func() (int, error) { return 0, errors.New("unreadable") }
+	refuse(t, p, "entries that devinfo v1.2.0 cannot read: unreadable")
+	p.NewestFormat = newest(t, journal.Format)
+	keep(t, p, install.Replaced)
+}
+
+// An older devinfo does not know --version, and is known by what the linker notes.
+func TestAnOlderBuildIsReplaced(t *testing.T) {
+	p := keeper(t, built(t, "v1.2.0"))
+	old := filepath.Join(p.Dir, install.Name)
+	source := filepath.Join(t.TempDir(), "main.go")
+	write(t, source, "package main\n\nfunc main() {}\n", 0o644)
+	module := filepath.Dir(source)
+	write(t, filepath.Join(module, "go.mod"), "module devinfo-cni.io/cmd/devinfo\n\ngo 1.24\n", 0o644)
+	cmd := exec.Command("go", "build", "-o", old, ".")
+	cmd.Dir, cmd.Env = module, append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-mod=mod")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if done := keep(t, p, install.Replaced); done.Old.Version != "" || done.Old.Problem == "" {
+		t.Errorf("%+v", done.Old)
+	}
+}
+
+func TestWhatIsNotOursIsLeftAlone(t *testing.T) {
+	p := keeper(t, built(t, "v1.2.0"))
+	to := script(t, p.Dir)
+	refuse(t, p, to+" is no devinfo plugin: remove it, or allow to replace it by --replace-foreign")
+	if removed, err := p.Remove(context.Background()); removed || err != nil || len(listing(t, p.Dir)) != 1 {
+		t.Errorf("removed %v, %v, %v", removed, err, listing(t, p.Dir))
+	}
+	p.ReplaceForeign = true
+	keep(t, p, install.Replaced)
+
+	if err := errors.Join(os.Remove(to), os.Mkdir(to, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	refuse(t, p, "is no regular file (mode drwxr-xr-x): move it away")
+}
+
+func TestWhatIsNoPluginOfOursIsNotInstalled(t *testing.T) {
+	p := keeper(t, script(t, t.TempDir()))
+	refuse(t, p, "is no devinfo plugin that says its version (devinfo --version)")
+	p.From = filepath.Join(t.TempDir(), "true")
+	write(t, p.From, "#!/bin/sh\n", 0o755)
+	refuse(t, p, "does not run here: VERSION")
+	p.From += "-gone"
+	refuse(t, p, "no such file")
+}
+
+func TestUninstallRemovesWhatIsOurs(t *testing.T) {
+	for name, make := range map[string]func(p *install.Plugin){
+		"kept":      func(p *install.Plugin) { keep(t, p, install.Installed) },
+		"by hand":   func(p *install.Plugin) { write(t, filepath.Join(p.Dir, install.Name), read(t, p.From), 0o755) },
+		"half gone": func(p *install.Plugin) { write(t, filepath.Join(p.Dir, ".devinfo.sha256"), "", 0o644) },
+		"cut short": func(p *install.Plugin) { write(t, filepath.Join(p.Dir, ".devinfo.new"), "half", 0o600) },
+		"nothing":   func(*install.Plugin) {},
+	} {
+		p := keeper(t, built(t, "v1.2.0"))
+		make(p)
+		_, before := os.Stat(filepath.Join(p.Dir, install.Name))
+		if removed, err := p.Remove(context.Background()); removed != (before == nil) || err != nil || len(listing(t, p.Dir)) != 0 {
+			t.Errorf("%s: removed %v, %v, left %q", name, removed, err, listing(t, p.Dir))
+		}
+		if removed, err := p.Remove(context.Background()); removed || err != nil {
+			t.Errorf("%s, again: %v, %v", name, removed, err)
+		}
+	}
+	p := keeper(t, "")
+	p.Dir += "/none"
+	if removed, err := p.Remove(context.Background()); removed || err != nil {
+		t.Errorf("no directory: %v, %v", removed, err)
+	}
+}
+
+func TestADirectoryMustBeThere(t *testing.T) {
+	p := keeper(t, built(t, "v1.2.0"))
+	real := p.Dir
+	p.Dir = filepath.Join(real, "none")
+	if _, err := p.Keep(context.Background()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("got %v", err)
+	}
+	link := filepath.Join(t.TempDir(), "bin")
+	if err := os.Symlink(real, link); err != nil {
+		t.Fatal(err)
+	}
+	p.Dir = link
+	keep(t, p, install.Installed)
+	holds(t, real, p.From)
+}

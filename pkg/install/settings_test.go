@@ -1,0 +1,152 @@
+package install_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"devinfo-cni.io/pkg/install"
+)
+
+const (
+	quiet = `{"logLevel": "error"}` + "\n"
+	loud  = `{"logLevel": "debug"}` + "\n"
+)
+
+// arranger keeps the settings of node n1.
+func arranger(t *testing.T) *install.Settings {
+	t.Helper()
+	return &install.Settings{Dir: t.TempDir(), Node: "n1", To: filepath.Join(t.TempDir(), "devinfo", "node.json")}
+}
+
+// arrange expects what has been done, and what the settings are then; "" = there are none.
+func arrange(t *testing.T, s *install.Settings, from, state, holds string) {
+	t.Helper()
+	done, err := s.Keep()
+	if from != "" {
+		from = filepath.Join(s.Dir, from)
+	}
+	if err != nil || done.Warning != nil || done.From != from || done.State != state {
+		t.Fatalf("got %+v, %v", done, err)
+	}
+	settled(t, s, holds)
+}
+
+func settled(t *testing.T, s *install.Settings, holds string) {
+	t.Helper()
+	list := map[string]string{}
+	if _, err := os.Stat(filepath.Dir(s.To)); err == nil {
+		list = listing(t, filepath.Dir(s.To))
+	}
+	switch {
+	case list["node.json"] != holds:
+		t.Errorf("the settings are %q, want %q", list["node.json"], holds)
+	case holds == "" && len(list) > 0, holds != "" && len(list) != 2:
+		t.Errorf("in the directory: %q", list)
+	}
+}
+
+func TestSettingsAreTheNodesOrTheDefault(t *testing.T) {
+	s := arranger(t)
+	arrange(t, s, "", "", "")
+	write(t, filepath.Join(s.Dir, "default.json"), quiet, 0o644)
+	write(t, filepath.Join(s.Dir, "n2.json"), "nonsense", 0o644)
+	arrange(t, s, "default.json", install.Installed, quiet)
+	arrange(t, s, "default.json", install.AlreadyThere, quiet)
+	write(t, filepath.Join(s.Dir, "n1.json"), loud, 0o644)
+	arrange(t, s, "n1.json", install.Replaced, loud)
+	if stat, err := os.Stat(s.To); err != nil || stat.Mode() != 0o644 {
+		t.Errorf("%v, %v", stat, err)
+	}
+	write(t, s.To, "by hand", 0o644)
+	arrange(t, s, "n1.json", install.Replaced, loud)
+	must(t, os.Remove(s.To))
+	arrange(t, s, "n1.json", install.Installed, loud)
+	must(t, os.Remove(filepath.Join(s.Dir, "n1.json")), os.Remove(filepath.Join(s.Dir, "default.json")))
+	arrange(t, s, "", install.Removed, "")
+	arrange(t, s, "", "", "")
+}
+
+func must(t *testing.T, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The kubelet puts a ConfigMap's files behind links, and changes them all at once.
+func TestSettingsOfAConfigMapAreFollowed(t *testing.T) {
+	s := arranger(t)
+	version := func(name, text string) {
+		must(t, os.Mkdir(filepath.Join(s.Dir, name), 0o755))
+		write(t, filepath.Join(s.Dir, name, "default.json"), text, 0o644)
+		must(t, os.Symlink(name, filepath.Join(s.Dir, "..data_tmp")), os.Rename(filepath.Join(s.Dir, "..data_tmp"), filepath.Join(s.Dir, "..data")))
+	}
+	version("..1", quiet)
+	must(t, os.Symlink("..data/default.json", filepath.Join(s.Dir, "default.json")))
+	arrange(t, s, "default.json", install.Installed, quiet)
+	version("..2", loud)
+	arrange(t, s, "default.json", install.Replaced, loud)
+}
+
+func TestBrokenSettingsAreRefusedAndTheOldOnesStay(t *testing.T) {
+	for text, says := range map[string]string{
+		`{"logLevel": "loud"}`:      `default.json: logLevel: "loud" is not one of debug, info, warn, error; it is not put in place`,
+		`{"logLevl": "warn"}`:       `unknown field "logLevl"`,
+		`{"stateDir": "var"}`:       "is not an absolute path",
+		`{"cdiDevices": ["1:2:3"]}`: "cdiDevices",
+		``:                          "EOF",
+		quiet + loud:                "more than one JSON object",
+	} {
+		s := arranger(t)
+		from := filepath.Join(s.Dir, "default.json")
+		write(t, from, text, 0o644)
+		_, err := s.Keep()
+		expect(t, err, says)
+		settled(t, s, "")
+		write(t, from, quiet, 0o644)
+		arrange(t, s, "default.json", install.Installed, quiet)
+		write(t, from, text, 0o644)
+		_, err = s.Keep()
+		expect(t, err, says)
+		settled(t, s, quiet)
+	}
+}
+
+// A volume that is away would else look like one without settings.
+func TestSettingsStayWhileTheirDirectoryIsAway(t *testing.T) {
+	s := arranger(t)
+	write(t, filepath.Join(s.Dir, "default.json"), quiet, 0o644)
+	arrange(t, s, "default.json", install.Installed, quiet)
+	must(t, os.RemoveAll(s.Dir))
+	_, err := s.Keep()
+	expect(t, err, "no such file")
+	settled(t, s, quiet)
+}
+
+func TestSettingsOfSomebodyElseAreLeftAlone(t *testing.T) {
+	s := arranger(t)
+	must(t, os.Mkdir(filepath.Dir(s.To), 0o755))
+	write(t, s.To, loud, 0o600)
+	arrangeNothing := func() {
+		t.Helper()
+		if removed, err := s.Remove(); removed || err != nil || read(t, s.To) != loud {
+			t.Errorf("removed %v, %v", removed, err)
+		}
+	}
+	arrangeNothing()
+	write(t, filepath.Join(s.Dir, "default.json"), quiet, 0o644)
+	_, err := s.Keep()
+	expect(t, err, s.To+" is there, and no agent has put it there: remove it, or allow to replace it by --replace-foreign")
+	arrangeNothing()
+	s.ReplaceForeign = true
+	arrange(t, s, "default.json", install.Replaced, quiet)
+	write(t, s.To, loud, 0o600) // changed by hand since
+	arrangeNothing()
+	write(t, s.To, quiet, 0o600)
+	if removed, err := s.Remove(); !removed || err != nil {
+		t.Errorf("removed %v, %v", removed, err)
+	}
+	settled(t, s, "")
+}

@@ -1,0 +1,83 @@
+// Package nri keeps a plugin connected to a container runtime by NRI, the Node Resource
+// Interface, for as long as the plugin runs: runtimes restart.
+package nri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/stub"
+)
+
+// Plugin is what connects.
+type Plugin struct {
+	Handler     any    // answers the events: see stub.Plugin
+	Name, Index string // of the plugin; the index is two digits
+	Socket      string // of the runtime
+
+	Connected func(bool) // is told of each change; false comes again for each try that fails
+	Log       *slog.Logger
+}
+
+// The back-off between two tries to connect.
+const (
+	firstPause   = 500 * time.Millisecond
+	longestPause = 15 * time.Second
+	handshake    = 20 * time.Second
+)
+
+// Serve keeps the plugin connected until ctx ends. A runtime that is away is no error.
+func (p Plugin) Serve(ctx context.Context) error {
+	pause := firstPause
+	for ctx.Err() == nil {
+		began := time.Now()
+		err := p.serveOnce(ctx)
+		p.Connected(false)
+		if ctx.Err() != nil {
+			break
+		}
+		if time.Since(began) > longestPause {
+			pause = firstPause
+		}
+		p.Log.Warn("not connected to the container runtime", "socket", p.Socket, "retryIn", pause, "error", err)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+		pause = min(2*pause, longestPause)
+	}
+	return context.Cause(ctx)
+}
+
+func (p Plugin) serveOnce(ctx context.Context) error {
+	// A stub cannot be used again after some of its errors. A request that fails for
+	// want of an answer fails the sandbox, where the runtime knows how to; a plugin that
+	// does not answer is disconnected, so that it does not stop the whole node.
+	s, err := stub.New(p.Handler, stub.WithPluginName(p.Name), stub.WithPluginIdx(p.Index), stub.WithSocketPath(p.Socket),
+		stub.WithFailurePolicy(&api.FailurePolicy{FailRequest: true}), stub.WithLogger(libraryLog{p.Log}))
+	if err != nil {
+		return fmt.Errorf("NRI plugin %s-%s: %w", p.Index, p.Name, err)
+	}
+	// Start never returns if the connection is lost between its two handshakes.
+	started := make(chan error, 1)
+	go func() { started <- s.Start(ctx) }()
+	select {
+	case err := <-started:
+		if err != nil {
+			return err
+		}
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(handshake):
+		return fmt.Errorf("%s: no answer within %v", p.Socket, handshake)
+	}
+	p.Connected(true)
+	stop := context.AfterFunc(ctx, s.Stop)
+	defer stop()
+	s.Wait()
+	return errors.New("connection closed")
+}

@@ -1,0 +1,273 @@
+package kernel_test
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/runtime-tools/generate"
+	oci "github.com/opencontainers/runtime-spec/specs-go"
+
+	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/inject"
+	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/link/linktest"
+	"devinfo-cni.io/pkg/sysfs"
+)
+
+const (
+	stageDir  = "/run/agent/stage"
+	injected  = "/var/run/k8s.cni.cncf.io/devinfo/"
+	sandboxID = "c0ffee"
+)
+
+// injector is the agent on the stage.
+func injector(t *testing.T) *inject.Agent {
+	t.Helper()
+	boot, err := journal.BootID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sys, err := sysfs.Open("/run/sys")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kernel := link.NewKernel(sys.Files())
+	a, err := inject.New(inject.Options{
+		StageDir: stageDir, BootID: boot, WhenMissing: inject.Refuse,
+		Node:   func() (config.Node, error) { return config.LoadNode(nodeFile) },
+		Finder: &discovery.Finder{Sys: sys, Interfaces: kernel, Switches: kernel},
+		Log:    slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+	if err == nil {
+		err = os.MkdirAll(stageDir, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// adjust has the agent adjust a container, and does to it what containerd and CRI-O do.
+func adjust(t *testing.T, a *inject.Agent, pod string, spec *oci.Spec) {
+	t.Helper()
+	adjustment, _, err := a.CreateContainer(t.Context(), &api.PodSandbox{
+		Id: sandboxID, Uid: "6e0c", Namespace: "shop", Name: "web",
+		Linux: &api.LinuxPodSandbox{Namespaces: []*api.LinuxNamespace{{Type: "network", Path: pod}}},
+	}, &api.Container{
+		Name: "app", Env: spec.Process.Env, Mounts: api.FromOCIMounts(spec.Mounts),
+		Linux: &api.LinuxContainer{Devices: api.FromOCILinuxDevices(spec.Linux.Devices), Namespaces: api.FromOCILinuxNamespaces(spec.Linux.Namespaces)},
+	})
+	if err == nil {
+		err = generate.SpecGenerator(&editor{spec: spec}).Adjust(adjustment)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// An editor is the part of the generator of github.com/opencontainers/runtime-tools that
+// mounts, variables and devices need.
+type editor struct {
+	generate.UnderlyingGenerator
+	spec *oci.Spec
+}
+
+func (e *editor) Spec() *oci.Spec           { return e.spec }
+func (e *editor) Mounts() []oci.Mount       { return e.spec.Mounts }
+func (e *editor) AddMount(m oci.Mount)      { e.spec.Mounts = append(e.spec.Mounts, m) }
+func (e *editor) ClearMounts()              { e.spec.Mounts = nil }
+func (e *editor) ClearProcessEnv()          { e.spec.Process.Env = nil }
+func (e *editor) AddProcessEnv(k, v string) { e.spec.Process.Env = append(e.spec.Process.Env, k+"="+v) }
+
+func (e *editor) RemoveMount(destination string) {
+	e.spec.Mounts = slices.DeleteFunc(e.spec.Mounts, func(m oci.Mount) bool { return m.Destination == destination })
+}
+
+func (e *editor) AddDevice(d oci.LinuxDevice) { e.spec.Linux.Devices = append(e.spec.Linux.Devices, d) }
+
+func (e *editor) RemoveDevice(path string) {
+	e.spec.Linux.Devices = slices.DeleteFunc(e.spec.Linux.Devices, func(d oci.LinuxDevice) bool { return d.Path == path })
+}
+
+func (e *editor) AddLinuxResourcesDevice(allow bool, kind string, major, minor *int64, access string) {
+	e.spec.Linux.Resources.Devices = append(e.spec.Linux.Resources.Devices, oci.LinuxDeviceCgroup{Allow: allow, Type: kind, Major: major, Minor: minor, Access: access})
+}
+
+// add adds the attachment of an interface, by ADD.
+func add(t *testing.T, pod, ifName, more string) {
+	t.Helper()
+	conf := `{"cniVersion": "1.1.0", "name": "net", "type": "devinfo", "deviceID": "` + onVFIO + `",` + more + `
+		"capabilities": {"CNIDeviceInfoFile": true}, "runtimeConfig": {"CNIDeviceInfoFile": "` + infoDir + "/net-" + sandboxID + "_" + ifName + `"}}`
+	call(t, "ADD", pod, conf, podUID, "CNI_IFNAME="+ifName).ok(t)
+}
+
+// inContainer runs a container. When it waits for a line, it gets one after meanwhile has
+// returned.
+func inContainer(t *testing.T, dir string, meanwhile func()) string {
+	t.Helper()
+	run := exec.Command("runc", "--root", "/run/runc", "run", "--bundle", dir, "devinfo-"+filepath.Base(dir))
+	var stderr, said bytes.Buffer
+	run.Stderr = &stderr
+	in, err := run.StdinPipe()
+	must(t, err)
+	out, err := run.StdoutPipe()
+	must(t, err)
+	must(t, run.Start())
+	hangs := time.AfterFunc(2*time.Minute, func() { _ = run.Process.Kill() })
+	defer hangs.Stop()
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		if lines.Text() == "waiting" {
+			meanwhile()
+			_, err := io.WriteString(in, "\n")
+			must(t, err)
+			continue
+		}
+		fmt.Fprintln(&said, lines.Text())
+	}
+	if err := run.Wait(); err != nil {
+		t.Fatalf("%v\n%s%s", err, &said, &stderr)
+	}
+	return said.String()
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// injection prepares the stage for a test of injection, with a pod.
+func injection(t *testing.T) (*inject.Agent, string) {
+	t.Helper()
+	stage(t, "igb-sriov")
+	nodeSettings(t, map[string]any{"cdiDir": cdiDir, "cdiDevices": []string{"0000:01:00.0"}})
+	pod := linktest.NewNetns(t)
+	devices(t)
+	return injector(t), pod
+}
+
+// What the probe says of the nodes, and of a directory that it cannot write to.
+const (
+	nodesOpened = "/dev/vfio/vfio 2 <nil>\n/dev/vfio/15 2 <nil>\n"
+	isReadOnly  = injected + " <nil> open " + injected + "x: read-only file system\n"
+	oneFile     = "net1.json true <nil>\nnetwork-info.json true <nil>\n" + isReadOnly
+	twoFiles    = "net1.json true <nil>\nnet2.json true <nil>\nnetwork-info.json true <nil>\n" + isReadOnly
+	firstFile   = injected + "net1.json\n" + onVFIOFile + "<nil>\nopen " + injected + "net1.json: "
+)
+
+func TestAnInjectedContainerReadsItsFilesAndOpensItsNodes(t *testing.T) {
+	needRunc(t)
+	linktest.Run(t, func(t *testing.T) {
+		a, pod := injection(t)
+		add(t, pod, "net1", "")
+		dir, spec := ociSpec(t, pod, "DEVINFO_NET1", "/dev/vfio/vfio", "/dev/vfio/15", injected, "-", injected)
+		adjust(t, a, pod, &spec)
+		save(t, dir, spec)
+		got := inContainer(t, dir, func() { // another container of the pod, with a network that was attached meanwhile
+			add(t, pod, "net2", "")
+			_, other := ociSpec(t, pod, "DEVINFO_NET2")
+			adjust(t, a, pod, &other)
+		})
+		same(t, "what the container says", got, firstFile+"permission denied\n"+nodesOpened+oneFile+"- <nil>\n"+twoFiles)
+	})
+}
+
+// The runtime mounts the directory, read-only, before the files of CDI that are below it.
+func TestInjectionAndCDIWorkTogether(t *testing.T) {
+	needRunc(t)
+	linktest.Run(t, func(t *testing.T) {
+		a, pod := injection(t)
+		for _, ifName := range []string{"net1", "net2"} {
+			add(t, pod, ifName, `"cdi": {"name": "{podUID}-{ifName}"},`)
+		}
+		dir, spec := ociSpec(t, pod, "DEVINFO_NET1", "/dev/vfio/vfio", "/dev/vfio/15", injected)
+		withCDI(t, &spec, cdiDevice)
+		adjust(t, a, pod, &spec)
+		save(t, dir, spec)
+		same(t, "what the container says", inContainer(t, dir, nil), firstFile+"read-only file system\n"+nodesOpened+twoFiles)
+	})
+}
+
+// The DRA driver may have attached net1 by another journal.
+func TestCDIMayBringWhatTheJournalDoesNotHave(t *testing.T) {
+	needRunc(t)
+	linktest.Run(t, func(t *testing.T) {
+		a, pod := injection(t)
+		for _, ifName := range []string{"net1", "net2"} {
+			add(t, pod, ifName, `"cdi": {"name": "{podUID}-{ifName}"},`)
+		}
+		dir, spec := ociSpec(t, pod, "DEVINFO_NET1", "/dev/vfio/vfio", "/dev/vfio/15", injected)
+		withCDI(t, &spec, cdiDevice)
+		must(t, os.Remove(stateDir+"/attachments/net@"+sandboxID+"@net1"))
+		const elsewhere = infoDir + "/of-another-name"
+		must(t, os.Rename(infoDir+"/net-"+sandboxID+"_net1", elsewhere))
+		n := slices.IndexFunc(spec.Mounts, func(m oci.Mount) bool { return m.Destination == injected+"net1.json" })
+		spec.Mounts[n].Source = elsewhere
+		adjust(t, a, pod, &spec)
+		save(t, dir, spec)
+		same(t, "what the container says", inContainer(t, dir, nil), firstFile+"read-only file system\n"+nodesOpened+twoFiles)
+	})
+}
+
+// A mount of CDI's on a file that is replaced later goes, and the newer file is seen.
+func TestAFileThatIsReplacedBelowAMountOfCDIIsSeen(t *testing.T) {
+	needRunc(t)
+	linktest.Run(t, func(t *testing.T) {
+		a, pod := injection(t)
+		add(t, pod, "net1", `"cdi": {"name": "{podUID}-{ifName}"},`)
+		dir, spec := ociSpec(t, pod, "DEVINFO_NET1", "-", injected+"net1.json")
+		withCDI(t, &spec, cdiDevice)
+		adjust(t, a, pod, &spec)
+		save(t, dir, spec)
+		newer := strings.Replace(onVFIOFile, "1.1.0", "1.0.0", 1)
+		got := inContainer(t, dir, func() {
+			must(t, os.WriteFile(infoDir+"/other", []byte(newer), 0o644))
+			must(t, os.Rename(infoDir+"/other", infoDir+"/net-"+sandboxID+"_net1"))
+			_, other := ociSpec(t, pod, "DEVINFO_NET1")
+			adjust(t, a, pod, &other)
+		})
+		same(t, "what the container says", got, firstFile+"read-only file system\n- <nil>\n"+newer+"<nil>\n")
+	})
+}
+
+// What is for others is all that a user namespace leaves: the copies, and nodes of mode 0666.
+func TestInAUserNamespaceWhatIsForOthersWorks(t *testing.T) {
+	needRunc(t)
+	linktest.Run(t, func(t *testing.T) {
+		a, pod := injection(t)
+		add(t, pod, "net1", "")
+		must(t, os.Chmod("/dev/vfio/15", 0o600))
+		dir, spec := ociSpec(t, pod, "DEVINFO_NET1", "/dev/vfio/vfio", "/dev/vfio/15", injected)
+		const first = 100_000
+		ids := []oci.LinuxIDMapping{{ContainerID: 0, HostID: first, Size: 65536}}
+		spec.Linux.UIDMappings, spec.Linux.GIDMappings = ids, ids
+		spec.Linux.Namespaces = append(spec.Linux.Namespaces, oci.LinuxNamespace{Type: oci.UserNamespace})
+		adjust(t, a, pod, &spec)
+		for n := range spec.Linux.Namespaces { // the pod's is not this user namespace's, as it would be
+			if spec.Linux.Namespaces[n].Type == oci.NetworkNamespace {
+				spec.Linux.Namespaces[n].Path = ""
+			}
+		}
+		must(t, os.Chown(dir+"/rootfs", first, first))
+		must(t, os.Chmod(filepath.Dir(dir), 0o755))
+		must(t, os.Chmod(dir, 0o755))
+		save(t, dir, spec)
+		same(t, "what the container says", inContainer(t, dir, nil),
+			firstFile+"permission denied\n/dev/vfio/vfio 2 <nil>\n/dev/vfio/15 0 open /dev/vfio/15: no such file or directory\n"+oneFile)
+	})
+}
