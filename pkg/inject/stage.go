@@ -31,14 +31,16 @@ const (
 	netnsLink = "netns"
 	mounted   = "devinfo"
 	newPrefix = ".new-"
+
+	forAll fs.FileMode = 0o755 // of directories: containers read them
 )
 
 // open makes the directory, and removes what a writer has left that was killed.
 func (s stage) open() error {
-	if err := os.MkdirAll(s.root, 0o755); err != nil {
+	if err := os.MkdirAll(s.root, forAll); err != nil {
 		return err
 	}
-	if err := os.Chmod(s.root, 0o755); err != nil { // whatever the umask
+	if err := os.Chmod(s.root, forAll); err != nil { // whatever the umask
 		return err
 	}
 	left, err := filepath.Glob(filepath.Join(s.root, newPrefix+"*"))
@@ -95,10 +97,10 @@ func (s stage) make(sandbox, netns string) error {
 
 // mkdir makes one that everyone may read. One that is there may have been left half made.
 func (s stage) mkdir(path string) error {
-	if err := os.Mkdir(path, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := os.Mkdir(path, forAll); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	if err := os.Chmod(path, 0o755); err != nil { // whatever the umask
+	if err := os.Chmod(path, forAll); err != nil { // whatever the umask
 		return err
 	}
 	return s.setLabel(path)
