@@ -8,13 +8,16 @@ ATTACHMENTS := 1000
 WORKERS := 50
 SEED := 0
 SOAK := 1h
-IMAGE := cluster.local/cni-dra-driver:1
+DIST := $(CURDIR)/dist
+ARCHES := amd64 arm64
+REGISTRY := cluster.local
+TAG := 1
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null)
 
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build peers apiserver image demo test crash lint bench load soak fuzz hostile e2e vm-test install clean
+.PHONY: help build programs peers apiserver image push release release-check demo test crash lint bench load soak fuzz hostile e2e vm-test install clean
 
 # The library is a module of its own, which ./... leaves out.
 PACKAGES := ./... devinfo-cni.io/devinfo/...
@@ -27,8 +30,25 @@ help:
 build: ## the programs into bin/, static and stripped
 	$(GO_BUILD) -o $(BIN)/ ./cmd/... ./test/e2e/pod-view
 
-image: build ## the image of cni-dra-driver, called IMAGE; needs buildah, but no daemon
-	buildah build --tag $(IMAGE) --file deploy/cni-dra-driver/Containerfile $(BIN)
+programs:
+	@rm -rf $(BIN)/linux_*
+	@for arch in $(ARCHES); do GOOS=linux GOARCH=$$arch $(GO_BUILD) -o $(BIN)/linux_$$arch/ ./cmd/...; done
+
+# All files are of the commit's time.
+PACK = cd deploy/pack && go run . $(1) -bin $(BIN) -version '$(VERSION)' -revision '$(shell git rev-parse HEAD 2>/dev/null)' \
+	-time $(shell git log -1 --format=%ct 2>/dev/null || echo 0) -prefix '$(REGISTRY)'
+
+image: programs ## both agents' images, REGISTRY/NAME:TAG for ARCHES, as OCI archives in bin/; no daemon
+	@$(call PACK,images) -tag '$(TAG)' -out $(BIN)
+
+push: programs ## the same, and into REGISTRY, with the credentials of "docker login"
+	@$(call PACK,images) -tag '$(TAG)' -out $(BIN) -push
+
+release: programs ## archives, images, SPDX document and checksums of VERSION into dist/
+	@$(call PACK,release) -out $(DIST) $(CURDIR)/{LICENSE,README.md,CHANGELOG.md}
+
+release-check: ## the release once more, from a copy elsewhere and an empty build cache: the same bytes?
+	deploy/pack/check $(DIST)
 
 peers: ## cnitool and the reference plugins into bin/, for demo, test and bench
 	cd test/peers && $(GO_BUILD) -o $(BIN)/ tool
@@ -103,5 +123,5 @@ install: build ## the plugin into $(DESTDIR)/opt/cni/bin
 	install -m 0755 $(BIN)/devinfo $(DESTDIR)$(CNI_BIN)/.devinfo.new
 	mv -f $(DESTDIR)$(CNI_BIN)/.devinfo.new $(DESTDIR)$(CNI_BIN)/devinfo
 
-clean: ## bin/
-	rm -rf $(BIN)
+clean: ## bin/ and dist/
+	rm -rf $(BIN) $(DIST)
