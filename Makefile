@@ -63,7 +63,7 @@ demo: build peers ## the main job on this machine's network card, then other dev
 	@$(BIN)/demo -bin $(BIN)
 
 test: build peers ## all tests; DEVINFO_NETNS=must makes those fail that lack namespaces
-	@{ go test -count=1 -json $(PACKAGES) || true; cd test/peers; go test -count=1 -json ./... || true; } | go run ./test/report
+	@{ go test -count=1 -json $(PACKAGES) || true; for module in test/peers test/deploy deploy/pack; do (cd $$module; go test -count=1 -json ./... || true); done; } | go run ./test/report
 
 crash: peers ## the plugin killed, and its disk failing, at every change; CRASH=sample for some, SEED repeats
 	@DEVINFO_CRASH=$(CRASH) DEVINFO_CRASH_SEED=$(SEED) go test -count=1 -timeout 60m -json ./test/crash/... | go run ./test/report
@@ -77,7 +77,7 @@ GOSEC_NOT := G104,G304
 lint: ## gofmt, vet, staticcheck, gosec, the modules; shellcheck and govulncheck where they can be had
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "gofmt -w" $$unformatted; exit 1; fi
 	go vet $(PACKAGES) && go vet -tags vm ./test/vm ./pkg/link && go vet -tags e2e ./test/e2e
-	cd test/peers && go vet ./...
+	for module in test/peers test/deploy deploy/pack; do (cd $$module && go vet ./...); done
 	go tool -modfile=test/lint/go.mod staticcheck $(PACKAGES) && go tool -modfile=test/lint/go.mod staticcheck -tags vm ./test/vm ./pkg/link && go tool -modfile=test/lint/go.mod staticcheck -tags e2e ./test/e2e
 	@if command -v shellcheck >/dev/null; then shellcheck -S warning .ci/run test/vm/vm test/vm/image test/vm/test; \
 	else echo "shellcheck is not installed: the shell scripts are not looked at"; fi
