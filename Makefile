@@ -17,7 +17,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null)
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build programs peers apiserver image push release release-check demo test crash lint bench load soak fuzz hostile e2e vm-test install clean
+.PHONY: help build programs peers apiserver image push release release-check demo test test-arm64 crash lint bench load soak fuzz hostile e2e vm-test install clean
 
 # The library is a module of its own, which ./... leaves out.
 PACKAGES := ./... devinfo-cni.io/devinfo/...
@@ -65,6 +65,9 @@ demo: build peers ## the main job on this machine's network card, then other dev
 test: build peers ## all tests; DEVINFO_NETNS=must makes those fail that lack namespaces
 	@{ go test -count=1 -json $(PACKAGES) || true; for module in test/peers test/deploy deploy/pack; do (cd $$module; go test -count=1 -json ./... || true); done; } | go run ./test/report
 
+test-arm64: ## the tests for arm64 that qemu-user can run; lists those that it cannot
+	test/arm64
+
 crash: peers ## the plugin killed, and its disk failing, at every change; CRASH=sample for some, SEED repeats
 	@DEVINFO_CRASH=$(CRASH) DEVINFO_CRASH_SEED=$(SEED) go test -count=1 -timeout 60m -json ./test/crash/... | go run ./test/report
 
@@ -79,7 +82,7 @@ lint: ## gofmt, vet, staticcheck, gosec, the modules; shellcheck and govulncheck
 	go vet $(PACKAGES) && go vet -tags vm ./test/vm ./pkg/link && go vet -tags e2e ./test/e2e
 	for module in test/peers test/deploy deploy/pack; do (cd $$module && go vet ./...); done
 	go tool -modfile=test/lint/go.mod staticcheck $(PACKAGES) && go tool -modfile=test/lint/go.mod staticcheck -tags vm ./test/vm ./pkg/link && go tool -modfile=test/lint/go.mod staticcheck -tags e2e ./test/e2e
-	@if command -v shellcheck >/dev/null; then shellcheck -S warning .ci/run test/vm/vm test/vm/image test/vm/test; \
+	@if command -v shellcheck >/dev/null; then shellcheck -S warning .ci/run deploy/pack/check test/arm64 test/vm/vm test/vm/image test/vm/test; \
 	else echo "shellcheck is not installed: the shell scripts are not looked at"; fi
 	go tool -modfile=test/lint/go.mod gosec -quiet -exclude=$(GOSEC_NOT) -exclude-dir=test -exclude-dir=pkg/link/linktest ./...
 	@go list -deps -f '{{with .Module}}{{if and .Version (not .Replace)}}{{.Path}} {{.Version}}{{end}}{{end}}' ./cmd/... | sort -u | diff <(grep -v '^#' test/lint/modules.txt) - || \

@@ -90,7 +90,7 @@ func (r *release) all(programs []program, files []string) error {
 		made = append(made, name)
 	}
 	document := "devinfo-" + r.version + ".spdx.json"
-	text, err := r.sbom(document, programs)
+	text, err := r.sbom("devinfo-"+r.version, programs)
 	if err != nil {
 		return err
 	}
