@@ -9,16 +9,21 @@ ATTACHMENTS := 1000
 WORKERS := 50
 SEED := 0
 SOAK := 1h
-IMAGE := cluster.local/cni-dra-driver:1
+DIST := $(CURDIR)/dist
+ARCHES := amd64 arm64
+REGISTRY := cluster.local
+TAG := 1
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null)
 
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build peers apiserver image demo test crash lint bench load soak fuzz hostile e2e vm-test install clean
+.PHONY: help build programs peers apiserver image push release release-check demo test test-arm64 crash lint bench load soak fuzz hostile e2e vm-test install clean
 
 # The library is a module of its own, which ./... leaves out.
 PACKAGES := ./... devinfo-cni.io/devinfo/...
+# Modules of their own with tests, since what they import is none of the programs'.
+MODULES := test/peers test/schema test/deploy deploy/pack
 
 GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)'
 
@@ -28,8 +33,25 @@ help:
 build: ## the programs into bin/, static and stripped
 	$(GO_BUILD) -o $(BIN)/ ./cmd/...
 
-image: build ## the image of cni-dra-driver, called IMAGE; needs buildah, but no daemon
-	buildah build --tag $(IMAGE) --file deploy/cni-dra-driver/Containerfile $(BIN)
+programs:
+	@rm -rf $(BIN)/linux_*
+	@for arch in $(ARCHES); do GOOS=linux GOARCH=$$arch $(GO_BUILD) -o $(BIN)/linux_$$arch/ ./cmd/...; done
+
+# All files are of the commit's time.
+PACK = cd deploy/pack && go run . $(1) -bin $(BIN) -version '$(VERSION)' -revision '$(shell git rev-parse HEAD 2>/dev/null)' \
+	-time $(shell git log -1 --format=%ct 2>/dev/null || echo 0) -prefix '$(REGISTRY)'
+
+image: programs ## both agents' images, REGISTRY/NAME:TAG for ARCHES, as OCI archives in bin/; no daemon
+	@$(call PACK,images) -tag '$(TAG)' -out $(BIN)
+
+push: programs ## the same, and into REGISTRY, with the credentials of "docker login"
+	@$(call PACK,images) -tag '$(TAG)' -out $(BIN) -push
+
+release: programs ## archives, images, SPDX document and checksums of VERSION into dist/
+	@$(call PACK,release) -out $(DIST) $(CURDIR)/{LICENSE,README.md,CHANGELOG.md}
+
+release-check: ## the release once more, from a copy elsewhere and an empty build cache: the same bytes?
+	deploy/pack/check $(DIST)
 
 peers: ## cnitool and the reference plugins into bin/, for demo, test and bench
 	cd test/peers && $(GO_BUILD) -o $(BIN)/ tool
@@ -44,7 +66,10 @@ demo: build peers ## the main job on this machine's network card, then other dev
 	@$(BIN)/demo -bin $(BIN)
 
 test: build peers ## all tests; DEVINFO_NETNS=must makes those fail that lack namespaces
-	@{ go test -count=1 -json $(PACKAGES) || true; for module in test/peers test/schema; do (cd $$module; go test -count=1 -json ./... || true); done; } | go run ./test/report
+	@{ go test -count=1 -json $(PACKAGES) || true; for module in $(MODULES); do (cd $$module; go test -count=1 -json ./... || true); done; } | go run ./test/report
+
+test-arm64: ## the tests for arm64 that qemu-user can run; lists those that it cannot
+	test/arm64
 
 crash: peers ## the plugin killed, and its disk failing, at every change; CRASH=sample for some, SEED repeats
 	@DEVINFO_CRASH=$(CRASH) DEVINFO_CRASH_SEED=$(SEED) go test -count=1 -timeout 60m -json ./test/crash/... | go run ./test/report
@@ -58,10 +83,9 @@ GOSEC_NOT := G104,G304
 lint: ## gofmt, vet, staticcheck, gosec, the modules; shellcheck and govulncheck where they can be had
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "gofmt -w" $$unformatted; exit 1; fi
 	go vet $(PACKAGES) && go vet -tags vm ./test/vm ./pkg/link && go vet -tags e2e ./test/e2e
-	cd test/peers && go vet ./...
-	cd test/schema && go vet ./...
+	for module in $(MODULES); do (cd $$module && go vet ./...); done
 	go tool -modfile=test/lint/go.mod staticcheck $(PACKAGES) && go tool -modfile=test/lint/go.mod staticcheck -tags vm ./test/vm ./pkg/link && go tool -modfile=test/lint/go.mod staticcheck -tags e2e ./test/e2e
-	@if command -v shellcheck >/dev/null; then shellcheck -S warning .ci/run test/vm/vm test/vm/image test/vm/test; \
+	@if command -v shellcheck >/dev/null; then shellcheck -S warning .ci/run deploy/pack/check test/arm64 test/vm/vm test/vm/image test/vm/test; \
 	else echo "shellcheck is not installed: the shell scripts are not looked at"; fi
 	go tool -modfile=test/lint/go.mod gosec -quiet -exclude=$(GOSEC_NOT) -exclude-dir=test -exclude-dir=pkg/link/linktest ./...
 	@go list -deps -f '{{with .Module}}{{if and .Version (not .Replace)}}{{.Path}} {{.Version}}{{end}}{{end}}' ./cmd/... | sort -u | diff <(grep -v '^#' test/lint/modules.txt) - || \
@@ -108,5 +132,5 @@ install: build ## the plugin into $(DESTDIR)/opt/cni/bin
 	install -m 0755 $(BIN)/devinfo $(DESTDIR)$(CNI_BIN)/.devinfo.new
 	mv -f $(DESTDIR)$(CNI_BIN)/.devinfo.new $(DESTDIR)$(CNI_BIN)/devinfo
 
-clean: ## bin/
-	rm -rf $(BIN)
+clean: ## bin/ and dist/
+	rm -rf $(BIN) $(DIST)

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// A file is one of an archive.
+type file struct {
+	name    string // in the archive
+	content []byte
+	mode    int64
+}
+
+// tar writes the files sorted by name, all of root and of the release's time. Directories
+// come before what is in them.
+func (r *release) tar(to io.Writer, files []file) error {
+	slices.SortFunc(files, func(a, b file) int { return strings.Compare(a.name, b.name) })
+	w := tar.NewWriter(to)
+	made := map[string]bool{".": true}
+	for _, f := range files {
+		for _, dir := range parents(f.name) {
+			if made[dir] {
+				continue
+			}
+			made[dir] = true
+			if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir + "/", Mode: 0o755, ModTime: r.time, Format: tar.FormatUSTAR}); err != nil {
+				return err
+			}
+		}
+		header := &tar.Header{Typeflag: tar.TypeReg, Name: f.name, Mode: f.mode, Size: int64(len(f.content)), ModTime: r.time, Format: tar.FormatUSTAR}
+		if err := w.WriteHeader(header); err != nil {
+			return err
+		}
+		if _, err := w.Write(f.content); err != nil {
+			return err
+		}
+	}
+	return w.Close()
+}
+
+// parents are the directories above a name, the uppermost first.
+func parents(name string) (dirs []string) {
+	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+		dirs = append([]string{dir}, dirs...)
+	}
+	return dirs
+}
+
+func executables(dir string, programs []program) (files []file) {
+	for _, p := range programs {
+		files = append(files, file{name: path.Join(dir, p.name), content: p.content, mode: 0o755})
+	}
+	return files
+}
+
+// filesOf reads the files below a directory.
+func filesOf(dir string) (files []file, err error) {
+	err = filepath.WalkDir(dir, func(name string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		content, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		relative, err := filepath.Rel(dir, name)
+		files = append(files, file{name: filepath.ToSlash(relative), content: content, mode: 0o644})
+		return err
+	})
+	return files, err
+}
+
+// archive writes devinfo-<version>-linux-<arch>.tar.gz with the programs and some other
+// files, and gives its name.
+func (r *release) archive(arch string, programs []program, others []string) (string, error) {
+	dir := fmt.Sprintf("devinfo-%s-linux-%s", r.version, arch)
+	parts, err := pick(programs, arch)
+	if err != nil {
+		return "", err
+	}
+	files := executables(dir, parts)
+	for _, name := range others {
+		content, err := os.ReadFile(name)
+		if err != nil {
+			return "", err
+		}
+		files = append(files, file{name: path.Join(dir, filepath.Base(name)), content: content, mode: 0o644})
+	}
+	name := dir + ".tar.gz"
+	return name, r.writeFile(filepath.Join(r.out, name), func(w io.Writer) error {
+		packed, err := gzip.NewWriterLevel(w, gzip.BestCompression)
+		if err != nil {
+			return err
+		}
+		if err := r.tar(packed, files); err != nil {
+			return err
+		}
+		return packed.Close()
+	})
+}
+
+// checksums writes SHA256SUMS, for "sha256sum --check".
+func (r *release) checksums(names []string) error {
+	var list bytes.Buffer
+	for _, name := range names {
+		content, err := os.ReadFile(filepath.Join(r.out, name))
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&list, "%x  %s\n", sha256.Sum256(content), name)
+	}
+	return os.WriteFile(filepath.Join(r.out, "SHA256SUMS"), list.Bytes(), 0o644)
+}
+
+func (r *release) writeFile(name string, write func(io.Writer) error) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	if err := write(f); err != nil {
+		f.Close()
+		return err
+	}
+	return f.Close()
+}

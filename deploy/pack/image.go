@@ -1,0 +1,156 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// A recipe is an image: programs and nothing else.
+type recipe struct {
+	name     string // also of the program that it runs
+	programs []string
+	about    string
+}
+
+// recipes are the images. Both agents install the plugin, and have devinfoctl for whoever
+// looks into them.
+func recipes() []recipe {
+	return []recipe{
+		{"cni-dra-driver", []string{"cni-dra-driver", "devinfo", "devinfoctl"}, "Attaches pods to CNI networks by Dynamic Resource Allocation"},
+		{"devinfo-agent", []string{"devinfo-agent", "devinfo", "devinfoctl"}, "Installs the CNI plugin devinfo, and hands its device information to containers"},
+	}
+}
+
+// images writes <name><suffix>.oci.tar for each recipe, and gives their names.
+func (r *release) images(programs []program, suffix string) (made []string, err error) {
+	for _, recipe := range recipes() {
+		index, err := r.index(recipe, programs)
+		if err != nil {
+			return nil, fmt.Errorf("image %s: %w", recipe.name, err)
+		}
+		name, reference := recipe.name+suffix+".oci.tar", path.Join(r.prefix, recipe.name)+":"+r.tag
+		if err := r.writeImage(index, reference, filepath.Join(r.out, name)); err != nil {
+			return nil, fmt.Errorf("image %s: %w", recipe.name, err)
+		}
+		if r.push {
+			if err := push(index, reference); err != nil {
+				return nil, fmt.Errorf("image %s: %w", recipe.name, err)
+			}
+		}
+		fmt.Printf("%s\t%s\n", reference, filepath.Join(r.out, name))
+		made = append(made, name)
+	}
+	return made, nil
+}
+
+// index has an image for each architecture.
+func (r *release) index(recipe recipe, programs []program) (v1.ImageIndex, error) {
+	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	for _, arch := range arches(programs) {
+		parts, err := pick(programs, arch, recipe.programs...)
+		if err != nil {
+			return nil, err
+		}
+		image, err := r.image(recipe, arch, parts)
+		if err != nil {
+			return nil, err
+		}
+		platform := &v1.Platform{OS: "linux", Architecture: arch}
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: platform}})
+	}
+	return index, nil
+}
+
+// push puts an image into its registry, with the credentials of "docker login" and the
+// like.
+func push(index v1.ImageIndex, reference string) error {
+	ref, err := name.ParseReference(reference)
+	if err != nil {
+		return err
+	}
+	return remote.WriteIndex(ref, index, remote.WithAuthFromKeychain(authn.DefaultKeychain))
+}
+
+// image has one layer: the programs, and an SPDX document of what is in them.
+func (r *release) image(recipe recipe, arch string, programs []program) (v1.Image, error) {
+	document := recipe.name + "-" + r.version + "-" + arch
+	text, err := r.sbom(document, programs)
+	if err != nil {
+		return nil, err
+	}
+	var files bytes.Buffer
+	if err := r.tar(&files, append(executables("", programs), file{name: "sbom.spdx.json", content: text, mode: 0o444})); err != nil {
+		return nil, err
+	}
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(files.Bytes())), nil
+	}, tarball.WithMediaType(types.OCILayer))
+	if err != nil {
+		return nil, err
+	}
+	created := v1.Time{Time: r.time}
+	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	image, err = mutate.ConfigFile(image, &v1.ConfigFile{
+		OS: "linux", Architecture: arch, Created: created,
+		RootFS: v1.RootFS{Type: "layers"},
+		Config: v1.Config{Entrypoint: []string{"/" + recipe.name}, Labels: r.labels(recipe)},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return mutate.Append(image, mutate.Addendum{Layer: layer, History: v1.History{Created: created, CreatedBy: "make image"}})
+}
+
+// labels are those of the OCI image specification's annotations.md.
+func (r *release) labels(recipe recipe) map[string]string {
+	const annotation = "org.opencontainers.image."
+	return map[string]string{
+		annotation + "created":     r.time.Format(time.RFC3339),
+		annotation + "title":       recipe.name,
+		annotation + "description": recipe.about,
+		annotation + "version":     r.version,
+		annotation + "revision":    r.revision,
+		annotation + "licenses":    "Apache-2.0",
+	}
+}
+
+// writeImage packs an OCI layout into a tar that "ctr images import", "podman load" and
+// "skopeo copy oci-archive:" take.
+func (r *release) writeImage(index v1.ImageIndex, reference, to string) error {
+	dir, err := os.MkdirTemp("", "pack-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	outer, err := layout.Write(dir, mutate.IndexMediaType(empty.Index, types.OCIImageIndex))
+	if err != nil {
+		return err
+	}
+	err = outer.AppendIndex(index, layout.WithAnnotations(map[string]string{
+		"org.opencontainers.image.ref.name": r.tag,
+		"io.containerd.image.name":          reference,
+	}))
+	if err != nil {
+		return err
+	}
+	files, err := filesOf(dir)
+	if err != nil {
+		return err
+	}
+	return r.writeFile(to, func(w io.Writer) error { return r.tar(w, files) })
+}

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"archive/tar"
+	"fmt"
+	"io"
+	"log"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
+)
+
+// unpack reads an OCI archive: the index that it names, and the name.
+func unpack(t *testing.T, archive string) (v1.ImageIndex, string) {
+	t.Helper()
+	f, err := os.Open(archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	dir := t.TempDir()
+	for r := tar.NewReader(f); ; {
+		h, err := r.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		content, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h.Typeflag == tar.TypeReg {
+			write(t, filepath.Join(dir, h.Name), string(content))
+		}
+	}
+	outer, err := layout.ImageIndexFromPath(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := outer.IndexManifest()
+	if err != nil || len(manifest.Manifests) != 1 {
+		t.Fatalf("%v, %v", manifest, err)
+	}
+	named := manifest.Manifests[0]
+	index, err := outer.ImageIndex(named.Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return index, named.Annotations["io.containerd.image.name"]
+}
+
+func TestAnImageIsForBothArchitectures(t *testing.T) {
+	index, name := unpack(t, filepath.Join(pack(t, programs(t), "-prefix=registry.example.com/net"), "devinfo-agent-v1.2.3.oci.tar"))
+	if want := "registry.example.com/net/devinfo-agent:v1.2.3"; name != want {
+		t.Errorf("name %s, want %s", name, want)
+	}
+	if err := validate.Index(index); err != nil {
+		t.Error(err)
+	}
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var platforms []string
+	for _, m := range manifest.Manifests {
+		platforms = append(platforms, m.Platform.String())
+		image, err := index.Image(m.Digest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		looks(t, image, m.Platform.Architecture)
+	}
+	if want := []string{"linux/amd64", "linux/arm64"}; !slices.Equal(platforms, want) {
+		t.Errorf("platforms %q, want %q", platforms, want)
+	}
+}
+
+// looks looks into one architecture's image.
+func looks(t *testing.T, image v1.Image, arch string) {
+	t.Helper()
+	config, err := image.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config.Architecture != arch || config.OS != "linux" || !slices.Equal(config.Config.Entrypoint, []string{"/devinfo-agent"}) {
+		t.Errorf("%s: %s/%s %q", arch, config.OS, config.Architecture, config.Config.Entrypoint)
+	}
+	for label, want := range map[string]string{
+		"created": "2025-06-15T15:06:40Z", "title": "devinfo-agent", "version": "v1.2.3", "revision": "abc", "licenses": "Apache-2.0",
+	} {
+		if got := config.Config.Labels["org.opencontainers.image."+label]; got != want {
+			t.Errorf("%s: label %s is %q, want %q", arch, label, got, want)
+		}
+	}
+	layers, err := image.Layers()
+	if err != nil || len(layers) != 1 {
+		t.Fatalf("%s: %d layers, %v", arch, len(layers), err)
+	}
+	plain, err := layers[0].Uncompressed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	var got []string
+	for _, h := range headers(t, plain) {
+		got = append(got, fmt.Sprintf("%o %d:%d %s", h.Mode, h.Uid, h.Gid, h.Name))
+	}
+	want := []string{"755 0:0 devinfo", "755 0:0 devinfo-agent", "755 0:0 devinfoctl", "444 0:0 sbom.spdx.json"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: %q, want %q", arch, got, want)
+	}
+}
+
+func TestImagesArePushedWithoutADaemon(t *testing.T) {
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0)))) // on loopback
+	defer server.Close()
+	host := strings.TrimPrefix(server.URL, "http://")
+	pack(t, programs(t), "-prefix="+host+"/net", "-push")
+	ref, err := name.ParseReference(host + "/net/cni-dra-driver:v1.2.3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	index, err := remote.Index(ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := validate.Index(index); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "pack:", err)
+		os.Exit(1)
+	}
+}
+
+// release is what all that is made tells of itself.
+type release struct {
+	version  string
+	revision string    // commit
+	time     time.Time // of that commit; of all files
+	prefix   string    // of the images' names: registry and path
+	tag      string    // of the images
+	push     bool      // the images, into the registry
+	out      string    // directory
+}
+
+const usage = `pack images|release -bin DIR -version V -time SECONDS -out DIR FILE...
+
+DIR holds linux_amd64, linux_arm64 ... with the static programs. The FILEs, such as the
+license, go into the archives of a release.
+`
+
+func run(args []string) error {
+	flags := flag.NewFlagSet("pack", flag.ContinueOnError)
+	flags.Usage = func() { fmt.Fprint(flags.Output(), usage); flags.PrintDefaults() }
+	var r release
+	bin := flags.String("bin", "bin", "`directory` of the programs")
+	seconds := flags.Int64("time", 0, "of the commit, since 1970")
+	flags.StringVar(&r.version, "version", "", "of the release")
+	flags.StringVar(&r.revision, "revision", "", "commit")
+	flags.StringVar(&r.prefix, "prefix", "cluster.local", "registry and path of the images")
+	flags.StringVar(&r.tag, "tag", "", "of the images (default: the version)")
+	flags.BoolVar(&r.push, "push", false, "put the images into the registry")
+	flags.StringVar(&r.out, "out", "dist", "`directory` to write to")
+	if len(args) == 0 {
+		flags.Usage()
+		return fmt.Errorf("no verb: images or release")
+	}
+	if err := flags.Parse(args[1:]); err != nil {
+		return err
+	}
+	if r.version == "" {
+		return fmt.Errorf("-version is missing")
+	}
+	if r.tag == "" {
+		r.tag = r.version
+	}
+	r.time = time.Unix(*seconds, 0).UTC()
+	programs, err := readPrograms(*bin)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(r.out, 0o755); err != nil {
+		return err
+	}
+	switch args[0] {
+	case "images":
+		_, err = r.images(programs, "")
+		return err
+	case "release":
+		return r.all(programs, flags.Args())
+	}
+	return fmt.Errorf("unknown verb %q: images or release", args[0])
+}
+
+// all makes a release: images, archives, the SPDX document, checksums.
+func (r *release) all(programs []program, files []string) error {
+	made, err := r.images(programs, "-"+r.version)
+	if err != nil {
+		return err
+	}
+	for _, arch := range arches(programs) {
+		name, err := r.archive(arch, programs, files)
+		if err != nil {
+			return err
+		}
+		made = append(made, name)
+	}
+	document := "devinfo-" + r.version + ".spdx.json"
+	text, err := r.sbom("devinfo-"+r.version, programs)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(r.out, document), text, 0o644); err != nil {
+		return err
+	}
+	made = append(made, document)
+	slices.Sort(made)
+	return r.checksums(made)
+}

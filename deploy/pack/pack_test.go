@@ -1,0 +1,208 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// build makes programs of the given names for an architecture, which do nothing.
+func build(t *testing.T, bin, arch string, names ...string) {
+	t.Helper()
+	source := t.TempDir()
+	write(t, filepath.Join(source, "go.mod"), "module example.com/nothing\n\ngo 1.26\n")
+	write(t, filepath.Join(source, "main.go"), "package main\n\nfunc main() {}\n")
+	program := filepath.Join(source, "program")
+	cmd := exec.Command("go", "build", "-trimpath", "-o", program, ".")
+	cmd.Dir = source
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	content, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		write(t, filepath.Join(bin, "linux_"+arch, name), string(content))
+	}
+}
+
+func write(t *testing.T, name, content string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(content), 0o700); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// programs are those of all recipes, for both architectures.
+func programs(t *testing.T) (bin string) {
+	t.Helper()
+	bin = t.TempDir()
+	for _, arch := range []string{"amd64", "arm64"} {
+		build(t, bin, arch, "cni-dra-driver", "devinfo", "devinfo-agent", "devinfoctl")
+	}
+	return bin
+}
+
+const commit = 1750000000
+
+// pack makes a release and gives its directory.
+func pack(t *testing.T, bin string, more ...string) string {
+	t.Helper()
+	out := t.TempDir()
+	args := []string{"release", "-bin", bin, "-version", "v1.2.3", "-revision", "abc", "-time", fmt.Sprint(commit), "-out", out}
+	if err := run(append(args, more...)); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// contents are the files of a directory.
+func contents(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	files, err := filesOf(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := map[string]string{}
+	for _, f := range files {
+		list[f.name] = string(f.content)
+	}
+	return list
+}
+
+func TestTheSameProgramsGiveTheSameBytes(t *testing.T) {
+	bin := programs(t)
+	license := filepath.Join(t.TempDir(), "LICENSE")
+	write(t, license, "do what you like")
+	first := contents(t, pack(t, bin, license))
+
+	for name := range contents(t, bin) { // another day, another user
+		long := time.Now().Add(-1000 * time.Hour)
+		if err := os.Chtimes(filepath.Join(bin, name), long, long); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(filepath.Join(bin, name), 0o555); err != nil {
+			t.Fatal(err)
+		}
+	}
+	second := contents(t, pack(t, bin, license))
+
+	if len(first) != 6 {
+		t.Errorf("%d files", len(first))
+	}
+	for name, content := range first {
+		if second[name] != content {
+			t.Errorf("%s differs", name)
+		}
+	}
+}
+
+func TestTheChecksumsAreOfAllOtherFiles(t *testing.T) {
+	files := contents(t, pack(t, programs(t)))
+	var want strings.Builder
+	for _, name := range []string{
+		"cni-dra-driver-v1.2.3.oci.tar", "devinfo-agent-v1.2.3.oci.tar", "devinfo-v1.2.3-linux-amd64.tar.gz",
+		"devinfo-v1.2.3-linux-arm64.tar.gz", "devinfo-v1.2.3.spdx.json",
+	} {
+		fmt.Fprintf(&want, "%x  %s\n", sha256.Sum256([]byte(files[name])), name)
+	}
+	if files["SHA256SUMS"] != want.String() {
+		t.Errorf("%s\nwant\n%s", files["SHA256SUMS"], want.String())
+	}
+}
+
+func TestAnArchiveIsOfRootAndOfTheCommitsTime(t *testing.T) {
+	license := filepath.Join(t.TempDir(), "LICENSE")
+	write(t, license, "do what you like")
+	packed, err := os.Open(filepath.Join(pack(t, programs(t), license), "devinfo-v1.2.3-linux-arm64.tar.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer packed.Close()
+	plain, err := gzip.NewReader(packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, h := range headers(t, plain) {
+		if h.Uid != 0 || h.Gid != 0 || h.ModTime.Unix() != commit {
+			t.Errorf("%s: owner %d:%d, time %v", h.Name, h.Uid, h.Gid, h.ModTime)
+		}
+		got = append(got, fmt.Sprintf("%o %s", h.Mode, h.Name))
+	}
+	dir := "devinfo-v1.2.3-linux-arm64/"
+	want := []string{"755 " + dir, "644 " + dir + "LICENSE", "755 " + dir + "cni-dra-driver", "755 " + dir + "devinfo", "755 " + dir + "devinfo-agent", "755 " + dir + "devinfoctl"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q\nwant %q", got, want)
+	}
+}
+
+func headers(t *testing.T, archive io.Reader) (list []*tar.Header) {
+	t.Helper()
+	for r := tar.NewReader(archive); ; {
+		h, err := r.Next()
+		if err == io.EOF {
+			return list
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, h)
+	}
+}
+
+func TestWhatCannotRunEverywhereIsRefused(t *testing.T) {
+	amd64 := t.TempDir()
+	build(t, amd64, "amd64", "devinfo")
+	content := contents(t, amd64)["linux_amd64/devinfo"]
+	shell, err := os.ReadFile("/bin/sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct{ path, content, want string }{
+		"another architecture's": {"linux_arm64/devinfo", content, "is for EM_X86_64"},
+		"an unknown one":         {"linux_vax/devinfo", content, `in a directory for "vax"`},
+		"no Go program":          {"linux_amd64/devinfo", string(shell), "linux_amd64/devinfo"},
+		"not all of an image":    {"linux_amd64/devinfo", content, "not all are built for amd64"},
+		"none":                   {"devinfo", content, "has no linux_"},
+	} {
+		bin := t.TempDir()
+		write(t, filepath.Join(bin, test.path), test.content)
+		err := run([]string{"images", "-bin", bin, "-version", "v1", "-out", t.TempDir()})
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v, want %q", name, err, test.want)
+		}
+	}
+}
+
+func TestADynamicProgramIsRefused(t *testing.T) {
+	go111, err := exec.LookPath("go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(go111)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(content[:4096], []byte("/ld-linux")) {
+		t.Skip("the go command is static here: there is no dynamic Go program to try")
+	}
+	if err := isStatic(go111, "amd64"); err == nil || !strings.Contains(err.Error(), "is not static") {
+		t.Error(err)
+	}
+}

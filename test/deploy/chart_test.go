@@ -1,0 +1,115 @@
+package deploy
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"helm.sh/helm/v4/pkg/chart/v2/lint"
+	"sigs.k8s.io/yaml"
+)
+
+func TestTheChartMakesTheObjectsOfKustomize(t *testing.T) {
+	for name, test := range map[string]struct{ dir, namespace, values string }{
+		"agent":     {"devinfo", "devinfo", ``},
+		"openshift": {"devinfo/overlays/openshift", "devinfo", `{openshift: true, agent: {cniBinDir: /var/lib/cni/bin}}`},
+		"microk8s":  {"devinfo/overlays/microk8s", "devinfo", `{agent: {cniBinDir: /var/snap/microk8s/current/opt/cni/bin}}`},
+		"k3s":       {"devinfo/overlays/k3s", "devinfo", `{agent: {cniBinDir: /var/lib/rancher/k3s/data/cni}}`},
+		"metrics":   {"devinfo/overlays/metrics", "devinfo", `{agent: {openMetrics: true}}`},
+		"driver":    {"cni-dra-driver", "cni-dra-driver", `{agent: {enabled: false}, dra: {enabled: true}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			want := kustomize(t, test.dir)
+			delete(want, "Namespace "+test.namespace) // Helm's users make it
+			got := template(t, test.namespace, test.values)
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("(-kustomize +helm)\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestTheChartsPodMonitorsAreTheExamples(t *testing.T) {
+	got := template(t, "monitored", `{agent: {openMetrics: true}, dra: {enabled: true}, podMonitors: true}`)
+	for name, path := range map[string]string{
+		"PodMonitor devinfo-agent": "monitoring/podmonitor.yaml", "PodMonitor cni-dra-driver": "cni-dra-driver/examples/podmonitor.yaml",
+	} {
+		want := file(t, path)[name]
+		want["metadata"].(map[string]any)["namespace"] = "monitored"
+		if diff := cmp.Diff(want, got[name]); diff != "" {
+			t.Errorf("%s (-%s +helm)\n%s", name, path, diff)
+		}
+	}
+}
+
+func TestAPodMonitorNeedsMetricsThatAreOpen(t *testing.T) {
+	got := template(t, "devinfo", `{podMonitors: true}`)
+	if got["PodMonitor devinfo-agent"] != nil {
+		t.Error("it would scrape 127.0.0.1 of another node")
+	}
+}
+
+// agentArgs are the arguments of the agent for some values.
+func agentArgs(t *testing.T, values string) string {
+	t.Helper()
+	text, err := yaml.Marshal(template(t, "devinfo", values)["DaemonSet devinfo-agent"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestValuesReachTheAgent(t *testing.T) {
+	for values, want := range map[string]string{
+		`{agent: {inject: false}}`:                             "- --inject=false\n",
+		`{agent: {whenMissing: refuse}}`:                       "- --when-missing=refuse\n",
+		`{agent: {excludeNamespaces: [a, b]}}`:                 "- --inject-exclude-namespaces=a,b\n",
+		`{agent: {allowDowngrade: true}}`:                      "- --allow-downgrade\n",
+		`{agent: {extraArgs: ["-v=4"]}}`:                       "- -v=4\n",
+		`{agent: {socketDirs: [/srv/sockets]}}`:                "path: /srv/sockets\n",
+		`{agent: {nodeSelector: {net: fast}}}`:                 "net: fast\n",
+		`{image: {registry: example.com/net, tag: v0.1.0}}`:    "image: example.com/net/devinfo-agent:v0.1.0\n",
+		`{image: {pullPolicy: Always, pullSecrets: [secret]}}`: "imagePullPolicy: Always\n",
+	} {
+		if got := agentArgs(t, values); !strings.Contains(got, want) {
+			t.Errorf("%s: no %q in\n%s", values, want, got)
+		}
+	}
+}
+
+func TestTheNodesSettingsAreAConfigMap(t *testing.T) {
+	got := template(t, "devinfo", `{agent: {settings: {default.json: {logLevel: info}, node1.json: {cdiDevices: ["*"]}}}}`)
+	want := map[string]any{"default.json": `{"logLevel":"info"}`, "node1.json": `{"cdiDevices":["*"]}`}
+	if diff := cmp.Diff(want, got["ConfigMap devinfo-settings"]["data"]); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+func TestValuesThatMakeNoSenseAreRefused(t *testing.T) {
+	for values, word := range map[string]string{
+		`{agent: {whenMissing: maybe}}`:               "whenMissing",
+		`{agent: {cniBinDir: opt/cni/bin}}`:           "cniBinDir",
+		`{agent: {setings: {}}}`:                      "setings",
+		`{agent: {settings: {"../node.json": {}}}}`:   "../node.json",
+		`{dra: {allowClaimConfig: macvlan}}`:          "allowClaimConfig",
+		`{image: {pullPolicy: Sometimes}}`:            "pullPolicy",
+		`{openshift: "yes"}`:                          "openshift",
+		`{daemonset: {enabled: true}}`:                "daemonset",
+		`{agent: {nodeSelector: {"gpu": true}}}`:      "nodeSelector",
+		`{dra: {enabled: true, associatedNode: "1"}}`: "associatedNode",
+	} {
+		if _, err := render(t, "devinfo", values); err == nil || !strings.Contains(err.Error(), word) {
+			t.Errorf("%s: %v", values, err)
+		}
+	}
+}
+
+func TestHelmLintFindsNothing(t *testing.T) {
+	for _, values := range []map[string]any{nil, {"dra": map[string]any{"enabled": true}, "podMonitors": true, "openshift": true}} {
+		for _, message := range lint.RunAll(chart, values, "devinfo").Messages {
+			if !strings.Contains(message.Error(), "icon is recommended") {
+				t.Error(message)
+			}
+		}
+	}
+}

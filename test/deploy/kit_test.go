@@ -1,0 +1,113 @@
+// Package deploy reads what deploy/ has with the programs' own libraries: kustomize, Helm,
+// the Kubernetes API's types, and Prometheus' parsers.
+package deploy
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"helm.sh/helm/v4/pkg/chart/common"
+	"helm.sh/helm/v4/pkg/chart/common/util"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	"helm.sh/helm/v4/pkg/engine"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	root  = "../../deploy"
+	chart = root + "/charts/devinfo"
+)
+
+// objects are those of manifests, by kind and name.
+type objects map[string]map[string]any
+
+// add adds the objects of a stream of YAML documents.
+func (o objects) add(t *testing.T, stream string) {
+	t.Helper()
+	for _, document := range strings.Split("\n"+stream, "\n---") {
+		var object map[string]any
+		if err := yaml.UnmarshalStrict([]byte(document), &object); err != nil {
+			t.Fatalf("%v\n%s", err, document)
+		}
+		if object == nil { // comments
+			continue
+		}
+		meta, _ := object["metadata"].(map[string]any)
+		name, _ := meta["name"].(string)
+		if name == "" {
+			name, _ = meta["generateName"].(string)
+		}
+		kind, _ := object["kind"].(string)
+		if kind == "" || name == "" || o[kind+" "+name] != nil {
+			t.Fatalf("no kind or name, or there twice:\n%s", document)
+		}
+		o[kind+" "+name] = object
+	}
+}
+
+// kustomize does what "kubectl kustomize" does.
+func kustomize(t *testing.T, dir string) objects {
+	t.Helper()
+	made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), filepath.Join(root, dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := made.AsYaml()
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := objects{}
+	list.add(t, string(text))
+	return list
+}
+
+// template does what "helm template --namespace" does.
+func template(t *testing.T, namespace, values string) objects {
+	t.Helper()
+	texts, err := render(t, namespace, values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := objects{}
+	for _, name := range slices.Sorted(maps.Keys(texts)) {
+		list.add(t, texts[name])
+	}
+	return list
+}
+
+// render gives the files that the chart's templates make; an error if the values are
+// refused.
+func render(t *testing.T, namespace, values string) (map[string]string, error) {
+	t.Helper()
+	c, err := loader.Load(chart)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var given map[string]any
+	if err := yaml.UnmarshalStrict([]byte(values), &given); err != nil {
+		t.Fatal(err)
+	}
+	all, err := util.ToRenderValues(c, given, common.ReleaseOptions{Name: "devinfo", Namespace: namespace, IsInstall: true}, nil)
+	if err != nil {
+		return nil, err
+	}
+	return engine.Render(c, all)
+}
+
+// file reads a manifest of deploy/.
+func file(t *testing.T, name string) objects {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := objects{}
+	list.add(t, string(text))
+	return list
+}

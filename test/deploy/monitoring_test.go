@@ -1,0 +1,198 @@
+package deploy
+
+import (
+	"encoding/json"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/rulefmt"
+	"github.com/prometheus/prometheus/promql/parser"
+	"sigs.k8s.io/yaml"
+)
+
+// rules are those of the PrometheusRule, as promtool reads them.
+func rules(t *testing.T) []rulefmt.Rule {
+	t.Helper()
+	text, err := yaml.Marshal(file(t, "monitoring/prometheusrule.yaml")["PrometheusRule devinfo"]["spec"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups, errs := rulefmt.Parse(text, false)
+	for _, err := range errs {
+		t.Error(err)
+	}
+	if t.Failed() {
+		t.FailNow()
+	}
+	var list []rulefmt.Rule
+	for _, group := range groups.Groups {
+		list = append(list, group.Rules...)
+	}
+	return list
+}
+
+// A dashboard is as much of Grafana's JSON as is looked at here.
+type dashboard struct {
+	Panels []struct {
+		ID      int
+		Title   string
+		GridPos struct{ X, Y, W, H int }
+		Targets []struct{ Expr string }
+	}
+	Templating struct{ List []struct{ Name string } }
+}
+
+func grafana(t *testing.T) (d dashboard) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "monitoring/dashboard.json"))
+	if err == nil {
+		err = json.Unmarshal(text, &d)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// expressions are those of the rules and the dashboard, by where they are.
+func expressions(t *testing.T) map[string]parser.Expr {
+	t.Helper()
+	texts := map[string]string{}
+	for _, r := range rules(t) {
+		texts["alert "+r.Alert] = r.Expr
+	}
+	for _, p := range grafana(t).Panels {
+		for _, target := range p.Targets {
+			texts["panel "+p.Title+": "+target.Expr] = strings.ReplaceAll(target.Expr, "$__rate_interval", "5m")
+		}
+	}
+	parsed := map[string]parser.Expr{}
+	for where, text := range texts {
+		e, err := parser.ParseExpr(text)
+		if err != nil {
+			t.Errorf("%s: %v", where, err)
+			continue
+		}
+		parsed[where] = e
+	}
+	return parsed
+}
+
+// source is the Go code of the programs, without tests.
+func source(t *testing.T) string {
+	t.Helper()
+	var all strings.Builder
+	for _, dir := range []string{"../../pkg", "../../cmd"} {
+		err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			all.Write(text)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all.String()
+}
+
+func TestTheMetricsAndTheirLabelsAreThoseOfThePrograms(t *testing.T) {
+	code := source(t)
+	quoted := func(word string) bool { return strings.Contains(code, `"`+word+`"`) }
+	_, err := os.Stat("../../pkg/agent")
+	withAgent, looked := err == nil, 0
+	for where, expr := range expressions(t) {
+		parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
+			selector, ok := node.(*parser.VectorSelector)
+			if !ok {
+				return nil
+			}
+			name := regexp.MustCompile(`_(bucket|count|sum)$`).ReplaceAllString(selector.Name, "")
+			if strings.HasPrefix(name, "sriov_vf_") || strings.HasPrefix(name, "node_") || !withAgent && strings.HasPrefix(name, "devinfo_") {
+				return nil // other exporters', or not here
+			}
+			looked++
+			if !quoted(name) {
+				t.Errorf("%s: no program has the metric %s", where, name)
+			}
+			for _, m := range selector.LabelMatchers {
+				values(t, where, m, quoted)
+			}
+			return nil
+		})
+	}
+	if looked < 15 {
+		t.Errorf("%d metrics of ours were looked at", looked)
+	}
+}
+
+// values checks a label and the values that are asked for.
+func values(t *testing.T, where string, m *labels.Matcher, quoted func(string) bool) {
+	t.Helper()
+	if m.Name == labels.MetricName || m.Name == "instance" || strings.HasPrefix(m.Value, "$") {
+		return
+	}
+	if !quoted(m.Name) {
+		t.Errorf("%s: no program has the label %s", where, m.Name)
+	}
+	for _, value := range strings.Split(m.Value, "|") {
+		if value != "" && !quoted(value) {
+			t.Errorf("%s: no program has the value %s=%q", where, m.Name, value)
+		}
+	}
+}
+
+func TestEachAlertSaysWhereAndWhatToDo(t *testing.T) {
+	for _, r := range rules(t) {
+		if r.Labels["severity"] == "" || r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
+			t.Errorf("%s: no severity, summary or description", r.Alert)
+		}
+		perNode := !strings.HasPrefix(r.Expr, "count(")
+		if perNode != strings.Contains(r.Annotations["summary"], "$labels.instance") {
+			t.Errorf("%s: its summary and its expression disagree on whether it is about a node", r.Alert)
+		}
+	}
+}
+
+func TestThePanelsOfTheDashboardDoNotOverlap(t *testing.T) {
+	type cell struct{ x, y int }
+	taken, ids := map[cell]string{}, map[int]bool{}
+	for _, p := range grafana(t).Panels {
+		if ids[p.ID] {
+			t.Errorf("%s: its id is another's", p.Title)
+		}
+		ids[p.ID] = true
+		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
+			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
+				if other := taken[cell{x, y}]; other != "" || x >= 24 {
+					t.Fatalf("%s is over %q, or too wide", p.Title, other)
+				}
+				taken[cell{x, y}] = p.Title
+			}
+		}
+	}
+}
+
+func TestTheDashboardHasTheVariablesThatItUses(t *testing.T) {
+	d := grafana(t)
+	has := map[string]bool{"__rate_interval": true}
+	for _, v := range d.Templating.List {
+		has[v.Name] = true
+	}
+	for _, p := range d.Panels {
+		for _, target := range p.Targets {
+			for _, used := range regexp.MustCompile(`\$([a-z_]+)`).FindAllStringSubmatch(target.Expr, -1) {
+				if !has[used[1]] {
+					t.Errorf("%s: there is no variable $%s", p.Title, used[1])
+				}
+			}
+		}
+	}
+}

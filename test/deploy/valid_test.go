@@ -1,0 +1,217 @@
+package deploy
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// kinds are those of Kubernetes, as its own types have them.
+func kinds() map[string]any {
+	return map[string]any{
+		"v1 ConfigMap": &corev1.ConfigMap{}, "v1 Namespace": &corev1.Namespace{}, "v1 Pod": &corev1.Pod{}, "v1 ServiceAccount": &corev1.ServiceAccount{},
+		"apps/v1 DaemonSet": &appsv1.DaemonSet{}, "batch/v1 Job": &batchv1.Job{},
+		"rbac.authorization.k8s.io/v1 ClusterRole": &rbacv1.ClusterRole{}, "rbac.authorization.k8s.io/v1 ClusterRoleBinding": &rbacv1.ClusterRoleBinding{},
+		"resource.k8s.io/v1 DeviceClass": &resourcev1.DeviceClass{}, "resource.k8s.io/v1 ResourceClaim": &resourcev1.ResourceClaim{},
+		"resource.k8s.io/v1 ResourceClaimTemplate":                         &resourcev1.ResourceClaimTemplate{},
+		"admissionregistration.k8s.io/v1 ValidatingAdmissionPolicy":        &admissionv1.ValidatingAdmissionPolicy{},
+		"admissionregistration.k8s.io/v1 ValidatingAdmissionPolicyBinding": &admissionv1.ValidatingAdmissionPolicyBinding{},
+	}
+}
+
+// unchecked are kinds of others, whose types are not at hand: their fields are not
+// checked. deploy/examples has a test of its own for networks.
+func unchecked() []string {
+	return []string{
+		"security.openshift.io/v1 SecurityContextConstraints", "monitoring.coreos.com/v1 PodMonitor", "monitoring.coreos.com/v1 PrometheusRule",
+		"k8s.cni.cncf.io/v1 NetworkAttachmentDefinition", "kubevirt.io/v1 VirtualMachine",
+	}
+}
+
+// valid decodes an object strictly: no field but those that the type has.
+func valid(t *testing.T, from string, object map[string]any) {
+	t.Helper()
+	kind := object["apiVersion"].(string) + " " + object["kind"].(string)
+	for _, k := range unchecked() {
+		if k == kind {
+			return
+		}
+	}
+	into := kinds()[kind]
+	if into == nil {
+		t.Errorf("%s: unknown kind %q", from, kind)
+		return
+	}
+	text, err := yaml.Marshal(object)
+	if err == nil {
+		err = yaml.UnmarshalStrict(text, into)
+	}
+	if err != nil {
+		t.Errorf("%s: %s: %v", from, kind, err)
+	}
+}
+
+func TestTheManifestsAreValid(t *testing.T) {
+	seen := 0
+	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".yaml" || strings.HasPrefix(path, chart) {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(root, path)
+		if kind := regexp.MustCompile(`(?m)^kind: (.*)$`).FindSubmatch(text); kind != nil && string(kind[1]) != "Kustomization" && string(kind[1]) != "Component" {
+			seen++
+			for _, object := range file(t, name) {
+				valid(t, name, object)
+			}
+		}
+		return err
+	})
+	if err != nil || seen < 20 {
+		t.Errorf("%d files, %v", seen, err)
+	}
+}
+
+func TestWhatOverlaysAndChartMakeIsValid(t *testing.T) {
+	overlays, err := filepath.Glob(filepath.Join(root, "devinfo/overlays/*"))
+	if err != nil || len(overlays) < 4 {
+		t.Fatal(overlays, err)
+	}
+	for _, path := range append(overlays, filepath.Join(root, "devinfo"), filepath.Join(root, "cni-dra-driver")) {
+		name, err := filepath.Rel(root, path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, object := range kustomize(t, name) {
+			valid(t, name, object)
+		}
+	}
+	for _, object := range template(t, "devinfo", `{agent: {settings: {default.json: {}}}, dra: {enabled: true}, openshift: true, image: {pullSecrets: [a]}}`) {
+		valid(t, "the chart", object)
+	}
+}
+
+// pods are those of all DaemonSets that are made, and of the Job that uninstalls.
+func pods(t *testing.T) map[string]corev1.PodSpec {
+	t.Helper()
+	list := map[string]corev1.PodSpec{}
+	for _, dir := range []string{"devinfo", "devinfo/overlays/openshift", "devinfo/overlays/k3s", "devinfo/overlays/microk8s", "devinfo/overlays/metrics", "cni-dra-driver"} {
+		for name, object := range kustomize(t, dir) {
+			if strings.HasPrefix(name, "DaemonSet ") {
+				var set appsv1.DaemonSet
+				convert(t, object, &set)
+				list[dir] = set.Spec.Template.Spec
+			}
+		}
+	}
+	var job batchv1.Job
+	convert(t, file(t, "devinfo/uninstall.yaml")["Job devinfo-uninstall-"], &job)
+	list["uninstall"] = job.Spec.Template.Spec
+	return list
+}
+
+func convert(t *testing.T, object map[string]any, into any) {
+	t.Helper()
+	text, err := yaml.Marshal(object)
+	if err == nil {
+		err = yaml.UnmarshalStrict(text, into)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestEveryVolumeIsMountedAndTheOtherWayRound(t *testing.T) {
+	for name, pod := range pods(t) {
+		mounted := map[string]bool{}
+		for _, c := range append(pod.InitContainers, pod.Containers...) {
+			for _, m := range c.VolumeMounts {
+				mounted[m.Name] = true
+			}
+		}
+		for _, v := range pod.Volumes {
+			if !mounted[v.Name] {
+				t.Errorf("%s: volume %s is not mounted", name, v.Name)
+			}
+			delete(mounted, v.Name)
+		}
+		for v := range mounted {
+			t.Errorf("%s: there is no volume %s", name, v)
+		}
+	}
+}
+
+// The paths of the journal and of the runtime mean the same in the agent as on the host.
+func TestTheAgentHasThePathsOfTheHost(t *testing.T) {
+	for name, pod := range pods(t) {
+		if name == "cni-dra-driver" { // has the host's root at /host besides
+			continue
+		}
+		host := map[string]string{}
+		for _, v := range pod.Volumes {
+			if v.HostPath != nil {
+				host[v.Name] = v.HostPath.Path
+			}
+		}
+		for _, m := range pod.Containers[0].VolumeMounts {
+			if path, ok := host[m.Name]; ok && path != m.MountPath && m.MountPath != "/host/dev" { // of --device-root
+				t.Errorf("%s: %s of the host is at %s", name, path, m.MountPath)
+			}
+		}
+	}
+}
+
+func TestTheAgentHasFewRights(t *testing.T) {
+	for name, pod := range pods(t) {
+		if name == "cni-dra-driver" { // runs whatever CNI plugin it is told to
+			continue
+		}
+		if pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken || pod.HostPID || pod.HostIPC {
+			t.Errorf("%s: a token, or a namespace of the host that it does not need", name)
+		}
+		for _, v := range pod.Volumes {
+			if v.HostPath != nil && (v.HostPath.Path == "/" || strings.Contains(v.HostPath.Path, "kubelet")) {
+				t.Errorf("%s: mounts %s", name, v.HostPath.Path)
+			}
+		}
+		s := pod.Containers[0].SecurityContext
+		if *s.Privileged || *s.AllowPrivilegeEscalation || !*s.ReadOnlyRootFilesystem || len(s.Capabilities.Add) != 1 || s.Capabilities.Add[0] != "SYS_ADMIN" {
+			t.Errorf("%s: %v", name, s)
+		}
+	}
+}
+
+// A flag that a program does not have keeps it from starting.
+func TestTheProgramsHaveTheFlagsOfTheManifests(t *testing.T) {
+	flag := regexp.MustCompile(`^--([a-z-]+)`)
+	for name, pod := range pods(t) {
+		t.Run(name, func(t *testing.T) {
+			c := pod.Containers[0]
+			program := regexp.MustCompile(`/([a-z-]+):`).FindStringSubmatch(c.Image)[1]
+			source, err := os.ReadFile(filepath.Join("../../cmd", program, "flags.go"))
+			if err != nil {
+				t.Skip(program, "is not here:", err)
+			}
+			for _, arg := range c.Args {
+				found := flag.FindStringSubmatch(arg)
+				if found == nil || !strings.Contains(string(source), `"`+found[1]+`"`) {
+					t.Errorf("%s has no flag %s", program, arg)
+				}
+			}
+		})
+	}
+}
