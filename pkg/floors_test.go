@@ -34,8 +34,9 @@ var floors = [][]string{
 		"pkg/dra/cniconfig", "pkg/dra/metadata", "pkg/dra/state", "pkg/dra/status",
 		"pkg/link/linkhost", "pkg/link/linktest", "pkg/link/opinion", "pkg/hosttxt/hosttxttest",
 	},
-	// What may be had of the device that was discovered; what an ADD left, against what is there.
-	{"pkg/grant", "pkg/audit"},
+	// What may be had of the device that was discovered; what an ADD left, against what is
+	// there; the devices of a node, running or captured.
+	{"pkg/grant", "pkg/audit", "pkg/inventory"},
 	{"plugins/devinfo", "pkg/dra", "pkg/verify", "pkg/capture", "pkg/link/opinion/opiniontest"},
 	{"cmd/devinfo", "cmd/devinfoctl", "cmd/cni-dra-driver"},
 }

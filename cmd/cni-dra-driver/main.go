@@ -55,6 +55,7 @@ func command() *cobra.Command {
 	}
 	cmd.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	o.add(cmd.Flags())
+	cmd.AddCommand(inventoryCommand())
 	return cmd
 }
 
