@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -70,9 +71,7 @@ func (r *reader) describeOn(d *Device, fn sysfs.Function) error {
 	if d.PCI != nil || d.Kind == VDPA && d.Aux == "" {
 		r.standard(d)(deviceattribute.GetPCIBusIDAttribute(fn.Address.String()))
 	}
-	if links, ok := r.host.links(); ok {
-		r.standard(d)(deviceattribute.GetPCIeRootAttributeByPCIBusID(fn.Address.String(), deviceattribute.WithFS(links)))
-	}
+	r.standard(d)(r.root(fn))
 	node, ok, err := r.host.Sys.NUMANode(fn.Address)
 	if err != nil {
 		return err
@@ -94,6 +93,25 @@ func (r *reader) standard(d *Device) func(deviceattribute.DeviceAttribute, error
 			d.Attributes[a.Name] = a.Value
 		}
 	}
+}
+
+// root asks once for all VFs of a PF: they are behind the same root complex.
+func (r *reader) root(fn sysfs.Function) (a deviceattribute.DeviceAttribute, err error) {
+	at := fn.Address
+	if fn.PF != nil {
+		at = *fn.PF
+	}
+	a, known := r.roots[at]
+	links, ok := r.host.links()
+	if !known && ok {
+		if a, err = deviceattribute.GetPCIeRootAttributeByPCIBusID(at.String(), deviceattribute.WithFS(links)); err == nil {
+			r.roots[at] = a
+		}
+	}
+	if a.Name == "" {
+		err = errors.New("there is no root complex")
+	}
+	return a, err
 }
 
 func (r *reader) rdma(d *Device, fn sysfs.Function) (err error) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/deviceattribute"
 
 	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/link"
@@ -19,6 +20,7 @@ func Read(h Host) (devices []Device, warnings []string, err error) {
 	r := &reader{
 		host: h, eswitch: once(h.Eswitch), links: h.byName(), uplinks: h.uplinks(),
 		functions: map[pci.Address]sysfs.Function{}, at: map[string]*Device{}, virtio: map[string]string{}, modes: map[pci.Address]string{},
+		roots: map[pci.Address]deviceattribute.DeviceAttribute{},
 	}
 	for _, step := range []func() error{r.readFunctions, r.readSFs, r.readVDPAs, r.readInterfaces, r.describe} {
 		if err := step(); err != nil {
@@ -46,7 +48,8 @@ type reader struct {
 	uplinks   map[string]string
 	functions map[pci.Address]sysfs.Function
 	modes     map[pci.Address]string // of the eswitches of PFs
-	virtio    map[string]string      // "virtio4" to the bus and name of the device that it is part of
+	roots     map[pci.Address]deviceattribute.DeviceAttribute
+	virtio    map[string]string // "virtio4" to the bus and name of the device that it is part of
 
 	devices  []*Device
 	at       map[string]*Device // by bus and name: "pci/0000:3b:00.2"
