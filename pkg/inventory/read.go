@@ -159,7 +159,10 @@ func (r *reader) readInterfaces() error {
 	}
 	slices.SortFunc(list, func(a, b sysfs.Netdev) int { return cmp.Compare(a.Name, b.Name) })
 	for _, n := range list {
-		l := r.links[n.Name]
+		l, known := r.links[n.Name]
+		if !known { // it came meanwhile, and might be a representor
+			continue
+		}
 		if n.Device == "" || link.Represents(l.PortName) || l.Info.Kind != "" && l.Info.Kind != "ipoib" || link.IPoIBChild(l.Info.Kind, l.Link != "") {
 			continue
 		}
