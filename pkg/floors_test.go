@@ -34,8 +34,10 @@ var floors = [][]string{
 		"pkg/dra/cniconfig", "pkg/dra/metadata", "pkg/dra/state", "pkg/dra/status", "pkg/dra/validator",
 		"pkg/link/linkhost", "pkg/link/linktest", "pkg/link/opinion", "pkg/hosttxt/hosttxttest",
 	},
-	// What may be had of the device that was discovered; what an ADD left, against what is there.
-	{"pkg/grant", "pkg/audit"},
+	// What may be had of the device that was discovered; what an ADD left, against what is
+	// there; the devices of a node, running or captured.
+	{"pkg/grant", "pkg/audit", "pkg/inventory"},
+	{"pkg/dra/binding"}, // a device of the node, and the configuration that it goes into
 	{"plugins/devinfo", "pkg/dra", "pkg/inject", "pkg/verify", "pkg/capture", "pkg/doctor", "pkg/link/opinion/opiniontest"},
 	{"pkg/agent"},
 	{"cmd/devinfo", "cmd/devinfoctl", "cmd/cni-dra-driver", "cmd/devinfo-agent", "cmd/kubectl-devinfo"},

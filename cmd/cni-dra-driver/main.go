@@ -56,6 +56,7 @@ func command() *cobra.Command {
 	cmd.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	o.add(cmd.Flags())
 	cmd.AddCommand(clearCommand())
+	cmd.AddCommand(inventoryCommand())
 	return cmd
 }
 

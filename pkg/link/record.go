@@ -35,6 +35,7 @@ type InterfaceRecord struct {
 	Bus        string   `json:"parentbus,omitempty"`
 	Parent     string   `json:"parentdev,omitempty"`
 	OtherNames []string `json:"altnames,omitempty"`
+	Flags      []string `json:"flags,omitempty"`    // of them "UP", and "NO-CARRIER" of one that is up
 	BusInfo    string   `json:"bus_info,omitempty"` // no word of iproute2's: ethtool's, where Parent is empty or on virtio
 }
 
@@ -98,6 +99,7 @@ func (r route) records(answers [][]byte) ([]InterfaceRecord, error) {
 func record(f found, answer []byte) (i InterfaceRecord, master int) {
 	i = InterfaceRecord{
 		Index: f.Index, Name: f.Name, Info: LinkInfo{f.Kind}, Bus: f.Bus, Parent: f.Parent, PortName: f.PortName, Address: address(f.MAC), MTU: f.MTU,
+		Flags: flags(nl.DeserializeIfInfomsg(answer).Flags),
 	}
 	attrs, _ := attributes(answer, unix.SizeofIfInfomsg) // parse has done it, too
 	for _, a := range attrs {
@@ -117,6 +119,17 @@ func record(f found, answer []byte) (i InterfaceRecord, master int) {
 		}
 	}
 	return i, master
+}
+
+// flags names those of an interface that tell whether it works, as iproute2 does.
+func flags(raw uint32) (names []string) {
+	if raw&unix.IFF_UP == 0 {
+		return nil
+	}
+	if raw&unix.IFF_RUNNING == 0 {
+		names = append(names, "NO-CARRIER")
+	}
+	return append(names, "UP")
 }
 
 // address prints a link-layer address as iproute2 does: a tunnel's is an IP address.

@@ -88,6 +88,14 @@ func reads(t *testing.T) map[string]struct {
 			_, _, err := sys.VFIndex(addr(t, "0000:01:00.0"), addr(t, "0000:01:10.2"))
 			return err
 		}},
+		"IDs": {"igb-sriov", []string{"bus/pci/devices/0000:01:00.0", igb + "/vendor", igb + "/device"}, func(sys *sysfs.FS) error {
+			_, _, err := sys.IDs(addr(t, "0000:01:00.0"))
+			return err
+		}},
+		"Medium": {"igb-sriov", []string{"class/net/eth0/type", "class/net/eth0/speed"}, func(sys *sysfs.FS) error {
+			_, err := sys.Medium("eth0")
+			return err
+		}},
 		"RDMA": {"mlx5-vdpa", []string{cx6 + "/infiniband"}, func(sys *sysfs.FS) error {
 			_, err := sys.RDMA(function(t, sys, "0000:65:00.0"))
 			return err

@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"path"
+	"strings"
 )
 
 // Port is a network interface right below a PCI function, net/<name>, that is in the
@@ -67,4 +68,27 @@ func (f *FS) port(dir string) (p Port, ok bool, err error) {
 	}
 	p.PortName, _, err = f.text(path.Join(dir, "phys_port_name"))
 	return p, err == nil, err
+}
+
+// Medium is what an interface, /sys/class/net/<name>, runs on.
+type Medium struct {
+	Type  *int // type: ARPHRD_ETHER (1), ARPHRD_INFINIBAND (32)
+	Speed *int // speed, Mbit/s; nil = unknown, as without carrier
+}
+
+// Medium reads that of an interface; one that is gone has neither.
+func (f *FS) Medium(name string) (m Medium, err error) {
+	if !fs.ValidPath(name) || name == "." || strings.Contains(name, "/") {
+		return Medium{}, nil
+	}
+	for file, to := range map[string]**int{"type": &m.Type, "speed": &m.Speed} {
+		n, ok, err := f.number(path.Join("class/net", name, file))
+		if err != nil {
+			return Medium{}, err
+		}
+		if ok && n >= 0 { // speed is -1 where the driver does not know
+			*to = &n
+		}
+	}
+	return m, nil
 }

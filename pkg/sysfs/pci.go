@@ -89,6 +89,20 @@ func (f *FS) NUMANode(a pci.Address) (node int, ok bool, err error) {
 	return node, true, nil
 }
 
+// IDs gives the vendor and device ID of a function as the kernel prints them, "0x15b3";
+// "" where it has none.
+func (f *FS) IDs(a pci.Address) (vendor, device string, err error) {
+	dir, ok, err := f.device("pci", a.String())
+	if !ok {
+		return "", "", err
+	}
+	if vendor, _, err = f.text(path.Join(dir, "vendor")); err != nil {
+		return "", "", err
+	}
+	device, _, err = f.text(path.Join(dir, "device"))
+	return vendor, device, err
+}
+
 // RDMA lists the function's RDMA devices, infiniband/*, in numerical order. None
 // may mean that they were moved to another network namespace.
 func (f *FS) RDMA(fn Function) ([]string, error) { return f.rdma(fn.dir) }

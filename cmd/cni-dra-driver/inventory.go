@@ -1,0 +1,189 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+	"sigs.k8s.io/yaml"
+
+	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/inventory"
+	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/sysfs"
+)
+
+const inventoryHelp = `Prints which of the node's network devices would be published in its ResourceSlices,
+and why the others would not. It publishes nothing, and needs no API server.
+
+The rules are the key "devices" of the configuration file; without --config no device
+is named by one. A device that a pod has by a claim or by a device plugin looks here
+like any other that is not to be had. Run it in the host's network namespace.`
+
+const inventoryExample = `  cni-dra-driver inventory --config devices.yaml
+  cni-dra-driver inventory --config devices.yaml --host node.txtar -o yaml`
+
+// inventoryOptions are the flags of the command.
+type inventoryOptions struct {
+	configFile, hostFile, nodeFile, output string
+	unshared                               bool
+}
+
+func inventoryCommand() *cobra.Command {
+	var o inventoryOptions
+	cmd := &cobra.Command{
+		Use: "inventory", Short: "print which devices would be published, and why others would not", Long: inventoryHelp,
+		Example: inventoryExample, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr()) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.configFile, "config", "", "`file` with the rules, {devices: [...]}, in YAML or JSON")
+	f.StringVar(&o.hostFile, "host", "", "captured host, a `file` that devinfoctl capture has written, instead of this one")
+	f.StringVar(&o.nodeFile, "node-config", config.NodeFile, "node settings `file` of the devinfo plugin, for sysfs; it need not exist")
+	f.BoolVar(&o.unshared, "unshared", false, "as on an API server that cannot share devices, before Kubernetes 1.36")
+	f.StringVarP(&o.output, "output", "o", "table", "how to print: table, json or yaml")
+	return cmd
+}
+
+// An offering is what the command prints as JSON and YAML.
+type offering struct {
+	Slices   []offeredSlice `json:"slices"`
+	LeftOut  []leftOut      `json:"leftOut"`
+	Warnings []string       `json:"warnings,omitempty"`
+}
+
+type offeredSlice struct {
+	Devices []resourceapi.Device `json:"devices"`
+}
+
+type leftOut struct {
+	Device string `json:"device"`
+	IfName string `json:"ifName,omitempty"`
+	Why    string `json:"why"`
+}
+
+func (o *inventoryOptions) run(out, warn io.Writer) error {
+	print, known := map[string]func(io.Writer, []inventory.Decision, offering) error{"table": printTable, "json": printJSON, "yaml": printYAML}[o.output]
+	if !known {
+		return fmt.Errorf("--output: %q must be table, json or yaml", o.output)
+	}
+	rules, err := o.rules()
+	if err != nil {
+		return err
+	}
+	host, others, err := o.host()
+	if err != nil {
+		return err
+	}
+	devices, warnings, err := inventory.Read(host)
+	if err != nil {
+		return err
+	}
+	if host.Uplinks == nil {
+		warnings = append(warnings, "the host does not tell its default routes: their interfaces are taken for others")
+	}
+	decisions := inventory.Decide(devices, rules, inventory.Situation{Driver: driver, Sharing: !o.unshared, Others: others})
+	if err := print(out, decisions, offer(decisions, inventory.Slices(decisions, nil, nil), warnings)); err != nil {
+		return err
+	}
+	for _, w := range warnings {
+		fmt.Fprintf(warn, "warning: %s\n", w)
+	}
+	return nil
+}
+
+func (o *inventoryOptions) rules() (inventory.Rules, error) {
+	if o.configFile == "" {
+		return inventory.Rules{}, nil
+	}
+	data, err := os.ReadFile(o.configFile)
+	if err != nil {
+		return inventory.Rules{}, fmt.Errorf("--config: %w", err)
+	}
+	rules, err := inventory.ParseRules(data)
+	if err != nil {
+		return inventory.Rules{}, fmt.Errorf("--config: %s: %w", o.configFile, err)
+	}
+	return rules, nil
+}
+
+// sriovLocks are sriov-cni's, by its default cniDir.
+const sriovLocks = "/var/lib/cni/sriov/pci"
+
+// host is this one, or the captured one, and what others have of its devices.
+func (o *inventoryOptions) host() (host inventory.Host, others map[string]string, err error) {
+	if o.hostFile != "" {
+		file, err := hosttxt.Load(o.hostFile)
+		if err == nil {
+			host, err = inventory.Captured(file)
+		}
+		if err != nil {
+			err = fmt.Errorf("--host: %w", err)
+		}
+		return host, nil, err
+	}
+	node, err := config.LoadNode(o.nodeFile)
+	if err != nil {
+		return host, nil, fmt.Errorf("--node-config: %w", err)
+	}
+	sys, err := sysfs.Open(node.Sysfs)
+	if err != nil {
+		return host, nil, err
+	}
+	if host, err = inventory.Live(sys); err != nil {
+		return host, nil, err
+	}
+	others, err = inventory.Locks(os.DirFS(sriovLocks), link.NetnsGone)
+	return host, others, err
+}
+
+func offer(decisions []inventory.Decision, list []resourceslice.Slice, warnings []string) offering {
+	all := offering{Slices: []offeredSlice{}, LeftOut: []leftOut{}, Warnings: warnings}
+	for _, s := range list {
+		all.Slices = append(all.Slices, offeredSlice{s.Devices})
+	}
+	for _, c := range decisions {
+		if c.Why != "" {
+			all.LeftOut = append(all.LeftOut, leftOut{c.Device.Name, c.Device.IfName, c.Why})
+		}
+	}
+	return all
+}
+
+func printTable(out io.Writer, decisions []inventory.Decision, _ offering) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "DEVICE\tKIND\tINTERFACE\tOFFERED\tRULE\tWHY NOT")
+	for _, c := range decisions {
+		as, rule, why := string(c.As), "-", cmp.Or(c.Why, "-")
+		if c.Why != "" {
+			as = "no"
+		}
+		if c.Rule >= 0 {
+			rule = strconv.Itoa(c.Rule)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", c.Device.Name, c.Device.Kind, cmp.Or(c.Device.IfName, "-"), as, rule, why)
+	}
+	return w.Flush()
+}
+
+func printJSON(out io.Writer, _ []inventory.Decision, all offering) error {
+	e := json.NewEncoder(out)
+	e.SetIndent("", "  ")
+	return e.Encode(all)
+}
+
+func printYAML(out io.Writer, _ []inventory.Decision, all offering) error {
+	data, err := yaml.Marshal(all)
+	if err == nil {
+		_, err = out.Write(data)
+	}
+	return err
+}

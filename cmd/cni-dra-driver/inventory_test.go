@@ -1,0 +1,95 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+)
+
+const igb = "../../testdata/hosts/igb-sriov.txtar"
+
+// inventoryOf runs the command.
+func inventoryOf(t *testing.T, rules string, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "devices.yaml")
+	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := command()
+	var out, warn bytes.Buffer
+	cmd.SetOut(&out)
+	cmd.SetErr(&warn)
+	cmd.SetArgs(append([]string{"inventory", "--config", file}, args...))
+	err = cmd.Execute()
+	return out.String(), warn.String(), err
+}
+
+const someDevices = `devices:
+- {pfNames: [eth1], as: exclusive}
+- {ifNames: [eth0], as: shared}
+`
+
+func TestInventoryPrintsWhatIsOfferedAndWhyNot(t *testing.T) {
+	got, warnings, err := inventoryOf(t, someDevices, "--host", igb)
+	want := `DEVICE            KIND  INTERFACE  OFFERED    RULE  WHY NOT
+pci-0000-01-00-0  pf    eth0       shared     1     -
+pci-0000-01-10-0  vf    eth2       no         -     no rule names it
+pci-0000-01-10-2  vf    eth3       no         -     no rule names it
+pci-0000-01-10-4  vf    eth4       no         -     no rule names it
+pci-0000-01-10-6  vf    -          no         -     no rule names it
+pci-0000-02-00-0  pf    -          no         -     no rule names it
+pci-0000-41-00-0  pf    eth1       no         -     no rule names it
+pci-0000-41-10-0  vf    eth6       exclusive  0     -
+pci-0000-41-10-2  vf    eth7       exclusive  0     -
+`
+	if diff := cmp.Diff(want, got); diff != "" || err != nil || !strings.Contains(warnings, "default routes") {
+		t.Errorf("%v, warnings %q\n%s", err, warnings, diff)
+	}
+}
+
+func TestInventoryAsYAMLAndJSONSayTheSame(t *testing.T) {
+	var all [2]struct {
+		Slices  []struct{ Devices []map[string]any }
+		LeftOut []map[string]string
+	}
+	for n, format := range []string{"yaml", "json"} {
+		text, _, err := inventoryOf(t, someDevices, "--host", igb, "-o", format, "--unshared")
+		if err != nil {
+			t.Fatal(err)
+		}
+		decode := json.Unmarshal
+		if format == "yaml" {
+			decode = func(data []byte, to any) error { return yaml.Unmarshal(data, to) }
+		}
+		if err := decode([]byte(text), &all[n]); err != nil {
+			t.Fatalf("%s: %v", format, err)
+		}
+	}
+	if diff := cmp.Diff(all[0], all[1]); diff != "" {
+		t.Error(diff)
+	}
+	if len(all[0].Slices) != 1 || len(all[0].Slices[0].Devices) != 2 || len(all[0].LeftOut) != 7 {
+		t.Errorf("got %v", all[0])
+	}
+}
+
+func TestInventoryRefusesWhatIsWrong(t *testing.T) {
+	for _, test := range []struct {
+		rules, host, output, want string
+	}{
+		{"devices: [{as: shared}]", igb, "table", "devices[0].select: nothing is named"},
+		{someDevices, igb, "xml", `--output: "xml" must be table, json or yaml`},
+		{someDevices, "/nowhere", "table", "--host: stat /nowhere"},
+	} {
+		out, _, err := inventoryOf(t, test.rules, "--host", test.host, "-o", test.output)
+		if err == nil || !strings.Contains(err.Error(), test.want) || out != "" {
+			t.Errorf("got %v, want %s; printed %q", err, test.want, out)
+		}
+	}
+}

@@ -1,0 +1,224 @@
+package binding_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/dra/binding"
+	"devinfo-cni.io/pkg/dra/cniconfig"
+	"devinfo-cni.io/pkg/inventory"
+)
+
+func at(text string) *pci.Address {
+	a, err := pci.Parse(text)
+	if err != nil {
+		panic(err)
+	}
+	return &a
+}
+
+func on(address string) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
+	return map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{inventory.PCIBusID: {StringValue: &address}}
+}
+
+// A device and how it is allocated.
+type allocated struct {
+	inventory.Device
+	as inventory.As
+}
+
+func devices() map[string]allocated {
+	const own, shared = inventory.Exclusive, inventory.Shared
+	return map[string]allocated{
+		"vf":      {inventory.Device{Name: "pci-0000-3b-00-2", Kind: inventory.VF, PCI: at("0000:3b:00.2"), IfName: "ens1f0v0"}, own},
+		"vfio":    {inventory.Device{Name: "pci-0000-3b-00-4", Kind: inventory.VF, PCI: at("0000:3b:00.4"), Driver: "vfio-pci"}, own},
+		"sf":      {inventory.Device{Name: "aux-sf4", Kind: inventory.SF, Aux: "mlx5_core.sf.4", IfName: "enp3s0f0s88"}, own},
+		"vdpa":    {inventory.Device{Name: "vdpa-vdpa4", Kind: inventory.VDPA, VDPA: "vdpa4", Attributes: on("0000:3b:00.5")}, own},
+		"vdpa-sf": {inventory.Device{Name: "vdpa-vdpa6", Kind: inventory.VDPA, VDPA: "vdpa6", Aux: "mlx5_core.sf.2"}, own},
+		"virtio":  {inventory.Device{Name: "vdpa-vdpa1", Kind: inventory.VDPA, VDPA: "vdpa1", IfName: "eth1"}, own},
+		"nic":     {inventory.Device{Name: "pci-0000-01-00-0", Kind: inventory.NIC, PCI: at("0000:01:00.0"), IfName: "eth1"}, own},
+		"usb":     {inventory.Device{Name: "net-usb0", Kind: inventory.NIC, IfName: "usb0"}, own},
+		"uplink":  {inventory.Device{Name: "pci-0000-02-00-0", Kind: inventory.PF, PCI: at("0000:02:00.0"), IfName: "eth2"}, shared},
+		"bond":    {inventory.Device{Name: "net-bond0", Kind: inventory.Bond, IfName: "bond0"}, shared},
+		"bridge":  {inventory.Device{Name: "net-br0", Kind: inventory.Bridge, IfName: "br0"}, shared},
+		"ovs":     {inventory.Device{Name: "net-br-ex", Kind: inventory.OVS, IfName: "br-ex"}, shared},
+	}
+}
+
+// bind runs a list of these plugins.
+func bind(t *testing.T, device string, how binding.How, plugins ...string) (added string, deviceID string, err error) {
+	t.Helper()
+	d, ok := devices()[device]
+	if !ok {
+		t.Fatalf("no device %s", device)
+	}
+	list := `{"cniVersion":"1.0.0","name":"net","plugins":[` + strings.Join(plugins, ",") + `]}`
+	got, err := binding.Bind([]byte(list), d.Device, d.as, how)
+	if err != nil {
+		return "", "", err
+	}
+	var before, after struct {
+		CNIVersion, Name string
+		Plugins          []map[string]any
+	}
+	if err := errors.Join(json.Unmarshal([]byte(list), &before), json.Unmarshal(got.List, &after)); err != nil {
+		t.Fatal(err)
+	}
+	if after.CNIVersion != "1.0.0" || after.Name != "net" || len(after.Plugins) != len(plugins) {
+		t.Errorf("%s became %s", list, got.List)
+	}
+	var all []string
+	for n, p := range after.Plugins {
+		for key, v := range p {
+			if had, there := before.Plugins[n][key]; !there {
+				all = append(all, fmt.Sprintf("%s.%s=%v", p["type"], key, v))
+			} else if !cmp.Equal(had, v) {
+				t.Errorf("%s: %s was %v, and is %v", p["type"], key, had, v)
+			}
+		}
+		for key := range before.Plugins[n] {
+			if _, there := p[key]; !there {
+				t.Errorf("%s lost %s", p["type"], key)
+			}
+		}
+	}
+	return strings.Join(all, " "), got.DeviceID, nil
+}
+
+const capable = `,"capabilities":{"deviceID":true,"mac":true}}`
+
+func TestADeviceGoesWhereThePluginLooksForIt(t *testing.T) {
+	for _, test := range []struct {
+		device, plugins string
+		added, deviceID string
+	}{
+		{"vf", `{"type":"sriov","vlan":7}`, "sriov.deviceID=0000:3b:00.2", ""},
+		{"vfio", `{"type":"sriov"}`, "sriov.deviceID=0000:3b:00.4", ""},
+		{"vf", `{"type":"ib-sriov"}`, "ib-sriov.deviceID=0000:3b:00.2", ""},
+		{"vf", `{"type":"host-device"}`, "host-device.pciBusID=0000:3b:00.2", ""},
+		{"vf", `{"type":"host-device"` + capable, "host-device.pciBusID=0000:3b:00.2", "0000:3b:00.2"},
+		{"nic", `{"type":"host-device"}`, "host-device.pciBusID=0000:01:00.0", ""},
+		{"usb", `{"type":"host-device"}`, "host-device.device=usb0", ""},
+		{"sf", `{"type":"host-device"` + capable, "", "mlx5_core.sf.4"},
+		{"virtio", `{"type":"host-device"}`, "host-device.device=eth1", ""},
+		{"vf", `{"type":"ovs","bridge":"br-int"}`, "ovs.deviceID=0000:3b:00.2", ""},
+		{"vdpa", `{"type":"ovs"}`, "ovs.deviceID=0000:3b:00.5", ""},
+		{"ovs", `{"type":"ovs"}`, "ovs.bridge=br-ex", ""},
+		{"vf", `{"type":"accelerated-bridge"}`, "accelerated-bridge.deviceID=0000:3b:00.2", ""},
+		{"bridge", `{"type":"bridge"}`, "bridge.bridge=br0", ""},
+		{"uplink", `{"type":"macvlan","mode":"bridge"}`, "macvlan.master=eth2", ""},
+		{"bond", `{"type":"vlan","master":"bond0","vlanId":7}`, "", ""},
+		{"ovs", `{"type":"macvlan"}`, "macvlan.master=br-ex", ""},
+		{"nic", `{"type":"macvlan"}`, "macvlan.master=eth1", ""},
+		{"vf", `{"type":"sriov","deviceID":"0000:3B:00.2"}`, "", ""},
+		{"vf", `{"type":"host-device","device":"ens1f0v0"}`, "host-device.pciBusID=0000:3b:00.2", ""},
+		{"vf", `{"type":"new"` + capable, "", "0000:3b:00.2"},
+		{"uplink", `{"type":"macvlan"}|{"type":"devinfo"` + capable, "macvlan.master=eth2", ""},
+		{"vf", `{"type":"sriov"}|{"type":"tuning"}`, "sriov.deviceID=0000:3b:00.2", ""},
+	} {
+		added, id, err := bind(t, test.device, nil, strings.Split(test.plugins, "|")...)
+		if added != test.added || id != test.deviceID || err != nil {
+			t.Errorf("%s in %s: added %q, deviceID %q, %v", test.device, test.plugins, added, id, err)
+		}
+	}
+}
+
+func TestEachPluginOfTheChainThatKnowsTheDeviceGetsIt(t *testing.T) {
+	added, id, err := bind(t, "vf", nil, `{"type":"sriov"}`, `{"type":"rdma"}`, `{"type":"devinfo"`+capable)
+	want := "sriov.deviceID=0000:3b:00.2 rdma.deviceID=0000:3b:00.2 devinfo.deviceID=0000:3b:00.2"
+	if added != want || id != "0000:3b:00.2" || err != nil {
+		t.Errorf("added %q, deviceID %q, %v", added, id, err)
+	}
+}
+
+func TestAnEmptyKeyIsSet(t *testing.T) {
+	d := devices()["bond"]
+	got, err := binding.Bind([]byte(`{"plugins":[{"type":"ipvlan","master":""}]}`), d.Device, d.as, nil)
+	if err != nil || string(got.List) != `{"plugins":[{"master":"bond0","type":"ipvlan"}]}` {
+		t.Errorf("got %s, %v", got.List, err)
+	}
+}
+
+func TestARefusalNamesBothDevices(t *testing.T) {
+	for _, test := range []struct{ device, plugins, rule string }{
+		{"vf", `{"type":"sriov","deviceID":"0000:3b:00.7"}`, `plugin sriov: the config says deviceID: "0000:3b:00.7", and device pci-0000-3b-00-2 (vf, 0000:3b:00.2, ens1f0v0) is allocated`},
+		{"vf", `{"type":"sriov","DeviceID":"0000:3b:00.7"}`, `plugin sriov: the config says DeviceID: "0000:3b:00.7", and device pci-0000-3b-00-2`},
+		{"vf", `{"type":"host-device","hwaddr":"02:00:00:00:00:01"}`, `plugin host-device: the config says hwaddr: "02:00:00:00:00:01", and device`},
+		{"vf", `{"type":"host-device","device":"eth9"}`, `plugin host-device: the config says device: "eth9", and device`},
+		{"sf", `{"type":"host-device","pciBusID":"0000:3b:00.2"` + capable, `plugin host-device: the config says pciBusID: "0000:3b:00.2", and device aux-sf4 (sf, mlx5_core.sf.4, enp3s0f0s88) is allocated`},
+		{"vf", `{"type":"host-device","runtimeConfig":{"deviceID":"0000:3b:00.9"}` + capable, `plugin host-device: the config says runtimeConfig.deviceID: "0000:3b:00.9", and device`},
+		{"bond", `{"type":"macvlan","master":"eth9"}`, `plugin macvlan: the config says master: "eth9", and device net-bond0 (bond, bond0) is allocated`},
+		{"bond", `{"type":"macvlan","master":7}`, `plugin macvlan: the config says master: 7, and device`},
+		{"bridge", `{"type":"bridge","bridge":"br1"}`, `plugin bridge: the config says bridge: "br1", and device net-br0 (bridge, br0) is allocated`},
+		{"bond", `{"type":"macvlan","linkInContainer":true}`, `plugin macvlan looks for its master in the container (linkInContainer), and device net-bond0`},
+		{"sf", `{"type":"sriov"}`, `plugin sriov wants a VF, and device aux-sf4 (sf, mlx5_core.sf.4, enp3s0f0s88) is allocated`},
+		{"sf", `{"type":"ovs"}`, `plugin ovs wants a VF, a vDPA device on one, or a bridge of Open vSwitch, and device aux-sf4`},
+		{"vdpa-sf", `{"type":"ovs"}`, `plugin ovs wants a PCI address, and device vdpa-vdpa6 (vdpa, mlx5_core.sf.2) is allocated`},
+		{"sf", `{"type":"host-device"` + capable + `|{"type":"rdma"}`, `plugin rdma wants a PCI function, and device aux-sf4`},
+		{"sf", `{"type":"host-device"}`, `plugin host-device knows auxiliary devices by the capability deviceID only, and device aux-sf4`},
+		{"vdpa", `{"type":"host-device"}`, `plugin host-device moves interfaces and functions, and device vdpa-vdpa4 (vdpa, 0000:3b:00.5) is allocated`},
+		{"vdpa", `{"type":"sriov"}`, `plugin sriov wants a VF, and device vdpa-vdpa4`},
+		{"uplink", `{"type":"host-device"}`, `plugin host-device wants a device of the pod's own, and device pci-0000-02-00-0 (pf, 0000:02:00.0, eth2) is allocated`},
+		{"uplink", `{"type":"ib-sriov"}`, `plugin ib-sriov wants a VF, or a PF on vfio-pci of the pod's own, and device`},
+		{"bond", `{"type":"bridge"}`, `plugin bridge wants a Linux bridge`},
+		{"vf", `{"type":"macvlan"}`, `plugin macvlan wants a master, and device`},
+		{"vf", `{"type":"ptp"}`, `device pci-0000-3b-00-2 (vf, 0000:3b:00.2, ens1f0v0) is allocated, and no plugin of the network is known to take it`},
+		{"vf", `{"type":"ptp"}|{"type":"devinfo"}`, `device pci-0000-3b-00-2 (vf, 0000:3b:00.2, ens1f0v0) is allocated, and no plugin`},
+		{"uplink", `{"type":"new"` + capable, `device pci-0000-02-00-0 (pf, 0000:02:00.0, eth2) is allocated, and no plugin`},
+	} {
+		_, _, err := bind(t, test.device, nil, strings.Split(test.plugins, "|")...)
+		var refusal *cniconfig.Refusal
+		if !errors.As(err, &refusal) || !strings.HasPrefix(refusal.Rule, test.rule) || refusal.Remedy == "" {
+			t.Errorf("%s in %s:\ngot  %v\nwant %s", test.device, test.plugins, err, test.rule)
+		}
+	}
+}
+
+func TestTheParametersSayWhereADeviceGoes(t *testing.T) {
+	for _, test := range []struct {
+		device, how, plugins string
+		added, deviceID      string
+		rule                 string
+	}{
+		{"vf", `[{"plugin":"new","key":"deviceID"}]`, `{"type":"new"}`, "new.deviceID=0000:3b:00.2", "", ""},
+		{"vf", `[{"plugin":"new","key":"runtimeConfig.deviceID"}]`, `{"type":"new"` + capable, "", "0000:3b:00.2", ""},
+		{"sf", `[{"plugin":"new","key":"deviceID"}]`, `{"type":"new"}`, "new.deviceID=mlx5_core.sf.4", "", ""},
+		{"bond", `[{"plugin":"new","key":"master"}]`, `{"type":"new"}`, "new.master=bond0", "", ""},
+		{"vf", `[]`, `{"type":"ptp"}`, "", "", ""},
+		{"vf", `[{"plugin":"other","key":"deviceID"}]`, `{"type":"new"}`, "", "", `device: the network has no plugin "other"`},
+		{"vf", `[{"plugin":"new","key":"runtimeConfig.deviceID"}]`, `{"type":"new"}`, "", "", `device: plugin new does not declare the capability deviceID`},
+		{"sf", `[{"plugin":"new","key":"pciBusID"}]`, `{"type":"new"}`, "", "", `plugin new: device aux-sf4 (sf, mlx5_core.sf.4, enp3s0f0s88) is allocated, which has nothing for pciBusID`},
+		{"sf", `[{"plugin":"sriov","key":"deviceID"}]`, `{"type":"sriov"}`, "", "", `plugin sriov wants a PCI address, and device aux-sf4`},
+		{"uplink", `[{"plugin":"new","key":"deviceID"}]`, `{"type":"new"}`, "", "", `plugin new: deviceID would take device pci-0000-02-00-0 (pf, 0000:02:00.0, eth2), which other pods share`},
+		{"vf", `[{"plugin":"new","key":"deviceID"}]`, `{"type":"new","deviceID":"x"}`, "", "", `plugin new: the config says deviceID: "x", and device pci-0000-3b-00-2`},
+	} {
+		how, refused := binding.Parse([]byte(test.how))
+		if refused != nil {
+			t.Fatal(refused)
+		}
+		added, id, err := bind(t, test.device, how, test.plugins)
+		if added != test.added || id != test.deviceID || (err == nil) != (test.rule == "") || err != nil && !strings.HasPrefix(err.Error(), test.rule) {
+			t.Errorf("%s %s in %s: added %q, deviceID %q, %v", test.device, test.how, test.plugins, added, id, err)
+		}
+	}
+}
+
+func TestWrongPlacesAreRefused(t *testing.T) {
+	for text, rule := range map[string]string{
+		`"None"`: `device: "None" is no list of places`, `null`: `device: null is no list of places`, `[{"plugin":"a"}]`: `device[0]: it must have plugin and key`,
+		`[{"plugin":"a","key":"deviceID","value":"x"}]`: `device[0]: it must have plugin and key`,
+		`[{"plugin":"a","key":"hwaddr"}]`:               `device[0].key: "hwaddr" is not known`,
+		`[{"plugin":"a","key":7}]`:                      `device: [{"plugin":"a","key":7}] is no list of places`,
+	} {
+		if _, err := binding.Parse([]byte(text)); err == nil || !strings.HasPrefix(err.Rule, rule) {
+			t.Errorf("%s: got %v, want %s", text, err, rule)
+		}
+	}
+}

@@ -1,0 +1,239 @@
+package inventory_test
+
+import (
+	"io/fs"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"devinfo-cni.io/pkg/inventory"
+	"devinfo-cni.io/pkg/link"
+)
+
+// The PFs of the host igb-sriov, a VF of the first, and rules for all of it.
+const (
+	pf0, pf1, vf0 = "pci-0000-01-00-0", "pci-0000-41-00-0", "pci-0000-01-10-0"
+
+	shareAll = "devices: [{select: 'true', as: shared}]"
+	giveAll  = "devices: [{select: 'true', as: exclusive}]"
+)
+
+// changed is the host igb-sriov with other links.
+func changed(t *testing.T, uplinks []string, masters map[string]string, more ...link.InterfaceRecord) inventory.Host {
+	t.Helper()
+	h := host(t, captured(t, "igb-sriov"))
+	h.Uplinks = uplinks
+	h.Links = append(h.Links, more...)
+	for n, l := range h.Links {
+		h.Links[n].Master = masters[l.Name]
+	}
+	return h
+}
+
+func of(kind, name, lower string) link.InterfaceRecord {
+	return link.InterfaceRecord{Name: name, Link: lower, Info: link.LinkInfo{Kind: kind}, MTU: 1500}
+}
+
+func TestWhatTheHostNeedsIsNotOffered(t *testing.T) {
+	for name, test := range map[string]struct {
+		host          inventory.Host
+		configuration string
+		device        string
+		why           string // "" = it is offered
+	}{
+		"its uplink, exclusive": {
+			changed(t, []string{"eth1"}, nil), "devices: [{ifNames: [eth1], as: exclusive}]", pf1, "the host needs it: eth1 has a default route",
+		},
+		"its uplink, shared by a rule that does not name it": {
+			changed(t, []string{"eth1"}, nil), shareAll, pf1, "the host needs it: eth1 has a default route; to share it, name it by ifNames or pciAddresses",
+		},
+		"its uplink, shared by name":    {changed(t, []string{"eth1"}, nil), "devices: [{ifNames: [eth1], as: shared}]", pf1, ""},
+		"its uplink, shared by address": {changed(t, []string{"eth1"}, nil), "devices: [{pciAddresses: ['0000:41:00.0'], as: shared}]", pf1, ""},
+		"another PF":                    {changed(t, []string{"eth1"}, nil), shareAll, pf0, ""},
+		"a VF of the uplink":            {changed(t, []string{"eth0"}, nil), giveAll, vf0, ""},
+		"a VF that is the uplink":       {changed(t, []string{"eth2"}, nil), giveAll, vf0, "the host needs it: eth2 has a default route"},
+		"the PF of a VF that is the uplink": {
+			changed(t, []string{"eth2"}, nil), giveAll, pf0, "the host needs it: eth2 has a default route; that is on " + pf0,
+		},
+		"a bond that is the uplink": {
+			changed(t, []string{"bond0"}, nil, of("bond", "bond0", "")), shareAll, "net-bond0",
+			"the host needs it: bond0 has a default route; to share it, name it by ifNames or pciAddresses",
+		},
+		"a bond, exclusive":  {changed(t, nil, nil, of("bond", "bond0", "")), giveAll, "net-bond0", "a bond cannot be exclusive"},
+		"a bond":             {changed(t, nil, nil, of("bond", "bond0", "")), shareAll, "net-bond0", ""},
+		"a port of a bond":   {changed(t, []string{"bond0"}, map[string]string{"eth1": "bond0"}, of("bond", "bond0", "")), giveAll, pf1, "eth1 is a port of bond0"},
+		"a VF in a bond":     {changed(t, nil, map[string]string{"eth2": "bond0"}, of("bond", "bond0", "")), giveAll, vf0, "eth2 is a port of bond0"},
+		"a bond in a bridge": {changed(t, []string{"br0"}, map[string]string{"bond0": "br0"}, of("bond", "bond0", ""), of("bridge", "br0", "")), shareAll, "net-bond0", "bond0 is a port of br0"},
+		"the NIC below a VLAN": {
+			changed(t, []string{"eth1.7"}, nil, of("vlan", "eth1.7", "eth1")), shareAll, pf1,
+			"the host needs it: eth1 is below eth1.7, and eth1.7 has a default route; to share it, name it by ifNames or pciAddresses",
+		},
+		"a VF on the OVS that is the uplink": {
+			changed(t, []string{"br-ex"}, map[string]string{"eth2": "ovs-system"}, of("openvswitch", "br-ex", ""), of("openvswitch", "ovs-system", "")),
+			giveAll, vf0, "eth2 is a port of ovs-system",
+		},
+		"the PF of such a VF": {
+			changed(t, []string{"br-ex"}, map[string]string{"eth2": "ovs-system"}, of("openvswitch", "br-ex", ""), of("openvswitch", "ovs-system", "")),
+			giveAll, pf0, "the host needs it: eth2 is a port of br-ex, and br-ex has a default route; that is on " + pf0,
+		},
+		"an OVS bridge":     {changed(t, nil, nil, of("openvswitch", "br-int", "")), shareAll, "net-br-int", ""},
+		"a PF with VFs":     {changed(t, nil, nil), giveAll, pf1, "it has 2 devices on it: they would lose their parent"},
+		"a VF, shared":      {changed(t, nil, nil), shareAll, vf0, "a vf cannot be shared"},
+		"what nobody names": {changed(t, nil, nil), "devices: [{drivers: [igbvf], as: exclusive}]", pf0, "no rule names it"},
+		"what an expression fails of": {
+			changed(t, nil, nil), `devices: [{select: 'device.attributes["devinfo-cni.io"].vfIndex < 2', as: exclusive}]`, pf0,
+			"no rule names it; devices[0].select: no such key: vfIndex",
+		},
+	} {
+		got := decision(t, inventory.Decide(read(t, test.host), rules(t, test.configuration), situation()), test.device)
+		if diff := cmp.Diff(test.why, got.Why); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
+func TestOvsSystemIsNoDevice(t *testing.T) {
+	for _, d := range read(t, changed(t, nil, nil, of("openvswitch", "ovs-system", ""))) {
+		if d.IfName == "ovs-system" {
+			t.Errorf("%+v", d)
+		}
+	}
+}
+
+func TestTheFirstRuleThatADeviceMeetsCounts(t *testing.T) {
+	const configuration = `devices:
+- {pfNames: [eth1], as: exclusive, attributes: {physicalNetwork: blue}}
+- {drivers: [igbvf], select: 'device.attributes["devinfo-cni.io"].vfIndex == 0', as: exclusive, attributes: {physicalNetwork: red, example.com/rack: 7, fast: true}}
+`
+	list := pool(t, changed(t, nil, nil), configuration)
+	networks := map[string]string{}
+	for name, d := range inventory.PublishedIn(list) {
+		networks[name] = *d.Attributes["devinfo-cni.io/physicalNetwork"].StringValue
+	}
+	want := map[string]string{vf0: "red", "pci-0000-41-10-0": "blue", "pci-0000-41-10-2": "blue"}
+	if diff := cmp.Diff(want, networks); diff != "" {
+		t.Error(diff)
+	}
+	d := inventory.PublishedIn(list)[vf0]
+	if *d.Attributes["example.com/rack"].IntValue != 7 || !*d.Attributes["devinfo-cni.io/fast"].BoolValue {
+		t.Errorf("got %s", describe(d))
+	}
+}
+
+func TestNothingIsSharedWhereTheServerCannot(t *testing.T) {
+	s := situation()
+	s.Sharing = false
+	for _, c := range inventory.Decide(read(t, changed(t, nil, nil)), rules(t, everything), s) {
+		if c.As == inventory.Shared && c.Why == "" {
+			t.Errorf("%s is offered", c.Device.Name)
+		}
+	}
+}
+
+func TestWhatOthersHaveIsNotOfferedButOursStays(t *testing.T) {
+	allocated := inventory.Allocated(&podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{{
+		Namespace: "ns", Name: "p", Containers: []*podresources.ContainerResources{{
+			Devices: []*podresources.ContainerDevices{{ResourceName: "intel.com/vf", DeviceIds: []string{"0000:01:10.0", "0000:01:10.2"}}},
+		}},
+	}}})
+	s := situation()
+	s.Others = allocated
+	s.Ours = map[string]bool{"pci-0000-01-10-2": true}
+	decisions := inventory.Decide(read(t, changed(t, nil, nil)), rules(t, everything), s)
+	for name, why := range map[string]string{vf0: "pod ns/p has it from device plugin intel.com/vf", "pci-0000-01-10-2": "", "pci-0000-01-10-4": ""} {
+		if got := decision(t, decisions, name).Why; got != why {
+			t.Errorf("%s: got %q, want %q", name, got, why)
+		}
+	}
+}
+
+func TestLocksOfSRIOVCNI(t *testing.T) {
+	dir := fstest.MapFS{
+		"0000:01:10.0": {Data: []byte("/var/run/netns/a\n")}, "0000:01:10.2": {Data: []byte("/var/run/netns/gone")},
+		"notes": {Data: []byte("/var/run/netns/a")}, "0000:01:10.4": {Mode: fs.ModeDir},
+	}
+	gone := func(netns string) (bool, error) { return strings.HasSuffix(netns, "gone"), nil }
+	got, err := inventory.Locks(dir, gone)
+	want := map[string]string{"0000:01:10.0": "sriov-cni has given it to network namespace /var/run/netns/a"}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("%v\n%s", err, diff)
+	}
+	if got, err := inventory.Locks(absent{}, gone); len(got) > 0 || err != nil {
+		t.Errorf("without sriov-cni: %v, %v", got, err)
+	}
+}
+
+type absent struct{}
+
+func (absent) Open(name string) (fs.File, error) {
+	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+}
+
+func TestADeviceIsNotGivenTwice(t *testing.T) {
+	const vf, vdpa = "pci-0000-65-00-4", "vdpa-vdpa4" // the latter on the former
+	text := captured(t, "mlx5-vdpa")
+	devices := read(t, host(t, text))
+	for n := range devices {
+		if devices[n].Name == vf {
+			devices[n].IfName = "enp101s0f0v2" // as VFs of mlx5 have beside their vDPA device
+		}
+	}
+	for name, test := range map[string]struct {
+		configuration string
+		ours          string
+		vf, vdpa      string
+	}{
+		"both are named":        {giveAll, "", vdpa + " on it is offered", ""},
+		"the VF is named":       {"devices: [{pciAddresses: ['0000:65:00.4'], as: exclusive}]", "", "", "no rule names it"},
+		"both, the VF is held":  {giveAll, vf, "", "a claim holds " + vf + ", which it is on"},
+		"both, the vDPA device": {giveAll, vdpa, vdpa + " on it is offered", ""},
+	} {
+		s := situation()
+		s.Ours = map[string]bool{test.ours: true}
+		decisions := inventory.Decide(devices, rules(t, test.configuration), s)
+		if a, b := decision(t, decisions, vf).Why, decision(t, decisions, vdpa).Why; a != test.vf || b != test.vdpa {
+			t.Errorf("%s: the VF %q, the vDPA device %q", name, a, b)
+		}
+	}
+}
+
+func TestNoCarrierOfThePFTaintsWhatIsOnIt(t *testing.T) {
+	for name, test := range map[string]struct {
+		flags   []string
+		tainted bool
+	}{"up": {[]string{"UP"}, false}, "no carrier": {[]string{"NO-CARRIER", "UP"}, true}, "down": {nil, false}} {
+		h := changed(t, nil, nil)
+		for n, l := range h.Links {
+			if l.Name == "eth1" {
+				h.Links[n].Flags, h.Links[n].OperState = test.flags, "DOWN"
+			}
+		}
+		published := inventory.PublishedIn(pool(t, h, everything))
+		for _, device := range []string{pf1, "pci-0000-41-10-0"} {
+			if got := len(published[device].Taints) > 0; got != test.tainted {
+				t.Errorf("%s: %s tainted: %v", name, device, got)
+			}
+		}
+	}
+}
+
+func TestMultusFindsADeviceByItsResourceName(t *testing.T) {
+	published := inventory.PublishedIn(pool(t, host(t, captured(t, "mlx5-vdpa")), "devices: [{select: 'true', as: exclusive, resourceName: example.com/vf}]"))
+	ids := map[string]string{}
+	for name, d := range published {
+		if *d.Attributes[inventory.ResourceName].StringValue != "example.com/vf" {
+			t.Errorf("%s: %s", name, describe(d))
+		}
+		ids[name] = *d.Attributes[inventory.DeviceID].StringValue
+	}
+	want := map[string]string{
+		"pci-0000-65-00-2": "0000:65:00.2", "vdpa-vdpa4": "0000:65:00.4", "vdpa-vdpa6": "mlx5_core.sf.2", "vdpa-vdpa7": "mlx5_core.sf.3",
+		"vdpax-vdpa-3a0000-3a65-3a00-2e3": "0000:65:00.3",
+	}
+	if diff := cmp.Diff(want, ids); diff != "" {
+		t.Error(diff)
+	}
+}

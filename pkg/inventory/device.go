@@ -1,0 +1,99 @@
+package inventory
+
+import (
+	"slices"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"devinfo-cni.io/devinfo/pci"
+)
+
+// Kind is what a device is.
+type Kind string
+
+// The kinds of devices.
+const (
+	PF     Kind = "pf"     // a PCI function that can have VFs
+	VF     Kind = "vf"     // a PCI function whose PF is here
+	SF     Kind = "sf"     // a sub-function, on the auxiliary bus
+	VDPA   Kind = "vdpa"   // a vDPA device
+	NIC    Kind = "nic"    // any other NIC; in a VM, a VF too
+	Bond   Kind = "bond"   // a bond
+	Bridge Kind = "bridge" // a Linux bridge
+	OVS    Kind = "ovs"    // a bridge, or another internal port, of Open vSwitch
+)
+
+// mayBeShared says whether pods can be on a device of that kind together.
+func (k Kind) mayBeShared() bool { return k.isNIC() || k.isMaster() }
+
+// mayBeExclusive says whether a pod can have one to itself.
+func (k Kind) mayBeExclusive() bool { return !k.isMaster() }
+
+func (k Kind) isNIC() bool    { return k == PF || k == NIC }
+func (k Kind) isMaster() bool { return k == Bond || k == Bridge || k == OVS }
+
+// Device is a network device of the host.
+type Device struct {
+	Name   string       // in the ResourceSlice: a DNS label, the same after a reboot
+	Kind   Kind         //
+	PCI    *pci.Address // of a function itself; nil = it is none
+	On     string       // the name of the device that it is on: a VF's PF, an SF's function, a vDPA device's VF; "" = none
+	Aux    string       // the auxiliary device of an SF, or below a vDPA device: "mlx5_core.sf.4"
+	VDPA   string       // what the kernel calls a vDPA device: "vdpa0"
+	IfName string       // its interface in the host's network namespace; "" = there is none
+	PFName string       // the interface of its PF
+	Driver string       // of a function; "" = unbound
+
+	Attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
+
+	Port      string // the master that its interface is a port of; "" = none
+	Uplink    string // why the host needs it; "" = it does not
+	NoCarrier bool   // it, or its PF, is up and has no carrier
+}
+
+// ID is what CNI plugins know the device by: a PCI address, of a vDPA device on a VF
+// that of the VF; an auxiliary name; "" where there is neither.
+func (d *Device) ID() string {
+	switch {
+	case d.Aux != "":
+		return d.Aux
+	case d.PCI != nil:
+		return d.PCI.String()
+	}
+	return d.text(PCIBusID)
+}
+
+func (d *Device) text(name resourceapi.QualifiedName) string {
+	if v := d.Attributes[name].StringValue; v != nil {
+		return *v
+	}
+	return ""
+}
+
+// moved says that the device has no interface here, nor a driver that needs none: its
+// interface is in another network namespace, or it has no use as it is.
+func (d *Device) moved() bool {
+	switch {
+	case d.Kind == VDPA || d.IfName != "":
+		return false
+	}
+	return !strings.Contains(d.Driver, "vfio") && !slices.Contains([]string{"uio_pci_generic", "igb_uio"}, d.Driver)
+}
+
+// set gives the device an attribute. What an attribute cannot hold is left out: a
+// longer text would have the API server reject the whole slice.
+func (d *Device) set(name resourceapi.QualifiedName, value string) {
+	if value != "" && len(value) <= resourceapi.DeviceAttributeMaxValueLength {
+		d.Attributes[name] = resourceapi.DeviceAttribute{StringValue: &value}
+	}
+}
+
+func (d *Device) setInt(name resourceapi.QualifiedName, value int) {
+	n := int64(value)
+	d.Attributes[name] = resourceapi.DeviceAttribute{IntValue: &n}
+}
+
+func (d *Device) setBool(name resourceapi.QualifiedName, value bool) {
+	d.Attributes[name] = resourceapi.DeviceAttribute{BoolValue: &value}
+}

@@ -1,0 +1,141 @@
+package inventory
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+
+	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/link/linkhost"
+	"devinfo-cni.io/pkg/sysfs"
+)
+
+// Host is what is read of a machine.
+type Host struct {
+	Sys     *sysfs.FS
+	Eswitch link.Eswitch
+	Links   []link.InterfaceRecord // of the host's network namespace
+	// Uplinks are the interfaces that default routes lead to; nil = it is not known.
+	Uplinks []string
+}
+
+// Live reads this machine. It needs the host's network namespace, and CAP_NET_ADMIN for
+// the modes of eswitches.
+func Live(sys *sysfs.FS) (Host, error) {
+	var kernel link.Recorder
+	links, err := kernel.Interfaces("")
+	if err != nil {
+		return Host{}, err
+	}
+	uplinks, err := kernel.Uplinks()
+	if err != nil {
+		return Host{}, err
+	}
+	eswitch := link.NewEswitch(sys.Files(), func(pf string) link.Handle { return link.Handle{Bus: "pci", Device: pf} })
+	return Host{Sys: sys, Eswitch: eswitch, Links: links, Uplinks: append([]string{}, uplinks...)}, nil
+}
+
+// uplinksPart is the part of a captured host that Host.Uplinks come from, a list of names.
+const uplinksPart = "netlink/uplinks.json"
+
+// Captured reads a host from its text file.
+func Captured(file *hosttxt.Host) (Host, error) {
+	links, err := linkhost.New(file)
+	if err != nil {
+		return Host{}, err
+	}
+	h := Host{Sys: sysfs.New(file.Sys()), Eswitch: links.Eswitch}
+	var busInfo map[string]string // of captures that are older than its key in ip-link.json
+	for part, to := range map[string]any{"netlink/ip-link.json": &h.Links, "netlink/ethtool.json": &busInfo, uplinksPart: &h.Uplinks} {
+		if data := file.File(part); data != nil {
+			if err := json.Unmarshal(data, to); err != nil {
+				return Host{}, fmt.Errorf("%s: %w", part, err)
+			}
+		}
+	}
+	for n, l := range h.Links {
+		h.Links[n].BusInfo = cmp.Or(l.BusInfo, busInfo[l.Name])
+	}
+	return h, nil
+}
+
+// once asks devlink for each PF's mode and ports one time only: each of its VFs needs
+// them.
+func once(e link.Eswitch) link.Eswitch {
+	return link.Eswitch{Sys: e.Sys, Mode: remember(e.Mode), Ports: remember[[]*netlink.DevlinkPort](e.Ports)}
+}
+
+func remember[V any](ask func(pf string) (V, error)) func(pf string) (V, error) {
+	type answer struct {
+		value V
+		err   error
+	}
+	known := map[string]answer{}
+	return func(pf string) (V, error) {
+		a, ok := known[pf]
+		if !ok {
+			a.value, a.err = ask(pf)
+			known[pf] = a
+		}
+		return a.value, a.err
+	}
+}
+
+// byName gives the records of the interfaces.
+func (h Host) byName() map[string]link.InterfaceRecord {
+	all := make(map[string]link.InterfaceRecord, len(h.Links))
+	for _, l := range h.Links {
+		all[l.Name] = l
+	}
+	return all
+}
+
+// uplinks gives the interfaces that must stay with the host, each with the reason: those
+// of default routes, what these are made of (ports of a bond or bridge, the lower
+// interface of a VLAN), and so on downwards.
+//
+// Of an Open vSwitch the kernel does not tell which port is on which bridge, so with one
+// of its bridges all its ports stay.
+func (h Host) uplinks() map[string]string {
+	why := map[string]string{}
+	queue := slices.Clone(h.Uplinks)
+	for _, name := range queue {
+		why[name] = name + " has a default route"
+	}
+	links := h.byName()
+	for len(queue) > 0 {
+		upper := links[queue[0]]
+		queue = queue[1:]
+		below := func(name, how string) {
+			if name != "" && why[name] == "" {
+				why[name] = fmt.Sprintf("%s %s %s, and %s", name, how, upper.Name, why[upper.Name])
+				queue = append(queue, name)
+			}
+		}
+		if upper.Info.Kind != "veth" { // whose link is its peer
+			below(upper.Link, "is below")
+		}
+		for _, l := range h.Links {
+			if l.Master != "" && (l.Master == upper.Name || l.Master == ovsSystem && upper.Info.Kind == kindOVS) {
+				below(l.Name, "is a port of")
+			}
+		}
+	}
+	return why
+}
+
+const (
+	ovsSystem = "ovs-system"  // the master of all ports of Open vSwitch (net/openvswitch/vport-netdev.c)
+	kindOVS   = "openvswitch" // of its bridges, and of other internal ports
+)
+
+// links gives the file system below /sys, whose links the library's helpers read.
+func (h Host) links() (fs.ReadLinkFS, bool) {
+	l, ok := h.Sys.Files().(fs.ReadLinkFS)
+	return l, ok
+}

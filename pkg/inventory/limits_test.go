@@ -1,0 +1,165 @@
+package inventory_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
+	"devinfo-cni.io/pkg/inventory"
+)
+
+// full is a configuration that gives all that it may.
+func full() string {
+	var given []string
+	for n := range 8 {
+		given = append(given, fmt.Sprintf("a%d: %s", n, strings.Repeat("x", 64)))
+	}
+	return `devices:
+- select: device.attributes["devinfo-cni.io"].kind == "vf"
+  as: exclusive
+  resourceName: example.com/` + strings.Repeat("y", 52) + `
+  attributes: {` + strings.Join(given, ", ") + `}
+- select: "true"
+  as: shared
+  bandwidth: 100G
+  attributes: {` + strings.Join(given, ", ") + "}\n"
+}
+
+// valid holds slices to what the API server accepts (k8s.io/api/resource/v1, types.go).
+func valid(t *testing.T, list []resourceslice.Slice) (devices int) {
+	t.Helper()
+	seen := map[string]bool{}
+	for n, s := range list {
+		if len(s.Devices) == 0 || len(s.Devices) > resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures {
+			t.Errorf("slice %d has %d devices", n, len(s.Devices))
+		}
+		for _, d := range s.Devices {
+			if why := validation.IsDNS1123Label(d.Name); len(why) > 0 || seen[d.Name] {
+				t.Errorf("name %q: %v, there before: %v", d.Name, why, seen[d.Name])
+			}
+			seen[d.Name] = true
+			if have := len(d.Attributes) + len(d.Capacity); have > resourceapi.ResourceSliceMaxAttributesAndCapacitiesPerDevice {
+				t.Errorf("%s has %d attributes and capacities", d.Name, have)
+			}
+			for name, a := range d.Attributes {
+				if a.StringValue != nil && len(*a.StringValue) > resourceapi.DeviceAttributeMaxValueLength {
+					t.Errorf("%s: %s: %q", d.Name, name, *a.StringValue)
+				}
+			}
+		}
+	}
+	return len(seen)
+}
+
+func many(t testing.TB, vfs int) inventory.Host {
+	t.Helper()
+	h, err := inventory.Captured(hosttxttest.ManyVFs(vfs))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func TestAThousandVFsKeepTheLimits(t *testing.T) {
+	h := withSpeed(many(t, 1000))
+	list := pool(t, h, full())
+	if got := valid(t, list); got != 1001 {
+		t.Errorf("%d devices are published", got)
+	}
+}
+
+func TestOneVFLessRewritesOneSlice(t *testing.T) {
+	h := many(t, 1000)
+	devices := read(t, h)
+	before := inventory.Slices(inventory.Decide(devices, rules(t, everything), situation()), nil, nil)
+	for _, index := range []int{0, 31, 32, 500, 999} {
+		s := situation()
+		s.Others = map[string]string{hosttxttest.VF(index): "a pod has it"}
+		after := inventory.Slices(inventory.Decide(devices, rules(t, everything), s), nil, nil)
+		if len(after) != len(before) {
+			t.Fatalf("VF %d: %d slices, %d before", index, len(after), len(before))
+		}
+		changed := 0
+		for n := range before {
+			if !inventory.Same(before[n:n+1], after[n:n+1]) {
+				changed++
+			}
+		}
+		if changed != 1 {
+			t.Errorf("VF %d: %d slices changed", index, changed)
+		}
+	}
+}
+
+func TestTextsThatAreTooLongAreLeftOut(t *testing.T) {
+	rdma := ""
+	for n := range 20 {
+		rdma += fmt.Sprintf("-- sys/devices/pci0000:00/0000:01:00.0/infiniband/mlx5_%d/ --\n", n)
+	}
+	h := host(t, []byte("made: a host\n"+`-- sys/bus/pci/devices/0000:01:00.0 -> ../../../devices/pci0000:00/0000:01:00.0 --
+-- sys/devices/pci0000:00/0000:01:00.0/class --
+0x020000
+-- sys/devices/pci0000:00/0000:01:00.0/driver -> ../../../bus/pci/drivers/vfio-`+strings.Repeat("d", 70)+" --\n"+rdma))
+	list := pool(t, h, giveAll)
+	if got := valid(t, list); got != 1 {
+		t.Fatalf("%d devices", got)
+	}
+	d := list[0].Devices[0]
+	for _, name := range []resourceapi.QualifiedName{inventory.AttrRDMADevice, inventory.AttrDriver} {
+		if a, there := d.Attributes[name]; there {
+			t.Errorf("%s is %q", name, *a.StringValue)
+		}
+	}
+	if !*d.Attributes[inventory.AttrRDMACapable].BoolValue {
+		t.Error("it is not rdmaCapable")
+	}
+}
+
+func TestNamesThatCouldCollideDoNot(t *testing.T) {
+	text := "made: a host\n"
+	for n, name := range []string{"a.b", "a-b", "a_b", "a--b", "a-2eb", "A.b", strings.Repeat("v", 80), strings.Repeat("v", 81)} {
+		text += fmt.Sprintf("-- sys/bus/vdpa/devices/%s -> ../../../devices/%s --\n-- sys/devices/%s/driver -> ../../bus/vdpa/drivers/vhost_vdpa --\n-- sys/devices/%s/number --\n%d\n", name, name, name, name, n)
+	}
+	if got := valid(t, pool(t, host(t, []byte(text)), giveAll)); got != 8 {
+		t.Errorf("%d devices are published", got)
+	}
+}
+
+func TestManyDevicesWithoutNumberKeepTheLimits(t *testing.T) {
+	var text strings.Builder
+	text.WriteString("made: a host\n-- netlink/ip-link.json --\n[\n")
+	for n := range 200 {
+		fmt.Fprintf(&text, `{"ifname":"br%d","mtu":1500,"linkinfo":{"info_kind":"bridge"}},`+"\n", n)
+	}
+	text.WriteString("{\"ifname\":\"lo\"}]\n")
+	list := pool(t, host(t, []byte(text.String())), shareAll)
+	if got := valid(t, list); got != 200 || len(list) != 4 {
+		t.Errorf("%d devices in %d slices", got, len(list))
+	}
+}
+
+func BenchmarkSlices(b *testing.B) {
+	devices, all := read(b, many(b, 1024)), rules(b, everything)
+	b.ReportAllocs()
+	for b.Loop() {
+		if list := inventory.Slices(inventory.Decide(devices, all, situation()), nil, nil); len(list) < 16 {
+			b.Fatal(len(list))
+		}
+	}
+}
+
+// BenchmarkRead is without the kernel's part: the host is in memory.
+func BenchmarkRead(b *testing.B) {
+	h := many(b, 1024)
+	b.ReportAllocs()
+	for b.Loop() {
+		if list := read(b, h); len(list) != 1025 {
+			b.Fatal(len(list))
+		}
+	}
+}

@@ -1,0 +1,58 @@
+package inventory
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"devinfo-cni.io/devinfo/pci"
+)
+
+func TestAFunctionIsNamedByItsAddress(t *testing.T) {
+	for text, want := range map[string]string{"0000:8a:00.2": "pci-0000-8a-00-2", "10000:E1:00.0": "pci-10000-e1-00-0"} {
+		a, err := pci.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := functionName(a); got != want {
+			t.Errorf("%s: got %s, want %s", text, got, want)
+		}
+	}
+}
+
+func TestOtherNamesAreSpeltAsDNSLabels(t *testing.T) {
+	for name, want := range map[string]string{
+		"eth0": "net-eth0", "br-ex": "net-br-ex", "bond0.100": "netx-bond0-2e100", "br_ex": "netx-br-5fex", "Br": "netx--42r",
+		"br-": "netx-br-2d", "-": "netx--2d", "br-A": "netx-br---41",
+	} {
+		if got := spell("net", name); got != want {
+			t.Errorf("%s: got %s, want %s", name, got, want)
+		}
+	}
+}
+
+func TestNamesThatDifferAreSpeltDifferently(t *testing.T) {
+	long := strings.Repeat("a", 70)
+	names := []string{"", long, long + "b", strings.Repeat("a", 58), strings.Repeat("a", 59), strings.Repeat("a", 60), strings.Repeat(".", 40)}
+	for _, a := range []string{"", "a", "-", ".", "_", "A", "2", "x", "é", "-2e", "x-"} { // all short ones of what means something
+		for _, b := range []string{"", "b", "-", ".", "2", "d", "-2d"} {
+			for _, c := range []string{"", "c", "-", "_", "e", "0"} {
+				names = append(names, a+b+c)
+			}
+		}
+	}
+	by := map[string]string{}
+	for _, name := range names {
+		for _, prefix := range []string{"net", "aux", "vdpa"} {
+			label := spell(prefix, name)
+			if why := validation.IsDNS1123Label(label); len(why) > 0 && name != "" {
+				t.Errorf("%q is spelt %q: %v", name, label, why)
+			}
+			if other, taken := by[label]; taken && other != prefix+" "+name {
+				t.Errorf("%q and %q are both spelt %q", other, name, label)
+			}
+			by[label] = prefix + " " + name
+		}
+	}
+}

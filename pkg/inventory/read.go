@@ -1,0 +1,266 @@
+package inventory
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/deviceattribute"
+
+	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/sysfs"
+)
+
+// Read gives the network devices of a host with their attributes, by name. An error is a
+// sysfs that cannot be read; what a switch does not tell is an attribute that is missing,
+// and a warning.
+func Read(h Host) (devices []Device, warnings []string, err error) {
+	r := &reader{
+		host: h, eswitch: once(h.Eswitch), links: h.byName(), uplinks: h.uplinks(),
+		functions: map[pci.Address]sysfs.Function{}, at: map[string]*Device{}, virtio: map[string]string{}, modes: map[pci.Address]string{},
+		roots: map[pci.Address]deviceattribute.DeviceAttribute{},
+	}
+	for _, step := range []func() error{r.readFunctions, r.readSFs, r.readVDPAs, r.readInterfaces, r.describe} {
+		if err := step(); err != nil {
+			return nil, nil, err
+		}
+	}
+	r.masters()
+	for _, d := range r.devices {
+		r.interfaceOf(d)
+	}
+	r.keepUplinks()
+	for _, d := range r.devices {
+		devices = append(devices, *d)
+	}
+	slices.SortFunc(devices, func(a, b Device) int { return cmp.Compare(a.Name, b.Name) })
+	slices.Sort(r.warnings)
+	return devices, slices.Compact(r.warnings), nil
+}
+
+// reader is one Read.
+type reader struct {
+	host      Host
+	eswitch   link.Eswitch
+	links     map[string]link.InterfaceRecord
+	uplinks   map[string]string
+	functions map[pci.Address]sysfs.Function
+	modes     map[pci.Address]string // of the eswitches of PFs
+	roots     map[pci.Address]deviceattribute.DeviceAttribute
+	virtio    map[string]string // "virtio4" to the bus and name of the device that it is part of
+
+	devices  []*Device
+	at       map[string]*Device // by bus and name: "pci/0000:3b:00.2"
+	warnings []string
+}
+
+func (r *reader) add(at string, d *Device) {
+	d.Attributes = map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}
+	d.set(AttrKind, string(d.Kind))
+	r.devices = append(r.devices, d)
+	if at != "" {
+		r.at[at] = d
+	}
+}
+
+func (r *reader) readFunctions() error {
+	list, err := r.host.Sys.Functions()
+	if err != nil {
+		return err
+	}
+	for _, fn := range list {
+		r.functions[fn.Address] = fn
+	}
+	for _, fn := range list {
+		d := &Device{Name: functionName(fn.Address), Kind: NIC, PCI: &fn.Address, Driver: fn.Driver}
+		_, _, isPF, err := r.host.Sys.VFs(fn)
+		switch _, here := r.functions[address(fn.PF)]; {
+		case err != nil:
+			return err
+		case fn.PF != nil && here:
+			d.Kind, d.On = VF, functionName(*fn.PF)
+		case isPF:
+			d.Kind = PF
+		}
+		r.add("pci/"+fn.Address.String(), d)
+		d.set(AttrDriver, fn.Driver)
+		if d.Kind == VF {
+			if err := r.number(d, fn); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func address(a *pci.Address) pci.Address {
+	if a == nil {
+		return pci.Address{}
+	}
+	return *a
+}
+
+func (r *reader) number(d *Device, fn sysfs.Function) error {
+	n, ok, err := r.host.Sys.VFIndex(*fn.PF, fn.Address)
+	if ok {
+		d.setInt(AttrVFIndex, n)
+	}
+	return err
+}
+
+func (r *reader) readSFs() error {
+	list, err := r.host.Sys.Auxiliaries()
+	if err != nil {
+		return err
+	}
+	for _, aux := range list {
+		if aux.SFNumber == nil {
+			continue
+		}
+		d := &Device{Name: spell("aux", aux.Name), Kind: SF, Aux: aux.Name}
+		if aux.PCI != nil {
+			d.On = functionName(*aux.PCI)
+		}
+		r.add("auxiliary/"+aux.Name, d)
+	}
+	return nil
+}
+
+func (r *reader) readVDPAs() error {
+	list, err := r.host.Sys.VDPAs()
+	if err != nil {
+		return err
+	}
+	for _, v := range list {
+		d := &Device{Name: spell("vdpa", v.Name), Kind: VDPA, VDPA: v.Name, Aux: v.Aux}
+		switch {
+		case v.Aux != "":
+			d.On = spell("aux", v.Aux)
+		case v.PCI != nil:
+			d.On = functionName(*v.PCI)
+		}
+		r.add("vdpa/"+v.Name, d)
+		d.set(AttrVDPADriver, v.Driver)
+		if len(v.Virtio) == 1 {
+			r.virtio[v.Virtio[0]] = "vdpa/" + v.Name
+		}
+	}
+	return nil
+}
+
+// readInterfaces puts the host's interfaces to their devices. Representors are no
+// devices; a further port of a function is a NIC of its own.
+func (r *reader) readInterfaces() error {
+	list, err := r.host.Sys.Netdevs()
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(list, func(a, b sysfs.Netdev) int { return cmp.Compare(a.Name, b.Name) })
+	for _, n := range list {
+		l, known := r.links[n.Name]
+		if !known { // it came meanwhile, and might be a representor
+			continue
+		}
+		if n.Device == "" || link.Represents(l.PortName) || l.Info.Kind != "" && l.Info.Kind != "ipoib" || link.IPoIBChild(l.Info.Kind, l.Link != "") {
+			continue
+		}
+		at, err := r.owner(n)
+		if err != nil {
+			return err
+		}
+		if at == "" {
+			continue
+		}
+		if d := r.at[at]; d != nil && d.IfName == "" {
+			d.IfName = n.Name
+			continue
+		}
+		r.add("", &Device{Name: spell("net", n.Name), Kind: NIC, IfName: n.Name})
+	}
+	return nil
+}
+
+// owner gives the bus and name of the device that an interface is of; "" is one that is
+// not known. One on virtio is of the function that virtio-pci drives, or of a vDPA device:
+// where several are beside it only ethtool names that.
+func (r *reader) owner(n sysfs.Netdev) (at string, err error) {
+	if n.Bus != "virtio" {
+		return n.Bus + "/" + n.Device, nil
+	}
+	if at := r.virtio[n.Device]; at != "" {
+		return at, nil
+	}
+	if at := "vdpa/" + r.links[n.Name].BusInfo; r.at[at] != nil {
+		return at, nil
+	}
+	v, ok, err := r.host.Sys.Virtio(n.Device)
+	switch {
+	case err != nil || !ok || v.VDPA != "":
+		return "", err
+	case v.PCI == nil:
+		return "virtio/" + n.Device, nil
+	case r.functions[*v.PCI].Driver != "virtio-pci":
+		return "", nil
+	}
+	return "pci/" + v.PCI.String(), nil
+}
+
+// masters adds the devices of software that pods can share.
+func (r *reader) masters() {
+	for _, l := range r.host.Links {
+		kind := map[string]Kind{"bond": Bond, "bridge": Bridge, kindOVS: OVS}[l.Info.Kind]
+		if kind != "" && l.Name != ovsSystem {
+			r.add("", &Device{Name: spell("net", l.Name), Kind: kind, IfName: l.Name})
+		}
+	}
+}
+
+// interfaceOf says what is to be said of the interface of a device.
+func (r *reader) interfaceOf(d *Device) {
+	d.Uplink = r.uplinks[d.IfName]
+	if d.IfName == "" {
+		return
+	}
+	l := r.links[d.IfName]
+	d.Port = l.Master
+	d.NoCarrier = d.NoCarrier || d.Kind == Bond && r.withoutCarrier(d.IfName)
+	d.set(AttrIfName, d.IfName)
+	if l.MTU > 0 {
+		d.setInt(AttrMTU, l.MTU)
+	}
+	medium, err := r.host.Sys.Medium(d.IfName)
+	if err != nil {
+		r.warnings = append(r.warnings, err.Error())
+		return
+	}
+	if medium.Type != nil {
+		d.set(AttrLinkType, map[int]string{1: "ether", 32: "infiniband"}[*medium.Type])
+	}
+	if medium.Speed != nil && *medium.Speed > 0 {
+		d.setInt(AttrSpeed, *medium.Speed)
+	}
+}
+
+// withoutCarrier says that an interface is up, and has no carrier. An interface that is
+// down has none either, but nobody asked it to.
+func (r *reader) withoutCarrier(name string) bool {
+	l := r.links[name]
+	return slices.Contains(l.Flags, "UP") && (slices.Contains(l.Flags, "NO-CARRIER") || strings.EqualFold(l.OperState, "LOWERLAYERDOWN"))
+}
+
+// keepUplinks says of what an uplink is on, such as its PF, that the host needs it.
+func (r *reader) keepUplinks() {
+	byName := map[string]*Device{}
+	for _, d := range r.devices {
+		byName[d.Name] = d
+	}
+	for _, d := range r.devices {
+		for up := byName[d.On]; d.Uplink != "" && up != nil; up = byName[up.On] {
+			if up.Uplink == "" {
+				up.Uplink = d.Uplink + "; that is on " + up.Name
+			}
+		}
+	}
+}

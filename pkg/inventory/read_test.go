@@ -1,0 +1,245 @@
+package inventory_test
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	"devinfo-cni.io/pkg/inventory"
+	"devinfo-cni.io/pkg/sysfs"
+)
+
+var update = flag.Bool("update", false, "write what is expected of the captured hosts")
+
+func TestSlicesOfCapturedHosts(t *testing.T) {
+	for _, name := range names(t) {
+		h := host(t, captured(t, name))
+		decisions := inventory.Decide(read(t, h), rules(t, everything), situation())
+		var text strings.Builder
+		for n, s := range inventory.Slices(decisions, nil, nil) {
+			fmt.Fprintf(&text, "slice %d\n", n)
+			for _, d := range s.Devices {
+				text.WriteString(describe(d))
+			}
+		}
+		for _, c := range decisions {
+			if c.Why != "" {
+				fmt.Fprintf(&text, "left out %s: %s\n", c.Device.Name, c.Why)
+			}
+		}
+		golden := "testdata/" + name + ".slices"
+		if *update {
+			if err := os.WriteFile(golden, []byte(text.String()), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(golden)
+		if diff := cmp.Diff(string(want), text.String()); diff != "" || err != nil {
+			t.Errorf("%s: %v\n%s", name, err, diff)
+		}
+	}
+}
+
+// describe writes a device, one thing on a line.
+func describe(d resourceapi.Device) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "  %s", d.Name)
+	if d.AllowMultipleAllocations != nil {
+		fmt.Fprintf(&b, " shared %v", *d.AllowMultipleAllocations)
+	}
+	for _, t := range d.Taints {
+		fmt.Fprintf(&b, " taint %s:%s", t.Key, t.Effect)
+	}
+	b.WriteString("\n")
+	for _, name := range slices.Sorted(maps.Keys(d.Capacity)) {
+		c := d.Capacity[name]
+		fmt.Fprintf(&b, "    capacity %s %s default %s\n", name, c.Value.String(), c.RequestPolicy.Default.String())
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.Attributes)) {
+		a := d.Attributes[name]
+		switch {
+		case a.StringValue != nil:
+			fmt.Fprintf(&b, "    %s %q\n", name, *a.StringValue)
+		case a.IntValue != nil:
+			fmt.Fprintf(&b, "    %s %d\n", name, *a.IntValue)
+		case a.BoolValue != nil:
+			fmt.Fprintf(&b, "    %s %v\n", name, *a.BoolValue)
+		default:
+			fmt.Fprintf(&b, "    %s has no value\n", name)
+		}
+	}
+	return b.String()
+}
+
+func TestAttributesAreThoseOfTheTable(t *testing.T) {
+	types := map[resourceapi.QualifiedName]inventory.Type{"devinfo-cni.io/physicalNetwork": inventory.String}
+	for _, a := range inventory.Table() {
+		types[a.Name] = a.Type
+	}
+	configuration := everything + "- select: \"true\"\n  as: shared\n"
+	configuration = strings.Replace(configuration, "  as: exclusive\n", "  as: exclusive\n  resourceName: example.com/vf\n", 1)
+	seen := map[resourceapi.QualifiedName]bool{}
+	for _, name := range names(t) {
+		for _, s := range pool(t, withSpeed(host(t, captured(t, name))), configuration) {
+			for _, d := range s.Devices {
+				for attribute, a := range d.Attributes {
+					have := inventory.String
+					if a.IntValue != nil {
+						have = inventory.Int
+					} else if a.BoolValue != nil {
+						have = inventory.Bool
+					}
+					if have != types[attribute] {
+						t.Errorf("%s: %s: %s is %q in the table, and a %s here", name, d.Name, attribute, types[attribute], have)
+					}
+					seen[attribute] = true
+				}
+			}
+		}
+	}
+	for attribute := range types {
+		if !seen[attribute] {
+			t.Errorf("no host has attribute %s", attribute)
+		}
+	}
+}
+
+// withSpeed adds what captured hosts do not tell.
+func withSpeed(h inventory.Host) inventory.Host {
+	h.Sys = sysfs.New(speeding{h.Sys.Files()})
+	return h
+}
+
+type speeding struct{ fs.FS }
+
+func (s speeding) ReadLink(name string) (string, error)       { return fs.ReadLink(s.FS, name) }
+func (s speeding) Lstat(name string) (fs.FileInfo, error)     { return fs.Lstat(s.FS, name) }
+func (s speeding) ReadDir(name string) ([]fs.DirEntry, error) { return fs.ReadDir(s.FS, name) }
+func (s speeding) ReadFile(name string) ([]byte, error) {
+	if strings.HasPrefix(name, "class/net/") && strings.HasSuffix(name, "/speed") {
+		return []byte("25000\n"), nil
+	}
+	return fs.ReadFile(s.FS, name)
+}
+
+func TestTheOrderOfDirectoriesDoesNotMatter(t *testing.T) {
+	for _, name := range names(t) {
+		want := pool(t, host(t, captured(t, name)), everything)
+		for seed := range uint64(5) {
+			h := host(t, captured(t, name))
+			random := rand.New(rand.NewPCG(seed, 0))
+			files := shuffled{h.Sys.Files(), random}
+			h.Sys, h.Eswitch.Sys = sysfs.New(files), files
+			random.Shuffle(len(h.Links), func(i, j int) { h.Links[i], h.Links[j] = h.Links[j], h.Links[i] })
+			if diff := cmp.Diff(text(want), text(pool(t, h, everything))); diff != "" {
+				t.Errorf("%s: %s", name, diff)
+			}
+		}
+	}
+}
+
+func text(list []resourceslice.Slice) string {
+	var b strings.Builder
+	for n, s := range list {
+		fmt.Fprintf(&b, "slice %d\n", n)
+		for _, d := range s.Devices {
+			b.WriteString(describe(d))
+		}
+	}
+	return b.String()
+}
+
+// shuffled lists directories in any order.
+type shuffled struct {
+	fs.FS
+	random *rand.Rand
+}
+
+func (s shuffled) ReadLink(name string) (string, error)   { return fs.ReadLink(s.FS, name) }
+func (s shuffled) Lstat(name string) (fs.FileInfo, error) { return fs.Lstat(s.FS, name) }
+func (s shuffled) ReadDir(name string) ([]fs.DirEntry, error) {
+	list, err := fs.ReadDir(s.FS, name)
+	list = slices.Clone(list)
+	s.random.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+	return list, err
+}
+
+func TestARenamedInterfaceKeepsTheDevicesNamesAndOneSliceChanges(t *testing.T) {
+	before := captured(t, "igb-sriov") // two PFs with VFs
+	after := bytes.ReplaceAll(before, []byte("eth0"), []byte("ens5"))
+	old, now := pool(t, host(t, before), everything), pool(t, host(t, after), everything)
+	if diff := cmp.Diff(deviceNames(old), deviceNames(now)); diff != "" {
+		t.Error(diff)
+	}
+	changed := 0
+	for n := range old {
+		if !inventory.Same(old[n:n+1], now[n:n+1]) {
+			changed++
+		}
+	}
+	if changed != 1 {
+		t.Errorf("%d slices changed", changed)
+	}
+}
+
+func deviceNames(list []resourceslice.Slice) (names [][]string) {
+	for _, s := range list {
+		var in []string
+		for _, d := range s.Devices {
+			in = append(in, d.Name)
+		}
+		names = append(names, in)
+	}
+	return names
+}
+
+func TestADeviceInAPodStaysAsItWas(t *testing.T) {
+	const vf, ifName = "pci-0000-3b-00-2", "ens1f0v0"
+	text := captured(t, "mlx5-legacy")
+	before := pool(t, host(t, text), everything)
+	moved := host(t, without(t, text, ifName))
+	if d := decision(t, inventory.Decide(read(t, moved), rules(t, everything), situation()), vf); d.Why == "" || d.Device.IfName != "" {
+		t.Fatalf("the interface did not move: %+v", d)
+	}
+	for configuration, what := range map[string]string{everything: "the same rules", "devices: []": "rules that do not name it any more"} {
+		s := situation()
+		s.Ours = map[string]bool{vf: true}
+		decisions := inventory.Decide(read(t, moved), rules(t, configuration), s)
+		got := inventory.PublishedIn(inventory.Slices(decisions, s.Ours, inventory.PublishedIn(before)))
+		if diff := cmp.Diff(describe(inventory.PublishedIn(before)[vf]), describe(got[vf])); diff != "" {
+			t.Errorf("%s: %s", what, diff)
+		}
+		after := inventory.Slices(decisions, s.Ours, inventory.PublishedIn(before))
+		if configuration == everything && !inventory.Same(before, after) {
+			t.Error("the pod's start rewrites the slices")
+		}
+	}
+}
+
+func TestAHeldDeviceThatTheNodeHasLostIsTainted(t *testing.T) {
+	before := pool(t, host(t, captured(t, "mlx5-legacy")), everything)
+	s := situation()
+	s.Ours = map[string]bool{"pci-0000-3b-00-2": true}
+	after := inventory.Slices(nil, s.Ours, inventory.PublishedIn(before))
+	if len(after) != 1 || len(after[0].Devices) != 1 {
+		t.Fatalf("got %v", deviceNames(after))
+	}
+	want := []resourceapi.DeviceTaint{{Key: "devinfo-cni.io/gone", Effect: "NoSchedule"}}
+	if diff := cmp.Diff(want, after[0].Devices[0].Taints); diff != "" {
+		t.Error(diff)
+	}
+	if len(inventory.PublishedIn(before)["pci-0000-3b-00-2"].Taints) != 0 {
+		t.Error("what was published has changed, too")
+	}
+}

@@ -1,0 +1,249 @@
+package inventory
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"devinfo-cni.io/devinfo/pci"
+)
+
+// As is how a device is offered.
+type As string
+
+// The values of a rule's key "as".
+const (
+	Shared    As = "shared"    // to any number of pods at a time
+	Exclusive As = "exclusive" // to one
+)
+
+// A Rule names devices, and says what they are offered as. A device must meet all of the
+// keys select, pciAddresses, pfNames, ifNames and drivers that are given, and one value
+// of each. The first rule that a device meets counts.
+type Rule struct {
+	Select       string   `json:"select"`       // CEL, as in a DeviceClass: device.attributes["devinfo-cni.io"].kind == "vf"
+	PCIAddresses []string `json:"pciAddresses"` // of functions: "0000:3b:00.2"
+	PFNames      []string `json:"pfNames"`      // of the PFs of VFs, SFs and vDPA devices: "ens1f0"
+	IfNames      []string `json:"ifNames"`      // of interfaces: "eth1"
+	Drivers      []string `json:"drivers"`      // of functions: "mlx5_core"
+
+	As           As                         `json:"as"`
+	Attributes   map[string]json.RawMessage `json:"attributes"`   // strings, integers, booleans; a name without domain is in Domain
+	ResourceName string                     `json:"resourceName"` // for Multus; of exclusive devices
+	Attachments  int64                      `json:"attachments"`  // capacity of a shared device; 0 = DefaultAttachments
+	Bandwidth    *resource.Quantity         `json:"bandwidth"`    // capacity of a shared device, bit/s
+}
+
+// DefaultAttachments is how many pods a shared device is offered to: as many ports as a
+// Linux bridge can have (BR_MAX_PORTS less the one that is none).
+const DefaultAttachments = 1023
+
+// maxAttributes is how many attributes a rule may give: those and capacities of a device
+// are ResourceSliceMaxAttributesAndCapacitiesPerDevice at most.
+const maxAttributes = 8
+
+// Rules are valid ones.
+type Rules struct{ list []rule }
+
+type rule struct {
+	Rule
+	selects    *selector // nil = it has none
+	attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
+}
+
+// ParseRules reads the key "devices" of a configuration in YAML or JSON, {devices: [...]}.
+// It knows no other key. The error names each wrong rule by its index and key.
+func ParseRules(configuration []byte) (Rules, error) {
+	data, err := yaml.YAMLToJSONStrict(configuration)
+	if err != nil {
+		return Rules{}, fmt.Errorf("invalid YAML: %w", err)
+	}
+	var file struct {
+		Devices []json.RawMessage `json:"devices"`
+	}
+	if err := strictly(data, &file); err != nil {
+		return Rules{}, err
+	}
+	return NewRules(file.Devices)
+}
+
+// NewRules reads rules, one JSON object each. No rules are valid: nothing is offered.
+func NewRules(list []json.RawMessage) (Rules, error) {
+	var rules Rules
+	var errs []error
+	for n, raw := range list {
+		r, err := newRule(raw)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("devices[%d].%w", n, err))
+		}
+		rules.list = append(rules.list, r)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return Rules{}, err
+	}
+	return rules, nil
+}
+
+// strictly decodes JSON whose keys are all known, once, and in this spelling.
+func strictly(data []byte, to any) error {
+	strict, err := kjson.UnmarshalStrict(data, to)
+	if err != nil {
+		return err
+	}
+	return errors.Join(strict...)
+}
+
+func newRule(raw json.RawMessage) (rule, error) {
+	var r rule
+	if string(raw) == "null" {
+		return rule{}, errors.New("select: there is none; name devices, or leave the rule out")
+	}
+	if err := strictly(raw, &r.Rule); err != nil {
+		return rule{}, errors.New(strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\n", ", "), "json: "))
+	}
+	var err error
+	for _, check := range []func() error{r.checkSelection, r.checkOffer, r.checkCapacity} {
+		if err := check(); err != nil {
+			return rule{}, err
+		}
+	}
+	if r.attributes, err = attributes(r.Attributes); err != nil {
+		return rule{}, err
+	}
+	if r.Select != "" {
+		if r.selects, err = compile(r.Select); err != nil {
+			return rule{}, fmt.Errorf("select: %w", err)
+		}
+	}
+	return r, nil
+}
+
+func (r *rule) checkSelection() error {
+	if r.Select == "" && len(r.PCIAddresses)+len(r.PFNames)+len(r.IfNames)+len(r.Drivers) == 0 {
+		return errors.New("select: nothing is named; give select, pciAddresses, pfNames, ifNames or drivers")
+	}
+	for n, text := range r.PCIAddresses {
+		a, err := pci.Parse(text)
+		if err != nil {
+			return fmt.Errorf("pciAddresses[%d]: %w", n, err)
+		}
+		r.PCIAddresses[n] = a.String()
+	}
+	for key, names := range map[string][]string{"pfNames": r.PFNames, "ifNames": r.IfNames} {
+		for n, name := range names {
+			if name == "" || len(name) > 15 || strings.ContainsAny(name, "/*?[ ") {
+				return fmt.Errorf("%s[%d]: %q is no name of an interface; there are no wildcards: use select", key, n, name)
+			}
+		}
+	}
+	if n := slices.Index(r.Drivers, ""); n >= 0 {
+		return fmt.Errorf("drivers[%d]: it is empty; name a driver such as \"mlx5_core\"", n)
+	}
+	return nil
+}
+
+func (r *rule) checkOffer() error {
+	switch {
+	case r.As == "":
+		return errors.New(`as: it is missing; write "shared" or "exclusive"`)
+	case r.As != Shared && r.As != Exclusive:
+		return fmt.Errorf(`as: %q is not known; write "shared" or "exclusive"`, r.As)
+	case r.ResourceName == "":
+		return nil
+	case r.As == Shared:
+		return fmt.Errorf("resourceName: %q: Multus takes whole devices; leave it out, or write as: exclusive", r.ResourceName)
+	case len(r.ResourceName) > resourceapi.DeviceAttributeMaxValueLength:
+		return fmt.Errorf("resourceName: %q has %d bytes, at most %d are allowed", r.ResourceName, len(r.ResourceName), resourceapi.DeviceAttributeMaxValueLength)
+	}
+	if why := validation.IsQualifiedName(r.ResourceName); len(why) > 0 || !strings.Contains(r.ResourceName, "/") {
+		return fmt.Errorf("resourceName: %q is no name of a resource, such as example.com/vf", r.ResourceName)
+	}
+	return nil
+}
+
+func (r *rule) checkCapacity() error {
+	switch {
+	case r.As == Exclusive && (r.Attachments != 0 || r.Bandwidth != nil):
+		return errors.New("attachments, bandwidth: they are of shared devices; leave them out, or write as: shared")
+	case r.Attachments < 0:
+		return fmt.Errorf("attachments: %d is less than 0", r.Attachments)
+	case r.Bandwidth == nil:
+		return nil
+	}
+	if n, whole := r.Bandwidth.AsInt64(); !whole || n < 1 {
+		return fmt.Errorf("bandwidth: %s is no whole number of bit/s above 0", r.Bandwidth)
+	}
+	return nil
+}
+
+// attributes reads those that a rule gives.
+func attributes(raw map[string]json.RawMessage) (map[resourceapi.QualifiedName]resourceapi.DeviceAttribute, error) {
+	if len(raw) > maxAttributes {
+		return nil, fmt.Errorf("attributes: there are %d, at most %d are allowed", len(raw), maxAttributes)
+	}
+	all := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}
+	for _, key := range slices.Sorted(maps.Keys(raw)) {
+		name, err := attributeName(key)
+		if err != nil {
+			return nil, fmt.Errorf("attributes[%q]: %w", key, err)
+		}
+		if _, again := all[name]; again {
+			return nil, fmt.Errorf("attributes[%q]: it is there twice, with and without its domain", key)
+		}
+		if all[name], err = attributeValue(raw[key]); err != nil {
+			return nil, fmt.Errorf("attributes[%q]: %w", key, err)
+		}
+	}
+	return all, nil
+}
+
+// attributeName gives a name its domain. Those that are not the administrator's are
+// refused.
+func attributeName(key string) (resourceapi.QualifiedName, error) {
+	domain, id, qualified := strings.Cut(key, "/")
+	if !qualified {
+		domain, id = Domain, key
+	}
+	name := resourceapi.QualifiedName(domain + "/" + id)
+	switch {
+	case len(id) > resourceapi.DeviceMaxIDLength || len(validation.IsCIdentifier(id)) > 0:
+		return "", fmt.Errorf("%q is no C identifier of at most %d characters", id, resourceapi.DeviceMaxIDLength)
+	case len(domain) > resourceapi.DeviceMaxDomainLength || len(validation.IsDNS1123Subdomain(domain)) > 0:
+		return "", fmt.Errorf("%q is no domain of at most %d characters", domain, resourceapi.DeviceMaxDomainLength)
+	case domain == "k8s.io" || strings.HasSuffix(domain, ".kubernetes.io") || domain == "k8s.cni.cncf.io":
+		return "", fmt.Errorf("the domain %s is not yours", domain)
+	case slices.ContainsFunc(Table(), func(a Attribute) bool { return a.Name == name }):
+		return "", errors.New("it is what the kernel says; choose another name")
+	}
+	return name, nil
+}
+
+func attributeValue(raw json.RawMessage) (a resourceapi.DeviceAttribute, err error) {
+	const limit = resourceapi.DeviceAttributeMaxValueLength
+	var text string
+	var number int64
+	var yes bool
+	switch {
+	case json.Unmarshal(raw, &text) == nil && string(raw) != "null":
+		if len(text) > limit {
+			return a, fmt.Errorf("%q has %d bytes, at most %d are allowed", text, len(text), limit)
+		}
+		a.StringValue = &text
+	case json.Unmarshal(raw, &number) == nil && string(raw) != "null":
+		a.IntValue = &number
+	case json.Unmarshal(raw, &yes) == nil && string(raw) != "null":
+		a.BoolValue = &yes
+	default:
+		return a, fmt.Errorf("%s is no string, integer or boolean", raw)
+	}
+	return a, nil
+}

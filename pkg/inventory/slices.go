@@ -1,0 +1,172 @@
+package inventory
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	"devinfo-cni.io/devinfo/pci"
+)
+
+// maxDevices is how many devices a slice holds in which one has a taint.
+const maxDevices = resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures
+
+// Published are devices as they are in ResourceSlices, by name.
+type Published map[string]resourceapi.Device
+
+// PublishedIn lists the devices of slices.
+func PublishedIn(list []resourceslice.Slice) Published {
+	all := Published{}
+	for _, s := range list {
+		for _, d := range s.Devices {
+			all[d.Name] = d
+		}
+	}
+	return all
+}
+
+// Slices gives the content of the pool: the devices that are offered, and those of ours,
+// which claims hold. The latter stay as they were last published, but for their taints:
+// what the host says of a device that is in a pod is not what it is.
+//
+// The same devices make the same slices, in the same order. A PF, what is on it and its
+// first VFs share one slice, so that a change there rewrites that one only; further VFs
+// have slices by their numbers. Bonds, bridges and NICs on no PCI bus share another.
+func Slices(decisions []Decision, ours map[string]bool, last Published) []resourceslice.Slice {
+	offered := Published{}
+	here := map[string]*Decision{}
+	for n := range decisions {
+		c := &decisions[n]
+		here[c.Device.Name] = c
+		if c.Why == "" {
+			offered[c.Device.Name] = c.device()
+		}
+	}
+	for name := range ours {
+		d, known := last[name]
+		c := here[name]
+		if shared := d.AllowMultipleAllocations != nil; !known || shared && c != nil && c.Why == "" {
+			continue // what pods share does not move
+		}
+		d = *d.DeepCopy()
+		switch {
+		case c == nil:
+			d.Taints = taint(TaintGone)
+		case c.Device.NoCarrier:
+			d.Taints = taint(TaintNoCarrier)
+		default:
+			d.Taints = nil
+		}
+		offered[name] = d
+	}
+	return arrange(offered)
+}
+
+// Same says whether two pools have the same content: then there is nothing to publish.
+func Same(a, b []resourceslice.Slice) bool { return equality.Semantic.DeepEqual(a, b) }
+
+func taint(key string) []resourceapi.DeviceTaint {
+	return []resourceapi.DeviceTaint{{Key: key, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+}
+
+// device is what is published of a device that is offered.
+func (c *Decision) device() resourceapi.Device {
+	d := resourceapi.Device{Name: c.Device.Name, Attributes: maps.Clone(c.Device.Attributes)}
+	maps.Copy(d.Attributes, c.rule.attributes)
+	if c.Device.NoCarrier {
+		d.Taints = taint(TaintNoCarrier)
+	}
+	if name, id := c.rule.ResourceName, c.Device.ID(); name != "" {
+		d.Attributes[ResourceName] = resourceapi.DeviceAttribute{StringValue: &name}
+		d.Attributes[DeviceID] = resourceapi.DeviceAttribute{StringValue: &id}
+	}
+	if c.As == Shared {
+		share := true
+		d.AllowMultipleAllocations = &share
+		d.Capacity = c.rule.capacity()
+	}
+	return d
+}
+
+// capacity gives each capacity a default, without which a claim that does not name it
+// would take all of it.
+func (r *rule) capacity() map[resourceapi.QualifiedName]resourceapi.DeviceCapacity {
+	one := *resource.NewQuantity(1, resource.DecimalSI)
+	all := map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{Attachments: {
+		Value: *resource.NewQuantity(cmp.Or(r.Attachments, DefaultAttachments), resource.DecimalSI),
+		// A claim can ask neither for less nor for more.
+		RequestPolicy: &resourceapi.CapacityRequestPolicy{Default: &one, ValidValues: []resource.Quantity{one}},
+	}}
+	if r.Bandwidth != nil {
+		none := *resource.NewQuantity(0, resource.DecimalSI)
+		all[Bandwidth] = resourceapi.DeviceCapacity{
+			Value: *r.Bandwidth, RequestPolicy: &resourceapi.CapacityRequestPolicy{
+				Default: &none, ValidRange: &resourceapi.CapacityRequestPolicyRange{Min: &none},
+			},
+		}
+	}
+	return all
+}
+
+// A place is where a device stands in the pool.
+type place struct {
+	function string // the name of its PF, or of itself; "" = it is on no PCI function
+	part     int    // of the slices of that function
+	number   int    // of the VF that it is or is on; what has none is behind
+	name     string
+}
+
+const (
+	firstVFs = maxDevices / 2 // those that share a slice with their PF
+	noNumber = 1 << 30
+)
+
+func placeOf(d *resourceapi.Device) place {
+	text := func(name resourceapi.QualifiedName) string {
+		if v := d.Attributes[name].StringValue; v != nil {
+			return *v
+		}
+		return ""
+	}
+	p := place{name: d.Name, number: noNumber}
+	if pf, err := pci.Parse(text(AttrPFPCIBusID)); err == nil {
+		p.function = functionName(pf)
+	} else if strings.HasPrefix(d.Name, functionPrefix) {
+		p.function = d.Name
+	}
+	if n := d.Attributes[AttrVFIndex].IntValue; n != nil {
+		p.number = int(*n)
+		if p.number >= firstVFs {
+			p.part = 1 + (p.number-firstVFs)/maxDevices
+		}
+	}
+	return p
+}
+
+func (p place) compare(q place) int {
+	return cmp.Or(cmp.Compare(p.function, q.function), cmp.Compare(p.part, q.part), cmp.Compare(p.number, q.number), cmp.Compare(p.name, q.name))
+}
+
+// arrange puts devices into slices.
+func arrange(devices Published) (list []resourceslice.Slice) {
+	places := make([]place, 0, len(devices))
+	for _, d := range devices {
+		places = append(places, placeOf(&d))
+	}
+	slices.SortFunc(places, place.compare)
+	for n, p := range places {
+		full := len(list) > 0 && len(list[len(list)-1].Devices) == maxDevices
+		if n == 0 || full || p.function != places[n-1].function || p.part != places[n-1].part {
+			list = append(list, resourceslice.Slice{})
+		}
+		s := &list[len(list)-1]
+		s.Devices = append(s.Devices, devices[p.name])
+	}
+	return list
+}
