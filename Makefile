@@ -33,10 +33,15 @@ image: build ## the image of cni-dra-driver, called IMAGE; needs buildah, but no
 peers: ## cnitool and the reference plugins into bin/, for demo, test and bench
 	cd test/peers && $(GO_BUILD) -o $(BIN)/ tool
 
-apiserver: ## kube-apiserver and etcd into bin/, for test; about 10 minutes the first time
-	cd test/apiserver/programs; export CGO_ENABLED=0; version=$$(go list -m -f "{{.Version}}" k8s.io/kubernetes); \
-	go build -trimpath -buildvcs=false -ldflags '-s -w' -o $(BIN)/etcd go.etcd.io/etcd/server/v3; \
-	go build -trimpath -buildvcs=false -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$$version" -o $(BIN)/ k8s.io/kubernetes/cmd/kube-apiserver
+# For another version than that of its go.mod the module's requirements are found anew.
+apiserver: ## kube-apiserver and etcd into bin/, for test; K8S_VERSION=1.37.1 chooses; about 10 minutes the first time
+	@mkdir -p $(BIN)
+	cd test/apiserver/programs; export CGO_ENABLED=0 module=; \
+	if [ -n "$(K8S_VERSION)" ]; then module="-mod=mod -modfile=$(BIN)/apiserver.mod"; cp go.sum $(BIN)/apiserver.sum; \
+	sed -E '/indirect/{/etcd\/server|kubernetes v/!d}; s/v([01])\.36\.3/v\1.$(K8S_VERSION:1.%=%)/' go.mod >$(BIN)/apiserver.mod; fi; \
+	version=$$(go list $$module -m -f "{{.Version}}" k8s.io/kubernetes); \
+	go build $$module -trimpath -buildvcs=false -ldflags '-s -w' -o $(BIN)/etcd go.etcd.io/etcd/server/v3; \
+	go build $$module -trimpath -buildvcs=false -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$$version" -o $(BIN)/ k8s.io/kubernetes/cmd/kube-apiserver
 
 demo: build peers ## the main job on this machine's network card, then other devices
 	@$(GO_BUILD) -o $(BIN)/demo ./test/demo
