@@ -97,8 +97,8 @@ hostile: peers ## 10,000 rounds against one who swaps links, FIFOs and directori
 
 # Without KUBECONFIG the tests make a cluster by the program E2E_CLUSTER.
 e2e: export E2E_CLUSTER ?= $(wildcard $(CURDIR)/../shared/cluster/cluster.sh)
-e2e: build ## cni-dra-driver in the cluster of KUBECONFIG, or one that is made: go doc ./test/e2e
-	@go test -tags e2e -count=1 -timeout 30m -json ./test/e2e | go run ./test/report
+e2e: build peers ## cni-dra-driver in the cluster of KUBECONFIG, or one that is made: go doc ./test/e2e
+	@go test -tags e2e -count=1 -timeout 3h -json ./test/e2e | go run ./test/report
 
 vm-test: ## the tests that need real SR-IOV, vDPA and switchdev, in QEMU
 	test/vm/test
