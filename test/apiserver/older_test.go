@@ -82,3 +82,27 @@ func (p *controlPlane) everyStatus(t *testing.T) {
 		diff(t, p.devices(t, c), []resourceapi.AllocatedDeviceStatus{d.Failed(said)})
 	}
 }
+
+func TestDevicesAreSharedBefore136WhereThatIsEnabled(t *testing.T) {
+	needPrograms(t)
+	for _, version := range []string{"1.34", "1.35"} {
+		t.Run(version, func(t *testing.T) {
+			p, err := start("--emulated-version="+version, "--feature-gates=DRAConsumableCapacity=true")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.end()
+			if err := p.install("rbac-associated-node.yaml"); err != nil {
+				t.Fatal(err)
+			}
+			agent := p.agent(t)
+			if err := publish(t, agent, dra.Shared(500)); err != nil {
+				t.Fatal(err)
+			}
+			diff(t, published(t, agent), dra.Shared(500))
+			c := p.claim(t, "shared", ours("net", one))
+			apply(t, agent, report(c, attached(t, one)))
+			diff(t, p.devices(t, c), []resourceapi.AllocatedDeviceStatus{attached(t, one)})
+		})
+	}
+}
