@@ -31,14 +31,17 @@ const (
 	other     = "node-b"
 )
 
-// install makes what deploy/ holds but for the DaemonSet, and two nodes.
-func (p *controlPlane) install() error {
+// install makes what deploy/ holds but for the DaemonSet and some other files, and two nodes.
+func (p *controlPlane) install(without ...string) error {
 	ctx := context.Background()
 	dyn, err := dynamic.NewForConfig(p.admin)
 	if err != nil {
 		return err
 	}
 	for _, file := range []string{"namespace.yaml", "rbac.yaml", "rbac-associated-node.yaml", "admission.yaml", "deviceclass.yaml"} {
+		if slices.Contains(without, file) {
+			continue
+		}
 		data, err := os.ReadFile(filepath.Join("../../deploy/cni-dra-driver", file))
 		if err != nil {
 			return err

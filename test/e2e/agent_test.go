@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,7 +31,8 @@ type agent struct {
 	allows bool             // claims may bring macvlan networks
 	kill   func(*testing.T) // with SIGKILL; returns when it is ready again
 	stop   func(*testing.T) // by SIGTERM; returns when it has ended
-	start  func(*testing.T) // after stop; returns when it is ready
+	crash  func(*testing.T) // with SIGKILL; nil = it is started again at once
+	start  func(*testing.T) // after stop or crash; returns when it is ready
 	flags  func(...string)  // in addition, from the next start on; nil = they cannot be chosen
 	log    func() string
 }
@@ -39,6 +41,15 @@ type agent struct {
 func (a *agent) explain(t *testing.T) {
 	lines := strings.Split(a.log(), "\n")
 	t.Logf("the driver's log:\n%s", strings.Join(lines[max(0, len(lines)-40):], "\n"))
+}
+
+// away ends the agent; back starts it again, as the end of the test does at the latest.
+func (a *agent) away(t *testing.T, end func(*testing.T)) (back func()) {
+	t.Helper()
+	end(t)
+	back = sync.OnceFunc(func() { a.start(t) })
+	t.Cleanup(back)
+	return back
 }
 
 const root = "../.." // of the repository
@@ -66,7 +77,7 @@ func startProcess(t *testing.T) *agent {
 	p.start(t)
 	t.Cleanup(func() { p.stop(t) })
 	return &agent{
-		allows: true, start: p.start, stop: p.stop,
+		allows: true, start: p.start, stop: p.stop, crash: p.kill,
 		flags: func(flags ...string) { p.flags = flags },
 		kill:  func(t *testing.T) { p.kill(t); p.start(t) },
 		log:   func() string { text, _ := os.ReadFile(p.log); return string(text) },
@@ -142,7 +153,7 @@ func (p *process) start(t *testing.T) {
 	if err := p.running.Start(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 30*time.Second, func() error {
+	eventually(t, 2*time.Minute, func() error {
 		answer, err := http.Get(p.health)
 		if err != nil {
 			said, _ := os.ReadFile(p.log)
@@ -208,7 +219,7 @@ func daemonSet(t *testing.T) *agent {
 // others are there.
 func ready(t *testing.T) {
 	t.Helper()
-	eventually(t, 2*time.Minute, func() error {
+	eventually(t, 5*time.Minute, func() error {
 		ds, err := cluster.client.AppsV1().DaemonSets(system).Get(t.Context(), system, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -248,7 +259,7 @@ func readme(t *testing.T) {
 // README.
 func shell(t *testing.T, commands string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-e", "-c", commands)
 	cmd.Dir = root

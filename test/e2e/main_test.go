@@ -32,6 +32,10 @@ var cluster struct {
 }
 
 func TestMain(m *testing.M) {
+	if pools := os.Getenv(poolsVariable); pools != "" {
+		fmt.Fprintln(os.Stderr, "e2e: device plugin:", servePools(pools))
+		os.Exit(1)
+	}
 	if err := setUp(); err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
 		os.Exit(1)
@@ -100,13 +104,19 @@ var scenarios = []struct {
 	{"TheClaimOfTheAPIDocument", document},
 	{"NoMoreAttachmentsThanTheCap", capped},
 	{"APodWhoseNetworkNeverWorksCanBeDeleted", undeletable},
+	{"APodWhoseDELNeverWorksCanBeDeleted", givenUp},
 	{"PodsThatShareAClaimTakeTurns", takeTurns},
 	{"ADeploymentWithOneClaimIsReplaced", replaced},
+	{"ANewPodDoesNotWaitForDELsThatHang", hung},
+	{"ASandboxThatIsStoppedIsReplaced", stopped},
+	{"ASandboxStoppedWhileTheAgentIsAwayIsReplaced", unseen},
+	{"ASandboxRemadeWhileTheAgentIsDeadGetsItsNetwork", unheard},
 	{"NothingIsLostWhenTheAgentIsKilled", killAgent},
 	{"APodWaitsForTheAgent", waits},
 	{"NothingIsLostWhenTheRuntimeIsKilled", killRuntime},
 	{"NothingIsLostWhenTheKubeletIsKilled", killKubelet},
 	{"ManyPodsLeaveNothing", many},
+	{"AHundredPodsAtOnceLeaveNothing", hundred},
 }
 
 func TestAsAProcess(t *testing.T) {

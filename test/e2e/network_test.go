@@ -30,7 +30,7 @@ func offers(t *testing.T, _ *agent) {
 // offered waits until each node offers one of these sets of devices.
 func offered(t *testing.T, sets ...[]resourceapi.Device) {
 	t.Helper()
-	eventually(t, 20*time.Second, func() error {
+	eventually(t, 2*time.Minute, func() error {
 		list, err := cluster.client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{FieldSelector: "spec.driver=" + driver})
 		if err != nil {
 			return err
@@ -53,24 +53,34 @@ func offered(t *testing.T, sets ...[]resourceapi.Device) {
 func (s *space) attached(pod, claim, request, ifName, prefix string) string {
 	s.Helper()
 	v := s.running(pod)
-	var data resourceapi.NetworkDeviceData
-	for _, i := range v.Interfaces {
-		if i.Name == ifName {
-			data = resourceapi.NetworkDeviceData{InterfaceName: i.Name, HardwareAddress: i.MAC}
-			for _, a := range i.Addresses {
-				if !strings.HasPrefix(a, "fe80:") { // which the kernel gives
-					data.IPs = append(data.IPs, a)
-				}
-			}
-		}
-	}
-	if len(data.IPs) != 1 || !strings.HasPrefix(data.IPs[0], prefix) {
+	data := v.interfaceIn(ifName, prefix)
+	if data == nil {
 		s.Errorf("pod %s: %s has not one address %s...: %+v", pod, ifName, prefix, v.Interfaces)
 		return ""
 	}
-	s.metadata(v, claim, request, data)
-	eventually(s.T, 30*time.Second, func() error { return reported(s.claims(pod)[claim], request, data) })
+	s.metadata(v, claim, request, *data)
+	eventually(s.T, 2*time.Minute, func() error { return reported(s.claims(pod)[claim], request, *data) })
 	return data.IPs[0]
+}
+
+// interfaceIn is what a pod sees of an interface, as the API has it; nil unless it has one
+// address, which begins with the prefix.
+func (v *view) interfaceIn(name, prefix string) *resourceapi.NetworkDeviceData {
+	for _, i := range v.Interfaces {
+		if i.Name != name {
+			continue
+		}
+		data := resourceapi.NetworkDeviceData{InterfaceName: i.Name, HardwareAddress: i.MAC}
+		for _, a := range i.Addresses {
+			if !strings.HasPrefix(a, "fe80:") { // which the kernel gives
+				data.IPs = append(data.IPs, a)
+			}
+		}
+		if len(data.IPs) == 1 && strings.HasPrefix(data.IPs[0], prefix) {
+			return &data
+		}
+	}
+	return nil
 }
 
 // metadata checks what the container has been told of a request.
@@ -209,17 +219,5 @@ func deviceInfo(t *testing.T, _ *agent) {
 	attributes := v.Claims["resourceclaimtemplates/net0/lan"].Requests[0].Devices[0].Attributes
 	if kind := attributes["devinfo-cni.io/type"].StringValue; kind == nil || *kind != "vhost-user" {
 		t.Errorf("attributes of the device metadata: %v", attributes)
-	}
-}
-
-// many is one pod after the other: what each of them leaves would add up.
-func many(t *testing.T, _ *agent) {
-	s := begin(t)
-	template := s.template(requests(request("lan", s.class("net1", s.macvlan("10.11.7.0/28"))))) // 13 addresses
-	for n := range 20 {
-		pod := fmt.Sprintf("p%d", n)
-		s.pod(pod, template)
-		s.attached(pod, "net0", "lan", "net1", "10.11.7.")
-		s.delete(pod)
 	}
 }

@@ -62,7 +62,7 @@ func clean(t *testing.T) {
 	if len(cluster.node) == 0 {
 		return
 	}
-	eventually(t, 30*time.Second, func() error {
+	eventually(t, 2*time.Minute, func() error {
 		out, err := tryOnNode("exec 2>/dev/null\n"+leftovers+"\ntrue\n", "sh")
 		if err == nil && out != "" {
 			err = fmt.Errorf("left on the node:\n%s", out)
@@ -77,7 +77,7 @@ func killOnNode(t *testing.T, program string) {
 	t.Helper()
 	old := onNode(t, "pidof", program)
 	onNode(t, append([]string{"kill", "-KILL"}, strings.Fields(old)...)...)
-	eventually(t, 60*time.Second, func() error {
+	eventually(t, 2*time.Minute, func() error {
 		now, err := tryOnNode("", "pidof", program)
 		if err == nil && now == old {
 			err = fmt.Errorf("%s is process %s still", program, old)

@@ -37,7 +37,7 @@ func begin(t *testing.T) *space {
 	}
 	s.name = ns.Name
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Minute)
 		defer cancel()
 		if t.Failed() {
 			s.dump(ctx)
@@ -59,7 +59,7 @@ func (s *space) deletePods(ctx context.Context) {
 	if err := pods.DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &second}, metav1.ListOptions{}); err != nil {
 		s.Error(err)
 	}
-	eventually(s.T, time.Minute, func() error {
+	eventually(s.T, 10*time.Minute, func() error {
 		list, err := pods.List(ctx, metav1.ListOptions{})
 		if err == nil && len(list.Items) > 0 {
 			err = fmt.Errorf("%d pods are not gone", len(list.Items))
@@ -169,7 +169,7 @@ func podWith(name string, templates ...string) *corev1.Pod {
 func (s *space) running(name string) *view {
 	s.Helper()
 	v := new(view)
-	eventually(s.T, time.Minute, func() error {
+	eventually(s.T, 3*time.Minute, func() error {
 		pod, err := cluster.client.CoreV1().Pods(s.name).Get(s.ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -230,7 +230,7 @@ func (s *space) delete(pod string) {
 	if err := pods.Delete(s.ctx, pod, metav1.DeleteOptions{}); err != nil {
 		s.Fatal(err)
 	}
-	eventually(s.T, time.Minute, func() error {
+	eventually(s.T, 3*time.Minute, func() error {
 		if _, err := pods.Get(s.ctx, pod, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			return errors.Join(fmt.Errorf("pod %s is not gone", pod), err)
 		}
@@ -241,7 +241,7 @@ func (s *space) delete(pod string) {
 // event waits for an event of a pod that has all the texts.
 func (s *space) event(pod string, texts ...string) {
 	s.Helper()
-	eventually(s.T, time.Minute, func() error {
+	eventually(s.T, 3*time.Minute, func() error {
 		list, err := cluster.client.CoreV1().Events(s.name).List(s.ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + pod})
 		if err != nil {
 			return err

@@ -23,7 +23,7 @@ func fails(t *testing.T, _ *agent) {
 	bad["plugins"].([]map[string]any)[0]["master"] = "nosuch0"
 	s.pod("a", s.template(requests(request("good", s.class("net1", good)), request("bad", s.class("net2", bad)))))
 	s.event("a", "request bad", rule)
-	eventually(t, 30*time.Second, func() error {
+	eventually(t, 2*time.Minute, func() error {
 		claim := s.claims("a")["net0"]
 		d, err := deviceOf(claim, "bad")
 		if err != nil {

@@ -41,7 +41,7 @@ func waits(t *testing.T, a *agent) {
 	template := s.template(requests(request("lan", s.class("net1", s.macvlan("10.11.31.0/24")))))
 	s.pod("before", template)
 	s.attached("before", "net0", "lan", "net1", "10.11.31.")
-	a.stop(t)
+	back := a.away(t, a.stop)
 	pods := cluster.client.CoreV1().Pods(s.name)
 	if err := pods.Delete(s.ctx, "before", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -49,7 +49,7 @@ func waits(t *testing.T, a *agent) {
 	s.pod("a", template)
 	time.Sleep(8 * time.Second)
 	s.notRunning("a")
-	a.start(t)
+	back()
 	s.attached("a", "net0", "lan", "net1", "10.11.31.")
 }
 

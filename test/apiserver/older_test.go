@@ -1,0 +1,108 @@
+package apiserver_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	"devinfo-cni.io/pkg/dra"
+)
+
+// Before 1.36 devices cannot be shared, and there are no rights of the associated node. The
+// server is a new one that emulates an old one: its feature gates and APIs.
+func TestWhatIsOtherBefore136(t *testing.T) {
+	needPrograms(t)
+	for _, version := range []string{"1.34", "1.35"} {
+		t.Run(version, func(t *testing.T) {
+			p, err := start("--emulated-version=" + version)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.end()
+			if err := p.install("rbac-associated-node.yaml"); err != nil {
+				t.Fatal(err)
+			}
+			p.numbered(t)
+			p.ownSlicesOnly(t)
+			p.everyStatus(t)
+		})
+	}
+}
+
+// numbered checks that devices are shared in vain, and that numbered ones are published.
+func (p *controlPlane) numbered(t *testing.T) {
+	t.Helper()
+	agent := p.agent(t)
+	var dropped *resourceslice.DroppedFieldsError
+	if err := publish(t, agent, dra.Shared(0)); !errors.As(err, &dropped) {
+		t.Errorf("the shared device: %v", err)
+	}
+	published(t, agent)
+	devices := dra.Numbered(0)
+	if err := publish(t, agent, devices); err != nil {
+		t.Fatal(err)
+	}
+	diff(t, published(t, agent), devices)
+}
+
+// ownSlicesOnly checks that the admission policy keeps an agent to its node.
+func (p *controlPlane) ownSlicesOnly(t *testing.T) {
+	t.Helper()
+	agent := p.agent(t)
+	create := func(node string) error {
+		_, err := agent.ResourceV1().ResourceSlices().Create(t.Context(), &resourceapi.ResourceSlice{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "some-"},
+			Spec: resourceapi.ResourceSliceSpec{Driver: driver, NodeName: &node,
+				Pool: resourceapi.ResourcePool{Name: node, ResourceSliceCount: 1}, Devices: []resourceapi.Device{{Name: "cni-0"}}},
+		}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	}
+	await(t, func() bool { return create(other) != nil }) // a new policy takes a moment
+	if err := create(other); !strings.Contains(err.Error(), "writes no ResourceSlice of another node") {
+		t.Errorf("another node's: %v", err)
+	}
+	if err := create(node); err != nil {
+		t.Errorf("its own: %v", err)
+	}
+}
+
+// everyStatus checks that an agent writes the status of its claims, and what docs/dra.md
+// warns of: that it may write that of another node's claims too.
+func (p *controlPlane) everyStatus(t *testing.T) {
+	t.Helper()
+	c := p.claim(t, "status", share{"net", driver, "cni-0", ""})
+	d := deviceOf("")
+	d.Name = "cni-0"
+	for node, said := range map[string]string{node: "by its node's agent", other: "by another node's"} {
+		apply(t, p.account(t, namespace, node), report(c, d.Failed(said)))
+		diff(t, p.devices(t, c), []resourceapi.AllocatedDeviceStatus{d.Failed(said)})
+	}
+}
+
+func TestDevicesAreSharedBefore136WhereThatIsEnabled(t *testing.T) {
+	needPrograms(t)
+	for _, version := range []string{"1.34", "1.35"} {
+		t.Run(version, func(t *testing.T) {
+			p, err := start("--emulated-version="+version, "--feature-gates=DRAConsumableCapacity=true")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.end()
+			if err := p.install("rbac-associated-node.yaml"); err != nil {
+				t.Fatal(err)
+			}
+			agent := p.agent(t)
+			if err := publish(t, agent, dra.Shared(500)); err != nil {
+				t.Fatal(err)
+			}
+			diff(t, published(t, agent), dra.Shared(500))
+			c := p.claim(t, "shared", ours("net", one))
+			apply(t, agent, report(c, attached(t, one)))
+			diff(t, p.devices(t, c), []resourceapi.AllocatedDeviceStatus{attached(t, one)})
+		})
+	}
+}

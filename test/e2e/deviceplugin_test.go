@@ -1,0 +1,156 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+)
+
+// devicePluginDir is where the SR-IOV device plugin writes device-info files.
+const devicePluginDir = "/var/run/k8s.cni.cncf.io/devinfo/dp"
+
+// A pool is a resource of the node, and what its device plugin writes down when it
+// allocates a device of it.
+type pool struct {
+	Resource string
+	Devices  []string // IDs
+	Info     string   // text of the device-info file; "" = there is none
+}
+
+// poolsVariable has the program of the tests be the device plugin of some pools.
+const poolsVariable = "E2E_DEVICE_PLUGIN"
+
+// devicePlugin runs the device plugin on the node for the time of a test.
+func devicePlugin(t *testing.T, pools ...pool) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings, err := json.Marshal(pools)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(cluster.node[0], slices.Concat(cluster.node[1:], []string{self})...)
+	cmd.Env = append(os.Environ(), poolsVariable+"="+string(settings))
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		onNode(t, "rm", "-rf", devicePluginDir)
+	})
+	eventually(t, 2*time.Minute, func() error {
+		node, err := cluster.client.CoreV1().Nodes().Get(t.Context(), onlyNode(t).Name, metav1.GetOptions{})
+		for _, p := range pools {
+			for name, free := range node.Status.Allocatable {
+				if string(name) == p.Resource && free.Value() == int64(len(p.Devices)) {
+					p.Devices = nil
+				}
+			}
+			if p.Devices != nil {
+				err = fmt.Errorf("the node does not offer %s: %v", p.Resource, node.Status.Allocatable)
+			}
+		}
+		return err
+	})
+}
+
+// servePools is the device plugin. It ends with the program.
+func servePools(settings string) error {
+	var pools []pool
+	if err := json.Unmarshal([]byte(settings), &pools); err != nil {
+		return err
+	}
+	ended := make(chan error)
+	for n := range pools {
+		if err := pools[n].serve(ended); err != nil {
+			return fmt.Errorf("%s: %w", pools[n].Resource, err)
+		}
+	}
+	return <-ended
+}
+
+// serve offers the pool to the kubelet; that this has ended is sent to a channel.
+func (p *pool) serve(ended chan<- error) error {
+	endpoint := "e2e-" + filepath.Base(p.Resource) + ".sock"
+	path := v1beta1.DevicePluginPath + endpoint
+	_ = os.Remove(path) // of an earlier run
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return err
+	}
+	server := grpc.NewServer()
+	v1beta1.RegisterDevicePluginServer(server, &poolServer{pool: p})
+	go func() { ended <- server.Serve(l) }()
+	kubelet, err := grpc.NewClient("unix://"+v1beta1.KubeletSocket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer kubelet.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	_, err = v1beta1.NewRegistrationClient(kubelet).Register(ctx, &v1beta1.RegisterRequest{
+		Version: v1beta1.Version, Endpoint: endpoint, ResourceName: p.Resource, Options: &v1beta1.DevicePluginOptions{},
+	}, grpc.WaitForReady(true))
+	return err
+}
+
+type poolServer struct {
+	v1beta1.UnimplementedDevicePluginServer
+	*pool
+}
+
+func (p *poolServer) GetDevicePluginOptions(context.Context, *v1beta1.Empty) (*v1beta1.DevicePluginOptions, error) {
+	return &v1beta1.DevicePluginOptions{}, nil
+}
+
+func (p *poolServer) ListAndWatch(_ *v1beta1.Empty, stream grpc.ServerStreamingServer[v1beta1.ListAndWatchResponse]) error {
+	answer := new(v1beta1.ListAndWatchResponse)
+	for _, id := range p.Devices {
+		answer.Devices = append(answer.Devices, &v1beta1.Device{ID: id, Health: v1beta1.Healthy})
+	}
+	if err := stream.Send(answer); err != nil {
+		return err
+	}
+	<-stream.Context().Done()
+	return nil
+}
+
+// Allocate writes the devices' files: section 4.1 of the Device Information Specification.
+func (p *poolServer) Allocate(_ context.Context, request *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, error) {
+	answer := new(v1beta1.AllocateResponse)
+	for _, container := range request.ContainerRequests {
+		for _, id := range container.DevicesIds {
+			if p.Info == "" {
+				continue
+			}
+			if err := os.MkdirAll(devicePluginDir, 0o755); err != nil {
+				return nil, err
+			}
+			name := strings.ReplaceAll(p.Resource+"-"+id+"-device.json", "/", "-")
+			if err := os.WriteFile(filepath.Join(devicePluginDir, name), []byte(p.Info), 0o644); err != nil {
+				return nil, err
+			}
+		}
+		answer.ContainerResponses = append(answer.ContainerResponses, &v1beta1.ContainerAllocateResponse{})
+	}
+	return answer, nil
+}

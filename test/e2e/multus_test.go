@@ -1,0 +1,283 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"devinfo-cni.io/devinfo"
+)
+
+// TestWithMultus has devinfo write device information for pods of Multus: network-status
+// must have it, on the right interface, and nothing may be left.
+func TestWithMultus(t *testing.T) {
+	if cluster.kit == "" {
+		t.Skip("only in a cluster that the tests make: they put Multus and device plugins on the node")
+	}
+	m := &multus{card: card(t)}
+	bin, err := filepath.Abs(filepath.Join(root, "bin"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	onNode(t, filepath.Join(bin, "devinfoctl"), "install", "--cni-bin-dir", "/opt/cni/bin")
+	shell(t, "$E2E_CLUSTER multus")
+	t.Cleanup(func() { onNode(t, "rm", "/etc/cni/net.d/00-multus.conf") })
+	m.settings(t)
+	m.client(t)
+	devicePlugin(t, m.pools()...)
+	for _, s := range []struct {
+		name string
+		run  func(*testing.T, *multus)
+	}{
+		{"MacvlanThenDevinfo", chained},
+		{"DevinfoRunsMacvlan", delegating},
+		{"ASocketIsDeclared", sockets},
+		{"TheDevicePluginsFile", devicePluginsFile},
+		{"AWrongDeviceFailsThePodUntilItIsMended", wrongDevice},
+		{"WithoutAResourceAWarningSaysWhy", noResource},
+	} {
+		t.Run(s.name, func(t *testing.T) { s.run(t, m) })
+	}
+}
+
+// multus is the node with Multus and the device plugin.
+type multus struct {
+	card string // PCI address of the node's network card
+	nads dynamic.NamespaceableResourceInterface
+}
+
+// card finds the node's network card.
+func card(t *testing.T) string {
+	t.Helper()
+	out, err := tryOnNode("grep -l ^0x0200 /sys/bus/pci/devices/*/class", "sh")
+	if err != nil {
+		t.Skip("the node has no network card on PCI")
+	}
+	first, _, _ := strings.Cut(out, "\n")
+	return filepath.Base(filepath.Dir(first))
+}
+
+const (
+	nodeSettings = "/etc/cni/devinfo/node.json"
+	nodeLog      = "/var/log/e2e-devinfo.log"
+)
+
+// settings has the plugin log to a file of the node.
+func (m *multus) settings(t *testing.T) {
+	t.Helper()
+	onNode(t, "mkdir", "-p", filepath.Dir(nodeSettings))
+	if out, err := tryOnNode(`{"logFile": "`+nodeLog+`"}`, "tee", nodeSettings); err != nil {
+		t.Fatal(err, out)
+	}
+	t.Cleanup(func() { onNode(t, "rm", "-f", nodeSettings, nodeLog) })
+}
+
+func (m *multus) client(t *testing.T) {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", cluster.kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.nads = client.Resource(schema.GroupVersionResource{Group: "k8s.cni.cncf.io", Version: "v1", Resource: "network-attachment-definitions"})
+}
+
+// The resources of the device plugin. The first four are the node's card.
+const (
+	withFile       = "e2e.example.com/card"
+	withoutFile    = "e2e.example.com/card-without-file"
+	oldFile        = "e2e.example.com/card-1.0.0"
+	corruptFile    = "e2e.example.com/card-corrupt"
+	goneDevice     = "e2e.example.com/gone"
+	nonesuch       = "0000:ff:1f.7" // of goneDevice
+	socketResource = "e2e.example.com/socket"
+)
+
+func (m *multus) pools() []pool {
+	return []pool{
+		{withFile, []string{m.card}, m.info("1.1.0")},
+		{withoutFile, []string{m.card}, ""},
+		{oldFile, []string{m.card}, m.info("1.0.0")},
+		{corruptFile, []string{m.card}, `{"type": "pci", "ver`},
+		{goneDevice, []string{nonesuch}, ""},
+		{socketResource, []string{"socket-0", "socket-1"}, ""},
+	}
+}
+
+func (m *multus) info(version string) string {
+	return `{"type": "pci", "version": "` + version + `", "pci": {"pci-address": "` + m.card + `"}}`
+}
+
+// nad makes a NetworkAttachmentDefinition, or changes one; resource "" = it names none.
+func (s *space) nad(m *multus, name, resource string, config map[string]any) {
+	s.Helper()
+	text, err := json.Marshal(config)
+	if err != nil {
+		s.Fatal(err)
+	}
+	nad := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+		"metadata": map[string]any{"name": name, "annotations": map[string]any{"k8s.v1.cni.cncf.io/resourceName": resource}},
+		"spec":     map[string]any{"config": string(text)},
+	}}
+	if resource == "" {
+		nad.SetAnnotations(nil)
+	}
+	if _, err := m.nads.Namespace(s.name).Apply(s.ctx, name, nad, metav1.ApplyOptions{FieldManager: "e2e", Force: true}); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// withNetworks is a pod with one device of each resource, and these networks as net1, net2
+// and so on.
+func withNetworks(name string, resources []string, networks ...string) *corev1.Pod {
+	pod := podWith(name)
+	var list []string
+	for n, network := range networks {
+		list = append(list, fmt.Sprintf("%s@net%d", network, n+1))
+	}
+	pod.Annotations = map[string]string{"k8s.v1.cni.cncf.io/networks": strings.Join(list, ",")}
+	limits := corev1.ResourceList{}
+	for _, r := range resources {
+		limits[corev1.ResourceName(r)] = resource.MustParse("1")
+	}
+	pod.Spec.Containers[0].Resources.Limits = limits
+	return pod
+}
+
+// status is the device-info that network-status has by interface, of a pod that runs; ""
+// where there is none.
+func (s *space) status(pod string) map[string]string {
+	s.Helper()
+	s.running(pod)
+	p, err := cluster.client.CoreV1().Pods(s.name).Get(s.ctx, pod, metav1.GetOptions{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	var list []struct {
+		Interface  string
+		DeviceInfo json.RawMessage `json:"device-info"`
+	}
+	text := p.Annotations["k8s.v1.cni.cncf.io/network-status"]
+	if err := json.Unmarshal([]byte(text), &list); err != nil {
+		s.Fatalf("network-status %q: %v", text, err)
+	}
+	all := map[string]string{}
+	for _, l := range list {
+		all[l.Interface] = ""
+		if l.DeviceInfo == nil {
+			continue
+		}
+		info, err := devinfo.Parse(l.DeviceInfo)
+		if err != nil {
+			s.Fatalf("device-info of %s: %v", l.Interface, err)
+		}
+		all[l.Interface] = string(info.Encode())
+	}
+	return all
+}
+
+// says checks network-status: of the cluster's network, and of net1, net2 and so on.
+func (s *space) says(pod string, want ...*devinfo.Info) {
+	s.Helper()
+	all := map[string]string{"eth0": ""}
+	for n, info := range want {
+		name := fmt.Sprintf("net%d", n+1)
+		if all[name] = ""; info != nil {
+			all[name] = string(info.Encode())
+		}
+	}
+	if diff := cmp.Diff(all, s.status(pod)); diff != "" {
+		s.Errorf("device-info in network-status (- is wanted):\n%s", diff)
+	}
+	found := slices.ContainsFunc(want, func(info *devinfo.Info) bool { return info != nil })
+	if recorded := onNode(s.T, "find", "/var/lib/cni/devinfo/attachments", "-type", "f") != ""; recorded != found {
+		s.Errorf("devinfo has recorded an attachment: %v; want %v", recorded, found)
+	}
+}
+
+// pci is the device information of the card.
+func (m *multus) pci(version string) *devinfo.Info {
+	return &devinfo.Info{Type: devinfo.TypePCI, Version: version, PCI: &devinfo.PCI{Address: m.card}}
+}
+
+func chained(t *testing.T, m *multus) {
+	s := begin(t)
+	s.nad(m, "net", withFile, s.macvlan("10.11.60.0/24", map[string]any{"type": "devinfo", "capabilities": capability}))
+	s.nad(m, "other", "", s.macvlan("10.11.61.0/24"))
+	s.create(withNetworks("a", []string{withFile}, "other", "net"))
+	s.says("a", nil, m.pci("1.1.0"))
+	s.delete("a")
+	clean(t)
+}
+
+func delegating(t *testing.T, m *multus) {
+	s := begin(t)
+	network := s.macvlan("10.11.62.0/24")
+	s.nad(m, "net", withoutFile, map[string]any{"cniVersion": "1.0.0", "name": network["name"], "plugins": []map[string]any{{
+		"type": "devinfo", "capabilities": capability, "delegates": network["plugins"],
+	}}})
+	s.create(withNetworks("a", []string{withoutFile}, "net"))
+	s.says("a", m.pci("1.1.0"))
+	if all := leases(t, network); len(all) != 1 {
+		t.Errorf("the pod has the addresses %v", all)
+	}
+	s.delete("a")
+	clean(t)
+}
+
+// sockets are declared, for nobody can find them; the device plugin only counts them.
+func sockets(t *testing.T, m *multus) {
+	s := begin(t)
+	network := func(name string, declared map[string]any) map[string]any {
+		return map[string]any{"cniVersion": "1.0.0", "name": s.name + "-" + name, "plugins": []map[string]any{{
+			"type": "devinfo", "capabilities": capability, "deviceInfo": declared,
+		}}}
+	}
+	s.nad(m, "vhostuser", socketResource, network("vhostuser", map[string]any{
+		"type": "vhost-user", "vhost-user": map[string]any{"mode": "server", "path": "/var/run/vhost-user/{podUID}/{ifName}"},
+	}))
+	s.nad(m, "memif", socketResource, network("memif", map[string]any{
+		"type": "memif", "memif": map[string]any{"role": "slave", "mode": "ethernet", "path": "/run/vpp/{podUID}-{ifName}.sock"},
+	}))
+	pod := withNetworks("a", nil, "vhostuser", "memif")
+	pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{socketResource: resource.MustParse("2")}
+	uid := string(s.create(pod).UID)
+	s.says("a",
+		&devinfo.Info{Type: devinfo.TypeVhostUser, Version: "1.1.0", VhostUser: &devinfo.VhostUser{Mode: "server", Path: "/var/run/vhost-user/" + uid + "/net1"}},
+		&devinfo.Info{Type: devinfo.TypeMemif, Version: "1.1.0", Memif: &devinfo.Memif{Role: "slave", Mode: "ethernet", Path: "/run/vpp/" + uid + "-net2.sock"}})
+	s.delete("a")
+	clean(t)
+}
+
+// devicePluginsFile may be withoutFile, of an older version, or no JSON: network-status has what
+// devinfo finds itself. The version stays as it is while the keys of an older one do.
+func devicePluginsFile(t *testing.T, m *multus) {
+	for n, test := range []struct{ resource, version string }{{withoutFile, "1.1.0"}, {oldFile, "1.0.0"}, {corruptFile, "1.1.0"}} {
+		t.Run(filepath.Base(test.resource), func(t *testing.T) {
+			s := begin(t)
+			s.nad(m, "net", test.resource, s.macvlan(fmt.Sprintf("10.11.%d.0/24", 63+n), map[string]any{"type": "devinfo", "capabilities": capability}))
+			s.create(withNetworks("a", []string{test.resource}, "net"))
+			s.says("a", m.pci(test.version))
+			s.delete("a")
+			clean(t)
+		})
+	}
+}

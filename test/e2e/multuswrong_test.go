@@ -1,0 +1,47 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"testing"
+)
+
+// wrongDevice fails the pod with an event that says what is wrong, and what to do; once the
+// network is mended the pod starts.
+func wrongDevice(t *testing.T, m *multus) {
+	t.Run("NotTheResources", func(t *testing.T) {
+		s := begin(t)
+		declared := map[string]any{"type": "pci", "pci": map[string]any{"pci-address": nonesuch}}
+		s.nad(m, "net", withFile, s.macvlan("10.11.70.0/24", map[string]any{"type": "devinfo", "capabilities": capability, "deviceInfo": declared}))
+		s.create(withNetworks("a", []string{withFile}, "net"))
+		s.event("a", "the configuration's deviceInfo names the PCI function "+nonesuch, "deviceID names the PCI function "+m.card, "correct the source that is wrong")
+		clean(t)
+		s.nad(m, "net", withFile, s.macvlan("10.11.70.0/24", map[string]any{"type": "devinfo", "capabilities": capability}))
+		s.says("a", m.pci("1.1.0"))
+	})
+	t.Run("NotOnTheNode", func(t *testing.T) {
+		s := begin(t)
+		network := s.macvlan("10.11.71.0/24", map[string]any{"type": "devinfo", "capabilities": capability, "strict": true})
+		s.nad(m, "net", goneDevice, network)
+		s.create(withNetworks("a", []string{goneDevice, withFile}, "net"))
+		s.event("a", "deviceID names the PCI function "+nonesuch+", which is not on this node", "lspci -D")
+		clean(t)
+		s.nad(m, "net", withFile, network)
+		s.says("a", m.pci("1.1.0"))
+	})
+}
+
+// noResource is a network that names no resource: Multus passes no path for the file.
+func noResource(t *testing.T, m *multus) {
+	said := []string{"the runtime passed no runtimeConfig.CNIDeviceInfoFile: no device-info file is written", "k8s.v1.cni.cncf.io/resourceName"}
+	s := begin(t)
+	s.nad(m, "net", "", s.macvlan("10.11.72.0/24", map[string]any{"type": "devinfo", "capabilities": capability}))
+	s.create(withNetworks("a", nil, "net"))
+	s.says("a", nil)
+	if log := onNode(t, "grep", "-F", s.name, nodeLog); !containsAll(log, said) {
+		t.Errorf("the log does not say %q:\n%s", said, log)
+	}
+	s.nad(m, "strict", "", s.macvlan("10.11.73.0/24", map[string]any{"type": "devinfo", "capabilities": capability, "strict": true}))
+	s.create(withNetworks("b", nil, "strict"))
+	s.event("b", said...)
+}

@@ -1,0 +1,143 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// sandbox is the ID of the one sandbox that runs in the space.
+func (s *space) sandbox() (string, error) {
+	out, err := tryOnNode("", "crictl", "pods", "--quiet", "--state", "ready", "--namespace", s.name)
+	if ids := strings.Fields(out); err == nil && len(ids) != 1 {
+		err = fmt.Errorf("ready sandboxes: %v", ids)
+	}
+	return out, err
+}
+
+// stop stops the sandbox that runs, as somebody does on the node, and gives its ID.
+func (s *space) stop() string {
+	s.Helper()
+	id, err := s.sandbox()
+	if err != nil {
+		s.Fatal(err)
+	}
+	onNode(s.T, "crictl", "stopp", id)
+	return id
+}
+
+// replacement waits for the sandbox that the kubelet makes after another one.
+func (s *space) replacement(old string) (id string) {
+	s.Helper()
+	eventually(s.T, 3*time.Minute, func() (err error) {
+		if id, err = s.sandbox(); err == nil && id == old {
+			err = fmt.Errorf("sandbox %s still runs", old)
+		}
+		return err
+	})
+	return id
+}
+
+// inside is what a container of a sandbox sees now.
+func inside(sandbox string) (*view, error) {
+	container, err := tryOnNode("", "crictl", "ps", "--quiet", "--state", "running", "--pod", sandbox)
+	if err == nil && container == "" {
+		err = errors.New("no container runs")
+	}
+	if err != nil {
+		return nil, err
+	}
+	out, err := tryOnNode("", "crictl", "exec", "--sync", container, "/pod-view", "-once")
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s", err, out)
+	}
+	v := new(view)
+	return v, json.Unmarshal([]byte(out), v)
+}
+
+// leases are the addresses that host-local has given in a network.
+func leases(t *testing.T, network map[string]any) []string {
+	t.Helper()
+	return strings.Fields(onNode(t, "find", "/var/lib/cni/networks/"+network["name"].(string), "-name", "10.*"))
+}
+
+func stopped(t *testing.T, _ *agent) {
+	s, network := beginWith(t, "10.11.50.0/24")
+	s.replacement(s.stop())
+	eventually(t, 3*time.Minute, func() error {
+		pod, err := cluster.client.CoreV1().Pods(s.name).Get(s.ctx, "a", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if c := pod.Status.ContainerStatuses[0]; c.RestartCount == 0 || c.State.Running == nil {
+			return fmt.Errorf("the container has not been started again: %+v", c)
+		}
+		return nil
+	})
+	s.attached("a", "net0", "lan", "net1", "10.11.50.")
+	if all := leases(t, network); len(all) != 1 {
+		t.Errorf("one pod has the addresses %v", all)
+	}
+}
+
+// unseen has a sandbox stopped while the agent is away: the kubelet makes no other one
+// until it is back.
+func unseen(t *testing.T, a *agent) {
+	s, network := beginWith(t, "10.11.51.0/24")
+	back := a.away(t, a.stop)
+	old := s.stop()
+	s.event("a", "FailedPrepareDynamicResources", driver+" is not registered")
+	back()
+	s.moved(network, "10.11.51.", s.replacement(old))
+}
+
+// unheard is an agent that was killed: the kubelet does not know, and remakes the sandbox.
+// Its container comes through the gate of the first one, unless the runtime requires the
+// agent (docs/dra.md), and gets the network as soon as the agent is back.
+func unheard(t *testing.T, a *agent) {
+	if a.crash == nil {
+		t.Skip("the kubelet starts the agent again at once")
+	}
+	s, network := beginWith(t, "10.11.54.0/24")
+	back := a.away(t, a.crash)
+	sandbox := s.replacement(s.stop())
+	back()
+	s.moved(network, "10.11.54.", sandbox)
+}
+
+// beginWith makes a space with one pod, "a", that is attached to a network.
+func beginWith(t *testing.T, subnet string) (*space, map[string]any) {
+	t.Helper()
+	needsNode(t)
+	s := begin(t)
+	network := s.macvlan(subnet, map[string]any{"type": "devinfo", "capabilities": capability})
+	s.pod("a", s.template(requests(request("lan", s.class("net1", network)))))
+	s.attached("a", "net0", "lan", "net1", strings.TrimSuffix(subnet, "0/24"))
+	return s, network
+}
+
+// moved waits until a pod's network is in another sandbox, and only there.
+func (s *space) moved(network map[string]any, prefix, sandbox string) {
+	s.Helper()
+	eventually(s.T, 3*time.Minute, func() error {
+		v, err := inside(sandbox)
+		if err != nil {
+			return err
+		}
+		data := v.interfaceIn("net1", prefix)
+		if data == nil {
+			return fmt.Errorf("the second sandbox has no network: %+v", v.Interfaces)
+		}
+		if all := leases(s.T, network); len(all) != 1 {
+			return fmt.Errorf("one pod has the addresses %v", all)
+		}
+		return reported(s.claims("a")["net0"], "lan", *data)
+	})
+}
