@@ -30,7 +30,7 @@ var floors = [][]string{
 	{"pkg/private", "pkg/private/privatetest", "pkg/install"}, // root's own files, of which some hold device-info files
 	// The steps of an ADD, which only the plugin puts together; and test kits.
 	{
-		"pkg/journal", "pkg/attachment", "pkg/discovery", "pkg/result", "pkg/topology",
+		"pkg/journal", "pkg/attachment", "pkg/discovery", "pkg/result", "pkg/ctl/topology",
 		"pkg/dra/cniconfig", "pkg/dra/metadata", "pkg/dra/state", "pkg/dra/status", "pkg/dra/validator",
 		"pkg/link/linkhost", "pkg/link/linktest", "pkg/link/opinion", "pkg/hosttxt/hosttxttest",
 	},
@@ -38,7 +38,7 @@ var floors = [][]string{
 	// there; the devices of a node, running or captured.
 	{"pkg/grant", "pkg/audit", "pkg/inventory"},
 	{"pkg/dra/binding"}, // a device of the node, and the configuration that it goes into
-	{"plugins/devinfo", "pkg/dra", "pkg/inject", "pkg/verify", "pkg/capture", "pkg/doctor", "pkg/link/opinion/opiniontest"},
+	{"plugins/devinfo", "pkg/dra", "pkg/inject", "pkg/ctl/verify", "pkg/ctl/capture", "pkg/ctl/doctor", "pkg/link/opinion/opiniontest"},
 	{"pkg/agent"},
 	{"cmd/devinfo", "cmd/devinfoctl", "cmd/cni-dra-driver", "cmd/devinfo-agent", "cmd/kubectl-devinfo"},
 }

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"devinfo-cni.io/pkg/verify"
+	"devinfo-cni.io/pkg/ctl/verify"
 )
 
 // What SARIF 2.1.0 needs (OASIS, sections 3.13 ff.).

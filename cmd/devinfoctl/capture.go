@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"devinfo-cni.io/pkg/capture"
-	"devinfo-cni.io/pkg/doctor"
+	"devinfo-cni.io/pkg/ctl/capture"
+	"devinfo-cni.io/pkg/ctl/doctor"
 )
 
 const captureHelp = `Writes this host into one text file that devinfoctl --host and the tests read: its

@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"devinfo-cni.io/pkg/audit"
-	"devinfo-cni.io/pkg/doctor"
-	"devinfo-cni.io/pkg/verify"
+	"devinfo-cni.io/pkg/ctl/doctor"
+	"devinfo-cni.io/pkg/ctl/verify"
 )
 
 const doctorHelp = `Looks at the whole node, and says what is wrong and what to do about it, one answer on

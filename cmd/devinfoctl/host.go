@@ -12,7 +12,7 @@ import (
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/audit"
 	"devinfo-cni.io/pkg/build"
-	"devinfo-cni.io/pkg/capture"
+	"devinfo-cni.io/pkg/ctl/capture"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/hosttxt"

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"devinfo-cni.io/pkg/audit"
-	"devinfo-cni.io/pkg/topology"
+	"devinfo-cni.io/pkg/ctl/topology"
 )
 
 const topologyHelp = `Shows the network devices of the node: PFs, their VFs and SFs, the vDPA and RDMA

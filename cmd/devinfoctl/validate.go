@@ -16,8 +16,8 @@ import (
 	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/spf13/cobra"
 
-	"devinfo-cni.io/pkg/doctor"
-	"devinfo-cni.io/pkg/verify"
+	"devinfo-cni.io/pkg/ctl/doctor"
+	"devinfo-cni.io/pkg/ctl/verify"
 )
 
 const validateHelp = `Says all that is wrong in files, or in standard input (-), each with its path, its value

@@ -15,7 +15,7 @@ import (
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/link/linkhost"
 	"devinfo-cni.io/pkg/sysfs"
-	"devinfo-cni.io/pkg/topology"
+	"devinfo-cni.io/pkg/ctl/topology"
 )
 
 func load(t *testing.T, name string) (*sysfs.FS, *linkhost.Host) {
@@ -33,7 +33,7 @@ func load(t *testing.T, name string) (*sysfs.FS, *linkhost.Host) {
 
 func read(t *testing.T, name string, held ...topology.Attachment) *topology.Topology {
 	t.Helper()
-	sys, host := load(t, "../../testdata/hosts/"+name+".txtar")
+	sys, host := load(t, "../../../testdata/hosts/"+name+".txtar")
 	top, err := topology.Read(sys, host, host, held)
 	if err != nil {
 		t.Fatal(err)
@@ -76,7 +76,7 @@ func TestModelOfVDPAOnVFsAndSFs(t *testing.T) {
 
 // Each VF and each SF is drawn once, wherever it is.
 func TestEveryFunctionIsDrawnOnce(t *testing.T) {
-	names, err := filepath.Glob("../../testdata/hosts/*.txtar")
+	names, err := filepath.Glob("../../../testdata/hosts/*.txtar")
 	if err != nil || len(names) < 12 {
 		t.Fatalf("%d hosts, %v", len(names), err)
 	}
@@ -108,7 +108,7 @@ func (broken) Representor(string, link.Flavour, int) (string, bool, error) {
 }
 
 func TestSilentSwitchIsOneWarning(t *testing.T) {
-	sys, host := load(t, "../../testdata/hosts/mlx5-legacy.txtar")
+	sys, host := load(t, "../../../testdata/hosts/mlx5-legacy.txtar")
 	top, err := topology.Read(sys, host, broken{host}, nil)
 	if err != nil || len(top.Devices) != 2 || !cmp.Equal(top.Warnings, []string{"the switch is silent"}) {
 		t.Errorf("%+v, %v", top, err)

@@ -12,7 +12,7 @@ import (
 	"testing/fstest"
 	"time"
 
-	"devinfo-cni.io/pkg/capture"
+	"devinfo-cni.io/pkg/ctl/capture"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/journal"

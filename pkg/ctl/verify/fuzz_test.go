@@ -12,7 +12,7 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/config"
-	"devinfo-cni.io/pkg/verify"
+	"devinfo-cni.io/pkg/ctl/verify"
 )
 
 // texts gives the texts of the cases, and the specification's examples.
@@ -31,7 +31,7 @@ func texts(f *testing.F) (list [][]byte) {
 			list = append(list, archive.Files[n].Data)
 		}
 	}
-	examples, err := filepath.Glob("../../devinfo/testdata/npwg/*.json")
+	examples, err := filepath.Glob("../../../devinfo/testdata/npwg/*.json")
 	if err != nil || len(examples) == 0 {
 		f.Fatalf("examples: %q, %v", examples, err)
 	}

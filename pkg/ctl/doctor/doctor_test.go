@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"devinfo-cni.io/pkg/build"
-	"devinfo-cni.io/pkg/doctor"
+	"devinfo-cni.io/pkg/ctl/doctor"
 )
 
 // vf is a VF of one PF, held by nobody.

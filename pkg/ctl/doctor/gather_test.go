@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
-	"devinfo-cni.io/pkg/doctor"
+	"devinfo-cni.io/pkg/ctl/doctor"
 )
 
 // kubelet answers as the kubelet does.

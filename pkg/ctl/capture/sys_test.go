@@ -10,14 +10,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
 
-	"devinfo-cni.io/pkg/capture"
+	"devinfo-cni.io/pkg/ctl/capture"
 	"devinfo-cni.io/pkg/hosttxt"
 )
 
 // hosts are the captured hosts.
 func hosts(t *testing.T) []string {
 	t.Helper()
-	names, err := filepath.Glob("../../testdata/hosts/*.txtar")
+	names, err := filepath.Glob("../../../testdata/hosts/*.txtar")
 	if err != nil || len(names) < 12 {
 		t.Fatalf("%d hosts, %v", len(names), err)
 	}

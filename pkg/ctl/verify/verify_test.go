@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
 
-	"devinfo-cni.io/pkg/verify"
+	"devinfo-cni.io/pkg/ctl/verify"
 )
 
 var update = flag.Bool("update", false, "rewrite what the cases expect; then read the difference with care")
@@ -92,7 +92,7 @@ func TestKindThatIsGivenIsNotGuessed(t *testing.T) {
 
 // The specification's own examples have nothing wrong in them.
 func TestSpecificationsExamplesAreValid(t *testing.T) {
-	files, err := filepath.Glob("../../devinfo/testdata/npwg/*.json")
+	files, err := filepath.Glob("../../../devinfo/testdata/npwg/*.json")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%q, %v", files, err)
 	}
