@@ -13,7 +13,7 @@ import (
 // Whatever a file of the host holds, the capture can be read and has it to the byte; and
 // scrubbed it can still be read, and has no hardware address that was there.
 func FuzzFile(f *testing.F) {
-	entries, err := filepath.Glob("../journal/testdata/format*/*")
+	entries, err := filepath.Glob("../../journal/testdata/format*/*")
 	if err != nil || len(entries) == 0 {
 		f.Fatalf("journal entries: %q, %v", entries, err)
 	}

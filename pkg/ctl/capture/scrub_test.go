@@ -12,8 +12,8 @@ import (
 	"testing/fstest"
 	"time"
 
-	"devinfo-cni.io/pkg/ctl/capture"
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/ctl/capture"
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link/linkhost"

@@ -11,11 +11,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"devinfo-cni.io/pkg/ctl/topology"
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/link/linkhost"
 	"devinfo-cni.io/pkg/sysfs"
-	"devinfo-cni.io/pkg/ctl/topology"
 )
 
 func load(t *testing.T, name string) (*sysfs.FS, *linkhost.Host) {
