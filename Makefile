@@ -82,7 +82,8 @@ crash: peers ## the plugin killed, and its disk failing, at every change; CRASH=
 # What gosec is not asked: G104, errors that are dropped (those of Close where nothing
 # was written, and of printing), and G304, files that are opened by a variable, which is
 # what these programs do; who may choose the path is settled by config, store and grant.
-# Programs of test/ run what they are told to, as their users.
+# Programs of test/ and deploy/pack run what they are told to, as their users, and write
+# what everybody may read.
 GOSEC_NOT := G104,G304
 
 lint: ## gofmt, vet, staticcheck, gosec, the modules; shellcheck and govulncheck where they can be had
@@ -92,7 +93,7 @@ lint: ## gofmt, vet, staticcheck, gosec, the modules; shellcheck and govulncheck
 	go tool -modfile=test/lint/go.mod staticcheck $(PACKAGES) && go tool -modfile=test/lint/go.mod staticcheck -tags vm ./test/vm ./pkg/link && go tool -modfile=test/lint/go.mod staticcheck -tags e2e ./test/e2e
 	@if command -v shellcheck >/dev/null; then shellcheck -S warning .ci/run deploy/pack/check test/arm64 test/vm/vm test/vm/image test/vm/test; \
 	else echo "shellcheck is not installed: the shell scripts are not looked at"; fi
-	go tool -modfile=test/lint/go.mod gosec -quiet -exclude=$(GOSEC_NOT) -exclude-dir=test -exclude-dir=pkg/link/linktest ./...
+	go tool -modfile=test/lint/go.mod gosec -quiet -exclude=$(GOSEC_NOT) -exclude-dir=test -exclude-dir=deploy/pack -exclude-dir=pkg/link/linktest ./...
 	@go list -deps -f '{{with .Module}}{{if and .Version (not .Replace)}}{{.Path}} {{.Version}}{{end}}{{end}}' ./cmd/... | sort -u | diff <(grep -v '^#' test/lint/modules.txt) - || \
 	{ echo "the modules of the programs are others than test/lint/modules.txt says: review them as is said there"; exit 1; }
 	@if [ -n "$(VULNDB)" ]; then go tool -modfile=test/lint/go.mod govulncheck -db "$(VULNDB)" ./cmd/...; \

@@ -18,7 +18,8 @@ var ErrNotAlone = errors.New("another devinfo-agent runs on this node")
 // other's plugin in place in turn, and fail containers as NRI plugins of one name do. The
 // directory is the agents' own on the node; it is made if need be.
 func Alone(ctx context.Context, dir string, log *slog.Logger) (release func(), err error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil { // #nosec G301 -- pods in user namespaces must pass it
+	err = os.MkdirAll(dir, 0o755) // #nosec G301 -- pods in user namespaces must pass it
+	if err != nil {
 		return nil, err
 	}
 	f, err := os.Open(dir) // nothing has to be made in it, be the disk full
