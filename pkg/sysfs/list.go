@@ -135,9 +135,6 @@ func (f *FS) RDMADevices() ([]RDMADevice, error) {
 	return list, nil
 }
 
-// Virtios lists the devices on the virtio bus in numerical order, NICs and others.
-func (f *FS) Virtios() ([]Virtio, error) { return each(f, "virtio", f.Virtio) }
-
 // parent gives the device that a device of a class belongs to.
 func (f *FS) parent(dir string) (bus, device string, err error) {
 	if device, _, err = f.linkBase(dir + "/device"); err != nil || device == "" {
@@ -149,17 +146,26 @@ func (f *FS) parent(dir string) (bus, device string, err error) {
 
 // names lists what a directory holds in numerical order; none if it is absent.
 func (f *FS) names(dir string) ([]string, error) {
-	entries, err := fs.ReadDir(f.fsys, dir)
+	names, err := f.entries(dir, func(fs.DirEntry) bool { return true })
+	slices.SortFunc(names, byNumber)
+	return names, err
+}
+
+// entries lists the wanted entries of a directory as fs.ReadDir orders them; none if it is
+// absent.
+func (f *FS) entries(dir string, wanted func(fs.DirEntry) bool) ([]string, error) {
+	list, err := fs.ReadDir(f.fsys, dir)
 	if Absent(err) {
 		return nil, nil
 	} else if err != nil {
 		return nil, err
 	}
 	var names []string
-	for _, e := range entries {
-		names = append(names, e.Name())
+	for _, e := range list {
+		if wanted(e) {
+			names = append(names, e.Name())
+		}
 	}
-	slices.SortFunc(names, byNumber)
 	return names, nil
 }
 

@@ -3,9 +3,7 @@ package sysfs
 import (
 	"cmp"
 	"fmt"
-	"io/fs"
 	"path"
-	"slices"
 	"strings"
 
 	"devinfo-cni.io/devinfo/pci"
@@ -107,20 +105,7 @@ func (f *FS) IDs(a pci.Address) (vendor, device string, err error) {
 // may mean that they were moved to another network namespace.
 func (f *FS) RDMA(fn Function) ([]string, error) { return f.rdma(fn.dir) }
 
-func (f *FS) rdma(dir string) ([]string, error) {
-	entries, err := fs.ReadDir(f.fsys, path.Join(dir, "infiniband"))
-	if Absent(err) {
-		return nil, nil
-	} else if err != nil {
-		return nil, err
-	}
-	var names []string
-	for _, e := range entries {
-		names = append(names, e.Name())
-	}
-	slices.SortFunc(names, byNumber)
-	return names, nil
-}
+func (f *FS) rdma(dir string) ([]string, error) { return f.names(path.Join(dir, "infiniband")) }
 
 // byNumber orders mlx5_9 before mlx5_10.
 func byNumber(a, b string) int {

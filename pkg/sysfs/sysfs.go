@@ -98,18 +98,4 @@ func (f *FS) number(name string) (n int, ok bool, err error) {
 }
 
 // dirs lists the sub-directories of dir, links left out; none if dir is absent.
-func (f *FS) dirs(dir string) ([]string, error) {
-	entries, err := fs.ReadDir(f.fsys, dir)
-	if Absent(err) {
-		return nil, nil
-	} else if err != nil {
-		return nil, err
-	}
-	var names []string
-	for _, e := range entries {
-		if e.IsDir() {
-			names = append(names, e.Name())
-		}
-	}
-	return names, nil
-}
+func (f *FS) dirs(dir string) ([]string, error) { return f.entries(dir, fs.DirEntry.IsDir) }
