@@ -74,7 +74,7 @@ func Open(dir string) (*Store, error) {
 	return s, nil
 }
 
-// Close gives the directory free for another process.
+// Close unlocks the directory for another process.
 func (s *Store) Close() error { return s.lock.Close() }
 
 // Put writes a claim, which is on the disk when Put returns.
@@ -160,28 +160,35 @@ func readFile(dir *private.Dir, uid types.UID) (*Claim, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := new(Claim)
-	return c, parse(data, uid, dir.Path(name), c)
+	c, err := Parse(dir.Path(name), data)
+	if err != nil {
+		return nil, err
+	}
+	if err := check(c, uid); err != nil {
+		return nil, &store.CorruptError{Path: dir.Path(name), Err: err}
+	}
+	return c, nil
 }
 
-func parse(data []byte, uid types.UID, path string, c *Claim) error {
+// Parse decodes the record in the file at path, which is only named in errors: a
+// [*SchemaError], or a [*store.CorruptError] for invalid JSON. It does not ask for what only
+// the agent needs, such as List: a captured host has records without it.
+func Parse(path string, data []byte) (*Claim, error) {
 	var version struct {
 		Schema int `json:"schema"`
 	}
+	c := new(Claim)
 	err := json.Unmarshal(data, &version)
 	if err == nil && version.Schema > Schema {
-		return &SchemaError{path, version.Schema}
+		return nil, &SchemaError{path, version.Schema}
 	}
 	if err == nil {
 		err = json.Unmarshal(data, c)
 	}
-	if err == nil {
-		err = check(c, uid)
-	}
 	if err != nil {
-		return &store.CorruptError{Path: path, Err: err}
+		return nil, &store.CorruptError{Path: path, Err: err}
 	}
-	return nil
+	return c, nil
 }
 
 func check(c *Claim, uid types.UID) error {
