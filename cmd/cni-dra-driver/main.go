@@ -22,7 +22,7 @@ const driver = "cni.dra.networking.x-k8s.io"
 var version string
 
 func main() {
-	// A signal lets end what runs; the next one ends the process at once.
+	// After the first signal the running work is finished; the next one ends the process.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	cmd := command()
