@@ -7,10 +7,10 @@ import (
 	"tags.cncf.io/container-device-interface/pkg/parser"
 )
 
-// FileName is the name, in a CDI directory, of the spec file of one device whose
-// life is that of a container: the CDI library's name for transient specs,
-// <vendor>-<class>_<name>, in JSON. It is as long as its parts are: who writes the
-// file finds out whether it is too long.
+// FileName is the name, in a CDI directory, of the spec file of one device that lives as
+// long as a container: the CDI library's name for transient specs,
+// <vendor>-<class>_<name>.json. It is not checked for length: writing the file fails if it
+// is too long.
 func FileName(kind, name string) string {
 	return strings.ReplaceAll(kind, "/", "-") + "_" + name + ".json"
 }
@@ -38,7 +38,7 @@ func DeviceName(containerID, ifName string) string {
 const variable = "DEVINFO_"
 
 // Variable is the environment variable that names the device-info file of an
-// interface: DEVINFO_ and the name in capitals. Whatever is no small letter or
+// interface: DEVINFO_ and the name in capitals. Anything but a lower-case letter or a
 // digit is written as _ and two hexadecimal digits, so that the variables of "net-1",
 // "net_1" and "NET1" differ: DEVINFO_NET_2D1, DEVINFO_NET_5F1, DEVINFO__4E_45_541.
 func Variable(ifName string) string {

@@ -9,7 +9,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/cel"
 )
 
-// selector is a CEL expression that is compiled.
+// selector is a compiled CEL expression.
 type selector struct{ program cel.CompilationResult }
 
 // compile takes what a DeviceClass's selector may say.

@@ -13,8 +13,8 @@
 //	sockets/<directory>/<entry> -> ../../attachments/...  who uses that directory: one pod
 //
 // A claim counts while its entry is there, is of this boot and names the file. An entry is
-// written before its claims, and removed after them. To read, to release and to forget
-// makes nothing on disk, not even a lock: a full disk does not stop a DEL.
+// written before its claims, and removed after them. Reading, releasing and forgetting
+// create nothing on disk, not even a lock: a full disk does not stop a DEL.
 package journal
 
 import (

@@ -51,8 +51,8 @@ const ours = "devinfo"
 // patience is for one plugin's VERSION, and for the kubelet.
 const patience = 10 * time.Second
 
-// Gather asks the node. What cannot be looked at is in Live.Notes. It runs the VERSION of
-// the plugins that are configured, which touches nothing (CNI specification 1.1.0).
+// Gather asks the node. What it cannot read is in Live.Notes. It runs VERSION of the
+// configured plugins, which touches nothing (CNI specification 1.1.0).
 func Gather(ctx context.Context, p Places, gone func(netns string) (bool, error)) *Live {
 	l := &Live{PluginDirs: p.PluginDirs, Missing: map[string]string{}, Plugins: map[string]Plugin{}, Modules: map[string]bool{}}
 	for _, dir := range append([]string{p.ConfDir, p.CDIDir}, p.PluginDirs...) {
@@ -89,7 +89,7 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// networks reads the configurations in which devinfo is, and gives the types of their
+// networks reads the configurations that contain devinfo, and returns the types of their
 // plugins.
 func (l *Live) networks(dir string) (types []string) {
 	entries, err := os.ReadDir(dir)
@@ -129,8 +129,8 @@ func Executable(ctx context.Context, path string) Plugin {
 	return p
 }
 
-// locks reads the files by which sriov-cni knows whose a VF is: named by the PCI address,
-// they hold the path of the network namespace.
+// locks reads the files in which sriov-cni records who holds a VF: each is named after the
+// PCI address and holds the path of the network namespace.
 func (l *Live) locks(dir string, gone func(netns string) (bool, error)) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
