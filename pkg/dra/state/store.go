@@ -51,7 +51,7 @@ func (e *SchemaError) Error() string {
 }
 
 // ErrLocked is the error of [Open] while another process uses the directory.
-var ErrLocked = errors.New("another agent uses it: wait for its end, or give this one a directory of its own")
+var ErrLocked = errors.New("another agent uses it: wait until that one has ended, or give this one a directory of its own")
 
 // Open makes the directory, which must be an absolute path, and locks it for as long as
 // this process lives, or until [Store.Close].
@@ -196,9 +196,9 @@ func check(c *Claim, uid types.UID) error {
 	case c.Schema < 1:
 		return fmt.Errorf("schema %d: must be 1 or more", c.Schema)
 	case c.UID != uid:
-		return fmt.Errorf("uid %q: must be that of the file's name", c.UID)
+		return fmt.Errorf("uid %q: must be the one in the file's name", c.UID)
 	case len(c.Attachments) > 0 && len(c.Consumers()) == 0 && c.Pod.UID == "":
-		return errors.New("pod or pods must be there")
+		return errors.New("pod and pods: one of them is required")
 	}
 	for n := range c.Attachments {
 		if err := checkAttachment(&c.Attachments[n], c.Attachments[n].Phase != Abandoned); err != nil {
@@ -215,10 +215,10 @@ func check(c *Claim, uid types.UID) error {
 
 func checkAttachment(a *Attachment, inPlace bool) error {
 	if !inPlace || !slices.Contains(Phases(), a.Phase) {
-		return fmt.Errorf("phase %q: it does not belong here", a.Phase)
+		return fmt.Errorf("phase %q: not allowed here", a.Phase)
 	}
 	if len(a.List) == 0 || a.IfName == "" || a.Owes() && a.Sandbox == "" {
-		return errors.New("list, ifName, and from phase Adding on sandbox must be there")
+		return errors.New("list and ifName are required, and from phase Adding on sandbox")
 	}
 	return nil
 }

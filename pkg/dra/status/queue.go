@@ -56,14 +56,6 @@ func (q *Queue) Forget(claim types.UID) {
 	}
 }
 
-// Len is the number of claims whose report is owed: not sent, under way, or waiting
-// for another try.
-func (q *Queue) Len() int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return len(q.owed)
-}
-
 // Run sends until ctx ends, and returns when the last call of Send has. What is owed
 // then stays owed, for another Run. Only one Run at a time.
 func (q *Queue) Run(ctx context.Context) {
