@@ -8,10 +8,11 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"devinfo-cni.io/pkg/build"
 )
 
 // driver is the DRA driver's name. DeviceClasses, claims and RBAC rules name it, so it
@@ -61,13 +62,4 @@ func command() *cobra.Command {
 }
 
 // Version is the release, or what the Go tool knows of the build.
-func Version() string {
-	if version != "" {
-		return version
-	}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	return info.Main.Version
-}
+func Version() string { return build.Version(version) }

@@ -1,4 +1,4 @@
-// Package build says what a program was built from, as Go notes it in each executable.
+// Package build says what a program was built from, as Go records it in each executable.
 package build
 
 import (
@@ -23,6 +23,10 @@ func Read() Info {
 	}
 	return Of(info)
 }
+
+// Version is the version of the running program: the one that the linker has set, else the
+// module's, else "unknown".
+func Version(linked string) string { return cmp.Or(linked, Read().Version, "unknown") }
 
 // Of describes an executable by the information that Go recorded in it.
 func Of(noted *debug.BuildInfo) Info {

@@ -18,6 +18,7 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"devinfo-cni.io/pkg/build"
+	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/pkg/link"
 )
 
@@ -118,10 +119,10 @@ func Executable(ctx context.Context, path string) Plugin {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	p := Plugin{Path: path}
-	if info, err := invoke.GetVersionInfo(ctx, path, nil); err != nil {
-		p.Problem = "VERSION: " + err.Error()
+	if e, err := install.Examine(ctx, path); err != nil {
+		p.Problem = err.Error()
 	} else {
-		p.CNIVersions = info.SupportedVersions()
+		p.CNIVersions, p.Problem = e.CNIVersions, e.Problem
 	}
 	if info, err := buildinfo.ReadFile(path); err == nil {
 		p.Build = build.Of(info)
