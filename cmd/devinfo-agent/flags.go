@@ -52,7 +52,7 @@ const (
 		"Without it, attachments that have delegates are counted, and left to the runtime and to devinfoctl gc"
 	settingsHelp = "`directory`, of a mounted ConfigMap say, with the node settings: <node name>.json, else default.json, is checked and put in place as --node-config. " +
 		"Without the flag the node's settings are left alone"
-	foreignHelp = "replace a file of the plugin's name that is no devinfo plugin, and node settings that no agent has put in place"
+	foreignHelp = "replace a file of the plugin's name that is not a devinfo plugin, and node settings that no agent has put in place"
 )
 
 // add defines the flags.

@@ -26,7 +26,7 @@ func (t *tool) width() int {
 const (
 	gap      = 2  // columns between two cells
 	narrowed = 5  // columns that a cell keeps when there is too little room
-	readable = 12 // columns of a cell, a PCI address, say, that can still be read
+	readable = 12 // columns of a cell that can still be read, such as a PCI address
 )
 
 // without leaves out the columns of these headings, in this order, until every cell

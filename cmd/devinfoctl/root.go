@@ -41,7 +41,7 @@ Exit codes:
   0  all is well
   1  what was looked at is not as it should be: check, doctor, validate and
      gc --dry-run have found something
-  2  the command line makes no sense
+  2  the command line is invalid
   3  it could not be looked at, or not be done`
 
 const rootExample = `  devinfoctl list                           # the attachments of this node

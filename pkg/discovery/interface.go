@@ -81,8 +81,8 @@ func (s *search) otherPort(i *link.Interface, its ref) (bool, error) {
 	}), nil
 }
 
-// shared says whether the device is the one that the interface has in common with
-// others, be it that another source names it.
+// shared reports whether the device is the one that the interface shares with others, even
+// if another source names it.
 func (s *search) shared() bool {
 	return s.lent != nil && (s.target.FollowLower || s.same(*s.lent, s.where))
 }

@@ -37,7 +37,7 @@ func (k Kind) isMaster() bool { return k == Bond || k == Bridge || k == OVS }
 type Device struct {
 	Name   string       // in the ResourceSlice: a DNS label, the same after a reboot
 	Kind   Kind         //
-	PCI    *pci.Address // of a function itself; nil = it is none
+	PCI    *pci.Address // of a function itself; nil = not a function
 	On     string       // the name of the device that it is on: a VF's PF, an SF's function, a vDPA device's VF; "" = none
 	Aux    string       // the auxiliary device of an SF, or below a vDPA device: "mlx5_core.sf.4"
 	VDPA   string       // what the kernel calls a vDPA device: "vdpa0"

@@ -192,7 +192,7 @@ func decode(data []byte) (*Entry, error) {
 	if err != nil && !json.Valid(data) {
 		return nil, err
 	}
-	if err != nil { // of another type, maybe, than we know
+	if err != nil { // perhaps a key's type has changed since
 		var only struct{ Format int }
 		if json.Unmarshal(data, &only) == nil {
 			e.Format = only.Format

@@ -32,9 +32,9 @@ import (
 	"devinfo-cni.io/pkg/private"
 )
 
-// Journal is the state directory of one node. Its methods may be called at once,
-// also from several processes, but for one Key only one at a time, as CNI
-// demands of runtimes.
+// Journal is the state directory of one node. Its methods may be called concurrently,
+// also from several processes, but for one Key only one at a time, as CNI requires of
+// runtimes.
 type Journal struct {
 	bootID  string
 	dir     string

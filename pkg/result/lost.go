@@ -85,8 +85,8 @@ func on(list []address, i Interface) (prefixes []string) {
 	return prefixes
 }
 
-// addresses reads the addresses as they were given. One that makes no sense is left
-// out: they go through as text.
+// addresses reads the addresses as they were given. An invalid one is left out: they are
+// passed on as text.
 func (r *Result) addresses() (list []address) {
 	if r == nil {
 		return nil

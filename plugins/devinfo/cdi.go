@@ -38,7 +38,7 @@ func (r *request) readSpec() ([]byte, error) {
 	if r.cdi == nil {
 		return nil, nil
 	}
-	const remedy = `give "cdi" another "name", with {podUID} and {ifName} in it, say, or none`
+	const remedy = `give "cdi" another "name", such as "{podUID}-{ifName}", or none`
 	owner, owned, err := r.Journal.SpecOwner(r.spec.File)
 	if err != nil {
 		return nil, err

@@ -46,8 +46,8 @@ func (p *Plugin) CollectDead(ctx context.Context, cniPath string, delegates bool
 	return g, translate(followedBy(nil, errs...))
 }
 
-// corpse gives the entry of an attachment that nobody can use any more, else nil. What an
-// entry that makes no sense, or is a newer build's, is about cannot be told.
+// corpse returns the entry of an attachment that nobody can use any more, else nil. An
+// invalid entry, or a newer build's, does not show what it is about.
 func (p *Plugin) corpse(key journal.Key) (*journal.Entry, error) {
 	e, err := p.Journal.Get(key)
 	if as[*store.CorruptError](err) || as[*journal.FormatError](err) || e == nil && err == nil {

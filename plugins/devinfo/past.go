@@ -223,8 +223,8 @@ func (r *request) devicePlugins() (*devinfo.Info, error) {
 	return info, err
 }
 
-// parsed reads a device-info file, and what it says. Both are nil when it is not
-// there, the latter also when it makes no sense, which is warned of.
+// parsed returns the content of a device-info file, and what it says. Both are nil if the
+// file is missing, the latter also if it is invalid, with a warning.
 func (c *call) parsed(dir *store.Dir, name string) ([]byte, *devinfo.Info, error) {
 	data, err := dir.Read(name)
 	if notThere(err) {

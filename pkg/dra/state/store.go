@@ -23,19 +23,19 @@ const (
 	lockFile = "lock"
 )
 
-// Store is the state directory of one node. Its methods may be called at once, but for
-// one claim only one at a time.
+// Store is the state directory of one node. Its methods may be called concurrently, but
+// for one claim only one at a time.
 type Store struct {
 	dir  *private.Dir
 	lock *os.File
 }
 
-// Problem is a claim of which there is a file that cannot be used.
+// Problem is a claim whose file cannot be used.
 type Problem struct {
 	UID types.UID // as the file's name says
 	Err error     // [*SchemaError], or what is wrong with the content
-	// Aside is where the file was put when its content makes no sense; "" when it was
-	// left in its place.
+	// Aside is where the file was put if its content is invalid; "" if it was left in its
+	// place.
 	Aside string
 }
 
@@ -98,9 +98,9 @@ func (s *Store) Remove(uid types.UID) error {
 // Writable asks, without side effect, whether Put could succeed.
 func (s *Store) Writable() error { return store.Open(s.dir.Path("")).Writable() }
 
-// All reads every claim, sorted by UID. A file whose content makes no sense is kept
-// under another name and reported, so that the claim can be prepared again and nothing
-// is lost for whoever looks into it; earlier such files are reported again.
+// All reads every claim, sorted by UID. A file with invalid content is kept under another
+// name and reported, so that the claim can be prepared again and the file can be examined;
+// earlier such files are reported again.
 func (s *Store) All() ([]*Claim, []Problem, error) {
 	names, err := s.dir.Names()
 	if err != nil {

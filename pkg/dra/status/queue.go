@@ -11,7 +11,7 @@ import (
 
 // Queue sends what is owed to the API server, and sends it again until it is there:
 // one report per claim at a time, each claim with a back-off of its own, so that one
-// that the server refuses holds up no other. Its methods may be called at once.
+// that the server refuses holds up no other. Its methods may be called concurrently.
 //
 // It holds claims, not reports: when its turn comes, a claim's report is made from what
 // holds then.
