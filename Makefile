@@ -22,7 +22,7 @@ SHELL := bash
 
 # The library is a module of its own, which ./... leaves out.
 PACKAGES := ./... devinfo-cni.io/devinfo/...
-# Modules of their own with tests, since what they import is none of the programs'.
+# Modules of their own with tests: the programs do not need what they import.
 MODULES := test/peers test/schema test/deploy deploy/pack
 
 GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)'

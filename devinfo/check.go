@@ -73,7 +73,7 @@ func isText(value string) (faults []fault) {
 		faults = append(faults, fault{risky, `should hold no "=", blank or backslash, which app-netutil mangles`})
 	}
 	if strings.ContainsFunc(value, unicode.IsControl) {
-		faults = append(faults, fault{risky, "should hold no control character"})
+		faults = append(faults, fault{risky, "should hold no control characters"})
 	}
 	return faults
 }

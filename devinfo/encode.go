@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// Encode gives the content of a device-info file (section 4): one JSON object,
+// Encode returns the content of a device-info file (section 4): one JSON object,
 // indented by two spaces, known keys in the specification's order, then Extra
 // sorted by key with its values byte for byte, and a newline at the end. A value
 // of Extra that is not JSON is left out, as is one whose key is a known one.

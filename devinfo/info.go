@@ -61,7 +61,7 @@ func (i *Info) Device() Device {
 	return nil
 }
 
-// Maps are the types whose map is there, whatever i's own type is, in the
+// Maps returns the types whose map is present, whatever i's own type is, in the
 // specification's order.
 func (i *Info) Maps() (types []Type) {
 	t := i.table()
@@ -73,8 +73,8 @@ func (i *Info) Maps() (types []Type) {
 	return types
 }
 
-// Keys are the keys that the specification has in the map of a type or, for "", in
-// the whole, in its order; nil for an unknown type.
+// Keys returns the keys that the specification defines in the map of a type or, for "",
+// at the top level, in its order; nil for an unknown type.
 func Keys(of Type) (keys []string) {
 	t := new(Info).table()
 	if of != "" {

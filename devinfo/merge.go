@@ -2,10 +2,10 @@ package devinfo
 
 import "cmp"
 
-// Merge lays what was found on the node over what a file held already, and what
-// the configuration declares over both. Any of the three may be nil; of three
-// nils the result is nil. The arguments are not changed, and the result shares
-// no memory with them.
+// Merge lays what was found on the node over what a file already held, and what
+// the configuration declares over both. Any of the three may be nil; if all are,
+// so is the result. The arguments are not changed, and the result shares no
+// memory with them.
 //
 // Key by key declared beats found beats existing, but for these:
 //

@@ -9,12 +9,12 @@ import (
 // maxSize bounds what is read. A real file has a few hundred bytes.
 const maxSize = 1 << 20
 
-// Parse reads one device-info map, all of it or a part: what is missing or wrong
-// in it is for [Info.Validate] to say. Keys match exactly, the last of several
-// equal keys counts, null and "" are as good as absent, and memif's mode "punt"
-// is read as "inject-punt". Parse fails only for what is not exactly one JSON
-// object, for more than 1 MiB, and, with a [*VersionError], for a version
-// (section 3.1.2) with a major number other than 1.
+// Parse reads one device-info map, complete or partial: [Info.Validate] says what
+// is missing or wrong in it. Keys match exactly, the last of several equal keys
+// counts, null and "" count as absent, and memif's mode "punt" is read as
+// "inject-punt". Parse fails only for text that is not exactly one JSON object,
+// for more than 1 MiB, and, with a [*VersionError], for a version (section 3.1.2)
+// with a major number other than 1.
 func Parse(data []byte) (*Info, error) {
 	if len(data) > maxSize {
 		return nil, errors.New("device-info has more than 1 MiB")

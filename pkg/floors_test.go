@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -197,6 +198,30 @@ func TestTheLibraryNeedsTheStandardLibraryOnly(t *testing.T) {
 	for _, path := range foreign {
 		if !strings.HasPrefix(path, module+"devinfo") {
 			t.Errorf("it imports %s", path)
+		}
+	}
+}
+
+// CONTRIBUTING.md has a word on every package, and names none that is not there.
+func TestContributingNamesEveryPackage(t *testing.T) {
+	text, err := os.ReadFile("../CONTRIBUTING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := map[string]bool{}
+	for _, m := range regexp.MustCompile("`((?:cmd|pkg|plugins|devinfo)(?:/[a-z0-9/-]+)?)`").FindAllStringSubmatch(string(text), -1) {
+		named[m[1]] = true
+	}
+	there := map[string]bool{"pkg": true}
+	for _, p := range listed(t) {
+		name := strings.TrimPrefix(p.ImportPath, module)
+		if there[name] = true; len(p.GoFiles) > 0 && !strings.HasPrefix(name, outside) && !named[name] {
+			t.Errorf("CONTRIBUTING.md: %s is missing: say in \"Where things are\" what it is for", name)
+		}
+	}
+	for name := range named {
+		if !there[name] {
+			t.Errorf("CONTRIBUTING.md: %s is not a package", name)
 		}
 	}
 }

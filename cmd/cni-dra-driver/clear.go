@@ -14,8 +14,8 @@ import (
 
 const clearAbout = `Clear has the agent of this node forget the attachments of claims whose DEL was given up
 (devinfoctl list --abandoned), without another DEL, within a minute. Their devices are offered
-again. Remove before what they have left: an address in an IPAM plugin's files, an interface, the
-setting of a device.`
+again. First remove what they left behind: an address in an IPAM plugin's files, an interface, a
+device's setting.`
 
 // clearCommand is for administrators. It runs beside the agent, which alone changes records.
 func clearCommand() *cobra.Command {

@@ -74,7 +74,7 @@ var (
 	pluginType = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
 )
 
-// check names all that is wrong with the flags.
+// check reports everything that is wrong with the flags.
 func (o *options) check() error {
 	var errs []error
 	bad := func(flag string, value any, why string) {
@@ -84,20 +84,20 @@ func (o *options) check() error {
 		errs = append(errs, errors.New("--node-name: give the name of the Node object, or set NODE_NAME"))
 	}
 	if o.maxAttachments < 0 {
-		bad("max-attachments", o.maxAttachments, "is less than 0")
+		bad("max-attachments", o.maxAttachments, "must be 0 or more")
 	}
 	if o.delTries < 1 {
-		bad("del-tries", o.delTries, "is less than 1")
+		bad("del-tries", o.delTries, "must be 1 or more")
 	}
 	if o.delPatience < 0 {
-		bad("del-patience", o.delPatience, "is less than 0")
+		bad("del-patience", o.delPatience, "must be 0 or more")
 	}
 	if !index.MatchString(o.nriIndex) {
 		bad("nri-plugin-index", o.nriIndex, "must be two digits, such as 50")
 	}
 	for _, t := range o.allowed {
 		if !pluginType.MatchString(t) {
-			bad("allow-claim-config", t, "is no type of a CNI plugin, such as macvlan; there is no wildcard")
+			bad("allow-claim-config", t, "must be a CNI plugin type such as macvlan; there is no wildcard")
 		}
 	}
 	if o.logFormat != "text" && o.logFormat != "json" {

@@ -48,12 +48,12 @@ func TestEachWrongFlagIsNamedWithItsValue(t *testing.T) {
 	}
 	want := []string{
 		`--node-name: give the name of the Node object, or set NODE_NAME`,
-		`--max-attachments: "-1" is less than 0`,
-		`--del-tries: "0" is less than 1`,
-		`--del-patience: "-1s" is less than 0`,
+		`--max-attachments: "-1" must be 0 or more`,
+		`--del-tries: "0" must be 1 or more`,
+		`--del-patience: "-1s" must be 0 or more`,
 		`--nri-plugin-index: "5" must be two digits, such as 50`,
-		`--allow-claim-config: "*" is no type of a CNI plugin, such as macvlan; there is no wildcard`,
-		`--allow-claim-config: "../sh" is no type of a CNI plugin, such as macvlan; there is no wildcard`,
+		`--allow-claim-config: "*" must be a CNI plugin type such as macvlan; there is no wildcard`,
+		`--allow-claim-config: "../sh" must be a CNI plugin type such as macvlan; there is no wildcard`,
 		`--log-format: "xml" must be text or json`,
 		`--http-endpoint: "9809" must be host:port, such as 127.0.0.1:9809 or :9809`,
 		`--kubelet-plugins-dir: "a" is not an absolute path`,

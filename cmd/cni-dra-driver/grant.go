@@ -10,8 +10,8 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// granter is what the containers of a claim get of a device: as the devinfo plugin gives
-// it for other attachments.
+// granter decides what the containers of a claim get of a device, by the same rules as the
+// devinfo plugin does for other attachments.
 func granter(node config.Node, sys *sysfs.FS, hostRoot string) func(info *devinfo.Info, of pod.Identity, netns, ifName string) (grant.Grant, error) {
 	kernel := link.NewKernel(sys.Files())
 	finder := &discovery.Finder{Sys: sys, Interfaces: kernel, Switches: kernel}

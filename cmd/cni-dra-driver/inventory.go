@@ -25,8 +25,8 @@ const inventoryHelp = `Prints which of the node's network devices would be publi
 and why the others would not. It publishes nothing, and needs no API server.
 
 The rules are the key "devices" of the configuration file; without --config no device
-is named by one. A device that a pod has by a claim or by a device plugin looks here
-like any other that is not to be had. Run it in the host's network namespace.`
+is named by one. A device that a pod holds by a claim or from a device plugin looks here
+like any other unavailable device. Run it in the host's network namespace.`
 
 const inventoryExample = `  cni-dra-driver inventory --config devices.yaml
   cni-dra-driver inventory --config devices.yaml --host node.txtar -o yaml`
@@ -88,7 +88,7 @@ func (o *inventoryOptions) run(out, warn io.Writer) error {
 		return err
 	}
 	if host.Uplinks == nil {
-		warnings = append(warnings, "the host does not tell its default routes: their interfaces are taken for others")
+		warnings = append(warnings, "the host's default routes are unknown: their interfaces are treated like any other")
 	}
 	decisions := inventory.Decide(devices, rules, inventory.Situation{Driver: driver, Sharing: !o.unshared, Others: others})
 	if err := print(out, decisions, offer(decisions, inventory.Slices(decisions, nil, nil), warnings)); err != nil {

@@ -8,10 +8,11 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"devinfo-cni.io/pkg/build"
 )
 
 // driver is the DRA driver's name. DeviceClasses, claims and RBAC rules name it, so it
@@ -22,7 +23,7 @@ const driver = "cni.dra.networking.x-k8s.io"
 var version string
 
 func main() {
-	// A signal lets end what runs; the next one ends the process at once.
+	// After the first signal the running work is finished; the next one ends the process.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	cmd := command()
@@ -61,13 +62,4 @@ func command() *cobra.Command {
 }
 
 // Version is the release, or what the Go tool knows of the build.
-func Version() string {
-	if version != "" {
-		return version
-	}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	return info.Main.Version
-}
+func Version() string { return build.Version(version) }

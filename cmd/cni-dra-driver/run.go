@@ -29,7 +29,7 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// run is the agent, from its start until ctx ends or something fails for good.
+// run runs the agent until ctx ends or something fails for good.
 func run(ctx context.Context, o *options, log *slog.Logger) error {
 	log.Info("cni-dra-driver", "version", Version(), "node", o.nodeName, "allowClaimConfig", o.allowed)
 	ctx, fail := context.WithCancelCause(ctx)
@@ -87,7 +87,7 @@ func connect(o *options) (kubernetes.Interface, error) {
 	}
 	c, err := load()
 	if errors.Is(err, rest.ErrNotInCluster) {
-		err = fmt.Errorf("%w: outside of a pod give --kubeconfig", err)
+		err = fmt.Errorf("%w: outside a pod, give --kubeconfig", err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("API server: %w", err)
@@ -162,7 +162,7 @@ func noting(m dra.Metrics, connected *atomic.Bool) dra.Metrics {
 const netnsDir = "/var/run/netns"
 
 // checkMounts refuses to start in a container that does not see what the runtime mounts:
-// each pod's network namespace would be taken for gone, and detached without it.
+// the agent would take each pod's network namespace for gone, and detach the pod without it.
 func (o *options) checkMounts(dir string) error {
 	if o.hostRoot == "" {
 		return nil
@@ -172,7 +172,7 @@ func (o *options) checkMounts(dir string) error {
 	case errors.Is(err, fs.ErrNotExist): // this runtime's are elsewhere: see RunPodSandbox
 		return nil
 	case err == nil && !sees:
-		err = fmt.Errorf("%s: network namespaces that the container runtime mounts are not seen here: mount it with mountPropagation: HostToContainer", dir)
+		err = fmt.Errorf("%s: network namespaces that the container runtime mounts are not visible here: mount it with mountPropagation: HostToContainer", dir)
 	}
 	return err
 }

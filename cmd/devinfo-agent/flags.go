@@ -52,7 +52,7 @@ const (
 		"Without it, attachments that have delegates are counted, and left to the runtime and to devinfoctl gc"
 	settingsHelp = "`directory`, of a mounted ConfigMap say, with the node settings: <node name>.json, else default.json, is checked and put in place as --node-config. " +
 		"Without the flag the node's settings are left alone"
-	foreignHelp = "replace a file of the plugin's name that is no devinfo plugin, and node settings that no agent has put in place"
+	foreignHelp = "replace a file of the plugin's name that is not a devinfo plugin, and node settings that no agent has put in place"
 )
 
 // add defines the flags.
@@ -92,7 +92,7 @@ func (o *options) add(f *pflag.FlagSet) {
 
 var index = regexp.MustCompile(`^[0-9]{2}$`)
 
-// check names all that is wrong with the flags.
+// check reports everything that is wrong with the flags.
 func (o *options) check() error {
 	var errs []error
 	bad := func(flag string, value any, why string) {
@@ -102,7 +102,7 @@ func (o *options) check() error {
 		errs = append(errs, errors.New("--node-name: --settings-dir needs the name of the node: give it, or set NODE_NAME"))
 	}
 	if o.nodeName != "" && o.nodeName != filepath.Base(o.nodeName) {
-		bad("node-name", o.nodeName, "is no name of a node")
+		bad("node-name", o.nodeName, "is not a node name")
 	}
 	if !index.MatchString(o.nriIndex) {
 		bad("nri-plugin-index", o.nriIndex, "must be two digits, such as 60")

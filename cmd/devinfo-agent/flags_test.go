@@ -33,7 +33,7 @@ func TestEveryFlagThatMakesNoSenseIsNamed(t *testing.T) {
 	t.Setenv("NODE_NAME", "")
 	for args, want := range map[string]string{
 		"--settings-dir=/s":                                "--node-name: --settings-dir needs the name of the node",
-		"--node-name=../n":                                 `--node-name: "../n" is no name of a node`,
+		"--node-name=../n":                                 `--node-name: "../n" is not a node name`,
 		"--nri-plugin-index=5":                             `--nri-plugin-index: "5" must be two digits`,
 		"--when-missing=maybe":                             `--when-missing: "maybe" must be pass or refuse`,
 		"--log-format=xml":                                 `--log-format: "xml" must be text or json`,

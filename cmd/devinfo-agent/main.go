@@ -10,10 +10,11 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"devinfo-cni.io/pkg/build"
 )
 
 // version is set by the linker; see Version.
@@ -22,7 +23,7 @@ var version string
 // The exit codes. The help names them too.
 const (
 	exitFailed = 1 // it could not start, or not uninstall
-	exitUsage  = 2 // the command line makes no sense
+	exitUsage  = 2 // the command line is invalid
 )
 
 func main() {
@@ -48,7 +49,7 @@ no access to the Kubernetes API.
 Exit codes:
   0  ended by a signal, or uninstalled
   1  it could not start, or not uninstall
-  2  the command line makes no sense`
+  2  the command line is invalid`
 
 // command sets started once the command line is understood.
 func command(started *bool) *cobra.Command {
@@ -71,13 +72,4 @@ func command(started *bool) *cobra.Command {
 }
 
 // Version is the release, or what the Go tool knows of the build.
-func Version() string {
-	if version != "" {
-		return version
-	}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	return info.Main.Version
-}
+func Version() string { return build.Version(version) }

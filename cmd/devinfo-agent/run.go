@@ -21,7 +21,7 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-// run is the agent, from its start until ctx ends.
+// run runs the agent until ctx ends.
 func run(ctx context.Context, o *options, log *slog.Logger) error {
 	log.Info("devinfo-agent", "version", Version(), "node", o.nodeName)
 	a, err := o.agent(log)
@@ -59,7 +59,7 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 	return nil
 }
 
-// agent puts it together.
+// agent assembles the agent from the options.
 func (o *options) agent(log *slog.Logger) (*agent.Agent, error) {
 	bootID, err := journal.BootID()
 	if err != nil {
@@ -91,7 +91,7 @@ func (o *options) agent(log *slog.Logger) (*agent.Agent, error) {
 	return agent.New(options), nil
 }
 
-// uninstall waits for an agent that is about to end, and not for one that stays.
+// uninstall waits for an agent that is about to end, but not for one that stays.
 func uninstall(ctx context.Context, a *agent.Agent, o *options, log *slog.Logger) error {
 	const patience = time.Minute
 	waiting, cancel := context.WithTimeout(ctx, patience)

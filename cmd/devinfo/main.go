@@ -1,6 +1,6 @@
-// Devinfo is the CNI plugin that finds the device of a network attachment and
-// writes its device-info file. It is not run by hand, but by a container runtime,
-// Multus or cnitool; package plugins/devinfo says what it does.
+// Devinfo is the CNI plugin that finds the device of a network attachment and writes its
+// device-info file. A container runtime, Multus or cnitool runs it; package plugins/devinfo
+// says what it does.
 package main
 
 import (
@@ -23,7 +23,7 @@ func main() {
 	os.Exit(machine().Run(os.Getenv, os.Stdin, os.Stderr))
 }
 
-// machine is the plugin on the machine that it runs on.
+// machine assembles the plugin for this machine.
 func machine() *plugin.Plugin {
 	if os.Getenv("CNI_COMMAND") == "VERSION" {
 		return &plugin.Plugin{Stdout: os.Stdout}
@@ -42,7 +42,7 @@ func machine() *plugin.Plugin {
 	}
 	bootID, err := journal.BootID()
 	if err != nil {
-		log.Warn("all journal entries count as of this boot", "error", err)
+		log.Warn("the boot ID is unknown: all journal entries count as of this boot", "error", err)
 	}
 	p := plugin.New(node, doors, bootID, os.Stdout, log)
 	p.NodeError = nodeErr

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"os"
 
@@ -19,8 +18,7 @@ func askedForVersion() bool {
 	if len(os.Args) != 2 || os.Args[1] != "--version" && os.Args[1] != "version" {
 		return false
 	}
-	from := build.Read()
-	fmt.Print(release.Release{Version: cmp.Or(version, from.Version, "unknown"), JournalFormat: journal.Format})
-	fmt.Println("built from", from)
+	fmt.Print(release.Release{Version: build.Version(version), JournalFormat: journal.Format})
+	fmt.Println("built from", build.Read())
 	return true
 }

@@ -62,13 +62,13 @@ func level(f verify.Finding, strict bool) string {
 	return "error"
 }
 
-// sarifOf has a result for each finding. The rules are the kinds: each finding says in
-// its message which sentence of that format is broken.
+// sarifOf makes a result of each finding. The rules are the kinds: the message of a finding
+// says what the format requires.
 func sarifOf(all []validation, strict bool) sarifLog {
 	run := sarifRun{Results: []sarifResult{}}
 	run.Tool.Driver = sarifDriver{Name: "devinfoctl", Rules: []sarifRule{{"syntax", sarifText{"the text is JSON or YAML"}}}}
 	for _, k := range verify.Kinds {
-		run.Tool.Driver.Rules = append(run.Tool.Driver.Rules, sarifRule{string(k), sarifText{"the text is as its format, " + string(k) + ", demands"}})
+		run.Tool.Driver.Rules = append(run.Tool.Driver.Rules, sarifRule{string(k), sarifText{"the text is valid as " + string(k)}})
 	}
 	for _, v := range all {
 		for _, f := range v.Findings {
@@ -86,7 +86,7 @@ func sarifOf(all []validation, strict bool) sarifLog {
 }
 
 // annotate writes workflow commands of GitHub Actions, in which "%", line ends and, in a
-// property, ":" and "," stand for something.
+// property, ":" and "," must be escaped.
 func annotate(w io.Writer, all []validation, strict bool) error {
 	data := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
 	property := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")

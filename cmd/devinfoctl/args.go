@@ -43,7 +43,7 @@ func extra(cmd *cobra.Command, arg string) error {
 	return usage("see "+cmd.CommandPath()+" --help", "%s: unexpected argument %q", cmd.Name(), arg)
 }
 
-// knownCommand is for the root: an argument of it is a command that it does not know.
+// knownCommand is for the root: any argument of it is an unknown command.
 func knownCommand(root *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -61,7 +61,7 @@ func nearestCommand(parent *cobra.Command, name string) string {
 	return config.Nearest(name, names)
 }
 
-// helpCommand shows the help of a command, and refuses what is none.
+// helpCommand shows the help of a command, and refuses unknown ones.
 func helpCommand(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND]",
@@ -77,8 +77,8 @@ func helpCommand(root *cobra.Command) *cobra.Command {
 	}
 }
 
-// refuseUnknownShells makes cobra's completion command an error where it would show its
-// help as if all were well.
+// refuseUnknownShells makes cobra's completion command fail where it would show its help as
+// if nothing were wrong.
 func refuseUnknownShells(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	n := slices.IndexFunc(root.Commands(), func(c *cobra.Command) bool { return c.Name() == "completion" })

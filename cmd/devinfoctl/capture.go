@@ -16,21 +16,21 @@ import (
 	"devinfo-cni.io/pkg/ctl/doctor"
 )
 
-const captureHelp = `Writes this host into one text file that devinfoctl --host and the tests read: its
+const captureHelp = `Writes this host to one text file that devinfoctl --host and the tests read: its
 network devices in /sys, what netlink says of them and of the pods' interfaces, the
 journal, the device-info files and the CDI specs of attachments, the records of
 cni-dra-driver, and what doctor asks: settings of VFs, devices of pods, the versions of
-the CNI plugins, and of network configurations what concerns devinfo. Only root sees all
-of it; what is missing is said on standard error and in the file.
+the CNI plugins, and the parts of network configurations that concern devinfo. Only root
+sees all of it; standard error and the file say what is missing.
 
 The file shows hardware and IP addresses, names of pods and the configurations of the
 plugins that attachments were made by. --scrub renames hardware addresses (wherever
 and however they are written), IP addresses, names, namespaces and UIDs of pods, the
-host's name and serial numbers, all of them consistently, and leaves of the journal
-only what the commands need. Names of networks, interfaces and paths stay: look
+host's name and serial numbers, all of them consistently, and keeps only those parts of
+the journal that the commands need. Names of networks, interfaces and paths stay: look
 through the file before you publish it.
 
-With --host a file that was captured earlier is written anew, to scrub it.`
+With --host it writes an earlier capture anew, for example to scrub it.`
 
 const captureExample = `  devinfoctl capture --scrub -o node.txtar
   devinfoctl capture --name rack7 --note 'ConnectX-6, 8 VFs, switchdev' -o rack7.txtar
@@ -138,7 +138,7 @@ func (h *host) captureSource(c captureFlags) capture.Host {
 	return source
 }
 
-// notInNames is what the name of a captured host may not have: it is a file's too.
+// notInNames matches what the name of a captured host must not contain: it is also a file's.
 var notInNames = regexp.MustCompile(`[^a-z0-9-]+`)
 
 // machineName gives the host's name and the kernel's release.
@@ -177,7 +177,7 @@ func (t *tool) save(name string, text []byte) error {
 		return err
 	}
 	if stat, err := os.Stat(name); err == nil && !stat.Mode().IsRegular() {
-		return usage("name a file", "capture: %s is there and is no file", name)
+		return usage("name a file", "capture: %s exists and is not a file", name)
 	}
 	temp, err := os.CreateTemp(filepath.Dir(name), ".devinfoctl-*")
 	if err != nil {

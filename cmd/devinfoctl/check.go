@@ -15,10 +15,10 @@ for each fact what the journal, the device-info file and the kernel have, and wh
 the kernel has it.
 
 The argument is a pod (NAME or NAMESPACE/NAME), a network, a container, or one attachment:
-NETWORK/CONTAINER/INTERFACE, NETWORK/CONTAINER or POD/INTERFACE with its namespace. Of a
-container's ID a beginning that is no other's will do. Without it all are checked.
+NETWORK/CONTAINER/INTERFACE, NETWORK/CONTAINER or POD/INTERFACE with its namespace. Any
+unambiguous beginning of a container's ID will do. Without an argument all are checked.
 
-Of what cni-dra-driver attaches, the error of a DEL that failed is said too.
+For what cni-dra-driver attached, it also shows the error of a failed DEL.
 
 The verdicts are
   same          journal, file and kernel agree
@@ -30,8 +30,8 @@ The verdicts are
   not recorded  the file says nothing of it
   unknown       it cannot be looked at: without root, or from within a container
 
-What CHECK compares beyond that is listed as not compared. Whether sriovnet finds the
-same representor is said as by inspect.
+What CHECK compares beyond that is listed as not compared. As in inspect, the source of a
+representor says whether sriovnet finds the same one.
 
 Exits with 1 if an attachment is not as it should be.`
 
@@ -128,7 +128,7 @@ func (t *tool) check(h *host, list []attachment) error {
 	return err
 }
 
-// verdictColour is "" for what is as it should be.
+// verdictColour is "" for facts that are as they should be.
 func verdictColour(v audit.Verdict) colour {
 	switch v {
 	case audit.Differs, audit.Gone:

@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// A naming says whether an attachment has a name on the command line, and of what the
-// name must mean one only.
+// A naming is a way in which the command line names attachments. If one is set, the name
+// must mean only one such thing.
 type naming struct {
 	named func(a attachment, name string) bool
 	one   func(a attachment) string // nil = it may mean several
@@ -17,7 +17,7 @@ type naming struct {
 	more  string
 }
 
-// namings are tried in this order; the first by which something is found counts.
+// namings are tried in this order; the first that finds something counts.
 var namings = []naming{
 	{named: byPod, one: func(a attachment) string { return a.Pod }, what: "pods", more: "give the namespace too"},
 	{named: func(a attachment, name string) bool { return a.Network == name }},
@@ -42,7 +42,7 @@ func chosen(list []attachment, name string) ([]attachment, error) {
 			names = of
 		}
 		if len(of) > 1 {
-			return nil, usage(n.more+": "+strings.Join(names, ", "), "%s: means %d %s", name, len(of), n.what)
+			return nil, usage(n.more+": "+strings.Join(names, ", "), "%s: is ambiguous: %d %s match", name, len(of), n.what)
 		}
 		if len(found) > 0 {
 			return found, nil

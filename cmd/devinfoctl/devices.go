@@ -37,7 +37,7 @@ var kindWords = map[string]string{asPCI: "PCI function", asAuxiliary: "auxiliary
 func (h *host) settle(s subject) (string, error) {
 	if s.netns != "" {
 		if s.as != "" && s.as != asInterface {
-			return "", usage("leave one of the two out", "--netns is for interfaces, --as says %s", s.as)
+			return "", usage("leave one of the two out", "--netns is for interfaces, but --as says %s", s.as)
 		}
 		return asInterface, nil
 	}
@@ -53,7 +53,7 @@ func (h *host) settle(s subject) (string, error) {
 	case s.as == "" || slices.Contains(is, s.as):
 		return cmp.Or(s.as, is[0]), nil
 	}
-	return "", usage("leave --as out, or say --as "+is[0], "%s is no %s", s.name, kindWords[s.as])
+	return "", usage("leave --as out, or say --as "+is[0], "%s: no %s has that name", s.name, kindWords[s.as])
 }
 
 // meanings lists the kinds of devices that have the name.
@@ -84,12 +84,12 @@ func meaning(is []string, kind string, ok bool, err error) ([]string, error) {
 	return is, err
 }
 
-// unknown is the error of a device that is not there.
+// unknown is the error for a device that does not exist.
 func (h *host) unknown(s subject) error {
 	if s.netns != "" {
 		return blind(fmt.Errorf("%s: no interface of that name in %s", s.name, s.netns), "ip -n NAME link shows the interfaces of a network namespace")
 	}
-	remedy := "devinfoctl topology shows the devices that there are; an interface in a pod needs --netns"
+	remedy := "devinfoctl topology shows the node's devices; an interface in a pod needs --netns"
 	if names := nearest(s.name, h.deviceNames()); len(names) > 0 {
 		remedy = "the nearest names are " + strings.Join(names, ", ") + "; " + remedy
 	}

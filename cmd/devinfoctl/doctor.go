@@ -18,8 +18,8 @@ import (
 	"devinfo-cni.io/pkg/ctl/verify"
 )
 
-const doctorHelp = `Looks at the whole node, and says what is wrong and what to do about it, one answer on
-a line:
+const doctorHelp = `Examines the whole node, and says what is wrong and what to do about it, one answer to a
+line:
 
   attachments  the journal, the claims, the files, the namespaces and the devices agree
   files        each device-info file is an attachment's
@@ -34,16 +34,16 @@ a line:
   directories  those of CNI and CDI are there
   runtime      the container runtime offers NRI
 
-What could not be looked at is said by "sight". The plugins that are configured are run
-with CNI_COMMAND=VERSION, which changes nothing. A captured host is looked at as it was.
+"sight" says what could not be checked. It runs the configured plugins with
+CNI_COMMAND=VERSION, which changes nothing. A captured host is examined as it was.
 
-Exits with 1 if there is an error; warnings alone are none.`
+Exits with 1 if there is an error; warnings do not count.`
 
 const doctorExample = `  devinfoctl doctor
   devinfoctl doctor -o json | jq '.[] | select(.level == "error")'
   devinfoctl --host node.txtar doctor`
 
-// placeFlags are for the commands that look at what is around the plugin.
+// placeFlags are for commands that examine the plugin's surroundings.
 func placeFlags(cmd *cobra.Command, p *doctor.Places, cniPath *string) {
 	*p = doctor.DefaultPlaces()
 	cniPathFlag(cmd, cniPath)
@@ -206,7 +206,7 @@ func (h *host) live(ctx context.Context, places doctor.Places) (*doctor.Live, er
 	}
 	l := new(doctor.Live)
 	if err := json.Unmarshal(data, l); err != nil {
-		return nil, blind(fmt.Errorf("--host: %s: node/live.json: %w", h.captured, err), "make the capture anew: devinfoctl capture -o FILE.txtar")
+		return nil, blind(fmt.Errorf("--host: %s: node/live.json: %w", h.captured, err), "capture the host again: devinfoctl capture -o FILE.txtar")
 	}
 	return l, nil
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -18,10 +17,7 @@ import (
 	"devinfo-cni.io/pkg/private"
 )
 
-// defaultClaimDir is where cni-dra-driver keeps its records.
-const defaultClaimDir = "/var/lib/kubelet/plugins/cni.dra.networking.x-k8s.io/state"
-
-// A record is one file of cni-dra-driver's.
+// A record is one of cni-dra-driver's files.
 type record struct {
 	path  string       // on the host
 	claim *state.Claim // nil = it cannot be used: see state and why
@@ -29,8 +25,8 @@ type record struct {
 	why   string
 }
 
-// records reads what cni-dra-driver has of its claims, without its lock: each is written
-// at once. There are none where it does not run.
+// records reads cni-dra-driver's claims without taking its lock: each file is written
+// atomically. Where the driver does not run there are none.
 func (h *host) records() (list []record, err error) {
 	const suffix = ".json"
 	dir := private.Open(h.path(h.claimDir))
@@ -56,22 +52,15 @@ func (h *host) records() (list []record, err error) {
 }
 
 func parseRecord(path string, text []byte) record {
-	r := record{path: path}
-	var version struct{ Schema int }
-	c := new(state.Claim)
-	switch err := json.Unmarshal(text, &version); {
-	case err == nil && version.Schema > state.Schema:
-		r.state, r.why = audit.Newer, (&state.SchemaError{Path: path, Schema: version.Schema}).Error()
-	case err != nil:
-		r.state, r.why = audit.Corrupt, fmt.Sprintf("%s: %v", path, err)
-	default:
-		if err := json.Unmarshal(text, c); err != nil {
-			r.state, r.why = audit.Corrupt, fmt.Sprintf("%s: %v", path, err)
-			return r
-		}
-		r.claim = c
+	claim, err := state.Parse(path, text)
+	var newer *state.SchemaError
+	switch {
+	case err == nil:
+		return record{path: path, claim: claim}
+	case errors.As(err, &newer):
+		return record{path: path, state: audit.Newer, why: err.Error()}
 	}
-	return r
+	return record{path: path, state: audit.Corrupt, why: err.Error()}
 }
 
 // claimed are the attachments of the claims. A record that cannot be used is listed
@@ -126,7 +115,7 @@ func (h *host) claimAttachment(c *state.Claim, at state.Attachment) attachment {
 	return a
 }
 
-// compareRecord is compare for what only a claim's record tells of.
+// compareRecord is compare for an attachment that is only in a claim's record.
 func (a *attachment) compareRecord() comparison {
 	c := comparison{Attachment: a.String(), Pod: a.Pod, Claim: a.Claim, State: a.State, File: a.File, Facts: []audit.Fact{}}
 	switch a.State {
@@ -150,12 +139,12 @@ func (a *attachment) compareRecord() comparison {
 func (a *attachment) claimRemedy() string {
 	switch a.State {
 	case audit.Abandoned:
-		return "mend what the error names: cni-dra-driver runs DEL again every hour, and at its next start; " +
+		return "fix what the error names: cni-dra-driver runs DEL again every hour, and at its next start; " +
 			"or clean up by hand what is left, and remove " + a.record
 	case audit.Deleting:
-		return "mend what the error names: cni-dra-driver runs DEL again by itself"
+		return "fix what the error names: cni-dra-driver runs DEL again by itself"
 	case audit.NetnsGone, audit.Orphan:
-		return "cni-dra-driver runs DEL when the pod is deleted: see that it runs"
+		return "cni-dra-driver runs DEL when the pod is deleted: make sure that it is running"
 	case audit.Newer:
 		return "run the cni-dra-driver that wrote it, or a newer one"
 	case audit.Corrupt:

@@ -17,21 +17,21 @@ import (
 )
 
 const gcHelp = `Removes what is left of attachments that nobody can use any more: those whose network
-namespace is gone, and those of an earlier boot. It does what the plugin's GC does:
-the delegates' DEL in reverse order, the device-info file, the CDI spec, the entry in
-the journal. What can be finished is finished; the entry of what cannot stays. Then it
-sweeps what killed plugins left and no attachment has, such as temporary files.
+namespace is gone, and those of an earlier boot. It does what the plugin's GC does: it
+runs the delegates' DEL in reverse order, and removes the device-info file, the CDI spec
+and the journal's entry. If something fails it does the rest, and the entry stays. Then
+it sweeps what killed plugins left and no attachment owns, such as temporary files.
 
-Run it on the node itself: in a container the node's network namespaces may not be
-seen, and could be taken as gone. An attachment whose network namespace is there is
-never touched, be its ADD complete or not, nor is one whose entry cannot be read.
+Run it on the node itself: a container may not see the node's network namespaces, and
+would take them for gone. An attachment whose network namespace exists is never touched,
+whether its ADD is complete or not, nor is one whose entry cannot be read.
 Files in the device-info directory that no attachment claims are shown, but left
 alone: other plugins keep files there too.
 
-The container runtime does the same by itself, where it calls GC (CNI 1.1.0).
+Container runtimes that call GC (CNI 1.1.0) do the same by themselves.
 
 Exits with 1 if --dry-run finds something to remove, with 3 if --yes could not remove
-it all.`
+everything.`
 
 const gcExample = `  devinfoctl gc --dry-run
   devinfoctl gc --yes
@@ -120,7 +120,7 @@ func (t *tool) gc(ctx context.Context, h *host, remove bool, cniPath string) err
 	}
 	switch {
 	case failed:
-		return blind(errors.New("gc: not all could be removed"), "mend what is said above, and run it again")
+		return blind(errors.New("gc: not everything could be removed"), "fix the errors above, and run it again")
 	case !remove && len(g.Orphans) > 0:
 		return errFound
 	}
@@ -170,7 +170,7 @@ func (h *host) filesOf(a attachment) (files []string) {
 	return append(files, filepath.Join(h.node.StateDir, "attachments", a.Network+"@"+a.ContainerID+"@"+a.IfName))
 }
 
-// unclaimed are the device-info files of the node that are no attachment's of ours.
+// unclaimed are the node's device-info files that belong to none of our attachments.
 func (h *host) unclaimed() (paths []string, err error) {
 	names, err := h.infos.Names()
 	if err != nil {

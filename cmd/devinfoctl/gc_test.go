@@ -125,8 +125,8 @@ net-a/lacking/net1: network namespace /bin/no-such is gone
   error: attachment net-a/lacking/net1: delegate no-such-plugin: DEL: CNI plugin "no-such-plugin": not installed: it must be in /bin; install the plugin in a directory of CNI_PATH
 net-a/simple/net1: network namespace /bin/no-such is gone
   removed: /state/attachments/net-a@simple@net1
-! devinfoctl: gc: not all could be removed
-!   mend what is said above, and run it again
+! devinfoctl: gc: not everything could be removed
+!   fix the errors above, and run it again
 exit 3
 `
 	if diff := cmp.Diff(want, n.ctl("gc", "--yes", "--cni-path", n.bin)); diff != "" {
@@ -172,7 +172,7 @@ func TestGCLeavesAttachmentsAloneThatItCannotSee(t *testing.T) {
 	n := newNode(t)
 	n.put(journal.Entry{Key: container("c0ffee"), Netns: filepath.Join(n.bin, "no-such", "netns"), File: "one", Complete: true})
 	const want = `nothing to remove
-net-a/c0ffee/net1: left alone: /bin/no-such, where ADD found the network namespace, is not there: in a container the node's cannot be seen
+net-a/c0ffee/net1: left alone: /bin/no-such, where ADD found the network namespace, does not exist: a container cannot see the node's
 `
 	if diff := cmp.Diff(want, n.ctl("gc", "--yes", "--cni-path", n.bin)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -15,6 +15,7 @@ import (
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/ctl/capture"
 	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
@@ -93,7 +94,7 @@ func (t *tool) machine() (*host, error) {
 		node:      node,
 		sys:       sys,
 		finder:    &discovery.Finder{Interfaces: kernel, Switches: kernel},
-		claimDir:  cmp.Or(t.claimDir, defaultClaimDir),
+		claimDir:  cmp.Or(t.claimDir, state.DefaultDir),
 		bootID:    bootID,
 		build:     build.Read(),
 		now:       t.clock(),
@@ -134,27 +135,27 @@ func (t *tool) capturedHost() (*host, error) {
 	if err != nil {
 		return nil, blind(fmt.Errorf("--host: %s: %w", t.hostFile, err), remedy)
 	}
-	state := capture.State{Settings: config.DefaultNode()}
+	was := capture.State{Settings: config.DefaultNode()}
 	if data := file.File("node/node.json"); data != nil {
-		if err := json.Unmarshal(data, &state); err != nil {
+		if err := json.Unmarshal(data, &was); err != nil {
 			return nil, blind(fmt.Errorf("--host: %s: node/node.json: %w", t.hostFile, err), remedy)
 		}
 	}
 	if t.nodeFile != "" {
-		if state.Settings, err = t.settings(); err != nil {
+		if was.Settings, err = t.settings(); err != nil {
 			return nil, err
 		}
 	}
 	h := &host{
 		captured:  t.hostFile,
 		file:      file,
-		node:      state.Settings,
+		node:      was.Settings,
 		sys:       sysfs.New(file.Sys()),
 		finder:    &discovery.Finder{Interfaces: links, Switches: links},
-		claimDir:  cmp.Or(t.claimDir, state.ClaimDir, defaultClaimDir),
-		bootID:    state.BootID,
-		build:     state.Build,
-		now:       state.Time,
+		claimDir:  cmp.Or(t.claimDir, was.ClaimDir, state.DefaultDir),
+		bootID:    was.BootID,
+		build:     was.Build,
+		now:       was.Time,
 		netnsGone: gone(links),
 	}
 	if h.root, err = os.MkdirTemp("", "devinfoctl-"); err != nil {

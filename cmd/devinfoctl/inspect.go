@@ -18,14 +18,14 @@ import (
 )
 
 const inspectHelp = `Shows the device information that ADD would write for a device, and where each fact
-comes from: the configuration and a file that is there already are left out.
+comes from, without regard to a configuration or an existing file.
 
-DEVICE is a PCI address (03:00.5 is 0000:03:00.5), an auxiliary device (an SF), a vDPA device or a network
-interface: one of this namespace, or with --netns one of that. A name that means
-several is settled by --as.
+DEVICE is a PCI address (03:00.5 is 0000:03:00.5), an auxiliary device (an SF), a vDPA
+device or a network interface: one of this namespace or, with --netns, of that one. If a
+name means several devices, --as decides.
 
-The source of a representor, but for that of a captured host, says whether sriovnet
-agrees, by which OVN-Kubernetes, ovs-cni and the SR-IOV operators find it.
+Except on a captured host, the source of a representor says whether sriovnet agrees: it is
+what OVN-Kubernetes, ovs-cni and the SR-IOV operators find it with.
 
 Exits with 1 if ADD could not describe the device.`
 
@@ -81,7 +81,7 @@ func inspectCommand(t *tool) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&s.netns, "netns", "", "`path` of the network namespace that the interface is in")
 	cmd.Flags().StringVar(&s.as, "as", "", "what DEVICE is: "+strings.Join(kinds, ", "))
-	cmd.Flags().BoolVar(&s.followLower, "follow-lower", false, "of a macvlan, ipvlan or vlan interface, take the lower one's device")
+	cmd.Flags().BoolVar(&s.followLower, "follow-lower", false, "for a macvlan, ipvlan or vlan interface, take the lower one's device")
 	cmd.Flags().BoolVar(&s.subfunctionParent, "subfunction-parent", false, "let the parent function stand for an SF")
 	_ = cmd.RegisterFlagCompletionFunc("as", cobra.FixedCompletions(kinds, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -172,7 +172,7 @@ func (o ownNetns) Interface(_, name string) (link.Interface, error) {
 	return o.Interfaces.Interface("", name)
 }
 
-// explained adds to an error of discovery what may be done about it.
+// explained adds to an error of discovery what to do about it.
 func (h *host) explained(err error) error {
 	switch {
 	case errors.Is(err, errPermission) && h.captured != "":

@@ -16,14 +16,14 @@ import (
 
 const installHelp = `Puts the plugin into the directory that the container runtime starts plugins from.
 
-The new file is written beside, run with CNI_COMMAND=VERSION, and only then renamed:
-at every moment there is a whole plugin, and one that runs goes on with the old file.
-Installing what is there already changes nothing.`
+The new file is written beside the old one, run with CNI_COMMAND=VERSION, and only then
+renamed: there is a whole plugin at every moment, and a running one keeps the old file.
+Installing what is already there changes nothing.`
 
 const installExample = `  devinfoctl install --cni-bin-dir /opt/cni/bin
   devinfoctl install --cni-bin-dir /host/opt/cni/bin --from /plugins/devinfo`
 
-// pluginName is the name that network configurations have in "type".
+// pluginName is the plugin's "type" in network configurations.
 const pluginName = install.Name
 
 func installCommand(t *tool) *cobra.Command {
@@ -36,7 +36,7 @@ func installCommand(t *tool) *cobra.Command {
 		Args:    none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if dir == "" {
-				return usage("the directory is /opt/cni/bin on most nodes; the container runtime's configuration says it", "install: --cni-bin-dir is missing")
+				return usage("on most nodes it is /opt/cni/bin; the container runtime's configuration names it", "install: --cni-bin-dir is missing")
 			}
 			if t.hostFile != "" {
 				return usage("leave --host out", "install: a captured host cannot be changed")

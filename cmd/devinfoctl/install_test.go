@@ -125,8 +125,8 @@ func TestInstallRefusesWithARemedy(t *testing.T) {
 		says []string
 	}{
 		{nil, exitUsage, []string{"--cni-bin-dir is missing", "/opt/cni/bin"}},
-		{[]string{"--cni-bin-dir", taken, "--from", good}, exitBlind, []string{" is no regular file (mode d", "move it away"}},
-		{[]string{"--cni-bin-dir", bin, "--from", bin}, exitBlind, []string{bin + " is no regular file"}},
+		{[]string{"--cni-bin-dir", taken, "--from", good}, exitBlind, []string{" is not a regular file (mode d", "move it away"}},
+		{[]string{"--cni-bin-dir", bin, "--from", bin}, exitBlind, []string{bin + " is not a regular file"}},
 		{[]string{"--cni-bin-dir", bin, "--from", bin + "/nothing"}, exitBlind, []string{"no such file", "--from"}},
 		{[]string{"--cni-bin-dir", bin + "/nothing", "--from", good}, exitBlind, []string{"no such file", "must exist"}},
 		{[]string{"--cni-bin-dir", "/proc", "--from", good}, exitBlind, []string{"/proc"}},

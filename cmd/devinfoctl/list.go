@@ -32,14 +32,14 @@ and only of networks that cni-dra-driver attaches:
   deleting      DEL runs, or has failed and will be tried again
   abandoned     DEL has failed too often, and nobody waits for it any more
 
-Where no pod is known the container is shown. Attachments that got no device-info file and have no delegates are not in the journal.
-What is wrong with one, check explains; gc removes "netns gone" and "orphan". With -o
-wide there are containers, claims, files and CDI devices too; on a narrow terminal
-columns are left out.
+If the pod is unknown the container is shown. Attachments without a device-info file and
+without delegates are not in the journal. check explains what is wrong with one; gc removes
+"netns gone" and "orphan". -o wide shows containers, claims, files and CDI devices too; on
+a narrow terminal columns are left out.
 
-With --watch the list is looked at again every --interval, and drawn again when
-it has changed, until SIGINT. Where the output is no terminal, each change is a line
-instead; with -o json each is an object on a line, with -o yaml a document.`
+With --watch the list is read again every --interval, and redrawn when it has changed,
+until SIGINT. If the output is not a terminal, each change is a line instead; with -o json
+each is an object on a line, with -o yaml a document.`
 
 const listExample = `  devinfoctl list
   devinfoctl list -n shop -o wide
@@ -66,7 +66,7 @@ func listCommand(t *tool) *cobra.Command {
 			case interval < shortest:
 				return usage(fmt.Sprintf("give %s or more", shortest), "--interval: %s is too short", interval)
 			case cmd.Flags().Changed("interval") && !watch:
-				return usage("give --watch too, or leave --interval out", "--interval: without --watch there is one look only")
+				return usage("give --watch too, or leave --interval out", "--interval: has no effect without --watch")
 			}
 			h, err := t.host()
 			if err != nil {
@@ -78,10 +78,10 @@ func listCommand(t *tool) *cobra.Command {
 			return t.list(h, wanted)
 		},
 	}
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on, and show changes as they come")
-	cmd.Flags().DurationVar(&interval, "interval", time.Second, "with --watch, the `time` between two looks")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "keep running, and show changes as they happen")
+	cmd.Flags().DurationVar(&interval, "interval", time.Second, "with --watch, the `time` between two reads")
 	cmd.Flags().StringVarP(&wanted.namespace, "namespace", "n", "", "only the pods of this `namespace`")
-	cmd.Flags().BoolVar(&wanted.abandoned, "abandoned", false, "only what cni-dra-driver has given up to delete")
+	cmd.Flags().BoolVar(&wanted.abandoned, "abandoned", false, "only what cni-dra-driver has given up deleting")
 	_ = cmd.RegisterFlagCompletionFunc("namespace", t.completeNamespaces)
 	return cmd
 }

@@ -77,7 +77,7 @@ func podName(namespace, name string) string {
 
 func (a *attachment) id() id { return id{a.Key, a.Claim} }
 
-// attachments looks at every entry of the journal and every claim's record, sorted by pod.
+// attachments reads every entry of the journal and every claim's record, sorted by pod.
 func (h *host) attachments() ([]attachment, error) {
 	list, err := h.journaled()
 	if err != nil {
@@ -103,7 +103,7 @@ func (h *host) attachments() ([]attachment, error) {
 	return list, nil
 }
 
-// journaled looks at every entry of the journal, sorted by network.
+// journaled reads every entry of the journal, sorted by network.
 func (h *host) journaled() ([]attachment, error) {
 	keys, err := h.journal.All()
 	if err != nil {
@@ -129,7 +129,7 @@ func (h *host) journalError(err error) error {
 	return err
 }
 
-// attachment looks at one entry; it is not ok if there is none.
+// attachment reads one entry; ok is false if there is none.
 func (h *host) attachment(key journal.Key) (a attachment, ok bool, err error) {
 	e, err := h.journal.Get(key)
 	if e == nil && err == nil { // dropped since All
@@ -154,7 +154,7 @@ func (h *host) attachment(key journal.Key) (a attachment, ok bool, err error) {
 	return a, true, nil
 }
 
-// text is a message in the paths of the host.
+// text is a message with its paths as they are on the host.
 func (h *host) text(message string) string {
 	if h.root == "" {
 		return message
@@ -162,7 +162,7 @@ func (h *host) text(message string) string {
 	return strings.ReplaceAll(message, h.root+"/", "/")
 }
 
-// fileThere takes what may not be looked at for a file that is there.
+// fileThere reports whether a file exists; one that we may not see counts as existing.
 func (h *host) fileThere(path string) bool {
 	_, err := os.Lstat(h.path(path))
 	return !errors.Is(err, fs.ErrNotExist)

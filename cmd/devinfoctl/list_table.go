@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// width is the number of columns of the terminal; 0 = there is none, and no limit.
+// width is the number of columns of the terminal; 0 = no terminal, no limit.
 func (t *tool) width() int {
 	if !isTerminal(t.stdout) {
 		return 0
@@ -26,7 +26,7 @@ func (t *tool) width() int {
 const (
 	gap      = 2  // columns between two cells
 	narrowed = 5  // columns that a cell keeps when there is too little room
-	readable = 12 // columns of a cell, a PCI address, say, that can still be read
+	readable = 12 // columns of a cell that can still be read, such as a PCI address
 )
 
 // without leaves out the columns of these headings, in this order, until every cell
@@ -110,7 +110,7 @@ func cut(text string, width int) string {
 	return string(runes[:width-1-tail]) + "…" + string(runes[len(runes)-tail:])
 }
 
-// shown is where text of many lines goes, each made printable.
+// shown writes text of many lines, each made printable.
 type shown struct{ io.Writer }
 
 func (s shown) Write(text []byte) (int, error) {
@@ -124,7 +124,7 @@ func (s shown) Write(text []byte) (int, error) {
 	return len(text), err
 }
 
-// printable is text that does nothing to a terminal; a cell that is empty is "-".
+// printable is text that is safe for a terminal; an empty cell is "-".
 func printable(text string) string {
 	if text == "" {
 		return "-"

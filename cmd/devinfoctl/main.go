@@ -1,6 +1,6 @@
-// Devinfoctl shows, checks and explains the device information of a node. It is
-// for people: the plugin that container runtimes run is devinfo, and that works
-// without it. All commands but install and gc --yes only read.
+// Devinfoctl shows, checks and explains the device information of a node. It is for people:
+// the plugin devinfo, which container runtimes run, works without it. All commands except
+// install and gc --yes only read.
 package main
 
 import (
@@ -17,9 +17,9 @@ import (
 // The exit codes. The help of the root command names them too.
 const (
 	exitOK    = 0
-	exitFound = 1 // what was looked at is not as it should be
-	exitUsage = 2 // the command line makes no sense
-	exitBlind = 3 // it could not be looked at, or not be done
+	exitFound = 1 // something is not as it should be
+	exitUsage = 2 // the command line is invalid
+	exitBlind = 3 // something could not be read, or not be done
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
@@ -50,13 +50,13 @@ type failure struct {
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-// usage is the error of a command line that makes no sense.
+// usage is the error for an invalid command line.
 func usage(remedy, format string, args ...any) error {
 	return &failure{exitUsage, fmt.Errorf(format, args...), remedy}
 }
 
-// blind is the error of a look that was not possible. A plain error means the same,
-// without remedy.
+// blind is the error for something that could not be read or done. A plain error means the
+// same, without a remedy.
 func blind(err error, remedy string) error { return &failure{exitBlind, err, remedy} }
 
 // errFound ends a command that has printed what is wrong: nothing more is said.

@@ -8,7 +8,7 @@ import (
 	"devinfo-cni.io/pkg/link/opinion"
 )
 
-// hear has the host's answers about representors remembered, for secondOpinion.
+// hear records the host's answers about representors for secondOpinion.
 func (h *host) hear(sriovnet func(pf string, flavour link.Flavour, number int) (string, error)) {
 	h.witness = &opinion.Witness{Switches: h.finder.Switches, Ask: sriovnet}
 	h.finder.Switches = h.witness

@@ -81,7 +81,7 @@ func isTerminal(w io.Writer) bool {
 	return err == nil
 }
 
-// warn says on standard error what does not stop the command.
+// warn prints to standard error what does not stop the command.
 func (t *tool) warn(format string, args ...any) {
 	fmt.Fprintf(t.stderr, "devinfoctl: warning: "+format+"\n", args...)
 }

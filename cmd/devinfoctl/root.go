@@ -13,6 +13,7 @@ import (
 
 	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/dra/state"
 )
 
 // tool is what the commands share.
@@ -26,7 +27,7 @@ type tool struct {
 	nodeFile string // --node-config; "" = the plugin's own
 	claimDir string // --dra-state-dir; "" = the usual one
 
-	tolerant    bool // node settings that are wrong are noted in nodeProblem
+	tolerant    bool // invalid node settings are noted in nodeProblem
 	nodeProblem string
 
 	started bool  // the command line was understood
@@ -40,7 +41,7 @@ Exit codes:
   0  all is well
   1  what was looked at is not as it should be: check, doctor, validate and
      gc --dry-run have found something
-  2  the command line makes no sense
+  2  the command line is invalid
   3  it could not be looked at, or not be done`
 
 const rootExample = `  devinfoctl list                           # the attachments of this node
@@ -80,7 +81,7 @@ func newRoot(t *tool) *cobra.Command {
 	flags.StringVarP(&t.output, "output", "o", "table", "how to print: table, wide, json or yaml")
 	flags.StringVar(&t.hostFile, "host", "", "look at the host captured in this `file`, not at this machine")
 	flags.StringVar(&t.nodeFile, "node-config", "", "node settings `file` (default $DEVINFO_NODE_CONFIG, else "+config.NodeFile+")")
-	flags.StringVar(&t.claimDir, "dra-state-dir", "", "`directory` of cni-dra-driver's records (default "+defaultClaimDir+")")
+	flags.StringVar(&t.claimDir, "dra-state-dir", "", "`directory` of cni-dra-driver's records (default "+state.DefaultDir+")")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "wide", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = root.MarkPersistentFlagFilename("host", "txtar")
 	cobra.EnableCommandSorting = false
@@ -95,8 +96,8 @@ func newRoot(t *tool) *cobra.Command {
 	return root
 }
 
-// start makes a command say that it has begun, and look at -o first. Commands with
-// an -o of their own look at it themselves.
+// start makes a command note that it has begun, and check -o first. Commands with an -o of
+// their own check it themselves.
 func (t *tool) start(cmd *cobra.Command) {
 	body := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -128,7 +129,7 @@ func (t *tool) settings() (config.Node, error) {
 		path = config.NodeFile
 	}
 	if _, err := os.Stat(path); err != nil && t.nodeFile != "" {
-		return config.Node{}, blind(fmt.Errorf("--node-config: %w", err), "name a file that exists, or leave the flag out to have the defaults")
+		return config.Node{}, blind(fmt.Errorf("--node-config: %w", err), "name a file that exists, or leave the flag out to use the defaults")
 	}
 	node, err := config.LoadNode(path)
 	if errors.Is(err, errPermission) && t.nodeFile == "" {

@@ -31,7 +31,7 @@ func TestUsageErrorsNameWhatIsMissingOrMeant(t *testing.T) {
 		"validate":           "devinfoctl: validate: FILE is missing\n  see devinfoctl validate --help\n",
 		"list all":           "devinfoctl: list: unexpected argument \"all\"\n  see devinfoctl list --help\n",
 		"completion pwsh":    "devinfoctl: completion: unknown shell \"pwsh\"\n  give one of bash, zsh, fish, powershell\n",
-		"list --interval 1s": "devinfoctl: --interval: without --watch there is one look only\n  give --watch too, or leave --interval out\n",
+		"list --interval 1s": "devinfoctl: --interval: has no effect without --watch\n  give --watch too, or leave --interval out\n",
 	} {
 		if o := ctl(strings.Fields(args)...); o != (outcome{"", want, exitUsage}) {
 			t.Errorf("%s: %+v", args, o)

@@ -17,9 +17,9 @@ const topologyHelp = `Shows the network devices of the node: PFs, their VFs and 
 devices on them, their interfaces, representors where the switch is in switchdev
 mode, and the attachments that hold them.
 
-Only the interfaces of this network namespace are seen; those that were moved into
-a pod are not, but the device is, with the attachment that holds it. Without root
-no attachment is known, and the mode of a switch may be guessed wrong.`
+It sees only the interfaces of this network namespace; one that was moved into a pod is
+missing, but its device is shown with the attachment that holds it. Without root no
+attachment is known, and the mode of a switch may be guessed wrong.`
 
 const topologyExample = `  devinfoctl topology
   devinfoctl topology -o dot | dot -Tsvg > node.svg
@@ -101,7 +101,7 @@ func (t *tool) paintStates(text string) string {
 func (t *tool) held(h *host) ([]topology.Attachment, error) {
 	all, err := h.attachments()
 	if errors.Is(err, errPermission) {
-		t.warn("the attachments are not known: %v", err)
+		t.warn("the attachments are unknown: %v", err)
 		return nil, nil
 	} else if err != nil {
 		return nil, err

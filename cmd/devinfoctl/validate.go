@@ -20,10 +20,10 @@ import (
 	"devinfo-cni.io/pkg/ctl/verify"
 )
 
-const validateHelp = `Says all that is wrong in files, or in standard input (-), each with its path, its value
-and the rule. JSON and YAML are read, also several documents in a file, and Lists as
-kubectl prints them; of a directory all files whose name ends in .json, .yaml, .yml, .conf
-or .conflist. The kinds are
+const validateHelp = `Reports everything that is wrong in files, or in standard input (-), each with its path,
+its value and the rule. It reads JSON and YAML, also several documents in a file, and Lists
+as kubectl prints them; in a directory, all files whose name ends in .json, .yaml, .yml,
+.conf or .conflist. The kinds are
 
   device-info     a device-info file (Device Information Specification 1.1.0)
   network-status  the value of a pod's annotation k8s.v1.cni.cncf.io/network-status, or
@@ -33,14 +33,14 @@ or .conflist. The kinds are
   dra             a DeviceClass, ResourceClaim or ResourceClaimTemplate with parameters
                   for cni-dra-driver
 
-Without --kind it is guessed, and said. What is of no kind is passed over where there is
-something beside it. Plugins are looked for in --cni-path, and asked for their CNI
-versions, unless none of its directories is on this machine.
+Without --kind the kind is guessed and shown. Documents of other kinds are skipped if there
+are several. Plugins are looked for in --cni-path and asked for their CNI versions, unless
+none of its directories is on this machine.
 
-With -o github errors are annotations of a pull request, with -o sarif a log that code
-scanning takes (SARIF 2.1.0).
+-o github prints annotations for a pull request, -o sarif a log for code scanning (SARIF
+2.1.0).
 
-Exits with 1 if there is an error; warnings alone are none, but with --strict they are.`
+Exits with 1 if there is an error, or with --strict a warning.`
 
 const validateExample = `  devinfoctl validate /var/run/k8s.cni.cncf.io/devinfo/cni/sriov-net-3f1c2d_net1
   kubectl get network-attachment-definition -A -o yaml | devinfoctl validate -
@@ -77,7 +77,7 @@ func validateCommand(t *tool) *cobra.Command {
 	formats := []string{"table", "json", "yaml", "sarif", "github"}
 	cmd := &cobra.Command{
 		Use:     "validate FILE|DIRECTORY|-...",
-		Short:   "all that is wrong in device-info files, network-statuses and configurations",
+		Short:   "what is wrong in device-info files, network-statuses and configurations",
 		Long:    validateHelp,
 		Example: validateExample,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -191,7 +191,7 @@ func filesIn(args []string) (files []string, many bool, err error) {
 	return files, many, nil
 }
 
-// read reads no more than is needed to see that it is too much.
+// read reads no more than it takes to see that a text is too large.
 func (t *tool) read(name string) ([]byte, error) {
 	from := t.stdin
 	if name != "-" {

@@ -9,9 +9,9 @@ import (
 	"devinfo-cni.io/pkg/build"
 )
 
-const versionHelp = `Says what this program was built from: the version of the module, the commit, whether
-the repository had changes that are in no commit, and the version of Go. devinfo --version
-says the same of the plugin.`
+const versionHelp = `Shows what this program was built from: the version of the module, the commit, whether
+the repository had uncommitted changes, and the version of Go. devinfo --version shows the
+plugin's.`
 
 func versionCommand(t *tool) *cobra.Command {
 	return &cobra.Command{

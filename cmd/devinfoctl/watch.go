@@ -17,7 +17,7 @@ import (
 	"devinfo-cni.io/pkg/audit"
 )
 
-// A change is one line of list --watch where the output is no terminal.
+// A change is one line of list --watch if the output is not a terminal.
 type change struct {
 	Event      string      `json:"event"` // "added", "changed" or "removed"
 	Time       time.Time   `json:"time"`

@@ -97,7 +97,7 @@ func each[T any](ctx context.Context, options metav1.ListOptions, page pager.Lis
 	return pager.New(page).EachListItem(ctx, options, func(object runtime.Object) error {
 		item, ok := any(object).(*T)
 		if !ok {
-			return errors.New("the API server sent something else than was asked for")
+			return errors.New("the API server did not send the list that was asked for")
 		}
 		take(item)
 		return nil

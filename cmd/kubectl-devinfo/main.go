@@ -24,7 +24,7 @@ func main() {
 	os.Exit(report(newRoot(streams, version).ExecuteContext(ctx), streams))
 }
 
-// errNone ends a command that has found nothing, and has said so.
+// errNone ends a command that found nothing and has said so.
 var errNone = errors.New("nothing found")
 
 // report prints an error and gives the exit code: 1 where nothing was found, that of

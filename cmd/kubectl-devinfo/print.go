@@ -19,7 +19,7 @@ func (t *tool) printFlags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&t.noHeaders, "no-headers", false, "leave the headers out")
 }
 
-// print shows attachments as -o has it.
+// print shows attachments as -o says.
 func (t *tool) print(list []cluster.Attachment) error {
 	switch t.output {
 	case "", "wide":

@@ -16,7 +16,7 @@ func (t *tool) whoCommand() *cobra.Command {
 		Short: "whose device it is: a PCI address, representor, RDMA or vDPA device, socket, MAC or IP",
 		Long: `Whose device it is, in all namespaces: a PCI address (that of a PF finds its VFs), a
 representor, an RDMA or vDPA device, a socket, a MAC or IP address. A PCI address says
-little without its node. Exit code 1: nobody's.`,
+little without its node. Exit code 1: nobody has it.`,
 		Example: "  kubectl devinfo who 03:00.5 --node n1\n  kubectl devinfo who eth4",
 		Args:    one("DEVICE", "a PCI address, say: kubectl devinfo who 0000:03:00.5"),
 		RunE:    t.who,
@@ -34,7 +34,7 @@ func (t *tool) who(cmd *cobra.Command, args []string) error {
 	t.allNamespaces = true // to show them
 	found := cluster.Who(list, args[0])
 	if len(found) == 0 {
-		fmt.Fprintf(t.ErrOut, "No pod has %s. A pod that came without devinfo in its network has no device on record.\n", args[0])
+		fmt.Fprintf(t.ErrOut, "No pod has %s. A pod whose network does not use devinfo may have it without a record.\n", args[0])
 		return errNone
 	}
 	return t.print(found)
@@ -78,7 +78,7 @@ func (t *tool) pod(cmd *cobra.Command, args []string) error {
 	return t.print(list)
 }
 
-// one takes one argument, and says what is missing where there is none.
+// one takes exactly one argument, and names it if it is missing.
 func one(name, hint string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		switch {

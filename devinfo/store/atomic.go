@@ -8,10 +8,9 @@ import (
 	"syscall"
 )
 
-// Write puts data in the place of what the file held, or of a symbolic link of
-// that name, all at once. Writers of one name wait for each other. One that is
-// killed leaves at most the temporary file, which the next Write or Remove of
-// that name takes care of.
+// Write atomically replaces the content of the file, or a symbolic link of that
+// name. Writers of one name wait for each other. A killed writer leaves at most
+// the temporary file, which the next Write or Remove of that name removes.
 func (d *Dir) Write(name string, data []byte) error {
 	if err := checkName(name); err != nil {
 		return err
@@ -38,7 +37,7 @@ func (d *Dir) Write(name string, data []byte) error {
 }
 
 // Remove removes a file, or a symbolic link, and a temporary file that a killed
-// writer left. It is success if the file, or the directory, is gone already.
+// writer left. It succeeds if the file, or the directory, is gone already.
 func (d *Dir) Remove(name string) error {
 	return d.ifThere(name, func(root *os.Root) error {
 		if err := d.removeFile(root, name); err != nil {

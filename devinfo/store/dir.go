@@ -22,7 +22,7 @@ import (
 	"syscall"
 )
 
-// Dir is a directory of small files. Its methods may be called at once, also
+// Dir is a directory of small files. Its methods may be called concurrently, also
 // from several processes.
 type Dir struct{ dir string }
 
@@ -64,8 +64,8 @@ func (d *Dir) Names() ([]string, error) {
 	return names, nil
 }
 
-// notThere makes fs.ErrNotExist of the error that the directory is none: there can be
-// no file in it.
+// notThere turns the error that the path is not a directory into fs.ErrNotExist: no file
+// can be in it.
 func notThere(err error) error {
 	if errors.Is(err, syscall.ENOTDIR) {
 		return fmt.Errorf("%w (%w)", fs.ErrNotExist, err)
@@ -73,9 +73,9 @@ func notThere(err error) error {
 	return err
 }
 
-// Writable asks, without a trace, whether Write could succeed: in the directory, or its
-// nearest ancestor that exists, a nameless file is written. The error names it. Where the
-// file system has no nameless files the mode of the directory must do.
+// Writable checks, without leaving a trace, whether Write could succeed: it writes a
+// nameless file in the directory or its nearest existing ancestor, which the error names. If
+// the file system has no nameless files, it checks the directory's mode.
 func (d *Dir) Writable() error {
 	if err := d.checkAbsolute(); err != nil {
 		return err
@@ -120,7 +120,7 @@ func try(dir string) error {
 	return errors.Join(err, f.Close())
 }
 
-// open is for what needs no directory to be made.
+// open opens an existing directory.
 func (d *Dir) open() (*os.Root, error) {
 	if err := d.checkAbsolute(); err != nil {
 		return nil, err
@@ -130,7 +130,7 @@ func (d *Dir) open() (*os.Root, error) {
 		return root, nil
 	}
 	if stat, statErr := os.Stat(d.dir); statErr == nil && !stat.IsDir() {
-		return nil, fmt.Errorf("%s: %w: it is no directory", d.dir, fs.ErrNotExist)
+		return nil, fmt.Errorf("%s: %w: it is not a directory", d.dir, fs.ErrNotExist)
 	}
 	return nil, notThere(err)
 }

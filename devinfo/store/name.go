@@ -60,9 +60,9 @@ func checkName(name string) error {
 // Name is the inverse of [Dir.Path], for a path that others have chosen. It takes any
 // absolute path of a file directly in the directory, which need not exist: with
 // /var/run linked to /run, for example, either spelling. Everything else is a
-// [*NameError], and so is a name that could not be shown as it is: one with control
-// characters, or that is not UTF-8; the other methods take it, to remove such a file. A
-// path whose links cannot be followed is the error of that.
+// [*NameError], as is a name that cannot be shown as it is, because it has control
+// characters or is not UTF-8; the other methods accept that, to remove such a file. If a
+// link on the path cannot be followed, it returns that error.
 func (d *Dir) Name(path string) (string, error) {
 	if err := d.checkAbsolute(); err != nil {
 		return "", err

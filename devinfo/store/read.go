@@ -10,11 +10,11 @@ import (
 	"devinfo-cni.io/devinfo"
 )
 
-// ErrTooLarge is, as errors.Is tells, the error for a file over the limit.
+// ErrTooLarge is the error, to be matched by errors.Is, for a file over the limit.
 var ErrTooLarge = errors.New("too large")
 
-// CorruptError says that a file was read but makes no sense. A caller takes the
-// file for absent, and warns.
+// CorruptError says that a file's content is invalid. Callers treat the file as
+// absent, and warn.
 type CorruptError struct {
 	Path string
 	Err  error // of the parser
@@ -25,9 +25,9 @@ func (e *CorruptError) Error() string { return fmt.Sprintf("%s: corrupt: %v", e.
 // Unwrap returns Err.
 func (e *CorruptError) Unwrap() error { return e.Err }
 
-// Read returns the content of a file. If there is none the error is
-// fs.ErrNotExist, if it is over the limit, ErrTooLarge. Anything but a regular
-// file is refused, without waiting for the writer of a FIFO.
+// Read returns the content of a file. It fails with fs.ErrNotExist if the file is
+// missing, and with ErrTooLarge if it is over the limit. It refuses anything but a
+// regular file, without waiting for the writer of a FIFO.
 func (d *Dir) Read(name string) ([]byte, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
@@ -70,9 +70,9 @@ func (d *Dir) Info(name string) (*devinfo.Info, error) {
 	return d.Parse(name, data)
 }
 
-// Parse parses what a device-info file holds. Content that is empty or makes no
-// sense is a [*CorruptError]; that of another major version is a
-// [*devinfo.VersionError], and not corrupt: it must not be overwritten.
+// Parse parses the content of a device-info file. Empty or invalid content is a
+// [*CorruptError]; that of another major version is a [*devinfo.VersionError], and
+// not corrupt: it must not be overwritten.
 func (d *Dir) Parse(name string, data []byte) (*devinfo.Info, error) {
 	info, err := devinfo.Parse(data)
 	var version *devinfo.VersionError

@@ -25,7 +25,7 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// Options are what an Agent is made of.
+// Options configure an Agent.
 type Options struct {
 	Plugin     *install.Plugin   // the agent says NewestFormat
 	Settings   *install.Settings // nil = the node's settings are left alone

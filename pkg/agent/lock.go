@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// ErrNotAlone is, as errors.Is tells, that another agent runs on the node.
+// ErrNotAlone is the error, to be matched by errors.Is, that another agent runs on the node.
 var ErrNotAlone = errors.New("another devinfo-agent runs on this node")
 
 // Alone waits until no other agent runs on the node, and keeps others waiting until release

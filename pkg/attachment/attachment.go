@@ -63,15 +63,15 @@ func FileName(network, containerID, ifName string) string {
 	return strings.ReplaceAll(network+"-"+containerID+"_"+ifName, "/", "-")
 }
 
-// ParseFileName is the inverse of FileName, for who knows the container: the network, with
-// "-" where its name has "/", and the interface. It is not ok for a file that is not of that
-// container.
+// ParseFileName is the inverse of FileName for a caller that knows the container ID. It
+// returns the network, with "-" where its name has "/", and the interface; ok is false for
+// the file of another container.
 func ParseFileName(file, containerID string) (network, ifName string, ok bool) {
 	network, ifName, ok = strings.Cut(file, "-"+containerID+"_")
 	return network, ifName, ok && containerID != "" && network != "" && ifName != ""
 }
 
-// Pod is whose attachment it is.
+// Pod identifies the pod that the attachment belongs to.
 func (a *Attachment) Pod() pod.Identity {
 	return pod.Identity{UID: a.Args.UID(), ContainerID: a.ContainerID}
 }

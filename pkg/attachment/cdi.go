@@ -18,8 +18,8 @@ type CDI struct {
 // Qualified is the name by which a container asks for the device.
 func (c *CDI) Qualified() string { return cdispec.Qualified(c.Kind, c.Name) }
 
-// CDI gives the CDI device that the configuration asks for; nil when it does not. The
-// errors are *[config.Problem].
+// CDI returns the CDI device that the configuration asks for; nil if it asks for none. An
+// error is a *[config.Problem].
 func (a *Attachment) CDI(cfg *config.Config) (*CDI, error) {
 	if cfg.CDI == nil {
 		return nil, nil

@@ -44,7 +44,7 @@ func TestCDIDeviceIsNamedAsConfigured(t *testing.T) {
 func TestBadCDINamesAreProblems(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"kind": "vendor"}`:                            `cdi.kind: "vendor" is not supported: want vendor/class, such as devinfo-cni.io/attachment`,
-		`{"name": "a/b"}`:                               `cdi.name: "a/b" is not supported: want a name of letters`,
+		`{"name": "a/b"}`:                               `cdi.name: "a/b" is not supported: want letters, digits`,
 		`{"name": "{podID}"}`:                           `cdi.name: {podID} is not supported: want one of the placeholders`,
 		`{"socketDir": "{uid}"}`:                        `cdi.socketDir: {uid} is not supported: want one of the placeholders`,
 		`{"name": "{containerID:1}"}`:                   `cdi.name: {containerID:1} is not supported: want one of the placeholders`,

@@ -19,10 +19,10 @@ var podArgs = map[string]string{
 	"podNamespace": "K8S_POD_NAMESPACE", "podName": "K8S_POD_NAME", "podUID": "K8S_POD_UID",
 }
 
-// Declared gives the deviceInfo object of the configuration with its placeholders
-// filled in; nil when it declares nothing. It may be partial, but what is there
-// must obey the specification to the letter. The errors are *[config.Problem];
-// the violations are the warnings that remain.
+// Declared returns the deviceInfo object of the configuration with its placeholders
+// filled in; nil if it declares nothing. It may be partial, but what is there must obey
+// the specification to the letter. An error is a *[config.Problem]; violations that are
+// only warnings are returned beside the object.
 func (a *Attachment) Declared(cfg *config.Config) (*devinfo.Info, devinfo.Violations, error) {
 	if cfg.DeviceInfo == nil {
 		return nil, nil, nil
@@ -82,7 +82,7 @@ func settleType(info *devinfo.Info) error {
 }
 
 // expand fills in the placeholders of a JSON text, the value of key. They are found in
-// the text itself: outside of a string a brace followed by a letter is no JSON.
+// the text itself: outside a string, a brace followed by a letter is invalid JSON.
 func (a *Attachment) expand(key string, text json.RawMessage) (json.RawMessage, error) {
 	var out json.RawMessage
 	for rest := text; ; {

@@ -1,7 +1,7 @@
-// Package audit compares what the ADD of an attachment left, as the journal has it, with
-// what is there now: the device-info file, the CDI spec, the device, the interface in the
-// pod's network namespace. The plugin's CHECK and devinfoctl are two readers of the same
-// comparison. It only reads, and asks nothing of the plugins that ADD ran.
+// Package audit compares what ADD recorded of an attachment in the journal with what is
+// there now: the device-info file, the CDI spec, the device, the interface in the pod's
+// network namespace. The plugin's CHECK and devinfoctl read the same comparison. It only
+// reads, and asks nothing of the plugins that ADD ran.
 package audit
 
 import (
@@ -21,18 +21,18 @@ type Auditor struct {
 	// host.
 	Dir func(path string) *store.Dir
 
-	// NetnsGone says that there is no network namespace at a path any more. Only State,
-	// Ended and Audit ask it, and BootID.
+	// NetnsGone reports whether a path no longer leads to a network namespace. Only State,
+	// Ended and Audit use it and BootID.
 	NetnsGone func(path string) (bool, error)
-	BootID    string // of this boot; "" is not known
+	BootID    string // of this boot; "" = unknown
 
-	// Explain has the device looked for once more, by the interface alone or, where that
-	// has none, by what ADD was asked: Fact.Now and Fact.Source then tell also of a
-	// conflict what the kernel says by itself.
+	// Explain searches for the device once more, by the interface alone or, if that has
+	// none, by what ADD was asked for: even in a conflict, Fact.Now and Fact.Source then
+	// show what the kernel itself says.
 	Explain bool
 }
 
-// A Verdict is what came of the comparison of one fact.
+// A Verdict is the outcome of comparing one fact.
 type Verdict string
 
 // The verdicts. With Differs or Gone there is a Report.Problem.
@@ -42,12 +42,12 @@ const (
 	Declared    Verdict = "declared"     // the kernel says otherwise, and the configuration overrules it
 	Differs     Verdict = "differs"      // it is another device
 	Gone        Verdict = "gone"         // it was there at ADD
-	NotStated   Verdict = "not stated"   // the kernel says nothing of it
-	NotRecorded Verdict = "not recorded" // the file says nothing of it
-	Unseen      Verdict = "unknown"      // it may not be looked at
+	NotStated   Verdict = "not stated"   // the kernel does not say
+	NotRecorded Verdict = "not recorded" // the file does not say
+	Unseen      Verdict = "unknown"      // we lack permission to look
 )
 
-// A Fact is one thing that was compared. What is not known is empty.
+// A Fact is one thing that was compared. Unknown values are empty.
 type Fact struct {
 	Fact    string  `json:"fact"` // "interface", or a key of the file: "pci.rdma-device"
 	Journal string  `json:"journal,omitempty"`
@@ -70,8 +70,8 @@ type Report struct {
 	Facts    []Fact
 	Problem  *Error   // the first; nil = the attachment is as it should be
 	Warnings []string // without the Facts that have Changed
-	// Blind is why something could not be looked at, for want of permission as a rule; nil =
-	// all could. The rest was compared without it.
+	// Blind says why something could not be read, usually for lack of permission; nil =
+	// everything was. The rest was compared without it.
 	Blind       *Error
 	NotCompared []string // in words
 }
@@ -86,8 +86,7 @@ func (r *Report) Changed() (list []Fact) {
 	return list
 }
 
-// Err is what CHECK fails with: the problem, or else what could not be looked at; nil if
-// neither is there.
+// Err is the error of CHECK: the problem, else what could not be read, else nil.
 func (r *Report) Err() *Error {
 	if r.Problem != nil {
 		return r.Problem

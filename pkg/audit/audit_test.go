@@ -207,7 +207,7 @@ func TestWhatTheJournalCannotReadIsNotCompared(t *testing.T) {
 	}{
 		{&store.CorruptError{Path: "/a", Err: errors.New("x")}, audit.Corrupt, "DEL removes it; so does the runtime's GC"},
 		{fmt.Errorf("/a: %w", store.ErrTooLarge), audit.Corrupt, "DEL removes it; so does the runtime's GC"},
-		{&journal.FormatError{Path: "/a", Format: 9}, audit.Newer, "it is of a newer devinfo: install that one again, or a newer one"},
+		{&journal.FormatError{Path: "/a", Format: 9}, audit.Newer, "a newer devinfo wrote it: install that version again, or a newer one"},
 		{fs.ErrPermission, audit.Unknown, ""},
 	} {
 		state, r := new(audit.Auditor).Audit(nil, test.err)

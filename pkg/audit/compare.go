@@ -13,8 +13,8 @@ import (
 )
 
 // Compare compares the attachment's entry, its device-info file (e.Path(), if e.Wrote),
-// its CDI spec and the host. The target is what is asked of the device now: CHECK has it
-// from the configuration, others from [Target]. Compare fills in Target.Existing.
+// its CDI spec and the host. The target says which device is meant: CHECK takes it from the
+// configuration, other callers from [Target]. Compare fills in Target.Existing.
 func (a *Auditor) Compare(e *journal.Entry, t discovery.Target) *Report {
 	r := &Report{Facts: []Fact{}}
 	a.compare(r, e, t)
@@ -107,7 +107,8 @@ func (a *Auditor) alone(r *Report, t discovery.Target) *discovery.Device {
 	return device
 }
 
-// recordedOther says that the file is not of the device that ADD found, or was to find.
+// recordedOther returns an error if the file describes another device than ADD found, or
+// than the configuration declares.
 func recordedOther(e *journal.Entry, t discovery.Target) *Error {
 	file, mismatch := t.Existing, func(format string, args ...any) *Error {
 		return &Error{Mismatch, fmt.Errorf("the device-info file "+format, args...)}

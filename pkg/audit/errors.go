@@ -9,7 +9,7 @@ import (
 	"devinfo-cni.io/pkg/link"
 )
 
-// Kind says what is wrong with an attachment.
+// Kind classifies what is wrong with an attachment.
 type Kind int
 
 // The kinds.
@@ -17,11 +17,11 @@ const (
 	Unreadable     Kind = iota // something could not be read: Err is the kernel's or netlink's
 	FileGone                   // the device-info file
 	FileInvalid                // it breaks the specification, or is of another major version
-	FileUnreadable             // it is there, and cannot be read
+	FileUnreadable             // it exists, but cannot be read
 	SpecGone                   // the CDI spec
 	SpecForeign                // what is in its place is not devinfo's
-	Mismatch                   // the file is not of the device that ADD found, or that was declared
-	OtherDevice                // ADD found another device, and there is no file to tell
+	Mismatch                   // the file describes another device than ADD found, or than was declared
+	OtherDevice                // ADD found another device; there is no file to compare
 	Conflict                   // two sources name different devices: a [*discovery.ConflictError]
 	DeviceGone                 // the device is not on the node
 	InterfaceGone              // the interface is not in the network namespace
@@ -30,10 +30,10 @@ const (
 	EntryNewer                 // it is of a newer devinfo
 )
 
-// Remedy says what to do; "" is nothing that helps in general.
+// Remedy says what to do; "" = nothing helps in general.
 func (k Kind) Remedy() string { return remedies[k] }
 
-const renew = "DEL and ADD the attachment to have the file anew"
+const renew = "DEL and ADD the attachment to write the file anew"
 
 var remedies = map[Kind]string{
 	FileGone:       renew,
@@ -49,7 +49,7 @@ var remedies = map[Kind]string{
 	InterfaceGone: "DEL and ADD the attachment",
 	ContainerGone: "the runtime's DEL or GC removes what is left of it, and so does: devinfoctl gc --yes",
 	EntryInvalid:  "DEL removes it; so does the runtime's GC",
-	EntryNewer:    "it is of a newer devinfo: install that one again, or a newer one",
+	EntryNewer:    "a newer devinfo wrote it: install that version again, or a newer one",
 }
 
 // Error is what is wrong with an attachment.

@@ -17,8 +17,9 @@ type ForeignSpecError struct{ Path string }
 
 func (e *ForeignSpecError) Error() string { return e.Path + ": a CDI spec that is not devinfo's" }
 
-// OurSpec reads a CDI spec that devinfo wrote; nil if there is none. A blank file is what
-// a power failure leaves of one, and is none. Another program's is a [*ForeignSpecError].
+// OurSpec reads a CDI spec that devinfo wrote; nil if there is none. A blank file, which is
+// what a power failure leaves, counts as none. Another program's spec is a
+// [*ForeignSpecError].
 func OurSpec(dir *store.Dir, file string) ([]byte, error) {
 	text, err := dir.Read(file)
 	switch {

@@ -25,13 +25,13 @@ const (
 	Orphan      State = "orphan"       // of an earlier boot
 	Corrupt     State = "corrupt"      // the journal's entry cannot be read
 	Newer       State = "newer format" // it was written by a newer devinfo
-	Unknown     State = "unknown"      // it cannot be looked at
+	Unknown     State = "unknown"      // it cannot be read
 
 	// Of attachments by DRA only, as cni-dra-driver's records have them: an Auditor knows
 	// none of them.
 	Prepared  State = "prepared"  // its pod has no sandbox yet
 	Deleting  State = "deleting"  // DEL runs, or has failed and will be tried again
-	Abandoned State = "abandoned" // DEL has failed so often that nobody waits for it any more
+	Abandoned State = "abandoned" // DEL failed so often that nothing waits for it any more
 )
 
 // States are all states.
@@ -42,9 +42,9 @@ func States() []State {
 // stateKinds are the states of attachments of which nothing is left to compare.
 var stateKinds = map[State]Kind{NetnsGone: ContainerGone, Orphan: ContainerGone, Corrupt: EntryInvalid, Newer: EntryNewer}
 
-// State says what has become of an attachment, and in words why it is not OK. It takes
-// what [journal.Journal.Get] returned; e is nil only with an error. The gravest question
-// comes first: what is an orphan may lack all the rest.
+// State returns the state of an attachment and, unless it is OK, the reason in words. It
+// takes what [journal.Journal.Get] returned; e is nil only with an error. The gravest state
+// wins: an orphan may also lack everything else.
 func (a *Auditor) State(e *journal.Entry, err error) (state State, why string) {
 	switch {
 	case as[*journal.FormatError](err):
@@ -76,9 +76,9 @@ func (a *Auditor) State(e *journal.Entry, err error) (state State, why string) {
 	return OK, ""
 }
 
-// Ended says whether nobody can use an attachment any more: its state is then Orphan or
-// NetnsGone, with why in words, and else "". An error says that it cannot be told. It is the
-// one rule by which what is left of attachments may be removed without a DEL.
+// Ended reports whether nobody can use an attachment any more: the state is then Orphan or
+// NetnsGone, with the reason in words; otherwise it is "". An error means that it cannot be
+// told. This is the one rule by which leftovers may be removed without a DEL.
 func (a *Auditor) Ended(e *journal.Entry) (end State, why string, err error) {
 	if !e.OfBoot(a.BootID) {
 		return Orphan, "of an earlier boot", nil

@@ -16,10 +16,10 @@ const formatAsked = 2
 const notKept = "what ADD was asked (deviceID, deviceInfo, followLower, subfunctionParent): " +
 	"the journal's entry is an older devinfo's, and does not keep it; the defaults were taken"
 
-// Target is what ADD was asked of the device, without the device-info file. An entry of
-// format 1 does not keep it, but for the runtime's deviceID of a delegating ADD: the rest
-// is what the configuration has by default. The error says that the entry's Declared makes
-// no sense; the rest is good all the same.
+// Target returns the device that ADD was asked for, without the device-info file. An entry
+// of format 1 holds only the runtime's deviceID of a delegating ADD: the rest takes the
+// configuration's defaults. The error says that the entry's Declared is invalid; the rest
+// of the target can be used all the same.
 func Target(e *journal.Entry) (discovery.Target, error) {
 	t := discovery.Target{Netns: e.Netns, IfName: e.IfName, FollowLower: true}
 	if e.Format < formatAsked {

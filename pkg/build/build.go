@@ -1,4 +1,4 @@
-// Package build says what a program was built from, as Go notes it in each executable.
+// Package build says what a program was built from, as Go records it in each executable.
 package build
 
 import (
@@ -6,8 +6,8 @@ import (
 	"runtime/debug"
 )
 
-// Info is what Go noted. A key that is empty was not noted: a test binary has no
-// revision, say.
+// Info is what Go recorded. An empty field was not recorded: a test binary, for example,
+// has no revision.
 type Info struct {
 	Version  string `json:"version,omitempty"`  // of the module; "(devel)" where it has none
 	Revision string `json:"revision,omitempty"` // of the repository
@@ -15,7 +15,7 @@ type Info struct {
 	Go       string `json:"go,omitempty"`       // "go1.26.0"
 }
 
-// Read is of the program that runs.
+// Read describes the running program.
 func Read() Info {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -24,7 +24,11 @@ func Read() Info {
 	return Of(info)
 }
 
-// Of is what Go noted in some executable.
+// Version is the version of the running program: the one that the linker has set, else the
+// module's, else "unknown".
+func Version(linked string) string { return cmp.Or(linked, Read().Version, "unknown") }
+
+// Of describes an executable by the information that Go recorded in it.
 func Of(noted *debug.BuildInfo) Info {
 	i := Info{Version: noted.Main.Version, Go: noted.GoVersion}
 	for _, s := range noted.Settings {
@@ -38,7 +42,7 @@ func Of(noted *debug.BuildInfo) Info {
 	return i
 }
 
-// Same says whether both are of one source, as far as it is noted.
+// Same reports whether both were built from the same source, as far as that was recorded.
 func (i Info) Same(other Info) bool {
 	return i.Revision == "" || other.Revision == "" || i.Revision == other.Revision && i.Dirty == other.Dirty
 }

@@ -2,8 +2,8 @@
 // Container Device Interface, whose edits give a container the attachment's device
 // nodes, the directory of its socket and its device-info file.
 //
-// It is pure: it decides nothing about who may have what, which is package grant's
-// part, and reads and writes nothing.
+// It is pure: it reads and writes nothing, and leaves it to package grant to decide who
+// may have what.
 package cdispec
 
 import (
@@ -19,16 +19,16 @@ import (
 // DefaultKind is the kind of the CDI device where the configuration names none.
 const DefaultKind = "devinfo-cni.io/attachment"
 
-// VhostNet is the one node that a device's vhost-net can be.
+// VhostNet is the only node that a device's vhost-net may name.
 const VhostNet = "/dev/vhost-net"
 
 // InfoDir is where containers find the device-info files of their attachments.
 const InfoDir = "/var/run/k8s.cni.cncf.io/devinfo"
 
-// InfoFile is where containers find that of one interface.
+// InfoFile is the path in containers of one interface's device-info file.
 func InfoFile(ifName string) string { return path.Join(InfoDir, ifName+".json") }
 
-// Node is a device node, of the same path in the container as on the host.
+// Node is a device node, at the same path in the container as on the host.
 type Node struct {
 	Path         string
 	Type         string // "c" or "b"
@@ -50,8 +50,8 @@ type Attachment struct {
 	Mounts     []Mount
 }
 
-// Spec makes the spec, in the oldest version that can say it. The errors are a kind
-// or a name that CDI does not allow, and a path that JSON cannot hold.
+// Spec makes the spec, in the oldest CDI version that can express it. It fails for a kind
+// or a name that CDI does not allow, and for a path that JSON cannot hold.
 func (a Attachment) Spec() (*specs.Spec, error) {
 	if err := CheckKind(a.Kind); err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func (a Attachment) edits() (specs.ContainerEdits, error) {
 	return edits, nil
 }
 
-// Options bind the one file system object, with nothing that is mounted below it.
+// Options are the mount's: it binds one file system object without the mounts below it.
 func (m Mount) Options() []string {
 	access := "rw"
 	if m.ReadOnly {
@@ -120,8 +120,8 @@ func Encode(spec *specs.Spec) []byte {
 	return append(text, '\n')
 }
 
-// Ours says whether text is a spec that this package made for the file of that name:
-// others keep theirs in the same directory.
+// Ours reports whether text is a spec that this package made for the file of that name:
+// other programs keep theirs in the same directory.
 func Ours(text []byte, file string) bool {
 	var spec specs.Spec
 	if json.Unmarshal(text, &spec) != nil || len(spec.Devices) != 1 || FileName(spec.Kind, spec.Devices[0].Name) != file {

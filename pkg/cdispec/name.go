@@ -3,12 +3,14 @@ package cdispec
 import (
 	"fmt"
 	"strings"
+
+	"tags.cncf.io/container-device-interface/pkg/parser"
 )
 
-// FileName is the name, in a CDI directory, of the spec file of one device whose
-// life is that of a container: the CDI library's name for transient specs,
-// <vendor>-<class>_<name>, in JSON. It is as long as its parts are: who writes the
-// file finds out whether it is too long.
+// FileName is the name, in a CDI directory, of the spec file of one device that lives as
+// long as a container: the CDI library's name for transient specs,
+// <vendor>-<class>_<name>.json. It is not checked for length: writing the file fails if it
+// is too long.
 func FileName(kind, name string) string {
 	return strings.ReplaceAll(kind, "/", "-") + "_" + name + ".json"
 }
@@ -24,7 +26,7 @@ func DeviceName(containerID, ifName string) string {
 	name := []byte(containerID + ":")
 	for n, c := range []byte(ifName) {
 		last := n == len(ifName)-1
-		if alphanumeric(c) || !last && isOneOf("_-.", c) {
+		if parser.IsAlphaNumeric(rune(c)) || !last && strings.IndexByte("_-.", c) >= 0 {
 			name = append(name, c)
 		} else {
 			name = fmt.Appendf(name, ":%02x", c)
@@ -36,7 +38,7 @@ func DeviceName(containerID, ifName string) string {
 const variable = "DEVINFO_"
 
 // Variable is the environment variable that names the device-info file of an
-// interface: DEVINFO_ and the name in capitals. Whatever is no small letter or
+// interface: DEVINFO_ and the name in capitals. Anything but a lower-case letter or a
 // digit is written as _ and two hexadecimal digits, so that the variables of "net-1",
 // "net_1" and "NET1" differ: DEVINFO_NET_2D1, DEVINFO_NET_5F1, DEVINFO__4E_45_541.
 func Variable(ifName string) string {
@@ -54,11 +56,12 @@ func Variable(ifName string) string {
 	return string(name)
 }
 
-// CheckKind says why a kind is none: CDI SPEC.md, "Kind".
+// CheckKind returns an error unless a container runtime accepts the kind: CDI SPEC.md,
+// "Kind". The library checks the letters, this also the lengths.
 func CheckKind(kind string) error {
 	const longestVendor, longestClass = 253, 63
-	vendor, class, ok := strings.Cut(kind, "/")
-	if !ok || !valid(vendor, "_-.") || !valid(class, "_-.") || !letter(vendor[0]) || !letter(class[0]) ||
+	vendor, class, _ := strings.Cut(kind, "/")
+	if parser.ValidateVendorName(vendor) != nil || parser.ValidateClassName(class) != nil ||
 		len(vendor) > longestVendor || len(class) > longestClass {
 		return fmt.Errorf("CDI kind %q: must be vendor/class, such as %s: letters, digits, '_', '-' and '.', "+
 			"each beginning with a letter and ending with a letter or digit, of at most %d and %d bytes", kind, DefaultKind, longestVendor, longestClass)
@@ -66,25 +69,11 @@ func CheckKind(kind string) error {
 	return nil
 }
 
-// CheckName says why a name is none that a CDI device can have.
+// CheckName returns an error unless a CDI device can have the name.
 func CheckName(name string) error {
-	if !valid(name, "_-.:") {
-		return fmt.Errorf("CDI device name %q: must be a name of letters, digits, '_', '-', '.' and ':', "+
+	if parser.ValidateDeviceName(name) != nil {
+		return fmt.Errorf("CDI device name %q: must be letters, digits, '_', '-', '.' and ':', "+
 			"beginning and ending with a letter or digit", name)
 	}
 	return nil
 }
-
-// valid says whether s is of letters, digits and, between them, marks.
-func valid(s, marks string) bool {
-	for n, c := range []byte(s) {
-		if !alphanumeric(c) && (n == 0 || n == len(s)-1 || !isOneOf(marks, c)) {
-			return false
-		}
-	}
-	return s != ""
-}
-
-func letter(c byte) bool                { return c|0x20 >= 'a' && c|0x20 <= 'z' }
-func alphanumeric(c byte) bool          { return letter(c) || c >= '0' && c <= '9' }
-func isOneOf(marks string, c byte) bool { return strings.IndexByte(marks, c) >= 0 }

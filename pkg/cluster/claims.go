@@ -10,9 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// ByClaim are the attachments that a claim's status tells of (KEP-4817): those devices
-// that have networkData. Pods of other namespaces than the claim's, and such as the claim
-// is not reserved for, have none.
+// ByClaim returns the attachments in a claim's status (KEP-4817): its devices that have
+// networkData. A pod in another namespace, or for which the claim is not reserved, has none.
 func ByClaim(claim *resourceapi.ResourceClaim, pods map[types.UID]*corev1.Pod) (list []Attachment) {
 	for _, consumer := range claim.Status.ReservedFor {
 		pod := pods[consumer.UID]

@@ -11,7 +11,7 @@ import (
 	"devinfo-cni.io/devinfo/pci"
 )
 
-// List are the attachments of pods, in order of namespace, pod and interface.
+// List returns the attachments of pods, ordered by namespace, pod and interface.
 func List(pods []corev1.Pod, claims []resourceapi.ResourceClaim) []Attachment {
 	list := []Attachment{} // an empty list is not null in JSON
 	byUID := map[types.UID]*corev1.Pod{}
@@ -25,9 +25,9 @@ func List(pods []corev1.Pod, claims []resourceapi.ResourceClaim) []Attachment {
 	return sorted(list)
 }
 
-// Who are those whose device it is: a PCI address, with or without its domain, a vDPA or
-// RDMA device, a representor, a socket, a MAC or IP address. A PF's address finds its VFs
-// too.
+// Who returns the attachments that a device belongs to. The device may be given as a PCI
+// address with or without its domain, a vDPA or RDMA device, a representor, a socket, or a
+// MAC or IP address. A PF's address also finds its VFs.
 func Who(list []Attachment, device string) []Attachment {
 	names := []string{device}
 	for _, full := range []string{device, "0000:" + device} {

@@ -11,9 +11,9 @@ import (
 // Definition De-facto Standard, section 5).
 const StatusAnnotation = "k8s.v1.cni.cncf.io/network-status"
 
-// OfMultus are the attachments in a pod's network-status: all but the default network,
-// and that too if it has a device. An annotation that cannot be read is one attachment
-// with a problem.
+// OfMultus returns the attachments in a pod's network-status: all networks but the default
+// one, and that too if it has a device. An annotation that cannot be read becomes one
+// attachment with a problem.
 func OfMultus(pod *corev1.Pod) []Attachment {
 	text := pod.Annotations[StatusAnnotation]
 	if text == "" {

@@ -37,10 +37,10 @@ const (
 	replaceTries = 50 // 5 s: an executable that is being written cannot be run
 )
 
-// usualPath is what plugins that run iptables, say, look for it in.
+// usualPath is where plugins look for programs that they run, such as iptables.
 const usualPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// Exec runs plugins. It implements invoke.Exec, and may be used by several at once. The
+// Exec runs plugins. It implements invoke.Exec, and may be used concurrently. The
 // zero value sets no limit in time, takes no lock, and drops what plugins say.
 type Exec struct {
 	version.PluginDecoder // Decode
@@ -50,7 +50,7 @@ type Exec struct {
 	Root string
 	// Limit is how long one plugin may run; 0 = for ever. It is ended by SIGTERM, and
 	// 10 s later by SIGKILL, together with what it has started: it then has a process
-	// group of its own, to which signals to ours, such as a terminal's, do not get.
+	// group of its own, which signals to ours, such as a terminal's, do not reach.
 	Limit time.Duration
 	// Lock is the path of a file of the attachment's, which each plugin, and what it
 	// starts, holds locked (flock, LOCK_EX) until it has returned. The file is only

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FindInPath gives the path of a plugin, relative to Root: in the first of the
-// directories that has it, as a file that can be executed. The error is an *[Error] for [ReasonMissing].
+// FindInPath returns the path of a plugin, relative to Root: in the first of the
+// directories that has it as an executable file. The error is an *[Error] for [ReasonMissing].
 func (e *Exec) FindInPath(plugin string, dirs []string) (string, error) {
 	if plugin == "" || strings.ContainsRune(plugin, '/') {
 		return "", failed(ReasonMissing, "CNI plugin %q: type must be the name of an executable", plugin)

@@ -10,7 +10,7 @@ type CDI struct {
 	SocketDir string // the host's directory of the socket; "" = its path is the same on both sides
 }
 
-// readCDI takes true, false or an object, whose reader it gives.
+// readCDI takes true, false or an object, and returns the object's reader.
 func (c *Config) readCDI(r *reader) (object reader) {
 	const key, want = "cdi", `true, or an object {"kind": "vendor.example/class", "name": "{podUID}-{ifName}", "socketDir": "/run/vhost-user/{podUID}"}`
 	raw := r.value(key)

@@ -25,7 +25,7 @@ type Config struct {
 	Capabilities map[string]bool
 
 	InfoFile          string    // runtimeConfig.CNIDeviceInfoFile
-	DeviceIDs         []NamedID // runtimeConfig.deviceID, deviceID, pciBusID, in this order; those that there are
+	DeviceIDs         []NamedID // runtimeConfig.deviceID, deviceID, pciBusID, in this order, without those that are absent
 	DeviceID          string    // the first of them
 	DeviceIDKey       string    // its key
 	PCIBusID          string    // pciBusID, for delegates
@@ -64,7 +64,7 @@ type ValidAttachment struct {
 	IfName      string `json:"ifname"`
 }
 
-// Lists says whether an attachment is among cni.dev/valid-attachments.
+// Lists reports whether an attachment is in cni.dev/valid-attachments.
 func (c *Config) Lists(containerID, ifName string) bool {
 	return slices.Contains(c.Valid, ValidAttachment{containerID, ifName})
 }
@@ -100,7 +100,7 @@ var cniKeys = []string{
 	"cni.dev/valid-attachments", "cni.dev/attachments", "disableCheck", "disableGC",
 }
 
-// Parse reads a configuration. The only error is JSON that is no object.
+// Parse reads a configuration. It fails only for text that is not a JSON object.
 func Parse(data []byte) (*Config, error) {
 	var raw map[string]json.RawMessage
 	if err := json.Unmarshal(data, &raw); err != nil {
@@ -134,8 +134,8 @@ func Parse(data []byte) (*Config, error) {
 	return c, nil
 }
 
-// readValid takes the list whole or not at all: GC deletes what it does not name,
-// so one of which an entry was lost must not be acted on.
+// readValid takes the list whole or not at all: GC deletes what the list does not name, so
+// it must not act on one with an entry missing.
 func (c *Config) readValid(r *reader) {
 	const key, want = "cni.dev/valid-attachments", `a list of {"containerID": "…", "ifname": "…"}`
 	var list []ValidAttachment
@@ -238,8 +238,8 @@ func (r *reader) object(key string) json.RawMessage {
 	return v
 }
 
-// refuseLookalikes refuses the keys that differ from these by letter case only:
-// other parsers take the one for the other, and would see another plugin than we.
+// refuseLookalikes refuses keys that differ from these in letter case only: other parsers
+// take one for the other, and would see another plugin than we do.
 func (r *reader) refuseLookalikes(keys ...string) {
 	for have := range r.raw {
 		for _, key := range keys {
@@ -254,7 +254,7 @@ func (r *reader) problem(key, want string) {
 	r.problems = append(r.problems, &Problem{r.prefix + key, clip(r.raw[key]), want})
 }
 
-// clip keeps a message readable that quotes the configuration.
+// clip keeps a message that quotes the configuration readable.
 func clip(raw json.RawMessage) string {
 	const longest = 120
 	if len(raw) > longest {

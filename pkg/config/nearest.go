@@ -2,22 +2,23 @@ package config
 
 import "strings"
 
-// Nearest gives the word that takes the fewest edits to become key, letter case
-// not counted; the first of several.
+// Nearest returns the word that needs the fewest edits to become key, ignoring case; of
+// several, the first. It compares 64 bytes of each, so that a hostile key costs no time:
+// no key of ours is that long.
 func Nearest(key string, words []string) string {
+	const most = 64
+	key = strings.ToLower(key[:min(len(key), most)])
 	best, least := "", -1
 	for _, w := range words {
-		if n := edits(strings.ToLower(key), strings.ToLower(w)); least < 0 || n < least {
+		if n := edits(key, strings.ToLower(w[:min(len(w), most)])); least < 0 || n < least {
 			best, least = w, n
 		}
 	}
 	return best
 }
 
-// edits is the Levenshtein distance of two strings, byte by byte. Keys longer
-// than any of ours could be are cut: a hostile one must not cost time.
+// edits is the Levenshtein distance of two strings, byte by byte.
 func edits(a, b string) int {
-	a, b = a[:min(len(a), 64)], b[:min(len(b), 64)]
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j

@@ -32,7 +32,19 @@ func TestNearestOfNothingIsNothing(t *testing.T) {
 	}
 }
 
-func TestNearestOfAHugeKeyIsFast(t *testing.T) {
+// Beyond the 64th byte nothing is compared, so a key of a megabyte costs no more than one of 64 bytes: of
+// two words that differ only there the first is the nearest, even to the second.
+func TestNearestComparesTheFirst64BytesOnly(t *testing.T) {
+	const most = 64
+	same := strings.Repeat("x", most-1)
+	for _, test := range []struct{ first, second, want string }{
+		{same + "xa", same + "xb", same + "xa"},
+		{same + "a", same + "b", same + "b"},
+	} {
+		if got := config.Nearest(test.second, []string{test.first, test.second}); got != test.want {
+			t.Errorf("%q: got %q", test.second, got)
+		}
+	}
 	if got := config.Nearest("strict"+strings.Repeat("x", 1<<20), []string{"name", "strict"}); got != "strict" {
 		t.Errorf("got %q", got)
 	}

@@ -21,9 +21,8 @@ import (
 // DEVINFO_NODE_CONFIG names another place.
 const NodeFile = "/etc/cni/devinfo/node.json"
 
-// Node is the node's settings. They are no keys of the network configuration on
-// purpose: who may write a NetworkAttachmentDefinition must not choose root's
-// paths.
+// Node is the node's settings. They are deliberately not keys of the network configuration:
+// whoever may write a NetworkAttachmentDefinition must not choose root's paths.
 type Node struct {
 	DeviceInfoDir   string `json:"deviceInfoDir"`   // of the files that CNIDeviceInfoFile names
 	DevicePluginDir string `json:"devicePluginDir"` // of the files that device plugins write; only read
@@ -55,8 +54,8 @@ func DefaultNode() Node {
 	}
 }
 
-// LoadNode reads the settings; a file that is not there means the defaults. On
-// an error the defaults come back too, for those who must go on.
+// LoadNode reads the settings; a missing file means the defaults. With an error it returns
+// the defaults too, for callers that must go on.
 func LoadNode(path string) (Node, error) {
 	data, err := ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -67,7 +66,7 @@ func LoadNode(path string) (Node, error) {
 	return ParseNode(data, path)
 }
 
-// ParseNode is LoadNode for what the file at path holds, or is to hold.
+// ParseNode is LoadNode for data that the file at path holds, or will hold.
 func ParseNode(data []byte, path string) (Node, error) {
 	n := DefaultNode()
 	if err := n.read(data); err != nil {
@@ -79,8 +78,8 @@ func ParseNode(data []byte, path string) (Node, error) {
 	return n, nil
 }
 
-// read takes the settings out of their JSON. To decode it into the struct would cost each
-// call of the plugin 3 % of its time, for the look at the struct.
+// read takes the settings out of their JSON. Decoding into the struct would cost each call
+// of the plugin 3 % of its time, for reflection.
 func (n *Node) read(data []byte) error {
 	var raw map[string]json.RawMessage
 	if err := json.Unmarshal(data, &raw); err != nil {
@@ -156,7 +155,7 @@ func (n *Node) check() error {
 	return nil
 }
 
-// checkDevice refuses a PCI address that is misspelt: it would allow nothing.
+// checkDevice refuses a misspelt PCI address, which would allow nothing.
 func checkDevice(device string) error {
 	address, management := strings.CutPrefix(device, "pci/")
 	if device != "" && !management && (!strings.Contains(device, ":") || strings.Trim(device, "0123456789abcdefABCDEF:.") != "") {

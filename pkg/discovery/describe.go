@@ -9,9 +9,8 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// describe fills in Device.Info for the type at hand. Only a kernel that cannot
-// be read where the device itself is concerned is an error; optional facts that
-// cannot be had are warnings.
+// describe fills in Device.Info for the type at hand. It fails only if the kernel cannot be
+// asked about the device itself; optional facts that it cannot read are warnings.
 func (s *search) describe() error {
 	for _, c := range s.claims {
 		if c.missing {
@@ -113,9 +112,9 @@ func (s *search) rdma(fn sysfs.Function) string {
 	return list
 }
 
-// representor gives the representor of the VF or SF, where its PF's embedded
-// switch is in switchdev mode. That is asked first: in legacy mode, which most
-// nodes are in, nothing else is.
+// representor finds the representor of the VF or SF if its PF's embedded switch is in
+// switchdev mode. It asks for the mode first: in legacy mode, as on most nodes, nothing
+// else is looked up.
 func (s *search) representor(t devinfo.Type, fn sysfs.Function) string {
 	uplink, flavour := fn.PF, link.VF
 	if s.where.aux != "" {

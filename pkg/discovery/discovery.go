@@ -1,13 +1,13 @@
 // Package discovery finds the device behind an attachment and fills in what the
 // kernel knows of it, in the terms of the Device Information Specification.
 //
-// Several sources may name the device: the configuration, the runtime, a file
-// that is there already, the result of the plugins before, the interface in the
-// pod's network namespace. All of them must mean the same device: two that do not
-// are a [*ConflictError]. Every fact carries where it came from.
+// Several sources may name the device: the configuration, the runtime, an existing
+// device-info file, the result of the plugins before, the interface in the pod's network
+// namespace. They must all mean the same device: if two do not, that is a
+// [*ConflictError]. Every fact carries its source.
 //
-// No look-up grows with the number of VFs or interfaces of the node; package
-// sysfs names the one exception, package link the other.
+// No look-up takes longer the more VFs or interfaces the node has, but for two exceptions,
+// which packages sysfs and link name.
 package discovery
 
 import (
@@ -66,8 +66,8 @@ type Device struct {
 	Shared  bool // the device is not the interface's alone: it is that of a lower one, of a representor's PF, or has another port
 	OnSF    bool // it is, or is on, a sub-function: the PCI address is the parent's
 
-	// Own says that the interface found in the network namespace is this very device,
-	// and not merely one that is there while another source names the device.
+	// Own says that the interface in the network namespace is this very device, rather than
+	// one that happens to be there while another source names the device.
 	Own bool
 	SF  string // the auxiliary device of OnSF
 
@@ -99,9 +99,8 @@ type UndescribableError struct{ Device, Why string }
 
 func (e *UndescribableError) Error() string { return e.Device + " cannot be described: " + e.Why }
 
-// Find looks for the device. The errors are a *ConflictError, a namespace that is
-// gone, or a kernel that cannot be read; a device that is merely not there is
-// Device.Problem.
+// Find looks for the device. It fails with a *ConflictError, for a namespace that is gone,
+// or if the kernel cannot be read; that a device does not exist is in Device.Problem.
 func (f *Finder) Find(t Target) (*Device, error) {
 	s := &search{Finder: f, target: t, found: &Device{}, seen: map[pci.Address]sysfs.Function{}}
 	if err := s.identify(); err != nil {

@@ -26,7 +26,7 @@ func (s *search) identify() error {
 	return s.join()
 }
 
-// claim notes that a source names a device; ok is false for a name that is none.
+// claim notes that a source names a device; ok is false if no device has that name.
 func (s *search) claim(source, name string, resolve func(string) (ref, bool, error)) (ok bool, err error) {
 	r, there, err := resolve(name)
 	if err != nil {
@@ -40,8 +40,8 @@ func (s *search) claim(source, name string, resolve func(string) (ref, bool, err
 }
 
 // resolve looks a name up: a PCI address, an auxiliary device or a vDPA device.
-// A PCI address that is not there is a reference all the same; what is no name of
-// a device gives the zero ref.
+// A PCI address without a device is a reference all the same; a name that cannot be a
+// device's gives the zero ref.
 func (s *search) resolve(name string) (r ref, there bool, err error) {
 	if a, err := pci.Parse(name); err == nil {
 		_, there, err := s.function(a)
@@ -140,8 +140,8 @@ func (s *search) fromResult() error {
 	return err
 }
 
-// join makes one device of all claims. The more special claim wins: a vDPA device
-// over the function that carries it.
+// join makes one device of all claims. The more specific claim wins: a vDPA device over the
+// function that carries it.
 func (s *search) join() error {
 	s.where.beside = len(s.claims) > 0
 	for n, c := range s.claims {

@@ -36,8 +36,8 @@ func (s *search) fromInterface() error {
 	return nil
 }
 
-// divide judges the last claim, which is that of interface i: the device is the pod's
-// own, or one that others use too. The claim for such a one goes unless it is asked for.
+// divide judges the last claim, that of interface i: its device is the pod's own, or one
+// that others use too. A claim for a shared device is dropped unless it was asked for.
 func (s *search) divide(i *link.Interface, lower bool) error {
 	last := len(s.claims) - 1
 	its := s.claims[last].ref
@@ -54,9 +54,9 @@ func (s *search) divide(i *link.Interface, lower bool) error {
 	return nil
 }
 
-// otherPort says that the interface is one of several ports of its function, which
-// have its nodes and RDMA devices in common. In a pod's network namespace it is not to
-// be seen in /sys: there any port that may be another one is.
+// otherPort reports whether the interface is one of several ports of its function, which
+// share its nodes and RDMA devices. /sys does not show an interface in a pod's network
+// namespace: there any port that may be another one counts.
 func (s *search) otherPort(i *link.Interface, its ref) (bool, error) {
 	if its.pci == nil || its.aux != "" || its.vdpa != "" || its.beside {
 		return false, nil
@@ -81,8 +81,8 @@ func (s *search) otherPort(i *link.Interface, its ref) (bool, error) {
 	}), nil
 }
 
-// shared says whether the device is the one that the interface has in common with
-// others, be it that another source names it.
+// shared reports whether the device is the one that the interface shares with others, even
+// if another source names it.
 func (s *search) shared() bool {
 	return s.lent != nil && (s.target.FollowLower || s.same(*s.lent, s.where))
 }

@@ -9,9 +9,9 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// lookForVDPA takes the vDPA device that the function or the SF carries, if any, for
-// the device. Where the type must be vdpa, an unbound one will do: then what is wrong
-// with it can be said. Of several, bound or not, none is taken.
+// lookForVDPA takes the vDPA device that the function or the SF carries, if any, as the
+// device. If the type must be vdpa, an unbound one will do, so that the message can say
+// what is wrong with it. Of several, bound or not, it takes none.
 func (s *search) lookForVDPA() error {
 	list, err := s.carriedVDPA()
 	if err != nil {

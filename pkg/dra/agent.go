@@ -26,7 +26,7 @@ import (
 	"devinfo-cni.io/pkg/pod"
 )
 
-// Options are what an [Agent] is made of. Unless said otherwise a field is required.
+// Options configure an [Agent]. A field is required unless it says otherwise.
 type Options struct {
 	Driver string           // DRA driver name, also the vendor of the CDI devices
 	Policy cniconfig.Policy // which configurations claims may bring
@@ -39,10 +39,10 @@ type Options struct {
 	HostRoot      string   // CNI plugins run with this as their root directory; "" = the agent's own
 
 	BootID string                  // of the kernel: journal.BootID
-	Netns  func(path string) error // nil while it is a network namespace, link.ErrNoNetns once it is none; nil = [link.CheckNetns]
+	Netns  func(path string) error // returns nil for a network namespace, link.ErrNoNetns once it is gone; nil = [link.CheckNetns]
 
 	// Status sends the devices of a claim to the API server. The agent repeats it
-	// until it succeeds or makes no sense any more: see [status.Classify].
+	// until it succeeds or has become pointless: see [status.Classify].
 	Status func(context.Context, status.Report) error
 	// Attributes are a device's for the metadata file; nil = none.
 	Attributes func(*devinfo.Info) map[string]resourceapi.DeviceAttribute
@@ -225,7 +225,7 @@ func (a *Agent) Problems() []state.Problem {
 // be written to.
 func (a *Agent) Ready() error { return a.state.Writable() }
 
-// Close gives the state directory free for another agent, after Run has returned.
+// Close unlocks the state directory for another agent, after Run has returned.
 func (a *Agent) Close() error {
 	a.queue.ShutDown()
 	return a.state.Close()

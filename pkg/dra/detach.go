@@ -13,7 +13,7 @@ import (
 )
 
 // delete detaches attachments, all at the same time. It may be repeated until it
-// succeeds: DEL of what is gone is none of a plugin's errors.
+// succeeds: for a plugin, DEL of what is gone is no error.
 func (a *Agent) delete(c *claim, s step) {
 	record := c.record.Clone()
 	for _, n := range s.at {

@@ -80,7 +80,7 @@ func (a *Agent) arrive(sb *sandbox) (*sandbox, []*claim, error) {
 	for _, c := range a.claimsOf(sb.pod.UID) {
 		switch _, its := a.goalOf(c); {
 		case sb.netns != "" && a.isGone(sb.netns):
-			return sb, nil, fmt.Errorf("pod %s/%s: its network namespace %s is not to be seen: if the agent runs in a container, "+
+			return sb, nil, fmt.Errorf("pod %s/%s: its network namespace %s is not visible: if the agent runs in a container, "+
 				"mount the directory with mountPropagation: HostToContainer", sb.pod.Namespace, sb.pod.Name, sb.netns)
 		case sb.netns == "":
 			return sb, nil, fmt.Errorf("pod %s/%s: it has no network namespace of its own, and a claim of driver %s: "+

@@ -16,7 +16,7 @@ const (
 	ReasonMissing = string(cniexec.ReasonMissing) // there is no such plugin
 	ReasonOutput  = string(cniexec.ReasonOutput)  // the plugin printed no CNI result
 	ReasonBusy    = string(cniexec.ReasonBusy)    // an earlier plugin of the attachment still runs
-	ReasonInfo    = "info"                        // the plugin wrote a device-info file that makes no sense
+	ReasonInfo    = "info"                        // the plugin wrote an invalid device-info file
 	ReasonNode    = string(cniexec.ReasonNode)    // this node cannot do it: a disk is full, say
 )
 

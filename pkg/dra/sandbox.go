@@ -101,5 +101,5 @@ func (a *Agent) giveUp(sb *sandbox, why error) {
 	a.announce()
 }
 
-// isGone says whether a network namespace is; what cannot be found out is taken for there.
+// isGone reports whether a network namespace is gone; in doubt it is not.
 func (a *Agent) isGone(netns string) bool { return errors.Is(a.Netns(netns), link.ErrNoNetns) }

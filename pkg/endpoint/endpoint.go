@@ -1,4 +1,4 @@
-// Package endpoint serves what an agent tells of itself by HTTP: /healthz and /metrics.
+// Package endpoint serves an agent's /healthz and /metrics by HTTP.
 package endpoint
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// A Check says what is wrong with a part of the agent; nil = nothing.
+// A Check returns what is wrong with a part of the agent; nil = nothing.
 type Check struct {
 	Name string
 	Ask  func() error
@@ -40,8 +40,8 @@ func Health(checks ...Check) http.Handler {
 	})
 }
 
-// Serve serves /healthz and /metrics at host:port until stop is called. An address that is
-// taken is an error now, a server that ends later is told to fatal.
+// Serve serves /healthz and /metrics at host:port until stop is called. It fails if the
+// address is taken; if the server ends later, it calls fatal.
 func Serve(address string, metrics prometheus.Gatherer, health http.Handler, fatal func(error)) (stop func(), err error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {

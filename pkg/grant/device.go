@@ -78,8 +78,8 @@ func (o *offer) allowsFunction(device string, fn sysfs.Function) (bool, error) {
 	return o.allows(device, fn.Address.String()), nil
 }
 
-// allows says whether the device is the pod's own, or the node's settings have one of
-// its names, or everything.
+// allows reports whether the device is the pod's own, or the node's settings allow one of
+// its names or everything.
 func (o *offer) allows(device string, names ...string) bool {
 	if o.Shared {
 		o.refuse(device, "it is not the interface's alone: others use it too", "attach a device of the pod's own; no setting allows this")

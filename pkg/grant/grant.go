@@ -1,11 +1,11 @@
 // Package grant decides which device nodes and which directories of the host a
 // container may have for its network attachment.
 //
-// Who writes a NetworkAttachmentDefinition can declare any device and any path.
-// So a node is given only for a device that is the attachment's own interface, or
-// that the node's settings allow, and only as /sys tells of that device: nothing that
-// the device information says of nodes is believed. A directory is given only where
-// the node's settings allow it, and only to the pod whose name it has.
+// Whoever writes a NetworkAttachmentDefinition can declare any device and any path. So a
+// node is given only for a device that is the attachment's own interface, or that the
+// node's settings allow, and only as /sys shows it: what the device information says of
+// nodes is not trusted. A directory is given only where the node's settings allow it, and
+// only to the pod that its name contains.
 package grant
 
 import (
@@ -23,7 +23,7 @@ type Policy struct {
 	SocketDirs []string // socketDirs: a socket's directory must be directly below one of them
 }
 
-// A Refusal is a part of the device that the container does not get.
+// A Refusal names a part of the device that the container does not get, and why.
 type Refusal struct{ Device, Why, Remedy string }
 
 func (r Refusal) Error() string { return fmt.Sprintf("%s: not handed over: %s", r.Device, r.Why) }
@@ -40,7 +40,7 @@ type Grant struct {
 	SocketDir string
 }
 
-// Nodes reads what a path below /dev is; fs.ErrNotExist is the error for none.
+// Nodes looks up the device node at a path below /dev; fs.ErrNotExist if there is none.
 type Nodes func(path string) (cdispec.Node, error)
 
 // Granter knows the host and its policy.
@@ -61,9 +61,9 @@ type Granter struct {
 	Shared bool
 }
 
-// Of says what a device's description entitles to. own says that the device is the
-// attachment's own interface, found in the pod's network namespace, and not one that
-// others share. The error is only a kernel that cannot be read.
+// Of returns what the container may have of a device, given its description. own says that
+// the device is the attachment's own interface, found in the pod's network namespace, and
+// not shared. It fails only if the kernel cannot be read.
 func (g Granter) Of(info *devinfo.Info, own bool) (Grant, error) {
 	o := &offer{Granter: g, own: own}
 	var err error

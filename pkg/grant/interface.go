@@ -10,18 +10,18 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// For is Of for a device that a Finder has found: info is its description, or a
-// description that the Finder was given and has found nothing against.
+// For is Of for a device that a Finder has found. info is its description, or one that the
+// Finder was given and did not contradict.
 func (g Granter) For(found *discovery.Device, info *devinfo.Info) (Grant, error) {
 	g.SF, g.Shared = found.SF, found.Shared
 	return g.Of(info, found.Own)
 }
 
 // ForInterface is For after ADD: the interface is in the network namespace at the path
-// netns, and info is what the device-info file says. A file that is about another device
-// than the interface's gives what the node's settings alone allow of that device.
+// netns, and info is what the device-info file says. If the file describes another device
+// than the interface's, only what the node's settings allow of that device is given.
 //
-// The errors are link.ErrNoNetns, and a kernel that cannot be read.
+// It fails with link.ErrNoNetns, or if the kernel cannot be read.
 func (g Granter) ForInterface(finder *discovery.Finder, netns, ifName string, info *devinfo.Info) (Grant, error) {
 	// Looked at as widely as a plugin may have been told to: a device that is shared must
 	// be seen to be.

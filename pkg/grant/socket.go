@@ -21,9 +21,9 @@ import (
 //
 // It is the container runtime that mounts the directory, later, by its path. Whoever
 // may write to the directory above it can put a link in its place until then, so this
-// must be one of socketDirs, which no container has. That the directory is this pod's
-// is told by its name alone, and before anything is looked at: what else there is on
-// the node, nobody finds out by asking.
+// must be one of socketDirs, which no container has. Only its name shows that the directory
+// is this pod's, and the name is checked before the file system is: nobody learns by asking
+// what else is on the node.
 func (o *offer) socket(socket string) {
 	device := "the socket " + socket
 	inside := path.Dir(path.Clean(socket))

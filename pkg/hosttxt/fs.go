@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// Sys is the tree below sys/, and behaves as the FS of an os.Root at /sys does:
+// Sys is the tree below sys/. It behaves like the FS of an os.Root at /sys:
 // links are followed one component at a time, those that lead out of the tree
 // are refused, and errors are *fs.PathError around a syscall.Errno. It has the
 // optional methods ReadDir, ReadFile, Stat, Lstat and ReadLink.
@@ -143,13 +143,13 @@ func (f *file) ReadDir(n int) ([]fs.DirEntry, error) {
 	return dirEntries(list), nil
 }
 
-// Unpack writes what is below sys/ into dir, which is made if need be and
-// should be empty: dir stands for /sys. Links become links. A file whose read
-// fails becomes a directory, so that its read fails with EISDIR.
+// Unpack writes what is below sys/ into dir, which stands for /sys. It creates dir if
+// necessary; dir should be empty. Links become links. A file whose read fails becomes a
+// directory, so that reading it fails with EISDIR.
 func (h *Host) Unpack(dir string) error { return h.root.unpackTo(dir) }
 
-// UnpackRoot writes what is below root/ into dir, which is made if need be and
-// should be empty: dir stands for /.
+// UnpackRoot writes what is below root/ into dir, which stands for /. It creates dir if
+// necessary; dir should be empty.
 func (h *Host) UnpackRoot(dir string) error { return h.rest.unpackTo(dir) }
 
 func (n *node) unpackTo(dir string) error {

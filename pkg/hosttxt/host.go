@@ -1,5 +1,5 @@
-// Package hosttxt reads a host's device tree from one text file, so that
-// discovery can be tested on, and explained for, a machine that is not here.
+// Package hosttxt reads a host's device tree from one text file, so that discovery can be
+// tested on, and explained for, another machine.
 //
 // The file is a txtar archive. Its first line names the machine and its kernel,
 // or says "from documentation" where no kernel produced it. The entries are
@@ -19,17 +19,17 @@
 // that the kernel has no such family. Hosts captured with their attachments have
 // netns.json, also of our own, in place of pod-ip-link.json: it gives the
 // interfaces of each network namespace by its path, or null for one that could not
-// be entered. There the interfaces have a bus_info each, and ethtool.json is not.
+// be entered. There each interface has a bus_info, and there is no ethtool.json.
 //
-// What is not of the kernel is
+// Entries that do not come from the kernel are
 //
 //	-- node/node.json --                                        boot, time and node settings
 //	-- node/live.json --                                        what devinfoctl doctor asked the node
 //	-- root/var/lib/cni/devinfo/attachments/net@c0ffee@eth0 --  a file of the host, by its path
 //	-- root/var/run/cdi/odd.json base64 --                      one that is no text
 //
-// Do not use the package to look at the machine the program runs on: that is
-// what package sysfs is for.
+// Do not use the package to read the machine that the program runs on: that is what package
+// sysfs is for.
 package hosttxt
 
 import (
@@ -60,14 +60,15 @@ type Host struct {
 // largest is the size in bytes of a file that is read: hundreds of hosts fit in.
 const largest = 256 << 20
 
-// Load parses the file of that name, which must have an entry: any text is a comment.
+// Load parses the named file, which must have at least one entry: without entries any text
+// would pass as a comment.
 func Load(name string) (*Host, error) {
 	stat, err := os.Stat(name)
 	switch {
 	case err != nil:
 		return nil, err
 	case !stat.Mode().IsRegular():
-		return nil, fmt.Errorf("%s: is no regular file", name)
+		return nil, fmt.Errorf("%s: is not a regular file", name)
 	case stat.Size() > largest:
 		return nil, fmt.Errorf("%s: has %d bytes, more than %d", name, stat.Size(), largest)
 	}
@@ -155,8 +156,8 @@ func (h *Host) add(entry string, data []byte) error {
 	return errors.New("neither below sys/ nor root/, nor a file netlink/*.json or node/*.json")
 }
 
-// staysBelow says that a link in dir leads to nothing above root/, whatever other
-// links are on its way: what is unpacked must not make a reader leave the place.
+// staysBelow reports that a link in dir leads to nothing above root/, whatever other links
+// it passes: an unpacked link must not lead a reader out of the directory.
 func staysBelow(dir, target string) bool {
 	up := 0
 	for strings.HasPrefix(target, "../") {
@@ -167,7 +168,7 @@ func staysBelow(dir, target string) bool {
 
 func (h *Host) addJSON(name string, data []byte) error {
 	if _, again := h.files[name]; again {
-		return errors.New("is there twice")
+		return errors.New("appears twice")
 	}
 	var v any
 	if err := json.Unmarshal(data, &v); err != nil {
@@ -210,8 +211,8 @@ func parseEntry(entry string, data []byte) (string, *node, error) {
 	return entry, &node{mode: 0o444, data: data}, nil
 }
 
-// ErrorName names the error that reading a file failed with, as an entry has it
-// behind "!"; ok is false for one that no entry can have.
+// ErrorName names the error that reading a file failed with, as an entry writes it behind
+// "!"; ok is false for an error that entries cannot express.
 func ErrorName(err error) (name string, ok bool) {
 	for name, errno := range errnos {
 		if errors.Is(err, errno) {

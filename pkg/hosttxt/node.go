@@ -63,9 +63,9 @@ func (n *node) insert(name string, leaf *node) error {
 			child.name, child.parent = first, n
 			n.entries = slices.Insert(n.entries, i, child)
 		} else if rest == "" && !(n.entries[i].IsDir() && leaf.IsDir()) {
-			return errors.New("is there twice")
+			return errors.New("appears twice")
 		} else if !n.entries[i].IsDir() {
-			return fmt.Errorf("%q is no directory", first)
+			return fmt.Errorf("%q is not a directory", first)
 		}
 		n, name = n.entries[i], rest
 	}

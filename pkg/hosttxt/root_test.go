@@ -10,7 +10,7 @@ import (
 )
 
 func TestOnlyRegularFilesAreLoaded(t *testing.T) {
-	if _, err := hosttxt.Load("/dev/zero"); err == nil || err.Error() != "/dev/zero: is no regular file" {
+	if _, err := hosttxt.Load("/dev/zero"); err == nil || err.Error() != "/dev/zero: is not a regular file" {
 		t.Errorf("got %v", err)
 	}
 }

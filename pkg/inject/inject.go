@@ -44,7 +44,7 @@ const (
 	Refuse WhenMissing = "refuse" // it is not made, and the kubelet tries again
 )
 
-// Options are what an Agent is made of.
+// Options configure an Agent.
 type Options struct {
 	// StageDir is a directory of the agent's own for what containers mount, on a tmpfs
 	// best. It is made if need be; those above it must let everyone pass, for the sake of

@@ -39,11 +39,11 @@ func (e *Executable) String() string {
 	return fmt.Sprintf("%d bytes\tsha256:%.16s\t%s", e.Size, e.SHA256, says)
 }
 
-// program is the package that devinfo is built of. The linker notes it in every build,
+// program is the package that devinfo is built from. The linker records it in every build,
 // stripped or not, of whatever age.
 const program = "devinfo-cni.io/cmd/devinfo"
 
-var errIrregular = errors.New("is no regular file")
+var errIrregular = errors.New("is not a regular file")
 
 // Examine measures an executable and asks it for its versions. That a file does not
 // answer is its Problem; that there is none, or something else, an error.
@@ -109,7 +109,7 @@ func versions(ctx context.Context, name string) ([]string, error) {
 		Supported []string `json:"supportedVersions"`
 	}
 	if err := json.Unmarshal(out, &answer); err != nil {
-		return nil, fmt.Errorf("VERSION: its answer is no JSON: %w", err)
+		return nil, fmt.Errorf("VERSION: its answer is not JSON: %w", err)
 	}
 	if len(answer.Supported) == 0 {
 		return nil, errors.New("VERSION: its answer names no supportedVersions: it is no CNI plugin")

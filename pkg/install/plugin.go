@@ -104,13 +104,13 @@ func (p *Plugin) examine(ctx context.Context) (*Installation, error) {
 func (p *Plugin) permit(done *Installation) error {
 	old, now := done.Old, &done.New
 	if !now.Ours || now.JournalFormat == 0 {
-		return fmt.Errorf("%s is no devinfo plugin that says its version (devinfo --version): take agent and plugin from one build", p.From)
+		return fmt.Errorf("%s is not a devinfo plugin that knows --version: take agent and plugin from one build", p.From)
 	}
 	if same(old, now) {
 		return nil
 	}
 	if old != nil && !old.Ours && !p.at().marked() && !p.ReplaceForeign {
-		return fmt.Errorf("%s is no devinfo plugin: remove it, or allow to replace it by --replace-foreign", p.at())
+		return fmt.Errorf("%s is not a devinfo plugin: remove it, or give --replace-foreign to replace it", p.at())
 	}
 	if old != nil && old.Ours && !p.AllowDowngrade {
 		if n, ok := compare(now.Version, old.Version); ok && n < 0 {

@@ -111,7 +111,7 @@ func TestAnOlderBuildIsReplaced(t *testing.T) {
 func TestWhatIsNotOursIsLeftAlone(t *testing.T) {
 	p := keeper(t, built(t, "v1.2.0"))
 	to := script(t, p.Dir)
-	refuse(t, p, to+" is no devinfo plugin: remove it, or allow to replace it by --replace-foreign")
+	refuse(t, p, to+" is not a devinfo plugin: remove it, or give --replace-foreign to replace it")
 	if removed, err := p.Remove(context.Background()); removed || err != nil || len(listing(t, p.Dir)) != 1 {
 		t.Errorf("removed %v, %v, %v", removed, err, listing(t, p.Dir))
 	}
@@ -121,12 +121,12 @@ func TestWhatIsNotOursIsLeftAlone(t *testing.T) {
 	if err := errors.Join(os.Remove(to), os.Mkdir(to, 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	refuse(t, p, "is no regular file (mode drwxr-xr-x): move it away")
+	refuse(t, p, "is not a regular file (mode drwxr-xr-x): move it away")
 }
 
 func TestWhatIsNoPluginOfOursIsNotInstalled(t *testing.T) {
 	p := keeper(t, script(t, t.TempDir()))
-	refuse(t, p, "is no devinfo plugin that says its version (devinfo --version)")
+	refuse(t, p, "is not a devinfo plugin that knows --version")
 	p.From = filepath.Join(t.TempDir(), "true")
 	write(t, p.From, "#!/bin/sh\n", 0o755)
 	refuse(t, p, "does not run here: VERSION")

@@ -64,7 +64,7 @@ func (s *Settings) put(done *Arrangement, data []byte) error {
 		done.State = AlreadyThere
 		return to.adopt(sum)
 	case !absent && !to.marked() && !s.ReplaceForeign:
-		return fmt.Errorf("%s is there, and no agent has put it there: remove it, or allow to replace it by --replace-foreign", s.To)
+		return fmt.Errorf("%s exists, and no agent put it there: remove it, or give --replace-foreign to replace it", s.To)
 	}
 	err = os.Mkdir(to.dir(), 0o755) // #nosec G301 -- settings are no secret
 	if err != nil && !errors.Is(err, fs.ErrExist) {

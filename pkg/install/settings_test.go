@@ -138,7 +138,7 @@ func TestSettingsOfSomebodyElseAreLeftAlone(t *testing.T) {
 	arrangeNothing()
 	write(t, filepath.Join(s.Dir, "default.json"), quiet, 0o644)
 	_, err := s.Keep()
-	expect(t, err, s.To+" is there, and no agent has put it there: remove it, or allow to replace it by --replace-foreign")
+	expect(t, err, s.To+" exists, and no agent put it there: remove it, or give --replace-foreign to replace it")
 	arrangeNothing()
 	s.ReplaceForeign = true
 	arrange(t, s, "default.json", install.Replaced, quiet)

@@ -5,11 +5,11 @@ import (
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
 )
 
-// Domain is that of the attributes which are this project's own.
+// Domain is the domain of this project's own attributes.
 const Domain = "devinfo-cni.io"
 
-// The attributes of a device. Which of them a device has depends on its kind, and on
-// what the kernel says: see [Table].
+// The attributes of a device. Which of them a device has depends on its kind and on what
+// the kernel says: see [Table].
 const (
 	PCIBusID = deviceattribute.StandardDeviceAttributePCIBusID
 	PCIeRoot = deviceattribute.StandardDeviceAttributePCIeRoot
@@ -44,7 +44,7 @@ const (
 	Bandwidth   resourceapi.QualifiedName = "bandwidth" // bit/s
 )
 
-// The taints that [Slices] gives. Their effect is NoSchedule: pods that run go on.
+// The taints that [Slices] sets. Their effect is NoSchedule: running pods go on.
 const (
 	TaintNoCarrier = Domain + "/no-carrier" // the physical function is up, and has no carrier
 	TaintGone      = Domain + "/gone"       // a claim holds a device that the node has lost
@@ -53,7 +53,7 @@ const (
 // Type is that of an attribute's value.
 type Type string
 
-// The types that are used; ResourceSlices know more.
+// The types in use; ResourceSlices have more.
 const (
 	String Type = "string"
 	Int    Type = "int"
@@ -68,7 +68,7 @@ type Attribute struct {
 	Means string
 }
 
-// Table describes all attributes but those that rules give.
+// Table describes all attributes except those that rules give.
 func Table() []Attribute {
 	const function = "pf, vf, nic on PCI"
 	return []Attribute{

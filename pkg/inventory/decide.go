@@ -2,21 +2,21 @@ package inventory
 
 import "fmt"
 
-// Situation is what beside devices and rules decides on what is offered.
+// Situation is what decides, beside devices and rules, what is offered.
 type Situation struct {
 	Driver string // the DRA driver's name, for CEL's device.driver
 	// Sharing says that the API server keeps allowMultipleAllocations, as it does from
 	// Kubernetes 1.36 on.
 	Sharing bool
-	// Ours are the devices that claims hold, by name, as our own records say. They are
-	// offered, whatever else: it is by us that they are busy.
+	// Ours are the devices, by name, that claims hold according to our own records. They are
+	// offered in any case: it is we who keep them busy.
 	Ours map[string]bool
-	// Others are the devices that somebody else has given away, by PCI address or
-	// auxiliary name, each with who that is: see [Allocated] and [Locks].
+	// Others are the devices that another allocator has given away, by PCI address or
+	// auxiliary name, each with the holder: see [Allocated] and [Locks].
 	Others map[string]string
 }
 
-// Decision is what is done with a device.
+// Decision says whether and how a device is offered.
 type Decision struct {
 	Device Device
 	Rule   int    // index of the rule that the device meets; -1 = none
@@ -26,7 +26,7 @@ type Decision struct {
 	rule *rule // nil = none
 }
 
-// Decide says of each device whether it is offered, and if not why.
+// Decide says for each device whether it is offered and, if not, why.
 func Decide(devices []Device, rules Rules, s Situation) []Decision {
 	decisions := make([]Decision, len(devices))
 	on := map[string][]string{} // device to those on it

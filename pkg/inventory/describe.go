@@ -85,8 +85,8 @@ func (r *reader) describeOn(d *Device, fn sysfs.Function) error {
 	return nil
 }
 
-// standard takes an attribute from Kubernetes' own helpers. What they refuse is no
-// attribute: a domain of five digits, say.
+// standard takes an attribute from Kubernetes' own helpers. What they refuse, such as a PCI
+// domain of five digits, is left out.
 func (r *reader) standard(d *Device) func(deviceattribute.DeviceAttribute, error) {
 	return func(a deviceattribute.DeviceAttribute, err error) {
 		if err == nil {

@@ -24,10 +24,10 @@ const (
 	OVS    Kind = "ovs"    // a bridge, or another internal port, of Open vSwitch
 )
 
-// mayBeShared says whether pods can be on a device of that kind together.
+// mayBeShared reports whether several pods can use a device of that kind at once.
 func (k Kind) mayBeShared() bool { return k.isNIC() || k.isMaster() }
 
-// mayBeExclusive says whether a pod can have one to itself.
+// mayBeExclusive reports whether a pod can have a device of that kind to itself.
 func (k Kind) mayBeExclusive() bool { return !k.isMaster() }
 
 func (k Kind) isNIC() bool    { return k == PF || k == NIC }
@@ -37,7 +37,7 @@ func (k Kind) isMaster() bool { return k == Bond || k == Bridge || k == OVS }
 type Device struct {
 	Name   string       // in the ResourceSlice: a DNS label, the same after a reboot
 	Kind   Kind         //
-	PCI    *pci.Address // of a function itself; nil = it is none
+	PCI    *pci.Address // of a function itself; nil = not a function
 	On     string       // the name of the device that it is on: a VF's PF, an SF's function, a vDPA device's VF; "" = none
 	Aux    string       // the auxiliary device of an SF, or below a vDPA device: "mlx5_core.sf.4"
 	VDPA   string       // what the kernel calls a vDPA device: "vdpa0"
@@ -52,8 +52,8 @@ type Device struct {
 	NoCarrier bool   // it, or its PF, is up and has no carrier
 }
 
-// ID is what CNI plugins know the device by: a PCI address, of a vDPA device on a VF
-// that of the VF; an auxiliary name; "" where there is neither.
+// ID is what CNI plugins know the device by: a PCI address, which for a vDPA device on a VF
+// is the VF's; an auxiliary name; "" if there is neither.
 func (d *Device) ID() string {
 	switch {
 	case d.Aux != "":
@@ -71,8 +71,8 @@ func (d *Device) text(name resourceapi.QualifiedName) string {
 	return ""
 }
 
-// moved says that the device has no interface here, nor a driver that needs none: its
-// interface is in another network namespace, or it has no use as it is.
+// moved reports that the device has neither an interface here nor a driver that needs none:
+// its interface is in another network namespace, or the device is of no use as it is.
 func (d *Device) moved() bool {
 	switch {
 	case d.Kind == VDPA || d.IfName != "":
@@ -81,8 +81,8 @@ func (d *Device) moved() bool {
 	return !strings.Contains(d.Driver, "vfio") && !slices.Contains([]string{"uio_pci_generic", "igb_uio"}, d.Driver)
 }
 
-// set gives the device an attribute. What an attribute cannot hold is left out: a
-// longer text would have the API server reject the whole slice.
+// set gives the device an attribute. What an attribute cannot hold is left out: the API
+// server would reject the whole slice for a longer text.
 func (d *Device) set(name resourceapi.QualifiedName, value string) {
 	if value != "" && len(value) <= resourceapi.DeviceAttributeMaxValueLength {
 		d.Attributes[name] = resourceapi.DeviceAttribute{StringValue: &value}

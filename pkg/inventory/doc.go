@@ -1,5 +1,5 @@
-// Package inventory tells which of a node's network devices are offered as devices of
-// Dynamic Resource Allocation, and as what: values in, values out.
+// Package inventory decides which of a node's network devices are offered by Dynamic
+// Resource Allocation, and as what: values in, values out.
 //
 //	host  := Live(sys)                       // or Captured(file)
 //	list  := Read(host)                      // all devices, with their attributes

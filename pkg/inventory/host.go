@@ -15,12 +15,12 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// Host is what is read of a machine.
+// Host is what has been read of a machine.
 type Host struct {
 	Sys     *sysfs.FS
 	Eswitch link.Eswitch
 	Links   []link.InterfaceRecord // of the host's network namespace
-	// Uplinks are the interfaces that default routes lead to; nil = it is not known.
+	// Uplinks are the interfaces that default routes lead to; nil = unknown.
 	Uplinks []string
 }
 
@@ -64,8 +64,7 @@ func Captured(file *hosttxt.Host) (Host, error) {
 	return h, nil
 }
 
-// once asks devlink for each PF's mode and ports one time only: each of its VFs needs
-// them.
+// once asks devlink only once for each PF's mode and ports, which each of its VFs needs.
 func once(e link.Eswitch) link.Eswitch {
 	return link.Eswitch{Sys: e.Sys, Mode: remember(e.Mode), Ports: remember[[]*netlink.DevlinkPort](e.Ports)}
 }

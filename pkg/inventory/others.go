@@ -31,7 +31,7 @@ func Allocated(answer *podresources.ListPodResourcesResponse) map[string]string 
 // Locks lists the functions that sriov-cni has given to pods, for [Situation].Others,
 // from its directory /var/lib/cni/sriov/pci: a file by PCI address, with the path of the
 // network namespace (sriov-cni, pkg/utils, PCIAllocator). A lock whose namespace is gone
-// holds nothing, as for sriov-cni itself. No directory means no locks.
+// holds nothing, just as sriov-cni treats it. No directory means no locks.
 func Locks(dir fs.FS, gone func(netns string) (bool, error)) (map[string]string, error) {
 	entries, err := fs.ReadDir(dir, ".")
 	if errors.Is(err, fs.ErrNotExist) {

@@ -13,9 +13,9 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// Read gives the network devices of a host with their attributes, by name. An error is a
-// sysfs that cannot be read; what a switch does not tell is an attribute that is missing,
-// and a warning.
+// Read returns the network devices of a host with their attributes, ordered by name. It
+// fails if sysfs cannot be read; what a switch does not answer is a missing attribute, and a
+// warning.
 func Read(h Host) (devices []Device, warnings []string, err error) {
 	r := &reader{
 		host: h, eswitch: once(h.Eswitch), links: h.byName(), uplinks: h.uplinks(),
@@ -217,7 +217,7 @@ func (r *reader) masters() {
 	}
 }
 
-// interfaceOf says what is to be said of the interface of a device.
+// interfaceOf fills in what is known of the interface of a device.
 func (r *reader) interfaceOf(d *Device) {
 	d.Uplink = r.uplinks[d.IfName]
 	if d.IfName == "" {
@@ -243,14 +243,14 @@ func (r *reader) interfaceOf(d *Device) {
 	}
 }
 
-// withoutCarrier says that an interface is up, and has no carrier. An interface that is
-// down has none either, but nobody asked it to.
+// withoutCarrier reports that an interface is up and has no carrier. One that is down has
+// none either, but is not expected to.
 func (r *reader) withoutCarrier(name string) bool {
 	l := r.links[name]
 	return slices.Contains(l.Flags, "UP") && (slices.Contains(l.Flags, "NO-CARRIER") || strings.EqualFold(l.OperState, "LOWERLAYERDOWN"))
 }
 
-// keepUplinks says of what an uplink is on, such as its PF, that the host needs it.
+// keepUplinks marks what an uplink is on, such as its PF, as needed by the host.
 func (r *reader) keepUplinks() {
 	byName := map[string]*Device{}
 	for _, d := range r.devices {

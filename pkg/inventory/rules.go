@@ -26,9 +26,9 @@ const (
 	Exclusive As = "exclusive" // to one
 )
 
-// A Rule names devices, and says what they are offered as. A device must meet all of the
-// keys select, pciAddresses, pfNames, ifNames and drivers that are given, and one value
-// of each. The first rule that a device meets counts.
+// A Rule names devices and says as what they are offered. A device must meet each of the
+// keys select, pciAddresses, pfNames, ifNames and drivers that is given, by any one of its
+// values. The first rule that a device meets counts.
 type Rule struct {
 	Select       string   `json:"select"`       // CEL, as in a DeviceClass: device.attributes["devinfo-cni.io"].kind == "vf"
 	PCIAddresses []string `json:"pciAddresses"` // of functions: "0000:3b:00.2"
@@ -43,15 +43,15 @@ type Rule struct {
 	Bandwidth    *resource.Quantity         `json:"bandwidth"`    // capacity of a shared device, bit/s
 }
 
-// DefaultAttachments is how many pods a shared device is offered to: as many ports as a
-// Linux bridge can have (BR_MAX_PORTS less the one that is none).
+// DefaultAttachments is how many pods a shared device is offered to: as many as a Linux
+// bridge has usable ports (BR_MAX_PORTS - 1, as port 0 does not exist).
 const DefaultAttachments = 1023
 
-// maxAttributes is how many attributes a rule may give: those and capacities of a device
-// are ResourceSliceMaxAttributesAndCapacitiesPerDevice at most.
+// maxAttributes is how many attributes a rule may give: a device may have
+// ResourceSliceMaxAttributesAndCapacitiesPerDevice attributes and capacities.
 const maxAttributes = 8
 
-// Rules are valid ones.
+// Rules are rules that have been checked.
 type Rules struct{ list []rule }
 
 type rule struct {
@@ -105,7 +105,7 @@ func strictly(data []byte, to any) error {
 func newRule(raw json.RawMessage) (rule, error) {
 	var r rule
 	if string(raw) == "null" {
-		return rule{}, errors.New("select: there is none; name devices, or leave the rule out")
+		return rule{}, errors.New("select: it is missing; name devices, or leave the rule out")
 	}
 	if err := strictly(raw, &r.Rule); err != nil {
 		return rule{}, errors.New(strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\n", ", "), "json: "))
@@ -141,7 +141,7 @@ func (r *rule) checkSelection() error {
 	for key, names := range map[string][]string{"pfNames": r.PFNames, "ifNames": r.IfNames} {
 		for n, name := range names {
 			if name == "" || len(name) > 15 || strings.ContainsAny(name, "/*?[ ") {
-				return fmt.Errorf("%s[%d]: %q is no name of an interface; there are no wildcards: use select", key, n, name)
+				return fmt.Errorf("%s[%d]: %q is not an interface name; there are no wildcards: use select", key, n, name)
 			}
 		}
 	}
@@ -165,7 +165,7 @@ func (r *rule) checkOffer() error {
 		return fmt.Errorf("resourceName: %q has %d bytes, at most %d are allowed", r.ResourceName, len(r.ResourceName), resourceapi.DeviceAttributeMaxValueLength)
 	}
 	if why := validation.IsQualifiedName(r.ResourceName); len(why) > 0 || !strings.Contains(r.ResourceName, "/") {
-		return fmt.Errorf("resourceName: %q is no name of a resource, such as example.com/vf", r.ResourceName)
+		return fmt.Errorf("resourceName: %q is not a resource name such as example.com/vf", r.ResourceName)
 	}
 	return nil
 }
@@ -173,14 +173,14 @@ func (r *rule) checkOffer() error {
 func (r *rule) checkCapacity() error {
 	switch {
 	case r.As == Exclusive && (r.Attachments != 0 || r.Bandwidth != nil):
-		return errors.New("attachments, bandwidth: they are of shared devices; leave them out, or write as: shared")
+		return errors.New("attachments, bandwidth: only shared devices have them; leave them out, or write as: shared")
 	case r.Attachments < 0:
 		return fmt.Errorf("attachments: %d is less than 0", r.Attachments)
 	case r.Bandwidth == nil:
 		return nil
 	}
 	if n, whole := r.Bandwidth.AsInt64(); !whole || n < 1 {
-		return fmt.Errorf("bandwidth: %s is no whole number of bit/s above 0", r.Bandwidth)
+		return fmt.Errorf("bandwidth: %s is not a whole number of bit/s above 0", r.Bandwidth)
 	}
 	return nil
 }
@@ -197,7 +197,7 @@ func attributes(raw map[string]json.RawMessage) (map[resourceapi.QualifiedName]r
 			return nil, fmt.Errorf("attributes[%q]: %w", key, err)
 		}
 		if _, again := all[name]; again {
-			return nil, fmt.Errorf("attributes[%q]: it is there twice, with and without its domain", key)
+			return nil, fmt.Errorf("attributes[%q]: it is given twice, with and without its domain", key)
 		}
 		if all[name], err = attributeValue(raw[key]); err != nil {
 			return nil, fmt.Errorf("attributes[%q]: %w", key, err)
@@ -216,13 +216,13 @@ func attributeName(key string) (resourceapi.QualifiedName, error) {
 	name := resourceapi.QualifiedName(domain + "/" + id)
 	switch {
 	case len(id) > resourceapi.DeviceMaxIDLength || len(validation.IsCIdentifier(id)) > 0:
-		return "", fmt.Errorf("%q is no C identifier of at most %d characters", id, resourceapi.DeviceMaxIDLength)
+		return "", fmt.Errorf("%q is not a C identifier of at most %d characters", id, resourceapi.DeviceMaxIDLength)
 	case len(domain) > resourceapi.DeviceMaxDomainLength || len(validation.IsDNS1123Subdomain(domain)) > 0:
-		return "", fmt.Errorf("%q is no domain of at most %d characters", domain, resourceapi.DeviceMaxDomainLength)
+		return "", fmt.Errorf("%q is not a domain of at most %d characters", domain, resourceapi.DeviceMaxDomainLength)
 	case domain == "k8s.io" || strings.HasSuffix(domain, ".kubernetes.io") || domain == "k8s.cni.cncf.io":
 		return "", fmt.Errorf("the domain %s is not yours", domain)
 	case slices.ContainsFunc(Table(), func(a Attribute) bool { return a.Name == name }):
-		return "", errors.New("it is what the kernel says; choose another name")
+		return "", errors.New("the name is reserved for what the kernel says; choose another one")
 	}
 	return name, nil
 }
@@ -243,7 +243,7 @@ func attributeValue(raw json.RawMessage) (a resourceapi.DeviceAttribute, err err
 	case json.Unmarshal(raw, &yes) == nil && string(raw) != "null":
 		a.BoolValue = &yes
 	default:
-		return a, fmt.Errorf("%s is no string, integer or boolean", raw)
+		return a, fmt.Errorf("%s is not a string, integer or boolean", raw)
 	}
 	return a, nil
 }

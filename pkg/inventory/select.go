@@ -9,7 +9,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/cel"
 )
 
-// selector is a CEL expression that is compiled.
+// selector is a compiled CEL expression.
 type selector struct{ program cel.CompilationResult }
 
 // compile takes what a DeviceClass's selector may say.
@@ -22,7 +22,7 @@ func compile(expression string) (*selector, error) {
 }
 
 // meets says whether the device is one of the rule's; an error is that of its
-// expression, which asks for an attribute that the device does not have, say.
+// expression, for example because it asks for an attribute that the device does not have.
 func (r *rule) meets(d *Device, driver string) (bool, error) {
 	address := ""
 	if d.PCI != nil {

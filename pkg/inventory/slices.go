@@ -31,13 +31,13 @@ func PublishedIn(list []resourceslice.Slice) Published {
 	return all
 }
 
-// Slices gives the content of the pool: the devices that are offered, and those of ours,
-// which claims hold. The latter stay as they were last published, but for their taints:
-// what the host says of a device that is in a pod is not what it is.
+// Slices returns the content of the pool: the devices that are offered, and ours, which
+// claims hold. The latter stay as they were last published, except for their taints: what
+// the host shows of a device in a pod is not the whole truth.
 //
 // The same devices make the same slices, in the same order. A PF, what is on it and its
-// first VFs share one slice, so that a change there rewrites that one only; further VFs
-// have slices by their numbers. Bonds, bridges and NICs on no PCI bus share another.
+// first VFs share one slice, so that a change there rewrites only that slice; further VFs
+// are in slices by number. Bonds, bridges and NICs that are not on a PCI bus share another.
 func Slices(decisions []Decision, ours map[string]bool, last Published) []resourceslice.Slice {
 	offered := Published{}
 	here := map[string]*Decision{}
@@ -94,8 +94,8 @@ func (c *Decision) device() resourceapi.Device {
 	return d
 }
 
-// capacity gives each capacity a default, without which a claim that does not name it
-// would take all of it.
+// capacity gives each capacity a default: without one, a claim that does not name it would
+// take all of it.
 func (r *rule) capacity() map[resourceapi.QualifiedName]resourceapi.DeviceCapacity {
 	one := *resource.NewQuantity(1, resource.DecimalSI)
 	all := map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{Attachments: {

@@ -8,10 +8,11 @@ import (
 // Times are those of [Watch].
 type Times struct {
 	Settle time.Duration // how long events are gathered: many VFs come one by one
-	Poll   time.Duration // after which the host is looked at, whether or not there was an event
+	Poll   time.Duration // after which the host is read, whether or not there was an event
 }
 
-// DefaultTimes lose no more than a second, and find within a minute what had no event.
+// DefaultTimes react to an event within a second, and to a change without one within a
+// minute.
 func DefaultTimes() Times { return Times{Settle: time.Second, Poll: time.Minute} }
 
 // Watch calls rebuild at once, and then whenever the host may have changed, until ctx

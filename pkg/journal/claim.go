@@ -14,7 +14,7 @@ import (
 // Claims are the links files/<file> or cdi/<spec> to the entry of the attachment whose
 // the file is. One counts while that entry is of this boot and names the file; until
 // then, and from then on, whoever comes first may replace it. A link that is there is
-// removed only by who has locked the directory, and has looked at it since.
+// removed only by a caller that has locked the directory and read it since.
 type claims struct {
 	*Journal
 	what string // "device-info file"
@@ -56,9 +56,9 @@ func (e *OwnedError) Error() string {
 	return fmt.Sprintf("%s %s: belongs to attachment %s", e.What, e.File, e.Owner)
 }
 
-// Owner tells in O(1) whose a file of the device-info directory is. Of no account are
-// attachments of another boot, and those whose entry is gone or corrupt: entries are
-// written at once, so only a power failure tears them.
+// Owner returns, in O(1), the owner of a file of the device-info directory. Attachments of
+// another boot do not count, nor do those whose entry is gone or corrupt: entries are
+// written atomically, so only a power failure tears them.
 func (j *Journal) Owner(file string) (Key, bool, error) { return j.files.owner(file) }
 
 // SpecOwner is Owner for the CDI specs.

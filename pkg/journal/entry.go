@@ -79,7 +79,7 @@ type Entry struct {
 
 	Asked Asked `json:"asked,omitzero"`
 
-	File      string          `json:"file,omitempty"`      // name in the device-info directory; "" is none
+	File      string          `json:"file,omitempty"`      // name in the device-info directory; "" = none
 	Dir       string          `json:"dir,omitempty"`       // the device-info directory
 	Created   bool            `json:"created,omitempty"`   // there was no file before ADD
 	Before    []byte          `json:"before,omitempty"`    // what the file held before ADD, in base64 to keep every byte
@@ -139,9 +139,9 @@ func (e *Entry) PodName() (namespace, name string) {
 	return args.Name()
 }
 
-// OfBoot says whether the entry is of the boot with that ID. Where that cannot be told,
-// because one of the IDs could not be read, it is: to keep what another boot left does
-// less harm than to take what lives for dead.
+// OfBoot reports whether the entry is of the boot with that ID. If one of the IDs could not
+// be read, the answer is yes: keeping what another boot left does less harm than taking what
+// lives for dead.
 func (e *Entry) OfBoot(bootID string) bool {
 	return e.BootID == bootID || e.BootID == "" || bootID == ""
 }
@@ -152,7 +152,7 @@ func (e *Entry) Names() Names { return Names{string(e.Info), e.File, e.Dir, e.CD
 // All are the names of this and of earlier ADDs: all that the attachment may own.
 func (e *Entry) All() []Names { return append([]Names{e.Names()}, e.Former...) }
 
-// Path is the device-info file's full path; "" is none.
+// Path is the device-info file's full path; "" = none.
 func (n Names) Path() string {
 	if n.File == "" {
 		return ""
@@ -192,7 +192,7 @@ func decode(data []byte) (*Entry, error) {
 	if err != nil && !json.Valid(data) {
 		return nil, err
 	}
-	if err != nil { // of another type, maybe, than we know
+	if err != nil { // perhaps a key's type has changed since
 		var only struct{ Format int }
 		if json.Unmarshal(data, &only) == nil {
 			e.Format = only.Format

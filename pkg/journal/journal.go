@@ -13,8 +13,8 @@
 //	sockets/<directory>/<entry> -> ../../attachments/...  who uses that directory: one pod
 //
 // A claim counts while its entry is there, is of this boot and names the file. An entry is
-// written before its claims, and removed after them. To read, to release and to forget
-// makes nothing on disk, not even a lock: a full disk does not stop a DEL.
+// written before its claims, and removed after them. Reading, releasing and forgetting
+// create nothing on disk, not even a lock: a full disk does not stop a DEL.
 package journal
 
 import (
@@ -32,9 +32,9 @@ import (
 	"devinfo-cni.io/pkg/private"
 )
 
-// Journal is the state directory of one node. Its methods may be called at once,
-// also from several processes, but for one Key only one at a time, as CNI
-// demands of runtimes.
+// Journal is the state directory of one node. Its methods may be called concurrently,
+// also from several processes, but for one Key only one at a time, as CNI requires of
+// runtimes.
 type Journal struct {
 	bootID  string
 	dir     string

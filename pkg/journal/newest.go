@@ -6,8 +6,8 @@ import (
 	"devinfo-cni.io/devinfo/store"
 )
 
-// NewestFormat gives the highest format among the entries, 0 if there is none. An entry
-// that makes no sense has none.
+// NewestFormat returns the highest format among the entries, 0 if there are none. An
+// invalid entry has no format.
 func (j *Journal) NewestFormat() (newest int, err error) {
 	keys, err := j.All()
 	if err != nil {

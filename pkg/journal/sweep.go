@@ -8,9 +8,9 @@ import (
 )
 
 // Sweep removes what no entry names and nobody is about to name: claims without an entry,
-// and temporary files of writers that are dead. It calls removed with
-// the path of each, relative to the state directory. It reads no entries, so that it takes
-// as long as listing the directories does. Nothing stops the rest.
+// and temporary files of dead writers. It calls removed with the path of each, relative to
+// the state directory. It reads no entries, so it takes no longer than listing the
+// directories. A failure does not stop the rest.
 func (j *Journal) Sweep(removed func(path string)) error {
 	names, err := j.entries.Names()
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An attribute is one of a netlink message (struct nlattr in linux/netlink.h).
+// An attribute is part of a netlink message (struct nlattr in linux/netlink.h).
 type attribute struct {
 	kind  uint16 // without NLA_F_NESTED and NLA_F_NET_BYTEORDER
 	value []byte // in the message's own memory
@@ -66,8 +66,8 @@ func optional[T uint16 | uint32](to **T, a attribute) error {
 const tries = 4
 
 // patiently asks again if a signal, or a change of what a dump lists, interrupts the
-// answer; for the latter the kernel sets NLM_F_DUMP_INTR, and the library's error is
-// EINTR, too.
+// answer; for the latter the kernel sets NLM_F_DUMP_INTR, and the library returns EINTR,
+// too.
 func patiently[T any](ask func() (T, error)) (answer T, err error) {
 	for range tries {
 		if answer, err = ask(); !errors.Is(err, syscall.EINTR) {

@@ -47,7 +47,7 @@ func (h Handle) dumpPorts() ([][]byte, error) {
 	return req.Execute(unix.NETLINK_GENERIC, 0)
 }
 
-// ParsePorts reads the answers to a dump, and leaves out what is another device's.
+// ParsePorts reads the answers to a dump, and leaves out other devices' ports.
 func (h Handle) ParsePorts(answers [][]byte) (ports []*netlink.DevlinkPort, err error) {
 	for _, a := range answers {
 		port, err := parsePort(a)

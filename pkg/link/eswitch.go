@@ -8,8 +8,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Eswitch answers for the eswitches of a host, running or captured. It is
-// Kernel's and linkhost.Host's common half; others use those.
+// Eswitch answers for the eswitches of a host, running or captured. It is the common part
+// of Kernel and linkhost.Host; other packages use those.
 type Eswitch struct {
 	Sys fs.FS // the tree below /sys
 
@@ -20,9 +20,9 @@ type Eswitch struct {
 	Ports func(pf string) ([]*netlink.DevlinkPort, error)
 }
 
-// NewEswitch answers for this machine's eswitches. It takes the tree below /sys and
-// what devlink calls a PF: that is pci/ADDRESS everywhere but in tests against a
-// simulated switch.
+// NewEswitch answers for this machine's eswitches. It takes the tree below /sys and a
+// function that gives devlink's name of a PF: pci/ADDRESS everywhere except in tests
+// against a simulated switch.
 func NewEswitch(sys fs.FS, handle func(pf string) Handle) Eswitch {
 	return Eswitch{
 		Sys:   sys,
@@ -31,10 +31,9 @@ func NewEswitch(sys fs.FS, handle func(pf string) Handle) Eswitch {
 	}
 }
 
-// Switchdev says whether the PF of that PCI address has its eswitch in
-// switchdev mode. Devlink knows; where it gives no mode, because the driver or
-// the kernel has none or we lack CAP_NET_ADMIN, a phys_switch_id on one of the
-// PF's interfaces tells.
+// Switchdev reports whether the eswitch of the PF at that PCI address is in switchdev mode.
+// Devlink knows; where it gives no mode, because the driver or the kernel has none or we
+// lack CAP_NET_ADMIN, a phys_switch_id on one of the PF's interfaces decides.
 func (e Eswitch) Switchdev(pf string) (bool, error) {
 	address, err := pci.Parse(pf)
 	if err != nil {

@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Events tells that network devices have changed, until ctx ends: interfaces of our own
+// Events signals, until ctx ends, that network devices have changed: interfaces of our own
 // network namespace and default routes (rtnetlink), devices on the buses and classes that
-// package sysfs reads (uevents of the kernel, lib/kobject_uevent.c). It tells not what: an
-// event that was lost is no error, the next one or a look at everything makes up for it.
+// package sysfs reads (uevents of the kernel, lib/kobject_uevent.c). It does not say what
+// changed: a lost event is no error, since the next one, or reading everything, makes up
+// for it.
 //
-// One token waits in the channel while nobody reads it. An error later on ends the
-// events: the channel is closed.
+// One token waits in the channel while nobody reads it. A later error closes the channel.
 func Events(ctx context.Context) (<-chan struct{}, error) {
 	routes, err := listen(unix.NETLINK_ROUTE, groups(unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE))
 	if err != nil {
@@ -65,7 +65,7 @@ func listen(protocol int, groups uint32) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "netlink"), nil
 }
 
-// receive passes on that something came which counts, until the socket is closed.
+// receive signals messages that matter, until the socket is closed.
 func receive(file *os.File, counts func([]byte) bool, changed chan<- struct{}) {
 	message := make([]byte, 64<<10)
 	for {
@@ -84,7 +84,7 @@ func receive(file *os.File, counts func([]byte) bool, changed chan<- struct{}) {
 	}
 }
 
-// matters says whether a message of rtnetlink is about an interface or a default route:
+// matters reports whether an rtnetlink message is about an interface or a default route:
 // those of pods come and go all the time.
 func matters(message []byte) bool {
 	const lengthOfDestination = unix.SizeofNlMsghdr + 1 // struct rtmsg: rtm_family, rtm_dst_len

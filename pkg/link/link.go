@@ -1,14 +1,14 @@
-// Package link asks the kernel about network interfaces, vDPA devices and
-// eswitches. It is the only door to netlink and devlink, and asks for
-// one thing by its name; the one list that an attachment ever costs is that of one
-// PF's devlink ports. Recorder lists everything, for people.
+// Package link asks the kernel about network interfaces, vDPA devices and eswitches. It is
+// the only door to netlink and devlink, and asks for one thing by its name; the only list
+// that an attachment ever costs is that of one PF's devlink ports. Recorder lists
+// everything, for people.
 //
-// It needs no privilege in our own network namespace, but for the eswitch mode,
-// which devlink gives to CAP_NET_ADMIN only. Entering another one takes
-// CAP_SYS_ADMIN there and here.
+// It needs no privilege in our own network namespace, except for the eswitch mode, which
+// devlink tells only CAP_NET_ADMIN. Entering another namespace takes CAP_SYS_ADMIN there
+// and here.
 //
-// What is in sysfs and the same in every namespace is asked of package sysfs.
-// A host that is not this one is answered for by package linkhost.
+// What sysfs shows alike in every namespace comes from package sysfs. Package linkhost
+// answers for hosts other than this machine.
 package link
 
 import (
@@ -55,24 +55,24 @@ func (i Interface) Stacked() bool {
 	return false
 }
 
-// Borrows says that the device which the interface names is not its own: that of a
-// representor is the PF, that of an IPoIB child is its parent's, and other software
-// on a device may give that one's bus_info.
+// Borrows reports that the interface names a device that is not its own: a representor
+// names the PF, an IPoIB child its parent's device, and other software on a device may give
+// that device's bus_info.
 func (i Interface) Borrows() bool {
 	return i.Child || Represents(i.PortName) || i.Kind != "" && i.Parent == ""
 }
 
-// Represents says that a port name is a representor's: "pf0vf3" and "pf0sf88"; of the
-// host that a DPU sits in "c1pf0vf3" (net/devlink/port.c); of sfc "p0pf0vf3"; until
-// Linux 4.20 of mlx5 a number. That of an uplink is "p0", of a split port "p0s1".
+// Represents reports whether a port name is a representor's: "pf0vf3" or "pf0sf88"; for the
+// host that a DPU sits in, "c1pf0vf3" (net/devlink/port.c); for sfc "p0pf0vf3"; for mlx5
+// until Linux 4.20, a number. An uplink's is "p0", a split port's "p0s1".
 func Represents(portName string) bool {
 	return strings.Contains(portName, "pf") || portName != "" && strings.Trim(portName, "0123456789") == ""
 }
 
-// IPoIBChild says that an interface of that kind, and linked to another one by
-// IFLA_LINK, is an IPoIB child: none else without a kind is linked. In another network
-// namespace than its parent's it may, by chance, have that one's index; then the kernel
-// leaves IFLA_LINK out, and the missing parent device has to tell.
+// IPoIBChild reports whether an interface of that kind, linked to another one by IFLA_LINK,
+// is an IPoIB child: nothing else without a kind is linked. In another network namespace
+// than its parent's it may happen to have the parent's index; then the kernel leaves
+// IFLA_LINK out, and only the missing parent device shows what it is.
 func IPoIBChild(kind string, linked bool) bool {
 	return linked && (kind == "" || kind == "ipoib") // "" until Linux 5.13
 }
@@ -112,9 +112,8 @@ func (k *Kernel) Interface(netns, name string) (Interface, error) {
 	return Interface{}, fmt.Errorf("interface %q in %s: %w", name, netns, err)
 }
 
-// VDPAMAC is the MAC address in the configuration of a vDPA network device. It
-// is not ok if there is no such device, no vDPA in the kernel, no address, or
-// the zero one.
+// VDPAMAC is the MAC address in the configuration of a vDPA network device; ok is false if
+// the kernel has no such device or no vDPA, or if the address is missing or zero.
 func (k *Kernel) VDPAMAC(name string) (mac net.HardwareAddr, ok bool, err error) {
 	config, err := patiently(func() (*netlink.VDPADevConfig, error) { return netlink.VDPAGetDevConfigByName(name) })
 	if absent(err) {
@@ -131,8 +130,8 @@ func (k *Kernel) VDPAMAC(name string) (mac net.HardwareAddr, ok bool, err error)
 	return nil, false, nil
 }
 
-// Switchdev says whether the PF of that PCI address has its eswitch in
-// switchdev mode; see Eswitch.Switchdev.
+// Switchdev reports whether the eswitch of the PF at that PCI address is in switchdev mode;
+// see Eswitch.Switchdev.
 func (k *Kernel) Switchdev(pf string) (bool, error) { return k.eswitch.Switchdev(pf) }
 
 // Representor names the interface that stands for a function of the PF; see

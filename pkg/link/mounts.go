@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NetnsGone is [HasNetns] for a caller that may be in a container, and deletes what belongs
-// to a network namespace that is gone. An error says that one of the host would not be seen
-// from here if it were there, or that the kernel does not tell.
+// NetnsGone reports whether a network namespace is gone, for a caller that deletes what
+// belonged to it and may run in a container. An error means that it cannot be told: one of
+// the host's would not be visible from here, or the kernel does not answer.
 func NetnsGone(path string) (bool, error) {
 	if there, err := HasNetns(path); there || err != nil {
 		return false, err
@@ -22,7 +22,7 @@ func NetnsGone(path string) (bool, error) {
 		return true, nil
 	}
 	if dir := filepath.Dir(path); absentDir(dir) {
-		return false, fmt.Errorf("%s, where ADD found the network namespace, is not there: in a container the node's cannot be seen", dir)
+		return false, fmt.Errorf("%s, where ADD found the network namespace, does not exist: a container cannot see the node's", dir)
 	}
 	sees, err := SeesMounts(path)
 	switch {
@@ -40,11 +40,11 @@ func absentDir(path string) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// SeesMounts says whether what another mount namespace mounts at the path, or has
-// mounted there since ours was made, gets to us: the mount that the path is on is
-// shared or a slave, mount_namespaces(7). Where it does not, network namespaces that are
-// there look like plain files, to a container for one, and no answer of [CheckNetns] is
-// a reason to delete anything. A host without systemd may have no shared mounts either.
+// SeesMounts reports whether mounts that another mount namespace makes at the path, or has
+// made since ours was created, reach us: the mount that the path is on is shared or a slave,
+// mount_namespaces(7). If they do not, as in a container, existing network namespaces look
+// like plain files, and no answer of [CheckNetns] is a reason to delete anything. A host
+// without systemd may have no shared mounts either.
 func SeesMounts(path string) (bool, error) {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -17,13 +17,13 @@ import (
 // ourNetns is the network namespace of the thread that opens it.
 const ourNetns = "/proc/thread-self/ns/net"
 
-// CheckNetns says what is at a path: a network namespace gives nil, and what is none
-// ErrNoNetns, be it that nothing is there, or something else. The one answer is for who
-// is about to enter the namespace, and for who asks whether it is gone.
+// CheckNetns returns nil if the path is a network namespace, and ErrNoNetns if nothing or
+// something else is there. It serves callers that are about to enter the namespace as well
+// as those that ask whether it is gone.
 //
-// A plain file is a namespace that is gone: it is what was mounted on, and is left when
-// that was unmounted. It may also be one that is not mounted yet, which nobody uses, or
-// one whose mount does not get to where we are: see [SeesMounts].
+// A plain file is a namespace that is gone: the mount point that stays after the unmount.
+// It may also be one that is not mounted yet, which nobody uses, or one whose mount does
+// not reach us: see [SeesMounts].
 //
 // Every other error, such as EACCES or EIO, says neither.
 func CheckNetns(path string) error {
@@ -46,8 +46,8 @@ func beforeNSFS() bool {
 	return unix.Statfs(ourNetns, &stat) == nil && int64(stat.Type) == unix.PROC_SUPER_MAGIC
 }
 
-// HasNetns is CheckNetns for who asks whether a network namespace is gone: then it is
-// false without an error.
+// HasNetns reports whether the path is a network namespace: one that is gone is false
+// without an error. See [CheckNetns].
 func HasNetns(path string) (bool, error) {
 	err := CheckNetns(path)
 	if errors.Is(err, ErrNoNetns) {
@@ -56,10 +56,10 @@ func HasNetns(path string) (bool, error) {
 	return err == nil, err
 }
 
-// NetnsNamesProcess says whether a path leads to a network namespace by a process that
-// is in it, such as /proc/4711/ns/net, also where a symbolic link does. Once the process
-// has ended, its number may be another's: such a path, when it was written down earlier,
-// says nothing of the namespace that it named then.
+// NetnsNamesProcess reports whether a path names a network namespace by a process in it,
+// such as /proc/4711/ns/net, itself or by a symbolic link. Once the process has ended, its
+// number may be another's: a recorded path of that kind says nothing about the namespace
+// that it once named.
 func NetnsNamesProcess(path string) bool {
 	const links = 40 // as many as the kernel follows, path_resolution(7)
 	for range links {
@@ -90,7 +90,7 @@ func namesProcess(path string) bool {
 	return ok && err == nil && below != ""
 }
 
-// IsOwnNetns says whether a path leads to the network namespace that we are in. One that
+// IsOwnNetns reports whether a path leads to the network namespace that we are in; one that
 // leads nowhere does not.
 func IsOwnNetns(path string) (bool, error) {
 	var ours, its unix.Stat_t
@@ -135,8 +135,8 @@ func within(path string, f func() error) error {
 	return err
 }
 
-// netnsError takes the error of opening a path or of setns(2), which says
-// EINVAL for what is no network namespace.
+// netnsError classifies an error of opening a path or of setns(2), which returns EINVAL for
+// anything but a network namespace.
 func netnsError(err error) error {
 	if absent(err) || errors.Is(err, syscall.ENOTDIR) {
 		return fmt.Errorf("%w: %w", ErrNoNetns, err)

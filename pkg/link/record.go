@@ -16,8 +16,8 @@ import (
 // be installed, and the kernel alone limits what is told.
 type Recorder struct{}
 
-// InterfaceRecord is one network interface. A key that is not there is one that the
-// kernel does not tell.
+// InterfaceRecord is one network interface. A missing key is one that the kernel does not
+// tell.
 type InterfaceRecord struct {
 	Index      int      `json:"ifindex"`
 	Name       string   `json:"ifname"`
@@ -203,8 +203,8 @@ type EswitchRecord struct {
 	Mode string `json:"mode"` // "legacy" or "switchdev"
 }
 
-// Eswitches lists the devices with an eswitch by handle, "pci/0000:03:00.0". It takes
-// CAP_NET_ADMIN: without, there are none.
+// Eswitches lists the devices with an eswitch by handle, "pci/0000:03:00.0". Without
+// CAP_NET_ADMIN the list is empty.
 func (Recorder) Eswitches() (map[string]EswitchRecord, error) {
 	list, err := patiently(netlink.DevLinkGetDeviceList)
 	if absent(err) {

@@ -18,16 +18,16 @@ import (
 // ErrSeveralRepresentors says that more than one interface may stand for a function.
 var ErrSeveralRepresentors = errors.New("several representors")
 
-// Representor names the interface that stands for VF or SF number of the PF of
-// that PCI address: among the PF's devlink ports, or else by phys_switch_id and
+// Representor names the interface that stands for the VF or SF of that number on the PF at
+// that PCI address: found among the PF's devlink ports, or else by phys_switch_id and
 // phys_port_name in sysfs. Ask Switchdev first.
 //
-// It is not ok if there is none. Two candidates are ErrSeveralRepresentors, unless
-// one's PF number is the PF's PCI function.
+// ok is false if there is none. Two candidates are ErrSeveralRepresentors, unless one's PF
+// number is the PF's PCI function.
 func (e Eswitch) Representor(pf string, flavour Flavour, number int) (name string, ok bool, err error) {
 	address, err := pci.Parse(pf)
 	if err == nil && number < 0 {
-		err = fmt.Errorf("%d is no number of a VF or SF", number)
+		err = fmt.Errorf("%d is not the number of a VF or SF", number)
 	}
 	if err != nil {
 		return "", false, err

@@ -20,7 +20,7 @@ type VFRecord struct {
 }
 
 // VFs lists the VFs of all PFs that have an interface in our own network namespace. A
-// driver with another way to configure VFs tells nothing of them.
+// driver that configures VFs in another way reports none.
 func (Recorder) VFs() (list []VFRecord, err error) {
 	links, err := patiently(netlink.LinkList)
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {

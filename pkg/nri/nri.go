@@ -1,5 +1,5 @@
 // Package nri keeps a plugin connected to a container runtime by NRI, the Node Resource
-// Interface, for as long as the plugin runs: runtimes restart.
+// Interface, and connects it again when the runtime restarts.
 package nri
 
 import (
@@ -13,13 +13,13 @@ import (
 	"github.com/containerd/nri/pkg/stub"
 )
 
-// Plugin is what connects.
+// Plugin is the NRI plugin to connect.
 type Plugin struct {
 	Handler     any    // answers the events: see stub.Plugin
 	Name, Index string // of the plugin; the index is two digits
 	Socket      string // of the runtime
 
-	Connected func(bool) // is told of each change; false comes again for each try that fails
+	Connected func(bool) // is called at each change, and with false after each failed try
 	Log       *slog.Logger
 }
 
@@ -30,7 +30,7 @@ const (
 	handshake    = 20 * time.Second
 )
 
-// Serve keeps the plugin connected until ctx ends. A runtime that is away is no error.
+// Serve keeps the plugin connected until ctx ends. It is no error if the runtime is away.
 func (p Plugin) Serve(ctx context.Context) error {
 	pause := firstPause
 	for ctx.Err() == nil {

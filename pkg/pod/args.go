@@ -8,8 +8,7 @@ import (
 // Args are the pairs of CNI_ARGS, in order.
 type Args [][2]string
 
-// ParseArgs reads CNI_ARGS. What is not of its form is left out, and the error
-// quotes it.
+// ParseArgs reads CNI_ARGS. It leaves out what is malformed, and quotes it in the error.
 func ParseArgs(cniArgs string) (args Args, err error) {
 	if cniArgs == "" {
 		return nil, nil
@@ -35,10 +34,10 @@ func (a Args) Get(key string) string {
 	return ""
 }
 
-// Name is the pod's, as Kubernetes' runtimes pass it; both are "" elsewhere.
+// Name is the pod's namespace and name, as Kubernetes' runtimes pass them; else both are "".
 func (a Args) Name() (namespace, name string) {
 	return a.Get("K8S_POD_NAMESPACE"), a.Get("K8S_POD_NAME")
 }
 
-// UID is the pod's, or "".
+// UID is the pod's UID, or "".
 func (a Args) UID() string { return a.Get("K8S_POD_UID") }

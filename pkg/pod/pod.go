@@ -1,13 +1,13 @@
-// Package pod knows what tells one pod from all others on a node, and so which names
-// can be its own. Whoever writes a network or a pod chooses the rest of a name, but
-// neither of these.
+// Package pod knows what tells one pod from all others on a node, and so which names can be
+// its own: its UID and container ID. Whoever writes a network or a pod chooses the rest of
+// a name, but neither of these.
 package pod
 
 import "strings"
 
 // Identity is what Kubernetes and the container runtime made up for one pod.
 type Identity struct {
-	UID         string // K8S_POD_UID of CNI_ARGS; "" = there is none
+	UID         string // K8S_POD_UID of CNI_ARGS; "" = none
 	ContainerID string // CNI_CONTAINERID: of the sandbox, so a pod may have several in its life
 }
 
@@ -15,7 +15,7 @@ type Identity struct {
 // tools show of one.
 const idPrefix = 12
 
-// Owns says whether a name can be this pod's only: it holds the UID, or at least the
+// Owns reports whether a name can only be this pod's: it contains the UID, or at least the
 // first 12 characters of the container ID, or all of a shorter one.
 func (i Identity) Owns(name string) bool {
 	holds := func(s string) bool { return s != "" && strings.Contains(name, s) }

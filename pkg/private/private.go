@@ -1,11 +1,11 @@
-// Package private keeps small files and symbolic links that are root's alone, such as
-// the journal of attachments and the state of claims: directories are 0700, files 0600.
-// A file is written at once or not at all.
+// Package private keeps small files and symbolic links that are root's alone, such as the
+// journal of attachments and the state of claims: directories are 0700, files 0600. A file
+// is written atomically.
 //
-// Unlike devinfo/store, whose directory other programs and ordinary users work in too,
-// it takes nothing in its directory for an attack, and so needs fewer system calls. What
-// is there already can be read, locked and removed on a full disk and, where nothing has
-// to change, on a read-only one.
+// Unlike devinfo/store, whose directory other programs and ordinary users work in too, it
+// trusts what is in its directory, and so needs fewer system calls. Existing files can be
+// read, locked and removed on a full disk and, where nothing has to change, on a read-only
+// one.
 package private
 
 import (
@@ -21,14 +21,14 @@ import (
 	"devinfo-cni.io/devinfo/store"
 )
 
-// ErrNotRegular is, as errors.Is tells, the error for a file that is none: a directory, a
-// symbolic link or a named pipe.
+// ErrNotRegular is the error, to be matched by errors.Is, for anything but a regular file: a
+// directory, a symbolic link or a named pipe.
 var ErrNotRegular = errors.New("not a regular file")
 
 // limit is the size of a file in bytes: a device-info file, 1 MiB, fits in base64.
 const limit = 4 << 20
 
-// Dir is a directory. Its methods may be called at once, also from several processes.
+// Dir is a directory. Its methods may be called concurrently, also from several processes.
 type Dir struct {
 	path    string
 	durable bool
@@ -96,8 +96,8 @@ func mkdir(path string, mode fs.FileMode) error {
 	return os.Chmod(path, mode)
 }
 
-// Read returns the content of a file: fs.ErrNotExist if there is none, [store.ErrTooLarge]
-// if it has more than 4 MiB, [ErrNotRegular] if it is none.
+// Read returns the content of a file. It fails with fs.ErrNotExist if the file is missing,
+// [store.ErrTooLarge] if it has more than 4 MiB, and [ErrNotRegular] if it is not a file.
 func (d *Dir) Read(name string) ([]byte, error) {
 	path, err := d.check(name)
 	if err != nil {
@@ -142,7 +142,8 @@ func tooLarge(path string) error {
 	return fmt.Errorf("%s: %w: more than %d MiB", path, store.ErrTooLarge, limit>>20)
 }
 
-// absent makes fs.ErrNotExist of a directory that is no directory: nothing can be in it.
+// absent turns the error of a path that leads through a file into fs.ErrNotExist: nothing
+// can be there.
 func absent(err error) error {
 	if errors.Is(err, syscall.ENOTDIR) {
 		return fmt.Errorf("%w (%w)", fs.ErrNotExist, err)
@@ -150,7 +151,7 @@ func absent(err error) error {
 	return err
 }
 
-// unlessGone makes success of what is gone already.
+// unlessGone turns the error of what is gone already into success.
 func unlessGone(err error) error {
 	if errors.Is(absent(err), fs.ErrNotExist) {
 		return nil
@@ -158,8 +159,7 @@ func unlessGone(err error) error {
 	return err
 }
 
-// Readlink returns what the symbolic link of that name holds; fs.ErrNotExist if there is
-// none.
+// Readlink returns the target of the symbolic link of that name, or fs.ErrNotExist.
 func (d *Dir) Readlink(name string) (string, error) {
 	path, err := d.check(name)
 	if err != nil {
@@ -184,8 +184,8 @@ func (d *Dir) Link(name, target string) error {
 	return err
 }
 
-// Unlink removes a file or a symbolic link; what is gone already is success. Of a file
-// that Write has made use Remove.
+// Unlink removes a file or a symbolic link; what is gone already is success. For a file that
+// Write made, use Remove.
 func (d *Dir) Unlink(name string) error {
 	path, err := d.check(name)
 	if err != nil {
@@ -222,8 +222,8 @@ func (d *Dir) Names() ([]string, error) {
 	return names, err
 }
 
-// Alone calls f while nobody else is in Alone with this directory, which must be there:
-// its descriptor is locked, so nothing has to be made.
+// Alone calls f while nobody else is in Alone with this directory, which must exist. It locks
+// the directory's descriptor, so it creates nothing.
 func (d *Dir) Alone(f func() error) error {
 	dir, err := os.OpenFile(d.path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // else Go tries to make it so, by four calls
 	if err != nil {

@@ -15,9 +15,9 @@ const tempPrefix, tempSuffix = ".", ".tmp"
 
 func temporary(name string) string { return tempPrefix + name + tempSuffix }
 
-// Write puts data in the place of what the file held, at once, and makes the directory
-// if need be. A writer that is killed leaves at most the temporary file, which the next
-// Write or Remove of that name takes care of, and Sweep.
+// Write replaces the content of a file atomically, and makes the directory if necessary. A
+// killed writer leaves at most the temporary file, which the next Write or Remove of that
+// name removes, or Sweep.
 func (d *Dir) Write(name string, data []byte) error {
 	path, err := d.check(name)
 	if err != nil {
@@ -55,7 +55,7 @@ func (d *Dir) fill(temp *os.File, data []byte) error {
 	return temp.Sync()
 }
 
-// sync has the directory's names on the disk.
+// sync writes the directory's names to the disk.
 func (d *Dir) sync() error {
 	dir, err := os.Open(d.path)
 	if err != nil {
@@ -110,7 +110,7 @@ func isAt(f *os.File, path string) (bool, error) {
 }
 
 // Remove removes a file and what a killed writer of it has left; what is gone already is
-// success. Where there is nothing it changes nothing, so that a read-only disk will do.
+// success. If there is nothing, it changes nothing, so it succeeds on a read-only disk.
 func (d *Dir) Remove(name string) error {
 	path, err := d.check(name)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package release is what a plugin's executable says of its build: what "devinfo --version"
-// prints, and what an installer reads of it before it replaces one build by another.
+// Package release prints and parses what "devinfo --version" says of a build: an installer
+// reads it before it replaces one build with another.
 package release
 
 import (
@@ -11,7 +11,7 @@ import (
 // Release is one build of the plugin.
 type Release struct {
 	Version       string // "v1.2.0", or whatever the build was called
-	JournalFormat int    // of the entries that it writes, and the highest that it reads
+	JournalFormat int    // format of the entries that it writes, the highest that it reads
 }
 
 const (
@@ -23,7 +23,7 @@ func (r Release) String() string {
 	return fmt.Sprintf("%s%s\n%s%d\n", versionKey, r.Version, journalKey, r.JournalFormat)
 }
 
-// Parse reads what String gives. Further lines are a later build's.
+// Parse reads the output of String. It ignores further lines, which later builds may add.
 func Parse(text string) (r Release, err error) {
 	first, rest, _ := strings.Cut(text, "\n")
 	version, ok := strings.CutPrefix(first, versionKey)

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// Lost says what a later result does not hand on of r, as a plugin must that is given r
-// as prevResult (SPEC.md section 5, "ADD Success"): the interfaces,
-// by name and sandbox, each with its addresses; and addresses of those that are handed
-// on. Each is a text such as "interface eth0 in /run/netns/pod with 10.0.0.2/24" or
-// "address 10.0.0.2/24 of eth0 in /run/netns/pod". A nil result has nothing.
+// Lost returns what a later result does not pass on of r, as a plugin must that was given r
+// as prevResult (SPEC.md section 5, "ADD Success"): the interfaces, by name and sandbox,
+// each with its addresses; and missing addresses of those that are passed on. Each is a text
+// such as "interface eth0 in /run/netns/pod with 10.0.0.2/24" or "address 10.0.0.2/24 of
+// eth0 in /run/netns/pod". A nil result has nothing to lose.
 func (r *Result) Lost(later *Result) (lost []string) {
 	if r == nil {
 		return nil
@@ -38,9 +38,9 @@ func (r *Result) Lost(later *Result) (lost []string) {
 	return lost
 }
 
-// Has says whether the result has the interface already, by Find's rule: then a plugin
-// before us has made it, or knows of it. It is not ok where the result was given in a
-// version without interfaces, before 0.3.0. A nil result has none.
+// Has reports whether the result has the interface already, by Find's rule: then a plugin
+// before us made it, or knows of it. ok is false if the result was given in a version
+// without interfaces, before 0.3.0. A nil result has none.
 func (r *Result) Has(name, sandbox string) (has, ok bool) {
 	_, has = r.Find(name, sandbox)
 	return has, has || r == nil || r.own == "" || atLeast(r.own, "0.3.0")
@@ -85,8 +85,8 @@ func on(list []address, i Interface) (prefixes []string) {
 	return prefixes
 }
 
-// addresses reads the addresses as they were given. One that makes no sense is left
-// out: they go through as text.
+// addresses reads the addresses as they were given. An invalid one is left out: they are
+// passed on as text.
 func (r *Result) addresses() (list []address) {
 	if r == nil {
 		return nil

@@ -1,7 +1,6 @@
-// Package result edits CNI results (SPEC.md section 5). What a plugin before us
-// wrote goes through as the text that it is, unknown keys and all; only where
-// versions differ does the CNI library convert it, and only what must change is
-// touched.
+// Package result edits CNI results (SPEC.md section 5). What a plugin before us wrote is
+// passed on as text, unknown keys included; the CNI library converts it only if versions
+// differ, and only what must change is touched.
 package result
 
 import (
@@ -42,13 +41,12 @@ type Interface struct {
 	SocketPath string `json:"socketPath"` // from 1.1.0 on
 }
 
-// New gives the empty result of a CNI version.
+// New returns the empty result of a CNI version.
 func New(cniVersion string) *Result { return &Result{version: cniVersion} }
 
-// Parse reads a result and converts it to cniVersion where it has another one. A
-// result without a version has cniVersion. For 0.1.0 and 0.2.0, which have no
-// interfaces and demand addresses that there may not be, what cannot be converted
-// becomes the empty result.
+// Parse reads a result and converts it to cniVersion if it has another version. A result
+// without a version is taken to have cniVersion. Versions 0.1.0 and 0.2.0 have no interfaces
+// and require addresses: a result that cannot be converted to them becomes the empty one.
 func Parse(raw json.RawMessage, cniVersion string) (*Result, error) {
 	own, given, err := decode(raw)
 	if err != nil {
@@ -111,10 +109,10 @@ func convert(raw json.RawMessage, from, to string) (json.RawMessage, error) {
 	return json.Marshal(after)
 }
 
-// Find gives the interface of that name in the sandbox, with all that the result said
-// before it was converted; where none has exactly that sandbox, the first of the name
-// that has any. That may be the result of a plugin with another spelling of the
-// namespace's path. A nil result has none.
+// Find returns the interface of that name in the sandbox, with everything that the result
+// said before it was converted; if none has exactly that sandbox, the first of that name
+// that has any: plugins differ in how they spell the namespace's path. A nil result has
+// none.
 func (r *Result) Find(name, sandbox string) (Interface, bool) {
 	if r == nil {
 		return Interface{}, false
@@ -182,8 +180,8 @@ func (r *Result) EnsureSandboxed(name, sandbox string) {
 	r.edited = true
 }
 
-// JSON gives the text of the result; that of the plugin before us, to the byte,
-// if nothing had to change.
+// JSON returns the text of the result: byte for byte that of the plugin before us if nothing
+// had to change.
 func (r *Result) JSON() (json.RawMessage, error) {
 	if r.raw != nil && !r.edited {
 		return r.raw, nil

@@ -18,8 +18,8 @@ type Node struct {
 	UID, GID uint32      // its owner
 }
 
-// ReadNode reads what is at path, below /dev; links are followed. The error tells
-// what is there instead of a device node.
+// ReadNode reads the device node at path, below /dev, and follows links. The error says what
+// is there instead.
 func ReadNode(path string) (Node, error) {
 	stat, err := os.Stat(path)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"devinfo-cni.io/devinfo/pci"
 )
 
-// The lists below grow with the node, and read each device: they are for people
-// who look at all of it. An attachment's device is asked for by its name.
+// The lists below read every device of the node: they are for people. An attachment's
+// device is asked for by its name.
 
 // networkClass is the class of PCI network controllers, 02xxxx (PCI Code and ID
 // Assignment Specification 1.3).
@@ -26,7 +26,7 @@ func (f *FS) Functions() ([]Function, error) {
 	for _, name := range addresses {
 		a, err := pci.Parse(name)
 		if err != nil {
-			continue // what is no address is no function
+			continue // not the address of a function
 		}
 		class, ok, err := f.text("bus/pci/devices/" + name + "/class")
 		if err != nil {
@@ -46,8 +46,8 @@ func (f *FS) Functions() ([]Function, error) {
 	return list, nil
 }
 
-// VFs gives the number of VFs that a function has, and may have; ok is false when
-// it is no PF.
+// VFs returns how many VFs a function has, and how many it may have; ok is false unless it
+// is a PF.
 func (f *FS) VFs(fn Function) (number, most int, ok bool, err error) {
 	if number, ok, err = f.number(path.Join(fn.dir, "sriov_numvfs")); !ok {
 		return 0, 0, false, err
@@ -82,8 +82,8 @@ func each[D any](f *FS, bus string, get func(name string) (D, bool, error)) ([]D
 	return list, nil
 }
 
-// Netdev is a network interface, /sys/class/net/<name>, of the network namespace
-// that the sysfs is of.
+// Netdev is a network interface, /sys/class/net/<name>, of the network namespace that the
+// sysfs was mounted in.
 type Netdev struct {
 	Name   string
 	Bus    string // device/subsystem: "pci", "virtio", "auxiliary", "netdevsim"; "" without device
@@ -135,9 +135,6 @@ func (f *FS) RDMADevices() ([]RDMADevice, error) {
 	return list, nil
 }
 
-// Virtios lists the devices on the virtio bus in numerical order, NICs and others.
-func (f *FS) Virtios() ([]Virtio, error) { return each(f, "virtio", f.Virtio) }
-
 // parent gives the device that a device of a class belongs to.
 func (f *FS) parent(dir string) (bus, device string, err error) {
 	if device, _, err = f.linkBase(dir + "/device"); err != nil || device == "" {
@@ -149,17 +146,26 @@ func (f *FS) parent(dir string) (bus, device string, err error) {
 
 // names lists what a directory holds in numerical order; none if it is absent.
 func (f *FS) names(dir string) ([]string, error) {
-	entries, err := fs.ReadDir(f.fsys, dir)
+	names, err := f.entries(dir, func(fs.DirEntry) bool { return true })
+	slices.SortFunc(names, byNumber)
+	return names, err
+}
+
+// entries lists the wanted entries of a directory as fs.ReadDir orders them; none if it is
+// absent.
+func (f *FS) entries(dir string, wanted func(fs.DirEntry) bool) ([]string, error) {
+	list, err := fs.ReadDir(f.fsys, dir)
 	if Absent(err) {
 		return nil, nil
 	} else if err != nil {
 		return nil, err
 	}
 	var names []string
-	for _, e := range entries {
-		names = append(names, e.Name())
+	for _, e := range list {
+		if wanted(e) {
+			names = append(names, e.Name())
+		}
 	}
-	slices.SortFunc(names, byNumber)
 	return names, nil
 }
 

@@ -36,8 +36,6 @@ func listed(t *testing.T, name string) map[string]string {
 	note(t, all, "auxiliaries", auxiliaries, err, func(a sysfs.Auxiliary) string { return a.Name })
 	vdpas, err := f.VDPAs()
 	note(t, all, "vdpas", vdpas, err, func(v sysfs.VDPA) string { return v.Name })
-	virtios, err := f.Virtios()
-	note(t, all, "virtios", virtios, err, func(v sysfs.Virtio) string { return v.Name })
 	netdevs, err := f.Netdevs()
 	note(t, all, "netdevs", netdevs, err, func(d sysfs.Netdev) string { return d.Name + "@" + d.Bus + "/" + d.Device })
 	rdma, err := f.RDMADevices()
@@ -62,7 +60,7 @@ func TestListsGiveTheDevicesOfCapturedHosts(t *testing.T) {
 		"mlx5-switchdev": {
 			"functions":   "0000:03:00.0(4/8) 0000:03:00.2 0000:03:00.3 0000:03:00.4 0000:03:00.5",
 			"auxiliaries": "mlx5_core.eth.0 mlx5_core.rdma.0 mlx5_core.sf.4 mlx5_core.sf.7",
-			"vdpas":       "", "virtios": "",
+			"vdpas":       "",
 			"netdevs": "en3f0pf0sf88@pci/0000:03:00.0 enp3s0f0s88@auxiliary/mlx5_core.sf.4 enp3s0f0v0@pci/0000:03:00.2 enp3s0f0v2@pci/0000:03:00.4 " +
 				"enp3s0f0v1s99@auxiliary/mlx5_core.sf.7 eth4@pci/0000:03:00.0 eth5@pci/0000:03:00.0 eth6@pci/0000:03:00.0 eth7@pci/0000:03:00.0 lo@/ " +
 				"p0@pci/0000:03:00.0 pf0hpf@pci/0000:03:00.0 pf0vf0@pci/0000:03:00.0 pf0vf1@pci/0000:03:00.0 pf0vf2@pci/0000:03:00.0 " +
@@ -72,7 +70,7 @@ func TestListsGiveTheDevicesOfCapturedHosts(t *testing.T) {
 		},
 		"vdpa-vf-virtio": {
 			"functions": "0000:01:00.0(0/8) 0000:02:00.0(2/2) 0000:02:00.1 0000:02:00.2 0000:41:00.0(0/8)", "auxiliaries": "",
-			"vdpas": "vpvdpa0", "virtios": "virtio3 virtio4 virtio5", "rdma": "",
+			"vdpas": "vpvdpa0", "rdma": "",
 			"netdevs": "eth0@virtio/virtio3 eth1@virtio/virtio4 eth2@virtio/virtio5 lo@/",
 		},
 		"rxe-rdma": nil,
@@ -100,7 +98,6 @@ func TestListsThatCannotBeReadAreErrors(t *testing.T) {
 		"bus/pci/devices/0000:65:00.0/class": func(f *sysfs.FS) error { _, err := f.Functions(); return err },
 		"bus/auxiliary/devices":              func(f *sysfs.FS) error { _, err := f.Auxiliaries(); return err },
 		"bus/vdpa/devices":                   func(f *sysfs.FS) error { _, err := f.VDPAs(); return err },
-		"bus/virtio/devices":                 func(f *sysfs.FS) error { _, err := f.Virtios(); return err },
 		"class/net":                          func(f *sysfs.FS) error { _, err := f.Netdevs(); return err },
 		"class/infiniband":                   func(f *sysfs.FS) error { _, err := f.RDMADevices(); return err },
 	} {

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Port is a network interface right below a PCI function, net/<name>, that is in the
-// network namespace which the sysfs is of.
+// Port is a network interface right below a PCI function, net/<name>, in the network
+// namespace that the sysfs was mounted in.
 type Port struct {
 	Name     string
 	Index    int    // ifindex
@@ -21,10 +21,10 @@ type Port struct {
 // maxPorts bounds Ports: a PF in switchdev mode has one for each of its VFs.
 const maxPorts = 8
 
-// Ports gives a function's network interfaces, eight at most, in no order.
+// Ports returns up to eight of a function's network interfaces, in no order.
 func (f *FS) Ports(fn Function) ([]Port, error) { return f.ports(fn, maxPorts) }
 
-// AllPorts is Ports without that limit: with 1024 VFs it takes 10 ms and more.
+// AllPorts is Ports without that limit: with 1024 VFs it takes at least 10 ms.
 func (f *FS) AllPorts(fn Function) ([]Port, error) { return f.ports(fn, -1) }
 
 func (f *FS) ports(fn Function, limit int) ([]Port, error) {
@@ -76,7 +76,7 @@ type Medium struct {
 	Speed *int // speed, Mbit/s; nil = unknown, as without carrier
 }
 
-// Medium reads that of an interface; one that is gone has neither.
+// Medium reads the medium of an interface; one that is gone has no values.
 func (f *FS) Medium(name string) (m Medium, err error) {
 	if !fs.ValidPath(name) || name == "." || strings.Contains(name, "/") {
 		return Medium{}, nil

@@ -3,9 +3,7 @@ package sysfs
 import (
 	"cmp"
 	"fmt"
-	"io/fs"
 	"path"
-	"slices"
 	"strings"
 
 	"devinfo-cni.io/devinfo/pci"
@@ -15,12 +13,12 @@ import (
 type Function struct {
 	Address pci.Address
 	Driver  string       // driver -> …/<name>; "" = unbound
-	PF      *pci.Address // physfn -> ../<PF>; nil = not a VF, or a VF whose PF is not to be seen (in a VM)
+	PF      *pci.Address // physfn -> ../<PF>; nil = not a VF, or a VF whose PF is not visible (in a VM)
 
 	dir string
 }
 
-// PCI gives the function at an address; ok is false when there is none.
+// PCI returns the function at an address; ok is false if there is none.
 func (f *FS) PCI(a pci.Address) (fn Function, ok bool, err error) {
 	dir, ok, err := f.device("pci", a.String())
 	if !ok {
@@ -42,9 +40,9 @@ func (f *FS) PCI(a pci.Address) (fn Function, ok bool, err error) {
 	return fn, true, nil
 }
 
-// VFIndex gives the number N of a VF: the PF's virtfnN is vf. It computes N from
-// sriov_offset and sriov_stride (PCIe SR-IOV 3.3.9, 3.3.10) and verifies it by
-// that one link, since listing the links costs milliseconds with 1024 VFs.
+// VFIndex returns the number N of a VF: the PF's virtfnN is vf. It computes N from
+// sriov_offset and sriov_stride (PCIe SR-IOV 3.3.9, 3.3.10) and checks that one link, since
+// listing the links costs milliseconds with 1024 VFs.
 func (f *FS) VFIndex(pf, vf pci.Address) (n int, ok bool, err error) {
 	dir, ok, err := f.device("pci", pf.String())
 	if !ok {
@@ -75,8 +73,8 @@ func (f *FS) VFIndex(pf, vf pci.Address) (n int, ok bool, err error) {
 	return distance, true, nil
 }
 
-// NUMANode gives the node that a function's memory is near to, from numa_node; ok is
-// false when there is no such function, or no such node (-1).
+// NUMANode returns the NUMA node that is nearest to a function, from numa_node; ok is false
+// if there is no such function, or no such node (-1).
 func (f *FS) NUMANode(a pci.Address) (node int, ok bool, err error) {
 	dir, ok, err := f.device("pci", a.String())
 	if !ok {
@@ -89,8 +87,8 @@ func (f *FS) NUMANode(a pci.Address) (node int, ok bool, err error) {
 	return node, true, nil
 }
 
-// IDs gives the vendor and device ID of a function as the kernel prints them, "0x15b3";
-// "" where it has none.
+// IDs returns the vendor and device ID of a function as the kernel prints them, "0x15b3";
+// "" = none.
 func (f *FS) IDs(a pci.Address) (vendor, device string, err error) {
 	dir, ok, err := f.device("pci", a.String())
 	if !ok {
@@ -107,20 +105,7 @@ func (f *FS) IDs(a pci.Address) (vendor, device string, err error) {
 // may mean that they were moved to another network namespace.
 func (f *FS) RDMA(fn Function) ([]string, error) { return f.rdma(fn.dir) }
 
-func (f *FS) rdma(dir string) ([]string, error) {
-	entries, err := fs.ReadDir(f.fsys, path.Join(dir, "infiniband"))
-	if Absent(err) {
-		return nil, nil
-	} else if err != nil {
-		return nil, err
-	}
-	var names []string
-	for _, e := range entries {
-		names = append(names, e.Name())
-	}
-	slices.SortFunc(names, byNumber)
-	return names, nil
-}
+func (f *FS) rdma(dir string) ([]string, error) { return f.names(path.Join(dir, "infiniband")) }
 
 // byNumber orders mlx5_9 before mlx5_10.
 func byNumber(a, b string) int {

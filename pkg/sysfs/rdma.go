@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// RDMANodes lists the nodes below /dev/infiniband of the function's RDMA devices:
-// uverbsN, then issmN and umadN, each in numerical order. Unlike infiniband/ they do not depend on
+// RDMANodes lists the nodes below /dev/infiniband of the function's RDMA devices: uverbsN,
+// then issmN and umadN, each in numerical order. Unlike infiniband/ they do not depend on
 // the network namespace.
 func (f *FS) RDMANodes(fn Function) ([]string, error) { return f.rdmaNodes(fn.dir) }
 

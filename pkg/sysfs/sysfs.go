@@ -2,10 +2,9 @@
 // functions, VFs, auxiliary devices (SFs), vDPA and virtio devices, and nothing
 // else. One file per kernel directory.
 //
-// Every read asks for one thing by its name; the number of VFs on the node makes
-// no difference, but where a method says so. Absent, zero and broken are three
-// answers: a pointer or ok tells "the kernel did not say" (see [Absent]), an
-// error tells the rest.
+// Every read asks for one thing by its name; the number of VFs on the node makes no
+// difference unless a method says so. Absent, zero and broken are three answers: a pointer
+// or ok means "the kernel did not say" (see [Absent]), an error means broken.
 //
 // Directories below bus/ do not depend on the network namespace, but the net/
 // entries of a device (and infiniband/, in RDMA's exclusive mode) belong to the
@@ -38,14 +37,14 @@ func Open(dir string) (*FS, error) {
 	return &FS{os.DirFS(dir)}, nil
 }
 
-// New wraps a file system rooted at /sys; it must know links (fs.ReadLinkFS).
+// New wraps a file system rooted at /sys, which must support links (fs.ReadLinkFS).
 func New(fsys fs.FS) *FS { return &FS{fsys} }
 
 // Files is the file system itself, rooted at /sys.
 func (f *FS) Files() fs.FS { return f.fsys }
 
-// Absent says that err means "the kernel has no such thing": the file is not
-// there, or its driver has no answer.
+// Absent reports whether err means "the kernel has no such thing": the file does not exist,
+// or its driver has no answer.
 func Absent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrInvalid) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ENODEV) ||
 		errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EOPNOTSUPP)
@@ -98,18 +97,4 @@ func (f *FS) number(name string) (n int, ok bool, err error) {
 }
 
 // dirs lists the sub-directories of dir, links left out; none if dir is absent.
-func (f *FS) dirs(dir string) ([]string, error) {
-	entries, err := fs.ReadDir(f.fsys, dir)
-	if Absent(err) {
-		return nil, nil
-	} else if err != nil {
-		return nil, err
-	}
-	var names []string
-	for _, e := range entries {
-		if e.IsDir() {
-			names = append(names, e.Name())
-		}
-	}
-	return names, nil
-}
+func (f *FS) dirs(dir string) ([]string, error) { return f.entries(dir, fs.DirEntry.IsDir) }

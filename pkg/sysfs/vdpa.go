@@ -64,8 +64,8 @@ func (f *FS) VDPA(name string) (v VDPA, ok bool, err error) {
 }
 
 // Management is the management device that made the vDPA device, as "vdpa mgmtdev show"
-// names it: "pci/0000:01:00.2", "auxiliary/mlx5_core.sf.4"; "" where /sys does not tell,
-// which is so for a simulator.
+// names it: "pci/0000:01:00.2", "auxiliary/mlx5_core.sf.4"; "" if /sys does not say, as for
+// a simulator.
 func (v VDPA) Management() string {
 	switch {
 	case v.Aux != "":
@@ -86,9 +86,9 @@ func onlyVirtio(names []string) (virtio []string) {
 	return virtio
 }
 
-// VDPAOn lists the vDPA devices right below a PCI function, in numerical order,
-// bound to a driver or not. For a PF with VFs the answer is none: its directory grows with them, and
-// its vDPA device, if any, must be asked for by name.
+// VDPAOn lists the vDPA devices right below a PCI function, in numerical order, bound to a
+// driver or not. It lists none for a PF with VFs: its directory grows with them, so its vDPA
+// device, if any, must be asked for by name.
 func (f *FS) VDPAOn(fn Function) ([]VDPA, error) {
 	if vfs, _, err := f.number(path.Join(fn.dir, "sriov_numvfs")); err != nil || vfs > 0 {
 		return nil, err

@@ -16,8 +16,8 @@ type VFIO struct {
 // IOMMU (drivers/vfio/group.c, vfio_noiommu_group_alloc).
 const noIOMMU = "vfio-noiommu"
 
-// VFIO gives the nodes of a function; ok is false when its driver is none of VFIO's:
-// vfio-pci, or a vendor's variant, mlx5_vfio_pci.
+// VFIO returns the nodes of a function; ok is false unless a VFIO driver is bound to it:
+// vfio-pci, or a vendor's variant such as mlx5_vfio_pci.
 func (f *FS) VFIO(fn Function) (v VFIO, ok bool, err error) {
 	if !strings.Contains(fn.Driver, "vfio") {
 		return VFIO{}, false, nil

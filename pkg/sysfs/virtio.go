@@ -32,8 +32,8 @@ func (f *FS) Virtio(name string) (v Virtio, ok bool, err error) {
 	return v, true, nil
 }
 
-// VirtioMAC gives the hardware address of a virtio device's interface, as the
-// kernel prints it; ok is false when the interface is not to be seen from here.
+// VirtioMAC returns the hardware address of a virtio device's interface, as the kernel
+// prints it; ok is false if the interface is not visible from here.
 func (f *FS) VirtioMAC(name string) (mac string, ok bool, err error) {
 	dir, ok, err := f.device("virtio", name)
 	if !ok {

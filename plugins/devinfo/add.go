@@ -73,15 +73,15 @@ type found struct {
 	offer  offer
 }
 
-// describe makes the device information of what was found; nil where there is none to
-// write. What is missing is a warning that says what would have helped, or an error if
-// the configuration is strict.
+// describe makes the device information of what was found; nil if there is nothing to
+// write. What is missing is a warning with a remedy, or an error if the configuration is
+// strict.
 func (r *request) describe(device *discovery.Device, past past) (*devinfo.Info, error) {
 	for _, w := range device.Warnings {
 		r.log.Warn(w)
 	}
 	if device.Shared {
-		r.log.Info("the device is that of the lower interface, which others use too")
+		r.log.Info("the device belongs to the lower interface, and others use it too")
 	}
 	info := devinfo.Merge(past.of(device), device.Info, r.declared)
 	if info == nil || discovery.Identity(info) == "" && device.Problem != nil {
@@ -226,7 +226,7 @@ func (c *call) interrupted() error {
 	}
 }
 
-// says is true of a file that says the same already: what another wrote is left as it is.
+// says reports whether a file already says the same: what another program wrote stays.
 func says(file []byte, info *devinfo.Info) bool {
 	now, err := devinfo.Parse(file)
 	return err == nil && reflect.DeepEqual(now, info) && !bytes.Contains(file, []byte(`"punt"`)) // which reads as inject-punt

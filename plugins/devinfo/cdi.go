@@ -22,8 +22,8 @@ type offer struct {
 	socketDir string // the host's directory that it mounts; "" = none
 }
 
-// spec says which CDI spec the configuration asks for, and where its file is; nil when
-// it does not.
+// spec returns the CDI spec that the configuration asks for, and where its file is; nil if
+// it asks for none.
 func (c *call) spec() (journal.CDI, *attachment.CDI, error) {
 	want, err := c.att.CDI(c.cfg)
 	if err != nil || want == nil {
@@ -32,13 +32,13 @@ func (c *call) spec() (journal.CDI, *attachment.CDI, error) {
 	return journal.CDI{Dir: c.Node.CDIDir, File: cdispec.FileName(want.Kind, want.Name), Device: want.Qualified()}, want, nil
 }
 
-// readSpec reads our CDI spec in the place where it goes, nil if there is none, and refuses
-// one that is another attachment's, or none of ours.
+// readSpec reads our CDI spec, nil if there is none yet, and refuses one of another
+// attachment or another program.
 func (r *request) readSpec() ([]byte, error) {
 	if r.cdi == nil {
 		return nil, nil
 	}
-	const remedy = `give "cdi" another "name", with {podUID} and {ifName} in it, say, or none`
+	const remedy = `give "cdi" another "name", such as "{podUID}-{ifName}", or none`
 	owner, owned, err := r.Journal.SpecOwner(r.spec.File)
 	if err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func (r *request) offer(device *discovery.Device, info *devinfo.Info, prev *resu
 		return offer{}, nil
 	}
 	if info == nil {
-		r.log.Warn("no CDI spec is written, for there is no device", "cdi", r.spec.Device)
+		r.log.Warn("no CDI spec is written: there is no device", "cdi", r.spec.Device)
 		return offer{}, nil
 	}
 	given, err := grant.Granter{

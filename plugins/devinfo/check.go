@@ -60,7 +60,7 @@ func (c *call) compare(e *journal.Entry) error {
 	if err != nil {
 		return err
 	}
-	res, _ := result.Parse(c.cfg.PrevResult, c.cfg.CNIVersion) // one that is none says nothing of the device
+	res, _ := result.Parse(c.cfg.PrevResult, c.cfg.CNIVersion) // an invalid one says nothing of the device
 	prev, _ := res.Find(c.att.IfName, c.att.Netns)
 	a := audit.Auditor{Finder: &c.Finder, Dir: store.Open}
 	report := a.Compare(e, discovery.Target{

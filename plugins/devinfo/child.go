@@ -47,8 +47,8 @@ func children(cfg *config.Config) ([]json.RawMessage, error) {
 	return list, nil
 }
 
-// pciBusID is the PCI address that Multus would pass as such: the deviceID, unless
-// that is none.
+// pciBusID is the PCI address that Multus would pass as such: the deviceID if it is a PCI
+// address, else "".
 func pciBusID(cfg *config.Config) string {
 	if cfg.PCIBusID != "" {
 		return cfg.PCIBusID

@@ -40,7 +40,7 @@ func (p *Plugin) Del(args *Args) error {
 	return c.undo(e, c.gone)
 }
 
-// owned is the entry to undo on DEL: what is recorded, or else what can be told without,
+// owned is the entry to undo on DEL: the recorded one, or else what can be reconstructed,
 // and the file that the runtime names now.
 func (c *call) owned(recorded *journal.Entry, corrupt bool, args *Args) (*journal.Entry, error) {
 	e := recorded

@@ -12,8 +12,8 @@ import (
 
 // ran is what the delegates have left. Without any it is what was there before.
 type ran struct {
-	begun  *journal.Entry  // as it was recorded before they ran; nil = there are none
-	result *result.Result  // so far; nil = there is none
+	begun  *journal.Entry  // as it was recorded before they ran; nil = no delegates
+	result *result.Result  // so far; nil = none
 	raw    json.RawMessage // the last delegate's
 }
 
@@ -100,7 +100,7 @@ func (r *request) warnOfLost(delegate string, before, after json.RawMessage) {
 		return // what is read next is this one
 	}
 	for _, lost := range was.Lost(is) {
-		r.log.Warn("delegate "+delegate+" does not hand on what it was given", "lost", lost, "remedy", "put it first, or ask its makers to pass prevResult on")
+		r.log.Warn("delegate "+delegate+" does not pass on what it was given", "lost", lost, "remedy", "put it first, or ask its makers to pass prevResult on")
 	}
 }
 

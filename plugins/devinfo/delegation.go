@@ -42,8 +42,8 @@ func (p *Plugin) delegation(cniPath string, key journal.Key) *delegation {
 	return &delegation{exec, cniPath, p.listen}
 }
 
-// listen begins to take signals, once. Not before there are children to see to the
-// end of: it takes a tenth of what a chained ADD takes.
+// listen begins to take signals, once, and only when there are children to wait for: it
+// takes a tenth of the time of a chained ADD.
 func (p *Plugin) listen() {
 	if p.Listen != nil && p.signals == nil {
 		p.signals = p.Listen()
@@ -235,7 +235,7 @@ func notRun(err error) bool {
 		(ran.Reason == cniexec.ReasonMissing || ran.Reason == cniexec.ReasonBusy || ran.Reason == cniexec.ReasonNode)
 }
 
-// unfit says that a delegate is no program that the kernel would run, today or tomorrow.
+// unfit reports that the kernel will never run a delegate: it is not a program.
 func unfit(err error) bool {
 	return notRun(err) && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOEXEC))
 }

@@ -24,14 +24,14 @@ const (
 	codeUnsupported  = types.ErrUnsupportedField            // 2: a known key has an unsupported value
 	codeEnvironment  = types.ErrInvalidEnvironmentVariables // 4: CNI_ARGS and the like
 	codeIO           = types.ErrIOFailure                   // 5: files, netlink, a delegate that died
-	codeDecoding     = types.ErrDecodingFailure             // 6: JSON that is none
+	codeDecoding     = types.ErrDecodingFailure             // 6: invalid JSON
 	codeConfig       = types.ErrInvalidNetworkConfig        // 7: configuration, node settings, prevResult
 	codeNetns        = types.ErrInvalidNetNS                // 8: CNI_NETNS is gone, or our own
 	codeTryAgain     = types.ErrTryAgainLater               // 11: interrupted by a signal
 	codeNotAvailable = uint(50)                             // STATUS: ADD could not succeed
 	codeLimited      = uint(51)                             // STATUS, a delegate's: nor do containers that are there have full connectivity
 
-	codeNotFound    = uint(100) // no device, or no interface, where there must be one
+	codeNotFound    = uint(100) // a required device or interface is missing
 	codeFileMissing = uint(101) // CHECK: the device-info file is gone
 	codeMismatch    = uint(102) // two sources name different devices
 	codeInvalidInfo = uint(103) // the device information breaks the specification
@@ -53,8 +53,8 @@ func fail(code uint, err error, remedy string) error {
 	return &failure{code: code, err: err, remedy: remedy}
 }
 
-// followedBy gives the first error, with those of the clean-up after it in its
-// details; nil when there is none at all.
+// followedBy returns the first error, with those of the clean-up after it in its details;
+// nil if there was none.
 func followedBy(first error, later ...error) error {
 	var rest []error
 	for _, err := range later {
@@ -96,8 +96,8 @@ func translate(err error) error {
 	return types.NewError(codeOf(err), msg, strings.Join(details, "; "))
 }
 
-// remedyOf says what to do about an error: what was said where it happened, else
-// what helps against its kind.
+// remedyOf says what to do about an error: the remedy given where it happened, else that of
+// its kind.
 func remedyOf(err error) string {
 	for e := err; e != nil; e = errors.Unwrap(e) {
 		if f, ok := e.(*failure); ok && f.remedy != "" {
@@ -162,7 +162,7 @@ var auditCodes = map[audit.Kind]uint{
 	audit.DeviceGone: codeNotFound, audit.InterfaceGone: codeNotFound,
 }
 
-// audited gives an error of the comparison its code and its remedy.
+// audited adds code and remedy to an error of the comparison.
 func audited(err *audit.Error) error {
 	code, known := auditCodes[err.Kind]
 	if !known {

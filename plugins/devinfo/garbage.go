@@ -17,9 +17,9 @@ type Garbage struct {
 }
 
 // CollectDead deletes, as GC does, the attachments of all networks that nobody can use any
-// more, and then sweeps. It is for a caller that stays, and is no runtime. Where the
-// delegates of the node cannot be run, attachments that have some are left. Nothing stops
-// the rest but the end of ctx, which is no error; a [*types.Error] says all that went wrong.
+// more, and then sweeps. It is for a long-running caller that is not a runtime. If the
+// node's delegates cannot be run, attachments with delegates are left. Only the end of ctx,
+// which is no error, stops it early; a [*types.Error] says everything that went wrong.
 func (p *Plugin) CollectDead(ctx context.Context, cniPath string, delegates bool) (g Garbage, err error) {
 	keys, err := p.Journal.All()
 	errs := []error{err}
@@ -46,8 +46,8 @@ func (p *Plugin) CollectDead(ctx context.Context, cniPath string, delegates bool
 	return g, translate(followedBy(nil, errs...))
 }
 
-// corpse gives the entry of an attachment that nobody can use any more, else nil. What an
-// entry that makes no sense, or is a newer build's, is about cannot be told.
+// corpse returns the entry of an attachment that nobody can use any more, else nil. An
+// invalid entry, or a newer build's, does not show what it is about.
 func (p *Plugin) corpse(key journal.Key) (*journal.Entry, error) {
 	e, err := p.Journal.Get(key)
 	if as[*store.CorruptError](err) || as[*journal.FormatError](err) || e == nil && err == nil {

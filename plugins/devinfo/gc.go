@@ -11,10 +11,10 @@ import (
 	"devinfo-cni.io/pkg/link"
 )
 
-// GC deletes the attachments of this network that the runtime does not list, as by DEL,
-// lets the delegates collect their own garbage, and sweeps what no attachment has. A
-// runtime that gives no list, as CRI-O and cnitool do when they know of none, has only
-// those deleted that nobody can use any more. Nothing stops the rest; all errors are
+// GC deletes, as DEL does, the attachments of this network that the runtime does not list,
+// lets the delegates collect their own garbage, and sweeps what no attachment owns. For a
+// runtime that gives no list, as CRI-O and cnitool do when they know of none, it deletes
+// only those that nobody can use any more. A failure does not stop the rest; all errors are
 // reported.
 func (p *Plugin) GC(args *Args) error {
 	cfg, err := p.parse(args)
@@ -59,8 +59,7 @@ func unlisted(valid []config.ValidAttachment) func(journal.Key) (bool, error) {
 	}
 }
 
-// dead says that nobody can use an attachment any more. One of which that cannot be told
-// lives.
+// dead reports that nobody can use an attachment any more; in doubt it is alive.
 func (p *Plugin) dead(key journal.Key) (bool, error) {
 	e, err := p.Journal.Get(key)
 	switch {

@@ -20,15 +20,15 @@ import (
 // another one.
 type past struct {
 	entry  *journal.Entry // of an earlier ADD of this boot, which is repeated; nil = none
-	file   []byte         // what the device-info file holds; nil = there is none
+	file   []byte         // what the device-info file holds; nil = no file
 	before []byte         // what it held before we ever wrote it; nil = there was none
 	source *devinfo.Info  // what others say there, or in the device plugin's file in its place
 	own    *devinfo.Info  // what we say there: no source, but kept where the kernel is silent
-	spec   []byte         // our CDI spec; nil = there is none
+	spec   []byte         // our CDI spec; nil = none
 }
 
-// past looks at what is there, and cleans up after an ADD that was killed, or that
-// another boot has swept away. It refuses what is another's.
+// past reads what is there, and cleans up after an ADD that was killed, or that a reboot
+// swept away. It refuses what belongs to another attachment.
 func (r *request) past() (p past, err error) {
 	if p.entry, err = r.earlier(); err != nil {
 		return past{}, err
@@ -209,8 +209,8 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s, "", false
 }
 
-// devicePlugins reads the file that the device plugin has written for the device
-// (section 4.1); nil if there is none, or nothing names it.
+// devicePlugins reads the file that the device plugin wrote for the device (section 4.1);
+// nil if there is none, or nothing names it.
 func (r *request) devicePlugins() (*devinfo.Info, error) {
 	if r.cfg.ResourceName == "" || r.cfg.DeviceID == "" {
 		return nil, nil
@@ -223,8 +223,8 @@ func (r *request) devicePlugins() (*devinfo.Info, error) {
 	return info, err
 }
 
-// parsed reads a device-info file, and what it says. Both are nil when it is not
-// there, the latter also when it makes no sense, which is warned of.
+// parsed returns the content of a device-info file, and what it says. Both are nil if the
+// file is missing, the latter also if it is invalid, with a warning.
 func (c *call) parsed(dir *store.Dir, name string) ([]byte, *devinfo.Info, error) {
 	data, err := dir.Read(name)
 	if notThere(err) {

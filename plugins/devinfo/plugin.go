@@ -49,8 +49,8 @@ type Plugin struct {
 	Now    func() time.Time
 
 	// Listen begins to take the signals that would end the process, before the first
-	// delegate is run; one that comes then ends ADD after the delegate that runs, and
-	// lets the other verbs finish.
+	// delegate is run: a signal then ends ADD after the running delegate; the other verbs
+	// finish.
 	Listen  func() <-chan os.Signal
 	signals <-chan os.Signal
 
@@ -58,13 +58,13 @@ type Plugin struct {
 	Within string
 }
 
-// WithinEnv is the environment variable by which a delegate that is devinfo again,
-// under another name or inside another plugin, knows the attachment that it is
-// already part of. It would take that one's journal entry for the remains of a
-// killed ADD, and call itself without end.
+// WithinEnv is the environment variable by which a delegate that is devinfo again, under
+// another name or inside another plugin, knows the attachment that it is already part of.
+// Otherwise it would take that attachment's journal entry for the remains of a killed ADD,
+// and call itself without end.
 const WithinEnv = "DEVINFO_WITHIN"
 
-// Doors are what of the machine may be another's: a captured host's, say.
+// Doors are the parts of the machine that may be replaced, for example by a captured host's.
 type Doors struct {
 	Sys        *sysfs.FS
 	Interfaces discovery.Interfaces
@@ -72,8 +72,7 @@ type Doors struct {
 	Nodes      grant.Nodes // nil = those below /dev
 }
 
-// New puts the plugin together from the node's settings; it opens and creates
-// nothing.
+// New assembles the plugin from the node's settings; it opens and creates nothing.
 func New(node config.Node, doors Doors, bootID string, stdout io.Writer, log *slog.Logger) *Plugin {
 	if doors.Nodes == nil {
 		doors.Nodes = grant.NodesBelow("")
@@ -149,22 +148,22 @@ func (p *Plugin) open(cfg *config.Config, args *Args) (*call, error) {
 // nested says that the call is about the attachment that we are a delegate of.
 func (c *call) nested() bool { return c.Within != "" && c.Within == c.key.String() }
 
-// strict is the refusal of ADD and CHECK of settings or a configuration that
+// strict returns the error with which ADD and CHECK refuse settings or a configuration that
 // cannot be followed to the letter.
 func (p *Plugin) strict(cfg *config.Config) error {
 	if p.NodeError != nil {
-		return fail(codeConfig, p.NodeError, "correct the file, or remove it to have the defaults")
+		return fail(codeConfig, p.NodeError, "correct the file, or remove it to use the defaults")
 	}
 	if len(cfg.Problems) > 0 {
 		return cfg.Problems[0]
 	}
 	if p.Finder.Sys == nil {
-		return fail(codeIO, fmt.Errorf("there is no sysfs at %s", p.Node.Sysfs), "mount it there, or set sysfs in the node settings")
+		return fail(codeIO, fmt.Errorf("no sysfs at %s", p.Node.Sysfs), "mount it there, or set sysfs in the node settings")
 	}
 	return nil
 }
 
-// lenient is what DEL makes of the same: warnings.
+// lenient logs the same as warnings, for DEL.
 func (p *Plugin) lenient(cfg *config.Config) {
 	if p.NodeError != nil {
 		p.Log.Warn("the defaults are used", "error", p.NodeError)

@@ -32,9 +32,9 @@ type Args struct {
 	Command       string // CNI_COMMAND, the verb
 }
 
-// Run is one call, as CNI's protocol has it: parameters from the environment, the
-// configuration from stdin, the result or the error as JSON to p.Stdout. It gives the
-// exit code. Where nobody asks for a verb it says on stderr what this program is.
+// Run is one call by CNI's protocol: parameters from the environment, the configuration
+// from stdin, the result or the error as JSON to p.Stdout. It returns the exit code.
+// Without a verb it says on stderr what this program is.
 //
 // CNI's pkg/skel does the same, with regular expressions that are compiled and a
 // configuration that is decoded twice before the plugin has its first word, which is a
@@ -119,8 +119,7 @@ func isIfName(s string) bool {
 	return len(s) < 16 && s != "." && s != ".." && !strings.ContainsFunc(s, never)
 }
 
-// speaks refuses a configuration of a version that we do not know, or that is older than
-// the verb.
+// speaks refuses a configuration of a CNI version that is unknown, or older than the verb.
 func speaks(cniVersion, verb string) error {
 	if err := new(version.Reconciler).Check(cniVersion, versions); err != nil {
 		return types.NewError(types.ErrIncompatibleCNIVersion, "incompatible CNI versions", err.Details())

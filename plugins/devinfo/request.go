@@ -14,7 +14,7 @@ import (
 	"devinfo-cni.io/pkg/result"
 )
 
-// A request is what one ADD is asked, checked as far as that goes without a look at what
+// A request is what one ADD is asked to do, checked as far as possible without reading what
 // is there already.
 type request struct {
 	*call
@@ -25,10 +25,10 @@ type request struct {
 	children []json.RawMessage // the delegates' configurations
 	cdi      *attachment.CDI   // the CDI device; nil = none
 	spec     journal.CDI       // where its spec goes
-	prev     *result.Result    // of the plugins before us; nil = there is none
+	prev     *result.Result    // of the plugins before us; nil = none
 }
 
-// request reads what an ADD is asked, and refuses what it can.
+// request reads what an ADD is asked to do, and refuses what it can.
 func (p *Plugin) request(args *Args) (*request, error) {
 	cfg, err := p.parse(args)
 	if err != nil {
@@ -64,7 +64,7 @@ func (p *Plugin) request(args *Args) (*request, error) {
 	return r, err
 }
 
-// checkNetns refuses a namespace that is none, or our own.
+// checkNetns refuses a path that is not a network namespace, or is our own.
 func checkNetns(args *Args) error {
 	const remedy = "it must be the path of the container's network namespace"
 	if err := link.CheckNetns(args.Netns); errors.Is(err, link.ErrNoNetns) {
@@ -75,7 +75,7 @@ func checkNetns(args *Args) error {
 	return ownNetns(args)
 }
 
-// ownNetns is the error that CNI_NETNS is our own namespace, and not by intent.
+// ownNetns returns an error if CNI_NETNS is our own namespace, unless that is intended.
 func ownNetns(args *Args) error {
 	if args.NetnsOverride == "1" || strings.EqualFold(args.NetnsOverride, "TRUE") {
 		return nil
@@ -103,7 +103,7 @@ func (c *call) declared() (*devinfo.Info, error) {
 	return info, nil
 }
 
-// infoFile is the name of the device-info file; that there is none is an error if the
+// infoFile is the name of the device-info file; "" = none, which is an error if the
 // configuration is strict.
 func (c *call) infoFile() (string, error) {
 	name, err := c.fileName()
@@ -158,8 +158,8 @@ func (c *call) prevResult() (*result.Result, error) {
 	return res, nil
 }
 
-// unlessStrict gives the error back if the configuration is strict; else it
-// becomes a warning.
+// unlessStrict returns the error if the configuration is strict; otherwise it logs a
+// warning.
 func (c *call) unlessStrict(err error) error {
 	if c.cfg.Strict {
 		return err
@@ -172,7 +172,7 @@ func (c *call) unlessStrict(err error) error {
 	return nil
 }
 
-// target is all that is known of the device before looking, given the result so far.
+// target is all that is known of the device before the search, given the result so far.
 func (r *request) target(past past, res *result.Result) discovery.Target {
 	prev, _ := res.Find(r.att.IfName, r.att.Netns)
 	return discovery.Target{

@@ -59,8 +59,8 @@ func (c *call) undo(e *journal.Entry, file fate) error {
 	return nil
 }
 
-// passOver takes the errors of delegates out that cannot be run, where no ADD is on
-// record: it has failed of them, and undone the rest.
+// passOver drops the errors of delegates that cannot be run if no ADD is on record: it
+// failed because of them, and undid the rest.
 func (c *call) passOver(errs []error) []error {
 	return slices.DeleteFunc(errs, func(err error) bool {
 		pass := c.unrecorded && err != nil && unfit(err)
@@ -85,8 +85,8 @@ func (c *call) removeNames(n journal.Names, file func() error) error {
 	return followedBy(nil, err, unknown)
 }
 
-// mayRemove says whether a device-info file is this attachment's: claimed, or claimed by
-// nobody and not named after another container.
+// mayRemove reports whether a device-info file is this attachment's: it has claimed the
+// file, or nobody has and the file is not named after another container.
 func (c *call) mayRemove(n journal.Names) (bool, error) {
 	if ours, err := c.Journal.Holds(c.key, n.File); err != nil || ours {
 		return ours, err

@@ -91,7 +91,7 @@ func TestOddNodeSettings(t *testing.T) {
 			put(t, what, nodeFile)
 			for _, verb := range []string{"CHECK", "ADD"} {
 				bound(t, verb, pod, standalone(infoFile)).becomes(t, verb,
-					`1: {"code":7,"details":"correct the file, or remove it to have the defaults","msg":"node settings`+why+`"}`)
+					`1: {"code":7,"details":"correct the file, or remove it to use the defaults","msg":"node settings`+why+`"}`)
 			}
 			bound(t, "DEL", pod, standalone(infoFile)).becomes(t, "DEL", "ok")
 			if err := os.RemoveAll(nodeFile); err != nil {
@@ -170,7 +170,7 @@ func TestOddDeviceInfoFile(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		stage(t, "igb-sriov")
 		pod := linktest.NewNetns(t)
-		const remove, renew = "remove what is in the place of the device-info file", "DEL and ADD the attachment to have the file anew"
+		const remove, renew = "remove what is in the place of the device-info file", "DEL and ADD the attachment to write the file anew"
 		says := func(code int, details, why string) string {
 			if details != "" {
 				details = `"details":"` + details + `",`

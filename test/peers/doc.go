@@ -1,4 +1,4 @@
 // Package peers is a module of its own for the programs and libraries that the
 // tests meet: the reference plugins, cnitool, and Multus' reader of device-info
-// files. Their dependencies are none of the project's.
+// files. The project itself does not depend on what they need.
 package peers

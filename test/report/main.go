@@ -30,7 +30,7 @@ type event struct{ Action, Package, Test, Output string }
 
 type report struct {
 	passed, failed int
-	bad            bool                        // something failed, be it only to build
+	bad            bool                        // something failed, if only to build
 	output         map[string]*strings.Builder // of tests that still run
 	skipped        map[string][]string         // reason to tests
 }

@@ -1,9 +1,9 @@
-// Package capture writes a host into the one text file that package hosttxt reads: the
-// network devices in /sys, what netlink says of them, and the files by which the
-// plugin knows its attachments. It only reads, and needs no program to be installed.
+// Package capture writes a host as one text file for package hosttxt: the network devices
+// in /sys, what netlink says of them, and the files by which the plugin knows its
+// attachments. It only reads, and needs no other program.
 //
-// What is captured is meant to be shown to others: Scrub takes out what tells whose
-// machine it was.
+// A capture is meant to be shown to others: Scrub removes what identifies the machine's
+// owner.
 package capture
 
 import (
@@ -34,7 +34,8 @@ type Host struct {
 	Live  []byte // node/live.json, which devinfoctl doctor reads; nil = none
 }
 
-// State is what the plugin goes by on the host, node/node.json.
+// State is node/node.json: the settings that the plugin uses on the host, its boot, and the
+// program that captured it.
 type State struct {
 	BootID   string      `json:"bootID"`
 	Time     time.Time   `json:"time"` // of the capture
@@ -58,8 +59,8 @@ type entry struct {
 	data   []byte
 }
 
-// Take captures the host. What is refused to us is left out with a note; an error is
-// something that cannot be read for no such reason.
+// Take captures the host. What we lack permission to read is left out with a note; anything
+// else that cannot be read is an error.
 func Take(h Host) (*Archive, error) {
 	a := &Archive{name: h.Name, title: h.Title}
 	if h.State.ClaimDir != "" {
@@ -103,10 +104,10 @@ func (a *Archive) note(format string, args ...any) {
 	a.notes = append(a.notes, fmt.Sprintf(format, args...))
 }
 
-// Notes say what is missing, for the one who captures.
+// Notes says what is missing from the capture.
 func (a *Archive) Notes() []string { return a.notes }
 
-// Text gives the file. The same host gives the same text.
+// Text returns the file's content. The same host gives the same text.
 func (a *Archive) Text() ([]byte, error) {
 	comment := a.name + ": " + a.title + "\n"
 	for _, n := range a.notes {
@@ -131,8 +132,8 @@ func (a *Archive) Text() ([]byte, error) {
 	return text, nil
 }
 
-// plain says that data comes back from an archive as it is: text of whole lines, none
-// of which begins as an entry does.
+// plain reports whether an archive gives data back unchanged: text of whole lines, none of
+// which looks like the start of an entry.
 func plain(data []byte) bool {
 	return utf8.Valid(data) && bytes.HasSuffix(data, []byte("\n")) && !bytes.HasPrefix(data, []byte("-- ")) &&
 		!bytes.Contains(data, []byte("\n-- ")) && !bytes.ContainsAny(data, "\r\x00")

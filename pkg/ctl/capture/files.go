@@ -48,8 +48,8 @@ func (a *Archive) files(h Host) *files {
 	return f
 }
 
-// ours says by its name that a CDI spec is of our default kind. One of another kind is
-// known by its journal entry.
+// ours reports by its name whether a CDI spec is of our default kind. One of another kind
+// is known by its journal entry.
 func ours(name string) bool { return strings.HasPrefix(name, "devinfo-cni.io") }
 
 // attachment takes what a journal entry names in other places than the settings do.
@@ -107,10 +107,10 @@ func (f *files) at(name string) string {
 	return filepath.Join("/", f.host.Root, filepath.Clean("/"+name))
 }
 
-// limit is the size of a file, in bytes, that is still taken.
+// limit is the size, in bytes, of the largest file that is taken.
 const limit = 4 << 20
 
-// file takes one file or link; what is anything else is none of the plugin's.
+// file takes one file or link; the plugin makes nothing else.
 func (f *files) file(name string) {
 	at := f.at(name)
 	stat, err := os.Lstat(at)
@@ -141,7 +141,7 @@ func (f *files) file(name string) {
 	f.entries = append(f.entries, e)
 }
 
-// missing notes what may not be read. What is not there is not missing.
+// missing notes what we lack permission to read. What does not exist is not missing.
 func (f *files) missing(name string, err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return

@@ -12,8 +12,8 @@ import (
 	"devinfo-cni.io/pkg/link"
 )
 
-// Links gives the parts below netlink/, by their names, "ip-link.json". It is asked
-// for the interfaces of the network namespaces at these paths, too.
+// Links returns the parts below netlink/ by name, such as "ip-link.json". They include the
+// interfaces of the network namespaces at the given paths.
 type Links interface {
 	Parts(netns []string) (parts map[string][]byte, notes []string, err error)
 }
@@ -31,10 +31,10 @@ func (a *Archive) links(l Links, netns []string) error {
 	return nil
 }
 
-// Captured are the parts of a host that was captured before.
+// Captured holds the parts of a host that was captured before.
 type Captured struct{ Host *hosttxt.Host }
 
-// Parts gives them as they are.
+// Parts returns them unchanged.
 func (c Captured) Parts([]string) (map[string][]byte, []string, error) {
 	parts := map[string][]byte{}
 	for _, name := range []string{
@@ -51,8 +51,8 @@ func (c Captured) Parts([]string) (map[string][]byte, []string, error) {
 // Kernel asks this machine.
 type Kernel struct{ link.Recorder }
 
-// Parts asks for everything. A namespace that is gone has no part; one that may not
-// be entered is null.
+// Parts asks for everything. A namespace that is gone has no part; one that we may not
+// enter is null.
 func (k Kernel) Parts(netns []string) (parts map[string][]byte, notes []string, err error) {
 	host, err := k.Interfaces("")
 	if err != nil {

@@ -11,9 +11,8 @@ import (
 	"strings"
 )
 
-// Scrub renames in the whole archive, names of entries included, what tells whose
-// machine it is. Equal things get equal names, so that what belongs together still
-// does:
+// Scrub renames, in the whole archive and in the names of its entries, what identifies the
+// machine's owner. Equal things get equal names, so that what belonged together still does:
 //
 //   - hardware addresses of any length, GUIDs and switch IDs of 6 bytes and more, in
 //     every spelling, also inside IPv6 addresses; all-zero and all-one ones stay
@@ -22,10 +21,9 @@ import (
 //   - the secrets, such as the host's name and serial numbers
 //
 // Of a journal entry and a claim's record only what the commands read is kept: see
-// entryKeys and claimKeys. Names of
-// networks and interfaces, container IDs, PCI addresses and paths stay. A pod's name
-// or a secret that is a common word is renamed where it is the value itself, not
-// wherever the word occurs.
+// entryKeys and claimKeys. Names of networks and interfaces, container IDs, PCI addresses
+// and paths stay. A pod's name or a secret that is a common word is renamed only where it
+// is the whole value, not wherever the word occurs.
 func (a *Archive) Scrub(name string, secrets []string) {
 	a.name = name
 	s := newScrubber()
@@ -135,7 +133,7 @@ func bare(text string) string {
 	return strings.ToLower(strings.NewReplacer(":", "", "-", "", ".", "").Replace(text))
 }
 
-// ip notes an IP address, in the spelling at hand; ok is false if it is none.
+// ip notes an IP address as it is spelled; ok is false if the text is not an address.
 func (s *scrubber) ip(text string) (ok bool) {
 	a, err := netip.ParseAddr(text)
 	if err != nil {
@@ -258,7 +256,7 @@ func (s *scrubber) replace(text string) string {
 	return out.String()
 }
 
-// lowerASCII keeps every byte in its place, also of what is no UTF-8.
+// lowerASCII keeps every byte in its place, even in invalid UTF-8.
 func lowerASCII(text string) string {
 	b := []byte(text)
 	for n, c := range b {

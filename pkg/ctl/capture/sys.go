@@ -59,9 +59,9 @@ type kept struct {
 	dir    bool   // nothing is in it
 }
 
-// Sys takes of the tree below /sys what finding a network device needs: the kept
-// attributes of network devices, the links by which buses, classes and IOMMU groups
-// list them, and every link's target. It tells how many attributes were denied.
+// Sys captures the part of /sys that is needed to find a network device: the kept
+// attributes of network devices, the links by which buses, classes and IOMMU groups list
+// them, and every link's target. It returns how many attributes it was denied.
 func Sys(sys fs.FS) (entries []txtar.File, denied int, err error) {
 	t := &tree{sys: sys, kept: map[string]kept{}}
 	for _, list := range lists {
@@ -204,8 +204,8 @@ func (t *tree) file(name string) error {
 	return nil
 }
 
-// group takes of the device's IOMMU group that it is in it, and the name, by which
-// one that VFIO made for want of an IOMMU is known.
+// group keeps the device's membership of its IOMMU group and the group's name, which shows
+// whether VFIO made it for lack of an IOMMU.
 func (t *tree) group(dir string) error {
 	target := t.kept[dir+"/iommu_group"].target
 	if target == "" {

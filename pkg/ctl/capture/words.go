@@ -11,8 +11,8 @@ import (
 // common word would take keys of JSON with it.
 const minWord = 6
 
-// word gives a name of the sort in place of word, and renames it everywhere if it is
-// no word that anybody uses: long enough, with a digit or a dash in it.
+// word returns a name of the sort to put in place of word, and renames word everywhere
+// unless it may be a common one: it must be long, and contain a digit or a dash.
 func (s *scrubber) word(word, sort string) string {
 	key := strings.ToLower(word)
 	if key == "" {
@@ -37,10 +37,10 @@ var entryKeys = []string{
 	"asked", "info", "delegates", "cniVersion", "args", "capabilityArgs", "prevResult", "result", "complete",
 }
 
-// journalEntry gives what may be shown of an entry. Configurations of delegates keep
-// their type and name only, results all but dns, and of the capability arguments the
-// device's name and file stay: the others hold whatever a cluster puts there. Of an
-// entry that is corrupt, and may be half a configuration, only that it is.
+// journalEntry returns what may be shown of an entry. Configurations of delegates keep only
+// their type and name, results everything but dns, and capability arguments the device's
+// name and file: the others hold whatever a cluster puts there. A corrupt entry, which may
+// be half a configuration, is shown only as corrupt.
 func (s *scrubber) journalEntry(data []byte) []byte {
 	var e map[string]json.RawMessage
 	if json.Unmarshal(data, &e) != nil {
@@ -74,7 +74,7 @@ var claimKeys = []string{
 	"tries", "delError",
 }
 
-// claimRecord gives what may be shown of a record of cni-dra-driver.
+// claimRecord returns what may be shown of one of cni-dra-driver's records.
 func (s *scrubber) claimRecord(data []byte) []byte {
 	var c map[string]json.RawMessage
 	if json.Unmarshal(data, &c) != nil {
@@ -124,7 +124,7 @@ func only(m map[string]json.RawMessage, keys ...string) {
 	}
 }
 
-// edit changes the value of a key; one of another type is removed.
+// edit changes the value of a key; a value of another type is removed.
 func edit[T any](m map[string]json.RawMessage, key string, f func(T) any) {
 	raw, ok := m[key]
 	if !ok {
@@ -139,7 +139,7 @@ func edit[T any](m map[string]json.RawMessage, key string, f func(T) any) {
 }
 
 // cniArgs renames the pod in CNI_ARGS, "K8S_POD_NAME=web-0;K8S_POD_NAMESPACE=shop".
-// Arguments that no common runtime gives keep their key only.
+// Arguments that common runtimes do not pass keep only their key.
 func (s *scrubber) cniArgs(args string) string {
 	pairs := strings.Split(args, ";")
 	for n, pair := range pairs {

@@ -1,13 +1,13 @@
-// Package doctor says what is wrong with the devices and the plumbing of a node, and what
-// to do about it: attachments, files, VFs, who holds what, the plugins and their network
-// configurations, against each other.
+// Package doctor finds what is wrong with the devices and the plumbing of a node, and says
+// what to do about it: it holds attachments, files, VFs, their holders, the plugins and
+// their network configurations against each other.
 //
 // [Facts] are gathered first; each check is a function from them to answers, and touches
-// nothing. [Gather] collects those [Live] facts that only the node itself has, so that a
-// captured host can be looked at later.
+// nothing. [Gather] collects the [Live] facts, which only the node itself has, so that a
+// captured host can be examined later.
 //
-// It is for people who look at a whole node. What is wrong with one attachment is said by
-// package audit, and what is wrong with one text by package verify.
+// It is for people who look at a whole node. Package audit says what is wrong with one
+// attachment, and package verify what is wrong with one text.
 package doctor
 
 import (
@@ -20,11 +20,11 @@ import (
 // Level is how grave an answer is.
 type Level string
 
-// The levels. Only an Error is something that does not work.
+// The levels. Only an Error means that something does not work.
 const (
 	OK      Level = "ok"
 	Info    Level = "info"
-	Unknown Level = "unknown" // it could not be looked at
+	Unknown Level = "unknown" // it could not be checked
 	Warning Level = "warning"
 	Error   Level = "error"
 )
@@ -33,7 +33,7 @@ const (
 type Answer struct {
 	Check  string `json:"check"`
 	Level  Level  `json:"level"`
-	Text   string `json:"text"`             // what it is about, and what is so
+	Text   string `json:"text"`             // the subject, and what was found
 	Remedy string `json:"remedy,omitempty"` // what to do; "" = nothing
 }
 
@@ -47,7 +47,7 @@ type Facts struct {
 	NodeFile    string     // why the node settings cannot be used; "" = they can
 	CDIDir      string     // of the node settings
 	DRA         bool       // cni-dra-driver has a state directory here
-	Own         build.Info // of the program that asks: the plugin's should be of the same
+	Own         build.Info // of the program that asks; the plugin's should be the same
 	Networks    []Network
 	Live        *Live // nil = a capture without them
 }
@@ -92,7 +92,7 @@ type Finding struct {
 	Warning bool
 }
 
-// A check gives its answers; none means that all is well, and says of what.
+// A check returns its answers; none means that all is well, and well says with what.
 type check struct {
 	name string
 	look func(*Facts) []Answer
@@ -118,7 +118,7 @@ func checks() []check {
 	}
 }
 
-// Diagnose gives the answers of all checks, in their order.
+// Diagnose returns the answers of all checks, in order.
 func Diagnose(f *Facts) (all []Answer) {
 	for _, c := range checks() {
 		list := c.look(f)

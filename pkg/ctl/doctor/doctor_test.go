@@ -81,7 +81,7 @@ func TestWhatIsWrongIsSaidWithARemedy(t *testing.T) {
 			l.Modules = map[string]bool{"mlx5_ib": false, "vfio_pci": false}
 		})}, []string{"info drivers the module mlx5_ib is not loaded: VFs of mlx5_core have no RDMA device", "info drivers the module vfio_pci is not loaded: no VF can be given to DPDK or a VM"}},
 		"PFs out of sight": {doctor.Facts{VFs: []doctor.VF{{Address: "0000:03:00.2", Driver: "iavf"}}},
-			[]string{"unknown leftovers the PFs tell no settings of their VFs", "unknown addresses the PFs tell no settings of their VFs"}},
+			[]string{"unknown leftovers the PFs do not report the settings of their VFs", "unknown addresses the PFs do not report the settings of their VFs"}},
 		"no plugin": {doctor.Facts{Live: live(func(l *doctor.Live) { l.Plugins = nil })},
 			[]string{"error plugin the devinfo plugin is not in /opt/cni/bin"}},
 		"broken plugin": {doctor.Facts{Live: live(func(l *doctor.Live) {

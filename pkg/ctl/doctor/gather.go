@@ -18,6 +18,7 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"devinfo-cni.io/pkg/build"
+	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/pkg/link"
 )
 
@@ -51,8 +52,8 @@ const ours = "devinfo"
 // patience is for one plugin's VERSION, and for the kubelet.
 const patience = 10 * time.Second
 
-// Gather asks the node. What cannot be looked at is in Live.Notes. It runs the VERSION of
-// the plugins that are configured, which touches nothing (CNI specification 1.1.0).
+// Gather asks the node. What it cannot read is in Live.Notes. It runs VERSION of the
+// configured plugins, which touches nothing (CNI specification 1.1.0).
 func Gather(ctx context.Context, p Places, gone func(netns string) (bool, error)) *Live {
 	l := &Live{PluginDirs: p.PluginDirs, Missing: map[string]string{}, Plugins: map[string]Plugin{}, Modules: map[string]bool{}}
 	for _, dir := range append([]string{p.ConfDir, p.CDIDir}, p.PluginDirs...) {
@@ -89,7 +90,7 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// networks reads the configurations in which devinfo is, and gives the types of their
+// networks reads the configurations that contain devinfo, and returns the types of their
 // plugins.
 func (l *Live) networks(dir string) (types []string) {
 	entries, err := os.ReadDir(dir)
@@ -118,10 +119,10 @@ func Executable(ctx context.Context, path string) Plugin {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	p := Plugin{Path: path}
-	if info, err := invoke.GetVersionInfo(ctx, path, nil); err != nil {
-		p.Problem = "VERSION: " + err.Error()
+	if e, err := install.Examine(ctx, path); err != nil {
+		p.Problem = err.Error()
 	} else {
-		p.CNIVersions = info.SupportedVersions()
+		p.CNIVersions, p.Problem = e.CNIVersions, e.Problem
 	}
 	if info, err := buildinfo.ReadFile(path); err == nil {
 		p.Build = build.Of(info)
@@ -129,8 +130,8 @@ func Executable(ctx context.Context, path string) Plugin {
 	return p
 }
 
-// locks reads the files by which sriov-cni knows whose a VF is: named by the PCI address,
-// they hold the path of the network namespace.
+// locks reads the files in which sriov-cni records who holds a VF: each is named after the
+// PCI address and holds the path of the network namespace.
 func (l *Live) locks(dir string, gone func(netns string) (bool, error)) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// attachments says what has become of those that are not as they should be.
+// attachments reports those that are not as they should be.
 func attachments(f *Facts) (list []Answer) {
 	for _, a := range f.Attachments {
 		if a.Level != OK {
@@ -24,7 +24,7 @@ func (a *Attachment) named() string {
 	return "pod " + a.Pod + ", " + a.Name
 }
 
-// files says which files and claims no attachment has.
+// files reports the files and claims that belong to no attachment.
 func files(f *Facts) (list []Answer) {
 	for _, path := range f.Unclaimed {
 		list = append(list, Answer{
@@ -41,7 +41,7 @@ func files(f *Facts) (list []Answer) {
 	return list
 }
 
-// A hold is one who has, or thinks to have, a device.
+// A hold is a holder of a device, or one that takes itself for it.
 type hold struct {
 	pod string // namespace/name; "" = only the network namespace is known
 	by  string // "DRA", "CNI", "device plugin example.com/vf" or "sriov-cni's lock"
@@ -58,8 +58,8 @@ func (h hold) String() string {
 	return "pod " + h.pod + " (" + h.by + ")"
 }
 
-// holds are those of the VFs, by address. An attachment by CNI has its VF from a device
-// plugin, as a rule, so the two are one if the pod is the same.
+// holds returns the holders of VFs by address. A CNI attachment usually has its VF from a
+// device plugin, so the two are one holder if the pod is the same.
 func (f *Facts) holds() map[string][]hold {
 	all := map[string][]hold{}
 	vf := map[string]bool{}
@@ -92,7 +92,7 @@ func (f *Facts) holds() map[string][]hold {
 	return all
 }
 
-// quarrel says whether two holds cannot both be right.
+// quarrel reports whether two holds contradict each other.
 func quarrel(a, b hold) bool {
 	if a.pod == "" || b.pod == "" {
 		return a.ns != "" && b.ns != "" && a.ns != b.ns
@@ -126,8 +126,8 @@ func pair(holds []hold) (a, b hold, twice bool) {
 	return a, b, false
 }
 
-// leftovers finds what a pod has left on VFs that nobody holds. A MAC counts where
-// another free VF of the same PF has none: operators give all of them one, or none.
+// leftovers finds what a pod left behind on VFs that nobody holds. A MAC counts if another
+// free VF of the same PF has none: operators set one on all VFs, or on none.
 func leftovers(f *Facts) (list []Answer) {
 	if unknown := f.unsettled(); unknown != nil {
 		return unknown
@@ -161,7 +161,7 @@ func leftovers(f *Facts) (list []Answer) {
 	return list
 }
 
-// unsettled says that the settings of VFs are not known; nil = they are, of some at least.
+// unsettled answers that the settings of VFs are unknown; nil = some are known.
 func (f *Facts) unsettled() []Answer {
 	switch {
 	case len(f.VFs) == 0 || slices.ContainsFunc(f.VFs, func(v VF) bool { return v.Known }):
@@ -169,7 +169,7 @@ func (f *Facts) unsettled() []Answer {
 	case f.Live == nil:
 		return unseen("the settings of VFs")
 	}
-	return []Answer{{Level: Unknown, Text: "the PFs tell no settings of their VFs", Remedy: "run it in the host's network namespace, where the PFs are"}}
+	return []Answer{{Level: Unknown, Text: "the PFs do not report the settings of their VFs", Remedy: "run it in the host's network namespace, where the PFs are"}}
 }
 
 // addresses finds VFs with the same MAC.
@@ -187,7 +187,7 @@ func addresses(f *Facts) (list []Answer) {
 		if len(by[mac]) > 1 {
 			list = append(list, Answer{
 				Level: Error, Text: strings.Join(by[mac], " and ") + " have the same MAC, " + mac,
-				Remedy: "delete the pod that has it by right last, so that its DEL puts back the other's, or set one by ip link set PF vf N mac",
+				Remedy: "delete the pod that has it by right last, so that its DEL restores the other's, or set one with ip link set PF vf N mac",
 			})
 		}
 	}
@@ -221,7 +221,7 @@ func drivers(f *Facts) (list []Answer) {
 	return list
 }
 
-// module says whether a module of the kernel is loaded, or built in.
+// module reports whether a kernel module is loaded or built in.
 func (f *Facts) module(name string) (there, known bool) {
 	if f.Live != nil {
 		there, known = f.Live.Modules[name]

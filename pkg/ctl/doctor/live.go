@@ -22,7 +22,7 @@ type Live struct {
 
 // VFSettings are what the PF has set for a VF (rtnetlink, IFLA_VF_INFO).
 type VFSettings struct {
-	Known  bool   `json:"known,omitempty"` // the driver tells
+	Known  bool   `json:"known,omitempty"` // the driver reports them
 	PFName string `json:"pfName,omitempty"`
 	Index  int    `json:"index"`
 	MAC    string `json:"mac,omitempty"`  // "" = none is set
@@ -48,7 +48,7 @@ type Lock struct {
 type Plugin struct {
 	Path        string     `json:"path"`
 	CNIVersions []string   `json:"cniVersions,omitempty"`
-	Problem     string     `json:"problem,omitempty"` // why it does not say its versions
+	Problem     string     `json:"problem,omitempty"` // why its versions are unknown
 	Build       build.Info `json:"build,omitzero"`    // of Go programs
 }
 
@@ -67,8 +67,8 @@ type Note struct {
 
 func (l *Live) note(remedy, text string) { l.Notes = append(l.Notes, Note{text, remedy}) }
 
-// reduced is a configuration without what may be secret; ok is false if devinfo is not in
-// it. What is not JSON is none.
+// reduced is a configuration without what may be secret; ok is false if it does not contain
+// devinfo, or is invalid JSON.
 func reduced(text []byte, plugin string) (_ json.RawMessage, types []string, ok bool) {
 	var list map[string]json.RawMessage
 	if json.Unmarshal(text, &list) != nil {

@@ -61,7 +61,7 @@ func directories(f *Facts) (list []Answer) {
 		return unseen("the directories of CNI and CDI")
 	}
 	for _, path := range slices.Sorted(maps.Keys(f.Live.Missing)) {
-		list = append(list, Answer{Level: Warning, Text: path + ": " + f.Live.Missing[path], Remedy: "make it, or name the right one: --cni-path, --cni-conf-dir, cdiDir of the node settings"})
+		list = append(list, Answer{Level: Warning, Text: path + ": " + f.Live.Missing[path], Remedy: "create it, or name the right one: --cni-path, --cni-conf-dir, cdiDir of the node settings"})
 	}
 	usual := []string{"/etc/cdi", "/var/run/cdi", "/run/cdi"}
 	if f.CDIDir != "" && !slices.Contains(usual, f.CDIDir) {
@@ -89,7 +89,7 @@ func runtime(f *Facts) []Answer {
 	return []Answer{{Level: Info, Text: "the container runtime has no NRI socket: cni-dra-driver and devinfo-agent's injection would need one"}}
 }
 
-// sight says what could not be looked at.
+// sight reports what could not be checked.
 func sight(f *Facts) (list []Answer) {
 	if f.Live == nil {
 		return nil // each check says it

@@ -10,9 +10,8 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// Read looks at all network devices of a host, and lays the attachments over them.
-// An error is a sysfs that cannot be read; a switch that does not answer is a
-// warning.
+// Read reads all network devices of a host, and puts the attachments on them. It fails if
+// sysfs cannot be read; a switch that does not answer is a warning.
 func Read(sys *sysfs.FS, interfaces Interfaces, switches Switches, attachments []Attachment) (*Topology, error) {
 	r := &reader{sys: sys, interfaces: interfaces, switches: switches, byName: map[string]*Node{}, top: &Topology{Devices: []*Node{}}}
 	for _, step := range []func() error{r.functions, r.auxiliaries, r.vdpas, r.netdevs, r.software, r.representors, r.strangers} {
@@ -155,7 +154,7 @@ func (r *reader) vdpas() error {
 }
 
 // netdevs puts the interfaces to their devices. One on virtio belongs to the vDPA
-// device or the function below; one without device is none of the picture.
+// device or the function below; one without a device is not in the picture.
 func (r *reader) netdevs() error {
 	list, err := r.sys.Netdevs()
 	if err != nil {
@@ -196,7 +195,7 @@ func (r *reader) overVirtio(d sysfs.Netdev) (at string, err error) {
 	return d.Bus + "/" + d.Device, nil
 }
 
-// software adds the RDMA devices that are no device's.
+// software adds the RDMA devices that exist in software alone.
 func (r *reader) software() error {
 	list, err := r.sys.RDMADevices()
 	if err != nil {
@@ -238,8 +237,8 @@ func (r *reader) representors() error {
 	return nil
 }
 
-// strangers tells from a PF's own interfaces those that stand for functions of another
-// host: no function here has them for its representor.
+// strangers finds, among a PF's interfaces, those that stand for functions of another host:
+// they are no local function's representor.
 func (r *reader) strangers() error {
 	for _, n := range r.top.Devices {
 		if n.Kind != PF && !n.Switchdev || len(n.Interfaces) < 2 {
@@ -272,7 +271,7 @@ func (r *reader) drop() {
 	}
 }
 
-// hold puts the attachments to the devices that they hold.
+// hold adds the attachments to the devices that they hold.
 func (r *reader) hold(attachments []Attachment) {
 	for _, a := range attachments {
 		n := r.byName[a.Type+"/"+a.Device]

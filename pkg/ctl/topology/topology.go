@@ -3,8 +3,8 @@
 // [Read] makes the model, the other functions make text of it: a tree, Graphviz
 // DOT or Mermaid.
 //
-// It lists all devices of the node, which takes as long as there are many: it is for
-// people. What finds an attachment's device is package discovery.
+// It lists all devices of the node, which takes longer the more there are: it is for
+// people. Package discovery finds the device of one attachment.
 package topology
 
 import (
@@ -21,7 +21,7 @@ const (
 	VF       = "vf"       // a PCI function whose PF is here
 	Function = "function" // any other PCI function: in a VM, a VF too
 	SF       = "sf"       // a sub-function
-	Aux      = "aux"      // an auxiliary device that is none, but carries something
+	Aux      = "aux"      // an auxiliary device that is not an SF, but carries something
 	VDPA     = "vdpa"
 	RDMA     = "rdma"   // an RDMA device in software
 	Other    = "device" // on any other bus
@@ -30,8 +30,8 @@ const (
 // Topology is the devices of a host.
 type Topology struct {
 	Devices []*Node `json:"devices"`
-	// Elsewhere are attachments whose device is none of Devices: sockets, devices that are
-	// gone, and none.
+	// Elsewhere are attachments whose device is not in Devices: sockets, devices that are
+	// gone, and attachments without a device.
 	Elsewhere []Attachment `json:"elsewhere,omitempty"`
 	Warnings  []string     `json:"warnings,omitempty"`
 }
@@ -41,14 +41,14 @@ type Node struct {
 	Kind        string   `json:"kind"`
 	Name        string   `json:"name"`             // a PCI address, or what sysfs calls it
 	Number      *int     `json:"number,omitempty"` // of a VF on its PF; an SF's sfnum
-	Driver      string   `json:"driver,omitempty"` // "" = unbound, or not to be seen
+	Driver      string   `json:"driver,omitempty"` // "" = unbound, or not visible
 	Switchdev   bool     `json:"switchdev,omitempty"`
 	VFs         *VFs     `json:"vfs,omitempty"` // of a PF
 	Interfaces  []string `json:"interfaces,omitempty"`
 	RDMA        []string `json:"rdma,omitempty"`
 	Representor string   `json:"representor,omitempty"`
-	// Represents are the interfaces of a PF in switchdev mode that stand for functions
-	// which are not on this host: of a DPU, those of the host that it sits in.
+	// Represents are the interfaces of a PF in switchdev mode that stand for functions of
+	// another host: on a DPU, those of the host that it sits in.
 	Represents  []string     `json:"represents,omitempty"`
 	Path        string       `json:"path,omitempty"` // of a vDPA device: /dev/vhost-vdpa-0, or virtio3
 	Attachments []Attachment `json:"attachments,omitempty"`
@@ -61,13 +61,13 @@ type VFs struct {
 	Most   int `json:"most"`
 }
 
-// Health says in which colour a picture has an attachment.
+// Health decides the colour of an attachment in a picture.
 type Health string
 
 // The colours' meanings.
 const (
 	Good    Health = "good"
-	Pending Health = "pending" // it is being made or removed, or cannot be looked at
+	Pending Health = "pending" // it is being made or removed, or cannot be read
 	Bad     Health = "bad"
 )
 
@@ -147,7 +147,7 @@ type Switches interface {
 	Representor(pf string, flavour link.Flavour, number int) (string, bool, error)
 }
 
-// facts are what is to be said of a node beside its name.
+// facts describe a node after its name.
 func (n *Node) facts() []string {
 	facts := []string{n.title()}
 	add := func(format string, values ...string) {
@@ -156,7 +156,7 @@ func (n *Node) facts() []string {
 		}
 	}
 	switch n.Kind {
-	case PF, VF, Function, VDPA: // of others it is not known
+	case PF, VF, Function, VDPA: // that of others is unknown
 		add("driver ", cmp.Or(n.Driver, "none"))
 	}
 	if n.Switchdev {

@@ -26,12 +26,11 @@ func (s *sheet) capability(path string, object map[string]json.RawMessage, cfg *
 	}
 }
 
-// position says when there will be nothing to do: no plugin before, none to run, and
-// no device.
+// position warns if there will be nothing to do: no plugin before, no delegate, no device.
 func (s *sheet) position(path string, object map[string]json.RawMessage, cfg *config.Config, in network) {
 	if in.after || object["delegates"] != nil || object["prevResult"] != nil || cfg.DeviceID != "" || cfg.DeviceInfo != nil || in.resource {
 		if in.maker != "" && cfg.DeviceInfo == nil {
-			s.warn(path, object["type"], "runs before %s, which makes the interface: put it after that one, or the result has no pciID", in.maker)
+			s.warn(path, object["type"], "runs before %s, which makes the interface: put it after that plugin, or the result has no pciID", in.maker)
 		}
 		return
 	}
@@ -47,8 +46,8 @@ func (s *sheet) position(path string, object map[string]json.RawMessage, cfg *co
 	s.warn(path, object["type"], "%s", rule+", unless the runtime passes a deviceID"+remedy)
 }
 
-// chained are the plugins that change an interface that is there, those of
-// containernetworking/plugins and the common ones beside. All others make one.
+// chained are the plugins that change an existing interface: those of
+// containernetworking/plugins and the common ones of others. All others make one.
 var chained = []string{"bandwidth", "firewall", "portmap", "sbr", "tuning", "vrf", "rdma", "istio-cni", "route-override", "cilium-cni"}
 
 // maker is the type of the first plugin that makes an interface; "" = there is none.

@@ -57,7 +57,7 @@ func (c Checker) configIn(s *sheet, data json.RawMessage) {
 	}
 	const path = "$.spec.config"
 	if text(nad.Spec.Config) == "" && (nad.Spec.Config == nil || is[string](nad.Spec.Config)) {
-		s.warn(path, nad.Spec.Config, "there is no configuration: it is a file on the node then, which can be validated by itself")
+		s.warn(path, nad.Spec.Config, "there is no configuration here: the runtime takes it from a file on the node; validate that file")
 		return
 	}
 	inner, ok := s.embedded(path, nad.Spec.Config)
@@ -121,8 +121,8 @@ func (c Checker) list(s *sheet, path string, object map[string]json.RawMessage, 
 	}
 }
 
-// supported says which plugin of the node does not know the version of the list: it
-// refuses ADD.
+// supported reports plugins of the node that do not know the version of the list: they
+// refuse ADD.
 func (c Checker) supported(s *sheet, path string, plugins []map[string]json.RawMessage, in network) {
 	if c.Versions == nil || in.version == nil {
 		return
@@ -130,7 +130,7 @@ func (c Checker) supported(s *sheet, path string, plugins []map[string]json.RawM
 	for n, p := range plugins {
 		kind, now := text(p["type"]), text(in.version)
 		if known := c.Versions(kind); len(known) > 0 && !slices.Contains(known, now) {
-			s.wrong(fmt.Sprintf("%s[%d].type", path, n), p["type"], "the %s of this node knows CNI %s only, not %s: set such a cniVersion, or update it",
+			s.wrong(fmt.Sprintf("%s[%d].type", path, n), p["type"], "the %s of this node knows CNI %s only, not %s: set one of those as cniVersion, or update the plugin",
 				kind, strings.Join(known, ", "), now)
 		}
 	}
@@ -216,7 +216,7 @@ func (s *sheet) problem(path string, err error) {
 }
 
 // declared finds all that is wrong in deviceInfo, where [attachment.Attachment.Declared]
-// stops at the first; bad says that there is something.
+// stops at the first; bad says that there is a problem.
 func (s *sheet) declared(path string, cfg *config.Config) (bad bool) {
 	if cfg.DeviceInfo == nil {
 		return false

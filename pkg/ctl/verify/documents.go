@@ -13,12 +13,12 @@ type Document struct {
 	Line int    `json:"line,omitempty"` // where it begins, from 1
 	Name string `json:"name,omitempty"` // of an object of Kubernetes: "Pod shop/dpdk-0"
 	*Report
-	// Skipped: it is of no kind that is checked. Only a document beside others is.
+	// Skipped: its kind is not checked. Only one of several documents is ever skipped.
 	Skipped bool `json:"skipped,omitempty"`
 }
 
-// CheckAll checks all documents in a text as Check does. ErrKind is the error only if not
-// one of them has a kind that is known.
+// CheckAll checks all documents in a text as Check does. It fails with ErrKind only if none
+// of them has a known kind.
 func (c Checker) CheckAll(text []byte, kind Kind) ([]Document, error) {
 	var all []Document
 	skipped := 0
@@ -51,8 +51,8 @@ type part struct {
 	name string
 }
 
-// split gives the documents of a YAML text that are not empty; JSON is one. A line of
-// dashes inside a block would be indented.
+// split returns the documents of a YAML text that are not empty; JSON is one document. A
+// line of dashes inside a block would be indented.
 func split(text []byte) (parts []part) {
 	if len(text) > Limit {
 		return []part{{text: text, line: 1}}

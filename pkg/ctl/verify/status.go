@@ -57,7 +57,7 @@ func (s *sheet) networkStatusIn(data json.RawMessage) {
 	path := at("$.metadata.annotations", statusAnnotation)
 	raw, ok := pod.Metadata.Annotations[statusAnnotation]
 	if !ok {
-		s.wrong(path, nil, "the pod has no network status: Multus writes it when the pod's networks are there")
+		s.wrong(path, nil, "the pod has no network status: Multus writes it once the pod's networks are attached")
 		return
 	}
 	if list, ok := s.embedded(path, raw); ok {
@@ -148,8 +148,7 @@ func eachOf(good func(string) bool) func(json.RawMessage) bool {
 	}
 }
 
-// isIP takes an address with or without the length of its prefix: there are
-// implementations of either kind.
+// isIP accepts an address with or without a prefix length: implementations write either.
 func isIP(s string) bool {
 	if _, err := netip.ParseAddr(s); err == nil {
 		return true
@@ -175,7 +174,7 @@ func (s *sheet) network(path string, network map[string]json.RawMessage) {
 			continue
 		}
 		if k.key == "gateway" && string(raw) == `["<nil>"]` || k.key == "gateway" && string(raw) == `["\u003cnil\u003e"]` {
-			s.warn(path+".gateway", raw, "is how Multus says that there is none: it is not an address")
+			s.warn(path+".gateway", raw, "is not an address: Multus writes it for a network without a gateway")
 		} else if !k.check(raw) {
 			s.wrong(path+"."+k.key, raw, "%s", k.rule)
 		} else if k.key == "device-info" {

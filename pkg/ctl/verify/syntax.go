@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// decode makes one JSON value of a text that is JSON, or YAML.
+// decode makes one JSON value of a text in JSON or YAML.
 func decode(text []byte) (json.RawMessage, error) {
 	if len(text) > Limit {
 		return nil, fmt.Errorf("the text has more than %d MiB", Limit>>20)
@@ -51,7 +51,7 @@ func documents(text []byte) (n int) {
 	return n
 }
 
-// jsonError says where a text stops being one JSON value; nil = it is one.
+// jsonError says where a text stops being one JSON value; nil = it is valid.
 func jsonError(text []byte) error {
 	var value any
 	err := json.Unmarshal(text, &value)
@@ -64,16 +64,16 @@ func jsonError(text []byte) error {
 	return err
 }
 
-// repeatedKeys finds keys that an object has more than once: parsers differ in the
-// one that they take (RFC 8259, section 4).
+// repeatedKeys finds keys that an object has more than once: parsers differ in which one
+// they take (RFC 8259, section 4).
 func (s *sheet) repeatedKeys(path string, data json.RawMessage) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
 	s.repeatedIn(dec, path)
 }
 
-// repeatedIn reads one value, which is known to be sound, from dec. It is no deeper
-// than encoding/json allows, 10000.
+// repeatedIn reads one value, known to be valid, from dec. It is at most as deep as
+// encoding/json allows, 10000.
 func (s *sheet) repeatedIn(dec *json.Decoder, path string) {
 	token, err := dec.Token()
 	if err != nil {
@@ -93,7 +93,7 @@ func (s *sheet) repeatedIn(dec *json.Decoder, path string) {
 			}
 			name, _ := key.(string) // a key is one
 			if seen[name]++; seen[name] == 2 {
-				s.wrong(at(path, name), nil, "the key is given more than once, and parsers differ in the one that they take")
+				s.wrong(at(path, name), nil, "the key is given more than once, and parsers differ in which one they take")
 			}
 			s.repeatedIn(dec, at(path, name))
 		}

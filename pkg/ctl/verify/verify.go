@@ -1,11 +1,10 @@
-// Package verify checks texts that people and other programs have written against
-// the formats that devinfo reads and writes: device-info files (Device Information
-// Specification 1.1.0, section 3), the network-status annotation of a pod (section
-// 6, and the network custom resource standard of the same group), and CNI
-// configurations with a plugin of ours. It says all that is wrong, each with its
-// path, its value and the rule.
+// Package verify checks texts that people and other programs wrote against the formats that
+// devinfo reads and writes: device-info files (Device Information Specification 1.1.0,
+// section 3), the network-status annotation of a pod (section 6, and the network custom
+// resource standard of the same group), CNI configurations that contain our plugin, and DRA
+// parameters. It reports everything that is wrong, each with path, value and rule.
 //
-// Bytes in, values out; what is installed on the node is asked through [Checker].
+// Bytes in, values out; [Checker] asks what is installed on the node.
 // A program that only wants a good device-info file calls devinfo.ReadFile.
 package verify
 
@@ -23,7 +22,8 @@ import (
 	"devinfo-cni.io/pkg/config"
 )
 
-// Limit is the most that is read, in bytes: more than etcd takes for one object.
+// Limit is the size of the largest text that is read, in bytes: more than etcd stores for
+// one object.
 const Limit = 4 << 20
 
 // Kind is a format.
@@ -51,7 +51,7 @@ type Finding struct {
 // Report is what a check has found.
 type Report struct {
 	Kind     Kind      `json:"kind"`
-	Guessed  string    `json:"guessed,omitempty"` // by what the kind was told; "" = it was given
+	Guessed  string    `json:"guessed,omitempty"` // what the kind was recognized by; "" = the caller gave it
 	Findings []Finding `json:"findings"`
 }
 
@@ -65,7 +65,7 @@ func (r *Report) Errors() (n int) {
 	return n
 }
 
-// ErrKind is, as errors.Is tells, the error that the kind of a text cannot be told.
+// ErrKind is the error, to be matched by errors.Is, for a text whose kind is not recognized.
 var ErrKind = errors.New("neither a device-info map, nor a network-status list, nor a CNI configuration, nor a DeviceClass or ResourceClaim")
 
 // Checker checks texts.
@@ -75,16 +75,16 @@ type Checker struct {
 	// Find looks for a plugin in CNI_PATH; nil = there is nowhere to look.
 	Find func(plugin string) error
 
-	// Versions are the CNI versions that a plugin of the node supports, none if it is not
-	// known; nil = there is nobody to ask.
+	// Versions returns the CNI versions that a plugin of the node supports, none if they are
+	// unknown; nil = there is no node to ask.
 	Versions func(plugin string) []string
 
-	// Any says that a configuration without our plugin is no mistake: it is one of many.
+	// Any accepts configurations without our plugin: the text is one of many.
 	Any bool
 }
 
-// Check checks a text, JSON or YAML, of a kind; "" has it guessed. The only error is
-// ErrKind: a text that is no JSON or YAML is a finding.
+// Check checks a text, JSON or YAML, of a kind; "" = recognize it. It fails only with
+// ErrKind: a text that is neither JSON nor YAML is a finding.
 func (c Checker) Check(text []byte, kind Kind) (*Report, error) {
 	r := &Report{Kind: kind, Findings: []Finding{}}
 	data, err := decode(text)
@@ -113,7 +113,7 @@ func (c Checker) Check(text []byte, kind Kind) (*Report, error) {
 	return r, nil
 }
 
-// guess tells the kind of a JSON value by its keys, and names the one that told.
+// guess recognizes the kind of a JSON value by its keys, and names the one that decided.
 func guess(data json.RawMessage) (Kind, string) {
 	if data[0] == '[' {
 		return NetworkStatus, "it is a list"
@@ -162,7 +162,7 @@ func (s *sheet) warn(path string, value json.RawMessage, rule string, args ...an
 	s.found = append(s.found, Finding{Path: path, Value: show(value), Rule: fmt.Sprintf(rule, args...), Warning: true})
 }
 
-// unknown warns of the keys of an object that are not known.
+// unknown warns of an object's unknown keys.
 func (s *sheet) unknown(path string, object map[string]json.RawMessage, known []string) {
 	for _, key := range slices.Sorted(maps.Keys(object)) {
 		if !slices.Contains(known, key) {
@@ -187,7 +187,7 @@ func quote(s string) json.RawMessage {
 	return raw
 }
 
-// text is the string that raw holds; "" when it is none.
+// text is the string that raw holds; "" if it is not a string.
 func text(raw json.RawMessage) (s string) {
 	_ = json.Unmarshal(raw, &s)
 	return s
@@ -196,7 +196,7 @@ func text(raw json.RawMessage) (s string) {
 // longest is the number of runes of a value that a finding quotes.
 const longest = 120
 
-// show gives JSON on one line that is safe for a terminal.
+// show returns JSON on one line, safe for a terminal.
 func show(raw json.RawMessage) string {
 	var b bytes.Buffer
 	if json.Compact(&b, raw) != nil {

@@ -31,7 +31,7 @@ type Place struct {
 func Parse(raw json.RawMessage) (How, *cniconfig.Refusal) {
 	var list []map[string]string
 	if err := json.Unmarshal(raw, &list); err != nil || list == nil {
-		return nil, refuse(fmt.Sprintf("device: %.80s is no list of places", raw), "write it as [{plugin: TYPE, key: deviceID}]")
+		return nil, refuse(fmt.Sprintf("device: %.80s is not a list of places", raw), "write it as [{plugin: TYPE, key: deviceID}]")
 	}
 	how := How{}
 	for n, fields := range list {

@@ -87,7 +87,7 @@ func checkIPs(raw json.RawMessage) error {
 			continue
 		}
 		if addr, err := netip.ParseAddr(text); err != nil || addr.Zone() != "" {
-			return fmt.Errorf("%q is no address, with or without the length of its prefix", text)
+			return fmt.Errorf("%q is not an address, with or without prefix length", text)
 		}
 	}
 	if len(list) == 0 {
@@ -103,7 +103,7 @@ func checkHardware(size int) func(json.RawMessage) error {
 			return err
 		}
 		if a, err := net.ParseMAC(text); err != nil || len(a) != size {
-			return fmt.Errorf("%q is no hardware address of %d bytes", text, size)
+			return fmt.Errorf("%q is not a hardware address of %d bytes", text, size)
 		}
 		return nil
 	}
@@ -137,7 +137,7 @@ func checkPorts(raw json.RawMessage) error {
 			return fmt.Errorf("protocol %q is not tcp, udp or sctp", m.Protocol)
 		}
 		if _, err := netip.ParseAddr(m.HostIP); m.HostIP != "" && err != nil {
-			return fmt.Errorf("hostIP %q is no address", m.HostIP)
+			return fmt.Errorf("hostIP %q is not an address", m.HostIP)
 		}
 	}
 	return nil

@@ -27,11 +27,11 @@ func TestAValueThatAClaimMayNotSetIsRefusedByKeyAndValue(t *testing.T) {
 	for value, test := range map[string]struct{ may, rule, remedy string }{
 		`"ips":["10.1.0.7/24"]`:                {"", `ips "[\"10.1.0.7/24\"]": the DeviceClass does not let claims set it`, "claimMaySet: [ips]"},
 		`"mac":"02:00:00:00:00:07"`:            {`"claimMaySet":["ips"],`, "mac", "claimMaySet: [mac]"},
-		`"ips":["10.1.0.777/24"]`:              {all, `"10.1.0.777/24" is no address`, "fd00::7/64"},
+		`"ips":["10.1.0.777/24"]`:              {all, `"10.1.0.777/24" is not an address`, "fd00::7/64"},
 		`"ips":"10.1.0.7/24"`:                  {all, "ips", "fd00::7/64"},
 		`"ips":[]`:                             {all, "it is empty", "fd00::7/64"},
-		`"ips":["fe80::1%eth0"]`:               {all, "no address", "fd00::7/64"},
-		`"mac":"02:00:00:00:00"`:               {all, "no hardware address of 6 bytes", "02:00"},
+		`"ips":["fe80::1%eth0"]`:               {all, "not an address", "fd00::7/64"},
+		`"mac":"02:00:00:00:00"`:               {all, "not a hardware address of 6 bytes", "02:00"},
 		`"infinibandGUID":"02:00:00:00:00:07"`: {all, "of 8 bytes", "c2:11"},
 		`"bandwidth":{"ingressRate":-1}`:       {all, "bandwidth", "in bits"},
 		`"bandwidth":{"rate":1}`:               {all, `unknown field`, "in bits"},
@@ -59,7 +59,7 @@ func TestAValueThatNoPluginTakesIsRefused(t *testing.T) {
 func TestExtensionsOfAClassAreChecked(t *testing.T) {
 	for extra, rule := range map[string]string{
 		`"attach":"Early"`:          `attach "Early" is not known`,
-		`"claimMaySet":"ips"`:       "claimMaySet is no list",
+		`"claimMaySet":"ips"`:       "claimMaySet is not a list",
 		`"claimMaySet":["ips","x"]`: `claimMaySet: "x" is not known`,
 		`"ips":["10.1.0.7/24"]`:     `unknown key "ips"`,
 	} {

@@ -16,7 +16,7 @@
 // if each plugin that it may run is on the node's list, [Policy].AllowClaimTypes.
 // Which those are only a plugin's source could tell: main plugins run ipam.type, some
 // run delegates, delegate, or a configuration of their own shape. So each "type" at
-// any depth counts, be it a plugin or not: what is wrongly taken for a plugin is
+// any depth counts, plugin or not: what is wrongly taken for a plugin is
 // refused and can be put on the list, what is wrongly taken for data would be run. A
 // key that only other letter case tells from "type" is refused, for Go's encoding/json
 // reads it as "type".

@@ -70,7 +70,7 @@ func listed(config json.RawMessage) (json.RawMessage, *Refusal) {
 // check refuses what libcni lets pass and ADD or DEL would fail with.
 func check(l *libcni.NetworkConfigList) *Refusal {
 	if err := utils.ValidateNetworkName(l.Name); err != nil || len(l.Name) > maxName {
-		return refuse("", fmt.Sprintf("config.name %s is no name of a network", quote(l.Name)),
+		return refuse("", fmt.Sprintf("config.name %s is not a network name", quote(l.Name)),
 			fmt.Sprintf(`use letters, digits, "_", "." and "-", at most %d, with a letter or digit first`, maxName))
 	}
 	if known := version.All.SupportedVersions(); !slices.Contains(known, l.CNIVersion) {
@@ -81,7 +81,7 @@ func check(l *libcni.NetworkConfigList) *Refusal {
 	}
 	for n, plugin := range l.Plugins {
 		if name := plugin.Network.Type; name == "." || name == ".." || strings.ContainsAny(name, "/\x00") {
-			return refuse("", fmt.Sprintf("config.plugins[%d].type %s is no file name", n, quote(name)), "name a CNI plugin, without a directory")
+			return refuse("", fmt.Sprintf("config.plugins[%d].type %s is not a file name", n, quote(name)), "name a CNI plugin, without a directory")
 		}
 	}
 	return nil

@@ -98,11 +98,11 @@ func (p Policy) decode(raw []byte, source resourceapi.AllocationConfigSource) (p
 	}
 	var out parameters
 	if v, ok := fields["ifName"]; ok && json.Unmarshal(v, &out.ifName) != nil {
-		return parameters{}, refuse("", "ifName is no string", `write it as "net1"`)
+		return parameters{}, refuse("", "ifName is not a string", `write it as "net1"`)
 	}
 	if v, ok := fields["config"]; ok && string(v) != "null" {
 		if v[0] != '{' {
-			return parameters{}, refuse("", "config is no object", "give the CNI configuration itself, not as a string")
+			return parameters{}, refuse("", "config is not an object", "give the CNI configuration itself, not as a string")
 		}
 		out.config = v
 	}
@@ -156,7 +156,7 @@ func (p *parameters) extend(fields map[string]json.RawMessage, source resourceap
 	}
 	if v, ok := fields["claimMaySet"]; ok {
 		if json.Unmarshal(v, &p.claimMaySet) != nil {
-			return refuse("", "claimMaySet is no list of strings", `write it as ["ips", "mac"]`)
+			return refuse("", "claimMaySet is not a list of strings", `write it as ["ips", "mac"]`)
 		}
 		for _, key := range p.claimMaySet {
 			if !slices.Contains(capabilityNames(), key) {
@@ -176,7 +176,7 @@ func (p Policy) allow(types []named) *Refusal {
 	}
 	for _, t := range types {
 		if !t.isText {
-			return refuse("", t.path+" is no string, so what it runs cannot be told", `make each "type" of a config in a claim a string`)
+			return refuse("", t.path+" is not a string, so what it runs is unknown", `make each "type" of a config in a claim a string`)
 		}
 		if !slices.Contains(p.AllowClaimTypes, t.value) {
 			return refuse("", fmt.Sprintf("%s: %s runs as root of the node, and claims may not use it", t.path, quote(t.value)),

@@ -22,8 +22,8 @@ func TestParametersThatAreRefused(t *testing.T) {
 		"empty":              {"", "they are empty", "apiVersion"},
 		"null":               {"null", "apiVersion is missing", "cni.networking.x-k8s.io/v1alpha1"},
 		"no object":          {`["net1"]`, "cannot unmarshal array", "object"},
-		"cut off":            {`{"apiVersion":"cni.networking.x-k8s.io/v1alpha1"`, "no JSON", "object"},
-		"two objects":        {with(`"ifName":"net1"`) + "{}", "something after the JSON object", "one object"},
+		"cut off":            {`{"apiVersion":"cni.networking.x-k8s.io/v1alpha1"`, "invalid JSON", "object"},
+		"two objects":        {with(`"ifName":"net1"`) + "{}", "text after the JSON object", "one object"},
 		"no UTF-8":           {with(`"ifName":"net1` + "\xff" + `"`), "UTF-8", "UTF-8"},
 		"too long":           {with(`"ifName":"net1","config":` + strings.Replace(macvlan, "eth0", strings.Repeat("x", 10*1024), 1)), "at most 10240 are allowed", "smaller"},
 		"no version":         {`{"kind":"CNI","ifName":"net1"}`, "apiVersion is missing", `"cni.networking.x-k8s.io/v1alpha1" or "cni.dra.networking.x-k8s.io/v1alpha1"`},
@@ -33,9 +33,9 @@ func TestParametersThatAreRefused(t *testing.T) {
 		"another kind":       {`{"apiVersion":"cni.networking.x-k8s.io/v1alpha1","kind":"Pod","ifName":"net1"}`, `kind "Pod" is not known`, `"CNIConfig" or "CNI"`},
 		"unknown key":        {with(`"ifName":"net1","mtu":1`), `unknown key "mtu"`, "ifName"},
 		"another spelling":   {with(`"ifname":"net1"`), `unknown key "ifname"`, "spelling"},
-		"twice":              {with(`"ifName":"net1","ifName":"net2"`), `"ifName" is there twice`, "leave one"},
-		"twice, deep":        {of(`{"type":"macvlan","ipam":{"type":"evil"},"ipam":{"type":"host-local"}}`), `"config.plugins[0].ipam" is there twice`, "leave one"},
-		"twice, escaped":     {of(`{"type":"macvlan","ty\u0070e":"evil"}`), `"config.plugins[0].type" is there twice`, "leave one"},
+		"twice":              {with(`"ifName":"net1","ifName":"net2"`), `"ifName" is given twice`, "leave one"},
+		"twice, deep":        {of(`{"type":"macvlan","ipam":{"type":"evil"},"ipam":{"type":"host-local"}}`), `"config.plugins[0].ipam" is given twice`, "leave one"},
+		"twice, escaped":     {of(`{"type":"macvlan","ty\u0070e":"evil"}`), `"config.plugins[0].type" is given twice`, "leave one"},
 		"twice but for case": {of(`{"type":"macvlan","Master":"a","master":"b"}`), "differs from \"Master\" by letter case only", "leave one"},
 		"Type":               {of(`{"type":"macvlan","x":{"Type":"evil"}}`), `"config.plugins[0].x.Type" is another spelling of "type"`, `write "type"`},
 		"IPAM":               {of(`{"type":"macvlan","IPAM":{}}`), `another spelling of "ipam"`, `write "ipam"`},
@@ -45,18 +45,18 @@ func TestParametersThatAreRefused(t *testing.T) {
 		"runtimeConfig":      {of(`{"type":"macvlan","delegates":[{"type":"macvlan","RuntimeConfig":{}}]}`), "is the runtime's to set", "leave it out"},
 		"cni.dev":            {of(`{"type":"macvlan","cni.dev/valid-attachments":[]}`), "is the runtime's to set", "leave it out"},
 		"nothing":            {`{"apiVersion":"cni.networking.x-k8s.io/v1alpha1","kind":"CNI"}`, "neither ifName nor config", "one of them"},
-		"name no string":     {with(`"ifName":1`), "ifName is no string", "net1"},
-		"config a string":    {with(`"config":"{}"`), "config is no object", "not as a string"},
-		"config a list":      {with(`"config":[]`), "config is no object", "not as a string"},
+		"name no string":     {with(`"ifName":1`), "ifName is not a string", "net1"},
+		"config a string":    {with(`"config":"{}"`), "config is not an object", "not as a string"},
+		"config a list":      {with(`"config":[]`), "config is not an object", "not as a string"},
 		"no plugin":          {with(`"ifName":"net1","config":{"cniVersion":"1.0.0","name":"lan"}`), `neither "type" nor "plugins"`, "list of plugins"},
 		"empty plugins":      {with(`"ifName":"net1","config":{"cniVersion":"1.0.0","name":"lan","plugins":[]}`), "no plugins in list", "SPEC.md"},
 		"one and many":       {with(`"ifName":"net1","config":{"cniVersion":"1.0.0","name":"lan","type":"macvlan","plugins":[{"type":"macvlan"}]}`), `both "type" and "plugins"`, "a plugin, or a list"},
 		"no type":            {of(`{"master":"eth0"}`), "missing 'type'", "SPEC.md"},
-		"a path":             {of(`{"type":"../../tmp/x"}`), "config.plugins[0].type \"../../tmp/x\" is no file name", "without a directory"},
-		"a directory":        {of(`{"type":".."}`), "is no file name", "without a directory"},
+		"a path":             {of(`{"type":"../../tmp/x"}`), "config.plugins[0].type \"../../tmp/x\" is not a file name", "without a directory"},
+		"a directory":        {of(`{"type":".."}`), "is not a file name", "without a directory"},
 		"no name":            {with(`"ifName":"net1","config":{"cniVersion":"1.0.0","type":"macvlan"}`), "no name", "SPEC.md"},
-		"a bad name":         {with(`"ifName":"net1","config":{"cniVersion":"1.0.0","name":"../x","type":"macvlan"}`), `config.name "../x" is no name of a network`, "letters, digits"},
-		"a long name":        {with(`"ifName":"net1","config":{"cniVersion":"1.0.0","name":"` + strings.Repeat("x", 129) + `","type":"macvlan"}`), "is no name of a network", "at most 128"},
+		"a bad name":         {with(`"ifName":"net1","config":{"cniVersion":"1.0.0","name":"../x","type":"macvlan"}`), `config.name "../x" is not a network name`, "letters, digits"},
+		"a long name":        {with(`"ifName":"net1","config":{"cniVersion":"1.0.0","name":"` + strings.Repeat("x", 129) + `","type":"macvlan"}`), "is not a network name", "at most 128"},
 		"no CNI version":     {with(`"ifName":"net1","config":{"name":"lan","type":"macvlan"}`), `config.cniVersion "" is not known`, "1.1.0"},
 		"a float of YAML":    {with(`"ifName":"net1","config":{"cniVersion":1.0,"name":"lan","type":"macvlan"}`), "invalid cniVersion type float64", "quote versions"},
 		"a later version":    {with(`"ifName":"net1","config":{"cniVersion":"2.0.0","name":"lan","type":"macvlan"}`), `config.cniVersion "2.0.0" is not known`, "1.1.0"},
@@ -118,7 +118,7 @@ func TestAClaimNamesOnlyAllowedPluginsAtAnyDepth(t *testing.T) {
 			if !strings.HasPrefix(r.Rule, "parameters (FromClaim): config.plugins[") {
 				t.Error(r)
 			}
-			if noText := name == "a list" || name == "an object" || name == "no text"; noText != strings.Contains(r.Rule, "is no string") {
+			if noText := name == "a list" || name == "an object" || name == "no text"; noText != strings.Contains(r.Rule, "is not a string") {
 				t.Error(r)
 			}
 		})

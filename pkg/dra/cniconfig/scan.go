@@ -35,7 +35,7 @@ func scan(raw []byte) (*scanner, *Refusal) {
 	case len(raw) > limit:
 		return nil, refuse("", fmt.Sprintf("they have %d bytes, at most %d are allowed", len(raw), limit), "make the config smaller")
 	case !utf8.Valid(raw):
-		return nil, refuse("", "they are no valid UTF-8", "write them as UTF-8")
+		return nil, refuse("", "they are not valid UTF-8", "write them as UTF-8")
 	}
 	s := &scanner{dec: json.NewDecoder(bytes.NewReader(raw))}
 	s.dec.UseNumber()
@@ -43,7 +43,7 @@ func scan(raw []byte) (*scanner, *Refusal) {
 		return nil, err
 	}
 	if _, err := s.dec.Token(); err != io.EOF {
-		return nil, refuse("", "there is something after the JSON object", "give one object")
+		return nil, refuse("", "there is text after the JSON object", "give one object")
 	}
 	return s, nil
 }
@@ -51,7 +51,7 @@ func scan(raw []byte) (*scanner, *Refusal) {
 func (s *scanner) token() (json.Token, *Refusal) {
 	token, err := s.dec.Token()
 	if err != nil {
-		return nil, refuse("", fmt.Sprintf("no JSON: %v", err), "give one JSON object")
+		return nil, refuse("", fmt.Sprintf("invalid JSON: %v", err), "give one JSON object")
 	}
 	return token, nil
 }
@@ -116,7 +116,7 @@ func checkKey(key, at string, before []string) *Refusal {
 	for _, other := range before {
 		switch {
 		case other == key:
-			return refuse("", fmt.Sprintf("the key %s is there twice", quote(at)), "leave one of them out")
+			return refuse("", fmt.Sprintf("the key %s is given twice", quote(at)), "leave one of them out")
 		case strings.EqualFold(other, key):
 			return refuse("", fmt.Sprintf("the key %s differs from %s by letter case only", quote(at), quote(other)), "leave one of them out")
 		}

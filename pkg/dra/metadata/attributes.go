@@ -69,7 +69,7 @@ func (a *attributes) warn(format string, args ...any) {
 	}
 }
 
-// set takes a text of the device information; "" is none.
+// set takes a text of the device information; "" = none.
 func (a *attributes) set(name, value string) {
 	const limit = resourceapi.DeviceAttributeMaxValueLength
 	switch {
@@ -127,8 +127,8 @@ func (a *attributes) pcieRoot(address pci.Address) {
 	a.standard(deviceattribute.GetPCIeRootAttributeByPCIBusID(address.String(), deviceattribute.WithFS(links)))
 }
 
-// numaNode reads the node here: of -1, which says that there is none, the helper that
-// reads it makes an error like any other.
+// numaNode reads the node itself: the helper that reads it returns an ordinary error for -1,
+// which means that there is no node.
 func (a *attributes) numaNode(address pci.Address) {
 	node, ok, err := a.host.Sys.NUMANode(address)
 	switch {

@@ -64,7 +64,7 @@ func Data(result json.RawMessage) (*runtime.RawExtension, []string) {
 	const limit = resourceapi.AllocatedDeviceStatusDataMaxLength
 	var object map[string]any
 	if err := utiljson.Unmarshal(result, &object); err != nil || object == nil {
-		return nil, []string{"data is left out: the CNI result is no JSON object"}
+		return nil, []string{"data is left out: the CNI result is not a JSON object"}
 	}
 	raw, err := json.Marshal(object)
 	if err != nil {

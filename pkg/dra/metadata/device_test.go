@@ -65,10 +65,10 @@ func TestDataIsAnObjectOfAtMost10KiB(t *testing.T) {
 		"routes and dns": {`{"a":1,"routes":["` + long(9000) + `"],"dns":{"domain":"` + long(9000) + `"}}`, `{"a":1}`, "routes and dns are left out of data: it has 18041 bytes, at most 10240 are allowed"},
 		"even then":      {`{"a":"` + long(11000) + `","dns":{}}`, "", "data is left out: it has 11017 bytes, at most 10240 are allowed"},
 		"escapes":        {`{"a":"` + strings.Repeat("<", 2000) + `"}`, "", "data is left out: it has 12008 bytes, at most 10240 are allowed"},
-		"a list":         {`[1]`, "", "data is left out: the CNI result is no JSON object"},
-		"null":           {`null`, "", "data is left out: the CNI result is no JSON object"},
-		"none":           {``, "", "data is left out: the CNI result is no JSON object"},
-		"garbage":        {`{"a":1}}`, "", "data is left out: the CNI result is no JSON object"},
+		"a list":         {`[1]`, "", "data is left out: the CNI result is not a JSON object"},
+		"null":           {`null`, "", "data is left out: the CNI result is not a JSON object"},
+		"none":           {``, "", "data is left out: the CNI result is not a JSON object"},
+		"garbage":        {`{"a":1}}`, "", "data is left out: the CNI result is not a JSON object"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			data, warnings := metadata.Data(json.RawMessage(test.result))

@@ -37,7 +37,7 @@ const (
 func Phases() []Phase { return []Phase{Prepared, Adding, Added, Deleting, Abandoned} }
 
 // Claim is one resource claim, prepared on this node. A record that others may read is
-// never changed: who changes it does so to a [Claim.Clone].
+// never changed: to change it, change a [Claim.Clone].
 type Claim struct {
 	Schema    int       `json:"schema"` // set by Put
 	Namespace string    `json:"namespace"`

@@ -23,19 +23,19 @@ const (
 	lockFile = "lock"
 )
 
-// Store is the state directory of one node. Its methods may be called at once, but for
-// one claim only one at a time.
+// Store is the state directory of one node. Its methods may be called concurrently, but
+// for one claim only one at a time.
 type Store struct {
 	dir  *private.Dir
 	lock *os.File
 }
 
-// Problem is a claim of which there is a file that cannot be used.
+// Problem is a claim whose file cannot be used.
 type Problem struct {
 	UID types.UID // as the file's name says
 	Err error     // [*SchemaError], or what is wrong with the content
-	// Aside is where the file was put when its content makes no sense; "" when it was
-	// left in its place.
+	// Aside is where the file was put if its content is invalid; "" if it was left in its
+	// place.
 	Aside string
 }
 
@@ -51,7 +51,7 @@ func (e *SchemaError) Error() string {
 }
 
 // ErrLocked is the error of [Open] while another process uses the directory.
-var ErrLocked = errors.New("another agent uses it: wait for its end, or give this one a directory of its own")
+var ErrLocked = errors.New("another agent uses it: wait until that one has ended, or give this one a directory of its own")
 
 // Open makes the directory, which must be an absolute path, and locks it for as long as
 // this process lives, or until [Store.Close].
@@ -74,7 +74,7 @@ func Open(dir string) (*Store, error) {
 	return s, nil
 }
 
-// Close gives the directory free for another process.
+// Close unlocks the directory for another process.
 func (s *Store) Close() error { return s.lock.Close() }
 
 // Put writes a claim, which is on the disk when Put returns.
@@ -98,9 +98,9 @@ func (s *Store) Remove(uid types.UID) error {
 // Writable asks, without side effect, whether Put could succeed.
 func (s *Store) Writable() error { return store.Open(s.dir.Path("")).Writable() }
 
-// All reads every claim, sorted by UID. A file whose content makes no sense is kept
-// under another name and reported, so that the claim can be prepared again and nothing
-// is lost for whoever looks into it; earlier such files are reported again.
+// All reads every claim, sorted by UID. A file with invalid content is kept under another
+// name and reported, so that the claim can be prepared again and the file can be examined;
+// earlier such files are reported again.
 func (s *Store) All() ([]*Claim, []Problem, error) {
 	names, err := s.dir.Names()
 	if err != nil {
@@ -160,28 +160,35 @@ func readFile(dir *private.Dir, uid types.UID) (*Claim, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := new(Claim)
-	return c, parse(data, uid, dir.Path(name), c)
+	c, err := Parse(dir.Path(name), data)
+	if err != nil {
+		return nil, err
+	}
+	if err := check(c, uid); err != nil {
+		return nil, &store.CorruptError{Path: dir.Path(name), Err: err}
+	}
+	return c, nil
 }
 
-func parse(data []byte, uid types.UID, path string, c *Claim) error {
+// Parse decodes the record in the file at path, which is only named in errors: a
+// [*SchemaError], or a [*store.CorruptError] for invalid JSON. It does not ask for what only
+// the agent needs, such as List: a captured host has records without it.
+func Parse(path string, data []byte) (*Claim, error) {
 	var version struct {
 		Schema int `json:"schema"`
 	}
+	c := new(Claim)
 	err := json.Unmarshal(data, &version)
 	if err == nil && version.Schema > Schema {
-		return &SchemaError{path, version.Schema}
+		return nil, &SchemaError{path, version.Schema}
 	}
 	if err == nil {
 		err = json.Unmarshal(data, c)
 	}
-	if err == nil {
-		err = check(c, uid)
-	}
 	if err != nil {
-		return &store.CorruptError{Path: path, Err: err}
+		return nil, &store.CorruptError{Path: path, Err: err}
 	}
-	return nil
+	return c, nil
 }
 
 func check(c *Claim, uid types.UID) error {
@@ -189,9 +196,9 @@ func check(c *Claim, uid types.UID) error {
 	case c.Schema < 1:
 		return fmt.Errorf("schema %d: must be 1 or more", c.Schema)
 	case c.UID != uid:
-		return fmt.Errorf("uid %q: must be that of the file's name", c.UID)
+		return fmt.Errorf("uid %q: must be the one in the file's name", c.UID)
 	case len(c.Attachments) > 0 && len(c.Consumers()) == 0 && c.Pod.UID == "":
-		return errors.New("pod or pods must be there")
+		return errors.New("pod and pods: one of them is required")
 	}
 	for n := range c.Attachments {
 		if err := checkAttachment(&c.Attachments[n], c.Attachments[n].Phase != Abandoned); err != nil {
@@ -208,10 +215,10 @@ func check(c *Claim, uid types.UID) error {
 
 func checkAttachment(a *Attachment, inPlace bool) error {
 	if !inPlace || !slices.Contains(Phases(), a.Phase) {
-		return fmt.Errorf("phase %q: it does not belong here", a.Phase)
+		return fmt.Errorf("phase %q: not allowed here", a.Phase)
 	}
 	if len(a.List) == 0 || a.IfName == "" || a.Owes() && a.Sandbox == "" {
-		return errors.New("list, ifName, and from phase Adding on sandbox must be there")
+		return errors.New("list and ifName are required, and from phase Adding on sandbox")
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ const (
 // time, and missing permissions, which come with the ClusterRole: Forbidden,
 // Unauthorized, and Invalid where the permission is that on resourceclaims/driver.
 //
-// Refused is for a report that is wrong in itself, be it that the claim was deallocated
+// Refused is for a report that is itself wrong, for example because the claim was deallocated
 // meanwhile (its devices "must be an allocated device in the claim"): a new allocation
 // has its own Prepare, and report.
 func Classify(err error) Verdict {

@@ -11,7 +11,7 @@ import (
 
 // Queue sends what is owed to the API server, and sends it again until it is there:
 // one report per claim at a time, each claim with a back-off of its own, so that one
-// that the server refuses holds up no other. Its methods may be called at once.
+// that the server refuses holds up no other. Its methods may be called concurrently.
 //
 // It holds claims, not reports: when its turn comes, a claim's report is made from what
 // holds then.
@@ -54,14 +54,6 @@ func (q *Queue) Forget(claim types.UID) {
 	if q.work != nil {
 		q.work.Forget(claim)
 	}
-}
-
-// Len is the number of claims whose report is owed: not sent, under way, or waiting
-// for another try.
-func (q *Queue) Len() int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return len(q.owed)
 }
 
 // Run sends until ctx ends, and returns when the last call of Send has. What is owed

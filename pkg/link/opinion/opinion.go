@@ -3,8 +3,8 @@
 // was asked for: where the two differ, those programs and the device-info file name
 // different interfaces.
 //
-// It is for the people who look at a node. The plugin itself must not import it:
-// sriovnet brings afero, net/http and regular expressions into every call.
+// It is for people who examine a node. The plugin itself must not import it: sriovnet
+// brings afero, net/http and regular expressions into every call.
 package opinion
 
 import (
@@ -15,8 +15,8 @@ import (
 	"github.com/k8snetworkplumbingwg/sriovnet"
 )
 
-// Sriovnet gives what sriovnet finds for the VF or SF on this machine, with our
-// privileges, in our network namespace and below /sys. The errors are sriovnet's.
+// Sriovnet returns the representor that sriovnet finds for the VF or SF on this machine,
+// with our privileges, in our network namespace and below /sys. The errors are sriovnet's.
 func Sriovnet(pf string, flavour link.Flavour, number int) (string, error) {
 	if flavour == link.SF {
 		return sriovnet.GetSfRepresentor(pf, number)
@@ -30,8 +30,8 @@ type Switches interface {
 	Representor(pf string, flavour link.Flavour, number int) (name string, ok bool, err error)
 }
 
-// A Witness answers as its Switches, and remembers what they were asked. It is for
-// one goroutine.
+// A Witness answers like its Switches and remembers what they were asked. It is for one
+// goroutine.
 type Witness struct {
 	Switches
 	Ask func(pf string, flavour link.Flavour, number int) (string, error) // Sriovnet
@@ -62,8 +62,8 @@ type Opinion struct {
 	Err          error  // why sriovnet has none
 }
 
-// Opinions asks for a second opinion on every answer that was given since the last
-// time, but for those where both find nothing.
+// Opinions asks for a second opinion on every answer since the last call, and leaves out
+// those where both find nothing.
 func (w *Witness) Opinions() (list []Opinion) {
 	for _, q := range w.heard {
 		kind := "VF"

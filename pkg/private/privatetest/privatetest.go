@@ -33,7 +33,7 @@ func Mount(t *testing.T, inodes int) Disk {
 	return d
 }
 
-// ReadOnly says that nothing can be written from now on, or again.
+// ReadOnly makes the disk read-only, or writable again.
 func (d Disk) ReadOnly(is bool) {
 	d.t.Helper()
 	var flags uintptr = syscall.MS_REMOUNT
