@@ -16,6 +16,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"slices"
 	"time"
 
 	"devinfo-cni.io/devinfo/store"
@@ -115,6 +116,9 @@ func (p *Plugin) parse(args *Args) (*config.Config, error) {
 	cfg, err := config.Parse(args.StdinData)
 	if err != nil {
 		return nil, fail(codeDecoding, err, "")
+	}
+	if n := slices.IndexFunc(cfg.Problems, func(p *config.Problem) bool { return p.Key == "name" }); n >= 0 {
+		return nil, cfg.Problems[n]
 	}
 	if !journal.IsIdentifier(cfg.Name) {
 		return nil, fail(codeConfig, fmt.Errorf("name: %q is not a network's: it must consist of letters, digits, '_', '.' and '-', and begin with a letter or digit", cfg.Name),
