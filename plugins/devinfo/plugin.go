@@ -16,7 +16,6 @@ import (
 	"log/slog"
 	"maps"
 	"os"
-	"slices"
 	"time"
 
 	"devinfo-cni.io/devinfo/store"
@@ -117,8 +116,10 @@ func (p *Plugin) parse(args *Args) (*config.Config, error) {
 	if err != nil {
 		return nil, fail(codeDecoding, err, "")
 	}
-	if n := slices.IndexFunc(cfg.Problems, func(p *config.Problem) bool { return p.Key == "name" }); n >= 0 {
-		return nil, cfg.Problems[n]
+	for _, problem := range cfg.Problems { // no verb does without the one, and only DEL without the other
+		if problem.Key == "name" || problem.Key == "cniVersion" && args.Command != "DEL" {
+			return nil, problem
+		}
 	}
 	if !journal.IsIdentifier(cfg.Name) {
 		return nil, fail(codeConfig, fmt.Errorf("name: %q is not a network's: it must consist of letters, digits, '_', '.' and '-', and begin with a letter or digit", cfg.Name),
