@@ -248,7 +248,7 @@ func version(t *table) error {
 	return nil
 }
 
-// memory gives the worst of several ADDs.
+// memory gives the peak of several ADDs.
 func memory(t *table) error {
 	for _, p := range []plugin{devinfo, tuning} {
 		var peaks []float64 // in MB; one is off by up to 32 pages, by which each processor counts them
