@@ -17,6 +17,7 @@ import (
 )
 
 func main() {
+	growStack(0)
 	if askedForVersion() {
 		return
 	}

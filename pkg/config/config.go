@@ -96,7 +96,7 @@ func (c *Config) Warnings() (lines []string) {
 
 // cniKeys are the runtime's keys and those that a chain's plugins share.
 var cniKeys = []string{
-	"cniVersion", "name", "type", "args", "ipMasq", "ipam", "dns", "prevResult", "runtimeConfig", "capabilities",
+	"cniVersion", "cniVersions", "name", "type", "args", "ipMasq", "ipam", "dns", "prevResult", "runtimeConfig", "capabilities",
 	"cni.dev/valid-attachments", "cni.dev/attachments", "disableCheck", "disableGC",
 }
 

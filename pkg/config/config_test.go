@@ -33,7 +33,7 @@ func equal(t *testing.T, what string, got, want any) {
 func TestEveryKeyIsRead(t *testing.T) {
 	got := parse(t, `{
 		"cniVersion": "1.1.0", "name": "net-a", "type": "devinfo",
-		"args": {"cni": {}}, "ipMasq": true, "ipam": {"type": "static"}, "dns": {}, "disableCheck": true, "disableGC": false,
+		"args": {"cni": {}}, "ipMasq": true, "ipam": {"type": "static"}, "dns": {}, "disableCheck": true, "disableGC": false, "cniVersions": ["1.0.0", "1.1.0"],
 		"prevResult": {"cniVersion": "1.1.0"},
 		"capabilities": {"CNIDeviceInfoFile": true, "deviceID": false},
 		"runtimeConfig": {"CNIDeviceInfoFile": "/run/x", "deviceID": "0000:01:00.1", "mac": "02:00:00:00:00:01"},

@@ -115,6 +115,11 @@ func (p *Plugin) parse(args *Args) (*config.Config, error) {
 	if err != nil {
 		return nil, fail(codeDecoding, err, "")
 	}
+	for _, problem := range cfg.Problems { // no verb does without the one, and only DEL without the other
+		if problem.Key == "name" || problem.Key == "cniVersion" && args.Command != "DEL" {
+			return nil, problem
+		}
+	}
 	if !journal.IsIdentifier(cfg.Name) {
 		return nil, fail(codeConfig, fmt.Errorf("name: %q is not a network's: it must consist of letters, digits, '_', '.' and '-', and begin with a letter or digit", cfg.Name),
 			`give the key "name", in this spelling`)

@@ -80,7 +80,7 @@ func (p *Plugin) dispatch(command string, getenv func(string) string, stdin io.R
 		return fail(codeEnvironment, fmt.Errorf("unknown CNI_COMMAND: %q", command), "it must be ADD, DEL, CHECK, GC, STATUS or VERSION")
 	}
 	if err := complete(getenv, strings.Fields(required)); err != nil {
-		return fail(codeEnvironment, err, "")
+		return fail(codeEnvironment, err, "the runtime must set it")
 	}
 	var err error
 	if args.StdinData, err = io.ReadAll(io.LimitReader(stdin, maxConfig+1)); err != nil {
@@ -102,9 +102,9 @@ func complete(getenv func(string) string, required []string) error {
 		case value == "":
 			missing = append(missing, name)
 		case name == "CNI_CONTAINERID" && !journal.IsIdentifier(value):
-			return fmt.Errorf("invalid characters in containerID: %q", value)
+			return fmt.Errorf("CNI_CONTAINERID %q: it must consist of letters, digits, '_', '.' and '-', and begin with a letter or digit", value)
 		case name == "CNI_IFNAME" && !isIfName(value):
-			return fmt.Errorf("%q cannot be the name of an interface: it must not be \".\" or \"..\", and have at most 15 bytes, and neither slash, colon nor blank", value)
+			return fmt.Errorf("CNI_IFNAME %q: no interface can have that name: it must have at most 15 bytes, no slash, colon or blank, and not be \".\" or \"..\"", value)
 		}
 	}
 	if len(missing) > 0 {

@@ -31,6 +31,9 @@ func (p *Plugin) Status(args *Args) error {
 	if _, err := fs.Stat(p.Finder.Sys.Files(), "bus"); err != nil {
 		return notReady(fmt.Errorf("%s is not a sysfs: %w", p.Node.Sysfs, err), "mount sysfs there, or set sysfs in the node settings")
 	}
+	if len(cfg.Delegates) == 0 {
+		return nil
+	}
 	return delegatesReady(p.delegation(args.Path, journal.Key{Network: cfg.Name}), cfg)
 }
 

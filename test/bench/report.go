@@ -14,6 +14,9 @@ import (
 
 // save writes the table as bench.json and bench.svg.
 func (t *table) save(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
 	machine, err := describeMachine()
 	if err != nil {
 		return err
