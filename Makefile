@@ -14,6 +14,7 @@ ARCHES := amd64 arm64
 REGISTRY := cluster.local
 TAG := 1
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null)
+REVISION := $(shell git rev-parse HEAD 2>/dev/null)
 
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -25,7 +26,7 @@ PACKAGES := ./... devinfo-cni.io/devinfo/...
 # Modules of their own with tests, since what they import is none of the programs'.
 MODULES := test/peers test/schema test/deploy deploy/pack
 
-GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)'
+GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X devinfo-cni.io/pkg/build.version=$(VERSION) -X devinfo-cni.io/pkg/build.revision=$(REVISION)'
 
 help:
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -38,7 +39,7 @@ programs:
 	@for arch in $(ARCHES); do GOOS=linux GOARCH=$$arch $(GO_BUILD) -o $(BIN)/linux_$$arch/ ./cmd/...; done
 
 # All files are of the commit's time.
-PACK = cd deploy/pack && go run . $(1) -bin $(BIN) -version '$(VERSION)' -revision '$(shell git rev-parse HEAD 2>/dev/null)' \
+PACK = cd deploy/pack && go run . $(1) -bin $(BIN) -version '$(VERSION)' -revision '$(REVISION)' \
 	-time $(shell git log -1 --format=%ct 2>/dev/null || echo 0) -prefix '$(REGISTRY)'
 
 image: programs ## both agents' images, REGISTRY/NAME:TAG for ARCHES, as OCI archives in bin/; no daemon

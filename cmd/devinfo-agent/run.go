@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"devinfo-cni.io/pkg/agent"
+	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/endpoint"
 	"devinfo-cni.io/pkg/inject"
 	"devinfo-cni.io/pkg/install"
@@ -23,7 +24,7 @@ import (
 
 // run is the agent, from its start until ctx ends.
 func run(ctx context.Context, o *options, log *slog.Logger) error {
-	log.Info("devinfo-agent", "version", Version(), "node", o.nodeName)
+	log.Info("devinfo-agent", "version", build.Read(), "node", o.nodeName)
 	a, err := o.agent(log)
 	if err != nil {
 		return err
@@ -33,7 +34,7 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	a.Register(registry, Version())
+	a.Register(registry, build.Read())
 	var alone atomic.Bool
 	checks := append([]endpoint.Check{{Name: "lock", Ask: func() error {
 		if !alone.Load() {
