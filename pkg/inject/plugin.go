@@ -127,7 +127,7 @@ func (a *Agent) decide(p *api.PodSandbox, c *api.Container) verdict {
 		return a.lacking(Failed, err, hasNetworks(p))
 	}
 	v := a.judge(required(p), nics, staged)
-	if v.Answer == Refused || len(nics) == 0 {
+	if v.Answer == Refused || !ours(nics) {
 		return v
 	}
 	o := offer{variables: variables(nics)}
@@ -154,7 +154,7 @@ func (a *Agent) judge(required []string, nics []nic, staged error) verdict {
 	switch {
 	case problem != nil:
 		return a.lacking(reason, problem, true)
-	case len(nics) == 0:
+	case !ours(nics):
 		return verdict{Answer: Nothing}
 	}
 	return verdict{Answer: Injected}
@@ -165,8 +165,8 @@ func (a *Agent) judge(required []string, nics []nic, staged error) verdict {
 func (a *Agent) prepare(settings config.Node, id, netns string, points []string) (nics []nic, staged, err error) {
 	a.staging.Lock()
 	defer a.staging.Unlock()
-	if nics, err = a.attachments(settings, id, netns); err != nil || len(nics) == 0 {
-		return nil, nil, err
+	if nics, err = a.attachments(settings, id, netns); err != nil || !ours(nics) {
+		return nics, nil, err
 	}
 	a.stage.recall(id, nics)
 	return nics, a.stage.put(id, netns, files(nics), points), nil
@@ -189,7 +189,7 @@ func missing(nics []nic, required []string) (Reason, error) {
 	there := map[string]bool{}
 	var gone []error
 	for _, n := range nics {
-		there[n.ifName] = n.file != nil
+		there[n.ifName] = n.file != nil || n.byClaim
 		if n.gone != nil {
 			gone = append(gone, fmt.Errorf("interface %s: %w", n.ifName, n.gone))
 		}
