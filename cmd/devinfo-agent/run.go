@@ -116,7 +116,7 @@ func serve(ctx context.Context, address string, metrics prometheus.Gatherer, hea
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		for ctx.Err() == nil {
+		for said := ""; ctx.Err() == nil; {
 			broken := make(chan error, 1)
 			end, err := endpoint.Serve(address, metrics, health, func(err error) { broken <- err })
 			if err == nil {
@@ -127,7 +127,10 @@ func serve(ctx context.Context, address string, metrics prometheus.Gatherer, hea
 				case err = <-broken:
 				}
 			}
-			log.Error("no metrics", "flag", "--metrics-address", "retryIn", pause, "error", err)
+			if err.Error() != said {
+				said = err.Error()
+				log.Error("no metrics", "flag", "--metrics-address", "retryIn", pause, "error", err)
+			}
 			select {
 			case <-time.After(pause):
 			case <-ctx.Done():
