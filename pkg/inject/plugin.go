@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/nri/pkg/stub"
@@ -201,7 +202,7 @@ func missing(nics []nic, required []string) (Reason, error) {
 		if !there[ifName] {
 			return Required, fmt.Errorf("interface %s, which the annotation %s names, has no device information: "+
 				"see that its network has a resourceName or the plugin devinfo, and that the plugin's log tells of a device; or take it out of the annotation",
-				ifName, requireAnnotation)
+				quotable(ifName), requireAnnotation)
 		}
 	}
 	return "", nil
@@ -215,6 +216,14 @@ func required(p *api.PodSandbox) (names []string) {
 		}
 	}
 	return names
+}
+
+// quotable is what a pod says, for logs and events: it may be 256 KiB of anything.
+func quotable(s string) string {
+	if clean := strings.ToValidUTF8(s, "?"); len(clean) <= 64 && !strings.ContainsFunc(clean, unicode.IsControl) {
+		return clean
+	}
+	return fmt.Sprintf("%.64q...", s)
 }
 
 // hasNetworks says that a pod asks for more networks than the cluster's.
@@ -233,7 +242,7 @@ func (a *Agent) isOff(p *api.PodSandbox) bool {
 	}
 	on, err := strconv.ParseBool(value)
 	if err != nil {
-		a.Log.Warn("annotation ignored: it must be true or false", "pod", p.GetNamespace()+"/"+p.GetName(), injectAnnotation, value)
+		a.Log.Warn("annotation ignored: it must be true or false", "pod", p.GetNamespace()+"/"+p.GetName(), injectAnnotation, quotable(value))
 	}
 	return err == nil && !on
 }
