@@ -55,7 +55,7 @@ push: programs ## the same, and into REGISTRY, with the credentials of "docker l
 	@$(call PACK,images) -tag '$(TAG)' -out $(BIN) -push
 
 release: kubectl ## archives, images, chart, krew manifest (of DOWNLOADS), SPDX document and checksums of VERSION into dist/
-	@$(call PACK,release) -out $(DIST) -chart $(CURDIR)/deploy/charts/devinfo -krew $(CURDIR)/deploy/krew/devinfo.yaml -downloads '$(DOWNLOADS)' $(CURDIR)/{LICENSE,README.md,CHANGELOG.md}
+	@$(call PACK,release) -out $(DIST) -chart $(CURDIR)/deploy/charts/devinfo -krew $(CURDIR)/deploy/krew/devinfo.yaml.tmpl -downloads '$(DOWNLOADS)' $(CURDIR)/{LICENSE,README.md,CHANGELOG.md}
 
 release-check: ## the release once more, from a copy elsewhere and an empty build cache: the same bytes?
 	deploy/pack/check $(DIST)

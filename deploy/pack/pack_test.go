@@ -66,7 +66,7 @@ func pack(t *testing.T, bin string, more ...string) string {
 	t.Helper()
 	out := t.TempDir()
 	args := []string{"release", "-bin", bin, "-version", "v1.2.3", "-revision", "abc", "-time", fmt.Sprint(commit), "-out", out,
-		"-chart", "../charts/devinfo", "-krew", "../krew/devinfo.yaml", "-downloads", "https://example.com/v1.2.3/"}
+		"-chart", "../charts/devinfo", "-krew", "../krew/devinfo.yaml.tmpl", "-downloads", "https://example.com/v1.2.3/"}
 	if err := run(append(args, more...)); err != nil {
 		t.Fatal(err)
 	}
