@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 )
 
 // Plugin is a build of the plugin: what "devinfo --version" prints, and what an installer
@@ -27,7 +28,7 @@ func ParsePlugin(text string) (p Plugin, err error) {
 	first, rest, _ := strings.Cut(text, "\n")
 	said, ok := strings.CutPrefix(first, pluginKey)
 	info := parse(said)
-	if !ok || info.Version == "" || strings.ContainsAny(info.Version, " \t") {
+	if !ok || !utf8.ValidString(first) || info.Version == "" || strings.ContainsAny(info.Version, " \t") {
 		return p, fmt.Errorf("%q does not begin with %q and a version", first, pluginKey)
 	}
 	for line := range strings.Lines(rest) {

@@ -33,6 +33,7 @@ func TestWhatIsNoPluginsVersionIsAnError(t *testing.T) {
 	for _, text := range []string{
 		"", "\n", "devinfo", "devinfo \njournal format 2\n", "devinfo a b\njournal format 2\n", "bridge v1.9.1\njournal format 2\n",
 		"CNI plugin devinfo: device information for network attachments", "devinfo v1\n", "devinfo v1\njournal format x\n", "devinfo v1\njournal format 0\n",
+		"devinfo v\xff\njournal format 2\n", // a label of a metric must be UTF-8
 	} {
 		if got, err := build.ParsePlugin(text); err == nil || got != (build.Plugin{}) {
 			t.Errorf("%q: %+v, %v", text, got, err)
