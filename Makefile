@@ -12,20 +12,22 @@ SOAK := 1h
 DIST := $(CURDIR)/dist
 ARCHES := amd64 arm64
 REGISTRY := cluster.local
+DOWNLOADS = https://devinfo-cni.io/releases/$(VERSION)
 TAG := 1
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null)
+REVISION := $(shell git rev-parse HEAD 2>/dev/null)
 
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build programs peers apiserver image push release release-check demo test test-arm64 crash lint bench load soak fuzz hostile e2e vm-test install clean
+.PHONY: help build programs kubectl peers apiserver image push release release-check demo test test-arm64 crash lint bench load soak fuzz hostile e2e vm-test install clean
 
 # The library is a module of its own, which ./... leaves out.
 PACKAGES := ./... devinfo-cni.io/devinfo/...
 # Modules of their own with tests: the programs do not need what they import.
 MODULES := test/peers test/schema test/deploy deploy/pack
 
-GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)'
+GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X devinfo-cni.io/pkg/build.version=$(VERSION) -X devinfo-cni.io/pkg/build.revision=$(REVISION)'
 
 help:
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -37,8 +39,13 @@ programs:
 	@rm -rf $(BIN)/linux_*
 	@for arch in $(ARCHES); do GOOS=linux GOARCH=$$arch $(GO_BUILD) -o $(BIN)/linux_$$arch/ ./cmd/...; done
 
+# People's own machines.
+kubectl: programs
+	@rm -rf $(BIN)/darwin_*
+	@for arch in $(ARCHES); do GOOS=darwin GOARCH=$$arch $(GO_BUILD) -o $(BIN)/darwin_$$arch/ ./cmd/kubectl-devinfo; done
+
 # All files are of the commit's time.
-PACK = cd deploy/pack && go run . $(1) -bin $(BIN) -version '$(VERSION)' -revision '$(shell git rev-parse HEAD 2>/dev/null)' \
+PACK = cd deploy/pack && go run . $(1) -bin $(BIN) -version '$(VERSION)' -revision '$(REVISION)' \
 	-time $(shell git log -1 --format=%ct 2>/dev/null || echo 0) -prefix '$(REGISTRY)'
 
 image: programs ## both agents' images, REGISTRY/NAME:TAG for ARCHES, as OCI archives in bin/; no daemon
@@ -47,8 +54,8 @@ image: programs ## both agents' images, REGISTRY/NAME:TAG for ARCHES, as OCI arc
 push: programs ## the same, and into REGISTRY, with the credentials of "docker login"
 	@$(call PACK,images) -tag '$(TAG)' -out $(BIN) -push
 
-release: programs ## archives, images, SPDX document and checksums of VERSION into dist/
-	@$(call PACK,release) -out $(DIST) $(CURDIR)/{LICENSE,README.md,CHANGELOG.md}
+release: kubectl ## archives, images, chart, krew manifest (of DOWNLOADS), SPDX document and checksums of VERSION into dist/
+	@$(call PACK,release) -out $(DIST) -chart $(CURDIR)/deploy/charts/devinfo -krew $(CURDIR)/deploy/krew/devinfo.yaml.tmpl -downloads '$(DOWNLOADS)' $(CURDIR)/{LICENSE,README.md,CHANGELOG.md}
 
 release-check: ## the release once more, from a copy elsewhere and an empty build cache: the same bytes?
 	deploy/pack/check $(DIST)

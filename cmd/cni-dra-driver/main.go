@@ -19,9 +19,6 @@ import (
 // is no flag.
 const driver = "cni.dra.networking.x-k8s.io"
 
-// version is set by the linker; see Version.
-var version string
-
 func main() {
 	// After the first signal the running work is finished; the next one ends the process.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -41,7 +38,7 @@ func command() *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
 		Use: "cni-dra-driver", Short: "attach pods to CNI networks by Dynamic Resource Allocation", Long: about,
-		Version: Version(), Args: cobra.NoArgs, SilenceErrors: true, SilenceUsage: true,
+		Version: build.Read().String(), Args: cobra.NoArgs, SilenceErrors: true, SilenceUsage: true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(); err != nil {
@@ -56,10 +53,15 @@ func command() *cobra.Command {
 	}
 	cmd.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	o.add(cmd.Flags())
+	cmd.AddCommand(versionCommand())
 	cmd.AddCommand(clearCommand())
 	cmd.AddCommand(inventoryCommand())
 	return cmd
 }
 
-// Version is the release, or what the Go tool knows of the build.
-func Version() string { return build.Version(version) }
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "what this program was built from", Args: cobra.NoArgs,
+		Run: func(cmd *cobra.Command, _ []string) { fmt.Fprintln(cmd.OutOrStdout(), "cni-dra-driver", build.Read()) },
+	}
+}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/cniconfig"
@@ -31,7 +32,7 @@ import (
 
 // run runs the agent until ctx ends or something fails for good.
 func run(ctx context.Context, o *options, log *slog.Logger) error {
-	log.Info("cni-dra-driver", "version", Version(), "node", o.nodeName, "allowClaimConfig", o.allowed)
+	log.Info("cni-dra-driver", "version", build.Read().Version, "node", o.nodeName, "allowClaimConfig", o.allowed)
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	client, err := connect(o)
@@ -92,7 +93,7 @@ func connect(o *options) (kubernetes.Interface, error) {
 	if err != nil {
 		return nil, fmt.Errorf("API server: %w", err)
 	}
-	c.UserAgent = "cni-dra-driver/" + Version()
+	c.UserAgent = "cni-dra-driver/" + build.Read().Version
 	c.QPS, c.Burst = 50, 100 // one node's pods may start all at once
 	return kubernetes.NewForConfig(c)
 }

@@ -17,9 +17,6 @@ import (
 	"devinfo-cni.io/pkg/build"
 )
 
-// version is set by the linker; see Version.
-var version string
-
 // The exit codes. The help names them too.
 const (
 	exitFailed = 1 // it could not start, or not uninstall
@@ -56,7 +53,7 @@ func command(started *bool) *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
 		Use: "devinfo-agent", Short: "the plugin devinfo on this node, and its device information in containers", Long: about,
-		Version: Version(), Args: cobra.NoArgs, SilenceErrors: true, SilenceUsage: true,
+		Version: build.Read().String(), Args: cobra.NoArgs, SilenceErrors: true, SilenceUsage: true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(); err != nil {
@@ -68,8 +65,13 @@ func command(started *bool) *cobra.Command {
 	}
 	cmd.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	o.add(cmd.Flags())
+	cmd.AddCommand(versionCommand())
 	return cmd
 }
 
-// Version is the release, or what the Go tool knows of the build.
-func Version() string { return build.Version(version) }
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "what this program was built from", Args: cobra.NoArgs,
+		Run: func(cmd *cobra.Command, _ []string) { fmt.Fprintln(cmd.OutOrStdout(), "devinfo-agent", build.Read()) },
+	}
+}

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"devinfo-cni.io/pkg/agent"
+	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/endpoint"
 	"devinfo-cni.io/pkg/inject"
 	"devinfo-cni.io/pkg/install"
@@ -23,7 +24,7 @@ import (
 
 // run runs the agent until ctx ends.
 func run(ctx context.Context, o *options, log *slog.Logger) error {
-	log.Info("devinfo-agent", "version", Version(), "node", o.nodeName)
+	log.Info("devinfo-agent", "version", build.Read(), "node", o.nodeName)
 	a, err := o.agent(log)
 	if err != nil {
 		return err
@@ -33,7 +34,7 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	a.Register(registry, Version())
+	a.Register(registry, build.Read())
 	var alone atomic.Bool
 	checks := append([]endpoint.Check{{Name: "lock", Ask: func() error {
 		if !alone.Load() {
@@ -115,7 +116,7 @@ func serve(ctx context.Context, address string, metrics prometheus.Gatherer, hea
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		for ctx.Err() == nil {
+		for said := ""; ctx.Err() == nil; {
 			broken := make(chan error, 1)
 			end, err := endpoint.Serve(address, metrics, health, func(err error) { broken <- err })
 			if err == nil {
@@ -126,7 +127,10 @@ func serve(ctx context.Context, address string, metrics prometheus.Gatherer, hea
 				case err = <-broken:
 				}
 			}
-			log.Error("no metrics", "flag", "--metrics-address", "retryIn", pause, "error", err)
+			if err.Error() != said {
+				said = err.Error()
+				log.Error("no metrics", "flag", "--metrics-address", "retryIn", pause, "error", err)
+			}
 			select {
 			case <-time.After(pause):
 			case <-ctx.Done():

@@ -9,10 +9,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"devinfo-cni.io/pkg/build"
 )
 
 // programs has agent and plugin, built once.
@@ -34,7 +37,7 @@ func built(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(programs, "devinfo-agent")); err == nil {
 		return
 	}
-	cmd := exec.Command("go", "build", "-ldflags", "-s -w -X main.version=v1.2.0", "-o", programs+"/", ".", "../devinfo")
+	cmd := exec.Command("go", "build", "-ldflags", "-s -w -X devinfo-cni.io/pkg/build.version=v1.2.0", "-o", programs+"/", ".", "../devinfo")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -186,11 +189,20 @@ func TestExitCodesTellTheCommandLineFromTheRest(t *testing.T) {
 	for want, flags := range map[int][]string{
 		exitUsage:  {"--check-interval=1ms"},
 		exitFailed: {"--run-dir=/proc/none"},
-		0:          {"--version"},
 	} {
 		cmd := n.command(flags...)
 		if _ = cmd.Run(); cmd.ProcessState.ExitCode() != want {
 			t.Errorf("%q: %v, want %d", flags, cmd.ProcessState, want)
+		}
+	}
+}
+
+func TestItSaysItsVersionAsAllProgramsDo(t *testing.T) {
+	built(t)
+	for _, arg := range []string{"version", "--version"} {
+		out, err := exec.Command(filepath.Join(programs, "devinfo-agent"), arg).Output()
+		if want := "devinfo-agent " + (build.Info{Version: "v1.2.0", Go: runtime.Version()}).String() + "\n"; err != nil || string(out) != want {
+			t.Errorf("%s: %q, %v; want %q", arg, out, err, want)
 		}
 	}
 }

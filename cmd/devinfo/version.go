@@ -6,11 +6,7 @@ import (
 
 	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/release"
 )
-
-// version is set by the linker.
-var version string
 
 // askedForVersion answers a person, and an installer before it replaces this build by
 // another: runtimes set CNI_COMMAND, and pass no argument.
@@ -18,7 +14,6 @@ func askedForVersion() bool {
 	if len(os.Args) != 2 || os.Args[1] != "--version" && os.Args[1] != "version" {
 		return false
 	}
-	fmt.Print(release.Release{Version: build.Version(version), JournalFormat: journal.Format})
-	fmt.Println("built from", build.Read())
+	fmt.Print(build.Plugin{Info: build.Read(), JournalFormat: journal.Format})
 	return true
 }

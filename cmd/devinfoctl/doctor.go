@@ -27,8 +27,9 @@ line:
   leftovers    a VF that nobody holds has no VLAN, trust or MAC that a pod left
   addresses    no two VFs have the same MAC
   drivers      each VF and vDPA device has a driver
-  plugin       the devinfo plugin is installed, and is of this program's build
-  settings     the node settings can be used
+  plugin       the devinfo plugin is installed, of this program's build, and as
+               devinfo-agent put it there
+  settings     the node settings can be used, and are as devinfo-agent put them there
   networks     the network configurations with devinfo on this node are right: order,
                versions, capabilities
   directories  those of CNI and CDI are there
@@ -68,7 +69,7 @@ func doctorCommand(t *tool) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			places.PluginDirs = filepath.SplitList(cniPathOr(cniPath))
+			places.PluginDirs, places.NodeConfig = filepath.SplitList(cniPathOr(cniPath)), t.settingsPath()
 			f, err := t.facts(cmd.Context(), h, places)
 			if err != nil {
 				return err
@@ -108,7 +109,7 @@ func (t *tool) facts(ctx context.Context, h *host, places doctor.Places) (*docto
 	if err != nil {
 		return nil, err
 	}
-	f := &doctor.Facts{CDIDir: h.node.CDIDir, DRA: h.fileThere(h.claimDir), NodeFile: t.nodeProblem, Own: h.build}
+	f := &doctor.Facts{CDIDir: h.node.CDIDir, DRA: h.fileThere(h.claimDir), NodeFile: t.nodeProblem, NodeConfig: places.NodeConfig, Own: h.build}
 	for _, a := range list {
 		f.Attachments = append(f.Attachments, h.patient(a))
 	}

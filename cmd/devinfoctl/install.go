@@ -12,13 +12,19 @@ import (
 	"github.com/spf13/cobra"
 
 	"devinfo-cni.io/pkg/install"
+	"devinfo-cni.io/pkg/journal"
 )
 
 const installHelp = `Puts the plugin into the directory that the container runtime starts plugins from.
 
 The new file is written beside the old one, run with CNI_COMMAND=VERSION, and only then
 renamed: there is a whole plugin at every moment, and a running one keeps the old file.
-Installing what is already there changes nothing.`
+Installing what is already there changes nothing.
+
+A higher version stays, unless --allow-downgrade is given, and so does a file that is no
+devinfo plugin, unless --replace-foreign is given: both are errors. If the journal has
+entries that the plugin cannot read, nothing is installed: it would take for free what pods
+have.`
 
 const installExample = `  devinfoctl install --cni-bin-dir /opt/cni/bin
   devinfoctl install --cni-bin-dir /host/opt/cni/bin --from /plugins/devinfo`
@@ -27,7 +33,7 @@ const installExample = `  devinfoctl install --cni-bin-dir /opt/cni/bin
 const pluginName = install.Name
 
 func installCommand(t *tool) *cobra.Command {
-	var dir, from string
+	var p install.Plugin
 	cmd := &cobra.Command{
 		Use:     "install --cni-bin-dir DIR",
 		Short:   "put the plugin where the container runtime finds it",
@@ -35,38 +41,51 @@ func installCommand(t *tool) *cobra.Command {
 		Example: installExample,
 		Args:    none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if dir == "" {
+			if p.Dir == "" {
 				return usage("on most nodes it is /opt/cni/bin; the container runtime's configuration names it", "install: --cni-bin-dir is missing")
 			}
 			if t.hostFile != "" {
 				return usage("leave --host out", "install: a captured host cannot be changed")
 			}
-			return t.install(cmd.Context(), dir, from)
+			return t.install(cmd.Context(), &p)
 		},
 	}
-	cmd.Flags().StringVar(&dir, "cni-bin-dir", "", "`directory` of the CNI plugins")
-	cmd.Flags().StringVar(&from, "from", "", "the plugin's `file` (default: devinfo beside devinfoctl)")
+	cmd.Flags().StringVar(&p.Dir, "cni-bin-dir", "", "`directory` of the CNI plugins")
+	cmd.Flags().StringVar(&p.From, "from", "", "the plugin's `file` (default: devinfo beside devinfoctl)")
+	cmd.Flags().BoolVar(&p.AllowDowngrade, "allow-downgrade", false, "replace a plugin of a higher version")
+	cmd.Flags().BoolVar(&p.ReplaceForeign, "replace-foreign", false, "replace a file that is no devinfo plugin")
 	_ = cmd.MarkFlagDirname("cni-bin-dir")
 	return cmd
 }
 
-func (t *tool) install(ctx context.Context, dir, from string) error {
-	if from == "" {
+func (t *tool) install(ctx context.Context, p *install.Plugin) error {
+	if p.From == "" {
 		self, err := os.Executable()
 		if err != nil {
 			return blind(fmt.Errorf("install: %w", err), "name the plugin's file by --from")
 		}
-		from = filepath.Join(filepath.Dir(self), pluginName)
+		p.From = filepath.Join(filepath.Dir(self), pluginName)
 	}
-	done, err := install.Place(ctx, from, dir)
+	p.NewestFormat = func() (int, error) {
+		node, err := t.settings()
+		if err != nil {
+			return 0, err
+		}
+		return journal.Open(node.StateDir, "").NewestFormat()
+	}
+	done, err := p.Place(ctx)
 	if err != nil {
-		return installError(err, dir, from)
+		return installError(err, p.Dir, p.From)
 	}
 	if done.Warning != nil {
 		t.warn("install: %v", done.Warning)
 	}
 	return t.print(done, func(w *tabwriter.Writer) {
 		fmt.Fprintf(w, "%s: %s\n", done.Path, done.State)
+		if done.State == install.Higher {
+			fmt.Fprintf(w, "  there\t%s, and not %s\n", done.Old.Version, done.New.Version)
+			return
+		}
 		if done.Old != nil && done.State != install.AlreadyThere {
 			fmt.Fprintf(w, "  old\t%s\n", done.Old)
 		}

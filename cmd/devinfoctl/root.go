@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -119,15 +120,14 @@ func oneOf(flag, value string, allowed ...string) error {
 	return usage("give one of "+strings.Join(allowed, ", "), "--%s: unknown value %q", flag, value)
 }
 
+// settingsPath is where the node's settings are.
+func (t *tool) settingsPath() string {
+	return cmp.Or(t.nodeFile, os.Getenv("DEVINFO_NODE_CONFIG"), config.NodeFile)
+}
+
 // settings are the node's settings; over a captured host, those of that host.
 func (t *tool) settings() (config.Node, error) {
-	path := t.nodeFile
-	if path == "" {
-		path = os.Getenv("DEVINFO_NODE_CONFIG")
-	}
-	if path == "" {
-		path = config.NodeFile
-	}
+	path := t.settingsPath()
 	if _, err := os.Stat(path); err != nil && t.nodeFile != "" {
 		return config.Node{}, blind(fmt.Errorf("--node-config: %w", err), "name a file that exists, or leave the flag out to use the defaults")
 	}

@@ -14,14 +14,11 @@ import (
 	"k8s.io/client-go/util/exec"
 )
 
-// version is set by the linker.
-var version = "unknown"
-
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends it at once
 	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
-	os.Exit(report(newRoot(streams, version).ExecuteContext(ctx), streams))
+	os.Exit(report(newRoot(streams).ExecuteContext(ctx), streams))
 }
 
 // errNone ends a command that found nothing and has said so.

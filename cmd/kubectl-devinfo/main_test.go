@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	kubetesting "k8s.io/client-go/testing"
 
+	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/cluster"
 )
 
@@ -27,7 +28,7 @@ func run(t *testing.T, client *fake.Clientset, args ...string) (code int, stdout
 	streams, _, out, errOut := genericiooptions.NewTestIOStreams()
 	tool := &tool{IOStreams: streams, config: genericclioptions.NewConfigFlags(true)}
 	tool.client = func() (kubernetes.Interface, error) { return client, nil }
-	root := tool.root("v0.0.0")
+	root := tool.root()
 	root.SetArgs(args)
 	code = report(root.ExecuteContext(t.Context()), streams)
 	return code, out.String(), errOut.String()
@@ -133,5 +134,13 @@ func TestMistakesAreSaid(t *testing.T) {
 				t.Errorf("exit code %d: %s%s", code, stdout, stderr)
 			}
 		})
+	}
+}
+
+func TestItSaysItsVersionAsAllProgramsDo(t *testing.T) {
+	for _, arg := range []string{"version", "--version"} {
+		if code, out, _ := run(t, fake.NewClientset(), arg); code != 0 || out != "kubectl-devinfo "+build.Read().String()+"\n" {
+			t.Errorf("%s: exit %d, %q", arg, code, out)
+		}
 	}
 }

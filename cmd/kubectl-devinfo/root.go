@@ -1,10 +1,14 @@
 package main
 
 import (
+	"fmt"
+
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/kubernetes"
+
+	"devinfo-cni.io/pkg/build"
 )
 
 // A tool is what the commands share.
@@ -31,7 +35,7 @@ const rootExample = `  kubectl devinfo -A                          # all pods
   kubectl devinfo who 0000:03:00.5 --node n1  # whose device it is
   kubectl devinfo doctor n1                   # what is wrong on a node`
 
-func newRoot(streams genericiooptions.IOStreams, version string) *cobra.Command {
+func newRoot(streams genericiooptions.IOStreams) *cobra.Command {
 	t := &tool{IOStreams: streams, config: genericclioptions.NewConfigFlags(true)}
 	t.client = func() (kubernetes.Interface, error) {
 		config, err := t.config.ToRESTConfig()
@@ -40,27 +44,35 @@ func newRoot(streams genericiooptions.IOStreams, version string) *cobra.Command 
 		}
 		return kubernetes.NewForConfig(config)
 	}
-	return t.root(version)
+	return t.root()
 }
 
-func (t *tool) root(version string) *cobra.Command {
+func (t *tool) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "kubectl-devinfo",
 		Short:         "the devices behind the network interfaces of pods",
 		Long:          rootHelp,
 		Example:       rootExample,
-		Version:       version,
+		Version:       build.Read().String(),
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl devinfo"},
 		RunE:          t.list,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
+	root.SetVersionTemplate("kubectl-devinfo {{.Version}}\n")
 	root.SetIn(t.In)
 	root.SetOut(t.Out)
 	root.SetErr(t.ErrOut)
 	t.config.AddFlags(root.PersistentFlags())
 	t.listFlags(root)
 	cobra.EnableCommandSorting = false
-	root.AddCommand(t.listCommand(), t.podCommand(), t.whoCommand(), t.doctorCommand(), t.captureCommand())
+	root.AddCommand(t.listCommand(), t.podCommand(), t.whoCommand(), t.doctorCommand(), t.captureCommand(), versionCommand())
 	return root
+}
+
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "what this program was built from", Args: cobra.NoArgs,
+		Run: func(cmd *cobra.Command, _ []string) { fmt.Fprintln(cmd.OutOrStdout(), "kubectl-devinfo", build.Read()) },
+	}
 }

@@ -89,16 +89,29 @@ func (r *release) archive(arch string, programs []program, others []string) (str
 	if err != nil {
 		return "", err
 	}
-	files := executables(dir, parts)
-	for _, name := range others {
+	files, err := read(dir, others)
+	if err != nil {
+		return "", err
+	}
+	name := dir + ".tar.gz"
+	return name, r.packed(name, append(files, executables(dir, parts)...))
+}
+
+// read gives some files a directory of an archive.
+func read(dir string, names []string) (files []file, err error) {
+	for _, name := range names {
 		content, err := os.ReadFile(name)
 		if err != nil {
-			return "", err
+			return nil, err
 		}
 		files = append(files, file{name: path.Join(dir, filepath.Base(name)), content: content, mode: 0o644})
 	}
-	name := dir + ".tar.gz"
-	return name, r.writeFile(filepath.Join(r.out, name), func(w io.Writer) error {
+	return files, nil
+}
+
+// packed writes the files as a tar.gz.
+func (r *release) packed(name string, files []file) error {
+	return r.writeFile(filepath.Join(r.out, name), func(w io.Writer) error {
 		packed, err := gzip.NewWriterLevel(w, gzip.BestCompression)
 		if err != nil {
 			return err

@@ -25,19 +25,26 @@ type release struct {
 	tag      string    // of the images
 	push     bool      // the images, into the registry
 	out      string    // directory
+
+	bin, charts, krew string // directories of programs and of the chart, and krew's template
+	downloads         string // URL below which the release's files will be
 }
 
-const usage = `pack images|release -bin DIR -version V -time SECONDS -out DIR FILE...
+const usage = `pack images -bin DIR -version V -time SECONDS -out DIR
+pack release -bin DIR -version V -time SECONDS -out DIR -chart DIR -krew FILE -downloads URL FILE...
 
-DIR holds linux_amd64, linux_arm64 ... with the static programs. The FILEs, such as the
-license, go into the archives of a release.
+DIR holds linux_amd64, linux_arm64 ... with the static programs, and darwin_arm64 ... with
+kubectl-devinfo. The FILEs, such as the license, go into the archives of a release.
 `
 
 func run(args []string) error {
 	flags := flag.NewFlagSet("pack", flag.ContinueOnError)
 	flags.Usage = func() { fmt.Fprint(flags.Output(), usage); flags.PrintDefaults() }
 	var r release
-	bin := flags.String("bin", "bin", "`directory` of the programs")
+	flags.StringVar(&r.bin, "bin", "bin", "`directory` of the programs")
+	flags.StringVar(&r.charts, "chart", "", "`directory` of the Helm chart")
+	flags.StringVar(&r.krew, "krew", "", "`template` of the krew manifest")
+	flags.StringVar(&r.downloads, "downloads", "", "`URL` below which the release's files will be, for krew")
 	seconds := flags.Int64("time", 0, "of the commit, since 1970")
 	flags.StringVar(&r.version, "version", "", "of the release")
 	flags.StringVar(&r.revision, "revision", "", "commit")
@@ -59,7 +66,7 @@ func run(args []string) error {
 		r.tag = r.version
 	}
 	r.time = time.Unix(*seconds, 0).UTC()
-	programs, err := readPrograms(*bin)
+	programs, err := readPrograms(r.bin)
 	if err != nil {
 		return err
 	}
@@ -76,7 +83,7 @@ func run(args []string) error {
 	return fmt.Errorf("unknown verb %q: images or release", args[0])
 }
 
-// all makes a release: images, archives, the SPDX document, checksums.
+// all makes a release: images, archives, chart, krew manifest, the SPDX document, checksums.
 func (r *release) all(programs []program, files []string) error {
 	made, err := r.images(programs, "-"+r.version)
 	if err != nil {
@@ -89,6 +96,15 @@ func (r *release) all(programs []program, files []string) error {
 		}
 		made = append(made, name)
 	}
+	chart, err := r.chart(r.charts)
+	if err != nil {
+		return err
+	}
+	plugins, err := r.kubectl(r.bin, r.krew, files)
+	if err != nil {
+		return err
+	}
+	made = append(append(made, chart), plugins...)
 	document := "devinfo-" + r.version + ".spdx.json"
 	text, err := r.sbom("devinfo-"+r.version, programs)
 	if err != nil {

@@ -53,8 +53,9 @@ func programs(t *testing.T) (bin string) {
 	t.Helper()
 	bin = t.TempDir()
 	for _, arch := range []string{"amd64", "arm64"} {
-		build(t, bin, arch, "cni-dra-driver", "devinfo", "devinfo-agent", "devinfoctl")
+		build(t, bin, arch, "cni-dra-driver", "devinfo", "devinfo-agent", "devinfoctl", "kubectl-devinfo")
 	}
+	write(t, filepath.Join(bin, "darwin_arm64", "kubectl-devinfo"), "Mach-O")
 	return bin
 }
 
@@ -64,7 +65,8 @@ const commit = 1750000000
 func pack(t *testing.T, bin string, more ...string) string {
 	t.Helper()
 	out := t.TempDir()
-	args := []string{"release", "-bin", bin, "-version", "v1.2.3", "-revision", "abc", "-time", fmt.Sprint(commit), "-out", out}
+	args := []string{"release", "-bin", bin, "-version", "v1.2.3", "-revision", "abc", "-time", fmt.Sprint(commit), "-out", out,
+		"-chart", "../charts/devinfo", "-krew", "../krew/devinfo.yaml.tmpl", "-downloads", "https://example.com/v1.2.3/"}
 	if err := run(append(args, more...)); err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +104,7 @@ func TestTheSameProgramsGiveTheSameBytes(t *testing.T) {
 	}
 	second := contents(t, pack(t, bin, license))
 
-	if len(first) != 6 {
+	if len(first) != 11 {
 		t.Errorf("%d files", len(first))
 	}
 	for name, content := range first {
@@ -116,8 +118,10 @@ func TestTheChecksumsAreOfAllOtherFiles(t *testing.T) {
 	files := contents(t, pack(t, programs(t)))
 	var want strings.Builder
 	for _, name := range []string{
-		"cni-dra-driver-v1.2.3.oci.tar", "devinfo-agent-v1.2.3.oci.tar", "devinfo-v1.2.3-linux-amd64.tar.gz",
+		"cni-dra-driver-v1.2.3.oci.tar", "devinfo-1.2.3.tgz", "devinfo-agent-v1.2.3.oci.tar", "devinfo-v1.2.3-linux-amd64.tar.gz",
 		"devinfo-v1.2.3-linux-arm64.tar.gz", "devinfo-v1.2.3.spdx.json",
+		"kubectl-devinfo-v1.2.3-darwin-arm64.tar.gz", "kubectl-devinfo-v1.2.3-linux-amd64.tar.gz", "kubectl-devinfo-v1.2.3-linux-arm64.tar.gz",
+		"kubectl-devinfo-v1.2.3.yaml",
 	} {
 		fmt.Fprintf(&want, "%x  %s\n", sha256.Sum256([]byte(files[name])), name)
 	}
@@ -146,7 +150,7 @@ func TestAnArchiveIsOfRootAndOfTheCommitsTime(t *testing.T) {
 		got = append(got, fmt.Sprintf("%o %s", h.Mode, h.Name))
 	}
 	dir := "devinfo-v1.2.3-linux-arm64/"
-	want := []string{"755 " + dir, "644 " + dir + "LICENSE", "755 " + dir + "cni-dra-driver", "755 " + dir + "devinfo", "755 " + dir + "devinfo-agent", "755 " + dir + "devinfoctl"}
+	want := []string{"755 " + dir, "644 " + dir + "LICENSE", "755 " + dir + "cni-dra-driver", "755 " + dir + "devinfo", "755 " + dir + "devinfo-agent", "755 " + dir + "devinfoctl", "755 " + dir + "kubectl-devinfo"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q\nwant %q", got, want)
 	}

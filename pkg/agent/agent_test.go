@@ -39,7 +39,7 @@ func TestAnAgentPutsKeepsAndCounts(t *testing.T) {
 	})
 	end()
 	for name, want := range map[string]float64{
-		`devinfo_plugin_info{journal_format="2",version="v1.2.0"}`: 1, `devinfo_agent_info{version="v9"}`: 1,
+		`devinfo_plugin_info{journal_format="2",version="v1.2.0"}`: 1, `devinfo_agent_info{revision="c0ffee",version="v9"}`: 1,
 		`devinfo_agent_ok{part="settings"}`: 1, `devinfo_agent_ok{part="plugin"}`: 1, `devinfo_agent_ok{part="sweep"}`: 1,
 		`devinfo_agent_ok{part="attachments"}`: 1, `devinfo_agent_ok{part="nri"}`: 0, `devinfo_sweeps_total{result="failed"}`: 0,
 	} {

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"devinfo-cni.io/pkg/build"
 )
 
 // counters are what is counted when it happens; the rest is asked at each scrape.
@@ -50,9 +52,9 @@ func describe() descriptions {
 
 // Register has a registry serve what the agent knows and counts. The names are in
 // docs/agent.md. A scrape asks nothing of the node.
-func (a *Agent) Register(to prometheus.Registerer, version string) {
+func (a *Agent) Register(to prometheus.Registerer, of build.Info) {
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "devinfo_agent_info", Help: "The agent, 1.", ConstLabels: prometheus.Labels{"version": version},
+		Name: "devinfo_agent_info", Help: "The agent, 1.", ConstLabels: prometheus.Labels{"version": of.Version, "revision": of.Revision},
 	})
 	info.Set(1)
 	c := a.counters

@@ -18,6 +18,7 @@ import (
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/agent"
+	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/inject"
@@ -66,16 +67,16 @@ func newRig(t *testing.T) *rig {
 // built is the plugin, of which one will do.
 func built(t *testing.T) string {
 	t.Helper()
-	path, err := build()
+	path, err := buildOnce()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return path
 }
 
-var build = sync.OnceValues(func() (string, error) {
+var buildOnce = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(builds, "devinfo")
-	cmd := exec.Command("go", "build", "-ldflags", "-s -w -X main.version=v1.2.0", "-o", path, "../../cmd/devinfo")
+	cmd := exec.Command("go", "build", "-ldflags", "-s -w -X devinfo-cni.io/pkg/build.version=v1.2.0", "-o", path, "../../cmd/devinfo")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w\n%s", err, out)
@@ -186,7 +187,7 @@ func metrics(t *testing.T, a *agent.Agent) map[string]float64 {
 func gather(t *testing.T, a *agent.Agent) []*dto.MetricFamily {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
-	a.Register(registry, "v9")
+	a.Register(registry, build.Info{Version: "v9", Revision: "c0ffee"})
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)

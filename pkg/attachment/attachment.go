@@ -71,6 +71,12 @@ func ParseFileName(file, containerID string) (network, ifName string, ok bool) {
 	return network, ifName, ok && containerID != "" && network != "" && ifName != ""
 }
 
+// ClaimFileName is the name of that of an attachment by a ResourceClaim. It is not of the
+// form of FileName: what is named so is every container's of the pod.
+func ClaimFileName(network, containerID, ifName string) string {
+	return strings.ReplaceAll(network+"."+containerID+"_"+ifName, "/", "-")
+}
+
 // Pod identifies the pod that the attachment belongs to.
 func (a *Attachment) Pod() pod.Identity {
 	return pod.Identity{UID: a.Args.UID(), ContainerID: a.ContainerID}

@@ -1,11 +1,17 @@
 package build_test
 
 import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"testing"
 
 	"devinfo-cni.io/pkg/build"
+	"devinfo-cni.io/pkg/journal"
 )
 
 func TestABuildIsOneLine(t *testing.T) {
@@ -31,5 +37,30 @@ func TestWhatWasNotNotedDoesNotDiffer(t *testing.T) {
 func TestTheProgramThatRunsKnowsItsGo(t *testing.T) {
 	if got := build.Read().Go; got != runtime.Version() {
 		t.Errorf("%q", got)
+	}
+}
+
+// The Makefile names the variables by text, and a linker that finds none says nothing.
+func TestTheMakefileNotesVersionAndCommit(t *testing.T) {
+	makefile, err := os.ReadFile("../../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	flags := regexp.MustCompile(`-ldflags '([^']*)'`).FindSubmatch(makefile)
+	if flags == nil {
+		t.Fatal("GO_BUILD has no -ldflags")
+	}
+	values := strings.NewReplacer("$(VERSION)", "v1.2.0-4-gabcdef0-dirty", "$(REVISION)", "abcdef0123456789")
+	program := filepath.Join(t.TempDir(), "devinfo")
+	if out, err := exec.Command("go", "build", "-ldflags", values.Replace(string(flags[1])), "-o", program, "../../cmd/devinfo").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, arg := range []string{"version", "--version"} {
+		out, err := exec.Command(program, arg).Output()
+		p, wrong := build.ParsePlugin(string(out))
+		want := build.Info{Version: "v1.2.0-4-gabcdef0-dirty", Revision: "abcdef012345", Dirty: true, Go: runtime.Version()}
+		if err != nil || wrong != nil || p.Info != want || p.JournalFormat != journal.Format {
+			t.Errorf("%s: %q, %v, %v", arg, out, err, wrong)
+		}
 	}
 }

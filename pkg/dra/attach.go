@@ -28,8 +28,8 @@ func (a *Agent) add(c *claim, which []int, sb *sandbox) error {
 		}
 		at.Phase, at.Error = state.Adding, ""
 		at.Execution = state.Execution{
-			Sandbox: sb.id, Netns: sb.netns, BootID: a.BootID, Args: cniArgs(sb),
-			InfoFile: a.infos.Path(attachment.FileName(at.Network, sb.id, at.IfName)),
+			Sandbox: sb.id, Netns: sb.netns, BootID: a.BootID, Args: cniArgs(sb, c.ref.Name),
+			InfoFile: a.infos.Path(attachment.ClaimFileName(at.Network, sb.id, at.IfName)),
 		}
 	}
 	if err := a.put(c, record, "adding"); err != nil {

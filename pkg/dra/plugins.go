@@ -16,6 +16,7 @@ import (
 
 	"devinfo-cni.io/pkg/cniexec"
 	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/pod"
 )
 
 // plugins runs CNI plugins through libcni. Each attachment has a directory of its own
@@ -156,13 +157,14 @@ func runtimeConf(at *state.Attachment, netns string) *libcni.RuntimeConf {
 	}
 }
 
-// cniArgs are those that Kubernetes runtimes pass, in their order.
-func cniArgs(sb *sandbox) [][2]string {
+// cniArgs are those that Kubernetes runtimes pass, in their order, and the claim.
+func cniArgs(sb *sandbox, claim string) [][2]string {
 	return [][2]string{
 		{"IgnoreUnknown", "1"},
 		{"K8S_POD_NAMESPACE", sb.pod.Namespace},
 		{"K8S_POD_NAME", sb.pod.Name},
 		{"K8S_POD_INFRA_CONTAINER_ID", sb.id},
 		{"K8S_POD_UID", string(sb.pod.UID)},
+		{pod.ClaimArg, claim},
 	}
 }

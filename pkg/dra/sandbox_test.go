@@ -61,7 +61,7 @@ func TestDELIsCalledAsADDWas(t *testing.T) {
 	r.unmake(r.sandbox("s2", "pod"))
 	must(t, agent.Unprepare(t.Context(), "u1"))
 	args := func(sandbox string) string {
-		return "IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=pod;K8S_POD_INFRA_CONTAINER_ID=" + sandbox + ";K8S_POD_UID=uid-pod"
+		return "IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=pod;K8S_POD_INFRA_CONTAINER_ID=" + sandbox + ";K8S_POD_UID=uid-pod;K8S_RESOURCE_CLAIM=a"
 	}
 	netns := filepath.Join(r.dir, "netns/")
 	if diff := cmp.Diff([]call{

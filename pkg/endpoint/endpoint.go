@@ -40,6 +40,13 @@ func Health(checks ...Check) http.Handler {
 	})
 }
 
+// Where the port is open, every pod can reach it.
+const (
+	scrapes  = 4 // at a time
+	patience = 30 * time.Second
+	idle     = 2 * time.Minute // more than a usual scrape interval
+)
+
 // Serve serves /healthz and /metrics at host:port until stop is called. It fails if the
 // address is taken; if the server ends later, it calls fatal.
 func Serve(address string, metrics prometheus.Gatherer, health http.Handler, fatal func(error)) (stop func(), err error) {
@@ -49,8 +56,8 @@ func Serve(address string, metrics prometheus.Gatherer, health http.Handler, fat
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/healthz", health)
-	mux.Handle("/metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	mux.Handle("/metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{MaxRequestsInFlight: scrapes}))
+	server := &http.Server{Handler: mux, ReadTimeout: patience, WriteTimeout: patience, IdleTimeout: idle, MaxHeaderBytes: 16 << 10}
 	go func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			fatal(fmt.Errorf("%s: %w", address, err))

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	"devinfo-cni.io/pkg/endpoint"
 )
@@ -72,4 +73,51 @@ func free(t *testing.T) string {
 	}
 	defer listener.Close()
 	return listener.Addr().String()
+}
+
+// gathering takes as long as the test wants.
+type gathering chan struct{}
+
+func (g gathering) Gather() ([]*dto.MetricFamily, error) {
+	<-g
+	return nil, nil
+}
+
+func TestAFewScrapesAtATime(t *testing.T) {
+	slow := make(gathering)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	listener.Close()
+	stop, err := endpoint.Serve(address, slow, endpoint.Health(), func(error) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	const many = 20
+	codes := make(chan int, many)
+	for range many {
+		go func() {
+			answer, err := http.Get("http://" + address + "/metrics")
+			if err != nil {
+				codes <- 0
+				return
+			}
+			answer.Body.Close()
+			codes <- answer.StatusCode
+		}()
+	}
+	for range many - 4 {
+		if code := <-codes; code != http.StatusServiceUnavailable {
+			t.Errorf("code %d", code)
+		}
+	}
+	close(slow)
+	for range 4 {
+		if code := <-codes; code != http.StatusOK {
+			t.Errorf("code %d", code)
+		}
+	}
 }

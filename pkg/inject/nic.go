@@ -3,6 +3,7 @@ package inject
 import (
 	"encoding/json"
 	"path"
+	"slices"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/cdispec"
@@ -12,6 +13,7 @@ import (
 // none to the kernel: a socket, or a device on vfio-pci.
 type nic struct {
 	network, ifName string
+	byClaim         bool   // CDI hands it to the containers that list the claim: all below is empty
 	mac             string // "" = not known
 	mtu             int    // bytes; 0 = not known
 
@@ -41,11 +43,17 @@ type networkInterface struct {
 // interface which is called network-info.
 const networkInfoFile = "network-info.json"
 
+// ours says that an agent has something to tell of one of the nics.
+func ours(nics []nic) bool { return slices.ContainsFunc(nics, func(n nic) bool { return !n.byClaim }) }
+
 // files are what the directory of the sandbox of the nics holds.
 func files(nics []nic) map[string][]byte {
 	all := networkInfo{}
 	list := map[string][]byte{}
 	for _, n := range nics {
+		if n.byClaim {
+			continue
+		}
 		all.Interfaces = append(all.Interfaces, networkInterface{
 			Network: n.network, DeviceInfo: n.file, MAC: n.mac, MTU: n.mtu, Interface: n.ifName,
 		})

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/nri/pkg/stub"
@@ -127,7 +128,7 @@ func (a *Agent) decide(p *api.PodSandbox, c *api.Container) verdict {
 		return a.lacking(Failed, err, hasNetworks(p))
 	}
 	v := a.judge(required(p), nics, staged)
-	if v.Answer == Refused || len(nics) == 0 {
+	if v.Answer == Refused || !ours(nics) {
 		return v
 	}
 	o := offer{variables: variables(nics)}
@@ -154,7 +155,7 @@ func (a *Agent) judge(required []string, nics []nic, staged error) verdict {
 	switch {
 	case problem != nil:
 		return a.lacking(reason, problem, true)
-	case len(nics) == 0:
+	case !ours(nics):
 		return verdict{Answer: Nothing}
 	}
 	return verdict{Answer: Injected}
@@ -165,8 +166,8 @@ func (a *Agent) judge(required []string, nics []nic, staged error) verdict {
 func (a *Agent) prepare(settings config.Node, id, netns string, points []string) (nics []nic, staged, err error) {
 	a.staging.Lock()
 	defer a.staging.Unlock()
-	if nics, err = a.attachments(settings, id, netns); err != nil || len(nics) == 0 {
-		return nil, nil, err
+	if nics, err = a.attachments(settings, id, netns); err != nil || !ours(nics) {
+		return nics, nil, err
 	}
 	a.stage.recall(id, nics)
 	return nics, a.stage.put(id, netns, files(nics), points), nil
@@ -189,7 +190,7 @@ func missing(nics []nic, required []string) (Reason, error) {
 	there := map[string]bool{}
 	var gone []error
 	for _, n := range nics {
-		there[n.ifName] = n.file != nil
+		there[n.ifName] = n.file != nil || n.byClaim
 		if n.gone != nil {
 			gone = append(gone, fmt.Errorf("interface %s: %w", n.ifName, n.gone))
 		}
@@ -201,7 +202,7 @@ func missing(nics []nic, required []string) (Reason, error) {
 		if !there[ifName] {
 			return Required, fmt.Errorf("interface %s, which the annotation %s names, has no device information: "+
 				"see that its network has a resourceName or the plugin devinfo, and that the plugin's log tells of a device; or take it out of the annotation",
-				ifName, requireAnnotation)
+				quotable(ifName), requireAnnotation)
 		}
 	}
 	return "", nil
@@ -215,6 +216,14 @@ func required(p *api.PodSandbox) (names []string) {
 		}
 	}
 	return names
+}
+
+// quotable is what a pod says, for logs and events: it may be 256 KiB of anything.
+func quotable(s string) string {
+	if clean := strings.ToValidUTF8(s, "?"); len(clean) <= 64 && !strings.ContainsFunc(clean, unicode.IsControl) {
+		return clean
+	}
+	return fmt.Sprintf("%.64q...", s)
 }
 
 // hasNetworks says that a pod asks for more networks than the cluster's.
@@ -233,7 +242,7 @@ func (a *Agent) isOff(p *api.PodSandbox) bool {
 	}
 	on, err := strconv.ParseBool(value)
 	if err != nil {
-		a.Log.Warn("annotation ignored: it must be true or false", "pod", p.GetNamespace()+"/"+p.GetName(), injectAnnotation, value)
+		a.Log.Warn("annotation ignored: it must be true or false", "pod", p.GetNamespace()+"/"+p.GetName(), injectAnnotation, quotable(value))
 	}
 	return err == nil && !on
 }

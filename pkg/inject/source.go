@@ -70,8 +70,11 @@ func (a *Agent) entry(j *journal.Journal, k journal.Key) (n nic, ok bool, err er
 		n.gone = fmt.Errorf("the journal's entry: %w", err)
 		return n, true, nil
 	}
-	if err != nil || e == nil || !e.OfBoot(a.BootID) || !e.Complete {
+	if err != nil || e == nil || !e.OfBoot(a.BootID) {
 		return n, false, err
+	}
+	if n.byClaim = e.ByClaim(); n.byClaim || !e.Complete {
+		return n, n.byClaim, nil
 	}
 	if n.socketDir = e.SocketDir; n.socketDir == "" && e.Asked.SocketPath != "" {
 		n.socketDir = path.Dir(e.Asked.SocketPath)
@@ -113,6 +116,9 @@ func named(dir, id string, found map[string]nic) error {
 			continue
 		}
 		n, there := found[ifName]
+		if n.byClaim {
+			continue
+		}
 		if !there {
 			n.network, n.ifName = network, ifName
 		}
@@ -149,6 +155,9 @@ func (n *nic) read(dir, name string, must bool) {
 // address asks the kernel for the interface's address and MTU. There is no interface on
 // vfio-pci, or for a socket.
 func (a *Agent) address(n *nic, netns string) error {
+	if n.byClaim {
+		return nil
+	}
 	i, err := a.Finder.Interfaces.Interface(netns, n.ifName)
 	switch {
 	case errors.Is(err, link.ErrNoInterface), errors.Is(err, link.ErrNoNetns):

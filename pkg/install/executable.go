@@ -12,7 +12,7 @@ import (
 	"os/exec"
 	"time"
 
-	"devinfo-cni.io/pkg/release"
+	"devinfo-cni.io/pkg/build"
 )
 
 // Executable is a plugin's file.
@@ -70,7 +70,7 @@ func Examine(ctx context.Context, name string) (*Executable, error) {
 	}
 	if info, err := buildinfo.Read(f); err == nil && info.Path == program {
 		e.Ours = true
-		if r, err := ask(ctx, name); err == nil {
+		if r, err := Ask(ctx, name); err == nil {
 			e.Version, e.JournalFormat = r.Version, r.JournalFormat
 		}
 	}
@@ -88,14 +88,14 @@ func run(ctx context.Context, name string, args []string, env ...string) ([]byte
 	return cmd.Output()
 }
 
-// ask runs devinfo --version. An older build takes no arguments: it prints nothing on its
+// Ask runs devinfo --version. An older build takes no arguments: it prints nothing on its
 // standard output.
-func ask(ctx context.Context, name string) (release.Release, error) {
+func Ask(ctx context.Context, name string) (build.Plugin, error) {
 	out, err := run(ctx, name, []string{"--version"})
 	if err != nil {
-		return release.Release{}, err
+		return build.Plugin{}, err
 	}
-	return release.Parse(string(out))
+	return build.ParsePlugin(string(out))
 }
 
 // versions runs a plugin's VERSION, which touches nothing (CNI specification 1.1.0,

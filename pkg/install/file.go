@@ -162,3 +162,23 @@ func syncDir(dir string) error {
 }
 
 func checksum(data []byte) string { return fmt.Sprintf("%x", sha256.Sum256(data)) }
+
+// Intact says whether a file is as an agent has put it in place, which its mark tells. One
+// that has no mark is nobody's to alter, and intact.
+func Intact(path string) (bool, error) {
+	f := file(path)
+	sum := f.sum()
+	if sum == "" {
+		return true, nil
+	}
+	has, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	} else if err != nil {
+		return false, err
+	}
+	defer has.Close()
+	got := sha256.New()
+	_, err = io.Copy(got, has)
+	return fmt.Sprintf("%x", got.Sum(nil)) == sum, err
+}

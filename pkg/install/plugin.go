@@ -18,6 +18,7 @@ const (
 	Installed    = "installed"
 	Replaced     = "replaced"
 	AlreadyThere = "already there"
+	Higher       = "a higher version is there" // of Place only: it stays
 )
 
 // Installation is what has been done about the plugin.
@@ -29,17 +30,29 @@ type Installation struct {
 	Warning error       `json:"-"` // the label of the directory could not be given
 }
 
-// Place puts the plugin from into a directory of CNI plugins, whatever is there. Old
-// content stays until the new one has shown that it runs. It is for people: an agent has
-// rules, see [Plugin].
-func Place(ctx context.Context, from, dir string) (*Installation, error) {
-	p := &Plugin{From: from, Dir: dir}
+// Place puts the plugin into the directory once, by the rules of an agent, for people and
+// for who wants any devinfo that is new enough: a higher version stays, which is no error.
+// A file that is no devinfo, or does not say its version, is put there without rules: who
+// names it wants it. It is not marked as an agent's.
+func (p *Plugin) Place(ctx context.Context) (*Installation, error) {
 	done, err := p.examine(ctx)
+	if err == nil && done.New.JournalFormat > 0 {
+		err = p.permit(done)
+	}
+	if higher := (*higherError)(nil); errors.As(err, &higher) {
+		done.State = Higher
+		return done, nil
+	}
 	if err != nil {
 		return nil, err
 	}
 	return done, p.replace(done)
 }
+
+// higherError says that a higher version is there.
+type higherError struct{ text string }
+
+func (e *higherError) Error() string { return e.text }
 
 // Plugin keeps the plugin in a directory. A lower version does not replace a higher one,
 // nor anything a file that is not devinfo, unless that is allowed. A journal with entries
@@ -114,7 +127,7 @@ func (p *Plugin) permit(done *Installation) error {
 	}
 	if old != nil && old.Ours && !p.AllowDowngrade {
 		if n, ok := compare(now.Version, old.Version); ok && n < 0 {
-			return fmt.Errorf("%s is %s, higher than %s: a lower version is only installed with --allow-downgrade", p.at(), old.Version, now.Version)
+			return &higherError{fmt.Sprintf("%s is %s, higher than %s: a lower version is only installed with --allow-downgrade", p.at(), old.Version, now.Version)}
 		}
 	}
 	newest, err := p.NewestFormat()

@@ -55,7 +55,7 @@ func TestThePluginIsPutKeptAndPutAgain(t *testing.T) {
 			holds(t, p.Dir, p.From)
 		}
 	}
-	if out, err := exec.Command(to, "--version").Output(); err != nil || !strings.HasPrefix(string(out), "devinfo v1.2.0\n") {
+	if out, err := exec.Command(to, "--version").Output(); err != nil || !strings.HasPrefix(string(out), "devinfo v1.2.0, ") {
 		t.Errorf("%q, %v", out, err)
 	}
 }

@@ -96,8 +96,8 @@ func TestBrokenSettingsAreRefusedAndTheOldOnesStay(t *testing.T) {
 		`{"logLevl": "warn"}`:       `unknown field "logLevl"`,
 		`{"stateDir": "var"}`:       "is not an absolute path",
 		`{"cdiDevices": ["1:2:3"]}`: "cdiDevices",
-		``:                          "EOF",
-		quiet + loud:                "more than one JSON object",
+		``:                          "unexpected end of JSON input",
+		quiet + loud:                "after top-level value",
 	} {
 		s := arranger(t)
 		from := filepath.Join(s.Dir, "default.json")

@@ -139,6 +139,13 @@ func (e *Entry) PodName() (namespace, name string) {
 	return args.Name()
 }
 
+// ByClaim says that the pod has the attachment by a ResourceClaim, which hands it to those of
+// the pod's containers that list it.
+func (e *Entry) ByClaim() bool {
+	args, _ := pod.ParseArgs(e.Args)
+	return args.Claim() != ""
+}
+
 // OfBoot reports whether the entry is of the boot with that ID. If one of the IDs could not
 // be read, the answer is yes: keeping what another boot left does less harm than taking what
 // lives for dead.

@@ -32,10 +32,10 @@ const (
 
 // Serve keeps the plugin connected until ctx ends. It is no error if the runtime is away.
 func (p Plugin) Serve(ctx context.Context) error {
-	pause := firstPause
+	pause, said := firstPause, ""
 	for ctx.Err() == nil {
 		began := time.Now()
-		err := p.serveOnce(ctx)
+		connected, err := p.serveOnce(ctx)
 		p.Connected(false)
 		if ctx.Err() != nil {
 			break
@@ -43,7 +43,11 @@ func (p Plugin) Serve(ctx context.Context) error {
 		if time.Since(began) > longestPause {
 			pause = firstPause
 		}
-		p.Log.Warn("not connected to the container runtime", "socket", p.Socket, "retryIn", pause, "error", err)
+		level := slog.LevelDebug // it is no news
+		if connected || said != err.Error() {
+			level, said = slog.LevelWarn, err.Error()
+		}
+		p.Log.Log(ctx, level, "not connected to the container runtime", "socket", p.Socket, "retryIn", pause, "error", err)
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -53,14 +57,15 @@ func (p Plugin) Serve(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-func (p Plugin) serveOnce(ctx context.Context) error {
+// serveOnce also says whether there was a connection.
+func (p Plugin) serveOnce(ctx context.Context) (connected bool, err error) {
 	// A stub cannot be used again after some of its errors. A request that fails for
 	// want of an answer fails the sandbox, where the runtime knows how to; a plugin that
 	// does not answer is disconnected, so that it does not stop the whole node.
 	s, err := stub.New(p.Handler, stub.WithPluginName(p.Name), stub.WithPluginIdx(p.Index), stub.WithSocketPath(p.Socket),
 		stub.WithFailurePolicy(&api.FailurePolicy{FailRequest: true}), stub.WithLogger(libraryLog{p.Log}))
 	if err != nil {
-		return fmt.Errorf("NRI plugin %s-%s: %w", p.Index, p.Name, err)
+		return false, fmt.Errorf("NRI plugin %s-%s: %w", p.Index, p.Name, err)
 	}
 	// Start never returns if the connection is lost between its two handshakes.
 	started := make(chan error, 1)
@@ -68,16 +73,16 @@ func (p Plugin) serveOnce(ctx context.Context) error {
 	select {
 	case err := <-started:
 		if err != nil {
-			return err
+			return false, err
 		}
 	case <-ctx.Done():
-		return ctx.Err()
+		return false, ctx.Err()
 	case <-time.After(handshake):
-		return fmt.Errorf("%s: no answer within %v", p.Socket, handshake)
+		return false, fmt.Errorf("%s: no answer within %v", p.Socket, handshake)
 	}
 	p.Connected(true)
 	stop := context.AfterFunc(ctx, s.Stop)
 	defer stop()
 	s.Wait()
-	return errors.New("connection closed")
+	return true, errors.New("connection closed")
 }

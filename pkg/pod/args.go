@@ -41,3 +41,10 @@ func (a Args) Name() (namespace, name string) {
 
 // UID is the pod's UID, or "".
 func (a Args) UID() string { return a.Get("K8S_POD_UID") }
+
+// ClaimArg is the key by which cni-dra-driver says that a pod has the attachment by a
+// ResourceClaim: only the containers that list the claim may have it.
+const ClaimArg = "K8S_RESOURCE_CLAIM"
+
+// Claim is the name of the ResourceClaim, in the pod's namespace; "" = it is by none.
+func (a Args) Claim() string { return a.Get(ClaimArg) }

@@ -45,6 +45,7 @@ type Facts struct {
 	VFs         []VF
 	VDPAs       []VDPA
 	NodeFile    string     // why the node settings cannot be used; "" = they can
+	NodeConfig  string     // path of the node settings
 	CDIDir      string     // of the node settings
 	DRA         bool       // cni-dra-driver has a state directory here
 	Own         build.Info // of the program that asks; the plugin's should be the same

@@ -89,6 +89,9 @@ func TestWhatIsWrongIsSaidWithARemedy(t *testing.T) {
 		})}, []string{"error plugin /opt/cni/bin/devinfo: exec format error"}},
 		"other plugin": {doctor.Facts{Own: build.Info{Version: "v0.2.0", Revision: "fedcba9876543210", Dirty: true}},
 			[]string{"warning plugin /opt/cni/bin/devinfo is unknown version, commit 0123456789ab, and this program is v0.2.0, commit fedcba987654 (dirty)"}},
+		"altered": {doctor.Facts{NodeConfig: "/etc/cni/devinfo/node.json", Live: live(func(l *doctor.Live) {
+			l.Altered = []string{"/etc/cni/devinfo/node.json", "/opt/cni/bin/devinfo"}
+		})}, []string{"warning plugin /opt/cni/bin/devinfo is not as devinfo-agent put it in place", "warning settings /etc/cni/devinfo/node.json is not as devinfo-agent put it in place"}},
 		"node settings": {doctor.Facts{NodeFile: "node settings /etc/x: logLevel: \"loud\""}, []string{`error settings node settings /etc/x: logLevel: "loud"`}},
 		"network": {doctor.Facts{Networks: []doctor.Network{{Path: "/etc/cni/net.d/10.conflist", Findings: []doctor.Finding{{Text: "bad"}, {Text: "odd", Warning: true}}}}},
 			[]string{"error networks /etc/cni/net.d/10.conflist: bad", "warning networks /etc/cni/net.d/10.conflist: odd"}},

@@ -18,6 +18,7 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"devinfo-cni.io/pkg/build"
+	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/pkg/link"
 )
@@ -31,6 +32,7 @@ type Places struct {
 	PodResources string // the kubelet's socket
 	SRIOVLocks   string // of sriov-cni
 	Sysfs        string
+	NodeConfig   string // of devinfo
 }
 
 // DefaultPlaces are the usual ones.
@@ -43,6 +45,7 @@ func DefaultPlaces() Places {
 		PodResources: "/var/lib/kubelet/pod-resources/kubelet.sock",
 		SRIOVLocks:   "/var/lib/cni/sriov/pci",
 		Sysfs:        "/sys",
+		NodeConfig:   config.NodeFile,
 	}
 }
 
@@ -69,6 +72,7 @@ func Gather(ctx context.Context, p Places, gone func(netns string) (bool, error)
 			l.Plugins[kind] = Executable(ctx, path)
 		}
 	}
+	l.altered(p.NodeConfig, l.Plugins[ours].Path)
 	_, err := os.Stat(p.NRISocket)
 	l.NRI = err == nil
 	for _, m := range []string{"vfio_pci", "vhost_vdpa", "mlx5_ib"} {
@@ -114,6 +118,21 @@ func (l *Live) networks(dir string) (types []string) {
 	return types
 }
 
+// altered notes which of the files devinfo-agent has put in place, and somebody else has
+// changed or removed since.
+func (l *Live) altered(paths ...string) {
+	for _, path := range paths {
+		if path == "" {
+			continue
+		}
+		if intact, err := install.Intact(path); err != nil {
+			l.note("run as root", path+": "+errorText(err))
+		} else if !intact {
+			l.Altered = append(l.Altered, path)
+		}
+	}
+}
+
 // Executable asks a plugin for its versions, by VERSION, and Go for its build.
 func Executable(ctx context.Context, path string) Plugin {
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -126,6 +145,11 @@ func Executable(ctx context.Context, path string) Plugin {
 	}
 	if info, err := buildinfo.ReadFile(path); err == nil {
 		p.Build = build.Of(info)
+	}
+	if filepath.Base(path) == ours {
+		if said, err := install.Ask(ctx, path); err == nil {
+			p.Build = said.Info
+		}
 	}
 	return p
 }

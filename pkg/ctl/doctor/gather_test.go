@@ -33,7 +33,7 @@ func node(t *testing.T) (doctor.Places, string) {
 	p := doctor.Places{
 		PluginDirs: []string{filepath.Join(dir, "bin")}, ConfDir: filepath.Join(dir, "net.d"), CDIDir: filepath.Join(dir, "cdi"),
 		NRISocket: filepath.Join(dir, "nri.sock"), PodResources: filepath.Join(dir, "kubelet.sock"), SRIOVLocks: filepath.Join(dir, "pci"),
-		Sysfs: filepath.Join(dir, "sys"),
+		Sysfs: filepath.Join(dir, "sys"), NodeConfig: filepath.Join(dir, "node.json"),
 	}
 	return p, dir
 }
@@ -107,5 +107,24 @@ func TestWhatIsNotThereIsNoted(t *testing.T) {
 	l := doctor.Gather(t.Context(), p, nil)
 	if len(l.Missing) != 3 || l.NRI || len(l.Notes) == 0 || !strings.Contains(l.Notes[len(l.Notes)-1].Text, "devices of pods") {
 		t.Errorf("%+v", l)
+	}
+}
+
+func TestWhatTheAgentPutInPlaceIsComparedWithItsMark(t *testing.T) {
+	const sum = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad" // of "abc"
+	for text, altered := range map[string]bool{"abc": false, "abd": true, "": true} {
+		p, dir := node(t)
+		for name, content := range map[string]string{"node.json": text, ".node.json.sha256": sum + "  node.json\n"} {
+			if content == "" {
+				continue // it was removed
+			}
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l := doctor.Gather(t.Context(), p, func(string) (bool, error) { return false, nil })
+		if got := len(l.Altered) == 1 && l.Altered[0] == p.NodeConfig; got != altered || len(l.Altered) > 1 {
+			t.Errorf("%q: altered are %q", text, l.Altered)
+		}
 	}
 }

@@ -17,6 +17,7 @@ type Live struct {
 	Modules    map[string]bool       `json:"modules,omitempty"`  // of the kernel, of those that matter: whether it is there
 	NRI        bool                  `json:"nri,omitempty"`      // the socket is there
 	Missing    map[string]string     `json:"missing,omitempty"`  // directories, and why they cannot be used
+	Altered    []string              `json:"altered,omitempty"`  // files, by path, that are not as devinfo-agent put them in place
 	Notes      []Note                `json:"notes,omitempty"`
 }
 
@@ -49,7 +50,7 @@ type Plugin struct {
 	Path        string     `json:"path"`
 	CNIVersions []string   `json:"cniVersions,omitempty"`
 	Problem     string     `json:"problem,omitempty"` // why its versions are unknown
-	Build       build.Info `json:"build,omitzero"`    // of Go programs
+	Build       build.Info `json:"build,omitzero"`    // of Go programs; the devinfo plugin tells it itself
 }
 
 // Config is a file of the CNI configuration directory. Of plugins other than devinfo only

@@ -24,13 +24,21 @@ func plugin(f *Facts) []Answer {
 			Level: Warning, Text: fmt.Sprintf("%s is %s, and this program is %s", p.Path, p.Build, f.Own), Remedy: install + ", so that both are of the same",
 		}}
 	}
-	return nil
+	return altered(f, p.Path)
+}
+
+// altered looks whether a file is as devinfo-agent put it in place.
+func altered(f *Facts, path string) []Answer {
+	if f.Live == nil || !slices.Contains(f.Live.Altered, path) {
+		return nil
+	}
+	return []Answer{{Level: Warning, Text: path + " is not as devinfo-agent put it in place", Remedy: "see that devinfo-agent runs on this node, which mends it, or why its /healthz says that it cannot"}}
 }
 
 // settings looks at node.json, without which ADD fails.
 func settings(f *Facts) []Answer {
 	if f.NodeFile == "" {
-		return nil
+		return altered(f, f.NodeConfig)
 	}
 	return []Answer{{Level: Error, Text: f.NodeFile, Remedy: "correct the file: every ADD fails with it"}}
 }

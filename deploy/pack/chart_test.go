@@ -1,0 +1,91 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// unzip gives the files of a tar.gz by name.
+func unzip(t *testing.T, packed string) map[string]string {
+	t.Helper()
+	plain, err := gzip.NewReader(strings.NewReader(packed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{}
+	for r := tar.NewReader(plain); ; {
+		h, err := r.Next()
+		if err == io.EOF {
+			return files
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		var content bytes.Buffer
+		if _, err := content.ReadFrom(r); err != nil {
+			t.Fatal(err)
+		}
+		if h.Typeflag == tar.TypeReg {
+			files[h.Name] = content.String()
+		}
+	}
+}
+
+func TestTheChartIsOfTheReleaseAndSoAreItsImages(t *testing.T) {
+	made := contents(t, pack(t, programs(t)))
+	got := unzip(t, made["devinfo-1.2.3.tgz"])
+	want := contents(t, "../charts/devinfo")
+	if len(got) != len(want) {
+		t.Errorf("%q", slices.Sorted(maps.Keys(got)))
+	}
+	for name, content := range want {
+		switch name {
+		case "Chart.yaml":
+			content = strings.Replace(strings.Replace(content, "\nversion: 0.1.0\n", "\nversion: 1.2.3\n", 1), "\nappVersion: v0.1.0\n", "\nappVersion: v1.2.3\n", 1)
+		case "values.yaml":
+			content = strings.Replace(content, `  tag: "1"`, `  tag: "v1.2.3"`, 1)
+		}
+		if got["devinfo/"+name] != content {
+			t.Errorf("%s is\n%s\nwant\n%s", name, got["devinfo/"+name], content)
+		}
+	}
+}
+
+func TestAChartsVersionIsSemantic(t *testing.T) {
+	for version, want := range map[string]string{
+		"v1.2.3": "1.2.3", "v1.2.3-4-gabcdef0-dirty": "1.2.3-4-gabcdef0-dirty", "v1.2.3-rc.1": "1.2.3-rc.1", "0123456": "0.0.0-g0123456", "abc-dirty": "0.0.0-gabc-dirty",
+	} {
+		r := release{version: version}
+		if got := r.chartVersion(); got != want {
+			t.Errorf("%s: %s, want %s", version, got, want)
+		}
+	}
+}
+
+func TestKrewFindsTheProgramAndItsChecksum(t *testing.T) {
+	made := contents(t, pack(t, programs(t)))
+	manifest := made["kubectl-devinfo-v1.2.3.yaml"]
+	if !strings.Contains(manifest, "\n  version: v1.2.3\n") || strings.Contains(manifest, "{{") {
+		t.Errorf("%s", manifest)
+	}
+	for _, platform := range []string{"darwin-arm64", "linux-amd64", "linux-arm64"} {
+		system, arch, _ := strings.Cut(platform, "-")
+		name := "kubectl-devinfo-v1.2.3-" + platform + ".tar.gz"
+		want := fmt.Sprintf("    - selector:\n        matchLabels:\n          os: %s\n          arch: %s\n      uri: https://example.com/v1.2.3/%s\n      sha256: %x\n      bin: kubectl-devinfo\n",
+			system, arch, name, sha256.Sum256([]byte(made[name])))
+		if !strings.Contains(manifest, want) {
+			t.Errorf("no\n%s\nin\n%s", want, manifest)
+		}
+		if unzip(t, made[name])["kubectl-devinfo"] == "" {
+			t.Errorf("%s has no program at the top", name)
+		}
+	}
+}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/template"
+)
+
+// kubectlPlugin is for people's own machines: it is built for more than Linux.
+const kubectlPlugin = "kubectl-devinfo"
+
+// An archive is one of kubectlPlugin, as krew has to know it.
+type archive struct{ OS, Arch, Name, SHA256 string }
+
+// kubectl writes kubectl-devinfo-<version>-<os>-<arch>.tar.gz for each <os>_<arch> of a
+// directory that has the program, and the krew manifest of all, by a template. It gives the
+// names of the files.
+func (r *release) kubectl(bin, manifest string, others []string) (made []string, err error) {
+	paths, err := filepath.Glob(filepath.Join(bin, "*_*", kubectlPlugin))
+	if err != nil {
+		return nil, err
+	}
+	var archives []archive
+	for _, path := range paths {
+		a, err := r.kubectlArchive(path, others)
+		if err != nil {
+			return nil, err
+		}
+		archives, made = append(archives, a), append(made, a.Name)
+	}
+	if len(archives) == 0 {
+		return nil, fmt.Errorf("%s has no <system>_<architecture>/%s", bin, kubectlPlugin)
+	}
+	text, err := os.ReadFile(manifest)
+	if err != nil {
+		return nil, err
+	}
+	filled, err := template.New(filepath.Base(manifest)).Option("missingkey=error").Parse(string(text))
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	if err := filled.Execute(&out, map[string]any{"Version": r.version, "Downloads": strings.TrimSuffix(r.downloads, "/"), "Archives": archives}); err != nil {
+		return nil, err
+	}
+	name := kubectlPlugin + "-" + r.version + ".yaml"
+	return append(made, name), os.WriteFile(filepath.Join(r.out, name), out.Bytes(), 0o644)
+}
+
+// kubectlArchive packs one, without a directory: krew looks for the program at the top.
+func (r *release) kubectlArchive(path string, others []string) (a archive, err error) {
+	a.OS, a.Arch, _ = strings.Cut(filepath.Base(filepath.Dir(path)), "_")
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return a, err
+	}
+	files, err := read("", others)
+	if err != nil {
+		return a, err
+	}
+	a.Name = fmt.Sprintf("%s-%s-%s-%s.tar.gz", kubectlPlugin, r.version, a.OS, a.Arch)
+	if err := r.packed(a.Name, append(files, file{name: kubectlPlugin, content: content, mode: 0o755})); err != nil {
+		return a, err
+	}
+	made, err := os.ReadFile(filepath.Join(r.out, a.Name))
+	a.SHA256 = fmt.Sprintf("%x", sha256.Sum256(made))
+	return a, err
+}

@@ -1,0 +1,52 @@
+package build
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// Plugin is a build of the plugin: what "devinfo --version" prints, and what an installer
+// reads of it before it replaces one build by another.
+type Plugin struct {
+	Info
+	JournalFormat int // of the entries that it writes, and the highest that it reads
+}
+
+const (
+	pluginKey  = "devinfo "
+	journalKey = "journal format "
+)
+
+func (p Plugin) String() string {
+	return fmt.Sprintf("%s%s\n%s%d\n", pluginKey, p.Info, journalKey, p.JournalFormat)
+}
+
+// ParsePlugin reads what String gives. Further lines are a later build's.
+func ParsePlugin(text string) (p Plugin, err error) {
+	first, rest, _ := strings.Cut(text, "\n")
+	said, ok := strings.CutPrefix(first, pluginKey)
+	info := parse(said)
+	if !ok || !utf8.ValidString(first) || info.Version == "" || strings.ContainsAny(info.Version, " \t") {
+		return p, fmt.Errorf("%q does not begin with %q and a version", first, pluginKey)
+	}
+	for line := range strings.Lines(rest) {
+		if n, err := fmt.Sscanf(line, journalKey+"%d\n", &p.JournalFormat); n == 1 && err == nil && p.JournalFormat > 0 {
+			p.Info = info
+			return p, nil
+		}
+	}
+	return Plugin{}, errors.New("there is no line \"" + journalKey + "N\"")
+}
+
+// parse reads what Info.String gives.
+func parse(line string) (i Info) {
+	line, toolchain, ok := strings.Cut(line, goKey)
+	if ok {
+		i.Go = "go" + toolchain
+	}
+	line, i.Dirty = strings.CutSuffix(line, dirtyMark)
+	i.Version, i.Revision, _ = strings.Cut(line, commitKey)
+	return i
+}

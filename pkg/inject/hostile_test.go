@@ -1,0 +1,77 @@
+package inject_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"devinfo-cni.io/pkg/inject"
+)
+
+// Whoever writes a pod chooses the names of its interfaces. CNI allows whatever the kernel
+// does: no slash, colon or space.
+func TestInterfaceNamesChosenByAFoe(t *testing.T) {
+	r := newRig(t)
+	nri := r.serve()
+	nri.run()
+	for _, ifName := range []string{`a"b`, "x=y", "\x1b[31m", "$(id)", "..net1", "ü", "network-info"} {
+		r.attach("sriov-net", sandbox, ifName, vfInfo)
+	}
+	got, err := nri.create(pod(), container())
+	must(t, err)
+	want := []string{"$(id).json", "..net1.json", "\x1b[31m.json", `a"b.json`, "network-info.json", "x=y.json", "ü.json"}
+	slices.Sort(want)
+	if names := r.names(sandbox); !slices.Equal(names, want) {
+		t.Errorf("%q", names)
+	}
+	var all struct{ Interfaces []struct{ Interface string } }
+	must(t, json.Unmarshal([]byte(r.staged(sandbox)["network-info.json"]), &all))
+	if len(all.Interfaces) != 7 {
+		t.Errorf("%+v", all)
+	}
+	for _, e := range got.GetEnv() {
+		if strings.Trim(e.Key, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789") != "" {
+			t.Errorf("variable %q", e.Key)
+		}
+	}
+	if left := r.left(); !slices.Equal(left, []string{sandbox}) {
+		t.Errorf("in the agent's directory: %q", left)
+	}
+}
+
+func TestAThousandAttachmentsOfOnePod(t *testing.T) {
+	r := newRig(t)
+	nri := r.serve()
+	nri.run()
+	for n := range 1000 {
+		r.attach("sriov-net", sandbox, fmt.Sprintf("net%d", n), vfInfo)
+	}
+	got, err := nri.create(pod(), container())
+	must(t, err)
+	if len(got.GetEnv()) != 1000 || len(r.names(sandbox)) != 1001 {
+		t.Errorf("%d variables, %d files", len(got.GetEnv()), len(r.names(sandbox)))
+	}
+}
+
+// An annotation may have 256 KiB, and what it says goes into logs and events.
+func TestAnAnnotationFillsNoLog(t *testing.T) {
+	r := newRig(t)
+	r.options.WhenMissing = inject.Refuse
+	nri := r.serve()
+	nri.run()
+	huge := strings.Repeat("x\n\x1b", 80_000)
+	for _, key := range []string{"devinfo-cni.io/require", "devinfo-cni.io/inject"} {
+		_, err := nri.create(pod(key+"="+huge), container())
+		if err != nil && (len(err.Error()) > 1000 || strings.ContainsAny(err.Error(), "\n\x1b")) {
+			t.Errorf("%s: an error of %d bytes", key, len(err.Error()))
+		}
+	}
+	if text := r.log.text(); len(text) > 3000 || strings.Contains(text, "\x1b") || !strings.Contains(text, "annotation ignored") {
+		t.Errorf("%d bytes of log", len(text))
+	}
+	if got := r.answers(); !slices.Equal(got, []string{"refused required", "nothing"}) {
+		t.Errorf("told %q", got)
+	}
+}

@@ -1,0 +1,125 @@
+package deploy
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/model/histogram"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/tsdb/chunkenc"
+	"github.com/prometheus/prometheus/tsdb/chunks"
+	"github.com/prometheus/prometheus/util/annotations"
+)
+
+// A sample is one of a series.
+type sample struct {
+	at    int64 // milliseconds
+	value float64
+}
+
+func (s sample) T() int64                      { return s.at }
+func (s sample) F() float64                    { return s.value }
+func (s sample) H() *histogram.Histogram       { return nil }
+func (s sample) FH() *histogram.FloatHistogram { return nil }
+func (s sample) Type() chunkenc.ValueType      { return chunkenc.ValFloat }
+func (s sample) Copy() chunks.Sample           { return s }
+
+// A set is what the engine goes through.
+type set struct {
+	list []storage.Series
+	next int
+}
+
+func (s *set) Next() bool                        { s.next++; return s.next <= len(s.list) }
+func (s *set) At() storage.Series                { return s.list[s.next-1] }
+func (s *set) Err() error                        { return nil }
+func (s *set) Warnings() annotations.Annotations { return nil }
+
+// stored are series in the notation of promtool's tests, with a sample each minute.
+func stored(t *testing.T, text string) storage.Queryable {
+	t.Helper()
+	var all []storage.Series
+	for line := range strings.Lines(text) {
+		lset, values, err := parser.ParseSeriesDesc(strings.TrimSpace(line))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var list []chunks.Sample
+		for minute, v := range values {
+			if !v.Omitted {
+				list = append(list, sample{at: int64(minute) * time.Minute.Milliseconds(), value: v.Value})
+			}
+		}
+		all = append(all, storage.NewListSeries(lset, list))
+	}
+	return &storage.MockQueryable{MockQuerier: &storage.MockQuerier{SelectMockFunction: func(_ bool, _ *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
+		var found []storage.Series
+		for _, s := range all {
+			if !slices.ContainsFunc(matchers, func(m *labels.Matcher) bool { return !m.Matches(s.Labels().Get(m.Name)) }) {
+				found = append(found, s)
+			}
+		}
+		return &set{list: found}
+	}}}
+}
+
+// fires says for which instances an alert's expression holds after some time.
+func fires(t *testing.T, alert, series string, after time.Duration) (instances []string) {
+	t.Helper()
+	expr := ""
+	for _, r := range rules(t) {
+		if r.Alert == alert {
+			expr = r.Expr
+		}
+	}
+	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 1_000_000, Timeout: 5 * time.Minute})
+	query, err := engine.NewInstantQuery(t.Context(), stored(t, series), nil, expr, time.Unix(0, 0).Add(after))
+	if err != nil {
+		t.Fatalf("%s: %v", alert, err)
+	}
+	result := query.Exec(t.Context())
+	vector, ok := result.Value.(promql.Vector)
+	if !ok {
+		t.Fatalf("%s: %v", alert, result.Err)
+	}
+	for _, s := range vector {
+		instances = append(instances, s.Metric.Get("instance"))
+	}
+	return instances
+}
+
+func TestAlertsFireWhenTheyShould(t *testing.T) {
+	const hour = time.Hour
+	for _, c := range []struct {
+		alert, series string
+		after         time.Duration
+		instance      string // "" = it does not fire
+	}{
+		{"DevinfoAgentGone", `devinfo_agent_info{instance="a",version="1"} 1x120`, hour, ""},
+		{"DevinfoAgentGone", `devinfo_agent_info{instance="a",version="1"} 1x30`, hour, "a"},
+		{"DevinfoAgentGone", "devinfo_agent_info{instance=\"a\",version=\"1\"} 1x30\ndevinfo_agent_info{instance=\"a\",version=\"2\"} _x30 1x40", hour, ""},
+		{"DevinfoAgentGone", `devinfo_agent_info{instance="a",version="1"} 1x30`, 30 * hour, ""},
+		{"CNIDRADriverGone", `cni_dra_nri_connected{instance="a"} 0x120`, hour, ""},
+		{"CNIDRADriverGone", `cni_dra_nri_connected{instance="a"} 1x30`, hour, "a"},
+		{"DevinfoAgentPartFails", `devinfo_agent_ok{instance="a",part="nri"} 0x120`, hour, "a"},
+		{"DevinfoAgentPartFails", `devinfo_agent_ok{instance="a",part="nri"} 1x120`, hour, ""},
+		{"DevinfoAttachmentsNotSeen", `devinfo_audit_timestamp_seconds{instance="a"} 60x120`, hour, "a"},
+		{"DevinfoAttachmentsNotSeen", `devinfo_audit_timestamp_seconds{instance="a"} 0+60x120`, hour, ""},
+		{"DevinfoAttachmentsLeft", `devinfo_attachments{instance="a",state="orphan"} 1x120`, hour, "a"},
+		{"DevinfoAttachmentsLeft", `devinfo_attachments{instance="a",state="ok"} 1x120`, hour, ""},
+		{"DevinfoPluginIsReplaced", `devinfo_plugin_installs_total{instance="a",result="replaced"} 0+1x120`, hour, "a"},
+		{"DevinfoPluginIsReplaced", `devinfo_plugin_installs_total{instance="a",result="replaced"} 0 1x119`, hour, ""},
+		{"DevinfoContainersRefused", `devinfo_injections_total{instance="a",answer="refused",reason="file"} 0x55 1x60`, hour, "a"},
+		{"DevinfoContainersRefused", `devinfo_injections_total{instance="a",answer="injected",reason=""} 0+1x120`, hour, ""},
+	} {
+		got := fires(t, c.alert, c.series, c.after)
+		if len(got) > 1 || (len(got) == 1) != (c.instance != "") || len(got) == 1 && got[0] != c.instance {
+			t.Errorf("%s with %s: fires for %q", c.alert, c.series, got)
+		}
+	}
+}
