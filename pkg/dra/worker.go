@@ -182,9 +182,7 @@ func (a *Agent) execute(c *claim, s step, sb *sandbox) error {
 	case doForget:
 		return a.forgetNow(c)
 	case doClear:
-		a.Log.Warn("an administrator has cleared what was given up", "claim", c.ref)
-		a.cleared(c, s.abandoned)
-		return a.state.Clear(c.ref.UID)
+		return a.clear(c, s.abandoned)
 	case reported:
 		record := c.record.Clone()
 		record.StatusOwed = false
