@@ -190,8 +190,6 @@ func check(c *Claim, uid types.UID) error {
 		return fmt.Errorf("schema %d: must be 1 or more", c.Schema)
 	case c.UID != uid:
 		return fmt.Errorf("uid %q: must be that of the file's name", c.UID)
-	case len(c.Attachments) > 0 && len(c.Consumers()) == 0 && c.Pod.UID == "":
-		return errors.New("pod or pods must be there")
 	}
 	for n := range c.Attachments {
 		if err := checkAttachment(&c.Attachments[n], c.Attachments[n].Phase != Abandoned); err != nil {
