@@ -188,7 +188,7 @@ func (a *Agent) isTaken(at *state.Attachment) bool {
 	for _, other := range a.claims {
 		for n := range other.record.Attachments {
 			held := &other.record.Attachments[n]
-			if held.Owes() && sameDevice(held, at) {
+			if (held.Owes() || held.Bare()) && sameDevice(held, at) {
 				return true
 			}
 		}

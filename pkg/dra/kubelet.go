@@ -57,7 +57,7 @@ type Kubelet struct {
 // by [Kubelet.Stop].
 func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet, error) {
 	k := &Kubelet{agent: agent, options: o, started: make(chan struct{})}
-	k.offer = offer{node: o.Node, limit: o.Limit, withheld: agent.withheld}
+	k.offer = offer{node: o.Node, limit: o.Limit, withheld: agent.withheld, own: agent.ownSlices}
 	if o.Metadata {
 		agent.SetMetadata(k)
 	}
@@ -92,10 +92,13 @@ func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet
 		}
 		k.keepOffering(ctx)
 	})
+	if agent.Inventory != nil {
+		k.publishing.Go(func() { agent.watchNode(ctx) })
+	}
 	return k, nil
 }
 
-// keepOffering leaves out of the offer what is withheld, until ctx ends.
+// keepOffering publishes again what has changed, until ctx ends.
 func (k *Kubelet) keepOffering(ctx context.Context) {
 	for {
 		select {

@@ -171,34 +171,6 @@ func TestAnAdministratorClearsWhatIsAbandoned(t *testing.T) {
 	})
 }
 
-// An interface that was attached again meanwhile is none of the administrator's.
-func TestWhatIsClearedTakesNothingFromALaterSandbox(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, p *plugins) {
-		agent := r.start()
-		p.set(func(_, sandbox, _ string) error {
-			if sandbox == "s1" {
-				return errNoMaster
-			}
-			return nil
-		})
-		r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
-		sb := r.sandbox("s1", "pod")
-		_ = r.runPod(sb)
-		r.endPod(sb)
-		time.Sleep(5 * time.Minute)
-		must(t, r.runPod(r.sandbox("s2", "pod")))
-		_, err := state.ClearLeftovers(r.options.StateDir, "u1")
-		must(t, err)
-		time.Sleep(2 * time.Minute)
-		if got := agent.Census().Phases; got["Abandoned"] != 0 || got["Added"] != 1 {
-			t.Errorf("got %v", got)
-		}
-		if left := r.files("cache"); len(left) != 1 {
-			t.Errorf("of what is attached libcni's directory is gone: %q", left)
-		}
-	})
-}
-
 func TestDELsThatHangHoldUpNoADD(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, p *plugins) {
 		agent := r.start()

@@ -208,7 +208,10 @@ func checkAttachment(a *Attachment, inPlace bool) error {
 	if !inPlace || !slices.Contains(Phases(), a.Phase) {
 		return fmt.Errorf("phase %q: it does not belong here", a.Phase)
 	}
-	if len(a.List) == 0 || a.IfName == "" || a.Owes() && a.Sandbox == "" {
+	if a.Bare() && a.Node != nil && !a.Owes() {
+		return nil
+	}
+	if a.Bare() || a.IfName == "" || a.Owes() && a.Sandbox == "" {
 		return errors.New("list, ifName, and from phase Adding on sandbox must be there")
 	}
 	return nil
