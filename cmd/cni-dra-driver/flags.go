@@ -28,6 +28,8 @@ type options struct {
 	hostRoot       string
 	nriSocket      string
 	nriIndex       string
+	devices        string // file; "" = no device of the node is offered
+	podResources   string
 	maxAttachments int
 	ordered        bool
 	delTries       int
@@ -51,6 +53,8 @@ func (o *options) add(f *pflag.FlagSet) {
 	f.StringVar(&o.nodeName, "node-name", os.Getenv("NODE_NAME"), "`name` of this node's Node object (default $NODE_NAME)")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig `file`; without it the service account of the pod is used")
 	f.StringSliceVar(&o.allowed, "allow-claim-config", nil, allowHelp)
+	f.StringVar(&o.devices, "devices", "", "`file` with the rules of which of the node's own devices are offered, as what, {devices: [...]}: see the command inventory; without it none is")
+	f.StringVar(&o.podResources, "pod-resources-socket", "/var/lib/kubelet/pod-resources/kubelet.sock", "`socket` of the kubelet that tells what device plugins have given away, as the host sees it; only with --devices")
 	f.IntVar(&o.maxAttachments, "max-attachments", 0, "how many attachments the node offers; 0 = any number; no more than 128 where the API server lacks DRAConsumableCapacity")
 	f.BoolVar(&o.ordered, "ordered", false, "attach a pod's networks one after the other, by the names of claims and the order of requests, and detach them in reverse; by default all at the same time")
 	f.IntVar(&o.delTries, "del-tries", dra.DefaultDelTries, "after how many failures a DEL is given up whose network namespace is gone: it stays on record, and the pod can be deleted")
@@ -119,6 +123,7 @@ func (o *options) checkPaths() (errs []error) {
 	}{
 		{"kubelet-plugins-dir", o.pluginsDir, false}, {"kubelet-registrar-dir", o.registrarDir, false}, {"node-config", o.nodeConfig, false},
 		{"nri-socket", o.nriSocket, false}, {"cdi-dir", o.cdiDir, true}, {"host-root", o.hostRoot, true}, {"kubeconfig", o.kubeconfig, true},
+		{"devices", o.devices, true}, {"pod-resources-socket", o.podResources, false},
 	}
 	for _, p := range paths {
 		if !filepath.IsAbs(p.value) && (p.value != "" || !p.optional) {

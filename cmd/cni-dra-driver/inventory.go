@@ -104,13 +104,18 @@ func (o *inventoryOptions) rules() (inventory.Rules, error) {
 	if o.configFile == "" {
 		return inventory.Rules{}, nil
 	}
-	data, err := os.ReadFile(o.configFile)
+	return rulesIn("config", o.configFile)
+}
+
+// rulesIn reads the file that a flag names.
+func rulesIn(flag, file string) (inventory.Rules, error) {
+	data, err := os.ReadFile(file)
 	if err != nil {
-		return inventory.Rules{}, fmt.Errorf("--config: %w", err)
+		return inventory.Rules{}, fmt.Errorf("--%s: %w", flag, err)
 	}
 	rules, err := inventory.ParseRules(data)
 	if err != nil {
-		return inventory.Rules{}, fmt.Errorf("--config: %s: %w", o.configFile, err)
+		return inventory.Rules{}, fmt.Errorf("--%s: %s: %w", flag, file, err)
 	}
 	return rules, nil
 }

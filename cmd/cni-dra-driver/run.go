@@ -114,6 +114,10 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 	if err := errors.Join(o.checkPlugins(), o.checkMounts(netnsDir)); err != nil {
 		return nil, err
 	}
+	offered, err := o.inventory(sys, log)
+	if err != nil {
+		return nil, err
+	}
 	devices := metadata.Host{Sys: sys, Warn: func(what string) { log.Warn("device metadata", "left out", what) }}
 	agent, err := dra.New(dra.Options{
 		Driver:   driver,
@@ -126,7 +130,8 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 		Notify:     dra.PostNotices(client, driver, o.nodeName, log),
 		Validator:  validatorBelow(o.hostRoot, log),
 		Attributes: devices.Attributes,
-		Ordered:    o.ordered, DelTries: o.delTries, DelPatience: o.delPatience,
+		Inventory:  offered, Finder: finderOf(sys),
+		Ordered: o.ordered, DelTries: o.delTries, DelPatience: o.delPatience,
 		Grant:   granter(node, sys, o.hostRoot),
 		Metrics: noting(dra.NewMetrics(registry), connected), Log: log,
 	})

@@ -33,7 +33,8 @@ func alone(t *testing.T) *options {
 	return &options{
 		nodeName: "n1", kubeconfig: kubeconfig, pluginsDir: dir, registrarDir: dir, nodeConfig: filepath.Join(dir, "none.json"),
 		cdiDir: filepath.Join(dir, "cdi"), cniBinDirs: []string{dir}, nriSocket: filepath.Join(dir, "nri.sock"), nriIndex: "50",
-		metadata: true, httpEndpoint: free(t),
+		podResources: filepath.Join(dir, "none.sock"),
+		metadata:     true, httpEndpoint: free(t),
 	}
 }
 
@@ -87,6 +88,8 @@ func TestAnAgentWaitsForKubeletRuntimeAndServer(t *testing.T) {
 func TestAnAgentDoesNotStartWhereItCouldNotWork(t *testing.T) {
 	for want, spoil := range map[string]func(*options){
 		"--cni-bin-dir":     func(o *options) { o.cniBinDirs = []string{"/nonexistent"} },
+		"devices[1].as:":    func(o *options) { o.devices = wrong(t) },
+		"--devices":         func(o *options) { o.devices = "/nonexistent" },
 		"--node-config":     func(o *options) { o.nodeConfig = o.kubeconfig },
 		"--http-endpoint":   func(o *options) { o.httpEndpoint = "192.0.2.1:1" },
 		"of the kubelet":    func(o *options) { o.registrarDir = "/nonexistent" },
@@ -99,6 +102,16 @@ func TestAnAgentDoesNotStartWhereItCouldNotWork(t *testing.T) {
 			t.Errorf("want an error with %q: %v", want, err)
 		}
 	}
+}
+
+// wrong is a file whose second rule is.
+func wrong(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "devices.yaml")
+	if err := os.WriteFile(file, []byte("devices:\n- {ifNames: [eth1], as: shared}\n- {ifNames: [eth2]}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }
 
 // free is an endpoint that nobody uses.

@@ -17,6 +17,7 @@ import (
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/cdispec"
+	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/dra/status"
@@ -59,6 +60,10 @@ type Options struct {
 	// Validator says whether the runtime of that name and version refuses containers while
 	// a plugin is away that they require: see package validator. nil = nobody looks.
 	Validator func(runtime, release string) validator.State
+
+	Inventory *Inventory // the node's own devices; nil = none is offered
+	// Finder describes one of them where no plugin of its network has; nil = nobody does.
+	Finder *discovery.Finder
 
 	Ordered        bool          // a pod's networks are added one after the other, by claim and request, and deleted in reverse
 	Exec           invoke.Exec   // runs CNI plugins; nil = package cniexec does
@@ -122,7 +127,8 @@ type Agent struct {
 	backOff workqueue.TypedRateLimiter[types.UID]       // of claims, after any failure but a DEL's
 	notices notices
 	toWatch chan struct{} // the claims on record have changed
-	toOffer chan struct{} // which devices are withheld has
+	toOffer chan struct{} // which devices are withheld has, or the node
+	node    nodeDevices
 	over    chan struct{} // closed at the end of Run
 
 	mu        sync.Mutex

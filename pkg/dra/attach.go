@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"time"
 
+	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -71,6 +73,9 @@ func (a *Agent) addNetwork(uid types.UID, at *state.Attachment) (err error) {
 		return err
 	}
 	info, err := a.readInfo(at)
+	if err == nil && at.Info == nil {
+		info, err = a.writeInfo(at)
+	}
 	if err != nil {
 		return &execError{ReasonInfo, err}
 	}
@@ -122,7 +127,7 @@ func (a *Agent) setBlame(c *claim) error {
 	record := c.record.Clone()
 	for n := range record.Attachments {
 		at := &record.Attachments[n]
-		if at.Phase == state.Added {
+		if at.Phase == state.Added || at.Bare() {
 			continue
 		}
 		if at.Error == "" {
@@ -180,8 +185,17 @@ func (a *Agent) describe(at *state.Attachment, info *devinfo.Info) (*state.Metad
 	_, more := metadata.Data(at.Result) // as the status will have it
 	a.leftOut(at, append(warnings, more...))
 	m := &state.Metadata{NetworkData: data}
+	if at.Node != nil {
+		m.Attributes = attributesOf(at.Node)
+	}
 	if info != nil && a.Attributes != nil {
-		m.Attributes = a.Attributes(info)
+		if m.Attributes == nil {
+			m.Attributes = map[string]resourceapi.DeviceAttribute{}
+		}
+		maps.Copy(m.Attributes, a.Attributes(info))
+		if mtu := metadata.MTUOf(at.Result, at.IfName, at.Netns); info.VhostUser != nil && mtu > 0 {
+			m.Attributes[metadata.MTU] = resourceapi.DeviceAttribute{IntValue: &mtu}
+		}
 	}
 	return m, nil
 }

@@ -130,6 +130,9 @@ func (a *Agent) swap(c *claim) error {
 	a.mu.Lock()
 	next := c.next
 	a.mu.Unlock()
+	if err := a.closeBare(c); err != nil {
+		return err
+	}
 	record := next.Clone()
 	record.Abandoned = c.record.Abandoned
 	if err := a.put(c, record, "prepared"); err != nil {
@@ -146,6 +149,9 @@ func (a *Agent) swap(c *claim) error {
 // forgetNow removes the record, or what of it nobody needs: DELs that were given up stay.
 func (a *Agent) forgetNow(c *claim) error {
 	a.reports.Forget(c.ref.UID)
+	if err := a.closeBare(c); err != nil {
+		return err
+	}
 	if len(c.record.Abandoned) > 0 {
 		record := c.record.Clone()
 		record.Attachments, record.StatusOwed = nil, false

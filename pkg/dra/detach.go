@@ -97,6 +97,24 @@ func (a *Agent) deleted(c *claim, r result, current bool) error {
 	return err
 }
 
+// clear forgets what was abandoned, as an administrator wants it, without a DEL.
+func (a *Agent) clear(c *claim, which []int) error {
+	a.Log.Warn("an administrator has cleared what was given up", "claim", c.ref)
+	for _, n := range which {
+		at := &c.record.Abandoned[n]
+		err := a.removeInfo(at)
+		again := func(now state.Attachment) bool { return now.Owes() && now.IfName == at.IfName }
+		if !slices.ContainsFunc(c.record.Attachments, again) { // whose libcni's directory would be
+			err = errors.Join(err, a.cni.forget(key(c.ref.UID, at)))
+		}
+		if err != nil {
+			return fmt.Errorf("claim %s: clear: %w", c.ref, err)
+		}
+	}
+	a.cleared(c, which)
+	return a.state.Clear(c.ref.UID)
+}
+
 // cleared forgets what was abandoned and is deleted now.
 func (a *Agent) cleared(c *claim, done []int) {
 	if done == nil {
@@ -170,7 +188,7 @@ func (a *Agent) isTaken(at *state.Attachment) bool {
 	for _, other := range a.claims {
 		for n := range other.record.Attachments {
 			held := &other.record.Attachments[n]
-			if held.Owes() && sameDevice(held, at) {
+			if (held.Owes() || held.Bare()) && sameDevice(held, at) {
 				return true
 			}
 		}

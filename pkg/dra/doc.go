@@ -11,7 +11,8 @@
 // The life of a claim, and the order to read in:
 //
 //   - events.go: the kubelet prepares the claim. [Agent.Prepare] makes a record, wakes the
-//     worker, and waits until the record is on disk.
+//     worker, and waits until the record is on disk. bind.go puts the device that is
+//     allocated, if it is one of the node's own, into the CNI configuration.
 //   - pods.go: the runtime has made the pod's sandbox. [Agent.RunPodSandbox] notes it and
 //     waits for the networks. From then on the claim's goal is that sandbox: see
 //     goalOf in sandbox.go.
@@ -20,12 +21,13 @@
 //   - worker.go: looks at the world, takes steps, and keeps slow ones out of each other's
 //     way.
 //   - attach.go, gate.go: ADD; then the metadata, and the CDI spec for which the claim's
-//     containers wait. report.go sends the status, notices.go makes Events.
+//     containers wait. describe.go says what no plugin has said of a device; report.go sends the status, notices.go makes Events.
 //   - pods.go again: a container is made, and refused if it has come through the gate of
 //     another sandbox. The sandbox stops: the goal is to detach.
 //   - detach.go: DEL, which is tried again, and given up in the end.
 //   - events.go again: the claim is unprepared, and its record removed.
 //
-// watch.go follows who waits for a claim that pods share. nri.go, kubelet.go and
+// inventory.go looks at the node's own devices, for Prepare and for publish.go. watch.go
+// follows who waits for a claim that pods share. nri.go, kubelet.go and
 // publish.go are the connections to the runtime, the kubelet and the scheduler.
 package dra

@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
@@ -97,7 +95,11 @@ func (a *Agent) look() {
 // record, with the metadata of a network that is attached by now.
 func (a *Agent) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) (devices []kubeletplugin.Device, err error) {
 	defer a.event("Prepare", time.Now(), &err)
-	c, err := a.admit(claim)
+	own, err := a.allocated(ctx, claim)
+	if err != nil {
+		return nil, err
+	}
+	c, err := a.admit(claim, own)
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +129,7 @@ func (a *Agent) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) (
 
 // admit takes a claim in. What was accepted once for its pods stays so. Interface names
 // are checked and taken at once, for two claims of a pod may be prepared at the same time.
-func (a *Agent) admit(asked *resourceapi.ResourceClaim) (*claim, error) {
+func (a *Agent) admit(asked *resourceapi.ResourceClaim, own ownDevices) (*claim, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var newer *state.SchemaError
@@ -145,14 +147,14 @@ func (a *Agent) admit(asked *resourceapi.ResourceClaim) (*claim, error) {
 		a.rouse(c)
 		return c, nil
 	}
-	networks, err := cniconfig.Resolve(asked, a.Policy)
+	networks, err := own.resolve(asked, a.Policy)
 	if err != nil {
 		return nil, err
 	}
 	if err := cniconfig.Distinct(networks, a.takenBy(asked.UID, reserved)); err != nil {
 		return nil, err
 	}
-	c = a.takeIn(c, recordOf(asked, reserved, networks))
+	c = a.takeIn(c, recordOf(asked, reserved, networks, own))
 	a.rouse(c)
 	a.watchSoon()
 	return c, nil
@@ -186,38 +188,6 @@ func (a *Agent) takenBy(but types.UID, pods []state.Pod) map[string]string {
 		}
 	}
 	return taken
-}
-
-func podsOf(pods []cniconfig.Pod) (list []state.Pod) {
-	for _, p := range pods {
-		list = append(list, state.Pod{Namespace: p.Namespace, Name: p.Name, UID: p.UID})
-	}
-	return list
-}
-
-func recordOf(claim *resourceapi.ResourceClaim, pods []state.Pod, networks []cniconfig.Network) *state.Claim {
-	record := &state.Claim{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID, Pods: pods}
-	record.Shared = metav1.GetControllerOf(claim) == nil
-	if len(pods) == 1 {
-		record.Pod = pods[0]
-	}
-	for _, n := range networks {
-		record.Attachments = append(record.Attachments, state.Attachment{
-			Request: n.Request, Pool: n.Pool, Device: n.Device, ShareID: n.ShareID,
-			Network: n.Name, CNIVersion: n.CNIVersion, IfName: n.IfName, List: n.List,
-			Late: n.Late, Capabilities: n.Capabilities, Phase: state.Prepared,
-		})
-	}
-	return record
-}
-
-// sameNetworks says whether a claim asks for what is on record.
-func sameNetworks(record, fresh *state.Claim) bool {
-	same := func(a, b state.Attachment) bool {
-		return a.Request == b.Request && a.Pool == b.Pool && a.Device == b.Device && a.IfName == b.IfName &&
-			slices.Equal(a.List, b.List) && a.Late == b.Late && maps.EqualFunc(a.Capabilities, b.Capabilities, slices.Equal) && (a.ShareID == nil) == (b.ShareID == nil) && (a.ShareID == nil || *a.ShareID == *b.ShareID)
-	}
-	return slices.EqualFunc(record.Attachments, fresh.Attachments, same)
 }
 
 // Reserve takes note of the pods that a claim is reserved for now. The kubelet tells only

@@ -45,7 +45,7 @@ func (a *Agent) open(c *claim, which []int) error {
 }
 
 func (a *Agent) writeMetadata(c *claim, at *state.Attachment) error {
-	if a.metadata == nil {
+	if a.metadata == nil || at.Bare() { // of which Prepare has told all
 		return nil
 	}
 	err := a.metadata.UpdateRequestMetadata(context.Background(), c.ref.Namespace, c.ref.Name, c.ref.UID, at.Request, []kubeletplugin.Device{a.device(c, at)})
@@ -91,6 +91,9 @@ func (a *Agent) openGate(c *claim, at *state.Attachment) error {
 		return err
 	}
 	env := &spec.Devices[0].ContainerEdits.Env
+	if at.Bare() {
+		*env = nil // it has no interface that a variable could be named after
+	}
 	*env = append(*env, gateVariable+strings.NewReplacer("-", "_", ".", "_").Replace(name)+"="+name+"@"+at.Sandbox)
 	if err := a.specs.Write(cdispec.FileName(a.kind, name), cdispec.Encode(spec)); err != nil {
 		return err
@@ -100,8 +103,15 @@ func (a *Agent) openGate(c *claim, at *state.Attachment) error {
 }
 
 func (a *Agent) granted(at *state.Attachment) (grant.Grant, error) {
-	if a.Grant == nil || at.Info == nil {
+	switch {
+	case a.Grant == nil || at.Info == nil && !at.Bare():
 		return grant.Grant{}, nil
+	case at.Bare():
+		info := a.discover(at)
+		if info == nil {
+			return grant.Grant{}, nil
+		}
+		return a.Grant(info, identity(at), "", "")
 	}
 	info, err := devinfo.Parse(at.Info)
 	var version *devinfo.VersionError
@@ -131,6 +141,18 @@ func (a *Agent) closeGate(c *claim, at *state.Attachment) error {
 		return fmt.Errorf("CDI spec: %w", err)
 	}
 	a.did("gate closed")
+	return nil
+}
+
+// closeBare closes the gates of what has no network of ours. DEL closes the others.
+func (a *Agent) closeBare(c *claim) error {
+	for n := range c.record.Attachments {
+		if at := &c.record.Attachments[n]; at.Bare() {
+			if err := a.closeGate(c, at); err != nil {
+				return fmt.Errorf("claim %s, request %s: %w", c.ref, at.Request, err)
+			}
+		}
+	}
 	return nil
 }
 
@@ -169,8 +191,11 @@ func (a *Agent) device(c *claim, at *state.Attachment) kubeletplugin.Device {
 		Requests: []string{at.Request}, PoolName: at.Pool, DeviceName: at.Device, ShareID: at.ShareID,
 		CDIDeviceIDs: []string{cdispec.Qualified(a.kind, gateName(c, at))},
 	}
-	if at.Metadata != nil {
+	switch {
+	case at.Metadata != nil:
 		d.Metadata = &kubeletplugin.DeviceMetadata{Attributes: at.Metadata.Attributes, NetworkData: at.Metadata.NetworkData}
+	case at.Node != nil:
+		d.Metadata = &kubeletplugin.DeviceMetadata{Attributes: attributesOf(at.Node)}
 	}
 	return d
 }

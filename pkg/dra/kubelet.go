@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 	resourceapi "k8s.io/api/resource/v1"
@@ -56,7 +57,7 @@ type Kubelet struct {
 // by [Kubelet.Stop].
 func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet, error) {
 	k := &Kubelet{agent: agent, options: o, started: make(chan struct{})}
-	k.offer = offer{node: o.Node, limit: o.Limit, withheld: agent.withheld}
+	k.offer = offer{node: o.Node, limit: o.Limit, withheld: agent.withheld, own: agent.ownSlices}
 	if o.Metadata {
 		agent.SetMetadata(k)
 	}
@@ -91,10 +92,13 @@ func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet
 		}
 		k.keepOffering(ctx)
 	})
+	if agent.Inventory != nil {
+		k.publishing.Go(func() { agent.watchNode(ctx) })
+	}
 	return k, nil
 }
 
-// keepOffering leaves out of the offer what is withheld, until ctx ends.
+// keepOffering publishes again what has changed, until ctx ends.
 func (k *Kubelet) keepOffering(ctx context.Context) {
 	for {
 		select {
@@ -200,12 +204,27 @@ func (k *Kubelet) HandleError(ctx context.Context, err error, msg string) {
 	}()
 }
 
-// WatchHealthStatus implements [kubeletplugin.DRAPlugin]. There is no device whose health
-// could change, and a kubelet whose watch ends begins it again every 5 s, with an error in
-// its log.
-func (k *Kubelet) WatchHealthStatus(ctx context.Context, _ chan<- kubeletplugin.DeviceHealthReport) error {
-	<-ctx.Done()
-	return nil
+// healthEvery is below the 30 s after which the library takes a stream for stale.
+const healthEvery = 10 * time.Second
+
+// WatchHealthStatus implements [kubeletplugin.DRAPlugin]. It knows nothing of any device's
+// health, and reports no device: a kubelet whose watch ends begins it again every 5 s,
+// with an error in its log, and the library logs one for a watch that is silent.
+func (k *Kubelet) WatchHealthStatus(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
+	every := time.NewTicker(healthEvery)
+	defer every.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-every.C:
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case reports <- kubeletplugin.DeviceHealthReport{}:
+		}
+	}
 }
 
 // UpdateRequestMetadata implements [Metadata]. The agent may call it before the plugin

@@ -102,7 +102,8 @@ func (a *Agent) isAttached(sb *sandbox, claims []*claim) (bool, error) {
 	all := true
 	for _, c := range claims {
 		lacks := c.gone || slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool {
-			return !at.Late && !(at.Phase == state.Added && at.Sandbox == sb.id && a.isOpen(c, &at))
+			ready := at.Bare() || at.Phase == state.Added && at.Sandbox == sb.id
+			return !at.Late && !(ready && a.isOpen(c, &at))
 		})
 		all = all && !lacks
 		switch {
@@ -270,6 +271,8 @@ func (a *Agent) admits(p pass, sb *sandbox) (reason string, err error) {
 			}
 			holder := c.record.Pod
 			switch {
+			case at.Bare() && c.isFor(sb.pod.UID):
+				return "", nil
 			case at.Phase == state.Added && at.Sandbox == sb.id && (p.sandbox == "" || p.sandbox == sb.id):
 				return "", nil
 			case at.Owes() && holder.UID != sb.pod.UID:

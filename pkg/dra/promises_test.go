@@ -167,9 +167,7 @@ func TestAnAdministratorClearsWhatIsAbandoned(t *testing.T) {
 		if got := agent.Census().Phases["Abandoned"]; got != 0 || p.calls("DEL") != tried {
 			t.Errorf("%d abandoned, %d more DELs", got, p.calls("DEL")-tried)
 		}
-		if left := r.files("state"); len(left) > 0 {
-			t.Errorf("left: %q", left)
-		}
+		r.expectNothing()
 	})
 }
 

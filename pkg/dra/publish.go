@@ -10,6 +10,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	"devinfo-cni.io/pkg/inventory"
 )
 
 const (
@@ -65,10 +67,13 @@ type offer struct {
 	limit int    // of attachments; 0 = none
 	// withheld are devices that are not offered, though the node has them.
 	withheld func() map[string]bool
+	// own are the slices of the node's own devices; !ok = they are not known now.
+	own func(ctx context.Context, sharing bool) (list []resourceslice.Slice, ok bool)
 
 	mu       sync.Mutex
 	to       slicePublisher
 	numbered bool
+	last     []resourceslice.Slice // nil = nothing was published
 }
 
 // start publishes for the first time, and waits until the server can be asked what is
@@ -107,11 +112,31 @@ func (o *offer) publish(ctx context.Context) error {
 	if o.numbered {
 		devices = Numbered(o.limit)
 	}
-	withheld := o.withheld()
-	devices = slices.DeleteFunc(devices, func(d resourceapi.Device) bool { return withheld[d.Name] })
-	return o.to.PublishResources(ctx, resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{
-		o.node: {Slices: []resourceslice.Slice{{Devices: devices}}},
-	}})
+	own, ok := o.own(ctx, !o.numbered)
+	if !ok {
+		return nil
+	}
+	list := without(append([]resourceslice.Slice{{Devices: devices}}, own...), o.withheld())
+	if o.last != nil && inventory.Same(o.last, list) {
+		return nil
+	}
+	err := o.to.PublishResources(ctx, resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{o.node: {Slices: list}}})
+	if err == nil {
+		o.last = list
+	}
+	return err
+}
+
+// without leaves devices out. The first slice stays if it is empty: it shows that the
+// driver runs.
+func without(list []resourceslice.Slice, withheld map[string]bool) (rest []resourceslice.Slice) {
+	for n, s := range list {
+		devices := slices.DeleteFunc(slices.Clone(s.Devices), func(d resourceapi.Device) bool { return withheld[d.Name] })
+		if n == 0 || len(devices) > 0 {
+			rest = append(rest, resourceslice.Slice{Devices: devices})
+		}
+	}
+	return rest
 }
 
 func sharing(slice *resourceapi.ResourceSlice) bool {

@@ -37,6 +37,7 @@ type world struct {
 
 // around is what the node is like for one attachment.
 type around struct {
+	bare      bool // the claim brings no network for it
 	here      bool // it is, or was, of the sandbox that is wanted
 	dead      bool // its sandbox is certainly gone, though nobody said so
 	lost      bool // its network namespace is gone, or the boot: DEL cannot do all it should
@@ -89,6 +90,8 @@ func rules() []rule {
 	all, end := ws{keep, attach, detach, replace, forget}, ws{detach, replace, forget}
 	always := func(around) bool { return true }
 	return []rule{
+		{ph{state.Prepared}, ws{keep, attach, detach}, "it has no network of ours, and its gate is closed", func(a around) bool { return a.bare && !a.open }, doOpen},
+		{ph{state.Prepared}, all, "it has no network of ours", func(a around) bool { return a.bare }, none},
 		{ph{state.Prepared}, ws{attach}, "", always, doAdd},
 		{ph{state.Prepared}, all, "", always, none},
 		{ph{state.Adding, state.Added}, end, "", always, doDel},

@@ -16,9 +16,9 @@ func allWants() []want { return []want{keep, attach, detach, replace, forget} }
 func every(f func(phase state.Phase, w want, a around)) {
 	for _, phase := range state.Phases() {
 		for _, w := range allWants() {
-			for bits := range 1 << 8 {
+			for bits := range 1 << 9 {
 				is := func(n int) bool { return bits&(1<<n) != 0 }
-				f(phase, w, around{here: is(0), dead: is(1), lost: is(2), open: is(3), due: is(4), exhausted: is(5), taken: is(6), cleared: is(7)})
+				f(phase, w, around{here: is(0), dead: is(1), lost: is(2), open: is(3), due: is(4), exhausted: is(5), taken: is(6), cleared: is(7), bare: phase == state.Prepared && is(8)})
 			}
 		}
 	}
@@ -30,7 +30,7 @@ func TestWhatAnAttachmentNeedsInEveryPhaseAndWorld(t *testing.T) {
 		got := decide(phase, w, a)
 		fail := func(why string) { t.Errorf("%s, %s, %+v: %q: %s", phase, w, a, got, why) }
 		attached := phase == state.Adding || phase == state.Added
-		if (got == doAdd) != (phase == state.Prepared && w == attach) {
+		if (got == doAdd) != (phase == state.Prepared && w == attach && !a.bare) {
 			fail("ADD is for what a sandbox wants and nobody has")
 		}
 		if attached && slices.Contains(ends, w) && got != doDel {
@@ -48,7 +48,10 @@ func TestWhatAnAttachmentNeedsInEveryPhaseAndWorld(t *testing.T) {
 		if phase == state.Added && w == attach && (got == doDel) == a.here {
 			fail("another sandbox's is deleted, this one's is not")
 		}
-		if (got == doOpen) && (phase != state.Added || a.open || w == attach && !a.here) {
+		if a.bare && (got == doOpen) != (!a.open && w != forget && w != replace) {
+			fail("what has no network of ours is ready from Prepare on")
+		}
+		if (got == doOpen) && !a.bare && (phase != state.Added || a.open || w == attach && !a.here) {
 			fail("a gate is opened for what is attached as it should be")
 		}
 		if phase == state.Deleting && got == none {

@@ -97,7 +97,7 @@ func (a *Agent) next(c *claim) (step, goal, *sandbox) {
 	a.mu.Unlock()
 	for n := range record.Attachments {
 		at := &record.Attachments[n]
-		now.attachments[n].open = at.Phase == state.Added && !stale && a.isOpen(c, at)
+		now.attachments[n].open = (at.Phase == state.Added || at.Bare()) && !stale && a.isOpen(c, at)
 	}
 	return reconcile(record, g, now), g, sb
 }
@@ -127,7 +127,7 @@ func (a *Agent) worldOf(c *claim, g goal) world {
 
 func (a *Agent) aroundOf(at *state.Attachment, g goal, due bool) around {
 	if at.Phase == state.Prepared {
-		return around{}
+		return around{bare: at.Bare()}
 	}
 	lost := at.BootID != a.BootID || a.isGone(at.Netns)
 	return around{
@@ -141,7 +141,7 @@ func (a *Agent) isBlocked(c *claim, g goal) bool {
 	for _, other := range a.claims {
 		its, _ := a.goalOf(other)
 		for _, at := range other.record.Attachments {
-			if g.want == attach && its == g && before(other, c) < 0 && at.Phase != state.Added && !at.Late ||
+			if g.want == attach && its == g && before(other, c) < 0 && at.Phase != state.Added && !at.Late && !at.Bare() ||
 				g.want == detach && c.owes(at.Sandbox) && before(other, c) > 0 && at.Owes() && at.Tries == 0 {
 				return true
 			}
@@ -182,9 +182,7 @@ func (a *Agent) execute(c *claim, s step, sb *sandbox) error {
 	case doForget:
 		return a.forgetNow(c)
 	case doClear:
-		a.Log.Warn("an administrator has cleared what was given up", "claim", c.ref)
-		a.cleared(c, s.abandoned)
-		return a.state.Clear(c.ref.UID)
+		return a.clear(c, s.abandoned)
 	case reported:
 		record := c.record.Clone()
 		record.StatusOwed = false

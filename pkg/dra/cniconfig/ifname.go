@@ -39,6 +39,9 @@ func checkIfName(name string) *Refusal {
 func Distinct(networks []Network, taken map[string]string) error {
 	seen := map[string]string{}
 	for _, n := range networks {
+		if n.List == nil {
+			continue
+		}
 		holder, ok := taken[n.IfName]
 		if !ok {
 			holder, ok = seen[n.IfName]

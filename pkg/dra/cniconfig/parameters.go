@@ -24,6 +24,7 @@ type parameters struct {
 	// Extensions of the Device Configuration API. Of a class:
 	late        bool     // attach: Late
 	claimMaySet []string // capability arguments
+	device      json.RawMessage
 	// Of a claim: the capability arguments, by their names.
 	values map[string]json.RawMessage
 }
@@ -50,7 +51,7 @@ func (p Policy) parameters(configs []resourceapi.DeviceAllocationConfiguration) 
 	if claim.ifName == "" {
 		claim.ifName = class.ifName
 	}
-	claim.late = class.late
+	claim.late, claim.device = class.late, class.device
 	return claim, claim.set(claim.values, class)
 }
 
@@ -59,7 +60,7 @@ func (p Policy) from(source resourceapi.AllocationConfigSource, configs []resour
 	found := 0
 	for _, c := range configs {
 		switch {
-		case c.Opaque == nil || c.Opaque.Driver != p.Driver:
+		case !p.isOurs(c):
 			continue
 		case c.Source != resourceapi.AllocationConfigSourceClass && c.Source != resourceapi.AllocationConfigSourceClaim:
 			return all, refuse("", fmt.Sprintf("a config is from %q, not from a class or a claim", c.Source), "update the driver: this one does not know that source")
@@ -122,7 +123,7 @@ func (p Policy) decode(raw []byte, source resourceapi.AllocationConfigSource) (p
 func checkKeys(fields map[string]json.RawMessage, source resourceapi.AllocationConfigSource) *Refusal {
 	known := []string{"apiVersion", "kind", "ifName", "config"}
 	if source == resourceapi.AllocationConfigSourceClass {
-		known = append(known, "attach", "claimMaySet")
+		known = append(known, "attach", "claimMaySet", "device")
 	} else {
 		known = append(known, capabilityNames()...)
 	}
@@ -148,6 +149,7 @@ func (p *parameters) extend(fields map[string]json.RawMessage, source resourceap
 		}
 		return nil
 	}
+	p.device = fields["device"]
 	if v, ok := fields["attach"]; ok {
 		if string(v) != `"Late"` {
 			return refuse("", fmt.Sprintf("attach %s is not known", quote(strings.Trim(string(v), `"`))), `write "Late", or leave it out`)

@@ -18,6 +18,9 @@ type Policy struct {
 	// name. Each trusts all authors of claims as root of the node. nil = a claim may
 	// give an interface name, but no configuration.
 	AllowClaimTypes []string
+	// Bare says whether a request may have a device of that name without a configuration:
+	// somebody else attaches it. nil = none may.
+	Bare func(device string) bool
 }
 
 // Pod is the pod that a claim is reserved for.
@@ -35,8 +38,11 @@ type Network struct {
 	Name         string     // of the CNI network
 	CNIVersion   string     // that it runs with
 	// List is the network's configuration list (CNI SPEC.md section 1), with cniVersion,
-	// name and plugins, as it is to be executed.
+	// name and plugins, as it is to be executed; nil = the request has no configuration,
+	// and see Policy.Bare.
 	List json.RawMessage
+	// How says where the device goes in List, as the class has it: see package binding.
+	How json.RawMessage
 	// Late: the pod's sandbox does not wait for the network, only the containers that
 	// list the claim do.
 	Late bool
@@ -99,7 +105,11 @@ func (p Policy) network(claim *resourceapi.ResourceClaim, result resourceapi.Dev
 	if err := checkRequest(claim, result); err != nil {
 		return Network{}, err
 	}
-	params, err := p.parameters(resourceclaim.ConfigForResult(claim.Status.Allocation.Devices.Config, result))
+	configs := resourceclaim.ConfigForResult(claim.Status.Allocation.Devices.Config, result)
+	if p.Bare != nil && p.Bare(result.Device) && !slices.ContainsFunc(configs, p.isOurs) {
+		return Network{Request: result.Request, Pool: result.Pool, Device: result.Device, ShareID: result.ShareID}, nil
+	}
+	params, err := p.parameters(configs)
 	if err != nil {
 		return Network{}, err
 	}
@@ -111,11 +121,15 @@ func (p Policy) network(claim *resourceapi.ResourceClaim, result resourceapi.Dev
 		return Network{}, err
 	}
 	n.Request, n.Pool, n.Device, n.ShareID, n.IfName = result.Request, result.Pool, result.Device, result.ShareID, params.ifName
-	n.Late, n.Capabilities = params.late, params.values
+	n.Late, n.Capabilities, n.How = params.late, params.values, params.device
 	if err := n.takes(); err != nil {
 		return Network{}, err
 	}
 	return n, nil
+}
+
+func (p Policy) isOurs(c resourceapi.DeviceAllocationConfiguration) bool {
+	return c.Opaque != nil && c.Opaque.Driver == p.Driver
 }
 
 // checkRequest: one device for a request, and no more. An unknown mode of allocation
@@ -126,7 +140,7 @@ func checkRequest(claim *resourceapi.ResourceClaim, result resourceapi.DeviceReq
 		return refuse("", "it is not in the claim's spec", "allocate the claim anew")
 	}
 	if admin || result.AdminAccess != nil && *result.AdminAccess {
-		return refuse("", "adminAccess: true: there is nothing to watch in a device that many claims share", "leave adminAccess out")
+		return refuse("", "adminAccess: true: it gives devices that others have, and none of these is attached twice", "leave adminAccess out")
 	}
 	if mode != "" && mode != resourceapi.DeviceAllocationModeExactCount || count > 1 {
 		return refuse("", fmt.Sprintf("allocationMode %q, count %d: a request makes one interface", mode, count),

@@ -16,6 +16,13 @@ import (
 // Prefix is the domain of the attributes that are not Kubernetes' own.
 const Prefix = "devinfo-cni.io/"
 
+// The attributes of vhost-user that KubeVirt's network binding plugin for it reads, which
+// are in no domain (kubevirt/vhostuser-network-binding-plugin, pkg/domain).
+const (
+	VhostUserPath = "vhost-user-path" // of the socket, as the container has it
+	MTU           = "mtu"             // int, bytes
+)
+
 // Host is where the devices are.
 type Host struct {
 	Sys  *sysfs.FS
@@ -27,7 +34,8 @@ type Host struct {
 // the kernel knows them. Below [Prefix] stand, as far as the device information has
 // them, type (of the device information), pfPCIBusID, representor, rdmaDevice, vhostNet,
 // vdpaParent, vdpaDriver, devicePath (of the vDPA device), socketPath (of vhost-user and
-// memif), vhostUserMode, memifRole and memifMode.
+// memif), vhostUserMode, memifRole and memifMode. Of vhost-user there is also
+// [VhostUserPath], as KubeVirt reads it.
 //
 // Of several RDMA devices rdmaDevice holds the names joined by commas, as the device
 // information does: a metadata file has no lists. An attribute holds at most 64 bytes.
@@ -50,6 +58,9 @@ func (h Host) Attributes(info *devinfo.Info) map[string]resourceapi.DeviceAttrib
 	case *devinfo.VhostUser:
 		a.set("socketPath", d.Path)
 		a.set("vhostUserMode", d.Mode)
+		if path, ok := a.to[Prefix+"socketPath"]; ok {
+			a.to[VhostUserPath] = path
+		}
 	case *devinfo.Memif:
 		a.set("socketPath", d.Path)
 		a.set("memifRole", d.Role)

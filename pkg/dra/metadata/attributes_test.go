@@ -77,7 +77,7 @@ func TestAttributesAreThoseOfDeviceInformationAndSysfs(t *testing.T) {
 			"devinfo-cni.io/vdpaParent": "vdpa0", "devinfo-cni.io/vdpaDriver": "vhost", "devinfo-cni.io/devicePath": "/dev/vhost-vdpa-0",
 		}},
 		"vhost-user": {"virtio-vm", devinfo.Info{Type: devinfo.TypeVhostUser, VhostUser: &devinfo.VhostUser{Mode: "server", Path: "/run/s"}}, map[string]any{
-			"devinfo-cni.io/type": "vhost-user", "devinfo-cni.io/vhostUserMode": "server", "devinfo-cni.io/socketPath": "/run/s",
+			"devinfo-cni.io/type": "vhost-user", "devinfo-cni.io/vhostUserMode": "server", "devinfo-cni.io/socketPath": "/run/s", "vhost-user-path": "/run/s",
 		}},
 		"memif": {"virtio-vm", devinfo.Info{Type: devinfo.TypeMemif, Memif: &devinfo.Memif{Role: "slave", Mode: "ip", Path: "/run/s"}}, map[string]any{
 			"devinfo-cni.io/type": "memif", "devinfo-cni.io/memifRole": "slave", "devinfo-cni.io/memifMode": "ip", "devinfo-cni.io/socketPath": "/run/s",
@@ -105,7 +105,7 @@ func TestWhatTheAPIDoesNotTakeIsLeftOutWithAWarning(t *testing.T) {
 			map[string]any{"devinfo-cni.io/type": "vhost-user", "devinfo-cni.io/vhostUserMode": "client"},
 			[]string{"attribute devinfo-cni.io/socketPath is left out: \"" + socket + "\" has 65 bytes, at most 64 are allowed"}},
 		"64 bytes": {devinfo.Info{Type: devinfo.TypeVhostUser, VhostUser: &devinfo.VhostUser{Mode: "client", Path: socket[:64]}},
-			map[string]any{"devinfo-cni.io/type": "vhost-user", "devinfo-cni.io/vhostUserMode": "client", "devinfo-cni.io/socketPath": socket[:64]}, nil},
+			map[string]any{"devinfo-cni.io/type": "vhost-user", "devinfo-cni.io/vhostUserMode": "client", "devinfo-cni.io/socketPath": socket[:64], "vhost-user-path": socket[:64]}, nil},
 		"no address": {devinfo.Info{Type: devinfo.TypePCI, PCI: &devinfo.PCI{Address: "3b:00.2", PFAddress: "x"}},
 			map[string]any{"devinfo-cni.io/type": "pci"}, []string{`pciBusID is left out: "3b:00.2"`, `pfPCIBusID is left out: "x"`}},
 		"domain of five digits": {devinfo.Info{Type: devinfo.TypePCI, PCI: &devinfo.PCI{Address: "10000:e1:00.1"}},

@@ -50,6 +50,22 @@ func NetworkData(result json.RawMessage, ifName, netns string) (*resourceapi.Net
 	return data, warnings, nil
 }
 
+// MTUOf is what a CNI result says of the interface ifName in the network namespace at
+// netns, in bytes; 0 = nothing, as before CNI 1.1.0, or it is none that KubeVirt takes.
+func MTUOf(result json.RawMessage, ifName, netns string) int64 {
+	r, err := parse(result)
+	if err != nil {
+		return 0
+	}
+	own := find(r.Interfaces, ifName, netns)
+	if own < 0 || r.Interfaces[own].Mtu < minMTU {
+		return 0
+	}
+	return int64(r.Interfaces[own].Mtu)
+}
+
+const minMTU = 68 // ETH_MIN_MTU (include/uapi/linux/if_ether.h)
+
 // hardwareAddress spells it as the kernel does, if it is one of the usual kind.
 func hardwareAddress(text string) (string, error) {
 	if mac, err := net.ParseMAC(text); err == nil {

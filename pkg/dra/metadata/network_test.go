@@ -101,3 +101,19 @@ func FuzzNetworkData(f *testing.F) {
 		}
 	})
 }
+
+func TestTheMTUIsThatOfThePodsInterface(t *testing.T) {
+	const result = `{"cniVersion": %q, "interfaces": [{"name": "net1", "mtu": 1500}, {"name": "net1", "sandbox": "/ns", "mtu": %d}]}`
+	for _, test := range []struct {
+		version string
+		mtu     int
+		want    int64
+	}{{"1.1.0", 9000, 9000}, {"1.1.0", 0, 0}, {"1.1.0", 67, 0}} {
+		if got := metadata.MTUOf(fmt.Appendf(nil, result, test.version, test.mtu), "net1", "/ns"); got != test.want {
+			t.Errorf("%+v: got %d", test, got)
+		}
+	}
+	if got := metadata.MTUOf([]byte("no JSON"), "net1", "/ns"); got != 0 {
+		t.Errorf("got %d", got)
+	}
+}

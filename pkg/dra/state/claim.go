@@ -19,7 +19,7 @@ import (
 )
 
 // Schema is the version of the files' format. A reader takes its own and older ones.
-const Schema = 2
+const Schema = 3
 
 // Phase is how far an attachment is.
 type Phase string
@@ -67,11 +67,15 @@ type Attachment struct {
 	Pool    string     `json:"pool"`
 	Device  string     `json:"device"`
 	ShareID *types.UID `json:"shareID,omitempty"`
+	// Node is the device where it is one of the node's own; nil = it stands for a network
+	// of software alone. Before schema 3 there were none.
+	Node *NodeDevice `json:"node,omitempty"`
 
+	// These four are empty of a device without a network: see Bare.
 	Network    string          `json:"network"`    // "name" of the network configuration
 	CNIVersion string          `json:"cniVersion"` // of the network configuration
 	IfName     string          `json:"ifName"`     // CNI_IFNAME
-	List       json.RawMessage `json:"list"`       // network configuration list, as executed
+	List       json.RawMessage `json:"list"`       // network configuration list, as executed; null = see Bare
 	// Late: the sandbox does not wait for this network, only the containers that list it.
 	Late bool `json:"late,omitempty"`
 	// Capabilities are the capability arguments that the claim gives, by their names.
@@ -120,6 +124,10 @@ type Metadata struct {
 	Attributes  map[string]resourceapi.DeviceAttribute `json:"attributes,omitempty"`
 	NetworkData *resourceapi.NetworkDeviceData         `json:"networkData,omitempty"`
 }
+
+// Bare says that the claim brings no network for the device: it is made ready for the
+// containers, and somebody else attaches it. The phase stays Prepared.
+func (a *Attachment) Bare() bool { return len(a.List) == 0 || string(a.List) == "null" }
 
 // Owes says whether a DEL is owed.
 func (a *Attachment) Owes() bool { return a.Phase != Prepared }

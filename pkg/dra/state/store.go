@@ -197,8 +197,6 @@ func check(c *Claim, uid types.UID) error {
 		return fmt.Errorf("schema %d: must be 1 or more", c.Schema)
 	case c.UID != uid:
 		return fmt.Errorf("uid %q: must be the one in the file's name", c.UID)
-	case len(c.Attachments) > 0 && len(c.Consumers()) == 0 && c.Pod.UID == "":
-		return errors.New("pod and pods: one of them is required")
 	}
 	for n := range c.Attachments {
 		if err := checkAttachment(&c.Attachments[n], c.Attachments[n].Phase != Abandoned); err != nil {
@@ -217,7 +215,10 @@ func checkAttachment(a *Attachment, inPlace bool) error {
 	if !inPlace || !slices.Contains(Phases(), a.Phase) {
 		return fmt.Errorf("phase %q: not allowed here", a.Phase)
 	}
-	if len(a.List) == 0 || a.IfName == "" || a.Owes() && a.Sandbox == "" {
+	if a.Bare() && a.Node != nil && !a.Owes() {
+		return nil
+	}
+	if a.Bare() || a.IfName == "" || a.Owes() && a.Sandbox == "" {
 		return errors.New("list and ifName are required, and from phase Adding on sandbox")
 	}
 	return nil

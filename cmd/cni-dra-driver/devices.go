@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/inventory"
+	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/sysfs"
+)
+
+// inventory is what the flag --devices has the node offer; nil = nothing.
+func (o *options) inventory(sys *sysfs.FS, log *slog.Logger) (*dra.Inventory, error) {
+	if o.devices == "" {
+		return nil, nil
+	}
+	rules, err := rulesIn("devices", o.devices)
+	if err != nil {
+		return nil, err
+	}
+	socket, locks := filepath.Join("/", o.hostRoot, o.podResources), filepath.Join("/", o.hostRoot, sriovLocks)
+	if _, err := os.Stat(socket); errors.Is(err, fs.ErrNotExist) {
+		log.Warn("--pod-resources-socket: it is not there yet: devices that device plugins have given away are not known", "socket", socket)
+	}
+	return &dra.Inventory{
+		Rules: rules, Events: link.Events, Times: inventory.DefaultTimes(),
+		Host: func() (inventory.Host, error) { return inventory.Live(sys) },
+		Others: func(ctx context.Context) (map[string]string, error) {
+			given, err := givenAway(ctx, socket)
+			if err != nil {
+				return nil, fmt.Errorf("--pod-resources-socket: %w", err)
+			}
+			locked, err := inventory.Locks(os.DirFS(locks), link.NetnsGone)
+			maps.Copy(given, locked)
+			return given, err
+		},
+	}, nil
+}
+
+// podResourcesLimit is what the kubelet has to answer in.
+const podResourcesLimit = 10 * time.Second
+
+// givenAway asks the kubelet for the devices that device plugins have given to pods. A
+// socket that is not there tells of none.
+func givenAway(ctx context.Context, socket string) (map[string]string, error) {
+	if _, err := os.Stat(socket); errors.Is(err, fs.ErrNotExist) {
+		return map[string]string{}, nil
+	}
+	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(ctx, podResourcesLimit)
+	defer cancel()
+	answer, err := podresources.NewPodResourcesListerClient(conn).List(ctx, &podresources.ListPodResourcesRequest{})
+	if err != nil {
+		return nil, err
+	}
+	return inventory.Allocated(answer), nil
+}

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"devinfo-cni.io/pkg/sysfs"
+)
+
+// kubelet tells what device plugins have given away.
+type kubelet struct {
+	podresources.UnimplementedPodResourcesListerServer
+}
+
+func (kubelet) List(context.Context, *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
+	devices := []*podresources.ContainerDevices{{ResourceName: "example.com/vf", DeviceIds: []string{"0000:03:00.4"}}}
+	return &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{{
+		Namespace: "ns", Name: "pod", Containers: []*podresources.ContainerResources{{Devices: devices}},
+	}}}, nil
+}
+
+func TestWhatOthersHaveComesFromTheKubeletAndSRIOVCNI(t *testing.T) {
+	o := alone(t)
+	o.hostRoot = filepath.Dir(o.kubeconfig)
+	o.podResources = "/kubelet.sock"
+	o.devices = filepath.Join(o.hostRoot, "devices.yaml")
+	locks := filepath.Join(o.hostRoot, sriovLocks)
+	for _, err := range []error{
+		os.WriteFile(o.devices, []byte("devices: []"), 0o600), os.MkdirAll(locks, 0o700),
+		os.WriteFile(filepath.Join(locks, "0000:03:00.5"), []byte("/proc/self/ns/net"), 0o600),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	offered, err := o.inventory(sysfs.New(os.DirFS("/sys")), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const locked = "sriov-cni has given it to network namespace /proc/self/ns/net"
+	ask := func(want map[string]string) {
+		t.Helper()
+		got, err := offered.Others(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+	}
+	ask(map[string]string{"0000:03:00.5": locked})
+	listener, err := net.Listen("unix", filepath.Join(o.hostRoot, o.podResources))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	podresources.RegisterPodResourcesListerServer(server, kubelet{})
+	go func() { _ = server.Serve(listener) }()
+	ask(map[string]string{"0000:03:00.4": "pod ns/pod has it from device plugin example.com/vf", "0000:03:00.5": locked})
+	server.Stop() // which removes the socket
+	if err := os.WriteFile(filepath.Join(o.hostRoot, o.podResources), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := offered.Others(t.Context()); err == nil || !strings.Contains(err.Error(), "--pod-resources-socket") {
+		t.Errorf("a kubelet that does not answer: %v", err)
+	}
+}

@@ -1,0 +1,146 @@
+package dra_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+
+	"devinfo-cni.io/pkg/dra/metadata"
+)
+
+// Multus attaches it: see inventory.ResourceName.
+func TestADeviceWithAResourceNameNeedsNoNetwork(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+		n := newNode(t, "mlx5-switchdev")
+		r.options.Inventory, r.options.Finder, r.options.Ordered = n.inventory(), n.finder(), true
+		agent := r.start()
+		devices, err := agent.Prepare(t.Context(), ownClaim("u1", vf3, ""))
+		must(t, err)
+		attributes := devices[0].Metadata.Attributes
+		for name, want := range map[string]string{"k8s.cni.cncf.io/deviceID": "0000:03:00.5", "k8s.cni.cncf.io/resourceName": "example.com/vf", "resource.kubernetes.io/pciBusID": "0000:03:00.5"} {
+			if got := attributes[name].StringValue; got == nil || *got != want {
+				t.Errorf("%s: got %v", name, attributes[name])
+			}
+		}
+		r.prepare(r.claimOf("z", "u2", "pod", want{"x", "net1", ""})) // comes after it, in order
+		sb := r.sandbox("s1", "pod")
+		must(t, r.runPod(sb))
+		if left := r.files("cdi"); len(left) != 2 {
+			t.Errorf("CDI specs: %q", left)
+		}
+		if _, _, err := agent.CreateContainer(t.Context(), sb, container("u1_r")); err != nil {
+			t.Error(err)
+		}
+		if got := p.told; !slices.Equal(got, []string{"ADD s1 net1"}) {
+			t.Errorf("got %q", got)
+		}
+		synctest.Wait() // until nobody writes
+		must(t, os.RemoveAll(r.options.CDIDir))
+		time.Sleep(2 * time.Minute)
+		if left := r.files("cdi"); len(left) != 2 {
+			t.Errorf("CDI specs after somebody has removed them: %q", left)
+		}
+		agent = r.start()
+		_, err = agent.Prepare(t.Context(), ownClaim("u1", vf3, ""))
+		must(t, err)
+		r.endPod(sb)
+		r.unprepared("u1")
+		r.unprepared("u2")
+		if got := p.calls("DEL"); got != 1 {
+			t.Errorf("got %q", p.told)
+		}
+		r.expectNothing()
+	})
+}
+
+// The metadata is that of Prepare, in both versions: KubeVirt reads the older one.
+func TestTheMetadataOfADeviceWithoutANetworkIsWrittenByPrepare(t *testing.T) {
+	r, p := newRig(t), newPlugins()
+	claim := ownClaim("u1", vf3, "")
+	client := server(nil, claim)
+	_, dir := ownKubelet(t, client, r, newNode(t, "mlx5-switchdev"), p)
+	answer, err := drapb.NewDRAPluginClient(dial(t, filepath.Join(dir, "dra.sock"))).NodePrepareResources(t.Context(),
+		&drapb.NodePrepareResourcesRequest{Claims: []*drapb.Claim{{Namespace: "ns", Name: claim.Name, Uid: "u1"}}})
+	if err != nil || answer.Claims["u1"].GetError() != "" || len(answer.Claims["u1"].GetDevices()) != 1 || len(answer.Claims["u1"].Devices[0].CdiDeviceIds) != 2 {
+		t.Fatal(answer, err)
+	}
+	var all strings.Builder
+	must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(path, "metadata.json") {
+			text, err := os.ReadFile(path)
+			all.Write(text)
+			return err
+		}
+		return err
+	}))
+	for _, want := range []string{"metadata.resource.k8s.io/v1alpha1", "metadata.resource.k8s.io/v1beta1", "k8s.cni.cncf.io/deviceID", "resource.kubernetes.io/pciBusID"} {
+		if !strings.Contains(all.String(), want) {
+			t.Errorf("it lacks %s: %s", want, &all)
+		}
+	}
+	r.eventually("its gate is open", func() bool { return len(r.files("cdi")) > 0 })
+}
+
+// No plugin of the chain tells of the device, and the pod learns of it all the same.
+func TestTheAgentDescribesADeviceThatNoPluginDescribes(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+		n := newNode(t, "mlx5-switchdev")
+		r.options.Inventory, r.options.Finder = n.inventory(), n.finder()
+		r.options.Attributes = metadata.Host{Sys: r.options.Finder.Sys}.Attributes
+		agent := r.start()
+		claim := ownClaim("u1", vf3, network(`{"type":"sriov"}`)) // which is on vfio-pci
+		raw := &claim.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw
+		*raw = []byte(strings.ReplaceAll(string(*raw), "net1", "net2")) // that the captured pod lacks
+		r.prepare(claim)
+		sb := r.sandbox("s1", "pod")
+		must(t, r.runPod(sb))
+		if at := r.attachment("u1"); at.PCI() != "0000:03:00.5" || len(r.files("info")) != 1 {
+			t.Errorf("got %s, files %q", at.Info, r.files("info"))
+		}
+		text, err := os.ReadFile(filepath.Join(r.options.CDIDir, r.files("cdi")[0]))
+		if err != nil || !strings.Contains(string(text), filepath.Join(r.options.DeviceInfoDir, r.files("info")[0])) {
+			t.Errorf("%v: %s", err, text)
+		}
+		r.mu.Lock()
+		told := r.metadata[0].Metadata.Attributes
+		r.mu.Unlock()
+		if n := told["devinfo-cni.io/vfIndex"].IntValue; n == nil || *n != 3 || told["devinfo-cni.io/type"].StringValue == nil {
+			t.Errorf("neither of the slice nor of the device information: %v", told)
+		}
+		r.endPod(sb)
+		must(t, agent.Unprepare(t.Context(), "u1"))
+		r.expectNothing()
+	})
+}
+
+// A device without a network of ours is Multus' by now.
+func TestNoDELTakesADeviceFromWhoeverElseAttachesIt(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+		r.options.Inventory = newNode(t, "mlx5-switchdev").inventory()
+		agent := r.start()
+		p.set(always)
+		r.prepare(ownClaim("u1", vf3, network(`{"type":"sriov"}`)))
+		sb := r.sandbox("s1", "pod")
+		_ = r.runPod(sb)
+		r.endPod(sb)
+		r.unprepared("u1")
+		synctest.Wait()
+		r.prepare(ownClaim("u2", vf3, ""))
+		tried := p.calls("DEL")
+		time.Sleep(5 * time.Hour)
+		if n := p.calls("DEL"); n != tried || agent.Census().Phases["Abandoned"] != 1 {
+			t.Errorf("%d more DELs, %v", n-tried, agent.Census())
+		}
+		r.unprepared("u2")
+		p.set(nil)
+		time.Sleep(2 * time.Hour)
+		r.expectNothing()
+	})
+}

@@ -1,0 +1,166 @@
+package dra
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/dra/binding"
+	"devinfo-cni.io/pkg/dra/cniconfig"
+	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/inventory"
+)
+
+// ownDevices are those of the node's own devices that a claim has, by name.
+type ownDevices map[string]*state.NodeDevice
+
+// allocated looks for the node's own devices that are allocated to a claim. The node is
+// looked at if there are any that the claim's record does not know. An error that the same
+// claim always gets is a [*cniconfig.Refusal].
+func (a *Agent) allocated(ctx context.Context, claim *resourceapi.ResourceClaim) (ownDevices, error) {
+	own := ownDevices{}
+	if claim.Status.Allocation == nil {
+		return own, nil
+	}
+	a.mu.Lock()
+	known := a.claims[claim.UID]
+	var record *state.Claim
+	if known != nil {
+		record = known.record
+	}
+	a.mu.Unlock()
+	var unknown []resourceapi.DeviceRequestAllocationResult
+	for _, r := range claim.Status.Allocation.Devices.Results {
+		switch {
+		case r.Driver != a.Driver || !isOwn(r.Device):
+		case record != nil && heldIn(record, r.Pool, r.Device) != nil:
+			own[r.Device] = heldIn(record, r.Pool, r.Device)
+		default:
+			unknown = append(unknown, r)
+		}
+	}
+	if unknown == nil {
+		return own, nil
+	}
+	return own, a.lookUp(ctx, unknown, own)
+}
+
+// lookUp finds allocated devices on the node.
+func (a *Agent) lookUp(ctx context.Context, results []resourceapi.DeviceRequestAllocationResult, own ownDevices) error {
+	refuse := func(r resourceapi.DeviceRequestAllocationResult, why string) error {
+		return &cniconfig.Refusal{
+			Request: r.Request, Rule: fmt.Sprintf("device %s is allocated, and %s", r.Device, why),
+			Remedy: "delete the pod, to have another one allocated, or correct the rules of the node's devices",
+		}
+	}
+	if a.Inventory == nil {
+		return refuse(results[0], "this node offers no devices of its own")
+	}
+	decisions, list, err := a.survey(ctx)
+	if err != nil {
+		return fmt.Errorf("the node's devices: %w", err)
+	}
+	published := inventory.PublishedIn(list)
+	for _, r := range results {
+		d, there := decisions[r.Device]
+		switch {
+		case !there:
+			return refuse(r, "this node has none of that name")
+		case d.Why != "":
+			return refuse(r, "this node does not offer it: "+d.Why)
+		}
+		own[r.Device] = nodeDevice(d.Device, published[r.Device])
+	}
+	return nil
+}
+
+func nodeDevice(d inventory.Device, as resourceapi.Device) *state.NodeDevice {
+	n := &state.NodeDevice{Kind: string(d.Kind), Aux: d.Aux, VDPA: d.VDPA, IfName: d.IfName, Published: as}
+	if d.PCI != nil {
+		n.PCI = d.PCI.String()
+	}
+	return n
+}
+
+// deviceOf is the reverse of nodeDevice, for what a configuration is told of a device.
+func deviceOf(n *state.NodeDevice) inventory.Device {
+	d := inventory.Device{
+		Name: n.Published.Name, Kind: inventory.Kind(n.Kind), Aux: n.Aux, VDPA: n.VDPA, IfName: n.IfName, Attributes: n.Published.Attributes,
+	}
+	if address, err := pci.Parse(n.PCI); err == nil {
+		d.PCI = &address
+	}
+	return d
+}
+
+// resolve gives the networks of a claim, with the devices in their configurations.
+func (own ownDevices) resolve(claim *resourceapi.ResourceClaim, p cniconfig.Policy) ([]cniconfig.Network, error) {
+	p.Bare = func(device string) bool {
+		d := own[device]
+		return d != nil && d.Published.Attributes[inventory.ResourceName].StringValue != nil
+	}
+	networks, err := cniconfig.Resolve(claim, p)
+	if err != nil {
+		return nil, err
+	}
+	for n := range networks {
+		if err := own.bind(&networks[n]); err != nil {
+			if refusal := (*cniconfig.Refusal)(nil); errors.As(err, &refusal) {
+				refusal.Request = networks[n].Request
+			}
+			return nil, err
+		}
+	}
+	return networks, nil
+}
+
+// bind puts the device of a network into its configuration.
+func (own ownDevices) bind(n *cniconfig.Network) error {
+	if n.List == nil {
+		return nil
+	}
+	var how binding.How
+	if n.How != nil {
+		var refusal *cniconfig.Refusal
+		if how, refusal = binding.Parse(n.How); refusal != nil {
+			return refusal
+		}
+	}
+	node := own[n.Device]
+	switch {
+	case node == nil && len(how) > 0:
+		return &cniconfig.Refusal{
+			Rule:   fmt.Sprintf("device: %s is allocated, which stands for networks of software and is no device", n.Device),
+			Remedy: "have the DeviceClass select a device of the node by its attributes, or leave device out",
+		}
+	case node == nil:
+		return nil
+	}
+	as := inventory.Exclusive
+	if node.Shared() {
+		as = inventory.Shared
+	}
+	bound, err := binding.Bind(n.List, deviceOf(node), as, how)
+	if err != nil {
+		return err
+	}
+	n.List = bound.List
+	if bound.DeviceID == "" {
+		return nil
+	}
+	id, err := json.Marshal(bound.DeviceID)
+	if err != nil {
+		return err
+	}
+	n.Capabilities = maps.Clone(n.Capabilities)
+	if n.Capabilities == nil {
+		n.Capabilities = map[string]json.RawMessage{}
+	}
+	n.Capabilities["deviceID"] = id
+	return nil
+}

@@ -1,0 +1,139 @@
+package dra
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/inventory"
+)
+
+// Inventory are the node's own devices, which a node offers beside [DeviceName]: see
+// package inventory. All but Others and Events is required.
+type Inventory struct {
+	Rules inventory.Rules                // which are offered, and as what
+	Host  func() (inventory.Host, error) // reads the node
+	// Others are the devices that somebody else has given away: see [inventory.Situation].
+	// While it fails nothing new is published.
+	Others func(context.Context) (map[string]string, error)
+	// Events tells that the node may have changed, until ctx ends; nil = only Times.Poll.
+	Events func(ctx context.Context) (<-chan struct{}, error)
+	Times  inventory.Times
+}
+
+// nodeDevices is what the agent remembers of what it publishes.
+type nodeDevices struct {
+	mu       sync.Mutex
+	last     inventory.Published // as they were last published
+	unshared bool                // the API server cannot share devices
+	warned   []string            // what was said last
+}
+
+// isOwn says whether a device is one of the node's own, and not one of those that stand
+// for networks of software alone: [Shared], [Numbered].
+func isOwn(device string) bool {
+	number, numbered := strings.CutPrefix(device, DeviceName+"-")
+	_, err := strconv.Atoi(number)
+	return device != DeviceName && !(numbered && err == nil)
+}
+
+// survey looks at the node: what is decided of each of its devices, by name, and the
+// slices that follow.
+func (a *Agent) survey(ctx context.Context) (map[string]inventory.Decision, []resourceslice.Slice, error) {
+	host, err := a.Inventory.Host()
+	if err != nil {
+		return nil, nil, err
+	}
+	devices, warnings, err := inventory.Read(host)
+	if err != nil {
+		return nil, nil, err
+	}
+	var others map[string]string
+	if a.Inventory.Others != nil {
+		if others, err = a.Inventory.Others(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
+	held, last := a.held()
+	a.node.mu.Lock()
+	defer a.node.mu.Unlock()
+	if !slices.Equal(warnings, a.node.warned) {
+		a.Log.Warn("the node's devices", "warnings", warnings)
+		a.node.warned = warnings
+	}
+	decisions := inventory.Decide(devices, a.Inventory.Rules, inventory.Situation{
+		Driver: a.Driver, Sharing: !a.node.unshared, Ours: held, Others: others,
+	})
+	maps.Copy(last, a.node.last)
+	byName := make(map[string]inventory.Decision, len(decisions))
+	for _, d := range decisions {
+		byName[d.Device.Name] = d
+	}
+	return byName, inventory.Slices(decisions, held, last), nil
+}
+
+// held are the node's own devices that claims on record have, and what these were
+// published as when the claims were prepared: the kubelet may have removed the slices.
+func (a *Agent) held() (names map[string]bool, as inventory.Published) {
+	names, as = map[string]bool{}, inventory.Published{}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, c := range a.claims {
+		for _, at := range slices.Concat(c.record.Attachments, c.record.Abandoned) {
+			if at.Node != nil {
+				names[at.Device], as[at.Device] = true, at.Node.Published
+			}
+		}
+	}
+	return names, as
+}
+
+// ownSlices are those of the node's own devices; ok is false if what there is now cannot be
+// said. sharing tells whether the API server can share devices.
+func (a *Agent) ownSlices(ctx context.Context, sharing bool) (list []resourceslice.Slice, ok bool) {
+	if a.Inventory == nil {
+		return nil, true
+	}
+	a.node.mu.Lock()
+	a.node.unshared = !sharing
+	a.node.mu.Unlock()
+	_, list, err := a.survey(ctx)
+	if err != nil {
+		a.Log.Error("the node's devices cannot be read: what was published of them stays", "error", err)
+		return nil, false
+	}
+	a.node.mu.Lock()
+	defer a.node.mu.Unlock()
+	a.node.last = inventory.PublishedIn(list)
+	return list, true
+}
+
+// watchNode has the devices published again whenever the node may have changed, until ctx
+// ends.
+func (a *Agent) watchNode(ctx context.Context) {
+	var events <-chan struct{}
+	if a.Inventory.Events != nil {
+		var err error
+		if events, err = a.Inventory.Events(ctx); err != nil {
+			a.Log.Error(fmt.Sprintf("changes of the node's devices are found by looking every %v", a.Inventory.Times.Poll), "error", err)
+		}
+	}
+	inventory.Watch(ctx, events, a.Inventory.Times, func(context.Context) { a.offerSoon() })
+}
+
+// heldIn gives the device that a claim on record has by that name; nil = none.
+func heldIn(record *state.Claim, pool, device string) *state.NodeDevice {
+	for n := range record.Attachments {
+		if at := &record.Attachments[n]; at.Pool == pool && at.Device == device {
+			return at.Node
+		}
+	}
+	return nil
+}

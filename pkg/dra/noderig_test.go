@@ -1,0 +1,189 @@
+package dra_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/inventory"
+	"devinfo-cni.io/pkg/link/linkhost"
+	"devinfo-cni.io/pkg/sysfs"
+)
+
+const ownRules = `devices:
+- select: device.attributes["devinfo-cni.io"].kind == "vf" && device.attributes["devinfo-cni.io"].vfIndex == 3
+  as: exclusive
+  resourceName: example.com/vf
+- select: device.attributes["devinfo-cni.io"].kind in ["vf", "sf"]
+  as: exclusive
+  attributes: {physicalNetwork: blue}
+- ifNames: [p0]
+  as: shared
+  attachments: 7
+`
+
+// node is a captured host whose devices an agent offers, and what happens to it.
+type node struct {
+	t      testing.TB
+	mu     sync.Mutex
+	text   []byte
+	others map[string]string
+	broken error
+	events chan struct{}
+}
+
+func newNode(t testing.TB, name string) *node {
+	t.Helper()
+	text, err := os.ReadFile("../../testdata/hosts/" + name + ".txtar")
+	must(t, err)
+	return &node{t: t, text: text, events: make(chan struct{}, 1)}
+}
+
+func (n *node) inventory() *dra.Inventory {
+	rules, err := inventory.ParseRules([]byte(ownRules))
+	must(n.t, err)
+	return &dra.Inventory{
+		Rules: rules, Host: n.host, Times: inventory.Times{Settle: time.Millisecond, Poll: time.Hour},
+		Events: func(context.Context) (<-chan struct{}, error) { return n.events, nil },
+		Others: func(context.Context) (map[string]string, error) {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			return n.others, n.broken
+		},
+	}
+}
+
+func (n *node) host() (inventory.Host, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	file, err := hosttxt.Parse(n.text)
+	if err != nil {
+		return inventory.Host{}, err
+	}
+	return inventory.Captured(file)
+}
+
+func (n *node) finder() *discovery.Finder {
+	file, err := hosttxt.Parse(n.text)
+	must(n.t, err)
+	links, err := linkhost.New(file)
+	must(n.t, err)
+	return &discovery.Finder{Sys: sysfs.New(file.Sys()), Interfaces: links, Switches: links}
+}
+
+// change changes the node, and tells of it.
+func (n *node) change(f func()) {
+	n.mu.Lock()
+	f()
+	n.mu.Unlock()
+	n.events <- struct{}{}
+}
+
+// withoutLines drops what the captured host says of an interface or a function.
+func (n *node) without(words ...string) {
+	var kept []string
+	skip := false
+	for line := range strings.Lines(string(n.text)) {
+		has := func(word string) bool { return strings.Contains(line, word) }
+		if strings.HasPrefix(line, "-- ") {
+			skip = slices.ContainsFunc(words, has)
+		}
+		if !skip && !(strings.HasPrefix(line, "{") && slices.ContainsFunc(words, has)) {
+			kept = append(kept, line)
+		}
+	}
+	n.text = []byte(strings.Join(kept, ""))
+}
+
+// devicesIn waits until the node's own devices that are published are these.
+func devicesIn(t *testing.T, client *fake.Clientset, want ...string) map[string]resourceapi.Device {
+	t.Helper()
+	var names []string
+	for end := time.Now().Add(3 * time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		all := map[string]resourceapi.Device{}
+		list, err := client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{})
+		must(t, err)
+		names = nil
+		for _, s := range list.Items {
+			for _, d := range s.Spec.Devices {
+				all[d.Name] = d
+				names = append(names, d.Name)
+			}
+		}
+		slices.Sort(names)
+		if slices.Equal(names, want) {
+			return all
+		}
+	}
+	t.Fatalf("published: %q, want %q", names, want)
+	return nil
+}
+
+const (
+	vf0, vf2, vf3 = "pci-0000-03-00-2", "pci-0000-03-00-4", "pci-0000-03-00-5"
+	sf4, sf7      = "auxx-mlx5-5fcore-2esf-2e4", "auxx-mlx5-5fcore-2esf-2e7"
+	pf            = "pci-0000-03-00-0"
+)
+
+// ownKubelet is an agent that offers the devices of a node, with plugins of the test.
+func ownKubelet(t *testing.T, client *fake.Clientset, r *rig, n *node, p *plugins) (agent *dra.Agent, dir string) {
+	t.Helper()
+	_, agent, dir = kubeletOf(t, client, 0, func(o *dra.Options) {
+		log := o.Log
+		*o = r.options
+		o.Exec, o.Log, o.DelTries = p, log, 2
+		o.Inventory, o.Finder = n.inventory(), n.finder()
+	})
+	r.agent = agent
+	return agent, dir
+}
+
+// ownClaim is a claim of one device, with these parameters of its class; "" = none.
+func ownClaim(uid types.UID, device, parameters string) *resourceapi.ResourceClaim {
+	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "claim-" + string(uid), UID: uid}}
+	claim.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "r", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "c"}}}
+	claim.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
+		Results: []resourceapi.DeviceRequestAllocationResult{{Request: "r", Driver: driverName, Pool: "node1", Device: device}},
+	}}
+	if parameters != "" {
+		raw := `{"apiVersion":"cni.networking.x-k8s.io/v1alpha1","kind":"CNIConfig","ifName":"net1",` + parameters + `}`
+		claim.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{{
+			Source: resourceapi.AllocationConfigSourceClass,
+			DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
+				Driver: driverName, Parameters: runtime.RawExtension{Raw: []byte(raw)}}},
+		}}
+	}
+	claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "pod", UID: "uid-pod"}}
+	return claim
+}
+
+// network is a configuration of those plugins.
+func network(plugins string) string {
+	return `"config":{"cniVersion":"1.0.0","name":"net","plugins":[` + plugins + `]}`
+}
+
+// attachment is the first one on record.
+func (r *rig) attachment(uid string) state.Attachment {
+	r.t.Helper()
+	data, err := os.ReadFile(filepath.Join(r.options.StateDir, uid+".json"))
+	must(r.t, err)
+	var record state.Claim
+	must(r.t, json.Unmarshal(data, &record))
+	return record.Attachments[0]
+}

@@ -1,0 +1,167 @@
+package dra_test
+
+import (
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+
+	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/cniconfig"
+)
+
+func TestANodeOffersWhatItsRulesNameAndFollowsTheNode(t *testing.T) {
+	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
+	client := server(nil)
+	ownKubelet(t, client, r, n, p)
+	all := devicesIn(t, client, sf4, sf7, "cni", pf, vf0, vf2, vf3)
+	if got := all[vf2].Attributes["devinfo-cni.io/physicalNetwork"].StringValue; got == nil || *got != "blue" {
+		t.Errorf("got %v", all[vf2])
+	}
+	if share := all[pf].AllowMultipleAllocations; share == nil || !*share || all[vf0].AllowMultipleAllocations != nil {
+		t.Errorf("shared is what the rules say: %v", all[pf])
+	}
+	n.change(func() { n.others = map[string]string{"0000:03:00.4": "pod ns/x has it"} })
+	devicesIn(t, client, sf4, sf7, "cni", pf, vf0, vf3)
+	n.change(func() { n.others, n.broken = nil, errors.New("the kubelet does not answer") })
+	n.change(func() { n.broken = nil })
+	devicesIn(t, client, sf4, sf7, "cni", pf, vf0, vf2, vf3)
+}
+
+func TestWhatCannotBeSharedIsNotOfferedWhereTheServerCannotShare(t *testing.T) {
+	client := server(drop)
+	r, p := newRig(t), newPlugins()
+	ownKubelet(t, client, r, newNode(t, "mlx5-switchdev"), p)
+	want := []string{sf4, sf7}
+	for _, d := range dra.Numbered(0) {
+		want = append(want, d.Name)
+	}
+	want = append(want, vf0, vf2, vf3)
+	slices.Sort(want)
+	devicesIn(t, client, want...)
+}
+
+// A VF goes to the plugin, moves into the pod, and stays offered as it was: by the next
+// agent too, though the kubelet has removed the slices.
+func TestADeviceThatAClaimHoldsStaysPublishedAsItWas(t *testing.T) {
+	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
+	claim := ownClaim("u1", vf2, network(`{"type":"sriov"}`))
+	client := server(nil, claim)
+	t.Run("before", func(t *testing.T) {
+		r.t = t
+		_, dir := ownKubelet(t, client, r, n, p)
+		before := devicesIn(t, client, sf4, sf7, "cni", pf, vf0, vf2, vf3)
+		answer, err := drapb.NewDRAPluginClient(dial(t, filepath.Join(dir, "dra.sock"))).NodePrepareResources(t.Context(),
+			&drapb.NodePrepareResourcesRequest{Claims: []*drapb.Claim{{Namespace: "ns", Name: claim.Name, Uid: "u1"}}})
+		if err != nil || answer.Claims["u1"].GetError() != "" {
+			t.Fatal(answer, err)
+		}
+		must(t, r.runPod(r.sandbox("s1", "pod")))
+		if got := string(r.attachment("u1").List); !strings.Contains(got, `"deviceID":"0000:03:00.4"`) {
+			t.Errorf("the plugin gets %s", got)
+		}
+		n.change(func() { n.without("enp3s0f0v2") })
+		n.change(func() { n.others = map[string]string{"0000:03:00.2": "pod ns/x has it"} }) // shows that it was looked at
+		if diff := cmp.Diff(before[vf2], devicesIn(t, client, sf4, sf7, "cni", pf, vf2, vf3)[vf2]); diff != "" {
+			t.Error(diff)
+		}
+	})
+	r.t = t
+	next := server(nil)
+	agent, _ := ownKubelet(t, next, r, n, p)
+	after := devicesIn(t, next, sf4, sf7, "cni", pf, vf2, vf3)[vf2]
+	if got := after.Attributes["devinfo-cni.io/ifName"].StringValue; got == nil || *got != "enp3s0f0v2" {
+		t.Errorf("got %v", after)
+	}
+	must(t, agent.Unprepare(t.Context(), "u1"))
+	n.change(func() {})
+	devicesIn(t, next, sf4, sf7, "cni", pf, vf3)
+}
+
+func TestADeviceGoesIntoTheConfigurationAtPrepare(t *testing.T) {
+	for name, test := range map[string]struct {
+		device, parameters string
+		list, capability   string // parts of what is on record
+		refusal            []string
+	}{
+		"VF":                 {vf0, network(`{"type":"sriov"}`), `"deviceID":"0000:03:00.2"`, "", nil},
+		"SF":                 {sf4, network(`{"type":"host-device","capabilities":{"deviceID":true}}`), `"host-device"`, `"mlx5_core.sf.4"`, nil},
+		"shared master":      {pf, network(`{"type":"macvlan"}`), `"master":"p0"`, "", nil},
+		"as the class says":  {vf0, `"device":[{"plugin":"x","key":"device"}],` + network(`{"type":"x"}`), `"device":"enp3s0f0v0"`, "", nil},
+		"nowhere":            {vf0, `"device":[],` + network(`{"type":"x"}`), `{"type":"x"}`, "", nil},
+		"another device":     {vf0, network(`{"type":"sriov","deviceID":"0000:03:00.4"}`), "", "", []string{"0000:03:00.4", "0000:03:00.2", `request "r"`}},
+		"another master":     {pf, network(`{"type":"macvlan","master":"eth0"}`), "", "", []string{"eth0", "p0"}},
+		"SF for sriov":       {sf4, network(`{"type":"sriov"}`), "", "", []string{"sriov wants a VF", "mlx5_core.sf.4"}},
+		"no such key":        {vf0, `"device":[{"plugin":"x","key":"pci"}],` + network(`{"type":"x"}`), "", "", []string{`device[0].key: "pci"`}},
+		"unknown plugin":     {vf0, network(`{"type":"x"}`), "", "", []string{"no plugin of the network is known to take it"}},
+		"not on the node":    {"pci-0000-09-00-0", network(`{"type":"sriov"}`), "", "", []string{"pci-0000-09-00-0", "has none of that name"}},
+		"not offered":        {"pci-0000-03-00-3", network(`{"type":"sriov"}`), "", "", []string{"does not offer it: it has no interface here, but " + sf7}},
+		"software":           {"cni", `"device":[{"plugin":"x","key":"device"}],` + network(`{"type":"x"}`), "", "", []string{"cni is allocated"}},
+		"without a network":  {vf0, "", "", "", []string{"there is no config"}},
+		"a network of sorts": {"cni", network(`{"type":"x"}`), `{"type":"x"}`, "", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+				r.options.Inventory = newNode(t, "mlx5-switchdev").inventory()
+				agent := r.start()
+				_, err := agent.Prepare(t.Context(), ownClaim("u1", test.device, test.parameters))
+				var refusal *cniconfig.Refusal
+				if errors.As(err, &refusal) != (test.refusal != nil) {
+					t.Fatalf("got %v", err)
+				}
+				for _, part := range test.refusal {
+					if !strings.Contains(err.Error(), part) {
+						t.Errorf("%v: does not say %s", err, part)
+					}
+				}
+				if test.refusal != nil {
+					r.expectNothing()
+					return
+				}
+				at := r.attachment("u1")
+				if !strings.Contains(string(at.List), test.list) || string(at.Capabilities["deviceID"]) != test.capability {
+					t.Errorf("got %s, %s", at.List, at.Capabilities)
+				}
+			})
+		})
+	}
+}
+
+func TestADeviceOfTheNodeIsRefusedWhereNoneIsOffered(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+		if _, err := r.start().Prepare(t.Context(), ownClaim("u1", vf0, network(`{"type":"sriov"}`))); err == nil || !strings.Contains(err.Error(), "this node offers no devices of its own") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestAnAdministratorsOrAManyfoldRequestNeverRunsADD(t *testing.T) {
+	yes := true
+	for why, change := range map[string]func(*resourceapi.ResourceClaim){
+		"adminAccess": func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Results[0].AdminAccess = &yes },
+		"count 2":     func(c *resourceapi.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.Count = 2 },
+		"allocationMode \"All\"": func(c *resourceapi.ResourceClaim) {
+			c.Spec.Devices.Requests[0].Exactly.AllocationMode = resourceapi.DeviceAllocationModeAll
+		},
+	} {
+		for _, device := range []string{vf0, vf3} {
+			timeless(t, func(t *testing.T, r *rig, p *plugins) {
+				r.options.Inventory = newNode(t, "mlx5-switchdev").inventory()
+				claim := ownClaim("u1", device, map[string]string{vf0: network(`{"type":"sriov"}`)}[device])
+				change(claim)
+				if _, err := r.start().Prepare(t.Context(), claim); err == nil || !strings.Contains(err.Error(), why) {
+					t.Errorf("%s, %s: got %v", why, device, err)
+				}
+				must(t, r.runPod(r.sandbox("s1", "pod")))
+				if n := p.calls(""); n > 0 {
+					t.Errorf("%s: %q", why, p.told)
+				}
+			})
+		}
+	}
+}
