@@ -219,12 +219,13 @@ func daemonSet(t *testing.T) *agent {
 // and no others are there.
 func ready(t *testing.T, namespace, name string) {
 	t.Helper()
+	ctx := context.Background() // the end of a test is done then
 	eventually(t, 5*time.Minute, func() error {
-		ds, err := cluster.client.AppsV1().DaemonSets(namespace).Get(t.Context(), name, metav1.GetOptions{})
+		ds, err := cluster.client.AppsV1().DaemonSets(namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
-		pods, err := cluster.client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
+		pods, err := cluster.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 		s := ds.Status
 		if s.ObservedGeneration != ds.Generation || s.NumberReady != s.DesiredNumberScheduled || s.UpdatedNumberScheduled != s.DesiredNumberScheduled || len(pods.Items) != int(s.DesiredNumberScheduled) {
 			err = errors.Join(fmt.Errorf("DaemonSet: %+v, %d pods", s, len(pods.Items)), err)

@@ -38,7 +38,8 @@ func validate(t *testing.T, a *nodeAgent) {
 		t.Fatal(err)
 	}
 	section := "[plugins.'io.containerd.nri.v1.nri'.default_validator]"
-	if containerRuntime(t) == "crio" {
+	runtime := containerRuntime(t)
+	if runtime == "crio" {
 		section = "[crio.nri.default_validator]"
 	}
 	_, lines, ok := strings.Cut(string(text), section)
@@ -46,7 +47,7 @@ func validate(t *testing.T, a *nodeAgent) {
 	if !ok || !closed {
 		t.Fatalf("docs/injection.md has no %s", section)
 	}
-	config := configurationOf(t, containerRuntime(t))
+	config := configurationOf(t, runtime)
 	file, err := os.CreateTemp("", "e2e-runtime-")
 	if err != nil {
 		t.Fatal(err)
@@ -59,17 +60,17 @@ func validate(t *testing.T, a *nodeAgent) {
 	onNode(t, "mount", "--bind", file.Name(), config)
 	t.Cleanup(func() {
 		onNode(t, "umount", config)
-		a.restart(t)
+		a.restart(t, runtime)
 	})
-	a.restart(t)
+	a.restart(t, runtime)
 }
 
-// restart kills the runtime, and waits until it and the agent have found each other.
-func (a *nodeAgent) restart(t *testing.T) {
+// restart kills the program of the runtime, and waits until it and the agent have found each other.
+func (a *nodeAgent) restart(t *testing.T, program string) {
 	t.Helper()
 	connections := func() int { return strings.Count(a.log(t), "container runtime connected") }
 	before := connections()
-	killOnNode(t, containerRuntime(t))
+	killOnNode(t, program)
 	eventually(t, limit, func() error {
 		if connections() == before {
 			return errors.New("devinfo-agent is not connected again")
