@@ -82,11 +82,11 @@ func (s *space) tenPods(network, name string, devinfo bool) time.Duration {
 	s.create(podWith(name)) // until the runtime has taken it up
 	eventually(s.T, limit, func() error {
 		s.running(name)
-		used, err := tryOnNode("grep -l '"+s.name+"' /var/lib/cni/results/* | xargs grep -c '\"type\":\"devinfo\"' >/dev/null && echo yes || echo no", "sh")
-		if err == nil && (used == "yes") != devinfo {
+		used, err := s.usesDevinfo()
+		if err == nil && used != devinfo {
 			s.delete(name)
 			s.create(podWith(name))
-			err = fmt.Errorf("devinfo in the network of pod %s: %s", name, used)
+			err = fmt.Errorf("devinfo in the network of pod %s: %v", name, used)
 		}
 		return err
 	})
@@ -100,6 +100,20 @@ func (s *space) tenPods(network, name string, devinfo bool) time.Duration {
 	took := sandboxTime(s.T) - before
 	s.deletePods(s.ctx)
 	return took
+}
+
+// usesDevinfo says whether the one pod of the space was attached with devinfo, as the result
+// that libcni has kept tells.
+func (s *space) usesDevinfo() (bool, error) {
+	out, err := tryOnNode("cat $(grep -l "+s.name+" /var/lib/cni/results/*)", "sh")
+	if err != nil {
+		return false, fmt.Errorf("%w: %s", err, out)
+	}
+	var kept struct{ Config []byte }
+	if err := json.Unmarshal([]byte(out), &kept); err != nil {
+		return false, fmt.Errorf("%w: %s", err, out)
+	}
+	return strings.Contains(string(kept.Config), `"type":"devinfo"`), nil
 }
 
 var sandboxSeconds = regexp.MustCompile(`(?m)^kubelet_run_podsandbox_duration_seconds_sum\{.*\} (\S+)$`)
