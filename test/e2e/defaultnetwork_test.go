@@ -105,7 +105,7 @@ func (s *space) tenPods(network, name string, devinfo bool) time.Duration {
 // usesDevinfo says whether the one pod of the space was attached with devinfo, as the result
 // that libcni has kept tells.
 func (s *space) usesDevinfo() (bool, error) {
-	out, err := tryOnNode("cat $(grep -l "+s.name+" /var/lib/cni/results/*)", "sh")
+	out, err := tryOnNode("cat $(grep -l "+s.name+" /var/lib/cni/results/cluster-*)", "sh")
 	if err != nil {
 		return false, fmt.Errorf("%w: %s", err, out)
 	}
