@@ -15,11 +15,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// onDisk lists what attachments may leave on the node, and what may not change there.
+// onDisk lists what attachments may leave on the node, and what may not change there. Directories
+// that are made once for all are not counted.
 const onDisk = `
 exec 2>/dev/null
 find /var/lib/cni /var/run/cdi/ /var/run/k8s.cni.cncf.io /var/run/devinfo-agent/ /var/run/vhost-user /etc/cni /opt/cni/bin ` +
-	`! -name last_reserved_ip.0 ! -path '/var/lib/cni/networks/e2e-*' ! -path '/var/lib/cni/results/*cluster*' ! -path '/var/run/k8s.cni.cncf.io/devinfo/dp*' | sort
+	`! -type d ! -name last_reserved_ip.0 ! -name lock ! -path '/var/lib/cni/networks/e2e-*' ! -path '/var/lib/cni/results/*cluster*' ! -path '/var/run/k8s.cni.cncf.io/devinfo/dp*' | sort
+find /var/run/devinfo-agent/containers/ ` + userspaceDir + ` -mindepth 1
 ip -o link show type macvlan
 true
 `
