@@ -198,35 +198,36 @@ func daemonSet(t *testing.T) *agent {
 		readme(t)
 		t.Cleanup(func() { shell(t, "kubectl delete --ignore-not-found -k deploy/cni-dra-driver") })
 	}
-	ready(t)
+	ready(t, system, system)
 	place := func(t *testing.T, selector any) {
 		patch, _ := json.Marshal(map[string]any{"spec": map[string]any{"template": map[string]any{"spec": map[string]any{"nodeSelector": selector}}}})
 		_, err := cluster.client.AppsV1().DaemonSets(system).Patch(t.Context(), system, types.MergePatchType, patch, metav1.PatchOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		ready(t)
+		ready(t, system, system)
 	}
 	return &agent{
-		kill:  func(t *testing.T) { killOnNode(t, "cni-dra-driver"); ready(t) },
+		kill:  func(t *testing.T) { killOnNode(t, "cni-dra-driver"); ready(t, system, system) },
 		stop:  func(t *testing.T) { place(t, map[string]string{"e2e": "nowhere"}) },
 		start: func(t *testing.T) { place(t, nil) },
 		log:   func() string { return shell(t, "kubectl logs --tail 40 -n "+system+" daemonset/"+system) },
 	}
 }
 
-// ready waits until all pods of the DaemonSet that there should be are ready, and no
-// others are there.
-func ready(t *testing.T) {
+// ready waits until all pods of the DaemonSet of a namespace that there should be are ready,
+// and no others are there.
+func ready(t *testing.T, namespace, name string) {
 	t.Helper()
+	ctx := context.Background() // the end of a test is done then
 	eventually(t, 5*time.Minute, func() error {
-		ds, err := cluster.client.AppsV1().DaemonSets(system).Get(t.Context(), system, metav1.GetOptions{})
+		ds, err := cluster.client.AppsV1().DaemonSets(namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
-		pods, err := cluster.client.CoreV1().Pods(system).List(t.Context(), metav1.ListOptions{})
+		pods, err := cluster.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 		s := ds.Status
-		if s.ObservedGeneration != ds.Generation || s.NumberReady != s.DesiredNumberScheduled || len(pods.Items) != int(s.DesiredNumberScheduled) {
+		if s.ObservedGeneration != ds.Generation || s.NumberReady != s.DesiredNumberScheduled || s.UpdatedNumberScheduled != s.DesiredNumberScheduled || len(pods.Items) != int(s.DesiredNumberScheduled) {
 			err = errors.Join(fmt.Errorf("DaemonSet: %+v, %d pods", s, len(pods.Items)), err)
 		}
 		return err

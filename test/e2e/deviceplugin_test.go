@@ -88,18 +88,50 @@ func servePools(settings string) error {
 	return <-ended
 }
 
-// serve offers the pool to the kubelet; that this has ended is sent to a channel.
+// serve offers the pool to the kubelet, and again to each one that is started after it: a
+// kubelet that starts removes the sockets of its plugins. That this has ended is sent to a
+// channel.
 func (p *pool) serve(ended chan<- error) error {
-	endpoint := "e2e-" + filepath.Base(p.Resource) + ".sock"
-	path := v1beta1.DevicePluginPath + endpoint
-	_ = os.Remove(path) // of an earlier run
-	l, err := net.Listen("unix", path)
+	path := v1beta1.DevicePluginPath + p.endpoint()
+	server, err := p.offer(path)
 	if err != nil {
 		return err
 	}
+	go func() {
+		for range time.Tick(time.Second) {
+			if _, err := os.Lstat(path); err == nil {
+				continue
+			}
+			server.Stop()
+			if server, err = p.offer(path); err != nil {
+				ended <- err
+				return
+			}
+		}
+	}()
+	return nil
+}
+
+func (p *pool) endpoint() string { return "e2e-" + filepath.Base(p.Resource) + ".sock" }
+
+// offer has the kubelet connect to the pool at a socket.
+func (p *pool) offer(path string) (*grpc.Server, error) {
+	_ = os.Remove(path) // of an earlier run
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, err
+	}
 	server := grpc.NewServer()
 	v1beta1.RegisterDevicePluginServer(server, &poolServer{pool: p})
-	go func() { ended <- server.Serve(l) }()
+	go func() { _ = server.Serve(l) }()
+	if err := p.register(); err != nil {
+		server.Stop()
+		return nil, err
+	}
+	return server, nil
+}
+
+func (p *pool) register() error {
 	kubelet, err := grpc.NewClient("unix://"+v1beta1.KubeletSocket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
@@ -108,7 +140,7 @@ func (p *pool) serve(ended chan<- error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	_, err = v1beta1.NewRegistrationClient(kubelet).Register(ctx, &v1beta1.RegisterRequest{
-		Version: v1beta1.Version, Endpoint: endpoint, ResourceName: p.Resource, Options: &v1beta1.DevicePluginOptions{},
+		Version: v1beta1.Version, Endpoint: p.endpoint(), ResourceName: p.Resource, Options: &v1beta1.DevicePluginOptions{},
 	}, grpc.WaitForReady(true))
 	return err
 }

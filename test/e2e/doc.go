@@ -9,14 +9,17 @@
 // cluster of one node: the tests that look at the node, run crictl there or kill its programs
 // need it. There must be room for 100 pods.
 //
-// Without KUBECONFIG, E2E_CLUSTER is a program that makes a cluster of one node, which
-// has the verbs up (prints the path of a kubeconfig), node COMMAND..., image NAME FILE...
-// (makes cluster.local/NAME:1 of static programs) and multus (puts Multus before the node's
-// CNI network, as /etc/cni/net.d/00-multus.conf). There the tests install the driver
-// themselves: as a process of the node, then by the commands of docs/dra.md. After that they test
-// the devinfo plugin with Multus and with a device plugin of their own, which offers the
-// node's network card as a resource. The cluster stays up for the next run; its own verb,
-// down, ends it. It inherits the environment of the tests, such as RUNTIME=crio.
+// Without KUBECONFIG, E2E_CLUSTER is a program that makes a cluster of one node, which has
+// the verbs up (prints the path of a kubeconfig), node COMMAND..., image NAME FILE... (makes
+// cluster.local/NAME:1 of static programs) and multus (puts Multus before the node's CNI
+// network, as /etc/cni/net.d/00-multus.conf). There the tests install the driver themselves:
+// as a process of the node, then by the commands of docs/dra.md. After that they test the
+// devinfo plugin with Multus and with a device plugin of their own, which offers the node's
+// network card as a resource; then devinfo-agent, by the manifests and commands of
+// docs/install.md; then devinfo in the network of all pods. There E2E_MEASURE=1 fails the
+// tests if sandboxes take more than 1.05 times as long, on a machine that does nothing else.
+// The cluster stays up for the next run; its own verb, down, ends it. It inherits the
+// environment of the tests, such as RUNTIME=crio.
 //
 // Run as a process the driver has these flags in addition to those of the DaemonSet:
 // --allow-claim-config=macvlan,host-local.

@@ -34,11 +34,8 @@ func TestWithMultus(t *testing.T) {
 		t.Fatal(err)
 	}
 	onNode(t, filepath.Join(bin, "devinfoctl"), "install", "--cni-bin-dir", "/opt/cni/bin")
-	shell(t, "$E2E_CLUSTER multus")
-	t.Cleanup(func() { onNode(t, "rm", "/etc/cni/net.d/00-multus.conf") })
 	m.settings(t)
-	m.client(t)
-	devicePlugin(t, m.pools()...)
+	m.start(t)
 	for _, s := range []struct {
 		name string
 		run  func(*testing.T, *multus)
@@ -58,6 +55,15 @@ func TestWithMultus(t *testing.T) {
 type multus struct {
 	card string // PCI address of the node's network card
 	nads dynamic.NamespaceableResourceInterface
+}
+
+// start puts Multus before the node's CNI network, and runs the device plugin.
+func (m *multus) start(t *testing.T) {
+	t.Helper()
+	shell(t, "$E2E_CLUSTER multus")
+	t.Cleanup(func() { onNode(t, "rm", "/etc/cni/net.d/00-multus.conf") })
+	m.client(t)
+	devicePlugin(t, m.pools()...)
 }
 
 // card finds the node's network card.
@@ -108,16 +114,22 @@ const (
 	goneDevice     = "e2e.example.com/gone"
 	nonesuch       = "0000:ff:1f.7" // of goneDevice
 	socketResource = "e2e.example.com/socket"
+	nicResource    = "example.com/nic" // of deploy/examples
 )
 
 func (m *multus) pools() []pool {
+	var sockets []string
+	for n := range 60 {
+		sockets = append(sockets, fmt.Sprintf("socket-%d", n))
+	}
 	return []pool{
 		{withFile, []string{m.card}, m.info("1.1.0")},
 		{withoutFile, []string{m.card}, ""},
 		{oldFile, []string{m.card}, m.info("1.0.0")},
 		{corruptFile, []string{m.card}, `{"type": "pci", "ver`},
 		{goneDevice, []string{nonesuch}, ""},
-		{socketResource, []string{"socket-0", "socket-1"}, ""},
+		{socketResource, sockets, ""},
+		{nicResource, []string{m.card}, ""},
 	}
 }
 

@@ -201,7 +201,9 @@ type view struct {
 	Claims      map[string]*v1beta1.DeviceMetadata
 	DeviceInfo  map[string]json.RawMessage
 	Environment map[string]string
+	SocketDirs  []string
 	Sockets     []string
+	Nodes       []string
 	Problems    []string
 }
 

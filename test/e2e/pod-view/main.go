@@ -1,5 +1,5 @@
 // Pod-view prints, as one JSON object, what a container sees of the networks that DRA
-// attached its pod to: the interfaces, the device metadata of its claims, the
+// or Multus attached its pod to: the interfaces, the device metadata of its claims, the
 // device-info files and their environment variables. Then it waits for its end. The
 // examples and the end-to-end tests run it.
 package main
@@ -25,8 +25,9 @@ type View struct {
 	Claims      map[string]*v1beta1.DeviceMetadata `json:"claims,omitempty"`      // by path below ClaimsDir, without the file's name
 	DeviceInfo  map[string]json.RawMessage         `json:"deviceInfo,omitempty"`  // by path
 	Environment map[string]string                  `json:"environment,omitempty"` // DEVINFO_*
+	SocketDirs  []string                           `json:"socketDirs,omitempty"`  // of vhost-user and memif
 	Sockets     []string                           `json:"sockets,omitempty"`     // in the directories of vhost-user sockets
-	Nodes       []string                           `json:"nodes,omitempty"`       // paths of /dev that a plain container has not
+	Nodes       []string                           `json:"nodes,omitempty"`       // of /dev, that a plain container has not: "/dev/net/tun 0666 0:0" is path, mode, owner
 	Problems    []string                           `json:"problems,omitempty"`
 }
 
@@ -69,6 +70,10 @@ func look() *View {
 		if name, value, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "DEVINFO_") {
 			v.Environment[name] = value
 		}
+	}
+	for _, pattern := range []string{"/var/run/vhost-user/*", "/var/lib/cni/usrspcni/*"} {
+		dirs, _ := filepath.Glob(pattern)
+		v.SocketDirs = append(v.SocketDirs, dirs...)
 	}
 	v.Sockets, _ = filepath.Glob("/var/run/vhost-user/*/*")
 	v.nodes()
@@ -135,8 +140,15 @@ func (v *View) deviceInfo() {
 }
 
 func (v *View) nodes() {
-	for _, pattern := range []string{"/dev/vfio/*", "/dev/vhost-vdpa-*", "/dev/infiniband/*", "/dev/vhost-net"} {
+	for _, pattern := range []string{"/dev/vfio/*", "/dev/vhost-vdpa-*", "/dev/infiniband/*", "/dev/vhost-net", "/dev/net/*"} {
 		paths, _ := filepath.Glob(pattern)
-		v.Nodes = append(v.Nodes, paths...)
+		for _, path := range paths {
+			var node syscall.Stat_t
+			if err := syscall.Stat(path, &node); err != nil {
+				v.problem(fmt.Errorf("%s: %w", path, err))
+				continue
+			}
+			v.Nodes = append(v.Nodes, fmt.Sprintf("%s %04o %d:%d", path, node.Mode&0o7777, node.Uid, node.Gid))
+		}
 	}
 }

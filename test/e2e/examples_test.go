@@ -1,0 +1,80 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// examples are those of deploy/examples that need no hardware but a network card. Their images
+// are pulled from nowhere: pod-view is in their place, and tells what the container has. That
+// of host-device would take the node's only card.
+func examples(t *testing.T, m *multus, _ *nodeAgent) {
+	for _, test := range []struct {
+		name, address string
+		pci, socket   bool
+	}{
+		{"macvlan", "10.56.2.", true, false},
+		{"delegating", "10.56.3.", false, false}, // the node's interface need not be one of a card
+		{"vhost-user", "", false, true},
+		{"memif", "", false, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := begin(t)
+			text, err := os.ReadFile(filepath.Join(root, "deploy/examples", test.name+".yaml"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.apply(inPlace(t, string(text)))
+			v := s.running(test.name)
+			want := files("net1")
+			if !test.pci && !test.socket {
+				want = given{Files: []string{"network-info.json"}}
+			}
+			if test.socket {
+				sandbox, err := s.sandbox()
+				if err != nil {
+					t.Fatal(err)
+				}
+				want.SocketDirs = []string{userspaceDir + sandbox[:12]}
+			}
+			s.has("container", v, want)
+			if test.pci {
+				s.tells(v, "net1", m.pci("1.1.0").Encode())
+			}
+			if test.address != "" && v.interfaceIn("net1", test.address) == nil {
+				t.Errorf("net1 has no address %s...: %+v", test.address, v.Interfaces)
+			}
+			status := s.status(test.name)
+			if diff := cmp.Diff(test.name == "macvlan", status["net1"] != ""); diff != "" {
+				t.Errorf("device-info in network-status, which needs a resource (- is wanted):\n%s", diff)
+			}
+		})
+	}
+}
+
+// inPlace has pod-view in the place of an example's image.
+func inPlace(t *testing.T, text string) string {
+	t.Helper()
+	const image, command = "image: busybox:1.37\n", `command: [sh, -c, "env | grep DEVINFO_; head /var/run/k8s.cni.cncf.io/devinfo/*.json; exec sleep infinity"]`
+	if strings.Count(text, image) != 1 || strings.Count(text, command) != 1 {
+		t.Fatalf("an example has another image or command:\n%s", text)
+	}
+	text = strings.ReplaceAll(text, command, "command: [/pod-view]")
+	return strings.ReplaceAll(text, image, "image: "+cluster.image+"\n")
+}
+
+// apply is kubectl apply in the space.
+func (s *space) apply(text string) {
+	s.Helper()
+	path := filepath.Join(s.TempDir(), "example.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		s.Fatal(err)
+	}
+	shell(s.T, "kubectl -n "+s.name+" apply -f "+path)
+}

@@ -1,0 +1,164 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// onDisk lists what attachments may leave on the node, and what may not change there. Directories
+// that are made once for all are not counted.
+const onDisk = `
+exec 2>/dev/null
+find /var/lib/cni /var/run/cdi/ /var/run/k8s.cni.cncf.io /var/run/devinfo-agent/ /var/run/vhost-user /etc/cni /opt/cni/bin ` +
+	`! -type d ! -name last_reserved_ip.0 ! -name lock ! -path '/var/lib/cni/networks/e2e-*' ! -path '/var/lib/cni/results/*cluster*' ! -path '/var/run/k8s.cni.cncf.io/devinfo/dp*' | sort
+find /var/run/devinfo-agent/containers/ ` + userspaceDir + ` -mindepth 1
+ip -o link show type macvlan
+true
+`
+
+func listing(t *testing.T) string {
+	t.Helper()
+	out, err := tryOnNode(onDisk, "sh")
+	if err != nil {
+		t.Fatal(err, out)
+	}
+	return out
+}
+
+// fifty pods come and go. The first time the agent is replaced by a newer build meanwhile; the
+// second time runtime and kubelet are killed while they come, and the pods' deletion is forced.
+func fifty(t *testing.T, m *multus, a *nodeAgent) {
+	next := newerAgent(t)
+	before := listing(t)
+	s := begin(t)
+	s.lan(m, "lan", "10.11.92.0/24")
+	s.nad(m, "socket", socketResource, map[string]any{"cniVersion": "1.0.0", "name": s.name + "-socket", "plugins": []map[string]any{{
+		"type": "devinfo", "capabilities": capability,
+		"deviceInfo": map[string]any{"type": "vhost-user", "vhost-user": map[string]any{"mode": "client", "path": userspaceDir + "{containerID:12}/{ifName}"}},
+		"delegates":  []map[string]any{{"type": "userspace"}},
+	}}})
+	s.fifty()
+	shell(t, "kubectl -n devinfo set image daemonset/devinfo-agent agent="+next)
+	t.Cleanup(func() {
+		shell(t, "kubectl -n devinfo rollout undo daemonset devinfo-agent")
+		ready(t, agentNamespace, agentName)
+	})
+	s.fiftyRun()
+	ready(t, agentNamespace, agentName)
+	eventually(t, limit, func() error {
+		if out := onNode(t, "/opt/cni/bin/devinfo", "--version"); !strings.Contains(out, newerVersion) {
+			return fmt.Errorf("the plugin on the node is %s", out)
+		}
+		return nil
+	})
+	s.fiftyGo(1)
+	s.as(before)
+
+	s.fifty()
+	time.Sleep(2 * time.Second) // some are being made; how many does not matter
+	killOnNode(t, containerRuntime(t))
+	killOnNode(t, "kubelet")
+	s.fiftyRun()
+	a.well(t)
+	s.fiftyGo(0)
+	s.as(before)
+}
+
+// fifty makes those of the pods that are not there.
+func (s *space) fifty() {
+	s.Helper()
+	for n := range 50 {
+		pod := withNetworks(fmt.Sprintf("p%d", n), []string{socketResource}, "lan", "socket")
+		_, err := cluster.client.CoreV1().Pods(s.name).Create(s.ctx, pod, metav1.CreateOptions{})
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			s.Fatal(err)
+		}
+	}
+}
+
+// fiftyRun waits until the pods run, and have what they should. A kubelet that was started
+// again refuses pods whose containers it had not made yet, for good, until the device plugin is
+// there again: these are made anew.
+func (s *space) fiftyRun() {
+	s.Helper()
+	began, now := time.Now(), int64(0)
+	eventually(s.T, 20*time.Minute, func() error {
+		list, err := cluster.client.CoreV1().Pods(s.name).List(s.ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, p := range list.Items {
+			if p.Status.Phase == corev1.PodFailed && p.DeletionTimestamp == nil {
+				s.Logf("%s is made anew: %s", p.Name, p.Status.Message)
+				if err := cluster.client.CoreV1().Pods(s.name).Delete(s.ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
+					return err
+				}
+			}
+		}
+		if n := running(list.Items); n != 50 {
+			s.fifty()
+			return fmt.Errorf("%d of 50 pods run", n)
+		}
+		return nil
+	})
+	s.Logf("50 pods run after %v", time.Since(began).Round(time.Second))
+	// Under load Multus has been seen to call a plugin without the device of a pod's resource,
+	// and so without a path for the file: that is neither devinfo's nor usual.
+	var untold []string
+	for n := range 50 {
+		if pod := fmt.Sprintf("p%d", n); !strings.Contains(s.status(pod)["net2"], "vhost-user") {
+			untold = append(untold, pod)
+		}
+	}
+	s.Logf("pods whose network-status has no device-info: %q", untold)
+	if len(untold) > 5 {
+		s.Errorf("the network-status of %q has no device-info", untold)
+	}
+}
+
+// fiftyGo deletes all pods; without grace the API server forgets them at once.
+func (s *space) fiftyGo(grace int64) {
+	s.Helper()
+	pods := cluster.client.CoreV1().Pods(s.name)
+	if err := pods.DeleteCollection(s.ctx, metav1.DeleteOptions{GracePeriodSeconds: &grace}, metav1.ListOptions{}); err != nil {
+		s.Error(err)
+	}
+	s.deletePods(s.ctx)
+}
+
+// as waits until the node is as it was, but for the plugin.
+func (s *space) as(before string) {
+	s.Helper()
+	clean(s.T)
+	eventually(s.T, 5*time.Minute, func() error {
+		if diff := cmp.Diff(strings.Split(before, "\n"), strings.Split(listing(s.T), "\n")); diff != "" {
+			return fmt.Errorf("the node (- is before, + is after):\n%s", diff)
+		}
+		return nil
+	})
+}
+
+const newerVersion = "v99.0.0"
+
+// newerAgent is an image of the same programs with a higher version.
+func newerAgent(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "e2e-newer-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	shell(t, "CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version="+newerVersion+"' -o "+dir+"/ ./cmd/devinfo-agent ./cmd/devinfo ./cmd/devinfoctl")
+	shell(t, "cd "+dir+" && $E2E_CLUSTER image devinfo-agent-newer devinfo-agent devinfo devinfoctl")
+	return "cluster.local/devinfo-agent-newer:1"
+}

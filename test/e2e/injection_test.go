@@ -1,0 +1,286 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// limit is for what takes seconds; only a defect takes longer.
+const limit = 2 * time.Minute
+
+const infoDir = "/var/run/k8s.cni.cncf.io/devinfo/"
+
+// given is what a container has of its pod's networks.
+type given struct {
+	Files       []string          // names below infoDir
+	Environment map[string]string // DEVINFO_*
+	SocketDirs  []string
+	Nodes       []string
+}
+
+func (v *view) given() given {
+	g := given{Environment: v.Environment, SocketDirs: v.SocketDirs, Nodes: v.Nodes}
+	for _, path := range slices.Sorted(maps.Keys(v.DeviceInfo)) {
+		g.Files = append(g.Files, strings.TrimPrefix(path, infoDir))
+	}
+	return g
+}
+
+// files is what a container has that gets the files of interfaces, and no more.
+func files(interfaces ...string) given {
+	g := given{Environment: map[string]string{}}
+	for _, name := range interfaces {
+		g.Files = append(g.Files, name+".json")
+		g.Environment["DEVINFO_"+strings.ToUpper(name)] = infoDir + name + ".json"
+	}
+	if g.Files != nil {
+		g.Files = append(g.Files, "network-info.json")
+	}
+	if len(g.Environment) == 0 {
+		g.Environment = nil
+	}
+	return g
+}
+
+// has compares what a container was given.
+func (s *space) has(of string, v *view, want given) {
+	s.Helper()
+	if diff := cmp.Diff(want, v.given()); diff != "" {
+		s.Errorf("%s (- is wanted):\n%s", of, diff)
+	}
+}
+
+// said is the view that a container has printed.
+func (s *space) said(pod, container string) *view {
+	s.Helper()
+	log, err := cluster.client.CoreV1().Pods(s.name).GetLogs(pod, &corev1.PodLogOptions{Container: container}).DoRaw(s.ctx)
+	v := new(view)
+	if err == nil {
+		err = json.Unmarshal(log, v)
+	}
+	if err != nil {
+		s.Fatalf("container %s says %q: %v", container, log, err)
+	}
+	return v
+}
+
+// lan is a macvlan network with devinfo, which makes a file without any resource. The node's
+// interface may be none of the card's, as that of a node in a namespace: so the card is declared.
+func (s *space) lan(m *multus, name, subnet string) map[string]any {
+	s.Helper()
+	network := s.macvlan(subnet, map[string]any{"type": "devinfo", "deviceInfoFile": "auto", "deviceInfo": m.declared()})
+	s.nad(m, name, "", network)
+	return network
+}
+
+// declared is the card, as a configuration names it.
+func (m *multus) declared() map[string]any {
+	return map[string]any{"type": "pci", "pci": map[string]any{"pci-address": m.card}}
+}
+
+// declaring is a network of devinfo alone.
+func (s *space) declaring(m *multus, name string, info map[string]any) {
+	s.Helper()
+	s.nad(m, name, "", map[string]any{"cniVersion": "1.0.0", "name": s.name + "-" + name, "plugins": []map[string]any{
+		{"type": "devinfo", "deviceInfoFile": "auto", "deviceInfo": info},
+	}})
+}
+
+// injected has a pod of three networks: macvlan, the node's card by name, with which the
+// settings grant /dev/net/tun, and a socket.
+func injected(t *testing.T, m *multus, _ *nodeAgent) {
+	s := begin(t)
+	s.lan(m, "lan", "10.11.80.0/24")
+	s.declaring(m, "card", map[string]any{"type": "pci", "pci": map[string]any{"pci-address": m.card, "vhost-net": "/dev/vhost-net"}})
+	s.nad(m, "socket", "", map[string]any{"cniVersion": "1.0.0", "name": s.name + "-socket", "plugins": []map[string]any{{
+		"type": "devinfo", "deviceInfoFile": "auto", "delegates": []map[string]any{{"type": "userspace"}},
+		"deviceInfo": map[string]any{"type": "vhost-user", "vhost-user": map[string]any{"mode": "client", "path": userspaceDir + "{containerID:12}/{ifName}"}},
+	}}})
+	pod := withNetworks("a", nil, "lan", "card", "socket")
+	once := pod.Spec.Containers[0]
+	once.Name, once.Command = "first", []string{"/pod-view", "-once"}
+	pod.Spec.InitContainers = []corev1.Container{once}
+	s.create(pod)
+	view := s.running("a")
+	sandbox, err := s.sandbox()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := files("net1", "net2", "net3")
+	want.SocketDirs = []string{userspaceDir + sandbox[:12]}
+	want.Nodes = []string{"/dev/net/tun 0" + strings.ReplaceAll(onNode(t, "stat", "-c", "%a_%u:%g", "/dev/net/tun"), "_", " ")}
+	s.has("container", view, want)
+	s.has("init container", s.said("a", "first"), want)
+	s.tells(view, "net1", m.pci("1.1.0").Encode())
+	s.knows(view)
+	s.delete("a")
+	clean(t)
+	eventually(t, limit, func() error {
+		if out := onNode(t, "find", "/var/run/devinfo-agent/", "-name", "*.json"); out != "" {
+			return fmt.Errorf("the agent's directory has still:\n%s", out)
+		}
+		return nil
+	})
+}
+
+// tells compares a device-info file.
+func (s *space) tells(v *view, ifName string, want []byte) {
+	s.Helper()
+	var is, should any
+	if err := json.Unmarshal(want, &should); err != nil {
+		s.Fatal(err)
+	}
+	_ = json.Unmarshal(v.DeviceInfo[infoDir+ifName+".json"], &is)
+	if diff := cmp.Diff(should, is); diff != "" {
+		s.Errorf("%s.json (- is wanted):\n%s", ifName, diff)
+	}
+}
+
+// knows checks that network-info.json says of interfaces what the container sees of them.
+func (s *space) knows(v *view) {
+	s.Helper()
+	var info struct {
+		Interfaces []struct {
+			Interface, MAC string
+			DeviceInfo     json.RawMessage
+		}
+	}
+	if err := json.Unmarshal(v.DeviceInfo[infoDir+"network-info.json"], &info); err != nil {
+		s.Fatal(err)
+	}
+	macs := map[string]string{}
+	for _, i := range v.Interfaces {
+		macs[i.Name] = i.MAC
+	}
+	for _, i := range info.Interfaces {
+		if i.MAC != macs[i.Interface] || i.DeviceInfo == nil {
+			s.Errorf("network-info.json says %+v, the container has %v", i, macs)
+		}
+	}
+	if len(info.Interfaces) != len(v.DeviceInfo)-1 {
+		s.Errorf("network-info.json has %d interfaces, and there are %d files", len(info.Interfaces), len(v.DeviceInfo)-1)
+	}
+}
+
+// startedAgain kills a container.
+func startedAgain(t *testing.T, m *multus, _ *nodeAgent) {
+	s := begin(t)
+	s.lan(m, "lan", "10.11.81.0/24")
+	s.create(withNetworks("a", nil, "lan"))
+	s.has("container", s.running("a"), files("net1"))
+	sandbox, err := s.sandbox()
+	if err != nil {
+		t.Fatal(err)
+	}
+	onNode(t, "crictl", "stop", onNode(t, "crictl", "ps", "--quiet", "--pod", sandbox))
+	eventually(t, limit, func() error {
+		pod, err := cluster.client.CoreV1().Pods(s.name).Get(s.ctx, "a", metav1.GetOptions{})
+		if err == nil && (pod.Status.ContainerStatuses[0].RestartCount == 0 || pod.Status.ContainerStatuses[0].State.Running == nil) {
+			err = fmt.Errorf("the container is not started again: %+v", pod.Status.ContainerStatuses[0])
+		}
+		return err
+	})
+	s.has("container started again", s.running("a"), files("net1"))
+}
+
+// comeAndGo attaches a network to a pod that runs, as the controller of dynamic networks has
+// Multus do, and detaches it.
+func comeAndGo(t *testing.T, m *multus, _ *nodeAgent) {
+	s := begin(t)
+	s.lan(m, "lan", "10.11.82.0/24")
+	s.create(withNetworks("a", nil, "lan"))
+	s.has("container", s.running("a"), files("net1"))
+	sandbox, err := s.sandbox()
+	if err != nil {
+		t.Fatal(err)
+	}
+	network := s.macvlan("10.11.83.0/24")
+	conf, err := json.Marshal(map[string]any{
+		"cniVersion": "1.0.0", "name": network["name"], "type": "devinfo", "deviceInfoFile": "auto",
+		"deviceInfo": m.declared(), "delegates": network["plugins"],
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cni := func(command string) {
+		out, err := tryOnNode(string(conf), "env", "CNI_COMMAND="+command, "CNI_CONTAINERID="+sandbox, "CNI_NETNS="+netnsOf(t, sandbox),
+			"CNI_IFNAME=net9", "CNI_PATH=/opt/cni/bin", "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE="+s.name+";K8S_POD_NAME=a", "/opt/cni/bin/devinfo")
+		if err != nil {
+			t.Fatal(err, out)
+		}
+	}
+	now := func(want ...string) {
+		t.Helper()
+		eventually(t, limit, func() error {
+			v, err := inside(sandbox)
+			if err != nil {
+				return err
+			}
+			if diff := cmp.Diff(files(want...).Files, v.given().Files); diff != "" {
+				return fmt.Errorf("files (- is wanted):\n%s", diff)
+			}
+			return nil
+		})
+	}
+	cni("ADD")
+	now("net1", "net9")
+	cni("DEL")
+	now("net1")
+}
+
+// netnsOf is the path of a sandbox's network namespace.
+func netnsOf(t *testing.T, sandbox string) string {
+	t.Helper()
+	var about struct {
+		Info struct {
+			RuntimeSpec struct {
+				Linux struct{ Namespaces []struct{ Type, Path string } }
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(onNode(t, "crictl", "inspectp", sandbox)), &about); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range about.Info.RuntimeSpec.Linux.Namespaces {
+		if n.Type == "network" {
+			return n.Path
+		}
+	}
+	t.Fatalf("sandbox %s has no network namespace: %+v", sandbox, about)
+	return ""
+}
+
+// userNamespace is a pod whose root is nobody on the node.
+func userNamespace(t *testing.T, m *multus, a *nodeAgent) {
+	// A node in a namespace may have mounts in its /proc. The kernel allows a pod with a user
+	// namespace one of its own only where there is one without.
+	const proc = "/run/e2e-proc"
+	onNode(t, "mkdir", "-p", proc)
+	onNode(t, "mount", "-t", "proc", "proc", proc)
+	t.Cleanup(func() { onNode(t, "umount", proc) })
+	s := begin(t)
+	s.lan(m, "lan", "10.11.84.0/24")
+	s.declaring(m, "card", map[string]any{"type": "pci", "pci": map[string]any{"pci-address": m.card, "vhost-net": "/dev/vhost-net"}})
+	pod := withNetworks("a", nil, "lan", "card")
+	pod.Spec.HostUsers = new(bool)
+	s.create(pod)
+	view := s.running("a")
+	want := files("net1", "net2")
+	if mode := onNode(t, "stat", "-c", "%a", "/dev/net/tun"); strings.HasSuffix(mode, "6") {
+		want.Nodes = []string{"/dev/net/tun 0" + mode + " 65534:65534"} // the node's own
+	} else if log := a.log(t); !strings.Contains(log, "/dev/net/tun why=\"it has mode 0"+mode+" on the host, and in the pod's user namespace only what is for others counts") {
+		t.Errorf("the agent does not say why it withholds /dev/net/tun:\n%s", log)
+	}
+	s.has("container", view, want)
+}

@@ -1,0 +1,55 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// asKubectl runs kubectl-devinfo as kubectl does.
+func asKubectl(t *testing.T, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), filepath.Join(root, "bin/kubectl-devinfo"), append(args, "--kubeconfig="+cluster.kubeconfig)...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("kubectl devinfo %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+func kubectlDevinfo(t *testing.T, m *multus, _ *nodeAgent) {
+	s := begin(t)
+	s.nad(m, "lan", nicResource, s.macvlan("10.11.91.0/24", map[string]any{"type": "devinfo", "capabilities": capability}))
+	s.create(withNetworks("a", []string{nicResource}, "lan"))
+	s.running("a")
+	node := onlyNode(t).Name
+	fields := func(line string) string { return strings.Join(strings.Fields(line), " ") }
+	row := "a " + s.name + "/lan net1 pci " + m.card + " - - - - " + node
+	for _, test := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{"-n", s.name}, []string{row}},
+		{[]string{"list", "-A", "--node", node}, []string{s.name + " " + row}},
+		{[]string{"who", m.card, "--node", node, "--no-headers"}, []string{s.name + " " + row}},
+		{[]string{"pod", "a", "-n", s.name}, []string{"net1", "device " + m.card, `"pci-address": "` + m.card + `"`}},
+		{[]string{"capture", node}, []string{"sys/bus/pci/devices/" + m.card}},
+	} {
+		out := asKubectl(t, test.args...)
+		var lines []string
+		for line := range strings.Lines(out) {
+			lines = append(lines, fields(line))
+		}
+		if !containsAll(strings.Join(lines, "\n"), test.want) {
+			t.Errorf("kubectl devinfo %s does not say %q:\n%.3000s", strings.Join(test.args, " "), test.want, out)
+		}
+	}
+	said := []string{"the devinfo plugin is installed, and is of this build", "1 attachment, all as they should be"}
+	if out := asKubectl(t, "doctor", node); !containsAll(out, said) {
+		t.Errorf("kubectl devinfo doctor does not say %q:\n%s", said, out)
+	}
+	s.delete("a")
+}

@@ -1,0 +1,193 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestWithTheAgent has devinfo-agent put the plugin on the node, by the manifests of
+// docs/install.md, and give containers their device information; then it is removed as is
+// said there.
+func TestWithTheAgent(t *testing.T) {
+	if cluster.kit == "" {
+		t.Skip("only in a cluster that the tests make: they put Multus and device plugins on the node")
+	}
+	m := &multus{card: card(t)}
+	a := installAgent(t, map[string]any{"logFile": nodeLog, "cdiDevices": []string{m.card}})
+	m.start(t)
+	userspace(t)
+	for _, s := range []struct {
+		name string
+		run  func(*testing.T, *multus, *nodeAgent)
+	}{
+		{"ThePluginAndItsSettingsAreOnTheNode", installed},
+		{"ContainersHaveFilesVariablesAndNodes", injected},
+		{"AContainerThatIsStartedAgainHasThemToo", startedAgain},
+		{"NetworksComeAndGoWhileThePodRuns", comeAndGo},
+		{"APodWithAUserNamespace", userNamespace},
+		{"APodThatWantsNothingGetsNothing", optedOut},
+		{"WhatIsRequiredAndMissing", requiredAndMissing},
+		{"WithoutTheAgentContainersAreMadeWithoutIt", agentAway},
+		{"TheRuntimeRequiresTheAgent", agentRequired},
+		{"MetricsNamePodAndDevice", metrics},
+		{"TheExamplesWork", examples},
+		{"KubectlDevinfoShowsPodsAndNodes", kubectlDevinfo},
+		{"FiftyPodsTwiceLeaveTheNodeAsItWas", fifty},
+		{"TheAgentIsRemovedAsDocumented", removed},
+	} {
+		if ok := t.Run(s.name, func(t *testing.T) { s.run(t, m, a) }); !ok {
+			a.explain(t)
+		}
+	}
+}
+
+// A nodeAgent is devinfo-agent as a DaemonSet.
+type nodeAgent struct {
+	settings string // text of the ConfigMap's default.json
+	endpoint string // http://<node>:9810
+}
+
+const (
+	agentNamespace = "devinfo"
+	agentName      = "devinfo-agent"
+)
+
+// installAgent deploys the agent with settings of the nodes.
+func installAgent(t *testing.T, settings map[string]any) *nodeAgent {
+	t.Helper()
+	text, err := json.Marshal(settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &nodeAgent{settings: string(text), endpoint: "http://" + address(onlyNode(t)) + ":9810"}
+	t.Cleanup(func() {
+		shell(t, "kubectl delete --ignore-not-found -k deploy/devinfo/overlays/metrics")
+		onNode(t, "rm", "-f", nodeLog, nodeSettings, "/opt/cni/bin/devinfo", "/opt/cni/bin/.devinfo.sha256")
+	})
+	shell(t, "$E2E_CLUSTER image devinfo-agent bin/devinfo-agent bin/devinfo bin/devinfoctl")
+	shell(t, "kubectl apply -f deploy/devinfo/base/namespace.yaml")
+	shell(t, "kubectl -n devinfo create configmap devinfo-settings --from-literal=default.json='"+a.settings+"'")
+	shell(t, "kubectl apply -k deploy/devinfo/overlays/metrics")
+	ready(t, agentNamespace, agentName)
+	return a
+}
+
+// patch changes the pods of the DaemonSet by operations of JSON Patch, such as
+// {"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "-v4"}, and waits
+// for them; the end of the test takes it back.
+func (a *nodeAgent) patch(t *testing.T, operations string) {
+	t.Helper()
+	patch := func(operations string) {
+		shell(t, "kubectl -n devinfo patch daemonset devinfo-agent --type json -p '["+operations+"]'")
+		ready(t, agentNamespace, agentName)
+	}
+	patch(operations)
+	t.Cleanup(func() {
+		shell(t, "kubectl -n devinfo rollout undo daemonset devinfo-agent")
+		ready(t, agentNamespace, agentName)
+	})
+}
+
+// flag has the agent run with one flag more until the end of the test.
+func (a *nodeAgent) flag(t *testing.T, flag string) {
+	t.Helper()
+	a.patch(t, `{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "`+flag+`"}`)
+}
+
+// away has no agent on the node until the end of the test.
+func (a *nodeAgent) away(t *testing.T) {
+	t.Helper()
+	a.patch(t, `{"op": "add", "path": "/spec/template/spec/nodeSelector/e2e", "value": "nowhere"}`)
+}
+
+// get asks the agent over the network.
+func (a *nodeAgent) get(t *testing.T, path string) (status int, text string) {
+	t.Helper()
+	answer, err := http.Get(a.endpoint + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.StatusCode, string(body)
+}
+
+// well waits until all parts of the agent are.
+func (a *nodeAgent) well(t *testing.T) {
+	t.Helper()
+	eventually(t, limit, func() error {
+		if status, text := a.get(t, "/healthz"); status != http.StatusOK {
+			return fmt.Errorf("/healthz: %d\n%s", status, text)
+		}
+		return nil
+	})
+}
+
+func (a *nodeAgent) log(t *testing.T) string {
+	t.Helper()
+	return shell(t, "kubectl -n devinfo logs --tail=-1 daemonset/devinfo-agent")
+}
+
+// explain logs the end of the agent's log.
+func (a *nodeAgent) explain(t *testing.T) {
+	t.Log("devinfo-agent's log:\n" + shell(t, "kubectl -n devinfo logs --tail=40 daemonset/devinfo-agent 2>&1 || true"))
+}
+
+// installed checks what the agent has put on the node, and that it is put there again.
+func installed(t *testing.T, _ *multus, a *nodeAgent) {
+	if status, text := a.get(t, "/healthz"); status != http.StatusOK || !strings.Contains(text, "[+] nri") {
+		t.Errorf("/healthz: %d\n%s", status, text)
+	}
+	if settings := onNode(t, "cat", nodeSettings); settings != a.settings {
+		t.Errorf("%s on the node: %s, want %s", nodeSettings, settings, a.settings)
+	}
+	built, err := filepath.Abs(filepath.Join(root, "bin/devinfo"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, _, _ := strings.Cut(onNode(t, "sha256sum", built), " ")
+	there := func() error {
+		out, err := tryOnNode("", "sha256sum", "/opt/cni/bin/devinfo")
+		if sum, _, _ := strings.Cut(out, " "); err == nil && sum != want {
+			err = fmt.Errorf("the plugin on the node has the sum %s, want %s", sum, want)
+		}
+		return err
+	}
+	if err := there(); err != nil {
+		t.Error(err)
+	}
+	onNode(t, "rm", "/opt/cni/bin/devinfo")
+	eventually(t, limit, there)
+}
+
+// removed is the section "Remove" of docs/install.md.
+func removed(t *testing.T, _ *multus, _ *nodeAgent) {
+	text, err := os.ReadFile(filepath.Join(root, "docs", "install.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, ok := strings.Cut(string(text), "\n## Remove\n")
+	_, section, shown := strings.Cut(section, "```sh\n")
+	commands, _, closed := strings.Cut(section, "```")
+	if !ok || !shown || !closed {
+		t.Fatal("docs/install.md has no commands below Remove")
+	}
+	defer shell(t, "kubectl -n devinfo delete job --ignore-not-found -l app.kubernetes.io/name=devinfo-uninstall")
+	out := shell(t, commands)
+	for _, path := range []string{"/opt/cni/bin/devinfo", "/opt/cni/bin/.devinfo.sha256", nodeSettings} {
+		if _, err := tryOnNode("", "test", "-e", path); err == nil {
+			t.Errorf("%s is there still:\n%s", path, out)
+		}
+	}
+}

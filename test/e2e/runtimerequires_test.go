@@ -1,0 +1,94 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// agentRequired is a runtime whose validator does not make a container without the agent, if
+// its pod says so: docs/injection.md.
+func agentRequired(t *testing.T, m *multus, a *nodeAgent) {
+	validate(t, a)
+	s := begin(t)
+	s.lan(m, "lan", "10.11.89.0/24")
+	pod := withNetworks("a", nil, "lan")
+	pod.Annotations["required-plugins.noderesource.dev"] = `["devinfo-agent"]`
+	t.Run("Away", func(t *testing.T) {
+		a.away(t)
+		s.create(pod)
+		s.event("a", "devinfo-agent", "required")
+		s.notRunning("a")
+		s.create(withNetworks("b", nil, "lan"))
+		s.has("container of a pod that does not require it", s.running("b"), files())
+	})
+	s.has("container once the agent is back", s.running("a"), files("net1"))
+}
+
+// validate puts what docs/injection.md says before the runtime's configuration, for as long as
+// the test lasts.
+func validate(t *testing.T, a *nodeAgent) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "docs", "injection.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	section := "[plugins.'io.containerd.nri.v1.nri'.default_validator]"
+	runtime := containerRuntime(t)
+	if runtime == "crio" {
+		section = "[crio.nri.default_validator]"
+	}
+	_, lines, ok := strings.Cut(string(text), section)
+	lines, _, closed := strings.Cut(lines, "```")
+	if !ok || !closed {
+		t.Fatalf("docs/injection.md has no %s", section)
+	}
+	config := configurationOf(t, runtime)
+	file, err := os.CreateTemp("", "e2e-runtime-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Remove(file.Name()) })
+	if _, err := file.WriteString(onNode(t, "cat", config) + "\n" + section + lines); err != nil {
+		t.Fatal(err)
+	}
+	file.Close()
+	onNode(t, "mount", "--bind", file.Name(), config)
+	t.Cleanup(func() {
+		onNode(t, "umount", config)
+		a.restart(t, runtime)
+	})
+	a.restart(t, runtime)
+}
+
+// restart kills the program of the runtime, and waits until it and the agent have found each other.
+func (a *nodeAgent) restart(t *testing.T, program string) {
+	t.Helper()
+	connections := func() int { return strings.Count(a.log(t), "container runtime connected") }
+	before := connections()
+	killOnNode(t, program)
+	eventually(t, limit, func() error {
+		if connections() == before {
+			return errors.New("devinfo-agent is not connected again")
+		}
+		return nil
+	})
+	a.well(t)
+}
+
+// configurationOf is the file that a program of the node was started with.
+func configurationOf(t *testing.T, program string) string {
+	t.Helper()
+	words := strings.Split(onNode(t, "cat", "/proc/"+onNode(t, "pidof", program)+"/cmdline"), "\x00")
+	for n, word := range words {
+		if word == "--config" {
+			return words[n+1]
+		}
+	}
+	t.Fatalf("%s has no --config: %q", program, words)
+	return ""
+}

@@ -1,0 +1,30 @@
+//go:build e2e
+
+package e2e
+
+import "testing"
+
+// userspaceDir is where userspace-cni makes the directories of sockets.
+const userspaceDir = "/var/lib/cni/usrspcni/"
+
+// standIn is userspace-cni without a dataplane: it makes the sandbox's directory, and its
+// result has no interface.
+const standIn = `#!/bin/sh
+dir=` + userspaceDir + `$(echo "$CNI_CONTAINERID" | cut -c1-12)
+case $CNI_COMMAND in
+ADD) mkdir -p "$dir" && echo '{"cniVersion": "1.0.0"}' ;;
+DEL) rm -rf "$dir" ;;
+VERSION) echo '{"cniVersion": "1.0.0", "supportedVersions": ["0.4.0", "1.0.0"]}' ;;
+esac
+`
+
+// userspace has the stand-in on the node for the time of a test.
+func userspace(t *testing.T) {
+	t.Helper()
+	const path = "/opt/cni/bin/userspace"
+	if out, err := tryOnNode(standIn, "tee", path); err != nil {
+		t.Fatal(err, out)
+	}
+	onNode(t, "chmod", "0755", path)
+	t.Cleanup(func() { onNode(t, "rm", path) })
+}
