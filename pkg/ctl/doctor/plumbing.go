@@ -69,7 +69,7 @@ func directories(f *Facts) (list []Answer) {
 		return unseen("the directories of CNI and CDI")
 	}
 	for _, path := range slices.Sorted(maps.Keys(f.Live.Missing)) {
-		list = append(list, Answer{Level: Warning, Text: path + ": " + f.Live.Missing[path], Remedy: "create it, or name the right one: --cni-path, --cni-conf-dir, cdiDir of the node settings"})
+		list = append(list, Answer{Level: Warning, Text: path + ": " + f.Live.Missing[path], Remedy: "create it, or name the right one: --cni-path, --cni-conf-dir, cdiDir of the node settings; in a container it must be mounted"})
 	}
 	usual := []string{"/etc/cdi", "/var/run/cdi", "/run/cdi"}
 	if f.CDIDir != "" && !slices.Contains(usual, f.CDIDir) {
