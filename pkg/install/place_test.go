@@ -41,7 +41,7 @@ func TestAPluginIsPlacedOnceByTheRulesOfAnAgent(t *testing.T) {
 	script(t, p.Dir)
 	p.NewestFormat = none
 	_, err := p.Place(t.Context())
-	expect(t, err, "is no devinfo plugin: remove it, or allow to replace it by --replace-foreign")
+	expect(t, err, "is not a devinfo plugin: remove it, or give --replace-foreign to replace it")
 	p.ReplaceForeign = true
 	place(t, p, install.Replaced, high)
 }
