@@ -92,6 +92,7 @@ func TestSchemasAndParsersAgree(t *testing.T) {
 		}},
 		"cniconfig.json": {parameters, []string{
 			`{` + head + `, "ifName": "net1"}`, `{` + head + `, "ifName": "net1", "ips": ["10.0.0.1/24"]}`, `{` + head + `, "ifName": "net1", "claimMaySet": ["ips"], "attach": "Late"}`,
+			`{` + head + `, "ifName": "net1", "device": [{"plugin": "macvlan", "key": "master"}]}`, `{` + head + `, "ifName": "net1", "device": []}`,
 			`{` + head + `, "config": {"cniVersion": "1.0.0", "name": "n", "type": "macvlan"}}`,
 			`{` + head + `, "config": {"cniVersion": "1.0.0", "name": "n", "plugins": [{"type": "macvlan"}]}}`,
 		}, []string{
