@@ -192,3 +192,10 @@ func (c claims) wrap(file string, err error) error {
 
 // Holds says whether the attachment has claimed a file of the device-info directory.
 func (j *Journal) Holds(k Key, file string) (bool, error) { return j.files.holds(k, file) }
+
+// Claims lists the device-info files that the attachment has claimed, for when its entry,
+// which knows, cannot be read. It reads every claim of the node.
+func (j *Journal) Claims(k Key) ([]string, error) { return j.files.all(k) }
+
+// SpecClaims is Claims for CDI specs.
+func (j *Journal) SpecClaims(k Key) ([]string, error) { return j.specs.all(k) }

@@ -263,13 +263,6 @@ func (j *Journal) Lock(k Key) string {
 	return j.entries.Path(name)
 }
 
-// Claims lists the device-info files that the attachment has claimed, for when its entry,
-// which knows, cannot be read. It reads every claim of the node.
-func (j *Journal) Claims(k Key) ([]string, error) { return j.files.all(k) }
-
-// SpecClaims is Claims for CDI specs.
-func (j *Journal) SpecClaims(k Key) ([]string, error) { return j.specs.all(k) }
-
 // List returns the attachments of one network, sorted.
 func (j *Journal) List(network string) ([]Key, error) {
 	return j.list(network + "@")
