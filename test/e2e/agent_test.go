@@ -201,7 +201,8 @@ func daemonSet(t *testing.T) *agent {
 	ready(t, system, system)
 	place := func(t *testing.T, selector any) {
 		patch, _ := json.Marshal(map[string]any{"spec": map[string]any{"template": map[string]any{"spec": map[string]any{"nodeSelector": selector}}}})
-		_, err := cluster.client.AppsV1().DaemonSets(system).Patch(t.Context(), system, types.MergePatchType, patch, metav1.PatchOptions{})
+		ctx := context.Background() // the end of a test is done then
+		_, err := cluster.client.AppsV1().DaemonSets(system).Patch(ctx, system, types.MergePatchType, patch, metav1.PatchOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
