@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -61,8 +63,8 @@ func (s stage) put(sandbox, netns string, files map[string][]byte, points []stri
 		return err
 	}
 	dir := s.dir(sandbox)
-	for name, data := range files {
-		if err := s.write(dir, name, data); err != nil {
+	for _, name := range inOrder(files) {
+		if err := s.write(dir, name, files[name]); err != nil {
 			return err
 		}
 	}
@@ -75,6 +77,16 @@ func (s stage) put(sandbox, netns string, files map[string][]byte, points []stri
 		}
 	}
 	return prune(dir, files)
+}
+
+// inOrder has the file of all networks last: who reads it finds the files of those that it
+// names. What it no longer names is pruned after it.
+func inOrder(files map[string][]byte) []string {
+	names := slices.Sorted(maps.Keys(files))
+	if n := slices.Index(names, networkInfoFile); n >= 0 {
+		names = append(slices.Delete(names, n, n+1), networkInfoFile)
+	}
+	return names
 }
 
 // make makes the directory of a sandbox.
