@@ -161,15 +161,15 @@ func (t *tool) comparisonTable(w *tabwriter.Writer, c comparison) {
 		}
 	}
 	if c.Problem != "" {
-		fmt.Fprintf(w, "  %s: %s\n", t.paint(red, "problem"), c.Problem)
+		fmt.Fprintf(w, "  %s: %s\n", t.paint(red, "problem"), printable(c.Problem))
 	}
 	if c.Remedy != "" {
-		fmt.Fprintf(w, "  remedy: %s\n", c.Remedy)
+		fmt.Fprintf(w, "  remedy: %s\n", printable(c.Remedy))
 	}
 	for _, warning := range c.Warnings {
-		fmt.Fprintf(w, "  %s: %s\n", t.paint(yellow, "warning"), warning)
+		fmt.Fprintf(w, "  %s: %s\n", t.paint(yellow, "warning"), printable(warning))
 	}
 	for _, what := range c.NotCompared {
-		fmt.Fprintf(w, "  not compared: %s\n", what)
+		fmt.Fprintf(w, "  not compared: %s\n", printable(what))
 	}
 }

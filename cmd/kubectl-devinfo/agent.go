@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -12,11 +13,12 @@ import (
 	"k8s.io/client-go/tools/remotecommand"
 )
 
-// agentLabel is what the DaemonSet gives its pods.
+// agentLabel is what the DaemonSet gives its pods. Anyone may give it to theirs, so it counts
+// in the namespace of devinfo-agent only.
 const agentLabel = "app.kubernetes.io/name=devinfo-agent"
 
 func (t *tool) doctorCommand() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:     "doctor NODE [-- ARGUMENTS]",
 		Short:   "what is wrong on a node, and what to do about it: devinfoctl doctor, there",
 		Example: "  kubectl devinfo doctor n1\n  kubectl devinfo doctor n1 -- -o json",
@@ -25,10 +27,12 @@ func (t *tool) doctorCommand() *cobra.Command {
 			return t.onNode(cmd.Context(), args[0], append([]string{"doctor"}, args[1:]...))
 		},
 	}
+	t.agentFlags(cmd)
+	return cmd
 }
 
 func (t *tool) captureCommand() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:     "capture NODE [-- ARGUMENTS]",
 		Short:   "a node's devices and attachments as a text: devinfoctl capture, there",
 		Example: "  kubectl devinfo capture n1 -- --scrub > n1.txtar",
@@ -37,6 +41,12 @@ func (t *tool) captureCommand() *cobra.Command {
 			return t.onNode(cmd.Context(), args[0], append([]string{"capture", "-o", "-"}, args[1:]...))
 		},
 	}
+	t.agentFlags(cmd)
+	return cmd
+}
+
+func (t *tool) agentFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&t.agentNamespace, "agent-namespace", "devinfo", "where devinfo-agent is installed")
 }
 
 func node(_ *cobra.Command, args []string) error {
@@ -73,11 +83,14 @@ func (t *tool) onNode(ctx context.Context, node string, args []string) error {
 
 // agentOn is the running pod of devinfo-agent on a node.
 func (t *tool) agentOn(ctx context.Context, node string) (*corev1.Pod, error) {
+	if t.agentNamespace == metav1.NamespaceAll {
+		return nil, errors.New("--agent-namespace is empty: name the namespace that devinfo-agent is installed in")
+	}
 	client, err := t.client()
 	if err != nil {
 		return nil, err
 	}
-	pods, err := client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
+	pods, err := client.CoreV1().Pods(t.agentNamespace).List(ctx, metav1.ListOptions{
 		LabelSelector: agentLabel, FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String(),
 	})
 	if err != nil {
@@ -91,5 +104,6 @@ func (t *tool) agentOn(ctx context.Context, node string) (*corev1.Pod, error) {
 	if _, err := client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{}); err != nil {
 		return nil, err
 	}
-	return nil, fmt.Errorf("no pod of devinfo-agent (label %s) runs on node %s: install it, or run devinfoctl there", agentLabel, node)
+	return nil, fmt.Errorf("no pod of devinfo-agent (label %s) runs on node %s in namespace %s: name its namespace by --agent-namespace, install it, or run devinfoctl there",
+		agentLabel, node, t.agentNamespace)
 }

@@ -81,6 +81,16 @@ func TestOnePodIsToldInFull(t *testing.T) {
 	}
 }
 
+func TestAPodThatEndedHoldsNoDevice(t *testing.T) {
+	job := dpdk()
+	job.Status.Phase = corev1.PodSucceeded
+	for _, args := range [][]string{{"who", "03:00.5"}, {"pod", "dpdk-0"}} {
+		if code, stdout, stderr := run(t, fake.NewClientset(job), args...); code != 1 || stdout != "" || args[0] == "pod" && !strings.Contains(stderr, "has ended (Succeeded)") {
+			t.Errorf("%s: exit code %d: %s%s", args, code, stdout, stderr)
+		}
+	}
+}
+
 func TestJSONIsTheListOfAttachments(t *testing.T) {
 	_, stdout, _ := run(t, fake.NewClientset(dpdk()), "-o", "json")
 	var got struct{ Attachments []cluster.Attachment }
@@ -134,6 +144,25 @@ func TestMistakesAreSaid(t *testing.T) {
 				t.Errorf("exit code %d: %s%s", code, stdout, stderr)
 			}
 		})
+	}
+}
+
+func TestOnlyThePodsOfTheAgentsNamespaceAreTheAgents(t *testing.T) {
+	agent := func(namespace string) *corev1.Pod {
+		return &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "agent", Labels: map[string]string{"app.kubernetes.io/name": "devinfo-agent"}},
+			Spec:       corev1.PodSpec{NodeName: "n1"}, Status: corev1.PodStatus{Phase: corev1.PodRunning},
+		}
+	}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+	client := fake.NewClientset(node, agent("anybody"), agent("net"))
+	for namespace, says := range map[string]string{"devinfo": "--agent-namespace", "": "--agent-namespace is empty", "net": ""} {
+		tool := &tool{agentNamespace: namespace}
+		tool.client = func() (kubernetes.Interface, error) { return client, nil }
+		pod, err := tool.agentOn(t.Context(), "n1")
+		if says == "" && (err != nil || pod.Namespace != namespace) || says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
+			t.Errorf("in %q: %v, %v", namespace, pod, err)
+		}
 	}
 }
 

@@ -17,11 +17,12 @@ type tool struct {
 	config *genericclioptions.ConfigFlags // of kubectl: --kubeconfig, --context, -n, ...
 	client func() (kubernetes.Interface, error)
 
-	output        string
-	noHeaders     bool
-	allNamespaces bool
-	selector      string
-	node          string
+	output         string
+	noHeaders      bool
+	allNamespaces  bool
+	selector       string
+	node           string
+	agentNamespace string
 }
 
 const rootHelp = `Shows which device is behind each network interface of pods: PCI address, PF,

@@ -60,8 +60,13 @@ func (t *tool) pod(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := client.CoreV1().Pods(namespace).Get(cmd.Context(), args[0], metav1.GetOptions{}); err != nil {
+	pod, err := client.CoreV1().Pods(namespace).Get(cmd.Context(), args[0], metav1.GetOptions{})
+	if err != nil {
 		return err
+	}
+	if cluster.Ended(pod) {
+		fmt.Fprintf(t.ErrOut, "Pod %s has ended (%s): it has no attachments any more.\n", args[0], pod.Status.Phase)
+		return errNone
 	}
 	list, err := t.attachments(cmd.Context(), t.namespace)
 	if err != nil {

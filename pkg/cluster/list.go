@@ -11,11 +11,15 @@ import (
 	"devinfo-cni.io/devinfo/pci"
 )
 
-// List returns the attachments of pods, ordered by namespace, pod and interface.
+// List returns the attachments of pods, ordered by namespace, pod and interface. One that
+// has ended has none: its network-status stays, but its devices may be others' by now.
 func List(pods []corev1.Pod, claims []resourceapi.ResourceClaim) []Attachment {
 	list := []Attachment{} // an empty list is not null in JSON
 	byUID := map[types.UID]*corev1.Pod{}
 	for n := range pods {
+		if Ended(&pods[n]) {
+			continue
+		}
 		byUID[pods[n].UID] = &pods[n]
 		list = append(list, OfMultus(&pods[n])...)
 	}
@@ -23,6 +27,11 @@ func List(pods []corev1.Pod, claims []resourceapi.ResourceClaim) []Attachment {
 		list = append(list, ByClaim(&claims[n], byUID)...)
 	}
 	return sorted(list)
+}
+
+// Ended says that none of the pod's containers runs or will run again.
+func Ended(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
 // Who returns the attachments that a device belongs to. The device may be given as a PCI

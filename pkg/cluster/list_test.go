@@ -105,6 +105,16 @@ func TestListShowsWhatPodsAndClaimsSay(t *testing.T) {
 	}
 }
 
+func TestAPodThatEndedHasNothing(t *testing.T) {
+	for phase, want := range map[corev1.PodPhase]int{corev1.PodPending: 4, corev1.PodRunning: 4, corev1.PodUnknown: 4, corev1.PodSucceeded: 0, corev1.PodFailed: 0} {
+		p := pod("shop", "dpdk", dpdkStatus)
+		p.Status.Phase = phase
+		if got := cluster.List([]corev1.Pod{p}, []resourceapi.ResourceClaim{claim("shop", "net", "dpdk", ready)}); len(got) != want {
+			t.Errorf("%s: %+v", phase, got)
+		}
+	}
+}
+
 func TestWhoFindsADeviceByAnyOfItsNames(t *testing.T) {
 	for device, want := range map[string][]string{
 		"0000:03:00.5":      {"dpdk net1"},

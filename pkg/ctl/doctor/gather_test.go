@@ -93,6 +93,31 @@ func TestTheNodeIsAsked(t *testing.T) {
 	}
 }
 
+func TestDelegatesKeepNoSecretEither(t *testing.T) {
+	p, dir := node(t)
+	for name, text := range map[string]string{
+		"a.conf":     `{"name": "a", "type": "devinfo", "delegates": [{"type": "userspace", "capabilities": {"mac": true}, "token": "secret"}]}`,
+		"b.conflist": `{"name": "b", "plugins": [{"type": "devinfo", "delegates": [{"type": "x", "token": "secret"}]}]}`,
+		"c.conf":     `{"name": "c", "type": "devinfo", "delegates": {"type": "x", "token": "secret"}}`,
+		"d.conf":     `{"name": "d", "type": "devinfo", "delegates": ["secret"]}`,
+	} {
+		write(t, filepath.Join(dir, "net.d", name), text, 0o600)
+	}
+	var got []string
+	for _, c := range doctor.Gather(t.Context(), p, nil).Networks {
+		got = append(got, string(c.Text))
+	}
+	want := []string{
+		`{"delegates":[{"capabilities":{"mac":true},"type":"userspace"}],"name":"a","type":"devinfo"}`,
+		`{"name":"b","plugins":[{"delegates":[{"type":"x"}],"type":"devinfo"}]}`,
+		`{"delegates":"left out","name":"c","type":"devinfo"}`,
+		`{"delegates":"left out","name":"d","type":"devinfo"}`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestAPluginThatIsNoneSaysSo(t *testing.T) {
 	p, dir := node(t)
 	write(t, filepath.Join(dir, "bin/devinfo"), "#!/bin/sh\nexit 1\n", 0o755)

@@ -53,7 +53,7 @@ type Plugin struct {
 	Build       build.Info `json:"build,omitzero"`    // of Go programs; the devinfo plugin tells it itself
 }
 
-// Config is a file of the CNI configuration directory. Of plugins other than devinfo only
+// Config is a file of the CNI configuration directory. Of plugins other than devinfo, its delegates too, only
 // what the checks look at is kept, since the rest may be secret.
 type Config struct {
 	Path string          `json:"path"`
@@ -87,19 +87,41 @@ func reduced(text []byte, plugin string) (_ json.RawMessage, types []string, ok 
 		types = append(types, kind)
 		if kind == plugin {
 			ok = true
+			if p["delegates"] != nil {
+				p["delegates"] = bareDelegates(p["delegates"])
+			}
 			continue
 		}
-		kept := map[string]json.RawMessage{}
-		for _, key := range []string{"type", "capabilities"} {
-			if p[key] != nil {
-				kept[key] = p[key]
-			}
-		}
-		plugins[n] = kept
+		plugins[n] = bare(p)
 	}
 	if list["plugins"] != nil {
 		list["plugins"], _ = json.Marshal(plugins) // of what was just read
 	}
 	whole, err := json.Marshal(list)
 	return whole, types, ok && err == nil
+}
+
+// bare is what is kept of another plugin's configuration.
+func bare(p map[string]json.RawMessage) map[string]json.RawMessage {
+	kept := map[string]json.RawMessage{}
+	for _, key := range []string{"type", "capabilities"} {
+		if p[key] != nil {
+			kept[key] = p[key]
+		}
+	}
+	return kept
+}
+
+// bareDelegates keeps as much of each delegate. What is no list of configurations is left
+// out, and is as wrong without its content.
+func bareDelegates(raw json.RawMessage) json.RawMessage {
+	var list []map[string]json.RawMessage
+	if json.Unmarshal(raw, &list) != nil {
+		return json.RawMessage(`"left out"`)
+	}
+	for n, d := range list {
+		list[n] = bare(d)
+	}
+	kept, _ := json.Marshal(list) // of what was just read
+	return kept
 }
