@@ -14,8 +14,8 @@ import (
 // GC deletes, as DEL does, the attachments of this network that the runtime does not list,
 // lets the delegates collect their own garbage, and sweeps what no attachment owns. For a
 // runtime that gives no list, as CRI-O and cnitool do when they know of none, it deletes
-// only those that nobody can use any more. A failure does not stop the rest; all errors are
-// reported.
+// only those that nobody can use any more, and asks no delegate, which might take that for
+// an empty list. A failure does not stop the rest; all errors are reported.
 func (p *Plugin) GC(args *Args) error {
 	cfg, err := p.parse(args)
 	if err != nil {
