@@ -13,6 +13,7 @@ import (
 	current "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 const sriovDir = "/var/lib/cni/sriov"
@@ -103,6 +104,14 @@ func sriovAdd(args *skel.CmdArgs) (err error) {
 func (c *sriovCache) look(f function) (mtu int, err error) {
 	pf, err := f.uplink()
 	if err != nil {
+		return 0, err
+	}
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE) // the library's own does not ask for VFs
+	if err != nil {
+		return 0, err
+	}
+	defer h.Close()
+	if pf, err = h.LinkByName(pf.Attrs().Name); err != nil {
 		return 0, err
 	}
 	vfs := pf.Attrs().Vfs
