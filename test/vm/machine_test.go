@@ -19,6 +19,9 @@ import (
 // The plugins are run from memory: a page of a file below /host is fetched from
 // the host each time.
 func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == "devinfo" { // a runtime calls it so: see switchDir
+		os.Exit(devinfo())
+	}
 	if os.Getenv("DEVINFO_VM") != "" {
 		if err := os.CopyFS(plugins, os.DirFS("bin")); err != nil {
 			fmt.Fprintln(os.Stderr, err)
