@@ -31,6 +31,7 @@ const inside = "/var/run/k8s.cni.cncf.io/devinfo"
 func nri(t *testing.T) *adaptation.Adaptation {
 	t.Helper()
 	dir := t.TempDir()
+	adaptation.SetPluginRegistrationTimeout(3 * time.Minute)
 	adaptation.SetPluginRequestTimeout(3 * time.Minute)
 	list := func(ctx context.Context, tell adaptation.SyncCB) error {
 		_, err := tell(ctx, nil, nil)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 )
@@ -38,9 +39,10 @@ type virtualMachine struct {
 	}
 }
 
-// launcher makes the pod of a VM of one network, as virt-controller does: the interface's
-// name comes of the network's (KubeVirt's pkg/network/namescheme).
-func (vm virtualMachine) launcher(t *testing.T) (pod *corev1.Pod, network, ifName string) {
+// launcher makes the pod of a VM of one network, as virt-controller does: it asks for the
+// network's resource, and the interface's name comes of the network's (KubeVirt's
+// pkg/network/namescheme).
+func (vm virtualMachine) launcher(t *testing.T, resource string) (pod *corev1.Pod, network, ifName string) {
 	t.Helper()
 	spec := vm.Spec.Template.Spec
 	if len(spec.Networks) != 1 || len(spec.Domain.Devices.Interfaces) != 1 ||
@@ -56,7 +58,9 @@ func (vm virtualMachine) launcher(t *testing.T) (pod *corev1.Pod, network, ifNam
 	return &corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{Name: "virt-launcher-" + vm.Metadata.Name, Annotations: map[string]string{networksAnnotation: string(selection)}},
-		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "compute"}}},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "compute", Resources: corev1.ResourceRequirements{
+			Limits: corev1.ResourceList{corev1.ResourceName(resource): apiresource.MustParse("1")},
+		}}}},
 	}, network, ifName
 }
 
@@ -68,11 +72,11 @@ func TestExampleKubeVirt(t *testing.T) {
 	needs(t, "igb")
 	const vf = "0000:01:10.6"
 	var vm virtualMachine
-	text, _ := (&cluster{t: t, networks: map[string][]byte{}}).example("kubevirt")
+	text, resource := (&cluster{t: t, networks: map[string][]byte{}}).example("kubevirt")
 	if err := yaml.Unmarshal([]byte(text), &vm); err != nil {
 		t.Fatal(err)
 	}
-	pod, network, ifName := vm.launcher(t)
+	pod, network, ifName := vm.launcher(t, resource)
 	r := example{
 		name: "kubevirt", network: vm.Spec.Template.Spec.Networks[0].Multus.NetworkName, ifName: ifName,
 		deviceID: vf, pool: poolPCI(vf), settings: `{"cdiDevices": ["0000:01:00.0"]}`,

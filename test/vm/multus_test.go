@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -84,9 +85,9 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// example reads a file of deploy/examples: its networks go into the cluster; the rest, a pod
-// or a VM, is the answer.
-func (c *cluster) example(name string) (rest string, resource string) {
+// example reads a file of deploy/examples: its network goes into the cluster; the rest, a pod
+// or a VM, is the answer, with the resource of the network.
+func (c *cluster) example(name string) (rest, resource string) {
 	c.t.Helper()
 	for document := range strings.SplitSeq(read(c.t, "examples/"+name+".yaml"), "\n---\n") {
 		object, err := yaml.YAMLToJSON([]byte(document))
@@ -127,13 +128,14 @@ type sandbox struct {
 	ended bool
 }
 
-// sandbox makes that of a pod, for which the kubelet has allocated a device of the resource.
-func (c *cluster) sandbox(pod *corev1.Pod, resource, deviceID string) *sandbox {
+// sandbox makes that of a pod, for which the kubelet has allocated a device of the resource
+// that it asks for.
+func (c *cluster) sandbox(pod *corev1.Pod, deviceID string) *sandbox {
 	c.t.Helper()
 	pod.Namespace, pod.UID = "default", "7d0f3c52-0f6e-4a52-9a55-000000000001"
 	c.pods["/api/v1/namespaces/default/pods/"+pod.Name] = pod
 	allocated, err := json.Marshal(map[string]any{"Data": map[string]any{"PodDeviceEntries": []any{map[string]any{
-		"PodUID": pod.UID, "ContainerName": "app", "ResourceName": resource, "DeviceIDs": map[string][]string{"-1": {deviceID}},
+		"PodUID": pod.UID, "ContainerName": "app", "ResourceName": asked(pod), "DeviceIDs": map[string][]string{"-1": {deviceID}},
 	}}}})
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(checkpoint), 0o755)
@@ -143,7 +145,7 @@ func (c *cluster) sandbox(pod *corev1.Pod, resource, deviceID string) *sandbox {
 	}
 	write(c.t, checkpoint, string(allocated))
 	c.t.Cleanup(func() { os.Remove(checkpoint) })
-	n := newNetworkIn(c.t, "1.0.0", "multus-cni-network", fmt.Sprintf(`[{"type": "multus", "kubeconfig": %q, "binDir": %q, "logToStderr": true, "logLevel": "error",
+	n := newNetworkIn(c.t, "1.0.0", "multus-cni-network", fmt.Sprintf(`[{"type": "multus", "kubeconfig": %q, "binDir": %q, "logToStderr": true, "logLevel": "error", "retryDeleteOnError": true,
 		"delegates": [{"cniVersion": "1.0.0", "name": "default", "plugins": [{"type": "bridge", "bridge": "vmbr1", "ipam": {"type": "host-local", "subnet": "10.244.0.0/24"}}]}]}]`,
 		c.kubeconfig, c.binDir))
 	c.t.Cleanup(func() { run(c.t, "ip", "link", "del", "vmbr1") })
@@ -159,24 +161,44 @@ func (c *cluster) sandbox(pod *corev1.Pod, resource, deviceID string) *sandbox {
 	return s
 }
 
+// asked is the device plugin's resource that a pod asks for.
+func asked(pod *corev1.Pod) string {
+	for name := range pod.Spec.Containers[0].Resources.Limits {
+		if strings.Contains(string(name), "/") {
+			return string(name)
+		}
+	}
+	return ""
+}
+
 const (
 	sandboxID = "5be2c0ffee"
 	multusDir = "/var/lib/cni/multus"
 )
 
-// start is what the runtime does before it makes containers.
+// start is what the runtime does before it makes containers. Multus gives its API server two
+// seconds and a half to answer, which may be too few here: the kubelet tries again.
 func (s *sandbox) start() {
 	s.t.Helper()
-	if _, err := s.tryAdd(); err != nil {
+	_, err := s.tryAdd()
+	for end := time.Now().Add(3 * time.Minute); err != nil && strings.Contains(fullText(err), impatient) && time.Now().Before(end); {
+		_, err = s.tryAdd()
+	}
+	if err != nil {
 		s.t.Fatalf("ADD: %s\n%s", fullText(err), s.warnings())
 	}
 	s.silent()
 }
 
-// silent fails the test if somebody has had anything to say but Multus of its events.
+// impatient is what Multus says when the API server has not answered in time. It adds nothing
+// then; and it deletes all the same, by what it has on disk.
+const impatient = "error waiting for pod"
+
+// silent fails the test if somebody has had anything to say, but Multus of its events and its
+// impatience.
 func (s *sandbox) silent() {
 	s.t.Helper()
-	same(s.t, "standard error", regexp.MustCompile(`(?m)^I\d{4} .*\n?`).ReplaceAllString(s.warnings(), ""), "")
+	same(s.t, "standard error", regexp.MustCompile(`(?m)^(I\d{4} |.*`+impatient+`).*\n?`).ReplaceAllString(s.warnings(), ""), "")
 }
 
 // A status is what Multus tells of one network in network-status.
