@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -48,13 +49,8 @@ func nri(t *testing.T) *adaptation.Adaptation {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answered := make(chan bool, 1)
-	agent := injector(t, inject.Metrics{Answered: func(inject.Answer, inject.Reason, time.Duration) {
-		select {
-		case answered <- true:
-		default:
-		}
-	}})
+	var answered atomic.Bool
+	agent := injector(t, func(inject.Answer, inject.Reason, time.Duration) { answered.Store(true) })
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
 	go func() { ended <- agent.Run(ctx, dir+"/nri", "60") }()
@@ -67,12 +63,12 @@ func nri(t *testing.T) *adaptation.Adaptation {
 	})
 	eventually(t, "the agent is connected", func() bool {
 		_, err := n.CreateContainer(t.Context(), &adaptation.CreateContainerRequest{Pod: &api.PodSandbox{Id: "on-the-host"}, Container: &api.Container{Id: "c0"}})
-		return err == nil && len(answered) > 0
+		return err == nil && answered.Load()
 	})
 	return n
 }
 
-func injector(t *testing.T, m inject.Metrics) *inject.Agent {
+func injector(t *testing.T, answered func(inject.Answer, inject.Reason, time.Duration)) *inject.Agent {
 	t.Helper()
 	node := func() (config.Node, error) { return config.LoadNode(os.Getenv("DEVINFO_NODE_CONFIG")) }
 	settings, err := node()
@@ -89,9 +85,10 @@ func injector(t *testing.T, m inject.Metrics) *inject.Agent {
 	}
 	kernel := link.NewKernel(sys.Files())
 	a, err := inject.New(inject.Options{
-		StageDir: stageDir, BootID: boot, WhenMissing: inject.Refuse, Node: node, Metrics: m,
-		Finder: &discovery.Finder{Sys: sys, Interfaces: kernel, Switches: kernel},
-		Log:    slog.New(slog.NewTextHandler(t.Output(), nil)),
+		StageDir: stageDir, BootID: boot, WhenMissing: inject.Refuse, Node: node,
+		Metrics: inject.Metrics{Answered: answered},
+		Finder:  &discovery.Finder{Sys: sys, Interfaces: kernel, Switches: kernel},
+		Log:     slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	if err != nil {
 		t.Fatal(err)

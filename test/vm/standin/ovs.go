@@ -94,17 +94,8 @@ func ovsAdd(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	inside := &current.Interface{Name: args.IfName, Sandbox: args.Netns, Mtu: conf.MTU}
 	c := ovsCache{Conf: conf}
-	switch {
-	case kind == "vdpa":
-		inside.Mac, err = vdpaMAC(f)
-	case f.link != "":
-		c.Link = f.link
-		inside.Mac, err = moveVF(f.link, args)
-	case !f.userspace():
-		err = fmt.Errorf("the VF %s has neither an interface nor a DPDK driver", conf.DeviceID)
-	}
+	inside, err := c.intoPod(args, f, kind)
 	if err == nil {
 		err = errors.Join(os.MkdirAll(ovsDir, 0o700), save(ovsCachePath(args), c))
 	}
@@ -120,6 +111,21 @@ func ovsAdd(args *skel.CmdArgs) error {
 		return err
 	}
 	return conf.print(result)
+}
+
+// intoPod moves the VF, unless a program is to have it, or its vDPA device.
+func (c *ovsCache) intoPod(args *skel.CmdArgs, f function, kind string) (i *current.Interface, err error) {
+	i = &current.Interface{Name: args.IfName, Sandbox: args.Netns, Mtu: c.Conf.MTU}
+	switch {
+	case kind == "vdpa":
+		i.Mac, err = vdpaMAC(f)
+	case f.link != "":
+		c.Link = f.link
+		i.Mac, err = moveVF(f.link, args)
+	case !f.userspace():
+		err = fmt.Errorf("the VF %s has neither an interface nor a DPDK driver", c.Conf.DeviceID)
+	}
+	return i, err
 }
 
 func moveVF(name string, args *skel.CmdArgs) (mac string, err error) {

@@ -49,7 +49,7 @@ func held(address string) bool {
 	return err == nil && ns.IsNSorErr(string(netns)) == nil
 }
 
-func sriovAdd(args *skel.CmdArgs) (err error) {
+func sriovAdd(args *skel.CmdArgs) error {
 	var c sriovCache
 	if err := parse(args.StdinData, &c.Conf); err != nil {
 		return err
@@ -58,24 +58,27 @@ func sriovAdd(args *skel.CmdArgs) (err error) {
 		c.Conf.MAC = mac
 	}
 	f, err := vf(c.Conf.DeviceID)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	if held(c.Conf.DeviceID) {
+	case held(c.Conf.DeviceID):
 		return fmt.Errorf("pci address %s is already allocated", c.Conf.DeviceID)
-	}
-	if f.link == "" && !f.userspace() {
+	case f.link == "" && !f.userspace():
 		return fmt.Errorf("the VF %s has neither an interface nor a DPDK driver", c.Conf.DeviceID)
 	}
 	mtu, err := c.look(f)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, c.undo(args, f))
-		}
-	}()
+	result := &current.Result{Interfaces: []*current.Interface{{Name: args.IfName, Mac: c.mac(f), Sandbox: args.Netns, Mtu: mtu}}}
+	if err := c.attach(args, f, result); err != nil {
+		return errors.Join(err, c.undo(args, f))
+	}
+	return c.Conf.print(result)
+}
+
+// attach configures the VF, moves it, adds addresses to the result, and keeps what DEL needs.
+func (c *sriovCache) attach(args *skel.CmdArgs, f function, result *current.Result) error {
 	if err := c.configure(f); err != nil {
 		return err
 	}
@@ -84,7 +87,6 @@ func sriovAdd(args *skel.CmdArgs) (err error) {
 			return err
 		}
 	}
-	result := &current.Result{Interfaces: []*current.Interface{{Name: args.IfName, Mac: c.mac(f), Sandbox: args.Netns, Mtu: mtu}}}
 	if err := c.Conf.addresses(args, result, 0, f.link != ""); err != nil {
 		return err
 	}
@@ -94,10 +96,7 @@ func sriovAdd(args *skel.CmdArgs) (err error) {
 	if err := save(sriovCachePath(args), c); err != nil {
 		return err
 	}
-	if err := os.WriteFile(sriovLockPath(c.Conf.DeviceID), []byte(args.Netns), 0o600); err != nil {
-		return err
-	}
-	return c.Conf.print(result)
+	return os.WriteFile(sriovLockPath(c.Conf.DeviceID), []byte(args.Netns), 0o600)
 }
 
 // look notes what the VF has, and gives its MTU, which is the PF's where it has none.
