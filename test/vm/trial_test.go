@@ -99,7 +99,7 @@ func (r *trial) file() string {
 // check runs CHECK on the chain as Multus has run it, who does not.
 func (r *trial) check() {
 	r.t.Helper()
-	cni := libcni.NewCNIConfigWithCacheDir([]string{r.cluster.binDir, plugins}, multusDir, nil)
+	cni := libcni.NewCNIConfigWithCacheDir([]string{r.cluster.binDir, plugins}, multusDir, r.exec())
 	text, rt, err := cni.GetNetworkListCachedConfig(&libcni.NetworkConfigList{Name: r.example.network},
 		&libcni.RuntimeConf{ContainerID: sandboxID, IfName: r.ifName, NetNS: r.rt.NetNS})
 	if err != nil {
@@ -112,6 +112,7 @@ func (r *trial) check() {
 	if err := cni.CheckNetworkList(context.Background(), list, rt); err != nil {
 		r.t.Errorf("CHECK: %s", fullText(err))
 	}
+	r.silent()
 }
 
 // end ends the pod, as a container runtime does, and looks for what is left.
