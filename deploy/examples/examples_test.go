@@ -170,3 +170,21 @@ func TestEachSaysWhereItWasRun(t *testing.T) {
 		}
 	})
 }
+
+// Each is run as it stands, by the tests in pods or by those in QEMU.
+func TestEachIsRun(t *testing.T) {
+	var tests strings.Builder
+	for _, path := range []string{"e2e/examples_test.go", "vm/examples_test.go", "vm/kubevirt_test.go"} {
+		text, err := os.ReadFile("../../test/" + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tests.Write(text)
+	}
+	each(t, func(t *testing.T, _ example) {
+		name := strings.TrimSuffix(filepath.Base(t.Name()), ".yaml")
+		if !regexp.MustCompile(`(\{|name: )"` + name + `",`).MatchString(tests.String()) {
+			t.Error("no test runs it")
+		}
+	})
+}

@@ -61,8 +61,12 @@ func newNetworkIn(t *testing.T, cniVersion, name, pluginList string) *network {
 
 // forget begins with an empty cache, as a runtime does after a crash.
 func (n *network) forget() {
-	exec := &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: &n.lines}, PluginDecoder: version.PluginDecoder{}}
-	n.cni = libcni.NewCNIConfigWithCacheDir([]string{plugins}, n.t.TempDir(), exec)
+	n.cni = libcni.NewCNIConfigWithCacheDir([]string{plugins}, n.t.TempDir(), n.exec())
+}
+
+// exec runs plugins, and keeps what they say.
+func (n *network) exec() invoke.Exec {
+	return &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: &n.lines}, PluginDecoder: version.PluginDecoder{}}
 }
 
 // warnings gives what the plugins have said since the last time, without times and

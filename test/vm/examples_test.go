@@ -1,0 +1,218 @@
+//go:build vm
+
+package vm_test
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/sysfs"
+	plugin "devinfo-cni.io/plugins/devinfo"
+)
+
+// A VF of the real igb; sriov is a stand-in.
+func TestExampleSRIOV(t *testing.T) {
+	needs(t, "igb")
+	hardware := mac(t, "enp1s0v0")
+	r := example{
+		name: "sriov", deviceID: "0000:01:10.0", pool: poolPCI("0000:01:10.0"), settings: `{}`,
+		info: pciInfo("0000:01:10.0", "0000:01:00.0"),
+	}.begin(t)
+	if len(r.status.IPs) != 1 || !strings.HasPrefix(r.status.IPs[0], "10.56.1.") || r.status.MAC != hardware || r.status.Name != "default/sriov" {
+		t.Errorf("network-status %+v", r.status)
+	}
+	if onHost("enp1s0v0") || !inPod(sandboxID, "net1") {
+		t.Error("the VF is not in the pod")
+	}
+	r.end()
+	if !onHost("enp1s0v0") || mac(t, "enp1s0v0") != hardware {
+		t.Error("the VF is not back")
+	}
+	nothingBut(t, sriovDir)
+}
+
+// A VF of the real igb on vfio-pci, with its real IOMMU group; sriov is a stand-in, which
+// fails once as sriov-cni does. There is no DPDK: that what the pod's command reads is there
+// is all that is tried.
+func TestExampleSRIOVWithDPDK(t *testing.T) {
+	needs(t, "igb")
+	r := example{
+		name: "sriov-dpdk", deviceID: "0000:01:10.6", pool: poolPCI("0000:01:10.6"), settings: `{"cdiDevices": ["0000:01:00.0"]}`,
+		info:  pciInfo("0000:01:10.6", "0000:01:00.0"),
+		nodes: []string{"/dev/vfio/vfio", group(t, "0000:01:10.6")}, firstDel: "failed to get netlink device with name net1: Link not found",
+	}.begin(t)
+	const asks = `$(jq -r '.pci."pci-address"' $DEVINFO_NET1)`
+	if command := r.sandbox.pod.Spec.Containers[0].Command; !strings.Contains(command[len(command)-1], asks) {
+		t.Errorf("the pod's command is %q, without %s", command, asks)
+	}
+	r.end()
+	if driver, _ := os.Readlink("/sys/bus/pci/devices/0000:01:10.6/driver"); filepath.Base(driver) != "vfio-pci" {
+		t.Errorf("the VF is on %s", driver)
+	}
+	nothingBut(t, sriovDir, "pci/0000:01:10.6") // sriov-cni's lock, until the namespace goes
+}
+
+// A whole card: the virtio PF, moved by the real host-device.
+func TestExampleHostDevice(t *testing.T) {
+	needs(t, "vpvdpa")
+	hardware := mac(t, "enp2s0")
+	r := example{
+		name: "host-device", deviceID: "0000:02:00.0", pool: poolPCI("0000:02:00.0"), settings: `{}`,
+		info: `{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:02:00.0"}}`,
+	}.begin(t)
+	if onHost("enp2s0") || !inPod(sandboxID, "net1") || r.status.MAC != hardware {
+		t.Errorf("the card is not in the pod: %+v", r.status)
+	}
+	r.end()
+	if !onHost("enp2s0") {
+		t.Error("the card is not back")
+	}
+}
+
+// A VF of the real igb, with netdevsim as its switch: no emulated card has one. ovs is a
+// stand-in, whose bridge is one of the kernel; devinfo is this program, which asks devlink
+// for netdevsim's ports in the place of igb's, and is like the real one but for that. There
+// is no file of a device plugin, which ovs-cni would want if it were told of the path.
+func TestExampleOVS(t *testing.T) {
+	needs(t, "igb", "nsim")
+	r := example{
+		name: "ovs", deviceID: "0000:01:10.2", settings: `{}`, binDir: switchDir(t),
+		info: representedInfo("0000:01:10.2", "eni1npf0vf1"),
+	}.begin(t)
+	if onHost("enp1s0v1") || !inPod(sandboxID, "net1") || bridgeOf(t, "eni1npf0vf1") != "br-hw" {
+		t.Error("the VF is not in the pod, or its representor not in the bridge")
+	}
+	r.end()
+	if !onHost("enp1s0v1") || bridgeOf(t, "eni1npf0vf1") != "" {
+		t.Error("the VF is not back, or its representor still in the bridge")
+	}
+	nothingBut(t, "/var/lib/cni/ovs-cni")
+}
+
+// A vDPA device on a VF of virtio, by the real vp_vdpa and vhost_vdpa; ovs and the switch are
+// as above. Ovs is given the file before it is run, or it would have failed.
+func TestExampleVDPA(t *testing.T) {
+	needs(t, "vpvdpa", "nsim")
+	path := node(t, "vpvdpa0")
+	r := example{
+		name: "vdpa", deviceID: "0000:02:00.1", settings: `{"cdiDevices": ["0000:02:00.0"]}`, binDir: switchDir(t),
+		pool: `{"type":"vdpa","version":"1.1.0","vdpa":{"parent-device":"vpvdpa0","driver":"vhost","path":"/dev/vhost-vdpa-77","pci-address":"0000:02:00.1"}}`,
+		info: fmt.Sprintf(`{"type": "vdpa", "version": "1.1.0", "vdpa": {"parent-device": "vpvdpa0", "driver": "vhost", "path": %q,
+			"pci-address": "0000:02:00.1", "pf-pci-address": "0000:02:00.0", "representor-device": "eni1npf0vf0"}}`, path),
+		nodes: []string{path},
+	}.begin(t)
+	if bridgeOf(t, "eni1npf0vf0") != "br-hw" {
+		t.Error("the representor is not in the bridge")
+	}
+	r.end()
+	if bridgeOf(t, "eni1npf0vf0") != "" {
+		t.Error("the representor is still in the bridge")
+	}
+	same(t, "node of the vDPA device", node(t, "vpvdpa0"), path)
+	nothingBut(t, "/var/lib/cni/ovs-cni")
+}
+
+// switchDir has this program in the place of devinfo, and makes the bridge br-hw.
+func switchDir(t *testing.T) string {
+	t.Helper()
+	run(t, "ip", "link", "add", "br-hw", "type", "bridge")
+	t.Cleanup(func() { run(t, "ip", "link", "del", "br-hw") })
+	t.Setenv("STANDIN_SWITCH", "netdevsim/netdevsim1")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.Symlink(self, dir+"/devinfo"); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// devinfo is the plugin as cmd/devinfo assembles it, on the switch of netdevsim.
+func devinfo() int {
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	sys, err := sysfs.Open("/sys")
+	if err != nil {
+		log.Error("no /sys", "error", err)
+		return 1
+	}
+	bootID, err := journal.BootID()
+	if err != nil {
+		log.Error("no boot ID", "error", err)
+		return 1
+	}
+	node, nodeErr := config.LoadNode(os.Getenv("DEVINFO_NODE_CONFIG"))
+	p := plugin.New(node, plugin.Doors{Sys: sys, Interfaces: link.NewKernel(sys.Files()), Switches: netdevsim(sys)}, bootID, os.Stdout, log)
+	p.NodeError, p.Listen, p.Within = nodeErr, plugin.TakeSignals, os.Getenv(plugin.WithinEnv)
+	return p.Run(os.Getenv, os.Stdin, os.Stderr)
+}
+
+// bridgeOf is the bridge that an interface is a port of; "" if it is none.
+func bridgeOf(t *testing.T, name string) string {
+	t.Helper()
+	target, err := os.Readlink("/sys/class/net/" + name + "/master")
+	if err != nil {
+		return ""
+	}
+	return filepath.Base(target)
+}
+
+// A VF of a ConnectX, from the captured host mlx5-legacy: no emulated card has RDMA. Devinfo
+// and host-local are the real ones; sriov and rdma stand-ins, which move a dummy of the VF's
+// name and take the RDMA device out of the tree, as the kernel does in exclusive mode, into
+// which it is put really. The nodes are those that the machine has by these names, for soft
+// RDMA.
+func TestExampleRDMA(t *testing.T) {
+	needs(t, "rxe")
+	const vf = "0000:3b:00.2"
+	tree := captured(t, "mlx5-legacy", "ens1f0np0", "ens1f0v0")
+	run(t, "rdma", "system", "set", "netns", "exclusive")
+	t.Cleanup(func() { run(t, "rdma", "system", "set", "netns", "shared") })
+	r := example{
+		name: "rdma", deviceID: vf, settings: `{"cdiDevices": ["0000:3b:00.0"], "sysfs": "` + tree + `"}`,
+		pool:  poolPCI(vf),
+		info:  `{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:3b:00.2", "rdma-device": "mlx5_2", "pf-pci-address": "0000:3b:00.0"}}`,
+		nodes: []string{"/dev/infiniband/uverbs2", "/dev/infiniband/rdma_cm"},
+	}.begin(t)
+	rdma := tree + "/bus/pci/devices/" + vf + "/infiniband/mlx5_2"
+	if onHost("ens1f0v0") || exists(rdma) {
+		t.Error("the VF or its RDMA device is still on the host")
+	}
+	r.end()
+	if !onHost("ens1f0v0") || !exists(rdma) {
+		t.Error("the VF or its RDMA device is not back")
+	}
+	nothingBut(t, sriovDir)
+}
+
+// captured unpacks a captured host's /sys, and makes dummies in the place of interfaces.
+func captured(t *testing.T, name string, interfaces ...string) (dir string) {
+	t.Helper()
+	h, err := hosttxt.Load("hosts/" + name + ".txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir = t.TempDir()
+	if err := h.Unpack(dir); err != nil {
+		t.Fatal(err)
+	}
+	unreadable, _ := filepath.Glob(dir + "/devices/*/*/*/net/*/phys_*") // no file can fail with EOPNOTSUPP
+	for _, attribute := range unreadable {
+		_ = os.Remove(attribute)
+	}
+	t.Setenv("STANDIN_SYS", dir)
+	for _, i := range interfaces {
+		run(t, "ip", "link", "add", i, "type", "dummy")
+		t.Cleanup(func() { run(t, "ip", "link", "del", i) })
+	}
+	return dir
+}

@@ -1,0 +1,147 @@
+//go:build vm
+
+package vm_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/adaptation"
+	"github.com/containerd/nri/pkg/api"
+	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/inject"
+	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/sysfs"
+)
+
+const inside = "/var/run/k8s.cni.cncf.io/devinfo"
+
+// nri is the runtime's side of NRI, to which the agent of this machine is connected.
+func nri(t *testing.T) *adaptation.Adaptation {
+	t.Helper()
+	dir := t.TempDir()
+	adaptation.SetPluginRegistrationTimeout(3 * time.Minute)
+	adaptation.SetPluginRequestTimeout(3 * time.Minute)
+	list := func(ctx context.Context, tell adaptation.SyncCB) error {
+		_, err := tell(ctx, nil, nil)
+		return err
+	}
+	nothing := func(context.Context, []*adaptation.ContainerUpdate) ([]*adaptation.ContainerUpdate, error) {
+		return nil, nil
+	}
+	n, err := adaptation.New("test", "v2.2.0", list, nothing, adaptation.WithSocketPath(dir+"/nri"),
+		adaptation.WithPluginPath(dir+"/none"), adaptation.WithPluginConfigPath(dir+"/none"))
+	if err == nil {
+		err = n.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var answered atomic.Bool
+	agent := injector(t, func(inject.Answer, inject.Reason, time.Duration) { answered.Store(true) })
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- agent.Run(ctx, dir+"/nri", "60") }()
+	t.Cleanup(func() {
+		cancel()
+		n.Stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	eventually(t, "the agent is connected", func() bool {
+		_, err := n.CreateContainer(t.Context(), &adaptation.CreateContainerRequest{Pod: &api.PodSandbox{Id: "on-the-host"}, Container: &api.Container{Id: "c0"}})
+		return err == nil && answered.Load()
+	})
+	return n
+}
+
+func injector(t *testing.T, answered func(inject.Answer, inject.Reason, time.Duration)) *inject.Agent {
+	t.Helper()
+	node := func() (config.Node, error) { return config.LoadNode(os.Getenv("DEVINFO_NODE_CONFIG")) }
+	settings, err := node()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sys, err := sysfs.Open(settings.Sysfs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	boot, err := journal.BootID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kernel := link.NewKernel(sys.Files())
+	a, err := inject.New(inject.Options{
+		StageDir: stageDir, BootID: boot, WhenMissing: inject.Refuse, Node: node,
+		Metrics: inject.Metrics{Answered: answered},
+		Finder:  &discovery.Finder{Sys: sys, Interfaces: kernel, Switches: kernel},
+		Log:     slog.New(slog.NewTextHandler(t.Output(), nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+const stageDir = "/run/agent/stage"
+
+// sandboxOf is the pod as the runtime tells NRI of it.
+func (s *sandbox) sandboxOf() *api.PodSandbox {
+	return &api.PodSandbox{
+		Id: sandboxID, Uid: string(s.pod.UID), Name: s.pod.Name, Namespace: s.pod.Namespace, Annotations: s.pod.Annotations,
+		Linux: &api.LinuxPodSandbox{Namespaces: []*api.LinuxNamespace{{Type: "network", Path: s.rt.NetNS}}},
+	}
+}
+
+// container asks NRI for a container of the pod, and gives what that is given: variables,
+// directories, and nodes, which have the numbers of the machine's.
+func (s *sandbox) container(n *adaptation.Adaptation) *api.ContainerAdjustment {
+	t := s.t
+	t.Helper()
+	answer, err := n.CreateContainer(t.Context(), &adaptation.CreateContainerRequest{Pod: s.sandboxOf(), Container: &api.Container{
+		Id: "c1", PodSandboxId: sandboxID, Name: "app", Env: []string{"PATH=/bin"}, Linux: &api.LinuxContainer{},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.GetAdjust()
+}
+
+// given compares what a container is given: the files of the directory, with that of the
+// interface as on the node; a variable; and nodes.
+func given(t *testing.T, a *api.ContainerAdjustment, ifName, info string, nodes ...string) {
+	t.Helper()
+	if len(a.GetMounts()) != 1 || a.Mounts[0].Destination != inside {
+		t.Fatalf("mounts: %v", a.GetMounts())
+	}
+	same(t, "the container's "+ifName+".json", read(t, filepath.Join(a.Mounts[0].Source, ifName+".json")), strings.TrimSpace(info))
+	want := "DEVINFO_" + strings.ToUpper(ifName) + "=" + inside + "/" + ifName + ".json"
+	if len(a.GetEnv()) != 1 || a.Env[0].Key+"="+a.Env[0].Value != want {
+		t.Errorf("variables %v, want %s", a.GetEnv(), want)
+	}
+	var got, there bytes.Buffer
+	for _, d := range a.GetLinux().GetDevices() {
+		fmt.Fprintf(&got, "%s %s %d:%d %04o %d:%d\n", d.Path, d.Type, d.Major, d.Minor, d.FileMode.GetValue(), d.Uid.GetValue(), d.Gid.GetValue())
+	}
+	for _, path := range nodes {
+		var st unix.Stat_t
+		if err := unix.Stat(path, &st); err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		fmt.Fprintf(&there, "%s c %d:%d %04o %d:%d\n", path, unix.Major(st.Rdev), unix.Minor(st.Rdev), st.Mode&0o777, st.Uid, st.Gid)
+	}
+	same(t, "nodes", got.String(), there.String())
+}
