@@ -185,14 +185,35 @@ func (h *Host) onPF(fn sysfs.Function) (pf string, index int, ok bool, err error
 // another.
 func (h *Host) ports(bus, device string) ([]sysfs.Port, error) {
 	if bus == "vdpa" {
-		v, _, err := h.sys.VDPA(device)
-		if err != nil || len(v.Virtio) != 1 {
-			return nil, err
-		}
-		bus, device = "virtio", v.Virtio[0]
+		return h.portsOfVDPA(device)
 	}
 	ports, err := h.sys.PortsOf(bus, device)
 	ports = slices.DeleteFunc(ports, func(p sysfs.Port) bool { return link.Represents(p.PortName) })
 	slices.SortFunc(ports, func(a, b sysfs.Port) int { return cmp.Or(a.DevPort-b.DevPort, cmp.Compare(a.Name, b.Name)) })
 	return ports, err
+}
+
+// portsOfVDPA lists the interfaces of a vDPA device on virtio_vdpa. Where several devices
+// are beside it, only ethtool tells whose an interface is.
+func (h *Host) portsOfVDPA(device string) (list []sysfs.Port, err error) {
+	v, _, err := h.sys.VDPA(device)
+	if err != nil || v.Driver != "virtio" {
+		return nil, err
+	}
+	for _, virtio := range v.Virtio {
+		ports, err := h.sys.PortsOf("virtio", virtio)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range ports {
+			i, err := h.links.Interface("", p.Name)
+			if err != nil && !errors.Is(err, link.ErrNoInterface) {
+				return nil, err
+			}
+			if err == nil && (len(v.Virtio) == 1 || i.BusInfo == device) {
+				list = append(list, p)
+			}
+		}
+	}
+	return list, nil
 }
