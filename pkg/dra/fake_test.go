@@ -14,6 +14,7 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 
 	"devinfo-cni.io/pkg/dra/custody/custodytest"
+	"devinfo-cni.io/pkg/link"
 )
 
 // plugins are CNI plugins without processes, so that time is free: they behave as their
@@ -100,7 +101,7 @@ func (p *plugins) takeDevice(conf pluginConf, netns, ifName string) {
 	if err == nil {
 		err = conf.take(p.kernel, netns, ifName)
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, link.ErrNoNetns) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.wrong = append(p.wrong, fmt.Sprintf("%s for %s: %v", conf.DeviceID, netns, err))

@@ -186,6 +186,9 @@ func TestADeviceThatIsNotBackIsAwaited(t *testing.T) {
 	if _, err := h.Restore(f); !errors.Is(err, custody.ErrAway) || !strings.Contains(err.Error(), "eth2") {
 		t.Errorf("got %v", err)
 	}
+	if _, err := h.Look(function(vf, "eth2")); !errors.Is(err, custody.ErrAway) {
+		t.Errorf("got %v", err)
+	}
 	f.Device = "0000:01:10.7"
 	if _, err := h.Restore(f); !errors.Is(err, custody.ErrGone) {
 		t.Errorf("got %v", err)

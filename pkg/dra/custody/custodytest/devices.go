@@ -72,6 +72,8 @@ func (k *Kernel) Move(device, from, netns, name string) error {
 		switch {
 		case i == nil || i.Netns != from || i.Netns == netns:
 			return nil
+		case w.Ended[netns]:
+			return fmt.Errorf("%s: %w", netns, link.ErrNoNetns)
 		case i.Netns == "":
 			if err := k.hide(i); err != nil {
 				return err
@@ -90,6 +92,7 @@ func (k *Kernel) Move(device, from, netns, name string) error {
 func (k *Kernel) EndNetns(netns string) error {
 	var devices []string
 	err := k.change(func(w *world) error {
+		w.Ended[netns] = true
 		for _, i := range w.Links {
 			if i.Netns == netns {
 				devices = append(devices, i.Device)

@@ -37,6 +37,7 @@ type world struct {
 	Drivers map[string]string          // by address: the driver that knows the function
 	PFs     map[string]string          // by interface: the address of a PF
 	Made    int                        // interfaces so far
+	Ended   map[string]bool            // network namespaces
 }
 
 // iface is an interface, wherever it is.
@@ -61,7 +62,7 @@ func Make(dir string, captured []byte) (*Kernel, error) {
 	if err := copySys(host.Sys(), k.path("sys")); err != nil {
 		return nil, err
 	}
-	w := &world{VFs: map[string]*state.FormerVF{}, Drivers: map[string]string{}, PFs: map[string]string{}}
+	w := &world{VFs: map[string]*state.FormerVF{}, Drivers: map[string]string{}, PFs: map[string]string{}, Ended: map[string]bool{}}
 	if err := w.read(sysfs.New(host.Sys()), host.File("netlink/ip-link.json"), k); err != nil {
 		return nil, err
 	}
