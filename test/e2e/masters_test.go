@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // sharedCard is chosen by an attribute of its rule; its attachments are counted.
@@ -37,13 +38,16 @@ func sharedCard(t *testing.T, _ *nodeDevices) {
 	s.attached("c", "net0", "lan", "net1", "10.11.75.")
 }
 
+// chosenBridge has a bandwidth, of which each pod wants more than half.
 func chosenBridge(t *testing.T, _ *nodeDevices) {
 	s := begin(t)
 	network := map[string]any{"cniVersion": "1.0.0", "name": s.name + "-bridge", "plugins": []map[string]any{
 		{"type": "bridge", "ipam": map[string]any{"type": "host-local", "subnet": "10.11.76.0/24"}},
 	}}
-	class := s.classWhere(ours("kind", "bridge"), opaque("net1", network))
-	s.pod("a", s.template(requests(request("lan", class))))
+	lan := request("lan", s.classWhere(ours("kind", "bridge"), opaque("net1", network)))
+	lan.Exactly.Capacity = &resourceapi.CapacityRequirements{Requests: map[resourceapi.QualifiedName]resource.Quantity{"bandwidth": resource.MustParse("6G")}}
+	template := s.template(requests(lan))
+	s.pod("a", template)
 	v := s.running("a")
 	if v.interfaceIn("net1", "10.11.76.") == nil {
 		t.Errorf("net1 has no address 10.11.76...: %+v", v.Interfaces)
@@ -54,6 +58,9 @@ func chosenBridge(t *testing.T, _ *nodeDevices) {
 	if got := s.allocation("a", "lan").Device; got != "net-"+pagesBridge {
 		t.Errorf("the pod has device %s", got)
 	}
+	s.pod("b", template) // of 10G in all
+	s.waits("b")
+	s.delete("b")
 	s.delete("a")
 	if ports := onNode(t, "ip", "-o", "link", "show", "master", pagesBridge); ports != "" {
 		t.Errorf("ports of %s are left:\n%s", pagesBridge, ports)

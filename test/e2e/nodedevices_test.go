@@ -30,6 +30,7 @@ func TestWithTheNodesDevices(t *testing.T) {
 		{"APodGoesToTheNodeThatHasTheNetwork", toTheNode},
 		{"AFifthPodWaitsForOneOfFourVFs", fifthPod},
 		{"AVFBelowTheSameRootAsAGPU", besideGPU},
+		{"VFsOfTwoPFs", twoPFs},
 		{"AMacvlanOnceTheVFsAreGone", firstAvailable},
 		{"MacvlansShareACard", sharedCard},
 		{"ABridgeIsTheOneThatWasChosen", chosenBridge},
@@ -38,6 +39,7 @@ func TestWithTheNodesDevices(t *testing.T) {
 		{"AnExtendedResourceIsAClaim", extended},
 		{"WhatCannotBeAnInterfaceIsRefused", notAnInterface},
 		{"WithoutCarrierNothingIsScheduled", noCarrier},
+		{"WhatAPodHasStaysAsItWas", heldVF},
 		{"WhatIsGivenAwayIsNotOffered", givenAway},
 		{"ThePageFromADevicePluginToDRA", fromDevicePlugin},
 	} {
@@ -53,7 +55,8 @@ type nodeDevices struct {
 	dir   string
 	rules string // file
 	host  string // file
-	text  string // of it
+	text  string // of it, to begin with
+	mtu   int64  // of the bridge: see becomes
 }
 
 // The page's PF has four VFs, one of them on vfio-pci. The node's own interface stands for
@@ -75,7 +78,7 @@ func nodeRules(t *testing.T) string {
 		rules = strings.ReplaceAll(rules, change[0], change[1])
 	}
 	return rules + "- pfNames: [" + cluster.master + "]\n  as: exclusive\n  attributes: {physicalNetwork: red}\n" +
-		"- ifNames: [" + pagesBridge + "]\n  as: shared\n"
+		"- ifNames: [" + pagesBridge + "]\n  as: shared\n  bandwidth: 10G\n"
 }
 
 func offerDevices(t *testing.T) *nodeDevices {
@@ -85,7 +88,7 @@ func offerDevices(t *testing.T) *nodeDevices {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	n := &nodeDevices{dir: dir, rules: filepath.Join(dir, "devices.yaml"), host: filepath.Join(dir, "host.txtar")}
+	n := &nodeDevices{dir: dir, mtu: 9000, rules: filepath.Join(dir, "devices.yaml"), host: filepath.Join(dir, "host.txtar")}
 	n.text = n.hostText(t)
 	n.write(t, n.rules, nodeRules(t))
 	n.write(t, n.host, n.text)

@@ -176,6 +176,23 @@ func besideGPU(t *testing.T, n *nodeDevices) {
 	s.waits("third")
 }
 
+// twoPFs: both requests could have VFs of one PF.
+func twoPFs(t *testing.T, _ *nodeDevices) {
+	s := begin(t)
+	class := s.classWhere(ours("kind", "vf"), s.onVF("10.11.82.0/24"))
+	spec := requests(request("one", class), request("two", class))
+	spec.Devices.Config = []resourceapi.DeviceClaimConfiguration{{Requests: []string{"two"}, DeviceConfiguration: opaque("net2", nil)}}
+	pf := resourceapi.FullyQualifiedName("devinfo-cni.io/pfPCIBusID")
+	spec.Devices.Constraints = []resourceapi.DeviceConstraint{{DistinctAttribute: &pf}}
+	s.pod("a", s.template(spec))
+	s.attached("a", "net0", "one", "net1", "10.11.82.")
+	s.attached("a", "net0", "two", "net2", "10.11.82.")
+	one, two := s.allocation("a", "one").Device, s.allocation("a", "two").Device
+	if one[:len("pci-0000-01")] == two[:len("pci-0000-01")] {
+		t.Errorf("the pod has %s and %s", one, two)
+	}
+}
+
 func firstAvailable(t *testing.T, _ *nodeDevices) {
 	s := begin(t)
 	vf := s.classWhere(ours("physicalNetwork", "red"), s.onVF("10.11.73.0/24"))
