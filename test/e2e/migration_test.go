@@ -66,8 +66,13 @@ func fromDevicePlugin(t *testing.T, _ *nodeDevices) {
 		t.Cleanup(func() { onNode(t, "rm", "/etc/cni/net.d/00-multus.conf") })
 		devicePlugin(t, pool{blue, blueVFs(), ""})
 		s := begin(t)
+		s.applyPage("class.yaml") // the device plugin goes first
 		s.applyPage("before.yaml")
 		s.onBlue("before")
+		p, err := cluster.client.CoreV1().Pods(s.name).Get(s.ctx, "before", metav1.GetOptions{})
+		if err != nil || p.Status.ExtendedResourceClaimStatus != nil {
+			t.Errorf("the pod has a claim: %+v, %v", p.Status.ExtendedResourceClaimStatus, err)
+		}
 	})
 	noneLeft(t)
 	t.Run("3", func(t *testing.T) {
@@ -87,6 +92,15 @@ func fromDevicePlugin(t *testing.T, _ *nodeDevices) {
 		s.attached("claim", "blue", "vf", "net1", "10.57.1.")
 		s.applyPage("otherwise.yaml")
 		s.attachedAs("otherwise", "net", "vf", "10.57.1.")
+	})
+	t.Run("5, with a Multus that reads no slices", func(t *testing.T) {
+		shell(t, "$E2E_CLUSTER multus")
+		t.Cleanup(func() { onNode(t, "rm", "/etc/cni/net.d/00-multus.conf") })
+		s := begin(t)
+		s.applyPage("multus.yaml")
+		s.applyPage("before.yaml")
+		s.event("before", "VF pci addr is required")
+		s.notRunning("before")
 	})
 	t.Run("5", func(t *testing.T) {
 		before := len(calls(t))
