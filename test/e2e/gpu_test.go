@@ -124,6 +124,7 @@ func (gpus) HandleError(_ context.Context, err error, msg string) {
 	fmt.Fprintln(os.Stderr, gpuDriver, msg, err)
 }
 
-func (gpus) WatchHealthStatus(context.Context, chan<- kubeletplugin.DeviceHealthReport) error {
-	return kubeletplugin.ErrHealthNotSupported
+func (gpus) WatchHealthStatus(ctx context.Context, _ chan<- kubeletplugin.DeviceHealthReport) error {
+	<-ctx.Done()
+	return nil
 }

@@ -93,7 +93,8 @@ func fromDevicePlugin(t *testing.T, _ *nodeDevices) {
 		s.applyPage("otherwise.yaml")
 		s.attachedAs("otherwise", "net", "vf", "10.57.1.")
 	})
-	t.Run("5, with a Multus that reads no slices", func(t *testing.T) {
+	// Why the page says which Multus it takes.
+	t.Run("5WithMultus4.2", func(t *testing.T) {
 		shell(t, "$E2E_CLUSTER multus")
 		t.Cleanup(func() { onNode(t, "rm", "/etc/cni/net.d/00-multus.conf") })
 		s := begin(t)
