@@ -36,6 +36,7 @@ func TestWithTheNodesDevices(t *testing.T) {
 		{"ABridgeIsTheOneThatWasChosen", chosenBridge},
 		{"AVhostUserSocketNeedsNoDevice", vhostUserPort},
 		{"WithoutANetworkTheDeviceIsOnlyPrepared", bare},
+		{"TwoDevicesOfOneRequestAreOnlyPrepared", bareTwo},
 		{"AnExtendedResourceIsAClaim", extended},
 		{"WhatCannotBeAnInterfaceIsRefused", notAnInterface},
 		{"WithoutCarrierNothingIsScheduled", noCarrier},

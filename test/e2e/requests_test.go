@@ -93,6 +93,38 @@ func bare(t *testing.T, _ *nodeDevices) {
 	}
 }
 
+// bareTwo is a pod that asks for two by its limits, as it would a device plugin.
+func bareTwo(t *testing.T, _ *nodeDevices) {
+	before := len(calls(t))
+	s := begin(t)
+	const name = "e2e.example.com/blue"
+	class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{GenerateName: s.name + "-"}}
+	class.Spec.ExtendedResourceName = new(name)
+	class.Spec.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: "device.driver == '" + driver + "' && " + ours("physicalNetwork", "blue")}}}
+	s.makeClass(class)
+	p := podWith("a")
+	p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{name: resource.MustParse("2")}
+	s.create(p)
+	v := s.running("a")
+	var told []string
+	for _, claim := range v.Claims {
+		for _, r := range claim.Requests {
+			for _, d := range r.Devices {
+				told = append(told, *d.Attributes["resource.kubernetes.io/pciBusID"].StringValue)
+			}
+		}
+	}
+	slices.Sort(told)
+	forMultus := s.forMultus("a")[blue]
+	slices.Sort(forMultus)
+	if len(told) != 2 || told[0] == told[1] || !slices.Equal(told, forMultus) {
+		t.Errorf("the pod has been told of %q, and Multus would have %q", told, forMultus)
+	}
+	if n := len(calls(t)); n != before {
+		t.Errorf("sriov was called %d times", n-before)
+	}
+}
+
 // extended is a pod that knows of no claim. It has what the class says.
 func extended(t *testing.T, _ *nodeDevices) {
 	s := begin(t)
