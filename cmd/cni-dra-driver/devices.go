@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
+	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/inventory"
 	"devinfo-cni.io/pkg/link"
@@ -36,7 +37,12 @@ func (o *options) inventory(sys *sysfs.FS, log *slog.Logger) (*dra.Inventory, er
 	}
 	return &dra.Inventory{
 		Rules: rules, Events: link.Events, Times: inventory.DefaultTimes(),
-		Host: func() (inventory.Host, error) { return inventory.Live(sys) },
+		Host: func() (inventory.Host, error) {
+			if o.host != "" {
+				return captured(o.host)
+			}
+			return inventory.Live(sys)
+		},
 		Others: func(ctx context.Context) (map[string]string, error) {
 			given, err := givenAway(ctx, socket)
 			if err != nil {
@@ -47,6 +53,15 @@ func (o *options) inventory(sys *sysfs.FS, log *slog.Logger) (*dra.Inventory, er
 			return given, err
 		},
 	}, nil
+}
+
+// sysfs is where the devices are looked up: the node's, or the captured host's.
+func (o *options) sysfs(node config.Node) (*sysfs.FS, error) {
+	if o.host == "" {
+		return sysfs.Open(node.Sysfs)
+	}
+	host, err := captured(o.host)
+	return host.Sys, err
 }
 
 // podResourcesLimit is what the kubelet has to answer in.

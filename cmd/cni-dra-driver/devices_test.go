@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"os"
@@ -13,6 +14,9 @@ import (
 	"google.golang.org/grpc"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
+	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/inventory"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
@@ -72,5 +76,47 @@ func TestWhatOthersHaveComesFromTheKubeletAndSRIOVCNI(t *testing.T) {
 	}
 	if _, err := offered.Others(t.Context()); err == nil || !strings.Contains(err.Error(), "--pod-resources-socket") {
 		t.Errorf("a kubelet that does not answer: %v", err)
+	}
+}
+
+// The file is read each time: whoever tries something changes it.
+func TestACapturedHostStandsInForTheNode(t *testing.T) {
+	o := alone(t)
+	dir := filepath.Dir(o.kubeconfig)
+	o.devices, o.host = filepath.Join(dir, "devices.yaml"), filepath.Join(dir, "host.txtar")
+	text, err := os.ReadFile("../../testdata/hosts/igb-sriov.txtar")
+	if err == nil {
+		err = errors.Join(os.WriteFile(o.host, text, 0o600), os.WriteFile(o.devices, []byte("devices: []"), 0o600))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	sys, err := o.sysfs(config.Node{Sysfs: "/sys"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	vf, err := pci.Parse("0000:01:10.6")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok, err := sys.PCI(vf); !ok || err != nil {
+		t.Errorf("its functions are not found: %v", err)
+	}
+	offered, err := o.inventory(sys, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, err := offered.Host()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if devices, _, err := inventory.Read(host); err != nil || len(devices) != 9 {
+		t.Errorf("%d devices, %v", len(devices), err)
+	}
+	if err := os.Remove(o.host); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := offered.Host(); err == nil || !strings.Contains(err.Error(), "--host") {
+		t.Errorf("a host that is gone: %v", err)
 	}
 }

@@ -29,6 +29,7 @@ type options struct {
 	nriSocket      string
 	nriIndex       string
 	devices        string // file; "" = no device of the node is offered
+	host           string // file of a captured host, in place of this node; "" = none
 	podResources   string
 	maxAttachments int
 	ordered        bool
@@ -54,6 +55,7 @@ func (o *options) add(f *pflag.FlagSet) {
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig `file`; without it the service account of the pod is used")
 	f.StringSliceVar(&o.allowed, "allow-claim-config", nil, allowHelp)
 	f.StringVar(&o.devices, "devices", "", "`file` with the rules of which of the node's own devices are offered, as what, {devices: [...]}: see the command inventory; without it none is")
+	f.StringVar(&o.host, "host", "", "captured host, a `file` that devinfoctl capture has written, whose devices are offered in place of this node's, to try rules and classes where there are no such devices; only with --devices; it is read again when the node changes")
 	f.StringVar(&o.podResources, "pod-resources-socket", "/var/lib/kubelet/pod-resources/kubelet.sock", "`socket` of the kubelet that tells what device plugins have given away, as the host sees it; only with --devices")
 	f.IntVar(&o.maxAttachments, "max-attachments", 0, "how many attachments the node offers; 0 = any number; no more than 128 where the API server lacks DRAConsumableCapacity")
 	f.BoolVar(&o.ordered, "ordered", false, "attach a pod's networks one after the other, by the names of claims and the order of requests, and detach them in reverse; by default all at the same time")
@@ -104,6 +106,9 @@ func (o *options) check() error {
 			bad("allow-claim-config", t, "must be a CNI plugin type such as macvlan; there is no wildcard")
 		}
 	}
+	if o.host != "" && o.devices == "" {
+		bad("host", o.host, "has no effect without --devices: give both, or neither")
+	}
 	if o.logFormat != "text" && o.logFormat != "json" {
 		bad("log-format", o.logFormat, "must be text or json")
 	}
@@ -123,7 +128,7 @@ func (o *options) checkPaths() (errs []error) {
 	}{
 		{"kubelet-plugins-dir", o.pluginsDir, false}, {"kubelet-registrar-dir", o.registrarDir, false}, {"node-config", o.nodeConfig, false},
 		{"nri-socket", o.nriSocket, false}, {"cdi-dir", o.cdiDir, true}, {"host-root", o.hostRoot, true}, {"kubeconfig", o.kubeconfig, true},
-		{"devices", o.devices, true}, {"pod-resources-socket", o.podResources, false},
+		{"devices", o.devices, true}, {"host", o.host, true}, {"pod-resources-socket", o.podResources, false},
 	}
 	for _, p := range paths {
 		if !filepath.IsAbs(p.value) && (p.value != "" || !p.optional) {

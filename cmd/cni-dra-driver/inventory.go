@@ -120,19 +120,25 @@ func rulesIn(flag, file string) (inventory.Rules, error) {
 	return rules, nil
 }
 
+// captured reads the host that the flag --host names.
+func captured(name string) (host inventory.Host, err error) {
+	file, err := hosttxt.Load(name)
+	if err == nil {
+		host, err = inventory.Captured(file)
+	}
+	if err != nil {
+		err = fmt.Errorf("--host: %w", err)
+	}
+	return host, err
+}
+
 // sriovLocks are sriov-cni's, by its default cniDir.
 const sriovLocks = "/var/lib/cni/sriov/pci"
 
 // host is this one, or the captured one, and what others have of its devices.
 func (o *inventoryOptions) host() (host inventory.Host, others map[string]string, err error) {
 	if o.hostFile != "" {
-		file, err := hosttxt.Load(o.hostFile)
-		if err == nil {
-			host, err = inventory.Captured(file)
-		}
-		if err != nil {
-			err = fmt.Errorf("--host: %w", err)
-		}
+		host, err = captured(o.hostFile)
 		return host, nil, err
 	}
 	node, err := config.LoadNode(o.nodeFile)

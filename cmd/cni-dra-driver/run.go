@@ -28,7 +28,6 @@ import (
 	"devinfo-cni.io/pkg/endpoint"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
-	"devinfo-cni.io/pkg/sysfs"
 )
 
 // run runs the agent until ctx ends or something fails for good.
@@ -104,7 +103,7 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 	if err != nil {
 		return nil, fmt.Errorf("--node-config: %w", err)
 	}
-	sys, err := sysfs.Open(node.Sysfs)
+	sys, err := o.sysfs(node)
 	if err != nil {
 		return nil, err
 	}

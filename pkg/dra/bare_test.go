@@ -13,6 +13,7 @@ import (
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"devinfo-cni.io/pkg/dra/metadata"
+	"devinfo-cni.io/pkg/inventory"
 )
 
 // Multus attaches it: see inventory.ResourceName.
@@ -35,7 +36,7 @@ func TestADeviceWithAResourceNameNeedsNoNetwork(t *testing.T) {
 		if left := r.files("cdi"); len(left) != 2 {
 			t.Errorf("CDI specs: %q", left)
 		}
-		if _, _, err := agent.CreateContainer(t.Context(), sb, container("u1_r")); err != nil {
+		if _, _, err := agent.CreateContainer(t.Context(), sb, container("u1_r_"+vf3)); err != nil {
 			t.Error(err)
 		}
 		if got := p.told; !slices.Equal(got, []string{"ADD s1 net1"}) {
@@ -56,6 +57,42 @@ func TestADeviceWithAResourceNameNeedsNoNetwork(t *testing.T) {
 		if got := p.calls("DEL"); got != 1 {
 			t.Errorf("got %q", p.told)
 		}
+		r.expectNothing()
+	})
+}
+
+// Multus gives them to its networks by position: a pod with two VFs asks for count: 2.
+func TestARequestMayHaveSeveralDevicesWithoutANetwork(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+		n := newNode(t, "mlx5-switchdev")
+		r.options.Inventory, r.options.Finder = n.inventory(), n.finder()
+		var err error
+		r.options.Inventory.Rules, err = inventory.ParseRules([]byte(strings.Replace(ownRules, `.vfIndex == 3`, `.vfIndex >= 0`, 1)))
+		must(t, err)
+		agent := r.start()
+		claim := ownClaim("u1", vf3, "")
+		claim.Spec.Devices.Requests[0].Exactly.Count = 2
+		second := claim.Status.Allocation.Devices.Results[0]
+		second.Device = vf0
+		claim.Status.Allocation.Devices.Results = append(claim.Status.Allocation.Devices.Results, second)
+		devices, err := agent.Prepare(t.Context(), claim)
+		must(t, err)
+		if len(devices) != 2 || devices[0].DeviceName != vf3 || devices[1].DeviceName != vf0 || slices.Equal(devices[0].CDIDeviceIDs, devices[1].CDIDeviceIDs) {
+			t.Errorf("got %+v", devices)
+		}
+		sb := r.sandbox("s1", "pod")
+		must(t, r.runPod(sb))
+		if gates := r.files("cdi"); len(gates) != 2 {
+			t.Errorf("CDI specs: %q", gates)
+		}
+		if _, _, err := agent.CreateContainer(t.Context(), sb, container("u1_r_"+vf3, "u1_r_"+vf0)); err != nil {
+			t.Error(err)
+		}
+		if p.told != nil {
+			t.Errorf("got %q", p.told)
+		}
+		r.endPod(sb)
+		r.unprepared("u1")
 		r.expectNothing()
 	})
 }

@@ -21,10 +21,15 @@ import (
 // only while the network is: until then the runtime refuses to create a container that
 // lists the claim, instead of starting it without its network.
 
-// gateName is valid as part of a CDI device name and of a file's: UIDs and request names
-// are of letters, digits and '-'.
+// gateName is valid as part of a CDI device name and of a file's: UIDs and the names of
+// requests and devices are of letters, digits and '-'. A request has several devices only if
+// these have no network of ours.
 func gateName(c *claim, at *state.Attachment) string {
-	return string(c.ref.UID) + "_" + strings.ReplaceAll(resourceclaim.BaseRequestRef(at.Request), "/", "_")
+	name := string(c.ref.UID) + "_" + strings.ReplaceAll(resourceclaim.BaseRequestRef(at.Request), "/", "_")
+	if at.Bare() {
+		name += "_" + at.Device
+	}
+	return name
 }
 
 // open writes the metadata of attachments, then their gates.

@@ -42,6 +42,12 @@ func TestTheExampleOfTheDocumentationIsValid(t *testing.T) {
 	rules(t, example)
 }
 
+type attributes = map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
+
+func stringAttribute(value string) resourceapi.DeviceAttribute {
+	return resourceapi.DeviceAttribute{StringValue: &value}
+}
+
 // The classes of the documentation: one takes what stands for networks of software, and
 // the other a VF on its network, and neither fails of any device.
 func TestTheClassesOfTheDocumentationSelectWhatTheySay(t *testing.T) {
@@ -49,15 +55,11 @@ func TestTheClassesOfTheDocumentationSelectWhatTheySay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	attribute := func(value string) resourceapi.DeviceAttribute {
-		return resourceapi.DeviceAttribute{StringValue: &value}
-	}
-	type attributes = map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
 	devices := []attributes{
 		nil,
-		{inventory.AttrKind: attribute("vf"), "devinfo-cni.io/physicalNetwork": attribute("blue")},
-		{inventory.AttrKind: attribute("vf"), "devinfo-cni.io/physicalNetwork": attribute("red")},
-		{inventory.AttrKind: attribute("vf")},
+		{inventory.AttrKind: stringAttribute("vf"), "devinfo-cni.io/physicalNetwork": stringAttribute("blue")},
+		{inventory.AttrKind: stringAttribute("vf"), "devinfo-cni.io/physicalNetwork": stringAttribute("red")},
+		{inventory.AttrKind: stringAttribute("vf")},
 	}
 	want := []string{"0", "1"}
 	blocks := strings.Split(string(text), "```yaml\nselectors:\n")[1:]
@@ -72,22 +74,85 @@ func TestTheClassesOfTheDocumentationSelectWhatTheySay(t *testing.T) {
 		if err := yaml.Unmarshal([]byte("selectors:\n"+block), &class); err != nil {
 			t.Fatal(err)
 		}
-		program := cel.GetCompiler(cel.Features{}).CompileCELExpression(class.Selectors[0].CEL.Expression, cel.Options{})
-		if program.Error != nil {
-			t.Fatal(program.Error)
-		}
-		got := ""
-		for n, a := range devices {
-			met, _, err := program.DeviceMatches(t.Context(), cel.Device{Driver: driver, Attributes: a})
-			if err != nil {
-				t.Error(err)
-			}
-			if met {
-				got += fmt.Sprint(n)
-			}
-		}
-		if got != want[n] {
+		if got := selected(t, class.Selectors[0].CEL.Expression, devices); got != want[n] {
 			t.Errorf("class %d takes the devices %q", n, got)
+		}
+	}
+}
+
+// selected are the indices of the devices that an expression takes.
+func selected(t *testing.T, expression string, devices []attributes) (got string) {
+	t.Helper()
+	program := cel.GetCompiler(cel.Features{}).CompileCELExpression(expression, cel.Options{})
+	if program.Error != nil {
+		t.Fatal(program.Error)
+	}
+	for n, a := range devices {
+		met, _, err := program.DeviceMatches(t.Context(), cel.Device{Driver: driver, Attributes: a})
+		if err != nil {
+			t.Error(err)
+		}
+		if met {
+			got += fmt.Sprint(n)
+		}
+	}
+	return got
+}
+
+// The page's rules are valid, and its classes take what the rules offer: test/e2e runs them.
+func TestTheClassesOfTheMigrationTakeWhatItsRulesOffer(t *testing.T) {
+	text, err := os.ReadFile("../../docs/from-device-plugin.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := func(name string) string {
+		t.Helper()
+		_, block, found := strings.Cut(string(text), "```yaml\n# "+name+"\n")
+		block, _, closed := strings.Cut(block, "```\n")
+		if !found || !closed {
+			t.Fatalf("there is no %s", name)
+		}
+		return block
+	}
+	rules(t, block("devices.yaml"))
+	devices := []attributes{
+		nil,
+		{inventory.AttrKind: stringAttribute("vf"), "devinfo-cni.io/physicalNetwork": stringAttribute("blue"), inventory.ResourceName: stringAttribute("example.com/blue")},
+		{inventory.AttrKind: stringAttribute("vf"), "devinfo-cni.io/physicalNetwork": stringAttribute("red")},
+		{inventory.AttrKind: stringAttribute("pf"), "devinfo-cni.io/role": stringAttribute("lan")},
+	}
+	for name, want := range map[string]string{"class.yaml": "1", "otherwise.yaml": "3", "multus.yaml": "1"} {
+		first, _, _ := strings.Cut(block(name), "\n---\n")
+		var class resourceapi.DeviceClass
+		if err := yaml.UnmarshalStrict([]byte(first), &class); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if got := selected(t, class.Spec.Selectors[0].CEL.Expression, devices); got != want {
+			t.Errorf("the class of %s takes the devices %q", name, got)
+		}
+	}
+}
+
+// What the README shows is run, as part of the page.
+func TestTheREADMEShowsBlocksOfTheMigration(t *testing.T) {
+	page, err := os.ReadFile("../../docs/from-device-plugin.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "\n## A VF by claim")
+	section, _, _ = strings.Cut(section, "\n## ")
+	blocks := strings.Split(section, "```yaml\n")[1:]
+	if len(blocks) != 3 {
+		t.Fatalf("%d blocks", len(blocks))
+	}
+	for _, block := range blocks {
+		block, _, _ = strings.Cut(block, "```")
+		if !strings.Contains(string(page), block) {
+			t.Errorf("docs/from-device-plugin.md has not:\n%s", block)
 		}
 	}
 }

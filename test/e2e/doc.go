@@ -13,7 +13,9 @@
 // the verbs up (prints the path of a kubeconfig), node COMMAND..., image NAME FILE... (makes
 // cluster.local/NAME:1 of static programs) and multus (puts Multus before the node's CNI
 // network, as /etc/cni/net.d/00-multus.conf). There the tests install the driver themselves:
-// as a process of the node, then by the commands of docs/dra.md. After that they test the
+// as a process of the node, then by the commands of docs/dra.md; and once more as a process
+// that offers a captured host's VFs and NICs to the scheduler, by which the steps of
+// docs/from-device-plugin.md are gone through. After that they test the
 // devinfo plugin with Multus and with a device plugin of their own, which offers the node's
 // network card as a resource; then devinfo-agent, by the manifests and commands of
 // docs/install.md; then devinfo in the network of all pods. There E2E_MEASURE=1 fails the

@@ -36,6 +36,10 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "e2e: device plugin:", servePools(pools))
 		os.Exit(1)
 	}
+	if node := os.Getenv(gpuVariable); node != "" {
+		fmt.Fprintln(os.Stderr, "e2e: GPU driver:", serveGPUs(node))
+		os.Exit(1)
+	}
 	if err := setUp(); err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
 		os.Exit(1)

@@ -78,6 +78,12 @@ func (s *space) class(ifName string, config map[string]any) string {
 			Config:    []resourceapi.DeviceClassConfiguration{{DeviceConfiguration: opaque(ifName, config)}},
 		},
 	}
+	return s.makeClass(class)
+}
+
+// makeClass makes a DeviceClass for the time of the test, and gives its name.
+func (s *space) makeClass(class *resourceapi.DeviceClass) string {
+	s.Helper()
 	class, err := cluster.client.ResourceV1().DeviceClasses().Create(s.ctx, class, metav1.CreateOptions{})
 	if err != nil {
 		s.Fatal(err)

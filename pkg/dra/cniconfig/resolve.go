@@ -104,11 +104,12 @@ func (p Policy) network(claim *resourceapi.ResourceClaim, result resourceapi.Dev
 		return Network{}, refuse("", fmt.Sprintf("the device is of pool %q, this node's is %q", result.Pool, p.Pool),
 			"let the scheduler allocate it for the node of the pod")
 	}
-	if err := checkRequest(claim, result); err != nil {
+	configs := resourceclaim.ConfigForResult(claim.Status.Allocation.Devices.Config, result)
+	bare := p.Bare != nil && p.Bare(result.Device) && !slices.ContainsFunc(configs, p.isOurs)
+	if err := checkRequest(claim, result, bare); err != nil {
 		return Network{}, err
 	}
-	configs := resourceclaim.ConfigForResult(claim.Status.Allocation.Devices.Config, result)
-	if p.Bare != nil && p.Bare(result.Device) && !slices.ContainsFunc(configs, p.isOurs) {
+	if bare {
 		return Network{Request: result.Request, Pool: result.Pool, Device: result.Device, ShareID: result.ShareID}, nil
 	}
 	params, err := p.parameters(configs)
@@ -134,15 +135,18 @@ func (p Policy) isOurs(c resourceapi.DeviceAllocationConfiguration) bool {
 	return c.Opaque != nil && c.Opaque.Driver == p.Driver
 }
 
-// checkRequest: one device for a request, and no more. An unknown mode of allocation
-// must be refused, says the API.
-func checkRequest(claim *resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult) *Refusal {
+// checkRequest: one device for a request, and no more, unless these make no interface of
+// ours. An unknown mode of allocation must be refused, says the API.
+func checkRequest(claim *resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult, bare bool) *Refusal {
 	mode, count, admin, ok := lookUp(claim.Spec.Devices.Requests, result.Request)
 	if !ok {
 		return refuse("", "it is not in the claim's spec", "allocate the claim anew")
 	}
 	if admin || result.AdminAccess != nil && *result.AdminAccess {
 		return refuse("", "adminAccess: true: it gives devices that others have, and none of these is attached twice", "leave adminAccess out")
+	}
+	if bare && (mode == resourceapi.DeviceAllocationModeAll || mode == resourceapi.DeviceAllocationModeExactCount || mode == "") {
+		return nil
 	}
 	if mode != "" && mode != resourceapi.DeviceAllocationModeExactCount || count > 1 {
 		return refuse("", fmt.Sprintf("allocationMode %q, count %d: a request makes one interface", mode, count),

@@ -106,6 +106,28 @@ func TestSubrequestsHaveTheConfigOfTheirRequest(t *testing.T) {
 	}
 }
 
+// What somebody else attaches makes no interface of ours.
+func TestARequestWithoutANetworkMayHaveSeveralDevices(t *testing.T) {
+	bare := node
+	bare.Bare = func(string) bool { return true }
+	several := func(mode resourceapi.DeviceAllocationMode, count int64) *resourceapi.ResourceClaim {
+		c := claim(t)
+		c.Spec.Devices.Requests[0].Exactly.AllocationMode, c.Spec.Devices.Requests[0].Exactly.Count = mode, count
+		second := c.Status.Allocation.Devices.Results[0]
+		second.Device = "second"
+		c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results, second)
+		return c
+	}
+	for mode, count := range map[resourceapi.DeviceAllocationMode]int64{"ExactCount": 2, "All": 0} {
+		if got := resolve(t, several(mode, count), bare); len(got) != 2 || got[0].List != nil || got[0].Device == got[1].Device {
+			t.Errorf("%s: got %+v", mode, got)
+		}
+	}
+	if r := refused(t, several("Some", 2), bare); !strings.Contains(r.Rule, `allocationMode "Some"`) {
+		t.Error(r)
+	}
+}
+
 func TestAllocationsThatAreRefused(t *testing.T) {
 	yes := true
 	for name, test := range map[string]struct {

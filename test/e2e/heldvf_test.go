@@ -1,0 +1,126 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/tools/txtar"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// without is a captured host without what the parts name: an entry by its path, an interface
+// by its line.
+func without(text string, parts ...string) string {
+	archive := txtar.Parse([]byte(text))
+	names := func(line string) bool {
+		return slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(line, part) })
+	}
+	archive.Files = slices.DeleteFunc(archive.Files, func(f txtar.File) bool { return names(f.Name + "/") })
+	for n, f := range archive.Files {
+		if f.Name != "netlink/ip-link.json" {
+			continue
+		}
+		lines := slices.DeleteFunc(slices.Collect(strings.Lines(string(f.Data))), names)
+		archive.Files[n].Data = []byte(strings.ReplaceAll(strings.Join(lines, ""), "},\n]", "}\n]"))
+	}
+	return string(txtar.Format(archive))
+}
+
+// pfSlices are the versions of the slices with what is on the first PF.
+func pfSlices(t *testing.T) (versions []string) {
+	t.Helper()
+	list, err := cluster.client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{FieldSelector: "spec.driver=" + driver})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range list.Items {
+		if slices.ContainsFunc(s.Spec.Devices, func(d resourceapi.Device) bool { return strings.HasPrefix(d.Name, "pci-0000-01-") }) {
+			versions = append(versions, s.Name+" "+s.ResourceVersion)
+		}
+	}
+	slices.Sort(versions)
+	return versions
+}
+
+// becomes gives the node another text, with another MTU of the bridge, and waits until the
+// driver has published that.
+func (n *nodeDevices) becomes(t *testing.T, text string) {
+	t.Helper()
+	const bridge, old = `"ifname":"` + pagesBridge + `","flags":["BROADCAST"],"mtu":`, "1500"
+	if !strings.Contains(text, bridge+old) {
+		t.Fatal("the captured host lacks the bridge")
+	}
+	n.mtu++
+	n.write(t, n.host, strings.Replace(text, bridge+old, bridge+fmt.Sprint(n.mtu), 1))
+	look(t)
+	devices(t, func(have map[string]resourceapi.Device) error {
+		if mtu := have["net-"+pagesBridge].Attributes["devinfo-cni.io/mtu"].IntValue; mtu == nil || *mtu != n.mtu {
+			return fmt.Errorf("the bridge: %+v", have["net-"+pagesBridge])
+		}
+		return nil
+	})
+}
+
+// heldVF: the interface of a VF goes into a pod, and comes back; the agent is killed
+// meanwhile; then the VF is unplugged under a pod.
+func heldVF(t *testing.T, n *nodeDevices) {
+	const name = "pci-0000-01-10-0"
+	s := begin(t)
+	wanted := fmt.Sprintf(`device.attributes["resource.kubernetes.io"].?pciBusID.orValue("") == %q`, firstVF)
+	template := s.template(requests(request("vf", s.classWhere(wanted, s.onVF("10.11.81.0/24")))))
+	t.Cleanup(func() { n.write(t, n.host, n.text) })
+	versions := pfSlices(t)
+	same := func(when, text string) {
+		t.Helper()
+		n.becomes(t, text)
+		if now := pfSlices(t); !slices.Equal(versions, now) {
+			t.Errorf("%s the slices are others: %q, before %q", when, now, versions)
+		}
+	}
+	s.pod("a", template)
+	s.attached("a", "net0", "vf", "net1", "10.11.81.")
+	inPod := without(n.text, "/net/eth2/", "/net/eth2 ", `"ifname":"eth2"`)
+	same("with the VF in a pod", inPod)
+	n.kill(t)
+	same("after the agent was killed", inPod)
+	s.delete("a")
+	same("with the VF back", n.text)
+
+	s.pod("b", template)
+	s.attached("b", "net0", "vf", "net1", "10.11.81.")
+	n.becomes(t, without(n.text, firstVF, `"ifname":"eth2"`))
+	vf := func(check func(d resourceapi.Device, offered bool) error) {
+		t.Helper()
+		devices(t, func(have map[string]resourceapi.Device) error {
+			d, offered := have[name]
+			return check(d, offered)
+		})
+	}
+	vf(func(d resourceapi.Device, _ bool) error {
+		if len(d.Taints) != 1 || d.Taints[0].Key != "devinfo-cni.io/gone" {
+			return fmt.Errorf("of a VF that a pod has and the node has not: %+v", d.Taints)
+		}
+		return nil
+	})
+	s.delete("b")
+	look(t)
+	vf(func(_ resourceapi.Device, offered bool) error {
+		if offered {
+			return errors.New("a VF that is gone is offered")
+		}
+		return nil
+	})
+	n.becomes(t, n.text)
+	vf(func(d resourceapi.Device, offered bool) error {
+		if !offered || len(d.Taints) > 0 {
+			return fmt.Errorf("of a VF that is back: %v, %+v", offered, d.Taints)
+		}
+		return nil
+	})
+}

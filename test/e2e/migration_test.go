@@ -1,0 +1,141 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// blue is the page's resource, and its VFs.
+const blue = "example.com/blue"
+
+func blueVFs() []string {
+	return []string{firstVF, "0000:01:10.2", "0000:01:10.4", "0000:01:10.6"}
+}
+
+// page gives the block of docs/from-device-plugin.md whose first line is that name.
+func page(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "docs/from-device-plugin.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, found := strings.Cut(string(text), "```yaml\n# "+name+"\n")
+	block, _, closed := strings.Cut(block, "```\n")
+	if !found || !closed {
+		t.Fatalf("the page has no block %s", name)
+	}
+	return block
+}
+
+// applyPage applies a block, with pod-view in the place of its image. DeviceClasses are
+// deleted at the end of the test.
+func (s *space) applyPage(name string) {
+	s.Helper()
+	text := page(s.T, name)
+	const image, command = "image: busybox:1.37\n", "command: [sleep, infinity]\n"
+	if pods := strings.Count(text, "kind: Pod\n"); pods != strings.Count(text, image) || pods != strings.Count(text, command) {
+		s.Fatalf("a pod of the page has another image or command:\n%s", text)
+	}
+	text = strings.ReplaceAll(strings.ReplaceAll(text, command, "command: [/pod-view]\n"), image, "image: "+cluster.image+"\n")
+	s.apply(text)
+	for _, object := range strings.Split(text, "\n---\n") {
+		if _, class, ok := strings.Cut(object, "kind: DeviceClass\nmetadata:\n  name: "); ok {
+			class, _, _ = strings.Cut(class, "\n")
+			s.Cleanup(func() { shell(s.T, "kubectl delete deviceclass "+class) })
+		}
+	}
+}
+
+// fromDevicePlugin goes through the page.
+func fromDevicePlugin(t *testing.T, _ *nodeDevices) {
+	t.Run("Today", func(t *testing.T) {
+		shell(t, "$E2E_CLUSTER multus")
+		t.Cleanup(func() { onNode(t, "rm", "/etc/cni/net.d/00-multus.conf") })
+		devicePlugin(t, pool{blue, blueVFs(), ""})
+		s := begin(t)
+		s.applyPage("class.yaml") // the device plugin goes first
+		s.applyPage("before.yaml")
+		s.onBlue("before")
+		p, err := cluster.client.CoreV1().Pods(s.name).Get(s.ctx, "before", metav1.GetOptions{})
+		if err != nil || p.Status.ExtendedResourceClaimStatus != nil {
+			t.Errorf("the pod has a claim: %+v, %v", p.Status.ExtendedResourceClaimStatus, err)
+		}
+	})
+	noneLeft(t)
+	t.Run("3", func(t *testing.T) {
+		s := begin(t)
+		s.applyPage("class.yaml")
+		s.applyPage("limits.yaml")
+		s.onBlue("limits")
+	})
+	t.Run("4", func(t *testing.T) {
+		s := begin(t)
+		s.applyPage("class.yaml")
+		s.applyPage("claim.yaml")
+		v := s.onBlue("claim")
+		if v.Claims["resourceclaimtemplates/blue/vf"] == nil || v.Environment["DEVINFO_NET1"] == "" {
+			t.Errorf("the container has %v and %v", slices.Collect(maps.Keys(v.Claims)), v.Environment)
+		}
+		s.attached("claim", "blue", "vf", "net1", "10.57.1.")
+		s.applyPage("otherwise.yaml")
+		s.attachedAs("otherwise", "net", "vf", "10.57.1.")
+	})
+	// Why the page says which Multus it takes.
+	t.Run("5WithMultus4.2", func(t *testing.T) {
+		shell(t, "$E2E_CLUSTER multus")
+		t.Cleanup(func() { onNode(t, "rm", "/etc/cni/net.d/00-multus.conf") })
+		s := begin(t)
+		s.applyPage("multus.yaml")
+		s.applyPage("before.yaml")
+		s.event("before", "VF pci addr is required")
+		s.notRunning("before")
+	})
+	t.Run("5", func(t *testing.T) {
+		before := len(calls(t))
+		s := begin(t)
+		s.applyPage("multus.yaml")
+		s.applyPage("before.yaml")
+		vf := s.vfOf("before")
+		if diff := cmp.Diff(map[string][]string{blue: {vf}}, s.forMultus("before")); diff != "" {
+			t.Errorf("Multus would have (+):\n%s", diff)
+		}
+		if n := len(calls(t)); n != before {
+			t.Errorf("sriov was called %d times", n-before)
+		}
+	})
+}
+
+// onBlue checks that a pod is in the page's network.
+func (s *space) onBlue(pod string) *view {
+	s.Helper()
+	v := s.running(pod)
+	if v.interfaceIn("net1", "10.57.1.") == nil {
+		s.Errorf("pod %s: net1 has no address 10.57.1...: %+v", pod, v.Interfaces)
+	}
+	return v
+}
+
+// noneLeft waits until the kubelet has noticed that the device plugin has gone.
+func noneLeft(t *testing.T) {
+	t.Helper()
+	eventually(t, 3*time.Minute, func() error {
+		node, err := cluster.client.CoreV1().Nodes().Get(t.Context(), onlyNode(t).Name, metav1.GetOptions{})
+		if n := node.Status.Allocatable[corev1.ResourceName(blue)]; err == nil && !n.IsZero() {
+			err = fmt.Errorf("the node still offers %v of %s", n.Value(), blue)
+		}
+		return errors.Join(err)
+	})
+}

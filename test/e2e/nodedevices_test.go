@@ -1,0 +1,218 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestWithTheNodesDevices has the driver offer VFs, a NIC and a bridge: those of a captured
+// host, whose interfaces the node need not have. Scheduler, kubelet, runtime and CNI plugins
+// are real; what stands in for sriov-cni attaches macvlans.
+func TestWithTheNodesDevices(t *testing.T) {
+	if cluster.kit == "" {
+		t.Skip("only in a cluster that the tests make: they run the driver as a process of the node")
+	}
+	n := offerDevices(t)
+	for _, s := range []struct {
+		name string
+		run  func(*testing.T, *nodeDevices)
+	}{
+		{"WhatTheCommandPrintsIsPublished", published},
+		{"APodGoesToTheNodeThatHasTheNetwork", toTheNode},
+		{"AFifthPodWaitsForOneOfFourVFs", fifthPod},
+		{"AVFBelowTheSameRootAsAGPU", besideGPU},
+		{"VFsOfTwoPFs", twoPFs},
+		{"AMacvlanOnceTheVFsAreGone", firstAvailable},
+		{"MacvlansShareACard", sharedCard},
+		{"ABridgeIsTheOneThatWasChosen", chosenBridge},
+		{"AVhostUserSocketNeedsNoDevice", vhostUserPort},
+		{"WithoutANetworkTheDeviceIsOnlyPrepared", bare},
+		{"TwoDevicesOfOneRequestAreOnlyPrepared", bareTwo},
+		{"AnExtendedResourceIsAClaim", extended},
+		{"WhatCannotBeAnInterfaceIsRefused", notAnInterface},
+		{"WithoutCarrierNothingIsScheduled", noCarrier},
+		{"WhatAPodHasStaysAsItWas", heldVF},
+		{"WhatIsGivenAwayIsNotOffered", givenAway},
+		{"ThePageFromADevicePluginToDRA", fromDevicePlugin},
+	} {
+		if ok := t.Run(s.name, func(t *testing.T) { s.run(t, n) }); !ok {
+			n.explain(t)
+		}
+	}
+}
+
+// nodeDevices is the node with a driver that offers devices.
+type nodeDevices struct {
+	*agent
+	dir   string
+	rules string // file
+	host  string // file
+	text  string // of it, to begin with
+	mtu   int64  // of the bridge: see becomes
+}
+
+// The page's PF has four VFs, one of them on vfio-pci. The node's own interface stands for
+// the other PF, which has two.
+const (
+	pagesPF     = "ens1f0np0"
+	pagesBridge = "br-tenant"
+	firstVF     = "0000:01:10.0"
+)
+
+// nodeRules are those of the page, which two pods may share the card by, and further ones.
+func nodeRules(t *testing.T) string {
+	t.Helper()
+	rules := page(t, "devices.yaml")
+	for _, change := range [][2]string{{"ifNames: [eth0]", "ifNames: [" + cluster.master + "]"}, {"attachments: 64", "attachments: 2"}} {
+		if !strings.Contains(rules, change[0]) {
+			t.Fatalf("the page's rules lack %q", change[0])
+		}
+		rules = strings.ReplaceAll(rules, change[0], change[1])
+	}
+	return rules + "- pfNames: [" + cluster.master + "]\n  as: exclusive\n  attributes: {physicalNetwork: red}\n" +
+		"- ifNames: [" + pagesBridge + "]\n  as: shared\n  bandwidth: 10G\n"
+}
+
+func offerDevices(t *testing.T) *nodeDevices {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "e2e-devices-") // which the node has, too
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	n := &nodeDevices{dir: dir, mtu: 9000, rules: filepath.Join(dir, "devices.yaml"), host: filepath.Join(dir, "host.txtar")}
+	n.text = n.hostText(t)
+	n.write(t, n.rules, nodeRules(t))
+	n.write(t, n.host, n.text)
+	sriov(t)
+	onNode(t, "ip", "link", "add", pagesBridge, "type", "bridge")
+	t.Cleanup(func() { onNode(t, "ip", "link", "del", pagesBridge) })
+	n.agent = startProcess(t)
+	n.stop(t)
+	n.flags("--devices="+n.rules, "--host="+n.host)
+	n.start(t)
+	return n
+}
+
+func (n *nodeDevices) write(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// hostText is a captured host with the names of the page and of the node, whose first PF has
+// a carrier, and with the bridge.
+func (n *nodeDevices) hostText(t *testing.T) string {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join(root, "testdata/hosts/igb-sriov.txtar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(raw)
+	for _, change := range [][2]string{
+		{`"eth0"`, `"` + pagesPF + `"`}, {"/net/eth0", "/net/" + pagesPF},
+		{`"eth1"`, `"` + cluster.master + `"`}, {"/net/eth1", "/net/" + cluster.master},
+		{noLink, link},
+		{"\n-- netlink/ethtool.json --", "\n-- netlink/uplinks.json --\n[\"" + cluster.master + "\"]\n-- netlink/ethtool.json --"},
+		{"\n{\"ifindex\":2,", "\n{\"ifindex\":77,\"ifname\":\"" + pagesBridge + "\",\"flags\":[\"BROADCAST\"],\"mtu\":1500,\"linkinfo\":{\"info_kind\":\"bridge\"}},\n{\"ifindex\":2,"},
+	} {
+		if !strings.Contains(text, change[0]) {
+			t.Fatalf("the captured host lacks %q", change[0])
+		}
+		text = strings.ReplaceAll(text, change[0], change[1])
+	}
+	return text
+}
+
+// The flags of the first PF, as captured and with a carrier.
+const (
+	noLink = `"flags":["NO-CARRIER","BROADCAST","MULTICAST","UP"],"mtu":1500,"operstate":"DOWN"`
+	link   = `"flags":["BROADCAST","MULTICAST","UP","LOWER_UP"],"mtu":1500,"operstate":"UP"`
+)
+
+// look has the driver look at the node again: an interface comes and goes.
+func look(t *testing.T) {
+	t.Helper()
+	onNode(t, "ip", "link", "add", "e2e-look", "type", "bridge")
+	onNode(t, "ip", "link", "del", "e2e-look")
+}
+
+// devices waits until what the node offers passes a check.
+func devices(t *testing.T, check func(map[string]resourceapi.Device) error) {
+	t.Helper()
+	node := onlyNode(t).Name
+	eventually(t, 3*time.Minute, func() error {
+		list, err := cluster.client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{FieldSelector: "spec.driver=" + driver + ",spec.nodeName=" + node})
+		if err != nil {
+			return err
+		}
+		all := map[string]resourceapi.Device{}
+		for _, slice := range list.Items {
+			for _, d := range slice.Spec.Devices {
+				all[d.Name] = d
+			}
+		}
+		return check(all)
+	})
+}
+
+// classWhere makes a DeviceClass for our devices that an expression selects.
+func (s *space) classWhere(expression string, config ...resourceapi.DeviceConfiguration) string {
+	s.Helper()
+	class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{GenerateName: s.name + "-"}}
+	class.Spec.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: "device.driver == '" + driver + "' && " + expression}}}
+	for _, c := range config {
+		class.Spec.Config = append(class.Spec.Config, resourceapi.DeviceClassConfiguration{DeviceConfiguration: c})
+	}
+	return s.makeClass(class)
+}
+
+// ours is a condition on a text of our attributes.
+func ours(name, value string) string {
+	return fmt.Sprintf(`device.attributes["devinfo-cni.io"].?%s.orValue("") == %q`, name, value)
+}
+
+// onVF is a network of sriov-cni.
+func (s *space) onVF(subnet string) resourceapi.DeviceConfiguration {
+	return opaque("net1", map[string]any{"cniVersion": "1.0.0", "name": s.name + "-vf", "plugins": []map[string]any{
+		{"type": "sriov", "ipam": map[string]any{"type": "host-local", "subnet": subnet}},
+	}})
+}
+
+// allocation is the device that a request has, with its pool.
+func (s *space) allocation(pod, request string) resourceapi.DeviceRequestAllocationResult {
+	s.Helper()
+	var found resourceapi.DeviceRequestAllocationResult
+	eventually(s.T, 3*time.Minute, func() error {
+		for _, claim := range s.claims(pod) {
+			if claim.Status.Allocation == nil {
+				continue
+			}
+			for _, r := range claim.Status.Allocation.Devices.Results {
+				if r.Request == request {
+					found = r
+					return nil
+				}
+			}
+		}
+		return fmt.Errorf("request %s of pod %s is not allocated", request, pod)
+	})
+	return found
+}
+
+// waits checks that a pod is not scheduled, since nothing can be allocated.
+func (s *space) waits(pod string) {
+	s.Helper()
+	s.event(pod, "FailedScheduling", "cannot allocate all claims")
+	s.notRunning(pod)
+}

@@ -1,0 +1,262 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// forMultus are the devices that Multus would take for a pod, IDs by resource name: as its
+// main branch of 2026 reads claims and slices (k8snetworkplumbingwg/multus-cni,
+// pkg/draclient). Devices that lack one of the attributes are skipped.
+func (s *space) forMultus(pod string) map[string][]string {
+	s.Helper()
+	p, err := cluster.client.CoreV1().Pods(s.name).Get(s.ctx, pod, metav1.GetOptions{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	var claims []string
+	for _, c := range p.Status.ResourceClaimStatuses {
+		claims = append(claims, *c.ResourceClaimName)
+	}
+	if c := p.Status.ExtendedResourceClaimStatus; c != nil {
+		claims = append(claims, c.ResourceClaimName)
+	}
+	ids := map[string][]string{}
+	for _, name := range claims {
+		claim, err := cluster.client.ResourceV1().ResourceClaims(s.name).Get(s.ctx, name, metav1.GetOptions{})
+		if err != nil {
+			s.Fatal(err)
+		}
+		for _, r := range claim.Status.Allocation.Devices.Results {
+			attributes := s.inSlices(p.Spec.NodeName, r)
+			id, resource := attributes["k8s.cni.cncf.io/deviceID"].StringValue, attributes["k8s.cni.cncf.io/resourceName"].StringValue
+			if id != nil && resource != nil {
+				ids[*resource] = append(ids[*resource], *id)
+			}
+		}
+	}
+	return ids
+}
+
+// inSlices are the attributes of an allocated device.
+func (s *space) inSlices(node string, r resourceapi.DeviceRequestAllocationResult) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
+	s.Helper()
+	list, err := cluster.client.ResourceV1().ResourceSlices().List(s.ctx, metav1.ListOptions{FieldSelector: "spec.driver=" + r.Driver + ",spec.nodeName=" + node})
+	if err != nil {
+		s.Fatal(err)
+	}
+	for _, slice := range list.Items {
+		n := slices.IndexFunc(slice.Spec.Devices, func(d resourceapi.Device) bool { return d.Name == r.Device })
+		if slice.Spec.Pool.Name == r.Pool && n >= 0 {
+			return slice.Spec.Devices[n].Attributes
+		}
+	}
+	s.Fatalf("no slice has %+v", r)
+	return nil
+}
+
+// bare is a request whose class has no network: Multus attaches the device.
+func bare(t *testing.T, _ *nodeDevices) {
+	before := calls(t)
+	s := begin(t)
+	class := s.classWhere(ours("physicalNetwork", "blue"))
+	s.pod("a", s.template(requests(request("vf", class))))
+	v := s.running("a")
+	if len(v.Interfaces) != 2 { // lo, eth0
+		t.Errorf("interfaces: %+v", v.Interfaces)
+	}
+	vf := s.vfOf("a")
+	if diff := cmp.Diff(map[string][]string{"example.com/blue": {vf}}, s.forMultus("a")); diff != "" {
+		t.Errorf("Multus would have (+):\n%s", diff)
+	}
+	told := v.Claims["resourceclaimtemplates/net0/vf"].Requests[0].Devices[0]
+	for name, want := range map[resourceapi.QualifiedName]string{"k8s.cni.cncf.io/deviceID": vf, "k8s.cni.cncf.io/resourceName": "example.com/blue", "devinfo-cni.io/physicalNetwork": "blue"} {
+		if got := told.Attributes[name].StringValue; got == nil || *got != want {
+			t.Errorf("%s in the metadata: %v", name, told.Attributes[name])
+		}
+	}
+	s.delete("a")
+	if after := calls(t); len(after) != len(before) {
+		t.Errorf("sriov was called: %q", after[len(before):])
+	}
+}
+
+// bareTwo is a pod that asks for two by its limits, as it would a device plugin.
+func bareTwo(t *testing.T, _ *nodeDevices) {
+	before := len(calls(t))
+	s := begin(t)
+	const name = "e2e.example.com/blue"
+	class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{GenerateName: s.name + "-"}}
+	class.Spec.ExtendedResourceName = new(name)
+	class.Spec.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: "device.driver == '" + driver + "' && " + ours("physicalNetwork", "blue")}}}
+	s.makeClass(class)
+	p := podWith("a")
+	p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{name: resource.MustParse("2")}
+	s.create(p)
+	v := s.running("a")
+	var told []string
+	for _, claim := range v.Claims {
+		for _, r := range claim.Requests {
+			for _, d := range r.Devices {
+				told = append(told, *d.Attributes["resource.kubernetes.io/pciBusID"].StringValue)
+			}
+		}
+	}
+	slices.Sort(told)
+	forMultus := s.forMultus("a")[blue]
+	slices.Sort(forMultus)
+	if len(told) != 2 || told[0] == told[1] || !slices.Equal(told, forMultus) {
+		t.Errorf("the pod has been told of %q, and Multus would have %q", told, forMultus)
+	}
+	if n := len(calls(t)); n != before {
+		t.Errorf("sriov was called %d times", n-before)
+	}
+}
+
+// extended is a pod that knows of no claim. It has what the class says.
+func extended(t *testing.T, _ *nodeDevices) {
+	s := begin(t)
+	const name = "e2e.example.com/red"
+	class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{GenerateName: s.name + "-"}}
+	class.Spec.ExtendedResourceName = new(name)
+	class.Spec.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: "device.driver == '" + driver + "' && " + ours("physicalNetwork", "red")}}}
+	class.Spec.Config = []resourceapi.DeviceClassConfiguration{{DeviceConfiguration: s.onVF("10.11.77.0/24")}}
+	s.makeClass(class)
+	for _, pod := range []string{"a", "b", "c"} {
+		p := podWith(pod)
+		p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{name: resource.MustParse("1")}
+		s.create(p)
+		if pod == "c" { // the PF has two VFs
+			s.event("c", "FailedScheduling")
+			s.notRunning("c")
+			break
+		}
+		v := s.running(pod)
+		if v.interfaceIn("net1", "10.11.77.") == nil {
+			t.Errorf("pod %s: net1 has no address 10.11.77...: %+v", pod, v.Interfaces)
+		}
+		if v.Environment["DEVINFO_NET1"] == "" {
+			t.Errorf("pod %s has no device-info file: %v", pod, v.Environment)
+		}
+		if vf := s.vfOf(pod); !strings.HasPrefix(vf, "0000:41:10.") {
+			t.Errorf("pod %s has VF %s", pod, vf)
+		}
+	}
+	s.delete("a")
+	s.running("c")
+}
+
+// notAnInterface are claims that the scheduler allocates, and that make no interface each.
+func notAnInterface(t *testing.T, _ *nodeDevices) {
+	before := calls(t)
+	s := begin(t)
+	label := []byte(`{"metadata":{"labels":{"resource.kubernetes.io/admin-access":"true"}}}`)
+	if _, err := cluster.client.CoreV1().Namespaces().Patch(s.ctx, s.name, types.MergePatchType, label, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	class := s.classWhere(ours("physicalNetwork", "red"), s.onVF("10.11.78.0/24"))
+	for _, test := range []struct {
+		pod   string
+		set   func(*resourceapi.ExactDeviceRequest)
+		texts []string
+	}{
+		{"two", func(r *resourceapi.ExactDeviceRequest) { r.Count = 2 }, []string{`request "vf"`, "count 2: a request makes one interface"}},
+		{"all", func(r *resourceapi.ExactDeviceRequest) { r.AllocationMode = resourceapi.DeviceAllocationModeAll }, []string{`request "vf"`, `allocationMode "All"`}},
+		{"admin", func(r *resourceapi.ExactDeviceRequest) { r.AdminAccess = new(true) }, []string{`request "vf"`, "adminAccess: true"}},
+	} {
+		r := request("vf", class)
+		test.set(r.Exactly)
+		s.pod(test.pod, s.template(requests(r)))
+		s.event(test.pod, test.texts...)
+		s.notRunning(test.pod)
+		s.delete(test.pod)
+	}
+	if after := calls(t); len(after) != len(before) {
+		t.Errorf("sriov was called: %q", after[len(before):])
+	}
+}
+
+// noCarrier: the PF loses its link, and gets it back.
+func noCarrier(t *testing.T, n *nodeDevices) {
+	carrier := func(want bool) {
+		t.Helper()
+		text := n.text
+		if !want {
+			text = strings.ReplaceAll(text, link, noLink)
+		}
+		n.write(t, n.host, text)
+		look(t)
+		devices(t, func(have map[string]resourceapi.Device) error {
+			for name, d := range have {
+				below := strings.HasPrefix(name, "pci-0000-01-")
+				tainted := slices.ContainsFunc(d.Taints, func(t resourceapi.DeviceTaint) bool { return t.Key == "devinfo-cni.io/no-carrier" })
+				if tainted != (below && !want) {
+					return fmt.Errorf("%s: taints %v", name, d.Taints)
+				}
+			}
+			return nil
+		})
+	}
+	s := begin(t)
+	template := s.template(requests(request("vf", s.classWhere(ours("physicalNetwork", "blue"), s.onVF("10.11.79.0/24")))))
+	s.pod("before", template)
+	address := s.attached("before", "net0", "vf", "net1", "10.11.79.")
+	t.Cleanup(func() { n.write(t, n.host, n.text) })
+	carrier(false)
+	s.pod("a", template)
+	s.waits("a")
+	if again := s.attached("before", "net0", "vf", "net1", "10.11.79."); again != address {
+		t.Errorf("it had %s, and has %s", address, again)
+	}
+	carrier(true)
+	s.attached("a", "net0", "vf", "net1", "10.11.79.")
+}
+
+// givenAway is a VF that a device plugin gives to a pod, and one that sriov-cni has locked.
+func givenAway(t *testing.T, _ *nodeDevices) {
+	const resourceName, locks = "e2e.example.com/vf", "/var/lib/cni/sriov/pci/"
+	const name, id, locked = "pci-0000-01-10-0", firstVF, "0000:01:10.2"
+	devicePlugin(t, pool{resourceName, []string{id}, ""})
+	offers := func(want bool, names ...string) {
+		t.Helper()
+		look(t)
+		devices(t, func(have map[string]resourceapi.Device) (err error) {
+			for _, name := range names {
+				if _, offered := have[name]; offered != want {
+					err = errors.Join(err, fmt.Errorf("%s is offered: %v", name, offered))
+				}
+			}
+			return err
+		})
+	}
+	s := begin(t)
+	holder := podWith("holder")
+	holder.Spec.Containers[0].Resources.Limits = corev1.ResourceList{resourceName: resource.MustParse("1")}
+	s.create(holder)
+	s.running("holder")
+	onNode(t, "mkdir", "-p", locks)
+	t.Cleanup(func() { onNode(t, "rm", "-rf", "/var/lib/cni/sriov") })
+	if out, err := tryOnNode("/proc/1/ns/net", "tee", locks+locked); err != nil {
+		t.Fatal(err, out)
+	}
+	offers(false, name, "pci-0000-01-10-2")
+	wanted := fmt.Sprintf(`device.attributes["resource.kubernetes.io"].?pciBusID.orValue("") == %q`, id)
+	s.pod("a", s.template(requests(request("vf", s.classWhere(wanted, s.onVF("10.11.80.0/24"))))))
+	s.waits("a")
+	s.delete("holder")
+	onNode(t, "rm", locks+locked)
+	offers(true, name, "pci-0000-01-10-2")
+	s.attached("a", "net0", "vf", "net1", "10.11.80.")
+}

@@ -1,0 +1,235 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// published: beside the device for networks of software, the node offers what the command
+// inventory prints, in as many slices.
+func published(t *testing.T, n *nodeDevices) {
+	want := map[string]resourceapi.Device{"cni": {}}
+	for _, list := range printed(t, n.host, n.rules) {
+		for _, d := range list {
+			want[d.Name] = d
+		}
+	}
+	if len(want) != 9 { // 4 and 2 VFs, the card, the bridge
+		t.Fatalf("the command prints %d devices", len(want)-1)
+	}
+	devices(t, func(have map[string]resourceapi.Device) error {
+		if diff := cmp.Diff(slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(have))); diff != "" {
+			return errors.New(diff)
+		}
+		for name, d := range want {
+			if name != "cni" && !equality.Semantic.DeepEqual(d, have[name]) {
+				return fmt.Errorf("%s: %s", name, cmp.Diff(d, have[name]))
+			}
+		}
+		return nil
+	})
+}
+
+func toTheNode(t *testing.T, n *nodeDevices) {
+	const other = "e2e-elsewhere"
+	here := onlyNode(t).Name
+	rules := filepath.Join(n.dir, "elsewhere.yaml")
+	n.write(t, rules, "devices:\n- select: device.attributes[\"devinfo-cni.io\"].kind == \"vf\"\n  as: exclusive\n  attributes: {physicalNetwork: green}\n")
+	list := printed(t, filepath.Join(root, "testdata/hosts/mlx5-legacy.txtar"), rules)
+	s := begin(t)
+	elsewhere(t, other, list)
+	for network, node := range map[string]string{"blue": here, "green": other} {
+		pod := network
+		class := s.classWhere(ours("physicalNetwork", network), s.onVF("10.11.70.0/24"))
+		s.create(anywhere(podWith(pod, s.template(requests(request("vf", class))))))
+		if node == other {
+			t.Cleanup(func() { s.forced(pod) })
+		}
+		if pool := s.allocation(pod, "vf").Pool; pool != node {
+			t.Errorf("pod %s has a device of pool %s", pod, pool)
+		}
+		eventually(t, 2*time.Minute, func() error {
+			p, err := cluster.client.CoreV1().Pods(s.name).Get(s.ctx, pod, metav1.GetOptions{})
+			if err == nil && p.Spec.NodeName != node {
+				err = fmt.Errorf("pod %s is on node %q", pod, p.Spec.NodeName)
+			}
+			return err
+		})
+	}
+	s.attached("blue", "net0", "vf", "net1", "10.11.70.")
+}
+
+// vfOf is the PCI address of the only device that a pod has been told of.
+func (s *space) vfOf(pod string) string {
+	s.Helper()
+	for _, told := range s.running(pod).Claims {
+		for _, r := range told.Requests {
+			for _, d := range r.Devices {
+				if id := d.Attributes["resource.kubernetes.io/pciBusID"].StringValue; d.Driver == driver && id != nil {
+					return *id
+				}
+			}
+		}
+	}
+	s.Fatalf("pod %s has not been told of a function", pod)
+	return ""
+}
+
+func fifthPod(t *testing.T, _ *nodeDevices) {
+	before := len(calls(t))
+	s := begin(t)
+	template := s.template(requests(request("vf", s.classWhere(ours("physicalNetwork", "blue"), s.onVF("10.11.71.0/24")))))
+	for n := range 5 {
+		s.pod(fmt.Sprint("pod-", n), template)
+	}
+	var running, waiting []string
+	eventually(t, 3*time.Minute, func() error {
+		running, waiting = nil, nil
+		list, err := cluster.client.CoreV1().Pods(s.name).List(s.ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, p := range list.Items {
+			if p.Status.Phase == corev1.PodRunning {
+				running = append(running, p.Name)
+			} else {
+				waiting = append(waiting, p.Name)
+			}
+		}
+		if len(running) != 4 {
+			return fmt.Errorf("%q run", running)
+		}
+		return nil
+	})
+	s.waits(waiting[0])
+	vfs := map[string]string{}
+	for _, pod := range running {
+		s.attached(pod, "net0", "vf", "net1", "10.11.71.")
+		vfs[s.vfOf(pod)] = pod
+	}
+	if want := []string{"0000:01:10.0", "0000:01:10.2", "0000:01:10.4", "0000:01:10.6"}; !slices.Equal(want, slices.Sorted(maps.Keys(vfs))) {
+		t.Errorf("they have the VFs %v", vfs)
+	}
+	freed := s.vfOf(running[2])
+	s.delete(running[2])
+	if vf := s.vfOf(waiting[0]); vf != freed {
+		t.Errorf("the fifth pod has %s, and %s was free", vf, freed)
+	}
+	s.deletePods(s.ctx)
+	var added, deleted []string
+	for _, call := range calls(t)[before:] {
+		verb, vf, _ := strings.Cut(call, " ")
+		if verb == "ADD" {
+			added = append(added, vf)
+		} else if !slices.Contains(deleted, vf) || vf == freed {
+			deleted = append(deleted, vf)
+		}
+	}
+	slices.Sort(added)
+	slices.Sort(deleted)
+	if len(added) != 5 || !slices.Equal(added, deleted) {
+		t.Errorf("sriov was called to add %q, and to delete %q", added, deleted)
+	}
+}
+
+// besideGPU has two GPUs, each below a root complex of its own, and the VFs below both.
+func besideGPU(t *testing.T, n *nodeDevices) {
+	runGPUs(t)
+	s := begin(t)
+	vf := s.classWhere(ours("kind", "vf"), s.onVF("10.11.72.0/24"))
+	class := s.makeClass(&resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{GenerateName: s.name + "-"}, Spec: resourceapi.DeviceClassSpec{
+		Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: "device.driver == '" + gpuDriver + "'"}}},
+	}})
+	for gpu, vfs := range map[string]string{"gpu-far": "0000:41:10.", "gpu-near": "0000:01:10."} {
+		card := request("gpu", class)
+		card.Exactly.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{
+			Expression: fmt.Sprintf(`device.attributes[%q].model == %q`, gpuDriver, gpu),
+		}}}
+		spec := requests(card, request("vf", vf))
+		root := resourceapi.FullyQualifiedName("resource.kubernetes.io/pcieRoot")
+		spec.Devices.Constraints = []resourceapi.DeviceConstraint{{MatchAttribute: &root}}
+		s.pod(gpu, s.template(spec))
+		s.attached(gpu, "net0", "vf", "net1", "10.11.72.")
+		if got := s.vfOf(gpu); !strings.HasPrefix(got, vfs) {
+			t.Errorf("with %s comes VF %s", gpu, got)
+		}
+		if got := s.allocation(gpu, "gpu"); got.Driver != gpuDriver || got.Device != gpu {
+			t.Errorf("pod %s has %+v", gpu, got)
+		}
+	}
+	third := request("gpu", class)
+	s.pod("third", s.template(requests(third))) // both GPUs are taken
+	s.waits("third")
+}
+
+// twoPFs: both requests could have VFs of one PF.
+func twoPFs(t *testing.T, _ *nodeDevices) {
+	s := begin(t)
+	class := s.classWhere(ours("kind", "vf"), s.onVF("10.11.82.0/24"))
+	spec := requests(request("one", class), request("two", class))
+	spec.Devices.Config = []resourceapi.DeviceClaimConfiguration{{Requests: []string{"two"}, DeviceConfiguration: opaque("net2", nil)}}
+	pf := resourceapi.FullyQualifiedName("devinfo-cni.io/pfPCIBusID")
+	spec.Devices.Constraints = []resourceapi.DeviceConstraint{{DistinctAttribute: &pf}}
+	s.pod("a", s.template(spec))
+	s.attached("a", "net0", "one", "net1", "10.11.82.")
+	s.attached("a", "net0", "two", "net2", "10.11.82.")
+	one, two := s.allocation("a", "one").Device, s.allocation("a", "two").Device
+	if one[:len("pci-0000-01")] == two[:len("pci-0000-01")] {
+		t.Errorf("the pod has %s and %s", one, two)
+	}
+}
+
+func firstAvailable(t *testing.T, _ *nodeDevices) {
+	s := begin(t)
+	vf := s.classWhere(ours("physicalNetwork", "red"), s.onVF("10.11.73.0/24"))
+	shared := s.classWhere(ours("ifName", cluster.master), opaque("net1", withoutMaster(s.macvlan("10.11.74.0/24"))))
+	spec := requests(resourceapi.DeviceRequest{Name: "net", FirstAvailable: []resourceapi.DeviceSubRequest{
+		{Name: "vf", DeviceClassName: vf}, {Name: "macvlan", DeviceClassName: shared},
+	}})
+	template := s.template(spec)
+	for n, test := range []struct{ sub, prefix string }{{"vf", "10.11.73."}, {"vf", "10.11.73."}, {"macvlan", "10.11.74."}} {
+		pod := fmt.Sprint("pod-", n)
+		s.pod(pod, template)
+		s.attachedAs(pod, "net0", test.sub, test.prefix)
+	}
+}
+
+// attachedAs checks which subrequest of the request "net" a pod got, and that it and the API
+// are told so.
+func (s *space) attachedAs(pod, claim, sub, prefix string) {
+	s.Helper()
+	v := s.running(pod)
+	data := v.interfaceIn("net1", prefix)
+	if data == nil {
+		s.Errorf("%s: net1 has no address %s...: %+v", pod, prefix, v.Interfaces)
+		return
+	}
+	if got := s.allocation(pod, "net/"+sub); got.Driver != driver {
+		s.Errorf("%s: %+v", pod, got)
+	}
+	eventually(s.T, 2*time.Minute, func() error { return reported(s.claims(pod)[claim], "net/"+sub, *data) })
+	told := v.Claims["resourceclaimtemplates/"+claim+"/net"]
+	if told == nil || len(told.Requests) != 1 || len(told.Requests[0].Devices) != 1 || told.Requests[0].Devices[0].NetworkData == nil {
+		s.Errorf("%s: device metadata: %+v", pod, v.Claims)
+	}
+}
+
+// withoutMaster leaves the master to the driver.
+func withoutMaster(network map[string]any) map[string]any {
+	delete(network["plugins"].([]map[string]any)[0], "master")
+	return network
+}
