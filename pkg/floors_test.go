@@ -40,7 +40,7 @@ var floors = [][]string{
 	{"pkg/grant", "pkg/audit", "pkg/inventory"},
 	{"pkg/dra/binding"}, // a device of the node, and the configuration that it goes into
 	{"plugins/devinfo", "pkg/dra", "pkg/inject", "pkg/ctl/verify", "pkg/ctl/capture", "pkg/ctl/doctor", "pkg/link/opinion/opiniontest"},
-	{"pkg/agent"},
+	{"pkg/agent", "pkg/ctl/node"},
 	{"cmd/devinfo", "cmd/devinfoctl", "cmd/cni-dra-driver", "cmd/devinfo-agent", "cmd/kubectl-devinfo"},
 }
 

@@ -74,7 +74,7 @@ func sarifOf(all []validation, strict bool) sarifLog {
 	}
 	for _, v := range all {
 		for _, f := range v.Findings {
-			r := sarifResult{RuleID: string(v.Kind), Level: level(f, strict), Message: sarifText{findingText(f)}}
+			r := sarifResult{RuleID: string(v.Kind), Level: level(f, strict), Message: sarifText{f.String()}}
 			if r.RuleID == "" {
 				r.RuleID = "syntax"
 			}
@@ -95,7 +95,7 @@ func annotate(w io.Writer, all []validation, strict bool) error {
 	property := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
 	for _, v := range all {
 		for _, f := range v.Findings {
-			text := findingText(f)
+			text := f.String()
 			if v.Name != "" {
 				text = v.Name + ": " + text
 			}

@@ -8,10 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"syscall"
 	"time"
+
+	"devinfo-cni.io/pkg/ctl/node"
 )
 
 // The exit codes. The help of the root command names them too.
@@ -39,6 +42,11 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root.SetErr(stderr)
 	return t.report(root.ExecuteContext(ctx))
 }
+
+var (
+	errPermission = fs.ErrPermission
+	errReadOnly   = syscall.EROFS
+)
 
 // A failure is an error with the exit code that it means and what to do about it.
 type failure struct {
@@ -78,6 +86,12 @@ func (t *tool) report(err error) int {
 	var f *failure
 	if errors.As(err, &f) {
 		code, remedy = f.code, f.remedy
+	}
+	var e *node.Error
+	if errors.As(err, &e) {
+		if remedy = e.Remedy; e.Request {
+			code = exitUsage
+		}
 	}
 	if remedy != "" {
 		fmt.Fprintf(t.stderr, "  %s\n", printable(remedy))

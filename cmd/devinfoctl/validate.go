@@ -262,16 +262,8 @@ func (t *tool) validationTable(w *tabwriter.Writer, v validation, strict bool) {
 		if f.Line > 0 {
 			level = fmt.Sprintf("line %d: %s", f.Line, level)
 		}
-		fmt.Fprintf(w, "  %s: %s\n", level, findingText(f))
+		fmt.Fprintf(w, "  %s: %s\n", level, f)
 	}
-}
-
-// findingText is a finding on one line.
-func findingText(f verify.Finding) string {
-	if f.Path == "$" && f.Value == "" {
-		return f.Rule
-	}
-	return f.Path + ": " + cmp.Or(f.Value, "missing") + ": " + f.Rule
 }
 
 func count(n int, what string) string {

@@ -10,6 +10,7 @@ package verify
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -51,6 +52,14 @@ type Finding struct {
 	// A column is a character.
 	Line   int `json:"line,omitempty"`
 	Column int `json:"column,omitempty"`
+}
+
+// String is the finding on one line, without its place.
+func (f Finding) String() string {
+	if f.Path == "$" && f.Value == "" {
+		return f.Rule
+	}
+	return f.Path + ": " + cmp.Or(f.Value, "missing") + ": " + f.Rule
 }
 
 // Report is what a check has found.
