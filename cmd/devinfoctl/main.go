@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/node"
 )
 
@@ -60,7 +61,7 @@ func (f *failure) Unwrap() error { return f.err }
 
 // usage is the error for an invalid command line.
 func usage(remedy, format string, args ...any) error {
-	return &failure{exitUsage, fmt.Errorf(format, args...), remedy}
+	return &commandline.Error{Err: fmt.Errorf(format, args...), Remedy: remedy}
 }
 
 // blind is the error for something that could not be read or done. A plain error means the
@@ -86,6 +87,10 @@ func (t *tool) report(err error) int {
 	var f *failure
 	if errors.As(err, &f) {
 		code, remedy = f.code, f.remedy
+	}
+	var line *commandline.Error
+	if errors.As(err, &line) {
+		code, remedy = exitUsage, line.Remedy
 	}
 	var e *node.Error
 	if errors.As(err, &e) {
