@@ -131,9 +131,7 @@ func (t *tool) listLines(h *host, list []node.Attachment) []string {
 	width := t.width()
 	lines := fit(without(rows, width, "CDI", "FILE", "CLAIM", "TYPE"), width)
 	for n, a := range list {
-		if state := string(a.State); a.State != audit.OK {
-			lines[n+1] = t.paintEnd(lines[n+1], state, colourOf(a.State))
-		}
+		lines[n+1] = t.paintEnd(lines[n+1], string(a.State), colourOf(a.State))
 	}
 	return lines
 }
