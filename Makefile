@@ -58,7 +58,7 @@ release: kubectl ## archives, images, chart, SPDX document and checksums of VERS
 	@rm -rf $(DIST)
 	@$(call PACK,release) -out $(DIST) -chart $(CURDIR)/deploy/charts/devinfo -krew $(CURDIR)/deploy/krew/devinfo.yaml.tmpl -downloads '$(DOWNLOADS)' $(CURDIR)/{LICENSE,README.md,CHANGELOG.md}
 
-release-check: ## the release once more, from a copy elsewhere and an empty build cache: the same bytes?
+release-check: ## the release once more, from a copy elsewhere and an empty build cache: the same bytes? ARCHES=amd64 looks at those archives only
 	deploy/pack/check $(DIST)
 
 peers: ## cnitool and the reference plugins into bin/, for demo, test and bench
