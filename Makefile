@@ -12,7 +12,7 @@ SOAK := 1h
 DIST := $(CURDIR)/dist
 ARCHES := amd64 arm64
 REGISTRY := cluster.local
-DOWNLOADS = https://devinfo-cni.io/releases/$(VERSION)
+DOWNLOADS :=
 TAG := 1
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null)
 REVISION := $(shell git rev-parse HEAD 2>/dev/null)
@@ -54,10 +54,11 @@ image: programs ## both agents' images, REGISTRY/NAME:TAG for ARCHES, as OCI arc
 push: programs ## the same, and into REGISTRY, with the credentials of "docker login"
 	@$(call PACK,images) -tag '$(TAG)' -out $(BIN) -push
 
-release: kubectl ## archives, images, chart, krew manifest (of DOWNLOADS), SPDX document and checksums of VERSION into dist/
+release: kubectl ## archives, images, chart, SPDX document and checksums of VERSION into dist/; krew's manifest if DOWNLOADS is the URL they will be below
+	@rm -rf $(DIST)
 	@$(call PACK,release) -out $(DIST) -chart $(CURDIR)/deploy/charts/devinfo -krew $(CURDIR)/deploy/krew/devinfo.yaml.tmpl -downloads '$(DOWNLOADS)' $(CURDIR)/{LICENSE,README.md,CHANGELOG.md}
 
-release-check: ## the release once more, from a copy elsewhere and an empty build cache: the same bytes?
+release-check: ## the release once more, from a copy elsewhere and an empty build cache: the same bytes? ARCHES=amd64 looks at those archives only
 	deploy/pack/check $(DIST)
 
 peers: ## cnitool and the reference plugins into bin/, for demo, test and bench

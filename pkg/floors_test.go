@@ -23,7 +23,7 @@ const module = "devinfo-cni.io/"
 // A new package goes on the lowest floor that is above all it imports, and on the
 // floor of those that it must not import.
 var floors = [][]string{
-	{"devinfo/pci", "pkg/pod", "pkg/build", "pkg/endpoint"}, // an address is text and numbers; a pod is its names; a build its version
+	{"devinfo/pci", "pkg/pod", "pkg/build", "pkg/endpoint", "pkg/ctl/commandline", "pkg/difftest"}, // an address is text and numbers; a pod is its names; a build its version
 	{"devinfo"}, // the format: bytes in, values out
 	// What reads and writes, each its own thing: the three doors (sysfs, link, the
 	// store), the configuration, captured hosts, and what runs other plugins.
@@ -40,7 +40,7 @@ var floors = [][]string{
 	{"pkg/grant", "pkg/audit", "pkg/inventory", "pkg/dra/custody"},
 	{"pkg/dra/binding", "pkg/dra/custody/custodytest"}, // a device of the node, and the configuration that it goes into
 	{"plugins/devinfo", "pkg/dra", "pkg/inject", "pkg/ctl/verify", "pkg/ctl/capture", "pkg/ctl/doctor", "pkg/link/opinion/opiniontest"},
-	{"pkg/agent"},
+	{"pkg/agent", "pkg/ctl/node"},
 	{"cmd/devinfo", "cmd/devinfoctl", "cmd/cni-dra-driver", "cmd/devinfo-agent", "cmd/kubectl-devinfo"},
 }
 

@@ -20,7 +20,8 @@ type (
 		Tool struct {
 			Driver sarifDriver `json:"driver"`
 		} `json:"tool"`
-		Results []sarifResult `json:"results"`
+		ColumnKind string        `json:"columnKind"`
+		Results    []sarifResult `json:"results"`
 	}
 	sarifDriver struct {
 		Name  string      `json:"name"`
@@ -45,7 +46,8 @@ type (
 				URI string `json:"uri"`
 			} `json:"artifactLocation"`
 			Region struct {
-				StartLine int `json:"startLine"`
+				StartLine   int `json:"startLine"`
+				StartColumn int `json:"startColumn,omitempty"`
 			} `json:"region"`
 		} `json:"physicalLocation"`
 		Logical []sarifLogical `json:"logicalLocations"`
@@ -65,19 +67,20 @@ func level(f verify.Finding, strict bool) string {
 // sarifOf makes a result of each finding. The rules are the kinds: the message of a finding
 // says what the format requires.
 func sarifOf(all []validation, strict bool) sarifLog {
-	run := sarifRun{Results: []sarifResult{}}
+	run := sarifRun{ColumnKind: "unicodeCodePoints", Results: []sarifResult{}}
 	run.Tool.Driver = sarifDriver{Name: "devinfoctl", Rules: []sarifRule{{"syntax", sarifText{"the text is JSON or YAML"}}}}
 	for _, k := range verify.Kinds {
 		run.Tool.Driver.Rules = append(run.Tool.Driver.Rules, sarifRule{string(k), sarifText{"the text is valid as " + string(k)}})
 	}
 	for _, v := range all {
 		for _, f := range v.Findings {
-			r := sarifResult{RuleID: string(v.Kind), Level: level(f, strict), Message: sarifText{findingText(f)}}
+			r := sarifResult{RuleID: string(v.Kind), Level: level(f, strict), Message: sarifText{f.String()}}
 			if r.RuleID == "" {
 				r.RuleID = "syntax"
 			}
 			at := sarifLocation{Logical: []sarifLogical{{strings.TrimSpace(v.Name + " " + f.Path)}}}
-			at.Physical.Artifact.URI, at.Physical.Region.StartLine = filepath.ToSlash(v.File), v.Line
+			at.Physical.Artifact.URI = filepath.ToSlash(v.File)
+			at.Physical.Region.StartLine, at.Physical.Region.StartColumn = v.line(f), f.Column
 			r.Locations = []sarifLocation{at}
 			run.Results = append(run.Results, r)
 		}
@@ -92,11 +95,15 @@ func annotate(w io.Writer, all []validation, strict bool) error {
 	property := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
 	for _, v := range all {
 		for _, f := range v.Findings {
-			text := findingText(f)
+			text := f.String()
 			if v.Name != "" {
 				text = v.Name + ": " + text
 			}
-			if _, err := fmt.Fprintf(w, "::%s file=%s,line=%d::%s\n", level(f, strict), property.Replace(v.File), v.Line, data.Replace(text)); err != nil {
+			at := fmt.Sprintf("line=%d", v.line(f))
+			if f.Column > 0 {
+				at += fmt.Sprintf(",col=%d", f.Column)
+			}
+			if _, err := fmt.Fprintf(w, "::%s file=%s,%s::%s\n", level(f, strict), property.Replace(v.File), at, data.Replace(text)); err != nil {
 				return err
 			}
 		}

@@ -113,9 +113,9 @@ func (h *host) captureSource(c captureFlags) capture.Host {
 	name, release := machineName()
 	note := "captured by devinfoctl"
 	source := capture.Host{
-		Sys:   h.sys.Files(),
-		Root:  h.root,
-		State: capture.State{BootID: h.bootID, Time: h.now.UTC(), Settings: h.node, ClaimDir: h.claimDir, Build: h.build},
+		Sys:   h.Sys.Files(),
+		Root:  h.Root,
+		State: capture.State{BootID: h.BootID, Time: h.now.UTC(), Settings: h.Settings, ClaimDir: h.ClaimDir, Build: h.build},
 	}
 	source.Links = capture.Kernel{}
 	if h.file != nil {
@@ -162,7 +162,7 @@ func (h *host) secrets() []string {
 	secrets := []string{name, short}
 	for _, file := range []string{"/etc/machine-id", "product_serial", "product_uuid", "board_serial", "chassis_serial"} {
 		if !filepath.IsAbs(file) {
-			file = filepath.Join(h.node.Sysfs, "class/dmi/id", file)
+			file = filepath.Join(h.Settings.Sysfs, "class/dmi/id", file)
 		}
 		data, _ := os.ReadFile(file)
 		secrets = append(secrets, strings.TrimSpace(string(data)))

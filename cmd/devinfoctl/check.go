@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"devinfo-cni.io/pkg/audit"
+	"devinfo-cni.io/pkg/ctl/node"
 )
 
 const checkHelp = `Compares what ADD left with what is there now, as the plugin's CHECK does, and says
@@ -55,12 +56,12 @@ func checkCommand(t *tool) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			list, err := h.attachments()
+			list, err := h.Attachments()
 			if err != nil {
 				return err
 			}
 			if len(args) > 0 {
-				if list, err = chosen(list, args[0]); err != nil {
+				if list, err = node.Choose(list, args[0]); err != nil {
 					return err
 				}
 			}
@@ -69,47 +70,10 @@ func checkCommand(t *tool) *cobra.Command {
 	}
 }
 
-// comparison is what check prints of one attachment.
-type comparison struct {
-	Attachment  string       `json:"attachment"`
-	Pod         string       `json:"pod,omitempty"`
-	Claim       string       `json:"claim,omitempty"`
-	State       audit.State  `json:"state"`
-	File        string       `json:"file,omitempty"` // path of the device-info file; "" = ADD wrote none
-	Facts       []audit.Fact `json:"facts"`
-	Problem     string       `json:"problem,omitempty"` // what CHECK fails with
-	Remedy      string       `json:"remedy,omitempty"`
-	Warnings    []string     `json:"warnings,omitempty"` // what CHECK warns of
-	NotCompared []string     `json:"notCompared,omitempty"`
-}
-
-// compare does what CHECK does, with what the journal knows.
-func (h *host) compare(a attachment) comparison {
-	if a.entry == nil && a.unread == nil {
-		return a.compareRecord()
-	}
-	state, r := h.auditor.Audit(a.entry, a.unread)
-	c := comparison{
-		Attachment: a.String(), Pod: a.Pod, Claim: a.Claim, State: state, File: a.File, Facts: r.Facts, Warnings: r.Warnings, NotCompared: r.NotCompared,
-	}
-	for _, f := range r.Changed() {
-		c.Warnings = append(c.Warnings, f.Change())
-	}
-	switch {
-	case a.record != "" && a.Why != "" && (a.State == audit.Abandoned || a.State == audit.Deleting):
-		c.State, c.Problem, c.Remedy = a.State, a.Why, a.claimRemedy()
-	case r.Problem != nil:
-		c.Problem, c.Remedy = h.text(r.Problem.Error()), r.Problem.Remedy()
-	}
-	return c
-}
-
-func (t *tool) check(h *host, list []attachment) error {
-	results := []comparison{}
+func (t *tool) check(h *host, list []node.Attachment) error {
+	results := []node.Comparison{}
 	for _, a := range list {
-		result := h.compare(a)
-		result.judge(h)
-		results = append(results, result)
+		results = append(results, h.CompareByTwo(a))
 	}
 	err := t.print(results, func(w *tabwriter.Writer) {
 		for n, c := range results {
@@ -122,7 +86,7 @@ func (t *tool) check(h *host, list []attachment) error {
 			fmt.Fprintln(w, "no attachments")
 		}
 	})
-	if err == nil && slices.ContainsFunc(results, func(c comparison) bool { return c.Problem != "" }) {
+	if err == nil && slices.ContainsFunc(results, func(c node.Comparison) bool { return c.Problem != "" }) {
 		return errFound
 	}
 	return err
@@ -139,7 +103,7 @@ func verdictColour(v audit.Verdict) colour {
 	return ""
 }
 
-func (t *tool) comparisonTable(w *tabwriter.Writer, c comparison) {
+func (t *tool) comparisonTable(w *tabwriter.Writer, c node.Comparison) {
 	name := c.Attachment
 	if c.Pod != "" {
 		name = "pod " + c.Pod + ": " + name

@@ -1,21 +1,15 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
-	"devinfo-cni.io/pkg/audit"
 	"devinfo-cni.io/pkg/ctl/doctor"
-	"devinfo-cni.io/pkg/ctl/verify"
 )
 
 const doctorHelp = `Examines the whole node, and says what is wrong and what to do about it, one answer to a
@@ -70,10 +64,15 @@ func doctorCommand(t *tool) *cobra.Command {
 				return err
 			}
 			places.PluginDirs, places.NodeConfig = filepath.SplitList(cniPathOr(cniPath)), t.settingsPath()
-			f, err := t.facts(cmd.Context(), h, places)
+			live, err := h.live(cmd.Context(), places)
 			if err != nil {
 				return err
 			}
+			f, err := h.Facts(live)
+			if err != nil {
+				return err
+			}
+			f.NodeFile, f.NodeConfig, f.Own = t.nodeProblem, places.NodeConfig, h.build
 			return t.diagnose(f)
 		},
 	}
@@ -103,103 +102,11 @@ func levelColours() map[doctor.Level]colour {
 	return map[doctor.Level]colour{doctor.OK: green, doctor.Unknown: yellow, doctor.Warning: yellow, doctor.Error: red}
 }
 
-// facts gathers all that the doctor looks at.
-func (t *tool) facts(ctx context.Context, h *host, places doctor.Places) (*doctor.Facts, error) {
-	list, err := h.attachments()
-	if err != nil {
-		return nil, err
-	}
-	f := &doctor.Facts{CDIDir: h.node.CDIDir, DRA: h.fileThere(h.claimDir), NodeFile: t.nodeProblem, NodeConfig: places.NodeConfig, Own: h.build}
-	for _, a := range list {
-		f.Attachments = append(f.Attachments, h.patient(a))
-	}
-	if f.Unclaimed, err = h.unclaimed(); err != nil {
-		return nil, err
-	}
-	if f.Stale, err = h.stale(); err != nil {
-		return nil, err
-	}
-	if f.Live, err = h.live(ctx, places); err != nil {
-		return nil, err
-	}
-	if err := h.devicesOf(f); err != nil {
-		return nil, err
-	}
-	f.Networks = checkedNetworks(f.Live)
-	return f, nil
-}
-
-// patient is an attachment as the doctor sees it.
-func (h *host) patient(a attachment) doctor.Attachment {
-	c := h.compare(a)
-	p := doctor.Attachment{
-		Name: a.String(), Pod: a.Pod, Claim: a.Claim, Device: a.Device, Netns: a.Netns, State: string(a.State), Why: cmp.Or(c.Problem, a.Why), Remedy: c.Remedy,
-		Left: a.State == audit.NetnsGone || a.State == audit.Orphan || a.State == audit.Abandoned,
-	}
-	switch {
-	case c.Problem != "":
-		p.Level = doctor.Error
-	case len(c.Warnings) > 0 && a.State == audit.OK:
-		p.Level, p.Why, p.Remedy = doctor.Warning, c.Warnings[0], "devinfoctl check "+a.String()+" explains it"
-	case a.State == audit.OK:
-		p.Level = doctor.OK
-	case a.State == audit.Unknown:
-		p.Level, p.Remedy = doctor.Unknown, "run as root, and not in a container"
-	default:
-		p.Level = doctor.Info
-	}
-	return p
-}
-
-// stale are the claims on files whose attachment has no entry any more.
-func (h *host) stale() (paths []string, err error) {
-	dir := filepath.Join(h.node.StateDir, "files")
-	entries, err := os.ReadDir(h.path(dir))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, h.journalError(err)
-	}
-	for _, e := range entries {
-		path := filepath.Join(dir, e.Name())
-		to, err := os.Readlink(h.path(path))
-		if err == nil && !h.fileThere(filepath.Join(dir, to)) {
-			paths = append(paths, path)
-		}
-	}
-	return paths, nil
-}
-
-// devicesOf adds VFs and vDPA devices, with what netlink says of their settings.
-func (h *host) devicesOf(f *doctor.Facts) error {
-	functions, err := h.sys.Functions()
-	if err != nil {
-		return err
-	}
-	for _, fn := range functions {
-		if fn.PF == nil {
-			continue
-		}
-		vf := doctor.VF{Address: fn.Address.String(), PF: fn.PF.String(), Driver: fn.Driver}
-		index, ok, err := h.sys.VFIndex(*fn.PF, fn.Address)
-		if err != nil {
-			return err
-		}
-		if ok && f.Live != nil {
-			vf.VFSettings = f.Live.VFs[fmt.Sprintf("%s/%d", vf.PF, index)]
-		}
-		f.VFs = append(f.VFs, vf)
-	}
-	vdpas, err := h.sys.VDPAs()
-	for _, v := range vdpas {
-		f.VDPAs = append(f.VDPAs, doctor.VDPA{Name: v.Name, Driver: v.Driver})
-	}
-	return err
-}
-
 // live asks the node, or the capture.
 func (h *host) live(ctx context.Context, places doctor.Places) (*doctor.Live, error) {
 	if h.file == nil {
-		places.CDIDir, places.Sysfs = h.node.CDIDir, h.node.Sysfs
-		return doctor.Gather(ctx, places, h.netnsGone), nil
+		places.CDIDir, places.Sysfs = h.Settings.CDIDir, h.Settings.Sysfs
+		return doctor.Gather(ctx, places, h.NetnsGone), nil
 	}
 	data := h.file.File("node/live.json")
 	if data == nil {
@@ -210,24 +117,4 @@ func (h *host) live(ctx context.Context, places doctor.Places) (*doctor.Live, er
 		return nil, blind(fmt.Errorf("--host: %s: node/live.json: %w", h.captured, err), "capture the host again: devinfoctl capture -o FILE.txtar")
 	}
 	return l, nil
-}
-
-// checkedNetworks are the network configurations, with all that is wrong in them.
-func checkedNetworks(l *doctor.Live) (list []doctor.Network) {
-	if l == nil {
-		return nil
-	}
-	checker := verify.Checker{Plugin: pluginName, Versions: func(plugin string) []string { return l.Plugins[plugin].CNIVersions }}
-	for _, c := range l.Networks {
-		n := doctor.Network{Path: c.Path}
-		report, err := checker.Check(c.Text, verify.CNIConfig)
-		if err != nil { // the kind is given
-			continue
-		}
-		for _, f := range report.Findings {
-			n.Findings = append(n.Findings, doctor.Finding{Text: findingText(f), Warning: f.Warning})
-		}
-		list = append(list, n)
-	}
-	return list
 }

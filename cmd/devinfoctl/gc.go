@@ -6,13 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"slices"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
-	"devinfo-cni.io/pkg/audit"
+	"devinfo-cni.io/pkg/ctl/node"
 	cniplugin "devinfo-cni.io/plugins/devinfo"
 )
 
@@ -36,26 +35,6 @@ everything.`
 const gcExample = `  devinfoctl gc --dry-run
   devinfoctl gc --yes
   devinfoctl gc --yes --cni-path /opt/cni/bin:/usr/lib/cni`
-
-// garbage is what gc prints.
-type garbage struct {
-	Orphans   []orphan `json:"orphans"`
-	Skipped   []orphan `json:"skipped,omitempty"`   // may be orphans, but must not be touched
-	Unclaimed []string `json:"unclaimed,omitempty"` // device-info files that no attachment claims
-}
-
-// orphan is an attachment and what is left of it.
-type orphan struct {
-	Attachment string   `json:"attachment"`
-	Why        string   `json:"why"`
-	Delegates  []string `json:"delegates,omitempty"` // whose DEL is run, in this order
-	Files      []string `json:"files,omitempty"`
-	Removed    bool     `json:"removed,omitempty"`
-	Error      string   `json:"error,omitempty"`
-	Left       []string `json:"left,omitempty"` // of the files, after --yes; a warning says why
-
-	of attachment
-}
 
 func gcCommand(t *tool) *cobra.Command {
 	var dryRun, yes bool
@@ -107,7 +86,7 @@ func cniPathOr(value string) string {
 }
 
 func (t *tool) gc(ctx context.Context, h *host, remove bool, cniPath string) error {
-	g, err := h.garbage()
+	g, err := h.Garbage()
 	if err != nil {
 		return err
 	}
@@ -127,80 +106,21 @@ func (t *tool) gc(ctx context.Context, h *host, remove bool, cniPath string) err
 	return nil
 }
 
-// garbage looks for it.
-func (h *host) garbage() (*garbage, error) {
-	list, err := h.journaled()
-	if err != nil {
-		return nil, err
-	}
-	g := &garbage{Orphans: []orphan{}}
-	for _, a := range list {
-		o := orphan{Attachment: a.String(), Why: a.Why, of: a}
-		switch a.State {
-		case audit.Orphan, audit.NetnsGone:
-			o.Delegates = audit.Delegates(a.entry)
-			slices.Reverse(o.Delegates)
-			o.Files = h.filesOf(a)
-			g.Orphans = append(g.Orphans, o)
-		case audit.Corrupt:
-			o.Why += "; nothing tells whether it is used: its DEL removes it, and the runtime's GC"
-			g.Skipped = append(g.Skipped, o)
-		case audit.Unknown, audit.Newer:
-			g.Skipped = append(g.Skipped, o)
-		}
-	}
-	g.Unclaimed, err = h.unclaimed()
-	return g, err
-}
-
-// filesOf are the files that are there, and that the plugin would remove.
-func (h *host) filesOf(a attachment) (files []string) {
-	for _, n := range a.entry.All() {
-		if n.File != "" && h.fileThere(n.Path()) {
-			if owner, owned, err := h.journal.Owner(n.File); err == nil && (!owned || owner == a.Key) {
-				files = append(files, n.Path())
-			}
-		}
-		if spec := filepath.Join(n.CDI.Dir, n.CDI.File); n.CDI.File != "" && h.fileThere(spec) {
-			if owner, owned, err := h.journal.SpecOwner(n.CDI.File); err == nil && (!owned || owner == a.Key) {
-				files = append(files, spec)
-			}
-		}
-	}
-	return append(files, filepath.Join(h.node.StateDir, "attachments", a.Network+"@"+a.ContainerID+"@"+a.IfName))
-}
-
-// unclaimed are the node's device-info files that belong to none of our attachments.
-func (h *host) unclaimed() (paths []string, err error) {
-	names, err := h.infos.Names()
-	if err != nil {
-		return nil, fmt.Errorf("device-info files: %w", err)
-	}
-	for _, name := range names {
-		if _, owned, err := h.journal.Owner(name); err != nil {
-			return nil, h.journalError(err)
-		} else if !owned {
-			paths = append(paths, filepath.Join(h.node.DeviceInfoDir, name))
-		}
-	}
-	return paths, nil
-}
-
 // collect removes orphans, and notes what came of each. It asks again before each
 // one: a runtime may have been at work meanwhile. Then it sweeps.
-func (t *tool) collect(ctx context.Context, h *host, orphans []orphan, cniPath string) (failed bool) {
+func (t *tool) collect(ctx context.Context, h *host, orphans []node.Orphan, cniPath string) (failed bool) {
 	log := slog.New(slog.NewTextHandler(t.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	p := cniplugin.New(h.node, cniplugin.Doors{Sys: h.sys, Interfaces: h.finder.Interfaces, Switches: h.finder.Switches}, h.bootID, t.stdout, log)
+	p := cniplugin.New(h.Settings, cniplugin.Doors{Sys: h.Sys, Interfaces: h.Finder.Interfaces, Switches: h.Finder.Switches}, h.BootID, t.stdout, log)
 	for n := range orphans {
 		o := &orphans[n]
 		err := ctx.Err()
 		if err == nil {
-			err = h.collect(p, o, cniPath)
+			err = h.Collect(p, o, cniPath)
 		}
 		if err != nil {
 			o.Error, failed = err.Error(), true
 		}
-		o.Left = slices.DeleteFunc(slices.Clone(o.Files), func(f string) bool { return !h.fileThere(f) })
+		o.Left = slices.DeleteFunc(slices.Clone(o.Files), func(f string) bool { return !h.FileThere(f) })
 	}
 	if err := p.Sweep(); err != nil {
 		t.warn("sweep: %v", err)
@@ -209,25 +129,7 @@ func (t *tool) collect(ctx context.Context, h *host, orphans []orphan, cniPath s
 	return failed
 }
 
-func (h *host) collect(p *cniplugin.Plugin, o *orphan, cniPath string) error {
-	now, there, err := h.attachment(o.of.Key)
-	switch {
-	case err != nil:
-		return err
-	case !there: // its DEL has come
-		o.Removed = true
-		return nil
-	case now.State != audit.Orphan && now.State != audit.NetnsGone:
-		return fmt.Errorf("left alone: it is in use again (%s)", now.State)
-	}
-	if err := p.Collect(o.of.Key, cniPath); err != nil {
-		return err
-	}
-	o.Removed = true
-	return nil
-}
-
-func (t *tool) garbageTable(w *tabwriter.Writer, g *garbage) {
+func (t *tool) garbageTable(w *tabwriter.Writer, g *node.Garbage) {
 	for _, o := range g.Orphans {
 		made, file, left := "would remove", "would remove", t.paint(red, "not removed")
 		switch {

@@ -28,7 +28,7 @@ func delegates(types ...string) (list []json.RawMessage) {
 }
 
 // left are the containers in the journal, and the device-info files.
-func (n *node) left() (containers, files []string) {
+func (n *liveNode) left() (containers, files []string) {
 	n.t.Helper()
 	keys, err := journal.Open(n.StateDir, "").All()
 	n.must(err)
@@ -156,13 +156,13 @@ func TestGCAsksAgainBeforeItRemoves(t *testing.T) {
 	tool := &tool{nodeFile: n.file, stderr: os.Stderr, clock: time.Now}
 	h, err := tool.host()
 	n.must(err)
-	g, err := h.garbage()
+	g, err := h.Garbage()
 	n.must(err)
 	n.put(journal.Entry{Key: container("again"), Netns: aliveNetns, File: "again", Complete: true})
 	if !tool.collect(t.Context(), h, g.Orphans, n.bin) || g.Orphans[0].Removed {
 		t.Errorf("%+v", g.Orphans)
 	}
-	if e, err := journal.Open(n.StateDir, h.bootID).Get(key); err != nil || e == nil {
+	if e, err := journal.Open(n.StateDir, h.BootID).Get(key); err != nil || e == nil {
 		t.Errorf("entry %+v, %v", e, err)
 	}
 }

@@ -1,19 +1,14 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
-	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/devinfo/pci"
-	"devinfo-cni.io/pkg/config"
-	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/link"
 )
 
@@ -35,33 +30,8 @@ const inspectExample = `  devinfoctl inspect 0000:3b:02.1
   devinfoctl inspect net1 --netns /var/run/netns/cni-5f0d2c9a
   devinfoctl --host node.txtar inspect ens1f0v2`
 
-// inspection is what inspect prints.
-type inspection struct {
-	Device     string          `json:"device"`
-	As         string          `json:"as"` // "pci", "auxiliary", "vdpa" or "interface"
-	Netns      string          `json:"netns,omitempty"`
-	DeviceInfo json.RawMessage `json:"deviceInfo,omitempty"` // the file that ADD would write
-	Facts      []fact          `json:"facts"`
-	Shared     bool            `json:"shared,omitempty"` // the device is not the interface's alone
-	Problem    string          `json:"problem,omitempty"`
-	Warnings   []string        `json:"warnings,omitempty"`
-}
-
-// fact is a discovery.Fact.
-type fact struct {
-	Key    string `json:"key"`
-	Value  string `json:"value"`
-	Source string `json:"source"`
-}
-
-// subject is what the command line says of the device.
-type subject struct {
-	name, as, netns                string
-	followLower, subfunctionParent bool
-}
-
 func inspectCommand(t *tool) *cobra.Command {
-	var s subject
+	var s node.Subject
 	cmd := &cobra.Command{
 		Use:               "inspect DEVICE",
 		Short:             "what ADD would write for a device, and where each fact comes from",
@@ -70,55 +40,34 @@ func inspectCommand(t *tool) *cobra.Command {
 		Args:              exactly("DEVICE"),
 		ValidArgsFunction: t.completeDevices,
 		RunE: func(_ *cobra.Command, args []string) error {
-			s.name = fullAddress(args[0])
-			if s.as != "" {
-				if err := oneOf("as", s.as, kinds...); err != nil {
+			s.Name = args[0]
+			if s.As != "" {
+				if err := oneOf("as", s.As, node.Kinds...); err != nil {
 					return err
 				}
+			}
+			if s.Netns != "" && s.As != "" && s.As != node.AsInterface {
+				return usage("leave one of the two out", "--netns is for interfaces, but --as says %s", s.As)
 			}
 			return t.inspect(s)
 		},
 	}
-	cmd.Flags().StringVar(&s.netns, "netns", "", "`path` of the network namespace that the interface is in")
-	cmd.Flags().StringVar(&s.as, "as", "", "what DEVICE is: "+strings.Join(kinds, ", "))
-	cmd.Flags().BoolVar(&s.followLower, "follow-lower", false, "for a macvlan, ipvlan or vlan interface, take the lower one's device")
-	cmd.Flags().BoolVar(&s.subfunctionParent, "subfunction-parent", false, "let the parent function stand for an SF")
-	_ = cmd.RegisterFlagCompletionFunc("as", cobra.FixedCompletions(kinds, cobra.ShellCompDirectiveNoFileComp))
+	cmd.Flags().StringVar(&s.Netns, "netns", "", "`path` of the network namespace that the interface is in")
+	cmd.Flags().StringVar(&s.As, "as", "", "what DEVICE is: "+strings.Join(node.Kinds, ", "))
+	cmd.Flags().BoolVar(&s.FollowLower, "follow-lower", false, "for a macvlan, ipvlan or vlan interface, take the lower one's device")
+	cmd.Flags().BoolVar(&s.SubfunctionParent, "subfunction-parent", false, "let the parent function stand for an SF")
+	_ = cmd.RegisterFlagCompletionFunc("as", cobra.FixedCompletions(node.Kinds, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
-func (t *tool) inspect(s subject) error {
+func (t *tool) inspect(s node.Subject) error {
 	h, err := t.host()
 	if err != nil {
 		return err
 	}
-	if s.as, err = h.settle(s); err != nil {
-		return err
-	}
-	device, err := h.find(s)
+	in, err := h.Inspect(s)
 	if err != nil {
 		return h.explained(err)
-	}
-	var missing *discovery.MissingError
-	if errors.As(device.Problem, &missing) || s.as == asInterface && !device.InNetns {
-		return h.unknown(s)
-	}
-	in := inspection{Device: s.name, As: s.as, Netns: s.netns, Shared: device.Shared, Warnings: device.Warnings, Facts: facts(device)}
-	in.judge(h)
-	if info := devinfo.Merge(nil, device.Info, nil); info != nil {
-		in.DeviceInfo = info.Encode()
-		if err := info.Validate().Err(); err != nil {
-			in.Problem = err.Error()
-		}
-	}
-	switch {
-	case device.Problem != nil:
-		in.Problem = device.Problem.Error()
-		if errors.As(device.Problem, new(*discovery.UndescribableError)) && s.as == asAuxiliary {
-			in.Problem = strings.ReplaceAll(in.Problem, `"subfunctionParent": true`, "--subfunction-parent")
-		}
-	case device.Info == nil:
-		in.Problem = fmt.Sprintf("interface %s has no device of its own: it is software, or stacked on another (see --follow-lower)", s.name)
 	}
 	if err := t.print(in, t.inspectionTable(in)); err != nil {
 		return err
@@ -127,49 +76,6 @@ func (t *tool) inspect(s subject) error {
 		return errFound
 	}
 	return nil
-}
-
-// fullAddress adds the usual domain to a PCI address without one, as lspci prints it.
-func fullAddress(name string) string {
-	if _, err := pci.Parse(name); err == nil || strings.Count(name, ":") != 1 {
-		return name
-	}
-	if full, err := pci.Parse("0000:" + name); err == nil {
-		return full.String()
-	}
-	return name
-}
-
-func facts(device *discovery.Device) []fact {
-	list := []fact{}
-	for _, f := range device.Facts {
-		list = append(list, fact(f))
-	}
-	return list
-}
-
-// find asks discovery, as ADD does.
-func (h *host) find(s subject) (*discovery.Device, error) {
-	target := discovery.Target{FollowLower: s.followLower, SubfunctionParent: s.subfunctionParent}
-	finder := *h.finder
-	if s.as == asInterface {
-		target.Netns, target.IfName = s.netns, s.name
-		if s.netns == "" {
-			target.Netns = "our own" // to the finder an empty one means not to look
-			finder.Interfaces = ownNetns{finder.Interfaces}
-		}
-	} else {
-		target.DeviceIDs = []config.NamedID{{Key: "the command line", ID: s.name}}
-	}
-	return finder.Find(target)
-}
-
-// ownNetns gives the interfaces of our own network namespace, wherever they are
-// asked for.
-type ownNetns struct{ discovery.Interfaces }
-
-func (o ownNetns) Interface(_, name string) (link.Interface, error) {
-	return o.Interfaces.Interface("", name)
 }
 
 // explained adds to an error of discovery what to do about it.
@@ -185,7 +91,7 @@ func (h *host) explained(err error) error {
 	return err
 }
 
-func (t *tool) inspectionTable(in inspection) func(*tabwriter.Writer) {
+func (t *tool) inspectionTable(in *node.Inspection) func(*tabwriter.Writer) {
 	return func(w *tabwriter.Writer) {
 		if in.DeviceInfo != nil {
 			fmt.Fprintf(w, "%s\n", in.DeviceInfo)
@@ -209,15 +115,4 @@ func (t *tool) inspectionTable(in inspection) func(*tabwriter.Writer) {
 			fmt.Fprintln(w, t.paint(yellow, "warning")+": "+printable(warning))
 		}
 	}
-}
-
-// nearest gives at most three of the words that look most like name.
-func nearest(name string, words []string) (near []string) {
-	words = slices.Clone(words)
-	for len(near) < 3 && len(words) > 0 {
-		w := config.Nearest(name, words)
-		near = append(near, w)
-		words = slices.DeleteFunc(words, func(other string) bool { return other == w })
-	}
-	return near
 }

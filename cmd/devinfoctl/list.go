@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"devinfo-cni.io/pkg/audit"
+	"devinfo-cni.io/pkg/ctl/node"
 )
 
 const listHelp = `Lists the attachments of the node, as the plugin's journal and the records of
@@ -93,9 +94,9 @@ type filter struct {
 }
 
 // of gives those of the host.
-func (f filter) of(h *host) ([]attachment, error) {
-	list, err := h.attachments()
-	return slices.DeleteFunc(list, func(a attachment) bool {
+func (f filter) of(h *host) ([]node.Attachment, error) {
+	list, err := h.Attachments()
+	return slices.DeleteFunc(list, func(a node.Attachment) bool {
 		namespace, _, _ := strings.Cut(a.Pod, "/")
 		return f.namespace != "" && namespace != f.namespace || f.abandoned && a.State != audit.Abandoned
 	}), err
@@ -114,7 +115,7 @@ func (t *tool) list(h *host, wanted filter) error {
 }
 
 // listLines is the list as lines that fit the terminal.
-func (t *tool) listLines(h *host, list []attachment) []string {
+func (t *tool) listLines(h *host, list []node.Attachment) []string {
 	if len(list) == 0 {
 		return []string{"no attachments"}
 	}
@@ -124,29 +125,27 @@ func (t *tool) listLines(h *host, list []attachment) []string {
 	} else {
 		rows = [][]string{{"POD", "NETWORK", "INTERFACE", "TYPE", "DEVICE", "STATE"}}
 		for _, a := range list {
-			rows = append(rows, []string{a.holder(), a.Network, a.IfName, a.Type, a.Device, string(a.State)})
+			rows = append(rows, []string{a.Holder(), a.Network, a.IfName, a.Type, a.Device, string(a.State)})
 		}
 	}
 	width := t.width()
 	lines := fit(without(rows, width, "CDI", "FILE", "CLAIM", "TYPE"), width)
 	for n, a := range list {
-		if state := string(a.State); a.State != audit.OK {
-			lines[n+1] = t.paintEnd(lines[n+1], state, colourOf(a.State))
-		}
+		lines[n+1] = t.paintEnd(lines[n+1], string(a.State), colourOf(a.State))
 	}
 	return lines
 }
 
 // wideRows has all that there is, for -o wide.
-func wideRows(h *host, list []attachment) [][]string {
+func wideRows(h *host, list []node.Attachment) [][]string {
 	rows := [][]string{{"POD", "CONTAINER", "NETWORK", "INTERFACE", "TYPE", "DEVICE", "CLAIM", "FILE", "CDI", "STATE"}}
 	for _, a := range list {
 		file := a.File
-		if filepath.Dir(file) == filepath.Clean(h.node.DeviceInfoDir) {
+		if filepath.Dir(file) == filepath.Clean(h.Settings.DeviceInfoDir) {
 			file = filepath.Base(file)
 		}
 		rows = append(rows, []string{
-			a.Pod, shortID(a.ContainerID), a.Network, a.IfName, a.Type, a.Device, a.Claim, a.shorten(file), a.shorten(a.CDI), string(a.State),
+			a.Pod, shortID(a.ContainerID), a.Network, a.IfName, a.Type, a.Device, a.Claim, shorten(a.ContainerID, file), shorten(a.ContainerID, a.CDI), string(a.State),
 		})
 	}
 	return rows
@@ -156,9 +155,19 @@ func wideRows(h *host, list []attachment) [][]string {
 func shortID(id string) string { return id[:min(12, len(id))] }
 
 // shorten cuts the container's ID in a name that has it whole.
-func (a *attachment) shorten(name string) string {
-	if len(a.ContainerID) <= 16 { // nothing would be gained
+func shorten(id, name string) string {
+	if len(id) <= 16 { // nothing would be gained
 		return name
 	}
-	return strings.ReplaceAll(name, a.ContainerID, shortID(a.ContainerID)+"…")
+	return strings.ReplaceAll(name, id, shortID(id)+"…")
+}
+
+func colourOf(s audit.State) colour {
+	switch s {
+	case audit.OK:
+		return green
+	case audit.Adding, audit.Prepared, audit.Deleting, audit.Unknown:
+		return yellow
+	}
+	return red
 }

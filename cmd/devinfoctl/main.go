@@ -8,10 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"syscall"
 	"time"
+
+	"devinfo-cni.io/pkg/ctl/commandline"
+	"devinfo-cni.io/pkg/ctl/node"
 )
 
 // The exit codes. The help of the root command names them too.
@@ -40,6 +44,11 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return t.report(root.ExecuteContext(ctx))
 }
 
+var (
+	errPermission = fs.ErrPermission
+	errReadOnly   = syscall.EROFS
+)
+
 // A failure is an error with the exit code that it means and what to do about it.
 type failure struct {
 	code   int
@@ -52,7 +61,7 @@ func (f *failure) Unwrap() error { return f.err }
 
 // usage is the error for an invalid command line.
 func usage(remedy, format string, args ...any) error {
-	return &failure{exitUsage, fmt.Errorf(format, args...), remedy}
+	return &commandline.Error{Err: fmt.Errorf(format, args...), Remedy: remedy}
 }
 
 // blind is the error for something that could not be read or done. A plain error means the
@@ -78,6 +87,16 @@ func (t *tool) report(err error) int {
 	var f *failure
 	if errors.As(err, &f) {
 		code, remedy = f.code, f.remedy
+	}
+	var line *commandline.Error
+	if errors.As(err, &line) {
+		code, remedy = exitUsage, line.Remedy
+	}
+	var e *node.Error
+	if errors.As(err, &e) {
+		if remedy = e.Remedy; e.Request {
+			code = exitUsage
+		}
 	}
 	if remedy != "" {
 		fmt.Fprintf(t.stderr, "  %s\n", printable(remedy))

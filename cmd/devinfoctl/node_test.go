@@ -32,16 +32,16 @@ func TestMain(m *testing.M) {
 // aliveNetns is a network namespace that nobody can take away.
 const aliveNetns = "/proc/self/ns/net"
 
-// node is this machine, but for its directories and, as a rule, its devices, which are
+// liveNode is this machine, but for its directories and, as a rule, its devices, which are
 // a captured host's.
-type node struct {
+type liveNode struct {
 	config.Node
 	t    *testing.T
 	file string // the node settings
 	bin  string // CNI_PATH
 }
 
-func newNode(t *testing.T) *node {
+func newNode(t *testing.T) *liveNode {
 	t.Helper()
 	sysfs := filepath.Join(t.TempDir(), "sys")
 	devices, err := hosttxt.Load(hosts + "mlx5-switchdev.txtar")
@@ -55,10 +55,10 @@ func newNode(t *testing.T) *node {
 }
 
 // newNodeWith is a node with that sysfs.
-func newNodeWith(t *testing.T, sysfs string) *node {
+func newNodeWith(t *testing.T, sysfs string) *liveNode {
 	t.Helper()
 	dir := t.TempDir()
-	n := &node{config.DefaultNode(), t, filepath.Join(dir, "node.json"), filepath.Join(dir, "bin")}
+	n := &liveNode{config.DefaultNode(), t, filepath.Join(dir, "node.json"), filepath.Join(dir, "bin")}
 	n.DeviceInfoDir, n.DevicePluginDir, n.CDIDir = filepath.Join(dir, "cni"), filepath.Join(dir, "dp"), filepath.Join(dir, "cdi")
 	n.StateDir, n.Sysfs = filepath.Join(dir, "state"), sysfs
 	n.must(os.Mkdir(n.bin, 0o755))
@@ -68,7 +68,7 @@ func newNodeWith(t *testing.T, sysfs string) *node {
 	return n
 }
 
-func (n *node) must(err error) {
+func (n *liveNode) must(err error) {
 	n.t.Helper()
 	if err != nil {
 		n.t.Fatal(err)
@@ -77,7 +77,7 @@ func (n *node) must(err error) {
 
 // put records an attachment as an ADD would, with its file if it has one: of this
 // boot, unless it says another. What is empty is filled in.
-func (n *node) put(e journal.Entry) journal.Key {
+func (n *liveNode) put(e journal.Entry) journal.Key {
 	n.t.Helper()
 	boot, err := journal.BootID()
 	n.must(err)
@@ -104,7 +104,7 @@ func (n *node) put(e journal.Entry) journal.Key {
 }
 
 // claim records a claim as cni-dra-driver would, and gives the directory.
-func (n *node) claim(text string) (dir string) {
+func (n *liveNode) claim(text string) (dir string) {
 	n.t.Helper()
 	dir = filepath.Join(filepath.Dir(n.file), "claims")
 	n.must(os.MkdirAll(dir, 0o700))
@@ -113,7 +113,7 @@ func (n *node) claim(text string) (dir string) {
 }
 
 // drop forgets an attachment of the journal.
-func (n *node) drop(key journal.Key) error {
+func (n *liveNode) drop(key journal.Key) error {
 	j := journal.Open(n.StateDir, "")
 	e, err := j.Get(key)
 	if err != nil {
@@ -123,18 +123,18 @@ func (n *node) drop(key journal.Key) error {
 }
 
 // noNetns is where a network namespace was.
-func (n *node) noNetns() string { return filepath.Join(n.bin, "no-such") }
+func (n *liveNode) noNetns() string { return filepath.Join(n.bin, "no-such") }
 
 // plugin installs a plugin that logs how it is called, and then does as the shell
 // script says.
-func (n *node) plugin(name, script string) {
+func (n *liveNode) plugin(name, script string) {
 	n.t.Helper()
 	text := "#!/bin/sh\necho \"" + name + " $CNI_COMMAND $CNI_CONTAINERID [$CNI_NETNS]\" >> " + filepath.Join(n.bin, "log") + "\n" + script + "\n"
 	n.must(os.WriteFile(filepath.Join(n.bin, name), []byte(text), 0o755))
 }
 
 // calls are what the plugins have logged.
-func (n *node) calls() string {
+func (n *liveNode) calls() string {
 	n.t.Helper()
 	log, err := os.ReadFile(filepath.Join(n.bin, "log"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -145,14 +145,14 @@ func (n *node) calls() string {
 
 // ctl runs devinfoctl on the node; the directories of the test are left out of what it
 // says.
-func (n *node) ctl(args ...string) string {
+func (n *liveNode) ctl(args ...string) string {
 	n.t.Helper()
 	got := ctl(append([]string{"--node-config", n.file}, args...)...).seen()
 	return strings.ReplaceAll(got, filepath.Dir(n.file), "")
 }
 
 // command is the same in a process of its own.
-func (n *node) command(args ...string) *exec.Cmd {
+func (n *liveNode) command(args ...string) *exec.Cmd {
 	n.t.Helper()
 	self, err := os.Executable()
 	n.must(err)
@@ -203,7 +203,7 @@ func TestCheckWithoutRootSaysWhatItDidNotSee(t *testing.T) {
 const nobody = 65534
 
 // unprivileged runs devinfoctl as an ordinary user: as nobody, if we are root.
-func (n *node) unprivileged(args ...string) outcome {
+func (n *liveNode) unprivileged(args ...string) outcome {
 	n.t.Helper()
 	cmd := n.command(args...)
 	if os.Geteuid() == 0 {
@@ -227,7 +227,7 @@ func (n *node) unprivileged(args ...string) outcome {
 // within waits for something to become true, and fails if it does not.
 func within(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited for %s in vain", what)
 		}

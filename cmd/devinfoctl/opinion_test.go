@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/link/linkhost"
 	"devinfo-cni.io/pkg/link/opinion"
@@ -24,8 +25,8 @@ func heard(t *testing.T, file string, sriovnet func(e link.Eswitch, pf string, f
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := h.finder.Switches.(*linkhost.Host).Eswitch
-	h.hear(func(pf string, flavour link.Flavour, number int) (string, error) {
+	e := h.Finder.Switches.(*linkhost.Host).Eswitch
+	h.Hear(func(pf string, flavour link.Flavour, number int) (string, error) {
 		return sriovnet(e, pf, flavour, number)
 	})
 	return ctl, &out
@@ -39,7 +40,7 @@ func TestInspectAsksForASecondOpinion(t *testing.T) {
 		source + "finds nothing: no": func(link.Eswitch, string, link.Flavour, int) (string, error) { return "", errors.New("no") },
 	} {
 		ctl, out := heard(t, switchdevHost, sriovnet)
-		if err := ctl.inspect(subject{name: "0000:03:00.2"}); err != nil || !strings.Contains(out.String(), want+"\n") {
+		if err := ctl.inspect(node.Subject{Name: "0000:03:00.2"}); err != nil || !strings.Contains(out.String(), want+"\n") {
 			t.Errorf("%v; want %q in\n%s", err, want, out)
 		}
 	}
@@ -53,15 +54,16 @@ func (unseen) Representor(string, link.Flavour, int) (string, bool, error) { ret
 func TestRepresentorOfSriovnetAloneIsAWarning(t *testing.T) {
 	const want = "warning: VF 0 of 0000:03:00.0: sriovnet finds eth4, and so do OVN-Kubernetes, ovs-cni and the SR-IOV operators; devinfo finds nothing\n"
 	ctl, out := heard(t, switchdevHost, opiniontest.Sriovnet)
-	ctl.opened.witness.Switches = unseen{ctl.opened.witness.Switches}
-	if err := ctl.inspect(subject{name: "0000:03:00.2"}); err != nil || !strings.HasSuffix(out.String(), want) {
+	w := ctl.opened.Finder.Switches.(*opinion.Witness)
+	w.Switches = unseen{w.Switches}
+	if err := ctl.inspect(node.Subject{Name: "0000:03:00.2"}); err != nil || !strings.HasSuffix(out.String(), want) {
 		t.Errorf("%v; want %q in\n%s", err, want, out)
 	}
 }
 
 func TestCheckAsksForASecondOpinion(t *testing.T) {
 	ctl, out := heard(t, nodeHost, opiniontest.Sriovnet)
-	list, err := ctl.opened.attachments()
+	list, err := ctl.opened.Attachments()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -57,7 +57,7 @@ const (
 // In a table, paint the last cell of a line only: a tabwriter counts the colour as
 // letters.
 func (t *tool) paint(c colour, text string) string {
-	if text == "" || !isTerminal(t.stdout) || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+	if text == "" || c == "" || !isTerminal(t.stdout) || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
 		return text
 	}
 	return "\x1b[" + string(c) + "m" + text + "\x1b[0m"

@@ -14,6 +14,7 @@ import (
 
 	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/dra/state"
 )
 
@@ -72,7 +73,6 @@ func newRoot(t *tool) *cobra.Command {
 		Short:         "see, check and explain device information on a node",
 		Long:          rootHelp,
 		Example:       rootExample,
-		Args:          knownCommand,
 		Version:       build.Read().String(),
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		SilenceErrors: true,
@@ -92,8 +92,7 @@ func newRoot(t *tool) *cobra.Command {
 		root.AddCommand(cmd)
 	}
 	root.SetVersionTemplate("devinfoctl {{.Version}}\n")
-	root.SetHelpCommand(helpCommand(root))
-	refuseUnknownShells(root)
+	commandline.Strict(root)
 	return root
 }
 

@@ -27,6 +27,7 @@ func TestUsageErrorsNameWhatIsMissingOrMeant(t *testing.T) {
 	for args, want := range map[string]string{
 		"lst":                "devinfoctl: unknown command \"lst\"\n  did you mean list? See devinfoctl --help\n",
 		"help tpology":       "devinfoctl: help: unknown command \"tpology\"\n  did you mean topology? See devinfoctl --help\n",
+		"nonsense":           "devinfoctl: unknown command \"nonsense\"\n  see devinfoctl --help\n",
 		"inspect":            "devinfoctl: inspect: DEVICE is missing\n  see devinfoctl inspect --help\n",
 		"validate":           "devinfoctl: validate: FILE is missing\n  see devinfoctl validate --help\n",
 		"list all":           "devinfoctl: list: unexpected argument \"all\"\n  see devinfoctl list --help\n",

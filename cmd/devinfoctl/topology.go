@@ -56,7 +56,7 @@ func (t *tool) topology(output string) error {
 	if err != nil {
 		return err
 	}
-	top, err := topology.Read(h.sys, h.finder.Interfaces, h.finder.Switches, held)
+	top, err := topology.Read(h.Sys, h.Finder.Interfaces, h.Finder.Switches, held)
 	if err != nil {
 		return fmt.Errorf("topology: %w", err)
 	}
@@ -99,7 +99,7 @@ func (t *tool) paintStates(text string) string {
 // held are the attachments of the journal. What cannot be read is left out with a
 // warning: the devices are still worth seeing.
 func (t *tool) held(h *host) ([]topology.Attachment, error) {
-	all, err := h.attachments()
+	all, err := h.Attachments()
 	if errors.Is(err, errPermission) {
 		t.warn("the attachments are unknown: %v", err)
 		return nil, nil
@@ -108,7 +108,7 @@ func (t *tool) held(h *host) ([]topology.Attachment, error) {
 	}
 	var list []topology.Attachment
 	for _, a := range all {
-		if a.State == audit.Corrupt || a.State == audit.Newer || a.entry == nil && a.record == "" {
+		if a.Unread() {
 			t.warn("%s", a.Why)
 		}
 		if a.Network == "" { // nothing is known of it
@@ -118,7 +118,7 @@ func (t *tool) held(h *host) ([]topology.Attachment, error) {
 			Pod: a.Pod, Network: a.Network, ContainerID: a.ContainerID, IfName: a.IfName, Type: a.Type, Device: a.Device, State: string(a.State),
 			Health: map[colour]topology.Health{green: topology.Good, yellow: topology.Pending, red: topology.Bad}[colourOf(a.State)],
 		}
-		held.Left = a.State == audit.NetnsGone || a.State == audit.Orphan || a.State == audit.Abandoned
+		held.Left = a.Left()
 		list = append(list, held)
 	}
 	return list, nil

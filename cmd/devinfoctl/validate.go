@@ -20,8 +20,8 @@ import (
 	"devinfo-cni.io/pkg/ctl/verify"
 )
 
-const validateHelp = `Reports everything that is wrong in files, or in standard input (-), each with its path,
-its value and the rule. It reads JSON and YAML, also several documents in a file, and Lists
+const validateHelp = `Reports everything that is wrong in files, or in standard input (-), each with its line, its
+path, its value and the rule. It reads JSON and YAML, also several documents in a file, and Lists
 as kubectl prints them; in a directory, all files whose name ends in .json, .yaml, .yml,
 .conf or .conflist. The kinds are
 
@@ -61,6 +61,9 @@ func (v validation) wrong(strict bool) int {
 	}
 	return v.Errors()
 }
+
+// line is that of a finding, or where its document begins.
+func (v validation) line(f verify.Finding) int { return cmp.Or(f.Line, v.Line) }
 
 // validateFlags are the flags of validate.
 type validateFlags struct {
@@ -256,16 +259,11 @@ func (t *tool) validationTable(w *tabwriter.Writer, v validation, strict bool) {
 		if f.Warning && !strict {
 			level = t.paint(yellow, "warning")
 		}
-		fmt.Fprintf(w, "  %s: %s\n", level, findingText(f))
+		if f.Line > 0 {
+			level = fmt.Sprintf("line %d: %s", f.Line, level)
+		}
+		fmt.Fprintf(w, "  %s: %s\n", level, f)
 	}
-}
-
-// findingText is a finding on one line.
-func findingText(f verify.Finding) string {
-	if f.Path == "$" && f.Value == "" {
-		return f.Rule
-	}
-	return f.Path + ": " + cmp.Or(f.Value, "missing") + ": " + f.Rule
 }
 
 func count(n int, what string) string {

@@ -25,7 +25,7 @@ func TestValidateReadsStandardInputAsFarAsItMust(t *testing.T) {
 		"good":    {strings.NewReader(`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:03:00.3"}}`), exitOK, "-: device-info (it has the key \"pci\"): valid\n"},
 		"endless": {input, exitFound, "-: unreadable: 1 error, 0 warnings\n  error: the text has more than 4 MiB\n"},
 		"nothing": {strings.NewReader(""), exitFound, "-: unreadable: 1 error, 0 warnings\n  error: the text is empty\n"},
-		"deep":    {strings.NewReader(strings.Repeat("[", 1<<20)), exitFound, "-: unreadable: 1 error, 0 warnings\n  error: the text is not JSON: line 1, byte 10001: invalid character '[' exceeded max depth\n"},
+		"deep":    {strings.NewReader(strings.Repeat("[", 1<<20)), exitFound, "-: unreadable: 1 error, 0 warnings\n  line 1: error: the text is not JSON: line 1, byte 10001: invalid character '[' exceeded max depth\n"},
 	} {
 		var stdout, stderr bytes.Buffer
 		exit := run([]string{"validate", "-"}, test.stdin, &stdout, &stderr)

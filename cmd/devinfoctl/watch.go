@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -15,14 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/audit"
+	"devinfo-cni.io/pkg/ctl/node"
 )
 
 // A change is one line of list --watch if the output is not a terminal.
 type change struct {
-	Event      string      `json:"event"` // "added", "changed" or "removed"
-	Time       time.Time   `json:"time"`
-	Attachment attachment  `json:"attachment"`
-	Before     audit.State `json:"before,omitempty"` // of "changed"
+	Event      string          `json:"event"` // "added", "changed" or "removed"
+	Time       time.Time       `json:"time"`
+	Attachment node.Attachment `json:"attachment"`
+	Before     audit.State     `json:"before,omitempty"` // of "changed"
 }
 
 // watch shows the attachments until the context ends, which is success.
@@ -66,9 +66,9 @@ const (
 
 // screen draws the list in place, at one blow, and only when it has changed: nothing
 // flickers.
-func (t *tool) screen(h *host) func([]attachment) error {
+func (t *tool) screen(h *host) func([]node.Attachment) error {
 	drawn := ""
-	return func(list []attachment) error {
+	return func(list []node.Attachment) error {
 		lines := t.listLines(h, list)
 		if height := t.height(); height > 0 && len(lines) > height {
 			hidden := fmt.Sprintf("… and %d more", len(lines)-height+1)
@@ -94,19 +94,19 @@ func (t *tool) height() int {
 }
 
 // changes prints what has changed since the list before; at first, everything.
-func (t *tool) changes(h *host) func([]attachment) error {
-	before := map[id]attachment{}
-	return func(list []attachment) error {
+func (t *tool) changes(h *host) func([]node.Attachment) error {
+	before := map[node.ID]node.Attachment{}
+	return func(list []node.Attachment) error {
 		var all []change
 		for _, a := range list {
-			old, there := before[a.id()]
+			old, there := before[a.ID()]
 			switch {
 			case !there:
 				all = append(all, change{Event: "added", Attachment: a})
-			case !same(old, a):
+			case !old.Same(a):
 				all = append(all, change{Event: "changed", Attachment: a, Before: old.State})
 			}
-			delete(before, a.id())
+			delete(before, a.ID())
 		}
 		for _, a := range before {
 			all = append(all, change{Event: "removed", Attachment: a})
@@ -114,7 +114,7 @@ func (t *tool) changes(h *host) func([]attachment) error {
 		slices.SortStableFunc(all, func(a, b change) int { return strings.Compare(a.Attachment.String(), b.Attachment.String()) })
 		clear(before)
 		for _, a := range list {
-			before[a.id()] = a
+			before[a.ID()] = a
 		}
 		for _, c := range all {
 			c.Time = t.clock().UTC()
@@ -124,11 +124,6 @@ func (t *tool) changes(h *host) func([]attachment) error {
 		}
 		return nil
 	}
-}
-
-func same(a, b attachment) bool {
-	a.entry, b.entry, a.unread, b.unread = nil, nil, nil, nil
-	return reflect.DeepEqual(a, b)
 }
 
 func (t *tool) changed(c change) error {
@@ -143,7 +138,7 @@ func (t *tool) changed(c change) error {
 		return err
 	}
 	a := c.Attachment
-	words := []string{c.Time.Format(time.RFC3339), c.Event, printable(a.holder()), printable(cmp.Or(a.Network, "claim "+a.Claim)), printable(a.IfName)}
+	words := []string{c.Time.Format(time.RFC3339), c.Event, printable(a.Holder()), printable(cmp.Or(a.Network, "claim "+a.Claim)), printable(a.IfName)}
 	if a.Device != "" {
 		words = append(words, a.Type, printable(a.Device))
 	}

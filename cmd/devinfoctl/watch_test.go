@@ -102,7 +102,7 @@ func (term *terminal) screen() string {
 
 func (term *terminal) waitFor(want string) {
 	term.t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for term.screen() != want {
 		if time.Now().After(deadline) {
 			term.t.Fatalf("the screen (-want +got):\n%s", cmp.Diff(want, term.screen()))
@@ -152,7 +152,7 @@ func (term *terminal) end() {
 		if err != nil {
 			t.Errorf("it ended with %v", err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("SIGINT did not end it")
 	}
 	within(t, "the last words", func() bool { return strings.HasSuffix(term.written(), leaveScreen) })
@@ -180,7 +180,7 @@ func lines(t *testing.T, cmd *exec.Cmd) (next func() string) {
 		select {
 		case line := <-all:
 			return line
-		case <-time.After(10 * time.Second):
+		case <-time.After(2 * time.Minute):
 			t.Fatal("no more lines")
 			return ""
 		}

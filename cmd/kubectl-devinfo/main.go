@@ -12,6 +12,8 @@ import (
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/util/exec"
+
+	"devinfo-cni.io/pkg/ctl/commandline"
 )
 
 func main() {
@@ -37,5 +39,9 @@ func report(err error, streams genericiooptions.IOStreams) int {
 		return remote.Code
 	}
 	fmt.Fprintln(streams.ErrOut, "kubectl devinfo:", err)
+	var line *commandline.Error
+	if errors.As(err, &line) {
+		fmt.Fprintln(streams.ErrOut, " ", line.Remedy)
+	}
 	return 2
 }

@@ -55,6 +55,21 @@ default     dpdk-0   sriov-net   net1        pci    0000:03:00.5   0000:03:00.0 
 	}
 }
 
+// Cobra would show its help, and all would be well.
+func TestWhatDoesNotExistIsRefused(t *testing.T) {
+	for args, want := range map[string]string{
+		"lst":             "kubectl devinfo: unknown command \"lst\"\n  did you mean list? See kubectl devinfo --help\n",
+		"help dctor":      "kubectl devinfo: help: unknown command \"dctor\"\n  did you mean doctor? See kubectl devinfo --help\n",
+		"completion pwsh": "kubectl devinfo: completion: unknown shell \"pwsh\"\n  give one of bash, zsh, fish, powershell\n",
+		"completion":      "kubectl devinfo: completion: SHELL is missing\n  give one of bash, zsh, fish, powershell\n",
+	} {
+		code, stdout, stderr := run(t, fake.NewClientset(), strings.Fields(args)...)
+		if code != 2 || stdout != "" || stderr != want {
+			t.Errorf("%s: exit code %d, %q, %q", args, code, stdout, stderr)
+		}
+	}
+}
+
 func TestOnePodIsToldInFull(t *testing.T) {
 	code, stdout, _ := run(t, fake.NewClientset(dpdk()), "pod", "dpdk-0")
 	want := `net1
@@ -135,7 +150,7 @@ func TestMistakesAreSaid(t *testing.T) {
 		"no such node":   {[]string{"capture", "n2"}, `nodes "n2" not found`},
 		"no such pod":    {[]string{"pod", "web"}, `pods "web" not found`},
 		"unknown format": {[]string{"-o", "xml"}, `--output: unknown value "xml": give wide, json or yaml`},
-		"unknown verb":   {[]string{"whoo"}, "Did you mean this?\n\twho"},
+		"unknown verb":   {[]string{"whoo"}, "did you mean who?"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}

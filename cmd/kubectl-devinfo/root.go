@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"devinfo-cni.io/pkg/build"
+	"devinfo-cni.io/pkg/ctl/commandline"
 )
 
 // A tool is what the commands share.
@@ -68,6 +69,7 @@ func (t *tool) root() *cobra.Command {
 	t.listFlags(root)
 	cobra.EnableCommandSorting = false
 	root.AddCommand(t.listCommand(), t.podCommand(), t.whoCommand(), t.doctorCommand(), t.captureCommand(), versionCommand())
+	commandline.Strict(root)
 	return root
 }
 

@@ -112,10 +112,7 @@ func read(dir string, names []string) (files []file, err error) {
 // packed writes the files as a tar.gz.
 func (r *release) packed(name string, files []file) error {
 	return r.writeFile(filepath.Join(r.out, name), func(w io.Writer) error {
-		packed, err := gzip.NewWriterLevel(w, gzip.BestCompression)
-		if err != nil {
-			return err
-		}
+		packed := gzip.NewWriter(w)
 		if err := r.tar(packed, files); err != nil {
 			return err
 		}

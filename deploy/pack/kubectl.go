@@ -16,11 +16,10 @@ const kubectlPlugin = "kubectl-devinfo"
 // An archive is one of kubectlPlugin, as krew has to know it.
 type archive struct{ OS, Arch, Name, SHA256 string }
 
-// kubectl writes kubectl-devinfo-<version>-<os>-<arch>.tar.gz for each <os>_<arch> of a
-// directory that has the program, and the krew manifest of all, by a template. It gives the
-// names of the files.
-func (r *release) kubectl(bin, manifest string, others []string) (made []string, err error) {
-	paths, err := filepath.Glob(filepath.Join(bin, "*_*", kubectlPlugin))
+// kubectl writes kubectl-devinfo-<version>-<os>-<arch>.tar.gz for each bin/<os>_<arch> that
+// has the program, and the krew manifest of them all. It gives the names of the files.
+func (r *release) kubectl(others []string) (made []string, err error) {
+	paths, err := filepath.Glob(filepath.Join(r.bin, "*_*", kubectlPlugin))
 	if err != nil {
 		return nil, err
 	}
@@ -33,22 +32,31 @@ func (r *release) kubectl(bin, manifest string, others []string) (made []string,
 		archives, made = append(archives, a), append(made, a.Name)
 	}
 	if len(archives) == 0 {
-		return nil, fmt.Errorf("%s has no <system>_<architecture>/%s", bin, kubectlPlugin)
+		return nil, fmt.Errorf("%s has no <system>_<architecture>/%s", r.bin, kubectlPlugin)
 	}
-	text, err := os.ReadFile(manifest)
-	if err != nil {
-		return nil, err
+	if r.downloads == "" {
+		fmt.Println("no krew manifest: it needs the URL below which the archives will be, DOWNLOADS of make")
+		return made, nil
 	}
-	filled, err := template.New(filepath.Base(manifest)).Option("missingkey=error").Parse(string(text))
+	name := kubectlPlugin + "-" + r.version + ".yaml"
+	return append(made, name), r.manifest(filepath.Join(r.out, name), archives)
+}
+
+// manifest fills in krew's template.
+func (r *release) manifest(name string, archives []archive) error {
+	text, err := os.ReadFile(r.krew)
 	if err != nil {
-		return nil, err
+		return err
+	}
+	filled, err := template.New(filepath.Base(r.krew)).Option("missingkey=error").Parse(string(text))
+	if err != nil {
+		return err
 	}
 	var out bytes.Buffer
 	if err := filled.Execute(&out, map[string]any{"Version": r.version, "Downloads": strings.TrimSuffix(r.downloads, "/"), "Archives": archives}); err != nil {
-		return nil, err
+		return err
 	}
-	name := kubectlPlugin + "-" + r.version + ".yaml"
-	return append(made, name), os.WriteFile(filepath.Join(r.out, name), out.Bytes(), 0o644)
+	return os.WriteFile(name, out.Bytes(), 0o644)
 }
 
 // kubectlArchive packs one, without a directory: krew looks for the program at the top.

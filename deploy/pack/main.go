@@ -31,10 +31,11 @@ type release struct {
 }
 
 const usage = `pack images -bin DIR -version V -time SECONDS -out DIR
-pack release -bin DIR -version V -time SECONDS -out DIR -chart DIR -krew FILE -downloads URL FILE...
+pack release -bin DIR -version V -time SECONDS -out DIR -chart DIR [-krew FILE -downloads URL] FILE...
 
 DIR holds linux_amd64, linux_arm64 ... with the static programs, and darwin_arm64 ... with
-kubectl-devinfo. The FILEs, such as the license, go into the archives of a release.
+kubectl-devinfo. The FILEs, such as the license, go into the archives of a release. Its krew
+manifest needs the URL below which they will be.
 `
 
 func run(args []string) error {
@@ -44,7 +45,7 @@ func run(args []string) error {
 	flags.StringVar(&r.bin, "bin", "bin", "`directory` of the programs")
 	flags.StringVar(&r.charts, "chart", "", "`directory` of the Helm chart")
 	flags.StringVar(&r.krew, "krew", "", "`template` of the krew manifest")
-	flags.StringVar(&r.downloads, "downloads", "", "`URL` below which the release's files will be, for krew")
+	flags.StringVar(&r.downloads, "downloads", "", "`URL` below which the release's files will be; without it there is no krew manifest")
 	seconds := flags.Int64("time", 0, "of the commit, since 1970")
 	flags.StringVar(&r.version, "version", "", "of the release")
 	flags.StringVar(&r.revision, "revision", "", "commit")
@@ -100,7 +101,7 @@ func (r *release) all(programs []program, files []string) error {
 	if err != nil {
 		return err
 	}
-	plugins, err := r.kubectl(r.bin, r.krew, files)
+	plugins, err := r.kubectl(files)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 )
 
@@ -74,9 +75,9 @@ func TestTheDocumentsClaimComesThroughTheAPI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	diff(t, pods, []cniconfig.Pod{{Namespace: "default", Name: "demo", UID: "680f0a77-8d0b-4e21-8599-62581e335ed6"}})
+	difftest.Equal(t, pods, []cniconfig.Pod{{Namespace: "default", Name: "demo", UID: "680f0a77-8d0b-4e21-8599-62581e335ed6"}})
 	id := one
-	diff(t, networks, []cniconfig.Network{{
+	difftest.Equal(t, networks, []cniconfig.Network{{
 		Request: "macvlan-eth0", Pool: node, Device: "cni", ShareID: &id, IfName: "net1", Name: "macvlan-eth0", CNIVersion: "1.0.0",
 		List: json.RawMessage(`{"cniVersion":"1.0.0","name":"macvlan-eth0","plugins":[{"ipam":{"ranges":[[{"subnet":"10.10.1.0/24"}]],"type":"host-local"},"master":"eth0","mode":"bridge","type":"macvlan"}]}`),
 	}})

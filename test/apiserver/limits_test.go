@@ -10,6 +10,7 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/metadata"
 	"devinfo-cni.io/pkg/dra/status"
 )
@@ -43,7 +44,7 @@ func TestWhatTheServerRefusesIsLeftOut(t *testing.T) {
 			var partial *status.Partial
 			if errors.As(err, &partial) {
 				slices.Sort(partial.Dropped)
-				diff(t, partial.Dropped, test.dropped)
+				difftest.Equal(t, partial.Dropped, test.dropped)
 			} else if err != nil || test.dropped != nil {
 				t.Fatalf("error %v", err)
 			}

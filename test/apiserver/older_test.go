@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra"
 )
 
@@ -46,7 +47,7 @@ func (p *controlPlane) numbered(t *testing.T) {
 	if err := publish(t, agent, devices); err != nil {
 		t.Fatal(err)
 	}
-	diff(t, published(t, agent), devices)
+	difftest.Equal(t, published(t, agent), devices)
 }
 
 // ownSlicesOnly checks that the admission policy keeps an agent to its node.
@@ -79,7 +80,7 @@ func (p *controlPlane) everyStatus(t *testing.T) {
 	d.Name = "cni-0"
 	for node, said := range map[string]string{node: "by its node's agent", other: "by another node's"} {
 		apply(t, p.account(t, namespace, node), report(c, d.Failed(said)))
-		diff(t, p.devices(t, c), []resourceapi.AllocatedDeviceStatus{d.Failed(said)})
+		difftest.Equal(t, p.devices(t, c), []resourceapi.AllocatedDeviceStatus{d.Failed(said)})
 	}
 }
 
@@ -99,10 +100,10 @@ func TestDevicesAreSharedBefore136WhereThatIsEnabled(t *testing.T) {
 			if err := publish(t, agent, dra.Shared(500)); err != nil {
 				t.Fatal(err)
 			}
-			diff(t, published(t, agent), dra.Shared(500))
+			difftest.Equal(t, published(t, agent), dra.Shared(500))
 			c := p.claim(t, "shared", ours("net", one))
 			apply(t, agent, report(c, attached(t, one)))
-			diff(t, p.devices(t, c), []resourceapi.AllocatedDeviceStatus{attached(t, one)})
+			difftest.Equal(t, p.devices(t, c), []resourceapi.AllocatedDeviceStatus{attached(t, one)})
 		})
 	}
 }

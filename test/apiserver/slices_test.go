@@ -14,6 +14,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/metadata"
 	"devinfo-cni.io/pkg/hosttxt"
@@ -81,7 +82,7 @@ func TestTheSharedDeviceIsPublished(t *testing.T) {
 		if err := publish(t, agent, devices); err != nil {
 			t.Fatal(err)
 		}
-		diff(t, published(t, agent), devices)
+		difftest.Equal(t, published(t, agent), devices)
 	}
 }
 

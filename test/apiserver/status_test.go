@@ -8,13 +8,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/metadata"
 	"devinfo-cni.io/pkg/dra/status"
 )
@@ -63,19 +63,12 @@ func apply(t *testing.T, client kubernetes.Interface, r status.Report) {
 	}
 }
 
-func diff(t *testing.T, got, want any) {
-	t.Helper()
-	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("-want +got:\n%s", d)
-	}
-}
-
 func TestTheAgentReportsAsTheDeviceConfigurationAPISays(t *testing.T) {
 	p := server(t)
 	c := p.claim(t, "report", ours("net", one))
 	apply(t, p.agent(t), report(c, attached(t, one)))
 	id := string(one)
-	diff(t, p.devices(t, c), []resourceapi.AllocatedDeviceStatus{{
+	difftest.Equal(t, p.devices(t, c), []resourceapi.AllocatedDeviceStatus{{
 		Driver: driver, Pool: node, Device: "cni", ShareID: &id,
 		Conditions: []metav1.Condition{{
 			Type: "Ready", Status: "True", Reason: "NetworkInterfaceReady", Message: "CNI-DRA-Driver has configured the device.", LastTransitionTime: since,
@@ -104,9 +97,9 @@ func TestAFailureTakesDataBack(t *testing.T) {
 	apply(t, agent, report(c, attached(t, one)))
 	failed := deviceOf(one).Failed("plugin macvlan: no such master: eth9" + strings.Repeat("\u00e9", 1<<15))
 	apply(t, agent, report(c, failed))
-	diff(t, p.devices(t, c), []resourceapi.AllocatedDeviceStatus{failed})
+	difftest.Equal(t, p.devices(t, c), []resourceapi.AllocatedDeviceStatus{failed})
 	apply(t, agent, report(c, attached(t, one)))
-	diff(t, p.devices(t, c), []resourceapi.AllocatedDeviceStatus{attached(t, one)})
+	difftest.Equal(t, p.devices(t, c), []resourceapi.AllocatedDeviceStatus{attached(t, one)})
 }
 
 // Somebody may have edited the status by hand, and owns what they wrote.
@@ -117,7 +110,7 @@ func TestAReportGoesOverWhatOthersWrote(t *testing.T) {
 	theirs.Driver = "kubectl"
 	apply(t, p.client, theirs)
 	apply(t, p.agent(t), report(c, attached(t, one)))
-	diff(t, p.devices(t, c), []resourceapi.AllocatedDeviceStatus{attached(t, one)})
+	difftest.Equal(t, p.devices(t, c), []resourceapi.AllocatedDeviceStatus{attached(t, one)})
 }
 
 func TestAReportIsTheWholeListOfOneDriver(t *testing.T) {
@@ -141,7 +134,7 @@ func TestAReportIsTheWholeListOfOneDriver(t *testing.T) {
 		slices.SortFunc(now, byShare)
 		slices.SortFunc(list, byShare)
 		if len(now)+len(list) > 0 {
-			diff(t, now, list)
+			difftest.Equal(t, now, list)
 		}
 	}
 }
@@ -152,8 +145,8 @@ func TestTwoClaimsShareTheDevice(t *testing.T) {
 	agent := p.agent(t)
 	apply(t, agent, report(a, attached(t, one)))
 	apply(t, agent, report(b, attached(t, two)))
-	diff(t, p.devices(t, a), []resourceapi.AllocatedDeviceStatus{attached(t, one)})
-	diff(t, p.devices(t, b), []resourceapi.AllocatedDeviceStatus{attached(t, two)})
+	difftest.Equal(t, p.devices(t, a), []resourceapi.AllocatedDeviceStatus{attached(t, one)})
+	difftest.Equal(t, p.devices(t, b), []resourceapi.AllocatedDeviceStatus{attached(t, two)})
 
 	for _, wrong := range []types.UID{"", two, three} {
 		err := status.Apply(t.Context(), agent, report(a, attached(t, wrong)))
@@ -161,7 +154,7 @@ func TestTwoClaimsShareTheDevice(t *testing.T) {
 			t.Errorf("share %q: %v (%s)", wrong, err, status.Classify(err))
 		}
 	}
-	diff(t, p.devices(t, a), []resourceapi.AllocatedDeviceStatus{attached(t, one)})
+	difftest.Equal(t, p.devices(t, a), []resourceapi.AllocatedDeviceStatus{attached(t, one)})
 }
 
 func TestAnUnsharedDeviceHasNoShareID(t *testing.T) {
@@ -169,7 +162,7 @@ func TestAnUnsharedDeviceHasNoShareID(t *testing.T) {
 	c := p.claim(t, "unshared", share{"net", driver, "cni-0", ""})
 	d := metadata.Device{Driver: driver, Pool: node, Name: "cni-0", Since: since}.Failed("x")
 	apply(t, p.agent(t), report(c, d))
-	diff(t, p.devices(t, c), []resourceapi.AllocatedDeviceStatus{d})
+	difftest.Equal(t, p.devices(t, c), []resourceapi.AllocatedDeviceStatus{d})
 }
 
 func TestWithoutOneOfItsRightsTheAgentIsForbiddenAndTriesAgain(t *testing.T) {

@@ -227,7 +227,7 @@ func (s *sheet) declared(path string, cfg *config.Config) (bad bool) {
 	}
 	violations := info.ValidateDeclared()
 	for _, v := range violations {
-		s.found = append(s.found, Finding{path + strings.TrimPrefix(v.Path, "$"), v.Value, v.Rule, v.Warning})
+		s.found = append(s.found, of(path, v))
 	}
 	return violations.Err() != nil
 }

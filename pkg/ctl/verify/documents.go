@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
+	"sync"
 )
 
 // Document is one of the texts in a file: of several YAML documents, or of a List as
@@ -28,14 +30,14 @@ func (c Checker) CheckAll(text []byte, kind Kind) ([]Document, error) {
 		items := part.items()
 		c.Any = c.Any || len(items) > 1
 		for _, d := range items {
-			report, err := c.Check(d.text, kind)
+			report, err := c.check(d, kind)
 			if errors.Is(err, ErrKind) {
 				skipped++
 				report = &Report{Findings: []Finding{}}
 			} else if err != nil {
 				return nil, err
 			}
-			all = append(all, Document{Line: d.line, Name: d.name, Report: report, Skipped: err != nil})
+			all = append(all, Document{Line: d.line(), Name: d.name, Report: report, Skipped: err != nil})
 		}
 	}
 	if skipped > 0 && skipped == len(all) {
@@ -44,26 +46,39 @@ func (c Checker) CheckAll(text []byte, kind Kind) ([]Document, error) {
 	return all, nil
 }
 
-// part is a text in a text.
+// part is a value in a text.
 type part struct {
-	text []byte
-	line int
-	name string
+	text  []byte // JSON or YAML
+	above int    // the lines above the document that it is in
+	name  string
+	path  string       // in the document, without the "$": ".items[3]"
+	spots func() *spot // of the document
+}
+
+// document is a text that has this many lines of a file above it.
+func document(text []byte, above int) part {
+	return part{text: text, above: above, spots: sync.OnceValue(func() *spot { return spots(text) })}
+}
+
+// line is where the part begins in the file.
+func (p part) line() int {
+	if p.path == "" {
+		return p.above + 1
+	}
+	return p.above + p.spots().find(p.path).line
 }
 
 // split returns the documents of a YAML text that are not empty; JSON is one document. A
 // line of dashes inside a block would be indented.
 func split(text []byte) (parts []part) {
-	if len(text) > Limit {
-		return []part{{text: text, line: 1}}
+	if trimmed := bytes.TrimSpace(text); len(text) > Limit || bytes.HasPrefix(trimmed, []byte("{")) || bytes.HasPrefix(trimmed, []byte("[")) {
+		return []part{document(text, 0)}
 	}
-	if trimmed := bytes.TrimSpace(text); len(trimmed) > 0 && (trimmed[0] == '{' || trimmed[0] == '[') {
-		return []part{{text: text, line: 1}}
-	}
-	doc, line, content := part{line: 1}, 0, false
+	var doc []byte
+	above, line, content := 0, 0, false
 	end := func() {
 		if content {
-			parts = append(parts, doc)
+			parts = append(parts, document(doc, above))
 		}
 	}
 	for row := range bytes.Lines(text) {
@@ -71,25 +86,25 @@ func split(text []byte) (parts []part) {
 		bare := bytes.TrimRight(row, " \r\n")
 		if rest, ok := bytes.CutPrefix(bare, []byte("---")); ok && (len(rest) == 0 || rest[0] == ' ') {
 			end()
-			doc, content = part{line: line + 1}, false
-			if rest = bytes.TrimSpace(rest); len(rest) > 0 && rest[0] != '#' { // "--- {a: b}"
-				doc, content = part{text: append(bytes.Clone(rest), '\n'), line: line}, true
+			doc, above, content = nil, line, false
+			if begin := bytes.TrimSpace(rest); len(begin) > 0 && begin[0] != '#' { // "--- {a: b}"
+				doc, above, content = append([]byte("   "), append(rest, '\n')...), line-1, true
 			}
 			continue
 		}
 		content = content || len(bare) > 0 && bare[0] != '#' && !bytes.Equal(bare, []byte("..."))
-		doc.text = append(doc.text, row...)
+		doc = append(doc, row...)
 	}
 	end()
 	if parts == nil { // nothing at all is for Check to say
-		return []part{{text: text, line: 1}}
+		return []part{document(text, 0)}
 	}
 	return parts
 }
 
 // items are the objects of a List, or else the document itself.
 func (p part) items() []part {
-	data, err := decode(p.text)
+	data, err := decode(p.text, p.above)
 	if err != nil {
 		return []part{p} // Check says it
 	}
@@ -105,8 +120,8 @@ func (p part) items() []part {
 		return []part{p}
 	}
 	var list []part
-	for _, item := range object.Items { // no List is in a List
-		list = append(list, part{text: item, line: p.line, name: nameOf(item)})
+	for n, item := range object.Items { // no List is in a List
+		list = append(list, part{text: item, above: p.above, name: nameOf(item), path: fmt.Sprintf(".items[%d]", n), spots: p.spots})
 	}
 	return list
 }

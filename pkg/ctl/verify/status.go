@@ -27,7 +27,7 @@ func (s *sheet) deviceInfo(path string, data json.RawMessage) {
 		return
 	}
 	for _, v := range info.Validate() {
-		s.found = append(s.found, Finding{path + strings.TrimPrefix(v.Path, "$"), v.Value, v.Rule, v.Warning})
+		s.found = append(s.found, of(path, v))
 	}
 	s.unknown(path, info.Extra, devinfo.Keys(""))
 	if info.PCI != nil {
@@ -42,6 +42,11 @@ func (s *sheet) deviceInfo(path string, data json.RawMessage) {
 	if info.Memif != nil {
 		s.unknown(path+".memif", info.Memif.Extra, devinfo.Keys(devinfo.TypeMemif))
 	}
+}
+
+// of is a violation in a device-info map at path.
+func of(path string, v devinfo.Violation) Finding {
+	return Finding{Path: path + strings.TrimPrefix(v.Path, "$"), Value: v.Value, Rule: v.Rule, Warning: v.Warning}
 }
 
 // networkStatusIn checks the list itself, or that of a pod.
@@ -72,9 +77,9 @@ func (s *sheet) embedded(path string, raw json.RawMessage) (json.RawMessage, boo
 		s.wrong(path, raw, "must be a string that holds JSON")
 		return nil, false
 	}
-	data, err := decode([]byte(inner))
+	data, err := decode([]byte(inner), 0)
 	if err != nil {
-		s.wrong(path, raw, "%v", err)
+		s.found = append(s.found, unreadable(path, raw, err))
 		return nil, false
 	}
 	s.repeatedKeys(path, data)

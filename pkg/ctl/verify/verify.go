@@ -10,6 +10,7 @@ package verify
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -46,6 +47,19 @@ type Finding struct {
 	Value   string `json:"value,omitempty"` // what is there, as JSON; empty when the key is missing
 	Rule    string `json:"rule"`            // what should be there
 	Warning bool   `json:"warning,omitempty"`
+
+	// Where the value stands in the text, from 1, or what it is missing from; 0 = not known.
+	// A column is a character.
+	Line   int `json:"line,omitempty"`
+	Column int `json:"column,omitempty"`
+}
+
+// String is the finding on one line, without its place.
+func (f Finding) String() string {
+	if f.Path == "$" && f.Value == "" {
+		return f.Rule
+	}
+	return f.Path + ": " + cmp.Or(f.Value, "missing") + ": " + f.Rule
 }
 
 // Report is what a check has found.
@@ -86,10 +100,14 @@ type Checker struct {
 // Check checks a text, JSON or YAML, of a kind; "" = recognize it. It fails only with
 // ErrKind: a text that is neither JSON nor YAML is a finding.
 func (c Checker) Check(text []byte, kind Kind) (*Report, error) {
+	return c.check(document(text, 0), kind)
+}
+
+func (c Checker) check(p part, kind Kind) (*Report, error) {
 	r := &Report{Kind: kind, Findings: []Finding{}}
-	data, err := decode(text)
+	data, err := decode(p.text, p.above)
 	if err != nil {
-		r.Findings = append(r.Findings, Finding{Path: "$", Rule: err.Error()})
+		r.Findings = append(r.Findings, unreadable("$", nil, err))
 		return r, nil
 	}
 	if kind == "" {
@@ -109,8 +127,19 @@ func (c Checker) Check(text []byte, kind Kind) (*Report, error) {
 	case DRA:
 		c.draIn(s, data)
 	}
+	p.place(s.found)
 	r.Findings = s.found
 	return r, nil
+}
+
+// unreadable is what decode says of a text, with the line.
+func unreadable(path string, value json.RawMessage, err error) Finding {
+	f := Finding{Path: path, Value: show(value), Rule: err.Error()}
+	var syntax *syntaxError
+	if errors.As(err, &syntax) {
+		f.Line = syntax.line
+	}
+	return f
 }
 
 // guess recognizes the kind of a JSON value by its keys, and names the one that decided.

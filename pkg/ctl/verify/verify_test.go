@@ -75,7 +75,7 @@ func lines(r *verify.Report, err error) string {
 		if f.Warning {
 			level = "warning"
 		}
-		fmt.Fprintf(&b, "%s %s: %s: %s\n", level, f.Path, f.Value, f.Rule)
+		fmt.Fprintf(&b, "%d:%d %s %s: %s: %s\n", f.Line, f.Column, level, f.Path, f.Value, f.Rule)
 	}
 	return b.String()
 }
@@ -161,8 +161,8 @@ items:
 	want := []string{
 		`line 3 "ConfigMap b/a"  0 true`,
 		`line 7 "" device-info 0 false`,
-		`line 9 "NetworkAttachmentDefinition shop/other" cni-config 0 false`,
-		`line 9 "Pod shop/web-0" network-status 1 false`,
+		`line 12 "NetworkAttachmentDefinition shop/other" cni-config 0 false`,
+		`line 16 "Pod shop/web-0" network-status 1 false`,
 		`line 19 "" device-info 1 false`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 )
 
@@ -16,7 +17,7 @@ func TestAClaimMaySetWhatItsClassSays(t *testing.T) {
 		"claim "+with(`"ips":["10.1.0.7/24","fd00::7"],"mac":"02:00:00:00:00:07"`))
 	got := resolve(t, c, cniconfig.Policy{Driver: driver})[0]
 	want := map[string]json.RawMessage{"ips": json.RawMessage(`["10.1.0.7/24","fd00::7"]`), "mac": json.RawMessage(`"02:00:00:00:00:07"`)}
-	diff(t, got.Capabilities, want)
+	difftest.Equal(t, got.Capabilities, want)
 	if !got.Late {
 		t.Error("not late")
 	}

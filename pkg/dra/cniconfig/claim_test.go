@@ -6,11 +6,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 )
 
@@ -108,13 +108,6 @@ func resolve(t *testing.T, c *resourceapi.ResourceClaim, p cniconfig.Policy) []c
 	return networks
 }
 
-func diff(t *testing.T, got, want any) {
-	t.Helper()
-	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("-want +got:\n%s", d)
-	}
-}
-
 // example is the claim of the Device Configuration API's document, as the API server
 // gives it after allocation, with resource.k8s.io/v1's "exactly" and with the API
 // group and kind to be filled in.
@@ -171,12 +164,12 @@ func TestTheDocumentsExampleIsTakenInBothGroupsAndKinds(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s %s: %v", group, kind, err)
 			}
-			diff(t, networks, want)
+			difftest.Equal(t, networks, want)
 			pods, err := cniconfig.Pods(c)
 			if err != nil {
 				t.Fatal(err)
 			}
-			diff(t, pods, []cniconfig.Pod{{Namespace: "default", Name: "demo-a", UID: "680f0a77-8d0b-4e21-8599-62581e335ed6"}})
+			difftest.Equal(t, pods, []cniconfig.Pod{{Namespace: "default", Name: "demo-a", UID: "680f0a77-8d0b-4e21-8599-62581e335ed6"}})
 
 			p.AllowClaimTypes = nil
 			if r := refused(t, c, p); !strings.Contains(r.Remedy, "--allow-claim-config") {

@@ -8,6 +8,7 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 )
 
@@ -36,7 +37,7 @@ func TestConfigAndNameComeFromClassOrClaim(t *testing.T) {
 		{"white space", node, []string{"claim " + with("\n \"ifName\" : \"net1\",\n\t\"config\": "+strings.ReplaceAll(macvlan, ",", " ,\n"))}, ours()},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			diff(t, resolve(t, claim(t, test.configs...), test.policy), []cniconfig.Network{test.want})
+			difftest.Equal(t, resolve(t, claim(t, test.configs...), test.policy), []cniconfig.Network{test.want})
 		})
 	}
 }
@@ -46,7 +47,7 @@ func TestOnePluginBecomesAList(t *testing.T) {
 	want := ours()
 	want.Name, want.CNIVersion = "br", "0.4.0"
 	want.List = json.RawMessage(`{"cniVersion":"0.4.0","name":"br","plugins":[{"type":"bridge","name":"br","cniVersion":"0.4.0"}]}`)
-	diff(t, resolve(t, c, node), []cniconfig.Network{want})
+	difftest.Equal(t, resolve(t, c, node), []cniconfig.Network{want})
 }
 
 func TestTheHighestCommonVersionOfCniVersionsIsUsed(t *testing.T) {
@@ -66,7 +67,7 @@ func TestOtherDriversAreLeftAlone(t *testing.T) {
 	gpu := c.Status.Allocation.Devices.Results[0]
 	gpu.Request, gpu.Driver = "gpu", "gpu.example.com"
 	c.Status.Allocation.Devices.Results = append([]resourceapi.DeviceRequestAllocationResult{gpu}, c.Status.Allocation.Devices.Results...)
-	diff(t, resolve(t, c, node), []cniconfig.Network{ours()})
+	difftest.Equal(t, resolve(t, c, node), []cniconfig.Network{ours()})
 }
 
 func TestTwoRequestsOfOneClassTellTheirNamesApart(t *testing.T) {
@@ -84,7 +85,7 @@ func TestTwoRequestsOfOneClassTellTheirNamesApart(t *testing.T) {
 	configure(t, c, "claim", with(`"ifName":"net2"`), "other")
 	second := ours()
 	second.Request, second.IfName = "other", "net2"
-	diff(t, resolve(t, c, node), []cniconfig.Network{ours(), second})
+	difftest.Equal(t, resolve(t, c, node), []cniconfig.Network{ours(), second})
 }
 
 func TestSubrequestsHaveTheConfigOfTheirRequest(t *testing.T) {
@@ -98,7 +99,7 @@ func TestSubrequestsHaveTheConfigOfTheirRequest(t *testing.T) {
 		configure(t, c, "class", with(`"ifName":"net1","config":`+macvlan), "net/slow")
 		want := ours()
 		want.Request = "net/fast"
-		diff(t, resolve(t, c, node), []cniconfig.Network{want})
+		difftest.Equal(t, resolve(t, c, node), []cniconfig.Network{want})
 		c.Spec.Devices.Requests[0].FirstAvailable[1].Count = 2
 		if r := refused(t, c, node); r.Request != "net/fast" || !strings.Contains(r.Rule, "count 2") {
 			t.Error(r)

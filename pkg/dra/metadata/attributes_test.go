@@ -4,21 +4,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 
 	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/metadata"
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/sysfs"
 )
-
-func diff(t *testing.T, got, want any) {
-	t.Helper()
-	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("-want +got:\n%s", d)
-	}
-}
 
 // attributes gives those on a captured host, and the warnings.
 func attributes(t *testing.T, host string, info *devinfo.Info) (map[string]any, []string) {
@@ -86,7 +79,7 @@ func TestAttributesAreThoseOfDeviceInformationAndSysfs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, warnings := attributes(t, test.host, &test.info)
-			diff(t, got, test.want)
+			difftest.Equal(t, got, test.want)
 			if len(warnings) > 0 {
 				t.Error(warnings)
 			}
@@ -113,7 +106,7 @@ func TestWhatTheAPIDoesNotTakeIsLeftOutWithAWarning(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, warnings := attributes(t, "vmd", &test.info)
-			diff(t, got, test.want)
+			difftest.Equal(t, got, test.want)
 			if len(warnings) != len(test.warning) {
 				t.Fatalf("warnings %q, want %q", warnings, test.warning)
 			}

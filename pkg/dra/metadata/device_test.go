@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/metadata"
 )
 
@@ -32,17 +33,17 @@ func TestStatusIsAsTheDeviceConfigurationAPISays(t *testing.T) {
 		}},
 		Data: &runtime.RawExtension{Raw: []byte(`{"cniVersion":"1.0.0","ips":[]}`)}, NetworkData: network,
 	}
-	diff(t, got, want)
+	difftest.Equal(t, got, want)
 	if warnings != nil {
 		t.Error(warnings)
 	}
 	want.Conditions = []metav1.Condition{{Type: "Ready", Status: "False", Reason: "NetworkInterfaceNotReady", Message: "no such master: eth9", LastTransitionTime: since}}
 	want.Data, want.NetworkData = nil, nil
-	diff(t, device.Failed("no such master: eth9"), want)
+	difftest.Equal(t, device.Failed("no such master: eth9"), want)
 
 	unshared := device
 	unshared.ShareID, want.ShareID = nil, nil
-	diff(t, unshared.Failed("no such master: eth9"), want)
+	difftest.Equal(t, unshared.Failed("no such master: eth9"), want)
 }
 
 func TestALongErrorIsCutBetweenRunes(t *testing.T) {
@@ -76,8 +77,8 @@ func TestDataIsAnObjectOfAtMost10KiB(t *testing.T) {
 			if data != nil {
 				got = string(data.Raw)
 			}
-			diff(t, got, test.want)
-			diff(t, strings.Join(warnings, "; "), test.warning)
+			difftest.Equal(t, got, test.want)
+			difftest.Equal(t, strings.Join(warnings, "; "), test.warning)
 		})
 	}
 }

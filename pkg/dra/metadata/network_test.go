@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/metadata"
 )
 
@@ -46,7 +47,7 @@ func TestNetworkDataIsThatOfThePodsInterface(t *testing.T) {
 			if err != nil || len(warnings) > 0 {
 				t.Fatal(err, warnings)
 			}
-			diff(t, *got, test.want)
+			difftest.Equal(t, *got, test.want)
 		})
 	}
 }
@@ -63,8 +64,8 @@ func TestAddressesBeyondTheAPIsLimitsAreLeftOutWithAWarning(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	diff(t, *got, resourceapi.NetworkDeviceData{InterfaceName: "net1", IPs: want[:16]})
-	diff(t, warnings, []string{
+	difftest.Equal(t, *got, resourceapi.NetworkDeviceData{InterfaceName: "net1", IPs: want[:16]})
+	difftest.Equal(t, warnings, []string{
 		"hardwareAddress is left out: it has 129 bytes, at most 128 are allowed",
 		"the address 10.0.0.1 (mask ffffffffffffffff0000000000000000) is left out: it has no canonical form",
 		"4 of 20 addresses are left out: at most 16 are allowed",

@@ -1,4 +1,4 @@
-package main
+package node
 
 import (
 	"errors"
@@ -27,12 +27,12 @@ type record struct {
 
 // records reads cni-dra-driver's claims without taking its lock: each file is written
 // atomically. Where the driver does not run there are none.
-func (h *host) records() (list []record, err error) {
+func (n *Node) records() (list []record, err error) {
 	const suffix = ".json"
-	dir := private.Open(h.path(h.claimDir))
+	dir := private.Open(n.Path(n.ClaimDir))
 	names, err := dir.Names()
 	if errors.Is(err, fs.ErrPermission) {
-		return nil, blind(fmt.Errorf("claims: %w", err), "run as root: the records in "+h.claimDir+" are root's alone")
+		return nil, &Error{Err: fmt.Errorf("claims: %w", err), Remedy: "run as root: the records in " + n.ClaimDir + " are root's alone"}
 	} else if err != nil {
 		return nil, fmt.Errorf("claims: %w", err)
 	}
@@ -46,7 +46,7 @@ func (h *host) records() (list []record, err error) {
 		} else if err != nil {
 			return nil, fmt.Errorf("claims: %w", err)
 		}
-		list = append(list, parseRecord(filepath.Join(h.claimDir, name), text))
+		list = append(list, parseRecord(filepath.Join(n.ClaimDir, name), text))
 	}
 	return list, nil
 }
@@ -65,16 +65,16 @@ func parseRecord(path string, text []byte) record {
 
 // claimed are the attachments of the claims. A record that cannot be used is listed
 // under the claim's UID.
-func (h *host) claimed() (list []attachment, err error) {
-	records, err := h.records()
+func (n *Node) claimed() (list []Attachment, err error) {
+	records, err := n.records()
 	for _, r := range records {
 		if r.claim == nil {
 			uid := strings.TrimSuffix(filepath.Base(r.path), ".json")
-			list = append(list, attachment{Claim: uid, State: r.state, Why: r.why, record: r.path})
+			list = append(list, Attachment{Claim: uid, State: r.state, Why: r.why, record: r.path})
 			continue
 		}
 		for _, at := range slices.Concat(r.claim.Attachments, r.claim.Abandoned) {
-			a := h.claimAttachment(r.claim, at)
+			a := n.claimAttachment(r.claim, at)
 			a.record = r.path
 			list = append(list, a)
 		}
@@ -82,8 +82,8 @@ func (h *host) claimed() (list []attachment, err error) {
 	return list, err
 }
 
-func (h *host) claimAttachment(c *state.Claim, at state.Attachment) attachment {
-	a := attachment{
+func (n *Node) claimAttachment(c *state.Claim, at state.Attachment) Attachment {
+	a := Attachment{
 		Key:   journal.Key{Network: at.Network, ContainerID: at.Sandbox, IfName: at.IfName},
 		Claim: c.Namespace + "/" + c.Name, Netns: at.Netns, File: at.InfoFile,
 	}
@@ -110,14 +110,14 @@ func (h *host) claimAttachment(c *state.Claim, at state.Attachment) attachment {
 		a.State, a.Why = audit.Abandoned, fmt.Sprintf("DEL, or restoring its device, has failed %d times: %s", at.Tries, at.DelError)
 	default:
 		e := &journal.Entry{Key: a.Key, BootID: at.BootID, Netns: at.Netns, Complete: true, Device: journal.Device{Type: a.Type, ID: a.Device}}
-		a.State, a.Why = h.auditor.State(e, nil)
+		a.State, a.Why = n.auditor.State(e, nil)
 	}
 	return a
 }
 
-// compareRecord is compare for an attachment that is only in a claim's record.
-func (a *attachment) compareRecord() comparison {
-	c := comparison{Attachment: a.String(), Pod: a.Pod, Claim: a.Claim, State: a.State, File: a.File, Facts: []audit.Fact{}}
+// compareRecord is Compare for an attachment that is only in a claim's record.
+func (a *Attachment) compareRecord() Comparison {
+	c := Comparison{Attachment: a.String(), Pod: a.Pod, Claim: a.Claim, State: a.State, File: a.File, Facts: []audit.Fact{}}
 	switch a.State {
 	case audit.OK:
 		c.NotCompared = []string{"what the plugins made: their own CHECK says it"}
@@ -136,7 +136,7 @@ func (a *attachment) compareRecord() comparison {
 }
 
 // claimRemedy says what to do about an attachment by DRA.
-func (a *attachment) claimRemedy() string {
+func (a *Attachment) claimRemedy() string {
 	switch a.State {
 	case audit.Abandoned:
 		return "fix what the error names: cni-dra-driver runs DEL again every hour, and at its next start; " +

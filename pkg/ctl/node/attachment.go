@@ -1,11 +1,11 @@
-package main
+package node
 
 import (
 	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -14,19 +14,9 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-func colourOf(s audit.State) colour {
-	switch s {
-	case audit.OK:
-		return green
-	case audit.Adding, audit.Prepared, audit.Deleting, audit.Unknown:
-		return yellow
-	}
-	return red
-}
-
-// attachment is one entry of the journal, or one of a claim's records, and what has
+// Attachment is one entry of the journal, or one of a claim's records, and what has
 // become of it.
-type attachment struct {
+type Attachment struct {
 	Pod string `json:"pod,omitempty"` // namespace/name; "" = no Kubernetes asked for it
 	journal.Key
 	Type   string      `json:"type,omitempty"`
@@ -44,15 +34,15 @@ type attachment struct {
 	record string         // path of the claim's record; "" = not by DRA
 }
 
-// id tells an attachment from all others: what was only prepared has no container yet.
-type id struct {
+// ID tells an attachment from all others: what was only prepared has no container yet.
+type ID struct {
 	journal.Key
-	claim string
+	Claim string
 }
 
 // String names the attachment in full: by the claim where it has no container yet, or
 // where nothing else is known.
-func (a attachment) String() string {
+func (a Attachment) String() string {
 	switch {
 	case a.Network == "":
 		return "claim " + a.Claim
@@ -62,9 +52,25 @@ func (a attachment) String() string {
 	return a.Key.String()
 }
 
-// holder is the pod or, where none is known, the container or the claim.
-func (a *attachment) holder() string {
-	return cmp.Or(a.Pod, shortID(a.ContainerID), "claim "+a.Claim)
+// Holder is the pod or, where none is known, the container or the claim.
+func (a *Attachment) Holder() string {
+	return cmp.Or(a.Pod, a.ContainerID[:min(12, len(a.ContainerID))], "claim "+a.Claim)
+}
+
+// Left says that nobody uses the attachment any more, and something of it is left.
+func (a *Attachment) Left() bool {
+	return a.State == audit.NetnsGone || a.State == audit.Orphan || a.State == audit.Abandoned
+}
+
+// Unread says that nothing but the state and its reason is known.
+func (a *Attachment) Unread() bool {
+	return a.State == audit.Corrupt || a.State == audit.Newer || a.entry == nil && a.record == ""
+}
+
+// Same says that two readings of an attachment tell the same.
+func (a Attachment) Same(b Attachment) bool {
+	a.entry, b.entry, a.unread, b.unread = nil, nil, nil, nil
+	return reflect.DeepEqual(a, b)
 }
 
 // podName is namespace/name; "" without a name.
@@ -75,45 +81,46 @@ func podName(namespace, name string) string {
 	return namespace + "/" + name
 }
 
-func (a *attachment) id() id { return id{a.Key, a.Claim} }
+// ID tells the attachment from all others.
+func (a *Attachment) ID() ID { return ID{a.Key, a.Claim} }
 
-// attachments reads every entry of the journal and every claim's record, sorted by pod.
-func (h *host) attachments() ([]attachment, error) {
-	list, err := h.journaled()
+// Attachments reads every entry of the journal and every claim's record, sorted by pod.
+func (n *Node) Attachments() ([]Attachment, error) {
+	list, err := n.journaled()
 	if err != nil {
 		return nil, err
 	}
-	claimed, err := h.claimed()
+	claimed, err := n.claimed()
 	if err != nil {
 		return nil, err
 	}
 	own := list
 	for _, c := range claimed {
-		n := slices.IndexFunc(own, func(a attachment) bool { return a.Key == c.Key })
-		if n < 0 {
+		at := slices.IndexFunc(own, func(a Attachment) bool { return a.Key == c.Key })
+		if at < 0 {
 			list = append(list, c)
 			continue
 		}
-		list[n].Claim, list[n].record = c.Claim, c.record
+		list[at].Claim, list[at].record = c.Claim, c.record
 		if c.State == audit.Abandoned || c.State == audit.Deleting {
-			list[n].State, list[n].Why = c.State, c.Why
+			list[at].State, list[at].Why = c.State, c.Why
 		}
 	}
-	slices.SortStableFunc(list, func(a, b attachment) int { return strings.Compare(a.Pod, b.Pod) })
+	slices.SortStableFunc(list, func(a, b Attachment) int { return strings.Compare(a.Pod, b.Pod) })
 	return list, nil
 }
 
 // journaled reads every entry of the journal, sorted by network.
-func (h *host) journaled() ([]attachment, error) {
-	keys, err := h.journal.All()
+func (n *Node) journaled() ([]Attachment, error) {
+	keys, err := n.journal.All()
 	if err != nil {
-		return nil, h.journalError(err)
+		return nil, n.journalError(err)
 	}
-	list := []attachment{}
+	list := []Attachment{}
 	for _, key := range keys {
-		a, ok, err := h.attachment(key)
+		a, ok, err := n.attachment(key)
 		if err != nil {
-			return nil, h.journalError(err)
+			return nil, n.journalError(err)
 		}
 		if ok {
 			list = append(list, a)
@@ -122,21 +129,21 @@ func (h *host) journaled() ([]attachment, error) {
 	return list, nil
 }
 
-func (h *host) journalError(err error) error {
-	if err = fmt.Errorf("journal: %w", err); errors.Is(err, errPermission) {
-		return blind(err, "run as root: the journal in "+h.node.StateDir+" is root's alone")
+func (n *Node) journalError(err error) error {
+	if err = fmt.Errorf("journal: %w", err); errors.Is(err, fs.ErrPermission) {
+		return &Error{Err: err, Remedy: "run as root: the journal in " + n.Settings.StateDir + " is root's alone"}
 	}
 	return err
 }
 
 // attachment reads one entry; ok is false if there is none.
-func (h *host) attachment(key journal.Key) (a attachment, ok bool, err error) {
-	e, err := h.journal.Get(key)
+func (n *Node) attachment(key journal.Key) (a Attachment, ok bool, err error) {
+	e, err := n.journal.Get(key)
 	if e == nil && err == nil { // dropped since All
 		return a, false, nil
 	}
-	state, why := h.auditor.State(e, err)
-	a = attachment{Key: key, State: state, Why: h.text(why), entry: e, unread: err}
+	state, why := n.auditor.State(e, err)
+	a = Attachment{Key: key, State: state, Why: n.text(why), entry: e, unread: err}
 	if e == nil {
 		if state == audit.Unknown {
 			return a, false, err
@@ -152,18 +159,4 @@ func (h *host) attachment(key journal.Key) (a attachment, ok bool, err error) {
 		a.File = e.Path()
 	}
 	return a, true, nil
-}
-
-// text is a message with its paths as they are on the host.
-func (h *host) text(message string) string {
-	if h.root == "" {
-		return message
-	}
-	return strings.ReplaceAll(message, h.root+"/", "/")
-}
-
-// fileThere reports whether a file exists; one that we may not see counts as existing.
-func (h *host) fileThere(path string) bool {
-	_, err := os.Lstat(h.path(path))
-	return !errors.Is(err, fs.ErrNotExist)
 }

@@ -1,0 +1,70 @@
+package node
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A naming is a way in which the command line names attachments. If one is set, the name
+// must mean only one such thing.
+type naming struct {
+	named func(a Attachment, name string) bool
+	one   func(a Attachment) string // nil = it may mean several
+	what  string
+	more  string
+}
+
+// namings are tried in this order; the first that finds something counts.
+var namings = []naming{
+	{named: byPod, one: func(a Attachment) string { return a.Pod }, what: "pods", more: "give the namespace too"},
+	{named: func(a Attachment, name string) bool { return a.Network == name }},
+	{named: byContainer, one: func(a Attachment) string { return a.ContainerID }, what: "containers", more: "give more of the container's ID"},
+}
+
+// Choose gives the attachments that a name means: of a pod, a network, a container or one
+// of them; an error is a [*Error].
+func Choose(list []Attachment, name string) ([]Attachment, error) {
+	for _, n := range namings {
+		var found []Attachment
+		var of, names []string
+		for _, a := range list {
+			if !n.named(a, name) {
+				continue
+			}
+			found, names = append(found, a), append(names, a.String())
+			if n.one != nil && !slices.Contains(of, n.one(a)) {
+				of = append(of, n.one(a))
+			}
+		}
+		if n.what == "pods" {
+			names = of
+		}
+		if len(of) > 1 {
+			return nil, &Error{fmt.Errorf("%s: is ambiguous: %d %s match", name, len(of), n.what), n.more + ": " + strings.Join(names, ", "), true}
+		}
+		if len(found) > 0 {
+			return found, nil
+		}
+	}
+	return nil, &Error{Err: fmt.Errorf("%s: no such pod, network, container or attachment", name), Remedy: "devinfoctl list shows them"}
+}
+
+// byPod takes a pod's name with or without its namespace, and with it an interface.
+func byPod(a Attachment, name string) bool {
+	_, pod, there := strings.Cut(a.Pod, "/")
+	return there && (name == pod || name == a.Pod || name == a.Pod+"/"+a.IfName)
+}
+
+// byContainer takes NETWORK/CONTAINER/INTERFACE, NETWORK/CONTAINER or CONTAINER, the
+// container's ID cut or not.
+func byContainer(a Attachment, name string) bool {
+	parts := strings.SplitN(name, "/", 3)
+	switch len(parts) {
+	case 1:
+		return name != "" && strings.HasPrefix(a.ContainerID, name)
+	case 2:
+		parts = append(parts, a.IfName)
+	}
+	return a.Network == parts[0] && strings.HasPrefix(a.ContainerID, parts[1]) && a.IfName == parts[2]
+}

@@ -1,0 +1,120 @@
+package node
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/link"
+)
+
+// What a device can be by its name.
+const (
+	AsPCI       = "pci"
+	AsAuxiliary = "auxiliary"
+	AsVDPA      = "vdpa"
+	AsInterface = "interface"
+)
+
+// Kinds are all that a device can be.
+var Kinds = []string{AsPCI, AsAuxiliary, AsVDPA, AsInterface}
+
+var kindWords = map[string]string{AsPCI: "PCI function", AsAuxiliary: "auxiliary device", AsVDPA: "vDPA device", AsInterface: "interface"}
+
+// settle says what the name is: what the subject says, or else the one thing of that name.
+// With a network namespace only an interface is meant.
+func (n *Node) settle(s Subject) (string, error) {
+	if s.Netns != "" {
+		return AsInterface, nil
+	}
+	is, err := n.meanings(s.Name)
+	if err != nil {
+		return "", err
+	}
+	switch {
+	case len(is) == 0:
+		return "", n.unknown(s)
+	case s.As == "" && len(is) > 1:
+		return "", &Error{fmt.Errorf("%s is the name of several devices", s.Name), "say which: --as " + strings.Join(is, ", or --as "), true}
+	case s.As == "" || slices.Contains(is, s.As):
+		return cmp.Or(s.As, is[0]), nil
+	}
+	return "", &Error{fmt.Errorf("%s: no %s has that name", s.Name, kindWords[s.As]), "leave --as out, or say --as " + is[0], true}
+}
+
+// meanings lists the kinds of devices that have the name.
+func (n *Node) meanings(name string) (is []string, err error) {
+	if a, err := pci.Parse(name); err == nil {
+		_, ok, err := n.Sys.PCI(a)
+		return meaning(nil, AsPCI, ok, err)
+	}
+	_, ok, err := n.Sys.Auxiliary(name)
+	if is, err = meaning(is, AsAuxiliary, ok, err); err != nil {
+		return nil, err
+	}
+	_, ok, err = n.Sys.VDPA(name)
+	if is, err = meaning(is, AsVDPA, ok, err); err != nil {
+		return nil, err
+	}
+	_, err = n.Finder.Interfaces.Interface("", name)
+	if errors.Is(err, link.ErrNoInterface) {
+		return is, nil
+	}
+	return meaning(is, AsInterface, true, err)
+}
+
+func meaning(is []string, kind string, ok bool, err error) ([]string, error) {
+	if ok && err == nil {
+		is = append(is, kind)
+	}
+	return is, err
+}
+
+// unknown is the error for a device that does not exist.
+func (n *Node) unknown(s Subject) error {
+	if s.Netns != "" {
+		return &Error{Err: fmt.Errorf("%s: no interface of that name in %s", s.Name, s.Netns), Remedy: "ip -n NAME link shows the interfaces of a network namespace"}
+	}
+	remedy := "devinfoctl topology shows the node's devices; an interface in a pod needs --netns"
+	if names := nearest(s.Name, n.DeviceNames()); len(names) > 0 {
+		remedy = "the nearest names are " + strings.Join(names, ", ") + "; " + remedy
+	}
+	return &Error{Err: fmt.Errorf("%s: no %s of that name", s.Name, cmp.Or(kindWords[s.As], "device")), Remedy: remedy}
+}
+
+// DeviceNames lists what can be inspected. What cannot be read is left out: the list
+// is for hints.
+func (n *Node) DeviceNames() (names []string) {
+	functions, _ := n.Sys.Functions()
+	for _, fn := range functions {
+		names = append(names, fn.Address.String())
+	}
+	auxiliaries, _ := n.Sys.Auxiliaries()
+	for _, aux := range auxiliaries {
+		names = append(names, aux.Name)
+	}
+	vdpas, _ := n.Sys.VDPAs()
+	for _, v := range vdpas {
+		names = append(names, v.Name)
+	}
+	netdevs, _ := n.Sys.Netdevs()
+	for _, d := range netdevs {
+		names = append(names, d.Name)
+	}
+	return names
+}
+
+// nearest gives at most three of the words that look most like name.
+func nearest(name string, words []string) (near []string) {
+	words = slices.Clone(words)
+	for len(near) < 3 && len(words) > 0 {
+		w := config.Nearest(name, words)
+		near = append(near, w)
+		words = slices.DeleteFunc(words, func(other string) bool { return other == w })
+	}
+	return near
+}

@@ -1,0 +1,120 @@
+package node
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"devinfo-cni.io/pkg/audit"
+	"devinfo-cni.io/pkg/ctl/doctor"
+	"devinfo-cni.io/pkg/ctl/verify"
+	"devinfo-cni.io/pkg/install"
+)
+
+// Facts are what a doctor looks at; live is what the node says by itself, nil = nothing.
+func (n *Node) Facts(live *doctor.Live) (*doctor.Facts, error) {
+	list, err := n.Attachments()
+	if err != nil {
+		return nil, err
+	}
+	f := &doctor.Facts{CDIDir: n.Settings.CDIDir, DRA: n.FileThere(n.ClaimDir), Live: live, Networks: checkedNetworks(live)}
+	for _, a := range list {
+		f.Attachments = append(f.Attachments, n.patient(a))
+	}
+	if f.Unclaimed, err = n.Unclaimed(); err != nil {
+		return nil, err
+	}
+	if f.Stale, err = n.stale(); err != nil {
+		return nil, err
+	}
+	return f, n.devicesOf(f)
+}
+
+// patient is an attachment as the doctor sees it.
+func (n *Node) patient(a Attachment) doctor.Attachment {
+	c := n.Compare(a)
+	p := doctor.Attachment{
+		Name: a.String(), Pod: a.Pod, Claim: a.Claim, Device: a.Device, Netns: a.Netns, State: string(a.State), Why: cmp.Or(c.Problem, a.Why), Remedy: c.Remedy,
+		Left: a.Left(),
+	}
+	switch {
+	case c.Problem != "":
+		p.Level = doctor.Error
+	case len(c.Warnings) > 0 && a.State == audit.OK:
+		p.Level, p.Why, p.Remedy = doctor.Warning, c.Warnings[0], "devinfoctl check "+a.String()+" explains it"
+	case a.State == audit.OK:
+		p.Level = doctor.OK
+	case a.State == audit.Unknown:
+		p.Level, p.Remedy = doctor.Unknown, "run as root, and not in a container"
+	default:
+		p.Level = doctor.Info
+	}
+	return p
+}
+
+// stale are the claims on files whose attachment has no entry any more.
+func (n *Node) stale() (paths []string, err error) {
+	dir := filepath.Join(n.Settings.StateDir, "files")
+	entries, err := os.ReadDir(n.Path(dir))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, n.journalError(err)
+	}
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		to, err := os.Readlink(n.Path(path))
+		if err == nil && !n.FileThere(filepath.Join(dir, to)) {
+			paths = append(paths, path)
+		}
+	}
+	return paths, nil
+}
+
+// devicesOf adds VFs and vDPA devices, with what netlink says of their settings.
+func (n *Node) devicesOf(f *doctor.Facts) error {
+	functions, err := n.Sys.Functions()
+	if err != nil {
+		return err
+	}
+	for _, fn := range functions {
+		if fn.PF == nil {
+			continue
+		}
+		vf := doctor.VF{Address: fn.Address.String(), PF: fn.PF.String(), Driver: fn.Driver}
+		index, ok, err := n.Sys.VFIndex(*fn.PF, fn.Address)
+		if err != nil {
+			return err
+		}
+		if ok && f.Live != nil {
+			vf.VFSettings = f.Live.VFs[fmt.Sprintf("%s/%d", vf.PF, index)]
+		}
+		f.VFs = append(f.VFs, vf)
+	}
+	vdpas, err := n.Sys.VDPAs()
+	for _, v := range vdpas {
+		f.VDPAs = append(f.VDPAs, doctor.VDPA{Name: v.Name, Driver: v.Driver})
+	}
+	return err
+}
+
+// checkedNetworks are the network configurations, with all that is wrong in them.
+func checkedNetworks(l *doctor.Live) (list []doctor.Network) {
+	if l == nil {
+		return nil
+	}
+	checker := verify.Checker{Plugin: install.Name, Versions: func(plugin string) []string { return l.Plugins[plugin].CNIVersions }}
+	for _, c := range l.Networks {
+		network := doctor.Network{Path: c.Path}
+		report, err := checker.Check(c.Text, verify.CNIConfig)
+		if err != nil { // the kind is given
+			continue
+		}
+		for _, f := range report.Findings {
+			network.Findings = append(network.Findings, doctor.Finding{Text: f.String(), Warning: f.Warning})
+		}
+		list = append(list, network)
+	}
+	return list
+}

@@ -1,0 +1,132 @@
+package node
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/link"
+)
+
+// Inspection is what ADD would write for a device, and why.
+type Inspection struct {
+	Device     string          `json:"device"`
+	As         string          `json:"as"` // "pci", "auxiliary", "vdpa" or "interface"
+	Netns      string          `json:"netns,omitempty"`
+	DeviceInfo json.RawMessage `json:"deviceInfo,omitempty"` // the file that ADD would write
+	Facts      []Fact          `json:"facts"`
+	Shared     bool            `json:"shared,omitempty"` // the device is not the interface's alone
+	Problem    string          `json:"problem,omitempty"`
+	Warnings   []string        `json:"warnings,omitempty"`
+}
+
+// Fact is a discovery.Fact.
+type Fact struct {
+	Key    string `json:"key"`
+	Value  string `json:"value"`
+	Source string `json:"source"`
+}
+
+// Subject is a device to inspect.
+type Subject struct {
+	Name  string // a PCI address may lack the domain, 0000
+	As    string // one of Kinds; "" = what has that name
+	Netns string // path of the network namespace that the interface is in; "" = ours
+
+	FollowLower, SubfunctionParent bool
+}
+
+// Inspect asks for a device's information as ADD does, and sriovnet for its opinion.
+func (n *Node) Inspect(s Subject) (*Inspection, error) {
+	var err error
+	s.Name = fullAddress(s.Name)
+	if s.As, err = n.settle(s); err != nil {
+		return nil, err
+	}
+	device, err := n.find(s)
+	if err != nil {
+		return nil, err
+	}
+	var missing *discovery.MissingError
+	if errors.As(device.Problem, &missing) || s.As == AsInterface && !device.InNetns {
+		return nil, n.unknown(s)
+	}
+	in := &Inspection{Device: s.Name, As: s.As, Netns: s.Netns, Shared: device.Shared, Warnings: device.Warnings, Facts: facts(device)}
+	in.judge(n)
+	if info := devinfo.Merge(nil, device.Info, nil); info != nil {
+		in.DeviceInfo = info.Encode()
+		if err := info.Validate().Err(); err != nil {
+			in.Problem = err.Error()
+		}
+	}
+	switch {
+	case device.Problem != nil:
+		in.Problem = device.Problem.Error()
+		if errors.As(device.Problem, new(*discovery.UndescribableError)) && s.As == AsAuxiliary {
+			in.Problem = strings.ReplaceAll(in.Problem, `"subfunctionParent": true`, "--subfunction-parent")
+		}
+	case device.Info == nil:
+		in.Problem = fmt.Sprintf("interface %s has no device of its own: it is software, or stacked on another (see --follow-lower)", s.Name)
+	}
+	return in, nil
+}
+
+// judge adds the second opinion.
+func (in *Inspection) judge(n *Node) {
+	in.Warnings = append(in.Warnings, n.secondOpinion(func(representor string) *string {
+		for i, f := range in.Facts {
+			if f.Value == representor && isRepresentor(f.Key) {
+				return &in.Facts[i].Source
+			}
+		}
+		return nil
+	})...)
+}
+
+// fullAddress adds the usual domain to a PCI address without one, as lspci prints it.
+func fullAddress(name string) string {
+	if _, err := pci.Parse(name); err == nil || strings.Count(name, ":") != 1 {
+		return name
+	}
+	if full, err := pci.Parse("0000:" + name); err == nil {
+		return full.String()
+	}
+	return name
+}
+
+func facts(device *discovery.Device) []Fact {
+	list := []Fact{}
+	for _, f := range device.Facts {
+		list = append(list, Fact(f))
+	}
+	return list
+}
+
+// find asks discovery, as ADD does.
+func (n *Node) find(s Subject) (*discovery.Device, error) {
+	target := discovery.Target{FollowLower: s.FollowLower, SubfunctionParent: s.SubfunctionParent}
+	finder := *n.Finder
+	if s.As == AsInterface {
+		target.Netns, target.IfName = s.Netns, s.Name
+		if s.Netns == "" {
+			target.Netns = "our own" // to the finder an empty one means not to look
+			finder.Interfaces = ownNetns{finder.Interfaces}
+		}
+	} else {
+		target.DeviceIDs = []config.NamedID{{Key: "the command line", ID: s.Name}}
+	}
+	return finder.Find(target)
+}
+
+// ownNetns gives the interfaces of our own network namespace, wherever they are
+// asked for.
+type ownNetns struct{ discovery.Interfaces }
+
+func (o ownNetns) Interface(_, name string) (link.Interface, error) {
+	return o.Interfaces.Interface("", name)
+}

@@ -1,0 +1,85 @@
+// Package node reads what is on a node, running or captured: the attachments that the
+// plugin's journal and cni-dra-driver's records have, what has become of each, and what is
+// left of those that nobody uses any more. It only reads, but for [Node.Collect].
+package node
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/audit"
+	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/link/opinion"
+	"devinfo-cni.io/pkg/sysfs"
+)
+
+// Host is where to look.
+type Host struct {
+	Settings config.Node
+	Sys      *sysfs.FS
+	Finder   *discovery.Finder
+	ClaimDir string // of cni-dra-driver's records
+	BootID   string
+	Root     string // "" = /, else where the files of a captured host are unpacked
+
+	NetnsGone func(path string) (bool, error) // whether a network namespace is gone
+}
+
+// Node is an open Host. Files that settings and journal name are read by Path or dir.
+type Node struct {
+	Host
+	infos   *store.Dir // the device-info files of Settings.DeviceInfoDir
+	journal *journal.Journal
+	auditor *audit.Auditor
+	witness *opinion.Witness // of the finder's Switches; nil = sriovnet cannot look at the host
+}
+
+// Open opens a host; its finder gets the host's Sys.
+func Open(h Host) *Node {
+	h.Finder.Sys = h.Sys
+	n := &Node{Host: h}
+	n.infos = n.dir(h.Settings.DeviceInfoDir)
+	n.auditor = &audit.Auditor{Finder: h.Finder, Dir: n.dir, NetnsGone: h.NetnsGone, BootID: h.BootID, Explain: true}
+	n.journal = journal.Open(n.Path(h.Settings.StateDir), h.BootID)
+	return n
+}
+
+// Error is one that somebody can do something about.
+type Error struct {
+	Err     error
+	Remedy  string
+	Request bool // what was asked for is wrong, and not the node
+}
+
+func (e *Error) Error() string { return e.Err.Error() }
+func (e *Error) Unwrap() error { return e.Err }
+
+// Path is where a file of the host, by its absolute path there, can be read. No name
+// leads out of where a captured host was unpacked.
+func (n *Node) Path(name string) string {
+	return filepath.Join("/", n.Root, filepath.Clean("/"+name))
+}
+
+// dir is a directory of device-info files or CDI specs. That of an attachment is where
+// its ADD wrote, Entry.Dir, which the node settings may have left since.
+func (n *Node) dir(path string) *store.Dir { return store.Open(n.Path(path)) }
+
+// text is a message with its paths as they are on the host.
+func (n *Node) text(message string) string {
+	if n.Root == "" {
+		return message
+	}
+	return strings.ReplaceAll(message, n.Root+"/", "/")
+}
+
+// FileThere reports whether a file exists; one that we may not see counts as existing.
+func (n *Node) FileThere(path string) bool {
+	_, err := os.Lstat(n.Path(path))
+	return !errors.Is(err, fs.ErrNotExist)
+}
