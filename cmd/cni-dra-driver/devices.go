@@ -16,6 +16,7 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/inventory"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/sysfs"
@@ -24,18 +25,18 @@ import (
 // inventory is what the flag --devices has the node offer; nil = nothing.
 func (o *options) inventory(sys *sysfs.FS, log *slog.Logger) (*dra.Inventory, error) {
 	if o.devices == "" {
-		return nil, nil
+		return nil, state.WriteOffer(o.stateDir(), nil)
 	}
 	rules, err := rulesIn("devices", o.devices)
-	if err != nil {
-		return nil, err
+	if err != nil { // which devinfoctl says too, while this process is started in vain
+		return nil, errors.Join(err, state.WriteOffer(o.stateDir(), &state.Offer{Rules: o.devices, Problem: err.Error()}))
 	}
 	socket, locks := filepath.Join("/", o.hostRoot, o.podResources), filepath.Join("/", o.hostRoot, sriovLocks)
 	if _, err := os.Stat(socket); errors.Is(err, fs.ErrNotExist) {
 		log.Warn("--pod-resources-socket: it is not there yet: devices that device plugins have given away are not known", "socket", socket)
 	}
 	return &dra.Inventory{
-		Rules: rules, Events: link.Events, Times: inventory.DefaultTimes(),
+		Rules: rules, File: o.devices, Events: link.Events, Times: inventory.DefaultTimes(),
 		Host: func() (inventory.Host, error) { return inventory.Live(sys) },
 		Others: func(ctx context.Context) (map[string]string, error) {
 			given, err := givenAway(ctx, socket)

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
+	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
@@ -72,5 +73,34 @@ func TestWhatOthersHaveComesFromTheKubeletAndSRIOVCNI(t *testing.T) {
 	}
 	if _, err := offered.Others(t.Context()); err == nil || !strings.Contains(err.Error(), "--pod-resources-socket") {
 		t.Errorf("a kubelet that does not answer: %v", err)
+	}
+}
+
+// An agent that cannot start says so where devinfoctl check looks; the next one takes it back.
+func TestInvalidRulesAreLeftForDevinfoctl(t *testing.T) {
+	o := alone(t)
+	o.devices = filepath.Join(filepath.Dir(o.kubeconfig), "devices.yaml")
+	start := func(rules string) (*state.Offer, error) {
+		t.Helper()
+		if err := os.WriteFile(o.devices, []byte(rules), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, failed := o.inventory(sysfs.New(os.DirFS("/sys")), slog.New(slog.DiscardHandler))
+		left, err := state.ReadOffer(o.stateDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return left, failed
+	}
+	left, err := start("devices: [{as: exclusive, pfNames: [eth0]}, {as: mine, ifNames: [eth1]}]")
+	if err == nil || left == nil || left.Rules != o.devices || left.Problem != err.Error() || !strings.Contains(left.Problem, `devices[1].as: "mine"`) {
+		t.Errorf("%v is told as %+v", err, left)
+	}
+	o.devices = ""
+	if _, err := o.inventory(nil, nil); err != nil {
+		t.Error(err)
+	}
+	if left, err := state.ReadOffer(o.stateDir()); left != nil || err != nil {
+		t.Errorf("without rules: %+v, %v", left, err)
 	}
 }

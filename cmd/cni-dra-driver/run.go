@@ -71,6 +71,8 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 // pluginDir is this driver's own below the kubelet's.
 func (o *options) pluginDir() string { return filepath.Join(o.pluginsDir, driver) }
 
+func (o *options) stateDir() string { return filepath.Join(o.pluginDir(), "state") }
+
 func nri(o *options, connected *atomic.Bool) func() error {
 	return func() error {
 		if connected.Load() {
@@ -122,7 +124,7 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 	agent, err := dra.New(dra.Options{
 		Driver:   driver,
 		Policy:   cniconfig.Policy{Driver: driver, Pool: o.nodeName, AllowClaimTypes: o.allowed},
-		StateDir: filepath.Join(o.pluginDir(), "state"), CacheDir: filepath.Join(o.pluginDir(), "cni"),
+		StateDir: o.stateDir(), CacheDir: filepath.Join(o.pluginDir(), "cni"),
 		CDIDir: cmp.Or(o.cdiDir, node.CDIDir), DeviceInfoDir: node.DeviceInfoDir, CNIBinDirs: o.cniBinDirs, HostRoot: o.hostRoot,
 		BootID:     bootID,
 		Status:     func(ctx context.Context, r status.Report) error { return status.Apply(ctx, client, r) },

@@ -85,7 +85,7 @@ func (h *host) claimed() (list []attachment, err error) {
 func (h *host) claimAttachment(c *state.Claim, at state.Attachment) attachment {
 	a := attachment{
 		Key:   journal.Key{Network: at.Network, ContainerID: at.Sandbox, IfName: at.IfName},
-		Claim: c.Namespace + "/" + c.Name, Netns: at.Netns, File: at.InfoFile,
+		Claim: c.Namespace + "/" + c.Name, Netns: at.Netns, File: at.InfoFile, node: at.Node,
 	}
 	if pods := c.Consumers(); len(pods) == 1 {
 		a.Pod = podName(pods[0].Namespace, pods[0].Name)
@@ -102,6 +102,10 @@ func (h *host) claimAttachment(c *state.Claim, at state.Attachment) attachment {
 	switch at.Phase {
 	case state.Prepared:
 		a.State, a.Why = audit.Prepared, at.Error
+		if at.Node != nil {
+			place := placeOf(at.Node.PCI, at.Node.Aux, at.Node.VDPA, at.Node.IfName)
+			a.Type, a.Device = place.Bus, place.Name
+		}
 	case state.Adding:
 		a.State, a.Why = audit.Adding, at.Error
 	case state.Deleting:

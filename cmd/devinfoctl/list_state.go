@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"devinfo-cni.io/pkg/audit"
+	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/journal"
 )
 
@@ -39,9 +40,10 @@ type attachment struct {
 	State  audit.State `json:"state"`
 	Why    string      `json:"why,omitempty"` // more of a state that is not ok
 
-	entry  *journal.Entry // nil = it is not in the journal, or cannot be read
-	unread error          // why it cannot be read
-	record string         // path of the claim's record; "" = not by DRA
+	entry  *journal.Entry    // nil = it is not in the journal, or cannot be read
+	unread error             // why it cannot be read
+	record string            // path of the claim's record; "" = not by DRA
+	node   *state.NodeDevice // the claim's device; nil = it is none of the node's own
 }
 
 // id tells an attachment from all others: what was only prepared has no container yet.
@@ -94,7 +96,7 @@ func (h *host) attachments() ([]attachment, error) {
 			list = append(list, c)
 			continue
 		}
-		list[n].Claim, list[n].record = c.Claim, c.record
+		list[n].Claim, list[n].record, list[n].node = c.Claim, c.record, c.node
 		if c.State == audit.Abandoned || c.State == audit.Deleting {
 			list[n].State, list[n].Why = c.State, c.Why
 		}

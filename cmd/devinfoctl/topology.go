@@ -17,6 +17,10 @@ const topologyHelp = `Shows the network devices of the node: PFs, their VFs and 
 devices on them, their interfaces, representors where the switch is in switchdev
 mode, and the attachments that hold them.
 
+If cni-dra-driver offers devices of the node, each has its name in the ResourceSlice, as
+what it is offered, and the claim that holds it; one that a rule names has the reason if
+it is not offered. What a change of the rules would do, cni-dra-driver inventory says.
+
 It sees only the interfaces of this network namespace; one that was moved into a pod is
 missing, but its device is shown with the attachment that holds it. Without root no
 attachment is known, and the mode of a switch may be guessed wrong.`
@@ -56,7 +60,7 @@ func (t *tool) topology(output string) error {
 	if err != nil {
 		return err
 	}
-	top, err := topology.Read(h.sys, h.finder.Interfaces, h.finder.Switches, held)
+	top, err := topology.Read(h.sys, h.finder.Interfaces, h.finder.Switches, t.offers(h), held)
 	if err != nil {
 		return fmt.Errorf("topology: %w", err)
 	}
@@ -96,7 +100,7 @@ func (t *tool) paintStates(text string) string {
 	return b.String()
 }
 
-// held are the attachments of the journal. What cannot be read is left out with a
+// held are the attachments of the journal and of claims. What cannot be read is left out with a
 // warning: the devices are still worth seeing.
 func (t *tool) held(h *host) ([]topology.Attachment, error) {
 	all, err := h.attachments()
@@ -111,12 +115,19 @@ func (t *tool) held(h *host) ([]topology.Attachment, error) {
 		if a.State == audit.Corrupt || a.State == audit.Newer || a.entry == nil && a.record == "" {
 			t.warn("%s", a.Why)
 		}
-		if a.Network == "" { // nothing is known of it
+		if a.Network == "" && a.node == nil { // nothing is known of it
 			continue
 		}
 		held := topology.Attachment{
-			Pod: a.Pod, Network: a.Network, ContainerID: a.ContainerID, IfName: a.IfName, Type: a.Type, Device: a.Device, State: string(a.State),
+			Pod: a.Pod, Claim: a.Claim, Network: a.Network, ContainerID: a.ContainerID, IfName: a.IfName, Type: a.Type, Device: a.Device, State: string(a.State),
 			Health: map[colour]topology.Health{green: topology.Good, yellow: topology.Pending, red: topology.Bad}[colourOf(a.State)],
+		}
+		if a.node != nil {
+			at := placeOf(a.node.PCI, a.node.Aux, a.node.VDPA, a.node.IfName)
+			held.Type, held.Device = at.Bus, at.Name
+		}
+		if a.Network == "" { // somebody else attaches it
+			held.State, held.Health = "", topology.Good
 		}
 		held.Left = a.State == audit.NetnsGone || a.State == audit.Orphan || a.State == audit.Abandoned
 		list = append(list, held)

@@ -87,6 +87,13 @@ func nodeDevice(d inventory.Device, as resourceapi.Device) *state.NodeDevice {
 	return n
 }
 
+func offeredAs(n *state.NodeDevice) inventory.As {
+	if n.Shared() {
+		return inventory.Shared
+	}
+	return inventory.Exclusive
+}
+
 // deviceOf is the reverse of nodeDevice, for what a configuration is told of a device.
 func deviceOf(n *state.NodeDevice) inventory.Device {
 	d := inventory.Device{
@@ -141,11 +148,7 @@ func (own ownDevices) bind(n *cniconfig.Network) error {
 	case node == nil:
 		return nil
 	}
-	as := inventory.Exclusive
-	if node.Shared() {
-		as = inventory.Shared
-	}
-	bound, err := binding.Bind(n.List, deviceOf(node), as, how)
+	bound, err := binding.Bind(n.List, deviceOf(node), offeredAs(node), how)
 	if err != nil {
 		return err
 	}

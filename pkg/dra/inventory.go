@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,9 +17,10 @@ import (
 )
 
 // Inventory are the node's own devices, which a node offers beside [DeviceName]: see
-// package inventory. All but Others and Events is required.
+// package inventory. All but File, Others and Events is required.
 type Inventory struct {
 	Rules inventory.Rules                // which are offered, and as what
+	File  string                         // with the rules, for people; may be ""
 	Host  func() (inventory.Host, error) // reads the node
 	// Others are the devices that somebody else has given away: see [inventory.Situation].
 	// While it fails nothing new is published.
@@ -34,6 +36,7 @@ type nodeDevices struct {
 	last     inventory.Published // as they were last published
 	unshared bool                // the API server cannot share devices
 	warned   []string            // what was said last
+	left     *state.Offer        // what was left for people last
 }
 
 // isOwn says whether a device is one of the node's own, and not one of those that stand
@@ -104,15 +107,50 @@ func (a *Agent) ownSlices(ctx context.Context, sharing bool) (list []resourcesli
 	a.node.mu.Lock()
 	a.node.unshared = !sharing
 	a.node.mu.Unlock()
-	_, list, err := a.survey(ctx)
+	decisions, list, err := a.survey(ctx)
 	if err != nil {
 		a.Log.Error("the node's devices cannot be read: what was published of them stays", "error", err)
 		return nil, false
 	}
+	withheld := a.withheld()
 	a.node.mu.Lock()
 	defer a.node.mu.Unlock()
 	a.node.last = inventory.PublishedIn(list)
+	a.leaveOffer(decisions, withheld)
 	return list, true
+}
+
+// leaveOffer tells people on the node what is offered: see [state.Offer]. The mutex of
+// a.node must be held.
+func (a *Agent) leaveOffer(decisions map[string]inventory.Decision, withheld map[string]bool) {
+	offer := &state.Offer{Rules: a.Inventory.File}
+	for _, name := range slices.Sorted(maps.Keys(decisions)) {
+		c := decisions[name]
+		as, published := a.node.last[name]
+		if c.Rule < 0 && !published {
+			continue
+		}
+		d := nodeDevice(c.Device, as)
+		one := state.Offered{Name: name, Kind: d.Kind, PCI: d.PCI, Aux: d.Aux, VDPA: d.VDPA, IfName: d.IfName, As: string(c.As), Why: c.Why}
+		if published { // be it because a claim holds it
+			one.As, one.Why = string(offeredAs(d)), ""
+		}
+		if id := as.Attributes[inventory.ResourceName].StringValue; id != nil {
+			one.ResourceName = *id
+		}
+		if withheld[name] {
+			one.Why = "its last DEL has failed"
+		}
+		offer.Devices = append(offer.Devices, one)
+	}
+	if a.node.left != nil && reflect.DeepEqual(a.node.left, offer) {
+		return
+	}
+	if err := state.WriteOffer(a.StateDir, offer); err != nil {
+		a.Log.Warn("devinfoctl will not know what is offered", "error", err)
+		return
+	}
+	a.node.left = offer
 }
 
 // watchNode has the devices published again whenever the node may have changed, until ctx
