@@ -31,20 +31,23 @@ func (o *options) inventory(sys *sysfs.FS, log *slog.Logger) (*dra.Inventory, er
 	if err != nil { // which devinfoctl says too, while this process is started in vain
 		return nil, errors.Join(err, state.WriteOffer(o.stateDir(), &state.Offer{Rules: o.devices, Problem: err.Error()}))
 	}
-	socket, locks := filepath.Join("/", o.hostRoot, o.podResources), filepath.Join("/", o.hostRoot, sriovLocks)
+	socket := filepath.Join("/", o.hostRoot, o.podResources)
+	locks := func() (map[string]string, error) {
+		return inventory.Locks(os.DirFS(filepath.Join("/", o.hostRoot, sriovLocks)), link.NetnsGone)
+	}
 	if _, err := os.Stat(socket); errors.Is(err, fs.ErrNotExist) {
 		log.Warn("--pod-resources-socket: it is not there yet: devices that device plugins have given away are not known", "socket", socket)
 	}
 	return &dra.Inventory{
-		Rules: rules, File: o.devices, Events: link.Events, Times: inventory.DefaultTimes(),
+		Rules: rules, File: o.devices, Locks: locks, Events: link.Events, Times: inventory.DefaultTimes(),
 		Host: func() (inventory.Host, error) { return inventory.Live(sys) },
 		Others: func(ctx context.Context) (map[string]string, error) {
 			given, err := givenAway(ctx, socket)
 			if err != nil {
 				return nil, fmt.Errorf("--pod-resources-socket: %w", err)
 			}
-			locked, err := inventory.Locks(os.DirFS(locks), link.NetnsGone)
-			maps.Copy(given, locked)
+			locked, err := locks()
+			maps.Copy(given, inventory.Locked(locked))
 			return given, err
 		},
 	}, nil

@@ -146,8 +146,8 @@ func (o *inventoryOptions) host() (host inventory.Host, others map[string]string
 	if host, err = inventory.Live(sys); err != nil {
 		return host, nil, err
 	}
-	others, err = inventory.Locks(os.DirFS(sriovLocks), link.NetnsGone)
-	return host, others, err
+	locks, err := inventory.Locks(os.DirFS(sriovLocks), link.NetnsGone)
+	return host, inventory.Locked(locks), err
 }
 
 func offer(decisions []inventory.Decision, list []resourceslice.Slice, warnings []string) offering {

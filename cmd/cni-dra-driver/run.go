@@ -133,6 +133,7 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 		Validator:  validatorBelow(o.hostRoot, log),
 		Attributes: devices.Attributes,
 		Inventory:  offered, Finder: finderOf(sys),
+		Journal: journal.Open(filepath.Join("/", o.hostRoot, node.StateDir), bootID),
 		Ordered: o.ordered, DelTries: o.delTries, DelPatience: o.delPatience,
 		Grant:   granter(node, sys, o.hostRoot),
 		Metrics: noting(dra.NewMetrics(registry), connected), Log: log,

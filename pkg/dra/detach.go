@@ -71,7 +71,7 @@ func (a *Agent) runDel(c *claim, n int, at state.Attachment, orphaned bool) resu
 	a.did("exec DEL")
 	a.executed("DEL", began, err)
 	if err == nil {
-		err = errors.Join(a.removeInfo(&at), a.cni.forget(key))
+		err = errors.Join(a.removeInfo(&at), a.cni.forget(key), a.letGo(&at))
 	}
 	return result{n, at, err}
 }
@@ -104,7 +104,7 @@ func (a *Agent) clear(c *claim, which []int) error {
 	a.Log.Warn("an administrator has cleared what was given up", "claim", c.ref)
 	for _, n := range which {
 		at := &c.record.Abandoned[n]
-		err := a.removeInfo(at)
+		err := errors.Join(a.removeInfo(at), a.letGo(at))
 		again := func(now state.Attachment) bool { return now.Owes() && now.IfName == at.IfName }
 		if !slices.ContainsFunc(c.record.Attachments, again) { // whose libcni's directory would be
 			err = errors.Join(err, a.cni.forget(key(c.ref.UID, at)))

@@ -17,7 +17,7 @@ import (
 )
 
 // Inventory are the node's own devices, which a node offers beside [DeviceName]: see
-// package inventory. All but File, Others and Events is required.
+// package inventory. All but File, Others, Locks and Events is required.
 type Inventory struct {
 	Rules inventory.Rules                // which are offered, and as what
 	File  string                         // with the rules, for people; may be ""
@@ -25,6 +25,9 @@ type Inventory struct {
 	// Others are the devices that somebody else has given away: see [inventory.Situation].
 	// While it fails nothing new is published.
 	Others func(context.Context) (map[string]string, error)
+	// Locks are the PCI functions that sriov-cni has given away, each with the path of the
+	// network namespace; nil = nobody looks.
+	Locks func() (map[string]string, error)
 	// Events tells that the node may have changed, until ctx ends; nil = only Times.Poll.
 	Events func(ctx context.Context) (<-chan struct{}, error)
 	Times  inventory.Times
