@@ -51,7 +51,7 @@ type Node struct {
 	// Represents are the interfaces of a PF in switchdev mode that stand for functions of
 	// another host: on a DPU, those of the host that it sits in.
 	Represents  []string     `json:"represents,omitempty"`
-	Path        string       `json:"path,omitempty"` // of a vDPA device: /dev/vhost-vdpa-0, or virtio3
+	Path        string       `json:"path,omitempty"`  // of a vDPA device: /dev/vhost-vdpa-0, or virtio3
 	Offer       *Offer       `json:"offer,omitempty"` // nil = no rule of cni-dra-driver's names it
 	Attachments []Attachment `json:"attachments,omitempty"`
 	Below       []*Node      `json:"below,omitempty"`
