@@ -39,7 +39,7 @@ func (o *options) inventory(sys *sysfs.FS, log *slog.Logger) (*dra.Inventory, er
 		log.Warn("--pod-resources-socket: it is not there yet: devices that device plugins have given away are not known", "socket", socket)
 	}
 	return &dra.Inventory{
-		Rules: rules, File: o.devices, Locks: locks, Events: link.Events, Times: inventory.DefaultTimes(),
+		Rules: rules, File: o.devices, Counters: o.counters, Locks: locks, Events: link.Events, Times: inventory.DefaultTimes(),
 		Host: func() (inventory.Host, error) { return inventory.Live(sys) },
 		Others: func(ctx context.Context) (map[string]string, error) {
 			given, err := givenAway(ctx, socket)

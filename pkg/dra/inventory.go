@@ -17,11 +17,13 @@ import (
 )
 
 // Inventory are the node's own devices, which a node offers beside [DeviceName]: see
-// package inventory. All but File, Others, Locks and Events is required.
+// package inventory. All but File, Counters, Others, Locks and Events is required.
 type Inventory struct {
-	Rules inventory.Rules                // which are offered, and as what
-	File  string                         // with the rules, for people; may be ""
-	Host  func() (inventory.Host, error) // reads the node
+	Rules inventory.Rules // which are offered, and as what
+	File  string          // with the rules, for people; may be ""
+	// Counters: a PF may be offered whole beside its VFs, see [inventory.Situation].
+	Counters bool
+	Host     func() (inventory.Host, error) // reads the node
 	// Others are the devices that somebody else has given away: see [inventory.Situation].
 	// While it fails nothing new is published.
 	Others func(context.Context) (map[string]string, error)
@@ -35,11 +37,12 @@ type Inventory struct {
 
 // nodeDevices is what the agent remembers of what it publishes.
 type nodeDevices struct {
-	mu       sync.Mutex
-	last     inventory.Published // as they were last published
-	unshared bool                // the API server cannot share devices
-	warned   []string            // what was said last
-	left     *state.Offer        // what was left for people last
+	mu        sync.Mutex
+	last      inventory.Published // as they were last published
+	unshared  bool                // the API server cannot share devices
+	uncounted bool                // nor count what they have in common
+	warned    []string            // what was said last
+	left      *state.Offer        // what was left for people last
 }
 
 // isOwn says whether a device is one of the node's own, and not one of those that stand
@@ -75,7 +78,7 @@ func (a *Agent) survey(ctx context.Context) (map[string]inventory.Decision, []re
 		a.node.warned = warnings
 	}
 	decisions := inventory.Decide(devices, a.Inventory.Rules, inventory.Situation{
-		Driver: a.Driver, Sharing: !a.node.unshared, Ours: held, Others: others,
+		Driver: a.Driver, Sharing: !a.node.unshared, Counters: a.Inventory.Counters && !a.node.uncounted, Ours: held, Others: others,
 	})
 	maps.Copy(last, a.node.last)
 	byName := make(map[string]inventory.Decision, len(decisions))
@@ -154,6 +157,14 @@ func (a *Agent) leaveOffer(decisions map[string]inventory.Decision, withheld map
 		return
 	}
 	a.node.left = offer
+}
+
+// doNotCount has no PF offered beside its VFs any more.
+func (a *Agent) doNotCount() {
+	a.node.mu.Lock()
+	a.node.uncounted = true
+	a.node.mu.Unlock()
+	a.offerSoon()
 }
 
 // watchNode has the devices published again whenever the node may have changed, until ctx
