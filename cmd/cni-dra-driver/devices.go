@@ -17,6 +17,7 @@ import (
 
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/inventory"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/sysfs"
@@ -25,18 +26,21 @@ import (
 // inventory is what the flag --devices has the node offer; nil = nothing.
 func (o *options) inventory(sys *sysfs.FS, log *slog.Logger) (*dra.Inventory, error) {
 	if o.devices == "" {
-		return nil, nil
+		return nil, state.WriteOffer(o.stateDir(), nil)
 	}
 	rules, err := rulesIn("devices", o.devices)
-	if err != nil {
-		return nil, err
+	if err != nil { // which devinfoctl says too, while this process is started in vain
+		return nil, errors.Join(err, state.WriteOffer(o.stateDir(), &state.Offer{Rules: o.devices, Problem: err.Error()}))
 	}
-	socket, locks := filepath.Join("/", o.hostRoot, o.podResources), filepath.Join("/", o.hostRoot, sriovLocks)
+	socket := filepath.Join("/", o.hostRoot, o.podResources)
+	locks := func() (map[string]string, error) {
+		return inventory.Locks(os.DirFS(filepath.Join("/", o.hostRoot, sriovLocks)), link.NetnsGone)
+	}
 	if _, err := os.Stat(socket); errors.Is(err, fs.ErrNotExist) {
 		log.Warn("--pod-resources-socket: it is not there yet: devices that device plugins have given away are not known", "socket", socket)
 	}
 	return &dra.Inventory{
-		Rules: rules, Events: link.Events, Times: inventory.DefaultTimes(),
+		Rules: rules, File: o.devices, Counters: o.counters, Locks: locks, Events: link.Events, Times: inventory.DefaultTimes(),
 		Host: func() (inventory.Host, error) {
 			if o.host != "" {
 				return captured(o.host)
@@ -48,8 +52,8 @@ func (o *options) inventory(sys *sysfs.FS, log *slog.Logger) (*dra.Inventory, er
 			if err != nil {
 				return nil, fmt.Errorf("--pod-resources-socket: %w", err)
 			}
-			locked, err := inventory.Locks(os.DirFS(locks), link.NetnsGone)
-			maps.Copy(given, locked)
+			locked, err := locks()
+			maps.Copy(given, inventory.Locked(locked))
 			return given, err
 		},
 	}, nil

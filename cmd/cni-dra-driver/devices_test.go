@@ -16,6 +16,7 @@ import (
 
 	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/inventory"
 	"devinfo-cni.io/pkg/sysfs"
 )
@@ -118,5 +119,34 @@ func TestACapturedHostStandsInForTheNode(t *testing.T) {
 	}
 	if _, err := offered.Host(); err == nil || !strings.Contains(err.Error(), "--host") {
 		t.Errorf("a host that is gone: %v", err)
+	}
+}
+
+// An agent that cannot start says so where devinfoctl check looks; the next one takes it back.
+func TestInvalidRulesAreLeftForDevinfoctl(t *testing.T) {
+	o := alone(t)
+	o.devices = filepath.Join(filepath.Dir(o.kubeconfig), "devices.yaml")
+	start := func(rules string) (*state.Offer, error) {
+		t.Helper()
+		if err := os.WriteFile(o.devices, []byte(rules), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, failed := o.inventory(sysfs.New(os.DirFS("/sys")), slog.New(slog.DiscardHandler))
+		left, err := state.ReadOffer(o.stateDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return left, failed
+	}
+	left, err := start("devices: [{as: exclusive, pfNames: [eth0]}, {as: mine, ifNames: [eth1]}]")
+	if err == nil || left == nil || left.Rules != o.devices || left.Problem != err.Error() || !strings.Contains(left.Problem, `devices[1].as: "mine"`) {
+		t.Errorf("%v is told as %+v", err, left)
+	}
+	o.devices = ""
+	if _, err := o.inventory(nil, nil); err != nil {
+		t.Error(err)
+	}
+	if left, err := state.ReadOffer(o.stateDir()); left != nil || err != nil {
+		t.Errorf("without rules: %+v, %v", left, err)
 	}
 }

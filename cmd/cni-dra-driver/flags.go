@@ -31,6 +31,7 @@ type options struct {
 	devices        string // file; "" = no device of the node is offered
 	host           string // file of a captured host, in place of this node; "" = none
 	podResources   string
+	counters       bool
 	maxAttachments int
 	ordered        bool
 	delTries       int
@@ -48,6 +49,8 @@ may choose the interface's name. CNI plugins are root on the node and do what th
 a type is to trust everyone who may create a claim, in any namespace, as root on this node: host-local writes
 into whatever "dataDir" names, say`
 
+const countersHelp = "offer a PF whole beside its VFs, where rules name both, so that the scheduler gives away either: for Kubernetes 1.37, or 1.36 where no other driver has counters in a pool of the node's name"
+
 // add defines the flags.
 func (o *options) add(f *pflag.FlagSet) {
 	f.SortFlags = false
@@ -57,6 +60,7 @@ func (o *options) add(f *pflag.FlagSet) {
 	f.StringVar(&o.devices, "devices", "", "`file` with the rules of which of the node's own devices are offered, as what, {devices: [...]}: see the command inventory; without it none is")
 	f.StringVar(&o.host, "host", "", "captured host, a `file` that devinfoctl capture has written, whose devices are offered in place of this node's, to try rules and classes where there are no such devices; only with --devices; it is read again when the node changes")
 	f.StringVar(&o.podResources, "pod-resources-socket", "/var/lib/kubelet/pod-resources/kubelet.sock", "`socket` of the kubelet that tells what device plugins have given away, as the host sees it; only with --devices")
+	f.BoolVar(&o.counters, "counters", false, countersHelp+"; only with --devices")
 	f.IntVar(&o.maxAttachments, "max-attachments", 0, "how many attachments the node offers; 0 = any number; no more than 128 where the API server lacks DRAConsumableCapacity")
 	f.BoolVar(&o.ordered, "ordered", false, "attach a pod's networks one after the other, by the names of claims and the order of requests, and detach them in reverse; by default all at the same time")
 	f.IntVar(&o.delTries, "del-tries", dra.DefaultDelTries, "after how many failures a DEL is given up whose network namespace is gone: it stays on record, and the pod can be deleted")

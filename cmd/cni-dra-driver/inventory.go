@@ -34,7 +34,7 @@ const inventoryExample = `  cni-dra-driver inventory --config devices.yaml
 // inventoryOptions are the flags of the command.
 type inventoryOptions struct {
 	configFile, hostFile, nodeFile, output string
-	unshared                               bool
+	unshared, counters                     bool
 }
 
 func inventoryCommand() *cobra.Command {
@@ -49,6 +49,7 @@ func inventoryCommand() *cobra.Command {
 	f.StringVar(&o.hostFile, "host", "", "captured host, a `file` that devinfoctl capture has written, instead of this one")
 	f.StringVar(&o.nodeFile, "node-config", config.NodeFile, "node settings `file` of the devinfo plugin, for sysfs; it need not exist")
 	f.BoolVar(&o.unshared, "unshared", false, "as on an API server that cannot share devices, before Kubernetes 1.36")
+	f.BoolVar(&o.counters, "counters", false, countersHelp)
 	f.StringVarP(&o.output, "output", "o", "table", "how to print: table, json or yaml")
 	return cmd
 }
@@ -61,7 +62,8 @@ type offering struct {
 }
 
 type offeredSlice struct {
-	Devices []resourceapi.Device `json:"devices"`
+	Devices        []resourceapi.Device     `json:"devices,omitempty"`
+	SharedCounters []resourceapi.CounterSet `json:"sharedCounters,omitempty"`
 }
 
 type leftOut struct {
@@ -90,7 +92,7 @@ func (o *inventoryOptions) run(out, warn io.Writer) error {
 	if host.Uplinks == nil {
 		warnings = append(warnings, "the host's default routes are unknown: their interfaces are treated like any other")
 	}
-	decisions := inventory.Decide(devices, rules, inventory.Situation{Driver: driver, Sharing: !o.unshared, Others: others})
+	decisions := inventory.Decide(devices, rules, inventory.Situation{Driver: driver, Sharing: !o.unshared, Counters: o.counters, Others: others})
 	if err := print(out, decisions, offer(decisions, inventory.Slices(decisions, nil, nil), warnings)); err != nil {
 		return err
 	}
@@ -152,14 +154,14 @@ func (o *inventoryOptions) host() (host inventory.Host, others map[string]string
 	if host, err = inventory.Live(sys); err != nil {
 		return host, nil, err
 	}
-	others, err = inventory.Locks(os.DirFS(sriovLocks), link.NetnsGone)
-	return host, others, err
+	locks, err := inventory.Locks(os.DirFS(sriovLocks), link.NetnsGone)
+	return host, inventory.Locked(locks), err
 }
 
 func offer(decisions []inventory.Decision, list []resourceslice.Slice, warnings []string) offering {
 	all := offering{Slices: []offeredSlice{}, LeftOut: []leftOut{}, Warnings: warnings}
 	for _, s := range list {
-		all.Slices = append(all.Slices, offeredSlice{s.Devices})
+		all.Slices = append(all.Slices, offeredSlice{s.Devices, s.SharedCounters})
 	}
 	for _, c := range decisions {
 		if c.Why != "" {

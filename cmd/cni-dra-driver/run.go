@@ -28,6 +28,7 @@ import (
 	"devinfo-cni.io/pkg/endpoint"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/sysfs"
 )
 
 // run runs the agent until ctx ends or something fails for good.
@@ -70,6 +71,8 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 
 // pluginDir is this driver's own below the kubelet's.
 func (o *options) pluginDir() string { return filepath.Join(o.pluginsDir, driver) }
+
+func (o *options) stateDir() string { return filepath.Join(o.pluginDir(), "state") }
 
 func nri(o *options, connected *atomic.Bool) func() error {
 	return func() error {
@@ -122,7 +125,7 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 	agent, err := dra.New(dra.Options{
 		Driver:   driver,
 		Policy:   cniconfig.Policy{Driver: driver, Pool: o.nodeName, AllowClaimTypes: o.allowed},
-		StateDir: filepath.Join(o.pluginDir(), "state"), CacheDir: filepath.Join(o.pluginDir(), "cni"),
+		StateDir: o.stateDir(), CacheDir: filepath.Join(o.pluginDir(), "cni"),
 		CDIDir: cmp.Or(o.cdiDir, node.CDIDir), DeviceInfoDir: node.DeviceInfoDir, CNIBinDirs: o.cniBinDirs, HostRoot: o.hostRoot,
 		BootID:     bootID,
 		Status:     func(ctx context.Context, r status.Report) error { return status.Apply(ctx, client, r) },
@@ -131,6 +134,7 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 		Validator:  validatorBelow(o.hostRoot, log),
 		Attributes: devices.Attributes,
 		Inventory:  offered, Finder: finderOf(sys), Custody: custody.New(sys, sysfs.Writer(node.Sysfs), link.NewKernel(sys.Files())),
+		Journal: journal.Open(filepath.Join("/", o.hostRoot, node.StateDir), bootID),
 		Ordered: o.ordered, DelTries: o.delTries, DelPatience: o.delPatience,
 		Grant:   granter(node, sys, o.hostRoot),
 		Metrics: noting(dra.NewMetrics(registry), connected), Log: log,

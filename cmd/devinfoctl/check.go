@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"text/tabwriter"
@@ -19,7 +21,9 @@ The argument is a pod (NAME or NAMESPACE/NAME), a network, a container, or one a
 NETWORK/CONTAINER/INTERFACE, NETWORK/CONTAINER or POD/INTERFACE with its namespace. Any
 unambiguous beginning of a container's ID will do. Without an argument all are checked.
 
-For what cni-dra-driver attached, it also shows the error of a failed DEL.
+For what cni-dra-driver attached, it also shows the error of a failed DEL; without an
+argument, also what is wrong with its rules of the node's devices (--devices), as it has
+found when it was last started.
 
 The verdicts are
   same          journal, file and kernel agree
@@ -34,7 +38,7 @@ The verdicts are
 What CHECK compares beyond that is listed as not compared. As in inspect, the source of a
 representor says whether sriovnet finds the same one.
 
-Exits with 1 if an attachment is not as it should be.`
+Exits with 1 if an attachment or a rule is not as it should be.`
 
 const checkExample = `  devinfoctl check
   devinfoctl check shop/dpdk-0
@@ -65,9 +69,22 @@ func checkCommand(t *tool) *cobra.Command {
 					return err
 				}
 			}
-			return t.check(h, list)
+			err = t.check(h, list)
+			if len(args) == 0 && (err == nil || errors.Is(err, errFound)) {
+				err = cmp.Or(checkOffer(h), err)
+			}
+			return err
 		},
 	}
+}
+
+// checkOffer fails if the rules of the node's devices are invalid.
+func checkOffer(h *host) error {
+	o, err := h.Offer()
+	if err != nil || o == nil || o.Problem == "" {
+		return err
+	}
+	return &failure{exitFound, errors.New("cni-dra-driver: " + o.Problem), "correct the rules: cni-dra-driver does not start with these"}
 }
 
 func (t *tool) check(h *host, list []node.Attachment) error {

@@ -10,12 +10,17 @@ import (
 	"github.com/spf13/cobra"
 
 	"devinfo-cni.io/pkg/audit"
+	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/ctl/topology"
 )
 
 const topologyHelp = `Shows the network devices of the node: PFs, their VFs and SFs, the vDPA and RDMA
 devices on them, their interfaces, representors where the switch is in switchdev
 mode, and the attachments that hold them.
+
+If cni-dra-driver offers devices of the node, each has its name in the ResourceSlice, as
+what it is offered, and the claim that holds it; one that a rule names has the reason if
+it is not offered. What a change of the rules would do, cni-dra-driver inventory says.
 
 It sees only the interfaces of this network namespace; one that was moved into a pod is
 missing, but its device is shown with the attachment that holds it. Without root no
@@ -56,7 +61,7 @@ func (t *tool) topology(output string) error {
 	if err != nil {
 		return err
 	}
-	top, err := topology.Read(h.Sys, h.Finder.Interfaces, h.Finder.Switches, held)
+	top, err := topology.Read(h.Sys, h.Finder.Interfaces, h.Finder.Switches, t.offers(h), held)
 	if err != nil {
 		return fmt.Errorf("topology: %w", err)
 	}
@@ -96,7 +101,7 @@ func (t *tool) paintStates(text string) string {
 	return b.String()
 }
 
-// held are the attachments of the journal. What cannot be read is left out with a
+// held are the attachments of the journal and of claims. What cannot be read is left out with a
 // warning: the devices are still worth seeing.
 func (t *tool) held(h *host) ([]topology.Attachment, error) {
 	all, err := h.Attachments()
@@ -111,15 +116,38 @@ func (t *tool) held(h *host) ([]topology.Attachment, error) {
 		if a.Unread() {
 			t.warn("%s", a.Why)
 		}
-		if a.Network == "" { // nothing is known of it
+		place, own := a.Place()
+		if a.Network == "" && !own { // nothing is known of it
 			continue
 		}
 		held := topology.Attachment{
-			Pod: a.Pod, Network: a.Network, ContainerID: a.ContainerID, IfName: a.IfName, Type: a.Type, Device: a.Device, State: string(a.State),
+			Pod: a.Pod, Claim: a.Claim, Network: a.Network, ContainerID: a.ContainerID, IfName: a.IfName, Type: a.Type, Device: a.Device, State: string(a.State),
 			Health: map[colour]topology.Health{green: topology.Good, yellow: topology.Pending, red: topology.Bad}[colourOf(a.State)],
+		}
+		if own {
+			held.Type, held.Device = place.Bus, place.Name
+		}
+		if a.Network == "" { // somebody else attaches it
+			held.State, held.Health = "", topology.Good
 		}
 		held.Left = a.Left()
 		list = append(list, held)
 	}
 	return list, nil
+}
+
+// offers are the devices that rules of cni-dra-driver name. Those that are unknown are left
+// out with a warning: the devices are still worth seeing.
+func (t *tool) offers(h *host) []topology.Offer {
+	o, err := h.Offer()
+	if err != nil && !errors.Is(err, errPermission) { // which held has told of
+		t.warn("%v", err)
+	}
+	if o == nil {
+		return nil
+	}
+	if o.Problem != "" {
+		t.warn("cni-dra-driver offers nothing: %s", o.Problem)
+	}
+	return node.Offers(o)
 }

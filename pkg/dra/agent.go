@@ -24,6 +24,7 @@ import (
 	"devinfo-cni.io/pkg/dra/status"
 	"devinfo-cni.io/pkg/dra/validator"
 	"devinfo-cni.io/pkg/grant"
+	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/pod"
 )
@@ -65,6 +66,9 @@ type Options struct {
 	Inventory *Inventory // the node's own devices; nil = none is offered
 	// Custody gives them back as they were; nil = nobody does, and no driver is bound.
 	Custody *custody.Host
+	// Journal says which of these the devinfo plugin has given away, and tells it which the
+	// agent has; nil = neither.
+	Journal *journal.Journal
 	// Finder describes one of them where no plugin of its network has; nil = nobody does.
 	Finder *discovery.Finder
 

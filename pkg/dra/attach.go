@@ -20,6 +20,10 @@ import (
 // add attaches a sandbox to networks of a claim, all at the same time. That an ADD is
 // about to run is on record before, and each result at once.
 func (a *Agent) add(c *claim, which []int, sb *sandbox) error {
+	if n, err := a.hold(c, which, sb); err != nil {
+		a.executed("ADD", time.Now(), err)
+		return a.notAdded(c, n, sb, err)
+	}
 	record := c.record.Clone()
 	record.Pod = sb.pod
 	for _, n := range which {

@@ -73,6 +73,8 @@ func (a *Agent) lookUp(ctx context.Context, results []resourceapi.DeviceRequestA
 			return refuse(r, "this node has none of that name")
 		case d.Why != "":
 			return refuse(r, "this node does not offer it: "+d.Why)
+		case d.Taken != "":
+			return refuse(r, "a claim holds "+d.Taken+", which is the same hardware")
 		}
 		own[r.Device] = nodeDevice(d.Device, published[r.Device])
 	}
@@ -85,6 +87,13 @@ func nodeDevice(d inventory.Device, as resourceapi.Device) *state.NodeDevice {
 		n.PCI = d.PCI.String()
 	}
 	return n
+}
+
+func offeredAs(n *state.NodeDevice) inventory.As {
+	if n.Shared() {
+		return inventory.Shared
+	}
+	return inventory.Exclusive
 }
 
 // deviceOf is the reverse of nodeDevice, for what a configuration is told of a device.
@@ -144,15 +153,11 @@ func (own ownDevices) bind(n *cniconfig.Network) error {
 	case node == nil:
 		return nil
 	}
-	as := inventory.Exclusive
-	if node.Shared() {
-		as = inventory.Shared
-	}
 	device := deviceOf(node)
 	if n.Driver != "" { // which leaves it none
 		device.IfName = ""
 	}
-	bound, err := binding.Bind(n.List, device, as, how)
+	bound, err := binding.Bind(n.List, device, offeredAs(node), how)
 	if err != nil {
 		return err
 	}

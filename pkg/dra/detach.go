@@ -45,7 +45,9 @@ func (a *Agent) delete(c *claim, s step) {
 		}
 		errs = append(errs, a.deleted(c, r, s.at != nil))
 	}
-	a.cleared(c, done)
+	if done != nil {
+		a.putAnyway(c, withoutAbandoned(c.record, done), "deleted")
+	}
 	a.pause(c, s.at == nil, errors.Join(errs...))
 }
 
@@ -69,7 +71,7 @@ func (a *Agent) runDel(c *claim, n int, at state.Attachment, orphaned bool) resu
 	a.did("exec DEL")
 	a.executed("DEL", began, err)
 	if err == nil {
-		err = errors.Join(a.removeInfo(&at), a.cni.forget(key))
+		err = errors.Join(a.removeInfo(&at), a.cni.forget(key), a.letGo(&at))
 	}
 	if err == nil && at.Phase == state.Abandoned {
 		err = a.giveBack(&at)
@@ -108,7 +110,7 @@ func (a *Agent) clear(c *claim, which []int) error {
 	a.Log.Warn("an administrator has cleared what was given up", "claim", c.ref)
 	for _, n := range which {
 		at := &c.record.Abandoned[n]
-		err := a.removeInfo(at)
+		err := errors.Join(a.removeInfo(at), a.letGo(at))
 		again := func(now state.Attachment) bool { return now.Owes() && now.IfName == at.IfName }
 		if !slices.ContainsFunc(c.record.Attachments, again) { // whose libcni's directory would be
 			err = errors.Join(err, a.cni.forget(key(c.ref.UID, at)))
@@ -117,21 +119,20 @@ func (a *Agent) clear(c *claim, which []int) error {
 			return fmt.Errorf("claim %s: clear: %w", c.ref, err)
 		}
 	}
-	a.cleared(c, which)
+	if err := a.put(c, withoutAbandoned(c.record, which), "cleared"); err != nil {
+		return err
+	}
 	return a.state.Clear(c.ref.UID)
 }
 
-// cleared forgets what was abandoned and is deleted now.
-func (a *Agent) cleared(c *claim, done []int) {
-	if done == nil {
-		return
-	}
-	record := c.record.Clone()
-	slices.Sort(done)
-	for _, n := range slices.Backward(done) {
+// withoutAbandoned is a copy of the record in which some of what was abandoned is forgotten.
+func withoutAbandoned(record *state.Claim, which []int) *state.Claim {
+	record = record.Clone()
+	slices.Sort(which)
+	for _, n := range slices.Backward(which) {
 		record.Abandoned = slices.Delete(record.Abandoned, n, n+1)
 	}
-	a.putAnyway(c, record, "deleted")
+	return record
 }
 
 // pause keeps a claim from repeating a DEL that has just failed.

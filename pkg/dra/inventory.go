@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,13 +17,19 @@ import (
 )
 
 // Inventory are the node's own devices, which a node offers beside [DeviceName]: see
-// package inventory. All but Others and Events is required.
+// package inventory. All but File, Counters, Others, Locks and Events is required.
 type Inventory struct {
-	Rules inventory.Rules                // which are offered, and as what
-	Host  func() (inventory.Host, error) // reads the node
+	Rules inventory.Rules // which are offered, and as what
+	File  string          // with the rules, for people; may be ""
+	// Counters: a PF may be offered whole beside its VFs, see [inventory.Situation].
+	Counters bool
+	Host     func() (inventory.Host, error) // reads the node
 	// Others are the devices that somebody else has given away: see [inventory.Situation].
 	// While it fails nothing new is published.
 	Others func(context.Context) (map[string]string, error)
+	// Locks are the PCI functions that sriov-cni has given away, each with the path of the
+	// network namespace; nil = nobody looks.
+	Locks func() (map[string]string, error)
 	// Events tells that the node may have changed, until ctx ends; nil = only Times.Poll.
 	Events func(ctx context.Context) (<-chan struct{}, error)
 	Times  inventory.Times
@@ -30,10 +37,12 @@ type Inventory struct {
 
 // nodeDevices is what the agent remembers of what it publishes.
 type nodeDevices struct {
-	mu       sync.Mutex
-	last     inventory.Published // as they were last published
-	unshared bool                // the API server cannot share devices
-	warned   []string            // what was said last
+	mu        sync.Mutex
+	last      inventory.Published // as they were last published
+	unshared  bool                // the API server cannot share devices
+	uncounted bool                // nor count what they have in common
+	warned    []string            // what was said last
+	left      *state.Offer        // what was left for people last
 }
 
 // isOwn says whether a device is one of the node's own, and not one of those that stand
@@ -69,7 +78,7 @@ func (a *Agent) survey(ctx context.Context) (map[string]inventory.Decision, []re
 		a.node.warned = warnings
 	}
 	decisions := inventory.Decide(devices, a.Inventory.Rules, inventory.Situation{
-		Driver: a.Driver, Sharing: !a.node.unshared, Ours: held, Others: others,
+		Driver: a.Driver, Sharing: !a.node.unshared, Counters: a.Inventory.Counters && !a.node.uncounted, Ours: held, Others: others,
 	})
 	maps.Copy(last, a.node.last)
 	byName := make(map[string]inventory.Decision, len(decisions))
@@ -104,15 +113,58 @@ func (a *Agent) ownSlices(ctx context.Context, sharing bool) (list []resourcesli
 	a.node.mu.Lock()
 	a.node.unshared = !sharing
 	a.node.mu.Unlock()
-	_, list, err := a.survey(ctx)
+	decisions, list, err := a.survey(ctx)
 	if err != nil {
 		a.Log.Error("the node's devices cannot be read: what was published of them stays", "error", err)
 		return nil, false
 	}
+	withheld := a.withheld()
 	a.node.mu.Lock()
 	defer a.node.mu.Unlock()
 	a.node.last = inventory.PublishedIn(list)
+	a.leaveOffer(decisions, withheld)
 	return list, true
+}
+
+// leaveOffer tells people on the node what is offered: see [state.Offer]. The mutex of
+// a.node must be held.
+func (a *Agent) leaveOffer(decisions map[string]inventory.Decision, withheld map[string]bool) {
+	offer := &state.Offer{Rules: a.Inventory.File}
+	for _, name := range slices.Sorted(maps.Keys(decisions)) {
+		c := decisions[name]
+		as, published := a.node.last[name]
+		if c.Rule < 0 && !published {
+			continue
+		}
+		d := nodeDevice(c.Device, as)
+		one := state.Offered{Name: name, Kind: d.Kind, PCI: d.PCI, Aux: d.Aux, VDPA: d.VDPA, IfName: d.IfName, As: string(c.As), Why: c.Why}
+		if published { // be it because a claim holds it
+			one.As, one.Why = string(offeredAs(d)), ""
+		}
+		if id := as.Attributes[inventory.ResourceName].StringValue; id != nil {
+			one.ResourceName = *id
+		}
+		if withheld[name] {
+			one.Why = "its last DEL has failed"
+		}
+		offer.Devices = append(offer.Devices, one)
+	}
+	if a.node.left != nil && reflect.DeepEqual(a.node.left, offer) {
+		return
+	}
+	if err := state.WriteOffer(a.StateDir, offer); err != nil {
+		a.Log.Warn("devinfoctl will not know what is offered", "error", err)
+		return
+	}
+	a.node.left = offer
+}
+
+// doNotCount has no PF offered beside its VFs any more.
+func (a *Agent) doNotCount() {
+	a.node.mu.Lock()
+	a.node.uncounted = true
+	a.node.mu.Unlock()
+	a.offerSoon()
 }
 
 // watchNode has the devices published again whenever the node may have changed, until ctx

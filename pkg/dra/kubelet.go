@@ -183,6 +183,10 @@ func (k *Kubelet) HandleError(ctx context.Context, err error, msg string) {
 		k.options.Fatal(fmt.Errorf("%s: %w", msg, err))
 		return
 	}
+	if cannotCount(err) {
+		log.Error("--counters: the API server has none (DRAPartitionableDevices): a PF is not offered beside its VFs")
+		k.agent.doNotCount()
+	}
 	if !cannotShare(err) {
 		log.Error(msg, "error", err)
 		return

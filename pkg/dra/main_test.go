@@ -79,7 +79,7 @@ func plugin() {
 	check(os.WriteFile(made, nil, 0o644))
 	check(conf.take(custodytest.Open(conf.Dir), c.Netns, c.IfName))
 	misbehave(conf)
-	fmt.Printf(`{"cniVersion": %q, "interfaces": [{"name": "host0"}, {"name": %q, "mac": "02:00:00:00:00:01", "sandbox": %q}],
+	fmt.Printf(`{"cniVersion": %q, "interfaces": [{"name": "host0"}, {"name": %q, "mac": "02:00:00:00:00:01", "mtu": 1450, "sandbox": %q}],
 		"ips": [{"address": "10.0.0.2/24", "interface": 1}], "dns": {}}`, conf.CNIVersion, c.IfName, c.Netns)
 }
 
@@ -100,6 +100,9 @@ func misbehave(conf pluginConf) {
 	case "info":
 		check(os.MkdirAll(filepath.Dir(info), 0o755))
 		check(os.WriteFile(info, []byte(`{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:01:00.2"}}`), 0o644))
+	case "socket":
+		check(os.MkdirAll(filepath.Dir(info), 0o755))
+		check(os.WriteFile(info, []byte(`{"type":"vhost-user","version":"1.1.0","vhost-user":{"mode":"server","path":"/run/s"}}`), 0o644))
 	case "corrupt info":
 		check(os.MkdirAll(filepath.Dir(info), 0o755))
 		check(os.WriteFile(info, []byte(`{"type":`), 0o644))

@@ -1,6 +1,7 @@
 package dra_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"os"
@@ -43,6 +44,7 @@ type node struct {
 	t      testing.TB
 	mu     sync.Mutex
 	text   []byte
+	rules  string // "" = ownRules
 	others map[string]string
 	broken error
 	events chan struct{}
@@ -56,7 +58,7 @@ func newNode(t testing.TB, name string) *node {
 }
 
 func (n *node) inventory() *dra.Inventory {
-	rules, err := inventory.ParseRules([]byte(ownRules))
+	rules, err := inventory.ParseRules([]byte(cmp.Or(n.rules, ownRules)))
 	must(n.t, err)
 	return &dra.Inventory{
 		Rules: rules, Host: n.host, Times: inventory.Times{Settle: time.Millisecond, Poll: time.Hour},
@@ -179,11 +181,13 @@ func network(plugins string) string {
 }
 
 // attachment is the first one on record.
-func (r *rig) attachment(uid string) state.Attachment {
+func (r *rig) attachment(uid string) state.Attachment { return r.record(uid).Attachments[0] }
+
+func (r *rig) record(uid string) state.Claim {
 	r.t.Helper()
 	data, err := os.ReadFile(filepath.Join(r.options.StateDir, uid+".json"))
 	must(r.t, err)
 	var record state.Claim
 	must(r.t, json.Unmarshal(data, &record))
-	return record.Attachments[0]
+	return record
 }

@@ -91,6 +91,16 @@ func cannotShare(err error) bool {
 	return errors.As(err, &fields) && sharing(fields.DesiredSlice) && !sharing(fields.ActualSlice)
 }
 
+// cannotCount says whether err is that of a server which drops counters.
+func cannotCount(err error) bool {
+	var fields *resourceslice.DroppedFieldsError
+	return errors.As(err, &fields) && counting(fields.DesiredSlice) && !counting(fields.ActualSlice)
+}
+
+func counting(slice *resourceapi.ResourceSlice) bool {
+	return len(slice.Spec.SharedCounters) > 0 || slices.ContainsFunc(slice.Spec.Devices, func(d resourceapi.Device) bool { return len(d.ConsumesCounters) > 0 })
+}
+
 // useNumbered publishes numbered devices from now on. It may be called before start has
 // returned.
 func (o *offer) useNumbered(ctx context.Context) error {
@@ -132,8 +142,8 @@ func (o *offer) publish(ctx context.Context) error {
 func without(list []resourceslice.Slice, withheld map[string]bool) (rest []resourceslice.Slice) {
 	for n, s := range list {
 		devices := slices.DeleteFunc(slices.Clone(s.Devices), func(d resourceapi.Device) bool { return withheld[d.Name] })
-		if n == 0 || len(devices) > 0 {
-			rest = append(rest, resourceslice.Slice{Devices: devices})
+		if n == 0 || len(devices)+len(s.SharedCounters) > 0 {
+			rest = append(rest, resourceslice.Slice{Devices: devices, SharedCounters: s.SharedCounters})
 		}
 	}
 	return rest

@@ -31,6 +31,7 @@ type world struct {
 	blamed   bool // an ADD has failed of which the status says nothing yet
 	reported bool // the API server has taken the status as it is
 	retry    bool // the back-off after a failure other than a DEL's is over
+	unclear  bool // forgetting what an administrator has cleared has failed just now
 	ordered  bool // attachments are added one at a time, and deleted in reverse
 	blocked  bool // it is another claim's turn, if ordered
 }
@@ -189,9 +190,9 @@ func rest(record *state.Claim, g goal, now world, waits bool) step {
 		needs[need] = append(needs[need], n)
 	}
 	due := needs[doDel]
-	waits = waits || needs[wait] != nil
+	waits = waits || needs[wait] != nil || needs[doClear] != nil
 	switch {
-	case needs[doClear] != nil:
+	case needs[doClear] != nil && !now.unclear:
 		return step{do: doClear, abandoned: needs[doClear]}
 	case waits && (g.want == attach || due == nil):
 		return step{do: wait}

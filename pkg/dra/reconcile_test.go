@@ -136,6 +136,7 @@ func TestWhatAClaimNeedsNext(t *testing.T) {
 		{"unless its device is another's", phases{gone}, keep, func(w *world) { w.abandoned[0].taken = true }, ""},
 		{"an administrator has cleared it", phases{gone, gone}, keep, func(w *world) { w.abandoned[1].cleared = true }, "clear abandoned [1]"},
 		{"that waits for nobody", phases{p, gone}, attach, func(w *world) { w.retry, w.abandoned[0].cleared = false, true }, "clear abandoned [0]"},
+		{"but for its own back-off", phases{gone}, keep, func(w *world) { w.unclear, w.abandoned[0].cleared = true, true }, "wait"},
 		{"the last DEL of a claim that is unprepared", nil, keep, nil, "forget"},
 	} {
 		record, now := claimed(test.phases...)

@@ -105,9 +105,11 @@ func (a *Agent) next(c *claim) (step, goal, *sandbox) {
 // worldOf is what the agent knows of the world. The mutex must be held.
 func (a *Agent) worldOf(c *claim, g goal) world {
 	now := time.Now()
+	retry := !now.Before(c.again)
 	w := world{
-		unsaved: c.unsaved, retry: !now.Before(c.again), ordered: a.Ordered,
-		blamed:   c.blame != "" && (c.failed != doBlame || !now.Before(c.again)),
+		unsaved: c.unsaved, retry: retry, ordered: a.Ordered,
+		unclear:  c.failed == doClear && !retry,
+		blamed:   c.blame != "" && (c.failed != doBlame || retry),
 		reported: c.record.StatusOwed && c.sent != nil && reflect.DeepEqual(c.sent, a.devices(c)),
 	}
 	for n := range c.record.Attachments {

@@ -15,11 +15,11 @@
 // (devlink dev eswitch show -j, all devices in one object), vdpa-config.json
 // (vdpa dev config show -j), rdma-link.json (rdma link -j) and, in a form of our
 // own, ethtool.json (interface name to bus-info) and uplinks.json (the names of the
-// interfaces that default routes lead to; devinfoctl does not capture it). A part that is not there means
-// that the kernel has no such family. Hosts captured with their attachments have
-// netns.json, also of our own, in place of pod-ip-link.json: it gives the
-// interfaces of each network namespace by its path, or null for one that could not
-// be entered. There each interface has a bus_info, and there is no ethtool.json.
+// interfaces that default routes lead to). A part that is not there means that the
+// kernel has no such family, or that the capture is older than the part. Hosts captured
+// with their attachments have netns.json, also of our own, in place of pod-ip-link.json:
+// it gives the interfaces of each network namespace by its path, or null for one that
+// could not be entered. There each interface has a bus_info, and there is no ethtool.json.
 //
 // Entries that do not come from the kernel are
 //

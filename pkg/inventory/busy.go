@@ -54,3 +54,10 @@ func (h Host) addressed(ifName string) (string, error) {
 	}
 	return fmt.Sprintf("the host uses %s, which has %s", ifName, strings.Join(addresses, ", ")), nil
 }
+
+func count(names []string) string {
+	if len(names) == 1 {
+		return names[0]
+	}
+	return fmt.Sprintf("%d devices", len(names))
+}

@@ -8,6 +8,9 @@ type Situation struct {
 	// Sharing says that the API server keeps allowMultipleAllocations, as it does from
 	// Kubernetes 1.36 on.
 	Sharing bool
+	// Counters says that the API server keeps counters and the scheduler minds them
+	// (DRAPartitionableDevices): then a PF can be offered whole beside what is on it.
+	Counters bool
 	// Ours are the devices, by name, that claims hold according to our own records. They are
 	// offered in any case: it is we who keep them busy.
 	Ours map[string]bool
@@ -22,8 +25,10 @@ type Decision struct {
 	Rule   int    // index of the rule that the device meets; -1 = none
 	As     As     // as the rule says; "" without rule
 	Why    string // why it is left out; "" = it is offered
+	Taken  string // with counters: the device on it, or that it is on, that a claim holds; "" = none
 
-	rule *rule // nil = none
+	rule  *rule // nil = none
+	share share
 }
 
 // Decide says for each device whether it is offered and, if not, why.
@@ -43,6 +48,7 @@ func Decide(devices []Device, rules Rules, s Situation) []Decision {
 		}
 	}
 	s.exclude(decisions)
+	s.count(decisions)
 	return decisions
 }
 
@@ -73,8 +79,8 @@ func (s Situation) against(c *Decision, on []string) string {
 		return fmt.Sprintf("a %s cannot be exclusive", d.Kind)
 	case d.Uplink != "":
 		return "the host needs it: " + d.Uplink
-	case d.Kind.isNIC() && len(on) > 0:
-		return fmt.Sprintf("it has %s on it: they would lose their parent", count(on))
+	case d.Kind.isNIC() && len(on) > 0 && !s.counts(d):
+		return fmt.Sprintf("it has %s on it: they would lose their parent", number(on))
 	case s.Others[d.ID()] != "":
 		return s.Others[d.ID()]
 	case s.Others[d.text(PCIBusID)] != "":
@@ -108,14 +114,17 @@ func (s Situation) againstShared(c *Decision) string {
 func lacks(d *Device, on []string) string {
 	switch {
 	case len(on) > 0:
-		return fmt.Sprintf("it has no interface here, but %s on it", count(on))
+		return fmt.Sprintf("it has no interface here, but %s on it", number(on))
 	case d.PCI != nil && d.Driver == "":
 		return "no driver is bound to it"
 	}
 	return "it has no interface here, as if it were in another network namespace"
 }
 
-func count(names []string) string {
+// counts says whether counters keep the device and what is on it apart.
+func (s Situation) counts(d *Device) bool { return s.Counters && d.Kind == PF }
+
+func number(names []string) string {
 	if len(names) == 1 {
 		return names[0]
 	}
@@ -133,7 +142,7 @@ func (s Situation) exclude(decisions []Decision) {
 		c := &decisions[n]
 		for up := at[c.Device.On]; up != nil && c.Why == "" && c.As == Exclusive; up = at[up.Device.On] {
 			switch {
-			case up.Why != "" || up.As != Exclusive:
+			case up.Why != "" || up.As != Exclusive || s.counts(&up.Device):
 			case s.Ours[up.Device.Name]:
 				c.Why = fmt.Sprintf("a claim holds %s, which it is on", up.Device.Name)
 			default:

@@ -28,10 +28,10 @@ func Allocated(answer *podresources.ListPodResourcesResponse) map[string]string 
 	return all
 }
 
-// Locks lists the functions that sriov-cni has given to pods, for [Situation].Others,
-// from its directory /var/lib/cni/sriov/pci: a file by PCI address, with the path of the
-// network namespace (sriov-cni, pkg/utils, PCIAllocator). A lock whose namespace is gone
-// holds nothing, just as sriov-cni treats it. No directory means no locks.
+// Locks lists the functions that sriov-cni has given to pods, each with the path of the
+// network namespace, from its directory /var/lib/cni/sriov/pci, where each has a file
+// (sriov-cni, pkg/utils, PCIAllocator). A lock whose namespace is gone holds nothing, just
+// as sriov-cni treats it. No directory means no locks.
 func Locks(dir fs.FS, gone func(netns string) (bool, error)) (map[string]string, error) {
 	entries, err := fs.ReadDir(dir, ".")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -53,7 +53,16 @@ func Locks(dir fs.FS, gone func(netns string) (bool, error)) (map[string]string,
 		if away, err := gone(netns); err == nil && away {
 			continue
 		}
-		all[a.String()] = fmt.Sprintf("sriov-cni has given it to network namespace %s", netns)
+		all[a.String()] = netns
 	}
 	return all, nil
+}
+
+// Locked gives [Locks] as reasons, for [Situation].Others.
+func Locked(locks map[string]string) map[string]string {
+	all := make(map[string]string, len(locks))
+	for address, netns := range locks {
+		all[address] = "sriov-cni has given it to network namespace " + netns
+	}
+	return all
 }

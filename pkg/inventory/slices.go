@@ -32,12 +32,13 @@ func PublishedIn(list []resourceslice.Slice) Published {
 }
 
 // Slices returns the content of the pool: the devices that are offered, and ours, which
-// claims hold. The latter stay as they were last published, except for their taints: what
+// claims hold. The latter stay as they were last published, except for taints and counters: what
 // the host shows of a device in a pod is not the whole truth.
 //
 // The same devices make the same slices, in the same order. A PF, what is on it and its
 // first VFs share one slice, so that a change there rewrites only that slice; further VFs
 // are in slices by number. Bonds, bridges and NICs that are not on a PCI bus share another.
+// Counters are in slices of their own, behind.
 func Slices(decisions []Decision, ours map[string]bool, last Published) []resourceslice.Slice {
 	offered := Published{}
 	here := map[string]*Decision{}
@@ -58,14 +59,17 @@ func Slices(decisions []Decision, ours map[string]bool, last Published) []resour
 		switch {
 		case c == nil:
 			d.Taints = taint(TaintGone)
+			offered[name] = d
+			continue
 		case c.Device.NoCarrier:
 			d.Taints = taint(TaintNoCarrier)
 		default:
 			d.Taints = nil
 		}
+		d.ConsumesCounters = c.share.consumption()
 		offered[name] = d
 	}
-	return arrange(offered)
+	return append(arrange(offered), counterSlices(offered)...)
 }
 
 // Same says whether two pools have the same content: then there is nothing to publish.
@@ -77,7 +81,7 @@ func taint(key string) []resourceapi.DeviceTaint {
 
 // device is what is published of a device that is offered.
 func (c *Decision) device() resourceapi.Device {
-	d := resourceapi.Device{Name: c.Device.Name, Attributes: maps.Clone(c.Device.Attributes)}
+	d := resourceapi.Device{Name: c.Device.Name, Attributes: maps.Clone(c.Device.Attributes), ConsumesCounters: c.share.consumption()}
 	maps.Copy(d.Attributes, c.rule.attributes)
 	if c.Device.NoCarrier {
 		d.Taints = taint(TaintNoCarrier)

@@ -11,6 +11,7 @@
 //	files/<device-info file> -> ../attachments/...  who claims that file
 //	cdi/<CDI spec> -> ../attachments/...            who claims that spec
 //	sockets/<directory>/<entry> -> ../../attachments/...  who uses that directory: one pod
+//	held/<device>                                  who has it by a ResourceClaim, one JSON each
 //
 // A claim counts while its entry is there, is of this boot and names the file. An entry is
 // written before its claims, and removed after them. Reading, releasing and forgetting
@@ -41,12 +42,13 @@ type Journal struct {
 	entries *private.Dir
 	files   claims // of device-info files
 	specs   claims // of CDI specs
+	held    *private.Dir
 }
 
 // Open names the state directory, which must be absolute; it touches nothing on
 // disk. The bootID tells entries of this boot from older ones: see [BootID].
 func Open(stateDir, bootID string) *Journal {
-	j := &Journal{bootID: bootID, dir: stateDir, entries: private.Open(filepath.Join(stateDir, "attachments"))}
+	j := &Journal{bootID: bootID, dir: stateDir, entries: private.Open(filepath.Join(stateDir, "attachments")), held: private.Open(filepath.Join(stateDir, "held"))}
 	j.files = claims{j, "device-info file", private.Open(filepath.Join(stateDir, "files")), (*Entry).files}
 	j.specs = claims{j, "CDI spec", private.Open(filepath.Join(stateDir, "cdi")), (*Entry).specs}
 	return j

@@ -20,6 +20,9 @@ func (p *Plugin) Add(args *Args) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := r.unheld(); err != nil {
+		return err
+	}
 	before, err := r.past()
 	if err != nil {
 		return err

@@ -35,6 +35,7 @@ const (
 	codeFileMissing = uint(101) // CHECK: the device-info file is gone
 	codeMismatch    = uint(102) // two sources name different devices
 	codeInvalidInfo = uint(103) // the device information breaks the specification
+	codeHeld        = uint(104) // a pod has the device by a ResourceClaim
 )
 
 // A failure is an error with the code that it will have, what to do about it, and

@@ -1,6 +1,8 @@
 package deploy
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -27,6 +29,67 @@ func TestTheChartMakesTheObjectsOfKustomize(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The documentation's rules, by the documentation's kustomization and values: one text here
+// and another there, of the same content.
+func TestTheChartMakesTheObjectsOfKustomizeWithDevices(t *testing.T) {
+	text, err := os.ReadFile("../../docs/inventory.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "## On your nodes\n")
+	blocks := strings.Split(rest, "```yaml\n")
+	values, _, _ := strings.Cut(blocks[1], "```")
+	kustomization, _, _ := strings.Cut(blocks[2], "```")
+	_, rules, _ := strings.Cut(values, "  enabled: true\n")
+	want := kustomizeHere(t, map[string]string{"kustomization.yaml": kustomization, "devices.yaml": strings.ReplaceAll("\n"+rules, "\n  ", "\n")})
+	delete(want, "Namespace cni-dra-driver")
+	got := template(t, "cni-dra-driver", "agent: {enabled: false}\n"+values)
+	for what, list := range map[string]objects{"kustomize": want, "helm": got} {
+		data, ok := list["ConfigMap cni-dra-driver-devices"]["data"].(map[string]any)
+		if !ok {
+			t.Fatalf("%s makes no ConfigMap", what)
+		}
+		var content any
+		if err := yaml.UnmarshalStrict([]byte(data["devices.yaml"].(string)), &content); err != nil {
+			t.Fatal(err)
+		}
+		data["devices.yaml"] = content
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-kustomize +helm)\n%s", diff)
+	}
+	if len(want) != len(kustomize(t, "cni-dra-driver")) { // one ConfigMap more, the Namespace less
+		t.Errorf("%d objects", len(want))
+	}
+}
+
+// kustomizeHere does it in a directory of its own, for which deploy/ is ../deploy.
+func kustomizeHere(t *testing.T, files map[string]string) objects {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, err := filepath.Abs(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	deploy, err := filepath.Rel(dir, from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(strings.ReplaceAll(text, "../deploy", deploy)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	back, err := filepath.Rel(from, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kustomize(t, back)
 }
 
 func TestTheChartsPodMonitorsAreTheExamples(t *testing.T) {
@@ -92,6 +155,8 @@ func TestValuesThatMakeNoSenseAreRefused(t *testing.T) {
 		`{agent: {setings: {}}}`:                      "setings",
 		`{agent: {settings: {"../node.json": {}}}}`:   "../node.json",
 		`{dra: {allowClaimConfig: macvlan}}`:          "allowClaimConfig",
+		`{dra: {devices: [{as: mine}]}}`:              "as",
+		`{dra: {devices: [{as: shared, pfName: x}]}}`: "pfName",
 		`{image: {pullPolicy: Sometimes}}`:            "pullPolicy",
 		`{openshift: "yes"}`:                          "openshift",
 		`{daemonset: {enabled: true}}`:                "daemonset",

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/journal"
 )
 
@@ -33,7 +34,7 @@ func (a *Archive) files(h Host) *files {
 	f.dir(s.DeviceInfoDir, any)
 	f.dir(s.DevicePluginDir, any)
 	f.dir(s.CDIDir, ours)
-	f.dir(h.State.ClaimDir, func(name string) bool { return strings.HasSuffix(name, ".json") })
+	f.dir(h.State.ClaimDir, func(name string) bool { return strings.HasSuffix(name, ".json") || name == state.OfferFile })
 	for _, e := range slices.Clone(f.entries) {
 		switch filepath.Dir(e.name) {
 		case inArchive(attachments):

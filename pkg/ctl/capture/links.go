@@ -39,7 +39,7 @@ func (c Captured) Parts([]string) (map[string][]byte, []string, error) {
 	parts := map[string][]byte{}
 	for _, name := range []string{
 		"ip-link.json", "pod-ip-link.json", "netns.json", "ethtool.json", "devlink-port.json", "devlink-eswitch.json",
-		"vdpa-config.json", "rdma-link.json",
+		"vdpa-config.json", "rdma-link.json", "uplinks.json",
 	} {
 		if data := c.Host.File("netlink/" + name); data != nil {
 			parts[name] = data
@@ -55,6 +55,10 @@ type Kernel struct{ link.Recorder }
 // enter is null.
 func (k Kernel) Parts(netns []string) (parts map[string][]byte, notes []string, err error) {
 	host, err := k.Interfaces("")
+	if err != nil {
+		return nil, nil, err
+	}
+	uplinks, err := k.Uplinks()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -82,6 +86,7 @@ func (k Kernel) Parts(netns []string) (parts map[string][]byte, notes []string, 
 	}
 	return map[string][]byte{
 		"ip-link.json":         list(host),
+		"uplinks.json":         list(uplinks),
 		"netns.json":           object(pods),
 		"devlink-port.json":    within("port", ports),
 		"devlink-eswitch.json": within("dev", eswitches),

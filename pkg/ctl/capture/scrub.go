@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"devinfo-cni.io/pkg/dra/state"
 )
 
 // Scrub renames, in the whole archive and in the names of its entries, what identifies the
@@ -34,6 +36,8 @@ func (a *Archive) Scrub(name string, secrets []string) {
 			e.data = s.journalEntry(e.data)
 		case e.name == live:
 			e.data = s.liveFacts(e.data)
+		case a.claims != "" && e.name == path.Join(a.claims, state.OfferFile):
+			e.data = s.offered(e.data)
 		case a.claims != "" && path.Dir(e.name) == a.claims:
 			e.data = s.claimRecord(e.data)
 		}

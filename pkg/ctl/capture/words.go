@@ -70,7 +70,7 @@ func (s *scrubber) journalEntry(data []byte) []byte {
 // claimKeys are the keys of a claim's attachment that the commands read. "list" is not
 // among them: it is the configuration as executed.
 var claimKeys = []string{
-	"request", "pool", "device", "network", "cniVersion", "ifName", "phase", "error", "sandbox", "netns", "bootID", "infoFile", "info",
+	"request", "pool", "device", "node", "network", "cniVersion", "ifName", "phase", "error", "sandbox", "netns", "bootID", "infoFile", "info",
 	"tries", "delError",
 }
 
@@ -97,6 +97,32 @@ func (s *scrubber) claimRecord(data []byte) []byte {
 		})
 	}
 	return append(line(c), '\n')
+}
+
+// offered returns what may be shown of what cni-dra-driver offers: the reasons name pods.
+func (s *scrubber) offered(data []byte) []byte {
+	var o map[string]json.RawMessage
+	if json.Unmarshal(data, &o) != nil {
+		return []byte("corrupt\n")
+	}
+	edit(o, "devices", func(list []map[string]string) any {
+		for _, d := range list {
+			d["why"] = s.namedPod(d["why"])
+		}
+		return list
+	})
+	return append(line(o), '\n')
+}
+
+// namedPod renames the pod in a reason such as "pod shop/web-0 has it".
+func (s *scrubber) namedPod(why string) string {
+	rest, ok := strings.CutPrefix(why, "pod ")
+	name, rest, there := strings.Cut(rest, " ")
+	namespace, name, named := strings.Cut(name, "/")
+	if !ok || !there || !named {
+		return why
+	}
+	return "pod " + s.word(namespace, "namespace") + "/" + s.word(name, "pod") + " " + rest
 }
 
 // liveFacts renames the pods that have devices.

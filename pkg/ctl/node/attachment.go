@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"devinfo-cni.io/pkg/audit"
+	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/journal"
 )
 
@@ -29,9 +30,10 @@ type Attachment struct {
 	State  audit.State `json:"state"`
 	Why    string      `json:"why,omitempty"` // more of a state that is not ok
 
-	entry  *journal.Entry // nil = it is not in the journal, or cannot be read
-	unread error          // why it cannot be read
-	record string         // path of the claim's record; "" = not by DRA
+	entry  *journal.Entry    // nil = it is not in the journal, or cannot be read
+	unread error             // why it cannot be read
+	record string            // path of the claim's record; "" = not by DRA
+	node   *state.NodeDevice // the claim's device; nil = it is none of the node's own
 }
 
 // ID tells an attachment from all others: what was only prepared has no container yet.
@@ -101,7 +103,7 @@ func (n *Node) Attachments() ([]Attachment, error) {
 			list = append(list, c)
 			continue
 		}
-		list[at].Claim, list[at].record = c.Claim, c.record
+		list[at].Claim, list[at].record, list[at].node = c.Claim, c.record, c.node
 		if c.State == audit.Abandoned || c.State == audit.Deleting {
 			list[at].State, list[at].Why = c.State, c.Why
 		}

@@ -85,7 +85,7 @@ func (n *Node) claimed() (list []Attachment, err error) {
 func (n *Node) claimAttachment(c *state.Claim, at state.Attachment) Attachment {
 	a := Attachment{
 		Key:   journal.Key{Network: at.Network, ContainerID: at.Sandbox, IfName: at.IfName},
-		Claim: c.Namespace + "/" + c.Name, Netns: at.Netns, File: at.InfoFile,
+		Claim: c.Namespace + "/" + c.Name, Netns: at.Netns, File: at.InfoFile, node: at.Node,
 	}
 	if pods := c.Consumers(); len(pods) == 1 {
 		a.Pod = podName(pods[0].Namespace, pods[0].Name)
@@ -102,6 +102,9 @@ func (n *Node) claimAttachment(c *state.Claim, at state.Attachment) Attachment {
 	switch at.Phase {
 	case state.Prepared:
 		a.State, a.Why = audit.Prepared, at.Error
+		if place, ok := a.Place(); ok {
+			a.Type, a.Device = place.Bus, place.Name
+		}
 	case state.Adding:
 		a.State, a.Why = audit.Adding, at.Error
 	case state.Deleting, state.Restoring:

@@ -10,9 +10,9 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// Read reads all network devices of a host, and puts the attachments on them. It fails if
-// sysfs cannot be read; a switch that does not answer is a warning.
-func Read(sys *sysfs.FS, interfaces Interfaces, switches Switches, attachments []Attachment) (*Topology, error) {
+// Read reads all network devices of a host, and puts the offers and attachments on them. It
+// fails if sysfs cannot be read; a switch that does not answer is a warning.
+func Read(sys *sysfs.FS, interfaces Interfaces, switches Switches, offers []Offer, attachments []Attachment) (*Topology, error) {
 	r := &reader{sys: sys, interfaces: interfaces, switches: switches, byName: map[string]*Node{}, top: &Topology{Devices: []*Node{}}}
 	for _, step := range []func() error{r.functions, r.auxiliaries, r.vdpas, r.netdevs, r.software, r.representors, r.strangers} {
 		if err := step(); err != nil {
@@ -20,6 +20,7 @@ func Read(sys *sysfs.FS, interfaces Interfaces, switches Switches, attachments [
 		}
 	}
 	r.drop()
+	r.offer(offers)
 	r.hold(attachments)
 	return r.top, nil
 }
@@ -271,11 +272,39 @@ func (r *reader) drop() {
 	}
 }
 
+// offer puts the offers to their devices, and adds the bonds and bridges among them. One of
+// a device that is gone is left out.
+func (r *reader) offer(offers []Offer) {
+	for _, o := range offers {
+		at := o.At.Bus + "/" + o.At.Name
+		n := r.byName[at]
+		if n == nil && o.At.Bus == "net" {
+			if n = r.withInterface(o.At.Name); n == nil {
+				n = &Node{Kind: Master, Name: o.At.Name}
+				r.top.Devices = append(r.top.Devices, n)
+			}
+			r.byName[at] = n
+		}
+		if n != nil {
+			n.Offer = &o
+		}
+	}
+}
+
+func (r *reader) withInterface(name string) *Node {
+	for _, n := range r.byName {
+		if slices.Contains(n.Interfaces, name) {
+			return n
+		}
+	}
+	return nil
+}
+
 // hold adds the attachments to the devices that they hold.
 func (r *reader) hold(attachments []Attachment) {
 	for _, a := range attachments {
 		n := r.byName[a.Type+"/"+a.Device]
-		if n == nil || a.Type != "pci" && a.Type != "vdpa" {
+		if n == nil || !slices.Contains([]string{"pci", "vdpa", "auxiliary", "net"}, a.Type) {
 			r.top.Elsewhere = append(r.top.Elsewhere, a)
 			continue
 		}

@@ -25,6 +25,7 @@ const (
 	VDPA     = "vdpa"
 	RDMA     = "rdma"   // an RDMA device in software
 	Other    = "device" // on any other bus
+	Master   = "master" // a bond or bridge that pods share
 )
 
 // Topology is the devices of a host.
@@ -50,10 +51,37 @@ type Node struct {
 	// Represents are the interfaces of a PF in switchdev mode that stand for functions of
 	// another host: on a DPU, those of the host that it sits in.
 	Represents  []string     `json:"represents,omitempty"`
-	Path        string       `json:"path,omitempty"` // of a vDPA device: /dev/vhost-vdpa-0, or virtio3
+	Path        string       `json:"path,omitempty"`  // of a vDPA device: /dev/vhost-vdpa-0, or virtio3
+	Offer       *Offer       `json:"offer,omitempty"` // nil = no rule of cni-dra-driver's names it
 	Attachments []Attachment `json:"attachments,omitempty"`
 	Below       []*Node      `json:"below,omitempty"`
 }
+
+// Offer is what has become of a device that a rule of cni-dra-driver's names.
+type Offer struct {
+	At           At     `json:"-"`
+	Name         string `json:"name"` // in the node's ResourceSlices
+	As           string `json:"as"`   // "shared" or "exclusive"
+	ResourceName string `json:"resourceName,omitempty"`
+	Why          string `json:"why,omitempty"` // it is not offered; "" = it is
+}
+
+// fact is the offer in words.
+func (o *Offer) fact() string {
+	switch {
+	case o == nil:
+		return ""
+	case o.Why != "":
+		return "not offered: " + o.Why
+	case o.ResourceName != "":
+		return o.As + " " + o.Name + ", " + o.ResourceName
+	}
+	return o.As + " " + o.Name
+}
+
+// At is where a device is: on a bus, by the name there. An interface that is no device's
+// has the bus "net".
+type At struct{ Bus, Name string }
 
 // VFs counts the VFs of a PF.
 type VFs struct {
@@ -73,12 +101,13 @@ const (
 
 // Attachment is one that holds a device.
 type Attachment struct {
-	Pod         string `json:"pod,omitempty"` // namespace/name; "" = not known
+	Pod         string `json:"pod,omitempty"`   // namespace/name; "" = not known
+	Claim       string `json:"claim,omitempty"` // namespace/name; "" = it is not by a claim
 	Network     string `json:"network"`
 	ContainerID string `json:"containerID"` // "" = there is none yet
 	IfName      string `json:"ifName"`
-	Type        string `json:"type,omitempty"`   // "pci", "vdpa", "vhost-user" or "memif"
-	Device      string `json:"device,omitempty"` // PCI address, vDPA device or socket path
+	Type        string `json:"type,omitempty"`   // "pci", "vdpa", "auxiliary", "net", "vhost-user" or "memif"
+	Device      string `json:"device,omitempty"` // PCI address, vDPA or auxiliary device, interface or socket path
 	State       string `json:"state,omitempty"`  // in words: "ok", "netns gone"; "" = not known
 	Left        bool   `json:"left,omitempty"`   // nobody uses it any more
 	Health      Health `json:"-"`
@@ -95,12 +124,22 @@ func (a Attachment) condition() string {
 	return ": " + a.State
 }
 
-// name is of the pod or else the container, whose ID it shortens as container tools do.
+// name is of the pod or else the container, whose ID it shortens as container tools do,
+// and of the claim.
 func (a Attachment) name() string {
+	if a.Claim == "" {
+		return a.user()
+	}
+	return strings.TrimPrefix(a.user()+", claim "+a.Claim, ", ")
+}
+
+func (a Attachment) user() string {
 	const short = 12
 	id := a.ContainerID
 	name := a.Network + "/" + id[:min(len(id), short)] + "/" + a.IfName
 	switch {
+	case a.Network == "": // none of ours
+		name = a.Pod
 	case a.Pod != "":
 		name = a.Pod + " " + a.IfName + " (" + a.Network + ")"
 	case id == "":
@@ -170,6 +209,7 @@ func (n *Node) facts() []string {
 	add("representor ", n.Representor)
 	add("represents other hosts' functions by ", n.Represents...)
 	add("", n.Path)
+	add("", n.Offer.fact())
 	return facts
 }
 
@@ -177,7 +217,7 @@ func (n *Node) facts() []string {
 func (n *Node) title() string {
 	title := map[string]string{
 		PF: "PF", VF: "VF", Function: "PCI function", SF: "SF", Aux: "auxiliary device",
-		VDPA: "vDPA device", RDMA: "RDMA device", Other: "device",
+		VDPA: "vDPA device", RDMA: "RDMA device", Other: "device", Master: "bond or bridge",
 	}[n.Kind]
 	if n.Number != nil {
 		title += " " + strconv.Itoa(*n.Number)

@@ -34,7 +34,7 @@ func load(t *testing.T, name string) (*sysfs.FS, *linkhost.Host) {
 func read(t *testing.T, name string, held ...topology.Attachment) *topology.Topology {
 	t.Helper()
 	sys, host := load(t, "../../../testdata/hosts/"+name+".txtar")
-	top, err := topology.Read(sys, host, host, held)
+	top, err := topology.Read(sys, host, host, nil, held)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestEveryFunctionIsDrawnOnce(t *testing.T) {
 	}
 	for _, name := range names {
 		sys, host := load(t, name)
-		top, err := topology.Read(sys, host, host, nil)
+		top, err := topology.Read(sys, host, host, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -109,14 +109,14 @@ func (broken) Representor(string, link.Flavour, int) (string, bool, error) {
 
 func TestSilentSwitchIsOneWarning(t *testing.T) {
 	sys, host := load(t, "../../../testdata/hosts/mlx5-legacy.txtar")
-	top, err := topology.Read(sys, host, broken{host}, nil)
+	top, err := topology.Read(sys, host, broken{host}, nil, nil)
 	if err != nil || len(top.Devices) != 2 || !cmp.Equal(top.Warnings, []string{"the switch is silent"}) {
 		t.Errorf("%+v, %v", top, err)
 	}
 }
 
 func TestHostWithoutDevicesIsSaidToBeOne(t *testing.T) {
-	top, err := topology.Read(sysfs.New(fstest.MapFS{}), nil, nil, nil)
+	top, err := topology.Read(sysfs.New(fstest.MapFS{}), nil, nil, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"devinfo-cni.io/pkg/dra/state"
+)
+
+// offering is the captured node with files in cni-dra-driver's state directory.
+func offering(t *testing.T, files map[string]string) string {
+	t.Helper()
+	text, err := os.ReadFile("testdata/node.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range files {
+		text = append(text, "-- root"+state.DefaultDir+"/"+name+" --\n"+data+"\n"...)
+	}
+	file := filepath.Join(t.TempDir(), "node.txtar")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+const (
+	anOffer = `{"rules": "/etc/devices.yaml", "devices": [
+		{"name": "auxx-mlx5-5fcore-2esf-2e4", "kind": "sf", "aux": "mlx5_core.sf.4", "as": "exclusive"},
+		{"name": "net-br0", "kind": "bridge", "ifName": "br0", "as": "shared"},
+		{"name": "pci-0000-03-00-0", "kind": "pf", "pci": "0000:03:00.0", "ifName": "p0", "as": "shared"},
+		{"name": "pci-0000-03-00-2", "kind": "vf", "pci": "0000:03:00.2", "as": "exclusive", "why": "pod shop/web-7 has it from device plugin example.com/vf"},
+		{"name": "pci-0000-03-00-5", "kind": "vf", "pci": "0000:03:00.5", "as": "exclusive", "resourceName": "example.com/dpdk"}]}`
+	ofSF = `{"schema": 3, "namespace": "shop", "name": "sf", "uid": "u1", "pod": {"namespace": "shop", "name": "web-0", "uid": "p"},
+		"attachments": [{"request": "r", "pool": "n", "device": "auxx-mlx5-5fcore-2esf-2e4", "node": {"kind": "sf", "aux": "mlx5_core.sf.4", "published": {"name": "x"}},
+			"network": "blue", "ifName": "net1", "phase": "Prepared", "list": {}}]}`
+	ofBridge = `{"schema": 3, "namespace": "shop", "name": "lan", "uid": "u2", "pod": {"namespace": "shop", "name": "web-1", "uid": "q"},
+		"attachments": [{"request": "r", "pool": "n", "device": "net-br0", "node": {"kind": "bridge", "ifName": "br0", "published": {"name": "x"}},
+			"network": "lan", "ifName": "net1", "phase": "Prepared", "list": {}}]}`
+	ofMultus = `{"schema": 3, "namespace": "shop", "name": "dpdk", "uid": "u3", "pod": {"namespace": "shop", "name": "web-2", "uid": "r"},
+		"attachments": [{"request": "r", "pool": "n", "device": "pci-0000-03-00-5", "node": {"kind": "vf", "pci": "0000:03:00.5", "published": {"name": "x"}}, "phase": "Prepared"}]}`
+)
+
+// Which device is published as what, and which claim and pod have it.
+func TestTopologyShowsWhatIsOfferedAndWhoHasIt(t *testing.T) {
+	host := offering(t, map[string]string{state.OfferFile: anOffer, "u1.json": ofSF, "u2.json": ofBridge, "u3.json": ofMultus})
+	for _, scrub := range []bool{false, true} {
+		want := []string{
+			"0000:03:00.0  PF, driver mlx5_core, switchdev, 4 of 8 VFs, interface p0, RDMA mlx5_0, represents other hosts' functions by pf0hpf pf0vf0 pf0vf1 pf0vf2 pf0vf3, shared pci-0000-03-00-0",
+			"├─ 0000:03:00.2  VF 0, driver mlx5_core, interface enp3s0f0v0, RDMA mlx5_2, representor eth4, not offered: pod shop/web-7 has it from device plugin example.com/vf",
+			"├─ 0000:03:00.5  VF 3, driver vfio-pci, representor eth7, exclusive pci-0000-03-00-5, example.com/dpdk",
+			"│  └─ held by shop/web-2, claim shop/dpdk",
+			"└─ mlx5_core.sf.4  SF 88, interface enp3s0f0s88, RDMA mlx5_7, representor en3f0pf0sf88, exclusive auxx-mlx5-5fcore-2esf-2e4",
+			"   └─ held by shop/web-0 net1 (blue), claim shop/sf: prepared",
+			"br0  bond or bridge, shared net-br0",
+			"└─ held by shop/web-1 net1 (lan), claim shop/lan: prepared",
+		}
+		if scrub {
+			public := filepath.Join(t.TempDir(), "public.txtar")
+			if o := ctl("--host", host, "capture", "--scrub", "-o", public); o.exit != exitOK {
+				t.Fatal(o.stderr)
+			}
+			host = public
+		}
+		o := ctl("--host", host, "topology")
+		if o.exit != exitOK || o.stderr != "" {
+			t.Fatalf("%+v", o)
+		}
+		if scrub { // pods and claims have other names
+			if strings.Contains(o.stdout, "shop") || strings.Count(o.stdout, ", claim ") != 3 || !strings.Contains(o.stdout, "has it from device plugin") {
+				t.Errorf("scrubbed:\n%s", o.stdout)
+			}
+			continue
+		}
+		var got []string
+		for line := range strings.Lines(o.stdout) {
+			if line = strings.TrimSuffix(line, "\n"); strings.Contains(line, "shared") || strings.Contains(line, "exclusive") || strings.Contains(line, "claim") || strings.Contains(line, "not offered") {
+				got = append(got, line)
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
+func TestCheckSaysThatTheRulesAreInvalid(t *testing.T) {
+	const problem = `--devices: /etc/devices.yaml: devices[0].as: it is missing`
+	host := offering(t, map[string]string{state.OfferFile: `{"rules": "/etc/devices.yaml", "problem": "` + problem + `"}`})
+	if o := ctl("--host", host, "check"); o.exit != exitFound || !strings.Contains(o.stderr, problem) || !strings.Contains(o.stderr, "correct the rules") {
+		t.Errorf("%+v", o)
+	}
+	if o := ctl("--host", host, "check", "sriov-net/9faf"); strings.Contains(o.stderr, problem) {
+		t.Errorf("of one attachment it says %s", o.stderr)
+	}
+	if o := ctl("--host", host, "topology"); o.exit != exitOK || !strings.Contains(o.stderr, problem) {
+		t.Errorf("%+v", o)
+	}
+	if o := ctl("--host", offering(t, map[string]string{state.OfferFile: "{"}), "check"); o.exit != exitBlind {
+		t.Errorf("torn: %+v", o)
+	}
+}

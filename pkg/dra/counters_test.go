@@ -1,0 +1,66 @@
+package dra_test
+
+import (
+	"strings"
+	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/inventory"
+)
+
+const igbPF, igbVF0, igbVF1 = "pci-0000-41-00-0", "pci-0000-41-10-0", "pci-0000-41-10-2"
+
+// eitherInventory offers a PF whole beside its VFs.
+func eitherInventory(t *testing.T) *dra.Inventory {
+	t.Helper()
+	offered := newNode(t, "igb-sriov").inventory()
+	var err error
+	offered.Rules, err = inventory.ParseRules([]byte("devices:\n- pciAddresses: ['0000:41:00.0', '0000:41:10.0', '0000:41:10.2']\n  as: exclusive\n"))
+	must(t, err)
+	offered.Counters = true
+	return offered
+}
+
+func counterless(slice *resourceapi.ResourceSlice) {
+	slice.Spec.SharedCounters = nil
+	for n := range slice.Spec.Devices {
+		slice.Spec.Devices[n].ConsumesCounters = nil
+	}
+}
+
+func TestAPFIsOfferedBesideItsVFsWhereTheServerCounts(t *testing.T) {
+	for name, test := range map[string]struct {
+		mutate func(*resourceapi.ResourceSlice)
+		want   []string
+	}{
+		"with counters":    {nil, []string{"cni", igbPF, igbVF0, igbVF1}},
+		"without counters": {counterless, []string{"cni", igbVF0, igbVF1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := server(test.mutate)
+			kubelet(t, client, 0, func(o *dra.Options) { o.Inventory = eitherInventory(t) })
+			all := devicesIn(t, client, test.want...)
+			if got := len(all[igbVF0].ConsumesCounters); (got > 0) != (test.mutate == nil) {
+				t.Errorf("%d counters are consumed", got)
+			}
+		})
+	}
+}
+
+// Should the scheduler not count, Prepare does.
+func TestAPFAndItsVFAreNotPreparedTogether(t *testing.T) {
+	for _, pair := range [][2]string{{igbPF, igbVF0}, {igbVF0, igbPF}} {
+		timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+			r.options.Inventory = eitherInventory(t)
+			agent := r.start()
+			_, err := agent.Prepare(t.Context(), ownClaim("u1", pair[0], network(`{"type":"host-device"}`)))
+			must(t, err)
+			_, err = agent.Prepare(t.Context(), ownClaim("u2", pair[1], network(`{"type":"host-device"}`)))
+			if err == nil || !strings.Contains(err.Error(), "a claim holds "+pair[0]) {
+				t.Errorf("%s beside %s: %v", pair[1], pair[0], err)
+			}
+		})
+	}
+}

@@ -1,0 +1,144 @@
+package dra_test
+
+import (
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+)
+
+// standIn stands in for Multus' reader of slices, pkg/draclient in its main branch of 2026,
+// which no release has: for each claim that the pod's status names, in that order, and each
+// device that is allocated, the slice of that driver, pool and node has deviceID and
+// resourceName; a device that lacks either is skipped.
+func standIn(t *testing.T, client *fake.Clientset, p *corev1.Pod) (devices map[string][]string) {
+	t.Helper()
+	devices = map[string][]string{}
+	var names []string
+	for _, s := range p.Status.ResourceClaimStatuses {
+		if s.ResourceClaimName != nil {
+			names = append(names, *s.ResourceClaimName)
+		}
+	}
+	if s := p.Status.ExtendedResourceClaimStatus; s != nil {
+		names = append(names, s.ResourceClaimName)
+	}
+	for _, name := range names {
+		claim, err := client.ResourceV1().ResourceClaims(p.Namespace).Get(t.Context(), name, metav1.GetOptions{})
+		must(t, err)
+		for _, result := range claim.Status.Allocation.Devices.Results {
+			d := sliced(t, client, p.Spec.NodeName, result)
+			id, resource := d.Attributes["k8s.cni.cncf.io/deviceID"].StringValue, d.Attributes["k8s.cni.cncf.io/resourceName"].StringValue
+			if id != nil && resource != nil {
+				devices[*resource] = append(devices[*resource], *id)
+			}
+		}
+	}
+	return devices
+}
+
+// sliced is an allocated device as its ResourceSlice has it.
+func sliced(t *testing.T, client *fake.Clientset, node string, result resourceapi.DeviceRequestAllocationResult) (found resourceapi.Device) {
+	t.Helper()
+	list, err := client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{})
+	must(t, err)
+	for _, s := range list.Items {
+		if s.Spec.Driver != result.Driver || s.Spec.Pool.Name != result.Pool || s.Spec.NodeName == nil || *s.Spec.NodeName != node {
+			continue
+		}
+		for _, d := range s.Spec.Devices {
+			if d.Name == result.Device {
+				return d
+			}
+		}
+	}
+	t.Errorf("%s is in no slice", result.Device)
+	return found
+}
+
+// delegated gives each NetworkAttachmentDefinition, by its resourceName, the device that
+// Multus passes on: the next one of that name.
+func delegated(devices map[string][]string, networks ...string) (ids []string, err error) {
+	next := map[string]int{}
+	for _, resource := range networks {
+		n := next[resource]
+		if n >= len(devices[resource]) {
+			return nil, errors.New("no device is left for " + resource)
+		}
+		next[resource] = n + 1
+		ids = append(ids, devices[resource][n])
+	}
+	return ids, nil
+}
+
+// byKubelet prepares claims as the kubelet does.
+func byKubelet(t *testing.T, dir string, claims ...*resourceapi.ResourceClaim) {
+	t.Helper()
+	request := new(drapb.NodePrepareResourcesRequest)
+	for _, c := range claims {
+		request.Claims = append(request.Claims, &drapb.Claim{Namespace: c.Namespace, Name: c.Name, Uid: string(c.UID)})
+	}
+	answer, err := drapb.NewDRAPluginClient(dial(t, filepath.Join(dir, "dra.sock"))).NodePrepareResources(t.Context(), request)
+	must(t, err)
+	for uid, a := range answer.Claims {
+		if a.GetError() != "" {
+			t.Fatalf("%s: %s", uid, a.Error)
+		}
+	}
+}
+
+func podOf(claims ...*resourceapi.ResourceClaim) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod", UID: "uid-pod"}, Spec: corev1.PodSpec{NodeName: "node1"}}
+	for _, c := range claims {
+		p.Status.ResourceClaimStatuses = append(p.Status.ResourceClaimStatuses, corev1.PodResourceClaimStatus{Name: "entry-" + c.Name, ResourceClaimName: &c.Name})
+	}
+	return p
+}
+
+// What is published and allocated is enough for Multus: each network gets the device of its
+// resourceName, by position, also while the pods have the devices.
+func TestMultusFindsTheDevicesOfItsNetworks(t *testing.T) {
+	bare := func(request, device string) asked { return asked{request: request, device: device} }
+	first, second := claimFor("u1", bare("a", vf3), bare("b", vf0)), claimFor("u2", bare("r", vf2))
+	own := claimFor("u3", asked{"r", sf4, "net1", `host-device","capabilities":{"deviceID":true},"x":"`, 0})
+	for _, c := range []*resourceapi.ResourceClaim{first, second} {
+		c.Status.Allocation.Devices.Config = nil
+	}
+	extended := ofScheduler(second.DeepCopy())
+	extended.Name, extended.UID = "extended", "u4"
+	client := server(nil, first, second, own, extended)
+	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
+	n.rules = strings.ReplaceAll(ownRules, "vfIndex == 3", "vfIndex in [0, 3]")
+	n.rules = strings.Replace(n.rules, "\n- select: device.attributes[\"devinfo-cni.io\"].kind in",
+		"\n- pciAddresses: ['0000:03:00.4']\n  as: exclusive\n  resourceName: example.com/other\n- select: device.attributes[\"devinfo-cni.io\"].kind in", 1)
+	_, dir := ownKubelet(t, client, r, n, p)
+	devicesIn(t, client, sf4, sf7, "cni", pf, vf0, vf2, vf3)
+	byKubelet(t, dir, first, second, own)
+	must(t, r.runPod(r.sandbox("s1", "pod"))) // which gets the SF, and the rest from Multus
+	n.change(func() { n.without("enp3s0f0v2", "enp3s0f0v0") })
+	byScheduler := podOf(first)
+	byScheduler.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "extended"}
+	for name, c := range map[string]struct {
+		pod      *corev1.Pod
+		networks []string
+		want     []string // nil = Multus refuses
+	}{
+		"by position":          {podOf(first, second, own), []string{"example.com/vf", "example.com/vf", "example.com/other"}, []string{"0000:03:00.5", "0000:03:00.2", "0000:03:00.4"}},
+		"in another order":     {podOf(second, first), []string{"example.com/other", "example.com/vf"}, []string{"0000:03:00.4", "0000:03:00.5"}},
+		"an extended resource": {byScheduler, []string{"example.com/other"}, []string{"0000:03:00.4"}},
+		"more networks":        {podOf(first), []string{"example.com/vf", "example.com/vf", "example.com/vf"}, nil},
+		"one of ours":          {podOf(own), []string{"example.com/vf"}, nil},
+	} {
+		got, err := delegated(standIn(t, client, c.pod), c.networks...)
+		if !slices.Equal(got, c.want) || (err == nil) != (c.want != nil) {
+			t.Errorf("%s: got %q, %v, want %q", name, got, err, c.want)
+		}
+	}
+}

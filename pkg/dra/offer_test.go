@@ -1,0 +1,46 @@
+package dra_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"devinfo-cni.io/pkg/dra/state"
+)
+
+// offerOf waits until the state directory says of a device what it should.
+func offerOf(t *testing.T, dir, name string, want state.Offered) {
+	t.Helper()
+	var diff string
+	for end := time.Now().Add(3 * time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		o, err := state.ReadOffer(dir)
+		must(t, err)
+		if o == nil {
+			continue
+		}
+		diff = "it is not there"
+		for _, d := range o.Devices {
+			if d.Name == name {
+				diff = cmp.Diff(want, d)
+			}
+		}
+		if diff == "" {
+			return
+		}
+	}
+	t.Fatal(diff)
+}
+
+func TestTheStateDirectorySaysWhatIsOffered(t *testing.T) {
+	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
+	ownKubelet(t, server(nil), r, n, p)
+	dir := r.options.StateDir
+	third := state.Offered{Name: vf3, Kind: "vf", PCI: "0000:03:00.5", As: "exclusive", ResourceName: "example.com/vf"}
+	offerOf(t, dir, vf3, third)
+	offerOf(t, dir, sf4, state.Offered{Name: sf4, Kind: "sf", Aux: "mlx5_core.sf.4", IfName: "enp3s0f0s88", As: "exclusive"})
+	offerOf(t, dir, pf, state.Offered{Name: pf, Kind: "pf", PCI: "0000:03:00.0", IfName: "p0", As: "shared"})
+	n.change(func() { n.others = map[string]string{"0000:03:00.5": "pod ns/x has it"} })
+	third.ResourceName, third.Why = "", "pod ns/x has it"
+	offerOf(t, dir, vf3, third)
+}

@@ -1,0 +1,128 @@
+package inventory
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+)
+
+// Counters keep a PF and what is on it apart: the PF's set, which has its name, has one
+// counter, of which the PF takes all and each device on it one. The amount is more than
+// any PF has VFs and SFs, so that the set stays the same whatever comes and goes.
+const (
+	functions = "functions"
+	whole     = 1 << 16
+)
+
+// share is what a device takes of a PF's counter.
+type share struct {
+	of   string // the PF
+	much int64
+}
+
+// count settles which PFs are offered beside what is on them, and what each takes. Such a
+// PF is offered only if all that is on it is, too: nobody would keep the rest apart.
+func (s Situation) count(decisions []Decision) {
+	if !s.Counters {
+		return
+	}
+	at := map[string]*Decision{}
+	for n := range decisions {
+		at[decisions[n].Device.Name] = &decisions[n]
+	}
+	for n := range decisions {
+		pf := &decisions[n]
+		if pf.Device.Kind != PF || pf.As != Exclusive || pf.Why != "" {
+			continue
+		}
+		var on []*Decision
+		for m := range decisions {
+			if isOn(at, &decisions[m].Device, pf.Device.Name) {
+				on = append(on, &decisions[m])
+			}
+		}
+		if bare := uncounted(at, on); bare != "" && !s.Ours[pf.Device.Name] {
+			pf.Why = fmt.Sprintf("%s on it is not offered, and would lose its parent", bare)
+			continue
+		}
+		s.divide(pf, on)
+	}
+}
+
+// divide gives each its share, and says of what a claim holds that the other side is taken.
+func (s Situation) divide(pf *Decision, on []*Decision) {
+	if len(on) == 0 {
+		return
+	}
+	pf.share = share{pf.Device.Name, whole}
+	for _, c := range on {
+		if c.Why != "" {
+			continue
+		}
+		c.share = share{pf.Device.Name, 1}
+		if s.Ours[pf.Device.Name] {
+			c.Taken = pf.Device.Name
+		}
+		if s.Ours[c.Device.Name] {
+			pf.Taken = c.Device.Name
+		}
+	}
+}
+
+// isOn says whether a device is on a PF, or on what is.
+func isOn(at map[string]*Decision, d *Device, pf string) bool {
+	for up := at[d.On]; up != nil; up = at[up.Device.On] {
+		if up.Device.Name == pf {
+			return true
+		}
+	}
+	return false
+}
+
+// uncounted names one of the devices that is neither offered nor below one that is; "" =
+// there is none.
+func uncounted(at map[string]*Decision, on []*Decision) string {
+	for _, c := range on {
+		offered := func(above *Decision) bool {
+			return above.Why == "" && above.As == Exclusive && (above == c || isOn(at, &above.Device, c.Device.Name))
+		}
+		if !slices.ContainsFunc(on, offered) {
+			return c.Device.Name
+		}
+	}
+	return ""
+}
+
+func (s share) consumption() []resourceapi.DeviceCounterConsumption {
+	if s.of == "" {
+		return nil
+	}
+	return []resourceapi.DeviceCounterConsumption{{CounterSet: s.of, Counters: counters(s.much)}}
+}
+
+func counters(much int64) map[string]resourceapi.Counter {
+	return map[string]resourceapi.Counter{functions: {Value: *resource.NewQuantity(much, resource.DecimalSI)}}
+}
+
+// counterSlices hold the sets that devices consume from: a slice has devices or sets.
+func counterSlices(devices Published) (list []resourceslice.Slice) {
+	names := map[string]bool{}
+	for _, d := range devices {
+		for _, c := range d.ConsumesCounters {
+			names[c.CounterSet] = true
+		}
+	}
+	for part := range slices.Chunk(slices.SortedFunc(maps.Keys(names), cmp.Compare), resourceapi.ResourceSliceMaxCounterSets) {
+		var s resourceslice.Slice
+		for _, name := range part {
+			s.SharedCounters = append(s.SharedCounters, resourceapi.CounterSet{Name: name, Counters: counters(whole)})
+		}
+		list = append(list, s)
+	}
+	return list
+}
