@@ -201,14 +201,14 @@ func TestWhatCannotBeRestoredIsNamed(t *testing.T) {
 	must(t, k.Move(vf, "", netns, "net1"))
 	must(t, k.Use(vf, 9000, podsMAC))
 	must(t, k.EndNetns(netns))
-	must(t, k.Move("0000:01:10.2", "", netns, "x")) // takes the name of the first
-	must(t, k.Move("0000:01:10.2", netns, "", "eth2"))
+	must(t, k.Move("0000:01:10.2", "", netns+"2", "x")) // takes the name of the first
+	must(t, k.Move("0000:01:10.2", netns+"2", "", "eth2"))
 	did, err := h.Restore(f)
 	var m *custody.Mismatch
 	if !errors.As(err, &m) || !cmp.Equal(m.What, []string{custody.Name}) || !cmp.Equal(did, []string{custody.MTU, custody.MAC}) {
 		t.Errorf("got %q, %v", did, err)
 	}
-	must(t, k.Move("0000:01:10.2", "", netns, "x"))
+	must(t, k.Move("0000:01:10.2", "", netns+"2", "x"))
 	if did, err := h.Restore(f); err != nil || !cmp.Equal(did, []string{custody.Name}) {
 		t.Errorf("got %q, %v", did, err)
 	}
