@@ -11,6 +11,7 @@ import (
 
 	"devinfo-cni.io/pkg/link/linktest"
 	"devinfo-cni.io/test/crash/inject"
+	"devinfo-cni.io/test/undertest"
 )
 
 var verbs = []string{"ADD", "DEL", "GC"}
@@ -20,7 +21,7 @@ func TestCrash(t *testing.T) {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			linktest.Run(t, func(t *testing.T) {
-				w := newWorld(t, os.Getenv(underTest))
+				w := newWorld(t, os.Getenv(undertest.Key))
 				w.settle(s)
 				random := rand.New(rand.NewPCG(seed(t), 0))
 				tl := w.tryAll(s, func(trials []trial) []trial { return pick(random, trials) })

@@ -15,17 +15,17 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"testing"
+
+	"devinfo-cni.io/test/undertest"
 )
 
 const (
-	underTest = "DEVINFO_UNDER_TEST" // the devinfo binary; TestMain builds it if the environment has none
-	extent    = "DEVINFO_CRASH"
-	seedKey   = "DEVINFO_CRASH_SEED"
-	tallyKey  = "DEVINFO_CRASH_TALLY" // a file to which tests, in processes of their own, write their tallies
+	extent   = "DEVINFO_CRASH"
+	seedKey  = "DEVINFO_CRASH_SEED"
+	tallyKey = "DEVINFO_CRASH_TALLY" // a file to which tests, in processes of their own, write their tallies
 )
 
 func TestMain(m *testing.M) {
@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) int {
-	if os.Getenv(underTest) != "" && os.Getenv(tallyKey) != "" {
+	if os.Getenv(undertest.Key) != "" && os.Getenv(tallyKey) != "" {
 		return m.Run()
 	}
 	dir, err := os.MkdirTemp("", "devinfo-crash-")
@@ -50,15 +50,9 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	if os.Getenv(underTest) == "" {
-		binary := filepath.Join(dir, "devinfo")
-		build := exec.Command("go", "build", "-o", binary, "devinfo-cni.io/cmd/devinfo")
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := build.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "build devinfo: %v\n%s", err, out)
-			return 1
-		}
-		os.Setenv(underTest, binary)
+	if err := undertest.Build(dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
 	tallies := filepath.Join(dir, "tallies")
 	os.Setenv(tallyKey, tallies)

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/link/linktest"
+	"devinfo-cni.io/test/undertest"
 )
 
 // damages are what a file may be after a power failure, or on a bad disk, by name; of
@@ -67,7 +68,7 @@ func TestPowerFailureBreaksNoVerbAndLeavesNothing(t *testing.T) {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			linktest.Run(t, func(t *testing.T) {
-				w := newWorld(t, os.Getenv(underTest))
+				w := newWorld(t, os.Getenv(undertest.Key))
 				w.boot(boots[0])
 				w.settle(s)
 				random := rand.New(rand.NewPCG(seed(t), 0))

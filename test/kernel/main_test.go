@@ -10,14 +10,11 @@ package kernel_test
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
-)
 
-// underTest names the devinfo binary. TestMain builds it, unless the environment
-// has it already: linktest starts the test binary again for each test.
-const underTest = "DEVINFO_UNDER_TEST"
+	"devinfo-cni.io/test/undertest"
+)
 
 func TestMain(m *testing.M) {
 	switch filepath.Base(os.Args[0]) {
@@ -35,7 +32,7 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) int {
-	if os.Getenv(underTest) != "" {
+	if os.Getenv(undertest.Key) != "" { // linktest starts this program again for each test
 		return m.Run()
 	}
 	dir, err := os.MkdirTemp("", "devinfo-kernel-")
@@ -44,13 +41,9 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	binary := filepath.Join(dir, "devinfo")
-	build := exec.Command("go", "build", "-o", binary, "devinfo-cni.io/cmd/devinfo")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build devinfo: %v\n%s", err, out)
+	if err := undertest.Build(dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	os.Setenv(underTest, binary)
 	return m.Run()
 }

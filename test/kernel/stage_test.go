@@ -20,6 +20,7 @@ import (
 
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/link/linktest"
+	"devinfo-cni.io/test/undertest"
 )
 
 // The paths of the stage; /run is the test's own.
@@ -63,7 +64,7 @@ func stage(t *testing.T, host string) {
 	self, err := os.Executable()
 	check(err)
 	check(os.Symlink(self, cniDir+"/child"))
-	check(os.Symlink(os.Getenv(underTest), cniDir+"/devinfo"))
+	check(os.Symlink(os.Getenv(undertest.Key), cniDir+"/devinfo"))
 	settings := map[string]string{"deviceInfoDir": infoDir, "stateDir": stateDir}
 	if host != "" {
 		h, err := hosttxt.Load("../../testdata/hosts/" + host + ".txtar")
