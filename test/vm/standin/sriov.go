@@ -157,7 +157,7 @@ func (c *sriovCache) configure(f function) error {
 	return c.set(f, vlan, c.Conf.VlanQoS, mac, c.Conf.SpoofChk == "on", c.Conf.Trust == "on")
 }
 
-// reset sets what the VF had of that which the configuration says.
+// reset sets what the VF had of that which the configuration says, and its MAC in any case.
 func (c *sriovCache) reset(f function) error {
 	return c.set(f, c.VF.Vlan, c.VF.Qos, c.VF.Mac, c.VF.Spoofchk, false)
 }
@@ -170,7 +170,7 @@ func (c *sriovCache) set(f function, vlan, qos int, mac net.HardwareAddr, spoofc
 	if c.Conf.Vlan != nil {
 		err = netlink.LinkSetVfVlanQos(pf, f.index, vlan, qos)
 	}
-	if err == nil && c.Conf.MAC != "" {
+	if err == nil && mac != nil {
 		err = netlink.LinkSetVfHardwareAddr(pf, f.index, mac)
 	}
 	if err == nil && c.Conf.SpoofChk != "" {
