@@ -62,7 +62,7 @@ func fifty(t *testing.T, m *multus, a *nodeAgent) {
 		return nil
 	})
 	s.fiftyGo(1)
-	s.as(before)
+	asBefore(t, before)
 
 	s.fifty()
 	time.Sleep(2 * time.Second) // some are being made; how many does not matter
@@ -71,7 +71,7 @@ func fifty(t *testing.T, m *multus, a *nodeAgent) {
 	s.fiftyRun()
 	a.well(t)
 	s.fiftyGo(0)
-	s.as(before)
+	asBefore(t, before)
 }
 
 // fifty makes those of the pods that are not there.
@@ -136,12 +136,12 @@ func (s *space) fiftyGo(grace int64) {
 	s.deletePods(s.ctx)
 }
 
-// as waits until the node is as it was, but for the plugin.
-func (s *space) as(before string) {
-	s.Helper()
-	clean(s.T)
-	eventually(s.T, 5*time.Minute, func() error {
-		if diff := cmp.Diff(strings.Split(before, "\n"), strings.Split(listing(s.T), "\n")); diff != "" {
+// asBefore waits until the node is as it was, but for directories.
+func asBefore(t *testing.T, before string) {
+	t.Helper()
+	clean(t)
+	eventually(t, 5*time.Minute, func() error {
+		if diff := cmp.Diff(strings.Split(before, "\n"), strings.Split(listing(t), "\n")); diff != "" {
 			return fmt.Errorf("the node (- is before, + is after):\n%s", diff)
 		}
 		return nil
