@@ -38,6 +38,7 @@ func TestWithTheAgent(t *testing.T) {
 		{"WithoutTheAgentContainersAreMadeWithoutIt", agentAway},
 		{"TheRuntimeRequiresTheAgent", agentRequired},
 		{"MetricsNamePodAndDevice", metrics},
+		{"MetricsJoinWithTheExporters", joined},
 		{"TheExamplesWork", examples},
 		{"KubectlDevinfoShowsPodsAndNodes", kubectlDevinfo},
 		{"FiftyPodsTwiceLeaveTheNodeAsItWas", fifty},
