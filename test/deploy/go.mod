@@ -1,5 +1,5 @@
 // The manifests, the chart, the dashboard and the rules of deploy/ are read here by the
-// programs they are for: their libraries are none of the project's.
+// programs they are for: their libraries are none of the project's. helm itself is for test/e2e.
 module devinfo-cni.io/test/deploy
 
 go 1.26.0
