@@ -85,7 +85,7 @@ func installChart(t *testing.T) *nodeAgent {
 	t.Cleanup(func() {
 		helm(t, "helm uninstall devinfo --namespace devinfo --ignore-not-found")
 		shell(t, "kubectl delete namespace --ignore-not-found devinfo")
-		onNode(t, "rm", "-f", nodeLog, nodeSettings, "/opt/cni/bin/devinfo", "/opt/cni/bin/.devinfo.sha256")
+		onNode(t, append([]string{"rm", "-f", nodeLog}, agentFiles()...)...)
 	})
 	shell(t, "$E2E_CLUSTER image devinfo-agent bin/devinfo-agent bin/devinfo bin/devinfoctl")
 	shell(t, "$E2E_CLUSTER image cni-dra-driver bin/cni-dra-driver bin/devinfo bin/devinfoctl")
