@@ -136,6 +136,7 @@ hostile: peers ## 10,000 rounds against one who swaps links, FIFOs and directori
 e2e: export E2E_CLUSTER ?= $(wildcard $(CURDIR)/../shared/cluster/cluster.sh)
 e2e: build peers ## the driver, and devinfo with Multus, in the cluster of KUBECONFIG, or one that is made: go doc ./test/e2e
 	@$(GO_BUILD) -o $(BIN)/ ./test/e2e/pod-view
+	@cd test/deploy && $(GO_BUILD) -o $(BIN)/ tool
 	@go test -tags e2e -count=1 -timeout 3h -json ./test/e2e | go run ./test/report
 
 vm-test: ## the tests that need real SR-IOV, vDPA and switchdev, in QEMU

@@ -40,10 +40,9 @@ func (s *set) At() storage.Series                { return s.list[s.next-1] }
 func (s *set) Err() error                        { return nil }
 func (s *set) Warnings() annotations.Annotations { return nil }
 
-// stored are series in the notation of promtool's tests, with a sample each minute.
-func stored(t *testing.T, text string) storage.Queryable {
+// written are series in the notation of promtool's tests, with a sample each minute.
+func written(t *testing.T, text string) (all []storage.Series) {
 	t.Helper()
-	var all []storage.Series
 	for line := range strings.Lines(text) {
 		lset, values, err := parser.ParseSeriesDesc(strings.TrimSpace(line))
 		if err != nil {
@@ -57,7 +56,13 @@ func stored(t *testing.T, text string) storage.Queryable {
 		}
 		all = append(all, storage.NewListSeries(lset, list))
 	}
-	return &storage.MockQueryable{MockQuerier: &storage.MockQuerier{SelectMockFunction: func(_ bool, _ *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
+	return all
+}
+
+// ask has Prometheus' engine evaluate an expression some time after the first sample.
+func ask(t *testing.T, all []storage.Series, expr string, after time.Duration) promql.Vector {
+	t.Helper()
+	stored := &storage.MockQueryable{MockQuerier: &storage.MockQuerier{SelectMockFunction: func(_ bool, _ *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
 		var found []storage.Series
 		for _, s := range all {
 			if !slices.ContainsFunc(matchers, func(m *labels.Matcher) bool { return !m.Matches(s.Labels().Get(m.Name)) }) {
@@ -66,6 +71,17 @@ func stored(t *testing.T, text string) storage.Queryable {
 		}
 		return &set{list: found}
 	}}}
+	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 1_000_000, Timeout: 5 * time.Minute})
+	query, err := engine.NewInstantQuery(t.Context(), stored, nil, expr, time.Unix(0, 0).Add(after))
+	if err != nil {
+		t.Fatalf("%s: %v", expr, err)
+	}
+	result := query.Exec(t.Context())
+	vector, ok := result.Value.(promql.Vector)
+	if !ok {
+		t.Fatalf("%s: %v", expr, result.Err)
+	}
+	return vector
 }
 
 // fires says for which instances an alert's expression holds after some time.
@@ -77,17 +93,7 @@ func fires(t *testing.T, alert, series string, after time.Duration) (instances [
 			expr = r.Expr
 		}
 	}
-	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 1_000_000, Timeout: 5 * time.Minute})
-	query, err := engine.NewInstantQuery(t.Context(), stored(t, series), nil, expr, time.Unix(0, 0).Add(after))
-	if err != nil {
-		t.Fatalf("%s: %v", alert, err)
-	}
-	result := query.Exec(t.Context())
-	vector, ok := result.Value.(promql.Vector)
-	if !ok {
-		t.Fatalf("%s: %v", alert, result.Err)
-	}
-	for _, s := range vector {
+	for _, s := range ask(t, written(t, series), expr, after) {
 		instances = append(instances, s.Metric.Get("instance"))
 	}
 	return instances

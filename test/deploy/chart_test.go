@@ -14,9 +14,9 @@ import (
 func TestTheChartMakesTheObjectsOfKustomize(t *testing.T) {
 	for name, test := range map[string]struct{ dir, namespace, values string }{
 		"agent":     {"devinfo", "devinfo", ``},
-		"openshift": {"devinfo/overlays/openshift", "devinfo", `{openshift: true, agent: {cniBinDir: /var/lib/cni/bin}}`},
-		"microk8s":  {"devinfo/overlays/microk8s", "devinfo", `{agent: {cniBinDir: /var/snap/microk8s/current/opt/cni/bin}}`},
-		"k3s":       {"devinfo/overlays/k3s", "devinfo", `{agent: {cniBinDir: /var/lib/rancher/k3s/data/cni}}`},
+		"openshift": {"devinfo/overlays/openshift", "devinfo", `{openshift: true, agent: {cniBinDir: /var/lib/cni/bin, cniConfDir: /etc/kubernetes/cni/net.d}}`},
+		"microk8s":  {"devinfo/overlays/microk8s", "devinfo", `{agent: {cniBinDir: /var/snap/microk8s/current/opt/cni/bin, cniConfDir: /var/snap/microk8s/current/args/cni-network}}`},
+		"k3s":       {"devinfo/overlays/k3s", "devinfo", `{agent: {cniBinDir: /var/lib/rancher/k3s/data/cni, cniConfDir: /var/lib/rancher/k3s/agent/etc/cni/net.d}}`},
 		"metrics":   {"devinfo/overlays/metrics", "devinfo", `{agent: {openMetrics: true}}`},
 		"driver":    {"cni-dra-driver", "cni-dra-driver", `{agent: {enabled: false}, dra: {enabled: true}}`},
 	} {
@@ -137,6 +137,12 @@ func TestValuesReachTheAgent(t *testing.T) {
 		if got := agentArgs(t, values); !strings.Contains(got, want) {
 			t.Errorf("%s: no %q in\n%s", values, want, got)
 		}
+	}
+}
+
+func TestWithoutTheDoctorItsMountsAreNotThere(t *testing.T) {
+	if got := agentArgs(t, `{agent: {doctor: false}}`); strings.Contains(got, "net.d") || strings.Contains(got, "kubelet") {
+		t.Error(got)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -184,8 +185,13 @@ func TestTheAgentHasFewRights(t *testing.T) {
 			t.Errorf("%s: a token, or a namespace of the host that it does not need", name)
 		}
 		for _, v := range pod.Volumes {
-			if v.HostPath != nil && (v.HostPath.Path == "/" || strings.Contains(v.HostPath.Path, "kubelet")) {
+			if v.HostPath != nil && (v.HostPath.Path == "/" || strings.Contains(v.HostPath.Path, "kubelet") && v.HostPath.Path != "/var/lib/kubelet/pod-resources") {
 				t.Errorf("%s: mounts %s", name, v.HostPath.Path)
+			}
+		}
+		for _, m := range pod.Containers[0].VolumeMounts {
+			if slices.Contains([]string{"settings", "netns", "dev", "sockets-0", "sockets-1", "cni-conf", "pod-resources"}, m.Name) && !m.ReadOnly {
+				t.Errorf("%s: may write to %s", name, m.MountPath)
 			}
 		}
 		s := pod.Containers[0].SecurityContext

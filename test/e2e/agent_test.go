@@ -226,7 +226,7 @@ func ready(t *testing.T, namespace, name string) {
 		if err != nil {
 			return err
 		}
-		pods, err := cluster.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+		pods, err := cluster.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(ds.Spec.Selector)})
 		s := ds.Status
 		if s.ObservedGeneration != ds.Generation || s.NumberReady != s.DesiredNumberScheduled || s.UpdatedNumberScheduled != s.DesiredNumberScheduled || len(pods.Items) != int(s.DesiredNumberScheduled) {
 			err = errors.Join(fmt.Errorf("DaemonSet: %+v, %d pods", s, len(pods.Items)), err)

@@ -5,10 +5,15 @@ package e2e
 import (
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"devinfo-cni.io/pkg/hosttxt"
 )
 
 var (
@@ -36,10 +41,12 @@ func (a *nodeAgent) scrape(t *testing.T, metric string) (list []map[string]strin
 	return list
 }
 
-// metrics has a pod's attachment among the agent's series, which joins with what
-// node_exporter reads of the interface below, /sys/class/net/DEVICE/statistics, and with the
-// PCI address of the card.
+// oftener has the agent look at the attachments more often than each minute.
+const oftener = "--audit-interval=2s"
+
+// metrics has a pod's attachment among the agent's series.
 func metrics(t *testing.T, m *multus, a *nodeAgent) {
+	a.flag(t, oftener)
 	s := begin(t)
 	network := s.lan(m, "lan", "10.11.90.0/24")
 	s.create(withNetworks("a", nil, "lan"))
@@ -78,4 +85,62 @@ func metrics(t *testing.T, m *multus, a *nodeAgent) {
 		}
 		return nil
 	})
+}
+
+// joined has Prometheus' engine join what the agent says with what the exporters say, by the
+// expressions of docs/agent.md and of the dashboard: test/deploy. The node has no VF, so plugin
+// and agent read the /sys of a captured host, and the pod's network declares one of that.
+func joined(t *testing.T, m *multus, a *nodeAgent) {
+	a.onCapturedHost(t, "mlx5-switchdev")
+	s := begin(t)
+	s.declaring(m, "vf", map[string]any{"type": "pci", "pci": map[string]any{"pci-address": "0000:03:00.2", "representor-device": "eth4"}})
+	s.create(withNetworks("a", nil, "vf"))
+	s.running("a")
+	want := map[string]string{
+		"": "1", "pod": "a", "namespace": s.name, "interface": "net1", "network": s.name + "-vf", "type": "pci",
+		"pciAddr": "0000:03:00.2", "pf": "p0", "vf": "0", "device": "eth4", "rdma_device": "mlx5_2",
+	}
+	eventually(t, limit, func() error {
+		if diff := cmp.Diff([]map[string]string{want}, a.scrape(t, "devinfo_attachment_info")); diff != "" {
+			return fmt.Errorf("devinfo_attachment_info (- is wanted):\n%s", diff)
+		}
+		return nil
+	})
+	_, text := a.get(t, "/metrics")
+	path := filepath.Join(t.TempDir(), "metrics.txt")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const test = "TestTheJoinsFindThePodOfADevice"
+	if out := shell(t, "cd test/deploy && DEVINFO_SCRAPED="+path+" go test -count=1 -v -run ^"+test+"$ ."); !strings.Contains(out, "--- PASS: "+test) {
+		t.Errorf("test/deploy has not evaluated the joins:\n%s", out)
+	}
+}
+
+// onCapturedHost has plugin and agent read the /sys of a captured host until the end of the
+// test.
+func (a *nodeAgent) onCapturedHost(t *testing.T, name string) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "e2e-sys-") // t.TempDir has the test's name, and is the node's too
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	host, err := hosttxt.Load(filepath.Join(root, "testdata/hosts", name+".txtar"))
+	if err == nil {
+		err = host.Unpack(dir)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	onNode(t, "chmod", "0755", dir)
+	settings := func(text string) {
+		shell(t, "kubectl -n devinfo create configmap devinfo-settings --from-literal=default.json='"+text+"' --dry-run=client -o yaml | kubectl apply -f -")
+	}
+	settings(`{"logFile": "` + nodeLog + `", "sysfs": "` + dir + `"}`)
+	a.patch(t, `{"op": "add", "path": "/spec/template/spec/volumes/-", "value": {"name": "captured", "hostPath": {"path": "`+dir+`"}}},
+		{"op": "add", "path": "/spec/template/spec/containers/0/volumeMounts/-", "value": {"name": "captured", "mountPath": "`+dir+`", "readOnly": true}},
+		{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "`+oftener+`"}`)
+	t.Cleanup(func() { settings(a.settings) }) // before the patch is taken back: a new pod reads them at once
+	a.well(t)
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,9 +20,12 @@ import (
 
 const clusterNetwork = "/etc/cni/net.d/10-cluster.conflist"
 
-// TestInTheDefaultNetwork has devinfo in the network of all pods. The node stays ready, no
-// pod is a line of the log, and sandboxes are made as fast as without it: by 1.05 at most, which
-// is asked only with E2E_MEASURE, of a machine that does nothing else.
+// measured asks for more sandboxes, and that they are made as fast with devinfo as without it, but
+// for a twentieth. Only a machine that does nothing else can say so.
+const measured = "E2E_MEASURE"
+
+// TestInTheDefaultNetwork has devinfo in the network of all pods: the node stays ready, and no
+// pod is a line of the log.
 func TestInTheDefaultNetwork(t *testing.T) {
 	if cluster.kit == "" {
 		t.Skip("only in a cluster that the tests make: they change the network of all pods")
@@ -29,25 +33,37 @@ func TestInTheDefaultNetwork(t *testing.T) {
 	installAgent(t, map[string]any{"logFile": nodeLog})
 	plain := onNode(t, "cat", clusterNetwork)
 	t.Cleanup(func() { writeNode(t, clusterNetwork, plain) })
-	chained := withDevinfo(t, plain)
+	networks := map[bool]string{false: plain, true: withDevinfo(t, plain)}
 	notReady := watchNode(t)
 	s := begin(t)
-	var with, without time.Duration
-	for round := range 4 { // in turns: what else the machine does is in both
-		without += s.tenPods(plain, fmt.Sprintf("without%d", round), false)
-		with += s.tenPods(chained, fmt.Sprintf("with%d", round), true)
+	rounds := 4
+	if os.Getenv(measured) != "" {
+		rounds = 12
 	}
+	took := map[bool][]time.Duration{}
+	for round := range rounds {
+		for turn := range 2 { // in turns, and each as often the first: what else the machine does is in both
+			devinfo := (round+turn)%2 == 1
+			took[devinfo] = append(took[devinfo], s.tenPods(networks[devinfo], fmt.Sprintf("r%d-%v", round, devinfo), devinfo)...)
+		}
+	}
+	with, without := median(took[true]), median(took[false])
 	ratio := float64(with) / float64(without)
-	t.Logf("a sandbox takes %v without devinfo, %v with it: %.3f times as long", without/40, with/40, ratio)
-	if os.Getenv("E2E_MEASURE") != "" && ratio > 1.05 {
+	t.Logf("a sandbox takes %v without devinfo, %v with it (medians of %d): %.3f times as long", without, with, len(took[true]), ratio)
+	if os.Getenv(measured) != "" && ratio > 1.05 {
 		t.Errorf("%.3f is more than 1.05", ratio)
 	}
 	if log, err := tryOnNode("", "cat", nodeLog); err == nil && log != "" {
-		t.Errorf("the log of 40 pods without any device:\n%s", log)
+		t.Errorf("the log of %d pods without any device:\n%s", len(took[true]), log)
 	}
 	if err := notReady(); err != nil {
 		t.Error(err)
 	}
+}
+
+func median(list []time.Duration) time.Duration {
+	slices.Sort(list)
+	return list[len(list)/2]
 }
 
 // withDevinfo is a network with devinfo after its plugins.
@@ -74,9 +90,9 @@ func writeNode(t *testing.T, path, text string) {
 	onNode(t, "mv", path+".e2e", path)
 }
 
-// tenPods gives the sum of the times that the kubelet waited for the sandboxes of ten pods, one
-// after the other.
-func (s *space) tenPods(network, name string, devinfo bool) time.Duration {
+// tenPods gives the times that the kubelet waited for the sandboxes of ten pods, one after the
+// other.
+func (s *space) tenPods(network, name string, devinfo bool) (took []time.Duration) {
 	s.Helper()
 	writeNode(s.T, clusterNetwork, network)
 	s.create(podWith(name)) // until the runtime has taken it up
@@ -91,13 +107,12 @@ func (s *space) tenPods(network, name string, devinfo bool) time.Duration {
 		return err
 	})
 	s.delete(name)
-	before := sandboxTime(s.T)
 	for n := range 10 {
-		pod := fmt.Sprintf("%s-%d", name, n)
+		pod, before := fmt.Sprintf("%s-%d", name, n), sandboxTime(s.T)
 		s.create(podWith(pod))
 		s.running(pod)
+		took = append(took, sandboxTime(s.T)-before)
 	}
-	took := sandboxTime(s.T) - before
 	s.deletePods(s.ctx)
 	return took
 }

@@ -18,8 +18,9 @@
 // docs/from-device-plugin.md are gone through. After that they test the
 // devinfo plugin with Multus and with a device plugin of their own, which offers the node's
 // network card as a resource; then devinfo-agent, by the manifests and commands of
-// docs/install.md; then devinfo in the network of all pods. There E2E_MEASURE=1 fails the
-// tests if sandboxes take more than 1.05 times as long, on a machine that does nothing else.
+// docs/install.md, and by Helm; then devinfo in the network of all pods. There E2E_MEASURE=1
+// makes more sandboxes, and fails the tests if they take more than 1.05 times as long, on a
+// machine that does nothing else.
 // The cluster stays up for the next run; its own verb, down, ends it. It inherits the
 // environment of the tests, such as RUNTIME=crio.
 //

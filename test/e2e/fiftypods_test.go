@@ -62,7 +62,7 @@ func fifty(t *testing.T, m *multus, a *nodeAgent) {
 		return nil
 	})
 	s.fiftyGo(1)
-	s.as(before)
+	asBefore(t, before)
 
 	s.fifty()
 	time.Sleep(2 * time.Second) // some are being made; how many does not matter
@@ -71,7 +71,7 @@ func fifty(t *testing.T, m *multus, a *nodeAgent) {
 	s.fiftyRun()
 	a.well(t)
 	s.fiftyGo(0)
-	s.as(before)
+	asBefore(t, before)
 }
 
 // fifty makes those of the pods that are not there.
@@ -86,10 +86,50 @@ func (s *space) fifty() {
 	}
 }
 
-// fiftyRun waits until the pods run, and have what they should. A kubelet that was started
-// again refuses pods whose containers it had not made yet, for good, until the device plugin is
-// there again: these are made anew.
+// fiftyRun waits until the pods run, and the network-status of each has its device. A pod whose
+// devices the kubelet did not tell Multus is made anew.
 func (s *space) fiftyRun() {
+	s.Helper()
+	for range 3 {
+		s.allRun()
+		var untold []string
+		for n := range 50 {
+			if pod := fmt.Sprintf("p%d", n); !strings.Contains(s.status(pod)["net2"], "vhost-user") {
+				untold = append(untold, pod)
+			}
+		}
+		if untold == nil {
+			return
+		}
+		for _, pod := range untold {
+			s.passedNothing(pod)
+			s.delete(pod)
+		}
+		s.fifty()
+	}
+	s.Error("pods that were made three times have no device-info in their network-status")
+}
+
+// passedNothing checks that Multus passed devinfo neither device nor path for a pod. Multus asks
+// the kubelet's pod-resources API for the pod's devices, and goes on if it names none, which one
+// pod of some hundreds has been seen to come to on a node under load. By its source the kubelet
+// (1.36) may drop the devices of a pod that it admits while it answers somebody else:
+// UpdateAllocatedDevices of its devicemanager lists the active pods before it takes the lock.
+func (s *space) passedNothing(pod string) {
+	s.Helper()
+	sandbox := onNode(s.T, "crictl", "pods", "--quiet", "--state", "ready", "--namespace", s.name, "--name", "^"+pod+"$")
+	log, _ := tryOnNode("", "grep", "-F", "/"+sandbox+"/net2", nodeLog)
+	if said := "Multus passes it only for a network that has a device (deviceID)"; sandbox == "" || !strings.Contains(log, said) {
+		s.Errorf("the network-status of %s has no device-info, and devinfo does not say %q of its sandbox %s:\n%s", pod, said, sandbox, log)
+		return
+	}
+	s.Logf("%s is made anew: Multus passed devinfo no device", pod)
+}
+
+// allRun waits until the pods run. A kubelet that was started again refuses pods whose
+// containers it had not made yet, for good, until the device plugin is there again: these are
+// made anew.
+func (s *space) allRun() {
 	s.Helper()
 	began, now := time.Now(), int64(0)
 	eventually(s.T, 20*time.Minute, func() error {
@@ -112,18 +152,6 @@ func (s *space) fiftyRun() {
 		return nil
 	})
 	s.Logf("50 pods run after %v", time.Since(began).Round(time.Second))
-	// Under load Multus has been seen to call a plugin without the device of a pod's resource,
-	// and so without a path for the file: that is neither devinfo's nor usual.
-	var untold []string
-	for n := range 50 {
-		if pod := fmt.Sprintf("p%d", n); !strings.Contains(s.status(pod)["net2"], "vhost-user") {
-			untold = append(untold, pod)
-		}
-	}
-	s.Logf("pods whose network-status has no device-info: %q", untold)
-	if len(untold) > 5 {
-		s.Errorf("the network-status of %q has no device-info", untold)
-	}
 }
 
 // fiftyGo deletes all pods; without grace the API server forgets them at once.
@@ -136,12 +164,12 @@ func (s *space) fiftyGo(grace int64) {
 	s.deletePods(s.ctx)
 }
 
-// as waits until the node is as it was, but for the plugin.
-func (s *space) as(before string) {
-	s.Helper()
-	clean(s.T)
-	eventually(s.T, 5*time.Minute, func() error {
-		if diff := cmp.Diff(strings.Split(before, "\n"), strings.Split(listing(s.T), "\n")); diff != "" {
+// asBefore waits until the node is as it was, but for directories.
+func asBefore(t *testing.T, before string) {
+	t.Helper()
+	clean(t)
+	eventually(t, 5*time.Minute, func() error {
+		if diff := cmp.Diff(strings.Split(before, "\n"), strings.Split(listing(t), "\n")); diff != "" {
 			return fmt.Errorf("the node (- is before, + is after):\n%s", diff)
 		}
 		return nil
@@ -158,7 +186,7 @@ func newerAgent(t *testing.T) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	shell(t, "CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version="+newerVersion+"' -o "+dir+"/ ./cmd/devinfo-agent ./cmd/devinfo ./cmd/devinfoctl")
+	shell(t, "CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X devinfo-cni.io/pkg/build.version="+newerVersion+"' -o "+dir+"/ ./cmd/devinfo-agent ./cmd/devinfo ./cmd/devinfoctl")
 	shell(t, "cd "+dir+" && $E2E_CLUSTER image devinfo-agent-newer devinfo-agent devinfo devinfoctl")
 	return "cluster.local/devinfo-agent-newer:1"
 }

@@ -36,7 +36,7 @@ func kubectlDevinfo(t *testing.T, m *multus, _ *nodeAgent) {
 		{[]string{"list", "-A", "--node", node}, []string{s.name + " " + row}},
 		{[]string{"who", m.card, "--node", node, "--no-headers"}, []string{s.name + " " + row}},
 		{[]string{"pod", "a", "-n", s.name}, []string{"net1", "device " + m.card, `"pci-address": "` + m.card + `"`}},
-		{[]string{"capture", node}, []string{"sys/bus/pci/devices/" + m.card}},
+		{[]string{"capture", node}, []string{"sys/bus/pci/devices/" + m.card, `"pod": "` + s.name + "/a\",\n" + `"resource": "` + nicResource + "\",\n" + `"device": "` + m.card + `"`}},
 	} {
 		out := asKubectl(t, test.args...)
 		var lines []string
@@ -47,9 +47,21 @@ func kubectlDevinfo(t *testing.T, m *multus, _ *nodeAgent) {
 			t.Errorf("kubectl devinfo %s does not say %q:\n%.3000s", strings.Join(test.args, " "), test.want, out)
 		}
 	}
-	said := []string{"the devinfo plugin is installed, and is of this build", "1 attachment, all as they should be"}
-	if out := asKubectl(t, "doctor", node); !containsAll(out, said) {
-		t.Errorf("kubectl devinfo doctor does not say %q:\n%s", said, out)
+	said := []string{"the devinfo plugin is installed, and is of this build", "1 attachment, all as they should be", "no network configuration on this node has devinfo in it"}
+	if out := asKubectl(t, "doctor", node); !containsAll(out, said) || strings.Contains(out, "pod-resources") {
+		t.Errorf("kubectl devinfo doctor does not say %q, or cannot see something:\n%s", said, out)
 	}
 	s.delete("a")
+	wrongOrder(t, node)
+}
+
+// wrongOrder has a network on the node in which devinfo comes before the plugin that makes the
+// interface. The runtime takes the first one by name, and so another one.
+func wrongOrder(t *testing.T, node string) {
+	const path = "/etc/cni/net.d/99-e2e.conflist"
+	t.Cleanup(func() { onNode(t, "rm", "-f", path) })
+	writeNode(t, path, `{"cniVersion": "1.0.0", "name": "e2e", "plugins": [{"type": "devinfo", "deviceInfoFile": "auto"}, {"type": "macvlan", "master": "eth0"}]}`)
+	if out := asKubectl(t, "doctor", node); !containsAll(out, []string{path, "put it after the plugin that makes the interface"}) {
+		t.Errorf("kubectl devinfo doctor does not see the order of the plugins:\n%s", out)
+	}
 }

@@ -38,6 +38,7 @@ func TestWithTheAgent(t *testing.T) {
 		{"WithoutTheAgentContainersAreMadeWithoutIt", agentAway},
 		{"TheRuntimeRequiresTheAgent", agentRequired},
 		{"MetricsNamePodAndDevice", metrics},
+		{"MetricsJoinWithTheExporters", joined},
 		{"TheExamplesWork", examples},
 		{"KubectlDevinfoShowsPodsAndNodes", kubectlDevinfo},
 		{"FiftyPodsTwiceLeaveTheNodeAsItWas", fifty},
@@ -60,6 +61,11 @@ const (
 	agentName      = "devinfo-agent"
 )
 
+// agentFiles are what the agent puts on the node: the plugin, the settings, and their marks.
+func agentFiles() []string {
+	return []string{"/opt/cni/bin/devinfo", "/opt/cni/bin/.devinfo.sha256", nodeSettings, "/etc/cni/devinfo/.node.json.sha256"}
+}
+
 // installAgent deploys the agent with settings of the nodes.
 func installAgent(t *testing.T, settings map[string]any) *nodeAgent {
 	t.Helper()
@@ -70,7 +76,7 @@ func installAgent(t *testing.T, settings map[string]any) *nodeAgent {
 	a := &nodeAgent{settings: string(text), endpoint: "http://" + address(onlyNode(t)) + ":9810"}
 	t.Cleanup(func() {
 		shell(t, "kubectl delete --ignore-not-found -k deploy/devinfo/overlays/metrics")
-		onNode(t, "rm", "-f", nodeLog, nodeSettings, "/opt/cni/bin/devinfo", "/opt/cni/bin/.devinfo.sha256")
+		onNode(t, append([]string{"rm", "-f", nodeLog}, agentFiles()...)...)
 	})
 	shell(t, "$E2E_CLUSTER image devinfo-agent bin/devinfo-agent bin/devinfo bin/devinfoctl")
 	shell(t, "kubectl apply -f deploy/devinfo/base/namespace.yaml")
@@ -185,7 +191,7 @@ func removed(t *testing.T, _ *multus, _ *nodeAgent) {
 	}
 	defer shell(t, "kubectl -n devinfo delete job --ignore-not-found -l app.kubernetes.io/name=devinfo-uninstall")
 	out := shell(t, commands)
-	for _, path := range []string{"/opt/cni/bin/devinfo", "/opt/cni/bin/.devinfo.sha256", nodeSettings} {
+	for _, path := range agentFiles() {
 		if _, err := tryOnNode("", "test", "-e", path); err == nil {
 			t.Errorf("%s is there still:\n%s", path, out)
 		}

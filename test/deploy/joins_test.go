@@ -1,0 +1,195 @@
+package deploy
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/textparse"
+	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/tsdb/chunks"
+)
+
+// scrapedVariable names a file with what /metrics of an agent says: test/e2e scrapes one that
+// runs in a cluster. Without it the text is that of an earlier such scrape.
+const scrapedVariable = "DEVINFO_SCRAPED"
+
+func scrapedText(t *testing.T) string {
+	t.Helper()
+	path := os.Getenv(scrapedVariable)
+	if path == "" {
+		path = "testdata/metrics.txt"
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// A target is scraped each minute for an hour.
+type target struct {
+	labels map[string]string         // those that a PodMonitor gives it, if a metric has no such label itself
+	text   func(minute int64) string // in the exposition format
+}
+
+// scraped is what Prometheus has of targets.
+func scraped(t *testing.T, targets ...target) []storage.Series {
+	t.Helper()
+	samples, sets := map[uint64][]chunks.Sample{}, map[uint64]labels.Labels{}
+	for minute := range int64(60) {
+		for _, from := range targets {
+			p := textparse.NewPromParser([]byte(from.text(minute)), labels.NewSymbolTable(), false)
+			for {
+				entry, err := p.Next()
+				if errors.Is(err, io.EOF) {
+					break
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if entry != textparse.EntrySeries {
+					continue
+				}
+				_, _, value := p.Series()
+				lset := from.label(p)
+				sets[lset.Hash()] = lset
+				samples[lset.Hash()] = append(samples[lset.Hash()], sample{at: minute * time.Minute.Milliseconds(), value: value})
+			}
+		}
+	}
+	var all []storage.Series
+	for hash, lset := range sets {
+		all = append(all, storage.NewListSeries(lset, samples[hash]))
+	}
+	return all
+}
+
+func (f target) label(p textparse.Parser) labels.Labels {
+	var own labels.Labels
+	p.Labels(&own)
+	b := labels.NewBuilder(own)
+	for name, value := range f.labels {
+		if !own.Has(name) {
+			b.Set(name, value)
+		}
+	}
+	return b.Labels()
+}
+
+// always is a target whose metrics stay what they are.
+func always(text string) func(int64) string { return func(int64) string { return text } }
+
+// The VF of testdata/hosts/mlx5-switchdev.txtar that the pod of the scrape has, and another
+// one, as sriov-network-metrics-exporter tells of them. The first receives 10 bytes a second.
+func vfs(minute int64) string {
+	return fmt.Sprintf(`# HELP sriov_vf_rx_bytes Statistic rx_bytes.
+# TYPE sriov_vf_rx_bytes counter
+sriov_vf_rx_bytes{numa_node="0",pciAddr="0000:03:00.2",pf="p0",vf="0"} %d
+sriov_vf_rx_bytes{numa_node="0",pciAddr="0000:03:00.4",pf="p0",vf="2"} %d
+`, 600*minute, 6*minute)
+}
+
+// interfaces are those of the node, and its RDMA devices, as node_exporter tells of them: 20
+// bytes a second to the VF's representor, 30 to its RDMA device, 2 packets dropped.
+func interfaces(minute int64) string {
+	return fmt.Sprintf(`# HELP node_network_transmit_bytes_total Network device statistic transmit_bytes.
+# TYPE node_network_transmit_bytes_total counter
+node_network_transmit_bytes_total{device="eth0"} %[1]d
+node_network_transmit_bytes_total{device="eth4"} %[2]d
+node_network_transmit_bytes_total{device="p0"} %[1]d
+# HELP node_network_receive_drop_total Network device statistic receive_drop.
+# TYPE node_network_receive_drop_total counter
+node_network_receive_drop_total{device="eth4"} %[3]d
+node_network_receive_drop_total{device="p0"} %[1]d
+# HELP node_infiniband_port_data_received_bytes_total Number of data octets received on all links
+# TYPE node_infiniband_port_data_received_bytes_total counter
+node_infiniband_port_data_received_bytes_total{device="mlx5_0",port="1"} %[1]d
+node_infiniband_port_data_received_bytes_total{device="mlx5_2",port="1"} %[4]d
+`, 7*minute, 1200*minute, 120*minute, 1800*minute)
+}
+
+// node are the targets of a node; the exporters' pods are in a namespace of their own.
+func node(name, agent string) []target {
+	exporter := func(pod string) map[string]string {
+		return map[string]string{"instance": name, "namespace": "monitoring", "pod": pod}
+	}
+	return []target{
+		{map[string]string{"instance": name, "namespace": "devinfo", "pod": "devinfo-agent-x7f2k"}, always(agent)},
+		{exporter("sriov-metrics-exporter-b5q9z"), vfs},
+		{exporter("node-exporter-c8d4w"), interfaces},
+	}
+}
+
+// holder is the pod that the scrape says has the VF.
+func holder(t *testing.T, text string) (namespace, pod string) {
+	t.Helper()
+	found := regexp.MustCompile(`(?m)^devinfo_attachment_info\{.*namespace="([^"]*)".*pciAddr="0000:03:00.2".*pod="([^"]*)".*\} 1$`).FindAllStringSubmatch(text, -1)
+	if len(found) != 1 {
+		t.Fatalf("%d attachments of 0000:03:00.2, want one:\n%s", len(found), text)
+	}
+	return found[0][1], found[0][2]
+}
+
+// joins are the expressions that name a metric of ours and one of an exporter, by the latter.
+func joins(t *testing.T) map[string]string {
+	t.Helper()
+	doc, err := os.ReadFile("../../docs/agent.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, ok := strings.Cut(string(doc), "```promql\n")
+	block, _, closed := strings.Cut(block, "```")
+	if !ok || !closed {
+		t.Fatal("docs/agent.md has no queries")
+	}
+	found, theirs := map[string]string{}, regexp.MustCompile(`(?:sriov|node)_[a-z_]+`)
+	add := func(expr, where string) {
+		if name := theirs.FindString(expr); name != "" && strings.Contains(expr, "devinfo_attachment_info") {
+			found[name+where] = expr
+		}
+	}
+	for _, expr := range strings.Split(block, "\n\n") {
+		add(expr, " in docs/agent.md")
+	}
+	variables := strings.NewReplacer("$__rate_interval", "5m", "$instance", ".*", "$namespace", ".*")
+	for _, p := range grafana(t).Panels {
+		for _, target := range p.Targets {
+			add(variables.Replace(target.Expr), "")
+		}
+	}
+	return found
+}
+
+func TestTheJoinsFindThePodOfADevice(t *testing.T) {
+	text := scrapedText(t)
+	namespace, pod := holder(t, text)
+	// On the other node nobody has the VF of this address.
+	all := scraped(t, append(node("worker-1", text), node("worker-2", "")...)...)
+	got := map[string]map[string]float64{}
+	for name, expr := range joins(t) {
+		got[name] = map[string]float64{}
+		for _, s := range ask(t, all, expr, 30*time.Minute) {
+			of := s.Metric.Get("namespace") + "/" + s.Metric.Get("pod") + "/" + s.Metric.Get("interface")
+			got[name][of] += s.F
+		}
+	}
+	of := namespace + "/" + pod + "/net1"
+	want := map[string]map[string]float64{
+		"sriov_vf_rx_bytes in docs/agent.md":                 {of: 600 * 30},
+		"node_network_transmit_bytes_total in docs/agent.md": {of: 20},
+		"sriov_vf_rx_bytes":                                  {of: 10},
+		"node_infiniband_port_data_received_bytes_total":     {of: 30},
+		"node_network_receive_drop_total":                    {of: 2},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(- is wanted)\n%s", diff)
+	}
+}

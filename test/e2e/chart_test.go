@@ -1,0 +1,159 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// TestWithTheChart installs devinfo-agent by Helm as docs/install.md says, changes the values,
+// adds cni-dra-driver, and removes everything. bin/helm is of the version that test/deploy reads
+// the chart with.
+func TestWithTheChart(t *testing.T) {
+	if cluster.kit == "" {
+		t.Skip("only in a cluster that the tests make: they put Multus and device plugins on the node")
+	}
+	m := &multus{card: card(t)}
+	m.start(t)
+	userspace(t)
+	objects, node := ours(t), listing(t)
+	a := installChart(t)
+	for _, s := range []struct {
+		name string
+		run  func(*testing.T, *multus, *nodeAgent)
+	}{
+		{"AnUpgradeBringsSettings", upgraded},
+		{"ThePluginAndItsSettingsAreOnTheNode", installed},
+		{"ContainersHaveFilesVariablesAndNodes", injected},
+		{"KubectlDevinfoShowsPodsAndNodes", kubectlDevinfo},
+		{"AnUpgradeRefusesAndARollbackDoesNot", rolledBack},
+		{"TheSameReleaseHasTheDriver", withDriver},
+		{"TheAgentIsRemovedAsDocumented", removed},
+	} {
+		if ok := t.Run(s.name, func(t *testing.T) { s.run(t, m, a) }); !ok {
+			a.explain(t)
+		}
+	}
+	helm(t, documented(t, "`(helm uninstall [^`]*)`"))
+	shell(t, documented(t, "`(kubectl delete namespace [^`]*)`"))
+	if diff := cmp.Diff(objects, ours(t)); diff != "" {
+		t.Errorf("objects of the cluster (- is before, + is after):\n%s", diff)
+	}
+	asBefore(t, node)
+}
+
+// helm runs commands of which one is helm.
+func helm(t *testing.T, commands string) string {
+	t.Helper()
+	return shell(t, "export PATH=$PWD/bin:$PATH\n"+commands)
+}
+
+// documented is the command of docs/install.md that a regular expression finds, with the
+// kit's images, whose tag is a digit, in the place of a registry's.
+func documented(t *testing.T, expression string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "docs", "install.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(expression).FindSubmatch(text)
+	if found == nil {
+		t.Fatalf("docs/install.md has no command like %s", expression)
+	}
+	return strings.NewReplacer("registry.example.com/net", "cluster.local", "v0.1.0", "1", "--set ", "--set-string ").Replace(string(found[1]))
+}
+
+// ours are the objects of the cluster, of all kinds but events, that have one of our names.
+func ours(t *testing.T) []string {
+	t.Helper()
+	return strings.Fields(shell(t, `kinds=$(kubectl api-resources --verbs=list -o name | grep -v '^events' | paste -sd,)
+all=$(kubectl get "$kinds" -A -o name --show-kind)
+grep -E 'devinfo|cni-dra|`+driver+`' <<<"$all" | sort || true`))
+}
+
+func installChart(t *testing.T) *nodeAgent {
+	t.Helper()
+	a := &nodeAgent{endpoint: "http://" + address(onlyNode(t)) + ":9810"}
+	t.Cleanup(func() {
+		helm(t, "helm uninstall devinfo --namespace devinfo --ignore-not-found")
+		shell(t, "kubectl delete namespace --ignore-not-found devinfo")
+		onNode(t, append([]string{"rm", "-f", nodeLog}, agentFiles()...)...)
+	})
+	shell(t, "$E2E_CLUSTER image devinfo-agent bin/devinfo-agent bin/devinfo bin/devinfoctl")
+	shell(t, "$E2E_CLUSTER image cni-dra-driver bin/cni-dra-driver bin/devinfo bin/devinfoctl")
+	helm(t, documented(t, `(?s)\n(helm install .*?[^\\])\n`))
+	ready(t, agentNamespace, agentName)
+	if out := onNode(t, "/opt/cni/bin/devinfo", "--version"); !strings.Contains(out, "devinfo") {
+		t.Errorf("the plugin on the node says %s", out)
+	}
+	return a
+}
+
+// upgrade changes some of the release's values.
+func (a *nodeAgent) upgrade(t *testing.T, values map[string]any) {
+	t.Helper()
+	text, err := json.Marshal(values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "values.yaml")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	helm(t, "helm upgrade devinfo deploy/charts/devinfo --namespace devinfo --reuse-values -f "+path)
+	ready(t, agentNamespace, agentName)
+}
+
+func upgraded(t *testing.T, m *multus, a *nodeAgent) {
+	settings := map[string]any{"logFile": nodeLog, "cdiDevices": []string{m.card}}
+	text, err := json.Marshal(settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.settings = string(text)
+	a.upgrade(t, map[string]any{"agent": map[string]any{"openMetrics": true, "settings": map[string]any{"default.json": settings}}})
+	a.well(t)
+}
+
+// rolledBack has a pod refused by what an upgrade sets, and after the rollback one like it
+// started. It is another one, for what starts while the agent is replaced is given nothing.
+func rolledBack(t *testing.T, m *multus, a *nodeAgent) {
+	s := begin(t)
+	s.lan(m, "lan", "10.11.94.0/24")
+	s.nad(m, "plain", "", s.macvlan("10.11.95.0/24"))
+	requiring := func(name string) *corev1.Pod {
+		pod := withNetworks(name, nil, "lan", "plain")
+		pod.Annotations["devinfo-cni.io/require"] = "net1,net2"
+		return pod
+	}
+	a.upgrade(t, map[string]any{"agent": map[string]any{"whenMissing": "refuse"}})
+	s.create(requiring("a"))
+	s.event("a", "interface net2, which the annotation devinfo-cni.io/require names, has no device information")
+	s.notRunning("a")
+	s.delete("a")
+	helm(t, "helm rollback devinfo --namespace devinfo")
+	ready(t, agentNamespace, agentName)
+	s.create(requiring("b"))
+	s.has("container once nothing is refused", s.running("b"), files("net1"))
+}
+
+// withDriver has the other agent in the release for a while, and a pod with a network by claim.
+func withDriver(t *testing.T, _ *multus, a *nodeAgent) {
+	s := begin(t)
+	a.upgrade(t, map[string]any{"dra": map[string]any{"enabled": true}})
+	ready(t, agentNamespace, system)
+	s.pod("a", s.template(requests(request("lan", s.class("net1", s.macvlan("10.11.96.0/24", map[string]any{"type": "devinfo", "capabilities": capability}))))))
+	s.attached("a", "net0", "lan", "net1", "10.11.96.")
+	s.delete("a")
+	clean(t)
+	a.upgrade(t, map[string]any{"dra": map[string]any{"enabled": false}})
+	shell(t, "kubectl delete resourceslices --field-selector spec.driver="+driver)
+}
