@@ -1,0 +1,105 @@
+//go:build vm
+
+package vm_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// draRules offer all VFs of the machine, its vDPA device on one, and a PF.
+const draRules = `devices:
+- select: device.attributes["devinfo-cni.io"].kind == "vdpa" && device.attributes["devinfo-cni.io"].vdpaDriver == "vhost"
+  as: exclusive
+  resourceName: example.com/vdpa
+- drivers: [vfio-pci]
+  as: exclusive
+  resourceName: example.com/dpdk
+- pfNames: [enp1s0, enp65s0, enp2s0]
+  as: exclusive
+  attributes: {physicalNetwork: blue}
+- ifNames: [enp65s0]
+  as: shared
+  attachments: 7
+  bandwidth: 1G
+`
+
+// offered are the node's own devices in its slices, by name, and the slice of each.
+func (n *draNode) offered() (map[string]resourceapi.Device, map[string]string) {
+	n.t.Helper()
+	list, err := n.ResourceV1().ResourceSlices().List(n.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	devices, in := map[string]resourceapi.Device{}, map[string]string{}
+	for _, s := range list.Items {
+		for _, d := range s.Spec.Devices {
+			if d.Name != "cni" {
+				devices[d.Name], in[d.Name] = d, s.Name
+			}
+		}
+	}
+	return devices, in
+}
+
+// published waits until the device is.
+func (n *draNode) published(name string) (d resourceapi.Device) {
+	n.t.Helper()
+	eventually(n.t, name+" is published", func() (there bool) {
+		all, _ := n.offered()
+		d, there = all[name]
+		return there
+	})
+	return d
+}
+
+// text is a device for people, a line for each attribute.
+func text(d resourceapi.Device) string {
+	var b strings.Builder
+	fmt.Fprintln(&b, d.Name)
+	for _, name := range slices.Sorted(maps.Keys(d.Attributes)) {
+		fmt.Fprintf(&b, "  %s: %s\n", strings.TrimPrefix(string(name), "devinfo-cni.io/"), value(d.Attributes[name]))
+	}
+	if d.AllowMultipleAllocations != nil {
+		fmt.Fprintln(&b, "  shared:", *d.AllowMultipleAllocations)
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.Capacity)) {
+		capacity := d.Capacity[name]
+		fmt.Fprintf(&b, "  capacity %s: %v, %v if nothing is said\n", name, &capacity.Value, capacity.RequestPolicy.Default)
+	}
+	for _, taint := range d.Taints {
+		fmt.Fprintf(&b, "  taint %s: %s\n", taint.Key, taint.Effect)
+	}
+	return b.String()
+}
+
+func value(a resourceapi.DeviceAttribute) string {
+	switch {
+	case a.StringValue != nil:
+		return *a.StringValue
+	case a.IntValue != nil:
+		return fmt.Sprint(*a.IntValue)
+	case a.BoolValue != nil:
+		return fmt.Sprint(*a.BoolValue)
+	}
+	return "?"
+}
+
+func TestDRAOffersTheMachinesDevicesAsTheyAre(t *testing.T) {
+	needs(t, "igb", "vpvdpa")
+	n := newDRANode(t, draRules)
+	n.published("pci-0000-41-10-0")
+	devices, in := n.offered()
+	for _, name := range slices.Sorted(maps.Keys(devices)) {
+		t.Log(in[name], text(devices[name]))
+	}
+}
+
+func pause() { time.Sleep(500 * time.Millisecond) }
