@@ -21,6 +21,7 @@ import (
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/cniconfig"
+	"devinfo-cni.io/pkg/dra/custody"
 	"devinfo-cni.io/pkg/dra/metadata"
 	"devinfo-cni.io/pkg/dra/status"
 	"devinfo-cni.io/pkg/dra/validator"
@@ -130,7 +131,7 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 		Notify:     dra.PostNotices(client, driver, o.nodeName, log),
 		Validator:  validatorBelow(o.hostRoot, log),
 		Attributes: devices.Attributes,
-		Inventory:  offered, Finder: finderOf(sys),
+		Inventory:  offered, Finder: finderOf(sys), Custody: custody.New(sys, sysfs.Writer(node.Sysfs), link.NewKernel(sys.Files())),
 		Ordered: o.ordered, DelTries: o.delTries, DelPatience: o.delPatience,
 		Grant:   granter(node, sys, o.hostRoot),
 		Metrics: noting(dra.NewMetrics(registry), connected), Log: log,

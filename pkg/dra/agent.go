@@ -19,6 +19,7 @@ import (
 	"devinfo-cni.io/pkg/cdispec"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/dra/cniconfig"
+	"devinfo-cni.io/pkg/dra/custody"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/dra/status"
 	"devinfo-cni.io/pkg/dra/validator"
@@ -62,6 +63,8 @@ type Options struct {
 	Validator func(runtime, release string) validator.State
 
 	Inventory *Inventory // the node's own devices; nil = none is offered
+	// Custody gives them back as they were; nil = nobody does, and no driver is bound.
+	Custody *custody.Host
 	// Finder describes one of them where no plugin of its network has; nil = nobody does.
 	Finder *discovery.Finder
 
@@ -102,6 +105,9 @@ type Metrics struct {
 	Cut func(int)
 	// Validator is whether the runtime's validator is on, whenever it connects.
 	Validator func(validator.State)
+	// Mismatch is a thing of a device, one of [custody.Whats], that no plugin has restored:
+	// it was restored by the agent, or that was given up.
+	Mismatch func(what string, restored bool)
 	// Refused is a container that was not let in, for one of the Gate reasons.
 	Refused func(reason string)
 }

@@ -24,14 +24,15 @@ func (a *Agent) add(c *claim, which []int, sb *sandbox) error {
 	record.Pod = sb.pod
 	for _, n := range which {
 		at := &record.Attachments[n]
-		if err := a.cni.check(at); err != nil { // nothing is run, and no DEL owed
+		former, err := a.check(at)
+		if err != nil { // nothing is run, and no DEL owed
 			a.executed("ADD", time.Now(), err)
 			return a.notAdded(c, n, sb, err)
 		}
 		at.Phase, at.Error = state.Adding, ""
 		at.Execution = state.Execution{
 			Sandbox: sb.id, Netns: sb.netns, BootID: a.BootID, Args: cniArgs(sb, c.ref.Name),
-			InfoFile: a.infos.Path(attachment.ClaimFileName(at.Network, sb.id, at.IfName)),
+			InfoFile: a.infos.Path(attachment.ClaimFileName(at.Network, sb.id, at.IfName)), Former: former,
 		}
 	}
 	if err := a.put(c, record, "adding"); err != nil {
@@ -67,6 +68,9 @@ func (a *Agent) runAdd(uid types.UID, n int, at state.Attachment) result {
 }
 
 func (a *Agent) addNetwork(uid types.UID, at *state.Attachment) (err error) {
+	if err := a.bindDriver(at); err != nil {
+		return &execError{ReasonNode, err}
+	}
 	at.Result, err = a.cni.add(key(uid, at), at)
 	a.did("exec ADD")
 	if err != nil {
@@ -186,7 +190,7 @@ func (a *Agent) describe(at *state.Attachment, info *devinfo.Info) (*state.Metad
 	a.leftOut(at, append(warnings, more...))
 	m := &state.Metadata{NetworkData: data}
 	if at.Node != nil {
-		m.Attributes = attributesOf(at.Node)
+		m.Attributes = attributesOf(at)
 	}
 	if info != nil && a.Attributes != nil {
 		if m.Attributes == nil {

@@ -132,6 +132,9 @@ func (own ownDevices) bind(n *cniconfig.Network) error {
 		}
 	}
 	node := own[n.Device]
+	if refusal := mayBind(n, node); refusal != nil {
+		return refusal
+	}
 	switch {
 	case node == nil && len(how) > 0:
 		return &cniconfig.Refusal{
@@ -145,7 +148,11 @@ func (own ownDevices) bind(n *cniconfig.Network) error {
 	if node.Shared() {
 		as = inventory.Shared
 	}
-	bound, err := binding.Bind(n.List, deviceOf(node), as, how)
+	device := deviceOf(node)
+	if n.Driver != "" { // which leaves it none
+		device.IfName = ""
+	}
+	bound, err := binding.Bind(n.List, device, as, how)
 	if err != nil {
 		return err
 	}
@@ -163,4 +170,22 @@ func (own ownDevices) bind(n *cniconfig.Network) error {
 	}
 	n.Capabilities["deviceID"] = id
 	return nil
+}
+
+// mayBind refuses a driver for what is no PCI function of the claim's own.
+func mayBind(n *cniconfig.Network, node *state.NodeDevice) *cniconfig.Refusal {
+	if n.Driver == "" || node != nil && !node.Shared() && node.PCI != "" {
+		return nil
+	}
+	what := "which is no PCI function"
+	switch {
+	case node == nil:
+		what = "which stands for networks of software"
+	case node.Shared():
+		what = "which other pods share"
+	}
+	return &cniconfig.Refusal{
+		Rule:   fmt.Sprintf("driver: %s: device %s is allocated, %s", n.Driver, n.Device, what),
+		Remedy: "have the DeviceClass select a PCI function that is offered as exclusive, or leave driver out",
+	}
 }

@@ -37,12 +37,13 @@ type claim struct {
 
 	// What keeps it from going on. A failed DEL has a back-off of its own, for others must
 	// not make it fail more often.
-	stuck    error  // the last DEL's
-	trouble  error  // any other step's
-	failed   action // and which that was
-	delAfter time.Time
-	again    time.Time // after any other failure
-	spareDel time.Time // when DELs of what is abandoned are due
+	stuck        error  // the last DEL's
+	trouble      error  // any other step's
+	failed       action // and which that was
+	delAfter     time.Time
+	again        time.Time // after any other failure
+	spareDel     time.Time // when DELs of what is abandoned are due
+	restoreAfter time.Time // when devices are looked at again
 
 	// orphans are the interfaces for which plugins of an earlier agent may still run. The
 	// worker's alone.
@@ -64,9 +65,11 @@ func (c *claim) isFor(pod types.UID) bool {
 	return c.record.Pod.UID == pod || slices.ContainsFunc(c.pods, func(p state.Pod) bool { return p.UID == pod })
 }
 
-// owes a DEL for the sandbox.
+// owes a DEL for the sandbox. Nobody waits with it until its devices are restored.
 func (c *claim) owes(sandbox string) bool {
-	return slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool { return at.Sandbox == sandbox })
+	return slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool {
+		return at.Sandbox == sandbox && at.Phase != state.Restoring
+	})
 }
 
 // name of the claim, for people.

@@ -10,6 +10,7 @@ import (
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/inventory"
 )
 
 // discover describes the exclusive device of an attachment as the devinfo plugin would;
@@ -58,11 +59,16 @@ func (a *Agent) writeInfo(at *state.Attachment) (*devinfo.Info, error) {
 	return info, nil
 }
 
-// attributesOf are those that a device is offered with, as metadata has them.
-func attributesOf(d *state.NodeDevice) map[string]resourceapi.DeviceAttribute {
-	all := make(map[string]resourceapi.DeviceAttribute, len(d.Published.Attributes))
-	for name, value := range d.Published.Attributes {
+// attributesOf are those that a device is offered with, as metadata has them; with the
+// driver that it has for the pod, which leaves it no interface on the node.
+func attributesOf(at *state.Attachment) map[string]resourceapi.DeviceAttribute {
+	all := make(map[string]resourceapi.DeviceAttribute, len(at.Node.Published.Attributes))
+	for name, value := range at.Node.Published.Attributes {
 		all[string(name)] = value
+	}
+	if at.Driver != "" {
+		all[string(inventory.AttrDriver)] = resourceapi.DeviceAttribute{StringValue: &at.Driver}
+		delete(all, string(inventory.AttrIfName))
 	}
 	return all
 }

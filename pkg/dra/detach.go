@@ -71,6 +71,9 @@ func (a *Agent) runDel(c *claim, n int, at state.Attachment, orphaned bool) resu
 	if err == nil {
 		err = errors.Join(a.removeInfo(&at), a.cni.forget(key))
 	}
+	if err == nil && at.Phase == state.Abandoned {
+		err = a.giveBack(&at)
+	}
 	return result{n, at, err}
 }
 
@@ -83,7 +86,10 @@ func (a *Agent) deleted(c *claim, r result, current bool) error {
 	}
 	at := &list[r.n]
 	if r.err == nil {
-		if current {
+		if current && at.Former != nil {
+			at.Phase, at.Tries, at.DelError = state.Restoring, 0, ""
+			a.putAnyway(c, record, "deleted")
+		} else if current {
 			at.Reset(at.Error)
 			a.putAnyway(c, record, "deleted")
 		}
@@ -142,7 +148,7 @@ func (a *Agent) pause(c *claim, abandoned bool, err error) {
 		for _, at := range c.record.Attachments {
 			tries = max(tries, at.Tries)
 		}
-		pause := a.delPause(tries)
+		pause := a.pauseAfter(tries, a.DelTries)
 		c.delAfter = time.Now().Add(pause)
 		c.stuck = fmt.Errorf("%w; DEL is tried again in %v; once the network namespace is gone and DEL has failed %d times (now %d) it is given up",
 			err, pause.Round(time.Second), a.DelTries, tries)
@@ -150,11 +156,11 @@ func (a *Agent) pause(c *claim, abandoned bool, err error) {
 	a.announce()
 }
 
-// delPause is how long to wait after the n-th DEL that has failed: doubled each time, so
-// that DelTries of them take DelPatience.
-func (a *Agent) delPause(n int) time.Duration {
-	n = max(1, min(n, a.DelTries-1))
-	first := float64(a.DelPatience) / max(1, math.Exp2(float64(a.DelTries-1))-1)
+// pauseAfter is how long to wait after the n-th failure: doubled each time, so that as many
+// tries as there may be take DelPatience.
+func (a *Agent) pauseAfter(n, tries int) time.Duration {
+	n = max(1, min(n, tries-1))
+	first := float64(a.DelPatience) / max(1, math.Exp2(float64(tries-1))-1)
 	return time.Duration(first * math.Exp2(float64(n-1)))
 }
 
@@ -167,10 +173,7 @@ func (a *Agent) abandon(c *claim, which []int) error {
 		given := *at
 		given.Phase, given.GivenUp = state.Abandoned, metav1.NewTime(time.Now().UTC().Truncate(time.Second))
 		record.Abandoned = append(record.Abandoned, given)
-		a.Log.Error("DEL is given up: what it left of the network stays until an administrator looks into it",
-			"claim", c.ref, "network", at.Network, "sandbox", at.Sandbox, "ifName", at.IfName, "error", at.DelError)
-		a.tell(record.Pod, NoticeAbandoned, fmt.Sprintf("claim %s, request %s: DEL of network %s has failed %d times and is given up: %s",
-			c.name(), at.Request, at.Network, at.Tries, at.DelError))
+		a.mourn(c, record.Pod, at)
 		at.Reset("")
 	}
 	if err := a.put(c, record, "abandoned"); err != nil {
@@ -178,8 +181,19 @@ func (a *Agent) abandon(c *claim, which []int) error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	c.stuck, c.delAfter, c.spareDel = nil, time.Time{}, time.Now().Add(a.AbandonedEvery)
+	c.stuck, c.delAfter, c.restoreAfter, c.spareDel = nil, time.Time{}, time.Time{}, time.Now().Add(a.AbandonedEvery)
 	return nil
+}
+
+// mourn tells people what is given up.
+func (a *Agent) mourn(c *claim, pod state.Pod, at *state.Attachment) {
+	what, reason := fmt.Sprintf("DEL of network %s", at.Network), NoticeAbandoned
+	if at.Phase == state.Restoring {
+		what, reason = fmt.Sprintf("restoring device %s", at.Device), NoticeDevice
+	}
+	a.Log.Error("given up: what is left of the network stays until an administrator looks into it", "what", what,
+		"claim", c.ref, "network", at.Network, "device", at.Device, "sandbox", at.Sandbox, "ifName", at.IfName, "error", at.DelError)
+	a.tell(pod, reason, fmt.Sprintf("claim %s, request %s: %s has failed %d times and is given up: %s", c.name(), at.Request, what, at.Tries, at.DelError))
 }
 
 // isTaken says whether the device of an abandoned attachment is another record's by now:
@@ -210,10 +224,11 @@ func sameDevice(a, b *state.Attachment) bool {
 func isExclusive(at *state.Attachment) bool { return at.ShareID == nil }
 
 // withheldOf are a claim's exclusive devices that nobody else may get: their last DEL has
-// failed, whether or not it was given up since. That is before the claim is free.
+// failed, or they are not what they were, whether or not that was given up since. That is
+// before the claim is free.
 func withheldOf(record *state.Claim) (devices []string) {
 	for _, at := range slices.Concat(record.Attachments, record.Abandoned) {
-		if at.Tries > 0 && isExclusive(&at) {
+		if at.Tries > 0 && at.DelError != "" && isExclusive(&at) {
 			devices = append(devices, at.Device)
 		}
 	}

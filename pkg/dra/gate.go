@@ -195,7 +195,7 @@ func (a *Agent) device(c *claim, at *state.Attachment) kubeletplugin.Device {
 	case at.Metadata != nil:
 		d.Metadata = &kubeletplugin.DeviceMetadata{Attributes: at.Metadata.Attributes, NetworkData: at.Metadata.NetworkData}
 	case at.Node != nil:
-		d.Metadata = &kubeletplugin.DeviceMetadata{Attributes: attributesOf(at.Node)}
+		d.Metadata = &kubeletplugin.DeviceMetadata{Attributes: attributesOf(at)}
 	}
 	return d
 }

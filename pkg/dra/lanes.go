@@ -74,7 +74,7 @@ func (a *Agent) end(c *claim, s step, g goal, l lane, err error) {
 	c.doing, c.of = none, ""
 	now, _ := a.goalOf(c)
 	switch {
-	case s.do == doDel || c.gone: // which keeps its own books
+	case s.do == doDel || s.do == doReturn || c.gone: // which keep their own books
 	case err != nil && now != g: // nobody wants that any more: it does not concern the new goal
 		a.Log.Warn("not done", "what", s.do, "claim", c.ref, "error", err)
 	case err == nil && s.do == c.failed:

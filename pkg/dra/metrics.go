@@ -1,6 +1,7 @@
 package dra
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -50,6 +51,7 @@ func NewMetrics(to prometheus.Registerer) Metrics {
 			eventFailures.WithLabelValues(event).Inc()
 		}
 	}
+	m.Mismatch = mismatchMetric(to)
 	m.Connected = func(on bool) {
 		connected.Set(0)
 		if on {
@@ -76,6 +78,15 @@ func waitMetrics(to prometheus.Registerer, buckets []float64) Metrics {
 		Refused: func(reason string) { refusals.WithLabelValues(reason).Inc() },
 		Cut:     func(n int) { cut.Set(float64(n)) },
 	}
+}
+
+// mismatchMetric counts what DEL has not restored of devices.
+func mismatchMetric(to prometheus.Registerer) func(what string, restored bool) {
+	mismatches := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "cni_dra_device_mismatches_total", Help: "What of devices was not as before the ADD after the DEL, by whether the agent has restored it.",
+	}, []string{"what", "restored"})
+	to.MustRegister(mismatches)
+	return func(what string, restored bool) { mismatches.WithLabelValues(what, strconv.FormatBool(restored)).Inc() }
 }
 
 // validatorMetric is 1 for one state at a time.

@@ -25,10 +25,11 @@ type Notice struct {
 
 // The reasons of notices.
 const (
-	NoticeFailed    = "NetworkNotAttached"      // an ADD failed
-	NoticeLate      = "NetworkTooLate"          // ADDs took longer than the runtime waits
-	NoticeRefused   = "NetworkContainerRefused" // a container was not let in
-	NoticeAbandoned = "NetworkAbandoned"        // a DEL was given up
+	NoticeFailed    = "NetworkNotAttached"       // an ADD failed
+	NoticeLate      = "NetworkTooLate"           // ADDs took longer than the runtime waits
+	NoticeRefused   = "NetworkContainerRefused"  // a container was not let in
+	NoticeAbandoned = "NetworkAbandoned"         // a DEL was given up
+	NoticeDevice    = "NetworkDeviceNotRestored" // a device is not what it was before the pod had it
 )
 
 // quiet is for how long nobody is told the same again.

@@ -42,8 +42,8 @@ type around struct {
 	dead      bool // its sandbox is certainly gone, though nobody said so
 	lost      bool // its network namespace is gone, or the boot: DEL cannot do all it should
 	open      bool // its gate is open, and its metadata written
-	due       bool // the back-off after its last DEL is over
-	exhausted bool // DEL has failed as often as it may
+	due       bool // the back-off after its last DEL, or try to restore, is over
+	exhausted bool // that has failed as often as it may
 	taken     bool // its device is another record's by now
 	cleared   bool // an administrator wants it forgotten
 }
@@ -56,9 +56,10 @@ const (
 	none     action = ""         // it is as it should be
 	wait     action = "wait"     // for the back-off, or for other claims
 	doDel    action = "DEL"      // close the gate, run DEL
+	doReturn action = "restore"  // make the device what it was
 	doAdd    action = "ADD"      // run ADD, open the gate
 	doOpen   action = "open"     // write the metadata and the gate's CDI spec
-	giveUp   action = "abandon"  // owe the DEL apart from the claim
+	giveUp   action = "abandon"  // owe the DEL, or the device, apart from the claim
 	doSave   action = "save"     // write the record
 	doBlame  action = "blame"    // note why nothing is attached, for the status
 	doSwap   action = "replace"  // take the new allocation's record
@@ -103,6 +104,9 @@ func rules() []rule {
 		{ph{state.Deleting}, all, "DEL has failed too often, and its namespace is gone", func(a around) bool { return a.exhausted && a.lost }, giveUp},
 		{ph{state.Deleting}, all, "DEL has failed just now", func(a around) bool { return !a.due }, wait},
 		{ph{state.Deleting}, all, "", always, doDel},
+		{ph{state.Restoring}, all, "its device could not be restored, and its namespace is gone", func(a around) bool { return a.exhausted && a.lost }, giveUp},
+		{ph{state.Restoring}, all, "its device was not as before just now", func(a around) bool { return !a.due }, wait},
+		{ph{state.Restoring}, all, "", always, doReturn},
 		{ph{state.Abandoned}, all, "an administrator has cleared it", func(a around) bool { return a.cleared }, doClear},
 		{ph{state.Abandoned}, all, "DEL was tried lately", func(a around) bool { return !a.due }, wait},
 		{ph{state.Abandoned}, all, "its device is another's by now", func(a around) bool { return a.taken }, none},
@@ -138,6 +142,8 @@ func reconcile(record *state.Claim, g goal, now world) step {
 		return step{do: doDel, at: needs[doDel][len(needs[doDel])-1:]}
 	case needs[doDel] != nil:
 		return pick(doDel)
+	case needs[doReturn] != nil:
+		return pick(doReturn)
 	case now.blamed && g.want != forget && g.want != replace:
 		return step{do: doBlame}
 	}

@@ -54,10 +54,13 @@ func TestWhatAnAttachmentNeedsInEveryPhaseAndWorld(t *testing.T) {
 		if (got == doOpen) && !a.bare && (phase != state.Added || a.open || w == attach && !a.here) {
 			fail("a gate is opened for what is attached as it should be")
 		}
-		if phase == state.Deleting && got == none {
-			fail("a DEL that is owed is never forgotten")
+		if (phase == state.Deleting || phase == state.Restoring) && got == none {
+			fail("what is owed is never forgotten")
 		}
-		if (got == giveUp) != (phase == state.Deleting && a.exhausted && a.lost) {
+		if got == doReturn && phase != state.Restoring || phase == state.Restoring && got == doDel {
+			fail("a device is restored after its DEL, which is not run again")
+		}
+		if (got == giveUp) != ((phase == state.Deleting || phase == state.Restoring) && a.exhausted && a.lost) {
 			fail("given up is what was tried and what nobody can use")
 		}
 		if (got == doClear) != (phase == state.Abandoned && a.cleared) {
@@ -66,8 +69,8 @@ func TestWhatAnAttachmentNeedsInEveryPhaseAndWorld(t *testing.T) {
 		if phase == state.Abandoned && a.taken && got == doDel {
 			fail("a DEL would take the device from another")
 		}
-		if !a.due && got == doDel && !attached {
-			fail("a DEL that has failed has a back-off")
+		if !a.due && (got == doDel && !attached || got == doReturn) {
+			fail("what has failed has a back-off")
 		}
 	})
 }
@@ -91,6 +94,7 @@ func claimed(phases ...state.Phase) (*state.Claim, world) {
 func TestWhatAClaimNeedsNext(t *testing.T) {
 	type phases = []state.Phase
 	p, adding, added, deleting, gone := state.Prepared, state.Adding, state.Added, state.Deleting, state.Abandoned
+	restoring := state.Restoring
 	for _, test := range []struct {
 		name   string
 		phases phases
@@ -117,6 +121,12 @@ func TestWhatAClaimNeedsNext(t *testing.T) {
 		{"forgotten once nothing is owed", phases{p, p}, forget, nil, "forget"},
 		{"not before", phases{p, deleting}, forget, func(w *world) { w.attachments[1].due = false }, "wait"},
 		{"given up", phases{p, deleting}, forget, func(w *world) { w.attachments[1] = around{exhausted: true, lost: true} }, "abandon [1]"},
+		{"a device is restored after its DEL", phases{restoring, p}, forget, nil, "restore [0]"},
+		{"and after the others' DELs", phases{restoring, deleting}, detach, nil, "DEL [1]"},
+		{"while they have a back-off", phases{restoring, deleting}, detach, func(w *world) { w.attachments[1].due = false }, "restore [0]"},
+		{"it may take its time to come back", phases{restoring}, forget, func(w *world) { w.attachments[0].due = false }, "wait"},
+		{"before another sandbox gets it", phases{p, restoring}, attach, nil, "restore [1]"},
+		{"a device is given up", phases{restoring}, forget, func(w *world) { w.attachments[0] = around{exhausted: true, lost: true} }, "abandon [0]"},
 		{"a new allocation begins with nothing of the old", phases{added}, replace, nil, "DEL [0]"},
 		{"then it begins", phases{p}, replace, nil, "replace"},
 		{"what is abandoned is deleted if nobody waits", phases{added, gone}, attach, nil, "DEL abandoned [0]"},
@@ -149,8 +159,8 @@ func TestWhatAClaimNeedsNext(t *testing.T) {
 // Whatever the world is like, each step leads on: with DELs that succeed a claim that is
 // to be attached is, and one that is to be forgotten is, in a few steps.
 func TestEveryClaimComesToItsEnd(t *testing.T) {
-	for _, one := range state.Phases()[:4] {
-		for _, other := range state.Phases()[:4] {
+	for _, one := range state.Phases()[:5] {
+		for _, other := range state.Phases()[:5] {
 			for _, g := range []goal{{want: forget}, {want: replace}, {attach, "s"}} {
 				for _, ordered := range []bool{false, true} {
 					if last := lead(t, g, ordered, one, other); last == doForget != (g.want == forget) || last == doSwap != (g.want == replace) {
@@ -168,7 +178,7 @@ func lead(t *testing.T, g goal, ordered bool, phases ...state.Phase) action {
 	for range 10 {
 		s := reconcile(record, g, now)
 		for _, n := range s.at {
-			record.Attachments[n].Phase = map[action]state.Phase{doAdd: state.Added, doDel: state.Prepared}[s.do]
+			record.Attachments[n].Phase = map[action]state.Phase{doAdd: state.Added, doDel: state.Restoring, doReturn: state.Prepared}[s.do]
 		}
 		if s.do == doForget || s.do == doSwap || s.do == none {
 			if s.do == none && slices.ContainsFunc(record.Attachments, func(at state.Attachment) bool { return at.Phase != state.Added }) {
@@ -224,7 +234,8 @@ func diagram() string {
 			}
 		}
 	}
-	edges = append(edges, "Adding --> Added: ADD has succeeded", "Deleting --> Prepared: DEL has succeeded", "Prepared --> [*]: forget")
+	edges = append(edges, "Adding --> Added: ADD has succeeded", "Deleting --> Prepared: DEL has succeeded",
+		"Deleting --> Restoring: DEL has succeeded, and there is a device to restore", "Restoring --> Prepared: its device is as before", "Prepared --> [*]: forget")
 	return "```mermaid\nstateDiagram-v2\n    " + strings.Join(edges, "\n    ") + "\n```\n"
 }
 

@@ -26,7 +26,7 @@ func recordOf(claim *resourceapi.ResourceClaim, pods []state.Pod, networks []cni
 	}
 	for _, n := range networks {
 		record.Attachments = append(record.Attachments, state.Attachment{
-			Request: n.Request, Pool: n.Pool, Device: n.Device, ShareID: n.ShareID, Node: own[n.Device],
+			Request: n.Request, Pool: n.Pool, Device: n.Device, ShareID: n.ShareID, Node: own[n.Device], Driver: n.Driver,
 			Network: n.Name, CNIVersion: n.CNIVersion, IfName: n.IfName, List: n.List,
 			Late: n.Late, Capabilities: n.Capabilities, Phase: state.Prepared,
 		})
@@ -37,7 +37,7 @@ func recordOf(claim *resourceapi.ResourceClaim, pods []state.Pod, networks []cni
 // sameNetworks says whether a claim asks for what is on record.
 func sameNetworks(record, fresh *state.Claim) bool {
 	same := func(a, b state.Attachment) bool {
-		return a.Request == b.Request && a.Pool == b.Pool && a.Device == b.Device && a.IfName == b.IfName &&
+		return a.Request == b.Request && a.Pool == b.Pool && a.Device == b.Device && a.Driver == b.Driver && a.IfName == b.IfName &&
 			slices.Equal(a.List, b.List) && a.Late == b.Late && maps.EqualFunc(a.Capabilities, b.Capabilities, slices.Equal) && (a.ShareID == nil) == (b.ShareID == nil) && (a.ShareID == nil || *a.ShareID == *b.ShareID)
 	}
 	return slices.EqualFunc(record.Attachments, fresh.Attachments, same)

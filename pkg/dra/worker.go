@@ -111,7 +111,12 @@ func (a *Agent) worldOf(c *claim, g goal) world {
 		reported: c.record.StatusOwed && c.sent != nil && reflect.DeepEqual(c.sent, a.devices(c)),
 	}
 	for n := range c.record.Attachments {
-		w.attachments = append(w.attachments, a.aroundOf(&c.record.Attachments[n], g, !now.Before(c.delAfter)))
+		at := &c.record.Attachments[n]
+		after := c.delAfter
+		if at.Phase == state.Restoring {
+			after = c.restoreAfter
+		}
+		w.attachments = append(w.attachments, a.aroundOf(at, g, !now.Before(after)))
 	}
 	for n := range c.record.Abandoned {
 		at := &c.record.Abandoned[n]
@@ -129,9 +134,12 @@ func (a *Agent) aroundOf(at *state.Attachment, g goal, due bool) around {
 	if at.Phase == state.Prepared {
 		return around{bare: at.Bare()}
 	}
-	lost := at.BootID != a.BootID || a.isGone(at.Netns)
+	lost, tries := at.BootID != a.BootID || a.isGone(at.Netns), a.DelTries
+	if at.Phase == state.Restoring {
+		tries = restoreTries
+	}
 	return around{
-		here: at.Sandbox == g.sandbox, lost: lost, due: due, exhausted: at.Tries >= a.DelTries,
+		here: at.Sandbox == g.sandbox, lost: lost, due: due, exhausted: at.Tries >= tries,
 		dead: at.BootID != a.BootID || a.synced && lost && !a.isListed(at.Sandbox),
 	}
 }
@@ -154,7 +162,7 @@ func (a *Agent) isBlocked(c *claim, g goal) bool {
 func (a *Agent) comeBack(c *claim) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, at := range []time.Time{c.again, c.delAfter, c.spareDel} {
+	for _, at := range []time.Time{c.again, c.delAfter, c.restoreAfter, c.spareDel} {
 		if pause := time.Until(at); pause > 0 {
 			a.queue.AddAfter(c.ref.UID, pause)
 		}
@@ -168,6 +176,9 @@ func (a *Agent) execute(c *claim, s step, sb *sandbox) error {
 		return a.add(c, s.at, sb)
 	case doDel:
 		a.delete(c, s)
+		return nil
+	case doReturn:
+		a.restore(c, s.at)
 		return nil
 	case doOpen:
 		return a.reopen(c, s.at)

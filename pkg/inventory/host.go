@@ -22,6 +22,8 @@ type Host struct {
 	Links   []link.InterfaceRecord // of the host's network namespace
 	// Uplinks are the interfaces that default routes lead to; nil = unknown.
 	Uplinks []string
+	// Addresses lists the IP addresses of an interface but the link-local ones; nil = unknown.
+	Addresses func(ifName string) ([]string, error)
 }
 
 // Live reads this machine. It needs the host's network namespace, and CAP_NET_ADMIN for
@@ -37,7 +39,7 @@ func Live(sys *sysfs.FS) (Host, error) {
 		return Host{}, err
 	}
 	eswitch := link.NewEswitch(sys.Files(), func(pf string) link.Handle { return link.Handle{Bus: "pci", Device: pf} })
-	return Host{Sys: sys, Eswitch: eswitch, Links: links, Uplinks: append([]string{}, uplinks...)}, nil
+	return Host{Sys: sys, Eswitch: eswitch, Links: links, Uplinks: append([]string{}, uplinks...), Addresses: kernel.Addresses}, nil
 }
 
 // uplinksPart is the part of a captured host that Host.Uplinks come from, a list of names.

@@ -57,6 +57,45 @@ func (f *FS) ports(fn Function, limit int) ([]Port, error) {
 	return ports, nil
 }
 
+// PortsOf returns the network interfaces of a device on any bus: its own, and those of the
+// virtio devices that it is split into. The limit of [FS.Ports] does not hold.
+func (f *FS) PortsOf(bus, name string) ([]Port, error) {
+	dir, ok, err := f.device(bus, name)
+	if !ok {
+		return nil, err
+	}
+	ports, err := f.ports(Function{dir: dir}, -1)
+	if err != nil {
+		return nil, err
+	}
+	children, err := f.dirs(dir)
+	for _, virtio := range onlyVirtio(children) {
+		more, err := f.ports(Function{dir: path.Join(dir, virtio)}, -1)
+		if err != nil {
+			return nil, err
+		}
+		ports = append(ports, more...)
+	}
+	return ports, err
+}
+
+// Netdev returns the interface of that name with the device that it is of; ok is false if
+// there is no such interface.
+func (f *FS) Netdev(name string) (n Netdev, ok bool, err error) {
+	if ok, err = f.exists("class/net", name); !ok {
+		return Netdev{}, false, err
+	}
+	n.Name = name
+	n.Bus, n.Device, err = f.parent("class/net/" + name)
+	return n, err == nil, err
+}
+
+// HasDevice reports whether there is a device of that name on a bus.
+func (f *FS) HasDevice(bus, name string) (bool, error) {
+	_, ok, err := f.device(bus, name)
+	return ok, err
+}
+
 // port reads an interface; ok is false when it has gone meanwhile.
 func (f *FS) port(dir string) (p Port, ok bool, err error) {
 	p.Name = path.Base(dir)

@@ -1,6 +1,6 @@
 // Package sysfs is the door to /sys: it reads what the kernel says of PCI
 // functions, VFs, auxiliary devices (SFs), vDPA and virtio devices, and nothing
-// else. One file per kernel directory.
+// else. One file per kernel directory. [Writer] alone writes.
 //
 // Every read asks for one thing by its name; the number of VFs on the node makes no
 // difference unless a method says so. Absent, zero and broken are three answers: a pointer

@@ -16,6 +16,9 @@ var (
 	kinds       = []string{"CNIConfig", "CNI"}
 )
 
+// DriverVFIO is the one value of the key driver.
+const DriverVFIO = "vfio-pci"
+
 // parameters are the opaque parameters of a class, of a claim, or of both together.
 type parameters struct {
 	ifName string          // "" = not given
@@ -25,6 +28,7 @@ type parameters struct {
 	late        bool     // attach: Late
 	claimMaySet []string // capability arguments
 	device      json.RawMessage
+	driver      string // that the device is bound to; "" = as it is
 	// Of a claim: the capability arguments, by their names.
 	values map[string]json.RawMessage
 }
@@ -51,7 +55,7 @@ func (p Policy) parameters(configs []resourceapi.DeviceAllocationConfiguration) 
 	if claim.ifName == "" {
 		claim.ifName = class.ifName
 	}
-	claim.late, claim.device = class.late, class.device
+	claim.late, claim.device, claim.driver = class.late, class.device, class.driver
 	return claim, claim.set(claim.values, class)
 }
 
@@ -123,7 +127,7 @@ func (p Policy) decode(raw []byte, source resourceapi.AllocationConfigSource) (p
 func checkKeys(fields map[string]json.RawMessage, source resourceapi.AllocationConfigSource) *Refusal {
 	known := []string{"apiVersion", "kind", "ifName", "config"}
 	if source == resourceapi.AllocationConfigSourceClass {
-		known = append(known, "attach", "claimMaySet", "device")
+		known = append(known, "attach", "claimMaySet", "device", "driver")
 	} else {
 		known = append(known, capabilityNames()...)
 	}
@@ -155,6 +159,12 @@ func (p *parameters) extend(fields map[string]json.RawMessage, source resourceap
 			return refuse("", fmt.Sprintf("attach %s is not known", quote(strings.Trim(string(v), `"`))), `write "Late", or leave it out`)
 		}
 		p.late = true
+	}
+	if v, ok := fields["driver"]; ok {
+		if string(v) != `"`+DriverVFIO+`"` {
+			return refuse("", fmt.Sprintf("driver %s is not known", quote(strings.Trim(string(v), `"`))), fmt.Sprintf("write %q, or leave it out", DriverVFIO))
+		}
+		p.driver = DriverVFIO
 	}
 	if v, ok := fields["claimMaySet"]; ok {
 		if json.Unmarshal(v, &p.claimMaySet) != nil {

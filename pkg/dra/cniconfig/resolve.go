@@ -43,6 +43,8 @@ type Network struct {
 	List json.RawMessage
 	// How says where the device goes in List, as the class has it: see package binding.
 	How json.RawMessage
+	// Driver is what the device is to be bound to, [DriverVFIO]; "" = it stays as it is.
+	Driver string
 	// Late: the pod's sandbox does not wait for the network, only the containers that
 	// list the claim do.
 	Late bool
@@ -121,7 +123,7 @@ func (p Policy) network(claim *resourceapi.ResourceClaim, result resourceapi.Dev
 		return Network{}, err
 	}
 	n.Request, n.Pool, n.Device, n.ShareID, n.IfName = result.Request, result.Pool, result.Device, result.ShareID, params.ifName
-	n.Late, n.Capabilities, n.How = params.late, params.values, params.device
+	n.Late, n.Capabilities, n.How, n.Driver = params.late, params.values, params.device, params.driver
 	if err := n.takes(); err != nil {
 		return Network{}, err
 	}

@@ -19,22 +19,23 @@ import (
 )
 
 // Schema is the version of the files' format. A reader takes its own and older ones.
-const Schema = 3
+const Schema = 4
 
 // Phase is how far an attachment is.
 type Phase string
 
-// The phases. From Adding on, a DEL is owed.
+// The phases. From Adding on, a DEL is owed, and from Restoring on something else.
 const (
 	Prepared  Phase = "Prepared"  // nothing of it exists
 	Adding    Phase = "Adding"    // ADD is about to run, runs, has failed, or was interrupted
 	Added     Phase = "Added"     // ADD succeeded
 	Deleting  Phase = "Deleting"  // DEL is about to run, runs, has failed, or was interrupted
-	Abandoned Phase = "Abandoned" // DEL has failed so often that nobody waits for it any more
+	Restoring Phase = "Restoring" // DEL succeeded, and its device is not yet what it was
+	Abandoned Phase = "Abandoned" // either has failed so often that nobody waits for it any more
 )
 
 // Phases are all phases, in the order in which an attachment passes through them.
-func Phases() []Phase { return []Phase{Prepared, Adding, Added, Deleting, Abandoned} }
+func Phases() []Phase { return []Phase{Prepared, Adding, Added, Deleting, Restoring, Abandoned} }
 
 // Claim is one resource claim, prepared on this node. A record that others may read is
 // never changed: to change it, change a [Claim.Clone].
@@ -70,6 +71,8 @@ type Attachment struct {
 	// Node is the device where it is one of the node's own; nil = it stands for a network
 	// of software alone. Before schema 3 there were none.
 	Node *NodeDevice `json:"node,omitempty"`
+	// Driver is what the device is bound to while the sandbox has it; "" = as it is.
+	Driver string `json:"driver,omitempty"`
 
 	// These four are empty of a device without a network: see Bare.
 	Network    string          `json:"network"`    // "name" of the network configuration
@@ -109,12 +112,16 @@ type Execution struct {
 	Args     [][2]string `json:"args,omitempty"`     // CNI_ARGS, in order
 	InfoFile string      `json:"infoFile,omitempty"` // capability argument CNIDeviceInfoFile, a host path
 
+	// Former is the device before the ADD, where it is one of the node's own and this
+	// sandbox's alone; nil = there is nothing to restore. Before schema 4 there was none.
+	Former *Former `json:"former,omitempty"`
+
 	Result   json.RawMessage `json:"result,omitempty"` // of ADD, in CNIVersion
 	Info     json.RawMessage `json:"info,omitempty"`   // the device-info file after ADD
 	Metadata *Metadata       `json:"metadata,omitempty"`
 
-	Tries    int    `json:"tries,omitempty"`    // of DEL that have failed
-	DelError string `json:"delError,omitempty"` // of the last of them
+	Tries    int    `json:"tries,omitempty"`    // of DEL, or of restoring, that have failed
+	DelError string `json:"delError,omitempty"` // of the last of them; "" while a device is awaited that may be on its way
 
 	GivenUp metav1.Time `json:"givenUp,omitzero"` // when it was abandoned
 }
@@ -129,7 +136,7 @@ type Metadata struct {
 // containers, and somebody else attaches it. The phase stays Prepared.
 func (a *Attachment) Bare() bool { return len(a.List) == 0 || string(a.List) == "null" }
 
-// Owes says whether a DEL is owed.
+// Owes says whether anything is owed: a DEL, or restoring its device.
 func (a *Attachment) Owes() bool { return a.Phase != Prepared }
 
 // Reset makes the attachment as it was after Prepare; why is the error to keep.
@@ -137,7 +144,7 @@ func (a *Attachment) Reset(why string) {
 	a.Phase, a.Error, a.Execution = Prepared, why, Execution{}
 }
 
-// Owes says whether a DEL is owed for any attachment that is not abandoned.
+// Owes says whether anything is owed for an attachment that is not abandoned.
 func (c *Claim) Owes() bool {
 	return slices.ContainsFunc(c.Attachments, func(a Attachment) bool { return a.Owes() })
 }

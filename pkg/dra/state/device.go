@@ -18,3 +18,29 @@ type NodeDevice struct {
 func (d *NodeDevice) Shared() bool {
 	return d.Published.AllowMultipleAllocations != nil && *d.Published.AllowMultipleAllocations
 }
+
+// Former is what one of the node's own devices was like before an ADD, and is to be like
+// again after the DEL. It holds for the boot in which it was noted.
+type Former struct {
+	Bus    string `json:"bus"`            // where the device is: "pci", "auxiliary", "vdpa", ...
+	Device string `json:"device"`         // its name there
+	Port   int    `json:"port,omitempty"` // dev_port of its interface
+
+	// Of a PCI function:
+	Driver   string `json:"driver,omitempty"`   // "" = unbound
+	Override string `json:"override,omitempty"` // driver_override
+
+	// Of its interface on the node, if there was one:
+	IfName string `json:"ifName,omitempty"`
+	MTU    int    `json:"mtu,omitempty"`
+	MAC    string `json:"mac,omitempty"` // "" = it has none of six bytes
+
+	VF *FormerVF `json:"vf,omitempty"` // of a VF; nil = its PF does not tell
+}
+
+// FormerVF is what a PF had set for a VF.
+type FormerVF struct {
+	MAC   string `json:"mac,omitempty"` // the administrative one; "" = none
+	VLAN  int    `json:"vlan,omitempty"`
+	Trust bool   `json:"trust,omitempty"`
+}

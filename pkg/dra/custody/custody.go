@@ -1,0 +1,198 @@
+// Package custody takes one of the node's own devices from the host, for a pod, and gives
+// it back as it was: its driver, and name, MTU and MAC of its interface, and what its PF has
+// set for it. What a device was is noted before the pod gets it ([Host.Look]), so that
+// whoever reads the note can give it back ([Host.Restore]).
+//
+// A device is found by its place on a bus. Its interface may be in a pod, and after the end
+// of the pod's network namespace it comes back when the kernel gets round to it
+// (net/core/dev.c, default_device_exit_batch): with the pod's name for it, and down.
+//
+// It is not for devices that pods share, nor for what an earlier boot has noted: the kernel
+// forgets all of it.
+package custody
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/sysfs"
+)
+
+var (
+	// ErrGone says that the node has the device no more.
+	ErrGone = errors.New("the node has lost it")
+	// ErrAway says that a device's interface is not on the node, where it was.
+	ErrAway = errors.New("its interface is not back on the node")
+)
+
+// A Mismatch is what could not be made as it was.
+type Mismatch struct {
+	What []string // see [Whats]
+	Err  error    // why not
+}
+
+func (m *Mismatch) Error() string {
+	return fmt.Sprintf("%s: not as before the ADD: %v", strings.Join(m.What, ", "), m.Err)
+}
+
+func (m *Mismatch) Unwrap() error { return m.Err }
+
+// The things of a device that are given back.
+const (
+	Away    = "away" // the interface is not back: that takes no setting, and has none
+	Driver  = "driver"
+	Name    = "name" // of the interface
+	MTU     = "mtu"
+	MAC     = "mac"
+	VFMAC   = "vf-mac" // the administrative one, on the PF
+	VFVLAN  = "vf-vlan"
+	VFTrust = "vf-trust"
+)
+
+// Links are the interfaces in the host's network namespace. [*link.Kernel] is one.
+type Links interface {
+	Interface(netns, name string) (link.Interface, error)
+	VF(pf string, index int) (vf link.VFRecord, ok bool, err error)
+	Change(name string, to link.Change) error
+}
+
+// Host is the node. Its methods may be called at once for different devices.
+type Host struct {
+	sys   *sysfs.FS
+	write func(name, text string) error
+	links Links
+
+	mu        sync.Mutex
+	unbinding map[string]chan error // by address: see unbind
+}
+
+// New takes the node's /sys to read, what writes attributes below it ([sysfs.Writer]), and
+// its interfaces.
+func New(sys *sysfs.FS, write func(name, text string) error, links Links) *Host {
+	return &Host{sys: sys, write: write, links: links, unbinding: map[string]chan error{}}
+}
+
+// Look notes what a device is like. It is [ErrGone] if there is none.
+func (h *Host) Look(d *state.NodeDevice) (state.Former, error) {
+	f := state.Former{Bus: "pci", Device: d.PCI}
+	switch {
+	case d.VDPA != "":
+		f.Bus, f.Device = "vdpa", d.VDPA
+	case d.Aux != "":
+		f.Bus, f.Device = "auxiliary", d.Aux
+	case d.PCI == "":
+		n, ok, err := h.sys.Netdev(d.IfName)
+		if err != nil {
+			return f, err
+		}
+		if !ok {
+			return f, fmt.Errorf("interface %s: %w", d.IfName, ErrGone)
+		}
+		f.Bus, f.Device = n.Bus, n.Device
+	}
+	return h.read(f, func(p sysfs.Port) bool { return p.Name == d.IfName })
+}
+
+// now is what a device is like that was noted before.
+func (h *Host) now(f state.Former) (state.Former, error) {
+	return h.read(f, func(p sysfs.Port) bool { return p.DevPort == f.Port })
+}
+
+// read describes the device in the place of f. Of several interfaces it takes the one that
+// is its, else the first port's.
+func (h *Host) read(f state.Former, its func(sysfs.Port) bool) (state.Former, error) {
+	now := state.Former{Bus: f.Bus, Device: f.Device}
+	if there, err := h.sys.HasDevice(f.Bus, f.Device); err != nil {
+		return now, err
+	} else if !there {
+		return now, fmt.Errorf("%s: %w", f.Device, ErrGone)
+	}
+	if f.Bus == "pci" {
+		if err := h.function(&now); err != nil {
+			return now, err
+		}
+	}
+	ports, err := h.ports(f.Bus, f.Device)
+	if err != nil || len(ports) == 0 {
+		return now, err
+	}
+	port := ports[max(0, slices.IndexFunc(ports, its))]
+	i, err := h.links.Interface("", port.Name)
+	if errors.Is(err, link.ErrNoInterface) { // it has gone meanwhile
+		return now, nil
+	} else if err != nil {
+		return now, err
+	}
+	now.Port, now.IfName, now.MTU = port.DevPort, i.Name, i.MTU
+	if len(i.MAC) == 6 {
+		now.MAC = i.MAC.String()
+	}
+	return now, nil
+}
+
+// function reads what only a PCI function has.
+func (h *Host) function(now *state.Former) error {
+	fn, err := h.fn(now.Device)
+	if err != nil {
+		return err
+	}
+	now.Driver = fn.Driver
+	if now.Override, err = h.sys.Override(fn); err != nil || fn.PF == nil {
+		return err
+	}
+	pf, index, ok, err := h.onPF(fn)
+	if !ok {
+		return err
+	}
+	vf, ok, err := h.links.VF(pf, index)
+	if ok {
+		now.VF = &state.FormerVF{MAC: vf.MAC, VLAN: vf.VLAN, Trust: vf.Trust}
+	}
+	return err
+}
+
+func (h *Host) fn(address string) (sysfs.Function, error) {
+	a, err := pci.Parse(address)
+	if err != nil {
+		return sysfs.Function{}, err
+	}
+	fn, ok, err := h.sys.PCI(a)
+	if err == nil && !ok {
+		err = fmt.Errorf("%s: %w", address, ErrGone)
+	}
+	return fn, err
+}
+
+// onPF gives the interface of a VF's PF, and the VF's number on it; ok is false if the PF
+// has none on the node.
+func (h *Host) onPF(fn sysfs.Function) (pf string, index int, ok bool, err error) {
+	ports, err := h.ports("pci", fn.PF.String())
+	if err != nil || len(ports) == 0 {
+		return "", 0, false, err
+	}
+	index, ok, err = h.sys.VFIndex(*fn.PF, fn.Address)
+	return ports[0].Name, index, ok, err
+}
+
+// ports lists the interfaces of a device on the node by port, without those that represent
+// another.
+func (h *Host) ports(bus, device string) ([]sysfs.Port, error) {
+	if bus == "vdpa" {
+		v, _, err := h.sys.VDPA(device)
+		if err != nil || len(v.Virtio) != 1 {
+			return nil, err
+		}
+		bus, device = "virtio", v.Virtio[0]
+	}
+	ports, err := h.sys.PortsOf(bus, device)
+	ports = slices.DeleteFunc(ports, func(p sysfs.Port) bool { return link.Represents(p.PortName) })
+	slices.SortFunc(ports, func(a, b sysfs.Port) int { return cmp.Or(a.DevPort-b.DevPort, cmp.Compare(a.Name, b.Name)) })
+	return ports, err
+}
