@@ -6,6 +6,7 @@ import (
 	"net"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // Change is what to set of an interface in our own network namespace. What is zero stays
@@ -81,7 +82,12 @@ func changeVF(pf netlink.Link, to VFChange) error {
 // VF returns what the PF with that interface has set for one of its VFs; ok is false if its
 // driver does not tell.
 func (k *Kernel) VF(pf string, index int) (vf VFRecord, ok bool, err error) {
-	l, err := patiently(func() (netlink.Link, error) { return netlink.LinkByName(pf) })
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE) // netlink.LinkByName does not ask for VFs
+	if err != nil {
+		return VFRecord{}, false, err
+	}
+	defer h.Close()
+	l, err := patiently(func() (netlink.Link, error) { return h.LinkByName(pf) })
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
 		return VFRecord{}, false, nil
 	} else if err != nil {

@@ -3,8 +3,10 @@
 package vm_test
 
 import (
+	"context"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +14,8 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"devinfo-cni.io/pkg/link"
 )
 
 // draRules offer all VFs of the machine, its vDPA device on one, and a PF.
@@ -52,7 +56,7 @@ func (n *draNode) offered() (map[string]resourceapi.Device, map[string]string) {
 // published waits until the device is.
 func (n *draNode) published(name string) (d resourceapi.Device) {
 	n.t.Helper()
-	eventually(n.t, name+" is published", func() (there bool) {
+	n.eventually(name+" is published", patient, func() (there bool) {
 		all, _ := n.offered()
 		d, there = all[name]
 		return there
@@ -92,14 +96,252 @@ func value(a resourceapi.DeviceAttribute) string {
 	return "?"
 }
 
+// machineDevices are those that draRules offer, as guest-init makes them.
+const machineDevices = `pci-0000-01-10-0 pci-0000-01-10-2 pci-0000-01-10-4 pci-0000-01-10-6 pci-0000-02-00-2 pci-0000-41-00-0 pci-0000-41-10-0 pci-0000-41-10-2 vdpa-vpvdpa0`
+
+func names(devices map[string]resourceapi.Device) string {
+	return strings.Join(slices.Sorted(maps.Keys(devices)), " ")
+}
+
+// vfText is a VF with a network driver, as it is offered.
+func vfText(t *testing.T, address, driver, ifName, pf, pfAddress string, index int, root string) string {
+	dir := "/sys/bus/pci/devices/" + address
+	id := func(file string) string { return strings.TrimPrefix(read(t, dir+"/"+file), "0x") }
+	numa := ""
+	if node := read(t, dir+"/numa_node"); node != "-1" {
+		numa = "  resource.kubernetes.io/numaNode: " + node + "\n"
+	}
+	return fmt.Sprintf(`pci-%s
+  device: %s
+  driver: %s
+  eswitchMode: legacy
+  ifName: %s
+  kind: vf
+  linkType: ether
+  mtu: 1500
+  pfName: %s
+  pfPCIBusID: %s
+  physicalNetwork: blue
+  rdmaCapable: false
+  vendor: %s
+  vfIndex: %d
+%s  resource.kubernetes.io/pciBusID: %s
+  resource.kubernetes.io/pcieRoot: %s
+`, strings.NewReplacer(":", "-", ".", "-").Replace(address), id("device"), driver, ifName, pf, pfAddress, id("vendor"), index, numa, address, root)
+}
+
+const vfioText = `pci-0000-01-10-6
+  device: 10ca
+  driver: vfio-pci
+  eswitchMode: legacy
+  kind: vf
+  pfName: enp1s0
+  pfPCIBusID: 0000:01:00.0
+  rdmaCapable: false
+  vendor: 8086
+  vfIndex: 3
+  k8s.cni.cncf.io/deviceID: 0000:01:10.6
+  k8s.cni.cncf.io/resourceName: example.com/dpdk
+  resource.kubernetes.io/pciBusID: 0000:01:10.6
+  resource.kubernetes.io/pcieRoot: pci0000:00
+`
+
+const vdpaText = `vdpa-vpvdpa0
+  device: 1041
+  eswitchMode: legacy
+  kind: vdpa
+  pfName: enp2s0
+  pfPCIBusID: 0000:02:00.0
+  vdpaDriver: vhost
+  vendor: 1af4
+  vfIndex: 0
+  k8s.cni.cncf.io/deviceID: 0000:02:00.1
+  k8s.cni.cncf.io/resourceName: example.com/vdpa
+  resource.kubernetes.io/pciBusID: 0000:02:00.1
+  resource.kubernetes.io/pcieRoot: pci0000:00
+`
+
+const pfText = `pci-0000-41-00-0
+  device: 10c9
+  driver: igb
+  eswitchMode: legacy
+  ifName: enp65s0
+  kind: pf
+  linkType: ether
+  mtu: 1500
+  rdmaCapable: false
+  speed: 1000
+  vendor: 8086
+  resource.kubernetes.io/numaNode: 1
+  resource.kubernetes.io/pciBusID: 0000:41:00.0
+  resource.kubernetes.io/pcieRoot: pci0000:40
+  shared: true
+  capacity attachments: 7, 1 if nothing is said
+  capacity bandwidth: 1G, 0 if nothing is said
+`
+
 func TestDRAOffersTheMachinesDevicesAsTheyAre(t *testing.T) {
 	needs(t, "igb", "vpvdpa")
 	n := newDRANode(t, draRules)
-	n.published("pci-0000-41-10-0")
-	devices, in := n.offered()
-	for _, name := range slices.Sorted(maps.Keys(devices)) {
-		t.Log(in[name], text(devices[name]))
+	want := map[string]string{
+		"pci-0000-01-10-0": vfText(t, "0000:01:10.0", "igbvf", "enp1s0v0", "enp1s0", "0000:01:00.0", 0, "pci0000:00"),
+		"pci-0000-01-10-2": vfText(t, "0000:01:10.2", "igbvf", "enp1s0v1", "enp1s0", "0000:01:00.0", 1, "pci0000:00"),
+		"pci-0000-01-10-4": vfText(t, "0000:01:10.4", "igbvf", "enp1s0v2", "enp1s0", "0000:01:00.0", 2, "pci0000:00"),
+		"pci-0000-01-10-6": vfioText,
+		"pci-0000-02-00-2": vfText(t, "0000:02:00.2", "virtio-pci", "enp2s0v1", "enp2s0", "0000:02:00.0", 1, "pci0000:00"),
+		"pci-0000-41-00-0": pfText,
+		"pci-0000-41-10-0": vfText(t, "0000:41:10.0", "igbvf", "enp65s0v0", "enp65s0", "0000:41:00.0", 0, "pci0000:40"),
+		"pci-0000-41-10-2": vfText(t, "0000:41:10.2", "igbvf", "enp65s0v1", "enp65s0", "0000:41:00.0", 1, "pci0000:40"),
+		"vdpa-vpvdpa0":     vdpaText,
 	}
+	text := ""
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		text += want[name]
+	}
+	n.eventually("the machine's devices are offered", patient, func() bool { return n.texts() == text }) // a PF may have to find its carrier first
+	_, in := n.offered()
+	for name, slice := range in {
+		if pf := strings.Split(name, "-"); pf[0] == "pci" && slice != in["pci-0000-"+pf[2]+map[string]string{"01": "-10-0", "02": "-00-2", "41": "-00-0"}[pf[2]]] {
+			t.Errorf("%s is in a slice without others of its PF", name)
+		}
+	}
+}
+
+const (
+	patient = 3 * time.Minute  // for what takes as long as it takes
+	longest = 50 * time.Second // for slices to follow events: less than the agent's poll behind them
+)
+
+// eventually waits for what agent and kernel do in the background.
+func (n *draNode) eventually(what string, limit time.Duration, holds func() bool) {
+	n.t.Helper()
+	for end := time.Now().Add(limit); !holds(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			n.t.Fatalf("%v later still not: %s\n%s", limit, what, n.texts())
+		}
+	}
+}
+
+// texts are the devices that are offered, for people.
+func (n *draNode) texts() string {
+	devices, _ := n.offered()
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(devices)) {
+		b.WriteString(text(devices[name]))
+	}
+	return b.String()
+}
+
+// follows has something happen to the machine, and wants the slices to follow its events.
+// Only the slice is rewritten of which that device is; "" = whichever.
+func (n *draNode) follows(what, device string, happen func(), holds func(map[string]resourceapi.Device) bool) {
+	n.t.Helper()
+	_, in := n.offered()
+	ctx, stop := context.WithCancel(n.t.Context())
+	defer stop()
+	events, err := link.Events(ctx)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	first := make(chan time.Time, 1)
+	go func() { <-events; first <- time.Now() }()
+	began := time.Now()
+	happen()
+	n.eventually(what, longest, func() bool { devices, _ := n.offered(); return holds(devices) })
+	writes := n.since(began)
+	if len(writes) == 0 {
+		n.t.Fatalf("%s: it was so before", what)
+	}
+	fmt.Printf("%s: the last of %d writes is %v after the first event\n", what, len(writes), writes[len(writes)-1].at.Sub(<-first).Round(10*time.Millisecond))
+	for _, w := range writes {
+		if device != "" && (w.verb != "update" || w.slice.Name != in[device]) {
+			n.t.Errorf("%s: %s of slice %s, where only %s should be rewritten", what, w.verb, w.slice.Name, in[device])
+		}
+	}
+}
+
+const (
+	pf41     = "pci-0000-41-00-0"
+	vf41, v2 = "pci-0000-41-10-0", "pci-0000-41-10-2"
+	toPF41   = "/sys/bus/pci/devices/0000:41:00.0/"
+)
+
+func TestDRASlicesFollowTheMachine(t *testing.T) {
+	needs(t, "igb", "vpvdpa")
+	t.Cleanup(func() { cardBack(t) })
+	n := newDRANode(t, draRules)
+	complete := func(d map[string]resourceapi.Device) bool {
+		return names(d) == machineDevices && value(d[vf41].Attributes["devinfo-cni.io/ifName"]) == "enp65s0v0" &&
+			value(d[v2].Attributes["devinfo-cni.io/ifName"]) == "enp65s0v1" && d[pf41].Taints == nil && value(d[pf41].Attributes["devinfo-cni.io/speed"]) == "1000"
+	}
+	n.eventually("the machine's devices are offered", patient, func() bool { d, _ := n.offered(); return complete(d) })
+
+	n.follows("sriov_numvfs 0", pf41, func() { write(t, toPF41+"sriov_numvfs", "0") }, func(d map[string]resourceapi.Device) bool {
+		return d[vf41].Name == "" && d[v2].Name == "" && d[pf41].Name != ""
+	})
+	n.follows("sriov_numvfs 2", pf41, func() { write(t, toPF41+"sriov_numvfs", "2") }, func(d map[string]resourceapi.Device) bool {
+		return names(d) == machineDevices
+	})
+	n.follows("interfaces renamed", pf41, func() {
+		for vf, name := range map[string]string{"0000:41:10.0": "enp65s0v0", "0000:41:10.2": "enp65s0v1"} {
+			run(t, "ip", "link", "set", interfaceOf(t, vf), "name", name)
+		}
+	}, complete)
+	n.follows("carrier lost", pf41, func() { monitor(t, "set_link net1 off") }, func(d map[string]resourceapi.Device) bool {
+		for _, name := range []string{pf41, vf41, v2} {
+			if len(d[name].Taints) != 1 || d[name].Taints[0].Key != "devinfo-cni.io/no-carrier" || d[name].Taints[0].Effect != "NoSchedule" {
+				return false
+			}
+		}
+		return true
+	})
+	n.follows("carrier back", pf41, func() { monitor(t, "set_link net1 on") }, complete)
+	n.follows("card removed", "", func() { write(t, toPF41+"remove", "1") }, func(d map[string]resourceapi.Device) bool {
+		return names(d) == strings.Split(machineDevices, " "+pf41)[0]+" vdpa-vpvdpa0"
+	})
+	n.follows("card back", "", func() { cardBack(t) }, complete)
+}
+
+// cardBack brings the second igb card to what guest-init has made of it.
+func cardBack(t *testing.T) {
+	t.Helper()
+	monitor(t, "set_link net1 on")
+	write(t, "/sys/bus/pci/rescan", "1")
+	if name := interfaceOf(t, "0000:41:00.0"); name != "enp65s0" {
+		run(t, "ip", "link", "set", name, "name", "enp65s0")
+	}
+	run(t, "ip", "link", "set", "enp65s0", "up")
+	if read(t, toPF41+"sriov_numvfs") != "2" || interfaceOf(t, "0000:41:10.0") != "enp65s0v0" || interfaceOf(t, "0000:41:10.2") != "enp65s0v1" {
+		vfsBack(t)
+	}
+}
+
+// interfaceOf waits for the interface of a function, which is on the host.
+func interfaceOf(t *testing.T, address string) (name string) {
+	t.Helper()
+	eventually(t, address+" has an interface", func() bool {
+		nets, _ := filepath.Glob("/sys/bus/pci/devices/" + address + "/net/*")
+		more, _ := filepath.Glob("/sys/bus/pci/devices/" + address + "/virtio*/net/*")
+		nets = append(nets, more...)
+		if len(nets) > 0 {
+			name = filepath.Base(nets[0])
+		}
+		return len(nets) == 1
+	})
+	return name
+}
+
+// monitor has QEMU do something to the machine.
+func monitor(t *testing.T, command string) {
+	t.Helper()
+	ports, _ := filepath.Glob("/sys/class/virtio-ports/*/name")
+	for _, port := range ports {
+		if read(t, port) == "monitor" {
+			write(t, "/dev/"+filepath.Base(filepath.Dir(port)), command+"\n")
+			return
+		}
+	}
+	t.Fatal("the machine has no port to the monitor")
 }
 
 func pause() { time.Sleep(500 * time.Millisecond) }

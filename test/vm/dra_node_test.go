@@ -4,6 +4,7 @@ package vm_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/containerd/nri/pkg/api"
+	nrilog "github.com/containerd/nri/pkg/log"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
@@ -75,7 +77,8 @@ func newDRANode(t *testing.T, rules string) *draNode {
 
 func (n *draNode) startRuntime() {
 	n.t.Helper()
-	adaptation.SetPluginRequestTimeout(2 * time.Minute) // the machine is slow
+	adaptation.SetPluginRequestTimeout(patient) // the machine is slow
+	nrilog.Set(runtimeLog{})
 	list := func(ctx context.Context, tell adaptation.SyncCB) error {
 		var pods []*api.PodSandbox
 		for _, sandbox := range n.running {
@@ -101,6 +104,16 @@ func (n *draNode) startRuntime() {
 	n.t.Cleanup(n.runtime.Stop)
 }
 
+// runtimeLog keeps the log of the NRI adaptation to errors.
+type runtimeLog struct{}
+
+func (runtimeLog) Debugf(context.Context, string, ...any) {}
+func (runtimeLog) Infof(context.Context, string, ...any)  {}
+func (runtimeLog) Warnf(context.Context, string, ...any)  {}
+func (runtimeLog) Errorf(_ context.Context, format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "NRI: "+format+"\n", args...)
+}
+
 // start starts the agent, and returns once runtime and kubelet are connected.
 func (n *draNode) start() {
 	n.t.Helper()
@@ -114,9 +127,17 @@ func (n *draNode) start() {
 	select {
 	case <-n.synced:
 		n.runtime.BlockPluginSync().Unblock() // it knows the agent only after that
-	case <-time.After(2 * time.Minute):
+	case <-time.After(patient):
 		n.t.Fatal("the agent does not connect to the runtime")
 	}
+}
+
+// in is the node in a subtest.
+func (n *draNode) in(t *testing.T) *draNode {
+	whole := n.t
+	n.t = t
+	t.Cleanup(func() { n.t = whole })
+	return n
 }
 
 // kill ends the agent as a lack of memory does.
@@ -156,7 +177,7 @@ func (n *draNode) register() {
 	defer conn.Close()
 	client := registerapi.NewRegistrationClient(conn)
 	var info *registerapi.PluginInfo
-	eventually(n.t, "the agent answers the kubelet", func() (ok bool) {
+	n.eventually("the agent answers the kubelet", patient, func() (ok bool) {
 		var err error
 		if n.agent.Process.Signal(syscall.Signal(0)) != nil {
 			n.t.Fatal("the agent has ended")

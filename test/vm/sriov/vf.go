@@ -12,6 +12,7 @@ import (
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 const functions = "/sys/bus/pci/devices"
@@ -59,7 +60,12 @@ func find(address string) (*vf, error) {
 
 // state is that of the VF before ADD.
 func (v *vf) state() (s state, err error) {
-	pf, err := netlink.LinkByName(v.pf)
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE) // netlink.LinkByName does not ask for VFs
+	if err != nil {
+		return s, err
+	}
+	defer h.Close()
+	pf, err := h.LinkByName(v.pf)
 	if err != nil {
 		return s, fmt.Errorf("PF %s: %w", v.pf, err)
 	}
