@@ -194,11 +194,11 @@ func TestDRAOffersTheMachinesDevicesAsTheyAre(t *testing.T) {
 		"pci-0000-41-10-2": vfText(t, "0000:41:10.2", "igbvf", "enp65s0v1", "enp65s0", "0000:41:00.0", 1, "pci0000:40"),
 		"vdpa-vpvdpa0":     vdpaText,
 	}
-	text := ""
+	whole := ""
 	for _, name := range slices.Sorted(maps.Keys(want)) {
-		text += want[name]
+		whole += want[name]
 	}
-	n.eventually("the machine's devices are offered", patient, func() bool { return n.texts() == text }) // a PF may have to find its carrier first
+	n.eventually("the machine's devices are offered", patient, func() bool { return n.texts() == whole }) // a PF may have to find its carrier first
 	_, in := n.offered()
 	for name, slice := range in {
 		if pf := strings.Split(name, "-"); pf[0] == "pci" && slice != in["pci-0000-"+pf[2]+map[string]string{"01": "-10-0", "02": "-00-2", "41": "-00-0"}[pf[2]]] {
