@@ -38,7 +38,7 @@ var floors = [][]string{
 	// What may be had of the device that was discovered; what an ADD left, against what is
 	// there; the devices of a node, running or captured.
 	{"pkg/grant", "pkg/audit", "pkg/inventory", "pkg/dra/custody"},
-	{"pkg/dra/binding"}, // a device of the node, and the configuration that it goes into
+	{"pkg/dra/binding", "pkg/dra/custody/custodytest"}, // a device of the node, and the configuration that it goes into
 	{"plugins/devinfo", "pkg/dra", "pkg/inject", "pkg/ctl/verify", "pkg/ctl/capture", "pkg/ctl/doctor", "pkg/link/opinion/opiniontest"},
 	{"pkg/agent"},
 	{"cmd/devinfo", "cmd/devinfoctl", "cmd/cni-dra-driver", "cmd/devinfo-agent", "cmd/kubectl-devinfo"},

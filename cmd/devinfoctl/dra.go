@@ -104,10 +104,10 @@ func (h *host) claimAttachment(c *state.Claim, at state.Attachment) attachment {
 		a.State, a.Why = audit.Prepared, at.Error
 	case state.Adding:
 		a.State, a.Why = audit.Adding, at.Error
-	case state.Deleting:
+	case state.Deleting, state.Restoring:
 		a.State, a.Why = audit.Deleting, at.DelError
 	case state.Abandoned:
-		a.State, a.Why = audit.Abandoned, fmt.Sprintf("DEL has failed %d times: %s", at.Tries, at.DelError)
+		a.State, a.Why = audit.Abandoned, fmt.Sprintf("DEL, or restoring its device, has failed %d times: %s", at.Tries, at.DelError)
 	default:
 		e := &journal.Entry{Key: a.Key, BootID: at.BootID, Netns: at.Netns, Complete: true, Device: journal.Device{Type: a.Type, ID: a.Device}}
 		a.State, a.Why = h.auditor.State(e, nil)

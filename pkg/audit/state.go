@@ -30,7 +30,7 @@ const (
 	// Of attachments by DRA only, as cni-dra-driver's records have them: an Auditor knows
 	// none of them.
 	Prepared  State = "prepared"  // its pod has no sandbox yet
-	Deleting  State = "deleting"  // DEL runs, or has failed and will be tried again
+	Deleting  State = "deleting"  // DEL runs, or has failed and will be tried again; or its device is being restored
 	Abandoned State = "abandoned" // DEL failed so often that nothing waits for it any more
 )
 

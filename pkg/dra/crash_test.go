@@ -35,6 +35,7 @@ func doomedAgent() {
 	check(json.Unmarshal([]byte(os.Getenv(agentEnv)), &d))
 	check(os.Unsetenv(agentEnv)) // not for the plugins
 	o := optionsIn(d.Dir)
+	plugIn(&o, d.Dir)
 	steps := 0
 	o.Step = func(name string) {
 		if steps++; steps == d.KillAt {
@@ -62,8 +63,8 @@ func doomedAgent() {
 
 func doomedClaims(d doom) []*resourceapi.ResourceClaim {
 	return []*resourceapi.ResourceClaim{
-		claimIn(d.Dir, "a", "u1", "pod", want{"x", "net1", d.Behave}, want{"y", "net2", d.Behave}),
-		claimIn(d.Dir, "b", "u2", "pod", want{"x", "net3", d.Behave}),
+		claimIn(d.Dir, "a", "u1", "pod", want{"x", "net1", d.Behave}),
+		onDevice(onDevice(claimIn(d.Dir, "b", "u2", "pod", want{"x", "net2", d.Behave}, want{"y", "net3", d.Behave}), 0, vf0, ""), 1, vf2, "vfio-pci"),
 	}
 }
 
@@ -93,12 +94,13 @@ var afterwards = map[string]struct {
 	listed  bool // the sandbox still runs
 }{
 	"the pod runs":           {func(*rig, *api.PodSandbox) {}, true},
-	"the sandbox is gone":    {func(r *rig, sb *api.PodSandbox) { r.unmake(sb) }, false},
+	"the sandbox is gone":    {func(r *rig, sb *api.PodSandbox) { r.unmake(sb); check(r.kernel().EndNetns(netnsOf(sb))) }, false},
 	"the node was restarted": {reboot, false},
 }
 
 func reboot(r *rig, sb *api.PodSandbox) {
 	r.unmake(sb)
+	must(r.t, os.RemoveAll(filepath.Join(r.dir, "kernel")))
 	r.options.BootID = "boot2"
 	for _, dir := range []string{"cdi", "info"} {
 		must(r.t, os.RemoveAll(filepath.Join(r.dir, dir)))
@@ -120,6 +122,7 @@ func TestAnAgentThatIsKilledAtAnyStepLeavesNothingOwed(t *testing.T) {
 				}
 				sb := r.sandbox("s1", "pod")
 				after.happens(r, sb)
+				plugIn(&r.options, r.dir)
 				restarted(t, r, d, sb, after.listed)
 				if t.Failed() {
 					t.Fatalf("step %d, %s: calls: %q", step, killed, r.told())
@@ -146,12 +149,13 @@ func restarted(t *testing.T, r *rig, d doom, sb *api.PodSandbox, listed bool) {
 	must(t, err)
 	r.eventually("all is attached that should be", func() bool {
 		census := agent.Census()
-		return len(r.files("there")) == attached && census.Phases["Added"] == attached && census.Phases["Adding"]+census.Phases["Deleting"] == 0 && len(r.files("cdi")) == attached
+		return len(r.files("there")) == attached && census.Phases["Added"] == attached && census.Phases["Adding"]+census.Phases["Deleting"]+census.Phases["Restoring"] == 0 && len(r.files("cdi")) == attached
 	})
 	for _, claim := range doomedClaims(d) {
 		must(t, agent.Unprepare(t.Context(), claim.UID))
 	}
 	r.expectNothing()
+	expectAsCaptured(t, r.kernel())
 	last := map[string]string{}
 	for _, c := range r.calls() {
 		last[c.Sandbox+c.IfName] = c.Command
@@ -174,6 +178,7 @@ func TestADELWaitsForThePluginsOfAKilledAgent(t *testing.T) {
 	must(t, cmd.Process.Kill())
 	_ = cmd.Wait()
 	r.unmake(r.sandbox("s1", "pod"))
+	plugIn(&r.options, r.dir)
 	agent := r.start()
 	_, err := agent.Synchronize(t.Context(), nil, nil)
 	must(t, err)

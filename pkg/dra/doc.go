@@ -24,7 +24,8 @@
 //     containers wait. describe.go says what no plugin has said of a device; report.go sends the status, notices.go makes Events.
 //   - pods.go again: a container is made, and refused if it has come through the gate of
 //     another sandbox. The sandbox stops: the goal is to detach.
-//   - detach.go: DEL, which is tried again, and given up in the end.
+//   - detach.go: DEL, which is tried again, and given up in the end. restore.go: then a device
+//     of the node becomes what it was before the ADD.
 //   - events.go again: the claim is unprepared, and its record removed.
 //
 // inventory.go looks at the node's own devices, for Prepare and for publish.go. watch.go

@@ -12,6 +12,9 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/version"
+
+	"devinfo-cni.io/pkg/dra/custody/custodytest"
+	"devinfo-cni.io/pkg/link"
 )
 
 // plugins are CNI plugins without processes, so that time is free: they behave as their
@@ -25,6 +28,7 @@ type plugins struct {
 	wrong   []string        // what no plugin can do right
 	missing map[string]bool // types that are not installed
 	does    func(command, sandbox, ifName string) error
+	kernel  *custodytest.Kernel // of devices; nil = there are none
 }
 
 func newPlugins() *plugins {
@@ -73,6 +77,7 @@ func (p *plugins) ExecPlugin(_ context.Context, _ string, stdin []byte, env []st
 	}
 	if command == "ADD" { // even one that fails may have made something
 		p.mark(what, true)
+		p.takeDevice(conf, get("CNI_NETNS"), ifName)
 	}
 	if does != nil {
 		if err := does(command, sandbox, ifName); err != nil {
@@ -81,10 +86,26 @@ func (p *plugins) ExecPlugin(_ context.Context, _ string, stdin []byte, env []st
 	}
 	if command == "DEL" {
 		p.mark(what, false)
-		return nil, nil
+		return nil, conf.leave(p.kernel, get("CNI_NETNS"), ifName)
 	}
 	return fmt.Appendf(nil, `{"cniVersion": %q, "interfaces": [{"name": %q, "mac": "02:00:00:00:00:01", "sandbox": %q}], "dns": {}}`,
 		conf.CNIVersion, ifName, get("CNI_NETNS")), nil
+}
+
+// takeDevice is wrong if a device is not what it was, or has not the driver that it should.
+func (p *plugins) takeDevice(conf pluginConf, netns, ifName string) {
+	if conf.DeviceID == "" || p.kernel == nil {
+		return
+	}
+	err := conf.expect(p.kernel)
+	if err == nil {
+		err = conf.take(p.kernel, netns, ifName)
+	}
+	if err != nil && !errors.Is(err, link.ErrNoNetns) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.wrong = append(p.wrong, fmt.Sprintf("%s for %s: %v", conf.DeviceID, netns, err))
+	}
 }
 
 func (p *plugins) mark(what string, there bool) {

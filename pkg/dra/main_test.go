@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"devinfo-cni.io/pkg/dra/custody/custodytest"
 )
 
 // The test binary is also the CNI plugin that the tests run, and the agent that they kill.
@@ -31,6 +33,8 @@ type pluginConf struct {
 	Name          string          `json:"name"`
 	Dir           string          `json:"dir"` // where it keeps its books
 	Behave        string          `json:"behave"`
+	DeviceID      string          `json:"deviceID"`
+	Driver        string          `json:"wants"` // that the device must have; "" = any
 	PrevResult    json.RawMessage `json:"prevResult"`
 	RuntimeConfig struct{ CNIDeviceInfoFile string }
 }
@@ -61,6 +65,7 @@ func plugin() {
 		if err := os.Remove(made); err != nil && !os.IsNotExist(err) {
 			fail(err.Error())
 		}
+		check(conf.leave(custodytest.Open(conf.Dir), c.Netns, c.IfName))
 		return
 	}
 	if conf.Behave == "slow" { // until it is told, for 5 minutes at most
@@ -72,6 +77,7 @@ func plugin() {
 	}
 	check(os.MkdirAll(filepath.Dir(made), 0o755))
 	check(os.WriteFile(made, nil, 0o644))
+	check(conf.take(custodytest.Open(conf.Dir), c.Netns, c.IfName))
 	misbehave(conf)
 	fmt.Printf(`{"cniVersion": %q, "interfaces": [{"name": "host0"}, {"name": %q, "mac": "02:00:00:00:00:01", "sandbox": %q}],
 		"ips": [{"address": "10.0.0.2/24", "interface": 1}], "dns": {}}`, conf.CNIVersion, c.IfName, c.Netns)

@@ -49,7 +49,8 @@ func TestWhateverHappensEveryPodGetsItsNetworksAndNothingIsLeft(t *testing.T) {
 type model struct {
 	*rig
 	plugins *plugins
-	random  *rand.Rand // mu
+	ending  sync.WaitGroup // namespaces
+	random  *rand.Rand     // mu
 
 	mu     sync.Mutex
 	up     *dra.Agent // nil = it is away
@@ -71,8 +72,10 @@ func play(t *testing.T, seed uint64) {
 	r, p := newRig(t), newPlugins()
 	r.options.Exec, r.options.Ordered, r.options.Sweep, r.options.DelPatience = p, seed%2 == 0, 0, 0
 	r.options.Log = nil
+	p.kernel = plugIn(&r.options, r.dir)
 	m := &model{rig: r, plugins: p, random: rand.New(rand.NewPCG(seed, 0)), live: map[string]*api.PodSandbox{}, faults: true}
 	p.set(m.fault)
+	p.kernel.Fault = func() error { return m.refusal() }
 	m.restart()
 	synctest.Wait()
 	goroutines := runtime.NumGoroutine()
@@ -89,9 +92,11 @@ func play(t *testing.T, seed uint64) {
 	m.mu.Unlock()
 	m.synchronize()
 	pods.Wait()
+	m.ending.Wait()
 	time.Sleep(3 * time.Hour) // what was given up is tried again
 	synctest.Wait()
 	r.expectNothing()
+	expectAsCaptured(t, p.kernel)
 	if left := p.left(); len(left) > 0 {
 		t.Errorf("left: %q", left)
 	}
@@ -128,6 +133,14 @@ func (m *model) fault(command, _, _ string) error {
 	}
 	if m.oneIn(5) {
 		return errors.New(command + " fails")
+	}
+	return nil
+}
+
+// refusal is what a kernel answers now and then.
+func (m *model) refusal() error {
+	if m.oneIn(8) {
+		return errors.New("busy")
 	}
 	return nil
 }

@@ -31,6 +31,10 @@ func (m *model) pod(n int) {
 func (m *model) life(n int, name string) {
 	own := types.UID(name)
 	claim := m.claimOf("own", own, name, want{"x", "net1", m.behave()}, want{"y", "net2", m.behave()})
+	if d := modelDevices()[n]; d.name != "" {
+		m.untilOffered(d.name)
+		onDevice(claim, 0, d.name, d.driver)
+	}
 	m.call("Prepare", func(ctx context.Context, a *dra.Agent) error { _, err := a.Prepare(ctx, claim); return err })
 	shares := n < sharers
 	if shares {
@@ -43,6 +47,23 @@ func (m *model) life(n int, name string) {
 		m.unshare(name)
 	}
 	m.call("Unprepare", func(ctx context.Context, a *dra.Agent) error { return a.Unprepare(ctx, own) })
+}
+
+// modelDevices are those that pods have, one after the other; of some there is none.
+func modelDevices() [modelPods]struct{ name, driver string } {
+	return [modelPods]struct{ name, driver string }{2: {vf0, ""}, 3: {vf2, "vfio-pci"}, 4: {sf4, ""}}
+}
+
+// untilOffered waits as the scheduler does until a device may be allocated that was given up.
+func (m *model) untilOffered(device string) {
+	for began := time.Now(); time.Since(began) < 3*time.Hour; time.Sleep(time.Minute) {
+		left, err := state.Leftovers(m.options.StateDir)
+		must(m.t, err)
+		if !slices.ContainsFunc(left, func(l state.Leftover) bool { return l.Device == "node1/"+device }) {
+			return
+		}
+	}
+	m.t.Errorf("%s stays given up", device)
 }
 
 // behave is how long the ADDs of a network take.
@@ -104,6 +125,10 @@ func (m *model) endSandbox(sb *api.PodSandbox) {
 	delete(m.live, sb.Id)
 	m.mu.Unlock()
 	m.unmake(sb)
+	m.ending.Go(func() { // the kernel ends the namespace when it gets round to it
+		time.Sleep(m.upTo(5 * time.Second))
+		must(m.t, m.plugins.kernel.EndNetns(netnsOf(sb)))
+	})
 	if !m.oneIn(10) {
 		_ = m.nri(func(ctx context.Context, a *dra.Agent) error { return a.RemovePodSandbox(ctx, sb) })
 	}

@@ -57,26 +57,22 @@ func (f *FS) ports(fn Function, limit int) ([]Port, error) {
 	return ports, nil
 }
 
-// PortsOf returns the network interfaces of a device on any bus: its own, and those of the
-// virtio devices that it is split into. The limit of [FS.Ports] does not hold.
+// PortsOf returns the network interfaces of a device on any bus; of a function that
+// virtio-pci drives, those of its virtio device. The limit of [FS.Ports] does not hold.
 func (f *FS) PortsOf(bus, name string) ([]Port, error) {
 	dir, ok, err := f.device(bus, name)
 	if !ok {
 		return nil, err
 	}
-	ports, err := f.ports(Function{dir: dir}, -1)
-	if err != nil {
-		return nil, err
+	driver, _, err := f.linkBase(path.Join(dir, "driver"))
+	if err != nil || driver != "virtio-pci" {
+		return f.ports(Function{dir: dir}, -1)
 	}
 	children, err := f.dirs(dir)
 	for _, virtio := range onlyVirtio(children) {
-		more, err := f.ports(Function{dir: path.Join(dir, virtio)}, -1)
-		if err != nil {
-			return nil, err
-		}
-		ports = append(ports, more...)
+		return f.ports(Function{dir: path.Join(dir, virtio)}, -1)
 	}
-	return ports, err
+	return nil, err
 }
 
 // Netdev returns the interface of that name with the device that it is of; ok is false if

@@ -7,9 +7,10 @@
 // config}. They come from the DeviceClass, from the claim, or both: the configuration
 // from one of them, the interface name from either, and the claim's goes first.
 //
-// Three keys are extensions of ours: a class may say attach: Late, and claimMaySet with the
-// capability arguments (ips, mac, bandwidth, portMappings, infinibandGUID) that a claim
-// may give under these names.
+// Further keys are extensions of ours: a class may say attach: Late, device (where the
+// allocated device goes), driver (what it is bound to), and claimMaySet with the capability
+// arguments (ips, mac, bandwidth, portMappings, infinibandGUID) that a claim may give under
+// these names.
 //
 // A CNI configuration is run by root on the node. That of a DeviceClass is its
 // administrator's; that of a claim is anybody's who may make pods, and is taken only

@@ -29,7 +29,7 @@ var (
 	// ErrGone says that the node has the device no more.
 	ErrGone = errors.New("the node has lost it")
 	// ErrAway says that a device's interface is not on the node, where it was.
-	ErrAway = errors.New("its interface is not back on the node")
+	ErrAway = errors.New("its interface is not on the node: it may be in another network namespace")
 )
 
 // A Mismatch is what could not be made as it was.
@@ -79,7 +79,8 @@ func New(sys *sysfs.FS, write func(name, text string) error, links Links) *Host 
 	return &Host{sys: sys, write: write, links: links, unbinding: map[string]chan error{}}
 }
 
-// Look notes what a device is like. It is [ErrGone] if there is none.
+// Look notes what a device is like. It is [ErrGone] if there is none, and [ErrAway] if
+// somebody has its interface.
 func (h *Host) Look(d *state.NodeDevice) (state.Former, error) {
 	f := state.Former{Bus: "pci", Device: d.PCI}
 	switch {
@@ -97,7 +98,11 @@ func (h *Host) Look(d *state.NodeDevice) (state.Former, error) {
 		}
 		f.Bus, f.Device = n.Bus, n.Device
 	}
-	return h.read(f, func(p sysfs.Port) bool { return p.Name == d.IfName })
+	now, err := h.read(f, func(p sysfs.Port) bool { return p.Name == d.IfName })
+	if err == nil && d.IfName != "" && now.IfName == "" && !strings.Contains(now.Driver, "vfio") {
+		err = fmt.Errorf("%s, %s: %w", now.Device, d.IfName, ErrAway)
+	}
+	return now, err
 }
 
 // now is what a device is like that was noted before.
@@ -185,14 +190,35 @@ func (h *Host) onPF(fn sysfs.Function) (pf string, index int, ok bool, err error
 // another.
 func (h *Host) ports(bus, device string) ([]sysfs.Port, error) {
 	if bus == "vdpa" {
-		v, _, err := h.sys.VDPA(device)
-		if err != nil || len(v.Virtio) != 1 {
-			return nil, err
-		}
-		bus, device = "virtio", v.Virtio[0]
+		return h.portsOfVDPA(device)
 	}
 	ports, err := h.sys.PortsOf(bus, device)
 	ports = slices.DeleteFunc(ports, func(p sysfs.Port) bool { return link.Represents(p.PortName) })
 	slices.SortFunc(ports, func(a, b sysfs.Port) int { return cmp.Or(a.DevPort-b.DevPort, cmp.Compare(a.Name, b.Name)) })
 	return ports, err
+}
+
+// portsOfVDPA lists the interfaces of a vDPA device on virtio_vdpa. Where several devices
+// are beside it, only ethtool tells whose an interface is.
+func (h *Host) portsOfVDPA(device string) (list []sysfs.Port, err error) {
+	v, _, err := h.sys.VDPA(device)
+	if err != nil || v.Driver != "virtio" {
+		return nil, err
+	}
+	for _, virtio := range v.Virtio {
+		ports, err := h.sys.PortsOf("virtio", virtio)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range ports {
+			i, err := h.links.Interface("", p.Name)
+			if err != nil && !errors.Is(err, link.ErrNoInterface) {
+				return nil, err
+			}
+			if err == nil && (len(v.Virtio) == 1 || i.BusInfo == device) {
+				list = append(list, p)
+			}
+		}
+	}
+	return list, nil
 }

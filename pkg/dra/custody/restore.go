@@ -51,7 +51,12 @@ func judge(did []string, tried map[string]error, left []setting) ([]string, erro
 	m := new(Mismatch)
 	for _, s := range left {
 		m.What = append(m.What, s.what)
-		m.Err = errors.Join(m.Err, tried[s.what])
+		switch err := tried[s.what]; {
+		case m.Err == nil:
+			m.Err = err
+		case err != nil:
+			m.Err = fmt.Errorf("%w; %w", m.Err, err)
+		}
 		delete(tried, s.what)
 	}
 	for _, what := range Whats() {

@@ -1,0 +1,307 @@
+package custody_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"devinfo-cni.io/pkg/dra/custody"
+	"devinfo-cni.io/pkg/dra/custody/custodytest"
+	"devinfo-cni.io/pkg/dra/state"
+)
+
+const (
+	vf      = "0000:01:10.0" // eth2, IOMMU group 12, igbvf
+	netns   = "/var/run/netns/pod"
+	podsMAC = "02:00:00:00:00:99"
+)
+
+func kernel(t *testing.T, host string) *custodytest.Kernel {
+	t.Helper()
+	captured, err := os.ReadFile("../../../testdata/hosts/" + host + ".txtar")
+	must(t, err)
+	k, err := custodytest.Make(t.TempDir(), captured)
+	must(t, err)
+	return k
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func function(address, ifName string) *state.NodeDevice {
+	return &state.NodeDevice{Kind: "vf", PCI: address, IfName: ifName}
+}
+
+func look(t *testing.T, h *custody.Host, d *state.NodeDevice) state.Former {
+	t.Helper()
+	f, err := h.Look(d)
+	must(t, err)
+	return f
+}
+
+func TestADeviceIsNotedByItsPlaceOnABus(t *testing.T) {
+	for name, test := range map[string]struct {
+		host   string
+		device state.NodeDevice
+		want   state.Former
+	}{
+		"VF": {"igb-sriov", *function(vf, "eth2"), state.Former{
+			Bus: "pci", Device: vf, Driver: "igbvf", IfName: "eth2", MTU: 1500, MAC: "fe:e4:d6:46:c8:e5", VF: &state.FormerVF{}}},
+		"VF on vfio-pci": {"igb-sriov", *function("0000:01:10.6", ""), state.Former{
+			Bus: "pci", Device: "0000:01:10.6", Driver: "vfio-pci", VF: &state.FormerVF{}}},
+		"virtio NIC": {"virtio-vm", state.NodeDevice{PCI: "0000:00:03.0", IfName: "eth0"}, state.Former{
+			Bus: "pci", Device: "0000:00:03.0", Driver: "virtio-pci", IfName: "eth0", MTU: 1500, MAC: "52:54:00:00:00:03"}},
+		"vDPA device on a VF": {"vdpa-vf-virtio", state.NodeDevice{VDPA: "vpvdpa0", IfName: "eth1"}, state.Former{
+			Bus: "vdpa", Device: "vpvdpa0", IfName: "eth1", MTU: 1500, MAC: "52:54:00:bb:00:01"}},
+		"its VF": {"vdpa-vf-virtio", *function("0000:02:00.1", ""), state.Former{
+			Bus: "pci", Device: "0000:02:00.1", Driver: "vp-vdpa", VF: &state.FormerVF{}}},
+		"vDPA device on vhost": {"vdpa-sim", state.NodeDevice{VDPA: "vdpa0"}, state.Former{Bus: "vdpa", Device: "vdpa0"}},
+		"SF": {"mlx5-switchdev", state.NodeDevice{Aux: "mlx5_core.sf.4", IfName: "enp3s0f0s88"}, state.Former{
+			Bus: "auxiliary", Device: "mlx5_core.sf.4", IfName: "enp3s0f0s88", MTU: 1500, MAC: "02:03:00:00:00:88"}},
+		"interface": {"mlx5-switchdev", state.NodeDevice{IfName: "enp3s0f0v2"}, state.Former{
+			Bus: "pci", Device: "0000:03:00.4", Driver: "mlx5_core", IfName: "enp3s0f0v2", MTU: 1500, MAC: "02:03:00:00:00:02", VF: &state.FormerVF{}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := look(t, kernel(t, test.host).Host(), &test.device)
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// A life is what may happen to a device between ADD and the end of DEL.
+type life struct {
+	name string
+	does func(t *testing.T, k *custodytest.Kernel, f state.Former)
+	did  []string
+}
+
+func lives() []life {
+	gone := func(t *testing.T, k *custodytest.Kernel, _ state.Former) {
+		must(t, k.Move(vf, "", netns, "net1"))
+		must(t, k.Use(vf, 9000, podsMAC))
+		must(t, k.EndNetns(netns))
+	}
+	return []life{
+		{"nothing", func(*testing.T, *custodytest.Kernel, state.Former) {}, nil},
+		{"its namespace ended", gone, []string{custody.Name, custody.MTU, custody.MAC}},
+		{"a plugin restored the name", func(t *testing.T, k *custodytest.Kernel, _ state.Former) {
+			must(t, k.Move(vf, "", netns, "net1"))
+			must(t, k.Use(vf, 1400, podsMAC))
+			must(t, k.Move(vf, netns, "", "eth2"))
+		}, []string{custody.MTU, custody.MAC}},
+		{"its PF set MAC, VLAN and trust", func(t *testing.T, k *custodytest.Kernel, f state.Former) {
+			must(t, k.SetVF(vf, state.FormerVF{MAC: podsMAC, VLAN: 7, Trust: true}))
+			gone(t, k, f)
+		}, []string{custody.Name, custody.MTU, custody.MAC, custody.VFMAC, custody.VFVLAN, custody.VFTrust}},
+		{"vfio-pci", func(t *testing.T, k *custodytest.Kernel, f state.Former) {
+			h := k.Host()
+			must(t, h.MayBind(f, "vfio-pci"))
+			must(t, h.Bind(f, "vfio-pci"))
+			if now := look(t, h, function(vf, "eth2")); now.Driver != "vfio-pci" || now.IfName != "" {
+				t.Errorf("bound: %+v", now)
+			}
+			must(t, h.Bind(f, "vfio-pci")) // as after a crash
+		}, []string{custody.Driver, custody.Name, custody.MAC}},
+		{"the pod unbound the driver", func(t *testing.T, k *custodytest.Kernel, _ state.Former) {
+			must(t, k.Write("bus/pci/drivers/igbvf/unbind", vf))
+		}, []string{custody.Driver, custody.Name, custody.MAC}},
+	}
+}
+
+func TestADeviceBecomesWhatItWas(t *testing.T) {
+	for _, l := range lives() {
+		t.Run(l.name, func(t *testing.T) {
+			k := kernel(t, "igb-sriov")
+			h := k.Host()
+			f := look(t, h, function(vf, "eth2"))
+			l.does(t, k, f)
+			did, err := h.Restore(f)
+			must(t, err)
+			if diff := cmp.Diff(l.did, did); diff != "" {
+				t.Errorf("did %s", diff)
+			}
+			if diff := cmp.Diff(f, look(t, h, function(vf, "eth2"))); diff != "" {
+				t.Error(diff)
+			}
+			if did, err := h.Restore(f); did != nil || err != nil {
+				t.Errorf("once more: %q, %v", did, err)
+			}
+		})
+	}
+}
+
+var errKilled = errors.New("killed")
+
+// Whatever change is the last one, the next process makes good.
+func TestAnInterruptedRestoreIsFinishedByTheNext(t *testing.T) {
+	for _, l := range lives() {
+		for step := 0; ; step++ {
+			k := kernel(t, "igb-sriov")
+			h := k.Host()
+			f := look(t, h, function(vf, "eth2"))
+			l.does(t, k, f)
+			left := step
+			k.Fault = func() error {
+				if left--; left < 0 {
+					return errKilled
+				}
+				return nil
+			}
+			_, err := h.Restore(f)
+			k.Fault = nil
+			if _, again := k.Host().Restore(f); again != nil {
+				t.Fatalf("%s, step %d: %v", l.name, step, again)
+			}
+			if diff := cmp.Diff(f, look(t, h, function(vf, "eth2"))); diff != "" {
+				t.Fatalf("%s, step %d: %s", l.name, step, diff)
+			}
+			if left >= 0 {
+				if err != nil || step < len(l.did) {
+					t.Errorf("%s: %d changes, %v", l.name, step, err)
+				}
+				break
+			}
+		}
+	}
+}
+
+func TestADeviceThatIsNotBackIsAwaited(t *testing.T) {
+	k := kernel(t, "igb-sriov")
+	h := k.Host()
+	f := look(t, h, function(vf, "eth2"))
+	must(t, k.Move(vf, "", netns, "net1"))
+	if _, err := h.Restore(f); !errors.Is(err, custody.ErrAway) || !strings.Contains(err.Error(), "eth2") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := h.Look(function(vf, "eth2")); !errors.Is(err, custody.ErrAway) {
+		t.Errorf("got %v", err)
+	}
+	f.Device = "0000:01:10.7"
+	if _, err := h.Restore(f); !errors.Is(err, custody.ErrGone) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := h.Look(function("0000:01:10.7", "eth9")); !errors.Is(err, custody.ErrGone) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestWhatCannotBeRestoredIsNamed(t *testing.T) {
+	k := kernel(t, "igb-sriov")
+	h := k.Host()
+	f := look(t, h, function(vf, "eth2"))
+	must(t, k.Move(vf, "", netns, "net1"))
+	must(t, k.Use(vf, 9000, podsMAC))
+	must(t, k.EndNetns(netns))
+	must(t, k.Move("0000:01:10.2", "", netns, "x")) // takes the name of the first
+	must(t, k.Move("0000:01:10.2", netns, "", "eth2"))
+	did, err := h.Restore(f)
+	var m *custody.Mismatch
+	if !errors.As(err, &m) || !cmp.Equal(m.What, []string{custody.Name}) || !cmp.Equal(did, []string{custody.MTU, custody.MAC}) {
+		t.Errorf("got %q, %v", did, err)
+	}
+	must(t, k.Move("0000:01:10.2", "", netns, "x"))
+	if did, err := h.Restore(f); err != nil || !cmp.Equal(did, []string{custody.Name}) {
+		t.Errorf("got %q, %v", did, err)
+	}
+}
+
+func TestADriverIsRefusedThatCannotHaveTheFunctionAlone(t *testing.T) {
+	const inGroup = "sys/kernel/iommu_groups/12/devices/"
+	for name, test := range map[string]struct {
+		change func(dir string) error
+		driver string
+		want   []string // parts of the error; nil = none
+	}{
+		"alone":            {nil, "vfio-pci", nil},
+		"no such driver":   {nil, "uio", []string{"driver: uio", "load the module uio"}},
+		"with another one": {func(dir string) error { return os.Symlink("x", filepath.Join(dir, inGroup, "0000:01:10.2")) }, "vfio-pci", []string{"IOMMU group 12", "0000:01:10.2", `"igbvf"`, "bind them to vfio-pci"}},
+		"with one on it":   {func(dir string) error { return os.Symlink("x", filepath.Join(dir, inGroup, "0000:01:10.6")) }, "vfio-pci", nil},
+		"with a bridge": {func(dir string) error {
+			bridge := filepath.Join(dir, "sys/devices/pci0000:00/0000:00:05.0")
+			return errors.Join(os.Symlink("x", filepath.Join(dir, inGroup, "0000:00:05.0")), os.WriteFile(filepath.Join(bridge, "class"), []byte("0x060400\n"), 0o644),
+				os.Symlink("../../../devices/pci0000:00/0000:00:05.0", filepath.Join(dir, "sys/bus/pci/devices/0000:00:05.0")))
+		}, "vfio-pci", nil},
+		"without IOMMU": {func(dir string) error {
+			return os.Remove(filepath.Join(dir, "sys/bus/pci/devices", vf, "iommu_group"))
+		}, "vfio-pci", []string{"no IOMMU isolates " + vf, "intel_iommu=on"}},
+		"which is allowed": {func(dir string) error {
+			parameters := filepath.Join(dir, "sys/module/vfio/parameters")
+			return errors.Join(os.Remove(filepath.Join(dir, "sys/bus/pci/devices", vf, "iommu_group")), os.MkdirAll(parameters, 0o755),
+				os.WriteFile(filepath.Join(parameters, "enable_unsafe_noiommu_mode"), []byte("Y\n"), 0o644))
+		}, "vfio-pci", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			captured, err := os.ReadFile("../../../testdata/hosts/igb-sriov.txtar")
+			must(t, err)
+			dir := t.TempDir()
+			k, err := custodytest.Make(dir, captured)
+			must(t, err)
+			if test.change != nil {
+				must(t, test.change(filepath.Join(dir, "kernel")))
+			}
+			err = k.Host().MayBind(look(t, k.Host(), function(vf, "eth2")), test.driver)
+			if (err != nil) != (test.want != nil) {
+				t.Fatalf("got %v", err)
+			}
+			for _, part := range test.want {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("%v: does not say %s", err, part)
+				}
+			}
+		})
+	}
+}
+
+// VFIO lets go of a function once nobody has it open. The kernel waits for that, we do not.
+func TestADriverThatDoesNotLetGoHoldsUpNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := kernel(t, "igb-sriov")
+		f := look(t, k.Host(), function(vf, "eth2"))
+		must(t, k.Host().Bind(f, "vfio-pci"))
+		closed, calls := make(chan struct{}), 0
+		h := custody.New(k.Sys(), func(name, text string) error {
+			if strings.HasSuffix(name, "/unbind") {
+				calls++
+				<-closed
+			}
+			return k.Write(name, text)
+		}, k)
+		for range 3 {
+			began := time.Now()
+			if _, err := h.Restore(f); err == nil || !strings.Contains(err.Error(), "a process still has it open") || time.Since(began) > time.Minute {
+				t.Errorf("got %v after %v", err, time.Since(began))
+			}
+		}
+		close(closed)
+		if did, err := h.Restore(f); err != nil || calls != 1 {
+			t.Errorf("%q, %v, %d calls", did, err, calls)
+		}
+		if diff := cmp.Diff(f, look(t, h, function(vf, "eth2"))); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+func TestADriverThatIsNotBoundIsAnError(t *testing.T) {
+	k := kernel(t, "igb-sriov")
+	h := k.Host()
+	f := look(t, h, function(vf, "eth2"))
+	if err := h.Bind(f, "uio"); err == nil || !strings.Contains(err.Error(), fmt.Sprintf(`%s: bound to driver "", not to "uio"`, vf)) {
+		t.Errorf("got %v", err)
+	}
+	_, err := h.Restore(f)
+	must(t, err)
+}

@@ -1,0 +1,152 @@
+package dra_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/custody/custodytest"
+	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/inventory"
+)
+
+const hardware = "../../testdata/hosts/mlx5-switchdev.txtar"
+
+// The node's devices that tests attach, by what plugins know them by.
+func hardwareDevices() map[string]*state.NodeDevice {
+	return map[string]*state.NodeDevice{
+		"0000:03:00.2":   {PCI: "0000:03:00.2", IfName: "enp3s0f0v0"},
+		"0000:03:00.4":   {PCI: "0000:03:00.4", IfName: "enp3s0f0v2"},
+		"mlx5_core.sf.4": {Aux: "mlx5_core.sf.4", IfName: "enp3s0f0s88"},
+	}
+}
+
+// plugIn gives the node of the options devices, as its kernel has made them at the start.
+func plugIn(o *dra.Options, dir string) *custodytest.Kernel {
+	text, err := os.ReadFile(hardware)
+	check(err)
+	k := custodytest.Open(dir)
+	if _, err := os.Stat(filepath.Join(dir, "kernel")); os.IsNotExist(err) {
+		k, err = custodytest.Make(dir, text)
+		check(err)
+	}
+	rules, err := inventory.ParseRules([]byte(ownRules))
+	check(err)
+	host := sync.OnceValues(func() (inventory.Host, error) {
+		file, err := hosttxt.Parse(text)
+		check(err)
+		return inventory.Captured(file)
+	})
+	o.Inventory = &dra.Inventory{Rules: rules, Host: host, Times: inventory.Times{Settle: time.Millisecond, Poll: time.Hour}}
+	o.Custody = k.Host()
+	return k
+}
+
+// kernel is that of the node's devices.
+func (r *rig) kernel() *custodytest.Kernel { return custodytest.Open(r.dir) }
+
+func netnsOf(sb *api.PodSandbox) string { return sb.Linux.Namespaces[1].Path }
+
+// onDevice allocates to the n-th request of a claim a device of the node, which its plugin
+// takes; with the driver, if one is given.
+func onDevice(claim *resourceapi.ResourceClaim, n int, device, driver string) *resourceapi.ResourceClaim {
+	result := &claim.Status.Allocation.Devices.Results[n]
+	result.Device, result.ShareID = device, nil
+	raw := &claim.Status.Allocation.Devices.Config[n].Opaque.Parameters.Raw
+	more := `{"device":[{"plugin":"fake","key":"deviceID"}],`
+	if driver != "" {
+		more += fmt.Sprintf(`"driver":%q,`, driver)
+		*raw = bytes.Replace(*raw, []byte(`"type":"fake",`), fmt.Appendf(nil, `"type":"fake","wants":%q,`, driver), 1)
+	}
+	*raw = append([]byte(more), (*raw)[1:]...)
+	return claim
+}
+
+// take is what a plugin does with its device at ADD, and the pod after that.
+func (conf pluginConf) take(k *custodytest.Kernel, netns, ifName string) error {
+	if conf.DeviceID == "" {
+		return nil
+	}
+	if err := k.Move(conf.DeviceID, "", netns, ifName); err != nil {
+		return err
+	}
+	return k.Use(conf.DeviceID, 9000, "02:00:00:00:00:99")
+}
+
+// leave is DEL, which brings back what it can find, as it is.
+func (conf pluginConf) leave(k *custodytest.Kernel, netns, ifName string) error {
+	if conf.DeviceID == "" || netns == "" || k == nil {
+		return nil
+	}
+	return k.Move(conf.DeviceID, netns, "", ifName)
+}
+
+// expect wants a device to be as it was at the start, or to have the driver.
+func (conf pluginConf) expect(k *custodytest.Kernel) error {
+	now, err := k.Host().Look(hardwareDevices()[conf.DeviceID])
+	if err != nil {
+		return err
+	}
+	if conf.Driver != "" && (now.Driver != conf.Driver || now.Override != conf.Driver) {
+		return fmt.Errorf("driver %q, override %q: want %s", now.Driver, now.Override, conf.Driver)
+	}
+	if was := asCaptured()[conf.DeviceID]; conf.Driver == "" && !cmp.Equal(was, now) {
+		return fmt.Errorf("not as it was: %s", cmp.Diff(was, now))
+	}
+	return nil
+}
+
+// asCaptured is what the devices are like at the start.
+var asCaptured = sync.OnceValue(func() map[string]state.Former {
+	dir, err := os.MkdirTemp("", "dra-")
+	check(err)
+	defer os.RemoveAll(dir)
+	text, err := os.ReadFile(hardware)
+	check(err)
+	k, err := custodytest.Make(dir, text)
+	check(err)
+	return looked(k)
+})
+
+func looked(k *custodytest.Kernel) map[string]state.Former {
+	all := map[string]state.Former{}
+	for id, d := range hardwareDevices() {
+		f, err := k.Host().Look(d)
+		check(err)
+		all[id] = f
+	}
+	return all
+}
+
+// expectAsCaptured wants the node's devices to be what they were.
+func expectAsCaptured(t testing.TB, k *custodytest.Kernel) {
+	t.Helper()
+	if diff := cmp.Diff(asCaptured(), looked(k)); diff != "" {
+		t.Errorf("devices are not what they were: %s", diff)
+	}
+}
+
+// says wants an error to have all parts.
+func says(t testing.TB, err error, parts ...string) {
+	t.Helper()
+	if err == nil {
+		t.Errorf("no error; want %q", parts)
+		return
+	}
+	for _, part := range parts {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%v: does not say %s", err, part)
+		}
+	}
+}

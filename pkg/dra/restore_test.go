@@ -1,0 +1,280 @@
+package dra_test
+
+import (
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/cniconfig"
+	"devinfo-cni.io/pkg/dra/custody/custodytest"
+	"devinfo-cni.io/pkg/dra/state"
+)
+
+// bench is a node with devices, whose time is free.
+type bench struct {
+	*rig
+	kernel  *custodytest.Kernel
+	plugins *plugins
+	agent   *dra.Agent
+
+	mu      sync.Mutex
+	notices []string // reasons
+	counted map[string]int
+}
+
+func withHardware(t *testing.T, test func(t *testing.T, b *bench)) {
+	t.Helper()
+	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+		b := &bench{rig: r, plugins: p, kernel: plugIn(&r.options, r.dir), counted: map[string]int{}}
+		p.kernel = b.kernel
+		r.options.Notify = func(n dra.Notice) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.notices = append(b.notices, n.Reason)
+		}
+		r.options.Metrics.Mismatch = func(what string, restored bool) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.counted[map[bool]string{true: "restored ", false: "left "}[restored]+what]++
+		}
+		b.agent = r.start()
+		test(t, b)
+		if len(p.wrong) > 0 {
+			t.Errorf("%q", p.wrong)
+		}
+	})
+}
+
+// attachTo prepares a claim of a device, and attaches sandbox s1 to it.
+func (b *bench) attachTo(t *testing.T, device, driver string) {
+	t.Helper()
+	b.prepare(onDevice(b.claimOf("a", "u1", "pod", want{"x", "net1", ""}), 0, device, driver))
+	must(t, b.runPod(b.sandbox("s1", "pod")))
+}
+
+// ends the network namespace of s1, whose devices come back after a while.
+func (b *bench) ends(after time.Duration) {
+	netns := filepath.Join(b.dir, "netns/s1")
+	must(b.t, os.Remove(netns))
+	time.Sleep(after)
+	must(b.t, b.kernel.EndNetns(netns))
+}
+
+func TestAfterDELADeviceIsWhatItWas(t *testing.T) {
+	for name, device := range map[string][2]string{"VF": {vf0, ""}, "SF": {sf4, ""}, "vfio-pci": {vf2, "vfio-pci"}} {
+		t.Run(name, func(t *testing.T) {
+			withHardware(t, func(t *testing.T, b *bench) {
+				b.attachTo(t, device[0], device[1])
+				if cmp.Equal(asCaptured(), looked(b.kernel)) {
+					t.Error("the pod has not got it")
+				}
+				b.endPod(b.sandbox("s1", "pod"))
+				b.unprepared("u1")
+				expectAsCaptured(t, b.kernel)
+				b.expectNothing()
+				want := map[string]int{"restored name": 1, "restored mtu": 1, "restored mac": 1}
+				if device[1] != "" {
+					want = map[string]int{"restored name": 1, "restored driver": 1, "restored mac": 1}
+				}
+				if diff := cmp.Diff(want, b.counted); diff != "" || len(b.notices) > 0 {
+					t.Errorf("%s %q", diff, b.notices)
+				}
+			})
+		})
+	}
+}
+
+// The kernel ends a namespace when it gets round to it, and DEL may come before.
+func TestADeviceThatDiedWithItsNamespaceIsAwaited(t *testing.T) {
+	withHardware(t, func(t *testing.T, b *bench) {
+		b.attachTo(t, vf0, "")
+		go b.ends(3 * time.Second)
+		time.Sleep(time.Millisecond)
+		sb := b.sandbox("s1", "pod")
+		must(t, os.Remove(filepath.Join(b.dir, "netns/s1")))
+		began := time.Now()
+		must(t, b.agent.StopPodSandbox(t.Context(), sb))
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("the runtime waits %v for a device", took)
+		}
+		if n := b.agent.Census().Phases["Restoring"]; n != 1 {
+			t.Errorf("got %v", b.agent.Census())
+		}
+		if took := b.unprepared("u1"); took < 2*time.Second || took > 10*time.Second {
+			t.Errorf("unprepared after %v", took)
+		}
+		expectAsCaptured(t, b.kernel)
+		b.expectNothing()
+		if n := b.plugins.calls("DEL"); n != 1 || len(b.notices) > 0 {
+			t.Errorf("%d DELs, %q", n, b.notices)
+		}
+	})
+}
+
+func TestADeviceThatIsNotWhatItWasIsWithheldAndTold(t *testing.T) {
+	withHardware(t, func(t *testing.T, b *bench) {
+		b.attachTo(t, vf0, "")
+		b.kernel.Fault = func() error { return errors.New("firmware says no") }
+		b.endPod(b.sandbox("s1", "pod"))
+		must(t, b.kernel.EndNetns(filepath.Join(b.dir, "netns/s1")))
+		_, err := b.agent.Prepare(t.Context(), onDevice(b.claimOf("a", "u1", "next", want{"x", "net1", ""}), 0, vf2, ""))
+		says(t, err, "firmware says no", "mtu, mac, name", vf0)
+		time.Sleep(10 * time.Minute)
+		if n := b.agent.Census().Phases["Abandoned"]; n != 1 {
+			t.Errorf("got %v", b.agent.Census())
+		}
+		want := map[string]int{"left name": 1, "left mtu": 1, "left mac": 1}
+		if diff := cmp.Diff(want, b.counted); diff != "" || !slices.Contains(b.notices, dra.NoticeDevice) {
+			t.Errorf("%s %q", diff, b.notices)
+		}
+		left, err := state.Leftovers(b.options.StateDir)
+		must(t, err)
+		if len(left) != 1 || left[0].Device != "node1/"+vf0 || !strings.Contains(left[0].Error, "firmware says no") {
+			t.Errorf("got %+v", left)
+		}
+		b.kernel.Fault = nil
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		expectAsCaptured(t, b.kernel)
+	})
+}
+
+// What a boot has made of a device is nobody's to change.
+func TestARebootRestoresDevicesByItself(t *testing.T) {
+	withHardware(t, func(t *testing.T, b *bench) {
+		b.attachTo(t, vf2, "vfio-pci")
+		b.stop()
+		must(t, os.Remove(filepath.Join(b.dir, "netns/s1")))
+		must(t, os.RemoveAll(filepath.Join(b.dir, "kernel")))
+		b.options.BootID = "boot2"
+		b.kernel = plugIn(&b.options, b.dir)
+		b.plugins.kernel = b.kernel
+		must(t, b.kernel.Use("0000:03:00.4", 2000, "02:00:00:00:00:01"))
+		b.agent = b.start()
+		_, err := b.agent.Synchronize(t.Context(), nil, nil)
+		must(t, err)
+		b.unprepared("u1")
+		b.expectNothing()
+		if now := looked(b.kernel)["0000:03:00.4"]; now.MTU != 2000 || now.Driver != "mlx5_core" {
+			t.Errorf("got %+v", now)
+		}
+	})
+}
+
+func TestADeviceThatIsUnpluggedHoldsUpNothing(t *testing.T) {
+	withHardware(t, func(t *testing.T, b *bench) {
+		unplug := func() { must(t, os.Remove(filepath.Join(b.dir, "kernel/sys/bus/pci/devices/0000:03:00.2"))) }
+		b.attachTo(t, vf0, "")
+		unplug()
+		b.endPod(b.sandbox("s1", "pod"))
+		b.unprepared("u1")
+		b.expectNothing()
+		b.prepare(onDevice(b.claimOf("a", "u2", "pod", want{"x", "net1", ""}), 0, vf0, ""))
+		err := b.runPod(b.sandbox("s2", "pod"))
+		says(t, err, vf0, "the node has lost it")
+		if n := b.plugins.calls("ADD s2"); n > 0 {
+			t.Errorf("%q", b.plugins.told)
+		}
+	})
+}
+
+// Another driver is for a function that nobody uses, at the moment of the ADD.
+func TestABusyFunctionIsNotRebound(t *testing.T) {
+	for name, test := range map[string]struct {
+		happens func(dir string) error
+		says    []string
+	}{
+		"IOMMU group": {func(dir string) error {
+			return os.Symlink("x", filepath.Join(dir, "sys/kernel/iommu_groups/56/devices/0000:03:00.2"))
+		}, []string{"driver: vfio-pci", "IOMMU group 56", "0000:03:00.2"}},
+		"no such driver": {func(dir string) error { return os.Remove(filepath.Join(dir, "sys/bus/pci/drivers/vfio-pci")) }, []string{"load the module vfio-pci"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withHardware(t, func(t *testing.T, b *bench) {
+				b.prepare(onDevice(b.claimOf("a", "u1", "pod", want{"x", "net1", ""}), 0, vf2, "vfio-pci"))
+				must(t, test.happens(filepath.Join(b.dir, "kernel")))
+				says(t, b.runPod(b.sandbox("s1", "pod")), test.says...)
+				if n := b.plugins.calls(""); n > 0 {
+					t.Errorf("%q", b.plugins.told)
+				}
+				expectAsCaptured(t, b.kernel)
+			})
+		})
+	}
+}
+
+func TestADriverThatCannotBeBoundFailsTheADDAndIsTakenBack(t *testing.T) {
+	withHardware(t, func(t *testing.T, b *bench) {
+		left := 2 // the override, unbind
+		b.kernel.Fault = func() error {
+			if left--; left == -1 {
+				return errors.New("probe failed")
+			}
+			return nil
+		}
+		b.prepare(onDevice(b.claimOf("a", "u1", "pod", want{"x", "net1", ""}), 0, vf2, "vfio-pci"))
+		sb := b.sandbox("s1", "pod")
+		says(t, b.runPod(sb), "driver: vfio-pci", "probe failed")
+		b.endPod(sb)
+		b.unprepared("u1")
+		expectAsCaptured(t, b.kernel)
+		b.expectNothing()
+	})
+}
+
+func TestTheMetadataSaysWhichDriverThePodHas(t *testing.T) {
+	withHardware(t, func(t *testing.T, b *bench) {
+		b.attachTo(t, vf2, "vfio-pci")
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		attributes := b.metadata[len(b.metadata)-1].Metadata.Attributes
+		if driver := attributes["devinfo-cni.io/driver"].StringValue; driver == nil || *driver != "vfio-pci" {
+			t.Errorf("got %v", slices.Collect(maps.Keys(attributes)))
+		}
+		if _, has := attributes["devinfo-cni.io/ifName"]; has {
+			t.Error("it has no interface on the node")
+		}
+	})
+}
+
+func TestADriverIsForAFunctionOfTheClaimsOwn(t *testing.T) {
+	const driver = `"driver":"vfio-pci","device":[],`
+	for name, test := range map[string]struct {
+		device, parameters string
+		says               []string
+	}{
+		"shared":          {pf, driver, []string{"driver: vfio-pci", pf, "which other pods share"}},
+		"SF":              {sf4, driver, []string{sf4, "no PCI function"}},
+		"software":        {"cni", `"driver":"vfio-pci",`, []string{"networks of software"}},
+		"another driver":  {vf0, `"driver":"uio_pci_generic",`, []string{`driver "uio_pci_generic" is not known`, `"vfio-pci"`}},
+		"by interface":    {vf0, `"driver":"vfio-pci","device":[{"plugin":"x","key":"device"}],`, []string{"has nothing for device"}},
+		"no driver, none": {vf0, `"driver":"",`, []string{"driver"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withHardware(t, func(t *testing.T, b *bench) {
+				_, err := b.agent.Prepare(t.Context(), ownClaim("u1", test.device, test.parameters+network(`{"type":"x"}`)))
+				says(t, err, test.says...)
+				if refusal := (*cniconfig.Refusal)(nil); !errors.As(err, &refusal) {
+					t.Errorf("got %v", err)
+				}
+				b.expectNothing()
+			})
+		})
+	}
+	claim := ownClaim(types.UID("u1"), vf0, driver+network(`{"type":"x"}`))
+	claim.Status.Allocation.Devices.Config[0].Source = resourceapi.AllocationConfigSourceClaim
+	_, err := cniconfig.Resolve(claim, cniconfig.Policy{Driver: driverName, AllowClaimTypes: []string{"x"}})
+	says(t, err, `unknown key`)
+}
