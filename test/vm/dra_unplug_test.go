@@ -48,14 +48,17 @@ func TestDRAVFUnpluggedBeforeADD(t *testing.T) {
 	}
 }
 
-// The VF goes while the pod has it: DEL succeeds in the end, and the slices say that the
-// node has lost it.
+// The VF goes while the pod has it, and the slices say that the node has lost it. Both plugins
+// fail to DEL it: sriov once, host-device for ever, so that an administrator is to clear that.
 func TestDRAVFUnpluggedWhileAttached(t *testing.T) {
 	needs(t, "igb")
 	t.Cleanup(func() { vfsBack(t) })
 	n := newDRANode(t, draRules)
-	for _, test := range []struct{ name, plugins string }{
-		{"sriov", `{"type": "sriov", "vlan": 7}`}, {"host-device", `{"type": "host-device"}, ` + devinfoLast},
+	for _, test := range []struct {
+		name, plugins string
+		givenUp       bool
+	}{
+		{"sriov", `{"type": "sriov", "vlan": 7}`, false}, {"host-device", `{"type": "host-device"}, ` + devinfoLast, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			n := n.in(t)
@@ -69,9 +72,17 @@ func TestDRAVFUnpluggedWhileAttached(t *testing.T) {
 			p.stop()
 			p.remove()
 			p.unprepare()
-			n.follows("given back by "+p.name, pf41, func() { vfsBack(t) }, func(d map[string]resourceapi.Device) bool {
-				return names(d) == machineDevices && d[vf41].Taints == nil
+			n.follows("plugged in after "+p.name, pf41, func() { vfsBack(t) }, func(d map[string]resourceapi.Device) bool {
+				return names(d) == machineDevices && d[vf41].Taints == nil && value(d[vf41].Attributes["devinfo-cni.io/ifName"]) == "enp65s0v0"
 			})
+			record := pluginDir + "/state/" + p.claim().Uid + ".json"
+			if exists(record) != test.givenUp {
+				t.Errorf("DEL was given up: %v", exists(record))
+			}
+			if test.givenUp {
+				run(t, plugins+"/cni-dra-driver", "clear", p.claim().Uid)
+				n.eventually("what was given up is forgotten", patient, func() bool { return !exists(record) })
+			}
 		})
 	}
 }
