@@ -107,7 +107,7 @@ func (h *host) claimAttachment(c *state.Claim, at state.Attachment) attachment {
 	case state.Deleting, state.Restoring:
 		a.State, a.Why = audit.Deleting, at.DelError
 	case state.Abandoned:
-		a.State, a.Why = audit.Abandoned, fmt.Sprintf("DEL, or restoring its device, has failed %d times: %s", at.Tries, at.DelError)
+		a.State, a.Why = audit.Abandoned, fmt.Sprintf("DEL has failed %d times: %s", at.Tries, at.DelError)
 	default:
 		e := &journal.Entry{Key: a.Key, BootID: at.BootID, Netns: at.Netns, Complete: true, Device: journal.Device{Type: a.Type, ID: a.Device}}
 		a.State, a.Why = h.auditor.State(e, nil)

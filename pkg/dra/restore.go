@@ -32,6 +32,9 @@ func (a *Agent) check(at *state.Attachment) (*state.Former, error) {
 		return nil, &execError{ReasonNode, fmt.Errorf("device %s: driver: %s: this agent binds none", at.Device, at.Driver)}
 	}
 	former, err := a.Custody.Look(at.Node)
+	if old := a.noted(at); err == nil && old != nil {
+		former = *old
+	}
 	if err == nil && at.Driver != "" && former.Driver != at.Driver {
 		err = a.mayRebind(at, former)
 	}
@@ -39,6 +42,22 @@ func (a *Agent) check(at *state.Attachment) (*state.Former, error) {
 		return nil, &execError{ReasonNode, fmt.Errorf("device %s: %w", at.Device, err)}
 	}
 	return &former, nil
+}
+
+// noted is what a device was before it was given up, which it is still to become, though
+// the scheduler has allocated it before it was withheld; nil = it was not given up.
+func (a *Agent) noted(at *state.Attachment) *state.Former {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, c := range a.claims {
+		for n := range c.record.Abandoned {
+			old := &c.record.Abandoned[n]
+			if old.Former != nil && old.BootID == a.BootID && sameDevice(old, at) {
+				return old.Former
+			}
+		}
+	}
+	return nil
 }
 
 // mayRebind refuses to take a function from its driver that somebody uses.

@@ -135,8 +135,8 @@ func TestADeviceThatIsNotWhatItWasIsWithheldAndTold(t *testing.T) {
 		if n := b.agent.Census().Phases["Abandoned"]; n != 1 {
 			t.Errorf("got %v", b.agent.Census())
 		}
-		want := map[string]int{"left name": 1, "left mtu": 1, "left mac": 1}
-		if diff := cmp.Diff(want, b.counted); diff != "" || !slices.Contains(b.notices, dra.NoticeDevice) {
+		counts := map[string]int{"left name": 1, "left mtu": 1, "left mac": 1}
+		if diff := cmp.Diff(counts, b.counted); diff != "" || !slices.Contains(b.notices, dra.NoticeDevice) {
 			t.Errorf("%s %q", diff, b.notices)
 		}
 		left, err := state.Leftovers(b.options.StateDir)
@@ -145,6 +145,16 @@ func TestADeviceThatIsNotWhatItWasIsWithheldAndTold(t *testing.T) {
 			t.Errorf("got %+v", left)
 		}
 		b.kernel.Fault = nil
+		b.prepare(onDevice(b.claimOf("b", "u2", "other", want{"x", "net1", ""}), 0, vf0, "")) // it was allocated before
+		b.plugins.wrong = nil
+		err = b.runPod(b.sandbox("s2", "other"))
+		if err != nil || len(b.plugins.wrong) != 1 || !strings.Contains(b.plugins.wrong[0], "9000") {
+			t.Errorf("%v; %q", err, b.plugins.wrong)
+		}
+		b.plugins.wrong = nil
+		b.endPod(b.sandbox("s2", "other"))
+		b.unprepared("u2")
+		expectAsCaptured(t, b.kernel)
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()
 		expectAsCaptured(t, b.kernel)

@@ -1,12 +1,16 @@
 package dra_test
 
 import (
+	"errors"
+	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/state"
@@ -104,4 +108,39 @@ func TestNoDELTakesADeviceFromAnotherClaim(t *testing.T) {
 		}
 		r.expectNothing()
 	})
+}
+
+// A device that cannot be made what it was is not offered until it is, by no agent.
+func TestADeviceThatIsNotRestoredIsNotOffered(t *testing.T) {
+	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
+	p.kernel = plugIn(&r.options, r.dir)
+	var broken atomic.Bool
+	p.kernel.Fault = func() error {
+		if broken.Load() {
+			return errors.New("firmware says no")
+		}
+		return nil
+	}
+	r.options.AbandonedEvery = 50 * time.Millisecond
+	claim := onDevice(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}), 0, vf2, "")
+	client := server(nil, claim)
+	agent, dir := ownKubelet(t, client, r, n, p)
+	all, rest := []string{sf4, sf7, "cni", pf, vf0, vf2, vf3}, []string{sf4, sf7, "cni", pf, vf0, vf3}
+	devicesIn(t, client, all...)
+	answer, err := drapb.NewDRAPluginClient(dial(t, filepath.Join(dir, "dra.sock"))).NodePrepareResources(t.Context(),
+		&drapb.NodePrepareResourcesRequest{Claims: []*drapb.Claim{{Namespace: "ns", Name: "a", Uid: "u1"}}})
+	if err != nil || answer.Claims["u1"].GetError() != "" {
+		t.Fatal(answer, err)
+	}
+	sb := r.sandbox("s1", "pod")
+	must(t, r.runPod(sb))
+	broken.Store(true)
+	r.endPod(sb)
+	devicesIn(t, client, rest...)
+	r.unprepared("u1")
+	r.eventually("it is given up", func() bool { return agent.Census().Phases["Abandoned"] == 1 })
+	devicesIn(t, client, rest...)
+	broken.Store(false)
+	devicesIn(t, client, all...)
+	expectAsCaptured(t, p.kernel)
 }

@@ -1,0 +1,76 @@
+package link_test
+
+import (
+	"errors"
+	"net"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/link/linktest"
+)
+
+func TestAnInterfaceIsChangedAsItIsSaid(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		linktest.AddVeth(t, "net1", "peer", linktest.NewNetns(t)) // which is up
+		k := link.NewKernel(os.DirFS("/sys"))
+		mac, _ := net.ParseMAC("02:00:00:00:00:07")
+		if err := k.Change("net1", link.Change{Name: "nic", MTU: 1400, MAC: mac}); err != nil {
+			t.Fatal(err)
+		}
+		got, err := k.Interface("", "nic")
+		if err != nil || got.MTU != 1400 || got.MAC.String() != mac.String() {
+			t.Errorf("got %+v, %v", got, err)
+		}
+		l, err := netlink.LinkByName("nic")
+		if err != nil || l.Attrs().Flags&net.FlagUp == 0 {
+			t.Errorf("it stays up: %+v, %v", l, err)
+		}
+		if err := k.Change("nic", link.Change{}); err != nil {
+			t.Error(err)
+		}
+		if err := k.Change("net1", link.Change{MTU: 1500}); err == nil {
+			t.Error("there is no net1 any more")
+		}
+		if err := k.Change("nic", link.Change{Name: "lo"}); err == nil {
+			t.Error("lo is taken")
+		}
+		if _, ok, err := k.VF("nic", 0); ok || err != nil {
+			t.Errorf("it has no VFs: %v, %v", ok, err)
+		}
+		if _, ok, err := k.VF("none", 0); ok || err != nil {
+			t.Errorf("it is not there: %v, %v", ok, err)
+		}
+	})
+}
+
+func TestAddressesAreThoseThatWereSet(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		linktest.AddVeth(t, "nic", "peer", linktest.NewNetns(t))
+		l, err := netlink.LinkByName("nic")
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := []string{"10.1.2.3/24", "192.168.7.1/32"}
+		for _, text := range append(want, "fe80::7/64", "169.254.1.1/16") {
+			a, err := netlink.ParseAddr(text)
+			if err == nil {
+				err = netlink.AddrAdd(l, a)
+			}
+			if err != nil && !(text == "fe80::7/64" && errors.Is(err, os.ErrPermission)) { // IPv6 may be off
+				t.Fatalf("%s: %v", text, err)
+			}
+		}
+		var kernel link.Recorder
+		got, err := kernel.Addresses("nic")
+		if slices.Sort(got); err != nil || !slices.Equal(got, want) {
+			t.Errorf("got %q, %v", got, err)
+		}
+		if got, err := kernel.Addresses("none"); got != nil || err != nil {
+			t.Errorf("got %q, %v", got, err)
+		}
+	})
+}
