@@ -40,11 +40,10 @@ type draNode struct {
 	t *testing.T
 	*server
 	runtime *adaptation.Adaptation
-	synced  chan struct{}               // the agent has connected to the runtime
-	running map[string]*api.PodSandbox  // that the runtime has, by ID; of no use to others while it is synchronized
-	rules   string                      // file
-	agent   *exec.Cmd                   // nil = it does not run
-	kubelet map[string]*grpc.ClientConn // by socket
+	synced  chan struct{}              // the agent has connected to the runtime
+	running map[string]*api.PodSandbox // that the runtime has, by ID; of no use to others while it is synchronized
+	rules   string                     // file
+	agent   *exec.Cmd                  // nil = it does not run
 }
 
 // newDRANode starts the agent with these rules. At the end of the test nothing may be left
