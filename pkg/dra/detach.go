@@ -9,6 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"devinfo-cni.io/pkg/dra/custody"
 	"devinfo-cni.io/pkg/dra/state"
 )
 
@@ -173,6 +174,9 @@ func (a *Agent) abandon(c *claim, which []int) error {
 		at := &record.Attachments[n]
 		given := *at
 		given.Phase, given.GivenUp = state.Abandoned, metav1.NewTime(time.Now().UTC().Truncate(time.Second))
+		if a.isLost(at) { // what comes back in its place is another device, and nobody's
+			given.Node, given.Former = nil, nil
+		}
 		record.Abandoned = append(record.Abandoned, given)
 		a.mourn(c, record.Pod, at)
 		at.Reset("")
@@ -184,6 +188,15 @@ func (a *Agent) abandon(c *claim, which []int) error {
 	defer a.mu.Unlock()
 	c.stuck, c.delAfter, c.restoreAfter, c.spareDel = nil, time.Time{}, time.Time{}, time.Now().Add(a.AbandonedEvery)
 	return nil
+}
+
+// isLost says whether the node has lost the device of an attachment.
+func (a *Agent) isLost(at *state.Attachment) bool {
+	if at.Node == nil || a.Custody == nil {
+		return false
+	}
+	_, err := a.Custody.Look(at.Node)
+	return errors.Is(err, custody.ErrGone)
 }
 
 // mourn tells people what is given up.
@@ -229,7 +242,8 @@ func isExclusive(at *state.Attachment) bool { return at.ShareID == nil }
 // before the claim is free.
 func withheldOf(record *state.Claim) (devices []string) {
 	for _, at := range slices.Concat(record.Attachments, record.Abandoned) {
-		if at.Tries > 0 && at.DelError != "" && isExclusive(&at) {
+		lost := at.Node == nil && isOwn(at.Device) // see abandon
+		if at.Tries > 0 && at.DelError != "" && isExclusive(&at) && !lost {
 			devices = append(devices, at.Device)
 		}
 	}

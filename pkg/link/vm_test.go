@@ -104,3 +104,20 @@ func TestVMVDPAMACs(t *testing.T) {
 		}
 	}
 }
+
+// netlink.LinkByName, which asks for no VFs, would find none.
+func TestVMWhatAPFHasSetForItsVF(t *testing.T) {
+	k := needs(t, "igb")
+	for _, vlan := range []int{5, 0} {
+		if err := k.Change("enp65s0", Change{VF: &VFChange{Index: 1, VLAN: &vlan}}); err != nil {
+			t.Fatal(err)
+		}
+		vf, ok, err := k.VF("enp65s0", 1)
+		if err != nil || !ok || vf.Index != 1 || vf.VLAN != vlan || vf.PFName != "enp65s0" {
+			t.Errorf("VLAN %d: got %+v, %v, %v", vlan, vf, ok, err)
+		}
+	}
+	if vf, ok, err := k.VF("enp65s0", 7); ok || err != nil {
+		t.Errorf("a VF that is not there: %+v, %v", vf, err)
+	}
+}

@@ -1,0 +1,35 @@
+package dra_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+)
+
+// host-device's DEL fails for want of a function that was unplugged, though there is nothing
+// left to do. What comes back in its place is another device, and nobody's.
+func TestADeviceThatWasLostIsOfferedWhenItIsBack(t *testing.T) {
+	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
+	p.kernel = plugIn(&r.options, r.dir)
+	claim := onDevice(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}), 0, vf0, "")
+	client := server(nil, claim)
+	agent, dir := ownKubelet(t, client, r, n, p)
+	answer, err := drapb.NewDRAPluginClient(dial(t, filepath.Join(dir, "dra.sock"))).NodePrepareResources(t.Context(),
+		&drapb.NodePrepareResourcesRequest{Claims: []*drapb.Claim{{Namespace: "ns", Name: "a", Uid: "u1"}}})
+	if err != nil || answer.Claims["u1"].GetError() != "" {
+		t.Fatal(answer, err)
+	}
+	sb := r.sandbox("s1", "pod")
+	must(t, r.runPod(sb))
+	function := filepath.Join(r.dir, "kernel/sys/bus/pci/devices/0000:03:00.2")
+	must(t, os.Rename(function, filepath.Join(r.dir, "aside")))
+	p.set(always)
+	r.endPod(sb)
+	r.unprepared("u1")
+	r.eventually("its DEL is given up", func() bool { return agent.Census().Phases["Abandoned"] == 1 })
+	must(t, os.Rename(filepath.Join(r.dir, "aside"), function))
+	n.change(func() {})
+	devicesIn(t, client, sf4, sf7, "cni", pf, vf0, vf2, vf3)
+}

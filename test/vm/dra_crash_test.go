@@ -1,0 +1,115 @@
+//go:build vm
+
+package vm_test
+
+import (
+	"os"
+	"testing"
+)
+
+// The agent is killed between any two steps of a pod's life, and nothing is lost.
+func TestDRAAgentKilledBetweenAnyTwoSteps(t *testing.T) {
+	needs(t, "igb")
+	t.Cleanup(func() { vfsBack(t) })
+	n := newDRANode(t, draRules)
+	for _, test := range []struct{ name, parameters, driver string }{
+		{"sriov", draNetwork(`{"type": "sriov", "vlan": 7}, ` + devinfoLast), "igbvf"},
+		{"vfio", `"driver": "vfio-pci", ` + draNetwork(`{"type": "sriov"}`), "vfio-pci"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			n := n.in(t)
+			const address = "0000:41:10.0"
+			was := stateOf(t, address)
+			p := n.podWith("killed-"+test.name, vf41, test.parameters)
+			p.prepare()
+			n.restart()
+			p.up()
+			n.restart()
+			same(t, "driver", stateOf(t, address).Driver, test.driver)
+			if test.driver == "igbvf" && !inPod(p.sandbox.Id, "net1") {
+				t.Error("the VF is no longer in the pod")
+			}
+			p.prepare() // as a kubelet that was restarted does
+			p.container()
+			p.stop()
+			n.restart()
+			p.remove()
+			p.unprepare()
+			n.restart()
+			backAs(t, address, was)
+			n.published(vf41)
+		})
+	}
+}
+
+// The pod ends while the agent is away.
+func TestDRAPodEndsWithoutTheAgent(t *testing.T) {
+	needs(t, "igb")
+	t.Cleanup(func() { vfsBack(t) })
+	n := newDRANode(t, draRules)
+	was := stateOf(t, "0000:41:10.0")
+	p := n.podWith("unseen", vf41, draNetwork(`{"type": "sriov", "vlan": 7}`))
+	p.prepare()
+	p.up()
+	spoil(t, p.sandbox.Id)
+	n.kill()
+	p.stop()
+	p.remove()
+	n.start()
+	p.unprepare()
+	backAs(t, "0000:41:10.0", was)
+}
+
+// pausePlugin is a CNI plugin that does nothing until a file is gone.
+const pausePlugin = `#!/bin/sh
+cat >/dev/null
+[ "$CNI_COMMAND" != "$(cat /run/pause 2>/dev/null)" ] || { touch /run/paused; while [ -e /run/pause ]; do sleep 0.1; done; }
+[ "$CNI_COMMAND" != ADD ] || echo '{"cniVersion": "1.1.0"}'
+`
+
+// The agent is killed while a plugin of its runs: the next one waits for the plugin, takes
+// back what was done, and begins again.
+func TestDRAAgentKilledWhileAPluginRuns(t *testing.T) {
+	needs(t, "igb")
+	t.Cleanup(func() { vfsBack(t) })
+	ok(t, "plugin", os.WriteFile(plugins+"/pause", []byte(pausePlugin), 0o755))
+	n := newDRANode(t, draRules)
+	t.Cleanup(func() {
+		for _, file := range []string{plugins + "/pause", "/run/pause", "/run/paused"} {
+			os.Remove(file)
+		}
+	})
+	const address = "0000:41:10.0"
+	was := stateOf(t, address)
+	p := n.podWith("running", vf41, draNetwork(`{"type": "pause"}, {"type": "sriov", "vlan": 7}`))
+	p.prepare()
+	var failed error
+	n.killDuring("ADD", func() { failed = p.tryRun() })
+	if failed != nil { // the runtime makes the sandbox anew
+		p.stop()
+		p.remove()
+		p.up()
+	}
+	n.eventually("its container may start", patient, func() bool { _, err := p.tryContainer(); return err == nil })
+	if !inPod(p.sandbox.Id, "net1") {
+		t.Error("the VF is not in the pod")
+	}
+	n.killDuring("DEL", p.stop)
+	p.remove()
+	p.unprepare()
+	backAs(t, address, was)
+}
+
+// killDuring kills the agent while the plugin "pause" runs for a verb, and starts the next.
+func (n *draNode) killDuring(verb string, step func()) {
+	n.t.Helper()
+	write(n.t, "/run/pause", verb)
+	os.Remove("/run/paused")
+	done := make(chan struct{})
+	go func() { defer close(done); step() }()
+	n.eventually(verb+" is under way", patient, func() bool { return exists("/run/paused") })
+	n.kill()
+	<-done
+	n.start()
+	os.Remove("/run/pause")
+}

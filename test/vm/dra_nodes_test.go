@@ -1,0 +1,97 @@
+//go:build vm
+
+package vm_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// groupOf is the device node of a function's IOMMU group.
+func groupOf(t *testing.T, address string) string {
+	t.Helper()
+	link, err := os.Readlink("/sys/bus/pci/devices/" + address + "/iommu_group")
+	ok(t, "IOMMU group", err)
+	return "/dev/vfio/" + filepath.Base(link)
+}
+
+func TestDRAVDPAByClaim(t *testing.T) {
+	needs(t, "vpvdpa")
+	n := newDRANode(t, draRules)
+	path := node(t, "vpvdpa0")
+	info := vdpaVFInfo("vpvdpa0", "vhost", path, "0000:02:00.1", "0000:02:00.0")
+
+	p := n.podWith("vdpa", "vdpa-vpvdpa0", draNetwork(devinfoLast))
+	p.prepare()
+	p.up()
+	p.described(p.container(), info, path, "")
+	p.stop()
+	p.remove()
+	p.unprepare()
+
+	// Without a configuration Multus attaches it, and the node is there from Prepare on.
+	bare := n.podWith("vdpa-bare", "vdpa-vpvdpa0", "")
+	bare.prepare()
+	bare.up()
+	same(t, "device nodes", nodes(bare.container()), path)
+	bare.stop()
+	bare.remove()
+	bare.unprepare()
+}
+
+// A VF that is on vfio-pci beforehand stays so. The first DEL of sriov fails for it, and the
+// next one succeeds.
+func TestDRAVFOnVFIOByClaim(t *testing.T) {
+	needs(t, "igb")
+	n := newDRANode(t, draRules)
+	for _, test := range []struct{ name, parameters string }{
+		{"sriov", draNetwork(`{"type": "sriov"}, ` + devinfoLast)},
+		{"host-device", draNetwork(`{"type": "host-device"}`)},
+		{"bare", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			was := stateOf(t, "0000:01:10.6")
+			p := n.in(t).podWith("vfio-"+test.name, "pci-0000-01-10-6", test.parameters)
+			p.prepare()
+			p.up()
+			spec, want := p.container(), "/dev/vfio/vfio "+groupOf(t, "0000:01:10.6")
+			if test.parameters == "" {
+				same(t, "device nodes", nodes(spec), want)
+			} else {
+				p.described(spec, pciInfo("0000:01:10.6", "0000:01:00.0"), want, "")
+			}
+			p.stop()
+			p.remove()
+			p.unprepare()
+			backAs(t, "0000:01:10.6", was)
+		})
+	}
+}
+
+// With driver: vfio-pci the agent binds the VF to it for the pod, and gives it back to its
+// network driver with the name, MAC and MTU that its interface had.
+func TestDRAVFIsBoundToVFIOForItsPod(t *testing.T) {
+	needs(t, "igb")
+	t.Cleanup(func() { vfsBack(t) })
+	n := newDRANode(t, draRules)
+	for _, test := range []struct{ name, plugins string }{
+		{"sriov", `{"type": "sriov"}`}, {"devinfo", devinfoLast},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			const address = "0000:41:10.0"
+			was := stateOf(t, address)
+			p := n.in(t).podWith("bound-"+test.name, vf41, `"driver": "vfio-pci", `+draNetwork(test.plugins))
+			p.prepare()
+			same(t, "driver after Prepare", stateOf(t, address).Driver, "igbvf")
+			p.up()
+			same(t, "driver in the pod", stateOf(t, address).Driver, "vfio-pci")
+			p.described(p.container(), pciInfo(address, "0000:41:00.0"), "/dev/vfio/vfio "+groupOf(t, address), "vfio-pci")
+			n.restart() // its record knows what to give back
+			p.stop()
+			p.remove()
+			p.unprepare()
+			backAs(t, address, was)
+		})
+	}
+}

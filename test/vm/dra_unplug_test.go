@@ -1,0 +1,88 @@
+//go:build vm
+
+package vm_test
+
+import (
+	"strings"
+	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
+)
+
+// The VF goes between Prepare and ADD: the pod is told so, and starts once it is back.
+func TestDRAVFUnpluggedBeforeADD(t *testing.T) {
+	needs(t, "igb")
+	t.Cleanup(func() { vfsBack(t) })
+	n := newDRANode(t, draRules)
+	for _, test := range []struct{ name, parameters string }{
+		{"sriov", draNetwork(`{"type": "sriov"}`)},
+		{"host-device", draNetwork(`{"type": "host-device"}`)},
+		{"devinfo", draNetwork(devinfoLast)},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p := n.in(t).podWith("early-"+test.name, vf41, test.parameters)
+			p.prepare()
+			write(t, toPF41+"sriov_numvfs", "0")
+			err := p.tryRun()
+			if err == nil {
+				t.Fatal("the pod runs without its device")
+			}
+			t.Log(err)
+			for _, part := range []string{podNamespace + "/early-" + test.name, "request nic", "0000:41:10.0", "the node has lost it"} {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("the error does not say %q: %v", part, err)
+				}
+			}
+			if _, err := p.tryContainer(); err == nil {
+				t.Error("a container of it was let in")
+			}
+			p.stop()
+			p.remove()
+			vfsBack(t)
+			p.up()
+			p.stop()
+			p.remove()
+			p.unprepare()
+			n.published(vf41)
+		})
+	}
+}
+
+// The VF goes while the pod has it, and the slices say that the node has lost it. Both plugins
+// fail to DEL it: sriov once, host-device for ever, so that an administrator is to clear that.
+func TestDRAVFUnpluggedWhileAttached(t *testing.T) {
+	needs(t, "igb")
+	t.Cleanup(func() { vfsBack(t) })
+	n := newDRANode(t, draRules)
+	for _, test := range []struct {
+		name, plugins string
+		givenUp       bool
+	}{
+		{"sriov", `{"type": "sriov", "vlan": 7}`, false}, {"host-device", `{"type": "host-device"}, ` + devinfoLast, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			n := n.in(t)
+			p := n.podWith("late-"+test.name, vf41, draNetwork(test.plugins))
+			p.prepare()
+			p.up()
+			n.follows("unplugged from "+p.name, vf41, func() { write(t, toPF41+"sriov_numvfs", "0") }, func(d map[string]resourceapi.Device) bool {
+				_, other := d[v2]
+				return !other && len(d[vf41].Taints) == 1 && d[vf41].Taints[0].Key == "devinfo-cni.io/gone"
+			})
+			p.stop()
+			p.remove()
+			p.unprepare()
+			n.follows("plugged in after "+p.name, pf41, func() { vfsBack(t) }, func(d map[string]resourceapi.Device) bool {
+				return names(d) == machineDevices && d[vf41].Taints == nil && value(d[vf41].Attributes["devinfo-cni.io/ifName"]) == "enp65s0v0"
+			})
+			record := pluginDir + "/state/" + p.claim().Uid + ".json"
+			if exists(record) != test.givenUp {
+				t.Errorf("DEL was given up: %v", exists(record))
+			}
+			if test.givenUp {
+				run(t, plugins+"/cni-dra-driver", "clear", p.claim().Uid)
+				n.eventually("what was given up is forgotten", patient, func() bool { return !exists(record) })
+			}
+		})
+	}
+}
