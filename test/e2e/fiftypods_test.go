@@ -158,7 +158,7 @@ func newerAgent(t *testing.T) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	shell(t, "CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version="+newerVersion+"' -o "+dir+"/ ./cmd/devinfo-agent ./cmd/devinfo ./cmd/devinfoctl")
+	shell(t, "CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X devinfo-cni.io/pkg/build.version="+newerVersion+"' -o "+dir+"/ ./cmd/devinfo-agent ./cmd/devinfo ./cmd/devinfoctl")
 	shell(t, "cd "+dir+" && $E2E_CLUSTER image devinfo-agent-newer devinfo-agent devinfo devinfoctl")
 	return "cluster.local/devinfo-agent-newer:1"
 }
