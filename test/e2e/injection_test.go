@@ -67,7 +67,7 @@ func (s *space) said(pod, container string) *view {
 	log, err := cluster.client.CoreV1().Pods(s.name).GetLogs(pod, &corev1.PodLogOptions{Container: container}).DoRaw(s.ctx)
 	v := new(view)
 	if err == nil {
-		err = json.Unmarshal(log, v)
+		err = v.parse(log)
 	}
 	if err != nil {
 		s.Fatalf("container %s says %q: %v", container, log, err)
