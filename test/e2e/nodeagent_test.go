@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -173,18 +172,8 @@ func installed(t *testing.T, _ *multus, a *nodeAgent) {
 
 // removed is the section "Remove" of docs/install.md.
 func removed(t *testing.T, _ *multus, _ *nodeAgent) {
-	text, err := os.ReadFile(filepath.Join(root, "docs", "install.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, section, ok := strings.Cut(string(text), "\n## Remove\n")
-	_, section, shown := strings.Cut(section, "```sh\n")
-	commands, _, closed := strings.Cut(section, "```")
-	if !ok || !shown || !closed {
-		t.Fatal("docs/install.md has no commands below Remove")
-	}
 	defer shell(t, "kubectl -n devinfo delete job --ignore-not-found -l app.kubernetes.io/name=devinfo-uninstall")
-	out := shell(t, commands)
+	out := shell(t, documented(t, "install.md", "## Remove"))
 	for _, path := range []string{"/opt/cni/bin/devinfo", "/opt/cni/bin/.devinfo.sha256", nodeSettings} {
 		if _, err := tryOnNode("", "test", "-e", path); err == nil {
 			t.Errorf("%s is there still:\n%s", path, out)
