@@ -284,3 +284,14 @@ func userNamespace(t *testing.T, m *multus, a *nodeAgent) {
 	}
 	s.has("container", view, want)
 }
+
+// nodeForAll is the same with a /dev/net/tun that everyone may use, which the pod gets then.
+func nodeForAll(t *testing.T, m *multus, a *nodeAgent) {
+	const tun = "/run/e2e-tun"
+	onNode(t, "mknod", "-m", "0666", tun, "c", "10", "200")
+	t.Cleanup(func() { onNode(t, "rm", tun) })
+	onNode(t, "mount", "--bind", tun, "/dev/net/tun")
+	t.Cleanup(func() { onNode(t, "umount", "/dev/net/tun") })
+	a.flag(t, "--v=4") // its /dev is that of the time when it was started
+	userNamespace(t, m, a)
+}

@@ -79,6 +79,6 @@ func failedDEL(t *testing.T, m *multus) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	onNode(t, filepath.Join(bin, "devinfoctl"), "gc", "--yes")
+	t.Log("devinfoctl gc:\n" + onNode(t, filepath.Join(bin, "devinfoctl"), "gc", "--yes"))
 	clean(t)
 }
