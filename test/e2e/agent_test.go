@@ -237,18 +237,7 @@ func ready(t *testing.T, namespace, name string) {
 
 // readme runs the documentation's commands for the cluster that the tests have made.
 func readme(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "docs", "dra.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	const heading, fence = "## On a test cluster", "```"
-	_, section, ok := strings.Cut(string(text), heading)
-	_, section, shown := strings.Cut(section, fence+"sh\n")
-	commands, _, closed := strings.Cut(section, fence)
-	if !ok || !shown || !closed {
-		t.Fatalf("docs/dra.md has no %q with commands", heading)
-	}
-	out := shell(t, commands)
+	out := shell(t, documented(t, "dra.md", "## On a test cluster"))
 	for _, want := range []string{`"name": "net1"`, `"interfaceName": "net1"`, "10.10.1."} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the commands of docs/dra.md do not print %s:\n%s", want, out)

@@ -24,7 +24,7 @@ func TestWithTheChart(t *testing.T) {
 	m := &multus{card: card(t)}
 	m.start(t)
 	userspace(t)
-	objects, node := ours(t), listing(t)
+	before, node := objectsOfOurs(t), listing(t)
 	a := installChart(t)
 	for _, s := range []struct {
 		name string
@@ -42,9 +42,9 @@ func TestWithTheChart(t *testing.T) {
 			a.explain(t)
 		}
 	}
-	helm(t, documented(t, "`(helm uninstall [^`]*)`"))
-	shell(t, documented(t, "`(kubectl delete namespace [^`]*)`"))
-	if diff := cmp.Diff(objects, ours(t)); diff != "" {
+	helm(t, installation(t, "`(helm uninstall [^`]*)`"))
+	shell(t, installation(t, "`(kubectl delete namespace [^`]*)`"))
+	if diff := cmp.Diff(before, objectsOfOurs(t)); diff != "" {
 		t.Errorf("objects of the cluster (- is before, + is after):\n%s", diff)
 	}
 	asBefore(t, node)
@@ -56,9 +56,9 @@ func helm(t *testing.T, commands string) string {
 	return shell(t, "export PATH=$PWD/bin:$PATH\n"+commands)
 }
 
-// documented is the command of docs/install.md that a regular expression finds, with the
+// installation is the command of docs/install.md that a regular expression finds, with the
 // kit's images, whose tag is a digit, in the place of a registry's.
-func documented(t *testing.T, expression string) string {
+func installation(t *testing.T, expression string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "docs", "install.md"))
 	if err != nil {
@@ -71,8 +71,8 @@ func documented(t *testing.T, expression string) string {
 	return strings.NewReplacer("registry.example.com/net", "cluster.local", "v0.1.0", "1", "--set ", "--set-string ").Replace(string(found[1]))
 }
 
-// ours are the objects of the cluster, of all kinds but events, that have one of our names.
-func ours(t *testing.T) []string {
+// objectsOfOurs are the objects of the cluster, of all kinds but events, that have one of our names.
+func objectsOfOurs(t *testing.T) []string {
 	t.Helper()
 	return strings.Fields(shell(t, `kinds=$(kubectl api-resources --verbs=list -o name | grep -v '^events' | paste -sd,)
 all=$(kubectl get "$kinds" -A -o name --show-kind)
@@ -89,7 +89,7 @@ func installChart(t *testing.T) *nodeAgent {
 	})
 	shell(t, "$E2E_CLUSTER image devinfo-agent bin/devinfo-agent bin/devinfo bin/devinfoctl")
 	shell(t, "$E2E_CLUSTER image cni-dra-driver bin/cni-dra-driver bin/devinfo bin/devinfoctl")
-	helm(t, documented(t, `(?s)\n(helm install .*?[^\\])\n`))
+	helm(t, installation(t, `(?s)\n(helm install .*?[^\\])\n`))
 	ready(t, agentNamespace, agentName)
 	if out := onNode(t, "/opt/cni/bin/devinfo", "--version"); !strings.Contains(out, "devinfo") {
 		t.Errorf("the plugin on the node says %s", out)

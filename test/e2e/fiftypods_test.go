@@ -69,9 +69,28 @@ func fifty(t *testing.T, m *multus, a *nodeAgent) {
 	killOnNode(t, containerRuntime(t))
 	killOnNode(t, "kubelet")
 	s.fiftyRun()
+	if containerRuntime(t) == "crio" {
+		forgotten(t)
+	}
 	a.well(t)
 	s.fiftyGo(0)
 	asBefore(t, before)
+}
+
+// forgotten removes what docs/troubleshooting.md says that CRI-O forgets, and nothing of the
+// fifty pods.
+func forgotten(t *testing.T) {
+	t.Helper()
+	if out, err := tryOnNode(documented(t, "troubleshooting.md", "### After CRI-O was killed"), "sh"); err != nil {
+		t.Fatal(err, out)
+	}
+	eventually(t, limit, func() error { // pods that the kubelet refused may be going still
+		out, err := tryOnNode("", "find", "/var/lib/cni/devinfo/attachments", "-type", "f", "!", "-name", ".*")
+		if all := strings.Fields(out); err == nil && len(all) != 2*50 {
+			err = fmt.Errorf("fifty pods with two networks have %d attachments: %q", len(all), all)
+		}
+		return err
+	})
 }
 
 // fifty makes those of the pods that are not there.

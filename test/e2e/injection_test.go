@@ -67,7 +67,7 @@ func (s *space) said(pod, container string) *view {
 	log, err := cluster.client.CoreV1().Pods(s.name).GetLogs(pod, &corev1.PodLogOptions{Container: container}).DoRaw(s.ctx)
 	v := new(view)
 	if err == nil {
-		err = json.Unmarshal(log, v)
+		err = v.parse(log)
 	}
 	if err != nil {
 		s.Fatalf("container %s says %q: %v", container, log, err)
@@ -283,4 +283,15 @@ func userNamespace(t *testing.T, m *multus, a *nodeAgent) {
 		t.Errorf("the agent does not say why it withholds /dev/net/tun:\n%s", log)
 	}
 	s.has("container", view, want)
+}
+
+// nodeForAll is the same with a /dev/net/tun that everyone may use, which the pod gets then.
+func nodeForAll(t *testing.T, m *multus, a *nodeAgent) {
+	const tun = "/run/e2e-tun"
+	onNode(t, "mknod", "-m", "0666", tun, "c", "10", "200")
+	t.Cleanup(func() { onNode(t, "rm", tun) })
+	onNode(t, "mount", "--bind", tun, "/dev/net/tun")
+	t.Cleanup(func() { onNode(t, "umount", "/dev/net/tun") })
+	a.flag(t, "--v=4") // its /dev is that of the time when it was started
+	userNamespace(t, m, a)
 }

@@ -46,6 +46,7 @@ func TestWithMultus(t *testing.T) {
 		{"TheDevicePluginsFile", devicePluginsFile},
 		{"AWrongDeviceFailsThePodUntilItIsMended", wrongDevice},
 		{"WithoutAResourceAWarningSaysWhy", noResource},
+		{"WhatAFailedDELLeavesCanBeCollected", failedDEL},
 	} {
 		t.Run(s.name, func(t *testing.T) { s.run(t, m) })
 	}

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"path/filepath"
 	"testing"
 )
 
@@ -44,4 +45,40 @@ func noResource(t *testing.T, m *multus) {
 	s.nad(m, "strict", "", s.macvlan("10.11.73.0/24", map[string]any{"type": "devinfo", "capabilities": capability, "strict": true}))
 	s.create(withNetworks("b", nil, "strict"))
 	s.event("b", said...)
+}
+
+// failsOnce is a directory that has the plugin stubborn fail its next DEL.
+const failsOnce = "/run/e2e-fails-once"
+
+const stubborn = `#!/bin/sh
+case $CNI_COMMAND in
+ADD) echo '{"cniVersion": "1.0.0"}' ;;
+DEL) ! rmdir ` + failsOnce + ` 2>/dev/null ;;
+VERSION) echo '{"cniVersion": "1.0.0", "supportedVersions": ["0.4.0", "1.0.0"]}' ;;
+esac
+`
+
+// failedDEL has the DEL of a delegate fail once. A runtime that repeats DEL removes the attachment
+// then; after one that does not, such as CRI-O, devinfoctl gc does.
+func failedDEL(t *testing.T, m *multus) {
+	program(t, "stubborn", stubborn)
+	s := begin(t)
+	network := s.macvlan("10.11.74.0/24")
+	delegates := append([]map[string]any{{"type": "stubborn"}}, network["plugins"].([]map[string]any)...)
+	s.nad(m, "net", withoutFile, map[string]any{"cniVersion": "1.0.0", "name": network["name"], "plugins": []map[string]any{{
+		"type": "devinfo", "capabilities": capability, "delegates": delegates,
+	}}})
+	s.create(withNetworks("a", []string{withoutFile}, "net"))
+	s.says("a", m.pci("1.1.0"))
+	onNode(t, "mkdir", failsOnce)
+	s.delete("a")
+	if _, err := tryOnNode("", "test", "-e", failsOnce); err == nil {
+		t.Fatal("no DEL has failed")
+	}
+	bin, err := filepath.Abs(filepath.Join(root, "bin"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Log("devinfoctl gc:\n" + onNode(t, filepath.Join(bin, "devinfoctl"), "gc", "--yes"))
+	clean(t)
 }

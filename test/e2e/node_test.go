@@ -75,12 +75,15 @@ func clean(t *testing.T) {
 // has taken its place.
 func killOnNode(t *testing.T, program string) {
 	t.Helper()
-	old := onNode(t, "pidof", program)
-	onNode(t, append([]string{"kill", "-KILL"}, strings.Fields(old)...)...)
+	old := strings.Fields(onNode(t, "pidof", program))
+	// A child that has not become another program yet has the name too, and may have ended by now.
+	said, _ := tryOnNode("", append([]string{"kill", "-KILL"}, old...)...)
 	eventually(t, 2*time.Minute, func() error {
-		now, err := tryOnNode("", "pidof", program)
-		if err == nil && now == old {
-			err = fmt.Errorf("%s is process %s still", program, old)
+		out, err := tryOnNode("", "pidof", program)
+		for _, now := range strings.Fields(out) {
+			if slices.Contains(old, now) {
+				return fmt.Errorf("%s is process %s still: %s", program, now, said)
+			}
 		}
 		return err
 	})

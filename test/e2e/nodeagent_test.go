@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -33,10 +32,12 @@ func TestWithTheAgent(t *testing.T) {
 		{"AContainerThatIsStartedAgainHasThemToo", startedAgain},
 		{"NetworksComeAndGoWhileThePodRuns", comeAndGo},
 		{"APodWithAUserNamespace", userNamespace},
+		{"APodWithAUserNamespaceAndANodeForAll", nodeForAll},
 		{"APodThatWantsNothingGetsNothing", optedOut},
 		{"WhatIsRequiredAndMissing", requiredAndMissing},
 		{"WithoutTheAgentContainersAreMadeWithoutIt", agentAway},
 		{"TheRuntimeRequiresTheAgent", agentRequired},
+		{"AClaimBringsItsOwnBesideTheAgent", bothAgents},
 		{"MetricsNamePodAndDevice", metrics},
 		{"MetricsJoinWithTheExporters", joined},
 		{"TheExamplesWork", examples},
@@ -179,18 +180,8 @@ func installed(t *testing.T, _ *multus, a *nodeAgent) {
 
 // removed is the section "Remove" of docs/install.md.
 func removed(t *testing.T, _ *multus, _ *nodeAgent) {
-	text, err := os.ReadFile(filepath.Join(root, "docs", "install.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, section, ok := strings.Cut(string(text), "\n## Remove\n")
-	_, section, shown := strings.Cut(section, "```sh\n")
-	commands, _, closed := strings.Cut(section, "```")
-	if !ok || !shown || !closed {
-		t.Fatal("docs/install.md has no commands below Remove")
-	}
 	defer shell(t, "kubectl -n devinfo delete job --ignore-not-found -l app.kubernetes.io/name=devinfo-uninstall")
-	out := shell(t, commands)
+	out := shell(t, documented(t, "install.md", "## Remove"))
 	for _, path := range agentFiles() {
 		if _, err := tryOnNode("", "test", "-e", path); err == nil {
 			t.Errorf("%s is there still:\n%s", path, out)

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -187,7 +188,7 @@ func (s *space) running(name string) *view {
 		if err != nil {
 			return err
 		}
-		if err := json.Unmarshal(log, v); err != nil {
+		if err := v.parse(log); err != nil {
 			return fmt.Errorf("pod %s says %q: %w", name, log, err)
 		}
 		return nil
@@ -211,6 +212,11 @@ type view struct {
 	Sockets     []string
 	Nodes       []string
 	Problems    []string
+}
+
+// parse reads the log of a container. CRI-O has runc's warnings in it, before what the program prints.
+func (v *view) parse(log []byte) error {
+	return json.Unmarshal(log[max(bytes.IndexByte(log, '{'), 0):], v)
 }
 
 // claims are those that were made for a pod, by the names that it has for them.

@@ -83,7 +83,8 @@ func (a *nodeAgent) restart(t *testing.T, program string) {
 // configurationOf is the file that a program of the node was started with.
 func configurationOf(t *testing.T, program string) string {
 	t.Helper()
-	words := strings.Split(onNode(t, "cat", "/proc/"+onNode(t, "pidof", program)+"/cmdline"), "\x00")
+	processes := strings.Fields(onNode(t, "pidof", program)) // the newest first, which may be a child
+	words := strings.Split(onNode(t, "cat", "/proc/"+processes[len(processes)-1]+"/cmdline"), "\x00")
 	for n, word := range words {
 		if word == "--config" {
 			return words[n+1]

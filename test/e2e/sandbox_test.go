@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -65,7 +64,7 @@ func inside(sandbox string) (*view, error) {
 		return nil, fmt.Errorf("%w: %s", err, out)
 	}
 	v := new(view)
-	return v, json.Unmarshal([]byte(out), v)
+	return v, v.parse([]byte(out))
 }
 
 // leases are the addresses that host-local has given in a network.

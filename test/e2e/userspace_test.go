@@ -21,8 +21,14 @@ esac
 // userspace has the stand-in on the node for the time of a test.
 func userspace(t *testing.T) {
 	t.Helper()
-	const path = "/opt/cni/bin/userspace"
-	if out, err := tryOnNode(standIn, "tee", path); err != nil {
+	program(t, "userspace", standIn)
+}
+
+// program puts a script among the plugins of the node for the time of a test.
+func program(t *testing.T, name, script string) {
+	t.Helper()
+	path := "/opt/cni/bin/" + name
+	if out, err := tryOnNode(script, "tee", path); err != nil {
 		t.Fatal(err, out)
 	}
 	onNode(t, "chmod", "0755", path)

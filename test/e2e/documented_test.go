@@ -1,0 +1,27 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// documented are the first commands below a heading of a file in docs.
+func documented(t *testing.T, file, heading string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "docs", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const fence = "```"
+	_, section, ok := strings.Cut(string(text), "\n"+heading+"\n")
+	_, section, shown := strings.Cut(section, fence+"sh\n")
+	commands, _, closed := strings.Cut(section, fence)
+	if !ok || !shown || !closed {
+		t.Fatalf("docs/%s has no %q with commands", file, heading)
+	}
+	return commands
+}
