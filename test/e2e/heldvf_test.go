@@ -93,8 +93,9 @@ func heldVF(t *testing.T, n *nodeDevices) {
 	same("with the VF in a pod", inPod)
 	n.kill(t)
 	same("after the agent was killed", inPod)
+	same("with the VF back", n.text) // which DEL sees to before the claim is unprepared
 	s.delete("a")
-	same("with the VF back", n.text)
+	same("after the pod", n.text)
 }
 
 // unplugged: the node loses a VF that a pod has, and gets it back when the pod has gone.
