@@ -12,9 +12,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 )
 
-// TestADaemonSetOffersTheNodesDevices gives the rules to the DaemonSet, by the commands of
-// docs/inventory.md. The node's devices are real, which a cluster need not have, so they are
-// one bridge, made once the agents run.
+// TestADaemonSetOffersTheNodesDevices gives rules to the DaemonSet. The node's devices are
+// real, which a cluster need not have, so they are one bridge, made once the agents run.
 func TestADaemonSetOffersTheNodesDevices(t *testing.T) {
 	if cluster.kit == "" {
 		t.Skip("only in a cluster that the tests make: they change the DaemonSet")
@@ -29,7 +28,7 @@ func TestADaemonSetOffersTheNodesDevices(t *testing.T) {
 	if err := os.WriteFile(rules, []byte("devices:\n- ifNames: ["+pluggedBridge+"]\n  as: shared\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	shell(t, strings.ReplaceAll(commandsFor(t), "--from-file=devices.yaml", "--from-file="+rules))
+	shell(t, strings.ReplaceAll(giveRules, "FILE", rules))
 	ready(t, system, system)
 	t.Run("HotPlug", hotPlug)
 	if log := a.log(); strings.Contains(log, "--pod-resources-socket") || strings.Contains(log, "level=ERROR") {
@@ -66,18 +65,11 @@ func hotPlug(t *testing.T) {
 	offered(false)
 }
 
-// commandsFor are those by which docs/inventory.md gives the rules to the agents.
-func commandsFor(t *testing.T) string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, "docs/inventory.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, section, found := strings.Cut(string(text), "## On your nodes")
-	_, section, shown := strings.Cut(section, "```sh\n")
-	commands, _, closed := strings.Cut(section, "```")
-	if !found || !shown || !closed {
-		t.Fatal("docs/inventory.md has no commands")
-	}
-	return commands
-}
+// giveRules gives the rules of a file to the agents of the DaemonSet.
+const giveRules = `
+kubectl -n cni-dra-driver create configmap cni-dra-driver-devices --from-file=devices.yaml=FILE
+kubectl -n cni-dra-driver patch daemonset cni-dra-driver --type=json -p '[
+  {"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--devices=/etc/cni-dra-driver/devices.yaml"},
+  {"op": "add", "path": "/spec/template/spec/containers/0/volumeMounts/-", "value": {"name": "devices", "mountPath": "/etc/cni-dra-driver", "readOnly": true}},
+  {"op": "add", "path": "/spec/template/spec/volumes/-", "value": {"name": "devices", "configMap": {"name": "cni-dra-driver-devices"}}}]'
+`
