@@ -12,14 +12,12 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 )
 
-// TestADaemonSetOffersTheNodesDevices gives the rules to the DaemonSet, by the commands of
-// docs/inventory.md. The node's devices are real, which a cluster need not have, so they are
-// one bridge, made once the agents run.
+// TestADaemonSetOffersTheNodesDevices gives rules to the DaemonSet. The node's devices are
+// real, which a cluster need not have, so they are one bridge, made once the agents run.
 func TestADaemonSetOffersTheNodesDevices(t *testing.T) {
 	if cluster.kit == "" {
 		t.Skip("only in a cluster that the tests make: they change the DaemonSet")
 	}
-	const bridge = "e2e-hotplug0"
 	a := daemonSet(t)
 	dir, err := os.MkdirTemp("", "e2e-rules-")
 	if err != nil {
@@ -27,54 +25,51 @@ func TestADaemonSetOffersTheNodesDevices(t *testing.T) {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	rules := filepath.Join(dir, "devices.yaml")
-	if err := os.WriteFile(rules, []byte("devices:\n- ifNames: ["+bridge+"]\n  as: shared\n"), 0o600); err != nil {
+	if err := os.WriteFile(rules, []byte("devices:\n- ifNames: ["+pluggedBridge+"]\n  as: shared\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	shell(t, strings.ReplaceAll(commandsFor(t), "--from-file=devices.yaml", "--from-file="+rules))
+	shell(t, strings.ReplaceAll(giveRules, "FILE", rules))
 	ready(t, system, system)
-	t.Run("HotPlug", func(t *testing.T) {
-		offered := func(want bool) {
-			t.Helper()
-			devices(t, func(have map[string]resourceapi.Device) error {
-				if _, is := have["net-"+bridge]; is != want || len(have) == 0 {
-					return fmt.Errorf("offered: %v", have)
-				}
-				return nil
-			})
-		}
-		s := begin(t)
-		offered(false)
-		onNode(t, "ip", "link", "add", bridge, "type", "bridge")
-		offered(true)
-		network := map[string]any{"cniVersion": "1.0.0", "name": s.name + "-bridge", "plugins": []map[string]any{
-			{"type": "bridge", "ipam": map[string]any{"type": "host-local", "subnet": "10.11.83.0/24"}},
-		}}
-		class := s.classWhere(ours("ifName", bridge), opaque("net1", network))
-		s.pod("a", s.template(requests(request("lan", class))))
-		if v := s.running("a"); v.interfaceIn("net1", "10.11.83.") == nil {
-			t.Errorf("net1 has no address 10.11.83...: %+v", v.Interfaces)
-		}
-		s.delete("a")
-		onNode(t, "ip", "link", "del", bridge)
-		offered(false)
-	})
+	t.Run("HotPlug", hotPlug)
 	if log := a.log(); strings.Contains(log, "--pod-resources-socket") || strings.Contains(log, "level=ERROR") {
 		t.Errorf("the agent's log:\n%s", log)
 	}
 }
 
-// commandsFor are those by which docs/inventory.md gives the rules to the agents.
-func commandsFor(t *testing.T) string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, "docs/inventory.md"))
-	if err != nil {
-		t.Fatal(err)
+const pluggedBridge = "e2e-hotplug0"
+
+func hotPlug(t *testing.T) {
+	offered := func(want bool) {
+		t.Helper()
+		devices(t, func(have map[string]resourceapi.Device) error {
+			if _, is := have["net-"+pluggedBridge]; is != want || len(have) == 0 {
+				return fmt.Errorf("offered: %v", have)
+			}
+			return nil
+		})
 	}
-	_, section, found := strings.Cut(string(text), "## On your nodes")
-	_, section, shown := strings.Cut(section, "```sh\n")
-	commands, _, closed := strings.Cut(section, "```")
-	if !found || !shown || !closed {
-		t.Fatal("docs/inventory.md has no commands")
+	s := begin(t)
+	offered(false)
+	onNode(t, "ip", "link", "add", pluggedBridge, "type", "bridge")
+	offered(true)
+	network := map[string]any{"cniVersion": "1.0.0", "name": s.name + "-bridge", "plugins": []map[string]any{
+		{"type": "bridge", "ipam": map[string]any{"type": "host-local", "subnet": "10.11.83.0/24"}},
+	}}
+	class := s.classWhere(ours("ifName", pluggedBridge), opaque("net1", network))
+	s.pod("a", s.template(requests(request("lan", class))))
+	if v := s.running("a"); v.interfaceIn("net1", "10.11.83.") == nil {
+		t.Errorf("net1 has no address 10.11.83...: %+v", v.Interfaces)
 	}
-	return commands
+	s.delete("a")
+	onNode(t, "ip", "link", "del", pluggedBridge)
+	offered(false)
 }
+
+// giveRules gives the rules of a file to the agents of the DaemonSet.
+const giveRules = `
+kubectl -n cni-dra-driver create configmap cni-dra-driver-devices --from-file=devices.yaml=FILE
+kubectl -n cni-dra-driver patch daemonset cni-dra-driver --type=json -p '[
+  {"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--devices=/etc/cni-dra-driver/devices.yaml"},
+  {"op": "add", "path": "/spec/template/spec/containers/0/volumeMounts/-", "value": {"name": "devices", "mountPath": "/etc/cni-dra-driver", "readOnly": true}},
+  {"op": "add", "path": "/spec/template/spec/volumes/-", "value": {"name": "devices", "configMap": {"name": "cni-dra-driver-devices"}}}]'
+`

@@ -32,10 +32,7 @@ func elsewhere(t *testing.T, name string, devices [][]resourceapi.Device) {
 		}
 	})
 	for _, d := range devices {
-		slice := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{GenerateName: name + "-"}, Spec: resourceapi.ResourceSliceSpec{
-			Driver: driver, NodeName: &name, Pool: resourceapi.ResourcePool{Name: name, Generation: 1, ResourceSliceCount: int64(len(devices))}, Devices: d,
-		}}
-		made, err := cluster.client.ResourceV1().ResourceSlices().Create(t.Context(), slice, metav1.CreateOptions{})
+		made, err := cluster.client.ResourceV1().ResourceSlices().Create(t.Context(), sliceOf(name, d, len(devices)), metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,6 +42,13 @@ func elsewhere(t *testing.T, name string, devices [][]resourceapi.Device) {
 			}
 		})
 	}
+}
+
+// sliceOf is one of that many slices of a node.
+func sliceOf(node string, devices []resourceapi.Device, count int) *resourceapi.ResourceSlice {
+	return &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{GenerateName: node + "-"}, Spec: resourceapi.ResourceSliceSpec{
+		Driver: driver, NodeName: &node, Pool: resourceapi.ResourcePool{Name: node, Generation: 1, ResourceSliceCount: int64(count)}, Devices: devices,
+	}}
 }
 
 // printed are the devices of slices that the command inventory prints.

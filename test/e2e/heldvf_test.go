@@ -67,13 +67,17 @@ func (n *nodeDevices) becomes(t *testing.T, text string) {
 	})
 }
 
-// heldVF: the interface of a VF goes into a pod, and comes back; the agent is killed
-// meanwhile; then the VF is unplugged under a pod.
-func heldVF(t *testing.T, n *nodeDevices) {
-	const name = "pci-0000-01-10-0"
-	s := begin(t)
+// ofFirstVF is a template for that VF alone.
+func (s *space) ofFirstVF(subnet string) string {
+	s.Helper()
 	wanted := fmt.Sprintf(`device.attributes["resource.kubernetes.io"].?pciBusID.orValue("") == %q`, firstVF)
-	template := s.template(requests(request("vf", s.classWhere(wanted, s.onVF("10.11.81.0/24")))))
+	return s.template(requests(request("vf", s.classWhere(wanted, s.onVF(subnet)))))
+}
+
+// heldVF: the interface of a VF goes into a pod, and comes back; the agent is killed
+// meanwhile.
+func heldVF(t *testing.T, n *nodeDevices) {
+	s := begin(t)
 	t.Cleanup(func() { n.write(t, n.host, n.text) })
 	versions := pfSlices(t)
 	same := func(when, text string) {
@@ -83,32 +87,38 @@ func heldVF(t *testing.T, n *nodeDevices) {
 			t.Errorf("%s the slices are others: %q, before %q", when, now, versions)
 		}
 	}
-	s.pod("a", template)
+	s.pod("a", s.ofFirstVF("10.11.81.0/24"))
 	s.attached("a", "net0", "vf", "net1", "10.11.81.")
 	inPod := without(n.text, "/net/eth2/", "/net/eth2 ", `"ifname":"eth2"`)
 	same("with the VF in a pod", inPod)
 	n.kill(t)
 	same("after the agent was killed", inPod)
+	same("with the VF back", n.text) // which DEL sees to before the claim is unprepared
 	s.delete("a")
-	same("with the VF back", n.text)
+	same("after the pod", n.text)
+}
 
-	s.pod("b", template)
-	s.attached("b", "net0", "vf", "net1", "10.11.81.")
-	n.becomes(t, without(n.text, firstVF, `"ifname":"eth2"`))
+// unplugged: the node loses a VF that a pod has, and gets it back when the pod has gone.
+func unplugged(t *testing.T, n *nodeDevices) {
+	s := begin(t)
+	t.Cleanup(func() { n.write(t, n.host, n.text) })
 	vf := func(check func(d resourceapi.Device, offered bool) error) {
 		t.Helper()
 		devices(t, func(have map[string]resourceapi.Device) error {
-			d, offered := have[name]
+			d, offered := have["pci-0000-01-10-0"]
 			return check(d, offered)
 		})
 	}
+	s.pod("a", s.ofFirstVF("10.11.84.0/24"))
+	s.attached("a", "net0", "vf", "net1", "10.11.84.")
+	n.becomes(t, without(n.text, firstVF, `"ifname":"eth2"`))
 	vf(func(d resourceapi.Device, _ bool) error {
 		if len(d.Taints) != 1 || d.Taints[0].Key != "devinfo-cni.io/gone" {
 			return fmt.Errorf("of a VF that a pod has and the node has not: %+v", d.Taints)
 		}
 		return nil
 	})
-	s.delete("b")
+	s.delete("a")
 	look(t)
 	vf(func(_ resourceapi.Device, offered bool) error {
 		if offered {

@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -61,19 +60,7 @@ func (s *space) applyPage(name string) {
 
 // fromDevicePlugin goes through the page.
 func fromDevicePlugin(t *testing.T, _ *nodeDevices) {
-	t.Run("Today", func(t *testing.T) {
-		shell(t, "$E2E_CLUSTER multus")
-		t.Cleanup(func() { onNode(t, "rm", "/etc/cni/net.d/00-multus.conf") })
-		devicePlugin(t, pool{blue, blueVFs(), ""})
-		s := begin(t)
-		s.applyPage("class.yaml") // the device plugin goes first
-		s.applyPage("before.yaml")
-		s.onBlue("before")
-		p, err := cluster.client.CoreV1().Pods(s.name).Get(s.ctx, "before", metav1.GetOptions{})
-		if err != nil || p.Status.ExtendedResourceClaimStatus != nil {
-			t.Errorf("the pod has a claim: %+v, %v", p.Status.ExtendedResourceClaimStatus, err)
-		}
-	})
+	t.Run("Today", today)
 	noneLeft(t)
 	t.Run("3", func(t *testing.T) {
 		s := begin(t)
@@ -93,29 +80,54 @@ func fromDevicePlugin(t *testing.T, _ *nodeDevices) {
 		s.applyPage("otherwise.yaml")
 		s.attachedAs("otherwise", "net", "vf", "10.57.1.")
 	})
-	// Why the page says which Multus it takes.
-	t.Run("5WithMultus4.2", func(t *testing.T) {
-		shell(t, "$E2E_CLUSTER multus")
-		t.Cleanup(func() { onNode(t, "rm", "/etc/cni/net.d/00-multus.conf") })
-		s := begin(t)
-		s.applyPage("multus.yaml")
-		s.applyPage("before.yaml")
-		s.event("before", "VF pci addr is required")
-		s.notRunning("before")
-	})
-	t.Run("5", func(t *testing.T) {
-		before := len(calls(t))
-		s := begin(t)
-		s.applyPage("multus.yaml")
-		s.applyPage("before.yaml")
-		vf := s.vfOf("before")
-		if diff := cmp.Diff(map[string][]string{blue: {vf}}, s.forMultus("before")); diff != "" {
-			t.Errorf("Multus would have (+):\n%s", diff)
-		}
-		if n := len(calls(t)); n != before {
-			t.Errorf("sriov was called %d times", n-before)
-		}
-	})
+	t.Run("5WithMultus4.2", olderMultus)
+	t.Run("5", forNewerMultus)
+}
+
+// withMultus has Multus before the node's network for the time of a test.
+func withMultus(t *testing.T) {
+	t.Helper()
+	shell(t, "$E2E_CLUSTER multus")
+	t.Cleanup(func() { onNode(t, "rm", "/etc/cni/net.d/00-multus.conf") })
+}
+
+// today has the class, too: where a device plugin has the resource, it is asked.
+func today(t *testing.T) {
+	withMultus(t)
+	devicePlugin(t, pool{blue, blueVFs(), ""})
+	s := begin(t)
+	s.applyPage("class.yaml")
+	s.applyPage("before.yaml")
+	s.onBlue("before")
+	p, err := cluster.client.CoreV1().Pods(s.name).Get(s.ctx, "before", metav1.GetOptions{})
+	if err != nil || p.Status.ExtendedResourceClaimStatus != nil {
+		t.Errorf("the pod has a claim: %+v, %v", p.Status.ExtendedResourceClaimStatus, err)
+	}
+}
+
+// olderMultus is why the page says which Multus it takes.
+func olderMultus(t *testing.T) {
+	withMultus(t)
+	s := begin(t)
+	s.applyPage("multus.yaml")
+	s.applyPage("before.yaml")
+	s.event("before", "VF pci addr is required")
+	s.notRunning("before")
+}
+
+// forNewerMultus runs the pod without Multus: nobody attaches it.
+func forNewerMultus(t *testing.T) {
+	before := len(calls(t))
+	s := begin(t)
+	s.applyPage("multus.yaml")
+	s.applyPage("before.yaml")
+	vf := s.vfOf("before")
+	if diff := cmp.Diff(map[string][]string{blue: {vf}}, s.forMultus("before")); diff != "" {
+		t.Errorf("Multus would have (+):\n%s", diff)
+	}
+	if n := len(calls(t)); n != before {
+		t.Errorf("sriov was called %d times", n-before)
+	}
 }
 
 // onBlue checks that a pod is in the page's network.
@@ -136,6 +148,6 @@ func noneLeft(t *testing.T) {
 		if n := node.Status.Allocatable[corev1.ResourceName(blue)]; err == nil && !n.IsZero() {
 			err = fmt.Errorf("the node still offers %v of %s", n.Value(), blue)
 		}
-		return errors.Join(err)
+		return err
 	})
 }

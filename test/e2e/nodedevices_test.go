@@ -27,6 +27,7 @@ func TestWithTheNodesDevices(t *testing.T) {
 		run  func(*testing.T, *nodeDevices)
 	}{
 		{"WhatTheCommandPrintsIsPublished", published},
+		{"TheServerTakesTheSlicesOfAnyHost", anyHost},
 		{"APodGoesToTheNodeThatHasTheNetwork", toTheNode},
 		{"AFifthPodWaitsForOneOfFourVFs", fifthPod},
 		{"AVFBelowTheSameRootAsAGPU", besideGPU},
@@ -41,6 +42,7 @@ func TestWithTheNodesDevices(t *testing.T) {
 		{"WhatCannotBeAnInterfaceIsRefused", notAnInterface},
 		{"WithoutCarrierNothingIsScheduled", noCarrier},
 		{"WhatAPodHasStaysAsItWas", heldVF},
+		{"AVFIsUnpluggedUnderAPod", unplugged},
 		{"WhatIsGivenAwayIsNotOffered", givenAway},
 		{"ThePageFromADevicePluginToDRA", fromDevicePlugin},
 	} {

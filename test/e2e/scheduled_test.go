@@ -44,6 +44,33 @@ func published(t *testing.T, n *nodeDevices) {
 	})
 }
 
+// anyHost: the API server takes the slices of all captured hosts.
+func anyHost(t *testing.T, n *nodeDevices) {
+	rules := filepath.Join(n.dir, "everything.yaml")
+	n.write(t, rules, `devices:
+- select: device.attributes["devinfo-cni.io"].kind in ["vf", "sf", "vdpa"]
+  as: exclusive
+  resourceName: example.com/any
+- select: "true"
+  as: shared
+  bandwidth: 25G
+`)
+	hosts, err := filepath.Glob(filepath.Join(root, "testdata/hosts/*.txtar"))
+	if err != nil || len(hosts) == 0 {
+		t.Fatal(hosts, err)
+	}
+	const name = "e2e-any"
+	for _, host := range hosts {
+		list := printed(t, host, rules)
+		for _, devices := range list {
+			_, err := cluster.client.ResourceV1().ResourceSlices().Create(t.Context(), sliceOf(name, devices, len(list)), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			if err != nil {
+				t.Errorf("%s: %v", filepath.Base(host), err)
+			}
+		}
+	}
+}
+
 func toTheNode(t *testing.T, n *nodeDevices) {
 	const other = "e2e-elsewhere"
 	here := onlyNode(t).Name
@@ -96,9 +123,42 @@ func fifthPod(t *testing.T, _ *nodeDevices) {
 	for n := range 5 {
 		s.pod(fmt.Sprint("pod-", n), template)
 	}
-	var running, waiting []string
-	eventually(t, 3*time.Minute, func() error {
-		running, waiting = nil, nil
+	running, fifth := s.allButOne(4)
+	s.waits(fifth)
+	vfs := map[string]string{}
+	for _, pod := range running {
+		s.attached(pod, "net0", "vf", "net1", "10.11.71.")
+		vfs[s.vfOf(pod)] = pod
+	}
+	if !slices.Equal(blueVFs(), slices.Sorted(maps.Keys(vfs))) {
+		t.Errorf("they have the VFs %v", vfs)
+	}
+	freed := s.vfOf(running[2])
+	s.delete(running[2])
+	if vf := s.vfOf(fifth); vf != freed {
+		t.Errorf("the fifth pod has %s, and %s was free", vf, freed)
+	}
+	s.deletePods(s.ctx)
+	added, deleted := map[string]int{}, map[string]bool{}
+	for _, call := range calls(t)[before:] {
+		if verb, vf, _ := strings.Cut(call, " "); verb == "ADD" {
+			added[vf]++
+		} else {
+			deleted[vf] = true
+		}
+	}
+	for _, vf := range blueVFs() {
+		if want := map[bool]int{true: 2, false: 1}[vf == freed]; added[vf] != want || !deleted[vf] {
+			t.Errorf("VF %s was added %d times, and deleted: %v", vf, added[vf], deleted[vf])
+		}
+	}
+}
+
+// allButOne waits until that many pods run, and names the one that does not.
+func (s *space) allButOne(n int) (running []string, other string) {
+	s.Helper()
+	eventually(s.T, 3*time.Minute, func() error {
+		running = nil
 		list, err := cluster.client.CoreV1().Pods(s.name).List(s.ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
@@ -107,43 +167,15 @@ func fifthPod(t *testing.T, _ *nodeDevices) {
 			if p.Status.Phase == corev1.PodRunning {
 				running = append(running, p.Name)
 			} else {
-				waiting = append(waiting, p.Name)
+				other = p.Name
 			}
 		}
-		if len(running) != 4 {
+		if len(running) != n {
 			return fmt.Errorf("%q run", running)
 		}
 		return nil
 	})
-	s.waits(waiting[0])
-	vfs := map[string]string{}
-	for _, pod := range running {
-		s.attached(pod, "net0", "vf", "net1", "10.11.71.")
-		vfs[s.vfOf(pod)] = pod
-	}
-	if want := []string{"0000:01:10.0", "0000:01:10.2", "0000:01:10.4", "0000:01:10.6"}; !slices.Equal(want, slices.Sorted(maps.Keys(vfs))) {
-		t.Errorf("they have the VFs %v", vfs)
-	}
-	freed := s.vfOf(running[2])
-	s.delete(running[2])
-	if vf := s.vfOf(waiting[0]); vf != freed {
-		t.Errorf("the fifth pod has %s, and %s was free", vf, freed)
-	}
-	s.deletePods(s.ctx)
-	var added, deleted []string
-	for _, call := range calls(t)[before:] {
-		verb, vf, _ := strings.Cut(call, " ")
-		if verb == "ADD" {
-			added = append(added, vf)
-		} else if !slices.Contains(deleted, vf) || vf == freed {
-			deleted = append(deleted, vf)
-		}
-	}
-	slices.Sort(added)
-	slices.Sort(deleted)
-	if len(added) != 5 || !slices.Equal(added, deleted) {
-		t.Errorf("sriov was called to add %q, and to delete %q", added, deleted)
-	}
+	return running, other
 }
 
 // besideGPU has two GPUs, each below a root complex of its own, and the VFs below both.
