@@ -112,7 +112,8 @@ bench: build peers ## times and sizes against other plugins, and of the driver, 
 	@cd test/peers/multus && $(GO_BUILD) -o $(BIN)/bench/ tool
 	@$(BIN)/bench/bench -bin $(BIN) -out $(BENCH) || missed=$$?; \
 	go test -run '^$$' -bench 'RunPodSandbox|Prepare|ForeignPod' -benchtime 200x ./pkg/dra || missed=$$?; \
-	go test -run '^$$' -bench AHundredPodsAtOnce -benchtime 5x ./pkg/dra || missed=$$?; exit $${missed:-0}
+	go test -run '^$$' -bench 'AHundredPodsAtOnce|FromEventToSlice' -benchtime 5x ./pkg/dra || missed=$$?; \
+	go test -run '^$$' -bench 'Slices|Read' -benchtime 20x ./pkg/inventory || missed=$$?; exit $${missed:-0}
 
 load: build peers ## ATTACHMENTS (1000) on one node by WORKERS (50), killed and collected at random; SEED repeats
 	@$(GO_BUILD) -o $(BIN)/load ./test/load

@@ -61,11 +61,10 @@ func (a *Agent) lookUp(ctx context.Context, results []resourceapi.DeviceRequestA
 	if a.Inventory == nil {
 		return refuse(results[0], "this node offers no devices of its own")
 	}
-	decisions, list, err := a.survey(ctx)
+	decisions, published, err := a.surveyFor(ctx, results)
 	if err != nil {
 		return fmt.Errorf("the node's devices: %w", err)
 	}
-	published := inventory.PublishedIn(list)
 	for _, r := range results {
 		d, there := decisions[r.Device]
 		switch {
@@ -79,6 +78,27 @@ func (a *Agent) lookUp(ctx context.Context, results []resourceapi.DeviceRequestA
 		own[r.Device] = nodeDevice(d.Device, published[r.Device])
 	}
 	return nil
+}
+
+// surveyFor takes what was last found out of the node, at most [inventory.Times.Poll] ago,
+// if that offers all the devices, and nobody has taken one since: to look at a thousand VFs
+// takes longer than all else that Prepare does. Otherwise it looks.
+func (a *Agent) surveyFor(ctx context.Context, results []resourceapi.DeviceRequestAllocationResult) (map[string]inventory.Decision, inventory.Published, error) {
+	a.node.mu.Lock()
+	decisions, published := a.node.decisions, a.node.last
+	a.node.mu.Unlock()
+	held, _ := a.held()
+	others, err := a.others(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, r := range results {
+		if !inventory.StillOffered(decisions, r.Device, held, others) {
+			decisions, list, err := a.survey(ctx)
+			return decisions, inventory.PublishedIn(list), err
+		}
+	}
+	return decisions, published, nil
 }
 
 func nodeDevice(d inventory.Device, as resourceapi.Device) *state.NodeDevice {

@@ -38,11 +38,12 @@ type Inventory struct {
 // nodeDevices is what the agent remembers of what it publishes.
 type nodeDevices struct {
 	mu        sync.Mutex
-	last      inventory.Published // as they were last published
-	unshared  bool                // the API server cannot share devices
-	uncounted bool                // nor count what they have in common
-	warned    []string            // what was said last
-	left      *state.Offer        // what was left for people last
+	last      inventory.Published           // as they were last published
+	decisions map[string]inventory.Decision // by which they were; never changed
+	unshared  bool                          // the API server cannot share devices
+	uncounted bool                          // nor count what they have in common
+	warned    []string                      // what was said last
+	left      *state.Offer                  // what was left for people last
 }
 
 // isOwn says whether a device is one of the node's own, and not one of those that stand
@@ -64,11 +65,9 @@ func (a *Agent) survey(ctx context.Context) (map[string]inventory.Decision, []re
 	if err != nil {
 		return nil, nil, err
 	}
-	var others map[string]string
-	if a.Inventory.Others != nil {
-		if others, err = a.Inventory.Others(ctx); err != nil {
-			return nil, nil, err
-		}
+	others, err := a.others(ctx)
+	if err != nil {
+		return nil, nil, err
 	}
 	held, last := a.held()
 	a.node.mu.Lock()
@@ -86,6 +85,13 @@ func (a *Agent) survey(ctx context.Context) (map[string]inventory.Decision, []re
 		byName[d.Device.Name] = d
 	}
 	return byName, inventory.Slices(decisions, held, last), nil
+}
+
+func (a *Agent) others(ctx context.Context) (map[string]string, error) {
+	if a.Inventory.Others == nil {
+		return nil, nil
+	}
+	return a.Inventory.Others(ctx)
 }
 
 // held are the node's own devices that claims on record have, and what these were
@@ -121,7 +127,7 @@ func (a *Agent) ownSlices(ctx context.Context, sharing bool) (list []resourcesli
 	withheld := a.withheld()
 	a.node.mu.Lock()
 	defer a.node.mu.Unlock()
-	a.node.last = inventory.PublishedIn(list)
+	a.node.last, a.node.decisions = inventory.PublishedIn(list), decisions
 	a.leaveOffer(decisions, withheld)
 	return list, true
 }

@@ -63,7 +63,7 @@ func kubelet(t *testing.T, client *fake.Clientset, limit int, change ...func(*dr
 }
 
 // kubeletOf also gives the agent.
-func kubeletOf(t *testing.T, client *fake.Clientset, limit int, change ...func(*dra.Options)) (k *dra.Kubelet, agent *dra.Agent, dir string) {
+func kubeletOf(t testing.TB, client *fake.Clientset, limit int, change ...func(*dra.Options)) (k *dra.Kubelet, agent *dra.Agent, dir string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "dra-") // t.TempDir is too long for a socket
 	if err != nil {

@@ -52,6 +52,29 @@ func Decide(devices []Device, rules Rules, s Situation) []Decision {
 	return decisions
 }
 
+// StillOffered says whether decisions of a moment ago, by name, still hold for a device that
+// they offer, while claims hold ours and others what they hold. If it cannot tell it says no.
+func StillOffered(decisions map[string]Decision, name string, ours map[string]bool, others map[string]string) bool {
+	c, there := decisions[name]
+	if !there || c.Why != "" || c.Taken != "" || c.As == Exclusive && (others[c.Device.ID()] != "" || others[c.Device.text(PCIBusID)] != "") {
+		return false
+	}
+	under := func(name, above string) bool {
+		for up := decisions[name].Device.On; up != ""; up = decisions[up].Device.On {
+			if up == above {
+				return true
+			}
+		}
+		return false
+	}
+	for held := range ours {
+		if c.As == Exclusive && (under(held, name) || under(name, held)) {
+			return false
+		}
+	}
+	return true
+}
+
 // choose finds the first rule that a device meets.
 func (r Rules) choose(d *Device, driver string) Decision {
 	c := Decision{Device: *d, Rule: -1, Why: "no rule names it"}

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
+	"golang.org/x/sys/unix"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
@@ -143,14 +145,31 @@ func TestManyDevicesWithoutNumberKeepTheLimits(t *testing.T) {
 	}
 }
 
+// BenchmarkSlices is gated by processor time, which others on the machine do not lengthen.
 func BenchmarkSlices(b *testing.B) {
+	const gate = 50 * time.Millisecond
 	devices, all := read(b, many(b, 1024)), rules(b, everything)
 	b.ReportAllocs()
+	began := processorTime(b)
 	for b.Loop() {
 		if list := inventory.Slices(inventory.Decide(devices, all, situation()), nil, nil); len(list) < 16 {
 			b.Fatal(len(list))
 		}
 	}
+	each := (processorTime(b) - began) / time.Duration(b.N)
+	b.ReportMetric(float64(each)/1e6, "cpu-ms/op")
+	if b.N >= 20 && each > gate {
+		b.Errorf("the slices of 1,024 VFs take %v of processor time, more than %v", each, gate)
+	}
+}
+
+func processorTime(b *testing.B) time.Duration {
+	b.Helper()
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // BenchmarkRead is without the kernel's part: the host is in memory.

@@ -1,0 +1,6 @@
+package dra
+
+import "context"
+
+// Survey looks at the node as for its slices.
+func Survey(a *Agent) { a.ownSlices(context.Background(), true) }
