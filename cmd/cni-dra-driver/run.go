@@ -133,7 +133,7 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 		Notify:     dra.PostNotices(client, driver, o.nodeName, log),
 		Validator:  validatorBelow(o.hostRoot, log),
 		Attributes: devices.Attributes,
-		Inventory:  offered, Finder: finderOf(sys), Custody: custody.New(sys, sysfs.Writer(node.Sysfs), link.NewKernel(sys.Files())),
+		Inventory:  offered, Finder: finderOf(sys), Custody: o.custody(node, sys),
 		Journal: journal.Open(filepath.Join("/", o.hostRoot, node.StateDir), bootID),
 		Ordered: o.ordered, DelTries: o.delTries, DelPatience: o.delPatience,
 		Grant:   granter(node, sys, o.hostRoot),
@@ -144,6 +144,15 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 	}
 	registry.MustRegister(dra.CensusMetrics(agent.Census))
 	return agent, nil
+}
+
+// custody is nil beside --host: the addresses of a captured host's devices may be those of
+// others on this node.
+func (o *options) custody(node config.Node, sys *sysfs.FS) *custody.Host {
+	if o.host != "" {
+		return nil
+	}
+	return custody.New(sys, sysfs.Writer(node.Sysfs), link.NewKernel(sys.Files()))
 }
 
 // validatorBelow looks into the runtime's files; they may be another's to read.
