@@ -1,0 +1,53 @@
+package schema_test
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// keys are those at the top of what a schema describes.
+func keys(t *testing.T, file string) []string {
+	t.Helper()
+	var schema struct{ Properties map[string]json.RawMessage }
+	text, err := os.ReadFile("../../docs/schema/" + file)
+	if err == nil {
+		err = json.Unmarshal(text, &schema)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.Sorted(maps.Keys(schema.Properties))
+}
+
+// The keys of every network configuration, such as its name, are not in docs/reference.md.
+func TestTheReferenceHasTheKeysOfTheSchemas(t *testing.T) {
+	text, err := os.ReadFile("../../docs/reference.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for heading, want := range map[string][]string{
+		"## Keys of the network configuration\n": slices.DeleteFunc(keys(t, "plugin.json"), func(key string) bool {
+			return slices.Contains([]string{"type", "cniVersion", "name", "prevResult"}, key)
+		}),
+		"## Settings of the node\n": keys(t, "node.json"),
+	} {
+		_, section, _ := strings.Cut(string(text), heading)
+		section, _, _ = strings.Cut(section, "\n## ")
+		var documented []string
+		for _, row := range regexp.MustCompile("(?m)^\\| (`[^|]*`) \\|").FindAllStringSubmatch(section, -1) {
+			for key := range strings.SplitSeq(row[1], ", ") {
+				key, _, _ = strings.Cut(strings.Trim(key, "`"), ".") // runtimeConfig.deviceID
+				documented = append(documented, key)
+			}
+		}
+		slices.Sort(documented)
+		if documented = slices.Compact(documented); !slices.Equal(want, documented) {
+			t.Errorf("%sthe schema has %q\ndocs/reference.md has %q", heading, want, documented)
+		}
+	}
+}
