@@ -60,15 +60,11 @@ func helm(t *testing.T, commands string) string {
 // kit's images, whose tag is a digit, in the place of a registry's.
 func installation(t *testing.T, expression string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, "docs", "install.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := regexp.MustCompile(expression).FindSubmatch(text)
+	found := regexp.MustCompile(expression).FindStringSubmatch(docs(t, "install.md"))
 	if found == nil {
 		t.Fatalf("docs/install.md has no command like %s", expression)
 	}
-	return strings.NewReplacer("registry.example.com/net", "cluster.local", "v0.1.0", "1", "--set ", "--set-string ").Replace(string(found[1]))
+	return strings.NewReplacer("registry.example.com/net", "cluster.local", "v0.1.0", "1", "--set ", "--set-string ").Replace(found[1])
 }
 
 // objectsOfOurs are the objects of the cluster, of all kinds but events, that have one of our names.

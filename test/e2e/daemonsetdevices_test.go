@@ -51,6 +51,7 @@ func hotPlug(t *testing.T) {
 	s := begin(t)
 	offered(false)
 	onNode(t, "ip", "link", "add", pluggedBridge, "type", "bridge")
+	t.Cleanup(func() { _, _ = tryOnNode("", "ip", "link", "del", pluggedBridge) }) // if the test fails before it does so
 	offered(true)
 	network := map[string]any{"cniVersion": "1.0.0", "name": s.name + "-bridge", "plugins": []map[string]any{
 		{"type": "bridge", "ipam": map[string]any{"type": "host-local", "subnet": "10.11.83.0/24"}},

@@ -12,15 +12,30 @@
 // Without KUBECONFIG, E2E_CLUSTER is a program that makes a cluster of one node, which has
 // the verbs up (prints the path of a kubeconfig), node COMMAND..., image NAME FILE... (makes
 // cluster.local/NAME:1 of static programs) and multus (puts Multus before the node's CNI
-// network, as /etc/cni/net.d/00-multus.conf). There the tests install the driver themselves:
-// as a process of the node, then by the commands of docs/dra.md; and once more as a process
-// that offers a captured host's VFs and NICs to the scheduler, by which the steps of
-// docs/from-device-plugin.md are gone through. After that they test the
-// devinfo plugin with Multus and with a device plugin of their own, which offers the node's
-// network card as a resource; then devinfo-agent, by the manifests and commands of
-// docs/install.md, and by Helm; then devinfo in the network of all pods. There E2E_MEASURE=1
-// makes more sandboxes, and fails the tests if they take more than 1.05 times as long, on a
-// machine that does nothing else.
+// network, as /etc/cni/net.d/00-multus.conf). There each test installs what it is about. What
+// it does is in the files named below it, after its own:
+//
+//	TestAsAProcess, TestAsADaemonSet      cni-dra-driver as a process of the node, and by docs/dra.md
+//	    main, agent; network, promises, refused, restart, sandbox, hung, many, rights
+//	TestWithTheNodesDevices               it offers a captured host's devices: docs/from-device-plugin.md
+//	    nodedevices; scheduled, masters, requests, heldvf, migration; elsewhere, gpu, sriov
+//	TestADaemonSetOffersTheNodesDevices   the DaemonSet offers a bridge
+//	    daemonsetdevices
+//	TestWithMultus                        the devinfo plugin, with Multus and a device plugin
+//	    multus; multuswrong, deviceplugin, userspace
+//	TestWithTheAgent                      devinfo-agent, by the manifests and commands of docs/install.md
+//	    nodeagent; injection, notinjected, runtimerequires, bothagents, agentmetrics, examples,
+//	    kubectldevinfo, fiftypods
+//	TestWithTheChart                      both agents, by Helm
+//	    chart
+//	TestInTheDefaultNetwork               devinfo in the network of all pods
+//	    defaultnetwork
+//
+// The rest is for all of them: node (commands on the node), objects (what is made in the
+// cluster), documented (commands of the documentation). With E2E_MEASURE=1
+// TestInTheDefaultNetwork makes more sandboxes, and fails if they take more than 1.05 times as
+// long as without devinfo, on a machine that does nothing else.
+//
 // The cluster stays up for the next run; its own verb, down, ends it. It inherits the
 // environment of the tests, such as RUNTIME=crio.
 //

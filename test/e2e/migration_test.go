@@ -5,8 +5,6 @@ package e2e
 import (
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -27,11 +25,7 @@ func blueVFs() []string {
 // page gives the block of docs/from-device-plugin.md whose first line is that name.
 func page(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, "docs/from-device-plugin.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, block, found := strings.Cut(string(text), "```yaml\n# "+name+"\n")
+	_, block, found := strings.Cut(docs(t, "from-device-plugin.md"), "```yaml\n# "+name+"\n")
 	block, _, closed := strings.Cut(block, "```\n")
 	if !found || !closed {
 		t.Fatalf("the page has no block %s", name)

@@ -171,12 +171,24 @@ func devices(t *testing.T, check func(map[string]resourceapi.Device) error) {
 // classWhere makes a DeviceClass for our devices that an expression selects.
 func (s *space) classWhere(expression string, config ...resourceapi.DeviceConfiguration) string {
 	s.Helper()
+	return s.makeClass(s.where(expression, config...))
+}
+
+func (s *space) where(expression string, config ...resourceapi.DeviceConfiguration) *resourceapi.DeviceClass {
 	class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{GenerateName: s.name + "-"}}
 	class.Spec.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: "device.driver == '" + driver + "' && " + expression}}}
 	for _, c := range config {
 		class.Spec.Config = append(class.Spec.Config, resourceapi.DeviceClassConfiguration{DeviceConfiguration: c})
 	}
-	return s.makeClass(class)
+	return class
+}
+
+// extendedClass makes one whose devices pods get by their limits, too.
+func (s *space) extendedClass(resource, expression string, config ...resourceapi.DeviceConfiguration) {
+	s.Helper()
+	class := s.where(expression, config...)
+	class.Spec.ExtendedResourceName = &resource
+	s.makeClass(class)
 }
 
 // ours is a condition on a text of our attributes.

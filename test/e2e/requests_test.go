@@ -98,10 +98,7 @@ func bareTwo(t *testing.T, _ *nodeDevices) {
 	before := len(calls(t))
 	s := begin(t)
 	const name = "e2e.example.com/blue"
-	class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{GenerateName: s.name + "-"}}
-	class.Spec.ExtendedResourceName = new(name)
-	class.Spec.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: "device.driver == '" + driver + "' && " + ours("physicalNetwork", "blue")}}}
-	s.makeClass(class)
+	s.extendedClass(name, ours("physicalNetwork", "blue"))
 	p := podWith("a")
 	p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{name: resource.MustParse("2")}
 	s.create(p)
@@ -129,11 +126,7 @@ func bareTwo(t *testing.T, _ *nodeDevices) {
 func extended(t *testing.T, _ *nodeDevices) {
 	s := begin(t)
 	const name = "e2e.example.com/red"
-	class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{GenerateName: s.name + "-"}}
-	class.Spec.ExtendedResourceName = new(name)
-	class.Spec.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: "device.driver == '" + driver + "' && " + ours("physicalNetwork", "red")}}}
-	class.Spec.Config = []resourceapi.DeviceClassConfiguration{{DeviceConfiguration: s.onVF("10.11.77.0/24")}}
-	s.makeClass(class)
+	s.extendedClass(name, ours("physicalNetwork", "red"), s.onVF("10.11.77.0/24"))
 	for _, pod := range []string{"a", "b", "c"} {
 		p := podWith(pod)
 		p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{name: resource.MustParse("1")}

@@ -29,12 +29,8 @@ printf %s "$config" | sed 's/"type":"sriov"/"type":"macvlan","master":"MASTER","
 // sriov has the stand-in on the node for the time of a test.
 func sriov(t *testing.T) {
 	t.Helper()
-	const path = "/opt/cni/bin/sriov"
-	if out, err := tryOnNode(strings.ReplaceAll(sriovStandIn, "MASTER", cluster.master), "tee", path); err != nil {
-		t.Fatal(err, out)
-	}
-	onNode(t, "chmod", "0755", path)
-	t.Cleanup(func() { onNode(t, "rm", "-f", path, sriovLog) })
+	program(t, "sriov", strings.ReplaceAll(sriovStandIn, "MASTER", cluster.master))
+	t.Cleanup(func() { onNode(t, "rm", "-f", sriovLog) })
 }
 
 // calls are those of the stand-in since it was installed, as "ADD 0000:01:10.0".

@@ -30,7 +30,6 @@ const (
 	nriSocket    = "/var/run/nri/nri.sock"
 	cdiDir       = "/var/run/cdi"
 	nodeSettings = "/etc/cni/devinfo/node.json"
-	sriovBooks   = "/var/lib/cni/sriov"
 )
 
 // A draNode is the machine as a node of a cluster: the program cni-dra-driver as a process,
@@ -67,7 +66,7 @@ func newDRANode(t *testing.T, rules string) *draNode {
 			n.kill()
 		}
 		n.expectNothing()
-		for _, dir := range []string{pluginDir, cdiDir, sriovBooks} {
+		for _, dir := range []string{pluginDir, cdiDir, sriovDir} {
 			os.RemoveAll(dir)
 		}
 	})
@@ -206,7 +205,7 @@ func (n *draNode) expectNothing() {
 	var left []string
 	for _, pattern := range []string{
 		pluginDir + "/state/*.json", pluginDir + "/cni/*", pluginDir + "/*metadata*/*", cdiDir + "/*", infoDir + "/*",
-		stateDir + "/*/*@*", sriovBooks + "/*-*", "/run/netns/*",
+		stateDir + "/*/*@*", sriovDir + "/*-*", "/run/netns/*",
 	} {
 		found, _ := filepath.Glob(pattern)
 		left = append(left, found...)

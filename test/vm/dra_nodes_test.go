@@ -2,19 +2,7 @@
 
 package vm_test
 
-import (
-	"os"
-	"path/filepath"
-	"testing"
-)
-
-// groupOf is the device node of a function's IOMMU group.
-func groupOf(t *testing.T, address string) string {
-	t.Helper()
-	link, err := os.Readlink("/sys/bus/pci/devices/" + address + "/iommu_group")
-	ok(t, "IOMMU group", err)
-	return "/dev/vfio/" + filepath.Base(link)
-}
+import "testing"
 
 func TestDRAVDPAByClaim(t *testing.T) {
 	needs(t, "vpvdpa")
@@ -55,7 +43,7 @@ func TestDRAVFOnVFIOByClaim(t *testing.T) {
 			p := n.in(t).podWith("vfio-"+test.name, "pci-0000-01-10-6", test.parameters)
 			p.prepare()
 			p.up()
-			spec, want := p.container(), "/dev/vfio/vfio "+groupOf(t, "0000:01:10.6")
+			spec, want := p.container(), "/dev/vfio/vfio "+group(t, "0000:01:10.6")
 			if test.parameters == "" {
 				same(t, "device nodes", nodes(spec), want)
 			} else {
@@ -86,7 +74,7 @@ func TestDRAVFIsBoundToVFIOForItsPod(t *testing.T) {
 			same(t, "driver after Prepare", stateOf(t, address).Driver, "igbvf")
 			p.up()
 			same(t, "driver in the pod", stateOf(t, address).Driver, "vfio-pci")
-			p.described(p.container(), pciInfo(address, "0000:41:00.0"), "/dev/vfio/vfio "+groupOf(t, address), "vfio-pci")
+			p.described(p.container(), pciInfo(address, "0000:41:00.0"), "/dev/vfio/vfio "+group(t, address), "vfio-pci")
 			n.restart() // its record knows what to give back
 			p.stop()
 			p.remove()
