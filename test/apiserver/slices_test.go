@@ -43,13 +43,13 @@ func publish(t *testing.T, client kubernetes.Interface, devices []resourceapi.De
 		t.Fatal(err)
 	}
 	defer c.Stop()
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(3 * time.Minute)
 	for {
 		select {
 		case err := <-failed:
 			return err
 		case <-deadline:
-			t.Fatal("no slice in 30 s, and no error")
+			t.Fatal("no slice in 3 minutes, and no error")
 		case <-time.After(50 * time.Millisecond):
 			list, err := client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{FieldSelector: "spec.driver=" + driver})
 			if err != nil {

@@ -84,7 +84,7 @@ func namespaces(t *testing.T, demo string) {
 
 func gone(t *testing.T, session int, tmp string) {
 	t.Helper()
-	deadline := time.Now().Add(5 * time.Second) // what was killed takes a moment to end
+	deadline := time.Now().Add(2 * time.Minute) // what was killed takes a moment to end
 	for {
 		left := leftovers(t, session, tmp)
 		if len(left) == 0 {

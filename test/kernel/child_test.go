@@ -47,7 +47,7 @@ func playChild() {
 		return
 	}
 	if conf.Play.Until != "" {
-		for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 			if _, err := os.Stat(conf.Play.Until); err == nil {
 				break
 			}
@@ -99,7 +99,7 @@ func childCalls(t *testing.T) string {
 	return calls
 }
 
-// eventually waits until the condition holds; it must within ten seconds.
+// eventually waits until the condition holds.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); !condition(); time.Sleep(time.Millisecond) {

@@ -30,7 +30,7 @@ func atChild(t *testing.T, cmd *exec.Cmd) (stdout *bytes.Buffer) {
 	stdout = new(bytes.Buffer)
 	cmd.Stdout = stdout
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.WaitDelay = 10 * time.Second
+	cmd.WaitDelay = 2 * time.Minute
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -164,7 +164,7 @@ func finish(t *testing.T, cmd *exec.Cmd) answer {
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Start()
 	if err == nil {
-		hangs := time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() })
+		hangs := time.AfterFunc(3*time.Minute, func() { _ = cmd.Process.Kill() })
 		err = cmd.Wait()
 		if !hangs.Stop() {
 			t.Fatalf("%s: it hung, and was killed\n%s", cmd, &stderr)
