@@ -16,7 +16,7 @@ func main() {
 	}
 }
 
-// release is what all that is made tells of itself.
+// release is what everything that is made says of itself.
 type release struct {
 	version  string
 	revision string    // commit

@@ -131,8 +131,8 @@ func TestTheChecksumsAreOfAllOtherFiles(t *testing.T) {
 	}
 }
 
-// Krew fetches archives from where its manifest says; of a made-up address it would say so
-// to the user only.
+// Krew fetches archives from where its manifest says: only users would find out that an
+// address is made up.
 func TestWithoutAnAddressThereIsNoKrewManifest(t *testing.T) {
 	files := contents(t, pack(t, programs(t), "-downloads", ""))
 	if _, ok := files["kubectl-devinfo-v1.2.3.yaml"]; ok || strings.Contains(files["SHA256SUMS"], ".yaml") {
@@ -207,8 +207,8 @@ func TestWhatCannotRunEverywhereIsRefused(t *testing.T) {
 	}
 }
 
-// A static program with one segment's type changed is one that asks for a loader: it needs
-// no linker, nor a dynamic program on this machine.
+// A static program becomes one that asks for a loader by the type of one segment: the test
+// needs neither a linker nor a dynamic program on this machine.
 func TestADynamicProgramIsRefused(t *testing.T) {
 	bin := t.TempDir()
 	build(t, bin, "amd64", "devinfo")

@@ -54,7 +54,7 @@ func replaced(m *debug.Module) *debug.Module {
 	return m.Replace
 }
 
-// bill is the list of an SPDX document, without doubles.
+// bill is the list of an SPDX document, without duplicates.
 type bill struct {
 	packages      []*v2_3.Package
 	relationships []*v2_3.Relationship
@@ -94,7 +94,7 @@ func (b *bill) module(path, version, sum string) common.ElementID {
 	return id
 }
 
-// unknown is a package of which nothing else is said.
+// unknown is a package of which nothing else is known.
 func unknown(id common.ElementID, name, version string) *v2_3.Package {
 	const no = "NOASSERTION"
 	return &v2_3.Package{
@@ -105,7 +105,7 @@ func unknown(id common.ElementID, name, version string) *v2_3.Package {
 }
 
 // identifier makes an SPDX identifier, which has letters, digits, dots and hyphens only
-// (SPDX 2.3, 7.2); a checksum keeps apart what differs in other characters.
+// (SPDX 2.3, 7.2); a checksum tells apart what differs in other characters only.
 func identifier(parts ...string) common.ElementID {
 	plain := regexp.MustCompile(`[^A-Za-z0-9.-]+`).ReplaceAllString(strings.Join(parts, "-"), "-")
 	return common.ElementID(fmt.Sprintf("%s-%.4x", plain, sha256.Sum256([]byte(strings.Join(parts, "\x00")))))

@@ -34,7 +34,8 @@ func TestWhatIsOtherBefore136(t *testing.T) {
 	}
 }
 
-// numbered checks that devices are shared in vain, and that numbered ones are published.
+// numbered checks that such a server drops what makes a device shared, and that numbered ones
+// are published.
 func (p *controlPlane) numbered(t *testing.T) {
 	t.Helper()
 	agent := p.agent(t)

@@ -52,7 +52,7 @@ func take(t *testing.T) snapshot {
 	return s
 }
 
-// add takes one path in. The captured host and the namespaces are none of the plugin's,
+// add takes one path in. The captured host and the namespaces are not the plugin's,
 // and host-local keeps a lock and the address that it gave out last.
 func (s snapshot) add(path string, d fs.DirEntry, err error) error {
 	switch {
@@ -94,7 +94,7 @@ func (s snapshot) trampled(now snapshot) (problems []string) {
 	return problems
 }
 
-// left says what there is too much.
+// left says what should not be there.
 func (s snapshot) left(now snapshot) (problems []string) {
 	for _, name := range slices.Sorted(maps.Keys(now)) {
 		if _, before := s[name]; !before {

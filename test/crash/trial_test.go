@@ -133,7 +133,7 @@ func (w *world) remains(tr trial) (problems []string) {
 // before: what the runtime does must wait for it.
 const holding = time.Second
 
-// kept is what the answer promises and is not so.
+// kept is what the answer promises and does not hold.
 func (w *world) kept(tr trial, o outcome, point inject.Call, now snapshot) (problems []string) {
 	why := o.failure()
 	switch {

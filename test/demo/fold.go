@@ -9,7 +9,7 @@ import (
 // width is that of a line of folded JSON.
 const width = 76
 
-// fold prints JSON for people: what fits stands on one line. Text that is no JSON
+// fold prints JSON for people: what fits stands on one line. Text that is not JSON
 // is given back.
 func fold(text string) string {
 	var b bytes.Buffer
@@ -55,7 +55,7 @@ func oneLine(text string) string {
 	return text[:1] + strings.Join(parts, ", ") + text[len(text)-1:]
 }
 
-// split cuts compact JSON at a separator that is in no string, object or list.
+// split cuts compact JSON at a separator outside of strings, objects and lists.
 func split(text string, separator byte) []string {
 	var parts []string
 	depth, start, quoted := 0, 0, false

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 )
 
-// isUserspace says that the program was started as the stand-in for userspace-cni.
+// isUserspace says whether the program was started as the stand-in for userspace-cni.
 func isUserspace() bool { return filepath.Base(os.Args[0]) == "userspace" }
 
 // installUserspace puts the stand-in into a directory of CNI_PATH.

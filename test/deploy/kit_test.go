@@ -1,5 +1,5 @@
-// Package deploy reads what deploy/ has with the programs' own libraries: kustomize, Helm,
-// the Kubernetes API's types, and Prometheus' parsers.
+// Package deploy reads the files of deploy/ with the libraries of the programs that they are
+// for: kustomize, Helm, the Kubernetes API's types, and Prometheus' parsers.
 package deploy
 
 import (

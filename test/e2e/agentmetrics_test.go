@@ -41,10 +41,10 @@ func (a *nodeAgent) scrape(t *testing.T, metric string) (list []map[string]strin
 	return list
 }
 
-// oftener has the agent look at the attachments more often than each minute.
+// oftener makes the agent look at the attachments more often than once a minute.
 const oftener = "--audit-interval=2s"
 
-// metrics has a pod's attachment among the agent's series.
+// metrics finds a pod's attachment among the agent's series.
 func metrics(t *testing.T, m *multus, a *nodeAgent) {
 	a.flag(t, oftener)
 	s := begin(t)
@@ -89,7 +89,7 @@ func metrics(t *testing.T, m *multus, a *nodeAgent) {
 
 // joined has Prometheus' engine join what the agent says with what the exporters say, by the
 // expressions of docs/agent.md and of the dashboard: test/deploy. The node has no VF, so plugin
-// and agent read the /sys of a captured host, and the pod's network declares one of that.
+// and agent read the /sys of a captured host, and the pod's network declares one of its VFs.
 func joined(t *testing.T, m *multus, a *nodeAgent) {
 	a.onCapturedHost(t, "mlx5-switchdev")
 	s := begin(t)

@@ -4,7 +4,7 @@ package e2e
 
 import "testing"
 
-// bothAgents has cni-dra-driver beside devinfo-agent, and a pod with a network of each: what CDI
+// bothAgents runs cni-dra-driver beside devinfo-agent, and a pod with a network from each: what CDI
 // mounts for the claim is below the directory that the agent mounts.
 func bothAgents(t *testing.T, m *multus, _ *nodeAgent) {
 	startProcess(t)

@@ -15,8 +15,8 @@ import (
 )
 
 // TestWithTheChart installs devinfo-agent by Helm as docs/install.md says, changes the values,
-// adds cni-dra-driver, and removes everything. bin/helm is of the version that test/deploy reads
-// the chart with.
+// adds cni-dra-driver, and removes everything. bin/helm is the version with which test/deploy
+// reads the chart.
 func TestWithTheChart(t *testing.T) {
 	if cluster.kit == "" {
 		t.Skip("only in a cluster that the tests make: they put Multus and device plugins on the node")
@@ -50,7 +50,7 @@ func TestWithTheChart(t *testing.T) {
 	asBefore(t, node)
 }
 
-// helm runs commands of which one is helm.
+// helm runs commands with bin/helm in the PATH.
 func helm(t *testing.T, commands string) string {
 	t.Helper()
 	return shell(t, "export PATH=$PWD/bin:$PATH\n"+commands)
@@ -119,8 +119,8 @@ func upgraded(t *testing.T, m *multus, a *nodeAgent) {
 	a.well(t)
 }
 
-// rolledBack has a pod refused by what an upgrade sets, and after the rollback one like it
-// started. It is another one, for what starts while the agent is replaced is given nothing.
+// rolledBack upgrades to values by which a pod is refused; after the rollback one like it starts.
+// It is a new pod, since one that starts while the agent is being replaced is given nothing.
 func rolledBack(t *testing.T, m *multus, a *nodeAgent) {
 	s := begin(t)
 	s.lan(m, "lan", "10.11.94.0/24")
@@ -141,7 +141,7 @@ func rolledBack(t *testing.T, m *multus, a *nodeAgent) {
 	s.has("container once nothing is refused", s.running("b"), files("net1"))
 }
 
-// withDriver has the other agent in the release for a while, and a pod with a network by claim.
+// withDriver adds the other agent to the release for a while, and attaches a pod by a claim.
 func withDriver(t *testing.T, _ *multus, a *nodeAgent) {
 	s := begin(t)
 	a.upgrade(t, map[string]any{"dra": map[string]any{"enabled": true}})

@@ -12,8 +12,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 )
 
-// TestADaemonSetOffersTheNodesDevices gives rules to the DaemonSet. The node's devices are
-// real, which a cluster need not have, so they are one bridge, made once the agents run.
+// TestADaemonSetOffersTheNodesDevices gives rules to the DaemonSet. The devices must be
+// the node's own, and it need not have any: so there is one bridge, made while the agents run.
 func TestADaemonSetOffersTheNodesDevices(t *testing.T) {
 	if cluster.kit == "" {
 		t.Skip("only in a cluster that the tests make: they change the DaemonSet")

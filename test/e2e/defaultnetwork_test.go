@@ -20,12 +20,12 @@ import (
 
 const clusterNetwork = "/etc/cni/net.d/10-cluster.conflist"
 
-// measured asks for more sandboxes, and that they are made as fast with devinfo as without it, but
-// for a twentieth. Only a machine that does nothing else can say so.
+// measured makes the test measure more sandboxes, and fail if devinfo slows them down by more
+// than a twentieth. Set it only on a machine that does nothing else.
 const measured = "E2E_MEASURE"
 
-// TestInTheDefaultNetwork has devinfo in the network of all pods: the node stays ready, and no
-// pod is a line of the log.
+// TestInTheDefaultNetwork puts devinfo into the network of all pods: the node stays ready, and no
+// pod adds a line to the log.
 func TestInTheDefaultNetwork(t *testing.T) {
 	if cluster.kit == "" {
 		t.Skip("only in a cluster that the tests make: they change the network of all pods")

@@ -89,7 +89,7 @@ func servePools(settings string) error {
 }
 
 // serve offers the pool to the kubelet, and again to each one that is started after it: a
-// kubelet that starts removes the sockets of its plugins. That this has ended is sent to a
+// kubelet that starts removes the sockets of its plugins. Its end is sent to a
 // channel.
 func (p *pool) serve(ended chan<- error) error {
 	path := v1beta1.DevicePluginPath + p.endpoint()

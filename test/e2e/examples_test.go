@@ -12,8 +12,8 @@ import (
 )
 
 // examples are those of deploy/examples that need no hardware but a network card. Their images
-// are pulled from nowhere: pod-view is in their place, and tells what the container has. That
-// of host-device would take the node's only card.
+// are not pulled: pod-view takes their place, and tells what the container has. The example
+// host-device is not among them, since it would take the node's only card.
 func examples(t *testing.T, m *multus, _ *nodeAgent) {
 	for _, test := range []struct {
 		name, address string

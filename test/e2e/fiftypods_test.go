@@ -130,8 +130,8 @@ func (s *space) fiftyRun() {
 }
 
 // passedNothing checks that Multus passed devinfo neither device nor path for a pod. Multus asks
-// the kubelet's pod-resources API for the pod's devices, and goes on if it names none, which one
-// pod of some hundreds has been seen to come to on a node under load. By its source the kubelet
+// the kubelet's pod-resources API for the pod's devices, and goes on if it names none: seen with
+// one pod of some hundreds, on a node under load. By its source the kubelet
 // (1.36) may drop the devices of a pod that it admits while it answers somebody else:
 // UpdateAllocatedDevices of its devicemanager lists the active pods before it takes the lock.
 func (s *space) passedNothing(pod string) {

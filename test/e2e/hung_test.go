@@ -34,8 +34,7 @@ func plugin(t *testing.T, name, script string) {
 	t.Cleanup(func() { onNode(t, "rm", path) })
 }
 
-// hung is a new pod beside DELs that hang: it must not have to wait for one of them to
-// be killed.
+// hung starts a pod while DELs hang: it must not have to wait until one of them is killed.
 func hung(t *testing.T, _ *agent) {
 	needsNode(t)
 	plugin(t, "e2e-hang", hang)

@@ -67,7 +67,7 @@ func chosenBridge(t *testing.T, _ *nodeDevices) {
 	}
 }
 
-// vhostUserPort is the example: its class takes the device for networks of software, though
+// vhostUserPort is the example: its class takes the device for software networks, though
 // the node has free VFs.
 func vhostUserPort(t *testing.T, _ *nodeDevices) {
 	userspace(t)

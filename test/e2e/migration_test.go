@@ -85,7 +85,8 @@ func withMultus(t *testing.T) {
 	t.Cleanup(func() { onNode(t, "rm", "/etc/cni/net.d/00-multus.conf") })
 }
 
-// today has the class, too: where a device plugin has the resource, it is asked.
+// today makes the class, too: as long as a device plugin offers the resource, the pod gets its
+// device from there.
 func today(t *testing.T) {
 	withMultus(t)
 	devicePlugin(t, pool{blue, blueVFs(), ""})
@@ -99,7 +100,7 @@ func today(t *testing.T) {
 	}
 }
 
-// olderMultus is why the page says which Multus it takes.
+// olderMultus shows why the page says which Multus is needed.
 func olderMultus(t *testing.T) {
 	withMultus(t)
 	s := begin(t)

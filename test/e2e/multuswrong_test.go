@@ -47,7 +47,7 @@ func noResource(t *testing.T, m *multus) {
 	s.event("b", said...)
 }
 
-// failsOnce is a directory that has the plugin stubborn fail its next DEL.
+// failsOnce is a directory: if it is there, the plugin stubborn removes it and fails its DEL.
 const failsOnce = "/run/e2e-fails-once"
 
 const stubborn = `#!/bin/sh

@@ -70,7 +70,7 @@ const (
 	firstVF     = "0000:01:10.0"
 )
 
-// nodeRules are those of the page, which two pods may share the card by, and further ones.
+// nodeRules are the page's, except that only two pods may share the card, and further ones.
 func nodeRules(t *testing.T) string {
 	t.Helper()
 	rules := page(t, "devices.yaml")

@@ -47,7 +47,7 @@ func (s *space) goneInTime() {
 	})
 }
 
-// givenUp is a master that is not there: vlan's ADD fails, and its DEL until there is one.
+// givenUp is a master that is not there: vlan's ADD fails, and so does its DEL until there is one.
 func givenUp(t *testing.T, a *agent) {
 	needsNode(t)
 	s := begin(t)

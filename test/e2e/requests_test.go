@@ -151,7 +151,7 @@ func extended(t *testing.T, _ *nodeDevices) {
 	s.running("c")
 }
 
-// notAnInterface are claims that the scheduler allocates, and that make no interface each.
+// notAnInterface are claims that the scheduler allocates, but that do not make one interface each.
 func notAnInterface(t *testing.T, _ *nodeDevices) {
 	before := calls(t)
 	s := begin(t)

@@ -20,7 +20,7 @@ import (
 // at its clock is not the same twice. The state directories are there already, as on every
 // node after its first ADD.
 //
-// A call more is noticed here; so is one less, that the figure goes on meaning something.
+// One call more is noticed here; so is one less, so that the figure goes on meaning something.
 var budgets = map[string]string{
 	"ADD": "bind 2, close 11, fchmod 1, fcntl 10, flock 2, fstat 5, ftruncate 2, getdents64 2, getsockname 2, newfstatat 13, openat 15, read 6, " +
 		"readlinkat 4, recvfrom 2, renameat 2, sendto 2, setns 2, socket 2, statfs 1, symlinkat 1, write 3",

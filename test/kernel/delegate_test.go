@@ -28,7 +28,7 @@ func script(t *testing.T, text string) {
 
 const scripted = `{"type": "script"}`
 
-// A delegate that is no program is refused before anything is done, and no DEL stumbles
+// A delegate that is not a program is refused before anything is done, and no DEL stumbles
 // over it.
 func TestDelegateThatIsNoProgram(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {

@@ -32,7 +32,7 @@ func mount(t *testing.T, dir, options string, flags uintptr) (undo func()) {
 
 const filler = ".filler"
 
-// fillDisk leaves room for no more byte.
+// fillDisk leaves no room for another byte.
 func fillDisk(dir string) error {
 	f, err := os.Create(filepath.Join(dir, filler))
 	if err != nil {

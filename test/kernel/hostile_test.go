@@ -43,7 +43,7 @@ func TestBadConfigurationIsRefused(t *testing.T) {
 	})
 }
 
-// Two megabytes are much, but no reason to fail, nor to fill the log.
+// Two megabytes are a lot, but no reason to fail, or to fill the log.
 func TestHugeConfiguration(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		stage(t, "igb-sriov")
@@ -115,8 +115,8 @@ func withPath(t *testing.T, path string) string {
 	return strings.Replace(standalone("PATH"), `"PATH"`, string(text), 1)
 }
 
-// What is no file cannot be read or written, but goes with DEL, unless it is a
-// directory, of which nobody can know whose it is.
+// What is not a file cannot be read or written, but is removed by DEL, unless it is a
+// directory: nobody can know whose that is.
 func TestOddThingsAtThePath(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		stage(t, "igb-sriov")

@@ -3,8 +3,8 @@
 // as its children or before it, killed, interrupted, starved of disk and lied to.
 //
 // Each test has namespaces and an empty /run of its own (package linktest), as
-// root and as an ordinary user. Only /sys is, where a test needs a device that
-// this machine does not have, a captured one.
+// root and as an ordinary user. Where a test needs a device that this machine
+// does not have, /sys is a captured one.
 package kernel_test
 
 import (

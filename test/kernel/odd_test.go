@@ -110,7 +110,7 @@ const oddEntry = stateDir + "/attachments/net@c0ffee@net1"
 
 const unreadableEntry = `open ` + oddEntry + `: permission denied"}`
 
-// What is no entry says nothing: DEL and GC tell from the configuration and the claims
+// What is not an entry says nothing: DEL and GC tell from the configuration and the claims
 // what there is to remove. Only one that may not be read may be a good one.
 func TestOddJournalEntry(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {

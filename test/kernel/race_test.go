@@ -65,8 +65,8 @@ func believed(t *testing.T, a answer) {
 	}
 }
 
-// Who may make names in the device-info directory can make calls fail. He cannot have
-// anything outside of it made, changed, read or removed.
+// Whoever may create names in the device-info directory can make calls fail, but cannot have
+// anything outside of it created, changed, read or removed.
 func TestSwappedNamesInTheDeviceInfoDirectoryLeadNowhere(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		stage(t, "igb-sriov")
@@ -98,8 +98,8 @@ func TestSwappedNamesInTheDeviceInfoDirectoryLeadNowhere(t *testing.T) {
 	})
 }
 
-// Who may make names in a directory of sockets can make the directory of a pod a link.
-// It is never where the link leads that the CDI spec has.
+// Whoever may create names in a directory of sockets can turn a pod's directory into a link.
+// The CDI spec never has the place where the link leads.
 func TestASwappedSocketDirectoryIsNeverMountedFromElsewhere(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		stage(t, "igb-sriov")

@@ -166,7 +166,7 @@ func TestDelegateUninstalledBetweenTwoSteps(t *testing.T) {
 	})
 }
 
-// Who holds the path that CNI_NETNS is may lead it to our own namespace meanwhile.
+// Whoever controls the path in CNI_NETNS may lead it to our own namespace meanwhile.
 func TestNetnsThatBecomesOursGivesOneAnswer(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		stage(t, "igb-sriov")

@@ -1,4 +1,4 @@
-// Package schema_test holds docs/schema against the programs that read the formats: what
+// Package schema_test compares docs/schema with the programs that read the formats: what
 // a schema takes, the parser takes, and what it refuses, the parser refuses. It is a
 // module of its own, since the validator is of no use to anybody else.
 package schema_test
@@ -136,7 +136,7 @@ func valid(t *testing.T, schema *jsonschema.Schema, text string) error {
 	return schema.Validate(value)
 }
 
-// The specification's own examples, and the defaults, are good by the schemas too.
+// The specification's own examples, and the defaults, are valid by the schemas too.
 func TestExamplesAreGoodByTheSchemas(t *testing.T) {
 	files, err := filepath.Glob("../../devinfo/testdata/npwg/*.json")
 	if err != nil || len(files) == 0 {
