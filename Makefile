@@ -79,7 +79,7 @@ demo: build peers ## the main job on this machine's network card, then other dev
 	@$(BIN)/demo -bin $(BIN)
 
 test: build peers ## all tests; DEVINFO_NETNS=must makes those fail that lack namespaces
-	@{ go test -count=1 -json $(PACKAGES) || true; for module in $(MODULES); do (cd $$module; go test -count=1 -json ./... || true); done; } | go run ./test/report
+	@{ go test -count=1 -timeout 60m -json $(PACKAGES) || true; for module in $(MODULES); do (cd $$module; go test -count=1 -timeout 60m -json ./... || true); done; } | go run ./test/report
 
 test-arm64: ## the tests for arm64 that qemu-user can run; lists those that it cannot
 	test/arm64
