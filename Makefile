@@ -99,7 +99,7 @@ lint: ## gofmt, vet, staticcheck, gosec, the modules; shellcheck and govulncheck
 	go vet $(PACKAGES) && go vet -tags vm ./test/vm ./pkg/link && go vet -tags e2e ./test/e2e
 	for module in $(MODULES); do (cd $$module && go vet ./...); done
 	go tool -modfile=test/lint/go.mod staticcheck $(PACKAGES) && go tool -modfile=test/lint/go.mod staticcheck -tags vm ./test/vm ./pkg/link && go tool -modfile=test/lint/go.mod staticcheck -tags e2e ./test/e2e
-	@if command -v shellcheck >/dev/null; then shellcheck -S warning .ci/run deploy/pack/check test/arm64 test/vm/vm test/vm/image test/vm/test; \
+	@if command -v shellcheck >/dev/null; then shellcheck -S warning .ci/run deploy/pack/check test/arm64 test/vm/vm test/vm/image test/vm/guest-init test/vm/test; \
 	else echo "shellcheck is not installed: the shell scripts are not looked at"; fi
 	go tool -modfile=test/lint/go.mod gosec -quiet -exclude=$(GOSEC_NOT) -exclude-dir=test -exclude-dir=deploy/pack -exclude-dir=pkg/link/linktest ./...
 	@go list -deps -f '{{with .Module}}{{if and .Version (not .Replace)}}{{.Path}} {{.Version}}{{end}}{{end}}' ./cmd/... | sort -u | diff <(grep -v '^#' test/lint/modules.txt) - || \
