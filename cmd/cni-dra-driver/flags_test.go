@@ -1,8 +1,6 @@
 package main
 
 import (
-	"os"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -79,25 +77,6 @@ func TestTheHelpSaysWhatAllowingATypeMeans(t *testing.T) {
 	for _, word := range []string{"root on this node", "dataDir", "IPAM"} {
 		if !strings.Contains(help, word) {
 			t.Errorf("it does not say %q: %s", word, help)
-		}
-	}
-}
-
-func TestEachFlagOfTheDocumentationIsThere(t *testing.T) {
-	text, err := os.ReadFile("../../docs/dra.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	rows := regexp.MustCompile("(?m)^\\| (`--?[a-z-]+`(?:, `--?[a-z-]+`)*) \\|").FindAllStringSubmatch(string(text), -1)
-	if len(rows) == 0 {
-		t.Fatal("docs/dra.md has no table of flags")
-	}
-	for _, row := range rows {
-		for name := range strings.SplitSeq(row[1], ", ") {
-			name = strings.Trim(name, "`")
-			if command().Flags().Lookup(strings.TrimLeft(name, "-")) == nil {
-				t.Errorf("%s of docs/dra.md is not a flag", name)
-			}
 		}
 	}
 }
