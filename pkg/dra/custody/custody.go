@@ -70,7 +70,7 @@ type Host struct {
 	links Links
 
 	mu        sync.Mutex
-	unbinding map[string]chan error // by address: see unbind
+	unbinding map[string]chan error // by address: see unbound
 }
 
 // New takes the node's /sys to read, what writes attributes below it ([sysfs.Writer]), and
@@ -163,8 +163,12 @@ func (h *Host) function(now *state.Former) error {
 	return err
 }
 
+// fn reads a function once nothing holds its lock in the kernel: see unbound.
 func (h *Host) fn(address string) (sysfs.Function, error) {
 	a, err := pci.Parse(address)
+	if err == nil {
+		err = h.unbound(address)
+	}
 	if err != nil {
 		return sysfs.Function{}, err
 	}
