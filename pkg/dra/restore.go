@@ -146,6 +146,9 @@ func (a *Agent) giveBack(at *state.Attachment) error {
 	if at.Former == nil || at.BootID != a.BootID || a.Custody == nil {
 		return nil
 	}
+	if err := a.notOthers(at); err != nil {
+		return err
+	}
 	did, err := a.Custody.Restore(*at.Former)
 	for _, what := range did {
 		a.mismatch(what, true)
