@@ -195,13 +195,14 @@ func (a *Agent) abandon(c *claim, which []int) error {
 	return nil
 }
 
-// isLost says whether the node has lost the device of an attachment.
+// isLost says whether the node has lost the device of an attachment, or has another one
+// in its place.
 func (a *Agent) isLost(at *state.Attachment) bool {
 	if at.Node == nil || a.Custody == nil {
 		return false
 	}
-	_, err := a.Custody.Look(at.Node)
-	return errors.Is(err, custody.ErrGone)
+	now, err := a.Custody.Look(at.Node)
+	return errors.Is(err, custody.ErrGone) || at.Former != nil && at.Former.IsReplaced(now)
 }
 
 // mourn tells people what is given up.

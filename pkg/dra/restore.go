@@ -32,7 +32,7 @@ func (a *Agent) check(at *state.Attachment) (*state.Former, error) {
 		return nil, &execError{ReasonNode, fmt.Errorf("device %s: driver: %s: this agent binds none", at.Device, at.Driver)}
 	}
 	former, err := a.Custody.Look(at.Node)
-	if old := a.noted(at); err == nil && old != nil {
+	if old := a.noted(at); err == nil && old != nil && !old.IsReplaced(former) {
 		former = *old
 	}
 	if err == nil && at.Driver != "" && former.Driver != at.Driver {
