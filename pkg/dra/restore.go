@@ -25,7 +25,13 @@ func (a *Agent) check(at *state.Attachment) (*state.Former, error) {
 	if err := a.cni.check(at); err != nil {
 		return nil, err
 	}
-	if at.Node == nil || at.Node.Shared() || a.Custody == nil && at.Driver == "" {
+	if at.Node == nil || at.Node.Shared() {
+		return nil, nil
+	}
+	if why := a.hostNeeds(at.Device); why != "" {
+		return nil, &execError{ReasonNode, fmt.Errorf("device %s: %s: delete the pod, to have another one allocated", at.Device, why)}
+	}
+	if a.Custody == nil && at.Driver == "" {
 		return nil, nil
 	}
 	if a.Custody == nil {
