@@ -202,7 +202,7 @@ func (a *Agent) isLost(at *state.Attachment) bool {
 		return false
 	}
 	now, err := a.Custody.Look(at.Node)
-	return errors.Is(err, custody.ErrGone) || at.Former != nil && at.Former.IsReplaced(now)
+	return errors.Is(err, custody.ErrGone) || at.Former != nil && at.BootID == a.BootID && at.Former.IsReplaced(now)
 }
 
 // mourn tells people what is given up.
