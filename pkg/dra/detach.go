@@ -58,6 +58,11 @@ func (a *Agent) runDel(c *claim, n int, at state.Attachment, orphaned bool) resu
 	if orphaned {
 		a.cni.await(key)
 	}
+	if at.Phase == state.Abandoned {
+		if err := a.notOthers(&at); err != nil {
+			return result{n, at, err}
+		}
+	}
 	if at.Phase == state.Deleting {
 		if err := a.closeGate(c, &at); err != nil {
 			return result{n, at, err}
@@ -190,13 +195,14 @@ func (a *Agent) abandon(c *claim, which []int) error {
 	return nil
 }
 
-// isLost says whether the node has lost the device of an attachment.
+// isLost says whether the node has lost the device of an attachment, or has another one
+// in its place.
 func (a *Agent) isLost(at *state.Attachment) bool {
 	if at.Node == nil || a.Custody == nil {
 		return false
 	}
-	_, err := a.Custody.Look(at.Node)
-	return errors.Is(err, custody.ErrGone)
+	now, err := a.Custody.Look(at.Node)
+	return errors.Is(err, custody.ErrGone) || at.Former != nil && at.BootID == a.BootID && at.Former.IsReplaced(now)
 }
 
 // mourn tells people what is given up.
@@ -210,13 +216,13 @@ func (a *Agent) mourn(c *claim, pod state.Pod, at *state.Attachment) {
 	a.tell(pod, reason, fmt.Sprintf("claim %s, request %s: %s has failed %d times and is given up: %s", c.name(), at.Request, what, at.Tries, at.DelError))
 }
 
-// isTaken says whether the device of an abandoned attachment is another record's by now:
-// its DEL would take the device away from that. The mutex must be held.
+// isTaken says whether the device of an abandoned attachment is another record's by now,
+// or is about to be: its DEL would take the device away from that. The mutex must be held.
 func (a *Agent) isTaken(at *state.Attachment) bool {
 	for _, other := range a.claims {
 		for n := range other.record.Attachments {
 			held := &other.record.Attachments[n]
-			if (held.Owes() || held.Bare()) && sameDevice(held, at) {
+			if (held.Owes() || held.Bare() || other.doing == doAdd) && sameDevice(held, at) {
 				return true
 			}
 		}

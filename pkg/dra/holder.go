@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"devinfo-cni.io/devinfo"
@@ -15,28 +16,64 @@ import (
 
 // hold takes the exclusive devices of attachments, so that the devinfo plugin lets nobody
 // else have them. The error says which attachment's is somebody else's already: Multus has
-// attached the pod before the agent hears of it.
+// attached the pod before the agent hears of it, or a claim has not given it back.
 func (a *Agent) hold(c *claim, which []int, sb *sandbox) (n int, err error) {
 	for _, n := range which {
 		at := &c.record.Attachments[n]
 		id := exclusiveID(at)
-		if a.Journal == nil || id == "" {
+		if id == "" {
 			continue
 		}
-		k := journal.Key{Network: at.Network, ContainerID: sb.id, IfName: at.IfName}
-		who, err := a.holderOf(at.Node, id, k)
-		if err == nil && who != "" {
-			err = fmt.Errorf("%s (%s) is held by %s: pod %s/%s (%s) cannot have it too: ask for a device once, by a claim or by Multus",
-				at.Device, id, who, sb.pod.Namespace, sb.pod.Name, at.IfName)
-		}
-		if err == nil {
-			err = a.Journal.Hold(id, journal.Holder{Key: k, Netns: sb.netns, Pod: sb.pod.Namespace + "/" + sb.pod.Name, Claim: c.name()})
+		err := a.otherClaim(c, at)
+		if err == nil && a.Journal != nil {
+			err = a.holdFor(c, at, id, sb)
 		}
 		if err != nil {
 			return n, &execError{ReasonNode, err}
 		}
 	}
 	return 0, nil
+}
+
+func (a *Agent) holdFor(c *claim, at *state.Attachment, id string, sb *sandbox) error {
+	k := journal.Key{Network: at.Network, ContainerID: sb.id, IfName: at.IfName}
+	who, err := a.holderOf(at.Node, id, k, "")
+	if err != nil {
+		return err
+	}
+	if who != "" {
+		return fmt.Errorf("%s (%s) is held by %s: pod %s/%s (%s) cannot have it too: ask for a device once, by a claim or by Multus",
+			at.Device, id, who, sb.pod.Namespace, sb.pod.Name, at.IfName)
+	}
+	return a.Journal.Hold(id, journal.Holder{Key: k, Netns: sb.netns, Pod: sb.pod.Namespace + "/" + sb.pod.Name, Claim: c.name()})
+}
+
+// otherClaim is an error if another claim has not given back the device of an attachment:
+// its pod may have been deleted by force, or its DEL, though it was given up, be under way.
+func (a *Agent) otherClaim(c *claim, at *state.Attachment) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, other := range a.claims {
+		has := func(held state.Attachment) bool { return held.Owes() && sameDevice(&held, at) }
+		if other != c && (slices.ContainsFunc(other.record.Attachments, has) || other.doing == doDel && slices.ContainsFunc(other.record.Abandoned, has)) {
+			return fmt.Errorf("device %s: claim %s has not given it back yet: it is attached once that is done", at.Device, other.name())
+		}
+	}
+	return nil
+}
+
+// notOthers is an error if somebody else has got the device of an attachment since its
+// sandbox has ended: neither DEL nor restoring may take it from there.
+func (a *Agent) notOthers(at *state.Attachment) error {
+	id := exclusiveID(at)
+	if a.Journal == nil || id == "" {
+		return nil
+	}
+	who, err := a.holderOf(at.Node, id, journal.Key{Network: at.Network, ContainerID: at.Sandbox, IfName: at.IfName}, at.Netns)
+	if err == nil && who != "" {
+		err = fmt.Errorf("%s (%s) is held by %s by now, and left alone until it is free", at.Device, id, who)
+	}
+	return err
 }
 
 // letGo is for an attachment that has nothing any more.
@@ -59,8 +96,8 @@ func exclusiveID(at *state.Attachment) string {
 }
 
 // holderOf names the pod that Multus, or another runtime, has given the device to; "" =
-// there is none.
-func (a *Agent) holderOf(d *state.NodeDevice, id string, but journal.Key) (string, error) {
+// there is none but an attachment, and sriov-cni's lock for a network namespace.
+func (a *Agent) holderOf(d *state.NodeDevice, id string, but journal.Key, netns string) (string, error) {
 	keys, err := a.Journal.All()
 	if err != nil {
 		return "", fmt.Errorf("who has %s: %w", id, err)
@@ -77,7 +114,7 @@ func (a *Agent) holderOf(d *state.NodeDevice, id string, but journal.Key) (strin
 			return fmt.Sprintf("%s (%s, network %s)", podOf(e), e.IfName, e.Network), nil
 		}
 	}
-	return a.lockerOf(id)
+	return a.lockerOf(id, netns)
 }
 
 // isOf says whether an attachment on record has the device to itself.
@@ -104,12 +141,12 @@ func podOf(e *journal.Entry) string {
 }
 
 // lockerOf is holderOf for what sriov-cni alone knows of.
-func (a *Agent) lockerOf(id string) (string, error) {
+func (a *Agent) lockerOf(id, but string) (string, error) {
 	if a.Inventory == nil || a.Inventory.Locks == nil {
 		return "", nil
 	}
 	locks, err := a.Inventory.Locks()
-	if err != nil || locks[id] == "" {
+	if err != nil || locks[id] == "" || locks[id] == but {
 		return "", err
 	}
 	a.mu.Lock()

@@ -132,6 +132,20 @@ func (a *Agent) ownSlices(ctx context.Context, sharing bool) (list []resourcesli
 	return list, true
 }
 
+// hostNeeds says why the host cannot give a device away, as it was last looked at; "" = it
+// can. Since the claim was prepared it may have got a default route.
+func (a *Agent) hostNeeds(device string) string {
+	a.node.mu.Lock()
+	defer a.node.mu.Unlock()
+	switch d := a.node.decisions[device].Device; {
+	case d.Uplink != "":
+		return "the host needs it: " + d.Uplink
+	case d.Port != "":
+		return fmt.Sprintf("%s is a port of %s", d.IfName, d.Port)
+	}
+	return ""
+}
+
 // leaveOffer tells people on the node what is offered: see [state.Offer]. The mutex of
 // a.node must be held.
 func (a *Agent) leaveOffer(decisions map[string]inventory.Decision, withheld map[string]bool) {

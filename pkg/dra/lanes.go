@@ -1,6 +1,7 @@
 package dra
 
 import (
+	"slices"
 	"time"
 
 	"devinfo-cni.io/pkg/dra/state"
@@ -48,7 +49,8 @@ func (a *Agent) begin(c *claim, s step, g goal) (lane, bool) {
 		return 0, false
 	}
 	now, sb := a.goalOf(c)
-	if now != g { // it has changed while we decided
+	taken := func(n int) bool { return a.isTaken(&c.record.Abandoned[n]) }
+	if now != g || slices.ContainsFunc(s.abandoned, taken) && s.do == doDel { // it has changed while we decided
 		a.wake(c)
 		return 0, false
 	}

@@ -33,3 +33,18 @@ func TestADeviceThatWasLostIsOfferedWhenItIsBack(t *testing.T) {
 	n.change(func() {})
 	devicesIn(t, client, sf4, sf7, "cni", pf, vf0, vf2, vf3)
 }
+
+// VFs that were made anew while a pod had one are as whoever made them wants them.
+func TestWhatCameInThePlaceOfADeviceIsLeftAlone(t *testing.T) {
+	withHardware(t, func(t *testing.T, b *bench) {
+		b.attachTo(t, vf0, "")
+		at, err := filepath.EvalSymlinks(filepath.Join(b.dir, "kernel/sys/bus/pci/devices/0000:03:00.2"))
+		must(t, err)
+		must(t, os.Rename(at, at+".old"))
+		must(t, os.CopyFS(at, os.DirFS(at+".old")))
+		b.kernel.Fault = func() error { t.Error("it is changed"); return nil }
+		b.endPod(b.sandbox("s1", "pod"))
+		b.unprepared("u1")
+		b.expectNothing()
+	})
+}

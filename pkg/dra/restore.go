@@ -25,14 +25,20 @@ func (a *Agent) check(at *state.Attachment) (*state.Former, error) {
 	if err := a.cni.check(at); err != nil {
 		return nil, err
 	}
-	if at.Node == nil || at.Node.Shared() || a.Custody == nil && at.Driver == "" {
+	if at.Node == nil || at.Node.Shared() {
+		return nil, nil
+	}
+	if why := a.hostNeeds(at.Device); why != "" {
+		return nil, &execError{ReasonNode, fmt.Errorf("device %s: %s: delete the pod, to have another one allocated", at.Device, why)}
+	}
+	if a.Custody == nil && at.Driver == "" {
 		return nil, nil
 	}
 	if a.Custody == nil {
 		return nil, &execError{ReasonNode, fmt.Errorf("device %s: driver: %s: this agent binds none", at.Device, at.Driver)}
 	}
 	former, err := a.Custody.Look(at.Node)
-	if old := a.noted(at); err == nil && old != nil {
+	if old := a.noted(at); err == nil && old != nil && !old.IsReplaced(former) {
 		former = *old
 	}
 	if err == nil && at.Driver != "" && former.Driver != at.Driver {
@@ -145,6 +151,9 @@ func (a *Agent) pauseRestore(c *claim, tries int, err error) {
 func (a *Agent) giveBack(at *state.Attachment) error {
 	if at.Former == nil || at.BootID != a.BootID || a.Custody == nil {
 		return nil
+	}
+	if err := a.notOthers(at); err != nil {
+		return err
 	}
 	did, err := a.Custody.Restore(*at.Former)
 	for _, what := range did {

@@ -10,6 +10,34 @@ import (
 	"devinfo-cni.io/pkg/inventory"
 )
 
+// A pod must not cut the node off because the host has begun to use a device since the claim
+// was prepared.
+func TestWhatTheHostHasBegunToNeedIsNotAttached(t *testing.T) {
+	for why, change := range map[string]string{
+		"the host needs it: enp3s0f0v0 has a default route": "\n-- netlink/uplinks.json --\n[\"enp3s0f0v0\"]\n",
+		"": "",
+	} {
+		timeless(t, func(t *testing.T, r *rig, p *plugins) {
+			n := newNode(t, "mlx5-switchdev")
+			r.options.Inventory = n.inventory()
+			agent := r.start()
+			_, err := agent.Prepare(t.Context(), ownClaim("u1", vf0, network(`{"type":"sriov"}`)))
+			must(t, err)
+			n.text = append(n.text, change...)
+			dra.Survey(agent)
+			err = r.runPod(r.sandbox("s1", "pod"))
+			if why == "" {
+				must(t, err)
+				return
+			}
+			says(t, err, vf0, why)
+			if p.calls("") > 0 {
+				t.Errorf("%q", p.told)
+			}
+		})
+	}
+}
+
 // The node is read for the slices, and by Prepare only if these do not settle it.
 func TestPrepareReadsTheNodeOnlyIfItMust(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, _ *plugins) {

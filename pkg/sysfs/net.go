@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"path"
 	"strings"
+	"syscall"
 )
 
 // Port is a network interface right below a PCI function, net/<name>, in the network
@@ -90,6 +91,26 @@ func (f *FS) Netdev(name string) (n Netdev, ok bool, err error) {
 func (f *FS) HasDevice(bus, name string) (bool, error) {
 	_, ok, err := f.device(bus, name)
 	return ok, err
+}
+
+// Inode returns the number of a device's directory, which tells the device from one that
+// was in its place before, in the same boot (fs/kernfs/dir.c, __kernfs_new_node); 0 =
+// unknown, as on a captured host.
+func (f *FS) Inode(bus, name string) (uint64, error) {
+	dir, ok, err := f.device(bus, name)
+	if !ok {
+		return 0, err
+	}
+	info, err := fs.Stat(f.fsys, dir)
+	if Absent(err) {
+		return 0, nil
+	} else if err != nil {
+		return 0, err
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		return stat.Ino, nil
+	}
+	return 0, nil
 }
 
 // port reads an interface; ok is false when it has gone meanwhile.

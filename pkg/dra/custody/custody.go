@@ -8,7 +8,7 @@
 // (net/core/dev.c, default_device_exit_batch): with the pod's name for it, and down.
 //
 // It is not for devices that pods share, nor for what an earlier boot has noted: the kernel
-// forgets all of it.
+// forgets all of it, and so it does of a device whose place another one has.
 package custody
 
 import (
@@ -70,7 +70,7 @@ type Host struct {
 	links Links
 
 	mu        sync.Mutex
-	unbinding map[string]chan error // by address: see unbind
+	unbinding map[string]chan error // by address: see unbound
 }
 
 // New takes the node's /sys to read, what writes attributes below it ([sysfs.Writer]), and
@@ -107,7 +107,11 @@ func (h *Host) Look(d *state.NodeDevice) (state.Former, error) {
 
 // now is what a device is like that was noted before.
 func (h *Host) now(f state.Former) (state.Former, error) {
-	return h.read(f, func(p sysfs.Port) bool { return p.DevPort == f.Port })
+	now, err := h.read(f, func(p sysfs.Port) bool { return p.DevPort == f.Port })
+	if err == nil && f.IsReplaced(now) {
+		err = fmt.Errorf("%s: another device is in its place: %w", f.Device, ErrGone)
+	}
+	return now, err
 }
 
 // read describes the device in the place of f. Of several interfaces it takes the one that
@@ -118,6 +122,10 @@ func (h *Host) read(f state.Former, its func(sysfs.Port) bool) (state.Former, er
 		return now, err
 	} else if !there {
 		return now, fmt.Errorf("%s: %w", f.Device, ErrGone)
+	}
+	var err error
+	if now.Inode, err = h.sys.Inode(f.Bus, f.Device); err != nil {
+		return now, err
 	}
 	if f.Bus == "pci" {
 		if err := h.function(&now); err != nil {
@@ -163,8 +171,12 @@ func (h *Host) function(now *state.Former) error {
 	return err
 }
 
+// fn reads a function once nothing holds its lock in the kernel: see unbound.
 func (h *Host) fn(address string) (sysfs.Function, error) {
 	a, err := pci.Parse(address)
+	if err == nil {
+		err = h.unbound(address)
+	}
 	if err != nil {
 		return sysfs.Function{}, err
 	}

@@ -70,6 +70,10 @@ func TestADeviceIsNotedByItsPlaceOnABus(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := look(t, kernel(t, test.host).Host(), &test.device)
+			if got.Inode == 0 {
+				t.Error("a device made anew cannot be told from this one")
+			}
+			got.Inode = 0
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Error(diff)
 			}
@@ -191,6 +195,22 @@ func TestADeviceThatIsNotBackIsAwaited(t *testing.T) {
 	}
 	if _, err := h.Look(function("0000:01:10.7", "eth9")); !errors.Is(err, custody.ErrGone) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// VFs that were made anew, or another card, have the settings that they were given then.
+func TestAnotherDeviceInThePlaceIsLeftAlone(t *testing.T) {
+	k := kernel(t, "igb-sriov")
+	h := k.Host()
+	f := look(t, h, function(vf, "eth2"))
+	if other := look(t, h, function("0000:01:10.2", "eth3")); !f.IsReplaced(other) || f.IsReplaced(f) {
+		t.Errorf("got %+v and %+v", f, other)
+	}
+	f.Inode++
+	must(t, k.Write("bus/pci/drivers/igbvf/unbind", vf))
+	k.Fault = func() error { t.Error("it is changed"); return nil }
+	if did, err := h.Restore(f); !errors.Is(err, custody.ErrGone) || did != nil {
+		t.Errorf("got %q, %v", did, err)
 	}
 }
 

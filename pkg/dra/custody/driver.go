@@ -100,17 +100,26 @@ func (h *Host) set(name, text string) error {
 // as a process has the function open (drivers/vfio/vfio_main.c, vfio_unregister_group_dev).
 const patience = 5 * time.Second
 
-// unbind takes a function from its driver. While a call of an earlier try waits in the
-// kernel, there is no second one.
+// unbind takes a function from its driver.
 func (h *Host) unbind(device, driver string) error {
 	h.mu.Lock()
-	done := h.unbinding[device]
-	if done == nil {
-		done = make(chan error, 1)
-		h.unbinding[device] = done
-		go func() { done <- h.set("bus/pci/drivers/"+driver+"/unbind", device) }()
-	}
+	done := make(chan error, 1)
+	h.unbinding[device] = done
 	h.mu.Unlock()
+	go func() { done <- h.set("bus/pci/drivers/"+driver+"/unbind", device) }()
+	return h.unbound(device)
+}
+
+// unbound waits for a call of unbind, be it of an earlier try. As long as that is in the
+// kernel it holds the lock of the device: whoever reads or writes its driver_override, or
+// probes, would hang with it.
+func (h *Host) unbound(device string) error {
+	h.mu.Lock()
+	done := h.unbinding[device]
+	h.mu.Unlock()
+	if done == nil {
+		return nil
+	}
 	late := time.NewTimer(patience)
 	defer late.Stop()
 	select {
@@ -120,6 +129,6 @@ func (h *Host) unbind(device, driver string) error {
 		h.mu.Unlock()
 		return err
 	case <-late.C:
-		return fmt.Errorf("%s: driver %s does not let go of it: a process still has it open", device, driver)
+		return fmt.Errorf("%s: its driver does not let go of it: a process still has it open", device)
 	}
 }

@@ -3,9 +3,11 @@ package custody_test
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +16,7 @@ import (
 
 	"devinfo-cni.io/pkg/dra/custody"
 	"devinfo-cni.io/pkg/dra/custody/custodytest"
+	"devinfo-cni.io/pkg/sysfs"
 )
 
 func TestADriverIsRefusedThatCannotHaveTheFunctionAlone(t *testing.T) {
@@ -63,29 +66,64 @@ func TestADriverIsRefusedThatCannotHaveTheFunctionAlone(t *testing.T) {
 	}
 }
 
+// locked is a /sys in which reading driver_override waits for the lock of the device.
+type locked struct {
+	fs.ReadLinkFS
+	wait func()
+}
+
+func (l locked) Open(name string) (fs.File, error) {
+	if strings.HasSuffix(name, "/driver_override") {
+		l.wait()
+	}
+	return l.ReadLinkFS.Open(name)
+}
+
 // VFIO lets go of a function once nobody has it open. The kernel waits for that, we do not.
+// Meanwhile it shows no driver (drivers/base/dd.c, __device_release_driver), and whoever
+// needs the lock of the device waits, too: reading and writing driver_override, and probing.
 func TestADriverThatDoesNotLetGoHoldsUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := kernel(t, "igb-sriov")
 		f := look(t, k.Host(), function(vf, "eth2"))
 		must(t, k.Host().Bind(f, "vfio-pci"))
-		closed, calls := make(chan struct{}), 0
-		h := custody.New(k.Sys(), func(name, text string) error {
-			if strings.HasSuffix(name, "/unbind") {
-				calls++
+		var calls atomic.Int32
+		closed := make(chan struct{})
+		wait := func() {
+			if calls.Load() > 0 {
 				<-closed
 			}
-			return k.Write(name, text)
+		}
+		sys := sysfs.New(locked{k.Sys().Files().(fs.ReadLinkFS), wait})
+		h := custody.New(sys, func(name, text string) error {
+			wait()
+			err := k.Write(name, text)
+			if strings.HasSuffix(name, "/unbind") {
+				calls.Add(1)
+				wait()
+			}
+			return err
 		}, k)
-		for range 3 {
-			began := time.Now()
-			if _, err := h.Restore(f); err == nil || !strings.Contains(err.Error(), "a process still has it open") || time.Since(began) > time.Minute {
-				t.Errorf("got %v after %v", err, time.Since(began))
+		held := func(what string, err error, began time.Time) {
+			t.Helper()
+			if err == nil || !strings.Contains(err.Error(), "a process still has it open") || time.Since(began) > time.Minute {
+				t.Errorf("%s: got %v after %v", what, err, time.Since(began))
 			}
 		}
+		for range 3 {
+			began := time.Now()
+			_, err := h.Restore(f)
+			held("restore", err, began)
+			if m := (*custody.Mismatch)(nil); !errors.As(err, &m) || !cmp.Equal(m.What, []string{custody.Driver}) {
+				t.Errorf("got %v", err)
+			}
+			_, err = h.Look(function(vf, "eth2"))
+			held("look", err, began)
+			held("bind", h.Bind(f, "vfio-pci"), began)
+		}
 		close(closed)
-		if did, err := h.Restore(f); err != nil || calls != 1 {
-			t.Errorf("%q, %v, %d calls", did, err, calls)
+		if did, err := h.Restore(f); err != nil || calls.Load() != 1 {
+			t.Errorf("%q, %v, %d calls", did, err, calls.Load())
 		}
 		if diff := cmp.Diff(f, look(t, h, function(vf, "eth2"))); diff != "" {
 			t.Error(diff)

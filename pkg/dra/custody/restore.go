@@ -15,6 +15,9 @@ func Whats() []string { return []string{Away, Driver, Name, MTU, MAC, VFMAC, VFV
 // Restore makes a device what it was, and tells what that took. It tries once: repeat it on
 // [ErrAway] and on a [*Mismatch]. On [ErrGone] nothing is left to restore.
 func (h *Host) Restore(f state.Former) (did []string, err error) {
+	if err := h.unbound(f.Device); err != nil {
+		return nil, &Mismatch{[]string{Driver}, err}
+	}
 	now, err := h.now(f)
 	if err != nil {
 		return nil, err

@@ -22,9 +22,10 @@ func (d *NodeDevice) Shared() bool {
 // Former is what one of the node's own devices was like before an ADD, and is to be like
 // again after the DEL. It holds for the boot in which it was noted.
 type Former struct {
-	Bus    string `json:"bus"`            // where the device is: "pci", "auxiliary", "vdpa", ...
-	Device string `json:"device"`         // its name there
-	Port   int    `json:"port,omitempty"` // dev_port of its interface
+	Bus    string `json:"bus"`             // where the device is: "pci", "auxiliary", "vdpa", ...
+	Device string `json:"device"`          // its name there
+	Inode  uint64 `json:"inode,omitempty"` // of its directory in /sys; 0 = unknown
+	Port   int    `json:"port,omitempty"`  // dev_port of its interface
 
 	// Of a PCI function:
 	Driver   string `json:"driver,omitempty"`   // "" = unbound
@@ -36,6 +37,12 @@ type Former struct {
 	MAC    string `json:"mac,omitempty"` // "" = it has none of six bytes
 
 	VF *FormerVF `json:"vf,omitempty"` // of a VF; nil = its PF does not tell
+}
+
+// IsReplaced says whether what is in the place now is another device than what was noted:
+// VFs were made anew, or a card was exchanged.
+func (f Former) IsReplaced(now Former) bool {
+	return f.Inode != 0 && now.Inode != 0 && f.Inode != now.Inode
 }
 
 // FormerVF is what a PF had set for a VF.
