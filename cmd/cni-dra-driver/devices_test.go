@@ -103,8 +103,8 @@ func TestACapturedHostStandsInForTheNode(t *testing.T) {
 	if _, ok, err := sys.PCI(vf); !ok || err != nil {
 		t.Errorf("its functions are not found: %v", err)
 	}
-	if o.custody(config.Node{Sysfs: "/sys"}, sys) != nil {
-		t.Error("settings of this node's devices would be changed by a captured host's addresses")
+	if o.custody(config.Node{Sysfs: "/sys"}, sys) != nil || o.journal(config.Node{StateDir: "/var/lib/cni/devinfo"}, "") != nil {
+		t.Error("this node's devices would be changed, or held, by a captured host's addresses")
 	}
 	offered, err := o.inventory(sys, slog.New(slog.DiscardHandler))
 	if err != nil {

@@ -134,7 +134,7 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 		Validator:  validatorBelow(o.hostRoot, log),
 		Attributes: devices.Attributes,
 		Inventory:  offered, Finder: finderOf(sys), Custody: o.custody(node, sys),
-		Journal: journal.Open(filepath.Join("/", o.hostRoot, node.StateDir), bootID),
+		Journal: o.journal(node, bootID),
 		Ordered: o.ordered, DelTries: o.delTries, DelPatience: o.delPatience,
 		Grant:   granter(node, sys, o.hostRoot),
 		Metrics: noting(dra.NewMetrics(registry), connected), Log: log,
@@ -153,6 +153,14 @@ func (o *options) custody(node config.Node, sys *sysfs.FS) *custody.Host {
 		return nil
 	}
 	return custody.New(sys, sysfs.Writer(node.Sysfs), link.NewKernel(sys.Files()))
+}
+
+// journal is nil beside --host, for the same reason.
+func (o *options) journal(node config.Node, bootID string) *journal.Journal {
+	if o.host != "" {
+		return nil
+	}
+	return journal.Open(filepath.Join("/", o.hostRoot, node.StateDir), bootID)
 }
 
 // validatorBelow looks into the runtime's files; they may be another's to read.
