@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/ctl/capture"
 	"devinfo-cni.io/pkg/ctl/doctor"
@@ -110,7 +108,7 @@ func (t *tool) capture(ctx context.Context, c captureFlags) error {
 }
 
 func (h *host) captureSource(c captureFlags) capture.Host {
-	name, release := machineName()
+	name, release := capture.Machine()
 	note := "captured by devinfoctl"
 	source := capture.Host{
 		Sys:   h.Sys.Files(),
@@ -119,10 +117,9 @@ func (h *host) captureSource(c captureFlags) capture.Host {
 	}
 	source.Links = capture.Kernel{}
 	if h.file != nil {
-		source.Links = capture.Captured{Host: h.file}
-		first, _, _ := strings.Cut(h.file.Comment, "\n")
-		name, note, _ = strings.Cut(first, ": ")
-		note, release, _ = strings.Cut(note, ", Linux ")
+		captured := capture.Captured{Host: h.file}
+		source.Links = captured
+		name, note, release = captured.Described()
 	}
 	if c.name != "" {
 		name = c.name
@@ -130,7 +127,7 @@ func (h *host) captureSource(c captureFlags) capture.Host {
 	if c.note != "" {
 		note = c.note
 	}
-	source.Name = notInNames.ReplaceAllString(strings.ToLower(name), "-")
+	source.Name = capture.Name(name)
 	source.Title = strings.ReplaceAll(note, "\n", " ")
 	if release != "" {
 		source.Title += ", Linux " + release
@@ -138,36 +135,12 @@ func (h *host) captureSource(c captureFlags) capture.Host {
 	return source
 }
 
-// notInNames matches what the name of a captured host must not contain: it is also a file's.
-var notInNames = regexp.MustCompile(`[^a-z0-9-]+`)
-
-// machineName gives the host's name and the kernel's release.
-func machineName() (name, release string) {
-	var uts unix.Utsname
-	if err := unix.Uname(&uts); err != nil {
-		return "host", ""
-	}
-	return unix.ByteSliceToString(uts.Nodename[:]), unix.ByteSliceToString(uts.Release[:])
-}
-
-// secrets are the host's own names and numbers: those of the machine, its mainboard
-// and its chassis, as far as we may read them.
+// secrets are what is to be scrubbed of the host, besides what a capture says itself.
 func (h *host) secrets() []string {
 	if h.file != nil {
-		first, _, _ := strings.Cut(h.file.Comment, ":")
-		return []string{first}
+		return capture.Captured{Host: h.file}.Secrets()
 	}
-	name, _ := machineName()
-	short, _, _ := strings.Cut(name, ".")
-	secrets := []string{name, short}
-	for _, file := range []string{"/etc/machine-id", "product_serial", "product_uuid", "board_serial", "chassis_serial"} {
-		if !filepath.IsAbs(file) {
-			file = filepath.Join(h.Settings.Sysfs, "class/dmi/id", file)
-		}
-		data, _ := os.ReadFile(file)
-		secrets = append(secrets, strings.TrimSpace(string(data)))
-	}
-	return secrets
+	return capture.Secrets(h.Settings.Sysfs)
 }
 
 // save writes a file that only its owner may read, all of it or nothing.

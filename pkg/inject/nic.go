@@ -14,6 +14,7 @@ import (
 type nic struct {
 	network, ifName string
 	byClaim         bool   // CDI hands it to the containers that list the claim: all below is empty
+	adding          bool   // ADD has not ended: all below is empty
 	mac             string // "" = not known
 	mtu             int    // bytes; 0 = not known
 
@@ -46,12 +47,13 @@ const networkInfoFile = "network-info.json"
 // ours says that an agent has something to tell of one of the nics.
 func ours(nics []nic) bool { return slices.ContainsFunc(nics, func(n nic) bool { return !n.byClaim }) }
 
-// files are what the directory of the sandbox of the nics holds.
+// files are what the directory of the sandbox of the nics holds. One whose file is gone is
+// not told of: ADD may be about to write it, and without it a device looks like none.
 func files(nics []nic) map[string][]byte {
 	all := networkInfo{}
 	list := map[string][]byte{}
 	for _, n := range nics {
-		if n.byClaim {
+		if n.byClaim || n.gone != nil && n.file == nil {
 			continue
 		}
 		all.Interfaces = append(all.Interfaces, networkInterface{

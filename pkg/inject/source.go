@@ -29,6 +29,9 @@ func (a *Agent) attachments(node config.Node, id, netns string) ([]nic, error) {
 	}
 	var list []nic
 	for _, n := range found {
+		if n.adding {
+			continue
+		}
 		if err := a.address(&n, netns); err != nil {
 			return nil, err
 		}
@@ -53,7 +56,7 @@ func (a *Agent) journaled(node config.Node, id string, found map[string]nic) err
 		if err != nil {
 			return err
 		}
-		if before, there := found[k.IfName]; ok && (!there || before.file == nil && before.gone == nil) {
+		if before, there := found[k.IfName]; ok && (!there || before.adding || !n.adding && before.file == nil && before.gone == nil) {
 			found[k.IfName] = n
 		}
 	}
@@ -61,7 +64,7 @@ func (a *Agent) journaled(node config.Node, id string, found map[string]nic) err
 }
 
 // entry reads one entry of the journal, and the file that it names. It is not ok if the
-// attachment is not made yet, or is gone.
+// attachment is gone.
 func (a *Agent) entry(j *journal.Journal, k journal.Key) (n nic, ok bool, err error) {
 	n = nic{network: k.Network, ifName: k.IfName}
 	e, err := j.Get(k)
@@ -73,8 +76,10 @@ func (a *Agent) entry(j *journal.Journal, k journal.Key) (n nic, ok bool, err er
 	if err != nil || e == nil || !e.OfBoot(a.BootID) {
 		return n, false, err
 	}
-	if n.byClaim = e.ByClaim(); n.byClaim || !e.Complete {
-		return n, n.byClaim, nil
+	n.byClaim = e.ByClaim()
+	n.adding = !n.byClaim && !e.Complete
+	if n.byClaim || n.adding {
+		return n, true, nil
 	}
 	if n.socketDir = e.SocketDir; n.socketDir == "" && e.Asked.SocketPath != "" {
 		n.socketDir = path.Dir(e.Asked.SocketPath)
@@ -116,7 +121,7 @@ func named(dir, id string, found map[string]nic) error {
 			continue
 		}
 		n, there := found[ifName]
-		if n.byClaim {
+		if n.byClaim || n.adding {
 			continue
 		}
 		if !there {

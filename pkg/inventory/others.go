@@ -11,35 +11,55 @@ import (
 	"devinfo-cni.io/devinfo/pci"
 )
 
-// Allocated lists the devices that device plugins have given to pods, for
-// [Situation].Others, from the kubelet's answer (podresources/v1, List). Device plugins
-// name a device as they like; those of networks use PCI addresses and auxiliary names.
-func Allocated(answer *podresources.ListPodResourcesResponse) map[string]string {
-	all := map[string]string{}
+// Given is a device that a device plugin has given to a pod.
+type Given struct {
+	Pod      string `json:"pod"`      // namespace/name
+	Resource string `json:"resource"` // "example.com/sriov"
+	Device   string `json:"device"`   // the plugin's ID: for SR-IOV a PCI address
+}
+
+// GivenAway lists the devices that device plugins have given to pods, from the kubelet's
+// answer (podresources/v1, List).
+func GivenAway(answer *podresources.ListPodResourcesResponse) (list []Given) {
 	for _, p := range answer.GetPodResources() {
 		for _, c := range p.GetContainers() {
 			for _, d := range c.GetDevices() {
 				for _, id := range d.GetDeviceIds() {
-					all[id] = fmt.Sprintf("pod %s/%s has it from device plugin %s", p.GetNamespace(), p.GetName(), d.GetResourceName())
+					list = append(list, Given{p.GetNamespace() + "/" + p.GetName(), d.GetResourceName(), id})
 				}
 			}
 		}
 	}
+	return list
+}
+
+// Allocated gives [GivenAway] as reasons, for [Situation].Others. Device plugins name a device
+// as they like; those of networks use PCI addresses and auxiliary names.
+func Allocated(answer *podresources.ListPodResourcesResponse) map[string]string {
+	all := map[string]string{}
+	for _, g := range GivenAway(answer) {
+		all[g.Device] = fmt.Sprintf("pod %s has it from device plugin %s", g.Pod, g.Resource)
+	}
 	return all
 }
 
-// Locks lists the functions that sriov-cni has given to pods, each with the path of the
-// network namespace, from its directory /var/lib/cni/sriov/pci, where each has a file
-// (sriov-cni, pkg/utils, PCIAllocator). A lock whose namespace is gone holds nothing, just
-// as sriov-cni treats it. No directory means no locks.
-func Locks(dir fs.FS, gone func(netns string) (bool, error)) (map[string]string, error) {
+// Lock is a file of sriov-cni's, by which it refuses a function that a pod has.
+type Lock struct {
+	Device string `json:"device"`         // PCI address
+	Netns  string `json:"netns"`          // path
+	Gone   bool   `json:"gone,omitempty"` // the network namespace is: sriov-cni takes the lock for none
+}
+
+// ReadLocks reads sriov-cni's directory /var/lib/cni/sriov/pci, where each function that it
+// has given to a pod has a file (sriov-cni, pkg/utils, PCIAllocator). No directory means no
+// locks; a namespace of which it cannot be told is there.
+func ReadLocks(dir fs.FS, gone func(netns string) (bool, error)) (list []Lock, err error) {
 	entries, err := fs.ReadDir(dir, ".")
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	} else if err != nil {
 		return nil, fmt.Errorf("locks of sriov-cni: %w", err)
 	}
-	all := map[string]string{}
 	for _, e := range entries {
 		a, err := pci.Parse(e.Name())
 		if err != nil || !e.Type().IsRegular() {
@@ -49,13 +69,24 @@ func Locks(dir fs.FS, gone func(netns string) (bool, error)) (map[string]string,
 		if err != nil {
 			continue // unlocked meanwhile
 		}
-		netns := strings.TrimSpace(string(data))
-		if away, err := gone(netns); err == nil && away {
-			continue
-		}
-		all[a.String()] = netns
+		lock := Lock{Device: a.String(), Netns: strings.TrimSpace(string(data))}
+		away, err := gone(lock.Netns)
+		lock.Gone = err == nil && away
+		list = append(list, lock)
 	}
-	return all, nil
+	return list, nil
+}
+
+// Locks gives the network namespaces of the functions that pods have by [ReadLocks].
+func Locks(dir fs.FS, gone func(netns string) (bool, error)) (map[string]string, error) {
+	list, err := ReadLocks(dir, gone)
+	all := map[string]string{}
+	for _, l := range list {
+		if !l.Gone {
+			all[l.Device] = l.Netns
+		}
+	}
+	return all, err
 }
 
 // Locked gives [Locks] as reasons, for [Situation].Others.

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
-	"strings"
 
 	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/devinfo/store"
@@ -31,17 +30,20 @@ func (j *Journal) Hold(device string, h Holder) error {
 	return j.held.Write(spelled(device), append(data, '\n'))
 }
 
-// LetGo forgets that the attachment has the device. What another one has stays.
+// LetGo forgets that the attachment has the device. What another one has stays; what a power
+// failure has torn tells of nobody.
 func (j *Journal) LetGo(device string, k Key) error {
 	h, err := j.HolderOf(device)
-	if err != nil || h == nil || h.Key != k {
+	torn := errors.As(err, new(*store.CorruptError))
+	if !torn && (err != nil || h == nil || h.Key != k) {
 		return err
 	}
 	return j.held.Remove(spelled(device))
 }
 
 // HolderOf says who has a device; nil = nobody by a claim, in this boot. The holder's
-// network namespace may be gone: then it has nothing any more.
+// network namespace may be gone: then it has nothing any more, and the next Hold replaces it.
+// A file that makes no sense is a [*store.CorruptError].
 func (j *Journal) HolderOf(device string) (*Holder, error) {
 	data, err := j.held.Read(spelled(device))
 	var name *store.NameError
@@ -66,5 +68,5 @@ func spelled(device string) string {
 	if a, err := pci.Parse(device); err == nil {
 		return a.String()
 	}
-	return strings.ToLower(device)
+	return device
 }

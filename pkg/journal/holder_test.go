@@ -50,11 +50,31 @@ func TestADeviceIsHeldByOneUntilItLetsGo(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, "held", "x"), []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
+}
+
+// Nobody has a device by a file that a power failure has torn; its DEL ends all the same.
+func TestATornHolderIsLetGo(t *testing.T) {
+	j, dir := open(t)
+	for name, content := range map[string]string{"torn": "{", "empty": "", "zeros": "\x00\x00"} {
+		must(t, j.Hold("x", journal.Holder{Key: key1}))
+		must(t, os.WriteFile(filepath.Join(dir, "held", "x"), []byte(content), 0o600))
+		var corrupt *store.CorruptError
+		if _, err := j.HolderOf("x"); !errors.As(err, &corrupt) {
+			t.Errorf("%s: %v", name, err)
+		}
+		must(t, j.LetGo("x", key1))
+		expectFiles(t, dir)
 	}
-	var corrupt *store.CorruptError
-	if _, err := j.HolderOf("x"); !errors.As(err, &corrupt) {
-		t.Error(err)
+}
+
+func TestSweepRemovesWhatAKilledHoldLeft(t *testing.T) {
+	j, dir := open(t)
+	must(t, j.Hold("x", journal.Holder{Key: key1}))
+	must(t, os.WriteFile(filepath.Join(dir, "held", ".y.tmp"), []byte("{"), 0o600))
+	var removed []string
+	must(t, j.Sweep(func(path string) { removed = append(removed, path) }))
+	if diff := cmp.Diff([]string{"held/.y.tmp"}, removed); diff != "" {
+		t.Error(diff)
 	}
+	expectFiles(t, dir, "held/x")
 }

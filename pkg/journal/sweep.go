@@ -23,6 +23,7 @@ func (j *Journal) Sweep(removed func(path string)) error {
 	in := func(dir string) func(string) { return func(name string) { removed(dir + "/" + name) } }
 	return errors.Join(
 		j.entries.Sweep(in("attachments")),
+		j.held.Sweep(in("held")),
 		j.files.sweep(there, in("files")),
 		j.specs.sweep(there, in("cdi")),
 		j.sweepSockets(there, in("sockets")))

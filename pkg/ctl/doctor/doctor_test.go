@@ -8,6 +8,7 @@ import (
 
 	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/ctl/doctor"
+	"devinfo-cni.io/pkg/inventory"
 )
 
 // vf is a VF of one PF, held by nobody.
@@ -56,16 +57,16 @@ func TestWhatIsWrongIsSaidWithARemedy(t *testing.T) {
 		}()}}, nil},
 		"two pods on a PF": {doctor.Facts{VFs: one, Attachments: []doctor.Attachment{held("0", "ns/a", "", "/n1"), held("0", "ns/b", "", "/n2")}}, nil},
 		"device plugin and CNI, one pod": {doctor.Facts{VFs: one, Attachments: []doctor.Attachment{held("2", "ns/a", "", "/n1")}, Live: live(func(l *doctor.Live) {
-			l.Devices = []doctor.Device{{Pod: "ns/a", Resource: "example.com/vf", Device: "0000:03:00.2"}}
+			l.Devices = []inventory.Given{{Pod: "ns/a", Resource: "example.com/vf", Device: "0000:03:00.2"}}
 		})}, nil},
 		"device plugin and DRA": {doctor.Facts{VFs: one, Attachments: []doctor.Attachment{held("2", "ns/a", "ns/c", "/n1")}, Live: live(func(l *doctor.Live) {
-			l.Devices = []doctor.Device{{Pod: "ns/a", Resource: "example.com/vf", Device: "0000:03:00.2"}}
+			l.Devices = []inventory.Given{{Pod: "ns/a", Resource: "example.com/vf", Device: "0000:03:00.2"}}
 		})}, []string{"error holders 0000:03:00.2: held by pod ns/a (DRA) and by pod ns/a (device plugin example.com/vf)"}},
 		"another's lock": {doctor.Facts{VFs: one, Attachments: []doctor.Attachment{held("2", "ns/a", "", "/n1")}, Live: live(func(l *doctor.Live) {
-			l.Locks = []doctor.Lock{{Device: "0000:03:00.2", Netns: "/n2"}}
+			l.Locks = []inventory.Lock{{Device: "0000:03:00.2", Netns: "/n2"}}
 		})}, []string{"error holders 0000:03:00.2: held by pod ns/a (CNI) and by sriov-cni's lock for /n2"}},
 		"a lock of the dead": {doctor.Facts{VFs: one, Attachments: []doctor.Attachment{held("2", "ns/a", "", "/n1")}, Live: live(func(l *doctor.Live) {
-			l.Locks = []doctor.Lock{{Device: "0000:03:00.2", Netns: "/n2", Gone: true}}
+			l.Locks = []inventory.Lock{{Device: "0000:03:00.2", Netns: "/n2", Gone: true}}
 		})}, nil},
 		"left trust and VLAN": {doctor.Facts{VFs: []doctor.VF{vf("3", doctor.VFSettings{Index: 1, VLAN: 7, Trust: true, MAC: mac})}},
 			[]string{"warning leftovers 0000:03:00.3: nobody holds it, and it has VLAN 7, trust, MAC 02:00:00:00:00:01"}},

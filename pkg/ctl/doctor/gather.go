@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/invoke"
@@ -20,6 +19,7 @@ import (
 	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/install"
+	"devinfo-cni.io/pkg/inventory"
 	"devinfo-cni.io/pkg/link"
 )
 
@@ -79,7 +79,9 @@ func Gather(ctx context.Context, p Places, gone func(netns string) (bool, error)
 		_, err := os.Stat(filepath.Join(p.Sysfs, "module", m))
 		l.Modules[m] = err == nil
 	}
-	l.locks(p.SRIOVLocks, gone)
+	if l.Locks, err = inventory.ReadLocks(os.DirFS(p.SRIOVLocks), gone); err != nil {
+		l.note("run as root", "sriov-cni's locks in "+p.SRIOVLocks+": "+errorText(err))
+	}
 	l.settings()
 	l.devices(ctx, p.PodResources)
 	return l
@@ -154,29 +156,6 @@ func Executable(ctx context.Context, path string) Plugin {
 	return p
 }
 
-// locks reads the files in which sriov-cni records who holds a VF: each is named after the
-// PCI address and holds the path of the network namespace.
-func (l *Live) locks(dir string, gone func(netns string) (bool, error)) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		if !errors.Is(err, fs.ErrNotExist) {
-			l.note("run as root", "sriov-cni's locks in "+dir+": "+errorText(err))
-		}
-		return
-	}
-	for _, e := range entries {
-		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
-		if err != nil {
-			continue // released meanwhile
-		}
-		lock := Lock{Device: e.Name(), Netns: strings.TrimSpace(string(text))}
-		if lock.Netns != "" {
-			lock.Gone, _ = gone(lock.Netns) // of what cannot be told it is there
-		}
-		l.Locks = append(l.Locks, lock)
-	}
-}
-
 // settings asks netlink what PFs have set for their VFs.
 func (l *Live) settings() {
 	all, err := link.Recorder{}.VFs()
@@ -210,13 +189,5 @@ func (l *Live) devices(ctx context.Context, socket string) {
 		l.note("see that the kubelet runs", fmt.Sprintf("devices of pods: %v", err))
 		return
 	}
-	for _, pod := range answer.GetPodResources() {
-		for _, c := range pod.GetContainers() {
-			for _, d := range c.GetDevices() {
-				for _, id := range d.GetDeviceIds() {
-					l.Devices = append(l.Devices, Device{pod.GetNamespace() + "/" + pod.GetName(), d.GetResourceName(), id})
-				}
-			}
-		}
-	}
+	l.Devices = inventory.GivenAway(answer)
 }

@@ -13,6 +13,7 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"devinfo-cni.io/pkg/ctl/doctor"
+	"devinfo-cni.io/pkg/inventory"
 )
 
 // kubelet answers as the kubelet does.
@@ -75,8 +76,8 @@ func TestTheNodeIsAsked(t *testing.T) {
 	l.VFs = nil // of the machine that we are on
 	versions := []string{"0.4.0", "1.0.0"}
 	want := &doctor.Live{
-		Devices: []doctor.Device{{Pod: "shop/dpdk-0", Resource: "example.com/vf", Device: "0000:03:00.2"}},
-		Locks:   []doctor.Lock{{Device: "0000:03:00.2", Netns: "/run/netns/a"}, {Device: "0000:03:00.3", Netns: "/run/netns/b", Gone: true}},
+		Devices: []inventory.Given{{Pod: "shop/dpdk-0", Resource: "example.com/vf", Device: "0000:03:00.2"}},
+		Locks:   []inventory.Lock{{Device: "0000:03:00.2", Netns: "/run/netns/a"}, {Device: "0000:03:00.3", Netns: "/run/netns/b", Gone: true}},
 		Plugins: map[string]doctor.Plugin{
 			"devinfo": {Path: filepath.Join(dir, "bin/devinfo"), CNIVersions: versions}, "sriov": {Path: filepath.Join(dir, "bin/sriov"), CNIVersions: versions},
 		},

@@ -4,13 +4,14 @@ import (
 	"encoding/json"
 
 	"devinfo-cni.io/pkg/build"
+	"devinfo-cni.io/pkg/inventory"
 )
 
 // Live are the facts that only the node itself can tell.
 type Live struct {
 	VFs        map[string]VFSettings `json:"vfs,omitempty"`     // by PF's PCI address and number: "0000:03:00.0/2"
-	Devices    []Device              `json:"devices,omitempty"` // that device plugins have given to pods
-	Locks      []Lock                `json:"locks,omitempty"`   // sriov-cni's
+	Devices    []inventory.Given     `json:"devices,omitempty"` // that device plugins have given to pods
+	Locks      []inventory.Lock      `json:"locks,omitempty"`   // sriov-cni's
 	Plugins    map[string]Plugin     `json:"plugins,omitempty"` // CNI's, by type: those that are configured, and ours
 	PluginDirs []string              `json:"pluginDirs,omitempty"`
 	Networks   []Config              `json:"networks,omitempty"` // configurations in which devinfo is
@@ -29,20 +30,6 @@ type VFSettings struct {
 	MAC    string `json:"mac,omitempty"`  // "" = none is set
 	VLAN   int    `json:"vlan,omitempty"` // 0 = none
 	Trust  bool   `json:"trust,omitempty"`
-}
-
-// Device is one that the kubelet has given to a pod (pod-resources API v1).
-type Device struct {
-	Pod      string `json:"pod"`      // namespace/name
-	Resource string `json:"resource"` // "example.com/sriov"
-	Device   string `json:"device"`   // the plugin's ID: for SR-IOV a PCI address
-}
-
-// Lock is a file of sriov-cni's, by which it refuses a VF that a pod has.
-type Lock struct {
-	Device string `json:"device"`         // PCI address
-	Netns  string `json:"netns"`          // path
-	Gone   bool   `json:"gone,omitempty"` // the network namespace is
 }
 
 // Plugin is a CNI plugin's executable.

@@ -18,7 +18,7 @@ type naming struct {
 // namings are tried in this order; the first that finds something counts.
 var namings = []naming{
 	{named: byPod, one: func(a Attachment) string { return a.Pod }, what: "pods", more: "give the namespace too"},
-	{named: func(a Attachment, name string) bool { return a.Network == name }},
+	{named: func(a Attachment, name string) bool { return name != "" && a.Network == name }},
 	{named: byContainer, one: func(a Attachment) string { return a.ContainerID }, what: "containers", more: "give more of the container's ID"},
 }
 

@@ -19,16 +19,20 @@ type spot struct {
 }
 
 // spots are those of the values in a text that decode understands.
-func spots(text []byte) *spot {
+func spots(text []byte) *spot { return spotsOf(text, bytes.Split(text, []byte("\n"))) }
+
+// spotsOf takes the lines of the text to look for literal blocks in; nil = those have none
+// inside, as in a block.
+func spotsOf(text []byte, lines [][]byte) *spot {
 	if begin := bytes.TrimSpace(text); len(begin) > 0 && (begin[0] == '{' || begin[0] == '[') {
-		r := ruler{dec: json.NewDecoder(bytes.NewReader(text)), text: text, line: 1}
+		r := ruler{dec: json.NewDecoder(bytes.NewReader(text)), text: text, line: 1, column: 1}
 		return r.value()
 	}
 	var document yaml.Node
 	if yaml.Unmarshal(text, &document) != nil || len(document.Content) == 0 {
 		return &spot{line: 1, column: 1}
 	}
-	return yamlSpot(document.Content[0], bytes.Split(text, []byte("\n")))
+	return yamlSpot(document.Content[0], lines)
 }
 
 // find follows a path, without its "$", as far as it goes: of what is missing it is the
@@ -60,11 +64,11 @@ func (p part) place(findings []Finding) {
 
 // ruler reads JSON, and knows the line of what it has read.
 type ruler struct {
-	dec         *json.Decoder
-	text        []byte
-	line        int
-	start, past int // of the line; up to where lines are counted
-	failed      bool
+	dec          *json.Decoder
+	text         []byte
+	line, column int // of past, up to where they are counted
+	past         int
+	failed       bool
 }
 
 // value reads one value.
@@ -94,12 +98,14 @@ func (r *ruler) value() *spot {
 func (r *ruler) next() (line, column int) {
 	from := int(r.dec.InputOffset())
 	from += len(r.text[from:]) - len(bytes.TrimLeft(r.text[from:], " \t\r\n,:"))
-	if n := bytes.Count(r.text[r.past:from], []byte("\n")); n > 0 {
-		r.line += n
-		r.start = bytes.LastIndexByte(r.text[:from], '\n') + 1
+	passed := r.text[r.past:from]
+	if n := bytes.LastIndexByte(passed, '\n'); n >= 0 {
+		r.line += bytes.Count(passed, []byte("\n"))
+		passed, r.column = passed[n+1:], 1
 	}
+	r.column += utf8.RuneCount(passed)
 	r.past = from
-	return r.line, 1 + utf8.RuneCount(r.text[r.start:from])
+	return r.line, r.column
 }
 
 // yamlSpot is the spot of a node. What stands elsewhere, by an alias or a merge, has none.
@@ -117,7 +123,7 @@ func yamlSpot(node *yaml.Node, lines [][]byte) *spot {
 			s.inner[at("", pair[0].Value)] = member
 		}
 	case yaml.ScalarNode:
-		if node.Style&yaml.LiteralStyle != 0 {
+		if node.Style&yaml.LiteralStyle != 0 && lines != nil {
 			s.block, s.inner = node.Line, blockSpots(node, lines)
 		}
 	}
@@ -134,7 +140,7 @@ func blockSpots(node *yaml.Node, lines [][]byte) map[string]*spot {
 	}
 	first, _, _ := strings.Cut(content, "\n")
 	indent := max(0, len(bytes.TrimSuffix(lines[row], []byte("\r")))-len(first))
-	inner := spots([]byte(node.Value)).inner
+	inner := spotsOf([]byte(node.Value), nil).inner
 	shift(inner, node.Line, indent)
 	return inner
 }
@@ -142,9 +148,6 @@ func blockSpots(node *yaml.Node, lines [][]byte) map[string]*spot {
 func shift(spots map[string]*spot, lines, columns int) {
 	for _, s := range spots {
 		s.line, s.column = s.line+lines, s.column+columns
-		if s.block > 0 {
-			s.block += lines
-		}
 		shift(s.inner, lines, columns)
 	}
 }

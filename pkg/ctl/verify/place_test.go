@@ -119,4 +119,26 @@ func TestManyFindingsTakeOneWalk(t *testing.T) {
 	if err != nil || len(r.Findings) != many+1 || r.Findings[many].Line != many+1 || r.Findings[1].Column != 1 {
 		t.Errorf("%d findings, %v", len(r.Findings), err)
 	}
+	r, err = checker.Check([]byte(strings.ReplaceAll(text, "5,\n", `"é",`)), verify.NetworkStatus)
+	if err != nil || len(r.Findings) != many+1 || r.Findings[many].Line != 1 || r.Findings[many].Column != 4*many+2 {
+		t.Errorf("on one line: %d findings, %v", len(r.Findings), err)
+	}
+}
+
+// Nothing looks into a block in a block, so that neither does the work of all that are deeper.
+func TestBlocksInBlocksTakeOneWalk(t *testing.T) {
+	allocations := func(depth int) float64 {
+		text := "type: pci\nver: |\n"
+		for n := range depth {
+			text += strings.Repeat(" ", n+1) + "x: |\n"
+		}
+		return testing.AllocsPerRun(1, func() {
+			if r, err := checker.Check([]byte(text), verify.DeviceInfo); err != nil || r.Findings[0].Line == 0 {
+				t.Fatalf("%+v, %v", r, err)
+			}
+		})
+	}
+	if few, many := allocations(50), allocations(200); many > 2*few {
+		t.Errorf("of 50 blocks %.0f allocations, of 200 blocks %.0f", few, many)
+	}
 }
