@@ -101,6 +101,9 @@ func touches(t *testing.T, path string) (does bool) {
 func TestTheTableOfWhatTouchesTheSystemIsTrue(t *testing.T) {
 	var table []string
 	for _, row := range regexp.MustCompile("(?m)^\\| `([\\w/-]+)` \\|").FindAllStringSubmatch(architecture(t), -1) {
+		if slices.Contains(table, row[1]) {
+			t.Errorf("%s is in the table of docs/architecture.md twice", row[1])
+		}
 		table = append(table, row[1])
 	}
 	found := map[string]bool{}
