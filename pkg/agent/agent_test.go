@@ -94,15 +94,17 @@ func TestTheDirectoryOfDeviceInfoFilesCanBeRead(t *testing.T) {
 		stat, err := os.Stat(r.DeviceInfoDir)
 		return err == nil && stat.Mode().Perm() == 0o755
 	}
-	a, _ := r.started()
+	a, end := r.started()
 	eventually(t, "well", func() bool { return well(a) })
 	if !readable() {
 		t.Error("an agent that is well has not made the directory")
 	}
 	r.must(os.Chmod(r.DeviceInfoDir, 0))
 	eventually(t, "mended", readable)
+	end()
 
 	r.must(os.Remove(r.DeviceInfoDir), os.WriteFile(r.DeviceInfoDir, nil, 0o644))
+	a, _ = r.started()
 	eventually(t, "said", func() bool { return strings.Contains(says(a, agent.Settings), "deviceInfoDir: "+r.DeviceInfoDir) })
 }
 
