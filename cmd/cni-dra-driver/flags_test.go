@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -78,5 +80,32 @@ func TestTheHelpSaysWhatAllowingATypeMeans(t *testing.T) {
 		if !strings.Contains(help, word) {
 			t.Errorf("it does not say %q: %s", word, help)
 		}
+	}
+}
+
+func TestEveryFlagIsDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/dra.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "\n## Flags\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	documented := map[string]bool{}
+	for _, row := range regexp.MustCompile("(?m)^\\| (`--?[a-z-]+`(?:, `--?[a-z-]+`)*) \\|").FindAllStringSubmatch(section, -1) {
+		for name := range strings.SplitSeq(row[1], ", ") {
+			documented[strings.TrimLeft(strings.Trim(name, "`"), "-")] = true
+		}
+	}
+	var o options
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	o.add(flags)
+	flags.VisitAll(func(f *pflag.Flag) {
+		if !documented[f.Name] {
+			t.Errorf("--%s is not in the table of docs/dra.md", f.Name)
+		}
+		delete(documented, f.Name)
+	})
+	if len(documented) > 0 {
+		t.Errorf("documented and no flags: %v", documented)
 	}
 }

@@ -49,7 +49,7 @@ func TestCheckLooksIntoTheNetworkNamespace(t *testing.T) {
   memif.path        /run/m   /run/m  -    -         not stated
   memif.role        -        slave   -    -         not stated
   problem: interface net2 is no longer in /run/pod, where ADD found it
-  remedy: DEL and ADD the attachment
+  remedy: recreate the pod, or DEL and ADD the attachment
 exit 1
 `
 		if diff := cmp.Diff(want, n.ctl("check", "net-a/c0ff/net2")); diff != "" {

@@ -78,18 +78,57 @@ func (t *tool) attachments(ctx context.Context, in func() (string, error)) ([]cl
 	if err != nil {
 		return nil, err
 	}
-	var claims []resourceapi.ResourceClaim
-	err = each(ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return client.ResourceV1().ResourceClaims(namespace).List(ctx, o)
-	}, func(claim *resourceapi.ResourceClaim) { claims = append(claims, *claim) })
-	switch {
-	case apierrors.IsNotFound(err): // before Kubernetes 1.34
-	case apierrors.IsForbidden(err):
-		fmt.Fprintln(t.ErrOut, "warning: resource claims are left out:", err)
-	case err != nil:
+	claims, err := t.claims(ctx, namespace)
+	if err != nil {
 		return nil, err
 	}
-	return cluster.List(pods, claims), nil
+	slices, err := t.slices(ctx, len(claims) > 0)
+	if err != nil {
+		return nil, err
+	}
+	return cluster.List(pods, claims, slices), nil
+}
+
+// claims are those of a namespace, "" for all; none before Kubernetes 1.34.
+func (t *tool) claims(ctx context.Context, namespace string) (list []resourceapi.ResourceClaim, err error) {
+	client, err := t.client()
+	if err != nil {
+		return nil, err
+	}
+	err = each(ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return client.ResourceV1().ResourceClaims(namespace).List(ctx, o)
+	}, func(claim *resourceapi.ResourceClaim) { list = append(list, *claim) })
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case apierrors.IsForbidden(err):
+		fmt.Fprintln(t.ErrOut, "warning: resource claims are left out:", err)
+		return nil, nil
+	}
+	return list, err
+}
+
+// slices are what the nodes have published of the devices of claims, if there are any.
+func (t *tool) slices(ctx context.Context, claims bool) (list []resourceapi.ResourceSlice, err error) {
+	if !claims {
+		return nil, nil
+	}
+	options := metav1.ListOptions{}
+	if t.node != "" {
+		options.FieldSelector = fields.OneTermEqualSelector(resourceapi.ResourceSliceSelectorNodeName, t.node).String()
+	}
+	client, err := t.client()
+	if err != nil {
+		return nil, err
+	}
+	err = each(ctx, options, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return client.ResourceV1().ResourceSlices().List(ctx, o)
+	}, func(s *resourceapi.ResourceSlice) { list = append(list, *s) })
+	if apierrors.IsForbidden(err) {
+		fmt.Fprintln(t.ErrOut, "warning: of claims only the devices that their status names are shown:", err)
+		return nil, nil
+	}
+	return list, err
 }
 
 // each lists in portions, for clusters of many thousand pods.

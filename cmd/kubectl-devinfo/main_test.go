@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -125,6 +126,40 @@ func TestWhoSaysWhoseDeviceItIs(t *testing.T) {
 	code, stdout, stderr := run(t, fake.NewClientset(dpdk()), "who", "03:00.6")
 	if code != 1 || stdout != "" || !strings.Contains(stderr, "No pod has 03:00.6") {
 		t.Errorf("nobody's: exit code %d: %s%s", code, stdout, stderr)
+	}
+}
+
+// byClaim are a pod, its claim and the slice of a VF of which the CNI result says nothing.
+func byClaim() []runtime.Object {
+	const driver = "cni.dra.networking.x-k8s.io"
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "7"}, Spec: corev1.PodSpec{NodeName: "n1"}}
+	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "blue"}, Status: resourceapi.ResourceClaimStatus{
+		ReservedFor: []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "web", UID: "7"}},
+		Devices: []resourceapi.AllocatedDeviceStatus{{
+			Driver: driver, Pool: "n1", Device: "pci-0000-3b-00-2", NetworkData: &resourceapi.NetworkDeviceData{InterfaceName: "net1"},
+		}},
+	}}
+	address := "0000:3b:00.2"
+	slice := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: resourceapi.ResourceSliceSpec{
+		Driver: driver, Pool: resourceapi.ResourcePool{Name: "n1"}, Devices: []resourceapi.Device{{
+			Name: "pci-0000-3b-00-2", Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"resource.kubernetes.io/pciBusID": {StringValue: &address}},
+		}},
+	}}
+	return []runtime.Object{pod, claim, slice}
+}
+
+func TestWhoFindsTheDeviceOfAClaim(t *testing.T) {
+	code, stdout, stderr := run(t, fake.NewClientset(byClaim()...), "who", "3b:00.2", "--no-headers")
+	if code != 0 || !strings.HasPrefix(stdout, "shop   web ") || stderr != "" {
+		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
+	}
+	client := fake.NewClientset(byClaim()...)
+	client.PrependReactor("list", "resourceslices", func(kubetesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "resourceslices"}, "", nil)
+	})
+	code, stdout, stderr = run(t, client, "-A")
+	if code != 0 || !strings.Contains(stdout, "blue") || !strings.HasPrefix(stderr, "warning: of claims only the devices that their status names are shown: ") {
+		t.Errorf("without a right to slices: exit code %d: %s%s", code, stdout, stderr)
 	}
 }
 

@@ -65,6 +65,28 @@ func TestWriteMendsATreeOfMode000(t *testing.T) {
 	}
 }
 
+func TestMakeMakesAndMendsTheDirectory(t *testing.T) {
+	top := t.TempDir()
+	d := store.Open(top + "/devinfo/cni")
+	for range 2 { // missing, then with mode 000
+		if err := d.Make(); err != nil {
+			t.Fatal(err)
+		}
+		for _, dir := range []string{"/devinfo/cni", "/devinfo"} {
+			if got := mode(t, top+dir); got != 0o755 {
+				t.Errorf("%s: got %o", dir, got)
+			}
+			if err := os.Chmod(top+dir, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := store.Open("cni").Make(); err == nil {
+		t.Error("a relative path is made")
+	}
+	_ = os.Chmod(top+"/devinfo", 0o755)
+}
+
 func TestWriteLeavesOtherModesOfDirectoriesAlone(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o700); err != nil {

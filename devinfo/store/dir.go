@@ -135,6 +135,16 @@ func (d *Dir) open() (*os.Root, error) {
 	return nil, notThere(err)
 }
 
+// Make makes the directory, as Write does: with those above it, and whatever of them has
+// mode 000 is made 0755. For those who only read, and are not exempt from modes.
+func (d *Dir) Make() error {
+	root, err := d.make()
+	if err != nil {
+		return err
+	}
+	return root.Close()
+}
+
 // make makes the directory and those above it where they are missing. Other
 // tools have made the tree with os.MkdirAll(dir, os.ModeDir), that is with mode
 // 000: only root could read the files, so such directories are mended. Top down,

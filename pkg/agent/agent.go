@@ -47,7 +47,7 @@ type Options struct {
 
 // The parts of an agent, as /healthz and the metrics call them.
 const (
-	Settings    = "settings"    // the node's settings are in place, and make sense
+	Settings    = "settings"    // the node's settings are in place, and make sense; deviceInfoDir is there
 	Plugin      = "plugin"      // the plugin is in place
 	Sweep       = "sweep"       // what was left could be removed
 	Attachments = "attachments" // the attachments could be looked at

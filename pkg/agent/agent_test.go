@@ -86,6 +86,28 @@ func TestEachPartGoesOnWhenAnotherFails(t *testing.T) {
 	}
 }
 
+// Multus makes the directory with mode 000 where it finds none, and the agent, root without
+// CAP_DAC_OVERRIDE, could not read it.
+func TestTheDirectoryOfDeviceInfoFilesCanBeRead(t *testing.T) {
+	r := newRig(t)
+	readable := func() bool {
+		stat, err := os.Stat(r.DeviceInfoDir)
+		return err == nil && stat.Mode().Perm() == 0o755
+	}
+	a, end := r.started()
+	eventually(t, "well", func() bool { return well(a) })
+	if !readable() {
+		t.Error("an agent that is well has not made the directory")
+	}
+	r.must(os.Chmod(r.DeviceInfoDir, 0))
+	eventually(t, "mended", readable)
+	end()
+
+	r.must(os.Remove(r.DeviceInfoDir), os.WriteFile(r.DeviceInfoDir, nil, 0o644))
+	a, _ = r.started()
+	eventually(t, "said", func() bool { return strings.Contains(says(a, agent.Settings), "deviceInfoDir: "+r.DeviceInfoDir) })
+}
+
 // What is told of attachments, in the names of the exporters that it is joined with.
 func TestAttachmentsAreNamedAndCounted(t *testing.T) {
 	r := newRig(t)

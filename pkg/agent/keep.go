@@ -3,7 +3,9 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 
+	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/install"
 )
 
@@ -13,7 +15,10 @@ func (a *Agent) keep(ctx context.Context) {
 	if a.Settings != nil {
 		err = a.arrange()
 	}
-	_, broken := a.Node() // whoever has put them there: with such settings the plugin refuses ADD
+	node, broken := a.Node() // whoever has put them there: with such settings the plugin refuses ADD
+	if broken == nil {
+		broken = makeReadable(node.DeviceInfoDir)
+	}
 	a.report(Settings, errors.Join(err, broken))
 
 	done, err := a.Options.Plugin.Keep(ctx)
@@ -25,6 +30,15 @@ func (a *Agent) keep(ctx context.Context) {
 		err = done.Warning
 	}
 	a.report(Plugin, err)
+}
+
+// makeReadable makes the directory of device-info files. Where Multus finds none it makes one
+// with mode 000, which an agent without CAP_DAC_OVERRIDE cannot read.
+func makeReadable(dir string) error {
+	if err := store.Open(dir).Make(); err != nil {
+		return fmt.Errorf("deviceInfoDir: %w", err)
+	}
+	return nil
 }
 
 func (a *Agent) arrange() error {

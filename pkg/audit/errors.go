@@ -33,7 +33,7 @@ const (
 // Remedy says what to do; "" = nothing helps in general.
 func (k Kind) Remedy() string { return remedies[k] }
 
-const renew = "DEL and ADD the attachment to write the file anew"
+const renew = "recreate the pod, or DEL and ADD the attachment, to write the file anew"
 
 var remedies = map[Kind]string{
 	FileGone:       renew,
@@ -42,11 +42,11 @@ var remedies = map[Kind]string{
 	SpecGone:       renew,
 	SpecForeign:    "find out who wrote it in the place of the attachment's; DEL leaves it alone",
 	Mismatch:       renew,
-	OtherDevice:    "DEL and ADD the attachment",
+	OtherDevice:    "recreate the pod, or DEL and ADD the attachment",
 	Conflict:       "correct the source that is wrong; a device-info file that was left behind may be removed",
 	DeviceGone: "it was there at ADD: bring it back, or delete the pod; devinfo's DEL works without it, but another plugin's may not: " +
 		"sriov-cni's fails once, and succeeds when repeated",
-	InterfaceGone: "DEL and ADD the attachment",
+	InterfaceGone: "recreate the pod, or DEL and ADD the attachment",
 	ContainerGone: "the runtime's DEL or GC removes what is left of it, and so does: devinfoctl gc --yes",
 	EntryInvalid:  "DEL removes it; so does the runtime's GC",
 	EntryNewer:    "a newer devinfo wrote it: install that version again, or a newer one",

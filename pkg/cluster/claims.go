@@ -10,9 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// ByClaim returns the attachments in a claim's status (KEP-4817): its devices that have
+// byClaim returns the attachments in a claim's status (KEP-4817): its devices that have
 // networkData. A pod in another namespace, or for which the claim is not reserved, has none.
-func ByClaim(claim *resourceapi.ResourceClaim, pods map[types.UID]*corev1.Pod) (list []Attachment) {
+func byClaim(claim *resourceapi.ResourceClaim, pods map[types.UID]*corev1.Pod, devices map[deviceID]offered) (list []Attachment) {
 	for _, consumer := range claim.Status.ReservedFor {
 		pod := pods[consumer.UID]
 		if consumer.Resource != "pods" || pod == nil || pod.Namespace != claim.Namespace {
@@ -20,7 +20,9 @@ func ByClaim(claim *resourceapi.ResourceClaim, pods map[types.UID]*corev1.Pod) (
 		}
 		for n := range claim.Status.Devices {
 			if d := &claim.Status.Devices[n]; d.NetworkData != nil || isNetwork(claim, d) {
-				list = append(list, byDevice(claim, d, pod))
+				a := byDevice(claim, d, pod)
+				a.fill(devices[deviceID{d.Driver, d.Pool, d.Device}])
+				list = append(list, a)
 			}
 		}
 	}

@@ -11,9 +11,10 @@ import (
 	"devinfo-cni.io/devinfo/pci"
 )
 
-// List returns the attachments of pods, ordered by namespace, pod and interface. One that
-// has ended has none: its network-status stays, but its devices may be others' by now.
-func List(pods []corev1.Pod, claims []resourceapi.ResourceClaim) []Attachment {
+// List returns the attachments of pods, ordered by namespace, pod and interface. A pod that
+// has ended has none: its network-status stays, but its devices may be others' by now. The
+// slices tell of claims' devices what the claims' status does not; there may be none.
+func List(pods []corev1.Pod, claims []resourceapi.ResourceClaim, slices []resourceapi.ResourceSlice) []Attachment {
 	list := []Attachment{} // an empty list is not null in JSON
 	byUID := map[types.UID]*corev1.Pod{}
 	for n := range pods {
@@ -23,8 +24,9 @@ func List(pods []corev1.Pod, claims []resourceapi.ResourceClaim) []Attachment {
 		byUID[pods[n].UID] = &pods[n]
 		list = append(list, OfMultus(&pods[n])...)
 	}
+	devices := published(slices)
 	for n := range claims {
-		list = append(list, ByClaim(&claims[n], byUID)...)
+		list = append(list, byClaim(&claims[n], byUID, devices)...)
 	}
 	return sorted(list)
 }

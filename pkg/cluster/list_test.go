@@ -75,7 +75,7 @@ func all() []cluster.Attachment {
 		[]resourceapi.ResourceClaim{
 			claim("shop", "web-net", "web", ready), claim("shop", "web-typo", "web", failed),
 			claim("lab", "of-another-namespace", "web", ready), claim("shop", "of-nobody", "gone", stranger),
-		})
+		}, nil)
 }
 
 func TestListShowsWhatPodsAndClaimsSay(t *testing.T) {
@@ -105,11 +105,45 @@ func TestListShowsWhatPodsAndClaimsSay(t *testing.T) {
 	}
 }
 
+// sriov-cni says nothing of the VF in its result: the node has published it.
+func TestWhatAResultLacksIsTakenFromTheSlices(t *testing.T) {
+	bare := ready
+	bare.Data = &runtime.RawExtension{Raw: []byte(`{"cniVersion": "1.0.0", "interfaces": [{"name": "net1", "sandbox": "/run/netns/a"}]}`)}
+	told := ready // of another device than the slice, which cannot be: the result is later
+	published := func(pool, name, address string, generation int64) resourceapi.ResourceSlice {
+		text := func(s string) resourceapi.DeviceAttribute { return resourceapi.DeviceAttribute{StringValue: &s} }
+		return resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{
+			Driver: driver, Pool: resourceapi.ResourcePool{Name: pool, Generation: generation},
+			Devices: []resourceapi.Device{{Name: name, Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
+				"resource.kubernetes.io/pciBusID": text(address), "devinfo-cni.io/pfPCIBusID": text("0000:3b:00.0"),
+				"devinfo-cni.io/representor": text("eth4"), "devinfo-cni.io/rdmaDevice": text("mlx5_2"),
+			}}},
+		}}
+	}
+	slices := []resourceapi.ResourceSlice{
+		published("n2", "cni", "0000:ff:00.1", 9), published("n1", "other", "0000:ff:00.2", 9), // other devices
+		published("n1", "cni", "0000:3b:00.2", 2), published("n1", "cni", "0000:ff:00.3", 1), // of an older generation
+	}
+	for name, device := range map[string]resourceapi.AllocatedDeviceStatus{"0000:3b:00.2": bare, "0000:03:00.6": told} {
+		got := cluster.List([]corev1.Pod{pod("shop", "web", "")}, []resourceapi.ResourceClaim{claim("shop", "web-net", "web", device)}, slices)
+		want := []cluster.Attachment{{
+			Namespace: "shop", Pod: "web", Node: "n1", Network: "sriov-b", Interface: "net1", MAC: "02:00:00:00:00:02", IPs: []string{"10.9.0.2/24"},
+			Type: "pci", Device: name, PF: "0000:3b:00.0", Representor: "eth4", RDMA: "mlx5_2", Claim: "web-net", Driver: driver,
+		}}
+		if name == "0000:03:00.6" {
+			want[0].PF, want[0].Representor, want[0].RDMA = "", "", ""
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+}
+
 func TestAPodThatEndedHasNothing(t *testing.T) {
 	for phase, want := range map[corev1.PodPhase]int{corev1.PodPending: 4, corev1.PodRunning: 4, corev1.PodUnknown: 4, corev1.PodSucceeded: 0, corev1.PodFailed: 0} {
 		p := pod("shop", "dpdk", dpdkStatus)
 		p.Status.Phase = phase
-		if got := cluster.List([]corev1.Pod{p}, []resourceapi.ResourceClaim{claim("shop", "net", "dpdk", ready)}); len(got) != want {
+		if got := cluster.List([]corev1.Pod{p}, []resourceapi.ResourceClaim{claim("shop", "net", "dpdk", ready)}, nil); len(got) != want {
 			t.Errorf("%s: %+v", phase, got)
 		}
 	}

@@ -170,7 +170,7 @@ func TestOddDeviceInfoFile(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		stage(t, "igb-sriov")
 		pod := linktest.NewNetns(t)
-		const remove, renew = "remove what is in the place of the device-info file", "DEL and ADD the attachment to write the file anew"
+		const remove, renew = "remove what is in the place of the device-info file", "recreate the pod, or DEL and ADD the attachment, to write the file anew"
 		says := func(code int, details, why string) string {
 			if details != "" {
 				details = `"details":"` + details + `",`

@@ -100,6 +100,8 @@ func TestWhatIsWrongIsSaidWithARemedy(t *testing.T) {
 		"CDI elsewhere": {doctor.Facts{CDIDir: "/run/mine"}, []string{"warning directories /run/mine: is not a directory where container runtimes look for CDI specs by default"}},
 		"no NRI": {doctor.Facts{DRA: true, Live: live(func(l *doctor.Live) { l.NRI = false })},
 			[]string{"error runtime the container runtime has no NRI socket, and cni-dra-driver needs it"}},
+		"no NRI for the agent": {doctor.Facts{Live: live(func(l *doctor.Live) { l.NRI, l.Agent = false, true })},
+			[]string{"warning runtime the container runtime has no NRI socket: containers get no device information from devinfo-agent"}},
 		"no NRI needed": {doctor.Facts{Live: live(func(l *doctor.Live) { l.NRI = false })},
 			[]string{"info runtime the container runtime has no NRI socket: cni-dra-driver and devinfo-agent's injection would need one"}},
 		"blind": {doctor.Facts{Live: live(func(l *doctor.Live) { l.Notes = []doctor.Note{{Text: "x", Remedy: "y"}} })}, []string{"unknown sight x"}},

@@ -29,6 +29,7 @@ type Places struct {
 	ConfDir      string   // of CNI's configurations
 	CDIDir       string
 	NRISocket    string
+	AgentDir     string // of devinfo-agent, on a file system that is made at boot
 	PodResources string // the kubelet's socket
 	SRIOVLocks   string // of sriov-cni
 	Sysfs        string
@@ -42,6 +43,7 @@ func DefaultPlaces() Places {
 		ConfDir:      "/etc/cni/net.d",
 		CDIDir:       "/var/run/cdi",
 		NRISocket:    "/var/run/nri/nri.sock",
+		AgentDir:     "/var/run/devinfo-agent",
 		PodResources: "/var/lib/kubelet/pod-resources/kubelet.sock",
 		SRIOVLocks:   "/var/lib/cni/sriov/pci",
 		Sysfs:        "/sys",
@@ -73,7 +75,9 @@ func Gather(ctx context.Context, p Places, gone func(netns string) (bool, error)
 		}
 	}
 	l.altered(p.NodeConfig, l.Plugins[ours].Path)
-	_, err := os.Stat(p.NRISocket)
+	_, err := os.Stat(p.AgentDir)
+	l.Agent = err == nil
+	_, err = os.Stat(p.NRISocket)
 	l.NRI = err == nil
 	for _, m := range []string{"vfio_pci", "vhost_vdpa", "mlx5_ib"} {
 		_, err := os.Stat(filepath.Join(p.Sysfs, "module", m))

@@ -34,7 +34,7 @@ func node(t *testing.T) (doctor.Places, string) {
 	p := doctor.Places{
 		PluginDirs: []string{filepath.Join(dir, "bin")}, ConfDir: filepath.Join(dir, "net.d"), CDIDir: filepath.Join(dir, "cdi"),
 		NRISocket: filepath.Join(dir, "nri.sock"), PodResources: filepath.Join(dir, "kubelet.sock"), SRIOVLocks: filepath.Join(dir, "pci"),
-		Sysfs: filepath.Join(dir, "sys"), NodeConfig: filepath.Join(dir, "node.json"),
+		Sysfs: filepath.Join(dir, "sys"), NodeConfig: filepath.Join(dir, "node.json"), AgentDir: filepath.Join(dir, "agent"),
 	}
 	return p, dir
 }
@@ -70,6 +70,7 @@ func TestTheNodeIsAsked(t *testing.T) {
 	write(t, filepath.Join(dir, "pci/0000:03:00.2"), "/run/netns/a", 0o600)
 	write(t, filepath.Join(dir, "pci/0000:03:00.3"), "/run/netns/b", 0o600)
 	write(t, p.NRISocket, "", 0o600)
+	write(t, filepath.Join(p.AgentDir, "lock"), "", 0o600)
 	write(t, filepath.Join(dir, "sys/module/vhost_vdpa/refcnt"), "0", 0o600)
 
 	l := doctor.Gather(t.Context(), p, func(netns string) (bool, error) { return netns == "/run/netns/b", nil })
@@ -81,7 +82,7 @@ func TestTheNodeIsAsked(t *testing.T) {
 		Plugins: map[string]doctor.Plugin{
 			"devinfo": {Path: filepath.Join(dir, "bin/devinfo"), CNIVersions: versions}, "sriov": {Path: filepath.Join(dir, "bin/sriov"), CNIVersions: versions},
 		},
-		PluginDirs: p.PluginDirs, NRI: true, Modules: map[string]bool{"vhost_vdpa": true, "vfio_pci": false, "mlx5_ib": false}, Missing: map[string]string{p.CDIDir: "no such file or directory"},
+		PluginDirs: p.PluginDirs, NRI: true, Agent: true, Modules: map[string]bool{"vhost_vdpa": true, "vfio_pci": false, "mlx5_ib": false}, Missing: map[string]string{p.CDIDir: "no such file or directory"},
 		Networks: []doctor.Config{{
 			Path: filepath.Join(dir, "net.d/10.conflist"), Text: []byte(`{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"sriov"},{"logLevel":"info","type":"devinfo"}]}`),
 		}},
@@ -131,7 +132,7 @@ func TestAPluginThatIsNoneSaysSo(t *testing.T) {
 func TestWhatIsNotThereIsNoted(t *testing.T) {
 	p, _ := node(t)
 	l := doctor.Gather(t.Context(), p, nil)
-	if len(l.Missing) != 3 || l.NRI || len(l.Notes) == 0 || !strings.Contains(l.Notes[len(l.Notes)-1].Text, "devices of pods") {
+	if len(l.Missing) != 3 || l.NRI || l.Agent || len(l.Notes) == 0 || !strings.Contains(l.Notes[len(l.Notes)-1].Text, "devices of pods") {
 		t.Errorf("%+v", l)
 	}
 }

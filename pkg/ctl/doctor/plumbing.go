@@ -83,15 +83,18 @@ func directories(f *Facts) (list []Answer) {
 
 // runtime looks for NRI, without which cni-dra-driver and devinfo-agent hear of no pod.
 func runtime(f *Facts) []Answer {
+	const enable = "enable NRI: containerd has it on from 2.0, CRI-O from 1.30; in containerd 1.7 set disable = false in plugins.\"io.containerd.nri.v1.nri\""
 	switch {
 	case f.Live == nil:
 		return unseen("NRI")
 	case f.Live.NRI:
 		return nil
 	case f.DRA:
+		return []Answer{{Level: Error, Text: "the container runtime has no NRI socket, and cni-dra-driver needs it", Remedy: enable}}
+	case f.Live.Agent:
 		return []Answer{{
-			Level: Error, Text: "the container runtime has no NRI socket, and cni-dra-driver needs it",
-			Remedy: "enable NRI: containerd has it on from 2.0, CRI-O from 1.30; in containerd 1.7 set disable = false in plugins.\"io.containerd.nri.v1.nri\"",
+			Level: Warning, Text: "the container runtime has no NRI socket: containers get no device information from devinfo-agent",
+			Remedy: enable + "; or run the agent with --inject=false, if that is what you want",
 		}}
 	}
 	return []Answer{{Level: Info, Text: "the container runtime has no NRI socket: cni-dra-driver and devinfo-agent's injection would need one"}}

@@ -10,6 +10,7 @@ package state
 
 import (
 	"encoding/json"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -61,6 +62,9 @@ type Pod struct {
 	Name      string    `json:"name"`
 	UID       types.UID `json:"uid"`
 }
+
+// LogValue has logs name the pod as Kubernetes does: namespace/name.
+func (p Pod) LogValue() slog.Value { return slog.StringValue(p.Namespace + "/" + p.Name) }
 
 // Attachment is one device of a claim, which is one interface of the pod in one network.
 type Attachment struct {
