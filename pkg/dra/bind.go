@@ -101,10 +101,14 @@ func (a *Agent) surveyFor(ctx context.Context, results []resourceapi.DeviceReque
 	return decisions, published, nil
 }
 
+// nodeDevice is what a record has of a device.
 func nodeDevice(d inventory.Device, as resourceapi.Device) *state.NodeDevice {
 	n := &state.NodeDevice{Kind: string(d.Kind), Aux: d.Aux, VDPA: d.VDPA, IfName: d.IfName, Published: as}
 	if d.PCI != nil {
 		n.PCI = d.PCI.String()
+	}
+	if name := as.Attributes[inventory.AttrIfName].StringValue; name != nil { // also while it is in a pod
+		n.IfName = *name
 	}
 	return n
 }

@@ -10,7 +10,7 @@ import (
 )
 
 func TestManyPodsInARowLeaveNothing(t *testing.T) {
-	const pods = 200
+	const pods = 60
 	r := newRig(t)
 	agent := r.start()
 	stop := r.stop

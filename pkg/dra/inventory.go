@@ -57,6 +57,7 @@ func isOwn(device string) bool {
 // survey looks at the node: what is decided of each of its devices, by name, and the
 // slices that follow.
 func (a *Agent) survey(ctx context.Context) (map[string]inventory.Decision, []resourceslice.Slice, error) {
+	before, known := a.held()
 	host, err := a.Inventory.Host()
 	if err != nil {
 		return nil, nil, err
@@ -70,6 +71,13 @@ func (a *Agent) survey(ctx context.Context) (map[string]inventory.Decision, []re
 		return nil, nil, err
 	}
 	held, last := a.held()
+	maps.Copy(last, known)
+	for device := range before {
+		if !held[device] { // it may have been read while a pod still had it
+			held[device] = true
+			a.offerSoon()
+		}
+	}
 	a.node.mu.Lock()
 	defer a.node.mu.Unlock()
 	if !slices.Equal(warnings, a.node.warned) {

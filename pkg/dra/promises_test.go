@@ -24,6 +24,7 @@ func timeless(t *testing.T, test func(t *testing.T, r *rig, p *plugins)) {
 		r, p := newRig(t), newPlugins()
 		r.options.Exec, r.options.Ordered = p, false
 		r.options.Sweep, r.options.DelPatience = 0, 0 // as by default
+		r.runtimeWaits = 2 * time.Second
 		test(t, r, p)
 		if r.agent != nil {
 			r.stop()
@@ -31,9 +32,9 @@ func timeless(t *testing.T, test func(t *testing.T, r *rig, p *plugins)) {
 	})
 }
 
-// runPod is what a runtime does within its limit of 2 s.
+// runPod is what a runtime does within its limit.
 func (r *rig) runPod(sb *api.PodSandbox) error {
-	ctx, cancel := context.WithTimeout(r.t.Context(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(r.t.Context(), r.runtimeWaits)
 	defer cancel()
 	return r.agent.RunPodSandbox(ctx, sb)
 }

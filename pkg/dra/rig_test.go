@@ -36,6 +36,9 @@ type rig struct {
 	options dra.Options
 	agent   *dra.Agent
 	stop    func() // ends agent
+	// runtimeWaits is how long a container runtime waits for a call: 2 s by default, but
+	// minutes where the clock is real.
+	runtimeWaits time.Duration
 
 	mu       sync.Mutex
 	reports  []status.Report
@@ -47,7 +50,7 @@ func newRig(t testing.TB) *rig {
 	dir, err := os.MkdirTemp("", "dra-")
 	must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	r := &rig{t: t, dir: dir, options: optionsIn(dir)}
+	r := &rig{t: t, dir: dir, options: optionsIn(dir), runtimeWaits: 3 * time.Minute}
 	r.options.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
 	r.options.Status = func(_ context.Context, report status.Report) error {
 		r.mu.Lock()

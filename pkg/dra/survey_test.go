@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
 
 	"devinfo-cni.io/pkg/dra"
@@ -66,5 +67,70 @@ func TestPrepareReadsTheNodeOnlyIfItMust(t *testing.T) {
 		n.others = map[string]string{"0000:03:00.4": "pod ns/x has it"}
 		prepare("u4", vf2, network(`{"type":"sriov"}`), "pod ns/x has it", 3)
 		prepare("u5", "pci-0000-09-00-0", network(`{"type":"sriov"}`), "none of that name", 4)
+	})
+}
+
+// To read a node takes a while, in which a pod may get its device, or give it back.
+func TestADeviceStaysPublishedAsItWasWhoeverComesOrGoesWhileTheNodeIsRead(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+		n := newNode(t, "mlx5-switchdev")
+		whole := n.text
+		before, after := func() {}, func() {}
+		r.options.Inventory = n.inventory()
+		r.options.Inventory.Host = func() (inventory.Host, error) {
+			before()
+			host, err := n.host()
+			after()
+			return host, err
+		}
+		agent := r.start()
+		was := dra.Survey(agent)
+		wanted := func(when string) {
+			t.Helper()
+			before, after = func() {}, func() {}
+			if diff := cmp.Diff(was, dra.Survey(agent)); diff != "" {
+				t.Errorf("%s: %s", when, diff)
+			}
+		}
+		before = func() {
+			before, after = func() {}, func() {}
+			_, err := agent.Prepare(t.Context(), ownClaim("u1", vf2, network(`{"type":"sriov"}`)))
+			must(t, err)
+			n.without("enp3s0f0v2")
+		}
+		if diff := cmp.Diff(was, dra.Survey(agent)); diff != "" {
+			t.Errorf("it goes into a pod before it is read: %s", diff)
+		}
+		wanted("the pod has it")
+		after = func() {
+			must(t, agent.Unprepare(t.Context(), "u1"))
+			n.text = whole
+		}
+		if diff := cmp.Diff(was, dra.Survey(agent)); diff != "" {
+			t.Errorf("it comes back after it was read: %s", diff)
+		}
+		wanted("it is back")
+	})
+}
+
+// What was found out of the node may be of when the pod before had the device.
+func TestADeviceThatComesFromAnotherPodHasTheNameItHadBefore(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+		n := newNode(t, "mlx5-switchdev")
+		r.options.Inventory = n.inventory()
+		agent := r.start()
+		dra.Survey(agent)
+		for _, uid := range []types.UID{"u1", "u2"} {
+			_, err := agent.Prepare(t.Context(), ownClaim(uid, vf2, network(`{"type":"sriov"}`)))
+			must(t, err)
+			if got := r.attachment(string(uid)).Node.IfName; got != "enp3s0f0v2" {
+				t.Errorf("%s: the interface is %q", uid, got)
+			}
+			whole := n.text
+			n.without("enp3s0f0v2")
+			dra.Survey(agent)
+			n.text = whole
+			must(t, agent.Unprepare(t.Context(), uid))
+		}
 	})
 }

@@ -116,7 +116,7 @@ func (runtimeLog) Errorf(_ context.Context, format string, args ...any) {
 func (n *draNode) start() {
 	n.t.Helper()
 	n.agent = exec.Command(plugins+"/cni-dra-driver", "--node-name="+nodeName, "--kubeconfig="+n.kubeconfig, "--devices="+n.rules,
-		"--enable-device-metadata", "--del-patience=15s")
+		"--enable-device-metadata", "--del-patience=4s")
 	n.agent.Stdout, n.agent.Stderr = n.t.Output(), n.t.Output()
 	if err := n.agent.Start(); err != nil {
 		n.t.Fatal(err)

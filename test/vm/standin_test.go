@@ -33,6 +33,8 @@ func vfOf(t *testing.T, pf string, index int) (vf struct {
 // sriov-cni takes a VF of the real igb, sets what it is told, and gives it back as it was.
 func TestStandInForSRIOVGivesTheVFBackAsItWas(t *testing.T) {
 	needs(t, "igb")
+	run(t, "ip", "link", "set", "enp1s0", "vf", "0", "trust", "on")
+	t.Cleanup(func() { run(t, "ip", "link", "set", "enp1s0", "vf", "0", "trust", "off") })
 	before, hardware := vfOf(t, "enp1s0", 0), mac(t, "enp1s0v0")
 	n := newNetwork(t, "sriov", `[{"type": "sriov", "deviceID": "0000:01:10.0", "vlan": 100, "mac": "02:00:00:00:00:77", "spoofchk": "off", "trust": "on",
 		"ipam": {"type": "host-local", "subnet": "192.0.2.0/24", "dataDir": "/run/host-local"}}, `+devinfoBlind+`]`)

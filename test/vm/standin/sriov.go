@@ -159,7 +159,7 @@ func (c *sriovCache) configure(f function) error {
 
 // reset sets what the VF had of that which the configuration says, and its MAC in any case.
 func (c *sriovCache) reset(f function) error {
-	return c.set(f, c.VF.Vlan, c.VF.Qos, c.VF.Mac, c.VF.Spoofchk, false)
+	return c.set(f, c.VF.Vlan, c.VF.Qos, c.VF.Mac, c.VF.Spoofchk, c.VF.Trust == 1)
 }
 
 func (c *sriovCache) set(f function, vlan, qos int, mac net.HardwareAddr, spoofchk, trust bool) error {
