@@ -12,16 +12,22 @@ import (
 // documented are the first commands below a heading of a file in docs.
 func documented(t *testing.T, file, heading string) string {
 	t.Helper()
+	return block(t, file, "\n"+heading+"\n", "sh")
+}
+
+// block is the first one in a language that is after a text in a file of docs.
+func block(t *testing.T, file, after, language string) string {
+	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "docs", file))
 	if err != nil {
 		t.Fatal(err)
 	}
 	const fence = "```"
-	_, section, ok := strings.Cut(string(text), "\n"+heading+"\n")
-	_, section, shown := strings.Cut(section, fence+"sh\n")
-	commands, _, closed := strings.Cut(section, fence)
+	_, section, ok := strings.Cut(string(text), after)
+	_, section, shown := strings.Cut(section, fence+language+"\n")
+	content, _, closed := strings.Cut(section, fence)
 	if !ok || !shown || !closed {
-		t.Fatalf("docs/%s has no %q with commands", file, heading)
+		t.Fatalf("docs/%s has no block of %s after %q", file, language, after)
 	}
-	return commands
+	return content
 }
