@@ -19,17 +19,7 @@ func TestADaemonSetOffersTheNodesDevices(t *testing.T) {
 		t.Skip("only in a cluster that the tests make: they change the DaemonSet")
 	}
 	a := daemonSet(t)
-	dir, err := os.MkdirTemp("", "e2e-rules-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	rules := filepath.Join(dir, "devices.yaml")
-	if err := os.WriteFile(rules, []byte("devices:\n- ifNames: ["+pluggedBridge+"]\n  as: shared\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	shell(t, strings.ReplaceAll(giveRules, "FILE", rules))
-	ready(t, system, system)
+	giveRules(t, "devices:\n- ifNames: ["+pluggedBridge+"]\n  as: shared\n")
 	t.Run("HotPlug", hotPlug)
 	if log := a.log(); strings.Contains(log, "--pod-resources-socket") || strings.Contains(log, "level=ERROR") {
 		t.Errorf("the agent's log:\n%s", log)
@@ -66,11 +56,20 @@ func hotPlug(t *testing.T) {
 	offered(false)
 }
 
-// giveRules gives the rules of a file to the agents of the DaemonSet.
-const giveRules = `
-kubectl -n cni-dra-driver create configmap cni-dra-driver-devices --from-file=devices.yaml=FILE
-kubectl -n cni-dra-driver patch daemonset cni-dra-driver --type=json -p '[
-  {"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--devices=/etc/cni-dra-driver/devices.yaml"},
-  {"op": "add", "path": "/spec/template/spec/containers/0/volumeMounts/-", "value": {"name": "devices", "mountPath": "/etc/cni-dra-driver", "readOnly": true}},
-  {"op": "add", "path": "/spec/template/spec/volumes/-", "value": {"name": "devices", "configMap": {"name": "cni-dra-driver-devices"}}}]'
-`
+// giveRules gives rules to the agents of the DaemonSet, by the kustomization of docs/inventory.md.
+func giveRules(t *testing.T, rules string) {
+	t.Helper()
+	dir, err := os.MkdirTemp(root, "e2e-rules-") // where ../deploy is what the page means
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	kustomization := block(t, "inventory.md", "\nand with kustomize ", "yaml")
+	for name, text := range map[string]string{"kustomization.yaml": kustomization, "devices.yaml": rules} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shell(t, "kubectl apply -k "+filepath.Base(dir))
+	ready(t, system, system)
+}
