@@ -19,6 +19,7 @@ import (
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/endpoint"
+	"devinfo-cni.io/pkg/inject"
 	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
@@ -59,10 +60,11 @@ type Agent struct {
 	Options
 	counters counters
 
-	mu       sync.Mutex
-	troubles map[string]error // of the parts; nil = it is well
-	plugin   *install.Executable
-	census   census
+	mu        sync.Mutex
+	troubles  map[string]error // of the parts; nil = it is well
+	plugin    *install.Executable
+	census    census
+	sandboxes *inject.Agent // knows the runtime's; nil = nothing was injected yet
 }
 
 // New makes an agent. It touches nothing yet.

@@ -18,10 +18,11 @@ import (
 
 // census is what the metrics tell of the attachments.
 type census struct {
-	states  map[string]int
-	series  []series // sorted
-	unnamed int      // how many more there are than MaxSeries
-	at      time.Time
+	states    map[string]int
+	series    []series // sorted
+	unnamed   int      // how many more there are than MaxSeries
+	forgotten map[journal.Key]bool
+	at        time.Time
 }
 
 // series are the values of seriesLabels.
@@ -33,9 +34,12 @@ func seriesLabels() []string {
 	return []string{"pod", "namespace", "interface", "network", "type", "pciAddr", "pf", "vf", "device", "rdma_device"}
 }
 
+// forgotten is the class of attachments whose DEL nobody will run: see inject.Agent.Forgotten.
+const forgotten = "forgotten"
+
 // classes are the states that are counted.
 func classes() []string {
-	return []string{"ok", "adding", "changed", "leaked", "orphan", "corrupt", "newer", "unknown"}
+	return []string{"ok", "adding", "changed", forgotten, "leaked", "orphan", "corrupt", "newer", "unknown"}
 }
 
 // class sums up what package audit says of an attachment. One that is there, and not as ADD
@@ -62,7 +66,25 @@ func class(state audit.State, r *audit.Report) string {
 	return "changed"
 }
 
-// look takes a census.
+// state is the class of an attachment that the journal has, or that the runtime has forgotten
+// its pod; there says that it was complete, and has its device still. What no Kubernetes asked
+// for is no business of the runtime's.
+func (a *Agent) state(auditor *audit.Auditor, e *journal.Entry, err error) (state string, there bool) {
+	state = class(auditor.Audit(e, err))
+	there = state == "ok" || state == "changed"
+	if !there && state != "adding" {
+		return state, false
+	}
+	a.mu.Lock()
+	sandboxes := a.sandboxes
+	a.mu.Unlock()
+	if _, pod := e.PodName(); sandboxes != nil && pod != "" && sandboxes.Forgotten(e.ContainerID, e.Time) {
+		state = forgotten
+	}
+	return state, there
+}
+
+// look takes a census. Metrics only count what is forgotten, and the log says which it is.
 func (a *Agent) look(ctx context.Context) {
 	c, err := a.take(ctx)
 	if ctx.Err() != nil {
@@ -73,12 +95,18 @@ func (a *Agent) look(ctx context.Context) {
 		return // what was seen last is shown, and its age
 	}
 	a.mu.Lock()
+	before := a.census.forgotten
 	a.census = c
 	a.mu.Unlock()
+	for key := range c.forgotten {
+		if !before[key] {
+			a.Log.Warn("the container runtime has forgotten the sandbox of an attachment, and will not delete it", "attachment", key)
+		}
+	}
 }
 
 func (a *Agent) take(ctx context.Context) (census, error) {
-	c := census{states: map[string]int{}, at: time.Now()}
+	c := census{states: map[string]int{}, forgotten: map[journal.Key]bool{}, at: time.Now()}
 	node, auditor, err := a.auditor()
 	if err != nil {
 		return c, err
@@ -89,7 +117,7 @@ func (a *Agent) take(ctx context.Context) (census, error) {
 		return c, err
 	}
 	d := describer{auditor.Finder.Sys, map[pci.Address]string{}}
-	there := map[series]bool{} // two sandboxes of one pod may be alike
+	named := map[series]bool{} // two sandboxes of one pod may be alike
 	for _, key := range keys {
 		if ctx.Err() != nil {
 			return c, ctx.Err()
@@ -98,13 +126,16 @@ func (a *Agent) take(ctx context.Context) (census, error) {
 		if e == nil && err == nil { // its DEL has come
 			continue
 		}
-		state := class(auditor.Audit(e, err))
+		state, there := a.state(auditor, e, err)
 		c.states[state]++
-		if state == "ok" || state == "changed" {
-			there[d.series(e)] = true
+		if state == forgotten {
+			c.forgotten[key] = true
+		}
+		if there {
+			named[d.series(e)] = true
 		}
 	}
-	for s := range there {
+	for s := range named {
 		c.series = append(c.series, s)
 	}
 	slices.SortFunc(c.series, func(x, y series) int { return slices.Compare(x[:], y[:]) })

@@ -46,6 +46,9 @@ func (a *Agent) injected(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	a.mu.Lock()
+	a.sandboxes = i
+	a.mu.Unlock()
 	return i.Run(ctx, a.Injection.Socket, a.Injection.Index)
 }
 

@@ -67,6 +67,7 @@ type Options struct {
 	WhenMissing WhenMissing
 	Except      []string      // namespaces whose pods are given nothing
 	Interval    time.Duration // after which the files are compared with the journal again; 0 = 2 s
+	ForgetAfter time.Duration // how long a sandbox may be made for: see Agent.Forgotten; 0 = 10 minutes
 
 	Metrics Metrics
 	Log     *slog.Logger
@@ -127,12 +128,18 @@ type Agent struct {
 	mu     sync.Mutex
 	ended  map[string]bool // sandboxes that were removed
 	listed map[string]bool // sandboxes that the runtime has; nil = it has not said, or that was looked at
+	known  map[string]bool // sandboxes that the runtime has named since it connected
+	since  time.Time       // when it did last; zero = never
 	wake   chan struct{}
 
 	warned map[string]string // what keep has told, by what that is of
 }
 
-const defaultInterval = 2 * time.Second
+// defaultForgetAfter is longer than any kubelet waits for a sandbox, which is 4 minutes.
+const (
+	defaultInterval    = 2 * time.Second
+	defaultForgetAfter = 10 * time.Minute
+)
 
 // New makes an agent. It touches nothing yet.
 func New(o Options) (*Agent, error) {
@@ -145,6 +152,9 @@ func New(o Options) (*Agent, error) {
 	if o.Interval == 0 {
 		o.Interval = defaultInterval
 	}
+	if o.ForgetAfter == 0 {
+		o.ForgetAfter = defaultForgetAfter
+	}
 	if o.NetnsGone == nil {
 		o.NetnsGone = link.NetnsGone
 	}
@@ -156,7 +166,7 @@ func New(o Options) (*Agent, error) {
 	}
 	return &Agent{
 		Options: o, stage: stage{root: filepath.Clean(o.StageDir), label: o.Label},
-		ended: map[string]bool{}, wake: make(chan struct{}, 1), warned: map[string]string{},
+		ended: map[string]bool{}, known: map[string]bool{}, wake: make(chan struct{}, 1), warned: map[string]string{},
 	}, nil
 }
 

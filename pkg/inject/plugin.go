@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,7 +41,7 @@ func (a *Agent) Synchronize(_ context.Context, pods []*api.PodSandbox, _ []*api.
 		listed[p.GetId()] = true
 	}
 	a.mu.Lock()
-	a.listed = listed
+	a.listed, a.known, a.since = listed, maps.Clone(listed), time.Now()
 	a.mu.Unlock()
 	a.rouse()
 	return nil, nil
@@ -50,9 +51,19 @@ func (a *Agent) Synchronize(_ context.Context, pods []*api.PodSandbox, _ []*api.
 func (a *Agent) RemovePodSandbox(_ context.Context, p *api.PodSandbox) error {
 	a.mu.Lock()
 	a.ended[p.GetId()] = true
+	delete(a.known, p.GetId())
 	a.mu.Unlock()
 	a.rouse()
 	return nil
+}
+
+// Forgotten says that the runtime does not know a sandbox that had a network before it
+// connected last: it was killed while it made the sandbox, and will not end it. That is not
+// said before Options.ForgetAfter, for the sandbox may have been about to be made then.
+func (a *Agent) Forgotten(sandbox string, attached time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return attached.Before(a.since) && time.Since(a.since) > a.ForgetAfter && !a.known[sandbox]
 }
 
 // rouse has keep look at once.
@@ -76,6 +87,9 @@ type verdict struct {
 // through here: init containers, sidecars, and those that are started again.
 func (a *Agent) CreateContainer(ctx context.Context, p *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	began := time.Now()
+	a.mu.Lock()
+	a.known[p.GetId()] = true
+	a.mu.Unlock()
 	v := a.answer(ctx, p, c)
 	a.tell(p, c, v, time.Since(began))
 	if v.Answer == Refused {

@@ -118,6 +118,8 @@ func TestAlertsFireWhenTheyShould(t *testing.T) {
 		{"DevinfoAttachmentsNotSeen", `devinfo_audit_timestamp_seconds{instance="a"} 0+60x120`, hour, ""},
 		{"DevinfoAttachmentsLeft", `devinfo_attachments{instance="a",state="orphan"} 1x120`, hour, "a"},
 		{"DevinfoAttachmentsLeft", `devinfo_attachments{instance="a",state="ok"} 1x120`, hour, ""},
+		{"DevinfoAttachmentsForgotten", `devinfo_attachments{instance="a",state="forgotten"} 1x120`, hour, "a"},
+		{"DevinfoAttachmentsForgotten", `devinfo_attachments{instance="a",state="forgotten"} 0x120`, hour, ""},
 		{"DevinfoPluginIsReplaced", `devinfo_plugin_installs_total{instance="a",result="replaced"} 0+1x120`, hour, "a"},
 		{"DevinfoPluginIsReplaced", `devinfo_plugin_installs_total{instance="a",result="replaced"} 0 1x119`, hour, ""},
 		{"DevinfoContainersRefused", `devinfo_injections_total{instance="a",answer="refused",reason="file"} 0x55 1x60`, hour, "a"},

@@ -57,6 +57,7 @@ const root = "../.." // of the repository
 // startProcess runs the driver as a process of the node, with the rights of its service
 // account there.
 func startProcess(t *testing.T) *agent {
+	t.Cleanup(func() { uninstall(t) })
 	for _, file := range []string{"namespace", "rbac", "rbac-associated-node", "admission", "deviceclass"} {
 		shell(t, "kubectl apply -f deploy/cni-dra-driver/"+file+".yaml")
 	}
@@ -196,7 +197,7 @@ func (p *process) signal(t *testing.T, signal string) {
 func daemonSet(t *testing.T) *agent {
 	if cluster.kit != "" {
 		readme(t)
-		t.Cleanup(func() { shell(t, "kubectl delete --ignore-not-found -k deploy/cni-dra-driver") })
+		t.Cleanup(func() { uninstall(t) })
 	}
 	ready(t, system, system)
 	place := func(t *testing.T, selector any) {
@@ -214,6 +215,13 @@ func daemonSet(t *testing.T) *agent {
 		start: func(t *testing.T) { place(t, nil) },
 		log:   func() string { return shell(t, "kubectl logs --tail 40 -n "+system+" daemonset/"+system) },
 	}
+}
+
+// uninstall leaves nothing of the driver in the cluster, in which the next run installs it anew,
+// maybe by Helm, which refuses what is there already.
+func uninstall(t *testing.T) {
+	shell(t, "kubectl delete --ignore-not-found -k deploy/cni-dra-driver")
+	shell(t, "kubectl delete resourceslices --field-selector spec.driver="+driver)
 }
 
 // ready waits until all pods of the DaemonSet of a namespace that there should be are ready,

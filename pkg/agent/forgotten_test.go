@@ -1,0 +1,72 @@
+package agent_test
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/adaptation"
+
+	"devinfo-cni.io/pkg/journal"
+)
+
+// serve is NRI's side of a container runtime that has the sandboxes of these IDs.
+func (r *rig) serve(sandboxes ...string) {
+	r.t.Helper()
+	var pods []*adaptation.PodSandbox
+	for _, id := range sandboxes {
+		pods = append(pods, &adaptation.PodSandbox{Id: id})
+	}
+	list := func(ctx context.Context, tell adaptation.SyncCB) error {
+		_, err := tell(ctx, pods, nil)
+		return err
+	}
+	nothing := func(context.Context, []*adaptation.ContainerUpdate) ([]*adaptation.ContainerUpdate, error) {
+		return nil, nil
+	}
+	nri, err := adaptation.New("test", "v2.2.0", list, nothing, adaptation.WithSocketPath(r.Injection.Socket),
+		adaptation.WithPluginPath(r.dir+"/none"), adaptation.WithPluginConfigPath(r.dir+"/none"))
+	r.must(err)
+	r.must(nri.Start())
+	r.t.Cleanup(nri.Stop)
+}
+
+func TestWhatTheRuntimeHasForgottenIsCountedAndNamed(t *testing.T) {
+	r := newRig(t)
+	logged := filepath.Join(r.dir, "log")
+	log, err := os.Create(logged)
+	r.must(err)
+	defer log.Close()
+	r.Log, r.Injection.Options.ForgetAfter = slog.New(slog.NewTextHandler(log, nil)), time.Millisecond
+	adding := vf("adding", "0000:03:00.4", "", "")
+	adding.Complete = false
+	byHand := journal.Entry{Key: journal.Key{ContainerID: "by-hand", Network: "net-b"}, Netns: aliveNetns, Complete: true}
+	for _, e := range []journal.Entry{vf("lost", "0000:03:00.2", "", ""), vf("known", "0000:03:00.3", "", ""), adding, byHand} {
+		e.Time = time.Now().Add(-time.Hour)
+		r.put(e)
+	}
+	r.serve("known")
+	a, end := r.started()
+	eventually(t, "counted", func() bool { return metrics(t, a)[`devinfo_attachments{state="forgotten"}`] == 2 })
+	at := metrics(t, a)["devinfo_audit_timestamp_seconds"]
+	eventually(t, "counted again", func() bool { return metrics(t, a)["devinfo_audit_timestamp_seconds"] > at })
+	end()
+	got := metrics(t, a)
+	if got[`devinfo_attachments{state="ok"}`]+got[`devinfo_attachments{state="changed"}`] != 2 || got[`devinfo_attachments{state="adding"}`] != 0 {
+		t.Errorf("%v", got)
+	}
+	if got[`devinfo_attachment_info{interface="net1",namespace="shop",network="net-a",pciAddr="0000:03:00.2",pf="p0",pod="web-lost",type="pci",vf="0"}`] != 1 {
+		t.Error("the device of what is forgotten is not shown: it is taken")
+	}
+	text, err := os.ReadFile(logged)
+	r.must(err)
+	for _, key := range []string{"net-a/lost/net1", "net-a/adding/net1"} {
+		if n := strings.Count(string(text), "attachment="+key); n != 1 {
+			t.Errorf("%s is named %d times:\n%s", key, n, text)
+		}
+	}
+}
