@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -27,6 +28,31 @@ func TestTheDocumentationShowsWhatTheCommandsPrint(t *testing.T) {
 		} else if diff := cmp.Diff(string(text), now); diff != "" {
 			t.Errorf("%s (-shown +now):\n%s", path, diff)
 		}
+	}
+}
+
+func TestTheNetworksOfTheREADMEAreValid(t *testing.T) {
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	networks := 0
+	for _, block := range strings.Split(string(text), "```json\n")[1:] {
+		block, _, _ = strings.Cut(block, "```")
+		if !strings.Contains(block, `"plugins"`) {
+			continue // a device-info file
+		}
+		networks++
+		path := filepath.Join(t.TempDir(), "network.conflist")
+		if err := os.WriteFile(path, []byte(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := ctl("validate", "--strict", "--cni-path", filepath.Join(t.TempDir(), "none"), path); got.exit != 0 {
+			t.Errorf("%s%+v", block, got)
+		}
+	}
+	if networks != 2 {
+		t.Errorf("%d networks", networks)
 	}
 }
 
