@@ -31,7 +31,7 @@ and only of networks that cni-dra-driver attaches:
 
   prepared      the pod has no sandbox yet
   deleting      DEL runs, or has failed and will be tried again
-  abandoned     DEL has failed too often, and nobody waits for it any more
+  abandoned     DEL, or restoring the device, has failed too often: nobody waits for it
 
 If the pod is unknown the container is shown. Attachments without a device-info file and
 without delegates are not in the journal. check explains what is wrong with one; gc removes

@@ -77,10 +77,13 @@ func (a *Agent) runDel(c *claim, n int, at state.Attachment, orphaned bool) resu
 	a.did("exec DEL")
 	a.executed("DEL", began, err)
 	if err == nil {
-		err = errors.Join(a.removeInfo(&at), a.cni.forget(key), a.letGo(&at))
+		err = errors.Join(a.removeInfo(&at), a.cni.forget(key))
 	}
 	if err == nil && at.Phase == state.Abandoned {
 		err = a.giveBack(&at)
+	}
+	if err == nil && (at.Phase == state.Abandoned || at.Former == nil) { // else restore does
+		err = a.letGo(&at)
 	}
 	return result{n, at, err}
 }

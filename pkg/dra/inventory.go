@@ -173,7 +173,7 @@ func (a *Agent) leaveOffer(decisions map[string]inventory.Decision, withheld map
 			one.ResourceName = *id
 		}
 		if withheld[name] {
-			one.Why = "its last DEL has failed"
+			one.Why = "its last DEL has failed, or it is not yet what it was"
 		}
 		offer.Devices = append(offer.Devices, one)
 	}

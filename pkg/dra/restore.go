@@ -107,6 +107,9 @@ func (a *Agent) restore(c *claim, which []int) {
 	for _, n := range which {
 		at := &record.Attachments[n]
 		err := a.giveBack(at)
+		if err == nil {
+			err = a.letGo(at)
+		}
 		a.did("restored")
 		if err == nil {
 			at.Reset(at.Error)

@@ -20,6 +20,7 @@ import (
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/custody/custodytest"
 	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/journal"
 )
 
 // bench is a node with devices, whose time is free.
@@ -158,6 +159,35 @@ func TestADeviceThatIsNotWhatItWasIsWithheldAndTold(t *testing.T) {
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()
 		expectAsCaptured(t, b.kernel)
+	})
+}
+
+// Until a device is what it was, the devinfo plugin gives it to nobody.
+func TestADeviceIsHeldUntilItIsWhatItWas(t *testing.T) {
+	withHardware(t, func(t *testing.T, b *bench) {
+		b.stop()
+		j := journal.Open(filepath.Join(b.dir, "journal"), "boot1")
+		b.options.Journal = j
+		b.agent = b.start()
+		b.attachTo(t, vf0, "")
+		b.kernel.Fault = func() error { return errors.New("firmware says no") }
+		must(t, b.agent.StopPodSandbox(t.Context(), b.sandbox("s1", "pod")))
+		must(t, b.kernel.EndNetns(filepath.Join(b.dir, "netns/s1")))
+		synctest.Wait()
+		if n := b.agent.Census().Phases["Restoring"]; n != 1 {
+			t.Fatalf("got %v", b.agent.Census())
+		}
+		if h, err := j.HolderOf("0000:03:00.2"); err != nil || h == nil || h.Pod != "ns/pod" {
+			t.Errorf("while it is restored: %+v, %v", h, err)
+		}
+		b.kernel.Fault = nil
+		b.endPod(b.sandbox("s1", "pod"))
+		b.unprepared("u1")
+		if h, err := j.HolderOf("0000:03:00.2"); h != nil || err != nil {
+			t.Errorf("after that: %+v, %v", h, err)
+		}
+		expectAsCaptured(t, b.kernel)
+		b.expectNothing()
 	})
 }
 

@@ -110,7 +110,7 @@ func (n *Node) claimAttachment(c *state.Claim, at state.Attachment) Attachment {
 	case state.Deleting, state.Restoring:
 		a.State, a.Why = audit.Deleting, at.DelError
 	case state.Abandoned:
-		a.State, a.Why = audit.Abandoned, fmt.Sprintf("DEL has failed %d times: %s", at.Tries, at.DelError)
+		a.State, a.Why = audit.Abandoned, fmt.Sprintf("given up after %d tries: %s", at.Tries, at.DelError)
 	default:
 		e := &journal.Entry{Key: a.Key, BootID: at.BootID, Netns: at.Netns, Complete: true, Device: journal.Device{Type: a.Type, ID: a.Device}}
 		a.State, a.Why = n.auditor.State(e, nil)
