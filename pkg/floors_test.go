@@ -27,12 +27,12 @@ var floors = [][]string{
 	{"devinfo"}, // the format: bytes in, values out
 	// What reads and writes, each its own thing: the three doors (sysfs, link, the
 	// store), the configuration, captured hosts, and what runs other plugins.
-	{"devinfo/store", "pkg/sysfs", "pkg/link", "pkg/config", "pkg/hosttxt", "pkg/cdispec", "pkg/cniexec", "pkg/nri", "pkg/cluster"},
-	{"pkg/private", "pkg/private/privatetest", "pkg/install"}, // root's own files, of which some hold device-info files
+	{"devinfo/store", "devinfo/podnet", "pkg/sysfs", "pkg/link", "pkg/config", "pkg/hosttxt", "pkg/cdispec", "pkg/cniexec", "pkg/nri", "pkg/cluster"},
+	{"pkg/private", "pkg/private/privatetest"}, // root's own files
 	// The steps of an ADD, which only the plugin puts together; and test kits.
 	{
-		"pkg/journal", "pkg/attachment", "pkg/discovery", "pkg/result", "pkg/ctl/topology",
-		"pkg/dra/cniconfig", "pkg/dra/metadata", "pkg/dra/state", "pkg/dra/status", "pkg/dra/validator",
+		"pkg/journal", "pkg/install", "pkg/attachment", "pkg/discovery", "pkg/result", "pkg/ctl/topology",
+		"pkg/dra/cniconfig", "pkg/dra/metadata", "pkg/dra/state", "pkg/dra/status",
 		"pkg/link/linkhost", "pkg/link/linktest", "pkg/link/opinion", "pkg/hosttxt/hosttxttest",
 	},
 	// What may be had of the device that was discovered; what an ADD left, against what is
@@ -41,7 +41,7 @@ var floors = [][]string{
 	{"pkg/dra/binding", "pkg/dra/custody/custodytest"}, // a device of the node, and the configuration that it goes into
 	{"plugins/devinfo", "pkg/dra", "pkg/inject", "pkg/ctl/verify", "pkg/ctl/capture", "pkg/ctl/doctor", "pkg/link/opinion/opiniontest"},
 	{"pkg/agent", "pkg/ctl/node"},
-	{"cmd/devinfo", "cmd/devinfoctl", "cmd/cni-dra-driver", "cmd/devinfo-agent", "cmd/kubectl-devinfo"},
+	{"cmd/devinfo", "cmd/devinfoctl", "cmd/cni-dra-driver", "cmd/cni-dra-gate", "cmd/devinfo-agent", "cmd/kubectl-devinfo"},
 }
 
 // outside is no part of the house: what is there may import anything, and nothing

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -24,7 +22,7 @@ import (
 )
 
 // inventory is what the flag --devices has the node offer; nil = nothing.
-func (o *options) inventory(sys *sysfs.FS, log *slog.Logger) (*dra.Inventory, error) {
+func (o *options) inventory(sys *sysfs.FS) (*dra.Inventory, error) {
 	if o.devices == "" {
 		return nil, state.WriteOffer(o.stateDir(), nil)
 	}
@@ -33,14 +31,16 @@ func (o *options) inventory(sys *sysfs.FS, log *slog.Logger) (*dra.Inventory, er
 		return nil, errors.Join(err, state.WriteOffer(o.stateDir(), &state.Offer{Rules: o.devices, Problem: err.Error()}))
 	}
 	socket := filepath.Join("/", o.hostRoot, o.podResources)
+	if _, err := os.Stat(socket); err != nil && o.podResourcesGiven {
+		return nil, fmt.Errorf("--pod-resources-socket: %w: give the path of the kubelet's socket, as the host sees it, or leave the flag out", err)
+	}
+	var memory inventory.Memory
 	locks := func() (map[string]string, error) {
 		return inventory.Locks(os.DirFS(filepath.Join("/", o.hostRoot, sriovLocks)), link.NetnsGone)
 	}
-	if _, err := os.Stat(socket); errors.Is(err, fs.ErrNotExist) {
-		log.Warn("--pod-resources-socket: it is not there yet: devices that device plugins have given away are not known", "socket", socket)
-	}
 	return &dra.Inventory{
-		Rules: rules, File: o.devices, Counters: o.counters, Locks: locks, Events: link.Events, Times: inventory.DefaultTimes(),
+		Rules: rules, File: o.devices, Counters: o.counters, Lineage: sys.Lineage, Events: link.Events, Times: inventory.DefaultTimes(),
+		EvictLost: o.evictLost, CarrierGrace: o.carrierGrace,
 		Host: func() (inventory.Host, error) {
 			if o.host != "" {
 				return captured(o.host)
@@ -48,13 +48,13 @@ func (o *options) inventory(sys *sysfs.FS, log *slog.Logger) (*dra.Inventory, er
 			return inventory.Live(sys)
 		},
 		Others: func(ctx context.Context) (map[string]string, error) {
-			given, err := givenAway(ctx, socket)
+			given, err := givenAway(ctx, socket, &memory)
 			if err != nil {
-				return nil, fmt.Errorf("--pod-resources-socket: %w", err)
+				err = fmt.Errorf("--pod-resources-socket: %s: what device plugins have given away is not known: %w", socket, err)
 			}
-			locked, err := locks()
+			locked, failed := locks()
 			maps.Copy(given, inventory.Locked(locked))
-			return given, err
+			return given, errors.Join(err, failed)
 		},
 	}, nil
 }
@@ -71,22 +71,27 @@ func (o *options) sysfs(node config.Node) (*sysfs.FS, error) {
 // podResourcesLimit is what the kubelet has to answer in.
 const podResourcesLimit = 10 * time.Second
 
-// givenAway asks the kubelet for the devices that device plugins have given to pods. A
-// socket that is not there tells of none.
-func givenAway(ctx context.Context, socket string) (map[string]string, error) {
-	if _, err := os.Stat(socket); errors.Is(err, fs.ErrNotExist) {
-		return map[string]string{}, nil
+// givenAway asks the kubelet for the devices that device plugins have given to pods. While
+// nobody answers that is not known, and a device is not free because of that: what was known
+// last comes beside the error.
+func givenAway(ctx context.Context, socket string, memory *inventory.Memory) (map[string]string, error) {
+	last := memory.Last()
+	if last == nil {
+		last = map[string]string{}
 	}
 	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
-		return nil, err
+		return last, err
 	}
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(ctx, podResourcesLimit)
 	defer cancel()
 	answer, err := podresources.NewPodResourcesListerClient(conn).List(ctx, &podresources.ListPodResourcesRequest{})
 	if err != nil {
-		return nil, err
+		return last, fmt.Errorf("see that the kubelet runs, and that the path is its socket's: %w", err)
 	}
-	return inventory.Allocated(answer), nil
+	if given, known := memory.Take(answer, time.Now()); known {
+		return given, nil
+	}
+	return last, errors.New("the kubelet knows no pod yet: that is believed once it has said so twice, 10 s apart or more")
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -47,7 +46,7 @@ func TestWhatOthersHaveComesFromTheKubeletAndSRIOVCNI(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	offered, err := o.inventory(sysfs.New(os.DirFS("/sys")), slog.New(slog.DiscardHandler))
+	offered, err := o.inventory(sysfs.New(os.DirFS("/sys")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +61,13 @@ func TestWhatOthersHaveComesFromTheKubeletAndSRIOVCNI(t *testing.T) {
 			t.Error(diff)
 		}
 	}
-	ask(map[string]string{"0000:03:00.5": locked})
+	o.podResourcesGiven = true
+	if _, err := o.inventory(sysfs.New(os.DirFS("/sys"))); err == nil || !strings.Contains(err.Error(), "--pod-resources-socket") {
+		t.Errorf("the socket that the user has named is not there: %v", err)
+	}
+	if got, err := offered.Others(t.Context()); err == nil || !strings.Contains(err.Error(), "--pod-resources-socket") {
+		t.Errorf("nobody tells what device plugins have given away, and that is %q, %v", got, err)
+	}
 	listener, err := net.Listen("unix", filepath.Join(o.hostRoot, o.podResources))
 	if err != nil {
 		t.Fatal(err)
@@ -75,8 +80,8 @@ func TestWhatOthersHaveComesFromTheKubeletAndSRIOVCNI(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(o.hostRoot, o.podResources), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := offered.Others(t.Context()); err == nil || !strings.Contains(err.Error(), "--pod-resources-socket") {
-		t.Errorf("a kubelet that does not answer: %v", err)
+	if given, err := offered.Others(t.Context()); err == nil || !strings.Contains(err.Error(), "--pod-resources-socket") || len(given) != 2 {
+		t.Errorf("a kubelet that does not answer: %v, %v", given, err)
 	}
 }
 
@@ -106,7 +111,7 @@ func TestACapturedHostStandsInForTheNode(t *testing.T) {
 	if o.custody(config.Node{Sysfs: "/sys"}, sys) != nil || o.journal(config.Node{StateDir: "/var/lib/cni/devinfo"}, "") != nil {
 		t.Error("this node's devices would be changed, or held, by a captured host's addresses")
 	}
-	offered, err := o.inventory(sys, slog.New(slog.DiscardHandler))
+	offered, err := o.inventory(sys)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +139,7 @@ func TestInvalidRulesAreLeftForDevinfoctl(t *testing.T) {
 		if err := os.WriteFile(o.devices, []byte(rules), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, failed := o.inventory(sysfs.New(os.DirFS("/sys")), slog.New(slog.DiscardHandler))
+		_, failed := o.inventory(sysfs.New(os.DirFS("/sys")))
 		left, err := state.ReadOffer(o.stateDir())
 		if err != nil {
 			t.Fatal(err)
@@ -146,7 +151,7 @@ func TestInvalidRulesAreLeftForDevinfoctl(t *testing.T) {
 		t.Errorf("%v is told as %+v", err, left)
 	}
 	o.devices = ""
-	if _, err := o.inventory(nil, nil); err != nil {
+	if _, err := o.inventory(nil); err != nil {
 		t.Error(err)
 	}
 	if left, err := state.ReadOffer(o.stateDir()); left != nil || err != nil {

@@ -18,29 +18,33 @@ import (
 
 // options are the command line.
 type options struct {
-	nodeName       string
-	kubeconfig     string
-	pluginsDir     string
-	registrarDir   string
-	nodeConfig     string
-	cdiDir         string // "" = the node settings'
-	cniBinDirs     []string
-	hostRoot       string
-	nriSocket      string
-	nriIndex       string
-	devices        string // file; "" = no device of the node is offered
-	host           string // file of a captured host, in place of this node; "" = none
-	podResources   string
-	counters       bool
-	maxAttachments int
-	ordered        bool
-	delTries       int
-	delPatience    time.Duration
-	allowed        []string
-	metadata       bool
-	httpEndpoint   string
-	logFormat      string
-	verbosity      int
+	nodeName          string
+	kubeconfig        string
+	pluginsDir        string
+	registrarDir      string
+	nodeConfig        string
+	cdiDir            string // "" = the node settings'
+	cniBinDirs        []string
+	hostRoot          string
+	nriSocket         string
+	nriIndex          string
+	gate              string // the program cni-dra-gate that is put on the node; "" = none
+	devices           string // file; "" = no device of the node is offered
+	host              string // file of a captured host, in place of this node; "" = none
+	podResources      string
+	podResourcesGiven bool // by the user
+	counters          bool
+	evictLost         bool
+	carrierGrace      time.Duration
+	maxAttachments    int
+	ordered           bool
+	delTries          int
+	delPatience       time.Duration
+	allowed           []string
+	metadata          bool
+	httpEndpoint      string
+	logFormat         string
+	verbosity         int
 }
 
 const allowHelp = `CNI plugin ` + "`types`" + `, comma-separated, that a ResourceClaim may configure by itself; delegates and IPAM plugins
@@ -61,12 +65,15 @@ func (o *options) add(f *pflag.FlagSet) {
 	f.StringVar(&o.host, "host", "", "captured host, a `file` that devinfoctl capture has written, whose devices are offered in place of this node's, to try rules and classes where there are no such devices; only with --devices; it is read again when the node changes")
 	f.StringVar(&o.podResources, "pod-resources-socket", "/var/lib/kubelet/pod-resources/kubelet.sock", "`socket` of the kubelet that tells what device plugins have given away, as the host sees it; only with --devices")
 	f.BoolVar(&o.counters, "counters", false, countersHelp+"; only with --devices")
+	f.BoolVar(&o.evictLost, "evict-lost", false, "have pods evicted whose device the node has lost, by a taint with effect NoExecute; only with --devices")
+	f.DurationVar(&o.carrierGrace, "carrier-grace", time.Minute, "for how long a device may be without carrier before the kubelet is told that it is not healthy; only with --devices")
 	f.IntVar(&o.maxAttachments, "max-attachments", 0, "how many attachments the node offers; 0 = any number; no more than 128 where the API server lacks DRAConsumableCapacity")
 	f.BoolVar(&o.ordered, "ordered", false, "attach a pod's networks one after the other, by the names of claims and the order of requests, and detach them in reverse; by default all at the same time")
 	f.IntVar(&o.delTries, "del-tries", dra.DefaultDelTries, "after how many failures a DEL is given up whose network namespace is gone: it stays on record, and the pod can be deleted")
 	f.DurationVar(&o.delPatience, "del-patience", dra.DefaultDelPatience, "in which `time` these tries are made")
 	f.BoolVar(&o.metadata, "enable-device-metadata", false, "give containers the device metadata of their claims, below /var/run/kubernetes.io/dra-device-attributes (KEP-5304)")
 	f.StringSliceVar(&o.cniBinDirs, "cni-bin-dir", []string{"/opt/cni/bin"}, "`directories` of CNI plugins, as the host sees them; the first that has a plugin counts")
+	f.StringVar(&o.gate, "gate-program", "", "`file` of the program cni-dra-gate, which is kept beside the CNI plugins, and which the runtime runs for each container of a claim (default beside this program)")
 	f.StringVar(&o.hostRoot, "host-root", "", "`directory` where the host's root is mounted: CNI plugins run with it as theirs; needed in a container, with hostPID")
 	f.StringVar(&o.nodeConfig, "node-config", config.NodeFile, "node settings `file` of the devinfo plugin, for deviceInfoDir, sysfs, cdiDevices and socketDirs; it need not exist")
 	f.StringVar(&o.cdiDir, "cdi-dir", "", "`directory` of the container runtime's CDI specs (default cdiDir of the node settings, else "+config.DefaultNode().CDIDir+")")
@@ -102,6 +109,9 @@ func (o *options) check() error {
 	if o.delPatience < 0 {
 		bad("del-patience", o.delPatience, "must be 0 or more")
 	}
+	if o.carrierGrace < 0 {
+		bad("carrier-grace", o.carrierGrace, "must be 0 or more")
+	}
 	if !index.MatchString(o.nriIndex) {
 		bad("nri-plugin-index", o.nriIndex, "must be two digits, such as 50")
 	}
@@ -131,7 +141,7 @@ func (o *options) checkPaths() (errs []error) {
 		optional    bool
 	}{
 		{"kubelet-plugins-dir", o.pluginsDir, false}, {"kubelet-registrar-dir", o.registrarDir, false}, {"node-config", o.nodeConfig, false},
-		{"nri-socket", o.nriSocket, false}, {"cdi-dir", o.cdiDir, true}, {"host-root", o.hostRoot, true}, {"kubeconfig", o.kubeconfig, true},
+		{"nri-socket", o.nriSocket, false}, {"cdi-dir", o.cdiDir, true}, {"host-root", o.hostRoot, true}, {"gate-program", o.gate, true}, {"kubeconfig", o.kubeconfig, true},
 		{"devices", o.devices, true}, {"host", o.host, true}, {"pod-resources-socket", o.podResources, false},
 	}
 	for _, p := range paths {

@@ -34,7 +34,7 @@ func TestOnlyTheNodesNameIsRequired(t *testing.T) {
 		nodeName: "n1", pluginsDir: "/var/lib/kubelet/plugins", registrarDir: "/var/lib/kubelet/plugins_registry",
 		nodeConfig: "/etc/cni/devinfo/node.json", cniBinDirs: []string{"/opt/cni/bin"},
 		nriSocket: "/var/run/nri/nri.sock", nriIndex: "50", podResources: "/var/lib/kubelet/pod-resources/kubelet.sock", logFormat: "text",
-		delTries: 5, delPatience: 2 * time.Minute,
+		delTries: 5, delPatience: 2 * time.Minute, carrierGrace: time.Minute,
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(options{})); diff != "" || err != nil {
 		t.Errorf("%v\n%s", err, diff)

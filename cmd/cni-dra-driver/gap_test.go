@@ -31,6 +31,11 @@ func launched(t *testing.T, o *options) *exec.Cmd {
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "--node-name="+o.nodeName, "--kubeconfig="+o.kubeconfig, "--kubelet-plugins-dir="+o.pluginsDir,
 		"--kubelet-registrar-dir="+o.registrarDir, "--node-config="+o.nodeConfig, "--cdi-dir="+o.cdiDir, "--cni-bin-dir="+o.cniBinDirs[0],
 		"--nri-socket="+o.nriSocket, "--enable-device-metadata", "--http-endpoint="+o.httpEndpoint)
+	gate := filepath.Join(t.TempDir(), "gate")
+	if err := os.WriteFile(gate, nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Args = append(cmd.Args, "--gate-program="+gate)
 	cmd.Env = append(os.Environ(), asDriver+"=1")
 	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
 	if err := cmd.Start(); err != nil {

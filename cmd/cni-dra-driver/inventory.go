@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"sigs.k8s.io/yaml"
 
 	"devinfo-cni.io/pkg/config"
@@ -158,7 +157,7 @@ func (o *inventoryOptions) host() (host inventory.Host, others map[string]string
 	return host, inventory.Locked(locks), err
 }
 
-func offer(decisions []inventory.Decision, list []resourceslice.Slice, warnings []string) offering {
+func offer(decisions []inventory.Decision, list []inventory.Slice, warnings []string) offering {
 	all := offering{Slices: []offeredSlice{}, LeftOut: []leftOut{}, Warnings: warnings}
 	for _, s := range list {
 		all.Slices = append(all.Slices, offeredSlice{s.Devices, s.SharedCounters})

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -43,6 +44,10 @@ func command() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(); err != nil {
 				return err
+			}
+			o.podResourcesGiven = cmd.Flags().Changed("pod-resources-socket")
+			if self, err := os.Executable(); err == nil && o.gate == "" {
+				o.gate = filepath.Join(filepath.Dir(self), gateName)
 			}
 			log, err := logger(&o)
 			if err != nil {

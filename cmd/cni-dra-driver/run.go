@@ -24,7 +24,6 @@ import (
 	"devinfo-cni.io/pkg/dra/custody"
 	"devinfo-cni.io/pkg/dra/metadata"
 	"devinfo-cni.io/pkg/dra/status"
-	"devinfo-cni.io/pkg/dra/validator"
 	"devinfo-cni.io/pkg/endpoint"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
@@ -48,6 +47,7 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 		return err
 	}
 	defer agent.Close()
+	go o.keepKeeping(ctx, filepath.Dir(agent.Gate), log)
 	kubelet, err := dra.StartKubelet(ctx, agent, dra.KubeletOptions{
 		Node: o.nodeName, Client: client, PluginDir: o.pluginDir(), RegistrarDir: o.registrarDir, CDIDir: agent.CDIDir,
 		Limit: o.maxAttachments, Metadata: o.metadata, Fatal: fail, Log: log,
@@ -59,7 +59,7 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 	if o.httpEndpoint != "" {
 		stop, err := endpoint.Serve(o.httpEndpoint, registry, endpoint.Health(
 			endpoint.Check{Name: "kubelet", Ask: kubelet.Registered}, endpoint.Check{Name: "nri", Ask: nri(o, &connected)},
-			endpoint.Check{Name: "state", Ask: agent.Ready},
+			endpoint.Check{Name: "state", Ask: agent.Ready}, endpoint.Check{Name: "others", Ask: agent.OthersKnown, Optional: true},
 		), fail)
 		if err != nil {
 			return fmt.Errorf("--http-endpoint: %w", err)
@@ -114,10 +114,11 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 	if err != nil {
 		return nil, fmt.Errorf("boot ID: %w", err)
 	}
-	if err := errors.Join(o.checkPlugins(), o.checkMounts(netnsDir)); err != nil {
+	bin, err := o.pluginsOnNode()
+	if err := errors.Join(err, o.checkMounts(netnsDir), o.keepGate(bin, log)); err != nil {
 		return nil, err
 	}
-	offered, err := o.inventory(sys, log)
+	offered, err := o.inventory(sys)
 	if err != nil {
 		return nil, err
 	}
@@ -127,11 +128,12 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 		Policy:   cniconfig.Policy{Driver: driver, Pool: o.nodeName, AllowClaimTypes: o.allowed},
 		StateDir: o.stateDir(), CacheDir: filepath.Join(o.pluginDir(), "cni"),
 		CDIDir: cmp.Or(o.cdiDir, node.CDIDir), DeviceInfoDir: node.DeviceInfoDir, CNIBinDirs: o.cniBinDirs, HostRoot: o.hostRoot,
+		Gate:       o.gateOn(bin),
 		BootID:     bootID,
 		Status:     func(ctx context.Context, r status.Report) error { return status.Apply(ctx, client, r) },
 		Watch:      dra.WatchClaim(client),
+		Gone:       dra.ClaimGone(client),
 		Notify:     dra.PostNotices(client, driver, o.nodeName, log),
-		Validator:  validatorBelow(o.hostRoot, log),
 		Attributes: devices.Attributes,
 		Inventory:  offered, Finder: finderOf(sys), Custody: o.custody(node, sys),
 		Journal: o.journal(node, bootID),
@@ -160,19 +162,9 @@ func (o *options) journal(node config.Node, bootID string) *journal.Journal {
 	if o.host != "" {
 		return nil
 	}
-	return journal.Open(filepath.Join("/", o.hostRoot, node.StateDir), bootID)
-}
-
-// validatorBelow looks into the runtime's files; they may be another's to read.
-func validatorBelow(root string, log *slog.Logger) func(runtime, release string) validator.State {
-	return func(runtime, release string) validator.State {
-		state, err := validator.Of(root, runtime, release)
-		if err != nil {
-			log.Warn("the container runtime's configuration cannot be read", "error", err)
-		}
-		log.Info("container runtime's validator of required plugins", "state", state)
-		return state
-	}
+	j := journal.Open(filepath.Join("/", o.hostRoot, node.StateDir), bootID)
+	j.SRIOVLocks = filepath.Join("/", o.hostRoot, journal.SRIOVLocks)
+	return j
 }
 
 // noting also keeps whether the runtime is connected.
@@ -204,15 +196,16 @@ func (o *options) checkMounts(dir string) error {
 	return err
 }
 
-// checkPlugins refuses to start where no plugin could be run.
-func (o *options) checkPlugins() error {
+// pluginsOnNode is the first directory of plugins that is there, as the host sees it: where there
+// is none, no plugin could be run.
+func (o *options) pluginsOnNode() (string, error) {
 	var errs []error
 	for _, dir := range o.cniBinDirs {
 		_, err := os.Stat(filepath.Join(o.hostRoot, dir))
 		if err == nil {
-			return nil
+			return dir, nil
 		}
 		errs = append(errs, err)
 	}
-	return fmt.Errorf("--cni-bin-dir: %w", errors.Join(errs...))
+	return "", fmt.Errorf("--cni-bin-dir: %w", errors.Join(errs...))
 }

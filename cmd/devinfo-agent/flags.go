@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"time"
@@ -18,13 +19,10 @@ import (
 type options struct {
 	nodeName string
 
-	plugin         string // "" = devinfo beside this executable
 	cniBinDir      string
-	allowDowngrade bool
 	replaceForeign bool
 	settingsDir    string // "" = node.json is left alone
 	nodeConfig     string
-	checkInterval  time.Duration
 
 	sweepInterval time.Duration
 	cniPath       string // "" = cniBinDir
@@ -35,16 +33,16 @@ type options struct {
 	nriSocket         string
 	nriIndex          string
 	whenMissing       string
+	namespaces        []string // none = all
 	excludeNamespaces []string
 
 	runDir         string
 	metricsAddress string
-	auditInterval  time.Duration
-	maxSeries      int
 	logFormat      string
 	verbosity      int
 	uninstall      bool
 	uninstallInUse bool
+	stay           bool
 }
 
 const (
@@ -61,12 +59,9 @@ func (o *options) add(f *pflag.FlagSet) {
 	f.StringVar(&o.nodeName, "node-name", os.Getenv("NODE_NAME"), "`name` of this node, for --settings-dir (default $NODE_NAME)")
 
 	f.StringVar(&o.cniBinDir, "cni-bin-dir", "/opt/cni/bin", "`directory` of the node's CNI plugins, which must exist: the plugin is put there, and kept there")
-	f.StringVar(&o.plugin, "plugin", "", "`file` of the plugin to put there (default devinfo beside this program)")
-	f.BoolVar(&o.allowDowngrade, "allow-downgrade", false, "replace a plugin of a higher version; never done where the journal has entries that the lower one cannot read")
 	f.BoolVar(&o.replaceForeign, "replace-foreign", false, foreignHelp)
 	f.StringVar(&o.settingsDir, "settings-dir", "", settingsHelp)
 	f.StringVar(&o.nodeConfig, "node-config", config.NodeFile, "node settings `file` of the plugin")
-	f.DurationVar(&o.checkInterval, "check-interval", 5*time.Second, "after which `time` plugin and settings are looked at again")
 
 	f.DurationVar(&o.sweepInterval, "sweep-interval", 5*time.Minute, "after which `time` what dead sandboxes and older boots left is removed again; 0 = never, not at the start either")
 	f.StringVar(&o.cniPath, "cni-path", "", "`directories` of delegates, separated by colons, as the host sees them (default --cni-bin-dir)")
@@ -77,17 +72,17 @@ func (o *options) add(f *pflag.FlagSet) {
 	f.StringVar(&o.nriSocket, "nri-socket", "/var/run/nri/nri.sock", "NRI `socket` of the container runtime")
 	f.StringVar(&o.nriIndex, "nri-plugin-index", "60", "two `digits` that order the plugins of the runtime")
 	f.StringVar(&o.whenMissing, "when-missing", "pass", "pass or refuse a container whose device information should be there and is not")
-	f.StringSliceVar(&o.excludeNamespaces, "inject-exclude-namespaces", nil, "`namespaces`, comma-separated, whose pods are given nothing")
+	f.StringSliceVar(&o.namespaces, "inject-namespaces", nil, "`namespaces`, comma-separated, * for anything: pods in others are given nothing (default all)")
+	f.StringSliceVar(&o.excludeNamespaces, "inject-exclude-namespaces", nil, "`namespaces`, written in the same way, whose pods are given nothing")
 
 	f.StringVar(&o.runDir, "run-dir", "/var/run/devinfo-agent", "`directory` of the agent's own, the same path on the host: the lock of the one agent of the node, and what containers mount")
 	f.StringVar(&o.metricsAddress, "metrics-address", "", "`host:port` for /healthz and /metrics, without authentication; none by default. /metrics names pods")
-	f.DurationVar(&o.auditInterval, "audit-interval", time.Minute, "after which `time` the attachments are looked at again, for /metrics")
-	f.IntVar(&o.maxSeries, "max-attachment-series", 1000, "how many attachments /metrics names at most; all are counted")
 	f.StringVar(&o.logFormat, "log-format", "text", "text or json, to standard error")
 	f.IntVarP(&o.verbosity, "v", "v", 0, "verbosity of the log: 4 for debugging")
 
 	f.BoolVar(&o.uninstall, "uninstall", false, "remove the plugin and the node settings that an agent has put in place, and end; not while an agent runs on the node")
 	f.BoolVar(&o.uninstallInUse, "uninstall-in-use", false, "uninstall although attachments are there, whose pods cannot be deleted without the plugin")
+	f.BoolVar(&o.stay, "stay", false, "after --uninstall do not end, but say in /healthz that it is done, until a signal comes: for a DaemonSet")
 }
 
 var index = regexp.MustCompile(`^[0-9]{2}$`)
@@ -118,27 +113,21 @@ func (o *options) check() error {
 			bad("metrics-address", o.metricsAddress, "must be host:port, such as 127.0.0.1:9810 or :9810")
 		}
 	}
-	if o.maxSeries < 0 {
-		bad("max-attachment-series", o.maxSeries, "is less than 0")
-	}
-	errs = append(errs, o.checkTimes()...)
-	errs = append(errs, o.checkPaths()...)
-	return errors.Join(errs...)
-}
-
-func (o *options) checkTimes() (errs []error) {
-	for _, t := range []struct {
-		flag  string
-		value time.Duration
-		never bool // 0 is allowed
-	}{
-		{"check-interval", o.checkInterval, false}, {"sweep-interval", o.sweepInterval, true}, {"audit-interval", o.auditInterval, false},
-	} {
-		if t.value < time.Second && (t.value != 0 || !t.never) {
-			errs = append(errs, fmt.Errorf("--%s: %q is less than 1s", t.flag, t.value))
+	for flag, patterns := range map[string][]string{"inject-namespaces": o.namespaces, "inject-exclude-namespaces": o.excludeNamespaces} {
+		for _, pattern := range patterns {
+			if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
+				bad(flag, pattern, "must be a namespace, or a pattern such as team-*")
+			}
 		}
 	}
-	return errs
+	if o.stay && (!o.uninstall || o.metricsAddress == "") {
+		errs = append(errs, errors.New("--stay: goes with --uninstall and --metrics-address: give both"))
+	}
+	if o.sweepInterval < time.Second && o.sweepInterval != 0 {
+		bad("sweep-interval", o.sweepInterval, "is less than 1s, and not 0")
+	}
+	errs = append(errs, o.checkPaths()...)
+	return errors.Join(errs...)
 }
 
 func (o *options) checkPaths() (errs []error) {
@@ -146,7 +135,7 @@ func (o *options) checkPaths() (errs []error) {
 		flag, value string
 		optional    bool
 	}{
-		{"plugin", o.plugin, true}, {"cni-bin-dir", o.cniBinDir, false}, {"settings-dir", o.settingsDir, true}, {"node-config", o.nodeConfig, false},
+		{"cni-bin-dir", o.cniBinDir, false}, {"settings-dir", o.settingsDir, true}, {"node-config", o.nodeConfig, false},
 		{"host-root", o.hostRoot, true}, {"device-root", o.deviceRoot, true}, {"nri-socket", o.nriSocket, false}, {"run-dir", o.runDir, false},
 	}
 	for _, dir := range filepath.SplitList(o.cniPath) {

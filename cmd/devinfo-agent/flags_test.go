@@ -32,19 +32,20 @@ func TestDefaultsMakeSense(t *testing.T) {
 func TestEveryFlagThatMakesNoSenseIsNamed(t *testing.T) {
 	t.Setenv("NODE_NAME", "")
 	for args, want := range map[string]string{
-		"--settings-dir=/s":                                "--node-name: --settings-dir needs the name of the node",
-		"--node-name=../n":                                 `--node-name: "../n" is not a node name`,
-		"--nri-plugin-index=5":                             `--nri-plugin-index: "5" must be two digits`,
-		"--when-missing=maybe":                             `--when-missing: "maybe" must be pass or refuse`,
-		"--log-format=xml":                                 `--log-format: "xml" must be text or json`,
-		"--metrics-address=9810":                           `--metrics-address: "9810" must be host:port`,
-		"--max-attachment-series=-1":                       `--max-attachment-series: "-1" is less than 0`,
-		"--check-interval=0s":                              `--check-interval: "0s" is less than 1s`,
-		"--sweep-interval=10ms":                            `--sweep-interval: "10ms" is less than 1s`,
-		"--cni-bin-dir=bin":                                `--cni-bin-dir: "bin" is not an absolute path`,
-		"--cni-path=/a:b":                                  `--cni-path: "b" is not an absolute path`,
-		"--run-dir=":                                       `--run-dir: "" is not an absolute path`,
-		"--host-root=host --plugin=devinfo":                `--plugin: "devinfo" is not an absolute path` + "\n" + `--host-root: "host" is not an absolute path`,
+		"--settings-dir=/s":              "--node-name: --settings-dir needs the name of the node",
+		"--node-name=../n":               `--node-name: "../n" is not a node name`,
+		"--nri-plugin-index=5":           `--nri-plugin-index: "5" must be two digits`,
+		"--when-missing=maybe":           `--when-missing: "maybe" must be pass or refuse`,
+		"--log-format=xml":               `--log-format: "xml" must be text or json`,
+		"--metrics-address=9810":         `--metrics-address: "9810" must be host:port`,
+		"--sweep-interval=10ms":          `--sweep-interval: "10ms" is less than 1s`,
+		"--inject-namespaces=a,[":        `--inject-namespaces: "[" must be a namespace, or a pattern`,
+		"--stay":                         "--stay: goes with --uninstall and --metrics-address",
+		"--stay --uninstall":             "--stay: goes with --uninstall and --metrics-address",
+		"--cni-bin-dir=bin":              `--cni-bin-dir: "bin" is not an absolute path`,
+		"--cni-path=/a:b":                `--cni-path: "b" is not an absolute path`,
+		"--run-dir=":                     `--run-dir: "" is not an absolute path`,
+		"--host-root=host --run-dir=run": `--host-root: "host" is not an absolute path` + "\n" + `--run-dir: "run" is not an absolute path`,
 		"--sweep-interval=0 --host-root=/ --node-name=a.b": "",
 	} {
 		_, err := parsed(t, strings.Fields(args)...)

@@ -22,6 +22,12 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
+const (
+	checkInterval = 5 * time.Second // between two looks at plugin and settings
+	auditInterval = time.Minute     // between two looks at the attachments, for /metrics
+	maxSeries     = 1000            // how many attachments /metrics names at most
+)
+
 // run runs the agent until ctx ends.
 func run(ctx context.Context, o *options, log *slog.Logger) error {
 	log.Info("devinfo-agent", "version", build.Read(), "node", o.nodeName)
@@ -66,19 +72,15 @@ func (o *options) agent(log *slog.Logger) (*agent.Agent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("boot ID: %w", err)
 	}
-	from := o.plugin
-	if from == "" {
-		self, err := os.Executable()
-		if err != nil {
-			return nil, fmt.Errorf("--plugin: %w", err)
-		}
-		from = filepath.Join(filepath.Dir(self), install.Name)
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("where the plugin is: %w", err)
 	}
 	options := agent.Options{
-		Plugin:     &install.Plugin{From: from, Dir: o.cniBinDir, AllowDowngrade: o.allowDowngrade, ReplaceForeign: o.replaceForeign},
+		Plugin:     &install.Plugin{From: filepath.Join(filepath.Dir(self), install.Name), Dir: o.cniBinDir, ReplaceForeign: o.replaceForeign},
 		NodeConfig: o.nodeConfig, BootID: bootID, CNIPath: cmp.Or(o.cniPath, o.cniBinDir), HostRoot: o.hostRoot,
-		CheckInterval: o.checkInterval, SweepInterval: o.sweepInterval, AuditInterval: o.auditInterval,
-		MaxSeries: o.maxSeries, Log: log,
+		CheckInterval: checkInterval, SweepInterval: o.sweepInterval, AuditInterval: auditInterval,
+		MaxSeries: maxSeries, Log: log,
 	}
 	if o.settingsDir != "" || o.uninstall {
 		options.Settings = &install.Settings{Dir: o.settingsDir, Node: o.nodeName, To: o.nodeConfig, ReplaceForeign: o.replaceForeign}
@@ -86,7 +88,7 @@ func (o *options) agent(log *slog.Logger) (*agent.Agent, error) {
 	if o.inject {
 		options.Injection = &agent.Injection{Options: inject.Options{
 			StageDir: filepath.Join(o.runDir, "containers"), HostRoot: cmp.Or(o.deviceRoot, o.hostRoot),
-			WhenMissing: inject.WhenMissing(o.whenMissing), Except: o.excludeNamespaces,
+			WhenMissing: inject.WhenMissing(o.whenMissing), Only: o.namespaces, Except: o.excludeNamespaces,
 		}, Socket: o.nriSocket, Index: o.nriIndex}
 	}
 	return agent.New(options), nil
@@ -104,6 +106,12 @@ func uninstall(ctx context.Context, a *agent.Agent, o *options, log *slog.Logger
 	defer release()
 	if err := a.Uninstall(ctx, o.uninstallInUse); err != nil {
 		return fmt.Errorf("--uninstall: %w", err)
+	}
+	if o.stay {
+		done := endpoint.Check{Name: "uninstalled", Ask: func() error { return nil }}
+		stop := serve(ctx, o.metricsAddress, prometheus.NewRegistry(), endpoint.Health(done), log)
+		defer stop()
+		<-ctx.Done()
 	}
 	return nil
 }

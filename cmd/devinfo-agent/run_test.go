@@ -18,7 +18,7 @@ import (
 	"devinfo-cni.io/pkg/build"
 )
 
-// programs has agent and plugin, built once.
+// programs has agent and plugin, built once for each version that a test names.
 var programs string
 
 func TestMain(m *testing.M) {
@@ -32,34 +32,44 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-func built(t *testing.T) {
+// built is the agent of a version, which has the plugin beside it.
+func built(t testing.TB, version string) string {
 	t.Helper()
-	if _, err := os.Stat(filepath.Join(programs, "devinfo-agent")); err == nil {
-		return
+	dir := filepath.Join(programs, version)
+	agent := filepath.Join(dir, "devinfo-agent")
+	if _, err := os.Stat(agent); err == nil {
+		return agent
 	}
-	cmd := exec.Command("go", "build", "-ldflags", "-s -w -X devinfo-cni.io/pkg/build.version=v1.2.0", "-o", programs+"/", ".", "../devinfo")
+	cmd := exec.Command("go", "build", "-ldflags", "-s -w -X devinfo-cni.io/pkg/build.version="+version, "-o", dir+"/", ".", "../devinfo")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	return agent
 }
 
 // node is where agents run: a directory with what a node has.
 type node struct {
-	t   *testing.T
-	dir string
+	t     testing.TB
+	dir   string
+	agent string // the program
 }
 
-func newNode(t *testing.T) *node {
+func newNode(t testing.TB) *node {
 	t.Helper()
-	built(t)
-	n := &node{t, t.TempDir()}
+	n := &node{t, t.TempDir(), built(t, "v1.2.0")}
 	for _, name := range []string{"bin", "settings"} {
 		n.must(os.Mkdir(n.at(name), 0o755))
 	}
-	settings := fmt.Sprintf(`{"stateDir": %q, "deviceInfoDir": %q, "cdiDir": %q}`, n.at("state"), n.at("info"), n.at("cdi"))
-	n.must(os.WriteFile(n.at("settings/n1.json"), []byte(settings), 0o644))
+	n.settings("")
 	return n
+}
+
+// settings gives the node directories of its own, and more settings.
+func (n *node) settings(more string) {
+	n.t.Helper()
+	text := fmt.Sprintf(`{"stateDir": %q, "deviceInfoDir": %q, "cdiDir": %q%s}`, n.at("state"), n.at("info"), n.at("cdi"), more)
+	n.must(os.WriteFile(n.at("settings/n1.json"), []byte(text), 0o644))
 }
 
 func (n *node) at(name string) string { return filepath.Join(n.dir, name) }
@@ -78,7 +88,7 @@ func (n *node) command(flags ...string) *exec.Cmd {
 		"--node-name=n1", "--cni-bin-dir=" + n.at("bin"), "--settings-dir=" + n.at("settings"), "--node-config=" + n.at("etc/node.json"),
 		"--run-dir=" + n.at("run"), "--nri-socket=" + n.at("nri.sock"),
 	}, flags...)
-	cmd := exec.Command(filepath.Join(programs, "devinfo-agent"), all...)
+	cmd := exec.Command(n.agent, all...)
 	cmd.Stdout, cmd.Stderr = n.t.Output(), n.t.Output()
 	cmd.WaitDelay = time.Minute
 	return cmd
@@ -126,7 +136,7 @@ func get(address, path string) (string, error) {
 }
 
 // free is an address that nobody uses.
-func free(t *testing.T) string {
+func free(t testing.TB) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -142,7 +152,7 @@ func TestARealAgentIsFollowedByTheNextAndUninstalled(t *testing.T) {
 	first, second := free(t), free(t)
 	one := n.start("--metrics-address=" + first)
 	n.health(first, "[+] lock", "[+] plugin", "[+] settings", "[+] sweep", "[+] attachments")
-	if text, err := get(first, "/metrics"); err != nil || !strings.Contains(text, `devinfo_plugin_info{journal_format="2",version="v1.2.0"} 1`) {
+	if text, err := get(first, "/metrics"); err != nil || !strings.Contains(text, `devinfo_plugin_info{journal_format="3",version="v1.2.0"} 1`) {
 		t.Errorf("%v\n%s", err, text)
 	}
 	two := n.start("--metrics-address=" + second)
@@ -159,11 +169,67 @@ func TestARealAgentIsFollowedByTheNextAndUninstalled(t *testing.T) {
 		n.must(err)
 	}
 	n.must(n.command("--uninstall").Run())
-	n.must(n.command("--uninstall").Run()) // a Job may be run again
+	n.must(n.command("--uninstall").Run()) // it may be run again
+	n.nothingIsLeft()
+}
+
+func (n *node) nothingIsLeft() {
+	n.t.Helper()
 	for _, dir := range []string{"bin", "etc"} {
 		if left, err := os.ReadDir(n.at(dir)); err != nil || len(left) > 0 {
-			t.Errorf("%s: %v, %v", dir, left, err)
+			n.t.Errorf("%s: %v, %v", dir, left, err)
 		}
+	}
+}
+
+// As a DaemonSet has it: a pod that has uninstalled is ready, and stays.
+func TestAnAgentThatHasUninstalledStaysWhereItIsToldTo(t *testing.T) {
+	n := newNode(t)
+	address := free(t)
+	one := n.start("--metrics-address=" + address)
+	n.health(address, "200 ", "[+] settings")
+	n.must(one.Process.Signal(syscall.SIGTERM))
+	n.must(one.Wait())
+	two := n.start("--metrics-address="+address, "--uninstall", "--stay")
+	n.health(address, "200 ", "[+] uninstalled")
+	n.nothingIsLeft()
+	n.must(two.Process.Signal(syscall.SIGTERM))
+	n.must(two.Wait())
+}
+
+// A node whose runtime is away, and whose settings are broken, holds up no roll-out.
+func TestAnAgentIsReadyWhenItsPluginIsInPlace(t *testing.T) {
+	n := newNode(t)
+	address := free(t)
+	n.start("--metrics-address=" + address)
+	n.health(address, "200 ", "[+] settings")
+	n.settings(`, "logLevel": "loud"`)
+	n.health(address, "200 ", "[+] lock", "[+] plugin", "[-] nri: not connected", `[-] settings: `)
+	for part, want := range map[string]string{"plugin": "1", "nri": "0", "settings": "0"} {
+		if text, err := get(address, "/metrics"); err != nil || !strings.Contains(text, fmt.Sprintf("devinfo_agent_ok{part=%q} %s\n", part, want)) {
+			t.Errorf("%s: %v\n%s", part, err, text)
+		}
+	}
+	n.must(os.Remove(n.at("bin/devinfo")))
+	n.must(os.Mkdir(n.at("bin/devinfo"), 0o755))
+	n.health(address, "503 ", "[-] plugin: "+n.at("bin/devinfo")+" is not a regular file")
+}
+
+// What helm rollback does to a node.
+func TestAnUpdateCanBeRolledBack(t *testing.T) {
+	n := newNode(t)
+	n.attach(fmt.Sprintf("%064x", 1), "/proc/self/ns/net", "net1")
+	for _, version := range []string{"v1.2.0", "v1.3.0", "v1.2.0"} {
+		n.agent = built(t, version)
+		address := free(t)
+		agent := n.start("--metrics-address=" + address)
+		n.health(address, "200 ", "[+] plugin")
+		out, err := exec.Command(n.at("bin/devinfo"), "--version").Output()
+		if err != nil || !strings.HasPrefix(string(out), "devinfo "+version+",") {
+			t.Errorf("%s: %q, %v", version, out, err)
+		}
+		n.must(agent.Process.Signal(syscall.SIGTERM))
+		n.must(agent.Wait())
 	}
 }
 
@@ -187,7 +253,7 @@ func TestAnAgentWorksWithoutItsMetricsAndServesThemLater(t *testing.T) {
 func TestExitCodesTellTheCommandLineFromTheRest(t *testing.T) {
 	n := newNode(t)
 	for want, flags := range map[int][]string{
-		exitUsage:  {"--check-interval=1ms"},
+		exitUsage:  {"--sweep-interval=1ms"},
 		exitFailed: {"--run-dir=/proc/none"},
 	} {
 		cmd := n.command(flags...)
@@ -198,9 +264,8 @@ func TestExitCodesTellTheCommandLineFromTheRest(t *testing.T) {
 }
 
 func TestItSaysItsVersionAsAllProgramsDo(t *testing.T) {
-	built(t)
 	for _, arg := range []string{"version", "--version"} {
-		out, err := exec.Command(filepath.Join(programs, "devinfo-agent"), arg).Output()
+		out, err := exec.Command(built(t, "v1.2.0"), arg).Output()
 		if want := "devinfo-agent " + (build.Info{Version: "v1.2.0", Go: runtime.Version()}).String() + "\n"; err != nil || string(out) != want {
 			t.Errorf("%s: %q, %v; want %q", arg, out, err, want)
 		}
@@ -214,7 +279,7 @@ func TestAnUninstallDoesNotWaitForEver(t *testing.T) {
 	n.health(address, "[+] plugin")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // as SIGTERM does
-	o := options{runDir: n.at("run"), uninstall: true, cniBinDir: n.at("bin"), nodeConfig: n.at("etc/node.json"), plugin: n.at("none")}
+	o := options{runDir: n.at("run"), uninstall: true, cniBinDir: n.at("bin"), nodeConfig: n.at("etc/node.json")}
 	err := run(ctx, &o, logger(&o))
 	if err == nil || !strings.Contains(err.Error(), "--uninstall: another devinfo-agent runs on this node: it has "+n.at("run")+" locked: delete its DaemonSet first") {
 		t.Errorf("got %v", err)

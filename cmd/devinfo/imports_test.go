@@ -4,13 +4,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
 
 // largest is the size in bytes that the stripped executable may have. It is
 // started anew for every verb of every attachment.
-const largest = 4_000_000
+const largest = 4_200_000
 
 // denied are packages that the executable must not contain, with what is below
 // them, and why. The figures are start-up times of a plugin, a Go hello being 1.
@@ -22,14 +23,12 @@ var denied = []struct{ path, why string }{
 	{"tags.cncf.io/container-device-interface/pkg/cdi", "1.45, and it reads the CDI directories; specs-go costs nothing"},
 	{"google.golang.org/grpc", "there is no server to talk to"},
 	{"google.golang.org/protobuf", "it comes with grpc"},
-	{"github.com/containernetworking/cni/pkg/utils", "0.08 and 0.26 MB, by an expression; journal and protocol.go have its rules"},
-	{"github.com/containernetworking/cni/pkg/skel", "it brings cni/pkg/utils; protocol.go does the same"},
-	{"github.com/containernetworking/cni/libcni", "it brings cni/pkg/utils, and keeps results in files; delegation.go does the same by the journal"},
-	{"regexp", "every call would compile its expressions, and the tables of Unicode come with it"},
+	{"github.com/containernetworking/cni/pkg/skel", "it reads standard input without a limit, and checks the namespace after it has printed; protocol.go does not"},
 	{"go.opentelemetry.io", "cni/pkg/invoke from 1.3.1 on brings it, 0.25 and 0.8 ms of init: stay with 1.3.0"},
 	{"github.com/containernetworking/plugins/pkg/ip", "1.57, by knftables"},
 	{"github.com/containernetworking/plugins/pkg/ipam", "1.76; delegates do it"},
 	{"github.com/k8snetworkplumbingwg/sriovnet", "1.66, by net/http and its expressions, and 1.5 MB; pkg/link has rules of its own"},
+	{"github.com/Mellanox/rdmamap", "a second opinion, for tests; it reads all of /sys/class/infiniband for one device"},
 	{"devinfo-cni.io/pkg/link/opinion", "it asks sriovnet, for people"},
 	{"github.com/spf13/afero", "it comes with sriovnet, and brings net/http"},
 	{"net/http", "it makes up most of what sriovnet costs; there is no server to talk to"},
@@ -65,6 +64,13 @@ func TestExecutableContainsNothingDear(t *testing.T) {
 	}
 }
 
+// Delegates are run as runtimes run plugins.
+func TestExecutableRunsDelegatesByLibcni(t *testing.T) {
+	if !slices.Contains(imports(t), "github.com/containernetworking/cni/libcni") {
+		t.Error("it does not import libcni")
+	}
+}
+
 // imports are the packages of the executable.
 func imports(t *testing.T) []string {
 	t.Helper()
@@ -87,7 +93,7 @@ func TestDenyListKnowsItsOwn(t *testing.T) {
 		"tags.cncf.io/container-device-interface/specs-go": false, "sigs.k8s.io/yaml": true, "gopkg.in/yaml.v3": true, "go.yaml.in/yaml/v2": true,
 		"testing": true, "testing/fstest": true, "testingx": false, "devinfo-cni.io/pkg/hosttxt/hosttxttest": true, "devinfo-cni.io/pkg/link": false,
 		"github.com/containernetworking/plugins/pkg/ip": true, "github.com/containernetworking/plugins/pkg/ns": false,
-		"google.golang.org/grpc/codes": true, "encoding/json": false, "net/http": true, "net/http/pprof": true, "net": false, "golang.org/x/text/unicode/norm": true, "golang.org/x/sys/unix": false, "github.com/containernetworking/cni/libcni": true, "github.com/containernetworking/cni/pkg/types": false, "regexp/syntax": true,
+		"google.golang.org/grpc/codes": true, "encoding/json": false, "net/http": true, "net/http/pprof": true, "github.com/Mellanox/rdmamap": true, "net": false, "golang.org/x/text/unicode/norm": true, "golang.org/x/sys/unix": false, "github.com/containernetworking/cni/libcni": false, "github.com/containernetworking/cni/pkg/skel": true,
 	} {
 		if got := reason(path) != ""; got != want {
 			t.Errorf("%s is denied: %v", path, got)
@@ -95,7 +101,7 @@ func TestDenyListKnowsItsOwn(t *testing.T) {
 	}
 }
 
-// The build is the Makefile's.
+// The build is the Makefile's, but for the garbage collector: that makes 1 % less.
 func TestExecutableIsSmall(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "devinfo")
 	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", name, ".")

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"log/slog"
 	"os"
@@ -39,7 +40,7 @@ func machine() *plugin.Plugin {
 	sys, err := sysfs.Open(node.Sysfs)
 	if err == nil {
 		kernel := link.NewKernel(sys.Files())
-		doors = plugin.Doors{Sys: sys, Interfaces: kernel, Switches: kernel}
+		doors = plugin.Doors{Sys: sys, Interfaces: kernel, Switches: kernel, SRIOVLocks: journal.SRIOVLocks}
 	}
 	bootID, err := journal.BootID()
 	if err != nil {
@@ -67,5 +68,17 @@ func logger(node config.Node) *slog.Logger {
 		log.Warn("no log file", "error", err)
 		return log
 	}
-	return slog.New(slog.NewTextHandler(io.MultiWriter(file, os.Stderr), options))
+	return slog.New(slog.NewTextHandler(tee{os.Stderr, file}, options))
+}
+
+// tee writes to all of its writers, whichever of them fails.
+type tee []io.Writer
+
+func (t tee) Write(line []byte) (int, error) {
+	var failed error
+	for _, w := range t {
+		_, err := w.Write(line)
+		failed = errors.Join(failed, err)
+	}
+	return len(line), failed
 }

@@ -60,7 +60,7 @@ func checkCommand(t *tool) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			list, err := h.Attachments()
+			list, err := h.Recorded()
 			if err != nil {
 				return err
 			}
@@ -88,10 +88,7 @@ func checkOffer(h *host) error {
 }
 
 func (t *tool) check(h *host, list []node.Attachment) error {
-	results := []node.Comparison{}
-	for _, a := range list {
-		results = append(results, h.CompareByTwo(a))
-	}
+	results := h.Explain(list)
 	err := t.print(results, func(w *tabwriter.Writer) {
 		for n, c := range results {
 			if n > 0 {
@@ -121,7 +118,7 @@ func verdictColour(v audit.Verdict) colour {
 }
 
 func (t *tool) comparisonTable(w *tabwriter.Writer, c node.Comparison) {
-	name := c.Attachment
+	name := c.Title
 	if c.Pod != "" {
 		name = "pod " + c.Pod + ": " + name
 	}

@@ -22,7 +22,7 @@ func TestCheckLooksIntoTheNetworkNamespace(t *testing.T) {
 		for _, ifName := range []string{"net1", "net2"} {
 			n.put(journal.Entry{
 				Key: journal.Key{ContainerID: "c0ffee", IfName: ifName}, Netns: netns, InNetns: true, Complete: true,
-				File: ifName, Device: journal.Device{Type: "memif", ID: "/run/m"},
+				File: ifName, Device: journal.Identity{Type: "memif", ID: "/run/m"},
 			})
 			n.must(store.Open(n.DeviceInfoDir).Write(ifName, info.Encode()))
 		}
@@ -39,7 +39,7 @@ func TestCheckLooksIntoTheNetworkNamespace(t *testing.T) {
 		if diff := cmp.Diff(want, n.ctl("check", "net-a/c0ff/net1")); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
-		want = `net-a/c0ffee/net2: ok
+		want = `net-a/c0ffee/net2: interface gone
   file: /cni/net2
   FACT              JOURNAL  FILE    NOW  SOURCE    VERDICT
   device-info file  written  there   -    -         same

@@ -33,7 +33,7 @@ func (t *tool) complete(args []string, names func(node.Attachment) []string) (al
 	if err != nil || len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	list, _ := h.Attachments()
+	list, _ := h.Recorded()
 	for _, a := range list {
 		all = append(all, names(a)...)
 	}

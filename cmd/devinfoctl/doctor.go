@@ -16,8 +16,9 @@ const doctorHelp = `Examines the whole node, and says what is wrong and what to 
 line:
 
   attachments  the journal, the claims, the files, the namespaces and the devices agree
-  files        each device-info file is an attachment's
-  holders      no VF is held by two pods, nor by a device plugin and DRA
+  files        each device-info file is an attachment's, each lease that of somebody on
+               record; cni-dra-driver knows each claim that has one
+  holders      no VF is held by two, by an exclusive lease, a device plugin or sriov-cni
   leftovers    a VF that nobody holds has no VLAN, trust or MAC that a pod left
   addresses    no two VFs have the same MAC
   drivers      each VF and vDPA device has a driver
@@ -26,8 +27,9 @@ line:
   settings     the node settings can be used, and are as devinfo-agent put them there
   networks     the network configurations with devinfo on this node are right: order,
                versions, capabilities
-  directories  those of CNI and CDI are there
+  directories  those of CNI, CDI and the plugin are there, and ADD can write to its own
   runtime      the container runtime offers NRI
+  offer        the rules of cni-dra-driver name devices of this node
 
 "sight" says what could not be checked. It runs the configured plugins with
 CNI_COMMAND=VERSION, which changes nothing. A captured host is examined as it was.
@@ -42,7 +44,7 @@ const doctorExample = `  devinfoctl doctor
 func placeFlags(cmd *cobra.Command, p *doctor.Places, cniPath *string) {
 	*p = doctor.DefaultPlaces()
 	cniPathFlag(cmd, cniPath)
-	cmd.Flags().StringVar(&p.ConfDir, "cni-conf-dir", p.ConfDir, "`directory` of CNI's network configurations")
+	cmd.Flags().StringVar(&p.ConfDir, "cni-conf-dir", "", "`directory` of CNI's network configurations (default /etc/cni/net.d, or that of K3s, OpenShift, MicroK8s)")
 	cmd.Flags().StringVar(&p.NRISocket, "nri-socket", p.NRISocket, "NRI `socket` of the container runtime")
 	cmd.Flags().StringVar(&p.PodResources, "pod-resources", p.PodResources, "`socket` by which the kubelet tells of devices")
 	cmd.Flags().StringVar(&p.SRIOVLocks, "sriov-locks", p.SRIOVLocks, "`directory` of sriov-cni's locks")
@@ -105,7 +107,10 @@ func levelColours() map[doctor.Level]colour {
 // live asks the node, or the capture.
 func (h *host) live(ctx context.Context, places doctor.Places) (*doctor.Live, error) {
 	if h.file == nil {
-		places.CDIDir, places.Sysfs = h.Settings.CDIDir, h.Settings.Sysfs
+		places.CDIDir, places.StateDir, places.InfoDir, places.Sysfs = h.Settings.CDIDir, h.Settings.StateDir, h.Settings.DeviceInfoDir, h.Settings.Sysfs
+		if places.ConfDir == "" {
+			_, places.ConfDir = doctor.UsualDirs(exists)
+		}
 		return doctor.Gather(ctx, places, h.NetnsGone), nil
 	}
 	data := h.file.File("node/live.json")

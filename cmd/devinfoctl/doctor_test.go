@@ -1,12 +1,14 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/link/linktest"
 )
 
 // What is well is said, and no more than what is wrong is wrong.
@@ -14,13 +16,13 @@ func TestDoctorOfANode(t *testing.T) {
 	n := newNode(t)
 	n.put(journal.Entry{Key: container("c0ffee"), Netns: aliveNetns, Complete: true})
 	n.put(journal.Entry{Key: container("decade"), Netns: n.noNetns(), Complete: true, Args: "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-0"})
-	n.must(os.MkdirAll(filepath.Join(n.StateDir, "files"), 0o700))
-	n.must(os.Symlink("../attachments/none@none@net1", filepath.Join(n.StateDir, "files", "stale")))
+	n.must(os.MkdirAll(filepath.Join(n.StateDir, "leases/file/stale"), 0o700))
+	n.must(os.Symlink("../../../attachments/none@none@net1", filepath.Join(n.StateDir, "leases/file/stale/none@none@net1")))
 	n.plugin("devinfo", `echo '{"cniVersion": "1.0.0", "supportedVersions": ["1.0.0"]}'`)
 	got := n.ctl("doctor", "--cni-path", n.bin, "--cni-conf-dir", n.bin, "--nri-socket", n.file, "--pod-resources", n.noNetns(), "--sriov-locks", n.noNetns())
 	for _, want := range []string{
 		"error    attachments  pod shop/web-0, net-a/decade/net1: netns gone: network namespace /bin/no-such is gone. Remedy: ",
-		"warning  files        /state/files/stale: claims a file for an attachment that is not on record. Remedy: ",
+		"warning  files        /state/leases/file/stale/none@none@net1: is a lease whose holder is not on record. Remedy: ",
 		"ok       plugin       ", "ok       settings     ", "info     networks     ", "warning  directories  /cdi: ", "ok       runtime      ",
 		"unknown  sight        devices of pods: /bin/no-such: no such file or directory. Remedy: ", "exit 1\n",
 	} {
@@ -30,6 +32,43 @@ func TestDoctorOfANode(t *testing.T) {
 	}
 	if strings.Contains(got, "c0ffee") {
 		t.Errorf("an attachment that is as it should be is named:\n%s", got)
+	}
+}
+
+// In the driver's container the node is below /host: with its links, such as that of /var/run.
+func TestDoctorOfANodeThatIsMountedElsewhere(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		n := newNode(t)
+		root := filepath.Dir(n.file)
+		settings := n.Node
+		settings.StateDir, settings.DeviceInfoDir, settings.CDIDir, settings.Sysfs = "/state", "/var/run/cni", "/var/run/cdi", "/sys"
+		n.StateDir = filepath.Join(root, "state")
+		n.put(journal.Entry{Key: container("decade"), Netns: "/run/netns/gone", Complete: true})
+		boot, err := journal.BootID()
+		n.must(err)
+		data, err := json.Marshal(settings)
+		n.must(err)
+		n.must(os.Rename(n.Sysfs, filepath.Join(root, "sys")))
+		for name, text := range map[string]string{"proc/sys/kernel/random/boot_id": boot, "etc/cni/devinfo/node.json": string(data), "run/cdi/x": "", "run/netns/x": "", "etc/cni/net.d/x": "", "opt/cni/bin/x": ""} {
+			n.must(os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o755))
+			n.must(os.WriteFile(filepath.Join(root, name), []byte(text), 0o644))
+		}
+		n.must(os.Mkdir(filepath.Join(root, "var"), 0o755))
+		n.must(os.Symlink("/run", filepath.Join(root, "var/run")))
+		cmd := n.command("--host-root", root, "--node-config", "/etc/cni/devinfo/node.json", "doctor")
+		out, _ := cmd.CombinedOutput()
+		for _, want := range []string{
+			"error    attachments  net-a/decade/net1: netns gone: network namespace /run/netns/gone is gone. Remedy: ",
+			"error    plugin       the devinfo plugin is not in /opt/cni/bin. Remedy: ",
+			"ok       directories  ", "ok       holders      4 VFs, none held twice",
+		} {
+			if !strings.Contains(string(out), want) {
+				t.Errorf("no %q in\n%s", want, out)
+			}
+		}
+	})
+	if o := ctl("--host-root", "/nowhere", "doctor"); o.exit != exitBlind || !strings.Contains(o.stderr, "--host-root: /nowhere: ") {
+		t.Errorf("%+v", o)
 	}
 }
 

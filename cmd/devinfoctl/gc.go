@@ -1,16 +1,19 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"slices"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
+	"devinfo-cni.io/pkg/ctl/doctor"
 	"devinfo-cni.io/pkg/ctl/node"
 	cniplugin "devinfo-cni.io/plugins/devinfo"
 )
@@ -24,21 +27,26 @@ it sweeps what killed plugins left and no attachment owns, such as temporary fil
 Run it on the node itself: a container may not see the node's network namespaces, and
 would take them for gone. An attachment whose network namespace exists is never touched,
 whether its ADD is complete or not, nor is one whose entry cannot be read.
-Files in the device-info directory that no attachment claims are shown, but left
+Files in the device-info directory that no attachment owns are shown, but left
 alone: other plugins keep files there too.
 
 Container runtimes that call GC (CNI 1.1.0) do the same by themselves.
+
+With --claim it ends, instead, the leases that a ResourceClaim has of devices, by which other
+pods are refused them with error 104: for a node from which cni-dra-driver was removed. As long
+as cni-dra-driver has a record of the claim, it refuses to.
 
 Exits with 1 if --dry-run finds something to remove, with 3 if --yes could not remove
 everything.`
 
 const gcExample = `  devinfoctl gc --dry-run
   devinfoctl gc --yes
-  devinfoctl gc --yes --cni-path /opt/cni/bin:/usr/lib/cni`
+  devinfoctl gc --yes --cni-path /opt/cni/bin:/usr/lib/cni
+  devinfoctl gc --claim 0d3f9a52-5f0c-4f6c-9d7e-3a1c5b7e9f01 --yes`
 
 func gcCommand(t *tool) *cobra.Command {
 	var dryRun, yes bool
-	var cniPath string
+	var cniPath, claim string
 	cmd := &cobra.Command{
 		Use:     "gc --dry-run|--yes",
 		Short:   "remove what is left of attachments whose network namespace is gone",
@@ -49,6 +57,10 @@ func gcCommand(t *tool) *cobra.Command {
 			if dryRun == yes {
 				return usage("give --dry-run to see what would be removed, or --yes to remove it", "gc: one of --dry-run and --yes is needed")
 			}
+			byClaim := cmd.Flags().Changed("claim")
+			if byClaim && claim == "" {
+				return usage("give the UID of a ResourceClaim: error 104 and devinfoctl doctor name it", "--claim: the UID is missing")
+			}
 			h, err := t.host()
 			if err != nil {
 				return err
@@ -58,21 +70,23 @@ func gcCommand(t *tool) *cobra.Command {
 					return err
 				}
 			}
+			if byClaim {
+				return t.endLeases(h, claim, yes)
+			}
 			return t.gc(cmd.Context(), h, yes, cniPathOr(cniPath))
 		},
 	}
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show what would be removed")
 	cmd.Flags().BoolVar(&yes, "yes", false, "remove it")
+	cmd.Flags().StringVar(&claim, "claim", "", "end the leases of the ResourceClaim with this `UID`, and do nothing else")
 	cniPathFlag(cmd, &cniPath)
 	return cmd
 }
 
 // cniPathFlag is for the commands that look for other plugins; cniPathOr resolves it.
 func cniPathFlag(cmd *cobra.Command, value *string) {
-	cmd.Flags().StringVar(value, "cni-path", "", "`directories` of the CNI plugins, separated by colons (default $CNI_PATH, else "+defaultCNIPath+")")
+	cmd.Flags().StringVar(value, "cni-path", "", "`directories` of the CNI plugins, separated by colons (default $CNI_PATH, else /opt/cni/bin and those of K3s, OpenShift, MicroK8s, as far as they are there)")
 }
-
-const defaultCNIPath = "/opt/cni/bin"
 
 // cniPathOr is the flag's value, or what holds without it.
 func cniPathOr(value string) string {
@@ -80,9 +94,15 @@ func cniPathOr(value string) string {
 		value = os.Getenv("CNI_PATH")
 	}
 	if value == "" {
-		value = defaultCNIPath
+		dirs, _ := doctor.UsualDirs(exists)
+		value = strings.Join(dirs, string(os.PathListSeparator))
 	}
 	return value
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 func (t *tool) gc(ctx context.Context, h *host, remove bool, cniPath string) error {
@@ -99,11 +119,65 @@ func (t *tool) gc(ctx context.Context, h *host, remove bool, cniPath string) err
 	}
 	switch {
 	case failed:
-		return blind(errors.New("gc: not everything could be removed"), "fix the errors above, and run it again")
+		return errNotAll()
 	case !remove && len(g.Orphans) > 0:
 		return errFound
 	}
 	return nil
+}
+
+func errNotAll() error {
+	return blind(errors.New("gc: not everything could be removed"), "fix the errors above, and run it again")
+}
+
+// endLeases ends what a claim has leases of.
+func (t *tool) endLeases(h *host, uid string, remove bool) error {
+	list, err := h.LeasesOf(uid)
+	if err != nil {
+		return err
+	}
+	failed := false
+	for n := range list {
+		if !remove {
+			continue
+		}
+		if err := h.EndLeases(&list[n]); err != nil {
+			list[n].Error, failed = err.Error(), true
+		}
+	}
+	if err := t.print(list, func(w *tabwriter.Writer) { t.leasesTable(w, uid, list) }); err != nil {
+		return err
+	}
+	switch {
+	case failed:
+		return errNotAll()
+	case !remove && len(list) > 0:
+		return errFound
+	}
+	return nil
+}
+
+func (t *tool) leasesTable(w *tabwriter.Writer, uid string, list []node.ClaimLeases) {
+	if len(list) == 0 {
+		fmt.Fprintf(w, "claim %s has no leases\n", printable(uid))
+	}
+	for _, l := range list {
+		ended, removed := "would end", "would remove"
+		switch {
+		case l.Ended:
+			ended, removed = "ended", "removed"
+		case l.Error != "":
+			ended, removed = t.paint(red, "may be left"), t.paint(red, "not removed")
+		}
+		fmt.Fprintf(w, "claim %s\n", printable(cmp.Or(l.Claim, uid)))
+		for _, d := range l.Devices {
+			fmt.Fprintf(w, "  %s: lease of %s\n", ended, printable(d))
+		}
+		fmt.Fprintf(w, "  %s: %s\n", removed, printable(l.Record))
+		if l.Error != "" {
+			fmt.Fprintf(w, "  %s: %s\n", t.paint(red, "error"), printable(l.Error))
+		}
+	}
 }
 
 // collect removes orphans, and notes what came of each. It asks again before each
@@ -138,7 +212,7 @@ func (t *tool) garbageTable(w *tabwriter.Writer, g *node.Garbage) {
 		case o.Error != "":
 			made, file = t.paint(red, "may be left"), "removed"
 		}
-		fmt.Fprintf(w, "%s: %s\n", printable(o.Attachment), printable(o.Why))
+		fmt.Fprintf(w, "%s: %s\n", printable(o.Title), printable(o.Why))
 		for _, d := range o.Delegates {
 			fmt.Fprintf(w, "  %s: what delegate %s made\n", made, printable(d))
 		}
@@ -157,9 +231,9 @@ func (t *tool) garbageTable(w *tabwriter.Writer, g *node.Garbage) {
 		fmt.Fprintln(w, "nothing to remove")
 	}
 	for _, o := range g.Skipped {
-		fmt.Fprintf(w, "%s: left alone: %s\n", printable(o.Attachment), printable(o.Why))
+		fmt.Fprintf(w, "%s: left alone: %s\n", printable(o.Title), printable(o.Why))
 	}
-	for _, path := range g.Unclaimed {
-		fmt.Fprintf(w, "%s: left alone: no attachment claims it, and it may be another plugin's\n", printable(path))
+	for _, path := range g.Unowned {
+		fmt.Fprintf(w, "%s: left alone: no attachment owns it, and it may be another plugin's\n", printable(path))
 	}
 }

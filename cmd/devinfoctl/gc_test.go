@@ -3,8 +3,10 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +18,7 @@ import (
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link/linktest"
+	cniplugin "devinfo-cni.io/plugins/devinfo"
 )
 
 func container(id string) journal.Key { return journal.Key{ContainerID: id} }
@@ -53,7 +56,7 @@ net-a/killed/net1: network namespace /bin/no-such is gone
 net-a/older/net1: of an earlier boot
   would remove: what delegate second made
   would remove: /state/attachments/net-a@older@net1
-/cni/foreign: left alone: no attachment claims it, and it may be another plugin's
+/cni/foreign: left alone: no attachment owns it, and it may be another plugin's
 exit 1
 `
 
@@ -101,7 +104,7 @@ func TestGCRemovesWhatOrphansLeftAndNothingElse(t *testing.T) {
 	if diff := cmp.Diff(calls, n.calls()); diff != "" {
 		t.Errorf("the delegates, which must not be told of another's namespace (-want +got):\n%s", diff)
 	}
-	const again = "nothing to remove\n/cni/foreign: left alone: no attachment claims it, and it may be another plugin's\n"
+	const again = "nothing to remove\n/cni/foreign: left alone: no attachment owns it, and it may be another plugin's\n"
 	if diff := cmp.Diff(again, n.ctl("gc", "--yes")); diff != "" {
 		t.Errorf("again (-want +got):\n%s", diff)
 	}
@@ -158,6 +161,7 @@ func TestGCAsksAgainBeforeItRemoves(t *testing.T) {
 	n.must(err)
 	g, err := h.Garbage()
 	n.must(err)
+	n.must(n.drop(key))
 	n.put(journal.Entry{Key: container("again"), Netns: aliveNetns, File: "again", Complete: true})
 	if !tool.collect(t.Context(), h, g.Orphans, n.bin) || g.Orphans[0].Removed {
 		t.Errorf("%+v", g.Orphans)
@@ -218,5 +222,70 @@ func TestGCLeavesACDISpecThatIsNotOurs(t *testing.T) {
 	}
 	if specs, err := store.Open(n.CDIDir).Names(); err != nil || len(specs) != 1 {
 		t.Errorf("the CDI specs: %q, %v", specs, err)
+	}
+}
+
+// add runs the plugin's ADD of a container that asks for a device.
+func (n *liveNode) add(id, device string) string {
+	n.t.Helper()
+	tool := &tool{nodeFile: n.file, stderr: os.Stderr, clock: time.Now}
+	h, err := tool.host()
+	n.must(err)
+	var out strings.Builder
+	p := cniplugin.New(h.Settings, cniplugin.Doors{Sys: h.Sys, Interfaces: h.Finder.Interfaces, Switches: h.Finder.Switches}, h.BootID, &out, slog.New(slog.DiscardHandler))
+	env := map[string]string{"CNI_COMMAND": "ADD", "CNI_CONTAINERID": id, "CNI_NETNS": aliveNetns, "CNI_IFNAME": "net1", "CNI_PATH": n.bin, "CNI_NETNS_OVERRIDE": "1"}
+	config := `{"cniVersion": "1.1.0", "name": "net-a", "type": "devinfo", "deviceID": "` + device + `", "delegates": [{"type": "child"}]}`
+	p.Run(func(key string) string { return env[key] }, strings.NewReader(config), &out)
+	return out.String()
+}
+
+// What error 104 and doctor say ends the leases of a claim does so, but not while
+// cni-dra-driver knows the claim.
+func TestTheCommandOfError104EndsTheLeasesOfAClaim(t *testing.T) {
+	const vf = "0000:03:00.5"
+	n := newNode(t)
+	n.plugin("child", `echo '{"cniVersion": "1.1.0"}'`)
+	boot, err := journal.BootID()
+	n.must(err)
+	j := journal.Open(n.StateDir, boot)
+	for _, ifName := range []string{"", "net1"} {
+		n.must(j.Hold(&journal.Claim{UID: "u1", IfName: ifName, Namespace: "shop", Name: "fast", Pods: []string{"p"}, Leases: []journal.DeviceLease{{ID: "pci-" + vf, Mode: journal.Exclusive}}}))
+	}
+	n.must(j.Hold(&journal.Claim{UID: "u11", Namespace: "shop", Name: "other", Leases: []journal.DeviceLease{{ID: "pci-0000:03:00.4", Mode: journal.Exclusive}}}))
+	refused := n.add("c0ffee", vf)
+	command := regexp.MustCompile(`devinfoctl (gc --claim .*? --yes)`).FindStringSubmatch(refused)
+	if command == nil {
+		t.Fatalf("no command in %s", refused)
+	}
+	args := append(strings.Fields(command[1]), "--dra-state-dir", n.claim("{}"))
+	want := `! devinfoctl: claim u1: cni-dra-driver has a record of it, /claims/u1.json, and ends its leases itself
+!   delete its pods; if DEL was given up, cni-dra-driver clear u1; only if cni-dra-driver was removed from the node for good, remove that file first
+exit 3
+`
+	if diff := cmp.Diff(want, n.ctl(args...)); diff != "" || !strings.Contains(n.add("c0ffee", vf), "104") {
+		t.Errorf("with a record of the driver's (-want +got):\n%s", diff)
+	}
+	n.must(os.Remove(filepath.Join(args[len(args)-1], "u1.json")))
+	if got := n.ctl("doctor", "--dra-state-dir", args[len(args)-1]); !strings.Contains(got, "claim shop/fast: has leases of "+vf) || !strings.Contains(got, "Remedy: "+command[0]+"\n") {
+		t.Errorf("doctor: %s", got)
+	}
+	want = `claim shop/fast
+  ended: lease of 0000:03:00.5
+  removed: /state/claims/u1
+claim shop/fast
+  ended: lease of 0000:03:00.5
+  removed: /state/claims/u1=net1
+`
+	if diff := cmp.Diff(want, n.ctl(args...)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if got := n.add("c0ffee", vf); strings.Contains(got, `"code": 104`) { // who is not root cannot look into a namespace
+		t.Errorf("ADD then: %s", got)
+	}
+	if records, err := j.Claims(); err != nil || !slices.Equal(records, []string{"u11"}) {
+		t.Errorf("left: %q, %v", records, err)
+	}
+	if got := n.ctl(args...); got != "claim u1 has no leases\n" {
+		t.Errorf("again: %s", got)
 	}
 }

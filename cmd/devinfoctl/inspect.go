@@ -13,7 +13,7 @@ import (
 )
 
 const inspectHelp = `Shows the device information that ADD would write for a device, and where each fact
-comes from, without regard to a configuration or an existing file.
+comes from, by the defaults of the configuration and without regard to an existing file.
 
 DEVICE is a PCI address (03:00.5 is 0000:03:00.5), an auxiliary device (an SF), a vDPA
 device or a network interface: one of this namespace or, with --netns, of that one. If a
@@ -49,12 +49,15 @@ func inspectCommand(t *tool) *cobra.Command {
 			if s.Netns != "" && s.As != "" && s.As != node.AsInterface {
 				return usage("leave one of the two out", "--netns is for interfaces, but --as says %s", s.As)
 			}
+			if s.Netns != "" && !strings.Contains(s.Netns, "/") { // as ip -n
+				s.Netns = "/run/netns/" + s.Netns
+			}
 			return t.inspect(s)
 		},
 	}
-	cmd.Flags().StringVar(&s.Netns, "netns", "", "`path` of the network namespace that the interface is in")
+	cmd.Flags().StringVar(&s.Netns, "netns", "", "network namespace that the interface is in, by `path`, or by the name that ip -n takes")
 	cmd.Flags().StringVar(&s.As, "as", "", "what DEVICE is: "+strings.Join(node.Kinds, ", "))
-	cmd.Flags().BoolVar(&s.FollowLower, "follow-lower", false, "for a macvlan, ipvlan or vlan interface, take the lower one's device")
+	cmd.Flags().BoolVar(&s.FollowLower, "follow-lower", true, "for a macvlan, ipvlan or vlan interface, take the lower one's device, as the key followLower does")
 	cmd.Flags().BoolVar(&s.SubfunctionParent, "subfunction-parent", false, "let the parent function stand for an SF")
 	_ = cmd.RegisterFlagCompletionFunc("as", cobra.FixedCompletions(node.Kinds, cobra.ShellCompDirectiveNoFileComp))
 	return cmd

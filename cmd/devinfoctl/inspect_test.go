@@ -25,7 +25,10 @@ func TestInspectOfCapturedHosts(t *testing.T) {
 		{"vdpa-interface", "mlx5-vdpa", "eth12 -o json"},
 		{"vdpa-unbound", "mlx5-vdpa", "vdpa5"},
 		{"macvlan", "i40e", "net1 --netns /run/netns/pod"},
-		{"macvlan-lower", "i40e", "net1 --netns /run/netns/pod --follow-lower"},
+		{"macvlan-alone", "i40e", "net1 --netns /run/netns/pod --follow-lower=false"},
+		{"representor", "mlx5-switchdev", "eth4 --follow-lower=false"},
+		{"veth", "mlx5-legacy", "eth0 --netns pod"},
+		{"unlike-any", "i40e", "nope"},
 		{"vmd", "vmd", "10000:e1:00.0"},
 		{"unknown", "mlx5-switchdev", "enp3s0f0v9"},
 		{"unknown-address", "mlx5-switchdev", "0000:03:00.9"},
@@ -57,7 +60,7 @@ func TestNameOfSeveralDevicesIsRefusedUntilSettled(t *testing.T) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	for as, fact := range map[string]string{
-		"vdpa":      "vdpa.parent-device  same0              the command line",
+		"vdpa":      "vdpa.parent-device  same0              /sys/bus/vdpa/devices/same0",
 		"interface": "pci.pci-address  0000:02:00.0  interface same0 (netlink)",
 	} {
 		if o := ctl("--host", host, "inspect", "same0", "--as", as); o.exit != exitOK || !strings.Contains(o.stdout, fact) {

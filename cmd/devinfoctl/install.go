@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/pkg/journal"
 )
@@ -21,10 +22,9 @@ The new file is written beside the old one, run with CNI_COMMAND=VERSION, and on
 renamed: there is a whole plugin at every moment, and a running one keeps the old file.
 Installing what is already there changes nothing.
 
-A higher version stays, unless --allow-downgrade is given, and so does a file that is no
-devinfo plugin, unless --replace-foreign is given: both are errors. If the journal has
-entries that the plugin cannot read, nothing is installed: it would take for free what pods
-have.`
+A file that is no devinfo plugin stays, unless --replace-foreign is given, which is an error.
+If the journal has entries that the plugin cannot read, nothing is installed: it would take
+for free what pods have.`
 
 const installExample = `  devinfoctl install --cni-bin-dir /opt/cni/bin
   devinfoctl install --cni-bin-dir /host/opt/cni/bin --from /plugins/devinfo`
@@ -52,7 +52,6 @@ func installCommand(t *tool) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&p.Dir, "cni-bin-dir", "", "`directory` of the CNI plugins")
 	cmd.Flags().StringVar(&p.From, "from", "", "the plugin's `file` (default: devinfo beside devinfoctl)")
-	cmd.Flags().BoolVar(&p.AllowDowngrade, "allow-downgrade", false, "replace a plugin of a higher version")
 	cmd.Flags().BoolVar(&p.ReplaceForeign, "replace-foreign", false, "replace a file that is no devinfo plugin")
 	_ = cmd.MarkFlagDirname("cni-bin-dir")
 	return cmd
@@ -66,13 +65,7 @@ func (t *tool) install(ctx context.Context, p *install.Plugin) error {
 		}
 		p.From = filepath.Join(filepath.Dir(self), pluginName)
 	}
-	p.NewestFormat = func() (int, error) {
-		node, err := t.settings()
-		if err != nil {
-			return 0, err
-		}
-		return journal.Open(node.StateDir, "").NewestFormat()
-	}
+	p.Newer = t.newer
 	done, err := p.Place(ctx)
 	if err != nil {
 		return installError(err, p.Dir, p.From)
@@ -82,15 +75,27 @@ func (t *tool) install(ctx context.Context, p *install.Plugin) error {
 	}
 	return t.print(done, func(w *tabwriter.Writer) {
 		fmt.Fprintf(w, "%s: %s\n", done.Path, done.State)
-		if done.State == install.Higher {
-			fmt.Fprintf(w, "  there\t%s, and not %s\n", done.Old.Version, done.New.Version)
-			return
-		}
 		if done.Old != nil && done.State != install.AlreadyThere {
 			fmt.Fprintf(w, "  old\t%s\n", done.Old)
 		}
 		fmt.Fprintf(w, "  new\t%s\n", &done.New)
 	})
+}
+
+// newer are the pods of entries of a newer format, as the journal of this node has them.
+func (t *tool) newer(than int) ([]string, error) {
+	node, err := t.settings()
+	if err != nil {
+		return nil, err
+	}
+	j := journal.Open(node.StateDir, "")
+	if node.StateDir != config.DefaultNode().StateDir { // else nothing needs to have been attached here
+		err = j.Seen()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return j.Newer(than)
 }
 
 func installError(err error, dir, from string) error {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -140,6 +141,28 @@ func TestInstallRefusesWithARemedy(t *testing.T) {
 		}
 	}
 	alone(t, bin)
+}
+
+// In cni-dra-driver's container, which may not have the directory mounted that the node's
+// settings name: an empty journal would let every plugin through.
+func TestInstallRefusesIfItDoesNotSeeTheJournalThatTheSettingsName(t *testing.T) {
+	plugin := filepath.Join(t.TempDir(), "devinfo")
+	if out, err := exec.Command("go", "build", "-o", plugin, "../devinfo").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	bin, settings := t.TempDir(), filepath.Join(t.TempDir(), "node.json")
+	for stateDir, exit := range map[string]int{"/proc/none/state": exitBlind, filepath.Join(t.TempDir(), "state"): exitOK} {
+		if err := os.WriteFile(settings, fmt.Appendf(nil, `{"stateDir": %q}`, stateDir), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		o := ctl("--node-config", settings, "install", "--cni-bin-dir", bin, "--from", plugin)
+		if o.exit != exit || exit != exitOK && !strings.Contains(o.stderr, "stateDir: "+stateDir+" is not there and cannot be made") || strings.Contains(o.stderr, bin) {
+			t.Errorf("%+v", o)
+		}
+		if err := os.RemoveAll(filepath.Join(bin, "devinfo")); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func TestDirectoryThatMayNotBeWrittenIsNamed(t *testing.T) {

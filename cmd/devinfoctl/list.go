@@ -6,26 +6,29 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"devinfo-cni.io/pkg/audit"
 	"devinfo-cni.io/pkg/ctl/node"
+	"devinfo-cni.io/pkg/journal"
 )
 
 const listHelp = `Lists the attachments of the node, as the plugin's journal and the records of
-cni-dra-driver have them, and what has become of each:
+cni-dra-driver have them, and what has become of each, by the comparison that check shows:
 
-  ok            the network namespace, the device and the files are there
-  adding        ADD has not ended yet, or was killed
-  file missing  the device-info file or the CDI spec that ADD wrote is gone
-  device gone   the device that ADD found is no longer on the node
-  netns gone    the network namespace is gone, and no DEL has come, or it failed
-  orphan        of an earlier boot: neither namespace nor file can be left
-  corrupt       the journal's entry cannot be read
-  newer format  the entry is of a newer devinfo
-  unknown       it cannot be looked at: without root, or from within a container
+  ok              all is as ADD left it, but perhaps for optional facts
+  adding          ADD has not ended yet, or was killed
+  file missing    the device-info file or the CDI spec that ADD wrote is gone
+  file invalid    it is there, and is not what ADD can have written
+  device gone     the device that ADD found is no longer on the node
+  wrong device    the device-info file or the interface is another device's
+  interface gone  the interface is no longer in the network namespace
+  netns gone      the network namespace is gone, and no DEL has come, or it failed
+  orphan          of an earlier boot: neither namespace nor file can be left
+  corrupt         the journal's entry cannot be read
+  newer format    the entry is of a newer devinfo
+  unknown         it cannot be looked at: without root, or from within a container
 
 and only of networks that cni-dra-driver attaches:
 
@@ -33,28 +36,21 @@ and only of networks that cni-dra-driver attaches:
   deleting      DEL runs, or has failed and will be tried again
   abandoned     DEL, or restoring the device, has failed too often: nobody waits for it
 
-If the pod is unknown the container is shown. Attachments without a device-info file and
-without delegates are not in the journal. check explains what is wrong with one; gc removes
-"netns gone" and "orphan". -o wide shows containers, claims, files and CDI devices too; on
-a narrow terminal columns are left out.
-
-With --watch the list is read again every --interval, and redrawn when it has changed,
-until SIGINT. If the output is not a terminal, each change is a line instead; with -o json
-each is an object on a line, with -o yaml a document.`
+If the pod is unknown the container is shown. Attachments without a device-info file,
+delegates and leases are not in the journal. A device that others may have too, by shared
+leases, is "(shared)"; -o json has the lease of each, exclusive or shared, and none where the
+device is only named. check explains what is wrong with one; gc removes "netns gone" and
+"orphan". -o wide shows containers, claims, files and CDI devices too; on a narrow terminal
+columns are left out.
+`
 
 const listExample = `  devinfoctl list
   devinfoctl list -n shop -o wide
-  devinfoctl list --watch
   devinfoctl list --abandoned
   devinfoctl list -o json | jq '.[] | select(.state != "ok")'
   devinfoctl --host node.txtar list`
 
-// shortest is the least --interval: each look reads every entry.
-const shortest = 100 * time.Millisecond
-
 func listCommand(t *tool) *cobra.Command {
-	var watch bool
-	var interval time.Duration
 	var wanted filter
 	cmd := &cobra.Command{
 		Use:     "list",
@@ -62,25 +58,14 @@ func listCommand(t *tool) *cobra.Command {
 		Long:    listHelp,
 		Example: listExample,
 		Args:    none,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			switch {
-			case interval < shortest:
-				return usage(fmt.Sprintf("give %s or more", shortest), "--interval: %s is too short", interval)
-			case cmd.Flags().Changed("interval") && !watch:
-				return usage("give --watch too, or leave --interval out", "--interval: has no effect without --watch")
-			}
+		RunE: func(*cobra.Command, []string) error {
 			h, err := t.host()
 			if err != nil {
 				return err
 			}
-			if watch {
-				return t.watch(cmd.Context(), h, wanted, interval)
-			}
 			return t.list(h, wanted)
 		},
 	}
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "keep running, and show changes as they happen")
-	cmd.Flags().DurationVar(&interval, "interval", time.Second, "with --watch, the `time` between two reads")
 	cmd.Flags().StringVarP(&wanted.namespace, "namespace", "n", "", "only the pods of this `namespace`")
 	cmd.Flags().BoolVar(&wanted.abandoned, "abandoned", false, "only what cni-dra-driver has given up deleting")
 	_ = cmd.RegisterFlagCompletionFunc("namespace", t.completeNamespaces)
@@ -125,7 +110,7 @@ func (t *tool) listLines(h *host, list []node.Attachment) []string {
 	} else {
 		rows = [][]string{{"POD", "NETWORK", "INTERFACE", "TYPE", "DEVICE", "STATE"}}
 		for _, a := range list {
-			rows = append(rows, []string{a.Holder(), a.Network, a.IfName, a.Type, a.Device, string(a.State)})
+			rows = append(rows, []string{a.Holder(), a.Network, a.IfName, a.Type, deviceOf(a), string(a.State)})
 		}
 	}
 	width := t.width()
@@ -145,10 +130,18 @@ func wideRows(h *host, list []node.Attachment) [][]string {
 			file = filepath.Base(file)
 		}
 		rows = append(rows, []string{
-			a.Pod, shortID(a.ContainerID), a.Network, a.IfName, a.Type, a.Device, a.Claim, shorten(a.ContainerID, file), shorten(a.ContainerID, a.CDI), string(a.State),
+			a.Pod, shortID(a.ContainerID), a.Network, a.IfName, a.Type, deviceOf(a), a.Claim, shorten(a.ContainerID, file), shorten(a.ContainerID, a.CDI), string(a.State),
 		})
 	}
 	return rows
+}
+
+// deviceOf says of a device that it is shared.
+func deviceOf(a node.Attachment) string {
+	if a.Lease == journal.Shared {
+		return a.Device + " (shared)"
+	}
+	return a.Device
 }
 
 // shortID is a container's ID as people know it, the first twelve digits.

@@ -91,15 +91,15 @@ func (n *liveNode) put(e journal.Entry) journal.Key {
 		e.IfName = "net1"
 	}
 	if e.Device.Type == "" {
-		e.Device = journal.Device{Type: "pci", ID: "0000:03:00.5"}
+		e.Device = journal.Identity{Type: "pci", ID: "0000:03:00.5"}
 	}
 	e.Dir, e.Wrote = n.DeviceInfoDir, e.File != ""
 	if e.File != "" {
 		info := &devinfo.Info{Type: "pci", Version: "1.1.0", PCI: &devinfo.PCI{Address: e.Device.ID}}
 		n.must(store.Open(n.DeviceInfoDir).Write(e.File, info.Encode()))
 	}
-	_, err = journal.Open(n.StateDir, boot).Put(&e, nil)
-	n.must(err)
+	n.must(journal.Open(n.StateDir, boot).Record(&e, nil))
+	e.Unlock()
 	return e.Key
 }
 
@@ -167,7 +167,7 @@ func TestWithoutPermissionTheRemedyIsSaid(t *testing.T) {
 	n.put(journal.Entry{Key: journal.Key{ContainerID: "c0ffee"}, Netns: aliveNetns, Complete: true})
 	n.must(os.Chmod(filepath.Join(n.StateDir, "attachments"), 0))
 	t.Cleanup(func() { n.must(os.Chmod(filepath.Join(n.StateDir, "attachments"), 0o700)) })
-	for _, args := range [][]string{{"list"}, {"list", "--watch"}, {"check"}, {"gc", "--dry-run"}, {"gc", "--yes"}} {
+	for _, args := range [][]string{{"list"}, {"check"}, {"gc", "--dry-run"}, {"gc", "--yes"}} {
 		o := n.unprivileged(args...)
 		if o.exit != exitBlind || o.stdout != "" || !strings.Contains(o.stderr, "run as root: the journal in "+n.StateDir) {
 			t.Errorf("%v: %+v", args, o)

@@ -11,7 +11,7 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// offering is the captured node with files in cni-dra-driver's state directory.
+// offering is the captured node with files, as a rule in cni-dra-driver's state directory.
 func offering(t *testing.T, files map[string]string) string {
 	t.Helper()
 	text, err := os.ReadFile("testdata/node.txtar")
@@ -19,7 +19,10 @@ func offering(t *testing.T, files map[string]string) string {
 		t.Fatal(err)
 	}
 	for name, data := range files {
-		text = append(text, "-- root"+state.DefaultDir+"/"+name+" --\n"+data+"\n"...)
+		if !strings.HasPrefix(name, "/") {
+			name = state.DefaultDir + "/" + name
+		}
+		text = append(text, "-- root"+name+" --\n"+data+"\n"...)
 	}
 	file := filepath.Join(t.TempDir(), "node.txtar")
 	if err := os.WriteFile(file, text, 0o600); err != nil {
@@ -35,19 +38,23 @@ const (
 		{"name": "pci-0000-03-00-0", "kind": "pf", "pci": "0000:03:00.0", "ifName": "p0", "as": "shared"},
 		{"name": "pci-0000-03-00-2", "kind": "vf", "pci": "0000:03:00.2", "as": "exclusive", "why": "pod shop/web-7 has it from device plugin example.com/vf"},
 		{"name": "pci-0000-03-00-5", "kind": "vf", "pci": "0000:03:00.5", "as": "exclusive", "resourceName": "example.com/dpdk"}]}`
-	ofSF = `{"schema": 3, "namespace": "shop", "name": "sf", "uid": "u1", "pod": {"namespace": "shop", "name": "web-0", "uid": "p"},
+	ofSF = `{"schema": 1, "namespace": "shop", "name": "sf", "uid": "u1", "pod": {"namespace": "shop", "name": "web-0", "uid": "p"},
 		"attachments": [{"request": "r", "pool": "n", "device": "auxx-mlx5-5fcore-2esf-2e4", "node": {"kind": "sf", "aux": "mlx5_core.sf.4", "published": {"name": "x"}},
 			"network": "blue", "ifName": "net1", "phase": "Prepared", "list": {}}]}`
-	ofBridge = `{"schema": 3, "namespace": "shop", "name": "lan", "uid": "u2", "pod": {"namespace": "shop", "name": "web-1", "uid": "q"},
-		"attachments": [{"request": "r", "pool": "n", "device": "net-br0", "node": {"kind": "bridge", "ifName": "br0", "published": {"name": "x"}},
+	ofBridge = `{"schema": 1, "namespace": "shop", "name": "lan", "uid": "u2", "pod": {"namespace": "shop", "name": "web-1", "uid": "q"},
+		"attachments": [{"request": "r", "pool": "n", "device": "net-br0", "node": {"kind": "bridge", "ifName": "br0", "published": {"name": "x", "allowMultipleAllocations": true}},
 			"network": "lan", "ifName": "net1", "phase": "Prepared", "list": {}}]}`
-	ofMultus = `{"schema": 3, "namespace": "shop", "name": "dpdk", "uid": "u3", "pod": {"namespace": "shop", "name": "web-2", "uid": "r"},
+	ofMultus = `{"schema": 1, "namespace": "shop", "name": "dpdk", "uid": "u3", "pod": {"namespace": "shop", "name": "web-2", "uid": "r"},
 		"attachments": [{"request": "r", "pool": "n", "device": "pci-0000-03-00-5", "node": {"kind": "vf", "pci": "0000:03:00.5", "published": {"name": "x"}}, "phase": "Prepared"}]}`
 )
 
-// Which device is published as what, and which claim and pod have it.
+// Which device is published as what, and which claim and pod have it: by a lease, but for the
+// bridge, of which there are none.
 func TestTopologyShowsWhatIsOfferedAndWhoHasIt(t *testing.T) {
-	host := offering(t, map[string]string{state.OfferFile: anOffer, "u1.json": ofSF, "u2.json": ofBridge, "u3.json": ofMultus})
+	host := offering(t, map[string]string{state.OfferFile: anOffer, "u1.json": ofSF, "u2.json": ofBridge, "u3.json": ofMultus,
+		"/var/lib/cni/devinfo/claims/u3":                                               `{"format": 3, "namespace": "shop", "name": "dpdk", "uid": "u3", "pods": ["r"], "leases": [{"id": "pci-0000:03:00.5", "mode": "exclusive"}]}`,
+		"/var/lib/cni/devinfo/leases/device/pci-0000:03:00.5/u3 -> ../../../claims/u3": "",
+	})
 	for _, scrub := range []bool{false, true} {
 		want := []string{
 			"0000:03:00.0  PF, driver mlx5_core, switchdev, 4 of 8 VFs, interface p0, RDMA mlx5_0, represents other hosts' functions by pf0hpf pf0vf0 pf0vf1 pf0vf2 pf0vf3, shared pci-0000-03-00-0",
@@ -55,9 +62,9 @@ func TestTopologyShowsWhatIsOfferedAndWhoHasIt(t *testing.T) {
 			"├─ 0000:03:00.5  VF 3, driver vfio-pci, representor eth7, exclusive pci-0000-03-00-5, example.com/dpdk",
 			"│  └─ held by shop/web-2, claim shop/dpdk",
 			"└─ mlx5_core.sf.4  SF 88, interface enp3s0f0s88, RDMA mlx5_7, representor en3f0pf0sf88, exclusive auxx-mlx5-5fcore-2esf-2e4",
-			"   └─ held by shop/web-0 net1 (blue), claim shop/sf: prepared",
+			"   └─ named by shop/web-0 net1 (blue), claim shop/sf: prepared",
 			"br0  bond or bridge, shared net-br0",
-			"└─ held by shop/web-1 net1 (lan), claim shop/lan: prepared",
+			"└─ shared by shop/web-1 net1 (lan), claim shop/lan: prepared",
 		}
 		if scrub {
 			public := filepath.Join(t.TempDir(), "public.txtar")
@@ -71,7 +78,7 @@ func TestTopologyShowsWhatIsOfferedAndWhoHasIt(t *testing.T) {
 			t.Fatalf("%+v", o)
 		}
 		if scrub { // pods and claims have other names
-			if strings.Contains(o.stdout, "shop") || strings.Count(o.stdout, ", claim ") != 3 || !strings.Contains(o.stdout, "has it from device plugin") {
+			if strings.Contains(o.stdout, "shop") || strings.Count(o.stdout, ", claim ") != 3 || strings.Count(o.stdout, "held by ") != 4 || !strings.Contains(o.stdout, "has it from device plugin") {
 				t.Errorf("scrubbed:\n%s", o.stdout)
 			}
 			continue
@@ -85,6 +92,49 @@ func TestTopologyShowsWhatIsOfferedAndWhoHasIt(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
 		}
+	}
+}
+
+func TestOfferedSaysToWhomDevicesAreGivenAndWhyOthersAreNot(t *testing.T) {
+	host := offering(t, map[string]string{state.OfferFile: anOffer, "u1.json": ofSF, "u2.json": ofBridge})
+	want := `DEVICE                     KIND    WHERE           AS         GIVEN TO    WHY NOT
+auxx-mlx5-5fcore-2esf-2e4  sf      mlx5_core.sf.4  exclusive  shop/web-0  -
+net-br0                    bridge  br0             shared     shop/web-1  -
+pci-0000-03-00-0           pf      0000:03:00.0    shared     -           -
+pci-0000-03-00-2           vf      0000:03:00.2    no         -           pod shop/web-7 has it from device plugin example.com/vf
+pci-0000-03-00-5           vf      0000:03:00.5    exclusive  -           -
+`
+	if o := ctl("--host", host, "offered"); o.stdout != want || o.exit != exitOK {
+		t.Errorf("%+v", o)
+	}
+	if o := ctl("--host", host, "offered", "-o", "json"); !strings.Contains(o.stdout, `"givenTo": [
+      "shop/web-0"
+    ]`) {
+		t.Errorf("%+v", o)
+	}
+	if o := ctl("--host", nodeHost, "offered"); o.stdout != "cni-dra-driver offers no devices of this node\n" {
+		t.Errorf("%+v", o)
+	}
+}
+
+// The scheduler says no more than that it cannot allocate.
+func TestDoctorNamesTheRulesThatNameNoDevice(t *testing.T) {
+	host := offering(t, map[string]string{state.OfferFile: `{"rules": "/etc/devices.yaml", "devices": [{"name": "pci-0000-03-00-5", "kind": "vf", "pci": "0000:03:00.5", "as": "exclusive"}],
+		"idle": [{"rule": 0, "ifNames": ["eth4"]}, {"rule": 2, "pfNames": ["p9"], "drivers": ["mlx4_core"]}, {"rule": 3, "pciAddresses": ["0000:03:00.6", "0000:03:00.5"]}, {"rule": 4, "select": true}]}`})
+	o := ctl("--host", host, "doctor")
+	for _, want := range []string{
+		"info     offer        /etc/devices.yaml: devices[0] (ifNames: eth4) names no device of this node: eth4 is a representor; the nearest is p0. Remedy: ",
+		"devices[2] (pfNames: p9; drivers: mlx4_core) names no device of this node: there is no interface p9; the nearest is p0; no device has the driver mlx4_core; the nearest is mlx5_core. ",
+		"devices[3] (pciAddresses: 0000:03:00.6, 0000:03:00.5) names no device of this node: 0000:03:00.6 is not on this node; the nearest is ",
+		"devices[4] (select) names no device of this node: none meets all of its keys, or another rule is before it. ",
+	} {
+		if !strings.Contains(o.stdout, want) {
+			t.Errorf("no %q in\n%s%s", want, o.stdout, o.stderr)
+		}
+	}
+	host = offering(t, map[string]string{state.OfferFile: `{"rules": "/etc/devices.yaml", "problem": "devices[0].as: it is missing"}`})
+	if o := ctl("--host", host, "doctor"); !strings.Contains(o.stdout, "error    offer        cni-dra-driver: devices[0].as: it is missing. Remedy: ") {
+		t.Errorf("%+v", o)
 	}
 }
 

@@ -63,7 +63,7 @@ func TestRepresentorOfSriovnetAloneIsAWarning(t *testing.T) {
 
 func TestCheckAsksForASecondOpinion(t *testing.T) {
 	ctl, out := heard(t, nodeHost, opiniontest.Sriovnet)
-	list, err := ctl.opened.Attachments()
+	list, err := ctl.opened.Recorded()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -78,3 +78,30 @@ func replay(text string) (string, int) {
 		now.WriteString(end)
 	}
 }
+
+// cnitool's gc names no valid attachment, and libcni then deletes all in its cache, live
+// ones too: TestCnitoolGCDeletesOnlyItsOwn shows it. Nobody must be led to run it.
+func TestTheDocumentationWarnsOfCnitoolGC(t *testing.T) {
+	paths, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	warned := false
+	for _, path := range append(paths, "../../README.md") {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for paragraph := range strings.SplitSeq(string(text), "\n\n") {
+			if !strings.Contains(paragraph, "cnitool gc") {
+				continue
+			}
+			if warned = strings.Contains(paragraph, "**Do not run `cnitool gc`"); !warned {
+				t.Errorf("%s offers cnitool gc:\n%s", path, paragraph)
+			}
+		}
+	}
+	if !warned {
+		t.Error("no document warns of cnitool gc")
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,6 +27,7 @@ type tool struct {
 
 	output   string // -o: "table", "json" or "yaml"
 	hostFile string // --host; "" = the machine that we run on
+	hostRoot string // --host-root; "" = /
 	nodeFile string // --node-config; "" = the plugin's own
 	claimDir string // --dra-state-dir; "" = the usual one
 
@@ -62,6 +64,7 @@ var commands = []func(*tool) *cobra.Command{
 	validateCommand,
 	gcCommand,
 	topologyCommand,
+	offeredCommand,
 	captureCommand,
 	installCommand,
 	versionCommand,
@@ -81,6 +84,7 @@ func newRoot(t *tool) *cobra.Command {
 	flags := root.PersistentFlags()
 	flags.StringVarP(&t.output, "output", "o", "table", "how to print: table, wide, json or yaml")
 	flags.StringVar(&t.hostFile, "host", "", "look at the host captured in this `file`, not at this machine")
+	flags.StringVar(&t.hostRoot, "host-root", "", "look at the node whose root is mounted at this `directory`, as from there: /host in cni-dra-driver's container")
 	flags.StringVar(&t.nodeFile, "node-config", "", "node settings `file` (default $DEVINFO_NODE_CONFIG, else "+config.NodeFile+")")
 	flags.StringVar(&t.claimDir, "dra-state-dir", "", "`directory` of cni-dra-driver's records (default "+state.DefaultDir+")")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "wide", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
@@ -107,8 +111,30 @@ func (t *tool) start(cmd *cobra.Command) {
 			}
 		}
 		t.started = true
+		if err := t.enter(); err != nil {
+			return err
+		}
 		return body(cmd, args)
 	}
+}
+
+// enter makes the root of --host-root ours: all paths, and the links on them, are then the
+// node's.
+func (t *tool) enter() error {
+	if t.hostRoot == "" {
+		return nil
+	}
+	if t.hostFile != "" {
+		return usage("leave one of the two out", "--host-root: --host is a captured host")
+	}
+	err := syscall.Chroot(t.hostRoot)
+	if err == nil {
+		err = os.Chdir("/")
+	}
+	if err != nil {
+		return blind(fmt.Errorf("--host-root: %s: %w", t.hostRoot, err), "name the directory where the node's root is mounted, and run as root in a privileged container")
+	}
+	return nil
 }
 
 // oneOf checks the value of a flag.

@@ -16,7 +16,8 @@ import (
 
 const topologyHelp = `Shows the network devices of the node: PFs, their VFs and SFs, the vDPA and RDMA
 devices on them, their interfaces, representors where the switch is in switchdev
-mode, and the attachments that hold them.
+mode, and the attachments that have them by their leases: a device is held by one that
+has it to itself, shared by others, and only named by one that has no lease of it.
 
 If cni-dra-driver offers devices of the node, each has its name in the ResourceSlice, as
 what it is offered, and the claim that holds it; one that a rule names has the reason if
@@ -28,11 +29,10 @@ attachment is known, and the mode of a switch may be guessed wrong.`
 
 const topologyExample = `  devinfoctl topology
   devinfoctl topology -o dot | dot -Tsvg > node.svg
-  devinfoctl topology -o mermaid                    # to be pasted into an issue
   devinfoctl --host node.txtar topology -o json`
 
 func topologyCommand(t *tool) *cobra.Command {
-	formats := []string{"tree", "dot", "mermaid", "json", "yaml"}
+	formats := []string{"tree", "dot", "json", "yaml"}
 	var output string
 	cmd := &cobra.Command{
 		Use:     "topology",
@@ -47,7 +47,7 @@ func topologyCommand(t *tool) *cobra.Command {
 			return t.topology(output)
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "tree", "how to print: tree, dot, mermaid, json or yaml")
+	cmd.Flags().StringVarP(&output, "output", "o", "tree", "how to print: tree, dot, json or yaml")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -73,8 +73,6 @@ func (t *tool) topology(output string) error {
 		}
 	case "dot":
 		err = top.DOT(shown{t.stdout})
-	case "mermaid":
-		err = top.Mermaid(shown{t.stdout})
 	default:
 		var data []byte
 		if data, err = encode(top, output); err == nil {
@@ -111,7 +109,10 @@ func (t *tool) held(h *host) ([]topology.Attachment, error) {
 	} else if err != nil {
 		return nil, err
 	}
-	var list []topology.Attachment
+	list, err := h.Holds()
+	if err != nil {
+		return nil, err
+	}
 	for _, a := range all {
 		if a.Unread() {
 			t.warn("%s", a.Why)
@@ -121,7 +122,8 @@ func (t *tool) held(h *host) ([]topology.Attachment, error) {
 			continue
 		}
 		held := topology.Attachment{
-			Pod: a.Pod, Claim: a.Claim, Network: a.Network, ContainerID: a.ContainerID, IfName: a.IfName, Type: a.Type, Device: a.Device, State: string(a.State),
+			Pod: a.Pod, Claim: a.Claim, Network: a.Network, ContainerID: a.ContainerID, IfName: a.IfName, Type: a.Type, Device: a.Device,
+			Lease: string(a.Lease), State: string(a.State),
 			Health: map[colour]topology.Health{green: topology.Good, yellow: topology.Pending, red: topology.Bad}[colourOf(a.State)],
 		}
 		if own {

@@ -25,7 +25,7 @@ func TestTopologyOfCapturedHosts(t *testing.T) {
 			golden(t, "topology-"+base, "--host", name, "topology")
 		})
 	}
-	for _, format := range []string{"tree", "dot", "mermaid", "json", "yaml", "table"} {
+	for _, format := range []string{"tree", "dot", "json", "yaml", "table"} {
 		t.Run(format, func(t *testing.T) {
 			golden(t, "topology-node-"+format, "--host", "testdata/node.txtar", "topology", "-o", format)
 		})

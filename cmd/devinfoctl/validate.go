@@ -7,15 +7,16 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
 
-	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/spf13/cobra"
 
+	"devinfo-cni.io/pkg/cniexec"
 	"devinfo-cni.io/pkg/ctl/doctor"
 	"devinfo-cni.io/pkg/ctl/verify"
 )
@@ -31,10 +32,14 @@ as kubectl prints them; in a directory, all files whose name ends in .json, .yam
   cni-config      a CNI configuration, or a list of them, in which devinfo is a plugin,
                   or a NetworkAttachmentDefinition
   dra             a DeviceClass, ResourceClaim or ResourceClaimTemplate with parameters
-                  for cni-dra-driver
+                  for cni-dra-driver; a claim is checked with those of its classes that are
+                  in one of the files
 
-Without --kind the kind is guessed and shown. Documents of other kinds are skipped if there
-are several. Plugins are looked for in --cni-path and asked for their CNI versions, unless
+An error is what ADD or Prepare refuses, or what makes them do nothing.
+
+Without --kind the kind is guessed and shown. What has nothing to check is named, and is no
+error: networks without devinfo, Pods that do not run yet, other drivers' claims and, if there
+are several documents, those of other kinds. Of a Helm chart the templates are left out. Plugins are looked for in --cni-path and asked for their CNI versions, unless
 none of its directories is on this machine.
 
 -o github prints annotations for a pull request, -o sarif a log for code scanning (SARIF
@@ -45,7 +50,7 @@ Exits with 1 if there is an error, or with --strict a warning.`
 const validateExample = `  devinfoctl validate /var/run/k8s.cni.cncf.io/devinfo/cni/sriov-net-3f1c2d_net1
   kubectl get network-attachment-definition -A -o yaml | devinfoctl validate -
   kubectl get pod dpdk-0 -o json | devinfoctl validate -
-  devinfoctl validate --strict -o github deploy/
+  devinfoctl validate --strict -o github --allow-claim-config macvlan,host-local deploy/
   devinfoctl validate --kind cni-config /etc/cni/net.d/10-net.conflist`
 
 // validation is what validate prints of one document.
@@ -69,6 +74,7 @@ func (v validation) line(f verify.Finding) int { return cmp.Or(f.Line, v.Line) }
 type validateFlags struct {
 	kind, cniPath, output string
 	strict                bool
+	claimTypes            []string
 }
 
 func validateCommand(t *tool) *cobra.Command {
@@ -98,6 +104,7 @@ func validateCommand(t *tool) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&f.kind, "kind", "", "what it is: "+strings.Join(names, ", "))
+	cmd.Flags().StringSliceVar(&f.claimTypes, "allow-claim-config", nil, "the nodes' cni-dra-driver --allow-claim-config: which plugins a claim may bring; without it a warning says that nodes may allow none")
 	cmd.Flags().BoolVar(&f.strict, "strict", false, "warnings are errors")
 	cmd.Flags().StringVarP(&f.output, "output", "o", "table", "how to print: "+strings.Join(formats, ", "))
 	_ = cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
@@ -111,15 +118,19 @@ func (t *tool) validate(ctx context.Context, args []string, f validateFlags) err
 	if err != nil {
 		return blind(err, "name a file that can be read, or - for standard input")
 	}
-	checker := verify.Checker{Plugin: pluginName, Any: many}
+	checker := verify.Checker{Plugin: pluginName, ClaimTypes: f.claimTypes}
 	checker.Find, checker.Versions = plugins(ctx, f.cniPath)
-	all := []validation{}
+	texts := map[string][]byte{}
+	checker.Classes = verify.Classes{}
 	for _, name := range files {
-		text, err := t.read(name)
-		if err != nil {
+		if texts[name], err = t.read(name); err != nil {
 			return blind(err, "name a file that can be read, or - for standard input")
 		}
-		documents, err := checker.CheckAll(text, verify.Kind(f.kind))
+		maps.Copy(checker.Classes, verify.ClassesIn(texts[name]))
+	}
+	all := []validation{}
+	for _, name := range files {
+		documents, err := checker.CheckAll(texts[name], verify.Kind(f.kind))
 		if errors.Is(err, verify.ErrKind) && many {
 			continue
 		} else if errors.Is(err, verify.ErrKind) {
@@ -182,6 +193,9 @@ func filesIn(args []string) (files []string, many bool, err error) {
 		}
 		many = true
 		err = filepath.WalkDir(arg, func(path string, e fs.DirEntry, err error) error {
+			if err == nil && e.IsDir() && isTemplates(path) {
+				return fs.SkipDir
+			}
 			if err == nil && !e.IsDir() && slices.Contains([]string{".json", ".yaml", ".yml", ".conf", ".conflist"}, filepath.Ext(path)) {
 				files = append(files, path)
 			}
@@ -192,6 +206,12 @@ func filesIn(args []string) (files []string, many bool, err error) {
 		}
 	}
 	return files, many, nil
+}
+
+// isTemplates says that a directory holds a Helm chart's templates, which are not yet YAML.
+func isTemplates(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, "../Chart.yaml"))
+	return err == nil && filepath.Base(dir) == "templates"
 }
 
 // read reads no more than it takes to see that a text is too large.
@@ -218,15 +238,15 @@ func plugins(ctx context.Context, cniPath string) (find func(string) error, vers
 	if len(dirs) == 0 {
 		return nil, nil
 	}
-	known := map[string][]string{}
+	known, exec := map[string][]string{}, &cniexec.Exec{}
 	return func(name string) error {
-			_, err := invoke.FindInPath(name, dirs)
+			_, err := exec.FindInPath(name, dirs)
 			return err
 		}, func(name string) []string {
 			if list, asked := known[name]; asked {
 				return list
 			}
-			if path, err := invoke.FindInPath(name, dirs); err == nil {
+			if path, err := exec.FindInPath(name, dirs); err == nil {
 				known[name] = doctor.Executable(ctx, path).CNIVersions
 			}
 			return known[name]
@@ -240,8 +260,8 @@ func (t *tool) validationTable(w *tabwriter.Writer, v validation, strict bool) {
 	}
 	what, errs := string(v.Kind), v.wrong(strict)
 	switch {
-	case v.Skipped:
-		fmt.Fprintf(w, "%s: not checked\n", printable(file))
+	case v.Skipped != "":
+		fmt.Fprintf(w, "%s: not checked: %s\n", printable(file), v.Skipped)
 		return
 	case what == "":
 		what = "unreadable"

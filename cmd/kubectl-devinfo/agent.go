@@ -2,20 +2,27 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/streaming/pkg/httpstream"
 )
 
-// agentLabel is what the DaemonSet gives its pods. Anyone may give it to theirs, so it counts
-// in the namespace of devinfo-agent only.
-const agentLabel = "app.kubernetes.io/name=devinfo-agent"
+// The DaemonSets give their pods these labels. Anyone may give them to theirs, so they count
+// in the namespaces of the agents only.
+const (
+	nameLabel    = "app.kubernetes.io/name"
+	agentName    = "devinfo-agent"
+	driverName   = "cni-dra-driver"
+	agentsLabels = nameLabel + " in (" + agentName + "," + driverName + ")"
+)
 
 func (t *tool) doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -24,7 +31,7 @@ func (t *tool) doctorCommand() *cobra.Command {
 		Example: "  kubectl devinfo doctor n1\n  kubectl devinfo doctor n1 -- -o json",
 		Args:    node,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return t.onNode(cmd.Context(), args[0], append([]string{"doctor"}, args[1:]...))
+			return t.onNode(cmd.Context(), args[0], append([]string{"doctor"}, args[1:]...), t.Out, t.ErrOut)
 		},
 	}
 	t.agentFlags(cmd)
@@ -38,7 +45,21 @@ func (t *tool) captureCommand() *cobra.Command {
 		Example: "  kubectl devinfo capture n1 -- --scrub > n1.txtar",
 		Args:    node,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return t.onNode(cmd.Context(), args[0], append([]string{"capture", "-o", "-"}, args[1:]...))
+			return t.onNode(cmd.Context(), args[0], append([]string{"capture", "-o", "-"}, args[1:]...), t.Out, t.ErrOut)
+		},
+	}
+	t.agentFlags(cmd)
+	return cmd
+}
+
+func (t *tool) offeredCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "offered NODE [-- ARGUMENTS]",
+		Short:   "what cni-dra-driver offers of a node, to whom it is given, and why the rest is not",
+		Example: "  kubectl devinfo offered n1\n  kubectl devinfo offered n1 -- -o json",
+		Args:    node,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return t.onNode(cmd.Context(), args[0], append([]string{"offered"}, args[1:]...), t.Out, t.ErrOut)
 		},
 	}
 	t.agentFlags(cmd)
@@ -46,22 +67,37 @@ func (t *tool) captureCommand() *cobra.Command {
 }
 
 func (t *tool) agentFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&t.agentNamespace, "agent-namespace", "devinfo", "where devinfo-agent is installed")
+	cmd.Flags().StringVar(&t.agentNamespace, "agent-namespace", "", "where devinfo-agent, or cni-dra-driver, is installed (default devinfo, else cni-dra-driver)")
 }
 
 func node(_ *cobra.Command, args []string) error {
 	if len(args) == 0 {
-		return fmt.Errorf("NODE is missing: kubectl get nodes lists them")
+		return usage("kubectl get nodes lists them", "NODE is missing")
 	}
 	return nil
 }
 
-// onNode runs devinfoctl in the agent's pod of a node.
-func (t *tool) onNode(ctx context.Context, node string, args []string) error {
-	pod, err := t.agentOn(ctx, node)
+// onNode runs devinfoctl in the agent's pod of a node, or else in the driver's, which has the
+// node's root at /host.
+func (t *tool) onNode(ctx context.Context, node string, args []string, out, errOut io.Writer) error {
+	first := agentName
+	if args[0] == "offered" { // of which the driver has a record
+		first = driverName
+	}
+	pod, err := t.agentOn(ctx, node, first)
 	if err != nil {
 		return err
 	}
+	command := []string{"/devinfoctl"}
+	if pod.Labels[nameLabel] == driverName {
+		command = append(command, "--host-root", "/host")
+	}
+	return t.exec(ctx, pod, append(command, args...), remotecommand.StreamOptions{Stdout: out, Stderr: errOut})
+}
+
+// execute runs a command in an agent's pod: by WebSockets, or by SPDY where the API server, or
+// a proxy before it, does not take those.
+func (t *tool) execute(ctx context.Context, pod *corev1.Pod, command []string, streams remotecommand.StreamOptions) error {
 	client, err := t.client()
 	if err != nil {
 		return err
@@ -70,40 +106,59 @@ func (t *tool) onNode(ctx context.Context, node string, args []string) error {
 	if err != nil {
 		return err
 	}
-	request := client.CoreV1().RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
-		VersionedParams(&corev1.PodExecOptions{
-			Container: "agent", Command: append([]string{"/devinfoctl"}, args...), Stdout: true, Stderr: true,
-		}, scheme.ParameterCodec)
-	session, err := remotecommand.NewWebSocketExecutor(config, "GET", request.URL().String())
+	url := client.CoreV1().RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
+		VersionedParams(&corev1.PodExecOptions{Container: "agent", Command: command, Stdout: true, Stderr: true}, scheme.ParameterCodec).URL()
+	spdy, err := remotecommand.NewSPDYExecutor(config, "POST", url)
 	if err != nil {
 		return err
 	}
-	return session.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: t.Out, Stderr: t.ErrOut})
+	sockets, err := remotecommand.NewWebSocketExecutor(config, "GET", url.String())
+	if err != nil {
+		return err
+	}
+	session, err := remotecommand.NewFallbackExecutor(sockets, spdy, func(err error) bool {
+		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
+	})
+	if err != nil {
+		return err
+	}
+	return session.StreamWithContext(ctx, streams)
 }
 
-// agentOn is the running pod of devinfo-agent on a node.
-func (t *tool) agentOn(ctx context.Context, node string) (*corev1.Pod, error) {
-	if t.agentNamespace == metav1.NamespaceAll {
-		return nil, errors.New("--agent-namespace is empty: name the namespace that devinfo-agent is installed in")
-	}
+// agentOn is the running pod on a node of the agent of that name, else the other's.
+func (t *tool) agentOn(ctx context.Context, node, first string) (*corev1.Pod, error) {
 	client, err := t.client()
 	if err != nil {
 		return nil, err
 	}
-	pods, err := client.CoreV1().Pods(t.agentNamespace).List(ctx, metav1.ListOptions{
-		LabelSelector: agentLabel, FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String(),
-	})
-	if err != nil {
-		return nil, err
+	namespaces := []string{t.agentNamespace}
+	if t.agentNamespace == "" {
+		namespaces = []string{"devinfo", driverName}
 	}
-	for n := range pods.Items {
-		if pods.Items[n].Status.Phase == corev1.PodRunning {
-			return &pods.Items[n], nil
+	var found *corev1.Pod
+	for _, namespace := range namespaces {
+		pods, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{
+			LabelSelector: agentsLabels, FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String(),
+		})
+		if err != nil {
+			return nil, err
+		}
+		for n := range pods.Items {
+			pod := &pods.Items[n]
+			if pod.Status.Phase == corev1.PodRunning && (found == nil || pod.Labels[nameLabel] == first) {
+				found = pod
+			}
+		}
+		if found != nil && found.Labels[nameLabel] == first {
+			break
 		}
 	}
-	if _, err := client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{}); err != nil {
+	if found != nil {
+		return found, nil
+	}
+	if _, err := client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{}); apierrors.IsNotFound(err) {
 		return nil, err
 	}
-	return nil, fmt.Errorf("no pod of devinfo-agent (label %s) runs on node %s in namespace %s: name its namespace by --agent-namespace, install it, or run devinfoctl there",
-		agentLabel, node, t.agentNamespace)
+	return nil, fmt.Errorf("no pod of %s or %s runs on node %s in namespace %s: name its namespace by --agent-namespace, install one, or run devinfoctl there",
+		agentName, driverName, node, few(namespaces))
 }

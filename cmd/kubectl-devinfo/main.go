@@ -20,28 +20,41 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends it at once
 	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
-	os.Exit(report(newRoot(streams).ExecuteContext(ctx), streams))
+	t := newTool(streams)
+	os.Exit(t.report(t.root().ExecuteContext(ctx)))
 }
 
 // errNone ends a command that found nothing and has said so.
 var errNone = errors.New("nothing found")
 
-// report prints an error and gives the exit code: 1 where nothing was found, that of
-// devinfoctl where it ran on a node, else 2.
-func report(err error, streams genericiooptions.IOStreams) int {
+// The exit codes, as devinfoctl's. The help of the root command names them too.
+const (
+	exitOK    = 0
+	exitFound = 1 // nothing was found
+	exitUsage = 2 // the command line is invalid
+	exitBlind = 3 // somebody could not be asked
+)
+
+// report prints an error and gives the exit code: that of devinfoctl where it ran on a node.
+func (t *tool) report(err error) int {
 	var remote exec.CodeExitError
 	switch {
 	case err == nil:
-		return 0
+		return exitOK
 	case errors.Is(err, errNone):
-		return 1
+		return exitFound
 	case errors.As(err, &remote):
 		return remote.Code
 	}
-	fmt.Fprintln(streams.ErrOut, "kubectl devinfo:", err)
+	fmt.Fprintln(t.ErrOut, "kubectl devinfo:", err)
 	var line *commandline.Error
-	if errors.As(err, &line) {
-		fmt.Fprintln(streams.ErrOut, " ", line.Remedy)
+	switch {
+	case errors.As(err, &line):
+		fmt.Fprintln(t.ErrOut, " ", line.Remedy)
+	case !t.started: // cobra's own
+		fmt.Fprintln(t.ErrOut, "  see kubectl devinfo --help")
+	default:
+		return exitBlind
 	}
-	return 2
+	return exitUsage
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -12,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
@@ -22,17 +22,24 @@ import (
 	"devinfo-cni.io/pkg/cluster"
 )
 
+// toolFor is the program on a cluster, and its standard error.
+func toolFor(t *testing.T, client *fake.Clientset) (*tool, *bytes.Buffer) {
+	t.Helper()
+	t.Setenv("KUBECONFIG", "/nonexistent")
+	streams, _, _, errOut := genericiooptions.NewTestIOStreams()
+	tool := newTool(streams)
+	tool.client = func() (kubernetes.Interface, error) { return client, nil }
+	return tool, errOut
+}
+
 // run is the program on a cluster that holds these objects.
 func run(t *testing.T, client *fake.Clientset, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
-	t.Setenv("KUBECONFIG", "/nonexistent")
-	streams, _, out, errOut := genericiooptions.NewTestIOStreams()
-	tool := &tool{IOStreams: streams, config: genericclioptions.NewConfigFlags(true)}
-	tool.client = func() (kubernetes.Interface, error) { return client, nil }
+	tool, errOut := toolFor(t, client)
 	root := tool.root()
 	root.SetArgs(args)
-	code = report(root.ExecuteContext(t.Context()), streams)
-	return code, out.String(), errOut.String()
+	code = tool.report(root.ExecuteContext(t.Context()))
+	return code, tool.Out.(*bytes.Buffer).String(), errOut.String()
 }
 
 func dpdk() *corev1.Pod {
@@ -81,6 +88,7 @@ func TestOnePodIsToldInFull(t *testing.T) {
   representor   eth7
   node          n1
   mac           02:00:00:00:00:01
+  source        network-status
   device information:
     {
       "type": "pci",
@@ -118,6 +126,21 @@ func TestJSONIsTheListOfAttachments(t *testing.T) {
 	}
 }
 
+func TestTheListIsSortedAsAskedAndGivesNames(t *testing.T) {
+	other := dpdk()
+	other.Name, other.UID = "aaa", "2"
+	other.Annotations = map[string]string{cluster.StatusAnnotation: strings.ReplaceAll(dpdk().Annotations[cluster.StatusAnnotation], "03:00.5", "65:00.5")}
+	for args, want := range map[string]string{
+		"-o name":                     "pod/aaa\npod/dpdk-0\n",
+		"-o name --sort-by {.device}": "pod/dpdk-0\npod/aaa\n",
+		"-o name --sort-by Device":    "pod/dpdk-0\npod/aaa\n",
+	} {
+		if code, stdout, stderr := run(t, fake.NewClientset(dpdk(), other), strings.Fields(args)...); code != 0 || stdout != want || stderr != "" {
+			t.Errorf("%s: exit code %d: %s%s", args, code, stdout, stderr)
+		}
+	}
+}
+
 func TestWhoSaysWhoseDeviceItIs(t *testing.T) {
 	code, stdout, _ := run(t, fake.NewClientset(dpdk()), "who", "03:00.5", "--no-headers")
 	if code != 0 || !strings.HasPrefix(stdout, "default   dpdk-0 ") {
@@ -132,7 +155,9 @@ func TestWhoSaysWhoseDeviceItIs(t *testing.T) {
 // byClaim are a pod, its claim and the slice of a VF of which the CNI result says nothing.
 func byClaim() []runtime.Object {
 	const driver = "cni.dra.networking.x-k8s.io"
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "7"}, Spec: corev1.PodSpec{NodeName: "n1"}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "7"}, Spec: corev1.PodSpec{
+		NodeName: "n1", ResourceClaims: []corev1.PodResourceClaim{{Name: "net", ResourceClaimName: new("blue")}},
+	}}
 	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "blue"}, Status: resourceapi.ResourceClaimStatus{
 		ReservedFor: []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "web", UID: "7"}},
 		Devices: []resourceapi.AllocatedDeviceStatus{{
@@ -164,11 +189,11 @@ func TestWhoFindsTheDeviceOfAClaim(t *testing.T) {
 }
 
 func TestClaimsThatMayNotBeReadAreAWarning(t *testing.T) {
-	client := fake.NewClientset(dpdk())
+	client := fake.NewClientset(append(byClaim(), dpdk())...)
 	client.PrependReactor("list", "resourceclaims", func(kubetesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "resourceclaims"}, "", nil)
 	})
-	code, stdout, stderr := run(t, client)
+	code, stdout, stderr := run(t, client, "-A")
 	if code != 0 || !strings.Contains(stdout, "dpdk-0") || !strings.HasPrefix(stderr, "warning: resource claims are left out: ") {
 		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
 	}
@@ -178,41 +203,27 @@ func TestMistakesAreSaid(t *testing.T) {
 	for name, test := range map[string]struct {
 		args []string
 		says string
+		code int
 	}{
-		"no device":      {[]string{"who"}, "DEVICE is missing"},
-		"no node":        {[]string{"doctor"}, "NODE is missing"},
-		"no agent":       {[]string{"doctor", "n1"}, "no pod of devinfo-agent"},
-		"no such node":   {[]string{"capture", "n2"}, `nodes "n2" not found`},
-		"no such pod":    {[]string{"pod", "web"}, `pods "web" not found`},
-		"unknown format": {[]string{"-o", "xml"}, `--output: unknown value "xml": give wide, json or yaml`},
-		"unknown verb":   {[]string{"whoo"}, "did you mean who?"},
+		"no device":      {[]string{"who"}, "DEVICE is missing", exitUsage},
+		"no node":        {[]string{"doctor"}, "NODE is missing", exitUsage},
+		"no agent":       {[]string{"doctor", "n1"}, "no pod of devinfo-agent", exitBlind},
+		"no such node":   {[]string{"capture", "n2"}, `nodes "n2" not found`, exitBlind},
+		"no such pod":    {[]string{"pod", "web"}, `pods "web" not found`, exitBlind},
+		"unknown format": {[]string{"-o", "xml"}, "--output: unknown value \"xml\"\n  give wide, json, yaml or name", exitUsage},
+		"no such pods":   {[]string{"pod", "web", "-o", "xml"}, "--output", exitUsage}, // before anybody is asked
+		"by no column":   {[]string{"--sort-by", ".devices"}, "--sort-by: unknown column \".devices\"", exitUsage},
+		"from nowhere":   {[]string{"--from-nodes", "some"}, "--from-nodes", exitUsage},
+		"unknown flag":   {[]string{"--nodes"}, "--nodes", exitUsage},
+		"unknown verb":   {[]string{"whoo"}, "did you mean who?", exitUsage},
 	} {
 		t.Run(name, func(t *testing.T) {
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
 			code, stdout, stderr := run(t, fake.NewClientset(dpdk(), node), test.args...)
-			if code != 2 || stdout != "" || !strings.Contains(stderr, test.says) {
+			if code != test.code || stdout != "" || !strings.Contains(stderr, test.says) {
 				t.Errorf("exit code %d: %s%s", code, stdout, stderr)
 			}
 		})
-	}
-}
-
-func TestOnlyThePodsOfTheAgentsNamespaceAreTheAgents(t *testing.T) {
-	agent := func(namespace string) *corev1.Pod {
-		return &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "agent", Labels: map[string]string{"app.kubernetes.io/name": "devinfo-agent"}},
-			Spec:       corev1.PodSpec{NodeName: "n1"}, Status: corev1.PodStatus{Phase: corev1.PodRunning},
-		}
-	}
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
-	client := fake.NewClientset(node, agent("anybody"), agent("net"))
-	for namespace, says := range map[string]string{"devinfo": "--agent-namespace", "": "--agent-namespace is empty", "net": ""} {
-		tool := &tool{agentNamespace: namespace}
-		tool.client = func() (kubernetes.Interface, error) { return client, nil }
-		pod, err := tool.agentOn(t.Context(), "n1")
-		if says == "" && (err != nil || pod.Namespace != namespace) || says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
-			t.Errorf("in %q: %v, %v", namespace, pod, err)
-		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,12 +16,18 @@ import (
 )
 
 func (t *tool) printFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&t.output, "output", "o", "", "wide, json or yaml")
+	cmd.Flags().StringVarP(&t.output, "output", "o", "", "wide, json, yaml or name")
+	cmd.Flags().StringVar(&t.fromNodes, "from-nodes", fromAuto, "ask nodes for devices that the API does not name: auto (at most 16 nodes), never, always")
+	t.agentFlags(cmd)
+	cmd.Flags().StringVar(&t.sortBy, "sort-by", "", "a column's name, such as device or .node (default namespace, pod, interface)")
 	cmd.Flags().BoolVar(&t.noHeaders, "no-headers", false, "leave the headers out")
 }
 
 // print shows attachments as -o says.
 func (t *tool) print(list []cluster.Attachment) error {
+	if value := column(t.sortBy); value != nil {
+		slices.SortStableFunc(list, func(a, b cluster.Attachment) int { return strings.Compare(value(&a), value(&b)) })
+	}
 	switch t.output {
 	case "", "wide":
 		return t.table(list)
@@ -35,7 +42,34 @@ func (t *tool) print(list []cluster.Attachment) error {
 		_, err = fmt.Fprintln(t.Out, string(bytes.TrimSpace(text)))
 		return err
 	}
-	return fmt.Errorf("--output: unknown value %q: give wide, json or yaml", t.output)
+	var names []string
+	for _, a := range list {
+		names = append(names, "pod/"+a.Pod)
+	}
+	_, err := fmt.Fprintln(t.Out, strings.Join(slices.Compact(names), "\n"))
+	return err
+}
+
+// validOutput checks the values of the flags of printFlags.
+func (t *tool) validOutput() error {
+	if !slices.Contains([]string{"", "wide", "json", "yaml", "name"}, t.output) {
+		return usage("give wide, json, yaml or name", "--output: unknown value %q", t.output)
+	}
+	if t.sortBy != "" && column(t.sortBy) == nil {
+		return usage("give a column of -o wide, in any case", "--sort-by: unknown column %q", t.sortBy)
+	}
+	return validFromNodes(t.fromNodes)
+}
+
+// column is the one of that name, which kubectl's users may write as a path, {.device}; nil =
+// there is none.
+func column(name string) func(*cluster.Attachment) string {
+	for _, c := range columns {
+		if strings.EqualFold(c.name, strings.Trim(name, "{.}")) {
+			return c.value
+		}
+	}
+	return nil
 }
 
 // columns are those of the table; a wide one has all.
@@ -57,7 +91,21 @@ var columns = []struct {
 	{"MAC", true, func(a *cluster.Attachment) string { return a.MAC }},
 	{"IPs", true, func(a *cluster.Attachment) string { return strings.Join(a.IPs, ",") }},
 	{"Driver", true, func(a *cluster.Attachment) string { return a.Driver }},
+	{"Source", true, source},
 	{"Problem", true, func(a *cluster.Attachment) string { return a.Problem }},
+}
+
+// source is who named the device.
+func source(a *cluster.Attachment) string {
+	switch {
+	case a.FromNode:
+		return "node"
+	case a.Claim != "":
+		return "claim"
+	case a.Device != "":
+		return "network-status"
+	}
+	return ""
 }
 
 func (t *tool) table(list []cluster.Attachment) error {

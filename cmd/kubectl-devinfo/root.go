@@ -1,12 +1,17 @@
 package main
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/remotecommand"
 
 	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/ctl/commandline"
@@ -20,33 +25,60 @@ type tool struct {
 
 	output         string
 	noHeaders      bool
+	sortBy         string
 	allNamespaces  bool
 	selector       string
 	node           string
-	agentNamespace string
+	agentNamespace string // "" = the usual ones
+	fromNodes      string // --from-nodes
+
+	exec    func(ctx context.Context, pod *corev1.Pod, command []string, streams remotecommand.StreamOptions) error
+	started bool // the command line was understood
 }
 
 const rootHelp = `Shows which device is behind each network interface of pods: PCI address, PF,
 representor, RDMA device, vDPA device or socket; from what Multus wrote into the
-network-status of pods, and DRA drivers into the status of resource claims.
+network-status of pods, and DRA drivers into the status of resource claims. Multus writes
+devices only of networks with a resourceName: for the others, such as memif and vhost-user,
+the nodes are asked (--from-nodes), which takes the right to exec into devinfo-agent's pods.
+"-" then means that there is no device.
 
-"capture" and "doctor" run devinfoctl on a node, in the pod of devinfo-agent there.`
+"capture", "doctor" and "offered" run devinfoctl on a node, in the pod of devinfo-agent there, or else in
+that of cni-dra-driver.
+
+Exit codes:
+  0  all is well
+  1  nothing was found, or doctor has found something wrong
+  2  the command line is invalid
+  3  the cluster, or the node, could not be asked`
 
 const rootExample = `  kubectl devinfo -A                          # all pods
   kubectl devinfo pod dpdk-0                  # all that is known of one
   kubectl devinfo who 0000:03:00.5 --node n1  # whose device it is
   kubectl devinfo doctor n1                   # what is wrong on a node`
 
-func newRoot(streams genericiooptions.IOStreams) *cobra.Command {
+func newTool(streams genericiooptions.IOStreams) *tool {
 	t := &tool{IOStreams: streams, config: genericclioptions.NewConfigFlags(true)}
 	t.client = func() (kubernetes.Interface, error) {
-		config, err := t.config.ToRESTConfig()
+		config, err := t.rest()
 		if err != nil {
 			return nil, err
 		}
 		return kubernetes.NewForConfig(config)
 	}
-	return t.root()
+	t.exec = t.execute
+	return t
+}
+
+// rest is how the API server is asked: at kubectl's rate.
+func (t *tool) rest() (*rest.Config, error) {
+	config, err := t.config.ToRESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	config.QPS, config.Burst = 50, 300
+	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
+	return config, nil
 }
 
 func (t *tool) root() *cobra.Command {
@@ -68,9 +100,34 @@ func (t *tool) root() *cobra.Command {
 	t.config.AddFlags(root.PersistentFlags())
 	t.listFlags(root)
 	cobra.EnableCommandSorting = false
-	root.AddCommand(t.listCommand(), t.podCommand(), t.whoCommand(), t.doctorCommand(), t.captureCommand(), versionCommand())
+	root.AddCommand(t.listCommand(), t.podCommand(), t.whoCommand(), t.doctorCommand(), t.offeredCommand(), t.captureCommand(), versionCommand())
+	for _, cmd := range append(root.Commands(), root) {
+		t.start(cmd)
+	}
 	commandline.Strict(root)
 	return root
+}
+
+// start makes a command check its flags before it asks anybody.
+func (t *tool) start(cmd *cobra.Command) {
+	body := cmd.RunE
+	if body == nil {
+		return
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if cmd.Flags().Lookup("output") != nil {
+			if err := t.validOutput(); err != nil {
+				return err
+			}
+		}
+		t.started = true
+		return body(cmd, args)
+	}
+}
+
+// usage is the error for an invalid command line.
+func usage(remedy, format string, args ...any) error {
+	return &commandline.Error{Err: fmt.Errorf(format, args...), Remedy: remedy}
 }
 
 func versionCommand() *cobra.Command {

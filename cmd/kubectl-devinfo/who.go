@@ -2,7 +2,7 @@ package main
 
 import (
 	"fmt"
-	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,7 +27,7 @@ little without its node. Exit code 1: nobody has it.`,
 }
 
 func (t *tool) who(cmd *cobra.Command, args []string) error {
-	list, err := t.attachments(cmd.Context(), func() (string, error) { return metav1.NamespaceAll, nil })
+	list, err := t.attachments(cmd.Context(), metav1.NamespaceAll)
 	if err != nil {
 		return err
 	}
@@ -60,21 +60,21 @@ func (t *tool) pod(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	pod, err := client.CoreV1().Pods(namespace).Get(cmd.Context(), args[0], metav1.GetOptions{})
+	name := strings.TrimPrefix(args[0], "pod/")
+	pod, err := client.CoreV1().Pods(namespace).Get(cmd.Context(), name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
 	if cluster.Ended(pod) {
-		fmt.Fprintf(t.ErrOut, "Pod %s has ended (%s): it has no attachments any more.\n", args[0], pod.Status.Phase)
+		fmt.Fprintf(t.ErrOut, "Pod %s has ended (%s): it has no attachments any more.\n", name, pod.Status.Phase)
 		return errNone
 	}
-	list, err := t.attachments(cmd.Context(), t.namespace)
+	list, err := t.ofPod(cmd.Context(), client, pod)
 	if err != nil {
 		return err
 	}
-	list = slices.DeleteFunc(list, func(a cluster.Attachment) bool { return a.Pod != args[0] })
 	if len(list) == 0 {
-		fmt.Fprintf(t.ErrOut, "Pod %s has no attachments: no network-status with secondary networks, and no claim with network data.\n", args[0])
+		fmt.Fprintf(t.ErrOut, "Pod %s has no attachments: no network-status with secondary networks, and no claim with network data.\n", name)
 		return errNone
 	}
 	if t.output == "" {
@@ -88,9 +88,9 @@ func one(name, hint string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		switch {
 		case len(args) == 0:
-			return fmt.Errorf("%s is missing: %s", name, hint)
+			return usage(hint, "%s is missing", name)
 		case len(args) > 1:
-			return fmt.Errorf("%q is one argument too many: %s", args[1], hint)
+			return usage(hint, "%q is one argument too many", args[1])
 		}
 		return nil
 	}

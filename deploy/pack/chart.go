@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -25,6 +26,9 @@ func (r *release) chart(dir string) (string, error) {
 			}
 		case "values.yaml":
 			err = set(&files[n], "  tag: ", fmt.Sprintf("%q", r.tag))
+			if err == nil && r.prefix != noRegistry {
+				err = set(&files[n], "  repository: ", fmt.Sprintf("%q", r.prefix))
+			}
 		}
 		if err != nil {
 			return "", err
@@ -56,4 +60,45 @@ func set(f *file, key, value string) error {
 		}
 	}
 	return fmt.Errorf("%s: no line begins with %q", f.name, key)
+}
+
+// manifests writes what "kubectl apply -f" installs, with the images of this release, from the
+// kustomizations beside the chart, and gives their names. Without a registry there are none.
+func (r *release) manifests(deploy string) (made []string, err error) {
+	if r.prefix == noRegistry {
+		return nil, nil
+	}
+	for name, dir := range map[string]string{"install.yaml": "devinfo/base", "install-cni-dra-driver.yaml": "cni-dra-driver"} {
+		text, err := r.kustomization(filepath.Join(deploy, dir))
+		if err != nil {
+			return nil, err
+		}
+		if err := os.WriteFile(filepath.Join(r.out, name), text, 0o644); err != nil {
+			return nil, err
+		}
+		made = append(made, name)
+	}
+	return made, nil
+}
+
+// kustomization has the resources of one, which are files beside it.
+func (r *release) kustomization(dir string) ([]byte, error) {
+	list, err := os.ReadFile(filepath.Join(dir, "kustomization.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	var documents []string
+	for _, resource := range regexp.MustCompile(`(?m)^  - ([a-z-]+\.yaml)`).FindAllSubmatch(list, -1) {
+		text, err := os.ReadFile(filepath.Join(dir, string(resource[1])))
+		if err != nil {
+			return nil, err
+		}
+		documents = append(documents, string(text))
+	}
+	image := regexp.MustCompile(`"` + regexp.QuoteMeta(noRegistry) + `/([a-z-]+):1"`)
+	text := image.ReplaceAllString(strings.Join(documents, "---\n"), fmt.Sprintf(`"%s/${1}:%s"`, r.prefix, r.tag))
+	if strings.Contains(text, noRegistry+"/") {
+		return nil, fmt.Errorf("%s: an image is not %s/NAME:1", dir, noRegistry)
+	}
+	return []byte(text), nil
 }

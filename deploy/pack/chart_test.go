@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -40,7 +41,7 @@ func unzip(t *testing.T, packed string) map[string]string {
 }
 
 func TestTheChartIsOfTheReleaseAndSoAreItsImages(t *testing.T) {
-	made := contents(t, pack(t, programs(t)))
+	made := contents(t, pack(t, programs(t), "-prefix", "registry.example.com/net"))
 	got := unzip(t, made["devinfo-1.2.3.tgz"])
 	want := contents(t, "../charts/devinfo")
 	if len(got) != len(want) {
@@ -51,10 +52,39 @@ func TestTheChartIsOfTheReleaseAndSoAreItsImages(t *testing.T) {
 		case "Chart.yaml":
 			content = strings.Replace(strings.Replace(content, "\nversion: 0.1.0\n", "\nversion: 1.2.3\n", 1), "\nappVersion: v0.1.0\n", "\nappVersion: v1.2.3\n", 1)
 		case "values.yaml":
-			content = strings.Replace(content, `  tag: "1"`, `  tag: "v1.2.3"`, 1)
+			content = strings.Replace(content, `  tag: "" # of both; "" = the chart's appVersion`, `  tag: "v1.2.3"`, 1)
+			content = regexp.MustCompile(`(?m)^  repository: "" # registry.*$`).ReplaceAllString(content, `  repository: "registry.example.com/net"`)
 		}
 		if got["devinfo/"+name] != content {
 			t.Errorf("%s is\n%s\nwant\n%s", name, got["devinfo/"+name], content)
+		}
+	}
+}
+
+// Without a registry nobody could fetch what they name, and Helm says so.
+func TestWithoutARegistryTheChartNamesNone(t *testing.T) {
+	made := contents(t, pack(t, programs(t)))
+	if text := unzip(t, made["devinfo-1.2.3.tgz"])["devinfo/values.yaml"]; !strings.Contains(text, `  repository: "" # registry`) {
+		t.Error(text)
+	}
+	if made["install.yaml"] != "" || made["install-cni-dra-driver.yaml"] != "" {
+		t.Error("there are manifests")
+	}
+}
+
+func TestTheManifestsOfAReleaseHaveItsImages(t *testing.T) {
+	made := contents(t, pack(t, programs(t), "-prefix", "registry.example.com/net", "-tag", "t1"))
+	for name, want := range map[string][]string{
+		"install.yaml":                {"kind: Namespace\n", "kind: ServiceAccount\n", "kind: DaemonSet\n", "image: \"registry.example.com/net/devinfo-agent:t1\"\n"},
+		"install-cni-dra-driver.yaml": {"kind: Namespace\n", "kind: ClusterRole\n", "kind: DeviceClass\n", "kind: ValidatingAdmissionPolicy\n", "kind: DaemonSet\n", "image: \"registry.example.com/net/cni-dra-driver:t1\"\n"},
+	} {
+		for _, text := range want {
+			if !strings.Contains(made[name], text) {
+				t.Errorf("%s has no %q", name, text)
+			}
+		}
+		if strings.Contains(made[name], "cluster.local/") {
+			t.Errorf("%s: cluster.local\n%s", name, made[name])
 		}
 	}
 }

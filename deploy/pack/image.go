@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -15,7 +16,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
@@ -31,7 +34,7 @@ type recipe struct {
 // looks into them.
 func recipes() []recipe {
 	return []recipe{
-		{"cni-dra-driver", []string{"cni-dra-driver", "devinfo", "devinfoctl"}, "Attaches pods to CNI networks by Dynamic Resource Allocation"},
+		{"cni-dra-driver", []string{"cni-dra-driver", "cni-dra-gate", "devinfo", "devinfoctl"}, "Attaches pods to CNI networks by Dynamic Resource Allocation"},
 		{"devinfo-agent", []string{"devinfo-agent", "devinfo", "devinfoctl"}, "Installs the CNI plugin devinfo, and hands its device information to containers"},
 	}
 }
@@ -48,11 +51,15 @@ func (r *release) images(programs []program, suffix string) (made []string, err 
 			return nil, fmt.Errorf("image %s: %w", recipe.name, err)
 		}
 		if r.push {
-			if err := push(index, reference); err != nil {
+			if err := r.pushed(index, recipe, programs, reference); err != nil {
 				return nil, fmt.Errorf("image %s: %w", recipe.name, err)
 			}
 		}
-		fmt.Printf("%s\t%s\n", reference, filepath.Join(r.out, name))
+		digest, err := index.Digest()
+		if err != nil {
+			return nil, fmt.Errorf("image %s: %w", recipe.name, err)
+		}
+		fmt.Printf("%s@%s\t%s\n", reference, digest, filepath.Join(r.out, name))
 		made = append(made, name)
 	}
 	return made, nil
@@ -76,14 +83,37 @@ func (r *release) index(recipe recipe, programs []program) (v1.ImageIndex, error
 	return index, nil
 }
 
-// push puts an image into its registry, with the credentials of "docker login" and the
-// like.
-func push(index v1.ImageIndex, reference string) error {
+// pushed puts an image into its registry, with the credentials of "docker login" and the like, and
+// an SPDX document of all that is in it as a referrer (OCI distribution specification 1.1).
+func (r *release) pushed(index v1.ImageIndex, recipe recipe, programs []program, reference string) error {
 	ref, err := name.ParseReference(reference)
 	if err != nil {
 		return err
 	}
-	return remote.WriteIndex(ref, index, remote.WithAuthFromKeychain(authn.DefaultKeychain))
+	auth := remote.WithAuthFromKeychain(authn.DefaultKeychain)
+	if err := remote.WriteIndex(ref, index, auth); err != nil {
+		return err
+	}
+	parts := slices.DeleteFunc(slices.Clone(programs), func(p program) bool { return !slices.Contains(recipe.programs, p.name) })
+	text, err := r.sbom(recipe.name+"-"+r.version, parts)
+	if err != nil {
+		return err
+	}
+	subject, err := partial.Descriptor(index)
+	if err != nil {
+		return err
+	}
+	const spdx = types.MediaType("application/spdx+json")
+	document, err := mutate.AppendLayers(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), spdx), static.NewLayer(text, spdx))
+	if err != nil {
+		return err
+	}
+	document = mutate.Subject(document, *subject).(v1.Image)
+	digest, err := document.Digest()
+	if err != nil {
+		return err
+	}
+	return remote.Write(ref.Context().Digest(digest.String()), document, auth)
 }
 
 // image has one layer: the programs, and an SPDX document of what is in them.
@@ -119,7 +149,7 @@ func (r *release) image(recipe recipe, arch string, programs []program) (v1.Imag
 // labels are those of the OCI image specification's annotations.md.
 func (r *release) labels(recipe recipe) map[string]string {
 	const annotation = "org.opencontainers.image."
-	return map[string]string{
+	labels := map[string]string{
 		annotation + "created":     r.time.Format(time.RFC3339),
 		annotation + "title":       recipe.name,
 		annotation + "description": recipe.about,
@@ -127,6 +157,10 @@ func (r *release) labels(recipe recipe) map[string]string {
 		annotation + "revision":    r.revision,
 		annotation + "licenses":    "Apache-2.0",
 	}
+	if r.source != "" {
+		labels[annotation+"source"] = r.source
+	}
+	return labels
 }
 
 // writeImage packs an OCI layout into a tar that "ctr images import", "podman load" and

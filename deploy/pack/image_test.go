@@ -98,7 +98,7 @@ func looks(t *testing.T, image v1.Image, arch string) {
 		t.Errorf("%s: %s/%s %q", arch, config.OS, config.Architecture, config.Config.Entrypoint)
 	}
 	for label, want := range map[string]string{
-		"created": "2025-06-15T15:06:40Z", "title": "devinfo-agent", "version": "v1.2.3", "revision": "abc", "licenses": "Apache-2.0",
+		"created": "2025-06-15T15:06:40Z", "title": "devinfo-agent", "version": "v1.2.3", "revision": "abc", "source": "https://example.com/devinfo", "licenses": "Apache-2.0",
 	} {
 		if got := config.Config.Labels["org.opencontainers.image."+label]; got != want {
 			t.Errorf("%s: label %s is %q, want %q", arch, label, got, want)
@@ -124,7 +124,7 @@ func looks(t *testing.T, image v1.Image, arch string) {
 }
 
 func TestImagesArePushedWithoutADaemon(t *testing.T) {
-	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0)))) // on loopback
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0)), registry.WithReferrersSupport(true))) // on loopback
 	defer server.Close()
 	host := strings.TrimPrefix(server.URL, "http://")
 	pack(t, programs(t), "-prefix="+host+"/net", "-push")
@@ -138,5 +138,33 @@ func TestImagesArePushedWithoutADaemon(t *testing.T) {
 	}
 	if err := validate.Index(index); err != nil {
 		t.Error(err)
+	}
+	digest, err := index.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	referrers, err := remote.Referrers(ref.Context().Digest(digest.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := referrers.IndexManifest()
+	if err != nil || len(list.Manifests) != 1 || list.Manifests[0].ArtifactType != "application/spdx+json" {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	document, err := remote.Image(ref.Context().Digest(list.Manifests[0].Digest.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	layers, err := document.Layers()
+	if err != nil || len(layers) != 1 {
+		t.Fatal(layers, err)
+	}
+	text, err := layers[0].Uncompressed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer text.Close()
+	if read, err := io.ReadAll(text); err != nil || !strings.Contains(string(read), `"linux_arm64/cni-dra-driver"`) || !strings.Contains(string(read), `"linux_amd64/cni-dra-driver"`) {
+		t.Errorf("%v\n%s", err, read)
 	}
 }

@@ -20,6 +20,7 @@ func main() {
 type release struct {
 	version  string
 	revision string    // commit
+	source   string    // URL of the repository; "" = unknown
 	time     time.Time // of that commit; of all files
 	prefix   string    // of the images' names: registry and path
 	tag      string    // of the images
@@ -29,6 +30,9 @@ type release struct {
 	bin, charts, krew string // directories of programs and of the chart, and krew's template
 	downloads         string // URL below which the release's files will be
 }
+
+// noRegistry is what images are below that nobody has pushed: in manifests and archives.
+const noRegistry = "cluster.local"
 
 const usage = `pack images -bin DIR -version V -time SECONDS -out DIR
 pack release -bin DIR -version V -time SECONDS -out DIR -chart DIR [-krew FILE -downloads URL] FILE...
@@ -49,7 +53,8 @@ func run(args []string) error {
 	seconds := flags.Int64("time", 0, "of the commit, since 1970")
 	flags.StringVar(&r.version, "version", "", "of the release")
 	flags.StringVar(&r.revision, "revision", "", "commit")
-	flags.StringVar(&r.prefix, "prefix", "cluster.local", "registry and path of the images")
+	flags.StringVar(&r.source, "source", "", "`URL` of the repository")
+	flags.StringVar(&r.prefix, "prefix", noRegistry, "registry and path of the images; without one the chart names none, and there are no manifests")
 	flags.StringVar(&r.tag, "tag", "", "of the images (default: the version)")
 	flags.BoolVar(&r.push, "push", false, "put the images into the registry")
 	flags.StringVar(&r.out, "out", "dist", "`directory` to write to")
@@ -101,6 +106,11 @@ func (r *release) all(programs []program, files []string) error {
 	if err != nil {
 		return err
 	}
+	manifests, err := r.manifests(filepath.Join(r.charts, "../.."))
+	if err != nil {
+		return err
+	}
+	made = append(made, manifests...)
 	plugins, err := r.kubectl(files)
 	if err != nil {
 		return err

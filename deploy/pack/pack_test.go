@@ -54,7 +54,7 @@ func programs(t *testing.T) (bin string) {
 	t.Helper()
 	bin = t.TempDir()
 	for _, arch := range []string{"amd64", "arm64"} {
-		build(t, bin, arch, "cni-dra-driver", "devinfo", "devinfo-agent", "devinfoctl", "kubectl-devinfo")
+		build(t, bin, arch, "cni-dra-driver", "cni-dra-gate", "devinfo", "devinfo-agent", "devinfoctl", "kubectl-devinfo")
 	}
 	write(t, filepath.Join(bin, "darwin_arm64", "kubectl-devinfo"), "Mach-O")
 	return bin
@@ -66,7 +66,7 @@ const commit = 1750000000
 func pack(t *testing.T, bin string, more ...string) string {
 	t.Helper()
 	out := t.TempDir()
-	args := []string{"release", "-bin", bin, "-version", "v1.2.3", "-revision", "abc", "-time", fmt.Sprint(commit), "-out", out,
+	args := []string{"release", "-bin", bin, "-version", "v1.2.3", "-revision", "abc", "-source", "https://example.com/devinfo", "-time", fmt.Sprint(commit), "-out", out,
 		"-chart", "../charts/devinfo", "-krew", "../krew/devinfo.yaml.tmpl", "-downloads", "https://example.com/v1.2.3/"}
 	if err := run(append(args, more...)); err != nil {
 		t.Fatal(err)
@@ -163,7 +163,7 @@ func TestAnArchiveIsOfRootAndOfTheCommitsTime(t *testing.T) {
 		got = append(got, fmt.Sprintf("%o %s", h.Mode, h.Name))
 	}
 	dir := "devinfo-v1.2.3-linux-arm64/"
-	want := []string{"755 " + dir, "644 " + dir + "LICENSE", "755 " + dir + "cni-dra-driver", "755 " + dir + "devinfo", "755 " + dir + "devinfo-agent", "755 " + dir + "devinfoctl", "755 " + dir + "kubectl-devinfo"}
+	want := []string{"755 " + dir, "644 " + dir + "LICENSE", "755 " + dir + "cni-dra-driver", "755 " + dir + "cni-dra-gate", "755 " + dir + "devinfo", "755 " + dir + "devinfo-agent", "755 " + dir + "devinfoctl", "755 " + dir + "kubectl-devinfo"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q\nwant %q", got, want)
 	}

@@ -23,7 +23,8 @@ func (r *release) sbom(name string, programs []program) ([]byte, error) {
 		sum.Write(p.sum[:])
 		id := list.program(p, r.version)
 		list.relate("DOCUMENT", "DESCRIBES", id)
-		list.relate(id, "DEPENDS_ON", list.module("stdlib", strings.TrimPrefix(p.info.GoVersion, "go"), ""))
+		goVersion, _, _ := strings.Cut(strings.TrimPrefix(p.info.GoVersion, "go"), "-X:") // experiments are none
+		list.relate(id, "DEPENDS_ON", list.module("stdlib", goVersion, ""))
 		for _, dep := range p.info.Deps {
 			if module := replaced(dep); module.Version != "(devel)" { // ours: in the program's own version
 				list.relate(id, "DEPENDS_ON", list.module(module.Path, module.Version, module.Sum))

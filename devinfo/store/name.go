@@ -40,7 +40,9 @@ func (e *NameError) Error() string { return fmt.Sprintf("%q: %v", e.Name, e.Err)
 // Unwrap returns Err.
 func (e *NameError) Unwrap() error { return e.Err }
 
-func checkName(name string) error {
+// CheckName returns a [*NameError] unless the name is one path element that does not begin
+// with a dot, and leaves room for that of a temporary file.
+func CheckName(name string) error {
 	reason := ""
 	switch {
 	case name == "":
@@ -76,7 +78,7 @@ func (d *Dir) Name(path string) (string, error) {
 	slash := strings.LastIndexByte(path, '/')
 	parent, name := filepath.Clean("/"+path[:slash]), path[slash+1:]
 	var bad *NameError
-	if errors.As(checkName(name), &bad) {
+	if errors.As(CheckName(name), &bad) {
 		return "", &NameError{path, bad.Err}
 	}
 	if strings.ContainsFunc(name, unicode.IsControl) || !utf8.ValidString(name) {

@@ -28,7 +28,7 @@ import (
 
 // Options configure an Agent.
 type Options struct {
-	Plugin     *install.Plugin   // the agent says NewestFormat
+	Plugin     *install.Plugin   // the agent says Newer
 	Settings   *install.Settings // nil = the node's settings are left alone
 	NodeConfig string            // where the plugin looks for its settings
 	BootID     string            // of the running kernel: see journal.BootID
@@ -49,7 +49,8 @@ type Options struct {
 // The parts of an agent, as /healthz and the metrics call them.
 const (
 	Settings    = "settings"    // the node's settings are in place, and make sense; deviceInfoDir is there
-	Plugin      = "plugin"      // the plugin is in place
+	Plugin      = "plugin"      // the plugin is in place, and the journal in sight
+	Label       = "label"       // the plugin has its directory's SELinux label
 	Sweep       = "sweep"       // what was left could be removed
 	Attachments = "attachments" // the attachments could be looked at
 	NRI         = "nri"         // the container runtime is connected
@@ -64,7 +65,8 @@ type Agent struct {
 	troubles  map[string]error // of the parts; nil = it is well
 	plugin    *install.Executable
 	census    census
-	sandboxes *inject.Agent // knows the runtime's; nil = nothing was injected yet
+	refusals  *journal.Refusals // nil = they were not read yet
+	sandboxes *inject.Agent     // knows the runtime's; nil = nothing was injected yet
 }
 
 // New makes an agent. It touches nothing yet.
@@ -73,7 +75,7 @@ func New(o Options) *Agent {
 	for _, part := range a.Parts() {
 		a.troubles[part] = errNotYet
 	}
-	a.Plugin.NewestFormat = a.newestFormat
+	a.Plugin.Newer = a.newer
 	return a
 }
 
@@ -81,7 +83,7 @@ var errNotYet = errors.New("has not begun")
 
 // Parts are those that the agent has, sorted.
 func (a *Agent) Parts() []string {
-	parts := []string{Attachments, Plugin, Settings}
+	parts := []string{Attachments, Label, Plugin, Settings}
 	if a.SweepInterval > 0 {
 		parts = append(parts, Sweep)
 	}
@@ -92,10 +94,11 @@ func (a *Agent) Parts() []string {
 	return parts
 }
 
-// Checks are what /healthz asks.
+// Checks are what /healthz asks. A node on which the plugin is in place is ready: were it not,
+// because of a runtime without NRI say, it would hold up every roll-out.
 func (a *Agent) Checks() (checks []endpoint.Check) {
 	for _, part := range a.Parts() {
-		checks = append(checks, endpoint.Check{Name: part, Ask: func() error { return a.trouble(part) }})
+		checks = append(checks, endpoint.Check{Name: part, Ask: func() error { return a.trouble(part) }, Optional: part != Plugin})
 	}
 	return checks
 }
@@ -176,12 +179,16 @@ func every(ctx context.Context, pause time.Duration, f func(context.Context)) {
 // Node gives the node's settings as they are now.
 func (a *Agent) Node() (config.Node, error) { return config.LoadNode(a.NodeConfig) }
 
-func (a *Agent) newestFormat() (int, error) {
+func (a *Agent) newer(than int) ([]string, error) {
 	node, err := a.Node()
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	return journal.Open(node.StateDir, a.BootID).NewestFormat()
+	j := journal.Open(node.StateDir, a.BootID)
+	if err := j.Seen(); err != nil {
+		return nil, err
+	}
+	return j.Newer(than)
 }
 
 // auditor looks at the node, with the settings as they are now.

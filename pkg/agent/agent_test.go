@@ -39,7 +39,7 @@ func TestAnAgentPutsKeepsAndCounts(t *testing.T) {
 	})
 	end()
 	for name, want := range map[string]float64{
-		`devinfo_plugin_info{journal_format="2",version="v1.2.0"}`: 1, `devinfo_agent_info{revision="c0ffee",version="v9"}`: 1,
+		`devinfo_plugin_info{journal_format="3",version="v1.2.0"}`: 1, `devinfo_agent_info{revision="c0ffee",version="v9"}`: 1,
 		`devinfo_agent_ok{part="settings"}`: 1, `devinfo_agent_ok{part="plugin"}`: 1, `devinfo_agent_ok{part="sweep"}`: 1,
 		`devinfo_agent_ok{part="attachments"}`: 1, `devinfo_agent_ok{part="nri"}`: 0, `devinfo_sweeps_total{result="failed"}`: 0,
 	} {
@@ -120,9 +120,9 @@ func TestAttachmentsAreNamedAndCounted(t *testing.T) {
 	r.put(changed)
 	r.must(os.Remove(filepath.Join(r.DeviceInfoDir, "changed")))
 	r.put(journal.Entry{Key: journal.Key{ContainerID: "socket", Network: "net-b"}, Netns: aliveNetns, Complete: true,
-		Device: journal.Device{Type: "memif", ID: "/run/m.sock"}})
+		Device: journal.Identity{Type: "memif", ID: "/run/m.sock"}})
 	r.put(journal.Entry{Key: journal.Key{ContainerID: "card", Network: "macvlan", IfName: "eth1"}, Netns: aliveNetns, Complete: true,
-		Device: journal.Device{Type: "pci", ID: "0000:03:00.0"}})
+		Device: journal.Identity{Type: "pci", ID: "0000:03:00.0"}})
 	leaked := vf("leaked", "0000:03:00.3", "eth5", "")
 	leaked.Netns = r.noNetns()
 	r.put(leaked)

@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,7 +22,7 @@ type census struct {
 	states    map[string]int
 	series    []series // sorted
 	unnamed   int      // how many more there are than MaxSeries
-	forgotten map[journal.Key]bool
+	forgotten []journal.Key
 	at        time.Time
 }
 
@@ -84,13 +85,13 @@ func (a *Agent) state(auditor *audit.Auditor, e *journal.Entry, err error) (stat
 	return state, there
 }
 
-// look takes a census. Metrics only count what is forgotten, and the log says which it is.
+// look takes a census. Metrics count what is forgotten, and the log names it.
 func (a *Agent) look(ctx context.Context) {
 	c, err := a.take(ctx)
 	if ctx.Err() != nil {
 		return
 	}
-	a.report(Attachments, err)
+	a.report(Attachments, errors.Join(err, a.watchRefusals()))
 	if err != nil {
 		return // what was seen last is shown, and its age
 	}
@@ -98,15 +99,13 @@ func (a *Agent) look(ctx context.Context) {
 	before := a.census.forgotten
 	a.census = c
 	a.mu.Unlock()
-	for key := range c.forgotten {
-		if !before[key] {
-			a.Log.Warn("the container runtime has forgotten the sandbox of an attachment, and will not delete it", "attachment", key)
-		}
+	if len(c.forgotten) > 0 && !slices.Equal(before, c.forgotten) {
+		a.Log.Warn("the container runtime does not know the sandboxes of attachments: if it was killed, nobody will delete them", "attachments", c.forgotten)
 	}
 }
 
 func (a *Agent) take(ctx context.Context) (census, error) {
-	c := census{states: map[string]int{}, forgotten: map[journal.Key]bool{}, at: time.Now()}
+	c := census{states: map[string]int{}, at: time.Now()}
 	node, auditor, err := a.auditor()
 	if err != nil {
 		return c, err
@@ -129,7 +128,7 @@ func (a *Agent) take(ctx context.Context) (census, error) {
 		state, there := a.state(auditor, e, err)
 		c.states[state]++
 		if state == forgotten {
-			c.forgotten[key] = true
+			c.forgotten = append(c.forgotten, key)
 		}
 		if there {
 			named[d.series(e)] = true

@@ -83,7 +83,7 @@ func newInjectionCounters() injectionCounters {
 			c.answers.WithLabelValues(string(answer), string(reason))
 		}
 	}
-	for _, by := range []inject.Withheld{inject.ByPolicy, inject.ByUserNamespace, inject.ByMount} {
+	for _, by := range []inject.Withheld{inject.ByPolicy, inject.ByUserNamespace, inject.ByMount, inject.ByPropagation} {
 		c.withheld.WithLabelValues(string(by))
 	}
 	return c

@@ -7,6 +7,7 @@ import (
 
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/install"
+	"devinfo-cni.io/pkg/journal"
 )
 
 // keep sees to settings and plugin.
@@ -16,8 +17,10 @@ func (a *Agent) keep(ctx context.Context) {
 		err = a.arrange()
 	}
 	node, broken := a.Node() // whoever has put them there: with such settings the plugin refuses ADD
+	var blind error
 	if broken == nil {
 		broken = makeReadable(node.DeviceInfoDir)
+		blind = journal.Open(node.StateDir, a.BootID).Seen()
 	}
 	a.report(Settings, errors.Join(err, broken))
 
@@ -27,7 +30,8 @@ func (a *Agent) keep(ctx context.Context) {
 	}
 	a.note(done, err)
 	if err == nil {
-		err = done.Warning
+		a.report(Label, done.Warning)
+		err = blind // the next plugin could not be let through, nor this one be taken away
 	}
 	a.report(Plugin, err)
 }

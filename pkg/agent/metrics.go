@@ -36,13 +36,14 @@ func newCounters() counters {
 }
 
 // descriptions of what is asked at each scrape.
-type descriptions struct{ ok, plugin, states, series, unnamed, at *prometheus.Desc }
+type descriptions struct{ ok, plugin, refused, states, series, unnamed, at *prometheus.Desc }
 
 func describe() descriptions {
 	desc := prometheus.NewDesc
 	return descriptions{
 		ok:      desc("devinfo_agent_ok", "1 where a part of the agent is well, as in /healthz.", []string{"part"}, nil),
 		plugin:  desc("devinfo_plugin_info", "The plugin that is on the node, 1.", []string{"version", "journal_format"}, nil),
+		refused: desc("devinfo_refused_adds_total", "ADDs that the plugin has refused because another pod, or a claim, has the device.", nil, nil),
 		states:  desc("devinfo_attachments", "Attachments on the node, by state.", []string{"state"}, nil),
 		series:  desc("devinfo_attachment_info", "An attachment on the node and its device, 1.", seriesLabels(), nil),
 		unnamed: desc("devinfo_attachments_unnamed", "Attachments that devinfo_attachment_info leaves out.", nil, nil),
@@ -71,7 +72,7 @@ type collector struct {
 
 // Describe implements prometheus.Collector.
 func (c collector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.ok, c.descriptions.plugin, c.states, c.series, c.unnamed, c.at} {
+	for _, d := range []*prometheus.Desc{c.ok, c.descriptions.plugin, c.refused, c.states, c.series, c.unnamed, c.at} {
 		to <- d
 	}
 }
@@ -89,8 +90,11 @@ func (c collector) Collect(to chan<- prometheus.Metric) {
 		gauge(c.ok, ok, part)
 	}
 	c.mu.Lock()
-	now, plugin := c.census, c.Agent.plugin
+	now, plugin, refusals := c.census, c.Agent.plugin, c.Agent.refusals
 	c.mu.Unlock()
+	if refusals != nil {
+		to <- prometheus.MustNewConstMetric(c.refused, prometheus.CounterValue, float64(refusals.Count))
+	}
 	if plugin != nil && plugin.Ours {
 		gauge(c.descriptions.plugin, 1, plugin.Version, strconv.Itoa(plugin.JournalFormat))
 	}

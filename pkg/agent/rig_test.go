@@ -122,8 +122,8 @@ func (r *rig) put(e journal.Entry) journal.Key {
 	if e.File != "" {
 		r.must(store.Open(r.DeviceInfoDir).Write(e.File, e.Info))
 	}
-	_, err := journal.Open(r.StateDir, boot).Put(&e, nil)
-	r.must(err)
+	r.must(journal.Open(r.StateDir, boot).Record(&e, nil))
+	e.Unlock()
 	return e.Key
 }
 
@@ -134,7 +134,7 @@ func vf(container, address, representor, rdma string) journal.Entry {
 	}}
 	return journal.Entry{
 		Key: journal.Key{ContainerID: container}, Netns: aliveNetns, File: container, Complete: true,
-		Info: info.Encode(), Device: journal.Device{Type: "pci", ID: address},
+		Info: info.Encode(), Device: journal.Identity{Type: "pci", ID: address},
 		Args: "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-" + container,
 	}
 }

@@ -72,13 +72,21 @@ func (a *Agent) Uninstall(ctx context.Context, anyway bool) error {
 	return nil
 }
 
-// unused is the error that attachments are on record.
+// unused is the error that attachments are on record, or that nobody can say. Where the plugin
+// is gone, and with it the settings, no directory is made for that.
 func (a *Agent) unused() error {
 	node, err := a.Node()
 	if err != nil {
 		return err
 	}
-	keys, err := journal.Open(node.StateDir, a.BootID).All()
+	j := journal.Open(node.StateDir, a.BootID)
+	if a.Options.Plugin.IsThere() {
+		err = j.Seen()
+	}
+	if err != nil {
+		return err
+	}
+	keys, err := j.All()
 	if err != nil {
 		return err
 	}

@@ -77,6 +77,25 @@ func ClaimFileName(network, containerID, ifName string) string {
 	return strings.ReplaceAll(network+"."+containerID+"_"+ifName, "/", "-")
 }
 
+// OfAnother reports whether a file has the name that Multus (FileName) or cni-dra-driver
+// (ClaimFileName) gives to the file of another container. Networks and IDs may hold hyphens
+// and dots, and networks and interfaces underscores: only the end can tell.
+func OfAnother(file, containerID string) bool {
+	for _, mark := range []string{"-" + containerID + "_", "." + containerID + "_"} {
+		if n := strings.LastIndex(file, mark); n >= 0 && mayBeInterface(file[n+len(mark):]) {
+			return false
+		}
+	}
+	end := strings.LastIndexByte(file, '_')
+	if end < 0 || !mayBeInterface(file[end+1:]) {
+		return false
+	}
+	id := strings.LastIndexAny(file[:end], "-.") + 1
+	return id > 0 && id < end
+}
+
+func mayBeInterface(name string) bool { return name != "" && len(name) < 16 } // IFNAMSIZ
+
 // Pod identifies the pod that the attachment belongs to.
 func (a *Attachment) Pod() pod.Identity {
 	return pod.Identity{UID: a.Args.UID(), ContainerID: a.ContainerID}

@@ -133,3 +133,30 @@ func TestAFileNameTellsNetworkAndInterfaceToWhoKnowsTheContainer(t *testing.T) {
 		t.Error("of no container")
 	}
 }
+
+func TestAFileNameTellsWhetherItIsOfAnotherContainer(t *testing.T) {
+	const id, other = "c0ffee", "0123456789abcdef"
+	for _, network := range []string{"net", "sriov-net", "kube-system/sriov-net", "sriov.net", "a_b", "a-c0ffee_b", "net-0123456789abcdef_x"} {
+		for _, ifName := range []string{"net1", "net-1", "net_1", "net.1", "a-b_c.d"} {
+			for _, name := range []func(network, containerID, ifName string) string{attachment.FileName, attachment.ClaimFileName} {
+				if file := name(network, id, ifName); attachment.OfAnother(file, id) {
+					t.Errorf("%s: its own", file)
+				}
+				if file := name(network, other, ifName); !attachment.OfAnother(file, id) {
+					t.Errorf("%s: another's", file)
+				}
+			}
+		}
+	}
+	for file, want := range map[string]bool{
+		"pod1": false, "cnitool": false, "net1.json": false, "my_file": false, "my-file": false, "net-c0ffee": false, "-c0ffee_net1": false, "net-c0ffee_": false,
+		"net-_net1": false, "net-feed_sixteen-letters-": false, "net-default-feed_eth0": true, // of nerdctl, whose container IDs are <namespace>-<ID>
+	} {
+		if got := attachment.OfAnother(file, id); got != want {
+			t.Errorf("%s: %v", file, got)
+		}
+	}
+	if attachment.OfAnother("net-default-feed_eth0", "default-feed") {
+		t.Error("an ID with a hyphen is not known for its own")
+	}
+}

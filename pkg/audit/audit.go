@@ -117,8 +117,9 @@ func (r *Report) blind(err error, what string) {
 	r.NotCompared = append(r.NotCompared, what)
 }
 
-// Audit gives the state of an attachment and, unless there is nothing left to compare, the
-// comparison with what its ADD was asked. It takes what [journal.Journal.Get] returned.
+// Audit gives the state of an attachment, which is the verdict that everybody prints, and,
+// unless there is nothing left to compare, the comparison with what its ADD was asked. It
+// takes what [journal.Journal.Get] returned.
 func (a *Auditor) Audit(e *journal.Entry, err error) (State, *Report) {
 	state, why := a.State(e, err)
 	r := &Report{Facts: []Fact{}}
@@ -132,6 +133,12 @@ func (a *Auditor) Audit(e *journal.Entry, err error) (State, *Report) {
 		r.blind(err, why)
 	default:
 		a.compareAsked(r, e)
+		if state == DeviceLost && (r.Problem == nil || r.Problem.Kind == InterfaceGone) { // which went with it
+			r.Problem = &Error{DeviceGone, errors.New(why)}
+		}
+		if r.Problem != nil {
+			state = kindStates[r.Problem.Kind]
+		}
 	}
 	return state, r
 }
@@ -147,7 +154,4 @@ func (a *Auditor) compareAsked(r *Report, e *journal.Entry) {
 		}
 	}
 	a.compare(r, e, t)
-	if e.Format < formatAsked {
-		r.NotCompared = append(r.NotCompared, notKept)
-	}
 }

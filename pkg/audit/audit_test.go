@@ -85,7 +85,7 @@ func (w *world) step(f *txtar.File) {
 		w.host.Files = append(w.host.Files, txtar.File{Name: "netlink/netns.json", Data: []byte(`{"/run/netns/pod": ` + body + `}`)})
 	case "ENTRY":
 		w.entry = journal.Entry{
-			Format: 2, Key: journal.Key{Network: "net-a", ContainerID: "c0ffee", IfName: "net1"}, BootID: boot,
+			Key: journal.Key{Network: "net-a", ContainerID: "c0ffee", IfName: "net1"}, BootID: boot,
 			Netns: "/run/netns/pod", Complete: true, Dir: infoDir,
 		}
 		w.must(json.Unmarshal(f.Data, &w.entry))
@@ -174,6 +174,9 @@ func (w *world) report(explain bool) string {
 	if bad && r.Problem == nil {
 		w.t.Error("a fact differs, and there is no problem")
 	}
+	if r.Problem != nil && state == audit.OK {
+		w.t.Errorf("state %s, problem %v", state, r.Problem)
+	}
 	if p := r.Problem; p != nil {
 		fmt.Fprintf(&b, "problem: %v\nremedy: %s\n", p, p.Remedy())
 	}
@@ -226,8 +229,8 @@ func TestANetnsOfWhichNothingIsKnownIsNotGone(t *testing.T) {
 	a, unseen := w.auditor(), errors.New("not seen from here")
 	a.NetnsGone = func(string) (bool, error) { return false, unseen }
 	e := &journal.Entry{
-		Key: journal.Key{IfName: "net1"}, Format: 2, BootID: boot, Netns: "/run/netns/pod", InNetns: true, Complete: true,
-		Device: journal.Device{Type: "pci", ID: "0000:01:10.0"},
+		Key: journal.Key{IfName: "net1"}, BootID: boot, Netns: "/run/netns/pod", InNetns: true, Complete: true,
+		Device: journal.Identity{Type: "pci", ID: "0000:01:10.0"},
 	}
 	if state, why := a.State(e, nil); state != audit.Unknown || why != "not seen from here" {
 		t.Errorf("%s, %s", state, why)
@@ -253,11 +256,11 @@ func TestAFileThatCannotBeReadIsNeitherGoneNorInvalid(t *testing.T) {
 	w.captured("mlx5-legacy", nil)
 	w.must(os.MkdirAll(filepath.Join(w.dir, infoDir, "pod1"), 0o755))
 	w.must(os.MkdirAll(filepath.Join(w.dir, cdiDir, "spec"), 0o755))
-	e := &journal.Entry{Format: 2, File: "pod1", Dir: infoDir, Wrote: true, Complete: true}
+	e := &journal.Entry{File: "pod1", Dir: infoDir, Wrote: true, Complete: true}
 	if r := w.auditor().Compare(e, discovery.Target{}); r.Problem == nil || r.Problem.Kind != audit.FileUnreadable {
 		t.Errorf("file: %+v", r.Problem)
 	}
-	e = &journal.Entry{Format: 2, CDI: journal.CDI{Dir: cdiDir, File: "spec"}}
+	e = &journal.Entry{CDI: journal.CDI{Dir: cdiDir, File: "spec"}}
 	if r := w.auditor().Compare(e, discovery.Target{}); r.Problem == nil || r.Problem.Kind != audit.Unreadable {
 		t.Errorf("spec: %+v", r.Problem)
 	}

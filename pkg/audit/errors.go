@@ -25,6 +25,7 @@ const (
 	Conflict                   // two sources name different devices: a [*discovery.ConflictError]
 	DeviceGone                 // the device is not on the node
 	InterfaceGone              // the interface is not in the network namespace
+	Unfinished                 // ADD was killed
 	ContainerGone              // the network namespace is gone, or the boot is over
 	EntryInvalid               // the journal's entry cannot be read
 	EntryNewer                 // it is of a newer devinfo
@@ -47,6 +48,7 @@ var remedies = map[Kind]string{
 	DeviceGone: "it was there at ADD: bring it back, or delete the pod; devinfo's DEL works without it, but another plugin's may not: " +
 		"sriov-cni's fails once, and succeeds when repeated",
 	InterfaceGone: "recreate the pod, or DEL and ADD the attachment",
+	Unfinished:    "DEL, or the next ADD, cleans up after it",
 	ContainerGone: "the runtime's DEL or GC removes what is left of it, and so does: devinfoctl gc --yes",
 	EntryInvalid:  "DEL removes it; so does the runtime's GC",
 	EntryNewer:    "a newer devinfo wrote it: install that version again, or a newer one",

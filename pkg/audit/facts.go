@@ -155,8 +155,8 @@ func differ(key string, values ...string) bool {
 	return false
 }
 
-// journaled are the facts of the file that ADD wrote. Of format 1 the journal keeps no more
-// than the device's identity, and so it does where there was no file.
+// journaled are the facts of the file that ADD wrote. Where there was none, the journal keeps
+// the device's identity.
 func journaled(e *journal.Entry) map[string]string {
 	if info, err := devinfo.Parse(e.Info); err == nil {
 		return factsOf(info)

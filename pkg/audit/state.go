@@ -3,8 +3,6 @@ package audit
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"path/filepath"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/pci"
@@ -17,15 +15,18 @@ type State string
 
 // The states.
 const (
-	OK          State = "ok"           // the network namespace, the device and the files are there
-	Adding      State = "adding"       // ADD has not ended yet, or was killed
-	FileMissing State = "file missing" // the device-info file or the CDI spec that ADD wrote is gone
-	DeviceLost  State = "device gone"  // the device that ADD found is not on the node
-	NetnsGone   State = "netns gone"   // the network namespace is gone, and no DEL has come, or it failed
-	Orphan      State = "orphan"       // of an earlier boot
-	Corrupt     State = "corrupt"      // the journal's entry cannot be read
-	Newer       State = "newer format" // it was written by a newer devinfo
-	Unknown     State = "unknown"      // it cannot be read
+	OK            State = "ok"             // the network namespace, the device and the files are there
+	Adding        State = "adding"         // ADD has not ended yet, or was killed
+	FileMissing   State = "file missing"   // the device-info file or the CDI spec that ADD wrote is gone
+	BadFile       State = "file invalid"   // it is there, and is not what ADD can have written
+	DeviceLost    State = "device gone"    // the device that ADD found is not on the node
+	WrongDevice   State = "wrong device"   // the file or the interface is another device's
+	InterfaceLost State = "interface gone" // the interface is not in the network namespace
+	NetnsGone     State = "netns gone"     // the network namespace is gone, and no DEL has come, or it failed
+	Orphan        State = "orphan"         // of an earlier boot
+	Corrupt       State = "corrupt"        // the journal's entry cannot be read
+	Newer         State = "newer format"   // it was written by a newer devinfo
+	Unknown       State = "unknown"        // it cannot be read
 
 	// Of attachments by DRA only, as cni-dra-driver's records have them: an Auditor knows
 	// none of them.
@@ -36,15 +37,23 @@ const (
 
 // States are all states.
 func States() []State {
-	return []State{OK, Adding, FileMissing, DeviceLost, NetnsGone, Orphan, Corrupt, Newer, Unknown, Prepared, Deleting, Abandoned}
+	return []State{OK, Adding, FileMissing, BadFile, DeviceLost, WrongDevice, InterfaceLost, NetnsGone, Orphan, Corrupt, Newer, Unknown, Prepared, Deleting, Abandoned}
 }
 
 // stateKinds are the states of attachments of which nothing is left to compare.
 var stateKinds = map[State]Kind{NetnsGone: ContainerGone, Orphan: ContainerGone, Corrupt: EntryInvalid, Newer: EntryNewer}
 
-// State returns the state of an attachment and, unless it is OK, the reason in words. It
-// takes what [journal.Journal.Get] returned; e is nil only with an error. The gravest state
-// wins: an orphan may also lack everything else.
+// kindStates are the states of attachments that are not as ADD left them.
+var kindStates = map[Kind]State{
+	Unreadable: Unknown, FileGone: FileMissing, SpecGone: FileMissing, FileInvalid: BadFile, FileUnreadable: BadFile, SpecForeign: BadFile,
+	Mismatch: WrongDevice, OtherDevice: WrongDevice, Conflict: WrongDevice, DeviceGone: DeviceLost, InterfaceGone: InterfaceLost, ContainerGone: NetnsGone,
+	Unfinished: Adding,
+}
+
+// State returns the state of an attachment as far as it can be told without a comparison
+// and, unless it is OK, the reason in words: [Auditor.Audit] has the whole. It takes what
+// [journal.Journal.Get] returned; e is nil only with an error. The gravest state wins: an
+// orphan may also lack everything else.
 func (a *Auditor) State(e *journal.Entry, err error) (state State, why string) {
 	switch {
 	case as[*journal.FormatError](err):
@@ -60,18 +69,12 @@ func (a *Auditor) State(e *journal.Entry, err error) (state State, why string) {
 		return end, why
 	}
 	if !e.Complete {
-		return Adding, "ADD runs, or was killed; DEL, or the next ADD, cleans up after it"
+		return Adding, "ADD runs, or was killed; " + Unfinished.Remedy()
 	}
 	if there, err := a.deviceThere(e.Device); err != nil {
 		return Unknown, err.Error()
 	} else if !there {
 		return DeviceLost, fmt.Sprintf("%s device %s is not on the node", e.Device.Type, e.Device.ID)
-	}
-	if e.Wrote && !a.fileThere(e.Dir, e.File) {
-		return FileMissing, e.Path() + " is gone"
-	}
-	if e.CDI.File != "" && !a.fileThere(e.CDI.Dir, e.CDI.File) {
-		return FileMissing, "CDI spec " + filepath.Join(e.CDI.Dir, e.CDI.File) + " is gone"
 	}
 	return OK, ""
 }
@@ -94,7 +97,7 @@ func (a *Auditor) Ended(e *journal.Entry) (end State, why string, err error) {
 }
 
 // deviceThere is true of a socket, whose path is a container's.
-func (a *Auditor) deviceThere(d journal.Device) (there bool, err error) {
+func (a *Auditor) deviceThere(d journal.Identity) (there bool, err error) {
 	if !named(devinfo.Type(d.Type)) || d.ID == "" {
 		return true, nil
 	}
@@ -104,10 +107,4 @@ func (a *Auditor) deviceThere(d journal.Device) (there bool, err error) {
 	}
 	_, there, err = a.Finder.Sys.VDPA(d.ID)
 	return there, err
-}
-
-// fileThere takes what cannot be looked at for a file that is there.
-func (a *Auditor) fileThere(dir, file string) bool {
-	_, err := a.Dir(dir).Read(file)
-	return !errors.Is(err, fs.ErrNotExist)
 }

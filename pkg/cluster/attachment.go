@@ -28,7 +28,10 @@ type Attachment struct {
 	Claim       string          `json:"claim,omitempty"`      // ResourceClaim in the pod's namespace
 	Driver      string          `json:"driver,omitempty"`     // of the claim's device
 	DeviceInfo  json.RawMessage `json:"deviceInfo,omitempty"` // as the network-status has it
+	FromNode    bool            `json:"fromNode,omitempty"`   // type and device are from the node's own record
 	Problem     string          `json:"problem,omitempty"`    // why there is no more
+
+	published deviceID // of a claim
 }
 
 // describe takes the device from a device-info map.

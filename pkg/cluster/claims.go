@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
@@ -12,27 +11,25 @@ import (
 
 // byClaim returns the attachments in a claim's status (KEP-4817): its devices that have
 // networkData. A pod in another namespace, or for which the claim is not reserved, has none.
-func byClaim(claim *resourceapi.ResourceClaim, pods map[types.UID]*corev1.Pod, devices map[deviceID]offered) (list []Attachment) {
+func byClaim(claim *resourceapi.ResourceClaim, pods map[types.UID]place) (list []Attachment) {
 	for _, consumer := range claim.Status.ReservedFor {
-		pod := pods[consumer.UID]
-		if consumer.Resource != "pods" || pod == nil || pod.Namespace != claim.Namespace {
+		of, there := pods[consumer.UID]
+		if consumer.Resource != "pods" || !there || of.namespace != claim.Namespace {
 			continue
 		}
 		for n := range claim.Status.Devices {
 			if d := &claim.Status.Devices[n]; d.NetworkData != nil || isNetwork(claim, d) {
-				a := byDevice(claim, d, pod)
-				a.fill(devices[deviceID{d.Driver, d.Pool, d.Device}])
-				list = append(list, a)
+				list = append(list, byDevice(claim, d, of))
 			}
 		}
 	}
 	return list
 }
 
-func byDevice(claim *resourceapi.ResourceClaim, d *resourceapi.AllocatedDeviceStatus, pod *corev1.Pod) Attachment {
+func byDevice(claim *resourceapi.ResourceClaim, d *resourceapi.AllocatedDeviceStatus, of place) Attachment {
 	a := Attachment{
-		Namespace: pod.Namespace, Pod: pod.Name, Node: pod.Spec.NodeName, Claim: claim.Name, Driver: d.Driver,
-		Network: networkOf(claim, d),
+		Namespace: of.namespace, Pod: of.pod, Node: of.node, Claim: claim.Name, Driver: d.Driver,
+		Network: networkOf(claim, d), published: deviceID{d.Driver, d.Pool, d.Device},
 	}
 	if data := d.NetworkData; data != nil {
 		a.Interface, a.MAC, a.IPs = data.InterfaceName, data.HardwareAddress, data.IPs

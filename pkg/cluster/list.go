@@ -5,31 +5,9 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"devinfo-cni.io/devinfo/pci"
 )
-
-// List returns the attachments of pods, ordered by namespace, pod and interface. A pod that
-// has ended has none: its network-status stays, but its devices may be others' by now. The
-// slices tell of claims' devices what the claims' status does not; there may be none.
-func List(pods []corev1.Pod, claims []resourceapi.ResourceClaim, slices []resourceapi.ResourceSlice) []Attachment {
-	list := []Attachment{} // an empty list is not null in JSON
-	byUID := map[types.UID]*corev1.Pod{}
-	for n := range pods {
-		if Ended(&pods[n]) {
-			continue
-		}
-		byUID[pods[n].UID] = &pods[n]
-		list = append(list, OfMultus(&pods[n])...)
-	}
-	devices := published(slices)
-	for n := range claims {
-		list = append(list, byClaim(&claims[n], byUID, devices)...)
-	}
-	return sorted(list)
-}
 
 // Ended says that none of the pod's containers runs or will run again.
 func Ended(pod *corev1.Pod) bool {

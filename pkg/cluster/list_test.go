@@ -65,12 +65,27 @@ var ready = resourceapi.AllocatedDeviceStatus{
 	NetworkData: &resourceapi.NetworkDeviceData{InterfaceName: "net1", HardwareAddress: "02:00:00:00:00:02", IPs: []string{"10.9.0.2/24"}},
 }
 
+// list is what a view says of all these objects.
+func list(pods []corev1.Pod, claims []resourceapi.ResourceClaim, slices []resourceapi.ResourceSlice) []cluster.Attachment {
+	v := new(cluster.View)
+	for n := range pods {
+		v.Pod(&pods[n])
+	}
+	for n := range claims {
+		v.Claim(&claims[n])
+	}
+	for n := range slices {
+		v.Slice(&slices[n])
+	}
+	return v.List()
+}
+
 func all() []cluster.Attachment {
 	failed := resourceapi.AllocatedDeviceStatus{Conditions: []metav1.Condition{
 		{Type: "Ready", Status: "False", Reason: "NetworkInterfaceNotReady", Message: "macvaln: not installed"},
 	}}
 	stranger := ready
-	return cluster.List(
+	return list(
 		[]corev1.Pod{pod("shop", "web", ""), pod("shop", "dpdk", dpdkStatus), pod("lab", "broken", `[{`), pod("lab", "bad", `[{"name":"x","interface":"net1","device-info":[]}]`)},
 		[]resourceapi.ResourceClaim{
 			claim("shop", "web-net", "web", ready), claim("shop", "web-typo", "web", failed),
@@ -100,7 +115,7 @@ func TestListShowsWhatPodsAndClaimsSay(t *testing.T) {
 			got[n].Problem = "any"
 		}
 	}
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(cluster.Attachment{}, "DeviceInfo")); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(cluster.Attachment{}, "DeviceInfo"), cmpopts.IgnoreUnexported(cluster.Attachment{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -125,7 +140,7 @@ func TestWhatAResultLacksIsTakenFromTheSlices(t *testing.T) {
 		published("n1", "cni", "0000:3b:00.2", 2), published("n1", "cni", "0000:ff:00.3", 1), // of an older generation
 	}
 	for name, device := range map[string]resourceapi.AllocatedDeviceStatus{"0000:3b:00.2": bare, "0000:03:00.6": told} {
-		got := cluster.List([]corev1.Pod{pod("shop", "web", "")}, []resourceapi.ResourceClaim{claim("shop", "web-net", "web", device)}, slices)
+		got := list([]corev1.Pod{pod("shop", "web", "")}, []resourceapi.ResourceClaim{claim("shop", "web-net", "web", device)}, slices)
 		want := []cluster.Attachment{{
 			Namespace: "shop", Pod: "web", Node: "n1", Network: "sriov-b", Interface: "net1", MAC: "02:00:00:00:00:02", IPs: []string{"10.9.0.2/24"},
 			Type: "pci", Device: name, PF: "0000:3b:00.0", Representor: "eth4", RDMA: "mlx5_2", Claim: "web-net", Driver: driver,
@@ -133,7 +148,7 @@ func TestWhatAResultLacksIsTakenFromTheSlices(t *testing.T) {
 		if name == "0000:03:00.6" {
 			want[0].PF, want[0].Representor, want[0].RDMA = "", "", ""
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
+		if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(cluster.Attachment{})); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 	}
@@ -143,7 +158,7 @@ func TestAPodThatEndedHasNothing(t *testing.T) {
 	for phase, want := range map[corev1.PodPhase]int{corev1.PodPending: 4, corev1.PodRunning: 4, corev1.PodUnknown: 4, corev1.PodSucceeded: 0, corev1.PodFailed: 0} {
 		p := pod("shop", "dpdk", dpdkStatus)
 		p.Status.Phase = phase
-		if got := cluster.List([]corev1.Pod{p}, []resourceapi.ResourceClaim{claim("shop", "net", "dpdk", ready)}, nil); len(got) != want {
+		if got := list([]corev1.Pod{p}, []resourceapi.ResourceClaim{claim("shop", "net", "dpdk", ready)}, nil); len(got) != want {
 			t.Errorf("%s: %+v", phase, got)
 		}
 	}
@@ -172,5 +187,56 @@ func TestWhoFindsADeviceByAnyOfItsNames(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", device, diff)
 		}
+	}
+}
+
+// A pod's claims are known from the pod alone: those of others need not be read.
+func TestThePodNamesItsClaims(t *testing.T) {
+	text := func(s string) *string { return &s }
+	p := pod("shop", "web", "")
+	p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "a", ResourceClaimName: text("own")}, {Name: "b", ResourceClaimTemplateName: text("t")}}
+	p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "b", ResourceClaimName: text("made")}, {Name: "c"}}
+	p.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "extended"}
+	v := new(cluster.View)
+	v.Pod(&p)
+	var got []string
+	for _, c := range v.Claims() {
+		got = append(got, c.String())
+	}
+	if diff := cmp.Diff([]string{"shop/extended", "shop/made", "shop/own"}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestAPodThatWaitsForItsNetworksIsShown(t *testing.T) {
+	waits := pod("shop", "web", "")
+	waits.Annotations = map[string]string{"k8s.v1.cni.cncf.io/networks": "sriov"}
+	got := list([]corev1.Pod{waits, pod("shop", "plain", "")}, nil, nil)
+	if len(got) != 1 || got[0].Pod != "web" || got[0].Network != "sriov" || got[0].Problem == "" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Multus says nothing of the device of a network without a resourceName: its node does.
+func TestTheNodeFillsInWhatTheAPILacks(t *testing.T) {
+	const status = `[{"name": "mem", "interface": "net1", "dns": {}}, {"name": "lan", "interface": "net2", "dns": {}}]`
+	all := append(list([]corev1.Pod{pod("shop", "memif", status)}, nil, nil), list([]corev1.Pod{pod("shop", "dpdk", dpdkStatus)}, nil, nil)...)
+	if nodes := cluster.Deviceless(all); len(nodes) != 1 || nodes[0] != "n1" {
+		t.Errorf("%q", nodes)
+	}
+	records := []cluster.Recorded{
+		{Pod: "shop/memif", IfName: "net1", Type: "memif", Device: "/run/m"}, {Pod: "shop/memif", IfName: "net2"},
+		{Pod: "shop/dpdk", IfName: "net1", Type: "pci", Device: "0000:ff:00.0"},
+	}
+	cluster.Fill(all, "n2", records) // another node's pod of that name
+	cluster.Fill(all, "n1", records)
+	var got []string
+	for _, a := range all {
+		if a.FromNode {
+			got = append(got, a.Pod+" "+a.Interface+" "+a.Type+" "+a.Device)
+		}
+	}
+	if diff := cmp.Diff([]string{"memif net1 memif /run/m"}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

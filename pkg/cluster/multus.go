@@ -11,15 +11,22 @@ import (
 // Definition De-facto Standard, section 5).
 const StatusAnnotation = "k8s.v1.cni.cncf.io/network-status"
 
+// networksAnnotation is where a pod asks for networks (section 4.1.2.1).
+const networksAnnotation = "k8s.v1.cni.cncf.io/networks"
+
 // OfMultus returns the attachments in a pod's network-status: all networks but the default
-// one, and that too if it has a device. An annotation that cannot be read becomes one
-// attachment with a problem.
+// one, and that too if it has a device. An annotation that cannot be read, or that is not
+// there though the pod asks for networks, becomes one attachment with a problem.
 func OfMultus(pod *corev1.Pod) []Attachment {
+	blank := Attachment{Namespace: pod.Namespace, Pod: pod.Name, Node: pod.Spec.NodeName}
 	text := pod.Annotations[StatusAnnotation]
+	if asked := pod.Annotations[networksAnnotation]; text == "" && asked != "" && !pod.Spec.HostNetwork {
+		blank.Network, blank.Problem = asked, "it has no network-status: its sandbox is not made yet, or Multus does not run on its node"
+		return []Attachment{blank}
+	}
 	if text == "" {
 		return nil
 	}
-	blank := Attachment{Namespace: pod.Namespace, Pod: pod.Name, Node: pod.Spec.NodeName}
 	var networks []struct {
 		Name       string
 		Interface  string

@@ -17,40 +17,30 @@ const (
 
 type deviceID struct{ driver, pool, name string }
 
+// offered is what a node has published of a device.
 type offered struct {
-	generation int64 // of the pool: the highest counts
-	attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
+	generation                     int64 // of the pool: the highest counts
+	address, pf, representor, rdma string
 }
 
-// published are the devices of slices.
-func published(slices []resourceapi.ResourceSlice) map[deviceID]offered {
-	all := map[deviceID]offered{}
-	for _, s := range slices {
-		for _, d := range s.Spec.Devices {
-			id := deviceID{s.Spec.Driver, s.Spec.Pool.Name, d.Name}
-			if before, there := all[id]; !there || before.generation < s.Spec.Pool.Generation {
-				all[id] = offered{s.Spec.Pool.Generation, d.Attributes}
-			}
+func publishedAs(d *resourceapi.Device, generation int64) offered {
+	text := func(name resourceapi.QualifiedName) string {
+		if value := d.Attributes[name].StringValue; value != nil {
+			return *value
 		}
+		return ""
 	}
-	return all
+	return offered{generation, text(busIDAttribute), text(pfAttribute), text(representorAttribute), text(rdmaAttribute)}
 }
 
 // fill takes the device from what its node has published. What the CNI result says is of
 // the attachment itself, and counts more.
 func (a *Attachment) fill(o offered) {
-	text := func(name resourceapi.QualifiedName) string {
-		if value := o.attributes[name].StringValue; value != nil {
-			return *value
-		}
-		return ""
-	}
-	address := text(busIDAttribute)
-	if a.Device != "" && a.Device != address {
+	if a.Device != "" && a.Device != o.address {
 		return
 	}
-	if address != "" {
-		a.Type, a.Device = "pci", address
+	if o.address != "" {
+		a.Type, a.Device = "pci", o.address
 	}
-	a.PF, a.Representor, a.RDMA = cmp.Or(a.PF, text(pfAttribute)), cmp.Or(a.Representor, text(representorAttribute)), cmp.Or(a.RDMA, text(rdmaAttribute))
+	a.PF, a.Representor, a.RDMA = cmp.Or(a.PF, o.pf), cmp.Or(a.Representor, o.representor), cmp.Or(a.RDMA, o.rdma)
 }

@@ -4,9 +4,9 @@
 //
 // Unlike libcni's own it limits what a plugin prints and how long it takes, does not
 // wait for a daemon that has inherited the plugin's output, and says by an [Error] what
-// went wrong. Each plugin also holds a lock of its attachment while it runs. A plugin
-// whose caller was killed keeps that lock, so that the next one, a DEL, waits for its
-// end: see [Exec.Lock] and [Wait].
+// went wrong. Each plugin also inherits a file that its caller has locked. A plugin whose
+// caller was killed keeps that lock, so that the next call of the attachment can wait for
+// its end: see [Exec.Inherit]. A [Network] is run by libcni with that.
 package cniexec
 
 import (
@@ -41,7 +41,7 @@ const (
 const usualPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // Exec runs plugins. It implements invoke.Exec, and may be used concurrently. The
-// zero value sets no limit in time, takes no lock, and drops what plugins say.
+// zero value sets no limit in time, and drops what plugins say.
 type Exec struct {
 	version.PluginDecoder // Decode
 
@@ -52,19 +52,10 @@ type Exec struct {
 	// 10 s later by SIGKILL, together with what it has started: it then has a process
 	// group of its own, which signals to ours, such as a terminal's, do not reach.
 	Limit time.Duration
-	// Lock is the path of a file of the attachment's, which each plugin, and what it
-	// starts, holds locked (flock, LOCK_EX) until it has returned. The file is only
-	// opened for reading. "", and a file that is not there, locks nothing.
-	//
-	// The caller must not hold that lock itself. It may replace the file between two
-	// plugins, but calls [Wait] before it replaces or removes what another process has
-	// left: a plugin that outlived that one has the former file locked.
-	Lock string
-	// Wait is how long a plugin waits for Lock before it is run; 0 = not at all.
-	Wait time.Duration
-	// Still is asked when the lock is held, before each plugin is run; its error is given
-	// instead. nil = nothing is asked.
-	Still func() error
+	// Inherit is an open file that the plugins, and what they start, have open too. A lock
+	// on it (flock) is thus held until all of them have ended, though their caller may have
+	// been killed; nil = none.
+	Inherit *os.File
 	// Stderr gets the plugins' standard error as they write it; nil = nobody does.
 	// Its errors are ignored: a plugin does not die of our log.
 	Stderr io.Writer
@@ -73,22 +64,12 @@ type Exec struct {
 // ExecPlugin runs the plugin at path and gives what it printed. The environment is
 // complete, but for PATH where that is missing, empty or "/". The error is an *[Error].
 //
-// The context ends the wait for [Exec.Lock], and never the plugin: nobody knows what
-// one that was killed has left behind.
+// The context ends the wait for an executable that is being replaced, and never the plugin:
+// nobody knows what one that was killed has left behind.
 func (e *Exec) ExecPlugin(ctx context.Context, path string, stdin []byte, env []string) ([]byte, error) {
-	lock, err := acquire(ctx, e.Lock, e.Wait)
-	if err != nil {
-		return nil, notLocked(path, err)
-	}
-	defer release(lock)
-	if e.Still != nil {
-		if err := e.Still(); err != nil {
-			return nil, err
-		}
-	}
 	env = withPath(env)
 	for tries := 1; ; tries++ {
-		stdout, err := e.run(path, stdin, env, lock)
+		stdout, err := e.run(path, stdin, env)
 		if !errors.Is(err, syscall.ETXTBSY) || tries == replaceTries || pause(ctx, replacePause) != nil {
 			return stdout, err
 		}
@@ -96,7 +77,7 @@ func (e *Exec) ExecPlugin(ctx context.Context, path string, stdin []byte, env []
 }
 
 // run runs a plugin once.
-func (e *Exec) run(path string, stdin []byte, env []string, lock *os.File) ([]byte, error) {
+func (e *Exec) run(path string, stdin []byte, env []string) ([]byte, error) {
 	stdout, stderr := &output{}, &messages{to: e.Stderr}
 	c := exec.Command(path)
 	c.Env, c.Stdin, c.Stdout, c.Stderr = env, bytes.NewReader(stdin), stdout, stderr
@@ -104,8 +85,8 @@ func (e *Exec) run(path string, stdin []byte, env []string, lock *os.File) ([]by
 	if e.Root != "" {
 		c.Dir, c.SysProcAttr.Chroot = "/", e.Root
 	}
-	if lock != nil {
-		c.ExtraFiles = []*os.File{lock}
+	if e.Inherit != nil {
+		c.ExtraFiles = []*os.File{e.Inherit}
 	}
 	c.WaitDelay = lastWords
 	if err := c.Start(); err != nil {
@@ -114,11 +95,8 @@ func (e *Exec) run(path string, stdin []byte, env []string, lock *os.File) ([]by
 	ended := e.endAtLimit(c.Process)
 	_ = c.Wait() // its state says it
 	late := ended()
-	switch killed := late || !c.ProcessState.Exited(); { // and what it has started goes on
-	case killed && e.Limit > 0:
+	if e.Limit > 0 && (late || !c.ProcessState.Exited()) { // else what it has started goes on
 		_ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL)
-	case killed:
-		lock.Close() // without unlocking it: the others keep the lock until they have ended
 	}
 	if late {
 		return nil, failed(ReasonTimeout, "%s: ended after %v, which is its limit: find out what it waits for", path, e.Limit)

@@ -2,6 +2,7 @@ package cniexec_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -178,7 +179,8 @@ func TestAPluginThatHangsIsEndedWithWhatItStarted(t *testing.T) {
 func TestTheContextDoesNotEndAPlugin(t *testing.T) {
 	plugin := script(t, "echo >begun; read x <goon; echo {}")
 	begun, goOn := fifo(t, plugin, "begun"), fifo(t, plugin, "goon")
-	ctx, cancel := cancelled(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	go func() {
 		hear(t, begun)
 		cancel()
@@ -210,7 +212,8 @@ func TestAnExecutableThatIsBeingWrittenIsWaitedFor(t *testing.T) {
 	if err := exec.Command(path).Run(); !errors.Is(err, syscall.ETXTBSY) {
 		t.Skipf("this kernel runs files that are open for writing: %v", err)
 	}
-	ctx, cancel := cancelled(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	cancel()
 	_, err = new(cniexec.Exec).ExecPlugin(ctx, path, nil, nil)
 	expect(t, err, cniexec.ReasonNode, "fork/exec "+path+": text file busy")
@@ -259,24 +262,11 @@ func TestAPluginRunsBelowItsRoot(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	lock := filepath.Join(t.TempDir(), "lock") // not below it
-	must(t, os.WriteFile(lock, nil, 0o600))
-	out, err := call(t, &cniexec.Exec{Root: root, Lock: lock}, "/bin/plugin", "ADD")
+	out, err := call(t, &cniexec.Exec{Root: root, Inherit: lockedFile(t)}, // not below it
+		"/bin/plugin", "ADD")
 	if out != `{"dir":"/","entries":"bin"}` || err != nil {
 		t.Errorf("got %s, %v", out, err)
 	}
 	_, err = call(t, &cniexec.Exec{Root: root}, "/bin/none", "ADD")
 	expect(t, err, cniexec.ReasonMissing, "fork/exec /bin/none")
-}
-
-func TestNothingIsRunThatIsNotWantedAnyMore(t *testing.T) {
-	path := script(t, "touch ran")
-	gone := errors.New("it was added again")
-	e := &cniexec.Exec{Still: func() error { return gone }}
-	if _, err := e.ExecPlugin(t.Context(), path, nil, nil); !errors.Is(err, gone) {
-		t.Errorf("got %v", err)
-	}
-	if _, err := os.Stat(filepath.Join(filepath.Dir(path), "ran")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("it was run: %v", err)
-	}
 }

@@ -19,9 +19,8 @@ func TestMain(m *testing.M) {
 	case "":
 		os.Exit(m.Run())
 	case "caller":
-		lock, plugin, _ := strings.Cut(args, ":")
 		check(os.Unsetenv(roleEnv))
-		_, err := (&cniexec.Exec{Lock: lock}).ExecPlugin(context.Background(), plugin, nil, os.Environ())
+		_, err := (&cniexec.Exec{Inherit: os.NewFile(3, "lock")}).ExecPlugin(context.Background(), args, nil, os.Environ())
 		check(err)
 	}
 }
@@ -30,10 +29,4 @@ func check(err error) {
 	if err != nil {
 		log.Fatal(err)
 	}
-}
-
-func cancelled(t testing.TB) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(t.Context())
-	t.Cleanup(cancel)
-	return ctx, cancel
 }

@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"devinfo-cni.io/devinfo/pci"
 )
 
 // Config is one plugin configuration (CNI SPEC.md section 1, "Plugin
@@ -54,6 +56,7 @@ const most = 10
 
 // Delegate is one entry of delegates.
 type Delegate struct {
+	Key  string // "delegates[0]"
 	Type string
 	Raw  json.RawMessage
 }
@@ -161,6 +164,7 @@ func (c *Config) readDevice(r *reader) {
 	for n, key := range []string{"runtimeConfig.deviceID", "deviceID", "pciBusID"} {
 		if ids[n] != "" {
 			c.DeviceIDs = append(c.DeviceIDs, NamedID{key, ids[n]})
+			r.problems = append(r.problems, shortAddress(key, ids[n])...)
 		}
 	}
 	if len(c.DeviceIDs) > 0 {
@@ -180,6 +184,14 @@ func (c *Config) readDevice(r *reader) {
 	}
 }
 
+// shortAddress refuses a PCI address without its domain, which would be taken as opaque.
+func shortAddress(key, id string) []*Problem {
+	if _, err := pci.Parse("0000:" + id); err != nil {
+		return nil
+	}
+	return []*Problem{{key, fmt.Sprintf("%q", id), fmt.Sprintf("a PCI address with its domain, such as %q", "0000:"+id)}}
+}
+
 func (c *Config) readDelegates(r *reader) {
 	var list []json.RawMessage
 	r.decode("delegates", &list, "a list of plugin configurations")
@@ -197,7 +209,7 @@ func (c *Config) readDelegates(r *reader) {
 			child.problems = []*Problem{{key + ".type", fmt.Sprintf("%q", name), "the name of a CNI plugin"}}
 		}
 		if r.problems = append(r.problems, child.problems...); len(child.problems) == 0 {
-			c.Delegates = append(c.Delegates, Delegate{name, raw})
+			c.Delegates = append(c.Delegates, Delegate{key, name, raw})
 		}
 	}
 }

@@ -61,7 +61,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 		DeviceInfo:   json.RawMessage(`{"type": "pci"}`),
 		AutoFile:     true,
 		Delegates: []config.Delegate{
-			{Type: "macvlan", Raw: json.RawMessage(`{"type": "macvlan", "master": "eth0"}`)}, {Type: "tuning", Raw: json.RawMessage(`{"type": "tuning"}`)},
+			{Key: "delegates[0]", Type: "macvlan", Raw: json.RawMessage(`{"type": "macvlan", "master": "eth0"}`)}, {Key: "delegates[1]", Type: "tuning", Raw: json.RawMessage(`{"type": "tuning"}`)},
 		},
 		Strict: true, FollowLower: false, SubfunctionParent: true,
 		CDI:   &config.CDI{Kind: "vendor.example/class", Name: "{podUID}", SocketDir: "/run/s"},
@@ -119,6 +119,9 @@ func TestUnsupportedValueIsAProblemThatNamesKeyAndValue(t *testing.T) {
 		`{"runtimeConfig": {"deviceID": ["a"]}}`:                {Key: "runtimeConfig.deviceID", Value: `["a"]`, Want: "a string"},
 		`{"deviceID": 5}`:                                       {Key: "deviceID", Value: "5", Want: "a string"},
 		`{"pciBusID": false}`:                                   {Key: "pciBusID", Value: "false", Want: "a string"},
+		`{"deviceID": "3b:00.2"}`:                               {Key: "deviceID", Value: `"3b:00.2"`, Want: `a PCI address with its domain, such as "0000:3b:00.2"`},
+		`{"pciBusID": "3B:1f.7"}`:                               {Key: "pciBusID", Value: `"3B:1f.7"`, Want: `a PCI address with its domain, such as "0000:3B:1f.7"`},
+		`{"runtimeConfig": {"deviceID": "3b:00.2"}}`:            {Key: "runtimeConfig.deviceID", Value: `"3b:00.2"`, Want: `a PCI address with its domain, such as "0000:3b:00.2"`},
 		`{"resourceName": {}}`:                                  {Key: "resourceName", Value: "{}", Want: "a string"},
 		`{"deviceInfo": "pci"}`:                                 {Key: "deviceInfo", Value: `"pci"`, Want: "an object"},
 		`{"deviceInfoFile": "/run/x"}`:                          {Key: "deviceInfoFile", Value: `"/run/x"`, Want: `"auto"`},
@@ -302,4 +305,18 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("device %q by %q, of %q", c.DeviceID, c.DeviceIDKey, c.DeviceIDs)
 		}
 	})
+}
+
+func TestDelegatesThatNoPluginCanRead(t *testing.T) {
+	c := parse(t, `{"type": "devinfo", "delegates": [
+ {"type": "a", "ipam": "dhcp"}, {"type": "b", "dns": {"search": "x"}}, {"type": "c", "capabilities": ["mac"]}, {"type": "d", "capabilities": {"mac": 1}},
+ {"type": "devinfo"}, {"type": "e", "ipam": {"type": "dhcp"}, "anything": []}]}`)
+	equal(t, "delegates", c.DelegateProblems(), []*config.Problem{
+		{Key: "delegates[0].ipam", Value: `"dhcp"`, Want: "an object"},
+		{Key: "delegates[1].dns.search", Value: `{"search": "x"}`, Want: "a list"},
+		{Key: "delegates[2].capabilities", Value: `["mac"]`, Want: `an object of booleans, {"mac": true}`},
+		{Key: "delegates[3].capabilities", Value: `{"mac": 1}`, Want: `true or false`},
+		{Key: "delegates[4].type", Value: `"devinfo"`, Want: "another plugin: this one would run itself"},
+	})
+	equal(t, "they are no problem of DEL's", c.Problems, []*config.Problem(nil))
 }

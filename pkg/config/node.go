@@ -38,6 +38,9 @@ type Node struct {
 	// devices and management devices, or "*".
 	CDIDevices []string `json:"cdiDevices"`
 	SocketDirs []string `json:"socketDirs"` // a socket's directory must be directly below one of them
+
+	// InjectNodes has devinfo-agent give containers the nodes of their pod's devices.
+	InjectNodes bool `json:"injectNodes"`
 }
 
 // DefaultNode is what holds where the settings say nothing: the directories of
@@ -88,6 +91,7 @@ func (n *Node) read(data []byte) error {
 	settings := map[string]any{
 		"deviceInfoDir": &n.DeviceInfoDir, "devicePluginDir": &n.DevicePluginDir, "stateDir": &n.StateDir, "sysfs": &n.Sysfs,
 		"logFile": &n.LogFile, "logLevel": &n.LogLevel, "cdiDir": &n.CDIDir, "cdiDevices": &n.CDIDevices, "socketDirs": &n.SocketDirs,
+		"injectNodes": &n.InjectNodes,
 	}
 	for _, key := range slices.Sorted(maps.Keys(raw)) {
 		into, known := settings[key]

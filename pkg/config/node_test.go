@@ -59,14 +59,14 @@ func TestNodeSettingsReplaceTheDefaults(t *testing.T) {
 
 	node, err = config.LoadNode(write(t, `{
 		"deviceInfoDir": "/i", "devicePluginDir": "/p", "stateDir": "/s", "sysfs": "/y", "logFile": "/l", "logLevel": "debug",
-		"cdiDir": "/c", "cdiDevices": ["0000:01:00.2", "pci/0000:01:00.0", "auxiliary/mlx5_core.sf.4", "vdpa:0000:65:00.3", "*"], "socketDirs": ["/run/a", "/run/b"]
+		"cdiDir": "/c", "cdiDevices": ["0000:01:00.2", "pci/0000:01:00.0", "auxiliary/mlx5_core.sf.4", "vdpa:0000:65:00.3", "*"], "socketDirs": ["/run/a", "/run/b"], "injectNodes": true
 	}`))
 	if err != nil {
 		t.Error(err)
 	}
 	equal(t, "all", node, config.Node{
 		DeviceInfoDir: "/i", DevicePluginDir: "/p", StateDir: "/s", Sysfs: "/y", LogFile: "/l", LogLevel: "debug", CDIDir: "/c",
-		CDIDevices: []string{"0000:01:00.2", "pci/0000:01:00.0", "auxiliary/mlx5_core.sf.4", "vdpa:0000:65:00.3", "*"}, SocketDirs: []string{"/run/a", "/run/b"},
+		CDIDevices: []string{"0000:01:00.2", "pci/0000:01:00.0", "auxiliary/mlx5_core.sf.4", "vdpa:0000:65:00.3", "*"}, SocketDirs: []string{"/run/a", "/run/b"}, InjectNodes: true,
 	})
 }
 
@@ -89,6 +89,7 @@ func TestBadNodeSettingsAreAnErrorBesideTheDefaults(t *testing.T) {
 		`{"socketDirs": ["/run/a", "b"]}`:            `socketDirs: "b" is not an absolute path`,
 		`{"cdiDevices": ["01:00.2"]}`:                `cdiDevices: "01:00.2" is neither a PCI address such as 0000:01:00.2`,
 		`{"cdiDevices": ["*", "pci/0000:01:00.02"]}`: `cdiDevices: "pci/0000:01:00.02" is neither`,
+		`{"injectNodes": "yes"}`:                     `injectNodes: json: cannot unmarshal string`,
 		`{"cdiDevices": [""]}`:                       `cdiDevices: "" is neither`,
 		`{"logFile": "log"}`:                         `logFile: "log" is not an absolute path`,
 		`{"logLevel": "loud"}`:                       `logLevel: "loud" is not one of debug, info, warn, error`,

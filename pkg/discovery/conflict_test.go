@@ -138,6 +138,8 @@ func TestDevicesOfDifferentKinds(t *testing.T) {
 		"vDPA device and its VF":                 {host: "mlx5-vdpa", id: "vdpa4", existing: pciInfo("0000:65:00.4")},
 		"VF and its vDPA device":                 {host: "mlx5-vdpa", id: "0000:65:00.4", existing: vdpa("vdpa4")},
 		"unbound vDPA device and its VF":         {host: "mlx5-vdpa", id: "0000:65:00.5", existing: vdpa("vdpa5")},
+		"VF and the vDPA device on its part":     {host: "pds-vdpa", id: "0000:b5:00.1", existing: vdpa("vdpa0")},
+		"that part and its vDPA device":          {host: "pds-vdpa", id: "pds_core.vDPA.1", existing: vdpa("vdpa0")},
 		"SF and its vDPA device":                 {host: "mlx5-vdpa", id: "mlx5_core.sf.2", existing: vdpa("vdpa6")},
 		"SF and its parent, which stands for it": {host: "mlx5-switchdev", id: "mlx5_core.sf.4", existing: pciInfo("0000:03:00.0"), parent: true},
 		"vDPA device and another VF": {host: "mlx5-vdpa", id: "vdpa4", existing: pciInfo("0000:65:00.3"),

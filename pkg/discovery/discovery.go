@@ -161,7 +161,7 @@ func socketType(t devinfo.Type) bool { return t == devinfo.TypeVhostUser || t ==
 // ref is a device on the buses that the specification has types for.
 type ref struct {
 	pci  *pci.Address // of the function itself, or the one above an SF or a vDPA device
-	aux  string       // the SF, or the auxiliary device below a vDPA device
+	aux  string       // the SF, or the one below a vDPA device; another auxiliary device, if it was named
 	vdpa string
 
 	// beside says that it is known by a virtio device only, whose vDPA device the

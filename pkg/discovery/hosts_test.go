@@ -58,6 +58,17 @@ var described = map[string]string{
 		vdpa7: vdpa parent=vdpa7 driver=virtio path=/sys/bus/virtio/devices/virtio8 addr=0000:65:00.0 rep=eth9
 		vdpa:0000:65:00.3: vdpa parent=vdpa:0000:65:00.3 driver=vhost path=/dev/vhost-vdpa-1 addr=0000:65:00.3 pf=0000:65:00.0 rep=eth5`,
 	"netdevsim-switchdev": ``,
+	"pds-vdpa": `
+		0000:b5:00.0: pci
+		0000:b5:00.1: vdpa parent=vdpa0 driver=vhost path=/dev/vhost-vdpa-0 addr=0000:b5:00.1 pf=0000:b5:00.0
+		0000:b5:00.2: vdpa parent=vdpa1 driver=virtio path=/sys/bus/virtio/devices/virtio3 addr=0000:b5:00.2 pf=0000:b5:00.0
+		0000:b5:00.3: pci pf=0000:b5:00.0
+		pds_core.fwctl.0: not describable
+		pds_core.vDPA.1: vdpa parent=vdpa0 driver=vhost path=/dev/vhost-vdpa-0 addr=0000:b5:00.1 pf=0000:b5:00.0
+		pds_core.vDPA.2: vdpa parent=vdpa1 driver=virtio path=/sys/bus/virtio/devices/virtio3 addr=0000:b5:00.2 pf=0000:b5:00.0
+		pds_core.vDPA.3: not describable
+		vdpa0: vdpa parent=vdpa0 driver=vhost path=/dev/vhost-vdpa-0 addr=0000:b5:00.1 pf=0000:b5:00.0
+		vdpa1: vdpa parent=vdpa1 driver=virtio path=/sys/bus/virtio/devices/virtio3 addr=0000:b5:00.2 pf=0000:b5:00.0`,
 	"rxe-rdma": `
 		0000:01:00.0: pci
 		0000:01:10.0: pci pf=0000:01:00.0

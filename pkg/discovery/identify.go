@@ -47,13 +47,28 @@ func (s *search) resolve(name string) (r ref, there bool, err error) {
 		_, there, err := s.function(a)
 		return ref{pci: &a}, there, err
 	}
-	if aux, ok, err := s.Sys.Auxiliary(name); err != nil || ok {
-		return ref{aux: name, pci: aux.PCI}, ok, err
+	if r, there, err := s.resolveAuxiliary(name); err != nil || there {
+		return r, there, err
 	}
 	if r, there, err := s.resolveVDPA(name); err != nil || there {
 		return r, there, err
 	}
 	return ref{}, false, nil
+}
+
+// resolveAuxiliary looks up an auxiliary device. A part of a function stands for the function
+// if it carries its vDPA devices.
+func (s *search) resolveAuxiliary(name string) (r ref, there bool, err error) {
+	aux, ok, err := s.Sys.Auxiliary(name)
+	if err != nil || !ok {
+		return ref{}, false, err
+	}
+	if !aux.IsSF() && aux.PCI != nil {
+		if list, err := s.Sys.VDPAOnAuxiliary(aux); err != nil || len(list) > 0 {
+			return ref{pci: aux.PCI}, true, err
+		}
+	}
+	return ref{aux: name, pci: aux.PCI}, true, nil
 }
 
 // resolveVDPA looks up what can only be a vDPA device.
@@ -62,7 +77,7 @@ func (s *search) resolveVDPA(name string) (r ref, there bool, err error) {
 	if !ok {
 		return ref{vdpa: name}, false, err
 	}
-	return ref{vdpa: name, aux: v.Aux, pci: v.PCI}, true, nil
+	return ref{vdpa: name, aux: v.SF, pci: v.PCI}, true, nil
 }
 
 func (s *search) fromDeclared() error {

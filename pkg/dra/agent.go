@@ -22,11 +22,11 @@ import (
 	"devinfo-cni.io/pkg/dra/custody"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/dra/status"
-	"devinfo-cni.io/pkg/dra/validator"
 	"devinfo-cni.io/pkg/grant"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/pod"
+	"devinfo-cni.io/pkg/private"
 )
 
 // Options configure an [Agent]. A field is required unless it says otherwise.
@@ -39,10 +39,15 @@ type Options struct {
 	CDIDir        string   // where the container runtime looks for CDI specs, /var/run/cdi
 	DeviceInfoDir string   // /var/run/k8s.cni.cncf.io/devinfo/cni
 	CNIBinDirs    []string // where CNI plugins are, below HostRoot
+	Gate          string   // program cni-dra-gate, as the host sees it, which keeps containers from networks of others; "" = nobody does
 	HostRoot      string   // CNI plugins run with this as their root directory; "" = the agent's own
 
 	BootID string                  // of the kernel: journal.BootID
 	Netns  func(path string) error // returns nil for a network namespace, link.ErrNoNetns once it is gone; nil = [link.CheckNetns]
+
+	// Unexposed returns an error if others than root can replace what is in a directory, as seen
+	// from a root directory; nil = [private.UnexposedBelow].
+	Unexposed func(root, dir string) error
 
 	// Status sends the devices of a claim to the API server. The agent repeats it
 	// until it succeeds or has become pointless: see [status.Classify].
@@ -56,12 +61,11 @@ type Options struct {
 	// Watch tells of a claim, and whenever it has changed, until ctx ends: see [WatchClaim].
 	// nil = a claim that pods share goes to the next one only when it is prepared again.
 	Watch func(ctx context.Context, claim kubeletplugin.NamespacedObject, changed func(*resourceapi.ResourceClaim))
+	// Gone says whether the API server has a claim no more: see [ClaimGone]. nil = nobody
+	// asks, and the record of a claim ends with Unprepare alone.
+	Gone func(ctx context.Context, claim kubeletplugin.NamespacedObject) (bool, error)
 	// Notify tells the author of a pod what is wrong with it; nil = nobody is told.
 	Notify func(Notice)
-
-	// Validator says whether the runtime of that name and version refuses containers while
-	// a plugin is away that they require: see package validator. nil = nobody looks.
-	Validator func(runtime, release string) validator.State
 
 	Inventory *Inventory // the node's own devices; nil = none is offered
 	// Custody gives them back as they were; nil = nobody does, and no driver is bound.
@@ -77,11 +81,10 @@ type Options struct {
 	PluginLimit    time.Duration // for one CNI plugin, which is then ended; 0 = [DefaultPluginLimit]
 	DelTries       int           // after which a DEL is given up whose namespace is gone; 0 = [DefaultDelTries]
 	DelPatience    time.Duration // in which these are made; 0 = [DefaultDelPatience]
-	AbandonedEvery time.Duration // between two DELs of what was given up; 0 = [DefaultAbandonedEvery]
+	AbandonedEvery time.Duration // between two DELs of what was given up, and two looks for claims that are gone; 0 = [DefaultAbandonedEvery]
 	Sweep          time.Duration // between two looks for what is owed; 0 = [DefaultSweep]
 	Metrics        Metrics       // the zero value counts nothing
 	Log            *slog.Logger  // nil = none
-	Step           func(string)  // called after each write and exec, named; nil but in tests
 }
 
 // Defaults of [Options].
@@ -107,13 +110,11 @@ type Metrics struct {
 	Waited func(time.Duration)
 	// Cut is how many attachments the node does not offer though it should.
 	Cut func(int)
-	// Validator is whether the runtime's validator is on, whenever it connects.
-	Validator func(validator.State)
 	// Mismatch is a thing of a device, one of [custody.Whats], that no plugin has restored:
 	// it was restored by the agent, or that was given up.
 	Mismatch func(what string, restored bool)
-	// Refused is a container that was not let in, for one of the Gate reasons.
-	Refused func(reason string)
+	// Known is whether it is known what others have of the node's devices.
+	Known func(bool)
 }
 
 // Metadata writes the device metadata of a request: a [*kubeletplugin.Helper] does.
@@ -140,6 +141,7 @@ type Agent struct {
 	toOffer chan struct{} // which devices are withheld has, or the node
 	node    nodeDevices
 	over    chan struct{} // closed at the end of Run
+	step    func(string)  // called after each write and exec, named; nil but in tests
 
 	mu        sync.Mutex
 	claims    map[types.UID]*claim
@@ -171,6 +173,7 @@ func New(o Options) (*Agent, error) {
 		toWatch: make(chan struct{}, 1), toOffer: make(chan struct{}, 1), over: make(chan struct{}), changed: make(chan struct{}),
 		claims: map[types.UID]*claim{}, problems: map[types.UID]state.Problem{}, sandboxes: map[string]*sandbox{},
 	}
+	a.node.health.changed = make(chan struct{})
 	for l := range a.waiting {
 		a.waiting[l] = map[*claim]bool{}
 	}
@@ -190,6 +193,9 @@ func New(o Options) (*Agent, error) {
 func (o Options) withDefaults() Options {
 	if o.Netns == nil {
 		o.Netns = link.CheckNetns
+	}
+	if o.Unexposed == nil {
+		o.Unexposed = private.UnexposedBelow
 	}
 	o.PluginLimit = cmp.Or(o.PluginLimit, DefaultPluginLimit)
 	o.DelTries = cmp.Or(o.DelTries, DefaultDelTries)
@@ -248,8 +254,8 @@ func (a *Agent) Close() error {
 }
 
 func (a *Agent) did(name string) {
-	if a.Step != nil {
-		a.Step(name)
+	if a.step != nil {
+		a.step(name)
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 // about to run is on record before, and each result at once.
 func (a *Agent) add(c *claim, which []int, sb *sandbox) error {
 	if n, err := a.hold(c, which, sb); err != nil {
+		a.letGoAll(c, which)
 		a.executed("ADD", time.Now(), err)
 		return a.notAdded(c, n, sb, err)
 	}
@@ -30,6 +31,7 @@ func (a *Agent) add(c *claim, which []int, sb *sandbox) error {
 		at := &record.Attachments[n]
 		former, err := a.check(at)
 		if err != nil { // nothing is run, and no DEL owed
+			a.letGoAll(c, which)
 			a.executed("ADD", time.Now(), err)
 			return a.notAdded(c, n, sb, err)
 		}
@@ -40,6 +42,7 @@ func (a *Agent) add(c *claim, which []int, sb *sandbox) error {
 		}
 	}
 	if err := a.put(c, record, "adding"); err != nil {
+		a.letGoAll(c, which)
 		return a.notAdded(c, which[0], sb, &execError{ReasonNode, err})
 	}
 	results := make(chan result)

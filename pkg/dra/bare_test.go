@@ -1,6 +1,7 @@
 package dra_test
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"devinfo-cni.io/pkg/dra/metadata"
@@ -36,9 +38,7 @@ func TestADeviceWithAResourceNameNeedsNoNetwork(t *testing.T) {
 		if left := r.files("cdi"); len(left) != 2 {
 			t.Errorf("CDI specs: %q", left)
 		}
-		if _, _, err := agent.CreateContainer(t.Context(), sb, container("u1_r_"+vf3)); err != nil {
-			t.Error(err)
-		}
+		must(t, r.admits(sb, "u1_r_"+vf3))
 		if got := p.told; !slices.Equal(got, []string{"ADD s1 net1"}) {
 			t.Errorf("got %q", got)
 		}
@@ -85,9 +85,7 @@ func TestARequestMayHaveSeveralDevicesWithoutANetwork(t *testing.T) {
 		if gates := r.files("cdi"); len(gates) != 2 {
 			t.Errorf("CDI specs: %q", gates)
 		}
-		if _, _, err := agent.CreateContainer(t.Context(), sb, container("u1_r_"+vf3, "u1_r_"+vf0)); err != nil {
-			t.Error(err)
-		}
+		must(t, r.admits(sb, "u1_r_"+vf3, "u1_r_"+vf0))
 		if p.told != nil {
 			t.Errorf("got %q", p.told)
 		}
@@ -141,9 +139,9 @@ func TestTheAgentDescribesADeviceThatNoPluginDescribes(t *testing.T) {
 		if at := r.attachment("u1"); at.PCI() != "0000:03:00.5" || len(r.files("info")) != 1 {
 			t.Errorf("got %s, files %q", at.Info, r.files("info"))
 		}
-		text, err := os.ReadFile(filepath.Join(r.options.CDIDir, r.files("cdi")[0]))
-		if err != nil || !strings.Contains(string(text), filepath.Join(r.options.DeviceInfoDir, r.files("info")[0])) {
-			t.Errorf("%v: %s", err, text)
+		file := filepath.Join(r.options.DeviceInfoDir, r.files("info")[0])
+		if text := r.spec(); !strings.Contains(text, file) {
+			t.Error(text)
 		}
 		r.mu.Lock()
 		told := r.metadata[0].Metadata.Attributes
@@ -155,6 +153,39 @@ func TestTheAgentDescribesADeviceThatNoPluginDescribes(t *testing.T) {
 		must(t, agent.Unprepare(t.Context(), "u1"))
 		r.expectNothing()
 	})
+}
+
+// Whoever could put a link in the place of the file would have the runtime mount what it names.
+func TestADeviceInfoFileThatOthersCanReplaceIsNotMounted(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+		n := newNode(t, "mlx5-switchdev")
+		r.options.Inventory, r.options.Finder = n.inventory(), n.finder()
+		var asked []string
+		r.options.Unexposed = func(root, dir string) error {
+			asked = append(asked, root+" "+dir)
+			return errors.New("it is theirs")
+		}
+		r.start()
+		claim := ownClaim("u1", vf3, network(`{"type":"sriov"}`))
+		raw := &claim.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw
+		*raw = []byte(strings.ReplaceAll(string(*raw), "net1", "net2"))
+		r.prepare(claim)
+		must(t, r.runPod(r.sandbox("s1", "pod")))
+		if text := r.spec(); strings.Contains(text, r.options.DeviceInfoDir) || len(r.files("info")) != 1 {
+			t.Error(text)
+		}
+		if diff := cmp.Diff([]string{"/ " + r.options.DeviceInfoDir}, asked); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+// spec is the CDI spec of the only gate.
+func (r *rig) spec() string {
+	r.t.Helper()
+	text, err := os.ReadFile(filepath.Join(r.options.CDIDir, r.files("cdi")[0]))
+	must(r.t, err)
+	return string(text)
 }
 
 // A device without a network of ours is Multus' by now.
@@ -178,6 +209,23 @@ func TestNoDELTakesADeviceFromWhoeverElseAttachesIt(t *testing.T) {
 		r.unprepared("u2")
 		p.set(nil)
 		time.Sleep(2 * time.Hour)
+		r.expectNothing()
+	})
+}
+
+// Nodes and metadata take no network namespace.
+func TestAPodInTheHostsNetworkMayHaveWhatNeedsNoNetwork(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+		n := newNode(t, "mlx5-switchdev")
+		r.options.Inventory, r.options.Finder = n.inventory(), n.finder()
+		r.start()
+		r.prepare(ownClaim("u1", vf3, ""))
+		sb := r.sandbox("s1", "pod")
+		sb.Linux.Namespaces = nil
+		must(t, r.runPod(sb))
+		must(t, r.admits(sb, "u1_r_"+vf3))
+		r.endPod(sb)
+		r.unprepared("u1")
 		r.expectNothing()
 	})
 }

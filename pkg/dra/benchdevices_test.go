@@ -56,7 +56,7 @@ func allVFs(b *testing.B, host inventory.Host) *dra.Inventory {
 	b.Helper()
 	rules, err := inventory.ParseRules([]byte("devices:\n- select: device.attributes['devinfo-cni.io'].kind == 'vf'\n  as: exclusive\n"))
 	must(b, err)
-	return &dra.Inventory{Rules: rules, Times: inventory.DefaultTimes(), Host: func() (inventory.Host, error) { return host, nil }}
+	return &dra.Inventory{Rules: rules, Times: inventory.DefaultTimes(), Lineage: host.Sys.Lineage, Host: func() (inventory.Host, error) { return host, nil }}
 }
 
 // BenchmarkFromEventToSlice is the time from a uevent, on a node of 1,024 VFs, to the

@@ -92,9 +92,10 @@ func (a *Agent) surveyFor(ctx context.Context, results []resourceapi.DeviceReque
 	if err != nil {
 		return nil, nil, err
 	}
+	now := inventory.Situation{Ours: held, Withheld: a.withheld(), Others: others}
 	for _, r := range results {
-		if !inventory.StillOffered(decisions, r.Device, held, others) {
-			decisions, list, err := a.survey(ctx)
+		if !now.StillOffers(decisions, r.Device) {
+			decisions, list, err := a.survey(others, nil)
 			return decisions, inventory.PublishedIn(list), err
 		}
 	}

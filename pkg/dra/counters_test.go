@@ -64,3 +64,24 @@ func TestAPFAndItsVFAreNotPreparedTogether(t *testing.T) {
 		})
 	}
 }
+
+// The scheduler knows nothing of a VF that is withheld, and would take its PF for free.
+func TestAPFIsWithheldWithItsVF(t *testing.T) {
+	r, p := newRig(t), newPlugins()
+	client := server(nil)
+	_, agent, _ := kubeletOf(t, client, 0, func(o *dra.Options) {
+		log := o.Log
+		*o = r.options
+		o.Exec, o.Log, o.Inventory = p, log, eitherInventory(t)
+	})
+	r.agent = agent
+	devicesIn(t, client, "cni", igbPF, igbVF0, igbVF1)
+	p.set(always)
+	r.prepare(ownClaim("u1", igbVF0, network(`{"type":"host-device"}`)))
+	if r.runPod(r.sandbox("s1", "pod")) == nil {
+		t.Fatal("no error")
+	}
+	devicesIn(t, client, "cni", igbVF1)
+	p.set(nil)
+	devicesIn(t, client, "cni", igbPF, igbVF0, igbVF1)
+}

@@ -38,16 +38,16 @@ func doomedAgent() {
 	check(os.Unsetenv(agentEnv)) // not for the plugins
 	o := optionsIn(d.Dir)
 	plugIn(&o, d.Dir)
+	o.Status = func(ctx context.Context, _ status.Report) error { <-ctx.Done(); return ctx.Err() } // so that each life has the same steps
+	agent, err := dra.New(o)
+	check(err)
 	steps := 0
-	o.Step = func(name string) {
+	dra.OnStep(agent, func(name string) {
 		if steps++; steps == d.KillAt {
 			fmt.Println("killed after:", name)
 			check(syscall.Kill(os.Getpid(), syscall.SIGKILL))
 		}
-	}
-	o.Status = func(ctx context.Context, _ status.Report) error { <-ctx.Done(); return ctx.Err() } // so that each life has the same steps
-	agent, err := dra.New(o)
-	check(err)
+	})
 	ctx := context.Background()
 	go agent.Run(ctx)
 	claims := doomedClaims(d)

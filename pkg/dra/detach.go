@@ -59,7 +59,7 @@ func (a *Agent) runDel(c *claim, n int, at state.Attachment, orphaned bool) resu
 		a.cni.await(key)
 	}
 	if at.Phase == state.Abandoned {
-		if err := a.notOthers(&at); err != nil {
+		if err := a.notOthers(c, &at); err != nil {
 			return result{n, at, err}
 		}
 	}
@@ -68,22 +68,25 @@ func (a *Agent) runDel(c *claim, n int, at state.Attachment, orphaned bool) resu
 			return result{n, at, err}
 		}
 	}
-	netns := at.Netns
-	if at.BootID != a.BootID || a.isGone(netns) {
+	netns, gone := at.Netns, ""
+	switch {
+	case a.isGone(at.Netns):
+		netns, gone = "", at.Netns
+	case at.BootID != a.BootID: // it is another one by now
 		netns = ""
 	}
 	began := time.Now()
-	err := a.cni.del(key, &at, netns)
+	err := a.cni.del(key, &at, netns, gone)
 	a.did("exec DEL")
 	a.executed("DEL", began, err)
 	if err == nil {
 		err = errors.Join(a.removeInfo(&at), a.cni.forget(key))
 	}
 	if err == nil && at.Phase == state.Abandoned {
-		err = a.giveBack(&at)
+		err = a.giveBack(c, &at)
 	}
 	if err == nil && (at.Phase == state.Abandoned || at.Former == nil) { // else restore does
-		err = a.letGo(&at)
+		err = a.letGo(c, &at)
 	}
 	return result{n, at, err}
 }
@@ -119,7 +122,7 @@ func (a *Agent) clear(c *claim, which []int) error {
 	a.Log.Warn("an administrator has cleared what was given up", "claim", c.ref)
 	for _, n := range which {
 		at := &c.record.Abandoned[n]
-		err := errors.Join(a.removeInfo(at), a.letGo(at))
+		err := errors.Join(a.removeInfo(at), a.letGo(c, at))
 		again := func(now state.Attachment) bool { return now.Owes() && now.IfName == at.IfName }
 		if !slices.ContainsFunc(c.record.Attachments, again) { // whose libcni's directory would be
 			err = errors.Join(err, a.cni.forget(key(c.ref.UID, at)))
@@ -225,7 +228,7 @@ func (a *Agent) isTaken(at *state.Attachment) bool {
 	for _, other := range a.claims {
 		for n := range other.record.Attachments {
 			held := &other.record.Attachments[n]
-			if (held.Owes() || held.Bare() || other.doing == doAdd) && sameDevice(held, at) {
+			if (held.Owes() || held.Bare() && a.isHeld(other) || other.doing == doAdd) && sameDevice(held, at) {
 				return true
 			}
 		}

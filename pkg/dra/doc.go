@@ -17,16 +17,15 @@
 //     waits for the networks. From then on the claim's goal is that sandbox: see
 //     goalOf in sandbox.go.
 //   - reconcile.go: record, goal and world go in, the next step comes out. It is pure, and
-//     docs/dra.md shows its rules.
+//     README.md shows its rules.
 //   - worker.go: looks at the world, takes steps, and keeps slow ones out of each other's
 //     way.
 //   - attach.go, gate.go: ADD; then the metadata, and the CDI spec for which the claim's
 //     containers wait. describe.go says what no plugin has said of a device; report.go sends the status, notices.go makes Events.
-//   - pods.go again: a container is made, and refused if it has come through the gate of
-//     another sandbox. The sandbox stops: the goal is to detach.
+//   - pods.go again: the sandbox stops, and the goal is to detach.
 //   - detach.go: DEL, which is tried again, and given up in the end. restore.go: then a device
-//     of the node becomes what it was before the ADD.
-//   - events.go again: the claim is unprepared, and its record removed.
+//     of the node becomes what it was before the ADD. health.go tells what is wrong with one.
+//   - events.go again: the claim is unprepared, and its record removed. collect.go: or it is gone.
 //
 // inventory.go looks at the node's own devices, for Prepare and for publish.go. watch.go
 // follows who waits for a claim that pods share. nri.go, kubelet.go and

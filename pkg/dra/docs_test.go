@@ -14,7 +14,6 @@ import (
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/custody"
 	"devinfo-cni.io/pkg/dra/state"
-	"devinfo-cni.io/pkg/dra/validator"
 )
 
 func text(t *testing.T, path string) string {
@@ -53,7 +52,6 @@ func TestTheDocumentationHasTheMetrics(t *testing.T) {
 	registry.MustRegister(dra.CensusMetrics(func() dra.Census { return dra.Census{Phases: map[string]int{"Added": 1}} }))
 	m.Exec("ADD", time.Second, dra.ReasonPlugin)
 	m.Event("Prepare", time.Second, os.ErrInvalid)
-	m.Refused(dra.GateHeld)
 	m.Mismatch(custody.Name, true)
 	families, err := registry.Gather()
 	if err != nil {
@@ -81,10 +79,8 @@ func TestTheDocumentationHasTheMetrics(t *testing.T) {
 	}{
 		{"cni_dra_exec_failures_total", "reason", literals(t, `(?m)^\tReason\w+ .*= "(\w+)"`, "reasons.go", "../cniexec/error.go")},
 		{"cni_dra_event_duration_seconds", "event", literals(t, `a\.(?:event\(|leave\(ctx, )"(\w+)"`, "pods.go", "events.go")},
-		{"cni_dra_gate_refusals_total", "reason", literals(t, `(?m)^\tGate\w+ .*= "(\w+)"`, "pods.go")},
 		{"cni_dra_attachments", "phase", texts(state.Phases())},
 		{"cni_dra_device_mismatches_total", "what", texts(custody.Whats())},
-		{"cni_dra_required_plugins_validator", "state", texts(validator.States())},
 	} {
 		var documented []string
 		if found := regexp.MustCompile("`" + test.label + "`(?:: | \\()([A-Za-z, -]+)").FindStringSubmatch(rows[test.metric]); found != nil {

@@ -90,8 +90,13 @@ func (a *Agent) look() {
 	}
 }
 
-// Prepare notes down what a claim asks for, and refuses what cannot be done. It runs no
-// CNI plugin: there is no network namespace yet. Preparing again gives what is on
+// isOpenBare says whether the containers may have what a claim brings no network for.
+func (a *Agent) isOpenBare(c *claim) bool {
+	return !slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool { return at.Bare() && !a.isOpen(c, &at) })
+}
+
+// Prepare notes down what a claim asks for, and refuses what cannot be done: so it does while
+// another has a device that is only to be made ready. It runs no CNI plugin: there is no network namespace yet. Preparing again gives what is on
 // record, with the metadata of a network that is attached by now.
 func (a *Agent) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) (devices []kubeletplugin.Device, err error) {
 	defer a.event("Prepare", time.Now(), &err)
@@ -99,7 +104,7 @@ func (a *Agent) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) (
 	if err != nil {
 		return nil, err
 	}
-	c, err := a.admit(claim, own)
+	c, err := a.admit(ctx, claim, own)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +114,7 @@ func (a *Agent) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) (
 			return false, c.trouble
 		case c.gone || c.forget:
 			return false, fmt.Errorf("claim %s: unprepared meanwhile", c.ref)
-		case !c.fresh && c.next == nil:
+		case !c.fresh && c.next == nil && a.isOpenBare(c):
 			return true, nil
 		case c.stuck != nil:
 			return false, fmt.Errorf("detach pod %s/%s first: %w", c.record.Pod.Namespace, c.record.Pod.Name, c.stuck)
@@ -129,9 +134,12 @@ func (a *Agent) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) (
 
 // admit takes a claim in. What was accepted once for its pods stays so. Interface names
 // are checked and taken at once, for two claims of a pod may be prepared at the same time.
-func (a *Agent) admit(asked *resourceapi.ResourceClaim, own ownDevices) (*claim, error) {
+func (a *Agent) admit(ctx context.Context, asked *resourceapi.ResourceClaim, own ownDevices) (*claim, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if ctx.Err() != nil { // the kubelet may have unprepared it since
+		return nil, fmt.Errorf("claim %s/%s: %w", asked.Namespace, asked.Name, context.Cause(ctx))
+	}
 	var newer *state.SchemaError
 	if errors.As(a.problems[asked.UID].Err, &newer) {
 		return nil, newer
@@ -142,7 +150,7 @@ func (a *Agent) admit(asked *resourceapi.ResourceClaim, own ownDevices) (*claim,
 		return nil, err
 	}
 	reserved := podsOf(pods)
-	if c != nil && len(c.record.Attachments) > 0 && c.next == nil && slices.Equal(c.pods, reserved) {
+	if c != nil && len(c.record.Attachments) > 0 && c.next == nil && slices.Equal(c.pods, reserved) && isAllocated(c.record, asked, a.Driver) {
 		c.forget = false
 		a.rouse(c)
 		return c, nil

@@ -5,6 +5,10 @@ import (
 	"context"
 	"log/slog"
 	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/containernetworking/cni/pkg/invoke"
 
 	"devinfo-cni.io/pkg/cniexec"
 )
@@ -25,6 +29,21 @@ func (e *execution) ExecPlugin(ctx context.Context, path string, stdin []byte, e
 		e.log.Info("CNI plugin", "plugin", filepath.Base(path), "stderr", said.String())
 	}
 	return stdout, err
+}
+
+// resetting tells the plugins of VFs of a network namespace that is gone, without which they
+// return before they have reset the VF. Others fail on a path to nothing.
+type resetting struct {
+	invoke.Exec
+	gone string // the path; "" = it is there
+}
+
+// ExecPlugin implements invoke.Exec.
+func (r resetting) ExecPlugin(ctx context.Context, path string, stdin []byte, env []string) ([]byte, error) {
+	if name := filepath.Base(path); r.gone != "" && (name == "sriov" || name == "ib-sriov") {
+		env = append(slices.DeleteFunc(slices.Clone(env), func(e string) bool { return strings.HasPrefix(e, "CNI_NETNS=") }), "CNI_NETNS="+r.gone)
+	}
+	return r.Exec.ExecPlugin(ctx, path, stdin, env)
 }
 
 // capped keeps the beginning of what is written to it.

@@ -3,11 +3,21 @@ package dra
 import (
 	"context"
 
-	"k8s.io/dynamic-resource-allocation/resourceslice"
+	"devinfo-cni.io/pkg/inventory"
 )
 
 // Survey looks at the node as for its slices, and gives these.
-func Survey(a *Agent) []resourceslice.Slice {
+func Survey(a *Agent) []inventory.Slice {
 	list, _ := a.ownSlices(context.Background(), true)
 	return list
 }
+
+// Withheld are the devices that are not offered though the node has them.
+func Withheld(a *Agent) map[string]bool { return a.withheld() }
+
+// HealthOf is a kubelet's stream of that agent's, and Unknown an agent that knows of no device.
+func HealthOf(a *Agent) *Kubelet { return &Kubelet{agent: a} }
+func Unknown() *Agent            { return &Agent{node: nodeDevices{health: health{changed: make(chan struct{})}}} }
+
+// OnStep has a function called after each write and exec of an agent that does not run yet.
+func OnStep(a *Agent, f func(step string)) { a.step = f }

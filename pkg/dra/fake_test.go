@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -22,17 +23,18 @@ import (
 type plugins struct {
 	version.PluginDecoder
 	mu      sync.Mutex
-	there   map[string]bool // "sandbox ifName" that ADD has made and DEL has not removed
-	told    []string        // "ADD sandbox ifName", as they begin
-	busy    map[string]bool // "sandbox ifName" on which a plugin works
-	wrong   []string        // what no plugin can do right
-	missing map[string]bool // types that are not installed
+	there   map[string]bool   // "sandbox ifName" that ADD has made and DEL has not removed
+	told    []string          // "ADD sandbox ifName", as they begin
+	busy    map[string]bool   // "sandbox ifName" on which a plugin works
+	wrong   []string          // what no plugin can do right
+	missing map[string]bool   // types that are not installed
+	netns   map[string]string // CNI_NETNS of the last DEL, by type
 	does    func(command, sandbox, ifName string) error
 	kernel  *custodytest.Kernel // of devices; nil = there are none
 }
 
 func newPlugins() *plugins {
-	return &plugins{there: map[string]bool{}, busy: map[string]bool{}, missing: map[string]bool{}}
+	return &plugins{there: map[string]bool{}, busy: map[string]bool{}, missing: map[string]bool{}, netns: map[string]string{}}
 }
 
 func (p *plugins) FindInPath(plugin string, _ []string) (string, error) {
@@ -44,7 +46,7 @@ func (p *plugins) FindInPath(plugin string, _ []string) (string, error) {
 	return "/" + plugin, nil
 }
 
-func (p *plugins) ExecPlugin(_ context.Context, _ string, stdin []byte, env []string) ([]byte, error) {
+func (p *plugins) ExecPlugin(_ context.Context, path string, stdin []byte, env []string) ([]byte, error) {
 	get := func(key string) (value string) {
 		for _, e := range env {
 			if v, ok := strings.CutPrefix(e, key+"="); ok {
@@ -61,6 +63,9 @@ func (p *plugins) ExecPlugin(_ context.Context, _ string, stdin []byte, env []st
 	p.mu.Lock()
 	what := sandbox + " " + ifName
 	p.told = append(p.told, command+" "+what)
+	if command == "DEL" {
+		p.netns[filepath.Base(path)] = get("CNI_NETNS")
+	}
 	does := p.does
 	if p.busy[what] || command == "ADD" && p.there[what] {
 		p.wrong = append(p.wrong, fmt.Sprintf("%s %s: busy %v, there %v", command, what, p.busy[what], p.there[what]))

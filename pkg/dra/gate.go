@@ -1,14 +1,20 @@
 package dra
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 
-	"github.com/containerd/nri/pkg/api"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	"tags.cncf.io/container-device-interface/specs-go"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/cdispec"
@@ -22,12 +28,14 @@ import (
 // lists the claim, instead of starting it without its network.
 
 // gateName is valid as part of a CDI device name and of a file's: UIDs and the names of
-// requests and devices are of letters, digits and '-'. A request has several devices only if
-// these have no network of ours.
+// requests and devices are of letters, digits and '-'.
 func gateName(c *claim, at *state.Attachment) string {
 	name := string(c.ref.UID) + "_" + strings.ReplaceAll(resourceclaim.BaseRequestRef(at.Request), "/", "_")
-	if at.Bare() {
+	switch {
+	case at.Bare():
 		name += "_" + at.Device
+	case at.Index > 0:
+		name += "_" + strconv.Itoa(at.Index)
 	}
 	return name
 }
@@ -40,7 +48,7 @@ func (a *Agent) open(c *claim, which []int) error {
 			return fmt.Errorf("claim %s, request %s: device metadata: %w", c.ref, at.Request, err)
 		}
 		if err := a.openGate(c, at); err != nil {
-			return fmt.Errorf("claim %s, request %s: CDI spec: %w", c.ref, at.Request, err)
+			return fmt.Errorf("claim %s, request %s: gate: %w", c.ref, at.Request, err)
 		}
 	}
 	a.mu.Lock()
@@ -53,7 +61,13 @@ func (a *Agent) writeMetadata(c *claim, at *state.Attachment) error {
 	if a.metadata == nil || at.Bare() { // of which Prepare has told all
 		return nil
 	}
-	err := a.metadata.UpdateRequestMetadata(context.Background(), c.ref.Namespace, c.ref.Name, c.ref.UID, at.Request, []kubeletplugin.Device{a.device(c, at)})
+	var all []kubeletplugin.Device // what is told replaces what was
+	for n := range c.record.Attachments {
+		if other := &c.record.Attachments[n]; resourceclaim.BaseRequestRef(other.Request) == resourceclaim.BaseRequestRef(at.Request) {
+			all = append(all, a.device(c, other))
+		}
+	}
+	err := a.metadata.UpdateRequestMetadata(context.Background(), c.ref.Namespace, c.ref.Name, c.ref.UID, at.Request, all)
 	if err == nil {
 		a.did("metadata")
 	}
@@ -81,9 +95,17 @@ func (a *Agent) openGate(c *claim, at *state.Attachment) error {
 	name := gateName(c, at)
 	edits := cdispec.Attachment{Kind: a.kind, Name: name, IfName: at.IfName}
 	if at.Info != nil {
-		edits.InfoFile = at.InfoFile
+		edits.InfoFile = a.mountable(c, at)
+	}
+	if at.Bare() {
+		if err := a.holdBare(c); err != nil {
+			return err
+		}
 	}
 	given, err := a.granted(at)
+	if err == nil {
+		err = a.holdGroup(c, at, given.IOMMUGroup)
+	}
 	if err != nil {
 		return err
 	}
@@ -96,15 +118,53 @@ func (a *Agent) openGate(c *claim, at *state.Attachment) error {
 		return err
 	}
 	env := &spec.Devices[0].ContainerEdits.Env
-	if at.Bare() {
-		*env = nil // it has no interface that a variable could be named after
+	if at.Bare() { // it has no interface that the variable could be named after, and must have something
+		*env = []string{"CNI_DRA_GATE_" + strings.NewReplacer("-", "_", ".", "_").Replace(name) + "=" + name}
 	}
-	*env = append(*env, gateVariable+strings.NewReplacer("-", "_", ".", "_").Replace(name)+"="+name+"@"+at.Sandbox)
+	if err := a.guard(c, at, spec); err != nil {
+		return err
+	}
 	if err := a.specs.Write(cdispec.FileName(a.kind, name), cdispec.Encode(spec)); err != nil {
 		return err
 	}
 	a.did("gate open")
 	return nil
+}
+
+// guard has the runtime refuse containers that are in another network namespace than the one
+// that is attached, such as those of the pod's next sandbox. What it takes is in the spec: the
+// agent and its connection to the runtime may be away.
+func (a *Agent) guard(c *claim, at *state.Attachment, spec *specs.Spec) (err error) {
+	if at.Bare() || a.Gate == "" {
+		return nil
+	}
+	patience := gatePatience
+	what := fmt.Sprintf("claim %s, request %s, is held by pod %s/%s (%s)", c.name(), at.Request, c.record.Pod.Namespace, c.record.Pod.Name, at.IfName)
+	spec.Devices[0].ContainerEdits.Hooks = []*specs.Hook{{
+		HookName: "createRuntime", Path: a.Gate, Args: []string{filepath.Base(a.Gate), at.Netns, what}, Timeout: &patience,
+	}}
+	spec.Version, err = specs.MinimumRequiredVersion(spec)
+	return err
+}
+
+// gatePatience is what the runtime waits for the hook, in seconds; it takes milliseconds.
+const gatePatience = 10
+
+// isGuarded says whether a spec is as guard makes it: one of an earlier agent may not be.
+func (a *Agent) isGuarded(at *state.Attachment, spec []byte) bool {
+	path, _ := json.Marshal(a.Gate)
+	return at.Bare() || a.Gate == "" || bytes.Contains(spec, path)
+}
+
+// mountable is the path of the device-info file, by which the runtime mounts it later; "" if
+// somebody could put a link in its place until then.
+func (a *Agent) mountable(c *claim, at *state.Attachment) string {
+	if err := a.Unexposed(cmp.Or(a.HostRoot, "/"), a.DeviceInfoDir); err != nil {
+		a.Log.Warn("not handed to the containers", "claim", c.ref, "request", at.Request, "file", at.InfoFile, "why", err,
+			"remedy", "make each directory on the path root's, with mode 0755")
+		return ""
+	}
+	return at.InfoFile
 }
 
 func (a *Agent) granted(at *state.Attachment) (grant.Grant, error) {
@@ -149,7 +209,8 @@ func (a *Agent) closeGate(c *claim, at *state.Attachment) error {
 	return nil
 }
 
-// closeBare closes the gates of what has no network of ours. DEL closes the others.
+// closeBare closes the gates of what has no network of ours, and lets go of it. DEL closes
+// the others.
 func (a *Agent) closeBare(c *claim) error {
 	for n := range c.record.Attachments {
 		if at := &c.record.Attachments[n]; at.Bare() {
@@ -158,36 +219,10 @@ func (a *Agent) closeBare(c *claim) error {
 			}
 		}
 	}
-	return nil
-}
-
-// A pass is by what a container has come through a gate.
-type pass struct {
-	gate    string
-	sandbox string // that the gate was opened for; "" = it is not known
-}
-
-// gateVariable begins the environment variables that show, wherever the runtime does not
-// tell which CDI devices a container has, through which gates it came.
-const gateVariable = "CNI_DRA_GATE_"
-
-// passesOf are a container's.
-func (a *Agent) passesOf(container *api.Container) (list []pass) {
-	seen := map[string]bool{}
-	for _, variable := range container.GetEnv() {
-		name, value, _ := strings.Cut(variable, "=")
-		gate, sandbox, ok := strings.Cut(value, "@")
-		if strings.HasPrefix(name, gateVariable) && ok {
-			list = append(list, pass{gate, sandbox})
-			seen[gate] = true
-		}
+	if !slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool { return at.Bare() }) {
+		return nil
 	}
-	for _, device := range container.GetCDIDevices() {
-		if gate, ours := strings.CutPrefix(device.GetName(), a.kind+"="); ours && !seen[gate] {
-			list = append(list, pass{gate: gate})
-		}
-	}
-	return list
+	return a.letGo(c, &state.Attachment{})
 }
 
 // device is what the kubelet and the pod are told of an attachment.

@@ -50,7 +50,9 @@ func plugIn(o *dra.Options, dir string) *custodytest.Kernel {
 		check(err)
 		return inventory.Captured(file)
 	})
-	o.Inventory = &dra.Inventory{Rules: rules, Host: host, Times: inventory.Times{Settle: time.Millisecond, Poll: time.Hour}}
+	captured, err := host()
+	check(err)
+	o.Inventory = &dra.Inventory{Rules: rules, Host: host, Lineage: captured.Sys.Lineage, Times: inventory.Times{Settle: time.Millisecond, Poll: time.Hour}}
 	o.Custody = k.Host()
 	return k
 }

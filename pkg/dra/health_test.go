@@ -2,6 +2,9 @@ package dra_test
 
 import (
 	"context"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,7 +12,96 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/inventory"
 )
+
+// unhealthy is what is wrong with the devices of which something is.
+func unhealthy(t testing.TB, agent *dra.Agent, pool string) map[string]string {
+	t.Helper()
+	list, _ := agent.Health(pool)
+	if len(list) == 0 {
+		t.Error("nothing is known of any device")
+	}
+	all := map[string]string{}
+	for _, d := range list {
+		if (d.Health == kubeletplugin.HealthStatusUnhealthy) != (d.Message != "") || d.PoolName != pool || d.LastUpdated.IsZero() {
+			t.Errorf("got %+v", d)
+		}
+		if d.Message != "" {
+			all[d.DeviceName] = d.Message
+		}
+	}
+	return all
+}
+
+func TestAPodIsToldWhatIsWrongWithItsDevice(t *testing.T) {
+	for says, test := range map[string]struct {
+		device, driver string
+		happens        func(b *bench, n *node)
+	}{
+		"":                       {vf0, "", func(*bench, *node) {}},
+		"the node has lost it":   {vf0, "", func(_ *bench, n *node) { n.without("0000:03:00.2") }},
+		"it has lost its driver": {vf0, "", func(_ *bench, n *node) { n.without("0000:03:00.2/driver ->") }},
+		"no carrier for more than 1m0s": {vf0, "", func(b *bench, n *node) {
+			n.text = []byte(strings.Replace(string(n.text), `"ifname":"p0","flags":["BROADCAST","MULTICAST","UP","LOWER_UP"]`, `"ifname":"p0","flags":["NO-CARRIER","UP"]`, 1))
+			dra.Survey(b.agent)
+			if got := unhealthy(b.t, b.agent, "node1"); len(got) > 0 {
+				b.t.Errorf("at once: %q", got)
+			}
+			time.Sleep(time.Minute)
+		}},
+		"IOMMU group 56 is not its own any more: it holds 0000:03:00.2": {vf2, "vfio-pci", func(b *bench, _ *node) {
+			must(b.t, os.Symlink("x", filepath.Join(b.dir, "kernel/sys/kernel/iommu_groups/56/devices/0000:03:00.2")))
+		}},
+	} {
+		withHardware(t, func(t *testing.T, b *bench) {
+			n := newNode(t, "mlx5-switchdev")
+			b.stop()
+			b.options.Inventory = n.inventory()
+			b.options.Inventory.CarrierGrace = time.Minute
+			b.agent = b.start()
+			dra.Survey(b.agent)
+			b.attachTo(t, test.device, test.driver)
+			_, news := b.agent.Health("node1")
+			test.happens(b, n)
+			dra.Survey(b.agent)
+			got := unhealthy(t, b.agent, "node1")
+			if text, is := got[test.device]; is != (says != "") || !strings.Contains(text, says) {
+				t.Errorf("%q: got %q", says, got)
+			}
+			select {
+			case <-news:
+			default:
+				if says != "" {
+					t.Errorf("%q: nobody is told", says)
+				}
+			}
+			time.Sleep(4 * time.Minute) // in which nobody can look
+			if list, _ := b.agent.Health("node1"); list != nil {
+				t.Errorf("what was so is still told: %v", list)
+			}
+		})
+	}
+}
+
+func TestAPodIsEvictedIfItsDeviceIsLostAndTheAdministratorWantsIt(t *testing.T) {
+	for _, evict := range []bool{false, true} {
+		timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+			n := newNode(t, "mlx5-switchdev")
+			r.options.Inventory = n.inventory()
+			r.options.Inventory.EvictLost = evict
+			agent := r.start()
+			dra.Survey(agent)
+			r.prepare(ownClaim("u1", vf0, network(`{"type":"sriov"}`)))
+			n.without("0000:03:00.2")
+			taints := inventory.PublishedIn(dra.Survey(agent))[vf0].Taints
+			want := map[bool]string{false: "NoSchedule", true: "NoExecute"}[evict]
+			if len(taints) != 1 || string(taints[0].Effect) != want || taints[0].Key != inventory.TaintGone {
+				t.Errorf("evict %v: %v", evict, taints)
+			}
+		})
+	}
+}
 
 // The library logs an error for each stream that is silent for 30 s, its default lease,
 // and a kubelet whose stream ends begins another after 5 s.
@@ -17,7 +109,7 @@ func TestAHealthStreamIsNeverSilentForLongNorEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		reports, done := make(chan kubeletplugin.DeviceHealthReport), make(chan error, 1)
-		go func() { done <- new(dra.Kubelet).WatchHealthStatus(ctx, reports) }()
+		go func() { done <- dra.HealthOf(dra.Unknown()).WatchHealthStatus(ctx, reports) }()
 		began := time.Now()
 		for range 20 {
 			last := time.Now()

@@ -6,27 +6,27 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
-	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/devinfo/store"
+	"k8s.io/apimachinery/pkg/types"
+
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/sysfs"
 )
 
-// hold takes the exclusive devices of attachments, so that the devinfo plugin lets nobody
+// hold takes leases of the devices of attachments, so that the devinfo plugin lets nobody
 // else have them. The error says which attachment's is somebody else's already: Multus has
 // attached the pod before the agent hears of it, or a claim has not given it back.
 func (a *Agent) hold(c *claim, which []int, sb *sandbox) (n int, err error) {
 	for _, n := range which {
 		at := &c.record.Attachments[n]
-		id := exclusiveID(at)
-		if id == "" {
+		if at.Node == nil {
 			continue
 		}
 		err := a.otherClaim(c, at)
-		if err == nil && a.Journal != nil {
-			err = a.holdFor(c, at, id, sb)
+		if err == nil && a.Journal != nil && deviceID(at) != "" {
+			err = a.holdFor(c, at, sb)
 		}
 		if err != nil {
 			return n, &execError{ReasonNode, err}
@@ -35,22 +35,116 @@ func (a *Agent) hold(c *claim, which []int, sb *sandbox) (n int, err error) {
 	return 0, nil
 }
 
-func (a *Agent) holdFor(c *claim, at *state.Attachment, id string, sb *sandbox) error {
-	k := journal.Key{Network: at.Network, ContainerID: sb.id, IfName: at.IfName}
-	who, err := a.holderOf(at.Node, id, k, "")
+func (a *Agent) holdFor(c *claim, at *state.Attachment, sb *sandbox) error {
+	of, err := a.leases(c.ref.UID, at)
 	if err != nil {
 		return err
 	}
-	if who != "" {
-		return fmt.Errorf("%s (%s) is held by %s: pod %s/%s (%s) cannot have it too: ask for a device once, by a claim or by Multus",
-			at.Device, id, who, sb.pod.Namespace, sb.pod.Name, at.IfName)
+	of.Netns, of.Pods = sb.netns, append([]string{string(sb.pod.UID)}, uidsOf(c.record)...)
+	if err := a.take(c, at, of); err != nil {
+		return fmt.Errorf("%w: pod %s/%s (%s) cannot have it too: ask for a device once, by a claim or by Multus",
+			err, sb.pod.Namespace, sb.pod.Name, at.IfName)
 	}
-	return a.Journal.Hold(id, journal.Holder{Key: k, Netns: sb.netns, Pod: sb.pod.Namespace + "/" + sb.pod.Name, Claim: c.name()})
+	return nil
+}
+
+// take takes leases for an attachment.
+func (a *Agent) take(c *claim, at *state.Attachment, of *journal.Claim) error {
+	of.Namespace, of.Name, of.Time = c.ref.Namespace, c.ref.Name, time.Now().UTC()
+	err := a.Journal.Hold(of)
+	if held := (*journal.HeldError)(nil); errors.As(err, &held) {
+		what := fmt.Sprintf("%s (%s)", at.Device, deviceID(at))
+		if strings.HasPrefix(held.ID, groupID("")) {
+			what += ", of " + journal.DeviceName(held.ID) + ","
+		}
+		return fmt.Errorf("%s is held by %s", what, a.nameOf(held.Holder))
+	}
+	return err
+}
+
+// holdBare takes leases of the devices of a claim that it brings no network for, all
+// together: its containers get their nodes, and nobody else's may.
+func (a *Agent) holdBare(c *claim) error {
+	if a.isHeld(c) {
+		return nil
+	}
+	var bare []*state.Attachment
+	for n := range c.record.Attachments {
+		if at := &c.record.Attachments[n]; at.Bare() {
+			if err := a.otherClaim(c, at); err != nil {
+				return err
+			}
+			bare = append(bare, at)
+		}
+	}
+	of, err := a.leases(c.ref.UID, bare...)
+	if err != nil {
+		return err
+	}
+	of.Pods = uidsOf(c.record)
+	return a.take(c, bare[0], of)
+}
+
+// isHeld says whether a claim has leases, for the pods that it is reserved for, of what it
+// brings no network for.
+func (a *Agent) isHeld(c *claim) bool {
+	if a.Journal == nil {
+		return true
+	}
+	of, err := a.Journal.Claim(string(c.ref.UID))
+	return err == nil && of != nil && slices.Equal(of.Pods, uidsOf(c.record))
+}
+
+func uidsOf(record *state.Claim) (uids []string) {
+	for _, pod := range record.Consumers() {
+		uids = append(uids, string(pod.UID))
+	}
+	return uids
+}
+
+func groupID(group string) string { return sysfs.ID("iommu", group) }
+
+// holdGroup takes a lease of the IOMMU group whose node an attachment's containers get: it
+// is good for all devices of the group.
+func (a *Agent) holdGroup(c *claim, at *state.Attachment, group string) error {
+	if a.Journal == nil || group == "" {
+		return nil
+	}
+	of, err := a.Journal.Claim((&journal.Claim{UID: string(c.ref.UID), IfName: at.IfName}).Record())
+	lease := journal.DeviceLease{ID: groupID(group), Mode: journal.Exclusive}
+	if err != nil || of == nil || slices.Contains(of.Leases, lease) {
+		return err
+	}
+	of.Leases = append(of.Leases, lease)
+	return a.take(c, at, of)
+}
+
+// leases are what attachments of a claim, of one interface or of none, have leases of:
+// their devices, and what these are parts of.
+func (a *Agent) leases(uid types.UID, attachments ...*state.Attachment) (*journal.Claim, error) {
+	of := &journal.Claim{UID: string(uid), IfName: attachments[0].IfName, Netns: attachments[0].Netns}
+	for _, at := range attachments {
+		line, err := a.Inventory.Lineage(deviceID(at))
+		if err != nil {
+			return nil, err
+		}
+		for n, device := range line {
+			mode := journal.Exclusive
+			if n > 0 || at.Node.Shared() {
+				mode = journal.Shared
+			}
+			of.Leases = append(of.Leases, journal.DeviceLease{ID: device.ID, Mode: mode, Object: device.Inode})
+		}
+	}
+	return of, nil
 }
 
 // otherClaim is an error if another claim has not given back the device of an attachment:
 // its pod may have been deleted by force, or its DEL, though it was given up, be under way.
 func (a *Agent) otherClaim(c *claim, at *state.Attachment) error {
+	if at.Node.Shared() {
+		return nil
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, other := range a.claims {
@@ -64,97 +158,65 @@ func (a *Agent) otherClaim(c *claim, at *state.Attachment) error {
 
 // notOthers is an error if somebody else has got the device of an attachment since its
 // sandbox has ended: neither DEL nor restoring may take it from there.
-func (a *Agent) notOthers(at *state.Attachment) error {
-	id := exclusiveID(at)
-	if a.Journal == nil || id == "" {
+func (a *Agent) notOthers(c *claim, at *state.Attachment) error {
+	if a.Journal == nil || deviceID(at) == "" || at.Node.Shared() {
 		return nil
 	}
-	who, err := a.holderOf(at.Node, id, journal.Key{Network: at.Network, ContainerID: at.Sandbox, IfName: at.IfName}, at.Netns)
-	if err == nil && who != "" {
-		err = fmt.Errorf("%s (%s) is held by %s by now, and left alone until it is free", at.Device, id, who)
+	of, err := a.leases(c.ref.UID, at)
+	if err == nil {
+		of.Pods = append(uidsOf(c.record), string(c.record.Pod.UID))
+		err = a.Journal.FreeFor(of)
+	}
+	if held := (*journal.HeldError)(nil); errors.As(err, &held) {
+		err = fmt.Errorf("%s (%s) is held by %s by now, and left alone until it is free", at.Device, deviceID(at), a.nameOf(held.Holder))
 	}
 	return err
 }
 
-// letGo is for an attachment that has nothing any more.
-func (a *Agent) letGo(at *state.Attachment) error {
-	id := exclusiveID(at)
-	if a.Journal == nil || id == "" {
+// letGo is for an attachment that has nothing any more. Its leases stay while another one of
+// the claim, by the same interface, owes something: one of a later sandbox, or one whose DEL
+// was given up.
+func (a *Agent) letGo(c *claim, at *state.Attachment) error {
+	if a.Journal == nil {
 		return nil
 	}
-	return a.Journal.LetGo(id, journal.Key{Network: at.Network, ContainerID: at.Sandbox, IfName: at.IfName})
+	other := func(of state.Attachment) bool {
+		return of.Owes() && of.IfName == at.IfName && of.Sandbox != at.Sandbox
+	}
+	if slices.ContainsFunc(c.record.Attachments, other) || slices.ContainsFunc(c.record.Abandoned, other) {
+		return nil
+	}
+	of := journal.Claim{UID: string(c.ref.UID), IfName: at.IfName}
+	return a.Journal.LetGo(of.Record())
 }
 
-// exclusiveID is what Multus knows the attachment's device by; "" = it is none of the
-// node's own, or is shared.
-func exclusiveID(at *state.Attachment) string {
-	if at.Node == nil || at.Node.Shared() {
+// letGoAll is for attachments that no plugin is run for after all.
+func (a *Agent) letGoAll(c *claim, which []int) {
+	for _, n := range which {
+		if err := a.letGo(c, &c.record.Attachments[n]); err != nil {
+			a.Log.Warn("the leases of a claim stay until it is unprepared", "claim", c.ref, "error", err)
+		}
+	}
+}
+
+// deviceID is what Multus knows the attachment's device by; "" = it is none of the
+// node's own.
+func deviceID(at *state.Attachment) string {
+	if at.Node == nil {
 		return ""
 	}
 	d := deviceOf(at.Node)
-	return cmp.Or(d.ID(), d.VDPA)
+	return cmp.Or(d.VDPA, d.ID())
 }
 
-// holderOf names the pod that Multus, or another runtime, has given the device to; "" =
-// there is none but an attachment, and sriov-cni's lock for a network namespace.
-func (a *Agent) holderOf(d *state.NodeDevice, id string, but journal.Key, netns string) (string, error) {
-	keys, err := a.Journal.All()
-	if err != nil {
-		return "", fmt.Errorf("who has %s: %w", id, err)
-	}
-	for _, key := range keys {
-		if key.ContainerID == but.ContainerID && key.IfName == but.IfName {
-			continue
-		}
-		e, err := a.Journal.Get(key)
-		if err != nil && !errors.As(err, new(*store.CorruptError)) && !errors.As(err, new(*journal.FormatError)) {
-			return "", fmt.Errorf("who has %s: %w", id, err)
-		}
-		if e != nil && isOf(e, d, id) && e.OfBoot(a.BootID) && !errors.Is(a.Netns(e.Netns), link.ErrNoNetns) {
-			return fmt.Sprintf("%s (%s, network %s)", podOf(e), e.IfName, e.Network), nil
-		}
-	}
-	return a.lockerOf(id, netns)
-}
-
-// isOf says whether an attachment on record has the device to itself.
-func isOf(e *journal.Entry, d *state.NodeDevice, id string) bool {
-	for _, asked := range e.Asked.DeviceIDs {
-		if strings.EqualFold(asked.ID, id) {
-			return true
-		}
-	}
-	switch {
-	case e.Asked.FollowLower: // of the device that it is on, which others use too
-		return false
-	case e.Device.Type == string(devinfo.TypePCI):
-		return d.PCI != "" && e.Device.ID == d.PCI
-	}
-	return d.VDPA != "" && e.Device.ID == d.VDPA
-}
-
-func podOf(e *journal.Entry) string {
-	if namespace, name := e.PodName(); name != "" {
-		return "pod " + namespace + "/" + name
-	}
-	return "container " + e.ContainerID
-}
-
-// lockerOf is holderOf for what sriov-cni alone knows of.
-func (a *Agent) lockerOf(id, but string) (string, error) {
-	if a.Inventory == nil || a.Inventory.Locks == nil {
-		return "", nil
-	}
-	locks, err := a.Inventory.Locks()
-	if err != nil || locks[id] == "" || locks[id] == but {
-		return "", err
-	}
+// nameOf names the pod of a network namespace that sriov-cni alone knows, if the agent does.
+func (a *Agent) nameOf(h journal.Holder) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, sb := range a.sandboxes {
-		if locks[id] == sb.netns {
-			return fmt.Sprintf("pod %s/%s (by sriov-cni)", sb.pod.Namespace, sb.pod.Name), nil
+		if h.Netns != "" && h.Netns == sb.netns {
+			return fmt.Sprintf("pod %s/%s (by sriov-cni)", sb.pod.Namespace, sb.pod.Name)
 		}
 	}
-	return fmt.Sprintf("network namespace %s (by sriov-cni)", locks[id]), nil
+	return h.String()
 }

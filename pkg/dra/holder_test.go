@@ -1,6 +1,9 @@
 package dra_test
 
 import (
+	"errors"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,11 +14,15 @@ import (
 )
 
 // multus is what the devinfo plugin has noted of an ADD by Multus.
-func multus(pod, sandbox, netns, device string) *journal.Entry {
+func multus(pod, sandbox, netns string, leases ...journal.DeviceLease) *journal.Entry {
 	return &journal.Entry{
 		Key: journal.Key{Network: "sriov-net", ContainerID: sandbox, IfName: "net7"}, Netns: netns, Complete: true, Time: time.Now(),
-		Args: "K8S_POD_NAMESPACE=ns;K8S_POD_NAME=" + pod, Asked: journal.Asked{DeviceIDs: []journal.DeviceID{{Key: "runtimeConfig.deviceID", ID: device}}},
+		Args: "K8S_POD_NAMESPACE=ns;K8S_POD_NAME=" + pod, Pod: "uid-" + pod, Leases: leases,
 	}
+}
+
+func exclusive(id string) journal.DeviceLease {
+	return journal.DeviceLease{ID: id, Mode: journal.Exclusive}
 }
 
 // What Multus has given away, to the claim's own pod or to another one, no plugin of the
@@ -26,25 +33,35 @@ func TestADeviceThatMultusHasGivenAwayIsNotAttachedAgain(t *testing.T) {
 		held           func(r *rig) // by somebody else
 		want           []string     // in the error; none = it is attached
 	}{
-		"to another pod": {vf0, "sriov", func(r *rig) { r.multus(multus("other", "s0", r.netns("s0"), "0000:03:00.2")) },
+		"to another pod": {vf0, "sriov", func(r *rig) { r.multus(multus("other", "s0", r.netns("s0"), exclusive("pci-0000:03:00.2"))) },
 			[]string{"claim ns/claim-u1", "pci-0000-03-00-2 (0000:03:00.2) is held by pod ns/other (net7, network sriov-net)", "pod ns/pod (net1) cannot have it too"}},
-		"to the pod itself": {vf0, "sriov", func(r *rig) { r.multus(multus("pod", "s1", r.netns("s1"), "0000:03:00.2")) },
-			[]string{"is held by pod ns/pod (net7", "pod ns/pod (net1) cannot have it too"}},
-		"an SF": {sf4, `host-device","capabilities":{"deviceID":true},"x":"`, func(r *rig) { r.multus(multus("other", "s0", r.netns("s0"), "mlx5_core.sf.4")) },
-			[]string{"mlx5_core.sf.4) is held by pod ns/other"}},
+		"its PF, to another pod": {vf0, "sriov", func(r *rig) { r.multus(multus("other", "s0", r.netns("s0"), exclusive("pci-0000:03:00.0"))) },
+			[]string{"is held by pod ns/other (net7"}},
+		"an SF": {sf4, `host-device","capabilities":{"deviceID":true},"x":"`, func(r *rig) {
+			r.multus(multus("other", "s0", r.netns("s0"), exclusive("auxiliary-mlx5_core.sf.4")))
+		}, []string{"mlx5_core.sf.4) is held by pod ns/other"}},
 		"by sriov-cni alone": {vf0, "sriov", func(r *rig) {
-			r.options.Inventory.Locks = func() (map[string]string, error) { return map[string]string{"0000:03:00.2": r.netns("s0")}, nil }
+			must(r.t, os.WriteFile(filepath.Join(r.options.Journal.SRIOVLocks, "0000:03:00.2"), []byte(r.netns("s0")), 0o600))
 		}, []string{"is held by pod ns/other (by sriov-cni)"}},
-		"to a pod that is gone": {vf0, "sriov", func(r *rig) { r.multus(multus("other", "s9", filepath.Join(r.dir, "netns", "s9"), "0000:03:00.2")) }, nil},
-		"another device":        {vf0, "sriov", func(r *rig) { r.multus(multus("other", "s0", r.netns("s0"), "0000:03:00.4")) }, nil},
-		"what pods share":       {pf, "macvlan", func(r *rig) { r.multus(multus("other", "s0", r.netns("s0"), "0000:03:00.0")) }, nil},
-		"nothing":               {vf0, "sriov", func(*rig) {}, nil},
+		"what pods share, to one alone": {pf, "macvlan", func(r *rig) { r.multus(multus("other", "s0", r.netns("s0"), exclusive("pci-0000:03:00.0"))) },
+			[]string{"is held by pod ns/other"}},
+		"to the pod itself": {vf0, "sriov", func(r *rig) { r.multus(multus("pod", "s1", r.netns("s1"), exclusive("pci-0000:03:00.2"))) }, nil},
+		"to a pod that is gone": {vf0, "sriov", func(r *rig) {
+			r.multus(multus("other", "s9", filepath.Join(r.dir, "netns", "s9"), exclusive("pci-0000:03:00.2")))
+		}, nil},
+		"another device": {vf0, "sriov", func(r *rig) { r.multus(multus("other", "s0", r.netns("s0"), exclusive("pci-0000:03:00.4"))) }, nil},
+		"what pods share": {pf, "macvlan", func(r *rig) {
+			r.multus(multus("other", "s0", r.netns("s0"), journal.DeviceLease{ID: "pci-0000:03:00.0", Mode: journal.Shared}))
+		}, nil},
+		"nothing": {vf0, "sriov", func(*rig) {}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			timeless(t, func(t *testing.T, r *rig, p *plugins) {
 				var told []dra.Notice
 				r.options.Notify = func(n dra.Notice) { told = append(told, n) }
 				r.options.Journal = journal.Open(filepath.Join(r.dir, "journal"), "boot1")
+				r.options.Journal.SRIOVLocks = t.TempDir()
+				r.options.Journal.NetnsGone = isAway
 				r.options.Inventory = newNode(t, "mlx5-switchdev").inventory()
 				agent := r.start()
 				_, err := agent.Prepare(t.Context(), ownClaim("u1", test.device, network(`{"type":"`+test.plugin+`"}`)))
@@ -86,25 +103,33 @@ func TestTheDevinfoPluginLearnsWhoHasADevice(t *testing.T) {
 		must(t, err)
 		sb := r.sandbox("s1", "pod")
 		must(t, r.runPod(sb))
-		want := journal.Holder{
-			Key: journal.Key{Network: "net", ContainerID: "s1", IfName: "net1"}, Netns: r.netns("s1"), BootID: "boot1", Pod: "ns/pod", Claim: "ns/claim-u1",
+		holders := func() []journal.Holder {
+			list, err := j.Holders(journal.OfDevice, "pci-0000:03:00.2")
+			must(t, err)
+			return list
 		}
-		if h, err := j.HolderOf("0000:03:00.2"); err != nil || h == nil || *h != want {
-			t.Errorf("got %+v, %v", h, err)
+		if h := holders(); len(h) != 1 || h[0].String() != "claim ns/claim-u1" || h[0].Mode != journal.Exclusive {
+			t.Errorf("got %+v", h)
 		}
 		r.endPod(sb)
 		r.unprepared("u1")
-		if h, err := j.HolderOf("0000:03:00.2"); h != nil || err != nil {
-			t.Errorf("after DEL: %+v, %v", h, err)
+		if h := holders(); h != nil {
+			t.Errorf("after DEL: %+v", h)
 		}
 		r.expectNothing()
 	})
 }
 
+// isAway says that a sandbox's network namespace is gone.
+func isAway(netns string) (bool, error) {
+	_, err := os.Stat(netns)
+	return errors.Is(err, fs.ErrNotExist), nil
+}
+
 // multus puts an entry into the journal.
 func (r *rig) multus(e *journal.Entry) {
-	_, err := r.options.Journal.Put(e, nil)
-	must(r.t, err)
+	must(r.t, r.options.Journal.Record(e, nil))
+	e.Unlock()
 }
 
 // netns is the path of a sandbox's network namespace.

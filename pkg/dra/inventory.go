@@ -2,6 +2,7 @@ package dra
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -9,15 +10,16 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-
-	"k8s.io/dynamic-resource-allocation/resourceslice"
+	"time"
 
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/inventory"
+	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/sysfs"
 )
 
 // Inventory are the node's own devices, which a node offers beside [DeviceName]: see
-// package inventory. All but File, Counters, Others, Locks and Events is required.
+// package inventory. All but File, Counters, Others and Events is required.
 type Inventory struct {
 	Rules inventory.Rules // which are offered, and as what
 	File  string          // with the rules, for people; may be ""
@@ -25,14 +27,17 @@ type Inventory struct {
 	Counters bool
 	Host     func() (inventory.Host, error) // reads the node
 	// Others are the devices that somebody else has given away: see [inventory.Situation].
-	// While it fails nothing new is published.
+	// Beside an error it returns what was known last; nothing is prepared then.
 	Others func(context.Context) (map[string]string, error)
-	// Locks are the PCI functions that sriov-cni has given away, each with the path of the
-	// network namespace; nil = nobody looks.
-	Locks func() (map[string]string, error)
+	// Lineage is [sysfs.FS.Lineage] of the node.
+	Lineage func(device string) ([]sysfs.Object, error)
 	// Events tells that the node may have changed, until ctx ends; nil = only Times.Poll.
 	Events func(ctx context.Context) (<-chan struct{}, error)
 	Times  inventory.Times
+	// EvictLost has pods evicted whose devices the node has lost.
+	EvictLost bool
+	// CarrierGrace is for how long a device may be without carrier and well.
+	CarrierGrace time.Duration
 }
 
 // nodeDevices is what the agent remembers of what it publishes.
@@ -43,7 +48,9 @@ type nodeDevices struct {
 	unshared  bool                          // the API server cannot share devices
 	uncounted bool                          // nor count what they have in common
 	warned    []string                      // what was said last
+	unknown   error                         // why it is not known what others have; nil = it is
 	left      *state.Offer                  // what was left for people last
+	health    health
 }
 
 // isOwn says whether a device is one of the node's own, and not one of those that stand
@@ -55,8 +62,8 @@ func isOwn(device string) bool {
 }
 
 // survey looks at the node: what is decided of each of its devices, by name, and the
-// slices that follow.
-func (a *Agent) survey(ctx context.Context) (map[string]inventory.Decision, []resourceslice.Slice, error) {
+// slices that follow. It is given what [Agent.others] has returned.
+func (a *Agent) survey(others map[string]string, unknown error) (map[string]inventory.Decision, []inventory.Slice, error) {
 	before, known := a.held()
 	host, err := a.Inventory.Host()
 	if err != nil {
@@ -66,52 +73,93 @@ func (a *Agent) survey(ctx context.Context) (map[string]inventory.Decision, []re
 	if err != nil {
 		return nil, nil, err
 	}
-	others, err := a.others(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
 	held, last := a.held()
 	maps.Copy(last, known)
-	for device := range before {
-		if !held[device] { // it may have been read while a pod still had it
-			held[device] = true
+	for device, as := range before {
+		if held[device] == "" { // it may have been read while a pod still had it
+			held[device] = as
 			a.offerSoon()
 		}
 	}
+	withheld := a.withheld()
 	a.node.mu.Lock()
 	defer a.node.mu.Unlock()
 	if !slices.Equal(warnings, a.node.warned) {
 		a.Log.Warn("the node's devices", "warnings", warnings)
 		a.node.warned = warnings
 	}
-	decisions := inventory.Decide(devices, a.Inventory.Rules, inventory.Situation{
-		Driver: a.Driver, Sharing: !a.node.unshared, Counters: a.Inventory.Counters && !a.node.uncounted, Ours: held, Others: others,
-	})
 	maps.Copy(last, a.node.last)
+	decisions := inventory.Decide(devices, a.Inventory.Rules, inventory.Situation{
+		Driver: a.Driver, Sharing: !a.node.unshared, Counters: a.Inventory.Counters && !a.node.uncounted,
+		Ours: held, Last: last, Withheld: withheld, Others: others, Unknown: unknown != nil,
+	})
 	byName := make(map[string]inventory.Decision, len(decisions))
 	for _, d := range decisions {
 		byName[d.Device.Name] = d
 	}
-	return byName, inventory.Slices(decisions, held, last), nil
-}
-
-func (a *Agent) others(ctx context.Context) (map[string]string, error) {
-	if a.Inventory.Others == nil {
-		return nil, nil
+	list := inventory.Slices(decisions, held, last)
+	if a.Inventory.EvictLost {
+		inventory.Evict(list, inventory.TaintGone)
 	}
-	return a.Inventory.Others(ctx)
+	return byName, list, nil
 }
 
-// held are the node's own devices that claims on record have, and what these were
+// others are the devices that somebody else has: see [inventory.Situation]. Beside an error
+// they may be some of them.
+func (a *Agent) others(ctx context.Context) (map[string]string, error) {
+	all, unknown := map[string]string{}, error(nil)
+	if a.Inventory.Others != nil {
+		var given map[string]string
+		given, unknown = a.Inventory.Others(ctx)
+		maps.Copy(all, given)
+	}
+	if a.Journal == nil {
+		return all, unknown
+	}
+	leased, err := a.Journal.Leased(journal.OfDevice)
+	unknown = errors.Join(unknown, err)
+	for _, id := range leased {
+		holders, err := a.Journal.Holders(journal.OfDevice, id)
+		if err != nil {
+			return all, errors.Join(unknown, err)
+		}
+		if len(holders) > 0 && holders[0].Mode == journal.Exclusive && holders[0].Entry != nil {
+			all[journal.DeviceName(id)] = holders[0].String() + " has it"
+		}
+	}
+	return all, unknown
+}
+
+// OthersKnown says why it is not known what others have of the node's devices; nil = it is.
+func (a *Agent) OthersKnown() error {
+	a.node.mu.Lock()
+	defer a.node.mu.Unlock()
+	return a.node.unknown
+}
+
+// noteUnknown tells, when that changes, whether it is known what others have.
+func (a *Agent) noteUnknown(why error) {
+	a.node.mu.Lock()
+	defer a.node.mu.Unlock()
+	if a.Metrics.Known != nil {
+		a.Metrics.Known(why == nil)
+	}
+	if why != nil && (a.node.unknown == nil || a.node.unknown.Error() != why.Error()) {
+		a.Log.Error("what others have of the node's devices is not known: exclusive ones are tainted, and none is prepared", "error", why)
+	}
+	a.node.unknown = why
+}
+
+// held are the node's own devices that claims on record have, how, and what these were
 // published as when the claims were prepared: the kubelet may have removed the slices.
-func (a *Agent) held() (names map[string]bool, as inventory.Published) {
-	names, as = map[string]bool{}, inventory.Published{}
+func (a *Agent) held() (names map[string]inventory.As, as inventory.Published) {
+	names, as = map[string]inventory.As{}, inventory.Published{}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, c := range a.claims {
 		for _, at := range slices.Concat(c.record.Attachments, c.record.Abandoned) {
 			if at.Node != nil {
-				names[at.Device], as[at.Device] = true, at.Node.Published
+				names[at.Device], as[at.Device] = offeredAs(at.Node), at.Node.Published
 			}
 		}
 	}
@@ -120,14 +168,16 @@ func (a *Agent) held() (names map[string]bool, as inventory.Published) {
 
 // ownSlices are those of the node's own devices; ok is false if what there is now cannot be
 // said. sharing tells whether the API server can share devices.
-func (a *Agent) ownSlices(ctx context.Context, sharing bool) (list []resourceslice.Slice, ok bool) {
+func (a *Agent) ownSlices(ctx context.Context, sharing bool) (list []inventory.Slice, ok bool) {
 	if a.Inventory == nil {
 		return nil, true
 	}
 	a.node.mu.Lock()
 	a.node.unshared = !sharing
 	a.node.mu.Unlock()
-	decisions, list, err := a.survey(ctx)
+	others, unknown := a.others(ctx)
+	a.noteUnknown(unknown)
+	decisions, list, err := a.survey(others, unknown)
 	if err != nil {
 		a.Log.Error("the node's devices cannot be read: what was published of them stays", "error", err)
 		return nil, false
@@ -137,6 +187,7 @@ func (a *Agent) ownSlices(ctx context.Context, sharing bool) (list []resourcesli
 	defer a.node.mu.Unlock()
 	a.node.last, a.node.decisions = inventory.PublishedIn(list), decisions
 	a.leaveOffer(decisions, withheld)
+	a.examine(decisions, withheld, time.Now())
 	return list, true
 }
 
@@ -145,13 +196,8 @@ func (a *Agent) ownSlices(ctx context.Context, sharing bool) (list []resourcesli
 func (a *Agent) hostNeeds(device string) string {
 	a.node.mu.Lock()
 	defer a.node.mu.Unlock()
-	switch d := a.node.decisions[device].Device; {
-	case d.Uplink != "":
-		return "the host needs it: " + d.Uplink
-	case d.Port != "":
-		return fmt.Sprintf("%s is a port of %s", d.IfName, d.Port)
-	}
-	return ""
+	d := a.node.decisions[device].Device
+	return d.UsedByHost()
 }
 
 // leaveOffer tells people on the node what is offered: see [state.Offer]. The mutex of
@@ -176,6 +222,11 @@ func (a *Agent) leaveOffer(decisions map[string]inventory.Decision, withheld map
 			one.Why = "its last DEL has failed, or it is not yet what it was"
 		}
 		offer.Devices = append(offer.Devices, one)
+	}
+	idle := a.Inventory.Rules.Idle(decisions)
+	for _, n := range slices.Sorted(maps.Keys(idle)) {
+		r := idle[n]
+		offer.Idle = append(offer.Idle, state.Idle{Rule: n, Select: r.Select != "", PCIAddresses: r.PCIAddresses, PFNames: r.PFNames, IfNames: r.IfNames, Drivers: r.Drivers})
 	}
 	if a.node.left != nil && reflect.DeepEqual(a.node.left, offer) {
 		return

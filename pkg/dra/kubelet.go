@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"google.golang.org/grpc"
 	resourceapi "k8s.io/api/resource/v1"
@@ -206,29 +205,6 @@ func (k *Kubelet) HandleError(ctx context.Context, err error, msg string) {
 			log.Error("numbered devices are not published", "error", err)
 		}
 	}()
-}
-
-// healthEvery is below the 30 s after which the library takes a stream for stale.
-const healthEvery = 10 * time.Second
-
-// WatchHealthStatus implements [kubeletplugin.DRAPlugin]. It knows nothing of any device's
-// health, and reports no device: a kubelet whose watch ends begins it again every 5 s,
-// with an error in its log, and the library logs one for a watch that is silent.
-func (k *Kubelet) WatchHealthStatus(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
-	every := time.NewTicker(healthEvery)
-	defer every.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-every.C:
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case reports <- kubeletplugin.DeviceHealthReport{}:
-		}
-	}
 }
 
 // UpdateRequestMetadata implements [Metadata]. The agent may call it before the plugin

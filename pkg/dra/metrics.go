@@ -7,7 +7,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"devinfo-cni.io/pkg/dra/state"
-	"devinfo-cni.io/pkg/dra/validator"
 )
 
 // Census is how many attachments there are in each phase, and how many claims have a
@@ -38,7 +37,6 @@ func NewMetrics(to prometheus.Registerer) Metrics {
 	})
 	to.MustRegister(execs, execFailures, events, eventFailures, connected)
 	m := waitMetrics(to, buckets)
-	m.Validator = validatorMetric(to)
 	m.Exec = func(verb string, took time.Duration, reason string) {
 		execs.WithLabelValues(verb).Observe(took.Seconds())
 		if reason != "" {
@@ -61,22 +59,28 @@ func NewMetrics(to prometheus.Registerer) Metrics {
 	return m
 }
 
-// waitMetrics are those of what pods and containers wait for.
+// waitMetrics are those of what pods wait for.
 func waitMetrics(to prometheus.Registerer, buckets []float64) Metrics {
 	waits := prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: "cni_dra_add_wait_seconds", Help: "How long sandboxes were held up until they were attached.", Buckets: buckets,
 	})
-	refusals := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "cni_dra_gate_refusals_total", Help: "Containers that were refused because their network is not there, by reason.",
-	}, []string{"reason"})
 	cut := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "cni_dra_attachments_not_offered", Help: "Attachments that --max-attachments allows and the API server cannot express.",
 	})
-	to.MustRegister(waits, refusals, cut)
+	known := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "cni_dra_others_known", Help: "1 while it is known what device plugins and others have of the node's devices.",
+	})
+	to.MustRegister(waits, cut, known)
+	known.Set(1)
 	return Metrics{
-		Waited:  func(took time.Duration) { waits.Observe(took.Seconds()) },
-		Refused: func(reason string) { refusals.WithLabelValues(reason).Inc() },
-		Cut:     func(n int) { cut.Set(float64(n)) },
+		Known: func(is bool) {
+			known.Set(0)
+			if is {
+				known.Set(1)
+			}
+		},
+		Waited: func(took time.Duration) { waits.Observe(took.Seconds()) },
+		Cut:    func(n int) { cut.Set(float64(n)) },
 	}
 }
 
@@ -87,22 +91,6 @@ func mismatchMetric(to prometheus.Registerer) func(what string, restored bool) {
 	}, []string{"what", "restored"})
 	to.MustRegister(mismatches)
 	return func(what string, restored bool) { mismatches.WithLabelValues(what, strconv.FormatBool(restored)).Inc() }
-}
-
-// validatorMetric is 1 for one state at a time.
-func validatorMetric(to prometheus.Registerer) func(validator.State) {
-	states := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "cni_dra_required_plugins_validator", Help: "1 for whether the container runtime's NRI validator is on, off, or unknown, as its configuration files say.",
-	}, []string{"state"})
-	to.MustRegister(states)
-	set := func(now validator.State) {
-		for _, state := range validator.States() {
-			states.WithLabelValues(string(state)).Set(0)
-		}
-		states.WithLabelValues(string(now)).Set(1)
-	}
-	set(validator.Unknown)
-	return set
 }
 
 var (

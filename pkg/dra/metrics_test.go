@@ -10,7 +10,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"devinfo-cni.io/pkg/dra"
-	"devinfo-cni.io/pkg/dra/validator"
 )
 
 // gathered gives each sample by its name and labels; of a histogram, the count.
@@ -40,9 +39,8 @@ func TestMetricsCountWhatHappens(t *testing.T) {
 	registry.MustRegister(dra.CensusMetrics(func() dra.Census { return census }))
 	m.Connected(true)
 	m.Waited(time.Second)
-	m.Refused(dra.GateHeld)
 	m.Cut(72)
-	m.Validator(validator.On)
+	m.Known(false)
 	m.Exec("ADD", time.Second, "")
 	m.Exec("ADD", time.Second, dra.ReasonPlugin)
 	m.Exec("DEL", time.Second, "")
@@ -54,11 +52,8 @@ func TestMetricsCountWhatHappens(t *testing.T) {
 		"cni_dra_attachments phase=Abandoned":                4,
 		"cni_dra_abandoned":                                  4,
 		"cni_dra_add_wait_seconds":                           1,
-		"cni_dra_gate_refusals_total reason=held":            1,
 		"cni_dra_attachments_not_offered":                    72,
-		"cni_dra_required_plugins_validator state=on":        1,
-		"cni_dra_required_plugins_validator state=off":       0,
-		"cni_dra_required_plugins_validator state=unknown":   0,
+		"cni_dra_others_known":                               0,
 		"cni_dra_status_queue":                               3,
 		"cni_dra_nri_connected":                              1,
 		"cni_dra_exec_duration_seconds verb=ADD":             2,

@@ -96,8 +96,7 @@ func (m *model) containers(sb *api.PodSandbox, shares bool) {
 	gates := []string{sb.Uid[len("uid-"):] + "_x", sb.Uid[len("uid-"):] + "_y"}
 	for _, gate := range gates {
 		m.call("a container of "+gate, func(ctx context.Context, a *dra.Agent) error {
-			_, _, err := a.CreateContainer(ctx, sb, container(gate))
-			return err
+			return m.admits(sb, gate)
 		})
 	}
 	for _, ifName := range []string{"net1", "net2"} {
@@ -107,7 +106,7 @@ func (m *model) containers(sb *api.PodSandbox, shares bool) {
 	}
 	if shares && !m.isWaiting(sb) {
 		m.call("a container of the shared claim", func(ctx context.Context, a *dra.Agent) error {
-			if _, _, err := a.CreateContainer(ctx, sb, container("shared_x")); err != nil && !m.isWaiting(sb) {
+			if err := m.admits(sb, "shared_x"); err != nil && !m.isWaiting(sb) {
 				return err
 			}
 			return nil

@@ -61,7 +61,7 @@ func (n *node) inventory() *dra.Inventory {
 	rules, err := inventory.ParseRules([]byte(cmp.Or(n.rules, ownRules)))
 	must(n.t, err)
 	return &dra.Inventory{
-		Rules: rules, Host: n.host, Times: inventory.Times{Settle: time.Millisecond, Poll: time.Hour},
+		Rules: rules, Host: n.host, Lineage: n.lineage, Times: inventory.Times{Settle: time.Millisecond, Poll: time.Hour},
 		Events: func(context.Context) (<-chan struct{}, error) { return n.events, nil },
 		Others: func(context.Context) (map[string]string, error) {
 			n.mu.Lock()
@@ -69,6 +69,14 @@ func (n *node) inventory() *dra.Inventory {
 			return n.others, n.broken
 		},
 	}
+}
+
+func (n *node) lineage(device string) ([]sysfs.Object, error) {
+	h, err := n.host()
+	if err != nil {
+		return nil, err
+	}
+	return h.Sys.Lineage(device)
 }
 
 func (n *node) host() (inventory.Host, error) {

@@ -27,7 +27,6 @@ type Notice struct {
 const (
 	NoticeFailed    = "NetworkNotAttached"       // an ADD failed
 	NoticeLate      = "NetworkTooLate"           // ADDs took longer than the runtime waits
-	NoticeRefused   = "NetworkContainerRefused"  // a container was not let in
 	NoticeAbandoned = "NetworkAbandoned"         // a DEL was given up
 	NoticeDevice    = "NetworkDeviceNotRestored" // a device is not what it was before the pod had it
 )

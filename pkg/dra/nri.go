@@ -9,19 +9,16 @@ import (
 	"devinfo-cni.io/pkg/nri"
 )
 
-// Configure wants the events of sandboxes, and of containers that are made.
+// Configure wants the events of sandboxes.
 func (a *Agent) Configure(_ context.Context, _, runtime, version string) (stub.EventMask, error) {
 	a.Log.Info("container runtime connected", "runtime", runtime, "version", version)
-	if a.Validator != nil && a.Metrics.Validator != nil {
-		a.Metrics.Validator(a.Validator(runtime, version))
-	}
-	return api.MustParseEventMask("RunPodSandbox,StopPodSandbox,RemovePodSandbox,CreateContainer"), nil
+	return api.MustParseEventMask("RunPodSandbox,StopPodSandbox,RemovePodSandbox"), nil
 }
 
 // ServeNRI keeps the agent connected to the runtime at an NRI socket, as the plugin of
 // that two-digit index, until ctx ends. A runtime that is away is no error.
 func (a *Agent) ServeNRI(ctx context.Context, socket, index string) error {
-	return nri.Plugin{Handler: a, Name: a.Driver, Index: index, Socket: socket, Connected: a.connected, Log: a.Log}.Serve(ctx)
+	return nri.Plugin{Handler: a, Name: a.Driver, Index: index, Socket: socket, FailRequests: true, Connected: a.connected, Log: a.Log}.Serve(ctx)
 }
 
 // connected also notes that from a disconnection on sandboxes end without our being told.

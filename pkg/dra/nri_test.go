@@ -15,8 +15,6 @@ import (
 
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/containerd/nri/pkg/api"
-
-	"devinfo-cni.io/pkg/dra/validator"
 )
 
 // containerRuntime is NRI's side of a container runtime.
@@ -128,17 +126,7 @@ func (n containerRuntime) end(sb *api.PodSandbox) {
 func TestAnErrorOfAPluginReachesTheRuntime(t *testing.T) {
 	r := newRig(t)
 	nri := r.serve(t)
-	asked := make(chan string, 1)
-	r.options.Validator = func(runtime, release string) validator.State {
-		asked <- runtime + " " + release
-		return validator.Off
-	}
-	told := make(chan validator.State, 1)
-	r.options.Metrics.Validator = func(s validator.State) { told <- s }
 	r.connect(t, r.socket())
-	if runtime, state := <-asked, <-told; runtime != "test v2.1.0" || state != validator.Off {
-		t.Errorf("validator of %s: %s", runtime, state)
-	}
 	r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", "refuse"}))
 	if err := nri.runPod(r.sandbox("s1", "pod")); err == nil || !strings.Contains(err.Error(), "no address left") {
 		t.Errorf("got %v", err)

@@ -18,7 +18,7 @@ import (
 func TestANodeOffersWhatItsRulesNameAndFollowsTheNode(t *testing.T) {
 	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
 	client := server(nil)
-	ownKubelet(t, client, r, n, p)
+	agent, _ := ownKubelet(t, client, r, n, p)
 	all := devicesIn(t, client, sf4, sf7, "cni", pf, vf0, vf2, vf3)
 	if got := all[vf2].Attributes["devinfo-cni.io/physicalNetwork"].StringValue; got == nil || *got != "blue" {
 		t.Errorf("got %v", all[vf2])
@@ -28,8 +28,15 @@ func TestANodeOffersWhatItsRulesNameAndFollowsTheNode(t *testing.T) {
 	}
 	n.change(func() { n.others = map[string]string{"0000:03:00.4": "pod ns/x has it"} })
 	devicesIn(t, client, sf4, sf7, "cni", pf, vf0, vf3)
-	n.change(func() { n.others, n.broken = nil, errors.New("the kubelet does not answer") })
-	n.change(func() { n.broken = nil })
+	n.change(func() { n.broken = errors.New("the kubelet does not answer") })
+	r.eventually("what is free is tainted", func() bool {
+		all := devicesIn(t, client, sf4, sf7, "cni", pf, vf0, vf3)
+		return len(all[vf0].Taints) == 1 && all[vf0].Taints[0].Key == "devinfo-cni.io/unknown" && all[pf].Taints == nil && agent.OthersKnown() != nil
+	})
+	_, err := agent.Prepare(t.Context(), ownClaim("u1", vf0, network(`{"type":"sriov"}`)))
+	says(t, err, "the kubelet does not answer")
+	n.change(func() { n.others, n.broken = nil, nil })
+	r.eventually("it is known again", func() bool { return agent.OthersKnown() == nil })
 	devicesIn(t, client, sf4, sf7, "cni", pf, vf0, vf2, vf3)
 }
 
@@ -140,30 +147,73 @@ func TestADeviceOfTheNodeIsRefusedWhereNoneIsOffered(t *testing.T) {
 	})
 }
 
-// The second device has no network: several of the kind are only made ready.
-func TestAnAdministratorsOrAManyfoldRequestNeverRunsADD(t *testing.T) {
+// An administrator's look at others' devices attaches none.
+func TestAnAdministratorsRequestNeverRunsADD(t *testing.T) {
 	yes := true
-	for why, change := range map[string]func(*resourceapi.ResourceClaim){
-		"adminAccess": func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Results[0].AdminAccess = &yes },
-		"count 2":     func(c *resourceapi.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.Count = 2 },
-		"allocationMode \"All\"": func(c *resourceapi.ResourceClaim) {
-			c.Spec.Devices.Requests[0].Exactly.AllocationMode = resourceapi.DeviceAllocationModeAll
-		},
+	for _, device := range []string{vf0, vf3} { // the latter may go without a network
+		timeless(t, func(t *testing.T, r *rig, p *plugins) {
+			r.options.Inventory = newNode(t, "mlx5-switchdev").inventory()
+			claim := ownClaim("u1", device, map[string]string{vf0: network(`{"type":"sriov"}`)}[device])
+			claim.Status.Allocation.Devices.Results[0].AdminAccess = &yes
+			_, err := r.start().Prepare(t.Context(), claim)
+			says(t, err, "adminAccess")
+			must(t, r.runPod(r.sandbox("s1", "pod")))
+			if n := p.calls(""); n > 0 {
+				t.Errorf("%q", p.told)
+			}
+		})
+	}
+}
+
+// Each device of a request is an interface of the pod, with its gate, metadata and status.
+func TestEachDeviceOfARequestIsAttached(t *testing.T) {
+	for name, change := range map[string]func(*resourceapi.ResourceClaim){
+		"count": func(c *resourceapi.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.Count = 2 },
+		"all":   func(c *resourceapi.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.AllocationMode = "All" },
 	} {
-		for _, device := range []string{vf0, vf3} {
+		t.Run(name, func(t *testing.T) {
 			timeless(t, func(t *testing.T, r *rig, p *plugins) {
 				r.options.Inventory = newNode(t, "mlx5-switchdev").inventory()
-				claim := ownClaim("u1", device, map[string]string{vf0: network(`{"type":"sriov"}`)}[device])
+				agent := r.start()
+				claim := ownClaim("u1", vf0, network(`{"type":"sriov"}`))
+				another := claim.Status.Allocation.Devices.Results[0]
+				another.Device = vf2
+				claim.Status.Allocation.Devices.Results = append(claim.Status.Allocation.Devices.Results, another)
 				change(claim)
-				_, err := r.start().Prepare(t.Context(), claim)
-				if bare := device == vf3 && why != "adminAccess"; bare != (err == nil) || err != nil && !strings.Contains(err.Error(), why) {
-					t.Errorf("%s, %s: got %v", why, device, err)
+				_, err := agent.Prepare(t.Context(), claim)
+				says(t, err, `ifName "net1"`, `"net{index}"`)
+				raw := &claim.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw
+				*raw = []byte(strings.Replace(string(*raw), `"net1"`, `"net{index}"`, 1))
+				devices, err := agent.Prepare(t.Context(), claim)
+				must(t, err)
+				sb := r.sandbox("s1", "pod")
+				must(t, r.runPod(sb))
+				slices.Sort(p.told)
+				if diff := cmp.Diff([]string{"ADD s1 net0", "ADD s1 net1"}, p.told); diff != "" {
+					t.Error(diff)
 				}
-				must(t, r.runPod(r.sandbox("s1", "pod")))
-				if n := p.calls(""); n > 0 {
-					t.Errorf("%s: %q", why, p.told)
+				gates := map[string]bool{}
+				for n, at := range r.record("u1").Attachments {
+					if want := []string{"0000:03:00.2", "0000:03:00.4"}[n]; !strings.Contains(string(at.List), want) {
+						t.Errorf("device %d: %s", n, at.List)
+					}
+					gates[devices[n].CDIDeviceIDs[0]] = true
 				}
+				must(t, r.admits(sb, "u1_r", "u1_r_1"))
+				last := r.metadata[len(r.metadata)-2:] // of one request all is told together
+				for n, d := range last {
+					if d.Metadata.NetworkData == nil || d.Metadata.NetworkData.InterfaceName != []string{"net0", "net1"}[n] {
+						t.Errorf("metadata of device %d: %+v", n, d.Metadata)
+					}
+				}
+				r.eventually("the status of both", func() bool { return len(r.lastReport().Devices) == 2 })
+				if len(gates) != 2 {
+					t.Errorf("gates %v", gates)
+				}
+				r.endPod(sb)
+				r.unprepared("u1")
+				r.expectNothing()
 			})
-		}
+		})
 	}
 }

@@ -12,11 +12,11 @@ import (
 
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/invoke"
-	"github.com/containernetworking/cni/pkg/version"
 
 	"devinfo-cni.io/pkg/cniexec"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/pod"
+	"devinfo-cni.io/pkg/private"
 )
 
 // plugins runs CNI plugins through libcni. Each attachment has a directory of its own
@@ -36,22 +36,16 @@ const deviceInfoCapability = "CNIDeviceInfoFile"
 // add runs ADD and returns the result in the network's version. It ends when the
 // plugins do: nobody knows what one that was killed has left.
 func (p *plugins) add(key string, at *state.Attachment) (json.RawMessage, error) {
-	cni, list, err := p.open(key, at)
+	n, unlock, err := p.open(key, at, at.Netns)
 	if err != nil {
 		return nil, err
 	}
-	result, err := cni.AddNetworkList(context.Background(), list, runtimeConf(at, at.Netns))
+	defer unlock()
+	result, err := n.Add(nil)
 	if err != nil {
 		return nil, reasoned(err, "network %s: ADD", at.Network)
 	}
-	if same, err := result.GetAsVersion(list.CNIVersion); err == nil {
-		result = same
-	}
-	text, err := json.Marshal(result)
-	if err != nil {
-		return nil, reasoned(err, "network %s: result of ADD", at.Network)
-	}
-	return text, nil
+	return result, nil
 }
 
 // check says which plugin of a network is missing: then nothing of it is to be run.
@@ -60,7 +54,7 @@ func (p *plugins) check(at *state.Attachment) error {
 	if err != nil {
 		return reasoned(err, "network %s: configuration", at.Network)
 	}
-	find := p.runner("")
+	find := p.runner(nil)
 	for _, plugin := range list.Plugins {
 		if _, err := find.FindInPath(plugin.Network.Type, p.dirs); err != nil {
 			return reasoned(err, "network %s: nothing was run", at.Network)
@@ -69,77 +63,62 @@ func (p *plugins) check(at *state.Attachment) error {
 	return nil
 }
 
-// del runs DEL as ADD was run, with its result; netns is "" when it is gone.
-func (p *plugins) del(key string, at *state.Attachment, netns string) error {
-	cni, list, err := p.open(key, at)
+// del runs DEL as ADD was run, with its result; netns is "" when it is gone, and gone is
+// then where it was. Where a plugin is missing, the others' DEL is run all the same.
+func (p *plugins) del(key string, at *state.Attachment, netns, gone string) error {
+	n, unlock, err := p.open(key, at, netns)
 	if err != nil {
 		return err
 	}
-	// libcni finds no result in its cache, and then leaves this one in its place.
-	if withResult, err := version.GreaterThanOrEqualTo(list.CNIVersion, "0.4.0"); err == nil && withResult && at.Result != nil {
-		for n, conf := range list.Plugins {
-			if list.Plugins[n], err = libcni.InjectConf(conf, map[string]any{"prevResult": at.Result}); err != nil {
-				return reasoned(err, "network %s: DEL", at.Network)
-			}
-		}
+	defer unlock()
+	n.Exec = resetting{n.Exec, gone}
+	errs := n.Del(at.Result, func(err error) bool { return reasonOf(err) != ReasonMissing })
+	if len(errs) == 0 {
+		return nil
 	}
-	// One plugin at a time: where one is missing, the others' DEL is run all the same.
-	var missing error
-	for n := range slices.Backward(list.Plugins) {
-		one := *list
-		one.Plugins = list.Plugins[n : n+1]
-		err := cni.DelNetworkList(context.Background(), &one, runtimeConf(at, netns))
-		switch {
-		case reasonOf(err) == ReasonMissing:
-			missing = errors.Join(missing, err)
-		case err != nil:
-			return reasoned(errors.Join(err, missing), "network %s: DEL", at.Network)
-		}
-	}
-	if missing != nil {
-		return reasoned(missing, "network %s: DEL", at.Network)
-	}
-	return nil
+	slices.Reverse(errs) // one that is missing is the lesser trouble
+	return reasoned(errors.Join(errs...), "network %s: DEL", at.Network)
 }
 
-// open makes the attachment's directory anew.
-func (p *plugins) open(key string, at *state.Attachment) (cni *libcni.CNIConfig, list *libcni.NetworkConfigList, err error) {
-	list, err = libcni.NetworkConfFromBytes(at.List)
+// open makes the attachment's directory anew, and locks what its plugins inherit.
+func (p *plugins) open(key string, at *state.Attachment, netns string) (n *cniexec.Network, unlock func(), err error) {
+	list, err := libcni.NetworkConfFromBytes(at.List)
 	if err != nil {
 		return nil, nil, reasoned(err, "network %s: configuration", at.Network)
 	}
 	if err := p.forget(key); err != nil {
 		return nil, nil, err
 	}
-	dir := p.dir(key)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	lock, err := private.Open(p.dir(key)).WriteLocked(running, nil)
+	if err != nil {
 		return nil, nil, err
 	}
-	lock := filepath.Join(dir, running)
-	if err := os.WriteFile(lock, nil, 0o600); err != nil {
-		return nil, nil, err
+	n = &cniexec.Network{
+		List: list, Runtime: runtimeConf(at, netns), Dirs: p.dirs, Exec: p.runner(lock), Cache: filepath.Join(p.dir(key), "libcni"),
 	}
-	return libcni.NewCNIConfigWithCacheDir(p.dirs, dir, p.runner(lock)), list, nil
+	return n, func() { private.Unlock(lock) }, nil
 }
 
-// runner runs plugins, which hold the lock.
-func (p *plugins) runner(lock string) invoke.Exec {
+// runner runs plugins, which inherit a lock.
+func (p *plugins) runner(lock *os.File) invoke.Exec {
 	if p.exec != nil {
 		return p.exec
 	}
-	return &execution{cniexec.Exec{Root: p.root, Limit: p.limit, Lock: lock}, p.log}
+	return &execution{cniexec.Exec{Root: p.root, Limit: p.limit, Inherit: lock}, p.log}
 }
 
 // await waits for the plugins that an agent has left running when it was killed: what
 // they are about to make could not be deleted yet. A daemon that one of them began may
 // never end, so the wait has the limit of a plugin.
 func (p *plugins) await(key string) {
-	if err := cniexec.Wait(context.Background(), filepath.Join(p.dir(key), running), p.limit); err != nil {
+	lock, err := private.Lock(context.Background(), filepath.Join(p.dir(key), running), p.limit)
+	if err != nil {
 		p.log.Warn("what an earlier agent ran is taken for a daemon that a plugin began", "attachment", key, "error", err)
 	}
+	private.Unlock(lock)
 }
 
-const running = "running" // the file that the plugins of an attachment lock
+const running = "running" // the file that the plugins of an attachment have locked
 
 // forget removes what was kept of an attachment.
 func (p *plugins) forget(key string) error { return os.RemoveAll(p.dir(key)) }

@@ -78,16 +78,17 @@ func (a *Agent) arrive(sb *sandbox) (*sandbox, []*claim, error) {
 	a.know(sb)
 	var list []*claim
 	for _, c := range a.claimsOf(sb.pod.UID) {
+		needs := slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool { return !at.Bare() })
 		switch _, its := a.goalOf(c); {
 		case sb.netns != "" && a.isGone(sb.netns):
 			return sb, nil, fmt.Errorf("pod %s/%s: its network namespace %s is not visible: if the agent runs in a container, "+
 				"mount the directory with mountPropagation: HostToContainer", sb.pod.Namespace, sb.pod.Name, sb.netns)
-		case sb.netns == "":
+		case sb.netns == "" && needs:
 			return sb, nil, fmt.Errorf("pod %s/%s: it has no network namespace of its own, and a claim of driver %s: "+
-				"remove spec.hostNetwork or the claim", sb.pod.Namespace, sb.pod.Name, a.Driver)
+				"remove spec.hostNetwork, or the network from the claim", sb.pod.Namespace, sb.pod.Name, a.Driver)
 		case c.forget:
 			return sb, nil, fmt.Errorf("pod %s/%s: claim %s: unprepared meanwhile", sb.pod.Namespace, sb.pod.Name, c.ref)
-		case its == sb:
+		case its == sb, c.next != nil:
 			list = append(list, c)
 			sb.waited = true
 			a.rouse(c)
@@ -101,7 +102,7 @@ func (a *Agent) arrive(sb *sandbox) (*sandbox, []*claim, error) {
 func (a *Agent) isAttached(sb *sandbox, claims []*claim) (bool, error) {
 	all := true
 	for _, c := range claims {
-		lacks := c.gone || slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool {
+		lacks := c.gone || c.next != nil || slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool {
 			ready := at.Bare() || at.Phase == state.Added && at.Sandbox == sb.id
 			return !at.Late && !(ready && a.isOpen(c, &at))
 		})
@@ -112,7 +113,7 @@ func (a *Agent) isAttached(sb *sandbox, claims []*claim) (bool, error) {
 		case c.gone || c.forget:
 			return false, fmt.Errorf("claim %s: unprepared meanwhile", c.ref)
 		case !lacks:
-		case c.doing == doAdd && c.of != sb.id:
+		case c.doing == doAdd && c.of != sb.id && !a.isListed(c.of):
 			return false, fmt.Errorf("the CNI plugins of sandbox %s, which was given up, have not ended yet", c.of)
 		case c.stuck != nil:
 			return false, fmt.Errorf("detach an earlier sandbox first: %w", c.stuck)
@@ -209,80 +210,4 @@ func (a *Agent) Synchronize(_ context.Context, pods []*api.PodSandbox, _ []*api.
 	a.mu.Unlock()
 	a.look()
 	return nil, nil
-}
-
-// The reasons for which a container is refused: see [Metrics].
-const (
-	GateHeld    = "held"    // another pod holds the claim
-	GateStale   = "stale"   // the network is that of an earlier sandbox
-	GatePending = "pending" // the network is not there yet
-	GateUnknown = "unknown" // the claim is not prepared
-)
-
-// CreateContainer refuses a container that has got the CDI device of a claim which is not
-// attached to its sandbox: the runtime resolves CDI devices before it asks, and knows
-// nothing of pods then.
-func (a *Agent) CreateContainer(_ context.Context, pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
-	began := time.Now()
-	passes := a.passesOf(container)
-	if len(passes) == 0 {
-		return nil, nil, nil
-	}
-	sb := sandboxOf(pod)
-	var err error
-	defer a.event("CreateContainer", began, &err)
-	a.mu.Lock()
-	var reason string
-	for _, p := range passes {
-		if reason, err = a.admits(p, sb); err != nil {
-			break
-		}
-	}
-	if err != nil && !a.isListed(sb.id) { // the runtime has started it without us
-		a.know(sb)
-		a.lookAt(sb)
-	}
-	a.mu.Unlock()
-	if err == nil {
-		return nil, nil, nil
-	}
-	if a.Metrics.Refused != nil {
-		a.Metrics.Refused(reason)
-	}
-	a.tell(sb.pod, NoticeRefused, err.Error())
-	return nil, nil, err
-}
-
-// lookAt wakes the claims of a sandbox. The mutex must be held.
-func (a *Agent) lookAt(sb *sandbox) {
-	for _, c := range a.claimsOf(sb.pod.UID) {
-		a.rouse(c)
-	}
-}
-
-// admits says whether a pass is good for a sandbox, and else why not. The mutex must be
-// held.
-func (a *Agent) admits(p pass, sb *sandbox) (reason string, err error) {
-	for _, c := range a.claims {
-		for n := range c.record.Attachments {
-			at := &c.record.Attachments[n]
-			if gateName(c, at) != p.gate {
-				continue
-			}
-			holder := c.record.Pod
-			switch {
-			case at.Bare() && c.isFor(sb.pod.UID):
-				return "", nil
-			case at.Phase == state.Added && at.Sandbox == sb.id && (p.sandbox == "" || p.sandbox == sb.id):
-				return "", nil
-			case at.Owes() && holder.UID != sb.pod.UID:
-				return GateHeld, fmt.Errorf("claim %s is held by pod %s/%s: it is handed over when that pod has ended; "+
-					"a Deployment whose pods share a claim needs strategy Recreate or maxSurge: 0", c.name(), holder.Namespace, holder.Name)
-			case at.Owes() && at.Sandbox != sb.id:
-				return GateStale, fmt.Errorf("claim %s, request %s: attached to an earlier sandbox of the pod", c.name(), at.Request)
-			}
-			return GatePending, fmt.Errorf("claim %s, request %s: not attached to this sandbox yet", c.name(), at.Request)
-		}
-	}
-	return GateUnknown, fmt.Errorf("CDI device %s: its claim is not prepared on this node", p.gate)
 }

@@ -65,15 +65,6 @@ func (r *rig) unprepared(uid types.UID) time.Duration {
 	return 0
 }
 
-// container is one that has come through the gates of those requests of claim u1.
-func container(gates ...string) *api.Container {
-	c := &api.Container{Id: "c"}
-	for _, gate := range gates {
-		c.CDIDevices = append(c.CDIDevices, &api.CDIDevice{Name: driverName + "/claim=" + gate})
-	}
-	return c
-}
-
 func TestAPluginThatIsNotInstalledOwesNoDEL(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, p *plugins) {
 		r.start()
@@ -194,10 +185,9 @@ func TestDELsThatHangHoldUpNoADD(t *testing.T) {
 		r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}), r.claimOf("a", "u2", "late", want{"x", "net1", ""}))
 		began := time.Now()
 		must(t, r.runPod(r.sandbox("s1", "pod")))
-		_, _, err := agent.CreateContainer(t.Context(), r.sandbox("s2", "late"), container("u2_x")) // nobody told of it
-		synctest.Wait()
-		if took := time.Since(began); took > 0 || err == nil || p.calls("ADD s2") != 1 {
-			t.Errorf("after %v: %v, %q", took, err, p.left())
+		must(t, r.runPod(r.sandbox("s2", "late")))
+		if took := time.Since(began); took > 0 || p.calls("ADD s2") != 1 {
+			t.Errorf("after %v: %q", took, p.left())
 		}
 		time.Sleep(time.Hour)
 		if agent.Census().Phases["Deleting"]+agent.Census().Phases["Abandoned"] != hung {
@@ -230,7 +220,7 @@ func TestNetworksOfAPodAreAttachedAtTheSameTimeUnlessOrdered(t *testing.T) {
 
 func TestALateNetworkHoldsUpContainersAndNoSandbox(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, p *plugins) {
-		agent := r.start()
+		r.start()
 		failures := 2
 		p.set(func(command, _, ifName string) error {
 			if command == "ADD" && ifName == "net2" && failures > 0 {
@@ -246,18 +236,10 @@ func TestALateNetworkHoldsUpContainersAndNoSandbox(t *testing.T) {
 		if took := time.Since(began); took > 0 {
 			t.Errorf("the sandbox waited for %v", took)
 		}
-		admitted := func(gate string) error {
-			_, _, err := agent.CreateContainer(t.Context(), sb, container(gate))
-			return err
-		}
-		if err := admitted("u1_x"); err != nil {
-			t.Error(err)
-		}
-		if err := admitted("u1_y"); err == nil || !strings.Contains(err.Error(), "not attached to this sandbox yet") {
-			t.Errorf("got %v", err)
-		}
+		must(t, r.admits(sb, "u1_x"))
+		says(t, r.admits(sb, "u1_y"), "unresolvable CDI device")
 		time.Sleep(time.Minute)
-		if err := admitted("u1_y"); err != nil || p.calls("ADD s1 net2") != 3 || p.calls("DEL s1 net2") != 2 || p.calls("DEL s1 net1") != 0 {
+		if err := r.admits(sb, "u1_y"); err != nil || p.calls("ADD s1 net2") != 3 || p.calls("DEL s1 net2") != 2 || p.calls("DEL s1 net1") != 0 {
 			t.Errorf("%v, %q", err, p.told)
 		}
 		r.endPod(sb)

@@ -68,12 +68,12 @@ type offer struct {
 	// withheld are devices that are not offered, though the node has them.
 	withheld func() map[string]bool
 	// own are the slices of the node's own devices; !ok = they are not known now.
-	own func(ctx context.Context, sharing bool) (list []resourceslice.Slice, ok bool)
+	own func(ctx context.Context, sharing bool) (list []inventory.Slice, ok bool)
 
 	mu       sync.Mutex
 	to       slicePublisher
 	numbered bool
-	last     []resourceslice.Slice // nil = nothing was published
+	last     []inventory.Slice // nil = nothing was published
 }
 
 // start publishes for the first time, and waits until the server can be asked what is
@@ -126,11 +126,15 @@ func (o *offer) publish(ctx context.Context) error {
 	if !ok {
 		return nil
 	}
-	list := without(append([]resourceslice.Slice{{Devices: devices}}, own...), o.withheld())
+	list := without(append([]inventory.Slice{{Devices: devices}}, own...), o.withheld())
 	if o.last != nil && inventory.Same(o.last, list) {
 		return nil
 	}
-	err := o.to.PublishResources(ctx, resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{o.node: {Slices: list}}})
+	pool := resourceslice.Pool{}
+	for _, s := range list {
+		pool.Slices = append(pool.Slices, resourceslice.Slice{Devices: s.Devices, SharedCounters: s.SharedCounters})
+	}
+	err := o.to.PublishResources(ctx, resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{o.node: pool}})
 	if err == nil {
 		o.last = list
 	}
@@ -139,11 +143,11 @@ func (o *offer) publish(ctx context.Context) error {
 
 // without leaves devices out. The first slice stays if it is empty: it shows that the
 // driver runs.
-func without(list []resourceslice.Slice, withheld map[string]bool) (rest []resourceslice.Slice) {
+func without(list []inventory.Slice, withheld map[string]bool) (rest []inventory.Slice) {
 	for n, s := range list {
 		devices := slices.DeleteFunc(slices.Clone(s.Devices), func(d resourceapi.Device) bool { return withheld[d.Name] })
 		if n == 0 || len(devices)+len(s.SharedCounters) > 0 {
-			rest = append(rest, resourceslice.Slice{Devices: devices, SharedCounters: s.SharedCounters})
+			rest = append(rest, inventory.Slice{Devices: devices, SharedCounters: s.SharedCounters})
 		}
 	}
 	return rest

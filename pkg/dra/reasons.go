@@ -15,7 +15,6 @@ const (
 	ReasonTimeout = string(cniexec.ReasonTimeout) // the plugin hung
 	ReasonMissing = string(cniexec.ReasonMissing) // there is no such plugin
 	ReasonOutput  = string(cniexec.ReasonOutput)  // the plugin printed no CNI result
-	ReasonBusy    = string(cniexec.ReasonBusy)    // an earlier plugin of the attachment still runs
 	ReasonInfo    = "info"                        // the plugin wrote an invalid device-info file
 	ReasonNode    = string(cniexec.ReasonNode)    // this node cannot do it: a disk is full, say
 )

@@ -80,12 +80,12 @@ type step struct {
 type rule struct {
 	phases []state.Phase
 	wants  []want
-	when   string // in words, for docs/dra.md; "" = always
+	when   string // in words, for README.md; "" = always
 	fits   func(around) bool
 	then   action
 }
 
-// rules are the life of an attachment. docs/dra.md shows them as a table.
+// rules are the life of an attachment. README.md shows them as a table.
 func rules() []rule {
 	type ph = []state.Phase
 	type ws = []want

@@ -192,7 +192,7 @@ func lead(t *testing.T, g goal, ordered bool, phases ...state.Phase) action {
 	return wait
 }
 
-// table shows the rules for docs/dra.md.
+// table shows the rules for README.md.
 func table() string {
 	words := func(list []string, all int) string {
 		if len(list) == all {
@@ -219,7 +219,7 @@ func table() string {
 	return b.String()
 }
 
-// diagram shows the phases, and what leads from one to another, for docs/dra.md.
+// diagram shows the phases, and what leads from one to another, for README.md.
 func diagram() string {
 	edges := []string{"[*] --> Prepared"}
 	to := map[action]string{doAdd: "Adding", doDel: "Deleting", giveUp: "Abandoned", doClear: "[*]"}
@@ -241,13 +241,13 @@ func diagram() string {
 }
 
 func TestTheDocumentationShowsTheRules(t *testing.T) {
-	text, err := os.ReadFile("../../docs/dra.md")
+	text, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, part := range []string{table(), diagram()} {
 		if !strings.Contains(string(text), part) {
-			t.Errorf("docs/dra.md must have this:\n%s", part)
+			t.Errorf("README.md must have this:\n%s", part)
 		}
 	}
 }

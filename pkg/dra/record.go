@@ -26,7 +26,7 @@ func recordOf(claim *resourceapi.ResourceClaim, pods []state.Pod, networks []cni
 	}
 	for _, n := range networks {
 		record.Attachments = append(record.Attachments, state.Attachment{
-			Request: n.Request, Pool: n.Pool, Device: n.Device, ShareID: n.ShareID, Node: own[n.Device], Driver: n.Driver,
+			Request: n.Request, Index: n.Index, Pool: n.Pool, Device: n.Device, ShareID: n.ShareID, Node: own[n.Device], Driver: n.Driver,
 			Network: n.Name, CNIVersion: n.CNIVersion, IfName: n.IfName, List: n.List,
 			Late: n.Late, Capabilities: n.Capabilities, Phase: state.Prepared,
 		})

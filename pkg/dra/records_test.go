@@ -13,7 +13,7 @@ import (
 // snapshots are the record of a claim as each step left it on disk, by the step.
 func (r *rig) snapshots(uid string) map[string][]byte {
 	all := map[string][]byte{}
-	r.options.Step = func(step string) {
+	r.step = func(step string) {
 		if data, err := os.ReadFile(filepath.Join(r.options.StateDir, uid+".json")); err == nil {
 			all[step] = data
 		}
@@ -43,7 +43,7 @@ func TestWhateverStepARecordIsOfTheNextAgentReadsAndForgetsIt(t *testing.T) {
 		if len(records["deleted"]) == 0 || len(records["abandoned"]) == 0 {
 			t.Fatalf("of the steps there are %d", len(records))
 		}
-		r.options.Step = nil
+		r.step = nil
 		for step, record := range records {
 			must(t, os.WriteFile(filepath.Join(r.options.StateDir, "u1.json"), record, 0o600))
 			agent := r.start()

@@ -106,9 +106,9 @@ func (a *Agent) restore(c *claim, which []int) {
 	tries := 0
 	for _, n := range which {
 		at := &record.Attachments[n]
-		err := a.giveBack(at)
+		err := a.giveBack(c, at)
 		if err == nil {
-			err = a.letGo(at)
+			err = a.letGo(c, at)
 		}
 		a.did("restored")
 		if err == nil {
@@ -151,11 +151,11 @@ func (a *Agent) pauseRestore(c *claim, tries int, err error) {
 
 // giveBack restores the device of an attachment that DEL has succeeded for. What was noted
 // before the node was started is no more: the device is as the start has made it.
-func (a *Agent) giveBack(at *state.Attachment) error {
+func (a *Agent) giveBack(c *claim, at *state.Attachment) error {
 	if at.Former == nil || at.BootID != a.BootID || a.Custody == nil {
 		return nil
 	}
-	if err := a.notOthers(at); err != nil {
+	if err := a.notOthers(c, at); err != nil {
 		return err
 	}
 	did, err := a.Custody.Restore(*at.Former)

@@ -177,13 +177,13 @@ func TestADeviceIsHeldUntilItIsWhatItWas(t *testing.T) {
 		if n := b.agent.Census().Phases["Restoring"]; n != 1 {
 			t.Fatalf("got %v", b.agent.Census())
 		}
-		if h, err := j.HolderOf("0000:03:00.2"); err != nil || h == nil || h.Pod != "ns/pod" {
+		if h, err := j.Holders(journal.OfDevice, "pci-0000:03:00.2"); err != nil || len(h) != 1 {
 			t.Errorf("while it is restored: %+v, %v", h, err)
 		}
 		b.kernel.Fault = nil
 		b.endPod(b.sandbox("s1", "pod"))
 		b.unprepared("u1")
-		if h, err := j.HolderOf("0000:03:00.2"); h != nil || err != nil {
+		if h, err := j.Holders(journal.OfDevice, "pci-0000:03:00.2"); h != nil || err != nil {
 			t.Errorf("after that: %+v, %v", h, err)
 		}
 		expectAsCaptured(t, b.kernel)

@@ -35,7 +35,8 @@ type rig struct {
 	dir     string
 	options dra.Options
 	agent   *dra.Agent
-	stop    func() // ends agent
+	stop    func()            // ends agent
+	step    func(name string) // see OnStep
 	// runtimeWaits is how long a container runtime waits for a call: 2 s by default, but
 	// minutes where the clock is real.
 	runtimeWaits time.Duration
@@ -73,8 +74,8 @@ func optionsIn(dir string) dra.Options {
 	return dra.Options{
 		Driver: driverName, Policy: cniconfig.Policy{Driver: driverName, Pool: "node1"},
 		StateDir: filepath.Join(dir, "state"), CacheDir: filepath.Join(dir, "cache"), CDIDir: filepath.Join(dir, "cdi"),
-		DeviceInfoDir: filepath.Join(dir, "info"), CNIBinDirs: []string{filepath.Join(dir, "bin")}, BootID: "boot1",
-		Netns: fileIsNetns, Sweep: 20 * time.Millisecond, DelPatience: 300 * time.Millisecond, Ordered: true,
+		Gate: "/opt/cni/bin/cni-dra-gate", DeviceInfoDir: filepath.Join(dir, "info"), CNIBinDirs: []string{filepath.Join(dir, "bin")}, BootID: "boot1",
+		Netns: fileIsNetns, Unexposed: func(string, string) error { return nil }, Sweep: 20 * time.Millisecond, DelPatience: 300 * time.Millisecond, Ordered: true,
 	}
 }
 
@@ -95,6 +96,7 @@ func (r *rig) start() *dra.Agent {
 	}
 	agent, err := dra.New(r.options)
 	must(r.t, err)
+	dra.OnStep(agent, r.step)
 	agent.SetMetadata(r)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})

@@ -111,7 +111,7 @@ func TestAPodOnTheHostsNetworkIsRefused(t *testing.T) {
 	sb := r.sandbox("s1", "pod")
 	sb.Linux.Namespaces = sb.Linux.Namespaces[:1]
 	err := agent.RunPodSandbox(t.Context(), sb)
-	if want := "pod ns/pod: it has no network namespace of its own, and a claim of driver cni.dra.networking.x-k8s.io: remove spec.hostNetwork or the claim"; err == nil || err.Error() != want {
+	if want := "pod ns/pod: it has no network namespace of its own, and a claim of driver cni.dra.networking.x-k8s.io: remove spec.hostNetwork, or the network from the claim"; err == nil || err.Error() != want {
 		t.Errorf("got %v", err)
 	}
 }

@@ -2,6 +2,7 @@ package dra
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -15,10 +16,11 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"devinfo-cni.io/pkg/dra/cniconfig"
+	"devinfo-cni.io/pkg/dra/state"
 )
 
 // The kubelet prepares a claim once, for the first pod that comes with it. Who else waits
-// for it only the claim tells, in status.reservedFor. A claim from a template is its
+// for it only the claim tells, in status.reservedFor, and that it was allocated anew. A claim from a template is its
 // pod's alone, so only the others are watched.
 
 // WatchClaim tells of a claim as it is, and whenever it has changed, until ctx ends.
@@ -75,11 +77,52 @@ func (a *Agent) watchShared(ctx context.Context, w *watches) {
 		ctx, cancel := context.WithCancel(ctx)
 		w.cancel[uid] = cancel
 		w.running.Go(func() {
-			a.Watch(ctx, c.ref, func(claim *resourceapi.ResourceClaim) {
-				if pods, err := cniconfig.Pods(claim); err == nil || len(claim.Status.ReservedFor) == 0 {
-					a.Reserve(uid, podsOf(pods))
-				}
-			})
+			a.Watch(ctx, c.ref, func(claim *resourceapi.ResourceClaim) { a.follow(ctx, claim) })
 		})
 	}
+}
+
+// follow takes note of what has become of a claim. One that is allocated anew is taken in
+// as by Prepare; if that cannot be, the old devices are given back all the same.
+func (a *Agent) follow(ctx context.Context, claim *resourceapi.ResourceClaim) {
+	a.mu.Lock()
+	c := a.claims[claim.UID]
+	anew := c != nil && len(c.record.Attachments) > 0 && claim.Status.Allocation != nil && len(claim.Status.ReservedFor) > 0 &&
+		!isAllocated(c.record, claim, a.Driver)
+	a.mu.Unlock()
+	if anew {
+		own, err := a.allocated(ctx, claim)
+		if err == nil {
+			_, err = a.admit(ctx, claim, own)
+		}
+		if err == nil {
+			return
+		}
+		a.Log.Error("a claim that is allocated anew cannot be prepared", "claim", c.ref, "error", err)
+		if _, err := a.dismiss(claim.UID); err != nil {
+			a.Log.Error("a claim that is allocated anew keeps its former devices", "claim", c.ref, "error", err)
+		}
+		return
+	}
+	if pods, err := cniconfig.Pods(claim); err == nil || len(claim.Status.ReservedFor) == 0 {
+		a.Reserve(claim.UID, podsOf(pods))
+	}
+}
+
+// isAllocated says whether a record is of what is allocated to a claim now.
+func isAllocated(record *state.Claim, claim *resourceapi.ResourceClaim, driver string) bool {
+	n := 0
+	for _, r := range claim.Status.Allocation.Devices.Results {
+		if r.Driver != driver {
+			continue
+		}
+		n++
+		if !slices.ContainsFunc(record.Attachments, func(at state.Attachment) bool {
+			return at.Request == r.Request && at.Pool == r.Pool && at.Device == r.Device && (at.ShareID == nil) == (r.ShareID == nil) &&
+				(at.ShareID == nil || *at.ShareID == *r.ShareID)
+		}) {
+			return false
+		}
+	}
+	return n == len(record.Attachments)
 }

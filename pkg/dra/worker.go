@@ -22,6 +22,7 @@ func (a *Agent) Run(ctx context.Context) {
 	var background sync.WaitGroup
 	background.Go(func() { a.reports.Run(ctx) })
 	background.Go(func() { a.dispatch() })
+	background.Go(func() { a.keepCollecting(ctx) })
 	tick := time.NewTicker(a.Sweep)
 	defer tick.Stop()
 	shared := watches{cancel: map[types.UID]context.CancelFunc{}}
@@ -205,8 +206,11 @@ func (a *Agent) execute(c *claim, s step, sb *sandbox) error {
 }
 
 // isOpen says whether the gate of an attachment is open. The directory of CDI specs does
-// not outlive a reboot, and others may clear it.
+// not outlive a reboot, and others may clear it; nor does a lease.
 func (a *Agent) isOpen(c *claim, at *state.Attachment) bool {
-	_, err := a.specs.Read(cdispec.FileName(a.kind, gateName(c, at)))
-	return !errors.Is(err, fs.ErrNotExist)
+	if at.Bare() && !a.isHeld(c) {
+		return false
+	}
+	spec, err := a.specs.Read(cdispec.FileName(a.kind, gateName(c, at)))
+	return err == nil && a.isGuarded(at, spec) || err != nil && !errors.Is(err, fs.ErrNotExist)
 }

@@ -16,19 +16,22 @@ import (
 
 // A Check returns what is wrong with a part of the agent; nil = nothing.
 type Check struct {
-	Name string
-	Ask  func() error
+	Name     string
+	Ask      func() error
+	Optional bool // the agent does its work without that part: what is wrong is only said
 }
 
-// Health answers 200 if every check succeeds, else 503, with a line for each. The agent
-// mends what it can by itself: restarting it because of a 503 helps nothing.
+// Health answers 200 if every check succeeds that is not optional, else 503, with a line for
+// each. The agent mends what it can by itself: restarting it because of a 503 helps nothing.
 func Health(checks ...Check) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		var text strings.Builder
 		code := http.StatusOK
 		for _, c := range checks {
 			if err := c.Ask(); err != nil {
-				code = http.StatusServiceUnavailable
+				if !c.Optional {
+					code = http.StatusServiceUnavailable
+				}
 				fmt.Fprintf(&text, "[-] %s: %v\n", c.Name, err)
 			} else {
 				fmt.Fprintf(&text, "[+] %s\n", c.Name)

@@ -16,21 +16,23 @@ import (
 )
 
 func TestHealthIsThatOfEveryPart(t *testing.T) {
-	var broken error
-	handler := endpoint.Health(endpoint.Check{Name: "a", Ask: func() error { return nil }}, endpoint.Check{Name: "b", Ask: func() error { return broken }})
+	var optional, needed error
+	handler := endpoint.Health(endpoint.Check{Name: "a", Optional: true, Ask: func() error { return optional }}, endpoint.Check{Name: "b", Ask: func() error { return needed }})
 	for _, test := range []struct {
-		err  error
-		code int
-		text string
+		optional, needed error
+		code             int
+		text             string
 	}{
-		{nil, 200, "[+] a\n[+] b\n"},
-		{errors.New("disk full"), 503, "[+] a\n[-] b: disk full\n"},
+		{nil, nil, 200, "[+] a\n[+] b\n"},
+		{nil, errors.New("disk full"), 503, "[+] a\n[-] b: disk full\n"},
+		{errors.New("away"), nil, 200, "[-] a: away\n[+] b\n"},
+		{errors.New("away"), errors.New("disk full"), 503, "[-] a: away\n[-] b: disk full\n"},
 	} {
-		broken = test.err
+		optional, needed = test.optional, test.needed
 		answer := httptest.NewRecorder()
 		handler.ServeHTTP(answer, httptest.NewRequest("GET", "/healthz", nil))
 		if answer.Code != test.code || answer.Body.String() != test.text {
-			t.Errorf("%v: got %d %q", test.err, answer.Code, answer.Body)
+			t.Errorf("%+v: got %d %q", test, answer.Code, answer.Body)
 		}
 	}
 }

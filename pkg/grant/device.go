@@ -36,8 +36,19 @@ func (o *offer) function(p *devinfo.PCI) error {
 		return nil
 	}
 	device := "the PCI function " + address.String()
-	if allowed, err := o.allowsFunction(device, fn); err != nil || !allowed {
+	allowed, named, err := o.allowsFunction(device, fn)
+	if err != nil || !allowed {
 		return err
+	}
+	if o.Unasked && !named {
+		rdma = slices.DeleteFunc(rdma, managesFabric)
+	}
+	id := sysfs.ID("pci", address.String())
+	if o.SF != "" {
+		id = sysfs.ID("auxiliary", o.SF)
+	}
+	if !o.leased(device, id) {
+		return nil
 	}
 	if onVFIO && o.SF == "" {
 		o.addVFIO(device, vfio)
@@ -49,6 +60,11 @@ func (o *offer) function(p *devinfo.PCI) error {
 		o.addVhostNet(device, p.VhostNet)
 	}
 	return nil
+}
+
+// managesFabric says that a node is one of subnet managers, which speak for the whole fabric.
+func managesFabric(node string) bool {
+	return strings.HasPrefix(node, "umad") || strings.HasPrefix(node, "issm")
 }
 
 // rdma lists the nodes of the function's RDMA devices or, of a sub-function, of its own.
@@ -65,17 +81,24 @@ func (o *offer) rdma(fn sysfs.Function) ([]string, error) {
 
 // allowsFunction refuses what is neither the pod's own nor in the node's settings.
 // The address of a PF with VFs stands there for these: who has the PF controls them.
-func (o *offer) allowsFunction(device string, fn sysfs.Function) (bool, error) {
+func (o *offer) allowsFunction(device string, fn sysfs.Function) (allowed, named bool, err error) {
 	vfs, _, _, err := o.Sys.VFs(fn)
-	switch {
-	case err != nil:
-		return false, err
-	case vfs > 0 && o.SF == "":
-		return o.allows(device + ", a PF with VFs"), nil
-	case fn.PF != nil:
-		return o.allows(device, fn.Address.String(), fn.PF.String()), nil
+	if err != nil {
+		return false, false, err
 	}
-	return o.allows(device, fn.Address.String()), nil
+	names := []string{fn.Address.String()}
+	if fn.PF != nil {
+		names = append(names, fn.PF.String())
+	}
+	if vfs > 0 && o.SF == "" {
+		device, names = device+", a PF with VFs", nil
+	}
+	return o.allows(device, names...), o.named(names...), nil
+}
+
+// named reports whether the node's settings have one of the names.
+func (o *offer) named(names ...string) bool {
+	return slices.ContainsFunc(o.Policy.Devices, func(d string) bool { return slices.Contains(names, strings.ToLower(d)) })
 }
 
 // allows reports whether the device is the pod's own, or the node's settings allow one of
@@ -86,11 +109,20 @@ func (o *offer) allows(device string, names ...string) bool {
 		return false
 	}
 	names = append(names, "*")
-	if o.own || slices.ContainsFunc(o.Policy.Devices, func(d string) bool { return slices.Contains(names, strings.ToLower(d)) }) {
+	if o.own || o.named(names...) {
 		return true
 	}
 	o.refuse(device, "it is not an interface found in the pod's network namespace, and the node setting cdiDevices does not have it",
 		fmt.Sprintf(`add "%s" to cdiDevices in the node settings`, strings.Join(names, `" or "`)))
+	return false
+}
+
+// leased refuses what the pod has no lease of: settings allow a device to whoever has it.
+func (o *offer) leased(device, id string) bool {
+	if o.Leased == nil || o.Leased(id) {
+		return true
+	}
+	o.refuse(device, "the pod has no lease of it", "put the plugin devinfo into the pod's network: it takes the lease, or says who has the device")
 	return false
 }
 
@@ -100,7 +132,12 @@ func (o *offer) allows(device string, names ...string) bool {
 func (o *offer) addVFIO(device string, v sysfs.VFIO) {
 	node, err := "its IOMMU group", fs.ErrNotExist
 	if v.Group != "" {
-		node, err = o.add("/dev/vfio/vfio", "/dev/vfio/"+v.Group)
+		if !o.leased("the IOMMU group "+v.Group, sysfs.ID("iommu", v.Group)) {
+			return
+		}
+		if node, err = o.add("/dev/vfio/vfio", "/dev/vfio/"+v.Group); err == nil {
+			o.IOMMUGroup = v.Group
+		}
 	}
 	if v.Device != "" {
 		if _, noDevice := o.add("/dev/iommu", "/dev/vfio/devices/"+v.Device); noDevice == nil {
@@ -141,7 +178,7 @@ func (o *offer) vdpa(d *devinfo.VDPA) error {
 			names = append(names, fn.PF.String())
 		}
 	}
-	if device := "the vDPA device " + v.Name; o.allows(device, names...) {
+	if device := "the vDPA device " + v.Name; o.allows(device, names...) && o.leased(device, sysfs.ID("vdpa", v.Name)) {
 		o.addAll(device, "load the module vhost_vdpa", []string{v.Vhost}, "/dev/")
 	}
 	return nil

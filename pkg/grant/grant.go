@@ -36,8 +36,10 @@ type Grant struct {
 
 	// SocketDir is the directory of the host that is among Mounts for its socket, links
 	// resolved; "" = none. Its last element holds what is Granter.Pod's alone, so that
-	// is a name for the pod's claim on it.
+	// is a name for the pod's lease of it.
 	SocketDir string
+
+	IOMMUGroup string // whose node is among Nodes; "" = none: "15"
 }
 
 // Nodes looks up the device node at a path below /dev; fs.ErrNotExist if there is none.
@@ -59,6 +61,12 @@ type Granter struct {
 	SF string
 	// Shared says that the device is not the interface's alone: nobody has it.
 	Shared bool
+	// Leased says whether the pod has an exclusive lease of a device, by its sysfs.Object.ID
+	// or "iommu-15"; nil = it is about to take those of what it is granted.
+	Leased func(id string) bool
+	// Unasked says that nobody asked for the device by its CDI name: the nodes by which a
+	// fabric is managed, umad and issm, are then given only where Policy names the device.
+	Unasked bool
 }
 
 // Of returns what the container may have of a device, given its description. own says that

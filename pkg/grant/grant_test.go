@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -97,6 +99,35 @@ func TestNodesAreForTheOwnDeviceOrTheSettings(t *testing.T) {
 	for _, devices := range [][]string{nil, {"0000:3b:00.1"}, {"0000:3b:00.2"}, {""}} {
 		expect(t, fmt.Sprint(devices), on(t, "mlx5-legacy", devices...), function(vf), false,
 			"the PCI function "+vf+notOurs+`"0000:3b:00.3" or "0000:3b:00.0" or "*" to cdiDevices in the node settings`)
+	}
+}
+
+// Whoever has umad and issm manages the fabric. A CDI device is asked for, an injected one is not.
+func TestTheFabricIsManagedWhereTheDeviceIsNamed(t *testing.T) {
+	text, err := os.ReadFile("../../testdata/hosts/mlx5-legacy.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const mad = "-- sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.3/infiniband_mad/%s3/dev --\n231:3\n"
+	h, err := hosttxt.Parse(append(text, fmt.Sprintf(mad+mad, "umad", "issm")...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	uverbs, cm := []string{"/dev/infiniband/uverbs3 c 1:0", "/dev/infiniband/uverbs4 c 1:1"}, "/dev/infiniband/rdma_cm c 1:4"
+	with := append(slices.Clone(uverbs), "/dev/infiniband/issm3 c 1:3", "/dev/infiniband/umad3 c 1:2", cm)
+	for what, test := range map[string]struct {
+		unasked bool
+		devices []string
+		want    []string
+	}{
+		"by CDI": {false, nil, with}, "own": {true, nil, append(uverbs, cm)}, "any": {true, []string{"*"}, append(uverbs, cm)}, "another": {true, []string{"0000:3b:00.2"}, append(uverbs, cm)},
+		"named": {true, []string{"0000:3B:00.3"}, with}, "its PF is": {true, []string{"0000:3b:00.0"}, with},
+	} {
+		g := grant.Granter{
+			Sys: sysfs.New(h.Sys()), Policy: grant.Policy{Devices: test.devices}, Unasked: test.unasked,
+			Nodes: nodes("infiniband/uverbs3", "infiniband/uverbs4", "infiniband/umad3", "infiniband/issm3", "infiniband/rdma_cm"),
+		}
+		expect(t, what, g, function("0000:3b:00.3"), true, test.want...)
 	}
 }
 

@@ -14,8 +14,9 @@
 // host and in the pod), devlink-port.json (devlink port -j), devlink-eswitch.json
 // (devlink dev eswitch show -j, all devices in one object), vdpa-config.json
 // (vdpa dev config show -j), rdma-link.json (rdma link -j) and, in a form of our
-// own, ethtool.json (interface name to bus-info) and uplinks.json (the names of the
-// interfaces that default routes lead to). A part that is not there means that the
+// own, ethtool.json (interface name to bus-info), uplinks.json (the names of the
+// interfaces that default routes lead to) and uses.json (what others have: an address, a
+// route). A part that is not there means that the
 // kernel has no such family, or that the capture is older than the part. Hosts captured
 // with their attachments have netns.json, also of our own, in place of pod-ip-link.json:
 // it gives the interfaces of each network namespace by its path, or null for one that

@@ -16,6 +16,7 @@ func TestTheDocumentationShowsWhatAContainerGets(t *testing.T) {
 	text, err := os.ReadFile("../../docs/injection.md")
 	must(t, err)
 	r := newRig(t)
+	r.node.InjectNodes = true
 	r.attach("sriov-net", sandbox, "net1", strings.Replace(vfInfo, `,"vendor":"kept"`, "", 1))
 	r.attach("macvlan-net", sandbox, "net2", "")
 	got, _, err := r.opened().CreateContainer(t.Context(), pod(), container())

@@ -65,9 +65,9 @@ type Options struct {
 	NetnsGone func(path string) (bool, error)
 
 	WhenMissing WhenMissing
-	Except      []string      // namespaces whose pods are given nothing
+	Only        []string      // patterns of path.Match for namespaces: pods elsewhere are given nothing; none = all
+	Except      []string      // the same for namespaces whose pods are given nothing
 	Interval    time.Duration // after which the files are compared with the journal again; 0 = 2 s
-	ForgetAfter time.Duration // how long a sandbox may be made for: see Agent.Forgotten; 0 = 10 minutes
 
 	Metrics Metrics
 	Log     *slog.Logger
@@ -116,6 +116,7 @@ const (
 	ByPolicy        Withheld = "policy"        // package grant refuses it
 	ByUserNamespace Withheld = "userNamespace" // it cannot work in the pod's user namespace
 	ByMount         Withheld = "mount"         // it is in the way of what the pod mounts
+	ByPropagation   Withheld = "propagation"   // the pod's mount would pass it on to the node
 )
 
 // Agent is the NRI plugin.
@@ -128,18 +129,14 @@ type Agent struct {
 	mu     sync.Mutex
 	ended  map[string]bool // sandboxes that were removed
 	listed map[string]bool // sandboxes that the runtime has; nil = it has not said, or that was looked at
-	known  map[string]bool // sandboxes that the runtime has named since it connected
-	since  time.Time       // when it did last; zero = never
+	known  map[string]bool // sandboxes that the runtime has named since it connected; nil = it never did
+	since  time.Time       // when it did last
 	wake   chan struct{}
 
 	warned map[string]string // what keep has told, by what that is of
 }
 
-// defaultForgetAfter is longer than any kubelet waits for a sandbox, which is 4 minutes.
-const (
-	defaultInterval    = 2 * time.Second
-	defaultForgetAfter = 10 * time.Minute
-)
+const defaultInterval = 2 * time.Second
 
 // New makes an agent. It touches nothing yet.
 func New(o Options) (*Agent, error) {
@@ -152,9 +149,6 @@ func New(o Options) (*Agent, error) {
 	if o.Interval == 0 {
 		o.Interval = defaultInterval
 	}
-	if o.ForgetAfter == 0 {
-		o.ForgetAfter = defaultForgetAfter
-	}
 	if o.NetnsGone == nil {
 		o.NetnsGone = link.NetnsGone
 	}
@@ -166,7 +160,7 @@ func New(o Options) (*Agent, error) {
 	}
 	return &Agent{
 		Options: o, stage: stage{root: filepath.Clean(o.StageDir), label: o.Label},
-		ended: map[string]bool{}, known: map[string]bool{}, wake: make(chan struct{}, 1), warned: map[string]string{},
+		ended: map[string]bool{}, wake: make(chan struct{}, 1), warned: map[string]string{},
 	}, nil
 }
 
@@ -180,7 +174,9 @@ func (a *Agent) Run(ctx context.Context, socket, index string) error {
 	var keeping sync.WaitGroup
 	keeping.Go(func() { a.keep(ctx) })
 	defer keeping.Wait()
-	err := nri.Plugin{Handler: a, Name: PluginName, Index: index, Socket: socket, Connected: a.connected, Log: a.Log}.Serve(ctx)
+	err := nri.Plugin{
+		Handler: a, Name: PluginName, Index: index, Socket: socket, FailRequests: a.WhenMissing == Refuse, Connected: a.connected, Log: a.Log,
+	}.Serve(ctx)
 	if errors.Is(err, context.Canceled) {
 		return nil
 	}

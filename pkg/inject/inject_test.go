@@ -26,6 +26,7 @@ const rdmaNodes = `
 
 func TestAContainerGetsTheInformationOfItsPodsNetworks(t *testing.T) {
 	r := newRig(t)
+	r.node.InjectNodes = true
 	nri := r.serve()
 	nri.run()
 	r.attach("sriov-net", sandbox, "net1", vfInfo)
@@ -50,6 +51,21 @@ func TestAContainerGetsTheInformationOfItsPodsNetworks(t *testing.T) {
 		if stat, err := os.Stat(r.options.StageDir + path); err != nil || stat.Mode().Perm() != want {
 			t.Errorf("%s: %v, %v", path, stat.Mode(), err)
 		}
+	}
+	if got := r.answers(); !slices.Equal(got, []string{"injected"}) {
+		t.Errorf("told %q", got)
+	}
+}
+
+// Who writes a network does not decide over the node's devices: the node's settings do.
+func TestWithoutTheNodesConsentThereAreNoDeviceNodes(t *testing.T) {
+	r := newRig(t)
+	r.node.CDIDevices = []string{"*"}
+	r.attach("sriov-net", sandbox, "net1", vfInfo)
+	got, _, err := r.opened().CreateContainer(t.Context(), pod(), container())
+	must(t, err)
+	if diff := cmp.Diff(theDirectory+"\nDEVINFO_NET1=/var/run/k8s.cni.cncf.io/devinfo/net1.json", r.text(got)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if got := r.answers(); !slices.Equal(got, []string{"injected"}) {
 		t.Errorf("told %q", got)
@@ -86,15 +102,17 @@ func (r *rig) opened() *inject.Agent {
 	return r.agent()
 }
 
+// But for the nodes: of its device nobody has taken a lease.
 func TestMultusOwnFilesWillDo(t *testing.T) {
 	r := newRig(t)
+	r.node.InjectNodes = true
 	file := r.node.DeviceInfoDir + "/default-sriov-net-" + sandbox + "_net1"
 	must(t, os.MkdirAll(r.node.DeviceInfoDir, 0o755))
 	must(t, os.WriteFile(file, []byte(vfInfo), 0o444))
 	must(t, os.WriteFile(r.node.DeviceInfoDir+"/default-sriov-net-"+sandbox[:63]+"0_net1", []byte(vfInfo), 0o444))
 	got, _, err := r.opened().CreateContainer(t.Context(), pod(), container())
 	must(t, err)
-	if !strings.Contains(r.text(got), "DEVINFO_NET1=") || !strings.Contains(r.text(got), rdmaNodes) {
+	if !strings.Contains(r.text(got), "DEVINFO_NET1=") || strings.Contains(r.text(got), rdmaNodes) {
 		t.Errorf("got %s", r.text(got))
 	}
 	if !strings.Contains(compact(t, r.staged(sandbox)["network-info.json"]), `{"network":"default-sriov-net","deviceInfo":`) {
@@ -120,22 +138,34 @@ func TestAPodWithoutAttachmentsGetsNothing(t *testing.T) {
 }
 
 func TestInjectionIsOffByNamespaceOrAnnotation(t *testing.T) {
-	r := newRig(t)
-	r.options.Except = []string{"kube-system", "shop"}
-	r.attach("sriov-net", sandbox, "net1", vfInfo)
-	other := pod("devinfo-cni.io/inject=false")
-	other.Namespace = "default"
-	on, unclear := pod("devinfo-cni.io/inject=true"), pod("devinfo-cni.io/inject=nein")
-	on.Namespace, unclear.Namespace = "default", "default"
-	for _, p := range []*api.PodSandbox{pod(), other, on, unclear} {
-		_, _, err := r.opened().CreateContainer(t.Context(), p, container())
+	const off, on = "off", "injected"
+	for _, test := range []struct {
+		only, except []string
+		annotation   string
+		want         string
+	}{
+		{nil, nil, "", on},
+		{nil, []string{"kube-system", "shop"}, "", off},
+		{nil, []string{"sh*"}, "devinfo-cni.io/inject=true", off},
+		{nil, []string{"kube-*", "sho"}, "", on},
+		{[]string{"team-*", "shop"}, nil, "", on},
+		{[]string{"team-*"}, nil, "devinfo-cni.io/inject=true", off},
+		{[]string{"*"}, []string{"shop"}, "", off},
+		{[]string{"shop"}, nil, "devinfo-cni.io/inject=false", off},
+		{nil, nil, "devinfo-cni.io/inject=true", on},
+		{nil, nil, "devinfo-cni.io/inject=nein", on},
+	} {
+		r := newRig(t)
+		r.options.Only, r.options.Except = test.only, test.except
+		r.attach("sriov-net", sandbox, "net1", vfInfo)
+		_, _, err := r.opened().CreateContainer(t.Context(), pod(test.annotation), container())
 		must(t, err)
-	}
-	if got := r.answers(); !slices.Equal(got, []string{"off", "off", "injected", "injected"}) {
-		t.Errorf("told %q", got)
-	}
-	if log := r.log.text(); strings.Count(log, "annotation ignored") != 1 || !strings.Contains(log, "devinfo-cni.io/inject=nein") {
-		t.Errorf("log: %s", log)
+		if got := r.answers(); !slices.Equal(got, []string{test.want}) {
+			t.Errorf("%+v: told %q", test, got)
+		}
+		if strings.Contains(r.log.text(), "annotation ignored") != strings.HasSuffix(test.annotation, "nein") {
+			t.Errorf("%+v: log: %s", test, r.log.text())
+		}
 	}
 }
 
@@ -229,5 +259,24 @@ func TestARefusalReachesTheRuntime(t *testing.T) {
 	r.attach("sriov-net", sandbox, "net1", vfInfo)
 	if _, err := nri.create(pod("devinfo-cni.io/require=net1"), container()); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestAMountThatIsSharedWithTheNodeIsWarnedOf(t *testing.T) {
+	r := newRig(t)
+	r.node.InjectNodes = true
+	r.attach("sriov-net", sandbox, "net1", vfInfo)
+	c := container()
+	c.Mounts = []*api.Mount{{Source: "/run", Destination: "/run", Type: "bind", Options: []string{"rbind", "rshared", "rw"}}}
+	got, _, err := r.opened().CreateContainer(t.Context(), pod(), c)
+	must(t, err)
+	if diff := cmp.Diff(strings.TrimSpace(rdmaNodes), r.text(got)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if log := r.log.text(); !strings.Contains(log, "level=WARN") || !strings.Contains(log, "at /run has mountPropagation Bidirectional") || !strings.Contains(log, "mountPropagation HostToContainer") {
+		t.Errorf("log: %s", log)
+	}
+	if told := r.answers(); !slices.Equal(told, []string{"withheld propagation", "injected"}) {
+		t.Errorf("told %q", told)
 	}
 }

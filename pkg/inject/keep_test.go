@@ -111,7 +111,7 @@ func TestASandboxThatIsNotListedAndNamedByAProcessHasEnded(t *testing.T) {
 
 func TestWhatAKilledAgentLeftIsRemovedOrFinished(t *testing.T) {
 	for what, make := range map[string]func(dir string) error{
-		"a file that was being written": func(dir string) error { return os.WriteFile(dir+"/.new-123", []byte("half"), 0o600) },
+		"a file that was being written": func(dir string) error { return os.WriteFile(dir+"/.net1.json.devinfo", []byte("half"), 0o600) },
 		"a sandbox without anything":    func(dir string) error { return os.Mkdir(dir+"/"+sandbox, 0o700) },
 		"a sandbox without a directory": func(dir string) error {
 			return errors.Join(os.Mkdir(dir+"/"+sandbox, 0o755), os.Symlink(netns, dir+"/"+sandbox+"/netns"))

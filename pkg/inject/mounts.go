@@ -43,6 +43,19 @@ func inTheWay(mounts []*api.Mount, destination string) *api.Mount {
 	return nil
 }
 
+// sharedAbove is a mount that the container shares with the node (mountPropagation Bidirectional)
+// above a destination; nil = there is none. What is mounted below it is mounted on the node too,
+// for everyone: our directory would hide the files of all other pods.
+func sharedAbove(mounts []*api.Mount, destination string) *api.Mount {
+	for _, m := range mounts {
+		shared := slices.Contains(m.GetOptions(), "rshared") || slices.Contains(m.GetOptions(), "shared")
+		if shared && below(spelled(destination), spelled(m.GetDestination())) {
+			return m
+		}
+	}
+	return nil
+}
+
 // mountPoints are the names of the device-info files that CDI, or the DRA driver, has
 // mounted below [cdispec.InfoDir], and all the other mounts. The runtime mounts our directory
 // first, read-only, so the names must be there.

@@ -23,6 +23,10 @@ type nic struct {
 	gone error         // why there is no file though ADD wrote one, or why that cannot be told
 
 	socketDir string // the host's directory of a socket; "" = as in the container
+
+	// leased says whether the attachment has an exclusive lease of a device; nil = the journal
+	// does not know the attachment.
+	leased func(id string) bool
 }
 
 // networkInfo is what KubeVirt tells its network binding plugins (its

@@ -54,13 +54,14 @@ type withheld struct {
 func (a *Agent) grants(o *offer, settings config.Node, of pod.Identity, netns string, nics []nic) error {
 	g := grant.Granter{
 		Sys: a.Finder.Sys, Nodes: grant.NodesBelow(a.HostRoot), Pod: of,
-		Policy: grant.Policy{Devices: settings.CDIDevices, SocketDirs: settings.SocketDirs},
+		Policy: grant.Policy{Devices: settings.CDIDevices, SocketDirs: settings.SocketDirs}, Unasked: true,
 	}
 	for _, n := range nics {
-		if n.info == nil {
+		if n.info == nil || !settings.InjectNodes && !isSocket(n.info) {
 			continue
 		}
 		g.SocketDir = n.socketDir
+		g.Leased = func(id string) bool { return n.leased != nil && n.leased(id) }
 		given, err := g.ForInterface(a.Finder, netns, n.ifName, n.info)
 		if errors.Is(err, link.ErrNoNetns) {
 			err = fmt.Errorf("%w: the agent must see the node's network namespaces", err)
@@ -95,6 +96,11 @@ func (a *Agent) add(o *offer, given grant.Grant, info *devinfo.Info) error {
 		o.dirs = append(o.dirs, directory{m, stat.Mode().Perm(), makesSocket(info)})
 	}
 	return nil
+}
+
+// isSocket says that the device is a socket, which has a directory and no nodes.
+func isSocket(info *devinfo.Info) bool {
+	return info.Type == devinfo.TypeVhostUser || info.Type == devinfo.TypeMemif
 }
 
 // makesSocket says that it is the container's side that does.
@@ -137,12 +143,18 @@ type giving struct {
 	withheld  []withheld
 }
 
-// mount is false when the mount is in the way of another one.
+// mount is false when another mount does not let it.
 func (g *giving) mount(m cdispec.Mount) bool {
-	if other := inTheWay(g.mounts, m.Container); other != nil {
+	what := "the directory " + m.Container
+	if other := sharedAbove(g.mounts, m.Container); other != nil {
 		g.withheld = append(g.withheld, withheld{
-			ByMount, "the directory " + m.Container, "the container has a mount at " + other.GetDestination(), "mount nothing there",
+			ByPropagation, what, "the container's mount at " + other.GetDestination() + " has mountPropagation Bidirectional, by which it would be mounted on the node too, over other pods' files",
+			"give that mount mountPropagation HostToContainer, or mount only what the container needs",
 		})
+		return false
+	}
+	if other := inTheWay(g.mounts, m.Container); other != nil {
+		g.withheld = append(g.withheld, withheld{ByMount, what, "the container has a mount at " + other.GetDestination(), "mount nothing there"})
 		return false
 	}
 	given := &api.Mount{Destination: m.Container, Type: "bind", Source: m.Host, Options: m.Options()}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -57,13 +58,13 @@ func (a *Agent) RemovePodSandbox(_ context.Context, p *api.PodSandbox) error {
 	return nil
 }
 
-// Forgotten says that the runtime does not know a sandbox that had a network before it
-// connected last: it was killed while it made the sandbox, and will not end it. That is not
-// said before Options.ForgetAfter, for the sandbox may have been about to be made then.
+// Forgotten says that the runtime has not named a sandbox since it connected, though the sandbox
+// had a network before: it is still being made, or the runtime was killed while it made it, and
+// nobody will run its DEL.
 func (a *Agent) Forgotten(sandbox string, attached time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return attached.Before(a.since) && time.Since(a.since) > a.ForgetAfter && !a.known[sandbox]
+	return a.known != nil && attached.Before(a.since) && !a.known[sandbox]
 }
 
 // rouse has keep look at once.
@@ -88,7 +89,9 @@ type verdict struct {
 func (a *Agent) CreateContainer(ctx context.Context, p *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	began := time.Now()
 	a.mu.Lock()
-	a.known[p.GetId()] = true
+	if a.known != nil {
+		a.known[p.GetId()] = true
+	}
 	a.mu.Unlock()
 	v := a.answer(ctx, p, c)
 	a.tell(p, c, v, time.Since(began))
@@ -247,7 +250,10 @@ func hasNetworks(p *api.PodSandbox) bool {
 
 // isOff says that a pod is to be given nothing.
 func (a *Agent) isOff(p *api.PodSandbox) bool {
-	if slices.Contains(a.Except, p.GetNamespace()) {
+	in := func(patterns []string) bool {
+		return slices.ContainsFunc(patterns, func(pattern string) bool { ok, _ := path.Match(pattern, p.GetNamespace()); return ok })
+	}
+	if len(a.Only) > 0 && !in(a.Only) || in(a.Except) {
 		return true
 	}
 	value, ok := p.GetAnnotations()[injectAnnotation]

@@ -18,6 +18,7 @@ import (
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/containerd/nri/pkg/api"
 
+	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
@@ -129,16 +130,29 @@ func (r *rig) attach(network, id, ifName, info string, edits ...func(*journal.En
 	file := network + "-" + id + "_" + ifName
 	e := &journal.Entry{
 		Key: journal.Key{Network: network, ContainerID: id, IfName: ifName}, Netns: netns, Complete: true,
-		File: file, Dir: r.node.DeviceInfoDir, Wrote: info != "",
+		Pod: podUID, File: file, Dir: r.node.DeviceInfoDir, Wrote: info != "",
+	}
+	if said, err := devinfo.Parse([]byte(info)); err == nil { // of the VF itself
+		e.Leases = []journal.DeviceLease{{ID: sysfs.ID(leasedBus(said)), Mode: journal.Exclusive}}
 	}
 	for _, edit := range edits {
 		edit(e)
 	}
-	_, err := r.journal.Put(e, nil)
+	former, err := r.journal.Lock(r.t.Context(), e.Key, 0)
 	must(r.t, err)
+	must(r.t, r.journal.Record(e, former))
+	e.Unlock()
 	if info != "" {
 		must(r.t, store.Open(r.node.DeviceInfoDir).Write(file, []byte(info)))
 	}
+}
+
+// leasedBus is where the device is that the information is of.
+func leasedBus(info *devinfo.Info) (bus, name string) {
+	if info.Type == devinfo.TypeVDPA {
+		return "vdpa", info.VDPA.ParentDevice
+	}
+	return "pci", discovery.Identity(info)
 }
 
 // detach does what DEL does.

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"path"
 	"slices"
+	"strings"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/store"
@@ -83,6 +84,11 @@ func (a *Agent) entry(j *journal.Journal, k journal.Key) (n nic, ok bool, err er
 	}
 	if n.socketDir = e.SocketDir; n.socketDir == "" && e.Asked.SocketPath != "" {
 		n.socketDir = path.Dir(e.Asked.SocketPath)
+	}
+	n.leased = func(id string) bool {
+		bus, name, _ := strings.Cut(id, "-")
+		inode, err := a.Finder.Sys.Inode(bus, name) // there is none of an IOMMU group
+		return err == nil && j.Has(e, id, inode)
 	}
 	n.mac, n.mtu = fromResult(e)
 	if e.File != "" {

@@ -13,14 +13,16 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/cdispec"
+	"devinfo-cni.io/pkg/private"
 )
 
 // stage is the directory of what containers mount:
 //
 //	<sandbox>/netns -> /var/run/netns/...   the sandbox lives as long as that is there
 //	<sandbox>/devinfo/                      what its containers mount
-//	.new-*                                  files that are being written
+//	.*.devinfo                              files that are being written
 //
 // A file appears in devinfo at once and whole, and nothing else ever does: what is half
 // written is outside. A sandbox without a netns was not finished, and no container has it.
@@ -32,7 +34,6 @@ type stage struct {
 const (
 	netnsLink = "netns"
 	mounted   = "devinfo"
-	newPrefix = ".new-"
 
 	forAll fs.FileMode = 0o755 // of directories: containers read them
 )
@@ -45,11 +46,8 @@ func (s stage) open() error {
 	if err := os.Chmod(s.root, forAll); err != nil { // whatever the umask
 		return err
 	}
-	left, err := filepath.Glob(filepath.Join(s.root, newPrefix+"*"))
-	for _, path := range left {
-		err = errors.Join(err, os.Remove(path))
-	}
-	return err
+	entries, err := os.ReadDir(s.root)
+	return errors.Join(err, store.SweepLeftovers(private.Files(s.root), entries, func(string) {}))
 }
 
 // dir is what the containers of a sandbox mount.
@@ -125,27 +123,29 @@ func (s stage) write(dir, name string, data []byte) error {
 	if now, err := os.ReadFile(path); err == nil && bytes.Equal(now, data) {
 		return nil
 	}
-	temp, err := os.CreateTemp(s.root, newPrefix+"*")
+	f, err := store.Replace(outside{private.Files(s.root), dir}, name, func(temp *os.File) error {
+		if _, err := temp.Write(data); err != nil {
+			return err
+		}
+		if err := temp.Chmod(0o444); err != nil {
+			return err
+		}
+		return s.setLabel(temp.Name())
+	})
 	if err != nil {
 		return err
 	}
-	_, err = temp.Write(data)
-	if err == nil {
-		err = temp.Chmod(0o444)
-	}
-	if closing := temp.Close(); err == nil {
-		err = closing
-	}
-	if err == nil {
-		err = s.setLabel(temp.Name())
-	}
-	if err == nil {
-		err = os.Rename(temp.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(temp.Name()) // it is the first error that tells
-	}
-	return err
+	return f.Close()
+}
+
+// outside are files that are written in another directory than that where they appear.
+type outside struct {
+	private.Files
+	dir string
+}
+
+func (o outside) Rename(from, to string) error {
+	return os.Rename(filepath.Join(string(o.Files), from), filepath.Join(o.dir, to))
 }
 
 // recall takes the copies for the files that are gone: who writes a file over in its place

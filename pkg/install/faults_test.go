@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -46,7 +47,7 @@ func TestInAReadOnlyDirectoryNothingChanges(t *testing.T) {
 		s := arranger(t)
 		s.To = filepath.Join(disk.Dir, "node.json")
 		write(t, filepath.Join(s.Dir, "default.json"), quiet, 0o644)
-		p := &install.Plugin{From: from, Dir: disk.Dir, NewestFormat: none}
+		p := &install.Plugin{From: from, Dir: disk.Dir, Newer: none}
 		disk.ReadOnly(true)
 		_, err := p.Keep(context.Background())
 		_, again := s.Keep()
@@ -81,7 +82,7 @@ func TestInstallersAtOnceLeaveAWholePlugin(t *testing.T) {
 	var installers sync.WaitGroup
 	for n := range 6 {
 		installers.Go(func() {
-			p := &install.Plugin{From: versions[n%2], Dir: dir, AllowDowngrade: true, NewestFormat: none}
+			p := &install.Plugin{From: versions[n%2], Dir: dir, Newer: none}
 			for range 5 {
 				if _, err := p.Keep(context.Background()); err != nil {
 					t.Error(err)
@@ -94,7 +95,7 @@ func TestInstallersAtOnceLeaveAWholePlugin(t *testing.T) {
 		})
 	}
 	installers.Wait()
-	p := &install.Plugin{From: versions[1], Dir: dir, NewestFormat: none}
+	p := &install.Plugin{From: versions[1], Dir: dir, Newer: none}
 	_, err := p.Keep(context.Background())
 	must(t, err)
 	holds(t, dir, versions[1])
@@ -147,7 +148,7 @@ func TestFilesHaveTheLabelOfTheirDirectory(t *testing.T) {
 func TestALabelThatCannotBeGivenIsSaid(t *testing.T) {
 	from := built(t, "v1.2.0")
 	linktest.Run(t, func(t *testing.T) {
-		p := &install.Plugin{From: from, Dir: "/run", NewestFormat: none}
+		p := &install.Plugin{From: from, Dir: "/run", Newer: none}
 		labelled(t, p.Dir, strings.Repeat("x", 5000)) // more than any policy's
 		for _, state := range []string{install.Installed, install.AlreadyThere} {
 			done, err := p.Keep(context.Background())
@@ -180,8 +181,28 @@ func TestALabelThatMayNotBeGivenIsSaid(t *testing.T) {
 	})
 }
 
-// unprivileged calls f without CAP_SYS_ADMIN, and without owning a file, on a thread that ends
-// with it.
+// Kubespray gives /opt/cni/bin to its user kube, and root without CAP_DAC_OVERRIDE is nobody there.
+func TestADirectoryOfAnotherUsersNamesTheRemedy(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("takes root, to give a directory to somebody else")
+	}
+	p, s := keeper(t, built(t, "v1.2.0")), arranger(t)
+	write(t, filepath.Join(s.Dir, "default.json"), quiet, 0o644)
+	must(t, os.Mkdir(filepath.Dir(s.To), 0o755))
+	for _, dir := range []string{p.Dir, filepath.Dir(s.To)} {
+		must(t, os.Chown(dir, 1000, 1000))
+	}
+	unprivileged(t, func() {
+		_, err := p.Keep(context.Background())
+		_, again := s.Keep()
+		const remedy = ": permission denied: %s belongs to user 1000: give it to root, or this program CAP_DAC_OVERRIDE, as agent.dacOverride=true of the chart does"
+		expect(t, err, fmt.Sprintf(remedy, p.Dir))
+		expect(t, again, fmt.Sprintf(remedy, filepath.Dir(s.To)))
+	})
+}
+
+// unprivileged calls f without CAP_SYS_ADMIN and CAP_DAC_OVERRIDE, and without owning a file, on
+// a thread that ends with it.
 func unprivileged(t *testing.T, f func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -190,7 +211,7 @@ func unprivileged(t *testing.T, f func()) {
 		runtime.LockOSThread()
 		header, sets := &unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, [2]unix.CapUserData{}
 		err := unix.Capget(header, &sets[0])
-		sets[0].Effective &^= 1<<unix.CAP_SYS_ADMIN | 1<<unix.CAP_FOWNER
+		sets[0].Effective &^= 1<<unix.CAP_SYS_ADMIN | 1<<unix.CAP_FOWNER | 1<<unix.CAP_DAC_OVERRIDE
 		if err = errors.Join(err, unix.Setfsuid(65534), unix.Capset(header, &sets[0])); err != nil {
 			t.Error(err)
 			return

@@ -18,6 +18,9 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/private"
 )
 
 // file is a file of the node, by its absolute path.
@@ -26,7 +29,6 @@ type file string
 func (f file) dir() string  { return filepath.Dir(string(f)) }
 func (f file) name() string { return filepath.Base(string(f)) }
 func (f file) mark() string { return filepath.Join(f.dir(), "."+f.name()+".sha256") }
-func (f file) temp() string { return filepath.Join(f.dir(), "."+f.name()+".new") }
 
 // sum gives the checksum in the mark; "" = there is no mark that makes sense.
 func (f file) sum() string {
@@ -47,66 +49,52 @@ func (f file) adopt(sum string) error {
 		return nil
 	}
 	return f.alone(func() error {
-		_, err := file(f.mark()).write(strings.NewReader(sum+"  "+f.name()+"\n"), 0o644)
+		_, err := file(f.mark()).replace(strings.NewReader(sum+"  "+f.name()+"\n"), 0o644, func() error { return nil })
 		return err
 	})
 }
 
-// put puts content in the place of what the file held, at once: a half one must not
-// survive a power failure under the final name. It has that checksum, else nothing is
+// put puts content in the place of what the file held. It has that checksum, else nothing is
 // changed. The warning is that the file could not be given the label of its directory.
 func (f file) put(content io.Reader, sum string, mode fs.FileMode) (warning, err error) {
+	got := sha256.New()
 	err = f.alone(func() error {
-		got := sha256.New()
-		warning, err = f.fill(io.TeeReader(content, got), mode)
-		if err == nil && fmt.Sprintf("%x", got.Sum(nil)) != sum {
-			err = fmt.Errorf("%s: what was to be put there changes while it is read", f)
-		}
-		return f.finish(err)
+		warning, err = f.replace(io.TeeReader(content, got), mode, func() error {
+			if fmt.Sprintf("%x", got.Sum(nil)) != sum {
+				return fmt.Errorf("%s: what was to be put there changes while it is read", f)
+			}
+			return nil
+		})
+		return err
 	})
 	return warning, err
 }
 
-func (f file) write(content io.Reader, mode fs.FileMode) (warning, err error) {
-	warning, err = f.fill(content, mode)
-	return warning, f.finish(err)
-}
-
-// finish gives the temporary file its name, or removes it.
-func (f file) finish(err error) error {
-	if err == nil {
-		err = os.Rename(f.temp(), string(f))
-	}
-	if err != nil {
-		_ = os.Remove(f.temp()) // it is the first error that tells
-		return err
-	}
-	return syncDir(f.dir())
-}
-
-// fill writes the temporary file. A program that is forked meanwhile would hold it open
+// replace puts content in place if that is right, at once: a half one must not survive a
+// power failure under the final name. A program that is forked meanwhile would hold it open
 // for writing, and for a moment the plugin could not be run (ETXTBSY): so none is.
-func (f file) fill(content io.Reader, mode fs.FileMode) (warning, err error) {
-	if err := os.Remove(f.temp()); err != nil && !errors.Is(err, fs.ErrNotExist) { // a killed writer's
-		return nil, err
-	}
+func (f file) replace(content io.Reader, mode fs.FileMode, right func() error) (warning, err error) {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
-	temp, err := os.OpenFile(f.temp(), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	_, err = store.Replace(f.beside(), f.name(), func(temp *os.File) error {
+		defer temp.Close()
+		_, err := io.Copy(temp, content)
+		for _, step := range []func() error{
+			right,
+			func() error { return temp.Chmod(mode) },
+			func() error { warning = inherit(temp, f.dir()); return nil },
+			temp.Sync,
+		} {
+			if err == nil {
+				err = step()
+			}
+		}
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	_, err = io.Copy(temp, content)
-	for _, step := range []func() error{
-		func() error { return temp.Chmod(mode) },
-		func() error { warning = inherit(temp, f.dir()); return nil },
-		temp.Sync,
-	} {
-		if err == nil {
-			err = step()
-		}
-	}
-	return warning, errors.Join(err, temp.Close())
+	return warning, f.beside().Sync()
 }
 
 func owned(stat fs.FileInfo) bool {
@@ -117,48 +105,31 @@ func owned(stat fs.FileInfo) bool {
 // sound says that nobody else can write to a plugin, and that it can be run.
 func sound(stat fs.FileInfo) bool { return stat.Mode().Perm() == 0o755 && owned(stat) }
 
-// alone calls f while no other installer works in the directory. Its descriptor is
-// locked, so nothing has to be made.
+// alone calls f while no other installer works in the directory, which must exist.
 func (f file) alone(do func() error) error {
-	dir, err := os.Open(f.dir())
-	if err != nil {
-		return err
-	}
-	defer dir.Close() // and with it the lock
-	const tries, pause = 100, 100 * time.Millisecond
-	for n := 1; ; n++ {
-		err := syscall.Flock(int(dir.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err == nil {
-			return do()
-		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) || n == tries {
-			return fmt.Errorf("%s: lock: %w: does another installer hang?", f.dir(), err)
-		}
-		time.Sleep(pause)
-	}
+	return private.Open(f.dir()).Alone(lockLimit, do)
 }
+
+// lockLimit bounds the wait for another installer.
+const lockLimit = 10 * time.Second
+
+// beside are the files of its directory.
+func (f file) beside() private.Files { return private.Files(f.dir()) }
 
 // remove removes the file, its mark and what a killed writer has left; what is gone
 // already is success. The mark goes last: it says whose the file was.
 func (f file) remove() error {
 	return f.alone(func() error {
-		for _, path := range []string{f.temp(), string(f), file(f.mark()).temp(), f.mark()} {
-			if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		for _, name := range []string{f.name(), filepath.Base(f.mark())} {
+			if _, err := store.RemoveLeftover(f.beside(), name); err != nil {
+				return err
+			}
+			if err := f.beside().Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
 		}
-		return syncDir(f.dir())
+		return f.beside().Sync()
 	})
-}
-
-// syncDir makes a rename in dir outlast a power failure.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
 }
 
 func checksum(data []byte) string { return fmt.Sprintf("%x", sha256.Sum256(data)) }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"devinfo-cni.io/pkg/install"
@@ -69,12 +70,12 @@ func read(t *testing.T, path string) string {
 }
 
 // none is a journal without entries.
-func none() (int, error) { return 0, nil }
+func none(int) ([]string, error) { return nil, nil }
 
 // keeper keeps the plugin from in a new directory.
 func keeper(t *testing.T, from string) *install.Plugin {
 	t.Helper()
-	return &install.Plugin{From: from, Dir: t.TempDir(), NewestFormat: none}
+	return &install.Plugin{From: from, Dir: t.TempDir(), Newer: none}
 }
 
 // keep expects that state.
@@ -136,13 +137,16 @@ func listing(t *testing.T, dir string) map[string]string {
 	return all
 }
 
-// newest is a journal with an entry of that format.
-func newest(t *testing.T, format int) func() (int, error) {
+// entries is a journal that holds those, each of an attachment of its own.
+func entries(t *testing.T, texts ...string) func(int) ([]string, error) {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "attachments"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(dir, "attachments", "net@c0ffee@net1"), fmt.Sprintf(`{"format": %d}`, format), 0o600)
-	return journal.Open(dir, "").NewestFormat
+	for n, text := range texts {
+		key := fmt.Sprintf(`{"network": "net", "containerID": "c%d", "ifName": "net1", `, n)
+		write(t, filepath.Join(dir, "attachments", fmt.Sprintf("net@c%d@net1", n)), strings.Replace(text, "{", key, 1), 0o600)
+	}
+	return journal.Open(dir, "").Newer
 }

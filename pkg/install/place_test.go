@@ -30,16 +30,14 @@ func TestAPluginIsPlacedOnceByTheRulesOfAnAgent(t *testing.T) {
 	p.From = high
 	place(t, p, install.Replaced, high)
 	p.From = low
-	place(t, p, install.Higher, high) // somebody has put it there: it does as well
-	p.AllowDowngrade = true
 	place(t, p, install.Replaced, low)
 
-	p.NewestFormat, p.From = newest(t, 99), high
+	p.Newer, p.From = entries(t, `{"format": 99}`), high
 	if _, err := p.Place(t.Context()); err == nil {
 		t.Error("the journal has entries that it cannot read")
 	}
 	script(t, p.Dir)
-	p.NewestFormat = none
+	p.Newer = none
 	_, err := p.Place(t.Context())
 	expect(t, err, "is not a devinfo plugin: remove it, or give --replace-foreign to replace it")
 	p.ReplaceForeign = true

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 )
 
@@ -18,7 +19,6 @@ const (
 	Installed    = "installed"
 	Replaced     = "replaced"
 	AlreadyThere = "already there"
-	Higher       = "a higher version is there" // of Place only: it stays
 )
 
 // Installation is what has been done about the plugin.
@@ -30,61 +30,58 @@ type Installation struct {
 	Warning error       `json:"-"` // the label of the directory could not be given
 }
 
-// Place puts the plugin into the directory once, by the rules of an agent, for people and
-// for who wants any devinfo that is new enough: a higher version stays, which is no error.
-// A file that is no devinfo, or does not say its version, is put there without rules: who
-// names it wants it. It is not marked as an agent's.
+// Place puts the plugin into the directory once, for people and for who wants a devinfo of its
+// build. All is as with Keep, but that a file that is no devinfo, or does not say its version, is
+// put there without rules: who names it wants it. It is not marked as an agent's, which puts its
+// own back.
 func (p *Plugin) Place(ctx context.Context) (*Installation, error) {
 	done, err := p.examine(ctx)
 	if err == nil && done.New.JournalFormat > 0 {
 		err = p.permit(done)
 	}
-	if higher := (*higherError)(nil); errors.As(err, &higher) {
-		done.State = Higher
-		return done, nil
-	}
 	if err != nil {
-		return nil, err
+		return nil, denied(p.Dir, err)
 	}
-	return done, p.replace(done)
+	return done, denied(p.Dir, p.replace(done))
 }
 
-// higherError says that a higher version is there.
-type higherError struct{ text string }
-
-func (e *higherError) Error() string { return e.text }
-
-// Plugin keeps the plugin in a directory. A lower version does not replace a higher one,
-// nor anything a file that is not devinfo, unless that is allowed. A journal with entries
-// that the plugin could not read always stops it: it would take what is there for free.
+// Plugin keeps the plugin in a directory, in the place of any other devinfo: to go back to an
+// older version is as good as an update. It replaces no other file, unless that is allowed or
+// an agent has once put the plugin there. A journal with entries that the plugin could not read
+// always stops it: it would take what is there for free.
 type Plugin struct {
 	From string // the file to install, of a devinfo that says its version
 	Dir  string // where the runtime looks for plugins; it must exist
 
-	AllowDowngrade bool
 	ReplaceForeign bool
-	NewestFormat   func() (int, error) // of the journal's entries: [journal.Journal.NewestFormat]
+	Newer          func(than int) (pods []string, err error) // [journal.Journal.Newer]
 
 	from, to memo
 }
 
 func (p *Plugin) at() file { return file(filepath.Join(p.Dir, Name)) }
 
+// IsThere says whether there is anything of the plugin's name.
+func (p *Plugin) IsThere() bool {
+	_, err := os.Lstat(string(p.at()))
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
 // Keep sees to it that the plugin is there. It may be called often: what has not changed
 // is not looked at again. With an error come the executables, as far as they are known.
 func (p *Plugin) Keep(ctx context.Context) (*Installation, error) {
 	done, err := p.examine(ctx)
 	if err != nil {
-		return done, err
+		return done, denied(p.Dir, err)
 	}
 	if err := p.permit(done); err != nil {
 		return done, err
 	}
 	if err := p.at().adopt(done.New.SHA256); err != nil {
-		return done, err
+		return done, denied(p.Dir, err)
 	}
 	if err := p.replace(done); err != nil {
-		return done, err
+		return done, denied(p.Dir, err)
 	}
 	if done.State == AlreadyThere {
 		done.Warning = p.relabel()
@@ -125,20 +122,24 @@ func (p *Plugin) permit(done *Installation) error {
 	if old != nil && !old.Ours && !p.at().marked() && !p.ReplaceForeign {
 		return fmt.Errorf("%s is not a devinfo plugin: remove it, or give --replace-foreign to replace it", p.at())
 	}
-	if old != nil && old.Ours && !p.AllowDowngrade {
-		if n, ok := compare(now.Version, old.Version); ok && n < 0 {
-			return &higherError{fmt.Sprintf("%s is %s, higher than %s: a lower version is only installed with --allow-downgrade", p.at(), old.Version, now.Version)}
-		}
-	}
-	newest, err := p.NewestFormat()
+	pods, err := p.Newer(now.JournalFormat)
 	if err != nil {
 		return fmt.Errorf("whether the journal has entries that devinfo %s cannot read: %w", now.Version, err)
 	}
-	if newest > now.JournalFormat {
-		return fmt.Errorf("the journal has entries of format %d, and devinfo %s knows formats up to %d: delete the pods that a newer devinfo has attached, or install that one",
-			newest, now.Version, now.JournalFormat)
+	if len(pods) > 0 {
+		return fmt.Errorf("the journal has entries of a newer format than %d, the newest that devinfo %s reads: install the devinfo that wrote them, or first delete %s",
+			now.JournalFormat, now.Version, some(pods))
 	}
 	return nil
+}
+
+// some are the first of many names.
+func some(names []string) string {
+	const enough = 20
+	if more := len(names) - enough; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:enough], ", "), more)
+	}
+	return strings.Join(names, ", ")
 }
 
 func same(old, now *Executable) bool {
@@ -189,7 +190,7 @@ func (p *Plugin) Remove(ctx context.Context) (removed bool, err error) {
 	case !e.Ours && e.SHA256 != p.at().sum():
 		return false, nil
 	}
-	return true, p.at().remove()
+	return true, denied(p.Dir, p.at().remove())
 }
 
 // gone makes success of a directory that is not there: nothing can be in it.

@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"devinfo-cni.io/pkg/install"
-	"devinfo-cni.io/pkg/journal"
 )
 
 func expect(t *testing.T, err error, says string) {
@@ -29,7 +28,7 @@ func TestThePluginIsPutKeptAndPutAgain(t *testing.T) {
 		t.Errorf("%+v", first)
 	}
 	keep(t, p, install.AlreadyThere)
-	another := &install.Plugin{From: p.From, Dir: p.Dir, NewestFormat: none} // of an agent that was started again
+	another := &install.Plugin{From: p.From, Dir: p.Dir, Newer: none} // of an agent that was started again
 	keep(t, another, install.AlreadyThere)
 
 	for name, spoil := range map[string]func() error{
@@ -42,7 +41,7 @@ func TestThePluginIsPutKeptAndPutAgain(t *testing.T) {
 		"a link":   func() error { return errors.Join(os.Remove(to), os.Symlink("/nowhere", to)) },
 		"unmarked": func() error { return os.Remove(filepath.Join(p.Dir, ".devinfo.sha256")) },
 		"left over": func() error {
-			return errors.Join(os.Remove(to), os.WriteFile(filepath.Join(p.Dir, ".devinfo.new"), nil, 0o600))
+			return errors.Join(os.Remove(to), os.WriteFile(filepath.Join(p.Dir, ".devinfo.devinfo"), nil, 0o600))
 		},
 	} {
 		for _, p := range []*install.Plugin{p, another} {
@@ -60,33 +59,36 @@ func TestThePluginIsPutKeptAndPutAgain(t *testing.T) {
 	}
 }
 
-func TestVersionsGoUpAndDownOnlyWhenAllowed(t *testing.T) {
-	p := keeper(t, built(t, "v1.2.0"))
+// An update, the way back, and what a person or cni-dra-driver has put there.
+func TestAnAgentReplacesADevinfoOfAnyVersion(t *testing.T) {
+	old, now := built(t, "v1.2.0"), built(t, "v1.3.0")
+	p := keeper(t, old)
 	keep(t, p, install.Installed)
-	p.From = built(t, "v1.3.0")
-	if done := keep(t, p, install.Replaced); done.Old.Version != "v1.2.0" || done.New.Version != "v1.3.0" {
+	for _, p.From = range []string{now, old, built(t, "c0ffee0"), old} {
+		keep(t, p, install.Replaced)
+	}
+	by := keeper(t, now)
+	if _, err := by.Place(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	by.From = old
+	if done := keep(t, by, install.Replaced); done.Old.Version != "v1.3.0" || done.New.Version != "v1.2.0" {
 		t.Errorf("%+v", done)
 	}
-	p.From = built(t, "v1.2.0")
-	refuse(t, p, "is v1.3.0, higher than v1.2.0: a lower version is only installed with --allow-downgrade")
-	p.AllowDowngrade = true
-	keep(t, p, install.Replaced)
-	p.AllowDowngrade = false
-	p.From = built(t, "c0ffee0") // of a repository without tags: neither higher nor lower
-	keep(t, p, install.Replaced)
-	p.From = built(t, "v1.2.0")
-	keep(t, p, install.Replaced)
 }
 
-func TestAJournalOfANewerFormatStopsEveryInstallation(t *testing.T) {
+func TestEntriesThatAPluginCannotReadStopEveryInstallation(t *testing.T) {
 	p := keeper(t, built(t, "v1.2.0"))
-	p.AllowDowngrade, p.ReplaceForeign, p.NewestFormat = true, true, newest(t, journal.Format+1)
-	refuse(t, p, "the journal has entries of format 3, and devinfo v1.2.0 knows formats up to 2")
+	p.ReplaceForeign, p.Newer = true, entries(t, `{"format": 4, "args": "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web"}`, `{"format": 9}`)
+	says := "the journal has entries of a newer format than 3, the newest that devinfo v1.2.0 reads: install the devinfo that wrote them, or first delete net/c1/net1, shop/web"
+	refuse(t, p, says)
 	script(t, p.Dir)
-	refuse(t, p, "format 3")
-	p.NewestFormat = func() (int, error) { return 0, errors.New("unreadable") }
+	refuse(t, p, says)
+	p.Newer = func(int) ([]string, error) { return strings.Fields(strings.Repeat("shop/db ", 23)), nil }
+	refuse(t, p, "shop/db and 3 more")
+	p.Newer = func(int) ([]string, error) { return nil, errors.New("unreadable") }
 	refuse(t, p, "entries that devinfo v1.2.0 cannot read: unreadable")
-	p.NewestFormat = newest(t, journal.Format)
+	p.Newer = entries(t, `{"format": 2}`, `{}`)
 	keep(t, p, install.Replaced)
 }
 
@@ -139,7 +141,7 @@ func TestUninstallRemovesWhatIsOurs(t *testing.T) {
 		"kept":      func(p *install.Plugin) { keep(t, p, install.Installed) },
 		"by hand":   func(p *install.Plugin) { write(t, filepath.Join(p.Dir, install.Name), read(t, p.From), 0o755) },
 		"half gone": func(p *install.Plugin) { write(t, filepath.Join(p.Dir, ".devinfo.sha256"), "", 0o644) },
-		"cut short": func(p *install.Plugin) { write(t, filepath.Join(p.Dir, ".devinfo.new"), "half", 0o600) },
+		"cut short": func(p *install.Plugin) { write(t, filepath.Join(p.Dir, ".devinfo.devinfo"), "half", 0o600) },
 		"nothing":   func(*install.Plugin) {},
 	} {
 		p := keeper(t, built(t, "v1.2.0"))

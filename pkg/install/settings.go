@@ -52,7 +52,8 @@ func (s *Settings) Keep() (done Arrangement, err error) {
 	if _, err := config.ParseNode(data, from); err != nil {
 		return done, fmt.Errorf("%w; it is not put in place", err)
 	}
-	return done, s.put(&done, data)
+	err = s.put(&done, data)
+	return done, denied(file(s.To).dir(), err)
 }
 
 func (s *Settings) put(done *Arrangement, data []byte) error {
@@ -115,5 +116,5 @@ func (s *Settings) Remove() (removed bool, err error) {
 	case checksum(has) != sum:
 		return false, nil
 	}
-	return true, to.remove()
+	return true, denied(to.dir(), to.remove())
 }

@@ -46,8 +46,10 @@ const (
 
 // The taints that [Slices] sets. Their effect is NoSchedule: running pods go on.
 const (
-	TaintNoCarrier = Domain + "/no-carrier" // the physical function is up, and has no carrier
-	TaintGone      = Domain + "/gone"       // a claim holds a device that the node has lost
+	TaintNoCarrier  = Domain + "/no-carrier"  // the physical function is up, and has no carrier
+	TaintGone       = Domain + "/gone"        // a claim holds a device that the node has lost
+	TaintUnknown    = Domain + "/unknown"     // whether somebody has it is not known
+	TaintNotOffered = Domain + "/not-offered" // claims hold a device that no other may have
 )
 
 // Type is that of an attribute's value.

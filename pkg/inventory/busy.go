@@ -1,9 +1,6 @@
 package inventory
 
-import (
-	"fmt"
-	"strings"
-)
+import "fmt"
 
 // Busy says why a device of the host cannot be taken from its driver now; "" = it can. That
 // goes beyond [Decide]: a plugin that moves an interface leaves it what it is.
@@ -25,12 +22,10 @@ func Busy(h Host, name string) (string, error) {
 	switch {
 	case d == nil:
 		return "the node has lost it", nil
-	case d.Uplink != "":
-		return "the host needs it: " + d.Uplink, nil
+	case d.UsedByHost() != "":
+		return d.UsedByHost(), nil
 	case len(on) > 0:
 		return fmt.Sprintf("it has %s on it: they would lose their parent", count(on)), nil
-	case d.Port != "":
-		return fmt.Sprintf("%s is a port of %s", d.IfName, d.Port), nil
 	case d.moved() && d.Driver != "":
 		return "it has no interface here, as if it were in another network namespace", nil
 	case d.IfName == "":
@@ -41,18 +36,10 @@ func Busy(h Host, name string) (string, error) {
 			return fmt.Sprintf("%s is on %s", l.Name, d.IfName), nil
 		}
 	}
-	return h.addressed(d.IfName)
-}
-
-func (h Host) addressed(ifName string) (string, error) {
-	if h.Addresses == nil {
-		return "", nil
+	if d.HostUse != "" {
+		return "the host uses it: " + d.HostUse, nil
 	}
-	addresses, err := h.Addresses(ifName)
-	if err != nil || len(addresses) == 0 {
-		return "", err
-	}
-	return fmt.Sprintf("the host uses %s, which has %s", ifName, strings.Join(addresses, ", ")), nil
+	return "", nil
 }
 
 func count(names []string) string {

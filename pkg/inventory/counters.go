@@ -8,7 +8,6 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/dynamic-resource-allocation/resourceslice"
 )
 
 // Counters keep a PF and what is on it apart: the PF's set, which has its name, has one
@@ -31,13 +30,11 @@ func (s Situation) count(decisions []Decision) {
 	if !s.Counters {
 		return
 	}
-	at := map[string]*Decision{}
-	for n := range decisions {
-		at[decisions[n].Device.Name] = &decisions[n]
-	}
+	at := byName(decisions)
 	for n := range decisions {
 		pf := &decisions[n]
-		if pf.Device.Kind != PF || pf.As != Exclusive || pf.Why != "" {
+		held := s.Ours[pf.Device.Name] == Exclusive
+		if pf.Device.Kind != PF || !held && (pf.As != Exclusive || pf.Why != "") {
 			continue
 		}
 		var on []*Decision
@@ -46,7 +43,7 @@ func (s Situation) count(decisions []Decision) {
 				on = append(on, &decisions[m])
 			}
 		}
-		if bare := uncounted(at, on); bare != "" && !s.Ours[pf.Device.Name] {
+		if bare := uncounted(at, on); bare != "" && !held {
 			pf.Why = fmt.Sprintf("%s on it is not offered, and would lose its parent", bare)
 			continue
 		}
@@ -61,14 +58,14 @@ func (s Situation) divide(pf *Decision, on []*Decision) {
 	}
 	pf.share = share{pf.Device.Name, whole}
 	for _, c := range on {
-		if c.Why != "" {
+		if c.Why != "" && s.Ours[c.Device.Name] == "" {
 			continue
 		}
 		c.share = share{pf.Device.Name, 1}
-		if s.Ours[pf.Device.Name] {
+		if s.Ours[pf.Device.Name] == Exclusive {
 			c.Taken = pf.Device.Name
 		}
-		if s.Ours[c.Device.Name] {
+		if s.Ours[c.Device.Name] != "" {
 			pf.Taken = c.Device.Name
 		}
 	}
@@ -110,7 +107,7 @@ func counters(much int64) map[string]resourceapi.Counter {
 }
 
 // counterSlices hold the sets that devices consume from: a slice has devices or sets.
-func counterSlices(devices Published) (list []resourceslice.Slice) {
+func counterSlices(devices Published) (list []Slice) {
 	names := map[string]bool{}
 	for _, d := range devices {
 		for _, c := range d.ConsumesCounters {
@@ -118,7 +115,7 @@ func counterSlices(devices Published) (list []resourceslice.Slice) {
 		}
 	}
 	for part := range slices.Chunk(slices.SortedFunc(maps.Keys(names), cmp.Compare), resourceapi.ResourceSliceMaxCounterSets) {
-		var s resourceslice.Slice
+		var s Slice
 		for _, name := range part {
 			s.SharedCounters = append(s.SharedCounters, resourceapi.CounterSet{Name: name, Counters: counters(whole)})
 		}

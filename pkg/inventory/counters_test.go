@@ -18,9 +18,9 @@ const either = `devices:
 // counting is an API server that keeps counters.
 func counting(ours ...string) inventory.Situation {
 	s := situation()
-	s.Counters, s.Ours = true, map[string]bool{}
+	s.Counters, s.Ours = true, map[string]inventory.As{}
 	for _, name := range ours {
-		s.Ours[name] = true
+		s.Ours[name] = inventory.Exclusive
 	}
 	return s
 }

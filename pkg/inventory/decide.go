@@ -1,6 +1,11 @@
 package inventory
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+)
 
 // Situation is what decides, beside devices and rules, what is offered.
 type Situation struct {
@@ -11,12 +16,19 @@ type Situation struct {
 	// Counters says that the API server keeps counters and the scheduler minds them
 	// (DRAPartitionableDevices): then a PF can be offered whole beside what is on it.
 	Counters bool
-	// Ours are the devices, by name, that claims hold according to our own records. They are
-	// offered in any case: it is we who keep them busy.
-	Ours map[string]bool
-	// Others are the devices that another allocator has given away, by PCI address or
-	// auxiliary name, each with the holder: see [Allocated] and [Locks].
+	// Ours are the devices, by name, that claims hold according to our own records, and how.
+	// They stay in the pool, as they were: see [Slices]. What keeps them busy is we; but they may
+	// be offered no more.
+	Ours map[string]As
+	// Last is as what they were published: in a pod a device has lost what rules go by.
+	Last Published
+	// Withheld are those of them that are not yet what they were before a pod had them.
+	Withheld map[string]bool
+	// Others are the devices that somebody else has, by PCI address, auxiliary name or vDPA
+	// name, each with the holder: see [Allocated] and [Locks].
 	Others map[string]string
+	// Unknown says that Others may lack devices: one that is offered as exclusive is tainted.
+	Unknown bool
 }
 
 // Decision says whether and how a device is offered.
@@ -27,8 +39,9 @@ type Decision struct {
 	Why    string // why it is left out; "" = it is offered
 	Taken  string // with counters: the device on it, or that it is on, that a claim holds; "" = none
 
-	rule  *rule // nil = none
-	share share
+	rule    *rule // nil = none
+	share   share
+	unknown bool // somebody may have it
 }
 
 // Decide says for each device whether it is offered and, if not, why.
@@ -36,15 +49,31 @@ func Decide(devices []Device, rules Rules, s Situation) []Decision {
 	decisions := make([]Decision, len(devices))
 	on := map[string][]string{} // device to those on it
 	for n := range devices {
-		decisions[n] = rules.choose(&devices[n], s.Driver)
+		decisions[n] = rules.choose(s.asOffered(&devices[n]), s.Driver)
+		decisions[n].Device = devices[n]
 		if parent := devices[n].On; parent != "" {
 			on[parent] = append(on[parent], devices[n].Name)
 		}
 	}
+	tied := s.tied(decisions)
 	for n := range decisions {
 		c := &decisions[n]
-		if c.Why == "" && !s.Ours[c.Device.Name] {
-			c.Why = s.against(c, on[c.Device.Name])
+		held := s.Ours[c.Device.Name]
+		switch {
+		case c.Why != "":
+			continue
+		case held == Shared && c.As != Shared:
+			c.Why = "pods share it: it is offered as exclusive once no claim holds it"
+			continue
+		case held == Exclusive && c.As != Exclusive:
+			c.Why = "a claim has it to itself: it is offered as shared once no claim holds it"
+			continue
+		case held == Exclusive: // what else keeps it busy is the claim
+			c.Why = c.Device.UsedByHost()
+			continue
+		}
+		if c.Why = s.against(c, on[c.Device.Name]); c.Why == "" && c.As == Exclusive {
+			c.Why, c.unknown = tied[c.Device.Name], s.Unknown
 		}
 	}
 	s.exclude(decisions)
@@ -52,27 +81,77 @@ func Decide(devices []Device, rules Rules, s Situation) []Decision {
 	return decisions
 }
 
-// StillOffered says whether decisions of a moment ago, by name, still hold for a device that
-// they offer, while claims hold ours and others what they hold. If it cannot tell it says no.
-func StillOffered(decisions map[string]Decision, name string, ours map[string]bool, others map[string]string) bool {
+// StillOffers says whether decisions of a moment ago, by name, hold for a device that they offer. If
+// it cannot tell it says no.
+func (s Situation) StillOffers(decisions map[string]Decision, name string) bool {
 	c, there := decisions[name]
-	if !there || c.Why != "" || c.Taken != "" || c.As == Exclusive && (others[c.Device.ID()] != "" || others[c.Device.text(PCIBusID)] != "") {
+	if !there || c.Why != "" || c.Taken != "" {
 		return false
 	}
-	under := func(name, above string) bool {
-		for up := decisions[name].Device.On; up != ""; up = decisions[up].Device.On {
-			if up == above {
-				return true
+	s.Counters = false // by which a PF may be offered that a claim has taken since
+	return c.As != Exclusive || s.others(&c.Device) == "" && s.tied(slices.Collect(maps.Values(decisions)))[name] == ""
+}
+
+// asOffered is a device with what rules go by as it was when it was offered, if a claim has it.
+func (s Situation) asOffered(d *Device) *Device {
+	last, known := s.Last[d.Name]
+	if !known || s.Ours[d.Name] != Exclusive {
+		return d
+	}
+	was := *d
+	was.Attributes = maps.Clone(d.Attributes)
+	for _, a := range Table() {
+		if v, has := last.Attributes[a.Name]; has && a.Name != DeviceID && a.Name != ResourceName {
+			was.Attributes[a.Name] = v
+		}
+	}
+	was.IfName, was.PFName, was.Driver = was.text(AttrIfName), was.text(AttrPFName), was.text(AttrDriver)
+	return &was
+}
+
+// others says which of the others has a device; "" = none.
+func (s Situation) others(d *Device) string {
+	return cmp.Or(s.Others[d.ID()], s.Others[d.text(PCIBusID)], s.Others[d.VDPA])
+}
+
+// tied says of devices, by name, that somebody has what they are on, or what is on them.
+// That goes by nothing that rules name: a device in a pod has lost its interface. Where
+// counters keep a PF and what is on it apart, a claim ties neither.
+func (s Situation) tied(decisions []Decision) map[string]string {
+	at, why := byName(decisions), map[string]string{}
+	tie := func(c *Decision, has *Device, how string) {
+		text := fmt.Sprintf("a claim holds %s, %s", has.Name, how)
+		if others := s.others(has); others != "" {
+			text = fmt.Sprintf("%s, %s: %s", has.Name, how, others)
+		}
+		why[c.Device.Name] = cmp.Or(why[c.Device.Name], text)
+	}
+	for n := range decisions {
+		c := &decisions[n]
+		for up := at[c.Device.On]; up != nil; up = at[up.Device.On] {
+			counted := s.counts(&up.Device)
+			if s.isHeld(&up.Device, counted) {
+				tie(c, &up.Device, "which it is on")
+			}
+			if s.isHeld(&c.Device, counted) && !(counted && s.Ours[c.Device.Name] == "") { // see uncounted
+				tie(up, &c.Device, "which is on it")
 			}
 		}
-		return false
 	}
-	for held := range ours {
-		if c.As == Exclusive && (under(held, name) || under(name, held)) {
-			return false
-		}
+	return why
+}
+
+// isHeld says whether somebody has a device to himself, beside what counters count.
+func (s Situation) isHeld(d *Device, counted bool) bool {
+	return s.Withheld[d.Name] || s.Ours[d.Name] == Exclusive && !counted || s.Ours[d.Name] == "" && s.others(d) != ""
+}
+
+func byName(decisions []Decision) map[string]*Decision {
+	at := make(map[string]*Decision, len(decisions))
+	for n := range decisions {
+		at[decisions[n].Device.Name] = &decisions[n]
 	}
-	return true
+	return at
 }
 
 // choose finds the first rule that a device meets.
@@ -102,12 +181,12 @@ func (s Situation) against(c *Decision, on []string) string {
 		return fmt.Sprintf("a %s cannot be exclusive", d.Kind)
 	case d.Uplink != "":
 		return "the host needs it: " + d.Uplink
+	case d.HostUse != "" && !c.rule.AllowHostUse && !c.rule.names(d):
+		return fmt.Sprintf("the host uses it: %s: to offer it all the same, name it by ifNames or pciAddresses, or set allowHostUse", d.HostUse)
 	case d.Kind.isNIC() && len(on) > 0 && !s.counts(d):
-		return fmt.Sprintf("it has %s on it: they would lose their parent", number(on))
-	case s.Others[d.ID()] != "":
-		return s.Others[d.ID()]
-	case s.Others[d.text(PCIBusID)] != "":
-		return s.Others[d.text(PCIBusID)]
+		return fmt.Sprintf("it has %s on it: they would lose their parent", count(on))
+	case s.others(d) != "":
+		return s.others(d)
 	case d.Kind == VDPA && d.text(AttrVDPADriver) == "":
 		return "no driver is bound to it: bind vhost_vdpa or virtio_vdpa"
 	case d.moved():
@@ -137,7 +216,7 @@ func (s Situation) againstShared(c *Decision) string {
 func lacks(d *Device, on []string) string {
 	switch {
 	case len(on) > 0:
-		return fmt.Sprintf("it has no interface here, but %s on it", number(on))
+		return fmt.Sprintf("it has no interface here, but %s on it", count(on))
 	case d.PCI != nil && d.Driver == "":
 		return "no driver is bound to it"
 	}
@@ -147,28 +226,14 @@ func lacks(d *Device, on []string) string {
 // counts says whether counters keep the device and what is on it apart.
 func (s Situation) counts(d *Device) bool { return s.Counters && d.Kind == PF }
 
-func number(names []string) string {
-	if len(names) == 1 {
-		return names[0]
-	}
-	return fmt.Sprintf("%d devices", len(names))
-}
-
-// exclude leaves out devices that are on one another: the same hardware is not given
-// twice. What a claim holds stays; else what is on top does, a vDPA device on its VF.
+// exclude leaves out devices that others are on which are offered: the same hardware is not
+// given twice.
 func (s Situation) exclude(decisions []Decision) {
-	at := map[string]*Decision{}
-	for n := range decisions {
-		at[decisions[n].Device.Name] = &decisions[n]
-	}
+	at := byName(decisions)
 	for n := range decisions {
 		c := &decisions[n]
 		for up := at[c.Device.On]; up != nil && c.Why == "" && c.As == Exclusive; up = at[up.Device.On] {
-			switch {
-			case up.Why != "" || up.As != Exclusive || s.counts(&up.Device):
-			case s.Ours[up.Device.Name]:
-				c.Why = fmt.Sprintf("a claim holds %s, which it is on", up.Device.Name)
-			default:
+			if up.Why == "" && up.As == Exclusive && !s.counts(&up.Device) && s.Ours[up.Device.Name] == "" {
 				up.Why = fmt.Sprintf("%s on it is offered", c.Device.Name)
 			}
 		}

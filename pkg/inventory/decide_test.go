@@ -2,9 +2,12 @@ package inventory_test
 
 import (
 	"io/fs"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
@@ -95,6 +98,36 @@ func TestWhatTheHostNeedsIsNotOffered(t *testing.T) {
 	}
 }
 
+// A rule that means many devices does not mean those that the host works with.
+func TestWhatTheHostUsesIsExclusiveOnlyByNameOrOnDemand(t *testing.T) {
+	const remedy = ": to offer it all the same, name it by ifNames or pciAddresses, or set allowHostUse"
+	uses := map[string]string{"eth2": "has the address 10.1.2.3/24", "eth3.7": "has a route to 10.9.0.0/16"}
+	const vf1 = "pci-0000-01-10-2" // eth3
+	for name, test := range map[string]struct {
+		configuration, device, why string
+	}{
+		"by select":             {giveAll, vf0, "the host uses it: eth2 has the address 10.1.2.3/24" + remedy},
+		"by PF":                 {"devices: [{pfNames: [eth0], as: exclusive}]", vf0, "the host uses it: eth2 has the address 10.1.2.3/24" + remedy},
+		"by what is on it":      {giveAll, vf1, "the host uses it: eth3 is below eth3.7, and eth3.7 has a route to 10.9.0.0/16" + remedy},
+		"a device that is idle": {giveAll, "pci-0000-01-10-4", ""},
+		"by name":               {"devices: [{ifNames: [eth2], as: exclusive}]", vf0, ""},
+		"by address":            {"devices: [{pciAddresses: ['0000:01:10.0'], as: exclusive}]", vf0, ""},
+		"on demand":             {"devices: [{select: 'true', as: exclusive, allowHostUse: true}]", vf0, ""},
+		"a default route":       {"devices: [{select: 'true', as: exclusive, allowHostUse: true}]", "pci-0000-01-10-4", "the host needs it: eth4 has a default route"},
+	} {
+		h := changed(t, nil, nil, of("vlan", "eth3.7", "eth3"))
+		if h.Uses = uses; name == "a default route" {
+			h.Uplinks = []string{"eth4"}
+		}
+		if got := decision(t, inventory.Decide(read(t, h), rules(t, test.configuration), situation()), test.device).Why; got != test.why {
+			t.Errorf("%s: got %q, want %q", name, got, test.why)
+		}
+	}
+	if _, err := inventory.ParseRules([]byte("devices: [{select: 'true', as: shared, allowHostUse: true}]")); err == nil || !strings.Contains(err.Error(), "allowHostUse") {
+		t.Errorf("shared, with allowHostUse: %v", err)
+	}
+}
+
 func TestOvsSystemIsNoDevice(t *testing.T) {
 	for _, d := range read(t, changed(t, nil, nil, of("openvswitch", "ovs-system", ""))) {
 		if d.IfName == "ovs-system" {
@@ -141,11 +174,66 @@ func TestWhatOthersHaveIsNotOfferedButOursStays(t *testing.T) {
 	}}})
 	s := situation()
 	s.Others = allocated
-	s.Ours = map[string]bool{"pci-0000-01-10-2": true}
+	s.Ours = map[string]inventory.As{"pci-0000-01-10-2": inventory.Exclusive}
 	decisions := inventory.Decide(read(t, changed(t, nil, nil)), rules(t, everything), s)
 	for name, why := range map[string]string{vf0: "pod ns/p has it from device plugin intel.com/vf", "pci-0000-01-10-2": "", "pci-0000-01-10-4": ""} {
 		if got := decision(t, decisions, name).Why; got != why {
 			t.Errorf("%s: got %q, want %q", name, got, why)
+		}
+	}
+}
+
+// Unknown is not free: the scheduler is to wait, and what claims hold is theirs.
+func TestWhatMayBeOthersIsTainted(t *testing.T) {
+	devices := read(t, changed(t, nil, nil))
+	configuration := rules(t, everything)
+	s := situation()
+	s.Last = inventory.PublishedIn(inventory.Slices(inventory.Decide(devices, configuration, s), nil, nil))
+	s.Unknown, s.Ours = true, map[string]inventory.As{vf0: inventory.Exclusive}
+	now := inventory.PublishedIn(inventory.Slices(inventory.Decide(devices, configuration, s), s.Ours, s.Last))
+	for name, tainted := range map[string]bool{vf0: false, "pci-0000-01-10-2": true, pf0: false} {
+		d, published := now[name]
+		if is := len(d.Taints) == 1 && d.Taints[0].Key == inventory.TaintUnknown; is != tainted || !published {
+			t.Errorf("%s: published %v, taints %v", name, published, d.Taints)
+		}
+	}
+}
+
+// A kubelet that has just started tells of few pods, or of none.
+func TestADeviceIsFreeOnceTheKubeletHasSaidSoTwice(t *testing.T) {
+	const a, b = "0000:01:10.0", "0000:01:10.2"
+	answer := func(devices ...string) *podresources.ListPodResourcesResponse {
+		return &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{{
+			Namespace: "ns", Name: "p", Containers: []*podresources.ContainerResources{{
+				Devices: []*podresources.ContainerDevices{{ResourceName: "intel.com/vf", DeviceIds: devices}},
+			}},
+		}}}
+	}
+	empty := &podresources.ListPodResourcesResponse{}
+	type step struct {
+		after  time.Duration // since the last
+		answer *podresources.ListPodResourcesResponse
+		want   []string // nil = it is not known yet
+	}
+	none := []string{}
+	for name, steps := range map[string][]step{
+		"pods from the start":      {{0, answer(a, b), []string{a, b}}, {0, answer(a, b), []string{a, b}}},
+		"pods without devices":     {{0, answer(), none}},
+		"no pod at first":          {{0, empty, nil}, {time.Second, empty, nil}, {time.Minute, empty, none}},
+		"pods come":                {{0, empty, nil}, {time.Second, answer(a), []string{a}}},
+		"the kubelet restarts":     {{0, answer(a, b), []string{a, b}}, {time.Hour, empty, []string{a, b}}, {time.Second, answer(a, b), []string{a, b}}},
+		"it knows some pods":       {{0, answer(a, b), []string{a, b}}, {time.Hour, answer(b), []string{a, b}}, {time.Minute, answer(a, b), []string{a, b}}},
+		"one has gone":             {{0, answer(a, b), []string{a, b}}, {time.Hour, answer(b), []string{a, b}}, {time.Second, answer(b), []string{a, b}}, {time.Minute, answer(b), []string{b}}},
+		"gone twice, not in a row": {{0, answer(a), []string{a}}, {time.Hour, answer(), []string{a}}, {time.Hour, answer(a), []string{a}}, {time.Hour, answer(), []string{a}}},
+	} {
+		var memory inventory.Memory
+		now := time.Now()
+		for n, s := range steps {
+			now = now.Add(s.after)
+			given, known := memory.Take(s.answer, now)
+			if got := slices.Sorted(maps.Keys(given)); known != (s.want != nil) || !slices.Equal(got, s.want) {
+				t.Errorf("%s: answer %d: %v, known %v, want %v", name, n, got, known, s.want)
+			}
 		}
 	}
 }
@@ -193,10 +281,10 @@ func TestADeviceIsNotGivenTwice(t *testing.T) {
 		"both are named":        {giveAll, "", vdpa + " on it is offered", ""},
 		"the VF is named":       {"devices: [{pciAddresses: ['0000:65:00.4'], as: exclusive}]", "", "", "no rule names it"},
 		"both, the VF is held":  {giveAll, vf, "", "a claim holds " + vf + ", which it is on"},
-		"both, the vDPA device": {giveAll, vdpa, vdpa + " on it is offered", ""},
+		"both, the vDPA device": {giveAll, vdpa, "a claim holds " + vdpa + ", which is on it", ""},
 	} {
 		s := situation()
-		s.Ours = map[string]bool{test.ours: true}
+		s.Ours = map[string]inventory.As{test.ours: inventory.Exclusive}
 		decisions := inventory.Decide(devices, rules(t, test.configuration), s)
 		if a, b := decision(t, decisions, vf).Why, decision(t, decisions, vdpa).Why; a != test.vf || b != test.vdpa {
 			t.Errorf("%s: the VF %q, the vDPA device %q", name, a, b)

@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -39,7 +40,7 @@ type Device struct {
 	Kind   Kind         //
 	PCI    *pci.Address // of a function itself; nil = not a function
 	On     string       // the name of the device that it is on: a VF's PF, an SF's function, a vDPA device's VF; "" = none
-	Aux    string       // the auxiliary device of an SF, or below a vDPA device: "mlx5_core.sf.4"
+	Aux    string       // an SF, or the one below a vDPA device: "mlx5_core.sf.4"
 	VDPA   string       // what the kernel calls a vDPA device: "vdpa0"
 	IfName string       // its interface in the host's network namespace; "" = there is none
 	PFName string       // the interface of its PF
@@ -49,6 +50,7 @@ type Device struct {
 
 	Port      string // the master that its interface is a port of; "" = none
 	Uplink    string // why the host needs it; "" = it does not
+	HostUse   string // what the host uses it for otherwise; "" = for nothing
 	NoCarrier bool   // it, or its PF, is up and has no carrier
 }
 
@@ -79,6 +81,17 @@ func (d *Device) moved() bool {
 		return false
 	}
 	return !strings.Contains(d.Driver, "vfio") && !slices.Contains([]string{"uio_pci_generic", "igb_uio"}, d.Driver)
+}
+
+// UsedByHost says why it is not for pods, whoever has it; "" = it may be.
+func (d *Device) UsedByHost() string {
+	switch {
+	case d.Port != "":
+		return fmt.Sprintf("%s is a port of %s", d.IfName, d.Port)
+	case d.Uplink != "":
+		return "the host needs it: " + d.Uplink
+	}
+	return ""
 }
 
 // set gives the device an attribute. What an attribute cannot hold is left out: the API

@@ -132,27 +132,3 @@ func TestTheClassesOfTheMigrationTakeWhatItsRulesOffer(t *testing.T) {
 		}
 	}
 }
-
-// What the README shows is run, as part of the page.
-func TestTheREADMEShowsBlocksOfTheMigration(t *testing.T) {
-	page, err := os.ReadFile("../../docs/from-device-plugin.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, section, _ := strings.Cut(string(text), "\n## A VF by claim")
-	section, _, _ = strings.Cut(section, "\n## ")
-	blocks := strings.Split(section, "```yaml\n")[1:]
-	if len(blocks) != 3 {
-		t.Fatalf("%d blocks", len(blocks))
-	}
-	for _, block := range blocks {
-		block, _, _ = strings.Cut(block, "```")
-		if !strings.Contains(string(page), block) {
-			t.Errorf("docs/from-device-plugin.md has not:\n%s", block)
-		}
-	}
-}

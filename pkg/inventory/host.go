@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 
 	"github.com/vishvananda/netlink"
@@ -22,8 +23,8 @@ type Host struct {
 	Links   []link.InterfaceRecord // of the host's network namespace
 	// Uplinks are the interfaces that default routes lead to; nil = unknown.
 	Uplinks []string
-	// Addresses lists the IP addresses of an interface but the link-local ones; nil = unknown.
-	Addresses func(ifName string) ([]string, error)
+	// Uses says what the host uses interfaces for otherwise: see [link.Recorder.Uses]; nil = unknown.
+	Uses map[string]string
 }
 
 // Live reads this machine. It needs the host's network namespace, and CAP_NET_ADMIN for
@@ -38,12 +39,20 @@ func Live(sys *sysfs.FS) (Host, error) {
 	if err != nil {
 		return Host{}, err
 	}
+	uses, err := kernel.Uses()
+	if err != nil {
+		return Host{}, err
+	}
 	eswitch := link.NewEswitch(sys.Files(), func(pf string) link.Handle { return link.Handle{Bus: "pci", Device: pf} })
-	return Host{Sys: sys, Eswitch: eswitch, Links: links, Uplinks: append([]string{}, uplinks...), Addresses: kernel.Addresses}, nil
+	return Host{Sys: sys, Eswitch: eswitch, Links: links, Uplinks: append([]string{}, uplinks...), Uses: uses}, nil
 }
 
-// uplinksPart is the part of a captured host that Host.Uplinks come from, a list of names.
-const uplinksPart = "netlink/uplinks.json"
+// The parts of a captured host that Host.Uplinks and Host.Uses come from: a list of names, and
+// an object of texts.
+const (
+	uplinksPart = "netlink/uplinks.json"
+	usesPart    = "netlink/uses.json"
+)
 
 // Captured reads a host from its text file.
 func Captured(file *hosttxt.Host) (Host, error) {
@@ -53,7 +62,7 @@ func Captured(file *hosttxt.Host) (Host, error) {
 	}
 	h := Host{Sys: sysfs.New(file.Sys()), Eswitch: links.Eswitch}
 	var busInfo map[string]string // of captures that are older than its key in ip-link.json
-	for part, to := range map[string]any{"netlink/ip-link.json": &h.Links, "netlink/ethtool.json": &busInfo, uplinksPart: &h.Uplinks} {
+	for part, to := range map[string]any{"netlink/ip-link.json": &h.Links, "netlink/ethtool.json": &busInfo, uplinksPart: &h.Uplinks, usesPart: &h.Uses} {
 		if data := file.File(part); data != nil {
 			if err := json.Unmarshal(data, to); err != nil {
 				return Host{}, fmt.Errorf("%s: %w", part, err)
@@ -96,17 +105,25 @@ func (h Host) byName() map[string]link.InterfaceRecord {
 	return all
 }
 
-// uplinks gives the interfaces that must stay with the host, each with the reason: those
-// of default routes, what these are made of (ports of a bond or bridge, the lower
-// interface of a VLAN), and so on downwards.
-//
-// Of an Open vSwitch the kernel does not tell which port is on which bridge, so with one
-// of its bridges all its ports stay.
+// uplinks gives the interfaces that must stay with the host, those of default routes, each with
+// the reason.
 func (h Host) uplinks() map[string]string {
 	why := map[string]string{}
-	queue := slices.Clone(h.Uplinks)
+	for _, name := range h.Uplinks {
+		why[name] = "has a default route"
+	}
+	return h.downwards(why)
+}
+
+// downwards gives interfaces, each with the reason, and with them what these are made of (ports
+// of a bond or bridge, the lower interface of a VLAN), and so on.
+//
+// Of an Open vSwitch the kernel does not tell which port is on which bridge, so with one of its
+// bridges all its ports are.
+func (h Host) downwards(of map[string]string) map[string]string {
+	why, queue := map[string]string{}, slices.Sorted(maps.Keys(of))
 	for _, name := range queue {
-		why[name] = name + " has a default route"
+		why[name] = name + " " + of[name]
 	}
 	links := h.byName()
 	for len(queue) > 0 {

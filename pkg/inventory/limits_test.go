@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/inventory"
@@ -33,7 +32,7 @@ func full() string {
 }
 
 // valid holds slices to what the API server accepts (k8s.io/api/resource/v1, types.go).
-func valid(t *testing.T, list []resourceslice.Slice) (devices int) {
+func valid(t *testing.T, list []inventory.Slice) (devices int) {
 	t.Helper()
 	seen := map[string]bool{}
 	for n, s := range list {

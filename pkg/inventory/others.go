@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"strings"
+	"sync"
+	"time"
 
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
@@ -41,6 +44,51 @@ func Allocated(answer *podresources.ListPodResourcesResponse) map[string]string 
 		all[g.Device] = fmt.Sprintf("pod %s has it from device plugin %s", g.Pod, g.Resource)
 	}
 	return all
+}
+
+// Memory is what a kubelet has told of devices that are given away. One that has just started
+// knows not all of its pods: so a device is free once two answers have said so, and the very
+// first answer counts if it has any pod.
+type Memory struct {
+	mu     sync.Mutex
+	given  map[string]string    // nil = nothing is known yet
+	missed map[string]time.Time // since when answers lack one that was given away; "" = since when they lack all pods
+}
+
+// apart is how long answers have to say so.
+const apart = 10 * time.Second
+
+// Take returns what is given away by that answer and earlier ones, as [Allocated] does; known
+// is false while that may lack pods.
+func (m *Memory) Take(answer *podresources.ListPodResourcesResponse, now time.Time) (given map[string]string, known bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	told, missed := Allocated(answer), map[string]time.Time{}
+	isMissing := func(device string) bool { // yet
+		since, before := m.missed[device]
+		if !before {
+			since = now
+		}
+		missed[device] = since
+		return now.Sub(since) < apart
+	}
+	if known = m.given != nil || len(answer.GetPodResources()) > 0 || !isMissing(""); known {
+		for device, why := range m.given {
+			if told[device] == "" && isMissing(device) {
+				told[device] = why
+			}
+		}
+		m.given = told
+	}
+	m.missed = missed
+	return maps.Clone(m.given), known
+}
+
+// Last returns what was known last.
+func (m *Memory) Last() map[string]string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.given)
 }
 
 // Lock is a file of sriov-cni's, by which it refuses a function that a pod has.

@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -18,7 +19,7 @@ import (
 // warning.
 func Read(h Host) (devices []Device, warnings []string, err error) {
 	r := &reader{
-		host: h, eswitch: once(h.Eswitch), links: h.byName(), uplinks: h.uplinks(),
+		host: h, eswitch: once(h.Eswitch), links: h.byName(), uplinks: h.uplinks(), uses: h.downwards(h.Uses),
 		functions: map[pci.Address]sysfs.Function{}, at: map[string]*Device{}, virtio: map[string]string{}, modes: map[pci.Address]string{},
 		roots: map[pci.Address]deviceattribute.DeviceAttribute{},
 	}
@@ -46,6 +47,7 @@ type reader struct {
 	eswitch   link.Eswitch
 	links     map[string]link.InterfaceRecord
 	uplinks   map[string]string
+	uses      map[string]string
 	functions map[pci.Address]sysfs.Function
 	modes     map[pci.Address]string // of the eswitches of PFs
 	roots     map[pci.Address]deviceattribute.DeviceAttribute
@@ -117,7 +119,7 @@ func (r *reader) readSFs() error {
 	}
 	for _, aux := range list {
 		if aux.SFNumber == nil {
-			continue
+			continue // no SF, or one of ice: neither its interface nor its representor can be told
 		}
 		d := &Device{Name: spell("aux", aux.Name), Kind: SF, Aux: aux.Name}
 		if aux.PCI != nil {
@@ -134,10 +136,10 @@ func (r *reader) readVDPAs() error {
 		return err
 	}
 	for _, v := range list {
-		d := &Device{Name: spell("vdpa", v.Name), Kind: VDPA, VDPA: v.Name, Aux: v.Aux}
+		d := &Device{Name: spell("vdpa", v.Name), Kind: VDPA, VDPA: v.Name, Aux: v.SF}
 		switch {
-		case v.Aux != "":
-			d.On = spell("aux", v.Aux)
+		case v.SF != "":
+			d.On = spell("aux", v.SF)
 		case v.PCI != nil:
 			d.On = functionName(*v.PCI)
 		}
@@ -150,8 +152,9 @@ func (r *reader) readVDPAs() error {
 	return nil
 }
 
-// readInterfaces puts the host's interfaces to their devices. Representors are no
-// devices; a further port of a function is a NIC of its own.
+// readInterfaces puts the host's interfaces to their devices, by place: the kernel gives an
+// interface back under the name that it had in a pod. Representors are no devices; a further
+// port of a function is a NIC of its own.
 func (r *reader) readInterfaces() error {
 	list, err := r.host.Sys.Netdevs()
 	if err != nil {
@@ -173,13 +176,29 @@ func (r *reader) readInterfaces() error {
 		if at == "" {
 			continue
 		}
-		if d := r.at[at]; d != nil && d.IfName == "" {
+		if d := r.at[at]; d != nil && d.IfName == "" && n.DevPort == 0 {
 			d.IfName = n.Name
 			continue
 		}
-		r.add("", &Device{Name: spell("net", n.Name), Kind: NIC, IfName: n.Name})
+		r.add("", &Device{Name: r.portName(at, n, l.PortName), Kind: NIC, IfName: n.Name})
 	}
 	return nil
+}
+
+// portName names the device of an interface after its place: the device that it is of, and its
+// port. Where drivers do not tell ports apart it is named after the interface.
+func (r *reader) portName(at string, n sysfs.Netdev, port string) string {
+	if n.DevPort > 0 {
+		port = fmt.Sprintf("p%d", n.DevPort)
+	}
+	if port != "" {
+		at += "/" + port
+	}
+	name := spell("dev", strings.ReplaceAll(at, "/", "-"))
+	if slices.ContainsFunc(r.devices, func(d *Device) bool { return d.Name == name }) {
+		return spell("net", n.Name)
+	}
+	return name
 }
 
 // owner gives the bus and name of the device that an interface is of; "" is one that is
@@ -219,7 +238,7 @@ func (r *reader) masters() {
 
 // interfaceOf fills in what is known of the interface of a device.
 func (r *reader) interfaceOf(d *Device) {
-	d.Uplink = r.uplinks[d.IfName]
+	d.Uplink, d.HostUse = r.uplinks[d.IfName], r.uses[d.IfName]
 	if d.IfName == "" {
 		return
 	}

@@ -14,7 +14,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"devinfo-cni.io/pkg/inventory"
 	"devinfo-cni.io/pkg/sysfs"
@@ -149,7 +148,7 @@ func TestTheOrderOfDirectoriesDoesNotMatter(t *testing.T) {
 	}
 }
 
-func text(list []resourceslice.Slice) string {
+func text(list []inventory.Slice) string {
 	var b strings.Builder
 	for n, s := range list {
 		fmt.Fprintf(&b, "slice %d\n", n)
@@ -193,7 +192,7 @@ func TestARenamedInterfaceKeepsTheDevicesNamesAndOneSliceChanges(t *testing.T) {
 	}
 }
 
-func deviceNames(list []resourceslice.Slice) (names [][]string) {
+func deviceNames(list []inventory.Slice) (names [][]string) {
 	for _, s := range list {
 		var in []string
 		for _, d := range s.Devices {
@@ -212,25 +211,21 @@ func TestADeviceInAPodStaysAsItWas(t *testing.T) {
 	if d := decision(t, inventory.Decide(read(t, moved), rules(t, everything), situation()), vf); d.Why == "" || d.Device.IfName != "" {
 		t.Fatalf("the interface did not move: %+v", d)
 	}
-	for configuration, what := range map[string]string{everything: "the same rules", "devices: []": "rules that do not name it any more"} {
-		s := situation()
-		s.Ours = map[string]bool{vf: true}
-		decisions := inventory.Decide(read(t, moved), rules(t, configuration), s)
-		got := inventory.PublishedIn(inventory.Slices(decisions, s.Ours, inventory.PublishedIn(before)))
-		if diff := cmp.Diff(describe(inventory.PublishedIn(before)[vf]), describe(got[vf])); diff != "" {
-			t.Errorf("%s: %s", what, diff)
-		}
-		after := inventory.Slices(decisions, s.Ours, inventory.PublishedIn(before))
-		if configuration == everything && !inventory.Same(before, after) {
-			t.Error("the pod's start rewrites the slices")
-		}
+	s := situation()
+	s.Ours, s.Last = map[string]inventory.As{vf: inventory.Exclusive}, inventory.PublishedIn(before)
+	after := inventory.Slices(inventory.Decide(read(t, moved), rules(t, everything), s), s.Ours, s.Last)
+	if diff := cmp.Diff(describe(s.Last[vf]), describe(inventory.PublishedIn(after)[vf])); diff != "" {
+		t.Error(diff)
+	}
+	if !inventory.Same(before, after) {
+		t.Error("the pod's start rewrites the slices")
 	}
 }
 
 func TestAHeldDeviceThatTheNodeHasLostIsTainted(t *testing.T) {
 	before := pool(t, host(t, captured(t, "mlx5-legacy")), everything)
 	s := situation()
-	s.Ours = map[string]bool{"pci-0000-3b-00-2": true}
+	s.Ours = map[string]inventory.As{"pci-0000-3b-00-2": inventory.Exclusive}
 	after := inventory.Slices(nil, s.Ours, inventory.PublishedIn(before))
 	if len(after) != 1 || len(after[0].Devices) != 1 {
 		t.Fatalf("got %v", deviceNames(after))

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"golang.org/x/tools/txtar"
-	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/inventory"
@@ -88,7 +87,7 @@ func read(t testing.TB, h inventory.Host) []inventory.Device {
 func situation() inventory.Situation { return inventory.Situation{Driver: driver, Sharing: true} }
 
 // pool is what is published of a host.
-func pool(t testing.TB, h inventory.Host, configuration string) []resourceslice.Slice {
+func pool(t testing.TB, h inventory.Host, configuration string) []inventory.Slice {
 	t.Helper()
 	return inventory.Slices(inventory.Decide(read(t, h), rules(t, configuration), situation()), nil, nil)
 }

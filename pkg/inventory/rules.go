@@ -37,6 +37,7 @@ type Rule struct {
 	Drivers      []string `json:"drivers"`      // of functions: "mlx5_core"
 
 	As           As                         `json:"as"`
+	AllowHostUse bool                       `json:"allowHostUse"` // of exclusive devices: also what has the host's addresses or routes
 	Attributes   map[string]json.RawMessage `json:"attributes"`   // strings, integers, booleans; a name without domain is in Domain
 	ResourceName string                     `json:"resourceName"` // for Multus; of exclusive devices
 	Attachments  int64                      `json:"attachments"`  // capacity of a shared device; 0 = DefaultAttachments
@@ -157,6 +158,8 @@ func (r *rule) checkOffer() error {
 		return errors.New(`as: it is missing; write "shared" or "exclusive"`)
 	case r.As != Shared && r.As != Exclusive:
 		return fmt.Errorf(`as: %q is not known; write "shared" or "exclusive"`, r.As)
+	case r.As == Shared && r.AllowHostUse:
+		return errors.New("allowHostUse: the host keeps what is shared; leave it out, or write as: exclusive")
 	case r.ResourceName == "":
 		return nil
 	case r.As == Shared:

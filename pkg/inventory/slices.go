@@ -9,7 +9,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"devinfo-cni.io/devinfo/pci"
 )
@@ -21,7 +20,7 @@ const maxDevices = resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures
 type Published map[string]resourceapi.Device
 
 // PublishedIn lists the devices of slices.
-func PublishedIn(list []resourceslice.Slice) Published {
+func PublishedIn(list []Slice) Published {
 	all := Published{}
 	for _, s := range list {
 		for _, d := range s.Devices {
@@ -39,7 +38,7 @@ func PublishedIn(list []resourceslice.Slice) Published {
 // first VFs share one slice, so that a change there rewrites only that slice; further VFs
 // are in slices by number. Bonds, bridges and NICs that are not on a PCI bus share another.
 // Counters are in slices of their own, behind.
-func Slices(decisions []Decision, ours map[string]bool, last Published) []resourceslice.Slice {
+func Slices(decisions []Decision, ours map[string]As, last Published) []Slice {
 	offered := Published{}
 	here := map[string]*Decision{}
 	for n := range decisions {
@@ -49,10 +48,10 @@ func Slices(decisions []Decision, ours map[string]bool, last Published) []resour
 			offered[c.Device.Name] = c.device()
 		}
 	}
-	for name := range ours {
+	for name, as := range ours {
 		d, known := last[name]
 		c := here[name]
-		if shared := d.AllowMultipleAllocations != nil; !known || shared && c != nil && c.Why == "" {
+		if !known || as == Shared && c != nil && c.Why == "" {
 			continue // what pods share does not move
 		}
 		d = *d.DeepCopy()
@@ -61,6 +60,8 @@ func Slices(decisions []Decision, ours map[string]bool, last Published) []resour
 			d.Taints = taint(TaintGone)
 			offered[name] = d
 			continue
+		case c.Why != "":
+			d.Taints = taint(TaintNotOffered)
 		case c.Device.NoCarrier:
 			d.Taints = taint(TaintNoCarrier)
 		default:
@@ -73,17 +74,33 @@ func Slices(decisions []Decision, ours map[string]bool, last Published) []resour
 }
 
 // Same says whether two pools have the same content: then there is nothing to publish.
-func Same(a, b []resourceslice.Slice) bool { return equality.Semantic.DeepEqual(a, b) }
+func Same(a, b []Slice) bool { return equality.Semantic.DeepEqual(a, b) }
 
 func taint(key string) []resourceapi.DeviceTaint {
 	return []resourceapi.DeviceTaint{{Key: key, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+}
+
+// Evict has a taint of devices in slices, which are not published yet, end their pods.
+func Evict(list []Slice, key string) {
+	for _, s := range list {
+		for _, d := range s.Devices {
+			for n := range d.Taints {
+				if d.Taints[n].Key == key {
+					d.Taints[n].Effect = resourceapi.DeviceTaintEffectNoExecute
+				}
+			}
+		}
+	}
 }
 
 // device is what is published of a device that is offered.
 func (c *Decision) device() resourceapi.Device {
 	d := resourceapi.Device{Name: c.Device.Name, Attributes: maps.Clone(c.Device.Attributes), ConsumesCounters: c.share.consumption()}
 	maps.Copy(d.Attributes, c.rule.attributes)
-	if c.Device.NoCarrier {
+	switch {
+	case c.unknown:
+		d.Taints = taint(TaintUnknown)
+	case c.Device.NoCarrier:
 		d.Taints = taint(TaintNoCarrier)
 	}
 	if name, id := c.rule.ResourceName, c.Device.ID(); name != "" {
@@ -158,7 +175,7 @@ func (p place) compare(q place) int {
 }
 
 // arrange puts devices into slices.
-func arrange(devices Published) (list []resourceslice.Slice) {
+func arrange(devices Published) (list []Slice) {
 	places := make([]place, 0, len(devices))
 	for _, d := range devices {
 		places = append(places, placeOf(&d))
@@ -167,7 +184,7 @@ func arrange(devices Published) (list []resourceslice.Slice) {
 	for n, p := range places {
 		full := len(list) > 0 && len(list[len(list)-1].Devices) == maxDevices
 		if n == 0 || full || p.function != places[n-1].function || p.part != places[n-1].part {
-			list = append(list, resourceslice.Slice{})
+			list = append(list, Slice{})
 		}
 		s := &list[len(list)-1]
 		s.Devices = append(s.Devices, devices[p.name])

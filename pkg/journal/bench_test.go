@@ -17,30 +17,23 @@ func BenchmarkJournal(b *testing.B) {
 	}
 	defer os.RemoveAll(dir)
 	j := journal.Open(dir, boot)
-	entry := &journal.Entry{Key: key1, File: "net-a-c0ffee_net1", Dir: "/run/k8s.cni.cncf.io/devinfo/cni", Created: true,
+	entry := &journal.Entry{Key: key1, File: "net-a-c0ffee_net1", Dir: "/run/k8s.cni.cncf.io/devinfo/cni",
 		Time: time.Now(), Result: json.RawMessage(`{"cniVersion":"1.1.0","interfaces":[{"name":"net1","sandbox":"/run/netns/x"}]}`)}
 	check := func(err error) {
 		if err != nil {
 			b.Fatal(err)
 		}
 	}
-	b.Run("Put", func(b *testing.B) {
+	b.Run("Record", func(b *testing.B) {
 		for b.Loop() {
-			_, err := j.Put(entry, nil)
-			check(err)
+			check(j.Record(entry, nil))
 			b.StopTimer()
+			entry.Unlock()
 			check(j.Forget(entry))
 			b.StartTimer()
 		}
 	})
-	_, err = j.Put(entry, nil)
-	check(err)
-	b.Run("PutAgain", func(b *testing.B) {
-		for b.Loop() {
-			_, err := j.Put(entry, entry)
-			check(err)
-		}
-	})
+	check(j.Record(entry, nil))
 	b.Run("Get", func(b *testing.B) {
 		for b.Loop() {
 			_, err := j.Get(key1)
@@ -49,14 +42,16 @@ func BenchmarkJournal(b *testing.B) {
 	})
 	b.Run("Owner", func(b *testing.B) {
 		for b.Loop() {
-			_, _, err := j.Owner(entry.File)
+			_, err := j.Owner(journal.OfFile, entry.File)
 			check(err)
 		}
 	})
-	b.Run("PutForget", func(b *testing.B) {
+	entry.Unlock()
+	check(j.Forget(entry))
+	b.Run("RecordForget", func(b *testing.B) {
 		for b.Loop() {
-			_, err := j.Put(entry, nil)
-			check(err)
+			check(j.Record(entry, nil))
+			entry.Unlock()
 			check(j.Forget(entry))
 		}
 	})

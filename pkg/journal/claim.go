@@ -1,201 +1,138 @@
 package journal
 
 import (
+	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
-	"slices"
 	"strings"
+	"time"
 
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/private"
 )
 
-// Claims are the links files/<file> or cdi/<spec> to the entry of the attachment whose
-// the file is. One counts while that entry is of this boot and names the file; until
-// then, and from then on, whoever comes first may replace it. A link that is there is
-// removed only by a caller that has locked the directory and read it since.
-type claims struct {
-	*Journal
-	what string // "device-info file"
-	dir  *private.Dir
-	of   func(*Entry) []string // the files that an entry names
+// Claim is what one attachment of a ResourceClaim has. Its network's plugins need not include
+// ours, so that the journal may have no [Entry] of it. The driver alone ends its leases: a
+// network namespace that is gone is no sign that a device was given back.
+type Claim struct {
+	Format    int           `json:"format"` // set by Hold
+	UID       string        `json:"uid"`
+	IfName    string        `json:"ifName,omitempty"` // of the attachment; "" = it has no interface
+	Namespace string        `json:"namespace"`
+	Name      string        `json:"name"`
+	BootID    string        `json:"bootID"` // set by Hold
+	Time      time.Time     `json:"time"`
+	Pods      []string      `json:"pods"`  // UIDs, of the claim's reservedFor: their own attachments are not kept out
+	Netns     string        `json:"netns"` // of its pod's sandbox; "" = none yet
+	Leases    []DeviceLease `json:"leases"`
 }
 
-const toEntry = "../attachments/"
-
-func (e *Entry) files() []string {
-	return e.each(func(n Names) string { return n.File })
-}
-
-func (e *Entry) specs() []string {
-	return e.each(func(n Names) string { return n.CDI.File })
-}
-
-func (e *Entry) socketDirs() []string {
-	return e.each(func(n Names) string { return n.SocketDir })
-}
-
-func (e *Entry) each(of func(Names) string) (list []string) {
-	for _, names := range e.All() {
-		if name := of(names); name != "" {
-			list = append(list, name)
-		}
+// Record is the name of the claim's record, <UID> or <UID>=<IfName>: no entry has one like it.
+func (c *Claim) Record() string {
+	if c.IfName == "" {
+		return c.UID
 	}
-	return list
+	return c.UID + "=" + c.IfName
 }
 
-// OwnedError says that a file or a directory is another attachment's.
-type OwnedError struct {
-	What  string // "device-info file", "CDI spec" or "socket directory"
-	File  string // name in the device-info or the CDI directory, or the socket directory
-	Owner Key
+// EndCommand ends the leases of all records of the claim, on a node without the driver.
+func (c *Claim) EndCommand() string {
+	uid, _, _ := strings.Cut(c.UID, "=") // of a newer build's claim the record is all that is known
+	return "devinfoctl gc --claim " + uid + " --yes"
 }
 
-func (e *OwnedError) Error() string {
-	return fmt.Sprintf("%s %s: belongs to attachment %s", e.What, e.File, e.Owner)
+func (c *Claim) holder() holder {
+	return holder{link: c.Record(), target: "claims/" + c.Record(), pods: c.Pods, netns: c.Netns}
 }
 
-// Owner returns, in O(1), the owner of a file of the device-info directory. Attachments of
-// another boot do not count, nor do those whose entry is gone or corrupt: entries are
-// written atomically, so only a power failure tears them.
-func (j *Journal) Owner(file string) (Key, bool, error) { return j.files.owner(file) }
+func (c *Claim) leases() []lease { return devices(c.Leases) }
 
-// SpecOwner is Owner for the CDI specs.
-func (j *Journal) SpecOwner(spec string) (Key, bool, error) { return j.specs.owner(spec) }
-
-func (c claims) owner(file string) (Key, bool, error) {
-	link, err := c.dir.Readlink(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return Key{}, false, nil
+// Claim reads what Hold has recorded; nil = nothing in this boot.
+func (j *Journal) Claim(record string) (*Claim, error) {
+	data, err := j.claims.Read(record)
+	if errors.As(err, new(*store.NameError)) || errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if errors.Is(err, store.ErrTooLarge) || errors.Is(err, private.ErrNotRegular) {
+		return nil, &store.CorruptError{Path: j.claims.Path(record), Err: err}
 	}
 	if err != nil {
-		return Key{}, false, c.wrap(file, err)
+		return nil, err
 	}
-	return c.linked(file, link)
+	c := new(Claim)
+	err = json.Unmarshal(data, c)
+	if c.Format > Format {
+		return nil, &FormatError{Path: j.claims.Path(record), Format: c.Format}
+	}
+	if err == nil && c.Record() != record {
+		err = errors.New("is of claim " + c.Record())
+	}
+	if err != nil {
+		return nil, &store.CorruptError{Path: j.claims.Path(record), Err: err}
+	}
+	if !(&Entry{BootID: c.BootID}).OfBoot(j.bootID) {
+		return nil, nil
+	}
+	return c, nil
 }
 
-// linked is the owner of a file by the link that is there. An entry of a newer build
-// counts: what it names is not known.
-func (c claims) linked(file, link string) (Key, bool, error) {
-	k, ok := parseKey(strings.TrimPrefix(link, toEntry))
-	if !ok {
-		return Key{}, false, nil
-	}
-	live, err := c.live(k, func(e *Entry) bool { return slices.Contains(c.of(e), file) })
-	if err != nil || !live {
-		return Key{}, false, err
-	}
-	return k, true, nil
-}
+// Claims lists the names of all records of claims.
+func (j *Journal) Claims() ([]string, error) { return j.claims.Names() }
 
-// live says whether an attachment's entry is of this boot and as names demands.
-func (j *Journal) live(k Key, names func(*Entry) bool) (bool, error) {
-	e, err := j.sound(k)
-	if newer := new(FormatError); errors.As(err, &newer) {
-		return true, nil
-	}
-	return e != nil && e.OfBoot(j.bootID) && names(e), err
-}
-
-// claim makes a file ours. It tells whether it made the link or found it.
-func (c claims) claim(k Key, file string) (made bool, err error) {
-	for {
-		err := c.dir.Link(file, target(k))
-		if err == nil {
-			return true, nil
-		}
-		if !errors.Is(err, fs.ErrExist) {
-			return false, c.wrap(file, err)
-		}
-		switch owner, owned, err := c.settle(file); {
-		case err != nil:
-			return false, c.wrap(file, err)
-		case owned && owner == k:
-			return false, nil
-		case owned:
-			return false, &OwnedError{c.what, file, owner}
-		}
-	}
-}
-
-// settle is owner where a claim that counts for nothing is removed. Whoever finds its own
-// asks here too: another may be about to remove what did not count a moment ago.
-func (c claims) settle(file string) (owner Key, owned bool, err error) {
-	err = c.dir.Alone(func() error {
-		link, err := c.dir.Readlink(file)
-		if errors.Is(err, fs.ErrNotExist) { // and the next moment somebody else's
-			return nil
-		}
-		if err == nil {
-			owner, owned, err = c.linked(file, link)
-		}
-		if err != nil || owned {
-			return err
-		}
-		return c.dir.Unlink(file)
-	})
-	return owner, owned, err
-}
-
-// release removes the claim unless it is, by now, somebody else's. What no file can be
-// named has no claim.
-func (c claims) release(k Key, file string) error {
-	ours, err := c.holds(k, file)
-	if bad := new(store.NameError); errors.As(err, &bad) {
-		return nil
-	}
-	if err != nil || !ours {
+// Hold records what a claim's attachment has from now on, in place of what it had: it takes
+// the leases that are new, and gives back those that are no longer named. Another holder is
+// a [*HeldError], after which nothing has changed.
+func (j *Journal) Hold(c *Claim) error {
+	c.Format, c.BootID = Format, j.bootID
+	data, err := json.Marshal(c)
+	if err != nil {
 		return err
 	}
-	return c.wrap(file, c.dir.Alone(func() error {
-		if ours, err := c.holds(k, file); err != nil || !ours {
+	return j.alone(func() error {
+		var had []lease
+		if before, err := j.Claim(c.Record()); before != nil && err == nil {
+			had = before.leases()
+		}
+		by, has := c.holder(), c.leases()
+		stale, err := j.allowed(by, has)
+		if err != nil {
 			return err
 		}
-		return c.dir.Unlink(file)
-	}))
-}
-
-// holds says whether the link is to the attachment's entry.
-func (c claims) holds(k Key, file string) (bool, error) {
-	link, err := c.dir.Readlink(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	return err == nil && link == target(k), c.wrap(file, err)
-}
-
-// all lists the files that the attachment claims.
-func (c claims) all(k Key) (files []string, err error) {
-	entries, err := c.dir.Entries()
-	for _, e := range entries {
-		if ours, err := c.holds(k, e.Name()); err != nil {
-			return files, err
-		} else if ours {
-			files = append(files, e.Name())
+		if err := j.claims.Write(by.link, append(data, '\n')); err != nil {
+			return err
 		}
-	}
-	return files, err
+		if err := j.take(by, has, stale); err != nil {
+			return err
+		}
+		return j.giveBack(by.link, without(had, has))
+	})
 }
 
-func target(k Key) string {
-	entry, _ := k.entry() // k was checked by Put or Forget
-	return toEntry + entry
+// LetGo forgets a record of a claim, and gives back all that it has. What is gone already is
+// success; the leases of a record that a power failure has torn go with the next sweep.
+func (j *Journal) LetGo(record string) error {
+	return j.LetGoIf(record, func() error { return nil })
 }
 
-func (c claims) wrap(file string, err error) error {
-	if err == nil {
+// LetGoIf is LetGo unless allowed gives an error, which it is asked for while nothing can be
+// recorded.
+func (j *Journal) LetGoIf(record string, allowed func() error) error {
+	if store.CheckName(record) != nil || notThere(j.claims.Path(record)) {
 		return nil
 	}
-	return fmt.Errorf("claim of %s %s: %w", c.what, file, err)
+	return j.alone(func() error {
+		if err := allowed(); err != nil {
+			return err
+		}
+		c, err := j.Claim(record)
+		if err != nil && !errors.As(err, new(*store.CorruptError)) {
+			return err
+		}
+		if c != nil {
+			if err := j.giveBack(record, c.leases()); err != nil {
+				return err
+			}
+		}
+		return j.claims.Remove(record)
+	})
 }
-
-// Holds says whether the attachment has claimed a file of the device-info directory.
-func (j *Journal) Holds(k Key, file string) (bool, error) { return j.files.holds(k, file) }
-
-// Claims lists the device-info files that the attachment has claimed, for when its entry,
-// which knows, cannot be read. It reads every claim of the node.
-func (j *Journal) Claims(k Key) ([]string, error) { return j.files.all(k) }
-
-// SpecClaims is Claims for CDI specs.
-func (j *Journal) SpecClaims(k Key) ([]string, error) { return j.specs.all(k) }

@@ -4,170 +4,142 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"reflect"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"devinfo-cni.io/pkg/journal"
 )
 
-func expectOwner(t *testing.T, j *journal.Journal, file string, want journal.Key, wantOK bool) {
-	t.Helper()
-	if got, ok, err := j.Owner(file); got != want || ok != wantOK || err != nil {
-		t.Errorf("owner of %s: got %v, %v, %v, want %v, %v", file, got, ok, err, want, wantOK)
-	}
+func claimOf(pod string, leases ...journal.DeviceLease) *journal.Claim {
+	return &journal.Claim{UID: "7d2f", IfName: "net1", Namespace: "shop", Name: "vf", Pods: []string{pod}, Leases: leases}
 }
 
-func expectSpecOwner(t *testing.T, j *journal.Journal, spec string, want journal.Key, wantOK bool) {
-	t.Helper()
-	if got, ok, err := j.SpecOwner(spec); got != want || ok != wantOK || err != nil {
-		t.Errorf("owner of %s: got %v, %v, %v, want %v, %v", spec, got, ok, err, want, wantOK)
-	}
-}
-
-func expectHolds(t *testing.T, j *journal.Journal, k journal.Key, file string, want bool) {
-	t.Helper()
-	if got, err := j.Holds(k, file); got != want || err != nil {
-		t.Errorf("%s holds %s: got %v, %v, want %v", k, file, got, err, want)
-	}
-}
-
-func TestAFileHasOneOwner(t *testing.T) {
+func TestAClaimsDeviceIsItsPods(t *testing.T) {
 	j, dir := open(t)
-	expectOwner(t, j, "f", journal.Key{}, false)
-	put(t, j, key1, "f")
-	before := files(t, dir)
-	err := refuse(t, j, &journal.Entry{Key: key2, File: "f"})
-	var owned *journal.OwnedError
-	if !errors.As(err, &owned) || !reflect.DeepEqual(*owned, journal.OwnedError{What: "device-info file", File: "f", Owner: key1}) {
-		t.Errorf("got %v", err)
+	vf, pf := has("pci-vf", journal.Exclusive)[0], has("pci-pf", journal.Shared)[0]
+	c := claimOf("pod", vf, pf)
+	must(t, j.Hold(c), j.Hold(c))
+	got, err := j.Claim(c.Record())
+	must(t, err)
+	if diff := cmp.Diff(c, got); diff != "" {
+		t.Error(diff)
 	}
-	if want := "device-info file f: belongs to attachment net-a/c0ffee/net1"; err.Error() != want {
-		t.Errorf("got %v, want %s", err, want)
+	asks := func(pod string) *journal.Entry {
+		return &journal.Entry{Key: key1, Pod: pod, Leases: []journal.DeviceLease{vf}}
 	}
-	expectFiles(t, dir, before...)
-	expectHolds(t, j, key1, "f", true)
-	expectHolds(t, j, key2, "f", false)
-	must(t, j.Forget(&journal.Entry{Key: key2, File: "f"})) // as DEL after the refused ADD
-	expectOwner(t, j, "f", key1, true)
-}
-
-func TestASpecHasOneOwnerToo(t *testing.T) {
-	j, dir := open(t)
-	put(t, j, key1, "s") // a file of the same name is another thing
-	putEntry(t, j, &journal.Entry{Key: key2, CDI: journal.CDI{Dir: "/run/cdi", File: "s", Device: "a/b=c"}})
-	expectOwner(t, j, "s", key1, true)
-	expectSpecOwner(t, j, "s", key2, true)
-	if claimed, err := j.SpecClaims(key2); err != nil || !reflect.DeepEqual(claimed, []string{"s"}) {
-		t.Errorf("claims: %q, %v", claimed, err)
+	if held := refuse(t, j, asks("other")); held.Error() != "device vf: is held by claim shop/vf" {
+		t.Errorf("got %v", held)
 	}
-	before := files(t, dir)
-	err := refuse(t, j, &journal.Entry{Key: key1, File: "s", CDI: journal.CDI{File: "s"}})
-	var owned *journal.OwnedError
-	if !errors.As(err, &owned) || !reflect.DeepEqual(*owned, journal.OwnedError{What: "CDI spec", File: "s", Owner: key2}) {
-		t.Errorf("got %v", err)
+	e := record(t, j, asks("pod")) // the pod's own network uses it
+	other := claimOf("other", vf)
+	other.UID = "8e3a"
+	if err := j.FreeFor(other); err == nil {
+		t.Error("another claim's: it is free")
 	}
-	expectFiles(t, dir, before...)
-	must(t, j.Forget(former(t, j, key2)))
-	expectSpecOwner(t, j, "s", journal.Key{}, false)
-}
-
-func TestThePutOfTheOwnerIsRepeatable(t *testing.T) {
-	j, dir := open(t)
-	for range 3 {
-		put(t, j, key1, "f")
+	if err := j.Hold(other); err == nil {
+		t.Error("another claim has it too")
 	}
-	expectFiles(t, dir, "attachments/net-a@c0ffee@net1", "files/f -> ../attachments/net-a@c0ffee@net1")
-}
-
-// So that the former file can be removed before anybody else may have the name.
-func TestFormerNamesStayClaimedUntilTheyAreReleased(t *testing.T) {
-	j, dir := open(t)
-	first := putEntry(t, j, &journal.Entry{Key: key1, File: "f", CDI: journal.CDI{File: "r"}, SocketDir: "/d", Pod: "p"})
-	second := putEntry(t, j, &journal.Entry{Key: key1, File: "g", CDI: journal.CDI{File: "s"}, Former: []journal.Names{first.Names()}})
-	expectOwner(t, j, "f", key1, true)
-	expectOwner(t, j, "g", key1, true)
-	expectSpecOwner(t, j, "r", key1, true)
-	if got := second.All(); !reflect.DeepEqual(got, []journal.Names{second.Names(), first.Names()}) {
-		t.Errorf("all names: %+v", got)
-	}
-	must(t, j.Release(key1, first.Names()), j.Release(key1, first.Names()), j.Release(key2, second.Names()))
-	putEntry(t, j, &journal.Entry{Key: key1, File: "g", CDI: journal.CDI{File: "s"}})
-	expectFiles(t, dir, "attachments/net-a@c0ffee@net1", "cdi/s -> ../attachments/net-a@c0ffee@net1", "files/g -> ../attachments/net-a@c0ffee@net1")
-	put(t, j, key2, "f")
-	expectOwner(t, j, "f", key2, true)
-	must(t, j.Forget(second)) // with the names of long ago: another's by now
-	expectFiles(t, dir, "attachments/net-a@decade@net1", "files/f -> ../attachments/net-a@decade@net1")
-}
-
-func TestAClaimWithoutAnEntryIsTakenOver(t *testing.T) {
-	j, dir := open(t)
-	e := put(t, j, key1, "f")
-	remove(t, filepath.Join(dir, "attachments/net-a@c0ffee@net1")) // killed in between
-	expectOwner(t, j, "f", journal.Key{}, false)
-	expectHolds(t, j, key1, "f", true)
-	put(t, j, key2, "f")
-	expectOwner(t, j, "f", key2, true)
-	must(t, j.Forget(e))
-	expectOwner(t, j, "f", key2, true)
-}
-
-func TestAClaimWhoseEntryNamesAnotherFileIsTakenOver(t *testing.T) {
-	j, dir := open(t)
-	put(t, j, key1, "f")
-	link(t, "../attachments/net-a@c0ffee@net1", filepath.Join(dir, "files/g")) // killed in between
-	expectOwner(t, j, "g", journal.Key{}, false)
-	put(t, j, key2, "g")
-	expectOwner(t, j, "g", key2, true)
-	expectOwner(t, j, "f", key1, true)
-}
-
-func TestAClaimOfAnotherBootIsTakenOverAndToForgetItLeavesTheNewOneAlone(t *testing.T) {
-	j, dir := open(t)
-	put(t, j, key1, "f")
-	next := journal.Open(dir, "another boot")
-	expectOwner(t, next, "f", journal.Key{}, false)
-	put(t, next, key2, "f")
-	expectOwner(t, next, "f", key2, true)
-	e, err := next.Get(key1)
-	if err != nil || e.BootID != boot {
-		t.Errorf("the old entry: got %v, %v", e, err)
-	}
-	must(t, next.Forget(e))
-	expectOwner(t, next, "f", key2, true)
-	expectFiles(t, dir, "attachments/net-a@decade@net1", "files/f -> ../attachments/net-a@decade@net1")
-	must(t, j.Forget(former(t, j, key2))) // and in the old boot, so to speak
+	c.Leases = c.Leases[1:] // the VF is given back
+	must(t, j.Forget(e), j.Hold(c), j.Hold(other), j.LetGo(c.Record()), j.LetGo(c.Record()), j.LetGo(other.Record()))
 	expectFiles(t, dir)
 }
 
-func TestALinkToElsewhereIsNobodysClaim(t *testing.T) {
-	j, dir := open(t)
-	put(t, j, key1, "g")
-	for _, target := range []string{"/etc/passwd", "../../x", "../attachments/", "../attachments/../../net-a@c0ffee@net1"} {
-		link(t, target, filepath.Join(dir, "files/f"))
-		expectOwner(t, j, "f", journal.Key{}, false)
-		put(t, j, key2, "f")
-		expectOwner(t, j, "f", key2, true)
-		must(t, j.Forget(former(t, j, key2)))
+// A network namespace that is gone is no sign of a device that was given back.
+func TestAClaimKeepsADeviceWithoutItsNetworkNamespace(t *testing.T) {
+	j, _ := open(t)
+	c := claimOf("pod", has("pci-vf", journal.Exclusive)...)
+	c.Netns = filepath.Join(t.TempDir(), "gone")
+	must(t, j.Hold(c))
+	refuse(t, j, &journal.Entry{Key: key1, Pod: "other", Leases: has("pci-vf", journal.Exclusive)})
+}
+
+func TestAClaimThatMakesNoSenseOrIsOfAnotherBootHasNothing(t *testing.T) {
+	for name, spoil := range map[string]func(dir string){
+		"torn": func(dir string) { must(t, os.WriteFile(dir+"/claims/7d2f=net1", []byte("{"), 0o600)) },
+		"gone": func(dir string) { remove(t, dir+"/claims/7d2f=net1") },
+		"reboot": func(dir string) {
+			must(t, journal.Open(dir, "older").Hold(claimOf("pod", has("pci-vf", journal.Exclusive)...)))
+		},
+	} {
+		j, dir := open(t)
+		must(t, j.Hold(claimOf("pod", has("pci-vf", journal.Exclusive)...)))
+		spoil(dir)
+		e := record(t, j, &journal.Entry{Key: key1, Pod: "other", Leases: has("pci-vf", journal.Exclusive)})
+		must(t, j.LetGo("7d2f=net1"))
+		if !j.Has(e, "pci-vf", 0) {
+			t.Errorf("%s: it was taken away", name)
+		}
+		must(t, j.Forget(e))
+		expectFiles(t, dir)
 	}
 }
 
-func TestWhatIsNoLinkIsNobodysToTake(t *testing.T) {
+func TestAClaimOfANewerBuildIsLeftAlone(t *testing.T) {
 	j, dir := open(t)
-	put(t, j, key2, "g")
-	must(t, os.WriteFile(filepath.Join(dir, "files/f"), nil, 0o600))
-	if _, _, err := j.Owner("f"); err == nil {
-		t.Error("it is no claim, but has no error")
+	must(t, j.Hold(claimOf("pod", has("pci-vf", journal.Exclusive)...)))
+	must(t, os.WriteFile(dir+"/claims/7d2f=net1", []byte(`{"format": 99}`), 0o600))
+	refuse(t, j, &journal.Entry{Key: key1, Pod: "pod", Leases: has("pci-vf", journal.Exclusive)})
+	if err := j.LetGo("7d2f=net1"); err == nil {
+		t.Error("it was let go")
 	}
-	refuse(t, j, &journal.Entry{Key: key1, File: "f"})
-	expectFiles(t, dir, "attachments/net-a@decade@net1", "files/f", "files/g -> ../attachments/net-a@decade@net1")
 }
 
-func remove(t *testing.T, path string) {
-	t.Helper()
-	must(t, os.Remove(path))
+// What a claim or an entry names is not what it has: an ADD that was killed took none of it.
+func TestOnlyLeasesThatWereTakenAreHad(t *testing.T) {
+	j, dir := open(t)
+	leases := []journal.DeviceLease{{ID: "pci-vf", Mode: journal.Exclusive}, {ID: "pci-pf", Mode: journal.Shared}}
+	e := record(t, j, &journal.Entry{Key: key1, Pod: "a", Leases: leases})
+	c := &journal.Claim{UID: "u", Pods: []string{"a"}, Leases: leases}
+	must(t, j.Hold(c))
+	for n, got := range [][]journal.DeviceLease{j.Devices(e), j.DevicesOf(c)} {
+		if diff := cmp.Diff(leases, got); diff != "" {
+			t.Errorf("%d: %s", n, diff)
+		}
+	}
+	links, err := filepath.Glob(dir + "/leases/device/*/shared/*")
+	must(t, err)
+	for _, link := range links {
+		must(t, os.Remove(link))
+	}
+	for n, got := range [][]journal.DeviceLease{j.Devices(e), j.DevicesOf(c)} {
+		if diff := cmp.Diff(leases[:1], got); diff != "" || len(links) != 2 {
+			t.Errorf("%d: of %q: %s", n, links, diff)
+		}
+	}
 }
 
-func link(t *testing.T, target, path string) {
-	t.Helper()
-	must(t, os.Symlink(target, path))
+func TestAClaimThatMustNotLetGoKeepsWhatItHas(t *testing.T) {
+	j, dir := open(t)
+	c := &journal.Claim{UID: "u", Leases: has("pci-vf", journal.Exclusive)}
+	must(t, j.Hold(c))
+	before, kept := files(t, dir), errors.New("the driver has it")
+	if err := j.LetGoIf("u", func() error { return kept }); !errors.Is(err, kept) {
+		t.Errorf("got %v", err)
+	}
+	expectFiles(t, dir, before...)
+	must(t, j.LetGoIf("u", func() error { return nil }))
+	expectFiles(t, dir)
+	for _, of := range []string{c.EndCommand(), (&journal.Claim{UID: "u=net1"}).EndCommand()} {
+		if of != "devinfoctl gc --claim u --yes" {
+			t.Errorf("got %q", of)
+		}
+	}
+}
+
+// A sweep that has seen the record of another boot leaves what the driver has made of it since.
+func TestSweepLeavesAClaimThatIsHeldAgain(t *testing.T) {
+	j, dir := open(t)
+	vf := has("pci-vf", journal.Exclusive)
+	for range 100 {
+		must(t, journal.Open(dir, "older").Hold(claimOf("pod", vf...)))
+		done := make(chan error)
+		go func() { done <- j.Sweep(func(string) {}) }()
+		must(t, j.Hold(claimOf("pod", vf...)), <-done)
+		if holders, err := j.Holders(journal.OfDevice, "pci-vf"); err != nil || len(holders) != 1 {
+			t.Fatalf("it is held by %v, %v", holders, err)
+		}
+		must(t, j.LetGo("7d2f=net1"))
+	}
+	expectFiles(t, dir)
 }

@@ -11,56 +11,61 @@ import (
 )
 
 // Whichever step it is for which there is no room.
-func TestAPutWithoutRoomLeavesNothing(t *testing.T) {
+func TestARecordWithoutRoomLeavesNothing(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		disk := privatetest.Mount(t, 100)
 		j := journal.Open(disk.Dir, boot)
 		room := 0
 		for ; ; room++ {
 			empty := disk.Fill(room)
-			undo, err := j.Put(everything(key1), nil)
+			e := everything(key1, "p")
+			err := j.Record(e, nil)
 			empty()
 			if err == nil {
-				must(t, undo())
+				e.Unlock()
+				must(t, j.Forget(e))
 				break
 			}
-			if !errors.Is(err, syscall.ENOSPC) || undo != nil {
+			if !errors.Is(err, syscall.ENOSPC) || e.Locked() != nil {
 				t.Errorf("room for %d: got %v", room, err)
 			}
 			expectFiles(t, disk.Dir)
 		}
-		if room < 7 { // the entry, four links, two directories
+		if room < 10 { // the entry, five links, their directories
 			t.Errorf("room for %d will do", room)
 		}
-		expectFiles(t, disk.Dir)
 
-		earlier := put(t, j, key1, "x")
+		begun := &journal.Entry{Key: key1, Pod: "p", File: "f"}
+		must(t, j.Record(begun, nil))
 		before := files(t, disk.Dir)
-		for room := 1; room < 7; room++ {
+		for room := range 8 {
 			empty := disk.Fill(room)
-			if _, err := j.Put(everything(key1), earlier); !errors.Is(err, syscall.ENOSPC) {
+			if err := j.Record(everything(key1, "p"), begun); !errors.Is(err, syscall.ENOSPC) {
 				t.Errorf("room for %d: got %v", room, err)
 			}
 			empty()
 			expectFiles(t, disk.Dir, before...)
 		}
+		begun.Unlock()
 	})
 }
 
-func TestForgetAndReleaseNeedNoRoom(t *testing.T) {
+func TestForgettingNeedsNoRoom(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		disk := privatetest.Mount(t, 100)
 		j := journal.Open(disk.Dir, boot)
-		e := putEntry(t, j, everything(key1))
-		put(t, j, key2, "x")
+		e := record(t, j, everything(key1, "p"))
+		c := claimOf("p", has("pci-pf", journal.Shared)...)
+		must(t, j.Hold(c))
+		kept := record(t, j, &journal.Entry{Key: key2})
 		empty := disk.Fill(0)
 		if err := j.Writable(); !errors.Is(err, syscall.ENOSPC) {
 			t.Errorf("writable: got %v", err)
 		}
-		must(t, j.Release(key1, e.Former[0]), j.Forget(e), j.Forget(e))
+		must(t, j.Forget(e), j.Forget(e), j.LetGo(c.Record()))
 		empty()
-		expectFiles(t, disk.Dir, "attachments/net-a@decade@net1", "files/x -> ../attachments/net-a@decade@net1")
-		must(t, j.Writable())
+		expectFiles(t, disk.Dir, "attachments/net-a@decade@net1")
+		must(t, j.Writable(), j.Forget(kept))
 	})
 }
 
@@ -72,23 +77,17 @@ func TestOnAReadOnlyDiskThereIsNothingToForget(t *testing.T) {
 			j := journal.Open(disk.Dir+dir, boot)
 			switch dir {
 			case "/some":
-				must(t, j.Forget(putEntry(t, j, everything(key1))))
+				must(t, j.Forget(record(t, j, everything(key1, "p"))))
 			case "/shared":
-				putEntry(t, j, everything(key2)) // of the same pod
+				record(t, j, &journal.Entry{Key: key2, Pod: "p", Leases: everything(key2, "p").Leases}) // of the same pod
 			}
 			disk.ReadOnly(true)
 			before := files(t, disk.Dir)
-			e := everything(key1)
-			must(t, j.Forget(e), j.Release(key1, e.Names()), j.Sweep(func(path string) { t.Errorf("swept %s", path) }))
-			for _, claimed := range []func(journal.Key) ([]string, error){j.Claims, j.SpecClaims, j.SocketClaims} {
-				if list, err := claimed(key1); len(list) > 0 || err != nil {
-					t.Errorf("claims: %q, %v", list, err)
-				}
-			}
+			e := everything(key1, "p")
+			must(t, j.Forget(e), j.LetGo("7d2f"), j.Sweep(func(path string) { t.Errorf("swept %s", path) }), j.Remains(&journal.Entry{Key: key1}))
 			expectFiles(t, disk.Dir, before...)
-			undo, err := j.Put(e, nil)
-			if !errors.Is(err, syscall.EROFS) || undo != nil {
-				t.Errorf("Put: got %v", err)
+			if err := j.Record(e, nil); !errors.Is(err, syscall.EROFS) {
+				t.Errorf("Record: got %v", err)
 			}
 			if err := j.Writable(); !errors.Is(err, syscall.EROFS) {
 				t.Errorf("writable: got %v", err)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -23,8 +24,8 @@ type Key struct {
 
 func (k Key) String() string { return k.Network + "/" + k.ContainerID + "/" + k.IfName }
 
-// entry is the name of the file. An "@" is legal in an interface name only, so
-// the first two separate. An entry is JSON, which has no strings but of UTF-8.
+// entry is the name of the file, if one can have it. An "@" is legal in an interface name
+// only, so the first two separate. An entry is JSON, which has no strings but of UTF-8.
 func (k Key) entry() (string, error) {
 	if !IsIdentifier(k.Network) || !IsIdentifier(k.ContainerID) || k.IfName == "" || strings.ContainsAny(k.IfName, "/\x00") {
 		return "", fmt.Errorf("attachment %q: must be network/containerID/ifName, of which the first two consist of "+
@@ -33,7 +34,8 @@ func (k Key) entry() (string, error) {
 	if !utf8.ValidString(k.IfName) {
 		return "", &store.NameError{Name: k.IfName, Err: errors.New("an interface name must be UTF-8")}
 	}
-	return k.Network + "@" + k.ContainerID + "@" + k.IfName, nil
+	name := k.Network + "@" + k.ContainerID + "@" + k.IfName
+	return name, store.CheckName(name)
 }
 
 func parseKey(entry string) (Key, bool) {
@@ -60,12 +62,9 @@ func IsIdentifier(s string) bool {
 	return s != ""
 }
 
-// Format is that of the entries that this build writes. It grows when an older build would
-// take an entry for something else than it is.
-//
-//	1  (the key is absent) before Asked, Info and Former
-//	2
-const Format = 2
+// Format is that of the entries and claims that this build writes. It grows when an older
+// build would take one for something else than it is.
+const Format = 3
 
 // Entry is what the journal holds of one attachment: what ADD was asked, and what the
 // attachment owns or may own. Keys that are not known are ignored.
@@ -75,25 +74,20 @@ type Entry struct {
 	Netns  string    `json:"netns,omitempty"`  // CNI_NETNS
 	BootID string    `json:"bootID,omitempty"` // set by Put
 	Time   time.Time `json:"time"`             // of ADD
-	Pod    string    `json:"pod,omitempty"`    // whose socket directories are: K8S_POD_UID, else the container's ID
+	Pod    string    `json:"pod,omitempty"`    // that has the socket directory and the devices: K8S_POD_UID, else the container's ID
 
 	Asked Asked `json:"asked,omitzero"`
 
 	File      string          `json:"file,omitempty"`      // name in the device-info directory; "" = none
 	Dir       string          `json:"dir,omitempty"`       // the device-info directory
-	Created   bool            `json:"created,omitempty"`   // there was no file before ADD
-	Before    []byte          `json:"before,omitempty"`    // what the file held before ADD, in base64 to keep every byte
 	Wrote     bool            `json:"wrote,omitempty"`     // ADD writes the file
 	Info      json.RawMessage `json:"info,omitempty"`      // what it writes
+	Kept      bool            `json:"kept,omitempty"`      // somebody else had written the same before
 	InNetns   bool            `json:"inNetns,omitempty"`   // the interface was in Netns at the end of ADD
-	Device    Device          `json:"device,omitzero"`     // as ADD found it
+	Device    Identity        `json:"device,omitzero"`     // as ADD found it
 	CDI       CDI             `json:"cdi,omitzero"`        // the CDI spec that ADD writes
 	SocketDir string          `json:"socketDir,omitempty"` // the host's directory that the CDI spec mounts
-	Was       json.RawMessage `json:"was,omitempty"`       // what an earlier ADD of this attachment wrote to File
-
-	// Former are the names of earlier ADDs of this attachment whose files are still to be
-	// removed.
-	Former []Names `json:"former,omitempty"`
+	Leases    []DeviceLease   `json:"leases,omitempty"`    // the devices that the pod has by this attachment
 
 	Delegates      []json.RawMessage          `json:"delegates,omitempty"`      // configurations as executed, with name and cniVersion
 	CNIVersion     string                     `json:"cniVersion,omitempty"`     // of the network configuration
@@ -104,11 +98,12 @@ type Entry struct {
 
 	Complete bool `json:"complete,omitempty"` // ADD succeeded, or has nothing left to do but write the files
 
-	raw []byte // the content of the file
+	raw  []byte   // the content of the file
+	file *os.File // while it is locked
 }
 
 // Asked is what the configuration said of the device, placeholders filled in: CHECK and
-// devinfoctl compare with it. It is nil in entries of format 1.
+// devinfoctl compare with it.
 type Asked struct {
 	DeviceIDs         []DeviceID      `json:"deviceIDs,omitempty"` // in order of precedence
 	Declared          json.RawMessage `json:"declared,omitempty"`  // a device-info object, maybe partial
@@ -124,19 +119,19 @@ type DeviceID struct {
 	ID  string `json:"id"`
 }
 
-// Names are what an attachment has files by, and what it wrote.
-type Names struct {
-	Info      string `json:"info,omitempty"` // the device information in File
-	File      string `json:"file,omitempty"` // in Dir
-	Dir       string `json:"dir,omitempty"`
-	CDI       CDI    `json:"cdi,omitzero"`
-	SocketDir string `json:"socketDir,omitempty"`
-}
-
 // PodName is the namespace and the name of the pod; both are "" where no Kubernetes asked.
 func (e *Entry) PodName() (namespace, name string) {
 	args, _ := pod.ParseArgs(e.Args) // what can be read of them
 	return args.Name()
+}
+
+// pod is namespace/name, or "".
+func (e *Entry) pod() string {
+	namespace, name := e.PodName()
+	if name == "" {
+		return ""
+	}
+	return namespace + "/" + name
 }
 
 // ByClaim says that the pod has the attachment by a ResourceClaim, which hands it to those of
@@ -153,22 +148,13 @@ func (e *Entry) OfBoot(bootID string) bool {
 	return e.BootID == bootID || e.BootID == "" || bootID == ""
 }
 
-// Names are those of the ADD that wrote the entry.
-func (e *Entry) Names() Names { return Names{string(e.Info), e.File, e.Dir, e.CDI, e.SocketDir} }
-
-// All are the names of this and of earlier ADDs: all that the attachment may own.
-func (e *Entry) All() []Names { return append([]Names{e.Names()}, e.Former...) }
-
-// Path is the device-info file's full path; "" = none.
-func (n Names) Path() string {
-	if n.File == "" {
+// Path is the device-info file's full path at ADD; "" = none.
+func (e *Entry) Path() string {
+	if e.File == "" {
 		return ""
 	}
-	return filepath.Join(n.Dir, n.File)
+	return filepath.Join(e.Dir, e.File)
 }
-
-// Path is the device-info file's full path at ADD.
-func (e *Entry) Path() string { return filepath.Join(e.Dir, e.File) }
 
 // CDI is the CDI spec of an attachment. It is zero when there is none.
 type CDI struct {
@@ -177,8 +163,8 @@ type CDI struct {
 	Device string `json:"device"` // by which a container asks for it: vendor/class=name
 }
 
-// Device is the identity of a device, for people.
-type Device struct {
+// Identity is that of a device, for people.
+type Identity struct {
 	Type string `json:"type"` // "pci", "vdpa", "vhost-user" or "memif"
 	ID   string `json:"id"`   // PCI address, vDPA device or socket path
 }
@@ -200,13 +186,15 @@ func decode(data []byte) (*Entry, error) {
 		return nil, err
 	}
 	if err != nil { // perhaps a key's type has changed since
-		var only struct{ Format int }
-		if json.Unmarshal(data, &only) == nil {
-			e.Format = only.Format
+		var only struct {
+			Format int
+			Args   string
 		}
+		_ = json.Unmarshal(data, &only)
+		e.Format, e.Args = only.Format, only.Args
 	}
 	if e.Format > Format {
-		return nil, &FormatError{Format: e.Format}
+		return nil, &FormatError{Format: e.Format, Pod: e.pod()}
 	}
 	return e, err
 }

@@ -1,72 +1,91 @@
 package journal
 
 import (
-	"encoding/json"
-	"errors"
-	"io/fs"
-
-	"devinfo-cni.io/devinfo/pci"
-	"devinfo-cni.io/devinfo/store"
+	"fmt"
+	"strings"
+	"time"
 )
 
-// Holder is an attachment by a ResourceClaim that has a device of the node to itself. Its
-// plugins need not include ours, so that the journal may have no [Entry] of it.
+// A Holder is who has a lease: an attachment, a claim, or a network namespace that
+// sriov-cni has given the device to.
 type Holder struct {
-	Key
-	Netns  string `json:"netns"`  // CNI_NETNS
-	BootID string `json:"bootID"` // set by Hold
-	Pod    string `json:"pod"`    // namespace/name
-	Claim  string `json:"claim"`  // namespace/name
+	Entry *Entry // nil = not an attachment; one of a newer build has its Key alone
+	Claim *Claim // nil = not a claim
+	Netns string // of sriov-cni's lock
+	Mode  Mode
 }
 
-// Hold notes that h is about to have the device: a PCI address, an auxiliary name, or
-// whatever a runtime passes as deviceID.
-func (j *Journal) Hold(device string, h Holder) error {
-	h.BootID = j.bootID
-	data, err := json.Marshal(h)
-	if err != nil {
-		return err
-	}
-	return j.held.Write(spelled(device), append(data, '\n'))
-}
-
-// LetGo forgets that the attachment has the device. What another one has stays; what a power
-// failure has torn tells of nobody.
-func (j *Journal) LetGo(device string, k Key) error {
-	h, err := j.HolderOf(device)
-	torn := errors.As(err, new(*store.CorruptError))
-	if !torn && (err != nil || h == nil || h.Key != k) {
-		return err
-	}
-	return j.held.Remove(spelled(device))
-}
-
-// HolderOf says who has a device; nil = nobody by a claim, in this boot. The holder's
-// network namespace may be gone: then it has nothing any more, and the next Hold replaces it.
-// A file that makes no sense is a [*store.CorruptError].
-func (j *Journal) HolderOf(device string) (*Holder, error) {
-	data, err := j.held.Read(spelled(device))
-	var name *store.NameError
+// String names the pod, the network or the claim.
+func (h Holder) String() string {
 	switch {
-	case errors.As(err, &name), errors.Is(err, fs.ErrNotExist):
-		return nil, nil
-	case err != nil:
-		return nil, err
+	case h.Claim != nil:
+		return "claim " + h.Claim.Namespace + "/" + h.Claim.Name
+	case h.Entry == nil:
+		return "network namespace " + h.Netns + " (by sriov-cni)"
 	}
-	h := new(Holder)
-	if err := json.Unmarshal(data, h); err != nil {
-		return nil, &store.CorruptError{Path: j.held.Path(spelled(device)), Err: err}
+	who := "container " + h.Entry.ContainerID
+	if namespace, name := h.Entry.PodName(); name != "" {
+		who = "pod " + namespace + "/" + name
 	}
-	if !(&Entry{BootID: h.BootID}).OfBoot(j.bootID) {
-		return nil, nil
-	}
-	return h, nil
+	return fmt.Sprintf("%s (%s, network %s)", who, h.Entry.IfName, h.Entry.Network)
 }
 
-// spelled gives one spelling to each device.
-func spelled(device string) string {
-	if a, err := pci.Parse(device); err == nil {
-		return a.String()
+// Since is when the holder got it; zero = unknown.
+func (h Holder) Since() time.Time {
+	switch {
+	case h.Claim != nil:
+		return h.Claim.Time
+	case h.Entry != nil:
+		return h.Entry.Time
 	}
-	return device
+	return time.Time{}
+}
+
+// A HeldError says that somebody else has a lease that keeps the caller from its own.
+type HeldError struct {
+	Kind   Kind
+	ID     string // as the lease has it: a file's name, a directory's path, a device's ID
+	Part   string // the device that was asked for, if it is a part of ID; else ""
+	Holder Holder
+}
+
+func (e *HeldError) Error() string {
+	if e.Kind != OfDevice {
+		return fmt.Sprintf("%s %s: belongs to attachment %s", e.Kind, e.ID, e.Holder.Entry.Key)
+	}
+	text := "device " + DeviceName(e.ID)
+	if e.Part != "" {
+		text += ", which " + DeviceName(e.Part) + " is a part of"
+	}
+	text += ": is held by " + e.Holder.String()
+	if since := e.Holder.Since(); !since.IsZero() {
+		text += ", since " + since.UTC().Format("2006-01-02 15:04:05 MST")
+	}
+	return text
+}
+
+// DeviceName is what people and plugins call the device of an ID: a PCI address, or the
+// name on its bus.
+func DeviceName(id string) string {
+	if bus, name, ok := strings.Cut(id, "-"); ok && bus != "iommu" {
+		return name
+	}
+	return "IOMMU group " + strings.TrimPrefix(id, "iommu-")
+}
+
+// holder is who takes or has leases, by the name of its links.
+type holder struct {
+	link   string   // name of the link: an entry's, or a claim's UID
+	target string   // of the link, from the state directory
+	pods   []string // whose attachments and claims do not keep it out
+	netns  string   // sriov-cni's lock for it is its own
+}
+
+func (e *Entry) holder() (holder, error) {
+	name, err := e.entry()
+	h := holder{link: name, target: "attachments/" + name, netns: e.Netns}
+	if e.Pod != "" {
+		h.pods = []string{e.Pod}
+	}
+	return h, err
 }

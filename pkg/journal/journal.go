@@ -3,23 +3,24 @@
 // an entry can finish the work, or undo it, without prevResult, network namespace or the
 // help of the runtime: DEL, GC, the ADD after one that was killed, and devinfoctl.
 //
-// It also answers whose a device-info file is (section 4.2 of the Device Information
-// Specification 1.1.0: names are unique per attachment), because a runtime may be made to
-// pass the path of another pod's file; and likewise for CDI specs and socket directories.
+// It also answers who has what, by leases. A device-info file is one attachment's (section
+// 4.2 of the Device Information Specification 1.1.0: names are unique per attachment),
+// whatever path a runtime may be made to pass; so is a CDI spec. A socket directory and a
+// device are a pod's; devices may also be a ResourceClaim's.
 //
 //	attachments/<network>@<containerID>@<ifName>   one JSON each
-//	files/<device-info file> -> ../attachments/...  who claims that file
-//	cdi/<CDI spec> -> ../attachments/...            who claims that spec
-//	sockets/<directory>/<entry> -> ../../attachments/...  who uses that directory: one pod
-//	held/<device>                                  who has it by a ResourceClaim, one JSON each
+//	claims/<UID>                                   one JSON each: what the driver's claims have
+//	leases/{file,spec,socket,device}/<id>/<holder> -> ../../../attachments/... or claims/...
+//	leases/device/<id>/shared/<holder> -> ../../../../attachments/... or claims/...
 //
-// A claim counts while its entry is there, is of this boot and names the file. An entry is
-// written before its claims, and removed after them. Reading, releasing and forgetting
+// A lease counts while its holder is there, is of this boot and names it. A holder is
+// written before its leases, and removed after them. Reading, releasing and forgetting
 // create nothing on disk, not even a lock: a full disk does not stop a DEL.
 package journal
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -28,30 +29,33 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/private"
 )
 
 // Journal is the state directory of one node. Its methods may be called concurrently,
-// also from several processes, but for one Key only one at a time, as CNI requires of
-// runtimes.
+// also from several processes.
 type Journal struct {
+	// SRIOVLocks is where sriov-cni says which PCI functions it has given away; "" = it is not asked.
+	SRIOVLocks string
+	// NetnsGone says whether a network namespace is gone; an error means that it cannot be told.
+	NetnsGone func(path string) (bool, error)
+
 	bootID  string
 	dir     string
 	entries *private.Dir
-	files   claims // of device-info files
-	specs   claims // of CDI specs
-	held    *private.Dir
+	claims  *private.Dir
+	leases  *private.Dir
 }
 
 // Open names the state directory, which must be absolute; it touches nothing on
 // disk. The bootID tells entries of this boot from older ones: see [BootID].
 func Open(stateDir, bootID string) *Journal {
-	j := &Journal{bootID: bootID, dir: stateDir, entries: private.Open(filepath.Join(stateDir, "attachments")), held: private.Open(filepath.Join(stateDir, "held"))}
-	j.files = claims{j, "device-info file", private.Open(filepath.Join(stateDir, "files")), (*Entry).files}
-	j.specs = claims{j, "CDI spec", private.Open(filepath.Join(stateDir, "cdi")), (*Entry).specs}
-	return j
+	in := func(name string) *private.Dir { return private.Open(filepath.Join(stateDir, name)) }
+	return &Journal{NetnsGone: link.NetnsGone, bootID: bootID, dir: stateDir, entries: in("attachments"), claims: in("claims"), leases: in("leases")}
 }
 
 // BootID is the kernel's name for the current boot.
@@ -77,6 +81,7 @@ func BootID() (string, error) {
 type FormatError struct {
 	Path   string
 	Format int
+	Pod    string // namespace/name; "" = the entry does not say
 }
 
 func (e *FormatError) Error() string {
@@ -85,16 +90,22 @@ func (e *FormatError) Error() string {
 
 // Get returns the entry of an attachment, nil if there is none. Content that makes no
 // sense is a [*store.CorruptError]: the caller warns and goes on as if there were no
-// entry; Put and Forget do. An entry of a newer build is a [*FormatError].
+// entry. An entry of a newer build is a [*FormatError].
 func (j *Journal) Get(k Key) (*Entry, error) {
 	name, err := k.entry()
 	if err != nil {
 		return nil, err
 	}
 	data, err := j.entries.Read(name)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
+	}
+	return j.parse(k, name, data, err)
+}
+
+// parse makes an entry of what was read, or of the error in place of it.
+func (j *Journal) parse(k Key, name string, data []byte, err error) (*Entry, error) {
+	switch {
 	case errors.Is(err, store.ErrTooLarge), errors.Is(err, private.ErrNotRegular):
 		return nil, &store.CorruptError{Path: j.entries.Path(name), Err: err}
 	case err != nil:
@@ -114,155 +125,149 @@ func (j *Journal) Get(k Key) (*Entry, error) {
 	return e, nil
 }
 
-// Put records an attachment, in place of former, its earlier entry as Get returned it
-// (nil = none that makes sense), as one of this boot: it sets e.BootID. Then it claims all
-// that the entry names; what belongs to another attachment is an [*OwnedError]. After an
-// error nothing has changed, and undo is nil; else undo puts everything back as it was.
-func (j *Journal) Put(e, former *Entry) (undo func() error, err error) {
-	name, err := e.entry()
+// Lock is Get for one who is about to undo or replace the entry: it waits, at most that
+// long, until nobody else has the entry locked, and locks it until [Entry.Unlock]. An ADD
+// has its entry locked from when it is written until it ends, and a plugin that is run for
+// an attachment, until that has ended, though its caller was killed. With the
+// [*store.CorruptError] comes an entry that has nothing but its key, locked all the same. A
+// [*private.BusyError] says that the wait has ended.
+func (j *Journal) Lock(ctx context.Context, k Key, wait time.Duration) (*Entry, error) {
+	name, err := k.entry()
 	if err != nil {
 		return nil, err
 	}
-	before, err := j.content(name, e.Key, former)
-	if err != nil {
+	f, err := private.Lock(ctx, j.entries.Path(name), wait)
+	if errors.Is(err, private.ErrNotRegular) { // a link, which nobody has locked
+		err = j.entries.Remove(name)
+	}
+	if f == nil && err == nil {
+		return nil, nil
+	}
+	var data []byte
+	if err == nil {
+		data, err = private.Content(f)
+	}
+	e, err := j.parse(k, name, data, err)
+	switch {
+	case errors.As(err, new(*store.CorruptError)):
+		e = &Entry{Key: k}
+	case err != nil:
+		private.Unlock(f)
 		return nil, err
+	}
+	e.file = f
+	return e, err
+}
+
+// Unlock lets others have the entry; nil, or one that is not locked, is nobody's.
+func (e *Entry) Unlock() {
+	if e != nil {
+		private.Unlock(e.file)
+		e.file = nil
+	}
+}
+
+// Locked is the entry's file while it is locked, for plugins to inherit; nil = it is not.
+func (e *Entry) Locked() *os.File {
+	if e == nil {
+		return nil
+	}
+	return e.file
+}
+
+// Record records an attachment, and takes leases of all that its entry names, at once: what
+// another has is a [*HeldError], after which nothing has changed. It sets e.BootID, and
+// locks the entry: see [Journal.Lock]. former is the entry that it replaces, locked, whose
+// lock then ends; any other entry of the attachment is a [*BetweenError].
+func (j *Journal) Record(e, former *Entry) error {
+	by, err := e.holder()
+	if err != nil {
+		return err
 	}
 	e.Format, e.BootID = Format, j.bootID
 	data, err := encode(e)
 	if err != nil {
-		return nil, fmt.Errorf("journal entry of %s: %w", e.Key, err)
+		return fmt.Errorf("journal entry of %s: %w", e.Key, err)
 	}
-	var made []func() error
-	undo = func() error {
-		var errs []error
-		for _, release := range made {
-			errs = append(errs, release())
-		}
-		if err := errors.Join(errs...); err != nil { // the entry is what tells of them
+	leases := e.leases()
+	return j.alone(func() error {
+		if err := j.inPlace(by.link, e.Key, former.Locked()); err != nil {
 			return err
 		}
-		return j.restore(name, before)
-	}
-	if err := j.entries.Write(name, data); err != nil {
-		return nil, err
-	}
-	e.raw = data
-	if made, err = j.claim(e); err != nil {
-		return nil, errors.Join(err, undo())
-	}
-	return undo, nil
-}
-
-// content is what the file of an entry holds; nil if there is none that could be put back.
-// Where the caller has not read it, it may be a newer build's, which is an error.
-func (j *Journal) content(name string, k Key, e *Entry) ([]byte, error) {
-	if e != nil && e.raw != nil {
-		return e.raw, nil
-	}
-	e, err := j.Get(k)
-	if corrupt := new(store.CorruptError); errors.As(err, &corrupt) {
-		torn, _ := j.entries.Read(name) // or it is no file at all
-		return torn, nil
-	}
-	if err != nil || e == nil {
-		return nil, err
-	}
-	return e.raw, nil
-}
-
-// restore makes the file of an entry hold what it held; nil if there was none.
-func (j *Journal) restore(name string, before []byte) error {
-	if before == nil {
-		return j.entries.Remove(name)
-	}
-	if now, err := j.entries.Read(name); err == nil && bytes.Equal(now, before) {
-		return nil
-	}
-	return j.entries.Write(name, before)
-}
-
-// claim claims all that an entry names. The releases are of what was claimed just now,
-// also when it fails.
-func (j *Journal) claim(e *Entry) (releases []func() error, err error) {
-	for _, c := range []claims{j.files, j.specs} {
-		for _, file := range c.of(e) {
-			made, err := c.claim(e.Key, file)
-			if made {
-				releases = append(releases, func() error { return c.release(e.Key, file) })
-			}
-			if err != nil {
-				return releases, err
-			}
-		}
-	}
-	for _, dir := range e.socketDirs() {
-		made, err := j.claimSockets(e, dir)
-		if made {
-			releases = append(releases, func() error { return j.releaseSockets(e.Key, dir) })
-		}
+		stale, err := j.allowed(by, leases)
 		if err != nil {
-			return releases, err
+			return err
 		}
-	}
-	return releases, nil
+		f, err := j.entries.WriteLocked(by.link, data)
+		if err != nil {
+			return err
+		}
+		if err := j.take(by, leases, stale); err != nil {
+			if former != nil { // what is at its path now names more than there is of it
+				former.Unlock()
+				former.file, former.raw = f, data
+				return err
+			}
+			_ = j.entries.Remove(by.link) // it is the first error that tells
+			private.Unlock(f)
+			return err
+		}
+		e.file, e.raw = f, data
+		if former == nil {
+			return nil
+		}
+		former.Unlock()
+		return j.giveBack(by.link, without(former.leases(), leases))
+	})
 }
 
-// Unchanged says whether the entry on disk is still the one that Get returned.
-func (j *Journal) Unchanged(e *Entry) (bool, error) {
-	name, err := e.entry()
-	if err != nil {
-		return false, err
-	}
-	now, err := j.entries.Read(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	return err == nil && bytes.Equal(now, e.raw), err
+// A BetweenError says that another call about an attachment has come between.
+type BetweenError struct{ Key Key }
+
+func (e *BetweenError) Error() string {
+	return fmt.Sprintf("attachment %s: another call has added or deleted it meanwhile", e.Key)
 }
 
-// Forget releases what the entry claims, and then removes it. The caller has removed the
-// files. What is gone already is success.
+// inPlace is an error unless what is at the path of an entry is the file that we have
+// locked, or nothing where we have none.
+func (j *Journal) inPlace(name string, k Key, ours *os.File) error {
+	there, err := os.Lstat(j.entries.Path(name))
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && ours == nil:
+		return nil
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return err
+	case err != nil || ours == nil:
+		return &BetweenError{k}
+	}
+	stat, err := ours.Stat()
+	if err == nil && !os.SameFile(stat, there) {
+		err = &BetweenError{k}
+	}
+	return err
+}
+
+// Same says whether two entries are the same record: that which Record has written.
+func (e *Entry) Same(other *Entry) bool { return other != nil && bytes.Equal(e.raw, other.raw) }
+
+// Forget gives back what the entry has leases of, and then removes it. The caller has
+// removed the files, and has the entry locked. What is gone already is success.
 func (j *Journal) Forget(e *Entry) error {
 	name, err := e.entry()
 	if err != nil {
 		return err
 	}
-	if _, err := j.content(name, e.Key, e); err != nil {
-		return err
+	if leases := e.leases(); len(leases) > 0 {
+		if err := j.Alone(func() error { return j.giveBack(name, leases) }); err != nil {
+			return err
+		}
 	}
-	for _, names := range e.All() {
-		if err := j.Release(e.Key, names); err != nil {
+	if len(e.Delegates) > 0 {
+		if err := os.RemoveAll(j.Cache(e.Key)); err != nil {
 			return err
 		}
 	}
 	return j.entries.Remove(name)
-}
-
-// Release gives up the attachment's claims on what has these names.
-func (j *Journal) Release(k Key, names Names) error {
-	if names.File != "" {
-		if err := j.files.release(k, names.File); err != nil {
-			return err
-		}
-	}
-	if names.CDI.File != "" {
-		if err := j.specs.release(k, names.CDI.File); err != nil {
-			return err
-		}
-	}
-	if names.SocketDir != "" {
-		return j.releaseSockets(k, names.SocketDir)
-	}
-	return nil
-}
-
-// Lock is the file that is locked while a plugin runs for the attachment: its entry.
-func (j *Journal) Lock(k Key) string {
-	name, err := k.entry()
-	if err != nil {
-		return ""
-	}
-	return j.entries.Path(name)
 }
 
 // List returns the attachments of one network, sorted.
@@ -296,4 +301,51 @@ func (j *Journal) sound(k Key) (*Entry, error) {
 		return nil, nil
 	}
 	return e, err
+}
+
+// Alone calls f while nobody can take or give back a lease, and so no ADD can be recorded.
+// Where there has never been one it makes nothing.
+func (j *Journal) Alone(f func() error) error {
+	if notThere(j.leases.Path("")) {
+		return f()
+	}
+	return j.leases.Alone(lockLimit, f)
+}
+
+// Unrecorded calls f if the attachment has no entry, while none can be written, and then
+// gives back leases that a power failure has left without one.
+func (j *Journal) Unrecorded(k Key, f func() error) error {
+	name, err := k.entry()
+	if err != nil {
+		return err
+	}
+	return j.Alone(func() error {
+		if !notThere(j.entries.Path(name)) { // it has been added meanwhile
+			return nil
+		}
+		if err := f(); err != nil {
+			return err
+		}
+		left := &Entry{Key: k}
+		if err := j.Remains(left); err != nil {
+			return err
+		}
+		if err := j.giveBack(name, left.leases()); err != nil {
+			return err
+		}
+		return j.entries.Remove(name) // what a killed Record has left
+	})
+}
+
+// Changed is when an entry was last written or removed: a time that is not the same any
+// more says that there is something new. It is zero while there is no journal.
+func (j *Journal) Changed() (time.Time, error) {
+	stat, err := os.Stat(j.entries.Path(""))
+	if errors.Is(err, fs.ErrNotExist) {
+		return time.Time{}, nil
+	}
+	if err != nil {
+		return time.Time{}, err
+	}
+	return stat.ModTime(), nil
 }

@@ -12,20 +12,20 @@ import (
 
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/private"
 )
 
 func TestGetReturnsWhatWasPut(t *testing.T) {
 	j, dir := open(t)
 	want := &journal.Entry{
 		Key: key1, Netns: "/run/netns/x", Time: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC),
-		File: "net-a-c0ffee_net1", Dir: "/run/k8s.cni.cncf.io/devinfo/cni", Created: false,
-		Before: []byte("not JSON: \x00\xff\n"), Wrote: true, InNetns: true,
+		File: "net-a-c0ffee_net1", Dir: "/run/k8s.cni.cncf.io/devinfo/cni", Wrote: true, Kept: true, InNetns: true,
 		Pod: "0b5a", Info: json.RawMessage(`{"type":"pci"}`),
 		Asked: journal.Asked{DeviceIDs: []journal.DeviceID{{Key: "deviceID", ID: "0000:3b:00.2"}}, PCIID: "0000:3b:00.2",
 			Declared: json.RawMessage(`{"pci":{"rdma-device":"mlx5_0<&>"}}`), SocketPath: "/s", FollowLower: true, SubfunctionParent: true},
 		CDI: journal.CDI{Dir: "/run/cdi", File: "s", Device: "a/b=c"}, SocketDir: "/run/pods/0b5a",
-		Former:         []journal.Names{{File: "old", Dir: "/d"}, {CDI: journal.CDI{File: "r"}}, {SocketDir: "/run/pods/0b5a-old"}},
-		Device:         journal.Device{Type: "pci", ID: "0000:3b:00.2"},
+		Leases:         []journal.DeviceLease{{ID: "pci-0000:3b:00.2", Mode: journal.Exclusive, Object: 7}, {ID: "pci-0000:3b:00.0", Mode: journal.Shared}},
+		Device:         journal.Identity{Type: "pci", ID: "0000:3b:00.2"},
 		Delegates:      []json.RawMessage{json.RawMessage(`{"type":"sriov","name":"net-a"}`)},
 		CNIVersion:     "1.1.0",
 		Args:           "K8S_POD_NAME=p",
@@ -34,17 +34,21 @@ func TestGetReturnsWhatWasPut(t *testing.T) {
 		Result:         json.RawMessage(`{"ips":[]}`),
 		Complete:       true,
 	}
-	putEntry(t, j, want)
-	if want.BootID != boot || want.Format != 2 {
+	record(t, j, want)
+	if want.BootID != boot || want.Format != journal.Format {
 		t.Errorf("boot ID %q, format %d", want.BootID, want.Format)
 	}
 	if got, err := j.Get(key1); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v, %v\nwant %+v", got, err, want)
 	}
-	const to = " -> ../attachments/net-a@c0ffee@net1"
-	expectFiles(t, dir, "attachments/net-a@c0ffee@net1", "cdi/r"+to, "cdi/s"+to, "files/net-a-c0ffee_net1"+to, "files/old"+to,
-		"sockets/run%2Fpods%2F0b5a/", "sockets/run%2Fpods%2F0b5a/net-a@c0ffee@net1 -> ../../attachments/net-a@c0ffee@net1",
-		"sockets/run%2Fpods%2F0b5a-old/", "sockets/run%2Fpods%2F0b5a-old/net-a@c0ffee@net1 -> ../../attachments/net-a@c0ffee@net1")
+	const name, to = "net-a@c0ffee@net1", " -> ../../../attachments/net-a@c0ffee@net1"
+	expectFiles(t, dir, "attachments/"+name,
+		"leases/device/pci-0000:3b:00.0/", "leases/device/pci-0000:3b:00.0/shared/",
+		"leases/device/pci-0000:3b:00.0/shared/"+name+" -> ../../../../attachments/"+name,
+		"leases/device/pci-0000:3b:00.2/", "leases/device/pci-0000:3b:00.2/"+name+to,
+		"leases/file/net-a-c0ffee_net1/", "leases/file/net-a-c0ffee_net1/"+name+to,
+		"leases/socket/run%2Fpods%2F0b5a/", "leases/socket/run%2Fpods%2F0b5a/"+name+to,
+		"leases/spec/s/", "leases/spec/s/"+name+to)
 	must(t, j.Forget(want), j.Forget(want))
 	expectFiles(t, dir)
 }
@@ -72,25 +76,24 @@ func TestKeysThatAreNotKnownAreIgnored(t *testing.T) {
 func TestEntriesThatMakeNoSenseAreCorruptAndGiveWay(t *testing.T) {
 	j, dir := open(t)
 	for _, content := range []string{"", "null", "{}", "[]", `{"network": "net-a"`, "\x00\x00", `{"network": "b", "containerID": "c", "ifName": "d"}`,
-		`{"network": "net-a", "containerID": "c0ffee", "ifName": "net1", "before": 1}`} {
+		`{"network": "net-a", "containerID": "c0ffee", "ifName": "net1", "wrote": 1}`} {
 		put(t, j, key1, "f")
 		overwrite(t, dir, key1, content)
 		var corrupt *store.CorruptError
 		if e, err := j.Get(key1); e != nil || !errors.As(err, &corrupt) || corrupt.Path != filepath.Join(dir, "attachments", "net-a@c0ffee@net1") {
 			t.Errorf("%q: got %v, %v", content, e, err)
 		}
-		if claimed, err := j.Claims(key1); err != nil || !reflect.DeepEqual(claimed, []string{"f"}) {
-			t.Errorf("claims: got %q, %v", claimed, err)
+		torn, err := j.Lock(t.Context(), key1, 0)
+		if !errors.As(err, &corrupt) || torn == nil || torn.Locked() == nil {
+			t.Fatalf("%q: locked: %+v, %v", content, torn, err)
 		}
-		put(t, j, key1, "f")
-		if e, err := j.Get(key1); e == nil || err != nil {
-			t.Errorf("%q: after Put: got %v, %v", content, e, err)
+		must(t, j.Remains(torn))
+		if torn.File != "f" {
+			t.Errorf("%q: it has %+v", content, torn)
 		}
-		overwrite(t, dir, key1, content)
-		must(t, j.Sweep(func(path string) { t.Errorf("%q: swept %s", content, path) }))
-		must(t, j.Forget(&journal.Entry{Key: key1}))
-		put(t, j, key2, "f") // nobody's: the claim is stale
-		must(t, j.Forget(former(t, j, key2)))
+		put(t, j, key2, "f") // nobody's: the lease is stale
+		must(t, j.Forget(torn), j.Forget(former(t, j, key2)))
+		torn.Unlock()
 	}
 	expectFiles(t, dir)
 }
@@ -102,15 +105,12 @@ func TestKeysThatCNIForbidsAreRefused(t *testing.T) {
 		{"n", "c@d", "i"}, {".n", "c", "i"}, {"n", "-c", "i"}, {"n", "c", "a/../../b"}, {"n", "c", "a\x00"}, {"n\n", "c", "i"},
 	} {
 		_, get := j.Get(k)
-		_, put := j.Put(&journal.Entry{Key: k}, nil)
-		_, sockets := j.SocketClaims(k)
-		for method, err := range map[string]error{"Get": get, "Put": put, "Forget": j.Forget(&journal.Entry{Key: k}), "SocketClaims": sockets} {
+		_, lock := j.Lock(t.Context(), k, 0)
+		record := j.Record(&journal.Entry{Key: k}, nil)
+		for method, err := range map[string]error{"Get": get, "Lock": lock, "Record": record, "Forget": j.Forget(&journal.Entry{Key: k}), "Remains": j.Remains(&journal.Entry{Key: k})} {
 			if err == nil {
 				t.Errorf("%s(%q): no error", method, k)
 			}
-		}
-		if lock := j.Lock(k); lock != "" {
-			t.Errorf("Lock(%q): got %s", k, lock)
 		}
 	}
 	expectFiles(t, dir)
@@ -120,11 +120,10 @@ func TestNamesThatNoFileCanHaveAreErrors(t *testing.T) {
 	j, dir := open(t)
 	long := journal.Key{Network: strings.Repeat("n", 190), ContainerID: strings.Repeat("c", 64), IfName: "net1"}
 	for _, e := range []*journal.Entry{
-		{Key: long, File: "f"}, {Key: key1, File: "../f"}, {Key: key1, File: "f", CDI: journal.CDI{File: ".s"}},
-		{Key: key1, File: "f", SocketDir: "/" + strings.Repeat("d", 251)}, {Key: key1, File: strings.Repeat("f", 251)},
+		{Key: long, File: "f"}, {Key: key1, File: "f", SocketDir: "/" + strings.Repeat("d", 251)}, {Key: key1, File: strings.Repeat("f", 251)},
 	} {
 		var bad *store.NameError
-		if _, err := j.Put(e, nil); !errors.As(err, &bad) {
+		if err := j.Record(e, nil); !errors.As(err, &bad) {
 			t.Errorf("got %v", err)
 		}
 		if err := j.Forget(e); err != nil && !errors.As(err, &bad) { // by DEL, all the same
@@ -134,23 +133,11 @@ func TestNamesThatNoFileCanHaveAreErrors(t *testing.T) {
 	expectFiles(t, dir)
 }
 
-// An ADD that was killed before its claims were refused.
-func TestAnEntryWithANameThatIsRefusedIsForgotten(t *testing.T) {
-	j, dir := open(t)
-	put(t, j, key1, "f")
-	overwrite(t, dir, key1, `{"format": 2, "network": "net-a", "containerID": "c0ffee", "ifName": "net1", "bootID": "`+boot+`", "file": "../g",
-		"former": [{"file": "f"}, {"socketDir": "/`+strings.Repeat("d", 251)+`"}]}`)
-	must(t, j.Forget(former(t, j, key1)))
-	expectFiles(t, dir)
-}
-
 func TestInterfaceNamesMayHoldTheSeparator(t *testing.T) {
 	j, _ := open(t)
 	k := journal.Key{Network: "n", ContainerID: "c", IfName: "a@b@c"}
 	put(t, j, k, "f")
-	if got, ok, err := j.Owner("f"); got != k || !ok || err != nil {
-		t.Errorf("got %v, %v, %v", got, ok, err)
-	}
+	expectOwner(t, j, "f", &k)
 }
 
 func TestListKnowsNetworksApart(t *testing.T) {
@@ -177,19 +164,19 @@ func TestForgetIsIdempotentAndLeavesNothing(t *testing.T) {
 	j, dir := open(t)
 	e := put(t, j, key1, "f")
 	put(t, j, key2, "g")
-	must(t, os.WriteFile(filepath.Join(dir, "attachments/.net-a@c0ffee@net1.tmp"), []byte("half"), 0o600)) // of a Put that was killed
+	must(t, os.WriteFile(filepath.Join(dir, "attachments/.net-a@c0ffee@net1.devinfo"), []byte("half"), 0o600)) // of a Put that was killed
 	for range 2 {
 		must(t, j.Forget(e))
 	}
-	expectFiles(t, dir, "attachments/net-a@decade@net1", "files/g -> ../attachments/net-a@decade@net1")
+	expectFiles(t, dir, "attachments/net-a@decade@net1", "leases/file/g/", "leases/file/g/net-a@decade@net1 -> ../../../attachments/net-a@decade@net1")
 	must(t, j.Forget(&journal.Entry{Key: journal.Key{Network: "n", ContainerID: "c", IfName: "i"}, File: "g"})) // not its own
-	expectOwner(t, j, "g", key2, true)
+	expectOwner(t, j, "g", &key2)
 }
 
 func TestStateIsPrivate(t *testing.T) {
 	j, dir := open(t)
-	putEntry(t, j, &journal.Entry{Key: key1, File: "f", SocketDir: "/d", Pod: "p"})
-	for path, want := range map[string]os.FileMode{"attachments": 0o700, "files": 0o700, "sockets": 0o700, "sockets/d": 0o700,
+	record(t, j, &journal.Entry{Key: key1, File: "f", SocketDir: "/d", Pod: "p"})
+	for path, want := range map[string]os.FileMode{"attachments": 0o700, "leases": 0o700, "leases/file/f": 0o700, "leases/socket/d": 0o700,
 		"attachments/net-a@c0ffee@net1": 0o600} {
 		if stat, err := os.Stat(filepath.Join(dir, path)); err != nil || stat.Mode().Perm() != want {
 			t.Errorf("%s: got %v, %v, want %o", path, stat.Mode(), err, want)
@@ -222,21 +209,50 @@ func TestBootIDStaysTheSame(t *testing.T) {
 func TestAnEntryThatWasWrittenAgainIsAnother(t *testing.T) {
 	j, _ := open(t)
 	put(t, j, key1, "f")
-	read, err := j.Get(key1)
-	if err != nil {
-		t.Fatal(err)
+	judged := former(t, j, key1)
+	same := func() bool { return former(t, j, key1).Same(judged) }
+	if !same() {
+		t.Error("it is another")
 	}
-	expect := func(want bool) {
-		t.Helper()
-		if same, err := j.Unchanged(read); same != want || err != nil {
-			t.Errorf("unchanged: %v, %v", same, err)
-		}
+	record(t, j, &journal.Entry{Key: key1, File: "f", Time: time.Unix(1, 0)})
+	if same() || judged.Same(nil) {
+		t.Error("it is the same")
 	}
-	expect(true)
-	again := put(t, j, key1, "g")
-	expect(false)
-	if err := j.Forget(again); err != nil {
-		t.Fatal(err)
+}
+
+// What a call is about is locked until it ends, and nobody comes between.
+func TestAnEntryIsOneCallsAtATime(t *testing.T) {
+	j, dir := open(t)
+	adding := &journal.Entry{Key: key1, File: "f"}
+	must(t, j.Record(adding, nil))
+	busy := new(private.BusyError)
+	if _, err := j.Lock(t.Context(), key1, 0); !errors.As(err, &busy) {
+		t.Errorf("a DEL during an ADD: got %v", err)
 	}
-	expect(false)
+	between := new(journal.BetweenError)
+	if err := j.Record(&journal.Entry{Key: key1}, nil); !errors.As(err, &between) || between.Key != key1 {
+		t.Errorf("an ADD during an ADD: got %v", err)
+	}
+	complete := &journal.Entry{Key: key1, File: "f", Complete: true}
+	must(t, j.Record(complete, adding))
+	if adding.Locked() != nil || complete.Locked() == nil {
+		t.Error("the lock did not pass on")
+	}
+	remove(t, filepath.Join(dir, "attachments/net-a@c0ffee@net1")) // by somebody who asks for no lock
+	if err := j.Record(&journal.Entry{Key: key1}, complete); !errors.As(err, &between) {
+		t.Errorf("of an entry that is gone: got %v", err)
+	}
+	complete.Unlock()
+	must(t, j.Forget(complete))
+	expectFiles(t, dir)
+}
+
+func remove(t *testing.T, path string) {
+	t.Helper()
+	must(t, os.Remove(path))
+}
+
+func link(t *testing.T, target, path string) {
+	t.Helper()
+	must(t, os.MkdirAll(filepath.Dir(path), 0o700), os.Symlink(target, path))
 }

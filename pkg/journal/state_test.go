@@ -47,26 +47,34 @@ func former(t *testing.T, j *journal.Journal, k journal.Key) *journal.Entry {
 // put records an attachment with a device-info file, in place of what is recorded.
 func put(t *testing.T, j *journal.Journal, k journal.Key, file string) *journal.Entry {
 	t.Helper()
-	return putEntry(t, j, &journal.Entry{Key: k, File: file})
+	return record(t, j, &journal.Entry{Key: k, File: file})
 }
 
-func putEntry(t *testing.T, j *journal.Journal, e *journal.Entry) *journal.Entry {
+// record does what an ADD does with its entry, in place of a former one.
+func record(t *testing.T, j *journal.Journal, e *journal.Entry) *journal.Entry {
 	t.Helper()
-	undo, err := j.Put(e, former(t, j, e.Key))
-	if err != nil || undo == nil {
-		t.Fatalf("put %s: %v", e.Key, err)
-	}
+	must(t, tryRecord(t, j, e))
 	return e
 }
 
-// refuse gives the error of a Put that must fail.
-func refuse(t *testing.T, j *journal.Journal, e *journal.Entry) error {
+func tryRecord(t *testing.T, j *journal.Journal, e *journal.Entry) error {
 	t.Helper()
-	undo, err := j.Put(e, former(t, j, e.Key))
-	if err == nil || undo != nil {
-		t.Fatalf("put %s: got no error, or a way back", e.Key)
-	}
+	former, err := j.Lock(t.Context(), e.Key, 0)
+	must(t, err)
+	defer former.Unlock()
+	err = j.Record(e, former)
+	e.Unlock()
 	return err
+}
+
+// refuse gives who keeps an attachment from what its entry names.
+func refuse(t *testing.T, j *journal.Journal, e *journal.Entry) *journal.HeldError {
+	t.Helper()
+	held := new(journal.HeldError)
+	if err := tryRecord(t, j, e); !errors.As(err, &held) {
+		t.Fatalf("record %s: got %v", e.Key, err)
+	}
+	return held
 }
 
 // files lists what is in the state directory, temporaries included; a link is
@@ -81,7 +89,7 @@ func files(t *testing.T, dir string) []string {
 			return nil
 		case err != nil:
 			return err
-		case depth == 0: // attachments, files, cdi and sockets stay
+		case depth == 0, strings.HasPrefix(name, "leases/") && depth == 1: // attachments, claims, leases and their kinds stay
 			return nil
 		}
 		if target, err := os.Readlink(path); err == nil {

@@ -2,136 +2,132 @@ package journal
 
 import (
 	"errors"
-	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
+
+	"devinfo-cni.io/pkg/private"
 )
 
-// Sweep removes what no entry names and nobody is about to name: claims without an entry,
-// and temporary files of dead writers. It calls removed with the path of each, relative to
-// the state directory. It reads no entries, so it takes no longer than listing the
-// directories. A failure does not stop the rest.
+// Sweep removes what no entry names and nobody is about to name: leases without a holder,
+// records of claims of another boot, what libcni kept of attachments that are gone, and
+// temporary files of dead writers. It calls removed with the path of each, relative to the
+// state directory. It reads no entries, so it takes no longer than listing the directories. A
+// failure does not stop the rest.
 func (j *Journal) Sweep(removed func(path string)) error {
-	names, err := j.entries.Names()
-	if err != nil {
-		return err
-	}
-	there := make(map[string]bool, len(names))
-	for _, name := range names {
-		there[name] = true
-	}
 	in := func(dir string) func(string) { return func(name string) { removed(dir + "/" + name) } }
-	return errors.Join(
-		j.entries.Sweep(in("attachments")),
-		j.held.Sweep(in("held")),
-		j.files.sweep(there, in("files")),
-		j.specs.sweep(there, in("cdi")),
-		j.sweepSockets(there, in("sockets")))
-}
-
-// sweep removes the claims whose entry is not among those that were there, and is not
-// there now; and the lock files that builds before format 2 have left.
-func (c claims) sweep(there map[string]bool, removed func(name string)) error {
-	errs := []error{c.dir.Sweep(removed)}
-	entries, err := c.dir.Entries()
-	errs = append(errs, err)
-	for _, e := range entries {
-		if e.Type() != fs.ModeSymlink {
-			continue
-		}
-		gone, err := c.drop(e.Name(), there)
-		if gone {
-			removed(e.Name())
-		}
-		errs = append(errs, c.wrap(e.Name(), err))
+	errs := []error{j.entries.Sweep(in("attachments")), j.claims.Sweep(in("claims")), j.sweepCache(in("libcni"))}
+	errs = append(errs, j.sweepClaims(removed))
+	for _, kind := range kinds {
+		errs = append(errs, j.sweepKind(kind, removed))
 	}
 	return errors.Join(errs...)
 }
 
-// drop removes a claim that leads to no entry.
-func (c claims) drop(file string, there map[string]bool) (gone bool, err error) {
-	if gone, err = c.dangling(file, there); err != nil || !gone {
-		return false, err
-	}
-	err = c.dir.Alone(func() error {
-		if gone, err = c.dangling(file, nil); err != nil || !gone {
-			return err
+// sweepClaims removes the records of claims that are of another boot.
+func (j *Journal) sweepClaims(removed func(path string)) error {
+	records, err := j.Claims()
+	errs := []error{err}
+	for _, record := range records {
+		of := errors.New("of this boot")
+		err := j.LetGoIf(record, func() error {
+			if c, err := j.Claim(record); c != nil || err != nil {
+				return of
+			}
+			return nil
+		})
+		if err == nil {
+			removed("claims/" + record)
+		} else if !errors.Is(err, of) {
+			errs = append(errs, err)
 		}
-		return c.dir.Unlink(file)
-	})
-	return gone && err == nil, err
+	}
+	return errors.Join(errs...)
 }
 
-// dangling says that there is a claim that leads to no entry.
-func (c claims) dangling(file string, there map[string]bool) (bool, error) {
-	link, err := c.dir.Readlink(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
+// sweepKind removes the links that lead nowhere, and the directories that are empty then.
+func (j *Journal) sweepKind(kind Kind, removed func(path string)) error {
+	ids, err := j.Leased(kind)
+	errs := []error{err}
+	for _, id := range ids {
+		stale, links, err := j.stale(kind, id)
+		if err != nil || len(stale) == 0 && links > 0 {
+			errs = append(errs, err)
+			continue
+		}
+		errs = append(errs, j.alone(func() error {
+			if stale, _, err = j.stale(kind, id); err != nil {
+				return err
+			}
+			for _, path := range stale {
+				if err := os.Remove(path); err != nil {
+					return err
+				}
+				removed(strings.TrimPrefix(path, j.dir+"/"))
+			}
+			return j.prune(lease{kind, DeviceLease{ID: id, Mode: Shared}})
+		}))
 	}
-	if err != nil {
-		return false, err
-	}
-	entry := strings.TrimPrefix(link, toEntry)
-	if _, ok := parseKey(entry); !ok { // nobody's
-		return true, nil
-	}
-	return c.gone(entry, there)
+	return errors.Join(errs...)
 }
 
-// gone says that an entry is not among those that were there, and is not there now.
-func (j *Journal) gone(entry string, there map[string]bool) (bool, error) {
-	if there[entry] {
-		return false, nil
+// stale lists the links of a thing that lead to no holder, by their paths, and counts all.
+func (j *Journal) stale(kind Kind, id string) (paths []string, links int, err error) {
+	list, err := j.links(kind, id, Exclusive, Shared)
+	for _, link := range list {
+		holder := j.claims.Path(link.holder)
+		if _, ok := parseKey(link.holder); ok {
+			holder = j.entries.Path(link.holder)
+		}
+		if notThere(holder) {
+			paths = append(paths, link.path)
+		}
 	}
-	_, err := os.Lstat(j.entries.Path(entry))
-	if errors.Is(err, fs.ErrNotExist) {
-		return true, nil
-	}
-	return false, err
+	return paths, len(list), err
 }
 
-// sweepSockets does the same for socket directories.
-func (j *Journal) sweepSockets(there map[string]bool, removed func(name string)) error {
-	dirs, err := j.sockets().Entries()
-	if err != nil || len(dirs) == 0 {
-		return err
-	}
-	return j.sockets().Alone(func() error {
-		var errs []error
-		for _, d := range dirs {
-			if d.IsDir() {
-				errs = append(errs, j.sweepUsers(d.Name(), there, removed))
+// Stale lists the leases without a holder, by their paths from the state directory.
+func (j *Journal) Stale() (list []string, err error) {
+	for _, kind := range kinds {
+		ids, err := j.Leased(kind)
+		if err != nil {
+			return nil, err
+		}
+		for _, id := range ids {
+			paths, _, err := j.stale(kind, id)
+			if err != nil {
+				return nil, err
+			}
+			for _, path := range paths {
+				list = append(list, strings.TrimPrefix(path, j.dir+"/"))
 			}
 		}
-		return errors.Join(errs...)
-	})
+	}
+	return list, nil
 }
 
-func (j *Journal) sweepUsers(dir string, there map[string]bool, removed func(name string)) error {
-	users, err := j.sockets().Sub(dir)
-	if err != nil {
-		return err
+// Cache is where libcni may keep what it likes while it runs the attachment's delegates.
+func (j *Journal) Cache(k Key) string {
+	name, err := k.entry()
+	if err != nil { // of a network alone, for GC and STATUS, of which libcni keeps nothing
+		name = "none"
 	}
-	links, err := users.Entries()
-	if err != nil {
-		return err
-	}
-	left := len(links)
-	for _, u := range links {
-		gone, err := j.gone(u.Name(), there)
-		if gone && err == nil {
-			err = users.Unlink(u.Name())
+	return filepath.Join(j.dir, "libcni", name)
+}
+
+// sweepCache removes the caches of attachments that are not on record.
+func (j *Journal) sweepCache(removed func(name string)) error {
+	dir := private.Open(filepath.Join(j.dir, "libcni"))
+	caches, err := dir.Entries()
+	errs := []error{err}
+	for _, c := range caches {
+		if notThere(j.entries.Path(c.Name())) {
+			err := os.RemoveAll(dir.Path(c.Name()))
+			if err == nil {
+				removed(c.Name())
+			}
+			errs = append(errs, err)
 		}
-		if err != nil {
-			return err
-		}
-		if gone {
-			left--
-			removed(dir + "/" + u.Name())
-		}
 	}
-	if left > 0 {
-		return nil
-	}
-	return dropSockets(users)
+	return errors.Join(errs...)
 }

@@ -26,31 +26,30 @@ func TestSweepRemovesWhatNoEntryNames(t *testing.T) {
 	if got := swept(t, j); got != nil { // there is nothing at all
 		t.Errorf("swept %q", got)
 	}
-	putEntry(t, j, everything(key1))
-	putEntry(t, j, &journal.Entry{Key: key2, File: "x", CDI: journal.CDI{File: "y"}, SocketDir: "/d", Pod: "p"})
+	record(t, j, everything(key1, "p"))
 	put(t, journal.Open(dir, "an older boot"), key("old", "net1"), "old") // DEL and GC know it
-	putSockets(t, j, key("lone", "net1"), "q", "/e")
+	must(t, j.Hold(claimOf("p", has("pci-pf", journal.Shared)...)))
 	kept := files(t, dir)
-	putSockets(t, j, key("gone", "net1"), "q", "/e")
-	for _, k := range []string{"net-a@decade@net1", "n@gone@net1"} {
-		remove(t, filepath.Join(dir, "attachments", k))
-	}
-	for _, temp := range []string{"attachments/.a.tmp", "files/.f.tmp", "cdi/.s.tmp"} {
-		must(t, os.WriteFile(filepath.Join(dir, temp), nil, 0o600))
-	}
-	link(t, "../elsewhere", filepath.Join(dir, "files/z"))
-	link(t, "loop", filepath.Join(dir, "cdi/loop"))
-	must(t, os.Mkdir(filepath.Join(dir, "sockets/empty"), 0o700))
-	want := []string{"attachments/.a.tmp", "cdi/.s.tmp", "cdi/loop", "cdi/y", "files/.f.tmp", "files/x", "files/z",
-		"sockets/d/net-a@decade@net1", "sockets/e/n@gone@net1"}
+	record(t, j, &journal.Entry{Key: key2, Pod: "p", File: "x", CDI: journal.CDI{File: "y"}, SocketDir: "/d", Leases: has("pci-pf", journal.Shared)})
+	remove(t, filepath.Join(dir, "attachments/net-a@decade@net1"))
+	lost := claimOf("p", has("pci-lost", journal.Exclusive)...)
+	lost.UID = "8e3a"
+	must(t, j.Hold(lost))
+	remove(t, filepath.Join(dir, "claims/8e3a=net1"))
+	must(t, os.WriteFile(filepath.Join(dir, "attachments/.a.devinfo"), nil, 0o600))
+	link(t, "../elsewhere", filepath.Join(dir, "leases/file/z/n@none@net1"))
+	link(t, "loop", filepath.Join(dir, "leases/spec/loop/loop"))
+	must(t, os.Mkdir(filepath.Join(dir, "leases/socket/empty"), 0o700), os.MkdirAll(j.Cache(key2)+"/results", 0o700))
+	older := claimOf("q")
+	older.UID = "9f4b"
+	must(t, journal.Open(dir, "an older boot").Hold(older))
+	want := []string{"attachments/.a.devinfo", "claims/9f4b=net1",
+		"leases/device/pci-lost/8e3a=net1", "leases/device/pci-pf/shared/net-a@decade@net1",
+		"leases/file/x/net-a@decade@net1", "leases/file/z/n@none@net1", "leases/socket/d/net-a@decade@net1",
+		"leases/spec/loop/loop", "leases/spec/y/net-a@decade@net1", "libcni/net-a@decade@net1"}
 	if got := swept(t, j); !reflect.DeepEqual(got, want) {
 		t.Errorf("swept %q\nwant  %q", got, want)
 	}
-	kept = slices.DeleteFunc(kept, func(path string) bool {
-		return slices.ContainsFunc([]string{"attachments/net-a@decade", "cdi/y", "files/x", "sockets/d/net-a@decade"}, func(gone string) bool {
-			return len(path) >= len(gone) && path[:len(gone)] == gone
-		})
-	})
 	expectFiles(t, dir, kept...)
 	if got := swept(t, j); got != nil {
 		t.Errorf("the second time: %q", got)
@@ -60,11 +59,10 @@ func TestSweepRemovesWhatNoEntryNames(t *testing.T) {
 func TestSweepLeavesTheFilesOfLivingWritersAndStrangersAlone(t *testing.T) {
 	j, dir := open(t)
 	put(t, j, key1, "f")
-	temp := filepath.Join(dir, "attachments/.net-a@decade@net1.tmp")
-	for _, path := range []string{temp, dir + "/attachments/README", dir + "/files/README", dir + "/attachments/.swp"} {
+	temp := filepath.Join(dir, "attachments/.net-a@decade@net1.devinfo")
+	for _, path := range []string{temp, dir + "/attachments/README", dir + "/leases/file/README", dir + "/attachments/.swp"} {
 		must(t, os.WriteFile(path, nil, 0o600))
 	}
-	must(t, os.Mkdir(filepath.Join(dir, "sockets"), 0o700), os.WriteFile(filepath.Join(dir, "sockets/README"), nil, 0o600))
 	writer := privatetest.Lock(t, temp)
 	before := files(t, dir)
 	if got := swept(t, j); got != nil {
@@ -72,32 +70,26 @@ func TestSweepLeavesTheFilesOfLivingWritersAndStrangersAlone(t *testing.T) {
 	}
 	expectFiles(t, dir, before...)
 	writer.Close() // it has died
-	if got, want := swept(t, j), []string{"attachments/.net-a@decade@net1.tmp"}; !reflect.DeepEqual(got, want) {
+	if got, want := swept(t, j), []string{"attachments/.net-a@decade@net1.devinfo"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("swept %q, want %q", got, want)
 	}
 }
 
-// Neither entries nor directories are read per attachment, but for its own socket
-// directory: what is opened is counted.
-func TestSweepIsLinear(t *testing.T) {
-	const living, dead = 100, 60
+// No entry is opened: what is opened is counted.
+func TestSweepReadsNoEntries(t *testing.T) {
 	j, dir := open(t)
-	for n := range living + dead {
-		k := key(fmt.Sprint("c", n), "net1")
-		putEntry(t, j, &journal.Entry{Key: k, File: k.ContainerID, CDI: journal.CDI{File: k.ContainerID}, SocketDir: "/" + k.ContainerID, Pod: k.ContainerID})
-		if n >= living {
-			remove(t, filepath.Join(dir, "attachments/n@"+k.ContainerID+"@net1"))
+	for n := range 60 {
+		record(t, j, &journal.Entry{Key: key(fmt.Sprint("c", n), "net1"), File: fmt.Sprint("f", n), Leases: has("pci-pf", journal.Shared)})
+		if n%3 == 0 {
+			remove(t, filepath.Join(dir, fmt.Sprintf("attachments/n@c%d@net1", n)))
 		}
 	}
-	opened := watch(t, dir+"/attachments", dir+"/files", dir+"/cdi", dir+"/sockets")
-	if got := swept(t, j); len(got) != 3*dead {
+	opened := watch(t, dir+"/attachments")
+	if got := swept(t, j); len(got) != 40 {
 		t.Errorf("swept %d", len(got))
 	}
-	got := opened()
-	for n, most := range []int{3, dead + 3, dead + 3, living + dead + 3} {
-		if got[n] == 0 || got[n] > most {
-			t.Errorf("directory %d: %d times something was opened, want at most %d", n, got[n], most)
-		}
+	if got := opened(); got[0] > 3 {
+		t.Errorf("%d times something was opened", got[0])
 	}
 }
 

@@ -1,11 +1,14 @@
 package link
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
+	"syscall"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -20,11 +23,25 @@ type Change struct {
 
 // VFChange is what to set for a VF; nil stays as it is.
 type VFChange struct {
-	Index int
-	MAC   net.HardwareAddr // the administrative one; all zero = none
-	VLAN  *int
-	Trust *bool
+	Index      int
+	MAC        net.HardwareAddr // the administrative one; all zero = none
+	VLAN       *VFVLAN
+	Trust      *bool
+	SpoofCheck *bool
+	LinkState  *uint32
+	Rate       *VFRate
+	NodeGUID   net.HardwareAddr // of eight bytes
+	PortGUID   net.HardwareAddr
 }
+
+// VFVLAN is a VLAN that a PF puts a VF into.
+type VFVLAN struct {
+	ID, QoS int
+	Proto   int // EtherType; 0 = 0x8100
+}
+
+// VFRate limits a VF, in Mbit/s; 0 = no limit.
+type VFRate struct{ Min, Max uint32 }
 
 // Change sets what it is told of an interface, the name last, and stops at the first error.
 // It needs CAP_NET_ADMIN.
@@ -67,33 +84,35 @@ func rename(l netlink.Link, name string) (err error) {
 
 func changeVF(pf netlink.Link, to VFChange) error {
 	var errs []error
-	if to.MAC != nil {
-		errs = append(errs, netlink.LinkSetVfHardwareAddr(pf, to.Index, to.MAC))
+	set := func(wanted bool, do func() error) {
+		if wanted {
+			errs = append(errs, do())
+		}
 	}
-	if to.VLAN != nil {
-		errs = append(errs, netlink.LinkSetVfVlan(pf, to.Index, *to.VLAN))
-	}
-	if to.Trust != nil {
-		errs = append(errs, netlink.LinkSetVfTrust(pf, to.Index, *to.Trust))
-	}
+	n := to.Index
+	set(to.MAC != nil, func() error { return netlink.LinkSetVfHardwareAddr(pf, n, to.MAC) })
+	set(to.VLAN != nil, func() error {
+		return netlink.LinkSetVfVlanQosProto(pf, n, to.VLAN.ID, to.VLAN.QoS, cmp.Or(to.VLAN.Proto, unix.ETH_P_8021Q))
+	})
+	set(to.Trust != nil, func() error { return netlink.LinkSetVfTrust(pf, n, *to.Trust) })
+	set(to.SpoofCheck != nil, func() error { return netlink.LinkSetVfSpoofchk(pf, n, *to.SpoofCheck) })
+	set(to.LinkState != nil, func() error { return netlink.LinkSetVfState(pf, n, *to.LinkState) })
+	set(to.Rate != nil, func() error { return netlink.LinkSetVfRate(pf, n, int(to.Rate.Min), int(to.Rate.Max)) })
+	set(to.NodeGUID != nil, func() error { return netlink.LinkSetVfNodeGUID(pf, n, to.NodeGUID) })
+	set(to.PortGUID != nil, func() error { return netlink.LinkSetVfPortGUID(pf, n, to.PortGUID) })
 	return errors.Join(errs...)
 }
 
 // VF returns what the PF with that interface has set for one of its VFs; ok is false if its
 // driver does not tell.
 func (k *Kernel) VF(pf string, index int) (vf VFRecord, ok bool, err error) {
-	h, err := netlink.NewHandle(unix.NETLINK_ROUTE) // netlink.LinkByName does not ask for VFs
-	if err != nil {
-		return VFRecord{}, false, err
-	}
-	defer h.Close()
-	l, err := patiently(func() (netlink.Link, error) { return h.LinkByName(pf) })
-	if errors.As(err, new(netlink.LinkNotFoundError)) {
+	list, err := vfsOf(0, nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(pf)))
+	if errors.Is(err, syscall.ENODEV) {
 		return VFRecord{}, false, nil
 	} else if err != nil {
 		return VFRecord{}, false, fmt.Errorf("interface %q: %w", pf, err)
 	}
-	for _, vf := range vfRecords(l.Attrs()) {
+	for _, vf := range list {
 		if vf.Index == index {
 			return vf, true, nil
 		}

@@ -3,6 +3,7 @@ package link_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"testing"
@@ -81,6 +82,31 @@ func TestUplinksAreTheInterfacesOfDefaultRoutes(t *testing.T) {
 		got, err := link.Recorder{}.Uplinks()
 		if err != nil || !slices.Equal(got, []string{"veth0", "veth2", "veth4", "veth6"}) {
 			t.Errorf("got %v, %v", got, err)
+		}
+	})
+}
+
+// What is link-local, or is there because of an address of another interface, is no use.
+func TestTheHostUsesWhatHasAnAddressOrARoute(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		for n, address := range []string{"10.1.2.3/24", "169.254.1.1/16", "169.254.1.2/16", ""} {
+			name := fmt.Sprint("nic", n)
+			linktest.AddVeth(t, name, fmt.Sprint("peer", n), "/proc/self/ns/net")
+			if address == "" {
+				continue
+			}
+			index := up(t, name, address)
+			if n != 2 {
+				continue
+			}
+			to := &net.IPNet{IP: net.IPv4(10, 99, 0, 0), Mask: net.CIDRMask(16, 32)}
+			if err := netlink.RouteAdd(&netlink.Route{Dst: to, LinkIndex: index, Scope: netlink.SCOPE_LINK}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := map[string]string{"nic0": "has the address 10.1.2.3/24", "nic2": "has a route to 10.99.0.0/16"}
+		if got, err := (link.Recorder{}).Uses(); err != nil || !maps.Equal(got, want) {
+			t.Errorf("got %q, %v", got, err)
 		}
 	})
 }

@@ -11,8 +11,32 @@ import (
 
 // Uplinks names the interfaces of our own network namespace that default routes of IPv4
 // and IPv6 lead to, in any routing table and by any of their next hops, sorted.
-func (Recorder) Uplinks() ([]string, error) {
+func (r Recorder) Uplinks() ([]string, error) {
+	routes, err := r.routes()
+	if err != nil {
+		return nil, err
+	}
 	var names []string
+	for _, route := range routes {
+		if !isDefault(route) || route.Type != unix.RTN_UNICAST { // unreachable and the like lead nowhere
+			continue
+		}
+		for _, index := range interfacesOf(route) {
+			name, err := nameOf(index)
+			if err != nil {
+				return nil, err
+			}
+			if name != "" {
+				names = append(names, name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
+
+// routes are those of IPv4 and IPv6, in any table.
+func (Recorder) routes() (all []netlink.Route, err error) {
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		routes, err := patiently(func() ([]netlink.Route, error) {
 			return netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
@@ -23,37 +47,26 @@ func (Recorder) Uplinks() ([]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("list routes: %w", err)
 		}
-		for _, index := range uplinks(routes) {
-			l, err := netlink.LinkByIndex(index)
-			if errors.As(err, new(netlink.LinkNotFoundError)) {
-				continue // gone meanwhile, with its route
-			} else if err != nil {
-				return nil, fmt.Errorf("interface %d of a default route: %w", index, err)
-			}
-			names = append(names, l.Attrs().Name)
-		}
+		all = append(all, routes...)
 	}
-	slices.Sort(names)
-	return slices.Compact(names), nil
+	return all, nil
 }
 
-// uplinks are the interfaces of the default routes among routes, by index.
-func uplinks(routes []netlink.Route) (indexes []int) {
-	for _, r := range routes {
-		if r.Dst != nil {
-			if ones, _ := r.Dst.Mask.Size(); ones != 0 {
-				continue
-			}
-		}
-		if r.Type != unix.RTN_UNICAST {
-			continue // unreachable and the like lead nowhere
-		}
-		if r.LinkIndex > 0 {
-			indexes = append(indexes, r.LinkIndex)
-		}
-		for _, hop := range r.MultiPath {
-			indexes = append(indexes, hop.LinkIndex)
-		}
+func isDefault(r netlink.Route) bool {
+	if r.Dst == nil {
+		return true
+	}
+	ones, _ := r.Dst.Mask.Size()
+	return ones == 0
+}
+
+// interfacesOf are those that a route leads to, by index.
+func interfacesOf(r netlink.Route) (indexes []int) {
+	if r.LinkIndex > 0 {
+		indexes = append(indexes, r.LinkIndex)
+	}
+	for _, hop := range r.MultiPath {
+		indexes = append(indexes, hop.LinkIndex)
 	}
 	return indexes
 }

@@ -1,11 +1,16 @@
 package link
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
+	"syscall"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
 )
 
 // VFRecord is what a PF has set for one of its VFs (IFLA_VF_INFO), whether the VF is in
@@ -17,29 +22,143 @@ type VFRecord struct {
 	MAC    string // the administrative one; "" = none is set
 	VLAN   int    // 0 = none
 	Trust  bool
+	VFPolicy
+}
+
+// VFPolicy is what else a PF has set for a VF. What its driver does not tell is zero.
+type VFPolicy struct {
+	QoS        int    // priority of the VLAN
+	VLANProto  int    // its EtherType, 0x8100 or 0x88a8
+	SpoofCheck bool   // frames with another MAC than the VF's are dropped
+	LinkState  uint32 // IFLA_VF_LINK_STATE_AUTO, _ENABLE or _DISABLE
+	MinRate    uint32 // Mbit/s; 0 = none
+	MaxRate    uint32 // Mbit/s; 0 = none
+	NodeGUID   string // of InfiniBand, "00:11:22:33:44:55:66:77"
+	PortGUID   string
 }
 
 // VFs lists the VFs of all PFs that have an interface in our own network namespace. A
 // driver that configures VFs in another way reports none.
 func (Recorder) VFs() (list []VFRecord, err error) {
-	links, err := patiently(netlink.LinkList)
+	list, err = vfsOf(unix.NLM_F_DUMP)
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return nil, fmt.Errorf("list interfaces: %w", err)
-	}
-	for _, l := range links {
-		list = append(list, vfRecords(l.Attrs())...)
 	}
 	return list, nil
 }
 
-func vfRecords(pf *netlink.LinkAttrs) (list []VFRecord) {
-	for _, vf := range pf.Vfs {
-		const trusted = 1 // ^uint32(0) = the driver does not say
-		r := VFRecord{PF: pf.ParentDev, PFName: pf.Name, Index: vf.ID, VLAN: vf.Vlan, Trust: vf.Trust == trusted}
-		if mac := vf.Mac.String(); strings.Trim(mac, "0:") != "" {
-			r.MAC = mac
-		}
-		list = append(list, r)
+// vfsOf asks for interfaces with their VFs.
+func vfsOf(flags int, attrs ...*nl.RtAttr) (list []VFRecord, err error) {
+	r, err := dial("")
+	if err != nil {
+		return nil, err
 	}
-	return list
+	defer r.close()
+	answers, err := patiently(func() ([][]byte, error) {
+		req := r.request(unix.RTM_GETLINK, nl.NewIfInfomsg(unix.AF_UNSPEC))
+		req.Flags |= uint16(flags)
+		req.AddData(nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(nl.RTEXT_FILTER_VF|rtextFilterSkipStats)))
+		for _, a := range attrs {
+			req.AddData(a)
+		}
+		return req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
+	})
+	for _, answer := range answers {
+		more, err := vfRecords(answer)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, more...)
+	}
+	return list, err
+}
+
+// vfRecords reads the VFs of an RTM_NEWLINK.
+func vfRecords(answer []byte) (list []VFRecord, err error) {
+	attrs, err := attributes(answer, unix.SizeofIfInfomsg)
+	if err != nil {
+		return nil, err
+	}
+	pf := VFRecord{}
+	for _, a := range attrs {
+		switch a.kind {
+		case unix.IFLA_IFNAME:
+			pf.PFName = a.text()
+		case unix.IFLA_PARENT_DEV_NAME:
+			pf.PF = a.text()
+		}
+	}
+	for _, a := range attrs {
+		if a.kind != unix.IFLA_VFINFO_LIST {
+			continue
+		}
+		infos, err := attributes(a.value, 0)
+		if err != nil {
+			return nil, err
+		}
+		for _, info := range infos {
+			vf := pf
+			settings, err := attributes(info.value, 0)
+			if err != nil {
+				return nil, err
+			}
+			for _, s := range settings {
+				if err := vf.take(s); err != nil {
+					return nil, err
+				}
+			}
+			list = append(list, vf)
+		}
+	}
+	return list, nil
+}
+
+// take reads one setting, a struct that begins with the number of the VF (linux/if_link.h).
+func (vf *VFRecord) take(a attribute) error {
+	words, known := map[uint16]int{
+		nl.IFLA_VF_MAC: 3, nl.IFLA_VF_VLAN: 3, nl.IFLA_VF_SPOOFCHK: 2, nl.IFLA_VF_LINK_STATE: 2, nl.IFLA_VF_RATE: 3, nl.IFLA_VF_TRUST: 2,
+		nl.IFLA_VF_IB_NODE_GUID: 4, nl.IFLA_VF_IB_PORT_GUID: 4, nl.IFLA_VF_VLAN_LIST: 5,
+	}[a.kind]
+	if !known {
+		return nil
+	}
+	if len(a.value) < 4*words-2 {
+		return fmt.Errorf("setting %d of a VF has %d bytes: %w", a.kind, len(a.value), syscall.EBADMSG)
+	}
+	word := func(n int) uint32 { return binary.NativeEndian.Uint32(a.value[4*n:]) }
+	const on = 1 // ^uint32(0) = the driver does not say
+	switch a.kind {
+	case nl.IFLA_VF_MAC:
+		vf.Index, vf.MAC = int(word(0)), hardware(a.value[4:10])
+	case nl.IFLA_VF_VLAN:
+		vf.VLAN, vf.QoS = int(word(1)), int(word(2))
+	case nl.IFLA_VF_VLAN_LIST: // one struct ifla_vf_vlan_info, whose last field is big-endian
+		vf.VLANProto = int(binary.BigEndian.Uint16(a.value[16:]))
+	case nl.IFLA_VF_SPOOFCHK:
+		vf.SpoofCheck = word(1) == on
+	case nl.IFLA_VF_TRUST:
+		vf.Trust = word(1) == on
+	case nl.IFLA_VF_LINK_STATE:
+		vf.LinkState = word(1)
+	case nl.IFLA_VF_RATE:
+		vf.MinRate, vf.MaxRate = word(1), word(2)
+	case nl.IFLA_VF_IB_NODE_GUID:
+		vf.NodeGUID = guid(a.value)
+	case nl.IFLA_VF_IB_PORT_GUID:
+		vf.PortGUID = guid(a.value)
+	}
+	return nil
+}
+
+// hardware prints an address; "" = all zero.
+func hardware(address net.HardwareAddr) string {
+	if text := address.String(); strings.Trim(text, "0:") != "" {
+		return text
+	}
+	return ""
+}
+
+// guid prints that of a struct ifla_vf_guid, a number in the machine's order.
+func guid(value []byte) string {
+	return hardware(binary.BigEndian.AppendUint64(nil, binary.NativeEndian.Uint64(value[8:])))
 }

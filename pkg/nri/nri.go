@@ -19,6 +19,10 @@ type Plugin struct {
 	Name, Index string // of the plugin; the index is two digits
 	Socket      string // of the runtime
 
+	// FailRequests has the runtime fail a request that the plugin does not answer: it hangs, or
+	// ends in it. Else the request goes on without the plugin, as with NRI before 0.12.4.
+	FailRequests bool
+
 	Connected func(bool) // is called at each change, and with false after each failed try
 	Log       *slog.Logger
 }
@@ -59,11 +63,10 @@ func (p Plugin) Serve(ctx context.Context) error {
 
 // serveOnce also says whether there was a connection.
 func (p Plugin) serveOnce(ctx context.Context) (connected bool, err error) {
-	// A stub cannot be used again after some of its errors. A request that fails for
-	// want of an answer fails the sandbox, where the runtime knows how to; a plugin that
-	// does not answer is disconnected, so that it does not stop the whole node.
+	// A stub cannot be used again after some of its errors. A plugin that does not answer is
+	// disconnected in any case, so that it does not stop the whole node.
 	s, err := stub.New(p.Handler, stub.WithPluginName(p.Name), stub.WithPluginIdx(p.Index), stub.WithSocketPath(p.Socket),
-		stub.WithFailurePolicy(&api.FailurePolicy{FailRequest: true}), stub.WithLogger(libraryLog{p.Log}))
+		stub.WithFailurePolicy(&api.FailurePolicy{FailRequest: p.FailRequests}), stub.WithLogger(libraryLog{p.Log}))
 	if err != nil {
 		return false, fmt.Errorf("NRI plugin %s-%s: %w", p.Index, p.Name, err)
 	}

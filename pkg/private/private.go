@@ -9,14 +9,15 @@
 package private
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
+	"time"
 
 	"devinfo-cni.io/devinfo/store"
 )
@@ -25,8 +26,10 @@ import (
 // directory, a symbolic link or a named pipe.
 var ErrNotRegular = errors.New("not a regular file")
 
-// limit is the size of a file in bytes: a device-info file, 1 MiB, fits in base64.
-const limit = 4 << 20
+// limit is the size of a file in bytes. The largest is the journal's entry of an ADD: its
+// configuration of 8 MiB, of which the delegates' part may take six times the room and has
+// keys added, a result of 10 MB, and two device-info files of 1 MiB.
+const limit = 64 << 20
 
 // Dir is a directory. Its methods may be called concurrently, also from several processes.
 type Dir struct {
@@ -44,12 +47,6 @@ func OpenDurable(path string) *Dir { return &Dir{filepath.Clean(path), true} }
 // Path is where the file of that name is; the name is not checked.
 func (d *Dir) Path(name string) string { return filepath.Join(d.path, name) }
 
-// Sub is a directory in this one.
-func (d *Dir) Sub(name string) (*Dir, error) {
-	path, err := d.check(name)
-	return &Dir{path, d.durable}, err
-}
-
 func (d *Dir) absolute() error {
 	if !filepath.IsAbs(d.path) {
 		return fmt.Errorf("directory %q: must be an absolute path", d.path)
@@ -62,11 +59,8 @@ func (d *Dir) check(name string) (string, error) {
 	if err := d.absolute(); err != nil {
 		return "", err
 	}
-	switch {
-	case name == "" || name[0] == '.' || strings.ContainsAny(name, "/\x00"):
-		return "", &store.NameError{Name: name, Err: errors.New("must be one path element that does not begin with a dot")}
-	case len(temporary(name)) > 255:
-		return "", &store.NameError{Name: name, Err: fmt.Errorf("must not have more than %d bytes", 255-len(temporary("")))}
+	if err := store.CheckName(name); err != nil {
+		return "", err
 	}
 	return d.Path(name), nil
 }
@@ -97,7 +91,7 @@ func mkdir(path string, mode fs.FileMode) error {
 }
 
 // Read returns the content of a file. It fails with fs.ErrNotExist if the file is missing,
-// [store.ErrTooLarge] if it has more than 4 MiB, and [ErrNotRegular] if it is not a file.
+// [store.ErrTooLarge] if it has more than 64 MiB, and [ErrNotRegular] if it is not a file.
 func (d *Dir) Read(name string) ([]byte, error) {
 	path, err := d.check(name)
 	if err != nil {
@@ -111,15 +105,20 @@ func (d *Dir) Read(name string) ([]byte, error) {
 		return nil, absent(err)
 	}
 	defer f.Close()
+	return Content(f)
+}
+
+// Content is Read for an open file that nothing has been read of.
+func Content(f *os.File) ([]byte, error) {
 	stat, err := f.Stat()
 	if err != nil {
 		return nil, err
 	}
 	if !stat.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: %w (mode %s)", path, ErrNotRegular, stat.Mode())
+		return nil, fmt.Errorf("%s: %w (mode %s)", f.Name(), ErrNotRegular, stat.Mode())
 	}
 	if stat.Size() > limit {
-		return nil, tooLarge(path)
+		return nil, tooLarge(f.Name())
 	}
 	data := make([]byte, 0, stat.Size()+1) // one more, to see the end
 	for len(data) <= limit {
@@ -135,7 +134,7 @@ func (d *Dir) Read(name string) ([]byte, error) {
 			data = append(data, 0)[:len(data)]
 		}
 	}
-	return nil, tooLarge(path)
+	return nil, tooLarge(f.Name())
 }
 
 func tooLarge(path string) error {
@@ -159,16 +158,6 @@ func unlessGone(err error) error {
 	return err
 }
 
-// Readlink returns the target of the symbolic link of that name, or fs.ErrNotExist.
-func (d *Dir) Readlink(name string) (string, error) {
-	path, err := d.check(name)
-	if err != nil {
-		return "", err
-	}
-	target, err := os.Readlink(path)
-	return target, absent(err)
-}
-
 // Link makes a symbolic link; fs.ErrExist if something of that name is there.
 func (d *Dir) Link(name, target string) error {
 	path, err := d.check(name)
@@ -182,16 +171,6 @@ func (d *Dir) Link(name, target string) error {
 		}
 	}
 	return err
-}
-
-// Unlink removes a file or a symbolic link; what is gone already is success. For a file that
-// Write made, use Remove.
-func (d *Dir) Unlink(name string) error {
-	path, err := d.check(name)
-	if err != nil {
-		return err
-	}
-	return unlessGone(os.Remove(path))
 }
 
 // Entries lists what is in the directory, sorted, without names that begin with a dot. A
@@ -222,18 +201,27 @@ func (d *Dir) Names() ([]string, error) {
 	return names, err
 }
 
-// Alone calls f while nobody else is in Alone with this directory, which must exist. It locks
-// the directory's descriptor, so it creates nothing.
-func (d *Dir) Alone(f func() error) error {
+// Alone calls f while nobody else is in Alone with this directory, which must exist; the
+// wait for that ends with a [*BusyError]. It locks the directory's descriptor, so it
+// creates nothing.
+func (d *Dir) Alone(limit time.Duration, f func() error) error {
 	dir, err := os.OpenFile(d.path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // else Go tries to make it so, by four calls
 	if err != nil {
 		return err
 	}
 	defer dir.Close() // and with it the lock
-	if err := flock(dir, syscall.LOCK_EX); err != nil {
-		return fmt.Errorf("%s: lock: %w", d.path, err)
+	for wait := newWait(context.Background(), d.path, limit, shortPause); ; {
+		err := tryLock(dir)
+		if err == nil {
+			return f()
+		}
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			err = wait.pause()
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return f()
 }
 
 func flock(f *os.File, how int) error {

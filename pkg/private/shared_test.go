@@ -9,6 +9,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"devinfo-cni.io/pkg/link/linktest"
 	"devinfo-cni.io/pkg/private"
@@ -48,7 +50,7 @@ func TestReadersSeeAWholeFileWhileManyWriteAndRemove(t *testing.T) {
 
 func TestAWriterWaitsForTheOneOfItsNameAndTakesOverFromTheDead(t *testing.T) {
 	d := private.Open(t.TempDir())
-	temp := d.Path(".a.tmp")
+	temp := d.Path(".a.devinfo")
 	must(t, os.WriteFile(temp, []byte("half of a longer content"), 0o600))
 	lock := privatetest.Lock(t, temp)
 	var err error
@@ -58,7 +60,7 @@ func TestAWriterWaitsForTheOneOfItsNameAndTakesOverFromTheDead(t *testing.T) {
 	if !privatetest.Await(t, lock, done) {
 		t.Error("Write did not wait")
 	}
-	expectEntries(t, d, ".a.tmp") // Remove has left a living writer's file alone
+	expectEntries(t, d, ".a.devinfo") // Remove has left a living writer's file alone
 	lock.Close()
 	<-done
 	must(t, err)
@@ -68,18 +70,18 @@ func TestAWriterWaitsForTheOneOfItsNameAndTakesOverFromTheDead(t *testing.T) {
 
 func TestRemoveTakesWhatADeadWriterLeft(t *testing.T) {
 	d := private.Open(t.TempDir())
-	must(t, d.Write("a", nil), os.WriteFile(d.Path(".a.tmp"), nil, 0o600), os.WriteFile(d.Path(".b.tmp"), nil, 0o600))
+	must(t, d.Write("a", nil), os.WriteFile(d.Path(".a.devinfo"), nil, 0o600), os.WriteFile(d.Path(".b.devinfo"), nil, 0o600))
 	must(t, d.Remove("a"), d.Remove("b"))
 	expectEntries(t, d)
 }
 
 func TestSweepTellsTheDeadFromTheLivingByTheirLocks(t *testing.T) {
 	d := private.Open(t.TempDir())
-	for _, name := range []string{"a", ".dead.tmp", ".live.tmp", ".other", "x.tmp"} {
+	for _, name := range []string{"a", ".dead.devinfo", ".live.devinfo", ".other", "x.devinfo"} {
 		must(t, os.WriteFile(d.Path(name), nil, 0o600))
 	}
-	must(t, os.Symlink("a", d.Path(".link.tmp")), os.Mkdir(d.Path(".dir.tmp"), 0o700))
-	live := privatetest.Lock(t, d.Path(".live.tmp"))
+	must(t, os.Symlink("a", d.Path(".link.devinfo")), os.Mkdir(d.Path(".dir.devinfo"), 0o700))
+	live := privatetest.Lock(t, d.Path(".live.devinfo"))
 	sweep := func(want ...string) {
 		t.Helper()
 		var got []string
@@ -88,35 +90,29 @@ func TestSweepTellsTheDeadFromTheLivingByTheirLocks(t *testing.T) {
 			t.Errorf("swept %q, want %q", got, want)
 		}
 	}
-	sweep(".dead.tmp")
+	sweep(".dead.devinfo")
 	sweep()
 	live.Close()
-	sweep(".live.tmp")
-	expectEntries(t, d, ".dir.tmp", ".link.tmp", ".other", "a", "x.tmp")
+	sweep(".live.devinfo")
+	expectEntries(t, d, ".dir.devinfo", ".link.devinfo", ".other", "a", "x.devinfo")
 }
 
 func TestAloneExcludesOthers(t *testing.T) {
 	d := private.Open(t.TempDir())
-	if err := private.Open(d.Path("none")).Alone(func() error { return nil }); !errors.Is(err, fs.ErrNotExist) {
+	if err := private.Open(d.Path("none")).Alone(time.Minute, func() error { return nil }); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v", err)
 	}
 	lock := privatetest.Lock(t, d.Path(""))
-	var inside, err error
-	done := make(chan struct{})
-	go func() {
-		err = d.Alone(func() error { inside = d.Link("a", "b"); return os.ErrInvalid })
-		close(done)
-	}()
-	if !privatetest.Await(t, lock, done) {
-		t.Error("it did not wait")
-	}
-	expectEntries(t, d)
-	lock.Close()
-	<-done
-	must(t, inside)
-	if err != os.ErrInvalid {
+	if err := d.Alone(0, func() error { return d.Link("a", "b") }); !errors.As(err, new(*private.BusyError)) {
 		t.Errorf("got %v", err)
 	}
+	expectEntries(t, d)
+	synctest.Test(t, func(t *testing.T) {
+		time.AfterFunc(time.Second, func() { lock.Close() })
+		if err := d.Alone(time.Minute, func() error { return os.ErrInvalid }); err != os.ErrInvalid {
+			t.Errorf("got %v", err)
+		}
+	})
 	privatetest.Lock(t, d.Path("")) // it is free again
 }
 
@@ -133,7 +129,7 @@ func TestAFullDiskKeepsTheOldFilesAndLetsThemGo(t *testing.T) {
 		}
 		expect(t, d, "a", "old")
 		expectEntries(t, d, "a", "b")
-		must(t, d.Alone(func() error { return d.Unlink("b") }), d.Remove("a"), d.Sweep(nil))
+		must(t, d.Alone(time.Minute, func() error { return d.Remove("b") }), d.Remove("a"), d.Sweep(nil))
 		expectEntries(t, d)
 		must(t, d.Write("a", make([]byte, 1000))) // two inodes are free
 		if err := d.Write("b", make([]byte, 2<<20)); !errors.Is(err, syscall.ENOSPC) {
@@ -159,7 +155,7 @@ func TestAReadOnlyDiskWillDoWhereNothingHasToChange(t *testing.T) {
 		if err := d.Remove("a"); !errors.Is(err, syscall.EROFS) {
 			t.Errorf("Remove: got %v", err)
 		}
-		must(t, d.Alone(func() error { return nil }))
+		must(t, d.Alone(time.Minute, func() error { return nil }))
 		expect(t, d, "a", "x")
 		disk.ReadOnly(false)
 		must(t, d.Remove("a"))

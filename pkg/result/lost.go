@@ -85,36 +85,27 @@ func on(list []address, i Interface) (prefixes []string) {
 	return prefixes
 }
 
-// addresses reads the addresses as they were given. An invalid one is left out: they are
-// passed on as text.
+// addresses reads the addresses as they were given.
 func (r *Result) addresses() (list []address) {
 	if r == nil {
 		return nil
 	}
+	type old struct{ IP string } // before 0.3.0
 	var v struct {
-		IPs json.RawMessage `json:"ips"`
-		IP4 json.RawMessage `json:"ip4"` // before 0.3.0
-		IP6 json.RawMessage `json:"ip6"`
-	}
-	if json.Unmarshal(r.text, &v) != nil {
-		return nil
-	}
-	for _, old := range []json.RawMessage{v.IP4, v.IP6} {
-		var ip struct {
-			IP string `json:"ip"`
+		IP4, IP6 *old
+		IPs      []*struct {
+			Address   string
+			Interface *int // index in interfaces
 		}
-		if json.Unmarshal(old, &ip) == nil && ip.IP != "" {
+	}
+	_ = json.Unmarshal(r.text, &v) // a key of other versions than the result's may hold anything
+	for _, ip := range []*old{v.IP4, v.IP6} {
+		if ip != nil && ip.IP != "" {
 			list = append(list, address{canonical(ip.IP), nil})
 		}
 	}
-	var ips []json.RawMessage
-	_ = json.Unmarshal(v.IPs, &ips) // no list has no entries
-	for _, raw := range ips {
-		var ip struct {
-			Address   string `json:"address"`
-			Interface *int   `json:"interface"` // index in interfaces
-		}
-		if json.Unmarshal(raw, &ip) != nil || ip.Address == "" {
+	for _, ip := range v.IPs {
+		if ip == nil || ip.Address == "" {
 			continue
 		}
 		a := address{prefix: canonical(ip.Address)}

@@ -11,6 +11,7 @@ import (
 	"io"
 	"slices"
 
+	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/types/create"
 	"github.com/containernetworking/cni/pkg/version"
 )
@@ -44,35 +45,56 @@ type Interface struct {
 // New returns the empty result of a CNI version.
 func New(cniVersion string) *Result { return &Result{version: cniVersion} }
 
-// Parse reads a result and converts it to cniVersion if it has another version. A result
-// without a version is taken to have cniVersion. Versions 0.1.0 and 0.2.0 have no interfaces
-// and require addresses: a result that cannot be converted to them becomes the empty one.
+// Parse reads a result and converts it to cniVersion if it has another version. It fails for
+// one that is not of its version. A result without a version is taken to have cniVersion.
+// Versions 0.1.0 and 0.2.0 have no interfaces and require addresses: a result that cannot be
+// converted to them becomes the empty one.
 func Parse(raw json.RawMessage, cniVersion string) (*Result, error) {
 	own, given, err := decode(raw)
 	if err != nil {
 		return nil, err
 	}
 	r := &Result{version: cniVersion, raw: raw, own: own, text: raw, given: given}
-	switch {
-	case own == "":
-		r.edited = true
-	case own != cniVersion:
-		converted, err := convert(raw, own, cniVersion)
-		if err != nil && r.atLeast("0.3.0") {
-			return nil, fmt.Errorf("result of version %s as %s: %w", own, cniVersion, err)
-		} else if err != nil {
-			r.raw = nil
-			return r, nil
+	if own == "" {
+		if r.raw, err = withKeys(raw, map[string]string{"cniVersion": cniVersion}); err != nil {
+			return nil, err
 		}
-		if r.raw = converted; r.atLeast("0.3.0") {
-			_, r.interfaces, err = decode(converted)
-		}
-		return r, err
 	}
-	if r.atLeast("0.3.0") {
+	from := cmp.Or(own, cniVersion)
+	typed, err := create.Create(from, r.raw)
+	if err != nil {
+		return nil, fmt.Errorf("result of version %s: %w", from, err)
+	}
+	if from != cniVersion {
+		if err := r.convert(typed); err != nil {
+			return nil, err
+		}
+	} else if r.atLeast("0.3.0") {
 		r.interfaces = slices.Clone(given)
 	}
 	return r, nil
+}
+
+// convert takes over a result of another version. The library writes a route without dst so
+// that it cannot read it again: that is refused.
+func (r *Result) convert(typed types.Result) error {
+	after, err := typed.GetAsVersion(r.version)
+	if err != nil && r.atLeast("0.3.0") {
+		return fmt.Errorf("result of version %s as %s: %w", r.own, r.version, err)
+	} else if err != nil {
+		r.raw = nil
+		return nil
+	}
+	if r.raw, err = json.Marshal(after); err != nil {
+		return err
+	}
+	if _, err := create.Create(r.version, r.raw); err != nil {
+		return fmt.Errorf("result of version %s as %s: %w", r.own, r.version, err)
+	}
+	if r.atLeast("0.3.0") {
+		_, r.interfaces, err = decode(r.raw)
+	}
+	return err
 }
 
 // decode reads what matters here of a result: its version and its interfaces.
@@ -95,18 +117,6 @@ func decode(raw json.RawMessage) (cniVersion string, list []entry, err error) {
 		list = append(list, e)
 	}
 	return v.CNIVersion, list, nil
-}
-
-func convert(raw json.RawMessage, from, to string) (json.RawMessage, error) {
-	before, err := create.Create(from, raw)
-	if err != nil {
-		return nil, err
-	}
-	after, err := before.GetAsVersion(to)
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(after)
 }
 
 // Find returns the interface of that name in the sandbox, with everything that the result

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -98,7 +99,7 @@ func TestResultIsConvertedBetweenAllVersions(t *testing.T) {
 func TestResultOfTheSameVersionGoesThroughByteForByte(t *testing.T) {
 	for _, version := range versions {
 		for _, rest := range []string{
-			``, ` , "unknown" : {"<a>": 1e400, "z":1, "a":2 } `, `,"ips":"garbage"`, `,"interfaces":[]`, `,"interfaces":null`,
+			``, ` , "unknown" : {"<a>": 1e400, "z":1, "a":2 } `, `,"interfaces":[]`, `,"interfaces":null`,
 			`,"interfaces":[{"name":"a","sandbox":"/x","more":[1, 2]},null]`, "\n, \"é\":\t\"\\u00e9\" ", `,"dns":{}, "dns":{"x":1}`,
 		} {
 			text := ` { "cniVersion" :"` + version + `"` + rest + "}\n"
@@ -200,7 +201,7 @@ func TestWhatIsNoResultIsAnError(t *testing.T) {
 	for _, text := range []string{
 		``, ` `, `null`, `5`, `"x"`, `[]`, `{`, `{} {}`, `{"cniVersion": 5}`, `{"cniVersion": "9.9.9"}`, `{"cniVersion": "x"}`,
 		`{"cniVersion": "1.1.0", "interfaces": 5}`, `{"cniVersion": "1.1.0", "interfaces": [5]}`, `{"cniVersion": "1.1.0", "interfaces": [{"name": 5}]}`,
-		`{"cniVersion": "1.0.0", "ips": "x"}`, `{"interfaces": {}}`,
+		`{"interfaces": {}}`,
 	} {
 		r, err := result.Parse(json.RawMessage(text), "1.1.0")
 		if err == nil || !strings.HasPrefix(err.Error(), "result") {
@@ -209,10 +210,32 @@ func TestWhatIsNoResultIsAnError(t *testing.T) {
 	}
 }
 
+func TestWhatTheVersionDoesNotAllowIsAnErrorInEveryVersion(t *testing.T) {
+	for _, version := range versions {
+		keys := []string{`"ips": "x"`, `"ips": [{"address": "10.0.0.2"}]`, `"routes": [{"dst": 5}]`, `"dns": []`}
+		if isOld(version) {
+			keys = []string{`"ip4": "x"`, `"ip6": {"ip": 5}`, `"dns": []`}
+		}
+		for _, key := range keys {
+			for _, text := range []string{`{"cniVersion": "` + version + `", ` + key + `}`, `{` + key + `}`} {
+				for _, to := range []string{version, "1.1.0"} {
+					if !strings.Contains(text, "cniVersion") && to != version {
+						continue // it is taken for one of version to
+					}
+					if r, err := result.Parse(json.RawMessage(text), to); err == nil || !strings.HasPrefix(err.Error(), "result of version "+version) {
+						t.Errorf("%s as %s: %+v, %v", text, to, r, err)
+					}
+				}
+			}
+		}
+	}
+}
+
 func TestErrorNamesTheEntryOrTheVersions(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"cniVersion": "1.1.0", "interfaces": [{}, {"sandbox": 5}]}`: "result: interfaces[1]: ",
-		`{"cniVersion": "1.0.0", "ips": "x"}`:                         "result of version 1.0.0 as 1.1.0: ",
+		`{"cniVersion": "1.0.0", "ips": "x"}`:                         "result of version 1.0.0: ",
+		`{"cniVersion": "1.0.0", "routes": [{}]}`:                     "result of version 1.0.0 as 1.1.0: ",
 	} {
 		if _, err := result.Parse(json.RawMessage(text), "1.1.0"); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s: %v", text, err)
@@ -231,6 +254,9 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(chain), "0.4.0")
 	f.Add([]byte(`{"cniVersion": "1.0.0", "interfaces": [{}], "ips": [{"address": "fd00::0:1/64", "interface": 0}, {"interface": -1}]}`), "1.0.0")
 	f.Fuzz(func(t *testing.T, data []byte, version string) {
+		if !slices.Contains(versions, version) {
+			return // refused before there is a result
+		}
 		r, err := result.Parse(data, version)
 		r.Find("net1", "/ns")
 		r.Has("net1", "/ns")

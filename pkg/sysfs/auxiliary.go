@@ -2,15 +2,18 @@ package sysfs
 
 import (
 	"path"
+	"strings"
 
 	"devinfo-cni.io/devinfo/pci"
 )
 
 // Auxiliary is a device on the auxiliary bus, /sys/bus/auxiliary/devices/<name>.
-// A sub-function (SF) is one: mlx5_core.sf.4.
+// A sub-function (SF) is one: mlx5_core.sf.4. So is a part that a driver has split its
+// function into for other drivers: mlx5_core.vnet.0, ice.roce.1, idpf.8086.rdma.core.0,
+// pds_core.vDPA.1.
 type Auxiliary struct {
 	Name     string
-	SFNumber *int         // sfnum; nil = not an SF
+	SFNumber *int         // sfnum; nil = not an SF, or one of ice, which does not say
 	PCI      *pci.Address // the nearest PCI function above, which may itself be a VF
 
 	dir string
@@ -31,6 +34,13 @@ func (f *FS) Auxiliary(name string) (aux Auxiliary, ok bool, err error) {
 		aux.SFNumber = &n
 	}
 	return aux, true, nil
+}
+
+// IsSF reports whether the device is an SF, rather than a part of its function. One of mlx5
+// has sfnum (drivers/net/ethernet/mellanox/mlx5/core/sf/dev/dev.c); one of ice is only named
+// so, <driver>.sf.<id> (drivers/net/ethernet/intel/ice/ice_sf_eth.c).
+func (a Auxiliary) IsSF() bool {
+	return a.SFNumber != nil || path.Ext(strings.TrimSuffix(a.Name, path.Ext(a.Name))) == ".sf"
 }
 
 // RDMAOf lists the auxiliary device's RDMA devices, as [FS.RDMA] does.

@@ -28,6 +28,22 @@ func TestSubFunctionHasNumberAndNearestFunction(t *testing.T) {
 	}
 }
 
+func TestSubFunctionHasANumberOrItsName(t *testing.T) {
+	for host, list := range map[string]map[string]bool{
+		"mlx5-switchdev": {"mlx5_core.sf.4": true, "mlx5_core.sf.7": true, "mlx5_core.eth.0": false, "mlx5_core.rdma.0": false},
+		"pds-vdpa":       {"pds_core.vDPA.1": false, "pds_core.fwctl.0": false},
+	} {
+		each(t, load(t, host), func(t *testing.T, sys *sysfs.FS) {
+			for name, want := range list {
+				equal(t, name, auxiliary(t, sys, name).IsSF(), want)
+			}
+		})
+	}
+	for name, want := range map[string]bool{"ice.sf.1": true, "ice.roce.1": false, "idpf.8086.rdma.core.0": false, "sf.1": false, "sf": false} {
+		equal(t, name, sysfs.Auxiliary{Name: name}.IsSF(), want)
+	}
+}
+
 func TestSubFunctionThatIsNotThereIsAbsent(t *testing.T) {
 	for _, host := range []string{"mlx5-switchdev", "igb-sriov"} { // the latter has no auxiliary bus at all
 		each(t, load(t, host), func(t *testing.T, sys *sysfs.FS) {

@@ -3,7 +3,7 @@ package sysfs
 import (
 	"io/fs"
 	"path"
-	"slices"
+	"sort"
 	"strings"
 
 	"devinfo-cni.io/devinfo/pci"
@@ -85,9 +85,10 @@ func each[D any](f *FS, bus string, get func(name string) (D, bool, error)) ([]D
 // Netdev is a network interface, /sys/class/net/<name>, of the network namespace that the
 // sysfs was mounted in.
 type Netdev struct {
-	Name   string
-	Bus    string // device/subsystem: "pci", "virtio", "auxiliary", "netdevsim"; "" without device
-	Device string // device: "0000:01:00.2", "virtio2", "mlx5_core.sf.4"
+	Name    string
+	Bus     string // device/subsystem: "pci", "virtio", "auxiliary", "netdevsim"; "" without device
+	Device  string // device: "0000:01:00.2", "virtio2", "mlx5_core.sf.4"
+	DevPort int    // dev_port: see [Port]
 }
 
 // Netdevs lists the network interfaces in numerical order.
@@ -98,11 +99,13 @@ func (f *FS) Netdevs() ([]Netdev, error) {
 	}
 	var list []Netdev
 	for _, name := range names {
-		n := Netdev{Name: name}
-		if n.Bus, n.Device, err = f.parent("class/net/" + name); err != nil {
+		n, ok, err := f.Netdev(name)
+		if err != nil {
 			return nil, err
 		}
-		list = append(list, n)
+		if ok {
+			list = append(list, n)
+		}
 	}
 	return list, nil
 }
@@ -147,7 +150,7 @@ func (f *FS) parent(dir string) (bus, device string, err error) {
 // names lists what a directory holds in numerical order; none if it is absent.
 func (f *FS) names(dir string) ([]string, error) {
 	names, err := f.entries(dir, func(fs.DirEntry) bool { return true })
-	slices.SortFunc(names, byNumber)
+	sort.Sort(byNumber(names))
 	return names, err
 }
 

@@ -83,7 +83,10 @@ func (f *FS) Netdev(name string) (n Netdev, ok bool, err error) {
 		return Netdev{}, false, err
 	}
 	n.Name = name
-	n.Bus, n.Device, err = f.parent("class/net/" + name)
+	if n.Bus, n.Device, err = f.parent("class/net/" + name); err != nil || n.Device == "" {
+		return n, err == nil, err
+	}
+	n.DevPort, _, err = f.number("class/net/" + name + "/dev_port")
 	return n, err == nil, err
 }
 
@@ -101,6 +104,10 @@ func (f *FS) Inode(bus, name string) (uint64, error) {
 	if !ok {
 		return 0, err
 	}
+	return f.inode(dir)
+}
+
+func (f *FS) inode(dir string) (uint64, error) {
 	info, err := fs.Stat(f.fsys, dir)
 	if Absent(err) {
 		return 0, nil

@@ -107,15 +107,20 @@ func (f *FS) RDMA(fn Function) ([]string, error) { return f.rdma(fn.dir) }
 
 func (f *FS) rdma(dir string) ([]string, error) { return f.names(path.Join(dir, "infiniband")) }
 
-// byNumber orders mlx5_9 before mlx5_10.
-func byNumber(a, b string) int {
-	prefixA, prefixB := strings.TrimRight(a, "0123456789"), strings.TrimRight(b, "0123456789")
-	numberA, numberB := a[len(prefixA):], b[len(prefixB):]
+// byNumber sorts mlx5_9 before mlx5_10. It is one of package sort's kind, as the netlink
+// library's are: the plugin would otherwise contain two ways to sort names.
+type byNumber []string
+
+func (n byNumber) Len() int      { return len(n) }
+func (n byNumber) Swap(i, j int) { n[i], n[j] = n[j], n[i] }
+func (n byNumber) Less(i, j int) bool {
+	prefixA, prefixB := strings.TrimRight(n[i], "0123456789"), strings.TrimRight(n[j], "0123456789")
+	numberA, numberB := n[i][len(prefixA):], n[j][len(prefixB):]
 	return cmp.Or(
 		cmp.Compare(prefixA, prefixB),
 		cmp.Compare(len(numberA), len(numberB)), // kernel names have no leading zeros
 		cmp.Compare(numberA, numberB),
-	)
+	) < 0
 }
 
 // above gives the nearest PCI function that dir lies below.

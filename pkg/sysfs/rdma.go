@@ -2,7 +2,7 @@ package sysfs
 
 import (
 	"path"
-	"slices"
+	"sort"
 )
 
 // RDMANodes lists the nodes below /dev/infiniband of the function's RDMA devices: uverbsN,
@@ -19,7 +19,7 @@ func (f *FS) rdmaNodes(dir string) (nodes []string, err error) {
 		if err != nil {
 			return nil, err
 		}
-		slices.SortFunc(names, byNumber)
+		sort.Sort(byNumber(names))
 		for _, name := range names {
 			if has, err := f.hasNode(path.Join(dir, class, name)); err != nil {
 				return nil, err

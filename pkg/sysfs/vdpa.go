@@ -4,18 +4,22 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"slices"
+	"sort"
 	"strings"
 
 	"devinfo-cni.io/devinfo/pci"
 )
 
-// VDPA is a device on the vDPA bus, /sys/bus/vdpa/devices/<name>.
+// VDPA is a device on the vDPA bus, /sys/bus/vdpa/devices/<name>. It is right below the PCI
+// function or SF that carries it, also with mlx5, whose mlx5_core.vnet.N has nothing below it
+// (drivers/vdpa/mlx5/net/mlx5_vnet.c, mlx5_vdpa_dev_add). Only pds_vdpa puts it below a part
+// of the function, pds_core.vDPA.N (drivers/vdpa/pds/vdpa_dev.c, pds_vdpa_dev_add).
 type VDPA struct {
 	Name   string
 	Driver string       // driver -> vhost_vdpa: "vhost", virtio_vdpa: "virtio"; "" = unbound, another driver: its own name
 	PCI    *pci.Address // the nearest PCI function above; nil for a simulator
-	Aux    string       // the auxiliary device (SF) right above; "" = none
+	Aux    string       // the auxiliary device right above; "" = none
+	SF     string       // the same if it is an SF, not a part of the function
 	Vhost  string       // its child vhost-vdpa-N, which is also the node's name below /dev; "" = none
 	Virtio []string     // virtioN below what does its DMA: the device itself (a simulator) or its PCI function; more than one: ask for the MAC
 
@@ -38,10 +42,13 @@ func (f *FS) VDPA(name string) (v VDPA, ok bool, err error) {
 		return VDPA{}, false, err
 	}
 	v.Driver = strings.TrimSuffix(driver, "_vdpa")
-	if _, isAux, err := f.device("auxiliary", path.Base(path.Dir(dir))); err != nil {
+	if aux, isAux, err := f.Auxiliary(path.Base(path.Dir(dir))); err != nil {
 		return VDPA{}, false, err
 	} else if isAux {
-		v.Aux = path.Base(path.Dir(dir))
+		v.Aux = aux.Name
+		if aux.IsSF() {
+			v.SF = aux.Name
+		}
 	}
 	children, err := f.dirs(dir)
 	if err != nil {
@@ -82,13 +89,13 @@ func onlyVirtio(names []string) (virtio []string) {
 			virtio = append(virtio, n)
 		}
 	}
-	slices.SortFunc(virtio, byNumber)
+	sort.Sort(byNumber(virtio))
 	return virtio
 }
 
-// VDPAOn lists the vDPA devices right below a PCI function, in numerical order, bound to a
-// driver or not. It lists none for a PF with VFs: its directory grows with them, so its vDPA
-// device, if any, must be asked for by name.
+// VDPAOn lists the vDPA devices right below a PCI function or a part of it, in numerical
+// order, bound to a driver or not; not those of its SFs. It lists none for a PF with VFs: its
+// directory grows with them, so its vDPA device, if any, must be asked for by name.
 func (f *FS) VDPAOn(fn Function) ([]VDPA, error) {
 	if vfs, _, err := f.number(path.Join(fn.dir, "sriov_numvfs")); err != nil || vfs > 0 {
 		return nil, err
@@ -109,21 +116,32 @@ func (f *FS) vdpaBelow(dir string) ([]VDPA, error) {
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(children, byNumber)
+	sort.Sort(byNumber(children))
 	var list []VDPA
 	for _, name := range children {
-		if at, ok, err := f.device("vdpa", name); err != nil {
-			return nil, err
-		} else if !ok || at != path.Join(dir, name) {
-			continue
-		}
-		v, ok, err := f.VDPA(name)
+		below, err := f.vdpaAt(dir, name)
 		if err != nil {
 			return nil, err
 		}
-		if ok {
-			list = append(list, v)
-		}
+		list = append(list, below...)
 	}
 	return list, nil
+}
+
+// vdpaAt gives the vDPA device that is that child of dir, or those on a part of the function.
+func (f *FS) vdpaAt(dir, name string) ([]VDPA, error) {
+	if at, ok, err := f.device("vdpa", name); err != nil {
+		return nil, err
+	} else if ok && at == path.Join(dir, name) {
+		v, ok, err := f.VDPA(name)
+		if err != nil || !ok {
+			return nil, err
+		}
+		return []VDPA{v}, nil
+	}
+	aux, ok, err := f.Auxiliary(name)
+	if err != nil || !ok || aux.dir != path.Join(dir, name) || aux.IsSF() {
+		return nil, err
+	}
+	return f.VDPAOnAuxiliary(aux)
 }

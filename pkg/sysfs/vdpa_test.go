@@ -13,9 +13,13 @@ func vdpas(t *testing.T) map[string][]sysfs.VDPA {
 		"mlx5-vdpa": {
 			{Name: "vdpa4", Driver: "virtio", PCI: maybe(t, "0000:65:00.4"), Virtio: []string{"virtio7"}}, // beside it
 			{Name: "vdpa5", PCI: maybe(t, "0000:65:00.5")},                                                // unbound
-			{Name: "vdpa6", Driver: "virtio", PCI: maybe(t, "0000:65:00.0"), Aux: "mlx5_core.sf.2", Virtio: []string{"virtio8", "virtio9"}},
-			{Name: "vdpa7", Driver: "virtio", PCI: maybe(t, "0000:65:00.0"), Aux: "mlx5_core.sf.3", Virtio: []string{"virtio8", "virtio9"}},
+			{Name: "vdpa6", Driver: "virtio", PCI: maybe(t, "0000:65:00.0"), Aux: "mlx5_core.sf.2", SF: "mlx5_core.sf.2", Virtio: []string{"virtio8", "virtio9"}},
+			{Name: "vdpa7", Driver: "virtio", PCI: maybe(t, "0000:65:00.0"), Aux: "mlx5_core.sf.3", SF: "mlx5_core.sf.3", Virtio: []string{"virtio8", "virtio9"}},
 			{Name: "vdpa:0000:65:00.3", Driver: "vhost", PCI: maybe(t, "0000:65:00.3"), Vhost: "vhost-vdpa-1"},
+		},
+		"pds-vdpa": {
+			{Name: "vdpa0", Driver: "vhost", PCI: maybe(t, "0000:b5:00.1"), Aux: "pds_core.vDPA.1", Vhost: "vhost-vdpa-0"}, // which is no SF
+			{Name: "vdpa1", Driver: "virtio", PCI: maybe(t, "0000:b5:00.2"), Aux: "pds_core.vDPA.2", Virtio: []string{"virtio3"}},
 		},
 		"vdpa-sim": {
 			{Name: "vdpa0", Driver: "vhost", Vhost: "vhost-vdpa-0"}, // a simulator: no function
@@ -75,12 +79,13 @@ func TestVDPADeviceOnAnotherDriverHasItsName(t *testing.T) {
 	})
 }
 
-func TestFunctionCarriesTheVDPADevicesRightBelowIt(t *testing.T) {
+func TestFunctionCarriesTheVDPADevicesRightBelowItOrBelowItsParts(t *testing.T) {
 	for host, functions := range map[string]map[string][]string{
 		"mlx5-vdpa": {
 			"0000:65:00.0": nil, // a PF with VFs is not searched; those of its SFs are not its own either
 			"0000:65:00.2": nil, "0000:65:00.3": {"vdpa:0000:65:00.3"}, "0000:65:00.4": {"vdpa4"}, "0000:65:00.5": {"vdpa5"},
 		},
+		"pds-vdpa":       {"0000:b5:00.0": nil, "0000:b5:00.1": {"vdpa0"}, "0000:b5:00.2": {"vdpa1"}, "0000:b5:00.3": nil},
 		"vdpa-vf":        {"0000:02:00.0": nil, "0000:02:00.1": {"vpvdpa0"}, "0000:02:00.2": nil},
 		"vdpa-vf-virtio": {"0000:02:00.1": {"vpvdpa0"}},
 		"vdpa-sim":       {"0000:02:00.0": nil},
@@ -109,12 +114,15 @@ func TestSubFunctionCarriesTheVDPADeviceRightBelowIt(t *testing.T) {
 	}
 }
 
-func TestCarriedVDPADevicesAreWholeAndInNumericalOrder(t *testing.T) {
+func TestCarriedVDPADevicesAreWholeInNumericalOrderAndNotThoseOfSFs(t *testing.T) {
 	h := made(t, `
 -- sys/bus/pci/devices/0000:01:00.0 -> ../../../devices/pci0000:00/0000:01:00.0 --
 -- sys/bus/vdpa/drivers/vhost_vdpa/ --
 -- sys/bus/vdpa/devices/vdpa10 -> ../../../devices/pci0000:00/0000:01:00.0/vdpa10 --
 -- sys/bus/vdpa/devices/vdpa9 -> ../../../devices/pci0000:00/0000:01:00.0/vdpa9 --
+-- sys/bus/vdpa/devices/vdpa11 -> ../../../devices/pci0000:00/0000:01:00.0/x.sf.1/vdpa11 --
+-- sys/bus/auxiliary/devices/x.sf.1 -> ../../../devices/pci0000:00/0000:01:00.0/x.sf.1 --
+-- sys/devices/pci0000:00/0000:01:00.0/x.sf.1/vdpa11/ --
 -- sys/bus/vdpa/devices/net -> ../../../devices/elsewhere/net --
 -- sys/devices/elsewhere/net/ --
 -- sys/devices/pci0000:00/0000:01:00.0/net/eth0/ --
@@ -153,6 +161,7 @@ func names(t *testing.T, list []sysfs.VDPA, err error) (names []string) {
 func TestManagementDeviceIsTheOneThatItIsOn(t *testing.T) {
 	for host, list := range map[string]map[string]string{
 		"mlx5-vdpa": {"vdpa:0000:65:00.3": "pci/0000:65:00.3", "vdpa6": "auxiliary/mlx5_core.sf.2"},
+		"pds-vdpa":  {"vdpa0": "auxiliary/pds_core.vDPA.1"},
 		"vdpa-sim":  {"vdpa0": ""},
 	} {
 		each(t, load(t, host), func(t *testing.T, sys *sysfs.FS) {

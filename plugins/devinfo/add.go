@@ -1,9 +1,7 @@
 package plugin
 
 import (
-	"bytes"
 	"fmt"
-	"reflect"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/pci"
@@ -20,42 +18,33 @@ func (p *Plugin) Add(args *Args) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := r.unheld(); err != nil {
+	if err := r.clean(); err != nil {
 		return err
 	}
-	before, err := r.past()
+	past, err := r.past()
 	if err != nil {
 		return err
 	}
-	var steps steps
-	done := false
+	back := &wayBack{before: past.before}
 	defer func() {
-		if !done {
-			err = followedBy(err, steps.undo()...)
+		if err != nil {
+			err = followedBy(err, r.goBack(back))
 		}
+		back.entry.Unlock()
 	}()
-	ran, past, err := r.runDelegates(&steps, before)
+	ran, past, err := r.runDelegates(back, past)
 	if err != nil {
 		return err
 	}
-	device, err := r.Finder.Find(r.target(past, ran.result))
+	found, err := r.find(past, ran.result)
 	if err != nil {
 		return err
 	}
-	info, err := r.describe(device, past)
+	res, err := r.compose(ran.result, found.device, found.info)
 	if err != nil {
 		return err
 	}
-	offer, err := r.offer(device, info, ran.result)
-	if err != nil {
-		return err
-	}
-	res, err := r.compose(ran.result, device, info)
-	if err != nil {
-		return err
-	}
-	entry, err := r.commit(&steps, past, ran, found{device, info, offer})
-	if err != nil {
+	if err := r.commit(back, past, ran, found); err != nil {
 		return err
 	}
 	if err := r.interrupted(); err != nil {
@@ -64,16 +53,34 @@ func (p *Plugin) Add(args *Args) (err error) {
 	if err := res.PrintTo(p.Stdout); err != nil {
 		return fail(codeIO, fmt.Errorf("print the result: %w", err), "")
 	}
-	done = true
-	r.removeFormer(entry)
 	return nil
 }
 
-// found is what an ADD has found, and is about to write.
+// found is what an ADD has found, and is about to record and write.
 type found struct {
 	device *discovery.Device
 	info   *devinfo.Info // nil = no device-info file
 	offer  offer
+	leases []journal.DeviceLease
+}
+
+// find finds the device, describes it, and says what the container may have of it.
+func (r *request) find(past past, res *result.Result) (f found, err error) {
+	if f.device, err = r.Finder.Find(r.target(past, res)); err != nil {
+		return f, err
+	}
+	if f.info, err = r.describe(f.device, past); err != nil {
+		return f, err
+	}
+	given, err := r.granted(f.device, f.info, res)
+	if err != nil {
+		return f, err
+	}
+	if f.leases, err = r.foundLeases(f.device, f.info, given); err != nil {
+		return f, err
+	}
+	f.offer, err = r.offer(given, f.info)
+	return f, err
 }
 
 // describe makes the device information of what was found; nil if there is nothing to
@@ -107,13 +114,13 @@ func (r *request) describe(device *discovery.Device, past past) (*devinfo.Info, 
 }
 
 // of is what the file says for what the kernel does not: that of others and, where it is
-// of the device that was found now, our own.
+// of the device that was found now, what we wrote for the delegates.
 func (p past) of(device *discovery.Device) *devinfo.Info {
-	if p.own == nil || device.Info == nil || p.own.Type != device.Info.Type ||
-		discovery.Identity(p.own) != discovery.Identity(device.Info) {
+	if p.early == nil || device.Info == nil || p.early.Type != device.Info.Type ||
+		discovery.Identity(p.early) != discovery.Identity(device.Info) {
 		return p.source
 	}
-	return devinfo.Merge(p.source, p.own, nil)
+	return devinfo.Merge(p.source, p.early, nil)
 }
 
 func (r *request) nothingFound(device *discovery.Device) error {
@@ -227,35 +234,4 @@ func (c *call) interrupted() error {
 	default:
 		return nil
 	}
-}
-
-// says reports whether a file already says the same: what another program wrote stays.
-func says(file []byte, info *devinfo.Info) bool {
-	now, err := devinfo.Parse(file)
-	return err == nil && reflect.DeepEqual(now, info) && !bytes.Contains(file, []byte(`"punt"`)) // which reads as inject-punt
-}
-
-// formerNames are the names of earlier ADDs that this one does not have.
-func formerNames(earlier *journal.Entry, now journal.Names) (list []journal.Names) {
-	if earlier == nil {
-		return nil
-	}
-	for _, n := range earlier.All() {
-		if n.File == now.File && n.Dir == now.Dir {
-			n.File = ""
-		}
-		if n.CDI == now.CDI {
-			n.CDI = journal.CDI{}
-		}
-		if n.SocketDir == now.SocketDir {
-			n.SocketDir = ""
-		}
-		if n.File == "" {
-			n.Dir, n.Info = "", ""
-		}
-		if n != (journal.Names{}) {
-			list = append(list, n)
-		}
-	}
-	return list
 }

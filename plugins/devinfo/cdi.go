@@ -13,6 +13,7 @@ import (
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/grant"
 	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/private"
 	"devinfo-cni.io/pkg/result"
 )
 
@@ -39,12 +40,10 @@ func (r *request) readSpec() ([]byte, error) {
 		return nil, nil
 	}
 	const remedy = `give "cdi" another "name", such as "{podUID}-{ifName}", or none`
-	owner, owned, err := r.Journal.SpecOwner(r.spec.File)
-	if err != nil {
+	if owner, err := r.Journal.Owner(journal.OfSpec, r.spec.File); err != nil {
 		return nil, err
-	}
-	if owned && owner != r.key {
-		return nil, fail(codeConfig, &journal.OwnedError{What: "CDI spec", File: r.spec.File, Owner: owner}, remedy)
+	} else if owner != nil && *owner != r.key {
+		return nil, fail(codeConfig, fmt.Errorf("CDI spec %s: belongs to attachment %s", r.spec.File, owner), remedy)
 	}
 	text, err := audit.OurSpec(r.Specs, r.spec.File)
 	if as[*audit.ForeignSpecError](err) {
@@ -53,9 +52,29 @@ func (r *request) readSpec() ([]byte, error) {
 	return text, err
 }
 
-// offer makes the CDI spec of what was found. What the container may not have is a
+// granted is what the container may have of what was found, by CDI or, later, by NRI. Where
+// neither could give it any node it is nothing.
+func (r *request) granted(device *discovery.Device, info *devinfo.Info, prev *result.Result) (grant.Grant, error) {
+	if info == nil || r.cdi == nil && (device.Own || len(r.Node.CDIDevices) == 0) {
+		return grant.Grant{}, nil
+	}
+	g := grant.Granter{
+		Sys: r.Finder.Sys, Nodes: r.Nodes, Pod: r.att.Pod(),
+		Policy: grant.Policy{Devices: r.Node.CDIDevices, SocketDirs: r.Node.SocketDirs},
+	}
+	if r.cdi != nil {
+		g.SocketDir = r.socketDir(prev)
+	}
+	given, err := g.For(device, info)
+	if err != nil {
+		err = fmt.Errorf("grant of device %s: %w", discovery.Identity(info), err)
+	}
+	return given, err
+}
+
+// offer makes the CDI spec of what was granted. What the container may not have is a
 // warning; strict makes it an error.
-func (r *request) offer(device *discovery.Device, info *devinfo.Info, prev *result.Result) (offer, error) {
+func (r *request) offer(given grant.Grant, info *devinfo.Info) (offer, error) {
 	if r.cdi == nil {
 		return offer{}, nil
 	}
@@ -63,27 +82,35 @@ func (r *request) offer(device *discovery.Device, info *devinfo.Info, prev *resu
 		r.log.Warn("no CDI spec is written: there is no device", "cdi", r.spec.Device)
 		return offer{}, nil
 	}
-	given, err := grant.Granter{
-		Sys: r.Finder.Sys, Nodes: r.Nodes, Pod: r.att.Pod(), SocketDir: r.socketDir(prev),
-		Policy: grant.Policy{Devices: r.Node.CDIDevices, SocketDirs: r.Node.SocketDirs},
-	}.For(device, info)
-	if err != nil {
-		return offer{}, fmt.Errorf("CDI device %s: %w", r.spec.Device, err)
-	}
 	for _, refusal := range given.Refusals {
 		if err := r.unlessStrict(fail(codeConfig, refusal, refusal.Remedy)); err != nil {
 			return offer{}, err
 		}
 	}
 	att := cdispec.Attachment{Kind: r.cdi.Kind, Name: r.cdi.Name, IfName: r.att.IfName, Nodes: given.Nodes, Mounts: given.Mounts}
-	if r.name != "" {
-		att.InfoFile = r.Infos.Path(r.name)
+	file, err := r.mountable()
+	if err != nil {
+		return offer{}, err
 	}
+	att.InfoFile = file
 	spec, err := att.Spec()
 	if err != nil {
 		return offer{}, fail(codeConfig, err, "CDI specs are JSON")
 	}
 	return offer{cdispec.Encode(spec), given.SocketDir}, nil
+}
+
+// mountable is the path of the device-info file, by which the runtime mounts it later; ""
+// if there is none, or somebody could put a link in its place until then.
+func (r *request) mountable() (string, error) {
+	if r.name == "" {
+		return "", nil
+	}
+	if err := private.Unexposed(r.Node.DeviceInfoDir); err != nil {
+		return "", r.unlessStrict(fail(codeConfig, fmt.Errorf("containers do not get the device-info file: %w", err),
+			"see \"namei -l "+r.Node.DeviceInfoDir+"\": make each directory root's, with mode 0755, or set deviceInfoDir to one of which that is true"))
+	}
+	return r.Infos.Path(r.name), nil
 }
 
 // socketDir is the host's directory of the socket: configured, else that of the path
@@ -104,8 +131,8 @@ func (c *call) removeSpec(spec journal.CDI) error {
 	if spec.File == "" {
 		return nil
 	}
-	owner, owned, err := c.Journal.SpecOwner(spec.File)
-	if err == nil && owned && owner != c.key {
+	owner, err := c.Journal.Owner(journal.OfSpec, spec.File)
+	if err == nil && owner != nil && *owner != c.key {
 		c.log.Warn("left alone: the CDI spec is another attachment's", "file", spec.File, "owner", owner)
 		return nil
 	}

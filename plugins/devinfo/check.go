@@ -1,11 +1,12 @@
 package plugin
 
 import (
+	"fmt"
+
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/audit"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/result"
 )
 
 // Check compares what ADD left with what is there now: the delegates' own CHECK,
@@ -30,20 +31,22 @@ func (p *Plugin) Check(args *Args) error {
 	if err != nil {
 		return err
 	}
-	recorded, _, err := c.entry()
+	recorded, corrupt, err := c.lock()
 	if err != nil {
 		return err
 	}
-	journaled := recorded != nil
+	defer recorded.Unlock()
+	journaled := recorded != nil && !corrupt
+	if journaled && !recorded.Complete {
+		return audited(&audit.Error{Kind: audit.Unfinished, Err: fmt.Errorf("%s: ADD has not ended: it was killed", recorded.Key)})
+	}
 	if !journaled {
-		if recorded, err = c.reconstruct(args, false); err != nil {
-			return err
-		}
+		recorded = c.reconstruct(nil, args)
 	}
 	now := *recorded
 	e := &now
 	e.Netns = args.Netns
-	if err := c.cni.check(e); err != nil {
+	if err := c.checkDelegates(e); err != nil {
 		return err
 	}
 	if name != "" {
@@ -60,7 +63,10 @@ func (c *call) compare(e *journal.Entry) error {
 	if err != nil {
 		return err
 	}
-	res, _ := result.Parse(c.cfg.PrevResult, c.cfg.CNIVersion) // an invalid one says nothing of the device
+	res, err := c.prevResult()
+	if err != nil {
+		return err
+	}
 	prev, _ := res.Find(c.att.IfName, c.att.Netns)
 	a := audit.Auditor{Finder: &c.Finder, Dir: store.Open}
 	report := a.Compare(e, discovery.Target{

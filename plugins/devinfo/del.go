@@ -26,49 +26,58 @@ func (p *Plugin) Del(args *Args) error {
 		c.log.Warn("nothing done: devinfo runs as its own delegate")
 		return nil
 	}
-	recorded, corrupt, err := c.entry()
-	switch {
-	case as[*store.NameError](err):
+	recorded, corrupt, err := c.lock()
+	if as[*store.NameError](err) {
 		c.log.Warn("no journal entry", "error", err) // ADD refuses names this long
-	case err != nil:
+	} else if err != nil {
 		return err
 	}
-	e, err := c.owned(recorded, corrupt, args)
-	if err != nil {
-		return err
-	}
-	return c.undo(e, c.gone)
-}
-
-// owned is the entry to undo on DEL: the recorded one, or else what can be reconstructed,
-// and the file that the runtime names now.
-func (c *call) owned(recorded *journal.Entry, corrupt bool, args *Args) (*journal.Entry, error) {
+	defer recorded.Unlock()
 	e := recorded
-	if e == nil {
-		var err error
-		if e, err = c.reconstruct(args, corrupt); err != nil {
-			return nil, err
-		}
+	if recorded == nil || corrupt {
+		e = c.reconstruct(recorded, args)
 	}
 	now := *e
 	now.Netns = args.Netns // the runtime knows best: empty once it is gone
-	name, err := c.fileName()
-	switch {
-	case err != nil && codeOf(err) == codeConfig: // ADD refuses it
-		c.log.Warn("left alone", "error", err)
-	case err != nil:
-		return nil, err
-	case name != "" && name != e.File:
-		now.Former = append(now.Former[:len(now.Former):len(now.Former)], journal.Names{File: name, Dir: c.Node.DeviceInfoDir})
+	if others := c.othersDevice(&now); others != nil && c.unrecorded {
+		c.log.Warn("the delegates' DEL is not run", "error", others)
+		now.Delegates = nil
 	}
-	return &now, nil
+	if err := c.addNamed(&now); err != nil {
+		return err
+	}
+	return c.undo(&now, func() error { return c.removeFile(now.Dir, now.File) })
+}
+
+// addNamed adds to the entry the device-info file that the runtime names now, if it has
+// none; if it has another one, that goes now.
+func (c *call) addNamed(e *journal.Entry) error {
+	name, err := c.fileName()
+	if err != nil && codeOf(err) == codeConfig { // ADD refuses it
+		c.log.Warn("left alone", "error", err)
+		return nil
+	}
+	if err != nil || name == "" || name == e.File {
+		return err
+	}
+	if e.File == "" {
+		e.File, e.Dir = name, c.Node.DeviceInfoDir
+		return nil
+	}
+	return c.Journal.Alone(func() error {
+		ours, err := c.mayRemove(name)
+		if err == nil && ours {
+			err = c.removeFile(c.Node.DeviceInfoDir, name)
+		}
+		return err
+	})
 }
 
 // reconstruct makes the entry that ADD would have written, for an attachment that the
-// journal does not know. Where its entry is there but corrupt, the claims tell what else
-// it may own.
-func (c *call) reconstruct(args *Args, corrupt bool) (*journal.Entry, error) {
-	c.unrecorded = !corrupt
+// journal does not know. Where its entry is there but corrupt, its leases tell what else it
+// has.
+func (c *call) reconstruct(corrupt *journal.Entry, args *Args) *journal.Entry {
+	c.unrecorded = corrupt == nil
 	c.skipUnrunnable() // ADD refuses them, and may well have done so
 	delegates, err := children(c.cfg)
 	if err != nil {
@@ -78,48 +87,16 @@ func (c *call) reconstruct(args *Args, corrupt bool) (*journal.Entry, error) {
 	if err != nil {
 		c.log.Warn("no CDI spec", "error", err) // ADD refuses it
 	}
-	e := &journal.Entry{
-		Key: c.key, Delegates: delegates, CNIVersion: c.cfg.CNIVersion, Args: args.Args,
-		CapabilityArgs: c.capabilityArgs(), Result: c.cfg.PrevResult, CDI: spec,
+	e := &journal.Entry{Key: c.key}
+	if corrupt != nil {
+		*e = *corrupt
 	}
-	if corrupt {
-		e.Former, err = c.claimed()
-	} else {
-		e.Former, err = c.claimedSockets() // of which no configuration tells
+	e.Delegates, e.CNIVersion, e.Args = delegates, c.cfg.CNIVersion, args.Args
+	e.CapabilityArgs, e.Result = c.capabilityArgs(), c.cfg.PrevResult
+	if e.CDI.File == "" {
+		e.CDI = spec
 	}
-	return e, err
-}
-
-// claimed are the names that the attachment has claimed in the journal.
-func (c *call) claimed() (list []journal.Names, err error) {
-	files, err := c.Journal.Claims(c.key)
-	if err != nil {
-		return nil, err
-	}
-	for _, file := range files {
-		list = append(list, journal.Names{File: file, Dir: c.Node.DeviceInfoDir})
-	}
-	specs, err := c.Journal.SpecClaims(c.key)
-	if err != nil {
-		return nil, err
-	}
-	for _, spec := range specs {
-		list = append(list, journal.Names{CDI: journal.CDI{Dir: c.Node.CDIDir, File: spec}})
-	}
-	dirs, err := c.claimedSockets()
-	return append(list, dirs...), err
-}
-
-// claimedSockets are the socket directories that the attachment has claimed.
-func (c *call) claimedSockets() (list []journal.Names, err error) {
-	dirs, err := c.Journal.SocketClaims(c.key)
-	if as[*store.NameError](err) { // ADD refuses such names
-		return nil, nil
-	}
-	for _, dir := range dirs {
-		list = append(list, journal.Names{SocketDir: dir})
-	}
-	return list, err
+	return e
 }
 
 // skipUnrunnable takes the delegates out of the configuration that cannot be run.

@@ -1,45 +1,40 @@
 package plugin
 
 import (
-	"context"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"syscall"
 	"time"
 
-	"github.com/containernetworking/cni/pkg/invoke"
+	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/types"
-	"github.com/containernetworking/cni/pkg/version"
 
+	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/cniexec"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/pod"
 )
 
-// delegation runs the child plugins. It stands in for libcni, which would keep their
-// results in a cache of its own: the journal is the authority, and has them.
-type delegation struct {
-	exec   *cniexec.Exec
-	path   string // CNI_PATH
-	listen func()
-}
-
 const (
 	delegateLimit = 4 * time.Minute  // of one delegate; kubelets and runtimes give up before that
-	orphanLimit   = 30 * time.Second // of the wait for a delegate whose devinfo was killed
+	lockWait      = 30 * time.Second // of the wait for another call of the attachment, or for a delegate whose devinfo was killed
 )
 
-// delegation is for one attachment. While a delegate runs, it has the journal's entry
-// locked: one that outlives us is waited for before anything else is run.
-func (p *Plugin) delegation(cniPath string, key journal.Key) *delegation {
-	exec := &cniexec.Exec{Root: p.Root, Limit: delegateLimit, Lock: p.Journal.Lock(key), Wait: orphanLimit, Stderr: os.Stderr}
-	return &delegation{exec, cniPath, p.listen}
+// exec runs plugins of the attachment of an entry. While the entry is locked, they inherit
+// the lock: those that outlive us are waited for before anything else is run.
+func (p *Plugin) exec(e *journal.Entry) *cniexec.Exec {
+	return &cniexec.Exec{Root: p.Root, Limit: delegateLimit, Inherit: e.Locked(), Stderr: os.Stderr}
+}
+
+// findDelegate gives the path of a delegate, which is in CNI_PATH.
+func (c *call) findDelegate(delegate string) (string, error) {
+	return c.exec(nil).FindInPath(delegate, filepath.SplitList(c.cniPath))
 }
 
 // listen begins to take signals, once, and only when there are children to wait for: it
@@ -52,161 +47,93 @@ func (p *Plugin) listen() {
 
 // begin takes signals from here on, and marks the children as running within the
 // attachment: see [Plugin.Within].
-func (d *delegation) begin(key journal.Key) error {
-	d.listen()
-	return os.Setenv(WithinEnv, key.String()) // they get our environment
+func (c *call) begin() error {
+	c.listen()
+	return os.Setenv(WithinEnv, c.key.String()) // they get our environment
 }
 
-// find gives the path of a child plugin, which is in CNI_PATH.
-func (d *delegation) find(child string) (string, error) {
-	return d.exec.FindInPath(child, filepath.SplitList(d.path))
-}
-
-// run runs one verb of a child. No context ends it: its limit does.
-func (d *delegation) run(verb string, c *child, e *journal.Entry) error {
-	path, err := d.find(c.Type)
-	if err != nil {
-		return err
+// delegates are those of an entry.
+func (c *call) delegates(e *journal.Entry) (*cniexec.Network, error) {
+	args, _ := pod.ParseArgs(e.Args) // ADD has refused them, DEL has warned, if they cannot be read
+	rt := &libcni.RuntimeConf{ContainerID: e.ContainerID, NetNS: e.Netns, IfName: e.IfName, Args: args, CapabilityArgs: map[string]any{}}
+	for key, value := range e.CapabilityArgs {
+		rt.CapabilityArgs[key] = value
 	}
-	return invoke.ExecPluginWithoutResult(context.Background(), path, c.raw, d.args(verb, e), d.exec)
+	list, err := networkOf(e.Network, e.CNIVersion, e.Delegates)
+	return &cniexec.Network{
+		List: list, Runtime: rt, Dirs: filepath.SplitList(c.cniPath), Exec: c.exec(e), Cache: c.Journal.Cache(e.Key),
+	}, err
 }
 
-func (d *delegation) args(verb string, e *journal.Entry) *invoke.Args {
-	pairs, _ := pod.ParseArgs(e.Args) // ADD has refused them, DEL has warned, if they cannot be read
-	return &invoke.Args{Command: verb, ContainerID: e.ContainerID, NetNS: e.Netns, PluginArgs: pairs, IfName: e.IfName, Path: d.path}
-}
-
-// add runs the delegates in order. started is how many of them need a DEL, the
-// failed one included if it has run. Before each it asks whether to go on, and after each it says what
-// came of it.
-func (d *delegation) add(e *journal.Entry, goOn func() error, ended func(name string, before, after json.RawMessage)) (result json.RawMessage, started int, err error) {
-	result = e.PrevResult
-	if err := d.begin(e.Key); err != nil {
-		return result, 0, err
-	}
-	for n, raw := range e.Delegates {
-		if err := goOn(); err != nil {
-			return result, n, err
-		}
-		c, err := childOf(e, raw, result)
-		if err != nil {
-			return result, n, err
-		}
-		text, err := d.addOne(c, e)
-		if err != nil && notRun(err) {
-			return result, n, d.failed("ADD", c, err)
-		}
-		if err != nil {
-			return result, n + 1, d.failed("ADD", c, err)
-		}
-		ended(c.Type, result, text)
-		result = text
-	}
-	return result, len(e.Delegates), goOn()
-}
-
-// addOne gives the delegate's result, in the network's version where that can say it: it
-// cannot where there are no addresses before 0.3.0.
-func (d *delegation) addOne(c *child, e *journal.Entry) (json.RawMessage, error) {
-	path, err := d.find(c.Type)
+// network are the delegates of a configuration, for verbs that are about no attachment.
+func (p *Plugin) network(cfg *config.Config, cniPath string) (*cniexec.Network, error) {
+	raws, err := children(cfg)
 	if err != nil {
 		return nil, err
 	}
-	answer, err := invoke.ExecPluginWithResult(context.Background(), path, c.raw, d.args("ADD", e), d.exec)
-	if err != nil {
-		return nil, err
-	}
-	if same, err := answer.GetAsVersion(e.CNIVersion); err == nil {
-		answer = same
-	}
-	return json.Marshal(answer)
+	list, err := networkOf(cfg.Name, cfg.CNIVersion, raws)
+	return &cniexec.Network{
+		List: list, Runtime: &libcni.RuntimeConf{}, Dirs: filepath.SplitList(cniPath), Exec: p.exec(nil),
+		Cache: p.Journal.Cache(journal.Key{Network: cfg.Name}),
+	}, err
 }
 
-// del runs the delegates' DEL in reverse, all of them whatever fails. From 0.4.0
-// on they get the result of ADD.
-func (d *delegation) del(e *journal.Entry) (errs []error) {
+func networkOf(name, cniVersion string, raws []json.RawMessage) (*libcni.NetworkConfigList, error) {
+	list := &libcni.NetworkConfigList{Name: name, CNIVersion: cmp.Or(cniVersion, "0.1.0")}
+	for n, raw := range raws {
+		plugin, err := libcni.NetworkPluginConfFromBytes(raw)
+		if err != nil {
+			return nil, fail(codeConfig, fmt.Errorf("delegates[%d]: %w", n, err), "correct this plugin configuration")
+		}
+		list.Plugins = append(list.Plugins, plugin)
+	}
+	return list, nil
+}
+
+// delDelegates runs the DEL of an entry's delegates, all of them whatever fails.
+func (c *call) delDelegates(e *journal.Entry) (errs []error) {
 	if len(e.Delegates) == 0 {
 		return nil
 	}
-	errs = append(errs, d.begin(e.Key))
-	for _, raw := range slices.Backward(e.Delegates) {
-		c, err := childOf(e, raw, final(e))
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		if err := d.run("DEL", c, e); err != nil {
-			errs = append(errs, d.failed("DEL", c, err))
-		}
+	n, err := c.delegates(e)
+	if err != nil {
+		return []error{err}
+	}
+	errs = append(errs, c.begin())
+	for _, err := range n.Del(e.Result, nil) {
+		errs = append(errs, failed("DEL", err))
 	}
 	return errs
 }
 
-// check runs the delegates' CHECK in order and stops at the first that fails.
-func (d *delegation) check(e *journal.Entry) error {
+// checkDelegates runs the CHECK of an entry's delegates, with the runtime's result.
+func (c *call) checkDelegates(e *journal.Entry) error {
 	if len(e.Delegates) == 0 {
 		return nil
 	}
-	if err := d.begin(e.Key); err != nil {
-		return err
-	}
-	for _, raw := range e.Delegates {
-		c, err := childOf(e, raw, final(e))
-		if err != nil {
-			return err
-		}
-		if err := d.run("CHECK", c, e); err != nil {
-			return d.failed("CHECK", c, err)
-		}
-	}
-	return nil
-}
-
-// gc hands the list of valid attachments on, under the key that the specification has
-// and the one that libcni gives with it.
-func (d *delegation) gc(cfg *config.Config) error {
-	valid, err := json.Marshal(cfg.Valid)
+	n, err := c.delegates(e)
 	if err != nil {
 		return err
 	}
-	raws, err := children(cfg)
-	errs := []error{err}
-	for _, raw := range raws {
-		c, err := newChild(raw, map[string]json.RawMessage{"cni.dev/valid-attachments": valid, "cni.dev/attachments": valid})
-		if err == nil {
-			if err = d.run("GC", c, &journal.Entry{}); err != nil {
-				err = fmt.Errorf("delegate %s: GC: %w", c.Type, err)
-			}
-		}
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
-}
-
-// status asks the delegates of a configuration; the error is that of the first that is
-// not ready.
-func (d *delegation) status(cfg *config.Config) error {
-	raws, err := children(cfg)
-	if err != nil {
+	if err := c.begin(); err != nil {
 		return err
 	}
-	for _, raw := range raws {
-		c, err := newChild(raw, nil)
-		if err != nil {
-			return err
-		}
-		if err := d.run("STATUS", c, &journal.Entry{}); err != nil {
-			return d.failed("STATUS", c, err)
-		}
+	prev := c.cfg.PrevResult
+	if prev == nil {
+		prev = e.Result
 	}
-	return nil
+	return failed("CHECK", n.Check(prev))
 }
 
 // failed says which delegate failed at what. A CNI error of the child's own keeps
 // its code and message; a child that died without one is an I/O failure.
-func (d *delegation) failed(verb string, c *child, err error) error {
-	err = fmt.Errorf("delegate %s: %s: %w", c.Type, verb, err)
-	var ran *cniexec.Error
+func failed(verb string, err error) error {
+	of := new(cniexec.PluginError)
+	if !errors.As(err, &of) {
+		return err
+	}
+	err = fmt.Errorf("delegate %s: %s: %w", of.Plugin, verb, of.Err)
+	ran := new(cniexec.Error)
 	if !errors.As(err, &ran) {
 		return fail(codeDecoding, err, "the delegate printed no CNI result")
 	}
@@ -222,29 +149,57 @@ func (d *delegation) failed(verb string, c *child, err error) error {
 		return fail(codeDecoding, err, "the delegate printed no CNI result")
 	case cniexec.ReasonMissing:
 		return fail(codeIO, err, "install the plugin in a directory of CNI_PATH")
-	case cniexec.ReasonBusy:
-		return fail(codeTryAgain, err, "")
 	}
 	return fail(codeIO, err, "")
 }
 
-// notRun says that a delegate failed before it could do anything.
-func notRun(err error) bool {
-	var ran *cniexec.Error
-	return errors.As(err, &ran) &&
-		(ran.Reason == cniexec.ReasonMissing || ran.Reason == cniexec.ReasonBusy || ran.Reason == cniexec.ReasonNode)
-}
-
 // unfit reports that the kernel will never run a delegate: it is not a program.
 func unfit(err error) bool {
-	return notRun(err) && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOEXEC))
+	ran := new(cniexec.Error)
+	return errors.As(err, &ran) && ran.NotRun() &&
+		(errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOEXEC))
 }
 
-// final is the result that DEL and CHECK hand to the delegates: ADD's last one,
-// where the version has that (0.4.0).
-func final(e *journal.Entry) json.RawMessage {
-	if ok, err := version.GreaterThanOrEqualTo(e.CNIVersion, "0.4.0"); err != nil || !ok {
-		return nil
+// children makes the configurations that the delegates will be run with: the
+// network's name and version, and our deviceID where they have none. pciBusID
+// goes with it, as Multus does it.
+func children(cfg *config.Config) ([]json.RawMessage, error) {
+	var list []json.RawMessage
+	for _, d := range cfg.Delegates {
+		var keys map[string]json.RawMessage
+		if err := json.Unmarshal(d.Raw, &keys); err != nil {
+			return nil, err
+		}
+		set := func(key, value string) {
+			if _, has := keys[key]; !has && value != "" {
+				keys[key], _ = json.Marshal(value) // a string always encodes
+			}
+		}
+		delete(keys, "name")
+		delete(keys, "cniVersion")
+		set("name", cfg.Name)
+		set("cniVersion", cfg.CNIVersion)
+		if keys["deviceID"] == nil && keys["pciBusID"] == nil { // else the child has a device of its own
+			set("deviceID", cfg.DeviceID)
+			set("pciBusID", pciBusID(cfg))
+		}
+		raw, err := json.Marshal(keys)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, raw)
 	}
-	return e.Result
+	return list, nil
+}
+
+// pciBusID is the PCI address that Multus would pass as such: the deviceID if it is a PCI
+// address, else "".
+func pciBusID(cfg *config.Config) string {
+	if cfg.PCIBusID != "" {
+		return cfg.PCIBusID
+	}
+	if _, err := pci.Parse(cfg.DeviceID); err != nil {
+		return ""
+	}
+	return cfg.DeviceID
 }

@@ -16,6 +16,7 @@ import (
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/private"
 )
 
 // The codes of the errors that the plugin prints: CNI's own (SPEC.md, "Error"),
@@ -32,10 +33,10 @@ const (
 	codeLimited      = uint(51)                             // STATUS, a delegate's: nor do containers that are there have full connectivity
 
 	codeNotFound    = uint(100) // a required device or interface is missing
-	codeFileMissing = uint(101) // CHECK: the device-info file is gone
+	codeFileMissing = uint(101) // CHECK: what ADD makes is gone, or ADD was killed
 	codeMismatch    = uint(102) // two sources name different devices
 	codeInvalidInfo = uint(103) // the device information breaks the specification
-	codeHeld        = uint(104) // a pod has the device by a ResourceClaim
+	codeHeld        = uint(104) // another pod, or a claim, has the device
 )
 
 // A failure is an error with the code that it will have, what to do about it, and
@@ -147,7 +148,9 @@ var kinds = []struct {
 	{as[*devinfo.VersionError], codeInvalidInfo, "install a devinfo that knows that version, or remove the file"},
 	{as[*store.CorruptError], codeInvalidInfo, ""},
 	{as[*store.NameError], codeConfig, ""},
-	{as[*journal.OwnedError], codeConfig, "name one of this attachment's own; a socket directory may be shared within a pod"},
+	{as[*journal.HeldError], codeConfig, "name one of this attachment's own; a socket directory may be shared within a pod"},
+	{as[*journal.BetweenError], codeTryAgain, "a runtime runs one call for an attachment at a time: try again"},
+	{as[*private.BusyError], codeTryAgain, "try again"},
 	{as[*journal.FormatError], codeConfig, audit.EntryNewer.Remedy()},
 	{as[*audit.ForeignSpecError], codeMismatch, audit.SpecForeign.Remedy()},
 	{func(err error) bool { return errors.Is(err, link.ErrNoNetns) }, codeNetns, ""},
@@ -157,7 +160,7 @@ var kinds = []struct {
 
 // auditCodes are the codes of CHECK's errors; the others have that of their cause.
 var auditCodes = map[audit.Kind]uint{
-	audit.FileGone: codeFileMissing, audit.SpecGone: codeFileMissing,
+	audit.FileGone: codeFileMissing, audit.SpecGone: codeFileMissing, audit.Unfinished: codeFileMissing,
 	audit.FileInvalid: codeInvalidInfo,
 	audit.Mismatch:    codeMismatch, audit.OtherDevice: codeMismatch, audit.Conflict: codeMismatch, audit.SpecForeign: codeMismatch,
 	audit.DeviceGone: codeNotFound, audit.InterfaceGone: codeNotFound,

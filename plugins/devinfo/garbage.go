@@ -27,37 +27,22 @@ func (p *Plugin) CollectDead(ctx context.Context, cniPath string, delegates bool
 		if ctx.Err() != nil {
 			break
 		}
-		e, err := p.corpse(key)
+		e, err := p.Journal.Get(key)
 		switch {
+		case as[*store.CorruptError](err), as[*journal.FormatError](err): // it does not show what it is about
 		case err != nil:
 			errs = append(errs, fmt.Errorf("attachment %s: %w", key, err))
-		case e == nil:
+		case !p.dead(key, e):
 		case len(e.Delegates) > 0 && !delegates:
 			g.Left++
 		default:
-			if err := p.collect(&config.Config{}, key, cniPath); err != nil {
-				errs = append(errs, err)
-			} else {
+			done, err := p.collect(&config.Config{}, key, e, cniPath)
+			errs = append(errs, err)
+			if done && err == nil {
 				g.Collected++
 			}
 		}
 	}
 	errs = append(errs, p.sweep(func() { g.Swept++ }))
 	return g, translate(followedBy(nil, errs...))
-}
-
-// corpse returns the entry of an attachment that nobody can use any more, else nil. An
-// invalid entry, or a newer build's, does not show what it is about.
-func (p *Plugin) corpse(key journal.Key) (*journal.Entry, error) {
-	e, err := p.Journal.Get(key)
-	if as[*store.CorruptError](err) || as[*journal.FormatError](err) || e == nil && err == nil {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	if ended, err := p.ended(e); err != nil || !ended {
-		return nil, err
-	}
-	return e, nil
 }

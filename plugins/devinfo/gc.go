@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/containernetworking/cni/pkg/types"
+
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/audit"
 	"devinfo-cni.io/pkg/config"
@@ -34,11 +36,12 @@ func (p *Plugin) GC(args *Args) error {
 	keys, err := p.Journal.List(cfg.Name)
 	errs := []error{err}
 	for _, key := range keys {
-		switch collect, err := unwanted(key); {
-		case err != nil:
+		e, err := p.Journal.Get(key)
+		if err != nil && !as[*store.CorruptError](err) {
 			errs = append(errs, fmt.Errorf("attachment %s: %w", key, err))
-		case collect:
-			errs = append(errs, p.collect(cfg, key, args.Path))
+		} else if unwanted(key, e) {
+			_, err := p.collect(cfg, key, e, args.Path)
+			errs = append(errs, err)
 		}
 	}
 	if cfg.Valid != nil {
@@ -49,82 +52,74 @@ func (p *Plugin) GC(args *Args) error {
 }
 
 // unlisted says which attachments a runtime does not list.
-func unlisted(valid []config.ValidAttachment) func(journal.Key) (bool, error) {
+func unlisted(valid []config.ValidAttachment) func(journal.Key, *journal.Entry) bool {
 	listed := make(map[config.ValidAttachment]bool, len(valid))
 	for _, v := range valid {
 		listed[v] = true
 	}
-	return func(key journal.Key) (bool, error) {
-		return !listed[config.ValidAttachment{ContainerID: key.ContainerID, IfName: key.IfName}], nil
+	return func(key journal.Key, _ *journal.Entry) bool {
+		return !listed[config.ValidAttachment{ContainerID: key.ContainerID, IfName: key.IfName}]
 	}
 }
 
-// dead reports that nobody can use an attachment any more; in doubt it is alive.
-func (p *Plugin) dead(key journal.Key) (bool, error) {
-	e, err := p.Journal.Get(key)
-	switch {
-	case as[*store.CorruptError](err):
-		return false, nil
-	case err != nil || e == nil:
-		return false, err
+// dead reports that nobody can use an attachment any more; in doubt, and if its entry is
+// invalid, it is alive.
+func (p *Plugin) dead(key journal.Key, e *journal.Entry) bool {
+	if e == nil {
+		return false
 	}
-	ended, err := p.ended(e)
+	a := audit.Auditor{NetnsGone: link.NetnsGone, BootID: p.BootID}
+	end, _, err := a.Ended(e)
 	if err != nil {
 		p.Log.Warn("left alone", "attachment", key.String(), "error", err)
 	}
-	return ended, nil
-}
-
-func (p *Plugin) ended(e *journal.Entry) (bool, error) {
-	a := audit.Auditor{NetnsGone: link.NetnsGone, BootID: p.BootID}
-	end, _, err := a.Ended(e)
-	return end != "", err
+	return err == nil && end != ""
 }
 
 // Collect deletes one attachment as GC does, for a caller that is no runtime and has no
-// configuration: the journal knows it. A [*types.Error] says all that went wrong.
-func (p *Plugin) Collect(key journal.Key, cniPath string) error {
-	return translate(p.collect(&config.Config{}, key, cniPath))
+// configuration: the journal knows it. It deletes the very entry that the caller has
+// judged; one that has been added again, or deleted, since then is left, and done is false.
+// A [*types.Error] says all that went wrong.
+func (p *Plugin) Collect(e *journal.Entry, cniPath string) (done bool, err error) {
+	done, err = p.collect(&config.Config{}, e.Key, e, cniPath)
+	return done, translate(err)
 }
 
 // Sweep removes what no attachment has: see sweep.
 func (p *Plugin) Sweep() error { return translate(p.sweep(func() {})) }
 
-// collect deletes one attachment by what the journal knows of it; where its entry
-// cannot be read, by the configuration and the claims.
-func (p *Plugin) collect(cfg *config.Config, key journal.Key, cniPath string) error {
-	own := &config.Config{Name: key.Network, Type: cfg.Type, CNIVersion: cfg.CNIVersion, Delegates: cfg.Delegates}
-	c, err := p.open(own, &Args{ContainerID: key.ContainerID, IfName: key.IfName, Path: cniPath})
-	if err != nil {
-		return fmt.Errorf("attachment %s: %w", key, err)
-	}
-	e, corrupt, err := c.entry()
-	if corrupt {
-		e, err = c.reconstruct(&Args{}, corrupt)
-	}
-	if err == nil && e != nil { // else its DEL has come
-		now := *e
-		now.Netns = p.namespace(e)
-		if !corrupt {
-			c.still = func() error { return c.unchanged(e) }
-			c.cni.exec.Still = c.still
-		}
-		err = c.undo(&now, c.gone)
+// collect deletes one attachment, as it was when that was decided, by what the journal knows
+// of it; where its entry was invalid, judged is nil, and the configuration and the leases
+// tell. While it is locked nobody can add or delete it.
+func (p *Plugin) collect(cfg *config.Config, key journal.Key, judged *journal.Entry, cniPath string) (done bool, err error) {
+	of := &config.Config{Name: key.Network, Type: cfg.Type, CNIVersion: cfg.CNIVersion, Delegates: cfg.Delegates}
+	c, err := p.open(of, &Args{ContainerID: key.ContainerID, IfName: key.IfName, Path: cniPath})
+	if err == nil {
+		done, err = c.collect(judged)
 	}
 	if err != nil {
-		return fmt.Errorf("attachment %s: %w", key, err)
+		return false, fmt.Errorf("attachment %s: %w", key, err)
 	}
-	return nil
+	return done, nil
 }
 
-// unchanged is the error that an attachment has been added again, or deleted, since its
-// entry was read.
-func (c *call) unchanged(e *journal.Entry) error {
-	same, err := c.Journal.Unchanged(e)
-	if err == nil && !same {
-		err = fail(codeTryAgain, errors.New("left alone: it was added again, or deleted, meanwhile"), "")
+func (c *call) collect(judged *journal.Entry) (done bool, err error) {
+	e, corrupt, err := c.lock()
+	if err != nil || e == nil { // its DEL has come
+		return false, err
 	}
-	return err
+	defer e.Unlock()
+	if corrupt != (judged == nil) || !corrupt && !e.Same(judged) {
+		c.log.Info("left alone: it was added again meanwhile")
+		return false, nil
+	}
+	if corrupt {
+		e2 := c.reconstruct(e, &Args{})
+		return true, c.undo(e2, func() error { return c.removeFile(e2.Dir, e2.File) })
+	}
+	now := *e
+	now.Netns = c.namespace(e)
+	return true, c.undo(&now, func() error { return c.removeFile(now.Dir, now.File) })
 }
 
 // namespace is the network namespace that the delegates may be told of: none where the
@@ -159,6 +154,18 @@ func (p *Plugin) gcDelegates(cfg *config.Config, cniPath string) error {
 	if len(cfg.Delegates) == 0 {
 		return nil
 	}
+	n, err := p.network(cfg, cniPath)
+	if err != nil {
+		return err
+	}
 	p.listen()
-	return p.delegation(cniPath, journal.Key{Network: cfg.Name}).gc(cfg)
+	valid := make([]types.GCAttachment, len(cfg.Valid))
+	for i, v := range cfg.Valid {
+		valid[i] = types.GCAttachment{ContainerID: v.ContainerID, IfName: v.IfName}
+	}
+	errs := n.GC(valid)
+	for i, err := range errs {
+		errs[i] = failed("GC", err)
+	}
+	return followedBy(nil, errs...)
 }

@@ -43,8 +43,6 @@ func TestMain(m *testing.M) {
 		os.Exit(storyMachine().Run(os.Getenv, os.Stdin, os.Stderr))
 	case filepath.Base(os.Args[0]) == "skel":
 		bySkel()
-	case strings.HasPrefix(filepath.Base(os.Args[0]), "recorder"):
-		record(filepath.Base(os.Args[0]))
 	default:
 		playChild(filepath.Base(os.Args[0]))
 	}

@@ -6,33 +6,27 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
 	"strings"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/attachment"
 	"devinfo-cni.io/pkg/config"
-	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/journal"
 )
 
 // Past is what was there before this ADD, decided once. What delegates write makes
 // another one.
 type past struct {
-	entry  *journal.Entry // of an earlier ADD of this boot, which is repeated; nil = none
-	file   []byte         // what the device-info file holds; nil = no file
-	before []byte         // what it held before we ever wrote it; nil = there was none
-	source *devinfo.Info  // what others say there, or in the device plugin's file in its place
-	own    *devinfo.Info  // what we say there: no source, but kept where the kernel is silent
-	spec   []byte         // our CDI spec; nil = none
+	file   []byte        // what the device-info file holds; nil = no file
+	before []byte        // what it held before this ADD
+	source *devinfo.Info // what others say there, or in the device plugin's file in its place
+	early  *devinfo.Info // what we wrote there for the delegates: no source, but kept where the kernel is silent
+	spec   []byte        // our CDI spec; nil = none
 }
 
-// past reads what is there, and cleans up after an ADD that was killed, or that a reboot
-// swept away. It refuses what belongs to another attachment.
+// past reads what is there, and refuses what belongs to another attachment.
 func (r *request) past() (p past, err error) {
-	if p.entry, err = r.earlier(); err != nil {
-		return past{}, err
-	}
 	if err := r.readFile(&p); err != nil {
 		return past{}, err
 	}
@@ -42,91 +36,51 @@ func (r *request) past() (p past, err error) {
 	return p, r.checkMode(p)
 }
 
-// earlier gives the entry of an ADD that this one repeats.
-func (r *request) earlier() (*journal.Entry, error) {
-	e, _, err := r.entry()
-	switch {
-	case err != nil || e == nil:
-		return nil, err
-	case !e.OfBoot(r.BootID):
-		r.log.Warn("cleaning up after an attachment of an older boot", "since", e.Time)
-		gone := *e
-		gone.Netns = "" // what is at its path now is another's
-		err = r.undo(&gone, r.dropOlder)
-	case len(e.Delegates) == 0:
-		return e, nil
-	case e.Complete:
-		return nil, fail(codeConfig, fmt.Errorf("attachment %s exists, since %s", r.key, e.Time.Format("2006-01-02 15:04:05 MST")),
-			"DEL first: to add it again would tear down what its delegates made")
-	default:
-		r.log.Warn("cleaning up after an ADD that was cut short", "since", e.Time)
-		err = r.undo(e, r.putBack)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("clean up after an earlier ADD: %w", err)
-	}
-	return nil, nil
-}
-
-// dropOlder removes a device-info file of an older boot, unless this boot's runtime has put
-// another one in its place: it does so for the ADD at hand.
-func (r *request) dropOlder(e *journal.Entry, n journal.Names) error {
-	if n.File == r.name {
-		if _, info, err := r.parsed(store.Open(n.Dir), n.File); err != nil || info != nil && !wrote(e, n.File, info) {
-			return err
-		}
-	}
-	return r.removeFile(n)
-}
-
-// putBack makes the device-info file of an ADD that was cut short what it was before. What
-// somebody else has written since, a delegate or the runtime, is a source for this one.
-func (r *request) putBack(e *journal.Entry, n journal.Names) error {
-	if n.File != e.File || n.Dir != e.Dir {
-		return r.removeFile(n)
-	}
-	dir := store.Open(n.Dir)
-	if _, info, err := r.parsed(dir, n.File); err != nil || info != nil && !wrote(e, n.File, info) {
+// clean undoes an earlier ADD of this attachment: one that was killed, or is of another boot,
+// or had no DEL. One whose delegates have made a pod's network is refused.
+func (r *request) clean() error {
+	e, corrupt, err := r.lock()
+	if err != nil || e == nil {
 		return err
 	}
-	return restore(dir, n.File, e.Created, e.Before)
+	defer e.Unlock()
+	former := *e
+	switch {
+	case corrupt: // its delegates are not known
+	case !e.OfBoot(r.BootID):
+		r.log.Warn("cleaning up after an attachment of an older boot", "since", e.Time)
+		former.Netns = "" // what is at its path now is another's
+	case r.dead(r.key, e):
+		r.log.Warn("cleaning up after an attachment whose network namespace is gone", "since", e.Time)
+		former.Netns = ""
+	case len(e.Delegates) > 0 && e.Complete:
+		return fail(codeConfig, fmt.Errorf("attachment %s exists, since %s", r.key, e.Time.Format("2006-01-02 15:04:05 MST")),
+			"DEL first: to add it again would tear down what its delegates made")
+	case len(e.Delegates) > 0:
+		r.log.Warn("cleaning up after an ADD that was cut short", "since", e.Time)
+	}
+	if err := r.undo(&former, func() error { return r.removeWritten(&former) }); err != nil {
+		return fmt.Errorf("clean up after an earlier ADD: %w", err)
+	}
+	return nil
 }
 
-// restore makes a file hold what it held before, or removes it where there was none.
-func restore(dir *store.Dir, name string, created bool, before []byte) error {
-	if created {
-		return dir.Remove(name)
+// removeWritten removes the device-info file of an earlier ADD, unless somebody else has
+// written it since, a delegate or the runtime: then it is a source for this one.
+func (r *request) removeWritten(e *journal.Entry) error {
+	if e.File != r.name {
+		return r.removeFile(e.Dir, e.File)
 	}
-	if now, err := dir.Read(name); err == nil && bytes.Equal(now, before) {
-		return nil
+	if _, info, err := r.parsed(store.Open(e.Dir), e.File); err != nil || info != nil && !wrote(e, info) {
+		return err
 	}
-	return dir.Write(name, before)
+	return r.removeFile(e.Dir, e.File)
 }
 
-// wrote says whether what a device-info file says is what an ADD of the entry's attachment
-// wrote there. Of an entry of format 1 the device alone is known.
-func wrote(e *journal.Entry, file string, info *devinfo.Info) bool {
-	if info == nil {
-		return false
-	}
-	if file == e.File && e.Wrote && e.Info == nil {
-		return string(info.Type) == e.Device.Type && discovery.Identity(info) == e.Device.ID
-	}
-	said := []string{}
-	if file == e.File {
-		said = append(said, string(e.Was))
-	}
-	for _, n := range e.All() {
-		if n.File == file {
-			said = append(said, n.Info)
-		}
-	}
-	var now bytes.Buffer
-	err := json.Compact(&now, info.Encode())
-	return err == nil && slices.ContainsFunc(said, func(text string) bool {
-		var then bytes.Buffer
-		return json.Compact(&then, []byte(text)) == nil && bytes.Equal(now.Bytes(), then.Bytes())
-	})
+// wrote says whether what a device-info file says is what the entry's ADD wrote there.
+func wrote(e *journal.Entry, info *devinfo.Info) bool {
+	var now, then bytes.Buffer
+	return !e.Kept && json.Compact(&now, info.Encode()) == nil && json.Compact(&then, e.Info) == nil && bytes.Equal(now.Bytes(), then.Bytes())
 }
 
 // readFile reads the device-info file, else the device plugin's in its place, which the
@@ -138,76 +92,39 @@ func (r *request) readFile(p *past) (err error) {
 	if err := r.refuseAnothers(); err != nil {
 		return err
 	}
-	var info *devinfo.Info
-	if p.file, info, err = r.parsed(r.Infos, r.name); err != nil {
+	if p.file, p.source, err = r.parsed(r.Infos, r.name); err != nil {
 		return err
 	}
-	p.before, p.source = p.file, info
-	if e := p.entry; e != nil && wrote(e, r.name, info) {
-		p.own, p.before, p.source = info, nil, nil
-		if e.File == r.name && !e.Created {
-			p.before = append([]byte{}, e.Before...) // of an empty file too not nil
-			if p.source, err = r.reparsed(e.Before); err != nil {
-				return err
-			}
-		}
-	}
+	p.before = p.file
 	if p.source == nil {
 		p.source, err = r.devicePlugins()
 	}
 	return err
 }
 
-// reparsed parses what the file held before an earlier ADD, which has warned of it if it
-// makes no sense.
-func (r *request) reparsed(before []byte) (*devinfo.Info, error) {
-	info, err := r.Infos.Parse(r.name, before)
-	if as[*store.CorruptError](err) {
-		return nil, nil
-	}
-	return info, err
-}
-
 // refuseAnothers refuses a device-info file that another attachment has recorded, or that
 // is named after another container.
 func (r *request) refuseAnothers() error {
-	owner, owned, err := r.Journal.Owner(r.name)
-	if err == nil && !owned && r.foreign(r.name) {
+	owner, err := r.Journal.Owner(journal.OfFile, r.name)
+	if err == nil && owner == nil && r.foreign(r.name) {
 		if _, err := r.Infos.Read(r.name); notThere(err) {
 			return nil
 		}
-		if owner, owned, err = r.Journal.Owner(r.name); err == nil && !owned { // still: claims come before files
+		if owner, err = r.Journal.Owner(journal.OfFile, r.name); err == nil && owner == nil { // still: leases come before files
 			err = fmt.Errorf("device-info file %s: is there, and named after another container", r.att.Path)
 			return fail(codeConfig, err, ownPath)
 		}
 	}
-	if err != nil || !owned || owner == r.key {
+	if err != nil || owner == nil || *owner == r.key {
 		return err
 	}
-	return fail(codeConfig, &journal.OwnedError{What: "device-info file", File: r.att.Path, Owner: owner}, ownPath)
+	return fail(codeConfig, fmt.Errorf("device-info file %s: belongs to attachment %s", r.att.Path, owner), ownPath)
 }
 
 const ownPath = "runtimeConfig.CNIDeviceInfoFile must be a path of this attachment's own"
 
-// foreign says whether a device-info file has the name that Multus gives to one of another
-// container, <network>-<containerID>_<ifName>. Networks and IDs may hold hyphens and
-// interfaces underscores, so only the end can tell.
-func (c *call) foreign(name string) bool {
-	if before, after, ok := cutLast(name, "-"+c.key.ContainerID+"_"); ok && before != "" && after != "" {
-		return false
-	}
-	before, ifName, _ := cutLast(name, "_")
-	_, id, ok := cutLast(before, "-")
-	return ok && id != "" && ifName != "" && len(ifName) < 16 // IFNAMSIZ
-}
-
-// cutLast is strings.Cut at the last separator.
-func cutLast(s, sep string) (before, after string, found bool) {
-	if n := strings.LastIndex(s, sep); n >= 0 {
-		return s[:n], s[n+len(sep):], true
-	}
-	return s, "", false
-}
+// foreign says whether a device-info file is named after another container.
+func (c *call) foreign(name string) bool { return attachment.OfAnother(name, c.key.ContainerID) }
 
 // devicePlugins reads the file that the device plugin wrote for the device (section 4.1);
 // nil if there is none, or nothing names it.
@@ -242,8 +159,7 @@ func (c *call) parsed(dir *store.Dir, name string) ([]byte, *devinfo.Info, error
 
 // checkMode refuses a configuration that asks for nothing.
 func (r *request) checkMode(p past) error {
-	declared := r.declared != nil && r.declared.Type != ""
-	if len(r.children) > 0 || r.prev != nil || r.cfg.DeviceID != "" || declared || p.source != nil {
+	if p.source != nil || !attachment.Idle(r.cfg, r.declared) {
 		return r.checkTypes(p.source)
 	}
 	return fail(codeConfig, errors.New("the configuration gives devinfo nothing to do"),

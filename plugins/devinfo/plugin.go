@@ -10,6 +10,7 @@
 package plugin
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -24,6 +25,7 @@ import (
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/grant"
 	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/private"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
@@ -70,6 +72,7 @@ type Doors struct {
 	Interfaces discovery.Interfaces
 	Switches   discovery.Switches
 	Nodes      grant.Nodes // nil = those below /dev
+	SRIOVLocks string      // sriov-cni's directory of locks: [journal.SRIOVLocks]; "" = there is none
 }
 
 // New assembles the plugin from the node's settings; it opens and creates nothing.
@@ -77,6 +80,8 @@ func New(node config.Node, doors Doors, bootID string, stdout io.Writer, log *sl
 	if doors.Nodes == nil {
 		doors.Nodes = grant.NodesBelow("")
 	}
+	records := journal.Open(node.StateDir, bootID)
+	records.SRIOVLocks = doors.SRIOVLocks
 	return &Plugin{
 		Node:    node,
 		Finder:  discovery.Finder{Sys: doors.Sys, Interfaces: doors.Interfaces, Switches: doors.Switches},
@@ -84,7 +89,7 @@ func New(node config.Node, doors Doors, bootID string, stdout io.Writer, log *sl
 		Pool:    store.Open(node.DevicePluginDir),
 		Specs:   store.Open(node.CDIDir),
 		Nodes:   doors.Nodes,
-		Journal: journal.Open(node.StateDir, bootID),
+		Journal: records,
 		BootID:  bootID,
 		Stdout:  stdout,
 		Log:     log,
@@ -98,14 +103,10 @@ type call struct {
 	cfg *config.Config
 	att *attachment.Attachment
 	key journal.Key
-	cni *delegation
 	log *slog.Logger
 
-	unrecorded bool // the journal knows nothing of it
-
-	// still is, where no runtime has told us to delete the attachment, that it is as it was
-	// when that was decided; nil = a runtime has told us.
-	still func() error
+	cniPath    string // CNI_PATH
+	unrecorded bool   // the journal knows nothing of it
 }
 
 // parse reads the configuration, refuses one that no verb can be about, and warns of keys
@@ -145,8 +146,8 @@ func (p *Plugin) open(cfg *config.Config, args *Args) (*call, error) {
 	}
 	return &call{
 		Plugin: p, cfg: cfg, att: att, key: key,
-		cni: p.delegation(args.Path, key),
-		log: p.Log.With("attachment", key.String()),
+		log:     p.Log.With("attachment", key.String()),
+		cniPath: args.Path,
 	}, err
 }
 
@@ -207,13 +208,21 @@ func (c *call) capabilityArgs() map[string]json.RawMessage {
 	return all
 }
 
-// entry gives what the journal knows of the attachment; nil when that is nothing, or
-// corrupt.
-func (c *call) entry() (e *journal.Entry, corrupt bool, err error) {
-	e, err = c.Journal.Get(c.key)
-	if as[*store.CorruptError](err) {
-		c.log.Warn("journal entry ignored", "error", err)
-		return nil, true, nil
+// lock gives what the journal knows of the attachment, locked; nil if that is nothing. Of a
+// corrupt entry it is what the leases tell.
+func (c *call) lock() (e *journal.Entry, corrupt bool, err error) {
+	e, err = c.Journal.Lock(context.Background(), c.key, lockWait)
+	if as[*private.BusyError](err) {
+		return nil, false, fail(codeTryAgain, fmt.Errorf("an earlier call for this attachment still runs: %w", err), "try again, or find out what it waits for")
 	}
-	return e, false, err
+	if !as[*store.CorruptError](err) {
+		return e, false, err
+	}
+	c.log.Warn("journal entry ignored", "error", err)
+	if err := c.Journal.Remains(e); err != nil {
+		e.Unlock()
+		return nil, false, err
+	}
+	e.Dir, e.CDI.Dir = c.Node.DeviceInfoDir, c.Node.CDIDir
+	return e, true, nil
 }

@@ -16,9 +16,13 @@ import (
 // versions are the CNI versions that the plugin speaks.
 var versions = version.PluginSupports("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
 
-// maxConfig is how many bytes a configuration may have: those of a GC with 100,000
-// attachments. To read them takes a second, at most.
-const maxConfig = 8 << 20
+// How many bytes a configuration may have. What the journal keeps of an ADD then always has
+// room (package private), and so has the configuration of its DEL, to which the runtime adds
+// the result (cniexec.MaxOutput), or that of a GC with 100,000 attachments.
+const (
+	maxAdd    = 8 << 20
+	maxConfig = 20 << 20
+)
 
 // Args are the parameters of one call (CNI SPEC.md section 2, "Parameters").
 type Args struct {
@@ -63,9 +67,10 @@ func (p *Plugin) dispatch(command string, getenv func(string) string, stdin io.R
 		ContainerID: getenv("CNI_CONTAINERID"), Netns: getenv("CNI_NETNS"), IfName: getenv("CNI_IFNAME"),
 		Args: getenv("CNI_ARGS"), Path: getenv("CNI_PATH"), NetnsOverride: getenv("CNI_NETNS_OVERRIDE"), Command: command,
 	}
-	run, required := p.Add, "CNI_CONTAINERID CNI_NETNS CNI_IFNAME CNI_PATH"
+	run, required, limit := p.Add, "CNI_CONTAINERID CNI_NETNS CNI_IFNAME CNI_PATH", maxConfig
 	switch command {
 	case "ADD":
+		limit = maxAdd
 	case "CHECK":
 		run = p.Check
 	case "DEL":
@@ -83,11 +88,11 @@ func (p *Plugin) dispatch(command string, getenv func(string) string, stdin io.R
 		return fail(codeEnvironment, err, "the runtime must set it")
 	}
 	var err error
-	if args.StdinData, err = io.ReadAll(io.LimitReader(stdin, maxConfig+1)); err != nil {
+	if args.StdinData, err = io.ReadAll(io.LimitReader(stdin, int64(limit)+1)); err != nil {
 		return fail(codeIO, fmt.Errorf("read the configuration from standard input: %w", err), "")
 	}
-	if len(args.StdinData) > maxConfig {
-		return fail(codeConfig, fmt.Errorf("network configuration: has more than %d MiB", maxConfig>>20), "make it smaller")
+	if len(args.StdinData) > limit {
+		return fail(codeConfig, fmt.Errorf("network configuration: has more than %d MiB", limit>>20), "make it smaller")
 	}
 	return run(args)
 }

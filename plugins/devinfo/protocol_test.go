@@ -72,10 +72,12 @@ type broken struct{}
 func (broken) Read([]byte) (int, error) { return 0, errors.New("broken") }
 
 func TestAConfigurationIsReadToALimit(t *testing.T) {
-	endless := io.MultiReader(strings.NewReader(`{"name": "`), letters{})
-	exit, stdout, _ := answer(t, add, endless)
-	if exit != 1 || !strings.Contains(stdout, `"code": 7`) || !strings.Contains(stdout, "more than 8 MiB") {
-		t.Errorf("%d, %q", exit, stdout)
+	for env, limit := range map[string]string{add: "8 MiB", "CNI_COMMAND=DEL " + add: "20 MiB"} {
+		endless := io.MultiReader(strings.NewReader(`{"name": "`), letters{})
+		exit, stdout, _ := answer(t, env, endless)
+		if exit != 1 || !strings.Contains(stdout, `"code": 7`) || !strings.Contains(stdout, "more than "+limit) {
+			t.Errorf("%s: %d, %q", env, exit, stdout)
+		}
 	}
 }
 

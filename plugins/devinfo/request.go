@@ -133,15 +133,11 @@ func (c *call) runnableChildren() ([]json.RawMessage, error) {
 
 // runnable says why the n-th delegate of the configuration cannot be run.
 func (c *call) runnable(n int) error {
-	child := c.cfg.Delegates[n].Type
-	if child == c.cfg.Type {
-		return fail(codeConfig, fmt.Errorf("delegates[%d]: type %q is this plugin itself", n, child), "take it out")
+	if problem := c.cfg.DelegateProblem(n); problem != nil {
+		return problem
 	}
-	if _, err := c.cni.find(child); err != nil {
+	if _, err := c.findDelegate(c.cfg.Delegates[n].Type); err != nil {
 		return fail(codeConfig, fmt.Errorf("delegates[%d]: %w", n, err), "install the plugin in a directory of CNI_PATH")
-	}
-	if _, err := newChild(c.cfg.Delegates[n].Raw, nil); err != nil {
-		return fail(codeConfig, fmt.Errorf("delegates[%d]: %w", n, err), "correct this plugin configuration")
 	}
 	return nil
 }
@@ -185,14 +181,11 @@ func (r *request) target(past past, res *result.Result) discovery.Target {
 
 // newEntry is the journal's entry of the attachment as it is before anything is done: it
 // names all that there may be of it.
-func (r *request) newEntry(past past, res *result.Result) *journal.Entry {
+func (r *request) newEntry(res *result.Result) *journal.Entry {
 	e := &journal.Entry{
 		Key: r.key, Netns: r.netns, Time: r.Now().UTC(), Pod: r.att.Pod().String(), Asked: r.asked(res),
-		File: r.name, Dir: r.Node.DeviceInfoDir, Created: past.before == nil, Before: past.before,
+		File: r.name, Dir: r.Node.DeviceInfoDir,
 		CDI: r.spec, Delegates: r.children, CNIVersion: r.cfg.CNIVersion, Args: r.args,
-	}
-	if past.own != nil {
-		e.Was = past.own.Encode()
 	}
 	if len(r.children) > 0 {
 		e.CapabilityArgs, e.PrevResult = r.capabilityArgs(), r.cfg.PrevResult

@@ -3,9 +3,9 @@ package plugin
 import (
 	"fmt"
 	"io/fs"
+	"path/filepath"
 
 	"devinfo-cni.io/pkg/config"
-	"devinfo-cni.io/pkg/journal"
 )
 
 // Status says whether an ADD could succeed now.
@@ -34,17 +34,21 @@ func (p *Plugin) Status(args *Args) error {
 	if len(cfg.Delegates) == 0 {
 		return nil
 	}
-	return delegatesReady(p.delegation(args.Path, journal.Key{Network: cfg.Name}), cfg)
+	return p.delegatesReady(cfg, args.Path)
 }
 
-func delegatesReady(d *delegation, cfg *config.Config) error {
-	for _, child := range cfg.Delegates {
-		if _, err := d.find(child.Type); err != nil {
-			return notReady(fmt.Errorf("delegate %s: %w", child.Type, err), "install the plugin in a directory of CNI_PATH")
+func (p *Plugin) delegatesReady(cfg *config.Config, cniPath string) error {
+	for _, delegate := range cfg.Delegates {
+		if _, err := p.exec(nil).FindInPath(delegate.Type, filepath.SplitList(cniPath)); err != nil {
+			return notReady(fmt.Errorf("delegate %s: %w", delegate.Type, err), "install the plugin in a directory of CNI_PATH")
 		}
 	}
-	d.listen()
-	err := d.status(cfg)
+	n, err := p.network(cfg, cniPath)
+	if err != nil {
+		return notReady(err, "")
+	}
+	p.listen()
+	err = failed("STATUS", n.Status())
 	if err == nil || codeOf(err) == codeLimited {
 		return err
 	}

@@ -142,17 +142,29 @@ func journalLine(path string) (string, error) {
 	}{
 		{!e.Complete, "incomplete"},
 		{e.File != "", "file=" + e.File},
-		{e.Created, "created"},
 		{e.Wrote, "wrote"},
 		{e.InNetns, "in-netns"},
 		{e.Device.Type != "", e.Device.Type + "=" + e.Device.ID},
 		{e.CDI.File != "", "cdi=" + e.CDI.Device},
+		{len(e.Leases) > 0, "leases=" + leases(e.Leases)},
 	} {
 		if word.on {
 			words = append(words, word.text)
 		}
 	}
 	return strings.Join(words, " "), nil
+}
+
+// leases are those of devices.
+func leases(of []journal.DeviceLease) string {
+	var list []string
+	for _, l := range of {
+		if l.Mode == journal.Shared {
+			l.ID += "(shared)"
+		}
+		list = append(list, l.ID)
+	}
+	return strings.Join(list, ",")
 }
 
 // changes gives the sections for files and journal that are not as they were

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -105,6 +106,9 @@ func (w *world) do(s step) ([]txtar.File, error) {
 		}
 		w.state[arg+" -> "+s.args[2]] = section("")
 		return nil, os.Symlink(s.args[2], arg)
+	case "CHMOD":
+		mode, err := strconv.ParseUint(strings.Join(s.args[1:], " "), 8, 32)
+		return nil, errors.Join(err, os.MkdirAll(arg, 0o755), unix.Chmod(arg, uint32(mode)))
 	case "REMOVE":
 		w.forget(arg)
 		return nil, os.RemoveAll(arg)

@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"encoding/json"
 	"errors"
 	"slices"
 	"syscall"
@@ -9,54 +10,56 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-// Steps is what an ADD has done so far, as the way back: each write pushes its inverse.
-type steps struct {
-	entry func() error // the way back of the journal's entry; nil = nothing is recorded yet
-	done  []func() error
+// wayBack is what an ADD that fails has to undo.
+type wayBack struct {
+	entry  *journal.Entry  // as it was recorded last, locked; nil = nothing is recorded yet
+	ran    int             // the delegates that need a DEL
+	result json.RawMessage // of the last that has ended well
+	before []byte          // what the device-info file held; nil = there was none
 }
 
-func (s *steps) push(inverse func() error) { s.done = append(s.done, inverse) }
-
-// undo goes back, the last step first. The entry goes last, and stays if anything has
-// failed: it tells DEL, GC and the next ADD what there is left to do.
-func (s *steps) undo() (errs []error) {
-	for n := len(s.done) - 1; n >= 0; n-- {
-		if err := s.done[n](); err != nil {
-			errs = append(errs, err)
-		}
+// goBack undoes a failed ADD. If that fails, too, the entry stays: it tells DEL, GC and the
+// next ADD what there is left to do.
+func (r *request) goBack(back *wayBack) error {
+	if back.entry == nil {
+		return nil
 	}
-	if s.entry == nil || len(errs) > 0 {
-		return errs
-	}
-	if err := s.entry(); err != nil {
-		errs = append(errs, err)
-	}
-	return errs
+	e := *back.entry
+	e.Delegates, e.Result = e.Delegates[:back.ran], back.result
+	return r.undo(&e, func() error { return r.restore(back.before) })
 }
 
-// A fate is what becomes of a device-info file of an entry that is undone.
-type fate func(*journal.Entry, journal.Names) error
-
-// undo undoes what an entry says of its attachment: the delegates in reverse, CDI specs,
-// device-info files by the function given, and then the claims and the entry itself. What
+// undo undoes what an entry says of its attachment: the delegates in reverse, the CDI spec,
+// the device-info file by the function given, and then the leases and the entry itself. What
 // is gone already is success. Nothing stops the rest, but after a failure the entry stays.
-func (c *call) undo(e *journal.Entry, file fate) error {
-	errs := c.passOver(c.cni.del(e))
-	if c.still != nil {
-		if err := c.still(); err != nil {
-			return followedBy(err, errs...)
+func (c *call) undo(e *journal.Entry, file func() error) error {
+	errs := c.passOver(c.delDelegates(e))
+	files := func() error {
+		err := c.removeSpec(e.CDI)
+		if e.File == "" {
+			return err
 		}
+		ours, unknown := c.mayRemove(e.File)
+		if unknown == nil && ours {
+			unknown = file()
+		}
+		return followedBy(nil, err, unknown)
 	}
-	for _, n := range e.All() {
-		errs = append(errs, c.removeNames(n, func() error { return file(e, n) }))
+	if e.Locked() == nil {
+		return followedBy(nil, append(errs, unlessName(c.Journal.Unrecorded(e.Key, files)))...)
 	}
-	if err := followedBy(nil, errs...); err != nil {
+	if err := followedBy(nil, append(errs, files())...); err != nil {
 		return err
 	}
-	if err := c.Journal.Forget(e); err != nil && !as[*store.NameError](err) { // ADD refuses such names
-		return err
+	return unlessName(c.Journal.Forget(e))
+}
+
+// unlessName drops the error of a name that no entry can have: ADD refuses it.
+func unlessName(err error) error {
+	if as[*store.NameError](err) {
+		return nil
 	}
-	return nil
+	return err
 }
 
 // passOver drops the errors of delegates that cannot be run if no ADD is on record: it
@@ -71,47 +74,30 @@ func (c *call) passOver(errs []error) []error {
 	})
 }
 
-// removeNames removes what has these names, the device-info file by the function given.
-// Another attachment's is left alone.
-func (c *call) removeNames(n journal.Names, file func() error) error {
-	err := c.removeSpec(n.CDI)
-	if n.File == "" {
-		return err
-	}
-	ours, unknown := c.mayRemove(n)
-	if unknown == nil && ours {
-		unknown = file()
-	}
-	return followedBy(nil, err, unknown)
-}
-
-// mayRemove reports whether a device-info file is this attachment's: it has claimed the
+// mayRemove reports whether a device-info file is this attachment's: it has a lease of the
 // file, or nobody has and the file is not named after another container.
-func (c *call) mayRemove(n journal.Names) (bool, error) {
-	if ours, err := c.Journal.Holds(c.key, n.File); err != nil || ours {
-		return ours, err
+func (c *call) mayRemove(file string) (bool, error) {
+	if c.Journal.Holds(c.key, journal.OfFile, file) {
+		return true, nil
 	}
-	owner, owned, err := c.Journal.Owner(n.File)
+	owner, err := c.Journal.Owner(journal.OfFile, file)
 	switch {
 	case err != nil:
 		return false, err
-	case owned:
-		c.log.Warn("left alone: the file is another attachment's", "file", n.File, "owner", owner)
+	case owner != nil:
+		c.log.Warn("left alone: the file is another attachment's", "file", file, "owner", owner.String())
 		return false, nil
-	case c.foreign(n.File):
-		c.log.Warn("left alone: the file is named after another container", "file", n.File)
+	case c.foreign(file):
+		c.log.Warn("left alone: the file is named after another container", "file", file)
 		return false, nil
 	}
 	return true, nil
 }
 
-// gone is the fate of files on DEL and GC.
-func (c *call) gone(_ *journal.Entry, n journal.Names) error { return c.removeFile(n) }
-
 // removeFile removes a device-info file from the directory that was deviceInfoDir at ADD.
 // A directory in its place is left alone: ADD has refused it.
-func (c *call) removeFile(n journal.Names) error {
-	err := store.Open(n.Dir).Remove(n.File)
+func (c *call) removeFile(dir, name string) error {
+	err := store.Open(dir).Remove(name)
 	if errors.Is(err, syscall.EISDIR) {
 		c.log.Warn("left alone", "error", err)
 		return nil

@@ -45,14 +45,29 @@ func takeTurns(plugins ...plugin) (map[string][]float64, error) {
 	return times, nil
 }
 
+// formerName is what an older build is installed as.
+const formerName = "devinfo-former"
+
 // addDel measures ADD and DEL in a chain.
 func addDel(t *table) error {
-	times, err := takeTurns(devinfo, tuning, sbr)
+	plugins := []plugin{devinfo, tuning, sbr}
+	if *former != "" {
+		plugins = append(plugins, plugin{name: formerName, config: devinfo.config, node: own + "/former.json"})
+		if err := settings(own+"/former.json", "/var/lib/cni/"+formerName); err != nil {
+			return err
+		}
+	}
+	times, err := takeTurns(plugins...)
 	if err != nil {
 		return err
 	}
+	if *former != "" {
+		for _, verb := range []string{"ADD", "DEL"} {
+			t.add(row{"chained " + verb + ", former build", median(times["devinfo"+verb]) / median(times[formerName+verb]), "x former", 1.08, 1})
+		}
+	}
 	add, del := median(times["tuningADD"]), median(times["tuningDEL"])
-	t.add(row{"chained ADD", median(times["devinfoADD"]) / add, "x tuning ADD", 1.20, 1.05})
+	t.add(row{"chained ADD", median(times["devinfoADD"]) / add, "x tuning ADD", 1.25, 1.10})
 	t.add(row{"chained DEL", median(times["devinfoDEL"]) / del, "x tuning DEL", 1.10, 0.95})
 	for _, verb := range []string{"ADD", "DEL"} {
 		ratio := median(times["devinfo"+verb+"cpu"]) / median(times["tuning"+verb+"cpu"])

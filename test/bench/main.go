@@ -27,6 +27,7 @@ var (
 	hosts  = flag.String("hosts", "testdata/hosts", "`directory` of captured hosts")
 	rounds = flag.Int("rounds", 200, "how often each program runs; at least 100")
 	out    = flag.String("out", "", "`directory` for bench.json and bench.svg")
+	former = flag.String("former", "", "an older build of the plugin, below -bin, to compare with; \"\" = none")
 	only   = flag.String("only", "", "the parts to run, such as version,addDel; all if empty")
 )
 

@@ -56,10 +56,14 @@ func install() error {
 	if err := errors.Join(os.RemoveAll(programs), os.MkdirAll(programs, 0o755)); err != nil {
 		return err
 	}
-	for _, name := range []string{"bench/hello", "bench/multus", "devinfo", "tuning", "sbr", "macvlan"} {
+	names := map[string]string{"bench/hello": "hello", "bench/multus": "multus", "devinfo": "devinfo", "tuning": "tuning", "sbr": "sbr", "macvlan": "macvlan"}
+	if *former != "" {
+		names[*former] = formerName
+	}
+	for name, as := range names {
 		text, err := os.ReadFile(filepath.Join(sandbox.Bin, name))
 		if err == nil {
-			err = os.WriteFile(filepath.Join(programs, filepath.Base(name)), text, 0o755)
+			err = os.WriteFile(filepath.Join(programs, as), text, 0o755)
 		}
 		if err != nil {
 			return err
@@ -234,14 +238,22 @@ func medians(rounds int, turns ...[]job) ([]float64, error) {
 func version(t *table) error {
 	env := []string{"CNI_COMMAND=VERSION", "GOMAXPROCS=2"}
 	var turns [][]job
-	for _, program := range []string{"hello", "devinfo", "tuning", "sbr"} {
+	all := []string{"hello", "devinfo", "tuning", "sbr"}
+	if *former != "" {
+		all = append(all, formerName)
+	}
+	for _, program := range all {
 		turns = append(turns, []job{{filepath.Join(programs, program), os.DevNull, env}})
 	}
 	ms, err := medians(*rounds, turns...)
 	if err != nil {
 		return err
 	}
-	t.add(row{"VERSION", ms[1] / ms[0], "x Go hello", 1.25, 1.18})
+	t.add(row{"VERSION", ms[1] / ms[2], "x tuning VERSION", 1.05, 1.0})
+	if *former != "" {
+		t.add(row{"VERSION, former build", ms[1] / ms[4], "x former", 1.08, 1})
+	}
+	t.add(row{"devinfo VERSION", ms[1] / ms[0], "x Go hello", 0, 0})
 	t.add(row{"tuning VERSION", ms[2] / ms[0], "x Go hello", 0, 0})
 	t.add(row{"sbr VERSION", ms[3] / ms[0], "x Go hello", 0, 0})
 	t.add(row{"Go hello", ms[0], "ms", 0, 0})
@@ -271,7 +283,7 @@ func memory(t *table) error {
 		}
 		mb := median(peaks)
 		if p.name == devinfo.name {
-			t.add(row{"peak RSS of ADD", mb, "MB", 4.8, 4.3})
+			t.add(row{"peak RSS of ADD", mb, "MB", 4.9, 4.5})
 		} else {
 			t.add(row{"peak RSS of ADD, " + p.name, mb, "MB", 0, 0})
 		}
@@ -281,7 +293,7 @@ func memory(t *table) error {
 
 func size(t *table) error {
 	for name, r := range map[string]row{
-		"devinfo": {"binary", 0, "MB", 4.0, 3.6}, "tuning": {Metric: "binary, tuning", Unit: "MB"},
+		"devinfo": {"binary", 0, "MB", 4.2, 4.0}, "tuning": {Metric: "binary, tuning", Unit: "MB"},
 	} {
 		info, err := os.Stat(filepath.Join(programs, name))
 		if err != nil {

@@ -3,10 +3,19 @@
 // GC of each kind of attachment. Then the runtime does what runtimes do, and nothing
 // may be left, torn, or lost of other attachments.
 //
+// It also stops each verb, and devinfoctl gc, at every system call that reads or changes
+// what attachments share, while an actor runs to its end, or until it waits for a lock of
+// the stopped one: a runtime that deletes the attachment, and adds it again, here or
+// elsewhere; a second runtime, another pod, a GC, a claim on the device. Then the stopped one
+// goes on, and nothing may be lost of an attachment that lives, half there of one that was
+// deleted while it was added, or left after the last DEL (interleave_test.go); and no two
+// may have one device (holders_test.go).
+//
 // The environment variable DEVINFO_CRASH says how much is tried: "all" (make crash),
-// "sample" (less than a minute's worth, by the seed DEVINFO_CRASH_SEED, or a random one),
+// "sample" (a minute or two, by the seed DEVINFO_CRASH_SEED, or a random one),
 // or only the trials whose names hold a text, such as "ADD, EIO at 7, GC", which is how a
-// failure gives it. Without it there is one trial of each verb and fault, always the same.
+// failure gives it. Without it there is one trial of each verb and fault, and of each verb
+// and actor, always the same.
 //
 // What a power failure leaves is in power_test.go.
 package crash_test
@@ -15,8 +24,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"testing"
 
 	"devinfo-cni.io/test/undertest"
@@ -25,7 +36,8 @@ import (
 const (
 	extent   = "DEVINFO_CRASH"
 	seedKey  = "DEVINFO_CRASH_SEED"
-	tallyKey = "DEVINFO_CRASH_TALLY" // a file to which tests, in processes of their own, write their tallies
+	toolKey  = "DEVINFO_CRASH_DEVINFOCTL" // its executable
+	tallyKey = "DEVINFO_CRASH_TALLY"      // a file to which tests, in processes of their own, write their tallies
 )
 
 func TestMain(m *testing.M) {
@@ -33,6 +45,8 @@ func TestMain(m *testing.M) {
 	switch standIn, ok := standIns[name]; {
 	case name == marker:
 		answer(mark())
+	case name == claimant:
+		answer(hold(os.Args[1]))
 	case ok:
 		answer(standIn.run())
 	default:
@@ -67,4 +81,23 @@ func run(m *testing.M) int {
 		}
 	}
 	return code
+}
+
+var builtTool sync.Once
+
+// buildTool builds devinfoctl, once, for the processes that tests start.
+func buildTool(t *testing.T) {
+	t.Helper()
+	builtTool.Do(func() {
+		if os.Getenv(toolKey) != "" {
+			return
+		}
+		binary := filepath.Join(filepath.Dir(os.Getenv(tallyKey)), "devinfoctl")
+		build := exec.Command("go", "build", "-o", binary, "devinfo-cni.io/cmd/devinfoctl")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("build devinfoctl: %v\n%s", err, out)
+		}
+		os.Setenv(toolKey, binary)
+	})
 }

@@ -69,6 +69,7 @@ func TestPowerFailureBreaksNoVerbAndLeavesNothing(t *testing.T) {
 			t.Parallel()
 			linktest.Run(t, func(t *testing.T) {
 				w := newWorld(t, os.Getenv(undertest.Key))
+				w.onePod = true
 				w.boot(boots[0])
 				w.settle(s)
 				random := rand.New(rand.NewPCG(seed(t), 0))
@@ -93,7 +94,7 @@ const bootID = "/proc/sys/kernel/random/boot_id"
 // boot gives the kernel's current boot another name.
 func (w *world) boot(name string) {
 	w.t.Helper()
-	file := filepath.Join(filepath.Dir(w.out[0].Name()), "boot_id")
+	file := filepath.Join(filepath.Dir(w.seat.out[0].Name()), "boot_id")
 	err := os.WriteFile(file, []byte(name+"\n"), 0o444)
 	if now, _ := os.ReadFile(bootID); err == nil && string(now) != name+"\n" {
 		err = unix.Mount(file, bootID, "", unix.MS_BIND, "")
@@ -167,9 +168,9 @@ func (w *world) lose(s scenario, l loss) (problems []string) {
 			problems = append(problems, "DEL of the neighbour afterwards failed: "+why)
 		}
 	}
-	// Of a link that leads nowhere, or a claim's directory without one, only GC knows that
+	// Of a link that leads nowhere, or a lease's directory without one, only GC knows that
 	// it is nobody's: it knows them all.
-	if take(w.t)[l.file].mode&fs.ModeSymlink != 0 || l.file == all && l.damage == "gone" {
+	if take(w.t)[l.file].mode&fs.ModeSymlink != 0 || (l.file == all || l.file == neighbours) && l.damage == "gone" {
 		problems = append(problems, w.afterwards(trial{scenario: s, then: gc})...)
 	}
 	problems = append(problems, w.remains(trial{scenario: s})...)

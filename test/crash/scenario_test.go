@@ -126,7 +126,11 @@ func bystanders() (list []bystander) {
 	const network = "other"
 	add := func(ifName string, conf func(attachment, string) conf) {
 		a := attachment{"decaf000decaf000decaf000", ifName, otherNetns}
-		list = append(list, bystander{a, conf(a, network)})
+		c := conf(a, network)
+		if c["deviceID"] != nil {
+			c["deviceID"] = othersVF
+		}
+		list = append(list, bystander{a, c})
 	}
 	add("net1", attachment.standalone)
 	add("net2", attachment.socket)

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"devinfo-cni.io/pkg/link/linktest"
 )
 
@@ -25,10 +27,12 @@ type standIn struct {
 	forgetful bool // leaves temporary files
 	trampling bool // removes everybody's files if it cannot remove its own
 	lying     bool // does not look whether writing has worked
+	alone     bool // no defect: while it runs, the others wait
 }
 
 var standIns = map[string]standIn{
 	"sound": {}, "torn": {torn: true}, "late": {late: true}, "forgetful": {forgetful: true}, "trampling": {trampling: true}, "lying": {lying: true},
+	"alone": {alone: true},
 }
 
 // answer ends a plugin that is a stand-in.
@@ -51,6 +55,13 @@ func (s standIn) run() error {
 	}
 	file := c.RuntimeConfig.CNIDeviceInfoFile
 	entry := filepath.Join(stateDir, c.Name+"@"+os.Getenv("CNI_CONTAINERID")+"@"+os.Getenv("CNI_IFNAME"))
+	if s.alone {
+		var dir *os.File
+		if dir, err = os.Open(stateDir); err == nil {
+			err = unix.Flock(int(dir.Fd()), unix.LOCK_EX)
+			defer dir.Close()
+		}
+	}
 	switch verb := os.Getenv("CNI_COMMAND"); {
 	case err != nil:
 	case verb == "ADD":
@@ -169,10 +180,6 @@ func mark() error {
 }
 
 func TestAStandInWithADefectIsCaught(t *testing.T) {
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	for name, c := range map[string]struct {
 		verb, fault string
 		want        string // the beginning of what goes wrong; "" is nothing
@@ -186,12 +193,9 @@ func TestAStandInWithADefectIsCaught(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			linktest.Run(t, func(t *testing.T) {
-				plugin := filepath.Join(t.TempDir(), name)
-				if err := os.Symlink(self, plugin); err != nil {
-					t.Fatal(err)
-				}
 				s := scenario{name: name, conf: ours.standalone("net")}
-				w := newWorld(t, plugin)
+				w := newWorld(t, "")
+				w.plugin = w.program(name)
 				w.settle(s)
 				tl := w.tryAll(s, func(trials []trial) []trial {
 					return slices.DeleteFunc(trials, func(tr trial) bool { return tr.verb != c.verb || tr.fault.name != c.fault })

@@ -11,6 +11,8 @@ import (
 	"text/tabwriter"
 )
 
+const untried = "-"
+
 // A score counts trials.
 type score struct{ survived, tried int }
 
@@ -24,7 +26,7 @@ func (s score) add(problems []string) score {
 
 func (s score) String() string {
 	if s.tried == 0 {
-		return "-"
+		return untried
 	}
 	return fmt.Sprintf("%d/%d", s.survived, s.tried)
 }
@@ -59,9 +61,25 @@ func (f findings) report(t *testing.T) {
 
 // The tables that are printed in the end.
 const (
-	crashTable = "crash"
-	powerTable = "power"
+	crashTable       = "crash"
+	powerTable       = "power"
+	interleavedTable = "interleaved"
+	holdersTable     = "holders"
 )
+
+// heads are the tables' first lines, in the order in which they are printed.
+func heads() [][2]string {
+	crash := "survived/tried\t"
+	for _, f := range faults() {
+		crash += "\t" + f.name
+	}
+	interleaved := "survived/tried, waited\tstopped"
+	for _, a := range actors() {
+		interleaved += "\t" + a.name
+	}
+	return [][2]string{{crashTable, crash}, {powerTable, "survived/tried\tpower failure"},
+		{interleavedTable, interleaved}, {holdersTable, "one holder at most\tstopped\tactor\tsurvived/tried, waited"}}
+}
 
 // save adds a row to a table, for the parent process.
 func save(t *testing.T, table string, row []string) {
@@ -79,17 +97,13 @@ func save(t *testing.T, table string, row []string) {
 // tables are the rows that have been saved.
 func tables(path string) string {
 	var out strings.Builder
-	head := "survived/tried\t"
-	for _, f := range faults() {
-		head += "\t" + f.name
-	}
-	for n, table := range []string{crashTable, powerTable} {
-		rows, err := os.ReadFile(path + table)
+	for _, head := range heads() {
+		rows, err := os.ReadFile(path + head[0])
 		if err != nil {
 			continue // it was not asked for
 		}
 		w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(w, []string{head, "survived/tried\tpower failure"}[n])
+		fmt.Fprintln(w, head[1])
 		fmt.Fprint(w, strings.Join(slices.Sorted(strings.Lines(string(rows))), ""))
 		w.Flush()
 	}

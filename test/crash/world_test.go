@@ -1,23 +1,18 @@
 package crash_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
-	"github.com/containernetworking/cni/pkg/types"
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link/linktest"
 	"devinfo-cni.io/test/crash/inject"
 )
@@ -37,17 +32,17 @@ const (
 	otherUID   = "90d1b0a2-27b4-4c3e-9a56-5b1f4d0c7e11"
 )
 
-// vf is a VF of the captured host.
-const vf = "0000:01:10.0"
-
-// hangs is how long a call may take.
-const hangs = 2 * time.Minute
+// VFs of the captured host; the second is the bystanders'.
+const (
+	vf       = "0000:01:10.0"
+	othersVF = "0000:01:10.2"
+)
 
 // A world is a node in namespaces of the test's own, with bystanders on it.
 type world struct {
+	onePod   bool // all attachments are one pod's, and may share the device
 	t        *testing.T
-	inj      *inject.Injector
-	out      [2]*os.File // the plugin's standard output and error: no pipes, which an orphan would hold open
+	seat     *seat
 	plugin   string
 	cniPath  string
 	base     snapshot // how everything must be in the end
@@ -58,18 +53,7 @@ type world struct {
 // Its base is yet to be taken.
 func newWorld(t *testing.T, plugin string) *world {
 	t.Helper()
-	w := &world{t: t, plugin: plugin}
-	var err error
-	if w.inj, err = inject.New(); err != nil {
-		if os.Getenv("DEVINFO_NETNS") == "must" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
-	for n := range w.out {
-		w.out[n], err = os.CreateTemp(t.TempDir(), "")
-		w.fine(err)
-	}
+	w := &world{t: t, plugin: plugin, seat: newSeat(t, inject.Changes)}
 	w.fine(unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)) // orphans are waited for
 	w.directories()
 	w.programs()
@@ -94,7 +78,7 @@ func (w *world) directories() {
 	host, err := hosttxt.Load("../../testdata/hosts/igb-sriov.txtar")
 	w.fine(err)
 	w.fine(unpack(host))
-	settings, err := json.Marshal(map[string]string{"deviceInfoDir": infoDir, "stateDir": stateDir, "cdiDir": cdiDir, "sysfs": "/run/sys"})
+	settings, err := json.Marshal(conf{"deviceInfoDir": infoDir, "stateDir": stateDir, "cdiDir": cdiDir, "cdiDevices": []string{vfioVF}, "sysfs": "/run/sys"})
 	w.fine(err)
 	w.fine(os.WriteFile(nodeFile, settings, 0o644))
 }
@@ -113,10 +97,18 @@ func (w *world) programs() {
 			w.t.Fatalf("%v: run `make peers`, or set DEVINFO_BIN", err)
 		}
 	}
+	w.program(marker)
+	w.cniPath = cniDir + ":" + peers
+}
+
+// program puts the test binary in cniDir under the name of a program, and gives its path.
+func (w *world) program(name string) (path string) {
+	w.t.Helper()
 	self, err := os.Executable()
 	w.fine(err)
-	w.fine(os.Symlink(self, cniDir+"/"+marker))
-	w.cniPath = cniDir + ":" + peers
+	path = filepath.Join(cniDir, name)
+	w.fine(os.Symlink(self, path))
+	return path
 }
 
 // unpack makes the host's /sys, but for the attributes that fail with an error which no
@@ -190,47 +182,35 @@ func (w *world) reap() {
 	}
 }
 
-// An outcome is what one call of the plugin came to.
-type outcome struct {
-	exit           int // -1: killed
-	stdout, stderr string
-}
-
 // call runs the plugin; decide may be nil.
 func (w *world) call(verb string, a attachment, c conf, decide func(inject.Call) inject.Verdict) outcome {
 	w.t.Helper()
-	uid := podUID
-	if a.netns == otherNetns {
-		uid = otherUID
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), hangs)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, w.plugin)
-	cmd.Env = []string{"CNI_COMMAND=" + verb, "CNI_PATH=" + w.cniPath, "DEVINFO_NODE_CONFIG=" + nodeFile, "PATH=" + os.Getenv("PATH")}
-	if verb == "GC" {
-		c = c.gc()
-	} else {
-		cmd.Env = append(cmd.Env, "CNI_CONTAINERID="+a.container, "CNI_IFNAME="+a.ifName, "CNI_NETNS="+a.netns,
-			"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;K8S_POD_UID="+uid)
-	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	cmd.Stdin = strings.NewReader(c.String())
-	cmd.Stdout, cmd.Stderr = w.out[0], w.out[1]
-	for _, f := range w.out {
-		err := f.Truncate(0)
-		if _, e := f.Seek(0, io.SeekStart); err != nil || e != nil {
-			w.t.Fatal(err, e)
-		}
-	}
 	if decide == nil {
 		decide = func(inject.Call) inject.Verdict { return inject.Verdict{} }
 	}
-	err := w.inj.Run(cmd, decide)
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) || ctx.Err() != nil {
-		w.t.Fatalf("%s: %v, %v", verb, err, ctx.Err())
+	if verb == "GC" {
+		c = c.gc()
 	}
-	return outcome{cmd.ProcessState.ExitCode(), read(w.t, w.out[0].Name()), read(w.t, w.out[1].Name())}
+	o, err := w.seat.run(w.command(verb, a, c), decide)
+	if err != nil {
+		w.t.Fatalf("%s: %v", verb, err)
+	}
+	return o
+}
+
+// command is a call of the plugin.
+func (w *world) command(verb string, a attachment, c conf) program {
+	p := program{path: w.plugin, env: []string{"CNI_COMMAND=" + verb, "CNI_PATH=" + w.cniPath, "DEVINFO_NODE_CONFIG=" + nodeFile, "PATH=" + os.Getenv("PATH")}}
+	if verb != "GC" {
+		uid := podUID
+		if a.container != ours.container && !(w.onePod && a == neighbour) {
+			uid = otherUID
+		}
+		p.env = append(p.env, "CNI_CONTAINERID="+a.container, "CNI_IFNAME="+a.ifName, "CNI_NETNS="+a.netns,
+			"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;K8S_POD_UID="+uid)
+	}
+	p.stdin = c.String()
+	return p
 }
 
 // must is call where nothing is in its way.
@@ -241,23 +221,8 @@ func (w *world) must(verb string, a attachment, c conf) {
 	}
 }
 
-// failure is why the call failed; "" if it did not.
-func (o outcome) failure() string {
-	var e types.Error
-	switch err := json.Unmarshal([]byte(o.stdout), &e); {
-	case o.exit == 0:
-		return ""
-	case err != nil || e.Code == 0:
-		return "exit code " + strings.TrimSpace(o.stdout+o.stderr)
-	}
-	return strings.TrimSpace(e.Msg + "; " + e.Details)
-}
-
-func read(t *testing.T, path string) string {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
+// openJournal opens the node's journal, also for a program that is us.
+func openJournal() (*journal.Journal, error) {
+	boot, err := journal.BootID()
+	return journal.Open(stateDir, boot), err
 }

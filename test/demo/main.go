@@ -21,7 +21,7 @@ import (
 )
 
 var (
-	bin   = flag.String("bin", "bin", "`directory` of devinfo, cnitool and the reference plugins")
+	bin   = flag.String("bin", "bin", "`directory` of devinfo, cnitool and macvlan")
 	hosts = flag.String("hosts", "testdata/hosts", "`directory` of captured hosts")
 )
 
@@ -33,7 +33,7 @@ func main() {
 	}
 	for _, program := range []string{"devinfo", "cnitool", "macvlan"} {
 		if _, err := os.Stat(filepath.Join(*bin, program)); err != nil {
-			fmt.Fprintf(os.Stderr, "demo: %v: \"make build peers\" builds it\n", err)
+			fmt.Fprintf(os.Stderr, "demo: %v: \"make demo\" builds it\n", err)
 			os.Exit(1)
 		}
 	}

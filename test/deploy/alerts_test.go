@@ -101,17 +101,26 @@ func fires(t *testing.T, alert, series string, after time.Duration) (instances [
 
 func TestAlertsFireWhenTheyShould(t *testing.T) {
 	const hour = time.Hour
+	const agent, agentUp = `devinfo_agent_info{instance="a",version="1"} `, `up{instance="a",job="devinfo/devinfo-agent"} `
+	const driver, driverUp = `cni_dra_nri_connected{instance="a"} `, `up{instance="a",job="cni-dra-driver/cni-dra-driver"} `
+	const onNode = `kube_node_info{instance="kube-state-metrics",node="a"} `
 	for _, c := range []struct {
 		alert, series string
 		after         time.Duration
 		instance      string // "" = it does not fire
 	}{
-		{"DevinfoAgentGone", `devinfo_agent_info{instance="a",version="1"} 1x120`, hour, ""},
-		{"DevinfoAgentGone", `devinfo_agent_info{instance="a",version="1"} 1x30`, hour, "a"},
-		{"DevinfoAgentGone", "devinfo_agent_info{instance=\"a\",version=\"1\"} 1x30\ndevinfo_agent_info{instance=\"a\",version=\"2\"} _x30 1x40", hour, ""},
-		{"DevinfoAgentGone", `devinfo_agent_info{instance="a",version="1"} 1x30`, 30 * hour, ""},
-		{"CNIDRADriverGone", `cni_dra_nri_connected{instance="a"} 0x120`, hour, ""},
-		{"CNIDRADriverGone", `cni_dra_nri_connected{instance="a"} 1x30`, hour, "a"},
+		{"DevinfoAgentGone", agent + "1x120\n" + agentUp + "1x120\n" + onNode + "1x120", hour, ""},
+		{"DevinfoAgentGone", agent + "1x30\n" + onNode + "1x120", hour, "a"},      // its pod is not made
+		{"DevinfoAgentGone", agent + "1x30\n" + onNode + "1x30", hour, ""},        // nor is the node there
+		{"DevinfoAgentGone", agent + "1x30", hour, ""},                            // which nobody can tell here
+		{"DevinfoAgentGone", agent + "1x30\n" + agentUp + "1x30 0x90", hour, "a"}, // the pod is there
+		{"DevinfoAgentGone", `up{instance="a",job="node-exporter"} 0x120`, hour, ""},
+		{"DevinfoAgentGone", agent + "1x30\n" + strings.Replace(agent, `"1"`, `"2"`, 1) + "_x30 1x40\n" + onNode + "1x120", hour, ""},
+		{"DevinfoAgentGone", agent + "1x30\n" + onNode + "1x1900", 30 * hour, ""},
+		{"CNIDRADriverGone", driver + "0x120\n" + driverUp + "1x120\n" + onNode + "1x120", hour, ""},
+		{"CNIDRADriverGone", driver + "1x30\n" + onNode + "1x120", hour, "a"},
+		{"CNIDRADriverGone", driver + "1x30\n" + onNode + "1x30", hour, ""},
+		{"CNIDRADriverGone", driver + "1x30\n" + driverUp + "0x120", hour, "a"},
 		{"DevinfoAgentPartFails", `devinfo_agent_ok{instance="a",part="nri"} 0x120`, hour, "a"},
 		{"DevinfoAgentPartFails", `devinfo_agent_ok{instance="a",part="nri"} 1x120`, hour, ""},
 		{"DevinfoAttachmentsNotSeen", `devinfo_audit_timestamp_seconds{instance="a"} 60x120`, hour, "a"},
@@ -123,6 +132,8 @@ func TestAlertsFireWhenTheyShould(t *testing.T) {
 		{"DevinfoPluginIsReplaced", `devinfo_plugin_installs_total{instance="a",result="replaced"} 0+1x120`, hour, "a"},
 		{"DevinfoPluginIsReplaced", `devinfo_plugin_installs_total{instance="a",result="replaced"} 0 1x119`, hour, ""},
 		{"DevinfoContainersRefused", `devinfo_injections_total{instance="a",answer="refused",reason="file"} 0x55 1x60`, hour, "a"},
+		{"DevinfoDeviceHeld", `devinfo_refused_adds_total{instance="a"} 0+1x120`, hour, "a"},
+		{"DevinfoDeviceHeld", `devinfo_refused_adds_total{instance="a"} 7x120`, hour, ""},
 		{"DevinfoContainersRefused", `devinfo_injections_total{instance="a",answer="injected",reason=""} 0+1x120`, hour, ""},
 	} {
 		got := fires(t, c.alert, c.series, c.after)

@@ -1,33 +1,67 @@
 package deploy
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"helm.sh/helm/v4/pkg/chart/common"
 	"helm.sh/helm/v4/pkg/chart/v2/lint"
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/yaml"
 )
 
 func TestTheChartMakesTheObjectsOfKustomize(t *testing.T) {
 	for name, test := range map[string]struct{ dir, namespace, values string }{
 		"agent":     {"devinfo", "devinfo", ``},
-		"openshift": {"devinfo/overlays/openshift", "devinfo", `{openshift: true, agent: {cniBinDir: /var/lib/cni/bin, cniConfDir: /etc/kubernetes/cni/net.d}}`},
-		"microk8s":  {"devinfo/overlays/microk8s", "devinfo", `{agent: {cniBinDir: /var/snap/microk8s/current/opt/cni/bin, cniConfDir: /var/snap/microk8s/current/args/cni-network}}`},
-		"k3s":       {"devinfo/overlays/k3s", "devinfo", `{agent: {cniBinDir: /var/lib/rancher/k3s/data/cni, cniConfDir: /var/lib/rancher/k3s/agent/etc/cni/net.d}}`},
-		"metrics":   {"devinfo/overlays/metrics", "devinfo", `{agent: {openMetrics: true}}`},
+		"openshift": {"devinfo/overlays/openshift", "devinfo", `{openshift: true, agent: {cniBinDir: /var/lib/cni/bin}}`},
+		"microk8s":  {"devinfo/overlays/microk8s", "devinfo", `{agent: {cniBinDir: /var/snap/microk8s/current/opt/cni/bin}}`},
+		"k3s":       {"devinfo/overlays/k3s", "devinfo", `{agent: {cniBinDir: /var/lib/rancher/k3s/data/cni}}`},
+		"kubespray": {"devinfo/overlays/kubespray", "devinfo", `{agent: {dacOverride: true}}`},
+		"metrics":   {"devinfo/overlays/metrics", "devinfo", `{metrics: {enabled: true}}`},
 		"driver":    {"cni-dra-driver", "cni-dra-driver", `{agent: {enabled: false}, dra: {enabled: true}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			want := kustomize(t, test.dir)
 			delete(want, "Namespace "+test.namespace) // Helm's users make it
-			got := template(t, test.namespace, test.values)
-			if diff := cmp.Diff(want, got); diff != "" {
+			got := plain(template(t, test.namespace, test.values))
+			if diff := cmp.Diff(want, got, unordered); diff != "" {
 				t.Errorf("(-kustomize +helm)\n%s", diff)
 			}
 		})
+	}
+}
+
+// plain takes off what says of objects that they are a release's, and the pod of "helm test".
+func plain(list objects) objects {
+	delete(list, "Pod devinfo-test")
+	for _, o := range list {
+		labels, _ := o["metadata"].(map[string]any)["labels"].(map[string]any)
+		for key := range labels {
+			if ofHelm.MatchString(key + ": x\n") {
+				delete(labels, key)
+			}
+		}
+	}
+	return list
+}
+
+// unordered compares lists without regard to order: kustomize puts first what a patch adds.
+var unordered = cmpopts.SortSlices(func(a, b any) bool { return fmt.Sprint(a) < fmt.Sprint(b) })
+
+func TestTheComponentsOfKustomizeAreValuesOfTheChart(t *testing.T) {
+	for component, values := range map[string]string{"doctor": `{agent: {doctor: true}}`, "dac-override": `{agent: {dacOverride: true}}`, "metrics": `{metrics: {enabled: true}}`} {
+		want := kustomizeHere(t, map[string]string{"kustomization.yaml": "resources: [../deploy/devinfo]\ncomponents: [../deploy/devinfo/components/" + component + "]\n"})
+		delete(want, "Namespace devinfo")
+		if diff := cmp.Diff(want, plain(template(t, "devinfo", values)), unordered); diff != "" {
+			t.Errorf("%s (-kustomize +helm)\n%s", component, diff)
+		}
 	}
 }
 
@@ -45,7 +79,7 @@ func TestTheChartMakesTheObjectsOfKustomizeWithDevices(t *testing.T) {
 	_, rules, _ := strings.Cut(values, "  enabled: true\n")
 	want := kustomizeHere(t, map[string]string{"kustomization.yaml": kustomization, "devices.yaml": strings.ReplaceAll("\n"+rules, "\n  ", "\n")})
 	delete(want, "Namespace cni-dra-driver")
-	got := template(t, "cni-dra-driver", "agent: {enabled: false}\n"+values)
+	got := plain(template(t, "cni-dra-driver", "agent: {enabled: false}\n"+values))
 	for what, list := range map[string]objects{"kustomize": want, "helm": got} {
 		data, ok := list["ConfigMap cni-dra-driver-devices"]["data"].(map[string]any)
 		if !ok {
@@ -57,7 +91,8 @@ func TestTheChartMakesTheObjectsOfKustomizeWithDevices(t *testing.T) {
 		}
 		data["devices.yaml"] = content
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	delete(got["ConfigMap cni-dra-driver-devices"]["metadata"].(map[string]any), "labels")
+	if diff := cmp.Diff(want, got, unordered); diff != "" {
 		t.Errorf("(-kustomize +helm)\n%s", diff)
 	}
 	if len(want) != len(kustomize(t, "cni-dra-driver")) { // one ConfigMap more, the Namespace less
@@ -92,23 +127,19 @@ func kustomizeHere(t *testing.T, files map[string]string) objects {
 	return kustomize(t, back)
 }
 
-func TestTheChartsPodMonitorsAreTheExamples(t *testing.T) {
-	got := template(t, "monitored", `{agent: {openMetrics: true}, dra: {enabled: true}, podMonitors: true}`)
-	for name, path := range map[string]string{
-		"PodMonitor devinfo-agent": "monitoring/podmonitor.yaml", "PodMonitor cni-dra-driver": "cni-dra-driver/examples/podmonitor.yaml",
-	} {
-		want := file(t, path)[name]
-		want["metadata"].(map[string]any)["namespace"] = "monitored"
-		if diff := cmp.Diff(want, got[name]); diff != "" {
-			t.Errorf("%s (-%s +helm)\n%s", name, path, diff)
+// A PodMonitor of an agent that serves 127.0.0.1 would find nothing.
+func TestAPodMonitorAloneOpensTheMetrics(t *testing.T) {
+	got := template(t, "devinfo", `{dra: {enabled: true}, metrics: {podMonitor: {enabled: true, labels: {release: prometheus}, interval: 15s}}}`)
+	for _, name := range []string{"devinfo-agent", "cni-dra-driver"} {
+		text, err := yaml.Marshal(got["PodMonitor "+name])
+		if err != nil || !strings.Contains(string(text), "release: prometheus\n") || !strings.Contains(string(text), "interval: 15s\n") {
+			t.Errorf("%s: %v\n%s", name, err, text)
 		}
 	}
-}
-
-func TestAPodMonitorNeedsMetricsThatAreOpen(t *testing.T) {
-	got := template(t, "devinfo", `{podMonitors: true}`)
-	if got["PodMonitor devinfo-agent"] != nil {
-		t.Error("it would scrape 127.0.0.1 of another node")
+	var set appsv1.DaemonSet
+	convert(t, got["DaemonSet devinfo-agent"], &set)
+	if c := first(set.Spec.Template.Spec); len(c.Ports) != 1 || c.Ports[0].Name != "metrics" || c.Env[2].Value != ":9810" {
+		t.Errorf("%v, %v", c.Ports, c.Env)
 	}
 }
 
@@ -122,17 +153,88 @@ func agentArgs(t *testing.T, values string) string {
 	return string(text)
 }
 
+func TestNamesMayBeOthers(t *testing.T) {
+	for values, want := range map[string][]string{
+		`{dra: {enabled: true}, nameOverride: net}`:                         {"DaemonSet net-agent", "DaemonSet net-cni-dra-driver", "ClusterRole net-cni-dra-driver", "ServiceAccount net-agent"},
+		`{dra: {enabled: true}, nameOverride: net, fullnameOverride: full}`: {"DaemonSet full-agent", "DaemonSet full-cni-dra-driver"},
+	} {
+		got := template(t, "ns", values)
+		for _, name := range want {
+			if got[name] == nil {
+				t.Errorf("%s: no %s", values, name)
+			}
+		}
+		for name := range got {
+			if strings.HasSuffix(name, "devinfo-agent") || strings.HasSuffix(name, " cni-dra-driver") {
+				t.Errorf("%s: %s", values, name)
+			}
+		}
+	}
+}
+
+func TestEachObjectSaysWhatReleaseItIsOf(t *testing.T) {
+	for name, o := range template(t, "devinfo", `{dra: {enabled: true, devices: [{as: shared}]}, openshift: true, agent: {settings: {default.json: {}}},
+		metrics: {podMonitor: {enabled: true}, prometheusRule: {enabled: true}, dashboard: {enabled: true}}}`) {
+		labels, _ := o["metadata"].(map[string]any)["labels"].(map[string]any)
+		if labels["helm.sh/chart"] != "devinfo-0.1.0" || labels["app.kubernetes.io/managed-by"] != "Helm" || labels["app.kubernetes.io/instance"] != "devinfo" || labels["app.kubernetes.io/version"] != "v0.1.0" {
+			t.Errorf("%s: %v", name, labels)
+		}
+	}
+}
+
+func TestWhatCannotWorkSaysWhatToDo(t *testing.T) {
+	for values, want := range map[string]string{
+		`{image: {repository: ""}}`:                                 "--set image.repository=registry.example.com/net",
+		`{agent: {extraArgs: ["--metrics-address=:9"]}}`:            "agent.extraArgs: --metrics-address=:9: set agent.port",
+		`{agent: {extraArgs: ["--cni-bin-dir", "/x"]}}`:             "set agent.cniBinDir",
+		`{dra: {enabled: true, extraArgs: ["--http-endpoint=:9"]}}`: "set dra.port",
+	} {
+		if _, err := render(t, "devinfo", values); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", values, err)
+		}
+	}
+	old := *common.DefaultCapabilities
+	old.APIVersions = common.VersionSet{"v1", "apps/v1"}
+	if _, err := renderOn(t, &old, "devinfo", `{dra: {enabled: true}}`); err == nil || !strings.Contains(err.Error(), "this cluster has no resource.k8s.io/v1") {
+		t.Errorf("without resource.k8s.io/v1: %v", err)
+	}
+	if _, err := renderOn(t, &old, "devinfo", ``); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestValuesReachTheAgent(t *testing.T) {
 	for values, want := range map[string]string{
-		`{agent: {inject: false}}`:                             "- --inject=false\n",
-		`{agent: {whenMissing: refuse}}`:                       "- --when-missing=refuse\n",
-		`{agent: {excludeNamespaces: [a, b]}}`:                 "- --inject-exclude-namespaces=a,b\n",
-		`{agent: {allowDowngrade: true}}`:                      "- --allow-downgrade\n",
-		`{agent: {extraArgs: ["-v=4"]}}`:                       "- -v=4\n",
-		`{agent: {socketDirs: [/srv/sockets]}}`:                "path: /srv/sockets\n",
-		`{agent: {nodeSelector: {net: fast}}}`:                 "net: fast\n",
-		`{image: {registry: example.com/net, tag: v0.1.0}}`:    "image: example.com/net/devinfo-agent:v0.1.0\n",
-		`{image: {pullPolicy: Always, pullSecrets: [secret]}}`: "imagePullPolicy: Always\n",
+		`{agent: {inject: false}}`:                                              "- --inject=false\n",
+		`{agent: {whenMissing: refuse}}`:                                        "- --when-missing=refuse\n",
+		`{agent: {namespaces: [a, "b-*"]}}`:                                     "- --inject-namespaces=a,b-*\n",
+		`{agent: {excludeNamespaces: [a, b]}}`:                                  "- --inject-exclude-namespaces=a,b\n",
+		`{openshift: true, agent: {dacOverride: true}}`:                         "- DAC_OVERRIDE\n",
+		`{agent: {extraArgs: ["-v=4"]}}`:                                        "- -v=4\n",
+		`{agent: {updateStrategy: {rollingUpdate: {maxUnavailable: 3}}}}`:       "maxUnavailable: 3\n",
+		`{agent: {updateStrategy: {type: OnDelete, rollingUpdate: null}}}`:      "updateStrategy:\n    type: OnDelete\n",
+		`{agent: {settings: {default.json: {socketDirs: [/srv/sockets]}}}}`:     "path: /srv/sockets\n",
+		`{agent: {nodeSelector: {kubernetes.io/os: linux, net: slow}}}`:         "nodeSelector:\n        kubernetes.io/os: linux\n        net: slow\n",
+		`{image: {repository: r, tag: 20261122}}`:                               "image: r/devinfo-agent:20261122\n",
+		`{agent: {nodeSelector: {net: fast}}}`:                                  "net: fast\n",
+		`{image: {repository: example.com/net, tag: v0.1.0}}`:                   "image: example.com/net/devinfo-agent:v0.1.0\n",
+		`{image: {repository: r}}`:                                              "image: r/devinfo-agent:v0.1.0\n",
+		`{agent: {image: {repository: r/a, tag: v2}}}`:                          "image: r/a:v2\n",
+		`{agent: {image: {digest: "sha256:` + strings.Repeat("0a", 32) + `"}}}`: "image: cluster.local/devinfo-agent@sha256:" + strings.Repeat("0a", 32) + "\n",
+		`{agent: {port: 9999}}`:                                                 "port: 9999\n",
+		`{agent: {extraEnv: [{name: GOGC, value: "50"}]}}`:                      "- name: GOGC\n",
+		`{agent: {extraVolumes: [{name: x, emptyDir: {}}]}}`:                    "name: x\n",
+		`{agent: {extraVolumeMounts: [{name: x, mountPath: /x}]}}`:              "mountPath: /x\n",
+		`{agent: {podLabels: {a: b}, podAnnotations: {c: d}}}`:                  "annotations:\n        c: d\n",
+		`{agent: {tolerations: [{key: gpu}]}}`:                                  "- key: gpu\n",
+		`{agent: {affinity: {podAffinity: {}}}}`:                                "podAffinity: {}\n",
+		`{agent: {priorityClassName: mine}}`:                                    "priorityClassName: mine\n",
+		`{agent: {securityContext: {readOnlyRootFilesystem: false}}}`:           "readOnlyRootFilesystem: false\n",
+		`{agent: {podSecurityContext: {fsGroup: 3}}}`:                           "fsGroup: 3\n",
+		`{agent: {serviceAccount: {create: false, name: mine}}}`:                "serviceAccountName: mine\n",
+		`{kubeletRootDir: /data/kubelet, agent: {doctor: true}}`:                "path: /data/kubelet/pod-resources\n",
+		`{imagePullSecrets: [{name: secret}]}`:                                  "- name: secret\n",
+		`{image: {repository: r, pullPolicy: Always}}`:                          "imagePullPolicy: Always\n",
 	} {
 		if got := agentArgs(t, values); !strings.Contains(got, want) {
 			t.Errorf("%s: no %q in\n%s", values, want, got)
@@ -140,9 +242,13 @@ func TestValuesReachTheAgent(t *testing.T) {
 	}
 }
 
-func TestWithoutTheDoctorItsMountsAreNotThere(t *testing.T) {
-	if got := agentArgs(t, `{agent: {doctor: false}}`); strings.Contains(got, "net.d") || strings.Contains(got, "kubelet") {
-		t.Error(got)
+// Network plugins keep kubeconfigs among the networks.
+func TestWhatOnlyTheDoctorReadsIsNotMountedByDefault(t *testing.T) {
+	for values, want := range map[string]bool{``: false, `{agent: {doctor: true}}`: true} {
+		got := agentArgs(t, values)
+		if strings.Contains(got, "mountPath: /etc/cni/net.d") != want || strings.Contains(got, "mountPath: /var/lib/kubelet/pod-resources") != want {
+			t.Errorf("%s: %s", values, got)
+		}
 	}
 }
 
@@ -156,18 +262,24 @@ func TestTheNodesSettingsAreAConfigMap(t *testing.T) {
 
 func TestValuesThatMakeNoSenseAreRefused(t *testing.T) {
 	for values, word := range map[string]string{
-		`{agent: {whenMissing: maybe}}`:               "whenMissing",
-		`{agent: {cniBinDir: opt/cni/bin}}`:           "cniBinDir",
-		`{agent: {setings: {}}}`:                      "setings",
-		`{agent: {settings: {"../node.json": {}}}}`:   "../node.json",
-		`{dra: {allowClaimConfig: macvlan}}`:          "allowClaimConfig",
-		`{dra: {devices: [{as: mine}]}}`:              "as",
-		`{dra: {devices: [{as: shared, pfName: x}]}}`: "pfName",
-		`{image: {pullPolicy: Sometimes}}`:            "pullPolicy",
-		`{openshift: "yes"}`:                          "openshift",
-		`{daemonset: {enabled: true}}`:                "daemonset",
-		`{agent: {nodeSelector: {"gpu": true}}}`:      "nodeSelector",
-		`{dra: {enabled: true, associatedNode: "1"}}`: "associatedNode",
+		`{agent: {whenMissing: maybe}}`:                             "whenMissing",
+		`{agent: {cniBinDir: opt/cni/bin}}`:                         "cniBinDir",
+		`{agent: {setings: {}}}`:                                    "setings",
+		`{agent: {settings: {"../node.json": {}}}}`:                 "../node.json",
+		`{dra: {allowClaimConfig: macvlan}}`:                        "allowClaimConfig",
+		`{dra: {devices: [{as: mine}]}}`:                            "as",
+		`{dra: {devices: [{as: shared, pfName: x}]}}`:               "pfName",
+		`{image: {pullPolicy: Sometimes}}`:                          "pullPolicy",
+		`{agent: {settings: {default.json: {stateDir: var/lib}}}}`:  "stateDir",
+		`{openshift: "yes"}`:                                        "openshift",
+		`{agent: {updateStrategy: {rollingUpdate: {maxSurge: 1}}}}`: "maxSurge",
+		`{image: {repository: "r/devinfo-agent:v1"}}`:               "repository",
+		`{agent: {image: {digest: "0a"}}}`:                          "digest",
+		`{agent: {port: "9810"}}`:                                   "port",
+		`{imagePullSecrets: [secret]}`:                              "imagePullSecrets",
+		`{daemonset: {enabled: true}}`:                              "daemonset",
+		`{agent: {nodeSelector: {"gpu": true}}}`:                    "nodeSelector",
+		`{dra: {enabled: true, associatedNode: "1"}}`:               "associatedNode",
 	} {
 		if _, err := render(t, "devinfo", values); err == nil || !strings.Contains(err.Error(), word) {
 			t.Errorf("%s: %v", values, err)
@@ -176,11 +288,62 @@ func TestValuesThatMakeNoSenseAreRefused(t *testing.T) {
 }
 
 func TestHelmLintFindsNothing(t *testing.T) {
-	for _, values := range []map[string]any{nil, {"dra": map[string]any{"enabled": true}, "podMonitors": true, "openshift": true}} {
+	for _, values := range []map[string]any{{}, {"dra": map[string]any{"enabled": true}, "metrics": map[string]any{"podMonitor": map[string]any{"enabled": true}}, "openshift": true}} {
+		values["image"] = map[string]any{"repository": "r"}
 		for _, message := range lint.RunAll(chart, values, "devinfo").Messages {
 			if !strings.Contains(message.Error(), "icon is recommended") {
 				t.Error(message)
 			}
 		}
+	}
+}
+
+func TestEveryValueIsInTheReadme(t *testing.T) {
+	readme, err := os.ReadFile(filepath.Join(chart, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(chart, "values.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values map[string]any
+	if err := yaml.Unmarshal(text, &values); err != nil {
+		t.Fatal(err)
+	}
+	var walk func(values map[string]any)
+	walk = func(values map[string]any) {
+		for name, value := range values {
+			if !regexp.MustCompile("[`.]" + name + "[`.]").Match(readme) {
+				t.Errorf("README.md does not have %s", name)
+			}
+			if below, ok := value.(map[string]any); ok && name != "updateStrategy" && name != "resources" && name != "labels" {
+				walk(below)
+			}
+		}
+	}
+	walk(values)
+}
+
+// The agents uninstall where they run, with the mounts that they have.
+func TestTheDocumentedPatchHasTheAgentsUninstall(t *testing.T) {
+	page, err := os.ReadFile("../../docs/install.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`(?s)patch daemonset devinfo-agent --patch '(.*?)'`).FindSubmatch(page)
+	if found == nil {
+		t.Fatal("docs/install.md has no such patch")
+	}
+	const overlay = "resources: [../deploy/devinfo/overlays/openshift]\npatches: [{path: patch.json, target: {kind: DaemonSet}}]\n"
+	patch := strings.Replace(string(found[1]), "{", `{"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "devinfo-agent"}, `, 1)
+	var before, after appsv1.DaemonSet
+	convert(t, kustomize(t, "devinfo/overlays/openshift")["DaemonSet devinfo-agent"], &before)
+	convert(t, kustomizeHere(t, map[string]string{"kustomization.yaml": overlay, "patch.json": patch})["DaemonSet devinfo-agent"], &after)
+	before.Spec.Template.Spec.Containers[0].Command = []string{"/devinfo-agent", "--uninstall", "--stay"}
+	all := intstr.FromString("100%")
+	before.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable = &all
+	if diff := cmp.Diff(before, after); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
 	}
 }

@@ -76,7 +76,9 @@ func template(t *testing.T, namespace, values string) objects {
 	}
 	list := objects{}
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
-		list.add(t, texts[name])
+		if strings.HasSuffix(name, ".yaml") {
+			list.add(t, texts[name])
+		}
 	}
 	return list
 }
@@ -84,6 +86,12 @@ func template(t *testing.T, namespace, values string) objects {
 // render gives the files that the chart's templates make; an error if the values are
 // refused.
 func render(t *testing.T, namespace, values string) (map[string]string, error) {
+	t.Helper()
+	return renderOn(t, nil, namespace, values)
+}
+
+// renderOn is render for a cluster that has these APIs; nil = all.
+func renderOn(t *testing.T, apis *common.Capabilities, namespace, values string) (map[string]string, error) {
 	t.Helper()
 	c, err := loader.Load(chart)
 	if err != nil {
@@ -93,7 +101,13 @@ func render(t *testing.T, namespace, values string) (map[string]string, error) {
 	if err := yaml.UnmarshalStrict([]byte(values), &given); err != nil {
 		t.Fatal(err)
 	}
-	all, err := util.ToRenderValues(c, given, common.ReleaseOptions{Name: "devinfo", Namespace: namespace, IsInstall: true}, nil)
+	if given == nil {
+		given = map[string]any{}
+	}
+	if given["image"] == nil {
+		given["image"] = map[string]any{"repository": "cluster.local", "tag": 1}
+	}
+	all, err := util.ToRenderValues(c, given, common.ReleaseOptions{Name: "devinfo", Namespace: namespace, IsInstall: true}, apis)
 	if err != nil {
 		return nil, err
 	}

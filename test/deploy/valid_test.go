@@ -11,7 +11,6 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -22,7 +21,7 @@ import (
 func kinds() map[string]any {
 	return map[string]any{
 		"v1 ConfigMap": &corev1.ConfigMap{}, "v1 Namespace": &corev1.Namespace{}, "v1 Pod": &corev1.Pod{}, "v1 ServiceAccount": &corev1.ServiceAccount{},
-		"apps/v1 DaemonSet": &appsv1.DaemonSet{}, "batch/v1 Job": &batchv1.Job{},
+		"apps/v1 DaemonSet":                        &appsv1.DaemonSet{},
 		"rbac.authorization.k8s.io/v1 ClusterRole": &rbacv1.ClusterRole{}, "rbac.authorization.k8s.io/v1 ClusterRoleBinding": &rbacv1.ClusterRoleBinding{},
 		"resource.k8s.io/v1 DeviceClass": &resourcev1.DeviceClass{}, "resource.k8s.io/v1 ResourceClaim": &resourcev1.ResourceClaim{},
 		"resource.k8s.io/v1 ResourceClaimTemplate":                         &resourcev1.ResourceClaimTemplate{},
@@ -60,6 +59,9 @@ func valid(t *testing.T, from string, object map[string]any) {
 	}
 	if err != nil {
 		t.Errorf("%s: %s: %v", from, kind, err)
+	}
+	if d, ok := into.(*appsv1.DaemonSet); ok && d.Spec.Template.Spec.NodeSelector["kubernetes.io/os"] != "linux" {
+		t.Errorf("%s: DaemonSet %s would run on nodes of Windows: its nodeSelector lacks kubernetes.io/os: linux", from, d.Name)
 	}
 }
 
@@ -101,12 +103,12 @@ func TestWhatOverlaysAndChartMakeIsValid(t *testing.T) {
 			valid(t, name, object)
 		}
 	}
-	for _, object := range template(t, "devinfo", `{agent: {settings: {default.json: {}}}, dra: {enabled: true}, openshift: true, image: {pullSecrets: [a]}}`) {
+	for _, object := range template(t, "devinfo", `{agent: {settings: {default.json: {}}}, dra: {enabled: true}, openshift: true, imagePullSecrets: [{name: a}], metrics: {dashboard: {enabled: true}}}`) {
 		valid(t, "the chart", object)
 	}
 }
 
-// pods are those of all DaemonSets that are made, and of the Job that uninstalls.
+// pods are those of all DaemonSets that are made.
 func pods(t *testing.T) map[string]corev1.PodSpec {
 	t.Helper()
 	list := map[string]corev1.PodSpec{}
@@ -119,9 +121,6 @@ func pods(t *testing.T) map[string]corev1.PodSpec {
 			}
 		}
 	}
-	var job batchv1.Job
-	convert(t, file(t, "devinfo/uninstall.yaml")["Job devinfo-uninstall-"], &job)
-	list["uninstall"] = job.Spec.Template.Spec
 	return list
 }
 
@@ -185,12 +184,12 @@ func TestTheAgentHasFewRights(t *testing.T) {
 			t.Errorf("%s: a token, or a namespace of the host that it does not need", name)
 		}
 		for _, v := range pod.Volumes {
-			if v.HostPath != nil && (v.HostPath.Path == "/" || strings.Contains(v.HostPath.Path, "kubelet") && v.HostPath.Path != "/var/lib/kubelet/pod-resources") {
+			if v.HostPath != nil && (v.HostPath.Path == "/" || strings.Contains(v.HostPath.Path, "kubelet")) {
 				t.Errorf("%s: mounts %s", name, v.HostPath.Path)
 			}
 		}
 		for _, m := range pod.Containers[0].VolumeMounts {
-			if slices.Contains([]string{"settings", "netns", "dev", "sockets-0", "sockets-1", "cni-conf", "pod-resources"}, m.Name) && !m.ReadOnly {
+			if slices.Contains([]string{"settings", "netns", "dev", "sockets-0", "sockets-1"}, m.Name) && !m.ReadOnly {
 				t.Errorf("%s: may write to %s", name, m.MountPath)
 			}
 		}
@@ -219,5 +218,17 @@ func TestTheProgramsHaveTheFlagsOfTheManifests(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestTheAgentRequestsTheProcessorTimeThatIsDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/install.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := regexp.MustCompile(`The agent requests\s+([0-9]+m)\.`).FindSubmatch(text)
+	agent := pods(t)["devinfo"].Containers[0]
+	if said == nil || agent.Resources.Requests.Cpu().String() != string(said[1]) {
+		t.Errorf("docs/install.md says %q, and the agent requests %s", said, agent.Resources.Requests.Cpu())
 	}
 }

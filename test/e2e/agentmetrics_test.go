@@ -41,12 +41,8 @@ func (a *nodeAgent) scrape(t *testing.T, metric string) (list []map[string]strin
 	return list
 }
 
-// oftener makes the agent look at the attachments more often than once a minute.
-const oftener = "--audit-interval=2s"
-
 // metrics finds a pod's attachment among the agent's series.
 func metrics(t *testing.T, m *multus, a *nodeAgent) {
-	a.flag(t, oftener)
 	s := begin(t)
 	network := s.lan(m, "lan", "10.11.90.0/24")
 	s.create(withNetworks("a", nil, "lan"))
@@ -139,8 +135,7 @@ func (a *nodeAgent) onCapturedHost(t *testing.T, name string) {
 	}
 	settings(`{"logFile": "` + nodeLog + `", "sysfs": "` + dir + `"}`)
 	a.patch(t, `{"op": "add", "path": "/spec/template/spec/volumes/-", "value": {"name": "captured", "hostPath": {"path": "`+dir+`"}}},
-		{"op": "add", "path": "/spec/template/spec/containers/0/volumeMounts/-", "value": {"name": "captured", "mountPath": "`+dir+`", "readOnly": true}},
-		{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "`+oftener+`"}`)
+		{"op": "add", "path": "/spec/template/spec/containers/0/volumeMounts/-", "value": {"name": "captured", "mountPath": "`+dir+`", "readOnly": true}}`)
 	t.Cleanup(func() { settings(a.settings) }) // before the patch is taken back: a new pod reads them at once
 	a.well(t)
 }

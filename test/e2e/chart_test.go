@@ -64,7 +64,7 @@ func installation(t *testing.T, expression string) string {
 	if found == nil {
 		t.Fatalf("docs/install.md has no command like %s", expression)
 	}
-	return strings.NewReplacer("registry.example.com/net", "cluster.local", "v0.1.0", "1", "--set ", "--set-string ").Replace(found[1])
+	return strings.NewReplacer("registry.example.com/net", "cluster.local", "v0.1.0", "1").Replace(found[1])
 }
 
 // objectsOfOurs are the objects of the cluster, of all kinds but events, that have one of our names.
@@ -84,7 +84,7 @@ func installChart(t *testing.T) *nodeAgent {
 		onNode(t, append([]string{"rm", "-f", nodeLog}, agentFiles()...)...)
 	})
 	shell(t, "$E2E_CLUSTER image devinfo-agent bin/devinfo-agent bin/devinfo bin/devinfoctl")
-	shell(t, "$E2E_CLUSTER image cni-dra-driver bin/cni-dra-driver bin/devinfo bin/devinfoctl")
+	shell(t, "$E2E_CLUSTER image cni-dra-driver bin/cni-dra-driver bin/cni-dra-gate bin/devinfo bin/devinfoctl")
 	helm(t, installation(t, `(?s)\n(helm install .*?[^\\])\n`))
 	ready(t, agentNamespace, agentName)
 	if out := onNode(t, "/opt/cni/bin/devinfo", "--version"); !strings.Contains(out, "devinfo") {
@@ -109,13 +109,13 @@ func (a *nodeAgent) upgrade(t *testing.T, values map[string]any) {
 }
 
 func upgraded(t *testing.T, m *multus, a *nodeAgent) {
-	settings := map[string]any{"logFile": nodeLog, "cdiDevices": []string{m.card}}
+	settings := map[string]any{"logFile": nodeLog, "cdiDevices": []string{m.card}, "injectNodes": true}
 	text, err := json.Marshal(settings)
 	if err != nil {
 		t.Fatal(err)
 	}
 	a.settings = string(text)
-	a.upgrade(t, map[string]any{"agent": map[string]any{"openMetrics": true, "settings": map[string]any{"default.json": settings}}})
+	a.upgrade(t, map[string]any{"metrics": map[string]any{"enabled": true}, "agent": map[string]any{"settings": map[string]any{"default.json": settings}}})
 	a.well(t)
 }
 

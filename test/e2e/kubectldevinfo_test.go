@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"fmt"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -20,7 +21,13 @@ func asKubectl(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-func kubectlDevinfo(t *testing.T, m *multus, _ *nodeAgent) {
+func kubectlDevinfo(t *testing.T, m *multus, a *nodeAgent) {
+	var mounts []string
+	for name, path := range map[string]string{"cni-conf": "/etc/cni/net.d", "pod-resources": "/var/lib/kubelet/pod-resources"} { // for doctor
+		mounts = append(mounts, fmt.Sprintf(`{"op": "add", "path": "/spec/template/spec/volumes/-", "value": {"name": %q, "hostPath": {"path": %q}}},
+			{"op": "add", "path": "/spec/template/spec/containers/0/volumeMounts/-", "value": {"name": %[1]q, "mountPath": %[2]q, "readOnly": true}}`, name, path))
+	}
+	a.patch(t, strings.Join(mounts, ", "))
 	s := begin(t)
 	s.nad(m, "lan", nicResource, s.macvlan("10.11.91.0/24", map[string]any{"type": "devinfo", "capabilities": capability}))
 	s.create(withNetworks("a", []string{nicResource}, "lan"))

@@ -20,7 +20,7 @@ func TestWithTheAgent(t *testing.T) {
 		t.Skip("only in a cluster that the tests make: they put Multus and device plugins on the node")
 	}
 	m := &multus{card: card(t)}
-	a := installAgent(t, map[string]any{"logFile": nodeLog, "cdiDevices": []string{m.card}})
+	a := installAgent(t, map[string]any{"logFile": nodeLog, "cdiDevices": []string{m.card}, "injectNodes": true})
 	m.start(t)
 	userspace(t)
 	for _, s := range []struct {
@@ -134,7 +134,7 @@ func (a *nodeAgent) get(t *testing.T, path string) (status int, text string) {
 func (a *nodeAgent) well(t *testing.T) {
 	t.Helper()
 	eventually(t, limit, func() error {
-		if status, text := a.get(t, "/healthz"); status != http.StatusOK {
+		if status, text := a.get(t, "/healthz"); status != http.StatusOK || strings.Contains(text, "[-] ") {
 			return fmt.Errorf("/healthz: %d\n%s", status, text)
 		}
 		return nil
@@ -180,7 +180,6 @@ func installed(t *testing.T, _ *multus, a *nodeAgent) {
 
 // removed is the section "Remove" of docs/install.md.
 func removed(t *testing.T, _ *multus, _ *nodeAgent) {
-	defer shell(t, "kubectl -n devinfo delete job --ignore-not-found -l app.kubernetes.io/name=devinfo-uninstall")
 	out := shell(t, documented(t, "install.md", "## Remove"))
 	for _, path := range agentFiles() {
 		if _, err := tryOnNode("", "test", "-e", path); err == nil {

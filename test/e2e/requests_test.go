@@ -165,8 +165,8 @@ func notAnInterface(t *testing.T, _ *nodeDevices) {
 		set   func(*resourceapi.ExactDeviceRequest)
 		texts []string
 	}{
-		{"two", func(r *resourceapi.ExactDeviceRequest) { r.Count = 2 }, []string{`request "vf"`, "count 2: a request makes one interface"}},
-		{"all", func(r *resourceapi.ExactDeviceRequest) { r.AllocationMode = resourceapi.DeviceAllocationModeAll }, []string{`request "vf"`, `allocationMode "All"`}},
+		{"two", func(r *resourceapi.ExactDeviceRequest) { r.Count = 2 }, []string{`request "vf"`, "the request may have several devices"}},
+		{"all", func(r *resourceapi.ExactDeviceRequest) { r.AllocationMode = resourceapi.DeviceAllocationModeAll }, []string{`request "vf"`, "the request may have several devices"}},
 		{"admin", func(r *resourceapi.ExactDeviceRequest) { r.AdminAccess = new(true) }, []string{`request "vf"`, "adminAccess: true"}},
 	} {
 		r := request("vf", class)

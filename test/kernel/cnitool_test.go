@@ -91,7 +91,7 @@ func TestCnitoolGCDeletesOnlyItsOwn(t *testing.T) {
 		foreign.ok(t)
 		cnitool(t, "gc", "net", pod).ok(t)
 		same(t, "files", files(t, infoDir, stateDir), infoDir+"/foreign\n"+
-			stateDir+"/attachments/net@foreign@net1\n"+stateDir+"/files/foreign")
+			stateDir+"/attachments/net@foreign@net1\n"+stateDir+"/leases/file/foreign/net@foreign@net1")
 		call(t, "GC", "", `{"cniVersion": "1.1.0", "name": "net", "type": "devinfo", "cni.dev/valid-attachments": []}`).ok(t)
 		nothingLeft(t)
 	})

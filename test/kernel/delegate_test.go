@@ -195,3 +195,19 @@ func interrupt(t *testing.T, verb, pod, conf string, sig syscall.Signal, times i
 		t.Errorf("%s, %d times %v: %v: %s", verb, times, sig, err, &out)
 	}
 }
+
+// All of an ADD that is not refused for its size is kept, and undone by a DEL with its result.
+func TestTheLargestConfigurationHasRoom(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		stage(t, "igb-sriov")
+		pod := linktest.NewNetns(t)
+		const limit = 8 << 20
+		list, end := `{"cniVersion": "1.1.0", "name": "net", "type": "devinfo", "delegates": [{"type": "script", "note": "`, `"}]}`
+		full := list + strings.Repeat("<", limit-len(list)-len(end)) + end // as \u003c it takes six times the room
+		script(t, `printf '{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "sandbox": "%s", "more": "' $CNI_NETNS; head -c 9900000 /dev/zero | tr '\0' x; echo '"}]}'`)
+		call(t, "ADD", pod, full+" ").fails(t, 7, "network configuration: has more than 8 MiB")
+		prev := call(t, "ADD", pod, full).ok(t)
+		call(t, "DEL", pod, strings.TrimSuffix(full, "}")+`, "prevResult": `+prev+`}`).ok(t)
+		nothingLeft(t)
+	})
+}

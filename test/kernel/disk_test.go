@@ -76,18 +76,18 @@ func TestFullDisk(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		stage(t, "igb-sriov")
 		pod := linktest.NewNetns(t)
-		temp := stateDir + "/attachments/.net@c0ffee@net1.tmp"
+		temp := stateDir + "/attachments/.net@c0ffee@net1.devinfo"
 		for _, c := range []struct{ dir, options, file string }{
 			{infoDir, "size=16k", infoFile + ": write"},
-			{infoDir, "nr_inodes=2", infoFile + ": lock temporary file"},
+			{infoDir, "nr_inodes=2", infoFile + ": write"},
 			{stateDir, "size=16k", "write " + temp},
-			{stateDir, "nr_inodes=4", "open " + temp},
-			{stateDir, "nr_inodes=5", "claim of device-info file net-c0ffee_net1: symlink ../attachments/net@c0ffee@net1 " + stateDir + "/files/net-c0ffee_net1"},
+			{stateDir, "nr_inodes=5", "open " + temp},
+			{stateDir, "nr_inodes=6", "lease of device-info file net-c0ffee_net1: mkdir " + stateDir + "/leases/file/net-c0ffee_net1"},
 		} {
 			undo := mount(t, c.dir, c.options, 0)
 			if c.dir == stateDir {
-				for _, sub := range []string{"attachments", "files"} {
-					if err := os.Mkdir(stateDir+"/"+sub, 0o700); err != nil {
+				for _, sub := range []string{"attachments", "leases/file"} {
+					if err := os.MkdirAll(stateDir+"/"+sub, 0o700); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -121,7 +121,7 @@ func TestDiskThatFillsUpUndoesTheChildren(t *testing.T) {
 		same(t, "calls of the child", childCalls(t), "ADD\nDEL\nDEL\n")
 		undo()
 		undo = mount(t, stateDir, "size=64k", 0)
-		refusedADD(t, pod, delegates(fill(stateDir), bridgeConf), "write "+stateDir+"/attachments/.net@c0ffee@net1.tmp: no space left on device")
+		refusedADD(t, pod, delegates(fill(stateDir), bridgeConf), `failed to set network "net" cached result: write `+stateDir+"/libcni/net@c0ffee@net1/results/net-c0ffee-net1: no space left on device")
 		same(t, "calls of the child", childCalls(t), "ADD\nDEL\nDEL\n")
 		undo()
 	})
@@ -152,7 +152,7 @@ func TestReadOnlyDirectory(t *testing.T) {
 		stage(t, "igb-sriov")
 		pod := linktest.NewNetns(t)
 		for dir, msg := range map[string]string{
-			infoDir:  infoFile + ": lock temporary file: read-only file system",
+			infoDir:  infoFile + ": write: read-only file system",
 			stateDir: "mkdir " + stateDir + "/attachments: read-only file system",
 		} {
 			undo := mount(t, dir, "", unix.MS_RDONLY)
@@ -236,11 +236,11 @@ func TestDELWithNothingToUndoNeedsNoDisk(t *testing.T) {
 			{stateDir, "nr_inodes=2,", 0, "state directory: " + stateDir + ": not writable: no space left on device",
 				"mkdir " + stateDir + "/attachments: no space left on device"},
 			{infoDir, "nr_inodes=2,", 0, "device-info directory: " + infoDir + ": not writable: no space left on device",
-				infoFile + ": lock temporary file: no space left on device"},
+				infoFile + ": write: no space left on device"},
 			{stateDir, "", unix.MS_RDONLY, "state directory: " + stateDir + ": not writable: read-only file system",
 				"mkdir " + stateDir + "/attachments: read-only file system"},
 			{infoDir, "", unix.MS_RDONLY, "device-info directory: " + infoDir + ": not writable: read-only file system",
-				infoFile + ": lock temporary file: read-only file system"},
+				infoFile + ": write: read-only file system"},
 		} {
 			undo := mount(t, c.dir, c.options+"size=64k", c.flags)
 			if c.flags == 0 {

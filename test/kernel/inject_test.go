@@ -155,7 +155,7 @@ func must(t *testing.T, err error) {
 func injection(t *testing.T) (*inject.Agent, string) {
 	t.Helper()
 	stage(t, "igb-sriov")
-	nodeSettings(t, map[string]any{"cdiDir": cdiDir, "cdiDevices": []string{"0000:01:00.0"}})
+	nodeSettings(t, map[string]any{"cdiDir": cdiDir, "cdiDevices": []string{"0000:01:00.0"}, "injectNodes": true})
 	pod := linktest.NewNetns(t)
 	devices(t)
 	return injector(t), pod

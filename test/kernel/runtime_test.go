@@ -93,13 +93,13 @@ func TestDelegatingKeepsTheRuntimesCacheApart(t *testing.T) {
 				same(t, "device-info file", read(t, infoFile), vfFile)
 				cache := filepath.Join(runtimeCache, "results/net-c0ffee-net1")
 				same(t, "the runtime's cache", files(t, runtimeCache), cache)
-				same(t, "our files", files(t, stateDir), stateDir+"/attachments/net@c0ffee@net1\n"+stateDir+"/files/net-c0ffee_net1")
+				same(t, "our files", files(t, stateDir), ownState)
 				cached := read(t, cache)
 				if c.version != "0.3.1" { // which has no CHECK
 					r.check(t)
 				}
 				same(t, "the runtime's cached result after CHECK", read(t, cache), cached)
-				same(t, "our files after CHECK", files(t, stateDir), stateDir+"/attachments/net@c0ffee@net1\n"+stateDir+"/files/net-c0ffee_net1")
+				same(t, "our files after CHECK", files(t, stateDir), ownState)
 				r.del(t)
 				same(t, "the runtime's cache after DEL", files(t, runtimeCache), "")
 				same(t, "interfaces in the pod", podLinks(t, pod), "")
@@ -173,3 +173,9 @@ func TestDelegatingHostDevice(t *testing.T) {
 		nothingLeft(t)
 	})
 }
+
+// ownState is the journal of one attachment to the VF.
+const ownState = stateDir + "/attachments/net@c0ffee@net1\n" +
+	stateDir + "/leases/device/pci-0000:01:00.0/shared/net@c0ffee@net1\n" +
+	stateDir + "/leases/device/pci-0000:01:10.0/net@c0ffee@net1\n" +
+	stateDir + "/leases/file/net-c0ffee_net1/net@c0ffee@net1"

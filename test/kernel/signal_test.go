@@ -281,7 +281,7 @@ func TestClosedStandardErrorIsNoFailure(t *testing.T) {
 }
 
 // After a power failure a claim may be there, and no entry to tell of it.
-func TestDelRemovesAClaimWithoutEntry(t *testing.T) {
+func TestDelRemovesALeaseWithoutEntry(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		stage(t, "igb-sriov")
 		pod := linktest.NewNetns(t)
@@ -291,13 +291,16 @@ func TestDelRemovesAClaimWithoutEntry(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		const claim = stateDir + "/files/net-c0ffee_net1"
-		check(os.MkdirAll(stateDir+"/files", 0o700))
-		check(os.Symlink("../attachments/net@c0ffee@net1", claim))
+		const leases = stateDir + "/leases/file/net-c0ffee_net1/"
+		lease := func(of string) {
+			check(os.MkdirAll(leases, 0o700))
+			check(os.Symlink("../../../attachments/"+of, leases+of))
+		}
+		lease("net@c0ffee@net1")
 		call(t, "DEL", pod, standalone(infoFile)).ok(t)
 		nothingLeft(t)
-		check(os.Symlink("../attachments/net@another@net1", claim))
+		lease("net@another@net1")
 		call(t, "DEL", pod, standalone(infoFile)).ok(t)
-		same(t, "claims", files(t, stateDir), claim)
+		same(t, "leases", files(t, stateDir), leases+"net@another@net1")
 	})
 }

@@ -22,8 +22,9 @@ type mishap struct {
 const (
 	notOurs  = "5: " + infoFile + ": not a regular file (mode "
 	unplug   = `find /run/sys -depth -name ` + vf + ` -exec rm -r {} +`
-	atClaim  = stateDir + "/files/net-c0ffee_net1"
-	itsTemps = infoDir + "/.net-c0ffee_net1.devinfo " + stateDir + "/attachments/.net@c0ffee@net1.tmp"
+	atLease  = stateDir + "/leases/file/net-c0ffee_net1"
+	between  = "11: attachment net/c0ffee/net1: another call has added or deleted it meanwhile"
+	itsTemps = infoDir + "/.net-c0ffee_net1.devinfo " + stateDir + "/attachments/.net@c0ffee@net1.devinfo"
 )
 
 var mishaps = map[string]mishap{
@@ -35,10 +36,10 @@ var mishaps = map[string]mishap{
 	"the directory is gone":     {`rm -r ` + infoDir, "ok", vfFile},
 	"the device is unplugged":   {unplug, "ok", ""}, // a warning
 	"/sys is gone":              {`rm -r /run/sys`, "ok", ""},
-	"the journal is gone":       {`rm -r ` + stateDir, "ok", vfFile},
+	"the journal is gone":       {`rm -r ` + stateDir, between, ""},
 	"our entry is garbage":      {`echo garbage > ` + oddEntry, "ok", vfFile},
-	"our entry is a pipe":       {`rm ` + oddEntry + `; mkfifo ` + oddEntry, "ok", vfFile},
-	"our claim dangles":         {`ln -sf ../attachments/net@thief@net1 ` + atClaim, "ok", vfFile},
+	"our entry is a pipe":       {`rm ` + oddEntry + `; mkfifo ` + oddEntry, between, ""},
+	"a lease dangles":           {`ln -s ../../../attachments/net@thief@net1 ` + atLease + `/net@thief@net1`, "ok", vfFile},
 	"the settings are garbage":  {`echo garbage > ` + nodeFile, "ok", vfFile},
 	"temporary files are there": {`touch ` + itsTemps, "ok", vfFile},
 }

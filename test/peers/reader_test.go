@@ -1,15 +1,26 @@
 package peers_test
 
 import (
+	"encoding/json"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
+	"testing/fstest"
+	"unicode"
 
+	"github.com/containernetworking/cni/pkg/types"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/cni/pkg/types/create"
 	nadv1 "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/apis/k8s.cni.cncf.io/v1"
 	nadutils "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/utils"
+	"golang.org/x/tools/txtar"
 
 	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/devinfo/podnet"
 	"devinfo-cni.io/devinfo/store"
 )
 
@@ -68,5 +79,87 @@ func TestWeReadWhatMultusWrites(t *testing.T) {
 	want := &devinfo.Info{Type: devinfo.TypePCI, Version: "1.0.0", PCI: &devinfo.PCI{Address: "0000:03:00.2"}}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("read %+v (%v), want %+v", got, err, want)
+	}
+}
+
+// What Multus makes of all results that stories print, beside the files that they write.
+func TestNetworkStatusOfOurResults(t *testing.T) {
+	stories, err := filepath.Glob("../../testdata/stories/*.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := map[string]int{}
+	for _, path := range stories {
+		archive, err := txtar.ParseFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var result types.Result // of the step
+		for _, f := range archive.Files {
+			if unicode.IsUpper(rune(f.Name[0])) {
+				result = nil
+			}
+			if f.Name == "stdout" {
+				result, _ = create.CreateFromBytes(f.Data) // it may be an error
+			}
+			theirs := new(nadv1.DeviceInfo)
+			if result == nil || !strings.HasPrefix(f.Name, "/run/infos/") || json.Unmarshal(f.Data, theirs) != nil {
+				continue
+			}
+			told[theirs.Type]++
+			statuses, err := nadutils.CreateNetworkStatuses(result, "default/net", false, theirs)
+			if err != nil {
+				t.Errorf("%s: %v", path, err)
+			}
+			asTheResult(t, path, result, statuses, theirs)
+		}
+	}
+	for _, kind := range []string{"pci", "vdpa", "vhost-user", "memif"} {
+		if told[kind] == 0 {
+			t.Errorf("no story prints a result with a %s device", kind)
+		}
+	}
+}
+
+// asTheResult wants a status of each interface in the pod.
+func asTheResult(t *testing.T, story string, result types.Result, statuses []*nadv1.NetworkStatus, want *nadv1.DeviceInfo) {
+	t.Helper()
+	r, err := types100.NewResultFromResult(result)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names, inPod []string
+	for _, i := range r.Interfaces {
+		if i.Sandbox != "" {
+			inPod = append(inPod, i.Name)
+		}
+	}
+	for _, s := range statuses {
+		names = append(names, s.Interface)
+		if s.DeviceInfo != want {
+			t.Errorf("%s: %s has the device %+v", story, s.Interface, s.DeviceInfo)
+		}
+	}
+	if !slices.Equal(names, inPod) {
+		t.Errorf("%s: network-status has %q, the result %q", story, names, inPod)
+	}
+}
+
+// What cni-dra-driver writes for KubeVirt is there for every application.
+func TestApplicationsReadTheMetadataOfClaims(t *testing.T) {
+	for file, want := range map[string]podnet.Network{
+		"vf": {Name: "claim-u1/r", Interface: "net1", MAC: "02:00:00:00:00:01", Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.2/24")},
+			Device: &devinfo.Info{Type: "pci", Version: "1.1.0", PCI: &devinfo.PCI{Address: "0000:03:00.5", PFAddress: "0000:03:00.0", Representor: "eth7"}}},
+		"vhost-user": {Name: "claim-u1/r", Interface: "net1", MAC: "02:00:00:00:00:01", MTU: 1450, Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.2/24")},
+			Device: &devinfo.Info{Type: "vhost-user", Version: "1.1.0", VhostUser: &devinfo.VhostUser{Mode: "server", Path: "/run/s"}}},
+	} {
+		text, err := os.ReadFile("../kubevirt/testdata/" + file + ".json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := podnet.Container{Root: fstest.MapFS{podnet.Claims + "/resourceclaims/claim-u1/r/cni.dra.networking.x-k8s.io-metadata.json": {Data: text}}}.Networks()
+		if err != nil || !reflect.DeepEqual(got, []podnet.Network{want}) {
+			t.Errorf("got %+v (%v), want %+v", got, err, want)
+		}
 	}
 }

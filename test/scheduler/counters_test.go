@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/dynamic-resource-allocation/cel"
-	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/dynamic-resource-allocation/structured"
 
 	"devinfo-cni.io/pkg/hosttxt"
@@ -22,7 +21,7 @@ import (
 const driver = "cni.dra.networking.x-k8s.io"
 
 // offered is what a node with counters publishes of a captured host.
-func offered(t *testing.T, name, configuration string) []resourceslice.Slice {
+func offered(t *testing.T, name, configuration string) []inventory.Slice {
 	t.Helper()
 	file, err := hosttxt.Load("../../testdata/hosts/" + name + ".txtar")
 	if err != nil {
@@ -46,7 +45,7 @@ func offered(t *testing.T, name, configuration string) []resourceslice.Slice {
 
 // allocates asks the allocator for one device, by its PCI address, while another is
 // allocated; "" = none is.
-func allocates(t *testing.T, list []resourceslice.Slice, has, wants string) bool {
+func allocates(t *testing.T, list []inventory.Slice, has, wants string) bool {
 	t.Helper()
 	node := "node"
 	var published []*resourceapi.ResourceSlice

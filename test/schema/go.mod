@@ -6,6 +6,7 @@ require (
 	devinfo-cni.io v0.0.0
 	devinfo-cni.io/devinfo v0.0.0
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
+	k8s.io/api v0.37.2
 )
 
 require (
@@ -20,7 +21,6 @@ require (
 	golang.org/x/net v0.57.0 // indirect
 	golang.org/x/text v0.40.0 // indirect
 	gopkg.in/inf.v0 v0.9.1 // indirect
-	k8s.io/api v0.37.2 // indirect
 	k8s.io/apimachinery v0.37.2 // indirect
 	k8s.io/dynamic-resource-allocation v0.37.2 // indirect
 	k8s.io/klog/v2 v2.140.0 // indirect

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+	resourceapi "k8s.io/api/resource/v1"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/config"
@@ -45,11 +46,15 @@ func plugin(_ *testing.T, text string) error {
 
 // parameters takes what either a class or a claim may say.
 func parameters(_ *testing.T, text string) error {
-	class, claim := cniconfig.CheckParameters([]byte(text), true), cniconfig.CheckParameters([]byte(text), false)
-	if class == nil || claim == nil {
+	policy := cniconfig.Policy{Driver: "cni.dra.networking.x-k8s.io"}
+	config := resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: policy.Driver}}
+	config.Opaque.Parameters.Raw = []byte(text)
+	class := policy.CheckClass(&resourceapi.DeviceClassSpec{Config: []resourceapi.DeviceClassConfiguration{{DeviceConfiguration: config}}})
+	claim := policy.CheckClaim(&resourceapi.DeviceClaim{Config: []resourceapi.DeviceClaimConfiguration{{DeviceConfiguration: config}}}, nil)
+	if class.Wrong == nil || claim.Wrong == nil {
 		return nil
 	}
-	return errors.Join(class, claim)
+	return errors.Join(class.Wrong[0], claim.Wrong[0])
 }
 
 const head = `"apiVersion": "cni.networking.x-k8s.io/v1alpha1", "kind": "CNIConfig"`
@@ -77,18 +82,18 @@ func TestSchemasAndParsersAgree(t *testing.T) {
 			`{"type": "memif", "version": "1.1.0", "memif": {"role": "slave", "path": "/run/m"}}`, `{"type": "usb", "version": "1.1.0"}`,
 		}},
 		"node.json": {node, []string{
-			`{}`, `{"logLevel": "debug", "stateDir": "/s", "cdiDevices": ["*", "0000:03:00.0"], "socketDirs": ["/run/s"], "logFile": ""}`, `{"logFile": "/var/log/x", "cdiDevices": null}`,
+			`{}`, `{"logLevel": "debug", "stateDir": "/s", "cdiDevices": ["*", "0000:03:00.0"], "socketDirs": ["/run/s"], "logFile": "", "injectNodes": true}`, `{"logFile": "/var/log/x", "cdiDevices": null}`,
 		}, []string{
 			`{"logLevel": "loud"}`, `{"stateDir": "s"}`, `{"sysfs": 1}`, `{"stateDirectory": "/s"}`, `{"socketDirs": ["run"]}`, `{"socketDirs": "/run"}`, `{"logFile": "x"}`,
-			`{"cdiDevices": [""]}`, `[]`,
+			`{"cdiDevices": [""]}`, `{"injectNodes": "true"}`, `[]`,
 		}},
 		"plugin.json": {plugin, []string{
-			`{"type": "devinfo"}`, `{"type": "devinfo", "unknown": 1, "strict": true, "cdi": true, "deviceInfoFile": "auto", "capabilities": {"CNIDeviceInfoFile": true}}`,
+			`{"type": "devinfo", "deviceID": "0000:3b:00.2", "pciBusID": "gpu-1"}`, `{"type": "devinfo"}`, `{"type": "devinfo", "unknown": 1, "strict": true, "cdi": true, "deviceInfoFile": "auto", "capabilities": {"CNIDeviceInfoFile": true}}`,
 			`{"type": "devinfo", "cdi": {"kind": "a.b/c", "name": "n"}, "delegates": [{"type": "macvlan"}], "deviceInfo": {}, "followLower": false}`,
 		}, []string{
 			`{"type": "devinfo", "strict": "yes"}`, `{"type": "devinfo", "capabilities": {"mac": 1}}`, `{"type": "devinfo", "deviceInfo": []}`, `{"type": "devinfo", "deviceInfoFile": "/run/x"}`,
 			`{"type": "devinfo", "delegates": {}}`, `{"type": "devinfo", "delegates": [{}]}`, `{"type": "devinfo", "delegates": [{"type": "../x"}]}`,
-			`{"type": "devinfo", "cdi": "yes"}`, `{"type": "devinfo", "deviceID": 3}`, `{"type": "devinfo", "subfunctionParent": 1}`, `{"type": "devinfo", "runtimeConfig": {"deviceID": 1}}`,
+			`{"type": "devinfo", "cdi": "yes"}`, `{"type": "devinfo", "deviceID": 3}`, `{"type": "devinfo", "deviceID": "3b:00.2"}`, `{"type": "devinfo", "pciBusID": "3b:00.2"}`, `{"type": "devinfo", "subfunctionParent": 1}`, `{"type": "devinfo", "runtimeConfig": {"deviceID": 1}}`,
 		}},
 		"cniconfig.json": {parameters, []string{
 			`{` + head + `, "ifName": "net1"}`, `{` + head + `, "ifName": "net1", "ips": ["10.0.0.1/24"]}`, `{` + head + `, "ifName": "net1", "claimMaySet": ["ips"], "attach": "Late"}`,

@@ -100,6 +100,7 @@ func (n *draNode) startRuntime() {
 		n.t.Fatal(err)
 	}
 	n.t.Cleanup(n.runtime.Stop)
+	serveNoneGiven(n.t)
 }
 
 // runtimeLog keeps the log of the NRI adaptation to errors.

@@ -123,8 +123,8 @@ func (p *draPod) dropNetns() {
 	}
 }
 
-// tryContainer makes a container as containerd does: CDI devices are resolved before the
-// plugins of NRI are asked.
+// tryContainer makes a container as containerd does: CDI devices are resolved, and their hooks
+// run.
 func (p *draPod) tryContainer() (*runtimespec.Spec, error) {
 	cache, err := cdi.NewCache(cdi.WithSpecDirs(cdiDir), cdi.WithAutoRefresh(false))
 	if err != nil {
@@ -134,12 +134,15 @@ func (p *draPod) tryContainer() (*runtimespec.Spec, error) {
 	if unresolved, err := cache.InjectDevices(spec, p.devices...); err != nil {
 		return nil, fmt.Errorf("%w: %s", err, unresolved)
 	}
-	container := &api.Container{Id: "container-" + p.name, PodSandboxId: p.sandbox.Id, Name: "c", Env: spec.Process.Env}
-	for _, d := range p.devices {
-		container.CDIDevices = append(container.CDIDevices, &api.CDIDevice{Name: d})
+	if spec.Hooks == nil { // of what has no network
+		return spec, nil
 	}
-	_, err = p.runtime.CreateContainer(p.t.Context(), &adaptation.CreateContainerRequest{Pod: p.sandbox, Container: container})
-	return spec, err
+	for _, hook := range spec.Hooks.CreateRuntime { // which cni-dra-gate compares
+		if hook.Args[1] != "/run/netns/"+p.sandbox.Id {
+			return nil, errors.New(hook.Args[2])
+		}
+	}
+	return spec, nil
 }
 
 // stop and remove are what the runtime tells of a sandbox that ends; its network namespace

@@ -45,7 +45,7 @@ func TestExampleSRIOV(t *testing.T) {
 func TestExampleSRIOVWithDPDK(t *testing.T) {
 	needs(t, "igb")
 	r := example{
-		name: "sriov-dpdk", deviceID: "0000:01:10.6", pool: poolPCI("0000:01:10.6"), settings: `{"cdiDevices": ["0000:01:00.0"]}`,
+		name: "sriov-dpdk", deviceID: "0000:01:10.6", pool: poolPCI("0000:01:10.6"), settings: `{"injectNodes": true, "cdiDevices": ["0000:01:00.0"]}`,
 		info:  pciInfo("0000:01:10.6", "0000:01:00.0"),
 		nodes: []string{"/dev/vfio/vfio", group(t, "0000:01:10.6")}, firstDel: "failed to get netlink device with name net1: Link not found",
 	}.begin(t)
@@ -103,7 +103,7 @@ func TestExampleVDPA(t *testing.T) {
 	needs(t, "vpvdpa", "nsim")
 	path := node(t, "vpvdpa0")
 	r := example{
-		name: "vdpa", deviceID: "0000:02:00.1", settings: `{"cdiDevices": ["0000:02:00.0"]}`, binDir: switchDir(t),
+		name: "vdpa", deviceID: "0000:02:00.1", settings: `{"injectNodes": true, "cdiDevices": ["0000:02:00.0"]}`, binDir: switchDir(t),
 		pool: `{"type":"vdpa","version":"1.1.0","vdpa":{"parent-device":"vpvdpa0","driver":"vhost","path":"/dev/vhost-vdpa-77","pci-address":"0000:02:00.1"}}`,
 		info: fmt.Sprintf(`{"type": "vdpa", "version": "1.1.0", "vdpa": {"parent-device": "vpvdpa0", "driver": "vhost", "path": %q,
 			"pci-address": "0000:02:00.1", "pf-pci-address": "0000:02:00.0", "representor-device": "eni1npf0vf0"}}`, path),
@@ -178,7 +178,7 @@ func TestExampleRDMA(t *testing.T) {
 	run(t, "rdma", "system", "set", "netns", "exclusive")
 	t.Cleanup(func() { run(t, "rdma", "system", "set", "netns", "shared") })
 	r := example{
-		name: "rdma", deviceID: vf, settings: `{"cdiDevices": ["0000:3b:00.0"], "sysfs": "` + tree + `"}`,
+		name: "rdma", deviceID: vf, settings: `{"injectNodes": true, "cdiDevices": ["0000:3b:00.0"], "sysfs": "` + tree + `"}`,
 		pool:  poolPCI(vf),
 		info:  `{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:3b:00.2", "rdma-device": "mlx5_2", "pf-pci-address": "0000:3b:00.0"}}`,
 		nodes: []string{"/dev/infiniband/uverbs2", "/dev/infiniband/rdma_cm"},

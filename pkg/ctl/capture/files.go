@@ -30,7 +30,8 @@ func (a *Archive) files(h Host) *files {
 	any := func(string) bool { return true }
 	attachments := filepath.Join(s.StateDir, "attachments")
 	f.dir(attachments, any)
-	f.dir(filepath.Join(s.StateDir, "files"), any)
+	f.dir(filepath.Join(s.StateDir, "claims"), any)
+	f.tree(filepath.Join(s.StateDir, "leases"))
 	f.dir(s.DeviceInfoDir, any)
 	f.dir(s.DevicePluginDir, any)
 	f.dir(s.CDIDir, ours)
@@ -100,6 +101,19 @@ func (f *files) dir(dir string, wanted func(string) bool) {
 		if !strings.HasPrefix(e.Name(), ".") && wanted(e.Name()) {
 			f.file(filepath.Join(dir, e.Name()))
 		}
+	}
+}
+
+// tree takes all links below a directory.
+func (f *files) tree(dir string) {
+	err := fs.WalkDir(os.DirFS(f.at(dir)), ".", func(path string, e fs.DirEntry, err error) error {
+		if err == nil && e.Type() == fs.ModeSymlink {
+			f.file(filepath.Join(dir, path))
+		}
+		return err
+	})
+	if err != nil {
+		f.missing(dir, err)
 	}
 }
 

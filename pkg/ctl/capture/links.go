@@ -39,7 +39,7 @@ func (c Captured) Parts([]string) (map[string][]byte, []string, error) {
 	parts := map[string][]byte{}
 	for _, name := range []string{
 		"ip-link.json", "pod-ip-link.json", "netns.json", "ethtool.json", "devlink-port.json", "devlink-eswitch.json",
-		"vdpa-config.json", "rdma-link.json", "uplinks.json",
+		"vdpa-config.json", "rdma-link.json", "uplinks.json", "uses.json",
 	} {
 		if data := c.Host.File("netlink/" + name); data != nil {
 			parts[name] = data
@@ -61,6 +61,13 @@ func (k Kernel) Parts(netns []string) (parts map[string][]byte, notes []string, 
 	uplinks, err := k.Uplinks()
 	if err != nil {
 		return nil, nil, err
+	}
+	uses, err := k.Uses()
+	if err != nil {
+		return nil, nil, err
+	}
+	for name := range uses { // the addresses are nobody else's business
+		uses[name] = "has an address or a route"
 	}
 	ports, err := k.Ports()
 	if err != nil {
@@ -87,6 +94,7 @@ func (k Kernel) Parts(netns []string) (parts map[string][]byte, notes []string, 
 	return map[string][]byte{
 		"ip-link.json":         list(host),
 		"uplinks.json":         list(uplinks),
+		"uses.json":            object(uses),
 		"netns.json":           object(pods),
 		"devlink-port.json":    within("port", ports),
 		"devlink-eswitch.json": within("dev", eswitches),

@@ -19,7 +19,7 @@ import (
 //   - hardware addresses of any length, GUIDs and switch IDs of 6 bytes and more, in
 //     every spelling, also inside IPv6 addresses; all-zero and all-one ones stay
 //   - IPv4 and IPv6 addresses, but for unspecified and loopback ones and netmasks
-//   - pod names, namespaces and UIDs of CNI_ARGS
+//   - names, namespaces and UIDs of pods, names of claims
 //   - the secrets, such as the host's name and serial numbers
 //
 // Of a journal entry and a claim's record only what the commands read is kept: see
@@ -40,6 +40,8 @@ func (a *Archive) Scrub(name string, secrets []string) {
 			e.data = s.offered(e.data)
 		case a.claims != "" && path.Dir(e.name) == a.claims:
 			e.data = s.claimRecord(e.data)
+		case strings.Contains(e.name, "/claims/"):
+			e.data = s.journalClaim(e.data)
 		}
 	}
 	for _, secret := range secrets {

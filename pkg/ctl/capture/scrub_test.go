@@ -35,7 +35,7 @@ var said = []string{
 	// a GUID that is made of it otherwise, the switch ID, and InfiniBand's address
 	"b8ce:f603:003a:0b1c", "b8cef603003a0b1c", "0002:c903:00de:ad01", "0002c90300dead01", "2:c903:de:ad01", "00:02:c9:03:00:de:ad:01",
 	"10.244.3.17", "10.244.3.1", "192.168.7.0", "fe80::bace:f6ff:fe3a:b1c", "fd00:10:244::2a", "FD00:10:244::2A", "fd00:10:244:0:0:0:0:2a",
-	"checkout-7d4b9c-x2x1z", "shop-prod", "0d3f9a52-5f0c-4f6c-9d7e-3a1c5b7e9f01",
+	"checkout-7d4b9c-x2x1z", "shop-prod", "checkout-claim-7", "0d3f9a52-5f0c-4f6c-9d7e-3a1c5b7e9f01",
 	"SN-4711-0815", "rack7.example.net", "rack7", "hunter2", "corp.example", "payments-team",
 	"swordfish", "open sesame",
 }
@@ -62,6 +62,8 @@ func revealing(t *testing.T) capture.Host {
 		`"result":{"cniVersion":"1.0.0","interfaces":[{"name":"net1","mac":"`+secretMAC+`"}],"ips":[{"address":"10.244.3.17/24","gateway":"10.244.3.1"},{"address":"FD00:10:244::2A/64"}],`+
 		`"routes":[{"dst":"192.168.7.0/24"}],"dns":{"search":["corp.example"]}}}`+"\n")
 	write(node.StateDir+"/attachments/net@torn@net1", `{"network":"net","containerID":"torn","delegates":[{"type":"sriov","key":"open sesame"`)
+	write(node.StateDir+"/claims/u1", `{"format":3,"uid":"u1","namespace":"shop-prod","name":"checkout-claim-7","pods":["0d3f9a52-5f0c-4f6c-9d7e-3a1c5b7e9f01"],"leases":[{"id":"pci-0000:3b:00.2","mode":"exclusive"}]}`+"\n")
+	write(node.StateDir+"/claims/u2", `{"uid":"u2","name":"open sesame`)
 	write(node.DeviceInfoDir+"/0d3f9a52-5f0c-4f6c-9d7e-3a1c5b7e9f01-net1.json", `{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:3b:00.2"}}`+"\n")
 	write(node.DeviceInfoDir+"/odd.json", strings.Join(said[:15], " ")+"\n"+strings.ToUpper(strings.Join(said[:25], ";"))+" no newline at the end")
 	write(node.DevicePluginDir+"/sn.json", `{"serial":"SN-4711-0815","host":"rack7.example.net","at":"tcp:10.244.3.17:8080","ll":"addr:fe80::bace:f6ff:fe3a:b1c%eth0"}`+"\n")
@@ -225,9 +227,10 @@ func TestAttachmentsFilesComeAlongFromWhereverTheyAre(t *testing.T) {
 		Key: journal.Key{Network: "net", ContainerID: "c0ffee", IfName: "net1"}, Netns: "/run/netns/a", Dir: "/elsewhere", File: "f.json",
 		CDI: journal.CDI{Dir: "/run/cdi2", File: "vendor.example-nic_x.json", Device: "vendor.example/nic=x"},
 	}
-	if _, err := j.Put(&e, nil); err != nil {
+	if err := j.Record(&e, nil); err != nil {
 		t.Fatal(err)
 	}
+	e.Unlock()
 	for _, name := range []string{"/elsewhere/f.json", "/run/cdi2/vendor.example-nic_x.json", "/var/run/cdi/devinfo-cni.io-attachment_a.json", "/var/run/cdi/other.json", "/elsewhere/other.json"} {
 		if err := os.MkdirAll(filepath.Join(root, filepath.Dir(name)), 0o755); err != nil {
 			t.Fatal(err)
@@ -259,9 +262,9 @@ func TestAttachmentsFilesComeAlongFromWhereverTheyAre(t *testing.T) {
 	if err != nil || got == nil || got.Netns != e.Netns {
 		t.Errorf("the journal has %+v, %v", got, err)
 	}
-	owner, ok, err := journal.Open(filepath.Join(dir, node.StateDir), "boot").Owner("f.json")
-	if err != nil || !ok || owner != e.Key {
-		t.Errorf("the file is %v's, %v, %v", owner, ok, err)
+	owner, err := journal.Open(filepath.Join(dir, node.StateDir), "boot").Owner(journal.OfFile, "f.json")
+	if err != nil || owner == nil || *owner != e.Key {
+		t.Errorf("the file is %v's, %v", owner, err)
 	}
 	if len(asked.netns) != 1 || asked.netns[0] != e.Netns {
 		t.Errorf("asked for the interfaces in %q", asked.netns)

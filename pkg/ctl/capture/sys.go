@@ -117,13 +117,13 @@ func (t *tree) list(list string) error {
 	return nil
 }
 
-// network leaves out PCI functions of other classes than 02xxxx (network
-// controller), what VFIO has of those, and virtio devices that are no NIC.
+// network leaves out PCI functions of other classes than 02xxxx (network controller) that
+// are not split into parts, what VFIO has of those, and virtio devices that are no NIC.
 func (t *tree) network(subsystem, dir string) bool {
 	switch subsystem {
 	case "pci":
 		class, _ := fs.ReadFile(t.sys, dir+"/class")
-		return strings.HasPrefix(string(class), "0x02")
+		return strings.HasPrefix(string(class), "0x02") || t.split(dir)
 	case "vfio-dev":
 		return t.network("pci", path.Dir(path.Dir(dir)))
 	case "virtio":
@@ -131,6 +131,16 @@ func (t *tree) network(subsystem, dir string) bool {
 		return path.Base(driver) == "virtio_net" || t.network("pci", path.Dir(dir))
 	}
 	return true
+}
+
+// split reports whether an auxiliary device is right below a function: AMD Pensando's, of
+// class 12xxxx, has the vDPA devices below one.
+func (t *tree) split(dir string) bool {
+	parts, _ := fs.Glob(t.sys, escape(dir)+"/*.*/subsystem")
+	return slices.ContainsFunc(parts, func(link string) bool {
+		target, _ := fs.ReadLink(t.sys, link)
+		return path.Base(target) == "auxiliary"
+	})
 }
 
 // device takes one device.

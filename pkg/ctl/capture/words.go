@@ -34,7 +34,7 @@ func (s *scrubber) word(word, sort string) string {
 // among them: it holds a whole file, in base64.
 var entryKeys = []string{
 	"format", "network", "containerID", "ifName", "netns", "bootID", "time", "file", "dir", "created", "wrote", "inNetns", "device", "cdi",
-	"asked", "info", "delegates", "cniVersion", "args", "capabilityArgs", "prevResult", "result", "complete",
+	"asked", "info", "delegates", "cniVersion", "args", "capabilityArgs", "prevResult", "result", "complete", "leases",
 }
 
 // journalEntry returns what may be shown of an entry. Configurations of delegates keep only
@@ -96,6 +96,24 @@ func (s *scrubber) claimRecord(data []byte) []byte {
 			return list
 		})
 	}
+	return append(line(c), '\n')
+}
+
+// journalClaim returns what may be shown of what the journal has of a claim.
+func (s *scrubber) journalClaim(data []byte) []byte {
+	var c map[string]json.RawMessage
+	if json.Unmarshal(data, &c) != nil {
+		return []byte("corrupt\n")
+	}
+	only(c, "format", "uid", "ifName", "namespace", "name", "bootID", "time", "pods", "netns", "leases")
+	edit(c, "namespace", func(name string) any { return s.word(name, "namespace") })
+	edit(c, "name", func(name string) any { return s.word(name, "claim") })
+	edit(c, "pods", func(pods []string) any {
+		for n, uid := range pods {
+			pods[n] = s.word(uid, "uid")
+		}
+		return pods
+	})
 	return append(line(c), '\n')
 }
 

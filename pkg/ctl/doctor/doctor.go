@@ -40,8 +40,9 @@ type Answer struct {
 // Facts are all that the checks look at.
 type Facts struct {
 	Attachments []Attachment
-	Unclaimed   []string // device-info files, by path, that no attachment owns
-	Stale       []string // claims of the journal, by path, whose entry is gone
+	Unowned     []string // device-info files, by path, that no attachment owns
+	Stale       []string // leases, by path, whose holder is gone
+	Unrecorded  []Claim  // with leases, and without a record of cni-dra-driver's
 	VFs         []VF
 	VDPAs       []VDPA
 	NodeFile    string     // why the node settings cannot be used; "" = they can
@@ -50,21 +51,45 @@ type Facts struct {
 	DRA         bool       // cni-dra-driver has a state directory here
 	Own         build.Info // of the program that asks; the plugin's should be the same
 	Networks    []Network
-	Live        *Live // nil = a capture without them
+	Offer       *Offer // nil = cni-dra-driver has left none
+	Live        *Live  // nil = a capture without them
 }
 
 // Attachment is one of the journal or of a claim.
 type Attachment struct {
-	Name   string // in full
-	Pod    string // namespace/name, or else the container
-	Claim  string // namespace/name; "" = not by DRA
-	Device string // PCI address, vDPA device or socket; "" = none
-	Netns  string // path
-	State  string // in words
-	Level  Level  // of the state: Info while it is being made
+	Name   string   // in full
+	Pod    string   // namespace/name, or else the container
+	Claim  string   // namespace/name; "" = not by DRA
+	Has    []string // devices of which it has exclusive leases
+	Netns  string   // path
+	State  string   // in words
+	Level  Level    // of the state: Info while it is being made
 	Why    string
 	Remedy string
-	Left   bool // nobody uses it any more
+}
+
+// Claim is one of the journal.
+type Claim struct {
+	Name    string   // namespace/name
+	Has     []string // devices of which it has exclusive leases
+	Devices []string // all of which it has leases, for people
+	Netns   string   // path; "" = none yet
+	Record  string   // where cni-dra-driver would have its own, by path
+	Remedy  string
+}
+
+// Offer is what cni-dra-driver says of its rules.
+type Offer struct {
+	Rules   string // path of the file
+	Problem string // why they cannot be used
+	Offered int    // devices
+	Idle    []Idle
+}
+
+// Idle is a rule that names no device of the node.
+type Idle struct {
+	Rule string // "devices[1] (ifNames: eth0)"
+	Why  string // what it names, or what comes nearest
 }
 
 // VF is a virtual function, and what its PF has set for it.
@@ -115,6 +140,12 @@ func checks() []check {
 		}},
 		{"directories", directories, func(*Facts) string { return "the directories of CNI and CDI are there" }},
 		{"runtime", runtime, func(*Facts) string { return "the container runtime offers NRI" }},
+		{"offer", offer, func(f *Facts) string {
+			if f.Offer == nil {
+				return ""
+			}
+			return count(f.Offer.Offered, "device") + " offered by the rules"
+		}},
 		{"sight", sight, nil},
 	}
 }
@@ -124,7 +155,9 @@ func Diagnose(f *Facts) (all []Answer) {
 	for _, c := range checks() {
 		list := c.look(f)
 		if len(list) == 0 && c.well != nil {
-			list = []Answer{{Level: OK, Text: c.well(f)}}
+			if text := c.well(f); text != "" {
+				list = []Answer{{Level: OK, Text: text}}
+			}
 		}
 		for _, a := range list {
 			a.Check = c.name

@@ -18,7 +18,14 @@ func vf(function string, s doctor.VFSettings) doctor.VF {
 }
 
 func held(function, pod, claim, netns string) doctor.Attachment {
-	return doctor.Attachment{Name: "net/c/net1", Pod: pod, Claim: claim, Device: "0000:03:00." + function, Netns: netns, State: "ok", Level: doctor.OK}
+	return doctor.Attachment{Name: "net/c/net1", Pod: pod, Claim: claim, Has: []string{"0000:03:00." + function}, Netns: netns, State: "ok", Level: doctor.OK}
+}
+
+// abandoned is a claim that has a VF, and whose driver is gone.
+func abandoned(netns string) doctor.Claim {
+	return doctor.Claim{
+		Name: "ns/c", Has: []string{"0000:03:00.2"}, Devices: []string{"0000:03:00.2", "0000:03:00.0 (shared)"}, Netns: netns, Record: "/claims/u1.json", Remedy: "gc",
+	}
 }
 
 func live(change func(l *doctor.Live)) *doctor.Live {
@@ -44,17 +51,23 @@ func TestWhatIsWrongIsSaidWithARemedy(t *testing.T) {
 			[]string{"error attachments pod ns/p, n/c/i: orphan: of an earlier boot"}},
 		"adding": {doctor.Facts{Attachments: []doctor.Attachment{{Name: "n/c/i", State: "adding", Level: doctor.Info, Remedy: "wait"}}},
 			[]string{"info attachments n/c/i: adding"}},
-		"file without attachment": {doctor.Facts{Unclaimed: []string{"/run/x"}}, []string{"info files /run/x: no attachment claims it"}},
-		"claim without entry": {doctor.Facts{Stale: []string{"/state/files/x"}},
-			[]string{"warning files /state/files/x: claims a file for an attachment that is not on record"}},
+		"file without attachment": {doctor.Facts{Unowned: []string{"/run/x"}}, []string{"info files /run/x: no attachment owns it"}},
+		"lease without entry": {doctor.Facts{Stale: []string{"/state/leases/file/x/n@c@i"}},
+			[]string{"warning files /state/leases/file/x/n@c@i: is a lease whose holder is not on record"}},
 		"two pods": {doctor.Facts{VFs: one, Attachments: []doctor.Attachment{held("2", "ns/a", "", "/n1"), held("2", "ns/b", "", "/n2")}},
 			[]string{"error holders 0000:03:00.2: held by pod ns/a (CNI) and by pod ns/b (CNI)"}},
 		"one pod, twice": {doctor.Facts{VFs: one, Attachments: []doctor.Attachment{held("2", "ns/a", "", "/n1"), held("2", "ns/a", "", "/n1")}}, nil},
-		"a pod that left it": {doctor.Facts{VFs: one, Attachments: []doctor.Attachment{held("2", "ns/a", "", "/n1"), func() doctor.Attachment {
+		"a pod without a lease": {doctor.Facts{VFs: one, Attachments: []doctor.Attachment{held("2", "ns/a", "", "/n1"), func() doctor.Attachment {
 			a := held("2", "ns/b", "", "/n2")
-			a.Left = true
+			a.Has = nil
 			return a
 		}()}}, nil},
+		"a claim without its driver": {doctor.Facts{VFs: []doctor.VF{vf("2", doctor.VFSettings{VLAN: 7})}, Unrecorded: []doctor.Claim{abandoned("/n1")}},
+			[]string{"warning files claim ns/c: has leases of 0000:03:00.2, 0000:03:00.0 (shared), and cni-dra-driver has no record of it in /claims/u1.json"}},
+		"a claim without its driver, and a lock": {doctor.Facts{VFs: one, Unrecorded: []doctor.Claim{abandoned("/n1")}, Live: live(func(l *doctor.Live) {
+			l.Locks = []inventory.Lock{{Device: "0000:03:00.2", Netns: "/n2"}}
+		})}, []string{"warning files claim ns/c: has leases of 0000:03:00.2, 0000:03:00.0 (shared), and cni-dra-driver has no record of it in /claims/u1.json",
+			"error holders 0000:03:00.2: held by claim ns/c for /n1 and by sriov-cni's lock for /n2"}},
 		"two pods on a PF": {doctor.Facts{VFs: one, Attachments: []doctor.Attachment{held("0", "ns/a", "", "/n1"), held("0", "ns/b", "", "/n2")}}, nil},
 		"device plugin and CNI, one pod": {doctor.Facts{VFs: one, Attachments: []doctor.Attachment{held("2", "ns/a", "", "/n1")}, Live: live(func(l *doctor.Live) {
 			l.Devices = []inventory.Given{{Pod: "ns/a", Resource: "example.com/vf", Device: "0000:03:00.2"}}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/containernetworking/cni/pkg/invoke"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
@@ -28,6 +29,8 @@ type Places struct {
 	PluginDirs   []string // CNI_PATH
 	ConfDir      string   // of CNI's configurations
 	CDIDir       string
+	StateDir     string // of the plugin
+	InfoDir      string // of device-info files
 	NRISocket    string
 	AgentDir     string // of devinfo-agent, on a file system that is made at boot
 	PodResources string // the kubelet's socket
@@ -39,8 +42,6 @@ type Places struct {
 // DefaultPlaces are the usual ones.
 func DefaultPlaces() Places {
 	return Places{
-		PluginDirs:   []string{"/opt/cni/bin"},
-		ConfDir:      "/etc/cni/net.d",
 		CDIDir:       "/var/run/cdi",
 		NRISocket:    "/var/run/nri/nri.sock",
 		AgentDir:     "/var/run/devinfo-agent",
@@ -68,6 +69,11 @@ func Gather(ctx context.Context, p Places, gone func(netns string) (bool, error)
 			l.Missing[dir] = "is not a directory"
 		}
 	}
+	for _, dir := range []string{p.StateDir, p.InfoDir, p.CDIDir} {
+		if readOnly(dir) {
+			l.ReadOnly = append(l.ReadOnly, dir)
+		}
+	}
 	types := append(l.networks(p.ConfDir), ours)
 	for _, kind := range types {
 		if path, err := invoke.FindInPath(kind, p.PluginDirs); err == nil {
@@ -89,6 +95,42 @@ func Gather(ctx context.Context, p Places, gone func(netns string) (bool, error)
 	l.settings()
 	l.devices(ctx, p.PodResources)
 	return l
+}
+
+// UsualDirs are the directories of CNI plugins that are there, and that of the network
+// configurations: where K3s, OpenShift and MicroK8s have theirs, and where all others have.
+func UsualDirs(there func(path string) bool) (plugins []string, conf string) {
+	const pluginDir, confDir = "/opt/cni/bin", "/etc/cni/net.d"
+	conf = confDir
+	for _, of := range []struct{ plugins, conf string }{
+		{"/var/lib/rancher/k3s/data/cni", "/var/lib/rancher/k3s/agent/etc/cni/net.d"},
+		{"/var/lib/cni/bin", "/etc/kubernetes/cni/net.d"},
+		{"/var/snap/microk8s/current/opt/cni/bin", "/var/snap/microk8s/current/args/cni-network"},
+		{pluginDir, confDir},
+	} {
+		if there(of.plugins) {
+			plugins = append(plugins, of.plugins)
+		}
+		if conf == confDir && there(of.conf) {
+			conf = of.conf
+		}
+	}
+	if plugins == nil {
+		plugins = []string{pluginDir}
+	}
+	return plugins, conf
+}
+
+// readOnly reports whether a directory is on a read-only file system, or would be made there.
+func readOnly(dir string) bool {
+	for dir != "" {
+		err := unix.Access(dir, unix.W_OK)
+		if !errors.Is(err, fs.ErrNotExist) || dir == "/" {
+			return errors.Is(err, unix.EROFS)
+		}
+		dir = filepath.Dir(dir)
+	}
+	return false
 }
 
 // errorText is an error without the path that is said already.

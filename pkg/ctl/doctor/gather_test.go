@@ -5,15 +5,18 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"devinfo-cni.io/pkg/ctl/doctor"
 	"devinfo-cni.io/pkg/inventory"
+	"devinfo-cni.io/pkg/link/linktest"
 )
 
 // kubelet answers as the kubelet does.
@@ -134,6 +137,50 @@ func TestWhatIsNotThereIsNoted(t *testing.T) {
 	l := doctor.Gather(t.Context(), p, nil)
 	if len(l.Missing) != 3 || l.NRI || l.Agent || len(l.Notes) == 0 || !strings.Contains(l.Notes[len(l.Notes)-1].Text, "devices of pods") {
 		t.Errorf("%+v", l)
+	}
+}
+
+// ADD would say no more than that it cannot lock a temporary file.
+func TestADirectoryThatADDCannotWriteToIsAnError(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		p, dir := node(t)
+		if err := os.Mkdir(filepath.Join(dir, "ro"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Mount("tmpfs", filepath.Join(dir, "ro"), "tmpfs", unix.MS_RDONLY, ""); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = unix.Unmount(filepath.Join(dir, "ro"), 0) }() // or the directory cannot be removed
+		p.StateDir, p.InfoDir, p.CDIDir = filepath.Join(dir, "ro/lib/state"), filepath.Join(dir, "infos"), filepath.Join(dir, "ro")
+		l := doctor.Gather(t.Context(), p, nil)
+		if diff := cmp.Diff([]string{p.StateDir, p.CDIDir}, l.ReadOnly); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		answers := doctor.Diagnose(&doctor.Facts{Live: l})
+		if !slices.ContainsFunc(answers, func(a doctor.Answer) bool {
+			return a.Level == doctor.Error && a.Check == "directories" && strings.HasPrefix(a.Text, p.StateDir+": ") && a.Remedy != ""
+		}) {
+			t.Errorf("%+v", answers)
+		}
+	})
+}
+
+// K3s and OpenShift have directories of CNI of their own, beside the usual ones.
+func TestDistributionsHaveTheirOwnDirectoriesOfCNI(t *testing.T) {
+	for _, test := range []struct {
+		there, dirs []string
+		conf        string
+	}{
+		{nil, []string{"/opt/cni/bin"}, "/etc/cni/net.d"},
+		{[]string{"/opt/cni/bin", "/etc/cni/net.d"}, []string{"/opt/cni/bin"}, "/etc/cni/net.d"},
+		{[]string{"/opt/cni/bin", "/var/lib/rancher/k3s/data/cni", "/var/lib/rancher/k3s/agent/etc/cni/net.d", "/etc/cni/net.d"},
+			[]string{"/var/lib/rancher/k3s/data/cni", "/opt/cni/bin"}, "/var/lib/rancher/k3s/agent/etc/cni/net.d"},
+		{[]string{"/var/lib/cni/bin", "/etc/kubernetes/cni/net.d", "/etc/cni/net.d"}, []string{"/var/lib/cni/bin"}, "/etc/kubernetes/cni/net.d"},
+	} {
+		dirs, conf := doctor.UsualDirs(func(path string) bool { return slices.Contains(test.there, path) })
+		if !slices.Equal(dirs, test.dirs) || conf != test.conf {
+			t.Errorf("%q: %q, %s", test.there, dirs, conf)
+		}
 	}
 }
 

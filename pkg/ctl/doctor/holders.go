@@ -24,27 +24,33 @@ func (a *Attachment) named() string {
 	return "pod " + a.Pod + ", " + a.Name
 }
 
-// files reports the files and claims that belong to no attachment.
+// files reports the files and leases that belong to no attachment.
 func files(f *Facts) (list []Answer) {
-	for _, path := range f.Unclaimed {
+	for _, path := range f.Unowned {
 		list = append(list, Answer{
-			Level: Info, Text: path + ": no attachment claims it",
+			Level: Info, Text: path + ": no attachment owns it",
 			Remedy: "other plugins keep files there too; one that was left behind may be removed",
 		})
 	}
 	for _, path := range f.Stale {
 		list = append(list, Answer{
-			Level: Warning, Text: path + ": claims a file for an attachment that is not on record",
+			Level: Warning, Text: path + ": is a lease whose holder is not on record",
 			Remedy: "devinfoctl gc --yes sweeps it",
+		})
+	}
+	for _, c := range f.Unrecorded {
+		list = append(list, Answer{
+			Level: Warning, Text: fmt.Sprintf("claim %s: has leases of %s, and cni-dra-driver has no record of it in %s", c.Name, strings.Join(c.Devices, ", "), c.Record),
+			Remedy: c.Remedy,
 		})
 	}
 	return list
 }
 
-// A hold is a holder of a device, or one that takes itself for it.
+// A hold is a holder of a device, by an exclusive lease, or one that takes itself for it.
 type hold struct {
 	pod string // namespace/name; "" = only the network namespace is known
-	by  string // "DRA", "CNI", "device plugin example.com/vf" or "sriov-cni's lock"
+	by  string // "DRA", "CNI", "claim shop/net", "device plugin example.com/vf" or "sriov-cni's lock"
 	ns  string // path of the network namespace; "" = not known
 }
 
@@ -66,27 +72,32 @@ func (f *Facts) holds() map[string][]hold {
 	for _, v := range f.VFs {
 		vf[v.Address] = true
 	}
-	for _, a := range f.Attachments {
-		if !vf[a.Device] || a.Left {
-			continue
+	add := func(h hold, devices ...string) {
+		for _, device := range devices {
+			if vf[device] {
+				all[device] = append(all[device], h)
+			}
 		}
+	}
+	for _, a := range f.Attachments {
 		by := "CNI"
 		if a.Claim != "" {
 			by = "DRA"
 		}
-		all[a.Device] = append(all[a.Device], hold{a.Pod, by, a.Netns})
+		add(hold{a.Pod, by, a.Netns}, a.Has...)
+	}
+	for _, c := range f.Unrecorded {
+		add(hold{"", "claim " + c.Name, c.Netns}, c.Has...)
 	}
 	if f.Live == nil {
 		return all
 	}
 	for _, d := range f.Live.Devices {
-		if vf[d.Device] {
-			all[d.Device] = append(all[d.Device], hold{pod: d.Pod, by: "device plugin " + d.Resource})
-		}
+		add(hold{pod: d.Pod, by: "device plugin " + d.Resource}, d.Device)
 	}
 	for _, l := range f.Live.Locks {
-		if vf[l.Device] && !l.Gone {
-			all[l.Device] = append(all[l.Device], hold{by: "sriov-cni's lock", ns: l.Netns})
+		if !l.Gone {
+			add(hold{by: "sriov-cni's lock", ns: l.Netns}, l.Device)
 		}
 	}
 	return all

@@ -69,7 +69,24 @@ func directories(f *Facts) (list []Answer) {
 		return unseen("the directories of CNI and CDI")
 	}
 	for _, path := range slices.Sorted(maps.Keys(f.Live.Missing)) {
-		list = append(list, Answer{Level: Warning, Text: path + ": " + f.Live.Missing[path], Remedy: "create it, or name the right one: --cni-path, --cni-conf-dir, cdiDir of the node settings; in a container it must be mounted"})
+		by := "by --cni-conf-dir"
+		switch {
+		case path == f.CDIDir:
+			by = "by cdiDir of the node settings"
+		case slices.Contains(f.Live.PluginDirs, path):
+			by = "by --cni-path"
+		}
+		list = append(list, Answer{Level: Warning, Text: path + ": " + f.Live.Missing[path], Remedy: "create it, or name the right one " + by + "; in a container it must be mounted"})
+	}
+	for _, path := range f.Live.ReadOnly {
+		if f.Live.Missing[path] != "" { // said already
+			continue
+		}
+		a := Answer{Level: Error, Text: path + ": is on a read-only file system: every ADD fails", Remedy: "mount it read-write, or name another: stateDir, deviceInfoDir of the node settings; in a container it must be mounted"}
+		if path == f.CDIDir {
+			a.Level, a.Text, a.Remedy = Warning, path+": is on a read-only file system: ADD of networks with \"cdi\" fails", strings.Replace(a.Remedy, "stateDir, deviceInfoDir", "cdiDir", 1)
+		}
+		list = append(list, a)
 	}
 	usual := []string{"/etc/cdi", "/var/run/cdi", "/run/cdi"}
 	if f.CDIDir != "" && !slices.Contains(usual, f.CDIDir) {
@@ -98,6 +115,24 @@ func runtime(f *Facts) []Answer {
 		}}
 	}
 	return []Answer{{Level: Info, Text: "the container runtime has no NRI socket: cni-dra-driver and devinfo-agent's injection would need one"}}
+}
+
+// offer looks at the rules by which cni-dra-driver offers the node's devices. One that names
+// none may be meant for other nodes.
+func offer(f *Facts) (list []Answer) {
+	switch {
+	case f.Offer == nil:
+		return nil
+	case f.Offer.Problem != "":
+		return []Answer{{Level: Error, Text: "cni-dra-driver: " + f.Offer.Problem, Remedy: "correct the rules: cni-dra-driver does not start with these"}}
+	}
+	for _, idle := range f.Offer.Idle {
+		list = append(list, Answer{
+			Level: Info, Text: f.Offer.Rules + ": " + idle.Rule + " names no device of this node: " + idle.Why,
+			Remedy: "correct the rule, unless it is meant for other nodes; devinfoctl topology shows this one's devices",
+		})
+	}
+	return list
 }
 
 // sight reports what could not be checked.

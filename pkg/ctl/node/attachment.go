@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -20,26 +19,24 @@ import (
 type Attachment struct {
 	Pod string `json:"pod,omitempty"` // namespace/name; "" = no Kubernetes asked for it
 	journal.Key
-	Type   string      `json:"type,omitempty"`
-	Device string      `json:"device,omitempty"` // PCI address, vDPA device or socket
-	File   string      `json:"file,omitempty"`   // path of the device-info file; "" = ADD wrote none
-	CDI    string      `json:"cdi,omitempty"`    // the CDI device, vendor/class=name
-	Netns  string      `json:"netns,omitempty"`
-	Claim  string      `json:"claim,omitempty"` // namespace/name of the ResourceClaim; "" = not by DRA
-	Since  *time.Time  `json:"since,omitempty"` // of ADD
-	State  audit.State `json:"state"`
-	Why    string      `json:"why,omitempty"` // more of a state that is not ok
+	Type   string       `json:"type,omitempty"`
+	Device string       `json:"device,omitempty"` // that it has a lease of, or else names: PCI address, vDPA device, SF or socket
+	Lease  journal.Mode `json:"lease,omitempty"`  // of the device; "" = none: another may have it
+	File   string       `json:"file,omitempty"`   // path of the device-info file; "" = ADD wrote none
+	CDI    string       `json:"cdi,omitempty"`    // the CDI device, vendor/class=name
+	Netns  string       `json:"netns,omitempty"`
+	Claim  string       `json:"claim,omitempty"` // namespace/name of the ResourceClaim; "" = not by DRA
+	Since  *time.Time   `json:"since,omitempty"` // of ADD
+	State  audit.State  `json:"state"`
+	Why    string       `json:"why,omitempty"` // more of a state that is not ok
 
 	entry  *journal.Entry    // nil = it is not in the journal, or cannot be read
 	unread error             // why it cannot be read
 	record string            // path of the claim's record; "" = not by DRA
 	node   *state.NodeDevice // the claim's device; nil = it is none of the node's own
-}
+	has    []string          // devices of which it has exclusive leases
 
-// ID tells an attachment from all others: what was only prepared has no container yet.
-type ID struct {
-	journal.Key
-	Claim string
+	verdict *Comparison // what State and Why are taken from; nil = it was not compared
 }
 
 // String names the attachment in full: by the claim where it has no container yet, or
@@ -54,9 +51,17 @@ func (a Attachment) String() string {
 	return a.Key.String()
 }
 
+// Short is String with a container's ID as people know it, by its first twelve digits.
+func (a Attachment) Short() string {
+	a.ContainerID = shortID(a.ContainerID)
+	return a.String()
+}
+
+func shortID(id string) string { return id[:min(12, len(id))] }
+
 // Holder is the pod or, where none is known, the container or the claim.
 func (a *Attachment) Holder() string {
-	return cmp.Or(a.Pod, a.ContainerID[:min(12, len(a.ContainerID))], "claim "+a.Claim)
+	return cmp.Or(a.Pod, shortID(a.ContainerID), "claim "+a.Claim)
 }
 
 // Left says that nobody uses the attachment any more, and something of it is left.
@@ -69,12 +74,6 @@ func (a *Attachment) Unread() bool {
 	return a.State == audit.Corrupt || a.State == audit.Newer || a.entry == nil && a.record == ""
 }
 
-// Same says that two readings of an attachment tell the same.
-func (a Attachment) Same(b Attachment) bool {
-	a.entry, b.entry, a.unread, b.unread = nil, nil, nil, nil
-	return reflect.DeepEqual(a, b)
-}
-
 // podName is namespace/name; "" without a name.
 func podName(namespace, name string) string {
 	if name == "" {
@@ -83,11 +82,16 @@ func podName(namespace, name string) string {
 	return namespace + "/" + name
 }
 
-// ID tells the attachment from all others.
-func (a *Attachment) ID() ID { return ID{a.Key, a.Claim} }
-
-// Attachments reads every entry of the journal and every claim's record, sorted by pod.
+// Attachments are those of Recorded, each with its verdict: see [Node.Judge].
 func (n *Node) Attachments() ([]Attachment, error) {
+	list, err := n.Recorded()
+	n.Judge(list)
+	return list, err
+}
+
+// Recorded reads every entry of the journal and every claim's record, sorted by pod. The
+// states are those that need no comparison.
+func (n *Node) Recorded() ([]Attachment, error) {
 	list, err := n.journaled()
 	if err != nil {
 		return nil, err
@@ -96,14 +100,20 @@ func (n *Node) Attachments() ([]Attachment, error) {
 	if err != nil {
 		return nil, err
 	}
-	own := list
+	own := map[journal.Key]int{}
+	for at := range list {
+		own[list[at].Key] = at
+	}
 	for _, c := range claimed {
-		at := slices.IndexFunc(own, func(a Attachment) bool { return a.Key == c.Key })
-		if at < 0 {
+		at, there := own[c.Key]
+		if !there {
 			list = append(list, c)
 			continue
 		}
 		list[at].Claim, list[at].record, list[at].node = c.Claim, c.record, c.node
+		if list[at].Lease != journal.Exclusive && c.Lease != "" {
+			list[at].Lease, list[at].has = c.Lease, c.has
+		}
 		if c.State == audit.Abandoned || c.State == audit.Deleting {
 			list[at].State, list[at].Why = c.State, c.Why
 		}
@@ -159,6 +169,9 @@ func (n *Node) attachment(key journal.Key) (a Attachment, ok bool, err error) {
 	}
 	if e.File != "" && (e.Wrote || !e.Complete) {
 		a.File = e.Path()
+	}
+	if !a.Left() { // the dead keep nobody out
+		a.leased(n.journal.Devices(e))
 	}
 	return a, true, nil
 }

@@ -76,6 +76,9 @@ func (n *Node) claimed() (list []Attachment, err error) {
 		for _, at := range slices.Concat(r.claim.Attachments, r.claim.Abandoned) {
 			a := n.claimAttachment(r.claim, at)
 			a.record = r.path
+			if err := n.leasedByClaim(&a, string(r.claim.UID)); err != nil {
+				return nil, err
+			}
 			list = append(list, a)
 		}
 	}
@@ -112,7 +115,7 @@ func (n *Node) claimAttachment(c *state.Claim, at state.Attachment) Attachment {
 	case state.Abandoned:
 		a.State, a.Why = audit.Abandoned, fmt.Sprintf("given up after %d tries: %s", at.Tries, at.DelError)
 	default:
-		e := &journal.Entry{Key: a.Key, BootID: at.BootID, Netns: at.Netns, Complete: true, Device: journal.Device{Type: a.Type, ID: a.Device}}
+		e := &journal.Entry{Key: a.Key, BootID: at.BootID, Netns: at.Netns, Complete: true, Device: journal.Identity{Type: a.Type, ID: a.Device}}
 		a.State, a.Why = n.auditor.State(e, nil)
 	}
 	return a
@@ -120,7 +123,7 @@ func (n *Node) claimAttachment(c *state.Claim, at state.Attachment) Attachment {
 
 // compareRecord is Compare for an attachment that is only in a claim's record.
 func (a *Attachment) compareRecord() Comparison {
-	c := Comparison{Attachment: a.String(), Pod: a.Pod, Claim: a.Claim, State: a.State, File: a.File, Facts: []audit.Fact{}}
+	c := Comparison{Title: a.Short(), Attachment: a.String(), Pod: a.Pod, Claim: a.Claim, State: a.State, File: a.File, Facts: []audit.Fact{}}
 	switch a.State {
 	case audit.OK:
 		c.NotCompared = []string{"what the plugins made: their own CHECK says it"}

@@ -1,6 +1,16 @@
 package node
 
-import "devinfo-cni.io/pkg/audit"
+import (
+	"cmp"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"devinfo-cni.io/pkg/audit"
+	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/link/opinion"
+)
 
 // Comparison is what ADD left of one attachment, against what is there now.
 type Comparison struct {
@@ -14,16 +24,56 @@ type Comparison struct {
 	Remedy      string       `json:"remedy,omitempty"`
 	Warnings    []string     `json:"warnings,omitempty"` // what CHECK warns of
 	NotCompared []string     `json:"notCompared,omitempty"`
+	Title       string       `json:"-"` // the attachment, for people
 }
 
-// Compare does what CHECK does, with what the journal knows.
-func (n *Node) Compare(a Attachment) Comparison {
+// Judge does what CHECK does, with what the journal knows, and gives each attachment its
+// verdict.
+func (n *Node) Judge(list []Attachment) {
+	memo := &switches{Switches: n.Finder.Switches}
+	each(len(list), func(i int) {
+		c := n.compare(n.auditorWith(memo), list[i])
+		list[i].State, list[i].Why, list[i].verdict = c.State, cmp.Or(c.Problem, list[i].Why), &c
+	})
+}
+
+// Explain compares as Judge does, and adds what the kernel says even where sources contradict
+// each other, and sriovnet's opinion of each representor.
+func (n *Node) Explain(list []Attachment) []Comparison {
+	memo := &switches{Switches: n.Finder.Switches}
+	if n.witness != nil {
+		memo.Switches = n.witness.Switches
+	}
+	all := make([]Comparison, len(list))
+	each(len(list), func(i int) {
+		var witness *opinion.Witness
+		auditor := n.auditorWith(memo)
+		if n.witness != nil {
+			witness = &opinion.Witness{Switches: memo, Ask: n.witness.Ask}
+			auditor = n.auditorWith(witness)
+		}
+		auditor.Explain = true
+		c := n.compare(auditor, list[i])
+		c.Warnings = append(c.Warnings, secondOpinion(witness, func(representor string) *string {
+			for f := range c.Facts {
+				if c.Facts[f].Now == representor && isRepresentor(c.Facts[f].Fact) {
+					return &c.Facts[f].Source
+				}
+			}
+			return nil
+		})...)
+		all[i] = c
+	})
+	return all
+}
+
+func (n *Node) compare(auditor *audit.Auditor, a Attachment) Comparison {
 	if a.entry == nil && a.unread == nil {
 		return a.compareRecord()
 	}
-	state, r := n.auditor.Audit(a.entry, a.unread)
+	state, r := auditor.Audit(a.entry, a.unread)
 	c := Comparison{
-		Attachment: a.String(), Pod: a.Pod, Claim: a.Claim, State: state, File: a.File, Facts: r.Facts, Warnings: r.Warnings, NotCompared: r.NotCompared,
+		Title: a.Short(), Attachment: a.String(), Pod: a.Pod, Claim: a.Claim, State: state, File: a.File, Facts: r.Facts, Warnings: r.Warnings, NotCompared: r.NotCompared,
 	}
 	for _, f := range r.Changed() {
 		c.Warnings = append(c.Warnings, f.Change())
@@ -37,16 +87,50 @@ func (n *Node) Compare(a Attachment) Comparison {
 	return c
 }
 
-// CompareByTwo is Compare, with sriovnet's opinion of each representor.
-func (n *Node) CompareByTwo(a Attachment) Comparison {
-	c := n.Compare(a)
-	c.Warnings = append(c.Warnings, n.secondOpinion(func(representor string) *string {
-		for i, f := range c.Facts {
-			if f.Now == representor && isRepresentor(f.Fact) {
-				return &c.Facts[i].Source
+// auditorWith is the node's auditor, with these switches.
+func (n *Node) auditorWith(s discovery.Switches) *audit.Auditor {
+	auditor, finder := n.auditor, *n.Finder
+	finder.Switches, auditor.Finder = s, &finder
+	return &auditor
+}
+
+// switches asks one question at a time, and each PF for its mode once.
+type switches struct {
+	discovery.Switches
+	mu    sync.Mutex
+	modes map[string]func() (bool, error)
+}
+
+// Switchdev is the Switches'.
+func (s *switches) Switchdev(pf string) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.modes == nil {
+		s.modes = map[string]func() (bool, error){}
+	}
+	if s.modes[pf] == nil {
+		s.modes[pf] = sync.OnceValues(func() (bool, error) { return s.Switches.Switchdev(pf) })
+	}
+	return s.modes[pf]()
+}
+
+// Representor is the Switches'.
+func (s *switches) Representor(pf string, flavour link.Flavour, number int) (string, bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.Switches.Representor(pf, flavour, number)
+}
+
+// each calls f with the numbers below n, as many at a time as there are processors.
+func each(n int, f func(i int)) {
+	var next atomic.Int64
+	var all sync.WaitGroup
+	for range min(n, runtime.GOMAXPROCS(0)) {
+		all.Go(func() {
+			for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
+				f(int(i))
 			}
-		}
-		return nil
-	})...)
-	return c
+		})
+	}
+	all.Wait()
 }

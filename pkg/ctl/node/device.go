@@ -108,9 +108,9 @@ func (n *Node) DeviceNames() (names []string) {
 	return names
 }
 
-// nearest gives at most three of the words that look most like name.
+// nearest gives at most three of the words that look most like name, of those that begin like it.
 func nearest(name string, words []string) (near []string) {
-	words = slices.Clone(words)
+	words = slices.DeleteFunc(slices.Clone(words), func(w string) bool { return !strings.HasPrefix(w, name[:min(2, len(name))]) })
 	for len(near) < 3 && len(words) > 0 {
 		w := config.Nearest(name, words)
 		near = append(near, w)

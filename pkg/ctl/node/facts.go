@@ -1,11 +1,7 @@
 package node
 
 import (
-	"cmp"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 
 	"devinfo-cni.io/pkg/audit"
@@ -24,27 +20,32 @@ func (n *Node) Facts(live *doctor.Live) (*doctor.Facts, error) {
 	for _, a := range list {
 		f.Attachments = append(f.Attachments, n.patient(a))
 	}
-	if f.Unclaimed, err = n.Unclaimed(); err != nil {
+	if f.Offer, err = n.ruled(); err != nil {
+		return nil, err
+	}
+	if f.Unowned, err = n.Unowned(); err != nil {
 		return nil, err
 	}
 	if f.Stale, err = n.stale(); err != nil {
 		return nil, err
 	}
+	if f.Unrecorded, err = n.unrecordedClaims(); err != nil {
+		return nil, err
+	}
 	return f, n.devicesOf(f)
 }
 
-// patient is an attachment as the doctor sees it.
+// patient is an attachment of Attachments as the doctor sees it.
 func (n *Node) patient(a Attachment) doctor.Attachment {
-	c := n.Compare(a)
+	c := a.verdict
 	p := doctor.Attachment{
-		Name: a.String(), Pod: a.Pod, Claim: a.Claim, Device: a.Device, Netns: a.Netns, State: string(a.State), Why: cmp.Or(c.Problem, a.Why), Remedy: c.Remedy,
-		Left: a.Left(),
+		Name: a.Short(), Pod: a.Pod, Claim: a.Claim, Has: a.has, Netns: a.Netns, State: string(a.State), Why: a.Why, Remedy: c.Remedy,
 	}
 	switch {
 	case c.Problem != "":
 		p.Level = doctor.Error
 	case len(c.Warnings) > 0 && a.State == audit.OK:
-		p.Level, p.Why, p.Remedy = doctor.Warning, c.Warnings[0], "devinfoctl check "+a.String()+" explains it"
+		p.Level, p.State, p.Why, p.Remedy = doctor.Warning, "changed", c.Warnings[0], "devinfoctl check "+a.Short()+" explains it"
 	case a.State == audit.OK:
 		p.Level = doctor.OK
 	case a.State == audit.Unknown:
@@ -55,19 +56,25 @@ func (n *Node) patient(a Attachment) doctor.Attachment {
 	return p
 }
 
-// stale are the claims on files whose attachment has no entry any more.
+// unrecordedClaims are the claims with leases of which the driver has no record.
+func (n *Node) unrecordedClaims() (claims []doctor.Claim, err error) {
+	list, err := n.unrecordedLeases()
+	for _, l := range list {
+		claims = append(claims, doctor.Claim{
+			Name: l.Claim, Has: l.has, Devices: l.Devices, Netns: l.of.Netns, Record: n.driverRecord(l.uid), Remedy: l.of.EndCommand(),
+		})
+	}
+	return claims, err
+}
+
+// stale are the leases whose holder is gone.
 func (n *Node) stale() (paths []string, err error) {
-	dir := filepath.Join(n.Settings.StateDir, "files")
-	entries, err := os.ReadDir(n.Path(dir))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	list, err := n.journal.Stale()
+	if err != nil {
 		return nil, n.journalError(err)
 	}
-	for _, e := range entries {
-		path := filepath.Join(dir, e.Name())
-		to, err := os.Readlink(n.Path(path))
-		if err == nil && !n.FileThere(filepath.Join(dir, to)) {
-			paths = append(paths, path)
-		}
+	for _, path := range list {
+		paths = append(paths, filepath.Join(n.Settings.StateDir, path))
 	}
 	return paths, nil
 }

@@ -1,19 +1,21 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
 
 	"devinfo-cni.io/pkg/audit"
+	"devinfo-cni.io/pkg/journal"
 	cniplugin "devinfo-cni.io/plugins/devinfo"
 )
 
 // Garbage is what is left of attachments that nobody can use any more.
 type Garbage struct {
-	Orphans   []Orphan `json:"orphans"`
-	Skipped   []Orphan `json:"skipped,omitempty"`   // may be orphans, but must not be touched
-	Unclaimed []string `json:"unclaimed,omitempty"` // device-info files that no attachment claims
+	Orphans []Orphan `json:"orphans"`
+	Skipped []Orphan `json:"skipped,omitempty"` // may be orphans, but must not be touched
+	Unowned []string `json:"unowned,omitempty"` // device-info files that no attachment owns
 }
 
 // Orphan is an attachment and what is left of it.
@@ -26,7 +28,8 @@ type Orphan struct {
 	Error      string   `json:"error,omitempty"`
 	Left       []string `json:"left,omitempty"` // of the files, after --yes; a warning says why
 
-	of Attachment
+	Title string `json:"-"` // the attachment, for people
+	of    Attachment
 }
 
 // Garbage looks for it.
@@ -37,7 +40,7 @@ func (n *Node) Garbage() (*Garbage, error) {
 	}
 	g := &Garbage{Orphans: []Orphan{}}
 	for _, a := range list {
-		o := Orphan{Attachment: a.String(), Why: a.Why, of: a}
+		o := Orphan{Title: a.Short(), Attachment: a.String(), Why: a.Why, of: a}
 		switch a.State {
 		case audit.Orphan, audit.NetnsGone:
 			o.Delegates = audit.Delegates(a.entry)
@@ -51,57 +54,50 @@ func (n *Node) Garbage() (*Garbage, error) {
 			g.Skipped = append(g.Skipped, o)
 		}
 	}
-	g.Unclaimed, err = n.Unclaimed()
+	g.Unowned, err = n.Unowned()
 	return g, err
 }
 
 // filesOf are the files that are there, and that the plugin would remove.
 func (n *Node) filesOf(a Attachment) (files []string) {
-	for _, e := range a.entry.All() {
-		if e.File != "" && n.FileThere(e.Path()) {
-			if owner, owned, err := n.journal.Owner(e.File); err == nil && (!owned || owner == a.Key) {
-				files = append(files, e.Path())
-			}
+	e := a.entry
+	add := func(kind journal.Kind, name, path string) {
+		if name == "" || !n.FileThere(path) {
+			return
 		}
-		if spec := filepath.Join(e.CDI.Dir, e.CDI.File); e.CDI.File != "" && n.FileThere(spec) {
-			if owner, owned, err := n.journal.SpecOwner(e.CDI.File); err == nil && (!owned || owner == a.Key) {
-				files = append(files, spec)
-			}
+		if owner, err := n.journal.Owner(kind, name); err == nil && (owner == nil || *owner == a.Key) {
+			files = append(files, path)
 		}
 	}
+	add(journal.OfFile, e.File, e.Path())
+	add(journal.OfSpec, e.CDI.File, filepath.Join(e.CDI.Dir, e.CDI.File))
 	return append(files, filepath.Join(n.Settings.StateDir, "attachments", a.Network+"@"+a.ContainerID+"@"+a.IfName))
 }
 
-// Unclaimed are the node's device-info files that belong to none of our attachments.
-func (n *Node) Unclaimed() (paths []string, err error) {
+// Unowned are the node's device-info files that belong to none of our attachments.
+func (n *Node) Unowned() (paths []string, err error) {
 	names, err := n.infos.Names()
 	if err != nil {
 		return nil, fmt.Errorf("device-info files: %w", err)
 	}
 	for _, name := range names {
-		if _, owned, err := n.journal.Owner(name); err != nil {
+		if owner, err := n.journal.Owner(journal.OfFile, name); err != nil {
 			return nil, n.journalError(err)
-		} else if !owned {
+		} else if owner == nil {
 			paths = append(paths, filepath.Join(n.Settings.DeviceInfoDir, name))
 		}
 	}
 	return paths, nil
 }
 
-// Collect removes an orphan by the plugin, unless it is in use again.
+// Collect removes an orphan by the plugin, unless it has been added again, or deleted, since.
 func (n *Node) Collect(p *cniplugin.Plugin, o *Orphan, cniPath string) error {
-	now, there, err := n.attachment(o.of.Key)
-	switch {
-	case err != nil:
+	done, err := p.Collect(o.of.entry, cniPath)
+	if err != nil {
 		return err
-	case !there: // its DEL has come
-		o.Removed = true
-		return nil
-	case now.State != audit.Orphan && now.State != audit.NetnsGone:
-		return fmt.Errorf("left alone: it is in use again (%s)", now.State)
 	}
-	if err := p.Collect(o.of.Key, cniPath); err != nil {
-		return err
+	if now, err := n.journal.Get(o.of.Key); err == nil && now != nil && !done {
+		return errors.New("left alone: it was added again meanwhile")
 	}
 	o.Removed = true
 	return nil

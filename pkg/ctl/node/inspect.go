@@ -1,9 +1,9 @@
 package node
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strings"
 
 	"devinfo-cni.io/devinfo"
@@ -71,14 +71,29 @@ func (n *Node) Inspect(s Subject) (*Inspection, error) {
 			in.Problem = strings.ReplaceAll(in.Problem, `"subfunctionParent": true`, "--subfunction-parent")
 		}
 	case device.Info == nil:
-		in.Problem = fmt.Sprintf("interface %s has no device of its own: it is software, or stacked on another (see --follow-lower)", s.Name)
+		in.Problem = n.deviceless(s)
 	}
 	return in, nil
 }
 
+// deviceless says why an interface has no device: what it is.
+func (n *Node) deviceless(s Subject) string {
+	i, err := n.Finder.Interfaces.Interface(s.Netns, s.Name)
+	text, lower := "interface "+s.Name, "; leave --follow-lower=false out to see the device below it"
+	switch {
+	case err == nil && link.Represents(i.PortName):
+		return text + " is a representor, port " + i.PortName + " of " + cmp.Or(i.Parent, i.BusInfo) + ": it has no device of its own" + lower
+	case err == nil && i.Stacked():
+		return text + " is a " + i.Kind + ", and has no device of its own" + lower
+	case err == nil && i.Kind != "":
+		return text + " is a " + i.Kind + ", and has no device"
+	}
+	return text + " has no device: it is software"
+}
+
 // judge adds the second opinion.
 func (in *Inspection) judge(n *Node) {
-	in.Warnings = append(in.Warnings, n.secondOpinion(func(representor string) *string {
+	in.Warnings = append(in.Warnings, secondOpinion(n.witness, func(representor string) *string {
 		for i, f := range in.Facts {
 			if f.Value == representor && isRepresentor(f.Key) {
 				return &in.Facts[i].Source
@@ -118,7 +133,7 @@ func (n *Node) find(s Subject) (*discovery.Device, error) {
 			finder.Interfaces = ownNetns{finder.Interfaces}
 		}
 	} else {
-		target.DeviceIDs = []config.NamedID{{Key: "the command line", ID: s.Name}}
+		target.DeviceIDs = []config.NamedID{{Key: "/sys/bus/" + s.As + "/devices/" + s.Name, ID: s.Name}}
 	}
 	return finder.Find(target)
 }

@@ -36,7 +36,7 @@ type Node struct {
 	Host
 	infos   *store.Dir // the device-info files of Settings.DeviceInfoDir
 	journal *journal.Journal
-	auditor *audit.Auditor
+	auditor audit.Auditor
 	witness *opinion.Witness // of the finder's Switches; nil = sriovnet cannot look at the host
 }
 
@@ -45,8 +45,9 @@ func Open(h Host) *Node {
 	h.Finder.Sys = h.Sys
 	n := &Node{Host: h}
 	n.infos = n.dir(h.Settings.DeviceInfoDir)
-	n.auditor = &audit.Auditor{Finder: h.Finder, Dir: n.dir, NetnsGone: h.NetnsGone, BootID: h.BootID, Explain: true}
+	n.auditor = audit.Auditor{Finder: h.Finder, Dir: n.dir, NetnsGone: h.NetnsGone, BootID: h.BootID}
 	n.journal = journal.Open(n.Path(h.Settings.StateDir), h.BootID)
+	n.journal.NetnsGone = h.NetnsGone
 	return n
 }
 

@@ -14,6 +14,7 @@ import (
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
@@ -24,6 +25,12 @@ func must(t *testing.T, errs ...error) {
 	}
 }
 
+type noInterfaces struct{ discovery.Interfaces }
+
+func (noInterfaces) Interface(string, string) (link.Interface, error) {
+	return link.Interface{}, link.ErrNoInterface
+}
+
 // opened is a node on which pods are attached in the journal; the namespace "gone" is.
 func opened(t *testing.T) (*node.Node, string) {
 	t.Helper()
@@ -31,8 +38,8 @@ func opened(t *testing.T) (*node.Node, string) {
 	infos := dir + "/infos"
 	put := func(boot string, e journal.Entry) {
 		e.Network, e.IfName, e.Dir, e.File = "net", "net1", infos, e.ContainerID
-		_, err := journal.Open(dir+"/state", boot).Put(&e, nil)
-		must(t, err)
+		must(t, journal.Open(dir+"/state", boot).Record(&e, nil))
+		e.Unlock()
 	}
 	put("boot", journal.Entry{Key: journal.Key{ContainerID: "alive"}, Netns: "there", Complete: true, Wrote: true, Args: "K8S_POD_NAMESPACE=b;K8S_POD_NAME=alive"})
 	put("boot", journal.Entry{Key: journal.Key{ContainerID: "adding"}, Netns: "there", Args: "K8S_POD_NAMESPACE=a;K8S_POD_NAME=adding"})
@@ -43,11 +50,11 @@ func opened(t *testing.T) (*node.Node, string) {
 	must(t, os.WriteFile(dir+"/state/attachments/net@torn@net1", []byte("{"), 0o600))
 	must(t, os.WriteFile(dir+"/state/attachments/net@newer@net1", []byte(`{"format": 99}`), 0o600))
 	for _, name := range []string{"alive", "adding", "ended", "stranger"} {
-		must(t, store.Open(infos).Write(name, []byte("{}")))
+		must(t, store.Open(infos).Write(name, []byte(`{"type": "memif", "version": "1.1.0", "memif": {"role": "slave", "path": "/m", "mode": "ip"}}`)))
 	}
 	return node.Open(node.Host{
 		Settings: config.Node{StateDir: dir + "/state", DeviceInfoDir: infos}, BootID: "boot", ClaimDir: dir + "/claims",
-		Sys: sysfs.New(fstest.MapFS{}), Finder: &discovery.Finder{},
+		Sys: sysfs.New(fstest.MapFS{}), Finder: &discovery.Finder{Interfaces: noInterfaces{}},
 		NetnsGone: func(path string) (bool, error) {
 			if path == "hidden" {
 				return false, errors.New("it cannot be told")
@@ -107,8 +114,8 @@ func TestGarbageIsWhatNobodyUses(t *testing.T) {
 	if diff := cmp.Diff([]string{"net/newer/net1", "net/torn/net1", "net/unknown/net1"}, skipped); diff != "" {
 		t.Errorf("skipped (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{dir + "/infos/stranger"}, g.Unclaimed); diff != "" {
-		t.Errorf("unclaimed (-want +got):\n%s", diff)
+	if diff := cmp.Diff([]string{dir + "/infos/stranger"}, g.Unowned); diff != "" {
+		t.Errorf("unowned (-want +got):\n%s", diff)
 	}
 }
 

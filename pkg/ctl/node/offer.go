@@ -22,6 +22,44 @@ func (n *Node) Offer() (*state.Offer, error) {
 	return nil, err
 }
 
+// OfferedDevice is a device that a rule of cni-dra-driver names.
+type OfferedDevice struct {
+	Name         string   `json:"name"` // in the ResourceSlice
+	Kind         string   `json:"kind"`
+	Where        string   `json:"where"` // PCI address, auxiliary or vDPA device, or interface
+	As           string   `json:"as"`    // "exclusive" or "shared"
+	ResourceName string   `json:"resourceName,omitempty"`
+	GivenTo      []string `json:"givenTo,omitempty"` // pods, or else claims
+	Why          string   `json:"why,omitempty"`     // it is not offered; "" = it is
+}
+
+// Offered are the devices that rules name, by name.
+func (n *Node) Offered() ([]OfferedDevice, error) {
+	o, err := n.Offer()
+	if err != nil {
+		return nil, err
+	}
+	list := []OfferedDevice{}
+	if o == nil {
+		return list, nil
+	}
+	claimed, err := n.claimed()
+	if err != nil {
+		return nil, err
+	}
+	given := map[topology.At][]string{}
+	for _, a := range claimed {
+		if at, ok := a.Place(); ok {
+			given[at] = append(given[at], a.Holder())
+		}
+	}
+	for _, d := range o.Devices {
+		at := placeOf(d.PCI, d.Aux, d.VDPA, d.IfName)
+		list = append(list, OfferedDevice{d.Name, d.Kind, at.Name, d.As, d.ResourceName, given[at], d.Why})
+	}
+	return list, nil
+}
+
 // Offers are the devices of an offer, and where they are.
 func Offers(o *state.Offer) (list []topology.Offer) {
 	for _, d := range o.Devices {

@@ -17,11 +17,11 @@ func (n *Node) Hear(sriovnet func(pf string, flavour link.Flavour, number int) (
 // secondOpinion adds to the source of each representor that was found since the last
 // time what sriovnet finds; source is nil for one that is not shown. A difference
 // without such a source is a warning.
-func (n *Node) secondOpinion(source func(representor string) *string) (warnings []string) {
-	if n.witness == nil {
+func secondOpinion(w *opinion.Witness, source func(representor string) *string) (warnings []string) {
+	if w == nil {
 		return nil
 	}
-	for _, o := range n.witness.Opinions() {
+	for _, o := range w.Opinions() {
 		if s := source(o.Ours); s != nil && o.Ours != "" {
 			*s += "; " + o.String()
 		} else if o.Ours != o.Theirs {

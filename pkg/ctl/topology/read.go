@@ -111,13 +111,13 @@ func (r *reader) auxiliaries() error {
 		if n.RDMA, err = r.sys.RDMAOf(aux); err != nil {
 			return err
 		}
-		if aux.SFNumber != nil {
+		if aux.IsSF() {
 			n.Kind = SF
 		}
 		parent := ""
 		if aux.PCI != nil {
 			parent = "pci/" + aux.PCI.String()
-			if n.Kind == SF {
+			if n.Number != nil {
 				r.onSwitch = append(r.onSwitch, port{n, *aux.PCI, link.SF})
 			}
 		}
@@ -272,7 +272,7 @@ func (r *reader) drop() {
 	}
 }
 
-// hold adds the attachments to the devices that they hold.
+// hold adds the attachments to the devices that they have, share or name.
 func (r *reader) hold(attachments []Attachment) {
 	for _, a := range attachments {
 		n := r.byName[a.Type+"/"+a.Device]

@@ -1,7 +1,7 @@
 // Package topology draws a node's network devices: PFs, their VFs and SFs, the
 // vDPA and RDMA devices on them, representors, and the attachments that hold them.
-// [Read] makes the model, the other functions make text of it: a tree, Graphviz
-// DOT or Mermaid.
+// [Read] makes the model, the other functions make text of it: a tree, or Graphviz'
+// DOT.
 //
 // It lists all devices of the node, which takes longer the more there are: it is for
 // people. Package discovery finds the device of one attachment.
@@ -99,7 +99,7 @@ const (
 	Bad     Health = "bad"
 )
 
-// Attachment is one that holds a device.
+// Attachment is one that has, shares or names a device.
 type Attachment struct {
 	Pod         string `json:"pod,omitempty"`   // namespace/name; "" = not known
 	Claim       string `json:"claim,omitempty"` // namespace/name; "" = it is not by a claim
@@ -108,6 +108,7 @@ type Attachment struct {
 	IfName      string `json:"ifName"`
 	Type        string `json:"type,omitempty"`   // "pci", "vdpa", "auxiliary", "net", "vhost-user" or "memif"
 	Device      string `json:"device,omitempty"` // PCI address, vDPA or auxiliary device, interface or socket path
+	Lease       string `json:"lease,omitempty"`  // of the device: "exclusive" or "shared"; "" = it only names it
 	State       string `json:"state,omitempty"`  // in words: "ok", "netns gone"; "" = not known
 	Left        bool   `json:"left,omitempty"`   // nobody uses it any more
 	Health      Health `json:"-"`
@@ -122,6 +123,19 @@ func (a Attachment) condition() string {
 		return ""
 	}
 	return ": " + a.State
+}
+
+// relation is what a device is to the attachment.
+func (a Attachment) relation() string {
+	switch {
+	case a.Left:
+		return "left by "
+	case a.Lease == "exclusive":
+		return "held by "
+	case a.Lease == "shared":
+		return "shared by "
+	}
+	return "named by "
 }
 
 // name is of the pod or else the container, whose ID it shortens as container tools do,

@@ -139,9 +139,6 @@ func TestNamesAreNotTakenForSyntax(t *testing.T) {
 		{func(b *strings.Builder) error { return top.DOT(b) },
 			regexp.MustCompile(`^(digraph devices \{|\}|  rankdir=LR;|  node \[shape=box, fontname="monospace"\];|  n\d+ \[label="(\\.|[^"\\])*"(, shape=ellipse)?(, color=[a-z0-9]+)?\];|  n\d+ -> n\d+( \[style=dashed, dir=none\])?;)$`),
 			`a\"b\\c<d>&e#f` + "`" + `g h]`},
-		{func(b *strings.Builder) error { return top.Mermaid(b) },
-			regexp.MustCompile("^(flowchart LR|  n\\d+(\\[|\\(\\[)\"([^\"#&<>`\\\\]|#[a-z0-9]+;|<br/>)*\"(\\]|\\]\\))(:::[a-z]+)?|  classDef [a-z]+ stroke:#[0-9a-f]+|  n\\d+ (-->|-\\.-) n\\d+)$"),
-			`a#quot;b#92;c#lt;d#gt;#amp;e#35;f#96;g h]`},
 	} {
 		var b strings.Builder
 		if err := c.format(&b); err != nil {
@@ -195,7 +192,6 @@ func TestPicturesColourAttachmentsAndLetNoneFloat(t *testing.T) {
 	top := &topology.Topology{Elsewhere: []topology.Attachment{{Network: "n", ContainerID: "c", IfName: "i", Type: "vhost-user", Device: "/s", Health: topology.Pending}}}
 	for want, format := range map[string]func(*strings.Builder) error{
 		"n1 [label=\"attachment\\nn/c/i\\nvhost-user /s\", shape=ellipse, color=orange];\n  n0 -> n1;": func(b *strings.Builder) error { return top.DOT(b) },
-		"n1([\"attachment<br/>n/c/i<br/>vhost-user /s\"]):::pending\n  n0 --> n1\n":                    func(b *strings.Builder) error { return top.Mermaid(b) },
 	} {
 		var b strings.Builder
 		if err := format(&b); err != nil || !strings.Contains(b.String(), want) {

@@ -29,11 +29,7 @@ func (n *Node) tree(b *strings.Builder, indent string) {
 	b.WriteString(n.Name + "  " + strings.Join(n.facts(), ", ") + "\n")
 	lines := len(n.Attachments) + len(n.Below)
 	for i, a := range n.Attachments {
-		by := "held by "
-		if a.Left {
-			by = "left by "
-		}
-		b.WriteString(indent + branch(i, lines) + by + a.String() + "\n")
+		b.WriteString(indent + branch(i, lines) + a.relation() + a.String() + "\n")
 	}
 	for i, child := range n.Below {
 		i += len(n.Attachments)

@@ -2,7 +2,6 @@ package verify
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -19,31 +18,31 @@ func (s *sheet) capability(path string, object map[string]json.RawMessage, cfg *
 	case cfg.AutoFile || cfg.InfoFile != "":
 	case !cfg.Capabilities[fileCapability]:
 		s.wrong(path+".capabilities", object["capabilities"],
-			`must declare {%q: true}, or the runtime passes no path and no file is written (section 5.1); or set "deviceInfoFile": "auto"`, fileCapability)
+			`must declare {%q: true}, or the runtime passes no path and no file is written (Device Information Specification, section 5.1); or set "deviceInfoFile": "auto"`, fileCapability)
 	case in.multus && !in.resource:
 		s.warn(path+".deviceInfoFile", nil,
 			`should be "auto", or the %s have the annotation %s: Multus passes a path only for a network with a device`, definition, resourceAnnotation)
 	}
 }
 
-// position warns if there will be nothing to do: no plugin before, no delegate, no device.
-func (s *sheet) position(path string, object map[string]json.RawMessage, cfg *config.Config, in network) {
-	if in.after || object["delegates"] != nil || object["prevResult"] != nil || cfg.DeviceID != "" || cfg.DeviceInfo != nil || in.resource {
-		if in.maker != "" && cfg.DeviceInfo == nil {
-			s.warn(path, object["type"], "runs before %s, which makes the interface: put it after that plugin, or the result has no pciID", in.maker)
+// position reports a place in the chain where devinfo has nothing to find, which ADD
+// refuses, or finds a device whose interface is not made yet.
+func (s *sheet) position(path string, object map[string]json.RawMessage, idle bool, cfg *config.Config, in network) {
+	device := in.resource || !in.multus && cfg.Capabilities["deviceID"] // the runtime passes one
+	switch {
+	case idle && !in.after && !device && in.maker != "":
+		s.wrong(path, object["type"], "runs before %s, which makes the interface, and ADD refuses it: put it after that plugin", in.maker)
+	case idle && !in.after && !device && in.dra:
+		s.warn(path, object["type"], `has nothing to do unless the claim's device gives it a deviceID: put it after the plugin that makes the interface, or give it "delegates" or "deviceInfo"`)
+	case idle && !in.after && !device:
+		remedy := `declare "capabilities": {"deviceID": true} if the runtime passes one`
+		if in.multus {
+			remedy = "give the " + definition + " the annotation " + resourceAnnotation
 		}
-		return
+		s.wrong(path, object["type"], `has nothing to do, and ADD refuses it: chain it after the plugin that makes the interface, give it "delegates", "deviceID" or "deviceInfo", or %s`, remedy)
+	case in.maker != "" && cfg.DeviceInfo == nil && (in.after || cfg.DeviceID != "" || device || object["delegates"] != nil):
+		s.warn(path, object["type"], "runs before %s, which makes the interface: put it after that plugin, or the result has no pciID", in.maker)
 	}
-	const rule = `has nothing to do as the first plugin, without "delegates", "deviceID" and "deviceInfo"`
-	remedy := ": chain it after the plugin that makes the interface"
-	if in.following {
-		remedy = ": put it after the plugin that makes the interface"
-	}
-	if in.multus {
-		s.wrong(path, object["type"], "%s", rule+remedy)
-		return
-	}
-	s.warn(path, object["type"], "%s", rule+", unless the runtime passes a deviceID"+remedy)
 }
 
 // chained are the plugins that change an existing interface: those of
@@ -66,16 +65,14 @@ var needs = map[string]string{"portmap": "portMappings"}
 // delegates checks the plugins that ours is to run.
 func (c Checker) delegates(s *sheet, path string, cfg *config.Config) {
 	taken := map[string]bool{fileCapability: true, "deviceID": true}
-	for n, d := range cfg.Delegates {
-		here := fmt.Sprintf("%s.delegates[%d]", path, n)
-		if d.Type == c.Plugin {
-			s.wrong(here+".type", quote(d.Type), "must be another plugin: it would run itself")
-		} else if c.Find != nil {
+	for _, d := range cfg.Delegates {
+		here := path + "." + d.Key
+		if c.Find != nil && d.Type != c.Plugin {
 			if err := c.Find(d.Type); err != nil {
-				s.wrong(here+".type", quote(d.Type), "must be in a directory of CNI_PATH: %v", err)
+				s.wrong(here+".type", quote(d.Type), "ADD refuses it: %v", err)
 			}
 		}
-		wanted := s.wanted(here, d.Raw)
+		wanted := wanted(d.Raw)
 		if need := needs[d.Type]; need != "" && !slices.Contains(wanted, need) {
 			s.warn(here+".capabilities", nil, "should declare {%q: true}: without what the runtime passes by it %s does nothing", need, d.Type)
 		}
@@ -94,16 +91,9 @@ func (c Checker) delegates(s *sheet, path string, cfg *config.Config) {
 }
 
 // wanted are the capabilities that a delegate declares, sorted.
-func (s *sheet) wanted(path string, delegate json.RawMessage) []string {
-	var child struct{ Capabilities json.RawMessage }
-	if json.Unmarshal(delegate, &child) != nil || child.Capabilities == nil {
-		return nil
-	}
-	var all map[string]bool
-	if json.Unmarshal(child.Capabilities, &all) != nil {
-		s.wrong(path+".capabilities", child.Capabilities, `must be an object of booleans, {"mac": true}`)
-		return nil
-	}
-	maps.DeleteFunc(all, func(_ string, declared bool) bool { return !declared })
-	return slices.Sorted(maps.Keys(all))
+func wanted(delegate json.RawMessage) []string {
+	var child struct{ Capabilities map[string]bool }
+	_ = json.Unmarshal(delegate, &child) // DelegateProblems says it
+	maps.DeleteFunc(child.Capabilities, func(_ string, declared bool) bool { return !declared })
+	return slices.Sorted(maps.Keys(child.Capabilities))
 }

@@ -13,6 +13,7 @@ import (
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/attachment"
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/result"
 )
 
 const (
@@ -82,10 +83,8 @@ var listKeys = []string{"cniVersion", "cniVersions", "name", "disableCheck", "di
 func (c Checker) list(s *sheet, path string, object map[string]json.RawMessage, in network) {
 	raw, isList := object["plugins"]
 	if !isList {
-		if kind := text(object["type"]); kind != c.Plugin && (c.Any || in.dra) && kind != "" {
-			return
-		} else if kind != c.Plugin {
-			s.wrong(path+".type", object["type"], "must be %q: a configuration of another plugin is not checked", c.Plugin)
+		if text(object["type"]) != c.Plugin {
+			c.without(s, path+".type", object["type"], in)
 			return
 		}
 		if object["name"] != nil || in.name == nil {
@@ -116,8 +115,15 @@ func (c Checker) list(s *sheet, path string, object map[string]json.RawMessage, 
 			ours++
 		}
 	}
-	if ours == 0 && !c.Any && !in.dra {
-		s.wrong(path+".plugins", raw, "must hold a plugin of type %q", c.Plugin)
+	if ours == 0 {
+		c.without(s, path+".plugins", raw, in)
+	}
+}
+
+// without says that a configuration has no plugin of ours. Only there are others checked.
+func (c Checker) without(s *sheet, path string, value json.RawMessage, in network) {
+	if !in.dra {
+		s.none(path, value, fmt.Sprintf("must name a plugin of type %q", c.Plugin), fmt.Sprintf("it has no plugin of type %q", c.Plugin))
 	}
 }
 
@@ -153,7 +159,19 @@ func (c Checker) plugin(s *sheet, path string, object map[string]json.RawMessage
 		s.wrong(path, raw, "%v", err)
 		return
 	}
-	for _, p := range cfg.Problems {
+	s.keys(path, object, cfg)
+	if _, err := result.Parse(cfg.PrevResult, cfg.CNIVersion); cfg.PrevResult != nil && err != nil {
+		s.wrong(path+".prevResult", cfg.PrevResult, "must be a CNI result of a version up to %s: %v", cfg.CNIVersion, err)
+	}
+	declared, ok := s.placeholders(path, cfg, in)
+	s.capability(path, object, cfg, in)
+	s.position(path, object, ok && len(cfg.Problems) == 0 && attachment.Idle(cfg, declared), cfg, in)
+	c.delegates(s, path, cfg)
+}
+
+// keys reports keys that are not known, and values that are not supported.
+func (s *sheet) keys(path string, object map[string]json.RawMessage, cfg *config.Config) {
+	for _, p := range slices.Concat(cfg.Problems, cfg.DelegateProblems()) {
 		if p.Key == "name" || p.Key == "cniVersion" {
 			continue // identity has looked at them
 		}
@@ -169,16 +187,15 @@ func (c Checker) plugin(s *sheet, path string, object map[string]json.RawMessage
 		s.warn(here, value, "the key is not known; the nearest known one is %q", u.Nearest)
 	}
 	if cfg.MoreUnknown > 0 {
-		s.warn(path, raw, "has %d more keys that are not known", cfg.MoreUnknown)
+		s.warn(path, object["type"], "has %d more keys that are not known", cfg.MoreUnknown)
 	}
-	s.placeholders(path, cfg)
-	s.capability(path, object, cfg, in)
-	s.position(path, object, cfg, in)
-	c.delegates(s, path, cfg)
 }
 
 // identity checks what the runtime puts into every plugin's configuration.
 func (s *sheet) identity(path string, in network) {
+	if in.dra {
+		return // cniconfig has
+	}
 	if err := utils.ValidateNetworkName(text(in.name)); err != nil {
 		s.wrong(path+".name", in.name, `must be the network's name: letters, digits, "_", "." and "-", a letter or digit first`)
 	}
@@ -194,18 +211,29 @@ var sample = attachment.Args{
 	ContainerID: "CONTAINERID", IfName: "IFNAME", CNIArgs: "K8S_POD_NAMESPACE=PODNAMESPACE;K8S_POD_NAME=PODNAME;K8S_POD_UID=PODUID",
 }
 
-// placeholders checks what has placeholders: deviceInfo and cdi.
-func (s *sheet) placeholders(path string, cfg *config.Config) {
+// placeholders checks what has placeholders, deviceInfo and cdi, and gives what is declared;
+// ok is false if that is wrong.
+func (s *sheet) placeholders(path string, cfg *config.Config, in network) (declared *devinfo.Info, ok bool) {
 	a, err := attachment.New(cfg, sample, "/")
 	if err != nil {
-		return // CNI_ARGS are the sample's
-	}
-	if !s.declared(path+".deviceInfo", cfg) {
-		_, _, err := a.Declared(cfg)
-		s.problem(path, err)
+		return nil, false // CNI_ARGS are the sample's
 	}
 	_, err = a.CDI(cfg)
 	s.problem(path, err)
+	if s.declared(path+".deviceInfo", cfg) {
+		return nil, false
+	}
+	if declared, _, err = a.Declared(cfg); err != nil {
+		s.problem(path, err)
+		return nil, false
+	}
+	if socket := devinfo.Merge(nil, nil, declared); socket != nil && (socket.Type == devinfo.TypeVhostUser || socket.Type == devinfo.TypeMemif) &&
+		!in.after && !in.resource && cfg.PrevResult == nil && len(cfg.Delegates) == 0 { // nobody else knows the socket
+		for _, v := range socket.Validate().Errors() {
+			s.found = append(s.found, of(path+".deviceInfo", v))
+		}
+	}
+	return declared, true
 }
 
 func (s *sheet) problem(path string, err error) {

@@ -15,32 +15,29 @@ type Document struct {
 	Line int    `json:"line,omitempty"` // where it begins, from 1
 	Name string `json:"name,omitempty"` // of an object of Kubernetes: "Pod shop/dpdk-0"
 	*Report
-	// Skipped: its kind is not checked. Only one of several documents is ever skipped.
-	Skipped bool `json:"skipped,omitempty"`
 }
 
 // CheckAll checks all documents in a text as Check does. It fails with ErrKind only if none
 // of them has a known kind.
 func (c Checker) CheckAll(text []byte, kind Kind) ([]Document, error) {
 	var all []Document
-	skipped := 0
-	parts := split(text)
-	c.Any = c.Any || len(parts) > 1
-	for _, part := range parts {
-		items := part.items()
-		c.Any = c.Any || len(items) > 1
-		for _, d := range items {
+	if c.Classes == nil {
+		c.Classes = ClassesIn(text)
+	}
+	unknown := 0
+	for _, part := range split(text) {
+		for _, d := range part.items() {
 			report, err := c.check(d, kind)
 			if errors.Is(err, ErrKind) {
-				skipped++
-				report = &Report{Findings: []Finding{}}
+				unknown++
+				report = &Report{Skipped: "it is of none of the kinds", Findings: []Finding{}}
 			} else if err != nil {
 				return nil, err
 			}
-			all = append(all, Document{Line: d.line(), Name: d.name, Report: report, Skipped: err != nil})
+			all = append(all, Document{Line: d.line(), Name: d.name, Report: report})
 		}
 	}
-	if skipped > 0 && skipped == len(all) {
+	if unknown > 0 && unknown == len(all) {
 		return nil, ErrKind
 	}
 	return all, nil

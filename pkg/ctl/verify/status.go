@@ -11,8 +11,11 @@ import (
 	"devinfo-cni.io/devinfo"
 )
 
-// statusAnnotation is where a pod has its network status.
-const statusAnnotation = "k8s.v1.cni.cncf.io/network-status"
+// A pod asks for networks by the one annotation, and has their status in the other.
+const (
+	networksAnnotation = "k8s.v1.cni.cncf.io/networks"
+	statusAnnotation   = "k8s.v1.cni.cncf.io/network-status"
+)
 
 // deviceInfo checks one device-info map.
 func (s *sheet) deviceInfo(path string, data json.RawMessage) {
@@ -20,7 +23,7 @@ func (s *sheet) deviceInfo(path string, data json.RawMessage) {
 	var version *devinfo.VersionError
 	switch {
 	case errors.As(err, &version):
-		s.wrong(path+".version", quote(version.Version), "must be a version 1.x (section 3.1.2)")
+		s.wrong(path+".version", quote(version.Version), "must be a version 1.x (Device Information Specification, section 3.1.2)")
 		return
 	case err != nil:
 		s.wrong(path, data, "%v", err)
@@ -54,6 +57,7 @@ func (s *sheet) networkStatusIn(data json.RawMessage) {
 	var pod struct {
 		Kind     string
 		Metadata struct{ Annotations map[string]json.RawMessage }
+		Status   struct{ Phase string }
 	}
 	if data[0] != '{' || json.Unmarshal(data, &pod) != nil || pod.Kind != "Pod" {
 		s.networkStatus("$", data)
@@ -61,8 +65,14 @@ func (s *sheet) networkStatusIn(data json.RawMessage) {
 	}
 	path := at("$.metadata.annotations", statusAnnotation)
 	raw, ok := pod.Metadata.Annotations[statusAnnotation]
-	if !ok {
-		s.wrong(path, nil, "the pod has no network status: Multus writes it once the pod's networks are attached")
+	asked := text(pod.Metadata.Annotations[networksAnnotation]) != ""
+	switch {
+	case !ok && asked && pod.Status.Phase == "Running":
+		s.wrong(path, nil, "the pod runs and asks for networks, but Multus has written no status of them: see that Multus is the node's CNI plugin, and its log")
+		return
+	case !ok:
+		s.none(path, nil, "the pod has no network status: Multus writes it once the pod's networks are attached",
+			"Multus has written no network status: the pod asks for no networks, or does not run yet")
 		return
 	}
 	if list, ok := s.embedded(path, raw); ok {
@@ -130,7 +140,7 @@ var statusKeys = []struct {
 	{"dns", "must be an object", is[map[string]json.RawMessage]},
 	{"gateway", "must be a list of IP addresses", eachOf(isIP)},
 	{"default-route", "must be a list of IP addresses", eachOf(isIP)},
-	{"device-info", "must be a map (section 6.1)", is[map[string]json.RawMessage]},
+	{"device-info", "must be a map (Device Information Specification, section 6.1)", is[map[string]json.RawMessage]},
 }
 
 func is[T any](raw json.RawMessage) bool {

@@ -19,27 +19,12 @@ import (
 	"strings"
 	"unicode"
 
-	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/config"
 )
 
 // Limit is the size of the largest text that is read, in bytes: more than etcd stores for
 // one object.
 const Limit = 4 << 20
-
-// Kind is a format.
-type Kind string
-
-// The formats. Each is also what --kind is called on a command line.
-const (
-	DeviceInfo    Kind = "device-info"
-	NetworkStatus Kind = "network-status"
-	CNIConfig     Kind = "cni-config"
-	DRA           Kind = "dra"
-)
-
-// Kinds are all formats.
-var Kinds = []Kind{DeviceInfo, NetworkStatus, CNIConfig, DRA}
 
 // Finding is one thing that is not as it should be.
 type Finding struct {
@@ -66,6 +51,7 @@ func (f Finding) String() string {
 type Report struct {
 	Kind     Kind      `json:"kind"`
 	Guessed  string    `json:"guessed,omitempty"` // what the kind was recognized by; "" = the caller gave it
+	Skipped  string    `json:"skipped,omitempty"` // why nothing is checked; only a kind that was guessed is skipped
 	Findings []Finding `json:"findings"`
 }
 
@@ -79,9 +65,6 @@ func (r *Report) Errors() (n int) {
 	return n
 }
 
-// ErrKind is the error, to be matched by errors.Is, for a text whose kind is not recognized.
-var ErrKind = errors.New("neither a device-info map, nor a network-status list, nor a CNI configuration, nor a DeviceClass or ResourceClaim")
-
 // Checker checks texts.
 type Checker struct {
 	Plugin string // the type by which configurations name our plugin: "devinfo"
@@ -93,8 +76,12 @@ type Checker struct {
 	// unknown; nil = there is no node to ask.
 	Versions func(plugin string) []string
 
-	// Any accepts configurations without our plugin: the text is one of many.
-	Any bool
+	// ClaimTypes are the plugins that the nodes let claims name, as cni-dra-driver's
+	// --allow-claim-config; nil = that is unknown.
+	ClaimTypes []string
+
+	// Classes are the DeviceClasses that claims name; nil = those of the text, see CheckAll.
+	Classes Classes
 }
 
 // Check checks a text, JSON or YAML, of a kind; "" = recognize it. It fails only with
@@ -115,7 +102,7 @@ func (c Checker) check(p part, kind Kind) (*Report, error) {
 			return nil, ErrKind
 		}
 	}
-	s := &sheet{found: r.Findings}
+	s := &sheet{found: r.Findings, guessed: kind == ""}
 	s.repeatedKeys("$", data)
 	switch r.Kind {
 	case DeviceInfo:
@@ -128,7 +115,7 @@ func (c Checker) check(p part, kind Kind) (*Report, error) {
 		c.draIn(s, data)
 	}
 	p.place(s.found)
-	r.Findings = s.found
+	r.Findings, r.Skipped = s.found, s.skipped
 	return r, nil
 }
 
@@ -142,46 +129,21 @@ func unreadable(path string, value json.RawMessage, err error) Finding {
 	return f
 }
 
-// guess recognizes the kind of a JSON value by its keys, and names the one that decided.
-func guess(data json.RawMessage) (Kind, string) {
-	if data[0] == '[' {
-		return NetworkStatus, "it is a list"
-	}
-	var object map[string]json.RawMessage
-	if json.Unmarshal(data, &object) != nil {
-		return "", ""
-	}
-	if kind := text(object["kind"]); object["apiVersion"] != nil && kind != "" {
-		switch kind {
-		case "Pod":
-			return NetworkStatus, "it is a Pod"
-		case definition:
-			return CNIConfig, "it is a " + definition
-		case deviceClass, claimKind, claimTemplate:
-			return DRA, "it is a " + kind
-		}
-		return "", ""
-	}
-	for _, tell := range []struct {
-		kind Kind
-		keys []string
-	}{
-		{CNIConfig, []string{"plugins", "cniVersion", "delegates", "capabilities", "prevResult"}},
-		{NetworkStatus, []string{"device-info", "interface", "ips"}},
-		{DeviceInfo, append(devinfo.Keys("")[2:], "version")}, // the maps first; "type" is CNI's too
-		{CNIConfig, []string{"type", "name"}},
-	} {
-		for _, key := range tell.keys {
-			if object[key] != nil {
-				return tell.kind, fmt.Sprintf("it has the key %q", key)
-			}
-		}
-	}
-	return "", ""
+// sheet collects findings.
+type sheet struct {
+	found   []Finding
+	guessed bool   // the kind
+	skipped string // why nothing is checked
 }
 
-// sheet collects findings.
-type sheet struct{ found []Finding }
+// none says that a text has nothing to check: where its kind was guessed, that is no error.
+func (s *sheet) none(path string, value json.RawMessage, rule, why string) {
+	if s.guessed {
+		s.skipped = why
+	} else {
+		s.wrong(path, value, "%s", rule)
+	}
+}
 
 func (s *sheet) wrong(path string, value json.RawMessage, rule string, args ...any) {
 	s.found = append(s.found, Finding{Path: path, Value: show(value), Rule: fmt.Sprintf(rule, args...)})

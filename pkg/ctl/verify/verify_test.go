@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
+	"sigs.k8s.io/yaml"
 
 	"devinfo-cni.io/pkg/ctl/verify"
 )
@@ -70,6 +71,9 @@ func lines(r *verify.Report, err error) string {
 	if r.Kind != "" {
 		fmt.Fprintf(&b, "%s: %s\n", r.Kind, r.Guessed)
 	}
+	if r.Skipped != "" {
+		fmt.Fprintf(&b, "not checked: %s\n", r.Skipped)
+	}
 	for _, f := range r.Findings {
 		level := "error"
 		if f.Warning {
@@ -118,6 +122,45 @@ func TestHugeTextIsRefused(t *testing.T) {
 	}
 }
 
+// An object is judged alone as it is among others.
+func TestAListChangesNoVerdict(t *testing.T) {
+	for _, name := range []string{"testdata/kinds.txtar", "testdata/config.txtar", "testdata/dra.txtar"} {
+		archive, err := txtar.ParseFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := 0; n+1 < len(archive.Files); n += 2 {
+			text := archive.Files[n].Data
+			if !strings.Contains(string(text), "metadata") {
+				continue
+			}
+			item, err := yaml.YAMLToJSON(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			alone, err := checker.CheckAll(item, "")
+			if err != nil {
+				t.Errorf("%s: alone: %v", archive.Files[n].Name, err)
+				continue
+			}
+			list := fmt.Sprintf(`{"kind": "List", "apiVersion": "v1", "items": [%s, {"kind": "ConfigMap", "apiVersion": "v1"}]}`, item)
+			among, err := checker.CheckAll([]byte(list), "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range []*verify.Document{&alone[0], &among[0]} {
+				d.Line = 0
+				for m := range d.Findings {
+					d.Findings[m].Line, d.Findings[m].Column = 0, 0
+				}
+			}
+			if diff := cmp.Diff(alone[0], among[0]); diff != "" {
+				t.Errorf("%s (-alone +in a list):\n%s", archive.Files[n].Name, diff)
+			}
+		}
+	}
+}
+
 // Who validates elsewhere than on the node has no plugins to look for.
 func TestWithoutPathNoPluginIsMissed(t *testing.T) {
 	text := `{"cniVersion": "1.0.0", "name": "n", "type": "devinfo", "deviceInfoFile": "auto", "delegates": [{"type": "no-such"}]}`
@@ -156,14 +199,14 @@ items:
 	}
 	var got []string
 	for _, d := range all {
-		got = append(got, fmt.Sprintf("line %d %q %s %d %v", d.Line, d.Name, d.Kind, d.Errors(), d.Skipped))
+		got = append(got, fmt.Sprintf("line %d %q %s %d %q", d.Line, d.Name, d.Kind, d.Errors(), d.Skipped))
 	}
 	want := []string{
-		`line 3 "ConfigMap b/a"  0 true`,
-		`line 7 "" device-info 0 false`,
-		`line 12 "NetworkAttachmentDefinition shop/other" cni-config 0 false`,
-		`line 16 "Pod shop/web-0" network-status 1 false`,
-		`line 19 "" device-info 1 false`,
+		`line 3 "ConfigMap b/a"  0 "it is of none of the kinds"`,
+		`line 7 "" device-info 0 ""`,
+		`line 12 "NetworkAttachmentDefinition shop/other" cni-config 0 "it has no plugin of type \"devinfo\""`,
+		`line 16 "Pod shop/web-0" network-status 0 "Multus has written no network status: the pod asks for no networks, or does not run yet"`,
+		`line 19 "" device-info 1 ""`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -109,17 +109,14 @@ func (b *binder) usual(confs []map[string]json.RawMessage) error {
 
 // as puts the device where the parameters say.
 func (b *binder) as(how How, confs []map[string]json.RawMessage) error {
+	if refusal := how.in(confs); refusal != nil {
+		return refusal
+	}
 	for _, place := range how {
-		found := false
 		for _, conf := range confs {
 			name := typeOf(conf)
 			if name != place.Plugin {
 				continue
-			}
-			found = true
-			if place.Key == runtimeDeviceID && !declares(conf) {
-				return refuse(fmt.Sprintf("device: plugin %s does not declare the capability deviceID", name),
-					`give it "capabilities": {"deviceID": true}, or name another key`)
 			}
 			if p, ok := plugins()[name]; ok && p.pciOnly && b.device.Aux != "" {
 				return refuse(fmt.Sprintf("plugin %s wants a PCI address, and %s is allocated", name, b), p.remedy(name))
@@ -127,9 +124,6 @@ func (b *binder) as(how How, confs []map[string]json.RawMessage) error {
 			if err := b.put(conf, place.Key); err != nil {
 				return err
 			}
-		}
-		if !found {
-			return refuse(fmt.Sprintf("device: the network has no plugin %q", place.Plugin), "name one of the config's plugins by its type")
 		}
 	}
 	return nil

@@ -47,6 +47,39 @@ func Parse(raw json.RawMessage) (How, *cniconfig.Refusal) {
 	return how, nil
 }
 
+// Check refuses places that a CNI configuration, a list or a single plugin, does not have,
+// whatever the device.
+func (how How) Check(config json.RawMessage) *cniconfig.Refusal {
+	var list struct{ Plugins []map[string]json.RawMessage }
+	var single map[string]json.RawMessage
+	if json.Unmarshal(config, &list) == nil && list.Plugins != nil {
+		return how.in(list.Plugins)
+	}
+	if json.Unmarshal(config, &single) != nil {
+		return refuse("config is no CNI configuration", "give an object")
+	}
+	return how.in([]map[string]json.RawMessage{single})
+}
+
+func (how How) in(confs []map[string]json.RawMessage) *cniconfig.Refusal {
+	for _, place := range how {
+		found := false
+		for _, conf := range confs {
+			if typeOf(conf) != place.Plugin {
+				continue
+			}
+			if found = true; place.Key == runtimeDeviceID && !declares(conf) {
+				return refuse(fmt.Sprintf("device: plugin %s does not declare the capability deviceID", place.Plugin),
+					`give it "capabilities": {"deviceID": true}, or name another key`)
+			}
+		}
+		if !found {
+			return refuse(fmt.Sprintf("device: the network has no plugin %q", place.Plugin), "name one of the config's plugins by its type")
+		}
+	}
+	return nil
+}
+
 // value is what a key holds for the device; "" = there is nothing.
 func (b *binder) value(key string) string {
 	d := b.device

@@ -33,19 +33,32 @@ func capabilities() map[string]capability {
 
 func capabilityNames() []string { return slices.Sorted(maps.Keys(capabilities())) }
 
-// set takes a claim's values, if the class allows them.
-func (p *parameters) set(values map[string]json.RawMessage, class parameters) *Refusal {
-	for _, key := range slices.Sorted(maps.Keys(values)) {
-		value := values[key]
-		if !slices.Contains(class.claimMaySet, key) {
-			return refuse("", fmt.Sprintf("parameters (FromClaim): %s %s: the DeviceClass does not let claims set it", key, quote(string(value))),
-				fmt.Sprintf("leave it out, or have the class say claimMaySet: [%s]", key))
+// take takes the values of a claim.
+func (p *parameters) take(fields map[string]json.RawMessage) (wrong []*Refusal) {
+	for _, key := range capabilityNames() {
+		value, ok := fields[key]
+		if !ok {
+			continue
 		}
+		if p.values == nil {
+			p.values = map[string]json.RawMessage{}
+		}
+		p.values[key] = value
 		if err := capabilities()[key].check(value); err != nil {
-			return refuse("", fmt.Sprintf("parameters (FromClaim): %s %s: %v", key, quote(string(value)), err), "write it as "+capabilities()[key].write)
+			wrong = append(wrong, refuse(key, fmt.Sprintf("%s %s: %v", key, clip(string(value)), err), "write it as "+capabilities()[key].write))
 		}
 	}
-	p.values = values
+	return wrong
+}
+
+// lets says whether a class lets claims set the values.
+func (class parameters) lets(values map[string]json.RawMessage) *Refusal {
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		if !slices.Contains(class.claimMaySet, key) {
+			return refuse(key, fmt.Sprintf("parameters (FromClaim): %s %s: the DeviceClass does not let claims set it", key, clip(string(values[key]))),
+				fmt.Sprintf("leave it out, or have the class say claimMaySet: [%s]", key))
+		}
+	}
 	return nil
 }
 
@@ -57,7 +70,7 @@ func (n *Network) takes() *Refusal {
 	}
 	for _, key := range slices.Sorted(maps.Keys(n.Capabilities)) {
 		if !slices.ContainsFunc(list.Plugins, func(p *libcni.PluginConfig) bool { return p.Network.Capabilities[key] }) {
-			return refuse("", fmt.Sprintf("%s %s: no plugin of network %s takes it", key, quote(string(n.Capabilities[key])), n.Name),
+			return refuse(key, fmt.Sprintf("%s %s: no plugin of network %s takes it", key, clip(string(n.Capabilities[key])), n.Name),
 				fmt.Sprintf(`leave it out, or have the DeviceClass give a plugin "capabilities": {%q: true}`, key))
 		}
 	}

@@ -26,7 +26,7 @@ func TestAClaimMaySetWhatItsClassSays(t *testing.T) {
 func TestAValueThatAClaimMayNotSetIsRefusedByKeyAndValue(t *testing.T) {
 	all := `"claimMaySet":["ips","mac","bandwidth","portMappings","infinibandGUID"],`
 	for value, test := range map[string]struct{ may, rule, remedy string }{
-		`"ips":["10.1.0.7/24"]`:                {"", `ips "[\"10.1.0.7/24\"]": the DeviceClass does not let claims set it`, "claimMaySet: [ips]"},
+		`"ips":["10.1.0.7/24"]`:                {"", `ips ["10.1.0.7/24"]: the DeviceClass does not let claims set it`, "claimMaySet: [ips]"},
 		`"mac":"02:00:00:00:00:07"`:            {`"claimMaySet":["ips"],`, "mac", "claimMaySet: [mac]"},
 		`"ips":["10.1.0.777/24"]`:              {all, `"10.1.0.777/24" is not an address`, "fd00::7/64"},
 		`"ips":"10.1.0.7/24"`:                  {all, "ips", "fd00::7/64"},

@@ -2,6 +2,7 @@ package cniconfig
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode"
 )
@@ -9,16 +10,24 @@ import (
 // maxIfName is IFNAMSIZ without the NUL (include/uapi/linux/if.h), in bytes.
 const maxIfName = 15
 
+// indexMark is where an ifName has the number of the device among those of its request.
+const indexMark = "{index}"
+
+// numbered is the name of the n-th interface, from 0.
+func numbered(ifName string, n int) string {
+	return strings.ReplaceAll(ifName, indexMark, strconv.Itoa(n))
+}
+
 // checkIfName refuses what is no name for an interface that the driver makes: what the
 // kernel does not take (dev_valid_name in net/core/dev.c; "%" is its template for
 // numbers), what a pod has already, and what cannot be shown.
 func checkIfName(name string) *Refusal {
 	bad := func(why string) *Refusal {
-		return refuse("", fmt.Sprintf("ifName %s: %s", quote(name), why), `name an interface, such as "net1"`)
+		return refuse("ifName", fmt.Sprintf("ifName %s: %s", quote(name), why), `name an interface, such as "net1"`)
 	}
 	switch {
 	case name == "":
-		return refuse("", "no ifName, neither from the claim nor from the DeviceClass", `add ifName: net1 to the parameters in the claim`)
+		return refuse("ifName", "no ifName, neither from the claim nor from the DeviceClass", `add ifName: net1 to the parameters in the claim`)
 	case len(name) > maxIfName:
 		return bad(fmt.Sprintf("an interface name has at most %d bytes, this one has %d", maxIfName, len(name)))
 	case name == "eth0" || name == "lo":
@@ -47,8 +56,8 @@ func Distinct(networks []Network, taken map[string]string) error {
 			holder, ok = seen[n.IfName]
 		}
 		if ok {
-			return refuse(n.Request, fmt.Sprintf("ifName %q is that of %s too", n.IfName, holder),
-				"give each request an ifName of its own, by parameters in the claim for this request alone")
+			return &Refusal{Request: n.Request, Rule: fmt.Sprintf("ifName %q is that of %s too", n.IfName, holder),
+				Remedy: "give each request an ifName of its own, by parameters in the claim for this request alone"}
 		}
 		seen[n.IfName] = fmt.Sprintf("request %q", n.Request)
 	}

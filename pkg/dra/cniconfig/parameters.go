@@ -3,6 +3,7 @@ package cniconfig
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -56,7 +57,7 @@ func (p Policy) parameters(configs []resourceapi.DeviceAllocationConfiguration) 
 		claim.ifName = class.ifName
 	}
 	claim.late, claim.device, claim.driver = class.late, class.device, class.driver
-	return claim, claim.set(claim.values, class)
+	return claim, class.lets(claim.values)
 }
 
 // from gives what one source has for our driver; none is the zero value.
@@ -74,7 +75,9 @@ func (p Policy) from(source resourceapi.AllocationConfigSource, configs []resour
 		if found++; found > 1 {
 			return all, refuse("", fmt.Sprintf("more than one config of driver %s (%s)", p.Driver, source), "give each request one, by its name in requests")
 		}
-		if all, err = p.decode(c.Opaque.Parameters.Raw, source); err != nil {
+		var wrong []*Refusal
+		if all, wrong = p.decode(c.Opaque.Parameters.Raw, source); wrong != nil {
+			err = first(wrong)
 			err.Rule = fmt.Sprintf("parameters (%s): %s", source, err.Rule)
 			return parameters{}, err
 		}
@@ -82,130 +85,113 @@ func (p Policy) from(source resourceapi.AllocationConfigSource, configs []resour
 	return all, nil
 }
 
-// decode reads parameters strictly: what is not understood is not run.
-func (p Policy) decode(raw []byte, source resourceapi.AllocationConfigSource) (parameters, *Refusal) {
+// decode reads parameters strictly: what is not understood is not run. It gives all that is
+// wrong.
+func (p Policy) decode(raw []byte, source resourceapi.AllocationConfigSource) (out parameters, wrong []*Refusal) {
 	s, err := scan(raw)
 	if err != nil {
-		return parameters{}, err
+		return parameters{}, []*Refusal{err}
 	}
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &fields); err != nil {
-		return parameters{}, refuse("", err.Error(), "give a JSON object")
+		return parameters{}, []*Refusal{refuse("", err.Error(), "give a JSON object")}
 	}
-	if err := checkKeys(fields, source); err != nil {
-		return parameters{}, err
-	}
-	if err := oneOf(fields, "apiVersion", apiVersions); err != nil {
-		return parameters{}, err
-	}
-	if err := oneOf(fields, "kind", kinds); err != nil {
-		return parameters{}, err
-	}
-	var out parameters
+	wrong = slices.Concat(s.wrong, checkKeys(fields, source), oneOf(fields, "apiVersion", apiVersions), oneOf(fields, "kind", kinds))
 	if v, ok := fields["ifName"]; ok && json.Unmarshal(v, &out.ifName) != nil {
-		return parameters{}, refuse("", "ifName is not a string", `write it as "net1"`)
+		wrong = append(wrong, refuse("ifName", "ifName is not a string", `write it as "net1"`))
 	}
-	if v, ok := fields["config"]; ok && string(v) != "null" {
-		if v[0] != '{' {
-			return parameters{}, refuse("", "config is not an object", "give the CNI configuration itself, not as a string")
-		}
+	switch v := fields["config"]; {
+	case v == nil || string(v) == "null":
+	case v[0] != '{':
+		wrong = append(wrong, refuse("config", "config is not an object", "give the CNI configuration itself, not as a string"))
+	default:
 		out.config = v
 	}
-	if err := out.extend(fields, source); err != nil {
-		return parameters{}, err
-	}
+	wrong = append(wrong, out.extend(fields, source)...)
 	switch {
-	case out.ifName == "" && out.config == nil && out.values == nil:
-		return parameters{}, refuse("", "neither ifName nor config", "give one of them, or leave the parameters out")
+	case wrong == nil && out.ifName == "" && out.config == nil && out.values == nil:
+		wrong = append(wrong, refuse("", "neither ifName nor config", "give one of them, or leave the parameters out"))
 	case out.config != nil && source == resourceapi.AllocationConfigSourceClaim:
-		return out, p.allow(s.types)
+		wrong = append(wrong, p.allow(s.types)...)
 	}
-	return out, nil
+	return out, wrong
 }
 
 // checkKeys refuses keys that are not known of that source.
-func checkKeys(fields map[string]json.RawMessage, source resourceapi.AllocationConfigSource) *Refusal {
+func checkKeys(fields map[string]json.RawMessage, source resourceapi.AllocationConfigSource) (wrong []*Refusal) {
 	known := []string{"apiVersion", "kind", "ifName", "config"}
 	if source == resourceapi.AllocationConfigSourceClass {
 		known = append(known, "attach", "claimMaySet", "device", "driver")
 	} else {
 		known = append(known, capabilityNames()...)
 	}
-	for key := range fields {
+	for _, key := range slices.Sorted(maps.Keys(fields)) {
 		if !slices.Contains(known, key) {
-			return refuse("", fmt.Sprintf("unknown key %s", quote(key)),
-				fmt.Sprintf("only %s are known here, in this spelling", strings.Join(known, ", ")))
+			wrong = append(wrong, refuse(key, fmt.Sprintf("unknown key %s", quote(key)),
+				fmt.Sprintf("only %s are known here, in this spelling", strings.Join(known, ", "))))
 		}
 	}
-	return nil
+	return wrong
 }
 
 // extend reads the keys that are ours.
-func (p *parameters) extend(fields map[string]json.RawMessage, source resourceapi.AllocationConfigSource) *Refusal {
+func (p *parameters) extend(fields map[string]json.RawMessage, source resourceapi.AllocationConfigSource) (wrong []*Refusal) {
 	if source != resourceapi.AllocationConfigSourceClass {
-		for _, key := range capabilityNames() {
-			if v, ok := fields[key]; ok {
-				if p.values == nil {
-					p.values = map[string]json.RawMessage{}
-				}
-				p.values[key] = v
-			}
-		}
-		return nil
+		return p.take(fields)
 	}
 	p.device = fields["device"]
 	if v, ok := fields["attach"]; ok {
 		if string(v) != `"Late"` {
-			return refuse("", fmt.Sprintf("attach %s is not known", quote(strings.Trim(string(v), `"`))), `write "Late", or leave it out`)
+			wrong = append(wrong, refuse("attach", fmt.Sprintf("attach %s is not known", quote(strings.Trim(string(v), `"`))), `write "Late", or leave it out`))
 		}
 		p.late = true
 	}
 	if v, ok := fields["driver"]; ok {
 		if string(v) != `"`+DriverVFIO+`"` {
-			return refuse("", fmt.Sprintf("driver %s is not known", quote(strings.Trim(string(v), `"`))), fmt.Sprintf("write %q, or leave it out", DriverVFIO))
+			wrong = append(wrong, refuse("driver", fmt.Sprintf("driver %s is not known", quote(strings.Trim(string(v), `"`))), fmt.Sprintf("write %q, or leave it out", DriverVFIO)))
 		}
 		p.driver = DriverVFIO
 	}
 	if v, ok := fields["claimMaySet"]; ok {
 		if json.Unmarshal(v, &p.claimMaySet) != nil {
-			return refuse("", "claimMaySet is not a list of strings", `write it as ["ips", "mac"]`)
+			wrong = append(wrong, refuse("claimMaySet", "claimMaySet is not a list of strings", `write it as ["ips", "mac"]`))
 		}
-		for _, key := range p.claimMaySet {
+		for n, key := range p.claimMaySet {
 			if !slices.Contains(capabilityNames(), key) {
-				return refuse("", fmt.Sprintf("claimMaySet: %s is not known", quote(key)), "use "+strings.Join(capabilityNames(), ", "))
+				wrong = append(wrong, refuse(fmt.Sprintf("claimMaySet[%d]", n), fmt.Sprintf("claimMaySet: %s is not known", quote(key)), "use "+strings.Join(capabilityNames(), ", ")))
 			}
 		}
 	}
-	return nil
+	return wrong
 }
 
 // allow refuses plugin types that the configuration of a claim must not name.
-func (p Policy) allow(types []named) *Refusal {
+func (p Policy) allow(types []named) (wrong []*Refusal) {
 	const remedy = "have the DeviceClass give the config and the claim the ifName alone, or "
 	if len(p.AllowClaimTypes) == 0 {
-		return refuse("", "config: a CNI configuration runs as root of the node, and here claims may give none",
-			remedy+"have the node's administrator start the driver with --allow-claim-config=TYPE,TYPE")
+		return []*Refusal{refuse("config", "config: a CNI configuration runs as root of the node, and here claims may give none",
+			remedy+"have the node's administrator start the driver with --allow-claim-config=TYPE,TYPE")}
 	}
 	for _, t := range types {
-		if !t.isText {
-			return refuse("", t.path+" is not a string, so what it runs is unknown", `make each "type" of a config in a claim a string`)
-		}
-		if !slices.Contains(p.AllowClaimTypes, t.value) {
-			return refuse("", fmt.Sprintf("%s: %s runs as root of the node, and claims may not use it", t.path, quote(t.value)),
-				fmt.Sprintf("%shave the node's administrator add it to --allow-claim-config (now %s)", remedy, strings.Join(p.AllowClaimTypes, ",")))
+		switch {
+		case !t.isText:
+			wrong = append(wrong, refuse(t.path, t.path+" is not a string, so what it runs is unknown", `make each "type" of a config in a claim a string`))
+		case !slices.Contains(p.AllowClaimTypes, t.value):
+			wrong = append(wrong, refuse(t.path, fmt.Sprintf("%s: %s runs as root of the node, and claims may not use it", t.path, quote(t.value)),
+				fmt.Sprintf("%shave the node's administrator add it to --allow-claim-config (now %s)", remedy, strings.Join(p.AllowClaimTypes, ","))))
 		}
 	}
-	return nil
+	return wrong
 }
 
-func oneOf(fields map[string]json.RawMessage, key string, want []string) *Refusal {
+func oneOf(fields map[string]json.RawMessage, key string, want []string) []*Refusal {
 	var have string
 	if err := json.Unmarshal(fields[key], &have); err != nil || !slices.Contains(want, have) {
 		value := "is missing"
 		if v, ok := fields[key]; ok {
 			value = quote(strings.Trim(string(v), `"`)) + " is not known"
 		}
-		return refuse("", fmt.Sprintf("%s %s", key, value), fmt.Sprintf("use %q or %q", want[0], want[1]))
+		return []*Refusal{refuse(key, fmt.Sprintf("%s %s", key, value), fmt.Sprintf("use %q or %q", want[0], want[1]))}
 	}
 	return nil
 }

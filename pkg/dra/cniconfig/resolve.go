@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -29,9 +30,10 @@ type Pod struct {
 	UID             types.UID
 }
 
-// Network is what one request of a claim becomes: one interface in the pod.
+// Network is what one device of a claim's request becomes: one interface in the pod.
 type Network struct {
 	Request      string     // of the claim; "request/subrequest" where a list of requests was given
+	Index        int        // of the device among those of the request
 	Pool, Device string     // what was allocated
 	ShareID      *types.UID // of the allocation; nil = the device is not shared
 	IfName       string     // in the pod
@@ -105,25 +107,48 @@ func (p Policy) network(claim *resourceapi.ResourceClaim, result resourceapi.Dev
 			"let the scheduler allocate it for the node of the pod")
 	}
 	configs := resourceclaim.ConfigForResult(claim.Status.Allocation.Devices.Config, result)
-	bare := p.Bare != nil && p.Bare(result.Device) && !slices.ContainsFunc(configs, p.isOurs)
-	if err := checkRequest(claim, result, bare); err != nil {
+	several, err := checkRequest(claim, result)
+	if err != nil {
 		return Network{}, err
 	}
-	if bare {
-		return Network{Request: result.Request, Pool: result.Pool, Device: result.Device, ShareID: result.ShareID}, nil
+	index := 0
+	for _, other := range claim.Status.Allocation.Devices.Results {
+		if other.Driver != p.Driver || resourceclaim.BaseRequestRef(other.Request) != resourceclaim.BaseRequestRef(result.Request) {
+			continue
+		}
+		if other.Pool == result.Pool && other.Device == result.Device && sameShare(other.ShareID, result.ShareID) {
+			break
+		}
+		index++
 	}
+	if p.Bare != nil && p.Bare(result.Device) && !slices.ContainsFunc(configs, p.isOurs) {
+		return Network{Request: result.Request, Index: index, Pool: result.Pool, Device: result.Device, ShareID: result.ShareID}, nil
+	}
+	return p.attach(configs, result, index, several || index > 0)
+}
+
+func sameShare(a, b *types.UID) bool { return (a == nil) == (b == nil) && (a == nil || *a == *b) }
+
+// attach makes a network of a device and the configs that are for it. It is the index-th of its
+// request, which may have several.
+func (p Policy) attach(configs []resourceapi.DeviceAllocationConfiguration, result resourceapi.DeviceRequestAllocationResult, index int, several bool) (Network, *Refusal) {
 	params, err := p.parameters(configs)
 	if err != nil {
 		return Network{}, err
 	}
-	if err := checkIfName(params.ifName); err != nil {
+	if several && !strings.Contains(params.ifName, indexMark) {
+		return Network{}, refuse("ifName", fmt.Sprintf("ifName %s: the request may have several devices, and each makes an interface", quote(params.ifName)),
+			`write `+indexMark+` where its number is to be, such as "net`+indexMark+`", or ask for ExactCount, count: 1`)
+	}
+	ifName := numbered(params.ifName, index)
+	if err := checkIfName(ifName); err != nil {
 		return Network{}, err
 	}
-	n, err := list(params.config)
-	if err != nil {
+	n, wrong := list(params.config)
+	if err := first(wrong); err != nil {
 		return Network{}, err
 	}
-	n.Request, n.Pool, n.Device, n.ShareID, n.IfName = result.Request, result.Pool, result.Device, result.ShareID, params.ifName
+	n.Request, n.Index, n.Pool, n.Device, n.ShareID, n.IfName = result.Request, index, result.Pool, result.Device, result.ShareID, ifName
 	n.Late, n.Capabilities, n.How, n.Driver = params.late, params.values, params.device, params.driver
 	if err := n.takes(); err != nil {
 		return Network{}, err
@@ -135,34 +160,19 @@ func (p Policy) isOurs(c resourceapi.DeviceAllocationConfiguration) bool {
 	return c.Opaque != nil && c.Opaque.Driver == p.Driver
 }
 
-// checkRequest: one device for a request, and no more, unless these make no interface of
-// ours. An unknown mode of allocation must be refused, says the API.
-func checkRequest(claim *resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult, bare bool) *Refusal {
+// checkRequest refuses what no network can be made for, and says whether a request may have
+// several devices. An unknown mode of allocation must be refused, says the API.
+func checkRequest(claim *resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult) (several bool, wrong *Refusal) {
 	mode, count, admin, ok := lookUp(claim.Spec.Devices.Requests, result.Request)
-	if !ok {
-		return refuse("", "it is not in the claim's spec", "allocate the claim anew")
+	switch {
+	case !ok:
+		return false, refuse("", "it is not in the claim's spec", "allocate the claim anew")
+	case admin || result.AdminAccess != nil && *result.AdminAccess:
+		return false, refuse("adminAccess", "adminAccess: true: it gives devices that others have, and none of these is attached twice", "leave adminAccess out")
+	case mode != "" && mode != resourceapi.DeviceAllocationModeExactCount && mode != resourceapi.DeviceAllocationModeAll:
+		return false, refuse("allocationMode", fmt.Sprintf("allocationMode %q is not known", mode), "use allocationMode: ExactCount or All, or update the driver")
 	}
-	if admin || result.AdminAccess != nil && *result.AdminAccess {
-		return refuse("", "adminAccess: true: it gives devices that others have, and none of these is attached twice", "leave adminAccess out")
-	}
-	if bare && (mode == resourceapi.DeviceAllocationModeAll || mode == resourceapi.DeviceAllocationModeExactCount || mode == "") {
-		return nil
-	}
-	if mode != "" && mode != resourceapi.DeviceAllocationModeExactCount || count > 1 {
-		return refuse("", fmt.Sprintf("allocationMode %q, count %d: a request makes one interface", mode, count),
-			"use allocationMode: ExactCount, count: 1, and a request for each interface")
-	}
-	same := 0
-	for _, other := range claim.Status.Allocation.Devices.Results {
-		if resourceclaim.BaseRequestRef(other.Request) == resourceclaim.BaseRequestRef(result.Request) {
-			same++
-		}
-	}
-	if same > 1 {
-		return refuse("", fmt.Sprintf("%d devices are allocated for it: a request makes one interface", same),
-			"use allocationMode: ExactCount, count: 1, and a request for each interface")
-	}
-	return nil
+	return mode == resourceapi.DeviceAllocationModeAll || count > 1, nil
 }
 
 // lookUp finds a request of a claim's spec, or a subrequest, by how an allocation

@@ -101,7 +101,7 @@ func TestSubrequestsHaveTheConfigOfTheirRequest(t *testing.T) {
 		want.Request = "net/fast"
 		difftest.Equal(t, resolve(t, c, node), []cniconfig.Network{want})
 		c.Spec.Devices.Requests[0].FirstAvailable[1].Count = 2
-		if r := refused(t, c, node); r.Request != "net/fast" || !strings.Contains(r.Rule, "count 2") {
+		if r := refused(t, c, node); r.Request != "net/fast" || !strings.Contains(r.Rule, "the request may have several devices") {
 			t.Error(r)
 		}
 	}
@@ -145,14 +145,16 @@ func TestAllocationsThatAreRefused(t *testing.T) {
 		"another pool":       {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Results[0].Pool = "node-b" }, cniconfig.Refusal{Request: "net", Rule: `pool "node-b", this node's is "node-a"`, Remedy: "scheduler"}},
 		"unknown request":    {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Results[0].Request = "x" }, cniconfig.Refusal{Request: "x", Rule: "not in the claim's spec", Remedy: "anew"}},
 		"no subrequest":      {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Results[0].Request = "net/x" }, cniconfig.Refusal{Request: "net/x", Rule: "not in the claim's spec", Remedy: "anew"}},
-		"two of one":         {func(c *resourceapi.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.Count = 2 }, cniconfig.Refusal{Request: "net", Rule: `allocationMode "ExactCount", count 2`, Remedy: "count: 1"}},
-		"all":                {func(c *resourceapi.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.AllocationMode = "All" }, cniconfig.Refusal{Request: "net", Rule: `allocationMode "All"`, Remedy: "ExactCount"}},
+		"two of one":         {func(c *resourceapi.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.Count = 2 }, cniconfig.Refusal{Request: "net", Rule: `ifName "net1": the request may have several devices`, Remedy: `such as "net{index}"`}},
+		"all":                {func(c *resourceapi.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.AllocationMode = "All" }, cniconfig.Refusal{Request: "net", Rule: `ifName "net1": the request may have several devices`, Remedy: "ExactCount"}},
 		"another mode":       {func(c *resourceapi.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.AllocationMode = "Some" }, cniconfig.Refusal{Request: "net", Rule: `allocationMode "Some"`, Remedy: "ExactCount"}},
 		"admin access":       {func(c *resourceapi.ResourceClaim) { c.Spec.Devices.Requests[0].Exactly.AdminAccess = &yes }, cniconfig.Refusal{Request: "net", Rule: "adminAccess: true", Remedy: "leave adminAccess out"}},
 		"admin allocation":   {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Results[0].AdminAccess = &yes }, cniconfig.Refusal{Request: "net", Rule: "adminAccess: true", Remedy: "leave adminAccess out"}},
 		"two devices": {func(c *resourceapi.ResourceClaim) {
-			c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results, c.Status.Allocation.Devices.Results[0])
-		}, cniconfig.Refusal{Request: "net", Rule: "2 devices are allocated", Remedy: "a request for each interface"}},
+			another := c.Status.Allocation.Devices.Results[0]
+			another.Device = "another"
+			c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results, another)
+		}, cniconfig.Refusal{Request: "net", Rule: "the request may have several devices", Remedy: `"net{index}"`}},
 		"no config":         {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Config = nil }, cniconfig.Refusal{Request: "net", Rule: "no config for driver " + driver, Remedy: "DeviceClass"}},
 		"config of another": {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Config[0].Requests = []string{"y"} }, cniconfig.Refusal{Request: "net", Rule: "no config for driver " + driver, Remedy: "DeviceClass"}},
 		"unknown source":    {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Config[0].Source = "FromPod" }, cniconfig.Refusal{Request: "net", Rule: `from "FromPod"`, Remedy: "update the driver"}},

@@ -22,11 +22,13 @@ type named struct {
 type scanner struct {
 	dec   *json.Decoder
 	types []named // all, in the order of the text
+	wrong []*Refusal
 }
 
 // scan refuses a text that two readers of JSON could understand in two ways: keys that
 // are there twice, keys that differ by letter case only, other spellings of "type" and of
-// where plugins stand, bytes that are no text. It also refuses the keys that only the runtime may set.
+// where plugins stand, bytes that are no text. It also refuses the keys that only the runtime
+// may set. Keys that it refuses are in wrong; the error is for what is no JSON object.
 func scan(raw []byte) (*scanner, *Refusal) {
 	const limit = resourceapi.OpaqueParametersMaxLength
 	switch {
@@ -102,7 +104,7 @@ func (s *scanner) object(path string) *Refusal {
 			at = path + "." + key
 		}
 		if err := checkKey(key, at, keys); err != nil {
-			return err
+			s.wrong = append(s.wrong, err)
 		}
 		keys = append(keys, key)
 		if err := s.value(at); err != nil {
@@ -116,19 +118,19 @@ func checkKey(key, at string, before []string) *Refusal {
 	for _, other := range before {
 		switch {
 		case other == key:
-			return refuse("", fmt.Sprintf("the key %s is given twice", quote(at)), "leave one of them out")
+			return refuse(at, fmt.Sprintf("the key %s is given twice", quote(at)), "leave one of them out")
 		case strings.EqualFold(other, key):
-			return refuse("", fmt.Sprintf("the key %s differs from %s by letter case only", quote(at), quote(other)), "leave one of them out")
+			return refuse(at, fmt.Sprintf("the key %s differs from %s by letter case only", quote(at), quote(other)), "leave one of them out")
 		}
 	}
 	for _, word := range []string{"type", "ipam", "plugins", "delegates"} {
 		if key != word && strings.EqualFold(key, word) {
-			return refuse("", fmt.Sprintf("the key %s is another spelling of %q", quote(at), word), fmt.Sprintf("write %q", word))
+			return refuse(at, fmt.Sprintf("the key %s is another spelling of %q", quote(at), word), fmt.Sprintf("write %q", word))
 		}
 	}
 	switch {
 	case strings.EqualFold(key, "prevResult"), strings.EqualFold(key, "runtimeConfig"), strings.HasPrefix(strings.ToLower(key), "cni.dev/"):
-		return refuse("", fmt.Sprintf("the key %s is the runtime's to set (CNI SPEC.md section 1, reserved keys)", quote(at)), "leave it out")
+		return refuse(at, fmt.Sprintf("the key %s is the runtime's to set (CNI SPEC.md section 1, reserved keys)", quote(at)), "leave it out")
 	}
 	return nil
 }

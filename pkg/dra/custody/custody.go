@@ -46,14 +46,18 @@ func (m *Mismatch) Unwrap() error { return m.Err }
 
 // The things of a device that are given back.
 const (
-	Away    = "away" // the interface is not back: that takes no setting, and has none
-	Driver  = "driver"
-	Name    = "name" // of the interface
-	MTU     = "mtu"
-	MAC     = "mac"
-	VFMAC   = "vf-mac" // the administrative one, on the PF
-	VFVLAN  = "vf-vlan"
-	VFTrust = "vf-trust"
+	Away         = "away" // the interface is not back, which no setting changes
+	Driver       = "driver"
+	Name         = "name" // of the interface
+	MTU          = "mtu"
+	MAC          = "mac"
+	VFMAC        = "vf-mac"  // the administrative one, on the PF
+	VFVLAN       = "vf-vlan" // with its priority and protocol
+	VFTrust      = "vf-trust"
+	VFSpoofCheck = "vf-spoofchk"
+	VFLinkState  = "vf-link-state"
+	VFRate       = "vf-rate" // the least and the most
+	VFGUID       = "vf-guid" // of InfiniBand: the node's, the port's
 )
 
 // Links are the interfaces in the host's network namespace. [*link.Kernel] is one.
@@ -98,7 +102,7 @@ func (h *Host) Look(d *state.NodeDevice) (state.Former, error) {
 		}
 		f.Bus, f.Device = n.Bus, n.Device
 	}
-	now, err := h.read(f, func(p sysfs.Port) bool { return p.Name == d.IfName })
+	now, err := h.read(f, func(p sysfs.Port) bool { return p.Name == d.IfName }, func(p sysfs.Port) bool { return p.DevPort == 0 })
 	if err == nil && d.IfName != "" && now.IfName == "" && !strings.Contains(now.Driver, "vfio") {
 		err = fmt.Errorf("%s, %s: %w", now.Device, d.IfName, ErrAway)
 	}
@@ -107,16 +111,18 @@ func (h *Host) Look(d *state.NodeDevice) (state.Former, error) {
 
 // now is what a device is like that was noted before.
 func (h *Host) now(f state.Former) (state.Former, error) {
-	now, err := h.read(f, func(p sysfs.Port) bool { return p.DevPort == f.Port })
+	now, err := h.read(f, func(p sysfs.Port) bool {
+		return p.DevPort == f.Port && (p.PortName == f.PortName || p.PortName == "" || f.PortName == "")
+	})
 	if err == nil && f.IsReplaced(now) {
 		err = fmt.Errorf("%s: another device is in its place: %w", f.Device, ErrGone)
 	}
 	return now, err
 }
 
-// read describes the device in the place of f. Of several interfaces it takes the one that
-// is its, else the first port's.
-func (h *Host) read(f state.Former, its func(sysfs.Port) bool) (state.Former, error) {
+// read describes the device in the place of f, with the interface that is its by the first
+// test that one passes: its neighbour is another device.
+func (h *Host) read(f state.Former, its ...func(sysfs.Port) bool) (state.Former, error) {
 	now := state.Former{Bus: f.Bus, Device: f.Device}
 	if there, err := h.sys.HasDevice(f.Bus, f.Device); err != nil {
 		return now, err
@@ -133,17 +139,26 @@ func (h *Host) read(f state.Former, its func(sysfs.Port) bool) (state.Former, er
 		}
 	}
 	ports, err := h.ports(f.Bus, f.Device)
-	if err != nil || len(ports) == 0 {
+	if err != nil {
 		return now, err
 	}
-	port := ports[max(0, slices.IndexFunc(ports, its))]
+	at := -1
+	for _, is := range its {
+		if at < 0 {
+			at = slices.IndexFunc(ports, is)
+		}
+	}
+	if at < 0 {
+		return now, nil
+	}
+	port := ports[at]
 	i, err := h.links.Interface("", port.Name)
 	if errors.Is(err, link.ErrNoInterface) { // it has gone meanwhile
 		return now, nil
 	} else if err != nil {
 		return now, err
 	}
-	now.Port, now.IfName, now.MTU = port.DevPort, i.Name, i.MTU
+	now.Port, now.PortName, now.IfName, now.MTU = port.DevPort, port.PortName, i.Name, i.MTU
 	if len(i.MAC) == 6 {
 		now.MAC = i.MAC.String()
 	}
@@ -166,7 +181,7 @@ func (h *Host) function(now *state.Former) error {
 	}
 	vf, ok, err := h.links.VF(pf, index)
 	if ok {
-		now.VF = &state.FormerVF{MAC: vf.MAC, VLAN: vf.VLAN, Trust: vf.Trust}
+		now.VF = &state.FormerVF{MAC: vf.MAC, VLAN: vf.VLAN, Trust: vf.Trust, Policy: state.VFPolicy(vf.VFPolicy)}
 	}
 	return err
 }

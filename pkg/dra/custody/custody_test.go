@@ -3,6 +3,7 @@ package custody_test
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -46,6 +47,11 @@ func look(t *testing.T, h *custody.Host, d *state.NodeDevice) state.Former {
 	return f
 }
 
+// untouched is what the PF has set for a VF at first.
+func untouched() *state.FormerVF {
+	return &state.FormerVF{Policy: state.VFPolicy{VLANProto: 0x8100, SpoofCheck: true}}
+}
+
 func TestADeviceIsNotedByItsPlaceOnABus(t *testing.T) {
 	for name, test := range map[string]struct {
 		host   string
@@ -53,20 +59,20 @@ func TestADeviceIsNotedByItsPlaceOnABus(t *testing.T) {
 		want   state.Former
 	}{
 		"VF": {"igb-sriov", *function(vf, "eth2"), state.Former{
-			Bus: "pci", Device: vf, Driver: "igbvf", IfName: "eth2", MTU: 1500, MAC: "fe:e4:d6:46:c8:e5", VF: &state.FormerVF{}}},
+			Bus: "pci", Device: vf, Driver: "igbvf", IfName: "eth2", MTU: 1500, MAC: "fe:e4:d6:46:c8:e5", VF: untouched()}},
 		"VF on vfio-pci": {"igb-sriov", *function("0000:01:10.6", ""), state.Former{
-			Bus: "pci", Device: "0000:01:10.6", Driver: "vfio-pci", VF: &state.FormerVF{}}},
+			Bus: "pci", Device: "0000:01:10.6", Driver: "vfio-pci", VF: untouched()}},
 		"virtio NIC": {"virtio-vm", state.NodeDevice{PCI: "0000:00:03.0", IfName: "eth0"}, state.Former{
 			Bus: "pci", Device: "0000:00:03.0", Driver: "virtio-pci", IfName: "eth0", MTU: 1500, MAC: "52:54:00:00:00:03"}},
 		"vDPA device on a VF": {"vdpa-vf-virtio", state.NodeDevice{VDPA: "vpvdpa0", IfName: "eth1"}, state.Former{
 			Bus: "vdpa", Device: "vpvdpa0", IfName: "eth1", MTU: 1500, MAC: "52:54:00:bb:00:01"}},
 		"its VF": {"vdpa-vf-virtio", *function("0000:02:00.1", ""), state.Former{
-			Bus: "pci", Device: "0000:02:00.1", Driver: "vp-vdpa", VF: &state.FormerVF{}}},
+			Bus: "pci", Device: "0000:02:00.1", Driver: "vp-vdpa", VF: untouched()}},
 		"vDPA device on vhost": {"vdpa-sim", state.NodeDevice{VDPA: "vdpa0"}, state.Former{Bus: "vdpa", Device: "vdpa0"}},
 		"SF": {"mlx5-switchdev", state.NodeDevice{Aux: "mlx5_core.sf.4", IfName: "enp3s0f0s88"}, state.Former{
 			Bus: "auxiliary", Device: "mlx5_core.sf.4", IfName: "enp3s0f0s88", MTU: 1500, MAC: "02:03:00:00:00:88"}},
 		"interface": {"mlx5-switchdev", state.NodeDevice{IfName: "enp3s0f0v2"}, state.Former{
-			Bus: "pci", Device: "0000:03:00.4", Driver: "mlx5_core", IfName: "enp3s0f0v2", MTU: 1500, MAC: "02:03:00:00:00:02", VF: &state.FormerVF{}}},
+			Bus: "pci", Device: "0000:03:00.4", Driver: "mlx5_core", IfName: "enp3s0f0v2", MTU: 1500, MAC: "02:03:00:00:00:02", VF: untouched()}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := look(t, kernel(t, test.host).Host(), &test.device)
@@ -103,9 +109,13 @@ func lives() []life {
 			must(t, k.Move(vf, netns, "", "eth2"))
 		}, []string{custody.MTU, custody.MAC}},
 		{"its PF set MAC, VLAN and trust", func(t *testing.T, k *custodytest.Kernel, f state.Former) {
-			must(t, k.SetVF(vf, state.FormerVF{MAC: podsMAC, VLAN: 7, Trust: true}))
+			must(t, k.SetVF(vf, state.FormerVF{MAC: podsMAC, VLAN: 7, Trust: true, Policy: untouched().Policy}))
 			gone(t, k, f)
 		}, []string{custody.Name, custody.MTU, custody.MAC, custody.VFMAC, custody.VFVLAN, custody.VFTrust}},
+		{"its PF set all else", func(t *testing.T, k *custodytest.Kernel, f state.Former) {
+			must(t, k.SetVF(vf, state.FormerVF{Policy: state.VFPolicy{
+				QoS: 3, VLANProto: 0x88a8, LinkState: 1, MinRate: 10, MaxRate: 200, NodeGUID: "00:11:22:33:44:55:66:77", PortGUID: "00:11:22:33:44:55:66:78"}}))
+		}, []string{custody.VFVLAN, custody.VFSpoofCheck, custody.VFLinkState, custody.VFRate, custody.VFGUID}},
 		{"vfio-pci", func(t *testing.T, k *custodytest.Kernel, f state.Former) {
 			h := k.Host()
 			must(t, h.MayBind(f, "vfio-pci"))
@@ -231,5 +241,25 @@ func TestWhatCannotBeRestoredIsNamed(t *testing.T) {
 	must(t, k.Move("0000:01:10.2", "", netns+"2", "x"))
 	if did, err := h.Restore(f); err != nil || !cmp.Equal(did, []string{custody.Name}) {
 		t.Errorf("got %q, %v", did, err)
+	}
+}
+
+// While a port is in a pod, its neighbour is not made what it was.
+func TestTheNeighbourOfAPortIsLeftAlone(t *testing.T) {
+	dir := t.TempDir()
+	captured, err := os.ReadFile("../../../testdata/hosts/netdevsim-switchdev.txtar")
+	must(t, err)
+	k, err := custodytest.Make(dir, captured)
+	must(t, err)
+	h := k.Host()
+	f, neighbour := look(t, h, &state.NodeDevice{IfName: "eth1"}), look(t, h, &state.NodeDevice{IfName: "eth0"})
+	for _, of := range []string{"class/net/eth1", "devices/netdevsim1/net/eth1"} {
+		must(t, os.RemoveAll(filepath.Join(dir, "kernel/sys", of)))
+	}
+	if did, err := h.Restore(f); !errors.Is(err, custody.ErrAway) || did != nil {
+		t.Errorf("did %q: %v", did, err)
+	}
+	if diff := cmp.Diff(neighbour, look(t, h, &state.NodeDevice{IfName: "eth0"})); diff != "" {
+		t.Error(diff)
 	}
 }

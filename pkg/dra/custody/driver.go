@@ -19,28 +19,34 @@ func (h *Host) MayBind(f state.Former, driver string) error {
 	if !has {
 		return fmt.Errorf("driver: %s: the kernel has no such driver: load the module %s on the node", driver, driver)
 	}
-	fn, err := h.fn(f.Device)
-	if err != nil {
-		return err
-	}
-	group, members, err := h.sys.IOMMUGroup(fn)
+	group, others, err := h.Beside(f, driver)
 	if err != nil {
 		return err
 	}
 	if group == "" {
 		return h.mayBeFree(f.Device, driver)
 	}
-	var others []string
-	for _, m := range members {
-		if m.Name != f.Device && !m.Bridge && m.Driver != driver {
-			others = append(others, fmt.Sprintf("%s (driver %q)", m.Name, m.Driver))
-		}
-	}
 	if others != nil {
 		return fmt.Errorf("driver: %s: IOMMU group %s of %s holds %s, too: bind them to %s first, or select a device with a group of its own",
 			driver, group, f.Device, strings.Join(others, ", "), driver)
 	}
 	return nil
+}
+
+// Beside names the IOMMU group of a function, and what it holds that is neither a bridge nor on
+// that driver.
+func (h *Host) Beside(f state.Former, driver string) (group string, others []string, err error) {
+	fn, err := h.fn(f.Device)
+	if err != nil {
+		return "", nil, err
+	}
+	group, members, err := h.sys.IOMMUGroup(fn)
+	for _, m := range members {
+		if m.Name != f.Device && !m.Bridge && m.Driver != driver {
+			others = append(others, fmt.Sprintf("%s (driver %q)", m.Name, m.Driver))
+		}
+	}
+	return group, others, err
 }
 
 func (h *Host) mayBeFree(device, driver string) error {

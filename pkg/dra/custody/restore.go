@@ -10,7 +10,9 @@ import (
 )
 
 // Whats are all things of a device that are given back.
-func Whats() []string { return []string{Away, Driver, Name, MTU, MAC, VFMAC, VFVLAN, VFTrust} }
+func Whats() []string {
+	return []string{Away, Driver, Name, MTU, MAC, VFMAC, VFVLAN, VFTrust, VFSpoofCheck, VFLinkState, VFRate, VFGUID}
+}
 
 // Restore makes a device what it was, and tells what that took. It tries once: repeat it on
 // [ErrAway] and on a [*Mismatch]. On [ErrGone] nothing is left to restore.
@@ -112,10 +114,10 @@ func (h *Host) left(f state.Former) (list []setting, err error) {
 	return list, nil
 }
 
-// leftOnPF is the same for what a PF sets for a VF.
+// leftOnPF is the same for what a PF sets for a VF. Of what was not noted all stays as it is.
 func (h *Host) leftOnPF(f state.Former, now state.FormerVF) (list []setting, err error) {
 	fn, err := h.fn(f.Device)
-	if err != nil || now == *f.VF {
+	if err != nil {
 		return nil, err
 	}
 	pf, index, ok, err := h.onPF(fn)
@@ -128,12 +130,24 @@ func (h *Host) leftOnPF(f state.Former, now state.FormerVF) (list []setting, err
 			list = append(list, setting{what, true, func() error { return h.links.Change(pf, link.Change{VF: &to}) }})
 		}
 	}
-	mac := make(net.HardwareAddr, 6) // all zero takes it back
-	if f.VF.MAC != "" {
-		mac, _ = net.ParseMAC(f.VF.MAC)
-	}
-	change(VFMAC, f.VF.MAC != now.MAC, link.VFChange{MAC: mac})
-	change(VFVLAN, f.VF.VLAN != now.VLAN, link.VFChange{VLAN: &f.VF.VLAN})
+	was, is := f.VF.Policy, now.Policy
+	change(VFMAC, f.VF.MAC != now.MAC, link.VFChange{MAC: address(f.VF.MAC, 6)})
+	vlan := link.VFVLAN{ID: f.VF.VLAN, QoS: was.QoS, Proto: was.VLANProto}
+	change(VFVLAN, vlan != link.VFVLAN{ID: now.VLAN, QoS: is.QoS, Proto: is.VLANProto}, link.VFChange{VLAN: &vlan})
 	change(VFTrust, f.VF.Trust != now.Trust, link.VFChange{Trust: &f.VF.Trust})
+	change(VFSpoofCheck, was.SpoofCheck != is.SpoofCheck, link.VFChange{SpoofCheck: &was.SpoofCheck})
+	change(VFLinkState, was.LinkState != is.LinkState, link.VFChange{LinkState: &was.LinkState})
+	rate := link.VFRate{Min: was.MinRate, Max: was.MaxRate}
+	change(VFRate, rate != link.VFRate{Min: is.MinRate, Max: is.MaxRate}, link.VFChange{Rate: &rate})
+	guids := link.VFChange{NodeGUID: address(was.NodeGUID, 8), PortGUID: address(was.PortGUID, 8)}
+	change(VFGUID, was.NodeGUID != is.NodeGUID || was.PortGUID != is.PortGUID, guids)
 	return list, nil
+}
+
+// address parses one of a length; "" is all zero, which takes it back.
+func address(text string, length int) net.HardwareAddr {
+	if a, err := net.ParseMAC(text); err == nil {
+		return a
+	}
+	return make(net.HardwareAddr, length)
 }

@@ -20,7 +20,7 @@ import (
 )
 
 // Schema is the version of the files' format. A reader takes its own and older ones.
-const Schema = 4
+const Schema = 1
 
 // Phase is how far an attachment is.
 type Phase string
@@ -48,7 +48,7 @@ type Claim struct {
 	// Pod holds the claim: it is, or was last, attached. Of a claim that was prepared for
 	// several pods it is empty until the first of them has a sandbox.
 	Pod Pod `json:"pod,omitzero"`
-	// Pods are those that the claim is reserved for. Schema 1 had none: then it is Pod.
+	// Pods are those that the claim is reserved for.
 	Pods        []Pod        `json:"pods,omitempty"`
 	Shared      bool         `json:"shared,omitempty"`      // pods may share it: it is from no template
 	Attachments []Attachment `json:"attachments,omitempty"` // none once the claim is unprepared
@@ -68,12 +68,13 @@ func (p Pod) LogValue() slog.Value { return slog.StringValue(p.Namespace + "/" +
 
 // Attachment is one device of a claim, which is one interface of the pod in one network.
 type Attachment struct {
-	Request string     `json:"request"` // as allocated: with the subrequest, if there is one
+	Request string     `json:"request"`         // as allocated: with the subrequest, if there is one
+	Index   int        `json:"index,omitempty"` // of the device among those of the request
 	Pool    string     `json:"pool"`
 	Device  string     `json:"device"`
 	ShareID *types.UID `json:"shareID,omitempty"`
 	// Node is the device where it is one of the node's own; nil = it stands for a network
-	// of software alone. Before schema 3 there were none.
+	// of software alone.
 	Node *NodeDevice `json:"node,omitempty"`
 	// Driver is what the device is bound to while the sandbox has it; "" = as it is.
 	Driver string `json:"driver,omitempty"`
@@ -117,7 +118,7 @@ type Execution struct {
 	InfoFile string      `json:"infoFile,omitempty"` // capability argument CNIDeviceInfoFile, a host path
 
 	// Former is the device before the ADD, where it is one of the node's own and this
-	// sandbox's alone; nil = there is nothing to restore. Before schema 4 there was none.
+	// sandbox's alone; nil = there is nothing to restore.
 	Former *Former `json:"former,omitempty"`
 
 	Result   json.RawMessage `json:"result,omitempty"` // of ADD, in CNIVersion

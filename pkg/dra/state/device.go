@@ -25,7 +25,9 @@ type Former struct {
 	Bus    string `json:"bus"`             // where the device is: "pci", "auxiliary", "vdpa", ...
 	Device string `json:"device"`          // its name there
 	Inode  uint64 `json:"inode,omitempty"` // of its directory in /sys; 0 = unknown
-	Port   int    `json:"port,omitempty"`  // dev_port of its interface
+
+	Port     int    `json:"port,omitempty"`     // dev_port of its interface
+	PortName string `json:"portName,omitempty"` // phys_port_name
 
 	// Of a PCI function:
 	Driver   string `json:"driver,omitempty"`   // "" = unbound
@@ -47,7 +49,20 @@ func (f Former) IsReplaced(now Former) bool {
 
 // FormerVF is what a PF had set for a VF.
 type FormerVF struct {
-	MAC   string `json:"mac,omitempty"` // the administrative one; "" = none
-	VLAN  int    `json:"vlan,omitempty"`
-	Trust bool   `json:"trust,omitempty"`
+	MAC    string   `json:"mac,omitempty"` // the administrative one; "" = none
+	VLAN   int      `json:"vlan,omitempty"`
+	Trust  bool     `json:"trust,omitempty"`
+	Policy VFPolicy `json:"policy"`
+}
+
+// VFPolicy is link.VFPolicy.
+type VFPolicy struct {
+	QoS        int    `json:"qos,omitempty"`
+	VLANProto  int    `json:"vlanProto,omitempty"`
+	SpoofCheck bool   `json:"spoofCheck,omitempty"`
+	LinkState  uint32 `json:"linkState,omitempty"`
+	MinRate    uint32 `json:"minRate,omitempty"`
+	MaxRate    uint32 `json:"maxRate,omitempty"`
+	NodeGUID   string `json:"nodeGUID,omitempty"`
+	PortGUID   string `json:"portGUID,omitempty"`
 }

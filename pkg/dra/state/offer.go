@@ -19,6 +19,17 @@ type Offer struct {
 	Rules   string    `json:"rules"`             // path of the file with the rules
 	Problem string    `json:"problem,omitempty"` // why they cannot be used: no agent runs then
 	Devices []Offered `json:"devices,omitempty"` // by name; those that no rule names are left out
+	Idle    []Idle    `json:"idle,omitempty"`    // by index
+}
+
+// Idle is a rule that no device of the node meets first.
+type Idle struct {
+	Rule         int      `json:"rule"`             // index
+	Select       bool     `json:"select,omitempty"` // it has one
+	PCIAddresses []string `json:"pciAddresses,omitempty"`
+	PFNames      []string `json:"pfNames,omitempty"`
+	IfNames      []string `json:"ifNames,omitempty"`
+	Drivers      []string `json:"drivers,omitempty"`
 }
 
 // Offered is one of the node's own devices.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,8 +13,9 @@ import (
 )
 
 const (
-	none = -1
-	exit = "exit_group"
+	none  = -1
+	exit  = "exit_group"
+	flock = "flock"
 )
 
 // shape says which of a call's arguments tell what it changes.
@@ -34,11 +36,11 @@ func on(name string) shape { return shape{name, none, none, 0, none} }
 // by is a call with a path alone.
 func by(name string, path int) shape { return shape{name, none, path, none, none} }
 
-// shapes has, by number, the calls that change the file system, and exit_group, after
+// changes has, by number, the calls that change the file system, and exit_group, after
 // which there are none. Locks and times of access count as no change. Nothing may be in
-// it that a program does before its execve: it shares our memory then, and Go's garbage
-// collector would wait for it, and we with it.
-var shapes = merged(map[int32]shape{
+// it, or in reads and locks, that a program does before its execve: it shares our memory then, and
+// Go's garbage collector would wait for it, and we with it.
+var changes = merged(map[int32]shape{
 	unix.SYS_OPENAT:          {"openat", 0, 1, none, 2},
 	unix.SYS_OPENAT2:         at("openat2", 0),
 	unix.SYS_WRITE:           on("write"),
@@ -67,11 +69,24 @@ var shapes = merged(map[int32]shape{
 	unix.SYS_EXIT_GROUP:      {exit, none, none, none, none},
 }, older)
 
+// reads has the calls that look at names and at what is behind them, and opening, whatever
+// for. Reading an open file is left out: where files are replaced as a whole, nobody changes it.
+var reads = map[int32]shape{
+	unix.SYS_OPENAT:     at("openat", 0),
+	unix.SYS_READLINKAT: at("readlinkat", 0),
+	unix.SYS_NEWFSTATAT: at("newfstatat", 0),
+	unix.SYS_STATX:      at("statx", 0),
+	unix.SYS_FACCESSAT:  at("faccessat", 0),
+	unix.SYS_FACCESSAT2: at("faccessat2", 0),
+	unix.SYS_GETDENTS64: on("getdents64"),
+}
+
+var locks = map[int32]shape{unix.SYS_FLOCK: on(flock)}
+
 func merged(a, b map[int32]shape) map[int32]shape {
-	for nr, s := range b {
-		a[nr] = s
-	}
-	return a
+	all := maps.Clone(a)
+	maps.Copy(all, b)
+	return all
 }
 
 // processOf is the process of a thread; 0 if it is gone.
@@ -83,14 +98,14 @@ func processOf(tid uint32) (pid int) {
 	return pid
 }
 
-// target tells what a call would change, and whether that is on a disk: devices, /proc
-// and pipes are not, but for the program's standard output.
-func target(n *notice, program bool) (path string, changes bool) {
-	s := shapes[n.nr]
+// target tells what a call is about, and whether that is on a disk: devices, /proc and
+// pipes are not, but for the program's standard output.
+func (i *Injector) target(n *notice, program bool) (path string, counts bool) {
+	s := i.calls[n.nr]
 	proc := fmt.Sprintf("/proc/%d/", n.tid)
 	switch {
 	case s.name == exit:
-		return "", program
+		return "", program || i.reading
 	case s.fd != none && program && n.args[s.fd] == 1:
 		return "standard output", true
 	case s.fd != none:
@@ -107,7 +122,7 @@ func target(n *notice, program bool) (path string, changes bool) {
 			return path, false
 		}
 	}
-	return path, strings.HasPrefix(path, "/") && (s.name != "openat2" || opensToWrite(n, proc))
+	return path, strings.HasPrefix(path, "/") && (i.reading || s.name != "openat2" || opensToWrite(n, proc))
 }
 
 // named is the path that a call has as an argument, made absolute.

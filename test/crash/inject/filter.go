@@ -19,8 +19,8 @@ const (
 // writing are the flags by which opening a file may change it, or make one.
 const writing = unix.O_WRONLY | unix.O_RDWR | unix.O_CREAT | unix.O_TRUNC | unix.O_TMPFILE&^unix.O_DIRECTORY
 
-// filter is the program that lets all calls pass but those of shapes.
-func filter() []unix.SockFilter {
+// filter is the program that lets all calls pass but those given.
+func filter(calls map[int32]shape) []unix.SockFilter {
 	const (
 		load   = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
 		equal  = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
@@ -33,7 +33,7 @@ func filter() []unix.SockFilter {
 		{Code: load, K: offsetArch}, {Code: equal, K: arch, Jt: 1}, allow,
 		{Code: load, K: offsetNr},
 	}
-	for nr, s := range shapes {
+	for nr, s := range calls {
 		block := []unix.SockFilter{notify}
 		if s.flags != none {
 			block = []unix.SockFilter{{Code: load, K: uint32(offsetArgs + 8*s.flags)}, {Code: anyBit, K: writing, Jf: 1}, notify, allow}
@@ -45,11 +45,11 @@ func filter() []unix.SockFilter {
 }
 
 // listen puts the calling thread, and what it starts from now on, under the filter.
-func listen() (listener int, err error) {
+func listen(calls map[int32]shape) (listener int, err error) {
 	if arch == 0 {
 		return 0, errors.New("no table of system calls for " + runtime.GOARCH)
 	}
-	list := filter()
+	list := filter(calls)
 	program := unix.SockFprog{Len: uint16(len(list)), Filter: &list[0]}
 	const flags = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER |
 		unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV // else Go's preemption signals have a call made, and counted, again

@@ -11,6 +11,7 @@ package inject
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"runtime"
@@ -20,12 +21,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Call is a system call that is about to change the file system, or the program's last.
+// Call is a system call that is about to be made, or the program's last.
 type Call struct {
 	N     int    // 1 for the program's first; its children's are counted apart
-	Name  string // such as "renameat"; "exit_group" is after all changes
-	Path  string // what it changes, absolute; the new one of two; "standard output"
+	Name  string // such as "renameat"; "exit_group" is after all others
+	Path  string // what it changes or reads, absolute; the new one of two; "standard output"
 	Child bool   // it is a child's
+	Lock  Lock   // what a "flock" finds
 }
 
 func (c Call) String() string {
@@ -40,11 +42,13 @@ func (c Call) String() string {
 type Verdict struct {
 	Errno unix.Errno      // it fails by this, without effect; exit_group cannot
 	Kill  bool            // SIGKILL for the program, never for a child, whose call is then made
-	Hold  <-chan struct{} // with Kill: when this is closed
+	Hold  <-chan struct{} // it is made when this is closed
 }
 
 // Injector runs programs, one at a time. It lives as long as the process.
 type Injector struct {
+	calls    map[int32]shape // that it stops
+	reading  bool
 	listener int
 	jobs     chan func()
 	running  sync.Mutex // held by Run
@@ -63,17 +67,34 @@ type run struct {
 	over    bool   // killed, or waited for: nothing is asked any more
 }
 
+// Calls are the kinds of calls that decide is asked about.
+type Calls int
+
+const (
+	Changes Calls = 1 << iota // of the file system, and the program's end
+	Reads                     // of names, directories and what is behind them; the ends of children, too
+	Locks                     // by flock(2)
+)
+
 // New makes a thread whose children are watched. The error says what this machine
 // lacks or does not permit.
-func New() (*Injector, error) {
-	i := &Injector{jobs: make(chan func())}
+func New(which Calls) (*Injector, error) {
+	i := &Injector{calls: map[int32]shape{}, reading: which&Reads != 0, jobs: make(chan func())}
+	for kind, calls := range map[Calls]map[int32]shape{Changes: changes, Locks: locks} {
+		if which&kind != 0 {
+			maps.Copy(i.calls, calls)
+		}
+	}
+	if i.reading {
+		maps.Copy(i.calls, reads) // last: whatever a file is opened for
+	}
 	ready := make(chan error)
 	go func() {
 		runtime.LockOSThread() // the filter is this thread's, and ends with it
 		// Package os tries once whether there are pidfds, by a child that would be stopped
 		// at its end, before Start is over.
 		_, _ = os.FindProcess(os.Getpid())
-		listener, err := listen()
+		listener, err := listen(i.calls)
 		i.listener = listener
 		ready <- err
 		if err != nil {
@@ -176,11 +197,15 @@ func (i *Injector) judge(n *notice) Verdict {
 		return Verdict{}
 	}
 	<-r.started
-	path, changes := target(n, pid == r.pid)
-	if !changes {
+	path, counts := i.target(n, pid == r.pid)
+	if !counts {
 		return Verdict{}
 	}
-	return r.judge(Call{Name: shapes[n.nr].name, Path: path, Child: pid != r.pid})
+	c := Call{Name: i.calls[n.nr].name, Path: path, Child: pid != r.pid}
+	if c.Name == flock {
+		c.Lock = lockOf(n, pid)
+	}
+	return r.judge(c)
 }
 
 func (r *run) judge(c Call) Verdict {

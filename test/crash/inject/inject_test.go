@@ -27,9 +27,12 @@ func TestMain(m *testing.M) {
 	switch dir := os.Getenv(dirKey); {
 	case dir == "":
 		os.Exit(m.Run())
+	case filepath.Base(dir) == "lock":
+		fmt.Print(lock(dir))
 	case filepath.Base(dir) == "child":
 		makeFiles(dir)
 	default:
+		_, _ = os.Stat(dir)
 		fmt.Print(makeFiles(dir))
 		if out, err := program(filepath.Join(dir, "child")).CombinedOutput(); err != nil {
 			panic(string(out))
@@ -52,6 +55,21 @@ func makeFiles(dir string) (made int) {
 	}
 	all.Wait()
 	return made
+}
+
+// lock locks a directory in each of two ways, and says how often it could.
+func lock(dir string) (locked int) {
+	for _, how := range []int{unix.LOCK_EX | unix.LOCK_NB, unix.LOCK_SH} {
+		f, err := os.Open(dir)
+		if err != nil {
+			panic(err)
+		}
+		if unix.Flock(int(f.Fd()), how) == nil {
+			locked++
+		}
+		f.Close()
+	}
+	return locked
 }
 
 func program(dir string) *exec.Cmd {
@@ -93,9 +111,11 @@ func count(t *testing.T, dir string) int {
 	return len(list)
 }
 
-func injector(t *testing.T) *inject.Injector {
+func injector(t *testing.T) *inject.Injector { return injectorOf(t, inject.Changes) }
+
+func injectorOf(t *testing.T, which inject.Calls) *inject.Injector {
 	t.Helper()
-	i, err := inject.New()
+	i, err := inject.New(which)
 	if err != nil && os.Getenv("DEVINFO_NETNS") != "must" {
 		t.Skip(err)
 	}
@@ -171,6 +191,101 @@ func TestAChildOutlivesAKilledProgram(t *testing.T) {
 		}
 		for count(t, dir+"/child") < files { // of its own, or the test's time limit ends this
 			time.Sleep(time.Millisecond)
+		}
+	})
+}
+
+func TestReadsAndTheEndsOfChildrenAreCallsToo(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		dir, out, calls, err := try(t, injectorOf(t, inject.Changes|inject.Reads), 0, inject.Verdict{})
+		if err != nil || out != fmt.Sprint(files) {
+			t.Fatal(err, out)
+		}
+		var reads int
+		var last inject.Call
+		for _, c := range calls {
+			if c.Name == "newfstatat" && c.Path == dir {
+				reads++
+			}
+			if c.Child {
+				last = c
+			}
+		}
+		if reads != 1 || last.Name != "exit_group" {
+			t.Errorf("%d reads of the directory, the children's last call is %v", reads, last)
+		}
+	})
+}
+
+func TestALockThatAnotherHasIsSeen(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "lock")
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []struct {
+			how  int // of ours
+			want string
+		}{
+			{unix.LOCK_UN, "2 [{false true} {false false}]"},
+			{unix.LOCK_SH, "1 [{true true} {false false}]"},
+			{unix.LOCK_EX, "1 [{true true} {true false}]"},
+		} {
+			ours, err := os.Open(dir)
+			if err != nil || unix.Flock(int(ours.Fd()), c.how) != nil {
+				t.Fatal(err)
+			}
+			var out strings.Builder
+			var locks []inject.Lock
+			cmd := program(dir)
+			cmd.Stdout = &out
+			err = injectorOf(t, inject.Locks).Run(cmd, func(call inject.Call) inject.Verdict {
+				locks = append(locks, call.Lock)
+				if call.Path != dir {
+					t.Errorf("the lock of %s", call.Path)
+				}
+				if call.Lock.Taken && !call.Lock.Tries {
+					ours.Close() // which ends the wait
+				}
+				return inject.Verdict{}
+			})
+			ours.Close()
+			if got := fmt.Sprint(out.String(), " ", locks); err != nil || got != c.want {
+				t.Errorf("ours is %d: got %s, %v, want %s", c.how, got, err, c.want)
+			}
+		}
+	})
+}
+
+// Meanwhile the machine goes on.
+func TestACallThatIsHeldIsMadeOnceItIsLetGo(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		dir, goOn, held := t.TempDir(), make(chan struct{}), make(chan struct{})
+		if err := os.Mkdir(dir+"/child", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		i, done := injector(t), make(chan error, 1)
+		go func() {
+			done <- i.Run(program(dir), func(c inject.Call) inject.Verdict {
+				if c.Child || c.Name != "exit_group" {
+					return inject.Verdict{}
+				}
+				close(held)
+				return inject.Verdict{Hold: goOn}
+			})
+		}()
+		<-held
+		if got := count(t, dir) + count(t, dir+"/child"); got != 2*files+1 {
+			t.Errorf("%d files before its last call", got)
+		}
+		select {
+		case err := <-done:
+			t.Errorf("ended while held: %v", err)
+		default:
+		}
+		close(goOn)
+		if err := <-done; err != nil {
+			t.Error(err)
 		}
 	})
 }

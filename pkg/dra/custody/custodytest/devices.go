@@ -5,7 +5,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 
@@ -162,7 +161,7 @@ func (k *Kernel) VF(pf string, index int) (vf link.VFRecord, ok bool, err error)
 			return err
 		}
 		set := w.VFs[device]
-		vf, ok = link.VFRecord{PF: w.PFs[pf], PFName: pf, Index: index, MAC: set.MAC, VLAN: set.VLAN, Trust: set.Trust}, true
+		vf, ok = link.VFRecord{PF: w.PFs[pf], PFName: pf, Index: index, MAC: set.MAC, VLAN: set.VLAN, Trust: set.Trust, VFPolicy: link.VFPolicy(set.Policy)}, true
 		return nil
 	})
 	return vf, ok, err
@@ -218,18 +217,39 @@ func (k *Kernel) changeVF(w *world, pf string, to link.VFChange) error {
 		return err
 	}
 	vf := *w.VFs[device]
+	policy := &vf.Policy
 	if to.MAC != nil {
-		vf.MAC = to.MAC.String()
-		if !slices.ContainsFunc(to.MAC, func(b byte) bool { return b != 0 }) {
-			vf.MAC = ""
-		}
+		vf.MAC = known(to.MAC)
 	}
 	if to.VLAN != nil {
-		vf.VLAN = *to.VLAN
+		vf.VLAN, policy.QoS, policy.VLANProto = to.VLAN.ID, to.VLAN.QoS, to.VLAN.Proto
+	}
+	if to.SpoofCheck != nil {
+		policy.SpoofCheck = *to.SpoofCheck
+	}
+	if to.LinkState != nil {
+		policy.LinkState = *to.LinkState
+	}
+	if to.Rate != nil {
+		policy.MinRate, policy.MaxRate = to.Rate.Min, to.Rate.Max
+	}
+	if to.NodeGUID != nil {
+		policy.NodeGUID = known(to.NodeGUID)
+	}
+	if to.PortGUID != nil {
+		policy.PortGUID = known(to.PortGUID)
 	}
 	if to.Trust != nil {
 		vf.Trust = *to.Trust
 	}
 	w.set(device, vf)
 	return nil
+}
+
+// known is "" for an address that is all zero.
+func known(address net.HardwareAddr) string {
+	if text := address.String(); strings.Trim(text, "0:") != "" {
+		return text
+	}
+	return ""
 }

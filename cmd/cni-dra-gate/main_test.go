@@ -1,0 +1,51 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Namespaces are files here: the kernel's, too, are told apart by device and inode.
+func TestAContainerIsOnlyWhereItsNetworkIs(t *testing.T) {
+	dir := t.TempDir()
+	make := func(name string) string {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	other := make("netns/other")
+	pod := make("netns/pod")
+	if err := os.MkdirAll(filepath.Join(dir, "proc/7/ns"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Link(pod, filepath.Join(dir, "proc/7/ns/net")); err != nil {
+		t.Fatal(err)
+	}
+	const state = `{"ociVersion":"1.0.2","id":"c1","annotations":{"pid":"8"},"pid":7,"status":"creating"}`
+	for name, test := range map[string]struct {
+		args  []string
+		state string
+		says  string // "" = it may start
+	}{
+		"its own":       {[]string{pod, "claim ns/a"}, state, ""},
+		"another's":     {[]string{other, "claim ns/a"}, state, "claim ns/a, in another sandbox"},
+		"one that went": {[]string{filepath.Join(dir, "netns/gone"), "claim ns/a"}, state, "claim ns/a, in a sandbox that has ended"},
+		"no process":    {[]string{pod, "claim ns/a"}, `{"pid":8}`, "claim ns/a: the container's network namespace cannot be told"},
+		"no pid":        {[]string{pod, "claim ns/a"}, `{}`, "cannot be told"},
+		"no state":      {[]string{pod, "claim ns/a"}, "", "cannot be read"},
+		"no arguments":  {nil, state, "different versions"},
+	} {
+		err := check(test.args, strings.NewReader(test.state), filepath.Join(dir, "proc"))
+		if test.says == "" && err != nil || test.says != "" && (err == nil || !strings.Contains(err.Error(), test.says)) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/adaptation"
+	"github.com/containerd/nri/pkg/api"
+
+	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/link/linktest"
+)
+
+const (
+	burstPods = 110 // of a node, by the kubelet's default: all start after a reboot
+	vfInfo    = `{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:3b:00.3","pf-pci-address":"0000:3b:00.0"}}`
+)
+
+// BenchmarkBurst makes all pods of a node, as fast as runtimes make sandboxes by
+// docs/install.md. Each has two VFs with RDMA, an init container and another one. It reports
+// what that takes of the agent: processor time for a container, and thousandths of a processor
+// while it lasts.
+func BenchmarkBurst(b *testing.B) {
+	if os.Geteuid() != 0 {
+		b.Skip("takes root: the agent enters network namespaces")
+	}
+	for runtime, sandboxTakes := range map[string]time.Duration{"containerd": 121 * time.Millisecond, "cri-o": 32 * time.Millisecond} {
+		b.Run(runtime, func(b *testing.B) { burst(b, sandboxTakes) })
+	}
+}
+
+func burst(b *testing.B, sandboxTakes time.Duration) {
+	n := newNode(b)
+	n.hardware()
+	netns, runtime, address := linktest.NewNetns(b), n.runtime(), free(b)
+	n.start("--metrics-address="+address, "--device-root="+n.at("host"))
+	n.health(address, "[+] nri", "[+] settings")
+	pods := time.NewTicker(sandboxTakes)
+	defer pods.Stop()
+	began, before := time.Now(), n.busy(address)
+	for id := range burstPods * b.N {
+		<-pods.C
+		sandbox := fmt.Sprintf("%064x", id)
+		n.attach(sandbox, netns, "net1", "net2")
+		n.make(runtime, sandbox, netns, "init", "app")
+	}
+	busy := n.busy(address) - before
+	b.ReportMetric(1000*busy/float64(2*burstPods*b.N), "cpu-ms/container")
+	b.ReportMetric(1000*busy/time.Since(began).Seconds(), "mCPU")
+}
+
+// hardware gives the node a captured host's devices.
+func (n *node) hardware() {
+	n.t.Helper()
+	host, err := hosttxt.Load("../../testdata/hosts/mlx5-legacy.txtar")
+	n.must(err)
+	n.must(host.Unpack(n.at("sys")))
+	n.must(os.MkdirAll(n.at("host/dev/infiniband"), 0o755))
+	for _, name := range []string{"uverbs3", "uverbs4", "rdma_cm"} {
+		n.must(os.Symlink("/dev/null", n.at("host/dev/infiniband/"+name)))
+	}
+	n.settings(fmt.Sprintf(`, "sysfs": %q, "injectNodes": true, "cdiDevices": ["0000:3b:00.3"]`, n.at("sys")))
+}
+
+// runtime is NRI's side of one.
+func (n *node) runtime() *adaptation.Adaptation {
+	n.t.Helper()
+	list := func(ctx context.Context, tell adaptation.SyncCB) error {
+		_, err := tell(ctx, nil, nil)
+		return err
+	}
+	nothing := func(context.Context, []*adaptation.ContainerUpdate) ([]*adaptation.ContainerUpdate, error) {
+		return nil, nil
+	}
+	runtime, err := adaptation.New("test", "v2.5.0", list, nothing, adaptation.WithSocketPath(n.at("nri.sock")),
+		adaptation.WithPluginPath(n.at("none")), adaptation.WithPluginConfigPath(n.at("none")))
+	n.must(err)
+	n.must(runtime.Start())
+	n.t.Cleanup(runtime.Stop)
+	return runtime
+}
+
+// attach does what ADD does.
+func (n *node) attach(id, netns string, ifNames ...string) {
+	n.t.Helper()
+	boot, err := journal.BootID()
+	n.must(err)
+	for _, ifName := range ifNames {
+		e := &journal.Entry{
+			Key: journal.Key{Network: "sriov-net", ContainerID: id, IfName: ifName}, Netns: netns, Complete: true,
+			File: "sriov-net-" + id + "_" + ifName, Dir: n.at("info"), Wrote: true,
+		}
+		e.Leases = []journal.DeviceLease{{ID: "pci-0000:3b:00.3", Mode: journal.Exclusive}}
+		e.Pod = "burst" // all of one pod, that it may have the VF
+		n.must(journal.Open(n.at("state"), boot).Record(e, nil))
+		e.Unlock()
+		n.must(store.Open(e.Dir).Write(e.File, []byte(vfInfo)))
+	}
+}
+
+// make has the runtime make containers, all of which are given the devices.
+func (n *node) make(runtime *adaptation.Adaptation, id, netns string, containers ...string) {
+	n.t.Helper()
+	network := []*api.LinuxNamespace{{Type: "network", Path: netns}}
+	for _, name := range containers {
+		answer, err := runtime.CreateContainer(n.t.Context(), &adaptation.CreateContainerRequest{
+			Pod:       &api.PodSandbox{Id: id, Uid: id, Name: "web", Namespace: "shop", Linux: &api.LinuxPodSandbox{Namespaces: network}},
+			Container: &api.Container{Id: id + name, PodSandboxId: id, Name: name},
+		})
+		n.must(err)
+		if got := answer.GetAdjust(); len(got.GetMounts()) != 1 || len(got.GetLinux().GetDevices()) != 3 {
+			n.t.Fatalf("container %s of %s was given %v", name, id, got)
+		}
+	}
+}
+
+var cpuSeconds = regexp.MustCompile(`(?m)^process_cpu_seconds_total (.*)$`)
+
+// busy is the processor time of an agent, in seconds.
+func (n *node) busy(address string) float64 {
+	n.t.Helper()
+	text, err := get(address, "/metrics")
+	n.must(err)
+	found := cpuSeconds.FindStringSubmatch(text)
+	if found == nil {
+		n.t.Fatalf("no processor time in\n%s", text)
+	}
+	seconds, err := strconv.ParseFloat(found[1], 64)
+	n.must(err)
+	return seconds
+}

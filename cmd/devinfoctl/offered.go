@@ -1,0 +1,47 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+)
+
+const offeredHelp = `Lists the devices of the node that rules of cni-dra-driver name: as what each is offered to
+claims, which pods have it by one, and why another is not offered. doctor names the rules that
+name no device; topology shows all devices.`
+
+func offeredCommand(t *tool) *cobra.Command {
+	return &cobra.Command{
+		Use: "offered", Short: "what cni-dra-driver offers of the node, to whom it is given, and why the rest is not", Long: offeredHelp, Args: none,
+		Example: "  devinfoctl offered\n  devinfoctl offered -o json",
+		RunE: func(*cobra.Command, []string) error {
+			h, err := t.host()
+			if err != nil {
+				return err
+			}
+			list, err := h.Offered()
+			if err != nil {
+				return err
+			}
+			return t.print(list, func(w *tabwriter.Writer) {
+				if len(list) == 0 {
+					fmt.Fprintln(w, "cni-dra-driver offers no devices of this node")
+					return
+				}
+				rows := [][]string{{"DEVICE", "KIND", "WHERE", "AS", "GIVEN TO", "WHY NOT"}}
+				for _, d := range list {
+					as := d.As
+					if d.Why != "" {
+						as = "no"
+					}
+					rows = append(rows, []string{d.Name, d.Kind, d.Where, as, strings.Join(d.GivenTo, ", "), d.Why})
+				}
+				for _, line := range fit(rows, t.width()) {
+					fmt.Fprintln(w, line)
+				}
+			})
+		},
+	}
+}

@@ -1,0 +1,237 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/tools/remotecommand"
+)
+
+// apiServer answers as an API server does: with selectors, page by page. It counts.
+type apiServer struct {
+	*httptest.Server
+	objects map[string][]runtime.Object // by resource
+
+	mu       sync.Mutex
+	requests []string
+	bytes    int
+}
+
+func newAPIServer(t *testing.T, objects ...runtime.Object) *apiServer {
+	t.Helper()
+	s := &apiServer{objects: map[string][]runtime.Object{}}
+	for _, o := range objects {
+		resource := strings.ToLower(strings.TrimPrefix(filepath.Ext(fmt.Sprintf("%T", o)), ".")) + "s"
+		s.objects[resource] = append(s.objects[resource], o)
+	}
+	s.Server = httptest.NewServer(s)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// tool is the program on the server's cluster.
+func (s *apiServer) tool(t *testing.T) (tool *tool, stdout, stderr *bytes.Buffer) {
+	t.Helper()
+	t.Setenv("KUBECONFIG", "/nonexistent")
+	streams, _, stdout, stderr := genericiooptions.NewTestIOStreams()
+	return newTool(streams), stdout, stderr
+}
+
+// run runs the program.
+func (s *apiServer) run(t *testing.T, tool *tool, args ...string) (code int) {
+	t.Helper()
+	root := tool.root()
+	root.SetArgs(append(args, "--server", s.URL))
+	return tool.report(root.ExecuteContext(t.Context()))
+}
+
+func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	_, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/v1/")
+	parts, namespace := strings.Split(path, "/"), ""
+	if parts[0] == "namespaces" {
+		namespace, parts = parts[1], parts[2:]
+	}
+	all := slices.DeleteFunc(slices.Clone(s.objects[parts[0]]), func(o runtime.Object) bool {
+		m, _ := meta.Accessor(o)
+		return namespace != "" && m.GetNamespace() != namespace || len(parts) > 1 && m.GetName() != parts[1]
+	})
+	var answer any
+	switch {
+	case len(parts) > 1 && len(all) == 0:
+		w.WriteHeader(http.StatusNotFound)
+		answer = map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404, "message": path + " not found"}
+	case len(parts) > 1:
+		answer = all[0]
+	default:
+		answer = page(r, all)
+	}
+	text, err := json.Marshal(answer)
+	if err != nil {
+		panic(err)
+	}
+	s.mu.Lock()
+	s.requests, s.bytes = append(s.requests, r.Method+" "+path), s.bytes+len(text)
+	s.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(text)
+}
+
+// page is a part of the list of what the selectors choose.
+func page(r *http.Request, all []runtime.Object) any {
+	query := r.URL.Query()
+	byField, byLabel := fields.ParseSelectorOrDie(query.Get("fieldSelector")), labels.Everything()
+	if text := query.Get("labelSelector"); text != "" {
+		byLabel, _ = labels.Parse(text)
+	}
+	all = slices.DeleteFunc(all, func(o runtime.Object) bool {
+		set := fields.Set{}
+		switch o := o.(type) {
+		case *corev1.Pod:
+			set["spec.nodeName"] = o.Spec.NodeName
+		case *resourceapi.ResourceSlice:
+			set["spec.nodeName"], set["spec.driver"] = *o.Spec.NodeName, o.Spec.Driver
+		}
+		m, _ := meta.Accessor(o)
+		return !byField.Matches(set) || !byLabel.Matches(labels.Set(m.GetLabels()))
+	})
+	from, _ := strconv.Atoi(query.Get("continue"))
+	limit, err := strconv.Atoi(query.Get("limit"))
+	if err != nil {
+		limit = len(all)
+	}
+	to, next := min(from+limit, len(all)), ""
+	if to < len(all) {
+		next = fmt.Sprint(to)
+	}
+	return map[string]any{"metadata": map[string]string{"continue": next}, "items": all[from:to]}
+}
+
+// fleet is a cluster of nodes with two slices and ten pods each, half of them with a claim.
+func fleet(nodes int) (all []runtime.Object) {
+	const driver = "cni.dra.networking.x-k8s.io"
+	for n := range nodes {
+		node := fmt.Sprintf("n%03d", n)
+		for part := range 2 {
+			s := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint(node, part)}, Spec: resourceapi.ResourceSliceSpec{
+				NodeName: &node, Driver: driver, Pool: resourceapi.ResourcePool{Name: node, ResourceSliceCount: 2},
+			}}
+			for d := range 64 {
+				attributes := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
+					"resource.kubernetes.io/pciBusID": {StringValue: new(fmt.Sprintf("0000:3b:%02x.%d", 16*part+d/8, d%8))},
+					"devinfo-cni.io/pfPCIBusID":       {StringValue: new("0000:3b:00.0")},
+				}
+				for a := range 16 {
+					attributes[resourceapi.QualifiedName(fmt.Sprint("devinfo-cni.io/a", a))] = resourceapi.DeviceAttribute{StringValue: new("some value")}
+				}
+				s.Spec.Devices = append(s.Spec.Devices, resourceapi.Device{Name: fmt.Sprint("d", 64*part+d), Attributes: attributes})
+			}
+			all = append(all, s)
+		}
+		for p := range 10 {
+			name := fmt.Sprintf("web-%d", 10*n+p)
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: fmt.Sprint("ns", n%10), Name: name, UID: types.UID(name)}, Spec: corev1.PodSpec{NodeName: node}}
+			if p%2 == 0 {
+				pod.Annotations = dpdk().Annotations
+			} else {
+				pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "net", ResourceClaimName: &name}}
+				all = append(all, &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: name}, Status: resourceapi.ResourceClaimStatus{
+					ReservedFor: []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: name, UID: pod.UID}},
+					Devices:     []resourceapi.AllocatedDeviceStatus{{Driver: driver, Pool: node, Device: fmt.Sprint("d", p), NetworkData: &resourceapi.NetworkDeviceData{InterfaceName: "net1"}}},
+				}})
+			}
+			all = append(all, pod)
+		}
+	}
+	return all
+}
+
+// What is read grows with what is shown, and not with the cluster.
+func TestNoMoreIsReadThanIsShown(t *testing.T) {
+	small, big := newAPIServer(t, fleet(20)...), newAPIServer(t, fleet(120)...)
+	for name, test := range map[string]struct {
+		args     string
+		requests map[string]int // by method and resource, in the big cluster
+		kilo     int            // bytes read at most there, in thousands
+		same     bool           // in the small cluster it is as much
+		lines    int            // printed there
+	}{
+		"a pod":          {"pod pod/web-1 -n ns0", map[string]int{"GET pods/": 1, "GET resourceclaims/": 1, "GET resourceslices": 1}, 200, true, 8},
+		"a pod, Multus":  {"pod web-0 -n ns0", map[string]int{"GET pods/": 1}, 2, true, 19},
+		"a namespace":    {"-n ns3", map[string]int{"GET pods": 1, "GET resourceclaims": 1, "GET resourceslices": 12}, 2600, false, 121},
+		"a node":         {"who 0000:3b:00.3 --node n007", map[string]int{"GET pods": 1, "GET resourceclaims/": 5, "GET resourceslices": 1}, 300, true, 2},
+		"all namespaces": {"-A", map[string]int{"GET pods": 3, "GET resourceclaims": 2}, 900, false, 1201},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked := func(s *apiServer) (requests map[string]int, bytes, lines int) {
+				s.requests, s.bytes, requests = nil, 0, map[string]int{}
+				tool, stdout, stderr := s.tool(t)
+				if code := s.run(t, tool, strings.Fields(test.args)...); code != 0 || (stderr.Len() > 0) != (s == big && name == "all namespaces") {
+					t.Fatalf("exit code %d: %s", code, stderr)
+				}
+				for _, r := range s.requests {
+					r = strings.ReplaceAll(r, " namespaces/", " ")
+					r = regexp.MustCompile(` ns\d/`).ReplaceAllString(r, " ")
+					resource, of, one := strings.Cut(r, "/")
+					if one && of != "" {
+						resource += "/"
+					}
+					requests[resource]++
+				}
+				return requests, s.bytes, strings.Count(stdout.String(), "\n")
+			}
+			requests, bytes, lines := asked(big)
+			if diff := cmp.Diff(test.requests, requests); diff != "" || bytes > 1000*test.kilo || lines < test.lines {
+				t.Errorf("%d bytes, %d lines, requests (-want +got):\n%s", bytes, lines, diff)
+			}
+			if _, before, _ := asked(small); test.same && before != bytes {
+				t.Errorf("%d bytes where the cluster is small, %d where it is big", before, bytes)
+			}
+		})
+	}
+}
+
+// By client-go's default there are 5 requests per second.
+func TestTheRateIsKubectls(t *testing.T) {
+	tool, _, _ := newAPIServer(t).tool(t)
+	if config, err := tool.rest(); err != nil || config.QPS < 50 || config.Burst < 300 {
+		t.Errorf("%v: %+v", err, config)
+	}
+}
+
+// An API server, or a proxy before it, may know no WebSockets.
+func TestCommandsOnANodeFallBackToSPDY(t *testing.T) {
+	var tried []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		tried = append(tried, r.Method+" "+r.Header.Get("Upgrade"))
+		w.WriteHeader(http.StatusBadRequest)
+	}))
+	defer server.Close()
+	s := &apiServer{Server: server}
+	tool, _, _ := s.tool(t)
+	*tool.config.APIServer = server.URL
+	err := tool.execute(t.Context(), agent("devinfo-agent", "devinfo", "a"), []string{"/devinfoctl", "list"}, remotecommand.StreamOptions{Stdout: io.Discard})
+	if err == nil || !slices.Equal(tried, []string{"GET websocket", "POST SPDY/3.1"}) {
+		t.Errorf("%v: %q", err, tried)
+	}
+}

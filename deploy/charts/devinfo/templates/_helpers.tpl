@@ -1,0 +1,103 @@
+{{- /* One agent runs on a node, so there is one release in a cluster: names do not have the release's. */ -}}
+{{- define "devinfo.fullname" -}}
+{{- .Values.fullnameOverride | default .Values.nameOverride | default "devinfo" | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "devinfo.agent" -}}
+{{- printf "%s-agent" (include "devinfo.fullname" .) -}}
+{{- end -}}
+
+{{- define "devinfo.dra" -}}
+{{- $name := include "devinfo.fullname" . -}}
+{{- ternary "cni-dra-driver" (printf "%s-cni-dra-driver" $name) (eq $name "devinfo") -}}
+{{- end -}}
+
+{{- define "devinfo.agent.account" -}}
+{{- .Values.agent.serviceAccount.name | default (ternary (include "devinfo.agent" .) "default" .Values.agent.serviceAccount.create) -}}
+{{- end -}}
+
+{{- define "devinfo.dra.account" -}}
+{{- .Values.dra.serviceAccount.name | default (ternary (include "devinfo.dra" .) "default" .Values.dra.serviceAccount.create) -}}
+{{- end -}}
+
+{{- /* Of a dict of root and program. The program's name is what kubectl devinfo and PodMonitors look for. */ -}}
+{{- define "devinfo.labels" -}}
+app.kubernetes.io/name: {{ .program }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: devinfo
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{- /* Of a dict of root, program and own, the image of that program's values. */ -}}
+{{- define "devinfo.image" -}}
+{{- $repository := .own.repository -}}
+{{- if not $repository -}}
+  {{- if not .root.Values.image.repository -}}
+    {{- fail "image.repository is not set: there is no public image. \"make push REGISTRY=registry.example.com/net TAG=v0.1.0\" makes and pushes the images; then give --set image.repository=registry.example.com/net,image.tag=v0.1.0" -}}
+  {{- end -}}
+  {{- $repository = printf "%s/%s" .root.Values.image.repository .program -}}
+{{- end -}}
+{{- $tag := .own.tag | default .root.Values.image.tag | default .root.Chart.AppVersion -}}
+{{- if kindIs "float64" $tag -}}{{- $tag = int64 $tag -}}{{- end -}}
+{{- ternary (printf "%s@%s" $repository .own.digest) (printf "%s:%v" $repository $tag) (ne .own.digest "") -}}
+{{- end -}}
+
+{{- /* What pods of both programs have alike: of a dict of root and own, the program's values. */ -}}
+{{- define "devinfo.pod" -}}
+{{- with .own.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .own.tolerations }}
+tolerations: # nodes that have no network yet may need the plugin to get one
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+nodeSelector:
+  {{- merge (dict "kubernetes.io/os" "linux") .own.nodeSelector | toYaml | nindent 2 }}
+{{- with .own.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .root.Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .own.podSecurityContext }}
+securityContext:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- /* extraArgs, but for a flag that has a value of its own, by which more than the flag goes. */ -}}
+{{- define "devinfo.extraArgs" -}}
+{{- range $arg := .own.extraArgs -}}
+  {{- range $flag, $value := $.values -}}
+    {{- if or (eq $arg $flag) (hasPrefix (printf "%s=" $flag) $arg) -}}
+      {{- fail (printf "%s.extraArgs: %s: set %s, by which probe, mounts and ports go too" $.name $arg $value) -}}
+    {{- end -}}
+  {{- end }}
+- {{ $arg | quote }}
+{{- end -}}
+{{- end -}}
+
+{{- /* The directories that the nodes' settings name, by path: the setting that names it. Those
+that are mounted anyway, or are below one, are left out. */ -}}
+{{- define "devinfo.directories" -}}
+{{- $mounted := list "/var/lib/cni/devinfo" "/var/run/k8s.cni.cncf.io/devinfo" "/var/run/cdi" "/var/run/vhost-user" "/var/lib/cni/usrspcni" -}}
+{{- $more := dict -}}
+{{- range $settings := .Values.agent.settings -}}
+  {{- range $key := list "socketDirs" "stateDir" "deviceInfoDir" "devicePluginDir" "cdiDir" -}}
+    {{- $value := get $settings $key | default list -}}
+    {{- range $path := kindIs "slice" $value | ternary $value (list $value) -}}
+      {{- $path = clean $path -}}
+      {{- $is := false -}}
+      {{- range $mounted -}}
+        {{- if hasPrefix (printf "%s/" .) (printf "%s/" $path) -}}{{- $is = true -}}{{- end -}}
+      {{- end -}}
+      {{- if not $is -}}{{- $_ := set $more $path $key -}}{{- end -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
+{{- $more | toJson -}}
+{{- end -}}

@@ -1,0 +1,48 @@
+package cluster
+
+import (
+	"maps"
+	"slices"
+)
+
+// Recorded is an attachment as devinfoctl list -o json prints it on a node.
+type Recorded struct {
+	Pod    string `json:"pod"` // namespace/name
+	IfName string `json:"ifName"`
+	Type   string `json:"type"`
+	Device string `json:"device"`
+}
+
+// Deviceless are the nodes of attachments of which the API names no device, sorted. Multus
+// copies device information only of networks with a resourceName.
+func Deviceless(list []Attachment) []string {
+	nodes := map[string]bool{}
+	for n := range list {
+		if list[n].deviceless() {
+			nodes[list[n].Node] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(nodes))
+}
+
+// Fill takes from a node's records what the API does not say of its attachments.
+func Fill(list []Attachment, node string, records []Recorded) {
+	type key struct{ pod, ifName string }
+	by := map[key]Recorded{}
+	for _, r := range records {
+		if r.Device != "" {
+			by[key{r.Pod, r.IfName}] = r
+		}
+	}
+	for n := range list {
+		a := &list[n]
+		r, there := by[key{a.Namespace + "/" + a.Pod, a.Interface}]
+		if there && a.Node == node && a.deviceless() {
+			a.Type, a.Device, a.FromNode = r.Type, r.Device, true
+		}
+	}
+}
+
+func (a *Attachment) deviceless() bool {
+	return a.Device == "" && a.Claim == "" && a.Problem == "" && a.Node != ""
+}

@@ -1,0 +1,119 @@
+package cniexec_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"devinfo-cni.io/pkg/cniexec"
+)
+
+// lockedFile is a file that is locked as the caller of plugins does it.
+func lockedFile(t testing.TB) *os.File {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "entry")
+	must(t, os.WriteFile(path, []byte("{}"), 0o400))
+	f, err := os.Open(path)
+	must(t, err)
+	t.Cleanup(func() { f.Close() })
+	must(t, syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB))
+	return f
+}
+
+// free says whether nobody has a file locked.
+func free(t testing.TB, path string) bool {
+	t.Helper()
+	f, err := os.Open(path)
+	must(t, err)
+	defer f.Close()
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if err != nil && !errors.Is(err, syscall.EWOULDBLOCK) {
+		t.Fatal(err)
+	}
+	return err == nil
+}
+
+// killedCaller runs a plugin by a process that is killed once it has begun.
+func killedCaller(t *testing.T, lock *os.File, plugin, begun string) {
+	t.Helper()
+	self, err := os.Executable()
+	must(t, err)
+	caller := exec.Command(self)
+	caller.Env = append(os.Environ(), roleEnv+"=caller:"+plugin)
+	caller.ExtraFiles = []*os.File{lock}
+	must(t, caller.Start())
+	lock.Close()
+	hear(t, begun)
+	must(t, caller.Process.Kill())
+	if err := caller.Wait(); err == nil {
+		t.Fatal("the caller was not killed")
+	}
+}
+
+// Whether it is the plugin that goes on or what that has started, such as its IPAM
+// plugin, the lock is held until it has ended.
+func TestAPluginWhoseCallerWasKilledKeepsTheLock(t *testing.T) {
+	const work = "echo >begun; read x <goon; exec 3>&-; echo >ended"
+	for name, text := range map[string]string{
+		"itself":  work,
+		"a child": fmt.Sprintf("(%s) & kill -KILL $$", work),
+	} {
+		t.Run(name, func(t *testing.T) {
+			lock := lockedFile(t)
+			plugin := script(t, text)
+			begun, goOn, ended := fifo(t, plugin, "begun"), fifo(t, plugin, "goon"), fifo(t, plugin, "ended")
+			killedCaller(t, lock, plugin, begun)
+			if free(t, lock.Name()) {
+				t.Error("it is free")
+			}
+			tell(t, goOn)
+			hear(t, ended)
+			if !free(t, lock.Name()) {
+				t.Error("it is not free")
+			}
+		})
+	}
+}
+
+func TestADaemonInheritsTheLockToo(t *testing.T) {
+	lock := lockedFile(t)
+	plugin := script(t, "(read x <end; ls -l /proc/self/fd >fds; echo >ended) >/dev/null 2>&1 & echo {}")
+	end, ended := fifo(t, plugin, "end"), fifo(t, plugin, "ended")
+	_, err := call(t, &cniexec.Exec{Inherit: lock}, plugin, "ADD")
+	must(t, err)
+	must(t, syscall.Flock(int(lock.Fd()), syscall.LOCK_UN)) // as its caller does it
+	if !free(t, lock.Name()) {
+		t.Error("it is not free")
+	}
+	tell(t, end) // it lives
+	hear(t, ended)
+	fds, err := os.ReadFile(filepath.Join(filepath.Dir(plugin), "fds"))
+	must(t, err)
+	if !strings.Contains(string(fds), lock.Name()) {
+		t.Errorf("it did not inherit the lock: %s", fds)
+	}
+}
+
+// One that has a limit has a process group of its own.
+func TestAPluginThatIsKilledTakesItsChildrenAlong(t *testing.T) {
+	plugin := script(t, "(exec 4>alive; echo >begun; sleep 3600) >/dev/null 2>&1 & read x <goon; kill -KILL $$")
+	alive, begun, goOn := fifo(t, plugin, "alive"), fifo(t, plugin, "begun"), fifo(t, plugin, "goon")
+	gone := make(chan error, 1)
+	go func() {
+		_, err := os.ReadFile(alive)
+		gone <- err
+	}()
+	go func() {
+		hear(t, begun)
+		tell(t, goOn)
+	}()
+	_, err := call(t, &cniexec.Exec{Limit: time.Hour}, plugin, "ADD")
+	expect(t, err, cniexec.ReasonDied, "signal: killed")
+	must(t, <-gone)
+}

@@ -1,0 +1,63 @@
+package config
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/containernetworking/cni/pkg/types"
+)
+
+// DelegateProblem is what keeps the n-th delegate from being run, whatever the node; nil =
+// nothing. It is not in Problems: DEL runs the others.
+func (c *Config) DelegateProblem(n int) *Problem {
+	d := c.Delegates[n]
+	if d.Type == c.Type {
+		return &Problem{d.Key + ".type", fmt.Sprintf("%q", d.Type), "another plugin: this one would run itself"}
+	}
+	return d.problem()
+}
+
+// DelegateProblems are those of all delegates.
+func (c *Config) DelegateProblems() (list []*Problem) {
+	for n := range c.Delegates {
+		if p := c.DelegateProblem(n); p != nil {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// problem is a value that no CNI plugin can read.
+func (d Delegate) problem() *Problem {
+	var conf types.PluginConf
+	var wrong *json.UnmarshalTypeError
+	if !errors.As(json.Unmarshal(d.Raw, &conf), &wrong) {
+		return nil
+	}
+	var fields map[string]json.RawMessage
+	_ = json.Unmarshal(d.Raw, &fields) // Parse has read it
+	key, _, _ := strings.Cut(wrong.Field, ".")
+	return &Problem{d.Key + "." + wrong.Field, clip(fields[key]), InWords(wrong.Type)}
+}
+
+// InWords says which JSON decodes into a type.
+func InWords(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Slice:
+		return "a list"
+	case reflect.Int64:
+		return "a number"
+	case reflect.Map:
+		if t.Elem().Kind() == reflect.Bool {
+			return `an object of booleans, {"mac": true}`
+		}
+	}
+	return "an object"
+}

@@ -1,0 +1,168 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/ctl/topology"
+	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/sysfs"
+)
+
+// leased notes which devices an attachment has by its leases. Its device is then the one
+// that it has, or shares: an SF, say, of which its file can name only the function.
+func (a *Attachment) leased(leases []journal.DeviceLease) {
+	named := sysfs.ID(a.Type, a.Device)
+	for _, l := range leases {
+		at, ok := placeOfID(l.ID)
+		if !ok {
+			continue
+		}
+		if l.Mode == journal.Exclusive {
+			a.has = append(a.has, at.Name)
+		}
+		stronger := a.Lease == "" || l.Mode == journal.Exclusive && a.Lease == journal.Shared
+		if stronger || l.ID == named && l.Mode == a.Lease {
+			a.Type, a.Device, a.Lease = at.Bus, at.Name, l.Mode
+		}
+	}
+}
+
+// placeOfID is where the device of a lease is; an IOMMU group is none.
+func placeOfID(id string) (at topology.At, ok bool) {
+	bus, name, _ := strings.Cut(id, "-")
+	return topology.At{Bus: bus, Name: name}, bus != "iommu"
+}
+
+// leasedByClaim is leased for an attachment of a claim. Of what is on no bus there are no
+// leases: the driver's record alone says who has it.
+func (n *Node) leasedByClaim(a *Attachment, uid string) error {
+	if at, ok := a.Place(); ok && at.Bus == "net" {
+		if a.Lease = journal.Exclusive; a.node.Shared() {
+			a.Lease = journal.Shared
+		}
+		return nil
+	}
+	of := journal.Claim{UID: uid, IfName: a.IfName}
+	c, err := n.readClaim(of.Record())
+	if c != nil {
+		a.leased(n.journal.DevicesOf(c))
+	}
+	return err
+}
+
+// readClaim is a claim's record in the journal; nil = it has none, or none of which anything
+// can be told.
+func (n *Node) readClaim(record string) (*journal.Claim, error) {
+	c, err := n.journal.Claim(record)
+	if errors.As(err, new(*store.CorruptError)) || errors.As(err, new(*journal.FormatError)) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, n.journalError(err)
+	}
+	return c, nil
+}
+
+// ClaimLeases are what a record of the journal says that a claim has.
+type ClaimLeases struct {
+	Record  string   `json:"record"`            // its path
+	Claim   string   `json:"claim,omitempty"`   // namespace/name; "" = unknown
+	Devices []string `json:"devices,omitempty"` // for people
+	Ended   bool     `json:"ended,omitempty"`
+	Error   string   `json:"error,omitempty"`
+
+	key string // of the record
+	uid string
+	has []string       // devices of which they are exclusive
+	of  *journal.Claim // nil = of another boot, or it cannot be read
+}
+
+// claimLeases are those of all claims in the journal.
+func (n *Node) claimLeases() ([]ClaimLeases, error) {
+	list := []ClaimLeases{}
+	records, err := n.journal.Claims()
+	if err != nil {
+		return nil, n.journalError(err)
+	}
+	for _, record := range records {
+		l := ClaimLeases{Record: filepath.Join(n.Settings.StateDir, "claims", record), key: record}
+		l.uid, _, _ = strings.Cut(record, "=")
+		if l.of, err = n.readClaim(record); err != nil {
+			return nil, err
+		}
+		if l.of != nil {
+			l.Claim = podName(l.of.Namespace, l.of.Name)
+			l.name(n.journal.DevicesOf(l.of))
+		}
+		list = append(list, l)
+	}
+	return list, nil
+}
+
+func (l *ClaimLeases) name(leases []journal.DeviceLease) {
+	for _, d := range leases {
+		name := journal.DeviceName(d.ID)
+		if d.Mode == journal.Exclusive {
+			l.has = append(l.has, name)
+			l.Devices = append(l.Devices, name)
+		} else {
+			l.Devices = append(l.Devices, name+" (shared)")
+		}
+	}
+}
+
+// Holds are the devices that claims have of which cni-dra-driver has no record.
+func (n *Node) Holds() (list []topology.Attachment, err error) {
+	all, err := n.unrecordedLeases()
+	for _, l := range all {
+		for _, d := range n.journal.DevicesOf(l.of) {
+			if at, ok := placeOfID(d.ID); ok && d.Mode == journal.Exclusive {
+				list = append(list, topology.Attachment{Claim: l.Claim, Type: at.Bus, Device: at.Name, Lease: string(d.Mode), Health: topology.Bad})
+			}
+		}
+	}
+	return list, err
+}
+
+// unrecordedLeases are those of claims of which the driver has no record.
+func (n *Node) unrecordedLeases() ([]ClaimLeases, error) {
+	list, err := n.claimLeases()
+	return slices.DeleteFunc(list, func(l ClaimLeases) bool { return l.of == nil || n.FileThere(n.driverRecord(l.uid)) }), err
+}
+
+// LeasesOf are those of a claim that cni-dra-driver has no record of: with one it is for the
+// driver to end them.
+func (n *Node) LeasesOf(uid string) ([]ClaimLeases, error) {
+	if err := n.unrecorded(uid); err != nil {
+		return nil, err
+	}
+	list, err := n.claimLeases()
+	return slices.DeleteFunc(list, func(l ClaimLeases) bool { return l.uid != uid }), err
+}
+
+// EndLeases ends them, unless the driver has recorded the claim meanwhile.
+func (n *Node) EndLeases(l *ClaimLeases) error {
+	err := n.journal.LetGoIf(l.key, func() error { return n.unrecorded(l.uid) })
+	l.Ended = err == nil
+	return err
+}
+
+// unrecorded is an error if cni-dra-driver has a record of a claim.
+func (n *Node) unrecorded(uid string) error {
+	path := n.driverRecord(uid)
+	if !n.FileThere(path) {
+		return nil
+	}
+	return &Error{
+		Err: fmt.Errorf("claim %s: cni-dra-driver has a record of it, %s, and ends its leases itself", uid, path),
+		Remedy: "delete its pods; if DEL was given up, cni-dra-driver clear " + uid +
+			"; only if cni-dra-driver was removed from the node for good, remove that file first",
+	}
+}
+
+func (n *Node) driverRecord(uid string) string { return filepath.Join(n.ClaimDir, uid+".json") }

@@ -1,0 +1,141 @@
+package dra_test
+
+import (
+	"bytes"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/cdispec"
+	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/grant"
+	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/pod"
+)
+
+// withJournal has the agent hand out nodes of devices, and lease them.
+func (r *rig) withJournal(n *node) *journal.Journal {
+	r.options.Journal = journal.Open(filepath.Join(r.dir, "journal"), "boot1")
+	r.options.Journal.NetnsGone = isAway
+	r.options.Inventory, r.options.Finder = n.inventory(), n.finder()
+	g := grant.Granter{Sys: r.options.Finder.Sys, Policy: grant.Policy{Devices: []string{"*"}}, Nodes: func(path string) (cdispec.Node, error) {
+		return cdispec.Node{Path: path, Type: "c"}, nil
+	}}
+	r.options.Grant = func(info *devinfo.Info, _ pod.Identity, _, _ string) (grant.Grant, error) { return g.Of(info, false) }
+	return r.options.Journal
+}
+
+// holders are who has a lease of a device.
+func (r *rig) holders(id string) (list []string) {
+	r.t.Helper()
+	all, err := r.options.Journal.Holders(journal.OfDevice, id)
+	must(r.t, err)
+	for _, h := range all {
+		list = append(list, h.String())
+	}
+	return list
+}
+
+// A pod that is deleted by force still runs: its nodes are nobody else's.
+func TestAClaimWithoutANetworkHasItsDeviceToItself(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+		r.withJournal(newNode(t, "mlx5-switchdev"))
+		agent := r.start()
+		r.prepare(ownClaim("u1", vf3, ""))
+		for _, id := range []string{"pci-0000:03:00.5", "iommu-57"} {
+			if diff := cmp.Diff([]string{"claim ns/claim-u1"}, r.holders(id)); diff != "" {
+				t.Errorf("%s: %s", id, diff)
+			}
+		}
+		gates := len(r.files("cdi"))
+		next := ownClaim("u2", vf3, "")
+		next.Status.ReservedFor[0].UID = "uid-next"
+		_, err := agent.Prepare(t.Context(), next)
+		says(t, err, "claim ns/claim-u2", vf3+" (0000:03:00.5) is held by claim ns/claim-u1")
+		if n := len(r.files("cdi")); n != gates {
+			t.Errorf("it has got a gate: %q", r.files("cdi"))
+		}
+		r.unprepared("u1")
+		r.prepare(next)
+		if diff := cmp.Diff([]string{"claim ns/claim-u2"}, r.holders("pci-0000:03:00.5")); diff != "" {
+			t.Error(diff)
+		}
+		r.unprepared("u2")
+		if got := append(r.holders("pci-0000:03:00.5"), r.holders("iommu-57")...); got != nil {
+			t.Errorf("held by %q", got)
+		}
+		r.expectNothing()
+	})
+}
+
+// Multus gives the pod what its claim has, and another pod not.
+func TestAClaimWithoutANetworkIsNotPreparedWhileMultusHasItsDevice(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+		j := r.withJournal(newNode(t, "mlx5-switchdev"))
+		agent := r.start()
+		r.sandbox("s0", "other")
+		group := multus("other", "s0", r.netns("s0"), exclusive("iommu-57"))
+		r.multus(group)
+		_, err := agent.Prepare(t.Context(), ownClaim("u1", vf3, ""))
+		says(t, err, "IOMMU group 57", "is held by pod ns/other")
+		must(t, j.Forget(group))
+		r.sandbox("s1", "pod")
+		r.multus(multus("pod", "s1", r.netns("s1"), exclusive("pci-0000:03:00.5")))
+		r.prepare(ownClaim("u1", vf3, ""))
+	})
+}
+
+// Whoever waits for the claim may have the device by Multus, too, once it is his turn.
+func TestTheLeasesOfAClaimWithoutANetworkAreThoseOfItsPods(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+		j := r.withJournal(newNode(t, "mlx5-switchdev"))
+		agent := r.start()
+		r.prepare(ownClaim("u1", vf3, ""))
+		agent.Reserve("u1", []state.Pod{{Namespace: "ns", Name: "next", UID: "uid-next"}})
+		synctest.Wait()
+		claim, err := j.Claim("u1")
+		must(t, err)
+		if diff := cmp.Diff([]string{"uid-next"}, claim.Pods); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+// A node of a group is good for all that is in it.
+func TestAnAttachmentWhoseNodesAreGrantedHasTheirIOMMUGroup(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+		r.withJournal(newNode(t, "mlx5-switchdev"))
+		r.start()
+		claim := ownClaim("u1", vf3, network(`{"type":"sriov"}`))
+		raw := &claim.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw
+		*raw = bytes.Replace(*raw, []byte("net1"), []byte("net2"), 1) // that the captured pod lacks
+		r.prepare(claim)
+		sb := r.sandbox("s1", "pod")
+		must(t, r.runPod(sb))
+		if diff := cmp.Diff([]string{"claim ns/claim-u1"}, r.holders("iommu-57")); diff != "" {
+			t.Error(diff)
+		}
+		r.endPod(sb)
+		r.unprepared("u1")
+		if got := r.holders("iommu-57"); got != nil {
+			t.Errorf("held by %q", got)
+		}
+	})
+}
+
+// Nobody but the driver ends a claim's leases, and a record may have been lost.
+func TestLeasesOfAClaimThatIsNotOnRecordAreCollected(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+		j := r.withJournal(newNode(t, "mlx5-switchdev"))
+		must(t, j.Hold(&journal.Claim{UID: "u7", IfName: "net1", Leases: []journal.DeviceLease{exclusive("pci-0000:03:00.2")}}))
+		r.start()
+		r.prepare(ownClaim("u1", vf3, ""))
+		synctest.Wait()
+		if lost, kept := r.holders("pci-0000:03:00.2"), r.holders("pci-0000:03:00.5"); lost != nil || len(kept) != 1 {
+			t.Errorf("lost %q, kept %q", lost, kept)
+		}
+	})
+}

@@ -1,0 +1,95 @@
+package dra
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+)
+
+// ClaimGone asks the API server whether it has a claim no more, or another one of its name.
+func ClaimGone(client kubernetes.Interface) func(context.Context, kubeletplugin.NamespacedObject) (bool, error) {
+	return func(ctx context.Context, claim kubeletplugin.NamespacedObject) (bool, error) {
+		c, err := client.ResourceV1().ResourceClaims(claim.Namespace).Get(ctx, claim.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return true, nil
+		}
+		return err == nil && c.UID != claim.UID, err
+	}
+}
+
+// keepCollecting collects now, and every [Options.AbandonedEvery], until ctx ends.
+func (a *Agent) keepCollecting(ctx context.Context) {
+	tick := time.NewTicker(a.AbandonedEvery)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		a.collect(ctx)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// collect ends what nobody will unprepare: records whose claim is gone, and leases of
+// claims that are not on record.
+func (a *Agent) collect(ctx context.Context) {
+	for _, c := range a.idle() {
+		gone, err := a.Gone(ctx, c.ref)
+		if err == nil && gone {
+			a.Log.Warn("a claim is gone, and was not unprepared", "claim", c.ref)
+			_, err = a.dismiss(c.ref.UID)
+		}
+		if err != nil && ctx.Err() == nil {
+			a.Log.Error("whether a claim is gone is not known", "claim", c.ref, "error", err)
+		}
+	}
+	if err := a.collectLeases(); err != nil {
+		a.Log.Error("leases of claims that are not on record", "error", err)
+	}
+}
+
+// idle are the claims that no sandbox runs with, for all that is known.
+func (a *Agent) idle() (list []*claim) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, c := range a.claims {
+		runs := a.sandboxFor(c) != nil || c.record.Owes() && !a.synced
+		for _, at := range c.record.Attachments {
+			runs = runs || a.isListed(at.Sandbox)
+		}
+		if a.Gone != nil && !runs && len(c.record.Attachments) > 0 {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+func (a *Agent) collectLeases() error {
+	if a.Journal == nil {
+		return nil
+	}
+	records, err := a.Journal.Claims()
+	if err != nil {
+		return err
+	}
+	for _, record := range records {
+		uid, _, _ := strings.Cut(record, "=")
+		a.mu.Lock()
+		_, problem := a.problems[types.UID(uid)]
+		known := a.claims[types.UID(uid)] != nil || problem
+		a.mu.Unlock()
+		if known {
+			continue
+		}
+		if err := a.Journal.LetGo(record); err != nil {
+			return err
+		}
+	}
+	return nil
+}

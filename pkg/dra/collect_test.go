@@ -1,0 +1,87 @@
+package dra_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+
+	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/journal"
+)
+
+func TestAClaimIsGoneOnlyIfTheServerSaysSo(t *testing.T) {
+	noAnswer := errors.New("no answer")
+	for name, test := range map[string]struct {
+		claim, uid string
+		err        error
+		gone       bool
+	}{
+		"there":            {"a", "u1", nil, false},
+		"not there":        {"b", "u1", nil, true},
+		"made anew":        {"a", "u0", nil, true},
+		"no answer":        {"a", "u0", noAnswer, false},
+		"none of a missed": {"b", "u1", noAnswer, false},
+	} {
+		client := fake.NewClientset(&resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", UID: "u1"}})
+		if test.err != nil {
+			client.PrependReactor("get", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, test.err })
+		}
+		var claim kubeletplugin.NamespacedObject
+		claim.Namespace, claim.Name, claim.UID = "ns", test.claim, "u1"
+		if test.uid != "u1" {
+			claim.UID = "another"
+		}
+		gone, err := dra.ClaimGone(client)(t.Context(), claim)
+		if gone != test.gone || !errors.Is(err, test.err) {
+			t.Errorf("%s: gone %v, %v", name, gone, err)
+		}
+	}
+}
+
+// A DEL that is owed needs its record; a server that does not answer collects nothing; and with
+// the record go its leases.
+func TestNothingIsCollectedOnASuspicion(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+		var answer error
+		gone := false
+		r.options.Gone = func(context.Context, kubeletplugin.NamespacedObject) (bool, error) { return gone, answer }
+		r.options.AbandonedEvery = time.Minute
+		_, holders := r.prepared(t)
+		kept := func(when string, leases int) {
+			t.Helper()
+			time.Sleep(5 * time.Minute)
+			if got := r.files("state"); len(got) != 1 || holders() != leases {
+				t.Errorf("%s: %q, %d leases", when, got, holders())
+			}
+		}
+		must(t, r.runPod(r.sandbox("s1", "pod")))
+		gone = true
+		kept("its pod runs", 1)
+		r.stop()
+		agent := r.start() // which has not heard of the sandbox yet
+		kept("no runtime has told of sandboxes", 1)
+		gone, answer = false, errors.New("no answer")
+		_, err := agent.Synchronize(t.Context(), nil, nil)
+		must(t, err)
+		r.endPod(r.sandbox("s1", "pod"))
+		kept("the server does not answer", 0)
+		gone, answer = true, nil
+		other := &journal.Claim{UID: "u0", Namespace: "ns", Name: "lost", Leases: []journal.DeviceLease{{ID: "pci-0000:03:00.4", Mode: journal.Exclusive}}}
+		must(t, r.options.Journal.Hold(other))
+		time.Sleep(5 * time.Minute)
+		records, err := r.options.Journal.Claims()
+		must(t, err)
+		if len(records) > 0 {
+			t.Errorf("leases of %q", records)
+		}
+		r.expectNothing()
+	})
+}

@@ -1,0 +1,46 @@
+package inject_test
+
+import (
+	"strings"
+	"testing"
+
+	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/inject"
+	"devinfo-cni.io/pkg/link"
+)
+
+// hung is a kernel that does not answer before the test lets it.
+type hung struct {
+	discovery.Interfaces
+	asked, answer chan struct{}
+}
+
+func (h hung) Interface(netns, name string) (link.Interface, error) {
+	close(h.asked)
+	<-h.answer
+	return h.Interfaces.Interface(netns, name)
+}
+
+// With a runtime whose NRI knows of failure policies.
+func TestAnAgentThatEndsInARequestFailsItOnlyIfItIsToRefuse(t *testing.T) {
+	for policy, says := range map[inject.WhenMissing]string{inject.Pass: "", inject.Refuse: "failed to handle CreateContainer request: ttrpc: closed"} {
+		r := newRig(t)
+		kernel := hung{r.options.Finder.Interfaces, make(chan struct{}), make(chan struct{})}
+		r.options.WhenMissing, r.options.Finder.Interfaces = policy, kernel
+		nri := r.serve()
+		stop := nri.run()
+		r.attach("sriov-net", sandbox, "net1", "")
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			<-kernel.asked
+			stop()
+		}()
+		_, err := nri.create(pod(), container())
+		if (err != nil) != (says != "") || err != nil && !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", policy, err)
+		}
+		close(kernel.answer)
+		<-ended
+	}
+}

@@ -1,0 +1,44 @@
+package install
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+)
+
+// isOne says whether two paths lead to one file.
+func isOne(a, b string) bool {
+	one, err := os.Stat(a)
+	other, failed := os.Stat(b)
+	return err == nil && failed == nil && os.SameFile(one, other)
+}
+
+// Program keeps an executable of ours that is no plugin at a path of the node. It may be called
+// often: what is as it should be is not written. A file of somebody else's is an error. The
+// warning is that the file could not be given the label of its directory.
+func Program(from, path string) (warning, err error) {
+	want, err := os.ReadFile(from)
+	if err != nil {
+		return nil, err
+	}
+	to, sum := file(path), checksum(want)
+	has, err := os.ReadFile(path)
+	same := err == nil && checksum(has) == sum
+	switch {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return nil, err
+	case err == nil && isOne(from, path):
+		return nil, nil
+	case err == nil && !same && !to.marked():
+		return nil, fmt.Errorf("%s is another program: move it away", path)
+	}
+	if err := to.adopt(sum); err != nil {
+		return nil, err
+	}
+	if stat, err := os.Lstat(path); same && err == nil && stat.Mode().IsRegular() && sound(stat) {
+		return nil, nil
+	}
+	return to.put(bytes.NewReader(want), sum, 0o755)
+}

@@ -1,0 +1,156 @@
+package inventory_test
+
+import (
+	"strings"
+	"testing"
+
+	"devinfo-cni.io/pkg/inventory"
+)
+
+// A rule goes by what a device is like, and that is another thing in a pod: the PF has lost
+// its interface, and the rule that offered it.
+func TestWhatIsOnAHeldDeviceIsNotOfferedWhicheverRulesAreLeft(t *testing.T) {
+	const vf = "pci-0000-41-10-0" // of pf1
+	const vfs = `devices: [{drivers: [igbvf], as: exclusive}, {ifNames: [eth1], as: exclusive}]`
+	devices := read(t, host(t, without(t, captured(t, "igb-sriov"), "eth1")))
+	for name, s := range map[string]inventory.Situation{
+		"by a claim":         {Driver: driver, Ours: map[string]inventory.As{pf1: inventory.Exclusive}},
+		"from somebody else": {Driver: driver, Others: map[string]string{"0000:41:00.0": "pod ns/x has it"}},
+		"counted":            {Driver: driver, Counters: true, Others: map[string]string{"0000:41:00.0": "pod ns/x has it"}},
+	} {
+		if got := decision(t, inventory.Decide(devices, rules(t, vfs), s), vf).Why; !strings.Contains(got, pf1+", which it is on") {
+			t.Errorf("%s: %s is left out: %q", name, vf, got)
+		}
+		if got := decision(t, inventory.Decide(devices, rules(t, vfs), s), vf0).Why; got != "" {
+			t.Errorf("%s: a VF of the other PF: %q", name, got)
+		}
+	}
+}
+
+// Counters keep a PF and its VFs apart as long as both have them.
+func TestAHeldPFIsCountedWhicheverRulesAreLeft(t *testing.T) {
+	devices := read(t, host(t, captured(t, "igb-sriov")))
+	last := inventory.PublishedIn(inventory.Slices(inventory.Decide(devices, rules(t, either), counting()), nil, nil))
+	s := counting(pf1)
+	decisions := inventory.Decide(devices, rules(t, "devices: [{drivers: [igbvf], as: exclusive}]"), s)
+	now := inventory.PublishedIn(inventory.Slices(decisions, s.Ours, last))
+	for _, name := range []string{pf1, "pci-0000-41-10-0"} {
+		if c := now[name].ConsumesCounters; len(c) != 1 || c[0].CounterSet != pf1 {
+			t.Errorf("%s consumes %v", name, c)
+		}
+	}
+	if got := decision(t, decisions, "pci-0000-41-10-0").Taken; got != pf1 {
+		t.Errorf("taken by %q", got)
+	}
+}
+
+func TestWhatAHeldDeviceIsOnIsNotOfferedWhicheverRulesAreLeft(t *testing.T) {
+	const vf, vdpa = "pci-0000-65-00-4", "vdpa-vdpa4"
+	devices := read(t, host(t, captured(t, "mlx5-vdpa")))
+	for n := range devices {
+		if devices[n].Name == vf {
+			devices[n].IfName = "enp101s0f0v2"
+		}
+	}
+	for name, s := range map[string]inventory.Situation{
+		"by a claim":         {Driver: driver, Ours: map[string]inventory.As{vdpa: inventory.Exclusive}},
+		"from somebody else": {Driver: driver, Others: map[string]string{"vdpa4": "pod ns/x has it"}},
+	} {
+		decisions := inventory.Decide(devices, rules(t, "devices: [{pciAddresses: ['0000:65:00.4'], as: exclusive}]"), s)
+		if got := decision(t, decisions, vf).Why; !strings.Contains(got, vdpa+", which is on it") {
+			t.Errorf("%s: got %q", name, got)
+		}
+	}
+}
+
+// What pods share of a PF leaves it its VFs.
+func TestASharedPFKeepsNobodyFromItsVFs(t *testing.T) {
+	s := situation()
+	s.Ours = map[string]inventory.As{pf1: inventory.Shared}
+	decisions := inventory.Decide(read(t, host(t, captured(t, "igb-sriov"))), rules(t, everything), s)
+	if got := decision(t, decisions, "pci-0000-41-10-0").Why; got != "" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// What pods share stays as they have it, and gets no more of them, whatever has changed.
+func TestAHeldSharedDeviceIsNeitherConvertedNorOffered(t *testing.T) {
+	h := host(t, captured(t, "igb-sriov"))
+	last := inventory.PublishedIn(pool(t, h, "devices: [{ifNames: [eth1], as: shared}]"))
+	s := situation()
+	s.Ours = map[string]inventory.As{pf1: inventory.Shared}
+	for name, test := range map[string]struct {
+		host  inventory.Host
+		rules string
+		why   string // "" = it is offered
+	}{
+		"as before":      {h, "devices: [{ifNames: [eth1], as: shared}]", ""},
+		"no rule":        {h, "devices: [{ifNames: [eth0], as: shared}]", "no rule names it"},
+		"exclusive":      {h, "devices: [{ifNames: [eth1], as: exclusive}]", "pods share it"},
+		"a bond's port":  {changed(t, nil, map[string]string{"eth1": "bond0"}, of("bond", "bond0", "")), "devices: [{ifNames: [eth1], as: shared}]", "eth1 is a port of bond0"},
+		"default route":  {changed(t, []string{"eth1"}, nil), "devices: [{select: 'true', as: shared}]", "the host needs it"},
+		"counted rather": {h, either, "pods share it"},
+	} {
+		s.Counters = name == "counted rather"
+		decisions := inventory.Decide(read(t, test.host), rules(t, test.rules), s)
+		if got := decision(t, decisions, pf1).Why; !strings.HasPrefix(got, test.why) || got != "" && test.why == "" {
+			t.Errorf("%s: got %q", name, got)
+		}
+		now, published := inventory.PublishedIn(inventory.Slices(decisions, s.Ours, last))[pf1]
+		if !published || now.AllowMultipleAllocations == nil {
+			t.Errorf("%s: published %v as %+v", name, published, now)
+		}
+		if tainted := len(now.Taints) == 1 && now.Taints[0].Key == "devinfo-cni.io/not-offered"; tainted != (test.why != "") {
+			t.Errorf("%s: taints %v", name, now.Taints)
+		}
+	}
+}
+
+// Whatever becomes of the rules and the host, a device that a claim has to itself stays as it
+// was; but its rule goes by the interface that it had.
+func TestAHeldExclusiveDeviceIsTaintedOnceItIsOfferedNoMore(t *testing.T) {
+	const nic = "pci-0000-00-03-0" // eth0
+	text := captured(t, "virtio-vm")
+	whole := func() inventory.Host { h := host(t, text); h.Uplinks = nil; return h }
+	port, uplink := whole(), whole()
+	for n, l := range port.Links {
+		if l.Name == "eth0" {
+			port.Links[n].Master = "bond0"
+		}
+	}
+	uplink.Uplinks = []string{"eth0"}
+	away := host(t, without(t, text, "eth0"))
+	away.Uplinks = nil
+	const byName = "devices: [{ifNames: [eth0], as: exclusive}]"
+	last := inventory.PublishedIn(pool(t, whole(), byName))
+	if _, published := last[nic]; !published {
+		t.Fatalf("published: %v", last)
+	}
+	s := situation()
+	s.Ours, s.Last = map[string]inventory.As{nic: inventory.Exclusive}, last
+	for name, test := range map[string]struct {
+		host       inventory.Host
+		rules, why string // "" = it is offered
+	}{
+		"as before":         {whole(), byName, ""},
+		"in the pod":        {away, byName, ""},
+		"by select":         {away, `devices: [{select: 'device.attributes["devinfo-cni.io"].ifName == "eth0"', as: exclusive}]`, ""},
+		"no rule":           {whole(), "devices: [{ifNames: [eth9], as: exclusive}]", "no rule names it"},
+		"no rule, in a pod": {away, "devices: [{ifNames: [eth9], as: exclusive}]", "no rule names it"},
+		"shared":            {whole(), "devices: [{ifNames: [eth0], as: shared}]", "a claim has it to itself"},
+		"a bond's port":     {port, byName, "eth0 is a port of bond0"},
+		"default route":     {uplink, byName, "the host needs it: eth0 has a default route"},
+	} {
+		decisions := inventory.Decide(read(t, test.host), rules(t, test.rules), s)
+		if got := decision(t, decisions, nic).Why; !strings.HasPrefix(got, test.why) || got != "" && test.why == "" {
+			t.Errorf("%s: got %q", name, got)
+		}
+		now, published := inventory.PublishedIn(inventory.Slices(decisions, s.Ours, last))[nic]
+		if !published || now.AllowMultipleAllocations != nil {
+			t.Errorf("%s: published %v as %+v", name, published, now)
+		}
+		if tainted := len(now.Taints) == 1 && now.Taints[0].Key == inventory.TaintNotOffered; tainted != (test.why != "") {
+			t.Errorf("%s: taints %v", name, now.Taints)
+		}
+	}
+}

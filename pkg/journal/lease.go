@@ -1,0 +1,367 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/private"
+)
+
+// Kind is the kind of thing that a lease is of.
+type Kind string
+
+// The kinds of leases. A file or spec is one attachment's; a socket directory or a device is
+// a pod's, whose attachments and claims may each have a lease of it.
+const (
+	OfFile   Kind = "file"   // in the device-info directory
+	OfSpec   Kind = "spec"   // in the CDI directory
+	OfSocket Kind = "socket" // a directory of the host
+	OfDevice Kind = "device" // as sysfs.Object has it, or an IOMMU group
+)
+
+var kinds = []Kind{OfFile, OfSpec, OfSocket, OfDevice}
+
+func (k Kind) String() string {
+	switch k {
+	case OfFile:
+		return "device-info file"
+	case OfSpec:
+		return "CDI spec"
+	case OfSocket:
+		return "socket directory"
+	}
+	return string(k)
+}
+
+// pods says whether a thing of that kind is a pod's, by all of its attachments.
+func (k Kind) pods() bool { return k == OfSocket || k == OfDevice }
+
+// Mode says whether others may have a lease beside this one.
+type Mode string
+
+// The modes. A lease that is not exclusive admits others that are not.
+const (
+	Exclusive Mode = "exclusive"
+	Shared    Mode = "shared"
+)
+
+// A DeviceLease is a holder's lease of a device. Whoever has a part of a device, such as a
+// VF, has a shared lease of the whole too, the PF: so an exclusive PF keeps others from its
+// VFs, and a VF others from an exclusive PF.
+type DeviceLease struct {
+	ID     string `json:"id"`               // "pci-0000:01:10.6", "iommu-15"
+	Mode   Mode   `json:"mode"`             // of all leases of other kinds it is exclusive
+	Object uint64 `json:"object,omitempty"` // sysfs.Object.Inode: another one is another device, whatever its name; 0 = unknown
+}
+
+// lease is a lease of any kind.
+type lease struct {
+	kind Kind
+	DeviceLease
+}
+
+// leases are all that the entry's attachment has, or may have.
+func (e *Entry) leases() (list []lease) {
+	for _, of := range [...]struct {
+		kind Kind
+		id   string
+	}{{OfFile, e.File}, {OfSpec, e.CDI.File}, {OfSocket, e.SocketDir}} {
+		if of.id != "" {
+			list = append(list, lease{of.kind, DeviceLease{ID: of.id, Mode: Exclusive}})
+		}
+	}
+	return append(list, devices(e.Leases)...)
+}
+
+func devices(of []DeviceLease) (list []lease) {
+	for _, d := range of {
+		list = append(list, lease{OfDevice, d})
+	}
+	return list
+}
+
+// The leases of a thing are links to their holders: leases/<kind>/<id>/<holder> if they are
+// exclusive, leases/<kind>/<id>/shared/<holder> otherwise. All are taken and given back
+// under one lock, that of the directory leases: a PF and its VF could else pass each other.
+// One counts while its holder is there and names it; any other is removed by whoever meets it.
+const sharedDir = "shared"
+
+// lockLimit bounds the wait for others to take or give back a lease, which they do in a
+// millisecond.
+const lockLimit = 10 * time.Second
+
+// alone calls f under the lock of all leases.
+func (j *Journal) alone(f func() error) error {
+	err := j.leases.Alone(lockLimit, f)
+	if errors.Is(err, fs.ErrNotExist) && notThere(j.leases.Path("")) {
+		if err = j.entries.Make(); err == nil {
+			err = j.leases.Make()
+		}
+		if err == nil {
+			err = j.leases.Alone(lockLimit, f)
+		}
+	}
+	return err
+}
+
+// leaseLink is a link to a holder, by the holder's name.
+type leaseLink struct {
+	Mode
+	path, holder string
+}
+
+// place is the directory of the links of a thing's leases of a mode.
+func (j *Journal) place(kind Kind, id string, mode Mode) string {
+	dir := j.leases.Path(string(kind) + "/" + escape(id))
+	if mode == Shared {
+		dir += "/" + sharedDir
+	}
+	return dir
+}
+
+func (j *Journal) link(l lease, holder string) string {
+	return j.place(l.kind, l.ID, l.Mode) + "/" + holder
+}
+
+// links are those of a thing, of modes in the order given.
+func (j *Journal) links(kind Kind, id string, modes ...Mode) (list []leaseLink, err error) {
+	for _, mode := range modes {
+		place := j.place(kind, id, mode)
+		entries, err := os.ReadDir(place)
+		if err != nil && !absent(err) {
+			return nil, err
+		}
+		for _, e := range entries {
+			path := place + "/" + e.Name()
+			if e.Type() == fs.ModeSymlink {
+				list = append(list, leaseLink{mode, path, e.Name()})
+			} else if e.Name() != sharedDir {
+				return nil, fmt.Errorf("%s: is not a lease: remove it", path)
+			}
+		}
+	}
+	return list, nil
+}
+
+// escape makes one path element of an ID, which may be a path.
+func escape(id string) string {
+	name := strings.ReplaceAll(strings.TrimPrefix(id, "/"), "%", "%25")
+	name = strings.ReplaceAll(name, "/", "%2F")
+	if strings.HasPrefix(name, ".") {
+		name = "%2E" + name[1:]
+	}
+	return name
+}
+
+func unescape(kind Kind, name string) string {
+	id := strings.ReplaceAll(strings.ReplaceAll(name, "%2F", "/"), "%2E", ".")
+	id = strings.ReplaceAll(id, "%25", "%")
+	if kind == OfSocket {
+		return "/" + id
+	}
+	return id
+}
+
+// refusal is the holder that keeps somebody from a lease; nil = nobody does. stale are the
+// paths of links that count for nothing.
+func (j *Journal) refusal(l lease, by holder) (h *Holder, stale []string, err error) {
+	if bad := new(store.NameError); errors.As(store.CheckName(escape(l.ID)), &bad) {
+		bad.Name = l.ID
+		return nil, nil, bad
+	}
+	modes := []Mode{Exclusive, Shared}
+	if l.Mode == Shared || l.kind != OfDevice {
+		modes = modes[:1]
+	}
+	links, err := j.links(l.kind, l.ID, modes...)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, link := range links {
+		if link.holder == by.link || l.kind.pods() && sameContainer(link.holder, by.link) {
+			continue
+		}
+		h, pods, err := j.counts(l, link)
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case h == nil:
+			stale = append(stale, link.path)
+		case !l.kind.pods() || !common(pods, by.pods):
+			return h, nil, nil
+		}
+	}
+	h, err = j.lockedBySRIOV(l, by)
+	return h, stale, err
+}
+
+// sameContainer says whether two entries are of one container, and so of one pod.
+func sameContainer(a, b string) bool {
+	k, ok := parseKey(a)
+	l, both := parseKey(b)
+	return ok && both && k.ContainerID == l.ContainerID
+}
+
+func common(a, b []string) bool {
+	return slices.ContainsFunc(a, func(pod string) bool { return slices.Contains(b, pod) })
+}
+
+// counts gives the holder that a link leads to, and its pods; nil = the link counts for
+// nothing. An entry or claim of a newer build counts: what it names is not known.
+func (j *Journal) counts(l lease, link leaseLink) (*Holder, []string, error) {
+	names := func(of []lease) bool {
+		return slices.ContainsFunc(of, func(has lease) bool {
+			return has.kind == l.kind && has.ID == l.ID && has.Mode == link.Mode && (has.Object == 0 || l.Object == 0 || has.Object == l.Object)
+		})
+	}
+	if k, ok := parseKey(link.holder); ok {
+		e, err := j.sound(k)
+		if newer := new(FormatError); errors.As(err, &newer) {
+			return &Holder{Entry: &Entry{Key: k}, Mode: link.Mode}, nil, nil
+		}
+		if err != nil || e == nil || !e.OfBoot(j.bootID) || !names(e.leases()) {
+			return nil, nil, err
+		}
+		if l.kind == OfDevice && e.Netns != "" {
+			if gone, err := j.NetnsGone(e.Netns); err == nil && gone { // else in doubt alive
+				return nil, nil, nil
+			}
+		}
+		return &Holder{Entry: e, Mode: link.Mode}, []string{e.Pod}, nil
+	}
+	c, err := j.Claim(link.holder)
+	switch newer := new(FormatError); {
+	case errors.As(err, &newer):
+		return &Holder{Claim: &Claim{UID: link.holder}, Mode: link.Mode}, nil, nil
+	case errors.As(err, new(*store.CorruptError)):
+		return nil, nil, nil
+	case err != nil || c == nil || !names(devices(c.Leases)):
+		return nil, nil, err
+	}
+	return &Holder{Claim: c, Mode: link.Mode}, c.Pods, nil
+}
+
+// allowed is an error if somebody keeps a holder from one of its leases.
+func (j *Journal) allowed(by holder, leases []lease) (stale []string, err error) {
+	asked := ""
+	for _, l := range leases {
+		if l.Mode == Exclusive {
+			asked = l.ID
+		}
+		h, more, err := j.refusal(l, by)
+		if err != nil {
+			return nil, fmt.Errorf("lease of %s %s: %w", l.kind, l.ID, err)
+		}
+		if h != nil {
+			held := &HeldError{Kind: l.kind, ID: l.ID, Holder: *h}
+			if l.Mode == Shared {
+				held.Part = asked
+			}
+			return nil, held
+		}
+		stale = append(stale, more...)
+	}
+	return stale, nil
+}
+
+// take makes the links of leases that nobody keeps the holder from, in place of stale ones.
+// The caller has the lock. After an error nothing that counts has changed.
+func (j *Journal) take(by holder, leases []lease, stale []string) error {
+	for _, path := range stale {
+		if err := os.Remove(path); err != nil {
+			return err
+		}
+	}
+	var made []lease
+	for _, l := range leases {
+		up := "../../../"
+		if l.Mode == Shared {
+			up += "../"
+		}
+		made = append(made, l)
+		err := private.Open(j.place(l.kind, l.ID, l.Mode)).Link(by.link, up+by.target)
+		if errors.Is(err, fs.ErrExist) {
+			made, err = made[:len(made)-1], nil
+		}
+		if err != nil {
+			_ = j.giveBack(by.link, made) // it is the first error that tells
+			return fmt.Errorf("lease of %s %s: %w", l.kind, l.ID, err)
+		}
+	}
+	return nil
+}
+
+// without are the leases of which the others have no link.
+func without(list, others []lease) (rest []lease) {
+	linked := map[lease]bool{}
+	for _, l := range others {
+		l.Object = 0
+		linked[l] = true
+	}
+	for _, l := range list {
+		if l.Object = 0; !linked[l] {
+			rest = append(rest, l)
+		}
+	}
+	return rest
+}
+
+// giveBack removes the links of leases, and the directories that are then empty. What is
+// gone already is success, on a read-only disk too, and what no lease can be of has none.
+// The caller has the lock.
+func (j *Journal) giveBack(link string, leases []lease) error {
+	for _, l := range leases {
+		path := j.link(l, link)
+		if !notThere(path) {
+			if err := os.Remove(path); err != nil {
+				return err
+			}
+		}
+		if err := j.prune(l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// prune removes the directories of a lease that are empty.
+func (j *Journal) prune(l lease) error {
+	place := j.place(l.kind, l.ID, l.Mode)
+	err := rmdir(place)
+	if l.Mode == Shared && err == nil {
+		err = rmdir(filepath.Dir(place))
+	}
+	return err
+}
+
+// rmdir removes a directory if it is there, and empty.
+func rmdir(path string) error {
+	err := syscall.Rmdir(path)
+	if errors.Is(err, syscall.EROFS) {
+		if there, err := os.ReadDir(path); err != nil || len(there) > 0 {
+			return nil
+		}
+	}
+	if err == nil || absent(err) || errors.Is(err, syscall.ENOTEMPTY) {
+		return nil
+	}
+	return &fs.PathError{Op: "rmdir", Path: path, Err: err}
+}
+
+func notThere(path string) bool {
+	_, err := os.Lstat(path)
+	return absent(err)
+}
+
+// absent says that nothing is at a path, or can be.
+func absent(err error) bool {
+	return errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ENAMETOOLONG)
+}

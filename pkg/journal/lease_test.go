@@ -1,0 +1,249 @@
+package journal_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/journal"
+)
+
+func key(id, ifName string) journal.Key {
+	return journal.Key{Network: "n", ContainerID: id, IfName: ifName}
+}
+
+func expectOwner(t *testing.T, j *journal.Journal, file string, want *journal.Key) {
+	t.Helper()
+	got, err := j.Owner(journal.OfFile, file)
+	must(t, err)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("owner of %s: %s", file, diff)
+	}
+}
+
+// everything is an entry of a pod that names one thing of each kind.
+func everything(k journal.Key, pod string) *journal.Entry {
+	return &journal.Entry{
+		Key: k, Pod: pod, File: "f", CDI: journal.CDI{File: "s"}, SocketDir: "/d",
+		Leases: []journal.DeviceLease{{ID: "pci-vf", Mode: journal.Exclusive}, {ID: "pci-pf", Mode: journal.Shared}},
+	}
+}
+
+func has(id string, mode journal.Mode) []journal.DeviceLease {
+	return []journal.DeviceLease{{ID: id, Mode: mode}}
+}
+
+// Whatever it is of: nobody else gets anything of what the entry names.
+func TestALeaseThatIsRefusedLeavesNothing(t *testing.T) {
+	for kind, theirs := range map[journal.Kind]*journal.Entry{
+		journal.OfFile: {File: "f"}, journal.OfSpec: {CDI: journal.CDI{File: "s"}}, journal.OfSocket: {SocketDir: "/d"},
+		journal.OfDevice: {Leases: has("pci-vf", journal.Exclusive)},
+	} {
+		j, dir := open(t)
+		theirs.Key, theirs.Pod = key2, "other"
+		record(t, j, theirs)
+		before := files(t, dir)
+		held := refuse(t, j, everything(key1, "pod"))
+		if held.Kind != kind || held.Holder.Entry.Key != key2 {
+			t.Errorf("%s: got %v", kind, held)
+		}
+		expectFiles(t, dir, before...)
+		must(t, j.Forget(everything(key1, "pod"))) // as DEL after the refused ADD
+		expectFiles(t, dir, before...)
+		must(t, j.Forget(theirs))
+		record(t, j, everything(key1, "pod"))
+	}
+}
+
+// A file is one attachment's, and so is a spec; a socket directory and a device are a pod's.
+func TestAPodSharesWithItselfWhatIsThePods(t *testing.T) {
+	j, dir := open(t)
+	for kind, e := range map[journal.Kind]*journal.Entry{
+		journal.OfFile: {File: "f"}, journal.OfSpec: {CDI: journal.CDI{File: "s"}}, journal.OfSocket: {SocketDir: "/d"},
+		journal.OfDevice: {Leases: has("pci-vf", journal.Exclusive)},
+	} {
+		first, second := *e, *e
+		first.Key, first.Pod = key("a", "net1"), "pod"
+		second.Key, second.Pod = key("b", "net2"), "pod"
+		record(t, j, &first)
+		record(t, j, &first) // again
+		if err := tryRecord(t, j, &second); (err == nil) != (kind == journal.OfSocket || kind == journal.OfDevice) {
+			t.Errorf("%s: got %v", kind, err)
+		}
+		must(t, j.Forget(&first), j.Forget(&second))
+	}
+	expectFiles(t, dir)
+	nameless := &journal.Entry{Key: key1, Leases: has("pci-vf", journal.Exclusive)}
+	record(t, j, nameless)
+	refuse(t, j, &journal.Entry{Key: key2, Leases: has("pci-vf", journal.Exclusive)})
+}
+
+func TestModes(t *testing.T) {
+	for _, c := range []struct {
+		first, second journal.Mode
+		want          bool
+	}{
+		{journal.Exclusive, journal.Exclusive, false}, {journal.Exclusive, journal.Shared, false},
+		{journal.Shared, journal.Exclusive, false}, {journal.Shared, journal.Shared, true},
+	} {
+		j, dir := open(t)
+		first := record(t, j, &journal.Entry{Key: key1, Pod: "a", Leases: has("pci-x", c.first)})
+		second := &journal.Entry{Key: key2, Pod: "b", Leases: has("pci-x", c.second)}
+		if err := tryRecord(t, j, second); (err == nil) != c.want {
+			t.Errorf("%s, then %s: got %v", c.first, c.second, err)
+		}
+		if free := j.Free(second); (free == nil) != c.want {
+			t.Errorf("%s, then %s: free: %v", c.first, c.second, free)
+		}
+		if has := j.Has(first, "pci-x", 0); has != (c.first == journal.Exclusive) {
+			t.Errorf("%s: has it: %v", c.first, has)
+		}
+		must(t, j.Forget(first), j.Forget(second))
+		expectFiles(t, dir)
+	}
+}
+
+func TestWhoHasTheWholeIsToldToWhoWantsAPart(t *testing.T) {
+	j, _ := open(t)
+	record(t, j, &journal.Entry{
+		Key: key1, Pod: "a", Args: "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web", Time: time.Unix(0, 0), Leases: has("pci-0000:01:00.0", journal.Exclusive),
+	})
+	held := refuse(t, j, &journal.Entry{Key: key2, Pod: "b", Leases: []journal.DeviceLease{
+		{ID: "pci-0000:01:10.0", Mode: journal.Exclusive}, {ID: "pci-0000:01:00.0", Mode: journal.Shared},
+	}})
+	const want = "device 0000:01:00.0, which 0000:01:10.0 is a part of: is held by pod shop/web (net1, network net-a), since 1970-01-01 00:00:00 UTC"
+	if held.Error() != want {
+		t.Errorf("got  %s\nwant %s", held, want)
+	}
+}
+
+// Each of these leases is on disk, and keeps nobody out.
+func TestALeaseThatCountsForNothingGivesWay(t *testing.T) {
+	gone := filepath.Join(t.TempDir(), "gone") // a network namespace
+	for name, leave := range map[string]func(j *journal.Journal, dir string){
+		"killed": func(j *journal.Journal, dir string) {
+			record(t, j, everything(key1, "a"))
+			remove(t, filepath.Join(dir, "attachments/net-a@c0ffee@net1"))
+		},
+		"of another boot": func(_ *journal.Journal, dir string) {
+			record(t, journal.Open(dir, "another boot"), everything(key1, "a"))
+		},
+		"torn": func(j *journal.Journal, dir string) {
+			record(t, j, everything(key1, "a"))
+			overwrite(t, dir, key1, "{")
+		},
+		"of an entry that does not name it": func(j *journal.Journal, dir string) {
+			record(t, j, everything(key1, "a"))
+			overwrite(t, dir, key1, `{"format":3,"network":"net-a","containerID":"c0ffee","ifName":"net1","bootID":"`+boot+`","file":"g"}`)
+		},
+		"to elsewhere": func(_ *journal.Journal, dir string) {
+			for _, thing := range []string{"file/f", "spec/s", "socket/d", "device/pci-vf", "device/pci-pf/shared"} {
+				link(t, "/etc/passwd", filepath.Join(dir, "leases", thing, "x"))
+			}
+		},
+		"of a pod that is gone": func(j *journal.Journal, _ string) {
+			e := everything(key1, "a")
+			e.Netns, e.File, e.CDI, e.SocketDir = gone, "", journal.CDI{}, ""
+			record(t, j, e)
+		},
+		"of the device that was there before": func(j *journal.Journal, _ string) {
+			record(t, j, &journal.Entry{Key: key1, Pod: "a", Leases: []journal.DeviceLease{{ID: "pci-vf", Mode: journal.Exclusive, Object: 41}}})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j, dir := open(t)
+			leave(j, dir)
+			e := everything(key2, "b")
+			e.Leases[0].Object = 42
+			record(t, j, e)
+			expectOwner(t, j, "f", &key2)
+			if holders, err := j.Holders(journal.OfDevice, "pci-vf"); err != nil || len(holders) != 1 || holders[0].Entry.Key != key2 {
+				t.Errorf("it is held by %v, %v", holders, err)
+			}
+			if left := former(t, j, key1); left != nil {
+				must(t, j.Forget(left)) // its DEL leaves the new one's alone
+			}
+			expectOwner(t, j, "f", &key2)
+			if !j.Has(former(t, j, key2), "pci-vf", 42) || j.Holds(key1, journal.OfFile, "f") {
+				t.Error("DEL has taken what is another's by now")
+			}
+		})
+	}
+}
+
+func TestWhatIsNoLeaseIsNobodysToTake(t *testing.T) {
+	j, dir := open(t)
+	must(t, os.MkdirAll(filepath.Join(dir, "leases/file/f"), 0o700), os.WriteFile(filepath.Join(dir, "leases/file/f/x"), nil, 0o600))
+	if err := tryRecord(t, j, &journal.Entry{Key: key1, File: "f"}); err == nil || !strings.Contains(err.Error(), "leases/file/f/x: is not a lease: remove it") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestPathsThatLookAlikeAreDifferentDirectories(t *testing.T) {
+	j, dir := open(t)
+	paths := []string{"/a/b", "/a%2Fb", "/a%252Fb", "/a", "/.", "/..", "/../a", "/.a", "/%2Ea"}
+	for n, path := range paths {
+		k := key(string(rune('a'+n)), "net1")
+		e := record(t, j, &journal.Entry{Key: k, Pod: k.ContainerID, SocketDir: path})
+		torn := &journal.Entry{Key: k}
+		must(t, j.Remains(torn))
+		if torn.SocketDir != path {
+			t.Errorf("it has %s, want %s", torn.SocketDir, path)
+		}
+		defer func() { must(t, j.Forget(e)); expectFiles(t, dir, files(t, dir)...) }()
+	}
+	long := "/run/" + strings.Repeat("d/", 120)
+	err := tryRecord(t, j, &journal.Entry{Key: key1, Pod: "p", SocketDir: long})
+	if bad := new(store.NameError); !errors.As(err, &bad) || bad.Name != long {
+		t.Errorf("got %v", err)
+	}
+}
+
+// sriov-cni's lock counts while its network namespace is there, and is not the asker's own.
+func TestALockOfSRIOVCNIIsAHoldersToo(t *testing.T) {
+	j, dir := open(t)
+	locks := t.TempDir()
+	j.SRIOVLocks = locks
+	j.NetnsGone = func(path string) (bool, error) { return path == "/run/netns/gone", nil }
+	for netns, want := range map[string]bool{"/run/netns/theirs": false, "/run/netns/mine\n": true, "/run/netns/gone": true, "": true} {
+		must(t, os.WriteFile(filepath.Join(locks, "0000:01:10.0"), []byte(netns), 0o600))
+		e := &journal.Entry{Key: key1, Netns: "/run/netns/mine", Leases: has("pci-0000:01:10.0", journal.Exclusive)}
+		err := tryRecord(t, j, e)
+		if (err == nil) != want || err != nil && err.Error() != "device 0000:01:10.0: is held by network namespace /run/netns/theirs (by sriov-cni)" {
+			t.Errorf("%q: got %v", netns, err)
+		}
+		must(t, j.Forget(e))
+	}
+	expectFiles(t, dir)
+}
+
+func TestRefusalsAreCountedForWhoWatches(t *testing.T) {
+	j, dir := open(t)
+	record(t, j, everything(key1, "a"))
+	held := refuse(t, j, &journal.Entry{Key: key2, Pod: "b", Leases: has("pci-vf", journal.Exclusive)})
+	j.Refused(held, "pod b", time.Unix(1, 0))
+	if _, err := os.Stat(filepath.Join(dir, "refusals")); err == nil {
+		t.Error("nobody watches")
+	}
+	must(t, j.CountRefusals())
+	j.Refused(held, "pod b", time.Unix(1, 0))
+	must(t, j.CountRefusals())
+	j.Refused(held, "pod c", time.Unix(2, 0))
+	got, err := j.Refusals()
+	must(t, err)
+	want := journal.Refusals{Count: 2, Time: time.Unix(2, 0).UTC(), Device: "vf", Holder: "container c0ffee (net1, network net-a)", Asker: "pod c"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	must(t, os.WriteFile(filepath.Join(dir, "refusals"), nil, 0o600)) // as a power failure leaves it
+	must(t, j.CountRefusals())
+	if got, err = j.Refusals(); err != nil || got.Count != 0 {
+		t.Errorf("torn: %+v, %v", got, err)
+	}
+}

@@ -1,0 +1,162 @@
+package journal_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"devinfo-cni.io/pkg/journal"
+)
+
+// A machine with two PFs of two VFs each, and a vDPA device on one VF: each device before
+// what it is a part of.
+var lineages = [][]string{
+	{"pci-pf0"}, {"pci-vf0", "pci-pf0"}, {"pci-vf1", "pci-pf0"}, {"vdpa-v", "pci-vf1", "pci-pf0"},
+	{"pci-pf1"}, {"pci-vf2", "pci-pf1"}, {"pci-vf3", "pci-pf1"},
+}
+
+// world is what the model knows: who has which device, without a look at the disk.
+type world struct {
+	*testing.T
+	rand    *rand.Rand
+	dir     string
+	boot    int
+	j       *journal.Journal
+	holding map[string]grasp // by attachment or claim
+	objects map[string]uint64
+	dead    map[string]bool // network namespaces
+	next    int
+}
+
+// grasp is one holder's hold of a device, and of what it is a part of.
+type grasp struct {
+	pods   []string
+	leases []journal.DeviceLease
+	netns  string // "" = a claim, which needs none
+	boot   int
+	entry  *journal.Entry
+	claim  *journal.Claim
+}
+
+func (w *world) open() {
+	w.j = journal.Open(w.dir, fmt.Sprint("boot", w.boot))
+	w.j.NetnsGone = func(path string) (bool, error) { return w.dead[path], nil }
+}
+
+// counts says whether a grasp still keeps anybody out.
+func (w *world) counts(g grasp) bool { return g.boot == w.boot && (g.netns == "" || !w.dead[g.netns]) }
+
+// free is the rule in one place: nobody else's pod has the device in a mode that does not
+// go with the one that is wanted.
+func (w *world) free(pods []string, leases []journal.DeviceLease) bool {
+	for _, g := range w.holding {
+		if !w.counts(g) || slices.ContainsFunc(pods, func(p string) bool { return slices.Contains(g.pods, p) }) {
+			continue
+		}
+		for _, has := range g.leases {
+			for _, want := range leases {
+				if has.ID == want.ID && (has.Object == 0 || want.Object == 0 || has.Object == want.Object) && (has.Mode == journal.Exclusive || want.Mode == journal.Exclusive) {
+					return false
+				}
+			}
+		}
+	}
+	return true
+}
+
+func (w *world) leases() (list []journal.DeviceLease) {
+	mode := journal.Exclusive
+	if w.rand.IntN(3) == 0 {
+		mode = journal.Shared
+	}
+	for _, id := range lineages[w.rand.IntN(len(lineages))] {
+		list = append(list, journal.DeviceLease{ID: id, Mode: mode, Object: w.objects[id]})
+		mode = journal.Shared
+	}
+	return list
+}
+
+func (w *world) take() {
+	w.next++
+	name, pod, leases := fmt.Sprint("h", w.next), fmt.Sprint("pod", w.rand.IntN(4)), w.leases()
+	g := grasp{pods: []string{pod}, leases: leases, boot: w.boot}
+	var err error
+	if w.rand.IntN(3) == 0 {
+		g.claim = &journal.Claim{UID: name, Pods: g.pods, Leases: leases}
+		err = w.j.Hold(g.claim)
+	} else {
+		g.netns = "/run/netns/" + pod + fmt.Sprint(w.boot)
+		if w.dead[g.netns] {
+			return // no ADD comes for it
+		}
+		g.entry = &journal.Entry{Key: key(name, "net1"), Pod: pod, Netns: g.netns, Leases: leases}
+		err = w.j.Record(g.entry, nil)
+		g.entry.Unlock()
+	}
+	held := new(journal.HeldError)
+	if free := w.free(g.pods, leases); free != (err == nil) || err != nil && !errors.As(err, &held) {
+		w.Fatalf("%s of %s takes %v: the model says %v, the journal %v", name, pod, leases, free, err)
+	}
+	if err == nil {
+		w.holding[name] = g
+	}
+}
+
+// drop ends a grasp, or is killed on the way.
+func (w *world) drop() {
+	for name, g := range w.holding {
+		switch killed := w.rand.IntN(4) == 0; {
+		case killed && g.entry != nil:
+			remove(w.T, filepath.Join(w.dir, "attachments", "n@"+name+"@net1"))
+		case killed && g.boot == w.boot: // the next boot's sweep takes it away
+			remove(w.T, filepath.Join(w.dir, "claims", name))
+		case g.entry != nil:
+			must(w.T, w.j.Forget(g.entry))
+		default:
+			must(w.T, w.j.LetGo(g.claim.Record()))
+		}
+		delete(w.holding, name)
+		return
+	}
+}
+
+// Never are there two that have what one alone may have; nothing is refused that is free;
+// and nothing is left.
+func TestLeasesAreAsTheModelHasThem(t *testing.T) {
+	for seed := range uint64(20) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			w := &world{T: t, rand: rand.New(rand.NewPCG(seed, 0)), dir: t.TempDir(), holding: map[string]grasp{}, objects: map[string]uint64{}, dead: map[string]bool{}}
+			w.open()
+			for range 150 {
+				switch n := w.rand.IntN(40); {
+				case n < 20:
+					w.take()
+				case n < 34:
+					w.drop()
+				case n < 36:
+					must(t, w.j.Sweep(func(string) {}))
+				case n < 38: // a pod's namespace ends before its DEL
+					w.dead[fmt.Sprintf("/run/netns/pod%d%d", w.rand.IntN(4), w.boot)] = true
+				case n < 39: // a VF is unplugged, and another one plugged in
+					w.objects[lineages[w.rand.IntN(len(lineages))][0]] = w.rand.Uint64()
+				default:
+					w.boot++
+					w.open()
+				}
+			}
+			for _, name := range slices.Collect(maps.Keys(w.holding)) {
+				if g := w.holding[name]; g.entry != nil {
+					must(t, w.j.Forget(g.entry))
+				} else {
+					must(t, w.j.LetGo(g.claim.Record()))
+				}
+			}
+			must(t, w.j.Sweep(func(string) {}))
+			expectFiles(t, w.dir)
+		})
+	}
+}

@@ -1,0 +1,53 @@
+package journal
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"syscall"
+
+	"devinfo-cni.io/devinfo/store"
+)
+
+// Seen fails if the state directory is not there and cannot be made, as in a container that does
+// not have it mounted: to All and Newer it would be a journal without entries.
+func (j *Journal) Seen() error {
+	stat, err := os.Stat(j.dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		err = j.entries.Make()
+	case err == nil && !stat.IsDir():
+		err = syscall.ENOTDIR
+	}
+	if err != nil {
+		return fmt.Errorf("stateDir: %s is not there and cannot be made: %v: mount it at that path into the container, or make it a directory that root can write to", j.dir, err)
+	}
+	return nil
+}
+
+// Newer returns the pods, as namespace/name, that have entries of a format above that; of an
+// entry that does not say its pod, the attachment. An invalid entry has no format.
+func (j *Journal) Newer(than int) (pods []string, err error) {
+	keys, err := j.All()
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range keys {
+		e, err := j.Get(k)
+		newer := new(FormatError)
+		switch {
+		case errors.As(err, &newer) && newer.Format > than:
+			pods = append(pods, cmp.Or(newer.Pod, k.String()))
+		case errors.As(err, &newer), errors.As(err, new(*store.CorruptError)):
+		case err != nil:
+			return nil, err
+		case e != nil && e.Format > than:
+			pods = append(pods, cmp.Or(e.pod(), k.String()))
+		}
+	}
+	slices.Sort(pods)
+	return slices.Compact(pods), nil
+}

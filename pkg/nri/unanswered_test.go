@@ -1,0 +1,99 @@
+package nri_test
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/adaptation"
+	"github.com/containerd/nri/pkg/api"
+
+	"devinfo-cni.io/pkg/nri"
+)
+
+// silent is a plugin that is asked, and does not answer before the test lets it.
+type silent struct {
+	asked  chan struct{}
+	answer chan struct{}
+}
+
+func (s silent) CreateContainer(context.Context, *api.PodSandbox, *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+	close(s.asked)
+	<-s.answer
+	return nil, nil, nil
+}
+
+// served is the runtime's side of NRI, with a deadline for each request.
+func served(t *testing.T, dir string, deadline time.Duration) *adaptation.Adaptation {
+	t.Helper()
+	adaptation.SetPluginRequestTimeout(deadline)
+	list := func(ctx context.Context, tell adaptation.SyncCB) error {
+		_, err := tell(ctx, nil, nil)
+		return err
+	}
+	nothing := func(context.Context, []*adaptation.ContainerUpdate) ([]*adaptation.ContainerUpdate, error) {
+		return nil, nil
+	}
+	runtime, err := adaptation.New("test", "v2.5.0", list, nothing, adaptation.WithSocketPath(filepath.Join(dir, "nri.sock")),
+		adaptation.WithPluginPath(filepath.Join(dir, "none")), adaptation.WithPluginConfigPath(filepath.Join(dir, "none")))
+	if err == nil {
+		err = runtime.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(runtime.Stop)
+	return runtime
+}
+
+// The plugin hangs, or it ends while it is asked.
+func TestAnUnansweredRequestFailsOnlyIfThePluginAsksForThat(t *testing.T) {
+	for name, test := range map[string]struct {
+		deadline time.Duration
+		ends     bool
+		says     string
+	}{
+		"hangs": {100 * time.Millisecond, false, "failed to handle CreateContainer request: context deadline exceeded"},
+		"ends":  {3 * time.Minute, true, "failed to handle CreateContainer request: ttrpc: closed"},
+	} {
+		for _, fail := range []bool{false, true} {
+			err := unanswered(t, test.deadline, test.ends, fail)
+			if (err != nil) != fail || err != nil && !strings.Contains(err.Error(), test.says) {
+				t.Errorf("%s, FailRequests %v: %v", name, fail, err)
+			}
+		}
+	}
+}
+
+// unanswered is what becomes of a request that a plugin does not answer.
+func unanswered(t *testing.T, deadline time.Duration, ends, fail bool) (err error) {
+	t.Helper()
+	dir, plugin := t.TempDir(), silent{make(chan struct{}), make(chan struct{})}
+	runtime := served(t, dir, deadline)
+	ctx, end := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- nri.Plugin{
+			Handler: plugin, Name: "test", Index: "60", Socket: filepath.Join(dir, "nri.sock"), FailRequests: fail,
+			Connected: func(bool) {}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		}.Serve(ctx)
+	}()
+	if ends {
+		go func() { <-plugin.asked; end() }()
+	}
+	for asked := false; !asked; { // a runtime that does not know the plugin yet goes on without it
+		_, err = runtime.CreateContainer(t.Context(), &adaptation.CreateContainerRequest{Pod: &api.PodSandbox{Id: "p"}, Container: &api.Container{Id: "c"}})
+		select {
+		case <-plugin.asked:
+			asked = true
+		default:
+		}
+	}
+	close(plugin.answer)
+	end()
+	<-ended
+	return err
+}

@@ -1,0 +1,167 @@
+package private
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Between two tries at a lock. A blocking flock could not be given up: nothing but its
+// success ends it, and it would then have a lock that nobody wants any more.
+const (
+	firstPause   = 200 * time.Microsecond
+	longestPause = 100 * time.Millisecond
+	shortPause   = time.Millisecond // the longest for a lock that nobody has for longer
+)
+
+// A BusyError says that somebody else has had a lock for as long as the caller would wait.
+type BusyError struct {
+	Path    string
+	Waited  time.Duration
+	Holders string // "process 4711 (macvlan)", as far as we may see them; or ""
+	Cause   error  // of the context, which ended the wait; nil = the limit did
+}
+
+func (e *BusyError) Error() string {
+	holders := ""
+	if e.Holders != "" {
+		holders = " by " + e.Holders
+	}
+	if e.Cause != nil {
+		return fmt.Sprintf("%s: is locked%s, and the wait for it was ended: %v", e.Path, holders, e.Cause)
+	}
+	return fmt.Sprintf("%s: is still locked%s after %v", e.Path, holders, e.Waited)
+}
+
+func (e *BusyError) Unwrap() error { return e.Cause }
+
+// Lock opens a file for reading and locks it (flock, LOCK_EX), once nobody else has it
+// locked; nil if there is none. What is locked is at the path at that moment. The error is
+// a [*BusyError] after the limit or the end of the context, [ErrNotRegular] for a symbolic
+// link, else the system's. The caller ends it by [Unlock]; a process that inherits the
+// file keeps it locked after the caller's death.
+func Lock(ctx context.Context, path string, limit time.Duration) (*os.File, error) {
+	for wait := newWait(ctx, path, limit, longestPause); ; {
+		f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0) // should it be a named pipe
+		switch {
+		case errors.Is(absent(err), fs.ErrNotExist):
+			return nil, nil
+		case errors.Is(err, syscall.ELOOP):
+			return nil, fmt.Errorf("%s: %w: a symbolic link", path, ErrNotRegular)
+		case err != nil:
+			return nil, err
+		}
+		current := false
+		if err = tryLock(f); err == nil {
+			if current, err = isAt(f, path); current {
+				return f, nil
+			}
+		} else if errors.Is(err, syscall.EWOULDBLOCK) {
+			err = wait.pause()
+		}
+		f.Close() // and with it the lock of what is no longer there
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// Unlock unlocks by name: a daemon that a plugin left behind has the lock as well as
+// we do, by the same open file, and closing ours would leave it that.
+func Unlock(f *os.File) {
+	if f != nil {
+		_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
+		f.Close()
+	}
+}
+
+// isAt is false when f has been renamed or removed.
+func isAt(f *os.File, path string) (bool, error) {
+	open, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	there, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && os.SameFile(open, there), err
+}
+
+func tryLock(f *os.File) error {
+	if err := flock(f, syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return &fs.PathError{Op: "flock", Path: f.Name(), Err: err}
+	}
+	return nil
+}
+
+// wait is a wait for a lock.
+type wait struct {
+	ctx   context.Context
+	path  string
+	limit time.Duration
+	began time.Time
+	next  time.Duration
+	most  time.Duration
+}
+
+func newWait(ctx context.Context, path string, limit, most time.Duration) *wait {
+	return &wait{ctx, path, limit, time.Now(), firstPause, most}
+}
+
+// pause lets some time pass before the next try; its error is that there is to be none.
+func (w *wait) pause() error {
+	left := w.limit - time.Since(w.began)
+	if left <= 0 {
+		return &BusyError{Path: w.path, Waited: w.limit, Holders: holders(w.path)}
+	}
+	timer := time.NewTimer(min(w.next, left))
+	defer timer.Stop()
+	w.next = min(2*w.next, w.most)
+	select {
+	case <-w.ctx.Done():
+		return &BusyError{Path: w.path, Waited: time.Since(w.began), Cause: context.Cause(w.ctx)}
+	case <-timer.C:
+		return nil
+	}
+}
+
+// holders names the processes that hold the lock of a file, by proc(5), fdinfo. It does
+// not touch the files that other processes have open.
+func holders(path string) string {
+	path, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return ""
+	}
+	var list []string
+	processes, _ := os.ReadDir("/proc")
+	for _, p := range processes {
+		process := filepath.Join("/proc", p.Name())
+		if p.Name() != "self" && p.Name() != "thread-self" && locks(process, path) {
+			name, _ := os.ReadFile(filepath.Join(process, "comm"))
+			list = append(list, fmt.Sprintf("process %s (%s)", p.Name(), strings.TrimSpace(string(name))))
+		}
+	}
+	return strings.Join(list, " and ")
+}
+
+// locks says whether a process, by its directory in /proc, has a lock on the file.
+func locks(process, path string) bool {
+	fds, _ := os.ReadDir(filepath.Join(process, "fd"))
+	for _, fd := range fds {
+		if target, err := os.Readlink(filepath.Join(process, "fd", fd.Name())); err != nil || target != path {
+			continue
+		}
+		info, _ := os.ReadFile(filepath.Join(process, "fdinfo", fd.Name()))
+		if strings.Contains(string(info), "FLOCK") {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,143 @@
+package private_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"devinfo-cni.io/pkg/private"
+	"devinfo-cni.io/pkg/private/privatetest"
+)
+
+const patience = 5 * time.Minute
+
+func lockFile(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "entry")
+	must(t, os.WriteFile(path, []byte("{}"), 0o400))
+	return path
+}
+
+// locked takes and leaves a lock.
+func locked(ctx context.Context, path string, limit time.Duration) error {
+	f, err := private.Lock(ctx, path, limit)
+	private.Unlock(f)
+	return err
+}
+
+func TestTheWaitForALockHasALimit(t *testing.T) {
+	path := lockFile(t)
+	privatetest.Lock(t, path)
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		err := locked(t.Context(), path, patience)
+		var busy *private.BusyError
+		if !errors.As(err, &busy) || busy.Waited != patience || busy.Path != path || time.Since(began) != patience {
+			t.Errorf("after %v: %#v", time.Since(began), err)
+		}
+		if want := fmt.Sprintf("process %d (", os.Getpid()); !strings.HasPrefix(busy.Holders, want) {
+			t.Errorf("held by %q", busy.Holders)
+		}
+	})
+}
+
+func TestTheContextEndsTheWaitForALock(t *testing.T) {
+	path := lockFile(t)
+	privatetest.Lock(t, path)
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		began := time.Now()
+		time.AfterFunc(time.Minute, cancel)
+		err := locked(ctx, path, patience)
+		if !errors.Is(err, context.Canceled) || time.Since(began) != time.Minute {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+	})
+}
+
+func replace(path string) error {
+	return errors.Join(os.WriteFile(path+"2", nil, 0o600), os.Rename(path+"2", path))
+}
+
+func TestTheWaitEndsWithTheLock(t *testing.T) {
+	for name, end := range map[string]func(path string, lock *os.File) error{
+		"free":     func(_ string, lock *os.File) error { return lock.Close() },
+		"removed":  func(path string, _ *os.File) error { return os.Remove(path) },
+		"replaced": func(path string, _ *os.File) error { return replace(path) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := lockFile(t)
+			lock := privatetest.Lock(t, path)
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				time.AfterFunc(time.Minute, func() { must(t, end(path, lock)) })
+				must(t, locked(t.Context(), path, patience))
+				if took := time.Since(began); took < time.Minute || took > time.Minute+time.Second {
+					t.Errorf("after %v", took)
+				}
+			})
+		})
+	}
+}
+
+func TestOnlyAFileThatIsThereIsLocked(t *testing.T) {
+	if f, err := private.Lock(t.Context(), filepath.Join(t.TempDir(), "none"), 0); f != nil || err != nil {
+		t.Errorf("got %v, %v", f, err)
+	}
+	loop := filepath.Join(t.TempDir(), "loop")
+	must(t, os.Symlink(loop, loop))
+	if err := locked(t.Context(), loop, patience); !errors.Is(err, private.ErrNotRegular) {
+		t.Errorf("got %v", err)
+	}
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	must(t, syscall.Mkfifo(pipe, 0o600))
+	must(t, locked(t.Context(), pipe, 0)) // which does not hang
+}
+
+// What is written locked is locked from the moment that it is there.
+func TestAFileIsWrittenLocked(t *testing.T) {
+	d := private.Open(t.TempDir())
+	f, err := d.WriteLocked("a", []byte("x"))
+	must(t, err)
+	if err := locked(t.Context(), d.Path("a"), 0); !errors.As(err, new(*private.BusyError)) {
+		t.Errorf("got %v", err)
+	}
+	if text, err := private.Content(f); err != nil || len(text) > 1 {
+		t.Errorf("%q, %v", text, err)
+	}
+	private.Unlock(f)
+	must(t, locked(t.Context(), d.Path("a"), 0))
+	expect(t, d, "a", "x")
+}
+
+func TestAFileMayBeReplacedWhileOthersWaitForIt(t *testing.T) {
+	path := lockFile(t)
+	done := make(chan error)
+	for range 2 {
+		go func() {
+			var err error
+			for range 500 {
+				err = errors.Join(err, locked(t.Context(), path, patience))
+			}
+			done <- err
+		}()
+	}
+	go func() {
+		var err error
+		for range 500 {
+			err = errors.Join(err, replace(path))
+		}
+		done <- err
+	}()
+	for range 3 {
+		must(t, <-done)
+	}
+}

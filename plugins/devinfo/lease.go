@@ -1,0 +1,176 @@
+package plugin
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/grant"
+	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/sysfs"
+)
+
+// leases are those that it takes to have devices, by their names, and shared ones of those
+// that they are parts of. A name that is no device's takes none.
+func (c *call) leases(mode journal.Mode, names ...string) (list []journal.DeviceLease, err error) {
+	for _, name := range names {
+		line, err := c.Finder.Sys.Lineage(name)
+		if err != nil {
+			return nil, fmt.Errorf("device %s: %w", name, err)
+		}
+		for n, device := range line {
+			if n > 0 {
+				mode = journal.Shared
+			}
+			list = add(list, journal.DeviceLease{ID: device.ID, Mode: mode, Object: device.Inode})
+		}
+	}
+	return list, nil
+}
+
+// add adds leases; of two of one device the exclusive one stays.
+func add(list []journal.DeviceLease, more ...journal.DeviceLease) []journal.DeviceLease {
+	for _, l := range more {
+		n := slices.IndexFunc(list, func(has journal.DeviceLease) bool { return has.ID == l.ID })
+		switch {
+		case n < 0:
+			list = append(list, l)
+		case l.Mode == journal.Exclusive:
+			list[n] = l
+		}
+	}
+	return list
+}
+
+// askedLeases are those of the devices that the delegates are asked to take: sriov-cni
+// changes a VF before anything can be found. By a deviceID a pod has the device to itself.
+func (c *call) askedLeases(delegates []json.RawMessage) ([]journal.DeviceLease, error) {
+	var names []string
+	name := func(id string) {
+		if id != "" && !slices.Contains(names, id) {
+			names = append(names, id)
+		}
+	}
+	for _, id := range c.cfg.DeviceIDs {
+		name(id.ID)
+	}
+	for _, raw := range delegates {
+		var child struct{ DeviceID, PCIBusID any } // a plugin may have a key of that name that is no string
+		if err := json.Unmarshal(raw, &child); err != nil {
+			return nil, err
+		}
+		for _, id := range []any{child.DeviceID, child.PCIBusID} {
+			if id, ok := id.(string); ok {
+				name(id)
+			}
+		}
+	}
+	var list []journal.DeviceLease
+	for _, name := range names {
+		more, err := c.leases(journal.Exclusive, name)
+		if err != nil {
+			return nil, err
+		}
+		list = add(list, more...)
+	}
+	return list, nil
+}
+
+// othersDevice names the holder of a device that the delegates are asked for, if that is
+// somebody else: an ADD that was refused for it has run none of them, and its DEL must not
+// take the device away.
+func (c *call) othersDevice(e *journal.Entry) error {
+	if len(e.Delegates) == 0 || c.Finder.Sys == nil {
+		return nil
+	}
+	asked, err := c.askedLeases(e.Delegates)
+	if err != nil {
+		return err
+	}
+	held := new(journal.HeldError)
+	if err := c.Journal.Free(&journal.Entry{Key: c.key, Netns: e.Netns, Pod: c.att.Pod().String(), Leases: asked}); errors.As(err, &held) {
+		return held
+	}
+	return nil
+}
+
+// foundLeases are those of the device that was found: exclusive, unless the interface is
+// one of several on it. One that is merely described is not the pod's: its interface is not
+// in the pod, no delegate was asked for it, and no container may have its nodes. It takes no
+// lease, and must not be another pod's.
+func (r *request) foundLeases(device *discovery.Device, info *devinfo.Info, given grant.Grant) ([]journal.DeviceLease, error) {
+	mode := journal.Exclusive
+	if device.Shared {
+		mode = journal.Shared
+	}
+	name := cmp.Or(device.SF, discovery.Identity(info))
+	if info != nil && info.Type == devinfo.TypeVDPA {
+		name = discovery.Identity(info)
+	}
+	list, err := r.leases(mode, name)
+	if err != nil || len(list) == 0 {
+		return nil, err
+	}
+	if given.IOMMUGroup != "" {
+		list = add(list, journal.DeviceLease{ID: sysfs.ID("iommu", given.IOMMUGroup), Mode: journal.Exclusive})
+	}
+	if device.Own || device.Shared && device.InNetns || len(r.children) > 0 || len(given.Nodes) > 0 {
+		return list, nil
+	}
+	for n := range list {
+		list[n].Mode = journal.Shared
+	}
+	return nil, r.held(r.Journal.Free(&journal.Entry{Key: r.key, Netns: r.netns, Pod: r.att.Pod().String(), Leases: list}))
+}
+
+// sriovPause and sriovTries bound the wait for sriov-cni's lock: in a chain its DEL comes
+// after ours, which has given back the lease.
+const (
+	sriovPause = 50 * time.Millisecond
+	sriovTries = 20
+)
+
+// record writes the journal's entry in place of a former one of this ADD.
+func (r *request) record(back *wayBack, e *journal.Entry) error {
+	var err error
+	for range sriovTries {
+		err = r.Journal.Record(e, back.entry)
+		held := new(journal.HeldError)
+		if !errors.As(err, &held) || held.Holder.Entry != nil || held.Holder.Claim != nil {
+			break
+		}
+		time.Sleep(sriovPause)
+	}
+	switch {
+	case err == nil:
+		back.entry = e
+	case as[*journal.HeldError](err):
+		return r.held(err)
+	case codeOf(err) == codeIO:
+		return fail(codeIO, err, "the journal is in the node setting stateDir, "+r.Node.StateDir)
+	}
+	return err
+}
+
+// held adds to a refusal who was refused, and what ends it.
+func (r *request) held(err error) error {
+	held := new(journal.HeldError)
+	if !errors.As(err, &held) || held.Kind != journal.OfDevice {
+		return err
+	}
+	remedy := "the kubelet tries again until that pod's DEL; where no kubelet will, \"devinfoctl gc --yes\" ends what is left of a pod that is gone"
+	switch {
+	case held.Holder.Claim != nil:
+		remedy = "the kubelet tries again until the claim is given back; if cni-dra-driver has been removed from the node, \"" + held.Holder.Claim.EndCommand() + "\" ends it"
+	case held.Holder.Entry == nil:
+		remedy = "the kubelet tries again until sriov-cni's DEL; a lock of it that is left over can be removed"
+	}
+	e := journal.Entry{Key: r.key, Args: r.args}
+	r.Journal.Refused(held, journal.Holder{Entry: &e}.String(), r.Now())
+	return fail(codeHeld, fmt.Errorf("%w: %s cannot have it too", err, journal.Holder{Entry: &e}), remedy)
+}

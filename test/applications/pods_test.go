@@ -1,0 +1,143 @@
+// Package applications_test runs applications in pods without a cluster: two network
+// namespaces, in which an application reads nothing but what devinfo has written for its
+// network, by the lines of docs/applications.md and by the program in dpdk.
+package applications_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/containernetworking/cni/libcni"
+	"golang.org/x/sys/unix"
+	"sigs.k8s.io/yaml"
+
+	"devinfo-cni.io/pkg/link/linktest"
+	"devinfo-cni.io/test/undertest"
+)
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+// program is the environment variable that names the program in Go.
+const program = "DEVINFO_TEST_DPDK"
+
+func run(m *testing.M) int {
+	if os.Getenv(undertest.Key) != "" { // linktest starts this program again for each test
+		return m.Run()
+	}
+	dir, err := os.MkdirTemp("", "devinfo-applications-")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	if err := undertest.Build(dir); err != nil {
+		panic(err)
+	}
+	build := exec.Command("go", "build", "-o", dir, "./dpdk")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		panic(string(out))
+	}
+	os.Setenv(program, dir+"/dpdk")
+	return m.Run()
+}
+
+// needs skips a test without the programs of Debian's packages.
+func needs(t *testing.T, packages map[string]string) {
+	t.Helper()
+	for name, pack := range packages {
+		if _, err := exec.LookPath(name); err != nil {
+			t.Skipf("%s is not installed: apt-get install --no-install-recommends %s", name, pack)
+		}
+	}
+}
+
+// fenced is the first block of a language after a text in docs/applications.md.
+func fenced(t *testing.T, after, language string) string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/applications.md")
+	must(t, err)
+	_, section, found := strings.Cut(string(text), "\n"+after)
+	_, section, opened := strings.Cut(section, "```"+language+"\n")
+	block, _, closed := strings.Cut(section, "```")
+	if !found || !opened || !closed {
+		t.Fatalf("docs/applications.md has no block of %s after %q", language, after)
+	}
+	return block
+}
+
+// userspace is userspace-cni without a data plane: it makes the sandbox's directory.
+const userspace = `#!/bin/sh
+[ $CNI_COMMAND = VERSION ] || mkdir -p /var/lib/cni/usrspcni/$(echo $CNI_CONTAINERID | cut -c1-12)
+echo '{"cniVersion": "1.0.0", "supportedVersions": ["0.4.0", "1.0.0"]}'
+`
+
+// stage makes a node with devinfo and the stand-in for userspace-cni.
+func stage(t *testing.T) {
+	t.Helper()
+	must(t, unix.Mount("tmpfs", "/var/lib", "tmpfs", 0, "mode=0755"))
+	must(t, os.Mkdir("/run/plugins", 0o755))
+	must(t, os.Symlink(os.Getenv(undertest.Key), "/run/plugins/devinfo"))
+	must(t, os.WriteFile("/run/plugins/userspace", []byte(userspace), 0o755))
+}
+
+// A pod has what devinfo-agent gives: a directory with the file of net1.
+type pod struct{ netns, dir string }
+
+// attach makes a pod of the network of an example, changed.
+func attach(t *testing.T, sandbox, example string, change *strings.Replacer) pod {
+	t.Helper()
+	text, err := os.ReadFile("../../deploy/examples/" + example + ".yaml")
+	must(t, err)
+	network, _, _ := strings.Cut(string(text), "\n---")
+	var object struct{ Spec struct{ Config string } }
+	must(t, yaml.Unmarshal([]byte(network), &object))
+	list, err := libcni.NetworkConfFromBytes([]byte(change.Replace(object.Spec.Config)))
+	must(t, err)
+	p := pod{linktest.NewNetns(t), filepath.Join("/run/pods", sandbox)}
+	file := "/var/run/k8s.cni.cncf.io/devinfo/cni/" + list.Name + "-" + sandbox + "_net1"
+	_, err = libcni.NewCNIConfigWithCacheDir([]string{"/run/plugins"}, "/run/cache", nil).AddNetworkList(context.Background(), list, &libcni.RuntimeConf{
+		ContainerID: sandbox, NetNS: p.netns, IfName: "net1",
+		CapabilityArgs: map[string]any{"CNIDeviceInfoFile": file},
+	})
+	must(t, err)
+	must(t, os.MkdirAll(p.dir, 0o755))
+	must(t, os.Link(file, p.dir+"/net1.json"))
+	return p
+}
+
+// inside is a command in a container of the pod: in its network namespace, with the directory
+// where the agent mounts it.
+func (p pod) inside(args ...string) *exec.Cmd {
+	const mount = `mkdir -p /run/k8s.cni.cncf.io/devinfo && mount --bind "$0" /run/k8s.cni.cncf.io/devinfo && exec "$@"`
+	cmd := exec.Command("nsenter", append([]string{"--net=" + p.netns, "unshare", "--mount", "sh", "-c", mount, p.dir}, args...)...)
+	cmd.Env = append(os.Environ(), "DEVINFO_NET1=/var/run/k8s.cni.cncf.io/devinfo/net1.json")
+	return cmd
+}
+
+// byShell and byGo are how an application may be started.
+func byShell(t *testing.T, after string) []string {
+	return []string{"sh", "-c", fenced(t, after, "sh"), "sh"}
+}
+func byGo() []string { return []string{os.Getenv(program), "dpdk-testpmd"} }
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// lcores lets the EAL's main thread and its worker run on all processors that we may use.
+func lcores(t *testing.T) string {
+	t.Helper()
+	status, err := os.ReadFile("/proc/self/status")
+	must(t, err)
+	_, list, _ := strings.Cut(string(status), "\nCpus_allowed_list:\t")
+	list, _, _ = strings.Cut(list, "\n")
+	return fmt.Sprintf("--lcores=0@(%s),1@(%s)", list, list)
+}

@@ -1,0 +1,123 @@
+package crash_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/pkg/link/linktest"
+	"devinfo-cni.io/test/undertest"
+)
+
+// A VF on vfio-pci, whose nodes an ADD grants, and the function that both VFs are of.
+const (
+	vfioVF = "0000:01:10.6"
+	pf     = "0000:01:00.0"
+)
+
+// granting is a kind whose CDI spec has the nodes of a device.
+var granting = kind{"nodes", vfioVF, func(a attachment) conf {
+	return a.standalone("net").with(conf{"deviceID": vfioVF, "cdi": true})
+}}
+
+var pfPart = part{"ADD of the PF by another pod", nil, func(s *stage) []step {
+	st := s.add(neighbour)
+	st.program = s.command("ADD", neighbour, s.conf(neighbour).with(conf{"deviceID": pf}))
+	return []step{st}
+}}
+
+// Two pods, or a pod and a claim, ask for the same device, or for a VF and its PF: one has
+// it in the end, or none. Each of the two is stopped while the other goes its way.
+func TestADeviceHasOneHolder(t *testing.T) {
+	for _, c := range []struct {
+		kind    kind
+		stopped part
+		actors  []part
+	}{
+		{delegating, addPart, []part{otherPodPart, claimPart, pfPart}},
+		{delegating, claimPart, []part{otherPodPart}},
+		{delegating, pfPart, []part{addPart}},
+		{granting, addPart, []part{otherPodPart, claimPart}},
+		{granting, claimPart, []part{otherPodPart}},
+	} {
+		t.Run(c.kind.name+", "+c.stopped.name, func(t *testing.T) {
+			t.Parallel()
+			linktest.Run(t, func(t *testing.T) {
+				vfioNodes(t)
+				s := newStage(newWorld(t, os.Getenv(undertest.Key)), c.kind)
+				if now := s.owned("/dev/vfio/15"); now != (c.kind.name == granting.name) {
+					t.Fatalf("the nodes of VFIO are granted: %v", now)
+				}
+				row, found := s.tryAll(c.stopped, c.actors, (*stage).judgeHolders)
+				for n, a := range c.actors {
+					if row[n] != untried {
+						save(t, holdersTable, []string{c.kind.name, c.stopped.name, a.name, row[n]})
+					}
+				}
+				found.report(t)
+			})
+		})
+	}
+}
+
+// vfioNodes gives the mount namespace a /dev with the nodes of VFIO and of vfioVF's group,
+// which need only be devices.
+func vfioNodes(t *testing.T) {
+	t.Helper()
+	dev := t.TempDir()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(unix.Mount("tmpfs", dev, "tmpfs", 0, "mode=0755"))
+	must(os.Mkdir(dev+"/vfio", 0o755))
+	for node, is := range map[string]string{"null": "null", "zero": "zero", "urandom": "urandom", "vfio/vfio": "null", "vfio/15": "null"} {
+		path := filepath.Join(dev, node)
+		must(os.WriteFile(path, nil, 0o644))
+		must(unix.Mount("/dev/"+is, path, "", unix.MS_BIND, ""))
+	}
+	must(unix.Mount(dev, "/dev", "", unix.MS_BIND|unix.MS_REC, ""))
+	t.Cleanup(func() {
+		for _, path := range []string{"/dev", dev} {
+			if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// owned says whether a text is in what an attachment has.
+func (s *stage) owned(text string) bool {
+	for _, what := range s.owns[ours.container] {
+		if strings.Contains(what.text, text) {
+			return true
+		}
+	}
+	return false
+}
+
+// judgeHolders says whether two have the device, or one that was refused has left something.
+func (s *stage) judgeHolders(acts []act) (problems []string) {
+	s.t.Helper()
+	now := take(s.t)
+	var holders []string
+	for _, a := range acts {
+		switch there, _ := s.have(now, a.of.container); {
+		case a.exit == 0:
+			holders = append(holders, strings.TrimSpace(a.verb+" "+a.of.container))
+		case len(there) > 0:
+			problems = append(problems, "left of an ADD that was refused: "+strings.Join(there, ", "))
+		}
+	}
+	if len(holders) > 1 {
+		slices.Sort(holders)
+		problems = append(problems, "all have the device: "+strings.Join(holders, ", "))
+	}
+	return append(problems, s.refusals(acts)...)
+}

@@ -1,0 +1,206 @@
+package crash_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"devinfo-cni.io/pkg/link/linktest"
+	"devinfo-cni.io/test/crash/inject"
+	"devinfo-cni.io/test/undertest"
+)
+
+// An interleaving is a part that is stopped before one of its calls while an actor plays
+// another part to its end, or until it waits for the stopped one.
+type interleaving struct {
+	kind    string
+	stopped part
+	at      int // from 1
+	actor   part
+}
+
+func (tr interleaving) String() string {
+	return fmt.Sprintf("%s: %s stopped at %d, %s", tr.kind, tr.stopped.name, tr.at, tr.actor.name)
+}
+
+func TestInterleaved(t *testing.T) {
+	for _, k := range kinds() {
+		for _, stopped := range stoppable(k) {
+			t.Run(k.name+", "+stopped.name, func(t *testing.T) {
+				t.Parallel()
+				if stopped.name == devinfoctl {
+					buildTool(t)
+				}
+				linktest.Run(t, func(t *testing.T) {
+					s := newStage(newWorld(t, os.Getenv(undertest.Key)), k)
+					row, found := s.tryAll(stopped, actors(), (*stage).judge)
+					if slices.ContainsFunc(row, func(c string) bool { return c != untried }) {
+						save(t, interleavedTable, append([]string{k.name, stopped.name}, row...))
+					}
+					found.report(t)
+				})
+			})
+		}
+	}
+}
+
+// tryAll runs the interleavings of a part with actors, as many as the environment asks
+// for, and gives a cell of the tally for each actor.
+func (s *stage) tryAll(stopped part, actors []part, judge func(*stage, []act) []string) (row []string, found findings) {
+	s.t.Helper()
+	found = findings{}
+	points := s.points(stopped)
+	random := rand.New(rand.NewPCG(seed(s.t), 0))
+	for _, actor := range actors {
+		var list []interleaving
+		for at := range points + 1 { // their number may differ from run to run: one more is tried
+			list = append(list, interleaving{s.name, stopped, at + 1, actor})
+		}
+		sum, waited := score{}, 0
+		for _, tr := range pick(random, list) {
+			d, problems := s.try(tr, judge)
+			if d.point.N == 0 && len(problems) == 0 {
+				continue // it did not come that far
+			}
+			if d.waited {
+				waited++
+			}
+			sum = sum.add(problems)
+			found.add(problems, fmt.Sprintf("%s='%s': %s", extent, tr, d.point))
+		}
+		row = append(row, sum.String())
+		if sum.tried > 0 {
+			row[len(row)-1] += fmt.Sprintf(", %d", waited)
+		}
+	}
+	return row, found
+}
+
+// points are how many calls a part makes at which it can be stopped.
+func (s *stage) points(p part) (n int) {
+	s.t.Helper()
+	s.before(p)
+	var acts []act
+	for _, st := range p.steps(s) {
+		a := s.run(s.first, st, func(c inject.Call) inject.Verdict {
+			if watched(c) {
+				n++
+			}
+			return inject.Verdict{}
+		})
+		if why := a.failure(); a.broken != nil || why != "" {
+			s.t.Fatalf("%s alone: %v %s", p.name, a.broken, why)
+		}
+		acts = append(acts, a)
+	}
+	if problems := s.after(acts); len(problems) > 0 {
+		s.t.Fatalf("%s alone: %q", p.name, problems)
+	}
+	return n
+}
+
+// watched says whether a call reads or changes what attachments share: anything but the
+// programs, their settings, and the captured host.
+func watched(c inject.Call) bool {
+	for _, not := range []string{"/run/sys/", "/run/netns/", cniDir, nodeFile} {
+		if strings.HasPrefix(c.Path, not) {
+			return false
+		}
+	}
+	return c.Path == "" || c.Path == "standard output" || strings.HasPrefix(c.Path, "/run/") || strings.HasPrefix(c.Path, "/var/")
+}
+
+// try runs an interleaving, and says all that went wrong. The world is as it was.
+func (s *stage) try(tr interleaving, judge func(*stage, []act) []string) (duet, []string) {
+	s.t.Helper()
+	s.before(tr.stopped)
+	d := s.play(tr)
+	now := take(s.t)
+	problems := slices.Concat(now.torn(), s.base.trampled(now), judge(s, d.acts), s.after(d.acts))
+	slices.Sort(problems)
+	return d, slices.Compact(problems)
+}
+
+// before brings the world to where a part begins.
+func (s *stage) before(p part) {
+	s.t.Helper()
+	s.earlier = nil
+	if p.has == nil {
+		return
+	}
+	if *p.has == departed {
+		s.bind(departed.netns)
+	}
+	a := s.run(s.seat, s.add(*p.has), nil)
+	if why := a.failure(); why != "" {
+		s.t.Fatalf("ADD before %s: %s", p.name, why)
+	}
+	s.earlier = []act{a}
+	if *p.has == departed {
+		s.unbind(departed.netns)
+	}
+}
+
+// after deletes all attachments, as their runtimes do in the end, and says what goes wrong
+// or is left.
+func (s *stage) after(acts []act) (problems []string) {
+	s.t.Helper()
+	last := map[string]attachment{ours.container: ours}
+	for _, a := range acts {
+		if a.verb == "ADD" && (a.exit == 0 || last[a.of.container] == attachment{}) {
+			last[a.of.container] = a.of
+		}
+	}
+	for _, a := range last {
+		if why := s.call("DEL", a, s.conf(a), nil).failure(); why != "" {
+			problems = append(problems, "the last DEL failed: "+why)
+		}
+	}
+	s.fine(letGo(s.device))
+	now := take(s.t)
+	for _, problem := range slices.Concat(s.base.left(now), s.base.trampled(now)) {
+		problems = append(problems, "after the last DEL, "+problem)
+	}
+	s.base.restore(s.t, now)
+	return problems
+}
+
+func TestAStandInThatRacesIsCaught(t *testing.T) {
+	gcPart := part{"GC", &ours, func(s *stage) []step { return []step{s.gcOfAll()} }}
+	restart := part{"DEL and ADD", nil, func(s *stage) []step { return []step{s.del(ours), s.add(ours)} }}
+	plain := kind{"plain", vf, func(a attachment) conf { return a.standalone("net") }}
+	for name, c := range map[string]struct {
+		plugin         string
+		stopped, actor part
+		judge          func(*stage, []act) []string
+		want           string // the beginning of what goes wrong; "" is nothing, for the actor waits
+	}{
+		"alone":       {"alone", gcPart, restart, (*stage).judge, ""},
+		"not alone":   {"sound", gcPart, restart, (*stage).judge, "half deleted while it was added, there: "},
+		"two holders": {"alone", addPart, otherPodPart, (*stage).judgeHolders, "all have the device: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			linktest.Run(t, func(t *testing.T) {
+				w := newWorld(t, "")
+				w.plugin = w.program(c.plugin)
+				s := newStage(w, plain)
+				found, waited := findings{}, false
+				for at := range s.points(c.stopped) {
+					d, problems := s.try(interleaving{plain.name, c.stopped, at + 1, c.actor}, c.judge)
+					found.add(problems, d.point.String())
+					waited = waited || d.waited
+				}
+				caught := c.want == "" && len(found) == 0 && waited
+				for class := range found {
+					caught = caught || c.want != "" && strings.HasPrefix(class, c.want)
+				}
+				if !caught {
+					t.Errorf("found %q, want %q; the actor waited: %v", found, c.want, waited)
+				}
+			})
+		})
+	}
+}

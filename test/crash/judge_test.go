@@ -1,0 +1,165 @@
+package crash_test
+
+import (
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+
+	"devinfo-cni.io/pkg/journal"
+)
+
+// What must be there of an attachment in the end.
+type due int
+
+const (
+	gone   due = iota // nothing: it was never added, or it was deleted since
+	raced             // all, or nothing: an ADD and what ended it were under way at the same time
+	living            // all
+)
+
+// dueOf says what must be there of a container's attachment: it lives if its last ADD that
+// succeeded was not ended since. One that has lost its namespace lives no more.
+func dueOf(acts []act, container string) (what due) {
+	for _, a := range acts {
+		if a.verb != "ADD" || a.exit != 0 || a.of.container != container || a.of == departed {
+			continue
+		}
+		now := living
+		for _, r := range acts {
+			switch {
+			case !r.ends(container) || r.ended < a.began:
+			case r.began > a.ended:
+				now = gone
+			case now == living:
+				now = raced
+			}
+		}
+		what = max(what, now)
+	}
+	return what
+}
+
+// judge says what is wrong once both have ended.
+func (s *stage) judge(acts []act) (problems []string) {
+	s.t.Helper()
+	now := take(s.t)
+	expected := maps.Clone(s.base)
+	for _, container := range []string{ours.container, neighbour.container} {
+		there, missing := s.have(now, container)
+		switch what := dueOf(acts, container); {
+		case what == living && len(missing) > 0:
+			problems = append(problems, "lost by a live attachment: "+strings.Join(missing, ", "))
+		case what == living:
+			problems = append(problems, s.checked(acts, container)...)
+		case what == raced && len(there) > 0 && len(missing) > 0:
+			problems = append(problems, "half deleted while it was added, there: "+strings.Join(there, ", ")+"; not there: "+strings.Join(missing, ", "))
+		case what == gone && !owed(acts):
+			continue // what is there is left
+		}
+		maps.Copy(expected, s.owns[container])
+	}
+	if slices.ContainsFunc(acts, func(a act) bool { return a.verb == claimant && a.exit == 0 }) {
+		if is, err := held(s.device); err != nil || !is {
+			problems = append(problems, "lost: the claim's device")
+		}
+		return append(problems, s.refusals(acts)...) // what a claim leaves is its own business
+	}
+	return slices.Concat(problems, expected.left(now), s.refusals(acts))
+}
+
+// owed says that what should have ended attachments has failed, and is to be tried again.
+func owed(acts []act) bool {
+	return slices.ContainsFunc(acts, func(a act) bool {
+		return a.exit != 0 && (a.verb == "DEL" || a.verb == "GC" || a.verb == devinfoctl)
+	})
+}
+
+// have says what is there of all that a container's attachment has, and what is not.
+// Directories do not count, and the journal's files may say different things.
+func (s *stage) have(now snapshot, container string) (there, missing []string) {
+	owns := s.owns[container]
+	for _, path := range slices.Sorted(maps.Keys(owns)) {
+		was := owns[path]
+		if was.mode.IsDir() {
+			continue
+		}
+		is, ok := now[path]
+		state := strings.HasPrefix(path, stateDir) && was.mode&fs.ModeSymlink == 0
+		switch {
+		case !ok:
+			missing = append(missing, path)
+		case is != was && !state:
+			missing = append(missing, path+" as it was")
+		default:
+			there = append(there, path)
+		}
+	}
+	return there, missing
+}
+
+// checked has a live attachment checked, and its entry: that must be of the network
+// namespace of an ADD that has succeeded.
+func (s *stage) checked(acts []act, container string) (problems []string) {
+	s.t.Helper()
+	adds := slices.DeleteFunc(slices.Clone(acts), func(a act) bool {
+		return a.verb != "ADD" || a.exit != 0 || a.of.container != container || a.of == departed
+	})
+	last := adds[len(adds)-1]
+	if why := s.run(s.seat, s.check(last), nil).failure(); why != "" {
+		problems = append(problems, "CHECK of a live attachment fails: "+why)
+	}
+	j, err := openJournal()
+	s.fine(err)
+	e, err := j.Get(journal.Key{Network: "net", ContainerID: container, IfName: last.of.ifName})
+	if err != nil {
+		problems = append(problems, "the entry of a live attachment: "+err.Error())
+	} else if e != nil && !slices.ContainsFunc(adds, func(a act) bool { return a.of.netns == e.Netns }) { // nil: a stand-in's
+		problems = append(problems, "the entry of a live attachment has another namespace: "+e.Netns)
+	}
+	return problems
+}
+
+// refusals are the acts that failed and must not.
+func (s *stage) refusals(acts []act) (problems []string) {
+	for _, a := range acts {
+		why := a.failure()
+		switch {
+		case a.broken != nil:
+			problems = append(problems, a.verb+": "+a.broken.Error())
+		case strings.Contains(a.stderr, "goroutine "):
+			problems = append(problems, a.verb+" panicked: "+a.stderr)
+		case a.exit == 0 || a.verb == claimant || a.mayFail(acts):
+		case a.verb == devinfoctl:
+			problems = append(problems, a.verb+" failed: "+strings.TrimSpace(a.stderr))
+		default:
+			problems = append(problems, a.verb+" failed: "+why)
+		}
+		if plugin := a.verb != claimant && a.verb != devinfoctl; plugin && a.broken == nil && a.exit != 0 && strings.HasPrefix(why, "exit code ") {
+			problems = append(problems, a.verb+" failed and printed no error: "+why)
+		}
+	}
+	return problems
+}
+
+// mayFail says whether an act may fail: an ADD that is refused; a CHECK of what was
+// changed; a DEL that has to be tried again; and a GC, likewise, if there was an ADD
+// meanwhile.
+func (a act) mayFail(acts []act) bool {
+	const tryAgain = 11
+	added := slices.ContainsFunc(acts, func(b act) bool {
+		return b.verb == "ADD" && b.ended > a.began && b.of.container == ours.container
+	})
+	ended := slices.ContainsFunc(acts, func(b act) bool { return b.ends(a.of.container) })
+	switch a.verb {
+	case "ADD":
+		return true
+	case "CHECK":
+		return added || ended
+	case "DEL":
+		return a.code() == tryAgain
+	case "GC":
+		return added && a.code() == tryAgain
+	}
+	return added
+}

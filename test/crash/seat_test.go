@@ -1,0 +1,100 @@
+package crash_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/types"
+
+	"devinfo-cni.io/test/crash/inject"
+)
+
+// hangs is how long a call may take.
+const hangs = 2 * time.Minute
+
+// A seat is for one program at a time.
+type seat struct {
+	inj *inject.Injector
+	out [2]*os.File // the program's standard output and error: no pipes, which an orphan would hold open
+}
+
+func newSeat(t *testing.T, which inject.Calls) *seat {
+	t.Helper()
+	var s seat
+	var err error
+	if s.inj, err = inject.New(which); err != nil {
+		if os.Getenv("DEVINFO_NETNS") == "must" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	for n := range s.out {
+		if s.out[n], err = os.CreateTemp(t.TempDir(), ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return &s
+}
+
+// A program is what is run, with its arguments, environment and standard input.
+type program struct {
+	path      string
+	args, env []string
+	stdin     string
+}
+
+// An outcome is what one call of the plugin came to.
+type outcome struct {
+	exit           int // -1: killed
+	stdout, stderr string
+}
+
+// run runs a program. An error is not the program's own.
+func (s *seat) run(p program, decide func(inject.Call) inject.Verdict) (outcome, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), hangs)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, p.path, p.args...)
+	cmd.Env, cmd.Stdin = p.env, strings.NewReader(p.stdin)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.Stdout, cmd.Stderr = s.out[0], s.out[1]
+	for _, f := range s.out {
+		_, err := f.Seek(0, io.SeekStart)
+		if err = errors.Join(err, f.Truncate(0)); err != nil {
+			return outcome{}, err
+		}
+	}
+	err := s.inj.Run(cmd, decide)
+	if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) || ctx.Err() != nil {
+		return outcome{}, errors.Join(err, ctx.Err())
+	}
+	stdout, err := os.ReadFile(s.out[0].Name())
+	stderr, e := os.ReadFile(s.out[1].Name())
+	return outcome{cmd.ProcessState.ExitCode(), string(stdout), string(stderr)}, errors.Join(err, e)
+}
+
+// failure is why the call failed; "" if it did not.
+func (o outcome) failure() string {
+	var e types.Error
+	switch err := json.Unmarshal([]byte(o.stdout), &e); {
+	case o.exit == 0:
+		return ""
+	case err != nil || e.Code == 0:
+		return "exit code " + strings.TrimSpace(o.stdout+o.stderr)
+	}
+	return strings.TrimSpace(e.Msg + "; " + e.Details)
+}
+
+// code is that of the CNI error.
+func (o outcome) code() uint {
+	var e types.Error
+	_ = json.Unmarshal([]byte(o.stdout), &e) // 0 if it is none
+	return e.Code
+}

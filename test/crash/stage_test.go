@@ -1,0 +1,70 @@
+package crash_test
+
+import (
+	"errors"
+	"os"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/test/crash/inject"
+)
+
+// A stage is a world for two programs at a time.
+type stage struct {
+	*world
+	kind
+	first, second *seat
+	owns          map[string]snapshot // by container: what is there of an attachment
+	earlier       []act               // before the two
+	clock         atomic.Int64
+}
+
+// newStage makes a world for attachments of a kind.
+func newStage(w *world, k kind) *stage {
+	t := w.t
+	t.Helper()
+	s := &stage{
+		world: w, kind: k, owns: map[string]snapshot{},
+		first: newSeat(t, inject.Changes|inject.Reads|inject.Locks), second: newSeat(t, inject.Locks),
+	}
+	s.program(claimant)
+	for _, b := range bystanders()[:2] { // one with a device, one with a socket
+		s.must("ADD", b.attachment, b.conf)
+	}
+	for range 2 { // the first time also makes what is made once for all
+		s.base = take(t)
+		for _, a := range []attachment{ours, neighbour} {
+			s.must("ADD", a, k.conf(a))
+			s.owns[a.container] = s.beyond(take(t))
+			s.must("DEL", a, k.conf(a))
+		}
+		s.fine(hold(k.device))
+		s.fine(letGo(k.device))
+		s.must("GC", ours, k.conf(ours))
+	}
+	s.base = take(t)
+	return s
+}
+
+// beyond is what is there beyond the base.
+func (s *stage) beyond(now snapshot) snapshot {
+	more := snapshot{}
+	for name, what := range now {
+		if _, before := s.base[name]; !before {
+			more[name] = what
+		}
+	}
+	return more
+}
+
+// bind makes the pod's network namespace that of a path too; unbind ends that.
+func (s *stage) bind(path string) {
+	s.t.Helper()
+	s.fine(errors.Join(os.WriteFile(path, nil, 0o444), unix.Mount(podNetns, path, "", unix.MS_BIND, "")))
+}
+
+func (s *stage) unbind(path string) {
+	s.t.Helper()
+	s.fine(errors.Join(unix.Unmount(path, 0), os.Remove(path)))
+}

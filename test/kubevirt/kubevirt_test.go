@@ -1,0 +1,95 @@
+// Package kubevirt_test has KubeVirt's own code read what we write for it. It is a module of
+// its own: KubeVirt 1.9 is built with Kubernetes 1.34, and 300 packages of both.
+package kubevirt_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	nadv1 "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/apis/k8s.cni.cncf.io/v1"
+	"sigs.k8s.io/yaml"
+
+	v1 "kubevirt.io/api/core/v1"
+	"kubevirt.io/kubevirt/pkg/dra"
+	"kubevirt.io/kubevirt/pkg/dra/metadata"
+	"kubevirt.io/kubevirt/pkg/network/downwardapi"
+	"kubevirt.io/kubevirt/pkg/network/namescheme"
+)
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	must(t, err)
+	return data
+}
+
+// pkg/dra holds the files of testdata to what cni-dra-driver writes.
+func TestVirtLauncherFindsTheVFOfAClaim(t *testing.T) {
+	base, claim := t.TempDir(), "claim-u1"
+	dir := filepath.Join(base, "resourceclaims", claim, "r")
+	must(t, os.MkdirAll(dir, 0o755))
+	must(t, os.WriteFile(filepath.Join(dir, "cni.dra.networking.x-k8s.io-metadata.json"), read(t, "testdata/vf.json"), 0o644))
+	claims := []v1.VirtualMachineInstanceResourceClaim{{Name: "net", ResourceClaimName: &claim}}
+	if got, err := dra.GetPCIAddressForClaim(base, claims, "net", "r"); err != nil || got != "0000:03:00.5" {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+// The plugin for vhost-user, which is not part of KubeVirt, takes these attributes from what
+// KubeVirt decodes.
+func TestKubeVirtDecodesTheSocketOfAClaim(t *testing.T) {
+	var m metadata.DeviceMetadata
+	for d := json.NewDecoder(strings.NewReader(string(read(t, "testdata/vhost-user.json")))); !metadata.IsSupportedAPIVersion(m.APIVersion); {
+		m = metadata.DeviceMetadata{}
+		must(t, d.Decode(&m))
+	}
+	all := m.Requests[0].Devices[0].Attributes
+	if path, mtu := all["vhost-user-path"].StringValue, all["mtu"].IntValue; path == nil || *path != "/run/s" || mtu == nil || *mtu != 1450 {
+		t.Errorf("got %v", all)
+	}
+}
+
+var (
+	vf     = &nadv1.DeviceInfo{Type: "pci", Version: "1.1.0", Pci: &nadv1.PciDevice{PciAddress: "0000:3b:00.3", PfPciAddress: "0000:3b:00.0"}}
+	inPod  = []downwardapi.Interface{{Network: "sriov-net", DeviceInfo: vf, Mac: "02:3b:00:00:00:01", Mtu: 1500}, {Network: "macvlan-net", Mac: "4e:3b:00:00:00:08", Mtu: 1500}}
+	status = map[string]nadv1.NetworkStatus{"sriov-net": {DeviceInfo: vf, Mac: "02:3b:00:00:00:01", Mtu: 1500}, "macvlan-net": {Mac: "4e:3b:00:00:00:08", Mtu: 1500}}
+)
+
+// docs/injection.md shows the agent's file, as pkg/inject sees to.
+func TestTheAgentsFileIsKubeVirtsNetworkInfo(t *testing.T) {
+	_, block, _ := strings.Cut(string(read(t, "../../docs/injection.md")), "\n```json\n")
+	block, _, _ = strings.Cut(block, "```")
+	var ours, theirs downwardapi.NetworkInfo
+	must(t, json.Unmarshal([]byte(block), &ours))
+	if !reflect.DeepEqual(ours.Interfaces, inPod) {
+		t.Errorf("got %+v", ours)
+	}
+	must(t, json.Unmarshal([]byte(downwardapi.CreateNetworkInfoAnnotationValue(status)), &theirs))
+	if len(theirs.Interfaces) != 2 || !reflect.DeepEqual(theirs.Interfaces[1], ours.Interfaces[0]) || !reflect.DeepEqual(theirs.Interfaces[0], ours.Interfaces[1]) {
+		t.Errorf("KubeVirt makes %+v of the same networks", theirs)
+	}
+}
+
+// test/vm makes the pod of the example's VM with this interface.
+func TestTheExamplesInterfaceIsTheOneThatVirtControllerAsksFor(t *testing.T) {
+	_, text, _ := strings.Cut(string(read(t, "../../deploy/examples/kubevirt.yaml")), "\n---\n")
+	var vm v1.VirtualMachine
+	must(t, yaml.UnmarshalStrict([]byte(text), &vm))
+	var want []nadv1.NetworkSelectionElement
+	must(t, json.Unmarshal(read(t, "../vm/testdata/virt-launcher.json"), &want))
+	networks := vm.Spec.Template.Spec.Networks
+	if name := namescheme.CreateHashedNetworkNameScheme(networks)["fast"]; len(want) != 1 || name != want[0].InterfaceRequest || networks[0].Multus.NetworkName != want[0].Name {
+		t.Errorf("the interface is %s of %s, want %+v", name, networks[0].Multus.NetworkName, want)
+	}
+}
