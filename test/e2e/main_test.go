@@ -104,7 +104,6 @@ var scenarios = []struct {
 	{"PodsOfATemplateShareTheDevice", share, false},
 	{"AClaimNamesTheInterface", names, false},
 	{"APodMayHaveSeveralNetworks", several, false},
-	{"TwoDevicesOfARequestAreTwoInterfaces", counted, false},
 	{"AContainerGetsTheDeviceInfoFile", deviceInfo, true},
 	{"APodWhoseNetworkFailsDoesNotStart", fails, false},
 	{"AForbiddenClaimIsRefusedWithTheRule", forbidden, true},
