@@ -3,10 +3,13 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
 )
 
 // bothAgents runs cni-dra-driver beside devinfo-agent, and a pod with a network from each: what CDI
@@ -71,6 +74,12 @@ func contended(t *testing.T, m *multus, a *nodeAgent) {
 	if v := s.running("asks"); v.interfaceIn("net1", "10.11.98.") == nil {
 		t.Errorf("net1 has no address 10.11.98...: %+v", v.Interfaces)
 	}
+	devices(t, func(have map[string]resourceapi.Device) error {
+		if _, offered := have["pci-0000-01-10-6"]; offered {
+			return errors.New("the VF of a pod of Multus is offered")
+		}
+		return nil
+	})
 	s.pod("late", template)
 	s.waits("late")
 	s.delete("asks")
