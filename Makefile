@@ -34,10 +34,10 @@ MODULES := test/peers test/schema test/scheduler test/kubevirt test/deploy deplo
 # collector, which such a program never needs, has it touch 44 pages of memory more (of 350);
 # a Go that has no other has that.
 export CGO_ENABLED := 0
-export GOFLAGS := $(strip $(filter-out -trimpath,$(GOFLAGS)) -trimpath)
+export GOFLAGS := $(strip $(filter-out -trimpath -buildvcs=%,$(shell go env GOFLAGS)) -trimpath -buildvcs=false)
 export GOEXPERIMENT := $(shell GOEXPERIMENT=nogreenteagc go env GOVERSION >/dev/null 2>&1 && echo nogreenteagc)
 
-GO_BUILD := go build -buildvcs=false -ldflags '-s -w -X devinfo-cni.io/pkg/build.version=$(VERSION) -X devinfo-cni.io/pkg/build.revision=$(REVISION)'
+GO_BUILD := go build -ldflags '-s -w -X devinfo-cni.io/pkg/build.version=$(VERSION) -X devinfo-cni.io/pkg/build.revision=$(REVISION)'
 
 # Segments begin where the kernel's reading ahead of a page fault does (64 KiB): 60 pages less
 # of the file are mapped.
