@@ -2,7 +2,11 @@
 
 package vm_test
 
-import "testing"
+import (
+	"os"
+	"strings"
+	"testing"
+)
 
 func TestDRAVDPAByClaim(t *testing.T) {
 	needs(t, "vpvdpa")
@@ -82,4 +86,38 @@ func TestDRAVFIsBoundToVFIOForItsPod(t *testing.T) {
 			backAs(t, address, was)
 		})
 	}
+}
+
+// A pod that was deleted by force still runs, while its VF is allocated to the next claim. That
+// gets the nodes once the VF is what it was.
+func TestDRAVFOfAPodThatWasDeletedByForce(t *testing.T) {
+	needs(t, "igb")
+	n := newDRANode(t, draRules)
+	canPause(t)
+	const device, address = "pci-0000-01-10-6", "0000:01:10.6"
+	was := stateOf(t, address)
+	first := n.podWith("forced", device, draNetwork(`{"type": "sriov", "vlan": 7}, {"type": "pause"}`))
+	first.prepare()
+	first.up()
+	next := n.podWith("next", device, "")
+	refused := func(when string) {
+		t.Helper()
+		if err := next.tryPrepare(); err == nil || !strings.Contains(err.Error(), "claim ns/forced") {
+			t.Errorf("%s: %v", when, err)
+		}
+		if vlan := stateOf(t, address).ByPF.VLAN; vlan != 7 {
+			t.Errorf("%s its VLAN is %d", when, vlan)
+		}
+	}
+	refused("while the first pod runs")
+	n.during("DEL", first.stop, func() { refused("during its DEL"); os.Remove("/run/pause") })
+	first.remove()
+	first.unprepare()
+	backAs(t, address, was)
+	next.prepare()
+	next.up()
+	same(t, "device nodes", nodes(next.container()), "/dev/vfio/vfio "+group(t, address))
+	next.stop()
+	next.remove()
+	next.unprepare()
 }
