@@ -16,6 +16,7 @@ import (
 
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/containerd/nri/pkg/api"
+	runtimespec "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 )
 
@@ -37,6 +38,18 @@ func adjusted(pod string, a *api.ContainerAdjustment) (c container) {
 		c.mounts = append(c.mounts, [2]string{m.Source, m.Destination})
 	}
 	for _, d := range a.GetLinux().GetDevices() {
+		c.nodes = append(c.nodes, d.Path)
+	}
+	return c
+}
+
+// madeOf is a container as CDI has it made.
+func madeOf(pod string, spec *runtimespec.Spec) container {
+	c := container{pod: pod, env: spec.Process.Env}
+	for _, m := range spec.Mounts {
+		c.mounts = append(c.mounts, [2]string{m.Source, m.Destination})
+	}
+	for _, d := range spec.Linux.Devices {
 		c.nodes = append(c.nodes, d.Path)
 	}
 	return c

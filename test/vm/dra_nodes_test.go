@@ -62,13 +62,16 @@ func TestDRAVFOnVFIOByClaim(t *testing.T) {
 }
 
 // With driver: vfio-pci the agent binds the VF to it for the pod, and gives it back to its
-// network driver with the name, MAC and MTU that its interface had.
+// network driver with the name, MAC and MTU that its interface had. DPDK sends back what
+// comes from the PF.
 func TestDRAVFIsBoundToVFIOForItsPod(t *testing.T) {
 	needs(t, "igb")
 	t.Cleanup(func() { vfsBack(t) })
+	hugepages(t)
 	n := newDRANode(t, draRules)
+	const podsMAC = "02:00:00:00:00:77"
 	for _, test := range []struct{ name, plugins string }{
-		{"sriov", `{"type": "sriov"}`}, {"devinfo", devinfoLast},
+		{"sriov", `{"type": "sriov", "mac": "` + podsMAC + `"}`}, {"devinfo", devinfoLast},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			const address = "0000:41:10.0"
@@ -78,7 +81,13 @@ func TestDRAVFIsBoundToVFIOForItsPod(t *testing.T) {
 			same(t, "driver after Prepare", stateOf(t, address).Driver, "igbvf")
 			p.up()
 			same(t, "driver in the pod", stateOf(t, address).Driver, "vfio-pci")
-			p.described(p.container(), pciInfo(address, "0000:41:00.0"), "/dev/vfio/vfio "+group(t, address), "vfio-pci")
+			made := p.container()
+			p.described(made, pciInfo(address, "0000:41:00.0"), "/dev/vfio/vfio "+group(t, address), "vfio-pci")
+			if test.name == "sriov" {
+				end := madeOf(p.sandbox.Id, made).start(t, append(shown(t, "A VF on vfio-pci"), swaps...)...)
+				answers(t, "enp65s0", podsMAC)
+				end()
+			}
 			n.restart() // its record knows what to give back
 			p.stop()
 			p.remove()

@@ -229,7 +229,10 @@ func TestDRAVFWhoseNamespaceDied(t *testing.T) {
 			p := n.in(t).podWith("died-"+test.name, vf41, draNetwork(test.plugins))
 			p.prepare()
 			p.up()
-			if set := stateOf(t, "0000:41:10.0").ByPF; test.plugins == unlike && set != unlikeSet {
+			if test.plugins != unlike { // and so no plugin takes it back
+				run(t, strings.Fields("ip link set enp65s0 vf 0 mac 02:00:00:00:00:77 vlan 7 qos 3 spoofchk off trust on max_tx_rate 100")...)
+			}
+			if set := stateOf(t, "0000:41:10.0").ByPF; set != unlikeSet {
 				t.Errorf("its PF has set %+v", set)
 			}
 			spoil(t, p.sandbox.Id)
