@@ -111,25 +111,25 @@ func (a *Agent) answer(ctx context.Context, p *api.PodSandbox, c *api.Container)
 	}
 	decided := make(chan verdict, 1)
 	go func() { decided <- a.decide(p, c) }()
-	late := time.NewTimer(patience(ctx))
-	defer late.Stop()
 	select {
 	case v := <-decided:
 		return v
-	case <-late.C:
+	case <-late(ctx):
 		return a.lacking(Late, errors.New("no answer before the container runtime's deadline: is a disk or the kernel very slow?"), hasNetworks(p))
 	}
 }
 
-// patience is how long a request may take. A plugin that misses the runtime's deadline is
-// disconnected, and the container made without it, whatever it would have said.
-func patience(ctx context.Context) time.Duration {
+// late tells that a request has taken as long as it may. A plugin that misses the runtime's
+// deadline is disconnected, and the container made without it, whatever it would have said. A
+// caller without a deadline waits.
+func late(ctx context.Context) <-chan time.Time {
 	const margin = 300 * time.Millisecond
-	left := stub.DefaultRequestTimeout
-	if deadline, ok := ctx.Deadline(); ok {
-		left = time.Until(deadline)
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return nil
 	}
-	return left - min(margin, left/2)
+	left := time.Until(deadline)
+	return time.After(left - min(margin, left/2))
 }
 
 // decide looks at everything, and stages the pod's files.
