@@ -18,6 +18,9 @@ import (
 
 const theDirectory = "/stage/" + sandbox + "/devinfo on /var/run/k8s.cni.cncf.io/devinfo bind bind,ro,nosuid,nodev,noexec"
 
+const theVariables = "\nDEVINFO_NET1=/var/run/k8s.cni.cncf.io/devinfo/net1.json" + theFacts
+const theFacts = "\nDEVINFO_NET1_TYPE=pci\nDEVINFO_NET1_PCI_ADDRESS=0000:3b:00.3"
+
 // rdmaNodes are those of the VF, which on the rig are /dev/null's.
 const rdmaNodes = `
 /dev/infiniband/uverbs3 c 1:3 0666 0:0
@@ -34,7 +37,7 @@ func TestAContainerGetsTheInformationOfItsPodsNetworks(t *testing.T) {
 	r.attach("sriov-net", "another", "net1", vfInfo)
 	got, err := nri.create(pod(), container())
 	must(t, err)
-	want := theDirectory + "\nDEVINFO_NET1=/var/run/k8s.cni.cncf.io/devinfo/net1.json" + rdmaNodes
+	want := theDirectory + theVariables + rdmaNodes
 	if diff := cmp.Diff(want, r.text(got)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -64,7 +67,7 @@ func TestWithoutTheNodesConsentThereAreNoDeviceNodes(t *testing.T) {
 	r.attach("sriov-net", sandbox, "net1", vfInfo)
 	got, _, err := r.opened().CreateContainer(t.Context(), pod(), container())
 	must(t, err)
-	if diff := cmp.Diff(theDirectory+"\nDEVINFO_NET1=/var/run/k8s.cni.cncf.io/devinfo/net1.json", r.text(got)); diff != "" {
+	if diff := cmp.Diff(theDirectory+theVariables, r.text(got)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if got := r.answers(); !slices.Equal(got, []string{"injected"}) {
@@ -270,7 +273,7 @@ func TestAMountThatIsSharedWithTheNodeIsWarnedOf(t *testing.T) {
 	c.Mounts = []*api.Mount{{Source: "/run", Destination: "/run", Type: "bind", Options: []string{"rbind", "rshared", "rw"}}}
 	got, _, err := r.opened().CreateContainer(t.Context(), pod(), c)
 	must(t, err)
-	if diff := cmp.Diff(strings.TrimSpace(rdmaNodes), r.text(got)); diff != "" {
+	if diff := cmp.Diff(strings.TrimSpace(theFacts+rdmaNodes), r.text(got)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if log := r.log.text(); !strings.Contains(log, "level=WARN") || !strings.Contains(log, "at /run has mountPropagation Bidirectional") || !strings.Contains(log, "mountPropagation HostToContainer") {

@@ -148,7 +148,7 @@ func (a *Agent) decide(p *api.PodSandbox, c *api.Container) verdict {
 	if v.Answer == Refused || !ours(nics) {
 		return v
 	}
-	o := offer{variables: variables(nics)}
+	o := offer{nics: nics}
 	if staged == nil {
 		o.dir = a.stage.dir(p.GetId())
 	}
