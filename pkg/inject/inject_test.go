@@ -283,3 +283,46 @@ func TestAMountThatIsSharedWithTheNodeIsWarnedOf(t *testing.T) {
 		t.Errorf("told %q", told)
 	}
 }
+
+func TestADevicePluginsVariableThatContradictsTheNetworksIsWarnedOf(t *testing.T) {
+	const second = `{"type":"vdpa","version":"1.1.0","vdpa":{"parent-device":"v","driver":"vhost","path":"/dev/v","pci-address":"0000:3b:00.4"}}`
+	for _, test := range []struct {
+		env  string
+		want []string
+	}{
+		{"PCIDEVICE_X=0000:3b:00.3", nil},
+		{"PCIDEVICE_X=0000:3b:00.3,0000:3b:00.4", nil},
+		{"PCIDEVICE_X=0000:3b:00.4,0000:3b:00.3", []string{"disagrees order"}},
+		{"PCIDEVICE_X=0000:3b:00.5", []string{"disagrees device"}},
+		{"PCIDEVICE_X=0000:3b:00.3,0000:3b:00.5,0000:3b:00.6", []string{"disagrees device"}},
+		{`PCIDEVICE_X_INFO={"0000:3b:00.5":{"generic":{"deviceID":"0000:3b:00.5"}}}`, nil},
+		{"OTHER=0000:3b:00.5", nil},
+	} {
+		r := newRig(t)
+		a := r.opened()
+		c := container()
+		c.Env = append(c.Env, test.env)
+		r.attach("macvlan-net", sandbox, "net1", "")
+		_, _, err := a.CreateContainer(t.Context(), pod(), c)
+		must(t, err)
+		if got := r.answers(); !slices.Equal(got, []string{"injected"}) {
+			t.Errorf("%s, and no network has a device: told %q", test.env, got)
+		}
+		r.attach("sriov-net", sandbox, "net2", vfInfo)
+		r.attach("vdpa-net", sandbox, "net10", second)
+		_, _, err = a.CreateContainer(t.Context(), pod(), c)
+		must(t, err)
+		if got := r.answers()[1:]; !slices.Equal(got, append(test.want, "injected")) {
+			t.Errorf("%s: told %q", test.env, got)
+		}
+		if said := r.log.text(); strings.Contains(said, "net2 has 0000:3b:00.3, net10 has 0000:3b:00.4") != (test.want != nil) {
+			t.Errorf("%s: log: %s", test.env, said)
+		}
+		must(t, os.Remove(r.node.DeviceInfoDir+"/vdpa-net-"+sandbox+"_net10"))
+		_, _, err = a.CreateContainer(t.Context(), pod(), c)
+		must(t, err)
+		if got := r.answers(); got[len(got)-1] != "passed file" || len(got) != 3+len(test.want) {
+			t.Errorf("%s, and one device is not known: told %q", test.env, got)
+		}
+	}
+}
