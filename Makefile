@@ -27,7 +27,7 @@ SHELL := bash
 # The library is a module of its own, which ./... leaves out.
 PACKAGES := ./... devinfo-cni.io/devinfo/...
 # Modules of their own with tests: the programs do not need what they import.
-MODULES := test/peers test/schema test/scheduler test/kubevirt test/deploy deploy/pack
+MODULES := test/peers test/peers/multus test/schema test/scheduler test/kubevirt test/deploy deploy/pack
 
 GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X devinfo-cni.io/pkg/build.version=$(VERSION) -X devinfo-cni.io/pkg/build.revision=$(REVISION)'
 
