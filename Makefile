@@ -27,7 +27,7 @@ SHELL := bash
 # The library is a module of its own, which ./... leaves out.
 PACKAGES := ./... devinfo-cni.io/devinfo/...
 # Modules of their own with tests: the programs do not need what they import.
-MODULES := test/peers test/schema test/scheduler test/kubevirt test/deploy deploy/pack
+MODULES := test/peers test/peers/multus test/schema test/scheduler test/kubevirt test/deploy deploy/pack
 
 # Everything is compiled in one way, programs, tests and those that tests build, so that what
 # several import is compiled once. Ours are run for a moment, most of them: Go 1.26's garbage

@@ -24,6 +24,8 @@ func (a *Attachment) leased(leases []journal.DeviceLease) {
 		}
 		if l.Mode == journal.Exclusive {
 			a.has = append(a.has, at.Name)
+		} else {
+			a.shares = append(a.shares, at.Name)
 		}
 		stronger := a.Lease == "" || l.Mode == journal.Exclusive && a.Lease == journal.Shared
 		if stronger || l.ID == named && l.Mode == a.Lease {
