@@ -131,7 +131,7 @@ func TestAnAttachmentWhoseNodesAreGrantedHasTheirIOMMUGroup(t *testing.T) {
 func TestLeasesOfAClaimThatIsNotOnRecordAreCollected(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
 		j := r.withJournal(newNode(t, "mlx5-switchdev"))
-		must(t, j.Hold(&journal.Claim{UID: "u7", IfName: "net1", Leases: []journal.DeviceLease{exclusive("pci-0000:03:00.2")}}))
+		must(t, j.Hold(&journal.Claim{UID: "u7", Part: "net1", Leases: []journal.DeviceLease{exclusive("pci-0000:03:00.2")}}))
 		r.start()
 		r.prepare(ownClaim("u1", vf3, ""))
 		synctest.Wait()
