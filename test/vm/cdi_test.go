@@ -48,7 +48,7 @@ func (a *attachment) spec(nodes ...*specs.DeviceNode) {
 	want := &specs.Spec{Version: "0.3.0", Kind: "devinfo-cni.io/attachment", Devices: []specs.Device{{
 		Name: a.rt.ContainerID + ":" + a.rt.IfName,
 		ContainerEdits: specs.ContainerEdits{
-			Env:         []string{"DEVINFO_NET1=" + inside},
+			Env:         variables(a.t, "net1", inside, read(a.t, a.path())),
 			DeviceNodes: nodes,
 			Mounts:      []*specs.Mount{{HostPath: a.path(), ContainerPath: inside, Options: []string{"bind", "ro", "nosuid", "nodev", "noexec"}}},
 		},

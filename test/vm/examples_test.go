@@ -49,7 +49,7 @@ func TestExampleSRIOVWithDPDK(t *testing.T) {
 		info:  pciInfo("0000:01:10.6", "0000:01:00.0"),
 		nodes: []string{"/dev/vfio/vfio", group(t, "0000:01:10.6")}, firstDel: "failed to get netlink device with name net1: Link not found",
 	}.begin(t)
-	const asks = `$(jq -r '.pci."pci-address"' $DEVINFO_NET1)`
+	const asks = "-a $DEVINFO_NET1_PCI_ADDRESS "
 	if command := r.sandbox.pod.Spec.Containers[0].Command; !strings.Contains(command[len(command)-1], asks) {
 		t.Errorf("the pod's command is %q, without %s", command, asks)
 	}

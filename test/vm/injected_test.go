@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -18,6 +19,8 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"golang.org/x/sys/unix"
 
+	format "devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/cdispec"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/inject"
@@ -121,16 +124,19 @@ func (s *sandbox) container(n *adaptation.Adaptation) *api.ContainerAdjustment {
 }
 
 // given compares what a container is given: the files of the directory, with that of the
-// interface as on the node; a variable; and nodes.
+// interface as on the node; variables; and nodes.
 func given(t *testing.T, a *api.ContainerAdjustment, ifName, info string, nodes ...string) {
 	t.Helper()
 	if len(a.GetMounts()) != 1 || a.Mounts[0].Destination != inside {
 		t.Fatalf("mounts: %v", a.GetMounts())
 	}
 	same(t, "the container's "+ifName+".json", read(t, filepath.Join(a.Mounts[0].Source, ifName+".json")), strings.TrimSpace(info))
-	want := "DEVINFO_" + strings.ToUpper(ifName) + "=" + inside + "/" + ifName + ".json"
-	if len(a.GetEnv()) != 1 || a.Env[0].Key+"="+a.Env[0].Value != want {
-		t.Errorf("variables %v, want %s", a.GetEnv(), want)
+	var told []string
+	for _, e := range a.GetEnv() {
+		told = append(told, e.Key+"="+e.Value)
+	}
+	if want := variables(t, ifName, inside+"/"+ifName+".json", info); !slices.Equal(told, want) {
+		t.Errorf("variables %q, want %q", told, want)
 	}
 	var got, there bytes.Buffer
 	for _, d := range a.GetLinux().GetDevices() {
@@ -144,4 +150,15 @@ func given(t *testing.T, a *api.ContainerAdjustment, ifName, info string, nodes 
 		fmt.Fprintf(&there, "%s c %d:%d %04o %d:%d\n", path, unix.Major(st.Rdev), unix.Minor(st.Rdev), st.Mode&0o777, st.Uid, st.Gid)
 	}
 	same(t, "nodes", got.String(), there.String())
+}
+
+// variables are those of an interface with a file of these contents.
+func variables(t *testing.T, ifName, file, text string) []string {
+	t.Helper()
+	info, err := format.Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	handed := func(socket string) string { return socket }
+	return append([]string{"DEVINFO_" + strings.ToUpper(ifName) + "=" + file}, cdispec.Facts(ifName, info, handed)...)
 }
