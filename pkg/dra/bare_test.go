@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -42,7 +41,7 @@ func TestADeviceWithAResourceNameNeedsNoNetwork(t *testing.T) {
 		if got := p.told; !slices.Equal(got, []string{"ADD s1 net1"}) {
 			t.Errorf("got %q", got)
 		}
-		synctest.Wait() // until nobody writes
+		quiet() // until nobody writes
 		must(t, os.RemoveAll(r.options.CDIDir))
 		time.Sleep(2 * time.Minute)
 		if left := r.files("cdi"); len(left) != 2 {
@@ -200,7 +199,7 @@ func TestNoDELTakesADeviceFromWhoeverElseAttachesIt(t *testing.T) {
 		_ = r.runPod(sb)
 		r.endPod(sb)
 		r.unprepared("u1")
-		synctest.Wait()
+		quiet()
 		r.prepare(ownClaim("u2", vf3, ""))
 		tried := p.calls("DEL")
 		time.Sleep(5 * time.Hour)

@@ -205,7 +205,7 @@ func TestArguments(t *testing.T) {
 			{"With libvirt", vdpa, attach + domainVDPA, "echo", domainVDPA + " -l 2"},
 			{"memif with VPP", memif, "create memif socket id 1 filename /run/memif/s\ncreate interface memif id 0 socket-id 1 slave", "", ""},
 			{"vhost-user with VPP", vhost, "create vhost-user socket /run/vhost/s server", "", ""},
-			{"There may be several RDMA", vf, "-d mlx5_2 -l 2", "ibv_rc_pingpong", "-d mlx5_2 -l 2"},
+			{"`rdma-device`", vf, "-d mlx5_2 -l 2", "ibv_rc_pingpong", "-d mlx5_2 -l 2"},
 		} {
 			p := pod{linktest.NewNetns(t), t.TempDir()}
 			must(t, os.WriteFile(p.dir+"/net1.json", []byte(c.file), 0o644))

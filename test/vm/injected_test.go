@@ -19,8 +19,6 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"golang.org/x/sys/unix"
 
-	format "devinfo-cni.io/devinfo"
-	"devinfo-cni.io/pkg/cdispec"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/inject"
@@ -124,19 +122,16 @@ func (s *sandbox) container(n *adaptation.Adaptation) *api.ContainerAdjustment {
 }
 
 // given compares what a container is given: the files of the directory, with that of the
-// interface as on the node; variables; and nodes.
+// interface as on the node; a variable; and nodes.
 func given(t *testing.T, a *api.ContainerAdjustment, ifName, info string, nodes ...string) {
 	t.Helper()
 	if len(a.GetMounts()) != 1 || a.Mounts[0].Destination != inside {
 		t.Fatalf("mounts: %v", a.GetMounts())
 	}
 	same(t, "the container's "+ifName+".json", read(t, filepath.Join(a.Mounts[0].Source, ifName+".json")), strings.TrimSpace(info))
-	var told []string
-	for _, e := range a.GetEnv() {
-		told = append(told, e.Key+"="+e.Value)
-	}
-	if want := variables(t, ifName, inside+"/"+ifName+".json", info); !slices.Equal(told, want) {
-		t.Errorf("variables %q, want %q", told, want)
+	want := api.KeyValue{Key: "DEVINFO_" + strings.ToUpper(ifName), Value: inside + "/" + ifName + ".json"}
+	if !slices.ContainsFunc(a.GetEnv(), func(e *api.KeyValue) bool { return e.Key == want.Key && e.Value == want.Value }) {
+		t.Errorf("variables %v, want %s=%s", a.GetEnv(), want.Key, want.Value)
 	}
 	var got, there bytes.Buffer
 	for _, d := range a.GetLinux().GetDevices() {
@@ -150,15 +145,4 @@ func given(t *testing.T, a *api.ContainerAdjustment, ifName, info string, nodes 
 		fmt.Fprintf(&there, "%s c %d:%d %04o %d:%d\n", path, unix.Major(st.Rdev), unix.Minor(st.Rdev), st.Mode&0o777, st.Uid, st.Gid)
 	}
 	same(t, "nodes", got.String(), there.String())
-}
-
-// variables are those of an interface with a file of these contents.
-func variables(t *testing.T, ifName, file, text string) []string {
-	t.Helper()
-	info, err := format.Parse([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	handed := func(socket string) string { return socket }
-	return append([]string{"DEVINFO_" + strings.ToUpper(ifName) + "=" + file}, cdispec.Facts(ifName, info, handed)...)
 }
