@@ -90,7 +90,7 @@ func TestAClaimThatIsAllocatedAnewKeepsTheLeaseOfWhatItOwes(t *testing.T) {
 		}
 		p.set(nil)
 		time.Sleep(2 * time.Hour)
-		synctest.Wait()
+		quiet()
 		if first, now := holders(), len(r.holders("pci-0000:03:00.4")); first != 0 || now != 1 {
 			t.Errorf("once it is restored: %d have the first device, %d the second", first, now)
 		}
