@@ -70,7 +70,7 @@ func doctorCommand(t *tool) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			f, err := h.Facts(live)
+			f, err := doctor.FactsOf(h.Node, live)
 			if err != nil {
 				return err
 			}

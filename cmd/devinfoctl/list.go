@@ -11,6 +11,7 @@ import (
 
 	"devinfo-cni.io/pkg/audit"
 	"devinfo-cni.io/pkg/ctl/node"
+	"devinfo-cni.io/pkg/ctl/topology"
 	"devinfo-cni.io/pkg/journal"
 )
 
@@ -156,11 +157,5 @@ func shorten(id, name string) string {
 }
 
 func colourOf(s audit.State) colour {
-	switch s {
-	case audit.OK:
-		return green
-	case audit.Adding, audit.Prepared, audit.Deleting, audit.Unknown:
-		return yellow
-	}
-	return red
+	return map[topology.Health]colour{topology.Good: green, topology.Pending: yellow, topology.Bad: red}[topology.HealthOf(s)]
 }

@@ -34,9 +34,9 @@ type Attachment struct {
 	unread error             // why it cannot be read
 	record string            // path of the claim's record; "" = not by DRA
 	node   *state.NodeDevice // the claim's device; nil = it is none of the node's own
-	has    []string          // devices of which it has exclusive leases
 
-	verdict *Comparison // what State and Why are taken from; nil = it was not compared
+	Has     []string    `json:"-"` // devices of which it has exclusive leases
+	Verdict *Comparison `json:"-"` // what State and Why are taken from; nil = it was not compared
 }
 
 // String names the attachment in full: by the claim where it has no container yet, or
@@ -112,7 +112,7 @@ func (n *Node) Recorded() ([]Attachment, error) {
 		}
 		list[at].Claim, list[at].record, list[at].node = c.Claim, c.record, c.node
 		if list[at].Lease != journal.Exclusive && c.Lease != "" {
-			list[at].Lease, list[at].has = c.Lease, c.has
+			list[at].Lease, list[at].Has = c.Lease, c.Has
 		}
 		if c.State == audit.Abandoned || c.State == audit.Deleting {
 			list[at].State, list[at].Why = c.State, c.Why

@@ -33,7 +33,7 @@ func (n *Node) Judge(list []Attachment) {
 	memo := &switches{Switches: n.Finder.Switches}
 	each(len(list), func(i int) {
 		c := n.compare(n.auditorWith(memo), list[i])
-		list[i].State, list[i].Why, list[i].verdict = c.State, cmp.Or(c.Problem, list[i].Why), &c
+		list[i].State, list[i].Why, list[i].Verdict = c.State, cmp.Or(c.Problem, list[i].Why), &c
 	})
 }
 
