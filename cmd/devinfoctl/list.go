@@ -48,7 +48,7 @@ columns are left out.
 const listExample = `  devinfoctl list
   devinfoctl list -n shop -o wide
   devinfoctl list --abandoned
-  devinfoctl list -o json | jq '.[] | select(.state != "ok")'
+  devinfoctl list -o json | jq '.attachments[] | select(.state != "Ok")'
   devinfoctl --host node.txtar list`
 
 func listCommand(t *tool) *cobra.Command {
@@ -93,7 +93,7 @@ func (t *tool) list(h *host, wanted filter) error {
 	if err != nil {
 		return err
 	}
-	return t.print(list, func(w *tabwriter.Writer) {
+	return t.print(map[string]any{"attachments": list}, func(w *tabwriter.Writer) {
 		for _, line := range t.listLines(h, list) {
 			fmt.Fprintln(w, line)
 		}

@@ -108,8 +108,8 @@ pci-0000-03-00-5           vf      0000:03:00.5    exclusive  -           -
 		t.Errorf("%+v", o)
 	}
 	if o := ctl("--host", host, "offered", "-o", "json"); !strings.Contains(o.stdout, `"givenTo": [
-      "shop/web-0"
-    ]`) {
+        "shop/web-0"
+      ]`) {
 		t.Errorf("%+v", o)
 	}
 	if o := ctl("--host", nodeHost, "offered"); o.stdout != "cni-dra-driver offers no devices of this node\n" {

@@ -171,7 +171,7 @@ func (t *tool) printValidations(all []validation, f validateFlags) error {
 		return annotate(t.stdout, all, f.strict)
 	}
 	t.output = f.output
-	return t.print(all, func(w *tabwriter.Writer) {
+	return t.print(map[string]any{"documents": all}, func(w *tabwriter.Writer) {
 		for _, v := range all {
 			t.validationTable(w, v, f.strict)
 		}

@@ -111,6 +111,9 @@ func HealthOf(s audit.State) Health {
 // Attachment is one that has, shares or names a device.
 type Attachment node.Attachment
 
+// MarshalJSON has the keys of all attachments.
+func (a Attachment) MarshalJSON() ([]byte, error) { return node.Attachment(a).MarshalJSON() }
+
 // String is the name, and a state that is not good.
 func (a Attachment) String() string { return a.name() + a.condition() }
 

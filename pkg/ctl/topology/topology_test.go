@@ -195,7 +195,7 @@ func TestAttachmentsAreWhereTheyBelong(t *testing.T) {
 func TestPicturesColourAttachmentsAndLetNoneFloat(t *testing.T) {
 	top := &topology.Topology{Elsewhere: []topology.Attachment{{Key: journal.Key{Network: "n", ContainerID: "c", IfName: "i"}, Type: "vhost-user", Device: "/s", State: audit.Adding}}}
 	for want, format := range map[string]func(*strings.Builder) error{
-		"n1 [label=\"attachment\\nn/c/i\\nvhost-user /s\", shape=ellipse, color=orange];\n  n0 -> n1;": func(b *strings.Builder) error { return top.DOT(b) },
+		"n1 [label=\"attachment\\nn/c/i: adding\\nvhost-user /s\", shape=ellipse, color=orange];\n  n0 -> n1;": func(b *strings.Builder) error { return top.DOT(b) },
 	} {
 		var b strings.Builder
 		if err := format(&b); err != nil || !strings.Contains(b.String(), want) {
