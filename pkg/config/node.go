@@ -86,7 +86,7 @@ func ParseNode(data []byte, path string) (Node, error) {
 func (n *Node) read(data []byte) error {
 	var raw map[string]json.RawMessage
 	if err := json.Unmarshal(data, &raw); err != nil {
-		return err
+		return fmt.Errorf(`must be one JSON object, {"stateDir": "/var/lib/cni/devinfo"}: %w`, err)
 	}
 	settings := map[string]any{
 		"deviceInfoDir": &n.DeviceInfoDir, "devicePluginDir": &n.DevicePluginDir, "stateDir": &n.StateDir, "sysfs": &n.Sysfs,
@@ -96,10 +96,19 @@ func (n *Node) read(data []byte) error {
 	for _, key := range slices.Sorted(maps.Keys(raw)) {
 		into, known := settings[key]
 		if !known {
-			return fmt.Errorf("unknown field %q", key)
+			var keys []string
+			for key := range settings {
+				keys = append(keys, key)
+			}
+			slices.Sort(keys)
+			return fmt.Errorf("%s: the key is not known; did you mean %s?", key, Nearest(key, keys))
 		}
-		if err := json.Unmarshal(raw[key], into); err != nil {
-			return fmt.Errorf("%s: %w", key, err)
+		if json.Unmarshal(raw[key], into) != nil {
+			want := map[string]string{"cdiDevices": `a list, ["..."]`, "socketDirs": `a list, ["..."]`, "injectNodes": "true or false"}[key]
+			if want == "" {
+				want = `text, "..."`
+			}
+			return fmt.Errorf("%s: %s must be %s", key, clip(raw[key]), want)
 		}
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -15,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/config"
 )
 
 // As is how a device is offered.
@@ -94,13 +96,56 @@ func NewRules(list []json.RawMessage) (Rules, error) {
 	return rules, nil
 }
 
-// strictly decodes JSON whose keys are all known, once, and in this spelling.
+// strictly decodes JSON whose keys are all known, once, and in this spelling. The error names
+// the first that is not.
 func strictly(data []byte, to any) error {
 	strict, err := kjson.UnmarshalStrict(data, to)
-	if err != nil {
+	var is *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &is) && is.Field == "":
+		return fmt.Errorf("it is a JSON %s: it must be a map, {%s: ...}", is.Value, keysOf(to)[0])
+	case errors.As(err, &is):
+		return fmt.Errorf("%s: it is a JSON %s: it must be %s", is.Field, is.Value, kindWords[is.Type.Kind()])
+	case err != nil:
 		return err
 	}
-	return errors.Join(strict...)
+	for _, err := range strict {
+		key := err.Error()
+		if at, ok := err.(kjson.FieldError); ok {
+			key = at.FieldPath()
+		}
+		if slices.Contains(keysOf(to), key) {
+			return fmt.Errorf("%s: it is given twice; leave one", key)
+		}
+		return fmt.Errorf("%s: the key is not known; did you mean %s?", key, config.Nearest(key, keysOf(to)))
+	}
+	return nil
+}
+
+// kindWords are what keys of rules hold.
+var kindWords = map[reflect.Kind]string{
+	reflect.Slice: `a list, ["..."]`, reflect.String: `text, "..."`, reflect.Bool: "true or false", reflect.Int64: "a whole number", reflect.Map: "a map, {name: value}",
+}
+
+// keysOf are those of a struct.
+func keysOf(to any) (keys []string) {
+	of := reflect.TypeOf(to).Elem()
+	for n := range of.NumField() {
+		keys = append(keys, of.Field(n).Tag.Get("json"))
+	}
+	return keys
+}
+
+// bandwidth refuses what is no quantity: the parser would not say which key it is.
+func bandwidth(raw json.RawMessage) error {
+	var r struct{ Bandwidth json.RawMessage }
+	if json.Unmarshal(raw, &r) != nil || r.Bandwidth == nil {
+		return nil
+	}
+	if new(resource.Quantity).UnmarshalJSON(r.Bandwidth) != nil {
+		return fmt.Errorf(`bandwidth: %s is no number of bit/s; write one such as "25G"`, r.Bandwidth)
+	}
+	return nil
 }
 
 func newRule(raw json.RawMessage) (rule, error) {
@@ -108,10 +153,13 @@ func newRule(raw json.RawMessage) (rule, error) {
 	if string(raw) == "null" {
 		return rule{}, errors.New("select: it is missing; name devices, or leave the rule out")
 	}
-	if err := strictly(raw, &r.Rule); err != nil {
-		return rule{}, errors.New(strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\n", ", "), "json: "))
+	err := bandwidth(raw)
+	if err == nil {
+		err = strictly(raw, &r.Rule)
 	}
-	var err error
+	if err != nil {
+		return rule{}, err
+	}
 	for _, check := range []func() error{r.checkSelection, r.checkOffer, r.checkCapacity} {
 		if err := check(); err != nil {
 			return rule{}, err

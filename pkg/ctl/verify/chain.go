@@ -50,9 +50,9 @@ func (s *sheet) position(path string, object map[string]json.RawMessage, idle bo
 var chained = []string{"bandwidth", "firewall", "portmap", "sbr", "tuning", "vrf", "rdma", "istio-cni", "route-override", "cilium-cni"}
 
 // maker is the type of the first plugin that makes an interface; "" = there is none.
-func maker(plugins []map[string]json.RawMessage) string {
+func (c Checker) maker(plugins []map[string]json.RawMessage) string {
 	for _, p := range plugins {
-		if kind := text(p["type"]); kind != "" && !slices.Contains(chained, kind) {
+		if kind := text(p["type"]); kind != "" && kind != c.Plugin && !slices.Contains(chained, kind) {
 			return kind
 		}
 	}

@@ -53,7 +53,7 @@ func (c Checker) configIn(s *sheet, data json.RawMessage) {
 		Spec struct{ Config json.RawMessage }
 	}
 	if err := json.Unmarshal(data, &nad); err != nil {
-		s.wrong("$", nil, "must be a %s: %v", definition, err)
+		s.wrong("$", nil, "must be a %s, {metadata: {name: NAME}, spec: {config: ...}}: %v", definition, err)
 		return
 	}
 	const path = "$.spec.config"
@@ -110,9 +110,12 @@ func (c Checker) list(s *sheet, path string, object map[string]json.RawMessage, 
 	ours := 0
 	for n, p := range plugins {
 		if text(p["type"]) == c.Plugin {
-			in.after, in.following, in.maker = n > 0, n < len(plugins)-1, maker(plugins[n+1:])
-			c.plugin(s, fmt.Sprintf("%s.plugins[%d]", path, n), p, in)
-			ours++
+			in.after, in.following, in.maker = n > 0, n < len(plugins)-1, c.maker(plugins[n+1:])
+			here := fmt.Sprintf("%s.plugins[%d]", path, n)
+			if ours++; ours > 1 {
+				s.warn(here, p["type"], "is in the chain twice: leave one out; ADD of the second undoes what the first has written")
+			}
+			c.plugin(s, here, p, in)
 		}
 	}
 	if ours == 0 {

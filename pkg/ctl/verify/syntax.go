@@ -119,7 +119,7 @@ func (s *sheet) repeatedIn(dec *json.Decoder, path string) {
 			}
 			name, _ := key.(string) // a key is one
 			if seen[name]++; seen[name] == 2 {
-				s.wrong(at(path, name), nil, "the key is given more than once, and parsers differ in which one they take")
+				s.wrong(at(path, name), quote(name), "the key is given more than once: leave one; parsers differ in which they take")
 			}
 			s.repeatedIn(dec, at(path, name))
 		}
