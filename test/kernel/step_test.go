@@ -151,9 +151,9 @@ func TestDelegateUninstalledBetweenTwoSteps(t *testing.T) {
 			add := call(t, "ADD", pod, conf)
 			if at == 2 { // the child has run
 				add.ok(t)
-				call(t, "DEL", pod, conf).fails(t, 5, "delegate child: DEL: "+missing)
+				call(t, "DEL", pod, conf).fails(t, 5, "delegates[0] (child): DEL: "+missing)
 			} else {
-				add.fails(t, 5, "delegate child: ADD: "+missing)
+				add.fails(t, 5, "delegates[0] (child): ADD: "+missing)
 				nothingLeft(t)
 				call(t, "DEL", pod, conf).ok(t)
 			}

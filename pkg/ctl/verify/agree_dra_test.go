@@ -2,6 +2,7 @@ package verify_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -167,8 +168,9 @@ func prepare(claim *resourceapi.ResourceClaim) error {
 }
 
 // What Prepare refuses is an error, and what is an error is refused.
-func TestValidateFindsWhatPrepareRefuses(t *testing.T) {
-	for name, c := range claimCases {
+func validateFindsWhatPrepareRefuses(t *testing.T, said *messages) {
+	for _, name := range slices.Sorted(maps.Keys(claimCases)) {
+		c := claimCases[name]
 		t.Run(name, func(t *testing.T) {
 			text, class, devices := c.documents(t)
 			var refused []string
@@ -179,14 +181,16 @@ func TestValidateFindsWhatPrepareRefuses(t *testing.T) {
 			}
 			all, err := verify.Checker{Plugin: "devinfo", ClaimTypes: []string{"macvlan"}}.CheckAll([]byte(text), "")
 			must(t, err)
-			var found []string
+			var found, every []string
 			for _, d := range all {
-				for _, f := range d.Findings {
-					if !f.Warning {
-						found = append(found, d.Name+" "+f.String())
-					}
+				for _, f := range foundIn(d.Report) {
+					every = append(every, d.Name+": "+f)
+				}
+				if d.Errors() > 0 {
+					found = every
 				}
 			}
+			said.add(name, nil, "Prepare", slices.Compact(refused), "validate", every)
 			if len(refused) > 0 != (len(found) > 0) {
 				t.Errorf("Prepare refuses: %q\nvalidate finds: %q", slices.Compact(refused), found)
 			}

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/containernetworking/cni/pkg/types"
+
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/ctl/verify"
 	"devinfo-cni.io/pkg/hosttxt"
@@ -74,7 +76,9 @@ func (n *node) add(t *testing.T, conf map[string]json.RawMessage) string {
 	if exit := p.Run(func(key string) string { return env[key] }, bytes.NewReader(stdin), &stderr); exit == 0 {
 		return ""
 	}
-	return stdout.String()
+	var e types.Error
+	must(t, json.Unmarshal(stdout.Bytes(), &e))
+	return strings.TrimSuffix(fmt.Sprintf("%d: %s; %s", e.Code, e.Msg, e.Details), "; ")
 }
 
 // handed is what a runtime hands to each devinfo of a network; resource says that
@@ -165,7 +169,7 @@ var networks = []string{
 
 // What ADD refuses is an error, and what is an error is refused: as a file on the node,
 // and in a NetworkAttachmentDefinition with and without a device.
-func TestValidateFindsWhatADDRefuses(t *testing.T) {
+func validateFindsWhatADDRefuses(t *testing.T, said *messages) {
 	n := newNode(t)
 	for _, row := range networks {
 		name, network, _ := strings.Cut(row, ": ")
@@ -194,6 +198,9 @@ func TestValidateFindsWhatADDRefuses(t *testing.T) {
 					if why := n.add(t, conf); why != "" {
 						refused = append(refused, why)
 					}
+				}
+				if title := name + ", " + form.name; !form.multus || strings.HasPrefix(name, "alone") || name == "chained" {
+					said.add(title, strings.NewReplacer(n.bin, "CNI_PATH", n.state, "STATE"), "ADD", refused, "validate", foundIn(report))
 				}
 				if len(refused) > 0 != (report.Errors() > 0) {
 					t.Errorf("ADD refuses: %s\nvalidate finds: %v", slices.Concat(refused), report.Findings)

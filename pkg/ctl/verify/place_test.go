@@ -37,7 +37,7 @@ items:
       {
         "cniVersion": "1.1.0", "name": "a", "plugins": [{"type": "macvlan"},
           ▶{"type": "devinfo"},
-          {"type": "devinfo", "deviceInfoFile": "auto", ▶"strict": 5}
+          ▶{"type": "devinfo", "deviceInfoFile": "auto", ▶"strict": 5}
         ]
       }
 - apiVersion: k8s.cni.cncf.io/v1
