@@ -76,7 +76,7 @@ func TestBadNodeSettingsAreAnErrorBesideTheDefaults(t *testing.T) {
 		`{"stateDir": "/s"`:               `unexpected end of JSON input`,
 		`{"stateDir": "/s"} {}`:           `after top-level value`,
 		`{"stateDir": "/s"}x`:             `after top-level value`,
-		`[]`:                              `must be one JSON object, {"stateDir": "/var/lib/cni/devinfo"}: json: cannot unmarshal array`,
+		`[]`:                              `must be one JSON object, {"stateDir": "/x"}: json: cannot unmarshal array`,
 		`{"stateDir": 5}`:                 `stateDir: 5 must be text, "..."`,
 		`{"stateDir": "/s", "stteDir":1}`: `stteDir: the key is not known; did you mean stateDir?`,
 		`{"deviceInfoDir": "run"}`:        `deviceInfoDir: "run" is not an absolute path`,

@@ -113,17 +113,17 @@ func strictly(data []byte, to any) error {
 	case err != nil:
 		return err
 	}
-	for _, err := range strict {
-		key := err.Error()
-		if at, ok := err.(kjson.FieldError); ok {
-			key = at.FieldPath()
-		}
-		if slices.Contains(keysOf(to), key) {
-			return fmt.Errorf("%s: it is given twice; leave one", key)
-		}
-		return fmt.Errorf("%s: the key is not known; did you mean %s?", key, config.Nearest(key, keysOf(to)))
+	if len(strict) == 0 {
+		return nil
 	}
-	return nil
+	key := strict[0].Error()
+	if at, ok := strict[0].(kjson.FieldError); ok {
+		key = at.FieldPath()
+	}
+	if slices.Contains(keysOf(to), key) {
+		return fmt.Errorf("%s: it is given twice; leave one", key)
+	}
+	return fmt.Errorf("%s: the key is not known; did you mean %s?", key, config.Nearest(key, keysOf(to)))
 }
 
 // kindWords are what keys of rules hold.

@@ -99,7 +99,7 @@ func (c *call) mayRemove(file string) (bool, error) {
 func (c *call) removeFile(dir, name string) error {
 	err := store.Open(dir).Remove(name)
 	if errors.Is(err, syscall.EISDIR) {
-		c.log.Warn("a directory in the file's place is left alone", "error", err)
+		c.log.Warn("no file: left alone", "error", err)
 		return nil
 	}
 	return err

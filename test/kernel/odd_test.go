@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-
 )
 
 // oddities are what may be in the place of a file. The calls are made by a root whom
@@ -68,7 +67,5 @@ func (a answer) becomes(t *testing.T, what, want string) {
 	}
 	same(t, what, got, want)
 }
-
-const gcAll = `{"cniVersion": "1.1.0", "name": "net", "type": "devinfo", "cni.dev/valid-attachments": []}`
 
 const oddEntry = stateDir + "/attachments/net@c0ffee@net1"
