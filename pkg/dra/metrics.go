@@ -17,7 +17,7 @@ type Census struct {
 	Status int
 }
 
-// NewMetrics registers what an agent counts. The names are in docs/dra.md.
+// NewMetrics registers what an agent counts. The names are in docs/dra/README.md.
 func NewMetrics(to prometheus.Registerer) Metrics {
 	// A macvlan takes 10 ms, DHCP seconds; the runtime gives up after 2 s.
 	buckets := []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2, 5, 15, 60}

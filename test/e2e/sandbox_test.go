@@ -105,7 +105,7 @@ func unseen(t *testing.T, a *agent) {
 
 // unheard is an agent that was killed: the kubelet does not know, and remakes the sandbox.
 // Its container comes through the gate of the first one, unless the runtime requires the
-// agent (docs/dra.md), and gets the network as soon as the agent is back.
+// agent (docs/dra/README.md), and gets the network as soon as the agent is back.
 func unheard(t *testing.T, a *agent) {
 	if a.crash == nil {
 		t.Skip("the kubelet starts the agent again at once")
