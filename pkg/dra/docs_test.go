@@ -13,8 +13,8 @@ import (
 
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/custody"
-	"devinfo-cni.io/pkg/inventory"
 	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/inventory"
 )
 
 func text(t *testing.T, path string) string {
