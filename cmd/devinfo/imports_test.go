@@ -89,6 +89,9 @@ func imports(t *testing.T) []string {
 
 // The build is the Makefile's, but for the garbage collector: that makes 1 % less.
 func TestExecutableIsSmall(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: it builds a program")
+	}
 	name := filepath.Join(t.TempDir(), "devinfo")
 	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", name, ".")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
