@@ -194,6 +194,9 @@ func TestTheContextDoesNotEndAPlugin(t *testing.T) {
 }
 
 func TestADaemonThatKeepsTheOutputIsNotWaitedFor(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: it takes the 10 s that an output may")
+	}
 	t.Parallel()
 	plugin := script(t, "(read x <end; echo late) & exit 0") // DEL: an output is none of its duties
 	end := fifo(t, plugin, "end")
