@@ -80,7 +80,7 @@ func play(t *testing.T, seed uint64) {
 	p.set(m.fault)
 	p.kernel.Fault = func() error { return m.refusal() }
 	m.restart()
-	synctest.Wait()
+	quiet()
 	goroutines := runtime.NumGoroutine()
 	var pods sync.WaitGroup
 	for n := range modelPods {
@@ -97,7 +97,7 @@ func play(t *testing.T, seed uint64) {
 	pods.Wait()
 	m.ending.Wait()
 	time.Sleep(3 * time.Hour) // what was given up is tried again
-	synctest.Wait()
+	quiet()
 	r.expectNothing()
 	expectAsCaptured(t, p.kernel)
 	if left := p.left(); len(left) > 0 {

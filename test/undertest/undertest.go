@@ -39,7 +39,11 @@ func Programs(t testing.TB, to, version string, packages ...string) {
 }
 
 func build(to, version string, packages ...string) error {
-	cmd := exec.Command("go", append([]string{"build", "-ldflags", "-s -w -X devinfo-cni.io/pkg/build.version=" + version, "-o", to}, packages...)...)
+	args := []string{"build", "-buildvcs=false", "-o", to}
+	if version != "" {
+		args = append(args, "-ldflags", "-s -w -X devinfo-cni.io/pkg/build.version="+version)
+	}
+	cmd := exec.Command("go", append(args, packages...)...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build %q: %w\n%s", packages, err, out)

@@ -49,7 +49,7 @@ func FactsOf(n *node.Node, live *Live) (*Facts, error) {
 func judged(a node.Attachment) Attachment {
 	c := a.Verdict
 	p := Attachment{
-		Name: a.Short(), Pod: a.Pod, Claim: a.Claim, Has: a.Has, Netns: a.Netns, State: string(a.State), Why: a.Why, Remedy: c.Remedy,
+		Name: a.Short(), Pod: a.Pod, Claim: a.Claim, Has: a.Has, Shares: a.Shares, Netns: a.Netns, State: string(a.State), Why: a.Why, Remedy: c.Remedy,
 	}
 	switch {
 	case c.Problem != "":

@@ -32,6 +32,7 @@ type Attachment struct {
 	Why    string // more of a state that is not ok
 
 	Has     []string    // devices of which it has exclusive leases
+	Shares  []string    // those of which it has shared ones
 	Verdict *Comparison // what State and Why are taken from; nil = it was not compared
 
 	entry  *journal.Entry    // nil = it is not in the journal, or cannot be read
@@ -152,7 +153,7 @@ func (n *Node) Recorded() ([]Attachment, error) {
 		}
 		list[at].Claim, list[at].record, list[at].node = c.Claim, c.record, c.node
 		if list[at].Lease != journal.Exclusive && c.Lease != "" {
-			list[at].Lease, list[at].Has = c.Lease, c.Has
+			list[at].Lease, list[at].Has, list[at].Shares = c.Lease, c.Has, c.Shares
 		}
 		if c.State == audit.Abandoned || c.State == audit.Deleting {
 			list[at].State, list[at].Why = c.State, c.Why
