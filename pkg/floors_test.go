@@ -39,7 +39,7 @@ var floors = [][]string{
 	// there; the devices of a node, running or captured.
 	{"pkg/grant", "pkg/audit", "pkg/inventory", "pkg/dra/custody"},
 	{"pkg/dra/binding", "pkg/dra/custody/custodytest"}, // a device of the node, and the configuration that it goes into
-	{"plugins/devinfo", "pkg/dra", "pkg/inject", "pkg/ctl/verify", "pkg/ctl/capture", "pkg/ctl/node", "pkg/link/opinion/opiniontest"},
+	{"plugins/devinfo", "pkg/dra", "pkg/inject", "pkg/ctl/validate", "pkg/ctl/capture", "pkg/ctl/node", "pkg/link/opinion/opiniontest"},
 	{"pkg/agent", "pkg/ctl/doctor", "pkg/ctl/topology"}, // a node agent; what people are shown of a node
 	{"cmd/devinfo", "cmd/devinfoctl", "cmd/cni-dra-driver", "cmd/cni-dra-gate", "cmd/devinfo-agent", "cmd/kubectl-devinfo"},
 }

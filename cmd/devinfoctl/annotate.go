@@ -5,10 +5,10 @@ import (
 	"io"
 	"strings"
 
-	"devinfo-cni.io/pkg/ctl/verify"
+	"devinfo-cni.io/pkg/ctl/validate"
 )
 
-func level(f verify.Finding, strict bool) string {
+func level(f validate.Finding, strict bool) string {
 	if f.Warning && !strict {
 		return "warning"
 	}

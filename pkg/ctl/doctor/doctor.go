@@ -7,7 +7,7 @@
 // captured host can be examined later.
 //
 // It is for people who look at a whole node. Package audit says what is wrong with one
-// attachment, and package verify what is wrong with one text.
+// attachment, and package validate what is wrong with one text.
 package doctor
 
 import (
@@ -15,7 +15,7 @@ import (
 	"slices"
 
 	"devinfo-cni.io/pkg/build"
-	"devinfo-cni.io/pkg/ctl/verify"
+	"devinfo-cni.io/pkg/ctl/validate"
 	"devinfo-cni.io/pkg/dra/state"
 )
 
@@ -98,7 +98,7 @@ type VDPA struct {
 // Network is what is wrong in one file of the CNI configuration directory.
 type Network struct {
 	Path     string
-	Findings []verify.Finding
+	Findings []validate.Finding
 }
 
 // A check returns its answers; none means that all is well, and well says with what.

@@ -6,7 +6,7 @@ import (
 
 	"devinfo-cni.io/pkg/audit"
 	"devinfo-cni.io/pkg/ctl/node"
-	"devinfo-cni.io/pkg/ctl/verify"
+	"devinfo-cni.io/pkg/ctl/validate"
 	"devinfo-cni.io/pkg/install"
 )
 
@@ -98,9 +98,9 @@ func checkedNetworks(l *Live) (list []Network) {
 	if l == nil {
 		return nil
 	}
-	checker := verify.Checker{Plugin: install.Name, Versions: func(plugin string) []string { return l.Plugins[plugin].CNIVersions }}
+	checker := validate.Checker{Plugin: install.Name, Versions: func(plugin string) []string { return l.Plugins[plugin].CNIVersions }}
 	for _, c := range l.Networks {
-		if report, err := checker.Check(c.Text, verify.CNIConfig); err == nil { // the kind is given
+		if report, err := checker.Check(c.Text, validate.CNIConfig); err == nil { // the kind is given
 			list = append(list, Network{c.Path, report.Findings})
 		}
 	}

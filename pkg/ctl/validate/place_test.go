@@ -1,4 +1,4 @@
-package verify_test
+package validate_test
 
 import (
 	"fmt"
@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"devinfo-cni.io/pkg/ctl/verify"
+	"devinfo-cni.io/pkg/ctl/validate"
 )
 
 // A mark before a key or a value says that there is a finding, or several; the mark is not
@@ -115,11 +115,11 @@ func TestSyntaxErrorsHaveTheLineOfTheFile(t *testing.T) {
 func TestManyFindingsTakeOneWalk(t *testing.T) {
 	const many = 20_000
 	text := "[" + strings.Repeat("5,\n", many) + "5]"
-	r, err := checker.Check([]byte(text), verify.NetworkStatus)
+	r, err := checker.Check([]byte(text), validate.NetworkStatus)
 	if err != nil || len(r.Findings) != many+1 || r.Findings[many].Line != many+1 || r.Findings[1].Column != 1 {
 		t.Errorf("%d findings, %v", len(r.Findings), err)
 	}
-	r, err = checker.Check([]byte(strings.ReplaceAll(text, "5,\n", `"é",`)), verify.NetworkStatus)
+	r, err = checker.Check([]byte(strings.ReplaceAll(text, "5,\n", `"é",`)), validate.NetworkStatus)
 	if err != nil || len(r.Findings) != many+1 || r.Findings[many].Line != 1 || r.Findings[many].Column != 4*many+2 {
 		t.Errorf("on one line: %d findings, %v", len(r.Findings), err)
 	}
@@ -133,7 +133,7 @@ func TestBlocksInBlocksTakeOneWalk(t *testing.T) {
 			text += strings.Repeat(" ", n+1) + "x: |\n"
 		}
 		return testing.AllocsPerRun(1, func() {
-			if r, err := checker.Check([]byte(text), verify.DeviceInfo); err != nil || r.Findings[0].Line == 0 {
+			if r, err := checker.Check([]byte(text), validate.DeviceInfo); err != nil || r.Findings[0].Line == 0 {
 				t.Fatalf("%+v, %v", r, err)
 			}
 		})

@@ -1,4 +1,4 @@
-package verify_test
+package validate_test
 
 import (
 	"fmt"
@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"devinfo-cni.io/devinfo/pci"
-	"devinfo-cni.io/pkg/ctl/verify"
+	"devinfo-cni.io/pkg/ctl/validate"
 	"devinfo-cni.io/pkg/dra/binding"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/inventory"
@@ -179,7 +179,7 @@ func validateFindsWhatPrepareRefuses(t *testing.T, said *messages) {
 					refused = append(refused, err.Error())
 				}
 			}
-			all, err := verify.Checker{Plugin: "devinfo", ClaimTypes: []string{"macvlan"}}.CheckAll([]byte(text), "")
+			all, err := validate.Checker{Plugin: "devinfo", ClaimTypes: []string{"macvlan"}}.CheckAll([]byte(text), "")
 			must(t, err)
 			var found, every []string
 			for _, d := range all {

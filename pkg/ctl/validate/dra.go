@@ -1,4 +1,4 @@
-package verify
+package validate
 
 import (
 	"encoding/json"

@@ -1,4 +1,4 @@
-package verify_test
+package validate_test
 
 import (
 	"encoding/json"
@@ -12,7 +12,7 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/config"
-	"devinfo-cni.io/pkg/ctl/verify"
+	"devinfo-cni.io/pkg/ctl/validate"
 )
 
 // texts gives the texts of the cases, and the specification's examples.
@@ -47,7 +47,7 @@ func texts(f *testing.F) (list [][]byte) {
 
 // findings checks a text of a kind, and gives what is found below a path, with the path
 // as if it were the whole text, and without lines.
-func findings(t *testing.T, text []byte, kind verify.Kind, below string) (list []verify.Finding) {
+func findings(t *testing.T, text []byte, kind validate.Kind, below string) (list []validate.Finding) {
 	t.Helper()
 	r, err := checker.Check(text, kind)
 	if err != nil {
@@ -83,19 +83,19 @@ func FuzzNetworkStatus(f *testing.F) {
 			return
 		}
 		text = marshal(t, json.RawMessage(text)) // without what JSON leaves out
-		alone := findings(t, text, verify.DeviceInfo, "$")
+		alone := findings(t, text, validate.DeviceInfo, "$")
 		list := marshal(t, []map[string]any{{"name": "n", "device-info": json.RawMessage(text)}})
-		if diff := cmp.Diff(alone, findings(t, list, verify.NetworkStatus, "$[0].device-info")); diff != "" {
+		if diff := cmp.Diff(alone, findings(t, list, validate.NetworkStatus, "$[0].device-info")); diff != "" {
 			t.Errorf("in a list (-alone +there):\n%s", diff)
 		}
 		const annotation = "k8s.v1.cni.cncf.io/network-status"
 		pod := marshal(t, map[string]any{"kind": "Pod", "metadata": map[string]any{"annotations": map[string]string{annotation: string(list)}}})
-		if diff := cmp.Diff(alone, findings(t, pod, verify.NetworkStatus, `$.metadata.annotations["`+annotation+`"][0].device-info`)); diff != "" {
+		if diff := cmp.Diff(alone, findings(t, pod, validate.NetworkStatus, `$.metadata.annotations["`+annotation+`"][0].device-info`)); diff != "" {
 			t.Errorf("in a pod (-alone +there):\n%s", diff)
 		}
 		info, err := devinfo.Parse(text)
 		good := err == nil && len(info.Validate().Errors()) == 0
-		report := verify.Report{Findings: alone}
+		report := validate.Report{Findings: alone}
 		repeated := strings.Contains(string(marshal(t, alone)), "more than once")
 		if good != (report.Errors() == 0) && !repeated {
 			t.Errorf("the library says %v, and here it is %+v", err, alone)
@@ -132,7 +132,7 @@ func FuzzDefinition(f *testing.F) {
 		}{{text, "$"}, {nad, "$.spec.config"}} {
 			for _, problem := range cfg.Problems {
 				wrong := false
-				for _, f := range findings(t, here.text, verify.CNIConfig, here.below) {
+				for _, f := range findings(t, here.text, validate.CNIConfig, here.below) {
 					wrong = wrong || !f.Warning && f.Path == "$."+problem.Key
 				}
 				if !wrong {

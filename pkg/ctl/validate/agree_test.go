@@ -1,4 +1,4 @@
-package verify_test
+package validate_test
 
 import (
 	"bytes"
@@ -14,7 +14,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"devinfo-cni.io/pkg/config"
-	"devinfo-cni.io/pkg/ctl/verify"
+	"devinfo-cni.io/pkg/ctl/validate"
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/link/linkhost"
 	"devinfo-cni.io/pkg/sysfs"
@@ -51,8 +51,8 @@ func newNode(t *testing.T) *node {
 }
 
 // checker validates for this node.
-func (n *node) checker() verify.Checker {
-	return verify.Checker{Plugin: "devinfo", Find: func(name string) error {
+func (n *node) checker() validate.Checker {
+	return validate.Checker{Plugin: "devinfo", Find: func(name string) error {
 		_, err := os.Stat(filepath.Join(n.bin, name))
 		return err
 	}}

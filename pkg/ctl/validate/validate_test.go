@@ -1,4 +1,4 @@
-package verify_test
+package validate_test
 
 import (
 	"errors"
@@ -14,13 +14,13 @@ import (
 	"golang.org/x/tools/txtar"
 	"sigs.k8s.io/yaml"
 
-	"devinfo-cni.io/pkg/ctl/verify"
+	"devinfo-cni.io/pkg/ctl/validate"
 )
 
 var update = flag.Bool("update", false, "rewrite what the cases expect; then read the difference with care")
 
 // checker knows a node with three plugins.
-var checker = verify.Checker{Plugin: "devinfo", Find: func(name string) error {
+var checker = validate.Checker{Plugin: "devinfo", Find: func(name string) error {
 	if slices.Contains([]string{"bridge", "macvlan", "host-device"}, name) {
 		return nil
 	}
@@ -63,7 +63,7 @@ func TestFindingsAreTheseAndNoOthers(t *testing.T) {
 	}
 }
 
-func lines(r *verify.Report, err error) string {
+func lines(r *validate.Report, err error) string {
 	if err != nil {
 		return err.Error() + "\n"
 	}
@@ -85,11 +85,11 @@ func lines(r *verify.Report, err error) string {
 }
 
 func TestKindThatIsGivenIsNotGuessed(t *testing.T) {
-	r, err := checker.Check([]byte(`{"type": "devinfo"}`), verify.DeviceInfo)
-	if err != nil || r.Kind != verify.DeviceInfo || r.Guessed != "" || r.Errors() == 0 {
+	r, err := checker.Check([]byte(`{"type": "devinfo"}`), validate.DeviceInfo)
+	if err != nil || r.Kind != validate.DeviceInfo || r.Guessed != "" || r.Errors() == 0 {
 		t.Errorf("%+v, %v", r, err)
 	}
-	if _, err := checker.Check([]byte(`{}`), ""); !errors.Is(err, verify.ErrKind) {
+	if _, err := checker.Check([]byte(`{}`), ""); !errors.Is(err, validate.ErrKind) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -105,8 +105,8 @@ func TestSpecificationsExamplesAreValid(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := &verify.Report{Kind: verify.DeviceInfo, Findings: []verify.Finding{}}
-		r, err := checker.Check(text, verify.DeviceInfo)
+		want := &validate.Report{Kind: validate.DeviceInfo, Findings: []validate.Finding{}}
+		r, err := checker.Check(text, validate.DeviceInfo)
 		if diff := cmp.Diff(want, r); err != nil || diff != "" {
 			t.Errorf("%s: %v %s", name, err, diff)
 		}
@@ -114,9 +114,9 @@ func TestSpecificationsExamplesAreValid(t *testing.T) {
 }
 
 func TestHugeTextIsRefused(t *testing.T) {
-	text := `{"type": "pci", "note": "` + strings.Repeat("x", verify.Limit) + `"}`
-	r, err := checker.Check([]byte(text), verify.DeviceInfo)
-	want := []verify.Finding{{Path: "$", Rule: "the text has more than 4 MiB"}}
+	text := `{"type": "pci", "note": "` + strings.Repeat("x", validate.Limit) + `"}`
+	r, err := checker.Check([]byte(text), validate.DeviceInfo)
+	want := []validate.Finding{{Path: "$", Rule: "the text has more than 4 MiB"}}
 	if err != nil || !cmp.Equal(r.Findings, want) {
 		t.Errorf("%+v, %v", r.Findings, err)
 	}
@@ -148,7 +148,7 @@ func TestAListChangesNoVerdict(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, d := range []*verify.Document{&alone[0], &among[0]} {
+			for _, d := range []*validate.Document{&alone[0], &among[0]} {
 				d.Line = 0
 				for m := range d.Findings {
 					d.Findings[m].Line, d.Findings[m].Column = 0, 0
@@ -164,7 +164,7 @@ func TestAListChangesNoVerdict(t *testing.T) {
 // Who validates elsewhere than on the node has no plugins to look for.
 func TestWithoutPathNoPluginIsMissed(t *testing.T) {
 	text := `{"cniVersion": "1.0.0", "name": "n", "type": "devinfo", "deviceInfoFile": "auto", "delegates": [{"type": "no-such"}]}`
-	r, err := verify.Checker{Plugin: "devinfo"}.Check([]byte(text), "")
+	r, err := validate.Checker{Plugin: "devinfo"}.Check([]byte(text), "")
 	if err != nil || len(r.Findings) > 0 {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -211,7 +211,7 @@ items:
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if _, err := checker.CheckAll([]byte("kind: ConfigMap\napiVersion: v1\n"), ""); !errors.Is(err, verify.ErrKind) {
+	if _, err := checker.CheckAll([]byte("kind: ConfigMap\napiVersion: v1\n"), ""); !errors.Is(err, validate.ErrKind) {
 		t.Errorf("of no kind that is known: %v", err)
 	}
 	if all, err := checker.CheckAll(nil, ""); err != nil || len(all) != 1 || all[0].Errors() != 1 {
@@ -232,7 +232,7 @@ func FuzzCheck(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, text []byte, kind byte) {
-		kinds := append([]verify.Kind{""}, verify.Kinds...)
+		kinds := append([]validate.Kind{""}, validate.Kinds...)
 		r, err := checker.Check(text, kinds[int(kind)%len(kinds)])
 		if err != nil {
 			return

@@ -1,4 +1,4 @@
-// Package verify checks texts that people and other programs wrote against the formats that
+// Package validate checks texts that people and other programs wrote against the formats that
 // devinfo reads and writes: device-info files (Device Information Specification 1.1.0,
 // section 3), the network-status annotation of a pod (section 6, and the network custom
 // resource standard of the same group), CNI configurations that contain our plugin, and DRA
@@ -6,7 +6,7 @@
 //
 // Bytes in, values out; [Checker] asks what is installed on the node.
 // A program that only wants a good device-info file calls devinfo.ReadFile.
-package verify
+package validate
 
 import (
 	"bytes"

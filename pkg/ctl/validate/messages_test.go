@@ -1,4 +1,4 @@
-package verify_test
+package validate_test
 
 import (
 	"fmt"
@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"devinfo-cni.io/pkg/config"
-	"devinfo-cni.io/pkg/ctl/verify"
+	"devinfo-cni.io/pkg/ctl/validate"
 	"devinfo-cni.io/pkg/inventory"
 )
 
@@ -33,7 +33,7 @@ func (m *messages) add(title string, replace *strings.Replacer, said ...any) {
 }
 
 // foundIn are those of a report, as validate prints them.
-func foundIn(r *verify.Report) (list []string) {
+func foundIn(r *validate.Report) (list []string) {
 	for _, f := range r.Findings {
 		level := ""
 		if f.Warning {
