@@ -1,4 +1,4 @@
-# "make" alone lists the verbs: each is a target with a "##" comment.
+# "make" alone lists the verbs.
 
 BIN := $(CURDIR)/bin
 CNI_BIN := /opt/cni/bin
@@ -22,7 +22,7 @@ REVISION := $(shell git rev-parse HEAD 2>/dev/null)
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build programs kubectl peers apiserver image push manifests release release-check demo test test-arm64 crash lint bench load soak fuzz hostile e2e vm-test install clean
+.PHONY: help help-all build programs kubectl peers apiserver image push registry manifests release release-check demo test test-arm64 crash lint bench load soak fuzz hostile e2e vm-test install clean
 
 # The library is a module of its own, which ./... leaves out.
 PACKAGES := ./... devinfo-cni.io/devinfo/...
@@ -43,7 +43,13 @@ GO_BUILD := go build -ldflags '-s -w -X devinfo-cni.io/pkg/build.version=$(VERSI
 # of the file are mapped.
 OURS = $(GO_BUILD:'=) -R 0x10000'
 
+# The verbs that most need; help-all has the others, each a target with a "##" comment.
+VERBS := build demo test lint image push install e2e bench help-all
+
 help:
+	@$(MAKE) --no-print-directory help-all | grep -E '^make ($(subst $() ,|,$(VERBS))) '
+
+help-all: ## all verbs
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
 
 build: ## the programs into bin/, static and stripped
@@ -65,8 +71,11 @@ PACK = cd deploy/pack && go run . $(1) -bin $(BIN) -version '$(VERSION)' -revisi
 image: programs ## both agents' images, REGISTRY/NAME:TAG for ARCHES, as OCI archives in bin/; no daemon
 	@$(call PACK,images) -tag '$(TAG)' -out $(BIN)
 
-push: programs ## the same, and into REGISTRY, with the credentials of "docker login", and an SPDX document of each as its referrer; SOURCE is the URL that they name
+push: registry programs ## the same, and into REGISTRY, with the credentials of "docker login", and an SPDX document of each as its referrer; SOURCE is the URL that they name
 	@$(call PACK,images) -tag '$(TAG)' -out $(BIN) -push
+
+registry:
+	@[ '$(REGISTRY)' != cluster.local ] || { echo 'where to? make push REGISTRY=registry.example.com/net TAG=v0.1.0'; exit 1; }
 
 manifests: ## those of deploy/ that the chart makes, for kustomize: after a change of the chart
 	cd test/deploy && go test -count=1 -run TestTheManifestsAreTheCharts . -write

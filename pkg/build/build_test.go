@@ -42,6 +42,9 @@ func TestTheProgramThatRunsKnowsItsGo(t *testing.T) {
 
 // The Makefile names the variables by text, and a linker that finds none says nothing.
 func TestTheMakefileNotesVersionAndCommit(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: it builds a program")
+	}
 	makefile, err := os.ReadFile("../../Makefile")
 	if err != nil {
 		t.Fatal(err)

@@ -23,6 +23,9 @@ import (
 // is restarted now and then. MODEL_SEED repeats a run, MODEL_TIME is how long to go on
 // with new seeds ("make soak").
 func TestWhateverHappensEveryPodGetsItsNetworksAndNothingIsLeft(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: it takes half a minute")
+	}
 	seed := uint64(time.Now().UnixNano())
 	if text := os.Getenv("MODEL_SEED"); text != "" {
 		var err error

@@ -180,7 +180,7 @@ func TestWhatIsMissingIsPassedOrRefused(t *testing.T) {
 		"a file":                {nil, gone, "file", "interface net1: its device-info file: DIR/infos/sriov-net-" + sandbox + "_net1: read: no such file or directory: delete the pod, so that its networks are attached anew"},
 		"the sense of a file": {nil, func(r *rig) {
 			must(r.t, os.WriteFile(r.node.DeviceInfoDir+"/sriov-net-"+sandbox+"_net1", []byte("{"), 0o644))
-		}, "file", "_net1: corrupt: device-info is not JSON (section 4): byte 1: unexpected end of JSON input: delete the pod"},
+		}, "file", "_net1: corrupt: device-info is not JSON (Device Information Specification, 4): byte 1: unexpected end of JSON input: delete the pod"},
 		"an entry's sense": {nil, func(r *rig) {
 			must(r.t, os.WriteFile(r.node.StateDir+"/attachments/sriov-net@"+sandbox+"@net1", []byte("{"), 0o644))
 		}, "file", "interface net1: the journal's entry: DIR/state/attachments/sriov-net@" + sandbox + "@net1: corrupt"},

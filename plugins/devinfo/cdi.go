@@ -144,7 +144,7 @@ func (c *call) removeSpec(spec journal.CDI) error {
 	case as[syscall.Errno](err):
 		return err
 	case err != nil: // ADD refuses it
-		c.log.Warn("left alone", "error", err)
+		c.log.Warn("no CDI spec of ours: left alone", "error", err)
 		return nil
 	}
 	return dir.Remove(spec.File)

@@ -7,7 +7,7 @@
 // captured host can be examined later.
 //
 // It is for people who look at a whole node. Package audit says what is wrong with one
-// attachment, and package verify what is wrong with one text.
+// attachment, and package validate what is wrong with one text.
 package doctor
 
 import (
@@ -15,6 +15,8 @@ import (
 	"slices"
 
 	"devinfo-cni.io/pkg/build"
+	"devinfo-cni.io/pkg/ctl/validate"
+	"devinfo-cni.io/pkg/dra/state"
 )
 
 // Level is how grave an answer is.
@@ -51,8 +53,8 @@ type Facts struct {
 	DRA         bool       // cni-dra-driver has a state directory here
 	Own         build.Info // of the program that asks; the plugin's should be the same
 	Networks    []Network
-	Offer       *Offer // nil = cni-dra-driver has left none
-	Live        *Live  // nil = a capture without them
+	Offer       *state.Offer // nil = cni-dra-driver has left none
+	Live        *Live        // nil = a capture without them
 }
 
 // Attachment is one of the journal or of a claim.
@@ -79,20 +81,6 @@ type Claim struct {
 	Remedy  string
 }
 
-// Offer is what cni-dra-driver says of its rules.
-type Offer struct {
-	Rules   string // path of the file
-	Problem string // why they cannot be used
-	Offered int    // devices
-	Idle    []Idle
-}
-
-// Idle is a rule that names no device of the node.
-type Idle struct {
-	Rule string // "devices[1] (ifNames: eth0)"
-	Why  string // what it names, or what comes nearest
-}
-
 // VF is a virtual function, and what its PF has set for it.
 type VF struct {
 	Address string // PCI address
@@ -110,13 +98,7 @@ type VDPA struct {
 // Network is what is wrong in one file of the CNI configuration directory.
 type Network struct {
 	Path     string
-	Findings []Finding
-}
-
-// Finding is one of package verify's.
-type Finding struct {
-	Text    string
-	Warning bool
+	Findings []validate.Finding
 }
 
 // A check returns its answers; none means that all is well, and well says with what.
@@ -146,7 +128,13 @@ func checks() []check {
 			if f.Offer == nil {
 				return ""
 			}
-			return count(f.Offer.Offered, "device") + " offered by the rules"
+			offered := 0
+			for _, d := range f.Offer.Devices {
+				if d.Why == "" {
+					offered++
+				}
+			}
+			return count(offered, "device") + " offered by the rules"
 		}},
 		{"sight", sight, nil},
 	}

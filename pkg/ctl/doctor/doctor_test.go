@@ -8,6 +8,7 @@ import (
 
 	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/ctl/doctor"
+	"devinfo-cni.io/pkg/ctl/validate"
 	"devinfo-cni.io/pkg/inventory"
 )
 
@@ -122,7 +123,7 @@ func TestWhatIsWrongIsSaidWithARemedy(t *testing.T) {
 			l.Altered = []string{"/etc/cni/devinfo/node.json", "/opt/cni/bin/devinfo"}
 		})}, []string{"warning plugin /opt/cni/bin/devinfo is not as devinfo-agent put it in place", "warning settings /etc/cni/devinfo/node.json is not as devinfo-agent put it in place"}},
 		"node settings": {doctor.Facts{NodeFile: "node settings /etc/x: logLevel: \"loud\""}, []string{`error settings node settings /etc/x: logLevel: "loud"`}},
-		"network": {doctor.Facts{Networks: []doctor.Network{{Path: "/etc/cni/net.d/10.conflist", Findings: []doctor.Finding{{Text: "bad"}, {Text: "odd", Warning: true}}}}},
+		"network": {doctor.Facts{Networks: []doctor.Network{{Path: "/etc/cni/net.d/10.conflist", Findings: []validate.Finding{{Path: "$", Rule: "bad"}, {Path: "$", Rule: "odd", Warning: true}}}}},
 			[]string{"error networks /etc/cni/net.d/10.conflist: bad", "warning networks /etc/cni/net.d/10.conflist: odd"}},
 		"directory":     {doctor.Facts{Live: live(func(l *doctor.Live) { l.Missing = map[string]string{"/opt/cni/bin": "no such file"} })}, []string{"warning directories /opt/cni/bin: no such file"}},
 		"CDI elsewhere": {doctor.Facts{CDIDir: "/run/mine"}, []string{"warning directories /run/mine: is not a directory where container runtimes look for CDI specs by default"}},
