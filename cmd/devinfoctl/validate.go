@@ -18,7 +18,7 @@ import (
 
 	"devinfo-cni.io/pkg/cniexec"
 	"devinfo-cni.io/pkg/ctl/doctor"
-	"devinfo-cni.io/pkg/ctl/verify"
+	"devinfo-cni.io/pkg/ctl/validate"
 )
 
 const validateHelp = `Reports everything that is wrong in files, or in standard input (-), each with its line, its
@@ -42,8 +42,7 @@ error: networks without devinfo, Pods that do not run yet, other drivers' claims
 are several documents, those of other kinds. Of a Helm chart the templates are left out. Plugins are looked for in --cni-path and asked for their CNI versions, unless
 none of its directories is on this machine.
 
--o github prints annotations for a pull request, -o sarif a log for code scanning (SARIF
-2.1.0).
+-o github prints annotations for a pull request.
 
 Exits with 1 if there is an error, or with --strict a warning.`
 
@@ -56,7 +55,7 @@ const validateExample = `  devinfoctl validate /var/run/k8s.cni.cncf.io/devinfo/
 // validation is what validate prints of one document.
 type validation struct {
 	File string `json:"file"` // "-" is standard input
-	verify.Document
+	validate.Document
 }
 
 // wrong counts what is wrong; with strict warnings are.
@@ -68,7 +67,7 @@ func (v validation) wrong(strict bool) int {
 }
 
 // line is that of a finding, or where its document begins.
-func (v validation) line(f verify.Finding) int { return cmp.Or(f.Line, v.Line) }
+func (v validation) line(f validate.Finding) int { return cmp.Or(f.Line, v.Line) }
 
 // validateFlags are the flags of validate.
 type validateFlags struct {
@@ -80,10 +79,10 @@ type validateFlags struct {
 func validateCommand(t *tool) *cobra.Command {
 	var f validateFlags
 	var names []string
-	for _, k := range verify.Kinds {
+	for _, k := range validate.Kinds {
 		names = append(names, string(k))
 	}
-	formats := []string{"table", "json", "yaml", "sarif", "github"}
+	formats := []string{"table", "json", "yaml", "github"}
 	cmd := &cobra.Command{
 		Use:     "validate FILE|DIRECTORY|-...",
 		Short:   "what is wrong in device-info files, network-statuses and configurations",
@@ -118,22 +117,22 @@ func (t *tool) validate(ctx context.Context, args []string, f validateFlags) err
 	if err != nil {
 		return blind(err, "name a file that can be read, or - for standard input")
 	}
-	checker := verify.Checker{Plugin: pluginName, ClaimTypes: f.claimTypes}
+	checker := validate.Checker{Plugin: pluginName, ClaimTypes: f.claimTypes}
 	checker.Find, checker.Versions = plugins(ctx, f.cniPath)
 	texts := map[string][]byte{}
-	checker.Classes = verify.Classes{}
+	checker.Classes = validate.Classes{}
 	for _, name := range files {
 		if texts[name], err = t.read(name); err != nil {
 			return blind(err, "name a file that can be read, or - for standard input")
 		}
-		maps.Copy(checker.Classes, verify.ClassesIn(texts[name]))
+		maps.Copy(checker.Classes, validate.ClassesIn(texts[name]))
 	}
 	all := []validation{}
 	for _, name := range files {
-		documents, err := checker.CheckAll(texts[name], verify.Kind(f.kind))
-		if errors.Is(err, verify.ErrKind) && many {
+		documents, err := checker.CheckAll(texts[name], validate.Kind(f.kind))
+		if errors.Is(err, validate.ErrKind) && many {
 			continue
-		} else if errors.Is(err, verify.ErrKind) {
+		} else if errors.Is(err, validate.ErrKind) {
 			return usage("say what it is by --kind", "%s: %w", name, err)
 		} else if err != nil {
 			return err
@@ -142,7 +141,7 @@ func (t *tool) validate(ctx context.Context, args []string, f validateFlags) err
 			all = append(all, validation{name, d})
 		}
 	}
-	if checker.Find == nil && slices.ContainsFunc(all, func(v validation) bool { return v.Kind == verify.CNIConfig }) {
+	if checker.Find == nil && slices.ContainsFunc(all, func(v validation) bool { return v.Kind == validate.CNIConfig }) {
 		t.warn("plugins are not looked for: no directory of --cni-path %s is on this machine", f.cniPath)
 	}
 	return t.validated(all, f)
@@ -160,18 +159,11 @@ func (t *tool) validated(all []validation, f validateFlags) error {
 }
 
 func (t *tool) printValidations(all []validation, f validateFlags) error {
-	switch f.output {
-	case "sarif":
-		data, err := encode(sarifOf(all, f.strict), "json")
-		if err == nil {
-			_, err = t.stdout.Write(data)
-		}
-		return err
-	case "github":
+	if f.output == "github" {
 		return annotate(t.stdout, all, f.strict)
 	}
 	t.output = f.output
-	return t.print(all, func(w *tabwriter.Writer) {
+	return t.print(map[string]any{"documents": all}, func(w *tabwriter.Writer) {
 		for _, v := range all {
 			t.validationTable(w, v, f.strict)
 		}
@@ -225,7 +217,7 @@ func (t *tool) read(name string) ([]byte, error) {
 		defer file.Close()
 		from = file
 	}
-	return io.ReadAll(io.LimitReader(from, verify.Limit+1))
+	return io.ReadAll(io.LimitReader(from, validate.Limit+1))
 }
 
 // plugins looks for plugins, and asks them for their versions; nil = none of the

@@ -76,8 +76,8 @@ func TestAPluginWhoseCallerWasKilledKeepsTheLock(t *testing.T) {
 			hear(t, ended)
 			f, err := os.Open(lock.Name())
 			must(t, err)
-			defer f.Close()
-			must(t, syscall.Flock(int(f.Fd()), syscall.LOCK_EX)) // waits: the shell that kills itself may not have come to it yet
+			must(t, syscall.Flock(int(f.Fd()), syscall.LOCK_EX)) // once whoever was killed is gone
+			must(t, f.Close())
 		})
 	}
 }

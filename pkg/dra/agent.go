@@ -23,6 +23,7 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/dra/status"
 	"devinfo-cni.io/pkg/grant"
+	"devinfo-cni.io/pkg/inventory"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/pod"
@@ -114,6 +115,8 @@ type Metrics struct {
 	Mismatch func(what string, restored bool)
 	// Known is whether it is known what others have of the node's devices.
 	Known func(bool)
+	// Idle are all rules that name no device of the node, whenever they change.
+	Idle func([]inventory.Idle)
 }
 
 // Metadata writes the device metadata of a request: a [*kubeletplugin.Helper] does.

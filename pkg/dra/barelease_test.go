@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -96,7 +95,7 @@ func TestTheLeasesOfAClaimWithoutANetworkAreThoseOfItsPods(t *testing.T) {
 		agent := r.start()
 		r.prepare(ownClaim("u1", vf3, ""))
 		agent.Reserve("u1", []state.Pod{{Namespace: "ns", Name: "next", UID: "uid-next"}})
-		synctest.Wait()
+		quiet()
 		claim, err := j.Claim("u1")
 		must(t, err)
 		if diff := cmp.Diff([]string{"uid-next"}, claim.Pods); diff != "" {
@@ -134,7 +133,7 @@ func TestLeasesOfAClaimThatIsNotOnRecordAreCollected(t *testing.T) {
 		must(t, j.Hold(&journal.Claim{UID: "u7", Part: "net1", Leases: []journal.DeviceLease{exclusive("pci-0000:03:00.2")}}))
 		r.start()
 		r.prepare(ownClaim("u1", vf3, ""))
-		synctest.Wait()
+		quiet()
 		if lost, kept := r.holders("pci-0000:03:00.2"), r.holders("pci-0000:03:00.5"); lost != nil || len(kept) != 1 {
 			t.Errorf("lost %q, kept %q", lost, kept)
 		}

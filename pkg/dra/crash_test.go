@@ -129,6 +129,9 @@ func reboot(r *rig, sb *api.PodSandbox) {
 }
 
 func TestAnAgentThatIsKilledAtAnyStepLeavesNothingOwed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: it takes half a minute")
+	}
 	steps, err := strconv.Atoi(doom{Dir: newRig(t).dir}.run(t))
 	if err != nil || steps < 20 {
 		t.Fatalf("%d steps, %v", steps, err)

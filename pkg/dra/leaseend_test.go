@@ -3,7 +3,6 @@ package dra_test
 import (
 	"path/filepath"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"devinfo-cni.io/pkg/dra"
@@ -53,7 +52,7 @@ func TestClearingWhatWasGivenUpLeavesTheLeaseOfTheNextSandbox(t *testing.T) {
 		_ = r.runPod(r.sandbox("s1", "pod"))
 		r.endPod(r.sandbox("s1", "pod"))
 		time.Sleep(30 * time.Minute)
-		synctest.Wait()
+		quiet()
 		p.set(nil)
 		must(t, r.runPod(r.sandbox("s2", "pod")))
 		if n := agent.Census().Phases["Abandoned"]; n != 1 {
@@ -62,7 +61,7 @@ func TestClearingWhatWasGivenUpLeavesTheLeaseOfTheNextSandbox(t *testing.T) {
 		_, err := state.ClearLeftovers(r.options.StateDir, "u1")
 		must(t, err)
 		time.Sleep(2 * time.Hour)
-		synctest.Wait()
+		quiet()
 		if n := holders(); n != 1 {
 			t.Errorf("%d have the device", n)
 		}
@@ -91,7 +90,7 @@ func TestAClaimThatIsAllocatedAnewKeepsTheLeaseOfWhatItOwes(t *testing.T) {
 		}
 		p.set(nil)
 		time.Sleep(2 * time.Hour)
-		synctest.Wait()
+		quiet()
 		if first, now := holders(), len(r.holders("pci-0000:03:00.4")); first != 0 || now != 1 {
 			t.Errorf("once it is restored: %d have the first device, %d the second", first, now)
 		}

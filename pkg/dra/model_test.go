@@ -25,6 +25,9 @@ import (
 // is restarted now and then. MODEL_SEED repeats a run, MODEL_TIME is how long to go on
 // with new seeds ("make soak").
 func TestWhateverHappensEveryPodGetsItsNetworksAndNothingIsLeft(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: it takes half a minute")
+	}
 	seed := uint64(time.Now().UnixNano())
 	if text := os.Getenv("MODEL_SEED"); text != "" {
 		var err error
@@ -83,7 +86,7 @@ func play(t *testing.T, seed uint64) {
 	p.set(m.fault)
 	p.kernel.Fault = func() error { return m.refusal() }
 	m.restart()
-	synctest.Wait()
+	quiet()
 	goroutines := runtime.NumGoroutine()
 	var pods sync.WaitGroup
 	for n := range modelPods {
@@ -101,7 +104,7 @@ func play(t *testing.T, seed uint64) {
 	pods.Wait()
 	m.ending.Wait()
 	time.Sleep(3 * time.Hour) // what was given up is tried again
-	synctest.Wait()
+	quiet()
 	r.expectNothing()
 	expectAsCaptured(t, p.kernel)
 	m.expectLeases()
