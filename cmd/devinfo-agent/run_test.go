@@ -40,7 +40,7 @@ func built(t testing.TB, version string) string {
 	if _, err := os.Stat(agent); err == nil {
 		return agent
 	}
-	cmd := exec.Command("go", "build", "-ldflags", "-s -w -X devinfo-cni.io/pkg/build.version="+version, "-o", dir+"/", ".", "../devinfo")
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-ldflags", "-s -w -X devinfo-cni.io/pkg/build.version="+version, "-o", dir+"/", ".", "../devinfo")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

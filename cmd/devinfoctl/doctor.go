@@ -19,6 +19,7 @@ line:
   files        each device-info file is an attachment's, each lease that of somebody on
                record; cni-dra-driver knows each claim that has one
   holders      no VF is held by two, by an exclusive lease, a device plugin or sriov-cni
+  given        a VF that a device plugin gave to a pod is one of its networks'
   leftovers    a VF that nobody holds has no VLAN, trust or MAC that a pod left
   addresses    no two VFs have the same MAC
   drivers      each VF and vDPA device has a driver

@@ -249,7 +249,7 @@ func TestTheCommandOfError104EndsTheLeasesOfAClaim(t *testing.T) {
 	n.must(err)
 	j := journal.Open(n.StateDir, boot)
 	for _, ifName := range []string{"", "net1"} {
-		n.must(j.Hold(&journal.Claim{UID: "u1", IfName: ifName, Namespace: "shop", Name: "fast", Pods: []string{"p"}, Leases: []journal.DeviceLease{{ID: "pci-" + vf, Mode: journal.Exclusive}}}))
+		n.must(j.Hold(&journal.Claim{UID: "u1", Part: ifName, Namespace: "shop", Name: "fast", Pods: []string{"p"}, Leases: []journal.DeviceLease{{ID: "pci-" + vf, Mode: journal.Exclusive}}}))
 	}
 	n.must(j.Hold(&journal.Claim{UID: "u11", Namespace: "shop", Name: "other", Leases: []journal.DeviceLease{{ID: "pci-0000:03:00.4", Mode: journal.Exclusive}}}))
 	refused := n.add("c0ffee", vf)

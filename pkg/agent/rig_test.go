@@ -76,7 +76,7 @@ func built(t *testing.T) string {
 
 var buildOnce = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(builds, "devinfo")
-	cmd := exec.Command("go", "build", "-ldflags", "-s -w -X devinfo-cni.io/pkg/build.version=v1.2.0", "-o", path, "../../cmd/devinfo")
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-ldflags", "-s -w -X devinfo-cni.io/pkg/build.version=v1.2.0", "-o", path, "../../cmd/devinfo")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w\n%s", err, out)

@@ -34,7 +34,7 @@ func built(t *testing.T, version string) string {
 	if _, err := os.Stat(path); err == nil {
 		return path
 	}
-	cmd := exec.Command("go", "build", "-ldflags", "-s -w -X devinfo-cni.io/pkg/build.version="+version, "-o", path, "../../cmd/devinfo")
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-ldflags", "-s -w -X devinfo-cni.io/pkg/build.version="+version, "-o", path, "../../cmd/devinfo")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -87,7 +87,7 @@ func (r *request) offer(given grant.Grant, info *devinfo.Info) (offer, error) {
 			return offer{}, err
 		}
 	}
-	att := cdispec.Attachment{Kind: r.cdi.Kind, Name: r.cdi.Name, IfName: r.att.IfName, Nodes: given.Nodes, Mounts: given.Mounts}
+	att := cdispec.Attachment{Kind: r.cdi.Kind, Name: r.cdi.Name, IfName: r.att.IfName, Info: info, Nodes: given.Nodes, Mounts: given.Mounts}
 	file, err := r.mountable()
 	if err != nil {
 		return offer{}, err

@@ -2,7 +2,12 @@
 
 package e2e
 
-import "testing"
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+)
 
 // bothAgents runs cni-dra-driver beside devinfo-agent, and a pod with a network from each: what CDI
 // mounts for the claim is below the directory that the agent mounts.
@@ -27,4 +32,47 @@ func bothAgents(t *testing.T, m *multus, _ *nodeAgent) {
 	without := s.said("a", "unclaimed")
 	s.has("container without the claim", without, files("net1"))
 	s.knows(without)
+}
+
+// contended is a VF that a claim and a pod of Multus want, each of them when the other has it. The
+// node has none, so plugin and driver read the /sys of a captured host, one of whose VFs is on
+// vfio-pci and needs no interface.
+func contended(t *testing.T, m *multus, a *nodeAgent) {
+	const vf = "0000:01:10.6"
+	a.onCapturedHost(t, "igb-sriov")
+	sriov(t)
+	dir, err := os.MkdirTemp("", "e2e-contended-") // t.TempDir has the test's name, and is the node's too
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	rules := filepath.Join(dir, "devices.yaml")
+	if err := os.WriteFile(rules, []byte("devices:\n- pciAddresses: ["+vf+"]\n  as: exclusive\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	driver := startProcess(t)
+	driver.stop(t)
+	driver.flags("--devices=" + rules)
+	driver.start(t)
+	s := begin(t)
+	s.nad(m, "vf", "", map[string]any{"cniVersion": "1.0.0", "name": s.name + "-multus", "plugins": []map[string]any{{
+		"type": "devinfo", "deviceInfoFile": "auto", "delegates": []map[string]any{
+			{"type": "sriov", "deviceID": vf, "ipam": map[string]any{"type": "host-local", "subnet": "10.11.98.0/24"}},
+		},
+	}}})
+	wanted := fmt.Sprintf(`device.attributes["resource.kubernetes.io"].?pciBusID.orValue("") == %q`, vf)
+	template := s.template(requests(request("vf", s.classWhere(wanted, s.onVF("10.11.97.0/24")))))
+	s.pod("claims", template)
+	s.attached("claims", "net0", "vf", "net1", "10.11.97.")
+	s.create(withNetworks("asks", nil, "vf"))
+	s.event("asks", "device "+vf+": is held by claim "+s.name+"/"+s.claims("claims")["net0"].Name, "the kubelet tries again until the claim is given back")
+	s.notRunning("asks")
+	s.delete("claims")
+	if v := s.running("asks"); v.interfaceIn("net1", "10.11.98.") == nil {
+		t.Errorf("net1 has no address 10.11.98...: %+v", v.Interfaces)
+	}
+	s.pod("late", template)
+	s.waits("late")
+	s.delete("asks")
+	s.attached("late", "net0", "vf", "net1", "10.11.97.")
 }

@@ -152,4 +152,5 @@ func withDriver(t *testing.T, _ *multus, a *nodeAgent) {
 	clean(t)
 	a.upgrade(t, map[string]any{"dra": map[string]any{"enabled": false}})
 	shell(t, "kubectl delete resourceslices --field-selector spec.driver="+driver)
+	onNode(t, "rm", "/opt/cni/bin/cni-dra-gate", "/opt/cni/bin/.cni-dra-gate.sha256") // docs/dra.md says that they remain
 }

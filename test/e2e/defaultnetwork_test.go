@@ -36,7 +36,7 @@ func TestInTheDefaultNetwork(t *testing.T) {
 	networks := map[bool]string{false: plain, true: withDevinfo(t, plain)}
 	notReady := watchNode(t)
 	s := begin(t)
-	rounds := 4
+	rounds := 1
 	if os.Getenv(measured) != "" {
 		rounds = 12
 	}

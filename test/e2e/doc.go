@@ -15,7 +15,8 @@
 // network, as /etc/cni/net.d/00-multus.conf). There each test installs what it is about. What
 // it does is in the files named below it, after its own:
 //
-//	TestAsAProcess, TestAsADaemonSet      cni-dra-driver as a process of the node, and by docs/dra.md
+//	TestAsAProcess                        cni-dra-driver as a process of the node: all scenarios
+//	TestAsADaemonSet                      by docs/dra.md: those that the installation matters to
 //	    main, agent; network, promises, refused, restart, sandbox, hung, many, rights
 //	TestWithTheNodesDevices               it offers a captured host's devices: docs/from-device-plugin.md
 //	    nodedevices; scheduled, masters, requests, heldvf, migration; elsewhere, gpu, sriov

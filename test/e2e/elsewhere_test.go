@@ -76,7 +76,7 @@ func anywhere(pod *corev1.Pod) *corev1.Pod {
 	return pod
 }
 
-// forced deletes a pod that no kubelet will.
+// forced deletes a pod without waiting for its kubelet.
 func (s *space) forced(pod string) {
 	now := int64(0)
 	if err := cluster.client.CoreV1().Pods(s.name).Delete(context.Background(), pod, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -65,7 +66,13 @@ func fifty(t *testing.T, m *multus, a *nodeAgent) {
 	asBefore(t, before)
 
 	s.fifty()
-	time.Sleep(2 * time.Second) // some are being made; how many does not matter
+	eventually(t, limit, func() error { // some run, others are being made
+		list, err := cluster.client.CoreV1().Pods(s.name).List(s.ctx, metav1.ListOptions{})
+		if err == nil && running(list.Items) == 0 {
+			err = errors.New("none of the pods runs")
+		}
+		return err
+	})
 	killOnNode(t, containerRuntime(t))
 	killOnNode(t, "kubelet")
 	s.fiftyRun()

@@ -52,6 +52,8 @@ find var/lib/kubelet/plugins/` + driver + `/cni -mindepth 1 -maxdepth 1
 find var/lib/kubelet/plugins/` + driver + `/dra-device-metadata -type f
 find var/run/cdi/ -name '` + driver + `*'
 find var/run/k8s.cni.cncf.io/devinfo/cni/ -type f ! -name '.*'
+find var/lib/cni/devinfo/leases -type l
+find var/lib/cni/devinfo/claims -type f ! -name '.*'
 find var/lib/cni/devinfo/attachments -type f ! -name '.*'
 ip -o link show type macvlan
 `

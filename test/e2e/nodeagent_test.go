@@ -38,6 +38,7 @@ func TestWithTheAgent(t *testing.T) {
 		{"WithoutTheAgentContainersAreMadeWithoutIt", agentAway},
 		{"TheRuntimeRequiresTheAgent", agentRequired},
 		{"AClaimBringsItsOwnBesideTheAgent", bothAgents},
+		{"ADeviceIsAClaimsOrMultus", contended},
 		{"MetricsNamePodAndDevice", metrics},
 		{"MetricsJoinWithTheExporters", joined},
 		{"TheExamplesWork", examples},

@@ -71,6 +71,27 @@ func givenUp(t *testing.T, a *agent) {
 	clean(t)
 }
 
+// byForce deletes a pod of which the kubelet is not asked whether it has ended: a second one with
+// its name is attached, and has the first one's address back only once that is given back.
+func byForce(t *testing.T, _ *agent) {
+	s := begin(t)
+	network := s.macvlan("10.11.45.0/24")
+	template := s.template(requests(request("lan", s.class("net1", network))))
+	for range 3 {
+		s.pod("a", template)
+		s.attached("a", "net0", "lan", "net1", "10.11.45.")
+		s.forced("a")
+	}
+	s.pod("a", template)
+	has := s.attached("a", "net0", "lan", "net1", "10.11.45.")
+	eventually(t, 2*time.Minute, func() error {
+		if all := leases(t, network); len(all) != 1 || filepath.Base(all[0])+"/24" != has {
+			return fmt.Errorf("one pod, with %s, has the addresses %v", has, all)
+		}
+		return nil
+	})
+}
+
 // claim makes a claim that pods share.
 func (s *space) claim(spec resourceapi.ResourceClaimSpec) string {
 	s.Helper()
@@ -134,7 +155,7 @@ func replaced(t *testing.T, _ *agent) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = deployments.Delete(context.Background(), "d", metav1.DeleteOptions{}) })
-	for n := range 5 {
+	for n := range 3 {
 		patch := fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{"round":"%d"}}}}}`, n)
 		if _, err := deployments.Patch(s.ctx, "d", types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)

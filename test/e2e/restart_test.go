@@ -5,7 +5,6 @@ package e2e
 import (
 	"strings"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -47,7 +46,7 @@ func waits(t *testing.T, a *agent) {
 		t.Fatal(err)
 	}
 	s.pod("a", template)
-	time.Sleep(8 * time.Second)
+	s.event("a", "Failed") // of the kubelet, or of the scheduler once the node's slices are gone
 	s.notRunning("a")
 	back()
 	s.attached("a", "net0", "lan", "net1", "10.11.31.")

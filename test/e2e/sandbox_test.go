@@ -104,8 +104,8 @@ func unseen(t *testing.T, a *agent) {
 }
 
 // unheard is an agent that was killed: the kubelet does not know, and remakes the sandbox.
-// Its container comes through the gate of the first one, unless the runtime requires the
-// agent (docs/dra.md), and gets the network as soon as the agent is back.
+// The gate is open still, for the first one: the runtime refuses the container, until the agent
+// is back and has attached the second one.
 func unheard(t *testing.T, a *agent) {
 	if a.crash == nil {
 		t.Skip("the kubelet starts the agent again at once")
@@ -113,6 +113,10 @@ func unheard(t *testing.T, a *agent) {
 	s, network := beginWith(t, "10.11.54.0/24")
 	back := a.away(t, a.crash)
 	sandbox := s.replacement(s.stop())
+	s.event("a", "createRuntime hook", "request lan, is held by pod "+s.name+"/a (net1)", "in a sandbox that has ended")
+	if v, err := inside(sandbox); err == nil {
+		t.Errorf("a container runs without the network of its claim: %+v", v.Interfaces)
+	}
 	back()
 	s.moved(network, "10.11.54.", sandbox)
 }

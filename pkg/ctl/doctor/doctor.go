@@ -61,6 +61,7 @@ type Attachment struct {
 	Pod    string   // namespace/name, or else the container
 	Claim  string   // namespace/name; "" = not by DRA
 	Has    []string // devices of which it has exclusive leases
+	Shares []string // those of which it has shared ones, such as the VF of its vDPA device
 	Netns  string   // path
 	State  string   // in words
 	Level  Level    // of the state: Info while it is being made
@@ -130,6 +131,7 @@ func checks() []check {
 		{"attachments", attachments, func(f *Facts) string { return count(len(f.Attachments), "attachment") + ", all as they should be" }},
 		{"files", files, func(*Facts) string { return "each device-info file is an attachment's" }},
 		{"holders", holders, func(f *Facts) string { return count(len(f.VFs), "VF") + ", none held twice" }},
+		{"given", given, nil},
 		{"leftovers", leftovers, func(f *Facts) string { return "no VF that nobody holds has a VLAN, trust or another's MAC" }},
 		{"addresses", addresses, func(*Facts) string { return "no two VFs have the same MAC" }},
 		{"drivers", drivers, func(*Facts) string { return "each VF and vDPA device has a driver" }},

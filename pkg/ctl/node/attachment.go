@@ -35,6 +35,7 @@ type Attachment struct {
 	record string            // path of the claim's record; "" = not by DRA
 	node   *state.NodeDevice // the claim's device; nil = it is none of the node's own
 	has    []string          // devices of which it has exclusive leases
+	shares []string          // those of which it has shared ones
 
 	verdict *Comparison // what State and Why are taken from; nil = it was not compared
 }
@@ -112,7 +113,7 @@ func (n *Node) Recorded() ([]Attachment, error) {
 		}
 		list[at].Claim, list[at].record, list[at].node = c.Claim, c.record, c.node
 		if list[at].Lease != journal.Exclusive && c.Lease != "" {
-			list[at].Lease, list[at].has = c.Lease, c.has
+			list[at].Lease, list[at].has, list[at].shares = c.Lease, c.has, c.shares
 		}
 		if c.State == audit.Abandoned || c.State == audit.Deleting {
 			list[at].State, list[at].Why = c.State, c.Why

@@ -76,7 +76,7 @@ func (n *Node) claimed() (list []Attachment, err error) {
 		for _, at := range slices.Concat(r.claim.Attachments, r.claim.Abandoned) {
 			a := n.claimAttachment(r.claim, at)
 			a.record = r.path
-			if err := n.leasedByClaim(&a, string(r.claim.UID)); err != nil {
+			if err := n.leasedByClaim(&a, string(r.claim.UID), at.Part()); err != nil {
 				return nil, err
 			}
 			list = append(list, a)

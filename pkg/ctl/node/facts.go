@@ -39,7 +39,7 @@ func (n *Node) Facts(live *doctor.Live) (*doctor.Facts, error) {
 func (n *Node) patient(a Attachment) doctor.Attachment {
 	c := a.verdict
 	p := doctor.Attachment{
-		Name: a.Short(), Pod: a.Pod, Claim: a.Claim, Has: a.has, Netns: a.Netns, State: string(a.State), Why: a.Why, Remedy: c.Remedy,
+		Name: a.Short(), Pod: a.Pod, Claim: a.Claim, Has: a.has, Shares: a.shares, Netns: a.Netns, State: string(a.State), Why: a.Why, Remedy: c.Remedy,
 	}
 	switch {
 	case c.Problem != "":

@@ -24,6 +24,8 @@ func (a *Attachment) leased(leases []journal.DeviceLease) {
 		}
 		if l.Mode == journal.Exclusive {
 			a.has = append(a.has, at.Name)
+		} else {
+			a.shares = append(a.shares, at.Name)
 		}
 		stronger := a.Lease == "" || l.Mode == journal.Exclusive && a.Lease == journal.Shared
 		if stronger || l.ID == named && l.Mode == a.Lease {
@@ -40,14 +42,14 @@ func placeOfID(id string) (at topology.At, ok bool) {
 
 // leasedByClaim is leased for an attachment of a claim. Of what is on no bus there are no
 // leases: the driver's record alone says who has it.
-func (n *Node) leasedByClaim(a *Attachment, uid string) error {
+func (n *Node) leasedByClaim(a *Attachment, uid, part string) error {
 	if at, ok := a.Place(); ok && at.Bus == "net" {
 		if a.Lease = journal.Exclusive; a.node.Shared() {
 			a.Lease = journal.Shared
 		}
 		return nil
 	}
-	of := journal.Claim{UID: uid, IfName: a.IfName}
+	of := journal.Claim{UID: uid, Part: part}
 	c, err := n.readClaim(of.Record())
 	if c != nil {
 		a.leased(n.journal.DevicesOf(c))
