@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
@@ -227,6 +228,9 @@ func TestUninstallStopsAtAttachments(t *testing.T) {
 		if left, err := os.ReadDir(filepath.Dir(name)); err != nil || len(left) != 0 {
 			t.Errorf("left: %v, %v", left, err)
 		}
+	}
+	if _, err := os.Stat(filepath.Join(r.StateDir, "refusals")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("refusals are counted for nobody: %v", err)
 	}
 }
 

@@ -42,7 +42,7 @@ func (a *Agent) collect(ctx context.Context) (plugin.Garbage, error) {
 	return p.CollectDead(ctx, a.CNIPath, a.HostRoot != "")
 }
 
-// Uninstall removes the plugin and the settings that are ours, after what can be swept. As
+// Uninstall removes the plugin, the settings and the count of refusals that are ours, after what can be swept. As
 // long as an attachment is on record nothing is removed: the runtime could not delete the
 // pod without the plugin. If anyway is set, that is only said.
 func (a *Agent) Uninstall(ctx context.Context, anyway bool) error {
@@ -55,6 +55,13 @@ func (a *Agent) Uninstall(ctx context.Context, anyway bool) error {
 		return fmt.Errorf("%w; or give --uninstall-in-use", err)
 	} else if err != nil {
 		a.Log.Warn("uninstalled anyway", "error", err)
+	}
+	node, err := a.Node()
+	if err == nil {
+		err = journal.Open(node.StateDir, a.BootID).CountNoRefusals()
+	}
+	if err != nil {
+		a.Log.Warn("the count of refusals stays", "error", err)
 	}
 	removed, err := a.Options.Plugin.Remove(ctx)
 	if err != nil {

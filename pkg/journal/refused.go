@@ -28,6 +28,9 @@ func (j *Journal) CountRefusals() error {
 	return dir.Write(refusals, []byte("{}\n"))
 }
 
+// CountNoRefusals ends that, and forgets them.
+func (j *Journal) CountNoRefusals() error { return private.Open(j.dir).Remove(refusals) }
+
 // Refused counts a refusal, if somebody watches. A failure is of no consequence.
 func (j *Journal) Refused(held *HeldError, asker string, now time.Time) {
 	dir := private.Open(j.dir)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,6 +25,7 @@ func TestWithTheChart(t *testing.T) {
 	m := &multus{card: card(t)}
 	m.start(t)
 	userspace(t)
+	onNode(t, slices.Concat([]string{"rm", "-f"}, agentFiles(), gateFiles)...) // of earlier tests
 	before, node := objectsOfOurs(t), listing(t)
 	a := installChart(t)
 	for _, s := range []struct {
@@ -49,6 +51,9 @@ func TestWithTheChart(t *testing.T) {
 	}
 	asBefore(t, node)
 }
+
+// gateFiles are what cni-dra-driver leaves on the node, as docs/dra.md says.
+var gateFiles = []string{"/opt/cni/bin/cni-dra-gate", "/opt/cni/bin/.cni-dra-gate.sha256"}
 
 // helm runs commands with bin/helm in the PATH.
 func helm(t *testing.T, commands string) string {
@@ -152,5 +157,5 @@ func withDriver(t *testing.T, _ *multus, a *nodeAgent) {
 	clean(t)
 	a.upgrade(t, map[string]any{"dra": map[string]any{"enabled": false}})
 	shell(t, "kubectl delete resourceslices --field-selector spec.driver="+driver)
-	onNode(t, "rm", "/opt/cni/bin/cni-dra-gate", "/opt/cni/bin/.cni-dra-gate.sha256") // docs/dra/README.md says that they remain
+	onNode(t, append([]string{"rm"}, gateFiles...)...)
 }

@@ -188,43 +188,6 @@ func several(t *testing.T, _ *agent) {
 	s.attached("a", "net1", "three", "net3", "10.11.5.")
 }
 
-// counted is a request for two devices: each is an interface, in the order of the allocation.
-func counted(t *testing.T, _ *agent) {
-	s := begin(t)
-	network := s.macvlan("10.11.8.0/24")
-	two := request("two", s.class("net{index}", network))
-	two.Exactly.Count = 2
-	s.pod("a", s.template(requests(two)))
-	v := s.running("a")
-	var has []resourceapi.NetworkDeviceData
-	for _, name := range []string{"net0", "net1"} {
-		data := v.interfaceIn(name, "10.11.8.")
-		if data == nil {
-			t.Fatalf("%s has not one address 10.11.8...: %+v", name, v.Interfaces)
-		}
-		has = append(has, *data)
-	}
-	if told := v.Claims["resourceclaimtemplates/net0/two"]; told == nil || len(told.Requests) != 1 || len(told.Requests[0].Devices) != 2 {
-		t.Errorf("device metadata: %+v", told)
-	}
-	eventually(t, 2*time.Minute, func() error {
-		var is []resourceapi.NetworkDeviceData
-		for _, d := range s.claims("a")["net0"].Status.Devices {
-			if d.NetworkData != nil {
-				is = append(is, *d.NetworkData)
-			}
-		}
-		slices.SortFunc(is, func(a, b resourceapi.NetworkDeviceData) int { return strings.Compare(a.InterfaceName, b.InterfaceName) })
-		if diff := cmp.Diff(has, is); diff != "" {
-			return fmt.Errorf("networkData in the status (- is what the pod sees):\n%s", diff)
-		}
-		return nil
-	})
-	if all := leases(t, network); len(all) != 2 {
-		t.Errorf("two interfaces have the addresses %v", all)
-	}
-}
-
 // deviceInfo declares a device, for a cluster need not have any that can be found: a
 // socket, which on the node is a plain file. Its directory is the pod's own, so the pod is
 // held back until its UID is known.

@@ -38,6 +38,7 @@ func TestWithTheNodesDevices(t *testing.T) {
 		{"AVhostUserSocketNeedsNoDevice", vhostUserPort},
 		{"WithoutANetworkTheDeviceIsOnlyPrepared", bare},
 		{"TwoDevicesOfOneRequestAreOnlyPrepared", bareTwo},
+		{"TwoDevicesOfARequestAreTwoInterfaces", counted},
 		{"AnExtendedResourceIsAClaim", extended},
 		{"WhatCannotBeAnInterfaceIsRefused", notAnInterface},
 		{"WithoutCarrierNothingIsScheduled", noCarrier},

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -119,6 +120,45 @@ func bareTwo(t *testing.T, _ *nodeDevices) {
 	}
 	if n := len(calls(t)); n != before {
 		t.Errorf("sriov was called %d times", n-before)
+	}
+}
+
+// counted is a request for two devices: each is an interface, in the order of the allocation.
+func counted(t *testing.T, _ *nodeDevices) {
+	s := begin(t)
+	network := map[string]any{"cniVersion": "1.0.0", "name": s.name + "-vf", "plugins": []map[string]any{
+		{"type": "sriov", "ipam": map[string]any{"type": "host-local", "subnet": "10.11.8.0/24"}},
+	}}
+	two := request("two", s.classWhere(ours("kind", "vf"), opaque("net{index}", network)))
+	two.Exactly.Count = 2
+	s.pod("a", s.template(requests(two)))
+	v := s.running("a")
+	var has []resourceapi.NetworkDeviceData
+	for _, name := range []string{"net0", "net1"} {
+		data := v.interfaceIn(name, "10.11.8.")
+		if data == nil {
+			t.Fatalf("%s has not one address 10.11.8...: %+v", name, v.Interfaces)
+		}
+		has = append(has, *data)
+	}
+	if told := v.Claims["resourceclaimtemplates/net0/two"]; told == nil || len(told.Requests) != 1 || len(told.Requests[0].Devices) != 2 {
+		t.Errorf("device metadata: %+v", told)
+	}
+	eventually(t, 2*time.Minute, func() error {
+		var is []resourceapi.NetworkDeviceData
+		for _, d := range s.claims("a")["net0"].Status.Devices {
+			if d.NetworkData != nil {
+				is = append(is, *d.NetworkData)
+			}
+		}
+		slices.SortFunc(is, func(a, b resourceapi.NetworkDeviceData) int { return strings.Compare(a.InterfaceName, b.InterfaceName) })
+		if diff := cmp.Diff(has, is); diff != "" {
+			return fmt.Errorf("networkData in the status (- is what the pod sees):\n%s", diff)
+		}
+		return nil
+	})
+	if all := leases(t, network); len(all) != 2 {
+		t.Errorf("two interfaces have the addresses %v", all)
 	}
 }
 
