@@ -77,7 +77,6 @@ type Options struct {
 	// Finder describes one of them where no plugin of its network has; nil = nobody does.
 	Finder *discovery.Finder
 
-	Ordered        bool          // a pod's networks are added one after the other, by claim and request, and deleted in reverse
 	Exec           invoke.Exec   // runs CNI plugins; nil = package cniexec does
 	PluginLimit    time.Duration // for one CNI plugin, which is then ended; 0 = [DefaultPluginLimit]
 	DelTries       int           // after which a DEL is given up whose namespace is gone; 0 = [DefaultDelTries]

@@ -21,7 +21,7 @@ import (
 func TestADeviceWithAResourceNameNeedsNoNetwork(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, p *plugins) {
 		n := newNode(t, "mlx5-switchdev")
-		r.options.Inventory, r.options.Finder, r.options.Ordered = n.inventory(), n.finder(), true
+		r.options.Inventory, r.options.Finder = n.inventory(), n.finder()
 		agent := r.start()
 		devices, err := agent.Prepare(t.Context(), ownClaim("u1", vf3, ""))
 		must(t, err)
@@ -31,7 +31,7 @@ func TestADeviceWithAResourceNameNeedsNoNetwork(t *testing.T) {
 				t.Errorf("%s: got %v", name, attributes[name])
 			}
 		}
-		r.prepare(r.claimOf("z", "u2", "pod", want{"x", "net1", ""})) // comes after it, in order
+		r.prepare(r.claimOf("z", "u2", "pod", want{"x", "net1", ""}))
 		sb := r.sandbox("s1", "pod")
 		must(t, r.runPod(sb))
 		if left := r.files("cdi"); len(left) != 2 {

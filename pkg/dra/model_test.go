@@ -73,7 +73,7 @@ const (
 
 func play(t *testing.T, seed uint64) {
 	r, p := newRig(t), newPlugins()
-	r.options.Exec, r.options.Ordered, r.options.Sweep, r.options.DelPatience = p, seed%2 == 0, 0, 0
+	r.options.Exec, r.options.Sweep, r.options.DelPatience = p, 0, 0
 	r.options.Log = nil
 	p.kernel = plugIn(&r.options, r.dir)
 	m := &model{rig: r, plugins: p, random: rand.New(rand.NewPCG(seed, 0)), live: map[string]*api.PodSandbox{}, faults: true}

@@ -22,7 +22,7 @@ func timeless(t *testing.T, test func(t *testing.T, r *rig, p *plugins)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r, p := newRig(t), newPlugins()
-		r.options.Exec, r.options.Ordered = p, false
+		r.options.Exec = p
 		r.options.Sweep, r.options.DelPatience = 0, 0 // as by default
 		r.runtimeWaits = 2 * time.Second
 		test(t, r, p)
@@ -203,26 +203,17 @@ func TestDELsThatHangHoldUpNoADD(t *testing.T) {
 	})
 }
 
-func TestNetworksOfAPodAreAttachedAtTheSameTimeUnlessOrdered(t *testing.T) {
-	for _, ordered := range []bool{false, true} {
-		timeless(t, func(t *testing.T, r *rig, p *plugins) {
-			r.options.Ordered = ordered
-			r.start()
-			r.prepare(r.claimOf("a", "u1", "pod", want{"v", "net1", "350ms"}, want{"w", "net2", "350ms"}, want{"x", "net3", "350ms"}),
-				r.claimOf("b", "u2", "pod", want{"y", "net4", "350ms"}, want{"z", "net5", "350ms"}))
-			began := time.Now()
-			err := r.runPod(r.sandbox("s1", "pod"))
-			took := time.Since(began)
-			if ordered != (err != nil) || !ordered && took != 350*time.Millisecond || ordered && took != 1700*time.Millisecond {
-				t.Errorf("ordered %v: %v after %v", ordered, err, took)
-			}
-			quiet()
-			time.Sleep(time.Second)
-			if got := len(p.left()); !ordered && got != 5 || ordered && got != 0 {
-				t.Errorf("ordered %v: %q", ordered, p.left())
-			}
-		})
-	}
+func TestNetworksOfAPodAreAttachedAtTheSameTime(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+		r.start()
+		r.prepare(r.claimOf("a", "u1", "pod", want{"v", "net1", "350ms"}, want{"w", "net2", "350ms"}, want{"x", "net3", "350ms"}),
+			r.claimOf("b", "u2", "pod", want{"y", "net4", "350ms"}, want{"z", "net5", "350ms"}))
+		began := time.Now()
+		must(t, r.runPod(r.sandbox("s1", "pod")))
+		if took, got := time.Since(began), len(p.left()); took != 350*time.Millisecond || got != 5 {
+			t.Errorf("after %v: %q", took, p.left())
+		}
+	})
 }
 
 func TestALateNetworkHoldsUpContainersAndNoSandbox(t *testing.T) {

@@ -4,12 +4,15 @@ package vm_test
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -24,7 +27,7 @@ import (
 type container struct {
 	pod    string // network namespace
 	env    []string
-	mounts [][2]string // from, to
+	mounts []string // FROM:TO
 	nodes  []string
 }
 
@@ -35,7 +38,7 @@ func adjusted(pod string, a *api.ContainerAdjustment) (c container) {
 		c.env = append(c.env, e.Key+"="+e.Value)
 	}
 	for _, m := range a.GetMounts() {
-		c.mounts = append(c.mounts, [2]string{m.Source, m.Destination})
+		c.mounts = append(c.mounts, m.Source+":"+m.Destination)
 	}
 	for _, d := range a.GetLinux().GetDevices() {
 		c.nodes = append(c.nodes, d.Path)
@@ -47,7 +50,7 @@ func adjusted(pod string, a *api.ContainerAdjustment) (c container) {
 func madeOf(pod string, spec *runtimespec.Spec) container {
 	c := container{pod: pod, env: spec.Process.Env}
 	for _, m := range spec.Mounts {
-		c.mounts = append(c.mounts, [2]string{m.Source, m.Destination})
+		c.mounts = append(c.mounts, m.Source+":"+m.Destination)
 	}
 	for _, d := range spec.Linux.Devices {
 		c.nodes = append(c.nodes, d.Path)
@@ -55,48 +58,79 @@ func madeOf(pod string, spec *runtimespec.Spec) container {
 	return c
 }
 
-// containerMade makes what a container runtime does, with hugepages as by a volume.
-const containerMade = `mkdir -p /run/dev; mount -t tmpfs dev /run/dev
+// containerMade makes what a container runtime does, with hugepages as by a volume; all mounts
+// are below /var/run. It limits locked memory as little as the units of containerd and CRI-O do:
+// vhost_vdpa heeds no capability.
+const containerMade = `set -e
+ulimit -l unlimited
+mkdir -p /run/dev /run/new
+mount -t tmpfs dev /run/dev
+mount -t tmpfs run /run/new
 for node in /dev/null /dev/zero /dev/urandom $NODES; do mkdir -p "/run$(dirname "$node")"; cp -a "$node" "/run$node"; done
-mkdir /run/dev/hugepages; mount -t hugetlbfs none /run/dev/hugepages; mount --move /run/dev /dev
-`
+for mount in $MOUNTS; do
+  from=${mount%:/*} to=/run/new${mount#*:/var/run}
+  mkdir -p "$(dirname "$to")"
+  if [ -d "$from" ]; then mkdir "$to"; else touch "$to"; fi
+  mount --bind "$from" "$to"
+done
+mkdir /run/dev/hugepages
+mount -t hugetlbfs none /run/dev/hugepages
+mount --move /run/dev /dev
+mount --move /run/new /run
+exec "$@"`
 
 // command runs a command in it.
 func (c container) command(args ...string) *exec.Cmd {
-	script := "set -e\n" + containerMade
-	for _, m := range c.mounts {
-		script += fmt.Sprintf("mkdir -p %s; mount --bind %s %s\n", m[1], m[0], m[1])
-	}
-	cmd := exec.Command("ip", append([]string{"netns", "exec", c.pod, "sh", "-c", script + `exec "$@"`, "sh"}, args...)...)
-	cmd.Env = append(append(os.Environ(), "NODES="+strings.Join(c.nodes, " ")), c.env...)
+	cmd := exec.Command("ip", append([]string{"netns", "exec", c.pod, "sh", "-c", containerMade, "sh"}, args...)...)
+	cmd.Env = append(append(os.Environ(), "NODES="+strings.Join(c.nodes, " "), "MOUNTS="+strings.Join(c.mounts, " ")), c.env...)
 	return cmd
 }
 
-// start runs an application until the test has ended it.
-func (c container) start(t *testing.T, args ...string) (end func()) {
+// An application is one that runs in a container.
+type application struct {
+	cmd   *exec.Cmd
+	ended chan struct{}
+
+	mu  sync.Mutex
+	out strings.Builder
+}
+
+func (a *application) Write(text []byte) (int, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.out.Write(text)
+}
+
+func (a *application) said() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.out.String()
+}
+
+// start runs one until the test has ended it.
+func (c container) start(t *testing.T, args ...string) *application {
 	t.Helper()
-	var out bytes.Buffer
-	cmd := c.command(args...)
-	cmd.Stdout, cmd.Stderr = &out, &out
-	ok(t, args[0], cmd.Start())
-	ended := make(chan struct{})
-	go func() { _ = cmd.Wait(); close(ended) }()
-	end = func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		select {
-		case <-ended:
-		case <-time.After(patient):
-			_ = cmd.Process.Kill()
-			<-ended
-		}
-	}
+	a := &application{cmd: c.command(args...), ended: make(chan struct{})}
+	a.cmd.Stdout, a.cmd.Stderr = a, a
+	ok(t, args[0], a.cmd.Start())
+	go func() { _ = a.cmd.Wait(); close(a.ended) }()
 	t.Cleanup(func() {
-		end()
+		a.end()
 		if t.Failed() {
-			t.Logf("%s\n%s", args, out.String())
+			t.Logf("%s\n%s", args, a.said())
 		}
 	})
-	return end
+	return a
+}
+
+func (a *application) end() {
+	_ = a.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-a.ended:
+	case <-time.After(20 * time.Second): // testpmd that has hung
+		_ = a.cmd.Process.Kill()
+		<-a.ended
+	}
 }
 
 // shown are the lines of docs/applications.md after a text, which start an application.
@@ -167,36 +201,56 @@ func answers(t *testing.T, name, address string) {
 	})
 }
 
+// injected is a container of an attachment's pod.
+func (a *attachment) injected(agent *adaptation.Adaptation) container {
+	a.t.Helper()
+	if _, err := a.tryAdd(); err != nil {
+		a.t.Fatal(fullText(err))
+	}
+	a.t.Cleanup(a.del)
+	answer, err := agent.CreateContainer(a.t.Context(), &adaptation.CreateContainerRequest{
+		Pod:       &api.PodSandbox{Id: a.rt.ContainerID, Linux: &api.LinuxPodSandbox{Namespaces: []*api.LinuxNamespace{{Type: "network", Path: a.rt.NetNS}}}},
+		Container: &api.Container{Id: a.rt.ContainerID, PodSandboxId: a.rt.ContainerID},
+	})
+	ok(a.t, "container", err)
+	return adjusted(a.rt.ContainerID, answer.GetAdjust())
+}
+
+// injecting has the agent give containers the nodes of a device.
+func injecting(t *testing.T, device string) *adaptation.Adaptation {
+	t.Helper()
+	settings := filepath.Join(t.TempDir(), "node.json")
+	write(t, settings, fmt.Sprintf(`{"injectNodes": true, "cdiDevices": [%q], "sysfs": %q}`, device, cmp.Or(os.Getenv("STANDIN_SYS"), "/sys")))
+	t.Setenv("DEVINFO_NODE_CONFIG", settings)
+	return nri(t)
+}
+
+// The simulated device gives what is sent to its own MAC back: 32 packets go round for ever.
+func TestDPDKOnVDPA(t *testing.T) {
+	needs(t, "vdpasim")
+	hugepages(t)
+	pod := newNetwork(t, "vdpa", `[`+devinfoLast+`]`).attachment("pod1", "net1", "vdpa0").injected(injecting(t, "vdpa0"))
+	dpdk := pod.start(t, append(shown(t, "vDPA, `driver` vhost"), "--", "--forward-mode=io", "--tx-first", "--eth-peer=0,02:00:00:00:0d:00",
+		"--stats-period=1", "--total-num-mbufs=2048")...)
+	arrived := regexp.MustCompile(`RX-packets: [1-9]`)
+	eventually(t, "packets arrive", func() bool { return arrived.MatchString(dpdk.said()) })
+	dpdk.end()
+}
+
 // Two containers, each with the nodes of its RDMA device, and one without. Devinfo reads the
 // captured /sys of a ConnectX, whose VFs have the names and numbers that soft RDMA has here: that
 // stays on the host, which the kernel's shared mode allows. The second VF has two devices.
 func TestVerbsBetweenTwoPods(t *testing.T) {
 	needs(t, "rxe")
 	captured(t, "mlx5-legacy", "ens1f0v0")
-	settings := filepath.Join(t.TempDir(), "node.json")
-	write(t, settings, fmt.Sprintf(`{"injectNodes": true, "cdiDevices": ["0000:3b:00.0"], "sysfs": %q}`, os.Getenv("STANDIN_SYS")))
-	t.Setenv("DEVINFO_NODE_CONFIG", settings)
 	run(t, "rdma", "link", "del", "siw0")
 	t.Cleanup(func() { run(t, "rdma", "link", "add", "siw0", "type", "siw", "netdev", "siwveth0") })
 	for _, rdma := range [][2]string{{"mlx5_2", "siwveth0"}, {"mlx5_9", "siwveth1"}, {"mlx5_10", "ens1f0v0"}} {
 		run(t, "rdma", "link", "add", rdma[0], "type", "rxe", "netdev", rdma[1])
 		t.Cleanup(func() { run(t, "rdma", "link", "del", rdma[0]) })
 	}
-	agent, n := nri(t), newNetwork(t, "rdma", `[`+devinfoLast+`]`)
-	var pods [2]container
-	for i, vf := range []string{"0000:3b:00.2", "0000:3b:00.3"} {
-		a := n.attachment(fmt.Sprint("pod", i), "net1", vf)
-		if _, err := a.tryAdd(); err != nil {
-			t.Fatal(fullText(err))
-		}
-		t.Cleanup(a.del)
-		answer, err := agent.CreateContainer(t.Context(), &adaptation.CreateContainerRequest{
-			Pod:       &api.PodSandbox{Id: a.rt.ContainerID, Linux: &api.LinuxPodSandbox{Namespaces: []*api.LinuxNamespace{{Type: "network", Path: a.rt.NetNS}}}},
-			Container: &api.Container{Id: a.rt.ContainerID, PodSandboxId: a.rt.ContainerID},
-		})
-		ok(t, "container", err)
-		pods[i] = adjusted(a.rt.ContainerID, answer.GetAdjust())
-	}
+	agent, n := injecting(t, "0000:3b:00.0"), newNetwork(t, "rdma", `[`+devinfoLast+`]`)
+	pods := []container{n.attachment("pod0", "net1", "0000:3b:00.2").injected(agent), n.attachment("pod1", "net1", "0000:3b:00.3").injected(agent)}
 	// By which they tell each other their queue pairs.
 	run(t, "ip", "-n", "pod0", "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", "pod1")
 	for i := range pods {

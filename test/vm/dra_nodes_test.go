@@ -84,9 +84,9 @@ func TestDRAVFIsBoundToVFIOForItsPod(t *testing.T) {
 			made := p.container()
 			p.described(made, pciInfo(address, "0000:41:00.0"), "/dev/vfio/vfio "+group(t, address), "vfio-pci")
 			if test.name == "sriov" {
-				end := madeOf(p.sandbox.Id, made).start(t, append(shown(t, "A VF on vfio-pci"), swaps...)...)
+				dpdk := madeOf(p.sandbox.Id, made).start(t, append(shown(t, "A VF on vfio-pci"), swaps...)...)
 				answers(t, "enp65s0", podsMAC)
-				end()
+				dpdk.end()
 			}
 			n.restart() // its record knows what to give back
 			p.stop()

@@ -16,7 +16,9 @@ import (
 )
 
 // kubelet has given each of a pod's containers one device.
-type kubelet struct{ podresources.PodResourcesListerServer }
+type kubelet struct {
+	podresources.PodResourcesListerServer
+}
 
 func (kubelet) List(context.Context, *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
 	pod := &podresources.PodResources{Name: "web", Namespace: "shop"}
