@@ -147,6 +147,82 @@ func TestDelOnAFullDisk(t *testing.T) {
 	})
 }
 
+func TestReadOnlyDirectory(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		stage(t, "igb-sriov")
+		pod := linktest.NewNetns(t)
+		for dir, msg := range map[string]string{
+			infoDir:  infoFile + ": write: read-only file system",
+			stateDir: "mkdir " + stateDir + "/attachments: read-only file system",
+		} {
+			undo := mount(t, dir, "", unix.MS_RDONLY)
+			refusedADD(t, pod, standalone(infoFile), msg)
+			refusedADD(t, pod, delegates(bridgeConf), msg)
+			sub := map[string]string{infoDir: "device-info directory: " + infoDir, stateDir: "state directory: " + stateDir}[dir]
+			call(t, "STATUS", "", `{"cniVersion": "1.1.0", "name": "net", "type": "devinfo"}`).fails(t, 50, sub+": not writable: read-only file system")
+			undo()
+		}
+	})
+}
+
+// Some tools make the tree with mode 000.
+func TestModeZeroTreeIsMended(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		stage(t, "igb-sriov")
+		pod := linktest.NewNetns(t)
+		tree := []string{"/run/k8s.cni.cncf.io", "/run/k8s.cni.cncf.io/devinfo", infoDir}
+		if err := os.MkdirAll(infoDir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for _, dir := range tree {
+			if err := os.Chmod(dir, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		call(t, "ADD", pod, standalone(infoFile)).ok(t)
+		same(t, "device-info file", read(t, infoFile), vfFile)
+		modes(t, append(tree, infoFile), "drwxr-xr-x drwxr-xr-x drwxr-xr-x -rw-r--r--")
+		call(t, "DEL", pod, standalone(infoFile)).ok(t)
+		nothingLeft(t)
+	})
+}
+
+func modes(t *testing.T, paths []string, want string) {
+	t.Helper()
+	var got []string
+	for _, path := range paths {
+		stat, err := os.Lstat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, stat.Mode().String())
+	}
+	same(t, fmt.Sprint("modes of ", paths), strings.Join(got, " "), want)
+}
+
+func TestModesDoNotDependOnTheUmask(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		stage(t, "igb-sriov")
+		pod := linktest.NewNetns(t)
+		for _, umask := range []int{0o077, 0} {
+			old := unix.Umask(umask)
+			a := call(t, "ADD", pod, standalone(infoFile))
+			unix.Umask(old)
+			a.ok(t)
+			modes(t, []string{"/run/k8s.cni.cncf.io", "/run/k8s.cni.cncf.io/devinfo", infoDir, infoFile},
+				"drwxr-xr-x drwxr-xr-x drwxr-xr-x -rw-r--r--")
+			modes(t, []string{stateDir, stateDir + "/attachments", stateDir + "/attachments/net@c0ffee@net1"},
+				"drwxr-xr-x drwx------ -rw-------")
+			call(t, "DEL", pod, standalone(infoFile)).ok(t)
+			for _, dir := range []string{"/run/k8s.cni.cncf.io", stateDir} {
+				if err := os.RemoveAll(dir); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	})
+}
+
 // Nothing to undo: then nothing is made either, and where ADD could not write STATUS says so.
 func TestDELWithNothingToUndoNeedsNoDisk(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {

@@ -4,10 +4,13 @@ import (
 	"fmt"
 	"os"
 	goruntime "runtime"
+	"strings"
 	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/pkg/link/linktest"
 )
 
 // oddities are what may be in the place of a file. The calls are made by a root whom
@@ -68,4 +71,197 @@ func (a answer) becomes(t *testing.T, what, want string) {
 	same(t, what, got, want)
 }
 
+const gcAll = `{"cniVersion": "1.1.0", "name": "net", "type": "devinfo", "cni.dev/valid-attachments": []}`
+
+// ADD and CHECK refuse node settings that cannot be read. DEL succeeds, for the pod has
+// to go; what it did not find the GC after the settings are mended does.
+func TestOddNodeSettings(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		stage(t, "igb-sriov")
+		pod := linktest.NewNetns(t)
+		settings := read(t, nodeFile)
+		for what, why := range map[string]string{
+			"unreadable": ": open " + nodeFile + ": permission denied",
+			"corrupt":    " " + nodeFile + `: must be one JSON object, {\"stateDir\": \"/x\"}` + ": invalid character '\\\\x00' looking for beginning of object key string",
+			"huge":       ": " + nodeFile + ": too large: more than 1 MiB",
+			"named pipe": ": " + nodeFile + ": not a regular file (mode prw-r--r--)",
+			"directory":  ": " + nodeFile + ": not a regular file (mode drwxr-xr-x)",
+		} {
+			call(t, "ADD", pod, standalone(infoFile)).ok(t)
+			put(t, what, nodeFile)
+			for _, verb := range []string{"CHECK", "ADD"} {
+				bound(t, verb, pod, standalone(infoFile)).becomes(t, verb,
+					`1: {"code":7,"details":"correct the file, or remove it to use the defaults","msg":"node settings`+why+`"}`)
+			}
+			bound(t, "DEL", pod, standalone(infoFile)).becomes(t, "DEL", "ok")
+			if err := os.RemoveAll(nodeFile); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(nodeFile, []byte(settings), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			call(t, "GC", "", gcAll).ok(t)
+			nothingLeft(t)
+		}
+	})
+}
+
 const oddEntry = stateDir + "/attachments/net@c0ffee@net1"
+
+const unreadableEntry = `open ` + oddEntry + `: permission denied"}`
+
+// What is not an entry says nothing: DEL and GC tell from the configuration and the leases
+// what there is to remove. Only one that may not be read may be a good one.
+func TestOddJournalEntry(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		stage(t, "igb-sriov")
+		pod := linktest.NewNetns(t)
+		for what := range oddities {
+			for _, conf := range []string{standalone(infoFile), delegates(bridgeConf)} {
+				for verb, unreadable := range map[string]string{
+					"DEL": `1: {"code":5,"msg":"` + unreadableEntry,
+					"GC":  `1: {"code":5,"msg":"attachment net/c0ffee/net1: ` + unreadableEntry,
+				} {
+					call(t, "ADD", pod, conf).ok(t)
+					put(t, what, oddEntry)
+					a := bound(t, verb, pod, strings.Replace(conf, "{", `{"cni.dev/valid-attachments": [], `, 1))
+					if what == "unreadable" {
+						a.becomes(t, verb, unreadable)
+					} else {
+						a.becomes(t, verb, "ok")
+						nothingLeft(t)
+					}
+					call(t, "DEL", pod, conf).ok(t) // which knows the namespace, and GC does not
+					nothingLeft(t)
+					same(t, "interfaces in the pod", podLinks(t, pod), "")
+				}
+			}
+		}
+	})
+}
+
+// An ADD takes its place.
+func TestADDOverAnOddJournalEntry(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		stage(t, "igb-sriov")
+		pod := linktest.NewNetns(t)
+		for what, want := range map[string]string{
+			"unreadable": `1: {"code":5,"msg":"` + unreadableEntry,
+			"corrupt":    "ok",
+			"huge":       "ok",
+			"named pipe": "ok",
+			"directory":  "ok",
+		} {
+			call(t, "ADD", pod, standalone(infoFile)).ok(t)
+			put(t, what, oddEntry)
+			bound(t, "ADD", pod, standalone(infoFile)).becomes(t, "ADD", want)
+			if want == "ok" {
+				same(t, "device-info file", read(t, infoFile), vfFile)
+				bound(t, "CHECK", pod, standalone(infoFile)).becomes(t, "CHECK", "ok")
+			}
+			call(t, "DEL", pod, standalone(infoFile)).ok(t)
+			nothingLeft(t)
+		}
+	})
+}
+
+func TestOddDeviceInfoFile(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		stage(t, "igb-sriov")
+		pod := linktest.NewNetns(t)
+		const remove, renew = "remove what is in the place of the device-info file", "recreate the pod, or DEL and ADD the attachment, to write the file anew"
+		says := func(code int, details, why string) string {
+			if details != "" {
+				details = `"details":"` + details + `",`
+			}
+			return fmt.Sprintf(`1: {"code":%d,%s"msg":"%s: %s"}`, code, details, infoFile, why)
+		}
+		for what, want := range map[string]struct{ add, check string }{
+			"unreadable": {says(5, remove, "read: permission denied"), says(5, "", "read: permission denied")},
+			"corrupt": {"ok", says(103, renew,
+				`corrupt: device-info is not JSON (Device Information Specification, 4): byte 2: invalid character '\\x00' looking for beginning of object key string`)},
+			"huge":       {says(5, remove, "too large: more than 1 MiB"), says(5, renew, "too large: more than 1 MiB")},
+			"named pipe": {says(5, remove, "not a regular file (mode prw-r--r--)"), says(5, renew, "not a regular file (mode prw-r--r--)")},
+		} {
+			if err := os.MkdirAll(infoDir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			for _, conf := range []string{standalone(infoFile), delegates(bridgeConf)} {
+				put(t, what, infoFile)
+				bound(t, "ADD", pod, conf).becomes(t, "ADD", want.add)
+				bound(t, "DEL", pod, conf).becomes(t, "DEL", "ok")
+				nothingLeft(t)
+
+				call(t, "ADD", pod, conf).ok(t)
+				put(t, what, infoFile)
+				bound(t, "CHECK", pod, conf).becomes(t, "CHECK", want.check)
+				bound(t, "DEL", pod, conf).becomes(t, "DEL", "ok")
+				nothingLeft(t)
+				same(t, "interfaces in the pod", podLinks(t, pod), "")
+			}
+		}
+	})
+}
+
+// It is only read.
+func TestOddDevicePluginsFile(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		stage(t, "igb-sriov")
+		pod := linktest.NewNetns(t)
+		const dir = "/run/k8s.cni.cncf.io/devinfo/dp"
+		const file = dir + "/example.com-sriov-" + vf + "-device.json"
+		conf := strings.Replace(standalone(infoFile), "{", `{"resourceName": "example.com/sriov", `, 1)
+		for what, why := range map[string]string{
+			"unreadable": "read: permission denied",
+			"corrupt":    "",
+			"huge":       "too large: more than 1 MiB",
+			"named pipe": "not a regular file (mode prw-r--r--)",
+			"directory":  "not a regular file (mode drwxr-xr-x)",
+		} {
+			want := "ok" // taken as absent
+			if why != "" {
+				want = `1: {"code":5,"details":"remove what is in the place of the device-info file","msg":"/var` + file + `: ` + why + `"}`
+			}
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			put(t, what, file)
+			bound(t, "ADD", pod, conf).becomes(t, "ADD", want)
+			bound(t, "DEL", pod, conf).becomes(t, "DEL", "ok")
+			nothingLeft(t)
+			if _, err := os.Lstat(file); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// Root reads and removes what is another user's, as all else.
+func TestForeignOwnedFiles(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		stage(t, "igb-sriov")
+		pod := linktest.NewNetns(t)
+		const nobody = 65534
+		if err := os.Lchown(nodeFile, nobody, nobody); err != nil {
+			t.Skipf("an ordinary user's namespace has one user: %v", err)
+		}
+		for _, conf := range []string{standalone(infoFile), delegates(bridgeConf)} {
+			for _, verb := range []string{"DEL", "GC"} {
+				preparedInfo(t, prepared)
+				if err := os.Lchown(infoFile, nobody, nobody); err != nil {
+					t.Fatal(err)
+				}
+				call(t, "ADD", pod, conf).ok(t)
+				for path := range strings.SplitSeq(files(t, infoDir, stateDir), "\n") {
+					if err := os.Lchown(path, nobody, nobody); err != nil {
+						t.Fatal(err)
+					}
+				}
+				call(t, "CHECK", pod, conf).ok(t)
+				call(t, verb, pod, strings.Replace(conf, "{", `{"cni.dev/valid-attachments": [], `, 1)).ok(t)
+				nothingLeft(t)
+				same(t, "interfaces in the pod", podLinks(t, pod), "")
+			}
+		}
+	})
+}

@@ -166,6 +166,72 @@ func TestDelAfterKillCleansAll(t *testing.T) {
 	})
 }
 
+func TestAddAfterKillCleansUpFirst(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		stage(t, "igb-sriov")
+		pod := linktest.NewNetns(t)
+		conf := delegates(bridgeConf, slow)
+		killed(t, pod, conf, true)
+		letGo(t)
+		call(t, "ADD", pod, conf).ok(t)
+		same(t, "calls of the child", childCalls(t), "DEL\nADD\nADD ends\n")
+		same(t, "addresses", addresses(t), "10.1.2.3") // host-local does not give the freed one out at once
+		same(t, "device-info file", read(t, infoFile), vfFile)
+		call(t, "DEL", pod, conf).ok(t)
+		nothingLeft(t)
+	})
+}
+
+// The plugin dies right after a child has ended.
+func TestKillBetweenChildren(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		stage(t, "igb-sriov")
+		pod := linktest.NewNetns(t)
+		conf := delegates(bridgeConf, `{"type": "child", "play": {"kill": true}}`, `{"type": "child"}`)
+		if a := call(t, "ADD", pod, conf); a.exit != -1 {
+			t.Fatalf("exit code %d, want a kill", a.exit)
+		}
+		same(t, "calls of the children", childCalls(t), "ADD\n")
+		call(t, "GC", "", `{"cniVersion": "1.1.0", "name": "net", "type": "devinfo", "cni.dev/valid-attachments": []}`).ok(t)
+		same(t, "calls of the children", childCalls(t), "DEL\nDEL\n")
+		same(t, "interfaces in the pod", podLinks(t, pod), "")
+		nothingLeft(t)
+	})
+}
+
+// Wherever the plugin and its children are killed, DEL cleans all and ADD works.
+func TestKillAtAnyMoment(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		stage(t, "igb-sriov")
+		pod := linktest.NewNetns(t)
+		sweep := func(conf string, step time.Duration, steps int) {
+			died := 0
+			for n := range steps {
+				cmd := devinfo("ADD", pod, conf)
+				cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+				if err := cmd.Start(); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Duration(n) * step)
+				_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // it may have ended
+				if cmd.Wait() != nil {
+					died++
+				}
+				call(t, "DEL", pod, conf).ok(t)
+				same(t, fmt.Sprintf("interfaces in the pod, killed after %v", time.Duration(n)*step), podLinks(t, pod), "")
+				nothingLeft(t)
+			}
+			t.Logf("%d of %d ADDs were killed in time", died, steps)
+			call(t, "ADD", pod, conf).ok(t)
+			same(t, "device-info file", read(t, infoFile), vfFile)
+			call(t, "DEL", pod, conf).ok(t)
+			nothingLeft(t)
+		}
+		sweep(standalone(infoFile), 200*time.Microsecond, 40)
+		sweep(delegates(bridgeConf), 3*time.Millisecond, 30)
+	})
+}
+
 // Nobody reads the result: the runtime has died.
 func TestClosedStandardOutputUndoesAll(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
