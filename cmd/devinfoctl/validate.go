@@ -42,7 +42,8 @@ error: networks without devinfo, Pods that do not run yet, other drivers' claims
 are several documents, those of other kinds. Of a Helm chart the templates are left out. Plugins are looked for in --cni-path and asked for their CNI versions, unless
 none of its directories is on this machine.
 
--o github prints annotations for a pull request.
+-o github prints annotations for a pull request, -o sarif a log for code scanning (SARIF
+2.1.0).
 
 Exits with 1 if there is an error, or with --strict a warning.`
 
@@ -82,7 +83,7 @@ func validateCommand(t *tool) *cobra.Command {
 	for _, k := range validate.Kinds {
 		names = append(names, string(k))
 	}
-	formats := []string{"table", "json", "yaml", "github"}
+	formats := []string{"table", "json", "yaml", "sarif", "github"}
 	cmd := &cobra.Command{
 		Use:     "validate FILE|DIRECTORY|-...",
 		Short:   "what is wrong in device-info files, network-statuses and configurations",
@@ -159,7 +160,14 @@ func (t *tool) validated(all []validation, f validateFlags) error {
 }
 
 func (t *tool) printValidations(all []validation, f validateFlags) error {
-	if f.output == "github" {
+	switch f.output {
+	case "sarif":
+		data, err := encode(sarifOf(all, f.strict), "json")
+		if err == nil {
+			_, err = t.stdout.Write(data)
+		}
+		return err
+	case "github":
 		return annotate(t.stdout, all, f.strict)
 	}
 	t.output = f.output

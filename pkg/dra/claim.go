@@ -65,7 +65,7 @@ func (c *claim) isFor(pod types.UID) bool {
 	return c.record.Pod.UID == pod || slices.ContainsFunc(c.pods, func(p state.Pod) bool { return p.UID == pod })
 }
 
-// owes a DEL for the sandbox. Nobody waits with it until its devices are restored.
+// owes a DEL for the sandbox. Restoring its devices does not count.
 func (c *claim) owes(sandbox string) bool {
 	return slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool {
 		return at.Sandbox == sandbox && at.Phase != state.Restoring

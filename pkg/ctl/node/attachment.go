@@ -38,7 +38,7 @@ type Attachment struct {
 	entry  *journal.Entry    // nil = it is not in the journal, or cannot be read
 	unread error             // why it cannot be read
 	record string            // path of the claim's record; "" = not by DRA
-	node   *state.NodeDevice // the claim's device; nil = it is none of the node's own
+	node   *state.NodeDevice // the claim's device; nil = not one of the node's own
 }
 
 // A subject names an attachment in JSON, by the keys of kubectl devinfo.

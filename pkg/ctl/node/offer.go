@@ -59,7 +59,8 @@ func (n *Node) Offered() ([]OfferedDevice, error) {
 	return list, nil
 }
 
-// Place says where the device of a claim is; ok is false if it is none of the node's own.
+// Place says where the device of a claim is; ok is false if that is not one of the node's
+// own.
 func (a *Attachment) Place() (at Place, ok bool) {
 	if a.node == nil {
 		return at, false

@@ -142,7 +142,7 @@ func (a Attachment) relation() string {
 func (a Attachment) name() string {
 	user := node.Attachment(a).Short()
 	switch {
-	case a.Network == "": // none of ours
+	case a.Network == "": // not made by devinfo
 		user = a.Pod
 	case a.Pod != "":
 		user = a.Pod + " " + a.IfName + " (" + a.Network + ")"

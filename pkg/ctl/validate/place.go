@@ -15,7 +15,7 @@ import (
 type spot struct {
 	line, column int              // from 1; a column is a character
 	inner        map[string]*spot // by what their paths have more than this one's: ".plugins", "[1]"
-	block        int              // the line of the "|" above a literal block of YAML; 0 = it is none
+	block        int              // the line of the "|" above a literal block of YAML; 0 = the value is no such block
 }
 
 // spots are those of the values in a text that decode understands.
