@@ -1,4 +1,4 @@
-# "make" alone lists the verbs: each is a target with a "##" comment.
+# "make" alone lists the verbs.
 
 BIN := $(CURDIR)/bin
 CNI_BIN := /opt/cni/bin
@@ -22,22 +22,34 @@ REVISION := $(shell git rev-parse HEAD 2>/dev/null)
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build programs kubectl peers apiserver image push manifests release release-check demo test test-arm64 crash lint bench load soak fuzz hostile e2e vm-test install clean
+.PHONY: help help-all build programs kubectl peers apiserver image push registry manifests release release-check demo test test-arm64 crash lint bench load soak fuzz hostile e2e vm-test install clean
 
 # The library is a module of its own, which ./... leaves out.
 PACKAGES := ./... devinfo-cni.io/devinfo/...
 # Modules of their own with tests: the programs do not need what they import.
-MODULES := test/peers test/schema test/scheduler test/kubevirt test/deploy deploy/pack
+MODULES := test/peers test/peers/multus test/schema test/scheduler test/kubevirt test/deploy deploy/pack
 
-GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X devinfo-cni.io/pkg/build.version=$(VERSION) -X devinfo-cni.io/pkg/build.revision=$(REVISION)'
+# Everything is compiled in one way, programs, tests and those that tests build, so that what
+# several import is compiled once. Ours are run for a moment, most of them: Go 1.26's garbage
+# collector, which such a program never needs, has it touch 44 pages of memory more (of 350);
+# a Go that has no other has that.
+export CGO_ENABLED := 0
+export GOFLAGS := $(strip $(filter-out -trimpath -buildvcs=%,$(shell go env GOFLAGS)) -trimpath -buildvcs=false)
+export GOEXPERIMENT := $(shell GOEXPERIMENT=nogreenteagc go env GOVERSION >/dev/null 2>&1 && echo nogreenteagc)
 
-# Ours are run for a moment, most of them: Go 1.26's garbage collector, which such a program
-# never needs, has it touch 44 pages of memory more (of 350); a Go that has no other has that.
+GO_BUILD := go build -ldflags '-s -w -X devinfo-cni.io/pkg/build.version=$(VERSION) -X devinfo-cni.io/pkg/build.revision=$(REVISION)'
+
 # Segments begin where the kernel's reading ahead of a page fault does (64 KiB): 60 pages less
 # of the file are mapped.
-OURS = $(shell GOEXPERIMENT=nogreenteagc go env GOVERSION >/dev/null 2>&1 && echo GOEXPERIMENT=nogreenteagc) $(GO_BUILD:'=) -R 0x10000'
+OURS = $(GO_BUILD:'=) -R 0x10000'
+
+# The verbs that most need; help-all has the others, each a target with a "##" comment.
+VERBS := build demo test lint image push install e2e bench help-all
 
 help:
+	@$(MAKE) --no-print-directory help-all | grep -E '^make ($(subst $() ,|,$(VERBS))) '
+
+help-all: ## all verbs
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
 
 build: ## the programs into bin/, static and stripped
@@ -59,8 +71,11 @@ PACK = cd deploy/pack && go run . $(1) -bin $(BIN) -version '$(VERSION)' -revisi
 image: programs ## both agents' images, REGISTRY/NAME:TAG for ARCHES, as OCI archives in bin/; no daemon
 	@$(call PACK,images) -tag '$(TAG)' -out $(BIN)
 
-push: programs ## the same, and into REGISTRY, with the credentials of "docker login", and an SPDX document of each as its referrer; SOURCE is the URL that they name
+push: registry programs ## the same, and into REGISTRY, with the credentials of "docker login", and an SPDX document of each as its referrer; SOURCE is the URL that they name
 	@$(call PACK,images) -tag '$(TAG)' -out $(BIN) -push
+
+registry:
+	@[ '$(REGISTRY)' != cluster.local ] || { echo 'where to? make push REGISTRY=registry.example.com/net TAG=v0.1.0'; exit 1; }
 
 manifests: ## those of deploy/ that the chart makes, for kustomize: after a change of the chart
 	cd test/deploy && go test -count=1 -run TestTheManifestsAreTheCharts . -write
@@ -120,9 +135,10 @@ lint: ## gofmt, vet, staticcheck, gosec, the modules; shellcheck and govulncheck
 	@if [ -n "$(VULNDB)" ]; then go tool -modfile=test/lint/go.mod govulncheck -db "$(VULNDB)" ./cmd/...; \
 	else echo "no known vulnerabilities are looked for: VULNDB=https://vuln.go.dev"; fi
 
-bench: build peers ## times and sizes against other plugins, and of the driver, with the gates they must pass; FORMER names an older build below bin/; a table and a picture in BENCH (bin)
+bench: build ## times and sizes against other plugins, and of the driver, with the gates they must pass; FORMER names an older build below bin/; a table and a picture in BENCH (bin)
 	@$(GO_BUILD) -o $(BIN)/bench/ ./test/bench/...
-	@cd test/peers/multus && $(GO_BUILD) -o $(BIN)/bench/ tool
+	@cd test/peers && GOEXPERIMENT= $(GO_BUILD) -o $(BIN)/ tool # as others build them
+	@cd test/peers/multus && GOEXPERIMENT= $(GO_BUILD) -o $(BIN)/bench/ tool
 	@$(BIN)/bench/bench -bin $(BIN) -out $(BENCH) -former '$(FORMER)' || missed=$$?; \
 	go test -run '^$$' -bench 'RunPodSandbox|Prepare|ForeignPod' -benchtime 200x ./pkg/dra || missed=$$?; \
 	go test -run '^$$' -bench 'AHundredPodsAtOnce|FromEventToSlice' -benchtime 5x ./pkg/dra || missed=$$?; \

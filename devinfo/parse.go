@@ -24,7 +24,7 @@ func Parse(data []byte) (*Info, error) {
 		return nil, notOneObject(err)
 	}
 	if object == nil {
-		return nil, errors.New("device-info is null: must be one JSON object (section 4)")
+		return nil, errors.New("device-info is null: must be one JSON object (Device Information Specification, 4)")
 	}
 	i := new(Info)
 	i.table().read(object)
@@ -42,11 +42,11 @@ func notOneObject(err error) error {
 	var kind *json.UnmarshalTypeError
 	switch {
 	case errors.As(err, &kind):
-		return fmt.Errorf("device-info is a JSON %s: must be one JSON object (section 4)", kind.Value)
+		return fmt.Errorf("device-info is a JSON %s: must be one JSON object (Device Information Specification, 4)", kind.Value)
 	case errors.As(err, &syntax):
-		return fmt.Errorf("device-info is not JSON (section 4): byte %d: %w", syntax.Offset, err)
+		return fmt.Errorf("device-info is not JSON (Device Information Specification, 4): byte %d: %w", syntax.Offset, err)
 	}
-	return fmt.Errorf("device-info is not JSON (section 4): %w", err)
+	return fmt.Errorf("device-info is not JSON (Device Information Specification, 4): %w", err)
 }
 
 // read fills the empty t from object, whose unknown keys it keeps for its own.

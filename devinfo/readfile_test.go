@@ -67,7 +67,7 @@ func TestReadFileReadsAtMostOneMiB(t *testing.T) {
 func TestReadFileNamesTheFileInItsErrors(t *testing.T) {
 	path := write(t, `[]`)
 	_, err := devinfo.ReadFile(path)
-	if want := path + ": device-info is a JSON array: must be one JSON object (section 4)"; err == nil || err.Error() != want {
+	if want := path + ": device-info is a JSON array: must be one JSON object (Device Information Specification, 4)"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	path = write(t, `{"version": "2.0.0"}`)
@@ -81,8 +81,8 @@ func TestReadFileNamesTheFileInItsErrors(t *testing.T) {
 func TestReadFileReportsAllErrorsAndNoWarnings(t *testing.T) {
 	path := write(t, `{"type": "vhost-user", "version": "1.9.0", "vhost-user": {"mode": "both", "path": ""}}`)
 	i, err := devinfo.ReadFile(path)
-	want := path + `: invalid device-info: $.vhost-user.mode: "both": must be "client" or "server" (section 3.1.5.1);` +
-		` $.vhost-user.path: missing: required when type is "vhost-user" (section 3.1.5.2)`
+	want := path + `: invalid device-info: $.vhost-user.mode: "both": must be "client" or "server" (Device Information Specification, 3.1.5.1);` +
+		` $.vhost-user.path: missing: required when type is "vhost-user" (Device Information Specification, 3.1.5.2)`
 	var invalid *devinfo.InvalidError
 	if i != nil || !errors.As(err, &invalid) || invalid.Path != path || len(invalid.Violations) != 2 || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)

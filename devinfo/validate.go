@@ -13,7 +13,7 @@ import (
 type Violation struct {
 	Path    string // where, as a JSON path: "$.pci.pci-address"
 	Value   string // what is there: a string in quotes, anything else as JSON; empty when the key is missing
-	Rule    string // what should be there, ending in the section: `must be "vhost" or "virtio" (section 3.1.4.2)`
+	Rule    string // what should be there, ending in the section: `must be "vhost" or "virtio" (Device Information Specification, 3.1.4.2)`
 	Warning bool   // a reader should not reject the file for it
 }
 
@@ -139,7 +139,7 @@ func (v *validator) add(at, value string, f field, x fault) {
 	v.found = append(v.found, Violation{
 		Path:    at,
 		Value:   value,
-		Rule:    fmt.Sprintf("%s (section %s)", x.rule, f.section),
+		Rule:    fmt.Sprintf("%s (Device Information Specification, %s)", x.rule, f.section),
 		Warning: x.level == notable || x.level == risky && !v.declared,
 	})
 }

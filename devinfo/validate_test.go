@@ -57,9 +57,9 @@ func wantViolations(t *testing.T, method string, got devinfo.Violations, want []
 func TestViolationHoldsPathValueAndRule(t *testing.T) {
 	got := parse(t, `{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:02:01:6","pf-pci-address":"10000:e1:00.0"}}`).Validate()
 	want := devinfo.Violations{
-		{Path: "$.pci.pci-address", Value: `"0000:02:01:6"`, Rule: "must be a PCI address dddd:BB:DD.f (section 3.1.3.1)"},
+		{Path: "$.pci.pci-address", Value: `"0000:02:01:6"`, Rule: "must be a PCI address dddd:BB:DD.f (Device Information Specification, 3.1.3.1)"},
 		{Path: "$.pci.pf-pci-address", Value: `"10000:e1:00.0"`, Warning: true,
-			Rule: "has a PCI domain of more than four digits: should be dddd:BB:DD.f (section 3.1.3.4)"},
+			Rule: "has a PCI domain of more than four digits: should be dddd:BB:DD.f (Device Information Specification, 3.1.3.4)"},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %#v\nwant %#v", got, want)
@@ -72,8 +72,8 @@ func TestViolationHoldsPathValueAndRule(t *testing.T) {
 func TestViolationIsOneShortLineForTheTerminal(t *testing.T) {
 	i := parse(t, `{"type": {"a":`+"\n"+`"`+"\u009b"+`2J"}}`)
 	want := []string{
-		"error $.type: {\"a\":\"\ufffd2J\"}: must be a string (section 3.1.1)",
-		`error $.version: "` + strings.Repeat("1", 119) + `...: must be a version MAJOR.MINOR.PATCH (section 3.1.2)`,
+		"error $.type: {\"a\":\"\ufffd2J\"}: must be a string (Device Information Specification, 3.1.1)",
+		`error $.version: "` + strings.Repeat("1", 119) + `...: must be a version MAJOR.MINOR.PATCH (Device Information Specification, 3.1.2)`,
 	}
 	i.Version = strings.Repeat("1", 200)
 	wantViolations(t, "Validate", i.Validate(), want)
@@ -87,7 +87,7 @@ func TestErrIsNilForWarnings(t *testing.T) {
 	}
 	err := i.ValidateDeclared().Err()
 	var invalid *devinfo.InvalidError
-	want := `invalid device-info: $.vhost-user.path: "vhost.sock": should be an absolute path (section 3.1.5.2)`
+	want := `invalid device-info: $.vhost-user.path: "vhost.sock": should be an absolute path (Device Information Specification, 3.1.5.2)`
 	if !errors.As(err, &invalid) || invalid.Path != "" || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
@@ -95,7 +95,7 @@ func TestErrIsNilForWarnings(t *testing.T) {
 
 func TestAnInfoBuiltWithAnotherMajorVersionIsInvalid(t *testing.T) {
 	i := &devinfo.Info{Type: "memif", Version: "2.0.0", Memif: &devinfo.Memif{Role: "master", Path: "/run/a.sock", Mode: "ip"}}
-	wantViolations(t, "Validate", i.Validate(), []string{`error $.version: "2.0.0": must be a version 1.x (section 3.1.2)`})
+	wantViolations(t, "Validate", i.Validate(), []string{`error $.version: "2.0.0": must be a version 1.x (Device Information Specification, 3.1.2)`})
 }
 
 func TestAValueSetOverAMalformedOneCounts(t *testing.T) {

@@ -19,7 +19,7 @@ type VersionError struct {
 }
 
 func (e *VersionError) Error() string {
-	return fmt.Sprintf("device-info version %.40q: this package reads 1.x only, and implements %s (section 3.1.2)", e.Version, SpecVersion)
+	return fmt.Sprintf("device-info version %.40q: this package reads 1.x only, and implements %s (Device Information Specification, 3.1.2)", e.Version, SpecVersion)
 }
 
 // parseVersion reads "MAJOR.MINOR.PATCH" and nothing else: numbers without

@@ -31,7 +31,7 @@ var floors = [][]string{
 	{"pkg/private", "pkg/private/privatetest"}, // root's own files
 	// The steps of an ADD, which only the plugin puts together; and test kits.
 	{
-		"pkg/journal", "pkg/install", "pkg/attachment", "pkg/discovery", "pkg/result", "pkg/ctl/topology",
+		"pkg/journal", "pkg/install", "pkg/attachment", "pkg/discovery", "pkg/result",
 		"pkg/dra/cniconfig", "pkg/dra/metadata", "pkg/dra/state", "pkg/dra/status",
 		"pkg/link/linkhost", "pkg/link/linktest", "pkg/link/opinion", "pkg/hosttxt/hosttxttest",
 	},
@@ -39,8 +39,8 @@ var floors = [][]string{
 	// there; the devices of a node, running or captured.
 	{"pkg/grant", "pkg/audit", "pkg/inventory", "pkg/dra/custody"},
 	{"pkg/dra/binding", "pkg/dra/custody/custodytest"}, // a device of the node, and the configuration that it goes into
-	{"plugins/devinfo", "pkg/dra", "pkg/inject", "pkg/ctl/verify", "pkg/ctl/capture", "pkg/ctl/doctor", "pkg/link/opinion/opiniontest"},
-	{"pkg/agent", "pkg/ctl/node"},
+	{"plugins/devinfo", "pkg/dra", "pkg/inject", "pkg/ctl/validate", "pkg/ctl/capture", "pkg/ctl/node", "pkg/link/opinion/opiniontest"},
+	{"pkg/agent", "pkg/ctl/doctor", "pkg/ctl/topology"}, // a node agent; what people are shown of a node
 	{"cmd/devinfo", "cmd/devinfoctl", "cmd/cni-dra-driver", "cmd/cni-dra-gate", "cmd/devinfo-agent", "cmd/kubectl-devinfo"},
 }
 

@@ -37,7 +37,6 @@ type options struct {
 	evictLost         bool
 	carrierGrace      time.Duration
 	maxAttachments    int
-	ordered           bool
 	delTries          int
 	delPatience       time.Duration
 	allowed           []string
@@ -68,7 +67,6 @@ func (o *options) add(f *pflag.FlagSet) {
 	f.BoolVar(&o.evictLost, "evict-lost", false, "have pods evicted whose device the node has lost, by a taint with effect NoExecute; only with --devices")
 	f.DurationVar(&o.carrierGrace, "carrier-grace", time.Minute, "for how long a device may be without carrier before the kubelet is told that it is not healthy; only with --devices")
 	f.IntVar(&o.maxAttachments, "max-attachments", 0, "how many attachments the node offers; 0 = any number; no more than 128 where the API server lacks DRAConsumableCapacity")
-	f.BoolVar(&o.ordered, "ordered", false, "attach a pod's networks one after the other, by the names of claims and the order of requests, and detach them in reverse; by default all at the same time")
 	f.IntVar(&o.delTries, "del-tries", dra.DefaultDelTries, "after how many failures a DEL is given up whose network namespace is gone: it stays on record, and the pod can be deleted")
 	f.DurationVar(&o.delPatience, "del-patience", dra.DefaultDelPatience, "in which `time` these tries are made")
 	f.BoolVar(&o.metadata, "enable-device-metadata", false, "give containers the device metadata of their claims, below /var/run/kubernetes.io/dra-device-attributes (KEP-5304)")

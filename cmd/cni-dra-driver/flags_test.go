@@ -84,7 +84,7 @@ func TestTheHelpSaysWhatAllowingATypeMeans(t *testing.T) {
 }
 
 func TestEveryFlagIsDocumented(t *testing.T) {
-	text, err := os.ReadFile("../../docs/dra.md")
+	text, err := os.ReadFile("../../docs/dra/README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func TestEveryFlagIsDocumented(t *testing.T) {
 	o.add(flags)
 	flags.VisitAll(func(f *pflag.Flag) {
 		if !documented[f.Name] {
-			t.Errorf("--%s is not in the table of docs/dra.md", f.Name)
+			t.Errorf("--%s is not in the table of docs/dra/README.md", f.Name)
 		}
 		delete(documented, f.Name)
 	})

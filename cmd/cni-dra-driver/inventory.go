@@ -92,6 +92,9 @@ func (o *inventoryOptions) run(out, warn io.Writer) error {
 		warnings = append(warnings, "the host's default routes are unknown: their interfaces are treated like any other")
 	}
 	decisions := inventory.Decide(devices, rules, inventory.Situation{Driver: driver, Sharing: !o.unshared, Counters: o.counters, Others: others})
+	for _, idle := range rules.Idle(decisions, host.Links) {
+		warnings = append(warnings, idle.Rule+" names no device: "+idle.Why)
+	}
 	if err := print(out, decisions, offer(decisions, inventory.Slices(decisions, nil, nil), warnings)); err != nil {
 		return err
 	}

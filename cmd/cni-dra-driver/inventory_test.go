@@ -53,6 +53,38 @@ pci-0000-41-10-2  vf    eth7       exclusive  0     -
 	}
 }
 
+// Where a rule leads nowhere pods stay Pending, and the scheduler does not say why.
+func TestInventoryNamesTheRulesThatNameNoDevice(t *testing.T) {
+	_, warnings, err := inventoryOf(t, `devices:
+- {ifNames: [eth4], as: exclusive}
+- {pfNames: [p0], as: exclusive}
+- {pfNames: [p9], drivers: [mlx4_core], as: exclusive}
+- {pciAddresses: ["0000:03:00.7", "0000:03:00.5"], as: exclusive}
+- {select: "false", as: exclusive}
+- {ifNames: [p0], as: shared}
+- {ifNames: [p0], as: shared}
+`, "--host", "../devinfoctl/testdata/node.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for line := range strings.Lines(warnings) {
+		if strings.Contains(line, "names no device") {
+			got = append(got, strings.TrimSpace(line))
+		}
+	}
+	const none = "none meets all of its keys, or another rule is before it"
+	if diff := cmp.Diff([]string{
+		"warning: devices[0] (ifNames: eth4) names no device: eth4 is a representor; the nearest is p0",
+		"warning: devices[2] (pfNames: p9; drivers: mlx4_core) names no device: there is no interface p9; the nearest is p0; no device has the driver mlx4_core; the nearest is mlx5_core",
+		"warning: devices[3] (pciAddresses: 0000:03:00.7, 0000:03:00.5) names no device: 0000:03:00.7 is not on this node; the nearest is 0000:03:00.0",
+		"warning: devices[4] (select) names no device: " + none,
+		"warning: devices[6] (ifNames: p0) names no device: " + none,
+	}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestInventoryAsYAMLAndJSONSayTheSame(t *testing.T) {
 	var all [2]struct {
 		Slices  []struct{ Devices []map[string]any }

@@ -136,8 +136,8 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 		Notify:     dra.PostNotices(client, driver, o.nodeName, log),
 		Attributes: devices.Attributes,
 		Inventory:  offered, Finder: finderOf(sys), Custody: o.custody(node, sys),
-		Journal: o.journal(node, bootID),
-		Ordered: o.ordered, DelTries: o.delTries, DelPatience: o.delPatience,
+		Journal:  o.journal(node, bootID),
+		DelTries: o.delTries, DelPatience: o.delPatience,
 		Grant:   granter(node, sys, o.hostRoot),
 		Metrics: noting(dra.NewMetrics(registry), connected), Log: log,
 	})

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"devinfo-cni.io/pkg/build"
+	"devinfo-cni.io/test/undertest"
 )
 
 // programs has agent and plugin, built once for each version that a test names.
@@ -40,11 +41,7 @@ func built(t testing.TB, version string) string {
 	if _, err := os.Stat(agent); err == nil {
 		return agent
 	}
-	cmd := exec.Command("go", "build", "-ldflags", "-s -w -X devinfo-cni.io/pkg/build.version="+version, "-o", dir+"/", ".", "../devinfo")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	undertest.Programs(t, dir+"/", version, ".", "../devinfo")
 	return agent
 }
 

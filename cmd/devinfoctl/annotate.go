@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"devinfo-cni.io/pkg/ctl/verify"
+	"devinfo-cni.io/pkg/ctl/validate"
 )
 
 // What SARIF 2.1.0 needs (OASIS, sections 3.13 ff.).
@@ -57,7 +57,7 @@ type (
 	}
 )
 
-func level(f verify.Finding, strict bool) string {
+func level(f validate.Finding, strict bool) string {
 	if f.Warning && !strict {
 		return "warning"
 	}
@@ -69,7 +69,7 @@ func level(f verify.Finding, strict bool) string {
 func sarifOf(all []validation, strict bool) sarifLog {
 	run := sarifRun{ColumnKind: "unicodeCodePoints", Results: []sarifResult{}}
 	run.Tool.Driver = sarifDriver{Name: "devinfoctl", Rules: []sarifRule{{"syntax", sarifText{"the text is JSON or YAML"}}}}
-	for _, k := range verify.Kinds {
+	for _, k := range validate.Kinds {
 		run.Tool.Driver.Rules = append(run.Tool.Driver.Rules, sarifRule{string(k), sarifText{"the text is valid as " + string(k)}})
 	}
 	for _, v := range all {

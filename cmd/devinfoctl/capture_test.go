@@ -39,7 +39,7 @@ func TestCaptureOfACaptureShowsTheSame(t *testing.T) {
 	}
 }
 
-var podKey = regexp.MustCompile(`"pod": "[^"]*",`)
+var podKey = regexp.MustCompile(`"(namespace|pod)": "[^"]*",`)
 
 func TestCaptureNamesTheMachine(t *testing.T) {
 	for args, first := range map[string]string{

@@ -89,7 +89,7 @@ func checkOffer(h *host) error {
 
 func (t *tool) check(h *host, list []node.Attachment) error {
 	results := h.Explain(list)
-	err := t.print(results, func(w *tabwriter.Writer) {
+	err := t.print(map[string]any{"attachments": results}, func(w *tabwriter.Writer) {
 		for n, c := range results {
 			if n > 0 {
 				fmt.Fprintln(w)
@@ -119,10 +119,10 @@ func verdictColour(v audit.Verdict) colour {
 
 func (t *tool) comparisonTable(w *tabwriter.Writer, c node.Comparison) {
 	name := c.Title
-	if c.Pod != "" {
-		name = "pod " + c.Pod + ": " + name
+	if c.Of.Pod != "" {
+		name = "pod " + c.Of.Pod + ": " + name
 	}
-	fmt.Fprintf(w, "%s: %s\n", printable(name), t.paint(colourOf(c.State), string(c.State)))
+	fmt.Fprintf(w, "%s: %s\n", printable(name), t.paint(colourOf(c.Of.State), string(c.Of.State)))
 	if c.File != "" {
 		fmt.Fprintf(w, "  file: %s\n", printable(c.File))
 	}

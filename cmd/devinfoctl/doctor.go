@@ -19,6 +19,7 @@ line:
   files        each device-info file is an attachment's, each lease that of somebody on
                record; cni-dra-driver knows each claim that has one
   holders      no VF is held by two, by an exclusive lease, a device plugin or sriov-cni
+  given        a VF that a device plugin gave to a pod is one of its networks'
   leftovers    a VF that nobody holds has no VLAN, trust or MAC that a pod left
   addresses    no two VFs have the same MAC
   drivers      each VF and vDPA device has a driver
@@ -37,7 +38,7 @@ CNI_COMMAND=VERSION, which changes nothing. A captured host is examined as it wa
 Exits with 1 if there is an error; warnings do not count.`
 
 const doctorExample = `  devinfoctl doctor
-  devinfoctl doctor -o json | jq '.[] | select(.level == "error")'
+  devinfoctl doctor -o json | jq '.answers[] | select(.level == "error")'
   devinfoctl --host node.txtar doctor`
 
 // placeFlags are for commands that examine the plugin's surroundings.
@@ -70,7 +71,7 @@ func doctorCommand(t *tool) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			f, err := h.Facts(live)
+			f, err := doctor.FactsOf(h.Node, live)
 			if err != nil {
 				return err
 			}
@@ -84,7 +85,7 @@ func doctorCommand(t *tool) *cobra.Command {
 
 func (t *tool) diagnose(f *doctor.Facts) error {
 	answers := doctor.Diagnose(f)
-	err := t.print(answers, func(w *tabwriter.Writer) {
+	err := t.print(map[string]any{"answers": answers}, func(w *tabwriter.Writer) {
 		for _, a := range answers {
 			line := a.Text
 			if a.Remedy != "" {

@@ -15,6 +15,7 @@ import (
 
 	"devinfo-cni.io/pkg/ctl/doctor"
 	"devinfo-cni.io/pkg/ctl/node"
+	"devinfo-cni.io/pkg/journal"
 	cniplugin "devinfo-cni.io/plugins/devinfo"
 )
 
@@ -189,7 +190,7 @@ func (t *tool) collect(ctx context.Context, h *host, orphans []node.Orphan, cniP
 		o := &orphans[n]
 		err := ctx.Err()
 		if err == nil {
-			err = h.Collect(p, o, cniPath)
+			err = h.Collect(o, func(e *journal.Entry) (bool, error) { return p.Collect(e, cniPath) })
 		}
 		if err != nil {
 			o.Error, failed = err.Error(), true

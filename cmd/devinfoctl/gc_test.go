@@ -121,11 +121,11 @@ func TestGCThatFailsSaysWhyAndKeepsTheEntry(t *testing.T) {
   may be left: what delegate refuses made
   removed: /cni/busy
   not removed: /state/attachments/net-a@busy@net1
-  error: the switch is busy; attachment net-a/busy/net1: delegate refuses: DEL
+  error: attachment net-a/busy/net1: delegates[0] (refuses): DEL: the switch is busy
 net-a/lacking/net1: network namespace /bin/no-such is gone
   may be left: what delegate no-such-plugin made
   not removed: /state/attachments/net-a@lacking@net1
-  error: attachment net-a/lacking/net1: delegate no-such-plugin: DEL: CNI plugin "no-such-plugin": not installed: it must be in /bin; install the plugin in a directory of CNI_PATH
+  error: attachment net-a/lacking/net1: delegates[0] (no-such-plugin): DEL: CNI plugin "no-such-plugin": not installed: it must be in /bin; install the plugin in a directory of CNI_PATH
 net-a/simple/net1: network namespace /bin/no-such is gone
   removed: /state/attachments/net-a@simple@net1
 ! devinfoctl: gc: not everything could be removed
@@ -249,7 +249,7 @@ func TestTheCommandOfError104EndsTheLeasesOfAClaim(t *testing.T) {
 	n.must(err)
 	j := journal.Open(n.StateDir, boot)
 	for _, ifName := range []string{"", "net1"} {
-		n.must(j.Hold(&journal.Claim{UID: "u1", IfName: ifName, Namespace: "shop", Name: "fast", Pods: []string{"p"}, Leases: []journal.DeviceLease{{ID: "pci-" + vf, Mode: journal.Exclusive}}}))
+		n.must(j.Hold(&journal.Claim{UID: "u1", Part: ifName, Namespace: "shop", Name: "fast", Pods: []string{"p"}, Leases: []journal.DeviceLease{{ID: "pci-" + vf, Mode: journal.Exclusive}}}))
 	}
 	n.must(j.Hold(&journal.Claim{UID: "u11", Namespace: "shop", Name: "other", Leases: []journal.DeviceLease{{ID: "pci-0000:03:00.4", Mode: journal.Exclusive}}}))
 	refused := n.add("c0ffee", vf)

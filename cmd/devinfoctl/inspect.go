@@ -16,8 +16,8 @@ const inspectHelp = `Shows the device information that ADD would write for a dev
 comes from, by the defaults of the configuration and without regard to an existing file.
 
 DEVICE is a PCI address (03:00.5 is 0000:03:00.5), an auxiliary device (an SF), a vDPA
-device or a network interface: one of this namespace or, with --netns, of that one. If a
-name means several devices, --as decides.
+device, a network interface, of this namespace or, with --netns, of that one, or an RDMA
+device, for what it is on. If a name means several devices, --as decides.
 
 Except on a captured host, the source of a representor says whether sriovnet agrees: it is
 what OVN-Kubernetes, ovs-cni and the SR-IOV operators find it with.

@@ -15,6 +15,8 @@ func TestInspectOfCapturedHosts(t *testing.T) {
 		{"vf-json", "mlx5-switchdev", "0000:03:00.2 -o json"},
 		{"vf-yaml", "mlx5-switchdev", "0000:03:00.2 -o yaml"},
 		{"vf-interface", "mlx5-legacy", "net1 --netns /run/netns/pod"},
+		{"rdma", "mlx5-switchdev", "mlx5_4"},
+		{"rdma-rxe", "rxe-rdma", "rxe0"},
 		{"vf-vfio", "igb-sriov", "0000:01:10.6"},
 		{"vf-vm", "virtio-vm", "0000:00:06.0"},
 		{"pf-interface", "i40e", "eno1"},

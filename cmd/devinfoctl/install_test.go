@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -16,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"devinfo-cni.io/pkg/install"
+	"devinfo-cni.io/test/undertest"
 )
 
 // fakePlugin writes a program that answers VERSION, as a file of its own content.
@@ -147,9 +147,7 @@ func TestInstallRefusesWithARemedy(t *testing.T) {
 // settings name: an empty journal would let every plugin through.
 func TestInstallRefusesIfItDoesNotSeeTheJournalThatTheSettingsName(t *testing.T) {
 	plugin := filepath.Join(t.TempDir(), "devinfo")
-	if out, err := exec.Command("go", "build", "-o", plugin, "../devinfo").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	undertest.Programs(t, plugin, "", "../devinfo")
 	bin, settings := t.TempDir(), filepath.Join(t.TempDir(), "node.json")
 	for stateDir, exit := range map[string]int{"/proc/none/state": exitBlind, filepath.Join(t.TempDir(), "state"): exitOK} {
 		if err := os.WriteFile(settings, fmt.Appendf(nil, `{"stateDir": %q}`, stateDir), 0o600); err != nil {

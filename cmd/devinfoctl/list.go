@@ -11,6 +11,7 @@ import (
 
 	"devinfo-cni.io/pkg/audit"
 	"devinfo-cni.io/pkg/ctl/node"
+	"devinfo-cni.io/pkg/ctl/topology"
 	"devinfo-cni.io/pkg/journal"
 )
 
@@ -47,7 +48,7 @@ columns are left out.
 const listExample = `  devinfoctl list
   devinfoctl list -n shop -o wide
   devinfoctl list --abandoned
-  devinfoctl list -o json | jq '.[] | select(.state != "ok")'
+  devinfoctl list -o json | jq '.attachments[] | select(.state != "Ok")'
   devinfoctl --host node.txtar list`
 
 func listCommand(t *tool) *cobra.Command {
@@ -92,7 +93,7 @@ func (t *tool) list(h *host, wanted filter) error {
 	if err != nil {
 		return err
 	}
-	return t.print(list, func(w *tabwriter.Writer) {
+	return t.print(map[string]any{"attachments": list}, func(w *tabwriter.Writer) {
 		for _, line := range t.listLines(h, list) {
 			fmt.Fprintln(w, line)
 		}
@@ -156,11 +157,5 @@ func shorten(id, name string) string {
 }
 
 func colourOf(s audit.State) colour {
-	switch s {
-	case audit.OK:
-		return green
-	case audit.Adding, audit.Prepared, audit.Deleting, audit.Unknown:
-		return yellow
-	}
-	return red
+	return map[topology.Health]colour{topology.Good: green, topology.Pending: yellow, topology.Bad: red}[topology.HealthOf(s)]
 }

@@ -25,7 +25,7 @@ func offeredCommand(t *tool) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return t.print(list, func(w *tabwriter.Writer) {
+			return t.print(map[string]any{"devices": list}, func(w *tabwriter.Writer) {
 				if len(list) == 0 {
 					fmt.Fprintln(w, "cni-dra-driver offers no devices of this node")
 					return

@@ -12,6 +12,7 @@ import (
 	"devinfo-cni.io/pkg/audit"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/ctl/topology"
+	"devinfo-cni.io/pkg/dra/state"
 )
 
 const topologyHelp = `Shows the network devices of the node: PFs, their VFs and SFs, the vDPA and RDMA
@@ -101,46 +102,26 @@ func (t *tool) paintStates(text string) string {
 
 // held are the attachments of the journal and of claims. What cannot be read is left out with a
 // warning: the devices are still worth seeing.
-func (t *tool) held(h *host) ([]topology.Attachment, error) {
-	all, err := h.Attachments()
+func (t *tool) held(h *host) ([]node.Attachment, error) {
+	list, err := h.Attachments()
 	if errors.Is(err, errPermission) {
 		t.warn("the attachments are unknown: %v", err)
 		return nil, nil
 	} else if err != nil {
 		return nil, err
 	}
-	list, err := h.Holds()
-	if err != nil {
-		return nil, err
-	}
-	for _, a := range all {
+	for _, a := range list {
 		if a.Unread() {
 			t.warn("%s", a.Why)
 		}
-		place, own := a.Place()
-		if a.Network == "" && !own { // nothing is known of it
-			continue
-		}
-		held := topology.Attachment{
-			Pod: a.Pod, Claim: a.Claim, Network: a.Network, ContainerID: a.ContainerID, IfName: a.IfName, Type: a.Type, Device: a.Device,
-			Lease: string(a.Lease), State: string(a.State),
-			Health: map[colour]topology.Health{green: topology.Good, yellow: topology.Pending, red: topology.Bad}[colourOf(a.State)],
-		}
-		if own {
-			held.Type, held.Device = place.Bus, place.Name
-		}
-		if a.Network == "" { // somebody else attaches it
-			held.State, held.Health = "", topology.Good
-		}
-		held.Left = a.Left()
-		list = append(list, held)
 	}
-	return list, nil
+	more, err := h.Holds()
+	return append(more, list...), err
 }
 
 // offers are the devices that rules of cni-dra-driver name. Those that are unknown are left
 // out with a warning: the devices are still worth seeing.
-func (t *tool) offers(h *host) []topology.Offer {
+func (t *tool) offers(h *host) []state.Offered {
 	o, err := h.Offer()
 	if err != nil && !errors.Is(err, errPermission) { // which held has told of
 		t.warn("%v", err)
@@ -151,5 +132,5 @@ func (t *tool) offers(h *host) []topology.Offer {
 	if o.Problem != "" {
 		t.warn("cni-dra-driver offers nothing: %s", o.Problem)
 	}
-	return node.Offers(o)
+	return o.Devices
 }

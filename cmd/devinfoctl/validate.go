@@ -18,7 +18,7 @@ import (
 
 	"devinfo-cni.io/pkg/cniexec"
 	"devinfo-cni.io/pkg/ctl/doctor"
-	"devinfo-cni.io/pkg/ctl/verify"
+	"devinfo-cni.io/pkg/ctl/validate"
 )
 
 const validateHelp = `Reports everything that is wrong in files, or in standard input (-), each with its line, its
@@ -56,7 +56,7 @@ const validateExample = `  devinfoctl validate /var/run/k8s.cni.cncf.io/devinfo/
 // validation is what validate prints of one document.
 type validation struct {
 	File string `json:"file"` // "-" is standard input
-	verify.Document
+	validate.Document
 }
 
 // wrong counts what is wrong; with strict warnings are.
@@ -68,7 +68,7 @@ func (v validation) wrong(strict bool) int {
 }
 
 // line is that of a finding, or where its document begins.
-func (v validation) line(f verify.Finding) int { return cmp.Or(f.Line, v.Line) }
+func (v validation) line(f validate.Finding) int { return cmp.Or(f.Line, v.Line) }
 
 // validateFlags are the flags of validate.
 type validateFlags struct {
@@ -80,7 +80,7 @@ type validateFlags struct {
 func validateCommand(t *tool) *cobra.Command {
 	var f validateFlags
 	var names []string
-	for _, k := range verify.Kinds {
+	for _, k := range validate.Kinds {
 		names = append(names, string(k))
 	}
 	formats := []string{"table", "json", "yaml", "sarif", "github"}
@@ -118,22 +118,22 @@ func (t *tool) validate(ctx context.Context, args []string, f validateFlags) err
 	if err != nil {
 		return blind(err, "name a file that can be read, or - for standard input")
 	}
-	checker := verify.Checker{Plugin: pluginName, ClaimTypes: f.claimTypes}
+	checker := validate.Checker{Plugin: pluginName, ClaimTypes: f.claimTypes}
 	checker.Find, checker.Versions = plugins(ctx, f.cniPath)
 	texts := map[string][]byte{}
-	checker.Classes = verify.Classes{}
+	checker.Classes = validate.Classes{}
 	for _, name := range files {
 		if texts[name], err = t.read(name); err != nil {
 			return blind(err, "name a file that can be read, or - for standard input")
 		}
-		maps.Copy(checker.Classes, verify.ClassesIn(texts[name]))
+		maps.Copy(checker.Classes, validate.ClassesIn(texts[name]))
 	}
 	all := []validation{}
 	for _, name := range files {
-		documents, err := checker.CheckAll(texts[name], verify.Kind(f.kind))
-		if errors.Is(err, verify.ErrKind) && many {
+		documents, err := checker.CheckAll(texts[name], validate.Kind(f.kind))
+		if errors.Is(err, validate.ErrKind) && many {
 			continue
-		} else if errors.Is(err, verify.ErrKind) {
+		} else if errors.Is(err, validate.ErrKind) {
 			return usage("say what it is by --kind", "%s: %w", name, err)
 		} else if err != nil {
 			return err
@@ -142,7 +142,7 @@ func (t *tool) validate(ctx context.Context, args []string, f validateFlags) err
 			all = append(all, validation{name, d})
 		}
 	}
-	if checker.Find == nil && slices.ContainsFunc(all, func(v validation) bool { return v.Kind == verify.CNIConfig }) {
+	if checker.Find == nil && slices.ContainsFunc(all, func(v validation) bool { return v.Kind == validate.CNIConfig }) {
 		t.warn("plugins are not looked for: no directory of --cni-path %s is on this machine", f.cniPath)
 	}
 	return t.validated(all, f)
@@ -171,7 +171,7 @@ func (t *tool) printValidations(all []validation, f validateFlags) error {
 		return annotate(t.stdout, all, f.strict)
 	}
 	t.output = f.output
-	return t.print(all, func(w *tabwriter.Writer) {
+	return t.print(map[string]any{"documents": all}, func(w *tabwriter.Writer) {
 		for _, v := range all {
 			t.validationTable(w, v, f.strict)
 		}
@@ -225,7 +225,7 @@ func (t *tool) read(name string) ([]byte, error) {
 		defer file.Close()
 		from = file
 	}
-	return io.ReadAll(io.LimitReader(from, verify.Limit+1))
+	return io.ReadAll(io.LimitReader(from, validate.Limit+1))
 }
 
 // plugins looks for plugins, and asks them for their versions; nil = none of the

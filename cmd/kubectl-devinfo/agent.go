@@ -24,46 +24,29 @@ const (
 	agentsLabels = nameLabel + " in (" + agentName + "," + driverName + ")"
 )
 
-func (t *tool) doctorCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "doctor NODE [-- ARGUMENTS]",
-		Short:   "what is wrong on a node, and what to do about it: devinfoctl doctor, there",
-		Example: "  kubectl devinfo doctor n1\n  kubectl devinfo doctor n1 -- -o json",
-		Args:    node,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return t.onNode(cmd.Context(), args[0], append([]string{"doctor"}, args[1:]...), t.Out, t.ErrOut)
-		},
+// nodeCommands run devinfoctl on a node.
+func (t *tool) nodeCommands() (all []*cobra.Command) {
+	for _, c := range []struct {
+		name, short, example string
+		args                 []string
+	}{
+		{"doctor", "what is wrong on a node, and what to do about it: devinfoctl doctor, there",
+			"  kubectl devinfo doctor n1\n  kubectl devinfo doctor n1 -- -o json", []string{"doctor"}},
+		{"offered", "what cni-dra-driver offers of a node, to whom it is given, and why the rest is not",
+			"  kubectl devinfo offered n1\n  kubectl devinfo offered n1 -- -o json", []string{"offered"}},
+		{"capture", "a node's devices and attachments as a text: devinfoctl capture, there",
+			"  kubectl devinfo capture n1 -- --scrub > n1.txtar", []string{"capture", "-o", "-"}},
+	} {
+		cmd := &cobra.Command{
+			Use: c.name + " NODE [-- ARGUMENTS]", Short: c.short, Example: c.example, Args: node, ValidArgsFunction: t.completeNodes,
+			RunE: func(cmd *cobra.Command, args []string) error {
+				return t.onNode(cmd.Context(), args[0], append(c.args, args[1:]...), t.Out, t.ErrOut)
+			},
+		}
+		t.agentFlags(cmd)
+		all = append(all, cmd)
 	}
-	t.agentFlags(cmd)
-	return cmd
-}
-
-func (t *tool) captureCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "capture NODE [-- ARGUMENTS]",
-		Short:   "a node's devices and attachments as a text: devinfoctl capture, there",
-		Example: "  kubectl devinfo capture n1 -- --scrub > n1.txtar",
-		Args:    node,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return t.onNode(cmd.Context(), args[0], append([]string{"capture", "-o", "-"}, args[1:]...), t.Out, t.ErrOut)
-		},
-	}
-	t.agentFlags(cmd)
-	return cmd
-}
-
-func (t *tool) offeredCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "offered NODE [-- ARGUMENTS]",
-		Short:   "what cni-dra-driver offers of a node, to whom it is given, and why the rest is not",
-		Example: "  kubectl devinfo offered n1\n  kubectl devinfo offered n1 -- -o json",
-		Args:    node,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return t.onNode(cmd.Context(), args[0], append([]string{"offered"}, args[1:]...), t.Out, t.ErrOut)
-		},
-	}
-	t.agentFlags(cmd)
-	return cmd
+	return all
 }
 
 func (t *tool) agentFlags(cmd *cobra.Command) {

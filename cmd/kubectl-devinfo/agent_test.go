@@ -93,7 +93,7 @@ func TestNodesAreAskedForWhatTheAPILacks(t *testing.T) {
 			asked := 0
 			tool.exec = func(_ context.Context, _ *corev1.Pod, _ []string, streams remotecommand.StreamOptions) error {
 				asked++
-				_, err := fmt.Fprint(streams.Stdout, `[{"pod": "shop/vpp-n1", "network": "mem", "containerID": "c", "ifName": "net1", "type": "memif", "device": "/run/m", "state": "ok"}]`)
+				_, err := fmt.Fprint(streams.Stdout, `{"attachments": [{"namespace": "shop", "pod": "vpp-n1", "network": "mem", "containerID": "c", "interface": "net1", "type": "memif", "device": "/run/m", "state": "Ok"}]}`)
 				return err
 			}
 			code := server.run(t, tool, strings.Fields(test.args)...)

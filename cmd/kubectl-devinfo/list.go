@@ -23,7 +23,8 @@ func (t *tool) listFlags(cmd *cobra.Command) {
 	t.printFlags(cmd)
 	cmd.Flags().BoolVarP(&t.allNamespaces, "all-namespaces", "A", false, "all namespaces")
 	cmd.Flags().StringVarP(&t.selector, "selector", "l", "", "labels of pods, such as app=dpdk")
-	cmd.Flags().StringVar(&t.node, "node", "", "the pods of this node only")
+	cmd.Flags().BoolVarP(&t.watched, "watch", "w", false, "after the list, show attachments as they come and change; those of pods that end are not shown")
+	t.nodeFlag(cmd, "the pods of this node only")
 }
 
 func (t *tool) list(cmd *cobra.Command, _ []string) error {
@@ -34,6 +35,9 @@ func (t *tool) list(cmd *cobra.Command, _ []string) error {
 	list, err := t.attachments(cmd.Context(), namespace)
 	if err != nil {
 		return err
+	}
+	if t.watched {
+		return t.watch(cmd.Context(), namespace, list)
 	}
 	if len(list) == 0 && t.output != "json" && t.output != "yaml" {
 		fmt.Fprintln(t.ErrOut, "No attachments found: no pod has a network-status with secondary networks, or a claim with network data.")

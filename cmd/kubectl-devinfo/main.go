@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
+	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/util/exec"
 
@@ -21,7 +23,11 @@ func main() {
 	context.AfterFunc(ctx, stop) // a second signal ends it at once
 	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
 	t := newTool(streams)
-	os.Exit(t.report(t.root().ExecuteContext(ctx)))
+	root := t.root()
+	if filepath.Base(os.Args[0]) == "kubectl_complete-devinfo" { // how kubectl completes plugins
+		root.SetArgs(append([]string{cobra.ShellCompRequestCmd}, os.Args[1:]...))
+	}
+	os.Exit(t.report(root.ExecuteContext(ctx)))
 }
 
 // errNone ends a command that found nothing and has said so.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
@@ -123,6 +125,48 @@ func TestJSONIsTheListOfAttachments(t *testing.T) {
 	}
 	if _, stdout, _ := run(t, fake.NewClientset(), "-o", "json"); strings.Join(strings.Fields(stdout), "") != `{"attachments":[]}` {
 		t.Errorf("of nothing: %s", stdout)
+	}
+}
+
+// What is watched comes once, and again only when it is another.
+func TestWatchShowsWhatComesAndChanges(t *testing.T) {
+	late, status := dpdk(), dpdk().Annotations
+	late.Annotations = nil
+	client := fake.NewClientset(late)
+	pods := watch.NewFake()
+	client.PrependWatchReactor("pods", kubetesting.DefaultWatchReactor(pods, nil))
+	tool, errOut := toolFor(t, client)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		late.Annotations = status
+		for range 2 {
+			pods.Modify(late)
+		}
+		changed := late.DeepCopy()
+		changed.Annotations[cluster.StatusAnnotation] = strings.ReplaceAll(status[cluster.StatusAnnotation], "03:00.5", "03:00.6")
+		pods.Modify(changed)
+		pods.Delete(changed)
+		cancel()
+		pods.Stop()
+	}()
+	root := tool.root()
+	root.SetArgs([]string{"-w"})
+	code := tool.report(root.ExecuteContext(ctx))
+	const want = `POD      NETWORK     INTERFACE   TYPE   DEVICE         PF             REPRESENTOR   RDMA   CLAIM   NODE
+dpdk-0   sriov-net   net1        pci    0000:03:00.5   0000:03:00.0   eth7          -      -       n1
+dpdk-0   sriov-net   net1        pci    0000:03:00.6   0000:03:00.0   eth7          -      -       n1
+`
+	if diff := cmp.Diff(want, tool.Out.(*bytes.Buffer).String()); diff != "" || code != 0 {
+		t.Errorf("exit code %d, %s (-want +got):\n%s", code, errOut, diff)
+	}
+}
+
+func TestTheShellCompletesPodsNodesAndFlags(t *testing.T) {
+	client := fake.NewClientset(dpdk(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
+	for args, want := range map[string]string{"pod ": "dpdk-0\n:4\n", "doctor ": "n1\n:4\n", "who x --node ": "n1\n:4\n", "-n ": "shop\n:4\n", "-o ": "wide\njson\nyaml\nname\n:4\n", "pod dpdk-0 ": ":4\n"} {
+		if code, stdout, stderr := run(t, client, append([]string{"__complete"}, strings.Split(args, " ")...)...); code != 0 || stdout != want {
+			t.Errorf("%q: exit code %d: %s%s", args, code, stdout, stderr)
+		}
 	}
 }
 

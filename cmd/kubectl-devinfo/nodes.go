@@ -80,9 +80,11 @@ func (t *tool) askNode(ctx context.Context, node string) (a answer) {
 		}
 		return a
 	}
-	if err := json.Unmarshal(out.Bytes(), &a.records); err != nil {
-		a.err = errors.New("its devinfoctl prints no list of attachments")
+	var list struct{ Attachments []cluster.Recorded }
+	if err := json.Unmarshal(out.Bytes(), &list); err != nil {
+		a.err = errors.New("its devinfoctl prints no list of attachments: install the devinfo of this kubectl devinfo there")
 	}
+	a.records = list.Attachments
 	return a
 }
 

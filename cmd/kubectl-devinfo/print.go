@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -21,6 +22,7 @@ func (t *tool) printFlags(cmd *cobra.Command) {
 	t.agentFlags(cmd)
 	cmd.Flags().StringVar(&t.sortBy, "sort-by", "", "a column's name, such as device or .node (default namespace, pod, interface)")
 	cmd.Flags().BoolVar(&t.noHeaders, "no-headers", false, "leave the headers out")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"wide", "json", "yaml", "name"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // print shows attachments as -o says.
@@ -130,8 +132,22 @@ func (t *tool) table(list []cluster.Attachment) error {
 		}
 		table.Rows = append(table.Rows, metav1.TableRow{Cells: cells})
 	}
-	printer := printers.NewTablePrinter(printers.PrintOptions{Wide: t.output == "wide", NoHeaders: t.noHeaders})
-	return printer.PrintObj(table, t.Out)
+	if t.shown == nil {
+		t.shown = &shown{printers.NewTablePrinter(printers.PrintOptions{Wide: t.output == "wide", NoHeaders: t.noHeaders}), printers.GetNewTabWriter(t.Out)}
+	}
+	if err := t.shown.PrintObj(table, t.shown.to); err != nil {
+		return err
+	}
+	return t.shown.to.Flush()
+}
+
+// shown is a table so far: its further rows have no headers, and its columns' widths.
+type shown struct {
+	printers.ResourcePrinter
+	to interface {
+		io.Writer
+		Flush() error
+	}
 }
 
 func orDash(s string) string {

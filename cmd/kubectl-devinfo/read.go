@@ -27,12 +27,8 @@ func (t *tool) attachments(ctx context.Context, namespace string) ([]cluster.Att
 	if err != nil {
 		return nil, err
 	}
-	options := metav1.ListOptions{LabelSelector: t.selector}
-	if t.node != "" {
-		options.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", t.node).String()
-	}
 	view := new(cluster.View)
-	err = each(ctx, options, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	err = each(ctx, t.chosen(), func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		return client.CoreV1().Pods(namespace).List(ctx, o)
 	}, view.Pod)
 	if err != nil {
@@ -49,6 +45,15 @@ func (t *tool) attachments(ctx context.Context, namespace string) ([]cluster.Att
 		return nil, err
 	}
 	return t.completed(ctx, client, view)
+}
+
+// chosen are the pods that the flags choose.
+func (t *tool) chosen() metav1.ListOptions {
+	options := metav1.ListOptions{LabelSelector: t.selector}
+	if t.node != "" {
+		options.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", t.node).String()
+	}
+	return options
 }
 
 // ofPod are the attachments of one pod.

@@ -31,6 +31,8 @@ type tool struct {
 	node           string
 	agentNamespace string // "" = the usual ones
 	fromNodes      string // --from-nodes
+	watched        bool   // --watch
+	shown          *shown // see table
 
 	exec    func(ctx context.Context, pod *corev1.Pod, command []string, streams remotecommand.StreamOptions) error
 	started bool // the command line was understood
@@ -53,6 +55,7 @@ Exit codes:
   3  the cluster, or the node, could not be asked`
 
 const rootExample = `  kubectl devinfo -A                          # all pods
+  kubectl devinfo -w                          # and those that come
   kubectl devinfo pod dpdk-0                  # all that is known of one
   kubectl devinfo who 0000:03:00.5 --node n1  # whose device it is
   kubectl devinfo doctor n1                   # what is wrong on a node`
@@ -100,7 +103,10 @@ func (t *tool) root() *cobra.Command {
 	t.config.AddFlags(root.PersistentFlags())
 	t.listFlags(root)
 	cobra.EnableCommandSorting = false
-	root.AddCommand(t.listCommand(), t.podCommand(), t.whoCommand(), t.doctorCommand(), t.offeredCommand(), t.captureCommand(), versionCommand())
+	root.AddCommand(t.listCommand(), t.podCommand(), t.whoCommand())
+	root.AddCommand(t.nodeCommands()...)
+	root.AddCommand(versionCommand())
+	_ = root.RegisterFlagCompletionFunc("namespace", t.completeNamespaces)
 	for _, cmd := range append(root.Commands(), root) {
 		t.start(cmd)
 	}

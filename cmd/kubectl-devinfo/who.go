@@ -22,7 +22,7 @@ little without its node. Exit code 1: nobody has it.`,
 		RunE:    t.who,
 	}
 	t.printFlags(cmd)
-	cmd.Flags().StringVar(&t.node, "node", "", "on this node only")
+	t.nodeFlag(cmd, "on this node only")
 	return cmd
 }
 
@@ -46,6 +46,8 @@ func (t *tool) podCommand() *cobra.Command {
 		Short: "the attachments of one pod, with all that their device information says",
 		Args:  one("NAME", "kubectl devinfo lists the pods that have attachments"),
 		RunE:  t.pod,
+
+		ValidArgsFunction: t.completePods,
 	}
 	t.printFlags(cmd)
 	return cmd

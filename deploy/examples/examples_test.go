@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/test/undertest"
 )
 
 const networks = "k8s.v1.cni.cncf.io/networks"
@@ -116,9 +117,7 @@ func accepted(t *testing.T, version, network string, plugin map[string]any) {
 
 func TestValidateFindsNothing(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "devinfoctl")
-	if out, err := exec.Command("go", "build", "-o", program, "devinfo-cni.io/cmd/devinfoctl").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	undertest.Programs(t, program, "", "devinfo-cni.io/cmd/devinfoctl")
 	each(t, func(t *testing.T, e example) {
 		for _, n := range e.networks {
 			text, err := yaml.Marshal(n)

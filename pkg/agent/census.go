@@ -68,8 +68,8 @@ func class(state audit.State, r *audit.Report) string {
 }
 
 // state is the class of an attachment that the journal has, or that the runtime has forgotten
-// its pod; there says that it was complete, and has its device still. What no Kubernetes asked
-// for is no business of the runtime's.
+// its pod; there says that it was complete, and has its device still. Attachments made
+// outside Kubernetes are not counted.
 func (a *Agent) state(auditor *audit.Auditor, e *journal.Entry, err error) (state string, there bool) {
 	state = class(auditor.Audit(e, err))
 	there = state == "ok" || state == "changed"

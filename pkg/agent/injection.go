@@ -54,9 +54,10 @@ func (a *Agent) injected(ctx context.Context) error {
 
 // injectionCounters are what is counted of containers.
 type injectionCounters struct {
-	answers, withheld *prometheus.CounterVec
-	durations         prometheus.Histogram
-	staged            prometheus.Gauge
+	answers, withheld, disagreements *prometheus.CounterVec
+
+	durations prometheus.Histogram
+	staged    prometheus.Gauge
 }
 
 func newInjectionCounters() injectionCounters {
@@ -66,6 +67,9 @@ func newInjectionCounters() injectionCounters {
 		}, []string{"answer", "reason"}),
 		withheld: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "devinfo_injection_withheld_total", Help: "What containers were not given of their devices, by what forbids it.",
+		}, []string{"by"}),
+		disagreements: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "devinfo_injection_disagreements_total", Help: "Containers' variables of device plugins that contradict the pod's networks, by how.",
 		}, []string{"by"}),
 		durations: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "devinfo_injection_duration_seconds", Help: "How long the runtime waited for the answer about a container.",
@@ -86,6 +90,9 @@ func newInjectionCounters() injectionCounters {
 	for _, by := range []inject.Withheld{inject.ByPolicy, inject.ByUserNamespace, inject.ByMount, inject.ByPropagation} {
 		c.withheld.WithLabelValues(string(by))
 	}
+	for _, by := range []inject.Disagreement{inject.OtherDevice, inject.OtherOrder} {
+		c.disagreements.WithLabelValues(string(by))
+	}
 	return c
 }
 
@@ -95,7 +102,8 @@ func (c *injectionCounters) metrics() inject.Metrics {
 			c.answers.WithLabelValues(string(answer), string(reason)).Inc()
 			c.durations.Observe(took.Seconds())
 		},
-		Withheld: func(by inject.Withheld) { c.withheld.WithLabelValues(string(by)).Inc() },
-		Staged:   func(sandboxes int) { c.staged.Set(float64(sandboxes)) },
+		Withheld:  func(by inject.Withheld) { c.withheld.WithLabelValues(string(by)).Inc() },
+		Disagrees: func(by inject.Disagreement) { c.disagreements.WithLabelValues(string(by)).Inc() },
+		Staged:    func(sandboxes int) { c.staged.Set(float64(sandboxes)) },
 	}
 }

@@ -61,7 +61,7 @@ func (a *Agent) Register(to prometheus.Registerer, of build.Info) {
 	c := a.counters
 	to.MustRegister(info, c.installs, c.sweeps, c.collected, c.left, collector{a, describe()})
 	if a.Injection != nil {
-		to.MustRegister(c.injection.answers, c.injection.withheld, c.injection.durations, c.injection.staged)
+		to.MustRegister(c.injection.answers, c.injection.withheld, c.injection.disagreements, c.injection.durations, c.injection.staged)
 	}
 }
 

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
@@ -24,6 +22,7 @@ import (
 	"devinfo-cni.io/pkg/inject"
 	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/test/undertest"
 )
 
 const boot = "boot-1"
@@ -67,22 +66,12 @@ func newRig(t *testing.T) *rig {
 // built is the plugin, of which one will do.
 func built(t *testing.T) string {
 	t.Helper()
-	path, err := buildOnce()
-	if err != nil {
-		t.Fatal(err)
+	path := filepath.Join(builds, "devinfo")
+	if _, err := os.Stat(path); err != nil {
+		undertest.Programs(t, path, "v1.2.0", "../../cmd/devinfo")
 	}
 	return path
 }
-
-var buildOnce = sync.OnceValues(func() (string, error) {
-	path := filepath.Join(builds, "devinfo")
-	cmd := exec.Command("go", "build", "-ldflags", "-s -w -X devinfo-cni.io/pkg/build.version=v1.2.0", "-o", path, "../../cmd/devinfo")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w\n%s", err, out)
-	}
-	return path, nil
-})
 
 // builds is the directory of what tests build.
 var builds string

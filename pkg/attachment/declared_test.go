@@ -161,17 +161,17 @@ func TestPlaceholderWithoutPodArgumentIsAProblemThatNamesTheArgument(t *testing.
 
 func TestDeclaredValueThatBreaksTheSpecificationIsAProblem(t *testing.T) {
 	for text, want := range map[string]config.Problem{
-		`{"type": "sriov"}`: {Key: "deviceInfo.type", Value: `"sriov"`, Want: `"pci", "vdpa", "vhost-user" or "memif" (section 3.1.1)`},
-		`{"type": 5}`:       {Key: "deviceInfo.type", Value: `5`, Want: `a string (section 3.1.1)`},
-		`{"pci": "x"}`:      {Key: "deviceInfo.pci", Value: `"x"`, Want: `a map (section 3.1.3)`},
+		`{"type": "sriov"}`: {Key: "deviceInfo.type", Value: `"sriov"`, Want: `"pci", "vdpa", "vhost-user" or "memif" (Device Information Specification, 3.1.1)`},
+		`{"type": 5}`:       {Key: "deviceInfo.type", Value: `5`, Want: `a string (Device Information Specification, 3.1.1)`},
+		`{"pci": "x"}`:      {Key: "deviceInfo.pci", Value: `"x"`, Want: `a map (Device Information Specification, 3.1.3)`},
 		`{"type": "pci", "pci": {"pci-address": "01:00.2"}}`: {Key: "deviceInfo.pci.pci-address", Value: `"01:00.2"`,
-			Want: `a PCI address dddd:BB:DD.f (section 3.1.3.1)`},
+			Want: `a PCI address dddd:BB:DD.f (Device Information Specification, 3.1.3.1)`},
 		`{"type": "vdpa", "vdpa": {"driver": "vfio"}}`: {Key: "deviceInfo.vdpa.driver", Value: `"vfio"`,
-			Want: `"vhost" or "virtio" (section 3.1.4.2)`},
+			Want: `"vhost" or "virtio" (Device Information Specification, 3.1.4.2)`},
 		`{"type": "memif", "memif": {"path": "run/m"}}`: {Key: "deviceInfo.memif.path", Value: `"run/m"`,
-			Want: `an absolute path (section 3.1.6.2)`},
+			Want: `an absolute path (Device Information Specification, 3.1.6.2)`},
 		`{"type": "vhost-user", "vhost-user": {"path": "/a b"}}`: {Key: "deviceInfo.vhost-user.path", Value: `"/a b"`,
-			Want: `no "=", blank or backslash, which app-netutil mangles (section 3.1.5.2)`},
+			Want: `no "=", blank or backslash, which app-netutil mangles (Device Information Specification, 3.1.5.2)`},
 	} {
 		info, _, err := declared(t, text, podArgs)
 		if p := problem(t, text, err); info != nil || *p != want {

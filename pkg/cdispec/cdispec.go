@@ -1,6 +1,6 @@
 // Package cdispec makes the CDI spec of a network attachment: one device of the
 // Container Device Interface, whose edits give a container the attachment's device
-// nodes, the directory of its socket and its device-info file.
+// nodes, the directory of its socket, its device-info file, and variables that tell of it.
 //
 // It is pure: it reads and writes nothing, and leaves it to package grant to decide who
 // may have what.
@@ -14,6 +14,8 @@ import (
 	"unicode/utf8"
 
 	"tags.cncf.io/container-device-interface/specs-go"
+
+	"devinfo-cni.io/devinfo"
 )
 
 // DefaultKind is the kind of the CDI device where the configuration names none.
@@ -43,11 +45,12 @@ type Mount struct {
 
 // Attachment is all that a CDI device can say of one attachment.
 type Attachment struct {
-	Kind, Name string // of the CDI device: vendor/class, and the device's name
-	IfName     string // CNI_IFNAME
-	InfoFile   string // host path of the device-info file; "" = none
+	Kind, Name string        // of the CDI device: vendor/class, and the device's name
+	IfName     string        // CNI_IFNAME
+	InfoFile   string        // host path of the device-info file; "" = none
+	Info       *devinfo.Info // what it says; nil = not known
 	Nodes      []Node
-	Mounts     []Mount
+	Mounts     []Mount // of its socket: the directory
 }
 
 // Spec makes the spec, in the oldest CDI version that can express it. It fails for a kind
@@ -76,7 +79,13 @@ func (a Attachment) edits() (specs.ContainerEdits, error) {
 		inside = InfoFile(a.IfName)
 		mounts = append([]Mount{{Host: a.InfoFile, Container: inside, ReadOnly: true}}, mounts...)
 	}
-	edits := specs.ContainerEdits{Env: []string{Variable(a.IfName) + "=" + inside}}
+	socket := func(declared string) string {
+		if len(a.Mounts) == 0 {
+			return ""
+		}
+		return declared
+	}
+	edits := specs.ContainerEdits{Env: append([]string{Variable(a.IfName) + "=" + inside}, Facts(a.IfName, a.Info, socket)...)}
 	for _, n := range a.Nodes {
 		if err := checkPath(n.Path); err != nil {
 			return edits, err

@@ -10,13 +10,14 @@ import (
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 	"tags.cncf.io/container-device-interface/specs-go"
 
+	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/cdispec"
 )
 
 // group is a VF on vfio-pci, with all that an attachment can have.
 var group = cdispec.Attachment{
 	Kind: "vendor.example/net.v2", Name: "6e0c-net1", IfName: "net1",
-	InfoFile: "/run/infos/pod1",
+	InfoFile: "/run/infos/pod1", Info: &devinfo.Info{Type: devinfo.TypePCI, PCI: &devinfo.PCI{Address: "0000:3b:00.3"}},
 	Nodes: []cdispec.Node{
 		{Path: "/dev/vfio/vfio", Type: "c", Major: 10, Minor: 196},
 		{Path: "/dev/vfio/15", Type: "c", Major: 240},
@@ -44,7 +45,7 @@ func TestASpecIsOneDeviceWithItsEdits(t *testing.T) {
 	equal(t, "spec", spec(t, group), &specs.Spec{
 		Version: "0.6.0", Kind: "vendor.example/net.v2",
 		Devices: []specs.Device{{Name: "6e0c-net1", ContainerEdits: specs.ContainerEdits{
-			Env: []string{"DEVINFO_NET1=/var/run/k8s.cni.cncf.io/devinfo/net1.json"},
+			Env: []string{"DEVINFO_NET1=/var/run/k8s.cni.cncf.io/devinfo/net1.json", "DEVINFO_NET1_TYPE=pci", "DEVINFO_NET1_PCI_ADDRESS=0000:3b:00.3"},
 			DeviceNodes: []*specs.DeviceNode{
 				{Path: "/dev/vfio/vfio", Type: "c", Major: 10, Minor: 196, Permissions: "rw"},
 				{Path: "/dev/vfio/15", Type: "c", Major: 240, Permissions: "rw"},
@@ -137,7 +138,7 @@ func TestInjectionGivesNodesMountsAndTheVariable(t *testing.T) {
 	}
 	number := func(n int64) *int64 { return &n }
 	equal(t, "OCI spec", got, &oci.Spec{
-		Process: &oci.Process{Env: []string{"PATH=/bin", "DEVINFO_NET1=/var/run/k8s.cni.cncf.io/devinfo/net1.json"}},
+		Process: &oci.Process{Env: []string{"PATH=/bin", "DEVINFO_NET1=/var/run/k8s.cni.cncf.io/devinfo/net1.json", "DEVINFO_NET1_TYPE=pci", "DEVINFO_NET1_PCI_ADDRESS=0000:3b:00.3"}},
 		Mounts: []oci.Mount{
 			{Destination: "/proc", Type: "proc", Source: "proc"},
 			{Destination: "/run/vhost", Source: "/run/sockets/a", Options: []string{"bind", "rw", "nosuid", "nodev", "noexec"}},

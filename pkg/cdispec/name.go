@@ -35,27 +35,6 @@ func DeviceName(containerID, ifName string) string {
 	return string(name)
 }
 
-const variable = "DEVINFO_"
-
-// Variable is the environment variable that names the device-info file of an
-// interface: DEVINFO_ and the name in capitals. Anything but a lower-case letter or a
-// digit is written as _ and two hexadecimal digits, so that the variables of "net-1",
-// "net_1" and "NET1" differ: DEVINFO_NET_2D1, DEVINFO_NET_5F1, DEVINFO__4E_45_541.
-func Variable(ifName string) string {
-	name := []byte(variable)
-	for _, c := range []byte(ifName) {
-		switch {
-		case c >= 'a' && c <= 'z':
-			name = append(name, c-'a'+'A')
-		case c >= '0' && c <= '9':
-			name = append(name, c)
-		default:
-			name = fmt.Appendf(name, "_%02X", c)
-		}
-	}
-	return string(name)
-}
-
 // CheckKind returns an error unless a container runtime accepts the kind: CDI SPEC.md,
 // "Kind". The library checks the letters, this also the lengths.
 func CheckKind(kind string) error {

@@ -225,8 +225,8 @@ func TestTheNodeFillsInWhatTheAPILacks(t *testing.T) {
 		t.Errorf("%q", nodes)
 	}
 	records := []cluster.Recorded{
-		{Pod: "shop/memif", IfName: "net1", Type: "memif", Device: "/run/m"}, {Pod: "shop/memif", IfName: "net2"},
-		{Pod: "shop/dpdk", IfName: "net1", Type: "pci", Device: "0000:ff:00.0"},
+		{Namespace: "shop", Pod: "memif", Interface: "net1", Type: "memif", Device: "/run/m"}, {Namespace: "shop", Pod: "memif", Interface: "net2"},
+		{Namespace: "shop", Pod: "dpdk", Interface: "net1", Type: "pci", Device: "0000:ff:00.0"},
 	}
 	cluster.Fill(all, "n2", records) // another node's pod of that name
 	cluster.Fill(all, "n1", records)

@@ -7,10 +7,11 @@ import (
 
 // Recorded is an attachment as devinfoctl list -o json prints it on a node.
 type Recorded struct {
-	Pod    string `json:"pod"` // namespace/name
-	IfName string `json:"ifName"`
-	Type   string `json:"type"`
-	Device string `json:"device"`
+	Namespace string `json:"namespace"`
+	Pod       string `json:"pod"`
+	Interface string `json:"interface"`
+	Type      string `json:"type"`
+	Device    string `json:"device"`
 }
 
 // Deviceless are the nodes of attachments of which the API names no device, sorted. Multus
@@ -27,16 +28,16 @@ func Deviceless(list []Attachment) []string {
 
 // Fill takes from a node's records what the API does not say of its attachments.
 func Fill(list []Attachment, node string, records []Recorded) {
-	type key struct{ pod, ifName string }
+	type key struct{ namespace, pod, ifName string }
 	by := map[key]Recorded{}
 	for _, r := range records {
 		if r.Device != "" {
-			by[key{r.Pod, r.IfName}] = r
+			by[key{r.Namespace, r.Pod, r.Interface}] = r
 		}
 	}
 	for n := range list {
 		a := &list[n]
-		r, there := by[key{a.Namespace + "/" + a.Pod, a.Interface}]
+		r, there := by[key{a.Namespace, a.Pod, a.Interface}]
 		if there && a.Node == node && a.deviceless() {
 			a.Type, a.Device, a.FromNode = r.Type, r.Device, true
 		}

@@ -7,7 +7,7 @@ import (
 )
 
 // The attributes of a device that stand for what a device-info file says. The first is
-// Kubernetes' own, of any driver; docs/inventory.md has all of cni-dra-driver.
+// Kubernetes' own, of any driver; docs/dra/inventory.md has all of cni-dra-driver.
 const (
 	busIDAttribute       = "resource.kubernetes.io/pciBusID"
 	pfAttribute          = "devinfo-cni.io/pfPCIBusID"

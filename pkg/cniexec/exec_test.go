@@ -18,6 +18,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"devinfo-cni.io/pkg/cniexec"
+	"devinfo-cni.io/test/undertest"
 )
 
 var _ invoke.Exec = &cniexec.Exec{}
@@ -193,6 +194,9 @@ func TestTheContextDoesNotEndAPlugin(t *testing.T) {
 }
 
 func TestADaemonThatKeepsTheOutputIsNotWaitedFor(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: it takes the 10 s that an output may")
+	}
 	t.Parallel()
 	plugin := script(t, "(read x <end; echo late) & exit 0") // DEL: an output is none of its duties
 	end := fifo(t, plugin, "end")
@@ -257,11 +261,7 @@ func TestAPluginRunsBelowItsRoot(t *testing.T) {
 	}
 	root := t.TempDir()
 	must(t, os.Mkdir(root+"/bin", 0o755))
-	build := exec.Command("go", "build", "-o", root+"/bin/plugin", "./testdata/static")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	undertest.Programs(t, root+"/bin/plugin", "", "./testdata/static")
 	out, err := call(t, &cniexec.Exec{Root: root, Inherit: lockedFile(t)}, // not below it
 		"/bin/plugin", "ADD")
 	if out != `{"dir":"/","entries":"bin"}` || err != nil {

@@ -37,6 +37,7 @@ type Network struct {
 
 // A PluginError says which plugin failed.
 type PluginError struct {
+	At     int    // its place in the list
 	Plugin string // its type
 	Err    error  // an *Error, but where libcni cannot make the plugin's configuration or read its result
 }
@@ -52,7 +53,7 @@ func (n *Network) Add(prev json.RawMessage) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	cni, run := n.open()
+	cni, run := n.open(0)
 	defer os.RemoveAll(n.Cache)
 	n.Started = 0
 	run.before, run.after = func() error {
@@ -88,10 +89,10 @@ func (n *Network) Del(result json.RawMessage, stop func(error) bool) (errs []err
 	if err != nil {
 		return []error{err}
 	}
-	for _, plugin := range slices.Backward(list.Plugins) {
+	for i := len(list.Plugins) - 1; i >= 0; i-- {
 		one := *list
-		one.Plugins = []*libcni.PluginConfig{plugin}
-		cni, run := n.open()
+		one.Plugins = list.Plugins[i : i+1]
+		cni, run := n.open(i)
 		if err := cni.DelNetworkList(context.Background(), &one, n.Runtime); err != nil {
 			errs = append(errs, run.blame(err))
 			if stop != nil && stop(err) {
@@ -109,7 +110,7 @@ func (n *Network) Check(prev json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	cni, run := n.open()
+	cni, run := n.open(0)
 	return run.blame(cni.CheckNetworkList(context.Background(), list, n.Runtime))
 }
 
@@ -118,7 +119,7 @@ func (n *Network) GC(valid []types.GCAttachment) (errs []error) {
 	for i := range n.List.Plugins {
 		one := *n.List
 		one.Plugins = n.List.Plugins[i : i+1]
-		cni, run := n.open()
+		cni, run := n.open(i)
 		if err := cni.GCNetworkList(context.Background(), &one, &libcni.GCArgs{ValidAttachments: valid}); err != nil {
 			errs = append(errs, run.blame(err))
 		}
@@ -128,7 +129,7 @@ func (n *Network) GC(valid []types.GCAttachment) (errs []error) {
 
 // Status gives the error of the first plugin that is not ready.
 func (n *Network) Status() error {
-	cni, run := n.open()
+	cni, run := n.open(0)
 	return run.blame(cni.GetStatusNetworkList(context.Background(), n.List))
 }
 
@@ -142,16 +143,17 @@ func (n *Network) with(prev json.RawMessage, first int) (*libcni.NetworkConfigLi
 	for i, plugin := range list.Plugins[:first] {
 		injected, err := libcni.InjectConf(plugin, map[string]any{"prevResult": prev})
 		if err != nil {
-			return nil, &PluginError{plugin.Network.Type, err}
+			return nil, &PluginError{i, plugin.Network.Type, err}
 		}
 		list.Plugins[i] = injected
 	}
 	return &list, nil
 }
 
-func (n *Network) open() (*libcni.CNIConfig, *watched) {
+// open prepares a run of the plugins from the first that is given, by its place.
+func (n *Network) open(first int) (*libcni.CNIConfig, *watched) {
 	_ = os.RemoveAll(n.Cache) // what cannot be removed on a read-only disk was not written there by us
-	run := &watched{Exec: n.Exec}
+	run := &watched{Exec: n.Exec, at: first - 1}
 	return libcni.NewCNIConfigWithCacheDir(n.Dirs, n.Cache, run), run
 }
 
@@ -161,12 +163,14 @@ type watched struct {
 	before func() error
 	after  func(plugin string, result []byte)
 	plugin string // the one that was looked for last
+	at     int    // its place in the list
 	ran    bool   // and was run
 }
 
 // FindInPath implements invoke.Exec.
 func (w *watched) FindInPath(plugin string, dirs []string) (string, error) {
 	w.plugin, w.ran = plugin, false
+	w.at++
 	return w.Exec.FindInPath(plugin, dirs)
 }
 
@@ -204,7 +208,7 @@ func (w *watched) blame(err error) error {
 	} else if cause := errors.Unwrap(err); cause != nil {
 		err = cause
 	}
-	return &PluginError{w.plugin, err}
+	return &PluginError{w.at, w.plugin, err}
 }
 
 // notRun says that a plugin failed before it could do anything.

@@ -86,23 +86,32 @@ func ParseNode(data []byte, path string) (Node, error) {
 func (n *Node) read(data []byte) error {
 	var raw map[string]json.RawMessage
 	if err := json.Unmarshal(data, &raw); err != nil {
-		return err
-	}
-	settings := map[string]any{
-		"deviceInfoDir": &n.DeviceInfoDir, "devicePluginDir": &n.DevicePluginDir, "stateDir": &n.StateDir, "sysfs": &n.Sysfs,
-		"logFile": &n.LogFile, "logLevel": &n.LogLevel, "cdiDir": &n.CDIDir, "cdiDevices": &n.CDIDevices, "socketDirs": &n.SocketDirs,
-		"injectNodes": &n.InjectNodes,
+		return fmt.Errorf(`must be one JSON object, {"stateDir": "/x"}: %w`, err)
 	}
 	for _, key := range slices.Sorted(maps.Keys(raw)) {
-		into, known := settings[key]
-		if !known {
-			return fmt.Errorf("unknown field %q", key)
+		at := slices.Index(nodeKeys, key)
+		if at < 0 {
+			return fmt.Errorf("%s: the key is not known; did you mean %s?", key, Nearest(key, nodeKeys))
 		}
-		if err := json.Unmarshal(raw[key], into); err != nil {
-			return fmt.Errorf("%s: %w", key, err)
+		if json.Unmarshal(raw[key], n.settings()[at]) != nil {
+			want := `text, "..."`
+			switch key {
+			case "cdiDevices", "socketDirs":
+				want = `a list, ["..."]`
+			case "injectNodes":
+				want = "true or false"
+			}
+			return fmt.Errorf("%s: %s must be %s", key, clip(raw[key]), want)
 		}
 	}
 	return nil
+}
+
+var nodeKeys = []string{"deviceInfoDir", "devicePluginDir", "stateDir", "sysfs", "logFile", "logLevel", "cdiDir", "cdiDevices", "socketDirs", "injectNodes"}
+
+// settings are those of nodeKeys.
+func (n *Node) settings() []any {
+	return []any{&n.DeviceInfoDir, &n.DevicePluginDir, &n.StateDir, &n.Sysfs, &n.LogFile, &n.LogLevel, &n.CDIDir, &n.CDIDevices, &n.SocketDirs, &n.InjectNodes}
 }
 
 // ReadFile reads a regular file of up to 1 MiB, as settings are. It does not wait for the writer of a named pipe.

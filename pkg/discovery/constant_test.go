@@ -126,33 +126,3 @@ func TestLookingForADeviceTakesTheSameWorkHoweverManyVFsThereAre(t *testing.T) {
 		t.Logf("%s: %+v", name, many)
 	}
 }
-
-// The test above can fail: its counter sees a listing, a glob and a walk.
-func TestTheCounterSeesWhatGrows(t *testing.T) {
-	const pf = "bus/pci/devices/0000:3b:00.0"
-	for name, look := range map[string]func(fs.FS) error{
-		"list": func(sys fs.FS) error { _, err := fs.ReadDir(sys, pf); return err },
-		"glob": func(sys fs.FS) error { _, err := fs.Glob(sys, pf+"/virtfn*"); return err },
-		"walk": func(sys fs.FS) error {
-			return fs.WalkDir(sys, "class", func(_ string, _ fs.DirEntry, err error) error { return err })
-		},
-		"list an open directory": func(sys fs.FS) error {
-			dir, err := sys.Open(pf)
-			if err != nil {
-				return err
-			}
-			_, err = dir.(fs.ReadDirFile).ReadDir(-1)
-			return err
-		},
-	} {
-		var few, many work
-		for n, w := range map[int]*work{4: &few, 1024: &many} {
-			if err := look(counting{hosttxttest.ManyVFs(n).Sys(), w, false}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if many.entries < few.entries+1000 {
-			t.Errorf("%s: 4 VFs take %+v, 1024 take %+v", name, few, many)
-		}
-	}
-}

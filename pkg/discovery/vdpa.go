@@ -35,8 +35,13 @@ func (s *search) lookForVDPA() error {
 }
 
 // onVirtio keeps those that the virtio device of the pod's interface can be of.
-func (s *search) onVirtio(list []sysfs.VDPA) []sysfs.VDPA {
-	return slices.DeleteFunc(slices.Clone(list), func(v sysfs.VDPA) bool { return !slices.Contains(v.Virtio, s.virtio) })
+func (s *search) onVirtio(list []sysfs.VDPA) (on []sysfs.VDPA) {
+	for _, v := range list {
+		if slices.Contains(v.Virtio, s.virtio) {
+			on = append(on, v)
+		}
+	}
+	return on
 }
 
 func severalVDPA(where ref, list []sysfs.VDPA) error {

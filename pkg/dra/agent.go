@@ -23,6 +23,7 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/dra/status"
 	"devinfo-cni.io/pkg/grant"
+	"devinfo-cni.io/pkg/inventory"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/pod"
@@ -76,7 +77,6 @@ type Options struct {
 	// Finder describes one of them where no plugin of its network has; nil = nobody does.
 	Finder *discovery.Finder
 
-	Ordered        bool          // a pod's networks are added one after the other, by claim and request, and deleted in reverse
 	Exec           invoke.Exec   // runs CNI plugins; nil = package cniexec does
 	PluginLimit    time.Duration // for one CNI plugin, which is then ended; 0 = [DefaultPluginLimit]
 	DelTries       int           // after which a DEL is given up whose namespace is gone; 0 = [DefaultDelTries]
@@ -115,6 +115,8 @@ type Metrics struct {
 	Mismatch func(what string, restored bool)
 	// Known is whether it is known what others have of the node's devices.
 	Known func(bool)
+	// Idle are all rules that name no device of the node, whenever they change.
+	Idle func([]inventory.Idle)
 }
 
 // Metadata writes the device metadata of a request: a [*kubeletplugin.Helper] does.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
@@ -25,7 +24,7 @@ func TestAClaimThatIsAllocatedAnewIsAttachedWithItsNewDevice(t *testing.T) {
 			r.options.Inventory = newNode(t, "mlx5-switchdev").inventory()
 			agent := r.start()
 			r.prepare(ownClaim("u1", vf0, network(`{"type":"sriov"}`)))
-			synctest.Wait()
+			quiet()
 			first := r.sandbox("s1", "pod")
 			must(t, r.runPod(first))
 			r.endPod(first)
@@ -41,7 +40,7 @@ func TestAClaimThatIsAllocatedAnewIsAttachedWithItsNewDevice(t *testing.T) {
 			}
 			// What cannot be done is not done with the device of before.
 			changed(ownClaim("u1", "pci-0000-09-00-0", network(`{"type":"sriov"}`)))
-			synctest.Wait()
+			quiet()
 			if n := agent.Census().Phases["Added"]; n != 0 {
 				t.Errorf("%s: %d are attached", told, n)
 			}

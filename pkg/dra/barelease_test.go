@@ -3,8 +3,8 @@ package dra_test
 import (
 	"bytes"
 	"path/filepath"
+	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -95,7 +95,7 @@ func TestTheLeasesOfAClaimWithoutANetworkAreThoseOfItsPods(t *testing.T) {
 		agent := r.start()
 		r.prepare(ownClaim("u1", vf3, ""))
 		agent.Reserve("u1", []state.Pod{{Namespace: "ns", Name: "next", UID: "uid-next"}})
-		synctest.Wait()
+		quiet()
 		claim, err := j.Claim("u1")
 		must(t, err)
 		if diff := cmp.Diff([]string{"uid-next"}, claim.Pods); diff != "" {
@@ -130,12 +130,47 @@ func TestAnAttachmentWhoseNodesAreGrantedHasTheirIOMMUGroup(t *testing.T) {
 func TestLeasesOfAClaimThatIsNotOnRecordAreCollected(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
 		j := r.withJournal(newNode(t, "mlx5-switchdev"))
-		must(t, j.Hold(&journal.Claim{UID: "u7", IfName: "net1", Leases: []journal.DeviceLease{exclusive("pci-0000:03:00.2")}}))
+		must(t, j.Hold(&journal.Claim{UID: "u7", Part: "net1", Leases: []journal.DeviceLease{exclusive("pci-0000:03:00.2")}}))
 		r.start()
 		r.prepare(ownClaim("u1", vf3, ""))
-		synctest.Wait()
+		quiet()
 		if lost, kept := r.holders("pci-0000:03:00.2"), r.holders("pci-0000:03:00.5"); lost != nil || len(kept) != 1 {
 			t.Errorf("lost %q, kept %q", lost, kept)
 		}
+	})
+}
+
+// An InfiniBand function without IPoIB is all nodes: its pod gets them, and nobody else's does.
+func TestAClaimOfRDMAAloneGetsItsNodes(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+		const vf = "pci-0000-17-00-1"
+		n := newNode(t, "mlx5-infiniband")
+		n.rules = `devices: [{select: 'device.attributes["devinfo-cni.io"].linkType == "infiniband"', as: exclusive, resourceName: example.com/ib}]`
+		r.withJournal(n)
+		agent := r.start()
+		devices, err := agent.Prepare(t.Context(), ownClaim("u1", vf, ""))
+		must(t, err)
+		if name := devices[0].Metadata.Attributes["devinfo-cni.io/rdmaDevice"].StringValue; name == nil || *name != "mlx5_1" {
+			t.Errorf("metadata: %+v", devices[0].Metadata)
+		}
+		var nodes []string
+		for _, word := range strings.Split(r.spec(), `"`) {
+			if strings.HasPrefix(word, "/dev/") {
+				nodes = append(nodes, word)
+			}
+		}
+		if diff := cmp.Diff([]string{"/dev/infiniband/uverbs1", "/dev/infiniband/issm1", "/dev/infiniband/umad1", "/dev/infiniband/rdma_cm"}, nodes); diff != "" {
+			t.Error(diff)
+		}
+		next := ownClaim("u2", vf, "")
+		next.Status.ReservedFor[0].UID = "uid-next"
+		_, err = agent.Prepare(t.Context(), next)
+		says(t, err, vf+" (0000:17:00.1) is held by claim ns/claim-u1")
+		must(t, r.runPod(r.sandbox("s1", "pod")))
+		r.endPod(r.sandbox("s1", "pod"))
+		r.unprepared("u1")
+		r.prepare(next)
+		r.unprepared("u2")
+		r.expectNothing()
 	})
 }

@@ -60,7 +60,6 @@ func BenchmarkRunPodSandbox(b *testing.B) {
 func BenchmarkAHundredPodsAtOnce(b *testing.B) {
 	const pods = 100
 	r := benchRig(b)
-	r.options.Ordered = false
 	agent := r.start()
 	list, err := libcni.NetworkConfFromBytes(fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"fake","dir":%q}]}`, r.dir))
 	must(b, err)

@@ -65,7 +65,7 @@ func (c *claim) isFor(pod types.UID) bool {
 	return c.record.Pod.UID == pod || slices.ContainsFunc(c.pods, func(p state.Pod) bool { return p.UID == pod })
 }
 
-// owes a DEL for the sandbox. Nobody waits with it until its devices are restored.
+// owes a DEL for the sandbox. Restoring its devices does not count.
 func (c *claim) owes(sandbox string) bool {
 	return slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool {
 		return at.Sandbox == sandbox && at.Phase != state.Restoring
@@ -187,8 +187,7 @@ func (a *Agent) drop(c *claim) {
 	a.announce()
 }
 
-// claimsOf are the claims that are reserved for a pod, sorted by name: the order in which
-// they are attached, if there is one. The mutex must be held.
+// claimsOf are the claims that are reserved for a pod, sorted by name. The mutex must be held.
 func (a *Agent) claimsOf(pod types.UID) []*claim {
 	var list []*claim
 	for _, c := range a.claims {
@@ -196,12 +195,10 @@ func (a *Agent) claimsOf(pod types.UID) []*claim {
 			list = append(list, c)
 		}
 	}
-	slices.SortFunc(list, before)
+	slices.SortFunc(list, func(c, d *claim) int {
+		return cmp.Or(cmp.Compare(c.ref.Name, d.ref.Name), cmp.Compare(c.ref.UID, d.ref.UID))
+	})
 	return list
-}
-
-func before(c, d *claim) int {
-	return cmp.Or(cmp.Compare(c.ref.Name, d.ref.Name), cmp.Compare(c.ref.UID, d.ref.UID))
 }
 
 // Census counts the attachments by phase, and the claims whose status is owed.

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"devinfo-cni.io/pkg/dra/state"
@@ -22,7 +21,7 @@ func (r *rig) abandonedAndCleared(p *plugins) {
 	_ = r.runPod(sb)
 	r.endPod(sb)
 	r.unprepared("u1")
-	synctest.Wait() // what was answered may not be on disk yet
+	quiet() // what was answered may not be on disk yet
 	_, err := state.ClearLeftovers(r.options.StateDir, "u1")
 	must(r.t, err)
 }

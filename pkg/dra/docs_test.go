@@ -14,6 +14,7 @@ import (
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/custody"
 	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/inventory"
 )
 
 func text(t *testing.T, path string) string {
@@ -53,6 +54,7 @@ func TestTheDocumentationHasTheMetrics(t *testing.T) {
 	m.Exec("ADD", time.Second, dra.ReasonPlugin)
 	m.Event("Prepare", time.Second, os.ErrInvalid)
 	m.Mismatch(custody.Name, true)
+	m.Idle([]inventory.Idle{{Rule: "devices[0]"}})
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -62,16 +64,16 @@ func TestTheDocumentationHasTheMetrics(t *testing.T) {
 		exposed = append(exposed, family.GetName())
 	}
 	rows := map[string]string{}
-	for _, row := range regexp.MustCompile("(?m)^\\| `(cni_dra_[a-z_]+)` \\| (.*) \\|$").FindAllStringSubmatch(text(t, "../../docs/dra.md"), -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| `(cni_dra_[a-z_]+)` \\| (.*) \\|$").FindAllStringSubmatch(text(t, "../../docs/dra/README.md"), -1) {
 		rows[row[1]] = row[2]
 	}
 	for _, name := range exposed {
 		if _, ok := rows[name]; !ok {
-			t.Errorf("docs/dra.md has no %s", name)
+			t.Errorf("docs/dra/README.md has no %s", name)
 		}
 	}
 	if len(rows) != len(exposed) {
-		t.Errorf("docs/dra.md has other metrics than %q", exposed)
+		t.Errorf("docs/dra/README.md has other metrics than %q", exposed)
 	}
 	for _, test := range []struct {
 		metric, label string
@@ -88,13 +90,13 @@ func TestTheDocumentationHasTheMetrics(t *testing.T) {
 		}
 		slices.Sort(documented)
 		if diff := cmp.Diff(test.values, documented); diff != "" {
-			t.Errorf("%s, %s (-code +docs/dra.md):\n%s", test.metric, test.label, diff)
+			t.Errorf("%s, %s (-code +docs/dra/README.md):\n%s", test.metric, test.label, diff)
 		}
 	}
 }
 
 func TestTheDocumentationHasTheReasonsOfEvents(t *testing.T) {
-	_, line, _ := strings.Cut(text(t, "../../docs/dra.md"), "Events on pods have the reasons ")
+	_, line, _ := strings.Cut(text(t, "../../docs/dra/README.md"), "Events on pods have the reasons ")
 	line, _, _ = strings.Cut(line, ".")
 	var documented []string
 	for _, found := range regexp.MustCompile("`(\\w+)`").FindAllStringSubmatch(line, -1) {
@@ -102,6 +104,6 @@ func TestTheDocumentationHasTheReasonsOfEvents(t *testing.T) {
 	}
 	slices.Sort(documented)
 	if diff := cmp.Diff(literals(t, `(?m)^\tNotice\w+ .*= "(\w+)"`, "notices.go"), documented); diff != "" {
-		t.Errorf("(-code +docs/dra.md)\n%s", diff)
+		t.Errorf("(-code +docs/dra/README.md)\n%s", diff)
 	}
 }

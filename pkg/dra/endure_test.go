@@ -10,6 +10,9 @@ import (
 )
 
 func TestManyPodsInARowLeaveNothing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: it takes many seconds")
+	}
 	const pods = 60
 	r := newRig(t)
 	agent := r.start()

@@ -102,7 +102,11 @@ func (a *Agent) openGate(c *claim, at *state.Attachment) error {
 			return err
 		}
 	}
-	given, err := a.granted(at)
+	var given grant.Grant
+	info, err := a.described(at)
+	if err == nil {
+		given, err = a.granted(at, info)
+	}
 	if err == nil {
 		err = a.holdGroup(c, at, given.IOMMUGroup)
 	}
@@ -112,7 +116,7 @@ func (a *Agent) openGate(c *claim, at *state.Attachment) error {
 	for _, r := range given.Refusals {
 		a.Log.Warn("not handed to the containers", "claim", c.ref, "request", at.Request, "device", r.Device, "why", r.Why, "remedy", r.Remedy)
 	}
-	edits.Nodes, edits.Mounts = given.Nodes, given.Mounts
+	edits.Info, edits.Nodes, edits.Mounts = info, given.Nodes, given.Mounts
 	spec, err := edits.Spec()
 	if err != nil {
 		return err
@@ -167,24 +171,27 @@ func (a *Agent) mountable(c *claim, at *state.Attachment) string {
 	return at.InfoFile
 }
 
-func (a *Agent) granted(at *state.Attachment) (grant.Grant, error) {
+// described is the device information of an attachment; nil = none that we understand.
+func (a *Agent) described(at *state.Attachment) (*devinfo.Info, error) {
 	switch {
-	case a.Grant == nil || at.Info == nil && !at.Bare():
-		return grant.Grant{}, nil
 	case at.Bare():
-		info := a.discover(at)
-		if info == nil {
-			return grant.Grant{}, nil
-		}
-		return a.Grant(info, identity(at), "", "")
+		return a.discover(at), nil
+	case at.Info == nil:
+		return nil, nil
 	}
 	info, err := devinfo.Parse(at.Info)
-	var version *devinfo.VersionError
-	if errors.As(err, &version) {
-		return grant.Grant{}, nil
+	if version := (*devinfo.VersionError)(nil); errors.As(err, &version) {
+		return nil, nil
 	}
-	if err != nil {
-		return grant.Grant{}, err
+	return info, err
+}
+
+func (a *Agent) granted(at *state.Attachment, info *devinfo.Info) (grant.Grant, error) {
+	switch {
+	case a.Grant == nil || info == nil:
+		return grant.Grant{}, nil
+	case at.Bare():
+		return a.Grant(info, identity(at), "", "")
 	}
 	return a.Grant(info, identity(at), at.Netns, at.IfName)
 }

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/containerd/nri/pkg/api"
 	"tags.cncf.io/container-device-interface/specs-go"
@@ -65,7 +64,7 @@ func TestTheGateOfASandboxIsForNoOther(t *testing.T) {
 		agent := r.start()
 		_, err = agent.Synchronize(t.Context(), []*api.PodSandbox{first}, nil)
 		must(t, err)
-		synctest.Wait()
+		quiet()
 		must(t, r.admits(first, "u1_x"))
 		says(t, r.admits(second, "u1_x"), "claim ns/a")
 		if now, err := os.ReadFile(file); err != nil || strings.Count(string(now), r.options.Gate) != 1 {

@@ -110,7 +110,7 @@ func (a *Agent) holdGroup(c *claim, at *state.Attachment, group string) error {
 	if a.Journal == nil || group == "" {
 		return nil
 	}
-	of, err := a.Journal.Claim((&journal.Claim{UID: string(c.ref.UID), IfName: at.IfName}).Record())
+	of, err := a.Journal.Claim((&journal.Claim{UID: string(c.ref.UID), Part: at.Part()}).Record())
 	lease := journal.DeviceLease{ID: groupID(group), Mode: journal.Exclusive}
 	if err != nil || of == nil || slices.Contains(of.Leases, lease) {
 		return err
@@ -119,10 +119,10 @@ func (a *Agent) holdGroup(c *claim, at *state.Attachment, group string) error {
 	return a.take(c, at, of)
 }
 
-// leases are what attachments of a claim, of one interface or of none, have leases of:
+// leases are what one attachment of a claim, or those without an interface, have leases of:
 // their devices, and what these are parts of.
 func (a *Agent) leases(uid types.UID, attachments ...*state.Attachment) (*journal.Claim, error) {
-	of := &journal.Claim{UID: string(uid), IfName: attachments[0].IfName, Netns: attachments[0].Netns}
+	of := &journal.Claim{UID: string(uid), Part: attachments[0].Part(), Netns: attachments[0].Netns}
 	for _, at := range attachments {
 		line, err := a.Inventory.Lineage(deviceID(at))
 		if err != nil {
@@ -174,19 +174,18 @@ func (a *Agent) notOthers(c *claim, at *state.Attachment) error {
 }
 
 // letGo is for an attachment that has nothing any more. Its leases stay while another one of
-// the claim, by the same interface, owes something: one of a later sandbox, or one whose DEL
-// was given up.
+// the claim owes the same: one of a later sandbox, or one whose DEL was given up.
 func (a *Agent) letGo(c *claim, at *state.Attachment) error {
 	if a.Journal == nil {
 		return nil
 	}
 	other := func(of state.Attachment) bool {
-		return of.Owes() && of.IfName == at.IfName && of.Sandbox != at.Sandbox
+		return of.Owes() && of.Part() == at.Part() && of.Sandbox != at.Sandbox
 	}
 	if slices.ContainsFunc(c.record.Attachments, other) || slices.ContainsFunc(c.record.Abandoned, other) {
 		return nil
 	}
-	of := journal.Claim{UID: string(c.ref.UID), IfName: at.IfName}
+	of := journal.Claim{UID: string(c.ref.UID), Part: at.Part()}
 	return a.Journal.LetGo(of.Record())
 }
 

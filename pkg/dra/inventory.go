@@ -50,6 +50,7 @@ type nodeDevices struct {
 	warned    []string                      // what was said last
 	unknown   error                         // why it is not known what others have; nil = it is
 	left      *state.Offer                  // what was left for people last
+	idle      []inventory.Idle              // the rules without a device, as was said last
 	health    health
 }
 
@@ -97,11 +98,27 @@ func (a *Agent) survey(others map[string]string, unknown error) (map[string]inve
 	for _, d := range decisions {
 		byName[d.Device.Name] = d
 	}
+	a.noteIdle(a.Inventory.Rules.Idle(decisions, host.Links))
 	list := inventory.Slices(decisions, held, last)
 	if a.Inventory.EvictLost {
 		inventory.Evict(list, inventory.TaintGone)
 	}
 	return byName, list, nil
+}
+
+// noteIdle tells, when that changes, which rules name no device: pods stay Pending for no other
+// reason that they could see. The mutex of a.node must be held.
+func (a *Agent) noteIdle(list []inventory.Idle) {
+	if slices.Equal(list, a.node.idle) {
+		return
+	}
+	a.node.idle = list
+	if a.Metrics.Idle != nil {
+		a.Metrics.Idle(list)
+	}
+	for _, idle := range list {
+		a.Log.Warn("a rule names no device of this node: correct it, unless it is meant for others", "rule", idle.Rule, "reason", idle.Why)
+	}
 }
 
 // others are the devices that somebody else has: see [inventory.Situation]. Beside an error
@@ -223,10 +240,8 @@ func (a *Agent) leaveOffer(decisions map[string]inventory.Decision, withheld map
 		}
 		offer.Devices = append(offer.Devices, one)
 	}
-	idle := a.Inventory.Rules.Idle(decisions)
-	for _, n := range slices.Sorted(maps.Keys(idle)) {
-		r := idle[n]
-		offer.Idle = append(offer.Idle, state.Idle{Rule: n, Select: r.Select != "", PCIAddresses: r.PCIAddresses, PFNames: r.PFNames, IfNames: r.IfNames, Drivers: r.Drivers})
+	for _, idle := range a.node.idle {
+		offer.Idle = append(offer.Idle, state.Idle{Rule: idle.Rule, Why: idle.Why})
 	}
 	if a.node.left != nil && reflect.DeepEqual(a.node.left, offer) {
 		return

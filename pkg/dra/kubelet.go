@@ -20,6 +20,8 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"devinfo-cni.io/devinfo/store"
 )
 
 // KubeletOptions are where a [Kubelet] is and what it offers. All but Limit and Metadata
@@ -75,7 +77,8 @@ func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet
 	}
 	if o.Metadata {
 		versions := []schema.GroupVersion{v1beta1.SchemeGroupVersion, v1alpha1.SchemeGroupVersion}
-		options = append(options, kubeletplugin.EnableDeviceMetadata(true, versions))
+		options = append(options, kubeletplugin.EnableDeviceMetadata(true, versions),
+			kubeletplugin.MetadataFileOps(kubeletplugin.MetadataFileOperations{WriteFile: writeFile}))
 	}
 	helper, err := kubeletplugin.Start(ctx, k, options...)
 	if err != nil {
@@ -95,6 +98,13 @@ func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet
 		k.publishing.Go(func() { agent.watchNode(ctx) })
 	}
 	return k, nil
+}
+
+// writeFile replaces a file of the metadata without waiting for the disk, as the library does twice
+// for each. What a power failure takes is written again: the kubelet prepares each claim anew
+// after its start, which reads none of it.
+func writeFile(name string, data []byte, _ os.FileMode) error {
+	return store.Open(filepath.Dir(name)).Write(filepath.Base(name), data)
 }
 
 // keepOffering publishes again what has changed, until ctx ends.

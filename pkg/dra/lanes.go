@@ -86,10 +86,5 @@ func (a *Agent) end(c *claim, s step, g goal, l lane, err error) {
 		c.failed, c.trouble, c.again = s.do, err, time.Now().Add(a.backOff.When(c.ref.UID))
 		a.Log.Error("not done", "what", s.do, "claim", c.ref, "error", err)
 	}
-	if a.Ordered {
-		for _, other := range a.claimsOf(c.record.Pod.UID) {
-			a.wake(other)
-		}
-	}
 	a.announce()
 }

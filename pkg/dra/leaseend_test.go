@@ -3,7 +3,6 @@ package dra_test
 import (
 	"path/filepath"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"devinfo-cni.io/pkg/dra"
@@ -53,7 +52,7 @@ func TestClearingWhatWasGivenUpLeavesTheLeaseOfTheNextSandbox(t *testing.T) {
 		_ = r.runPod(r.sandbox("s1", "pod"))
 		r.endPod(r.sandbox("s1", "pod"))
 		time.Sleep(30 * time.Minute)
-		synctest.Wait()
+		quiet()
 		p.set(nil)
 		must(t, r.runPod(r.sandbox("s2", "pod")))
 		if n := agent.Census().Phases["Abandoned"]; n != 1 {
@@ -62,9 +61,44 @@ func TestClearingWhatWasGivenUpLeavesTheLeaseOfTheNextSandbox(t *testing.T) {
 		_, err := state.ClearLeftovers(r.options.StateDir, "u1")
 		must(t, err)
 		time.Sleep(2 * time.Hour)
-		synctest.Wait()
+		quiet()
 		if n := holders(); n != 1 {
 			t.Errorf("%d have the device", n)
+		}
+	})
+}
+
+// The scheduler may give a claim another device while what it did to the first is not undone.
+func TestAClaimThatIsAllocatedAnewKeepsTheLeaseOfWhatItOwes(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+		_, holders := r.prepared(t)
+		p.set(always)
+		_ = r.runPod(r.sandbox("s1", "pod"))
+		r.endPod(r.sandbox("s1", "pod"))
+		p.set(func(command, sandbox, _ string) error {
+			if sandbox == "s1" {
+				return errNoMaster
+			}
+			return nil
+		})
+		time.Sleep(30 * time.Minute)
+		r.prepare(ownClaim("u1", vf2, network(`{"type":"sriov"}`)))
+		second := r.sandbox("s2", "pod")
+		must(t, r.runPod(second))
+		if first, now := holders(), len(r.holders("pci-0000:03:00.4")); first != 1 || now != 1 {
+			t.Errorf("%d have the first device, %d the second", first, now)
+		}
+		p.set(nil)
+		time.Sleep(2 * time.Hour)
+		quiet()
+		if first, now := holders(), len(r.holders("pci-0000:03:00.4")); first != 0 || now != 1 {
+			t.Errorf("once it is restored: %d have the first device, %d the second", first, now)
+		}
+		r.endPod(second)
+		r.unprepared("u1")
+		r.expectNothing()
+		if n := len(r.holders("pci-0000:03:00.4")); n > 0 {
+			t.Errorf("in the end %d have the second device", n)
 		}
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/inventory"
 )
 
 // Census is how many attachments there are in each phase, and how many claims have a
@@ -16,7 +17,7 @@ type Census struct {
 	Status int
 }
 
-// NewMetrics registers what an agent counts. The names are in docs/dra.md.
+// NewMetrics registers what an agent counts. The names are in docs/dra/README.md.
 func NewMetrics(to prometheus.Registerer) Metrics {
 	// A macvlan takes 10 ms, DHCP seconds; the runtime gives up after 2 s.
 	buckets := []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2, 5, 15, 60}
@@ -70,9 +71,18 @@ func waitMetrics(to prometheus.Registerer, buckets []float64) Metrics {
 	known := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "cni_dra_others_known", Help: "1 while it is known what device plugins and others have of the node's devices.",
 	})
-	to.MustRegister(waits, cut, known)
+	idle := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "cni_dra_idle_rules", Help: "1 for each rule of the configuration that names no device of this node, with the device that comes nearest.",
+	}, []string{"rule", "nearest"})
+	to.MustRegister(waits, cut, known, idle)
 	known.Set(1)
 	return Metrics{
+		Idle: func(list []inventory.Idle) {
+			idle.Reset()
+			for _, i := range list {
+				idle.WithLabelValues(i.Rule, i.Nearest).Set(1)
+			}
+		},
 		Known: func(is bool) {
 			known.Set(0)
 			if is {

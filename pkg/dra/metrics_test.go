@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/inventory"
 )
 
 // gathered gives each sample by its name and labels; of a histogram, the count.
@@ -41,26 +42,29 @@ func TestMetricsCountWhatHappens(t *testing.T) {
 	m.Waited(time.Second)
 	m.Cut(72)
 	m.Known(false)
+	m.Idle([]inventory.Idle{{Rule: "devices[0] (ifNames: eth9)"}})
+	m.Idle([]inventory.Idle{{Rule: "devices[1] (ifNames: eth7)", Nearest: "eth0"}})
 	m.Exec("ADD", time.Second, "")
 	m.Exec("ADD", time.Second, dra.ReasonPlugin)
 	m.Exec("DEL", time.Second, "")
 	m.Event("RunPodSandbox", time.Second, nil)
 	m.Event("RunPodSandbox", time.Second, errors.New("no"))
 	want := map[string]float64{
-		"cni_dra_attachments phase=Added":                    2,
-		"cni_dra_attachments phase=Prepared":                 0,
-		"cni_dra_attachments phase=Abandoned":                4,
-		"cni_dra_abandoned":                                  4,
-		"cni_dra_add_wait_seconds":                           1,
-		"cni_dra_attachments_not_offered":                    72,
-		"cni_dra_others_known":                               0,
-		"cni_dra_status_queue":                               3,
-		"cni_dra_nri_connected":                              1,
-		"cni_dra_exec_duration_seconds verb=ADD":             2,
-		"cni_dra_exec_duration_seconds verb=DEL":             1,
-		"cni_dra_exec_failures_total reason=plugin verb=ADD": 1,
-		"cni_dra_event_duration_seconds event=RunPodSandbox": 2,
-		"cni_dra_event_failures_total event=RunPodSandbox":   1,
+		"cni_dra_attachments phase=Added":                                 2,
+		"cni_dra_attachments phase=Prepared":                              0,
+		"cni_dra_attachments phase=Abandoned":                             4,
+		"cni_dra_abandoned":                                               4,
+		"cni_dra_add_wait_seconds":                                        1,
+		"cni_dra_attachments_not_offered":                                 72,
+		"cni_dra_others_known":                                            0,
+		"cni_dra_idle_rules nearest=eth0 rule=devices[1] (ifNames: eth7)": 1,
+		"cni_dra_status_queue":                                            3,
+		"cni_dra_nri_connected":                                           1,
+		"cni_dra_exec_duration_seconds verb=ADD":                          2,
+		"cni_dra_exec_duration_seconds verb=DEL":                          1,
+		"cni_dra_exec_failures_total reason=plugin verb=ADD":              1,
+		"cni_dra_event_duration_seconds event=RunPodSandbox":              2,
+		"cni_dra_event_failures_total event=RunPodSandbox":                1,
 	}
 	if diff := cmp.Diff(want, gathered(t, registry)); diff != "" {
 		t.Error(diff)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"devinfo-cni.io/pkg/dra"
@@ -28,30 +29,54 @@ func (m *model) pod(n int) {
 	}
 }
 
+// life is that of a pod: its claim may get another device for the pod's next sandbox, and an
+// administrator may delete the pod by force, so that the next one has its device allocated.
 func (m *model) life(n int, name string) {
 	own := types.UID(name)
-	claim := m.claimOf("own", own, name, want{"x", "net1", m.behave()}, want{"y", "net2", m.behave()})
-	if d := modelDevices()[n]; d.name != "" {
-		m.untilOffered(d.name)
-		onDevice(claim, 0, d.name, d.driver)
+	unprepare := func() {
+		m.call("Unprepare", func(ctx context.Context, a *dra.Agent) error { return a.Unprepare(ctx, own) })
 	}
-	m.call("Prepare", func(ctx context.Context, a *dra.Agent) error { _, err := a.Prepare(ctx, claim); return err })
 	shares := n < sharers
-	if shares {
-		m.share(name)
+	for turn, d := range modelDevices()[n][:1+m.upTo(time.Duration(len(modelDevices()[n])))] {
+		claim := m.claimOf("own", own, name, want{"x", "net1", m.behave()}, want{"y", "net2", m.behave()})
+		switch {
+		case d.name == pf:
+			claim.Status.Allocation.Devices.Results[0].Device = pf
+			raw := &claim.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw
+			*raw = append([]byte(`{"device":[{"plugin":"fake","key":"master"}],`), (*raw)[1:]...)
+		case d.name != "":
+			m.untilOffered(d.name)
+			onDevice(claim, 0, d.name, d.driver)
+		}
+		m.call("Prepare", func(ctx context.Context, a *dra.Agent) error { _, err := a.Prepare(ctx, claim); return err })
+		if shares {
+			m.share(name)
+		}
+		sb := m.sandboxes(name, fmt.Sprint(name, "-", turn))
+		if d.name != "" && m.oneIn(4) {
+			m.ending.Go(func() {
+				m.containers(sb, claim, d.name, shares)
+				m.curse(sb.Id)
+				m.endSandbox(sb)
+				unprepare()
+			})
+			return
+		}
+		m.containers(sb, claim, d.name, shares)
+		m.curse(sb.Id)
+		m.endSandbox(sb)
+		if shares {
+			m.unshare(name)
+		}
 	}
-	sb := m.sandboxes(name)
-	m.containers(sb, shares)
-	m.endSandbox(sb)
-	if shares {
-		m.unshare(name)
-	}
-	m.call("Unprepare", func(ctx context.Context, a *dra.Agent) error { return a.Unprepare(ctx, own) })
+	unprepare()
 }
 
-// modelDevices are those that pods have, one after the other; of some there is none.
-func modelDevices() [modelPods]struct{ name, driver string } {
-	return [modelPods]struct{ name, driver string }{2: {vf0, ""}, 3: {vf2, "vfio-pci"}, 4: {sf4, ""}}
+type modelDevice struct{ name, driver string }
+
+// modelDevices are those that a pod's claim has, one after the other; "" is none.
+func modelDevices() [modelPods][]modelDevice {
+	return [modelPods][]modelDevice{{{"", ""}}, {{"", ""}}, {{vf0, ""}, {sf4, ""}}, {{vf2, "vfio-pci"}}, {{pf, ""}}, {{"", ""}}}
 }
 
 // untilOffered waits as the scheduler does until a device may be allocated that was given up.
@@ -72,9 +97,9 @@ func (m *model) behave() string {
 }
 
 // sandboxes makes one after the other, until one runs.
-func (m *model) sandboxes(name string) *api.PodSandbox {
+func (m *model) sandboxes(name, id string) *api.PodSandbox {
 	for n := 0; ; n++ {
-		sb := m.sandbox(fmt.Sprint(name, "-", n), name)
+		sb := m.sandbox(fmt.Sprint(id, "-", n), name)
 		m.mu.Lock()
 		m.live[sb.Id] = sb
 		m.mu.Unlock()
@@ -91,8 +116,9 @@ func (m *model) sandboxes(name string) *api.PodSandbox {
 	}
 }
 
-// containers waits until containers of the pod can be made, and lets them run.
-func (m *model) containers(sb *api.PodSandbox, shares bool) {
+// containers waits until containers of the pod can be made, and lets them run. The kubelet may
+// restart meanwhile, and prepares the claim anew.
+func (m *model) containers(sb *api.PodSandbox, claim *resourceapi.ResourceClaim, device string, shares bool) {
 	gates := []string{sb.Uid[len("uid-"):] + "_x", sb.Uid[len("uid-"):] + "_y"}
 	for _, gate := range gates {
 		m.call("a container of "+gate, func(ctx context.Context, a *dra.Agent) error {
@@ -102,6 +128,16 @@ func (m *model) containers(sb *api.PodSandbox, shares bool) {
 	for _, ifName := range []string{"net1", "net2"} {
 		if what := sb.Id + " " + ifName; !slices.Contains(m.plugins.left(), what) {
 			m.t.Errorf("a container runs without %s", what)
+		}
+	}
+	if device != "" {
+		m.holds(sb.Id, claim.UID, device)
+		defer m.holds(sb.Id, claim.UID, "")
+	}
+	if dels := m.plugins.calls("DEL " + sb.Id); m.oneIn(3) {
+		m.call("Prepare again", func(ctx context.Context, a *dra.Agent) error { _, err := a.Prepare(ctx, claim); return err })
+		if n := m.plugins.calls("DEL " + sb.Id); n != dels {
+			m.t.Errorf("%d DELs of sandbox %s after the kubelet has restarted", n-dels, sb.Id)
 		}
 	}
 	if shares && !m.isWaiting(sb) {

@@ -105,7 +105,8 @@ func (n *node) change(f func()) {
 	n.events <- struct{}{}
 }
 
-// withoutLines drops what the captured host says of an interface or a function.
+// without drops what the captured host says of functions, or of interfaces, but that their
+// devices have one.
 func (n *node) without(words ...string) {
 	var kept []string
 	skip := false
@@ -113,6 +114,9 @@ func (n *node) without(words ...string) {
 		has := func(word string) bool { return strings.Contains(line, word) }
 		if strings.HasPrefix(line, "-- ") {
 			skip = slices.ContainsFunc(words, has)
+			if dir, last, _ := strings.Cut(line, "/net/"); slices.Contains(words, strings.TrimSuffix(last, "/ifindex --\n")) {
+				kept = append(kept, dir+"/net/ --\n")
+			}
 		}
 		if !skip && !(strings.HasPrefix(line, "{") && slices.ContainsFunc(words, has)) {
 			kept = append(kept, line)

@@ -20,7 +20,7 @@ func TestANoticeIsAnEventOfThePod(t *testing.T) {
 		client := fake.NewClientset()
 		post := dra.PostNotices(client, driverName, "node1", slog.New(slog.DiscardHandler))
 		post(dra.Notice{Pod: state.Pod{Namespace: "ns", Name: "pod", UID: "uid"}, Reason: dra.NoticeFailed, Text: strings.Repeat("é", 1000)})
-		synctest.Wait()
+		quiet()
 		list, err := client.EventsV1().Events("ns").List(t.Context(), metav1.ListOptions{})
 		must(t, err)
 		if len(list.Items) != 1 {

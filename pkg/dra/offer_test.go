@@ -59,7 +59,7 @@ func TestTheStateDirectoryNamesTheRulesWithoutADevice(t *testing.T) {
 			got = o.Idle
 		}
 	}
-	if diff := cmp.Diff([]state.Idle{{Rule: 1, IfNames: []string{"eth77"}}}, got); diff != "" {
+	if diff := cmp.Diff([]state.Idle{{Rule: "devices[1] (ifNames: eth77)", Why: "there is no interface eth77; the nearest is eth7"}}, got); diff != "" {
 		t.Error(diff)
 	}
 }

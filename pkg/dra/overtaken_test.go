@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -38,7 +37,7 @@ func TestAPrepareThatUnprepareOvertakesLeavesNothing(t *testing.T) {
 		if err := <-ended; !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
 		}
-		synctest.Wait()
+		quiet()
 		r.expectNothing()
 	})
 }

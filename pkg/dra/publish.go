@@ -141,14 +141,12 @@ func (o *offer) publish(ctx context.Context) error {
 	return err
 }
 
-// without leaves devices out. The first slice stays if it is empty: it shows that the
-// driver runs.
+// without leaves devices out. A slice stays if it is empty: one less would have all others of
+// the pool written again, which have their number.
 func without(list []inventory.Slice, withheld map[string]bool) (rest []inventory.Slice) {
-	for n, s := range list {
+	for _, s := range list {
 		devices := slices.DeleteFunc(slices.Clone(s.Devices), func(d resourceapi.Device) bool { return withheld[d.Name] })
-		if n == 0 || len(devices)+len(s.SharedCounters) > 0 {
-			rest = append(rest, inventory.Slice{Devices: devices, SharedCounters: s.SharedCounters})
-		}
+		rest = append(rest, inventory.Slice{Devices: devices, SharedCounters: s.SharedCounters})
 	}
 	return rest
 }

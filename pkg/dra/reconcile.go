@@ -32,8 +32,6 @@ type world struct {
 	reported bool // the API server has taken the status as it is
 	retry    bool // the back-off after a failure other than a DEL's is over
 	unclear  bool // forgetting what an administrator has cleared has failed just now
-	ordered  bool // attachments are added one at a time, and deleted in reverse
-	blocked  bool // it is another claim's turn, if ordered
 }
 
 // around is what the node is like for one attachment.
@@ -137,10 +135,6 @@ func reconcile(record *state.Claim, g goal, now world) step {
 	switch {
 	case needs[giveUp] != nil:
 		return pick(giveUp)
-	case needs[doDel] != nil && now.ordered && now.blocked && g.want == detach:
-		return step{do: wait}
-	case needs[doDel] != nil && now.ordered:
-		return step{do: doDel, at: needs[doDel][len(needs[doDel])-1:]}
 	case needs[doDel] != nil:
 		return pick(doDel)
 	case needs[doReturn] != nil:
@@ -152,10 +146,7 @@ func reconcile(record *state.Claim, g goal, now world) step {
 		if s := settle(record, g, now, needs[doOpen], owes); s.do != none {
 			return s
 		}
-		if needs[doAdd] != nil && needs[wait] == nil && !now.blocked {
-			if now.ordered {
-				return step{do: doAdd, at: needs[doAdd][:1]}
-			}
+		if needs[doAdd] != nil && needs[wait] == nil {
 			return pick(doAdd)
 		}
 	}

@@ -105,8 +105,6 @@ func TestWhatAClaimNeedsNext(t *testing.T) {
 		{"a new claim is written", phases{p}, keep, func(w *world) { w.unsaved = true }, "save"},
 		{"it waits for a sandbox", phases{p, p}, keep, nil, ""},
 		{"all networks at once", phases{p, p}, attach, nil, "ADD [0 1]"},
-		{"one after the other", phases{p, p}, attach, func(w *world) { w.ordered = true }, "ADD [0]"},
-		{"after those of other claims", phases{p, p}, attach, func(w *world) { w.ordered, w.blocked = true, true }, "wait"},
 		{"those that lack", phases{added, p}, attach, nil, "ADD [1]"},
 		{"an unwritten record comes before ADD", phases{p}, attach, func(w *world) { w.unsaved = true }, "save"},
 		{"and after DEL", phases{added}, detach, func(w *world) { w.unsaved = true }, "DEL [0]"},
@@ -114,7 +112,6 @@ func TestWhatAClaimNeedsNext(t *testing.T) {
 		{"also while it cannot be deleted", phases{p, deleting}, attach, func(w *world) { w.attachments[1].due = false }, "wait"},
 		{"a failure has a back-off", phases{p}, attach, func(w *world) { w.retry = false }, "wait"},
 		{"which holds up no DEL", phases{added}, forget, func(w *world) { w.retry = false }, "DEL [0]"},
-		{"the last first, if ordered", phases{added, added}, detach, func(w *world) { w.ordered = true }, "DEL [1]"},
 		{"a failure is told once nothing is left to delete", phases{added, adding}, detach, func(w *world) { w.blamed = true }, "DEL [0 1]"},
 		{"then it is", phases{p, p}, detach, func(w *world) { w.blamed = true }, "blame"},
 		{"a closed gate is opened", phases{added, added}, keep, func(w *world) { w.attachments[1].open = false }, "open [1]"},
@@ -163,19 +160,16 @@ func TestEveryClaimComesToItsEnd(t *testing.T) {
 	for _, one := range state.Phases()[:5] {
 		for _, other := range state.Phases()[:5] {
 			for _, g := range []goal{{want: forget}, {want: replace}, {attach, "s"}} {
-				for _, ordered := range []bool{false, true} {
-					if last := lead(t, g, ordered, one, other); last == doForget != (g.want == forget) || last == doSwap != (g.want == replace) {
-						t.Errorf("%s, %s, %s: ends with %q", one, other, g.want, last)
-					}
+				if last := lead(t, g, one, other); last == doForget != (g.want == forget) || last == doSwap != (g.want == replace) {
+					t.Errorf("%s, %s, %s: ends with %q", one, other, g.want, last)
 				}
 			}
 		}
 	}
 }
 
-func lead(t *testing.T, g goal, ordered bool, phases ...state.Phase) action {
+func lead(t *testing.T, g goal, phases ...state.Phase) action {
 	record, now := claimed(phases...)
-	now.ordered = ordered
 	for range 10 {
 		s := reconcile(record, g, now)
 		for _, n := range s.at {

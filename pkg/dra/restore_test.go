@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -157,7 +156,7 @@ func TestADeviceThatIsNotWhatItWasIsWithheldAndTold(t *testing.T) {
 		b.unprepared("u2")
 		expectAsCaptured(t, b.kernel)
 		time.Sleep(2 * time.Hour)
-		synctest.Wait()
+		quiet()
 		expectAsCaptured(t, b.kernel)
 	})
 }
@@ -173,7 +172,7 @@ func TestADeviceIsHeldUntilItIsWhatItWas(t *testing.T) {
 		b.kernel.Fault = func() error { return errors.New("firmware says no") }
 		must(t, b.agent.StopPodSandbox(t.Context(), b.sandbox("s1", "pod")))
 		must(t, b.kernel.EndNetns(filepath.Join(b.dir, "netns/s1")))
-		synctest.Wait()
+		quiet()
 		if n := b.agent.Census().Phases["Restoring"]; n != 1 {
 			t.Fatalf("got %v", b.agent.Census())
 		}

@@ -75,7 +75,7 @@ func optionsIn(dir string) dra.Options {
 		Driver: driverName, Policy: cniconfig.Policy{Driver: driverName, Pool: "node1"},
 		StateDir: filepath.Join(dir, "state"), CacheDir: filepath.Join(dir, "cache"), CDIDir: filepath.Join(dir, "cdi"),
 		Gate: "/opt/cni/bin/cni-dra-gate", DeviceInfoDir: filepath.Join(dir, "info"), CNIBinDirs: []string{filepath.Join(dir, "bin")}, BootID: "boot1",
-		Netns: fileIsNetns, Unexposed: func(string, string) error { return nil }, Sweep: 20 * time.Millisecond, DelPatience: 300 * time.Millisecond, Ordered: true,
+		Netns: fileIsNetns, Unexposed: func(string, string) error { return nil }, Sweep: 20 * time.Millisecond, DelPatience: 300 * time.Millisecond,
 	}
 }
 

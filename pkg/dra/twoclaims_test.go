@@ -5,7 +5,6 @@ import (
 	"errors"
 	"path/filepath"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"devinfo-cni.io/pkg/dra"
@@ -86,11 +85,11 @@ func TestADeviceWhoseDELWasGivenUpIsNobodyElses(t *testing.T) {
 		b.endPod(b.sandbox("s2", "next"))
 		b.plugins.set(nil)
 		time.Sleep(2 * time.Hour) // the hourly DEL
-		synctest.Wait()
+		quiet()
 		must(t, b.runPod(b.sandbox("s3", "next")))
 		b.endPod(b.sandbox("s3", "next"))
 		b.unprepared("u2")
-		synctest.Wait()
+		quiet()
 		expectAsCaptured(t, b.kernel)
 		b.expectNothing()
 	})

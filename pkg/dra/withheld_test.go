@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -102,7 +101,7 @@ func TestNoDELTakesADeviceFromAnotherClaim(t *testing.T) {
 		r.unprepared("u2")
 		p.set(nil)
 		time.Sleep(2 * time.Hour)
-		synctest.Wait()
+		quiet()
 		if n := p.calls("DEL s1"); n != tried+1 || agent.Census().Phases["Abandoned"] != 0 {
 			t.Errorf("%d more DELs, %v", n-tried, agent.Census())
 		}

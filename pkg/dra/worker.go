@@ -108,7 +108,7 @@ func (a *Agent) worldOf(c *claim, g goal) world {
 	now := time.Now()
 	retry := !now.Before(c.again)
 	w := world{
-		unsaved: c.unsaved, retry: retry, ordered: a.Ordered,
+		unsaved: c.unsaved, retry: retry,
 		unclear:  c.failed == doClear && !retry,
 		blamed:   c.blame != "" && (c.failed != doBlame || retry),
 		reported: c.record.StatusOwed && c.sent != nil && reflect.DeepEqual(c.sent, a.devices(c)),
@@ -127,9 +127,6 @@ func (a *Agent) worldOf(c *claim, g goal) world {
 		around.taken, around.cleared = a.isTaken(at), a.state.IsCleared(c.ref.UID, at)
 		w.abandoned = append(w.abandoned, around)
 	}
-	if a.Ordered {
-		w.blocked = a.isBlocked(c, g)
-	}
 	return w
 }
 
@@ -145,20 +142,6 @@ func (a *Agent) aroundOf(at *state.Attachment, g goal, due bool) around {
 		here: at.Sandbox == g.sandbox, lost: lost, due: due, exhausted: at.Tries >= tries,
 		dead: at.BootID != a.BootID || a.synced && lost && !a.isListed(at.Sandbox),
 	}
-}
-
-// isBlocked says whether another claim of the sandbox comes first, where order matters.
-func (a *Agent) isBlocked(c *claim, g goal) bool {
-	for _, other := range a.claims {
-		its, _ := a.goalOf(other)
-		for _, at := range other.record.Attachments {
-			if g.want == attach && its == g && before(other, c) < 0 && at.Phase != state.Added && !at.Late && !at.Bare() ||
-				g.want == detach && c.owes(at.Sandbox) && before(other, c) > 0 && at.Owes() && at.Tries == 0 {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // comeBack wakes the claim when a back-off is over.

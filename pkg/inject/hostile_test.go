@@ -50,7 +50,7 @@ func TestAThousandAttachmentsOfOnePod(t *testing.T) {
 	}
 	got, err := nri.create(pod(), container())
 	must(t, err)
-	if len(got.GetEnv()) != 1000 || len(r.names(sandbox)) != 1001 {
+	if len(got.GetEnv()) != 3000 || len(r.names(sandbox)) != 1001 {
 		t.Errorf("%d variables, %d files", len(got.GetEnv()), len(r.names(sandbox)))
 	}
 }

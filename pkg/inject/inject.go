@@ -11,6 +11,7 @@
 //   - stage.go: the copies that containers mount, one directory for each sandbox.
 //   - offer.go, mounts.go: what the container gets, and what it has already. They are pure
 //     but for what a device is granted.
+//   - disagree.go: what the container has from a device plugin that no network has. It is pure.
 //   - refresh.go: keeps the copies as the journal has them, and removes them with the
 //     sandbox. It knows nothing but what is on disk, so that a crash changes nothing.
 package inject
@@ -81,6 +82,8 @@ type Metrics struct {
 	Answered func(Answer, Reason, time.Duration)
 	// Withheld is told of each thing that a container was not given.
 	Withheld func(Withheld)
+	// Disagrees is told of each variable of a device plugin that contradicts the pod's networks.
+	Disagrees func(Disagreement)
 	// Staged is told how many sandboxes have a directory.
 	Staged func(sandboxes int)
 }
@@ -117,6 +120,15 @@ const (
 	ByUserNamespace Withheld = "userNamespace" // it cannot work in the pod's user namespace
 	ByMount         Withheld = "mount"         // it is in the way of what the pod mounts
 	ByPropagation   Withheld = "propagation"   // the pod's mount would pass it on to the node
+)
+
+// Disagreement is how a container's devices differ from those of its pod's networks.
+type Disagreement string
+
+// The ways.
+const (
+	OtherDevice Disagreement = "device" // one of them is no network's
+	OtherOrder  Disagreement = "order"  // they come in another order than the interfaces
 )
 
 // Agent is the NRI plugin.

@@ -18,6 +18,9 @@ import (
 
 const theDirectory = "/stage/" + sandbox + "/devinfo on /var/run/k8s.cni.cncf.io/devinfo bind bind,ro,nosuid,nodev,noexec"
 
+const theVariables = "\nDEVINFO_NET1=/var/run/k8s.cni.cncf.io/devinfo/net1.json" + theFacts
+const theFacts = "\nDEVINFO_NET1_TYPE=pci\nDEVINFO_NET1_PCI_ADDRESS=0000:3b:00.3"
+
 // rdmaNodes are those of the VF, which on the rig are /dev/null's.
 const rdmaNodes = `
 /dev/infiniband/uverbs3 c 1:3 0666 0:0
@@ -34,7 +37,7 @@ func TestAContainerGetsTheInformationOfItsPodsNetworks(t *testing.T) {
 	r.attach("sriov-net", "another", "net1", vfInfo)
 	got, err := nri.create(pod(), container())
 	must(t, err)
-	want := theDirectory + "\nDEVINFO_NET1=/var/run/k8s.cni.cncf.io/devinfo/net1.json" + rdmaNodes
+	want := theDirectory + theVariables + rdmaNodes
 	if diff := cmp.Diff(want, r.text(got)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -64,7 +67,7 @@ func TestWithoutTheNodesConsentThereAreNoDeviceNodes(t *testing.T) {
 	r.attach("sriov-net", sandbox, "net1", vfInfo)
 	got, _, err := r.opened().CreateContainer(t.Context(), pod(), container())
 	must(t, err)
-	if diff := cmp.Diff(theDirectory+"\nDEVINFO_NET1=/var/run/k8s.cni.cncf.io/devinfo/net1.json", r.text(got)); diff != "" {
+	if diff := cmp.Diff(theDirectory+theVariables, r.text(got)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if got := r.answers(); !slices.Equal(got, []string{"injected"}) {
@@ -177,7 +180,7 @@ func TestWhatIsMissingIsPassedOrRefused(t *testing.T) {
 		"a file":                {nil, gone, "file", "interface net1: its device-info file: DIR/infos/sriov-net-" + sandbox + "_net1: read: no such file or directory: delete the pod, so that its networks are attached anew"},
 		"the sense of a file": {nil, func(r *rig) {
 			must(r.t, os.WriteFile(r.node.DeviceInfoDir+"/sriov-net-"+sandbox+"_net1", []byte("{"), 0o644))
-		}, "file", "_net1: corrupt: device-info is not JSON (section 4): byte 1: unexpected end of JSON input: delete the pod"},
+		}, "file", "_net1: corrupt: device-info is not JSON (Device Information Specification, 4): byte 1: unexpected end of JSON input: delete the pod"},
 		"an entry's sense": {nil, func(r *rig) {
 			must(r.t, os.WriteFile(r.node.StateDir+"/attachments/sriov-net@"+sandbox+"@net1", []byte("{"), 0o644))
 		}, "file", "interface net1: the journal's entry: DIR/state/attachments/sriov-net@" + sandbox + "@net1: corrupt"},
@@ -270,7 +273,7 @@ func TestAMountThatIsSharedWithTheNodeIsWarnedOf(t *testing.T) {
 	c.Mounts = []*api.Mount{{Source: "/run", Destination: "/run", Type: "bind", Options: []string{"rbind", "rshared", "rw"}}}
 	got, _, err := r.opened().CreateContainer(t.Context(), pod(), c)
 	must(t, err)
-	if diff := cmp.Diff(strings.TrimSpace(rdmaNodes), r.text(got)); diff != "" {
+	if diff := cmp.Diff(strings.TrimSpace(theFacts+rdmaNodes), r.text(got)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if log := r.log.text(); !strings.Contains(log, "level=WARN") || !strings.Contains(log, "at /run has mountPropagation Bidirectional") || !strings.Contains(log, "mountPropagation HostToContainer") {
@@ -278,5 +281,48 @@ func TestAMountThatIsSharedWithTheNodeIsWarnedOf(t *testing.T) {
 	}
 	if told := r.answers(); !slices.Equal(told, []string{"withheld propagation", "injected"}) {
 		t.Errorf("told %q", told)
+	}
+}
+
+func TestADevicePluginsVariableThatContradictsTheNetworksIsWarnedOf(t *testing.T) {
+	const second = `{"type":"vdpa","version":"1.1.0","vdpa":{"parent-device":"v","driver":"vhost","path":"/dev/v","pci-address":"0000:3b:00.4"}}`
+	for _, test := range []struct {
+		env  string
+		want []string
+	}{
+		{"PCIDEVICE_X=0000:3b:00.3", nil},
+		{"PCIDEVICE_X=0000:3b:00.3,0000:3b:00.4", nil},
+		{"PCIDEVICE_X=0000:3b:00.4,0000:3b:00.3", []string{"disagrees order"}},
+		{"PCIDEVICE_X=0000:3b:00.5", []string{"disagrees device"}},
+		{"PCIDEVICE_X=0000:3b:00.3,0000:3b:00.5,0000:3b:00.6", []string{"disagrees device"}},
+		{`PCIDEVICE_X_INFO={"0000:3b:00.5":{"generic":{"deviceID":"0000:3b:00.5"}}}`, nil},
+		{"OTHER=0000:3b:00.5", nil},
+	} {
+		r := newRig(t)
+		a := r.opened()
+		c := container()
+		c.Env = append(c.Env, test.env)
+		r.attach("macvlan-net", sandbox, "net1", "")
+		_, _, err := a.CreateContainer(t.Context(), pod(), c)
+		must(t, err)
+		if got := r.answers(); !slices.Equal(got, []string{"injected"}) {
+			t.Errorf("%s, and no network has a device: told %q", test.env, got)
+		}
+		r.attach("sriov-net", sandbox, "net2", vfInfo)
+		r.attach("vdpa-net", sandbox, "net10", second)
+		_, _, err = a.CreateContainer(t.Context(), pod(), c)
+		must(t, err)
+		if got := r.answers()[1:]; !slices.Equal(got, append(test.want, "injected")) {
+			t.Errorf("%s: told %q", test.env, got)
+		}
+		if said := r.log.text(); strings.Contains(said, "net2 has 0000:3b:00.3, net10 has 0000:3b:00.4") != (test.want != nil) {
+			t.Errorf("%s: log: %s", test.env, said)
+		}
+		must(t, os.Remove(r.node.DeviceInfoDir+"/vdpa-net-"+sandbox+"_net10"))
+		_, _, err = a.CreateContainer(t.Context(), pod(), c)
+		must(t, err)
+		if got := r.answers(); got[len(got)-1] != "passed file" || len(got) != 3+len(test.want) {
+			t.Errorf("%s, and one device is not known: told %q", test.env, got)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package inject
 
 import (
+	"cmp"
 	"path"
 	"slices"
 	"strings"
@@ -54,6 +55,32 @@ func sharedAbove(mounts []*api.Mount, destination string) *api.Mount {
 		}
 	}
 	return nil
+}
+
+// reached is the path of a socket, declared at a path and in a directory of the host, as mounts
+// show it to the container: as declared, if it is there; "" = none shows it.
+func reached(mounts []*api.Mount, declared, dir string) (found string) {
+	declared = path.Clean(declared)
+	dir = spelled(cmp.Or(dir, path.Dir(declared)))
+	for _, m := range mounts {
+		source := spelled(m.GetSource())
+		if source != dir && !below(dir, source) {
+			continue
+		}
+		is := path.Join(path.Clean(m.GetDestination()), strings.TrimPrefix(dir, source), path.Base(declared))
+		hidden := func(other *api.Mount) bool { // by a mount inside this one
+			on := spelled(other.GetDestination())
+			return below(on, spelled(m.GetDestination())) && below(spelled(is), on)
+		}
+		switch {
+		case slices.ContainsFunc(mounts, hidden):
+		case spelled(is) == spelled(declared):
+			return declared
+		default:
+			found = cmp.Or(found, is)
+		}
+	}
+	return found
 }
 
 // mountPoints are the names of the device-info files that CDI, or the DRA driver, has

@@ -22,11 +22,11 @@ import (
 
 // An offer is what a pod's containers may have.
 type offer struct {
-	dir       string   // on the host, of the files; "" = they could not be staged
-	variables []string // DEVINFO_NET1=/var/run/...
-	nodes     []node
-	dirs      []directory
-	withheld  []withheld
+	dir      string // on the host, of the files; "" = they could not be staged
+	nics     []nic  // of which there are variables
+	nodes    []node
+	dirs     []directory
+	withheld []withheld
 }
 
 // A node is a device node, with the mode and owner that it has on the host.
@@ -120,16 +120,20 @@ func makesSocket(info *devinfo.Info) bool {
 // directory.
 func (o offer) adjust(c *api.Container, others []*api.Mount, userns bool) (*api.ContainerAdjustment, []withheld) {
 	g := giving{ContainerAdjustment: &api.ContainerAdjustment{}, container: c, mounts: slices.Clone(others), userns: userns, withheld: slices.Clone(o.withheld)}
-	if o.dir != "" && g.mount(cdispec.Mount{Host: o.dir, Container: cdispec.InfoDir, ReadOnly: true}) {
-		for _, v := range o.variables {
-			g.variable(v)
-		}
-	}
+	mounted := o.dir != "" && g.mount(cdispec.Mount{Host: o.dir, Container: cdispec.InfoDir, ReadOnly: true})
 	for _, n := range o.nodes {
 		g.node(n)
 	}
 	for _, d := range o.dirs {
 		g.directory(d)
+	}
+	for _, n := range o.nics {
+		if mounted && n.file != nil {
+			g.variable(cdispec.Variable(n.ifName) + "=" + cdispec.InfoFile(n.ifName))
+		}
+		for _, fact := range cdispec.Facts(n.ifName, n.info, func(socket string) string { return reached(g.mounts, socket, n.socketDir) }) {
+			g.variable(fact)
+		}
 	}
 	return g.ContainerAdjustment, g.withheld
 }
@@ -207,16 +211,6 @@ func (g *giving) directory(d directory) {
 		return
 	}
 	g.mount(d.Mount)
-}
-
-// variables are those that name the files of nics.
-func variables(nics []nic) (list []string) {
-	for _, n := range nics {
-		if n.file != nil {
-			list = append(list, cdispec.Variable(n.ifName)+"="+cdispec.InfoFile(n.ifName))
-		}
-	}
-	return list
 }
 
 // hasUserNamespace says whether a container is in another user namespace than the host's.

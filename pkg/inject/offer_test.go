@@ -10,6 +10,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"github.com/google/go-cmp/cmp"
 
+	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/cdispec"
 	"devinfo-cni.io/pkg/sysfs"
 )
@@ -22,7 +23,7 @@ func everyThing() offer {
 	open := null
 	open.Perm = 0o666
 	return offer{
-		dir: "/stage", variables: []string{"DEVINFO_NET1=" + cdispec.InfoDir + "/net1.json"},
+		dir: "/stage", nics: []nic{{ifName: "net1", file: []byte("{}")}},
 		nodes: []node{{"/dev/vfio/15", null}, {"/dev/infiniband/rdma_cm", open}, {"/dev/infiniband/rdma_cm", open}},
 		dirs: []directory{
 			{cdispec.Mount{Host: "/run/vhost-user/pod-a", Container: "/var/run/vhost-user/a"}, 0o755, false},
@@ -145,6 +146,34 @@ func TestASocketsDirectoryHidesNothing(t *testing.T) {
 	// Below /a, which can be written to, the runtime can make a mount point.
 	if want := []string{cdispec.InfoDir, "/a", "/a/b"}; !slices.Equal(got, want) || len(not) != 7 {
 		t.Errorf("got %q, want %q; withheld %d", got, want, len(not))
+	}
+}
+
+// The path that is declared is not where every container has the socket.
+func TestASocketIsToldOfWhereTheContainerHasIt(t *testing.T) {
+	declared := &devinfo.Info{Type: devinfo.TypeMemif, Memif: &devinfo.Memif{Role: "slave", Mode: "ip", Path: "/var/run/usrsp/pod-a/m.sock"}}
+	for want, test := range map[string]struct {
+		socketDir string
+		given     []directory
+		mounts    []*api.Mount
+	}{
+		"none":                        {"", nil, []*api.Mount{mount("proc", "/proc"), mount("/run/usrsp/pod-ab", "/a"), mount("/x", "/run/usrsp/pod-a")}},
+		"/var/run/usrsp/pod-a/m.sock": {"", []directory{{Mount: cdispec.Mount{Host: "/run/usrsp/pod-a", Container: "/var/run/usrsp/pod-a"}}}, []*api.Mount{mount("/run/usrsp", "/all")}},
+		"/all/pod-a/m.sock":           {"", nil, []*api.Mount{mount("/run/usrsp", "/all"), mount("/x", "/all/pod")}},
+		"/b/m.sock":                   {"/srv/a", nil, []*api.Mount{mount("/run/usrsp/pod-a", "/a"), mount("/srv", "/c"), mount("/x", "/c/a"), mount("/srv/a", "/b")}},
+	} {
+		adjustment, _ := offer{nics: []nic{{ifName: "net-1", info: declared, socketDir: test.socketDir}}, dirs: test.given}.adjust(&api.Container{}, test.mounts, false)
+		var got []string
+		for _, e := range adjustment.GetEnv() {
+			got = append(got, strings.TrimPrefix(e.Key, "DEVINFO_NET_2D1_")+"="+e.Value)
+		}
+		facts := []string{"TYPE=memif", "SOCKET=" + want, "ROLE=slave", "MODE=ip"}
+		if want == "none" {
+			facts = slices.Delete(facts, 1, 2)
+		}
+		if !slices.Equal(got, facts) {
+			t.Errorf("got %q, want %q", got, facts)
+		}
 	}
 }
 

@@ -81,6 +81,7 @@ type verdict struct {
 	Reason
 	adjustment *api.ContainerAdjustment
 	withheld   []withheld
+	disagree   []disagreement
 	problem    error // why it was passed or refused
 }
 
@@ -111,25 +112,25 @@ func (a *Agent) answer(ctx context.Context, p *api.PodSandbox, c *api.Container)
 	}
 	decided := make(chan verdict, 1)
 	go func() { decided <- a.decide(p, c) }()
-	late := time.NewTimer(patience(ctx))
-	defer late.Stop()
 	select {
 	case v := <-decided:
 		return v
-	case <-late.C:
+	case <-late(ctx):
 		return a.lacking(Late, errors.New("no answer before the container runtime's deadline: is a disk or the kernel very slow?"), hasNetworks(p))
 	}
 }
 
-// patience is how long a request may take. A plugin that misses the runtime's deadline is
-// disconnected, and the container made without it, whatever it would have said.
-func patience(ctx context.Context) time.Duration {
+// late tells that a request has taken as long as it may. A plugin that misses the runtime's
+// deadline is disconnected, and the container made without it, whatever it would have said. A
+// caller without a deadline waits.
+func late(ctx context.Context) <-chan time.Time {
 	const margin = 300 * time.Millisecond
-	left := stub.DefaultRequestTimeout
-	if deadline, ok := ctx.Deadline(); ok {
-		left = time.Until(deadline)
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return nil
 	}
-	return left - min(margin, left/2)
+	left := time.Until(deadline)
+	return time.After(left - min(margin, left/2))
 }
 
 // decide looks at everything, and stages the pod's files.
@@ -148,7 +149,7 @@ func (a *Agent) decide(p *api.PodSandbox, c *api.Container) verdict {
 	if v.Answer == Refused || !ours(nics) {
 		return v
 	}
-	o := offer{variables: variables(nics)}
+	o := offer{nics: nics}
 	if staged == nil {
 		o.dir = a.stage.dir(p.GetId())
 	}
@@ -158,6 +159,7 @@ func (a *Agent) decide(p *api.PodSandbox, c *api.Container) verdict {
 			return v
 		}
 	}
+	v.disagree = disagreements(c.GetEnv(), nics)
 	v.adjustment, v.withheld = o.adjust(c, others, hasUserNamespace(p, c))
 	return v
 }
@@ -283,6 +285,13 @@ func (a *Agent) tell(p *api.PodSandbox, c *api.Container, v verdict, took time.D
 		log.Log(context.Background(), level, "not given to the container", "what", w.what, "why", w.why, "remedy", w.remedy)
 		if a.Metrics.Withheld != nil {
 			a.Metrics.Withheld(w.cause)
+		}
+	}
+	for _, d := range v.disagree {
+		log.Warn("the container's devices are not those of its pod's networks", "what", d.what, "networks", d.networks,
+			"remedy", "find an interface by DEVINFO_<interface>_PCI_ADDRESS, not by position; give each network a resource of its own, and the pod as many of it as it has networks")
+		if a.Metrics.Disagrees != nil {
+			a.Metrics.Disagrees(d.kind)
 		}
 	}
 	if a.Metrics.Answered != nil {

@@ -72,8 +72,9 @@ func newRigOn(t *testing.T, dir string) *rig {
 		Finder:    &discovery.Finder{Sys: sysfs.New(h.Sys()), Interfaces: links, Switches: links},
 		NetnsGone: func(path string) (bool, error) { r.mu.Lock(); defer r.mu.Unlock(); return r.gone[path], nil },
 		Metrics: inject.Metrics{
-			Answered: func(a inject.Answer, why inject.Reason, _ time.Duration) { r.tell(fmt.Sprint(a, " ", why)) },
-			Withheld: func(why inject.Withheld) { r.tell("withheld " + string(why)) },
+			Answered:  func(a inject.Answer, why inject.Reason, _ time.Duration) { r.tell(fmt.Sprint(a, " ", why)) },
+			Disagrees: func(how inject.Disagreement) { r.tell("disagrees " + string(how)) },
+			Withheld:  func(why inject.Withheld) { r.tell("withheld " + string(why)) },
 		},
 		Log: slog.New(slog.NewTextHandler(r.log, nil)),
 	}

@@ -16,7 +16,10 @@ type hung struct {
 }
 
 func (h hung) Interface(netns, name string) (link.Interface, error) {
-	close(h.asked)
+	select {
+	case h.asked <- struct{}{}:
+	default: // the files are looked at again once they are staged
+	}
 	<-h.answer
 	return h.Interfaces.Interface(netns, name)
 }
@@ -25,7 +28,7 @@ func (h hung) Interface(netns, name string) (link.Interface, error) {
 func TestAnAgentThatEndsInARequestFailsItOnlyIfItIsToRefuse(t *testing.T) {
 	for policy, says := range map[inject.WhenMissing]string{inject.Pass: "", inject.Refuse: "failed to handle CreateContainer request: ttrpc: closed"} {
 		r := newRig(t)
-		kernel := hung{r.options.Finder.Interfaces, make(chan struct{}), make(chan struct{})}
+		kernel := hung{r.options.Finder.Interfaces, make(chan struct{}, 1), make(chan struct{})}
 		r.options.WhenMissing, r.options.Finder.Interfaces = policy, kernel
 		nri := r.serve()
 		stop := nri.run()
@@ -42,5 +45,6 @@ func TestAnAgentThatEndsInARequestFailsItOnlyIfItIsToRefuse(t *testing.T) {
 		}
 		close(kernel.answer)
 		<-ended
+		r.eventually("decided", func() bool { return len(r.answers()) > 0 }) // and staged, before the directory is removed
 	}
 }

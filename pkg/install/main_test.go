@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/test/undertest"
 )
 
 // builds has devinfo as it is, built once for each version that a test names.
@@ -31,13 +31,8 @@ func TestMain(m *testing.M) {
 func built(t *testing.T, version string) string {
 	t.Helper()
 	path := filepath.Join(builds, version)
-	if _, err := os.Stat(path); err == nil {
-		return path
-	}
-	cmd := exec.Command("go", "build", "-ldflags", "-s -w -X devinfo-cni.io/pkg/build.version="+version, "-o", path, "../../cmd/devinfo")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	if _, err := os.Stat(path); err != nil {
+		undertest.Programs(t, path, version, "../../cmd/devinfo")
 	}
 	return path
 }

@@ -93,7 +93,7 @@ func TestSettingsOfAConfigMapAreFollowed(t *testing.T) {
 func TestBrokenSettingsAreRefusedAndTheOldOnesStay(t *testing.T) {
 	for text, says := range map[string]string{
 		`{"logLevel": "loud"}`:      `default.json: logLevel: "loud" is not one of debug, info, warn, error; it is not put in place`,
-		`{"logLevl": "warn"}`:       `unknown field "logLevl"`,
+		`{"logLevl": "warn"}`:       `logLevl: the key is not known`,
 		`{"stateDir": "var"}`:       "is not an absolute path",
 		`{"cdiDevices": ["1:2:3"]}`: "cdiDevices",
 		``:                          "unexpected end of JSON input",

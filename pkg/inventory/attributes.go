@@ -87,7 +87,7 @@ func Table() []Attribute {
 		{AttrDevice, String, "whatever is on a PCI function", "PCI device ID of the function, `101e`"},
 		{AttrEswitchMode, String, "pf; vf, sf, vdpa on one", "`legacy` or `switchdev`"},
 		{AttrRepresentor, String, "vf, sf in switchdev mode", "interface that stands for it on the switch"},
-		{AttrLinkType, String, "what has an interface", "`ether` or `infiniband`"},
+		{AttrLinkType, String, "what has an interface, or RDMA alone", "`ether` or `infiniband`"},
 		{AttrSpeed, Int, "what has an interface", "Mbit/s; absent without carrier"},
 		{AttrMTU, Int, "what has an interface", "bytes"},
 		{AttrRDMADevice, String, "pf, vf, sf, nic", "RDMA device, `mlx5_2`; several are joined by commas"},

@@ -189,7 +189,7 @@ func (s Situation) against(c *Decision, on []string) string {
 		return s.others(d)
 	case d.Kind == VDPA && d.text(AttrVDPADriver) == "":
 		return "no driver is bound to it: bind vhost_vdpa or virtio_vdpa"
-	case d.moved():
+	case d.moved() || d.Verbs && d.IfName == "" && len(on) > 0:
 		return lacks(d, on)
 	case c.rule.ResourceName != "" && d.ID() == "":
 		return "the rule gives a resourceName, and the device has neither PCI address nor auxiliary name for Multus"
@@ -219,6 +219,8 @@ func lacks(d *Device, on []string) string {
 		return fmt.Sprintf("it has no interface here, but %s on it", count(on))
 	case d.PCI != nil && d.Driver == "":
 		return "no driver is bound to it"
+	case d.Closed:
+		return "it has no interface, and its RDMA devices are the host's network namespace's alone: rdma system set netns shared opens them to pods"
 	}
 	return "it has no interface here, as if it were in another network namespace"
 }

@@ -329,3 +329,30 @@ func TestMultusFindsADeviceByItsResourceName(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// Its nodes are all that a pod needs of it, if the pod's network namespace may open them.
+func TestRDMAAloneIsOffered(t *testing.T) {
+	const vf = "0000:17:00.1"
+	text := string(captured(t, "mlx5-infiniband"))
+	add := func(entry string) string { return text + "-- " + entry + " --\n" }
+	const dir = "sys/devices/pci0000:16/0000:16:01.0/" + vf
+	for name, test := range map[string]struct{ text, why string }{
+		"without ib_ipoib":                  {text, ""},
+		"a kernel that knows no other mode": {strings.Replace(text, "-- sys/module/ib_core/parameters/netns_mode --\nY\n", "", 1), ""},
+		"RDMA's exclusive mode": {
+			strings.Replace(text, "netns_mode --\nY", "netns_mode --\nN", 1),
+			"it has no interface, and its RDMA devices are the host's network namespace's alone: rdma system set netns shared opens them to pods",
+		},
+		"its interface is in a pod": {add(dir + "/net/"), "it has no interface here, as if it were in another network namespace"},
+		"its RDMA device, too":      {strings.ReplaceAll(text, dir+"/infiniband/", dir+"/infinite/"), "it has no interface here, as if it were in another network namespace"},
+		"with a vDPA device": {
+			add("sys/bus/vdpa/devices/vdpa0 -> ../../../devices/pci0000:16/0000:16:01.0/" + vf + "/vdpa0"),
+			"it has no interface here, but vdpa-vdpa0 on it",
+		},
+	} {
+		got := decision(t, inventory.Decide(read(t, host(t, []byte(test.text))), rules(t, giveAll), situation()), "pci-0000-17-00-1")
+		if diff := cmp.Diff(test.why, got.Why); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}

@@ -26,7 +26,7 @@ func (r *reader) describe() error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", d.Name, err)
 		}
-		if err := r.rdma(d, fn); err != nil {
+		if err := r.rdma(d); err != nil {
 			return fmt.Errorf("%s: %w", d.Name, err)
 		}
 	}
@@ -114,33 +114,28 @@ func (r *reader) root(fn sysfs.Function) (a deviceattribute.DeviceAttribute, err
 	return a, err
 }
 
-func (r *reader) rdma(d *Device, fn sysfs.Function) (err error) {
-	var names, nodes []string
+// rdma tells of the RDMA devices of a function or SF, and whether they are all that it has.
+func (r *reader) rdma(d *Device) error {
+	bus, name := "auxiliary", d.Aux
 	switch {
 	case d.Kind == VDPA:
 		return nil
-	case d.Aux != "":
-		aux, _, err := r.host.Sys.Auxiliary(d.Aux)
-		if err != nil {
-			return err
-		}
-		if names, err = r.host.Sys.RDMAOf(aux); err == nil {
-			nodes, err = r.host.Sys.RDMANodesOf(aux)
-		}
-		if err != nil {
-			return err
-		}
-	default:
-		if names, err = r.host.Sys.RDMA(fn); err == nil {
-			nodes, err = r.host.Sys.RDMANodes(fn)
-		}
-		if err != nil {
-			return err
-		}
+	case d.PCI != nil:
+		bus, name = "pci", d.PCI.String()
 	}
-	d.set(AttrRDMADevice, strings.Join(names, ","))
-	d.setBool(AttrRDMACapable, len(names)+len(nodes) > 0)
-	return nil
+	rdma, err := r.host.Sys.RDMABelow(bus, name)
+	if err != nil {
+		return err
+	}
+	d.set(AttrRDMADevice, strings.Join(rdma.Devices, ","))
+	d.setBool(AttrRDMACapable, len(rdma.Devices)+len(rdma.Nodes) > 0)
+	if rdma.Netdev || len(rdma.Devices) == 0 {
+		return nil
+	}
+	shared, err := r.host.Sys.IsRDMAShared()
+	d.Verbs, d.Closed = true, !shared
+	d.set(AttrLinkType, map[string]string{"Ethernet": "ether", "InfiniBand": "infiniband"}[rdma.LinkLayer])
+	return err
 }
 
 // switches gives what a device has of its PF: the interface, the carrier, the mode of the

@@ -52,6 +52,11 @@ type Device struct {
 	Uplink    string // why the host needs it; "" = it does not
 	HostUse   string // what the host uses it for otherwise; "" = for nothing
 	NoCarrier bool   // it, or its PF, is up and has no carrier
+
+	// Verbs says that it has no interface, in no network namespace, but RDMA devices here.
+	Verbs bool
+	// Closed says that a pod's network namespace cannot open those.
+	Closed bool
 }
 
 // ID is what CNI plugins know the device by: a PCI address, which for a vDPA device on a VF
@@ -77,7 +82,7 @@ func (d *Device) text(name resourceapi.QualifiedName) string {
 // its interface is in another network namespace, or the device is of no use as it is.
 func (d *Device) moved() bool {
 	switch {
-	case d.Kind == VDPA || d.IfName != "":
+	case d.Kind == VDPA || d.IfName != "" || d.Verbs && !d.Closed:
 		return false
 	}
 	return !strings.Contains(d.Driver, "vfio") && !slices.Contains([]string{"uio_pci_generic", "igb_uio"}, d.Driver)

@@ -19,18 +19,18 @@ func TestTheDocumentationHasTheAttributes(t *testing.T) {
 	for _, a := range inventory.Table() {
 		fmt.Fprintf(&table, "| `%s` | %s | %s | %s |\n", a.Name, a.Type, a.Of, a.Means)
 	}
-	text, err := os.ReadFile("../../docs/inventory.md")
+	text, err := os.ReadFile("../../docs/dra/inventory.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(text), "\n"+table.String()+"\n") {
-		t.Errorf("docs/inventory.md must have this table:\n%s", table.String())
+		t.Errorf("docs/dra/inventory.md must have this table:\n%s", table.String())
 	}
 }
 
 // The example of the documentation is a configuration that works.
 func TestTheExampleOfTheDocumentationIsValid(t *testing.T) {
-	text, err := os.ReadFile("../../docs/inventory.md")
+	text, err := os.ReadFile("../../docs/dra/inventory.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func stringAttribute(value string) resourceapi.DeviceAttribute {
 // The classes of the documentation: one takes what stands for networks of software, and
 // the other a VF on its network, and neither fails of any device.
 func TestTheClassesOfTheDocumentationSelectWhatTheySay(t *testing.T) {
-	text, err := os.ReadFile("../../docs/inventory.md")
+	text, err := os.ReadFile("../../docs/dra/inventory.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func selected(t *testing.T, expression string, devices []attributes) (got string
 
 // The page's rules are valid, and its classes take what the rules offer: test/e2e runs them.
 func TestTheClassesOfTheMigrationTakeWhatItsRulesOffer(t *testing.T) {
-	text, err := os.ReadFile("../../docs/from-device-plugin.md")
+	text, err := os.ReadFile("../../docs/dra/from-device-plugin.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,15 +1,100 @@
 package inventory
 
-import "maps"
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
 
-// Idle are the rules, by index, that are no device's first: they have no effect on this node.
-func (r Rules) Idle(decisions map[string]Decision) map[int]Rule {
-	idle := map[int]Rule{}
+	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/link"
+)
+
+// Idle is a rule that is no device's first: it has no effect on this node.
+type Idle struct {
+	Rule    string // "devices[1] (ifNames: eth77)"
+	Why     string // which of its values nothing has, and what comes nearest
+	Nearest string // the first of those; "" = nothing comes near
+}
+
+// Idle explains those rules, in their order, by what was decided and the host's interfaces.
+func (r Rules) Idle(decisions []Decision, links []link.InterfaceRecord) (list []Idle) {
+	used := map[int]bool{}
+	for n := range decisions {
+		used[decisions[n].Rule] = true
+	}
+	has := func(what func(*Device) string) (all []string) {
+		for n := range decisions {
+			all = append(all, what(&decisions[n].Device))
+		}
+		return slices.DeleteFunc(all, func(s string) bool { return s == "" })
+	}
+	interfaces := has(func(d *Device) string { return d.IfName })
+	keys := []idleKey{
+		{"pciAddresses", func(r *Rule) []string { return r.PCIAddresses }, has(func(d *Device) string {
+			if d.PCI == nil {
+				return ""
+			}
+			return d.PCI.String()
+		}), func(a string) string { return a + " is not on this node" }},
+		{"ifNames", func(r *Rule) []string { return r.IfNames }, interfaces, func(name string) string { return noDevice(name, links) }},
+		{"pfNames", func(r *Rule) []string { return r.PFNames }, interfaces, func(name string) string { return noDevice(name, links) }},
+		{"drivers", func(r *Rule) []string { return r.Drivers }, has(func(d *Device) string { return d.Driver }), func(name string) string { return "no device has the driver " + name }},
+	}
 	for n := range r.list {
-		idle[n] = r.list[n].Rule
+		if !used[n] {
+			list = append(list, explain(n, &r.list[n].Rule, keys))
+		}
 	}
-	for c := range maps.Values(decisions) {
-		delete(idle, c.Rule)
+	return list
+}
+
+// An idleKey is a key of rules: its values, those that the node's devices have, and what one
+// is that none of them has.
+type idleKey struct {
+	name   string
+	values func(*Rule) []string
+	known  []string
+	not    func(value string) string
+}
+
+func explain(n int, r *Rule, keys []idleKey) (idle Idle) {
+	var names, why []string
+	for _, key := range keys {
+		values := key.values(r)
+		if len(values) > 0 {
+			names = append(names, key.name+": "+strings.Join(values, ", "))
+		}
+		for _, value := range values {
+			if slices.Contains(key.known, value) {
+				continue
+			}
+			text := key.not(value)
+			if near := config.Nearest(value, key.known); near != "" {
+				text += "; the nearest is " + near
+				idle.Nearest = cmp.Or(idle.Nearest, near)
+			}
+			why = append(why, text)
+		}
 	}
+	if r.Select != "" {
+		names = append(names, "select")
+	}
+	idle.Rule = fmt.Sprintf("devices[%d] (%s)", n, strings.Join(names, "; "))
+	idle.Why = cmp.Or(strings.Join(why, "; "), "none meets all of its keys, or another rule is before it")
 	return idle
+}
+
+// noDevice says what an interface is instead of a device's.
+func noDevice(name string, links []link.InterfaceRecord) string {
+	n := slices.IndexFunc(links, func(l link.InterfaceRecord) bool { return l.Name == name })
+	switch {
+	case n < 0:
+		return "there is no interface " + name
+	case link.Represents(links[n].PortName):
+		return name + " is a representor"
+	case links[n].Info.Kind != "":
+		return name + " is a " + links[n].Info.Kind
+	}
+	return name + " is the interface of no device"
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -15,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/config"
 )
 
 // As is how a device is offered.
@@ -82,6 +84,10 @@ func NewRules(list []json.RawMessage) (Rules, error) {
 	var rules Rules
 	var errs []error
 	for n, raw := range list {
+		if raw[0] != '{' {
+			errs = append(errs, fmt.Errorf("devices[%d]: %s is no rule; write a map, such as {pfNames: [ens1f0], as: exclusive}", n, raw))
+			continue
+		}
 		r, err := newRule(raw)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("devices[%d].%w", n, err))
@@ -94,24 +100,67 @@ func NewRules(list []json.RawMessage) (Rules, error) {
 	return rules, nil
 }
 
-// strictly decodes JSON whose keys are all known, once, and in this spelling.
+// strictly decodes JSON whose keys are all known, once, and in this spelling. The error names
+// the first that is not.
 func strictly(data []byte, to any) error {
 	strict, err := kjson.UnmarshalStrict(data, to)
-	if err != nil {
+	var is *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &is) && is.Field == "":
+		return fmt.Errorf("it is a JSON %s; it must be a map, {%s: ...}", is.Value, keysOf(to)[0])
+	case errors.As(err, &is):
+		return fmt.Errorf("%s: a JSON %s; it must be %s", is.Field, is.Value, kindWords[is.Type.Kind()])
+	case err != nil:
 		return err
 	}
-	return errors.Join(strict...)
+	if len(strict) == 0 {
+		return nil
+	}
+	key := strict[0].Error()
+	if at, ok := strict[0].(kjson.FieldError); ok {
+		key = at.FieldPath()
+	}
+	if slices.Contains(keysOf(to), key) {
+		return fmt.Errorf("%s: it is given twice; leave one", key)
+	}
+	return fmt.Errorf("%s: the key is not known; did you mean %s?", key, config.Nearest(key, keysOf(to)))
+}
+
+// kindWords are what keys of rules hold.
+var kindWords = map[reflect.Kind]string{
+	reflect.Slice: `a list, ["..."]`, reflect.String: `text, "..."`, reflect.Bool: "true or false", reflect.Int64: "a whole number", reflect.Map: "a map, {name: value}",
+}
+
+// keysOf are those of a struct.
+func keysOf(to any) (keys []string) {
+	of := reflect.TypeOf(to).Elem()
+	for n := range of.NumField() {
+		keys = append(keys, of.Field(n).Tag.Get("json"))
+	}
+	return keys
+}
+
+// bandwidth refuses what is no quantity: the parser would not say which key it is.
+func bandwidth(raw json.RawMessage) error {
+	var r struct{ Bandwidth json.RawMessage }
+	if json.Unmarshal(raw, &r) != nil || r.Bandwidth == nil {
+		return nil
+	}
+	if new(resource.Quantity).UnmarshalJSON(r.Bandwidth) != nil {
+		return fmt.Errorf(`bandwidth: %s is no number of bit/s; write one such as "25G"`, r.Bandwidth)
+	}
+	return nil
 }
 
 func newRule(raw json.RawMessage) (rule, error) {
 	var r rule
-	if string(raw) == "null" {
-		return rule{}, errors.New("select: it is missing; name devices, or leave the rule out")
+	err := bandwidth(raw)
+	if err == nil {
+		err = strictly(raw, &r.Rule)
 	}
-	if err := strictly(raw, &r.Rule); err != nil {
-		return rule{}, errors.New(strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\n", ", "), "json: "))
+	if err != nil {
+		return rule{}, err
 	}
-	var err error
 	for _, check := range []func() error{r.checkSelection, r.checkOffer, r.checkCapacity} {
 		if err := check(); err != nil {
 			return rule{}, err
@@ -178,7 +227,7 @@ func (r *rule) checkCapacity() error {
 	case r.As == Exclusive && (r.Attachments != 0 || r.Bandwidth != nil):
 		return errors.New("attachments, bandwidth: only shared devices have them; leave them out, or write as: shared")
 	case r.Attachments < 0:
-		return fmt.Errorf("attachments: %d is less than 0", r.Attachments)
+		return fmt.Errorf("attachments: %d is less than 0; leave it out for %d", r.Attachments, DefaultAttachments)
 	case r.Bandwidth == nil:
 		return nil
 	}
@@ -219,11 +268,11 @@ func attributeName(key string) (resourceapi.QualifiedName, error) {
 	name := resourceapi.QualifiedName(domain + "/" + id)
 	switch {
 	case len(id) > resourceapi.DeviceMaxIDLength || len(validation.IsCIdentifier(id)) > 0:
-		return "", fmt.Errorf("%q is not a C identifier of at most %d characters", id, resourceapi.DeviceMaxIDLength)
+		return "", fmt.Errorf("%q is not a C identifier of at most %d characters; write letters, digits and _", id, resourceapi.DeviceMaxIDLength)
 	case len(domain) > resourceapi.DeviceMaxDomainLength || len(validation.IsDNS1123Subdomain(domain)) > 0:
 		return "", fmt.Errorf("%q is not a domain of at most %d characters", domain, resourceapi.DeviceMaxDomainLength)
 	case domain == "k8s.io" || strings.HasSuffix(domain, ".kubernetes.io") || domain == "k8s.cni.cncf.io":
-		return "", fmt.Errorf("the domain %s is not yours", domain)
+		return "", fmt.Errorf("the domain %s is not yours; write one that is, or none", domain)
 	case slices.ContainsFunc(Table(), func(a Attribute) bool { return a.Name == name }):
 		return "", errors.New("the name is reserved for what the kernel says; choose another one")
 	}
@@ -246,7 +295,7 @@ func attributeValue(raw json.RawMessage) (a resourceapi.DeviceAttribute, err err
 	case json.Unmarshal(raw, &yes) == nil && string(raw) != "null":
 		a.BoolValue = &yes
 	default:
-		return a, fmt.Errorf("%s is not a string, integer or boolean", raw)
+		return a, fmt.Errorf("%s is not a string, integer or boolean; write it in quotes", raw)
 	}
 	return a, nil
 }

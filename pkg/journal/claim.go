@@ -11,13 +11,13 @@ import (
 	"devinfo-cni.io/pkg/private"
 )
 
-// Claim is what one attachment of a ResourceClaim has. Its network's plugins need not include
+// Claim is what a ResourceClaim has, for one of its devices. Its network's plugins need not include
 // ours, so that the journal may have no [Entry] of it. The driver alone ends its leases: a
 // network namespace that is gone is no sign that a device was given back.
 type Claim struct {
 	Format    int           `json:"format"` // set by Hold
 	UID       string        `json:"uid"`
-	IfName    string        `json:"ifName,omitempty"` // of the attachment; "" = it has no interface
+	Part      string        `json:"part,omitempty"` // which of its devices; "" = all that it has no interface for
 	Namespace string        `json:"namespace"`
 	Name      string        `json:"name"`
 	BootID    string        `json:"bootID"` // set by Hold
@@ -27,12 +27,12 @@ type Claim struct {
 	Leases    []DeviceLease `json:"leases"`
 }
 
-// Record is the name of the claim's record, <UID> or <UID>=<IfName>: no entry has one like it.
+// Record is the name of the claim's record, <UID> or <UID>=<Part>: no entry has one like it.
 func (c *Claim) Record() string {
-	if c.IfName == "" {
+	if c.Part == "" {
 		return c.UID
 	}
-	return c.UID + "=" + c.IfName
+	return c.UID + "=" + c.Part
 }
 
 // EndCommand ends the leases of all records of the claim, on a node without the driver.
@@ -79,7 +79,7 @@ func (j *Journal) Claim(record string) (*Claim, error) {
 // Claims lists the names of all records of claims.
 func (j *Journal) Claims() ([]string, error) { return j.claims.Names() }
 
-// Hold records what a claim's attachment has from now on, in place of what it had: it takes
+// Hold records what a claim has for a device from now on, in place of what it had: it takes
 // the leases that are new, and gives back those that are no longer named. Another holder is
 // a [*HeldError], after which nothing has changed.
 func (j *Journal) Hold(c *Claim) error {

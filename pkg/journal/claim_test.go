@@ -12,7 +12,7 @@ import (
 )
 
 func claimOf(pod string, leases ...journal.DeviceLease) *journal.Claim {
-	return &journal.Claim{UID: "7d2f", IfName: "net1", Namespace: "shop", Name: "vf", Pods: []string{pod}, Leases: leases}
+	return &journal.Claim{UID: "7d2f", Part: "net1", Namespace: "shop", Name: "vf", Pods: []string{pod}, Leases: leases}
 }
 
 func TestAClaimsDeviceIsItsPods(t *testing.T) {

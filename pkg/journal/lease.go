@@ -100,8 +100,10 @@ const lockLimit = 10 * time.Second
 
 // alone calls f under the lock of all leases.
 func (j *Journal) alone(f func() error) error {
-	err := j.leases.Alone(lockLimit, f)
-	if errors.Is(err, fs.ErrNotExist) && notThere(j.leases.Path("")) {
+	began := false
+	locked := func() error { began = true; return f() }
+	err := j.leases.Alone(lockLimit, locked)
+	if errors.Is(err, fs.ErrNotExist) && !began {
 		if err = j.entries.Make(); err == nil {
 			err = j.leases.Make()
 		}

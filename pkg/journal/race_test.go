@@ -176,3 +176,24 @@ func TestPodsThatShareADeviceDoNotMeet(t *testing.T) {
 	all.Wait()
 	expectFiles(t, dir)
 }
+
+// The first two of a node may meet where there is no directory yet.
+func TestTheFirstRecordsOfANodeMayMeet(t *testing.T) {
+	for range 60 {
+		j, _ := open(t)
+		begin := make(chan struct{})
+		var all sync.WaitGroup
+		for n := range 12 {
+			all.Go(func() {
+				e := &journal.Entry{Key: key(fmt.Sprint("c", n), "net1"), File: fmt.Sprint("f", n)}
+				<-begin
+				if err := j.Record(e, nil); err != nil {
+					t.Error(err)
+				}
+				e.Unlock()
+			})
+		}
+		close(begin)
+		all.Wait()
+	}
+}

@@ -14,22 +14,23 @@ import (
 	"devinfo-cni.io/pkg/nri"
 )
 
-// silent is a plugin that is asked, and does not answer before the test lets it.
-type silent struct {
-	asked  chan struct{}
-	answer chan struct{}
-}
+// silent is a plugin that answers for the container "known", and for others not before the test lets it.
+type silent struct{ known, asked, answer chan struct{} }
 
-func (s silent) CreateContainer(context.Context, *api.PodSandbox, *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+func (s silent) CreateContainer(_ context.Context, _ *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+	if c.GetId() == "known" {
+		close(s.known)
+		return nil, nil, nil
+	}
 	close(s.asked)
 	<-s.answer
 	return nil, nil, nil
 }
 
-// served is the runtime's side of NRI, with a deadline for each request.
-func served(t *testing.T, dir string, deadline time.Duration) *adaptation.Adaptation {
+// served is the runtime's side of NRI.
+func served(t *testing.T, dir string) *adaptation.Adaptation {
 	t.Helper()
-	adaptation.SetPluginRequestTimeout(deadline)
+	adaptation.SetPluginRequestTimeout(patient)
 	list := func(ctx context.Context, tell adaptation.SyncCB) error {
 		_, err := tell(ctx, nil, nil)
 		return err
@@ -49,6 +50,8 @@ func served(t *testing.T, dir string, deadline time.Duration) *adaptation.Adapta
 	return runtime
 }
 
+const patient = 3 * time.Minute
+
 // The plugin hangs, or it ends while it is asked.
 func TestAnUnansweredRequestFailsOnlyIfThePluginAsksForThat(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -57,7 +60,7 @@ func TestAnUnansweredRequestFailsOnlyIfThePluginAsksForThat(t *testing.T) {
 		says     string
 	}{
 		"hangs": {100 * time.Millisecond, false, "failed to handle CreateContainer request: context deadline exceeded"},
-		"ends":  {3 * time.Minute, true, "failed to handle CreateContainer request: ttrpc: closed"},
+		"ends":  {patient, true, "failed to handle CreateContainer request: ttrpc: closed"},
 	} {
 		for _, fail := range []bool{false, true} {
 			err := unanswered(t, test.deadline, test.ends, fail)
@@ -71,8 +74,8 @@ func TestAnUnansweredRequestFailsOnlyIfThePluginAsksForThat(t *testing.T) {
 // unanswered is what becomes of a request that a plugin does not answer.
 func unanswered(t *testing.T, deadline time.Duration, ends, fail bool) (err error) {
 	t.Helper()
-	dir, plugin := t.TempDir(), silent{make(chan struct{}), make(chan struct{})}
-	runtime := served(t, dir, deadline)
+	dir, plugin := t.TempDir(), silent{make(chan struct{}), make(chan struct{}), make(chan struct{})}
+	runtime := served(t, dir)
 	ctx, end := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
@@ -84,14 +87,22 @@ func unanswered(t *testing.T, deadline time.Duration, ends, fail bool) (err erro
 	if ends {
 		go func() { <-plugin.asked; end() }()
 	}
-	for asked := false; !asked; { // a runtime that does not know the plugin yet goes on without it
-		_, err = runtime.CreateContainer(t.Context(), &adaptation.CreateContainerRequest{Pod: &api.PodSandbox{Id: "p"}, Container: &api.Container{Id: "c"}})
+	create := func(id string) error {
+		_, err := runtime.CreateContainer(t.Context(), &adaptation.CreateContainerRequest{Pod: &api.PodSandbox{Id: "p"}, Container: &api.Container{Id: id}})
+		return err
+	}
+	for known := false; !known; time.Sleep(time.Millisecond) { // until then the runtime goes on without it
+		if err := create("known"); err != nil {
+			t.Fatal(err)
+		}
 		select {
-		case <-plugin.asked:
-			asked = true
+		case <-plugin.known:
+			known = true
 		default:
 		}
 	}
+	adaptation.SetPluginRequestTimeout(deadline)
+	err = create("c")
 	close(plugin.answer)
 	end()
 	<-ended

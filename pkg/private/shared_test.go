@@ -1,12 +1,9 @@
 package private_test
 
 import (
-	"bytes"
 	"errors"
 	"io/fs"
 	"os"
-	"reflect"
-	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -16,86 +13,6 @@ import (
 	"devinfo-cni.io/pkg/private"
 	"devinfo-cni.io/pkg/private/privatetest"
 )
-
-// Also the file of a writer that another's Remove has overtaken is never half of one.
-func TestReadersSeeAWholeFileWhileManyWriteAndRemove(t *testing.T) {
-	d := private.Open(t.TempDir() + "/state")
-	var all sync.WaitGroup
-	for n := range 6 {
-		content := bytes.Repeat([]byte{'a' + byte(n)}, 1000+9000*n)
-		all.Go(func() {
-			for range 200 {
-				if err := d.Write("a", content); err != nil {
-					t.Error(err)
-				}
-				if n == 0 {
-					if err := d.Remove("a"); err != nil {
-						t.Error(err)
-					}
-				}
-				data, err := d.Read("a")
-				if errors.Is(err, fs.ErrNotExist) {
-					continue
-				}
-				if err != nil || len(data) == 0 || !bytes.Equal(data, bytes.Repeat(data[:1], 1000+9000*int(data[0]-'a'))) {
-					t.Errorf("half a file: %d bytes, %v", len(data), err)
-				}
-			}
-		})
-	}
-	all.Wait()
-	must(t, d.Remove("a"))
-	expectEntries(t, d)
-}
-
-func TestAWriterWaitsForTheOneOfItsNameAndTakesOverFromTheDead(t *testing.T) {
-	d := private.Open(t.TempDir())
-	temp := d.Path(".a.devinfo")
-	must(t, os.WriteFile(temp, []byte("half of a longer content"), 0o600))
-	lock := privatetest.Lock(t, temp)
-	var err error
-	done := make(chan struct{})
-	go func() { err = d.Write("a", []byte("whole")); close(done) }()
-	must(t, d.Write("b", nil), d.Remove("b"), d.Remove("a"))
-	if !privatetest.Await(t, lock, done) {
-		t.Error("Write did not wait")
-	}
-	expectEntries(t, d, ".a.devinfo") // Remove has left a living writer's file alone
-	lock.Close()
-	<-done
-	must(t, err)
-	expect(t, d, "a", "whole")
-	expectEntries(t, d, "a")
-}
-
-func TestRemoveTakesWhatADeadWriterLeft(t *testing.T) {
-	d := private.Open(t.TempDir())
-	must(t, d.Write("a", nil), os.WriteFile(d.Path(".a.devinfo"), nil, 0o600), os.WriteFile(d.Path(".b.devinfo"), nil, 0o600))
-	must(t, d.Remove("a"), d.Remove("b"))
-	expectEntries(t, d)
-}
-
-func TestSweepTellsTheDeadFromTheLivingByTheirLocks(t *testing.T) {
-	d := private.Open(t.TempDir())
-	for _, name := range []string{"a", ".dead.devinfo", ".live.devinfo", ".other", "x.devinfo"} {
-		must(t, os.WriteFile(d.Path(name), nil, 0o600))
-	}
-	must(t, os.Symlink("a", d.Path(".link.devinfo")), os.Mkdir(d.Path(".dir.devinfo"), 0o700))
-	live := privatetest.Lock(t, d.Path(".live.devinfo"))
-	sweep := func(want ...string) {
-		t.Helper()
-		var got []string
-		must(t, d.Sweep(func(name string) { got = append(got, name) }))
-		if !reflect.DeepEqual(got, want) {
-			t.Errorf("swept %q, want %q", got, want)
-		}
-	}
-	sweep(".dead.devinfo")
-	sweep()
-	live.Close()
-	sweep(".live.devinfo")
-	expectEntries(t, d, ".dir.devinfo", ".link.devinfo", ".other", "a", "x.devinfo")
-}
 
 func TestAloneExcludesOthers(t *testing.T) {
 	d := private.Open(t.TempDir())

@@ -13,6 +13,44 @@ func (f *FS) RDMANodes(fn Function) ([]string, error) { return f.rdmaNodes(fn.di
 // RDMANodesOf is [FS.RDMANodes] for an auxiliary device.
 func (f *FS) RDMANodesOf(aux Auxiliary) ([]string, error) { return f.rdmaNodes(aux.dir) }
 
+// RDMA is what a device on a bus has for RDMA.
+type RDMA struct {
+	Devices   []string // infiniband/*, as [FS.RDMA] lists them
+	Nodes     []string // see [FS.RDMANodes]
+	LinkLayer string   // ports/1/link_layer of the first: "InfiniBand", "Ethernet"; "" = unknown
+	// Netdev says that the device has a network interface, in whatever network namespace:
+	// net/ is there for as long (drivers/base/core.c, cleanup_glue_dir), and empty in all
+	// others.
+	Netdev bool
+}
+
+// RDMABelow returns what a device on a bus has for RDMA; nothing of one that is not there.
+func (f *FS) RDMABelow(bus, name string) (r RDMA, err error) {
+	dir, ok, err := f.device(bus, name)
+	if !ok {
+		return RDMA{}, err
+	}
+	if r.Devices, err = f.rdma(dir); err != nil {
+		return RDMA{}, err
+	}
+	if r.Nodes, err = f.rdmaNodes(dir); err != nil || len(r.Devices) == 0 {
+		return r, err
+	}
+	if r.LinkLayer, _, err = f.text(path.Join(dir, "infiniband", r.Devices[0], "ports/1/link_layer")); err != nil {
+		return RDMA{}, err
+	}
+	r.Netdev, err = f.exists(dir, "net")
+	return r, err
+}
+
+// IsRDMAShared reports whether the RDMA devices that are seen here are open to every network
+// namespace (rdma system show: netns shared). A kernel without ib_core's netns_mode knows no
+// other way.
+func (f *FS) IsRDMAShared() (bool, error) {
+	mode, _, err := f.text("module/ib_core/parameters/netns_mode")
+	return mode != "N", err
+}
+
 func (f *FS) rdmaNodes(dir string) (nodes []string, err error) {
 	for _, class := range []string{"infiniband_verbs", "infiniband_mad"} {
 		names, err := f.dirs(path.Join(dir, class))

@@ -87,7 +87,7 @@ func (r *request) offer(given grant.Grant, info *devinfo.Info) (offer, error) {
 			return offer{}, err
 		}
 	}
-	att := cdispec.Attachment{Kind: r.cdi.Kind, Name: r.cdi.Name, IfName: r.att.IfName, Nodes: given.Nodes, Mounts: given.Mounts}
+	att := cdispec.Attachment{Kind: r.cdi.Kind, Name: r.cdi.Name, IfName: r.att.IfName, Info: info, Nodes: given.Nodes, Mounts: given.Mounts}
 	file, err := r.mountable()
 	if err != nil {
 		return offer{}, err
@@ -144,7 +144,7 @@ func (c *call) removeSpec(spec journal.CDI) error {
 	case as[syscall.Errno](err):
 		return err
 	case err != nil: // ADD refuses it
-		c.log.Warn("left alone", "error", err)
+		c.log.Warn("no CDI spec of ours: left alone", "error", err)
 		return nil
 	}
 	return dir.Remove(spec.File)

@@ -20,7 +20,7 @@ func (p *Plugin) Del(args *Args) error {
 	}
 	c, err := p.open(cfg, args)
 	if err != nil {
-		c.log.Warn("ignored", "error", err)
+		c.log.Warn("CNI_ARGS ignored", "error", err)
 	}
 	if c.nested() {
 		c.log.Warn("nothing done: devinfo runs as its own delegate")
@@ -54,7 +54,7 @@ func (p *Plugin) Del(args *Args) error {
 func (c *call) addNamed(e *journal.Entry) error {
 	name, err := c.fileName()
 	if err != nil && codeOf(err) == codeConfig { // ADD refuses it
-		c.log.Warn("left alone", "error", err)
+		c.log.Warn("no device-info file removed", "error", err)
 		return nil
 	}
 	if err != nil || name == "" || name == e.File {
@@ -104,7 +104,7 @@ func (c *call) skipUnrunnable() {
 	var runnable []config.Delegate
 	for n, d := range c.cfg.Delegates {
 		if err := c.runnable(n); err != nil {
-			c.log.Warn("ignored", "error", err)
+			c.log.Warn("DEL of a delegate not run", "error", err)
 		} else {
 			runnable = append(runnable, d)
 		}

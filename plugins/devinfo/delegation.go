@@ -132,7 +132,7 @@ func failed(verb string, err error) error {
 	if !errors.As(err, &of) {
 		return err
 	}
-	err = fmt.Errorf("delegate %s: %s: %w", of.Plugin, verb, of.Err)
+	err = fmt.Errorf("delegates[%d] (%s): %s: %w", of.At, of.Plugin, verb, of.Err)
 	ran := new(cniexec.Error)
 	if !errors.As(err, &ran) {
 		return fail(codeDecoding, err, "the delegate printed no CNI result")

@@ -75,7 +75,7 @@ func followedBy(first error, later ...error) error {
 }
 
 // translate makes the CNI error that is printed: the first failure as the
-// message; remedy, what a delegate was asked, and later failures as the details.
+// message; a delegate's details, remedy and later failures as the details.
 func translate(err error) error {
 	if err == nil {
 		return nil
@@ -84,7 +84,7 @@ func translate(err error) error {
 	var delegate *types.Error
 	if errors.As(err, &delegate) {
 		context := strings.TrimSuffix(strings.TrimSuffix(msg, delegate.Error()), ": ")
-		msg, details = delegate.Msg, []string{delegate.Details, context}
+		msg, details = strings.TrimPrefix(context+": "+delegate.Msg, ": "), []string{delegate.Details}
 	}
 	details = append(details, remedyOf(err))
 	for e := err; e != nil; e = errors.Unwrap(e) {

@@ -71,7 +71,7 @@ func (p *Plugin) dead(key journal.Key, e *journal.Entry) bool {
 	a := audit.Auditor{NetnsGone: link.NetnsGone, BootID: p.BootID}
 	end, _, err := a.Ended(e)
 	if err != nil {
-		p.Log.Warn("left alone", "attachment", key.String(), "error", err)
+		p.Log.Warn("whether it has ended is unknown", "attachment", key.String(), "error", err)
 	}
 	return err == nil && end != ""
 }

@@ -175,7 +175,7 @@ func (p *Plugin) lenient(cfg *config.Config) {
 		p.Log.Warn("the defaults are used", "error", p.NodeError)
 	}
 	for _, problem := range cfg.Problems {
-		p.Log.Warn("ignored", "error", problem)
+		p.Log.Warn("key ignored", "error", problem)
 	}
 }
 

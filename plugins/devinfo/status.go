@@ -38,9 +38,9 @@ func (p *Plugin) Status(args *Args) error {
 }
 
 func (p *Plugin) delegatesReady(cfg *config.Config, cniPath string) error {
-	for _, delegate := range cfg.Delegates {
+	for n, delegate := range cfg.Delegates {
 		if _, err := p.exec(nil).FindInPath(delegate.Type, filepath.SplitList(cniPath)); err != nil {
-			return notReady(fmt.Errorf("delegate %s: %w", delegate.Type, err), "install the plugin in a directory of CNI_PATH")
+			return notReady(fmt.Errorf("delegates[%d] (%s): %w", n, delegate.Type, err), "install the plugin in a directory of CNI_PATH")
 		}
 	}
 	n, err := p.network(cfg, cniPath)

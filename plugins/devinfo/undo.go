@@ -68,7 +68,7 @@ func (c *call) passOver(errs []error) []error {
 	return slices.DeleteFunc(errs, func(err error) bool {
 		pass := c.unrecorded && err != nil && unfit(err)
 		if pass {
-			c.log.Warn("ignored", "error", err)
+			c.log.Warn("DEL of a delegate not run", "error", err)
 		}
 		return pass
 	})
@@ -99,7 +99,7 @@ func (c *call) mayRemove(file string) (bool, error) {
 func (c *call) removeFile(dir, name string) error {
 	err := store.Open(dir).Remove(name)
 	if errors.Is(err, syscall.EISDIR) {
-		c.log.Warn("left alone", "error", err)
+		c.log.Warn("no file: left alone", "error", err)
 		return nil
 	}
 	return err

@@ -72,7 +72,7 @@ func (p *controlPlane) ownSlicesOnly(t *testing.T) {
 	}
 }
 
-// everyStatus checks that an agent writes the status of its claims, and what docs/dra.md
+// everyStatus checks that an agent writes the status of its claims, and what docs/dra/README.md
 // warns of: that it may write that of another node's claims too.
 func (p *controlPlane) everyStatus(t *testing.T) {
 	t.Helper()

@@ -1,6 +1,6 @@
 // Package applications_test runs applications in pods without a cluster: two network
-// namespaces, in which an application reads nothing but what devinfo has written for its
-// network, by the lines of docs/applications.md and by the program in dpdk.
+// namespaces, in which an application has nothing but what devinfo has written for its
+// network, by the lines of docs/applications.md and by the program in start.
 package applications_test
 
 import (
@@ -16,6 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
 
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/cdispec"
 	"devinfo-cni.io/pkg/link/linktest"
 	"devinfo-cni.io/test/undertest"
 )
@@ -23,7 +25,7 @@ import (
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 // program is the environment variable that names the program in Go.
-const program = "DEVINFO_TEST_DPDK"
+const program = "DEVINFO_TEST_START"
 
 func run(m *testing.M) int {
 	if os.Getenv(undertest.Key) != "" { // linktest starts this program again for each test
@@ -37,12 +39,15 @@ func run(m *testing.M) int {
 	if err := undertest.Build(dir); err != nil {
 		panic(err)
 	}
-	build := exec.Command("go", "build", "-o", dir, "./dpdk")
+	if testing.Short() { // all take namespaces
+		return m.Run()
+	}
+	build := exec.Command("go", "build", "-o", dir, "./start")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		panic(string(out))
 	}
-	os.Setenv(program, dir+"/dpdk")
+	os.Setenv(program, dir+"/start")
 	return m.Run()
 }
 
@@ -85,7 +90,7 @@ func stage(t *testing.T) {
 	must(t, os.WriteFile("/run/plugins/userspace", []byte(userspace), 0o755))
 }
 
-// A pod has what devinfo-agent gives: a directory with the file of net1.
+// A pod has what devinfo-agent gives: a directory with the file of net1, and variables.
 type pod struct{ netns, dir string }
 
 // attach makes a pod of the network of an example, changed.
@@ -112,10 +117,14 @@ func attach(t *testing.T, sandbox, example string, change *strings.Replacer) pod
 
 // inside is a command in a container of the pod: in its network namespace, with the directory
 // where the agent mounts it.
-func (p pod) inside(args ...string) *exec.Cmd {
+func (p pod) inside(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
 	const mount = `mkdir -p /run/k8s.cni.cncf.io/devinfo && mount --bind "$0" /run/k8s.cni.cncf.io/devinfo && exec "$@"`
 	cmd := exec.Command("nsenter", append([]string{"--net=" + p.netns, "unshare", "--mount", "sh", "-c", mount, p.dir}, args...)...)
-	cmd.Env = append(os.Environ(), "DEVINFO_NET1=/var/run/k8s.cni.cncf.io/devinfo/net1.json")
+	info, err := devinfo.ReadFile(p.dir + "/net1.json")
+	must(t, err)
+	facts := cdispec.Facts("net1", info, func(socket string) string { return socket }) // its directory is the node's
+	cmd.Env = append(append(os.Environ(), "DEVINFO_NET1=/var/run/k8s.cni.cncf.io/devinfo/net1.json"), facts...)
 	return cmd
 }
 
@@ -123,7 +132,7 @@ func (p pod) inside(args ...string) *exec.Cmd {
 func byShell(t *testing.T, after string) []string {
 	return []string{"sh", "-c", fenced(t, after, "sh"), "sh"}
 }
-func byGo() []string { return []string{os.Getenv(program), "dpdk-testpmd"} }
+func byGo(application string) []string { return []string{os.Getenv(program), application} }
 
 func must(t *testing.T, err error) {
 	t.Helper()

@@ -30,7 +30,7 @@ func hold(device string) error {
 	if err != nil {
 		return err
 	}
-	claim := &journal.Claim{UID: claimUID, IfName: "net1", Namespace: "default", Name: "device", Pods: []string{"claimant"}, Netns: otherNetns}
+	claim := &journal.Claim{UID: claimUID, Part: "net1", Namespace: "default", Name: "device", Pods: []string{"claimant"}, Netns: otherNetns}
 	mode := journal.Exclusive
 	for _, d := range line {
 		claim.Leases = append(claim.Leases, journal.DeviceLease{ID: d.ID, Mode: mode, Object: d.Inode})
@@ -41,7 +41,7 @@ func hold(device string) error {
 
 const claimUID = "1eaf00de"
 
-var claimRecord = (&journal.Claim{UID: claimUID, IfName: "net1"}).Record()
+var claimRecord = (&journal.Claim{UID: claimUID, Part: "net1"}).Record()
 
 // letGo gives it back, if the claim has it.
 func letGo(string) error {

@@ -42,13 +42,11 @@ const (
 
 func TestMain(m *testing.M) {
 	name := filepath.Base(os.Args[0])
-	switch standIn, ok := standIns[name]; {
-	case name == marker:
+	switch name {
+	case marker:
 		answer(mark())
-	case name == claimant:
+	case claimant:
 		answer(hold(os.Args[1]))
-	case ok:
-		answer(standIn.run())
 	default:
 		os.Exit(run(m))
 	}

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"devinfo-cni.io/test/undertest"
 )
 
 func TestDemoLeavesNothingBehind(t *testing.T) {
@@ -39,15 +41,16 @@ func TestDemoLeavesNothingBehind(t *testing.T) {
 // for what it leaves.
 func build(t *testing.T) func(*testing.T, syscall.Signal, time.Duration) (int, string) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: it takes namespaces of its own")
+	}
 	for _, program := range []string{"devinfo", "cnitool", "macvlan"} {
 		if _, err := os.Stat(filepath.Join("../../bin", program)); err != nil {
 			t.Fatalf("%v: run make build peers", err)
 		}
 	}
 	demo := filepath.Join(t.TempDir(), "demo")
-	if out, err := exec.Command("go", "build", "-o", demo, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	undertest.Programs(t, demo, "", ".")
 	namespaces(t, demo)
 	return func(t *testing.T, sig syscall.Signal, after time.Duration) (int, string) {
 		tmp := t.TempDir()

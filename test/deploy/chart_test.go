@@ -68,7 +68,7 @@ func TestTheComponentsOfKustomizeAreValuesOfTheChart(t *testing.T) {
 // The documentation's rules, by the documentation's kustomization and values: one text here
 // and another there, of the same content.
 func TestTheChartMakesTheObjectsOfKustomizeWithDevices(t *testing.T) {
-	text, err := os.ReadFile("../../docs/inventory.md")
+	text, err := os.ReadFile("../../docs/dra/inventory.md")
 	if err != nil {
 		t.Fatal(err)
 	}

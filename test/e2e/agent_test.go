@@ -193,7 +193,7 @@ func (p *process) signal(t *testing.T, signal string) {
 	}
 }
 
-// daemonSet is the driver as docs/dra.md installs it; on somebody's cluster, as it is
+// daemonSet is the driver as docs/dra/README.md installs it; on somebody's cluster, as it is
 // there.
 func daemonSet(t *testing.T) *agent {
 	if cluster.kit != "" {
@@ -253,10 +253,10 @@ func ready(t *testing.T, namespace, name string) {
 
 // readme runs the documentation's commands for the cluster that the tests have made.
 func readme(t *testing.T) {
-	out := shell(t, documented(t, "dra.md", "## On a test cluster"))
+	out := shell(t, documented(t, "dra/README.md", "## On a test cluster"))
 	for _, want := range []string{`"name": "net1"`, `"interfaceName": "net1"`, "10.10.1."} {
 		if !strings.Contains(out, want) {
-			t.Errorf("the commands of docs/dra.md do not print %s:\n%s", want, out)
+			t.Errorf("the commands of docs/dra/README.md do not print %s:\n%s", want, out)
 		}
 	}
 	shell(t, "kubectl delete -f deploy/cni-dra-driver/examples/macvlan-class.yaml")

@@ -52,7 +52,7 @@ func TestWithTheChart(t *testing.T) {
 	asBefore(t, node)
 }
 
-// gateFiles are what cni-dra-driver leaves on the node, as docs/dra.md says.
+// gateFiles are what cni-dra-driver leaves on the node, as docs/dra/README.md says.
 var gateFiles = []string{"/opt/cni/bin/cni-dra-gate", "/opt/cni/bin/.cni-dra-gate.sha256"}
 
 // helm runs commands with bin/helm in the PATH.

@@ -56,7 +56,7 @@ func hotPlug(t *testing.T) {
 	offered(false)
 }
 
-// giveRules gives rules to the agents of the DaemonSet, by the kustomization of docs/inventory.md.
+// giveRules gives rules to the agents of the DaemonSet, by the kustomization of docs/dra/inventory.md.
 func giveRules(t *testing.T, rules string) {
 	t.Helper()
 	dir, err := os.MkdirTemp(root, "e2e-rules-") // where ../deploy is what the page means
@@ -64,7 +64,7 @@ func giveRules(t *testing.T, rules string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	kustomization := block(t, "inventory.md", "\nand with kustomize ", "yaml")
+	kustomization := block(t, "dra/inventory.md", "\nand with kustomize ", "yaml")
 	for name, text := range map[string]string{"kustomization.yaml": kustomization, "devices.yaml": rules} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)

@@ -1,7 +1,7 @@
 // Package e2e tests cni-dra-driver, and devinfo with Multus, in a real cluster, with real
 // pods: make e2e.
 //
-// With KUBECONFIG it is that cluster, on which the driver must be installed as docs/dra.md
+// With KUBECONFIG it is that cluster, on which the driver must be installed as docs/dra/README.md
 // says; the tests make namespaces and DeviceClasses that begin with "e2e-". They attach
 // pods to macvlan networks on the nodes' interface E2E_MASTER (eth0), whose image is
 // E2E_IMAGE (cluster.local/pod-view:1): the program test/e2e/pod-view alone, as /pod-view.
@@ -16,9 +16,9 @@
 // it does is in the files named below it, after its own:
 //
 //	TestAsAProcess                        cni-dra-driver as a process of the node: all scenarios
-//	TestAsADaemonSet                      by docs/dra.md: those that the installation matters to
+//	TestAsADaemonSet                      by docs/dra/README.md: those that the installation matters to
 //	    main, agent; network, promises, refused, restart, sandbox, hung, many, rights
-//	TestWithTheNodesDevices               it offers a captured host's devices: docs/from-device-plugin.md
+//	TestWithTheNodesDevices               it offers a captured host's devices: docs/dra/from-device-plugin.md
 //	    nodedevices; scheduled, masters, requests, heldvf, migration; elsewhere, gpu, sriov
 //	TestADaemonSetOffersTheNodesDevices   the DaemonSet offers a bridge
 //	    daemonsetdevices

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +15,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/cdispec"
 )
 
 // limit is for what takes seconds; only a defect takes longer.
@@ -29,10 +33,33 @@ type given struct {
 	Nodes       []string
 }
 
+// given is without the variables that say what a file says.
 func (v *view) given() given {
-	g := given{Environment: v.Environment, SocketDirs: v.SocketDirs, Nodes: v.Nodes}
+	g := given{Environment: map[string]string{}, SocketDirs: v.SocketDirs, Nodes: v.Nodes}
+	maps.Copy(g.Environment, v.Environment)
+	handed := func(socket string) string {
+		if slices.Contains(v.SocketDirs, filepath.Dir(socket)) {
+			return socket
+		}
+		return ""
+	}
 	for _, path := range slices.Sorted(maps.Keys(v.DeviceInfo)) {
 		g.Files = append(g.Files, strings.TrimPrefix(path, infoDir))
+		info, err := devinfo.Parse(v.DeviceInfo[path])
+		if err != nil { // of all networks
+			continue
+		}
+		for _, fact := range cdispec.Facts(strings.TrimSuffix(strings.TrimPrefix(path, infoDir), ".json"), info, handed) {
+			name, value, _ := strings.Cut(fact, "=")
+			if g.Environment[name] == value {
+				delete(g.Environment, name)
+			} else {
+				g.Environment[name] = "not " + value
+			}
+		}
+	}
+	if len(g.Environment) == 0 {
+		g.Environment = nil
 	}
 	return g
 }

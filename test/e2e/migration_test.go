@@ -22,10 +22,10 @@ func blueVFs() []string {
 	return []string{firstVF, "0000:01:10.2", "0000:01:10.4", "0000:01:10.6"}
 }
 
-// page gives the block of docs/from-device-plugin.md whose first line is that name.
+// page gives the block of docs/dra/from-device-plugin.md whose first line is that name.
 func page(t *testing.T, name string) string {
 	t.Helper()
-	_, block, found := strings.Cut(docs(t, "from-device-plugin.md"), "```yaml\n# "+name+"\n")
+	_, block, found := strings.Cut(docs(t, "dra/from-device-plugin.md"), "```yaml\n# "+name+"\n")
 	block, _, closed := strings.Cut(block, "```\n")
 	if !found || !closed {
 		t.Fatalf("the page has no block %s", name)

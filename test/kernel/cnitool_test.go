@@ -103,7 +103,7 @@ func TestCnitoolStatusNamesWhatIsMissing(t *testing.T) {
 		pod := linktest.NewNetns(t)
 		conflist(t, `{"cniVersion": "1.1.0", "name": "net", "plugins": [{"type": "devinfo", "delegates": [{"type": "nosuch"}]}]}`)
 		status := cnitool(t, "status", "net", pod)
-		if status.exit != 1 || !strings.Contains(status.stderr, `delegate nosuch: CNI plugin "nosuch": not installed`) {
+		if status.exit != 1 || !strings.Contains(status.stderr, `delegates[0] (nosuch): CNI plugin "nosuch": not installed`) {
 			t.Errorf("cnitool status: exit code %d: %s", status.exit, status.stderr)
 		}
 		nothingLeft(t)

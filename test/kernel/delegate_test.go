@@ -51,7 +51,7 @@ func TestDelegateThatIsNoProgram(t *testing.T) {
 			}
 			t.Log(what)
 			conf := delegates(bridgeConf, `{"type": "odd"}`)
-			call(t, "STATUS", "", conf).fails(t, 50, "delegate odd: "+c.msg)
+			call(t, "STATUS", "", conf).fails(t, 50, "delegates[1] (odd): "+c.msg)
 			call(t, "ADD", pod, conf).fails(t, 7, "delegates[1]: "+c.msg)
 			same(t, "interfaces in the pod", podLinks(t, pod), "")
 			call(t, "DEL", pod, conf).ok(t)
@@ -71,10 +71,10 @@ func TestDelegateThatCannotBeStarted(t *testing.T) {
 		pod := linktest.NewNetns(t)
 		const odd = cniDir + "/odd"
 		for text, want := range map[string]string{
-			"no program":          `delegate odd: ADD: fork/exec ` + odd + `: exec format error`,
-			"#!/run/nosuch\n":     `delegate odd: ADD: fork/exec ` + odd + `: no such file or directory: install it, or the interpreter that it names`,
-			"#!" + cniDir + "\n":  `delegate odd: ADD: fork/exec ` + odd + `: permission denied`,
-			"\x7fELF\x02\x01\x01": `delegate odd: ADD: fork/exec ` + odd + `: exec format error`,
+			"no program":          `delegates[1] (odd): ADD: fork/exec ` + odd + `: exec format error`,
+			"#!/run/nosuch\n":     `delegates[1] (odd): ADD: fork/exec ` + odd + `: no such file or directory: install it, or the interpreter that it names`,
+			"#!" + cniDir + "\n":  `delegates[1] (odd): ADD: fork/exec ` + odd + `: permission denied`,
+			"\x7fELF\x02\x01\x01": `delegates[1] (odd): ADD: fork/exec ` + odd + `: exec format error`,
 		} {
 			if err := os.WriteFile(odd, []byte(text), 0o755); err != nil {
 				t.Fatal(err)
@@ -95,9 +95,9 @@ func TestDelegateThatAnswersOddly(t *testing.T) {
 		pod := linktest.NewNetns(t)
 		const (
 			ten  = "head -c 10000001 /dev/zero"
-			over = "6: delegate script: ADD: " + cniDir + "/script: printed more than 10000000 bytes: report it to the plugin's makers"
-			none = "6: delegate script: ADD: " + cniDir + "/script: printed no CNI result: "
-			died = "5: delegate script: ADD: " + cniDir + "/script: %s, without a CNI error; standard output "
+			over = "6: delegates[1] (script): ADD: " + cniDir + "/script: printed more than 10000000 bytes: report it to the plugin's makers"
+			none = "6: delegates[1] (script): ADD: " + cniDir + "/script: printed no CNI result: "
+			died = "5: delegates[1] (script): ADD: " + cniDir + "/script: %s, without a CNI error; standard output "
 		)
 		for text, want := range map[string]string{
 			ten:                            over,

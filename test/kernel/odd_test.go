@@ -82,7 +82,7 @@ func TestOddNodeSettings(t *testing.T) {
 		settings := read(t, nodeFile)
 		for what, why := range map[string]string{
 			"unreadable": ": open " + nodeFile + ": permission denied",
-			"corrupt":    " " + nodeFile + ": invalid character '\\\\x00' looking for beginning of object key string",
+			"corrupt":    " " + nodeFile + `: must be one JSON object, {\"stateDir\": \"/x\"}` + ": invalid character '\\\\x00' looking for beginning of object key string",
 			"huge":       ": " + nodeFile + ": too large: more than 1 MiB",
 			"named pipe": ": " + nodeFile + ": not a regular file (mode prw-r--r--)",
 			"directory":  ": " + nodeFile + ": not a regular file (mode drwxr-xr-x)",
@@ -179,7 +179,7 @@ func TestOddDeviceInfoFile(t *testing.T) {
 		for what, want := range map[string]struct{ add, check string }{
 			"unreadable": {says(5, remove, "read: permission denied"), says(5, "", "read: permission denied")},
 			"corrupt": {"ok", says(103, renew,
-				`corrupt: device-info is not JSON (section 4): byte 2: invalid character '\\x00' looking for beginning of object key string`)},
+				`corrupt: device-info is not JSON (Device Information Specification, 4): byte 2: invalid character '\\x00' looking for beginning of object key string`)},
 			"huge":       {says(5, remove, "too large: more than 1 MiB"), says(5, renew, "too large: more than 1 MiB")},
 			"named pipe": {says(5, remove, "not a regular file (mode prw-r--r--)"), says(5, renew, "not a regular file (mode prw-r--r--)")},
 		} {

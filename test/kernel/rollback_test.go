@@ -53,7 +53,7 @@ func TestFailingChildUndoesTheOnesBefore(t *testing.T) {
 		pod := linktest.NewNetns(t)
 		preparedInfo(t, prepared)
 		a := call(t, "ADD", pod, delegates(bridgeConf, `{"type": "tuning", "sysctl": {"net.ipv4.nonsense": "1"}}`, `{"type": "child"}`))
-		a.fails(t, 999, "open /proc/sys/net/ipv4/nonsense: no such file or directory")
+		a.fails(t, 999, "delegates[1] (tuning): ADD: open /proc/sys/net/ipv4/nonsense: no such file or directory")
 		same(t, "calls of the child behind", childCalls(t), "")
 		same(t, "addresses", addresses(t), "")
 		same(t, "interfaces in the pod", podLinks(t, pod), "")
@@ -71,12 +71,12 @@ func TestFirstErrorIsKept(t *testing.T) {
 		pod := linktest.NewNetns(t)
 		a := call(t, "ADD", pod, delegates(bridgeConf,
 			`{"type": "child", "play": {"error": {"cniVersion": "1.1.0", "code": 119, "msg": "no more cheese", "details": "stilton"}}}`))
-		a.fails(t, 119, "no more cheese")
+		a.fails(t, 119, "delegates[1] (child): ADD: no more cheese")
 		var e types.Error
 		if err := json.Unmarshal([]byte(a.stdout), &e); err != nil {
 			t.Fatal(err)
 		}
-		same(t, "details", e.Details, "stilton; delegate child: ADD")
+		same(t, "details", e.Details, "stilton")
 		same(t, "calls of the child", childCalls(t), "ADD\nDEL\n")
 		same(t, "interfaces in the pod", podLinks(t, pod), "")
 		nothingLeft(t)

@@ -125,7 +125,7 @@ func TestNetnsVanishesBetweenTwoSteps(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		stage(t, "igb-sriov")
 		const gone = `8: interface "net1" in NETNS: no such network namespace: no such file or directory`
-		for at, want := range []string{`999: failed to open netns "NETNS"`, gone, gone} {
+		for at, want := range []string{`999: delegates[1] (bridge): ADD: failed to open netns "NETNS"`, gone, gone} {
 			pod, _ := shortLived(t)
 			script(t, `umount -l $CNI_NETNS; rm $CNI_NETNS`+"\n"+result)
 			conf := delegates(slices.Insert([]string{bridgeConf, `{"type": "child"}`}, at, scripted)...)
@@ -151,9 +151,9 @@ func TestDelegateUninstalledBetweenTwoSteps(t *testing.T) {
 			add := call(t, "ADD", pod, conf)
 			if at == 2 { // the child has run
 				add.ok(t)
-				call(t, "DEL", pod, conf).fails(t, 5, "delegate child: DEL: "+missing)
+				call(t, "DEL", pod, conf).fails(t, 5, "delegates[1] (child): DEL: "+missing)
 			} else {
-				add.fails(t, 5, "delegate child: ADD: "+missing)
+				add.fails(t, 5, "delegates[2] (child): ADD: "+missing)
 				nothingLeft(t)
 				call(t, "DEL", pod, conf).ok(t)
 			}

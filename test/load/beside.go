@@ -76,7 +76,7 @@ func watch(ctx context.Context, l *ledger, s *stats) {
 		l.unchanged(there)
 		l.unchanged(not)
 		for a := range there {
-			if got := list[filepath.Base(a.entry())]; got != "ok" {
+			if got := list[filepath.Base(a.entry())]; got != "Ok" {
 				s.fail("list", a, fmt.Errorf("its state is %q", got))
 			}
 		}
@@ -101,13 +101,15 @@ func listed() (map[string]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s", err, &stderr)
 	}
-	var list []struct{ Network, ContainerID, IfName, State, Why string }
+	var list struct {
+		Attachments []struct{ Network, ContainerID, Interface, State, Why string }
+	}
 	if err := json.Unmarshal(out, &list); err != nil {
 		return nil, err
 	}
 	states := map[string]string{}
-	for _, a := range list {
-		name := a.Network + "@" + a.ContainerID + "@" + a.IfName
+	for _, a := range list.Attachments {
+		name := a.Network + "@" + a.ContainerID + "@" + a.Interface
 		if states[name] != "" {
 			err = errors.Join(err, fmt.Errorf("%s is listed twice", name))
 		}

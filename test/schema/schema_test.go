@@ -5,9 +5,11 @@ package schema_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -38,10 +40,33 @@ func node(t *testing.T, text string) error {
 
 func plugin(_ *testing.T, text string) error {
 	c, err := config.Parse([]byte(text))
-	if err == nil && len(c.Problems) > 0 {
+	switch {
+	case err != nil:
+		return err
+	case len(c.Problems) > 0:
 		return c.Problems[0]
+	case len(c.Unknown) > 0: // which it warns of
+		return errors.New(c.Unknown[0].String())
 	}
-	return err
+	return nil
+}
+
+// network is a list, or a NetworkAttachmentDefinition of one.
+func network(t *testing.T, text string) error {
+	var nad struct{ Spec struct{ Config string } }
+	if json.Unmarshal([]byte(text), &nad) == nil && nad.Spec.Config != "" {
+		text = nad.Spec.Config
+	}
+	var list struct{ Plugins []json.RawMessage }
+	if err := json.Unmarshal([]byte(text), &list); err != nil {
+		return err
+	}
+	return errors.Join(plugin(t, string(list.Plugins[0])), plugin(t, string(list.Plugins[len(list.Plugins)-1])))
+}
+
+// nad is a definition with this configuration.
+func nad(config string) string {
+	return `{"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition", "metadata": {"name": "n"}, "spec": {"config": ` + strconv.Quote(config) + `}}`
 }
 
 // parameters takes what either a class or a claim may say.
@@ -55,6 +80,11 @@ func parameters(_ *testing.T, text string) error {
 		return nil
 	}
 	return errors.Join(class.Wrong[0], claim.Wrong[0])
+}
+
+// chain is a list in which devinfo has that key for its capabilities.
+func chain(key string) string {
+	return `{"cniVersion": "1.0.0", "name": "n", "disableCheck": true, "plugins": [{"type": "devinfo", "deviceID": "x"}, {"type": "devinfo", "deviceInfoFile": "auto", "` + key + `": {"CNIDeviceInfoFile": true}}]}`
 }
 
 const head = `"apiVersion": "cni.networking.x-k8s.io/v1alpha1", "kind": "CNIConfig"`
@@ -88,13 +118,17 @@ func TestSchemasAndParsersAgree(t *testing.T) {
 			`{"cdiDevices": [""]}`, `{"injectNodes": "true"}`, `[]`,
 		}},
 		"plugin.json": {plugin, []string{
-			`{"type": "devinfo", "deviceID": "0000:3b:00.2", "pciBusID": "gpu-1"}`, `{"type": "devinfo"}`, `{"type": "devinfo", "unknown": 1, "strict": true, "cdi": true, "deviceInfoFile": "auto", "capabilities": {"CNIDeviceInfoFile": true}}`,
+			`{"type": "devinfo", "deviceID": "0000:3b:00.2", "pciBusID": "gpu-1"}`, `{"type": "devinfo"}`, `{"type": "devinfo", "strict": true, "cdi": true, "deviceInfoFile": "auto", "capabilities": {"CNIDeviceInfoFile": true}}`,
 			`{"type": "devinfo", "cdi": {"kind": "a.b/c", "name": "n"}, "delegates": [{"type": "macvlan"}], "deviceInfo": {}, "followLower": false}`,
 		}, []string{
 			`{"type": "devinfo", "strict": "yes"}`, `{"type": "devinfo", "capabilities": {"mac": 1}}`, `{"type": "devinfo", "deviceInfo": []}`, `{"type": "devinfo", "deviceInfoFile": "/run/x"}`,
-			`{"type": "devinfo", "delegates": {}}`, `{"type": "devinfo", "delegates": [{}]}`, `{"type": "devinfo", "delegates": [{"type": "../x"}]}`,
+			`{"type": "devinfo", "capabilites": {"CNIDeviceInfoFile": true}}`, `{"type": "devinfo", "delegates": {}}`, `{"type": "devinfo", "delegates": [{}]}`, `{"type": "devinfo", "delegates": [{"type": "../x"}]}`,
 			`{"type": "devinfo", "cdi": "yes"}`, `{"type": "devinfo", "deviceID": 3}`, `{"type": "devinfo", "deviceID": "3b:00.2"}`, `{"type": "devinfo", "pciBusID": "3b:00.2"}`, `{"type": "devinfo", "subfunctionParent": 1}`, `{"type": "devinfo", "runtimeConfig": {"deviceID": 1}}`,
 		}},
+		"conflist.json": {network, []string{chain("capabilities")}, []string{
+			chain("capabilites"), chain("delegates"),
+		}},
+		"network-attachment-definition.json": {network, []string{nad(chain("capabilities"))}, []string{nad(chain("capabilites"))}},
 		"cniconfig.json": {parameters, []string{
 			`{` + head + `, "ifName": "net1"}`, `{` + head + `, "ifName": "net1", "ips": ["10.0.0.1/24"]}`, `{` + head + `, "ifName": "net1", "claimMaySet": ["ips"], "attach": "Late"}`,
 			`{` + head + `, "ifName": "net1", "device": [{"plugin": "macvlan", "key": "master"}]}`, `{` + head + `, "ifName": "net1", "device": []}`,
@@ -125,8 +159,17 @@ func TestSchemasAndParsersAgree(t *testing.T) {
 
 func compiled(t *testing.T, file string) *jsonschema.Schema {
 	t.Helper()
-	schema, err := jsonschema.NewCompiler().Compile("../../docs/schema/" + file)
-	if err != nil {
+	const at = "https://devinfo-cni.io/schema/" // whose $refs lead from one to another
+	compiler := jsonschema.NewCompiler()
+	compiler.AssertContent()
+	names, err := filepath.Glob("../../docs/schema/*.json")
+	for _, name := range names {
+		text, readErr := os.Open(name)
+		value, parseErr := jsonschema.UnmarshalJSON(text)
+		err = errors.Join(err, readErr, parseErr, compiler.AddResource(at+filepath.Base(name), value), text.Close())
+	}
+	schema, compileErr := compiler.Compile(at + file)
+	if err = errors.Join(err, compileErr); err != nil {
 		t.Fatal(err)
 	}
 	return schema

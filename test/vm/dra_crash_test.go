@@ -67,18 +67,23 @@ cat >/dev/null
 [ "$CNI_COMMAND" != ADD ] || echo '{"cniVersion": "1.1.0"}'
 `
 
-// The agent is killed while a plugin of its runs: the next one waits for the plugin, takes
-// back what was done, and begins again.
-func TestDRAAgentKilledWhileAPluginRuns(t *testing.T) {
-	needs(t, "igb")
-	t.Cleanup(func() { vfsBack(t) })
+func canPause(t *testing.T) {
+	t.Helper()
 	ok(t, "plugin", os.WriteFile(plugins+"/pause", []byte(pausePlugin), 0o755))
-	n := newDRANode(t, draRules)
 	t.Cleanup(func() {
 		for _, file := range []string{plugins + "/pause", "/run/pause", "/run/paused"} {
 			os.Remove(file)
 		}
 	})
+}
+
+// The agent is killed while a plugin of its runs: the next one waits for the plugin, takes
+// back what was done, and begins again.
+func TestDRAAgentKilledWhileAPluginRuns(t *testing.T) {
+	needs(t, "igb")
+	t.Cleanup(func() { vfsBack(t) })
+	n := newDRANode(t, draRules)
+	canPause(t)
 	const address = "0000:41:10.0"
 	was := stateOf(t, address)
 	p := n.podWith("running", vf41, draNetwork(`{"type": "pause"}, {"type": "sriov", "vlan": 7}`))
@@ -103,13 +108,19 @@ func TestDRAAgentKilledWhileAPluginRuns(t *testing.T) {
 // killDuring kills the agent while the plugin "pause" runs for a verb, and starts the next.
 func (n *draNode) killDuring(verb string, step func()) {
 	n.t.Helper()
+	n.during(verb, step, n.kill)
+	n.start()
+	os.Remove("/run/pause")
+}
+
+// during does something while the plugin "pause" runs for a verb, as part of a step.
+func (n *draNode) during(verb string, step, does func()) {
+	n.t.Helper()
 	write(n.t, "/run/pause", verb)
 	os.Remove("/run/paused")
 	done := make(chan struct{})
 	go func() { defer close(done); step() }()
 	n.eventually(verb+" is under way", patient, func() bool { return exists("/run/paused") })
-	n.kill()
+	does()
 	<-done
-	n.start()
-	os.Remove("/run/pause")
 }

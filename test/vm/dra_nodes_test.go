@@ -2,7 +2,11 @@
 
 package vm_test
 
-import "testing"
+import (
+	"os"
+	"strings"
+	"testing"
+)
 
 func TestDRAVDPAByClaim(t *testing.T) {
 	needs(t, "vpvdpa")
@@ -58,13 +62,16 @@ func TestDRAVFOnVFIOByClaim(t *testing.T) {
 }
 
 // With driver: vfio-pci the agent binds the VF to it for the pod, and gives it back to its
-// network driver with the name, MAC and MTU that its interface had.
+// network driver with the name, MAC and MTU that its interface had. DPDK sends back what
+// comes from the PF.
 func TestDRAVFIsBoundToVFIOForItsPod(t *testing.T) {
 	needs(t, "igb")
 	t.Cleanup(func() { vfsBack(t) })
+	hugepages(t)
 	n := newDRANode(t, draRules)
+	const podsMAC = "02:00:00:00:00:77"
 	for _, test := range []struct{ name, plugins string }{
-		{"sriov", `{"type": "sriov"}`}, {"devinfo", devinfoLast},
+		{"sriov", `{"type": "sriov", "mac": "` + podsMAC + `"}`}, {"devinfo", devinfoLast},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			const address = "0000:41:10.0"
@@ -74,7 +81,13 @@ func TestDRAVFIsBoundToVFIOForItsPod(t *testing.T) {
 			same(t, "driver after Prepare", stateOf(t, address).Driver, "igbvf")
 			p.up()
 			same(t, "driver in the pod", stateOf(t, address).Driver, "vfio-pci")
-			p.described(p.container(), pciInfo(address, "0000:41:00.0"), "/dev/vfio/vfio "+group(t, address), "vfio-pci")
+			made := p.container()
+			p.described(made, pciInfo(address, "0000:41:00.0"), "/dev/vfio/vfio "+group(t, address), "vfio-pci")
+			if test.name == "sriov" {
+				dpdk := madeOf(p.sandbox.Id, made).start(t, append(shown(t, "A VF on vfio-pci"), swaps...)...)
+				answers(t, "enp65s0", podsMAC)
+				dpdk.end()
+			}
 			n.restart() // its record knows what to give back
 			p.stop()
 			p.remove()
@@ -82,4 +95,38 @@ func TestDRAVFIsBoundToVFIOForItsPod(t *testing.T) {
 			backAs(t, address, was)
 		})
 	}
+}
+
+// A pod that was deleted by force still runs, while its VF is allocated to the next claim. That
+// gets the nodes once the VF is what it was.
+func TestDRAVFOfAPodThatWasDeletedByForce(t *testing.T) {
+	needs(t, "igb")
+	n := newDRANode(t, draRules)
+	canPause(t)
+	const device, address = "pci-0000-01-10-6", "0000:01:10.6"
+	was := stateOf(t, address)
+	first := n.podWith("forced", device, draNetwork(`{"type": "sriov", "vlan": 7}, {"type": "pause"}`))
+	first.prepare()
+	first.up()
+	next := n.podWith("next", device, "")
+	refused := func(when string) {
+		t.Helper()
+		if err := next.tryPrepare(); err == nil || !strings.Contains(err.Error(), "claim ns/forced") {
+			t.Errorf("%s: %v", when, err)
+		}
+		if vlan := stateOf(t, address).ByPF.VLAN; vlan != 7 {
+			t.Errorf("%s its VLAN is %d", when, vlan)
+		}
+	}
+	refused("while the first pod runs")
+	n.during("DEL", first.stop, func() { refused("during its DEL"); os.Remove("/run/pause") })
+	first.remove()
+	first.unprepare()
+	backAs(t, address, was)
+	next.prepare()
+	next.up()
+	same(t, "device nodes", nodes(next.container()), "/dev/vfio/vfio "+group(t, address))
+	next.stop()
+	next.remove()
+	next.unprepare()
 }

@@ -24,8 +24,16 @@ import (
 type vfState struct {
 	Driver, IfName, MAC, MTU string
 	Up                       bool
-	AdminMAC                 string // what its PF has set
-	VLAN                     int
+	ByPF                     vfSettings
+}
+
+// vfSettings are what a PF has set for its VF.
+type vfSettings struct {
+	MAC                string
+	VLAN, QoS          int
+	SpoofCheck         bool
+	Trust              uint32
+	LeastRate, MaxRate uint32
 }
 
 func stateOf(t *testing.T, address string) (s vfState) {
@@ -52,7 +60,7 @@ func stateOf(t *testing.T, address string) (s vfState) {
 	ok(t, "PF", err)
 	for _, vf := range pf.Attrs().Vfs {
 		if link, _ := filepath.EvalSymlinks(fmt.Sprintf("%s/physfn/virtfn%d", dir, vf.ID)); filepath.Base(link) == address {
-			s.AdminMAC, s.VLAN = vf.Mac.String(), vf.Vlan
+			s.ByPF = vfSettings{vf.Mac.String(), vf.Vlan, vf.Qos, vf.Spoofchk, vf.Trust, vf.MinTxRate, vf.MaxTxRate}
 		}
 	}
 	return s
@@ -144,6 +152,11 @@ func (p *draPod) reported() (d resourceapi.AllocatedDeviceStatus) {
 	return d
 }
 
+// unlike has the PF set for its VF all that igb can, unlikeSet: of rates it knows the most alone.
+const unlike = `{"type": "sriov", "vlan": 7, "vlanQoS": 3, "mac": "02:00:00:00:00:77", "spoofchk": "off", "trust": "on", "min_tx_rate": 0, "max_tx_rate": 100}`
+
+var unlikeSet = vfSettings{MAC: "02:00:00:00:00:77", VLAN: 7, QoS: 3, Trust: 1, MaxRate: 100}
+
 // A VF by claim, from Prepare to Unprepare. In between the pod changes what it can.
 func TestDRAVFByClaim(t *testing.T) {
 	needs(t, "igb", "vpvdpa")
@@ -151,13 +164,17 @@ func TestDRAVFByClaim(t *testing.T) {
 	n.eventually("the machine's devices are offered", patient, func() bool { d, _ := n.offered(); return names(d) == machineDevices })
 	began := time.Now()
 	for _, test := range []struct{ name, device, address, plugins, info string }{
-		{"sriov", "pci-0000-01-10-0", "0000:01:10.0", `{"type": "sriov", "vlan": 7}`, pciInfo("0000:01:10.0", "0000:01:00.0")},
+		{"sriov", "pci-0000-01-10-0", "0000:01:10.0", unlike, pciInfo("0000:01:10.0", "0000:01:00.0")},
 		{"sriov-devinfo", "pci-0000-01-10-2", "0000:01:10.2", `{"type": "sriov"}, ` + devinfoLast, pciInfo("0000:01:10.2", "0000:01:00.0")},
 		{"host-device", "pci-0000-01-10-4", "0000:01:10.4", `{"type": "host-device"}, ` + devinfoLast, pciInfo("0000:01:10.4", "0000:01:00.0")},
 		{"host-device-virtio", "pci-0000-02-00-2", "0000:02:00.2", `{"type": "host-device"}`, pciInfo("0000:02:00.2", "0000:02:00.0")},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			was := stateOf(t, test.address)
+			podsMAC := was.MAC
+			if test.plugins == unlike {
+				podsMAC = unlikeSet.MAC
+			}
 			p := n.in(t).podWith(test.name, test.device, draNetwork(test.plugins))
 			p.prepare()
 			if _, err := p.tryContainer(); err == nil || !strings.Contains(err.Error(), "unresolvable") {
@@ -167,11 +184,11 @@ func TestDRAVFByClaim(t *testing.T) {
 			if !inPod(p.sandbox.Id, "net1") || stateOf(t, test.address).IfName != "" {
 				t.Error("the VF is not in the pod")
 			}
-			if vlan := stateOf(t, test.address).VLAN; test.name == "sriov" && vlan != 7 {
-				t.Errorf("its VLAN is %d", vlan)
+			if set := stateOf(t, test.address).ByPF; test.plugins == unlike && set != unlikeSet {
+				t.Errorf("its PF has set %+v", set)
 			}
 			p.described(p.container(), test.info, "", "")
-			if d := p.reported(); d.NetworkData == nil || d.NetworkData.InterfaceName != "net1" || d.NetworkData.HardwareAddress != was.MAC || len(d.Conditions) != 1 || d.Conditions[0].Status != "True" {
+			if d := p.reported(); d.NetworkData == nil || d.NetworkData.InterfaceName != "net1" || d.NetworkData.HardwareAddress != podsMAC || len(d.Conditions) != 1 || d.Conditions[0].Status != "True" {
 				t.Errorf("status: %+v", d)
 			}
 			spoil(t, p.sandbox.Id)
@@ -205,13 +222,19 @@ func TestDRAVFWhoseNamespaceDied(t *testing.T) {
 	t.Cleanup(func() { vfsBack(t) })
 	n := newDRANode(t, draRules)
 	for _, test := range []struct{ name, plugins string }{
-		{"host-device", `{"type": "host-device"}`}, {"sriov", `{"type": "sriov", "vlan": 7}`},
+		{"host-device", `{"type": "host-device"}`}, {"sriov", unlike},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			was := stateOf(t, "0000:41:10.0")
 			p := n.in(t).podWith("died-"+test.name, vf41, draNetwork(test.plugins))
 			p.prepare()
 			p.up()
+			if test.plugins != unlike { // and so no plugin takes it back
+				run(t, strings.Fields("ip link set enp65s0 vf 0 mac 02:00:00:00:00:77 vlan 7 qos 3 spoofchk off trust on max_tx_rate 100")...)
+			}
+			if set := stateOf(t, "0000:41:10.0").ByPF; set != unlikeSet {
+				t.Errorf("its PF has set %+v", set)
+			}
 			spoil(t, p.sandbox.Id)
 			p.dropNetns()
 			p.stop()

@@ -3,12 +3,18 @@
 package vm_test
 
 import (
+	"bytes"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/hosttxt"
@@ -40,19 +46,24 @@ func TestExampleSRIOV(t *testing.T) {
 }
 
 // A VF of the real igb on vfio-pci, with its real IOMMU group; sriov is a stand-in, which
-// fails once as sriov-cni does. There is no DPDK: that what the pod's command reads is there
-// is all that is tried.
+// fails once as sriov-cni does. The pod's own command is run, with few buffers, and its frames
+// arrive at the PF.
 func TestExampleSRIOVWithDPDK(t *testing.T) {
 	needs(t, "igb")
+	hugepages(t)
+	const mac = "02:00:00:00:00:33"
+	run(t, "ip", "link", "set", "enp1s0", "vf", "3", "mac", mac)
+	t.Cleanup(func() { run(t, "ip", "link", "set", "enp1s0", "vf", "3", "mac", "00:00:00:00:00:00") })
 	r := example{
 		name: "sriov-dpdk", deviceID: "0000:01:10.6", pool: poolPCI("0000:01:10.6"), settings: `{"injectNodes": true, "cdiDevices": ["0000:01:00.0"]}`,
 		info:  pciInfo("0000:01:10.6", "0000:01:00.0"),
 		nodes: []string{"/dev/vfio/vfio", group(t, "0000:01:10.6")}, firstDel: "failed to get netlink device with name net1: Link not found",
 	}.begin(t)
-	const asks = `$(jq -r '.pci."pci-address"' $DEVINFO_NET1)`
-	if command := r.sandbox.pod.Spec.Containers[0].Command; !strings.Contains(command[len(command)-1], asks) {
-		t.Errorf("the pod's command is %q, without %s", command, asks)
-	}
+	command := slices.Clone(r.sandbox.pod.Spec.Containers[0].Command)
+	command[len(command)-1] += " --total-num-mbufs=2048"
+	dpdk := adjusted(sandboxID, r.adjustment).start(t, command...)
+	answers(t, "enp1s0", mac)
+	dpdk.end()
 	r.end()
 	if driver, _ := os.Readlink("/sys/bus/pci/devices/0000:01:10.6/driver"); filepath.Base(driver) != "vfio-pci" {
 		t.Errorf("the VF is on %s", driver)
@@ -78,20 +89,44 @@ func TestExampleHostDevice(t *testing.T) {
 }
 
 // A VF of the real igb, with netdevsim as its switch: no emulated card has one. ovs is a
-// stand-in, whose bridge is one of the kernel; devinfo is this program, which asks devlink
-// for netdevsim's ports in the place of igb's, and is like the real one but for that. There
-// is no file of a device plugin, which ovs-cni would want if it were told of the path.
+// stand-in, Open vSwitch the real one with the kernel's datapath, from which frames of its VLAN
+// alone reach the representor. Behind that netdevsim has nothing. Devinfo is this program, which
+// asks devlink for netdevsim's ports in the place of igb's, and is like the real one but for that.
+// There is no file of a device plugin, which ovs-cni would want if it were told of the path.
 func TestExampleOVS(t *testing.T) {
 	needs(t, "igb", "nsim")
+	const representor = "eni1npf0vf1"
 	r := example{
 		name: "ovs", deviceID: "0000:01:10.2", settings: `{}`, binDir: switchDir(t),
-		info: representedInfo("0000:01:10.2", "eni1npf0vf1"),
+		info: representedInfo("0000:01:10.2", representor),
 	}.begin(t)
-	if onHost("enp1s0v1") || !inPod(sandboxID, "net1") || bridgeOf(t, "eni1npf0vf1") != "br-hw" {
+	if onHost("enp1s0v1") || !inPod(sandboxID, "net1") || bridgeOf(representor) != "br-hw" {
 		t.Error("the VF is not in the pod, or its representor not in the bridge")
 	}
+	ports := map[byte]int{} // of VLANs
+	for _, vlan := range []byte{100, 200} {
+		port := fmt.Sprint("vlan", vlan)
+		run(t, "ovs-vsctl", "add-port", "br-hw", port, fmt.Sprint("tag=", vlan), "--", "set", "interface", port, "type=internal")
+		run(t, "ip", "link", "set", port, "up")
+		ports[vlan] = packets(t, port, experiment)
+	}
+	wire := packets(t, representor, unix.ETH_P_ALL)
+	eventually(t, "a frame to the VF", func() bool {
+		for _, vlan := range []byte{200, 100} {
+			send(t, ports[vlan], frame(net.HardwareAddr{255, 255, 255, 255, 255, 255}, net.HardwareAddr{2, 0, 0, 0, 0, vlan}))
+		}
+		for {
+			got, there := receive(wire)
+			if there && bytes.HasPrefix(got[6:], []byte{2, 0, 0, 0, 0, 200, experiment >> 8}) {
+				t.Fatal("a frame of another VLAN reaches the representor")
+			}
+			if !there || bytes.HasPrefix(got[6:], []byte{2, 0, 0, 0, 0, 100, experiment >> 8}) {
+				return there
+			}
+		}
+	})
 	r.end()
-	if !onHost("enp1s0v1") || bridgeOf(t, "eni1npf0vf1") != "" {
+	if !onHost("enp1s0v1") || bridgeOf(representor) != "" {
 		t.Error("the VF is not back, or its representor still in the bridge")
 	}
 	nothingBut(t, "/var/lib/cni/ovs-cni")
@@ -109,22 +144,31 @@ func TestExampleVDPA(t *testing.T) {
 			"pci-address": "0000:02:00.1", "pf-pci-address": "0000:02:00.0", "representor-device": "eni1npf0vf0"}}`, path),
 		nodes: []string{path},
 	}.begin(t)
-	if bridgeOf(t, "eni1npf0vf0") != "br-hw" {
+	if bridgeOf("eni1npf0vf0") != "br-hw" {
 		t.Error("the representor is not in the bridge")
 	}
 	r.end()
-	if bridgeOf(t, "eni1npf0vf0") != "" {
+	if bridgeOf("eni1npf0vf0") != "" {
 		t.Error("the representor is still in the bridge")
 	}
 	same(t, "node of the vDPA device", node(t, "vpvdpa0"), path)
 	nothingBut(t, "/var/lib/cni/ovs-cni")
 }
 
-// switchDir has this program in the place of devinfo, and makes the bridge br-hw.
+// switchDir has this program in the place of devinfo, and starts Open vSwitch with the bridge br-hw.
 func switchDir(t *testing.T) string {
 	t.Helper()
-	run(t, "ip", "link", "add", "br-hw", "type", "bridge")
-	t.Cleanup(func() { run(t, "ip", "link", "del", "br-hw") })
+	t.Setenv("OVS_RUNDIR", t.TempDir()) // where ovs-vsctl looks, too
+	database := t.TempDir() + "/conf.db"
+	run(t, "modprobe", "openvswitch")
+	run(t, "ovsdb-tool", "create", database, "/usr/share/openvswitch/vswitch.ovsschema")
+	for _, daemon := range [][]string{{"ovsdb-server", database, "--remote=punix:" + os.Getenv("OVS_RUNDIR") + "/db.sock"}, {"/usr/lib/openvswitch-switch/ovs-vswitchd"}} {
+		run(t, append(daemon, "--detach", "--pidfile", "--log-file=/dev/null")...)
+		t.Cleanup(func() { run(t, "ovs-appctl", "-t", filepath.Base(daemon[0]), "exit") })
+		run(t, "ovs-vsctl", "--no-wait", "init")
+	}
+	run(t, "ovs-vsctl", "add-br", "br-hw")
+	t.Cleanup(func() { run(t, "ovs-vsctl", "del-br", "br-hw") })
 	t.Setenv("STANDIN_SWITCH", "netdevsim/netdevsim1")
 	self, err := os.Executable()
 	if err != nil {
@@ -157,13 +201,9 @@ func devinfo() int {
 }
 
 // bridgeOf is the bridge that an interface is a port of; "" if it is none.
-func bridgeOf(t *testing.T, name string) string {
-	t.Helper()
-	target, err := os.Readlink("/sys/class/net/" + name + "/master")
-	if err != nil {
-		return ""
-	}
-	return filepath.Base(target)
+func bridgeOf(name string) string {
+	bridge, _ := exec.Command("ovs-vsctl", "port-to-br", name).Output()
+	return strings.TrimSpace(string(bridge))
 }
 
 // A VF of a ConnectX, from the captured host mlx5-legacy: no emulated card has RDMA. Devinfo

@@ -4,6 +4,7 @@ package vm_test
 
 import (
 	"encoding/json"
+	"os/exec"
 	"strings"
 	"testing"
 )
@@ -112,7 +113,14 @@ func TestOtherUppersOfAVF(t *testing.T) {
 			n := newNetwork(t, "upper", `[{"type": "devinfo", "capabilities": {"CNIDeviceInfoFile": true},
 				"prevResult": {"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "sandbox": "/run/netns/pod1"}]}}]`)
 			a := n.attachment("pod1", "net1", "")
-			run(t, strings.Fields("ip link add link enp1s0v2 name net1 netns pod1 type "+upper)...)
+			// igbvf asks the PF for a VLAN, and says EINVAL if the answer takes too long.
+			eventually(t, upper, func() bool {
+				out, err := exec.Command("ip", strings.Fields("link add link enp1s0v2 name net1 netns pod1 type "+upper)...).CombinedOutput()
+				if err != nil && !strings.Contains(string(out), "Invalid argument") {
+					t.Fatalf("%v\n%s", err, out)
+				}
+				return err == nil
+			})
 			a.add(standalone("/run/netns/pod1", "0000:01:10.4"))
 			a.file(pciInfo("0000:01:10.4", "0000:01:00.0"))
 			a.check()

@@ -195,7 +195,7 @@ func TestScrubbedTwiceIsScrubbedOnce(t *testing.T) {
 // The hosts in testdata are made of addresses too: none is left, and what the kernel
 // says of devices is the same.
 func TestNoAddressOfACapturedHostSurvives(t *testing.T) {
-	macs := regexp.MustCompile(`\b[0-9a-f]{2}(:[0-9a-f]{2}){5}\b`)
+	macs := regexp.MustCompile(`\b[0-9a-f]{2}(:[0-9a-f]{2}){5}\b|\b[0-9a-f]{4}(:[0-9a-f]{4}){3}\b`)
 	for _, name := range hosts(t) {
 		h, err := hosttxt.Load(name)
 		if err != nil {

@@ -34,7 +34,7 @@ var attributes = map[string]*regexp.Regexp{
 // subsystems.
 var further = map[string][]string{
 	"vdpa":       {"vhost-vdpa-*/dev"},
-	"infiniband": {"ports/*/gid_attrs/ndevs/0"},
+	"infiniband": {"ports/*/gid_attrs/ndevs/0", "ports/*/link_layer"},
 }
 
 // lists are the directories of the links by which the kernel lists devices.
@@ -68,6 +68,9 @@ func Sys(sys fs.FS) (entries []txtar.File, denied int, err error) {
 		if err := t.list(list); err != nil {
 			return nil, 0, err
 		}
+	}
+	if err := t.file("module/ib_core/parameters/netns_mode"); err != nil {
+		return nil, 0, err
 	}
 	t.targets()
 	for _, name := range slices.Sorted(maps.Keys(t.kept)) {

@@ -7,7 +7,7 @@
 // captured host can be examined later.
 //
 // It is for people who look at a whole node. Package audit says what is wrong with one
-// attachment, and package verify what is wrong with one text.
+// attachment, and package validate what is wrong with one text.
 package doctor
 
 import (
@@ -15,6 +15,8 @@ import (
 	"slices"
 
 	"devinfo-cni.io/pkg/build"
+	"devinfo-cni.io/pkg/ctl/validate"
+	"devinfo-cni.io/pkg/dra/state"
 )
 
 // Level is how grave an answer is.
@@ -51,8 +53,8 @@ type Facts struct {
 	DRA         bool       // cni-dra-driver has a state directory here
 	Own         build.Info // of the program that asks; the plugin's should be the same
 	Networks    []Network
-	Offer       *Offer // nil = cni-dra-driver has left none
-	Live        *Live  // nil = a capture without them
+	Offer       *state.Offer // nil = cni-dra-driver has left none
+	Live        *Live        // nil = a capture without them
 }
 
 // Attachment is one of the journal or of a claim.
@@ -61,6 +63,7 @@ type Attachment struct {
 	Pod    string   // namespace/name, or else the container
 	Claim  string   // namespace/name; "" = not by DRA
 	Has    []string // devices of which it has exclusive leases
+	Shares []string // those of which it has shared ones, such as the VF of its vDPA device
 	Netns  string   // path
 	State  string   // in words
 	Level  Level    // of the state: Info while it is being made
@@ -76,20 +79,6 @@ type Claim struct {
 	Netns   string   // path; "" = none yet
 	Record  string   // where cni-dra-driver would have its own, by path
 	Remedy  string
-}
-
-// Offer is what cni-dra-driver says of its rules.
-type Offer struct {
-	Rules   string // path of the file
-	Problem string // why they cannot be used
-	Offered int    // devices
-	Idle    []Idle
-}
-
-// Idle is a rule that names no device of the node.
-type Idle struct {
-	Rule string // "devices[1] (ifNames: eth0)"
-	Why  string // what it names, or what comes nearest
 }
 
 // VF is a virtual function, and what its PF has set for it.
@@ -109,13 +98,7 @@ type VDPA struct {
 // Network is what is wrong in one file of the CNI configuration directory.
 type Network struct {
 	Path     string
-	Findings []Finding
-}
-
-// Finding is one of package verify's.
-type Finding struct {
-	Text    string
-	Warning bool
+	Findings []validate.Finding
 }
 
 // A check returns its answers; none means that all is well, and well says with what.
@@ -130,6 +113,7 @@ func checks() []check {
 		{"attachments", attachments, func(f *Facts) string { return count(len(f.Attachments), "attachment") + ", all as they should be" }},
 		{"files", files, func(*Facts) string { return "each device-info file is an attachment's" }},
 		{"holders", holders, func(f *Facts) string { return count(len(f.VFs), "VF") + ", none held twice" }},
+		{"given", given, nil},
 		{"leftovers", leftovers, func(f *Facts) string { return "no VF that nobody holds has a VLAN, trust or another's MAC" }},
 		{"addresses", addresses, func(*Facts) string { return "no two VFs have the same MAC" }},
 		{"drivers", drivers, func(*Facts) string { return "each VF and vDPA device has a driver" }},
@@ -144,7 +128,13 @@ func checks() []check {
 			if f.Offer == nil {
 				return ""
 			}
-			return count(f.Offer.Offered, "device") + " offered by the rules"
+			offered := 0
+			for _, d := range f.Offer.Devices {
+				if d.Why == "" {
+					offered++
+				}
+			}
+			return count(offered, "device") + " offered by the rules"
 		}},
 		{"sight", sight, nil},
 	}

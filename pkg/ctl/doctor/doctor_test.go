@@ -8,6 +8,7 @@ import (
 
 	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/ctl/doctor"
+	"devinfo-cni.io/pkg/ctl/validate"
 	"devinfo-cni.io/pkg/inventory"
 )
 
@@ -19,6 +20,13 @@ func vf(function string, s doctor.VFSettings) doctor.VF {
 
 func held(function, pod, claim, netns string) doctor.Attachment {
 	return doctor.Attachment{Name: "net/c/net1", Pod: pod, Claim: claim, Has: []string{"0000:03:00." + function}, Netns: netns, State: "ok", Level: doctor.OK}
+}
+
+// sharing is a vDPA device's.
+func sharing(function, pod, netns string) doctor.Attachment {
+	a := held(function, pod, "", netns)
+	a.Has, a.Shares = []string{"vdpa0"}, a.Has
+	return a
 }
 
 // abandoned is a claim that has a VF, and whose driver is gone.
@@ -75,6 +83,14 @@ func TestWhatIsWrongIsSaidWithARemedy(t *testing.T) {
 		"device plugin and DRA": {doctor.Facts{VFs: one, Attachments: []doctor.Attachment{held("2", "ns/a", "ns/c", "/n1")}, Live: live(func(l *doctor.Live) {
 			l.Devices = []inventory.Given{{Pod: "ns/a", Resource: "example.com/vf", Device: "0000:03:00.2"}}
 		})}, []string{"error holders 0000:03:00.2: held by pod ns/a (DRA) and by pod ns/a (device plugin example.com/vf)"}},
+		"device plugin and CNI, another VF": {doctor.Facts{VFs: []doctor.VF{one[0], vf("3", doctor.VFSettings{}), vf("4", doctor.VFSettings{}), vf("5", doctor.VFSettings{}), vf("6", doctor.VFSettings{}), vf("7", doctor.VFSettings{})},
+			Attachments: []doctor.Attachment{held("2", "ns/a", "", "/n1"), sharing("4", "ns/a", "/n1"), held("6", "ns/b", "ns/c", "/n2")}, Live: live(func(l *doctor.Live) {
+				for _, device := range []string{"0000:03:00.2", "0000:03:00.3", "0000:03:00.4", "0000:03:00.5", "0000:03:00.0", "gpu-1"} {
+					l.Devices = append(l.Devices, inventory.Given{Pod: "ns/a", Resource: "example.com/vf", Device: device})
+				}
+				l.Devices = append(l.Devices, inventory.Given{Pod: "ns/d", Resource: "example.com/vf", Device: "0000:03:00.7"})
+				l.Locks = []inventory.Lock{{Device: "0000:03:00.5", Netns: "/n1"}}
+			})}, []string{"warning given 0000:03:00.3: device plugin example.com/vf has given it to pod ns/a, whose networks have 0000:03:00.2, 0000:03:00.4"}},
 		"another's lock": {doctor.Facts{VFs: one, Attachments: []doctor.Attachment{held("2", "ns/a", "", "/n1")}, Live: live(func(l *doctor.Live) {
 			l.Locks = []inventory.Lock{{Device: "0000:03:00.2", Netns: "/n2"}}
 		})}, []string{"error holders 0000:03:00.2: held by pod ns/a (CNI) and by sriov-cni's lock for /n2"}},
@@ -107,7 +123,7 @@ func TestWhatIsWrongIsSaidWithARemedy(t *testing.T) {
 			l.Altered = []string{"/etc/cni/devinfo/node.json", "/opt/cni/bin/devinfo"}
 		})}, []string{"warning plugin /opt/cni/bin/devinfo is not as devinfo-agent put it in place", "warning settings /etc/cni/devinfo/node.json is not as devinfo-agent put it in place"}},
 		"node settings": {doctor.Facts{NodeFile: "node settings /etc/x: logLevel: \"loud\""}, []string{`error settings node settings /etc/x: logLevel: "loud"`}},
-		"network": {doctor.Facts{Networks: []doctor.Network{{Path: "/etc/cni/net.d/10.conflist", Findings: []doctor.Finding{{Text: "bad"}, {Text: "odd", Warning: true}}}}},
+		"network": {doctor.Facts{Networks: []doctor.Network{{Path: "/etc/cni/net.d/10.conflist", Findings: []validate.Finding{{Path: "$", Rule: "bad"}, {Path: "$", Rule: "odd", Warning: true}}}}},
 			[]string{"error networks /etc/cni/net.d/10.conflist: bad", "warning networks /etc/cni/net.d/10.conflist: odd"}},
 		"directory":     {doctor.Facts{Live: live(func(l *doctor.Live) { l.Missing = map[string]string{"/opt/cni/bin": "no such file"} })}, []string{"warning directories /opt/cni/bin: no such file"}},
 		"CDI elsewhere": {doctor.Facts{CDIDir: "/run/mine"}, []string{"warning directories /run/mine: is not a directory where container runtimes look for CDI specs by default"}},

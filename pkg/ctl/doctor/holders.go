@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"devinfo-cni.io/pkg/inventory"
 )
 
 // attachments reports those that are not as they should be.
@@ -68,13 +70,9 @@ func (h hold) String() string {
 // device plugin, so the two are one holder if the pod is the same.
 func (f *Facts) holds() map[string][]hold {
 	all := map[string][]hold{}
-	vf := map[string]bool{}
-	for _, v := range f.VFs {
-		vf[v.Address] = true
-	}
 	add := func(h hold, devices ...string) {
 		for _, device := range devices {
-			if vf[device] {
+			if f.isVF(device) {
 				all[device] = append(all[device], h)
 			}
 		}
@@ -135,6 +133,37 @@ func pair(holds []hold) (a, b hold, twice bool) {
 		}
 	}
 	return a, b, false
+}
+
+// given finds VFs that a device plugin has given to pods whose networks have others.
+func given(f *Facts) (list []Answer) {
+	if f.Live == nil {
+		return nil
+	}
+	for _, d := range f.Live.Devices {
+		var have []string
+		known := f.isVF(d.Device)
+		for _, a := range f.Attachments {
+			if a.Pod != d.Pod || a.Claim != "" {
+				continue
+			}
+			of := slices.Concat(a.Has, a.Shares)
+			lock := func(l inventory.Lock) bool { return l.Device == d.Device && l.Netns == a.Netns } // of a network without devinfo
+			known = known && a.Level != Info && !slices.Contains(of, d.Device) && !slices.ContainsFunc(f.Live.Locks, lock)
+			have = append(have, slices.DeleteFunc(of, func(device string) bool { return !f.isVF(device) })...)
+		}
+		if known && have != nil {
+			list = append(list, Answer{
+				Level: Warning, Text: fmt.Sprintf("%s: device plugin %s has given it to pod %s, whose networks have %s", d.Device, d.Resource, d.Pod, strings.Join(have, ", ")),
+				Remedy: "see that the pod asks for as many devices of the resource as it has networks with that resourceName; applications find theirs by DEVINFO_<interface>_PCI_ADDRESS, not by PCIDEVICE_*",
+			})
+		}
+	}
+	return list
+}
+
+func (f *Facts) isVF(address string) bool {
+	return slices.ContainsFunc(f.VFs, func(v VF) bool { return v.Address == address })
 }
 
 // leftovers finds what a pod left behind on VFs that nobody holds. A MAC counts if another

@@ -57,7 +57,7 @@ func networks(f *Facts) (list []Answer) {
 			if finding.Warning {
 				level = Warning
 			}
-			list = append(list, Answer{Level: level, Text: n.Path + ": " + finding.Text, Remedy: "correct the file; devinfoctl validate " + n.Path + " looks again"})
+			list = append(list, Answer{Level: level, Text: n.Path + ": " + finding.String(), Remedy: "correct the file; devinfoctl validate " + n.Path + " looks again"})
 		}
 	}
 	return list

@@ -2,6 +2,7 @@ package node
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,26 +18,66 @@ import (
 // Attachment is one entry of the journal, or one of a claim's records, and what has
 // become of it.
 type Attachment struct {
-	Pod string `json:"pod,omitempty"` // namespace/name; "" = no Kubernetes asked for it
+	Pod string // namespace/name; "" = no Kubernetes asked for it
 	journal.Key
-	Type   string       `json:"type,omitempty"`
-	Device string       `json:"device,omitempty"` // that it has a lease of, or else names: PCI address, vDPA device, SF or socket
-	Lease  journal.Mode `json:"lease,omitempty"`  // of the device; "" = none: another may have it
-	File   string       `json:"file,omitempty"`   // path of the device-info file; "" = ADD wrote none
-	CDI    string       `json:"cdi,omitempty"`    // the CDI device, vendor/class=name
-	Netns  string       `json:"netns,omitempty"`
-	Claim  string       `json:"claim,omitempty"` // namespace/name of the ResourceClaim; "" = not by DRA
-	Since  *time.Time   `json:"since,omitempty"` // of ADD
-	State  audit.State  `json:"state"`
-	Why    string       `json:"why,omitempty"` // more of a state that is not ok
+	Type   string
+	Device string       // that it has a lease of, or else names: PCI address, vDPA device, SF or socket
+	Lease  journal.Mode // of the device; "" = none: another may have it
+	File   string       // path of the device-info file; "" = ADD wrote none
+	CDI    string       // the CDI device, vendor/class=name
+	Netns  string
+	Claim  string     // namespace/name of the ResourceClaim; "" = not by DRA
+	Since  *time.Time // of ADD
+	State  audit.State
+	Why    string // more of a state that is not ok
+
+	Has     []string    // devices of which it has exclusive leases
+	Shares  []string    // those of which it has shared ones
+	Verdict *Comparison // what State and Why are taken from; nil = it was not compared
 
 	entry  *journal.Entry    // nil = it is not in the journal, or cannot be read
 	unread error             // why it cannot be read
 	record string            // path of the claim's record; "" = not by DRA
-	node   *state.NodeDevice // the claim's device; nil = it is none of the node's own
-	has    []string          // devices of which it has exclusive leases
+	node   *state.NodeDevice // the claim's device; nil = not one of the node's own
+}
 
-	verdict *Comparison // what State and Why are taken from; nil = it was not compared
+// A subject names an attachment in JSON, by the keys of kubectl devinfo.
+type subject struct {
+	Namespace   string `json:"namespace,omitempty"` // "" = no Kubernetes asked for it
+	Pod         string `json:"pod,omitempty"`
+	Claim       string `json:"claim,omitempty"` // of that namespace
+	Network     string `json:"network,omitempty"`
+	ContainerID string `json:"containerID,omitempty"`
+	Interface   string `json:"interface,omitempty"`
+	State       string `json:"state,omitempty"` // in one word: "NetnsGone"
+}
+
+func (a *Attachment) subject() subject {
+	namespace, pod, _ := strings.Cut(a.Pod, "/")
+	of, claim, named := strings.Cut(a.Claim, "/")
+	if !named { // the claim's UID is all that is known
+		of, claim = "", of
+	}
+	var state string
+	for word := range strings.FieldsSeq(string(a.State)) {
+		state += strings.ToUpper(word[:1]) + word[1:]
+	}
+	return subject{cmp.Or(namespace, of), pod, claim, a.Network, a.ContainerID, a.IfName, state}
+}
+
+// MarshalJSON gives what the node has of it.
+func (a Attachment) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		subject
+		Type   string       `json:"type,omitempty"`
+		Device string       `json:"device,omitempty"`
+		Lease  journal.Mode `json:"lease,omitempty"`
+		File   string       `json:"file,omitempty"`
+		CDI    string       `json:"cdi,omitempty"`
+		Netns  string       `json:"netns,omitempty"`
+		Since  *time.Time   `json:"since,omitempty"`
+		Why    string       `json:"why,omitempty"`
+	}{a.subject(), a.Type, a.Device, a.Lease, a.File, a.CDI, a.Netns, a.Since, a.Why})
 }
 
 // String names the attachment in full: by the claim where it has no container yet, or
@@ -112,7 +153,7 @@ func (n *Node) Recorded() ([]Attachment, error) {
 		}
 		list[at].Claim, list[at].record, list[at].node = c.Claim, c.record, c.node
 		if list[at].Lease != journal.Exclusive && c.Lease != "" {
-			list[at].Lease, list[at].has = c.Lease, c.has
+			list[at].Lease, list[at].Has, list[at].Shares = c.Lease, c.Has, c.Shares
 		}
 		if c.State == audit.Abandoned || c.State == audit.Deleting {
 			list[at].State, list[at].Why = c.State, c.Why

@@ -76,7 +76,7 @@ func (n *Node) claimed() (list []Attachment, err error) {
 		for _, at := range slices.Concat(r.claim.Attachments, r.claim.Abandoned) {
 			a := n.claimAttachment(r.claim, at)
 			a.record = r.path
-			if err := n.leasedByClaim(&a, string(r.claim.UID)); err != nil {
+			if err := n.leasedByClaim(&a, string(r.claim.UID), at.Part()); err != nil {
 				return nil, err
 			}
 			list = append(list, a)
@@ -123,7 +123,7 @@ func (n *Node) claimAttachment(c *state.Claim, at state.Attachment) Attachment {
 
 // compareRecord is Compare for an attachment that is only in a claim's record.
 func (a *Attachment) compareRecord() Comparison {
-	c := Comparison{Title: a.Short(), Attachment: a.String(), Pod: a.Pod, Claim: a.Claim, State: a.State, File: a.File, Facts: []audit.Fact{}}
+	c := a.comparison()
 	switch a.State {
 	case audit.OK:
 		c.NotCompared = []string{"what the plugins made: their own CHECK says it"}

@@ -14,17 +14,26 @@ import (
 
 // Comparison is what ADD left of one attachment, against what is there now.
 type Comparison struct {
-	Attachment  string       `json:"attachment"`
-	Pod         string       `json:"pod,omitempty"`
-	Claim       string       `json:"claim,omitempty"`
-	State       audit.State  `json:"state"`
+	subject
 	File        string       `json:"file,omitempty"` // path of the device-info file; "" = ADD wrote none
 	Facts       []audit.Fact `json:"facts"`
 	Problem     string       `json:"problem,omitempty"` // what CHECK fails with
 	Remedy      string       `json:"remedy,omitempty"`
 	Warnings    []string     `json:"warnings,omitempty"` // what CHECK warns of
 	NotCompared []string     `json:"notCompared,omitempty"`
-	Title       string       `json:"-"` // the attachment, for people
+
+	Title string      `json:"-"` // the attachment, for people
+	Of    *Attachment `json:"-"`
+}
+
+func (a *Attachment) comparison() Comparison {
+	return Comparison{Title: a.Short(), Of: a, subject: a.subject(), File: a.File, Facts: []audit.Fact{}}
+}
+
+// became notes the state that a comparison has found.
+func (c *Comparison) became(s audit.State) {
+	c.Of.State = s
+	c.subject = c.Of.subject()
 }
 
 // Judge does what CHECK does, with what the journal knows, and gives each attachment its
@@ -33,7 +42,7 @@ func (n *Node) Judge(list []Attachment) {
 	memo := &switches{Switches: n.Finder.Switches}
 	each(len(list), func(i int) {
 		c := n.compare(n.auditorWith(memo), list[i])
-		list[i].State, list[i].Why, list[i].verdict = c.State, cmp.Or(c.Problem, list[i].Why), &c
+		list[i].State, list[i].Why, list[i].Verdict = c.Of.State, cmp.Or(c.Problem, list[i].Why), &c
 	})
 }
 
@@ -72,15 +81,16 @@ func (n *Node) compare(auditor *audit.Auditor, a Attachment) Comparison {
 		return a.compareRecord()
 	}
 	state, r := auditor.Audit(a.entry, a.unread)
-	c := Comparison{
-		Title: a.Short(), Attachment: a.String(), Pod: a.Pod, Claim: a.Claim, State: state, File: a.File, Facts: r.Facts, Warnings: r.Warnings, NotCompared: r.NotCompared,
-	}
+	was, c := a.State, a.comparison()
+	c.Facts, c.Warnings, c.NotCompared = r.Facts, r.Warnings, r.NotCompared
+	c.became(state)
 	for _, f := range r.Changed() {
 		c.Warnings = append(c.Warnings, f.Change())
 	}
 	switch {
-	case a.record != "" && a.Why != "" && (a.State == audit.Abandoned || a.State == audit.Deleting):
-		c.State, c.Problem, c.Remedy = a.State, a.Why, a.claimRemedy()
+	case a.record != "" && a.Why != "" && (was == audit.Abandoned || was == audit.Deleting):
+		c.became(was)
+		c.Problem, c.Remedy = a.Why, a.claimRemedy()
 	case r.Problem != nil:
 		c.Problem, c.Remedy = n.text(r.Problem.Error()), r.Problem.Remedy()
 	}

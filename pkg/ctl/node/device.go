@@ -25,25 +25,45 @@ var Kinds = []string{AsPCI, AsAuxiliary, AsVDPA, AsInterface}
 
 var kindWords = map[string]string{AsPCI: "PCI function", AsAuxiliary: "auxiliary device", AsVDPA: "vDPA device", AsInterface: "interface"}
 
-// settle says what the name is: what the subject says, or else the one thing of that name.
-// With a network namespace only an interface is meant.
-func (n *Node) settle(s Subject) (string, error) {
+// settle says what the name is: what the subject says, or else the one thing of that name; of
+// an RDMA device, what it is on. With a network namespace only an interface is meant.
+func (n *Node) settle(s Subject) (Subject, error) {
 	if s.Netns != "" {
-		return AsInterface, nil
+		s.As = AsInterface
+		return s, nil
 	}
 	is, err := n.meanings(s.Name)
-	if err != nil {
-		return "", err
-	}
 	switch {
+	case err != nil:
+		return s, err
+	case len(is) == 0 && s.As == "":
+		return n.below(s)
 	case len(is) == 0:
-		return "", n.unknown(s)
+		return s, n.unknown(s)
 	case s.As == "" && len(is) > 1:
-		return "", &Error{fmt.Errorf("%s is the name of several devices", s.Name), "say which: --as " + strings.Join(is, ", or --as "), true}
+		return s, &Error{fmt.Errorf("%s is the name of several devices", s.Name), "say which: --as " + strings.Join(is, ", or --as "), true}
 	case s.As == "" || slices.Contains(is, s.As):
-		return cmp.Or(s.As, is[0]), nil
+		s.As = cmp.Or(s.As, is[0])
+		return s, nil
 	}
-	return "", &Error{fmt.Errorf("%s: no %s has that name", s.Name, kindWords[s.As]), "leave --as out, or say --as " + is[0], true}
+	return s, &Error{fmt.Errorf("%s: no %s has that name", s.Name, kindWords[s.As]), "leave --as out, or say --as " + is[0], true}
+}
+
+// below is the device, or else the interface, that an RDMA device is on.
+func (n *Node) below(s Subject) (Subject, error) {
+	list, err := n.Sys.RDMADevices()
+	for _, d := range list {
+		switch {
+		case d.Name != s.Name:
+		case d.Bus == AsPCI || d.Bus == AsAuxiliary:
+			s.Name, s.As = d.Device, d.Bus
+			return s, nil
+		case d.Netdev != "":
+			s.Name, s.As = d.Netdev, AsInterface
+			return s, nil
+		}
+	}
+	return s, cmp.Or(err, n.unknown(s))
 }
 
 // meanings lists the kinds of devices that have the name.
@@ -100,6 +120,10 @@ func (n *Node) DeviceNames() (names []string) {
 	vdpas, _ := n.Sys.VDPAs()
 	for _, v := range vdpas {
 		names = append(names, v.Name)
+	}
+	rdma, _ := n.Sys.RDMADevices()
+	for _, d := range rdma {
+		names = append(names, d.Name)
 	}
 	netdevs, _ := n.Sys.Netdevs()
 	for _, d := range netdevs {

@@ -8,7 +8,6 @@ import (
 
 	"devinfo-cni.io/pkg/audit"
 	"devinfo-cni.io/pkg/journal"
-	cniplugin "devinfo-cni.io/plugins/devinfo"
 )
 
 // Garbage is what is left of attachments that nobody can use any more.
@@ -90,9 +89,10 @@ func (n *Node) Unowned() (paths []string, err error) {
 	return paths, nil
 }
 
-// Collect removes an orphan by the plugin, unless it has been added again, or deleted, since.
-func (n *Node) Collect(p *cniplugin.Plugin, o *Orphan, cniPath string) error {
-	done, err := p.Collect(o.of.entry, cniPath)
+// Collect removes an orphan by a function that has the plugin delete the entry, unless it has been
+// added again, or deleted, since.
+func (n *Node) Collect(o *Orphan, remove func(*journal.Entry) (done bool, err error)) error {
+	done, err := remove(o.of.entry)
 	if err != nil {
 		return err
 	}

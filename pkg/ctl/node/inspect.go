@@ -45,7 +45,7 @@ type Subject struct {
 func (n *Node) Inspect(s Subject) (*Inspection, error) {
 	var err error
 	s.Name = fullAddress(s.Name)
-	if s.As, err = n.settle(s); err != nil {
+	if s, err = n.settle(s); err != nil {
 		return nil, err
 	}
 	device, err := n.find(s)

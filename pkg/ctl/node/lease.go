@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"devinfo-cni.io/devinfo/store"
-	"devinfo-cni.io/pkg/ctl/topology"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/sysfs"
 )
@@ -23,7 +22,9 @@ func (a *Attachment) leased(leases []journal.DeviceLease) {
 			continue
 		}
 		if l.Mode == journal.Exclusive {
-			a.has = append(a.has, at.Name)
+			a.Has = append(a.Has, at.Name)
+		} else {
+			a.Shares = append(a.Shares, at.Name)
 		}
 		stronger := a.Lease == "" || l.Mode == journal.Exclusive && a.Lease == journal.Shared
 		if stronger || l.ID == named && l.Mode == a.Lease {
@@ -33,21 +34,21 @@ func (a *Attachment) leased(leases []journal.DeviceLease) {
 }
 
 // placeOfID is where the device of a lease is; an IOMMU group is none.
-func placeOfID(id string) (at topology.At, ok bool) {
+func placeOfID(id string) (at Place, ok bool) {
 	bus, name, _ := strings.Cut(id, "-")
-	return topology.At{Bus: bus, Name: name}, bus != "iommu"
+	return Place{Bus: bus, Name: name}, bus != "iommu"
 }
 
 // leasedByClaim is leased for an attachment of a claim. Of what is on no bus there are no
 // leases: the driver's record alone says who has it.
-func (n *Node) leasedByClaim(a *Attachment, uid string) error {
+func (n *Node) leasedByClaim(a *Attachment, uid, part string) error {
 	if at, ok := a.Place(); ok && at.Bus == "net" {
 		if a.Lease = journal.Exclusive; a.node.Shared() {
 			a.Lease = journal.Shared
 		}
 		return nil
 	}
-	of := journal.Claim{UID: uid, IfName: a.IfName}
+	of := journal.Claim{UID: uid, Part: part}
 	c, err := n.readClaim(of.Record())
 	if c != nil {
 		a.leased(n.journal.DevicesOf(c))
@@ -76,10 +77,11 @@ type ClaimLeases struct {
 	Ended   bool     `json:"ended,omitempty"`
 	Error   string   `json:"error,omitempty"`
 
+	UID string         `json:"-"`
+	Has []string       `json:"-"` // devices of which they are exclusive
+	Of  *journal.Claim `json:"-"` // nil = of another boot, or it cannot be read
+
 	key string // of the record
-	uid string
-	has []string       // devices of which they are exclusive
-	of  *journal.Claim // nil = of another boot, or it cannot be read
 }
 
 // claimLeases are those of all claims in the journal.
@@ -91,13 +93,13 @@ func (n *Node) claimLeases() ([]ClaimLeases, error) {
 	}
 	for _, record := range records {
 		l := ClaimLeases{Record: filepath.Join(n.Settings.StateDir, "claims", record), key: record}
-		l.uid, _, _ = strings.Cut(record, "=")
-		if l.of, err = n.readClaim(record); err != nil {
+		l.UID, _, _ = strings.Cut(record, "=")
+		if l.Of, err = n.readClaim(record); err != nil {
 			return nil, err
 		}
-		if l.of != nil {
-			l.Claim = podName(l.of.Namespace, l.of.Name)
-			l.name(n.journal.DevicesOf(l.of))
+		if l.Of != nil {
+			l.Claim = podName(l.Of.Namespace, l.Of.Name)
+			l.name(n.journal.DevicesOf(l.Of))
 		}
 		list = append(list, l)
 	}
@@ -108,7 +110,7 @@ func (l *ClaimLeases) name(leases []journal.DeviceLease) {
 	for _, d := range leases {
 		name := journal.DeviceName(d.ID)
 		if d.Mode == journal.Exclusive {
-			l.has = append(l.has, name)
+			l.Has = append(l.Has, name)
 			l.Devices = append(l.Devices, name)
 		} else {
 			l.Devices = append(l.Devices, name+" (shared)")
@@ -117,22 +119,31 @@ func (l *ClaimLeases) name(leases []journal.DeviceLease) {
 }
 
 // Holds are the devices that claims have of which cni-dra-driver has no record.
-func (n *Node) Holds() (list []topology.Attachment, err error) {
-	all, err := n.unrecordedLeases()
+func (n *Node) Holds() (list []Attachment, err error) {
+	all, err := n.UnrecordedLeases()
 	for _, l := range all {
-		for _, d := range n.journal.DevicesOf(l.of) {
+		for _, d := range n.journal.DevicesOf(l.Of) {
 			if at, ok := placeOfID(d.ID); ok && d.Mode == journal.Exclusive {
-				list = append(list, topology.Attachment{Claim: l.Claim, Type: at.Bus, Device: at.Name, Lease: string(d.Mode), Health: topology.Bad})
+				list = append(list, Attachment{Claim: l.Claim, Type: at.Bus, Device: at.Name, Lease: d.Mode})
 			}
 		}
 	}
 	return list, err
 }
 
-// unrecordedLeases are those of claims of which the driver has no record.
-func (n *Node) unrecordedLeases() ([]ClaimLeases, error) {
+// UnrecordedLeases are those of claims of which the driver has no record.
+func (n *Node) UnrecordedLeases() ([]ClaimLeases, error) {
 	list, err := n.claimLeases()
-	return slices.DeleteFunc(list, func(l ClaimLeases) bool { return l.of == nil || n.FileThere(n.driverRecord(l.uid)) }), err
+	return slices.DeleteFunc(list, func(l ClaimLeases) bool { return l.Of == nil || n.FileThere(n.DriverRecord(l.UID)) }), err
+}
+
+// Stale are the leases, below the state directory, whose holder is gone.
+func (n *Node) Stale() ([]string, error) {
+	list, err := n.journal.Stale()
+	if err != nil {
+		return nil, n.journalError(err)
+	}
+	return list, nil
 }
 
 // LeasesOf are those of a claim that cni-dra-driver has no record of: with one it is for the
@@ -142,19 +153,19 @@ func (n *Node) LeasesOf(uid string) ([]ClaimLeases, error) {
 		return nil, err
 	}
 	list, err := n.claimLeases()
-	return slices.DeleteFunc(list, func(l ClaimLeases) bool { return l.uid != uid }), err
+	return slices.DeleteFunc(list, func(l ClaimLeases) bool { return l.UID != uid }), err
 }
 
 // EndLeases ends them, unless the driver has recorded the claim meanwhile.
 func (n *Node) EndLeases(l *ClaimLeases) error {
-	err := n.journal.LetGoIf(l.key, func() error { return n.unrecorded(l.uid) })
+	err := n.journal.LetGoIf(l.key, func() error { return n.unrecorded(l.UID) })
 	l.Ended = err == nil
 	return err
 }
 
 // unrecorded is an error if cni-dra-driver has a record of a claim.
 func (n *Node) unrecorded(uid string) error {
-	path := n.driverRecord(uid)
+	path := n.DriverRecord(uid)
 	if !n.FileThere(path) {
 		return nil
 	}
@@ -165,4 +176,5 @@ func (n *Node) unrecorded(uid string) error {
 	}
 }
 
-func (n *Node) driverRecord(uid string) string { return filepath.Join(n.ClaimDir, uid+".json") }
+// DriverRecord is where cni-dra-driver has its record of a claim, if it has one.
+func (n *Node) DriverRecord(uid string) string { return filepath.Join(n.ClaimDir, uid+".json") }

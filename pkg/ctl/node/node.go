@@ -1,6 +1,7 @@
 // Package node reads what is on a node, running or captured: the attachments that the
 // plugin's journal and cni-dra-driver's records have, what has become of each, and what is
-// left of those that nobody uses any more. It only reads, but for [Node.Collect].
+// left of those that nobody uses any more. It only reads, but for
+// [Node.Collect] and [Node.EndLeases]. What people are shown of it is for packages above.
 package node
 
 import (

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 
-	"devinfo-cni.io/pkg/ctl/topology"
 	"devinfo-cni.io/pkg/dra/state"
 )
 
@@ -47,45 +46,41 @@ func (n *Node) Offered() ([]OfferedDevice, error) {
 	if err != nil {
 		return nil, err
 	}
-	given := map[topology.At][]string{}
+	given := map[Place][]string{}
 	for _, a := range claimed {
 		if at, ok := a.Place(); ok {
 			given[at] = append(given[at], a.Holder())
 		}
 	}
 	for _, d := range o.Devices {
-		at := placeOf(d.PCI, d.Aux, d.VDPA, d.IfName)
+		at := PlaceOf(d.PCI, d.Aux, d.VDPA, d.IfName)
 		list = append(list, OfferedDevice{d.Name, d.Kind, at.Name, d.As, d.ResourceName, given[at], d.Why})
 	}
 	return list, nil
 }
 
-// Offers are the devices of an offer, and where they are.
-func Offers(o *state.Offer) (list []topology.Offer) {
-	for _, d := range o.Devices {
-		list = append(list, topology.Offer{
-			At: placeOf(d.PCI, d.Aux, d.VDPA, d.IfName), Name: d.Name, As: d.As, ResourceName: d.ResourceName, Why: d.Why,
-		})
-	}
-	return list
-}
-
-// Place says where the device of a claim is; ok is false if it is none of the node's own.
-func (a *Attachment) Place() (at topology.At, ok bool) {
+// Place says where the device of a claim is; ok is false if that is not one of the node's
+// own.
+func (a *Attachment) Place() (at Place, ok bool) {
 	if a.node == nil {
 		return at, false
 	}
-	return placeOf(a.node.PCI, a.node.Aux, a.node.VDPA, a.node.IfName), true
+	return PlaceOf(a.node.PCI, a.node.Aux, a.node.VDPA, a.node.IfName), true
 }
 
-func placeOf(pci, aux, vdpa, ifName string) topology.At {
+// Place is where a device is: on a bus, by the name there. An interface that is no device's
+// has the bus "net".
+type Place struct{ Bus, Name string }
+
+// PlaceOf is the innermost place of a device that has these.
+func PlaceOf(pci, aux, vdpa, ifName string) Place {
 	switch {
 	case vdpa != "":
-		return topology.At{Bus: "vdpa", Name: vdpa}
+		return Place{Bus: "vdpa", Name: vdpa}
 	case aux != "":
-		return topology.At{Bus: "auxiliary", Name: aux}
+		return Place{Bus: "auxiliary", Name: aux}
 	case pci != "":
-		return topology.At{Bus: "pci", Name: pci}
+		return Place{Bus: "pci", Name: pci}
 	}
-	return topology.At{Bus: "net", Name: ifName}
+	return Place{Bus: "net", Name: ifName}
 }

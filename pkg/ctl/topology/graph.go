@@ -61,10 +61,7 @@ func (g *grapher) draw(n *Node, parent string) {
 }
 
 func (g *grapher) attachment(a Attachment, parent string, more ...string) {
-	style := ", shape=ellipse"
-	if a.Health != "" {
-		style += ", color=" + map[Health]string{Good: "green3", Pending: "orange", Bad: "red"}[a.Health]
-	}
+	style := ", shape=ellipse, color=" + map[Health]string{Good: "green3", Pending: "orange", Bad: "red"}[HealthOf(a.State)]
 	g.add(append([]string{"attachment", a.String()}, more...), style, parent)
 }
 

@@ -6,13 +6,15 @@ import (
 	"strings"
 
 	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/ctl/node"
+	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
 // Read reads all network devices of a host, and puts the offers and attachments on them. It
 // fails if sysfs cannot be read; a switch that does not answer is a warning.
-func Read(sys *sysfs.FS, interfaces Interfaces, switches Switches, offers []Offer, attachments []Attachment) (*Topology, error) {
+func Read(sys *sysfs.FS, interfaces Interfaces, switches Switches, offers []state.Offered, attachments []node.Attachment) (*Topology, error) {
 	r := &reader{sys: sys, interfaces: interfaces, switches: switches, byName: map[string]*Node{}, top: &Topology{Devices: []*Node{}}}
 	for _, step := range []func() error{r.functions, r.auxiliaries, r.vdpas, r.netdevs, r.software, r.representors, r.strangers} {
 		if err := step(); err != nil {
@@ -273,8 +275,19 @@ func (r *reader) drop() {
 }
 
 // hold adds the attachments to the devices that they have, share or name.
-func (r *reader) hold(attachments []Attachment) {
-	for _, a := range attachments {
+func (r *reader) hold(attachments []node.Attachment) {
+	for _, of := range attachments {
+		a := Attachment(of)
+		place, own := of.Place()
+		if own {
+			a.Type, a.Device = place.Bus, place.Name
+		}
+		if a.Network == "" { // somebody else attaches it
+			a.State = ""
+		}
+		if a.Network == "" && !own && a.Lease == "" { // nothing is known of it
+			continue
+		}
 		n := r.byName[a.Type+"/"+a.Device]
 		if n == nil || !slices.Contains([]string{"pci", "vdpa", "auxiliary", "net"}, a.Type) {
 			r.top.Elsewhere = append(r.top.Elsewhere, a)

@@ -12,6 +12,9 @@ import (
 	"strconv"
 	"strings"
 
+	"devinfo-cni.io/pkg/audit"
+	"devinfo-cni.io/pkg/ctl/node"
+	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
 )
 
@@ -59,7 +62,6 @@ type Node struct {
 
 // Offer is what has become of a device that a rule of cni-dra-driver's names.
 type Offer struct {
-	At           At     `json:"-"`
 	Name         string `json:"name"` // in the node's ResourceSlices
 	As           string `json:"as"`   // "shared" or "exclusive"
 	ResourceName string `json:"resourceName,omitempty"`
@@ -79,10 +81,6 @@ func (o *Offer) fact() string {
 	return o.As + " " + o.Name
 }
 
-// At is where a device is: on a bus, by the name there. An interface that is no device's
-// has the bus "net".
-type At struct{ Bus, Name string }
-
 // VFs counts the VFs of a PF.
 type VFs struct {
 	Number int `json:"number"`
@@ -99,67 +97,62 @@ const (
 	Bad     Health = "bad"
 )
 
-// Attachment is one that has, shares or names a device.
-type Attachment struct {
-	Pod         string `json:"pod,omitempty"`   // namespace/name; "" = not known
-	Claim       string `json:"claim,omitempty"` // namespace/name; "" = it is not by a claim
-	Network     string `json:"network"`
-	ContainerID string `json:"containerID"` // "" = there is none yet
-	IfName      string `json:"ifName"`
-	Type        string `json:"type,omitempty"`   // "pci", "vdpa", "auxiliary", "net", "vhost-user" or "memif"
-	Device      string `json:"device,omitempty"` // PCI address, vDPA or auxiliary device, interface or socket path
-	Lease       string `json:"lease,omitempty"`  // of the device: "exclusive" or "shared"; "" = it only names it
-	State       string `json:"state,omitempty"`  // in words: "ok", "netns gone"; "" = not known
-	Left        bool   `json:"left,omitempty"`   // nobody uses it any more
-	Health      Health `json:"-"`
+// HealthOf is that of a state; "" is Good: somebody else attaches it.
+func HealthOf(s audit.State) Health {
+	switch s {
+	case audit.OK, "":
+		return Good
+	case audit.Adding, audit.Prepared, audit.Deleting, audit.Unknown:
+		return Pending
+	}
+	return Bad
 }
+
+// Attachment is one that has, shares or names a device.
+type Attachment node.Attachment
+
+// MarshalJSON has the keys of all attachments.
+func (a Attachment) MarshalJSON() ([]byte, error) { return node.Attachment(a).MarshalJSON() }
 
 // String is the name, and a state that is not good.
 func (a Attachment) String() string { return a.name() + a.condition() }
 
 // condition is a state that is not good.
 func (a Attachment) condition() string {
-	if a.State == "" || a.Health == Good {
+	if HealthOf(a.State) == Good {
 		return ""
 	}
-	return ": " + a.State
+	return ": " + string(a.State)
 }
 
 // relation is what a device is to the attachment.
 func (a Attachment) relation() string {
 	switch {
-	case a.Left:
+	case (*node.Attachment)(&a).Left():
 		return "left by "
-	case a.Lease == "exclusive":
+	case a.Lease == journal.Exclusive:
 		return "held by "
-	case a.Lease == "shared":
+	case a.Lease == journal.Shared:
 		return "shared by "
 	}
 	return "named by "
 }
 
-// name is of the pod or else the container, whose ID it shortens as container tools do,
-// and of the claim.
+// name is of the pod or else the container, and of the claim.
 func (a Attachment) name() string {
-	if a.Claim == "" {
-		return a.user()
-	}
-	return strings.TrimPrefix(a.user()+", claim "+a.Claim, ", ")
-}
-
-func (a Attachment) user() string {
-	const short = 12
-	id := a.ContainerID
-	name := a.Network + "/" + id[:min(len(id), short)] + "/" + a.IfName
+	user := node.Attachment(a).Short()
 	switch {
-	case a.Network == "": // none of ours
-		name = a.Pod
+	case a.Network == "": // not made by devinfo
+		user = a.Pod
 	case a.Pod != "":
-		name = a.Pod + " " + a.IfName + " (" + a.Network + ")"
-	case id == "":
-		name = a.Network + "/" + a.IfName
+		user = a.Pod + " " + a.IfName + " (" + a.Network + ")"
+	case a.ContainerID == "":
+		user = a.Network + "/" + a.IfName
 	}
-	return name
+	if a.Claim == "" {
+		return user
+	}
+	return strings.TrimPrefix(user+", claim "+a.Claim, ", ")
 }
 
 // A group is what Elsewhere holds of one kind.

@@ -10,9 +10,13 @@ import (
 	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"devinfo-cni.io/pkg/audit"
+	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/ctl/topology"
 	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/link/linkhost"
 	"devinfo-cni.io/pkg/sysfs"
@@ -31,7 +35,7 @@ func load(t *testing.T, name string) (*sysfs.FS, *linkhost.Host) {
 	return sysfs.New(file.Sys()), host
 }
 
-func read(t *testing.T, name string, held ...topology.Attachment) *topology.Topology {
+func read(t *testing.T, name string, held ...node.Attachment) *topology.Topology {
 	t.Helper()
 	sys, host := load(t, "../../../testdata/hosts/"+name+".txtar")
 	top, err := topology.Read(sys, host, host, nil, held)
@@ -44,8 +48,8 @@ func read(t *testing.T, name string, held ...topology.Attachment) *topology.Topo
 func number(n int) *int { return &n }
 
 func TestModelOfVDPAOnVFsAndSFs(t *testing.T) {
-	a := func(typ, device string) topology.Attachment {
-		return topology.Attachment{Network: "n", ContainerID: "c", IfName: device, Type: typ, Device: device}
+	a := func(typ, device string) node.Attachment {
+		return node.Attachment{Key: journal.Key{Network: "n", ContainerID: "c", IfName: device}, Type: typ, Device: device}
 	}
 	sf, vf, socket, gone := a("vdpa", "vdpa6"), a("pci", "0000:65:00.2"), a("memif", "/run/x"), a("pci", "0000:65:00.7")
 	want := &topology.Topology{
@@ -54,7 +58,7 @@ func TestModelOfVDPAOnVFsAndSFs(t *testing.T) {
 			Interfaces: []string{"enp101s0f0np0"}, RDMA: []string{"mlx5_0"},
 			Below: []*topology.Node{
 				{Kind: topology.VF, Name: "0000:65:00.2", Number: number(0), Driver: "mlx5_core", Interfaces: []string{"enp101s0f0v0"},
-					RDMA: []string{"mlx5_2"}, Representor: "eth4", Attachments: []topology.Attachment{vf}},
+					RDMA: []string{"mlx5_2"}, Representor: "eth4", Attachments: []topology.Attachment{topology.Attachment(vf)}},
 				{Kind: topology.VF, Name: "0000:65:00.3", Number: number(1), Driver: "mlx5_core", RDMA: []string{"mlx5_3"}, Representor: "eth5",
 					Below: []*topology.Node{{Kind: topology.VDPA, Name: "vdpa:0000:65:00.3", Driver: "vhost_vdpa", Path: "/dev/vhost-vdpa-1"}}},
 				{Kind: topology.VF, Name: "0000:65:00.4", Number: number(2), Driver: "mlx5_core", RDMA: []string{"mlx5_4"}, Representor: "eth6",
@@ -62,14 +66,14 @@ func TestModelOfVDPAOnVFsAndSFs(t *testing.T) {
 				{Kind: topology.VF, Name: "0000:65:00.5", Number: number(3), Driver: "mlx5_core", RDMA: []string{"mlx5_5"}, Representor: "eth7",
 					Below: []*topology.Node{{Kind: topology.VDPA, Name: "vdpa5"}}},
 				{Kind: topology.SF, Name: "mlx5_core.sf.2", Number: number(10), Representor: "eth8",
-					Below: []*topology.Node{{Kind: topology.VDPA, Name: "vdpa6", Driver: "virtio_vdpa", Interfaces: []string{"eth14"}, Attachments: []topology.Attachment{sf}}}},
+					Below: []*topology.Node{{Kind: topology.VDPA, Name: "vdpa6", Driver: "virtio_vdpa", Interfaces: []string{"eth14"}, Attachments: []topology.Attachment{topology.Attachment(sf)}}}},
 				{Kind: topology.SF, Name: "mlx5_core.sf.3", Number: number(11), Representor: "eth9",
 					Below: []*topology.Node{{Kind: topology.VDPA, Name: "vdpa7", Driver: "virtio_vdpa", Interfaces: []string{"eth13"}}}},
 			},
 		}},
-		Elsewhere: []topology.Attachment{socket, gone},
+		Elsewhere: []topology.Attachment{topology.Attachment(socket), topology.Attachment(gone)},
 	}
-	if diff := cmp.Diff(want, read(t, "mlx5-vdpa", sf, vf, socket, gone)); diff != "" {
+	if diff := cmp.Diff(want, read(t, "mlx5-vdpa", sf, vf, socket, gone), cmpopts.IgnoreUnexported(topology.Attachment{})); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -130,7 +134,7 @@ func TestHostWithoutDevicesIsSaidToBeOne(t *testing.T) {
 func TestNamesAreNotTakenForSyntax(t *testing.T) {
 	const name = "a\"b\\c<d>&e#f`g\nh]"
 	top := &topology.Topology{Devices: []*topology.Node{{Kind: topology.Other, Name: name, Representor: name,
-		Attachments: []topology.Attachment{{Network: name, ContainerID: "c", IfName: "i", Health: topology.Bad}}}}}
+		Attachments: []topology.Attachment{{Key: journal.Key{Network: name, ContainerID: "c", IfName: "i"}, State: audit.Orphan}}}}}
 	for _, c := range []struct {
 		format func(*strings.Builder) error
 		line   *regexp.Regexp
@@ -156,7 +160,7 @@ func TestNamesAreNotTakenForSyntax(t *testing.T) {
 }
 
 func TestContainerIDsAreShortenedForPeopleOnly(t *testing.T) {
-	a := topology.Attachment{Network: "n", ContainerID: strings.Repeat("0123456789abcdef", 4), IfName: "net1"}
+	a := topology.Attachment{Key: journal.Key{Network: "n", ContainerID: strings.Repeat("0123456789abcdef", 4), IfName: "net1"}}
 	if got := fmt.Sprint(a); got != "n/0123456789ab/net1" {
 		t.Error(got)
 	}
@@ -165,11 +169,11 @@ func TestContainerIDsAreShortenedForPeopleOnly(t *testing.T) {
 // What an attachment that has ended left is not held, and an attachment that has no
 // device has lost none.
 func TestAttachmentsAreWhereTheyBelong(t *testing.T) {
-	a := func(ifName, typ, device string) topology.Attachment {
-		return topology.Attachment{Pod: "shop/web-0", Network: "n", ContainerID: "c", IfName: ifName, Type: typ, Device: device, State: "ok", Health: topology.Good}
+	a := func(ifName, typ, device string) node.Attachment {
+		return node.Attachment{Pod: "shop/web-0", Key: journal.Key{Network: "n", ContainerID: "c", IfName: ifName}, Type: typ, Device: device, State: "ok"}
 	}
 	old := a("net1", "pci", "0000:65:00.2")
-	old.State, old.Left, old.Health = "orphan", true, topology.Bad
+	old.State = audit.Orphan
 	top := read(t, "mlx5-vdpa", old, a("net2", "memif", "/run/x"), a("net3", "pci", "0000:65:00.7"), a("net4", "", ""))
 	var b strings.Builder
 	if err := top.Tree(&b); err != nil {
@@ -189,9 +193,9 @@ func TestAttachmentsAreWhereTheyBelong(t *testing.T) {
 
 // In a picture each attachment is below something, and has a colour.
 func TestPicturesColourAttachmentsAndLetNoneFloat(t *testing.T) {
-	top := &topology.Topology{Elsewhere: []topology.Attachment{{Network: "n", ContainerID: "c", IfName: "i", Type: "vhost-user", Device: "/s", Health: topology.Pending}}}
+	top := &topology.Topology{Elsewhere: []topology.Attachment{{Key: journal.Key{Network: "n", ContainerID: "c", IfName: "i"}, Type: "vhost-user", Device: "/s", State: audit.Adding}}}
 	for want, format := range map[string]func(*strings.Builder) error{
-		"n1 [label=\"attachment\\nn/c/i\\nvhost-user /s\", shape=ellipse, color=orange];\n  n0 -> n1;": func(b *strings.Builder) error { return top.DOT(b) },
+		"n1 [label=\"attachment\\nn/c/i: adding\\nvhost-user /s\", shape=ellipse, color=orange];\n  n0 -> n1;": func(b *strings.Builder) error { return top.DOT(b) },
 	} {
 		var b strings.Builder
 		if err := format(&b); err != nil || !strings.Contains(b.String(), want) {

@@ -73,7 +73,7 @@ func judge(did []string, tried map[string]error, left []setting) ([]string, erro
 	case m.What == nil:
 		return did, nil
 	case m.Err == nil:
-		m.Err = errors.New("the kernel has taken it, and it is not so")
+		m.Err = errors.New("the kernel accepted the change, but the value is still wrong")
 	}
 	return did, m
 }

@@ -51,7 +51,7 @@ func NetworkData(result json.RawMessage, ifName, netns string) (*resourceapi.Net
 }
 
 // MTUOf is what a CNI result says of the interface ifName in the network namespace at
-// netns, in bytes; 0 = nothing, as before CNI 1.1.0, or it is none that KubeVirt takes.
+// netns, in bytes; 0 = absent, as before CNI 1.1.0, or below what KubeVirt takes.
 func MTUOf(result json.RawMessage, ifName, netns string) int64 {
 	r, err := parse(result)
 	if err != nil {

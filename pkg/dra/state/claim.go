@@ -141,6 +141,18 @@ type Metadata struct {
 // containers, and somebody else attaches it. The phase stays Prepared.
 func (a *Attachment) Bare() bool { return len(a.List) == 0 || string(a.List) == "null" }
 
+// Part tells the attachment's leases from those of the claim's others: they are of its device, or
+// of its share of one. The claim may get another device while it still owes this one.
+func (a *Attachment) Part() string {
+	switch {
+	case a.Bare():
+		return ""
+	case a.ShareID != nil:
+		return a.Device + "=" + a.IfName
+	}
+	return a.Device
+}
+
 // Owes says whether anything is owed: a DEL, or restoring its device.
 func (a *Attachment) Owes() bool { return a.Phase != Prepared }
 

@@ -24,12 +24,8 @@ type Offer struct {
 
 // Idle is a rule that no device of the node meets first.
 type Idle struct {
-	Rule         int      `json:"rule"`             // index
-	Select       bool     `json:"select,omitempty"` // it has one
-	PCIAddresses []string `json:"pciAddresses,omitempty"`
-	PFNames      []string `json:"pfNames,omitempty"`
-	IfNames      []string `json:"ifNames,omitempty"`
-	Drivers      []string `json:"drivers,omitempty"`
+	Rule string `json:"names"` // "devices[1] (ifNames: eth0)"
+	Why  string `json:"why"`   // what it names, or what comes nearest
 }
 
 // Offered is one of the node's own devices.

@@ -33,9 +33,12 @@ const (
 //
 // There is an empty tmpfs at /run, no mount gets out, and only lo exists, down;
 // /sys still is the host's. Where namespaces are not permitted, the test is
-// skipped, or fails if the environment has DEVINFO_NETNS=must.
+// skipped, or fails if the environment has DEVINFO_NETNS=must. With -short it is skipped.
 func Run(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
+	if testing.Short() { // the child is not told
+		t.Skip("-short: it takes namespaces of its own")
+	}
 	if os.Getenv(child) != t.Name() {
 		runChild(t)
 		return

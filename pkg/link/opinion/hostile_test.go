@@ -3,7 +3,6 @@ package opinion_test
 import (
 	"fmt"
 	"io/fs"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"syscall"
@@ -145,41 +144,6 @@ func (s switchOf) reasons() (list []string) {
 	}
 	add("sriovnet takes the first of several interfaces", named > 1)
 	return list
-}
-
-// Most made-up switches have an answer that both give, and each reason has a switch for
-// which it alone makes the answers differ.
-func TestEveryReasonIsNeeded(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2))
-	same, reasons, needed := 0, map[string]bool{}, map[string]bool{}
-	for range 20_000 {
-		data := make([]byte, 40)
-		for n := range data {
-			data[n] = byte(random.Uint32())
-		}
-		s := thrown(data)
-		ours, _, _ := s.eswitch().Representor(s.pf, s.flavour, s.number)
-		theirs, _ := opiniontest.Sriovnet(s.eswitch(), s.pf, s.flavour, s.number)
-		why := s.reasons()
-		for _, r := range why {
-			reasons[r] = true
-		}
-		switch {
-		case ours == theirs && ours != "" && len(why) == 0:
-			same++
-		case ours != theirs && len(why) == 1:
-			needed[why[0]] = true
-		}
-	}
-	if same < 100 {
-		t.Errorf("only %d representors that both must find", same)
-	}
-	for r := range reasons {
-		if !needed[r] {
-			t.Errorf("%s: it is no reason for any difference", r)
-		}
-	}
-	t.Logf("%d representors that both must find, %d reasons", same, len(reasons))
 }
 
 // Whatever devlink and sysfs say, package link gives the same answer as sriovnet, or

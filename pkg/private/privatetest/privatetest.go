@@ -7,10 +7,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // A Disk is a tmpfs of a test's own.
@@ -87,31 +85,4 @@ func Lock(t *testing.T, path string) *os.File {
 	}
 	t.Cleanup(func() { f.Close() })
 	return f
-}
-
-// Await returns true once somebody waits for the lock, see proc_locks(5), and false once
-// done is closed.
-func Await(t *testing.T, lock *os.File, done <-chan struct{}) bool {
-	t.Helper()
-	stat, err := lock.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
-	waiter := regexp.MustCompile(fmt.Sprintf(`-> FLOCK .*:%d `, stat.Sys().(*syscall.Stat_t).Ino))
-	for limit := time.After(2 * time.Minute); ; {
-		locks, err := os.ReadFile("/proc/locks")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if waiter.Match(locks) {
-			return true
-		}
-		select {
-		case <-done:
-			return false
-		case <-limit:
-			t.Fatal("nobody waits for the lock of " + lock.Name())
-		case <-time.After(time.Millisecond):
-		}
-	}
 }

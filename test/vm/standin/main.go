@@ -4,11 +4,11 @@
 // is for the tests of this folder: nothing outside of them may be concluded of the plugins.
 //
 //   - sriov (of v2.10): the VF of deviceID goes into the pod and comes back as it was; VLAN,
-//     MAC, spoof checking and trust are set by the real PF. A VF on vfio-pci stays, and the
+//     MAC, spoof checking, trust and rates are set by the real PF. A VF on vfio-pci stays, and the
 //     first DEL of it fails. It keeps a cache and a lock of the VF in /var/lib/cni/sriov.
-//   - ovs: moves the VF too, and puts its representor into a bridge, which is one of the
-//     kernel: there is no Open vSwitch, and no VLAN. A VF with a vDPA device stays. It reads
-//     the device-info file that it is told of, and fails without it.
+//   - ovs: moves the VF too, and makes its representor a port of Open vSwitch's bridge. A VF
+//     with a vDPA device stays. It reads the device-info file that it is told of, and fails
+//     without it.
 //   - rdma: takes the RDMA device out of the VF's directory, as in exclusive mode. No
 //     emulated card has RDMA: it works only on a tree in the place of /sys.
 //

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	current "github.com/containernetworking/cni/pkg/types/100"
@@ -18,7 +20,7 @@ const ovsDir = "/var/lib/cni/ovs-cni"
 
 type ovsConf struct {
 	common
-	Bridge        string `json:"bridge,omitempty"`
+	Bridge        string `json:"bridge"`
 	Vlan          *int   `json:"vlan,omitempty"`
 	MTU           int    `json:"mtu,omitempty"`
 	InterfaceType string `json:"interface_type,omitempty"` // of Open vSwitch
@@ -61,16 +63,23 @@ func parseOVS(args *skel.CmdArgs) (c ovsConf, err error) {
 	return c, nil
 }
 
-// bridge is the one that is named, or that has the PF's interface.
-func (c *ovsConf) bridge(f function) (netlink.Link, error) {
-	if c.Bridge != "" {
-		return netlink.LinkByName(c.Bridge)
-	}
-	pf, err := f.uplink()
+// vsctl changes Open vSwitch's database, waits for ovs-vswitchd, and gives what is printed.
+func vsctl(args ...string) (string, error) {
+	out, err := exec.Command("ovs-vsctl", append([]string{"--timeout=60"}, args...)...).CombinedOutput()
 	if err != nil {
-		return nil, err
+		return "", fmt.Errorf("ovs-vsctl %s: %w: %s", strings.Join(args, " "), err, out)
 	}
-	return netlink.LinkByIndex(pf.Attrs().MasterIndex)
+	return strings.TrimSpace(string(out)), nil
+}
+
+// connect makes the representor a port of the bridge.
+func (c *ovsConf) connect(port string) error {
+	args := []string{"add-port", c.Bridge, port}
+	if c.Vlan != nil {
+		args = append(args, fmt.Sprint("tag=", *c.Vlan))
+	}
+	_, err := vsctl(append(args, "--", "set", "interface", port, fmt.Sprintf("type=%q", c.InterfaceType))...)
+	return err
 }
 
 func ovsAdd(args *skel.CmdArgs) error {
@@ -86,10 +95,6 @@ func ovsAdd(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	bridge, err := conf.bridge(f)
-	if err != nil {
-		return err
-	}
 	representor, err := f.representor()
 	if err != nil {
 		return err
@@ -100,7 +105,7 @@ func ovsAdd(args *skel.CmdArgs) error {
 		err = errors.Join(os.MkdirAll(ovsDir, 0o700), save(ovsCachePath(args), c))
 	}
 	if err == nil {
-		err = errors.Join(netlink.LinkSetMaster(representor, bridge), netlink.LinkSetUp(representor))
+		err = errors.Join(conf.connect(representor.Attrs().Name), netlink.LinkSetUp(representor))
 	}
 	if err != nil {
 		return err
@@ -175,21 +180,13 @@ func ovsCheck(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	f, err := vf(conf.DeviceID)
-	if err != nil {
-		return err
-	}
-	bridge, err := conf.bridge(f)
-	if err != nil {
-		return err
-	}
 	inside := slices.ContainsFunc(result.Interfaces, func(i *current.Interface) bool { return i.Name == args.IfName && i.Sandbox == args.Netns })
 	port := slices.ContainsFunc(result.Interfaces, func(i *current.Interface) bool {
-		link, err := netlink.LinkByName(i.Name)
-		return err == nil && i.Sandbox == "" && link.Attrs().MasterIndex == bridge.Attrs().Index
+		bridge, err := vsctl("port-to-br", i.Name)
+		return err == nil && i.Sandbox == "" && bridge == conf.Bridge
 	})
 	if !inside || !port {
-		return fmt.Errorf("%s: prevResult has not both %s in the pod and a port of the bridge", bridge.Attrs().Name, args.IfName)
+		return fmt.Errorf("%s: prevResult has not both %s in the pod and a port of the bridge", conf.Bridge, args.IfName)
 	}
 	return nil
 }
@@ -212,7 +209,8 @@ func ovsDel(args *skel.CmdArgs) error {
 	}
 	representor, err := f.representor()
 	if err == nil {
-		err = errors.Join(netlink.LinkSetNoMaster(representor), netlink.LinkSetDown(representor))
+		_, err = vsctl("--if-exists", "del-port", representor.Attrs().Name)
+		err = errors.Join(err, netlink.LinkSetDown(representor))
 	}
 	if err == nil && c.Link != "" && args.Netns != "" {
 		err = moveBack(args.Netns, args.IfName, c.Link, func(netlink.Link) error { return nil })

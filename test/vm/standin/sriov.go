@@ -25,6 +25,8 @@ type sriovConf struct {
 	MAC      string `json:"mac,omitempty"`
 	SpoofChk string `json:"spoofchk,omitempty"` // on, off
 	Trust    string `json:"trust,omitempty"`    // on, off
+	MinRate  *int   `json:"min_tx_rate,omitempty"`
+	MaxRate  *int   `json:"max_tx_rate,omitempty"`
 }
 
 // sriovCache is what DEL goes by. That the VF was on vfio-pci is not in it: hence DEL looks
@@ -150,34 +152,39 @@ func (c *sriovCache) configure(f function) error {
 			return err
 		}
 	}
-	vlan := 0
-	if c.Conf.Vlan != nil {
-		vlan = *c.Conf.Vlan
+	return c.set(f, netlink.VfInfo{Mac: mac, Vlan: number(c.Conf.Vlan), Qos: c.Conf.VlanQoS, Spoofchk: c.Conf.SpoofChk == "on",
+		Trust: map[bool]uint32{true: 1}[c.Conf.Trust == "on"], MinTxRate: uint32(number(c.Conf.MinRate)), MaxTxRate: uint32(number(c.Conf.MaxRate))})
+}
+
+func number(set *int) int {
+	if set == nil {
+		return 0
 	}
-	return c.set(f, vlan, c.Conf.VlanQoS, mac, c.Conf.SpoofChk == "on", c.Conf.Trust == "on")
+	return *set
 }
 
 // reset sets what the VF had of that which the configuration says, and its MAC in any case.
-func (c *sriovCache) reset(f function) error {
-	return c.set(f, c.VF.Vlan, c.VF.Qos, c.VF.Mac, c.VF.Spoofchk, c.VF.Trust == 1)
-}
+func (c *sriovCache) reset(f function) error { return c.set(f, c.VF) }
 
-func (c *sriovCache) set(f function, vlan, qos int, mac net.HardwareAddr, spoofchk, trust bool) error {
+func (c *sriovCache) set(f function, to netlink.VfInfo) error {
 	pf, err := f.uplink()
 	if err != nil {
 		return err
 	}
 	if c.Conf.Vlan != nil {
-		err = netlink.LinkSetVfVlanQos(pf, f.index, vlan, qos)
+		err = netlink.LinkSetVfVlanQos(pf, f.index, to.Vlan, to.Qos)
 	}
-	if err == nil && mac != nil {
-		err = netlink.LinkSetVfHardwareAddr(pf, f.index, mac)
+	if err == nil && to.Mac != nil {
+		err = netlink.LinkSetVfHardwareAddr(pf, f.index, to.Mac)
 	}
 	if err == nil && c.Conf.SpoofChk != "" {
-		err = netlink.LinkSetVfSpoofchk(pf, f.index, spoofchk)
+		err = netlink.LinkSetVfSpoofchk(pf, f.index, to.Spoofchk)
 	}
 	if err == nil && c.Conf.Trust != "" {
-		err = netlink.LinkSetVfTrust(pf, f.index, trust)
+		err = netlink.LinkSetVfTrust(pf, f.index, to.Trust == 1)
+	}
+	if err == nil && (c.Conf.MinRate != nil || c.Conf.MaxRate != nil) {
+		err = netlink.LinkSetVfRate(pf, f.index, int(to.MinTxRate), int(to.MaxTxRate))
 	}
 	if err != nil {
 		return fmt.Errorf("%s: configure VF %d: %w", pf.Attrs().Name, f.index, err)

@@ -1,0 +1,108 @@
+package doctor
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"devinfo-cni.io/pkg/audit"
+	"devinfo-cni.io/pkg/ctl/node"
+	"devinfo-cni.io/pkg/ctl/validate"
+	"devinfo-cni.io/pkg/install"
+)
+
+// FactsOf are those of a node; live is what the node says by itself, nil = nothing.
+func FactsOf(n *node.Node, live *Live) (*Facts, error) {
+	list, err := n.Attachments()
+	if err != nil {
+		return nil, err
+	}
+	f := &Facts{CDIDir: n.Settings.CDIDir, DRA: n.FileThere(n.ClaimDir), Live: live, Networks: checkedNetworks(live)}
+	for _, a := range list {
+		f.Attachments = append(f.Attachments, judged(a))
+	}
+	if f.Offer, err = n.Offer(); err != nil {
+		return nil, err
+	}
+	if f.Unowned, err = n.Unowned(); err != nil {
+		return nil, err
+	}
+	stale, err := n.Stale()
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range stale {
+		f.Stale = append(f.Stale, filepath.Join(n.Settings.StateDir, path))
+	}
+	unrecorded, err := n.UnrecordedLeases()
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range unrecorded {
+		f.Unrecorded = append(f.Unrecorded, Claim{
+			Name: l.Claim, Has: l.Has, Devices: l.Devices, Netns: l.Of.Netns, Record: n.DriverRecord(l.UID), Remedy: l.Of.EndCommand(),
+		})
+	}
+	return f, f.devicesOf(n)
+}
+
+// judged is an attachment with its verdict, as the checks take it.
+func judged(a node.Attachment) Attachment {
+	c := a.Verdict
+	p := Attachment{
+		Name: a.Short(), Pod: a.Pod, Claim: a.Claim, Has: a.Has, Shares: a.Shares, Netns: a.Netns, State: string(a.State), Why: a.Why, Remedy: c.Remedy,
+	}
+	switch {
+	case c.Problem != "":
+		p.Level = Error
+	case len(c.Warnings) > 0 && a.State == audit.OK:
+		p.Level, p.State, p.Why, p.Remedy = Warning, "changed", c.Warnings[0], "devinfoctl check "+a.Short()+" explains it"
+	case a.State == audit.OK:
+		p.Level = OK
+	case a.State == audit.Unknown:
+		p.Level, p.Remedy = Unknown, "run as root, and not in a container"
+	default:
+		p.Level = Info
+	}
+	return p
+}
+
+// devicesOf adds VFs and vDPA devices, with what netlink says of their settings.
+func (f *Facts) devicesOf(n *node.Node) error {
+	functions, err := n.Sys.Functions()
+	if err != nil {
+		return err
+	}
+	for _, fn := range functions {
+		if fn.PF == nil {
+			continue
+		}
+		vf := VF{Address: fn.Address.String(), PF: fn.PF.String(), Driver: fn.Driver}
+		index, ok, err := n.Sys.VFIndex(*fn.PF, fn.Address)
+		if err != nil {
+			return err
+		}
+		if ok && f.Live != nil {
+			vf.VFSettings = f.Live.VFs[fmt.Sprintf("%s/%d", vf.PF, index)]
+		}
+		f.VFs = append(f.VFs, vf)
+	}
+	vdpas, err := n.Sys.VDPAs()
+	for _, v := range vdpas {
+		f.VDPAs = append(f.VDPAs, VDPA{Name: v.Name, Driver: v.Driver})
+	}
+	return err
+}
+
+// checkedNetworks are the network configurations, with all that is wrong in them.
+func checkedNetworks(l *Live) (list []Network) {
+	if l == nil {
+		return nil
+	}
+	checker := validate.Checker{Plugin: install.Name, Versions: func(plugin string) []string { return l.Plugins[plugin].CNIVersions }}
+	for _, c := range l.Networks {
+		if report, err := checker.Check(c.Text, validate.CNIConfig); err == nil { // the kind is given
+			list = append(list, Network{c.Path, report.Findings})
+		}
+	}
+	return list
+}

@@ -1,0 +1,105 @@
+package validate_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/ctl/validate"
+	"devinfo-cni.io/pkg/inventory"
+)
+
+// messages are what is said of all that may be wrong in what people write.
+type messages struct{ strings.Builder }
+
+// add adds those of one text: who says it, and what.
+func (m *messages) add(title string, replace *strings.Replacer, said ...any) {
+	var lines string
+	for n := 0; n < len(said); n += 2 {
+		for _, text := range said[n+1].([]string) {
+			if replace != nil {
+				text = replace.Replace(text)
+			}
+			lines += fmt.Sprintf("  %s: %s\n", said[n], strings.ReplaceAll(text, "\n", "\n    "))
+		}
+	}
+	if lines != "" {
+		m.WriteString(title + "\n" + lines)
+	}
+}
+
+// foundIn are those of a report, as validate prints them.
+func foundIn(r *validate.Report) (list []string) {
+	for _, f := range r.Findings {
+		level := ""
+		if f.Warning {
+			level = "warning: "
+		}
+		list = append(list, level+f.String())
+	}
+	return list
+}
+
+// wrongRules are for cni-dra-driver --devices; each of those in braces is one of the list.
+var wrongRules = []string{
+	"- ifNames: [eth0]", "devices: {ifNames: [eth0]}", "device: []", "devices: []\ndevices: []", "devices: [", "devices:\n- {as: shared, as: shared}", "devices: [null, [p0]]",
+	"{as: exclusive}", "{select: 'true'}", "{select: 'true', as: both}", "{selct: 'true', as: shared}", "{Select: 'true', as: shared}", "{select: 'tru', as: shared}", "{select: '1', as: shared}",
+	"{select: '', ifNames: [], as: shared}", "{pfName: [p0], as: shared}", "{drivers: iavf, as: shared}", "{drivers: [''], as: shared}", "{pciAddresses: ['3b:00.1'], as: exclusive}",
+	"{ifNames: [eth1, 'eth*'], as: shared}", "{pfNames: [''], as: shared}", "{drivers: [a], as: shared, resourceName: a/b}", "{drivers: [a], as: exclusive, resourceName: vf}",
+	"{drivers: [a], as: exclusive, resourceName: a/" + long + "}", "{drivers: [a], as: exclusive, attachments: 2}", "{drivers: [a], as: shared, attachments: -2}",
+	"{drivers: [a], as: shared, attachments: many}", "{drivers: [a], as: shared, bandwidth: 25X}", "{drivers: [a], as: shared, bandwidth: 0.5}", "{drivers: [a], as: shared, allowHostUse: true}",
+	"{drivers: [a], as: shared, attributes: {a-b: 1}}", "{drivers: [a], as: shared, attributes: {A_/b: 1}}", "{drivers: [a], as: shared, attributes: {kind: x}}",
+	"{drivers: [a], as: shared, attributes: {resource.kubernetes.io/x: x}}", "{drivers: [a], as: shared, attributes: {x: 1, devinfo-cni.io/x: 1}}", "{drivers: [a], as: shared, attributes: {x: 1.5}}",
+	"{drivers: [a], as: shared, attributes: {x: null}}", "{drivers: [a], as: shared, attributes: {x: " + long + "}}", "{drivers: [a], as: shared, attributes: {a: 1, b: 1, c: 1, d: 1, e: 1, f: 1, g: 1, h: 1, i: 1}}",
+}
+
+var long = strings.Repeat("x", 65)
+
+// wrongSettings are for node.json.
+var wrongSettings = []string{
+	``, `{"stateDir": "/s"`, `[]`, `{"stateDir": 5}`, `{"stteDir": "/s"}`, `{"stateDir": "run"}`, `{"cdiDevices": "*"}`, `{"cdiDevices": ["01:00.2"]}`, `{"injectNodes": "yes"}`,
+	`{"logLevel": "loud"}`, `{"logFile": "log"}`, `{"socketDirs": ["b"]}`, `{"deviceInfoDir": "/x", "cdiDir": "/x"}`,
+}
+
+// One file has them all, for a person to read in one go: what is wrong, where, and what to
+// write instead. What ADD and Prepare refuse is what validate finds.
+func TestMessages(t *testing.T) {
+	const golden = "testdata/messages.txt"
+	said := new(messages)
+	said.WriteString("# Networks\n")
+	validateFindsWhatADDRefuses(t, said)
+	said.WriteString("\n# Claims\n")
+	validateFindsWhatPrepareRefuses(t, said)
+	said.WriteString("\n# Rules of cni-dra-driver\n")
+	for _, rule := range wrongRules {
+		text := rule
+		if rule[0] == '{' {
+			text = "devices: [{ifNames: [eth9], as: shared}, " + rule + "]"
+		}
+		_, err := inventory.ParseRules([]byte(text))
+		if err == nil {
+			t.Fatalf("%s: no error", rule)
+		}
+		said.add(rule, nil, "cni-dra-driver", []string{err.Error()})
+	}
+	said.WriteString("\n# Settings of the node\n")
+	for _, settings := range wrongSettings {
+		_, err := config.ParseNode([]byte(settings), "node.json")
+		if err == nil {
+			t.Fatalf("%s: no error", settings)
+		}
+		said.add("node.json: "+settings, nil, "devinfo", []string{err.Error()})
+	}
+	if *update {
+		must(t, os.WriteFile(golden, []byte(said.String()), 0o644))
+	}
+	want, err := os.ReadFile(golden)
+	must(t, err)
+	if diff := cmp.Diff(string(want), said.String()); diff != "" {
+		t.Errorf("-update writes %s anew, if all of it reads well (-want +got):\n%s", golden, diff)
+	}
+}

@@ -1,0 +1,144 @@
+package validate_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"devinfo-cni.io/pkg/ctl/validate"
+)
+
+// A mark before a key or a value says that there is a finding, or several; the mark is not
+// in the text. What is missing is found where it should be.
+func TestFindingsStandWhereTheirValuesDo(t *testing.T) {
+	for name, text := range map[string]string{
+		"JSON with tabs, surrogates and a long line": "\n{\"type\":\t\"pci\",\n\t▶\"ver\": \"\\ud83d\\ude00\", \"version\": \"1.1.0\",\r\n\t\"pci\": {▶\"ä\":1, ▶\"pci-address\": \"3\"}}",
+		"YAML": "# a comment\ntype: pci\n▶ver: 1\nversion: 1.1.0\npci:\n  # another\n  ▶pci-address: '3'\n",
+		"YAML documents, the second in flow style": `
+# nothing but a comment
+---
+{"type": "pci", "version": "1.1.0", ▶"pci": {}}
+--- {"type": "pci", ▶"ver": 1,
+  "version": "1.1.0", "pci": {▶"pci-address": "3"}}
+`,
+		"a List in YAML, with a block, a folded block and a quoted string": `apiVersion: v1
+kind: List
+items:
+- apiVersion: k8s.cni.cncf.io/v1
+  kind: NetworkAttachmentDefinition
+  metadata: {name: a}
+  spec:
+    config: |
+
+      {
+        "cniVersion": "1.1.0", "name": "a", "plugins": [{"type": "macvlan"},
+          ▶{"type": "devinfo"},
+          ▶{"type": "devinfo", "deviceInfoFile": "auto", ▶"strict": 5}
+        ]
+      }
+- apiVersion: k8s.cni.cncf.io/v1
+  kind: NetworkAttachmentDefinition
+  metadata: {name: b}
+  spec:
+    ▶config: >-
+      {"cniVersion": "1.1.0", "name": "b",
+       "type": "devinfo"}
+- kind: Pod
+  apiVersion: v1
+  metadata:
+    name: c
+    annotations:
+      ▶k8s.v1.cni.cncf.io/network-status: '[{"name": "n", "ips": 5}]'
+`,
+		"a List in JSON": `{"apiVersion": "v1", "kind": "List", "items": [
+  {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "c", "annotations": {
+    ▶"k8s.v1.cni.cncf.io/network-status": "[{\n\"name\": 5}]"}}}
+]}`,
+		"aliases stand where they are written": "type: pci\nversion: 1.1.0\npci: &p\n  ▶pci-address: '3'\n▶vdpa: *p\n",
+	} {
+		text, want := marked(text)
+		all, err := checker.CheckAll([]byte(text), "")
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		var got []string
+		for _, d := range all {
+			for _, f := range d.Findings {
+				got = append(got, fmt.Sprintf("%3d:%d", f.Line, f.Column))
+			}
+		}
+		slices.Sort(got)
+		got = slices.Compact(got)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s%+v", name, diff, all)
+		}
+	}
+}
+
+// marked takes the marks out of a text, and gives their lines and columns.
+func marked(text string) (clean string, at []string) {
+	parts := strings.Split(text, "▶")
+	for n, part := range parts {
+		if clean += part; n < len(parts)-1 {
+			before, row := strings.Count(clean, "\n"), clean[strings.LastIndex(clean, "\n")+1:]
+			at = append(at, fmt.Sprintf("%3d:%d", before+1, utf8.RuneCountInString(row)+1))
+		}
+	}
+	return clean, at
+}
+
+// What cannot be read has the line that the parser names, in the file: documents above it
+// count, and so does a block that the text stands in.
+func TestSyntaxErrorsHaveTheLineOfTheFile(t *testing.T) {
+	for text, want := range map[string]string{
+		"type: pci\n---\n\ntype: pci\n pci: [\n": `5: the text is neither JSON nor YAML: yaml: line 5: mapping values are not allowed in this context`,
+		"{\n\"type\": \"pci\",\n":                `2: the text is not JSON: line 2, byte 17: unexpected end of JSON input`,
+		"kind: NetworkAttachmentDefinition\napiVersion: k8s.cni.cncf.io/v1\nspec:\n  config: |\n    {\n    \"type\" 5\n    }\n": `6: the text is not JSON: line 2, byte 10: invalid character '5' after object key`,
+		"kind: NetworkAttachmentDefinition\napiVersion: k8s.cni.cncf.io/v1\nspec:\n  config: '{5'\n":                            `4: the text is not JSON: line 1, byte 2: invalid character '5' looking for beginning of object key string`,
+	} {
+		all, err := checker.CheckAll([]byte(text), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := all[len(all)-1].Findings[0]
+		if got := fmt.Sprintf("%d: %s", f.Line, f.Rule); got != want {
+			t.Errorf("%q:\n%s, want\n%s", text, got, want)
+		}
+	}
+}
+
+// However large the text: the places of all findings are found in one walk through it.
+func TestManyFindingsTakeOneWalk(t *testing.T) {
+	const many = 20_000
+	text := "[" + strings.Repeat("5,\n", many) + "5]"
+	r, err := checker.Check([]byte(text), validate.NetworkStatus)
+	if err != nil || len(r.Findings) != many+1 || r.Findings[many].Line != many+1 || r.Findings[1].Column != 1 {
+		t.Errorf("%d findings, %v", len(r.Findings), err)
+	}
+	r, err = checker.Check([]byte(strings.ReplaceAll(text, "5,\n", `"é",`)), validate.NetworkStatus)
+	if err != nil || len(r.Findings) != many+1 || r.Findings[many].Line != 1 || r.Findings[many].Column != 4*many+2 {
+		t.Errorf("on one line: %d findings, %v", len(r.Findings), err)
+	}
+}
+
+// Nothing looks into a block in a block, so that neither does the work of all that are deeper.
+func TestBlocksInBlocksTakeOneWalk(t *testing.T) {
+	allocations := func(depth int) float64 {
+		text := "type: pci\nver: |\n"
+		for n := range depth {
+			text += strings.Repeat(" ", n+1) + "x: |\n"
+		}
+		return testing.AllocsPerRun(1, func() {
+			if r, err := checker.Check([]byte(text), validate.DeviceInfo); err != nil || r.Findings[0].Line == 0 {
+				t.Fatalf("%+v, %v", r, err)
+			}
+		})
+	}
+	if few, many := allocations(50), allocations(200); many > 2*few {
+		t.Errorf("of 50 blocks %.0f allocations, of 200 blocks %.0f", few, many)
+	}
+}

@@ -1,0 +1,253 @@
+package validate_test
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/tools/txtar"
+	"sigs.k8s.io/yaml"
+
+	"devinfo-cni.io/pkg/ctl/validate"
+)
+
+var update = flag.Bool("update", false, "rewrite what the cases expect; then read the difference with care")
+
+// checker knows a node with three plugins.
+var checker = validate.Checker{Plugin: "devinfo", Find: func(name string) error {
+	if slices.Contains([]string{"bridge", "macvlan", "host-device"}, name) {
+		return nil
+	}
+	return fmt.Errorf("there is no %s", name)
+}, Versions: func(plugin string) []string {
+	if plugin == "bridge" {
+		return []string{"0.4.0", "1.0.0"}
+	}
+	return nil // not known
+}}
+
+// Each file holds texts, every one followed by all that is to be found in it.
+func TestFindingsAreTheseAndNoOthers(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(files) < 3 {
+		t.Fatalf("cases: %q, %v", files, err)
+	}
+	for _, name := range files {
+		archive, err := txtar.ParseFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := 0; n+1 < len(archive.Files); n += 2 {
+			in, want := archive.Files[n], &archive.Files[n+1]
+			report, err := checker.Check(in.Data, "")
+			got := lines(report, err)
+			if *update {
+				want.Name, want.Data = "finds", []byte(got)
+			} else if want.Name != "finds" {
+				t.Fatalf("%s: %s is not followed by what it finds", name, in.Name)
+			} else if diff := cmp.Diff(string(want.Data), got); diff != "" {
+				t.Errorf("%s: %s (-want +got):\n%s", name, in.Name, diff)
+			}
+		}
+		if *update {
+			if err := os.WriteFile(name, txtar.Format(archive), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func lines(r *validate.Report, err error) string {
+	if err != nil {
+		return err.Error() + "\n"
+	}
+	var b strings.Builder
+	if r.Kind != "" {
+		fmt.Fprintf(&b, "%s: %s\n", r.Kind, r.Guessed)
+	}
+	if r.Skipped != "" {
+		fmt.Fprintf(&b, "not checked: %s\n", r.Skipped)
+	}
+	for _, f := range r.Findings {
+		level := "error"
+		if f.Warning {
+			level = "warning"
+		}
+		fmt.Fprintf(&b, "%d:%d %s %s: %s: %s\n", f.Line, f.Column, level, f.Path, f.Value, f.Rule)
+	}
+	return b.String()
+}
+
+func TestKindThatIsGivenIsNotGuessed(t *testing.T) {
+	r, err := checker.Check([]byte(`{"type": "devinfo"}`), validate.DeviceInfo)
+	if err != nil || r.Kind != validate.DeviceInfo || r.Guessed != "" || r.Errors() == 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if _, err := checker.Check([]byte(`{}`), ""); !errors.Is(err, validate.ErrKind) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// The specification's own examples have nothing wrong in them.
+func TestSpecificationsExamplesAreValid(t *testing.T) {
+	files, err := filepath.Glob("../../../devinfo/testdata/npwg/*.json")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%q, %v", files, err)
+	}
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := &validate.Report{Kind: validate.DeviceInfo, Findings: []validate.Finding{}}
+		r, err := checker.Check(text, validate.DeviceInfo)
+		if diff := cmp.Diff(want, r); err != nil || diff != "" {
+			t.Errorf("%s: %v %s", name, err, diff)
+		}
+	}
+}
+
+func TestHugeTextIsRefused(t *testing.T) {
+	text := `{"type": "pci", "note": "` + strings.Repeat("x", validate.Limit) + `"}`
+	r, err := checker.Check([]byte(text), validate.DeviceInfo)
+	want := []validate.Finding{{Path: "$", Rule: "the text has more than 4 MiB"}}
+	if err != nil || !cmp.Equal(r.Findings, want) {
+		t.Errorf("%+v, %v", r.Findings, err)
+	}
+}
+
+// An object is judged alone as it is among others.
+func TestAListChangesNoVerdict(t *testing.T) {
+	for _, name := range []string{"testdata/kinds.txtar", "testdata/config.txtar", "testdata/dra.txtar"} {
+		archive, err := txtar.ParseFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := 0; n+1 < len(archive.Files); n += 2 {
+			text := archive.Files[n].Data
+			if !strings.Contains(string(text), "metadata") {
+				continue
+			}
+			item, err := yaml.YAMLToJSON(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			alone, err := checker.CheckAll(item, "")
+			if err != nil {
+				t.Errorf("%s: alone: %v", archive.Files[n].Name, err)
+				continue
+			}
+			list := fmt.Sprintf(`{"kind": "List", "apiVersion": "v1", "items": [%s, {"kind": "ConfigMap", "apiVersion": "v1"}]}`, item)
+			among, err := checker.CheckAll([]byte(list), "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range []*validate.Document{&alone[0], &among[0]} {
+				d.Line = 0
+				for m := range d.Findings {
+					d.Findings[m].Line, d.Findings[m].Column = 0, 0
+				}
+			}
+			if diff := cmp.Diff(alone[0], among[0]); diff != "" {
+				t.Errorf("%s (-alone +in a list):\n%s", archive.Files[n].Name, diff)
+			}
+		}
+	}
+}
+
+// Who validates elsewhere than on the node has no plugins to look for.
+func TestWithoutPathNoPluginIsMissed(t *testing.T) {
+	text := `{"cniVersion": "1.0.0", "name": "n", "type": "devinfo", "deviceInfoFile": "auto", "delegates": [{"type": "no-such"}]}`
+	r, err := validate.Checker{Plugin: "devinfo"}.Check([]byte(text), "")
+	if err != nil || len(r.Findings) > 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// Of many documents each is checked by itself, and what is none of ours is passed over.
+func TestEachDocumentIsChecked(t *testing.T) {
+	const good = `{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:03:00.3"}}`
+	const text = `# a comment
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: a, namespace: b}
+---
+` + good + `
+---
+apiVersion: v1
+kind: List
+items:
+- apiVersion: k8s.cni.cncf.io/v1
+  kind: NetworkAttachmentDefinition
+  metadata: {name: other, namespace: shop}
+  spec: {config: '{"cniVersion": "1.0.0", "name": "other", "type": "macvlan"}'}
+- apiVersion: v1
+  kind: Pod
+  metadata: {name: web-0, namespace: shop}
+--- {"type": "pci", "version": "1.1.0"}
+`
+	all, err := checker.CheckAll([]byte(text), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, d := range all {
+		got = append(got, fmt.Sprintf("line %d %q %s %d %q", d.Line, d.Name, d.Kind, d.Errors(), d.Skipped))
+	}
+	want := []string{
+		`line 3 "ConfigMap b/a"  0 "it is of none of the kinds"`,
+		`line 7 "" device-info 0 ""`,
+		`line 12 "NetworkAttachmentDefinition shop/other" cni-config 0 "it has no plugin of type \"devinfo\""`,
+		`line 16 "Pod shop/web-0" network-status 0 "Multus has written no network status: the pod asks for no networks, or does not run yet"`,
+		`line 19 "" device-info 1 ""`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if _, err := checker.CheckAll([]byte("kind: ConfigMap\napiVersion: v1\n"), ""); !errors.Is(err, validate.ErrKind) {
+		t.Errorf("of no kind that is known: %v", err)
+	}
+	if all, err := checker.CheckAll(nil, ""); err != nil || len(all) != 1 || all[0].Errors() != 1 {
+		t.Errorf("nothing: %+v, %v", all, err)
+	}
+}
+
+// Whatever is handed in: an answer, of values that a terminal can show, and no
+// longer than a message may be.
+func FuzzCheck(f *testing.F) {
+	for _, name := range []string{"testdata/config.txtar", "testdata/status.txtar", "testdata/syntax.txtar", "testdata/dra.txtar"} {
+		archive, err := txtar.ParseFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, file := range archive.Files {
+			f.Add(file.Data, byte(len(f.Name())))
+		}
+	}
+	f.Fuzz(func(t *testing.T, text []byte, kind byte) {
+		kinds := append([]validate.Kind{""}, validate.Kinds...)
+		r, err := checker.Check(text, kinds[int(kind)%len(kinds)])
+		if err != nil {
+			return
+		}
+		all, err := checker.CheckAll(text, r.Kind)
+		if err != nil || len(all) == 0 {
+			t.Errorf("as many documents: %v, %v", all, err)
+		}
+		for _, d := range all {
+			r.Findings = append(r.Findings, d.Findings...)
+		}
+		for _, finding := range r.Findings {
+			if strings.ContainsAny(finding.Value, "\x1b\n\x00") || len([]rune(finding.Value)) > 130 || finding.Path == "" || finding.Rule == "" {
+				t.Errorf("%+v", finding)
+			}
+		}
+	})
+}

@@ -1,0 +1,127 @@
+package dra_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/sysfs"
+)
+
+// The leases of a device and of its PF, by the names that the journal has for them.
+const modelPF, modelVF = "pci-0000:03:00.0", "pci-0000:03:00.2"
+
+// multusPods come and go with devices that claims are for, too, or with their PF.
+func (m *model) multusPods() {
+	for n := 0; ; n++ {
+		time.Sleep(m.upTo(3 * time.Minute))
+		m.mu.Lock()
+		over := m.over
+		m.mu.Unlock()
+		if over {
+			return
+		}
+		leases := [][]journal.DeviceLease{{exclusive(modelPF)}, {exclusive(modelVF), {ID: modelPF, Mode: journal.Shared}}, {{ID: modelPF, Mode: journal.Shared}}}[m.upTo(3)]
+		name := fmt.Sprint("multus", n)
+		sb := m.sandbox(name, name)
+		e := multus(name, name, netnsOf(sb), leases...)
+		switch err := m.options.Journal.Record(e, nil); {
+		case err == nil:
+			e.Unlock()
+			m.expectFree(leases[0])
+			time.Sleep(m.upTo(30 * time.Second))
+			m.expectFree(leases[0])
+			must(m.t, m.options.Journal.Forget(e))
+		case !errors.As(err, new(*journal.HeldError)) || leases[0].Mode == journal.Shared:
+			m.t.Errorf("lease of %s for Multus: %v", leases[0].ID, err)
+		}
+		m.unmake(sb)
+	}
+}
+
+// expectFree wants no container to run with what Multus has a lease of.
+func (m *model) expectFree(l journal.DeviceLease) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for sandbox, device := range m.holding {
+		if l.Mode == journal.Exclusive && (l.ID == modelPF || l.ID == modelVF && device == vf0) {
+			m.t.Errorf("Multus has %s, and sandbox %s %s", l.ID, sandbox, device)
+		}
+	}
+}
+
+// expectLeases wants claims to have leases of what they owe, and of nothing else, while no agent runs.
+func (m *model) expectLeases() {
+	entries := m.files("state")
+	for _, name := range entries {
+		uid, ok := strings.CutSuffix(name, ".json")
+		if !ok {
+			continue
+		}
+		record := m.record(uid)
+		for _, at := range slices.Concat(record.Attachments, record.Abandoned) {
+			if at.Node == nil || !at.Owes() {
+				continue
+			}
+			id := sysfs.ID("auxiliary", at.Node.Aux)
+			if at.Node.PCI != "" {
+				id = sysfs.ID("pci", at.Node.PCI)
+			}
+			for _, id := range []string{id, modelPF} {
+				holders, err := m.options.Journal.Holders(journal.OfDevice, id)
+				must(m.t, err)
+				if !slices.ContainsFunc(holders, func(h journal.Holder) bool { return h.Claim != nil && h.Claim.UID == uid }) {
+					m.t.Errorf("claim %s owes %s of %s, and has no lease of %s", uid, at.Phase, at.Device, id)
+				}
+			}
+		}
+	}
+	claims, err := m.options.Journal.Claims()
+	must(m.t, err)
+	for _, c := range claims {
+		if uid, _, _ := strings.Cut(c, "="); !slices.Contains(entries, uid+".json") {
+			m.t.Errorf("lease of claim %s, which is not on record", c)
+		}
+	}
+}
+
+// curse has the DELs of a sandbox given up now and then. It is the last that has its device: a
+// later one of the same claim would get it as it is.
+func (m *model) curse(sandbox string) {
+	if yes := m.oneIn(3); yes {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.cursed[sandbox] = true
+	}
+}
+
+func (m *model) isCursed(sandbox string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.faults && m.cursed[sandbox]
+}
+
+// holds notes that containers of a sandbox run with a device of the node; "" = no more.
+func (m *model) holds(sandbox string, claim types.UID, device string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if device == "" {
+		delete(m.holding, sandbox)
+		return
+	}
+	for other, its := range m.holding {
+		if its == device && device != pf {
+			m.t.Errorf("sandboxes %s and %s run with %s", other, sandbox, device)
+		}
+	}
+	m.holding[sandbox] = device
+	if at := m.record(string(claim)).Attachments[0]; at.Device != device || at.Phase != state.Added {
+		m.t.Errorf("sandbox %s runs with %s (%s), want %s", sandbox, at.Device, at.Phase, device)
+	}
+}

@@ -1,0 +1,277 @@
+//go:build vm
+
+package vm_test
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/adaptation"
+	"github.com/containerd/nri/pkg/api"
+	runtimespec "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// A container has what it was given, and of nodes nothing else but those that each container has.
+type container struct {
+	pod    string // network namespace
+	env    []string
+	mounts []string // FROM:TO
+	nodes  []string
+}
+
+// adjusted is a container as NRI has it made.
+func adjusted(pod string, a *api.ContainerAdjustment) (c container) {
+	c.pod = pod
+	for _, e := range a.GetEnv() {
+		c.env = append(c.env, e.Key+"="+e.Value)
+	}
+	for _, m := range a.GetMounts() {
+		c.mounts = append(c.mounts, m.Source+":"+m.Destination)
+	}
+	for _, d := range a.GetLinux().GetDevices() {
+		c.nodes = append(c.nodes, d.Path)
+	}
+	return c
+}
+
+// madeOf is a container as CDI has it made.
+func madeOf(pod string, spec *runtimespec.Spec) container {
+	c := container{pod: pod, env: spec.Process.Env}
+	for _, m := range spec.Mounts {
+		c.mounts = append(c.mounts, m.Source+":"+m.Destination)
+	}
+	for _, d := range spec.Linux.Devices {
+		c.nodes = append(c.nodes, d.Path)
+	}
+	return c
+}
+
+// containerMade makes what a container runtime does, with hugepages as by a volume; all mounts
+// are below /var/run. It limits locked memory as little as the units of containerd and CRI-O do:
+// vhost_vdpa heeds no capability.
+const containerMade = `set -e
+ulimit -l unlimited
+mkdir -p /run/dev /run/new
+mount -t tmpfs dev /run/dev
+mount -t tmpfs run /run/new
+for node in /dev/null /dev/zero /dev/urandom $NODES; do mkdir -p "/run$(dirname "$node")"; cp -a "$node" "/run$node"; done
+for mount in $MOUNTS; do
+  from=${mount%:/*} to=/run/new${mount#*:/var/run}
+  mkdir -p "$(dirname "$to")"
+  if [ -d "$from" ]; then mkdir "$to"; else touch "$to"; fi
+  mount --bind "$from" "$to"
+done
+mkdir /run/dev/hugepages
+mount -t hugetlbfs none /run/dev/hugepages
+mount --move /run/dev /dev
+mount --move /run/new /run
+exec "$@"`
+
+// command runs a command in it.
+func (c container) command(args ...string) *exec.Cmd {
+	cmd := exec.Command("ip", append([]string{"netns", "exec", c.pod, "sh", "-c", containerMade, "sh"}, args...)...)
+	cmd.Env = append(append(os.Environ(), "NODES="+strings.Join(c.nodes, " "), "MOUNTS="+strings.Join(c.mounts, " ")), c.env...)
+	return cmd
+}
+
+// An application is one that runs in a container.
+type application struct {
+	cmd   *exec.Cmd
+	ended chan struct{}
+
+	mu  sync.Mutex
+	out strings.Builder
+}
+
+func (a *application) Write(text []byte) (int, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.out.Write(text)
+}
+
+func (a *application) said() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.out.String()
+}
+
+// start runs one until the test has ended it.
+func (c container) start(t *testing.T, args ...string) *application {
+	t.Helper()
+	a := &application{cmd: c.command(args...), ended: make(chan struct{})}
+	a.cmd.Stdout, a.cmd.Stderr = a, a
+	ok(t, args[0], a.cmd.Start())
+	go func() { _ = a.cmd.Wait(); close(a.ended) }()
+	t.Cleanup(func() {
+		a.end()
+		if t.Failed() {
+			t.Logf("%s\n%s", args, a.said())
+		}
+	})
+	return a
+}
+
+func (a *application) end() {
+	_ = a.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-a.ended:
+	case <-time.After(20 * time.Second): // testpmd that has hung
+		_ = a.cmd.Process.Kill()
+		<-a.ended
+	}
+}
+
+// shown are the lines of docs/applications.md after a text, which start an application.
+func shown(t *testing.T, after string) []string {
+	t.Helper()
+	_, section, found := strings.Cut(read(t, "applications.md"), "\n"+after)
+	_, section, opened := strings.Cut(section, "```sh\n")
+	lines, _, closed := strings.Cut(section, "```")
+	if !found || !opened || !closed {
+		t.Fatalf("docs/applications.md has no lines after %q", after)
+	}
+	return []string{"sh", "-c", lines, "sh"}
+}
+
+// swaps are testpmd's arguments to send all back, of few buffers.
+var swaps = []string{"--", "--forward-mode=macswap", "--stats-period=5", "--total-num-mbufs=2048"}
+
+// hugepages are for DPDK.
+func hugepages(t *testing.T) {
+	t.Helper()
+	const file = "/proc/sys/vm/nr_hugepages"
+	write(t, file, "64")
+	t.Cleanup(func() { write(t, file, "0") })
+}
+
+const experiment = 0x88b5 // the protocol of frames for experiments
+
+func frame(to, from net.HardwareAddr) []byte {
+	return append(bytes.Join([][]byte{to, from, {experiment >> 8, experiment & 0xff}}, nil), make([]byte, 50)...)
+}
+
+// packets opens a socket to the frames of a protocol on an interface.
+func packets(t *testing.T, name string, protocol uint16) (fd int) {
+	t.Helper()
+	link, err := net.InterfaceByName(name)
+	ok(t, name, err)
+	fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
+	ok(t, "socket", err)
+	t.Cleanup(func() { unix.Close(fd) })
+	ok(t, "timeout", unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 200_000}))
+	ok(t, "bind", unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: protocol>>8 | protocol<<8, Ifindex: link.Index}))
+	return fd
+}
+
+func send(t *testing.T, fd int, frame []byte) {
+	t.Helper()
+	_, err := unix.Write(fd, frame)
+	ok(t, "send", err)
+}
+
+// receive gives the next frame, if one comes soon.
+func receive(fd int) (frame []byte, there bool) {
+	frame = make([]byte, 2000)
+	n, err := unix.Read(fd, frame)
+	return frame[:max(n, 0)], err == nil
+}
+
+// answers waits until a frame that is sent out of an interface comes back from a MAC.
+func answers(t *testing.T, name, address string) {
+	t.Helper()
+	here, _ := net.ParseMAC(mac(t, name))
+	there, _ := net.ParseMAC(address)
+	wire := packets(t, name, experiment)
+	eventually(t, "a frame from "+address, func() bool {
+		send(t, wire, frame(there, here))
+		got, _ := receive(wire)
+		return bytes.Equal(got, frame(here, there))
+	})
+}
+
+// injected is a container of an attachment's pod.
+func (a *attachment) injected(agent *adaptation.Adaptation) container {
+	a.t.Helper()
+	if _, err := a.tryAdd(); err != nil {
+		a.t.Fatal(fullText(err))
+	}
+	a.t.Cleanup(a.del)
+	answer, err := agent.CreateContainer(a.t.Context(), &adaptation.CreateContainerRequest{
+		Pod:       &api.PodSandbox{Id: a.rt.ContainerID, Linux: &api.LinuxPodSandbox{Namespaces: []*api.LinuxNamespace{{Type: "network", Path: a.rt.NetNS}}}},
+		Container: &api.Container{Id: a.rt.ContainerID, PodSandboxId: a.rt.ContainerID},
+	})
+	ok(a.t, "container", err)
+	return adjusted(a.rt.ContainerID, answer.GetAdjust())
+}
+
+// injecting has the agent give containers the nodes of a device.
+func injecting(t *testing.T, device string) *adaptation.Adaptation {
+	t.Helper()
+	settings := filepath.Join(t.TempDir(), "node.json")
+	write(t, settings, fmt.Sprintf(`{"injectNodes": true, "cdiDevices": [%q], "sysfs": %q}`, device, cmp.Or(os.Getenv("STANDIN_SYS"), "/sys")))
+	t.Setenv("DEVINFO_NODE_CONFIG", settings)
+	return nri(t)
+}
+
+// The simulated device gives what is sent to its own MAC back: 32 packets go round for ever.
+func TestDPDKOnVDPA(t *testing.T) {
+	needs(t, "vdpasim")
+	hugepages(t)
+	pod := newNetwork(t, "vdpa", `[`+devinfoLast+`]`).attachment("pod1", "net1", "vdpa0").injected(injecting(t, "vdpa0"))
+	dpdk := pod.start(t, append(shown(t, "vDPA, `driver` vhost"), "--", "--forward-mode=io", "--tx-first", "--eth-peer=0,02:00:00:00:0d:00",
+		"--stats-period=1", "--total-num-mbufs=2048")...)
+	arrived := regexp.MustCompile(`RX-packets: [1-9]`)
+	eventually(t, "packets arrive", func() bool { return arrived.MatchString(dpdk.said()) })
+	dpdk.end()
+}
+
+// Two containers, each with the nodes of its RDMA device, and one without. Devinfo reads the
+// captured /sys of a ConnectX, whose VFs have the names and numbers that soft RDMA has here: that
+// stays on the host, which the kernel's shared mode allows. The second VF has two devices.
+func TestVerbsBetweenTwoPods(t *testing.T) {
+	needs(t, "rxe")
+	captured(t, "mlx5-legacy", "ens1f0v0")
+	run(t, "rdma", "link", "del", "siw0")
+	t.Cleanup(func() { run(t, "rdma", "link", "add", "siw0", "type", "siw", "netdev", "siwveth0") })
+	for _, rdma := range [][2]string{{"mlx5_2", "siwveth0"}, {"mlx5_9", "siwveth1"}, {"mlx5_10", "ens1f0v0"}} {
+		run(t, "rdma", "link", "add", rdma[0], "type", "rxe", "netdev", rdma[1])
+		t.Cleanup(func() { run(t, "rdma", "link", "del", rdma[0]) })
+	}
+	agent, n := injecting(t, "0000:3b:00.0"), newNetwork(t, "rdma", `[`+devinfoLast+`]`)
+	pods := []container{n.attachment("pod0", "net1", "0000:3b:00.2").injected(agent), n.attachment("pod1", "net1", "0000:3b:00.3").injected(agent)}
+	// By which they tell each other their queue pairs.
+	run(t, "ip", "-n", "pod0", "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", "pod1")
+	for i := range pods {
+		run(t, "ip", "-n", pods[i].pod, "addr", "add", fmt.Sprintf("192.0.2.%d/24", i+1), "dev", "eth0")
+		run(t, "ip", "-n", pods[i].pod, "link", "set", "eth0", "up")
+	}
+	pingpong := append(shown(t, "`rdma-device`"), "-g", "0", "-n", "20")
+	pods[0].start(t, pingpong...)
+	connect := append(pingpong, "192.0.2.1")
+	bare := pods[1]
+	bare.nodes = nil
+	if out, err := bare.command(connect...).CombinedOutput(); err == nil || !strings.Contains(string(out), "mlx5_9") {
+		t.Errorf("without nodes: %v, %s", err, out)
+	}
+	var out []byte
+	eventually(t, "the other one listens", func() bool {
+		var err error
+		out, err = pods[1].command(connect...).CombinedOutput()
+		return err == nil || !strings.Contains(string(out), "Couldn't connect")
+	})
+	if !strings.Contains(string(out), "20 iters in") {
+		t.Errorf("got %s", out)
+	}
+}
