@@ -20,7 +20,6 @@ import (
 
 	authv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
@@ -223,13 +222,6 @@ func daemonSet(t *testing.T) *agent {
 func uninstall(t *testing.T) {
 	shell(t, "kubectl delete --ignore-not-found -k deploy/cni-dra-driver")
 	shell(t, "kubectl delete resourceslices --field-selector spec.driver="+driver)
-	eventually(t, 5*time.Minute, func() error { // what is installed into it meanwhile goes with it
-		_, err := cluster.client.CoreV1().Namespaces().Get(context.Background(), system, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		return errors.Join(fmt.Errorf("namespace %s is not gone", system), err)
-	})
 }
 
 // ready waits until all pods of the DaemonSet of a namespace that there should be are ready,

@@ -116,14 +116,13 @@ func (a *nodeAgent) away(t *testing.T) {
 	a.patch(t, `{"op": "add", "path": "/spec/template/spec/nodeSelector/e2e", "value": "nowhere"}`)
 }
 
-// get asks the agent over the network, once it listens: it may have been started just now.
+// get asks the agent over the network.
 func (a *nodeAgent) get(t *testing.T, path string) (status int, text string) {
 	t.Helper()
-	var answer *http.Response
-	eventually(t, limit, func() (err error) {
-		answer, err = http.Get(a.endpoint + path)
-		return err
-	})
+	answer, err := http.Get(a.endpoint + path)
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer answer.Body.Close()
 	body, err := io.ReadAll(answer.Body)
 	if err != nil {
