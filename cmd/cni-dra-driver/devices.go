@@ -47,6 +47,7 @@ func (o *options) inventory(sys *sysfs.FS) (*dra.Inventory, error) {
 			}
 			return inventory.Live(sys)
 		},
+		Waits: memory.Waits,
 		Others: func(ctx context.Context) (map[string]string, error) {
 			given, err := givenAway(ctx, socket, &memory)
 			if err != nil {

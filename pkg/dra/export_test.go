@@ -12,6 +12,9 @@ func Survey(a *Agent) []inventory.Slice {
 	return list
 }
 
+// ToOffer tells that the node's devices are to be published again.
+func ToOffer(a *Agent) <-chan struct{} { return a.toOffer }
+
 // Withheld are the devices that are not offered though the node has them.
 func Withheld(a *Agent) map[string]bool { return a.withheld() }
 

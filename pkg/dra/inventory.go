@@ -19,7 +19,7 @@ import (
 )
 
 // Inventory are the node's own devices, which a node offers beside [DeviceName]: see
-// package inventory. All but File, Counters, Others and Events is required.
+// package inventory. All but File, Counters, Others, Waits and Events is required.
 type Inventory struct {
 	Rules inventory.Rules // which are offered, and as what
 	File  string          // with the rules, for people; may be ""
@@ -29,6 +29,8 @@ type Inventory struct {
 	// Others are the devices that somebody else has given away: see [inventory.Situation].
 	// Beside an error it returns what was known last; nothing is prepared then.
 	Others func(context.Context) (map[string]string, error)
+	// Waits is after how long Others may know of fewer; 0 = they are as they are. It may be nil.
+	Waits func() time.Duration
 	// Lineage is [sysfs.FS.Lineage] of the node.
 	Lineage func(device string) ([]sysfs.Object, error)
 	// Events tells that the node may have changed, until ctx ends; nil = only Times.Poll.
@@ -194,6 +196,9 @@ func (a *Agent) ownSlices(ctx context.Context, sharing bool) (list []inventory.S
 	a.node.mu.Unlock()
 	others, unknown := a.others(ctx)
 	a.noteUnknown(unknown)
+	if a.Inventory.Waits != nil && a.Inventory.Waits() > 0 { // else a device is offered a poll later than it could be
+		time.AfterFunc(a.Inventory.Waits(), a.offerSoon)
+	}
 	decisions, list, err := a.survey(others, unknown)
 	if err != nil {
 		a.Log.Error("the node's devices cannot be read: what was published of them stays", "error", err)

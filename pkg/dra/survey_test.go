@@ -1,11 +1,16 @@
 package dra_test
 
 import (
+	"context"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/inventory"
@@ -131,6 +136,43 @@ func TestADeviceThatComesFromAnotherPodHasTheNameItHadBefore(t *testing.T) {
 			dra.Survey(agent)
 			n.text = whole
 			must(t, agent.Unprepare(t.Context(), uid))
+		}
+	})
+}
+
+// The kubelet's second answer, which frees what a pod has given back, is not left to the poll.
+func TestTheKubeletIsAskedAgainForWhatIsGivenBack(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+		n := newNode(t, "mlx5-switchdev")
+		var memory inventory.Memory
+		pods := []*podresources.PodResources{{Name: "b", Namespace: "ns"}, {Name: "x", Namespace: "ns", Containers: []*podresources.ContainerResources{
+			{Devices: []*podresources.ContainerDevices{{ResourceName: "example.com/vf", DeviceIds: []string{"0000:03:00.4"}}}}}}}
+		r.options.Inventory = n.inventory()
+		r.options.Inventory.Events, r.options.Inventory.Times.Poll = nil, 24*time.Hour
+		r.options.Inventory.Others = func(context.Context) (map[string]string, error) {
+			given, _ := memory.Take(&podresources.ListPodResourcesResponse{PodResources: pods}, time.Now())
+			return given, nil
+		}
+		r.options.Inventory.Waits = memory.Waits
+		agent := r.start()
+		offered := func() bool {
+			return slices.ContainsFunc(dra.Survey(agent), func(s inventory.Slice) bool {
+				return slices.ContainsFunc(s.Devices, func(d resourceapi.Device) bool { return d.Name == vf2 })
+			})
+		}
+		if offered() {
+			t.Error("a pod has it")
+		}
+		pods = pods[:1]
+		if offered() {
+			t.Error("it is free by one answer")
+		}
+		for end := time.After(11 * time.Second); !offered(); {
+			select {
+			case <-dra.ToOffer(agent):
+			case <-end:
+				t.Fatal("nobody asks again")
+			}
 		}
 	})
 }

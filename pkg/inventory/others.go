@@ -84,6 +84,16 @@ func (m *Memory) Take(answer *podresources.ListPodResourcesResponse, now time.Ti
 	return maps.Clone(m.given), known
 }
 
+// Waits is after how long another answer may free a device; 0 = none waits for one.
+func (m *Memory) Waits() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.missed) == 0 {
+		return 0
+	}
+	return apart
+}
+
 // Last returns what was known last.
 func (m *Memory) Last() map[string]string {
 	m.mu.Lock()
