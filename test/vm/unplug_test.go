@@ -29,7 +29,7 @@ func TestVFUnpluggedBehindHostDevice(t *testing.T) {
 	eventually(t, "the interface is gone", func() bool { return !inPod("pod1", "net1") })
 
 	same(t, "CHECK", errorText(a.devinfo((*libcni.CNIConfig).CheckNetwork)), gone)
-	same(t, "DEL", errorText(a.tryDel()), `999: failed to find "net1" in containerNS: Link not found`)
+	same(t, "DEL", errorText(a.tryDel()), `999: delegates[0] (host-device): DEL: failed to find "net1" in containerNS: Link not found`)
 	a.noFile()
 	nothingLeft(t)
 
@@ -75,7 +75,7 @@ func TestVFUnpluggedFromADelegate(t *testing.T) {
 	write(t, "/sys/bus/pci/devices/"+pf+"/sriov_numvfs", "0")
 	eventually(t, "the interface is gone", func() bool { return !inPod("pod1", "net1") })
 
-	same(t, "DEL", errorText(a.tryDel()), `999: failed to find "net1" in containerNS: Link not found`)
+	same(t, "DEL", errorText(a.tryDel()), `999: delegates[0] (host-device): DEL: failed to find "net1" in containerNS: Link not found`)
 	a.noFile()
 	if !exists(stateDir + "/attachments/unplug@pod1@net1") {
 		t.Error("the journal has forgotten the attachment")
