@@ -29,7 +29,7 @@ func TestVFUnpluggedBehindHostDevice(t *testing.T) {
 	eventually(t, "the interface is gone", func() bool { return !inPod("pod1", "net1") })
 
 	same(t, "CHECK", errorText(a.devinfo((*libcni.CNIConfig).CheckNetwork)), gone)
-	same(t, "DEL", errorText(a.tryDel()), `999: delegates[0] (host-device): DEL: failed to find "net1" in containerNS: Link not found`)
+	same(t, "DEL", errorText(a.tryDel()), `999: failed to find "net1" in containerNS: Link not found`)
 	a.noFile()
 	nothingLeft(t)
 
