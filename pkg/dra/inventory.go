@@ -51,6 +51,7 @@ type nodeDevices struct {
 	uncounted bool                          // nor count what they have in common
 	warned    []string                      // what was said last
 	unknown   error                         // why it is not known what others have; nil = it is
+	again     *time.Timer                   // when others are asked again; nil = by the poll
 	left      *state.Offer                  // what was left for people last
 	idle      []inventory.Idle              // the rules without a device, as was said last
 	health    health
@@ -169,6 +170,23 @@ func (a *Agent) noteUnknown(why error) {
 	a.node.unknown = why
 }
 
+// askAgain has what others have asked for again once it may be less, not only by the next
+// poll. There is one timer, however often the node changes.
+func (a *Agent) askAgain() {
+	if a.Inventory.Waits == nil {
+		return
+	}
+	wait := a.Inventory.Waits()
+	a.node.mu.Lock()
+	defer a.node.mu.Unlock()
+	if a.node.again != nil {
+		a.node.again.Stop()
+	}
+	if wait > 0 {
+		a.node.again = time.AfterFunc(wait, a.offerSoon)
+	}
+}
+
 // held are the node's own devices that claims on record have, how, and what these were
 // published as when the claims were prepared: the kubelet may have removed the slices.
 func (a *Agent) held() (names map[string]inventory.As, as inventory.Published) {
@@ -196,9 +214,7 @@ func (a *Agent) ownSlices(ctx context.Context, sharing bool) (list []inventory.S
 	a.node.mu.Unlock()
 	others, unknown := a.others(ctx)
 	a.noteUnknown(unknown)
-	if a.Inventory.Waits != nil && a.Inventory.Waits() > 0 { // else a device is offered a poll later than it could be
-		time.AfterFunc(a.Inventory.Waits(), a.offerSoon)
-	}
+	a.askAgain()
 	decisions, list, err := a.survey(others, unknown)
 	if err != nil {
 		a.Log.Error("the node's devices cannot be read: what was published of them stays", "error", err)

@@ -2,6 +2,7 @@ package dra_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -145,11 +146,16 @@ func TestTheKubeletIsAskedAgainForWhatIsGivenBack(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
 		n := newNode(t, "mlx5-switchdev")
 		var memory inventory.Memory
+		asked, silent := 0, false
 		pods := []*podresources.PodResources{{Name: "b", Namespace: "ns"}, {Name: "x", Namespace: "ns", Containers: []*podresources.ContainerResources{
 			{Devices: []*podresources.ContainerDevices{{ResourceName: "example.com/vf", DeviceIds: []string{"0000:03:00.4"}}}}}}}
 		r.options.Inventory = n.inventory()
 		r.options.Inventory.Events, r.options.Inventory.Times.Poll = nil, 24*time.Hour
 		r.options.Inventory.Others = func(context.Context) (map[string]string, error) {
+			asked++
+			if silent {
+				return memory.Last(), errors.New("the kubelet is away")
+			}
 			given, _ := memory.Take(&podresources.ListPodResourcesResponse{PodResources: pods}, time.Now())
 			return given, nil
 		}
@@ -167,6 +173,23 @@ func TestTheKubeletIsAskedAgainForWhatIsGivenBack(t *testing.T) {
 		if offered() {
 			t.Error("it is free by one answer")
 		}
+		silent = true
+		for range 20 { // times the node changes
+			time.Sleep(100 * time.Millisecond)
+			dra.Survey(agent)
+		}
+		asked = 0
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); {
+			select {
+			case <-dra.ToOffer(agent):
+				dra.Survey(agent)
+			case <-time.After(time.Second):
+			}
+		}
+		if asked > 6 {
+			t.Errorf("a kubelet that is away is asked %d times a minute", asked)
+		}
+		silent = false
 		for end := time.After(11 * time.Second); !offered(); {
 			select {
 			case <-dra.ToOffer(agent):
