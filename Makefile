@@ -9,12 +9,14 @@ FORMER :=
 ATTACHMENTS := 1000
 WORKERS := 50
 SEED := 0
+SCALE := 1
 SOAK := 1h
 DIST := $(CURDIR)/dist
 ARCHES := amd64 arm64
 REGISTRY := cluster.local
 DOWNLOADS :=
 SOURCE :=
+BUILDER :=
 TAG := 1
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null)
 REVISION := $(shell git rev-parse HEAD 2>/dev/null)
@@ -22,19 +24,23 @@ REVISION := $(shell git rev-parse HEAD 2>/dev/null)
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help help-all build programs kubectl peers apiserver image push registry manifests release release-check demo test test-arm64 crash lint bench load soak fuzz hostile e2e vm-test install clean
+.PHONY: help help-all build programs kubectl peers apiserver image push registry manifests release release-check demo test test-projects test-arm64 crash lint bench scale load soak fuzz hostile e2e vm-test install clean
 
 # The library is a module of its own, which ./... leaves out.
 PACKAGES := ./... devinfo-cni.io/devinfo/...
-# Modules of their own with tests: the programs do not need what they import.
-MODULES := test/peers test/peers/multus test/schema test/scheduler test/kubevirt test/deploy deploy/pack
+# Modules of their own with tests: the programs do not need what they import. Some import other
+# projects: Multus, the scheduler, KubeVirt, Helm, Prometheus, a registry.
+MODULES := test/peers test/schema
+PROJECTS := test/peers/multus test/scheduler test/kubevirt test/deploy deploy/pack
 
 # Everything is compiled in one way, programs, tests and those that tests build, so that what
 # several import is compiled once. Ours are run for a moment, most of them: Go 1.26's garbage
 # collector, which such a program never needs, has it touch 44 pages of memory more (of 350);
 # a Go that has no other has that.
+# grpcnotrace: gRPC's traces, which nobody asks for, bring html/template, which may call any method
+# of any type. So the linker would keep them all, a third of cni-dra-driver.
 export CGO_ENABLED := 0
-export GOFLAGS := $(strip $(filter-out -trimpath -buildvcs=%,$(shell go env GOFLAGS)) -trimpath -buildvcs=false)
+export GOFLAGS := $(strip $(filter-out -trimpath -buildvcs=% -tags=%,$(shell go env GOFLAGS)) -trimpath -buildvcs=false -tags=grpcnotrace)
 export GOEXPERIMENT := $(shell GOEXPERIMENT=nogreenteagc go env GOVERSION >/dev/null 2>&1 && echo nogreenteagc)
 
 GO_BUILD := go build -ldflags '-s -w -X devinfo-cni.io/pkg/build.version=$(VERSION) -X devinfo-cni.io/pkg/build.revision=$(REVISION)'
@@ -66,12 +72,12 @@ kubectl: programs
 
 # All files are of the commit's time.
 PACK = cd deploy/pack && go run . $(1) -bin $(BIN) -version '$(VERSION)' -revision '$(REVISION)' \
-	-time $(shell git log -1 --format=%ct 2>/dev/null || echo 0) -prefix '$(REGISTRY)' -source '$(SOURCE)'
+	-time $(shell git log -1 --format=%ct 2>/dev/null || echo 0) -prefix '$(REGISTRY)' -source '$(SOURCE)' $(if $(BUILDER),-builder '$(BUILDER)')
 
 image: programs ## both agents' images, REGISTRY/NAME:TAG for ARCHES, as OCI archives in bin/; no daemon
 	@$(call PACK,images) -tag '$(TAG)' -out $(BIN)
 
-push: registry programs ## the same, and into REGISTRY, with the credentials of "docker login", and an SPDX document of each as its referrer; SOURCE is the URL that they name
+push: registry programs ## the same, and into REGISTRY, with the credentials of "docker login", and an SPDX document and the SLSA provenance of each as its referrers; SOURCE and BUILDER are the URLs of repository and job that they name
 	@$(call PACK,images) -tag '$(TAG)' -out $(BIN) -push
 
 registry:
@@ -106,14 +112,20 @@ demo: ## the main job on this machine's network card, then other devices
 	@cd test/peers && $(GO_BUILD) -o $(BIN)/ github.com/containernetworking/cni/cnitool github.com/containernetworking/plugins/plugins/main/macvlan
 	@$(BIN)/demo -bin $(BIN)
 
-test: build peers ## all tests; DEVINFO_NETNS=must makes those fail that lack namespaces
-	@{ go test -count=1 -timeout 60m -json $(PACKAGES) || true; for module in $(MODULES); do (cd $$module; go test -count=1 -timeout 60m -json ./... || true); done; } | go run ./test/report
+# lint vets, with all that is imported, which takes as long as to compile it.
+GO_TEST := go test -count=1 -timeout 60m -vet=off -json
+
+test: build peers ## the tests; DEVINFO_NETNS=must makes those fail that lack namespaces
+	@{ $(GO_TEST) $(PACKAGES) || true; for module in $(MODULES); do (cd $$module; $(GO_TEST) ./... || true); done; } | go run ./test/report
+
+test-projects: build ## those with other projects' code: Multus, the scheduler, KubeVirt, Helm, Prometheus
+	@for module in $(PROJECTS); do (cd $$module; $(GO_TEST) ./... || true); done | go run ./test/report
 
 test-arm64: ## the tests for arm64 that qemu-user can run; lists those that it cannot
 	test/arm64
 
 crash: peers ## the plugin killed, its disk failing, and others at work, at every call; CRASH=sample for some, SEED repeats
-	@DEVINFO_CRASH=$(CRASH) DEVINFO_CRASH_SEED=$(SEED) go test -count=1 -timeout 60m -json ./test/crash/... | go run ./test/report
+	@DEVINFO_CRASH=$(CRASH) DEVINFO_CRASH_SEED=$(SEED) $(GO_TEST) ./test/crash/... | go run ./test/report
 
 # What gosec is not asked: G104, errors that are dropped (those of Close where nothing
 # was written, and of printing), and G304, files that are opened by a variable, which is
@@ -124,9 +136,9 @@ GOSEC_NOT := G104,G304
 
 lint: ## gofmt, vet, staticcheck, gosec, the modules; shellcheck and govulncheck where they can be had
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "gofmt -w" $$unformatted; exit 1; fi
-	go vet $(PACKAGES) && go vet -tags vm ./test/vm ./pkg/link && go vet -tags e2e ./test/e2e
-	for module in $(MODULES); do (cd $$module && go vet ./...); done
-	go tool -modfile=test/lint/go.mod staticcheck $(PACKAGES) && go tool -modfile=test/lint/go.mod staticcheck -tags vm ./test/vm ./pkg/link && go tool -modfile=test/lint/go.mod staticcheck -tags e2e ./test/e2e
+	go vet -tags vm,e2e,grpcnotrace $(PACKAGES)
+	for module in $(MODULES) $(PROJECTS); do (cd $$module && go vet ./...); done
+	go tool -modfile=test/lint/go.mod staticcheck -tags vm,e2e,grpcnotrace $(PACKAGES)
 	@if command -v shellcheck >/dev/null; then shellcheck -S warning .ci/run deploy/pack/check test/arm64 test/vm/vm test/vm/image test/vm/guest-init test/vm/test; \
 	else echo "shellcheck is not installed: the shell scripts are not looked at"; fi
 	go tool -modfile=test/lint/go.mod gosec -quiet -exclude=$(GOSEC_NOT) -exclude-dir=test -exclude-dir=deploy/pack -exclude-dir=pkg/link/linktest ./...
@@ -143,6 +155,10 @@ bench: build ## times and sizes against other plugins, and of the driver, with t
 	go test -run '^$$' -bench 'RunPodSandbox|Prepare|ForeignPod' -benchtime 200x ./pkg/dra || missed=$$?; \
 	go test -run '^$$' -bench 'AHundredPodsAtOnce|FromEventToSlice' -benchtime 5x ./pkg/dra || missed=$$?; \
 	go test -run '^$$' -bench 'Slices|Read' -benchtime 20x ./pkg/inventory || missed=$$?; exit $${missed:-0}
+
+scale: build ## kubectl devinfo beside kubectl get on an API server with 200 nodes, 3,000 pods and 1,000 claims, with the gates it must pass; SCALE=10 takes 12 GB; needs make apiserver
+	@$(GO_BUILD) -o $(BIN)/scale ./test/scale
+	@$(BIN)/scale -bin $(BIN) -scale $(SCALE)
 
 load: build peers ## ATTACHMENTS (1000) on one node by WORKERS (50), killed and collected at random; SEED repeats
 	@$(GO_BUILD) -o $(BIN)/load ./test/load
@@ -167,7 +183,7 @@ e2e: export E2E_CLUSTER ?= $(wildcard $(CURDIR)/../shared/cluster/cluster.sh)
 e2e: build peers ## the driver, and devinfo with Multus, in the cluster of KUBECONFIG, or one that is made: go doc ./test/e2e
 	@$(GO_BUILD) -o $(BIN)/ ./test/e2e/pod-view
 	@cd test/deploy && $(GO_BUILD) -o $(BIN)/ tool
-	@go test -tags e2e -count=1 -timeout 3h -json ./test/e2e | go run ./test/report
+	@go test -tags e2e,grpcnotrace -count=1 -timeout 3h -json ./test/e2e | go run ./test/report
 
 vm-test: ## the tests that need real SR-IOV, vDPA and switchdev, in QEMU
 	test/vm/test

@@ -61,6 +61,27 @@ func (i *Info) Device() Device {
 	return nil
 }
 
+// Texts returns the texts in the map that i's type requires, by key.
+func (i *Info) Texts() map[string]string {
+	texts, d := map[string]string{}, i.Device()
+	if d == nil {
+		return texts
+	}
+	t := d.table()
+	for n, f := range t.fields {
+		if s := t.stringOf(n); s != "" {
+			texts[f.key] = s
+		}
+	}
+	for key, raw := range *t.extra {
+		var s string
+		if !t.knows(key) && json.Unmarshal(raw, &s) == nil {
+			texts[key] = s
+		}
+	}
+	return texts
+}
+
 // Maps returns the types whose map is present, whatever i's own type is, in the
 // specification's order.
 func (i *Info) Maps() (types []Type) {

@@ -23,21 +23,21 @@ const module = "devinfo-cni.io/"
 // A new package goes on the lowest floor that is above all it imports, and on the
 // floor of those that it must not import.
 var floors = [][]string{
-	{"devinfo/pci", "pkg/pod", "pkg/build", "pkg/endpoint", "pkg/ctl/commandline", "pkg/difftest"}, // an address is text and numbers; a pod is its names; a build its version
-	{"devinfo"}, // the format: bytes in, values out
+	{"devinfo/pci", "pkg/pod", "pkg/build", "pkg/endpoint", "pkg/ctl/remedy", "pkg/difftest"}, // an address is text and numbers; a pod is its names; a build its version
+	{"devinfo", "pkg/ctl/commandline"}, // the format: bytes in, values out
 	// What reads and writes, each its own thing: the three doors (sysfs, link, the
 	// store), the configuration, captured hosts, and what runs other plugins.
-	{"devinfo/store", "devinfo/podnet", "pkg/sysfs", "pkg/link", "pkg/config", "pkg/hosttxt", "pkg/cdispec", "pkg/cniexec", "pkg/nri", "pkg/cluster"},
+	{"devinfo/store", "devinfo/podnet", "pkg/sysfs", "pkg/link", "pkg/config", "pkg/hosttxt", "pkg/cdispec", "pkg/cniexec", "pkg/nri", "pkg/cluster", "pkg/others"},
 	{"pkg/private", "pkg/private/privatetest"}, // root's own files
 	// The steps of an ADD, which only the plugin puts together; and test kits.
 	{
 		"pkg/journal", "pkg/install", "pkg/attachment", "pkg/discovery", "pkg/result",
-		"pkg/dra/cniconfig", "pkg/dra/metadata", "pkg/dra/state", "pkg/dra/status",
+		"pkg/dra/metadata", "pkg/dra/state", "pkg/dra/status",
 		"pkg/link/linkhost", "pkg/link/linktest", "pkg/link/opinion", "pkg/hosttxt/hosttxttest",
 	},
 	// What may be had of the device that was discovered; what an ADD left, against what is
 	// there; the devices of a node, running or captured.
-	{"pkg/grant", "pkg/audit", "pkg/inventory", "pkg/dra/custody"},
+	{"pkg/grant", "pkg/check", "pkg/check/checktest", "pkg/inventory", "pkg/dra/custody", "pkg/dra/cniconfig"},
 	{"pkg/dra/binding", "pkg/dra/custody/custodytest"}, // a device of the node, and the configuration that it goes into
 	{"plugins/devinfo", "pkg/dra", "pkg/inject", "pkg/ctl/validate", "pkg/ctl/capture", "pkg/ctl/node", "pkg/link/opinion/opiniontest"},
 	{"pkg/agent", "pkg/ctl/doctor", "pkg/ctl/topology"}, // a node agent; what people are shown of a node

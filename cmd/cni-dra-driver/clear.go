@@ -3,11 +3,11 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"devinfo-cni.io/pkg/dra/state"
 )
@@ -23,9 +23,16 @@ func clearCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "clear CLAIM-UID...", Short: "forget attachments whose DEL was given up", Long: clearAbout, Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, uids []string) error {
+			dir := state.NodeDir()
+			if pluginsDir != "" {
+				dir = filepath.Join(pluginsDir, driver, "state")
+			}
+			if _, err := os.Stat(dir); err != nil {
+				return fmt.Errorf("the agent's state: %w: give --kubelet-plugins-dir as the agent has it", err)
+			}
 			var errs []error
 			for _, uid := range uids {
-				list, err := state.ClearLeftovers(filepath.Join(pluginsDir, driver, "state"), types.UID(uid))
+				list, err := state.ClearLeftovers(dir, types.UID(uid))
 				if err != nil {
 					errs = append(errs, err)
 					continue
@@ -37,6 +44,6 @@ func clearCommand() *cobra.Command {
 			return errors.Join(errs...)
 		},
 	}
-	cmd.Flags().StringVar(&pluginsDir, "kubelet-plugins-dir", kubeletplugin.KubeletPluginsDir, "`directory` of the kubelet's plugins, as the agent has it")
+	cmd.Flags().StringVar(&pluginsDir, "kubelet-plugins-dir", "", "`directory` of the kubelet's plugins, as the agent has it (by default the state is in $"+state.DirVariable+", else in "+state.DefaultDir+")")
 	return cmd
 }

@@ -20,7 +20,8 @@ func TestClearIsForWhatWasGivenUp(t *testing.T) {
 		Pool: "n1", Device: "cni-3", Network: "net", IfName: "net1", List: json.RawMessage("{}"), Phase: state.Abandoned,
 		Execution: state.Execution{Sandbox: "s1", Args: [][2]string{{"K8S_POD_NAMESPACE", "ns"}, {"K8S_POD_NAME", "pod"}}},
 	}
-	if err := store.Put(&state.Claim{Namespace: "ns", Name: "claim", UID: "u1", Abandoned: []state.Attachment{at}}); err != nil {
+	left := &state.Claim{Namespace: "ns", Name: "claim", UID: "u1", Attachments: []state.Attachment{at}}
+	if err := store.Put(left); err != nil {
 		t.Fatal(err)
 	}
 	var out strings.Builder
@@ -34,11 +35,21 @@ func TestClearIsForWhatWasGivenUp(t *testing.T) {
 	if want := "claim ns/claim, pod ns/pod: interface net1 in network net, device n1/cni-3: cleared\n"; out.String() != want {
 		t.Errorf("got %q, want %q", out.String(), want)
 	}
-	if !store.IsCleared("u1", &at) {
+	if !store.IsCleared(left.Key()) {
 		t.Error("the agent is not told")
 	}
-	at.Sandbox = "s2"
-	if store.IsCleared("u1", &at) {
+	t.Setenv(state.DirVariable, filepath.Join(plugins, driver, "state"))
+	out.Reset()
+	cmd.SetArgs([]string{"clear", "u1"})
+	if err := cmd.Execute(); err != nil || !strings.Contains(out.String(), "cleared") {
+		t.Errorf("in the node's directory: %q, %v", out.String(), err)
+	}
+	cmd.SetArgs([]string{"clear", "--kubelet-plugins-dir", filepath.Join(plugins, "none"), "u1"})
+	if err := cmd.Execute(); err == nil || !strings.Contains(err.Error(), "give --kubelet-plugins-dir") {
+		t.Errorf("in no directory: %v", err)
+	}
+	left.Attachments[0].Sandbox = "s2"
+	if store.IsCleared(left.Key()) {
 		t.Error("it is told of another one")
 	}
 }

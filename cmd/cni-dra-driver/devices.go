@@ -9,15 +9,12 @@ import (
 	"path/filepath"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
-
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/inventory"
 	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/others"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
@@ -34,12 +31,12 @@ func (o *options) inventory(sys *sysfs.FS) (*dra.Inventory, error) {
 	if _, err := os.Stat(socket); err != nil && o.podResourcesGiven {
 		return nil, fmt.Errorf("--pod-resources-socket: %w: give the path of the kubelet's socket, as the host sees it, or leave the flag out", err)
 	}
-	var memory inventory.Memory
+	var memory others.Memory
 	locks := func() (map[string]string, error) {
-		return inventory.Locks(os.DirFS(filepath.Join("/", o.hostRoot, sriovLocks)), link.NetnsGone)
+		return others.Locks(os.DirFS(filepath.Join("/", o.hostRoot, sriovLocks)), link.NetnsGone)
 	}
 	return &dra.Inventory{
-		Rules: rules, File: o.devices, Counters: o.counters, Lineage: sys.Lineage, Events: link.Events, Times: inventory.DefaultTimes(),
+		Rules: rules, File: o.devices, Counters: o.counters != "off", ForceCounters: o.counters == "force", Lineage: sys.Lineage, Events: link.Events, Times: inventory.DefaultTimes(),
 		EvictLost: o.evictLost, CarrierGrace: o.carrierGrace,
 		Host: func() (inventory.Host, error) {
 			if o.host != "" {
@@ -54,7 +51,7 @@ func (o *options) inventory(sys *sysfs.FS) (*dra.Inventory, error) {
 				err = fmt.Errorf("--pod-resources-socket: %s: what device plugins have given away is not known: %w", socket, err)
 			}
 			locked, failed := locks()
-			maps.Copy(given, inventory.Locked(locked))
+			maps.Copy(given, others.Locked(locked))
 			return given, errors.Join(err, failed)
 		},
 	}, nil
@@ -69,25 +66,15 @@ func (o *options) sysfs(node config.Node) (*sysfs.FS, error) {
 	return host.Sys, err
 }
 
-// podResourcesLimit is what the kubelet has to answer in.
-const podResourcesLimit = 10 * time.Second
-
 // givenAway asks the kubelet for the devices that device plugins have given to pods. While
 // nobody answers that is not known, and a device is not free because of that: what was known
 // last comes beside the error.
-func givenAway(ctx context.Context, socket string, memory *inventory.Memory) (map[string]string, error) {
+func givenAway(ctx context.Context, socket string, memory *others.Memory) (map[string]string, error) {
 	last := memory.Last()
 	if last == nil {
 		last = map[string]string{}
 	}
-	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return last, err
-	}
-	defer conn.Close()
-	ctx, cancel := context.WithTimeout(ctx, podResourcesLimit)
-	defer cancel()
-	answer, err := podresources.NewPodResourcesListerClient(conn).List(ctx, &podresources.ListPodResourcesRequest{})
+	answer, err := others.Ask(ctx, socket)
 	if err != nil {
 		return last, fmt.Errorf("see that the kubelet runs, and that the path is its socket's: %w", err)
 	}

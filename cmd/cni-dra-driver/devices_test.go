@@ -11,12 +11,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/inventory"
+	"devinfo-cni.io/pkg/others"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
@@ -82,6 +85,34 @@ func TestWhatOthersHaveComesFromTheKubeletAndSRIOVCNI(t *testing.T) {
 	}
 	if given, err := offered.Others(t.Context()); err == nil || !strings.Contains(err.Error(), "--pod-resources-socket") || len(given) != 2 {
 		t.Errorf("a kubelet that does not answer: %v, %v", given, err)
+	}
+}
+
+// busyKubelet answers each third call: it limits the rate of all who ask.
+type busyKubelet struct {
+	kubelet
+	calls int
+}
+
+func (k *busyKubelet) List(ctx context.Context, r *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
+	if k.calls++; k.calls%3 != 0 {
+		return nil, status.Error(codes.ResourceExhausted, "rejected by rate limit")
+	}
+	return k.kubelet.List(ctx, r)
+}
+
+func TestAKubeletThatLimitsTheRateIsAskedAgain(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "kubelet.sock")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	podresources.RegisterPodResourcesListerServer(server, &busyKubelet{})
+	go func() { _ = server.Serve(listener) }()
+	defer server.Stop()
+	if given, err := givenAway(t.Context(), socket, new(others.Memory)); err != nil || len(given) != 1 {
+		t.Errorf("%q, %v", given, err)
 	}
 }
 

@@ -32,8 +32,8 @@ type options struct {
 	devices           string // file; "" = no device of the node is offered
 	host              string // file of a captured host, in place of this node; "" = none
 	podResources      string
-	podResourcesGiven bool // by the user
-	counters          bool
+	podResourcesGiven bool   // by the user
+	counters          string // "off", "auto" or "force"
 	evictLost         bool
 	carrierGrace      time.Duration
 	maxAttachments    int
@@ -52,7 +52,7 @@ may choose the interface's name. CNI plugins are root on the node and do what th
 a type is to trust everyone who may create a claim, in any namespace, as root on this node: host-local writes
 into whatever "dataDir" names, say`
 
-const countersHelp = "offer a PF whole beside its VFs, where rules name both, so that the scheduler gives away either: for Kubernetes 1.37, or 1.36 where no other driver has counters in a pool of the node's name"
+const countersHelp = "offer a PF whole beside its VFs, where rules name both, so that the scheduler gives away either"
 
 // add defines the flags.
 func (o *options) add(f *pflag.FlagSet) {
@@ -63,7 +63,8 @@ func (o *options) add(f *pflag.FlagSet) {
 	f.StringVar(&o.devices, "devices", "", "`file` with the rules of which of the node's own devices are offered, as what, {devices: [...]}: see the command inventory; without it none is")
 	f.StringVar(&o.host, "host", "", "captured host, a `file` that devinfoctl capture has written, whose devices are offered in place of this node's, to try rules and classes where there are no such devices; only with --devices; it is read again when the node changes")
 	f.StringVar(&o.podResources, "pod-resources-socket", "/var/lib/kubelet/pod-resources/kubelet.sock", "`socket` of the kubelet that tells what device plugins have given away, as the host sees it; only with --devices")
-	f.BoolVar(&o.counters, "counters", false, countersHelp+"; only with --devices")
+	f.StringVar(&o.counters, "counters", "off", countersHelp+": auto, which is meant without a value, from Kubernetes 1.37 on, force always (the scheduler of 1.36 is slow with it), or off; only with --devices")
+	f.Lookup("counters").NoOptDefVal = "auto"
 	f.BoolVar(&o.evictLost, "evict-lost", false, "have pods evicted whose device the node has lost, by a taint with effect NoExecute; only with --devices")
 	f.DurationVar(&o.carrierGrace, "carrier-grace", time.Minute, "for how long a device may be without carrier before the kubelet is told that it is not healthy; only with --devices")
 	f.IntVar(&o.maxAttachments, "max-attachments", 0, "how many attachments the node offers; 0 = any number; no more than 128 where the API server lacks DRAConsumableCapacity")
@@ -109,6 +110,13 @@ func (o *options) check() error {
 	}
 	if o.carrierGrace < 0 {
 		bad("carrier-grace", o.carrierGrace, "must be 0 or more")
+	}
+	switch o.counters {
+	case "off", "auto", "force":
+	case "true", "false": // of the time when it was either
+		o.counters = map[string]string{"true": "auto", "false": "off"}[o.counters]
+	default:
+		bad("counters", o.counters, "must be auto, force or off")
 	}
 	if !index.MatchString(o.nriIndex) {
 		bad("nri-plugin-index", o.nriIndex, "must be two digits, such as 50")

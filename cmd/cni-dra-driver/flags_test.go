@@ -34,7 +34,7 @@ func TestOnlyTheNodesNameIsRequired(t *testing.T) {
 		nodeName: "n1", pluginsDir: "/var/lib/kubelet/plugins", registrarDir: "/var/lib/kubelet/plugins_registry",
 		nodeConfig: "/etc/cni/devinfo/node.json", cniBinDirs: []string{"/opt/cni/bin"},
 		nriSocket: "/var/run/nri/nri.sock", nriIndex: "50", podResources: "/var/lib/kubelet/pod-resources/kubelet.sock", logFormat: "text",
-		delTries: 5, delPatience: 2 * time.Minute, carrierGrace: time.Minute,
+		counters: "off", delTries: 5, delPatience: 2 * time.Minute, carrierGrace: time.Minute,
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(options{})); diff != "" || err != nil {
 		t.Errorf("%v\n%s", err, diff)
@@ -42,7 +42,7 @@ func TestOnlyTheNodesNameIsRequired(t *testing.T) {
 }
 
 func TestEachWrongFlagIsNamedWithItsValue(t *testing.T) {
-	_, err := parse(t, "--node-name=", "--max-attachments=-1", "--del-tries=0", "--del-patience=-1s", "--nri-plugin-index=5", "--allow-claim-config=macvlan,*,../sh", "--log-format=xml",
+	_, err := parse(t, "--node-name=", "--max-attachments=-1", "--del-tries=0", "--del-patience=-1s", "--counters=some", "--nri-plugin-index=5", "--allow-claim-config=macvlan,*,../sh", "--log-format=xml",
 		"--http-endpoint=9809", "--kubelet-plugins-dir=a", "--kubelet-registrar-dir=", "--node-config=b", "--nri-socket=c", "--cdi-dir=d",
 		"--host-root=e", "--kubeconfig=f", "--cni-bin-dir=/ok,g", "--host=h")
 	if err == nil {
@@ -53,6 +53,7 @@ func TestEachWrongFlagIsNamedWithItsValue(t *testing.T) {
 		`--max-attachments: "-1" must be 0 or more`,
 		`--del-tries: "0" must be 1 or more`,
 		`--del-patience: "-1s" must be 0 or more`,
+		`--counters: "some" must be auto, force or off`,
 		`--nri-plugin-index: "5" must be two digits, such as 50`,
 		`--allow-claim-config: "*" must be a CNI plugin type such as macvlan; there is no wildcard`,
 		`--allow-claim-config: "../sh" must be a CNI plugin type such as macvlan; there is no wildcard`,
@@ -71,6 +72,15 @@ func TestEachWrongFlagIsNamedWithItsValue(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, strings.Split(err.Error(), "\n")); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// The flag was a boolean once.
+func TestCountersAreAutomaticUnlessForced(t *testing.T) {
+	for arg, want := range map[string]string{"--counters": "auto", "--counters=true": "auto", "--counters=false": "off", "--counters=force": "force", "--evict-lost": "off"} {
+		if got, err := parse(t, "--node-name=n1", arg); err != nil || got.counters != want {
+			t.Errorf("%s: %s, %v", arg, got.counters, err)
+		}
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/inventory"
 	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/others"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
@@ -80,7 +81,7 @@ func (o *inventoryOptions) run(out, warn io.Writer) error {
 	if err != nil {
 		return err
 	}
-	host, others, err := o.host()
+	host, taken, err := o.host()
 	if err != nil {
 		return err
 	}
@@ -91,7 +92,7 @@ func (o *inventoryOptions) run(out, warn io.Writer) error {
 	if host.Uplinks == nil {
 		warnings = append(warnings, "the host's default routes are unknown: their interfaces are treated like any other")
 	}
-	decisions := inventory.Decide(devices, rules, inventory.Situation{Driver: driver, Sharing: !o.unshared, Counters: o.counters, Others: others})
+	decisions := inventory.Decide(devices, rules, inventory.Situation{Driver: driver, Sharing: !o.unshared, Counters: o.counters, Others: taken})
 	for _, idle := range rules.Idle(decisions, host.Links) {
 		warnings = append(warnings, idle.Rule+" names no device: "+idle.Why)
 	}
@@ -140,7 +141,7 @@ func captured(name string) (host inventory.Host, err error) {
 const sriovLocks = "/var/lib/cni/sriov/pci"
 
 // host is this one, or the captured one, and what others have of its devices.
-func (o *inventoryOptions) host() (host inventory.Host, others map[string]string, err error) {
+func (o *inventoryOptions) host() (host inventory.Host, taken map[string]string, err error) {
 	if o.hostFile != "" {
 		host, err = captured(o.hostFile)
 		return host, nil, err
@@ -156,8 +157,8 @@ func (o *inventoryOptions) host() (host inventory.Host, others map[string]string
 	if host, err = inventory.Live(sys); err != nil {
 		return host, nil, err
 	}
-	locks, err := inventory.Locks(os.DirFS(sriovLocks), link.NetnsGone)
-	return host, inventory.Locked(locks), err
+	locks, err := others.Locks(os.DirFS(sriovLocks), link.NetnsGone)
+	return host, others.Locked(locks), err
 }
 
 func offer(decisions []inventory.Decision, list []inventory.Slice, warnings []string) offering {

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"devinfo-cni.io/pkg/build"
+	"devinfo-cni.io/pkg/ctl/commandline"
 )
 
 // driver is the DRA driver's name. DeviceClasses, claims and RBAC rules name it, so it
@@ -39,7 +40,7 @@ func command() *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
 		Use: "cni-dra-driver", Short: "attach pods to CNI networks by Dynamic Resource Allocation", Long: about,
-		Version: build.Read().String(), Args: cobra.NoArgs, SilenceErrors: true, SilenceUsage: true,
+		Args: cobra.NoArgs, SilenceErrors: true, SilenceUsage: true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(); err != nil {
@@ -56,17 +57,8 @@ func command() *cobra.Command {
 			return run(cmd.Context(), &o, log)
 		},
 	}
-	cmd.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	o.add(cmd.Flags())
-	cmd.AddCommand(versionCommand())
-	cmd.AddCommand(clearCommand())
-	cmd.AddCommand(inventoryCommand())
+	commandline.Version(cmd, cmd.Name()+" "+build.Read().String())
+	cmd.AddCommand(clearCommand(), inventoryCommand())
 	return cmd
-}
-
-func versionCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "version", Short: "what this program was built from", Args: cobra.NoArgs,
-		Run: func(cmd *cobra.Command, _ []string) { fmt.Fprintln(cmd.OutOrStdout(), "cni-dra-driver", build.Read()) },
-	}
 }

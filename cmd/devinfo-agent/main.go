@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"devinfo-cni.io/pkg/build"
+	"devinfo-cni.io/pkg/ctl/commandline"
 )
 
 // The exit codes. The help names them too.
@@ -53,25 +54,17 @@ func command(started *bool) *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
 		Use: "devinfo-agent", Short: "the plugin devinfo on this node, and its device information in containers", Long: about,
-		Version: build.Read().String(), Args: cobra.NoArgs, SilenceErrors: true, SilenceUsage: true,
+		Args: cobra.NoArgs, SilenceErrors: true, SilenceUsage: true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(); err != nil {
 				return err
 			}
 			*started = true
-			return run(cmd.Context(), &o, logger(&o))
+			return run(cmd.Context(), &o, commandline.Logger(o.logFormat, o.verbosity))
 		},
 	}
-	cmd.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	o.add(cmd.Flags())
-	cmd.AddCommand(versionCommand())
+	commandline.Version(cmd, cmd.Name()+" "+build.Read().String())
 	return cmd
-}
-
-func versionCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "version", Short: "what this program was built from", Args: cobra.NoArgs,
-		Run: func(cmd *cobra.Command, _ []string) { fmt.Fprintln(cmd.OutOrStdout(), "devinfo-agent", build.Read()) },
-	}
 }

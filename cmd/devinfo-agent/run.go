@@ -24,7 +24,7 @@ import (
 
 const (
 	checkInterval = 5 * time.Second // between two looks at plugin and settings
-	auditInterval = time.Minute     // between two looks at the attachments, for /metrics
+	lookInterval  = time.Minute     // between two looks at the attachments, for /metrics
 	maxSeries     = 1000            // how many attachments /metrics names at most
 )
 
@@ -79,7 +79,7 @@ func (o *options) agent(log *slog.Logger) (*agent.Agent, error) {
 	options := agent.Options{
 		Plugin:     &install.Plugin{From: filepath.Join(filepath.Dir(self), install.Name), Dir: o.cniBinDir, ReplaceForeign: o.replaceForeign},
 		NodeConfig: o.nodeConfig, BootID: bootID, CNIPath: cmp.Or(o.cniPath, o.cniBinDir), HostRoot: o.hostRoot,
-		CheckInterval: checkInterval, SweepInterval: o.sweepInterval, AuditInterval: auditInterval,
+		CheckInterval: checkInterval, SweepInterval: o.sweepInterval, LookInterval: lookInterval,
 		MaxSeries: maxSeries, Log: log,
 	}
 	if o.settingsDir != "" || o.uninstall {

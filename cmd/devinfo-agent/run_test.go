@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"devinfo-cni.io/pkg/build"
+	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/test/undertest"
 )
 
@@ -277,7 +278,7 @@ func TestAnUninstallDoesNotWaitForEver(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // as SIGTERM does
 	o := options{runDir: n.at("run"), uninstall: true, cniBinDir: n.at("bin"), nodeConfig: n.at("etc/node.json")}
-	err := run(ctx, &o, logger(&o))
+	err := run(ctx, &o, commandline.Logger(o.logFormat, o.verbosity))
 	if err == nil || !strings.Contains(err.Error(), "--uninstall: another devinfo-agent runs on this node: it has "+n.at("run")+" locked: delete its DaemonSet first") {
 		t.Errorf("got %v", err)
 	}

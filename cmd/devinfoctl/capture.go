@@ -11,7 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"devinfo-cni.io/pkg/ctl/capture"
+	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/doctor"
+	"devinfo-cni.io/pkg/ctl/remedy"
 )
 
 const captureHelp = `Writes this host to one text file that devinfoctl --host and the tests read: its
@@ -43,10 +45,10 @@ func captureCommand(t *tool) *cobra.Command {
 		Short:   "write the host into a file, for a problem report",
 		Long:    captureHelp,
 		Example: captureExample,
-		Args:    none,
+		Args:    commandline.Args(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if c.output == "" {
-				return usage("name the file, or - for standard output", "capture: -o is missing")
+				return remedy.Misuse("name the file, or - for standard output", "capture: -o is missing")
 			}
 			c.places.PluginDirs = filepath.SplitList(cniPathOr(cniPath))
 			return t.capture(cmd.Context(), c)
@@ -150,11 +152,11 @@ func (t *tool) save(name string, text []byte) error {
 		return err
 	}
 	if stat, err := os.Stat(name); err == nil && !stat.Mode().IsRegular() {
-		return usage("name a file", "capture: %s exists and is not a file", name)
+		return remedy.Misuse("name a file", "capture: %s exists and is not a file", name)
 	}
 	temp, err := os.CreateTemp(filepath.Dir(name), ".devinfoctl-*")
 	if err != nil {
-		return blind(fmt.Errorf("capture: %w", err), "name a file in a directory that exists and that you may write to")
+		return remedy.For(fmt.Errorf("capture: %w", err), "name a file in a directory that exists and that you may write to")
 	}
 	defer os.Remove(temp.Name()) // it is gone when all went well
 	_, err = temp.Write(text)

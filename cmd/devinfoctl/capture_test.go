@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/hosttxt"
 )
 
@@ -32,7 +33,7 @@ func TestCaptureOfACaptureShowsTheSame(t *testing.T) {
 			before := ctl(append([]string{"--host", nodeHost}, strings.Fields(command)...)...)
 			after := ctl(append([]string{"--host", again}, strings.Fields(command)...)...)
 			before.stdout, after.stdout = podKey.ReplaceAllString(before.stdout, ""), podKey.ReplaceAllString(after.stdout, "")
-			if before != after || before.exit > exitFound {
+			if before != after || before.exit > remedy.Found {
 				t.Errorf("%q: %s shows\n%+v\nand of the capture\n%+v", scrub, command, before, after)
 			}
 		}
@@ -49,7 +50,7 @@ func TestCaptureNamesTheMachine(t *testing.T) {
 		"--scrub --name public":    "public: from documentation: Intel X710 with 4 VFs, i40e and iavf (as of Linux 6.12)\n",
 	} {
 		o := ctl(append([]string{"--host", hosts + "i40e.txtar", "capture", "-o", "-"}, strings.Fields(args)...)...)
-		if got, _, _ := strings.Cut(o.stdout, "-- "); got != first || o.exit != exitOK {
+		if got, _, _ := strings.Cut(o.stdout, "-- "); got != first || o.exit != 0 {
 			t.Errorf("%q: %q, %s; want %q", args, got, o.stderr, first)
 		}
 	}
@@ -58,11 +59,11 @@ func TestCaptureNamesTheMachine(t *testing.T) {
 func TestCaptureOfThisMachineCanBeLookedAt(t *testing.T) {
 	t.Setenv("DEVINFO_NODE_CONFIG", filepath.Join(t.TempDir(), "none.json"))
 	file := filepath.Join(t.TempDir(), "here.txtar")
-	if o := ctl("capture", "--scrub", "-o", file); o.exit != exitOK || o.stdout != "" {
+	if o := ctl("capture", "--scrub", "-o", file); o.exit != 0 || o.stdout != "" {
 		t.Fatalf("%+v", o)
 	}
 	here, there := ctl("topology", "-o", "json"), ctl("--host", file, "topology", "-o", "json")
-	if here.exit != exitOK || here.stdout != there.stdout {
+	if here.exit != 0 || here.stdout != there.stdout {
 		t.Errorf("the machine has\n%+v\nits capture\n%+v", here, there)
 	}
 }
@@ -71,7 +72,7 @@ func TestCaptureWritesAWholeFileOrNone(t *testing.T) {
 	dir := t.TempDir()
 	for _, to := range []string{dir, filepath.Join(dir, "nowhere", "file")} {
 		o := ctl("--host", nodeHost, "capture", "-o", to)
-		if o.exit == exitOK || strings.Count(o.stderr, "\n") != 2 {
+		if o.exit == 0 || strings.Count(o.stderr, "\n") != 2 {
 			t.Errorf("%s: %+v", to, o)
 		}
 	}

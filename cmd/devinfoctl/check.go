@@ -9,8 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"devinfo-cni.io/pkg/audit"
+	"devinfo-cni.io/pkg/check"
+	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/node"
+	"devinfo-cni.io/pkg/ctl/remedy"
 )
 
 const checkHelp = `Compares what ADD left with what is there now, as the plugin's CHECK does, and says
@@ -38,7 +40,8 @@ The verdicts are
 What CHECK compares beyond that is listed as not compared. As in inspect, the source of a
 representor says whether sriovnet finds the same one.
 
-Exits with 1 if an attachment or a rule is not as it should be.`
+Exits with 1 if an attachment or a rule is not as it should be, else with 3 if one could not be
+looked at, or not wholly.`
 
 const checkExample = `  devinfoctl check
   devinfoctl check shop/dpdk-0
@@ -53,7 +56,7 @@ func checkCommand(t *tool) *cobra.Command {
 		Short:             "compare what ADD left with what is there now, and explain it",
 		Long:              checkHelp,
 		Example:           checkExample,
-		Args:              atMostOne,
+		Args:              commandline.Args(0, "ATTACHMENT"),
 		ValidArgsFunction: t.completeAttachments,
 		RunE: func(_ *cobra.Command, args []string) error {
 			h, err := t.host()
@@ -70,7 +73,7 @@ func checkCommand(t *tool) *cobra.Command {
 				}
 			}
 			err = t.check(h, list)
-			if len(args) == 0 && (err == nil || errors.Is(err, errFound)) {
+			if len(args) == 0 {
 				err = cmp.Or(checkOffer(h), err)
 			}
 			return err
@@ -84,7 +87,7 @@ func checkOffer(h *host) error {
 	if err != nil || o == nil || o.Problem == "" {
 		return err
 	}
-	return &failure{exitFound, errors.New("cni-dra-driver: " + o.Problem), "correct the rules: cni-dra-driver does not start with these"}
+	return &remedy.Error{Err: errors.New("cni-dra-driver: " + o.Problem), Remedy: "correct the rules: cni-dra-driver does not start with these", Code: remedy.Found}
 }
 
 func (t *tool) check(h *host, list []node.Attachment) error {
@@ -100,18 +103,28 @@ func (t *tool) check(h *host, list []node.Attachment) error {
 			fmt.Fprintln(w, "no attachments")
 		}
 	})
-	if err == nil && slices.ContainsFunc(results, func(c node.Comparison) bool { return c.Problem != "" }) {
-		return errFound
+	unknown := func(c node.Comparison) bool { return c.Of.State == check.Unknown }
+	switch {
+	case err != nil:
+		return err
+	case slices.ContainsFunc(results, func(c node.Comparison) bool { return c.Problem != "" && !unknown(c) }):
+		return remedy.ErrFound
+	case slices.ContainsFunc(results, unknown):
+		how := "run as root, and not in a container"
+		if h.captured != "" {
+			how = "capture the host as root"
+		}
+		return remedy.For(errors.New("check: not everything could be looked at"), how)
 	}
-	return err
+	return nil
 }
 
 // verdictColour is "" for facts that are as they should be.
-func verdictColour(v audit.Verdict) colour {
+func verdictColour(v check.Verdict) colour {
 	switch v {
-	case audit.Differs, audit.Gone:
+	case check.Differs, check.Gone:
 		return red
-	case audit.Changed, audit.Unseen:
+	case check.Changed, check.Unseen:
 		return yellow
 	}
 	return ""

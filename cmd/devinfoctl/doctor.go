@@ -9,7 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/doctor"
+	"devinfo-cni.io/pkg/ctl/remedy"
 )
 
 const doctorHelp = `Examines the whole node, and says what is wrong and what to do about it, one answer to a
@@ -59,7 +61,7 @@ func doctorCommand(t *tool) *cobra.Command {
 		Short:   "what is wrong on the node, and what to do about it",
 		Long:    doctorHelp,
 		Example: doctorExample,
-		Args:    none,
+		Args:    commandline.Args(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			t.tolerant = true
 			h, err := t.host()
@@ -96,7 +98,7 @@ func (t *tool) diagnose(f *doctor.Facts) error {
 		}
 	})
 	if err == nil && doctor.Worst(answers) == doctor.Error {
-		return errFound
+		return remedy.ErrFound
 	}
 	return err
 }
@@ -120,7 +122,7 @@ func (h *host) live(ctx context.Context, places doctor.Places) (*doctor.Live, er
 	}
 	l := new(doctor.Live)
 	if err := json.Unmarshal(data, l); err != nil {
-		return nil, blind(fmt.Errorf("--host: %s: node/live.json: %w", h.captured, err), "capture the host again: devinfoctl capture -o FILE.txtar")
+		return nil, remedy.For(fmt.Errorf("--host: %s: node/live.json: %w", h.captured, err), "capture the host again: devinfoctl capture -o FILE.txtar")
 	}
 	return l, nil
 }

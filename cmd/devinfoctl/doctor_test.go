@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link/linktest"
 )
@@ -67,7 +68,7 @@ func TestDoctorOfANodeThatIsMountedElsewhere(t *testing.T) {
 			}
 		}
 	})
-	if o := ctl("--host-root", "/nowhere", "doctor"); o.exit != exitBlind || !strings.Contains(o.stderr, "--host-root: /nowhere: ") {
+	if o := ctl("--host-root", "/nowhere", "doctor"); o.exit != remedy.Blind || !strings.Contains(o.stderr, "--host-root: /nowhere: ") {
 		t.Errorf("%+v", o)
 	}
 }
@@ -79,7 +80,7 @@ func TestDoctorLooksOnWithoutNodeSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := ctl("--node-config", file, "doctor")
-	if o.exit != exitFound || !strings.Contains(o.stdout, "error    settings     node settings "+file+`: logLevel: "loud"`) {
+	if o.exit != remedy.Found || !strings.Contains(o.stdout, "error    settings     node settings "+file+`: logLevel: "loud"`) {
 		t.Errorf("%+v", o)
 	}
 }

@@ -13,8 +13,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/doctor"
 	"devinfo-cni.io/pkg/ctl/node"
+	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/journal"
 	cniplugin "devinfo-cni.io/plugins/devinfo"
 )
@@ -53,14 +55,14 @@ func gcCommand(t *tool) *cobra.Command {
 		Short:   "remove what is left of attachments whose network namespace is gone",
 		Long:    gcHelp,
 		Example: gcExample,
-		Args:    none,
+		Args:    commandline.Args(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if dryRun == yes {
-				return usage("give --dry-run to see what would be removed, or --yes to remove it", "gc: one of --dry-run and --yes is needed")
+				return remedy.Misuse("give --dry-run to see what would be removed, or --yes to remove it", "gc: one of --dry-run and --yes is needed")
 			}
 			byClaim := cmd.Flags().Changed("claim")
 			if byClaim && claim == "" {
-				return usage("give the UID of a ResourceClaim: error 104 and devinfoctl doctor name it", "--claim: the UID is missing")
+				return remedy.Misuse("give the UID of a ResourceClaim: error 104 and devinfoctl doctor name it", "--claim: the UID is missing")
 			}
 			h, err := t.host()
 			if err != nil {
@@ -122,13 +124,13 @@ func (t *tool) gc(ctx context.Context, h *host, remove bool, cniPath string) err
 	case failed:
 		return errNotAll()
 	case !remove && len(g.Orphans) > 0:
-		return errFound
+		return remedy.ErrFound
 	}
 	return nil
 }
 
 func errNotAll() error {
-	return blind(errors.New("gc: not everything could be removed"), "fix the errors above, and run it again")
+	return remedy.For(errors.New("gc: not everything could be removed"), "fix the errors above, and run it again")
 }
 
 // endLeases ends what a claim has leases of.
@@ -146,14 +148,14 @@ func (t *tool) endLeases(h *host, uid string, remove bool) error {
 			list[n].Error, failed = err.Error(), true
 		}
 	}
-	if err := t.print(list, func(w *tabwriter.Writer) { t.leasesTable(w, uid, list) }); err != nil {
+	if err := t.print(map[string]any{"claims": list}, func(w *tabwriter.Writer) { t.leasesTable(w, uid, list) }); err != nil {
 		return err
 	}
 	switch {
 	case failed:
 		return errNotAll()
 	case !remove && len(list) > 0:
-		return errFound
+		return remedy.ErrFound
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/ctl/capture"
 	"devinfo-cni.io/pkg/ctl/node"
+	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/hosttxt"
@@ -65,7 +66,7 @@ func (t *tool) machine() (*host, error) {
 	}
 	sys, err := sysfs.Open(settings.Sysfs)
 	if err != nil {
-		return nil, blind(err, "mount it there, or set sysfs in the node settings")
+		return nil, remedy.For(err, "mount it there, or set sysfs in the node settings")
 	}
 	bootID, err := journal.BootID()
 	if err != nil {
@@ -76,7 +77,7 @@ func (t *tool) machine() (*host, error) {
 		Settings:  settings,
 		Sys:       sys,
 		Finder:    &discovery.Finder{Interfaces: kernel, Switches: kernel},
-		ClaimDir:  cmp.Or(t.claimDir, state.DefaultDir),
+		ClaimDir:  cmp.Or(t.claimDir, state.NodeDir()),
 		BootID:    bootID,
 		NetnsGone: link.NetnsGone,
 	})}
@@ -92,25 +93,25 @@ func (h *host) writable(command string) error {
 	if h.captured == "" {
 		return nil
 	}
-	return usage("leave --host out, and run it on the node itself", "%s: %s is a captured host, and cannot be changed", command, h.captured)
+	return remedy.Misuse("leave --host out, and run it on the node itself", "%s: %s is a captured host, and cannot be changed", command, h.captured)
 }
 
 // capturedHost is the host in the file that --host names. Its files are unpacked
 // into a directory that only we may read, until close.
 func (t *tool) capturedHost() (*host, error) {
-	const remedy = "make one with: devinfoctl capture -o FILE.txtar"
+	const again = "make one with: devinfoctl capture -o FILE.txtar"
 	file, err := hosttxt.Load(t.hostFile)
 	if err != nil {
-		return nil, blind(fmt.Errorf("--host: %w", err), remedy)
+		return nil, remedy.For(fmt.Errorf("--host: %w", err), again)
 	}
 	links, err := linkhost.New(file)
 	if err != nil {
-		return nil, blind(fmt.Errorf("--host: %s: %w", t.hostFile, err), remedy)
+		return nil, remedy.For(fmt.Errorf("--host: %s: %w", t.hostFile, err), again)
 	}
 	was := capture.State{Settings: config.DefaultNode()}
 	if data := file.File("node/node.json"); data != nil {
 		if err := json.Unmarshal(data, &was); err != nil {
-			return nil, blind(fmt.Errorf("--host: %s: node/node.json: %w", t.hostFile, err), remedy)
+			return nil, remedy.For(fmt.Errorf("--host: %s: node/node.json: %w", t.hostFile, err), again)
 		}
 	}
 	if t.nodeFile != "" {

@@ -8,7 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/node"
+	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/link"
 )
 
@@ -37,7 +39,7 @@ func inspectCommand(t *tool) *cobra.Command {
 		Short:             "what ADD would write for a device, and where each fact comes from",
 		Long:              inspectHelp,
 		Example:           inspectExample,
-		Args:              exactly("DEVICE"),
+		Args:              commandline.Args(1, "DEVICE"),
 		ValidArgsFunction: t.completeDevices,
 		RunE: func(_ *cobra.Command, args []string) error {
 			s.Name = args[0]
@@ -47,7 +49,7 @@ func inspectCommand(t *tool) *cobra.Command {
 				}
 			}
 			if s.Netns != "" && s.As != "" && s.As != node.AsInterface {
-				return usage("leave one of the two out", "--netns is for interfaces, but --as says %s", s.As)
+				return remedy.Misuse("leave one of the two out", "--netns is for interfaces, but --as says %s", s.As)
 			}
 			if s.Netns != "" && !strings.Contains(s.Netns, "/") { // as ip -n
 				s.Netns = "/run/netns/" + s.Netns
@@ -76,7 +78,7 @@ func (t *tool) inspect(s node.Subject) error {
 		return err
 	}
 	if in.Problem != "" {
-		return errFound
+		return remedy.ErrFound
 	}
 	return nil
 }
@@ -85,11 +87,11 @@ func (t *tool) inspect(s node.Subject) error {
 func (h *host) explained(err error) error {
 	switch {
 	case errors.Is(err, errPermission) && h.captured != "":
-		return blind(err, "capture the host as root")
+		return remedy.For(err, "capture the host as root")
 	case errors.Is(err, errPermission):
-		return blind(err, "run as root")
+		return remedy.For(err, "run as root")
 	case errors.Is(err, link.ErrNoNetns):
-		return blind(err, "devinfoctl list -o json has the network namespace of each attachment")
+		return remedy.For(err, "devinfoctl list -o json has the network namespace of each attachment")
 	}
 	return err
 }

@@ -12,19 +12,22 @@ import (
 	"github.com/spf13/cobra"
 
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/ctl/commandline"
+	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/pkg/journal"
 )
 
 const installHelp = `Puts the plugin into the directory that the container runtime starts plugins from.
 
-The new file is written beside the old one, run with CNI_COMMAND=VERSION, and only then
-renamed: there is a whole plugin at every moment, and a running one keeps the old file.
+The plugin is run with CNI_COMMAND=VERSION. If it answers, it is copied beside the old one, and the
+copy renamed: there is a whole plugin at every moment, and a running one keeps the old file.
 Installing what is already there changes nothing.
 
-A file that is no devinfo plugin stays, unless --replace-foreign is given, which is an error.
-If the journal has entries that the plugin cannot read, nothing is installed: it would take
-for free what pods have.`
+It is an error, and nothing changes, if a file of the plugin's name is there that is not a devinfo
+plugin, unless --replace-foreign is given or devinfo-agent once put the plugin there; or if the
+journal has entries that the plugin cannot read: it would take for free what pods have. What
+--from names is put there without these rules if it does not say its version by --version.`
 
 const installExample = `  devinfoctl install --cni-bin-dir /opt/cni/bin
   devinfoctl install --cni-bin-dir /host/opt/cni/bin --from /plugins/devinfo`
@@ -39,13 +42,13 @@ func installCommand(t *tool) *cobra.Command {
 		Short:   "put the plugin where the container runtime finds it",
 		Long:    installHelp,
 		Example: installExample,
-		Args:    none,
+		Args:    commandline.Args(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if p.Dir == "" {
-				return usage("on most nodes it is /opt/cni/bin; the container runtime's configuration names it", "install: --cni-bin-dir is missing")
+				return remedy.Misuse("on most nodes it is /opt/cni/bin; the container runtime's configuration names it", "install: --cni-bin-dir is missing")
 			}
 			if t.hostFile != "" {
-				return usage("leave --host out", "install: a captured host cannot be changed")
+				return remedy.Misuse("leave --host out", "install: a captured host cannot be changed")
 			}
 			return t.install(cmd.Context(), &p)
 		},
@@ -61,7 +64,7 @@ func (t *tool) install(ctx context.Context, p *install.Plugin) error {
 	if p.From == "" {
 		self, err := os.Executable()
 		if err != nil {
-			return blind(fmt.Errorf("install: %w", err), "name the plugin's file by --from")
+			return remedy.For(fmt.Errorf("install: %w", err), "name the plugin's file by --from")
 		}
 		p.From = filepath.Join(filepath.Dir(self), pluginName)
 	}
@@ -103,13 +106,13 @@ func installError(err error, dir, from string) error {
 	var path *fs.PathError
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && errors.As(err, &path) && path.Path == from:
-		return blind(err, "build it (make build), or name the plugin's file by --from")
+		return remedy.For(err, "build it (make build), or name the plugin's file by --from")
 	case errors.Is(err, fs.ErrNotExist):
-		return blind(err, dir+" must exist: it is where the container runtime looks for plugins")
+		return remedy.For(err, dir+" must exist: it is where the container runtime looks for plugins")
 	case errors.Is(err, errReadOnly):
-		return blind(err, dir+" is on a file system that is mounted read-only: mount it writable, or name the runtime's other plugin directory")
-	case errors.Is(err, fs.ErrPermission):
-		return blind(err, "run as root, or as the owner of "+dir)
+		return remedy.For(err, dir+" is on a file system that is mounted read-only: mount it writable, or name the runtime's other plugin directory")
+	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
+		return remedy.For(err, "run as root, or as the owner of "+dir)
 	}
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/test/undertest"
 )
@@ -33,7 +35,7 @@ const speaks = `echo '{"cniVersion": "1.1.0", "supportedVersions": ["1.0.0", "1.
 func installed(t *testing.T, dir, from string) install.Installation {
 	t.Helper()
 	o := ctl("install", "--cni-bin-dir", dir, "--from", from, "-o", "json")
-	if o.exit != exitOK || o.stderr != "" {
+	if o.exit != 0 || o.stderr != "" {
 		t.Fatalf("%+v", o)
 	}
 	var done install.Installation
@@ -99,7 +101,7 @@ func TestInstallOfWhatDoesNotRunChangesNothing(t *testing.T) {
 		old := fakePlugin(t, bin, speaks)
 		want := read(t, old)
 		o := ctl("install", "--cni-bin-dir", bin, "--from", fakePlugin(t, t.TempDir(), body))
-		if o.exit != exitBlind || o.stdout != "" || !strings.Contains(o.stderr, "does not run here: VERSION") || !bytes.Equal(read(t, old), want) {
+		if o.exit != remedy.Blind || o.stdout != "" || !strings.Contains(o.stderr, "does not run here: VERSION") || !bytes.Equal(read(t, old), want) {
 			t.Errorf("%s: %+v", name, o)
 		}
 		alone(t, bin)
@@ -125,13 +127,13 @@ func TestInstallRefusesWithARemedy(t *testing.T) {
 		exit int
 		says []string
 	}{
-		{nil, exitUsage, []string{"--cni-bin-dir is missing", "/opt/cni/bin"}},
-		{[]string{"--cni-bin-dir", taken, "--from", good}, exitBlind, []string{" is not a regular file (mode d", "move it away"}},
-		{[]string{"--cni-bin-dir", bin, "--from", bin}, exitBlind, []string{bin + " is not a regular file"}},
-		{[]string{"--cni-bin-dir", bin, "--from", bin + "/nothing"}, exitBlind, []string{"no such file", "--from"}},
-		{[]string{"--cni-bin-dir", bin + "/nothing", "--from", good}, exitBlind, []string{"no such file", "must exist"}},
-		{[]string{"--cni-bin-dir", "/proc", "--from", good}, exitBlind, []string{"/proc"}},
-		{[]string{"--host", hosts + "i40e.txtar", "--cni-bin-dir", bin}, exitUsage, []string{"captured host", "leave --host out"}},
+		{nil, remedy.Usage, []string{"--cni-bin-dir is missing", "/opt/cni/bin"}},
+		{[]string{"--cni-bin-dir", taken, "--from", good}, remedy.Blind, []string{" is not a regular file (mode d", "move it away"}},
+		{[]string{"--cni-bin-dir", bin, "--from", bin}, remedy.Blind, []string{bin + " is not a regular file"}},
+		{[]string{"--cni-bin-dir", bin, "--from", bin + "/nothing"}, remedy.Blind, []string{"no such file", "--from"}},
+		{[]string{"--cni-bin-dir", bin + "/nothing", "--from", good}, remedy.Blind, []string{"no such file", "must exist"}},
+		{[]string{"--cni-bin-dir", "/proc", "--from", good}, remedy.Blind, []string{"/proc"}},
+		{[]string{"--host", hosts + "i40e.txtar", "--cni-bin-dir", bin}, remedy.Usage, []string{"captured host", "leave --host out"}},
 	} {
 		o := ctl(append([]string{"install"}, c.args...)...)
 		for _, says := range c.says {
@@ -149,12 +151,12 @@ func TestInstallRefusesIfItDoesNotSeeTheJournalThatTheSettingsName(t *testing.T)
 	plugin := filepath.Join(t.TempDir(), "devinfo")
 	undertest.Programs(t, plugin, "", "../devinfo")
 	bin, settings := t.TempDir(), filepath.Join(t.TempDir(), "node.json")
-	for stateDir, exit := range map[string]int{"/proc/none/state": exitBlind, filepath.Join(t.TempDir(), "state"): exitOK} {
+	for stateDir, exit := range map[string]int{"/proc/none/state": remedy.Blind, filepath.Join(t.TempDir(), "state"): 0} {
 		if err := os.WriteFile(settings, fmt.Appendf(nil, `{"stateDir": %q}`, stateDir), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		o := ctl("--node-config", settings, "install", "--cni-bin-dir", bin, "--from", plugin)
-		if o.exit != exit || exit != exitOK && !strings.Contains(o.stderr, "stateDir: "+stateDir+" is not there and cannot be made") || strings.Contains(o.stderr, bin) {
+		if o.exit != exit || exit != 0 && !strings.Contains(o.stderr, "stateDir: "+stateDir+" is not there and cannot be made") || strings.Contains(o.stderr, bin) {
 			t.Errorf("%+v", o)
 		}
 		if err := os.RemoveAll(filepath.Join(bin, "devinfo")); err != nil {
@@ -172,8 +174,16 @@ func TestDirectoryThatMayNotBeWrittenIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := ctl("install", "--cni-bin-dir", bin, "--from", fakePlugin(t, t.TempDir(), speaks))
-	if o.exit != exitBlind || !strings.Contains(o.stderr, "permission denied\n  run as root, or as the owner of "+bin) {
+	if o.exit != remedy.Blind || !strings.Contains(o.stderr, "permission denied\n  run as root, or as the owner of "+bin) {
 		t.Errorf("%+v", o)
+	}
+}
+
+// Root is told by the error itself what keeps it from writing.
+func TestRootIsNotToldToBeRoot(t *testing.T) {
+	err := installError(&fs.PathError{Op: "open", Path: "/bin/.devinfo", Err: fs.ErrPermission}, "/bin", "/from")
+	if found := new(remedy.Error); errors.As(err, &found) == (os.Geteuid() == 0) {
+		t.Errorf("%#v", err)
 	}
 }
 

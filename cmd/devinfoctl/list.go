@@ -9,7 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"devinfo-cni.io/pkg/audit"
+	"devinfo-cni.io/pkg/check"
+	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/ctl/topology"
 	"devinfo-cni.io/pkg/journal"
@@ -58,7 +59,7 @@ func listCommand(t *tool) *cobra.Command {
 		Short:   "the attachments of the node, and what has become of them",
 		Long:    listHelp,
 		Example: listExample,
-		Args:    none,
+		Args:    commandline.Args(0),
 		RunE: func(*cobra.Command, []string) error {
 			h, err := t.host()
 			if err != nil {
@@ -84,7 +85,7 @@ func (f filter) of(h *host) ([]node.Attachment, error) {
 	list, err := h.Attachments()
 	return slices.DeleteFunc(list, func(a node.Attachment) bool {
 		namespace, _, _ := strings.Cut(a.Pod, "/")
-		return f.namespace != "" && namespace != f.namespace || f.abandoned && a.State != audit.Abandoned
+		return f.namespace != "" && namespace != f.namespace || f.abandoned && a.State != check.Abandoned
 	}), err
 }
 
@@ -131,7 +132,7 @@ func wideRows(h *host, list []node.Attachment) [][]string {
 			file = filepath.Base(file)
 		}
 		rows = append(rows, []string{
-			a.Pod, shortID(a.ContainerID), a.Network, a.IfName, a.Type, deviceOf(a), a.Claim, shorten(a.ContainerID, file), shorten(a.ContainerID, a.CDI), string(a.State),
+			a.Pod, node.ShortID(a.ContainerID), a.Network, a.IfName, a.Type, deviceOf(a), a.Claim, shorten(a.ContainerID, file), shorten(a.ContainerID, a.CDI), string(a.State),
 		})
 	}
 	return rows
@@ -145,17 +146,14 @@ func deviceOf(a node.Attachment) string {
 	return a.Device
 }
 
-// shortID is a container's ID as people know it, the first twelve digits.
-func shortID(id string) string { return id[:min(12, len(id))] }
-
 // shorten cuts the container's ID in a name that has it whole.
 func shorten(id, name string) string {
 	if len(id) <= 16 { // nothing would be gained
 		return name
 	}
-	return strings.ReplaceAll(name, id, shortID(id)+"…")
+	return strings.ReplaceAll(name, id, node.ShortID(id)+"…")
 }
 
-func colourOf(s audit.State) colour {
+func colourOf(s check.State) colour {
 	return map[topology.Health]colour{topology.Good: green, topology.Pending: yellow, topology.Bad: red}[topology.HealthOf(s)]
 }

@@ -5,10 +5,11 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/pkg/ctl/remedy"
 )
 
 // width is the number of columns of the terminal; 0 = no terminal, no limit.
@@ -129,10 +130,5 @@ func printable(text string) string {
 	if text == "" {
 		return "-"
 	}
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return unicode.ReplacementChar
-	}, text)
+	return remedy.Printable(text)
 }

@@ -6,6 +6,8 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+
+	"devinfo-cni.io/pkg/ctl/commandline"
 )
 
 const offeredHelp = `Lists the devices of the node that rules of cni-dra-driver name: as what each is offered to
@@ -14,7 +16,7 @@ name no device; topology shows all devices.`
 
 func offeredCommand(t *tool) *cobra.Command {
 	return &cobra.Command{
-		Use: "offered", Short: "what cni-dra-driver offers of the node, to whom it is given, and why the rest is not", Long: offeredHelp, Args: none,
+		Use: "offered", Short: "what cni-dra-driver offers of the node, to whom it is given, and why the rest is not", Long: offeredHelp, Args: commandline.Args(0),
 		Example: "  devinfoctl offered\n  devinfoctl offered -o json",
 		RunE: func(*cobra.Command, []string) error {
 			h, err := t.host()
@@ -26,7 +28,11 @@ func offeredCommand(t *tool) *cobra.Command {
 				return err
 			}
 			return t.print(map[string]any{"devices": list}, func(w *tabwriter.Writer) {
-				if len(list) == 0 {
+				switch {
+				case !h.FileThere(h.ClaimDir):
+					fmt.Fprintf(w, "there is no %s: cni-dra-driver has not run on this node, or its state is elsewhere, below the kubelet's directory (--dra-state-dir)\n", h.ClaimDir)
+					return
+				case len(list) == 0:
 					fmt.Fprintln(w, "cni-dra-driver offers no devices of this node")
 					return
 				}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/dra/state"
 )
 
@@ -68,13 +69,13 @@ func TestTopologyShowsWhatIsOfferedAndWhoHasIt(t *testing.T) {
 		}
 		if scrub {
 			public := filepath.Join(t.TempDir(), "public.txtar")
-			if o := ctl("--host", host, "capture", "--scrub", "-o", public); o.exit != exitOK {
+			if o := ctl("--host", host, "capture", "--scrub", "-o", public); o.exit != 0 {
 				t.Fatal(o.stderr)
 			}
 			host = public
 		}
 		o := ctl("--host", host, "topology")
-		if o.exit != exitOK || o.stderr != "" {
+		if o.exit != 0 || o.stderr != "" {
 			t.Fatalf("%+v", o)
 		}
 		if scrub { // pods and claims have other names
@@ -104,7 +105,7 @@ pci-0000-03-00-0           pf      0000:03:00.0    shared     -           -
 pci-0000-03-00-2           vf      0000:03:00.2    no         -           pod shop/web-7 has it from device plugin example.com/vf
 pci-0000-03-00-5           vf      0000:03:00.5    exclusive  -           -
 `
-	if o := ctl("--host", host, "offered"); o.stdout != want || o.exit != exitOK {
+	if o := ctl("--host", host, "offered"); o.stdout != want || o.exit != 0 {
 		t.Errorf("%+v", o)
 	}
 	if o := ctl("--host", host, "offered", "-o", "json"); !strings.Contains(o.stdout, `"givenTo": [
@@ -112,8 +113,20 @@ pci-0000-03-00-5           vf      0000:03:00.5    exclusive  -           -
       ]`) {
 		t.Errorf("%+v", o)
 	}
-	if o := ctl("--host", nodeHost, "offered"); o.stdout != "cni-dra-driver offers no devices of this node\n" {
+	if o := ctl("--host", offering(t, map[string]string{"u1.json": ofSF}), "offered"); o.stdout != "cni-dra-driver offers no devices of this node\n" {
 		t.Errorf("%+v", o)
+	}
+	if o := ctl("--host", nodeHost, "offered"); !strings.HasPrefix(o.stdout, "there is no "+state.DefaultDir+": ") || !strings.Contains(o.stdout, "--dra-state-dir") {
+		t.Errorf("%+v", o)
+	}
+}
+
+// The kubelet may have its directory elsewhere, and the DaemonSet says where.
+func TestTheStateOfTheDriverIsWhereTheEnvironmentSays(t *testing.T) {
+	n := newNode(t)
+	t.Setenv(state.DirVariable, n.claim(ofSF))
+	if got := n.ctl("list"); !strings.Contains(got, "shop/web-0") {
+		t.Errorf("got %s", got)
 	}
 }
 
@@ -134,16 +147,16 @@ func TestDoctorNamesTheRulesThatNameNoDevice(t *testing.T) {
 func TestCheckSaysThatTheRulesAreInvalid(t *testing.T) {
 	const problem = `--devices: /etc/devices.yaml: devices[0].as: it is missing`
 	host := offering(t, map[string]string{state.OfferFile: `{"rules": "/etc/devices.yaml", "problem": "` + problem + `"}`})
-	if o := ctl("--host", host, "check"); o.exit != exitFound || !strings.Contains(o.stderr, problem) || !strings.Contains(o.stderr, "correct the rules") {
+	if o := ctl("--host", host, "check"); o.exit != remedy.Found || !strings.Contains(o.stderr, problem) || !strings.Contains(o.stderr, "correct the rules") {
 		t.Errorf("%+v", o)
 	}
 	if o := ctl("--host", host, "check", "sriov-net/9faf"); strings.Contains(o.stderr, problem) {
 		t.Errorf("of one attachment it says %s", o.stderr)
 	}
-	if o := ctl("--host", host, "topology"); o.exit != exitOK || !strings.Contains(o.stderr, problem) {
+	if o := ctl("--host", host, "topology"); o.exit != 0 || !strings.Contains(o.stderr, problem) {
 		t.Errorf("%+v", o)
 	}
-	if o := ctl("--host", offering(t, map[string]string{state.OfferFile: "{"}), "check"); o.exit != exitBlind {
+	if o := ctl("--host", offering(t, map[string]string{state.OfferFile: "{"}), "check"); o.exit != remedy.Blind {
 		t.Errorf("torn: %+v", o)
 	}
 }

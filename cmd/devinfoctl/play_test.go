@@ -22,7 +22,7 @@ func (o outcome) seen() string {
 	for line := range strings.Lines(o.stderr) {
 		b.WriteString("! " + line)
 	}
-	if o.exit != exitOK {
+	if o.exit != 0 {
 		fmt.Fprintf(&b, "exit %d\n", o.exit)
 	}
 	return b.String()

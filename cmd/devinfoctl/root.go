@@ -16,6 +16,7 @@ import (
 	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/ctl/commandline"
+	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/dra/state"
 )
 
@@ -29,7 +30,7 @@ type tool struct {
 	hostFile string // --host; "" = the machine that we run on
 	hostRoot string // --host-root; "" = /
 	nodeFile string // --node-config; "" = the plugin's own
-	claimDir string // --dra-state-dir; "" = the usual one
+	claimDir string // --dra-state-dir; "" = the node's usual one
 
 	tolerant    bool // invalid node settings are noted in nodeProblem
 	nodeProblem string
@@ -76,7 +77,6 @@ func newRoot(t *tool) *cobra.Command {
 		Short:         "see, check and explain device information on a node",
 		Long:          rootHelp,
 		Example:       rootExample,
-		Version:       build.Read().String(),
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -86,7 +86,7 @@ func newRoot(t *tool) *cobra.Command {
 	flags.StringVar(&t.hostFile, "host", "", "look at the host captured in this `file`, not at this machine")
 	flags.StringVar(&t.hostRoot, "host-root", "", "look at the node whose root is mounted at this `directory`, as from there: /host in cni-dra-driver's container")
 	flags.StringVar(&t.nodeFile, "node-config", "", "node settings `file` (default $DEVINFO_NODE_CONFIG, else "+config.NodeFile+")")
-	flags.StringVar(&t.claimDir, "dra-state-dir", "", "`directory` of cni-dra-driver's records (default "+state.DefaultDir+")")
+	flags.StringVar(&t.claimDir, "dra-state-dir", "", "`directory` of cni-dra-driver's records (default $"+state.DirVariable+", else "+state.DefaultDir+")")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "wide", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = root.MarkPersistentFlagFilename("host", "txtar")
 	cobra.EnableCommandSorting = false
@@ -95,7 +95,7 @@ func newRoot(t *tool) *cobra.Command {
 		t.start(cmd)
 		root.AddCommand(cmd)
 	}
-	root.SetVersionTemplate("devinfoctl {{.Version}}\n")
+	commandline.Version(root, "devinfoctl "+build.Read().String())
 	commandline.Strict(root)
 	return root
 }
@@ -125,14 +125,14 @@ func (t *tool) enter() error {
 		return nil
 	}
 	if t.hostFile != "" {
-		return usage("leave one of the two out", "--host-root: --host is a captured host")
+		return remedy.Misuse("leave one of the two out", "--host-root: --host is a captured host")
 	}
 	err := syscall.Chroot(t.hostRoot)
 	if err == nil {
 		err = os.Chdir("/")
 	}
 	if err != nil {
-		return blind(fmt.Errorf("--host-root: %s: %w", t.hostRoot, err), "name the directory where the node's root is mounted, and run as root in a privileged container")
+		return remedy.For(fmt.Errorf("--host-root: %s: %w", t.hostRoot, err), "name the directory where the node's root is mounted, and run as root in a privileged container")
 	}
 	return nil
 }
@@ -142,7 +142,7 @@ func oneOf(flag, value string, allowed ...string) error {
 	if slices.Contains(allowed, value) {
 		return nil
 	}
-	return usage("give one of "+strings.Join(allowed, ", "), "--%s: unknown value %q", flag, value)
+	return remedy.Misuse("give one of "+strings.Join(allowed, ", "), "--%s: unknown value %q", flag, value)
 }
 
 // settingsPath is where the node's settings are.
@@ -154,7 +154,7 @@ func (t *tool) settingsPath() string {
 func (t *tool) settings() (config.Node, error) {
 	path := t.settingsPath()
 	if _, err := os.Stat(path); err != nil && t.nodeFile != "" {
-		return config.Node{}, blind(fmt.Errorf("--node-config: %w", err), "name a file that exists, or leave the flag out to use the defaults")
+		return config.Node{}, remedy.For(fmt.Errorf("--node-config: %w", err), "name a file that exists, or leave the flag out to use the defaults")
 	}
 	node, err := config.LoadNode(path)
 	if errors.Is(err, errPermission) && t.nodeFile == "" {
@@ -166,7 +166,7 @@ func (t *tool) settings() (config.Node, error) {
 		return node, nil
 	}
 	if err != nil {
-		return node, blind(err, "correct the file; the plugin refuses ADD with it too")
+		return node, remedy.For(err, "correct the file; the plugin refuses ADD with it too")
 	}
 	return node, nil
 }

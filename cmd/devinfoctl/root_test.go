@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"devinfo-cni.io/pkg/ctl/remedy"
 )
 
 func TestUsageErrorsExitWithTwoAndSayWhatHelps(t *testing.T) {
@@ -16,7 +18,7 @@ func TestUsageErrorsExitWithTwoAndSayWhatHelps(t *testing.T) {
 		"lst", "check a b", "help nonsense", "help list nonsense", "completion", "completion nonsense", "completion bash x", "validate", "version x",
 	} {
 		o := ctl(strings.Fields(args)...)
-		if o.exit != exitUsage || o.stdout != "" || !strings.HasPrefix(o.stderr, "devinfoctl: ") || strings.Count(o.stderr, "\n") != 2 {
+		if o.exit != remedy.Usage || o.stdout != "" || !strings.HasPrefix(o.stderr, "devinfoctl: ") || strings.Count(o.stderr, "\n") != 2 {
 			t.Errorf("%s: %+v", args, o)
 		}
 	}
@@ -33,7 +35,7 @@ func TestUsageErrorsNameWhatIsMissingOrMeant(t *testing.T) {
 		"list all":        "devinfoctl: list: unexpected argument \"all\"\n  see devinfoctl list --help\n",
 		"completion pwsh": "devinfoctl: completion: unknown shell \"pwsh\"\n  give one of bash, zsh, fish, powershell\n",
 	} {
-		if o := ctl(strings.Fields(args)...); o != (outcome{"", want, exitUsage}) {
+		if o := ctl(strings.Fields(args)...); o != (outcome{"", want, remedy.Usage}) {
 			t.Errorf("%s: %+v", args, o)
 		}
 	}
@@ -42,7 +44,7 @@ func TestUsageErrorsNameWhatIsMissingOrMeant(t *testing.T) {
 func TestVersionSaysWhatItWasBuiltFrom(t *testing.T) {
 	for _, args := range []string{"version", "--version"} {
 		o := ctl(args)
-		if o.exit != exitOK || !strings.HasPrefix(o.stdout, "devinfoctl ") || !strings.HasSuffix(o.stdout, ", "+runtime.Version()+"\n") {
+		if o.exit != 0 || !strings.HasPrefix(o.stdout, "devinfoctl ") || !strings.HasSuffix(o.stdout, ", "+runtime.Version()+"\n") {
 			t.Errorf("%s: %+v", args, o)
 		}
 	}
@@ -60,7 +62,7 @@ func TestHostsThatCannotBeReadExitWithThree(t *testing.T) {
 		"--host ../../README.md list", "--host nowhere.txtar topology", "--host " + broken + " topology", "--node-config nowhere.json topology",
 	} {
 		o := ctl(strings.Fields(args)...)
-		if o.exit != exitBlind || o.stdout != "" || strings.Count(o.stderr, "\n") != 2 {
+		if o.exit != remedy.Blind || o.stdout != "" || strings.Count(o.stderr, "\n") != 2 {
 			t.Errorf("%s: %+v", args, o)
 		}
 	}
@@ -82,7 +84,7 @@ func TestDevicesAndAttachmentsComplete(t *testing.T) {
 		"__complete topology -o d":                                "tree\ndot\njson\nyaml\n:4\n",
 		"__complete inspect --as v":                               "pci\nauxiliary\nvdpa\ninterface\n:4\n",
 	} {
-		if o := ctl(strings.Fields(args)...); o.exit != exitOK || o.stdout != want {
+		if o := ctl(strings.Fields(args)...); o.exit != 0 || o.stdout != want {
 			t.Errorf("%s: %+v; want %q", args, o, want)
 		}
 	}
@@ -118,10 +120,10 @@ func TestSettingsThatMayNotBeReadAreTheDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("DEVINFO_NODE_CONFIG", file)
-	if o := ctl("topology"); o.exit != exitOK || !strings.Contains(o.stderr, "permission denied; the defaults are used\n") {
+	if o := ctl("topology"); o.exit != 0 || !strings.Contains(o.stderr, "permission denied; the defaults are used\n") {
 		t.Errorf("%+v", o)
 	}
-	if o := ctl("--node-config", file, "topology"); o.exit != exitBlind {
+	if o := ctl("--node-config", file, "topology"); o.exit != remedy.Blind {
 		t.Errorf("--node-config: %+v", o)
 	}
 }

@@ -9,7 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"devinfo-cni.io/pkg/audit"
+	"devinfo-cni.io/pkg/check"
+	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/ctl/topology"
 	"devinfo-cni.io/pkg/dra/state"
@@ -40,7 +41,7 @@ func topologyCommand(t *tool) *cobra.Command {
 		Short:   "the network devices of the node, and who holds them",
 		Long:    topologyHelp,
 		Example: topologyExample,
-		Args:    none,
+		Args:    commandline.Args(0),
 		RunE: func(*cobra.Command, []string) error {
 			if err := oneOf("output", output, formats...); err != nil {
 				return err
@@ -92,8 +93,8 @@ func (t *tool) paintStates(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
 		bare := strings.TrimSuffix(line, "\n")
-		if n := strings.LastIndex(bare, ": "); n >= 0 && slices.Contains(audit.States(), audit.State(bare[n+2:])) {
-			bare = bare[:n+2] + t.paint(colourOf(audit.State(bare[n+2:])), bare[n+2:])
+		if n := strings.LastIndex(bare, ": "); n >= 0 && slices.Contains(check.States(), check.State(bare[n+2:])) {
+			bare = bare[:n+2] + t.paint(colourOf(check.State(bare[n+2:])), bare[n+2:])
 		}
 		b.WriteString(bare + line[len(strings.TrimSuffix(line, "\n")):])
 	}

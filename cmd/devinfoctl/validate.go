@@ -17,7 +17,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"devinfo-cni.io/pkg/cniexec"
+	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/doctor"
+	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/ctl/validate"
 )
 
@@ -90,7 +92,7 @@ func validateCommand(t *tool) *cobra.Command {
 		Long:    validateHelp,
 		Example: validateExample,
 		Args: func(cmd *cobra.Command, args []string) error {
-			return exactly("FILE")(cmd, args[:min(1, len(args))])
+			return commandline.Args(1, "FILE")(cmd, args[:min(1, len(args))])
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := oneOf("kind", f.kind, names...); f.kind != "" && err != nil {
@@ -116,7 +118,7 @@ func validateCommand(t *tool) *cobra.Command {
 func (t *tool) validate(ctx context.Context, args []string, f validateFlags) error {
 	files, many, err := filesIn(args)
 	if err != nil {
-		return blind(err, "name a file that can be read, or - for standard input")
+		return remedy.For(err, "name a file that can be read, or - for standard input")
 	}
 	checker := validate.Checker{Plugin: pluginName, ClaimTypes: f.claimTypes}
 	checker.Find, checker.Versions = plugins(ctx, f.cniPath)
@@ -124,7 +126,7 @@ func (t *tool) validate(ctx context.Context, args []string, f validateFlags) err
 	checker.Classes = validate.Classes{}
 	for _, name := range files {
 		if texts[name], err = t.read(name); err != nil {
-			return blind(err, "name a file that can be read, or - for standard input")
+			return remedy.For(err, "name a file that can be read, or - for standard input")
 		}
 		maps.Copy(checker.Classes, validate.ClassesIn(texts[name]))
 	}
@@ -134,7 +136,7 @@ func (t *tool) validate(ctx context.Context, args []string, f validateFlags) err
 		if errors.Is(err, validate.ErrKind) && many {
 			continue
 		} else if errors.Is(err, validate.ErrKind) {
-			return usage("say what it is by --kind", "%s: %w", name, err)
+			return remedy.Misuse("say what it is by --kind", "%s: %w", name, err)
 		} else if err != nil {
 			return err
 		}
@@ -154,7 +156,7 @@ func (t *tool) validated(all []validation, f validateFlags) error {
 		return err
 	}
 	if slices.ContainsFunc(all, func(v validation) bool { return v.wrong(f.strict) > 0 }) {
-		return errFound
+		return remedy.ErrFound
 	}
 	return nil
 }
@@ -273,7 +275,7 @@ func (t *tool) validationTable(w *tabwriter.Writer, v validation, strict bool) {
 		fmt.Fprintf(w, "%s: %s: %s\n", printable(file), what, t.paint(green, "valid"))
 		return
 	}
-	fmt.Fprintf(w, "%s: %s: %s, %s\n", printable(file), what, count(errs, "error"), count(len(v.Findings)-errs, "warning"))
+	fmt.Fprintf(w, "%s: %s: %s, %s\n", printable(file), what, doctor.Count(errs, "error"), doctor.Count(len(v.Findings)-errs, "warning"))
 	for _, f := range v.Findings {
 		level := t.paint(red, "error")
 		if f.Warning && !strict {
@@ -284,11 +286,4 @@ func (t *tool) validationTable(w *tabwriter.Writer, v validation, strict bool) {
 		}
 		fmt.Fprintf(w, "  %s: %s\n", level, f)
 	}
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

@@ -5,6 +5,8 @@ import (
 	"io"
 	"strings"
 	"testing"
+
+	"devinfo-cni.io/pkg/ctl/remedy"
 )
 
 // endless is a text without end.
@@ -22,10 +24,10 @@ func TestValidateReadsStandardInputAsFarAsItMust(t *testing.T) {
 		exit  int
 		want  string
 	}{
-		"good":    {strings.NewReader(`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:03:00.3"}}`), exitOK, "-: device-info (it has the key \"pci\"): valid\n"},
-		"endless": {input, exitFound, "-: unreadable: 1 error, 0 warnings\n  error: the text has more than 4 MiB\n"},
-		"nothing": {strings.NewReader(""), exitFound, "-: unreadable: 1 error, 0 warnings\n  error: the text is empty\n"},
-		"deep":    {strings.NewReader(strings.Repeat("[", 1<<20)), exitFound, "-: unreadable: 1 error, 0 warnings\n  line 1: error: the text is not JSON: line 1, byte 10001: invalid character '[' exceeded max depth\n"},
+		"good":    {strings.NewReader(`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:03:00.3"}}`), 0, "-: device-info (it has the key \"pci\"): valid\n"},
+		"endless": {input, remedy.Found, "-: unreadable: 1 error, 0 warnings\n  error: the text has more than 4 MiB\n"},
+		"nothing": {strings.NewReader(""), remedy.Found, "-: unreadable: 1 error, 0 warnings\n  error: the text is empty\n"},
+		"deep":    {strings.NewReader(strings.Repeat("[", 1<<20)), remedy.Found, "-: unreadable: 1 error, 0 warnings\n  line 1: error: the text is not JSON: line 1, byte 10001: invalid character '[' exceeded max depth\n"},
 	} {
 		var stdout, stderr bytes.Buffer
 		exit := run([]string{"validate", "-"}, test.stdin, &stdout, &stderr)

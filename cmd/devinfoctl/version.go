@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"devinfo-cni.io/pkg/build"
+	"devinfo-cni.io/pkg/ctl/commandline"
 )
 
 const versionHelp = `Shows what this program was built from: the version of the module, the commit, whether
@@ -19,7 +20,7 @@ func versionCommand(t *tool) *cobra.Command {
 		Short:   "what this program was built from",
 		Long:    versionHelp,
 		Example: "  devinfoctl version\n  devinfoctl version -o json",
-		Args:    none,
+		Args:    commandline.Args(0),
 		RunE: func(*cobra.Command, []string) error {
 			info := build.Read()
 			return t.print(info, func(w *tabwriter.Writer) { fmt.Fprintln(w, "devinfoctl", info) })

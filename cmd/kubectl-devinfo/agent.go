@@ -13,6 +13,8 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/streaming/pkg/httpstream"
+
+	"devinfo-cni.io/pkg/ctl/remedy"
 )
 
 // The DaemonSets give their pods these labels. Anyone may give them to theirs, so they count
@@ -55,7 +57,7 @@ func (t *tool) agentFlags(cmd *cobra.Command) {
 
 func node(_ *cobra.Command, args []string) error {
 	if len(args) == 0 {
-		return usage("kubectl get nodes lists them", "NODE is missing")
+		return remedy.Misuse("kubectl get nodes lists them", "NODE is missing")
 	}
 	return nil
 }

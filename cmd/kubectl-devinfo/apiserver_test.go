@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -32,6 +33,7 @@ import (
 type apiServer struct {
 	*httptest.Server
 	objects map[string][]runtime.Object // by resource
+	before  func(*http.Request)         // is called with each; nil = nothing
 
 	mu       sync.Mutex
 	requests []string
@@ -67,6 +69,9 @@ func (s *apiServer) run(t *testing.T, tool *tool, args ...string) (code int) {
 }
 
 func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if s.before != nil {
+		s.before(r)
+	}
 	_, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/v1/")
 	parts, namespace := strings.Split(path, "/"), ""
 	if parts[0] == "namespaces" {
@@ -209,6 +214,38 @@ func TestNoMoreIsReadThanIsShown(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A list is shown as it is read: what is held of it does not grow with the cluster.
+func TestALongListIsShownPortionByPortion(t *testing.T) {
+	s := newAPIServer(t, fleet(120)...)
+	tool, stdout, stderr := s.tool(t)
+	tool.portion = 100
+	shown := make(chan struct{})
+	tool.Out = &begun{Writer: stdout, begin: sync.OnceFunc(func() { close(shown) })}
+	s.before = func(r *http.Request) {
+		if r.URL.Query().Get("continue") == "1000" && strings.HasSuffix(r.URL.Path, "/pods") {
+			select {
+			case <-shown:
+			case <-time.After(time.Minute):
+				t.Error("nothing is shown before the last page is read")
+			}
+		}
+	}
+	if code := s.run(t, tool, "-A"); code != 0 || strings.Count(stdout.String(), "\n") != 1201 || strings.Count(stdout.String(), "NAMESPACE") != 1 {
+		t.Errorf("exit code %d: %s\n%s", code, stderr, stdout)
+	}
+}
+
+// begun tells that something is written.
+type begun struct {
+	io.Writer
+	begin func()
+}
+
+func (b *begun) Write(p []byte) (int, error) {
+	b.begin()
+	return b.Writer.Write(p)
 }
 
 // By client-go's default there are 5 requests per second.

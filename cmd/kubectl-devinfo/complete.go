@@ -1,9 +1,15 @@
 package main
 
 import (
+	"slices"
+
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
+
+	"devinfo-cni.io/pkg/cluster"
 )
 
 func (t *tool) nodeFlag(cmd *cobra.Command, usage string) {
@@ -14,27 +20,27 @@ func (t *tool) nodeFlag(cmd *cobra.Command, usage string) {
 }
 
 func (t *tool) completeNodes(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return t.complete(args, func(client kubernetes.Interface) (names []string, err error) {
-		list, err := client.CoreV1().Nodes().List(cmd.Context(), metav1.ListOptions{})
-		if err == nil {
-			for _, n := range list.Items {
-				names = append(names, n.Name)
-			}
-		}
-		return names, err
+	return t.complete(args, func(client kubernetes.Interface) ([]string, error) {
+		return namesOf(client.CoreV1().Nodes().List(cmd.Context(), metav1.ListOptions{}))
 	})
 }
 
 func (t *tool) completeNamespaces(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return t.complete(nil, func(client kubernetes.Interface) (names []string, err error) {
-		list, err := client.CoreV1().Namespaces().List(cmd.Context(), metav1.ListOptions{})
-		if err == nil {
-			for _, n := range list.Items {
-				names = append(names, n.Name)
-			}
-		}
-		return names, err
+	return t.complete(nil, func(client kubernetes.Interface) ([]string, error) {
+		return namesOf(client.CoreV1().Namespaces().List(cmd.Context(), metav1.ListOptions{}))
 	})
+}
+
+// namesOf are those of the objects of a list.
+func namesOf(list runtime.Object, err error) (names []string, _ error) {
+	if err != nil {
+		return nil, err
+	}
+	err = meta.EachListItem(list, func(o runtime.Object) error {
+		names = append(names, o.(metav1.Object).GetName())
+		return nil
+	})
+	return names, err
 }
 
 // completePods completes the pods that have attachments.
@@ -45,13 +51,13 @@ func (t *tool) completePods(cmd *cobra.Command, args []string, _ string) ([]stri
 			return nil, err
 		}
 		t.fromNodes = fromNever
-		list, err := t.attachments(cmd.Context(), namespace)
-		for _, a := range list {
-			if len(names) == 0 || names[len(names)-1] != a.Pod {
+		err = t.attachments(cmd.Context(), namespace, func(list []cluster.Attachment) error {
+			for _, a := range list {
 				names = append(names, a.Pod)
 			}
-		}
-		return names, err
+			return nil
+		})
+		return slices.Compact(names), err
 	})
 }
 

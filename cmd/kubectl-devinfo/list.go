@@ -5,6 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"devinfo-cni.io/pkg/cluster"
 )
 
 func (t *tool) listCommand() *cobra.Command {
@@ -32,14 +34,21 @@ func (t *tool) list(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	list, err := t.attachments(cmd.Context(), namespace)
-	if err != nil {
+	list := []cluster.Attachment{} // in JSON it is not null
+	shown, paged := 0, t.sortBy == "" && t.output != "json" && t.output != "yaml" && !t.watched
+	err = t.attachments(cmd.Context(), namespace, func(portion []cluster.Attachment) error {
+		if shown += len(portion); paged && len(portion) > 0 {
+			return t.print(portion)
+		}
+		list = append(list, portion...)
+		return nil
+	})
+	switch {
+	case err != nil || paged && shown > 0:
 		return err
-	}
-	if t.watched {
+	case t.watched:
 		return t.watch(cmd.Context(), namespace, list)
-	}
-	if len(list) == 0 && t.output != "json" && t.output != "yaml" {
+	case shown == 0 && t.output != "json" && t.output != "yaml":
 		fmt.Fprintln(t.ErrOut, "No attachments found: no pod has a network-status with secondary networks, or a claim with network data.")
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"os"
 	"strings"
 	"testing"
 
@@ -22,6 +23,7 @@ import (
 
 	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/cluster"
+	"devinfo-cni.io/pkg/ctl/remedy"
 )
 
 // toolFor is the program on a cluster, and its standard error.
@@ -55,11 +57,15 @@ func dpdk() *corev1.Pod {
 	}
 }
 
+// The table is the documentation's.
 func TestTheTableNamesTheDeviceOfEachAttachment(t *testing.T) {
-	code, stdout, stderr := run(t, fake.NewClientset(dpdk()), "-A")
-	want := `NAMESPACE   POD      NETWORK     INTERFACE   TYPE   DEVICE         PF             REPRESENTOR   RDMA   CLAIM   NODE
-default     dpdk-0   sriov-net   net1        pci    0000:03:00.5   0000:03:00.0   eth7          -      -       n1
-`
+	page, err := os.ReadFile("../../docs/debugging.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, want, _ := strings.Cut(string(page), "$ kubectl devinfo -A\n")
+	want, _, _ = strings.Cut(want, "```")
+	code, stdout, stderr := run(t, fake.NewClientset(append(byClaim(), dpdk())...), "-A")
 	if diff := cmp.Diff(want, stdout); diff != "" || code != 0 || stderr != "" {
 		t.Errorf("exit code %d, stderr %q (-want +got):\n%s", code, stderr, diff)
 	}
@@ -178,6 +184,7 @@ func TestTheListIsSortedAsAskedAndGivesNames(t *testing.T) {
 		"-o name":                     "pod/aaa\npod/dpdk-0\n",
 		"-o name --sort-by {.device}": "pod/dpdk-0\npod/aaa\n",
 		"-o name --sort-by Device":    "pod/dpdk-0\npod/aaa\n",
+		"-o name --sort-by namespace": "pod/aaa\npod/dpdk-0\n",
 	} {
 		if code, stdout, stderr := run(t, fake.NewClientset(dpdk(), other), strings.Fields(args)...); code != 0 || stdout != want || stderr != "" {
 			t.Errorf("%s: exit code %d: %s%s", args, code, stdout, stderr)
@@ -234,7 +241,7 @@ func TestWhoFindsTheDeviceOfAClaim(t *testing.T) {
 
 func TestClaimsThatMayNotBeReadAreAWarning(t *testing.T) {
 	client := fake.NewClientset(append(byClaim(), dpdk())...)
-	client.PrependReactor("list", "resourceclaims", func(kubetesting.Action) (bool, runtime.Object, error) {
+	client.PrependReactor("*", "resourceclaims", func(kubetesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "resourceclaims"}, "", nil)
 	})
 	code, stdout, stderr := run(t, client, "-A")
@@ -249,17 +256,17 @@ func TestMistakesAreSaid(t *testing.T) {
 		says string
 		code int
 	}{
-		"no device":      {[]string{"who"}, "DEVICE is missing", exitUsage},
-		"no node":        {[]string{"doctor"}, "NODE is missing", exitUsage},
-		"no agent":       {[]string{"doctor", "n1"}, "no pod of devinfo-agent", exitBlind},
-		"no such node":   {[]string{"capture", "n2"}, `nodes "n2" not found`, exitBlind},
-		"no such pod":    {[]string{"pod", "web"}, `pods "web" not found`, exitBlind},
-		"unknown format": {[]string{"-o", "xml"}, "--output: unknown value \"xml\"\n  give wide, json, yaml or name", exitUsage},
-		"no such pods":   {[]string{"pod", "web", "-o", "xml"}, "--output", exitUsage}, // before anybody is asked
-		"by no column":   {[]string{"--sort-by", ".devices"}, "--sort-by: unknown column \".devices\"", exitUsage},
-		"from nowhere":   {[]string{"--from-nodes", "some"}, "--from-nodes", exitUsage},
-		"unknown flag":   {[]string{"--nodes"}, "--nodes", exitUsage},
-		"unknown verb":   {[]string{"whoo"}, "did you mean who?", exitUsage},
+		"no device":      {[]string{"who"}, "DEVICE is missing", remedy.Usage},
+		"no node":        {[]string{"doctor"}, "NODE is missing", remedy.Usage},
+		"no agent":       {[]string{"doctor", "n1"}, "no pod of devinfo-agent", remedy.Blind},
+		"no such node":   {[]string{"capture", "n2"}, `nodes "n2" not found`, remedy.Blind},
+		"no such pod":    {[]string{"pod", "web"}, `pods "web" not found`, remedy.Blind},
+		"unknown format": {[]string{"-o", "xml"}, "--output: unknown value \"xml\"\n  give wide, json, yaml or name", remedy.Usage},
+		"no such pods":   {[]string{"pod", "web", "-o", "xml"}, "--output", remedy.Usage}, // before anybody is asked
+		"by no column":   {[]string{"--sort-by", ".devices"}, "--sort-by: unknown column \".devices\"", remedy.Usage},
+		"from nowhere":   {[]string{"--from-nodes", "some"}, "--from-nodes", remedy.Usage},
+		"unknown flag":   {[]string{"--nodes"}, "--nodes", remedy.Usage},
+		"unknown verb":   {[]string{"whoo"}, "did you mean who?", remedy.Usage},
 	} {
 		t.Run(name, func(t *testing.T) {
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}

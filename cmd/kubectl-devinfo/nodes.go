@@ -6,12 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"devinfo-cni.io/pkg/cluster"
+	"devinfo-cni.io/pkg/ctl/remedy"
 )
 
 // The values of --from-nodes.
@@ -24,43 +25,57 @@ const (
 // The bounds of asking nodes.
 const (
 	askedNodes = 16 // by auto
-	askedAtA   = 8  // at a time
 	patience   = 15 * time.Second
 )
 
-// askNodes asks the nodes for the devices of attachments that the API lacks: devinfoctl list,
-// in the agents' pods. It says what is not known for that.
-func (t *tool) askNodes(ctx context.Context, list []cluster.Attachment) error {
-	nodes := cluster.Deviceless(list)
-	if t.fromNodes == fromNever || len(nodes) == 0 {
-		return nil
-	}
-	if left := len(nodes) - askedNodes; t.fromNodes == fromAuto && left > 0 {
-		t.note("%d nodes with networks of which the API names no device were not asked for it: %s; --from-nodes=always asks all, --node one", left, few(nodes[askedNodes:]))
-		nodes = nodes[:askedNodes]
+// agents are asked for the devices of attachments that the API lacks: devinfoctl list, in
+// their pods, each once.
+type agents struct {
+	*tool
+	answers map[string]answer // by node
+	left    []string          // nodes that were not asked
+}
+
+// ask fills in what agents know of attachments.
+func (g *agents) ask(ctx context.Context, list []cluster.Attachment) {
+	var nodes []string
+	for _, node := range cluster.Deviceless(list) {
+		_, asked := g.answers[node]
+		switch {
+		case g.fromNodes == fromNever || asked || slices.Contains(g.left, node):
+		case g.fromNodes == fromAuto && len(g.answers)+len(nodes) == askedNodes:
+			g.left = append(g.left, node)
+		default:
+			nodes = append(nodes, node)
+		}
 	}
 	answers := make([]answer, len(nodes))
-	slots := make(chan struct{}, askedAtA)
-	var all sync.WaitGroup
-	for n, node := range nodes {
-		all.Go(func() {
-			slots <- struct{}{}
-			defer func() { <-slots }()
-			answers[n] = t.askNode(ctx, node)
-		})
+	someAtATime(len(nodes), func(n int) { answers[n] = g.askNode(ctx, nodes[n]) })
+	if g.answers == nil {
+		g.answers = map[string]answer{}
 	}
-	all.Wait()
+	for n, node := range nodes {
+		g.answers[node] = answers[n]
+	}
+	for node, a := range g.answers {
+		cluster.Fill(list, node, a.records)
+	}
+}
+
+// report says what is not known because an agent was not asked, or did not answer.
+func (g *agents) report(ctx context.Context) error {
+	if len(g.left) > 0 {
+		g.note("%d nodes with networks of which the API names no device were not asked for it: %s; --from-nodes=always asks all, --node one", len(g.left), few(g.left))
+	}
 	var silent []string
 	var why error
-	for n, a := range answers {
-		if a.err != nil {
-			silent, why = append(silent, nodes[n]), a.err
-			continue
+	for _, node := range slices.Sorted(maps.Keys(g.answers)) {
+		if err := g.answers[node].err; err != nil {
+			silent, why = append(silent, node), err
 		}
-		cluster.Fill(list, nodes[n], a.records)
 	}
 	if len(silent) > 0 {
-		t.note("devices of networks that the API does not name are not known of %s: %v", few(silent), why)
+		g.note("devices of networks that the API does not name are not known of %s: %v", few(silent), why)
 	}
 	return ctx.Err()
 }
@@ -102,5 +117,5 @@ func validFromNodes(value string) error {
 	if slices.Contains([]string{fromAuto, fromNever, fromAlways}, value) {
 		return nil
 	}
-	return usage("give auto, never or always", "--from-nodes: unknown value %q", value)
+	return remedy.Misuse("give auto, never or always", "--from-nodes: unknown value %q", value)
 }

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"devinfo-cni.io/pkg/cluster"
+	"devinfo-cni.io/pkg/ctl/remedy"
 )
 
 func (t *tool) printFlags(cmd *cobra.Command) {
@@ -55,10 +56,10 @@ func (t *tool) print(list []cluster.Attachment) error {
 // validOutput checks the values of the flags of printFlags.
 func (t *tool) validOutput() error {
 	if !slices.Contains([]string{"", "wide", "json", "yaml", "name"}, t.output) {
-		return usage("give wide, json, yaml or name", "--output: unknown value %q", t.output)
+		return remedy.Misuse("give wide, json, yaml or name", "--output: unknown value %q", t.output)
 	}
 	if t.sortBy != "" && column(t.sortBy) == nil {
-		return usage("give a column of -o wide, in any case", "--sort-by: unknown column %q", t.sortBy)
+		return remedy.Misuse("give a column of -o wide, in any case", "--sort-by: unknown column %q", t.sortBy)
 	}
 	return validFromNodes(t.fromNodes)
 }
@@ -74,12 +75,13 @@ func column(name string) func(*cluster.Attachment) string {
 	return nil
 }
 
-// columns are those of the table; a wide one has all.
+// columns are those of the table, the first only for all namespaces; a wide one has all.
 var columns = []struct {
 	name  string
 	wide  bool
 	value func(a *cluster.Attachment) string
 }{
+	{"Namespace", false, func(a *cluster.Attachment) string { return a.Namespace }},
 	{"Pod", false, func(a *cluster.Attachment) string { return a.Pod }},
 	{"Network", false, func(a *cluster.Attachment) string { return a.Network }},
 	{"Interface", false, func(a *cluster.Attachment) string { return a.Interface }},
@@ -111,7 +113,10 @@ func source(a *cluster.Attachment) string {
 }
 
 func (t *tool) table(list []cluster.Attachment) error {
-	table := &metav1.Table{}
+	table, columns := &metav1.Table{}, columns
+	if !t.allNamespaces {
+		columns = columns[1:]
+	}
 	for _, c := range columns {
 		column := metav1.TableColumnDefinition{Name: c.name, Type: "string"}
 		if c.wide {
@@ -119,14 +124,8 @@ func (t *tool) table(list []cluster.Attachment) error {
 		}
 		table.ColumnDefinitions = append(table.ColumnDefinitions, column)
 	}
-	if t.allNamespaces {
-		table.ColumnDefinitions = append([]metav1.TableColumnDefinition{{Name: "Namespace", Type: "string"}}, table.ColumnDefinitions...)
-	}
 	for n := range list {
 		var cells []any
-		if t.allNamespaces {
-			cells = append(cells, list[n].Namespace)
-		}
 		for _, c := range columns {
 			cells = append(cells, orDash(c.value(&list[n])))
 		}
@@ -168,8 +167,8 @@ func (t *tool) details(list []cluster.Attachment) error {
 			fmt.Fprintln(w)
 		}
 		fmt.Fprintf(w, "%s\n", orDash(printers.EscapeTerminal(a.Interface)))
-		for _, c := range columns {
-			if value := c.value(a); value != "" && c.name != "Interface" && c.name != "Pod" {
+		for _, c := range columns[2:] { // of a pod that is named
+			if value := c.value(a); value != "" && c.name != "Interface" {
 				fmt.Fprintf(w, "  %s\t%s\n", strings.ToLower(c.name), printers.EscapeTerminal(value))
 			}
 		}

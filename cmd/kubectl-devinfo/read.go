@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -18,33 +20,131 @@ import (
 	"devinfo-cni.io/pkg/cluster"
 )
 
-// slicedNodes is of how many nodes slices are read at most.
-const slicedNodes = 50
+// The bounds of what is read.
+const (
+	portion     = 5000 // pods whose attachments are held at a time
+	namedClaims = 50   // claims that are read by their names, and not by a list of all
+	slicedNodes = 50   // nodes whose slices are read; if there are more, of none
+	asked       = 8    // requests at a time, of things by their names
+)
 
-// attachments are those of the pods of a namespace, "" for all, that the flags choose.
-func (t *tool) attachments(ctx context.Context, namespace string) ([]cluster.Attachment, error) {
+// A reading is one reading of the pods that the flags choose, and of what belongs to them.
+type reading struct {
+	*tool
+	client    kubernetes.Interface
+	namespace string // "" = all
+	view      cluster.View
+	agents    agents
+
+	portions  int  // taken
+	allClaims bool // they have been read
+	unsliced  bool // something is not shown for that
+}
+
+// attachments gives those of the pods of a namespace, "" for all, that the flags choose, a
+// portion of the pods at a time, or all at once if there are few.
+func (t *tool) attachments(ctx context.Context, namespace string, take func([]cluster.Attachment) error) error {
 	client, err := t.client()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	view := new(cluster.View)
+	r := &reading{tool: t, client: client, namespace: namespace, agents: agents{tool: t}}
 	err = each(ctx, t.chosen(), func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		return client.CoreV1().Pods(namespace).List(ctx, o)
-	}, view.Pod)
+	}, func(pod *corev1.Pod) (err error) {
+		if r.view.Pods() == t.portion {
+			err = r.take(ctx, take, true)
+		}
+		r.view.Pod(pod)
+		return err
+	})
+	if err == nil {
+		err = r.take(ctx, take, r.portions > 0)
+	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if t.node != "" {
-		err = t.claimsByName(ctx, client, view)
-	} else if len(view.Claims()) > 0 {
-		err = t.readable("resource claims are left out", each(ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return client.ResourceV1().ResourceClaims(namespace).List(ctx, o)
-		}, view.Claim))
+	if r.unsliced {
+		t.note("PF, representor and RDMA device of claims are not shown: slices are read of no node if there are more than %d; --node or a pod's name chooses", slicedNodes)
 	}
-	if err != nil {
-		return nil, err
+	return r.agents.report(ctx)
+}
+
+// take completes a portion of the pods, and gives their attachments.
+func (r *reading) take(ctx context.Context, to func([]cluster.Attachment) error, several bool) error {
+	if err := r.readClaims(ctx); err != nil {
+		return err
 	}
-	return t.completed(ctx, client, view)
+	nodes := r.view.Nodes()
+	if several || len(nodes) > slicedNodes {
+		r.unsliced, nodes = r.unsliced || len(nodes) > 0, nil
+	}
+	for _, node := range nodes {
+		if err := r.slices(ctx, node); err != nil {
+			return err
+		}
+	}
+	r.portions++
+	list := r.view.Take()
+	r.agents.ask(ctx, list)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return to(list)
+}
+
+// ofPod are the attachments of one pod.
+func (t *tool) ofPod(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod) (list []cluster.Attachment, err error) {
+	r := &reading{tool: t, client: client, namespace: pod.Namespace, agents: agents{tool: t}}
+	r.view.Pod(pod)
+	err = r.take(ctx, func(its []cluster.Attachment) error { list = its; return nil }, false)
+	return list, cmp.Or(err, r.agents.report(ctx))
+}
+
+// readClaims reads those of the pods: by their names if they are few, or a node's, whose number
+// is bounded, and else all of the namespace.
+func (r *reading) readClaims(ctx context.Context) error {
+	names := r.view.Claims()
+	if r.allClaims || len(names) == 0 {
+		return nil
+	}
+	const without = "resource claims are left out"
+	if r.portions == 0 && (r.node != "" || len(names) <= namedClaims) {
+		return r.readable(without, r.claimsByName(ctx, names))
+	}
+	r.allClaims = true
+	return r.readable(without, each(ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return r.client.ResourceV1().ResourceClaims(r.namespace).List(ctx, o)
+	}, func(claim *resourceapi.ResourceClaim) error { r.view.Claim(claim); return nil }))
+}
+
+func (r *reading) claimsByName(ctx context.Context, names []types.NamespacedName) error {
+	claims, errs := make([]*resourceapi.ResourceClaim, len(names)), make([]error, len(names))
+	someAtATime(len(names), func(n int) {
+		claims[n], errs[n] = r.client.ResourceV1().ResourceClaims(names[n].Namespace).Get(ctx, names[n].Name, metav1.GetOptions{})
+	})
+	for n, claim := range claims {
+		if errs[n] == nil {
+			r.view.Claim(claim)
+		} else if !apierrors.IsNotFound(errs[n]) { // deleted since
+			return errs[n]
+		}
+	}
+	return nil
+}
+
+// someAtATime calls f with the numbers below n.
+func someAtATime(n int, f func(n int)) {
+	slots := make(chan struct{}, asked)
+	var all sync.WaitGroup
+	for i := range n {
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
+			f(i)
+		})
+	}
+	all.Wait()
 }
 
 // chosen are the pods that the flags choose.
@@ -56,64 +156,16 @@ func (t *tool) chosen() metav1.ListOptions {
 	return options
 }
 
-// ofPod are the attachments of one pod.
-func (t *tool) ofPod(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod) ([]cluster.Attachment, error) {
-	view := new(cluster.View)
-	view.Pod(pod)
-	if err := t.claimsByName(ctx, client, view); err != nil {
-		return nil, err
-	}
-	return t.completed(ctx, client, view)
-}
-
-// claimsByName reads the claims that the pods have, one by one: there are few.
-func (t *tool) claimsByName(ctx context.Context, client kubernetes.Interface, view *cluster.View) error {
-	for _, name := range view.Claims() {
-		claim, err := t.claim(ctx, client, name)
-		if apierrors.IsNotFound(err) { // deleted since
-			continue
-		}
-		if apierrors.IsForbidden(err) {
-			return t.readable("resource claims are left out", err)
-		}
-		if err != nil {
-			return err
-		}
-		view.Claim(claim)
-	}
-	return nil
-}
-
-func (t *tool) claim(ctx context.Context, client kubernetes.Interface, name types.NamespacedName) (*resourceapi.ResourceClaim, error) {
-	return client.ResourceV1().ResourceClaims(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
-}
-
-// completed adds to the attachments what slices and nodes tell of their devices.
-func (t *tool) completed(ctx context.Context, client kubernetes.Interface, view *cluster.View) ([]cluster.Attachment, error) {
-	nodes := view.Nodes()
-	if len(nodes) > slicedNodes {
-		t.note("PF, representor and RDMA device of claims are not shown: they are on %d nodes, and the slices of %d are read at most; --node or a pod's name chooses", len(nodes), slicedNodes)
-		nodes = nil
-	}
-	for _, node := range nodes {
-		if err := t.slices(ctx, client, node, view); err != nil {
-			return nil, err
-		}
-	}
-	list := view.List()
-	return list, t.askNodes(ctx, list)
-}
-
 // slices reads what a node has published of its devices.
-func (t *tool) slices(ctx context.Context, client kubernetes.Interface, node string, view *cluster.View) error {
+func (r *reading) slices(ctx context.Context, node string) error {
 	chosen := fields.Set{resourceapi.ResourceSliceSelectorNodeName: node}
-	if drivers := view.Drivers(); len(drivers) == 1 {
+	if drivers := r.view.Drivers(); len(drivers) == 1 {
 		chosen[resourceapi.ResourceSliceSelectorDriver] = drivers[0]
 	}
-	return t.readable("of claims only the devices that their status names are shown", each(ctx, metav1.ListOptions{FieldSelector: chosen.AsSelector().String()},
+	return r.readable("of claims only the devices that their status names are shown", each(ctx, metav1.ListOptions{FieldSelector: chosen.AsSelector().String()},
 		func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return client.ResourceV1().ResourceSlices().List(ctx, o)
-		}, view.Slice))
+			return r.client.ResourceV1().ResourceSlices().List(ctx, o)
+		}, func(s *resourceapi.ResourceSlice) error { r.view.Slice(s); return nil }))
 }
 
 // readable makes a warning of what may not be read, and nothing of what the cluster does not
@@ -131,14 +183,15 @@ func (t *tool) readable(without string, err error) error {
 
 func (t *tool) note(format string, args ...any) { fmt.Fprintf(t.ErrOut, "note: "+format+"\n", args...) }
 
-// each lists in portions, for clusters of many thousand pods.
-func each[T any](ctx context.Context, options metav1.ListOptions, page pager.ListPageFunc, take func(*T)) error {
-	return pager.New(page).EachListItem(ctx, options, func(object runtime.Object) error {
+// each lists page by page, and holds three of them at most.
+func each[T any](ctx context.Context, options metav1.ListOptions, page pager.ListPageFunc, take func(*T) error) error {
+	pages := pager.New(page)
+	pages.PageBufferSize = 1
+	return pages.EachListItem(ctx, options, func(object runtime.Object) error {
 		item, ok := any(object).(*T)
 		if !ok {
 			return errors.New("the API server did not send the list that was asked for")
 		}
-		take(item)
-		return nil
+		return take(item)
 	})
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -33,6 +32,7 @@ type tool struct {
 	fromNodes      string // --from-nodes
 	watched        bool   // --watch
 	shown          *shown // see table
+	portion        int    // see reading
 
 	exec    func(ctx context.Context, pod *corev1.Pod, command []string, streams remotecommand.StreamOptions) error
 	started bool // the command line was understood
@@ -50,7 +50,7 @@ that of cni-dra-driver.
 
 Exit codes:
   0  all is well
-  1  nothing was found, or doctor has found something wrong
+  1  pod or who has found nothing, or doctor something wrong
   2  the command line is invalid
   3  the cluster, or the node, could not be asked`
 
@@ -61,7 +61,7 @@ const rootExample = `  kubectl devinfo -A                          # all pods
   kubectl devinfo doctor n1                   # what is wrong on a node`
 
 func newTool(streams genericiooptions.IOStreams) *tool {
-	t := &tool{IOStreams: streams, config: genericclioptions.NewConfigFlags(true)}
+	t := &tool{IOStreams: streams, config: genericclioptions.NewConfigFlags(true), portion: portion}
 	t.client = func() (kubernetes.Interface, error) {
 		config, err := t.rest()
 		if err != nil {
@@ -90,13 +90,11 @@ func (t *tool) root() *cobra.Command {
 		Short:         "the devices behind the network interfaces of pods",
 		Long:          rootHelp,
 		Example:       rootExample,
-		Version:       build.Read().String(),
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl devinfo"},
 		RunE:          t.list,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.SetVersionTemplate("kubectl-devinfo {{.Version}}\n")
 	root.SetIn(t.In)
 	root.SetOut(t.Out)
 	root.SetErr(t.ErrOut)
@@ -105,11 +103,11 @@ func (t *tool) root() *cobra.Command {
 	cobra.EnableCommandSorting = false
 	root.AddCommand(t.listCommand(), t.podCommand(), t.whoCommand())
 	root.AddCommand(t.nodeCommands()...)
-	root.AddCommand(versionCommand())
 	_ = root.RegisterFlagCompletionFunc("namespace", t.completeNamespaces)
 	for _, cmd := range append(root.Commands(), root) {
 		t.start(cmd)
 	}
+	commandline.Version(root, "kubectl-devinfo "+build.Read().String())
 	commandline.Strict(root)
 	return root
 }
@@ -128,17 +126,5 @@ func (t *tool) start(cmd *cobra.Command) {
 		}
 		t.started = true
 		return body(cmd, args)
-	}
-}
-
-// usage is the error for an invalid command line.
-func usage(remedy, format string, args ...any) error {
-	return &commandline.Error{Err: fmt.Errorf(format, args...), Remedy: remedy}
-}
-
-func versionCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "version", Short: "what this program was built from", Args: cobra.NoArgs,
-		Run: func(cmd *cobra.Command, _ []string) { fmt.Fprintln(cmd.OutOrStdout(), "kubectl-devinfo", build.Read()) },
 	}
 }

@@ -8,6 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"devinfo-cni.io/pkg/cluster"
+	"devinfo-cni.io/pkg/ctl/commandline"
+	"devinfo-cni.io/pkg/ctl/remedy"
 )
 
 func (t *tool) whoCommand() *cobra.Command {
@@ -18,7 +20,7 @@ func (t *tool) whoCommand() *cobra.Command {
 representor, an RDMA or vDPA device, a socket, a MAC or IP address. A PCI address says
 little without its node. Exit code 1: nobody has it.`,
 		Example: "  kubectl devinfo who 03:00.5 --node n1\n  kubectl devinfo who eth4",
-		Args:    one("DEVICE", "a PCI address, say: kubectl devinfo who 0000:03:00.5"),
+		Args:    commandline.Args(1, "DEVICE"),
 		RunE:    t.who,
 	}
 	t.printFlags(cmd)
@@ -27,15 +29,18 @@ little without its node. Exit code 1: nobody has it.`,
 }
 
 func (t *tool) who(cmd *cobra.Command, args []string) error {
-	list, err := t.attachments(cmd.Context(), metav1.NamespaceAll)
+	var found []cluster.Attachment
+	err := t.attachments(cmd.Context(), metav1.NamespaceAll, func(list []cluster.Attachment) error {
+		found = append(found, cluster.Who(list, args[0])...)
+		return nil
+	})
 	if err != nil {
 		return err
 	}
 	t.allNamespaces = true // to show them
-	found := cluster.Who(list, args[0])
 	if len(found) == 0 {
 		fmt.Fprintf(t.ErrOut, "No pod has %s. A pod whose network does not use devinfo may have it without a record.\n", args[0])
-		return errNone
+		return remedy.ErrFound
 	}
 	return t.print(found)
 }
@@ -44,7 +49,7 @@ func (t *tool) podCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pod NAME",
 		Short: "the attachments of one pod, with all that their device information says",
-		Args:  one("NAME", "kubectl devinfo lists the pods that have attachments"),
+		Args:  commandline.Args(1, "NAME"),
 		RunE:  t.pod,
 
 		ValidArgsFunction: t.completePods,
@@ -69,7 +74,7 @@ func (t *tool) pod(cmd *cobra.Command, args []string) error {
 	}
 	if cluster.Ended(pod) {
 		fmt.Fprintf(t.ErrOut, "Pod %s has ended (%s): it has no attachments any more.\n", name, pod.Status.Phase)
-		return errNone
+		return remedy.ErrFound
 	}
 	list, err := t.ofPod(cmd.Context(), client, pod)
 	if err != nil {
@@ -77,23 +82,10 @@ func (t *tool) pod(cmd *cobra.Command, args []string) error {
 	}
 	if len(list) == 0 {
 		fmt.Fprintf(t.ErrOut, "Pod %s has no attachments: no network-status with secondary networks, and no claim with network data.\n", name)
-		return errNone
+		return remedy.ErrFound
 	}
 	if t.output == "" {
 		return t.details(list)
 	}
 	return t.print(list)
-}
-
-// one takes exactly one argument, and names it if it is missing.
-func one(name, hint string) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
-		switch {
-		case len(args) == 0:
-			return usage(hint, "%s is missing", name)
-		case len(args) > 1:
-			return usage(hint, "%q is one argument too many", args[1])
-		}
-		return nil
-	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -83,15 +84,20 @@ func (r *release) index(recipe recipe, programs []program) (v1.ImageIndex, error
 	return index, nil
 }
 
+// The documents of an image.
+const (
+	spdx   = types.MediaType("application/spdx+json")
+	inToto = types.MediaType("application/vnd.in-toto+json")
+)
+
 // pushed puts an image into its registry, with the credentials of "docker login" and the like, and
-// an SPDX document of all that is in it as a referrer (OCI distribution specification 1.1).
+// as its referrers an SPDX document of all that is in it, and its provenance.
 func (r *release) pushed(index v1.ImageIndex, recipe recipe, programs []program, reference string) error {
 	ref, err := name.ParseReference(reference)
 	if err != nil {
 		return err
 	}
-	auth := remote.WithAuthFromKeychain(authn.DefaultKeychain)
-	if err := remote.WriteIndex(ref, index, auth); err != nil {
+	if err := remote.WriteIndex(ref, index, remote.WithAuthFromKeychain(authn.DefaultKeychain)); err != nil {
 		return err
 	}
 	parts := slices.DeleteFunc(slices.Clone(programs), func(p program) bool { return !slices.Contains(recipe.programs, p.name) })
@@ -103,17 +109,26 @@ func (r *release) pushed(index v1.ImageIndex, recipe recipe, programs []program,
 	if err != nil {
 		return err
 	}
-	const spdx = types.MediaType("application/spdx+json")
-	document, err := mutate.AppendLayers(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), spdx), static.NewLayer(text, spdx))
+	origin, err := r.provenance(ref.Context().Name(), subject.Digest, parts, text)
 	if err != nil {
 		return err
 	}
-	document = mutate.Subject(document, *subject).(v1.Image)
+	return errors.Join(refer(ref, *subject, "sbom.spdx.json", spdx, text), refer(ref, *subject, "provenance.json", inToto, origin))
+}
+
+// refer gives an image in its registry a document as a referrer (OCI distribution specification 1.1).
+func refer(ref name.Reference, subject v1.Descriptor, file string, kind types.MediaType, text []byte) error {
+	titled := mutate.Addendum{Layer: static.NewLayer(text, kind), Annotations: map[string]string{"org.opencontainers.image.title": file}}
+	document, err := mutate.Append(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), kind), titled)
+	if err != nil {
+		return err
+	}
+	document = mutate.Subject(document, subject).(v1.Image)
 	digest, err := document.Digest()
 	if err != nil {
 		return err
 	}
-	return remote.Write(ref.Context().Digest(digest.String()), document, auth)
+	return remote.Write(ref.Context().Digest(digest.String()), document, remote.WithAuthFromKeychain(authn.DefaultKeychain))
 }
 
 // image has one layer: the programs, and an SPDX document of what is in them.

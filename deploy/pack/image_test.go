@@ -2,12 +2,16 @@ package main
 
 import (
 	"archive/tar"
+	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -127,7 +131,7 @@ func TestImagesArePushedWithoutADaemon(t *testing.T) {
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0)), registry.WithReferrersSupport(true))) // on loopback
 	defer server.Close()
 	host := strings.TrimPrefix(server.URL, "http://")
-	pack(t, programs(t), "-prefix="+host+"/net", "-push")
+	pack(t, programs(t), "-prefix="+host+"/net", "-builder=https://ci.example.com/7", "-push")
 	ref, err := name.ParseReference(host + "/net/cni-dra-driver:v1.2.3")
 	if err != nil {
 		t.Fatal(err)
@@ -143,28 +147,67 @@ func TestImagesArePushedWithoutADaemon(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	referrers, err := remote.Referrers(ref.Context().Digest(digest.String()))
+	documents := map[string]string{}
+	for file, kind := range map[string]string{"sbom.spdx.json": "application/spdx+json", "provenance.json": "application/vnd.in-toto+json"} {
+		documents[file] = referrer(t, ref.Context().Digest(digest.String()), kind, file)
+	}
+	bill := documents["sbom.spdx.json"]
+	if !strings.Contains(bill, `"linux_arm64/cni-dra-driver"`) || !strings.Contains(bill, `"linux_amd64/cni-dra-driver"`) {
+		t.Error(bill)
+	}
+	var origin statement
+	if err := json.Unmarshal([]byte(documents["provenance.json"]), &origin); err != nil {
+		t.Fatal(err)
+	}
+	want := statement{Type: "https://in-toto.io/Statement/v1", PredicateType: "https://slsa.dev/provenance/v1"}
+	want.Subject = []material{{Name: host + "/net/cni-dra-driver", Digest: map[string]string{"sha256": digest.Hex}}}
+	build, run := &want.Predicate.BuildDefinition, &want.Predicate.RunDetails
+	build.BuildType = "https://devinfo-cni.io/deploy/pack/v1"
+	build.ExternalParameters = map[string]string{
+		"source": "https://example.com/devinfo", "revision": "abc",
+		"command": "make push REGISTRY='" + host + "/net' TAG='v1.2.3' VERSION='v1.2.3' SOURCE='https://example.com/devinfo' ARCHES='amd64 arm64'",
+	}
+	build.ResolvedDependencies = []material{
+		{Name: "source", URI: "git+https://example.com/devinfo@abc", Digest: map[string]string{"gitCommit": "abc"}},
+		{Name: "sbom.spdx.json", MediaType: "application/spdx+json", Digest: map[string]string{"sha256": fmt.Sprintf("%x", sha256.Sum256([]byte(bill)))}},
+	}
+	run.Builder.ID, run.Builder.Version = "https://ci.example.com/7", map[string]string{"go": runtime.Version()}
+	if !reflect.DeepEqual(origin, want) {
+		t.Errorf("%+v\nwant %+v", origin, want)
+	}
+}
+
+// referrer reads the document of a kind that an image in a registry has.
+func referrer(t *testing.T, image name.Digest, kind, file string) string {
+	t.Helper()
+	referrers, err := remote.Referrers(image, remote.WithFilter("artifactType", kind))
 	if err != nil {
 		t.Fatal(err)
 	}
 	list, err := referrers.IndexManifest()
-	if err != nil || len(list.Manifests) != 1 || list.Manifests[0].ArtifactType != "application/spdx+json" {
+	if err != nil || len(list.Manifests) != 1 || list.Manifests[0].ArtifactType != kind {
 		t.Fatalf("%+v, %v", list, err)
 	}
-	document, err := remote.Image(ref.Context().Digest(list.Manifests[0].Digest.String()))
+	document, err := remote.Image(image.Context().Digest(list.Manifests[0].Digest.String()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	layers, err := document.Layers()
-	if err != nil || len(layers) != 1 {
-		t.Fatal(layers, err)
+	manifest, err := document.Manifest()
+	if err != nil || len(manifest.Layers) != 1 || manifest.Layers[0].Annotations["org.opencontainers.image.title"] != file {
+		t.Fatalf("%+v, %v", manifest, err)
 	}
-	text, err := layers[0].Uncompressed()
+	layer, err := remote.Layer(image.Context().Digest(manifest.Layers[0].Digest.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := layer.Compressed()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer text.Close()
-	if read, err := io.ReadAll(text); err != nil || !strings.Contains(string(read), `"linux_arm64/cni-dra-driver"`) || !strings.Contains(string(read), `"linux_amd64/cni-dra-driver"`) {
-		t.Errorf("%v\n%s", err, read)
+	read, err := io.ReadAll(text)
+	if err != nil {
+		t.Fatal(err)
 	}
+	return string(read)
 }

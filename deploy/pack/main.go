@@ -21,6 +21,7 @@ type release struct {
 	version  string
 	revision string    // commit
 	source   string    // URL of the repository; "" = unknown
+	builder  string    // URI of what builds
 	time     time.Time // of that commit; of all files
 	prefix   string    // of the images' names: registry and path
 	tag      string    // of the images
@@ -54,6 +55,7 @@ func run(args []string) error {
 	flags.StringVar(&r.version, "version", "", "of the release")
 	flags.StringVar(&r.revision, "revision", "", "commit")
 	flags.StringVar(&r.source, "source", "", "`URL` of the repository")
+	flags.StringVar(&r.builder, "builder", ourselves, "`URI` of who builds, such as that of a job")
 	flags.StringVar(&r.prefix, "prefix", noRegistry, "registry and path of the images; without one the chart names none, and there are no manifests")
 	flags.StringVar(&r.tag, "tag", "", "of the images (default: the version)")
 	flags.BoolVar(&r.push, "push", false, "put the images into the registry")

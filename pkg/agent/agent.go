@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"devinfo-cni.io/devinfo/store"
-	"devinfo-cni.io/pkg/audit"
+	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/endpoint"
@@ -40,7 +40,7 @@ type Options struct {
 
 	CheckInterval time.Duration // between two looks at plugin and settings
 	SweepInterval time.Duration // 0 = nothing is swept
-	AuditInterval time.Duration // between two looks at the attachments
+	LookInterval  time.Duration // between two looks at the attachments
 	MaxSeries     int           // how many attachments the metrics name
 
 	Log *slog.Logger
@@ -145,7 +145,7 @@ func (a *Agent) Run(ctx context.Context) {
 		close(settled)
 	})
 	part(a.CheckInterval, a.keep)
-	part(a.AuditInterval, a.look)
+	part(a.LookInterval, a.look)
 	if a.SweepInterval > 0 {
 		part(a.SweepInterval, a.sweep)
 	}
@@ -176,6 +176,21 @@ func every(ctx context.Context, pause time.Duration, f func(context.Context)) {
 	}
 }
 
+// A pace spreads long work: what has taken 20 ms rests for three times as long.
+type pace struct{ began time.Time }
+
+func (p *pace) rest(ctx context.Context) {
+	worked := time.Since(p.began)
+	if worked < 20*time.Millisecond {
+		return
+	}
+	select {
+	case <-time.After(min(3*worked, 100*time.Millisecond)):
+	case <-ctx.Done():
+	}
+	p.began = time.Now()
+}
+
 // Node gives the node's settings as they are now.
 func (a *Agent) Node() (config.Node, error) { return config.LoadNode(a.NodeConfig) }
 
@@ -191,8 +206,8 @@ func (a *Agent) newer(than int) ([]string, error) {
 	return j.Newer(than)
 }
 
-// auditor looks at the node, with the settings as they are now.
-func (a *Agent) auditor() (config.Node, *audit.Auditor, error) {
+// checker looks at the node, with the settings as they are now.
+func (a *Agent) checker() (config.Node, *check.Checker, error) {
 	node, err := a.Node()
 	if err != nil {
 		return node, nil, err
@@ -202,8 +217,8 @@ func (a *Agent) auditor() (config.Node, *audit.Auditor, error) {
 		return node, nil, err
 	}
 	kernel := link.NewKernel(sys.Files())
-	return node, &audit.Auditor{
-		Finder: &discovery.Finder{Sys: sys, Interfaces: kernel, Switches: kernel},
+	return node, &check.Checker{
+		Finder: &discovery.Finder{Sys: sys, Interfaces: kernel, Switches: discovery.Remember(kernel)},
 		Dir:    func(path string) *store.Dir { return store.Open(path) }, NetnsGone: link.NetnsGone, BootID: a.BootID,
 	}, nil
 }

@@ -21,7 +21,7 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-func contextOf(t *testing.T) (context.Context, context.CancelFunc) {
+func contextOf(t testing.TB) (context.Context, context.CancelFunc) {
 	return context.WithCancel(t.Context())
 }
 
@@ -137,7 +137,7 @@ func TestAttachmentsAreNamedAndCounted(t *testing.T) {
 		os.WriteFile(filepath.Join(r.StateDir, "attachments/net-a@newer@net1"), []byte(`{"format": 99}`), 0o600))
 
 	a, end := r.started()
-	eventually(t, "counted", func() bool { return metrics(t, a)["devinfo_audit_timestamp_seconds"] > 0 })
+	eventually(t, "counted", func() bool { return metrics(t, a)["devinfo_check_timestamp_seconds"] > 0 })
 	end()
 	got := metrics(t, a)
 	maps.DeleteFunc(got, func(name string, _ float64) bool { return !strings.HasPrefix(name, "devinfo_attachment") })

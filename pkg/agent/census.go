@@ -11,7 +11,7 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/pci"
-	"devinfo-cni.io/pkg/audit"
+	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/sysfs"
@@ -43,25 +43,23 @@ func classes() []string {
 	return []string{"ok", "adding", "changed", forgotten, "leaked", "orphan", "corrupt", "newer", "unknown"}
 }
 
-// class sums up what package audit says of an attachment. One that is there, and not as ADD
+// class sums up what package check says of an attachment. One that is there, and not as ADD
 // left it, has changed.
-func class(state audit.State, r *audit.Report) string {
+func class(state check.State, r *check.Report) string {
 	switch state {
-	case audit.Adding:
+	case check.Adding:
 		return "adding"
-	case audit.NetnsGone:
+	case check.NetnsGone:
 		return "leaked"
-	case audit.Orphan:
+	case check.Orphan:
 		return "orphan"
-	case audit.Corrupt:
+	case check.Corrupt:
 		return "corrupt"
-	case audit.Newer:
+	case check.Newer:
 		return "newer"
-	case audit.Unknown:
-		return "unknown"
-	case audit.OK:
-		if r.Problem == nil && len(r.Changed()) == 0 {
-			return "ok"
+	case check.OK, check.Unknown:
+		if len(r.Changed()) == 0 {
+			return string(state)
 		}
 	}
 	return "changed"
@@ -70,9 +68,9 @@ func class(state audit.State, r *audit.Report) string {
 // state is the class of an attachment that the journal has, or that the runtime has forgotten
 // its pod; there says that it was complete, and has its device still. Attachments made
 // outside Kubernetes are not counted.
-func (a *Agent) state(auditor *audit.Auditor, e *journal.Entry, err error) (state string, there bool) {
-	state = class(auditor.Audit(e, err))
-	there = state == "ok" || state == "changed"
+func (a *Agent) state(checker *check.Checker, e *journal.Entry, err error) (state string, there bool) {
+	state = class(checker.Check(e, err))
+	there = slices.Contains([]string{"ok", "changed", "unknown"}, state) && e != nil && e.Complete
 	if !there && state != "adding" {
 		return state, false
 	}
@@ -106,7 +104,7 @@ func (a *Agent) look(ctx context.Context) {
 
 func (a *Agent) take(ctx context.Context) (census, error) {
 	c := census{states: map[string]int{}, at: time.Now()}
-	node, auditor, err := a.auditor()
+	node, checker, err := a.checker()
 	if err != nil {
 		return c, err
 	}
@@ -115,9 +113,11 @@ func (a *Agent) take(ctx context.Context) (census, error) {
 	if err != nil {
 		return c, err
 	}
-	d := describer{auditor.Finder.Sys, map[pci.Address]string{}}
+	d := describer{checker.Finder.Sys, map[pci.Address]string{}}
 	named := map[series]bool{} // two sandboxes of one pod may be alike
+	spread := pace{time.Now()}
 	for _, key := range keys {
+		spread.rest(ctx)
 		if ctx.Err() != nil {
 			return c, ctx.Err()
 		}
@@ -125,7 +125,7 @@ func (a *Agent) take(ctx context.Context) (census, error) {
 		if e == nil && err == nil { // its DEL has come
 			continue
 		}
-		state, there := a.state(auditor, e, err)
+		state, there := a.state(checker, e, err)
 		c.states[state]++
 		if state == forgotten {
 			c.forgotten = append(c.forgotten, key)

@@ -26,12 +26,12 @@ func (a *Agent) inject(ctx context.Context) {
 }
 
 func (a *Agent) injected(ctx context.Context) error {
-	_, auditor, err := a.auditor()
+	_, checker, err := a.checker()
 	if err != nil {
 		return err
 	}
 	o := a.Injection.Options
-	o.Node, o.BootID, o.Finder, o.Log = a.Node, a.BootID, auditor.Finder, a.Log
+	o.Node, o.BootID, o.Finder, o.Log = a.Node, a.BootID, checker.Finder, a.Log
 	o.Metrics = a.counters.injection.metrics()
 	o.Metrics.Connected = func(on bool) {
 		var err error

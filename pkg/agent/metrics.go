@@ -47,7 +47,7 @@ func describe() descriptions {
 		states:  desc("devinfo_attachments", "Attachments on the node, by state.", []string{"state"}, nil),
 		series:  desc("devinfo_attachment_info", "An attachment on the node and its device, 1.", seriesLabels(), nil),
 		unnamed: desc("devinfo_attachments_unnamed", "Attachments that devinfo_attachment_info leaves out.", nil, nil),
-		at:      desc("devinfo_audit_timestamp_seconds", "When the attachments were looked at last.", nil, nil),
+		at:      desc("devinfo_check_timestamp_seconds", "When the attachments were looked at last.", nil, nil),
 	}
 }
 

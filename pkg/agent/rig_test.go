@@ -32,13 +32,13 @@ const aliveNetns = "/proc/self/ns/net"
 
 // rig is a node for an agent: directories of a test's own, and a captured host's devices.
 type rig struct {
-	t *testing.T
+	t testing.TB
 	config.Node
 	agent.Options
 	dir string
 }
 
-func newRig(t *testing.T) *rig {
+func newRig(t testing.TB) *rig {
 	t.Helper()
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -57,14 +57,14 @@ func newRig(t *testing.T) *rig {
 		Plugin: &install.Plugin{From: built(t), Dir: at("bin")}, NodeConfig: at("etc/node.json"), BootID: boot, CNIPath: at("bin"),
 		Settings:      &install.Settings{Dir: at("settings"), Node: "n1", To: at("etc/node.json")},
 		Injection:     &agent.Injection{Options: inject.Options{StageDir: at("run/containers"), WhenMissing: inject.Pass}, Socket: at("nri.sock"), Index: "60"},
-		CheckInterval: 20 * time.Millisecond, SweepInterval: 20 * time.Millisecond, AuditInterval: 20 * time.Millisecond, MaxSeries: 100,
+		CheckInterval: 20 * time.Millisecond, SweepInterval: 20 * time.Millisecond, LookInterval: 20 * time.Millisecond, MaxSeries: 100,
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
 	return r
 }
 
 // built is the plugin, of which one will do.
-func built(t *testing.T) string {
+func built(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(builds, "devinfo")
 	if _, err := os.Stat(path); err != nil {
@@ -197,7 +197,7 @@ func labelled(pairs []*dto.LabelPair) (text string) {
 }
 
 // eventually waits until it is so.
-func eventually(t *testing.T, what string, so func() bool) {
+func eventually(t testing.TB, what string, so func() bool) {
 	t.Helper()
 	for limit := time.Now().Add(3 * time.Minute); !so(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(limit) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"time"
 
 	"devinfo-cni.io/pkg/journal"
 	plugin "devinfo-cni.io/plugins/devinfo"
@@ -30,16 +31,17 @@ func (a *Agent) sweep(ctx context.Context) {
 }
 
 func (a *Agent) collect(ctx context.Context) (plugin.Garbage, error) {
-	node, auditor, err := a.auditor()
+	node, checker, err := a.checker()
 	if err != nil {
 		return plugin.Garbage{}, err
 	}
-	find := auditor.Finder
+	find := checker.Finder
 	p := plugin.New(node, plugin.Doors{Sys: find.Sys, Interfaces: find.Interfaces, Switches: find.Switches}, a.BootID, io.Discard, a.Log)
 	if a.HostRoot != "/" {
 		p.Root = a.HostRoot
 	}
-	return p.CollectDead(ctx, a.CNIPath, a.HostRoot != "")
+	spread := pace{time.Now()}
+	return p.CollectDead(ctx, a.CNIPath, a.HostRoot != "", spread.rest)
 }
 
 // Uninstall removes the plugin, the settings and the count of refusals that are ours, after what can be swept. As

@@ -31,7 +31,7 @@ type Attachment struct {
 	FromNode    bool            `json:"fromNode,omitempty"`   // type and device are from the node's own record
 	Problem     string          `json:"problem,omitempty"`    // why there is no more
 
-	published deviceID // of a claim
+	published deviceID // of a claim whose status does not say what device it is
 }
 
 // describe takes the device from a device-info map.
@@ -42,17 +42,11 @@ func (a *Attachment) describe(text json.RawMessage) {
 		return
 	}
 	a.DeviceInfo = text
-	a.Type = string(info.Type)
-	switch d := info.Device().(type) {
-	case *devinfo.PCI:
-		a.Device, a.PF, a.Representor, a.RDMA = d.Address, d.PFAddress, d.Representor, d.RDMADevice
-	case *devinfo.VDPA:
-		a.Device, a.PF, a.Representor = cmp.Or(d.ParentDevice, d.Path), d.PFAddress, d.Representor
-	case *devinfo.VhostUser:
-		a.Device = d.Path
-	case *devinfo.Memif:
-		a.Device = d.Path
-	}
+	a.tell(DeviceOf(info))
+}
+
+func (a *Attachment) tell(of Device) {
+	a.Type, a.Device, a.PF, a.Representor, a.RDMA = of.Type, of.Device, of.PF, of.Representor, of.RDMA
 }
 
 // backing is the PCI address behind a vDPA device.

@@ -6,29 +6,23 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // byClaim returns the attachments in a claim's status (KEP-4817): its devices that have
-// networkData. A pod in another namespace, or for which the claim is not reserved, has none.
-func byClaim(claim *resourceapi.ResourceClaim, pods map[types.UID]place) (list []Attachment) {
-	for _, consumer := range claim.Status.ReservedFor {
-		of, there := pods[consumer.UID]
-		if consumer.Resource != "pods" || !there || of.namespace != claim.Namespace {
-			continue
-		}
-		for n := range claim.Status.Devices {
-			if d := &claim.Status.Devices[n]; d.NetworkData != nil || isNetwork(claim, d) {
-				list = append(list, byDevice(claim, d, of))
-			}
+// networkData, are to have a network, or are said to be network devices. Whose they are is left out.
+func byClaim(claim *resourceapi.ResourceClaim) (list []Attachment) {
+	for n := range claim.Status.Devices {
+		d := &claim.Status.Devices[n]
+		if a := byDevice(claim, d); d.NetworkData != nil || isNetwork(claim, d) || a.Device != "" {
+			list = append(list, a)
 		}
 	}
 	return list
 }
 
-func byDevice(claim *resourceapi.ResourceClaim, d *resourceapi.AllocatedDeviceStatus, of place) Attachment {
+func byDevice(claim *resourceapi.ResourceClaim, d *resourceapi.AllocatedDeviceStatus) Attachment {
 	a := Attachment{
-		Namespace: of.namespace, Pod: of.pod, Node: of.node, Claim: claim.Name, Driver: d.Driver,
+		Namespace: claim.Namespace, Claim: claim.Name, Driver: d.Driver,
 		Network: networkOf(claim, d), published: deviceID{d.Driver, d.Pool, d.Device},
 	}
 	if data := d.NetworkData; data != nil {
@@ -43,14 +37,23 @@ func byDevice(claim *resourceapi.ResourceClaim, d *resourceapi.AllocatedDeviceSt
 	return a
 }
 
-// identify takes the device from a CNI result (SPEC.md 1.1.0, section 5), as
-// cni-dra-driver puts it into the status. Other drivers' data say nothing here.
+// identify takes the device from what cni-dra-driver puts into the status: under [DeviceKey], else
+// a CNI result (SPEC.md 1.1.0, section 5). Other drivers' data say nothing here.
 func (a *Attachment) identify(data []byte) {
 	var result struct {
+		Device     Device `json:"devinfo-cni.io/device"`
 		CNIVersion string
 		Interfaces []struct{ Name, Sandbox, PCIID, SocketPath string }
 	}
-	if json.Unmarshal(data, &result) != nil || result.CNIVersion == "" {
+	if json.Unmarshal(data, &result) != nil {
+		return
+	}
+	if result.Device.Device != "" {
+		a.tell(result.Device)
+		a.published = deviceID{}
+		return
+	}
+	if result.CNIVersion == "" {
 		return
 	}
 	for _, i := range result.Interfaces {

@@ -77,7 +77,7 @@ func list(pods []corev1.Pod, claims []resourceapi.ResourceClaim, slices []resour
 	for n := range slices {
 		v.Slice(&slices[n])
 	}
-	return v.List()
+	return v.Take()
 }
 
 func all() []cluster.Attachment {
@@ -151,6 +151,31 @@ func TestWhatAResultLacksIsTakenFromTheSlices(t *testing.T) {
 		if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(cluster.Attachment{})); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
+	}
+}
+
+// cni-dra-driver's claims, also those without a network, need no slices.
+func TestTheStatusOfAClaimNamesItsDevice(t *testing.T) {
+	said := `"devinfo-cni.io/device": {"type": "pci", "device": "0000:03:00.6", "pf": "0000:03:00.0", "representor": "eth8", "rdma": "mlx5_6"}`
+	attached := ready
+	attached.Data = &runtime.RawExtension{Raw: []byte(`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "sandbox": "/run/netns/a", "pciID": "0000:03:00.6"}], ` + said + `}`)}
+	bare := claim("shop", "nodes", "web", resourceapi.AllocatedDeviceStatus{Data: &runtime.RawExtension{Raw: []byte("{" + said + "}")}})
+	bare.Status.Allocation.Devices.Config = nil
+	web := pod("shop", "web", "")
+	v := new(cluster.View)
+	v.Pod(&web)
+	for _, c := range []resourceapi.ResourceClaim{claim("shop", "web-net", "web", attached), bare} {
+		v.Claim(&c)
+	}
+	if nodes, drivers := v.Nodes(), v.Drivers(); nodes != nil || drivers != nil {
+		t.Errorf("slices of %q, drivers %q", nodes, drivers)
+	}
+	want := cluster.Attachment{Namespace: "shop", Pod: "web", Node: "n1", Driver: driver, Claim: "nodes",
+		Type: "pci", Device: "0000:03:00.6", PF: "0000:03:00.0", Representor: "eth8", RDMA: "mlx5_6"}
+	net := want
+	net.Claim, net.Network, net.Interface, net.MAC, net.IPs = "web-net", "sriov-b", "net1", "02:00:00:00:00:02", []string{"10.9.0.2/24"}
+	if diff := cmp.Diff([]cluster.Attachment{want, net}, v.Take(), cmpopts.IgnoreUnexported(cluster.Attachment{})); diff != "" {
+		t.Error(diff)
 	}
 }
 

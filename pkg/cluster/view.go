@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -10,15 +11,19 @@ import (
 )
 
 // A View gathers attachments from the objects of the API: pods, then their claims, then the
-// slices of their nodes. It keeps no object, and of each no more than what is shown.
+// slices of their nodes; of many pods, a portion at a time. It keeps no object, and of each no
+// more than what is shown.
 type View struct {
-	list    []Attachment
+	list    []Attachment // by network-status, of pods that are not taken yet
 	pods    map[types.UID]place
-	claims  map[types.NamespacedName]bool
-	devices map[deviceID]offered // that claims of the pods have
+	claims  map[types.UID][]Attachment // by the pod that they are reserved for
+	devices map[deviceID]offered
 }
 
-type place struct{ namespace, pod, node string }
+type place struct {
+	namespace, pod, node string
+	claims               []string
+}
 
 // Pod adds the attachments of a pod's network-status. A pod that has ended has none: its
 // network-status stays, but its devices may be others' by now.
@@ -27,14 +32,14 @@ func (v *View) Pod(pod *corev1.Pod) {
 		return
 	}
 	if v.pods == nil {
-		v.pods, v.claims, v.devices = map[types.UID]place{}, map[types.NamespacedName]bool{}, map[deviceID]offered{}
+		v.pods = map[types.UID]place{}
 	}
-	v.pods[pod.UID] = place{pod.Namespace, pod.Name, pod.Spec.NodeName}
-	for _, name := range claimsOf(pod) {
-		v.claims[types.NamespacedName{Namespace: pod.Namespace, Name: name}] = true
-	}
+	v.pods[pod.UID] = place{pod.Namespace, pod.Name, pod.Spec.NodeName, claimsOf(pod)}
 	v.list = append(v.list, OfMultus(pod)...)
 }
+
+// Pods is how many were added since Take.
+func (v *View) Pods() int { return len(v.pods) }
 
 // claimsOf are the names of a pod's claims: its own, those made of templates, and that of its
 // extended resources.
@@ -57,53 +62,86 @@ func claimsOf(pod *corev1.Pod) (names []string) {
 
 // Claims are the claims of the pods, sorted.
 func (v *View) Claims() []types.NamespacedName {
-	return slices.SortedFunc(maps.Keys(v.claims), func(a, b types.NamespacedName) int {
-		return slices.Compare([]string{a.Namespace, a.Name}, []string{b.Namespace, b.Name})
+	all := map[types.NamespacedName]bool{}
+	for _, of := range v.pods {
+		for _, name := range of.claims {
+			all[types.NamespacedName{Namespace: of.namespace, Name: name}] = true
+		}
+	}
+	return slices.SortedFunc(maps.Keys(all), func(a, b types.NamespacedName) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 }
 
-// Claim adds the attachments of a claim to the pods for which it is reserved.
+// Claim adds the attachments of a claim to the pods for which it is reserved, now or later.
 func (v *View) Claim(claim *resourceapi.ResourceClaim) {
-	for _, a := range byClaim(claim, v.pods) {
-		v.devices[a.published] = offered{}
-		v.list = append(v.list, a)
+	if v.claims == nil {
+		v.claims = map[types.UID][]Attachment{}
+	}
+	list := byClaim(claim)
+	for _, consumer := range claim.Status.ReservedFor {
+		if consumer.Resource == "pods" && len(list) > 0 {
+			v.claims[consumer.UID] = append(v.claims[consumer.UID], list...)
+		}
 	}
 }
 
-// Nodes are those of the attachments of claims, sorted, and Drivers the drivers: their slices
-// tell of the devices what the claims' status does not.
-func (v *View) Nodes() []string { return v.ofClaims(func(a *Attachment) string { return a.Node }) }
-
-// Drivers are described with Nodes.
-func (v *View) Drivers() []string { return v.ofClaims(func(a *Attachment) string { return a.Driver }) }
-
-func (v *View) ofClaims(value func(*Attachment) string) []string {
-	all := map[string]bool{}
-	for n := range v.list {
-		if a := &v.list[n]; a.Claim != "" && value(a) != "" {
-			all[value(a)] = true
+// ofClaims are the attachments of claims to a pod. One in another namespace has none.
+func (v *View) ofClaims(uid types.UID) (list []Attachment) {
+	of := v.pods[uid]
+	for _, a := range v.claims[uid] {
+		if a.Namespace == of.namespace {
+			a.Pod, a.Node = of.pod, of.node
+			list = append(list, a)
 		}
 	}
+	return list
+}
+
+// Nodes are those of the pods with attachments of claims whose status does not say which device it
+// is, and Drivers the drivers, sorted: their slices tell.
+func (v *View) Nodes() []string { return v.each(func(a *Attachment) string { return a.Node }) }
+
+// Drivers are described with Nodes.
+func (v *View) Drivers() []string { return v.each(func(a *Attachment) string { return a.Driver }) }
+
+func (v *View) each(value func(*Attachment) string) []string {
+	all := map[string]bool{}
+	for uid := range v.pods {
+		for _, a := range v.ofClaims(uid) {
+			if a.published != (deviceID{}) {
+				all[value(&a)] = true
+			}
+		}
+	}
+	delete(all, "")
 	return slices.Sorted(maps.Keys(all))
 }
 
-// Slice takes what a slice says of devices that the pods have.
+// Slice takes what a slice says of its devices.
 func (v *View) Slice(s *resourceapi.ResourceSlice) {
+	if v.devices == nil {
+		v.devices = map[deviceID]offered{}
+	}
 	for n := range s.Spec.Devices {
 		id := deviceID{s.Spec.Driver, s.Spec.Pool.Name, s.Spec.Devices[n].Name}
-		if before, wanted := v.devices[id]; wanted && s.Spec.Pool.Generation >= before.generation {
+		if s.Spec.Pool.Generation >= v.devices[id].generation {
 			v.devices[id] = publishedAs(&s.Spec.Devices[n], s.Spec.Pool.Generation)
 		}
 	}
 }
 
-// List returns the attachments, ordered by namespace, pod and interface.
-func (v *View) List() []Attachment {
+// Take returns the attachments of the pods, ordered by namespace, pod and interface, and
+// forgets these.
+func (v *View) Take() []Attachment {
 	list := append([]Attachment{}, v.list...) // an empty list is not null in JSON
-	for n := range list {
-		if list[n].Claim != "" {
-			list[n].fill(v.devices[list[n].published])
+	for uid := range v.pods {
+		for _, a := range v.ofClaims(uid) {
+			a.fill(v.devices[a.published])
+			list = append(list, a)
 		}
+		delete(v.claims, uid)
 	}
+	v.list, v.pods = nil, nil
 	return sorted(list)
 }

@@ -27,7 +27,7 @@ type Network struct {
 
 	// Cache is a directory for what libcni keeps of an attachment, and believes: results
 	// and configurations. The caller's record is the authority, so the directory is
-	// emptied before each verb, and gone after it.
+	// emptied before each verb, and gone after ADD.
 	Cache string
 
 	Before  func() error                       // asked before each plugin of ADD; its error ends that; nil = nobody is asked

@@ -78,7 +78,11 @@ type Device struct {
 }
 
 // A Fact is one value and where it came from.
-type Fact struct{ Key, Value, Source string }
+type Fact struct {
+	Key    string `json:"key"`
+	Value  string `json:"value"`
+	Source string `json:"source"`
+}
 
 // A ConflictError says that two sources name different devices.
 type ConflictError struct{ SourceA, DeviceA, SourceB, DeviceB string }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"sync"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/cdispec"
+	"devinfo-cni.io/pkg/cniexec"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/custody"
@@ -96,11 +98,11 @@ const (
 	DefaultSweep          = time.Minute
 )
 
-// Metrics are told what happens; a nil function is not called.
+// Metrics are told what happens.
 type Metrics struct {
 	// Exec is one run of a CNI network, verb "ADD" or "DEL"; reason is "" on success,
-	// else one of the Reason constants.
-	Exec func(verb string, took time.Duration, reason string)
+	// else package cniexec's, or [ReasonInfo].
+	Exec func(verb string, took time.Duration, reason cniexec.Reason)
 	// Event is one call by the runtime, named as NRI names it, or by the kubelet,
 	// "Prepare" or "Unprepare".
 	Event func(event string, took time.Duration, err error)
@@ -136,7 +138,7 @@ type Agent struct {
 	cni      plugins
 	reports  *status.Queue
 
-	queue   workqueue.TypedDelayingInterface[types.UID] // of claims to look at
+	queue   workqueue.TypedDelayingInterface[types.UID] // of claims to look at, by key
 	backOff workqueue.TypedRateLimiter[types.UID]       // of claims, after any failure but a DEL's
 	notices notices
 	toWatch chan struct{} // the claims on record have changed
@@ -146,7 +148,7 @@ type Agent struct {
 	step    func(string)  // called after each write and exec, named; nil but in tests
 
 	mu        sync.Mutex
-	claims    map[types.UID]*claim
+	claims    map[types.UID]*claim        // by the keys of their records
 	problems  map[types.UID]state.Problem // of claims whose file could not be used
 	sandboxes map[string]*sandbox         // by ID: those that the runtime has told of
 	turns     int                         // how often it has
@@ -207,6 +209,12 @@ func (o Options) withDefaults() Options {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	all := reflect.ValueOf(&o.Metrics).Elem()
+	for n := range all.NumField() {
+		if f := all.Field(n); f.IsNil() {
+			f.Set(reflect.MakeFunc(f.Type(), func([]reflect.Value) []reflect.Value { return nil }))
+		}
+	}
 	return o
 }
 
@@ -217,15 +225,25 @@ func (a *Agent) load() error {
 		return err
 	}
 	for _, record := range records {
-		a.claims[record.UID] = known(record)
+		a.claims[record.Key()] = known(record)
 		if record.StatusOwed {
 			a.reports.Add(record.UID)
 		}
 	}
+	for key, c := range a.claims {
+		// An agent that was killed while it gave a DEL up has it on two records: it is the claim's.
+		own := a.claims[c.ref.UID]
+		if at := c.record.Abandoned(); at != nil && own != nil && own.has(at.Sandbox, at.IfName) {
+			if err := a.state.Remove(key); err != nil {
+				return err
+			}
+			delete(a.claims, key)
+		}
+	}
 	for _, p := range problems {
-		a.problems[p.UID] = p
+		a.problems[p.Key] = p
 		a.Log.Error("the state of a claim cannot be used: what it holds of networks stays until someone looks into it",
-			"claimUID", p.UID, "error", p.Err, "setAside", p.Aside)
+			"claimUID", state.UIDOf(p.Key), "error", p.Err, "setAside", p.Aside)
 	}
 	return nil
 }
@@ -233,17 +251,6 @@ func (a *Agent) load() error {
 // SetMetadata enables device metadata. Call it, if at all, before Run and ServeNRI: the
 // helper that it takes needs the agent to be made.
 func (a *Agent) SetMetadata(m Metadata) { a.metadata = m }
-
-// Problems are the claims whose state could not be used at the start.
-func (a *Agent) Problems() []state.Problem {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	var list []state.Problem
-	for _, p := range a.problems {
-		list = append(list, p)
-	}
-	return list
-}
 
 // Ready says what keeps the agent from attaching anything: a state directory that cannot
 // be written to.
@@ -263,7 +270,5 @@ func (a *Agent) did(name string) {
 
 // event counts a call; use it as defer a.event("Name", time.Now(), &err).
 func (a *Agent) event(name string, began time.Time, err *error) {
-	if a.Metrics.Event != nil {
-		a.Metrics.Event(name, time.Since(began), *err)
-	}
+	a.Metrics.Event(name, time.Since(began), *err)
 }

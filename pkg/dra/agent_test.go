@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
 
+	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/dra/status"
 )
@@ -62,8 +63,8 @@ func TestStateThatCannotBeUsedConcernsItsClaimOnly(t *testing.T) {
 	must(t, os.WriteFile(newer, []byte(`{"schema":99}`), 0o600))
 	must(t, os.WriteFile(torn, []byte(`{"sch`), 0o600))
 	agent := r.start()
-	if got := agent.Problems(); len(got) != 2 {
-		t.Errorf("got %v", got)
+	if got := dra.Problems(agent); got != 2 {
+		t.Errorf("got %d", got)
 	}
 	var schema *state.SchemaError
 	if _, err := agent.Prepare(t.Context(), r.claimOf("a", "u1", "pod1", want{"x", "net1", ""})); !errors.As(err, &schema) {

@@ -38,6 +38,15 @@ func TestAClaimThatIsAllocatedAnewIsAttachedWithItsNewDevice(t *testing.T) {
 			if at := r.attachment("u1"); at.Phase != state.Added || !strings.Contains(string(at.List), `"0000:03:00.4"`) {
 				t.Errorf("%s: %s, %s", told, at.Phase, at.List)
 			}
+			// A watch that broke may tell again what was before.
+			before, now := ownClaim("u1", vf0, network(`{"type":"sriov"}`)), anew.DeepCopy()
+			before.ResourceVersion, now.ResourceVersion = "9", "10"
+			r.prepare(now)
+			changed(before)
+			quiet()
+			if at := r.attachment("u1"); !strings.Contains(string(at.List), `"0000:03:00.4"`) {
+				t.Errorf("%s: of an old allocation: %s", told, at.List)
+			}
 			// What cannot be done is not done with the device of before.
 			changed(ownClaim("u1", "pci-0000-09-00-0", network(`{"type":"sriov"}`)))
 			quiet()

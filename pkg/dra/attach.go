@@ -13,6 +13,7 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/attachment"
+	"devinfo-cni.io/pkg/cniexec"
 	"devinfo-cni.io/pkg/dra/metadata"
 	"devinfo-cni.io/pkg/dra/state"
 )
@@ -22,7 +23,7 @@ import (
 func (a *Agent) add(c *claim, which []int, sb *sandbox) error {
 	if n, err := a.hold(c, which, sb); err != nil {
 		a.letGoAll(c, which)
-		a.executed("ADD", time.Now(), err)
+		a.Metrics.Exec("ADD", 0, reasonOf(err))
 		return a.notAdded(c, n, sb, err)
 	}
 	record := c.record.Clone()
@@ -32,7 +33,7 @@ func (a *Agent) add(c *claim, which []int, sb *sandbox) error {
 		former, err := a.check(at)
 		if err != nil { // nothing is run, and no DEL owed
 			a.letGoAll(c, which)
-			a.executed("ADD", time.Now(), err)
+			a.Metrics.Exec("ADD", 0, reasonOf(err))
 			return a.notAdded(c, n, sb, err)
 		}
 		at.Phase, at.Error = state.Adding, ""
@@ -43,7 +44,7 @@ func (a *Agent) add(c *claim, which []int, sb *sandbox) error {
 	}
 	if err := a.put(c, record, "adding"); err != nil {
 		a.letGoAll(c, which)
-		return a.notAdded(c, which[0], sb, &execError{ReasonNode, err})
+		return a.notAdded(c, which[0], sb, &cniexec.Error{Reason: cniexec.ReasonNode, Err: err})
 	}
 	results := make(chan result)
 	for _, n := range which {
@@ -70,13 +71,13 @@ type result struct {
 func (a *Agent) runAdd(uid types.UID, n int, at state.Attachment) result {
 	began := time.Now()
 	err := a.addNetwork(uid, &at)
-	a.executed("ADD", began, err)
+	a.Metrics.Exec("ADD", time.Since(began), reasonOf(err))
 	return result{n, at, err}
 }
 
 func (a *Agent) addNetwork(uid types.UID, at *state.Attachment) (err error) {
 	if err := a.bindDriver(at); err != nil {
-		return &execError{ReasonNode, err}
+		return &cniexec.Error{Reason: cniexec.ReasonNode, Err: err}
 	}
 	at.Result, err = a.cni.add(key(uid, at), at)
 	a.did("exec ADD")
@@ -88,7 +89,7 @@ func (a *Agent) addNetwork(uid types.UID, at *state.Attachment) (err error) {
 		info, err = a.writeInfo(at)
 	}
 	if err != nil {
-		return &execError{ReasonInfo, err}
+		return &cniexec.Error{Reason: ReasonInfo, Err: err}
 	}
 	at.Metadata, err = a.describe(at, info)
 	return err
@@ -131,7 +132,7 @@ func (a *Agent) notAdded(c *claim, n int, sb *sandbox, err error) error {
 }
 
 // setBlame notes for the status why what is not attached is not.
-func (a *Agent) setBlame(c *claim) error {
+func (a *Agent) setBlame(c *claim) {
 	a.mu.Lock()
 	blame := c.blame
 	a.mu.Unlock()
@@ -147,16 +148,13 @@ func (a *Agent) setBlame(c *claim) error {
 		at.Ready.Set(metav1.ConditionFalse, time.Now())
 	}
 	record.StatusOwed = true
-	if err := a.put(c, record, "blamed"); err != nil {
-		return err
-	}
+	a.putAnyway(c, record, "blamed")
 	a.mu.Lock()
 	if c.blame == blame {
 		c.blame = ""
 	}
 	a.mu.Unlock()
 	a.reports.Add(c.ref.UID)
-	return nil
 }
 
 // readInfo reads the device-info file, if a plugin has written one. One that makes no
@@ -191,9 +189,9 @@ func (a *Agent) readInfo(at *state.Attachment) (*devinfo.Info, error) {
 func (a *Agent) describe(at *state.Attachment, info *devinfo.Info) (*state.Metadata, error) {
 	data, warnings, err := metadata.NetworkData(at.Result, at.IfName, at.Netns)
 	if err != nil {
-		return nil, &execError{ReasonOutput, fmt.Errorf("network %s: %w", at.Network, err)}
+		return nil, &cniexec.Error{Reason: cniexec.ReasonOutput, Err: fmt.Errorf("network %s: %w", at.Network, err)}
 	}
-	_, more := metadata.Data(at.Result) // as the status will have it
+	_, more := metadata.Data(at.Result, shown(at)) // as the status will have it
 	a.leftOut(at, append(warnings, more...))
 	m := &state.Metadata{NetworkData: data}
 	if at.Node != nil {
@@ -217,19 +215,7 @@ func (a *Agent) leftOut(at *state.Attachment, warnings []string) {
 	}
 }
 
-// key names the directory of an attachment.
-func key(claim types.UID, at *state.Attachment) string { return string(claim) + "@" + at.IfName }
-
-// waited counts a sandbox that was held up.
-func (a *Agent) waited(took time.Duration) {
-	if a.Metrics.Waited != nil {
-		a.Metrics.Waited(took)
-	}
-}
-
-// executed counts one run of a CNI network.
-func (a *Agent) executed(verb string, began time.Time, err error) {
-	if a.Metrics.Exec != nil {
-		a.Metrics.Exec(verb, time.Since(began), reasonOf(err))
-	}
+// key names the directory of an attachment to a sandbox.
+func key(claim types.UID, at *state.Attachment) string {
+	return string(claim) + "@" + at.IfName + "@" + at.Sandbox
 }

@@ -1,6 +1,7 @@
 package dra_test
 
 import (
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
+	"devinfo-cni.io/pkg/cluster"
 	"devinfo-cni.io/pkg/dra/metadata"
 	"devinfo-cni.io/pkg/inventory"
 )
@@ -58,6 +60,40 @@ func TestADeviceWithAResourceNameNeedsNoNetwork(t *testing.T) {
 		}
 		r.expectNothing()
 	})
+}
+
+// So that nobody has to read ResourceSlices for it.
+func TestTheStatusSaysWhichDeviceAClaimHas(t *testing.T) {
+	vf := cluster.Device{Type: "pci", Device: "0000:03:00.2", PF: "0000:03:00.0", Representor: "eth4", RDMA: "mlx5_2"}
+	for name, test := range map[string]struct {
+		device, parameters string
+		want               cluster.Device
+	}{
+		"a VF":              {vf0, network(`{"type":"sriov"}`), vf},
+		"without a network": {vf3, "", cluster.Device{Type: "pci", Device: "0000:03:00.5", PF: "0000:03:00.0", Representor: "eth7"}},
+		"an SF":             {sf4, network(`{"type":"host-device","capabilities":{"deviceID":true}}`), cluster.Device{PF: "0000:03:00.0", Representor: "en3f0pf0sf88", RDMA: "mlx5_7"}},
+		"shared":            {pf, network(`{"type":"macvlan"}`), cluster.Device{Type: "pci", Device: "0000:03:00.0", RDMA: "mlx5_0"}},
+	} {
+		timeless(t, func(t *testing.T, r *rig, p *plugins) {
+			r.options.Inventory = newNode(t, "mlx5-switchdev").inventory()
+			r.start()
+			r.prepare(ownClaim("u1", test.device, test.parameters))
+			must(t, r.runPod(r.sandbox("s1", "pod")))
+			quiet()
+			report := r.lastReport()
+			if len(report.Devices) != 1 || report.Devices[0].Data == nil {
+				t.Fatalf("%s: %+v", name, report)
+			}
+			var data map[string]cluster.Device
+			_ = json.Unmarshal(report.Devices[0].Data.Raw, &data) // the result has other keys
+			if diff := cmp.Diff(test.want, data[cluster.DeviceKey]); diff != "" {
+				t.Errorf("%s: %s", name, diff)
+			}
+			if r.record("u1").StatusOwed {
+				t.Errorf("%s: it is still owed", name)
+			}
+		})
+	}
 }
 
 // Multus gives them to its networks by position: a pod with two VFs asks for count: 2.

@@ -2,6 +2,7 @@ package dra_test
 
 import (
 	"bytes"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -68,6 +69,54 @@ func TestAClaimWithoutANetworkHasItsDeviceToItself(t *testing.T) {
 			t.Errorf("held by %q", got)
 		}
 		r.expectNothing()
+	})
+}
+
+// The driver was killed when the claim was on record, and before it had all leases.
+func TestAClaimOnRecordTakesTheLeasesThatItHasNot(t *testing.T) {
+	const infiniband = `devices: [{select: 'device.attributes["devinfo-cni.io"].linkType == "infiniband"', as: exclusive, resourceName: example.com/ib}]`
+	for _, test := range []struct {
+		host, rules, device string
+		leases              []string
+	}{
+		{"mlx5-switchdev", "", vf3, []string{"pci-0000:03:00.5", "iommu-57"}},
+		{"mlx5-infiniband", infiniband, "pci-0000-17-00-1", []string{"pci-0000:17:00.1"}},
+	} {
+		timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+			n := newNode(t, test.host)
+			if test.rules != "" {
+				n.rules = test.rules
+			}
+			r.withJournal(n)
+			r.start()
+			r.prepare(ownClaim("u1", test.device, ""))
+			for _, id := range test.leases {
+				must(t, os.Remove(filepath.Join(r.dir, "journal/leases/device", id, "u1")))
+			}
+			must(t, os.RemoveAll(filepath.Join(r.dir, "cdi")))
+			r.prepare(ownClaim("u1", test.device, ""))
+			for _, id := range test.leases {
+				if diff := cmp.Diff([]string{"claim ns/claim-u1"}, r.holders(id)); diff != "" {
+					t.Errorf("%s: %s", id, diff)
+				}
+			}
+		})
+	}
+}
+
+// Nobody unprepares a claim that was never on record.
+func TestAClaimThatCannotBeRecordedGetsNeitherGateNorLease(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+		j := r.withJournal(newNode(t, "mlx5-switchdev"))
+		agent := r.start()
+		must(t, os.MkdirAll(filepath.Join(r.options.StateDir, "u1.json", "busy"), 0o700))
+		_, err := agent.Prepare(t.Context(), ownClaim("u1", vf3, ""))
+		says(t, err, "record claim")
+		leases, err := j.Claims()
+		must(t, err)
+		if gates := r.files("cdi"); len(gates)+len(leases) > 0 {
+			t.Errorf("gates %q, leases of %q", gates, leases)
+		}
 	})
 }
 

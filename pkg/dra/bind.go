@@ -87,12 +87,11 @@ func (a *Agent) surveyFor(ctx context.Context, results []resourceapi.DeviceReque
 	a.node.mu.Lock()
 	decisions, published := a.node.decisions, a.node.last
 	a.node.mu.Unlock()
-	held, _ := a.held()
 	others, err := a.others(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	now := inventory.Situation{Ours: held, Withheld: a.withheld(), Others: others}
+	now := inventory.Situation{Ours: a.held().as(), Withheld: a.withheld(), Others: others}
 	for _, r := range results {
 		if !now.StillOffers(decisions, r.Device) {
 			decisions, list, err := a.survey(others, nil)
@@ -158,10 +157,10 @@ func (own ownDevices) bind(n *cniconfig.Network) error {
 	if n.List == nil {
 		return nil
 	}
-	var how binding.How
+	var how cniconfig.How
 	if n.How != nil {
 		var refusal *cniconfig.Refusal
-		if how, refusal = binding.Parse(n.How); refusal != nil {
+		if how, refusal = cniconfig.ParseHow(n.How); refusal != nil {
 			return refusal
 		}
 	}

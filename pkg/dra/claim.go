@@ -2,7 +2,9 @@ package dra
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -13,14 +15,16 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// claim is a claim on record, and what events want of it. The agent's mutex guards all
-// of it but orphans. Only the claim's worker gives it another record, which is then never
-// changed: whoever has taken one may read it without the mutex.
+// claim is a claim on record, or what was abandoned of one, and what events want of it. The
+// agent's mutex guards all of it but orphans. Only the claim's worker gives it another record,
+// which is then never changed: whoever has taken one may read it without the mutex.
 type claim struct {
 	ref    kubeletplugin.NamespacedObject // never changes
+	key    types.UID                      // of its record; never changes
 	record *state.Claim
 
 	// What events want.
+	version string       // of the claim in the API that they go by; "" = unknown
 	pods    []state.Pod  // that the claim is reserved for
 	next    *state.Claim // of a new allocation; nil = none
 	forget  bool         // it is unprepared
@@ -34,25 +38,29 @@ type claim struct {
 	doing   action // the step under way; none = none
 	of      string // and the sandbox that it is for
 	sent    []resourceapi.AllocatedDeviceStatus
+	freed   map[string]bool // parts that are about to leave the record: what is leased of them others may let go
 
-	// What keeps it from going on. A failed DEL has a back-off of its own, for others must
-	// not make it fail more often.
-	stuck        error  // the last DEL's
-	trouble      error  // any other step's
-	failed       action // and which that was
-	delAfter     time.Time
-	again        time.Time // after any other failure
-	spareDel     time.Time // when DELs of what is abandoned are due
-	restoreAfter time.Time // when devices are looked at again
+	// What keeps it from going on. A DEL that has failed has a back-off of its own, for others
+	// must not make it fail more often.
+	trouble retry
+	late    map[int]retry // of what attachments owe, by their places in the record
 
 	// orphans are the interfaces for which plugins of an earlier agent may still run. The
 	// worker's alone.
 	orphans map[string]bool
 }
 
+// retry is when a step that has failed is taken again, and why it has; an error of nil is a
+// device's that may be on its way back.
+type retry struct {
+	step  action
+	err   error
+	after time.Time
+}
+
 // known is a claim with that record.
 func known(record *state.Claim) *claim {
-	c := &claim{record: record, pods: record.Consumers(), orphans: map[string]bool{}}
+	c := &claim{key: record.Key(), record: record, pods: record.Consumers(), orphans: map[string]bool{}, late: map[int]retry{}}
 	c.ref.Namespace, c.ref.Name, c.ref.UID = record.Namespace, record.Name, record.UID
 	for _, at := range record.Attachments {
 		c.orphans[at.IfName] = at.Phase == state.Adding || at.Phase == state.Deleting
@@ -65,11 +73,26 @@ func (c *claim) isFor(pod types.UID) bool {
 	return c.record.Pod.UID == pod || slices.ContainsFunc(c.pods, func(p state.Pod) bool { return p.UID == pod })
 }
 
-// owes a DEL for the sandbox. Restoring its devices does not count.
+// owes a DEL for the sandbox that somebody may wait for. Restoring its devices does not count.
 func (c *claim) owes(sandbox string) bool {
 	return slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool {
-		return at.Sandbox == sandbox && at.Phase != state.Restoring
+		return at.Sandbox == sandbox && at.Phase != state.Restoring && at.Phase != state.Abandoned
 	})
+}
+
+// has an attachment to a sandbox by that interface.
+func (c *claim) has(sandbox, ifName string) bool {
+	return slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool { return at.Sandbox == sandbox && at.IfName == ifName })
+}
+
+// stuck says why what is owed has not been done, though it was tried; nil = there is nothing.
+// The mutex must be held.
+func (c *claim) stuck() error {
+	var errs []error
+	for _, n := range slices.Sorted(maps.Keys(c.late)) {
+		errs = append(errs, c.late[n].err)
+	}
+	return errors.Join(errs...)
 }
 
 // name of the claim, for people.
@@ -104,7 +127,7 @@ func (a *Agent) adopt(c *claim, record *state.Claim, saved bool) {
 	if !slices.Equal(withheldOf(c.record), withheldOf(record)) {
 		a.offerSoon()
 	}
-	c.record, c.unsaved = record, !saved || !slices.Equal(record.Pods, c.pods)
+	c.record, c.unsaved, c.freed = record, !saved || !slices.Equal(record.Pods, c.pods), nil
 	if saved {
 		c.fresh = false
 	}
@@ -114,14 +137,18 @@ func (a *Agent) adopt(c *claim, record *state.Claim, saved bool) {
 // saveNow writes the record, or forgets a claim that was never written: the kubelet is
 // told that it is not prepared.
 func (a *Agent) saveNow(c *claim) error {
-	name := "saved"
-	if c.fresh {
+	name, record, fresh := "saved", c.record.Clone(), c.fresh
+	if fresh {
 		name = "prepared"
+		a.describeBare(record)
 	}
-	err := a.put(c, c.record.Clone(), name)
-	if err != nil && c.fresh {
+	err := a.put(c, record, name)
+	switch {
+	case err == nil && record.StatusOwed:
+		a.reports.Add(c.ref.UID)
+	case err != nil && fresh:
 		a.mu.Lock()
-		c.trouble = err
+		c.trouble.err = err
 		a.mu.Unlock()
 		a.drop(c)
 	}
@@ -133,13 +160,16 @@ func (a *Agent) swap(c *claim) error {
 	a.mu.Lock()
 	next := c.next
 	a.mu.Unlock()
-	if err := a.closeBare(c); err != nil {
+	if err := a.release(c); err != nil {
 		return err
 	}
 	record := next.Clone()
-	record.Abandoned = c.record.Abandoned
+	a.describeBare(record)
 	if err := a.put(c, record, "prepared"); err != nil {
 		return err
+	}
+	if record.StatusOwed {
+		a.reports.Add(c.ref.UID)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -149,27 +179,13 @@ func (a *Agent) swap(c *claim) error {
 	return nil
 }
 
-// forgetNow removes the record, or what of it nobody needs: DELs that were given up stay.
+// forgetNow removes the record.
 func (a *Agent) forgetNow(c *claim) error {
-	a.reports.Forget(c.ref.UID)
-	if err := a.closeBare(c); err != nil {
+	a.reports.Forget(c.key)
+	if err := a.release(c); err != nil {
 		return err
 	}
-	if len(c.record.Abandoned) > 0 {
-		record := c.record.Clone()
-		record.Attachments, record.StatusOwed = nil, false
-		a.mu.Lock()
-		if c.forget {
-			c.pods = nil
-		}
-		a.mu.Unlock()
-		err := a.put(c, record, "forgotten")
-		a.mu.Lock()
-		c.forget = c.forget && err != nil
-		a.mu.Unlock()
-		return err
-	}
-	if err := a.state.Remove(c.ref.UID); err != nil {
+	if err := a.state.Remove(c.key); err != nil {
 		return fmt.Errorf("claim %s: %w", c.ref, err)
 	}
 	a.did("forgotten")
@@ -182,8 +198,8 @@ func (a *Agent) drop(c *claim) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	c.gone = true
-	delete(a.claims, c.ref.UID)
-	a.backOff.Forget(c.ref.UID)
+	delete(a.claims, c.key)
+	a.backOff.Forget(c.key)
 	a.announce()
 }
 
@@ -210,7 +226,7 @@ func (a *Agent) Census() Census {
 		census.Phases[string(phase)] = 0
 	}
 	for _, c := range a.claims {
-		for _, at := range slices.Concat(c.record.Attachments, c.record.Abandoned) {
+		for _, at := range c.record.Attachments {
 			census.Phases[string(at.Phase)]++
 		}
 		if c.record.StatusOwed {

@@ -54,12 +54,12 @@ func TestAClearThatFailsIsTriedAgainLater(t *testing.T) {
 		}})
 		agent := r.start()
 		r.abandonedAndCleared(p)
-		record := filepath.Join(r.options.StateDir, "u1.json")
+		record := filepath.Join(r.options.StateDir, "u1=s1=net1.json")
 		data, err := os.ReadFile(record)
 		must(t, err)
 		claim, err := state.Parse(record, data)
 		must(t, err)
-		infoFile = claim.Abandoned[0].InfoFile
+		infoFile = claim.Abandoned().InfoFile
 		must(t, os.MkdirAll(filepath.Join(infoFile, "busy"), 0o700))
 		tried := p.calls("DEL")
 		time.Sleep(time.Hour / 2)
@@ -80,7 +80,7 @@ func TestWhatIsClearedIsMarkedUntilItIsOnDisk(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, p *plugins) {
 		agent := r.start()
 		r.abandonedAndCleared(p)
-		record, mark := filepath.Join(r.options.StateDir, "u1.json"), filepath.Join(r.options.StateDir, "u1.cleared")
+		record, mark := filepath.Join(r.options.StateDir, "u1=s1=net1.json"), filepath.Join(r.options.StateDir, "u1=s1=net1.cleared")
 		must(t, os.Remove(record))
 		must(t, os.MkdirAll(filepath.Join(record, "busy"), 0o700))
 		time.Sleep(2 * time.Minute)

@@ -2,21 +2,24 @@ package dra
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+
+	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/dra/status"
 )
 
 // ClaimGone asks the API server whether it has a claim no more, or another one of its name.
 func ClaimGone(client kubernetes.Interface) func(context.Context, kubeletplugin.NamespacedObject) (bool, error) {
 	return func(ctx context.Context, claim kubeletplugin.NamespacedObject) (bool, error) {
 		c, err := client.ResourceV1().ResourceClaims(claim.Namespace).Get(ctx, claim.Name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
+		if status.Missing(err) {
 			return true, nil
 		}
 		return err == nil && c.UID != claim.UID, err
@@ -41,12 +44,15 @@ func (a *Agent) keepCollecting(ctx context.Context) {
 func (a *Agent) collect(ctx context.Context) {
 	for _, c := range a.idle() {
 		gone, err := a.Gone(ctx, c.ref)
-		if err == nil && gone {
-			a.Log.Warn("a claim is gone, and was not unprepared", "claim", c.ref)
-			_, err = a.dismiss(c.ref.UID)
-		}
 		if err != nil && ctx.Err() == nil {
 			a.Log.Error("whether a claim is gone is not known", "claim", c.ref, "error", err)
+		}
+		if err != nil || !gone {
+			continue
+		}
+		a.Log.Warn("a claim is gone, and was not unprepared", "claim", c.ref)
+		if _, err := a.dismiss(c.ref.UID); err != nil {
+			a.Log.Error("a claim that is gone is not forgotten", "claim", c.ref, "error", err)
 		}
 	}
 	if err := a.collectLeases(); err != nil {
@@ -59,11 +65,11 @@ func (a *Agent) idle() (list []*claim) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, c := range a.claims {
-		runs := a.sandboxFor(c) != nil || c.record.Owes() && !a.synced
+		runs := !a.synced || a.sandboxFor(c) != nil || c.record.Abandoned() != nil
 		for _, at := range c.record.Attachments {
 			runs = runs || a.isListed(at.Sandbox)
 		}
-		if a.Gone != nil && !runs && len(c.record.Attachments) > 0 {
+		if a.Gone != nil && !runs {
 			list = append(list, c)
 		}
 	}
@@ -80,15 +86,28 @@ func (a *Agent) collectLeases() error {
 	}
 	for _, record := range records {
 		uid, _, _ := strings.Cut(record, "=")
-		a.mu.Lock()
-		_, problem := a.problems[types.UID(uid)]
-		known := a.claims[types.UID(uid)] != nil || problem
-		a.mu.Unlock()
-		if known {
-			continue
-		}
-		if err := a.Journal.LetGo(record); err != nil {
+		err := a.Journal.LetGoIf(record, func() error { return a.unrecorded(types.UID(uid)) })
+		if err != nil && !errors.Is(err, errRecorded) {
 			return err
+		}
+	}
+	return nil
+}
+
+var errRecorded = errors.New("the claim is on record")
+
+// unrecorded is errRecorded if a claim is on record, be it unreadable.
+func (a *Agent) unrecorded(uid types.UID) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for key := range a.problems {
+		if state.UIDOf(key) == uid {
+			return errRecorded
+		}
+	}
+	for key := range a.claims {
+		if state.UIDOf(key) == uid {
+			return errRecorded
 		}
 	}
 	return nil

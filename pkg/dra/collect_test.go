@@ -6,7 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/nri/pkg/api"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
@@ -19,6 +21,7 @@ import (
 
 func TestAClaimIsGoneOnlyIfTheServerSaysSo(t *testing.T) {
 	noAnswer := errors.New("no answer")
+	noAPI := apierrors.NewGenericServerResponse(404, "get", resourceapi.Resource("resourceclaims"), "b", "404 page not found", 0, true)
 	for name, test := range map[string]struct {
 		claim, uid string
 		err        error
@@ -29,6 +32,7 @@ func TestAClaimIsGoneOnlyIfTheServerSaysSo(t *testing.T) {
 		"made anew":        {"a", "u0", nil, true},
 		"no answer":        {"a", "u0", noAnswer, false},
 		"none of a missed": {"b", "u1", noAnswer, false},
+		"no such API":      {"b", "u1", noAPI, false},
 	} {
 		client := fake.NewClientset(&resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", UID: "u1"}})
 		if test.err != nil {
@@ -44,6 +48,31 @@ func TestAClaimIsGoneOnlyIfTheServerSaysSo(t *testing.T) {
 			t.Errorf("%s: gone %v, %v", name, gone, err)
 		}
 	}
+}
+
+// Its sandbox is on no record: only the runtime tells of it.
+func TestAClaimWithoutANetworkIsNotCollectedBeforeTheRuntimeHasTold(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+		r.options.Gone = func(context.Context, kubeletplugin.NamespacedObject) (bool, error) { return true, nil }
+		r.options.AbandonedEvery = time.Minute
+		r.options.Inventory = newNode(t, "mlx5-switchdev").inventory()
+		agent := r.start()
+		r.prepare(ownClaim("u1", vf3, ""))
+		sb := r.sandbox("s1", "pod")
+		kept := func(when string, want int) {
+			t.Helper()
+			time.Sleep(5 * time.Minute)
+			if got := r.files("state"); len(got) != want {
+				t.Errorf("%s: %q", when, got)
+			}
+		}
+		kept("no runtime has told of sandboxes", 1)
+		_, err := agent.Synchronize(t.Context(), []*api.PodSandbox{sb}, nil)
+		must(t, err)
+		kept("its pod runs", 1)
+		r.endPod(sb)
+		kept("its pod has ended", 0)
+	})
 }
 
 // A DEL that is owed needs its record; a server that does not answer collects nothing; and with

@@ -5,6 +5,9 @@ import (
 	"testing"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/version"
+	discovery "k8s.io/client-go/discovery/fake"
+	"k8s.io/client-go/kubernetes/fake"
 
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/inventory"
@@ -19,7 +22,7 @@ func eitherInventory(t *testing.T) *dra.Inventory {
 	var err error
 	offered.Rules, err = inventory.ParseRules([]byte("devices:\n- pciAddresses: ['0000:41:00.0', '0000:41:10.0', '0000:41:10.2']\n  as: exclusive\n"))
 	must(t, err)
-	offered.Counters = true
+	offered.Counters, offered.ForceCounters = true, true
 	return offered
 }
 
@@ -47,6 +50,30 @@ func TestAPFIsOfferedBesideItsVFsWhereTheServerCounts(t *testing.T) {
 			}
 		})
 	}
+}
+
+// That of Kubernetes 1.36 needs seconds for a pod where there are many VFs.
+func TestCountersAreForASchedulerThatIsQuickWithThem(t *testing.T) {
+	for server, want := range map[string][]string{
+		"v1.36.3": {"cni", igbVF0, igbVF1}, "v1.37.0-rc.1+k": {"cni", igbPF, igbVF0, igbVF1}, "v2.0": {"cni", igbPF, igbVF0, igbVF1}, "": {"cni", igbVF0, igbVF1},
+	} {
+		t.Run(server, func(t *testing.T) {
+			client := counting(t, server)
+			kubelet(t, client, 0, func(o *dra.Options) {
+				o.Inventory = eitherInventory(t)
+				o.Inventory.ForceCounters = false
+			})
+			devicesIn(t, client, want...)
+		})
+	}
+}
+
+// counting is an API server of a version.
+func counting(t *testing.T, is string) *fake.Clientset {
+	t.Helper()
+	client := server(nil)
+	client.Discovery().(*discovery.FakeDiscovery).FakedServerVersion = &version.Info{GitVersion: is}
+	return client
 }
 
 // Should the scheduler not count, Prepare does.

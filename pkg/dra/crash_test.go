@@ -22,6 +22,7 @@ import (
 
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/status"
+	"devinfo-cni.io/pkg/journal"
 )
 
 const agentEnv = "DRA_TEST_AGENT"
@@ -46,6 +47,7 @@ func doomedAgent() {
 	}
 	o := optionsIn(d.Dir)
 	plugIn(&o, d.Dir)
+	o.Journal = journalIn(d.Dir, o.BootID)
 	o.Status = func(ctx context.Context, _ status.Report) error { <-ctx.Done(); return ctx.Err() } // so that each life has the same steps
 	agent, err := dra.New(o)
 	check(err)
@@ -76,7 +78,14 @@ func doomedClaims(d doom) []*resourceapi.ResourceClaim {
 	return []*resourceapi.ResourceClaim{
 		claimIn(d.Dir, "a", "u1", "pod", want{"x", "net1", d.Behave}),
 		onDevice(onDevice(claimIn(d.Dir, "b", "u2", "pod", want{"x", "net2", d.Behave}, want{"y", "net3", d.Behave}), 0, vf0, ""), 1, vf2, "vfio-pci"),
+		ownClaim("u3", vf3, ""), // without a network
 	}
+}
+
+func journalIn(dir, bootID string) *journal.Journal {
+	j := journal.Open(filepath.Join(dir, "journal"), bootID)
+	j.NetnsGone = isAway
+	return j
 }
 
 // run gives what the process printed: the step at which it was killed, or how many there are. It
@@ -166,27 +175,43 @@ func killedAt(t *testing.T, step int, happens func(*rig, *api.PodSandbox), liste
 // restarted lets the next agent make good what is owed.
 func restarted(t *testing.T, r *rig, d doom, sb *api.PodSandbox, listed bool) {
 	t.Helper()
-	agent := r.start()
-	stop := r.stop
 	var pods []*api.PodSandbox
-	attached := 0
-	if listed {
-		pods = []*api.PodSandbox{sb}
-		for _, count := range agent.Census().Phases {
-			attached += count
+	attached, gates := 0, 0
+	for _, name := range r.files("state") {
+		uid, ok := strings.CutSuffix(name, ".json")
+		if !ok {
+			continue
+		}
+		for _, at := range r.record(uid).Attachments {
+			switch {
+			case at.Bare():
+				gates++
+			case listed:
+				attached++
+				gates++
+			}
 		}
 	}
+	if listed {
+		pods = []*api.PodSandbox{sb}
+	}
+	r.options.Journal = journalIn(r.dir, r.options.BootID)
+	agent := r.start()
+	stop := r.stop
 	_, err := agent.Synchronize(t.Context(), pods, nil)
 	must(t, err)
 	r.eventually("all is attached that should be", func() bool {
 		census := agent.Census()
-		return len(r.files("there")) == attached && census.Phases["Added"] == attached && census.Phases["Adding"]+census.Phases["Deleting"]+census.Phases["Restoring"] == 0 && len(r.files("cdi")) == attached
+		return len(r.files("there")) == attached && census.Phases["Added"] == attached && census.Phases["Adding"]+census.Phases["Deleting"]+census.Phases["Restoring"] == 0 && len(r.files("cdi")) == gates
 	})
 	for _, claim := range doomedClaims(d) {
 		must(t, agent.Unprepare(t.Context(), claim.UID))
 	}
 	r.expectNothing()
 	expectAsCaptured(t, r.kernel())
+	if leases, err := r.options.Journal.Claims(); err != nil || len(leases) > 0 {
+		t.Errorf("leases of %q, %v", leases, err)
+	}
 	last := map[string]string{}
 	for _, c := range r.calls() {
 		last[c.Sandbox+c.IfName] = c.Command

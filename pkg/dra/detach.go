@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,56 +14,42 @@ import (
 
 // delete detaches attachments, all at the same time. It may be repeated until it
 // succeeds: for a plugin, DEL of what is gone is no error.
-func (a *Agent) delete(c *claim, s step) {
-	record := c.record.Clone()
-	for _, n := range s.at {
-		record.Attachments[n].Phase = state.Deleting
-	}
-	if s.at != nil {
+func (a *Agent) delete(c *claim, which []int) {
+	record := c.record
+	if record.Abandoned() == nil {
+		record = record.Clone()
+		for _, n := range which {
+			record.Attachments[n].Phase = state.Deleting
+		}
 		// Even without a record, what is on disk owes a DEL. One that is on a full disk
 		// must be possible.
 		a.putAnyway(c, record, "deleting")
 	}
 	results := make(chan result)
-	run := func(n int, at state.Attachment) {
+	for _, n := range which {
+		at := record.Attachments[n]
 		orphaned := c.orphans[at.IfName]
 		delete(c.orphans, at.IfName)
-		go func() { results <- a.runDel(c, n, at, orphaned) }()
+		go func() { results <- a.runDel(c, record, n, at, orphaned) }()
 	}
-	for _, n := range s.at {
-		run(n, record.Attachments[n])
+	for range which {
+		a.deleted(c, <-results)
 	}
-	for _, n := range s.abandoned {
-		run(n, record.Abandoned[n])
-	}
-	var errs []error
-	var done []int // of s.abandoned
-	for range len(s.at) + len(s.abandoned) {
-		r := <-results
-		if r.err == nil && s.at == nil {
-			done = append(done, r.n)
-		}
-		errs = append(errs, a.deleted(c, r, s.at != nil))
-	}
-	if done != nil {
-		a.putAnyway(c, withoutAbandoned(c.record, done), "deleted")
-	}
-	a.pause(c, s.at == nil, errors.Join(errs...))
 }
 
 // runDel closes the gate and runs DEL as ADD was run.
-func (a *Agent) runDel(c *claim, n int, at state.Attachment, orphaned bool) result {
-	key := key(c.ref.UID, &at)
+func (a *Agent) runDel(c *claim, record *state.Claim, n int, at state.Attachment, orphaned bool) result {
+	key := key(record.UID, &at)
 	if orphaned {
 		a.cni.await(key)
 	}
 	if at.Phase == state.Abandoned {
-		if err := a.notOthers(c, &at); err != nil {
+		if err := a.notOthers(record, &at); err != nil {
 			return result{n, at, err}
 		}
 	}
 	if at.Phase == state.Deleting {
-		if err := a.closeGate(c, &at); err != nil {
+		if err := a.closeGate(record, &at); err != nil {
 			return result{n, at, err}
 		}
 	}
@@ -78,12 +63,12 @@ func (a *Agent) runDel(c *claim, n int, at state.Attachment, orphaned bool) resu
 	began := time.Now()
 	err := a.cni.del(key, &at, netns, gone)
 	a.did("exec DEL")
-	a.executed("DEL", began, err)
+	a.Metrics.Exec("DEL", time.Since(began), reasonOf(err))
 	if err == nil {
 		err = errors.Join(a.removeInfo(&at), a.cni.forget(key))
 	}
 	if err == nil && at.Phase == state.Abandoned {
-		err = a.giveBack(c, &at)
+		err = a.giveBack(record, &at)
 	}
 	if err == nil && (at.Phase == state.Abandoned || at.Former == nil) { // else restore does
 		err = a.letGo(c, &at)
@@ -92,81 +77,73 @@ func (a *Agent) runDel(c *claim, n int, at state.Attachment, orphaned bool) resu
 }
 
 // deleted puts the result of a DEL on record.
-func (a *Agent) deleted(c *claim, r result, current bool) error {
+func (a *Agent) deleted(c *claim, r result) {
 	record := c.record.Clone()
-	list := record.Abandoned
-	if current {
-		list = record.Attachments
+	at := &record.Attachments[r.n]
+	switch {
+	case r.err != nil:
+		at.Tries++
+		at.DelError = r.err.Error()
+		err := fmt.Errorf("claim %s, request %s: %w", c.ref, at.Request, r.err)
+		a.Log.Error("pod is not detached yet", "pod", c.record.Pod, "sandbox", at.Sandbox, "tries", at.Tries, "error", err)
+		a.pause(c, r.n, at, err)
+		a.putAnyway(c, record, "not deleted")
+		return
+	case at.Phase == state.Abandoned:
+		a.finish(c)
+		return
+	case at.Former != nil:
+		at.Phase, at.Tries, at.DelError = state.Restoring, 0, ""
+	default:
+		at.Reset(at.Error)
 	}
-	at := &list[r.n]
-	if r.err == nil {
-		if current && at.Former != nil {
-			at.Phase, at.Tries, at.DelError = state.Restoring, 0, ""
-			a.putAnyway(c, record, "deleted")
-		} else if current {
-			at.Reset(at.Error)
-			a.putAnyway(c, record, "deleted")
-		}
-		return nil
-	}
-	at.Tries++
-	at.DelError = r.err.Error()
-	a.putAnyway(c, record, "not deleted")
-	err := fmt.Errorf("claim %s, request %s: %w", c.ref, at.Request, r.err)
-	a.Log.Error("pod is not detached yet", "pod", c.record.Pod, "sandbox", at.Sandbox, "tries", at.Tries, "error", err)
-	return err
+	a.goOn(c, r.n)
+	a.putAnyway(c, record, "deleted")
 }
 
 // clear forgets what was abandoned, as an administrator wants it, without a DEL.
-func (a *Agent) clear(c *claim, which []int) error {
+func (a *Agent) clear(c *claim) error {
 	a.Log.Warn("an administrator has cleared what was given up", "claim", c.ref)
-	for _, n := range which {
-		at := &c.record.Abandoned[n]
-		err := errors.Join(a.removeInfo(at), a.letGo(c, at))
-		again := func(now state.Attachment) bool { return now.Owes() && now.IfName == at.IfName }
-		if !slices.ContainsFunc(c.record.Attachments, again) { // whose libcni's directory would be
-			err = errors.Join(err, a.cni.forget(key(c.ref.UID, at)))
-		}
-		if err != nil {
-			return fmt.Errorf("claim %s: clear: %w", c.ref, err)
-		}
+	at := c.record.Abandoned()
+	if err := errors.Join(a.removeInfo(at), a.letGo(c, at), a.cni.forget(key(c.ref.UID, at))); err != nil {
+		return fmt.Errorf("claim %s: clear: %w", c.ref, err)
 	}
-	if err := a.put(c, withoutAbandoned(c.record, which), "cleared"); err != nil {
-		return err
-	}
-	return a.state.Clear(c.ref.UID)
+	a.finish(c)
+	return nil
 }
 
-// withoutAbandoned is a copy of the record in which some of what was abandoned is forgotten.
-func withoutAbandoned(record *state.Claim, which []int) *state.Claim {
-	record = record.Clone()
-	slices.Sort(which)
-	for _, n := range slices.Backward(which) {
-		record.Abandoned = slices.Delete(record.Abandoned, n, n+1)
-	}
-	return record
+// finish has the record of what was abandoned forgotten: it owes nothing any more.
+func (a *Agent) finish(c *claim) {
+	record := c.record.Clone()
+	record.Attachments = nil
+	a.adopt(c, record, true)
 }
 
-// pause keeps a claim from repeating a DEL that has just failed.
-func (a *Agent) pause(c *claim, abandoned bool, err error) {
+// pause keeps an attachment from repeating at once what has failed: DEL, or restoring its device.
+// An error of nil is of a device that may be on its way back.
+func (a *Agent) pause(c *claim, n int, at *state.Attachment, err error) {
+	what, limit := "DEL", a.DelTries
+	if at.Phase == state.Restoring {
+		what, limit = "restoring it", restoreTries
+	}
+	pause := a.pauseAfter(at.Tries, limit)
+	if at.Phase == state.Abandoned {
+		pause = a.AbandonedEvery
+	}
+	if err != nil {
+		err = fmt.Errorf("%w; %s is tried again in %v; once the network namespace is gone and it has failed %d times (now %d) it is given up",
+			err, what, pause.Round(time.Second), limit, at.Tries)
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	switch {
-	case abandoned:
-		c.spareDel = time.Now().Add(a.AbandonedEvery)
-	case err == nil:
-		c.stuck, c.delAfter = nil, time.Time{}
-	default:
-		tries := 0
-		for _, at := range c.record.Attachments {
-			tries = max(tries, at.Tries)
-		}
-		pause := a.pauseAfter(tries, a.DelTries)
-		c.delAfter = time.Now().Add(pause)
-		c.stuck = fmt.Errorf("%w; DEL is tried again in %v; once the network namespace is gone and DEL has failed %d times (now %d) it is given up",
-			err, pause.Round(time.Second), a.DelTries, tries)
-	}
-	a.announce()
+	c.late[n] = retry{err: err, after: time.Now().Add(pause)}
+}
+
+// goOn ends that.
+func (a *Agent) goOn(c *claim, n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(c.late, n)
 }
 
 // pauseAfter is how long to wait after the n-th failure: doubled each time, so that as many
@@ -177,7 +154,7 @@ func (a *Agent) pauseAfter(n, tries int) time.Duration {
 	return time.Duration(first * math.Exp2(float64(n-1)))
 }
 
-// abandon takes what cannot be deleted out of the way of the claim: it stays on record,
+// abandon takes what cannot be deleted out of the way of the claim: it has a record of its own,
 // and DEL is tried at the agent's start and every [Options.AbandonedEvery].
 func (a *Agent) abandon(c *claim, which []int) error {
 	record := c.record.Clone()
@@ -185,30 +162,46 @@ func (a *Agent) abandon(c *claim, which []int) error {
 		at := &record.Attachments[n]
 		given := *at
 		given.Phase, given.GivenUp = state.Abandoned, metav1.NewTime(time.Now().UTC().Truncate(time.Second))
-		if a.isLost(at) { // what comes back in its place is another device, and nobody's
+		if now := a.stateOf(at); now == custody.Gone || now == custody.Replaced { // what comes back in its place is another device, and nobody's
 			given.Node, given.Former = nil, nil
 		}
-		record.Abandoned = append(record.Abandoned, given)
+		left := known(&state.Claim{Namespace: c.ref.Namespace, Name: c.ref.Name, UID: c.ref.UID, Attachments: []state.Attachment{given}})
+		left.late[0] = retry{after: time.Now().Add(a.AbandonedEvery)}
+		if err := a.state.Put(left.record); err != nil {
+			return fmt.Errorf("record claim %s: %w", c.ref, err)
+		}
+		a.did("apart")
+		a.mu.Lock()
+		if a.claims[left.key] == nil { // before the claim is without it: it is always somebody's
+			a.claims[left.key] = left
+		}
+		a.mu.Unlock()
 		a.mourn(c, record.Pod, at)
 		at.Reset("")
 	}
 	if err := a.put(c, record, "abandoned"); err != nil {
 		return err
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	c.stuck, c.delAfter, c.restoreAfter, c.spareDel = nil, time.Time{}, time.Time{}, time.Now().Add(a.AbandonedEvery)
+	for _, n := range which {
+		a.goOn(c, n)
+	}
 	return nil
 }
 
-// isLost says whether the node has lost the device of an attachment, or has another one
-// in its place.
-func (a *Agent) isLost(at *state.Attachment) bool {
-	if at.Node == nil || a.Custody == nil {
-		return false
+// stateOf says what has become of the device of an attachment; "" = that is not known.
+func (a *Agent) stateOf(at *state.Attachment) custody.State {
+	if at == nil || at.Former == nil || a.Custody == nil {
+		return ""
 	}
-	now, err := a.Custody.Look(at.Node)
-	return errors.Is(err, custody.ErrGone) || at.Former != nil && at.BootID == a.BootID && at.Former.IsReplaced(now)
+	former := *at.Former
+	if at.BootID != a.BootID { // each start makes all devices anew
+		former.Inode = 0
+	}
+	now, err := a.Custody.State(former)
+	if err != nil {
+		a.Log.Warn("what has become of a device is not known", "device", at.Device, "error", err)
+	}
+	return now
 }
 
 // mourn tells people what is given up.
@@ -228,7 +221,7 @@ func (a *Agent) isTaken(at *state.Attachment) bool {
 	for _, other := range a.claims {
 		for n := range other.record.Attachments {
 			held := &other.record.Attachments[n]
-			if (held.Owes() || held.Bare() && a.isHeld(other) || other.doing == doAdd) && sameDevice(held, at) {
+			if held.Phase != state.Abandoned && sameDevice(held, at) && (held.Owes() || held.Bare() && a.isHeld(other) || other.doing == doAdd) {
 				return true
 			}
 		}
@@ -253,7 +246,7 @@ func isExclusive(at *state.Attachment) bool { return at.ShareID == nil }
 // failed, or they are not what they were, whether or not that was given up since. That is
 // before the claim is free.
 func withheldOf(record *state.Claim) (devices []string) {
-	for _, at := range slices.Concat(record.Attachments, record.Abandoned) {
+	for _, at := range record.Attachments {
 		lost := at.Node == nil && isOwn(at.Device) // see abandon
 		if at.Tries > 0 && at.DelError != "" && isExclusive(&at) && !lost {
 			devices = append(devices, at.Device)

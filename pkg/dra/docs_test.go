@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"devinfo-cni.io/pkg/cniexec"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/custody"
 	"devinfo-cni.io/pkg/dra/state"
@@ -51,7 +52,7 @@ func TestTheDocumentationHasTheMetrics(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	m := dra.NewMetrics(registry)
 	registry.MustRegister(dra.CensusMetrics(func() dra.Census { return dra.Census{Phases: map[string]int{"Added": 1}} }))
-	m.Exec("ADD", time.Second, dra.ReasonPlugin)
+	m.Exec("ADD", time.Second, cniexec.ReasonPlugin)
 	m.Event("Prepare", time.Second, os.ErrInvalid)
 	m.Mismatch(custody.Name, true)
 	m.Idle([]inventory.Idle{{Rule: "devices[0]"}})
@@ -79,7 +80,7 @@ func TestTheDocumentationHasTheMetrics(t *testing.T) {
 		metric, label string
 		values        []string
 	}{
-		{"cni_dra_exec_failures_total", "reason", literals(t, `(?m)^\tReason\w+ .*= "(\w+)"`, "reasons.go", "../cniexec/error.go")},
+		{"cni_dra_exec_failures_total", "reason", literals(t, `(?m)^(?:\t|const )Reason\w+ .*= "(\w+)"`, "reasons.go", "../cniexec/error.go")},
 		{"cni_dra_event_duration_seconds", "event", literals(t, `a\.(?:event\(|leave\(ctx, )"(\w+)"`, "pods.go", "events.go")},
 		{"cni_dra_attachments", "phase", texts(state.Phases())},
 		{"cni_dra_device_mismatches_total", "what", texts(custody.Whats())},

@@ -26,13 +26,13 @@ const (
 var errEnded = errors.New("the agent has ended: the next one does it")
 
 // wake has the claim looked at. The mutex may be held.
-func (a *Agent) wake(c *claim) { a.queue.Add(c.ref.UID) }
+func (a *Agent) wake(c *claim) { a.queue.Add(c.key) }
 
 // rouse wakes a claim that somebody waits for: but for DELs it is not held back by what
 // has failed before. The mutex must be held.
 func (a *Agent) rouse(c *claim) {
-	c.failed, c.trouble, c.again = none, nil, time.Time{}
-	a.backOff.Forget(c.ref.UID)
+	c.trouble = retry{}
+	a.backOff.Forget(c.key)
 	a.wake(c)
 }
 
@@ -96,8 +96,9 @@ func (a *Agent) isOpenBare(c *claim) bool {
 }
 
 // Prepare notes down what a claim asks for, and refuses what cannot be done: so it does while
-// another has a device that is only to be made ready. It runs no CNI plugin: there is no network namespace yet. Preparing again gives what is on
-// record, with the metadata of a network that is attached by now.
+// another has a device that is only to be made ready. It runs no CNI plugin: there is no network
+// namespace yet. Preparing again gives what is on record, with the metadata of a network that is
+// attached by now.
 func (a *Agent) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) (devices []kubeletplugin.Device, err error) {
 	defer a.event("Prepare", time.Now(), &err)
 	own, err := a.allocated(ctx, claim)
@@ -110,16 +111,18 @@ func (a *Agent) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) (
 	}
 	err = a.await(ctx, func() (bool, error) {
 		switch {
-		case c.gone && c.trouble != nil:
-			return false, c.trouble
+		case c.gone && c.trouble.err != nil:
+			return false, c.trouble.err
+		case c.doing == doForget: // which nothing ends
+			return false, nil
 		case c.gone || c.forget:
 			return false, fmt.Errorf("claim %s: unprepared meanwhile", c.ref)
 		case !c.fresh && c.next == nil && a.isOpenBare(c):
 			return true, nil
-		case c.stuck != nil:
-			return false, fmt.Errorf("detach pod %s/%s first: %w", c.record.Pod.Namespace, c.record.Pod.Name, c.stuck)
+		case c.stuck() != nil:
+			return false, fmt.Errorf("detach pod %s/%s first: %w", c.record.Pod.Namespace, c.record.Pod.Name, c.stuck())
 		}
-		return false, c.trouble
+		return false, c.trouble.err
 	})
 	if err != nil {
 		return nil, err
@@ -145,13 +148,12 @@ func (a *Agent) admit(ctx context.Context, asked *resourceapi.ResourceClaim, own
 		return nil, newer
 	}
 	c := a.claims[asked.UID]
-	pods, err := cniconfig.Pods(asked)
+	reserved, err := cniconfig.Pods(asked)
 	if err != nil {
 		return nil, err
 	}
-	reserved := podsOf(pods)
-	if c != nil && len(c.record.Attachments) > 0 && c.next == nil && slices.Equal(c.pods, reserved) && isAllocated(c.record, asked, a.Driver) {
-		c.forget = false
+	if c != nil && c.next == nil && slices.Equal(c.pods, reserved) && isAllocated(c.record, asked, a.Driver) {
+		c.forget, c.version = false, asked.ResourceVersion
 		a.rouse(c)
 		return c, nil
 	}
@@ -163,6 +165,7 @@ func (a *Agent) admit(ctx context.Context, asked *resourceapi.ResourceClaim, own
 		return nil, err
 	}
 	c = a.takeIn(c, recordOf(asked, reserved, networks, own))
+	c.version = asked.ResourceVersion
 	a.rouse(c)
 	a.watchSoon()
 	return c, nil
@@ -204,7 +207,7 @@ func (a *Agent) Reserve(uid types.UID, pods []state.Pod) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	c := a.claims[uid]
-	if c == nil || len(c.record.Attachments) == 0 || slices.Equal(c.pods, pods) {
+	if c == nil || slices.Equal(c.pods, pods) {
 		return
 	}
 	c.pods, c.unsaved = pods, true
@@ -224,14 +227,14 @@ func (a *Agent) Unprepare(ctx context.Context, uid types.UID) (err error) {
 	}
 	return a.await(ctx, func() (bool, error) {
 		switch {
-		case c.gone || len(c.record.Attachments) == 0:
+		case c.gone:
 			return true, nil
 		case !c.forget:
 			return false, fmt.Errorf("claim %s: prepared again", c.ref)
-		case c.stuck != nil:
-			return false, c.stuck
+		case c.stuck() != nil:
+			return false, c.stuck()
 		}
-		return false, c.trouble
+		return false, c.trouble.err
 	})
 }
 
@@ -273,5 +276,5 @@ func (a *Agent) rewriteMetadata(ctx context.Context, uid types.UID) error {
 	if !needed {
 		return nil
 	}
-	return a.await(ctx, func() (bool, error) { return !c.rewrite && c.doing != doOpen || c.gone || !attached(), c.trouble })
+	return a.await(ctx, func() (bool, error) { return !c.rewrite && c.doing != doOpen || c.gone || !attached(), c.trouble.err })
 }

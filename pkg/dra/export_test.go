@@ -18,6 +18,9 @@ func ToOffer(a *Agent) <-chan struct{} { return a.toOffer }
 // Withheld are the devices that are not offered though the node has them.
 func Withheld(a *Agent) map[string]bool { return a.withheld() }
 
+// Problems is how many records could not be used at the start.
+func Problems(a *Agent) int { return len(a.problems) }
+
 // HealthOf is a kubelet's stream of that agent's, and Unknown an agent that knows of no device.
 func HealthOf(a *Agent) *Kubelet { return &Kubelet{agent: a} }
 func Unknown() *Agent            { return &Agent{node: nodeDevices{health: health{changed: make(chan struct{})}}} }

@@ -8,10 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"tags.cncf.io/container-device-interface/specs-go"
@@ -29,8 +29,8 @@ import (
 
 // gateName is valid as part of a CDI device name and of a file's: UIDs and the names of
 // requests and devices are of letters, digits and '-'.
-func gateName(c *claim, at *state.Attachment) string {
-	name := string(c.ref.UID) + "_" + strings.ReplaceAll(resourceclaim.BaseRequestRef(at.Request), "/", "_")
+func gateName(uid types.UID, at *state.Attachment) string {
+	name := string(uid) + "_" + strings.ReplaceAll(resourceclaim.BaseRequestRef(at.Request), "/", "_")
 	switch {
 	case at.Bare():
 		name += "_" + at.Device
@@ -92,9 +92,9 @@ func (a *Agent) reopen(c *claim, which []int) error {
 
 // openGate writes the CDI spec of an attachment.
 func (a *Agent) openGate(c *claim, at *state.Attachment) error {
-	name := gateName(c, at)
+	name := gateName(c.ref.UID, at)
 	edits := cdispec.Attachment{Kind: a.kind, Name: name, IfName: at.IfName}
-	if at.Info != nil {
+	if at.Info != nil && !at.Bare() {
 		edits.InfoFile = a.mountable(c, at)
 	}
 	if at.Bare() {
@@ -208,35 +208,36 @@ func identity(at *state.Attachment) pod.Identity {
 }
 
 // closeGate closes the gate of an attachment. That it is closed already is success.
-func (a *Agent) closeGate(c *claim, at *state.Attachment) error {
-	if err := a.specs.Remove(cdispec.FileName(a.kind, gateName(c, at))); err != nil {
+func (a *Agent) closeGate(record *state.Claim, at *state.Attachment) error {
+	if err := a.specs.Remove(cdispec.FileName(a.kind, gateName(record.UID, at))); err != nil {
 		return fmt.Errorf("CDI spec: %w", err)
 	}
 	a.did("gate closed")
 	return nil
 }
 
-// closeBare closes the gates of what has no network of ours, and lets go of it. DEL closes
-// the others.
-func (a *Agent) closeBare(c *claim) error {
+// release lets go of all that attachments have which owe nothing: the gates of what has no
+// network of ours, and leases that were taken for an ADD before which the agent was killed.
+func (a *Agent) release(c *claim) error {
 	for n := range c.record.Attachments {
-		if at := &c.record.Attachments[n]; at.Bare() {
-			if err := a.closeGate(c, at); err != nil {
+		at := &c.record.Attachments[n]
+		if at.Bare() {
+			if err := a.closeGate(c.record, at); err != nil {
 				return fmt.Errorf("claim %s, request %s: %w", c.ref, at.Request, err)
 			}
 		}
+		if err := a.letGo(c, at); err != nil {
+			return fmt.Errorf("claim %s, request %s: %w", c.ref, at.Request, err)
+		}
 	}
-	if !slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool { return at.Bare() }) {
-		return nil
-	}
-	return a.letGo(c, &state.Attachment{})
+	return nil
 }
 
 // device is what the kubelet and the pod are told of an attachment.
 func (a *Agent) device(c *claim, at *state.Attachment) kubeletplugin.Device {
 	d := kubeletplugin.Device{
 		Requests: []string{at.Request}, PoolName: at.Pool, DeviceName: at.Device, ShareID: at.ShareID,
-		CDIDeviceIDs: []string{cdispec.Qualified(a.kind, gateName(c, at))},
+		CDIDeviceIDs: []string{cdispec.Qualified(a.kind, gateName(c.ref.UID, at))},
 	}
 	switch {
 	case at.Metadata != nil:

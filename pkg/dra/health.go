@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
+	"devinfo-cni.io/pkg/dra/custody"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/inventory"
 )
@@ -51,7 +52,7 @@ func (a *Agent) examine(decisions map[string]inventory.Decision, withheld map[st
 		switch at := attached[name]; {
 		case !here:
 			of[name] = "the node has lost it"
-		case at != nil && a.isMadeAnew(at):
+		case a.stateOf(at) == custody.Replaced:
 			of[name] = "it was made anew while the pod had it, as by a reset of its PF or sriov_numvfs: delete the pod"
 		case at != nil && at.Node.PCI != "" && c.Device.Driver == "":
 			of[name] = "it has lost its driver"
@@ -84,15 +85,6 @@ func (a *Agent) attachedDevices() map[string]*state.Attachment {
 		}
 	}
 	return all
-}
-
-// isMadeAnew says whether another device has come in the place of one.
-func (a *Agent) isMadeAnew(at *state.Attachment) bool {
-	if at.Former == nil || at.BootID != a.BootID || deviceID(at) == "" {
-		return false
-	}
-	line, err := a.Inventory.Lineage(deviceID(at))
-	return err == nil && len(line) > 0 && at.Former.IsReplaced(state.Former{Inode: line[0].Inode})
 }
 
 // sharedGroup says with whom a pod shares the IOMMU group of its device; "" = with nobody.

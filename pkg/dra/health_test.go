@@ -1,17 +1,22 @@
 package dra_test
 
 import (
+	"bytes"
 	"context"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/custody/custodytest"
 	"devinfo-cni.io/pkg/inventory"
 )
 
@@ -101,6 +106,44 @@ func TestAPodIsEvictedIfItsDeviceIsLostAndTheAdministratorWantsIt(t *testing.T) 
 			}
 		})
 	}
+}
+
+// Of a second port that is in a pod the node shows its function alone.
+func TestADeviceThatItsPodHasIsNotLost(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+		n := newNode(t, "i40e")
+		for _, edit := range [][2]string{
+			{"0000:18:00.1/net/eno2/dev_port --\n0", "0000:18:00.0/net/eno2/dev_port --\n1"}, {"0000:18:00.1/net/eno2", "0000:18:00.0/net/eno2"},
+			{"net/eno2/device -> ../../../0000:18:00.1", "net/eno2/device -> ../../../0000:18:00.0"},
+		} {
+			n.text = bytes.ReplaceAll(n.text, []byte(edit[0]), []byte(edit[1]))
+		}
+		n.rules = "devices: [{ifNames: [eno2], as: exclusive}]"
+		kernel, err := custodytest.Make(r.dir, n.text)
+		must(t, err)
+		r.options.Custody, r.options.Inventory = kernel.Host(), n.inventory()
+		r.options.Inventory.EvictLost = true
+		agent := r.start()
+		before := inventory.PublishedIn(dra.Survey(agent))
+		port := slices.Collect(maps.Keys(before))
+		if len(port) != 1 {
+			t.Fatalf("got %q", port)
+		}
+		r.prepare(ownClaim("u1", port[0], `"device":[],`+network(`{"type":"x"}`)))
+		must(t, r.runPod(r.sandbox("s1", "pod")))
+		n.without("eno2")
+		if diff := cmp.Diff(before, inventory.PublishedIn(dra.Survey(agent))); diff != "" {
+			t.Error(diff)
+		}
+		if got := unhealthy(t, agent, "node1"); len(got) > 0 {
+			t.Errorf("got %q", got)
+		}
+		must(t, os.Remove(filepath.Join(r.dir, "kernel/sys/bus/pci/devices/0000:18:00.0")))
+		lost := inventory.PublishedIn(dra.Survey(agent))[port[0]].Taints
+		if got := unhealthy(t, agent, "node1"); len(lost) != 1 || lost[0].Key != inventory.TaintGone || got[port[0]] != "the node has lost it" {
+			t.Errorf("%v, %q", lost, got)
+		}
+	})
 }
 
 // The library logs an error for each stream that is silent for 30 s, its default lease,

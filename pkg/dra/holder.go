@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"devinfo-cni.io/pkg/cniexec"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/sysfs"
@@ -29,7 +30,7 @@ func (a *Agent) hold(c *claim, which []int, sb *sandbox) (n int, err error) {
 			err = a.holdFor(c, at, sb)
 		}
 		if err != nil {
-			return n, &execError{ReasonNode, err}
+			return n, &cniexec.Error{Reason: cniexec.ReasonNode, Err: err}
 		}
 	}
 	return 0, nil
@@ -41,15 +42,13 @@ func (a *Agent) holdFor(c *claim, at *state.Attachment, sb *sandbox) error {
 		return err
 	}
 	of.Netns, of.Pods = sb.netns, append([]string{string(sb.pod.UID)}, uidsOf(c.record)...)
-	if err := a.take(c, at, of); err != nil {
-		return fmt.Errorf("%w: pod %s/%s (%s) cannot have it too: ask for a device once, by a claim or by Multus",
-			err, sb.pod.Namespace, sb.pod.Name, at.IfName)
-	}
-	return nil
+	return a.take(c, at, of, fmt.Sprintf(": pod %s/%s (%s) cannot have it too: ask for a device once, by a claim or by Multus",
+		sb.pod.Namespace, sb.pod.Name, at.IfName))
 }
 
-// take takes leases for an attachment.
-func (a *Agent) take(c *claim, at *state.Attachment, of *journal.Claim) error {
+// take takes leases for an attachment; advice is what its pod's author is told if somebody else
+// has them.
+func (a *Agent) take(c *claim, at *state.Attachment, of *journal.Claim, advice string) error {
 	of.Namespace, of.Name, of.Time = c.ref.Namespace, c.ref.Name, time.Now().UTC()
 	err := a.Journal.Hold(of)
 	if held := (*journal.HeldError)(nil); errors.As(err, &held) {
@@ -57,9 +56,24 @@ func (a *Agent) take(c *claim, at *state.Attachment, of *journal.Claim) error {
 		if strings.HasPrefix(held.ID, groupID("")) {
 			what += ", of " + journal.DeviceName(held.ID) + ","
 		}
-		return fmt.Errorf("%s is held by %s", what, a.nameOf(held.Holder))
+		if by := held.Holder.Claim; by != nil && a.hasGivenUp(types.UID(by.UID)) {
+			advice = ", whose DEL was given up: it is free once that is mended, or by cni-dra-driver clear " + by.UID
+		}
+		return fmt.Errorf("%s is held by %s%s", what, a.nameOf(held.Holder), advice)
 	}
 	return err
+}
+
+// hasGivenUp says whether a DEL of a claim was given up.
+func (a *Agent) hasGivenUp(uid types.UID) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, c := range a.claims {
+		if c.ref.UID == uid && c.record.Abandoned() != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // holdBare takes leases of the devices of a claim that it brings no network for, all
@@ -82,7 +96,7 @@ func (a *Agent) holdBare(c *claim) error {
 		return err
 	}
 	of.Pods = uidsOf(c.record)
-	return a.take(c, bare[0], of)
+	return a.take(c, bare[0], of, "")
 }
 
 // isHeld says whether a claim has leases, for the pods that it is reserved for, of what it
@@ -92,7 +106,7 @@ func (a *Agent) isHeld(c *claim) bool {
 		return true
 	}
 	of, err := a.Journal.Claim(string(c.ref.UID))
-	return err == nil && of != nil && slices.Equal(of.Pods, uidsOf(c.record))
+	return err == nil && of != nil && slices.Equal(of.Pods, uidsOf(c.record)) && a.Journal.Holding(of)
 }
 
 func uidsOf(record *state.Claim) (uids []string) {
@@ -112,11 +126,15 @@ func (a *Agent) holdGroup(c *claim, at *state.Attachment, group string) error {
 	}
 	of, err := a.Journal.Claim((&journal.Claim{UID: string(c.ref.UID), Part: at.Part()}).Record())
 	lease := journal.DeviceLease{ID: groupID(group), Mode: journal.Exclusive}
-	if err != nil || of == nil || slices.Contains(of.Leases, lease) {
+	if err != nil || of == nil {
 		return err
 	}
-	of.Leases = append(of.Leases, lease)
-	return a.take(c, at, of)
+	if !slices.Contains(of.Leases, lease) {
+		of.Leases = append(of.Leases, lease)
+	} else if a.Journal.Holding(of) {
+		return nil
+	}
+	return a.take(c, at, of, "")
 }
 
 // leases are what one attachment of a claim, or those without an interface, have leases of:
@@ -148,8 +166,10 @@ func (a *Agent) otherClaim(c *claim, at *state.Attachment) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, other := range a.claims {
-		has := func(held state.Attachment) bool { return held.Owes() && sameDevice(&held, at) }
-		if other != c && (slices.ContainsFunc(other.record.Attachments, has) || other.doing == doDel && slices.ContainsFunc(other.record.Abandoned, has)) {
+		has := func(held state.Attachment) bool {
+			return held.Owes() && (held.Phase != state.Abandoned || other.doing == doDel) && sameDevice(&held, at)
+		}
+		if other != c && slices.ContainsFunc(other.record.Attachments, has) {
 			return fmt.Errorf("device %s: claim %s has not given it back yet: it is attached once that is done", at.Device, other.name())
 		}
 	}
@@ -158,13 +178,13 @@ func (a *Agent) otherClaim(c *claim, at *state.Attachment) error {
 
 // notOthers is an error if somebody else has got the device of an attachment since its
 // sandbox has ended: neither DEL nor restoring may take it from there.
-func (a *Agent) notOthers(c *claim, at *state.Attachment) error {
+func (a *Agent) notOthers(record *state.Claim, at *state.Attachment) error {
 	if a.Journal == nil || deviceID(at) == "" || at.Node.Shared() {
 		return nil
 	}
-	of, err := a.leases(c.ref.UID, at)
+	of, err := a.leases(record.UID, at)
 	if err == nil {
-		of.Pods = append(uidsOf(c.record), string(c.record.Pod.UID))
+		of.Pods = append(uidsOf(record), identity(at).UID)
 		err = a.Journal.FreeFor(of)
 	}
 	if held := (*journal.HeldError)(nil); errors.As(err, &held) {
@@ -179,14 +199,29 @@ func (a *Agent) letGo(c *claim, at *state.Attachment) error {
 	if a.Journal == nil {
 		return nil
 	}
-	other := func(of state.Attachment) bool {
-		return of.Owes() && of.Part() == at.Part() && of.Sandbox != at.Sandbox
-	}
-	if slices.ContainsFunc(c.record.Attachments, other) || slices.ContainsFunc(c.record.Abandoned, other) {
+	stay := errors.New("they are another's")
+	of := journal.Claim{UID: string(c.ref.UID), Part: at.Part()}
+	err := a.Journal.LetGoIf(of.Record(), func() error {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		for _, other := range a.claims {
+			owes := func(of state.Attachment) bool {
+				return (of.Owes() || other.doing == doAdd) && of.Part() == at.Part() && of.Sandbox != at.Sandbox
+			}
+			if other.ref.UID == c.ref.UID && !other.freed[at.Part()] && slices.ContainsFunc(other.record.Attachments, owes) {
+				if c.freed == nil {
+					c.freed = map[string]bool{}
+				}
+				c.freed[at.Part()] = true // two that end at once do not both leave it to the other
+				return stay
+			}
+		}
+		return nil
+	})
+	if errors.Is(err, stay) {
 		return nil
 	}
-	of := journal.Claim{UID: string(c.ref.UID), Part: at.Part()}
-	return a.Journal.LetGo(of.Record())
+	return err
 }
 
 // letGoAll is for attachments that no plugin is run for after all.

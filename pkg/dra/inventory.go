@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"devinfo-cni.io/pkg/dra/custody"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/inventory"
 	"devinfo-cni.io/pkg/journal"
@@ -19,13 +20,14 @@ import (
 )
 
 // Inventory are the node's own devices, which a node offers beside [DeviceName]: see
-// package inventory. All but File, Counters, Others, Waits and Events is required.
+// package inventory. All but File, the counters, Others, Waits and Events is required.
 type Inventory struct {
 	Rules inventory.Rules // which are offered, and as what
 	File  string          // with the rules, for people; may be ""
-	// Counters: a PF may be offered whole beside its VFs, see [inventory.Situation].
-	Counters bool
-	Host     func() (inventory.Host, error) // reads the node
+	// Counters: a PF may be offered whole beside its VFs, see [inventory.Situation], if the
+	// scheduler is quick with counters, or they are forced.
+	Counters, ForceCounters bool
+	Host                    func() (inventory.Host, error) // reads the node
 	// Others are the devices that somebody else has given away: see [inventory.Situation].
 	// Beside an error it returns what was known last; nothing is prepared then.
 	Others func(context.Context) (map[string]string, error)
@@ -48,7 +50,7 @@ type nodeDevices struct {
 	last      inventory.Published           // as they were last published
 	decisions map[string]inventory.Decision // by which they were; never changed
 	unshared  bool                          // the API server cannot share devices
-	uncounted bool                          // nor count what they have in common
+	uncounted bool                          // nor count what they have in common, or the scheduler is slow with that
 	warned    []string                      // what was said last
 	unknown   error                         // why it is not known what others have; nil = it is
 	again     *time.Timer                   // when others are asked again; nil = by the poll
@@ -68,7 +70,7 @@ func isOwn(device string) bool {
 // survey looks at the node: what is decided of each of its devices, by name, and the
 // slices that follow. It is given what [Agent.others] has returned.
 func (a *Agent) survey(others map[string]string, unknown error) (map[string]inventory.Decision, []inventory.Slice, error) {
-	before, known := a.held()
+	before := a.held()
 	host, err := a.Inventory.Host()
 	if err != nil {
 		return nil, nil, err
@@ -77,13 +79,17 @@ func (a *Agent) survey(others map[string]string, unknown error) (map[string]inve
 	if err != nil {
 		return nil, nil, err
 	}
-	held, last := a.held()
-	maps.Copy(last, known)
-	for device, as := range before {
-		if held[device] == "" { // it may have been read while a pod still had it
-			held[device] = as
+	held := a.held()
+	for name, at := range before {
+		if held[name] == nil { // it may have been read while a pod still had it
+			held[name] = at
 			a.offerSoon()
 		}
+	}
+	devices = append(devices, a.hidden(held, devices)...)
+	ours, last := held.as(), inventory.Published{}
+	for name, at := range held {
+		last[name] = at.Node.Published
 	}
 	withheld := a.withheld()
 	a.node.mu.Lock()
@@ -95,14 +101,14 @@ func (a *Agent) survey(others map[string]string, unknown error) (map[string]inve
 	maps.Copy(last, a.node.last)
 	decisions := inventory.Decide(devices, a.Inventory.Rules, inventory.Situation{
 		Driver: a.Driver, Sharing: !a.node.unshared, Counters: a.Inventory.Counters && !a.node.uncounted,
-		Ours: held, Last: last, Withheld: withheld, Others: others, Unknown: unknown != nil,
+		Ours: ours, Last: last, Withheld: withheld, Others: others, Unknown: unknown != nil,
 	})
 	byName := make(map[string]inventory.Decision, len(decisions))
 	for _, d := range decisions {
 		byName[d.Device.Name] = d
 	}
 	a.noteIdle(a.Inventory.Rules.Idle(decisions, host.Links))
-	list := inventory.Slices(decisions, held, last)
+	list := inventory.Slices(decisions, ours, last)
 	if a.Inventory.EvictLost {
 		inventory.Evict(list, inventory.TaintGone)
 	}
@@ -116,9 +122,7 @@ func (a *Agent) noteIdle(list []inventory.Idle) {
 		return
 	}
 	a.node.idle = list
-	if a.Metrics.Idle != nil {
-		a.Metrics.Idle(list)
-	}
+	a.Metrics.Idle(list)
 	for _, idle := range list {
 		a.Log.Warn("a rule names no device of this node: correct it, unless it is meant for others", "rule", idle.Rule, "reason", idle.Why)
 	}
@@ -161,22 +165,26 @@ func (a *Agent) OthersKnown() error {
 func (a *Agent) noteUnknown(why error) {
 	a.node.mu.Lock()
 	defer a.node.mu.Unlock()
-	if a.Metrics.Known != nil {
-		a.Metrics.Known(why == nil)
-	}
+	a.Metrics.Known(why == nil)
 	if why != nil && (a.node.unknown == nil || a.node.unknown.Error() != why.Error()) {
 		a.Log.Error("what others have of the node's devices is not known: exclusive ones are tainted, and none is prepared", "error", why)
 	}
 	a.node.unknown = why
 }
 
-// askAgain has what others have asked for again once it may be less, not only by the next
-// poll. There is one timer, however often the node changes.
-func (a *Agent) askAgain() {
+// unknownFor is after how long others are asked again who have not answered.
+const unknownFor = 10 * time.Second
+
+// askAgain has what others have asked for again once it may be less, or known, not only by the
+// next poll. There is one timer, however often the node changes.
+func (a *Agent) askAgain(unknown error) {
 	if a.Inventory.Waits == nil {
 		return
 	}
 	wait := a.Inventory.Waits()
+	if wait == 0 && unknown != nil {
+		wait = unknownFor
+	}
 	a.node.mu.Lock()
 	defer a.node.mu.Unlock()
 	if a.node.again != nil {
@@ -187,20 +195,44 @@ func (a *Agent) askAgain() {
 	}
 }
 
-// held are the node's own devices that claims on record have, how, and what these were
-// published as when the claims were prepared: the kubelet may have removed the slices.
-func (a *Agent) held() (names map[string]inventory.As, as inventory.Published) {
-	names, as = map[string]inventory.As{}, inventory.Published{}
+// holdings are attachments of the node's own devices, by these devices' names.
+type holdings map[string]*state.Attachment
+
+// held are those of the claims on record. They say as what the devices were published, too: the
+// kubelet may have removed the slices.
+func (a *Agent) held() holdings {
+	all := holdings{}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, c := range a.claims {
-		for _, at := range slices.Concat(c.record.Attachments, c.record.Abandoned) {
-			if at.Node != nil {
-				names[at.Device], as[at.Device] = offeredAs(at.Node), at.Node.Published
+		for _, at := range c.record.Attachments {
+			if at.Node != nil && (all[at.Device] == nil || at.Former != nil) {
+				all[at.Device] = &at
 			}
 		}
 	}
-	return names, as
+	return all
+}
+
+// as says how each is held.
+func (h holdings) as() map[string]inventory.As {
+	all := map[string]inventory.As{}
+	for name, at := range h {
+		all[name] = offeredAs(at.Node)
+	}
+	return all
+}
+
+// hidden are those that are here, and that the node does not show: of a NIC on no PCI bus, or a
+// second port, which a pod has, it shows no interface, and they are nothing else.
+func (a *Agent) hidden(held holdings, shown []inventory.Device) (list []inventory.Device) {
+	for name, at := range held {
+		is := func(d inventory.Device) bool { return d.Name == name }
+		if deviceID(at) == "" && !slices.ContainsFunc(shown, is) && a.stateOf(at) == custody.Here {
+			list = append(list, deviceOf(at.Node))
+		}
+	}
+	return list
 }
 
 // ownSlices are those of the node's own devices; ok is false if what there is now cannot be
@@ -214,7 +246,7 @@ func (a *Agent) ownSlices(ctx context.Context, sharing bool) (list []inventory.S
 	a.node.mu.Unlock()
 	others, unknown := a.others(ctx)
 	a.noteUnknown(unknown)
-	a.askAgain()
+	a.askAgain(unknown)
 	decisions, list, err := a.survey(others, unknown)
 	if err != nil {
 		a.Log.Error("the node's devices cannot be read: what was published of them stays", "error", err)
@@ -274,10 +306,10 @@ func (a *Agent) leaveOffer(decisions map[string]inventory.Decision, withheld map
 	a.node.left = offer
 }
 
-// doNotCount has no PF offered beside its VFs any more.
-func (a *Agent) doNotCount() {
+// count says whether a PF may be offered beside its VFs from now on.
+func (a *Agent) count(may bool) {
 	a.node.mu.Lock()
-	a.node.uncounted = true
+	a.node.uncounted = !may
 	a.node.mu.Unlock()
 	a.offerSoon()
 }

@@ -58,7 +58,6 @@ type Kubelet struct {
 // by [Kubelet.Stop].
 func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet, error) {
 	k := &Kubelet{agent: agent, options: o, started: make(chan struct{})}
-	k.offer = offer{node: o.Node, limit: o.Limit, withheld: agent.withheld, own: agent.ownSlices}
 	if o.Metadata {
 		agent.SetMetadata(k)
 	}
@@ -85,10 +84,18 @@ func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet
 		return nil, fmt.Errorf("DRA plugin in %s: %w", o.PluginDir, err)
 	}
 	k.helper = helper
+	k.offer.agent, k.offer.node, k.offer.limit, k.offer.to = agent, o.Node, o.Limit, helper
 	close(k.started)
 	ctx, k.cancel = context.WithCancel(ctx)
+	ask := agent.Inventory != nil && agent.Inventory.Counters && !agent.Inventory.ForceCounters
+	if ask {
+		agent.count(false)
+	}
 	k.publishing.Go(func() { // which waits for the API server
-		if err := k.offer.start(ctx, helper); err != nil && ctx.Err() == nil {
+		if ask {
+			k.decideCounters(ctx)
+		}
+		if err := k.offer.again(ctx); err != nil && ctx.Err() == nil {
 			o.Fatal(err)
 			return
 		}
@@ -194,7 +201,7 @@ func (k *Kubelet) HandleError(ctx context.Context, err error, msg string) {
 	}
 	if cannotCount(err) {
 		log.Error("--counters: the API server has none (DRAPartitionableDevices): a PF is not offered beside its VFs")
-		k.agent.doNotCount()
+		k.agent.count(false)
 	}
 	if !cannotShare(err) {
 		log.Error(msg, "error", err)
@@ -204,9 +211,7 @@ func (k *Kubelet) HandleError(ctx context.Context, err error, msg string) {
 	if over := k.options.Limit - MaxNumbered; over > 0 {
 		log.Error("this API server takes no more numbered devices: set --max-attachments to that many, or enable DRAConsumableCapacity",
 			"maxAttachments", k.options.Limit, "offered", MaxNumbered)
-		if k.agent.Metrics.Cut != nil {
-			k.agent.Metrics.Cut(over)
-		}
+		k.agent.Metrics.Cut(over)
 	}
 	// The caller waits for us, and Stop for the caller while it holds the lock that
 	// publishing needs.

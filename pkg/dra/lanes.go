@@ -1,7 +1,6 @@
 package dra
 
 import (
-	"slices"
 	"time"
 
 	"devinfo-cni.io/pkg/dra/state"
@@ -49,8 +48,8 @@ func (a *Agent) begin(c *claim, s step, g goal) (lane, bool) {
 		return 0, false
 	}
 	now, sb := a.goalOf(c)
-	taken := func(n int) bool { return a.isTaken(&c.record.Abandoned[n]) }
-	if now != g || slices.ContainsFunc(s.abandoned, taken) && s.do == doDel { // it has changed while we decided
+	left := c.record.Abandoned()
+	if now != g || left != nil && s.do == doDel && a.isTaken(left) { // it has changed while we decided
 		a.wake(c)
 		return 0, false
 	}
@@ -79,11 +78,11 @@ func (a *Agent) end(c *claim, s step, g goal, l lane, err error) {
 	case s.do == doDel || s.do == doReturn || c.gone: // which keep their own books
 	case err != nil && now != g: // nobody wants that any more: it does not concern the new goal
 		a.Log.Warn("not done", "what", s.do, "claim", c.ref, "error", err)
-	case err == nil && s.do == c.failed:
-		c.failed, c.trouble, c.again = none, nil, time.Time{}
-		a.backOff.Forget(c.ref.UID)
+	case err == nil && s.do == c.trouble.step:
+		c.trouble = retry{}
+		a.backOff.Forget(c.key)
 	case err != nil:
-		c.failed, c.trouble, c.again = s.do, err, time.Now().Add(a.backOff.When(c.ref.UID))
+		c.trouble = retry{s.do, err, time.Now().Add(a.backOff.When(c.key))}
 		a.Log.Error("not done", "what", s.do, "claim", c.ref, "error", err)
 	}
 	a.announce()

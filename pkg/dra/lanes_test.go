@@ -31,8 +31,8 @@ func TestAFailureIsNoTroubleOfWhoWantsSomethingElse(t *testing.T) {
 			}
 		}
 		a.end(c, save, before, lane, errors.New("the disk is full"))
-		if (c.trouble == nil) != forgotten || c.again.IsZero() != forgotten {
-			t.Errorf("forgotten %v: %v, again at %v", forgotten, c.trouble, c.again)
+		if (c.trouble == retry{}) != forgotten {
+			t.Errorf("forgotten %v: %+v", forgotten, c.trouble)
 		}
 	}
 }

@@ -5,7 +5,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"devinfo-cni.io/pkg/cniexec"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/inventory"
 )
@@ -19,88 +21,60 @@ type Census struct {
 
 // NewMetrics registers what an agent counts. The names are in docs/dra/README.md.
 func NewMetrics(to prometheus.Registerer) Metrics {
-	// A macvlan takes 10 ms, DHCP seconds; the runtime gives up after 2 s.
-	buckets := []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2, 5, 15, 60}
-	execs := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "cni_dra_exec_duration_seconds", Help: "Runs of a CNI network, successful or not, by verb.", Buckets: buckets,
-	}, []string{"verb"})
-	execFailures := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "cni_dra_exec_failures_total", Help: "Failed runs of a CNI network, by verb and reason.",
-	}, []string{"verb", "reason"})
-	events := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "cni_dra_event_duration_seconds", Help: "Calls by the container runtime and the kubelet, by event.", Buckets: buckets,
-	}, []string{"event"})
-	eventFailures := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "cni_dra_event_failures_total", Help: "Calls by the container runtime and the kubelet that were answered with an error, by event.",
-	}, []string{"event"})
-	connected := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "cni_dra_nri_connected", Help: "1 while the container runtime is connected by NRI.",
-	})
-	to.MustRegister(execs, execFailures, events, eventFailures, connected)
-	m := waitMetrics(to, buckets)
-	m.Exec = func(verb string, took time.Duration, reason string) {
-		execs.WithLabelValues(verb).Observe(took.Seconds())
-		if reason != "" {
-			execFailures.WithLabelValues(verb, reason).Inc()
-		}
+	in := promauto.With(to)
+	histogram := func(name, help string, labels ...string) *prometheus.HistogramVec {
+		// A macvlan takes 10 ms, DHCP seconds; the runtime gives up after 2 s.
+		buckets := []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2, 5, 15, 60}
+		return in.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
 	}
-	m.Event = func(event string, took time.Duration, err error) {
-		events.WithLabelValues(event).Observe(took.Seconds())
-		if err != nil {
-			eventFailures.WithLabelValues(event).Inc()
-		}
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return in.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
-	m.Mismatch = mismatchMetric(to)
-	m.Connected = func(on bool) {
-		connected.Set(0)
-		if on {
-			connected.Set(1)
-		}
+	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		return in.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 	}
-	return m
-}
-
-// waitMetrics are those of what pods wait for.
-func waitMetrics(to prometheus.Registerer, buckets []float64) Metrics {
-	waits := prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name: "cni_dra_add_wait_seconds", Help: "How long sandboxes were held up until they were attached.", Buckets: buckets,
-	})
-	cut := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "cni_dra_attachments_not_offered", Help: "Attachments that --max-attachments allows and the API server cannot express.",
-	})
-	known := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "cni_dra_others_known", Help: "1 while it is known what device plugins and others have of the node's devices.",
-	})
-	idle := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "cni_dra_idle_rules", Help: "1 for each rule of the configuration that names no device of this node, with the device that comes nearest.",
-	}, []string{"rule", "nearest"})
-	to.MustRegister(waits, cut, known, idle)
-	known.Set(1)
+	flag := func(g *prometheus.GaugeVec, is bool) {
+		g.WithLabelValues().Set(map[bool]float64{true: 1}[is])
+	}
+	execs := histogram("cni_dra_exec_duration_seconds", "Runs of a CNI network, successful or not, by verb.", "verb")
+	execFailures := counter("cni_dra_exec_failures_total", "Failed runs of a CNI network, by verb and reason.", "verb", "reason")
+	events := histogram("cni_dra_event_duration_seconds", "Calls by the container runtime and the kubelet, by event.", "event")
+	eventFailures := counter("cni_dra_event_failures_total", "Calls by the container runtime and the kubelet that were answered with an error, by event.", "event")
+	connected := gauge("cni_dra_nri_connected", "1 while the container runtime is connected by NRI.")
+	waits := histogram("cni_dra_add_wait_seconds", "How long sandboxes were held up until they were attached.")
+	cut := gauge("cni_dra_attachments_not_offered", "Attachments that --max-attachments allows and the API server cannot express.")
+	known := gauge("cni_dra_others_known", "1 while it is known what device plugins and others have of the node's devices.")
+	idle := gauge("cni_dra_idle_rules", "1 for each rule of the configuration that names no device of this node, with the device that comes nearest.", "rule", "nearest")
+	mismatches := counter("cni_dra_device_mismatches_total", "What of devices was not as before the ADD after the DEL, by whether the agent has restored it.", "what", "restored")
+	flag(connected, false)
+	flag(known, true)
+	cut.WithLabelValues().Set(0)
+	waits.WithLabelValues()
 	return Metrics{
+		Exec: func(verb string, took time.Duration, reason cniexec.Reason) {
+			execs.WithLabelValues(verb).Observe(took.Seconds())
+			if reason != "" {
+				execFailures.WithLabelValues(verb, string(reason)).Inc()
+			}
+		},
+		Event: func(event string, took time.Duration, err error) {
+			events.WithLabelValues(event).Observe(took.Seconds())
+			if err != nil {
+				eventFailures.WithLabelValues(event).Inc()
+			}
+		},
+		Connected: func(on bool) { flag(connected, on) },
+		Waited:    func(took time.Duration) { waits.WithLabelValues().Observe(took.Seconds()) },
+		Cut:       func(n int) { cut.WithLabelValues().Set(float64(n)) },
+		Mismatch:  func(what string, restored bool) { mismatches.WithLabelValues(what, strconv.FormatBool(restored)).Inc() },
+		Known:     func(is bool) { flag(known, is) },
 		Idle: func(list []inventory.Idle) {
 			idle.Reset()
 			for _, i := range list {
 				idle.WithLabelValues(i.Rule, i.Nearest).Set(1)
 			}
 		},
-		Known: func(is bool) {
-			known.Set(0)
-			if is {
-				known.Set(1)
-			}
-		},
-		Waited: func(took time.Duration) { waits.Observe(took.Seconds()) },
-		Cut:    func(n int) { cut.Set(float64(n)) },
 	}
-}
-
-// mismatchMetric counts what DEL has not restored of devices.
-func mismatchMetric(to prometheus.Registerer) func(what string, restored bool) {
-	mismatches := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "cni_dra_device_mismatches_total", Help: "What of devices was not as before the ADD after the DEL, by whether the agent has restored it.",
-	}, []string{"what", "restored"})
-	to.MustRegister(mismatches)
-	return func(what string, restored bool) { mismatches.WithLabelValues(what, strconv.FormatBool(restored)).Inc() }
 }
 
 var (

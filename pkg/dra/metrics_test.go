@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"devinfo-cni.io/pkg/cniexec"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/inventory"
 )
@@ -45,7 +46,7 @@ func TestMetricsCountWhatHappens(t *testing.T) {
 	m.Idle([]inventory.Idle{{Rule: "devices[0] (ifNames: eth9)"}})
 	m.Idle([]inventory.Idle{{Rule: "devices[1] (ifNames: eth7)", Nearest: "eth0"}})
 	m.Exec("ADD", time.Second, "")
-	m.Exec("ADD", time.Second, dra.ReasonPlugin)
+	m.Exec("ADD", time.Second, cniexec.ReasonPlugin)
 	m.Exec("DEL", time.Second, "")
 	m.Event("RunPodSandbox", time.Second, nil)
 	m.Event("RunPodSandbox", time.Second, errors.New("no"))

@@ -28,7 +28,5 @@ func (a *Agent) connected(on bool) {
 		a.synced = false
 		a.mu.Unlock()
 	}
-	if a.Metrics.Connected != nil {
-		a.Metrics.Connected(on)
-	}
+	a.Metrics.Connected(on)
 }

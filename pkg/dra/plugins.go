@@ -72,7 +72,7 @@ func (p *plugins) del(key string, at *state.Attachment, netns, gone string) erro
 	}
 	defer unlock()
 	n.Exec = resetting{n.Exec, gone}
-	errs := n.Del(at.Result, func(err error) bool { return reasonOf(err) != ReasonMissing })
+	errs := n.Del(at.Result, func(err error) bool { return reasonOf(err) != cniexec.ReasonMissing })
 	if len(errs) == 0 {
 		return nil
 	}

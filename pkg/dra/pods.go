@@ -59,7 +59,7 @@ func (a *Agent) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) (err err
 	sb.waited = false
 	a.mu.Unlock()
 	if err == nil {
-		a.waited(time.Since(began))
+		a.Metrics.Waited(time.Since(began))
 		return nil
 	}
 	a.settled(ctx, sb, claims)
@@ -115,10 +115,10 @@ func (a *Agent) isAttached(sb *sandbox, claims []*claim) (bool, error) {
 		case !lacks:
 		case c.doing == doAdd && c.of != sb.id && !a.isListed(c.of):
 			return false, fmt.Errorf("the CNI plugins of sandbox %s, which was given up, have not ended yet", c.of)
-		case c.stuck != nil:
-			return false, fmt.Errorf("detach an earlier sandbox first: %w", c.stuck)
-		case c.trouble != nil:
-			return false, c.trouble
+		case c.stuck() != nil:
+			return false, fmt.Errorf("detach an earlier sandbox first: %w", c.stuck())
+		case c.trouble.err != nil:
+			return false, c.trouble.err
 		}
 	}
 	return all, nil
@@ -128,7 +128,7 @@ func (a *Agent) isAttached(sb *sandbox, claims []*claim) (bool, error) {
 func (a *Agent) settled(ctx context.Context, sb *sandbox, claims []*claim) {
 	_ = a.await(ctx, func() (bool, error) {
 		left := slices.ContainsFunc(claims, func(c *claim) bool {
-			return !c.gone && c.stuck == nil && (c.owes(sb.id) || c.doing == doAdd && c.of == sb.id)
+			return !c.gone && c.stuck() == nil && (c.owes(sb.id) || c.doing == doAdd && c.of == sb.id)
 		})
 		return !left, nil
 	})

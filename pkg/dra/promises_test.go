@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -141,6 +142,37 @@ func TestADELThatCanNeverSucceedIsGivenUpAndThePodDeleted(t *testing.T) {
 			t.Errorf("%d abandoned after a DEL that succeeded", got)
 		}
 		r.expectNothing()
+	})
+}
+
+// The directory is what keeps them from a plugin that an agent before has left running.
+func TestDELsOfOneInterfaceThatWereGivenUpDoNotMeet(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+		r.start()
+		p.set(func(command, _, _ string) error {
+			if command == "DEL" {
+				return errNoMaster
+			}
+			return nil
+		})
+		r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
+		for n := range 2 {
+			sb := r.sandbox(fmt.Sprint("s", n), "pod")
+			must(t, r.runPod(sb))
+			r.endPod(sb)
+			time.Sleep(10 * time.Minute)
+		}
+		var most atomic.Int32
+		p.set(func(string, string, string) error {
+			time.Sleep(time.Second)
+			most.Store(max(most.Load(), int32(len(r.files("cache")))))
+			return nil
+		})
+		agent := r.start()
+		time.Sleep(time.Minute)
+		if got := agent.Census().Phases["Abandoned"]; got != 0 || most.Load() != 2 {
+			t.Errorf("%d abandoned, DELs in %d directories", got, most.Load())
+		}
 	})
 }
 

@@ -63,26 +63,14 @@ type slicePublisher interface {
 // offer is what a node publishes: the shared device until the server turns out to drop
 // it, the numbered ones from then on.
 type offer struct {
+	agent *Agent
 	node  string // also the pool's name
 	limit int    // of attachments; 0 = none
-	// withheld are devices that are not offered, though the node has them.
-	withheld func() map[string]bool
-	// own are the slices of the node's own devices; !ok = they are not known now.
-	own func(ctx context.Context, sharing bool) (list []inventory.Slice, ok bool)
+	to    slicePublisher
 
 	mu       sync.Mutex
-	to       slicePublisher
 	numbered bool
 	last     []inventory.Slice // nil = nothing was published
-}
-
-// start publishes for the first time, and waits until the server can be asked what is
-// published already.
-func (o *offer) start(ctx context.Context, to slicePublisher) error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.to = to
-	return o.publish(ctx)
 }
 
 // cannotShare says whether err is that of a server which cannot share a device.
@@ -101,8 +89,7 @@ func counting(slice *resourceapi.ResourceSlice) bool {
 	return len(slice.Spec.SharedCounters) > 0 || slices.ContainsFunc(slice.Spec.Devices, func(d resourceapi.Device) bool { return len(d.ConsumesCounters) > 0 })
 }
 
-// useNumbered publishes numbered devices from now on. It may be called before start has
-// returned.
+// useNumbered publishes numbered devices from now on.
 func (o *offer) useNumbered(ctx context.Context) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -110,7 +97,8 @@ func (o *offer) useNumbered(ctx context.Context) error {
 	return o.publish(ctx)
 }
 
-// again publishes what is offered now.
+// again publishes what is offered now. The first time it waits until the server can be asked what
+// is published already.
 func (o *offer) again(ctx context.Context) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -122,11 +110,11 @@ func (o *offer) publish(ctx context.Context) error {
 	if o.numbered {
 		devices = Numbered(o.limit)
 	}
-	own, ok := o.own(ctx, !o.numbered)
+	own, ok := o.agent.ownSlices(ctx, !o.numbered)
 	if !ok {
 		return nil
 	}
-	list := without(append([]inventory.Slice{{Devices: devices}}, own...), o.withheld())
+	list := without(append([]inventory.Slice{{Devices: devices}}, own...), o.agent.withheld())
 	if o.last != nil && inventory.Same(o.last, list) {
 		return nil
 	}

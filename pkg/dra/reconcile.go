@@ -9,7 +9,7 @@ import (
 // A goal is what the events so far want to become of a claim.
 type goal struct {
 	want    want
-	sandbox string // to be attached to; only of Attach
+	sandbox string // to be attached to; only of attach
 }
 
 type want string
@@ -25,13 +25,12 @@ const (
 // world is what the node is like for one claim, at one moment.
 type world struct {
 	attachments []around // of the record's Attachments
-	abandoned   []around // of the record's Abandoned
 
+	fresh    bool // the disk has never got a record
 	unsaved  bool // the disk has not got the record as it is
 	blamed   bool // an ADD has failed of which the status says nothing yet
 	reported bool // the API server has taken the status as it is
 	retry    bool // the back-off after a failure other than a DEL's is over
-	unclear  bool // forgetting what an administrator has cleared has failed just now
 }
 
 // around is what the node is like for one attachment.
@@ -58,7 +57,7 @@ const (
 	doReturn action = "restore"  // make the device what it was
 	doAdd    action = "ADD"      // run ADD, open the gate
 	doOpen   action = "open"     // write the metadata and the gate's CDI spec
-	giveUp   action = "abandon"  // owe the DEL, or the device, apart from the claim
+	giveUp   action = "abandon"  // owe the DEL, or the device, by a record apart from the claim's
 	doSave   action = "save"     // write the record
 	doBlame  action = "blame"    // note why nothing is attached, for the status
 	doSwap   action = "replace"  // take the new allocation's record
@@ -69,9 +68,8 @@ const (
 
 // A step is one action, and on which attachments.
 type step struct {
-	do        action
-	at        []int // of the record's Attachments
-	abandoned []int // of the record's Abandoned
+	do action
+	at []int // of the record's Attachments
 }
 
 // A rule says what an attachment needs. The first one that fits counts.
@@ -143,6 +141,9 @@ func reconcile(record *state.Claim, g goal, now world) step {
 		return step{do: doBlame}
 	}
 	if now.retry {
+		if needs[doClear] != nil {
+			return pick(doClear)
+		}
 		if s := settle(record, g, now, needs[doOpen], owes); s.do != none {
 			return s
 		}
@@ -153,42 +154,27 @@ func reconcile(record *state.Claim, g goal, now world) step {
 	if record.StatusOwed && now.reported && !now.unsaved {
 		return step{do: reported}
 	}
-	return rest(record, g, now, len(needs[wait])+len(needs[doAdd]) > 0 || !now.retry)
+	if len(needs[wait])+len(needs[doAdd]) > 0 || !now.retry {
+		return step{do: wait}
+	}
+	return step{}
 }
 
 // settle is what comes after each DEL that can be run, and before any ADD.
 func settle(record *state.Claim, g goal, now world, closed []int, owes bool) step {
 	switch {
+	case now.fresh: // before it has a lease or a gate: what is owed is on disk first
+		return step{do: doSave}
 	case closed != nil:
 		return step{do: doOpen, at: closed}
 	case !owes && g.want == forget:
 		return step{do: doForget}
 	case !owes && g.want == replace:
 		return step{do: doSwap}
-	case len(record.Attachments)+len(record.Abandoned) == 0:
+	case len(record.Attachments) == 0: // what was abandoned has come to its end
 		return step{do: doForget}
 	case now.unsaved:
 		return step{do: doSave}
-	}
-	return step{}
-}
-
-// rest is for what nobody waits for: the DELs that were given up.
-func rest(record *state.Claim, g goal, now world, waits bool) step {
-	needs := map[action][]int{}
-	for n := range record.Abandoned {
-		need := decide(state.Abandoned, g.want, now.abandoned[n])
-		needs[need] = append(needs[need], n)
-	}
-	due := needs[doDel]
-	waits = waits || needs[wait] != nil || needs[doClear] != nil
-	switch {
-	case needs[doClear] != nil && !now.unclear:
-		return step{do: doClear, abandoned: needs[doClear]}
-	case waits && (g.want == attach || due == nil):
-		return step{do: wait}
-	case due != nil:
-		return step{do: doDel, abandoned: due}
 	}
 	return step{}
 }

@@ -80,11 +80,6 @@ func claimed(phases ...state.Phase) (*state.Claim, world) {
 	record, now := &state.Claim{}, world{retry: true}
 	for _, phase := range phases {
 		at := state.Attachment{Phase: phase}
-		if phase == state.Abandoned {
-			record.Abandoned = append(record.Abandoned, at)
-			now.abandoned = append(now.abandoned, around{due: true})
-			continue
-		}
 		record.Attachments = append(record.Attachments, at)
 		now.attachments = append(now.attachments, around{here: true, open: true, due: true})
 	}
@@ -126,15 +121,11 @@ func TestWhatAClaimNeedsNext(t *testing.T) {
 		{"a device is given up", phases{restoring}, forget, func(w *world) { w.attachments[0] = around{exhausted: true, lost: true} }, "abandon [0]"},
 		{"a new allocation begins with nothing of the old", phases{added}, replace, nil, "DEL [0]"},
 		{"then it begins", phases{p}, replace, nil, "replace"},
-		{"what is abandoned is deleted if nobody waits", phases{added, gone}, attach, nil, "DEL abandoned [0]"},
-		{"not before an ADD", phases{p, gone}, attach, nil, "ADD [0]"},
-		{"nor while one waits", phases{p, gone}, attach, func(w *world) { w.retry = false }, "wait"},
-		{"also without the claim", phases{gone}, keep, nil, "DEL abandoned [0]"},
-		{"unless its device is another's", phases{gone}, keep, func(w *world) { w.abandoned[0].taken = true }, ""},
-		{"an administrator has cleared it", phases{gone, gone}, keep, func(w *world) { w.abandoned[1].cleared = true }, "clear abandoned [1]"},
-		{"that waits for nobody", phases{p, gone}, attach, func(w *world) { w.retry, w.abandoned[0].cleared = false, true }, "clear abandoned [0]"},
-		{"but for its own back-off", phases{gone}, keep, func(w *world) { w.unclear, w.abandoned[0].cleared = true, true }, "wait"},
-		{"the last DEL of a claim that is unprepared", nil, keep, nil, "forget"},
+		{"what is abandoned is deleted", phases{gone}, keep, nil, "DEL [0]"},
+		{"unless its device is another's", phases{gone}, keep, func(w *world) { w.attachments[0].taken = true }, ""},
+		{"an administrator has cleared it", phases{gone}, keep, func(w *world) { w.attachments[0].cleared = true }, "clear [0]"},
+		{"that has a back-off", phases{gone}, keep, func(w *world) { w.retry, w.attachments[0].cleared = false, true }, "wait"},
+		{"then it is forgotten", nil, keep, nil, "forget"},
 	} {
 		record, now := claimed(test.phases...)
 		if test.world != nil {
@@ -144,9 +135,6 @@ func TestWhatAClaimNeedsNext(t *testing.T) {
 		got := string(s.do)
 		if s.at != nil {
 			got += fmt.Sprint(" ", s.at)
-		}
-		if s.abandoned != nil {
-			got += fmt.Sprint(" abandoned ", s.abandoned)
 		}
 		if got != test.step {
 			t.Errorf("%s: got %q, want %q", test.name, got, test.step)

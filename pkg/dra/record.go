@@ -11,13 +11,6 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-func podsOf(pods []cniconfig.Pod) (list []state.Pod) {
-	for _, p := range pods {
-		list = append(list, state.Pod{Namespace: p.Namespace, Name: p.Name, UID: p.UID})
-	}
-	return list
-}
-
 func recordOf(claim *resourceapi.ResourceClaim, pods []state.Pod, networks []cniconfig.Network, own ownDevices) *state.Claim {
 	record := &state.Claim{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID, Pods: pods}
 	record.Shared = metav1.GetControllerOf(claim) == nil
@@ -38,7 +31,7 @@ func recordOf(claim *resourceapi.ResourceClaim, pods []state.Pod, networks []cni
 func sameNetworks(record, fresh *state.Claim) bool {
 	same := func(a, b state.Attachment) bool {
 		return a.Request == b.Request && a.Pool == b.Pool && a.Device == b.Device && a.Driver == b.Driver && a.IfName == b.IfName &&
-			slices.Equal(a.List, b.List) && a.Late == b.Late && maps.EqualFunc(a.Capabilities, b.Capabilities, slices.Equal) && (a.ShareID == nil) == (b.ShareID == nil) && (a.ShareID == nil || *a.ShareID == *b.ShareID)
+			slices.Equal(a.List, b.List) && a.Late == b.Late && maps.EqualFunc(a.Capabilities, b.Capabilities, slices.Equal) && cniconfig.SameShare(a.ShareID, b.ShareID)
 	}
 	return slices.EqualFunc(record.Attachments, fresh.Attachments, same)
 }

@@ -7,25 +7,28 @@ import (
 	"testing"
 	"time"
 
+	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// snapshots are the record of a claim as each step left it on disk, by the step.
-func (r *rig) snapshots(uid string) map[string][]byte {
-	all := map[string][]byte{}
+// snapshots are the records as each step left them on disk, by the step.
+func (r *rig) snapshots() map[string]map[string][]byte {
+	all := map[string]map[string][]byte{}
 	r.step = func(step string) {
-		if data, err := os.ReadFile(filepath.Join(r.options.StateDir, uid+".json")); err == nil {
-			all[step] = data
+		all[step] = map[string][]byte{}
+		for _, name := range r.files("state") {
+			if data, err := os.ReadFile(filepath.Join(r.options.StateDir, name)); err == nil {
+				all[step][name] = data
+			}
 		}
 	}
 	return all
 }
 
-// A kill may come behind any step. Between the last DEL of what was given up and the end
-// of the record there is a moment at which it holds nothing.
+// A kill may come behind any step. Between two of them a DEL is owed by two records.
 func TestWhateverStepARecordIsOfTheNextAgentReadsAndForgetsIt(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, p *plugins) {
-		all := r.snapshots("u1")
+		all := r.snapshots()
 		agent := r.start()
 		p.set(always)
 		r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
@@ -40,15 +43,17 @@ func TestWhateverStepARecordIsOfTheNextAgentReadsAndForgetsIt(t *testing.T) {
 		}
 		r.stop()
 		records := maps.Clone(all)
-		if len(records["deleted"]) == 0 || len(records["abandoned"]) == 0 {
+		if len(records["apart"]) != 2 || len(records["abandoned"]) != 2 {
 			t.Fatalf("of the steps there are %d", len(records))
 		}
 		r.step = nil
-		for step, record := range records {
-			must(t, os.WriteFile(filepath.Join(r.options.StateDir, "u1.json"), record, 0o600))
+		for step, files := range records {
+			for name, record := range files {
+				must(t, os.WriteFile(filepath.Join(r.options.StateDir, name), record, 0o600))
+			}
 			agent := r.start()
-			if problems := agent.Problems(); len(problems) > 0 {
-				t.Errorf("after %q: %v", step, problems)
+			if problems := dra.Problems(agent); problems > 0 {
+				t.Errorf("after %q: %d problems", step, problems)
 			}
 			must(t, agent.Unprepare(t.Context(), "u1"))
 			time.Sleep(2 * time.Hour)
@@ -68,8 +73,8 @@ func TestARecordOfNoPodIsRead(t *testing.T) {
 		agent.Reserve("u1", []state.Pod(nil))
 		time.Sleep(2 * time.Minute)
 		agent = r.start()
-		if problems := agent.Problems(); len(problems) > 0 {
-			t.Error(problems)
+		if problems := dra.Problems(agent); problems > 0 {
+			t.Errorf("%d problems", problems)
 		}
 		must(t, agent.Unprepare(t.Context(), "u1"))
 		r.expectNothing()

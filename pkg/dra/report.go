@@ -1,6 +1,7 @@
 package dra
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -8,9 +9,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/cluster"
 	"devinfo-cni.io/pkg/dra/metadata"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/dra/status"
+	"devinfo-cni.io/pkg/inventory"
 )
 
 func (a *Agent) newQueue() *status.Queue { return &status.Queue{Send: a.send} }
@@ -62,14 +66,54 @@ func (a *Agent) devices(c *claim) []resourceapi.AllocatedDeviceStatus {
 	list := []resourceapi.AllocatedDeviceStatus{}
 	for n := range c.record.Attachments {
 		at := &c.record.Attachments[n]
-		d := metadata.Device{Driver: a.Driver, Pool: at.Pool, Name: at.Device, ShareID: at.ShareID, Since: at.Ready.Since}
+		d := metadata.Device{Driver: a.Driver, Pool: at.Pool, Name: at.Device, ShareID: at.ShareID, Since: at.Ready.Since, Shown: shown(at)}
 		switch {
 		case at.Phase == state.Added && at.Metadata != nil:
 			attached, _ := d.Attached(at.Result, at.Metadata.NetworkData) // describe has warned
 			list = append(list, attached)
 		case at.Ready.Status == metav1.ConditionFalse:
 			list = append(list, d.Failed(at.Error))
+		case at.Bare():
+			list = append(list, d.Bare())
 		}
 	}
 	return list
+}
+
+// shown is what people are shown of the device of an attachment: what is known of it by now, and
+// else what it is offered as.
+func shown(at *state.Attachment) (d cluster.Device) {
+	if info, err := devinfo.Parse(at.Info); err == nil {
+		d = cluster.DeviceOf(info)
+	}
+	if at.Node == nil {
+		return d
+	}
+	text := func(name resourceapi.QualifiedName) string {
+		if value := at.Node.Published.Attributes[name].StringValue; value != nil {
+			return *value
+		}
+		return ""
+	}
+	address := text(inventory.PCIBusID)
+	if d.Device != "" && d.Device != address {
+		return d
+	}
+	if address != "" {
+		d.Type, d.Device = string(devinfo.TypePCI), address
+	}
+	d.PF, d.Representor, d.RDMA = cmp.Or(d.PF, text(inventory.AttrPFPCIBusID)), cmp.Or(d.Representor, text(inventory.AttrRepresentor)), cmp.Or(d.RDMA, text(inventory.AttrRDMADevice))
+	return d
+}
+
+// describeBare notes what devices are that no plugin will tell of, for the status.
+func (a *Agent) describeBare(record *state.Claim) {
+	for n := range record.Attachments {
+		if at := &record.Attachments[n]; at.Bare() {
+			if info := a.discover(at); info != nil {
+				at.Info = info.Encode()
+			}
+			record.StatusOwed = true
+		}
+	}
 }

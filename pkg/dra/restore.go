@@ -3,8 +3,8 @@ package dra
 import (
 	"errors"
 	"fmt"
-	"time"
 
+	"devinfo-cni.io/pkg/cniexec"
 	"devinfo-cni.io/pkg/dra/custody"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/inventory"
@@ -29,13 +29,13 @@ func (a *Agent) check(at *state.Attachment) (*state.Former, error) {
 		return nil, nil
 	}
 	if why := a.hostNeeds(at.Device); why != "" {
-		return nil, &execError{ReasonNode, fmt.Errorf("device %s: %s: delete the pod, to have another one allocated", at.Device, why)}
+		return nil, &cniexec.Error{Reason: cniexec.ReasonNode, Err: fmt.Errorf("device %s: %s: delete the pod, to have another one allocated", at.Device, why)}
 	}
 	if a.Custody == nil && at.Driver == "" {
 		return nil, nil
 	}
 	if a.Custody == nil {
-		return nil, &execError{ReasonNode, fmt.Errorf("device %s: driver: %s: this agent binds none", at.Device, at.Driver)}
+		return nil, &cniexec.Error{Reason: cniexec.ReasonNode, Err: fmt.Errorf("device %s: driver: %s: this agent binds none", at.Device, at.Driver)}
 	}
 	former, err := a.Custody.Look(at.Node)
 	if old := a.noted(at); err == nil && old != nil && !old.IsReplaced(former) {
@@ -45,7 +45,7 @@ func (a *Agent) check(at *state.Attachment) (*state.Former, error) {
 		err = a.mayRebind(at, former)
 	}
 	if err != nil {
-		return nil, &execError{ReasonNode, fmt.Errorf("device %s: %w", at.Device, err)}
+		return nil, &cniexec.Error{Reason: cniexec.ReasonNode, Err: fmt.Errorf("device %s: %w", at.Device, err)}
 	}
 	return &former, nil
 }
@@ -56,11 +56,8 @@ func (a *Agent) noted(at *state.Attachment) *state.Former {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, c := range a.claims {
-		for n := range c.record.Abandoned {
-			old := &c.record.Abandoned[n]
-			if old.Former != nil && old.BootID == a.BootID && sameDevice(old, at) {
-				return old.Former
-			}
+		if old := c.record.Abandoned(); old != nil && old.Former != nil && old.BootID == a.BootID && sameDevice(old, at) {
+			return old.Former
 		}
 	}
 	return nil
@@ -102,65 +99,45 @@ func (a *Agent) bindDriver(at *state.Attachment) error {
 // for one that is not back: it is called again.
 func (a *Agent) restore(c *claim, which []int) {
 	record := c.record.Clone()
-	var errs []error
-	tries := 0
 	for _, n := range which {
 		at := &record.Attachments[n]
-		err := a.giveBack(c, at)
+		err := a.giveBack(record, at)
 		if err == nil {
 			err = a.letGo(c, at)
 		}
 		a.did("restored")
 		if err == nil {
 			at.Reset(at.Error)
+			a.goOn(c, n)
 			continue
 		}
 		at.Tries++
-		tries = max(tries, at.Tries)
 		if at.Tries == restoreTries {
 			a.mismatches(err)
 		}
 		if errors.Is(err, custody.ErrAway) && at.Tries < slowTries {
+			a.pause(c, n, at, nil)
 			continue
 		}
 		at.DelError = err.Error()
-		errs = append(errs, fmt.Errorf("claim %s, request %s: %w", c.ref, at.Request, err))
 		a.Log.Warn("a device is not what it was before the pod had it", "pod", record.Pod, "device", at.Device, "tries", at.Tries, "error", err)
+		a.pause(c, n, at, fmt.Errorf("claim %s, request %s: %w", c.ref, at.Request, err))
 	}
 	a.putAnyway(c, record, "restored or not")
-	a.pauseRestore(c, tries, errors.Join(errs...))
-}
-
-// pauseRestore keeps a claim from looking at its devices all the time.
-func (a *Agent) pauseRestore(c *claim, tries int, err error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	switch {
-	case err != nil:
-		c.stuck = fmt.Errorf("%w; restoring it is tried again; once the network namespace is gone and that has failed %d times (now %d) it is given up",
-			err, restoreTries, tries)
-	case c.delAfter.IsZero():
-		c.stuck = nil
-	}
-	c.restoreAfter = time.Time{}
-	if tries > 0 {
-		c.restoreAfter = time.Now().Add(a.pauseAfter(tries, restoreTries))
-	}
-	a.announce()
 }
 
 // giveBack restores the device of an attachment that DEL has succeeded for. What was noted
 // before the node was started is no more: the device is as the start has made it.
-func (a *Agent) giveBack(c *claim, at *state.Attachment) error {
+func (a *Agent) giveBack(record *state.Claim, at *state.Attachment) error {
 	if at.Former == nil || at.BootID != a.BootID || a.Custody == nil {
 		return nil
 	}
-	if err := a.notOthers(c, at); err != nil {
+	if err := a.notOthers(record, at); err != nil {
 		return err
 	}
 	did, err := a.Custody.Restore(*at.Former)
 	for _, what := range did {
-		a.mismatch(what, true)
+		a.Metrics.Mismatch(what, true)
 	}
 	if did != nil {
 		a.Log.Info("restored what no plugin has", "device", at.Device, "what", did)
@@ -182,12 +159,6 @@ func (a *Agent) mismatches(err error) {
 		what = m.What
 	}
 	for _, what := range what {
-		a.mismatch(what, false)
-	}
-}
-
-func (a *Agent) mismatch(what string, restored bool) {
-	if a.Metrics.Mismatch != nil {
-		a.Metrics.Mismatch(what, restored)
+		a.Metrics.Mismatch(what, false)
 	}
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
-	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/inventory"
+	"devinfo-cni.io/pkg/others"
 )
 
 // A pod must not cut the node off because the host has begun to use a device since the claim
@@ -141,14 +141,31 @@ func TestADeviceThatComesFromAnotherPodHasTheNameItHadBefore(t *testing.T) {
 	})
 }
 
+// What is not known for a moment leaves no device tainted until the next poll.
+func TestOthersAreAskedAgainIfTheyDidNotAnswer(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+		n := newNode(t, "mlx5-switchdev")
+		r.options.Inventory = n.inventory()
+		r.options.Inventory.Waits = func() time.Duration { return 0 }
+		n.broken = errors.New("rate limited")
+		agent := r.start()
+		dra.Survey(agent)
+		n.broken = nil
+		select {
+		case <-dra.ToOffer(agent):
+		case <-time.After(15 * time.Second):
+			t.Error("nobody asks again")
+		}
+	})
+}
+
 // The kubelet's second answer, which frees what a pod has given back, is not left to the poll.
 func TestTheKubeletIsAskedAgainForWhatIsGivenBack(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
 		n := newNode(t, "mlx5-switchdev")
-		var memory inventory.Memory
+		var memory others.Memory
 		asked, silent := 0, false
-		pods := []*podresources.PodResources{{Name: "b", Namespace: "ns"}, {Name: "x", Namespace: "ns", Containers: []*podresources.ContainerResources{
-			{Devices: []*podresources.ContainerDevices{{ResourceName: "example.com/vf", DeviceIds: []string{"0000:03:00.4"}}}}}}}
+		told := others.Answer{Pods: 2, Given: []others.Given{{Pod: "ns/x", Resource: "example.com/vf", Device: "0000:03:00.4"}}}
 		r.options.Inventory = n.inventory()
 		r.options.Inventory.Events, r.options.Inventory.Times.Poll = nil, 24*time.Hour
 		r.options.Inventory.Others = func(context.Context) (map[string]string, error) {
@@ -156,7 +173,7 @@ func TestTheKubeletIsAskedAgainForWhatIsGivenBack(t *testing.T) {
 			if silent {
 				return memory.Last(), errors.New("the kubelet is away")
 			}
-			given, _ := memory.Take(&podresources.ListPodResourcesResponse{PodResources: pods}, time.Now())
+			given, _ := memory.Take(told, time.Now())
 			return given, nil
 		}
 		r.options.Inventory.Waits = memory.Waits
@@ -169,7 +186,7 @@ func TestTheKubeletIsAskedAgainForWhatIsGivenBack(t *testing.T) {
 		if offered() {
 			t.Error("a pod has it")
 		}
-		pods = pods[:1]
+		told = others.Answer{Pods: 1}
 		if offered() {
 			t.Error("it is free by one answer")
 		}

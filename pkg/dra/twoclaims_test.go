@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -78,7 +79,11 @@ func TestADeviceWhoseDELWasGivenUpIsNobodyElses(t *testing.T) {
 		}
 		b.prepare(onDevice(b.claimOf("b", "u2", "next", want{"x", "net1", ""}), 0, vf2, "vfio-pci"))
 		added := b.plugins.calls("ADD")
-		says(t, b.runPod(b.sandbox("s2", "next")), vf2, "claim ns/a")
+		err := b.runPod(b.sandbox("s2", "next"))
+		says(t, err, vf2, "claim ns/a", "was given up", "cni-dra-driver clear u1")
+		if err != nil && strings.Contains(err.Error(), "ask for a device once") {
+			t.Errorf("it was asked for once: %v", err)
+		}
 		if n := b.plugins.calls("ADD"); n != added {
 			t.Errorf("%d ADDs", n-added)
 		}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -20,8 +21,8 @@ import (
 )
 
 // The kubelet prepares a claim once, for the first pod that comes with it. Who else waits
-// for it only the claim tells, in status.reservedFor, and that it was allocated anew. A claim from a template is its
-// pod's alone, so only the others are watched.
+// for it only the claim tells, in status.reservedFor, and that it was allocated anew. A claim
+// from a template is its pod's alone, so only the others are watched.
 
 // WatchClaim tells of a claim as it is, and whenever it has changed, until ctx ends.
 func WatchClaim(client kubernetes.Interface) func(ctx context.Context, claim kubeletplugin.NamespacedObject, changed func(*resourceapi.ResourceClaim)) {
@@ -71,7 +72,7 @@ func (a *Agent) watchShared(ctx context.Context, w *watches) {
 		}
 	}
 	for uid, c := range a.claims {
-		if _, watched := w.cancel[uid]; watched || !c.record.Shared || len(c.record.Attachments) == 0 {
+		if _, watched := w.cancel[uid]; watched || !c.record.Shared {
 			continue
 		}
 		ctx, cancel := context.WithCancel(ctx)
@@ -82,12 +83,17 @@ func (a *Agent) watchShared(ctx context.Context, w *watches) {
 	}
 }
 
-// follow takes note of what has become of a claim. One that is allocated anew is taken in
+// follow takes note of what has become of a claim, unless that was before what is known: a watch
+// that broke may tell it again. One that is allocated anew is taken in
 // as by Prepare; if that cannot be, the old devices are given back all the same.
 func (a *Agent) follow(ctx context.Context, claim *resourceapi.ResourceClaim) {
 	a.mu.Lock()
 	c := a.claims[claim.UID]
-	anew := c != nil && len(c.record.Attachments) > 0 && claim.Status.Allocation != nil && len(claim.Status.ReservedFor) > 0 &&
+	if c != nil && isBefore(claim.ResourceVersion, c.version) {
+		a.mu.Unlock()
+		return
+	}
+	anew := c != nil && claim.Status.Allocation != nil && len(claim.Status.ReservedFor) > 0 &&
 		!isAllocated(c.record, claim, a.Driver)
 	a.mu.Unlock()
 	if anew {
@@ -105,8 +111,13 @@ func (a *Agent) follow(ctx context.Context, claim *resourceapi.ResourceClaim) {
 		return
 	}
 	if pods, err := cniconfig.Pods(claim); err == nil || len(claim.Status.ReservedFor) == 0 {
-		a.Reserve(claim.UID, podsOf(pods))
+		a.Reserve(claim.UID, pods)
 	}
+}
+
+func isBefore(version, known string) bool {
+	order, err := resourceversion.CompareResourceVersion(version, known)
+	return err == nil && order < 0
 }
 
 // isAllocated says whether a record is of what is allocated to a claim now.
@@ -118,8 +129,7 @@ func isAllocated(record *state.Claim, claim *resourceapi.ResourceClaim, driver s
 		}
 		n++
 		if !slices.ContainsFunc(record.Attachments, func(at state.Attachment) bool {
-			return at.Request == r.Request && at.Pool == r.Pool && at.Device == r.Device && (at.ShareID == nil) == (r.ShareID == nil) &&
-				(at.ShareID == nil || *at.ShareID == *r.ShareID)
+			return at.Request == r.Request && at.Pool == r.Pool && at.Device == r.Device && cniconfig.SameShare(at.ShareID, r.ShareID)
 		}) {
 			return false
 		}

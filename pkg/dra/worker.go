@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -106,26 +108,18 @@ func (a *Agent) next(c *claim) (step, goal, *sandbox) {
 // worldOf is what the agent knows of the world. The mutex must be held.
 func (a *Agent) worldOf(c *claim, g goal) world {
 	now := time.Now()
-	retry := !now.Before(c.again)
 	w := world{
-		unsaved: c.unsaved, retry: retry,
-		unclear:  c.failed == doClear && !retry,
-		blamed:   c.blame != "" && (c.failed != doBlame || retry),
+		fresh: c.fresh, unsaved: c.unsaved, retry: !now.Before(c.trouble.after),
+		blamed:   c.blame != "",
 		reported: c.record.StatusOwed && c.sent != nil && reflect.DeepEqual(c.sent, a.devices(c)),
 	}
 	for n := range c.record.Attachments {
 		at := &c.record.Attachments[n]
-		after := c.delAfter
-		if at.Phase == state.Restoring {
-			after = c.restoreAfter
+		around := a.aroundOf(at, g, !now.Before(c.late[n].after))
+		if at.Phase == state.Abandoned {
+			around.taken, around.cleared = a.isTaken(at), a.state.IsCleared(c.key)
 		}
-		w.attachments = append(w.attachments, a.aroundOf(at, g, !now.Before(after)))
-	}
-	for n := range c.record.Abandoned {
-		at := &c.record.Abandoned[n]
-		around := a.aroundOf(at, g, !now.Before(c.spareDel))
-		around.taken, around.cleared = a.isTaken(at), a.state.IsCleared(c.ref.UID, at)
-		w.abandoned = append(w.abandoned, around)
+		w.attachments = append(w.attachments, around)
 	}
 	return w
 }
@@ -148,9 +142,9 @@ func (a *Agent) aroundOf(at *state.Attachment, g goal, due bool) around {
 func (a *Agent) comeBack(c *claim) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, at := range []time.Time{c.again, c.delAfter, c.restoreAfter, c.spareDel} {
-		if pause := time.Until(at); pause > 0 {
-			a.queue.AddAfter(c.ref.UID, pause)
+	for _, r := range append(slices.Collect(maps.Values(c.late)), c.trouble) {
+		if pause := time.Until(r.after); pause > 0 {
+			a.queue.AddAfter(c.key, pause)
 		}
 	}
 }
@@ -161,7 +155,7 @@ func (a *Agent) execute(c *claim, s step, sb *sandbox) error {
 	case doAdd:
 		return a.add(c, s.at, sb)
 	case doDel:
-		a.delete(c, s)
+		a.delete(c, s.at)
 		return nil
 	case doReturn:
 		a.restore(c, s.at)
@@ -173,13 +167,14 @@ func (a *Agent) execute(c *claim, s step, sb *sandbox) error {
 	case doSave:
 		return a.saveNow(c)
 	case doBlame:
-		return a.setBlame(c)
+		a.setBlame(c)
+		return nil
 	case doSwap:
 		return a.swap(c)
 	case doForget:
 		return a.forgetNow(c)
 	case doClear:
-		return a.clear(c, s.abandoned)
+		return a.clear(c)
 	case reported:
 		record := c.record.Clone()
 		record.StatusOwed = false
@@ -194,6 +189,6 @@ func (a *Agent) isOpen(c *claim, at *state.Attachment) bool {
 	if at.Bare() && !a.isHeld(c) {
 		return false
 	}
-	spec, err := a.specs.Read(cdispec.FileName(a.kind, gateName(c, at)))
+	spec, err := a.specs.Read(cdispec.FileName(a.kind, gateName(c.ref.UID, at)))
 	return err == nil && a.isGuarded(at, spec) || err != nil && !errors.Is(err, fs.ErrNotExist)
 }

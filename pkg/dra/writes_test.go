@@ -1,14 +1,23 @@
 package dra_test
 
 import (
+	"context"
+	"fmt"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/status"
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/inventory"
@@ -62,5 +71,57 @@ func TestOnlyTheSliceThatDiffersIsWritten(t *testing.T) {
 	}
 	if len(written) != 2 { // of VF 100, and of VF 256
 		t.Errorf("written: %v", written)
+	}
+}
+
+// A driver watches what it has published, and a claim of one pod costs a GET and a PATCH: nothing
+// is asked of the API server while nothing happens on the node.
+func TestTheAPIServerIsAskedOnceForEachClaim(t *testing.T) {
+	const claims = 10
+	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
+	client := server(nil)
+	client.PrependReactor("patch", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, &resourceapi.ResourceClaim{}, nil
+	})
+	var looks atomic.Int64
+	_, agent, dir := kubeletOf(t, client, 0, func(o *dra.Options) {
+		log := o.Log
+		*o = r.options
+		o.Exec, o.Log, o.Inventory = p, log, n.inventory()
+		o.Inventory.Times.Poll = 10 * time.Millisecond
+		o.Status = func(ctx context.Context, report status.Report) error { return status.Apply(ctx, client, report) }
+		o.Watch, o.Gone, o.Notify = dra.WatchClaim(client), dra.ClaimGone(client), dra.PostNotices(client, driverName, "node1", log)
+		o.Netns = func(path string) error { looks.Add(1); return fileIsNetns(path) }
+	})
+	asked := func() map[string]int {
+		requests := map[string]int{}
+		for _, a := range client.Actions() {
+			requests[a.GetVerb()+" "+a.GetResource().Resource]++
+		}
+		return requests
+	}
+	r.eventually("the slices are published", func() bool { return asked()["create resourceslices"] == 2 })
+	plugin := drapb.NewDRAPluginClient(dial(t, filepath.Join(dir, "dra.sock")))
+	for i := range claims {
+		name := fmt.Sprint("pod", i)
+		claim := r.claimOf(name, types.UID(name), name, want{"x", "net1", ""})
+		claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: name, UID: "uid-" + types.UID(name), Controller: new(true)}}
+		must(t, client.Tracker().Add(claim))
+		answer, err := plugin.NodePrepareResources(t.Context(), &drapb.NodePrepareResourcesRequest{Claims: []*drapb.Claim{{Namespace: "ns", Name: name, Uid: name}}})
+		must(t, err)
+		if text := answer.Claims[name].Error; text != "" {
+			t.Fatal(text)
+		}
+		must(t, agent.RunPodSandbox(t.Context(), r.sandbox(name, name)))
+	}
+	r.eventually("each status is sent", func() bool { return asked()["patch resourceclaims"] >= claims })
+	before := looks.Load()
+	r.eventually("the agent has looked at each claim again and again", func() bool { return looks.Load() > before+20*claims })
+	expected := map[string]int{
+		"get nodes": 1, "list resourceslices": 1, "watch resourceslices": 1, "create resourceslices": 2,
+		"get resourceclaims": claims, "patch resourceclaims": claims,
+	}
+	if diff := cmp.Diff(expected, asked()); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
 	}
 }

@@ -27,6 +27,8 @@ type Executable struct {
 	JournalFormat int `json:"journalFormat,omitempty"`
 	// Ours says that it is devinfo, of whatever age.
 	Ours bool `json:"-"`
+	// Build is what Go has noted of a program, or devinfo says itself.
+	Build build.Info `json:"-"`
 
 	usable bool // by its owner and mode
 }
@@ -68,10 +70,13 @@ func Examine(ctx context.Context, name string) (*Executable, error) {
 	if e.CNIVersions, err = versions(ctx, name); err != nil {
 		e.Problem = err.Error()
 	}
-	if info, err := buildinfo.Read(f); err == nil && info.Path == program {
-		e.Ours = true
-		if r, err := Ask(ctx, name); err == nil {
-			e.Version, e.JournalFormat = r.Version, r.JournalFormat
+	info, err := buildinfo.Read(f)
+	if err != nil { // not Go's
+		return e, nil
+	}
+	if e.Build, e.Ours = build.Of(info), info.Path == program; e.Ours {
+		if r, err := ask(ctx, name); err == nil {
+			e.Version, e.JournalFormat, e.Build = r.Version, r.JournalFormat, r.Info
 		}
 	}
 	return e, nil
@@ -88,9 +93,9 @@ func run(ctx context.Context, name string, args []string, env ...string) ([]byte
 	return cmd.Output()
 }
 
-// Ask runs devinfo --version. An older build takes no arguments: it prints nothing on its
+// ask runs devinfo --version. An older build takes no arguments: it prints nothing on its
 // standard output.
-func Ask(ctx context.Context, name string) (build.Plugin, error) {
+func ask(ctx context.Context, name string) (build.Plugin, error) {
 	out, err := run(ctx, name, []string{"--version"})
 	if err != nil {
 		return build.Plugin{}, err

@@ -1,16 +1,10 @@
 package inventory_test
 
 import (
-	"io/fs"
-	"maps"
-	"slices"
 	"strings"
 	"testing"
-	"testing/fstest"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
-	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"devinfo-cni.io/pkg/inventory"
 	"devinfo-cni.io/pkg/link"
@@ -167,16 +161,11 @@ func TestNothingIsSharedWhereTheServerCannot(t *testing.T) {
 }
 
 func TestWhatOthersHaveIsNotOfferedButOursStays(t *testing.T) {
-	allocated := inventory.Allocated(&podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{{
-		Namespace: "ns", Name: "p", Containers: []*podresources.ContainerResources{{
-			Devices: []*podresources.ContainerDevices{{ResourceName: "intel.com/vf", DeviceIds: []string{"0000:01:10.0", "0000:01:10.2"}}},
-		}},
-	}}})
 	s := situation()
-	s.Others = allocated
+	s.Others = map[string]string{"0000:01:10.0": "it is another's", "0000:01:10.2": "so is this"}
 	s.Ours = map[string]inventory.As{"pci-0000-01-10-2": inventory.Exclusive}
 	decisions := inventory.Decide(read(t, changed(t, nil, nil)), rules(t, everything), s)
-	for name, why := range map[string]string{vf0: "pod ns/p has it from device plugin intel.com/vf", "pci-0000-01-10-2": "", "pci-0000-01-10-4": ""} {
+	for name, why := range map[string]string{vf0: "it is another's", "pci-0000-01-10-2": "", "pci-0000-01-10-4": ""} {
 		if got := decision(t, decisions, name).Why; got != why {
 			t.Errorf("%s: got %q, want %q", name, got, why)
 		}
@@ -197,71 +186,6 @@ func TestWhatMayBeOthersIsTainted(t *testing.T) {
 			t.Errorf("%s: published %v, taints %v", name, published, d.Taints)
 		}
 	}
-}
-
-// A kubelet that has just started tells of few pods, or of none.
-func TestADeviceIsFreeOnceTheKubeletHasSaidSoTwice(t *testing.T) {
-	const a, b = "0000:01:10.0", "0000:01:10.2"
-	answer := func(devices ...string) *podresources.ListPodResourcesResponse {
-		return &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{{
-			Namespace: "ns", Name: "p", Containers: []*podresources.ContainerResources{{
-				Devices: []*podresources.ContainerDevices{{ResourceName: "intel.com/vf", DeviceIds: devices}},
-			}},
-		}}}
-	}
-	empty := &podresources.ListPodResourcesResponse{}
-	type step struct {
-		after  time.Duration // since the last
-		answer *podresources.ListPodResourcesResponse
-		want   []string // nil = it is not known yet
-	}
-	none := []string{}
-	for name, steps := range map[string][]step{
-		"pods from the start":      {{0, answer(a, b), []string{a, b}}, {0, answer(a, b), []string{a, b}}},
-		"pods without devices":     {{0, answer(), none}},
-		"no pod at first":          {{0, empty, nil}, {time.Second, empty, nil}, {time.Minute, empty, none}},
-		"pods come":                {{0, empty, nil}, {time.Second, answer(a), []string{a}}},
-		"the kubelet restarts":     {{0, answer(a, b), []string{a, b}}, {time.Hour, empty, []string{a, b}}, {time.Second, answer(a, b), []string{a, b}}},
-		"it knows some pods":       {{0, answer(a, b), []string{a, b}}, {time.Hour, answer(b), []string{a, b}}, {time.Minute, answer(a, b), []string{a, b}}},
-		"one has gone":             {{0, answer(a, b), []string{a, b}}, {time.Hour, answer(b), []string{a, b}}, {time.Second, answer(b), []string{a, b}}, {time.Minute, answer(b), []string{b}}},
-		"gone twice, not in a row": {{0, answer(a), []string{a}}, {time.Hour, answer(), []string{a}}, {time.Hour, answer(a), []string{a}}, {time.Hour, answer(), []string{a}}},
-	} {
-		var memory inventory.Memory
-		now := time.Now()
-		for n, s := range steps {
-			now = now.Add(s.after)
-			given, known := memory.Take(s.answer, now)
-			if got := slices.Sorted(maps.Keys(given)); known != (s.want != nil) || !slices.Equal(got, s.want) {
-				t.Errorf("%s: answer %d: %v, known %v, want %v", name, n, got, known, s.want)
-			}
-		}
-	}
-}
-
-func TestLocksOfSRIOVCNI(t *testing.T) {
-	dir := fstest.MapFS{
-		"0000:01:10.0": {Data: []byte("/var/run/netns/a\n")}, "0000:01:10.2": {Data: []byte("/var/run/netns/gone")},
-		"notes": {Data: []byte("/var/run/netns/a")}, "0000:01:10.4": {Mode: fs.ModeDir},
-	}
-	gone := func(netns string) (bool, error) { return strings.HasSuffix(netns, "gone"), nil }
-	got, err := inventory.Locks(dir, gone)
-	want := map[string]string{"0000:01:10.0": "/var/run/netns/a"}
-	if diff := cmp.Diff(want, got); diff != "" || err != nil {
-		t.Errorf("%v\n%s", err, diff)
-	}
-	reason := map[string]string{"0000:01:10.0": "sriov-cni has given it to network namespace /var/run/netns/a"}
-	if diff := cmp.Diff(reason, inventory.Locked(got)); diff != "" {
-		t.Error(diff)
-	}
-	if got, err := inventory.Locks(absent{}, gone); len(got) > 0 || err != nil {
-		t.Errorf("without sriov-cni: %v, %v", got, err)
-	}
-}
-
-type absent struct{}
-
-func (absent) Open(name string) (fs.File, error) {
-	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 }
 
 func TestADeviceIsNotGivenTwice(t *testing.T) {

@@ -181,19 +181,14 @@ func (r *reader) mode(pf pci.Address) string {
 	if r.at["pci/"+pf.String()].Kind != PF {
 		return ""
 	}
-	if mode, known := r.modes[pf]; known {
-		return mode
-	}
-	mode := "legacy"
 	switch on, err := r.eswitch.Switchdev(pf.String()); {
 	case err != nil:
-		mode = ""
 		r.warnings = append(r.warnings, err.Error())
+		return ""
 	case on:
-		mode = "switchdev"
+		return "switchdev"
 	}
-	r.modes[pf] = mode
-	return mode
+	return "legacy"
 }
 
 func (r *reader) represent(d *Device, pf pci.Address) {

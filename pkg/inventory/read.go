@@ -20,7 +20,7 @@ import (
 func Read(h Host) (devices []Device, warnings []string, err error) {
 	r := &reader{
 		host: h, eswitch: once(h.Eswitch), links: h.byName(), uplinks: h.uplinks(), uses: h.downwards(h.Uses),
-		functions: map[pci.Address]sysfs.Function{}, at: map[string]*Device{}, virtio: map[string]string{}, modes: map[pci.Address]string{},
+		functions: map[pci.Address]sysfs.Function{}, at: map[string]*Device{}, virtio: map[string]string{},
 		roots: map[pci.Address]deviceattribute.DeviceAttribute{},
 	}
 	for _, step := range []func() error{r.readFunctions, r.readSFs, r.readVDPAs, r.readInterfaces, r.describe} {
@@ -49,7 +49,6 @@ type reader struct {
 	uplinks   map[string]string
 	uses      map[string]string
 	functions map[pci.Address]sysfs.Function
-	modes     map[pci.Address]string // of the eswitches of PFs
 	roots     map[pci.Address]deviceattribute.DeviceAttribute
 	virtio    map[string]string // "virtio4" to the bus and name of the device that it is part of
 

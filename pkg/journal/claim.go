@@ -81,32 +81,47 @@ func (j *Journal) Claims() ([]string, error) { return j.claims.Names() }
 
 // Hold records what a claim has for a device from now on, in place of what it had: it takes
 // the leases that are new, and gives back those that are no longer named. Another holder is
-// a [*HeldError], after which nothing has changed.
+// a [*HeldError]. After an error nothing has changed, unless [Journal.Holding] says so: a full
+// disk may not take back the record.
 func (j *Journal) Hold(c *Claim) error {
 	c.Format, c.BootID = Format, j.bootID
-	data, err := json.Marshal(c)
-	if err != nil {
-		return err
-	}
 	return j.alone(func() error {
 		var had []lease
-		if before, err := j.Claim(c.Record()); before != nil && err == nil {
+		undo := func() error { return j.claims.Remove(c.Record()) }
+		before, err := j.Claim(c.Record())
+		if before != nil {
 			had = before.leases()
+			undo = func() error { return j.write(before) }
+		} else if err != nil && !errors.As(err, new(*store.CorruptError)) {
+			return err
 		}
 		by, has := c.holder(), c.leases()
 		stale, err := j.allowed(by, has)
 		if err != nil {
 			return err
 		}
-		if err := j.claims.Write(by.link, append(data, '\n')); err != nil {
+		if err := j.write(c); err != nil {
 			return err
 		}
 		if err := j.take(by, has, stale); err != nil {
+			_ = undo() // it is the first error that tells
 			return err
 		}
 		return j.giveBack(by.link, without(had, has))
 	})
 }
+
+func (j *Journal) write(c *Claim) error {
+	data, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	return j.claims.Write(c.Record(), append(data, '\n'))
+}
+
+// Holding says whether a claim has all the leases that its record names: one who was killed
+// while he took them has not.
+func (j *Journal) Holding(c *Claim) bool { return len(j.DevicesOf(c)) == len(c.Leases) }
 
 // LetGo forgets a record of a claim, and gives back all that it has. What is gone already is
 // success; the leases of a record that a power failure has torn go with the next sweep.

@@ -143,3 +143,40 @@ func TestSweepLeavesAClaimThatIsHeldAgain(t *testing.T) {
 	}
 	expectFiles(t, dir)
 }
+
+// Two VFs of a PF that a pod had whose network namespace is gone.
+func TestAStaleLeaseThatTwoMeetIsRemovedOnce(t *testing.T) {
+	j, dir := open(t)
+	j.NetnsGone = func(string) (bool, error) { return true, nil }
+	record(t, j, &journal.Entry{Key: key1, Pod: "other", Netns: "/run/netns/gone", Leases: has("pci-pf", journal.Exclusive)})
+	pf := has("pci-pf", journal.Shared)[0]
+	c := claimOf("pod", has("pci-vf1", journal.Exclusive)[0], pf, has("pci-vf2", journal.Exclusive)[0], pf)
+	must(t, j.Hold(c))
+	if !j.Holding(c) {
+		t.Errorf("has %v", j.DevicesOf(c))
+	}
+	remove(t, dir+"/leases/device/pci-vf2/7d2f=net1")
+	if j.Holding(c) {
+		t.Error("one who was killed has all")
+	}
+	must(t, j.Hold(c))
+	if !j.Holding(c) {
+		t.Errorf("again: has %v", j.DevicesOf(c))
+	}
+}
+
+func TestARefusedClaimHasWhatItHadBefore(t *testing.T) {
+	j, dir := open(t)
+	vf := has("pci-vf", journal.Exclusive)[0]
+	must(t, j.Hold(claimOf("pod", vf)), os.WriteFile(dir+"/leases/device/pci-bad", nil, 0o600))
+	before := files(t, dir)
+	if err := j.Hold(claimOf("pod", vf, has("pci-more", journal.Exclusive)[0], has("pci-bad", journal.Exclusive)[0])); err == nil {
+		t.Error("it has got a lease where a file is")
+	}
+	expectFiles(t, dir, before...)
+	got, err := j.Claim("7d2f=net1")
+	must(t, err)
+	if diff := cmp.Diff([]journal.DeviceLease{vf}, got.Leases); diff != "" {
+		t.Error(diff)
+	}
+}

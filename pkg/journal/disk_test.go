@@ -35,6 +35,24 @@ func TestARecordWithoutRoomLeavesNothing(t *testing.T) {
 			t.Errorf("room for %d will do", room)
 		}
 
+		for room = 0; ; room++ {
+			empty := disk.Fill(room)
+			c := claimOf("p", has("pci-vf", journal.Exclusive)[0], has("pci-pf", journal.Shared)[0])
+			err := j.Hold(c)
+			empty()
+			if err == nil {
+				must(t, j.LetGo(c.Record()))
+				break
+			}
+			if !errors.Is(err, syscall.ENOSPC) {
+				t.Errorf("a claim, room for %d: got %v", room, err)
+			}
+			expectFiles(t, disk.Dir)
+		}
+		if room < 5 { // the record, two links, their directories
+			t.Errorf("a claim: room for %d will do", room)
+		}
+
 		begun := &journal.Entry{Key: key1, Pod: "p", File: "f"}
 		must(t, j.Record(begun, nil))
 		before := files(t, disk.Dir)

@@ -24,8 +24,15 @@ type Key struct {
 
 func (k Key) String() string { return k.Network + "/" + k.ContainerID + "/" + k.IfName }
 
-// entry is the name of the file, if one can have it. An "@" is legal in an interface name
-// only, so the first two separate. An entry is JSON, which has no strings but of UTF-8.
+// Path is that of the attachment's entry, below a state directory.
+func (k Key) Path(stateDir string) string { return filepath.Join(stateDir, entriesDir, k.file()) }
+
+// file is the name of the entry's file. An "@" is legal in an interface name only, so the first
+// two separate.
+func (k Key) file() string { return k.Network + "@" + k.ContainerID + "@" + k.IfName }
+
+// entry is the name of the file, if one can have it. An entry is JSON, which has no strings but of
+// UTF-8.
 func (k Key) entry() (string, error) {
 	if !IsIdentifier(k.Network) || !IsIdentifier(k.ContainerID) || k.IfName == "" || strings.ContainsAny(k.IfName, "/\x00") {
 		return "", fmt.Errorf("attachment %q: must be network/containerID/ifName, of which the first two consist of "+
@@ -34,7 +41,7 @@ func (k Key) entry() (string, error) {
 	if !utf8.ValidString(k.IfName) {
 		return "", &store.NameError{Name: k.IfName, Err: errors.New("an interface name must be UTF-8")}
 	}
-	name := k.Network + "@" + k.ContainerID + "@" + k.IfName
+	name := k.file()
 	return name, store.CheckName(name)
 }
 
@@ -69,10 +76,10 @@ const Format = 3
 // Entry is what the journal holds of one attachment: what ADD was asked, and what the
 // attachment owns or may own. Keys that are not known are ignored.
 type Entry struct {
-	Format int `json:"format,omitempty"` // set by Put
+	Format int `json:"format,omitempty"` // set by Record
 	Key
 	Netns  string    `json:"netns,omitempty"`  // CNI_NETNS
-	BootID string    `json:"bootID,omitempty"` // set by Put
+	BootID string    `json:"bootID,omitempty"` // set by Record
 	Time   time.Time `json:"time"`             // of ADD
 	Pod    string    `json:"pod,omitempty"`    // that has the socket directory and the devices: K8S_POD_UID, else the container's ID
 

@@ -10,6 +10,8 @@
 //
 //	attachments/<network>@<containerID>@<ifName>   one JSON each
 //	claims/<UID>                                   one JSON each: what the driver's claims have
+//	libcni/<entry>/                                what libcni keeps while an attachment's delegates run
+//	refusals                                       who was refused a device, for the agent
 //	leases/{file,spec,socket,device}/<id>/<holder> -> ../../../attachments/... or claims/...
 //	leases/device/<id>/shared/<holder> -> ../../../../attachments/... or claims/...
 //
@@ -27,6 +29,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -51,11 +54,20 @@ type Journal struct {
 	leases  *private.Dir
 }
 
+// The directories below the state directory.
+const (
+	entriesDir = "attachments"
+	claimsDir  = "claims"
+)
+
+// ClaimPath is that of a claim's record, below a state directory.
+func ClaimPath(stateDir, record string) string { return filepath.Join(stateDir, claimsDir, record) }
+
 // Open names the state directory, which must be absolute; it touches nothing on
 // disk. The bootID tells entries of this boot from older ones: see [BootID].
 func Open(stateDir, bootID string) *Journal {
 	in := func(name string) *private.Dir { return private.Open(filepath.Join(stateDir, name)) }
-	return &Journal{NetnsGone: link.NetnsGone, bootID: bootID, dir: stateDir, entries: in("attachments"), claims: in("claims"), leases: in("leases")}
+	return &Journal{NetnsGone: link.NetnsGone, bootID: bootID, dir: stateDir, entries: in(entriesDir), claims: in(claimsDir), leases: in("leases")}
 }
 
 // BootID is the kernel's name for the current boot.
@@ -272,36 +284,24 @@ func (j *Journal) Forget(e *Entry) error {
 
 // List returns the attachments of one network, sorted.
 func (j *Journal) List(network string) ([]Key, error) {
-	return j.list(network + "@")
+	all, err := j.All()
+	return slices.DeleteFunc(all, func(k Key) bool { return k.Network != network }), err
 }
 
 // All returns all attachments, sorted by network.
 func (j *Journal) All() ([]Key, error) {
-	return j.list("")
-}
-
-func (j *Journal) list(prefix string) ([]Key, error) {
 	entries, err := j.entries.Entries()
 	var keys []Key
 	for _, e := range entries { // whatever it is: Get says so
-		if k, ok := parseKey(e.Name()); ok && strings.HasPrefix(e.Name(), prefix) {
+		if k, ok := parseKey(e.Name()); ok {
 			keys = append(keys, k)
 		}
 	}
 	return keys, err
 }
 
-// Writable asks, without side effect, whether Put could succeed.
-func (j *Journal) Writable() error { return store.Open(filepath.Join(j.dir, "attachments")).Writable() }
-
-// sound is Get where a corrupt entry is as good as none.
-func (j *Journal) sound(k Key) (*Entry, error) {
-	e, err := j.Get(k)
-	if corrupt := new(store.CorruptError); errors.As(err, &corrupt) {
-		return nil, nil
-	}
-	return e, err
-}
+// Writable asks, without side effect, whether Record could succeed.
+func (j *Journal) Writable() error { return store.Open(j.entries.Path("")).Writable() }
 
 // Alone calls f while nobody can take or give back a lease, and so no ADD can be recorded.
 // Where there has never been one it makes nothing.

@@ -225,11 +225,13 @@ func (j *Journal) counts(l lease, link leaseLink) (*Holder, []string, error) {
 		})
 	}
 	if k, ok := parseKey(link.holder); ok {
-		e, err := j.sound(k)
-		if newer := new(FormatError); errors.As(err, &newer) {
+		e, err := j.Get(k)
+		switch {
+		case errors.As(err, new(*FormatError)):
 			return &Holder{Entry: &Entry{Key: k}, Mode: link.Mode}, nil, nil
-		}
-		if err != nil || e == nil || !e.OfBoot(j.bootID) || !names(e.leases()) {
+		case errors.As(err, new(*store.CorruptError)):
+			return nil, nil, nil
+		case err != nil || e == nil || !e.OfBoot(j.bootID) || !names(e.leases()):
 			return nil, nil, err
 		}
 		if l.kind == OfDevice && e.Netns != "" {
@@ -240,8 +242,8 @@ func (j *Journal) counts(l lease, link leaseLink) (*Holder, []string, error) {
 		return &Holder{Entry: e, Mode: link.Mode}, []string{e.Pod}, nil
 	}
 	c, err := j.Claim(link.holder)
-	switch newer := new(FormatError); {
-	case errors.As(err, &newer):
+	switch {
+	case errors.As(err, new(*FormatError)):
 		return &Holder{Claim: &Claim{UID: link.holder}, Mode: link.Mode}, nil, nil
 	case errors.As(err, new(*store.CorruptError)):
 		return nil, nil, nil
@@ -278,7 +280,7 @@ func (j *Journal) allowed(by holder, leases []lease) (stale []string, err error)
 // The caller has the lock. After an error nothing that counts has changed.
 func (j *Journal) take(by holder, leases []lease, stale []string) error {
 	for _, path := range stale {
-		if err := os.Remove(path); err != nil {
+		if err := os.Remove(path); err != nil && !absent(err) { // one that two of the leases have met
 			return err
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/private"
 )
 
@@ -16,7 +17,7 @@ import (
 // failure does not stop the rest.
 func (j *Journal) Sweep(removed func(path string)) error {
 	in := func(dir string) func(string) { return func(name string) { removed(dir + "/" + name) } }
-	errs := []error{j.entries.Sweep(in("attachments")), j.claims.Sweep(in("claims")), j.sweepCache(in("libcni"))}
+	errs := []error{j.entries.Sweep(in(entriesDir)), j.claims.Sweep(in(claimsDir)), j.sweepCache(in("libcni"))}
 	errs = append(errs, j.sweepClaims(removed))
 	for _, kind := range kinds {
 		errs = append(errs, j.sweepKind(kind, removed))
@@ -24,14 +25,14 @@ func (j *Journal) Sweep(removed func(path string)) error {
 	return errors.Join(errs...)
 }
 
-// sweepClaims removes the records of claims that are of another boot.
+// sweepClaims removes the records of claims that are of another boot, or torn.
 func (j *Journal) sweepClaims(removed func(path string)) error {
 	records, err := j.Claims()
 	errs := []error{err}
 	for _, record := range records {
 		of := errors.New("of this boot")
 		err := j.LetGoIf(record, func() error {
-			if c, err := j.Claim(record); c != nil || err != nil {
+			if c, err := j.Claim(record); c != nil || err != nil && !errors.As(err, new(*store.CorruptError)) {
 				return of
 			}
 			return nil

@@ -19,6 +19,9 @@ func NetnsGone(path string) (bool, error) {
 		return false, err
 	}
 	if NetnsNamesProcess(path) {
+		if !seesProcesses() {
+			return false, fmt.Errorf("%s names a process, and those of the node cannot be seen from here: look from the node itself, or from a pod with hostPID", path)
+		}
 		return true, nil
 	}
 	if dir := filepath.Dir(path); absentDir(dir) {
@@ -33,6 +36,14 @@ func NetnsGone(path string) (bool, error) {
 			"if this is the node, nothing uses the file, and it can be removed", path)
 	}
 	return err == nil, err
+}
+
+// seesProcesses says whether all processes can be seen: in the first PID namespace, whose inode
+// is always the same (include/linux/proc_ns.h, PROC_PID_INIT_INO), or where there are none.
+func seesProcesses() bool {
+	var stat unix.Stat_t
+	err := unix.Stat("/proc/self/ns/pid", &stat)
+	return err == nil && stat.Ino == 0xEFFFFFFC || errors.Is(err, fs.ErrNotExist)
 }
 
 func absentDir(path string) bool {

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -141,6 +143,31 @@ func TestOwnNetnsIsKnownByAnyPath(t *testing.T) {
 			if own, err := link.IsOwnNetns(path); own != want || err != nil {
 				t.Errorf("%q: %v, %v", path, own, err)
 			}
+		}
+	})
+}
+
+// A container has processes of its own: that it does not see one says nothing.
+func TestTheNetnsOfAProcessIsGoneIfAllCanBeSeen(t *testing.T) {
+	const gone, nested = "/proc/4194999/ns/net", "DEVINFO_NESTED"
+	if os.Getenv(nested) != "" {
+		if is, err := link.NetnsGone(gone); is || err == nil || !strings.Contains(err.Error(), "hostPID") {
+			t.Errorf("got %v, %v", is, err)
+		}
+		return
+	}
+	linktest.Run(t, func(t *testing.T) {
+		if ours, err := os.Readlink("/proc/self/ns/pid"); err != nil || ours != "pid:[4026531836]" {
+			t.Skipf("we are in a PID namespace ourselves: %s, %v", ours, err)
+		}
+		if is, err := link.NetnsGone(gone); !is || err != nil {
+			t.Errorf("where all can be seen: %v, %v", is, err)
+		}
+		cmd := exec.Command("/proc/self/exe", "-test.v", "-test.run=^"+t.Name()+"$")
+		cmd.Env = append(os.Environ(), nested+"=1")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
 		}
 	})
 }

@@ -3,6 +3,7 @@
 package nri
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,8 @@ type Plugin struct {
 	// ends in it. Else the request goes on without the plugin, as with NRI before 0.12.4.
 	FailRequests bool
 
+	Handshake time.Duration // until which the runtime has answered; 0 = 20 s
+
 	Connected func(bool) // is called at each change, and with false after each failed try
 	Log       *slog.Logger
 }
@@ -31,7 +34,6 @@ type Plugin struct {
 const (
 	firstPause   = 500 * time.Millisecond
 	longestPause = 15 * time.Second
-	handshake    = 20 * time.Second
 )
 
 // Serve keeps the plugin connected until ctx ends. It is no error if the runtime is away.
@@ -71,6 +73,7 @@ func (p Plugin) serveOnce(ctx context.Context) (connected bool, err error) {
 		return false, fmt.Errorf("NRI plugin %s-%s: %w", p.Index, p.Name, err)
 	}
 	// Start never returns if the connection is lost between its two handshakes.
+	limit := cmp.Or(p.Handshake, 20*time.Second)
 	started := make(chan error, 1)
 	go func() { started <- s.Start(ctx) }()
 	select {
@@ -80,8 +83,13 @@ func (p Plugin) serveOnce(ctx context.Context) (connected bool, err error) {
 		}
 	case <-ctx.Done():
 		return false, ctx.Err()
-	case <-time.After(handshake):
-		return false, fmt.Errorf("%s: no answer within %v", p.Socket, handshake)
+	case <-time.After(limit):
+		go func() { // else a runtime that answers late has two of us
+			if <-started == nil {
+				s.Stop()
+			}
+		}()
+		return false, fmt.Errorf("%s: no answer within %v", p.Socket, limit)
 	}
 	p.Connected(true)
 	stop := context.AfterFunc(ctx, s.Stop)

@@ -8,8 +8,8 @@ import (
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/attachment"
-	"devinfo-cni.io/pkg/audit"
 	"devinfo-cni.io/pkg/cdispec"
+	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/grant"
 	"devinfo-cni.io/pkg/journal"
@@ -45,8 +45,8 @@ func (r *request) readSpec() ([]byte, error) {
 	} else if owner != nil && *owner != r.key {
 		return nil, fail(codeConfig, fmt.Errorf("CDI spec %s: belongs to attachment %s", r.spec.File, owner), remedy)
 	}
-	text, err := audit.OurSpec(r.Specs, r.spec.File)
-	if as[*audit.ForeignSpecError](err) {
+	text, err := check.OurSpec(r.Specs, r.spec.File)
+	if as[*check.ForeignSpecError](err) {
 		return nil, fail(codeConfig, err, remedy)
 	}
 	return text, err
@@ -138,7 +138,7 @@ func (c *call) removeSpec(spec journal.CDI) error {
 	}
 	dir := store.Open(spec.Dir)
 	if err == nil {
-		_, err = audit.OurSpec(dir, spec.File)
+		_, err = check.OurSpec(dir, spec.File)
 	}
 	switch {
 	case as[syscall.Errno](err):

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"devinfo-cni.io/devinfo/store"
-	"devinfo-cni.io/pkg/audit"
+	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/journal"
 )
@@ -38,7 +38,7 @@ func (p *Plugin) Check(args *Args) error {
 	defer recorded.Unlock()
 	journaled := recorded != nil && !corrupt
 	if journaled && !recorded.Complete {
-		return audited(&audit.Error{Kind: audit.Unfinished, Err: fmt.Errorf("%s: ADD has not ended: it was killed", recorded.Key)})
+		return compared(&check.Error{Kind: check.Unfinished, Err: fmt.Errorf("%s: ADD has not ended: it was killed", recorded.Key)})
 	}
 	if !journaled {
 		recorded = c.reconstruct(nil, args)
@@ -68,7 +68,7 @@ func (c *call) compare(e *journal.Entry) error {
 		return err
 	}
 	prev, _ := res.Find(c.att.IfName, c.att.Netns)
-	a := audit.Auditor{Finder: &c.Finder, Dir: store.Open}
+	a := check.Checker{Finder: &c.Finder, Dir: store.Open}
 	report := a.Compare(e, discovery.Target{
 		Declared: declared, DeviceIDs: c.cfg.DeviceIDs, PCIID: prev.PCIID, SocketPath: prev.SocketPath,
 		Netns: c.att.Netns, IfName: c.att.IfName,
@@ -78,7 +78,7 @@ func (c *call) compare(e *journal.Entry) error {
 		c.log.Warn(w)
 	}
 	if err := report.Err(); err != nil {
-		return audited(err)
+		return compared(err)
 	}
 	for _, f := range report.Changed() {
 		if f.Now != "" {

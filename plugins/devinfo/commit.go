@@ -21,7 +21,11 @@ func (r *request) commit(back *wayBack, past past, ran ran, found found) error {
 		e.Device = journal.Identity{Type: string(found.info.Type), ID: discovery.Identity(found.info)}
 	}
 	if e.Wrote {
-		e.Info, e.Kept = found.info.Encode(), says(past.file, found.info)
+		others := past.file
+		if past.early != nil { // what is there now is ours
+			others = past.before
+		}
+		e.Info, e.Kept = found.info.Encode(), says(others, found.info)
 	}
 	if found.offer.spec == nil {
 		e.CDI = journal.CDI{}

@@ -1,6 +1,8 @@
 package plugin
 
 import (
+	"errors"
+
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/journal"
@@ -39,9 +41,14 @@ func (p *Plugin) Del(args *Args) error {
 	}
 	now := *e
 	now.Netns = args.Netns // the runtime knows best: empty once it is gone
-	if others := c.othersDevice(&now); others != nil && c.unrecorded {
-		c.log.Warn("the delegates' DEL is not run", "error", others)
+	held := new(journal.HeldError)
+	switch err := c.othersDevice(&now); {
+	case err != nil && c.unrecorded:
+		c.log.Warn("the delegates' DEL is not run", "error", err)
 		now.Delegates = nil
+	case errors.As(err, &held) && held.Holder.Netns == "": // sriov-cni's lock may be our own by another path
+		c.log.Warn("the delegates are told of no network namespace", "error", err) // it was gone, or a DEL was killed
+		now.Netns = ""
 	}
 	if err := c.addNamed(&now); err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/store"
-	"devinfo-cni.io/pkg/audit"
+	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/journal"
@@ -141,7 +141,7 @@ var kinds = []struct {
 	remedy string
 }{
 	{as[*config.Problem], codeUnsupported, ""},
-	{as[*discovery.ConflictError], codeMismatch, audit.Conflict.Remedy()},
+	{as[*discovery.ConflictError], codeMismatch, check.Conflict.Remedy()},
 	{as[*discovery.MissingError], codeNotFound, "see that it is plugged in and its name is right (lspci -D, vdpa dev show, /sys/bus/auxiliary/devices)"},
 	{as[*discovery.UndescribableError], codeNotFound, ""},
 	{as[*devinfo.InvalidError], codeInvalidInfo, ""},
@@ -151,24 +151,24 @@ var kinds = []struct {
 	{as[*journal.HeldError], codeConfig, "name one of this attachment's own; a socket directory may be shared within a pod"},
 	{as[*journal.BetweenError], codeTryAgain, "a runtime runs one call for an attachment at a time: try again"},
 	{as[*private.BusyError], codeTryAgain, "try again"},
-	{as[*journal.FormatError], codeConfig, audit.EntryNewer.Remedy()},
-	{as[*audit.ForeignSpecError], codeMismatch, audit.SpecForeign.Remedy()},
+	{as[*journal.FormatError], codeConfig, check.EntryNewer.Remedy()},
+	{as[*check.ForeignSpecError], codeMismatch, check.SpecForeign.Remedy()},
 	{func(err error) bool { return errors.Is(err, link.ErrNoNetns) }, codeNetns, ""},
 	{as[*fs.PathError], codeIO, ""},
 	{as[syscall.Errno], codeIO, ""},
 }
 
-// auditCodes are the codes of CHECK's errors; the others have that of their cause.
-var auditCodes = map[audit.Kind]uint{
-	audit.FileGone: codeFileMissing, audit.SpecGone: codeFileMissing, audit.Unfinished: codeFileMissing,
-	audit.FileInvalid: codeInvalidInfo,
-	audit.Mismatch:    codeMismatch, audit.OtherDevice: codeMismatch, audit.Conflict: codeMismatch, audit.SpecForeign: codeMismatch,
-	audit.DeviceGone: codeNotFound, audit.InterfaceGone: codeNotFound,
+// checkCodes are the codes of CHECK's errors; the others have that of their cause.
+var checkCodes = map[check.Kind]uint{
+	check.FileGone: codeFileMissing, check.SpecGone: codeFileMissing, check.Unfinished: codeFileMissing,
+	check.FileInvalid: codeInvalidInfo,
+	check.Mismatch:    codeMismatch, check.OtherDevice: codeMismatch, check.Conflict: codeMismatch, check.SpecForeign: codeMismatch,
+	check.DeviceGone: codeNotFound, check.InterfaceGone: codeNotFound,
 }
 
-// audited adds code and remedy to an error of the comparison.
-func audited(err *audit.Error) error {
-	code, known := auditCodes[err.Kind]
+// compared adds code and remedy to an error of the comparison.
+func compared(err *check.Error) error {
+	code, known := checkCodes[err.Kind]
 	if !known {
 		code = codeOf(err.Err)
 	}

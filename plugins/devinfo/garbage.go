@@ -19,11 +19,13 @@ type Garbage struct {
 // CollectDead deletes, as GC does, the attachments of all networks that nobody can use any
 // more, and then sweeps. It is for a long-running caller that is not a runtime. If the
 // node's delegates cannot be run, attachments with delegates are left. Only the end of ctx,
-// which is no error, stops it early; a [*types.Error] says everything that went wrong.
-func (p *Plugin) CollectDead(ctx context.Context, cniPath string, delegates bool) (g Garbage, err error) {
+// which is no error, stops it early; a [*types.Error] says everything that went wrong. Before
+// each attachment rest is called.
+func (p *Plugin) CollectDead(ctx context.Context, cniPath string, delegates bool, rest func(context.Context)) (g Garbage, err error) {
 	keys, err := p.Journal.All()
 	errs := []error{err}
 	for _, key := range keys {
+		rest(ctx)
 		if ctx.Err() != nil {
 			break
 		}

@@ -7,7 +7,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"devinfo-cni.io/devinfo/store"
-	"devinfo-cni.io/pkg/audit"
+	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
@@ -68,7 +68,7 @@ func (p *Plugin) dead(key journal.Key, e *journal.Entry) bool {
 	if e == nil {
 		return false
 	}
-	a := audit.Auditor{NetnsGone: link.NetnsGone, BootID: p.BootID}
+	a := check.Checker{NetnsGone: link.NetnsGone, BootID: p.BootID}
 	end, _, err := a.Ended(e)
 	if err != nil {
 		p.Log.Warn("whether it has ended is unknown", "attachment", key.String(), "error", err)
@@ -135,7 +135,7 @@ func (p *Plugin) namespace(e *journal.Entry) string {
 }
 
 // sweep removes what killed calls have left where no entry of the journal tells of it:
-// claims and temporary files. It calls removed for each.
+// leases, records, caches and temporary files. It calls removed for each.
 func (p *Plugin) sweep(removed func()) error {
 	swept := func(dir string) func(string) {
 		return func(name string) {

@@ -15,20 +15,16 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// leases are those that it takes to have devices, by their names, and shared ones of those
-// that they are parts of. A name that is no device's takes none.
-func (c *call) leases(mode journal.Mode, names ...string) (list []journal.DeviceLease, err error) {
-	for _, name := range names {
-		line, err := c.Finder.Sys.Lineage(name)
-		if err != nil {
-			return nil, fmt.Errorf("device %s: %w", name, err)
-		}
-		for n, device := range line {
-			if n > 0 {
-				mode = journal.Shared
-			}
-			list = add(list, journal.DeviceLease{ID: device.ID, Mode: mode, Object: device.Inode})
-		}
+// leases are what it takes to have a device, and shared ones of those that it is a part of.
+// A name that is no device's takes none.
+func (c *call) leases(mode journal.Mode, name string) (list []journal.DeviceLease, err error) {
+	line, err := c.Finder.Sys.Lineage(name)
+	if err != nil {
+		return nil, fmt.Errorf("device %s: %w", name, err)
+	}
+	for _, device := range line {
+		list = add(list, journal.DeviceLease{ID: device.ID, Mode: mode, Object: device.Inode})
+		mode = journal.Shared
 	}
 	return list, nil
 }

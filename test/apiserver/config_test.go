@@ -11,6 +11,7 @@ import (
 
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/cniconfig"
+	"devinfo-cni.io/pkg/dra/state"
 )
 
 // example is the claim of the Device Configuration API's document, for
@@ -56,7 +57,7 @@ func TestTheDocumentsClaimComesThroughTheAPI(t *testing.T) {
 	if err := yaml.UnmarshalStrict([]byte(example), wanted); err != nil {
 		t.Fatal(err)
 	}
-	claims := p.client.ResourceV1().ResourceClaims("default")
+	claims := p.Client.ResourceV1().ResourceClaims("default")
 	c, err := claims.Create(t.Context(), wanted, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +76,7 @@ func TestTheDocumentsClaimComesThroughTheAPI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	difftest.Equal(t, pods, []cniconfig.Pod{{Namespace: "default", Name: "demo", UID: "680f0a77-8d0b-4e21-8599-62581e335ed6"}})
+	difftest.Equal(t, pods, []state.Pod{{Namespace: "default", Name: "demo", UID: "680f0a77-8d0b-4e21-8599-62581e335ed6"}})
 	id := one
 	difftest.Equal(t, networks, []cniconfig.Network{{
 		Request: "macvlan-eth0", Pool: node, Device: "cni", ShareID: &id, IfName: "net1", Name: "macvlan-eth0", CNIVersion: "1.0.0",

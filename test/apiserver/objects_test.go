@@ -34,7 +34,7 @@ const (
 // install makes what deploy/ holds but for the DaemonSet and some other files, and two nodes.
 func (p *controlPlane) install(without ...string) error {
 	ctx := context.Background()
-	dyn, err := dynamic.NewForConfig(p.admin)
+	dyn, err := dynamic.NewForConfig(p.Admin)
 	if err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func (p *controlPlane) install(without ...string) error {
 		}
 	}
 	for _, name := range []string{node, other} {
-		if _, err := p.client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+		if _, err := p.Client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
 			return err
 		}
 	}
@@ -84,17 +84,17 @@ func (p *controlPlane) account(t *testing.T, name, node string) kubernetes.Inter
 	t.Helper()
 	request := &authenticationv1.TokenRequest{}
 	if node != "" {
-		n, err := p.client.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
+		n, err := p.Client.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		request.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{Kind: "Node", APIVersion: "v1", Name: n.Name, UID: n.UID}
 	}
-	token, err := p.client.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), name, request, metav1.CreateOptions{})
+	token, err := p.Client.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), name, request, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := rest.AnonymousClientConfig(p.admin)
+	config := rest.AnonymousClientConfig(p.Admin)
 	config.BearerToken, config.QPS, config.Burst = token.Status.Token, 1000, 1000
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -115,7 +115,7 @@ func (p *controlPlane) without(t *testing.T, verb, resource string) kubernetes.I
 	t.Helper()
 	var rules []rbacv1.PolicyRule
 	for _, name := range []string{namespace, namespace + "-associated-node"} {
-		role, err := p.client.RbacV1().ClusterRoles().Get(t.Context(), name, metav1.GetOptions{})
+		role, err := p.Client.RbacV1().ClusterRoles().Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -134,12 +134,12 @@ func (p *controlPlane) without(t *testing.T, verb, resource string) kubernetes.I
 	if !dropped {
 		t.Fatalf("%s %s is not in %v", verb, resource, rules)
 	}
-	less, err := p.client.RbacV1().ClusterRoles().Create(t.Context(), less, metav1.CreateOptions{})
+	less, err := p.Client.RbacV1().ClusterRoles().Create(t.Context(), less, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	name := less.Name
-	_, err = p.client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+	_, err = p.Client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
 		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: namespace, Name: name}},
 	}, metav1.CreateOptions{})
@@ -147,7 +147,7 @@ func (p *controlPlane) without(t *testing.T, verb, resource string) kubernetes.I
 		t.Fatal(err)
 	}
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	if _, err := p.client.CoreV1().ServiceAccounts(namespace).Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
+	if _, err := p.Client.CoreV1().ServiceAccounts(namespace).Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	client := p.account(t, name, node)
@@ -176,7 +176,7 @@ func ours(request string, id types.UID) share { return share{request, driver, "c
 // reserves it for a pod. It is deleted with the test.
 func (p *controlPlane) claim(t *testing.T, name string, shares ...share) *resourceapi.ResourceClaim {
 	t.Helper()
-	claims := p.client.ResourceV1().ResourceClaims("default")
+	claims := p.Client.ResourceV1().ResourceClaims("default")
 	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	for _, s := range shares {
 		c.Spec.Devices.Requests = append(c.Spec.Devices.Requests, resourceapi.DeviceRequest{
@@ -210,7 +210,7 @@ func (p *controlPlane) allocate(t *testing.T, c *resourceapi.ResourceClaim, shar
 	}
 	c.Status.Allocation = allocation
 	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "demo", UID: "680f0a77-8d0b-4e21-8599-62581e335ed6"}}
-	c, err := p.client.ResourceV1().ResourceClaims(c.Namespace).UpdateStatus(t.Context(), c, metav1.UpdateOptions{})
+	c, err := p.Client.ResourceV1().ResourceClaims(c.Namespace).UpdateStatus(t.Context(), c, metav1.UpdateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +225,7 @@ func (p *controlPlane) devices(t *testing.T, c *resourceapi.ResourceClaim) []res
 
 func (p *controlPlane) get(t *testing.T, c *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
 	t.Helper()
-	now, err := p.client.ResourceV1().ResourceClaims(c.Namespace).Get(t.Context(), c.Name, metav1.GetOptions{})
+	now, err := p.Client.ResourceV1().ResourceClaims(c.Namespace).Get(t.Context(), c.Name, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,14 +16,9 @@ import (
 // Before 1.36 devices cannot be shared, and there are no rights of the associated node. The
 // server is a new one that emulates an old one: its feature gates and APIs.
 func TestWhatIsOtherBefore136(t *testing.T) {
-	needPrograms(t)
 	for _, version := range []string{"1.34", "1.35"} {
 		t.Run(version, func(t *testing.T) {
-			p, err := start("--emulated-version=" + version)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer p.end()
+			p := start(t, "--emulated-version="+version)
 			if err := p.install("rbac-associated-node.yaml"); err != nil {
 				t.Fatal(err)
 			}
@@ -86,14 +81,9 @@ func (p *controlPlane) everyStatus(t *testing.T) {
 }
 
 func TestDevicesAreSharedBefore136WhereThatIsEnabled(t *testing.T) {
-	needPrograms(t)
 	for _, version := range []string{"1.34", "1.35"} {
 		t.Run(version, func(t *testing.T) {
-			p, err := start("--emulated-version="+version, "--feature-gates=DRAConsumableCapacity=true")
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer p.end()
+			p := start(t, "--emulated-version="+version, "--feature-gates=DRAConsumableCapacity=true")
 			if err := p.install("rbac-associated-node.yaml"); err != nil {
 				t.Fatal(err)
 			}

@@ -87,12 +87,7 @@ func TestTheSharedDeviceIsPublished(t *testing.T) {
 }
 
 func TestAServerThatCannotShareGetsNumberedDevices(t *testing.T) {
-	needPrograms(t)
-	old, err := start("--feature-gates=DRAConsumableCapacity=false")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer old.end()
+	old := start(t, "--feature-gates=DRAConsumableCapacity=false")
 	if err := old.install(); err != nil {
 		t.Fatal(err)
 	}
@@ -107,11 +102,11 @@ func TestAnAgentWritesOnlyItsOwnNodesSlices(t *testing.T) {
 		}}
 	}
 	theirs := slice("theirs", driver, other)
-	if _, err := p.client.ResourceV1().ResourceSlices().Create(t.Context(), theirs, metav1.CreateOptions{}); err != nil {
+	if _, err := p.Client.ResourceV1().ResourceSlices().Create(t.Context(), theirs, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
-		_ = p.client.ResourceV1().ResourceSlices().Delete(context.Background(), "theirs", metav1.DeleteOptions{})
+		_ = p.Client.ResourceV1().ResourceSlices().Delete(context.Background(), "theirs", metav1.DeleteOptions{})
 	}()
 	agent, unbound := p.agent(t).ResourceV1().ResourceSlices(), p.account(t, namespace, "").ResourceV1().ResourceSlices()
 	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
@@ -179,12 +174,12 @@ func TestTheServerTakesAllAttributes(t *testing.T) {
 			attributes[resourceapi.QualifiedName(name)] = value
 		}
 		dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
-		if _, err := p.client.ResourceV1().ResourceSlices().Create(t.Context(), slice, dry); err != nil {
+		if _, err := p.Client.ResourceV1().ResourceSlices().Create(t.Context(), slice, dry); err != nil {
 			t.Errorf("%s: %v", info.Type, err)
 		}
 		tooLong := long + "s"
 		attributes["devinfo-cni.io/type"] = resourceapi.DeviceAttribute{StringValue: &tooLong}
-		if _, err := p.client.ResourceV1().ResourceSlices().Create(t.Context(), slice, dry); !apierrors.IsInvalid(err) {
+		if _, err := p.Client.ResourceV1().ResourceSlices().Create(t.Context(), slice, dry); !apierrors.IsInvalid(err) {
 			t.Errorf("%s: the server takes 65 bytes: %v", info.Type, err)
 		}
 	}

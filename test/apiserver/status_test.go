@@ -108,7 +108,7 @@ func TestAReportGoesOverWhatOthersWrote(t *testing.T) {
 	c := p.claim(t, "force", ours("net", one))
 	theirs := report(c, deviceOf(one).Failed("by hand"))
 	theirs.Driver = "kubectl"
-	apply(t, p.client, theirs)
+	apply(t, p.Client, theirs)
 	apply(t, p.agent(t), report(c, attached(t, one)))
 	difftest.Equal(t, p.devices(t, c), []resourceapi.AllocatedDeviceStatus{attached(t, one)})
 }
@@ -118,7 +118,7 @@ func TestAReportIsTheWholeListOfOneDriver(t *testing.T) {
 	gpu := share{"gpu", "gpu.example.com", "gpu-0", ""}
 	c := p.claim(t, "whole", ours("a", one), ours("b", two), gpu)
 	theirs := resourceapi.AllocatedDeviceStatus{Driver: gpu.driver, Pool: node, Device: gpu.device}
-	apply(t, p.client, status.Report{Driver: gpu.driver, Namespace: c.Namespace, Name: c.Name, UID: c.UID, Devices: []resourceapi.AllocatedDeviceStatus{theirs}})
+	apply(t, p.Client, status.Report{Driver: gpu.driver, Namespace: c.Namespace, Name: c.Name, UID: c.UID, Devices: []resourceapi.AllocatedDeviceStatus{theirs}})
 	agent := p.agent(t)
 	for _, list := range [][]resourceapi.AllocatedDeviceStatus{
 		{attached(t, one), attached(t, two)}, {deviceOf(two).Failed("gone"), attached(t, one)}, {attached(t, two)}, nil,
@@ -191,7 +191,7 @@ func TestAClaimThatIsGoneIsLeftAlone(t *testing.T) {
 	p := server(t)
 	agent := p.agent(t)
 	c := p.claim(t, "gone", ours("net", one))
-	if err := p.client.ResourceV1().ResourceClaims(c.Namespace).Delete(t.Context(), c.Name, metav1.DeleteOptions{}); err != nil {
+	if err := p.Client.ResourceV1().ResourceClaims(c.Namespace).Delete(t.Context(), c.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := status.Apply(t.Context(), agent, report(c, attached(t, one))); status.Classify(err) != status.Gone {
@@ -213,7 +213,7 @@ func TestADeallocatedClaimIsNotTriedAgain(t *testing.T) {
 	apply(t, agent, report(c, attached(t, one)))
 	now := p.get(t, c)
 	now.Status.Allocation, now.Status.ReservedFor = nil, nil
-	if _, err := p.client.ResourceV1().ResourceClaims(c.Namespace).UpdateStatus(t.Context(), now, metav1.UpdateOptions{}); err != nil {
+	if _, err := p.Client.ResourceV1().ResourceClaims(c.Namespace).UpdateStatus(t.Context(), now, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := p.devices(t, c); got != nil {

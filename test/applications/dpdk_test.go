@@ -2,123 +2,21 @@ package applications_test
 
 import (
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"devinfo-cni.io/pkg/link/linktest"
+	"devinfo-cni.io/test/testpmd"
 )
 
-// patience is for a machine that is busy with more than two programs which never sleep.
-const patience = 2 * time.Minute
-
-// A testpmd is one at its prompt.
-type testpmd struct {
-	cmd   *exec.Cmd
-	stdin io.Writer
-	ended chan struct{}
-
-	mu  sync.Mutex
-	out strings.Builder
-}
-
-func (p *testpmd) Write(text []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.out.Write(text)
-}
-
-func (p *testpmd) said(from int) string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.out.String()[from:]
-}
-
-// start runs it without hugepages in a container of a pod, with what is to come before
-// testpmd's own arguments.
-func (p pod) start(t *testing.T, application []string) *testpmd {
+// start runs testpmd in a container of a pod, with what is to come before its own arguments.
+func (p pod) start(t *testing.T, application []string) *testpmd.Prompt {
 	t.Helper()
 	args := append([]string{"stdbuf", "-oL"}, application...)
-	cmd := p.inside(t, append(args, "--no-huge", "--no-shconf", "-m", "64", lcores(t), "--", "-i", "--no-mlockall", "--total-num-mbufs=2048")...)
-	stdin, err := cmd.StdinPipe()
-	must(t, err)
-	pmd := &testpmd{cmd: cmd, stdin: stdin, ended: make(chan struct{})}
-	cmd.Stdout, cmd.Stderr = pmd, pmd
-	must(t, cmd.Start())
-	go func() { _ = cmd.Wait(); close(pmd.ended) }()
-	t.Cleanup(func() {
-		pmd.kill()
-		if t.Failed() {
-			t.Logf("%s\n%s", cmd, pmd.said(0))
-		}
-	})
-	return pmd
-}
-
-func (p *testpmd) kill() {
-	_ = p.cmd.Process.Kill()
-	<-p.ended
-}
-
-// ask gives a command again and again until the answer has the text, and is false if it had
-// not within the time.
-func (p *testpmd) ask(t *testing.T, within time.Duration, command, want string) bool {
-	t.Helper()
-	from := len(p.said(0))
-	for deadline := time.Now().Add(within); !strings.Contains(p.said(from), want); {
-		select {
-		case <-p.ended:
-			t.Fatalf("%s: testpmd has ended", command)
-		case <-time.After(200 * time.Millisecond):
-		}
-		if time.Now().After(deadline) {
-			return false
-		}
-		fmt.Fprintln(p.stdin, command)
-	}
-	return true
-}
-
-// must is ask for an answer that has to come.
-func (p *testpmd) must(t *testing.T, command, want string) {
-	t.Helper()
-	if !p.ask(t, patience, command, want) {
-		t.Fatalf("%s: no answer has %q", command, want)
-	}
-}
-
-// tell gives commands that have no answer.
-func (p *testpmd) tell(commands ...string) { fmt.Fprintln(p.stdin, strings.Join(commands, "\n")) }
-
-// burst sends 32 packets to the peer, which sends them back: both have then received and sent
-// them. DPDK's vhost now and then misses what comes right after it has connected: then the
-// burst is sent again.
-func burst(t *testing.T, app, peer *testpmd) {
-	t.Helper()
-	const counted = "RX-packets: 32         RX-missed: 0          RX-bytes:  2048\n  RX-errors: 0\n  RX-nombuf:  0         \n  TX-packets: 32 "
-	for try := 0; ; try++ {
-		for _, p := range []*testpmd{app, peer} {
-			p.must(t, "show port info 0", "Link status: up")
-			p.tell("clear port stats 0")
-		}
-		peer.tell("set fwd io", "start")
-		app.tell("set fwd rxonly", "start tx_first 1")
-		arrived := app.ask(t, patience/10, "show port stats 0", counted) && peer.ask(t, patience/10, "show port stats 0", counted)
-		for _, p := range []*testpmd{app, peer} { // who looks at a ring that is gone may crash
-			p.must(t, "stop", "Packet forwarding not started")
-		}
-		if arrived {
-			return
-		}
-		if try == 9 {
-			t.Fatal("no burst came back")
-		}
-	}
+	return testpmd.Start(t, p.inside(t, append(args, testpmd.Arguments(t)...)...))
 }
 
 func TestPacketsReachTheOtherEnd(t *testing.T) {
@@ -143,17 +41,17 @@ func TestPacketsReachTheOtherEnd(t *testing.T) {
 				listener := here.start(t, c.listener)
 				socketOf(t, sandbox)
 				connecting := there.start(t, c.connecting)
-				burst(t, listener, connecting)
+				testpmd.Burst(t, listener, connecting)
 				if c.reconnect == nil {
-					connecting.kill()
+					connecting.Kill()
 					connecting = there.start(t, c.connecting)
 				} else {
-					listener.kill()
+					listener.Kill()
 					listener = here.start(t, c.listener)
-					listener.must(t, "show port info 0", "Link status: ")
-					connecting.tell(c.reconnect...)
+					listener.Must(t, "show port info 0", "Link status: ")
+					connecting.Tell(c.reconnect...)
 				}
-				burst(t, connecting, listener)
+				testpmd.Burst(t, connecting, listener)
 			})
 		}
 	})
@@ -162,7 +60,7 @@ func TestPacketsReachTheOtherEnd(t *testing.T) {
 // socketOf waits for the socket of a sandbox.
 func socketOf(t *testing.T, sandbox string) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(testpmd.Patience); ; time.Sleep(50 * time.Millisecond) {
 		if found, _ := filepath.Glob("/var/lib/cni/usrspcni/" + sandbox + "/*"); len(found) > 0 {
 			return
 		}

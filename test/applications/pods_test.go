@@ -5,7 +5,6 @@ package applications_test
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -139,14 +138,4 @@ func must(t *testing.T, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-// lcores lets the EAL's main thread and its worker run on all processors that we may use.
-func lcores(t *testing.T) string {
-	t.Helper()
-	status, err := os.ReadFile("/proc/self/status")
-	must(t, err)
-	_, list, _ := strings.Cut(string(status), "\nCpus_allowed_list:\t")
-	list, _, _ = strings.Cut(list, "\n")
-	return fmt.Sprintf("--lcores=0@(%s),1@(%s)", list, list)
 }

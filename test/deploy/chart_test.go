@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -143,6 +144,33 @@ func TestAPodMonitorAloneOpensTheMetrics(t *testing.T) {
 	}
 }
 
+// Prometheus takes the job of a target from the label of its pod that jobLabel names, or else
+// from the PodMonitor's name.
+func TestAlertsFindTheAgentsWhateverTheirName(t *testing.T) {
+	for _, values := range []string{``, `fullnameOverride: full, `} {
+		found, made := 0, template(t, "devinfo", `{`+values+`dra: {enabled: true}, metrics: {podMonitor: {enabled: true}}}`)
+		for name, object := range made {
+			if !strings.HasPrefix(name, "DaemonSet ") {
+				continue
+			}
+			var set appsv1.DaemonSet
+			convert(t, object, &set)
+			label, _ := made["PodMonitor "+set.Name]["spec"].(map[string]any)["jobLabel"].(string)
+			job := set.Spec.Template.Labels[label]
+			if label == "" {
+				job = "devinfo/" + set.Name
+			}
+			up := fmt.Sprintf(`up{instance="a",job=%q} 0x120`, job)
+			for _, alert := range []string{"DevinfoAgentGone", "CNIDRADriverGone"} {
+				found += len(fires(t, alert, up, time.Hour))
+			}
+		}
+		if found != 2 {
+			t.Errorf("{%s}: %d alerts", values, found)
+		}
+	}
+}
+
 // agentArgs are the arguments of the agent for some values.
 func agentArgs(t *testing.T, values string) string {
 	t.Helper()
@@ -188,6 +216,7 @@ func TestWhatCannotWorkSaysWhatToDo(t *testing.T) {
 		`{agent: {extraArgs: ["--metrics-address=:9"]}}`:            "agent.extraArgs: --metrics-address=:9: set agent.port",
 		`{agent: {extraArgs: ["--cni-bin-dir", "/x"]}}`:             "set agent.cniBinDir",
 		`{dra: {enabled: true, extraArgs: ["--http-endpoint=:9"]}}`: "set dra.port",
+		`{agent: {enabled: false, settings: {default.json: {}}}}`:   "agent.settings: devinfo-agent puts them on the nodes, and agent.enabled is false",
 	} {
 		if _, err := render(t, "devinfo", values); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", values, err)
@@ -200,6 +229,38 @@ func TestWhatCannotWorkSaysWhatToDo(t *testing.T) {
 	}
 	if _, err := renderOn(t, &old, "devinfo", ``); err != nil {
 		t.Error(err)
+	}
+}
+
+// A flag of the chart's that extraArgs override would leave its mounts, ports and probe behind.
+func TestExtraArgsAreNoneThatTheChartSets(t *testing.T) {
+	const all = `{kubeletRootDir: /data/kubelet, agent: {inject: false, whenMissing: refuse, namespaces: [a], excludeNamespaces: [b]%s},
+		dra: {enabled: true, devices: [{as: shared, ifNames: [a]}], allowClaimConfig: [macvlan]%s}}`
+	helpers, err := os.ReadFile(filepath.Join(chart, "templates/_helpers.tpl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed, set := map[string]bool{}, map[string]bool{}
+	for _, found := range regexp.MustCompile(`"(--[a-z-]+)" "`).FindAllStringSubmatch(string(helpers), -1) {
+		listed[found[1]] = true
+	}
+	for _, program := range []string{"agent", "dra"} {
+		var daemon appsv1.DaemonSet
+		convert(t, template(t, "devinfo", fmt.Sprintf(all, "", ""))["DaemonSet "+map[string]string{"agent": "devinfo-agent", "dra": "cni-dra-driver"}[program]], &daemon)
+		for _, arg := range first(daemon.Spec.Template.Spec).Args {
+			flag, _, _ := strings.Cut(arg, "=")
+			set[flag] = true
+			for _, extra := range []string{flag, flag + "=x"} {
+				more := map[string]string{program: `, extraArgs: ["` + extra + `"]`}
+				_, err := render(t, "devinfo", fmt.Sprintf(all, more["agent"], more["dra"]))
+				if err == nil || !strings.Contains(err.Error(), program+".extraArgs: "+extra+": ") {
+					t.Errorf("%s: %s: %v", program, extra, err)
+				}
+			}
+		}
+	}
+	if diff := cmp.Diff(set, listed); diff != "" {
+		t.Errorf("(-set +listed)\n%s", diff)
 	}
 }
 
@@ -238,6 +299,23 @@ func TestValuesReachTheAgent(t *testing.T) {
 	} {
 		if got := agentArgs(t, values); !strings.Contains(got, want) {
 			t.Errorf("%s: no %q in\n%s", values, want, got)
+		}
+	}
+}
+
+// Where the kubelet is elsewhere, devinfoctl and "clear" look for the driver's state in its pod.
+func TestTheDriverPodSaysWhereItsStateIs(t *testing.T) {
+	for values, want := range map[string]string{``: "", `kubeletRootDir: /data/kubelet, `: "/data/kubelet/plugins/cni.dra.networking.x-k8s.io/state"} {
+		var set appsv1.DaemonSet
+		convert(t, template(t, "devinfo", `{`+values+`dra: {enabled: true}}`)["DaemonSet cni-dra-driver"], &set)
+		got := ""
+		for _, v := range first(set.Spec.Template.Spec).Env {
+			if v.Name == "DEVINFO_DRA_STATE_DIR" {
+				got = v.Value
+			}
+		}
+		if got != want {
+			t.Errorf("{%s}: %q", values, got)
 		}
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/rulefmt"
 	"github.com/prometheus/prometheus/promql/parser"
@@ -176,6 +178,30 @@ func TestEachAlertLeadsToItsSection(t *testing.T) {
 		base, anchor, _ := strings.Cut(r.Annotations["runbook_url"], "#")
 		if !strings.HasSuffix(base, "/docs/troubleshooting.md") || !anchors[anchor] {
 			t.Errorf("%s: docs/troubleshooting.md has no %q", r.Alert, r.Annotations["runbook_url"])
+		}
+	}
+}
+
+// A section that is named after alerts has a row for each that leads there, and for no other.
+func TestTheSectionsOfAlertsNameThem(t *testing.T) {
+	page, err := os.ReadFile("../../docs/troubleshooting.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lead := map[string][]string{}
+	for _, r := range rules(t) {
+		_, anchor, _ := strings.Cut(r.Annotations["runbook_url"], "#")
+		lead[anchor] = append(lead[anchor], r.Alert)
+	}
+	for _, program := range []string{"devinfo-agent", "cni-dra-driver"} {
+		_, section, _ := strings.Cut(string(page), "\n## Alerts of "+program+"\n")
+		section, _, _ = strings.Cut(section, "\n## ")
+		var rows []string
+		for _, found := range regexp.MustCompile("`(Devinfo[A-Za-z]+|CNIDRA[A-Za-z]+)`").FindAllStringSubmatch(section, -1) {
+			rows = append(rows, found[1])
+		}
+		if diff := cmp.Diff(lead["alerts-of-"+program], rows, cmpopts.SortSlices(strings.Compare)); diff != "" || rows == nil {
+			t.Errorf("%s (-alerts +rows)\n%s", program, diff)
 		}
 	}
 }

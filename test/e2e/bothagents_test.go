@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -74,14 +73,19 @@ func contended(t *testing.T, m *multus, a *nodeAgent) {
 	if v := s.running("asks"); v.interfaceIn("net1", "10.11.98.") == nil {
 		t.Errorf("net1 has no address 10.11.98...: %+v", v.Interfaces)
 	}
-	devices(t, func(have map[string]resourceapi.Device) error {
-		if _, offered := have["pci-0000-01-10-6"]; offered {
-			return errors.New("the VF of a pod of Multus is offered")
-		}
-		return nil
-	})
+	offers := func(want bool) {
+		t.Helper()
+		devices(t, func(have map[string]resourceapi.Device) error {
+			if _, offered := have["pci-0000-01-10-6"]; offered != want {
+				return fmt.Errorf("the VF is offered: %v", offered)
+			}
+			return nil
+		})
+	}
+	offers(false)
 	s.pod("late", template)
 	s.waits("late")
 	s.delete("asks")
+	soon(t, func() { offers(true) })
 	s.attached("late", "net0", "vf", "net1", "10.11.97.")
 }

@@ -25,7 +25,7 @@ func TestWithTheChart(t *testing.T) {
 	m := &multus{card: card(t)}
 	m.start(t)
 	userspace(t)
-	onNode(t, slices.Concat([]string{"rm", "-f"}, agentFiles(), gateFiles)...) // of earlier tests
+	onNode(t, slices.Concat([]string{"rm", "-f", "/var/lib/cni/devinfo/refusals"}, agentFiles(), gateFiles)...) // of earlier tests
 	before, node := objectsOfOurs(t), listing(t)
 	a := installChart(t)
 	for _, s := range []struct {

@@ -26,7 +26,7 @@
 //	    multus; multuswrong, deviceplugin, userspace
 //	TestWithTheAgent                      devinfo-agent, by the manifests and commands of docs/install.md
 //	    nodeagent; injection, notinjected, runtimerequires, bothagents, agentmetrics, examples,
-//	    kubectldevinfo, fiftypods
+//	    applications, vswitch, kubectldevinfo, fiftypods
 //	TestWithTheChart                      both agents, by Helm
 //	    chart
 //	TestInTheDefaultNetwork               devinfo in the network of all pods

@@ -42,6 +42,8 @@ func TestWithTheAgent(t *testing.T) {
 		{"MetricsNamePodAndDevice", metrics},
 		{"MetricsJoinWithTheExporters", joined},
 		{"TheExamplesWork", examples},
+		{"DPDKInTwoPodsByMemif", dpdkMemif},
+		{"DPDKInAPodOfOpenVSwitch", dpdkVhostUser},
 		{"KubectlDevinfoShowsPodsAndNodes", kubectlDevinfo},
 		{"FiftyPodsTwiceLeaveTheNodeAsItWas", fifty},
 		{"TheAgentIsRemovedAsDocumented", removed},

@@ -257,6 +257,18 @@ func noCarrier(t *testing.T, n *nodeDevices) {
 	s.attached("a", "net0", "vf", "net1", "10.11.79.")
 }
 
+// soon checks that a device which was given back is offered again before the next poll, which
+// may be a minute away. The kubelet has to say so twice, ten seconds apart.
+func soon(t *testing.T, offered func()) {
+	t.Helper()
+	began := time.Now()
+	offered()
+	took := time.Since(began).Round(time.Second)
+	if t.Logf("what was given back is offered after %v", took); took > 30*time.Second {
+		t.Error("which is too late")
+	}
+}
+
 // givenAway is a VF that a device plugin gives to a pod, and one that sriov-cni has locked.
 func givenAway(t *testing.T, _ *nodeDevices) {
 	const resourceName, locks = "e2e.example.com/vf", "/var/lib/cni/sriov/pci/"
@@ -289,6 +301,6 @@ func givenAway(t *testing.T, _ *nodeDevices) {
 	s.waits("a")
 	s.delete("holder")
 	onNode(t, "rm", locks+locked)
-	offers(true)
+	soon(t, func() { offers(true) })
 	s.attached("a", "net0", "vf", "net1", "10.11.80.")
 }

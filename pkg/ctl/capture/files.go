@@ -74,12 +74,12 @@ func (f *files) attachment(data []byte) {
 // claim takes the network namespaces of a claim's record.
 func (f *files) claim(data []byte) {
 	var c struct {
-		Attachments, Abandoned []struct{ Netns string }
+		Attachments []struct{ Netns string }
 	}
 	if json.Unmarshal(data, &c) != nil {
 		return
 	}
-	for _, a := range slices.Concat(c.Attachments, c.Abandoned) {
+	for _, a := range c.Attachments {
 		if a.Netns != "" {
 			f.netns = append(f.netns, a.Netns)
 		}

@@ -80,7 +80,7 @@ func (s *scrubber) claimRecord(data []byte) []byte {
 	if json.Unmarshal(data, &c) != nil {
 		return []byte("corrupt\n")
 	}
-	only(c, "schema", "namespace", "name", "uid", "pod", "attachments", "abandoned")
+	only(c, "schema", "namespace", "name", "uid", "pod", "attachments")
 	edit(c, "namespace", func(name string) any { return s.word(name, "namespace") })
 	edit(c, "name", func(name string) any { return s.word(name, "claim") })
 	edit(c, "pod", func(pod map[string]string) any {
@@ -88,14 +88,12 @@ func (s *scrubber) claimRecord(data []byte) []byte {
 			"namespace": s.word(pod["namespace"], "namespace"), "name": s.word(pod["name"], "pod"), "uid": s.word(pod["uid"], "uid"),
 		}
 	})
-	for _, key := range []string{"attachments", "abandoned"} {
-		edit(c, key, func(list []map[string]json.RawMessage) any {
-			for _, a := range list {
-				only(a, claimKeys...)
-			}
-			return list
-		})
-	}
+	edit(c, "attachments", func(list []map[string]json.RawMessage) any {
+		for _, a := range list {
+			only(a, claimKeys...)
+		}
+		return list
+	})
 	return append(line(c), '\n')
 }
 

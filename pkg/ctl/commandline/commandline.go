@@ -1,26 +1,73 @@
-// Package commandline makes programs of cobra's commands refuse what they do not know.
-// Cobra's own help and completion show some help instead, as if nothing were wrong.
+// Package commandline has what the programs' command lines have in common, and makes those of
+// cobra's commands refuse what they do not know: cobra's own help and completion show some help
+// instead, as if nothing were wrong.
 package commandline
 
 import (
-	"errors"
 	"fmt"
+	"log/slog"
+	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"devinfo-cni.io/pkg/ctl/remedy"
 )
 
-// Error is one of the command line.
-type Error struct {
-	Err    error
-	Remedy string
+// Args is for a command with these arguments, of which the first must be there.
+func Args(must int, names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		see := "see " + cmd.CommandPath() + " --help"
+		switch {
+		case len(args) < must:
+			return remedy.Misuse(see, "%s: %s is missing", cmd.Name(), names[len(args)])
+		case len(args) > len(names):
+			return remedy.Misuse(see, "%s: unexpected argument %q", cmd.Name(), args[len(names)])
+		}
+		return nil
+	}
 }
 
-func (e *Error) Error() string { return e.Err.Error() }
-func (e *Error) Unwrap() error { return e.Err }
+// Logger writes to standard error, as "text" or "json". Verbosity n is slog's level -n, so that 4 is
+// slog.LevelDebug.
+func Logger(format string, verbosity int) *slog.Logger {
+	options := &slog.HandlerOptions{Level: slog.Level(-verbosity)}
+	if format == "json" {
+		return slog.New(slog.NewJSONHandler(os.Stderr, options))
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, options))
+}
+
+// Version gives a root command, whose RunE, flags and commands are there already, the flag
+// --version, which prints a line that names the program and its build; -v too, if that is nothing
+// else; and a command that does the same, unless it has one. Cobra's own would do so by a template,
+// which may call any method of any type: the linker would leave out none.
+func Version(root *cobra.Command, line string) {
+	if !slices.ContainsFunc(root.Commands(), func(c *cobra.Command) bool { return c.Name() == "version" }) {
+		root.AddCommand(&cobra.Command{
+			Use: "version", Short: "what this program was built from", Args: Args(0),
+			Run: func(cmd *cobra.Command, _ []string) { fmt.Fprintln(cmd.OutOrStdout(), line) },
+		})
+	}
+	root.InitDefaultHelpFlag() // above it, where flags are not sorted
+	short := "v"
+	if root.Flags().ShorthandLookup(short) != nil {
+		short = ""
+	}
+	asked := root.Flags().BoolP("version", short, false, "version for "+root.DisplayName())
+	run := root.RunE
+	root.RunE = func(cmd *cobra.Command, args []string) error {
+		if *asked {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), line)
+			return err
+		}
+		return run(cmd, args)
+	}
+}
 
 // Strict makes a root command without arguments of its own, "help" and "completion" fail for
-// commands and shells that do not exist, with an [*Error] that names the one that was meant,
+// commands and shells that do not exist, with an error that names the one that was meant,
 // if one is near. The root's commands must be there already.
 func Strict(root *cobra.Command) {
 	root.SuggestionsMinimumDistance = 2
@@ -58,18 +105,18 @@ func strictShells(root, completion *cobra.Command) {
 	completion.Example = "  source <(" + root.Name() + " completion bash)"
 	completion.Args = cobra.ArbitraryArgs
 	completion.RunE = func(_ *cobra.Command, args []string) error {
-		err := errors.New("completion: SHELL is missing")
-		if len(args) > 0 {
-			err = fmt.Errorf("completion: unknown shell %q", args[0])
+		give := "give one of " + strings.Join(shells, ", ")
+		if len(args) == 0 {
+			return remedy.Misuse(give, "completion: SHELL is missing")
 		}
-		return &Error{err, "give one of " + strings.Join(shells, ", ")}
+		return remedy.Misuse(give, "completion: unknown shell %q", args[0])
 	}
 }
 
 func unknown(root *cobra.Command, where string, args []string) error {
-	remedy := "see " + root.DisplayName() + " --help"
+	see := "see " + root.DisplayName() + " --help"
 	if near := root.SuggestionsFor(args[0]); len(near) > 0 {
-		remedy = "did you mean " + strings.Join(near, " or ") + "? See " + root.DisplayName() + " --help"
+		see = "did you mean " + strings.Join(near, " or ") + "? See " + root.DisplayName() + " --help"
 	}
-	return &Error{fmt.Errorf("%sunknown command %q", where, strings.Join(args, " ")), remedy}
+	return remedy.Misuse(see, "%sunknown command %q", where, strings.Join(args, " "))
 }

@@ -6,7 +6,7 @@
 // nothing. [Gather] collects the [Live] facts, which only the node itself has, so that a
 // captured host can be examined later.
 //
-// It is for people who look at a whole node. Package audit says what is wrong with one
+// It is for people who look at a whole node. Package check says what is wrong with one
 // attachment, and package validate what is wrong with one text.
 package doctor
 
@@ -15,6 +15,7 @@ import (
 	"slices"
 
 	"devinfo-cni.io/pkg/build"
+	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/ctl/validate"
 	"devinfo-cni.io/pkg/dra/state"
 )
@@ -59,15 +60,8 @@ type Facts struct {
 
 // Attachment is one of the journal or of a claim.
 type Attachment struct {
-	Name   string   // in full
-	Pod    string   // namespace/name, or else the container
-	Claim  string   // namespace/name; "" = not by DRA
-	Has    []string // devices of which it has exclusive leases
-	Shares []string // those of which it has shared ones, such as the VF of its vDPA device
-	Netns  string   // path
-	State  string   // in words
-	Level  Level    // of the state: Info while it is being made
-	Why    string
+	node.Attachment
+	Level  Level // of the state: Info while it is being made
 	Remedy string
 }
 
@@ -101,18 +95,18 @@ type Network struct {
 	Findings []validate.Finding
 }
 
-// A check returns its answers; none means that all is well, and well says with what.
-type check struct {
+// A question has answers; none means that all is well, and well says with what.
+type question struct {
 	name string
 	look func(*Facts) []Answer
 	well func(*Facts) string // "" = it is not said that all is well: there was nothing to look at
 }
 
-func checks() []check {
-	return []check{
-		{"attachments", attachments, func(f *Facts) string { return count(len(f.Attachments), "attachment") + ", all as they should be" }},
+func questions() []question {
+	return []question{
+		{"attachments", attachments, func(f *Facts) string { return Count(len(f.Attachments), "attachment") + ", all as they should be" }},
 		{"files", files, func(*Facts) string { return "each device-info file is an attachment's" }},
-		{"holders", holders, func(f *Facts) string { return count(len(f.VFs), "VF") + ", none held twice" }},
+		{"holders", holders, func(f *Facts) string { return Count(len(f.VFs), "VF") + ", none held twice" }},
 		{"given", given, nil},
 		{"leftovers", leftovers, func(f *Facts) string { return "no VF that nobody holds has a VLAN, trust or another's MAC" }},
 		{"addresses", addresses, func(*Facts) string { return "no two VFs have the same MAC" }},
@@ -120,7 +114,7 @@ func checks() []check {
 		{"plugin", plugin, func(*Facts) string { return "the devinfo plugin is installed, and is of this build" }},
 		{"settings", settings, func(*Facts) string { return "the node settings can be used" }},
 		{"networks", networks, func(f *Facts) string {
-			return count(len(f.Networks), "network configuration") + " with devinfo, nothing wrong"
+			return Count(len(f.Networks), "network configuration") + " with devinfo, nothing wrong"
 		}},
 		{"directories", directories, func(*Facts) string { return "the directories of CNI and CDI are there" }},
 		{"runtime", runtime, func(*Facts) string { return "the container runtime offers NRI" }},
@@ -134,7 +128,7 @@ func checks() []check {
 					offered++
 				}
 			}
-			return count(offered, "device") + " offered by the rules"
+			return Count(offered, "device") + " offered by the rules"
 		}},
 		{"sight", sight, nil},
 	}
@@ -142,7 +136,7 @@ func checks() []check {
 
 // Diagnose returns the answers of all checks, in order.
 func Diagnose(f *Facts) (all []Answer) {
-	for _, c := range checks() {
+	for _, c := range questions() {
 		list := c.look(f)
 		if len(list) == 0 && c.well != nil {
 			if text := c.well(f); text != "" {
@@ -169,7 +163,8 @@ func Worst(all []Answer) Level {
 	return worst
 }
 
-func count(n int, what string) string {
+// Count is a number of things, of a word with a plural in -s.
+func Count(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}

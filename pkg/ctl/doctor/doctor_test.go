@@ -7,9 +7,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"devinfo-cni.io/pkg/build"
+	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/ctl/doctor"
+	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/ctl/validate"
-	"devinfo-cni.io/pkg/inventory"
+	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/others"
 )
 
 // vf is a VF of one PF, held by nobody.
@@ -19,7 +22,8 @@ func vf(function string, s doctor.VFSettings) doctor.VF {
 }
 
 func held(function, pod, claim, netns string) doctor.Attachment {
-	return doctor.Attachment{Name: "net/c/net1", Pod: pod, Claim: claim, Has: []string{"0000:03:00." + function}, Netns: netns, State: "ok", Level: doctor.OK}
+	key := journal.Key{Network: "net", ContainerID: "c", IfName: "net1"}
+	return doctor.Attachment{Attachment: node.Attachment{Key: key, Pod: pod, Claim: claim, Has: []string{"0000:03:00." + function}, Netns: netns, State: check.OK}, Level: doctor.OK}
 }
 
 // sharing is a vDPA device's.
@@ -49,15 +53,16 @@ func live(change func(l *doctor.Live)) *doctor.Live {
 // that the rest is well.
 func TestWhatIsWrongIsSaidWithARemedy(t *testing.T) {
 	const mac = "02:00:00:00:00:01"
+	key := journal.Key{Network: "n", ContainerID: "c", IfName: "i"}
 	one := []doctor.VF{vf("2", doctor.VFSettings{})}
 	for name, test := range map[string]struct {
 		facts doctor.Facts
 		want  []string // level, check, text
 	}{
 		"nothing": {doctor.Facts{}, nil},
-		"orphan": {doctor.Facts{Attachments: []doctor.Attachment{{Name: "n/c/i", Pod: "ns/p", State: "orphan", Level: doctor.Error, Why: "of an earlier boot", Remedy: "gc"}}},
+		"orphan": {doctor.Facts{Attachments: []doctor.Attachment{{Attachment: node.Attachment{Key: key, Pod: "ns/p", State: check.Orphan, Why: "of an earlier boot"}, Level: doctor.Error, Remedy: "gc"}}},
 			[]string{"error attachments pod ns/p, n/c/i: orphan: of an earlier boot"}},
-		"adding": {doctor.Facts{Attachments: []doctor.Attachment{{Name: "n/c/i", State: "adding", Level: doctor.Info, Remedy: "wait"}}},
+		"adding": {doctor.Facts{Attachments: []doctor.Attachment{{Attachment: node.Attachment{Key: key, State: check.Adding}, Level: doctor.Info, Remedy: "wait"}}},
 			[]string{"info attachments n/c/i: adding"}},
 		"file without attachment": {doctor.Facts{Unowned: []string{"/run/x"}}, []string{"info files /run/x: no attachment owns it"}},
 		"lease without entry": {doctor.Facts{Stale: []string{"/state/leases/file/x/n@c@i"}},
@@ -73,29 +78,29 @@ func TestWhatIsWrongIsSaidWithARemedy(t *testing.T) {
 		"a claim without its driver": {doctor.Facts{VFs: []doctor.VF{vf("2", doctor.VFSettings{VLAN: 7})}, Unrecorded: []doctor.Claim{abandoned("/n1")}},
 			[]string{"warning files claim ns/c: has leases of 0000:03:00.2, 0000:03:00.0 (shared), and cni-dra-driver has no record of it in /claims/u1.json"}},
 		"a claim without its driver, and a lock": {doctor.Facts{VFs: one, Unrecorded: []doctor.Claim{abandoned("/n1")}, Live: live(func(l *doctor.Live) {
-			l.Locks = []inventory.Lock{{Device: "0000:03:00.2", Netns: "/n2"}}
+			l.Locks = []others.Lock{{Device: "0000:03:00.2", Netns: "/n2"}}
 		})}, []string{"warning files claim ns/c: has leases of 0000:03:00.2, 0000:03:00.0 (shared), and cni-dra-driver has no record of it in /claims/u1.json",
 			"error holders 0000:03:00.2: held by claim ns/c for /n1 and by sriov-cni's lock for /n2"}},
 		"two pods on a PF": {doctor.Facts{VFs: one, Attachments: []doctor.Attachment{held("0", "ns/a", "", "/n1"), held("0", "ns/b", "", "/n2")}}, nil},
 		"device plugin and CNI, one pod": {doctor.Facts{VFs: one, Attachments: []doctor.Attachment{held("2", "ns/a", "", "/n1")}, Live: live(func(l *doctor.Live) {
-			l.Devices = []inventory.Given{{Pod: "ns/a", Resource: "example.com/vf", Device: "0000:03:00.2"}}
+			l.Devices = []others.Given{{Pod: "ns/a", Resource: "example.com/vf", Device: "0000:03:00.2"}}
 		})}, nil},
 		"device plugin and DRA": {doctor.Facts{VFs: one, Attachments: []doctor.Attachment{held("2", "ns/a", "ns/c", "/n1")}, Live: live(func(l *doctor.Live) {
-			l.Devices = []inventory.Given{{Pod: "ns/a", Resource: "example.com/vf", Device: "0000:03:00.2"}}
+			l.Devices = []others.Given{{Pod: "ns/a", Resource: "example.com/vf", Device: "0000:03:00.2"}}
 		})}, []string{"error holders 0000:03:00.2: held by pod ns/a (DRA) and by pod ns/a (device plugin example.com/vf)"}},
 		"device plugin and CNI, another VF": {doctor.Facts{VFs: []doctor.VF{one[0], vf("3", doctor.VFSettings{}), vf("4", doctor.VFSettings{}), vf("5", doctor.VFSettings{}), vf("6", doctor.VFSettings{}), vf("7", doctor.VFSettings{})},
 			Attachments: []doctor.Attachment{held("2", "ns/a", "", "/n1"), sharing("4", "ns/a", "/n1"), held("6", "ns/b", "ns/c", "/n2")}, Live: live(func(l *doctor.Live) {
 				for _, device := range []string{"0000:03:00.2", "0000:03:00.3", "0000:03:00.4", "0000:03:00.5", "0000:03:00.0", "gpu-1"} {
-					l.Devices = append(l.Devices, inventory.Given{Pod: "ns/a", Resource: "example.com/vf", Device: device})
+					l.Devices = append(l.Devices, others.Given{Pod: "ns/a", Resource: "example.com/vf", Device: device})
 				}
-				l.Devices = append(l.Devices, inventory.Given{Pod: "ns/d", Resource: "example.com/vf", Device: "0000:03:00.7"})
-				l.Locks = []inventory.Lock{{Device: "0000:03:00.5", Netns: "/n1"}}
+				l.Devices = append(l.Devices, others.Given{Pod: "ns/d", Resource: "example.com/vf", Device: "0000:03:00.7"})
+				l.Locks = []others.Lock{{Device: "0000:03:00.5", Netns: "/n1"}}
 			})}, []string{"warning given 0000:03:00.3: device plugin example.com/vf has given it to pod ns/a, whose networks have 0000:03:00.2, 0000:03:00.4"}},
 		"another's lock": {doctor.Facts{VFs: one, Attachments: []doctor.Attachment{held("2", "ns/a", "", "/n1")}, Live: live(func(l *doctor.Live) {
-			l.Locks = []inventory.Lock{{Device: "0000:03:00.2", Netns: "/n2"}}
+			l.Locks = []others.Lock{{Device: "0000:03:00.2", Netns: "/n2"}}
 		})}, []string{"error holders 0000:03:00.2: held by pod ns/a (CNI) and by sriov-cni's lock for /n2"}},
 		"a lock of the dead": {doctor.Facts{VFs: one, Attachments: []doctor.Attachment{held("2", "ns/a", "", "/n1")}, Live: live(func(l *doctor.Live) {
-			l.Locks = []inventory.Lock{{Device: "0000:03:00.2", Netns: "/n2", Gone: true}}
+			l.Locks = []others.Lock{{Device: "0000:03:00.2", Netns: "/n2", Gone: true}}
 		})}, nil},
 		"left trust and VLAN": {doctor.Facts{VFs: []doctor.VF{vf("3", doctor.VFSettings{Index: 1, VLAN: 7, Trust: true, MAC: mac})}},
 			[]string{"warning leftovers 0000:03:00.3: nobody holds it, and it has VLAN 7, trust, MAC 02:00:00:00:00:01"}},

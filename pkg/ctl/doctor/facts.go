@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"devinfo-cni.io/pkg/audit"
+	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/ctl/validate"
 	"devinfo-cni.io/pkg/install"
@@ -23,7 +23,7 @@ func FactsOf(n *node.Node, live *Live) (*Facts, error) {
 	if f.Offer, err = n.Offer(); err != nil {
 		return nil, err
 	}
-	if f.Unowned, err = n.Unowned(); err != nil {
+	if f.Unowned, err = n.Unowned(list); err != nil {
 		return nil, err
 	}
 	stale, err := n.Stale()
@@ -38,8 +38,9 @@ func FactsOf(n *node.Node, live *Live) (*Facts, error) {
 		return nil, err
 	}
 	for _, l := range unrecorded {
+		record, _ := n.DriverRecord(l.UID)
 		f.Unrecorded = append(f.Unrecorded, Claim{
-			Name: l.Claim, Has: l.Has, Devices: l.Devices, Netns: l.Of.Netns, Record: n.DriverRecord(l.UID), Remedy: l.Of.EndCommand(),
+			Name: l.Claim, Has: l.Has, Devices: l.Devices, Netns: l.Of.Netns, Record: record, Remedy: l.Of.EndCommand(),
 		})
 	}
 	return f, f.devicesOf(n)
@@ -48,17 +49,15 @@ func FactsOf(n *node.Node, live *Live) (*Facts, error) {
 // judged is an attachment with its verdict, as the checks take it.
 func judged(a node.Attachment) Attachment {
 	c := a.Verdict
-	p := Attachment{
-		Name: a.Short(), Pod: a.Pod, Claim: a.Claim, Has: a.Has, Shares: a.Shares, Netns: a.Netns, State: string(a.State), Why: a.Why, Remedy: c.Remedy,
-	}
+	p := Attachment{Attachment: a, Remedy: c.Remedy}
 	switch {
 	case c.Problem != "":
 		p.Level = Error
-	case len(c.Warnings) > 0 && a.State == audit.OK:
+	case len(c.Warnings) > 0 && a.State == check.OK:
 		p.Level, p.State, p.Why, p.Remedy = Warning, "changed", c.Warnings[0], "devinfoctl check "+a.Short()+" explains it"
-	case a.State == audit.OK:
+	case a.State == check.OK:
 		p.Level = OK
-	case a.State == audit.Unknown:
+	case a.State == check.Unknown:
 		p.Level, p.Remedy = Unknown, "run as root, and not in a container"
 	default:
 		p.Level = Info

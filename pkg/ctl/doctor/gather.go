@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"context"
-	"debug/buildinfo"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,15 +12,11 @@ import (
 
 	"github.com/containernetworking/cni/pkg/invoke"
 	"golang.org/x/sys/unix"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
-	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/install"
-	"devinfo-cni.io/pkg/inventory"
 	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/others"
 )
 
 // Places are where things are on the node. All are absolute paths.
@@ -55,7 +50,7 @@ func DefaultPlaces() Places {
 // ours is the type by which configurations name our plugin.
 const ours = "devinfo"
 
-// patience is for one plugin's VERSION, and for the kubelet.
+// patience is for one plugin's VERSION.
 const patience = 10 * time.Second
 
 // Gather asks the node. What it cannot read is in Live.Notes. It runs VERSION of the
@@ -89,7 +84,7 @@ func Gather(ctx context.Context, p Places, gone func(netns string) (bool, error)
 		_, err := os.Stat(filepath.Join(p.Sysfs, "module", m))
 		l.Modules[m] = err == nil
 	}
-	if l.Locks, err = inventory.ReadLocks(os.DirFS(p.SRIOVLocks), gone); err != nil {
+	if l.Locks, err = others.ReadLocks(os.DirFS(p.SRIOVLocks), gone); err != nil {
 		l.note("run as root", "sriov-cni's locks in "+p.SRIOVLocks+": "+errorText(err))
 	}
 	l.settings()
@@ -181,7 +176,7 @@ func (l *Live) altered(paths ...string) {
 	}
 }
 
-// Executable asks a plugin for its versions, by VERSION, and Go for its build.
+// Executable asks a plugin for its versions, by VERSION, and for its build.
 func Executable(ctx context.Context, path string) Plugin {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -189,15 +184,7 @@ func Executable(ctx context.Context, path string) Plugin {
 	if e, err := install.Examine(ctx, path); err != nil {
 		p.Problem = err.Error()
 	} else {
-		p.CNIVersions, p.Problem = e.CNIVersions, e.Problem
-	}
-	if info, err := buildinfo.ReadFile(path); err == nil {
-		p.Build = build.Of(info)
-	}
-	if filepath.Base(path) == ours {
-		if said, err := install.Ask(ctx, path); err == nil {
-			p.Build = said.Info
-		}
+		p.CNIVersions, p.Problem, p.Build = e.CNIVersions, e.Problem, e.Build
 	}
 	return p
 }
@@ -222,18 +209,10 @@ func (l *Live) devices(ctx context.Context, socket string) {
 		l.note("on a node of Kubernetes run as root, and in a container mount it", "devices of pods: "+socket+": "+errorText(err))
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		l.note("", fmt.Sprintf("devices of pods: %v", err))
-		return
-	}
-	defer conn.Close()
-	answer, err := podresources.NewPodResourcesListerClient(conn).List(ctx, &podresources.ListPodResourcesRequest{})
+	answer, err := others.Ask(ctx, socket)
 	if err != nil {
 		l.note("see that the kubelet runs", fmt.Sprintf("devices of pods: %v", err))
 		return
 	}
-	l.Devices = inventory.GivenAway(answer)
+	l.Devices = answer.Given
 }

@@ -15,8 +15,8 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"devinfo-cni.io/pkg/ctl/doctor"
-	"devinfo-cni.io/pkg/inventory"
 	"devinfo-cni.io/pkg/link/linktest"
+	"devinfo-cni.io/pkg/others"
 )
 
 // kubelet answers as the kubelet does.
@@ -31,7 +31,7 @@ func (kubelet) List(context.Context, *podresources.ListPodResourcesRequest) (*po
 	}}}, nil
 }
 
-func node(t *testing.T) (doctor.Places, string) {
+func places(t *testing.T) (doctor.Places, string) {
 	t.Helper()
 	dir := t.TempDir()
 	p := doctor.Places{
@@ -53,7 +53,7 @@ func write(t *testing.T, path, text string, mode os.FileMode) {
 }
 
 func TestTheNodeIsAsked(t *testing.T) {
-	p, dir := node(t)
+	p, dir := places(t)
 	listener, err := net.Listen("unix", p.PodResources)
 	if err != nil {
 		t.Fatal(err)
@@ -80,8 +80,8 @@ func TestTheNodeIsAsked(t *testing.T) {
 	l.VFs = nil // of the machine that we are on
 	versions := []string{"0.4.0", "1.0.0"}
 	want := &doctor.Live{
-		Devices: []inventory.Given{{Pod: "shop/dpdk-0", Resource: "example.com/vf", Device: "0000:03:00.2"}},
-		Locks:   []inventory.Lock{{Device: "0000:03:00.2", Netns: "/run/netns/a"}, {Device: "0000:03:00.3", Netns: "/run/netns/b", Gone: true}},
+		Devices: []others.Given{{Pod: "shop/dpdk-0", Resource: "example.com/vf", Device: "0000:03:00.2"}},
+		Locks:   []others.Lock{{Device: "0000:03:00.2", Netns: "/run/netns/a"}, {Device: "0000:03:00.3", Netns: "/run/netns/b", Gone: true}},
 		Plugins: map[string]doctor.Plugin{
 			"devinfo": {Path: filepath.Join(dir, "bin/devinfo"), CNIVersions: versions}, "sriov": {Path: filepath.Join(dir, "bin/sriov"), CNIVersions: versions},
 		},
@@ -99,7 +99,7 @@ func TestTheNodeIsAsked(t *testing.T) {
 }
 
 func TestDelegatesKeepNoSecretEither(t *testing.T) {
-	p, dir := node(t)
+	p, dir := places(t)
 	for name, text := range map[string]string{
 		"a.conf":     `{"name": "a", "type": "devinfo", "delegates": [{"type": "userspace", "capabilities": {"mac": true}, "token": "secret"}]}`,
 		"b.conflist": `{"name": "b", "plugins": [{"type": "devinfo", "delegates": [{"type": "x", "token": "secret"}]}]}`,
@@ -124,7 +124,7 @@ func TestDelegatesKeepNoSecretEither(t *testing.T) {
 }
 
 func TestAPluginThatIsNoneSaysSo(t *testing.T) {
-	p, dir := node(t)
+	p, dir := places(t)
 	write(t, filepath.Join(dir, "bin/devinfo"), "#!/bin/sh\nexit 1\n", 0o755)
 	l := doctor.Gather(t.Context(), p, nil)
 	if got := l.Plugins["devinfo"].Problem; !strings.HasPrefix(got, "VERSION: ") {
@@ -133,7 +133,7 @@ func TestAPluginThatIsNoneSaysSo(t *testing.T) {
 }
 
 func TestWhatIsNotThereIsNoted(t *testing.T) {
-	p, _ := node(t)
+	p, _ := places(t)
 	l := doctor.Gather(t.Context(), p, nil)
 	if len(l.Missing) != 3 || l.NRI || l.Agent || len(l.Notes) == 0 || !strings.Contains(l.Notes[len(l.Notes)-1].Text, "devices of pods") {
 		t.Errorf("%+v", l)
@@ -143,7 +143,7 @@ func TestWhatIsNotThereIsNoted(t *testing.T) {
 // ADD would say no more than that it cannot lock a temporary file.
 func TestADirectoryThatADDCannotWriteToIsAnError(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
-		p, dir := node(t)
+		p, dir := places(t)
 		if err := os.Mkdir(filepath.Join(dir, "ro"), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -187,7 +187,7 @@ func TestDistributionsHaveTheirOwnDirectoriesOfCNI(t *testing.T) {
 func TestWhatTheAgentPutInPlaceIsComparedWithItsMark(t *testing.T) {
 	const sum = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad" // of "abc"
 	for text, altered := range map[string]bool{"abc": false, "abd": true, "": true} {
-		p, dir := node(t)
+		p, dir := places(t)
 		for name, content := range map[string]string{"node.json": text, ".node.json.sha256": sum + "  node.json\n"} {
 			if content == "" {
 				continue // it was removed

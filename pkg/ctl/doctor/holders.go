@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"devinfo-cni.io/pkg/inventory"
+	"devinfo-cni.io/pkg/others"
 )
 
 // attachments reports those that are not as they should be.
@@ -21,9 +21,9 @@ func attachments(f *Facts) (list []Answer) {
 
 func (a *Attachment) named() string {
 	if a.Pod == "" {
-		return a.Name
+		return a.Short()
 	}
-	return "pod " + a.Pod + ", " + a.Name
+	return "pod " + a.Pod + ", " + a.Short()
 }
 
 // files reports the files and leases that belong to no attachment.
@@ -148,7 +148,7 @@ func given(f *Facts) (list []Answer) {
 				continue
 			}
 			of := slices.Concat(a.Has, a.Shares)
-			lock := func(l inventory.Lock) bool { return l.Device == d.Device && l.Netns == a.Netns } // of a network without devinfo
+			lock := func(l others.Lock) bool { return l.Device == d.Device && l.Netns == a.Netns } // of a network without devinfo
 			known = known && a.Level != Info && !slices.Contains(of, d.Device) && !slices.ContainsFunc(f.Live.Locks, lock)
 			have = append(have, slices.DeleteFunc(of, func(device string) bool { return !f.isVF(device) })...)
 		}

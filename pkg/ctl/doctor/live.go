@@ -4,14 +4,14 @@ import (
 	"encoding/json"
 
 	"devinfo-cni.io/pkg/build"
-	"devinfo-cni.io/pkg/inventory"
+	"devinfo-cni.io/pkg/others"
 )
 
 // Live are the facts that only the node itself can tell.
 type Live struct {
 	VFs        map[string]VFSettings `json:"vfs,omitempty"`     // by PF's PCI address and number: "0000:03:00.0/2"
-	Devices    []inventory.Given     `json:"devices,omitempty"` // that device plugins have given to pods
-	Locks      []inventory.Lock      `json:"locks,omitempty"`   // sriov-cni's
+	Devices    []others.Given        `json:"devices,omitempty"` // that device plugins have given to pods
+	Locks      []others.Lock         `json:"locks,omitempty"`   // sriov-cni's
 	Plugins    map[string]Plugin     `json:"plugins,omitempty"` // CNI's, by type: those that are configured, and ours
 	PluginDirs []string              `json:"pluginDirs,omitempty"`
 	Networks   []Config              `json:"networks,omitempty"` // configurations in which devinfo is

@@ -10,7 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"devinfo-cni.io/pkg/audit"
+	"devinfo-cni.io/pkg/check"
+	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/journal"
 )
@@ -28,7 +29,7 @@ type Attachment struct {
 	Netns  string
 	Claim  string     // namespace/name of the ResourceClaim; "" = not by DRA
 	Since  *time.Time // of ADD
-	State  audit.State
+	State  check.State
 	Why    string // more of a state that is not ok
 
 	Has     []string    // devices of which it has exclusive leases
@@ -92,27 +93,28 @@ func (a Attachment) String() string {
 	return a.Key.String()
 }
 
-// Short is String with a container's ID as people know it, by its first twelve digits.
+// Short is String with the container's [ShortID].
 func (a Attachment) Short() string {
-	a.ContainerID = shortID(a.ContainerID)
+	a.ContainerID = ShortID(a.ContainerID)
 	return a.String()
 }
 
-func shortID(id string) string { return id[:min(12, len(id))] }
+// ShortID is a container's ID as people know it, by its first twelve digits.
+func ShortID(id string) string { return id[:min(12, len(id))] }
 
 // Holder is the pod or, where none is known, the container or the claim.
 func (a *Attachment) Holder() string {
-	return cmp.Or(a.Pod, shortID(a.ContainerID), "claim "+a.Claim)
+	return cmp.Or(a.Pod, ShortID(a.ContainerID), "claim "+a.Claim)
 }
 
 // Left says that nobody uses the attachment any more, and something of it is left.
 func (a *Attachment) Left() bool {
-	return a.State == audit.NetnsGone || a.State == audit.Orphan || a.State == audit.Abandoned
+	return a.State == check.NetnsGone || a.State == check.Orphan || a.State == check.Abandoned
 }
 
 // Unread says that nothing but the state and its reason is known.
 func (a *Attachment) Unread() bool {
-	return a.State == audit.Corrupt || a.State == audit.Newer || a.entry == nil && a.record == ""
+	return a.State == check.Corrupt || a.State == check.Newer || a.entry == nil && a.record == ""
 }
 
 // podName is namespace/name; "" without a name.
@@ -155,7 +157,7 @@ func (n *Node) Recorded() ([]Attachment, error) {
 		if list[at].Lease != journal.Exclusive && c.Lease != "" {
 			list[at].Lease, list[at].Has, list[at].Shares = c.Lease, c.Has, c.Shares
 		}
-		if c.State == audit.Abandoned || c.State == audit.Deleting {
+		if c.State == check.Abandoned || c.State == check.Deleting {
 			list[at].State, list[at].Why = c.State, c.Why
 		}
 	}
@@ -169,14 +171,14 @@ func (n *Node) journaled() ([]Attachment, error) {
 	if err != nil {
 		return nil, n.journalError(err)
 	}
-	list := []Attachment{}
-	for _, key := range keys {
-		a, ok, err := n.attachment(key)
-		if err != nil {
-			return nil, n.journalError(err)
+	list, read, errs := []Attachment{}, make([]*Attachment, len(keys)), make([]error, len(keys))
+	each(len(keys), func(i int) { read[i], errs[i] = n.attachment(keys[i]) })
+	for i, a := range read {
+		if errs[i] != nil {
+			return nil, n.journalError(errs[i])
 		}
-		if ok {
-			list = append(list, a)
+		if a != nil {
+			list = append(list, *a)
 		}
 	}
 	return list, nil
@@ -184,24 +186,24 @@ func (n *Node) journaled() ([]Attachment, error) {
 
 func (n *Node) journalError(err error) error {
 	if err = fmt.Errorf("journal: %w", err); errors.Is(err, fs.ErrPermission) {
-		return &Error{Err: err, Remedy: "run as root: the journal in " + n.Settings.StateDir + " is root's alone"}
+		return remedy.For(err, "run as root: the journal in "+n.Settings.StateDir+" is root's alone")
 	}
 	return err
 }
 
-// attachment reads one entry; ok is false if there is none.
-func (n *Node) attachment(key journal.Key) (a Attachment, ok bool, err error) {
+// attachment reads one entry; nil = there is none.
+func (n *Node) attachment(key journal.Key) (*Attachment, error) {
 	e, err := n.journal.Get(key)
 	if e == nil && err == nil { // dropped since All
-		return a, false, nil
+		return nil, nil
 	}
-	state, why := n.auditor.State(e, err)
-	a = Attachment{Key: key, State: state, Why: n.text(why), entry: e, unread: err}
+	state, why := n.checker.State(e, err)
+	a := &Attachment{Key: key, State: state, Why: n.text(why), entry: e, unread: err}
 	if e == nil {
-		if state == audit.Unknown {
-			return a, false, err
+		if state == check.Unknown {
+			return nil, err
 		}
-		return a, true, nil
+		return a, nil
 	}
 	a.Pod = podName(e.PodName())
 	a.Type, a.Device, a.CDI, a.Netns = e.Device.Type, e.Device.ID, e.CDI.Device, e.Netns
@@ -214,5 +216,5 @@ func (n *Node) attachment(key journal.Key) (a Attachment, ok bool, err error) {
 	if !a.Left() { // the dead keep nobody out
 		a.leased(n.journal.Devices(e))
 	}
-	return a, true, nil
+	return a, nil
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"devinfo-cni.io/pkg/ctl/remedy"
 )
 
 // A naming is a way in which the command line names attachments. If one is set, the name
@@ -23,7 +25,7 @@ var namings = []naming{
 }
 
 // Choose gives the attachments that a name means: of a pod, a network, a container or one
-// of them; an error is a [*Error].
+// of them; an error is a [*remedy.Error].
 func Choose(list []Attachment, name string) ([]Attachment, error) {
 	for _, n := range namings {
 		var found []Attachment
@@ -41,13 +43,13 @@ func Choose(list []Attachment, name string) ([]Attachment, error) {
 			names = of
 		}
 		if len(of) > 1 {
-			return nil, &Error{fmt.Errorf("%s: is ambiguous: %d %s match", name, len(of), n.what), n.more + ": " + strings.Join(names, ", "), true}
+			return nil, remedy.Misuse(n.more+": "+strings.Join(names, ", "), "%s: is ambiguous: %d %s match", name, len(of), n.what)
 		}
 		if len(found) > 0 {
 			return found, nil
 		}
 	}
-	return nil, &Error{Err: fmt.Errorf("%s: no such pod, network, container or attachment", name), Remedy: "devinfoctl list shows them"}
+	return nil, remedy.For(fmt.Errorf("%s: no such pod, network, container or attachment", name), "devinfoctl list shows them")
 }
 
 // byPod takes a pod's name with or without its namespace, and with it an interface.

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"devinfo-cni.io/pkg/ctl/node"
+	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/journal"
 )
 
@@ -46,8 +47,8 @@ func TestANameMeansAPodThenANetworkThenAContainer(t *testing.T) {
 			got = append(got, a.String())
 		}
 		problem, request := "", false
-		if e := new(node.Error); errors.As(err, &e) {
-			problem, request = e.Error(), e.Request
+		if e := new(remedy.Error); errors.As(err, &e) {
+			problem, request = e.Error(), e.Code == remedy.Usage
 		}
 		if diff := cmp.Diff(test.want, got); diff != "" || problem != test.problem || request != test.request {
 			t.Errorf("%q: %s\nproblem %q, request %v", name, diff, problem, request)

@@ -5,11 +5,10 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"slices"
-	"strings"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/pkg/audit"
+	"devinfo-cni.io/pkg/check"
+	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/journal"
@@ -21,23 +20,22 @@ import (
 type record struct {
 	path  string       // on the host
 	claim *state.Claim // nil = it cannot be used: see state and why
-	state audit.State
+	state check.State
 	why   string
 }
 
 // records reads cni-dra-driver's claims without taking its lock: each file is written
 // atomically. Where the driver does not run there are none.
 func (n *Node) records() (list []record, err error) {
-	const suffix = ".json"
 	dir := private.Open(n.Path(n.ClaimDir))
 	names, err := dir.Names()
 	if errors.Is(err, fs.ErrPermission) {
-		return nil, &Error{Err: fmt.Errorf("claims: %w", err), Remedy: "run as root: the records in " + n.ClaimDir + " are root's alone"}
+		return nil, remedy.For(fmt.Errorf("claims: %w", err), "run as root: the records in "+n.ClaimDir+" are root's alone")
 	} else if err != nil {
 		return nil, fmt.Errorf("claims: %w", err)
 	}
 	for _, name := range names {
-		if !strings.HasSuffix(name, suffix) {
+		if _, ok := state.RecordOf(name); !ok {
 			continue
 		}
 		text, err := dir.Read(name)
@@ -58,9 +56,9 @@ func parseRecord(path string, text []byte) record {
 	case err == nil:
 		return record{path: path, claim: claim}
 	case errors.As(err, &newer):
-		return record{path: path, state: audit.Newer, why: err.Error()}
+		return record{path: path, state: check.Newer, why: err.Error()}
 	}
-	return record{path: path, state: audit.Corrupt, why: err.Error()}
+	return record{path: path, state: check.Corrupt, why: err.Error()}
 }
 
 // claimed are the attachments of the claims. A record that cannot be used is listed
@@ -69,11 +67,11 @@ func (n *Node) claimed() (list []Attachment, err error) {
 	records, err := n.records()
 	for _, r := range records {
 		if r.claim == nil {
-			uid := strings.TrimSuffix(filepath.Base(r.path), ".json")
+			uid, _ := state.RecordOf(r.path)
 			list = append(list, Attachment{Claim: uid, State: r.state, Why: r.why, record: r.path})
 			continue
 		}
-		for _, at := range slices.Concat(r.claim.Attachments, r.claim.Abandoned) {
+		for _, at := range r.claim.Attachments {
 			a := n.claimAttachment(r.claim, at)
 			a.record = r.path
 			if err := n.leasedByClaim(&a, string(r.claim.UID), at.Part()); err != nil {
@@ -104,19 +102,19 @@ func (n *Node) claimAttachment(c *state.Claim, at state.Attachment) Attachment {
 	}
 	switch at.Phase {
 	case state.Prepared:
-		a.State, a.Why = audit.Prepared, at.Error
+		a.State, a.Why = check.Prepared, at.Error
 		if place, ok := a.Place(); ok {
 			a.Type, a.Device = place.Bus, place.Name
 		}
 	case state.Adding:
-		a.State, a.Why = audit.Adding, at.Error
+		a.State, a.Why = check.Adding, at.Error
 	case state.Deleting, state.Restoring:
-		a.State, a.Why = audit.Deleting, at.DelError
+		a.State, a.Why = check.Deleting, at.DelError
 	case state.Abandoned:
-		a.State, a.Why = audit.Abandoned, fmt.Sprintf("given up after %d tries: %s", at.Tries, at.DelError)
+		a.State, a.Why = check.Abandoned, fmt.Sprintf("given up after %d tries: %s", at.Tries, at.DelError)
 	default:
 		e := &journal.Entry{Key: a.Key, BootID: at.BootID, Netns: at.Netns, Complete: true, Device: journal.Identity{Type: a.Type, ID: a.Device}}
-		a.State, a.Why = n.auditor.State(e, nil)
+		a.State, a.Why = n.checker.State(e, nil)
 	}
 	return a
 }
@@ -125,13 +123,13 @@ func (n *Node) claimAttachment(c *state.Claim, at state.Attachment) Attachment {
 func (a *Attachment) compareRecord() Comparison {
 	c := a.comparison()
 	switch a.State {
-	case audit.OK:
+	case check.OK:
 		c.NotCompared = []string{"what the plugins made: their own CHECK says it"}
-	case audit.Prepared, audit.Adding:
+	case check.Prepared, check.Adding:
 		if a.Why != "" {
 			c.Warnings = []string{a.Why}
 		}
-	case audit.Unknown:
+	case check.Unknown:
 		c.NotCompared = []string{a.Why}
 	default:
 		if a.Why != "" { // or DEL is running
@@ -144,17 +142,18 @@ func (a *Attachment) compareRecord() Comparison {
 // claimRemedy says what to do about an attachment by DRA.
 func (a *Attachment) claimRemedy() string {
 	switch a.State {
-	case audit.Abandoned:
+	case check.Abandoned:
+		uid, _ := state.RecordOf(a.record)
 		return "fix what the error names: cni-dra-driver runs DEL again every hour, and at its next start; " +
-			"or clean up by hand what is left, and remove " + a.record
-	case audit.Deleting:
+			"or clean up by hand what is left, and run there: cni-dra-driver clear " + uid
+	case check.Deleting:
 		return "fix what the error names: cni-dra-driver runs DEL again by itself"
-	case audit.NetnsGone, audit.Orphan:
+	case check.NetnsGone, check.Orphan:
 		return "cni-dra-driver runs DEL when the pod is deleted: make sure that it is running"
-	case audit.Newer:
+	case check.Newer:
 		return "run the cni-dra-driver that wrote it, or a newer one"
-	case audit.Corrupt:
+	case check.Corrupt:
 		return "cni-dra-driver puts it aside at its next start, and prepares the claim anew"
 	}
-	return audit.DeviceGone.Remedy()
+	return check.DeviceGone.Remedy()
 }

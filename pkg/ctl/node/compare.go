@@ -6,7 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"devinfo-cni.io/pkg/audit"
+	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/link/opinion"
@@ -16,7 +16,7 @@ import (
 type Comparison struct {
 	subject
 	File        string       `json:"file,omitempty"` // path of the device-info file; "" = ADD wrote none
-	Facts       []audit.Fact `json:"facts"`
+	Facts       []check.Fact `json:"facts"`
 	Problem     string       `json:"problem,omitempty"` // what CHECK fails with
 	Remedy      string       `json:"remedy,omitempty"`
 	Warnings    []string     `json:"warnings,omitempty"` // what CHECK warns of
@@ -24,14 +24,16 @@ type Comparison struct {
 
 	Title string      `json:"-"` // the attachment, for people
 	Of    *Attachment `json:"-"`
+
+	blind string // why something could not be read; "" = all could
 }
 
 func (a *Attachment) comparison() Comparison {
-	return Comparison{Title: a.Short(), Of: a, subject: a.subject(), File: a.File, Facts: []audit.Fact{}}
+	return Comparison{Title: a.Short(), Of: a, subject: a.subject(), File: a.File, Facts: []check.Fact{}}
 }
 
 // became notes the state that a comparison has found.
-func (c *Comparison) became(s audit.State) {
+func (c *Comparison) became(s check.State) {
 	c.Of.State = s
 	c.subject = c.Of.subject()
 }
@@ -39,30 +41,30 @@ func (c *Comparison) became(s audit.State) {
 // Judge does what CHECK does, with what the journal knows, and gives each attachment its
 // verdict.
 func (n *Node) Judge(list []Attachment) {
-	memo := &switches{Switches: n.Finder.Switches}
+	memo := discovery.Remember(n.Finder.Switches)
 	each(len(list), func(i int) {
-		c := n.compare(n.auditorWith(memo), list[i])
-		list[i].State, list[i].Why, list[i].Verdict = c.Of.State, cmp.Or(c.Problem, list[i].Why), &c
+		c := n.compare(n.checkerWith(memo), list[i])
+		list[i].State, list[i].Why, list[i].Verdict = c.Of.State, cmp.Or(c.Problem, c.blind, list[i].Why), &c
 	})
 }
 
 // Explain compares as Judge does, and adds what the kernel says even where sources contradict
 // each other, and sriovnet's opinion of each representor.
 func (n *Node) Explain(list []Attachment) []Comparison {
-	memo := &switches{Switches: n.Finder.Switches}
+	memo := discovery.Remember(n.Finder.Switches)
 	if n.witness != nil {
-		memo.Switches = n.witness.Switches
+		memo = discovery.Remember(n.witness.Switches)
 	}
 	all := make([]Comparison, len(list))
 	each(len(list), func(i int) {
 		var witness *opinion.Witness
-		auditor := n.auditorWith(memo)
+		checker := n.checkerWith(memo)
 		if n.witness != nil {
 			witness = &opinion.Witness{Switches: memo, Ask: n.witness.Ask}
-			auditor = n.auditorWith(witness)
+			checker = n.checkerWith(witness)
 		}
-		auditor.Explain = true
-		c := n.compare(auditor, list[i])
+		checker.Explain = true
+		c := n.compare(checker, list[i])
 		c.Warnings = append(c.Warnings, secondOpinion(witness, func(representor string) *string {
 			for f := range c.Facts {
 				if c.Facts[f].Now == representor && isRepresentor(c.Facts[f].Fact) {
@@ -76,11 +78,11 @@ func (n *Node) Explain(list []Attachment) []Comparison {
 	return all
 }
 
-func (n *Node) compare(auditor *audit.Auditor, a Attachment) Comparison {
+func (n *Node) compare(checker *check.Checker, a Attachment) Comparison {
 	if a.entry == nil && a.unread == nil {
 		return a.compareRecord()
 	}
-	state, r := auditor.Audit(a.entry, a.unread)
+	state, r := checker.Check(a.entry, a.unread)
 	was, c := a.State, a.comparison()
 	c.Facts, c.Warnings, c.NotCompared = r.Facts, r.Warnings, r.NotCompared
 	c.became(state)
@@ -88,47 +90,40 @@ func (n *Node) compare(auditor *audit.Auditor, a Attachment) Comparison {
 		c.Warnings = append(c.Warnings, f.Change())
 	}
 	switch {
-	case a.record != "" && a.Why != "" && (was == audit.Abandoned || was == audit.Deleting):
+	case a.record != "" && a.Why != "" && (was == check.Abandoned || was == check.Deleting):
 		c.became(was)
 		c.Problem, c.Remedy = a.Why, a.claimRemedy()
 	case r.Problem != nil:
 		c.Problem, c.Remedy = n.text(r.Problem.Error()), r.Problem.Remedy()
+	case r.Blind != nil:
+		c.blind = n.text(r.Blind.Error())
 	}
 	return c
 }
 
-// auditorWith is the node's auditor, with these switches.
-func (n *Node) auditorWith(s discovery.Switches) *audit.Auditor {
-	auditor, finder := n.auditor, *n.Finder
-	finder.Switches, auditor.Finder = s, &finder
-	return &auditor
+// checkerWith is the node's checker, with these switches.
+func (n *Node) checkerWith(s discovery.Switches) *check.Checker {
+	checker, finder := n.checker, *n.Finder
+	finder.Switches, finder.Interfaces, checker.Finder = s, &lastAsked{Interfaces: finder.Interfaces}, &finder
+	return &checker
 }
 
-// switches asks one question at a time, and each PF for its mode once.
-type switches struct {
-	discovery.Switches
-	mu    sync.Mutex
-	modes map[string]func() (bool, error)
+// lastAsked asks once for the interface of one attachment, of which an explanation has to know
+// twice.
+type lastAsked struct {
+	discovery.Interfaces
+	netns, name string
+	found       link.Interface
+	err         error
 }
 
-// Switchdev is the Switches'.
-func (s *switches) Switchdev(pf string) (bool, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.modes == nil {
-		s.modes = map[string]func() (bool, error){}
+// Interface is the Interfaces'.
+func (l *lastAsked) Interface(netns, name string) (link.Interface, error) {
+	if l.netns != netns || l.name != name {
+		l.netns, l.name = netns, name
+		l.found, l.err = l.Interfaces.Interface(netns, name)
 	}
-	if s.modes[pf] == nil {
-		s.modes[pf] = sync.OnceValues(func() (bool, error) { return s.Switches.Switchdev(pf) })
-	}
-	return s.modes[pf]()
-}
-
-// Representor is the Switches'.
-func (s *switches) Representor(pf string, flavour link.Flavour, number int) (string, bool, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.Switches.Representor(pf, flavour, number)
+	return l.found, l.err
 }
 
 // each calls f with the numbers below n, as many at a time as there are processors.

@@ -9,6 +9,7 @@ import (
 
 	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/link"
 )
 
@@ -41,12 +42,12 @@ func (n *Node) settle(s Subject) (Subject, error) {
 	case len(is) == 0:
 		return s, n.unknown(s)
 	case s.As == "" && len(is) > 1:
-		return s, &Error{fmt.Errorf("%s is the name of several devices", s.Name), "say which: --as " + strings.Join(is, ", or --as "), true}
+		return s, remedy.Misuse("say which: --as "+strings.Join(is, ", or --as "), "%s is the name of several devices", s.Name)
 	case s.As == "" || slices.Contains(is, s.As):
 		s.As = cmp.Or(s.As, is[0])
 		return s, nil
 	}
-	return s, &Error{fmt.Errorf("%s: no %s has that name", s.Name, kindWords[s.As]), "leave --as out, or say --as " + is[0], true}
+	return s, remedy.Misuse("leave --as out, or say --as "+is[0], "%s: no %s has that name", s.Name, kindWords[s.As])
 }
 
 // below is the device, or else the interface, that an RDMA device is on.
@@ -97,13 +98,13 @@ func meaning(is []string, kind string, ok bool, err error) ([]string, error) {
 // unknown is the error for a device that does not exist.
 func (n *Node) unknown(s Subject) error {
 	if s.Netns != "" {
-		return &Error{Err: fmt.Errorf("%s: no interface of that name in %s", s.Name, s.Netns), Remedy: "ip -n NAME link shows the interfaces of a network namespace"}
+		return remedy.For(fmt.Errorf("%s: no interface of that name in %s", s.Name, s.Netns), "ip -n NAME link shows the interfaces of a network namespace")
 	}
-	remedy := "devinfoctl topology shows the node's devices; an interface in a pod needs --netns"
+	see := "devinfoctl topology shows the node's devices; an interface in a pod needs --netns"
 	if names := nearest(s.Name, n.DeviceNames()); len(names) > 0 {
-		remedy = "the nearest names are " + strings.Join(names, ", ") + "; " + remedy
+		see = "the nearest names are " + strings.Join(names, ", ") + "; " + see
 	}
-	return &Error{Err: fmt.Errorf("%s: no %s of that name", s.Name, cmp.Or(kindWords[s.As], "device")), Remedy: remedy}
+	return remedy.For(fmt.Errorf("%s: no %s of that name", s.Name, cmp.Or(kindWords[s.As], "device")), see)
 }
 
 // DeviceNames lists what can be inspected. What cannot be read is left out: the list

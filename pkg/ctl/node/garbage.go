@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"devinfo-cni.io/pkg/audit"
+	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/journal"
 )
 
@@ -41,19 +41,19 @@ func (n *Node) Garbage() (*Garbage, error) {
 	for _, a := range list {
 		o := Orphan{Title: a.Short(), Attachment: a.String(), Why: a.Why, of: a}
 		switch a.State {
-		case audit.Orphan, audit.NetnsGone:
-			o.Delegates = audit.Delegates(a.entry)
+		case check.Orphan, check.NetnsGone:
+			o.Delegates = check.Delegates(a.entry)
 			slices.Reverse(o.Delegates)
 			o.Files = n.filesOf(a)
 			g.Orphans = append(g.Orphans, o)
-		case audit.Corrupt:
+		case check.Corrupt:
 			o.Why += "; nothing tells whether it is used: its DEL removes it, and the runtime's GC"
 			g.Skipped = append(g.Skipped, o)
-		case audit.Unknown, audit.Newer:
+		case check.Unknown, check.Newer:
 			g.Skipped = append(g.Skipped, o)
 		}
 	}
-	g.Unowned, err = n.Unowned()
+	g.Unowned, err = n.Unowned(list)
 	return g, err
 }
 
@@ -70,16 +70,26 @@ func (n *Node) filesOf(a Attachment) (files []string) {
 	}
 	add(journal.OfFile, e.File, e.Path())
 	add(journal.OfSpec, e.CDI.File, filepath.Join(e.CDI.Dir, e.CDI.File))
-	return append(files, filepath.Join(n.Settings.StateDir, "attachments", a.Network+"@"+a.ContainerID+"@"+a.IfName))
+	return append(files, a.Key.Path(n.Settings.StateDir))
 }
 
-// Unowned are the node's device-info files that belong to none of our attachments.
-func (n *Node) Unowned() (paths []string, err error) {
+// Unowned are the node's device-info files that belong to none of our attachments, of which
+// these have been read.
+func (n *Node) Unowned(list []Attachment) (paths []string, err error) {
 	names, err := n.infos.Names()
 	if err != nil {
 		return nil, fmt.Errorf("device-info files: %w", err)
 	}
+	owned := map[string]bool{}
+	for _, a := range list {
+		if e := a.entry; e != nil && e.File != "" && e.OfBoot(n.BootID) {
+			owned[e.File] = owned[e.File] || n.journal.Holds(a.Key, journal.OfFile, e.File)
+		}
+	}
 	for _, name := range names {
+		if owned[name] { // without a look at who has leases of it
+			continue
+		}
 		if owner, err := n.journal.Owner(journal.OfFile, name); err != nil {
 			return nil, n.journalError(err)
 		} else if owner == nil {

@@ -15,21 +15,14 @@ import (
 
 // Inspection is what ADD would write for a device, and why.
 type Inspection struct {
-	Device     string          `json:"device"`
-	As         string          `json:"as"` // "pci", "auxiliary", "vdpa" or "interface"
-	Netns      string          `json:"netns,omitempty"`
-	DeviceInfo json.RawMessage `json:"deviceInfo,omitempty"` // the file that ADD would write
-	Facts      []Fact          `json:"facts"`
-	Shared     bool            `json:"shared,omitempty"` // the device is not the interface's alone
-	Problem    string          `json:"problem,omitempty"`
-	Warnings   []string        `json:"warnings,omitempty"`
-}
-
-// Fact is a discovery.Fact.
-type Fact struct {
-	Key    string `json:"key"`
-	Value  string `json:"value"`
-	Source string `json:"source"`
+	Device     string           `json:"device"`
+	As         string           `json:"as"` // "pci", "auxiliary", "vdpa" or "interface"
+	Netns      string           `json:"netns,omitempty"`
+	DeviceInfo json.RawMessage  `json:"deviceInfo,omitempty"` // the file that ADD would write
+	Facts      []discovery.Fact `json:"facts"`
+	Shared     bool             `json:"shared,omitempty"` // the device is not the interface's alone
+	Problem    string           `json:"problem,omitempty"`
+	Warnings   []string         `json:"warnings,omitempty"`
 }
 
 // Subject is a device to inspect.
@@ -56,7 +49,7 @@ func (n *Node) Inspect(s Subject) (*Inspection, error) {
 	if errors.As(device.Problem, &missing) || s.As == AsInterface && !device.InNetns {
 		return nil, n.unknown(s)
 	}
-	in := &Inspection{Device: s.Name, As: s.As, Netns: s.Netns, Shared: device.Shared, Warnings: device.Warnings, Facts: facts(device)}
+	in := &Inspection{Device: s.Name, As: s.As, Netns: s.Netns, Shared: device.Shared, Warnings: device.Warnings, Facts: append([]discovery.Fact{}, device.Facts...)}
 	in.judge(n)
 	if info := devinfo.Merge(nil, device.Info, nil); info != nil {
 		in.DeviceInfo = info.Encode()
@@ -112,14 +105,6 @@ func fullAddress(name string) string {
 		return full.String()
 	}
 	return name
-}
-
-func facts(device *discovery.Device) []Fact {
-	list := []Fact{}
-	for _, f := range device.Facts {
-		list = append(list, Fact(f))
-	}
-	return list
 }
 
 // find asks discovery, as ADD does.

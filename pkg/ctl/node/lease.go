@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/ctl/remedy"
+	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/sysfs"
 )
@@ -92,7 +94,7 @@ func (n *Node) claimLeases() ([]ClaimLeases, error) {
 		return nil, n.journalError(err)
 	}
 	for _, record := range records {
-		l := ClaimLeases{Record: filepath.Join(n.Settings.StateDir, "claims", record), key: record}
+		l := ClaimLeases{Record: journal.ClaimPath(n.Settings.StateDir, record), key: record}
 		l.UID, _, _ = strings.Cut(record, "=")
 		if l.Of, err = n.readClaim(record); err != nil {
 			return nil, err
@@ -134,7 +136,10 @@ func (n *Node) Holds() (list []Attachment, err error) {
 // UnrecordedLeases are those of claims of which the driver has no record.
 func (n *Node) UnrecordedLeases() ([]ClaimLeases, error) {
 	list, err := n.claimLeases()
-	return slices.DeleteFunc(list, func(l ClaimLeases) bool { return l.Of == nil || n.FileThere(n.DriverRecord(l.UID)) }), err
+	return slices.DeleteFunc(list, func(l ClaimLeases) bool {
+		_, there := n.DriverRecord(l.UID)
+		return l.Of == nil || there
+	}), err
 }
 
 // Stale are the leases, below the state directory, whose holder is gone.
@@ -165,16 +170,21 @@ func (n *Node) EndLeases(l *ClaimLeases) error {
 
 // unrecorded is an error if cni-dra-driver has a record of a claim.
 func (n *Node) unrecorded(uid string) error {
-	path := n.DriverRecord(uid)
-	if !n.FileThere(path) {
+	path, there := n.DriverRecord(uid)
+	if !there {
 		return nil
 	}
-	return &Error{
-		Err: fmt.Errorf("claim %s: cni-dra-driver has a record of it, %s, and ends its leases itself", uid, path),
-		Remedy: "delete its pods; if DEL was given up, cni-dra-driver clear " + uid +
-			"; only if cni-dra-driver was removed from the node for good, remove that file first",
-	}
+	return remedy.For(fmt.Errorf("claim %s: cni-dra-driver has a record of it, %s, and ends its leases itself", uid, path),
+		"delete its pods; if DEL was given up, cni-dra-driver clear "+uid+"; only if cni-dra-driver was removed from the node for good, remove that file first")
 }
 
-// DriverRecord is where cni-dra-driver has its record of a claim, if it has one.
-func (n *Node) DriverRecord(uid string) string { return filepath.Join(n.ClaimDir, uid+".json") }
+// DriverRecord is where cni-dra-driver has a record of a claim, or of what it has abandoned of
+// one; else where it would have one.
+func (n *Node) DriverRecord(uid string) (path string, there bool) {
+	path = state.Path(n.ClaimDir, uid)
+	apart, _ := filepath.Glob(n.Path(state.Path(n.ClaimDir, uid+"=*")))
+	if !n.FileThere(path) && apart != nil {
+		path = filepath.Join(n.ClaimDir, filepath.Base(apart[0]))
+	}
+	return path, n.FileThere(path)
+}

@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"devinfo-cni.io/devinfo/store"
-	"devinfo-cni.io/pkg/audit"
+	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/journal"
@@ -37,7 +37,7 @@ type Node struct {
 	Host
 	infos   *store.Dir // the device-info files of Settings.DeviceInfoDir
 	journal *journal.Journal
-	auditor audit.Auditor
+	checker check.Checker
 	witness *opinion.Witness // of the finder's Switches; nil = sriovnet cannot look at the host
 }
 
@@ -46,21 +46,11 @@ func Open(h Host) *Node {
 	h.Finder.Sys = h.Sys
 	n := &Node{Host: h}
 	n.infos = n.dir(h.Settings.DeviceInfoDir)
-	n.auditor = audit.Auditor{Finder: h.Finder, Dir: n.dir, NetnsGone: h.NetnsGone, BootID: h.BootID}
+	n.checker = check.Checker{Finder: h.Finder, Dir: n.dir, NetnsGone: h.NetnsGone, BootID: h.BootID}
 	n.journal = journal.Open(n.Path(h.Settings.StateDir), h.BootID)
 	n.journal.NetnsGone = h.NetnsGone
 	return n
 }
-
-// Error is one that somebody can do something about.
-type Error struct {
-	Err     error
-	Remedy  string
-	Request bool // what was asked for is wrong, and not the node
-}
-
-func (e *Error) Error() string { return e.Err.Error() }
-func (e *Error) Unwrap() error { return e.Err }
 
 // Path is where a file of the host, by its absolute path there, can be read. No name
 // leads out of where a captured host was unpacked.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 
+	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/dra/state"
 )
 
@@ -16,7 +17,7 @@ func (n *Node) Offer() (*state.Offer, error) {
 		return o, nil
 	}
 	if err = fmt.Errorf("offered devices: %w", err); errors.Is(err, fs.ErrPermission) {
-		return nil, &Error{Err: err, Remedy: "run as root: what is in " + n.ClaimDir + " is root's alone"}
+		return nil, remedy.For(err, "run as root: what is in "+n.ClaimDir+" is root's alone")
 	}
 	return nil, err
 }

@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"strings"
 
-	"devinfo-cni.io/pkg/audit"
+	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
@@ -98,11 +98,11 @@ const (
 )
 
 // HealthOf is that of a state; "" is Good: somebody else attaches it.
-func HealthOf(s audit.State) Health {
+func HealthOf(s check.State) Health {
 	switch s {
-	case audit.OK, "":
+	case check.OK, "":
 		return Good
-	case audit.Adding, audit.Prepared, audit.Deleting, audit.Unknown:
+	case check.Adding, check.Prepared, check.Deleting, check.Unknown:
 		return Pending
 	}
 	return Bad

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"devinfo-cni.io/pkg/audit"
+	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/ctl/topology"
 	"devinfo-cni.io/pkg/hosttxt"
@@ -134,7 +134,7 @@ func TestHostWithoutDevicesIsSaidToBeOne(t *testing.T) {
 func TestNamesAreNotTakenForSyntax(t *testing.T) {
 	const name = "a\"b\\c<d>&e#f`g\nh]"
 	top := &topology.Topology{Devices: []*topology.Node{{Kind: topology.Other, Name: name, Representor: name,
-		Attachments: []topology.Attachment{{Key: journal.Key{Network: name, ContainerID: "c", IfName: "i"}, State: audit.Orphan}}}}}
+		Attachments: []topology.Attachment{{Key: journal.Key{Network: name, ContainerID: "c", IfName: "i"}, State: check.Orphan}}}}}
 	for _, c := range []struct {
 		format func(*strings.Builder) error
 		line   *regexp.Regexp
@@ -173,7 +173,7 @@ func TestAttachmentsAreWhereTheyBelong(t *testing.T) {
 		return node.Attachment{Pod: "shop/web-0", Key: journal.Key{Network: "n", ContainerID: "c", IfName: ifName}, Type: typ, Device: device, State: "ok"}
 	}
 	old := a("net1", "pci", "0000:65:00.2")
-	old.State = audit.Orphan
+	old.State = check.Orphan
 	top := read(t, "mlx5-vdpa", old, a("net2", "memif", "/run/x"), a("net3", "pci", "0000:65:00.7"), a("net4", "", ""))
 	var b strings.Builder
 	if err := top.Tree(&b); err != nil {
@@ -193,7 +193,7 @@ func TestAttachmentsAreWhereTheyBelong(t *testing.T) {
 
 // In a picture each attachment is below something, and has a colour.
 func TestPicturesColourAttachmentsAndLetNoneFloat(t *testing.T) {
-	top := &topology.Topology{Elsewhere: []topology.Attachment{{Key: journal.Key{Network: "n", ContainerID: "c", IfName: "i"}, Type: "vhost-user", Device: "/s", State: audit.Adding}}}
+	top := &topology.Topology{Elsewhere: []topology.Attachment{{Key: journal.Key{Network: "n", ContainerID: "c", IfName: "i"}, Type: "vhost-user", Device: "/s", State: check.Adding}}}
 	for want, format := range map[string]func(*strings.Builder) error{
 		"n1 [label=\"attachment\\nn/c/i: adding\\nvhost-user /s\", shape=ellipse, color=orange];\n  n0 -> n1;": func(b *strings.Builder) error { return top.DOT(b) },
 	} {

@@ -158,7 +158,7 @@ func prepare(claim *resourceapi.ResourceClaim) error {
 		if n.How == nil {
 			continue
 		}
-		how, refusal := binding.Parse(n.How)
+		how, refusal := cniconfig.ParseHow(n.How)
 		if refusal != nil {
 			return refusal
 		}

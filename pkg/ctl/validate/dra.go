@@ -9,7 +9,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"devinfo-cni.io/pkg/config"
-	"devinfo-cni.io/pkg/dra/binding"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 )
 
@@ -177,7 +176,7 @@ func dig(data json.RawMessage, at string) json.RawMessage {
 func (c Checker) parameters(s *sheet, path string, raw json.RawMessage, isClass bool) {
 	conf, device := dig(raw, "config"), dig(raw, "device")
 	if isClass && device != nil {
-		how, refusal := binding.Parse(device)
+		how, refusal := cniconfig.ParseHow(device)
 		if refusal == nil && conf != nil {
 			refusal = how.Check(conf)
 		}

@@ -33,7 +33,7 @@ type Bound struct {
 
 // Bind puts a device, allocated as it is offered, into a configuration list. how says
 // where; nil is the usual place of each plugin. An error is a [*cniconfig.Refusal].
-func Bind(list json.RawMessage, d inventory.Device, as inventory.As, how How) (Bound, error) {
+func Bind(list json.RawMessage, d inventory.Device, as inventory.As, how cniconfig.How) (Bound, error) {
 	var fields map[string]json.RawMessage
 	var confs []map[string]json.RawMessage
 	err := json.Unmarshal(list, &fields)
@@ -46,6 +46,8 @@ func Bind(list json.RawMessage, d inventory.Device, as inventory.As, how How) (B
 	b := binder{device: d, shared: as == inventory.Shared}
 	if how == nil {
 		err = b.usual(confs)
+	} else if refusal := how.Check(list); refusal != nil {
+		err = refusal
 	} else {
 		err = b.as(how, confs)
 	}
@@ -79,7 +81,7 @@ func (b *binder) usual(confs []map[string]json.RawMessage) error {
 	for _, conf := range confs {
 		name := typeOf(conf)
 		if declares(conf) && b.device.ID() != "" && !b.shared {
-			if err := b.put(conf, runtimeDeviceID); err != nil {
+			if err := b.put(conf, cniconfig.RuntimeDeviceID); err != nil {
 				return err
 			}
 			taken = true
@@ -108,10 +110,7 @@ func (b *binder) usual(confs []map[string]json.RawMessage) error {
 }
 
 // as puts the device where the parameters say.
-func (b *binder) as(how How, confs []map[string]json.RawMessage) error {
-	if refusal := how.in(confs); refusal != nil {
-		return refusal
-	}
+func (b *binder) as(how cniconfig.How, confs []map[string]json.RawMessage) error {
 	for _, place := range how {
 		for _, conf := range confs {
 			name := typeOf(conf)
@@ -146,7 +145,7 @@ func (b *binder) put(conf map[string]json.RawMessage, key string) error {
 	if raw, there := conf["linkInContainer"]; there && key == "master" && string(raw) != "false" {
 		return refuse(fmt.Sprintf("plugin %s looks for its master in the container (linkInContainer), and %s is allocated", name, b), "leave linkInContainer out")
 	}
-	if key == runtimeDeviceID {
+	if key == cniconfig.RuntimeDeviceID {
 		b.deviceID = value
 		return b.checkRuntime(name, conf["runtimeConfig"])
 	}
@@ -172,7 +171,7 @@ func (b *binder) checkRuntime(name string, raw json.RawMessage) error {
 	}
 	for key, id := range runtime {
 		if strings.EqualFold(key, "deviceID") && !same(id, b.deviceID) {
-			return b.conflict(name, runtimeDeviceID, id)
+			return b.conflict(name, cniconfig.RuntimeDeviceID, id)
 		}
 	}
 	return nil

@@ -53,7 +53,7 @@ func devices() map[string]allocated {
 }
 
 // bind runs a list of these plugins.
-func bind(t *testing.T, device string, how binding.How, plugins ...string) (added string, deviceID string, err error) {
+func bind(t *testing.T, device string, how cniconfig.How, plugins ...string) (added string, deviceID string, err error) {
 	t.Helper()
 	d, ok := devices()[device]
 	if !ok {
@@ -199,26 +199,13 @@ func TestTheParametersSayWhereADeviceGoes(t *testing.T) {
 		{"uplink", `[{"plugin":"new","key":"deviceID"}]`, `{"type":"new"}`, "", "", `plugin new: deviceID would take device pci-0000-02-00-0 (pf, 0000:02:00.0, eth2), which other pods share`},
 		{"vf", `[{"plugin":"new","key":"deviceID"}]`, `{"type":"new","deviceID":"x"}`, "", "", `plugin new: the config says deviceID: "x", and device pci-0000-3b-00-2`},
 	} {
-		how, refused := binding.Parse([]byte(test.how))
+		how, refused := cniconfig.ParseHow([]byte(test.how))
 		if refused != nil {
 			t.Fatal(refused)
 		}
 		added, id, err := bind(t, test.device, how, test.plugins)
 		if added != test.added || id != test.deviceID || (err == nil) != (test.rule == "") || err != nil && !strings.HasPrefix(err.Error(), test.rule) {
 			t.Errorf("%s %s in %s: added %q, deviceID %q, %v", test.device, test.how, test.plugins, added, id, err)
-		}
-	}
-}
-
-func TestWrongPlacesAreRefused(t *testing.T) {
-	for text, rule := range map[string]string{
-		`"None"`: `device: "None" is not a list of places`, `null`: `device: null is not a list of places`, `[{"plugin":"a"}]`: `device[0]: it must have plugin and key`,
-		`[{"plugin":"a","key":"deviceID","value":"x"}]`: `device[0]: it must have plugin and key`,
-		`[{"plugin":"a","key":"hwaddr"}]`:               `device[0].key: "hwaddr" is not known`,
-		`[{"plugin":"a","key":7}]`:                      `device: [{"plugin":"a","key":7}] is not a list of places`,
-	} {
-		if _, err := binding.Parse([]byte(text)); err == nil || !strings.HasPrefix(err.Rule, rule) {
-			t.Errorf("%s: got %v, want %s", text, err, rule)
 		}
 	}
 }

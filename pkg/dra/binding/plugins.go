@@ -1,90 +1,17 @@
 package binding
 
 import (
-	"encoding/json"
-	"fmt"
 	"slices"
-	"strings"
 
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/inventory"
 )
 
-// runtimeDeviceID is the key that libcni sets in place of us.
-const runtimeDeviceID = "runtimeConfig.deviceID"
-
-// keys are those that a device may go into.
-func keys() []string {
-	return []string{"deviceID", "pciBusID", "device", "master", "bridge", runtimeDeviceID}
-}
-
-// How says where a device goes: the parameters' key "device".
-type How []Place
-
-// A Place is a key of a plugin.
-type Place struct {
-	Plugin string `json:"plugin"` // its type
-	Key    string `json:"key"`    // one of deviceID, pciBusID, device, master, bridge, runtimeConfig.deviceID
-}
-
-// Parse reads the parameters' key "device". An empty list puts the device nowhere.
-func Parse(raw json.RawMessage) (How, *cniconfig.Refusal) {
-	var list []map[string]string
-	if err := json.Unmarshal(raw, &list); err != nil || list == nil {
-		return nil, refuse(fmt.Sprintf("device: %.80s is not a list of places", raw), "write it as [{plugin: TYPE, key: deviceID}]")
-	}
-	how := How{}
-	for n, fields := range list {
-		p := Place{fields["plugin"], fields["key"]}
-		switch {
-		case len(fields) != 2 || p.Plugin == "" || p.Key == "":
-			return nil, refuse(fmt.Sprintf("device[%d]: it must have plugin and key, and nothing else", n), "write it as {plugin: TYPE, key: deviceID}")
-		case !slices.Contains(keys(), p.Key):
-			return nil, refuse(fmt.Sprintf("device[%d].key: %q is not known", n, p.Key), "use "+strings.Join(keys(), ", "))
-		}
-		how = append(how, p)
-	}
-	return how, nil
-}
-
-// Check refuses places that a CNI configuration, a list or a single plugin, does not have,
-// whatever the device.
-func (how How) Check(config json.RawMessage) *cniconfig.Refusal {
-	var list struct{ Plugins []map[string]json.RawMessage }
-	var single map[string]json.RawMessage
-	if json.Unmarshal(config, &list) == nil && list.Plugins != nil {
-		return how.in(list.Plugins)
-	}
-	if json.Unmarshal(config, &single) != nil {
-		return refuse("config is no CNI configuration", "give an object")
-	}
-	return how.in([]map[string]json.RawMessage{single})
-}
-
-func (how How) in(confs []map[string]json.RawMessage) *cniconfig.Refusal {
-	for _, place := range how {
-		found := false
-		for _, conf := range confs {
-			if typeOf(conf) != place.Plugin {
-				continue
-			}
-			if found = true; place.Key == runtimeDeviceID && !declares(conf) {
-				return refuse(fmt.Sprintf("device: plugin %s does not declare the capability deviceID", place.Plugin),
-					`give it "capabilities": {"deviceID": true}, or name another key`)
-			}
-		}
-		if !found {
-			return refuse(fmt.Sprintf("device: the network has no plugin %q", place.Plugin), "name one of the config's plugins by its type")
-		}
-	}
-	return nil
-}
-
 // value is what a key holds for the device; "" = there is nothing.
 func (b *binder) value(key string) string {
 	d := b.device
 	switch key {
-	case "deviceID", runtimeDeviceID:
+	case "deviceID", cniconfig.RuntimeDeviceID:
 		return d.ID()
 	case "pciBusID":
 		if d.Aux == "" {

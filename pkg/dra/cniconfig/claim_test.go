@@ -12,6 +12,7 @@ import (
 
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/cniconfig"
+	"devinfo-cni.io/pkg/dra/state"
 )
 
 const driver = "cni.dra.networking.x-k8s.io"
@@ -102,7 +103,7 @@ func resolve(t *testing.T, c *resourceapi.ResourceClaim, p cniconfig.Policy) []c
 		t.Fatal(err)
 	}
 	pods, err := cniconfig.Pods(c)
-	if want := (cniconfig.Pod{Namespace: "default", Name: "demo", UID: "p1"}); err != nil || len(pods) != 1 || pods[0] != want {
+	if want := (state.Pod{Namespace: "default", Name: "demo", UID: "p1"}); err != nil || len(pods) != 1 || pods[0] != want {
 		t.Errorf("pods %+v, %v, want %+v", pods, err, want)
 	}
 	return networks
@@ -169,7 +170,7 @@ func TestTheDocumentsExampleIsTakenInBothGroupsAndKinds(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			difftest.Equal(t, pods, []cniconfig.Pod{{Namespace: "default", Name: "demo-a", UID: "680f0a77-8d0b-4e21-8599-62581e335ed6"}})
+			difftest.Equal(t, pods, []state.Pod{{Namespace: "default", Name: "demo-a", UID: "680f0a77-8d0b-4e21-8599-62581e335ed6"}})
 
 			p.AllowClaimTypes = nil
 			if r := refused(t, c, p); !strings.Contains(r.Remedy, "--allow-claim-config") {

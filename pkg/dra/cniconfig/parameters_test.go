@@ -197,3 +197,16 @@ func pluginTypes(tree any) (list []string) {
 	}
 	return list
 }
+
+func TestWrongPlacesAreRefused(t *testing.T) {
+	for text, rule := range map[string]string{
+		`"None"`: `device: "None" is not a list of places`, `null`: `device: null is not a list of places`, `[{"plugin":"a"}]`: `device[0]: it must have plugin and key`,
+		`[{"plugin":"a","key":"deviceID","value":"x"}]`: `device[0]: it must have plugin and key`,
+		`[{"plugin":"a","key":"hwaddr"}]`:               `device[0].key: "hwaddr" is not known`,
+		`[{"plugin":"a","key":7}]`:                      `device: [{"plugin":"a","key":7}] is not a list of places`,
+	} {
+		if _, err := cniconfig.ParseHow([]byte(text)); err == nil || !strings.HasPrefix(err.Rule, rule) {
+			t.Errorf("%s: got %v, want %s", text, err, rule)
+		}
+	}
+}

@@ -9,6 +9,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
+
+	"devinfo-cni.io/pkg/dra/state"
 )
 
 // Policy is what a node accepts.
@@ -24,12 +26,6 @@ type Policy struct {
 	Bare func(device string) bool
 }
 
-// Pod is the pod that a claim is reserved for.
-type Pod struct {
-	Namespace, Name string
-	UID             types.UID
-}
-
 // Network is what one device of a claim's request becomes: one interface in the pod.
 type Network struct {
 	Request      string     // of the claim; "request/subrequest" where a list of requests was given
@@ -43,7 +39,7 @@ type Network struct {
 	// name and plugins, as it is to be executed; nil = the request has no configuration,
 	// and see Policy.Bare.
 	List json.RawMessage
-	// How says where the device goes in List, as the class has it: see package binding.
+	// How says where the device goes in List, as the class has it: see [ParseHow].
 	How json.RawMessage
 	// Driver is what the device is to be bound to, [DriverVFIO]; "" = it stays as it is.
 	Driver string
@@ -85,14 +81,14 @@ func Resolve(claim *resourceapi.ResourceClaim, p Policy) ([]Network, error) {
 
 // Pods are those that a claim is reserved for, at least one. An interface is in one
 // network namespace, so they take turns. An error is a [*Refusal].
-func Pods(claim *resourceapi.ResourceClaim) ([]Pod, error) {
-	var pods []Pod
+func Pods(claim *resourceapi.ResourceClaim) ([]state.Pod, error) {
+	var pods []state.Pod
 	for _, r := range claim.Status.ReservedFor {
 		if r.APIGroup != "" || r.Resource != "pods" {
 			return nil, refuse("", fmt.Sprintf("a claim is for pods, this one is reserved for %q of API group %q", r.Resource, r.APIGroup),
 				"use a ResourceClaimTemplate, which makes a claim for each pod")
 		}
-		pods = append(pods, Pod{claim.Namespace, r.Name, r.UID})
+		pods = append(pods, state.Pod{Namespace: claim.Namespace, Name: r.Name, UID: r.UID})
 	}
 	if pods == nil {
 		return nil, refuse("", "the claim is reserved for no pod", "a scheduler has to reserve it")
@@ -116,7 +112,7 @@ func (p Policy) network(claim *resourceapi.ResourceClaim, result resourceapi.Dev
 		if other.Driver != p.Driver || resourceclaim.BaseRequestRef(other.Request) != resourceclaim.BaseRequestRef(result.Request) {
 			continue
 		}
-		if other.Pool == result.Pool && other.Device == result.Device && sameShare(other.ShareID, result.ShareID) {
+		if other.Pool == result.Pool && other.Device == result.Device && SameShare(other.ShareID, result.ShareID) {
 			break
 		}
 		index++
@@ -127,7 +123,8 @@ func (p Policy) network(claim *resourceapi.ResourceClaim, result resourceapi.Dev
 	return p.attach(configs, result, index, several || index > 0)
 }
 
-func sameShare(a, b *types.UID) bool { return (a == nil) == (b == nil) && (a == nil || *a == *b) }
+// SameShare says whether two are of one share of a device, or of no share.
+func SameShare(a, b *types.UID) bool { return (a == nil) == (b == nil) && (a == nil || *a == *b) }
 
 // attach makes a network of a device and the configs that are for it. It is the index-th of its
 // request, which may have several.

@@ -109,6 +109,35 @@ func (h *Host) Look(d *state.NodeDevice) (state.Former, error) {
 	return now, err
 }
 
+// State is what has become of a device that was noted before.
+type State string
+
+// The states.
+const (
+	Here     State = "here"     // its interface may be in a pod
+	Replaced State = "replaced" // another device is in its place
+	Gone     State = "gone"
+)
+
+// State says what has become of a device; "" beside an error.
+func (h *Host) State(f state.Former) (State, error) {
+	there, err := h.sys.HasDevice(f.Bus, f.Device)
+	if err != nil {
+		return "", err
+	}
+	if !there {
+		return Gone, nil
+	}
+	inode, err := h.sys.Inode(f.Bus, f.Device)
+	switch {
+	case err != nil:
+		return "", err
+	case f.IsReplaced(state.Former{Inode: inode}):
+		return Replaced, nil
+	}
+	return Here, nil
+}
+
 // now is what a device is like that was noted before.
 func (h *Host) now(f state.Former) (state.Former, error) {
 	now, err := h.read(f, func(p sysfs.Port) bool {

@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	"devinfo-cni.io/pkg/cluster"
 )
 
 // The condition of a device, as the Device Configuration API has it.
@@ -27,14 +29,23 @@ type Device struct {
 	Driver, Pool, Name string
 	ShareID            *types.UID  // of the allocation; nil = it has none
 	Since              metav1.Time // when the device became what it is, or stopped being so
+	Shown              cluster.Device
 }
 
 // Attached is the status of a device after ADD. The warnings say what is left out.
 func (d Device) Attached(result json.RawMessage, network *resourceapi.NetworkDeviceData) (resourceapi.AllocatedDeviceStatus, []string) {
-	data, warnings := Data(result)
+	data, warnings := Data(result, d.Shown)
 	s := d.status(metav1.ConditionTrue, ReasonReady, messageReady)
 	s.Data, s.NetworkData = data, network
 	return s, warnings
+}
+
+// Bare is the status of a device that the driver attaches to no network.
+func (d Device) Bare() resourceapi.AllocatedDeviceStatus {
+	s := d.status("", "", "")
+	s.Conditions = nil
+	s.Data, _ = Data(nil, d.Shown)
+	return s
 }
 
 // Failed is the status of a device whose ADD has failed; message is the error, of which
@@ -44,7 +55,9 @@ func (d Device) Failed(message string) resourceapi.AllocatedDeviceStatus {
 	if len(message) > maxMessage {
 		message = strings.ToValidUTF8(message[:maxMessage], "") // without half a rune
 	}
-	return d.status(metav1.ConditionFalse, ReasonNotReady, message)
+	s := d.status(metav1.ConditionFalse, ReasonNotReady, message)
+	s.Data, _ = Data(nil, d.Shown)
+	return s
 }
 
 func (d Device) status(status metav1.ConditionStatus, reason, message string) resourceapi.AllocatedDeviceStatus {
@@ -54,30 +67,46 @@ func (d Device) status(status metav1.ConditionStatus, reason, message string) re
 	}
 }
 
-// Data is a CNI result as far as the API takes it: an object of at most 10 KiB. A
-// longer one goes without its routes and DNS settings, and if that is not enough, or if
-// it is no object, there is no data. The warnings say so.
+// Data is a CNI result as far as the API takes it, an object of at most 10 KiB, with the device
+// under [cluster.DeviceKey]; nil = there is neither. What is longer goes without the result's
+// routes and DNS settings; if that is not enough, or if the result is no object, without the
+// result; and at last there is no data. The warnings say so.
 //
 // The text is not the plugin's: the API server decodes and encodes what it gets, and it
 // is the length of its own text that it measures.
-func Data(result json.RawMessage) (*runtime.RawExtension, []string) {
+func Data(result json.RawMessage, of cluster.Device) (data *runtime.RawExtension, warnings []string) {
 	const limit = resourceapi.AllocatedDeviceStatusDataMaxLength
-	var object map[string]any
-	if err := utiljson.Unmarshal(result, &object); err != nil || object == nil {
-		return nil, []string{"data is left out: the CNI result is not a JSON object"}
+	object, size := map[string]any{}, 0
+	fits := func() bool {
+		raw, err := json.Marshal(object)
+		if size = max(size, len(raw)); err != nil || len(raw) > limit || len(object) == 0 {
+			return false
+		}
+		data = &runtime.RawExtension{Raw: raw}
+		return true
 	}
-	raw, err := json.Marshal(object)
-	if err != nil {
-		return nil, []string{fmt.Sprintf("data is left out: %v", err)}
+	if err := utiljson.Unmarshal(result, &object); result != nil && (err != nil || object == nil) {
+		warnings = []string{"data is left out: the CNI result is not a JSON object"}
+		object = nil
 	}
-	full := len(raw)
-	if full <= limit {
-		return &runtime.RawExtension{Raw: raw}, nil
+	if object == nil {
+		object = map[string]any{}
 	}
+	if of != (cluster.Device{}) {
+		object[cluster.DeviceKey] = of
+	}
+	if fits() || len(object) == 0 {
+		return data, warnings
+	}
+	long := fmt.Sprintf("it has %d bytes, at most %d are allowed", size, limit)
 	delete(object, "routes")
 	delete(object, "dns")
-	if raw, err = json.Marshal(object); err == nil && len(raw) <= limit {
-		return &runtime.RawExtension{Raw: raw}, []string{fmt.Sprintf("routes and dns are left out of data: it has %d bytes, at most %d are allowed", full, limit)}
+	if fits() {
+		return data, []string{"routes and dns are left out of data: " + long}
 	}
-	return nil, []string{fmt.Sprintf("data is left out: it has %d bytes, at most %d are allowed", full, limit)}
+	object = map[string]any{cluster.DeviceKey: of}
+	if of != (cluster.Device{}) && fits() {
+		return data, []string{"the CNI result is left out of data: " + long}
+	}
+	return nil, []string{"data is left out: " + long}
 }

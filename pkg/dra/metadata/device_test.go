@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"devinfo-cni.io/pkg/cluster"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/metadata"
 )
@@ -46,6 +47,41 @@ func TestStatusIsAsTheDeviceConfigurationAPISays(t *testing.T) {
 	difftest.Equal(t, unshared.Failed("no such master: eth9"), want)
 }
 
+// What is shown of the device goes first, and alone if there is no network.
+func TestDataSaysWhichDeviceItIs(t *testing.T) {
+	vf := cluster.Device{Type: "pci", Device: "0000:03:00.2", RDMA: "mlx5_2"}
+	const text = `"devinfo-cni.io/device":{"type":"pci","device":"0000:03:00.2","rdma":"mlx5_2"}`
+	long := strings.Repeat("x", 10240)
+	for name, test := range map[string]struct{ result, want, warning string }{
+		"with a result":      {`{"ips":[]}`, `{` + text + `,"ips":[]}`, ""},
+		"with a long result": {`{"a":"` + long + `"}`, `{` + text + `}`, "the CNI result is left out of data: it has 10327 bytes, at most 10240 are allowed"},
+		"beside routes":      {`{"a":1,"routes":["` + long + `"]}`, `{"a":1,` + text + `}`, "routes and dns are left out of data: it has 10340 bytes, at most 10240 are allowed"},
+		"with garbage":       {`[]`, `{` + text + `}`, "data is left out: the CNI result is not a JSON object"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			data, warnings := metadata.Data(json.RawMessage(test.result), vf)
+			if data == nil {
+				t.Fatal("there is none")
+			}
+			difftest.Equal(t, string(data.Raw), test.want)
+			difftest.Equal(t, strings.Join(warnings, "; "), test.warning)
+		})
+	}
+	vf.RDMA = long
+	if data, warnings := metadata.Data(nil, vf); data != nil || len(warnings) != 1 {
+		t.Errorf("%s, %q", data.Raw, warnings)
+	}
+	vf.RDMA = "mlx5_2"
+	d := device
+	d.Shown = vf
+	if s := d.Bare(); string(s.Data.Raw) != `{`+text+`}` || s.Conditions != nil || s.NetworkData != nil {
+		t.Errorf("%+v", s)
+	}
+	if s := d.Failed("no"); string(s.Data.Raw) != `{`+text+`}` {
+		t.Errorf("%+v", s)
+	}
+}
+
 func TestALongErrorIsCutBetweenRunes(t *testing.T) {
 	message := device.Failed("x" + strings.Repeat("é", 1<<15)).Conditions[0].Message
 	if len(message) != 32<<10-1 || !utf8.ValidString(message) {
@@ -72,7 +108,7 @@ func TestDataIsAnObjectOfAtMost10KiB(t *testing.T) {
 		"garbage":        {`{"a":1}}`, "", "data is left out: the CNI result is not a JSON object"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			data, warnings := metadata.Data(json.RawMessage(test.result))
+			data, warnings := metadata.Data(json.RawMessage(test.result), cluster.Device{})
 			got := ""
 			if data != nil {
 				got = string(data.Raw)

@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -38,8 +39,9 @@ const (
 // Phases are all phases, in the order in which an attachment passes through them.
 func Phases() []Phase { return []Phase{Prepared, Adding, Added, Deleting, Restoring, Abandoned} }
 
-// Claim is one resource claim, prepared on this node. A record that others may read is
-// never changed: to change it, change a [Claim.Clone].
+// Claim is one resource claim, prepared on this node, or an attachment of one that was
+// abandoned: see [Claim.Abandoned]. A record that others may read is never changed: to change
+// it, change a [Claim.Clone].
 type Claim struct {
 	Schema    int       `json:"schema"` // set by Put
 	Namespace string    `json:"namespace"`
@@ -50,10 +52,9 @@ type Claim struct {
 	Pod Pod `json:"pod,omitzero"`
 	// Pods are those that the claim is reserved for.
 	Pods        []Pod        `json:"pods,omitempty"`
-	Shared      bool         `json:"shared,omitempty"`      // pods may share it: it is from no template
-	Attachments []Attachment `json:"attachments,omitempty"` // none once the claim is unprepared
-	Abandoned   []Attachment `json:"abandoned,omitempty"`   // of earlier sandboxes, each in that phase
-	StatusOwed  bool         `json:"statusOwed,omitempty"`  // the API server has not taken the latest status
+	Shared      bool         `json:"shared,omitempty"` // pods may share it: it is from no template
+	Attachments []Attachment `json:"attachments,omitempty"`
+	StatusOwed  bool         `json:"statusOwed,omitempty"` // the API server has not taken the latest status
 }
 
 // Pod is a Kubernetes pod.
@@ -122,7 +123,7 @@ type Execution struct {
 	Former *Former `json:"former,omitempty"`
 
 	Result   json.RawMessage `json:"result,omitempty"` // of ADD, in CNIVersion
-	Info     json.RawMessage `json:"info,omitempty"`   // the device-info file after ADD
+	Info     json.RawMessage `json:"info,omitempty"`   // the device-info file after ADD; of a device without a network, what it says itself
 	Metadata *Metadata       `json:"metadata,omitempty"`
 
 	Tries    int    `json:"tries,omitempty"`    // of DEL, or of restoring, that have failed
@@ -161,7 +162,35 @@ func (a *Attachment) Reset(why string) {
 	a.Phase, a.Error, a.Execution = Prepared, why, Execution{}
 }
 
-// Owes says whether anything is owed for an attachment that is not abandoned.
+// Abandoned is the attachment that a record is of that is apart from its claim's; nil = it is
+// the claim's. The claim may have ended meanwhile, or go on with another sandbox.
+func (c *Claim) Abandoned() *Attachment {
+	if len(c.Attachments) == 1 && c.Attachments[0].Phase == Abandoned {
+		return &c.Attachments[0]
+	}
+	return nil
+}
+
+// Key names the record among all: it is the claim's UID, with sandbox and interface if it is of
+// what was abandoned.
+func (c *Claim) Key() types.UID {
+	if at := c.Abandoned(); at != nil {
+		return apart(c.UID, at.Sandbox, at.IfName)
+	}
+	return c.UID
+}
+
+func apart(uid types.UID, sandbox, ifName string) types.UID {
+	return uid + types.UID("="+sandbox+"="+ifName)
+}
+
+// UIDOf is the claim's of a [Claim.Key].
+func UIDOf(key types.UID) types.UID {
+	uid, _, _ := strings.Cut(string(key), "=")
+	return types.UID(uid)
+}
+
+// Owes says whether anything is owed for an attachment.
 func (c *Claim) Owes() bool {
 	return slices.ContainsFunc(c.Attachments, func(a Attachment) bool { return a.Owes() })
 }
@@ -170,7 +199,7 @@ func (c *Claim) Owes() bool {
 // what it points to is shared.
 func (c *Claim) Clone() *Claim {
 	d := *c
-	d.Pods, d.Attachments, d.Abandoned = slices.Clone(c.Pods), slices.Clone(c.Attachments), slices.Clone(c.Abandoned)
+	d.Pods, d.Attachments = slices.Clone(c.Pods), slices.Clone(c.Attachments)
 	return &d
 }
 

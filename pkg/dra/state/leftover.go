@@ -1,10 +1,11 @@
 package state
 
 import (
-	"encoding/json"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +19,12 @@ import (
 // DefaultDir is the state directory of the agent of driver cni.dra.networking.x-k8s.io,
 // where the kubelet's directories are not elsewhere.
 const DefaultDir = "/var/lib/kubelet/plugins/cni.dra.networking.x-k8s.io/state"
+
+// DirVariable is the environment variable that says where it is on this node.
+const DirVariable = "DEVINFO_DRA_STATE_DIR"
+
+// NodeDir is where it is on this node.
+func NodeDir() string { return cmp.Or(os.Getenv(DirVariable), DefaultDir) }
 
 // Leftover is an attachment whose DEL was given up: what it holds of its network, an
 // address or a device, may still be held.
@@ -52,80 +59,57 @@ func Leftovers(dir string) ([]Leftover, error) {
 	var list []Leftover
 	var errs []error
 	for _, name := range names {
-		uid, ok := strings.CutSuffix(name, suffix)
+		key, ok := strings.CutSuffix(name, suffix)
 		if !ok {
 			continue
 		}
-		c, err := readFile(d, types.UID(uid))
+		c, err := readFile(d, types.UID(key))
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // forgotten meanwhile
 		case err != nil:
 			errs = append(errs, err)
-		default:
-			list = append(list, c.leftovers()...)
+		case c.Abandoned() != nil:
+			list = append(list, c.leftover())
 		}
 	}
 	return list, errors.Join(errs...)
 }
 
-func (c *Claim) leftovers() (list []Leftover) {
-	for n := range c.Abandoned {
-		at := &c.Abandoned[n]
-		list = append(list, Leftover{
-			Claim: c.Namespace + "/" + c.Name, ClaimUID: c.UID,
-			Pod: at.arg("K8S_POD_NAMESPACE") + "/" + at.arg("K8S_POD_NAME"), PodUID: types.UID(at.arg("K8S_POD_UID")),
-			Request: at.Request, Network: at.Network, IfName: at.IfName, Sandbox: at.Sandbox,
-			Device: at.Pool + "/" + at.Device, PCI: at.PCI(), Error: at.DelError, Tries: at.Tries, Since: at.GivenUp.Time,
-		})
+func (c *Claim) leftover() Leftover {
+	at := c.Abandoned()
+	return Leftover{
+		Claim: c.Namespace + "/" + c.Name, ClaimUID: c.UID,
+		Pod: at.arg("K8S_POD_NAMESPACE") + "/" + at.arg("K8S_POD_NAME"), PodUID: types.UID(at.arg("K8S_POD_UID")),
+		Request: at.Request, Network: at.Network, IfName: at.IfName, Sandbox: at.Sandbox,
+		Device: at.Pool + "/" + at.Device, PCI: at.PCI(), Error: at.DelError, Tries: at.Tries, Since: at.GivenUp.Time,
 	}
-	return list
 }
 
-// cleared is the suffix of the file by which an administrator has leftovers of a claim
-// forgotten: only the agent may write the record.
+// cleared is the suffix of the file by which an administrator has a leftover forgotten: only the
+// agent may change the record.
 const cleared = ".cleared"
-
-// A mark names one of a claim's leftovers.
-type mark struct {
-	Sandbox string `json:"sandbox"`
-	IfName  string `json:"ifName"`
-}
 
 // ClearLeftovers has the agent of a state directory forget the leftovers that a claim has
 // now, without another DEL: within a minute if it runs, else at its next start. They are
-// returned; none is an error.
+// returned; none is an error, as is what cannot be read.
 func ClearLeftovers(dir string, uid types.UID) ([]Leftover, error) {
-	d := private.OpenDurable(dir)
-	c, err := readFile(d, uid)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+	list, err := Leftovers(dir)
+	list = slices.DeleteFunc(list, func(l Leftover) bool { return l.ClaimUID != uid })
+	if len(list) == 0 {
+		return nil, errors.Join(fmt.Errorf("claim UID %q: %s has no attachment of it whose DEL was given up", uid, dir), err)
 	}
-	if err != nil || len(c.Abandoned) == 0 {
-		return nil, fmt.Errorf("claim UID %q: %s has no attachment of it whose DEL was given up", uid, dir)
+	for _, l := range list {
+		if err := private.OpenDurable(dir).Write(string(apart(uid, l.Sandbox, l.IfName))+cleared, nil); err != nil {
+			return nil, err
+		}
 	}
-	var marks []mark
-	for _, at := range c.Abandoned {
-		marks = append(marks, mark{at.Sandbox, at.IfName})
-	}
-	data, err := json.Marshal(marks)
-	if err != nil {
-		return nil, err
-	}
-	return c.leftovers(), d.Write(string(uid)+cleared, data)
+	return list, nil
 }
 
-// IsCleared says whether an administrator has an attachment of the claim forgotten: see
-// [ClearLeftovers].
-func (s *Store) IsCleared(uid types.UID, at *Attachment) bool {
-	data, err := s.dir.Read(string(uid) + cleared)
-	var marks []mark
-	return err == nil && json.Unmarshal(data, &marks) == nil && slices.Contains(marks, mark{at.Sandbox, at.IfName})
-}
-
-// Clear forgets what an administrator wanted forgotten of a claim, once it is. It may come
-// back after a power failure, and then names nothing that is there.
-func (s *Store) Clear(uid types.UID) error {
-	return private.Open(s.dir.Path("")).Remove(string(uid) + cleared)
+// IsCleared says whether an administrator has a record forgotten: see [ClearLeftovers].
+func (s *Store) IsCleared(key types.UID) bool {
+	_, err := s.dir.Read(string(key) + cleared)
+	return err == nil
 }
 
 // arg is the value of a CNI argument.

@@ -17,15 +17,14 @@ import (
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
-// abandoned is a claim whose pod was detached in vain, and which the next one holds.
+// abandoned is of a claim whose pod was detached in vain.
 func abandoned() *state.Claim {
 	c := full("u1")
-	c.Pod.Name = "the next one"
-	at := c.Attachments[0]
+	c.Attachments = c.Attachments[:1]
+	at := &c.Attachments[0]
 	at.Phase, at.Tries, at.DelError, at.GivenUp = state.Abandoned, 5, "no master", metav1.NewTime(noon)
 	at.Args = [][2]string{{"K8S_POD_NAMESPACE", "ns"}, {"K8S_POD_NAME", "pod"}, {"K8S_POD_UID", "p1"}}
 	at.Info = json.RawMessage(`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:01:00.2"}}`)
-	c.Abandoned = []state.Attachment{at}
 	return c
 }
 

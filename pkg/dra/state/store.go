@@ -23,6 +23,15 @@ const (
 	lockFile = "lock"
 )
 
+// Path is that of a claim's record in a state directory.
+func Path(dir, uid string) string { return filepath.Join(dir, uid+suffix) }
+
+// RecordOf is the UID of the claim whose record a file of a state directory is.
+func RecordOf(path string) (uid string, ok bool) {
+	key, ok := strings.CutSuffix(filepath.Base(path), suffix)
+	return string(UIDOf(types.UID(key))), ok
+}
+
 // Store is the state directory of one node. Its methods may be called concurrently, but
 // for one claim only one at a time.
 type Store struct {
@@ -32,7 +41,7 @@ type Store struct {
 
 // Problem is a claim whose file cannot be used.
 type Problem struct {
-	UID types.UID // as the file's name says
+	Key types.UID // as the file's name says
 	Err error     // [*SchemaError], or what is wrong with the content
 	// Aside is where the file was put if its content is invalid; "" if it was left in its
 	// place.
@@ -84,21 +93,22 @@ func (s *Store) Put(c *Claim) error {
 	if err != nil {
 		return fmt.Errorf("state of claim %s/%s: %w", c.Namespace, c.Name, err)
 	}
-	return s.dir.Write(string(c.UID)+suffix, append(data, '\n'))
+	return s.dir.Write(string(c.Key())+suffix, append(data, '\n'))
 }
 
-// Remove forgets a claim; one that is not known is success.
-func (s *Store) Remove(uid types.UID) error {
-	if err := s.Clear(uid); err != nil {
+// Remove forgets a record; one that is not known is success. That an administrator wanted it comes
+// last, and may come back after a power failure: it then speaks of nothing that is there.
+func (s *Store) Remove(key types.UID) error {
+	if err := s.dir.Remove(string(key) + suffix); err != nil {
 		return err
 	}
-	return s.dir.Remove(string(uid) + suffix)
+	return private.Open(s.dir.Path("")).Remove(string(key) + cleared)
 }
 
 // Writable asks, without side effect, whether Put could succeed.
 func (s *Store) Writable() error { return store.Open(s.dir.Path("")).Writable() }
 
-// All reads every claim, sorted by UID. A file with invalid content is kept under another
+// All reads every record, sorted by its key. A file with invalid content is kept under another
 // name and reported, so that the claim can be prepared again and the file can be examined;
 // earlier such files are reported again.
 func (s *Store) All() ([]*Claim, []Problem, error) {
@@ -109,14 +119,14 @@ func (s *Store) All() ([]*Claim, []Problem, error) {
 	var claims []*Claim
 	var problems []Problem
 	for _, name := range names {
-		uid, ok := strings.CutSuffix(name, suffix)
+		key, ok := strings.CutSuffix(name, suffix)
 		if !ok {
-			if uid, _, ok = strings.Cut(name, suffix+setAside); ok {
-				problems = append(problems, Problem{types.UID(uid), errors.New("set aside by an earlier start"), s.dir.Path(name)})
+			if key, _, ok = strings.Cut(name, suffix+setAside); ok {
+				problems = append(problems, Problem{types.UID(key), errors.New("set aside by an earlier start"), s.dir.Path(name)})
 			}
 			continue
 		}
-		c, problem, err := s.read(types.UID(uid))
+		c, problem, err := s.read(types.UID(key))
 		switch {
 		case err != nil:
 			return nil, nil, err
@@ -129,30 +139,30 @@ func (s *Store) All() ([]*Claim, []Problem, error) {
 	return claims, problems, nil
 }
 
-// read gives either the claim, or what is wrong with its file.
-func (s *Store) read(uid types.UID) (*Claim, *Problem, error) {
-	c, err := readFile(s.dir, uid)
+// read gives either the record, or what is wrong with its file.
+func (s *Store) read(key types.UID) (*Claim, *Problem, error) {
+	c, err := readFile(s.dir, key)
 	var newer *SchemaError
 	var corrupt *store.CorruptError
 	switch {
 	case err == nil:
 		return c, nil, nil
 	case errors.As(err, &newer):
-		return nil, &Problem{UID: uid, Err: err}, nil
+		return nil, &Problem{Key: key, Err: err}, nil
 	case !errors.As(err, &corrupt):
 		return nil, nil, err
 	}
-	aside, asideErr := s.putAside(string(uid) + suffix)
+	aside, asideErr := s.putAside(string(key) + suffix)
 	if asideErr != nil {
 		return nil, nil, fmt.Errorf("%w; set it aside: %w", err, asideErr)
 	}
-	return nil, &Problem{uid, err, aside}, nil
+	return nil, &Problem{key, err, aside}, nil
 }
 
 // readFile returns a [*SchemaError], or a [*store.CorruptError] for content that makes no
 // sense.
-func readFile(dir *private.Dir, uid types.UID) (*Claim, error) {
-	name := string(uid) + suffix
+func readFile(dir *private.Dir, key types.UID) (*Claim, error) {
+	name := string(key) + suffix
 	data, err := dir.Read(name)
 	if errors.Is(err, store.ErrTooLarge) {
 		return nil, &store.CorruptError{Path: dir.Path(name), Err: err}
@@ -164,7 +174,7 @@ func readFile(dir *private.Dir, uid types.UID) (*Claim, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := check(c, uid); err != nil {
+	if err := check(c, key); err != nil {
 		return nil, &store.CorruptError{Path: dir.Path(name), Err: err}
 	}
 	return c, nil
@@ -191,28 +201,23 @@ func Parse(path string, data []byte) (*Claim, error) {
 	return c, nil
 }
 
-func check(c *Claim, uid types.UID) error {
+func check(c *Claim, key types.UID) error {
 	switch {
 	case c.Schema < 1:
 		return fmt.Errorf("schema %d: must be 1 or more", c.Schema)
-	case c.UID != uid:
-		return fmt.Errorf("uid %q: must be the one in the file's name", c.UID)
+	case c.Key() != key:
+		return fmt.Errorf("it is of %q: that must be the file's name", c.Key())
 	}
 	for n := range c.Attachments {
-		if err := checkAttachment(&c.Attachments[n], c.Attachments[n].Phase != Abandoned); err != nil {
+		if err := checkAttachment(&c.Attachments[n], c.Abandoned() != nil); err != nil {
 			return fmt.Errorf("attachments[%d]: %w", n, err)
-		}
-	}
-	for n := range c.Abandoned {
-		if err := checkAttachment(&c.Abandoned[n], c.Abandoned[n].Phase == Abandoned); err != nil {
-			return fmt.Errorf("abandoned[%d]: %w", n, err)
 		}
 	}
 	return nil
 }
 
-func checkAttachment(a *Attachment, inPlace bool) error {
-	if !inPlace || !slices.Contains(Phases(), a.Phase) {
+func checkAttachment(a *Attachment, abandoned bool) error {
+	if (a.Phase == Abandoned) != abandoned || !slices.Contains(Phases(), a.Phase) {
 		return fmt.Errorf("phase %q: not allowed here", a.Phase)
 	}
 	if a.Bare() && a.Node != nil && !a.Owes() {

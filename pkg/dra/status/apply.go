@@ -118,7 +118,7 @@ func send(ctx context.Context, client kubernetes.Interface, r Report) error {
 	// looked for it. Only the text of the error differs.
 	claim, getErr := claims.Get(ctx, r.Name, metav1.GetOptions{})
 	switch {
-	case getErr != nil && !missing(getErr):
+	case getErr != nil && !Missing(getErr):
 		return err
 	case getErr != nil || claim.UID != r.UID:
 		return fmt.Errorf("%w: %w", ErrGone, err)

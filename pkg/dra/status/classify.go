@@ -34,7 +34,7 @@ func Classify(err error) Verdict {
 	switch {
 	case err == nil || errors.As(err, &partial):
 		return Done
-	case errors.Is(err, ErrGone) || missing(err):
+	case errors.Is(err, ErrGone) || Missing(err):
 		return Gone
 	case slices.ContainsFunc(causes(err), forbidden):
 		return Retry
@@ -50,9 +50,9 @@ func forbidden(c metav1.StatusCause) bool {
 	return c.Type == metav1.CauseTypeForbidden && c.Field == "status.devices"
 }
 
-// missing says that the claim is not there. A server that does not serve the API,
+// Missing says that the claim is not there. A server that does not serve the API,
 // maybe because it is starting, says NotFound too, but not of what.
-func missing(err error) bool {
+func Missing(err error) bool {
 	var status apierrors.APIStatus
 	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
 		return false

@@ -69,13 +69,38 @@ securityContext:
 {{- end }}
 {{- end -}}
 
-{{- /* extraArgs, but for a flag that has a value of its own, by which more than the flag goes. */ -}}
+{{- /* The flags that the DaemonSets set, by program: the value of each, by which more than the flag goes. */ -}}
+{{- define "devinfo.flags" -}}
+{{- dict
+  "agent" (dict
+    "--cni-bin-dir" "agent.cniBinDir"
+    "--settings-dir" "agent.settings"
+    "--metrics-address" "agent.port"
+    "--device-root" ""
+    "--inject" "agent.inject"
+    "--when-missing" "agent.whenMissing"
+    "--inject-namespaces" "agent.namespaces"
+    "--inject-exclude-namespaces" "agent.excludeNamespaces")
+  "dra" (dict
+    "--host-root" ""
+    "--enable-device-metadata" ""
+    "--http-endpoint" "dra.port"
+    "--cni-bin-dir" "dra.cniBinDir"
+    "--devices" "dra.devices"
+    "--kubelet-plugins-dir" "kubeletRootDir"
+    "--kubelet-registrar-dir" "kubeletRootDir"
+    "--pod-resources-socket" "kubeletRootDir"
+    "--allow-claim-config" "dra.allowClaimConfig")
+  | toJson -}}
+{{- end -}}
+
+{{- /* extraArgs, but for the flags above: of a dict of name and own, the program's values. */ -}}
 {{- define "devinfo.extraArgs" -}}
+{{- $flags := get (include "devinfo.flags" . | fromJson) .name -}}
 {{- range $arg := .own.extraArgs -}}
-  {{- range $flag, $value := $.values -}}
-    {{- if or (eq $arg $flag) (hasPrefix (printf "%s=" $flag) $arg) -}}
-      {{- fail (printf "%s.extraArgs: %s: set %s, by which probe, mounts and ports go too" $.name $arg $value) -}}
-    {{- end -}}
+  {{- $flag := splitList "=" $arg | first -}}
+  {{- if hasKey $flags $flag -}}
+    {{- fail (printf "%s.extraArgs: %s: %s" $.name $arg (get $flags $flag | empty | ternary "leave it out: the chart sets it" (printf "set %s, by which probe, mounts and ports go too" (get $flags $flag)))) -}}
   {{- end }}
 - {{ $arg | quote }}
 {{- end -}}

@@ -1,4 +1,4 @@
-package audit
+package check
 
 import (
 	"bytes"
@@ -36,7 +36,7 @@ func OurSpec(dir *store.Dir, file string) ([]byte, error) {
 }
 
 // spec looks for the CDI spec that ADD wrote, if it did.
-func (a *Auditor) spec(r *Report, cdi journal.CDI) {
+func (a *Checker) spec(r *Report, cdi journal.CDI) {
 	if cdi.File == "" {
 		return
 	}

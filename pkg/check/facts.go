@@ -1,8 +1,7 @@
-package audit
+package check
 
 import (
 	"cmp"
-	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -176,18 +175,8 @@ func journaled(e *journal.Entry) map[string]string {
 // factsOf are the facts of a device-info file, by the keys that discovery gives them.
 func factsOf(info *devinfo.Info) map[string]string {
 	facts := map[string]string{}
-	if info == nil {
-		return facts
-	}
-	var all map[string]json.RawMessage
-	_ = json.Unmarshal(info.Encode(), &all) // it has just been encoded
-	var values map[string]json.RawMessage
-	_ = json.Unmarshal(all[string(info.Type)], &values) // a type without its map has no facts
-	for key, raw := range values {
-		var value string
-		if json.Unmarshal(raw, &value) == nil {
-			facts[string(info.Type)+"."+key] = value
-		}
+	for key, value := range info.Texts() {
+		facts[string(info.Type)+"."+key] = value
 	}
 	return facts
 }

@@ -1,4 +1,4 @@
-package audit_test
+package check_test
 
 import (
 	"encoding/json"
@@ -16,7 +16,7 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"devinfo-cni.io/devinfo/store"
-	"devinfo-cni.io/pkg/audit"
+	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/journal"
@@ -141,13 +141,13 @@ func (w *world) must(err error) {
 	}
 }
 
-func (w *world) auditor() *audit.Auditor {
+func (w *world) checker() *check.Checker {
 	w.t.Helper()
 	host, err := hosttxt.Parse(txtar.Format(w.host))
 	w.must(err)
 	links, err := linkhost.New(host)
 	w.must(err)
-	return &audit.Auditor{
+	return &check.Checker{
 		Finder: &discovery.Finder{Sys: sysfs.New(host.Sys()), Interfaces: links, Switches: links},
 		Dir:    func(path string) *store.Dir { return store.Open(filepath.Join(w.dir, path)) },
 		NetnsGone: func(path string) (bool, error) {
@@ -161,20 +161,20 @@ func (w *world) auditor() *audit.Auditor {
 // report says what came of the comparison. Every report must agree with itself.
 func (w *world) report(explain bool) string {
 	w.t.Helper()
-	a := w.auditor()
+	a := w.checker()
 	a.Explain = explain
-	state, r := a.Audit(&w.entry, nil)
+	state, r := a.Check(&w.entry, nil)
 	var b strings.Builder
 	fmt.Fprintf(&b, "state: %s\n", state)
 	bad := false
 	for _, f := range r.Facts {
 		fmt.Fprintf(&b, "%s | %s | %s | %s | %s | %s\n", f.Fact, or(f.Journal), or(f.File), or(f.Now), or(f.Source), f.Verdict)
-		bad = bad || f.Verdict == audit.Differs || f.Verdict == audit.Gone
+		bad = bad || f.Verdict == check.Differs || f.Verdict == check.Gone
 	}
 	if bad && r.Problem == nil {
 		w.t.Error("a fact differs, and there is no problem")
 	}
-	if r.Problem != nil && state == audit.OK {
+	if r.Problem != nil && state == check.OK {
 		w.t.Errorf("state %s, problem %v", state, r.Problem)
 	}
 	if p := r.Problem; p != nil {
@@ -205,15 +205,15 @@ func or(value string) string {
 func TestWhatTheJournalCannotReadIsNotCompared(t *testing.T) {
 	for _, test := range []struct {
 		err    error
-		state  audit.State
+		state  check.State
 		remedy string
 	}{
-		{&store.CorruptError{Path: "/a", Err: errors.New("x")}, audit.Corrupt, "DEL removes it; so does the runtime's GC"},
-		{fmt.Errorf("/a: %w", store.ErrTooLarge), audit.Corrupt, "DEL removes it; so does the runtime's GC"},
-		{&journal.FormatError{Path: "/a", Format: 9}, audit.Newer, "a newer devinfo wrote it: install that version again, or a newer one"},
-		{fs.ErrPermission, audit.Unknown, ""},
+		{&store.CorruptError{Path: "/a", Err: errors.New("x")}, check.Corrupt, "DEL removes it; so does the runtime's GC"},
+		{fmt.Errorf("/a: %w", store.ErrTooLarge), check.Corrupt, "DEL removes it; so does the runtime's GC"},
+		{&journal.FormatError{Path: "/a", Format: 9}, check.Newer, "a newer devinfo wrote it: install that version again, or a newer one"},
+		{fs.ErrPermission, check.Unknown, ""},
 	} {
-		state, r := new(audit.Auditor).Audit(nil, test.err)
+		state, r := new(check.Checker).Check(nil, test.err)
 		if state != test.state || r.Err() == nil || r.Err().Error() != test.err.Error() || len(r.Facts) > 0 {
 			t.Errorf("%v: %s, %+v", test.err, state, r)
 		}
@@ -226,26 +226,26 @@ func TestWhatTheJournalCannotReadIsNotCompared(t *testing.T) {
 func TestANetnsOfWhichNothingIsKnownIsNotGone(t *testing.T) {
 	w := &world{t: t, dir: t.TempDir()}
 	w.captured("igb-sriov", nil) // which has no pod
-	a, unseen := w.auditor(), errors.New("not seen from here")
+	a, unseen := w.checker(), errors.New("not seen from here")
 	a.NetnsGone = func(string) (bool, error) { return false, unseen }
 	e := &journal.Entry{
 		Key: journal.Key{IfName: "net1"}, BootID: boot, Netns: "/run/netns/pod", InNetns: true, Complete: true,
 		Device: journal.Identity{Type: "pci", ID: "0000:01:10.0"},
 	}
-	if state, why := a.State(e, nil); state != audit.Unknown || why != "not seen from here" {
+	if state, why := a.State(e, nil); state != check.Unknown || why != "not seen from here" {
 		t.Errorf("%s, %s", state, why)
 	}
-	_, r := a.Audit(e, nil)
-	want := []audit.Fact{
-		{Fact: "interface", Journal: "net1", Source: "/run/netns/pod", Verdict: audit.Unseen},
-		{Fact: "pci.pci-address", Journal: "0000:01:10.0", Verdict: audit.NotStated},
+	_, r := a.Check(e, nil)
+	want := []check.Fact{
+		{Fact: "interface", Journal: "net1", Source: "/run/netns/pod", Verdict: check.Unseen},
+		{Fact: "pci.pci-address", Journal: "0000:01:10.0", Verdict: check.NotStated},
 	}
 	if diff := cmp.Diff(want, r.Facts); diff != "" || r.Problem != nil || !errors.Is(r.Err(), unseen) {
 		t.Errorf("%+v (-want +got):\n%s", r, diff)
 	}
-	target, err := audit.Target(e)
+	target, err := check.Target(e)
 	w.must(err)
-	if r := a.Compare(e, target); r.Problem == nil || r.Problem.Kind != audit.ContainerGone { // the kernel says that there is none
+	if r := a.Compare(e, target); r.Problem == nil || r.Problem.Kind != check.ContainerGone { // the kernel says that there is none
 		t.Errorf("to enter it: %+v", r.Problem)
 	}
 }
@@ -257,18 +257,18 @@ func TestAFileThatCannotBeReadIsNeitherGoneNorInvalid(t *testing.T) {
 	w.must(os.MkdirAll(filepath.Join(w.dir, infoDir, "pod1"), 0o755))
 	w.must(os.MkdirAll(filepath.Join(w.dir, cdiDir, "spec"), 0o755))
 	e := &journal.Entry{File: "pod1", Dir: infoDir, Wrote: true, Complete: true}
-	if r := w.auditor().Compare(e, discovery.Target{}); r.Problem == nil || r.Problem.Kind != audit.FileUnreadable {
+	if r := w.checker().Compare(e, discovery.Target{}); r.Problem == nil || r.Problem.Kind != check.FileUnreadable {
 		t.Errorf("file: %+v", r.Problem)
 	}
 	e = &journal.Entry{CDI: journal.CDI{Dir: cdiDir, File: "spec"}}
-	if r := w.auditor().Compare(e, discovery.Target{}); r.Problem == nil || r.Problem.Kind != audit.Unreadable {
+	if r := w.checker().Compare(e, discovery.Target{}); r.Problem == nil || r.Problem.Kind != check.Unreadable {
 		t.Errorf("spec: %+v", r.Problem)
 	}
 }
 
 // Whoever prints a problem prints what to do about it.
 func TestEveryKindHasARemedy(t *testing.T) {
-	for k := audit.FileGone; k <= audit.EntryNewer; k++ {
+	for k := check.FileGone; k <= check.EntryNewer; k++ {
 		if k.Remedy() == "" {
 			t.Errorf("kind %d has none", k)
 		}

@@ -1,4 +1,4 @@
-package audit
+package check
 
 import (
 	"encoding/json"
@@ -15,13 +15,13 @@ import (
 // Compare compares the attachment's entry, its device-info file (e.Path(), if e.Wrote),
 // its CDI spec and the host. The target says which device is meant: CHECK takes it from the
 // configuration, other callers from [Target]. Compare fills in Target.Existing.
-func (a *Auditor) Compare(e *journal.Entry, t discovery.Target) *Report {
+func (a *Checker) Compare(e *journal.Entry, t discovery.Target) *Report {
 	r := &Report{Facts: []Fact{}}
 	a.compare(r, e, t)
 	return r
 }
 
-func (a *Auditor) compare(r *Report, e *journal.Entry, t discovery.Target) {
+func (a *Checker) compare(r *Report, e *journal.Entry, t discovery.Target) {
 	t.Existing = a.file(r, e)
 	device, alone := a.device(r, e, t)
 	a.spec(r, e.CDI)
@@ -45,7 +45,7 @@ func Delegates(e *journal.Entry) (types []string) {
 }
 
 // file reads the device-info file that ADD wrote, if it did.
-func (a *Auditor) file(r *Report, e *journal.Entry) *devinfo.Info {
+func (a *Checker) file(r *Report, e *journal.Entry) *devinfo.Info {
 	if !e.Wrote {
 		return nil
 	}
@@ -81,7 +81,7 @@ func (a *Auditor) file(r *Report, e *journal.Entry) *devinfo.Info {
 // device looks for the device anew, with the file as one of the sources: a file that names
 // another device is a conflict of sources. The device is nil where that, or something else,
 // is in the way; alone is what is found without the file, nil unless Explain.
-func (a *Auditor) device(r *Report, e *journal.Entry, t discovery.Target) (device, alone *discovery.Device) {
+func (a *Checker) device(r *Report, e *journal.Entry, t discovery.Target) (device, alone *discovery.Device) {
 	problem := recordedOther(e, t)
 	if problem == nil {
 		device, problem = a.found(r, e, &t)
@@ -97,7 +97,7 @@ func (a *Auditor) device(r *Report, e *journal.Entry, t discovery.Target) (devic
 
 // alone looks for the device by the interface, else by what ADD was asked. What is wrong
 // with either was said before.
-func (a *Auditor) alone(r *Report, t discovery.Target) *discovery.Device {
+func (a *Checker) alone(r *Report, t discovery.Target) *discovery.Device {
 	bare := discovery.Target{Netns: t.Netns, IfName: t.IfName, FollowLower: t.FollowLower, SubfunctionParent: t.SubfunctionParent}
 	if device, err := a.find(r, &bare); err == nil && device.Info != nil {
 		return device
@@ -131,7 +131,7 @@ func named(t devinfo.Type) bool { return t == devinfo.TypePCI || t == devinfo.Ty
 
 // found finds the device and compares it with what ADD found. A network namespace that may
 // not be entered is left out, also of the target.
-func (a *Auditor) found(r *Report, e *journal.Entry, t *discovery.Target) (*discovery.Device, *Error) {
+func (a *Checker) found(r *Report, e *journal.Entry, t *discovery.Target) (*discovery.Device, *Error) {
 	device, err := a.find(r, t)
 	if err != nil {
 		return nil, findError(err)
@@ -157,7 +157,7 @@ func (a *Auditor) found(r *Report, e *journal.Entry, t *discovery.Target) (*disc
 }
 
 // find is Finder.Find. It leaves a network namespace out that may not be entered.
-func (a *Auditor) find(r *Report, t *discovery.Target) (*discovery.Device, error) {
+func (a *Checker) find(r *Report, t *discovery.Target) (*discovery.Device, error) {
 	device, err := a.Finder.Find(*t)
 	if t.Netns == "" || !errors.Is(err, fs.ErrPermission) {
 		return device, err

@@ -1,4 +1,4 @@
-package audit
+package check
 
 import (
 	"errors"
@@ -26,9 +26,9 @@ const (
 	Orphan        State = "orphan"         // of an earlier boot
 	Corrupt       State = "corrupt"        // the journal's entry cannot be read
 	Newer         State = "newer format"   // it was written by a newer devinfo
-	Unknown       State = "unknown"        // it cannot be read
+	Unknown       State = "unknown"        // it, or what is to be compared, cannot be read
 
-	// Of attachments by DRA only, as cni-dra-driver's records have them: an Auditor knows
+	// Of attachments by DRA only, as cni-dra-driver's records have them: an Checker knows
 	// none of them.
 	Prepared  State = "prepared"  // its pod has no sandbox yet
 	Deleting  State = "deleting"  // DEL runs, or has failed and will be tried again; or its device is being restored
@@ -51,10 +51,10 @@ var kindStates = map[Kind]State{
 }
 
 // State returns the state of an attachment as far as it can be told without a comparison
-// and, unless it is OK, the reason in words: [Auditor.Audit] has the whole. It takes what
+// and, unless it is OK, the reason in words: [Checker.Check] has the whole. It takes what
 // [journal.Journal.Get] returned; e is nil only with an error. The gravest state wins: an
 // orphan may also lack everything else.
-func (a *Auditor) State(e *journal.Entry, err error) (state State, why string) {
+func (a *Checker) State(e *journal.Entry, err error) (state State, why string) {
 	switch {
 	case as[*journal.FormatError](err):
 		return Newer, err.Error()
@@ -82,7 +82,7 @@ func (a *Auditor) State(e *journal.Entry, err error) (state State, why string) {
 // Ended reports whether nobody can use an attachment any more: the state is then Orphan or
 // NetnsGone, with the reason in words; otherwise it is "". An error means that it cannot be
 // told. This is the one rule by which leftovers may be removed without a DEL.
-func (a *Auditor) Ended(e *journal.Entry) (end State, why string, err error) {
+func (a *Checker) Ended(e *journal.Entry) (end State, why string, err error) {
 	if !e.OfBoot(a.BootID) {
 		return Orphan, "of an earlier boot", nil
 	}
@@ -97,7 +97,7 @@ func (a *Auditor) Ended(e *journal.Entry) (end State, why string, err error) {
 }
 
 // deviceThere is true of a socket, whose path is a container's.
-func (a *Auditor) deviceThere(d journal.Identity) (there bool, err error) {
+func (a *Checker) deviceThere(d journal.Identity) (there bool, err error) {
 	if !named(devinfo.Type(d.Type)) || d.ID == "" {
 		return true, nil
 	}

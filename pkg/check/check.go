@@ -1,8 +1,8 @@
-// Package audit compares what ADD recorded of an attachment in the journal with what is
+// Package check compares what ADD recorded of an attachment in the journal with what is
 // there now: the device-info file, the CDI spec, the device, the interface in the pod's
 // network namespace. The plugin's CHECK and devinfoctl read the same comparison. It only
 // reads, and asks nothing of the plugins that ADD ran.
-package audit
+package check
 
 import (
 	"errors"
@@ -13,8 +13,8 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-// Auditor looks at one host, which may be a captured one.
-type Auditor struct {
+// Checker looks at one host, which may be a captured one.
+type Checker struct {
 	Finder *discovery.Finder
 
 	// Dir is a directory of device-info files or CDI specs, by its absolute path on the
@@ -22,7 +22,7 @@ type Auditor struct {
 	Dir func(path string) *store.Dir
 
 	// NetnsGone reports whether a path no longer leads to a network namespace. Only State,
-	// Ended and Audit use it and BootID.
+	// Ended and Check use it and BootID.
 	NetnsGone func(path string) (bool, error)
 	BootID    string // of this boot; "" = unknown
 
@@ -117,10 +117,10 @@ func (r *Report) blind(err error, what string) {
 	r.NotCompared = append(r.NotCompared, what)
 }
 
-// Audit gives the state of an attachment, which is the verdict that everybody prints, and,
+// Check gives the state of an attachment, which is the verdict that everybody prints, and,
 // unless there is nothing left to compare, the comparison with what its ADD was asked. It
 // takes what [journal.Journal.Get] returned.
-func (a *Auditor) Audit(e *journal.Entry, err error) (State, *Report) {
+func (a *Checker) Check(e *journal.Entry, err error) (State, *Report) {
 	state, why := a.State(e, err)
 	r := &Report{Facts: []Fact{}}
 	kind, ended := stateKinds[state]
@@ -132,23 +132,26 @@ func (a *Auditor) Audit(e *journal.Entry, err error) (State, *Report) {
 	case e == nil:
 		r.blind(err, why)
 	default:
-		a.compareAsked(r, e)
+		a.compareAsked(r, e, state)
 		if state == DeviceLost && (r.Problem == nil || r.Problem.Kind == InterfaceGone) { // which went with it
 			r.Problem = &Error{DeviceGone, errors.New(why)}
 		}
-		if r.Problem != nil {
+		switch {
+		case r.Problem != nil:
 			state = kindStates[r.Problem.Kind]
+		case r.Blind != nil:
+			state = Unknown
 		}
 	}
 	return state, r
 }
 
-func (a *Auditor) compareAsked(r *Report, e *journal.Entry) {
+func (a *Checker) compareAsked(r *Report, e *journal.Entry, state State) {
 	t, err := Target(e)
 	if err != nil {
 		r.Warnings = append(r.Warnings, err.Error())
 	}
-	if t.Netns != "" {
+	if t.Netns != "" && state == Unknown { // maybe for that
 		if _, err := a.NetnsGone(t.Netns); err != nil {
 			r.leaveOut(&t, err, err.Error())
 		}

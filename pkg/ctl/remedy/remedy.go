@@ -1,0 +1,70 @@
+// Package remedy has errors for people: what is wrong, what to do about it, and the exit code that
+// it means.
+package remedy
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"unicode"
+)
+
+// The exit codes of devinfoctl and kubectl devinfo. The help of both names them too.
+const (
+	Found = 1 // something is not as it should be, or nothing was found
+	Usage = 2 // the command line is invalid
+	Blind = 3 // something could not be read, or not be done
+)
+
+// Error is one that somebody can do something about.
+type Error struct {
+	Err    error
+	Remedy string // "" = the message says it
+	Code   int    // 0 = Blind
+}
+
+func (e *Error) Error() string { return e.Err.Error() }
+func (e *Error) Unwrap() error { return e.Err }
+
+// ErrFound ends a command that has printed what is wrong: nothing more is said.
+var ErrFound = &Error{Err: errors.New("something is wrong"), Code: Found}
+
+// For is an error of what could not be read or done.
+func For(err error, remedy string) error { return &Error{Err: err, Remedy: remedy} }
+
+// Misuse is the error for an invalid command line.
+func Misuse(remedy, format string, args ...any) error {
+	return &Error{fmt.Errorf(format, args...), remedy, Usage}
+}
+
+// Report prints an error of a program, once and with its remedy, and gives the exit code. Before
+// the command line was understood an error without a remedy is cobra's.
+func Report(to io.Writer, program string, understood bool, err error) int {
+	if err == nil {
+		return 0
+	}
+	if errors.Is(err, ErrFound) {
+		return Found
+	}
+	e := new(Error)
+	if !errors.As(err, &e) && !understood {
+		e = &Error{Remedy: "see " + program + " --help", Code: Usage}
+	}
+	fmt.Fprintf(to, "%s: %v\n", program, err)
+	if e.Remedy != "" {
+		fmt.Fprintf(to, "  %s\n", Printable(e.Remedy))
+	}
+	return cmp.Or(e.Code, Blind)
+}
+
+// Printable is text that is safe for a terminal.
+func Printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, text)
+}

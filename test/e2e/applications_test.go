@@ -1,0 +1,163 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"devinfo-cni.io/test/testpmd"
+)
+
+// needsPrograms skips a test if the node lacks programs of Debian's packages.
+func needsPrograms(t *testing.T, packages map[string]string) {
+	t.Helper()
+	for path, pack := range packages {
+		if _, err := tryOnNode("", "test", "-x", path); err != nil {
+			t.Skipf("the node has no %s: apt-get install --no-install-recommends %s", path, pack)
+		}
+	}
+}
+
+const testpmdPath = "/usr/bin/dpdk-testpmd" // of dpdk-dev
+
+// exampleNetwork makes the network of an example.
+func (s *space) exampleNetwork(name string) {
+	s.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "deploy/examples", name+".yaml"))
+	if err != nil {
+		s.Fatal(err)
+	}
+	network, _, _ := strings.Cut(string(text), "\n---\n")
+	s.apply(network)
+}
+
+// application is a pod in one network whose container has the node's programs, and runs testpmd
+// by the lines of docs/applications.md after a text.
+func (s *space) application(name, network, after string) *corev1.Pod {
+	s.Helper()
+	pod := withNetworks(name, nil, network)
+	c := &pod.Spec.Containers[0]
+	c.Command = []string{"stdbuf", "-oL", "sh", "-c", block(s.T, "applications.md", "\n"+after, "sh"), "sh"}
+	c.Args = testpmd.Arguments(s.T)
+	c.Env = []corev1.EnvVar{{Name: "PATH", Value: "/usr/bin"}}
+	c.Stdin = true
+	for _, dir := range []string{"/usr", "/lib", "/lib64", "/etc/alternatives"} {
+		mount(pod, dir, dir, true)
+	}
+	return pod
+}
+
+// mount gives the first container a directory of the node.
+func mount(pod *corev1.Pod, dir, at string, readOnly bool) {
+	name := fmt.Sprintf("v%d", len(pod.Spec.Volumes))
+	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: dir}}})
+	c := &pod.Spec.Containers[0]
+	c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: at, ReadOnly: readOnly})
+}
+
+// container waits until a pod's container runs that has been started again so often.
+func (s *space) container(pod string, restarts int32) (id string) {
+	s.Helper()
+	eventually(s.T, limit, func() error {
+		p, err := cluster.client.CoreV1().Pods(s.name).Get(s.ctx, pod, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if list := p.Status.ContainerStatuses; len(list) != 1 || list[0].State.Running == nil || list[0].RestartCount != restarts {
+			return fmt.Errorf("the container of pod %s does not run: %+v", pod, list)
+		}
+		_, id, _ = strings.Cut(p.Status.ContainerStatuses[0].ContainerID, "//")
+		return nil
+	})
+	return id
+}
+
+// prompt is that of the testpmd in such a container.
+func (s *space) prompt(pod string, restarts int32) *testpmd.Prompt {
+	s.Helper()
+	s.container(pod, restarts)
+	return testpmd.Start(s.T, exec.Command("kubectl", "--kubeconfig="+cluster.kubeconfig, "-n", s.name, "attach", "-i", pod))
+}
+
+// kill ends a pod's container without any notice.
+func (s *space) kill(pod string) {
+	s.Helper()
+	onNode(s.T, "crictl", "stop", "--timeout=0", s.container(pod, 0))
+}
+
+// socketDir is the directory that the example's delegate has made for the only pod.
+func (s *space) socketDir(pod string) (dir, name string) {
+	s.Helper()
+	s.container(pod, 0)
+	sandbox, err := s.sandbox()
+	if err != nil {
+		s.Fatal(err)
+	}
+	return userspaceDir + sandbox[:12], sandbox[:12]
+}
+
+// dpdkMemif has packets between a pod of the example memif and a switch, which is a pod that
+// has the directories of all by a volume at another path. The switch is killed, and comes back.
+func dpdkMemif(t *testing.T, m *multus, _ *nodeAgent) {
+	needsPrograms(t, map[string]string{testpmdPath: "dpdk-dev"})
+	const lines = "memif;"
+	s := begin(t)
+	s.exampleNetwork("memif")
+	s.create(s.application("client", "memif", lines))
+	dir, id := s.socketDir("client")
+	s.declaring(m, "switch", map[string]any{"type": "memif", "memif": map[string]any{
+		"role": "master", "mode": "ethernet", "path": dir + "/memif-" + id + "-net1.sock",
+	}})
+	server := s.application("server", "switch", lines)
+	mount(server, userspaceDir, "/sockets", false)
+	s.create(server)
+	app, peer := s.prompt("client", 0), s.prompt("server", 0)
+	connect := func() {
+		peer.Must(t, "show port info 0", "Link status: ")
+		app.Tell("port stop 0", "port start 0")
+	}
+	connect()
+	testpmd.Burst(t, app, peer)
+	s.kill("server")
+	peer = s.prompt("server", 1)
+	connect()
+	testpmd.Burst(t, peer, app)
+}
+
+// dpdkVhostUser has packets between a pod of the example vhost-user and OVS-DPDK on the node,
+// which sends them back. The pod listens, so that OVS, which is killed, connects to it again.
+func dpdkVhostUser(t *testing.T, _ *multus, _ *nodeAgent) {
+	needsPrograms(t, map[string]string{testpmdPath: "dpdk-dev", vswitchPath: "openvswitch-switch-dpdk"})
+	s := begin(t)
+	s.exampleNetwork("vhost-user")
+	s.create(s.application("guest", "vhost-user", "vhost-user, where the switch"))
+	dir, id := s.socketDir("guest")
+	ovs := newVSwitch(t)
+	ovs.start(t)
+	ovs.vsctl(t, "add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev")
+	ovs.vsctl(t, "add-port", "br0", "pod0", "--", "set", "interface", "pod0", "type=dpdkvhostuserclient", "options:vhost-server-path="+dir+"/"+id+"-net1")
+	app := s.prompt("guest", 0)
+	for round := range 2 {
+		if round > 0 {
+			ovs.restart(t)
+		}
+		ovs.ofctl(t, "del-flows", "br0")
+		ovs.ofctl(t, "add-flow", "br0", "in_port=pod0,actions=in_port")
+		testpmd.Burst(t, app)
+		if ports := ovs.ofctl(t, "dump-ports", "br0", "pod0"); !carried.MatchString(ports) {
+			t.Errorf("OVS has counted:\n%s", ports)
+		}
+	}
+}
+
+// carried is what OVS says of a port whose packets went back to it.
+var carried = regexp.MustCompile(`(?s)rx pkts=[1-9].*tx pkts=[1-9]`)
