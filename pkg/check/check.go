@@ -7,6 +7,7 @@ package check
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/discovery"
@@ -104,7 +105,11 @@ func (r *Report) fail(err *Error) {
 }
 
 // leaveOut goes on without the network namespace.
-func (r *Report) leaveOut(t *discovery.Target, err error, why string) {
+func (r *Report) leaveOut(t *discovery.Target, err error) {
+	why := err.Error()
+	if errors.Is(err, fs.ErrPermission) {
+		why = "entering the network namespace takes root"
+	}
 	r.row(Fact{Fact: "interface", Journal: t.IfName, Source: t.Netns, Verdict: Unseen})
 	r.blind(err, "the interface in "+t.Netns+": "+why)
 	t.Netns = ""
@@ -153,7 +158,7 @@ func (a *Checker) compareAsked(r *Report, e *journal.Entry, state State) {
 	}
 	if t.Netns != "" && state == Unknown { // maybe for that
 		if _, err := a.NetnsGone(t.Netns); err != nil {
-			r.leaveOut(&t, err, err.Error())
+			r.leaveOut(&t, err)
 		}
 	}
 	a.compare(r, e, t)
