@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/publish"
 )
 
 // options are the command line.
@@ -35,6 +36,8 @@ type options struct {
 	whenMissing       string
 	namespaces        []string // none = all
 	excludeNamespaces []string
+
+	publish bool
 
 	runDir         string
 	metricsAddress string
@@ -74,6 +77,8 @@ func (o *options) add(f *pflag.FlagSet) {
 	f.StringVar(&o.whenMissing, "when-missing", "pass", "pass or refuse a container whose device information should be there and is not")
 	f.StringSliceVar(&o.namespaces, "inject-namespaces", nil, "`namespaces`, comma-separated, * for anything: pods in others are given nothing (default all)")
 	f.StringSliceVar(&o.excludeNamespaces, "inject-exclude-namespaces", nil, "`namespaces`, written in the same way, whose pods are given nothing")
+
+	f.BoolVar(&o.publish, "publish", false, "have the pods of the node say which devices they have, in the annotation "+publish.Annotation+": in a pod with a service account that may")
 
 	f.StringVar(&o.runDir, "run-dir", "/var/run/devinfo-agent", "`directory` of the agent's own, the same path on the host: the lock of the one agent of the node, and what containers mount")
 	f.StringVar(&o.metricsAddress, "metrics-address", "", "`host:port` for /healthz and /metrics, without authentication; none by default. /metrics names pods")

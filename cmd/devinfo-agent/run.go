@@ -20,6 +20,7 @@ import (
 	"devinfo-cni.io/pkg/inject"
 	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/publish"
 )
 
 const (
@@ -90,6 +91,13 @@ func (o *options) agent(log *slog.Logger) (*agent.Agent, error) {
 			StageDir: filepath.Join(o.runDir, "containers"), HostRoot: cmp.Or(o.deviceRoot, o.hostRoot),
 			WhenMissing: inject.WhenMissing(o.whenMissing), Only: o.namespaces, Except: o.excludeNamespaces,
 		}, Socket: o.nriSocket, Index: o.nriIndex}
+	}
+	if o.publish {
+		api, err := publish.InCluster()
+		if err != nil {
+			return nil, fmt.Errorf("--publish: %w", err)
+		}
+		options.Publish = api.Annotate
 	}
 	return agent.New(options), nil
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -164,6 +165,40 @@ dpdk-0   sriov-net   net1        pci    0000:03:00.6   0000:03:00.0   eth7      
 `
 	if diff := cmp.Diff(want, tool.Out.(*bytes.Buffer).String()); diff != "" || code != 0 {
 		t.Errorf("exit code %d, %s (-want +got):\n%s", code, errOut, diff)
+	}
+}
+
+// A watch begins where the list ended, the next where the last one did; and anew only if the API
+// server has forgotten that.
+func TestAWatchGoesOnWhereItWas(t *testing.T) {
+	pod, client := dpdk(), fake.NewClientset()
+	client.PrependReactor("list", "pods", func(kubetesting.Action) (bool, runtime.Object, error) {
+		return true, &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "7"}, Items: []corev1.Pod{*pod}}, nil
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	var from []string
+	client.PrependWatchReactor("pods", func(a kubetesting.Action) (bool, watch.Interface, error) {
+		from = append(from, a.(kubetesting.WatchActionImpl).ListOptions.ResourceVersion)
+		events := watch.NewFakeWithChanSize(3, false)
+		switch len(from) {
+		case 1:
+			pod.ResourceVersion = "8"
+			events.Modify(pod.DeepCopy())
+			events.Action(watch.Bookmark, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "9"}})
+		case 2:
+			events.Error(&apierrors.NewResourceExpired("too old").ErrStatus)
+		case 3:
+			cancel()
+		}
+		events.Stop()
+		return true, events, nil
+	})
+	tool, errOut := toolFor(t, client)
+	root := tool.root()
+	root.SetArgs([]string{"-w", "-o", "name"})
+	code := tool.report(root.ExecuteContext(ctx))
+	if out := tool.Out.(*bytes.Buffer).String(); code != 0 || out != "pod/dpdk-0\n" || !slices.Equal(from, []string{"7", "9", ""}) {
+		t.Errorf("exit code %d, watches from %q: %s%s", code, from, out, errOut)
 	}
 }
 

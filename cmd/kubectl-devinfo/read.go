@@ -50,7 +50,11 @@ func (t *tool) attachments(ctx context.Context, namespace string, take func([]cl
 	}
 	r := &reading{tool: t, client: client, namespace: namespace, agents: agents{tool: t}}
 	err = each(ctx, t.chosen(), func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return client.CoreV1().Pods(namespace).List(ctx, o)
+		list, err := client.CoreV1().Pods(namespace).List(ctx, o)
+		if err == nil && o.Continue == "" {
+			t.seen = list.ResourceVersion
+		}
+		return list, err
 	}, func(pod *corev1.Pod) (err error) {
 		if r.view.Pods() == t.portion {
 			err = r.take(ctx, take, true)

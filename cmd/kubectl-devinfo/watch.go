@@ -8,12 +8,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
 
 	"devinfo-cni.io/pkg/cluster"
 )
 
 // watch prints the list, and then those of each pod that has others than before, until ctx
-// ends. Where the API server ends a watch, as it does after some minutes, another begins.
+// ends. Where the API server ends a watch, as it does after some minutes, another goes on where it
+// was; only if it does not remember that any more, all pods come once more.
 func (t *tool) watch(ctx context.Context, namespace string, list []cluster.Attachment) error {
 	client, err := t.client()
 	if err != nil {
@@ -28,36 +30,53 @@ func (t *tool) watch(ctx context.Context, namespace string, list []cluster.Attac
 		return err
 	}
 	for {
-		events, err := client.CoreV1().Pods(namespace).Watch(ctx, t.chosen())
-		if err != nil {
+		options := t.chosen()
+		options.ResourceVersion, options.AllowWatchBookmarks = t.seen, true
+		events, err := client.CoreV1().Pods(namespace).Watch(ctx, options)
+		if err == nil {
+			err = t.follow(ctx, client, events, last)
+			events.Stop()
+		}
+		switch {
+		case apierrors.IsResourceExpired(err), apierrors.IsGone(err):
+			t.seen = ""
+		case err != nil:
 			return err
-		}
-		for event := range events.ResultChan() {
-			if event.Type == watch.Error {
-				return apierrors.FromObject(event.Object)
-			}
-			pod, ok := event.Object.(*corev1.Pod)
-			if !ok {
-				continue
-			}
-			name := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
-			if event.Type == watch.Deleted {
-				delete(last, name)
-				continue
-			}
-			now, err := t.ofPod(ctx, client, pod)
-			if err != nil {
-				return err
-			}
-			if len(now) > 0 && !reflect.DeepEqual(now, last[name]) {
-				if err := t.print(now); err != nil {
-					return err
-				}
-			}
-			last[name] = now
-		}
-		if ctx.Err() != nil {
+		case ctx.Err() != nil:
 			return nil
 		}
 	}
+}
+
+// follow does so with one watch, until that ends.
+func (t *tool) follow(ctx context.Context, client kubernetes.Interface, events watch.Interface, last map[types.NamespacedName][]cluster.Attachment) error {
+	for event := range events.ResultChan() {
+		if event.Type == watch.Error {
+			return apierrors.FromObject(event.Object)
+		}
+		pod, ok := event.Object.(*corev1.Pod)
+		if !ok {
+			continue
+		}
+		t.seen = pod.ResourceVersion
+		name := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
+		switch event.Type {
+		case watch.Bookmark:
+			continue
+		case watch.Deleted:
+			delete(last, name)
+			continue
+		}
+		now, err := t.ofPod(ctx, client, pod)
+		if err != nil {
+			return err
+		}
+		if len(now) > 0 && !reflect.DeepEqual(now, last[name]) {
+			if err := t.print(now); err != nil {
+				return err
+			}
+		}
+		last[name] = now
+	}
+	return nil
 }

@@ -2,8 +2,9 @@
 // settings on the node (package install), removes what dead sandboxes and older boots have
 // left, gives containers their device information (package inject), and looks at the
 // attachments for Prometheus. Each part goes on when another fails, and says what is wrong
-// with it: in the log when that changes, in /healthz and in the metrics. It asks nothing of
-// an API server.
+// with it: in the log when that changes, in /healthz and in the metrics. It asks nothing of an
+// API server; if it is told to, it has the node's pods say which devices they have (package
+// publish).
 package agent
 
 import (
@@ -23,6 +24,7 @@ import (
 	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/publish"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
@@ -34,6 +36,9 @@ type Options struct {
 	BootID     string            // of the running kernel: see journal.BootID
 
 	Injection *Injection // nil = containers are given nothing
+
+	// Publish annotates a pod; nil = pods are left alone.
+	Publish func(context.Context, publish.Pod, []publish.Network) error
 
 	CNIPath  string // directories of delegates, separated by colons
 	HostRoot string // the root directory of delegates; "" = their DEL cannot be run
@@ -54,12 +59,14 @@ const (
 	Sweep       = "sweep"       // what was left could be removed
 	Attachments = "attachments" // the attachments could be looked at
 	NRI         = "nri"         // the container runtime is connected
+	Publish     = "publish"     // pods have the annotation
 )
 
 // Agent is the agent of one node.
 type Agent struct {
 	Options
-	counters counters
+	counters  counters
+	publisher publisher
 
 	mu        sync.Mutex
 	troubles  map[string]error // of the parts; nil = it is well
@@ -89,6 +96,9 @@ func (a *Agent) Parts() []string {
 	}
 	if a.Injection != nil {
 		parts = append(parts, NRI)
+	}
+	if a.Options.Publish != nil {
+		parts = append(parts, Publish)
 	}
 	slices.Sort(parts)
 	return parts
@@ -151,6 +161,9 @@ func (a *Agent) Run(ctx context.Context) {
 	}
 	if a.Injection != nil {
 		part(a.CheckInterval, a.inject) // it returns where it could not begin
+	}
+	if a.Options.Publish != nil {
+		part(a.CheckInterval, a.publish)
 	}
 	<-ctx.Done()
 	ended := make(chan struct{})

@@ -14,6 +14,7 @@ import (
 // The table in docs/agent.md is what is exposed, with the values of its labels.
 func TestTheDocumentedMetricsAreThoseExposed(t *testing.T) {
 	r := newRig(t)
+	r.Publish = new(api).annotate
 	r.put(vf("ok", "0000:03:00.2", "eth4", "mlx5_2"))
 	a, end := r.started()
 	eventually(t, "well", func() bool { return well(a) })

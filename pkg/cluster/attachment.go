@@ -1,6 +1,7 @@
 // Package cluster tells, from pods and resource claims alone, which device is behind
-// which network interface: what Multus wrote into the network-status of a pod, and what
-// DRA drivers wrote into the status of its claims. API objects in, values out.
+// which network interface: what Multus wrote into the network-status of a pod, what the agent
+// wrote beside it, and what DRA drivers wrote into the status of its claims. API objects in,
+// values out.
 package cluster
 
 import (
@@ -27,10 +28,11 @@ type Attachment struct {
 	RDMA        string          `json:"rdma,omitempty"`       // devices, comma-joined
 	Claim       string          `json:"claim,omitempty"`      // ResourceClaim in the pod's namespace
 	Driver      string          `json:"driver,omitempty"`     // of the claim's device
-	DeviceInfo  json.RawMessage `json:"deviceInfo,omitempty"` // as the network-status has it
+	DeviceInfo  json.RawMessage `json:"deviceInfo,omitempty"` // as the network-status has it, or the agent's annotation
 	FromNode    bool            `json:"fromNode,omitempty"`   // type and device are from the node's own record
 	Problem     string          `json:"problem,omitempty"`    // why there is no more
 
+	told      bool     // the pod has the agent's annotation, so there is no more to ask of its node
 	published deviceID // of a claim whose status does not say what device it is
 }
 

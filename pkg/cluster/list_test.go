@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"devinfo-cni.io/pkg/cluster"
+	"devinfo-cni.io/pkg/publish"
 )
 
 const driver = "cni.dra.networking.x-k8s.io"
@@ -263,5 +265,30 @@ func TestTheNodeFillsInWhatTheAPILacks(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"memif net1 memif /run/m"}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// What the agent has published is as good: nobody has to ask the node, not even for a network
+// that has no device.
+func TestTheAnnotationFillsInWhatMultusLacks(t *testing.T) {
+	p := pod("shop", "memif", `[{"name": "shop/mem", "interface": "net1", "dns": {}}, {"name": "lan", "interface": "net2", "dns": {}},
+		{"name": "sriov", "interface": "net3", "dns": {}, "device-info": {"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:03:00.5"}}}]`)
+	p.Annotations[publish.Annotation] = `[{"name": "mem", "interface": "net1", "device-info": {"type": "memif", "version": "1.1.0", "memif": {"path": "/run/m"}}},
+		{"name": "lan", "interface": "net2"},
+		{"name": "sriov", "interface": "net3", "device-info": {"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:ff:00.0"}}}]`
+	all := list([]corev1.Pod{p}, nil, nil)
+	var got []string
+	for _, a := range all {
+		got = append(got, fmt.Sprint(a.Interface, " ", a.Device, " ", a.FromNode))
+	}
+	if diff := cmp.Diff([]string{"net1 /run/m true", "net2  false", "net3 0000:03:00.5 false"}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if nodes := cluster.Deviceless(all); len(nodes) != 0 {
+		t.Errorf("asks %q", nodes)
+	}
+	p.Annotations[publish.Annotation] = "{" // somebody else's
+	if nodes := cluster.Deviceless(list([]corev1.Pod{p}, nil, nil)); len(nodes) != 1 {
+		t.Errorf("asks %q", nodes)
 	}
 }

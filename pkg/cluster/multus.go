@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"devinfo-cni.io/pkg/publish"
 )
 
 // StatusAnnotation is where Multus says what networks a pod has (Network Custom Resource
@@ -15,8 +17,9 @@ const StatusAnnotation = "k8s.v1.cni.cncf.io/network-status"
 const networksAnnotation = "k8s.v1.cni.cncf.io/networks"
 
 // OfMultus returns the attachments in a pod's network-status: all networks but the default
-// one, and that too if it has a device. An annotation that cannot be read, or that is not
-// there though the pod asks for networks, becomes one attachment with a problem.
+// one, and that too if it has a device; with what the agent says of those that network-status names
+// no device of. An annotation that cannot be read, or that is not there though the pod asks for
+// networks, becomes one attachment with a problem.
 func OfMultus(pod *corev1.Pod) []Attachment {
 	blank := Attachment{Namespace: pod.Namespace, Pod: pod.Name, Node: pod.Spec.NodeName}
 	text := pod.Annotations[StatusAnnotation]
@@ -39,17 +42,36 @@ func OfMultus(pod *corev1.Pod) []Attachment {
 		blank.Problem = fmt.Sprintf("annotation %s: %v", StatusAnnotation, err)
 		return []Attachment{blank}
 	}
+	published, told := published(pod)
 	var list []Attachment
 	for _, n := range networks {
+		byNode := n.DeviceInfo == nil && published[n.Interface] != nil
+		if byNode {
+			n.DeviceInfo = published[n.Interface]
+		}
 		if n.Default && n.DeviceInfo == nil {
 			continue
 		}
 		a := blank
-		a.Network, a.Interface, a.MAC, a.IPs = n.Name, n.Interface, n.MAC, n.IPs
+		a.Network, a.Interface, a.MAC, a.IPs, a.FromNode, a.told = n.Name, n.Interface, n.MAC, n.IPs, byNode, told
 		if n.DeviceInfo != nil {
 			a.describe(n.DeviceInfo)
 		}
 		list = append(list, a)
 	}
 	return list
+}
+
+// published is the device information that the agent of the pod's node has published, by interface;
+// told is false if it has not.
+func published(pod *corev1.Pod) (by map[string]json.RawMessage, told bool) {
+	var networks []publish.Network
+	if json.Unmarshal([]byte(pod.Annotations[publish.Annotation]), &networks) != nil {
+		return nil, false
+	}
+	by = map[string]json.RawMessage{}
+	for _, n := range networks {
+		by[n.Interface] = n.DeviceInfo
+	}
+	return by, true
 }

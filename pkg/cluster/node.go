@@ -15,7 +15,8 @@ type Recorded struct {
 }
 
 // Deviceless are the nodes of attachments of which the API names no device, sorted. Multus
-// copies device information only of networks with a resourceName.
+// copies device information only of networks with a resourceName, and the agent publishes that of
+// the others only if it is told to.
 func Deviceless(list []Attachment) []string {
 	nodes := map[string]bool{}
 	for n := range list {
@@ -45,5 +46,5 @@ func Fill(list []Attachment, node string, records []Recorded) {
 }
 
 func (a *Attachment) deviceless() bool {
-	return a.Device == "" && a.Claim == "" && a.Problem == "" && a.Node != ""
+	return a.Device == "" && a.Claim == "" && a.Problem == "" && !a.told && a.Node != ""
 }

@@ -57,7 +57,7 @@ func plain(list objects) objects {
 var unordered = cmpopts.SortSlices(func(a, b any) bool { return fmt.Sprint(a) < fmt.Sprint(b) })
 
 func TestTheComponentsOfKustomizeAreValuesOfTheChart(t *testing.T) {
-	for component, values := range map[string]string{"doctor": `{agent: {doctor: true}}`, "dac-override": `{agent: {dacOverride: true}}`, "metrics": `{metrics: {enabled: true}}`} {
+	for component, values := range map[string]string{"doctor": `{agent: {doctor: true}}`, "dac-override": `{agent: {dacOverride: true}}`, "metrics": `{metrics: {enabled: true}}`, "publish": `{agent: {publish: true}}`} {
 		want := kustomizeHere(t, map[string]string{"kustomization.yaml": "resources: [../deploy/devinfo]\ncomponents: [../deploy/devinfo/components/" + component + "]\n"})
 		delete(want, "Namespace devinfo")
 		if diff := cmp.Diff(want, plain(template(t, "devinfo", values)), unordered); diff != "" {
