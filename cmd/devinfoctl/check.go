@@ -74,11 +74,21 @@ func checkCommand(t *tool) *cobra.Command {
 			}
 			err = t.check(h, list)
 			if len(args) == 0 {
-				err = cmp.Or(checkOffer(h), err)
+				err = t.worst(err, checkOffer(h))
 			}
 			return err
 		},
 	}
+}
+
+// worst is what is wrong, rather than what could not be read, which is a warning then.
+func (t *tool) worst(attachments, offer error) error {
+	e := new(remedy.Error)
+	if wrong := errors.As(offer, &e) && e.Code == remedy.Found; offer != nil && !wrong && errors.Is(attachments, remedy.ErrFound) {
+		t.warn("%v", offer)
+		return attachments
+	}
+	return cmp.Or(offer, attachments)
 }
 
 // checkOffer fails if the rules of the node's devices are invalid.

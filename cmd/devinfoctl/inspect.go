@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"text/tabwriter"
 
@@ -86,9 +87,9 @@ func (t *tool) inspect(s node.Subject) error {
 // explained adds to an error of discovery what to do about it.
 func (h *host) explained(err error) error {
 	switch {
-	case errors.Is(err, errPermission) && h.captured != "":
+	case errors.Is(err, fs.ErrPermission) && h.captured != "":
 		return remedy.For(err, "capture the host as root")
-	case errors.Is(err, errPermission):
+	case errors.Is(err, fs.ErrPermission):
 		return remedy.For(err, "run as root")
 	case errors.Is(err, link.ErrNoNetns):
 		return remedy.For(err, "devinfoctl list -o json has the network namespace of each attachment")

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -109,7 +110,7 @@ func installError(err error, dir, from string) error {
 		return remedy.For(err, "build it (make build), or name the plugin's file by --from")
 	case errors.Is(err, fs.ErrNotExist):
 		return remedy.For(err, dir+" must exist: it is where the container runtime looks for plugins")
-	case errors.Is(err, errReadOnly):
+	case errors.Is(err, syscall.EROFS):
 		return remedy.For(err, dir+" is on a file system that is mounted read-only: mount it writable, or name the runtime's other plugin directory")
 	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
 		return remedy.For(err, "run as root, or as the owner of "+dir)

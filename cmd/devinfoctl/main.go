@@ -6,7 +6,6 @@ package main
 import (
 	"context"
 	"io"
-	"io/fs"
 	"os"
 	"os/signal"
 	"syscall"
@@ -33,8 +32,3 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	err := root.ExecuteContext(ctx)
 	return remedy.Report(stderr, "devinfoctl", t.started, err)
 }
-
-var (
-	errPermission = fs.ErrPermission
-	errReadOnly   = syscall.EROFS
-)

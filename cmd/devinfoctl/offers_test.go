@@ -55,6 +55,8 @@ func TestTopologyShowsWhatIsOfferedAndWhoHasIt(t *testing.T) {
 	host := offering(t, map[string]string{state.OfferFile: anOffer, "u1.json": ofSF, "u2.json": ofBridge, "u3.json": ofMultus,
 		"/var/lib/cni/devinfo/claims/u3":                                               `{"format": 3, "namespace": "shop", "name": "dpdk", "uid": "u3", "pods": ["r"], "leases": [{"id": "pci-0000:03:00.5", "mode": "exclusive"}]}`,
 		"/var/lib/cni/devinfo/leases/device/pci-0000:03:00.5/u3 -> ../../../claims/u3": "",
+		"/var/lib/cni/devinfo/claims/u1=auxx-mlx5-5fcore-2esf-2e4":                     `{"format": 3, "namespace": "shop", "name": "sf", "uid": "u1", "part": "auxx-mlx5-5fcore-2esf-2e4", "pods": ["p"], "leases": [{"id": "auxiliary-mlx5_core.sf.4", "mode": "exclusive"}]}`,
+		"/var/lib/cni/devinfo/leases/device/auxiliary-mlx5_core.sf.4/u1=auxx-mlx5-5fcore-2esf-2e4 -> ../../../claims/u1=auxx-mlx5-5fcore-2esf-2e4": "",
 	})
 	for _, scrub := range []bool{false, true} {
 		want := []string{
@@ -63,7 +65,7 @@ func TestTopologyShowsWhatIsOfferedAndWhoHasIt(t *testing.T) {
 			"├─ 0000:03:00.5  VF 3, driver vfio-pci, representor eth7, exclusive pci-0000-03-00-5, example.com/dpdk",
 			"│  └─ held by shop/web-2, claim shop/dpdk",
 			"└─ mlx5_core.sf.4  SF 88, interface enp3s0f0s88, RDMA mlx5_7, representor en3f0pf0sf88, exclusive auxx-mlx5-5fcore-2esf-2e4",
-			"   └─ named by shop/web-0 net1 (blue), claim shop/sf: prepared",
+			"   └─ held by shop/web-0 net1 (blue), claim shop/sf: prepared",
 			"br0  bond or bridge, shared net-br0",
 			"└─ shared by shop/web-1 net1 (lan), claim shop/lan: prepared",
 		}
@@ -79,7 +81,7 @@ func TestTopologyShowsWhatIsOfferedAndWhoHasIt(t *testing.T) {
 			t.Fatalf("%+v", o)
 		}
 		if scrub { // pods and claims have other names
-			if strings.Contains(o.stdout, "shop") || strings.Count(o.stdout, ", claim ") != 3 || strings.Count(o.stdout, "held by ") != 4 || !strings.Contains(o.stdout, "has it from device plugin") {
+			if strings.Contains(o.stdout, "shop") || strings.Count(o.stdout, ", claim ") != 3 || strings.Count(o.stdout, "held by ") != 5 || !strings.Contains(o.stdout, "has it from device plugin") {
 				t.Errorf("scrubbed:\n%s", o.stdout)
 			}
 			continue
@@ -156,7 +158,14 @@ func TestCheckSaysThatTheRulesAreInvalid(t *testing.T) {
 	if o := ctl("--host", host, "topology"); o.exit != 0 || !strings.Contains(o.stderr, problem) {
 		t.Errorf("%+v", o)
 	}
-	if o := ctl("--host", offering(t, map[string]string{state.OfferFile: "{"}), "check"); o.exit != remedy.Blind {
+	torn := offering(t, map[string]string{state.OfferFile: "{"}) // whose attachments are wrong besides
+	if o := ctl("--host", torn, "check"); o.exit != remedy.Found || !strings.Contains(o.stderr, "warning: offered devices: ") {
 		t.Errorf("torn: %+v", o)
+	}
+	hostile := offering(t, map[string]string{state.OfferFile: `{"rules": "/etc/devices.yaml", "problem": "\u001b]0;x\u0007"}`})
+	for _, command := range []string{"check", "topology", "doctor"} {
+		if o := ctl("--host", hostile, command); strings.Contains(o.stdout+o.stderr, "\x1b") {
+			t.Errorf("%s writes an escape sequence: %q", command, o.stdout+o.stderr)
+		}
 	}
 }

@@ -11,6 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
+
+	"devinfo-cni.io/pkg/ctl/remedy"
 )
 
 // print prints value as -o says: by table, or as JSON or YAML of the same value.
@@ -83,5 +85,5 @@ func isTerminal(w io.Writer) bool {
 
 // warn prints to standard error what does not stop the command.
 func (t *tool) warn(format string, args ...any) {
-	fmt.Fprintf(t.stderr, "devinfoctl: warning: "+format+"\n", args...)
+	fmt.Fprintf(t.stderr, "devinfoctl: warning: %s\n", remedy.Lines(fmt.Sprintf(format, args...)))
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -157,7 +158,7 @@ func (t *tool) settings() (config.Node, error) {
 		return config.Node{}, remedy.For(fmt.Errorf("--node-config: %w", err), "name a file that exists, or leave the flag out to use the defaults")
 	}
 	node, err := config.LoadNode(path)
-	if errors.Is(err, errPermission) && t.nodeFile == "" {
+	if errors.Is(err, fs.ErrPermission) && t.nodeFile == "" {
 		t.warn("%v; the defaults are used", err)
 		return node, nil
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"slices"
 	"strings"
 
@@ -105,7 +106,7 @@ func (t *tool) paintStates(text string) string {
 // warning: the devices are still worth seeing.
 func (t *tool) held(h *host) ([]node.Attachment, error) {
 	list, err := h.Attachments()
-	if errors.Is(err, errPermission) {
+	if errors.Is(err, fs.ErrPermission) {
 		t.warn("the attachments are unknown: %v", err)
 		return nil, nil
 	} else if err != nil {
@@ -124,7 +125,7 @@ func (t *tool) held(h *host) ([]node.Attachment, error) {
 // out with a warning: the devices are still worth seeing.
 func (t *tool) offers(h *host) []state.Offered {
 	o, err := h.Offer()
-	if err != nil && !errors.Is(err, errPermission) { // which held has told of
+	if err != nil && !errors.Is(err, fs.ErrPermission) { // which held has told of
 		t.warn("%v", err)
 	}
 	if o == nil {

@@ -62,12 +62,12 @@ func node(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// onNode runs devinfoctl in the agent's pod of a node, or else in the driver's, which has the
-// node's root at /host.
+// onNode runs devinfoctl in the driver's pod of a node, which sees all of it, below /host; or else
+// in the agent's, which has what list prints, and less than the others look at.
 func (t *tool) onNode(ctx context.Context, node string, args []string, out, errOut io.Writer) error {
-	first := agentName
-	if args[0] == "offered" { // of which the driver has a record
-		first = driverName
+	first := driverName
+	if args[0] == "list" {
+		first = agentName
 	}
 	pod, err := t.agentOn(ctx, node, first)
 	if err != nil {

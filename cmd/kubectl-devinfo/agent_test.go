@@ -35,7 +35,8 @@ func TestOnlyThePodsOfTheAgentsNamespaceAreTheAgents(t *testing.T) {
 		want string // pod and command, or what the error says
 	}{
 		"another's":        {[]runtime.Object{agent("devinfo-agent", "anybody", "a"), stopped}, "doctor n1", "--agent-namespace"},
-		"the agent's":      {[]runtime.Object{agent("cni-dra-driver", "devinfo", "a"), agent("devinfo-agent", "devinfo", "b")}, "doctor n1", "devinfo/b /devinfoctl doctor"},
+		"both":             {[]runtime.Object{agent("cni-dra-driver", "devinfo", "a"), agent("devinfo-agent", "devinfo", "b")}, "doctor n1", "devinfo/a /devinfoctl --host-root /host doctor"},
+		"the agent alone":  {[]runtime.Object{agent("devinfo-agent", "devinfo", "b")}, "doctor n1", "devinfo/b /devinfoctl doctor"},
 		"as it is called":  {[]runtime.Object{agent("devinfo-agent", "net", "a")}, "doctor n1 --agent-namespace net", "net/a /devinfoctl doctor"},
 		"the driver alone": {[]runtime.Object{agent("cni-dra-driver", "cni-dra-driver", "a")}, "doctor n1", "cni-dra-driver/a /devinfoctl --host-root /host doctor"},
 		"what is offered":  {[]runtime.Object{agent("devinfo-agent", "devinfo", "a"), agent("cni-dra-driver", "cni-dra-driver", "b")}, "offered n1", "cni-dra-driver/b /devinfoctl --host-root /host offered"},
@@ -81,11 +82,12 @@ func TestNodesAreAskedForWhatTheAPILacks(t *testing.T) {
 		says    string // on stderr; "" = nothing
 		asked   int
 	}{
-		"one answers": {objects, "-A -o wide", 0, "/run/m", "note: devices of networks that the API does not name are not known of n2: no pod of devinfo-agent", 1},
-		"who":         {objects, "who /run/m --node n1", 0, "vpp-n1", "", 1},
-		"one pod":     {objects, "pod vpp-n1 -n shop", 0, "source    node", "", 1},
-		"never":       {objects, "-A --from-nodes never", 0, "-  ", "", 0},
-		"too many":    {many, "-A", 0, "vpp-n19", "note: 4 nodes with networks of which the API names no device were not asked for it: n16, n17, n18, n19;", 0},
+		"one answers":  {objects, "-A -o wide", 0, "/run/m", "note: devices of networks that the API does not name are not known of n2: no pod of devinfo-agent", 1},
+		"who":          {objects, "who /run/m --node n1", 0, "vpp-n1", "", 1},
+		"who, of some": {many, "who /run/none", 3, "", "kubectl devinfo: no pod that could be looked at has /run/none", 0},
+		"one pod":      {objects, "pod vpp-n1 -n shop", 0, "source    node", "", 1},
+		"never":        {objects, "-A --from-nodes never", 0, "-  ", "", 0},
+		"too many":     {many, "-A", 0, "vpp-n19", "note: 4 nodes with networks of which the API names no device were not asked for it: n16, n17, n18, n19;", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := newAPIServer(t, test.objects...)

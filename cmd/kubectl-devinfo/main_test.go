@@ -172,6 +172,7 @@ dpdk-0   sriov-net   net1        pci    0000:03:00.6   0000:03:00.0   eth7      
 // server has forgotten that.
 func TestAWatchGoesOnWhereItWas(t *testing.T) {
 	pod, client := dpdk(), fake.NewClientset()
+	pod.Annotations = map[string]string{cluster.StatusAnnotation: `[{"name": "b", "interface": "net1"}, {"name": "a", "interface": "net2"}]`}
 	client.PrependReactor("list", "pods", func(kubetesting.Action) (bool, runtime.Object, error) {
 		return true, &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "7"}, Items: []corev1.Pod{*pod}}, nil
 	})
@@ -183,7 +184,7 @@ func TestAWatchGoesOnWhereItWas(t *testing.T) {
 		switch len(from) {
 		case 1:
 			pod.ResourceVersion = "8"
-			events.Modify(pod.DeepCopy())
+			events.Modify(pod.DeepCopy()) // as it was
 			events.Action(watch.Bookmark, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "9"}})
 		case 2:
 			events.Error(&apierrors.NewResourceExpired("too old").ErrStatus)
@@ -195,7 +196,7 @@ func TestAWatchGoesOnWhereItWas(t *testing.T) {
 	})
 	tool, errOut := toolFor(t, client)
 	root := tool.root()
-	root.SetArgs([]string{"-w", "-o", "name"})
+	root.SetArgs([]string{"-w", "-o", "name", "--sort-by=network", "--from-nodes=never"})
 	code := tool.report(root.ExecuteContext(ctx))
 	if out := tool.Out.(*bytes.Buffer).String(); code != 0 || out != "pod/dpdk-0\n" || !slices.Equal(from, []string{"7", "9", ""}) {
 		t.Errorf("exit code %d, watches from %q: %s%s", code, from, out, errOut)
@@ -223,6 +224,19 @@ func TestTheListIsSortedAsAskedAndGivesNames(t *testing.T) {
 	} {
 		if code, stdout, stderr := run(t, fake.NewClientset(dpdk(), other), strings.Fields(args)...); code != 0 || stdout != want || stderr != "" {
 			t.Errorf("%s: exit code %d: %s%s", args, code, stdout, stderr)
+		}
+	}
+}
+
+// A name is printed once for each pod, and each has one of that name in its namespace.
+func TestNamesAreOfPods(t *testing.T) {
+	two := dpdk()
+	two.Annotations = map[string]string{cluster.StatusAnnotation: `[{"name": "b", "interface": "net1"}, {"name": "a", "interface": "net2"}, {"name": "c", "interface": "net3"}]`}
+	other := two.DeepCopy()
+	other.Namespace, other.UID = "shop", "2"
+	for _, args := range [][]string{{"-A", "-o", "name", "--from-nodes=never"}, {"-A", "-o", "name", "--sort-by=network", "--from-nodes=never"}} {
+		if code, stdout, stderr := run(t, fake.NewClientset(two, other), args...); code != 0 || stdout != "pod/dpdk-0\npod/dpdk-0\n" {
+			t.Errorf("%q: exit code %d: %s%s", args, code, stdout, stderr)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/printers"
 	"sigs.k8s.io/yaml"
 
@@ -45,12 +46,18 @@ func (t *tool) print(list []cluster.Attachment) error {
 		_, err = fmt.Fprintln(t.Out, string(bytes.TrimSpace(text)))
 		return err
 	}
-	var names []string
+	named := map[types.NamespacedName]bool{}
 	for _, a := range list {
-		names = append(names, "pod/"+a.Pod)
+		pod := types.NamespacedName{Namespace: a.Namespace, Name: a.Pod}
+		if named[pod] {
+			continue
+		}
+		named[pod] = true
+		if _, err := fmt.Fprintln(t.Out, "pod/"+a.Pod); err != nil {
+			return err
+		}
 	}
-	_, err := fmt.Fprintln(t.Out, strings.Join(slices.Compact(names), "\n"))
-	return err
+	return nil
 }
 
 // validOutput checks the values of the flags of printFlags.

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/pager"
 
 	"devinfo-cni.io/pkg/cluster"
+	"devinfo-cni.io/pkg/ctl/remedy"
 )
 
 // The bounds of what is read.
@@ -69,7 +70,7 @@ func (t *tool) attachments(ctx context.Context, namespace string, take func([]cl
 		return err
 	}
 	if r.unsliced {
-		t.note("PF, representor and RDMA device of claims are not shown: slices are read of no node if there are more than %d; --node or a pod's name chooses", slicedNodes)
+		t.note("PF, representor and RDMA device of some claims are not shown: slices are read of no node if there are more than %d, or more than %d pods; --node or a pod's name chooses", slicedNodes, t.portion)
 	}
 	return r.agents.report(ctx)
 }
@@ -179,13 +180,18 @@ func (t *tool) readable(without string, err error) error {
 	case apierrors.IsNotFound(err):
 		return nil
 	case apierrors.IsForbidden(err):
+		t.partial = true
 		fmt.Fprintf(t.ErrOut, "warning: %s: %v\n", without, err)
 		return nil
 	}
 	return err
 }
 
-func (t *tool) note(format string, args ...any) { fmt.Fprintf(t.ErrOut, "note: "+format+"\n", args...) }
+// note says why what is shown may not be all that there is.
+func (t *tool) note(format string, args ...any) {
+	t.partial = true
+	fmt.Fprintf(t.ErrOut, "note: %s\n", remedy.Printable(fmt.Sprintf(format, args...)))
+}
 
 // each lists page by page, and holds three of them at most.
 func each[T any](ctx context.Context, options metav1.ListOptions, page pager.ListPageFunc, take func(*T) error) error {

@@ -31,6 +31,7 @@ type tool struct {
 	agentNamespace string // "" = the usual ones
 	fromNodes      string // --from-nodes
 	watched        bool   // --watch
+	partial        bool   // not all could be looked at
 	seen           string // resource version of the pods, up to which they were listed or watched
 	shown          *shown // see table
 	portion        int    // see reading

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"reflect"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -72,7 +73,7 @@ func (t *tool) follow(ctx context.Context, client kubernetes.Interface, events w
 			return err
 		}
 		if len(now) > 0 && !reflect.DeepEqual(now, last[name]) {
-			if err := t.print(now); err != nil {
+			if err := t.print(slices.Clone(now)); err != nil {
 				return err
 			}
 		}

@@ -18,7 +18,7 @@ func (t *tool) whoCommand() *cobra.Command {
 		Short: "whose device it is: a PCI address, representor, RDMA or vDPA device, socket, MAC or IP",
 		Long: `Whose device it is, in all namespaces: a PCI address (that of a PF finds its VFs), a
 representor, an RDMA or vDPA device, a socket, a MAC or IP address. A PCI address says
-little without its node. Exit code 1: nobody has it.`,
+little without its node. Exit code 1: nobody has it; 3: nobody that could be looked at.`,
 		Example: "  kubectl devinfo who 03:00.5 --node n1\n  kubectl devinfo who eth4",
 		Args:    commandline.Args(1, "DEVICE"),
 		RunE:    t.who,
@@ -38,7 +38,10 @@ func (t *tool) who(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	t.allNamespaces = true // to show them
-	if len(found) == 0 {
+	switch {
+	case len(found) == 0 && t.partial:
+		return remedy.For(fmt.Errorf("no pod that could be looked at has %s", args[0]), "--node chooses a node; --from-nodes=always asks all")
+	case len(found) == 0:
 		fmt.Fprintf(t.ErrOut, "No pod has %s. A pod whose network does not use devinfo may have it without a record.\n", args[0])
 		return remedy.ErrFound
 	}

@@ -234,7 +234,7 @@ func TestWhatCannotWorkSaysWhatToDo(t *testing.T) {
 
 // A flag of the chart's that extraArgs override would leave its mounts, ports and probe behind.
 func TestExtraArgsAreNoneThatTheChartSets(t *testing.T) {
-	const all = `{kubeletRootDir: /data/kubelet, agent: {inject: false, whenMissing: refuse, namespaces: [a], excludeNamespaces: [b]%s},
+	const all = `{kubeletRootDir: /data/kubelet, agent: {inject: false, publish: true, whenMissing: refuse, namespaces: [a], excludeNamespaces: [b]%s},
 		dra: {enabled: true, devices: [{as: shared, ifNames: [a]}], allowClaimConfig: [macvlan]%s}}`
 	helpers, err := os.ReadFile(filepath.Join(chart, "templates/_helpers.tpl"))
 	if err != nil {

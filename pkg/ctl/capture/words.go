@@ -67,11 +67,11 @@ func (s *scrubber) journalEntry(data []byte) []byte {
 	return append(line(e), '\n')
 }
 
-// claimKeys are the keys of a claim's attachment that the commands read. "list" is not
-// among them: it is the configuration as executed.
+// claimKeys are the keys of a claim's attachment that the commands read. Of "list", the configuration
+// as executed, they read only whether it is there.
 var claimKeys = []string{
 	"request", "pool", "device", "node", "network", "cniVersion", "ifName", "phase", "error", "sandbox", "netns", "bootID", "infoFile", "info",
-	"tries", "delError",
+	"tries", "delError", "list", "shareID", "args",
 }
 
 // claimRecord returns what may be shown of one of cni-dra-driver's records.
@@ -91,6 +91,18 @@ func (s *scrubber) claimRecord(data []byte) []byte {
 	edit(c, "attachments", func(list []map[string]json.RawMessage) any {
 		for _, a := range list {
 			only(a, claimKeys...)
+			edit(a, "list", func(l map[string]json.RawMessage) any {
+				if l == nil {
+					return nil
+				}
+				return struct{}{}
+			})
+			edit(a, "args", func(args [][2]string) any {
+				for n, pair := range args {
+					args[n][1] = s.cniArg(pair[0], pair[1])
+				}
+				return args
+			})
 		}
 		return list
 	})
@@ -103,7 +115,7 @@ func (s *scrubber) journalClaim(data []byte) []byte {
 	if json.Unmarshal(data, &c) != nil {
 		return []byte("corrupt\n")
 	}
-	only(c, "format", "uid", "ifName", "namespace", "name", "bootID", "time", "pods", "netns", "leases")
+	only(c, "format", "uid", "part", "namespace", "name", "bootID", "time", "pods", "netns", "leases")
 	edit(c, "namespace", func(name string) any { return s.word(name, "namespace") })
 	edit(c, "name", func(name string) any { return s.word(name, "claim") })
 	edit(c, "pods", func(pods []string) any {
@@ -185,12 +197,23 @@ func edit[T any](m map[string]json.RawMessage, key string, f func(T) any) {
 func (s *scrubber) cniArgs(args string) string {
 	pairs := strings.Split(args, ";")
 	for n, pair := range pairs {
-		key, value, _ := strings.Cut(pair, "=")
-		if sort := map[string]string{"K8S_POD_NAME": "pod", "K8S_POD_NAMESPACE": "namespace", "K8S_POD_UID": "uid"}[key]; sort != "" {
-			pairs[n] = key + "=" + s.word(value, sort)
-		} else if pair != "" && key != "IgnoreUnknown" && key != "K8S_POD_INFRA_CONTAINER_ID" {
-			pairs[n] = key + "="
+		if key, value, _ := strings.Cut(pair, "="); pair != "" {
+			pairs[n] = key + "=" + s.cniArg(key, value)
 		}
 	}
 	return strings.Join(pairs, ";")
+}
+
+func (s *scrubber) cniArg(key, value string) string {
+	switch key {
+	case "K8S_POD_NAME":
+		return s.word(value, "pod")
+	case "K8S_POD_NAMESPACE":
+		return s.word(value, "namespace")
+	case "K8S_POD_UID":
+		return s.word(value, "uid")
+	case "IgnoreUnknown", "K8S_POD_INFRA_CONTAINER_ID":
+		return value
+	}
+	return ""
 }

@@ -46,6 +46,7 @@ type Facts struct {
 	Unowned     []string // device-info files, by path, that no attachment owns
 	Stale       []string // leases, by path, whose holder is gone
 	Unrecorded  []Claim  // with leases, and without a record of cni-dra-driver's
+	Unseen      int      // claims with leases, whose records cannot be seen from here
 	VFs         []VF
 	VDPAs       []VDPA
 	NodeFile    string     // why the node settings cannot be used; "" = they can

@@ -37,6 +37,9 @@ func FactsOf(n *node.Node, live *Live) (*Facts, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(unrecorded) > 0 && !n.SeesDriver() {
+		f.Unseen, unrecorded = len(unrecorded), nil
+	}
 	for _, l := range unrecorded {
 		record, _ := n.DriverRecord(l.UID)
 		f.Unrecorded = append(f.Unrecorded, Claim{

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 
 	"github.com/containernetworking/cni/pkg/invoke"
 	"golang.org/x/sys/unix"
@@ -49,9 +48,6 @@ func DefaultPlaces() Places {
 
 // ours is the type by which configurations name our plugin.
 const ours = "devinfo"
-
-// patience is for one plugin's VERSION.
-const patience = 10 * time.Second
 
 // Gather asks the node. What it cannot read is in Live.Notes. It runs VERSION of the
 // configured plugins, which touches nothing (CNI specification 1.1.0).
@@ -178,8 +174,6 @@ func (l *Live) altered(paths ...string) {
 
 // Executable asks a plugin for its versions, by VERSION, and for its build.
 func Executable(ctx context.Context, path string) Plugin {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
 	p := Plugin{Path: path}
 	if e, err := install.Examine(ctx, path); err != nil {
 		p.Problem = err.Error()

@@ -137,8 +137,14 @@ func offer(f *Facts) (list []Answer) {
 
 // sight reports what could not be checked.
 func sight(f *Facts) (list []Answer) {
+	if f.Unseen > 0 {
+		list = append(list, Answer{
+			Level: Unknown, Text: fmt.Sprintf("cni-dra-driver's records of %d claims with leases cannot be seen from here", f.Unseen),
+			Remedy: "run it on the node itself, or in cni-dra-driver's pod",
+		})
+	}
 	if f.Live == nil {
-		return nil // each check says it
+		return list // each check says it
 	}
 	for _, note := range f.Live.Notes {
 		list = append(list, Answer{Level: Unknown, Text: note.Text, Remedy: note.Remedy})

@@ -168,10 +168,19 @@ func (n *Node) EndLeases(l *ClaimLeases) error {
 	return err
 }
 
-// unrecorded is an error if cni-dra-driver has a record of a claim.
+// SeesDriver says whether the records of cni-dra-driver can be seen from here: not in the pod of
+// devinfo-agent, which has nothing of the kubelet's. That always makes the directory of its plugins.
+func (n *Node) SeesDriver() bool {
+	return n.Root != "" || n.FileThere(filepath.Dir(filepath.Dir(n.ClaimDir)))
+}
+
+// unrecorded is an error if cni-dra-driver has a record of a claim, or that cannot be told.
 func (n *Node) unrecorded(uid string) error {
 	path, there := n.DriverRecord(uid)
-	if !there {
+	switch {
+	case !n.SeesDriver():
+		return remedy.For(fmt.Errorf("claim %s: whether cni-dra-driver has a record of it cannot be told: %s is not to be seen from here", uid, n.ClaimDir), unseenRemedy)
+	case !there:
 		return nil
 	}
 	return remedy.For(fmt.Errorf("claim %s: cni-dra-driver has a record of it, %s, and ends its leases itself", uid, path),
@@ -182,9 +191,13 @@ func (n *Node) unrecorded(uid string) error {
 // one; else where it would have one.
 func (n *Node) DriverRecord(uid string) (path string, there bool) {
 	path = state.Path(n.ClaimDir, uid)
-	apart, _ := filepath.Glob(n.Path(state.Path(n.ClaimDir, uid+"=*")))
-	if !n.FileThere(path) && apart != nil {
-		path = filepath.Join(n.ClaimDir, filepath.Base(apart[0]))
+	if n.FileThere(path) { // the driver writes the others before it removes this one
+		return path, true
 	}
-	return path, n.FileThere(path)
+	if apart, _ := filepath.Glob(n.Path(state.Path(n.ClaimDir, uid+"=*"))); apart != nil {
+		return filepath.Join(n.ClaimDir, filepath.Base(apart[0])), true
+	}
+	return path, false
 }
+
+const unseenRemedy = "run it on the node itself, or in cni-dra-driver's pod; --dra-state-dir says where the records are"

@@ -52,14 +52,23 @@ func Report(to io.Writer, program string, understood bool, err error) int {
 	if !errors.As(err, &e) && !understood {
 		e = &Error{Remedy: "see " + program + " --help", Code: Usage}
 	}
-	fmt.Fprintf(to, "%s: %v\n", program, err)
+	fmt.Fprintf(to, "%s: %s\n", program, Lines(err.Error()))
 	if e.Remedy != "" {
 		fmt.Fprintf(to, "  %s\n", Printable(e.Remedy))
 	}
 	return cmp.Or(e.Code, Blind)
 }
 
-// Printable is text that is safe for a terminal.
+// Lines are lines of text that is safe for a terminal.
+func Lines(text string) string {
+	lines := strings.Split(text, "\n")
+	for n := range lines {
+		lines[n] = Printable(lines[n])
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Printable is text, of one line, that is safe for a terminal.
 func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
