@@ -113,7 +113,8 @@ demo: ## the main job on this machine's network card, then other devices
 	@$(BIN)/demo -bin $(BIN)
 
 # lint vets, with all that is imported, which takes as long as to compile it.
-GO_TEST := go test -count=1 -timeout 60m -vet=off -json
+# Tests wait for processes as much as they compute: three packages at a time on two processors.
+GO_TEST := go test -count=1 -timeout 60m -vet=off -json -p $(shell expr $$(nproc) + 1)
 
 test: build peers ## the tests; DEVINFO_NETNS=must makes those fail that lack namespaces
 	@{ $(GO_TEST) $(PACKAGES) || true; for module in $(MODULES); do (cd $$module; $(GO_TEST) ./... || true); done; } | go run ./test/report
@@ -134,6 +135,7 @@ crash: peers ## the plugin killed, its disk failing, and others at work, at ever
 # what everybody may read.
 GOSEC_NOT := G104,G304
 
+lint: export GOGC := 400
 lint: ## gofmt, vet, staticcheck, gosec, the modules; shellcheck and govulncheck where they can be had
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "gofmt -w" $$unformatted; exit 1; fi
 	go vet -tags vm,e2e,grpcnotrace $(PACKAGES)

@@ -147,8 +147,12 @@ func TestAnAgentThatIsKilledAtAnyStepLeavesNothingOwed(t *testing.T) {
 	}
 	turns := make(chan struct{}, 8) // they mostly wait, for the disk and for each other's processes
 	var all sync.WaitGroup
+	stride := 1
+	if os.Geteuid() != 0 { // whose agent does the same: some of the steps
+		stride = 5
+	}
 	for name, after := range afterwards {
-		for step := 1; step <= steps; step++ {
+		for step := 1; step <= steps; step += stride {
 			turns <- struct{}{}
 			all.Go(func() {
 				defer func() { <-turns }()

@@ -101,7 +101,7 @@ func TestAnOlderBuildIsReplaced(t *testing.T) {
 	module := filepath.Dir(source)
 	write(t, filepath.Join(module, "go.mod"), "module devinfo-cni.io/cmd/devinfo\n\ngo 1.24\n", 0o644)
 	cmd := exec.Command("go", "build", "-o", old, ".")
-	cmd.Dir, cmd.Env = module, append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-mod=mod")
+	cmd.Dir, cmd.Env = module, append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-mod=mod -trimpath")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

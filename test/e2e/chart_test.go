@@ -36,6 +36,7 @@ func TestWithTheChart(t *testing.T) {
 		{"ThePluginAndItsSettingsAreOnTheNode", installed},
 		{"ContainersHaveFilesVariablesAndNodes", injected},
 		{"KubectlDevinfoShowsPodsAndNodes", kubectlDevinfo},
+		{"PodsSayWhatTheirNetworksHave", podsSay},
 		{"AnUpgradeRefusesAndARollbackDoesNot", rolledBack},
 		{"TheSameReleaseHasTheDriver", withDriver},
 		{"TheAgentIsRemovedAsDocumented", removed},
