@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -97,25 +98,38 @@ func (a *API) Annotate(ctx context.Context, pod Pod, networks []Network) error {
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
-	switch said := message(response.Status, body); response.StatusCode {
+	said, fields := message(response.Status, body)
+	switch response.StatusCode {
 	case http.StatusOK:
 		return err
 	case http.StatusNotFound, http.StatusConflict:
 		return fmt.Errorf("%w: %s", ErrGone, said)
+	case http.StatusUnprocessableEntity:
+		if slices.Contains(fields, "metadata.uid") { // it is another pod's
+			return fmt.Errorf("%w: %s", ErrGone, said)
+		}
+		return fmt.Errorf("pod %s/%s: %w: %s", pod.Namespace, pod.Name, ErrRefused, said)
 	case http.StatusUnauthorized, http.StatusForbidden:
 		return fmt.Errorf("%s: install the chart with agent.publish=true, or the component publish, which gives the agent the right", said)
-	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
+	case http.StatusBadRequest, http.StatusRequestEntityTooLarge:
 		return fmt.Errorf("pod %s/%s: %w: %s", pod.Namespace, pod.Name, ErrRefused, said)
 	default:
 		return fmt.Errorf("annotate pod %s/%s: %s", pod.Namespace, pod.Name, said)
 	}
 }
 
-// message is that of the API server's answer, a Status, else the HTTP status.
-func message(status string, body []byte) string {
-	var said struct{ Message string }
-	if json.Unmarshal(body, &said) != nil || said.Message == "" {
-		return "the API server says " + status
+// message is that of the API server's answer, a Status, else the HTTP status; fields are those of
+// the pod that it does not take.
+func message(status string, body []byte) (text string, fields []string) {
+	var said struct {
+		Message string
+		Details struct{ Causes []struct{ Field string } }
 	}
-	return said.Message
+	if json.Unmarshal(body, &said) != nil || said.Message == "" {
+		return "the API server says " + status, nil
+	}
+	for _, cause := range said.Details.Causes {
+		fields = append(fields, cause.Field)
+	}
+	return said.Message, fields
 }

@@ -17,6 +17,7 @@ import (
 type server struct {
 	status     int
 	message    string
+	field      string // that it does not take
 	path, body string
 	headers    http.Header
 	requests   int
@@ -27,7 +28,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.path, s.body, s.headers = r.Method+" "+r.URL.String(), string(body), r.Header
 	s.requests++
 	w.WriteHeader(s.status)
-	_ = json.NewEncoder(w).Encode(map[string]string{"kind": "Status", "message": s.message})
+	_ = json.NewEncoder(w).Encode(map[string]any{"kind": "Status", "message": s.message, "details": map[string]any{"causes": []any{map[string]string{"field": s.field}}}})
 }
 
 func (s *server) open(t *testing.T) (a *API, dir string) {
@@ -87,6 +88,14 @@ func TestWhatTheAPIServerSaysIsTold(t *testing.T) {
 		if err == nil || errors.Is(err, ErrGone) != (want.is == ErrGone) || errors.Is(err, ErrRefused) != (want.is == ErrRefused) || !strings.Contains(err.Error(), want.says) {
 			t.Errorf("%d: %v", status, err)
 		}
+	}
+}
+
+func TestTheUIDOfAnotherPodIsNotTaken(t *testing.T) {
+	s := &server{status: 422, message: "field is immutable", field: "metadata.uid"}
+	a, _ := s.open(t)
+	if err := a.Annotate(t.Context(), web, nil); !errors.Is(err, ErrGone) {
+		t.Error(err)
 	}
 }
 

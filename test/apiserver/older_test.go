@@ -35,12 +35,12 @@ func (p *controlPlane) numbered(t *testing.T) {
 	t.Helper()
 	agent := p.agent(t)
 	var dropped *resourceslice.DroppedFieldsError
-	if err := publish(t, agent, dra.Shared(0)); !errors.As(err, &dropped) {
+	if err := offer(t, agent, dra.Shared(0)); !errors.As(err, &dropped) {
 		t.Errorf("the shared device: %v", err)
 	}
 	published(t, agent)
 	devices := dra.Numbered(0)
-	if err := publish(t, agent, devices); err != nil {
+	if err := offer(t, agent, devices); err != nil {
 		t.Fatal(err)
 	}
 	difftest.Equal(t, published(t, agent), devices)
@@ -88,7 +88,7 @@ func TestDevicesAreSharedBefore136WhereThatIsEnabled(t *testing.T) {
 				t.Fatal(err)
 			}
 			agent := p.agent(t)
-			if err := publish(t, agent, dra.Shared(500)); err != nil {
+			if err := offer(t, agent, dra.Shared(500)); err != nil {
 				t.Fatal(err)
 			}
 			difftest.Equal(t, published(t, agent), dra.Shared(500))
