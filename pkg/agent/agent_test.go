@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -237,7 +238,20 @@ func TestUninstallStopsAtAttachments(t *testing.T) {
 func TestOneAgentOfANodeWorksAtATime(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	release, err := agent.Alone(t.Context(), dir, log)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	anybody, err := os.Open(dir) // whoever may read a directory can lock it
+	if err == nil {
+		err = syscall.Flock(int(anybody.Fd()), syscall.LOCK_EX)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer anybody.Close()
+	first, cancelFirst := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancelFirst()
+	release, err := agent.Alone(first, dir, log)
 	if err != nil {
 		t.Fatal(err)
 	}

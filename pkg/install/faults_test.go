@@ -101,6 +101,21 @@ func TestInstallersAtOnceLeaveAWholePlugin(t *testing.T) {
 	holds(t, dir, versions[1])
 }
 
+// The directory is for all to read, and who can read a directory can lock it.
+func TestOrdinaryUsersDoNotHoldUpInstallers(t *testing.T) {
+	p := keeper(t, built(t, "v1.2.0"))
+	anybody, err := os.Open(p.Dir)
+	must(t, err)
+	defer anybody.Close()
+	must(t, syscall.Flock(int(anybody.Fd()), syscall.LOCK_EX))
+	keep(t, p, install.Installed)
+	_, err = p.Remove(t.Context())
+	must(t, err)
+	if left := listing(t, p.Dir); len(left) != 0 {
+		t.Errorf("left: %q", left)
+	}
+}
+
 const selinux = "security.selinux"
 
 // labelled gives a directory a label, as a node with SELinux has it. Without SELinux in
