@@ -90,12 +90,23 @@ func networkOf(name, cniVersion string, raws []json.RawMessage) (*libcni.Network
 	return list, nil
 }
 
-// delDelegates runs the DEL of an entry's delegates, all of them whatever fails.
+// delDelegates runs the DEL of an entry's delegates, all of them whatever fails. Of a device that
+// somebody else has by now they must not take anything away: they are told of no network
+// namespace, or are not run if no ADD is on record, for it was refused.
 func (c *call) delDelegates(e *journal.Entry) (errs []error) {
 	if len(e.Delegates) == 0 {
 		return nil
 	}
-	n, err := c.delegates(e)
+	of, held := *e, new(journal.HeldError)
+	switch err := c.othersDevice(e); {
+	case err != nil && c.unrecorded:
+		c.log.Warn("the delegates' DEL is not run", "error", err)
+		return nil
+	case errors.As(err, &held) && held.Holder.Netns == "": // sriov-cni's lock may be our own by another path
+		c.log.Warn("the delegates are told of no network namespace", "error", err) // it was gone, or a DEL was killed
+		of.Netns = ""
+	}
+	n, err := c.delegates(&of)
 	if err != nil {
 		return []error{err}
 	}
