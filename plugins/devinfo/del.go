@@ -61,7 +61,7 @@ func (c *call) addNamed(e *journal.Entry) error {
 		return nil
 	}
 	return c.Journal.Alone(func() error {
-		ours, err := c.mayRemove(name)
+		ours, err := c.mayRemove(journal.OfFile, name)
 		if err == nil && ours {
 			err = c.removeFile(c.Node.DeviceInfoDir, name)
 		}

@@ -39,7 +39,7 @@ func (c *call) undo(e *journal.Entry, file func() error) error {
 		if e.File == "" {
 			return err
 		}
-		ours, unknown := c.mayRemove(e.File)
+		ours, unknown := c.mayRemove(journal.OfFile, e.File)
 		if unknown == nil && ours {
 			unknown = file()
 		}
@@ -74,21 +74,21 @@ func (c *call) passOver(errs []error) []error {
 	})
 }
 
-// mayRemove reports whether a device-info file is this attachment's: it has a lease of the
-// file, or nobody has and the file is not named after another container.
-func (c *call) mayRemove(file string) (bool, error) {
-	if c.Journal.Holds(c.key, journal.OfFile, file) {
+// mayRemove reports whether a device-info file or a CDI spec is this attachment's: it has a lease
+// of it, or nobody has and a file is not named after another container.
+func (c *call) mayRemove(kind journal.Kind, name string) (bool, error) {
+	if c.Journal.Holds(c.key, kind, name) {
 		return true, nil
 	}
-	owner, err := c.Journal.Owner(journal.OfFile, file)
+	owner, err := c.Journal.Owner(kind, name)
 	switch {
 	case err != nil:
 		return false, err
 	case owner != nil:
-		c.log.Warn("left alone: the file is another attachment's", "file", file, "owner", owner.String())
+		c.log.Warn("left alone: the "+kind.String()+" is another attachment's", "file", name, "owner", owner.String())
 		return false, nil
-	case c.foreign(file):
-		c.log.Warn("left alone: the file is named after another container", "file", file)
+	case kind == journal.OfFile && c.foreign(name):
+		c.log.Warn("left alone: the file is named after another container", "file", name)
 		return false, nil
 	}
 	return true, nil
