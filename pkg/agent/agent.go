@@ -205,7 +205,8 @@ func every(ctx context.Context, pause time.Duration, f func(context.Context)) {
 	}
 }
 
-// A pace spreads long work: what has taken 20 ms rests for three times as long.
+// A pace spreads long work: what has taken 20 ms rests for three times as long, but
+// at most 100 ms.
 type pace struct{ began time.Time }
 
 func (p *pace) rest(ctx context.Context) {
