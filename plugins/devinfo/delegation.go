@@ -53,16 +53,23 @@ func (c *call) begin() error {
 }
 
 // delegates are those of an entry.
-func (c *call) delegates(e *journal.Entry) (*cniexec.Network, error) {
+func (p *Plugin) delegates(e *journal.Entry, cniPath string) (*cniexec.Network, error) {
+	list := &libcni.NetworkConfigList{Name: e.Network, CNIVersion: cmp.Or(e.CNIVersion, "0.1.0")}
+	for n, raw := range e.Delegates {
+		plugin, err := libcni.NetworkPluginConfFromBytes(raw)
+		if err != nil {
+			return nil, fail(codeConfig, fmt.Errorf("delegates[%d]: %w", n, err), "correct this plugin configuration")
+		}
+		list.Plugins = append(list.Plugins, plugin)
+	}
 	args, _ := pod.ParseArgs(e.Args) // ADD has refused them, DEL has warned, if they cannot be read
 	rt := &libcni.RuntimeConf{ContainerID: e.ContainerID, NetNS: e.Netns, IfName: e.IfName, Args: args, CapabilityArgs: map[string]any{}}
 	for key, value := range e.CapabilityArgs {
 		rt.CapabilityArgs[key] = value
 	}
-	list, err := networkOf(e.Network, e.CNIVersion, e.Delegates)
 	return &cniexec.Network{
-		List: list, Runtime: rt, Dirs: filepath.SplitList(c.cniPath), Exec: c.exec(e), Cache: c.Journal.Cache(e.Key),
-	}, err
+		List: list, Runtime: rt, Dirs: filepath.SplitList(cniPath), Exec: p.exec(e), Cache: p.Journal.Cache(e.Key),
+	}, nil
 }
 
 // network are the delegates of a configuration, for verbs that are about no attachment.
@@ -71,23 +78,7 @@ func (p *Plugin) network(cfg *config.Config, cniPath string) (*cniexec.Network, 
 	if err != nil {
 		return nil, err
 	}
-	list, err := networkOf(cfg.Name, cfg.CNIVersion, raws)
-	return &cniexec.Network{
-		List: list, Runtime: &libcni.RuntimeConf{}, Dirs: filepath.SplitList(cniPath), Exec: p.exec(nil),
-		Cache: p.Journal.Cache(journal.Key{Network: cfg.Name}),
-	}, err
-}
-
-func networkOf(name, cniVersion string, raws []json.RawMessage) (*libcni.NetworkConfigList, error) {
-	list := &libcni.NetworkConfigList{Name: name, CNIVersion: cmp.Or(cniVersion, "0.1.0")}
-	for n, raw := range raws {
-		plugin, err := libcni.NetworkPluginConfFromBytes(raw)
-		if err != nil {
-			return nil, fail(codeConfig, fmt.Errorf("delegates[%d]: %w", n, err), "correct this plugin configuration")
-		}
-		list.Plugins = append(list.Plugins, plugin)
-	}
-	return list, nil
+	return p.delegates(&journal.Entry{Key: journal.Key{Network: cfg.Name}, CNIVersion: cfg.CNIVersion, Delegates: raws}, cniPath)
 }
 
 // delDelegates runs the DEL of an entry's delegates, all of them whatever fails. Of a device that
@@ -106,7 +97,7 @@ func (c *call) delDelegates(e *journal.Entry) (errs []error) {
 		c.log.Warn("the delegates are told of no network namespace", "error", err) // it was gone, or a DEL was killed
 		of.Netns = ""
 	}
-	n, err := c.delegates(&of)
+	n, err := c.delegates(&of, c.cniPath)
 	if err != nil {
 		return []error{err}
 	}
@@ -122,7 +113,7 @@ func (c *call) checkDelegates(e *journal.Entry) error {
 	if len(e.Delegates) == 0 {
 		return nil
 	}
-	n, err := c.delegates(e)
+	n, err := c.delegates(e, c.cniPath)
 	if err != nil {
 		return err
 	}
