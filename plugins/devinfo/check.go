@@ -13,14 +13,7 @@ import (
 // the file, the device's identity, the interface. Optional facts that have changed
 // are warnings.
 func (p *Plugin) Check(args *Args) error {
-	cfg, err := p.parse(args)
-	if err != nil {
-		return err
-	}
-	if err := p.strict(cfg); err != nil {
-		return err
-	}
-	c, err := p.open(cfg, args)
+	c, err := p.openStrict(args)
 	if err != nil {
 		return err
 	}

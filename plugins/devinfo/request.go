@@ -30,14 +30,7 @@ type request struct {
 
 // request reads what an ADD is asked to do, and refuses what it can.
 func (p *Plugin) request(args *Args) (*request, error) {
-	cfg, err := p.parse(args)
-	if err != nil {
-		return nil, err
-	}
-	if err := p.strict(cfg); err != nil {
-		return nil, err
-	}
-	c, err := p.open(cfg, args)
+	c, err := p.openStrict(args)
 	if err != nil {
 		return nil, err
 	}
