@@ -56,7 +56,7 @@ func (r *request) runDelegates(back *wayBack, before past) (ran, past, error) {
 // early is the device information that is known before the delegates have made the
 // interface; nil when that is not enough for a file, or there is to be none.
 func (r *request) early(before past) (*devinfo.Info, error) {
-	target := r.target(before, r.prev)
+	target := r.target(r.declared, before.source, r.prev)
 	target.Netns = ""
 	known, err := r.Finder.Find(target)
 	if err != nil || r.name == "" {
