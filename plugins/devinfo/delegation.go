@@ -32,11 +32,6 @@ func (p *Plugin) exec(e *journal.Entry) *cniexec.Exec {
 	return &cniexec.Exec{Root: p.Root, Limit: delegateLimit, Inherit: e.Locked(), Stderr: os.Stderr}
 }
 
-// findDelegate gives the path of a delegate, which is in CNI_PATH.
-func (c *call) findDelegate(delegate string) (string, error) {
-	return c.exec(nil).FindInPath(delegate, filepath.SplitList(c.cniPath))
-}
-
 // listen begins to take signals, once, and only when there are children to wait for: it
 // takes a tenth of the time of a chained ADD.
 func (p *Plugin) listen() {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"devinfo-cni.io/devinfo"
@@ -129,7 +130,7 @@ func (c *call) runnable(n int) error {
 	if problem := c.cfg.DelegateProblem(n); problem != nil {
 		return problem
 	}
-	if _, err := c.findDelegate(c.cfg.Delegates[n].Type); err != nil {
+	if _, err := c.exec(nil).FindInPath(c.cfg.Delegates[n].Type, filepath.SplitList(c.cniPath)); err != nil {
 		return fail(codeConfig, fmt.Errorf("delegates[%d]: %w", n, err), "install the plugin in a directory of CNI_PATH")
 	}
 	return nil
