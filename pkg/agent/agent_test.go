@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -20,6 +19,7 @@ import (
 	"devinfo-cni.io/pkg/agent"
 	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/private/privatetest"
 )
 
 func contextOf(t testing.TB) (context.Context, context.CancelFunc) {
@@ -241,14 +241,7 @@ func TestOneAgentOfANodeWorksAtATime(t *testing.T) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	anybody, err := os.Open(dir) // whoever may read a directory can lock it
-	if err == nil {
-		err = syscall.Flock(int(anybody.Fd()), syscall.LOCK_EX)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer anybody.Close()
+	privatetest.Lock(t, dir) // as whoever may read a directory can
 	first, cancelFirst := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancelFirst()
 	release, err := agent.Alone(first, dir, log)

@@ -104,12 +104,9 @@ func TestInstallersAtOnceLeaveAWholePlugin(t *testing.T) {
 // The directory is for all to read, and who can read a directory can lock it.
 func TestOrdinaryUsersDoNotHoldUpInstallers(t *testing.T) {
 	p := keeper(t, built(t, "v1.2.0"))
-	anybody, err := os.Open(p.Dir)
-	must(t, err)
-	defer anybody.Close()
-	must(t, syscall.Flock(int(anybody.Fd()), syscall.LOCK_EX))
+	privatetest.Lock(t, p.Dir)
 	keep(t, p, install.Installed)
-	_, err = p.Remove(t.Context())
+	_, err := p.Remove(t.Context())
 	must(t, err)
 	if left := listing(t, p.Dir); len(left) != 0 {
 		t.Errorf("left: %q", left)
