@@ -3,7 +3,6 @@ package plugin
 import (
 	"encoding/json"
 	"errors"
-	"slices"
 	"syscall"
 
 	"devinfo-cni.io/devinfo/store"
@@ -33,7 +32,7 @@ func (r *request) goBack(back *wayBack) error {
 // the device-info file by the function given, and then the leases and the entry itself. What
 // is gone already is success. Nothing stops the rest, but after a failure the entry stays.
 func (c *call) undo(e *journal.Entry, file func() error) error {
-	errs := c.passOver(c.delDelegates(e))
+	errs := c.delDelegates(e)
 	files := func() error {
 		err := c.removeSpec(e.CDI)
 		if e.File == "" {
@@ -60,18 +59,6 @@ func unlessName(err error) error {
 		return nil
 	}
 	return err
-}
-
-// passOver drops the errors of delegates that cannot be run if no ADD is on record: it
-// failed because of them, and undid the rest.
-func (c *call) passOver(errs []error) []error {
-	return slices.DeleteFunc(errs, func(err error) bool {
-		pass := c.unrecorded && err != nil && unfit(err)
-		if pass {
-			c.log.Warn("DEL of a delegate not run", "error", err)
-		}
-		return pass
-	})
 }
 
 // mayRemove reports whether a device-info file or a CDI spec is this attachment's: it has a lease
