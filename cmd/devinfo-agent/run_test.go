@@ -279,7 +279,7 @@ func TestAnUninstallDoesNotWaitForEver(t *testing.T) {
 	cancel() // as SIGTERM does
 	o := options{runDir: n.at("run"), uninstall: true, cniBinDir: n.at("bin"), nodeConfig: n.at("etc/node.json")}
 	err := run(ctx, &o, commandline.Logger(o.logFormat, o.verbosity))
-	if err == nil || !strings.Contains(err.Error(), "--uninstall: another devinfo-agent runs on this node: it has "+n.at("run")+" locked: delete its DaemonSet first") {
+	if err == nil || !strings.Contains(err.Error(), "--uninstall: another devinfo-agent runs on this node: it has "+n.at("run/lock")+" locked: delete its DaemonSet first") {
 		t.Errorf("got %v", err)
 	}
 }

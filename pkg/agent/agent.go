@@ -133,16 +133,19 @@ func (a *Agent) report(part string, err error) {
 	}
 }
 
-// grace is for what runs when the agent is to end. A DEL that takes longer goes on without
-// us: the journal knows of it.
-const grace = 500 * time.Millisecond
+// For what runs when the agent is to end. A delegate's DEL would die with our container, which
+// Kubernetes gives 30 s; one that takes longer the next sweep runs again.
+const (
+	grace      = 500 * time.Millisecond
+	sweepGrace = 25 * time.Second
+)
 
 // Run keeps, sweeps, looks and injects until ctx ends.
 func (a *Agent) Run(ctx context.Context) {
-	var parts sync.WaitGroup
+	var parts, sweeps sync.WaitGroup
 	settled := make(chan struct{}) // all others go by the settings
-	part := func(pause time.Duration, f func(context.Context)) {
-		parts.Go(func() {
+	part := func(of *sync.WaitGroup, pause time.Duration, f func(context.Context)) {
+		of.Go(func() {
 			select {
 			case <-settled:
 				every(ctx, pause, f)
@@ -154,27 +157,40 @@ func (a *Agent) Run(ctx context.Context) {
 		a.keep(ctx)
 		close(settled)
 	})
-	part(a.CheckInterval, a.keep)
-	part(a.LookInterval, a.look)
+	part(&parts, a.CheckInterval, a.keep)
+	part(&parts, a.LookInterval, a.look)
 	if a.SweepInterval > 0 {
-		part(a.SweepInterval, a.sweep)
+		part(&sweeps, a.SweepInterval, a.sweep)
 	}
 	if a.Injection != nil {
-		part(a.CheckInterval, a.inject) // it returns where it could not begin
+		part(&parts, a.CheckInterval, a.inject) // it returns where it could not begin
 	}
 	if a.Options.Publish != nil {
-		part(a.CheckInterval, a.publish)
+		part(&parts, a.CheckInterval, a.publish)
 	}
 	<-ctx.Done()
+	limit := grace
+	if a.HostRoot != "" {
+		limit = sweepGrace
+	}
+	swept := within(limit, &sweeps)
+	if !within(grace, &parts) || !swept {
+		a.Log.Warn("ended while something runs: the next agent does it again")
+	}
+}
+
+// within waits for a group, and says whether it has ended.
+func within(limit time.Duration, group *sync.WaitGroup) bool {
 	ended := make(chan struct{})
 	go func() {
-		parts.Wait()
+		group.Wait()
 		close(ended)
 	}()
 	select {
 	case <-ended:
-	case <-time.After(grace):
-		a.Log.Warn("ended while something runs; it is finished without the agent")
+		return true
+	case <-time.After(limit):
+		return false
 	}
 }
 
@@ -189,7 +205,8 @@ func every(ctx context.Context, pause time.Duration, f func(context.Context)) {
 	}
 }
 
-// A pace spreads long work: what has taken 20 ms rests for three times as long.
+// A pace spreads long work: what has taken 20 ms rests for three times as long, but
+// at most 100 ms.
 type pace struct{ began time.Time }
 
 func (p *pace) rest(ctx context.Context) {
@@ -231,7 +248,7 @@ func (a *Agent) checker() (config.Node, *check.Checker, error) {
 	}
 	kernel := link.NewKernel(sys.Files())
 	return node, &check.Checker{
-		Finder: &discovery.Finder{Sys: sys, Interfaces: kernel, Switches: discovery.Remember(kernel)},
+		Finder: &discovery.Finder{Sys: sys, Interfaces: kernel, Switches: kernel},
 		Dir:    func(path string) *store.Dir { return store.Open(path) }, NetnsGone: link.NetnsGone, BootID: a.BootID,
 	}, nil
 }

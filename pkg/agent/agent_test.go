@@ -19,6 +19,7 @@ import (
 	"devinfo-cni.io/pkg/agent"
 	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/private/privatetest"
 )
 
 func contextOf(t testing.TB) (context.Context, context.CancelFunc) {
@@ -166,7 +167,7 @@ func TestAttachmentsAreNamedAndCounted(t *testing.T) {
 func TestASweepLeavesDelegatesThatItCannotRun(t *testing.T) {
 	r := newRig(t)
 	calls := filepath.Join(r.dir, "calls")
-	r.must(os.WriteFile(filepath.Join(r.dir, "bin/bridge"), []byte("#!/bin/sh\necho $CNI_COMMAND $CNI_CONTAINERID >>"+calls+"\n"), 0o755))
+	r.must(os.WriteFile(filepath.Join(r.dir, "bin/bridge"), []byte("#!/bin/sh\ntouch "+calls+"; sleep 1; echo $CNI_COMMAND $CNI_CONTAINERID >>"+calls+"\n"), 0o755))
 	r.put(vf("alive", "0000:03:00.2", "", ""))
 	dead := vf("dead", "0000:03:00.3", "", "")
 	dead.Netns = r.noNetns()
@@ -196,9 +197,9 @@ func TestASweepLeavesDelegatesThatItCannotRun(t *testing.T) {
 	}
 
 	r.HostRoot = "/"
-	a, end = r.started()
-	eventually(t, "swept", func() bool { return metrics(t, a)[`devinfo_swept_total{what="attachment"}`] == 1 })
-	end()
+	_, end = r.started()
+	eventually(t, "a delegate runs", func() bool { _, err := os.Stat(calls); return err == nil })
+	end() // in a container it would die with the agent
 	if called, err := os.ReadFile(calls); string(called) != "DEL delegating\n" || !slices.Equal(r.left(), []string{"alive"}) {
 		t.Errorf("%q, %v, left %q", called, err, r.left())
 	}
@@ -237,7 +238,13 @@ func TestUninstallStopsAtAttachments(t *testing.T) {
 func TestOneAgentOfANodeWorksAtATime(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	release, err := agent.Alone(t.Context(), dir, log)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	privatetest.Lock(t, dir) // as whoever may read a directory can
+	first, cancelFirst := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancelFirst()
+	release, err := agent.Alone(first, dir, log)
 	if err != nil {
 		t.Fatal(err)
 	}

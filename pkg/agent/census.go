@@ -12,6 +12,7 @@ import (
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/check"
+	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/sysfs"
@@ -108,6 +109,7 @@ func (a *Agent) take(ctx context.Context) (census, error) {
 	if err != nil {
 		return c, err
 	}
+	checker.Finder.Switches = discovery.Remember(checker.Finder.Switches)
 	j := journal.Open(node.StateDir, a.BootID)
 	keys, err := j.All()
 	if err != nil {

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
-	"syscall"
-	"time"
+	"path/filepath"
+
+	"devinfo-cni.io/pkg/private"
 )
 
 // ErrNotAlone is the error, to be matched by errors.Is, that another agent runs on the node.
@@ -22,28 +24,14 @@ func Alone(ctx context.Context, dir string, log *slog.Logger) (release func(), e
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.Open(dir) // nothing has to be made in it, be the disk full
-	if err != nil {
-		return nil, err
+	path, busy := filepath.Join(dir, "lock"), new(private.BusyError)
+	lock, err := private.LockFile(ctx, path, 0)
+	if errors.As(err, &busy) {
+		log.Info("waiting", "error", ErrNotAlone, "lock", path)
+		lock, err = private.LockFile(ctx, path, math.MaxInt64)
 	}
-	const pause = 200 * time.Millisecond
-	for waiting := false; ; waiting = true {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		switch {
-		case err == nil:
-			return func() { f.Close() }, nil
-		case errors.Is(err, syscall.EINTR):
-		case !errors.Is(err, syscall.EWOULDBLOCK):
-			f.Close()
-			return nil, fmt.Errorf("lock %s: %w", dir, err)
-		case !waiting:
-			log.Info("waiting", "error", ErrNotAlone, "lock", dir)
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			f.Close()
-			return nil, fmt.Errorf("%w: it has %s locked", ErrNotAlone, dir)
-		}
+	if errors.As(err, &busy) {
+		err = fmt.Errorf("%w: it has %s locked", ErrNotAlone, path)
 	}
+	return func() { private.Unlock(lock) }, err
 }

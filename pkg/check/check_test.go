@@ -248,6 +248,10 @@ func TestANetnsOfWhichNothingIsKnownIsNotGone(t *testing.T) {
 	if r := a.Compare(e, target); r.Problem == nil || r.Problem.Kind != check.ContainerGone { // the kernel says that there is none
 		t.Errorf("to enter it: %+v", r.Problem)
 	}
+	e.Complete, e.File, e.Wrote = false, "net1", true // an ADD that runs, and is about to write it
+	if state, r := a.Check(e, nil); state != check.Adding || r.Err() != nil {
+		t.Errorf("%s, %+v", state, r)
+	}
 }
 
 // It is the kernel's error that counts, not what the file would say.

@@ -63,13 +63,14 @@ func (a *Checker) State(e *journal.Entry, err error) (state State, why string) {
 	case err != nil:
 		return Unknown, err.Error()
 	}
-	if end, why, err := a.Ended(e); err != nil {
-		return Unknown, err.Error()
-	} else if end != "" {
+	end, why, err := a.Ended(e)
+	switch {
+	case end != "":
 		return end, why
-	}
-	if !e.Complete {
+	case !e.Complete: // also where it cannot be told whether it has ended: nothing is to be compared yet
 		return Adding, "ADD runs, or was killed; " + Unfinished.Remedy()
+	case err != nil:
+		return Unknown, err.Error()
 	}
 	if there, err := a.deviceThere(e.Device); err != nil {
 		return Unknown, err.Error()

@@ -120,7 +120,7 @@ func (s *search) representor(t devinfo.Type, fn sysfs.Function) string {
 	if s.where.aux != "" {
 		uplink, flavour = &fn.Address, link.SF
 	}
-	if uplink == nil {
+	if uplink == nil || s.Switches == nil {
 		return ""
 	}
 	name, err := s.representorOn(*uplink, flavour, fn)

@@ -40,7 +40,7 @@ type Switches interface {
 type Finder struct {
 	Sys        *sysfs.FS
 	Interfaces Interfaces
-	Switches   Switches
+	Switches   Switches // nil = representors are not looked for
 }
 
 // Target is all that is known of an attachment's device before looking.

@@ -9,23 +9,30 @@ import (
 // Remember asks each PF for its mode once, and one question at a time: for who looks at many
 // devices.
 func Remember(s Switches) Switches {
-	return &switches{Switches: s, modes: map[string]func() (bool, error){}}
+	return &switches{Switches: s, modes: map[string]mode{}}
 }
 
 type switches struct {
 	Switches
 	mu    sync.Mutex
-	modes map[string]func() (bool, error)
+	modes map[string]mode
+}
+
+type mode struct {
+	on  bool
+	err error
 }
 
 // Switchdev is the Switches'.
 func (s *switches) Switchdev(pf string) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.modes[pf] == nil {
-		s.modes[pf] = sync.OnceValues(func() (bool, error) { return s.Switches.Switchdev(pf) })
+	m, known := s.modes[pf]
+	if !known {
+		m.on, m.err = s.Switches.Switchdev(pf)
+		s.modes[pf] = m
 	}
-	return s.modes[pf]()
+	return m.on, m.err
 }
 
 // Representor is the Switches'.

@@ -25,7 +25,9 @@ func (g Granter) For(found *discovery.Device, info *devinfo.Info) (Grant, error)
 func (g Granter) ForInterface(finder *discovery.Finder, netns, ifName string, info *devinfo.Info) (Grant, error) {
 	// Looked at as widely as a plugin may have been told to: a device that is shared must
 	// be seen to be.
-	found, err := finder.Find(discovery.Target{Existing: info, Netns: netns, IfName: ifName, FollowLower: true, SubfunctionParent: true})
+	search := *finder
+	search.Switches = nil // a representor is nothing that a container could have
+	found, err := search.Find(discovery.Target{Existing: info, Netns: netns, IfName: ifName, FollowLower: true, SubfunctionParent: true})
 	if conflict := (*discovery.ConflictError)(nil); errors.As(err, &conflict) {
 		found, err = &discovery.Device{}, nil
 	}

@@ -68,6 +68,26 @@ func TestWhatAnInterfaceEntitlesTo(t *testing.T) {
 	}
 }
 
+// A PF that does not answer would keep containers waiting, and no grant is of a representor.
+func TestAGrantAsksNoSwitch(t *testing.T) {
+	f := finder(t, "mlx5-legacy")
+	f.Switches = asked{t: t}
+	_, err := on(t, "mlx5-legacy").ForInterface(f, netns, "net1", function("0000:3b:00.3"))
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+type asked struct {
+	discovery.Switches
+	t *testing.T
+}
+
+func (a asked) Switchdev(pf string) (bool, error) {
+	a.t.Errorf("the PF %s was asked", pf)
+	return false, nil
+}
+
 func TestAnInterfaceOnASubFunctionHasItsNodes(t *testing.T) {
 	g := on(t, "mlx5-switchdev")
 	g.Nodes = nodes("infiniband/uverbs0", "infiniband/uverbs4", "infiniband/rdma_cm")

@@ -138,12 +138,11 @@ type Agent struct {
 
 	staging sync.Mutex // held from looking at the journal until what it says is staged
 
-	mu     sync.Mutex
-	ended  map[string]bool // sandboxes that were removed
-	listed map[string]bool // sandboxes that the runtime has; nil = it has not said, or that was looked at
-	known  map[string]bool // sandboxes that the runtime has named since it connected; nil = it never did
-	since  time.Time       // when it did last
-	wake   chan struct{}
+	mu    sync.Mutex
+	ended map[string]bool // sandboxes that were removed
+	known map[string]bool // sandboxes that the runtime has named since it connected; nil = it never did
+	since time.Time       // when it did last
+	wake  chan struct{}
 
 	warned map[string]string // what keep has told, by what that is of
 }

@@ -109,6 +109,36 @@ func TestASandboxThatIsNotListedAndNamedByAProcessHasEnded(t *testing.T) {
 	r.eventually("removed", func() bool { return slices.Equal(r.left(), []string{"other"}) })
 }
 
+// What the runtime has listed is old once it makes a sandbox.
+func TestASandboxThatIsNewerThanTheListHasNotEnded(t *testing.T) {
+	r := newRig(t)
+	looked := make(chan int)
+	r.options.Metrics.Staged = func(sandboxes int) { looked <- sandboxes }
+	a := r.opened()
+	r.attach("sriov-net", sandbox, "net1", vfInfo)
+	_, err := a.Synchronize(t.Context(), nil, nil)
+	must(t, err)
+	byProcess := pod()
+	byProcess.Linux.Namespaces[1].Path = "/proc/4711/ns/net"
+	_, _, err = a.CreateContainer(t.Context(), byProcess, container())
+	must(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- a.Run(ctx, r.dir+"/none", "60") }()
+	if left := <-looked; left != 1 {
+		t.Errorf("%d sandboxes have a directory", left)
+	}
+	cancel()
+	for {
+		select {
+		case <-looked:
+		case err := <-ended:
+			must(t, err)
+			return
+		}
+	}
+}
+
 func TestWhatAKilledAgentLeftIsRemovedOrFinished(t *testing.T) {
 	for what, make := range map[string]func(dir string) error{
 		"a file that was being written": func(dir string) error { return os.WriteFile(dir+"/.net1.json.devinfo", []byte("half"), 0o600) },

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -37,12 +36,12 @@ func (a *Agent) Configure(_ context.Context, _, runtime, version string) (stub.E
 // Synchronize notes which sandboxes there are: what has ended while we were not connected
 // has left a directory.
 func (a *Agent) Synchronize(_ context.Context, pods []*api.PodSandbox, _ []*api.Container) ([]*api.ContainerUpdate, error) {
-	listed := make(map[string]bool, len(pods))
+	known := make(map[string]bool, len(pods))
 	for _, p := range pods {
-		listed[p.GetId()] = true
+		known[p.GetId()] = true
 	}
 	a.mu.Lock()
-	a.listed, a.known, a.since = listed, maps.Clone(listed), time.Now()
+	a.known, a.since = known, time.Now()
 	a.mu.Unlock()
 	a.rouse()
 	return nil, nil
@@ -56,6 +55,13 @@ func (a *Agent) RemovePodSandbox(_ context.Context, p *api.PodSandbox) error {
 	a.mu.Unlock()
 	a.rouse()
 	return nil
+}
+
+// unknown says that the runtime has no such sandbox, by what it has told since it connected.
+func (a *Agent) unknown(sandbox string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.known != nil && !a.known[sandbox]
 }
 
 // Forgotten says that the runtime has not named a sandbox since it connected, though the sandbox

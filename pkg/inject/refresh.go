@@ -47,14 +47,14 @@ func (a *Agent) refresh(seen state) state {
 		now, changed = a.look(settings, seen)
 	}
 	a.mu.Lock()
-	ended, listed := a.ended, a.listed
-	a.ended, a.listed = map[string]bool{}, nil
+	ended := a.ended
+	a.ended = map[string]bool{}
 	a.mu.Unlock()
 	ids, err := a.stage.sandboxes()
 	a.warn(a.StageDir, err)
 	left := 0
 	for _, id := range ids {
-		gone, err := a.removeEnded(id, ended[id], listed)
+		gone, err := a.removeEnded(id, ended[id])
 		if err == nil && !gone && changed {
 			err = a.restage(settings, id)
 		}
@@ -105,15 +105,16 @@ func (a *Agent) look(settings config.Node, seen state) (state, bool) {
 }
 
 // removeEnded removes the directory of a sandbox that has ended. Its network namespace tells, but
-// for one that is named by a process, whose number may be another's by now.
-func (a *Agent) removeEnded(id string, ended bool, listed map[string]bool) (gone bool, err error) {
+// for one that is named by a process, whose number may be another's by now: of that the runtime's
+// list does.
+func (a *Agent) removeEnded(id string, ended bool) (gone bool, err error) {
 	a.staging.Lock() // one that is being made has no netns either
 	defer a.staging.Unlock()
 	netns, err := a.stage.netns(id)
 	if err != nil {
 		return false, err
 	}
-	gone = ended || netns == "" || listed != nil && !listed[id] && link.NetnsNamesProcess(netns)
+	gone = ended || netns == "" || a.unknown(id) && link.NetnsNamesProcess(netns)
 	if !gone {
 		if gone, err = a.NetnsGone(netns); err != nil {
 			a.Log.Debug("it cannot be told whether a sandbox has ended", "sandbox", id, "error", err)

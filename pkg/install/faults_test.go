@@ -101,6 +101,18 @@ func TestInstallersAtOnceLeaveAWholePlugin(t *testing.T) {
 	holds(t, dir, versions[1])
 }
 
+// The directory is for all to read, and who can read a directory can lock it.
+func TestOrdinaryUsersDoNotHoldUpInstallers(t *testing.T) {
+	p := keeper(t, built(t, "v1.2.0"))
+	privatetest.Lock(t, p.Dir)
+	keep(t, p, install.Installed)
+	_, err := p.Remove(t.Context())
+	must(t, err)
+	if left := listing(t, p.Dir); len(left) != 0 {
+		t.Errorf("left: %q", left)
+	}
+}
+
 const selinux = "security.selinux"
 
 // labelled gives a directory a label, as a node with SELinux has it. Without SELinux in

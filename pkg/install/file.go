@@ -8,6 +8,7 @@
 package install
 
 import (
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -105,9 +106,19 @@ func owned(stat fs.FileInfo) bool {
 // sound says that nobody else can write to a plugin, and that it can be run.
 func sound(stat fs.FileInfo) bool { return stat.Mode().Perm() == 0o755 && owned(stat) }
 
-// alone calls f while no other installer works in the directory, which must exist.
+// alone calls do while no other installer works on the file, whose directory must exist.
 func (f file) alone(do func() error) error {
-	return private.Open(f.dir()).Alone(lockLimit, do)
+	if _, err := os.Stat(f.dir()); err != nil {
+		return err
+	}
+	path := filepath.Join(f.dir(), "."+f.name()+".lock")
+	lock, err := private.LockFile(context.Background(), path, lockLimit)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	defer os.Remove(path) // who waits for it then makes another
+	return do()
 }
 
 // lockLimit bounds the wait for another installer.

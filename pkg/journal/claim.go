@@ -123,14 +123,9 @@ func (j *Journal) write(c *Claim) error {
 // while he took them has not.
 func (j *Journal) Holding(c *Claim) bool { return len(j.DevicesOf(c)) == len(c.Leases) }
 
-// LetGo forgets a record of a claim, and gives back all that it has. What is gone already is
-// success; the leases of a record that a power failure has torn go with the next sweep.
-func (j *Journal) LetGo(record string) error {
-	return j.LetGoIf(record, func() error { return nil })
-}
-
-// LetGoIf is LetGo unless allowed gives an error, which it is asked for while nothing can be
-// recorded.
+// LetGoIf forgets a record of a claim, and gives back all that it has, unless allowed gives an
+// error, which it is asked for while nothing can be recorded. What is gone already is success; the
+// leases of a record that a power failure has torn go with the next sweep.
 func (j *Journal) LetGoIf(record string, allowed func() error) error {
 	if store.CheckName(record) != nil || notThere(j.claims.Path(record)) {
 		return nil

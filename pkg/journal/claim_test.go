@@ -41,7 +41,7 @@ func TestAClaimsDeviceIsItsPods(t *testing.T) {
 		t.Error("another claim has it too")
 	}
 	c.Leases = c.Leases[1:] // the VF is given back
-	must(t, j.Forget(e), j.Hold(c), j.Hold(other), j.LetGo(c.Record()), j.LetGo(c.Record()), j.LetGo(other.Record()))
+	must(t, j.Forget(e), j.Hold(c), j.Hold(other), letGo(j, c.Record()), letGo(j, c.Record()), letGo(j, other.Record()))
 	expectFiles(t, dir)
 }
 
@@ -66,7 +66,7 @@ func TestAClaimThatMakesNoSenseOrIsOfAnotherBootHasNothing(t *testing.T) {
 		must(t, j.Hold(claimOf("pod", has("pci-vf", journal.Exclusive)...)))
 		spoil(dir)
 		e := record(t, j, &journal.Entry{Key: key1, Pod: "other", Leases: has("pci-vf", journal.Exclusive)})
-		must(t, j.LetGo("7d2f=net1"))
+		must(t, letGo(j, "7d2f=net1"))
 		if !j.Has(e, "pci-vf", 0) {
 			t.Errorf("%s: it was taken away", name)
 		}
@@ -80,7 +80,7 @@ func TestAClaimOfANewerBuildIsLeftAlone(t *testing.T) {
 	must(t, j.Hold(claimOf("pod", has("pci-vf", journal.Exclusive)...)))
 	must(t, os.WriteFile(dir+"/claims/7d2f=net1", []byte(`{"format": 99}`), 0o600))
 	refuse(t, j, &journal.Entry{Key: key1, Pod: "pod", Leases: has("pci-vf", journal.Exclusive)})
-	if err := j.LetGo("7d2f=net1"); err == nil {
+	if err := letGo(j, "7d2f=net1"); err == nil {
 		t.Error("it was let go")
 	}
 }
@@ -139,7 +139,7 @@ func TestSweepLeavesAClaimThatIsHeldAgain(t *testing.T) {
 		if holders, err := j.Holders(journal.OfDevice, "pci-vf"); err != nil || len(holders) != 1 {
 			t.Fatalf("it is held by %v, %v", holders, err)
 		}
-		must(t, j.LetGo("7d2f=net1"))
+		must(t, letGo(j, "7d2f=net1"))
 	}
 	expectFiles(t, dir)
 }

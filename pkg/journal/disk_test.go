@@ -41,7 +41,7 @@ func TestARecordWithoutRoomLeavesNothing(t *testing.T) {
 			err := j.Hold(c)
 			empty()
 			if err == nil {
-				must(t, j.LetGo(c.Record()))
+				must(t, letGo(j, c.Record()))
 				break
 			}
 			if !errors.Is(err, syscall.ENOSPC) {
@@ -80,7 +80,7 @@ func TestForgettingNeedsNoRoom(t *testing.T) {
 		if err := j.Writable(); !errors.Is(err, syscall.ENOSPC) {
 			t.Errorf("writable: got %v", err)
 		}
-		must(t, j.Forget(e), j.Forget(e), j.LetGo(c.Record()))
+		must(t, j.Forget(e), j.Forget(e), letGo(j, c.Record()))
 		empty()
 		expectFiles(t, disk.Dir, "attachments/net-a@decade@net1")
 		must(t, j.Writable(), j.Forget(kept))
@@ -102,7 +102,7 @@ func TestOnAReadOnlyDiskThereIsNothingToForget(t *testing.T) {
 			disk.ReadOnly(true)
 			before := files(t, disk.Dir)
 			e := everything(key1, "p")
-			must(t, j.Forget(e), j.LetGo("7d2f"), j.Sweep(func(path string) { t.Errorf("swept %s", path) }), j.Remains(&journal.Entry{Key: key1}))
+			must(t, j.Forget(e), letGo(j, "7d2f"), j.Sweep(func(path string) { t.Errorf("swept %s", path) }), j.Remains(&journal.Entry{Key: key1}))
 			expectFiles(t, disk.Dir, before...)
 			if err := j.Record(e, nil); !errors.Is(err, syscall.EROFS) {
 				t.Errorf("Record: got %v", err)

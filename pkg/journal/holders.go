@@ -26,13 +26,9 @@ func (j *Journal) FreeFor(c *Claim) error {
 // object of that inode (0 = unknown): of the same name there may be another one by now. What
 // the entry names is not enough: an ADD that was killed may not have got it.
 func (j *Journal) Has(e *Entry, id string, inode uint64) bool {
-	name, err := e.entry()
-	if err != nil || !slices.ContainsFunc(e.Leases, func(l DeviceLease) bool {
+	return slices.ContainsFunc(j.Devices(e), func(l DeviceLease) bool {
 		return l.ID == id && l.Mode == Exclusive && (l.Object == inode || l.Object == 0 || inode == 0)
-	}) {
-		return false
-	}
-	return !notThere(j.link(lease{OfDevice, DeviceLease{ID: id, Mode: Exclusive}}, name))
+	})
 }
 
 // Devices are the leases of devices that the entry's attachment has, of those that it names.

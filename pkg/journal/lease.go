@@ -98,20 +98,18 @@ const sharedDir = "shared"
 // millisecond.
 const lockLimit = 10 * time.Second
 
-// alone calls f under the lock of all leases.
+// alone calls f under the lock of all leases, and makes what is needed to record.
 func (j *Journal) alone(f func() error) error {
-	began := false
-	locked := func() error { began = true; return f() }
-	err := j.leases.Alone(lockLimit, locked)
-	if errors.Is(err, fs.ErrNotExist) && !began {
-		if err = j.entries.Make(); err == nil {
+	if _, err := os.Lstat(j.leases.Path("")); errors.Is(err, fs.ErrNotExist) {
+		err := j.entries.Make()
+		if err == nil {
 			err = j.leases.Make()
 		}
-		if err == nil {
-			err = j.leases.Alone(lockLimit, f)
+		if err != nil {
+			return err
 		}
 	}
-	return err
+	return j.leases.Alone(lockLimit, f)
 }
 
 // leaseLink is a link to a holder, by the holder's name.

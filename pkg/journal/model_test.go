@@ -117,7 +117,7 @@ func (w *world) drop() {
 		case g.entry != nil:
 			must(w.T, w.j.Forget(g.entry))
 		default:
-			must(w.T, w.j.LetGo(g.claim.Record()))
+			must(w.T, letGo(w.j, g.claim.Record()))
 		}
 		delete(w.holding, name)
 		return
@@ -152,7 +152,7 @@ func TestLeasesAreAsTheModelHasThem(t *testing.T) {
 				if g := w.holding[name]; g.entry != nil {
 					must(t, w.j.Forget(g.entry))
 				} else {
-					must(t, w.j.LetGo(g.claim.Record()))
+					must(t, letGo(w.j, g.claim.Record()))
 				}
 			}
 			must(t, w.j.Sweep(func(string) {}))

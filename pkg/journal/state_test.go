@@ -27,6 +27,10 @@ func open(t *testing.T) (*journal.Journal, string) {
 	return journal.Open(dir, boot), dir
 }
 
+func letGo(j *journal.Journal, record string) error {
+	return j.LetGoIf(record, func() error { return nil })
+}
+
 func must(t *testing.T, errs ...error) {
 	t.Helper()
 	if err := errors.Join(errs...); err != nil {

@@ -30,20 +30,31 @@ func (j *Journal) sweepClaims(removed func(path string)) error {
 	records, err := j.Claims()
 	errs := []error{err}
 	for _, record := range records {
-		of := errors.New("of this boot")
-		err := j.LetGoIf(record, func() error {
-			if c, err := j.Claim(record); c != nil || err != nil && !errors.As(err, new(*store.CorruptError)) {
-				return of
-			}
-			return nil
-		})
+		err := j.keep(record)
+		if err == nil {
+			err = j.LetGoIf(record, func() error { return j.keep(record) })
+		}
 		if err == nil {
 			removed("claims/" + record)
-		} else if !errors.Is(err, of) {
+		} else if !errors.Is(err, errKept) {
 			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+var errKept = errors.New("of this boot")
+
+// keep is why the record of a claim stays: errKept, or it cannot be read; nil = it may go.
+func (j *Journal) keep(record string) error {
+	c, err := j.Claim(record)
+	switch {
+	case errors.As(err, new(*store.CorruptError)):
+		return nil
+	case errors.As(err, new(*FormatError)), c != nil:
+		return errKept
+	}
+	return err
 }
 
 // sweepKind removes the links that lead nowhere, and the directories that are empty then.

@@ -2,6 +2,7 @@ package journal_test
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/link/linktest"
 	"devinfo-cni.io/pkg/private/privatetest"
 )
 
@@ -74,6 +76,28 @@ func TestSweepLeavesTheFilesOfLivingWritersAndStrangersAlone(t *testing.T) {
 	if got, want := swept(t, j), []string{"attachments/.net-a@decade@net1.devinfo"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("swept %q, want %q", got, want)
 	}
+}
+
+func TestSweepSaysWhichClaimItCannotRead(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		j, dir := open(t)
+		must(t, j.Hold(claimOf("p")))
+		record, err := j.Claims()
+		must(t, err)
+		path := filepath.Join(dir, "claims", record[0])
+		must(t, syscall.Mount("/proc/self/mem", path, "", syscall.MS_BIND, "")) // nothing is at address 0
+		defer func() { must(t, syscall.Unmount(path, 0)) }()
+		if err := j.Sweep(func(path string) { t.Errorf("swept %s", path) }); !errors.Is(err, syscall.EIO) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// Else each live claim would hold up ADDs at each sweep.
+func TestSweepTakesNoLockForWhatStays(t *testing.T) {
+	j, _ := open(t)
+	must(t, j.Hold(claimOf("p")))
+	must(t, j.Alone(func() error { return j.Sweep(func(path string) { t.Errorf("swept %s", path) }) }))
 }
 
 // No entry is opened: what is opened is counted.

@@ -39,11 +39,15 @@ func NetnsGone(path string) (bool, error) {
 }
 
 // seesProcesses says whether all processes can be seen: in the first PID namespace, whose inode
-// is always the same (include/linux/proc_ns.h, PROC_PID_INIT_INO), or where there are none.
+// is always the same (include/linux/proc_ns.h, PROC_PID_INIT_INO), or where there are none. If proc
+// is not mounted, none can.
 func seesProcesses() bool {
 	var stat unix.Stat_t
 	err := unix.Stat("/proc/self/ns/pid", &stat)
-	return err == nil && stat.Ino == 0xEFFFFFFC || errors.Is(err, fs.ErrNotExist)
+	if errors.Is(err, fs.ErrNotExist) {
+		return unix.Stat("/proc/self/ns", &stat) == nil
+	}
+	return err == nil && stat.Ino == 0xEFFFFFFC
 }
 
 func absentDir(path string) bool {

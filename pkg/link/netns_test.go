@@ -171,3 +171,14 @@ func TestTheNetnsOfAProcessIsGoneIfAllCanBeSeen(t *testing.T) {
 		}
 	})
 }
+
+func TestNoNetnsIsGoneWhereProcIsNotMounted(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		if err := unix.Mount("tmpfs", "/proc", "tmpfs", 0, ""); err != nil {
+			t.Fatal(err)
+		}
+		if is, err := link.NetnsGone("/proc/4194999/ns/net"); is || err == nil {
+			t.Errorf("got %v, %v", is, err)
+		}
+	})
+}

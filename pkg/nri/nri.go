@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -46,7 +47,7 @@ func (p Plugin) Serve(ctx context.Context) error {
 		if ctx.Err() != nil {
 			break
 		}
-		if time.Since(began) > longestPause {
+		if connected && time.Since(began) > longestPause {
 			pause = firstPause
 		}
 		level := slog.LevelDebug // it is no news
@@ -65,14 +66,18 @@ func (p Plugin) Serve(ctx context.Context) error {
 
 // serveOnce also says whether there was a connection.
 func (p Plugin) serveOnce(ctx context.Context) (connected bool, err error) {
+	conn, err := net.Dial("unix", p.Socket)
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close() // while Start waits for the second handshake, nothing else closes it
 	// A stub cannot be used again after some of its errors. A plugin that does not answer is
 	// disconnected in any case, so that it does not stop the whole node.
-	s, err := stub.New(p.Handler, stub.WithPluginName(p.Name), stub.WithPluginIdx(p.Index), stub.WithSocketPath(p.Socket),
+	s, err := stub.New(p.Handler, stub.WithPluginName(p.Name), stub.WithPluginIdx(p.Index), stub.WithConnection(conn),
 		stub.WithFailurePolicy(&api.FailurePolicy{FailRequest: p.FailRequests}), stub.WithLogger(libraryLog{p.Log}))
 	if err != nil {
 		return false, fmt.Errorf("NRI plugin %s-%s: %w", p.Index, p.Name, err)
 	}
-	// Start never returns if the connection is lost between its two handshakes.
 	limit := cmp.Or(p.Handshake, 20*time.Second)
 	started := make(chan error, 1)
 	go func() { started <- s.Start(ctx) }()
@@ -84,11 +89,6 @@ func (p Plugin) serveOnce(ctx context.Context) (connected bool, err error) {
 	case <-ctx.Done():
 		return false, ctx.Err()
 	case <-time.After(limit):
-		go func() { // else a runtime that answers late has two of us
-			if <-started == nil {
-				s.Stop()
-			}
-		}()
 		return false, fmt.Errorf("%s: no answer within %v", p.Socket, limit)
 	}
 	p.Connected(true)

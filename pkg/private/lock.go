@@ -72,6 +72,21 @@ func Lock(ctx context.Context, path string, limit time.Duration) (*os.File, erro
 	}
 }
 
+// LockFile is [Lock] of a file that is there for its lock, and is made, 0600, if need be. Its
+// directory would not do where others than root may read that: they could lock it too.
+func LockFile(ctx context.Context, path string, limit time.Duration) (*os.File, error) {
+	for {
+		made, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		made.Close()
+		if f, err := Lock(ctx, path, limit); f != nil || err != nil {
+			return f, err
+		}
+	}
+}
+
 // Unlock unlocks by name: a daemon that a plugin left behind has the lock as well as
 // we do, by the same open file, and closing ours would leave it that.
 func Unlock(f *os.File) {

@@ -66,7 +66,7 @@ type found struct {
 
 // find finds the device, describes it, and says what the container may have of it.
 func (r *request) find(past past, res *result.Result) (f found, err error) {
-	if f.device, err = r.Finder.Find(r.target(past, res)); err != nil {
+	if f.device, err = r.Finder.Find(r.target(r.declared, past.source, res)); err != nil {
 		return f, err
 	}
 	if f.info, err = r.describe(f.device, past); err != nil {

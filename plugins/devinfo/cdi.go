@@ -131,15 +131,12 @@ func (c *call) removeSpec(spec journal.CDI) error {
 	if spec.File == "" {
 		return nil
 	}
-	owner, err := c.Journal.Owner(journal.OfSpec, spec.File)
-	if err == nil && owner != nil && *owner != c.key {
-		c.log.Warn("left alone: the CDI spec is another attachment's", "file", spec.File, "owner", owner)
-		return nil
+	ours, err := c.mayRemove(journal.OfSpec, spec.File)
+	if err != nil || !ours {
+		return err
 	}
 	dir := store.Open(spec.Dir)
-	if err == nil {
-		_, err = check.OurSpec(dir, spec.File)
-	}
+	_, err = check.OurSpec(dir, spec.File)
 	switch {
 	case as[syscall.Errno](err):
 		return err

@@ -5,7 +5,6 @@ import (
 
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/check"
-	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/journal"
 )
 
@@ -13,14 +12,7 @@ import (
 // the file, the device's identity, the interface. Optional facts that have changed
 // are warnings.
 func (p *Plugin) Check(args *Args) error {
-	cfg, err := p.parse(args)
-	if err != nil {
-		return err
-	}
-	if err := p.strict(cfg); err != nil {
-		return err
-	}
-	c, err := p.open(cfg, args)
+	c, err := p.openStrict(args)
 	if err != nil {
 		return err
 	}
@@ -67,13 +59,8 @@ func (c *call) compare(e *journal.Entry) error {
 	if err != nil {
 		return err
 	}
-	prev, _ := res.Find(c.att.IfName, c.att.Netns)
 	a := check.Checker{Finder: &c.Finder, Dir: store.Open}
-	report := a.Compare(e, discovery.Target{
-		Declared: declared, DeviceIDs: c.cfg.DeviceIDs, PCIID: prev.PCIID, SocketPath: prev.SocketPath,
-		Netns: c.att.Netns, IfName: c.att.IfName,
-		FollowLower: c.cfg.FollowLower, SubfunctionParent: c.cfg.SubfunctionParent,
-	})
+	report := a.Compare(e, c.target(declared, nil, res))
 	for _, w := range report.Warnings {
 		c.log.Warn(w)
 	}

@@ -1,8 +1,6 @@
 package plugin
 
 import (
-	"errors"
-
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/journal"
@@ -41,15 +39,6 @@ func (p *Plugin) Del(args *Args) error {
 	}
 	now := *e
 	now.Netns = args.Netns // the runtime knows best: empty once it is gone
-	held := new(journal.HeldError)
-	switch err := c.othersDevice(&now); {
-	case err != nil && c.unrecorded:
-		c.log.Warn("the delegates' DEL is not run", "error", err)
-		now.Delegates = nil
-	case errors.As(err, &held) && held.Holder.Netns == "": // sriov-cni's lock may be our own by another path
-		c.log.Warn("the delegates are told of no network namespace", "error", err) // it was gone, or a DEL was killed
-		now.Netns = ""
-	}
 	if err := c.addNamed(&now); err != nil {
 		return err
 	}
@@ -72,7 +61,7 @@ func (c *call) addNamed(e *journal.Entry) error {
 		return nil
 	}
 	return c.Journal.Alone(func() error {
-		ours, err := c.mayRemove(name)
+		ours, err := c.mayRemove(journal.OfFile, name)
 		if err == nil && ours {
 			err = c.removeFile(c.Node.DeviceInfoDir, name)
 		}

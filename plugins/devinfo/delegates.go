@@ -56,7 +56,7 @@ func (r *request) runDelegates(back *wayBack, before past) (ran, past, error) {
 // early is the device information that is known before the delegates have made the
 // interface; nil when that is not enough for a file, or there is to be none.
 func (r *request) early(before past) (*devinfo.Info, error) {
-	target := r.target(before, r.prev)
+	target := r.target(r.declared, before.source, r.prev)
 	target.Netns = ""
 	known, err := r.Finder.Find(target)
 	if err != nil || r.name == "" {
@@ -71,7 +71,7 @@ func (r *request) early(before past) (*devinfo.Info, error) {
 
 // addDelegates runs the delegates, and notes for the way back what came of them.
 func (r *request) addDelegates(back *wayBack, e *journal.Entry) (json.RawMessage, error) {
-	n, err := r.delegates(e)
+	n, err := r.delegates(e, r.cniPath)
 	if err != nil {
 		return nil, err
 	}

@@ -32,11 +32,6 @@ func (p *Plugin) exec(e *journal.Entry) *cniexec.Exec {
 	return &cniexec.Exec{Root: p.Root, Limit: delegateLimit, Inherit: e.Locked(), Stderr: os.Stderr}
 }
 
-// findDelegate gives the path of a delegate, which is in CNI_PATH.
-func (c *call) findDelegate(delegate string) (string, error) {
-	return c.exec(nil).FindInPath(delegate, filepath.SplitList(c.cniPath))
-}
-
 // listen begins to take signals, once, and only when there are children to wait for: it
 // takes a tenth of the time of a chained ADD.
 func (p *Plugin) listen() {
@@ -53,16 +48,23 @@ func (c *call) begin() error {
 }
 
 // delegates are those of an entry.
-func (c *call) delegates(e *journal.Entry) (*cniexec.Network, error) {
+func (p *Plugin) delegates(e *journal.Entry, cniPath string) (*cniexec.Network, error) {
+	list := &libcni.NetworkConfigList{Name: e.Network, CNIVersion: cmp.Or(e.CNIVersion, "0.1.0")}
+	for n, raw := range e.Delegates {
+		plugin, err := libcni.NetworkPluginConfFromBytes(raw)
+		if err != nil {
+			return nil, fail(codeConfig, fmt.Errorf("delegates[%d]: %w", n, err), "correct this plugin configuration")
+		}
+		list.Plugins = append(list.Plugins, plugin)
+	}
 	args, _ := pod.ParseArgs(e.Args) // ADD has refused them, DEL has warned, if they cannot be read
 	rt := &libcni.RuntimeConf{ContainerID: e.ContainerID, NetNS: e.Netns, IfName: e.IfName, Args: args, CapabilityArgs: map[string]any{}}
 	for key, value := range e.CapabilityArgs {
 		rt.CapabilityArgs[key] = value
 	}
-	list, err := networkOf(e.Network, e.CNIVersion, e.Delegates)
 	return &cniexec.Network{
-		List: list, Runtime: rt, Dirs: filepath.SplitList(c.cniPath), Exec: c.exec(e), Cache: c.Journal.Cache(e.Key),
-	}, err
+		List: list, Runtime: rt, Dirs: filepath.SplitList(cniPath), Exec: p.exec(e), Cache: p.Journal.Cache(e.Key),
+	}, nil
 }
 
 // network are the delegates of a configuration, for verbs that are about no attachment.
@@ -71,37 +73,36 @@ func (p *Plugin) network(cfg *config.Config, cniPath string) (*cniexec.Network, 
 	if err != nil {
 		return nil, err
 	}
-	list, err := networkOf(cfg.Name, cfg.CNIVersion, raws)
-	return &cniexec.Network{
-		List: list, Runtime: &libcni.RuntimeConf{}, Dirs: filepath.SplitList(cniPath), Exec: p.exec(nil),
-		Cache: p.Journal.Cache(journal.Key{Network: cfg.Name}),
-	}, err
+	return p.delegates(&journal.Entry{Key: journal.Key{Network: cfg.Name}, CNIVersion: cfg.CNIVersion, Delegates: raws}, cniPath)
 }
 
-func networkOf(name, cniVersion string, raws []json.RawMessage) (*libcni.NetworkConfigList, error) {
-	list := &libcni.NetworkConfigList{Name: name, CNIVersion: cmp.Or(cniVersion, "0.1.0")}
-	for n, raw := range raws {
-		plugin, err := libcni.NetworkPluginConfFromBytes(raw)
-		if err != nil {
-			return nil, fail(codeConfig, fmt.Errorf("delegates[%d]: %w", n, err), "correct this plugin configuration")
-		}
-		list.Plugins = append(list.Plugins, plugin)
-	}
-	return list, nil
-}
-
-// delDelegates runs the DEL of an entry's delegates, all of them whatever fails.
+// delDelegates runs the DEL of an entry's delegates, all of them whatever fails. Of a device that
+// somebody else has by now they must not take anything away: they are told of no network
+// namespace, or are not run if no ADD is on record, for it was refused.
 func (c *call) delDelegates(e *journal.Entry) (errs []error) {
 	if len(e.Delegates) == 0 {
 		return nil
 	}
-	n, err := c.delegates(e)
+	of, held := *e, new(journal.HeldError)
+	switch err := c.othersDevice(e); {
+	case err != nil && c.unrecorded:
+		c.log.Warn("the delegates' DEL is not run", "error", err)
+		return nil
+	case errors.As(err, &held) && held.Holder.Netns == "": // sriov-cni's lock may be our own by another path
+		c.log.Warn("the delegates are told of no network namespace", "error", err) // it was gone, or a DEL was killed
+		of.Netns = ""
+	}
+	n, err := c.delegates(&of, c.cniPath)
 	if err != nil {
 		return []error{err}
 	}
 	errs = append(errs, c.begin())
 	for _, err := range n.Del(e.Result, nil) {
-		errs = append(errs, failed("DEL", err))
+		if err = failed("DEL", err); err != nil && c.unrecorded && unfit(err) { // for which ADD failed, and undid the rest
+			c.log.Warn("DEL of a delegate not run", "error", err)
+			continue
+		}
+		errs = append(errs, err)
 	}
 	return errs
 }
@@ -111,7 +112,7 @@ func (c *call) checkDelegates(e *journal.Entry) error {
 	if len(e.Delegates) == 0 {
 		return nil
 	}
-	n, err := c.delegates(e)
+	n, err := c.delegates(e, c.cniPath)
 	if err != nil {
 		return err
 	}

@@ -2,10 +2,8 @@ package plugin
 
 import (
 	"errors"
-	"io/fs"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/containernetworking/cni/pkg/types"
 
@@ -115,7 +113,7 @@ func remedyOf(err error) string {
 }
 
 // codeOf finds the code in the chain: the outermost failure that has one, else a
-// delegate's own, else by kind.
+// delegate's own, else by kind; what is of no kind is I/O.
 func codeOf(err error) uint {
 	var f *failure
 	if errors.As(err, &f) {
@@ -154,8 +152,6 @@ var kinds = []struct {
 	{as[*journal.FormatError], codeConfig, check.EntryNewer.Remedy()},
 	{as[*check.ForeignSpecError], codeMismatch, check.SpecForeign.Remedy()},
 	{func(err error) bool { return errors.Is(err, link.ErrNoNetns) }, codeNetns, ""},
-	{as[*fs.PathError], codeIO, ""},
-	{as[syscall.Errno], codeIO, ""},
 }
 
 // checkCodes are the codes of CHECK's errors; the others have that of their cause.

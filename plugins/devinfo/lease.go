@@ -77,11 +77,10 @@ func (c *call) askedLeases(delegates []json.RawMessage) ([]journal.DeviceLease, 
 	return list, nil
 }
 
-// othersDevice names the holder of a device that the delegates are asked for, if that is
-// somebody else: an ADD that was refused for it has run none of them, and its DEL must not
-// take the device away.
+// othersDevice names the holder of a device that the delegates were asked for, if that is
+// somebody else.
 func (c *call) othersDevice(e *journal.Entry) error {
-	if len(e.Delegates) == 0 || c.Finder.Sys == nil {
+	if c.Finder.Sys == nil {
 		return nil
 	}
 	asked, err := c.askedLeases(e.Delegates)
@@ -89,7 +88,8 @@ func (c *call) othersDevice(e *journal.Entry) error {
 		return err
 	}
 	held := new(journal.HeldError)
-	if err := c.Journal.Free(&journal.Entry{Key: c.key, Netns: e.Netns, Pod: c.att.Pod().String(), Leases: asked}); errors.As(err, &held) {
+	pod := cmp.Or(e.Pod, c.att.Pod().String())
+	if err := c.Journal.Free(&journal.Entry{Key: c.key, Netns: e.Netns, Pod: pod, Leases: asked}); errors.As(err, &held) {
 		return held
 	}
 	return nil

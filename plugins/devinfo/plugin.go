@@ -151,11 +151,22 @@ func (p *Plugin) open(cfg *config.Config, args *Args) (*call, error) {
 	}, err
 }
 
+// openStrict is open for ADD and CHECK, which take nothing that cannot be followed to the letter.
+func (p *Plugin) openStrict(args *Args) (*call, error) {
+	cfg, err := p.parse(args)
+	if err == nil {
+		err = p.strict(cfg)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return p.open(cfg, args)
+}
+
 // nested says that the call is about the attachment that we are a delegate of.
 func (c *call) nested() bool { return c.Within != "" && c.Within == c.key.String() }
 
-// strict returns the error with which ADD and CHECK refuse settings or a configuration that
-// cannot be followed to the letter.
+// strict returns the error of settings or a configuration that cannot be followed to the letter.
 func (p *Plugin) strict(cfg *config.Config) error {
 	if p.NodeError != nil {
 		return fail(codeConfig, p.NodeError, "correct the file, or remove it to use the defaults")

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"devinfo-cni.io/devinfo"
@@ -30,14 +31,7 @@ type request struct {
 
 // request reads what an ADD is asked to do, and refuses what it can.
 func (p *Plugin) request(args *Args) (*request, error) {
-	cfg, err := p.parse(args)
-	if err != nil {
-		return nil, err
-	}
-	if err := p.strict(cfg); err != nil {
-		return nil, err
-	}
-	c, err := p.open(cfg, args)
+	c, err := p.openStrict(args)
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +130,7 @@ func (c *call) runnable(n int) error {
 	if problem := c.cfg.DelegateProblem(n); problem != nil {
 		return problem
 	}
-	if _, err := c.findDelegate(c.cfg.Delegates[n].Type); err != nil {
+	if _, err := c.exec(nil).FindInPath(c.cfg.Delegates[n].Type, filepath.SplitList(c.cniPath)); err != nil {
 		return fail(codeConfig, fmt.Errorf("delegates[%d]: %w", n, err), "install the plugin in a directory of CNI_PATH")
 	}
 	return nil
@@ -169,13 +163,13 @@ func (c *call) unlessStrict(err error) error {
 }
 
 // target is all that is known of the device before the search, given the result so far.
-func (r *request) target(past past, res *result.Result) discovery.Target {
-	prev, _ := res.Find(r.att.IfName, r.att.Netns)
+func (c *call) target(declared, existing *devinfo.Info, res *result.Result) discovery.Target {
+	prev, _ := res.Find(c.att.IfName, c.att.Netns)
 	return discovery.Target{
-		Declared: r.declared, DeviceIDs: r.cfg.DeviceIDs, Existing: past.source,
+		Declared: declared, DeviceIDs: c.cfg.DeviceIDs, Existing: existing,
 		PCIID: prev.PCIID, SocketPath: prev.SocketPath,
-		Netns: r.att.Netns, IfName: r.att.IfName,
-		FollowLower: r.cfg.FollowLower, SubfunctionParent: r.cfg.SubfunctionParent,
+		Netns: c.att.Netns, IfName: c.att.IfName,
+		FollowLower: c.cfg.FollowLower, SubfunctionParent: c.cfg.SubfunctionParent,
 	}
 }
 
@@ -195,16 +189,13 @@ func (r *request) newEntry(res *result.Result) *journal.Entry {
 
 // asked is what CHECK and devinfoctl compare with.
 func (r *request) asked(res *result.Result) journal.Asked {
-	prev, _ := res.Find(r.att.IfName, r.att.Netns)
-	asked := journal.Asked{
-		PCIID: prev.PCIID, SocketPath: prev.SocketPath,
-		FollowLower: r.cfg.FollowLower, SubfunctionParent: r.cfg.SubfunctionParent,
-	}
-	for _, id := range r.cfg.DeviceIDs {
+	t := r.target(r.declared, nil, res)
+	asked := journal.Asked{PCIID: t.PCIID, SocketPath: t.SocketPath, FollowLower: t.FollowLower, SubfunctionParent: t.SubfunctionParent}
+	for _, id := range t.DeviceIDs {
 		asked.DeviceIDs = append(asked.DeviceIDs, journal.DeviceID(id))
 	}
-	if r.declared != nil {
-		asked.Declared = r.declared.Encode()
+	if t.Declared != nil {
+		asked.Declared = t.Declared.Encode()
 	}
 	return asked
 }

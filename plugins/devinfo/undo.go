@@ -3,7 +3,6 @@ package plugin
 import (
 	"encoding/json"
 	"errors"
-	"slices"
 	"syscall"
 
 	"devinfo-cni.io/devinfo/store"
@@ -33,13 +32,13 @@ func (r *request) goBack(back *wayBack) error {
 // the device-info file by the function given, and then the leases and the entry itself. What
 // is gone already is success. Nothing stops the rest, but after a failure the entry stays.
 func (c *call) undo(e *journal.Entry, file func() error) error {
-	errs := c.passOver(c.delDelegates(e))
+	errs := c.delDelegates(e)
 	files := func() error {
 		err := c.removeSpec(e.CDI)
 		if e.File == "" {
 			return err
 		}
-		ours, unknown := c.mayRemove(e.File)
+		ours, unknown := c.mayRemove(journal.OfFile, e.File)
 		if unknown == nil && ours {
 			unknown = file()
 		}
@@ -62,33 +61,21 @@ func unlessName(err error) error {
 	return err
 }
 
-// passOver drops the errors of delegates that cannot be run if no ADD is on record: it
-// failed because of them, and undid the rest.
-func (c *call) passOver(errs []error) []error {
-	return slices.DeleteFunc(errs, func(err error) bool {
-		pass := c.unrecorded && err != nil && unfit(err)
-		if pass {
-			c.log.Warn("DEL of a delegate not run", "error", err)
-		}
-		return pass
-	})
-}
-
-// mayRemove reports whether a device-info file is this attachment's: it has a lease of the
-// file, or nobody has and the file is not named after another container.
-func (c *call) mayRemove(file string) (bool, error) {
-	if c.Journal.Holds(c.key, journal.OfFile, file) {
+// mayRemove reports whether a device-info file or a CDI spec is this attachment's: it has a lease
+// of it, or nobody has and a file is not named after another container.
+func (c *call) mayRemove(kind journal.Kind, name string) (bool, error) {
+	if c.Journal.Holds(c.key, kind, name) {
 		return true, nil
 	}
-	owner, err := c.Journal.Owner(journal.OfFile, file)
+	owner, err := c.Journal.Owner(kind, name)
 	switch {
 	case err != nil:
 		return false, err
 	case owner != nil:
-		c.log.Warn("left alone: the file is another attachment's", "file", file, "owner", owner.String())
+		c.log.Warn("left alone: the "+kind.String()+" is another attachment's", "file", name, "owner", owner.String())
 		return false, nil
-	case c.foreign(file):
-		c.log.Warn("left alone: the file is named after another container", "file", file)
+	case kind == journal.OfFile && c.foreign(name):
+		c.log.Warn("left alone: the file is named after another container", "file", name)
 		return false, nil
 	}
 	return true, nil
