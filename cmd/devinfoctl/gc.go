@@ -115,7 +115,7 @@ func (t *tool) gc(ctx context.Context, h *host, remove bool, cniPath string) err
 	}
 	failed := false
 	if remove {
-		failed = t.collect(ctx, h, g.Orphans, cniPath)
+		failed = t.collect(ctx, h, g.Dead, cniPath)
 	}
 	if err := t.print(g, func(w *tabwriter.Writer) { t.garbageTable(w, g) }); err != nil {
 		return err
@@ -123,7 +123,7 @@ func (t *tool) gc(ctx context.Context, h *host, remove bool, cniPath string) err
 	switch {
 	case failed:
 		return errNotAll()
-	case !remove && len(g.Orphans) > 0:
+	case !remove && len(g.Dead) > 0:
 		return remedy.ErrFound
 	}
 	return nil
@@ -183,13 +183,13 @@ func (t *tool) leasesTable(w *tabwriter.Writer, uid string, list []node.ClaimLea
 	}
 }
 
-// collect removes orphans, and notes what came of each. It asks again before each
+// collect removes what is dead, and notes what came of each. It asks again before each
 // one: a runtime may have been at work meanwhile. Then it sweeps.
-func (t *tool) collect(ctx context.Context, h *host, orphans []node.Orphan, cniPath string) (failed bool) {
+func (t *tool) collect(ctx context.Context, h *host, dead []node.Dead, cniPath string) (failed bool) {
 	log := slog.New(slog.NewTextHandler(t.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	p := cniplugin.New(h.Settings, cniplugin.Doors{Sys: h.Sys, Interfaces: h.Finder.Interfaces, Switches: h.Finder.Switches}, h.BootID, t.stdout, log)
-	for n := range orphans {
-		o := &orphans[n]
+	for n := range dead {
+		o := &dead[n]
 		err := ctx.Err()
 		if err == nil {
 			err = h.Collect(o, func(e *journal.Entry) (bool, error) { return p.Collect(e, cniPath) })
@@ -207,7 +207,7 @@ func (t *tool) collect(ctx context.Context, h *host, orphans []node.Orphan, cniP
 }
 
 func (t *tool) garbageTable(w *tabwriter.Writer, g *node.Garbage) {
-	for _, o := range g.Orphans {
+	for _, o := range g.Dead {
 		made, file, left := "would remove", "would remove", t.paint(red, "not removed")
 		switch {
 		case o.Removed:
@@ -230,7 +230,7 @@ func (t *tool) garbageTable(w *tabwriter.Writer, g *node.Garbage) {
 			fmt.Fprintf(w, "  %s: %s\n", t.paint(red, "error"), printable(o.Error))
 		}
 	}
-	if len(g.Orphans) == 0 {
+	if len(g.Dead) == 0 {
 		fmt.Fprintln(w, "nothing to remove")
 	}
 	for _, o := range g.Skipped {

@@ -163,8 +163,8 @@ func TestGCAsksAgainBeforeItRemoves(t *testing.T) {
 	n.must(err)
 	n.must(n.drop(key))
 	n.put(journal.Entry{Key: container("again"), Netns: aliveNetns, File: "again", Complete: true})
-	if !tool.collect(t.Context(), h, g.Orphans, n.bin) || g.Orphans[0].Removed {
-		t.Errorf("%+v", g.Orphans)
+	if !tool.collect(t.Context(), h, g.Dead, n.bin) || g.Dead[0].Removed {
+		t.Errorf("%+v", g.Dead)
 	}
 	if e, err := journal.Open(n.StateDir, h.BootID).Get(key); err != nil || e == nil {
 		t.Errorf("entry %+v, %v", e, err)

@@ -26,8 +26,8 @@ cni-dra-driver have them, and what has become of each, by the comparison that ch
   device gone     the device that ADD found is no longer on the node
   wrong device    the device-info file or the interface is another device's
   interface gone  the interface is no longer in the network namespace
-  netns gone      the network namespace is gone, and no DEL has come, or it failed
-  orphan          of an earlier boot: neither namespace nor file can be left
+  dead            the network namespace is gone, or it is of an earlier boot; no DEL has come,
+                  or it failed
   corrupt         the journal's entry cannot be read
   newer format    the entry is of a newer devinfo
   unknown         it cannot be looked at: without root, or from within a container
@@ -41,8 +41,8 @@ and only of networks that cni-dra-driver attaches:
 If the pod is unknown the container is shown. Attachments without a device-info file,
 delegates and leases are not in the journal. A device that others may have too, by shared
 leases, is "(shared)"; -o json has the lease of each, exclusive or shared, and none where the
-device is only named. check explains what is wrong with one; gc removes "netns gone" and
-"orphan". -o wide shows containers, claims, files and CDI devices too; on a narrow terminal
+device is only named. check explains what is wrong with one; gc removes what is "dead".
+-o wide shows containers, claims, files and CDI devices too; on a narrow terminal
 columns are left out.
 `
 

@@ -86,7 +86,7 @@ func (term *terminal) written() string {
 
 // A state has one colour, whichever command shows it; what has none has no escape.
 func TestColoursAreTheSameInAllCommands(t *testing.T) {
-	const good, bad = "\x1b[32mok\x1b[0m", "\x1b[31mnetns gone\x1b[0m"
+	const good, bad = "\x1b[32mok\x1b[0m", "\x1b[31mdead\x1b[0m"
 	self, err := os.Executable()
 	fatal(t, err)
 	for command, want := range map[string][]string{

@@ -147,8 +147,8 @@ func TestAttachmentsAreNamedAndCounted(t *testing.T) {
 		`devinfo_attachment_info{interface="net1",namespace="shop",network="net-a",pciAddr="0000:03:00.4",pf="p0",pod="web-changed",type="pci",vf="2"}`:                               1,
 		`devinfo_attachment_info{interface="net1",network="net-b",type="memif"}`:                                                                                                      1,
 		`devinfo_attachment_info{device="p0",interface="eth1",network="macvlan",pciAddr="0000:03:00.0",type="pci"}`:                                                                   1,
-		`devinfo_attachments{state="ok"}`: 4, `devinfo_attachments{state="changed"}`: 1, `devinfo_attachments{state="leaked"}`: 1,
-		`devinfo_attachments{state="forgotten"}`: 0, `devinfo_attachments{state="orphan"}`: 1, `devinfo_attachments{state="adding"}`: 1, `devinfo_attachments{state="corrupt"}`: 1,
+		`devinfo_attachments{state="ok"}`: 4, `devinfo_attachments{state="changed"}`: 1, `devinfo_attachments{state="dead"}`: 2,
+		`devinfo_attachments{state="forgotten"}`: 0, `devinfo_attachments{state="adding"}`: 1, `devinfo_attachments{state="corrupt"}`: 1,
 		`devinfo_attachments{state="newer"}`: 1, `devinfo_attachments{state="unknown"}`: 0, "devinfo_attachments_unnamed": 0,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

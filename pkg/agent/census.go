@@ -41,7 +41,7 @@ const forgotten = "forgotten"
 
 // classes are the states that are counted.
 func classes() []string {
-	return []string{"ok", "adding", "changed", forgotten, "leaked", "orphan", "corrupt", "newer", "unknown"}
+	return []string{"ok", "adding", "changed", forgotten, "dead", "corrupt", "newer", "unknown"}
 }
 
 // class sums up what package check says of an attachment. One that is there, and not as ADD
@@ -50,10 +50,8 @@ func class(state check.State, r *check.Report) string {
 	switch state {
 	case check.Adding:
 		return "adding"
-	case check.NetnsGone:
-		return "leaked"
-	case check.Orphan:
-		return "orphan"
+	case check.Dead:
+		return "dead"
 	case check.Corrupt:
 		return "corrupt"
 	case check.Newer:

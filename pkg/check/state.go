@@ -22,8 +22,7 @@ const (
 	DeviceLost    State = "device gone"    // the device that ADD found is not on the node
 	WrongDevice   State = "wrong device"   // the file or the interface is another device's
 	InterfaceLost State = "interface gone" // the interface is not in the network namespace
-	NetnsGone     State = "netns gone"     // the network namespace is gone, and no DEL has come, or it failed
-	Orphan        State = "orphan"         // of an earlier boot
+	Dead          State = "dead"           // the network namespace is gone, or it is of an earlier boot; no DEL has come, or it failed
 	Corrupt       State = "corrupt"        // the journal's entry cannot be read
 	Newer         State = "newer format"   // it was written by a newer devinfo
 	Unknown       State = "unknown"        // it, or what is to be compared, cannot be read
@@ -37,23 +36,23 @@ const (
 
 // States are all states.
 func States() []State {
-	return []State{OK, Adding, FileMissing, BadFile, DeviceLost, WrongDevice, InterfaceLost, NetnsGone, Orphan, Corrupt, Newer, Unknown, Prepared, Deleting, Abandoned}
+	return []State{OK, Adding, FileMissing, BadFile, DeviceLost, WrongDevice, InterfaceLost, Dead, Corrupt, Newer, Unknown, Prepared, Deleting, Abandoned}
 }
 
 // stateKinds are the states of attachments of which nothing is left to compare.
-var stateKinds = map[State]Kind{NetnsGone: ContainerGone, Orphan: ContainerGone, Corrupt: EntryInvalid, Newer: EntryNewer}
+var stateKinds = map[State]Kind{Dead: ContainerGone, Corrupt: EntryInvalid, Newer: EntryNewer}
 
 // kindStates are the states of attachments that are not as ADD left them.
 var kindStates = map[Kind]State{
 	Unreadable: Unknown, FileGone: FileMissing, SpecGone: FileMissing, FileInvalid: BadFile, FileUnreadable: BadFile, SpecForeign: BadFile,
-	Mismatch: WrongDevice, OtherDevice: WrongDevice, Conflict: WrongDevice, DeviceGone: DeviceLost, InterfaceGone: InterfaceLost, ContainerGone: NetnsGone,
+	Mismatch: WrongDevice, OtherDevice: WrongDevice, Conflict: WrongDevice, DeviceGone: DeviceLost, InterfaceGone: InterfaceLost, ContainerGone: Dead,
 	Unfinished: Adding,
 }
 
 // State returns the state of an attachment as far as it can be told without a comparison
 // and, unless it is OK, the reason in words: [Checker.Check] has the whole. It takes what
-// [journal.Journal.Get] returned; e is nil only with an error. The gravest state wins: an
-// orphan may also lack everything else.
+// [journal.Journal.Get] returned; e is nil only with an error. The gravest state wins: what is
+// dead may also lack everything else.
 func (a *Checker) State(e *journal.Entry, err error) (state State, why string) {
 	switch {
 	case as[*journal.FormatError](err):
@@ -63,10 +62,10 @@ func (a *Checker) State(e *journal.Entry, err error) (state State, why string) {
 	case err != nil:
 		return Unknown, err.Error()
 	}
-	end, why, err := a.Ended(e)
+	why, err = a.Ended(e)
 	switch {
-	case end != "":
-		return end, why
+	case why != "":
+		return Dead, why
 	case !e.Complete: // also where it cannot be told whether it has ended: nothing is to be compared yet
 		return Adding, "ADD runs, or was killed; " + Unfinished.Remedy()
 	case err != nil:
@@ -80,21 +79,20 @@ func (a *Checker) State(e *journal.Entry, err error) (state State, why string) {
 	return OK, ""
 }
 
-// Ended reports whether nobody can use an attachment any more: the state is then Orphan or
-// NetnsGone, with the reason in words; otherwise it is "". An error means that it cannot be
-// told. This is the one rule by which leftovers may be removed without a DEL.
-func (a *Checker) Ended(e *journal.Entry) (end State, why string, err error) {
+// Ended says why an attachment is dead, so that nobody can use it any more; "" = it is not. An error
+// means that it cannot be told. This is the one rule by which leftovers may be removed without a DEL.
+func (a *Checker) Ended(e *journal.Entry) (why string, err error) {
 	if !e.OfBoot(a.BootID) {
-		return Orphan, "of an earlier boot", nil
+		return "of an earlier boot", nil
 	}
 	if e.Netns == "" {
-		return "", "", nil
+		return "", nil
 	}
 	gone, err := a.NetnsGone(e.Netns)
 	if err != nil || !gone {
-		return "", "", err
+		return "", err
 	}
-	return NetnsGone, "network namespace " + e.Netns + " is gone", nil
+	return "network namespace " + e.Netns + " is gone", nil
 }
 
 // deviceThere is true of a socket, whose path is a container's.

@@ -69,11 +69,11 @@ func (p *Plugin) dead(key journal.Key, e *journal.Entry) bool {
 		return false
 	}
 	a := check.Checker{NetnsGone: link.NetnsGone, BootID: p.BootID}
-	end, _, err := a.Ended(e)
+	why, err := a.Ended(e)
 	if err != nil {
 		p.Log.Warn("whether it has ended is unknown", "attachment", key.String(), "error", err)
 	}
-	return err == nil && end != ""
+	return err == nil && why != ""
 }
 
 // Collect deletes one attachment as GC does, for a caller that is no runtime and has no

@@ -125,7 +125,7 @@ func TestAlertsFireWhenTheyShould(t *testing.T) {
 		{"DevinfoAgentPartFails", `devinfo_agent_ok{instance="a",part="nri"} 1x120`, hour, ""},
 		{"DevinfoAttachmentsNotSeen", `devinfo_check_timestamp_seconds{instance="a"} 60x120`, hour, "a"},
 		{"DevinfoAttachmentsNotSeen", `devinfo_check_timestamp_seconds{instance="a"} 0+60x120`, hour, ""},
-		{"DevinfoAttachmentsLeft", `devinfo_attachments{instance="a",state="orphan"} 1x120`, hour, "a"},
+		{"DevinfoAttachmentsLeft", `devinfo_attachments{instance="a",state="dead"} 1x120`, hour, "a"},
 		{"DevinfoAttachmentsLeft", `devinfo_attachments{instance="a",state="ok"} 1x120`, hour, ""},
 		{"DevinfoAttachmentsForgotten", `devinfo_attachments{instance="a",state="forgotten"} 1x120`, hour, "a"},
 		{"DevinfoAttachmentsForgotten", `devinfo_attachments{instance="a",state="forgotten"} 0x120`, hour, ""},

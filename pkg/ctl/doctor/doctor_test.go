@@ -60,8 +60,8 @@ func TestWhatIsWrongIsSaidWithARemedy(t *testing.T) {
 		want  []string // level, check, text
 	}{
 		"nothing": {doctor.Facts{}, nil},
-		"orphan": {doctor.Facts{Attachments: []doctor.Attachment{{Attachment: node.Attachment{Key: key, Pod: "ns/p", State: check.Orphan, Why: "of an earlier boot"}, Level: doctor.Error, Remedy: "gc"}}},
-			[]string{"error attachments pod ns/p, n/c/i: orphan: of an earlier boot"}},
+		"orphan": {doctor.Facts{Attachments: []doctor.Attachment{{Attachment: node.Attachment{Key: key, Pod: "ns/p", State: check.Dead, Why: "of an earlier boot"}, Level: doctor.Error, Remedy: "gc"}}},
+			[]string{"error attachments pod ns/p, n/c/i: dead: of an earlier boot"}},
 		"adding": {doctor.Facts{Attachments: []doctor.Attachment{{Attachment: node.Attachment{Key: key, State: check.Adding}, Level: doctor.Info, Remedy: "wait"}}},
 			[]string{"info attachments n/c/i: adding"}},
 		"file without attachment": {doctor.Facts{Unowned: []string{"/run/x"}}, []string{"info files /run/x: no attachment owns it"}},

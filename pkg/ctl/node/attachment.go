@@ -109,7 +109,7 @@ func (a *Attachment) Holder() string {
 
 // Left says that nobody uses the attachment any more, and something of it is left.
 func (a *Attachment) Left() bool {
-	return a.State == check.NetnsGone || a.State == check.Orphan || a.State == check.Abandoned
+	return a.State == check.Dead || a.State == check.Abandoned
 }
 
 // Unread says that nothing but the state and its reason is known.

@@ -148,7 +148,7 @@ func (a *Attachment) claimRemedy() string {
 			"or clean up by hand what is left, and run there: cni-dra-driver clear " + uid
 	case check.Deleting:
 		return "fix what the error names: cni-dra-driver runs DEL again by itself"
-	case check.NetnsGone, check.Orphan:
+	case check.Dead:
 		return "cni-dra-driver runs DEL when the pod is deleted: make sure that it is running"
 	case check.Newer:
 		return "run the cni-dra-driver that wrote it, or a newer one"

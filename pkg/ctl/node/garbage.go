@@ -12,13 +12,13 @@ import (
 
 // Garbage is what is left of attachments that nobody can use any more.
 type Garbage struct {
-	Orphans []Orphan `json:"orphans"`
-	Skipped []Orphan `json:"skipped,omitempty"` // may be orphans, but must not be touched
+	Dead    []Dead   `json:"dead"`
+	Skipped []Dead   `json:"skipped,omitempty"` // may be dead, but must not be touched
 	Unowned []string `json:"unowned,omitempty"` // device-info files that no attachment owns
 }
 
-// Orphan is an attachment and what is left of it.
-type Orphan struct {
+// Dead is an attachment and what is left of it.
+type Dead struct {
 	Attachment string   `json:"attachment"`
 	Why        string   `json:"why"`
 	Delegates  []string `json:"delegates,omitempty"` // whose DEL is run, in this order
@@ -37,15 +37,15 @@ func (n *Node) Garbage() (*Garbage, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Garbage{Orphans: []Orphan{}}
+	g := &Garbage{Dead: []Dead{}}
 	for _, a := range list {
-		o := Orphan{Title: a.Short(), Attachment: a.String(), Why: a.Why, of: a}
+		o := Dead{Title: a.Short(), Attachment: a.String(), Why: a.Why, of: a}
 		switch a.State {
-		case check.Orphan, check.NetnsGone:
+		case check.Dead:
 			o.Delegates = check.Delegates(a.entry)
 			slices.Reverse(o.Delegates)
 			o.Files = n.filesOf(a)
-			g.Orphans = append(g.Orphans, o)
+			g.Dead = append(g.Dead, o)
 		case check.Corrupt:
 			o.Why += "; nothing tells whether it is used: its DEL removes it, and the runtime's GC"
 			g.Skipped = append(g.Skipped, o)
@@ -99,9 +99,9 @@ func (n *Node) Unowned(list []Attachment) (paths []string, err error) {
 	return paths, nil
 }
 
-// Collect removes an orphan by a function that has the plugin delete the entry, unless it has been
+// Collect removes what is dead by a function that has the plugin delete the entry, unless it has been
 // added again, or deleted, since.
-func (n *Node) Collect(o *Orphan, remove func(*journal.Entry) (done bool, err error)) error {
+func (n *Node) Collect(o *Dead, remove func(*journal.Entry) (done bool, err error)) error {
 	done, err := remove(o.of.entry)
 	if err != nil {
 		return err

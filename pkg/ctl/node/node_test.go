@@ -75,7 +75,7 @@ func TestEachAttachmentHasItsState(t *testing.T) {
 			left = append(left, a.ContainerID)
 		}
 	}
-	want := map[string]string{"alive": "ok", "adding": "adding", "lost": "file missing", "ended": "netns gone", "orphan": "orphan",
+	want := map[string]string{"alive": "ok", "adding": "adding", "lost": "file missing", "ended": "dead", "orphan": "dead",
 		"unknown": "unknown", "torn": "corrupt", "newer": "newer format"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -94,7 +94,7 @@ func TestGarbageIsWhatNobodyUses(t *testing.T) {
 	g, err := n.Garbage()
 	must(t, err)
 	files, skipped := map[string][]string{}, []string{}
-	for _, o := range g.Orphans {
+	for _, o := range g.Dead {
 		for _, f := range o.Files {
 			name, err := filepath.Rel(dir, f)
 			must(t, err)

@@ -134,7 +134,7 @@ func TestHostWithoutDevicesIsSaidToBeOne(t *testing.T) {
 func TestNamesAreNotTakenForSyntax(t *testing.T) {
 	const name = "a\"b\\c<d>&e#f`g\nh]"
 	top := &topology.Topology{Devices: []*topology.Node{{Kind: topology.Other, Name: name, Representor: name,
-		Attachments: []topology.Attachment{{Key: journal.Key{Network: name, ContainerID: "c", IfName: "i"}, State: check.Orphan}}}}}
+		Attachments: []topology.Attachment{{Key: journal.Key{Network: name, ContainerID: "c", IfName: "i"}, State: check.Dead}}}}}
 	for _, c := range []struct {
 		format func(*strings.Builder) error
 		line   *regexp.Regexp
@@ -173,14 +173,14 @@ func TestAttachmentsAreWhereTheyBelong(t *testing.T) {
 		return node.Attachment{Pod: "shop/web-0", Key: journal.Key{Network: "n", ContainerID: "c", IfName: ifName}, Type: typ, Device: device, State: "ok"}
 	}
 	old := a("net1", "pci", "0000:65:00.2")
-	old.State = check.Orphan
+	old.State = check.Dead
 	top := read(t, "mlx5-vdpa", old, a("net2", "memif", "/run/x"), a("net3", "pci", "0000:65:00.7"), a("net4", "", ""))
 	var b strings.Builder
 	if err := top.Tree(&b); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"left by shop/web-0 net1 (n): orphan\n",
+		"left by shop/web-0 net1 (n): dead\n",
 		"sockets\n└─ shop/web-0 net2 (n)  memif /run/x\n",
 		"devices that are gone\n└─ shop/web-0 net3 (n)  pci 0000:65:00.7\n",
 		"attachments without a device\n└─ shop/web-0 net4 (n)\n",
