@@ -163,7 +163,7 @@ func (a *Agent) abandon(c *claim, which []int) error {
 		given := *at
 		given.Phase, given.GivenUp = state.Abandoned, metav1.NewTime(time.Now().UTC().Truncate(time.Second))
 		if now := a.stateOf(at); now == custody.Gone || now == custody.Replaced { // what comes back in its place is another device, and nobody's
-			given.Node, given.Former = nil, nil
+			given.Lost, given.Former = true, nil
 		}
 		left := known(&state.Claim{Namespace: c.ref.Namespace, Name: c.ref.Name, UID: c.ref.UID, Attachments: []state.Attachment{given}})
 		left.late[0] = retry{after: time.Now().Add(a.AbandonedEvery)}
@@ -247,8 +247,7 @@ func isExclusive(at *state.Attachment) bool { return at.ShareID == nil }
 // before the claim is free.
 func withheldOf(record *state.Claim) (devices []string) {
 	for _, at := range record.Attachments {
-		lost := at.Node == nil && isOwn(at.Device) // see abandon
-		if at.Tries > 0 && at.DelError != "" && isExclusive(&at) && !lost {
+		if at.Tries > 0 && at.DelError != "" && isExclusive(&at) && !at.Lost {
 			devices = append(devices, at.Device)
 		}
 	}

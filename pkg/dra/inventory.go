@@ -206,7 +206,7 @@ func (a *Agent) held() holdings {
 	defer a.mu.Unlock()
 	for _, c := range a.claims {
 		for _, at := range c.record.Attachments {
-			if at.Node != nil && (all[at.Device] == nil || at.Former != nil) {
+			if at.Node != nil && !at.Lost && (all[at.Device] == nil || at.Former != nil) {
 				all[at.Device] = &at
 			}
 		}

@@ -121,6 +121,9 @@ type Execution struct {
 	// Former is the device before the ADD, where it is one of the node's own and this
 	// sandbox's alone; nil = there is nothing to restore.
 	Former *Former `json:"former,omitempty"`
+	// Lost: of an abandoned attachment whose device was gone by then. What is in its place is
+	// another one, which may be given away.
+	Lost bool `json:"lost,omitempty"`
 
 	Result   json.RawMessage `json:"result,omitempty"` // of ADD, in CNIVersion
 	Info     json.RawMessage `json:"info,omitempty"`   // the device-info file after ADD; of a device without a network, what it says itself
