@@ -148,6 +148,9 @@ func (a *Agent) admit(ctx context.Context, asked *resourceapi.ResourceClaim, own
 		return nil, newer
 	}
 	c := a.claims[asked.UID]
+	if c != nil && isBefore(asked.ResourceVersion, c.version) {
+		return nil, fmt.Errorf("claim %s: it has changed since it was read: prepare it again", c.ref)
+	}
 	reserved, err := cniconfig.Pods(asked)
 	if err != nil {
 		return nil, err
