@@ -29,7 +29,7 @@ type Inventory struct {
 	Counters, ForceCounters bool
 	Host                    func() (inventory.Host, error) // reads the node
 	// Others are the devices that somebody else has given away: see [inventory.Situation].
-	// Beside an error it returns what was known last; nothing is prepared then.
+	// Beside an error it returns what was known last; no exclusive device is prepared then.
 	Others func(context.Context) (map[string]string, error)
 	// Waits is after how long Others may know of fewer; 0 = they are as they are. It may be nil.
 	Waits func() time.Duration
