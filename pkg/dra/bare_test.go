@@ -16,7 +16,6 @@ import (
 
 	"devinfo-cni.io/pkg/cluster"
 	"devinfo-cni.io/pkg/dra/metadata"
-	"devinfo-cni.io/pkg/inventory"
 )
 
 // Multus attaches it: see inventory.ResourceName.
@@ -100,16 +99,20 @@ func TestTheStatusSaysWhichDeviceAClaimHas(t *testing.T) {
 func TestARequestMayHaveSeveralDevicesWithoutANetwork(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, p *plugins) {
 		n := newNode(t, "mlx5-switchdev")
-		r.options.Inventory, r.options.Finder = n.inventory(), n.finder()
-		var err error
-		r.options.Inventory.Rules, err = inventory.ParseRules([]byte(strings.Replace(ownRules, `.vfIndex == 3`, `.vfIndex >= 0`, 1)))
-		must(t, err)
+		n.rules = strings.Replace(ownRules, `.vfIndex == 3`, `.vfIndex >= 0`, 1)
+		r.withJournal(n)
 		agent := r.start()
+		former := ownClaim("u0", vf0, "")
+		former.Status.ReservedFor[0].UID = "uid-former"
+		r.prepare(former)
 		claim := ownClaim("u1", vf3, "")
 		claim.Spec.Devices.Requests[0].Exactly.Count = 2
 		second := claim.Status.Allocation.Devices.Results[0]
 		second.Device = vf0
 		claim.Status.Allocation.Devices.Results = append(claim.Status.Allocation.Devices.Results, second)
+		_, err := agent.Prepare(t.Context(), claim)
+		says(t, err, vf0+" (0000:03:00.2) is held by claim ns/claim-u0")
+		r.unprepared("u0")
 		devices, err := agent.Prepare(t.Context(), claim)
 		must(t, err)
 		if len(devices) != 2 || devices[0].DeviceName != vf3 || devices[1].DeviceName != vf0 || slices.Equal(devices[0].CDIDeviceIDs, devices[1].CDIDeviceIDs) {
