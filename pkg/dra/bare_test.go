@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 
 	"devinfo-cni.io/pkg/cluster"
 	"devinfo-cni.io/pkg/dra/metadata"
+	"devinfo-cni.io/pkg/sysfs"
 )
 
 // Multus attaches it: see inventory.ResourceName.
@@ -230,7 +232,7 @@ func (r *rig) spec() string {
 // A device without a network of ours is Multus' by now.
 func TestNoDELTakesADeviceFromWhoeverElseAttachesIt(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, p *plugins) {
-		r.options.Inventory = newNode(t, "mlx5-switchdev").inventory()
+		r.withJournal(newNode(t, "mlx5-switchdev"))
 		agent := r.start()
 		p.set(always)
 		r.prepare(ownClaim("u1", vf3, network(`{"type":"sriov"}`)))
@@ -239,8 +241,16 @@ func TestNoDELTakesADeviceFromWhoeverElseAttachesIt(t *testing.T) {
 		r.endPod(sb)
 		r.unprepared("u1")
 		quiet()
-		r.prepare(ownClaim("u2", vf3, ""))
+		var met atomic.Bool
+		lineage := r.options.Inventory.Lineage
+		r.options.Inventory.Lineage = func(device string) ([]sysfs.Object, error) {
+			if !met.Swap(true) { // the claim has no lease yet
+				time.Sleep(2 * time.Hour)
+			}
+			return lineage(device)
+		}
 		tried := p.calls("DEL")
+		r.prepare(ownClaim("u2", vf3, ""))
 		time.Sleep(5 * time.Hour)
 		if n := p.calls("DEL"); n != tried || agent.Census().Phases["Abandoned"] != 1 {
 			t.Errorf("%d more DELs, %v", n-tried, agent.Census())

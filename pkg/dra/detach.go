@@ -215,13 +215,23 @@ func (a *Agent) mourn(c *claim, pod state.Pod, at *state.Attachment) {
 	a.tell(pod, reason, fmt.Sprintf("claim %s, request %s: %s has failed %d times and is given up: %s", c.name(), at.Request, what, at.Tries, at.DelError))
 }
 
-// isTaken says whether the device of an abandoned attachment is another record's by now,
-// or is about to be: its DEL would take the device away from that. The mutex must be held.
-func (a *Agent) isTaken(at *state.Attachment) bool {
+// isTaken says whether the device of an abandoned attachment is another record's by now, or is
+// about to be: its DEL would take the device away from that. Nor do the DELs of two that were
+// abandoned meet, of which each restores the device. The mutex must be held.
+func (a *Agent) isTaken(c *claim) bool {
+	at := c.record.Abandoned()
 	for _, other := range a.claims {
 		for n := range other.record.Attachments {
 			held := &other.record.Attachments[n]
-			if held.Phase != state.Abandoned && sameDevice(held, at) && (held.Owes() || held.Bare() && a.isHeld(other) || other.doing == doAdd) {
+			if other == c || !sameDevice(held, at) {
+				continue
+			}
+			switch {
+			case held.Phase == state.Abandoned:
+				if other.doing == doDel {
+					return true
+				}
+			case held.Owes(), held.Bare() && a.isHeld(other), other.doing == doAdd, other.doing == doOpen:
 				return true
 			}
 		}
