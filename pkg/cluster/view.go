@@ -73,7 +73,8 @@ func (v *View) Claims() []types.NamespacedName {
 	})
 }
 
-// Claim adds the attachments of a claim to the pods for which it is reserved, now or later.
+// Claim adds the attachments of a claim to the pods for which it is reserved, now or later, in
+// place of what it said before.
 func (v *View) Claim(claim *resourceapi.ResourceClaim) {
 	if v.claims == nil {
 		v.claims = map[types.UID][]Attachment{}
@@ -81,7 +82,8 @@ func (v *View) Claim(claim *resourceapi.ResourceClaim) {
 	list := byClaim(claim)
 	for _, consumer := range claim.Status.ReservedFor {
 		if consumer.Resource == "pods" && len(list) > 0 {
-			v.claims[consumer.UID] = append(v.claims[consumer.UID], list...)
+			others := slices.DeleteFunc(v.claims[consumer.UID], func(a Attachment) bool { return a.Namespace == claim.Namespace && a.Claim == claim.Name })
+			v.claims[consumer.UID] = append(others, list...)
 		}
 	}
 }
