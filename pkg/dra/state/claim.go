@@ -3,7 +3,8 @@
 // written before the CNI plugin is run that it speaks of, so that whatever dies, and
 // whenever, the next start knows which networks may hold something of the claim.
 //
-// One file per claim, named after its UID. The files hold configurations as executed,
+// One file per claim, named after its UID, and one for each of its attachments that was
+// abandoned: see [Claim.Key]. The files hold configurations as executed,
 // hence possibly secrets: they are private. It is not a cache, and nothing else than
 // the agent may write it.
 package state
@@ -20,7 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Schema is the version of the files' format. A reader takes its own and older ones.
+// Schema is the version of the files' format. A reader leaves newer ones alone: see [SchemaError].
 const Schema = 1
 
 // Phase is how far an attachment is.

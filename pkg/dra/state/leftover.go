@@ -43,7 +43,7 @@ type Leftover struct {
 
 	Error string    `json:"error"` // of the last DEL
 	Tries int       `json:"tries"` // of DEL, all of which have failed
-	Since time.Time `json:"since"` // when DEL was given up; zero = before agents noted it
+	Since time.Time `json:"since"` // when DEL was given up
 }
 
 // Leftovers lists the attachments whose DEL was given up, sorted by claim UID, in the
@@ -91,7 +91,7 @@ const cleared = ".cleared"
 
 // ClearLeftovers has the agent of a state directory forget the leftovers that a claim has
 // now, without another DEL: within a minute if it runs, else at its next start. They are
-// returned; none is an error, as is what cannot be read.
+// returned; none is an error, which then has what could not be read.
 func ClearLeftovers(dir string, uid types.UID) ([]Leftover, error) {
 	list, err := Leftovers(dir)
 	list = slices.DeleteFunc(list, func(l Leftover) bool { return l.ClaimUID != uid })
