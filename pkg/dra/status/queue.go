@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -8,6 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 )
+
+// atOnce is how many reports are under way at once.
+const atOnce = 4
 
 // Queue sends what is owed to the API server, and sends it again until it is there:
 // one report per claim at a time, each claim with a back-off of its own, so that one
@@ -20,7 +24,6 @@ type Queue struct {
 	// after a while; so it returns nil for what is not worth it, see [Classify].
 	Send func(context.Context, types.UID) error
 
-	Workers int           // reports under way at once; 0 = 4
 	First   time.Duration // back-off after the first failure, doubled by each further one; 0 = 500 ms
 	Longest time.Duration // back-off at most; 0 = 5 minutes
 	Limit   time.Duration // for one call of Send, by its context; 0 = 30 s
@@ -61,7 +64,7 @@ func (q *Queue) Forget(claim types.UID) {
 func (q *Queue) Run(ctx context.Context) {
 	work := q.start()
 	var workers sync.WaitGroup
-	for range orDefault(q.Workers, 4) {
+	for range atOnce {
 		workers.Go(func() {
 			for q.next(ctx, work) {
 			}
@@ -80,7 +83,7 @@ func (q *Queue) start() workqueue.TypedRateLimitingInterface[types.UID] {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.work = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](
-		orDefault(q.First, 500*time.Millisecond), orDefault(q.Longest, 5*time.Minute)))
+		cmp.Or(q.First, 500*time.Millisecond), cmp.Or(q.Longest, 5*time.Minute)))
 	for claim := range q.owed {
 		q.work.Add(claim)
 	}
@@ -97,7 +100,7 @@ func (q *Queue) next(ctx context.Context, work workqueue.TypedRateLimitingInterf
 	if !owed || ctx.Err() != nil {
 		return true
 	}
-	limited, cancel := context.WithTimeout(ctx, orDefault(q.Limit, 30*time.Second))
+	limited, cancel := context.WithTimeout(ctx, cmp.Or(q.Limit, 30*time.Second))
 	defer cancel()
 	err := q.Send(limited, claim)
 	q.mu.Lock()
@@ -120,11 +123,4 @@ func (q *Queue) owes(claim types.UID) (add uint64, ok bool) {
 	defer q.mu.Unlock()
 	add, ok = q.owed[claim]
 	return add, ok
-}
-
-func orDefault[T int | time.Duration](value, otherwise T) T {
-	if value == 0 {
-		return otherwise
-	}
-	return value
 }
