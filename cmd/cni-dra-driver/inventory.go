@@ -158,8 +158,8 @@ func (o *inventoryOptions) host() (host inventory.Host, taken map[string]string,
 	if host, err = inventory.Live(sys); err != nil {
 		return host, nil, err
 	}
-	locks, err := others.Locks(os.DirFS(sriovLocks), link.NetnsGone)
-	return host, others.Locked(locks), err
+	taken, err = others.Locks(os.DirFS(sriovLocks), link.NetnsGone)
+	return host, taken, err
 }
 
 func offer(decisions []inventory.Decision, list []inventory.Slice, warnings []string) offering {
