@@ -128,7 +128,7 @@ func (v *View) Slice(s *resourceapi.ResourceSlice) {
 	for n := range s.Spec.Devices {
 		id := deviceID{s.Spec.Driver, s.Spec.Pool.Name, s.Spec.Devices[n].Name}
 		if s.Spec.Pool.Generation >= v.devices[id].generation {
-			v.devices[id] = publishedAs(&s.Spec.Devices[n], s.Spec.Pool.Generation)
+			v.devices[id] = offered{Published(&s.Spec.Devices[n]), s.Spec.Pool.Generation}
 		}
 	}
 }
@@ -139,7 +139,8 @@ func (v *View) Take() []Attachment {
 	list := append([]Attachment{}, v.list...) // an empty list is not null in JSON
 	for uid := range v.pods {
 		for _, a := range v.ofClaims(uid) {
-			a.fill(v.devices[a.published])
+			known := Device{Type: a.Type, Device: a.Device, PF: a.PF, Representor: a.Representor, RDMA: a.RDMA}
+			a.tell(known.Or(v.devices[a.published].Device))
 			list = append(list, a)
 		}
 		delete(v.claims, uid)
