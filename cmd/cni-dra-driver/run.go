@@ -49,8 +49,8 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 	defer agent.Close()
 	go o.keepKeeping(ctx, filepath.Dir(agent.Gate), log)
 	kubelet, err := dra.StartKubelet(ctx, agent, dra.KubeletOptions{
-		Node: o.nodeName, Client: client, PluginDir: o.pluginDir(), RegistrarDir: o.registrarDir, CDIDir: agent.CDIDir,
-		Limit: o.maxAttachments, Metadata: o.metadata, Fatal: fail, Log: log,
+		Node: o.nodeName, Client: client, PluginDir: o.pluginDir(), RegistrarDir: o.registrarDir,
+		Limit: o.maxAttachments, Metadata: o.metadata, Fatal: fail,
 	})
 	if err != nil {
 		return err

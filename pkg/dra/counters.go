@@ -16,7 +16,7 @@ const countersSince = "1.37"
 // scheduler is quick with them. An upgrade is noticed at the next start.
 func (k *Kubelet) decideCounters(ctx context.Context) {
 	const pause = 2 * time.Second
-	log, waits := k.options.Log, false
+	log, waits := k.agent.Log, false
 	for ctx.Err() == nil {
 		server, err := k.options.Client.Discovery().ServerVersion()
 		switch {
