@@ -79,7 +79,7 @@ func (c *Claim) leftover() Leftover {
 	at := c.Abandoned()
 	return Leftover{
 		Claim: c.Namespace + "/" + c.Name, ClaimUID: c.UID,
-		Pod: at.arg("K8S_POD_NAMESPACE") + "/" + at.arg("K8S_POD_NAME"), PodUID: types.UID(at.arg("K8S_POD_UID")),
+		Pod: at.Arg("K8S_POD_NAMESPACE") + "/" + at.Arg("K8S_POD_NAME"), PodUID: types.UID(at.Arg("K8S_POD_UID")),
 		Request: at.Request, Network: at.Network, IfName: at.IfName, Sandbox: at.Sandbox,
 		Device: at.Pool + "/" + at.Device, PCI: at.PCI(), Error: at.DelError, Tries: at.Tries, Since: at.GivenUp.Time,
 	}
@@ -112,8 +112,8 @@ func (s *Store) IsCleared(key types.UID) bool {
 	return err == nil
 }
 
-// arg is the value of a CNI argument.
-func (e *Execution) arg(key string) string {
+// Arg is the value of a CNI argument; "" = it has none.
+func (e *Execution) Arg(key string) string {
 	for _, arg := range e.Args {
 		if arg[0] == key {
 			return arg[1]
