@@ -278,12 +278,7 @@ func (a *Agent) withheld() map[string]bool {
 }
 
 // offerSoon has the node's devices published again.
-func (a *Agent) offerSoon() {
-	select {
-	case a.toOffer <- struct{}{}:
-	default: // they will be, already
-	}
-}
+func (a *Agent) offerSoon() { soon(a.toOffer) }
 
 // removeInfo removes the device-info file, which the plugin that wrote it may have left.
 func (a *Agent) removeInfo(at *state.Attachment) error {

@@ -63,11 +63,11 @@ func (a *Agent) await(ctx context.Context, holds func() (bool, error)) error {
 	}
 }
 
-// watchSoon has Run watch the claims that are on record by then.
-func (a *Agent) watchSoon() {
+// soon tells whoever reads from a channel of one place; that he is told already is fine.
+func soon(to chan<- struct{}) {
 	select {
-	case a.toWatch <- struct{}{}:
-	default: // it will, already
+	case to <- struct{}{}:
+	default:
 	}
 }
 
@@ -170,7 +170,7 @@ func (a *Agent) admit(ctx context.Context, asked *resourceapi.ResourceClaim, own
 	c = a.takeIn(c, recordOf(asked, reserved, networks, own))
 	c.version = asked.ResourceVersion
 	a.rouse(c)
-	a.watchSoon()
+	soon(a.toWatch)
 	return c, nil
 }
 
