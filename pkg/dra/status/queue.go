@@ -1,7 +1,6 @@
 package status
 
 import (
-	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -10,8 +9,12 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// atOnce is how many reports are under way at once.
-const atOnce = 4
+const (
+	atOnce       = 4                      // reports that are under way
+	firstPause   = 500 * time.Millisecond // after the first failure, doubled by each further one
+	longestPause = 5 * time.Minute
+	limit        = 30 * time.Second // for one call of Send, by its context
+)
 
 // Queue sends what is owed to the API server, and sends it again until it is there:
 // one report per claim at a time, each claim with a back-off of its own, so that one
@@ -23,10 +26,6 @@ type Queue struct {
 	// Send sends the report of a claim. Unless it returns nil it is called again,
 	// after a while; so it returns nil for what is not worth it, see [Classify].
 	Send func(context.Context, types.UID) error
-
-	First   time.Duration // back-off after the first failure, doubled by each further one; 0 = 500 ms
-	Longest time.Duration // back-off at most; 0 = 5 minutes
-	Limit   time.Duration // for one call of Send, by its context; 0 = 30 s
 
 	mu   sync.Mutex
 	owed map[types.UID]uint64 // what is not sent yet, with the number of the Add that wants it
@@ -82,8 +81,7 @@ func (q *Queue) Run(ctx context.Context) {
 func (q *Queue) start() workqueue.TypedRateLimitingInterface[types.UID] {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.work = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](
-		cmp.Or(q.First, 500*time.Millisecond), cmp.Or(q.Longest, 5*time.Minute)))
+	q.work = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](firstPause, longestPause))
 	for claim := range q.owed {
 		q.work.Add(claim)
 	}
@@ -100,7 +98,7 @@ func (q *Queue) next(ctx context.Context, work workqueue.TypedRateLimitingInterf
 	if !owed || ctx.Err() != nil {
 		return true
 	}
-	limited, cancel := context.WithTimeout(ctx, cmp.Or(q.Limit, 30*time.Second))
+	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	err := q.Send(limited, claim)
 	q.mu.Lock()
