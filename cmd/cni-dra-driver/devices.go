@@ -32,9 +32,6 @@ func (o *options) inventory(sys *sysfs.FS) (*dra.Inventory, error) {
 		return nil, fmt.Errorf("--pod-resources-socket: %w: give the path of the kubelet's socket, as the host sees it, or leave the flag out", err)
 	}
 	var memory others.Memory
-	locks := func() (map[string]string, error) {
-		return others.Locks(os.DirFS(filepath.Join("/", o.hostRoot, sriovLocks)), link.NetnsGone)
-	}
 	return &dra.Inventory{
 		Rules: rules, File: o.devices, Counters: o.counters != "off", ForceCounters: o.counters == "force", Lineage: sys.Lineage, Events: link.Events, Times: inventory.DefaultTimes(),
 		EvictLost: o.evictLost, CarrierGrace: o.carrierGrace,
@@ -50,8 +47,8 @@ func (o *options) inventory(sys *sysfs.FS) (*dra.Inventory, error) {
 			if err != nil {
 				err = fmt.Errorf("--pod-resources-socket: %s: what device plugins have given away is not known: %w", socket, err)
 			}
-			locked, failed := locks()
-			maps.Copy(given, others.Locked(locked))
+			locked, failed := others.Locks(os.DirFS(filepath.Join("/", o.hostRoot, sriovLocks)), link.NetnsGone)
+			maps.Copy(given, locked)
 			return given, errors.Join(err, failed)
 		},
 	}, nil

@@ -25,8 +25,9 @@ const inventoryHelp = `Prints which of the node's network devices would be publi
 and why the others would not. It publishes nothing, and needs no API server.
 
 The rules are the key "devices" of the configuration file; without --config no device
-is named by one. A device that a pod holds by a claim or from a device plugin looks here
-like any other unavailable device. Run it in the host's network namespace.`
+is named by one. Nobody is asked which devices pods have: one that sriov-cni has locked, or
+whose interface is in a pod, is left out, and any other is printed as if it were free. Run it
+in the host's network namespace.`
 
 const inventoryExample = `  cni-dra-driver inventory --config devices.yaml
   cni-dra-driver inventory --config devices.yaml --host node.txtar -o yaml`
@@ -157,8 +158,8 @@ func (o *inventoryOptions) host() (host inventory.Host, taken map[string]string,
 	if host, err = inventory.Live(sys); err != nil {
 		return host, nil, err
 	}
-	locks, err := others.Locks(os.DirFS(sriovLocks), link.NetnsGone)
-	return host, others.Locked(locks), err
+	taken, err = others.Locks(os.DirFS(sriovLocks), link.NetnsGone)
+	return host, taken, err
 }
 
 func offer(decisions []inventory.Decision, list []inventory.Slice, warnings []string) offering {

@@ -9,9 +9,11 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
 
 	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/ctl/commandline"
@@ -50,10 +52,12 @@ func command() *cobra.Command {
 			if self, err := os.Executable(); err == nil && o.gate == "" {
 				o.gate = filepath.Join(filepath.Dir(self), gateName)
 			}
-			log, err := logger(&o)
-			if err != nil {
-				return err
+			var level klog.Level
+			if err := level.Set(strconv.Itoa(o.verbosity)); err != nil {
+				return fmt.Errorf("-v: %w", err)
 			}
+			log := commandline.Logger(o.logFormat, o.verbosity)
+			klog.SetSlogLogger(log) // for the Kubernetes libraries too
 			return run(cmd.Context(), &o, log)
 		},
 	}

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -49,8 +50,8 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 	defer agent.Close()
 	go o.keepKeeping(ctx, filepath.Dir(agent.Gate), log)
 	kubelet, err := dra.StartKubelet(ctx, agent, dra.KubeletOptions{
-		Node: o.nodeName, Client: client, PluginDir: o.pluginDir(), RegistrarDir: o.registrarDir, CDIDir: agent.CDIDir,
-		Limit: o.maxAttachments, Metadata: o.metadata, Fatal: fail, Log: log,
+		Node: o.nodeName, Client: client, PluginDir: o.pluginDir(), RegistrarDir: o.registrarDir,
+		Limit: o.maxAttachments, Metadata: o.metadata, Fatal: fail,
 	})
 	if err != nil {
 		return err
@@ -66,7 +67,20 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 		}
 		defer stop()
 	}
-	return serve(ctx, agent, o, log)
+	serve(ctx, agent, o)
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	log.Info("ended")
+	return nil
+}
+
+// serve attaches pods until ctx ends, and then finishes what runs.
+func serve(ctx context.Context, agent *dra.Agent, o *options) {
+	var runtime sync.WaitGroup
+	runtime.Go(func() { _ = agent.ServeNRI(ctx, o.nriSocket, o.nriIndex) }) // an error is ctx's
+	agent.Run(ctx)
+	runtime.Wait()
 }
 
 // pluginDir is this driver's own below the kubelet's.

@@ -217,6 +217,21 @@ func TestWhoFindsADeviceByAnyOfItsNames(t *testing.T) {
 	}
 }
 
+// Of many pods the claims of a portion are read by name, and those of a larger one all together.
+func TestAClaimThatIsReadTwiceIsShownOnce(t *testing.T) {
+	v := new(cluster.View)
+	shared := claim("shop", "web-net", "b", ready)
+	first, second := pod("shop", "a", ""), pod("shop", "b", "")
+	v.Pod(&first)
+	v.Claim(&shared)
+	v.Take()
+	v.Pod(&second)
+	v.Claim(&shared)
+	if got := v.Take(); len(got) != 1 {
+		t.Errorf("got %+v", got)
+	}
+}
+
 // A pod's claims are known from the pod alone: those of others need not be read.
 func TestThePodNamesItsClaims(t *testing.T) {
 	text := func(s string) *string { return &s }

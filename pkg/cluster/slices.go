@@ -4,6 +4,8 @@ import (
 	"cmp"
 
 	resourceapi "k8s.io/api/resource/v1"
+
+	"devinfo-cni.io/devinfo"
 )
 
 // The attributes of a device that stand for what a device-info file says. The first is
@@ -19,28 +21,34 @@ type deviceID struct{ driver, pool, name string }
 
 // offered is what a node has published of a device.
 type offered struct {
-	generation                     int64 // of the pool: the highest counts
-	address, pf, representor, rdma string
+	Device
+	generation int64 // of the pool: the highest counts
 }
 
-func publishedAs(d *resourceapi.Device, generation int64) offered {
+// Published is what a node has published of a device.
+func Published(d *resourceapi.Device) (of Device) {
 	text := func(name resourceapi.QualifiedName) string {
 		if value := d.Attributes[name].StringValue; value != nil {
 			return *value
 		}
 		return ""
 	}
-	return offered{generation, text(busIDAttribute), text(pfAttribute), text(representorAttribute), text(rdmaAttribute)}
+	if of.Device = text(busIDAttribute); of.Device != "" {
+		of.Type = string(devinfo.TypePCI)
+	}
+	of.PF, of.Representor, of.RDMA = text(pfAttribute), text(representorAttribute), text(rdmaAttribute)
+	return of
 }
 
-// fill takes the device from what its node has published. What the CNI result says is of
+// Or takes what is lacking from what the device's node has published. What the CNI result says is of
 // the attachment itself, and counts more.
-func (a *Attachment) fill(o offered) {
-	if a.Device != "" && a.Device != o.address {
-		return
+func (d Device) Or(published Device) Device {
+	if d.Device != "" && d.Device != published.Device {
+		return d
 	}
-	if o.address != "" {
-		a.Type, a.Device = "pci", o.address
+	if published.Device != "" {
+		d.Type, d.Device = published.Type, published.Device
 	}
-	a.PF, a.Representor, a.RDMA = cmp.Or(a.PF, o.pf), cmp.Or(a.Representor, o.representor), cmp.Or(a.RDMA, o.rdma)
+	d.PF, d.Representor, d.RDMA = cmp.Or(d.PF, published.PF), cmp.Or(d.Representor, published.Representor), cmp.Or(d.RDMA, published.RDMA)
+	return d
 }

@@ -73,7 +73,8 @@ func (v *View) Claims() []types.NamespacedName {
 	})
 }
 
-// Claim adds the attachments of a claim to the pods for which it is reserved, now or later.
+// Claim adds the attachments of a claim to the pods for which it is reserved, now or later, in
+// place of what it said before.
 func (v *View) Claim(claim *resourceapi.ResourceClaim) {
 	if v.claims == nil {
 		v.claims = map[types.UID][]Attachment{}
@@ -81,7 +82,8 @@ func (v *View) Claim(claim *resourceapi.ResourceClaim) {
 	list := byClaim(claim)
 	for _, consumer := range claim.Status.ReservedFor {
 		if consumer.Resource == "pods" && len(list) > 0 {
-			v.claims[consumer.UID] = append(v.claims[consumer.UID], list...)
+			others := slices.DeleteFunc(v.claims[consumer.UID], func(a Attachment) bool { return a.Namespace == claim.Namespace && a.Claim == claim.Name })
+			v.claims[consumer.UID] = append(others, list...)
 		}
 	}
 }
@@ -126,7 +128,7 @@ func (v *View) Slice(s *resourceapi.ResourceSlice) {
 	for n := range s.Spec.Devices {
 		id := deviceID{s.Spec.Driver, s.Spec.Pool.Name, s.Spec.Devices[n].Name}
 		if s.Spec.Pool.Generation >= v.devices[id].generation {
-			v.devices[id] = publishedAs(&s.Spec.Devices[n], s.Spec.Pool.Generation)
+			v.devices[id] = offered{Published(&s.Spec.Devices[n]), s.Spec.Pool.Generation}
 		}
 	}
 }
@@ -137,7 +139,8 @@ func (v *View) Take() []Attachment {
 	list := append([]Attachment{}, v.list...) // an empty list is not null in JSON
 	for uid := range v.pods {
 		for _, a := range v.ofClaims(uid) {
-			a.fill(v.devices[a.published])
+			known := Device{Type: a.Type, Device: a.Device, PF: a.PF, Representor: a.Representor, RDMA: a.RDMA}
+			a.tell(known.Or(v.devices[a.published].Device))
 			list = append(list, a)
 		}
 		delete(v.claims, uid)

@@ -37,7 +37,7 @@ type Options struct {
 	Driver string           // DRA driver name, also the vendor of the CDI devices
 	Policy cniconfig.Policy // which configurations claims may bring
 
-	StateDir      string   // one file per claim, on a disk that survives reboots
+	StateDir      string   // package state's, on a disk that survives reboots
 	CacheDir      string   // libcni's, for this agent alone
 	CDIDir        string   // where the container runtime looks for CDI specs, /var/run/cdi
 	DeviceInfoDir string   // /var/run/k8s.cni.cncf.io/devinfo/cni

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 
 	"devinfo-cni.io/pkg/cluster"
 	"devinfo-cni.io/pkg/dra/metadata"
-	"devinfo-cni.io/pkg/inventory"
+	"devinfo-cni.io/pkg/sysfs"
 )
 
 // Multus attaches it: see inventory.ResourceName.
@@ -100,16 +101,20 @@ func TestTheStatusSaysWhichDeviceAClaimHas(t *testing.T) {
 func TestARequestMayHaveSeveralDevicesWithoutANetwork(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, p *plugins) {
 		n := newNode(t, "mlx5-switchdev")
-		r.options.Inventory, r.options.Finder = n.inventory(), n.finder()
-		var err error
-		r.options.Inventory.Rules, err = inventory.ParseRules([]byte(strings.Replace(ownRules, `.vfIndex == 3`, `.vfIndex >= 0`, 1)))
-		must(t, err)
+		n.rules = strings.Replace(ownRules, `.vfIndex == 3`, `.vfIndex >= 0`, 1)
+		r.withJournal(n)
 		agent := r.start()
+		former := ownClaim("u0", vf0, "")
+		former.Status.ReservedFor[0].UID = "uid-former"
+		r.prepare(former)
 		claim := ownClaim("u1", vf3, "")
 		claim.Spec.Devices.Requests[0].Exactly.Count = 2
 		second := claim.Status.Allocation.Devices.Results[0]
 		second.Device = vf0
 		claim.Status.Allocation.Devices.Results = append(claim.Status.Allocation.Devices.Results, second)
+		_, err := agent.Prepare(t.Context(), claim)
+		says(t, err, vf0+" (0000:03:00.2) is held by claim ns/claim-u0")
+		r.unprepared("u0")
 		devices, err := agent.Prepare(t.Context(), claim)
 		must(t, err)
 		if len(devices) != 2 || devices[0].DeviceName != vf3 || devices[1].DeviceName != vf0 || slices.Equal(devices[0].CDIDeviceIDs, devices[1].CDIDeviceIDs) {
@@ -227,7 +232,7 @@ func (r *rig) spec() string {
 // A device without a network of ours is Multus' by now.
 func TestNoDELTakesADeviceFromWhoeverElseAttachesIt(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, p *plugins) {
-		r.options.Inventory = newNode(t, "mlx5-switchdev").inventory()
+		r.withJournal(newNode(t, "mlx5-switchdev"))
 		agent := r.start()
 		p.set(always)
 		r.prepare(ownClaim("u1", vf3, network(`{"type":"sriov"}`)))
@@ -236,8 +241,16 @@ func TestNoDELTakesADeviceFromWhoeverElseAttachesIt(t *testing.T) {
 		r.endPod(sb)
 		r.unprepared("u1")
 		quiet()
-		r.prepare(ownClaim("u2", vf3, ""))
+		var met atomic.Bool
+		lineage := r.options.Inventory.Lineage
+		r.options.Inventory.Lineage = func(device string) ([]sysfs.Object, error) {
+			if !met.Swap(true) { // the claim has no lease yet
+				time.Sleep(2 * time.Hour)
+			}
+			return lineage(device)
+		}
 		tried := p.calls("DEL")
+		r.prepare(ownClaim("u2", vf3, ""))
 		time.Sleep(5 * time.Hour)
 		if n := p.calls("DEL"); n != tried || agent.Census().Phases["Abandoned"] != 1 {
 			t.Errorf("%d more DELs, %v", n-tried, agent.Census())

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
 
@@ -82,21 +83,32 @@ func (a *Agent) lookUp(ctx context.Context, results []resourceapi.DeviceRequestA
 
 // surveyFor takes what was last found out of the node, at most [inventory.Times.Poll] ago,
 // if that offers all the devices, and nobody has taken one since: to look at a thousand VFs
-// takes longer than all else that Prepare does. Otherwise it looks.
+// takes longer than all else that Prepare does. Otherwise it looks. What others have, which the
+// kubelet may not say for a while, matters for exclusive devices alone.
 func (a *Agent) surveyFor(ctx context.Context, results []resourceapi.DeviceRequestAllocationResult) (map[string]inventory.Decision, inventory.Published, error) {
 	a.node.mu.Lock()
 	decisions, published := a.node.decisions, a.node.last
 	a.node.mu.Unlock()
-	others, err := a.others(ctx)
-	if err != nil {
-		return nil, nil, err
+	now := inventory.Situation{Ours: a.held().as(), Withheld: a.withheld()}
+	some := func(is func(device string) bool) bool {
+		return slices.ContainsFunc(results, func(r resourceapi.DeviceRequestAllocationResult) bool { return is(r.Device) })
 	}
-	now := inventory.Situation{Ours: a.held().as(), Withheld: a.withheld(), Others: others}
-	for _, r := range results {
-		if !now.StillOffers(decisions, r.Device) {
-			decisions, list, err := a.survey(others, nil)
-			return decisions, inventory.PublishedIn(list), err
+	exclusive := func(device string) bool { return decisions[device].As == inventory.Exclusive }
+	refused := func(device string) bool { return !now.StillOffers(decisions, device) }
+	if !some(refused) && !some(exclusive) {
+		return decisions, published, nil
+	}
+	var unknown error
+	if now.Others, unknown = a.others(ctx); some(refused) {
+		var list []inventory.Slice
+		var err error
+		if decisions, list, err = a.survey(now.Others, unknown); err != nil {
+			return nil, nil, err
 		}
+		published = inventory.PublishedIn(list)
+	}
+	if some(exclusive) {
+		return decisions, published, unknown
 	}
 	return decisions, published, nil
 }

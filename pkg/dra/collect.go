@@ -3,6 +3,8 @@ package dra
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -100,12 +102,7 @@ var errRecorded = errors.New("the claim is on record")
 func (a *Agent) unrecorded(uid types.UID) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for key := range a.problems {
-		if state.UIDOf(key) == uid {
-			return errRecorded
-		}
-	}
-	for key := range a.claims {
+	for _, key := range slices.AppendSeq(slices.Collect(maps.Keys(a.problems)), maps.Keys(a.claims)) {
 		if state.UIDOf(key) == uid {
 			return errRecorded
 		}

@@ -16,7 +16,7 @@ const countersSince = "1.37"
 // scheduler is quick with them. An upgrade is noticed at the next start.
 func (k *Kubelet) decideCounters(ctx context.Context) {
 	const pause = 2 * time.Second
-	log := k.options.Log
+	log, waits := k.agent.Log, false
 	for ctx.Err() == nil {
 		server, err := k.options.Client.Discovery().ServerVersion()
 		switch {
@@ -31,6 +31,9 @@ func (k *Kubelet) decideCounters(ctx context.Context) {
 			log.Warn("counters are not published: the scheduler of Kubernetes 1.36 needs 400 ms for each pod with 10 nodes of 1,024 VFs, and 2.4 s with 50; --counters=force publishes them all the same",
 				"server", server.GitVersion, "since", countersSince)
 			return
+		case !waits:
+			waits = true
+			log.Error("nothing is published until the API server tells its version, which --counters=auto goes by", "error", err)
 		}
 		select {
 		case <-time.After(pause):

@@ -1,13 +1,19 @@
 package dra_test
 
 import (
+	"errors"
+	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/version"
 	discovery "k8s.io/client-go/discovery/fake"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/inventory"
@@ -65,6 +71,38 @@ func TestCountersAreForASchedulerThatIsQuickWithThem(t *testing.T) {
 			})
 			devicesIn(t, client, want...)
 		})
+	}
+}
+
+// Until the server tells its version nothing is published, and somebody has to learn why.
+func TestAServerThatDoesNotTellItsVersionIsNamedInTheLog(t *testing.T) {
+	client := counting(t, "v1.37.0")
+	var up atomic.Bool
+	client.PrependReactor("get", "version", func(clienttesting.Action) (bool, runtime.Object, error) {
+		if up.Load() {
+			return false, nil, nil
+		}
+		return true, nil, errors.New("no such host")
+	})
+	said := make(chan string, 10)
+	kubelet(t, client, 0, func(o *dra.Options) {
+		o.Inventory = eitherInventory(t)
+		o.Inventory.ForceCounters = false
+		o.Log = slog.New(lines{slog.DiscardHandler, func(message string) {
+			if strings.Contains(message, "nothing is published") {
+				said <- message
+			}
+		}})
+	})
+	select {
+	case <-said:
+	case <-time.After(time.Minute):
+		t.Error("it waits without a word")
+	}
+	up.Store(true)
+	devicesIn(t, client, "cni", igbPF, igbVF0, igbVF1)
+	if len(said) > 0 {
+		t.Errorf("it says so again: %q", <-said)
 	}
 }
 

@@ -163,7 +163,7 @@ func (a *Agent) abandon(c *claim, which []int) error {
 		given := *at
 		given.Phase, given.GivenUp = state.Abandoned, metav1.NewTime(time.Now().UTC().Truncate(time.Second))
 		if now := a.stateOf(at); now == custody.Gone || now == custody.Replaced { // what comes back in its place is another device, and nobody's
-			given.Node, given.Former = nil, nil
+			given.Lost, given.Former = true, nil
 		}
 		left := known(&state.Claim{Namespace: c.ref.Namespace, Name: c.ref.Name, UID: c.ref.UID, Attachments: []state.Attachment{given}})
 		left.late[0] = retry{after: time.Now().Add(a.AbandonedEvery)}
@@ -215,13 +215,23 @@ func (a *Agent) mourn(c *claim, pod state.Pod, at *state.Attachment) {
 	a.tell(pod, reason, fmt.Sprintf("claim %s, request %s: %s has failed %d times and is given up: %s", c.name(), at.Request, what, at.Tries, at.DelError))
 }
 
-// isTaken says whether the device of an abandoned attachment is another record's by now,
-// or is about to be: its DEL would take the device away from that. The mutex must be held.
-func (a *Agent) isTaken(at *state.Attachment) bool {
+// isTaken says whether the device of an abandoned attachment is another record's by now, or is
+// about to be: its DEL would take the device away from that. Nor do the DELs of two that were
+// abandoned meet, of which each restores the device. The mutex must be held.
+func (a *Agent) isTaken(c *claim) bool {
+	at := c.record.Abandoned()
 	for _, other := range a.claims {
 		for n := range other.record.Attachments {
 			held := &other.record.Attachments[n]
-			if held.Phase != state.Abandoned && sameDevice(held, at) && (held.Owes() || held.Bare() && a.isHeld(other) || other.doing == doAdd) {
+			if other == c || !sameDevice(held, at) {
+				continue
+			}
+			switch {
+			case held.Phase == state.Abandoned:
+				if other.doing == doDel {
+					return true
+				}
+			case held.Owes(), held.Bare() && a.isHeld(other), other.doing == doAdd, other.doing == doOpen:
 				return true
 			}
 		}
@@ -247,8 +257,7 @@ func isExclusive(at *state.Attachment) bool { return at.ShareID == nil }
 // before the claim is free.
 func withheldOf(record *state.Claim) (devices []string) {
 	for _, at := range record.Attachments {
-		lost := at.Node == nil && isOwn(at.Device) // see abandon
-		if at.Tries > 0 && at.DelError != "" && isExclusive(&at) && !lost {
+		if at.Tries > 0 && at.DelError != "" && isExclusive(&at) && !at.Lost {
 			devices = append(devices, at.Device)
 		}
 	}
@@ -269,12 +278,7 @@ func (a *Agent) withheld() map[string]bool {
 }
 
 // offerSoon has the node's devices published again.
-func (a *Agent) offerSoon() {
-	select {
-	case a.toOffer <- struct{}{}:
-	default: // they will be, already
-	}
-}
+func (a *Agent) offerSoon() { soon(a.toOffer) }
 
 // removeInfo removes the device-info file, which the plugin that wrote it may have left.
 func (a *Agent) removeInfo(at *state.Attachment) error {

@@ -63,11 +63,11 @@ func (a *Agent) await(ctx context.Context, holds func() (bool, error)) error {
 	}
 }
 
-// watchSoon has Run watch the claims that are on record by then.
-func (a *Agent) watchSoon() {
+// soon tells whoever reads from a channel of one place; that he is told already is fine.
+func soon(to chan<- struct{}) {
 	select {
-	case a.toWatch <- struct{}{}:
-	default: // it will, already
+	case to <- struct{}{}:
+	default:
 	}
 }
 
@@ -148,6 +148,9 @@ func (a *Agent) admit(ctx context.Context, asked *resourceapi.ResourceClaim, own
 		return nil, newer
 	}
 	c := a.claims[asked.UID]
+	if c != nil && isBefore(asked.ResourceVersion, c.version) {
+		return nil, fmt.Errorf("claim %s: it has changed since it was read: prepare it again", c.ref)
+	}
 	reserved, err := cniconfig.Pods(asked)
 	if err != nil {
 		return nil, err
@@ -167,7 +170,7 @@ func (a *Agent) admit(ctx context.Context, asked *resourceapi.ResourceClaim, own
 	c = a.takeIn(c, recordOf(asked, reserved, networks, own))
 	c.version = asked.ResourceVersion
 	a.rouse(c)
-	a.watchSoon()
+	soon(a.toWatch)
 	return c, nil
 }
 

@@ -198,13 +198,7 @@ func (a *Agent) granted(at *state.Attachment, info *devinfo.Info) (grant.Grant, 
 
 // identity is that of the pod whose sandbox the attachment is of.
 func identity(at *state.Attachment) pod.Identity {
-	id := pod.Identity{ContainerID: at.Sandbox}
-	for _, arg := range at.Args {
-		if arg[0] == "K8S_POD_UID" {
-			id.UID = arg[1]
-		}
-	}
-	return id
+	return pod.Identity{ContainerID: at.Sandbox, UID: at.Arg("K8S_POD_UID")}
 }
 
 // closeGate closes the gate of an attachment. That it is closed already is success.

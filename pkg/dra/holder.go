@@ -42,16 +42,22 @@ func (a *Agent) holdFor(c *claim, at *state.Attachment, sb *sandbox) error {
 		return err
 	}
 	of.Netns, of.Pods = sb.netns, append([]string{string(sb.pod.UID)}, uidsOf(c.record)...)
-	return a.take(c, at, of, fmt.Sprintf(": pod %s/%s (%s) cannot have it too: ask for a device once, by a claim or by Multus",
+	return a.take(c, []*state.Attachment{at}, of, fmt.Sprintf(": pod %s/%s (%s) cannot have it too: ask for a device once, by a claim or by Multus",
 		sb.pod.Namespace, sb.pod.Name, at.IfName))
 }
 
-// take takes leases for an attachment; advice is what its pod's author is told if somebody else
+// take takes leases for attachments; advice is what their pod's author is told if somebody else
 // has them.
-func (a *Agent) take(c *claim, at *state.Attachment, of *journal.Claim, advice string) error {
+func (a *Agent) take(c *claim, attachments []*state.Attachment, of *journal.Claim, advice string) error {
 	of.Namespace, of.Name, of.Time = c.ref.Namespace, c.ref.Name, time.Now().UTC()
 	err := a.Journal.Hold(of)
 	if held := (*journal.HeldError)(nil); errors.As(err, &held) {
+		at := attachments[0]
+		for _, of := range attachments {
+			if deviceID(of) == journal.DeviceName(cmp.Or(held.Part, held.ID)) {
+				at = of
+			}
+		}
 		what := fmt.Sprintf("%s (%s)", at.Device, deviceID(at))
 		if strings.HasPrefix(held.ID, groupID("")) {
 			what += ", of " + journal.DeviceName(held.ID) + ","
@@ -96,7 +102,7 @@ func (a *Agent) holdBare(c *claim) error {
 		return err
 	}
 	of.Pods = uidsOf(c.record)
-	return a.take(c, bare[0], of, "")
+	return a.take(c, bare, of, "")
 }
 
 // isHeld says whether a claim has leases, for the pods that it is reserved for, of what it
@@ -134,7 +140,7 @@ func (a *Agent) holdGroup(c *claim, at *state.Attachment, group string) error {
 	} else if a.Journal.Holding(of) {
 		return nil
 	}
-	return a.take(c, at, of, "")
+	return a.take(c, []*state.Attachment{at}, of, "")
 }
 
 // leases are what one attachment of a claim, or those without an interface, have leases of:

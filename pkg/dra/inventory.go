@@ -29,7 +29,7 @@ type Inventory struct {
 	Counters, ForceCounters bool
 	Host                    func() (inventory.Host, error) // reads the node
 	// Others are the devices that somebody else has given away: see [inventory.Situation].
-	// Beside an error it returns what was known last; nothing is prepared then.
+	// Beside an error it returns what was known last; no exclusive device is prepared then.
 	Others func(context.Context) (map[string]string, error)
 	// Waits is after how long Others may know of fewer; 0 = they are as they are. It may be nil.
 	Waits func() time.Duration
@@ -206,7 +206,7 @@ func (a *Agent) held() holdings {
 	defer a.mu.Unlock()
 	for _, c := range a.claims {
 		for _, at := range c.record.Attachments {
-			if at.Node != nil && (all[at.Device] == nil || at.Former != nil) {
+			if at.Node != nil && !at.Lost && (all[at.Device] == nil || at.Former != nil) {
 				all[at.Device] = &at
 			}
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
@@ -29,13 +28,11 @@ import (
 type KubeletOptions struct {
 	Node         string // name of the Node object
 	Client       kubernetes.Interface
-	PluginDir    string // of this driver alone; its socket is made there
-	RegistrarDir string // where the kubelet looks for plugins
-	CDIDir       string
+	PluginDir    string      // of this driver alone; its socket is made there
+	RegistrarDir string      // where the kubelet looks for plugins
 	Limit        int         // of attachments on the node; 0 = none
 	Metadata     bool        // write device metadata for containers
 	Fatal        func(error) // is told once the process had better end
-	Log          *slog.Logger
 }
 
 // Kubelet is an agent as the kubelet and the scheduler see it: a DRA plugin with its
@@ -70,7 +67,7 @@ func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet
 	options := []kubeletplugin.Option{
 		kubeletplugin.DriverName(agent.Driver), kubeletplugin.NodeName(o.Node), kubeletplugin.KubeClient(o.Client),
 		kubeletplugin.PluginDataDirectoryPath(o.PluginDir), kubeletplugin.RegistrarDirectoryPath(o.RegistrarDir),
-		kubeletplugin.CDIDirectory(o.CDIDir), kubeletplugin.GRPCInterceptor(k.intercept),
+		kubeletplugin.CDIDirectory(agent.CDIDir), kubeletplugin.GRPCInterceptor(k.intercept),
 		// The agent locks each claim; one pod does not wait for another's DEL.
 		kubeletplugin.Serialize(false),
 	}
@@ -120,7 +117,7 @@ func (k *Kubelet) keepOffering(ctx context.Context) {
 		select {
 		case <-k.agent.toOffer:
 			if err := k.offer.again(ctx); err != nil {
-				k.options.Log.Error("the devices of the node are not published", "error", err)
+				k.agent.Log.Error("the devices of the node are not published", "error", err)
 			}
 		case <-ctx.Done():
 			return
@@ -172,7 +169,7 @@ func (k *Kubelet) PrepareResourceClaims(ctx context.Context, claims []*resourcea
 	for _, claim := range claims {
 		devices, err := k.agent.Prepare(ctx, claim)
 		if err != nil {
-			k.options.Log.Error("claim refused", "claim", filepath.Join(claim.Namespace, claim.Name), "claimUID", claim.UID, "error", err)
+			k.agent.Log.Error("claim refused", "claim", filepath.Join(claim.Namespace, claim.Name), "claimUID", claim.UID, "error", err)
 		}
 		results[claim.UID] = kubeletplugin.PrepareResult{Devices: devices, Err: err}
 	}
@@ -185,7 +182,7 @@ func (k *Kubelet) UnprepareResourceClaims(ctx context.Context, claims []kubeletp
 	for _, claim := range claims {
 		err := k.agent.Unprepare(ctx, claim.UID)
 		if err != nil {
-			k.options.Log.Error("claim kept", "claim", claim.String(), "error", err)
+			k.agent.Log.Error("claim kept", "claim", claim.String(), "error", err)
 		}
 		results[claim.UID] = err
 	}
@@ -194,16 +191,16 @@ func (k *Kubelet) UnprepareResourceClaims(ctx context.Context, claims []kubeletp
 
 // HandleError implements [kubeletplugin.DRAPlugin].
 func (k *Kubelet) HandleError(ctx context.Context, err error, msg string) {
-	log := k.options.Log
+	log := k.agent.Log
 	if !errors.Is(err, kubeletplugin.ErrRecoverable) {
 		k.options.Fatal(fmt.Errorf("%s: %w", msg, err))
 		return
 	}
-	if cannotCount(err) {
+	if drops(err, counting) {
 		log.Error("--counters: the API server has none (DRAPartitionableDevices): a PF is not offered beside its VFs")
 		k.agent.count(false)
 	}
-	if !cannotShare(err) {
+	if !drops(err, sharing) {
 		log.Error(msg, "error", err)
 		return
 	}

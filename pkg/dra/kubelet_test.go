@@ -85,8 +85,8 @@ func kubeletOf(t testing.TB, client *fake.Clientset, limit int, change ...func(*
 	}
 	t.Cleanup(func() { agent.Close() })
 	k, err = dra.StartKubelet(t.Context(), agent, dra.KubeletOptions{
-		Node: "node1", Client: client, PluginDir: dir, RegistrarDir: dir, CDIDir: filepath.Join(dir, "cdi"), Limit: limit, Metadata: true,
-		Fatal: func(err error) { t.Error(err) }, Log: log,
+		Node: "node1", Client: client, PluginDir: dir, RegistrarDir: dir, Limit: limit, Metadata: true,
+		Fatal: func(err error) { t.Error(err) },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -48,8 +48,7 @@ func (a *Agent) begin(c *claim, s step, g goal) (lane, bool) {
 		return 0, false
 	}
 	now, sb := a.goalOf(c)
-	left := c.record.Abandoned()
-	if now != g || left != nil && s.do == doDel && a.isTaken(left) { // it has changed while we decided
+	if now != g || c.record.Abandoned() != nil && s.do == doDel && a.isTaken(c) { // it has changed while we decided
 		a.wake(c)
 		return 0, false
 	}

@@ -4,8 +4,12 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+
+	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/sysfs"
 )
 
 // host-device's DEL fails for want of a function that was unplugged, though there is nothing
@@ -38,13 +42,54 @@ func TestADeviceThatWasLostIsOfferedWhenItIsBack(t *testing.T) {
 func TestWhatCameInThePlaceOfADeviceIsLeftAlone(t *testing.T) {
 	withHardware(t, func(t *testing.T, b *bench) {
 		b.attachTo(t, vf0, "")
-		at, err := filepath.EvalSymlinks(filepath.Join(b.dir, "kernel/sys/bus/pci/devices/0000:03:00.2"))
-		must(t, err)
-		must(t, os.Rename(at, at+".old"))
-		must(t, os.CopyFS(at, os.DirFS(at+".old")))
+		b.replaceVF0(t)
 		b.kernel.Fault = func() error { t.Error("it is changed"); return nil }
 		b.endPod(b.sandbox("s1", "pod"))
 		b.unprepared("u1")
+		b.expectNothing()
+	})
+}
+
+// replaceVF0 puts another device in the place of one.
+func (b *bench) replaceVF0(t *testing.T) {
+	t.Helper()
+	at, err := filepath.EvalSymlinks(filepath.Join(b.dir, "kernel/sys/bus/pci/devices/0000:03:00.2"))
+	must(t, err)
+	must(t, os.Rename(at, at+".old"))
+	must(t, os.CopyFS(at, os.DirFS(at+".old")))
+}
+
+// Multus may have given it to a pod by now.
+func TestTheDELOfALostDeviceWaitsForWhoHasWhatCameInItsPlace(t *testing.T) {
+	withHardware(t, func(t *testing.T, b *bench) {
+		b.stop()
+		sys, err := sysfs.Open(filepath.Join(b.dir, "kernel/sys"))
+		must(t, err)
+		b.options.Inventory.Lineage = sys.Lineage
+		j := journal.Open(filepath.Join(b.dir, "journal"), "boot1")
+		b.options.Journal = j
+		b.agent = b.start()
+		b.attachTo(t, vf0, "")
+		b.replaceVF0(t)
+		b.plugins.set(always)
+		b.endPod(b.sandbox("s1", "pod"))
+		b.unprepared("u1")
+		b.plugins.set(nil)
+		b.sandbox("s9", "other")
+		line, err := sys.Lineage("0000:03:00.2")
+		must(t, err)
+		entry := multus("other", "s9", b.netns("s9"), journal.DeviceLease{ID: line[0].ID, Mode: journal.Exclusive, Object: line[0].Inode})
+		b.multus(entry)
+		tried := b.plugins.calls("DEL")
+		time.Sleep(3 * time.Hour)
+		if n := b.plugins.calls("DEL"); n != tried || b.agent.Census().Phases["Abandoned"] != 1 {
+			t.Errorf("%d DELs, which reset another pod's device; %v", n-tried, b.agent.Census())
+		}
+		must(t, j.Forget(entry))
+		time.Sleep(2 * time.Hour)
+		if n := b.plugins.calls("DEL"); n != tried+1 {
+			t.Errorf("%d DELs once it is free", n-tried)
+		}
 		b.expectNothing()
 	})
 }

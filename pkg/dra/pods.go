@@ -203,6 +203,8 @@ func (a *Agent) Synchronize(_ context.Context, pods []*api.PodSandbox, _ []*api.
 		sb := sandboxOf(pod)
 		if old := earlier[sb.id]; old != nil && !old.ended {
 			sb = old
+		} else if old != nil {
+			sb.turn = old.turn
 		}
 		a.know(sb)
 	}

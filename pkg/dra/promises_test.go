@@ -147,33 +147,41 @@ func TestADELThatCanNeverSucceedIsGivenUpAndThePodDeleted(t *testing.T) {
 
 // The directory is what keeps them from a plugin that an agent before has left running.
 func TestDELsOfOneInterfaceThatWereGivenUpDoNotMeet(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, p *plugins) {
-		r.start()
-		p.set(func(command, _, _ string) error {
-			if command == "DEL" {
-				return errNoMaster
+	for device, atOnce := range map[string]int32{"cni": 2, "cni-0": 1} { // shared; the claim's alone
+		timeless(t, func(t *testing.T, r *rig, p *plugins) {
+			r.start()
+			p.set(func(command, _, _ string) error {
+				if command == "DEL" {
+					return errNoMaster
+				}
+				return nil
+			})
+			claim := r.claimOf("a", "u1", "pod", want{"x", "net1", ""})
+			if atOnce == 1 {
+				exclusively(claim, device)
 			}
-			return nil
+			r.prepare(claim)
+			for n := range 2 {
+				sb := r.sandbox(fmt.Sprint("s", n), "pod")
+				must(t, r.runPod(sb))
+				r.endPod(sb)
+				time.Sleep(10 * time.Minute)
+			}
+			var directories, now, most atomic.Int32
+			p.set(func(string, string, string) error {
+				most.Store(max(most.Load(), now.Add(1)))
+				defer now.Add(-1)
+				time.Sleep(time.Second)
+				directories.Store(max(directories.Load(), int32(len(r.files("cache")))))
+				return nil
+			})
+			agent := r.start()
+			time.Sleep(2 * time.Minute)
+			if got := agent.Census().Phases["Abandoned"]; got != 0 || directories.Load() != 2 || most.Load() != atOnce {
+				t.Errorf("%s: %d abandoned, DELs in %d directories, %d at once", device, got, directories.Load(), most.Load())
+			}
 		})
-		r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
-		for n := range 2 {
-			sb := r.sandbox(fmt.Sprint("s", n), "pod")
-			must(t, r.runPod(sb))
-			r.endPod(sb)
-			time.Sleep(10 * time.Minute)
-		}
-		var most atomic.Int32
-		p.set(func(string, string, string) error {
-			time.Sleep(time.Second)
-			most.Store(max(most.Load(), int32(len(r.files("cache")))))
-			return nil
-		})
-		agent := r.start()
-		time.Sleep(time.Minute)
-		if got := agent.Census().Phases["Abandoned"]; got != 0 || most.Load() != 2 {
-			t.Errorf("%d abandoned, DELs in %d directories", got, most.Load())
-		}
-	})
+	}
 }
 
 func TestAnAdministratorClearsWhatIsAbandoned(t *testing.T) {

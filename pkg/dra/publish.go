@@ -9,6 +9,7 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"devinfo-cni.io/pkg/inventory"
@@ -55,38 +56,33 @@ func Numbered(limit int) []resourceapi.Device {
 	return devices
 }
 
-// A slicePublisher writes the ResourceSlices of a node: a [*kubeletplugin.Helper] does.
-type slicePublisher interface {
-	PublishResources(context.Context, resourceslice.DriverResources) error
-}
-
 // offer is what a node publishes: the shared device until the server turns out to drop
 // it, the numbered ones from then on.
 type offer struct {
 	agent *Agent
 	node  string // also the pool's name
 	limit int    // of attachments; 0 = none
-	to    slicePublisher
+	to    *kubeletplugin.Helper
 
 	mu       sync.Mutex
 	numbered bool
 	last     []inventory.Slice // nil = nothing was published
 }
 
-// cannotShare says whether err is that of a server which cannot share a device.
-func cannotShare(err error) bool {
+// drops says whether err is that of a server which drops what slices have: sharing or counting.
+func drops(err error, has func(*resourceapi.ResourceSlice) bool) bool {
 	var fields *resourceslice.DroppedFieldsError
-	return errors.As(err, &fields) && sharing(fields.DesiredSlice) && !sharing(fields.ActualSlice)
-}
-
-// cannotCount says whether err is that of a server which drops counters.
-func cannotCount(err error) bool {
-	var fields *resourceslice.DroppedFieldsError
-	return errors.As(err, &fields) && counting(fields.DesiredSlice) && !counting(fields.ActualSlice)
+	return errors.As(err, &fields) && has(fields.DesiredSlice) && !has(fields.ActualSlice)
 }
 
 func counting(slice *resourceapi.ResourceSlice) bool {
 	return len(slice.Spec.SharedCounters) > 0 || slices.ContainsFunc(slice.Spec.Devices, func(d resourceapi.Device) bool { return len(d.ConsumesCounters) > 0 })
+}
+
+func sharing(slice *resourceapi.ResourceSlice) bool {
+	return slices.ContainsFunc(slice.Spec.Devices, func(d resourceapi.Device) bool {
+		return d.AllowMultipleAllocations != nil && *d.AllowMultipleAllocations
+	})
 }
 
 // useNumbered publishes numbered devices from now on.
@@ -137,13 +133,4 @@ func without(list []inventory.Slice, withheld map[string]bool) (rest []inventory
 		rest = append(rest, inventory.Slice{Devices: devices, SharedCounters: s.SharedCounters})
 	}
 	return rest
-}
-
-func sharing(slice *resourceapi.ResourceSlice) bool {
-	for _, device := range slice.Spec.Devices {
-		if device.AllowMultipleAllocations != nil && *device.AllowMultipleAllocations {
-			return true
-		}
-	}
-	return false
 }

@@ -131,7 +131,7 @@ func reconcile(record *state.Claim, g goal, now world) step {
 	owes := record.Owes()
 	pick := func(do action) step { return step{do: do, at: needs[do]} }
 	switch {
-	case needs[giveUp] != nil:
+	case needs[giveUp] != nil && now.retry:
 		return pick(giveUp)
 	case needs[doDel] != nil:
 		return pick(doDel)
@@ -150,9 +150,9 @@ func reconcile(record *state.Claim, g goal, now world) step {
 		if needs[doAdd] != nil && needs[wait] == nil {
 			return pick(doAdd)
 		}
-	}
-	if record.StatusOwed && now.reported && !now.unsaved {
-		return step{do: reported}
+		if record.StatusOwed && now.reported && !now.unsaved {
+			return step{do: reported}
+		}
 	}
 	if len(needs[wait])+len(needs[doAdd]) > 0 || !now.retry {
 		return step{do: wait}

@@ -112,6 +112,7 @@ func TestWhatAClaimNeedsNext(t *testing.T) {
 		{"a closed gate is opened", phases{added, added}, keep, func(w *world) { w.attachments[1].open = false }, "open [1]"},
 		{"forgotten once nothing is owed", phases{p, p}, forget, nil, "forget"},
 		{"not before", phases{p, deleting}, forget, func(w *world) { w.attachments[1].due = false }, "wait"},
+		{"what cannot be given up holds up no DEL", phases{deleting, added}, forget, func(w *world) { w.retry, w.attachments[0] = false, around{exhausted: true, lost: true} }, "DEL [1]"},
 		{"given up", phases{p, deleting}, forget, func(w *world) { w.attachments[1] = around{exhausted: true, lost: true} }, "abandon [1]"},
 		{"a device is restored after its DEL", phases{restoring, p}, forget, nil, "restore [0]"},
 		{"and after the others' DELs", phases{restoring, deleting}, detach, nil, "DEL [1]"},

@@ -1,7 +1,6 @@
 package dra
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 
@@ -14,7 +13,6 @@ import (
 	"devinfo-cni.io/pkg/dra/metadata"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/dra/status"
-	"devinfo-cni.io/pkg/inventory"
 )
 
 func (a *Agent) newQueue() *status.Queue { return &status.Queue{Send: a.send} }
@@ -86,23 +84,9 @@ func shown(at *state.Attachment) (d cluster.Device) {
 	if info, err := devinfo.Parse(at.Info); err == nil {
 		d = cluster.DeviceOf(info)
 	}
-	if at.Node == nil {
-		return d
+	if at.Node != nil {
+		d = d.Or(cluster.Published(&at.Node.Published))
 	}
-	text := func(name resourceapi.QualifiedName) string {
-		if value := at.Node.Published.Attributes[name].StringValue; value != nil {
-			return *value
-		}
-		return ""
-	}
-	address := text(inventory.PCIBusID)
-	if d.Device != "" && d.Device != address {
-		return d
-	}
-	if address != "" {
-		d.Type, d.Device = string(devinfo.TypePCI), address
-	}
-	d.PF, d.Representor, d.RDMA = cmp.Or(d.PF, text(inventory.AttrPFPCIBusID)), cmp.Or(d.Representor, text(inventory.AttrRepresentor)), cmp.Or(d.RDMA, text(inventory.AttrRDMADevice))
 	return d
 }
 

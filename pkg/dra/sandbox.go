@@ -34,12 +34,14 @@ func sandboxOf(p *api.PodSandbox) *sandbox {
 	return sb
 }
 
-// know takes note of a sandbox that runs. The mutex must be held.
+// know takes note of a sandbox that runs; one that was known keeps its turn. The mutex must be held.
 func (a *Agent) know(sb *sandbox) *sandbox {
-	a.turns++
-	sb.turn = a.turns
 	if old := a.sandboxes[sb.id]; old != nil {
 		sb.turn = old.turn
+	}
+	if sb.turn == 0 {
+		a.turns++
+		sb.turn = a.turns
 	}
 	a.sandboxes[sb.id] = sb
 	return sb

@@ -159,6 +159,29 @@ func TestOthersAreAskedAgainIfTheyDidNotAnswer(t *testing.T) {
 	})
 }
 
+// Whoever has a shared device, pods may have it too: once the node was looked at nobody is asked.
+func TestASharedDeviceIsPreparedWhateverOthersHave(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+		r.options.Inventory = newNode(t, "mlx5-switchdev").inventory()
+		r.options.Inventory.Others = func(context.Context) (map[string]string, error) {
+			time.Sleep(10 * time.Second)
+			return nil, errors.New("the kubelet does not answer")
+		}
+		agent := r.start()
+		for n, uid := range []types.UID{"u1", "u2"} {
+			began := time.Now()
+			r.prepare(ownClaim(uid, pf, network(`{"type":"macvlan"}`)))
+			if took := time.Since(began); n > 0 && took > time.Second {
+				t.Errorf("it takes %v", took)
+			}
+			_, err := agent.Prepare(t.Context(), ownClaim("u3", vf0, network(`{"type":"sriov"}`)))
+			says(t, err, "the kubelet does not answer")
+			must(t, agent.Unprepare(t.Context(), uid))
+			dra.Survey(agent)
+		}
+	})
+}
+
 // The kubelet's second answer, which frees what a pod has given back, is not left to the poll.
 func TestTheKubeletIsAskedAgainForWhatIsGivenBack(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, _ *plugins) {

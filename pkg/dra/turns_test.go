@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/nri/pkg/api"
 	resourceapi "k8s.io/api/resource/v1"
 
 	"devinfo-cni.io/pkg/dra/state"
@@ -44,6 +45,29 @@ func TestAClaimIsHandedOverWhenItsHolderHasEnded(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The runtime lists its sandboxes in any order.
+func TestPodsThatShareAClaimKeepTheirTurnsWhenTheRuntimeIsBack(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+		agent := r.start()
+		claim := r.claimOf("a", "u1", "one", want{"x", "net1", ""})
+		claim.Status.ReservedFor = append(claim.Status.ReservedFor,
+			append(r.claimOf("a", "u1", "two").Status.ReservedFor, r.claimOf("a", "u1", "three").Status.ReservedFor...)...)
+		r.prepare(claim)
+		first, second, third := r.sandbox("s1", "one"), r.sandbox("s2", "two"), r.sandbox("s3", "three")
+		for _, sb := range []*api.PodSandbox{first, second, third} {
+			must(t, r.runPod(sb))
+		}
+		_, err := agent.Synchronize(t.Context(), []*api.PodSandbox{third, second, first}, nil)
+		must(t, err)
+		r.endPod(first)
+		agent.Reserve("u1", pods(claim)[1:])
+		time.Sleep(5 * time.Minute)
+		if got := p.left(); len(got) != 1 || got[0] != "s2 net1" {
+			t.Errorf("there: %q", got)
+		}
+	})
 }
 
 func pods(claim *resourceapi.ResourceClaim) (list []state.Pod) {

@@ -84,16 +84,16 @@ func (a *Agent) watchShared(ctx context.Context, w *watches) {
 }
 
 // follow takes note of what has become of a claim, unless that was before what is known: a watch
-// that broke may tell it again. One that is allocated anew is taken in
-// as by Prepare; if that cannot be, the old devices are given back all the same.
+// that broke may tell it again. One that is allocated anew is taken in as by Prepare; if that
+// cannot be, the old devices are given back all the same.
 func (a *Agent) follow(ctx context.Context, claim *resourceapi.ResourceClaim) {
 	a.mu.Lock()
 	c := a.claims[claim.UID]
-	if c != nil && isBefore(claim.ResourceVersion, c.version) {
+	if c == nil || isBefore(claim.ResourceVersion, c.version) {
 		a.mu.Unlock()
 		return
 	}
-	anew := c != nil && claim.Status.Allocation != nil && len(claim.Status.ReservedFor) > 0 &&
+	known, anew := c.version, claim.Status.Allocation != nil && len(claim.Status.ReservedFor) > 0 &&
 		!isAllocated(c.record, claim, a.Driver)
 	a.mu.Unlock()
 	if anew {
@@ -101,17 +101,24 @@ func (a *Agent) follow(ctx context.Context, claim *resourceapi.ResourceClaim) {
 		if err == nil {
 			_, err = a.admit(ctx, claim, own)
 		}
-		if err == nil {
-			return
-		}
-		a.Log.Error("a claim that is allocated anew cannot be prepared", "claim", c.ref, "error", err)
-		if _, err := a.dismiss(claim.UID); err != nil {
-			a.Log.Error("a claim that is allocated anew keeps its former devices", "claim", c.ref, "error", err)
+		if err != nil {
+			a.disown(c, known, err)
 		}
 		return
 	}
 	if pods, err := cniconfig.Pods(claim); err == nil || len(claim.Status.ReservedFor) == 0 {
 		a.Reserve(claim.UID, pods)
+	}
+}
+
+// disown has the devices of a claim given back, unless the kubelet has prepared it meanwhile.
+func (a *Agent) disown(c *claim, known string, why error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if c.version == known {
+		a.Log.Error("a claim that is allocated anew cannot be prepared: its former devices are given back", "claim", c.ref, "error", why)
+		c.forget = true
+		a.rouse(c)
 	}
 }
 

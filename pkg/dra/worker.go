@@ -117,7 +117,7 @@ func (a *Agent) worldOf(c *claim, g goal) world {
 		at := &c.record.Attachments[n]
 		around := a.aroundOf(at, g, !now.Before(c.late[n].after))
 		if at.Phase == state.Abandoned {
-			around.taken, around.cleared = a.isTaken(at), a.state.IsCleared(c.key)
+			around.taken, around.cleared = a.isTaken(c), a.state.IsCleared(c.key)
 		}
 		w.attachments = append(w.attachments, around)
 	}

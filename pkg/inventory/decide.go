@@ -25,7 +25,7 @@ type Situation struct {
 	// Withheld are those of them that are not yet what they were before a pod had them.
 	Withheld map[string]bool
 	// Others are the devices that somebody else has, by PCI address, auxiliary name or vDPA
-	// name, each with the holder: see [Allocated] and [Locks].
+	// name, each with the holder: see package others.
 	Others map[string]string
 	// Unknown says that Others may lack devices: one that is offered as exclusive is tainted.
 	Unknown bool

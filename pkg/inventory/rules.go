@@ -12,6 +12,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/dynamic-resource-allocation/cel"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
@@ -59,7 +60,7 @@ type Rules struct{ list []rule }
 
 type rule struct {
 	Rule
-	selects    *selector // nil = it has none
+	selects    *cel.CompilationResult // nil = it has none
 	attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
 }
 

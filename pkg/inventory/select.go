@@ -9,16 +9,13 @@ import (
 	"k8s.io/dynamic-resource-allocation/cel"
 )
 
-// selector is a compiled CEL expression.
-type selector struct{ program cel.CompilationResult }
-
 // compile takes what a DeviceClass's selector may say.
-func compile(expression string) (*selector, error) {
+func compile(expression string) (*cel.CompilationResult, error) {
 	program := cel.GetCompiler(cel.Features{EnableConsumableCapacity: true}).CompileCELExpression(expression, cel.Options{})
 	if program.Error != nil {
 		return nil, errors.New(program.Error.Detail)
 	}
-	return &selector{program}, nil
+	return &program, nil
 }
 
 // meets says whether the device is one of the rule's; an error is that of its
@@ -40,7 +37,7 @@ func (r *rule) meets(d *Device, driver string) (bool, error) {
 		return true, nil
 	}
 	shared := r.As == Shared
-	met, _, err := r.selects.program.DeviceMatches(context.Background(), cel.Device{
+	met, _, err := r.selects.DeviceMatches(context.Background(), cel.Device{
 		Driver: driver, AllowMultipleAllocations: &shared, Attributes: d.Attributes,
 	})
 	if err != nil {

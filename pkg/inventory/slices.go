@@ -13,6 +13,13 @@ import (
 	"devinfo-cni.io/devinfo/pci"
 )
 
+// A Slice is what a ResourceSlice of the node's pool has. That of package resourceslice would
+// bring the whole client of the API into programs that ask no API server.
+type Slice struct {
+	Devices        []resourceapi.Device
+	SharedCounters []resourceapi.CounterSet
+}
+
 // maxDevices is how many devices a slice holds in which one has a taint.
 const maxDevices = resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures
 
@@ -149,14 +156,8 @@ const (
 )
 
 func placeOf(d *resourceapi.Device) place {
-	text := func(name resourceapi.QualifiedName) string {
-		if v := d.Attributes[name].StringValue; v != nil {
-			return *v
-		}
-		return ""
-	}
 	p := place{name: d.Name, number: noNumber}
-	if pf, err := pci.Parse(text(AttrPFPCIBusID)); err == nil {
+	if pf, err := pci.Parse((&Device{Attributes: d.Attributes}).text(AttrPFPCIBusID)); err == nil {
 		p.function = functionName(pf)
 	} else if strings.HasPrefix(d.Name, functionPrefix) {
 		p.function = d.Name

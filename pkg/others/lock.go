@@ -43,23 +43,14 @@ func ReadLocks(dir fs.FS, gone func(netns string) (bool, error)) (list []Lock, e
 	return list, nil
 }
 
-// Locks gives the network namespaces of the functions that pods have by [ReadLocks].
+// Locks gives the functions that pods have by [ReadLocks], each with the reason.
 func Locks(dir fs.FS, gone func(netns string) (bool, error)) (map[string]string, error) {
 	list, err := ReadLocks(dir, gone)
 	all := map[string]string{}
 	for _, l := range list {
 		if !l.Gone {
-			all[l.Device] = l.Netns
+			all[l.Device] = "sriov-cni has given it to network namespace " + l.Netns
 		}
 	}
 	return all, err
-}
-
-// Locked gives [Locks] as reasons.
-func Locked(locks map[string]string) map[string]string {
-	all := make(map[string]string, len(locks))
-	for address, netns := range locks {
-		all[address] = "sriov-cni has given it to network namespace " + netns
-	}
-	return all
 }

@@ -3,7 +3,8 @@
 // written before the CNI plugin is run that it speaks of, so that whatever dies, and
 // whenever, the next start knows which networks may hold something of the claim.
 //
-// One file per claim, named after its UID. The files hold configurations as executed,
+// One file per claim, named after its UID, and one for each of its attachments that was
+// abandoned: see [Claim.Key]. The files hold configurations as executed,
 // hence possibly secrets: they are private. It is not a cache, and nothing else than
 // the agent may write it.
 package state
@@ -20,7 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Schema is the version of the files' format. A reader takes its own and older ones.
+// Schema is the version of the files' format. A reader leaves newer ones alone: see [SchemaError].
 const Schema = 1
 
 // Phase is how far an attachment is.
@@ -121,6 +122,9 @@ type Execution struct {
 	// Former is the device before the ADD, where it is one of the node's own and this
 	// sandbox's alone; nil = there is nothing to restore.
 	Former *Former `json:"former,omitempty"`
+	// Lost: of an abandoned attachment whose device was gone by then. What is in its place is
+	// another one, which may be given away.
+	Lost bool `json:"lost,omitempty"`
 
 	Result   json.RawMessage `json:"result,omitempty"` // of ADD, in CNIVersion
 	Info     json.RawMessage `json:"info,omitempty"`   // the device-info file after ADD; of a device without a network, what it says itself

@@ -43,7 +43,7 @@ type Leftover struct {
 
 	Error string    `json:"error"` // of the last DEL
 	Tries int       `json:"tries"` // of DEL, all of which have failed
-	Since time.Time `json:"since"` // when DEL was given up; zero = before agents noted it
+	Since time.Time `json:"since"` // when DEL was given up
 }
 
 // Leftovers lists the attachments whose DEL was given up, sorted by claim UID, in the
@@ -79,7 +79,7 @@ func (c *Claim) leftover() Leftover {
 	at := c.Abandoned()
 	return Leftover{
 		Claim: c.Namespace + "/" + c.Name, ClaimUID: c.UID,
-		Pod: at.arg("K8S_POD_NAMESPACE") + "/" + at.arg("K8S_POD_NAME"), PodUID: types.UID(at.arg("K8S_POD_UID")),
+		Pod: at.Arg("K8S_POD_NAMESPACE") + "/" + at.Arg("K8S_POD_NAME"), PodUID: types.UID(at.Arg("K8S_POD_UID")),
 		Request: at.Request, Network: at.Network, IfName: at.IfName, Sandbox: at.Sandbox,
 		Device: at.Pool + "/" + at.Device, PCI: at.PCI(), Error: at.DelError, Tries: at.Tries, Since: at.GivenUp.Time,
 	}
@@ -91,7 +91,7 @@ const cleared = ".cleared"
 
 // ClearLeftovers has the agent of a state directory forget the leftovers that a claim has
 // now, without another DEL: within a minute if it runs, else at its next start. They are
-// returned; none is an error, as is what cannot be read.
+// returned; none is an error, which then has what could not be read.
 func ClearLeftovers(dir string, uid types.UID) ([]Leftover, error) {
 	list, err := Leftovers(dir)
 	list = slices.DeleteFunc(list, func(l Leftover) bool { return l.ClaimUID != uid })
@@ -112,8 +112,8 @@ func (s *Store) IsCleared(key types.UID) bool {
 	return err == nil
 }
 
-// arg is the value of a CNI argument.
-func (e *Execution) arg(key string) string {
+// Arg is the value of a CNI argument; "" = it has none.
+func (e *Execution) Arg(key string) string {
 	for _, arg := range e.Args {
 		if arg[0] == key {
 			return arg[1]

@@ -2,6 +2,7 @@ package status
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	metaac "k8s.io/client-go/applyconfigurations/meta/v1"
 	resourceac "k8s.io/client-go/applyconfigurations/resource/v1"
 	"k8s.io/client-go/kubernetes"
 )
@@ -105,7 +105,11 @@ func (r *Report) without(field string) (had bool) {
 
 func send(ctx context.Context, client kubernetes.Interface, r Report) error {
 	claims := client.ResourceV1().ResourceClaims(r.Namespace)
-	_, err := claims.ApplyStatus(ctx, r.configuration(), metav1.ApplyOptions{FieldManager: r.Driver, Force: true})
+	configuration, err := r.configuration()
+	if err != nil {
+		return err
+	}
+	_, err = claims.ApplyStatus(ctx, configuration, metav1.ApplyOptions{FieldManager: r.Driver, Force: true})
 	for _, c := range causes(err) {
 		if c.Field == "metadata.uid" {
 			return fmt.Errorf("%w: %w", ErrGone, err)
@@ -136,42 +140,12 @@ func causes(err error) []metav1.StatusCause {
 }
 
 // configuration is what is sent. The UID makes the server refuse to change a claim
-// that has taken the name over.
-func (r Report) configuration() *resourceac.ResourceClaimApplyConfiguration {
-	devices := resourceac.ResourceClaimStatus()
-	for n := range r.Devices {
-		devices.WithDevices(device(&r.Devices[n]))
+// that has taken the name over. Devices and their configuration have the same JSON.
+func (r Report) configuration() (*resourceac.ResourceClaimApplyConfiguration, error) {
+	status := resourceac.ResourceClaimStatus()
+	data, err := json.Marshal(r.Devices)
+	if err == nil {
+		err = json.Unmarshal(data, &status.Devices)
 	}
-	return resourceac.ResourceClaim(r.Name, r.Namespace).WithUID(r.UID).WithStatus(devices)
-}
-
-func device(d *resourceapi.AllocatedDeviceStatus) *resourceac.AllocatedDeviceStatusApplyConfiguration {
-	to := resourceac.AllocatedDeviceStatus().WithDriver(d.Driver).WithPool(d.Pool).WithDevice(d.Device)
-	to.ShareID = d.ShareID
-	for n := range d.Conditions {
-		to.WithConditions(condition(&d.Conditions[n]))
-	}
-	if d.Data != nil {
-		to.WithData(*d.Data)
-	}
-	if net := d.NetworkData; net != nil {
-		data := resourceac.NetworkDeviceData().WithIPs(net.IPs...)
-		if net.InterfaceName != "" {
-			data.WithInterfaceName(net.InterfaceName)
-		}
-		if net.HardwareAddress != "" {
-			data.WithHardwareAddress(net.HardwareAddress)
-		}
-		to.WithNetworkData(data)
-	}
-	return to
-}
-
-func condition(c *metav1.Condition) *metaac.ConditionApplyConfiguration {
-	to := metaac.Condition().WithType(c.Type).WithStatus(c.Status).WithReason(c.Reason).WithMessage(c.Message).
-		WithLastTransitionTime(c.LastTransitionTime)
-	if c.ObservedGeneration != 0 {
-		to.WithObservedGeneration(c.ObservedGeneration)
-	}
-	return to
+	return resourceac.ResourceClaim(r.Name, r.Namespace).WithUID(r.UID).WithStatus(status), err
 }

@@ -9,6 +9,13 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
+const (
+	atOnce       = 4                      // reports that are under way
+	firstPause   = 500 * time.Millisecond // after the first failure, doubled by each further one
+	longestPause = 5 * time.Minute
+	limit        = 30 * time.Second // for one call of Send, by its context
+)
+
 // Queue sends what is owed to the API server, and sends it again until it is there:
 // one report per claim at a time, each claim with a back-off of its own, so that one
 // that the server refuses holds up no other. Its methods may be called concurrently.
@@ -19,11 +26,6 @@ type Queue struct {
 	// Send sends the report of a claim. Unless it returns nil it is called again,
 	// after a while; so it returns nil for what is not worth it, see [Classify].
 	Send func(context.Context, types.UID) error
-
-	Workers int           // reports under way at once; 0 = 4
-	First   time.Duration // back-off after the first failure, doubled by each further one; 0 = 500 ms
-	Longest time.Duration // back-off at most; 0 = 5 minutes
-	Limit   time.Duration // for one call of Send, by its context; 0 = 30 s
 
 	mu   sync.Mutex
 	owed map[types.UID]uint64 // what is not sent yet, with the number of the Add that wants it
@@ -61,7 +63,7 @@ func (q *Queue) Forget(claim types.UID) {
 func (q *Queue) Run(ctx context.Context) {
 	work := q.start()
 	var workers sync.WaitGroup
-	for range orDefault(q.Workers, 4) {
+	for range atOnce {
 		workers.Go(func() {
 			for q.next(ctx, work) {
 			}
@@ -79,8 +81,7 @@ func (q *Queue) Run(ctx context.Context) {
 func (q *Queue) start() workqueue.TypedRateLimitingInterface[types.UID] {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.work = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](
-		orDefault(q.First, 500*time.Millisecond), orDefault(q.Longest, 5*time.Minute)))
+	q.work = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](firstPause, longestPause))
 	for claim := range q.owed {
 		q.work.Add(claim)
 	}
@@ -97,7 +98,7 @@ func (q *Queue) next(ctx context.Context, work workqueue.TypedRateLimitingInterf
 	if !owed || ctx.Err() != nil {
 		return true
 	}
-	limited, cancel := context.WithTimeout(ctx, orDefault(q.Limit, 30*time.Second))
+	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	err := q.Send(limited, claim)
 	q.mu.Lock()
@@ -120,11 +121,4 @@ func (q *Queue) owes(claim types.UID) (add uint64, ok bool) {
 	defer q.mu.Unlock()
 	add, ok = q.owed[claim]
 	return add, ok
-}
-
-func orDefault[T int | time.Duration](value, otherwise T) T {
-	if value == 0 {
-		return otherwise
-	}
-	return value
 }
