@@ -98,18 +98,20 @@ const sharedDir = "shared"
 // millisecond.
 const lockLimit = 10 * time.Second
 
-// alone calls f under the lock of all leases, and makes what is needed to record.
+// alone calls f under the lock of all leases.
 func (j *Journal) alone(f func() error) error {
-	if _, err := os.Lstat(j.leases.Path("")); errors.Is(err, fs.ErrNotExist) {
-		err := j.entries.Make()
-		if err == nil {
+	began := false
+	locked := func() error { began = true; return f() }
+	err := j.leases.Alone(lockLimit, locked)
+	if errors.Is(err, fs.ErrNotExist) && !began {
+		if err = j.entries.Make(); err == nil {
 			err = j.leases.Make()
 		}
-		if err != nil {
-			return err
+		if err == nil {
+			err = j.leases.Alone(lockLimit, f)
 		}
 	}
-	return j.leases.Alone(lockLimit, f)
+	return err
 }
 
 // leaseLink is a link to a holder, by the holder's name.
