@@ -1,10 +1,15 @@
 package dra_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	metadataapi "k8s.io/dynamic-resource-allocation/api/metadata"
+	"k8s.io/dynamic-resource-allocation/devicemetadata"
 
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra"
@@ -18,7 +23,13 @@ func TestKubeVirtIsGivenWhatItIsTestedWith(t *testing.T) {
 		t.Run(file, func(t *testing.T) {
 			want, err := os.ReadFile("../../test/kubevirt/testdata/" + file + ".json")
 			must(t, err)
-			difftest.Equal(t, metadataOf(t, c.device, c.behave), string(want))
+			got := metadataOf(t, c.device, c.behave)
+			difftest.Equal(t, got, string(want))
+			var read, invalid = new(metadataapi.DeviceMetadata), error(nil)
+			must(t, devicemetadata.DecodeMetadataFromStream(json.NewDecoder(strings.NewReader(got)), read, devicemetadata.DecodeMetadataWithValidationResult(&invalid)))
+			if len(read.Requests) != 1 || invalid != nil {
+				t.Errorf("Kubernetes' reader takes it for %+v: %v", read, invalid)
+			}
 		})
 	}
 }
