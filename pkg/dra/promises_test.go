@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -147,7 +147,7 @@ func TestADELThatCanNeverSucceedIsGivenUpAndThePodDeleted(t *testing.T) {
 
 // The directory is what keeps them from a plugin that an agent before has left running.
 func TestDELsOfOneInterfaceThatWereGivenUpDoNotMeet(t *testing.T) {
-	for device, atOnce := range map[string]int32{"cni": 2, "cni-0": 1} { // shared; the claim's alone
+	for device, atOnce := range map[string]int{"cni": 2, "cni-0": 1} { // shared; the claim's alone
 		timeless(t, func(t *testing.T, r *rig, p *plugins) {
 			r.start()
 			p.set(func(command, _, _ string) error {
@@ -167,18 +167,24 @@ func TestDELsOfOneInterfaceThatWereGivenUpDoNotMeet(t *testing.T) {
 				r.endPod(sb)
 				time.Sleep(10 * time.Minute)
 			}
-			var directories, now, most atomic.Int32
+			var mu sync.Mutex
+			var directories, now, most int
 			p.set(func(string, string, string) error {
-				most.Store(max(most.Load(), now.Add(1)))
-				defer now.Add(-1)
+				mu.Lock()
+				now++
+				most = max(most, now)
+				mu.Unlock()
 				time.Sleep(time.Second)
-				directories.Store(max(directories.Load(), int32(len(r.files("cache")))))
+				mu.Lock()
+				defer mu.Unlock()
+				now--
+				directories = max(directories, len(r.files("cache")))
 				return nil
 			})
 			agent := r.start()
 			time.Sleep(2 * time.Minute)
-			if got := agent.Census().Phases["Abandoned"]; got != 0 || directories.Load() != 2 || most.Load() != atOnce {
-				t.Errorf("%s: %d abandoned, DELs in %d directories, %d at once", device, got, directories.Load(), most.Load())
+			if got := agent.Census().Phases["Abandoned"]; got != 0 || directories != 2 || most != atOnce {
+				t.Errorf("%s: %d abandoned, DELs in %d directories, %d at once", device, got, directories, most)
 			}
 		})
 	}
