@@ -190,7 +190,7 @@ func (t *tool) readable(without string, err error) error {
 // note says why what is shown may not be all that there is.
 func (t *tool) note(format string, args ...any) {
 	t.partial = true
-	fmt.Fprintf(t.ErrOut, "note: %s\n", remedy.Printable(fmt.Sprintf(format, args...)))
+	fmt.Fprintf(t.ErrOut, "note: %s\n", remedy.Lines(fmt.Sprintf(format, args...)))
 }
 
 // each lists page by page, and holds three of them at most.

@@ -108,14 +108,13 @@ func (a *API) Annotate(ctx context.Context, pod Pod, networks []Network) error {
 		if slices.Contains(fields, "metadata.uid") { // it is another pod's
 			return fmt.Errorf("%w: %s", ErrGone, said)
 		}
-		return fmt.Errorf("pod %s/%s: %w: %s", pod.Namespace, pod.Name, ErrRefused, said)
-	case http.StatusUnauthorized, http.StatusForbidden:
-		return fmt.Errorf("%s: install the chart with agent.publish=true, or the component publish, which gives the agent the right", said)
+	case http.StatusForbidden: // or a webhook refuses what a namespace's pods get
+		said += ": the chart's agent.publish=true, or the component publish, gives the agent the right"
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge:
-		return fmt.Errorf("pod %s/%s: %w: %s", pod.Namespace, pod.Name, ErrRefused, said)
-	default:
+	default: // it may be so for all: 401, 429, 500 and above
 		return fmt.Errorf("annotate pod %s/%s: %s", pod.Namespace, pod.Name, said)
 	}
+	return fmt.Errorf("pod %s/%s: %w: %s", pod.Namespace, pod.Name, ErrRefused, said)
 }
 
 // message is that of the API server's answer, a Status, else the HTTP status; fields are those of

@@ -80,7 +80,7 @@ func TestWhatTheAPIServerSaysIsTold(t *testing.T) {
 		says string
 	}{
 		404: {ErrGone, "why"}, 409: {ErrGone, "why"}, 422: {ErrRefused, "pod shop/web-0: the API server refuses the annotation: why"},
-		403: {nil, "why: install the chart with agent.publish=true, or the component publish"}, 500: {nil, "annotate pod shop/web-0: why"}, 429: {nil, "annotate pod shop/web-0: why"},
+		403: {ErrRefused, "why: the chart's agent.publish=true, or the component publish"}, 401: {nil, "annotate pod shop/web-0: why"}, 500: {nil, "annotate pod shop/web-0: why"}, 429: {nil, "annotate pod shop/web-0: why"},
 	} {
 		s := &server{status: status, message: "why"}
 		a, _ := s.open(t)
