@@ -3,8 +3,8 @@ package inventory
 import (
 	"cmp"
 	"maps"
+	"math/bits"
 	"slices"
-	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -41,10 +41,11 @@ func PublishedIn(list []Slice) Published {
 // claims hold. The latter stay as they were last published, except for taints and counters: what
 // the host shows of a device in a pod is not the whole truth.
 //
-// The same devices make the same slices, in the same order. A PF, what is on it and its
-// first VFs share one slice, so that a change there rewrites only that slice; further VFs
-// are in slices by number. Bonds, bridges and NICs that are not on a PCI bus share another.
-// Counters are in slices of their own, behind.
+// The same devices make the same slices, in the same order. The scheduler looks at one device
+// after the other until one meets the class: so the VFs of all PFs take turns, by number, and a
+// class that only one PF's meet costs it little more than one that all do. VFs of the same
+// numbers share a slice, so that one VF more or fewer rewrites only that slice; the first slice
+// has all devices that are neither VFs nor on one, too. Counters are in slices of their own, behind.
 func Slices(decisions []Decision, ours map[string]As, last Published) []Slice {
 	offered := Published{}
 	here := map[string]*Decision{}
@@ -144,47 +145,52 @@ func (r *rule) capacity() map[resourceapi.QualifiedName]resourceapi.DeviceCapaci
 
 // A place is where a device stands in the pool.
 type place struct {
-	function string // the name of its PF, or of itself; "" = it is on no PCI function
-	part     int    // of the slices of that function
-	number   int    // of the VF that it is or is on; what has none is behind
+	part     int    // a slice, or several if they are full
+	number   int    // of the VF that it is or is on; noNumber = neither
+	function string // the name of its PF, or ""
 	name     string
 }
 
-const (
-	firstVFs = maxDevices / 2 // those that share a slice with their PF
-	noNumber = 1 << 30
-)
+const noNumber = -1
 
 func placeOf(d *resourceapi.Device) place {
 	p := place{name: d.Name, number: noNumber}
 	if pf, err := pci.Parse((&Device{Attributes: d.Attributes}).text(AttrPFPCIBusID)); err == nil {
 		p.function = functionName(pf)
-	} else if strings.HasPrefix(d.Name, functionPrefix) {
-		p.function = d.Name
 	}
 	if n := d.Attributes[AttrVFIndex].IntValue; n != nil {
 		p.number = int(*n)
-		if p.number >= firstVFs {
-			p.part = 1 + (p.number-firstVFs)/maxDevices
-		}
 	}
 	return p
 }
 
 func (p place) compare(q place) int {
-	return cmp.Or(cmp.Compare(p.function, q.function), cmp.Compare(p.part, q.part), cmp.Compare(p.number, q.number), cmp.Compare(p.name, q.name))
+	return cmp.Or(cmp.Compare(p.part, q.part), cmp.Compare(p.number, q.number), cmp.Compare(p.function, q.function), cmp.Compare(p.name, q.name))
 }
 
 // arrange puts devices into slices.
 func arrange(devices Published) (list []Slice) {
 	places := make([]place, 0, len(devices))
+	pfs := map[string]bool{} // that have VFs
 	for _, d := range devices {
-		places = append(places, placeOf(&d))
+		p := placeOf(&d)
+		places = append(places, p)
+		if p.number != noNumber {
+			pfs[p.function] = true
+		}
+	}
+	// How many VFs of each PF a slice has; the first has half of it, beside all else. PFs count
+	// as a power of two, so that one more or fewer seldom moves all others' VFs.
+	each := max(1, maxDevices>>bits.Len(uint(max(1, len(pfs))-1)))
+	for n := range places {
+		if number := places[n].number; number >= each/2 {
+			places[n].part = 1 + (number-each/2)/each
+		}
 	}
 	slices.SortFunc(places, place.compare)
 	for n, p := range places {
 		full := len(list) > 0 && len(list[len(list)-1].Devices) == maxDevices
-		if n == 0 || full || p.function != places[n-1].function || p.part != places[n-1].part {
+		if n == 0 || full || p.part != places[n-1].part {
 			list = append(list, Slice{})
 		}
 		s := &list[len(list)-1]

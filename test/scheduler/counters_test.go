@@ -35,39 +35,61 @@ func offered(t *testing.T, name, configuration string) []inventory.Slice {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return slices(t, devices, configuration, inventory.Situation{Driver: driver, Sharing: true, Counters: true})
+}
+
+func slices(t *testing.T, devices []inventory.Device, configuration string, s inventory.Situation) []inventory.Slice {
+	t.Helper()
 	rules, err := inventory.ParseRules([]byte(configuration))
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := inventory.Situation{Driver: driver, Sharing: true, Counters: true}
 	return inventory.Slices(inventory.Decide(devices, rules, s), nil, nil)
+}
+
+// resourceSlices are a node's pool, named as package resourceslice has them named: in order.
+func resourceSlices(list []inventory.Slice, node string) (published []*resourceapi.ResourceSlice) {
+	for n, s := range list {
+		published = append(published, &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%02x-%s", n, node)}, Spec: resourceapi.ResourceSliceSpec{
+			Driver: driver, NodeName: &node, Devices: s.Devices, SharedCounters: s.SharedCounters,
+			Pool: resourceapi.ResourcePool{Name: node, Generation: 1, ResourceSliceCount: int64(len(list))},
+		}})
+	}
+	return published
+}
+
+func allocated() structured.AllocatedState {
+	return structured.AllocatedState{
+		AllocatedDevices: sets.New[structured.DeviceID](), AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
+		AggregatedCapacity: structured.NewConsumedCapacityCollection(),
+	}
+}
+
+func deviceID(node, name string) structured.DeviceID {
+	return structured.MakeDeviceID(driver, node, name)
+}
+
+func allocator(t *testing.T, state structured.AllocatedState, class classOf, published []*resourceapi.ResourceSlice, cache *cel.Cache) structured.Allocator {
+	t.Helper()
+	a, err := structured.NewAllocator(t.Context(), structured.Features{PartitionableDevices: true, ConsumableCapacity: true}, state, class, published, cache)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
 }
 
 // allocates asks the allocator for one device, by its PCI address, while another is
 // allocated; "" = none is.
 func allocates(t *testing.T, list []inventory.Slice, has, wants string) bool {
 	t.Helper()
-	node := "node"
-	var published []*resourceapi.ResourceSlice
-	for n, s := range list {
-		published = append(published, &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint(n)}, Spec: resourceapi.ResourceSliceSpec{
-			Driver: driver, NodeName: &node, Devices: s.Devices, SharedCounters: s.SharedCounters,
-			Pool: resourceapi.ResourcePool{Name: node, Generation: 1, ResourceSliceCount: int64(len(list))},
-		}})
-	}
-	state := structured.AllocatedState{
-		AllocatedDevices: sets.New[structured.DeviceID](), AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
-		AggregatedCapacity: structured.NewConsumedCapacityCollection(),
-	}
+	state := allocated()
 	if has != "" {
-		state.AllocatedDevices.Insert(structured.MakeDeviceID(driver, node, named(has)))
+		state.AllocatedDevices.Insert(deviceID("node", named(has)))
 	}
-	allocator, err := structured.NewAllocator(t.Context(), structured.Features{PartitionableDevices: true, ConsumableCapacity: true},
-		state, classes{}, published, cel.NewCache(10, cel.Features{EnableConsumableCapacity: true}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	results, err := allocator.Allocate(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, []*resourceapi.ResourceClaim{claim(wants)})
+	cache := cel.NewCache(10, cel.Features{EnableConsumableCapacity: true})
+	expression := fmt.Sprintf(`device.attributes["resource.kubernetes.io"].?pciBusID.orValue("") == %q`, wants)
+	results, err := allocator(t, state, "true", resourceSlices(list, "node"), cache).
+		Allocate(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}, []*resourceapi.ResourceClaim{claim(expression)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,23 +100,27 @@ func named(address string) string {
 	return "pci-" + strings.NewReplacer(":", "-", ".", "-").Replace(address)
 }
 
-func claim(address string) *resourceapi.ResourceClaim {
+// claim asks for one device that meets a CEL expression.
+func claim(expression string) *resourceapi.ResourceClaim {
 	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "claim", UID: "u"}}
 	c.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "r", Exactly: &resourceapi.ExactDeviceRequest{
-		DeviceClassName: "c", AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1,
-		Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{
-			Expression: fmt.Sprintf(`device.attributes["resource.kubernetes.io"].?pciBusID.orValue("") == %q`, address),
-		}}},
+		DeviceClassName: "c", AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1, Selectors: selectors(expression),
 	}}}
 	return c
 }
 
-// classes has one class, of all devices.
-type classes struct{}
+func selectors(expression string) []resourceapi.DeviceSelector {
+	return []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: expression}}}
+}
 
-func (classes) Get(string) (*resourceapi.DeviceClass, error) { return &resourceapi.DeviceClass{}, nil }
+// classOf is a CEL expression, and lists the one class of devices that meet it.
+type classOf string
 
-func (classes) List() ([]*resourceapi.DeviceClass, error) { return nil, nil }
+func (expression classOf) Get(string) (*resourceapi.DeviceClass, error) {
+	return &resourceapi.DeviceClass{Spec: resourceapi.DeviceClassSpec{Selectors: selectors(string(expression))}}, nil
+}
+
+func (classOf) List() ([]*resourceapi.DeviceClass, error) { return nil, nil }
 
 const (
 	pf, vf, otherVF = "0000:01:00.0", "0000:01:10.0", "0000:01:10.2"
