@@ -217,7 +217,7 @@ func TestUninstallStopsAtAttachments(t *testing.T) {
 	r.put(dead)
 	files := []string{filepath.Join(r.dir, "bin/devinfo"), r.NodeConfig}
 	err := a.Uninstall(t.Context(), false)
-	if err == nil || !strings.Contains(err.Error(), "1 attachments are there, net-a/alive/net1 for one: delete their pods first; or give --uninstall-in-use") {
+	if err == nil || !strings.Contains(err.Error(), "attachments are on record, 1 in all, such as net-a/alive/net1: delete their pods first; or give --uninstall-in-use") {
 		t.Errorf("got %v", err)
 	}
 	for _, name := range files {

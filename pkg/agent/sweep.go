@@ -100,7 +100,7 @@ func (a *Agent) unused() error {
 		return err
 	}
 	if len(keys) > 0 {
-		return fmt.Errorf("%d attachments are there, %s for one: delete their pods first", len(keys), keys[0])
+		return fmt.Errorf("attachments are on record, %d in all, such as %s: delete their pods first", len(keys), keys[0])
 	}
 	return nil
 }

@@ -39,6 +39,8 @@ func TestWithTheChart(t *testing.T) {
 		{"PodsSayWhatTheirNetworksHave", podsSay},
 		{"AnUpgradeRefusesAndARollbackDoesNot", rolledBack},
 		{"TheSameReleaseHasTheDriver", withDriver},
+		{"ABadNodeHoldsUpNoOther", badNode},
+		{"NothingIsRemovedBelowAPod", inUse},
 		{"TheAgentIsRemovedAsDocumented", removed},
 	} {
 		if ok := t.Run(s.name, func(t *testing.T) { s.run(t, m, a) }); !ok {

@@ -28,7 +28,7 @@
 //	    nodeagent; injection, notinjected, runtimerequires, bothagents, agentmetrics, examples,
 //	    applications, vswitch, kubectldevinfo, fiftypods
 //	TestWithTheChart                      both agents, by Helm
-//	    chart
+//	    chart, fleet
 //	TestInTheDefaultNetwork               devinfo in the network of all pods
 //	    defaultnetwork
 //
