@@ -136,7 +136,7 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 	if err != nil {
 		return nil, err
 	}
-	devices := metadata.Host{Sys: sys, Warn: func(what string) { log.Warn("device metadata", "left out", what) }}
+	devices := metadata.Describer{Sys: sys, Warn: func(what string) { log.Warn("device metadata", "left out", what) }}
 	agent, err := dra.New(dra.Options{
 		Driver:   driver,
 		Policy:   cniconfig.Policy{Driver: driver, Pool: o.nodeName, AllowClaimTypes: o.allowed},
@@ -164,7 +164,7 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 
 // custody is nil beside --host: the addresses of a captured host's devices may be those of
 // others on this node.
-func (o *options) custody(node config.Node, sys *sysfs.FS) *custody.Host {
+func (o *options) custody(node config.Node, sys *sysfs.FS) *custody.Devices {
 	if o.host != "" {
 		return nil
 	}

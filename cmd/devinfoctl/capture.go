@@ -109,10 +109,10 @@ func (t *tool) capture(ctx context.Context, c captureFlags) error {
 	return t.save(c.output, text)
 }
 
-func (h *host) captureSource(c captureFlags) capture.Host {
+func (h *host) captureSource(c captureFlags) capture.Source {
 	name, release := capture.Machine()
 	note := "captured by devinfoctl"
-	source := capture.Host{
+	source := capture.Source{
 		Sys:   h.Sys.Files(),
 		Root:  h.Root,
 		State: capture.State{BootID: h.BootID, Time: h.now.UTC(), Settings: h.Settings, ClaimDir: h.ClaimDir, Build: h.build},

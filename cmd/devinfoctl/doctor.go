@@ -77,7 +77,7 @@ func doctorCommand(t *tool) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			f.NodeFile, f.NodeConfig, f.Own = t.nodeProblem, places.NodeConfig, h.build
+			f.NodeFile, f.NodeConfig, f.Asking = t.nodeProblem, places.NodeConfig, h.build
 			return t.diagnose(f)
 		},
 	}
@@ -85,7 +85,7 @@ func doctorCommand(t *tool) *cobra.Command {
 	return cmd
 }
 
-func (t *tool) diagnose(f *doctor.Facts) error {
+func (t *tool) diagnose(f *doctor.Evidence) error {
 	answers := doctor.Diagnose(f)
 	err := t.print(map[string]any{"answers": answers}, func(w *tabwriter.Writer) {
 		for _, a := range answers {

@@ -73,7 +73,7 @@ func (t *tool) machine() (*host, error) {
 		return nil, fmt.Errorf("boot ID: %w", err)
 	}
 	kernel := link.NewKernel(sys.Files())
-	h := &host{build: build.Read(), now: t.clock(), Node: node.Open(node.Host{
+	h := &host{build: build.Read(), now: t.clock(), Node: node.Open(node.Options{
 		Settings:  settings,
 		Sys:       sys,
 		Finder:    &discovery.Finder{Interfaces: kernel, Switches: kernel},
@@ -126,7 +126,7 @@ func (t *tool) capturedHost() (*host, error) {
 	if err := file.UnpackRoot(root); err != nil {
 		return nil, errors.Join(fmt.Errorf("unpack %s: %w", t.hostFile, err), os.RemoveAll(root))
 	}
-	return &host{captured: t.hostFile, file: file, build: was.Build, now: was.Time, Node: node.Open(node.Host{
+	return &host{captured: t.hostFile, file: file, build: was.Build, now: was.Time, Node: node.Open(node.Options{
 		Settings:  was.Settings,
 		Sys:       sysfs.New(file.Sys()),
 		Finder:    &discovery.Finder{Interfaces: links, Switches: links},
@@ -138,7 +138,7 @@ func (t *tool) capturedHost() (*host, error) {
 }
 
 // gone says whether a captured host has lost a network namespace.
-func gone(links *linkhost.Host) func(path string) (bool, error) {
+func gone(links *linkhost.Kernel) func(path string) (bool, error) {
 	return func(path string) (bool, error) {
 		there, _ := links.HasNetns(path) // the error is of one that is there
 		return !there, nil

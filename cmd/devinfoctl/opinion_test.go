@@ -25,7 +25,7 @@ func heard(t *testing.T, file string, sriovnet func(e link.Eswitch, pf string, f
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := h.Finder.Switches.(*linkhost.Host).Eswitch
+	e := h.Finder.Switches.(*linkhost.Kernel).Eswitch
 	h.Hear(func(pf string, flavour link.Flavour, number int) (string, error) {
 		return sriovnet(e, pf, flavour, number)
 	})

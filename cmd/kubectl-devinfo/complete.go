@@ -51,7 +51,7 @@ func (t *tool) completePods(cmd *cobra.Command, args []string, _ string) ([]stri
 			return nil, err
 		}
 		t.fromNodes = fromNever
-		err = t.attachments(cmd.Context(), namespace, func(list []cluster.Attachment) error {
+		err = t.attachments(cmd.Context(), namespace, func(list []cluster.Network) error {
 			for _, a := range list {
 				names = append(names, a.Pod)
 			}

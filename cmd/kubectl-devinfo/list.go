@@ -34,9 +34,9 @@ func (t *tool) list(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	list := []cluster.Attachment{} // in JSON it is not null
+	list := []cluster.Network{} // in JSON it is not null
 	shown, paged := 0, t.sortBy == "" && t.output != "json" && t.output != "yaml" && !t.watched
-	err = t.attachments(cmd.Context(), namespace, func(portion []cluster.Attachment) error {
+	err = t.attachments(cmd.Context(), namespace, func(portion []cluster.Network) error {
 		if shown += len(portion); paged && len(portion) > 0 {
 			return t.print(portion)
 		}

@@ -37,7 +37,7 @@ type agents struct {
 }
 
 // ask fills in what agents know of attachments.
-func (g *agents) ask(ctx context.Context, list []cluster.Attachment) {
+func (g *agents) ask(ctx context.Context, list []cluster.Network) {
 	var nodes []string
 	for _, node := range cluster.Deviceless(list) {
 		_, asked := g.answers[node]

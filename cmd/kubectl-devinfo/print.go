@@ -28,9 +28,9 @@ func (t *tool) printFlags(cmd *cobra.Command) {
 }
 
 // print shows attachments as -o says.
-func (t *tool) print(list []cluster.Attachment) error {
+func (t *tool) print(list []cluster.Network) error {
 	if value := column(t.sortBy); value != nil {
-		slices.SortStableFunc(list, func(a, b cluster.Attachment) int { return strings.Compare(value(&a), value(&b)) })
+		slices.SortStableFunc(list, func(a, b cluster.Network) int { return strings.Compare(value(&a), value(&b)) })
 	}
 	switch t.output {
 	case "", "wide":
@@ -73,7 +73,7 @@ func (t *tool) validOutput() error {
 
 // column is the one of that name, which kubectl's users may write as a path, {.device}; nil =
 // there is none.
-func column(name string) func(*cluster.Attachment) string {
+func column(name string) func(*cluster.Network) string {
 	for _, c := range columns {
 		if strings.EqualFold(c.name, strings.Trim(name, "{.}")) {
 			return c.value
@@ -86,28 +86,28 @@ func column(name string) func(*cluster.Attachment) string {
 var columns = []struct {
 	name  string
 	wide  bool
-	value func(a *cluster.Attachment) string
+	value func(a *cluster.Network) string
 }{
-	{"Namespace", false, func(a *cluster.Attachment) string { return a.Namespace }},
-	{"Pod", false, func(a *cluster.Attachment) string { return a.Pod }},
-	{"Network", false, func(a *cluster.Attachment) string { return a.Network }},
-	{"Interface", false, func(a *cluster.Attachment) string { return a.Interface }},
-	{"Type", false, func(a *cluster.Attachment) string { return a.Type }},
-	{"Device", false, func(a *cluster.Attachment) string { return a.Device }},
-	{"PF", false, func(a *cluster.Attachment) string { return a.PF }},
-	{"Representor", false, func(a *cluster.Attachment) string { return a.Representor }},
-	{"RDMA", false, func(a *cluster.Attachment) string { return a.RDMA }},
-	{"Claim", false, func(a *cluster.Attachment) string { return a.Claim }},
-	{"Node", false, func(a *cluster.Attachment) string { return a.Node }},
-	{"MAC", true, func(a *cluster.Attachment) string { return a.MAC }},
-	{"IPs", true, func(a *cluster.Attachment) string { return strings.Join(a.IPs, ",") }},
-	{"Driver", true, func(a *cluster.Attachment) string { return a.Driver }},
+	{"Namespace", false, func(a *cluster.Network) string { return a.Namespace }},
+	{"Pod", false, func(a *cluster.Network) string { return a.Pod }},
+	{"Network", false, func(a *cluster.Network) string { return a.Network }},
+	{"Interface", false, func(a *cluster.Network) string { return a.Interface }},
+	{"Type", false, func(a *cluster.Network) string { return a.Type }},
+	{"Device", false, func(a *cluster.Network) string { return a.Device }},
+	{"PF", false, func(a *cluster.Network) string { return a.PF }},
+	{"Representor", false, func(a *cluster.Network) string { return a.Representor }},
+	{"RDMA", false, func(a *cluster.Network) string { return a.RDMA }},
+	{"Claim", false, func(a *cluster.Network) string { return a.Claim }},
+	{"Node", false, func(a *cluster.Network) string { return a.Node }},
+	{"MAC", true, func(a *cluster.Network) string { return a.MAC }},
+	{"IPs", true, func(a *cluster.Network) string { return strings.Join(a.IPs, ",") }},
+	{"Driver", true, func(a *cluster.Network) string { return a.Driver }},
 	{"Source", true, source},
-	{"Problem", true, func(a *cluster.Attachment) string { return a.Problem }},
+	{"Problem", true, func(a *cluster.Network) string { return a.Problem }},
 }
 
 // source is who named the device.
-func source(a *cluster.Attachment) string {
+func source(a *cluster.Network) string {
 	switch {
 	case a.FromNode:
 		return "node"
@@ -119,7 +119,7 @@ func source(a *cluster.Attachment) string {
 	return ""
 }
 
-func (t *tool) table(list []cluster.Attachment) error {
+func (t *tool) table(list []cluster.Network) error {
 	table, columns := &metav1.Table{}, columns
 	if !t.allNamespaces {
 		columns = columns[1:]
@@ -165,7 +165,7 @@ func orDash(s string) string {
 
 // details shows each attachment as a paragraph: what the table has, and every key of the
 // device information.
-func (t *tool) details(list []cluster.Attachment) error {
+func (t *tool) details(list []cluster.Network) error {
 	w := printers.GetNewTabWriter(t.Out)
 	defer w.Flush()
 	for n := range list {

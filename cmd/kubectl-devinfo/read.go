@@ -44,7 +44,7 @@ type reading struct {
 
 // attachments gives those of the pods of a namespace, "" for all, that the flags choose, a
 // portion of the pods at a time, or all at once if there are few.
-func (t *tool) attachments(ctx context.Context, namespace string, take func([]cluster.Attachment) error) error {
+func (t *tool) attachments(ctx context.Context, namespace string, take func([]cluster.Network) error) error {
 	client, err := t.client()
 	if err != nil {
 		return err
@@ -76,7 +76,7 @@ func (t *tool) attachments(ctx context.Context, namespace string, take func([]cl
 }
 
 // take completes a portion of the pods, and gives their attachments.
-func (r *reading) take(ctx context.Context, to func([]cluster.Attachment) error, several bool) error {
+func (r *reading) take(ctx context.Context, to func([]cluster.Network) error, several bool) error {
 	if err := r.readClaims(ctx); err != nil {
 		return err
 	}
@@ -99,10 +99,10 @@ func (r *reading) take(ctx context.Context, to func([]cluster.Attachment) error,
 }
 
 // ofPod are the attachments of one pod.
-func (t *tool) ofPod(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod) (list []cluster.Attachment, err error) {
+func (t *tool) ofPod(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod) (list []cluster.Network, err error) {
 	r := &reading{tool: t, client: client, namespace: pod.Namespace, agents: agents{tool: t}}
 	r.view.Pod(pod)
-	err = r.take(ctx, func(its []cluster.Attachment) error { list = its; return nil }, false)
+	err = r.take(ctx, func(its []cluster.Network) error { list = its; return nil }, false)
 	return list, cmp.Or(err, r.agents.report(ctx))
 }
 

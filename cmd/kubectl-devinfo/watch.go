@@ -17,12 +17,12 @@ import (
 // watch prints the list, and then those of each pod that has others than before, until ctx
 // ends. Where the API server ends a watch, as it does after some minutes, another goes on where it
 // was; only if it does not remember that any more, all pods come once more.
-func (t *tool) watch(ctx context.Context, namespace string, list []cluster.Attachment) error {
+func (t *tool) watch(ctx context.Context, namespace string, list []cluster.Network) error {
 	client, err := t.client()
 	if err != nil {
 		return err
 	}
-	last := map[types.NamespacedName][]cluster.Attachment{}
+	last := map[types.NamespacedName][]cluster.Network{}
 	for _, a := range list {
 		name := types.NamespacedName{Namespace: a.Namespace, Name: a.Pod}
 		last[name] = append(last[name], a)
@@ -50,7 +50,7 @@ func (t *tool) watch(ctx context.Context, namespace string, list []cluster.Attac
 }
 
 // follow does so with one watch, until that ends.
-func (t *tool) follow(ctx context.Context, client kubernetes.Interface, events watch.Interface, last map[types.NamespacedName][]cluster.Attachment) error {
+func (t *tool) follow(ctx context.Context, client kubernetes.Interface, events watch.Interface, last map[types.NamespacedName][]cluster.Network) error {
 	for event := range events.ResultChan() {
 		if event.Type == watch.Error {
 			return apierrors.FromObject(event.Object)

@@ -29,8 +29,8 @@ little without its node. Exit code 1: nobody has it; 3: nobody that could be loo
 }
 
 func (t *tool) who(cmd *cobra.Command, args []string) error {
-	var found []cluster.Attachment
-	err := t.attachments(cmd.Context(), metav1.NamespaceAll, func(list []cluster.Attachment) error {
+	var found []cluster.Network
+	err := t.attachments(cmd.Context(), metav1.NamespaceAll, func(list []cluster.Network) error {
 		found = append(found, cluster.Who(list, args[0])...)
 		return nil
 	})

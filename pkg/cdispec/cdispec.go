@@ -43,8 +43,8 @@ type Mount struct {
 	ReadOnly        bool
 }
 
-// Attachment is all that a CDI device can say of one attachment.
-type Attachment struct {
+// A Device is a CDI device: all that it can say of one attachment.
+type Device struct {
 	Kind, Name string        // of the CDI device: vendor/class, and the device's name
 	IfName     string        // CNI_IFNAME
 	InfoFile   string        // host path of the device-info file; "" = none
@@ -55,7 +55,7 @@ type Attachment struct {
 
 // Spec makes the spec, in the oldest CDI version that can express it. It fails for a kind
 // or a name that CDI does not allow, and for a path that JSON cannot hold.
-func (a Attachment) Spec() (*specs.Spec, error) {
+func (a Device) Spec() (*specs.Spec, error) {
 	if err := CheckKind(a.Kind); err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func (a Attachment) Spec() (*specs.Spec, error) {
 
 // edits always has the environment variable, empty where there is no file: CDI
 // refuses a device that edits nothing.
-func (a Attachment) edits() (specs.ContainerEdits, error) {
+func (a Device) edits() (specs.ContainerEdits, error) {
 	mounts, inside := a.Mounts, ""
 	if a.InfoFile != "" {
 		inside = InfoFile(a.IfName)

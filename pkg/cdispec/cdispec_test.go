@@ -15,7 +15,7 @@ import (
 )
 
 // group is a VF on vfio-pci, with all that an attachment can have.
-var group = cdispec.Attachment{
+var group = cdispec.Device{
 	Kind: "vendor.example/net.v2", Name: "6e0c-net1", IfName: "net1",
 	InfoFile: "/run/infos/pod1", Info: &devinfo.Info{Type: devinfo.TypePCI, PCI: &devinfo.PCI{Address: "0000:3b:00.3"}},
 	Nodes: []cdispec.Node{
@@ -25,7 +25,7 @@ var group = cdispec.Attachment{
 	Mounts: []cdispec.Mount{{Host: "/run/sockets/a", Container: "/run/vhost"}},
 }
 
-func spec(t *testing.T, a cdispec.Attachment) *specs.Spec {
+func spec(t *testing.T, a cdispec.Device) *specs.Spec {
 	t.Helper()
 	s, err := a.Spec()
 	if err != nil {
@@ -64,7 +64,7 @@ func TestTheVersionIsTheOldestThatCanSayIt(t *testing.T) {
 		{cdispec.DefaultKind, "0", "0.5.0"},
 		{"vendor.example/a.b", "a", "0.6.0"},
 	} {
-		got := spec(t, cdispec.Attachment{Kind: test.kind, Name: test.name, IfName: "net1"})
+		got := spec(t, cdispec.Device{Kind: test.kind, Name: test.name, IfName: "net1"})
 		if got.Version != test.version {
 			t.Errorf("%s=%s: %s, want %s", test.kind, test.name, got.Version, test.version)
 		}
@@ -73,7 +73,7 @@ func TestTheVersionIsTheOldestThatCanSayIt(t *testing.T) {
 
 // attachments are those that must be good for the library too: the emptiest, and
 // names with all that is allowed.
-var attachments = map[string]cdispec.Attachment{
+var attachments = map[string]cdispec.Device{
 	"nothing to give": {Kind: cdispec.DefaultKind, Name: "c0ffee:net1", IfName: "net1"},
 	"a group":         group,
 	"odd names":       {Kind: "a/b", Name: cdispec.DeviceName("C0_ff.ee-", "é%_"), IfName: "é%_", InfoFile: "/run/infos/<&>"},
@@ -91,7 +91,7 @@ func TestTheLibraryReadsWhatWeEncode(t *testing.T) {
 }
 
 // write puts the spec where container runtimes look, under the name that it has.
-func write(t *testing.T, dir string, a cdispec.Attachment) {
+func write(t *testing.T, dir string, a cdispec.Device) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(dir, cdispec.FileName(a.Kind, a.Name)), cdispec.Encode(spec(t, a)), 0o644); err != nil {
 		t.Fatal(err)
@@ -155,7 +155,7 @@ func TestInjectionGivesNodesMountsAndTheVariable(t *testing.T) {
 }
 
 func TestWhatJSONWouldChangeIsRefused(t *testing.T) {
-	for name, a := range map[string]cdispec.Attachment{
+	for name, a := range map[string]cdispec.Device{
 		"interface": {IfName: "\xff", InfoFile: "/run/f"},
 		"file":      {IfName: "net1", InfoFile: "/run/\xff"},
 		"node":      {IfName: "net1", Nodes: []cdispec.Node{{Path: "/dev/\xff", Type: "c"}}},
@@ -170,7 +170,7 @@ func TestWhatJSONWouldChangeIsRefused(t *testing.T) {
 }
 
 func TestBadNamesAreRefused(t *testing.T) {
-	for _, a := range []cdispec.Attachment{{Kind: "vendor", Name: "a"}, {Kind: cdispec.DefaultKind, Name: "a/b"}, {}} {
+	for _, a := range []cdispec.Device{{Kind: "vendor", Name: "a"}, {Kind: cdispec.DefaultKind, Name: "a/b"}, {}} {
 		if s, err := a.Spec(); err == nil {
 			t.Errorf("%+v: %s", a, cdispec.Encode(s))
 		}

@@ -14,7 +14,7 @@ import (
 )
 
 // facts are the variables of net1 with their values.
-func facts(a cdispec.Attachment, t *testing.T) map[string]string {
+func facts(a cdispec.Device, t *testing.T) map[string]string {
 	a.Kind, a.Name, a.IfName = cdispec.DefaultKind, "a", "net1"
 	list := map[string]string{}
 	for _, v := range spec(t, a).Devices[0].ContainerEdits.Env[1:] {
@@ -61,7 +61,7 @@ func TestFactsAreTheTablesOfTheDocument(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		equal(t, string(of), facts(cdispec.Attachment{Info: info, Mounts: []cdispec.Mount{{Host: "/x", Container: "/dir"}}}, t), want)
+		equal(t, string(of), facts(cdispec.Device{Info: info, Mounts: []cdispec.Mount{{Host: "/x", Container: "/dir"}}}, t), want)
 	}
 }
 
@@ -74,9 +74,9 @@ func TestWhatIsNoVariableIsLeftOut(t *testing.T) {
 		{devinfo.PCI{Address: "0000:3b:00.3", RDMADevice: "a\x00b"}, []string{"PCI_ADDRESS", "TYPE"}},
 		{devinfo.PCI{Address: strings.Repeat("x", 5000), RDMADevice: "mlx5_2"}, []string{"RDMA_DEVICE", "TYPE"}},
 	} {
-		got := slices.Sorted(maps.Keys(facts(cdispec.Attachment{Info: &devinfo.Info{Type: devinfo.TypePCI, PCI: &test.pci}}, t)))
+		got := slices.Sorted(maps.Keys(facts(cdispec.Device{Info: &devinfo.Info{Type: devinfo.TypePCI, PCI: &test.pci}}, t)))
 		equal(t, "names", got, test.want)
 	}
 	socket := &devinfo.Info{Type: devinfo.TypeVhostUser, VhostUser: &devinfo.VhostUser{Path: "/not/given"}}
-	equal(t, "socket", facts(cdispec.Attachment{Info: socket}, t), map[string]string{"TYPE": "vhost-user"})
+	equal(t, "socket", facts(cdispec.Device{Info: socket}, t), map[string]string{"TYPE": "vhost-user"})
 }

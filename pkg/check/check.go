@@ -48,8 +48,8 @@ const (
 	Unseen      Verdict = "unknown"      // we lack permission to look
 )
 
-// A Fact is one thing that was compared. Unknown values are empty.
-type Fact struct {
+// An Item is one thing that was compared. Unknown values are empty.
+type Item struct {
 	Fact    string  `json:"fact"` // "interface", or a key of the file: "pci.rdma-device"
 	Journal string  `json:"journal,omitempty"`
 	File    string  `json:"file,omitempty"`
@@ -59,7 +59,7 @@ type Fact struct {
 }
 
 // Change says in words what has changed about a fact whose verdict is Changed.
-func (f Fact) Change() string {
+func (f Item) Change() string {
 	if f.Now == "" || f.Journal != "" && !differ(f.Fact, f.Journal, f.Now) {
 		return fmt.Sprintf("%s: the device-info file has %q, but ADD wrote %q", f.Fact, f.File, f.Journal)
 	}
@@ -68,7 +68,7 @@ func (f Fact) Change() string {
 
 // Report is the comparison of one attachment.
 type Report struct {
-	Facts    []Fact
+	Facts    []Item
 	Problem  *Error   // the first; nil = the attachment is as it should be
 	Warnings []string // without the Facts that have Changed
 	// Blind says why something could not be read, usually for lack of permission; nil =
@@ -78,7 +78,7 @@ type Report struct {
 }
 
 // Changed are the facts that have changed since ADD.
-func (r *Report) Changed() (list []Fact) {
+func (r *Report) Changed() (list []Item) {
 	for _, f := range r.Facts {
 		if f.Verdict == Changed {
 			list = append(list, f)
@@ -95,7 +95,7 @@ func (r *Report) Err() *Error {
 	return r.Blind
 }
 
-func (r *Report) row(f Fact) { r.Facts = append(r.Facts, f) }
+func (r *Report) row(f Item) { r.Facts = append(r.Facts, f) }
 
 // fail keeps the first problem.
 func (r *Report) fail(err *Error) {
@@ -110,7 +110,7 @@ func (r *Report) leaveOut(t *discovery.Target, err error) {
 	if errors.Is(err, fs.ErrPermission) {
 		why = "entering the network namespace takes root"
 	}
-	r.row(Fact{Fact: "interface", Journal: t.IfName, Source: t.Netns, Verdict: Unseen})
+	r.row(Item{Fact: "interface", Journal: t.IfName, Source: t.Netns, Verdict: Unseen})
 	r.blind(err, "the interface in "+t.Netns+": "+why)
 	t.Netns = ""
 }
@@ -127,7 +127,7 @@ func (r *Report) blind(err error, what string) {
 // takes what [journal.Journal.Get] returned.
 func (a *Checker) Check(e *journal.Entry, err error) (State, *Report) {
 	state, why := a.State(e, err)
-	r := &Report{Facts: []Fact{}}
+	r := &Report{Facts: []Item{}}
 	kind, ended := stateKinds[state]
 	switch {
 	case ended:

@@ -236,7 +236,7 @@ func TestANetnsOfWhichNothingIsKnownIsNotGone(t *testing.T) {
 		t.Errorf("%s, %s", state, why)
 	}
 	_, r := a.Check(e, nil)
-	want := []check.Fact{
+	want := []check.Item{
 		{Fact: "interface", Journal: "net1", Source: "/run/netns/pod", Verdict: check.Unseen},
 		{Fact: "pci.pci-address", Journal: "0000:01:10.0", Verdict: check.NotStated},
 	}

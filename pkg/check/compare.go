@@ -16,7 +16,7 @@ import (
 // its CDI spec and the host. The target says which device is meant: CHECK takes it from the
 // configuration, other callers from [Target]. Compare fills in Target.Existing.
 func (a *Checker) Compare(e *journal.Entry, t discovery.Target) *Report {
-	r := &Report{Facts: []Fact{}}
+	r := &Report{Facts: []Item{}}
 	a.compare(r, e, t)
 	return r
 }
@@ -49,7 +49,7 @@ func (a *Checker) file(r *Report, e *journal.Entry) *devinfo.Info {
 	if !e.Wrote {
 		return nil
 	}
-	row := Fact{Fact: "device-info file", Journal: "written", File: "there", Verdict: Same}
+	row := Item{Fact: "device-info file", Journal: "written", File: "there", Verdict: Same}
 	defer func() { r.row(row) }()
 	info, err := a.Dir(e.Dir).Info(e.File)
 	switch {
@@ -166,8 +166,8 @@ func (a *Checker) find(r *Report, t *discovery.Target) (*discovery.Device, error
 	return a.Finder.Find(*t)
 }
 
-func interfaceRow(e *journal.Entry, t *discovery.Target, device *discovery.Device) Fact {
-	row := Fact{Fact: "interface", Now: t.IfName, Source: t.Netns, Verdict: Same}
+func interfaceRow(e *journal.Entry, t *discovery.Target, device *discovery.Device) Item {
+	row := Item{Fact: "interface", Now: t.IfName, Source: t.Netns, Verdict: Same}
 	if e.InNetns {
 		row.Journal = t.IfName
 	}

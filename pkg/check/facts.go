@@ -52,8 +52,8 @@ func (k *known) keys() (keys []string) {
 	return keys
 }
 
-func (k *known) row(key string) Fact {
-	f := Fact{Fact: key, Journal: k.journal[key], File: k.file[key], Now: k.now[key].Value, Source: k.now[key].Source}
+func (k *known) row(key string) Item {
+	f := Item{Fact: key, Journal: k.journal[key], File: k.file[key], Now: k.now[key].Value, Source: k.now[key].Source}
 	if key == k.identity && k.missing {
 		f.Now, f.Source, f.Verdict = "", "", Gone
 		return f
@@ -62,7 +62,7 @@ func (k *known) row(key string) Fact {
 	return f
 }
 
-func (k *known) verdict(f Fact) Verdict {
+func (k *known) verdict(f Item) Verdict {
 	device, _, _ := strings.Cut(k.identity, ".")
 	switch {
 	case f.Fact == k.identity && named(devinfo.Type(device)) && differ(f.Fact, f.Journal, f.File, f.Now):
@@ -85,8 +85,8 @@ func (k *known) verdict(f Fact) Verdict {
 	return Changed
 }
 
-func typeRow(e *journal.Entry, file *devinfo.Info, device *discovery.Device) Fact {
-	row := Fact{Fact: "type", Journal: e.Device.Type, File: string(file.Type), Verdict: Same}
+func typeRow(e *journal.Entry, file *devinfo.Info, device *discovery.Device) Item {
+	row := Item{Fact: "type", Journal: e.Device.Type, File: string(file.Type), Verdict: Same}
 	if device != nil && device.Info != nil {
 		row.Now = string(device.Info.Type)
 	}

@@ -41,7 +41,7 @@ func (a *Checker) spec(r *Report, cdi journal.CDI) {
 		return
 	}
 	path := filepath.Join(cdi.Dir, cdi.File)
-	row := Fact{Fact: "CDI spec", Journal: cdi.Device, File: "there", Source: path, Verdict: Same}
+	row := Item{Fact: "CDI spec", Journal: cdi.Device, File: "there", Source: path, Verdict: Same}
 	text, err := OurSpec(a.Dir(cdi.Dir), cdi.File)
 	switch {
 	case errors.Is(err, fs.ErrPermission):

@@ -10,7 +10,7 @@ import (
 
 // byClaim returns the attachments in a claim's status (KEP-4817): its devices that have
 // networkData, are to have a network, or are said to be network devices. Whose they are is left out.
-func byClaim(claim *resourceapi.ResourceClaim) (list []Attachment) {
+func byClaim(claim *resourceapi.ResourceClaim) (list []Network) {
 	for n := range claim.Status.Devices {
 		d := &claim.Status.Devices[n]
 		if a := byDevice(claim, d); d.NetworkData != nil || isNetwork(claim, d) || a.Device != "" {
@@ -20,8 +20,8 @@ func byClaim(claim *resourceapi.ResourceClaim) (list []Attachment) {
 	return list
 }
 
-func byDevice(claim *resourceapi.ResourceClaim, d *resourceapi.AllocatedDeviceStatus) Attachment {
-	a := Attachment{
+func byDevice(claim *resourceapi.ResourceClaim, d *resourceapi.AllocatedDeviceStatus) Network {
+	a := Network{
 		Namespace: claim.Namespace, Claim: claim.Name, Driver: d.Driver,
 		Network: networkOf(claim, d), published: deviceID{d.Driver, d.Pool, d.Device},
 	}
@@ -39,7 +39,7 @@ func byDevice(claim *resourceapi.ResourceClaim, d *resourceapi.AllocatedDeviceSt
 
 // identify takes the device from what cni-dra-driver puts into the status: under [DeviceKey], else
 // a CNI result (SPEC.md 1.1.0, section 5). Other drivers' data say nothing here.
-func (a *Attachment) identify(data []byte) {
+func (a *Network) identify(data []byte) {
 	var result struct {
 		Device     Device `json:"devinfo-cni.io/device"`
 		CNIVersion string

@@ -17,7 +17,7 @@ func Ended(pod *corev1.Pod) bool {
 // Who returns the attachments that a device belongs to. The device may be given as a PCI
 // address with or without its domain, a vDPA or RDMA device, a representor, a socket, or a
 // MAC or IP address. A PF's address also finds its VFs.
-func Who(list []Attachment, device string) []Attachment {
+func Who(list []Network, device string) []Network {
 	names := []string{device}
 	for _, full := range []string{device, "0000:" + device} {
 		if address, err := pci.Parse(full); err == nil {
@@ -27,7 +27,7 @@ func Who(list []Attachment, device string) []Attachment {
 	is := func(s string) bool {
 		return s != "" && slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(s, name) })
 	}
-	found := []Attachment{}
+	found := []Network{}
 	for _, a := range list {
 		ips := slices.ContainsFunc(a.IPs, func(ip string) bool { address, _, _ := strings.Cut(ip, "/"); return is(address) || is(ip) })
 		if is(a.Device) || is(a.PF) || is(a.Representor) || is(a.MAC) || ips || slices.ContainsFunc(strings.Split(a.RDMA, ","), is) || is(a.backing()) {

@@ -68,7 +68,7 @@ var ready = resourceapi.AllocatedDeviceStatus{
 }
 
 // list is what a view says of all these objects.
-func list(pods []corev1.Pod, claims []resourceapi.ResourceClaim, slices []resourceapi.ResourceSlice) []cluster.Attachment {
+func list(pods []corev1.Pod, claims []resourceapi.ResourceClaim, slices []resourceapi.ResourceSlice) []cluster.Network {
 	v := new(cluster.View)
 	for n := range pods {
 		v.Pod(&pods[n])
@@ -82,7 +82,7 @@ func list(pods []corev1.Pod, claims []resourceapi.ResourceClaim, slices []resour
 	return v.Take()
 }
 
-func all() []cluster.Attachment {
+func all() []cluster.Network {
 	failed := resourceapi.AllocatedDeviceStatus{Conditions: []metav1.Condition{
 		{Type: "Ready", Status: "False", Reason: "NetworkInterfaceNotReady", Message: "macvaln: not installed"},
 	}}
@@ -96,7 +96,7 @@ func all() []cluster.Attachment {
 }
 
 func TestListShowsWhatPodsAndClaimsSay(t *testing.T) {
-	want := []cluster.Attachment{
+	want := []cluster.Network{
 		{Namespace: "lab", Pod: "bad", Node: "n1", Network: "x", Interface: "net1", Problem: "any"},
 		{Namespace: "lab", Pod: "broken", Node: "n1", Problem: "any"},
 		{Namespace: "shop", Pod: "dpdk", Node: "n1", Network: "shop/sriov", Interface: "net1", MAC: "02:00:00:00:00:01",
@@ -117,7 +117,7 @@ func TestListShowsWhatPodsAndClaimsSay(t *testing.T) {
 			got[n].Problem = "any"
 		}
 	}
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(cluster.Attachment{}, "DeviceInfo"), cmpopts.IgnoreUnexported(cluster.Attachment{})); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(cluster.Network{}, "DeviceInfo"), cmpopts.IgnoreUnexported(cluster.Network{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -143,14 +143,14 @@ func TestWhatAResultLacksIsTakenFromTheSlices(t *testing.T) {
 	}
 	for name, device := range map[string]resourceapi.AllocatedDeviceStatus{"0000:3b:00.2": bare, "0000:03:00.6": told} {
 		got := list([]corev1.Pod{pod("shop", "web", "")}, []resourceapi.ResourceClaim{claim("shop", "web-net", "web", device)}, slices)
-		want := []cluster.Attachment{{
+		want := []cluster.Network{{
 			Namespace: "shop", Pod: "web", Node: "n1", Network: "sriov-b", Interface: "net1", MAC: "02:00:00:00:00:02", IPs: []string{"10.9.0.2/24"},
 			Type: "pci", Device: name, PF: "0000:3b:00.0", Representor: "eth4", RDMA: "mlx5_2", Claim: "web-net", Driver: driver,
 		}}
 		if name == "0000:03:00.6" {
 			want[0].PF, want[0].Representor, want[0].RDMA = "", "", ""
 		}
-		if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(cluster.Attachment{})); diff != "" {
+		if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(cluster.Network{})); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 	}
@@ -172,11 +172,11 @@ func TestTheStatusOfAClaimNamesItsDevice(t *testing.T) {
 	if nodes, drivers := v.Nodes(), v.Drivers(); nodes != nil || drivers != nil {
 		t.Errorf("slices of %q, drivers %q", nodes, drivers)
 	}
-	want := cluster.Attachment{Namespace: "shop", Pod: "web", Node: "n1", Driver: driver, Claim: "nodes",
+	want := cluster.Network{Namespace: "shop", Pod: "web", Node: "n1", Driver: driver, Claim: "nodes",
 		Type: "pci", Device: "0000:03:00.6", PF: "0000:03:00.0", Representor: "eth8", RDMA: "mlx5_6"}
 	net := want
 	net.Claim, net.Network, net.Interface, net.MAC, net.IPs = "web-net", "sriov-b", "net1", "02:00:00:00:00:02", []string{"10.9.0.2/24"}
-	if diff := cmp.Diff([]cluster.Attachment{want, net}, v.Take(), cmpopts.IgnoreUnexported(cluster.Attachment{})); diff != "" {
+	if diff := cmp.Diff([]cluster.Network{want, net}, v.Take(), cmpopts.IgnoreUnexported(cluster.Network{})); diff != "" {
 		t.Error(diff)
 	}
 }

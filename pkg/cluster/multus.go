@@ -20,12 +20,12 @@ const networksAnnotation = "k8s.v1.cni.cncf.io/networks"
 // one, and that too if it has a device; with what the agent says of those that network-status names
 // no device of. An annotation that cannot be read, or that is not there though the pod asks for
 // networks, becomes one attachment with a problem.
-func OfMultus(pod *corev1.Pod) []Attachment {
-	blank := Attachment{Namespace: pod.Namespace, Pod: pod.Name, Node: pod.Spec.NodeName}
+func OfMultus(pod *corev1.Pod) []Network {
+	blank := Network{Namespace: pod.Namespace, Pod: pod.Name, Node: pod.Spec.NodeName}
 	text := pod.Annotations[StatusAnnotation]
 	if asked := pod.Annotations[networksAnnotation]; text == "" && asked != "" && !pod.Spec.HostNetwork {
 		blank.Network, blank.Problem = asked, "it has no network-status: its sandbox is not made yet, or Multus does not run on its node"
-		return []Attachment{blank}
+		return []Network{blank}
 	}
 	if text == "" {
 		return nil
@@ -40,10 +40,10 @@ func OfMultus(pod *corev1.Pod) []Attachment {
 	}
 	if err := json.Unmarshal([]byte(text), &networks); err != nil {
 		blank.Problem = fmt.Sprintf("annotation %s: %v", StatusAnnotation, err)
-		return []Attachment{blank}
+		return []Network{blank}
 	}
 	published, told := published(pod)
-	var list []Attachment
+	var list []Network
 	for _, n := range networks {
 		byNode := n.DeviceInfo == nil && published[n.Interface] != nil
 		if byNode {

@@ -17,7 +17,7 @@ type Recorded struct {
 // Deviceless are the nodes of attachments of which the API names no device, sorted. Multus
 // copies device information only of networks with a resourceName, and the agent publishes that of
 // the others only if it is told to.
-func Deviceless(list []Attachment) []string {
+func Deviceless(list []Network) []string {
 	nodes := map[string]bool{}
 	for n := range list {
 		if list[n].deviceless() {
@@ -28,7 +28,7 @@ func Deviceless(list []Attachment) []string {
 }
 
 // Fill takes from a node's records what the API does not say of its attachments.
-func Fill(list []Attachment, node string, records []Recorded) {
+func Fill(list []Network, node string, records []Recorded) {
 	type key struct{ namespace, pod, ifName string }
 	by := map[key]Recorded{}
 	for _, r := range records {
@@ -45,6 +45,6 @@ func Fill(list []Attachment, node string, records []Recorded) {
 	}
 }
 
-func (a *Attachment) deviceless() bool {
+func (a *Network) deviceless() bool {
 	return a.Device == "" && a.Claim == "" && a.Problem == "" && !a.told && a.Node != ""
 }

@@ -14,9 +14,9 @@ import (
 // slices of their nodes; of many pods, a portion at a time. It keeps no object, and of each no
 // more than what is shown.
 type View struct {
-	list    []Attachment // by network-status, of pods that are not taken yet
+	list    []Network // by network-status, of pods that are not taken yet
 	pods    map[types.UID]place
-	claims  map[types.UID][]Attachment // by the pod that they are reserved for
+	claims  map[types.UID][]Network // by the pod that they are reserved for
 	devices map[deviceID]offered
 }
 
@@ -77,19 +77,19 @@ func (v *View) Claims() []types.NamespacedName {
 // place of what it said before.
 func (v *View) Claim(claim *resourceapi.ResourceClaim) {
 	if v.claims == nil {
-		v.claims = map[types.UID][]Attachment{}
+		v.claims = map[types.UID][]Network{}
 	}
 	list := byClaim(claim)
 	for _, consumer := range claim.Status.ReservedFor {
 		if consumer.Resource == "pods" && len(list) > 0 {
-			others := slices.DeleteFunc(v.claims[consumer.UID], func(a Attachment) bool { return a.Namespace == claim.Namespace && a.Claim == claim.Name })
+			others := slices.DeleteFunc(v.claims[consumer.UID], func(a Network) bool { return a.Namespace == claim.Namespace && a.Claim == claim.Name })
 			v.claims[consumer.UID] = append(others, list...)
 		}
 	}
 }
 
 // ofClaims are the attachments of claims to a pod. One in another namespace has none.
-func (v *View) ofClaims(uid types.UID) (list []Attachment) {
+func (v *View) ofClaims(uid types.UID) (list []Network) {
 	of := v.pods[uid]
 	for _, a := range v.claims[uid] {
 		if a.Namespace == of.namespace {
@@ -102,12 +102,12 @@ func (v *View) ofClaims(uid types.UID) (list []Attachment) {
 
 // Nodes are those of the pods with attachments of claims whose status does not say which device it
 // is, and Drivers the drivers, sorted: their slices tell.
-func (v *View) Nodes() []string { return v.each(func(a *Attachment) string { return a.Node }) }
+func (v *View) Nodes() []string { return v.each(func(a *Network) string { return a.Node }) }
 
 // Drivers are described with Nodes.
-func (v *View) Drivers() []string { return v.each(func(a *Attachment) string { return a.Driver }) }
+func (v *View) Drivers() []string { return v.each(func(a *Network) string { return a.Driver }) }
 
-func (v *View) each(value func(*Attachment) string) []string {
+func (v *View) each(value func(*Network) string) []string {
 	all := map[string]bool{}
 	for uid := range v.pods {
 		for _, a := range v.ofClaims(uid) {
@@ -135,8 +135,8 @@ func (v *View) Slice(s *resourceapi.ResourceSlice) {
 
 // Take returns the attachments of the pods, ordered by namespace, pod and interface, and
 // forgets these.
-func (v *View) Take() []Attachment {
-	list := append([]Attachment{}, v.list...) // an empty list is not null in JSON
+func (v *View) Take() []Network {
+	list := append([]Network{}, v.list...) // an empty list is not null in JSON
 	for uid := range v.pods {
 		for _, a := range v.ofClaims(uid) {
 			known := Device{Type: a.Type, Device: a.Device, PF: a.PF, Representor: a.Representor, RDMA: a.RDMA}

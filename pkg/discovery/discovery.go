@@ -66,10 +66,10 @@ type Device struct {
 	Shared  bool // the device is not the interface's alone: it is that of a lower one, of a representor's PF, or has another port
 	OnSF    bool // it is, or is on, a sub-function: the PCI address is the parent's
 
-	// Own says that the interface in the network namespace is this very device, rather than
+	// IsInterface says that the interface in the network namespace is this very device, rather than
 	// one that happens to be there while another source names the device.
-	Own bool
-	SF  string // the auxiliary device of OnSF
+	IsInterface bool
+	SF          string // the auxiliary device of OnSF
 
 	// Problem says why Info is nil or incomplete, when something should have been
 	// found: a *MissingError or *UndescribableError.
@@ -114,7 +114,7 @@ func (f *Finder) Find(t Target) (*Device, error) {
 		return nil, err
 	}
 	s.found.Shared = s.shared()
-	s.found.Own = s.own()
+	s.found.IsInterface = s.isInterface()
 	return s.found, nil
 }
 

@@ -32,8 +32,8 @@ func FuzzDeviceIDs(f *testing.F) {
 			return
 		}
 		text := show(t, device, nil) // which compares Info and Facts
-		if device.Own || device.Shared || device.Info == nil {
-			if device.Own || device.Shared {
+		if device.IsInterface || device.Shared || device.Info == nil {
+			if device.IsInterface || device.Shared {
 				t.Errorf("%q, %q: without an interface:\n%s", a, b, text)
 			}
 			return

@@ -87,9 +87,9 @@ func (s *search) shared() bool {
 	return s.lent != nil && (s.target.FollowLower || s.same(*s.lent, s.where))
 }
 
-// own says whether the interface's claim is all that is known of the device: it may
+// isInterface says whether the interface's claim is all that is known of the device: it may
 // be of a function, and another source's of the vDPA device on that.
-func (s *search) own() bool {
+func (s *search) isInterface() bool {
 	if !s.itself || s.found.Info == nil {
 		return false
 	}

@@ -189,10 +189,10 @@ func TestTheInterfacesDeviceIsItsOwn(t *testing.T) {
 		device, err := f.Find(target)
 		if err != nil {
 			t.Errorf("%+v: %v", test, err)
-		} else if device.Own && device.Shared {
+		} else if device.IsInterface && device.Shared {
 			t.Errorf("%+v: shared and own", test)
-		} else if device.Own != test.own || device.SF != test.sf {
-			t.Errorf("%+v: got %v, %q", test, device.Own, device.SF)
+		} else if device.IsInterface != test.own || device.SF != test.sf {
+			t.Errorf("%+v: got %v, %q", test, device.IsInterface, device.SF)
 		}
 	}
 }
@@ -285,7 +285,7 @@ func TestDeviceIsSharedAlsoWhereItIsNotFollowed(t *testing.T) {
 			target := inPod(name)
 			target.FollowLower, target.DeviceIDs = false, ids("deviceID", id)
 			device, err := f.Find(target)
-			if err != nil || device.Shared != shared || device.Own {
+			if err != nil || device.Shared != shared || device.IsInterface {
 				t.Errorf("%s, %s: %s", name, id, show(t, device, err))
 			}
 		}

@@ -71,7 +71,7 @@ func TestTheVirtioDeviceOfThePodsInterfaceTellsWhichOfSeveralItIs(t *testing.T) 
 	f.Interfaces = interfaces{"net1": {Name: "net1", Kind: "macvlan", Lower: &nic}}
 	target.FollowLower = false // what the lower interface is on tells nothing
 	device, err := f.Find(target)
-	if err != nil || device.Info != nil || device.Own {
+	if err != nil || device.Info != nil || device.IsInterface {
 		t.Error(show(t, device, err))
 	}
 }

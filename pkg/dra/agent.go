@@ -72,7 +72,7 @@ type Options struct {
 
 	Inventory *Inventory // the node's own devices; nil = none is offered
 	// Custody gives them back as they were; nil = nobody does, and no driver is bound.
-	Custody *custody.Host
+	Custody *custody.Devices
 	// Journal says which of these the devinfo plugin has given away, and tells it which the
 	// agent has; nil = neither.
 	Journal *journal.Journal

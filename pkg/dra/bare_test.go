@@ -168,7 +168,7 @@ func TestTheAgentDescribesADeviceThatNoPluginDescribes(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, p *plugins) {
 		n := newNode(t, "mlx5-switchdev")
 		r.options.Inventory, r.options.Finder = n.inventory(), n.finder()
-		r.options.Attributes = metadata.Host{Sys: r.options.Finder.Sys}.Attributes
+		r.options.Attributes = metadata.Describer{Sys: r.options.Finder.Sys}.Attributes
 		agent := r.start()
 		claim := ownClaim("u1", vf3, network(`{"type":"sriov"}`)) // which is on vfio-pci
 		raw := &claim.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw

@@ -93,7 +93,7 @@ func (a *Agent) reopen(c *claim, which []int) error {
 // openGate writes the CDI spec of an attachment.
 func (a *Agent) openGate(c *claim, at *state.Attachment) error {
 	name := gateName(c.ref.UID, at)
-	edits := cdispec.Attachment{Kind: a.kind, Name: name, IfName: at.IfName}
+	edits := cdispec.Device{Kind: a.kind, Name: name, IfName: at.IfName}
 	if at.Info != nil && !at.Bare() {
 		edits.InfoFile = a.mountable(c, at)
 	}

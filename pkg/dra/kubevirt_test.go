@@ -48,7 +48,7 @@ func metadataOf(t *testing.T, device, behave string) string {
 		log := o.Log
 		*o = r.options
 		o.Log, o.Inventory, o.Finder = log, n.inventory(), n.finder()
-		o.Attributes = metadata.Host{Sys: o.Finder.Sys}.Attributes
+		o.Attributes = metadata.Describer{Sys: o.Finder.Sys}.Attributes
 	})
 	r.agent = agent
 	byKubelet(t, dir, claim)

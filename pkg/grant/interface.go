@@ -14,7 +14,7 @@ import (
 // Finder was given and did not contradict.
 func (g Granter) For(found *discovery.Device, info *devinfo.Info) (Grant, error) {
 	g.SF, g.Shared = found.SF, found.Shared
-	return g.Of(info, found.Own)
+	return g.Of(info, found.IsInterface)
 }
 
 // ForInterface is For after ADD: the interface is in the network namespace at the path

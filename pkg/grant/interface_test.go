@@ -96,7 +96,7 @@ func TestAnInterfaceOnASubFunctionHasItsNodes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found.Own = true
+	found.IsInterface = true
 	got, err := g.For(found, found.Info)
 	if diff := cmp.Diff("/dev/infiniband/uverbs4 c 1:1\n/dev/infiniband/rdma_cm c 1:2", show(got)); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)

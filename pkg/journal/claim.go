@@ -41,8 +41,8 @@ func (c *Claim) EndCommand() string {
 	return "devinfoctl gc --claim " + uid + " --yes"
 }
 
-func (c *Claim) holder() holder {
-	return holder{link: c.Record(), target: "claims/" + c.Record(), pods: c.Pods, netns: c.Netns}
+func (c *Claim) holder() taker {
+	return taker{link: c.Record(), target: "claims/" + c.Record(), pods: c.Pods, netns: c.Netns}
 }
 
 func (c *Claim) leases() []lease { return devices(c.Leases) }

@@ -73,17 +73,17 @@ func DeviceName(id string) string {
 	return "IOMMU group " + strings.TrimPrefix(id, "iommu-")
 }
 
-// holder is who takes or has leases, by the name of its links.
-type holder struct {
+// A taker is who takes or has leases, by the name of its links.
+type taker struct {
 	link   string   // name of the link: an entry's, or a claim's UID
 	target string   // of the link, from the state directory
 	pods   []string // whose attachments and claims do not keep it out
 	netns  string   // sriov-cni's lock for it is its own
 }
 
-func (e *Entry) holder() (holder, error) {
+func (e *Entry) holder() (taker, error) {
 	name, err := e.entry()
-	h := holder{link: name, target: "attachments/" + name, netns: e.Netns}
+	h := taker{link: name, target: "attachments/" + name, netns: e.Netns}
 	if e.Pod != "" {
 		h.pods = []string{e.Pod}
 	}

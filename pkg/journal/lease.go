@@ -174,7 +174,7 @@ func unescape(kind Kind, name string) string {
 
 // refusal is the holder that keeps somebody from a lease; nil = nobody does. stale are the
 // paths of links that count for nothing.
-func (j *Journal) refusal(l lease, by holder) (h *Holder, stale []string, err error) {
+func (j *Journal) refusal(l lease, by taker) (h *Holder, stale []string, err error) {
 	if bad := new(store.NameError); errors.As(store.CheckName(escape(l.ID)), &bad) {
 		bad.Name = l.ID
 		return nil, nil, bad
@@ -254,7 +254,7 @@ func (j *Journal) counts(l lease, link leaseLink) (*Holder, []string, error) {
 }
 
 // allowed is an error if somebody keeps a holder from one of its leases.
-func (j *Journal) allowed(by holder, leases []lease) (stale []string, err error) {
+func (j *Journal) allowed(by taker, leases []lease) (stale []string, err error) {
 	asked := ""
 	for _, l := range leases {
 		if l.Mode == Exclusive {
@@ -278,7 +278,7 @@ func (j *Journal) allowed(by holder, leases []lease) (stale []string, err error)
 
 // take makes the links of leases that nobody keeps the holder from, in place of stale ones.
 // The caller has the lock. After an error nothing that counts has changed.
-func (j *Journal) take(by holder, leases []lease, stale []string) error {
+func (j *Journal) take(by taker, leases []lease, stale []string) error {
 	for _, path := range stale {
 		if err := os.Remove(path); err != nil && !absent(err) { // one that two of the leases have met
 			return err

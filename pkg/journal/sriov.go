@@ -14,7 +14,7 @@ const SRIOVLocks = "/var/lib/cni/sriov/pci"
 
 // lockedBySRIOV is the holder of a PCI function by sriov-cni's lock, if it is another network
 // namespace than that of the one who asks, and is there; nil = nobody.
-func (j *Journal) lockedBySRIOV(l lease, by holder) (*Holder, error) {
+func (j *Journal) lockedBySRIOV(l lease, by taker) (*Holder, error) {
 	address, ok := strings.CutPrefix(l.ID, "pci-")
 	if !ok || l.kind != OfDevice || j.SRIOVLocks == "" {
 		return nil, nil

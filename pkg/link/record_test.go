@@ -42,7 +42,7 @@ func TestRecordAnswersAsTheKernelDoes(t *testing.T) {
 }
 
 // recorded is this host, through its text file.
-func recorded(t *testing.T, pod string) *linkhost.Host {
+func recorded(t *testing.T, pod string) *linkhost.Kernel {
 	t.Helper()
 	all := map[string]any{}
 	record := func(part string, v any, err error) {

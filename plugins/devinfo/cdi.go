@@ -55,7 +55,7 @@ func (r *request) readSpec() ([]byte, error) {
 // granted is what the container may have of what was found, by CDI or, later, by NRI. Where
 // neither could give it any node it is nothing.
 func (r *request) granted(device *discovery.Device, info *devinfo.Info, prev *result.Result) (grant.Grant, error) {
-	if info == nil || r.cdi == nil && (device.Own || len(r.Node.CDIDevices) == 0) {
+	if info == nil || r.cdi == nil && (device.IsInterface || len(r.Node.CDIDevices) == 0) {
 		return grant.Grant{}, nil
 	}
 	g := grant.Granter{
@@ -87,7 +87,7 @@ func (r *request) offer(given grant.Grant, info *devinfo.Info) (offer, error) {
 			return offer{}, err
 		}
 	}
-	att := cdispec.Attachment{Kind: r.cdi.Kind, Name: r.cdi.Name, IfName: r.att.IfName, Info: info, Nodes: given.Nodes, Mounts: given.Mounts}
+	att := cdispec.Device{Kind: r.cdi.Kind, Name: r.cdi.Name, IfName: r.att.IfName, Info: info, Nodes: given.Nodes, Mounts: given.Mounts}
 	file, err := r.mountable()
 	if err != nil {
 		return offer{}, err

@@ -115,7 +115,7 @@ func (r *request) foundLeases(device *discovery.Device, info *devinfo.Info, give
 	if given.IOMMUGroup != "" {
 		list = add(list, journal.DeviceLease{ID: sysfs.ID("iommu", given.IOMMUGroup), Mode: journal.Exclusive})
 	}
-	if device.Own || device.Shared && device.InNetns || len(r.children) > 0 || len(given.Nodes) > 0 {
+	if device.IsInterface || device.Shared && device.InNetns || len(r.children) > 0 || len(given.Nodes) > 0 {
 		return list, nil
 	}
 	for n := range list {

@@ -23,8 +23,8 @@ import (
 	"devinfo-cni.io/pkg/hosttxt"
 )
 
-// A Host is what is to be captured.
-type Host struct {
+// A Source is what is to be captured.
+type Source struct {
 	Title string // the first line, without the name: "ConnectX-6 with 8 VFs, Linux 6.12.1"
 	Name  string // of the machine: lower-case letters, digits and "-"
 	Sys   fs.FS  // the tree below /sys
@@ -61,7 +61,7 @@ type entry struct {
 
 // Take captures the host. What we lack permission to read is left out with a note; anything
 // else that cannot be read is an error.
-func Take(h Host) (*Archive, error) {
+func Take(h Source) (*Archive, error) {
 	a := &Archive{name: h.Name, title: h.Title}
 	if h.State.ClaimDir != "" {
 		a.claims = inArchive(h.State.ClaimDir)

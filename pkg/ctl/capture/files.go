@@ -15,7 +15,7 @@ import (
 
 // files are the host's files that the plugin, or one beside it, has written.
 type files struct {
-	host    Host
+	host    Source
 	notes   func(format string, args ...any)
 	entries []entry
 	netns   []string // of the attachments
@@ -24,7 +24,7 @@ type files struct {
 
 // files takes the journal, the device-info files of CNI and of device plugins, and
 // the CDI specs of attachments.
-func (a *Archive) files(h Host) *files {
+func (a *Archive) files(h Source) *files {
 	f := &files{host: h, notes: a.note, seen: map[string]bool{}}
 	s := h.State.Settings
 	any := func(string) bool { return true }

@@ -41,7 +41,7 @@ var said = []string{
 }
 
 // revealing is a host that says each of them somewhere, in small and big letters.
-func revealing(t *testing.T) capture.Host {
+func revealing(t *testing.T) capture.Source {
 	root := t.TempDir()
 	node := config.DefaultNode()
 	write := func(name, text string) {
@@ -67,7 +67,7 @@ func revealing(t *testing.T) capture.Host {
 	write(node.DeviceInfoDir+"/0d3f9a52-5f0c-4f6c-9d7e-3a1c5b7e9f01-net1.json", `{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:3b:00.2"}}`+"\n")
 	write(node.DeviceInfoDir+"/odd.json", strings.Join(said[:15], " ")+"\n"+strings.ToUpper(strings.Join(said[:25], ";"))+" no newline at the end")
 	write(node.DevicePluginDir+"/sn.json", `{"serial":"SN-4711-0815","host":"rack7.example.net","at":"tcp:10.244.3.17:8080","ll":"addr:fe80::bace:f6ff:fe3a:b1c%eth0"}`+"\n")
-	return capture.Host{
+	return capture.Source{
 		Name: "rack7", Title: "machine rack7.example.net, Linux 6.12.1", Root: root,
 		State: capture.State{BootID: "boot", Time: time.Unix(0, 0).UTC(), Settings: node},
 		Sys: fstest.MapFS{
@@ -89,7 +89,7 @@ func link(target string) *fstest.MapFile {
 	return &fstest.MapFile{Data: []byte(target), Mode: os.ModeSymlink | 0o777}
 }
 
-func taken(t *testing.T, h capture.Host, scrub bool) string {
+func taken(t *testing.T, h capture.Source, scrub bool) string {
 	t.Helper()
 	a, err := capture.Take(h)
 	if err != nil {
@@ -201,7 +201,7 @@ func TestNoAddressOfACapturedHostSurvives(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		source := capture.Host{Name: "x", Title: "y", Sys: h.Sys(), Root: t.TempDir(), Links: capture.Captured{Host: h}, State: capture.State{Settings: config.DefaultNode()}}
+		source := capture.Source{Name: "x", Title: "y", Sys: h.Sys(), Root: t.TempDir(), Links: capture.Captured{Host: h}, State: capture.State{Settings: config.DefaultNode()}}
 		before, after := taken(t, source, false), taken(t, source, true)
 		found := 0
 		for _, mac := range macs.FindAllString(before, -1) {
@@ -240,7 +240,7 @@ func TestAttachmentsFilesComeAlongFromWhereverTheyAre(t *testing.T) {
 		}
 	}
 	asked := &asked{}
-	text := taken(t, capture.Host{Name: "x", Title: "y", Sys: fstest.MapFS{}, Root: root, Links: asked, State: capture.State{BootID: "boot", Settings: node}}, false)
+	text := taken(t, capture.Source{Name: "x", Title: "y", Sys: fstest.MapFS{}, Root: root, Links: asked, State: capture.State{BootID: "boot", Settings: node}}, false)
 	h, err := hosttxt.Parse([]byte(text))
 	if err != nil {
 		t.Fatal(err)

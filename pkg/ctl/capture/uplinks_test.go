@@ -23,7 +23,7 @@ func TestACapturedHostKeepsItsUplinks(t *testing.T) {
 		must(t, err)
 		node, err := inventory.Live(sys)
 		must(t, err)
-		archive, err := capture.Take(capture.Host{Title: "a host", Name: "box", Sys: sys.Files(), Links: capture.Kernel{}, Root: t.TempDir()})
+		archive, err := capture.Take(capture.Source{Title: "a host", Name: "box", Sys: sys.Files(), Links: capture.Kernel{}, Root: t.TempDir()})
 		must(t, err)
 		archive.Scrub("box", nil)
 		text, err := archive.Text()

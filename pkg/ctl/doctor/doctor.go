@@ -2,7 +2,7 @@
 // what to do about it: it holds attachments, files, VFs, their holders, the plugins and
 // their network configurations against each other.
 //
-// [Facts] are gathered first; each check is a function from them to answers, and touches
+// [Evidence] is gathered first; each check is a function from them to answers, and touches
 // nothing. [Gather] collects the [Live] facts, which only the node itself has, so that a
 // captured host can be examined later.
 //
@@ -40,9 +40,9 @@ type Answer struct {
 	Remedy string `json:"remedy,omitempty"` // what to do; "" = nothing
 }
 
-// Facts are all that the checks look at.
-type Facts struct {
-	Attachments []Attachment
+// Evidence is all that the checks look at.
+type Evidence struct {
+	Attachments []Finding
 	Unowned     []string // device-info files, by path, that no attachment owns
 	Stale       []string // leases, by path, whose holder is gone
 	Unrecorded  []Claim  // with leases, and without a record of cni-dra-driver's
@@ -53,14 +53,14 @@ type Facts struct {
 	NodeConfig  string     // path of the node settings
 	CDIDir      string     // of the node settings
 	DRA         bool       // cni-dra-driver has a state directory here
-	Own         build.Info // of the program that asks; the plugin's should be the same
+	Asking      build.Info // of the program that asks; the plugin's should be the same
 	Networks    []Network
 	Offer       *state.Offer // nil = cni-dra-driver has left none
 	Live        *Live        // nil = a capture without them
 }
 
-// Attachment is one of the journal or of a claim.
-type Attachment struct {
+// A Finding is an attachment of the journal or of a claim.
+type Finding struct {
 	node.Attachment
 	Level  Level // of the state: Info while it is being made
 	Remedy string
@@ -99,27 +99,27 @@ type Network struct {
 // A question has answers; none means that all is well, and well says with what.
 type question struct {
 	name string
-	look func(*Facts) []Answer
-	well func(*Facts) string // "" = it is not said that all is well: there was nothing to look at
+	look func(*Evidence) []Answer
+	well func(*Evidence) string // "" = it is not said that all is well: there was nothing to look at
 }
 
 func questions() []question {
 	return []question{
-		{"attachments", attachments, func(f *Facts) string { return Count(len(f.Attachments), "attachment") + ", all as they should be" }},
-		{"files", files, func(*Facts) string { return "each device-info file is an attachment's" }},
-		{"holders", holders, func(f *Facts) string { return Count(len(f.VFs), "VF") + ", none held twice" }},
+		{"attachments", attachments, func(f *Evidence) string { return Count(len(f.Attachments), "attachment") + ", all as they should be" }},
+		{"files", files, func(*Evidence) string { return "each device-info file is an attachment's" }},
+		{"holders", holders, func(f *Evidence) string { return Count(len(f.VFs), "VF") + ", none held twice" }},
 		{"given", given, nil},
-		{"leftovers", leftovers, func(f *Facts) string { return "no VF that nobody holds has a VLAN, trust or another's MAC" }},
-		{"addresses", addresses, func(*Facts) string { return "no two VFs have the same MAC" }},
-		{"drivers", drivers, func(*Facts) string { return "each VF and vDPA device has a driver" }},
-		{"plugin", plugin, func(*Facts) string { return "the devinfo plugin is installed, and is of this build" }},
-		{"settings", settings, func(*Facts) string { return "the node settings can be used" }},
-		{"networks", networks, func(f *Facts) string {
+		{"leftovers", leftovers, func(f *Evidence) string { return "no VF that nobody holds has a VLAN, trust or another's MAC" }},
+		{"addresses", addresses, func(*Evidence) string { return "no two VFs have the same MAC" }},
+		{"drivers", drivers, func(*Evidence) string { return "each VF and vDPA device has a driver" }},
+		{"plugin", plugin, func(*Evidence) string { return "the devinfo plugin is installed, and is of this build" }},
+		{"settings", settings, func(*Evidence) string { return "the node settings can be used" }},
+		{"networks", networks, func(f *Evidence) string {
 			return Count(len(f.Networks), "network configuration") + " with devinfo, nothing wrong"
 		}},
-		{"directories", directories, func(*Facts) string { return "the directories of CNI and CDI are there" }},
-		{"runtime", runtime, func(*Facts) string { return "the container runtime offers NRI" }},
-		{"offer", offer, func(f *Facts) string {
+		{"directories", directories, func(*Evidence) string { return "the directories of CNI and CDI are there" }},
+		{"runtime", runtime, func(*Evidence) string { return "the container runtime offers NRI" }},
+		{"offer", offer, func(f *Evidence) string {
 			if f.Offer == nil {
 				return ""
 			}
@@ -136,7 +136,7 @@ func questions() []question {
 }
 
 // Diagnose returns the answers of all checks, in order.
-func Diagnose(f *Facts) (all []Answer) {
+func Diagnose(f *Evidence) (all []Answer) {
 	for _, c := range questions() {
 		list := c.look(f)
 		if len(list) == 0 && c.well != nil {

@@ -21,13 +21,13 @@ func vf(function string, s doctor.VFSettings) doctor.VF {
 	return doctor.VF{Address: "0000:03:00." + function, PF: "0000:03:00.0", Driver: "iavf", VFSettings: s}
 }
 
-func held(function, pod, claim, netns string) doctor.Attachment {
+func held(function, pod, claim, netns string) doctor.Finding {
 	key := journal.Key{Network: "net", ContainerID: "c", IfName: "net1"}
-	return doctor.Attachment{Attachment: node.Attachment{Key: key, Pod: pod, Claim: claim, Has: []string{"0000:03:00." + function}, Netns: netns, State: check.OK}, Level: doctor.OK}
+	return doctor.Finding{Attachment: node.Attachment{Key: key, Pod: pod, Claim: claim, Has: []string{"0000:03:00." + function}, Netns: netns, State: check.OK}, Level: doctor.OK}
 }
 
 // sharing is a vDPA device's.
-func sharing(function, pod, netns string) doctor.Attachment {
+func sharing(function, pod, netns string) doctor.Finding {
 	a := held(function, pod, "", netns)
 	a.Has, a.Shares = []string{"vdpa0"}, a.Has
 	return a
@@ -56,89 +56,89 @@ func TestWhatIsWrongIsSaidWithARemedy(t *testing.T) {
 	key := journal.Key{Network: "n", ContainerID: "c", IfName: "i"}
 	one := []doctor.VF{vf("2", doctor.VFSettings{})}
 	for name, test := range map[string]struct {
-		facts doctor.Facts
+		facts doctor.Evidence
 		want  []string // level, check, text
 	}{
-		"nothing": {doctor.Facts{}, nil},
-		"orphan": {doctor.Facts{Attachments: []doctor.Attachment{{Attachment: node.Attachment{Key: key, Pod: "ns/p", State: check.Dead, Why: "of an earlier boot"}, Level: doctor.Error, Remedy: "gc"}}},
+		"nothing": {doctor.Evidence{}, nil},
+		"orphan": {doctor.Evidence{Attachments: []doctor.Finding{{Attachment: node.Attachment{Key: key, Pod: "ns/p", State: check.Dead, Why: "of an earlier boot"}, Level: doctor.Error, Remedy: "gc"}}},
 			[]string{"error attachments pod ns/p, n/c/i: dead: of an earlier boot"}},
-		"adding": {doctor.Facts{Attachments: []doctor.Attachment{{Attachment: node.Attachment{Key: key, State: check.Adding}, Level: doctor.Info, Remedy: "wait"}}},
+		"adding": {doctor.Evidence{Attachments: []doctor.Finding{{Attachment: node.Attachment{Key: key, State: check.Adding}, Level: doctor.Info, Remedy: "wait"}}},
 			[]string{"info attachments n/c/i: adding"}},
-		"file without attachment": {doctor.Facts{Unowned: []string{"/run/x"}}, []string{"info files /run/x: no attachment owns it"}},
-		"lease without entry": {doctor.Facts{Stale: []string{"/state/leases/file/x/n@c@i"}},
+		"file without attachment": {doctor.Evidence{Unowned: []string{"/run/x"}}, []string{"info files /run/x: no attachment owns it"}},
+		"lease without entry": {doctor.Evidence{Stale: []string{"/state/leases/file/x/n@c@i"}},
 			[]string{"warning files /state/leases/file/x/n@c@i: is a lease whose holder is not on record"}},
-		"two pods": {doctor.Facts{VFs: one, Attachments: []doctor.Attachment{held("2", "ns/a", "", "/n1"), held("2", "ns/b", "", "/n2")}},
+		"two pods": {doctor.Evidence{VFs: one, Attachments: []doctor.Finding{held("2", "ns/a", "", "/n1"), held("2", "ns/b", "", "/n2")}},
 			[]string{"error holders 0000:03:00.2: held by pod ns/a (CNI) and by pod ns/b (CNI)"}},
-		"one pod, twice": {doctor.Facts{VFs: one, Attachments: []doctor.Attachment{held("2", "ns/a", "", "/n1"), held("2", "ns/a", "", "/n1")}}, nil},
-		"a pod without a lease": {doctor.Facts{VFs: one, Attachments: []doctor.Attachment{held("2", "ns/a", "", "/n1"), func() doctor.Attachment {
+		"one pod, twice": {doctor.Evidence{VFs: one, Attachments: []doctor.Finding{held("2", "ns/a", "", "/n1"), held("2", "ns/a", "", "/n1")}}, nil},
+		"a pod without a lease": {doctor.Evidence{VFs: one, Attachments: []doctor.Finding{held("2", "ns/a", "", "/n1"), func() doctor.Finding {
 			a := held("2", "ns/b", "", "/n2")
 			a.Has = nil
 			return a
 		}()}}, nil},
-		"a claim without its driver": {doctor.Facts{VFs: []doctor.VF{vf("2", doctor.VFSettings{VLAN: 7})}, Unrecorded: []doctor.Claim{abandoned("/n1")}},
+		"a claim without its driver": {doctor.Evidence{VFs: []doctor.VF{vf("2", doctor.VFSettings{VLAN: 7})}, Unrecorded: []doctor.Claim{abandoned("/n1")}},
 			[]string{"warning files claim ns/c: has leases of 0000:03:00.2, 0000:03:00.0 (shared), and cni-dra-driver has no record of it in /claims/u1.json"}},
-		"a claim without its driver, and a lock": {doctor.Facts{VFs: one, Unrecorded: []doctor.Claim{abandoned("/n1")}, Live: live(func(l *doctor.Live) {
+		"a claim without its driver, and a lock": {doctor.Evidence{VFs: one, Unrecorded: []doctor.Claim{abandoned("/n1")}, Live: live(func(l *doctor.Live) {
 			l.Locks = []others.Lock{{Device: "0000:03:00.2", Netns: "/n2"}}
 		})}, []string{"warning files claim ns/c: has leases of 0000:03:00.2, 0000:03:00.0 (shared), and cni-dra-driver has no record of it in /claims/u1.json",
 			"error holders 0000:03:00.2: held by claim ns/c for /n1 and by sriov-cni's lock for /n2"}},
-		"two pods on a PF": {doctor.Facts{VFs: one, Attachments: []doctor.Attachment{held("0", "ns/a", "", "/n1"), held("0", "ns/b", "", "/n2")}}, nil},
-		"device plugin and CNI, one pod": {doctor.Facts{VFs: one, Attachments: []doctor.Attachment{held("2", "ns/a", "", "/n1")}, Live: live(func(l *doctor.Live) {
+		"two pods on a PF": {doctor.Evidence{VFs: one, Attachments: []doctor.Finding{held("0", "ns/a", "", "/n1"), held("0", "ns/b", "", "/n2")}}, nil},
+		"device plugin and CNI, one pod": {doctor.Evidence{VFs: one, Attachments: []doctor.Finding{held("2", "ns/a", "", "/n1")}, Live: live(func(l *doctor.Live) {
 			l.Devices = []others.Given{{Pod: "ns/a", Resource: "example.com/vf", Device: "0000:03:00.2"}}
 		})}, nil},
-		"device plugin and DRA": {doctor.Facts{VFs: one, Attachments: []doctor.Attachment{held("2", "ns/a", "ns/c", "/n1")}, Live: live(func(l *doctor.Live) {
+		"device plugin and DRA": {doctor.Evidence{VFs: one, Attachments: []doctor.Finding{held("2", "ns/a", "ns/c", "/n1")}, Live: live(func(l *doctor.Live) {
 			l.Devices = []others.Given{{Pod: "ns/a", Resource: "example.com/vf", Device: "0000:03:00.2"}}
 		})}, []string{"error holders 0000:03:00.2: held by pod ns/a (DRA) and by pod ns/a (device plugin example.com/vf)"}},
-		"device plugin and CNI, another VF": {doctor.Facts{VFs: []doctor.VF{one[0], vf("3", doctor.VFSettings{}), vf("4", doctor.VFSettings{}), vf("5", doctor.VFSettings{}), vf("6", doctor.VFSettings{}), vf("7", doctor.VFSettings{})},
-			Attachments: []doctor.Attachment{held("2", "ns/a", "", "/n1"), sharing("4", "ns/a", "/n1"), held("6", "ns/b", "ns/c", "/n2")}, Live: live(func(l *doctor.Live) {
+		"device plugin and CNI, another VF": {doctor.Evidence{VFs: []doctor.VF{one[0], vf("3", doctor.VFSettings{}), vf("4", doctor.VFSettings{}), vf("5", doctor.VFSettings{}), vf("6", doctor.VFSettings{}), vf("7", doctor.VFSettings{})},
+			Attachments: []doctor.Finding{held("2", "ns/a", "", "/n1"), sharing("4", "ns/a", "/n1"), held("6", "ns/b", "ns/c", "/n2")}, Live: live(func(l *doctor.Live) {
 				for _, device := range []string{"0000:03:00.2", "0000:03:00.3", "0000:03:00.4", "0000:03:00.5", "0000:03:00.0", "gpu-1"} {
 					l.Devices = append(l.Devices, others.Given{Pod: "ns/a", Resource: "example.com/vf", Device: device})
 				}
 				l.Devices = append(l.Devices, others.Given{Pod: "ns/d", Resource: "example.com/vf", Device: "0000:03:00.7"})
 				l.Locks = []others.Lock{{Device: "0000:03:00.5", Netns: "/n1"}}
 			})}, []string{"warning given 0000:03:00.3: device plugin example.com/vf has given it to pod ns/a, whose networks have 0000:03:00.2, 0000:03:00.4"}},
-		"another's lock": {doctor.Facts{VFs: one, Attachments: []doctor.Attachment{held("2", "ns/a", "", "/n1")}, Live: live(func(l *doctor.Live) {
+		"another's lock": {doctor.Evidence{VFs: one, Attachments: []doctor.Finding{held("2", "ns/a", "", "/n1")}, Live: live(func(l *doctor.Live) {
 			l.Locks = []others.Lock{{Device: "0000:03:00.2", Netns: "/n2"}}
 		})}, []string{"error holders 0000:03:00.2: held by pod ns/a (CNI) and by sriov-cni's lock for /n2"}},
-		"a lock of the dead": {doctor.Facts{VFs: one, Attachments: []doctor.Attachment{held("2", "ns/a", "", "/n1")}, Live: live(func(l *doctor.Live) {
+		"a lock of the dead": {doctor.Evidence{VFs: one, Attachments: []doctor.Finding{held("2", "ns/a", "", "/n1")}, Live: live(func(l *doctor.Live) {
 			l.Locks = []others.Lock{{Device: "0000:03:00.2", Netns: "/n2", Gone: true}}
 		})}, nil},
-		"left trust and VLAN": {doctor.Facts{VFs: []doctor.VF{vf("3", doctor.VFSettings{Index: 1, VLAN: 7, Trust: true, MAC: mac})}},
+		"left trust and VLAN": {doctor.Evidence{VFs: []doctor.VF{vf("3", doctor.VFSettings{Index: 1, VLAN: 7, Trust: true, MAC: mac})}},
 			[]string{"warning leftovers 0000:03:00.3: nobody holds it, and it has VLAN 7, trust, MAC 02:00:00:00:00:01"}},
-		"left MAC": {doctor.Facts{VFs: []doctor.VF{vf("2", doctor.VFSettings{}), vf("3", doctor.VFSettings{MAC: mac})}},
+		"left MAC": {doctor.Evidence{VFs: []doctor.VF{vf("2", doctor.VFSettings{}), vf("3", doctor.VFSettings{MAC: mac})}},
 			[]string{"warning leftovers 0000:03:00.3: nobody holds it, and it has MAC 02:00:00:00:00:01"}},
-		"MACs for all":      {doctor.Facts{VFs: []doctor.VF{vf("2", doctor.VFSettings{MAC: "02:00:00:00:00:02"}), vf("3", doctor.VFSettings{MAC: mac})}}, nil},
-		"settings of a pod": {doctor.Facts{VFs: []doctor.VF{vf("2", doctor.VFSettings{VLAN: 7, Trust: true})}, Attachments: []doctor.Attachment{held("2", "ns/a", "", "/n1")}}, nil},
-		"same MAC": {doctor.Facts{VFs: []doctor.VF{vf("2", doctor.VFSettings{MAC: mac}), vf("3", doctor.VFSettings{MAC: mac})}},
+		"MACs for all":      {doctor.Evidence{VFs: []doctor.VF{vf("2", doctor.VFSettings{MAC: "02:00:00:00:00:02"}), vf("3", doctor.VFSettings{MAC: mac})}}, nil},
+		"settings of a pod": {doctor.Evidence{VFs: []doctor.VF{vf("2", doctor.VFSettings{VLAN: 7, Trust: true})}, Attachments: []doctor.Finding{held("2", "ns/a", "", "/n1")}}, nil},
+		"same MAC": {doctor.Evidence{VFs: []doctor.VF{vf("2", doctor.VFSettings{MAC: mac}), vf("3", doctor.VFSettings{MAC: mac})}},
 			[]string{"error addresses 0000:03:00.2 and 0000:03:00.3 have the same MAC, 02:00:00:00:00:01"}},
-		"no driver": {doctor.Facts{VFs: []doctor.VF{{Address: "0000:03:00.2", VFSettings: doctor.VFSettings{Known: true}}}, VDPAs: []doctor.VDPA{{Name: "vdpa0"}}},
+		"no driver": {doctor.Evidence{VFs: []doctor.VF{{Address: "0000:03:00.2", VFSettings: doctor.VFSettings{Known: true}}}, VDPAs: []doctor.VDPA{{Name: "vdpa0"}}},
 			[]string{"warning drivers 0000:03:00.2: the VF has no driver", "warning drivers vdpa0: the vDPA device has no driver"}},
-		"modules": {doctor.Facts{VFs: []doctor.VF{{Address: "0000:03:00.2", Driver: "mlx5_core", VFSettings: doctor.VFSettings{Known: true}}}, Live: live(func(l *doctor.Live) {
+		"modules": {doctor.Evidence{VFs: []doctor.VF{{Address: "0000:03:00.2", Driver: "mlx5_core", VFSettings: doctor.VFSettings{Known: true}}}, Live: live(func(l *doctor.Live) {
 			l.Modules = map[string]bool{"mlx5_ib": false, "vfio_pci": false}
 		})}, []string{"info drivers the module mlx5_ib is not loaded: VFs of mlx5_core have no RDMA device", "info drivers the module vfio_pci is not loaded: no VF can be given to DPDK or a VM"}},
-		"PFs out of sight": {doctor.Facts{VFs: []doctor.VF{{Address: "0000:03:00.2", Driver: "iavf"}}},
+		"PFs out of sight": {doctor.Evidence{VFs: []doctor.VF{{Address: "0000:03:00.2", Driver: "iavf"}}},
 			[]string{"unknown leftovers the PFs do not report the settings of their VFs", "unknown addresses the PFs do not report the settings of their VFs"}},
-		"no plugin": {doctor.Facts{Live: live(func(l *doctor.Live) { l.Plugins = nil })},
+		"no plugin": {doctor.Evidence{Live: live(func(l *doctor.Live) { l.Plugins = nil })},
 			[]string{"error plugin the devinfo plugin is not in /opt/cni/bin"}},
-		"broken plugin": {doctor.Facts{Live: live(func(l *doctor.Live) {
+		"broken plugin": {doctor.Evidence{Live: live(func(l *doctor.Live) {
 			l.Plugins["devinfo"] = doctor.Plugin{Path: "/opt/cni/bin/devinfo", Problem: "exec format error"}
 		})}, []string{"error plugin /opt/cni/bin/devinfo: exec format error"}},
-		"other plugin": {doctor.Facts{Own: build.Info{Version: "v0.2.0", Revision: "fedcba9876543210", Dirty: true}},
+		"other plugin": {doctor.Evidence{Asking: build.Info{Version: "v0.2.0", Revision: "fedcba9876543210", Dirty: true}},
 			[]string{"warning plugin /opt/cni/bin/devinfo is unknown version, commit 0123456789ab, and this program is v0.2.0, commit fedcba987654 (dirty)"}},
-		"altered": {doctor.Facts{NodeConfig: "/etc/cni/devinfo/node.json", Live: live(func(l *doctor.Live) {
+		"altered": {doctor.Evidence{NodeConfig: "/etc/cni/devinfo/node.json", Live: live(func(l *doctor.Live) {
 			l.Altered = []string{"/etc/cni/devinfo/node.json", "/opt/cni/bin/devinfo"}
 		})}, []string{"warning plugin /opt/cni/bin/devinfo is not as devinfo-agent put it in place", "warning settings /etc/cni/devinfo/node.json is not as devinfo-agent put it in place"}},
-		"node settings": {doctor.Facts{NodeFile: "node settings /etc/x: logLevel: \"loud\""}, []string{`error settings node settings /etc/x: logLevel: "loud"`}},
-		"network": {doctor.Facts{Networks: []doctor.Network{{Path: "/etc/cni/net.d/10.conflist", Findings: []validate.Finding{{Path: "$", Rule: "bad"}, {Path: "$", Rule: "odd", Warning: true}}}}},
+		"node settings": {doctor.Evidence{NodeFile: "node settings /etc/x: logLevel: \"loud\""}, []string{`error settings node settings /etc/x: logLevel: "loud"`}},
+		"network": {doctor.Evidence{Networks: []doctor.Network{{Path: "/etc/cni/net.d/10.conflist", Findings: []validate.Finding{{Path: "$", Rule: "bad"}, {Path: "$", Rule: "odd", Warning: true}}}}},
 			[]string{"error networks /etc/cni/net.d/10.conflist: bad", "warning networks /etc/cni/net.d/10.conflist: odd"}},
-		"directory":     {doctor.Facts{Live: live(func(l *doctor.Live) { l.Missing = map[string]string{"/opt/cni/bin": "no such file"} })}, []string{"warning directories /opt/cni/bin: no such file"}},
-		"CDI elsewhere": {doctor.Facts{CDIDir: "/run/mine"}, []string{"warning directories /run/mine: is not a directory where container runtimes look for CDI specs by default"}},
-		"no NRI": {doctor.Facts{DRA: true, Live: live(func(l *doctor.Live) { l.NRI = false })},
+		"directory":     {doctor.Evidence{Live: live(func(l *doctor.Live) { l.Missing = map[string]string{"/opt/cni/bin": "no such file"} })}, []string{"warning directories /opt/cni/bin: no such file"}},
+		"CDI elsewhere": {doctor.Evidence{CDIDir: "/run/mine"}, []string{"warning directories /run/mine: is not a directory where container runtimes look for CDI specs by default"}},
+		"no NRI": {doctor.Evidence{DRA: true, Live: live(func(l *doctor.Live) { l.NRI = false })},
 			[]string{"error runtime the container runtime has no NRI socket, and cni-dra-driver needs it"}},
-		"no NRI for the agent": {doctor.Facts{Live: live(func(l *doctor.Live) { l.NRI, l.Agent = false, true })},
+		"no NRI for the agent": {doctor.Evidence{Live: live(func(l *doctor.Live) { l.NRI, l.Agent = false, true })},
 			[]string{"warning runtime the container runtime has no NRI socket: containers get no device information from devinfo-agent"}},
-		"no NRI needed": {doctor.Facts{Live: live(func(l *doctor.Live) { l.NRI = false })},
+		"no NRI needed": {doctor.Evidence{Live: live(func(l *doctor.Live) { l.NRI = false })},
 			[]string{"info runtime the container runtime has no NRI socket: cni-dra-driver and devinfo-agent's injection would need one"}},
-		"blind": {doctor.Facts{Live: live(func(l *doctor.Live) { l.Notes = []doctor.Note{{Text: "x", Remedy: "y"}} })}, []string{"unknown sight x"}},
+		"blind": {doctor.Evidence{Live: live(func(l *doctor.Live) { l.Notes = []doctor.Note{{Text: "x", Remedy: "y"}} })}, []string{"unknown sight x"}},
 	} {
 		f := test.facts
 		if f.Live == nil {
@@ -165,7 +165,7 @@ func TestWhatIsWrongIsSaidWithARemedy(t *testing.T) {
 // A check that found nothing says what it has looked at.
 func TestEachCheckAnswers(t *testing.T) {
 	seen := map[string]bool{}
-	all := doctor.Diagnose(&doctor.Facts{Live: live(nil), Networks: []doctor.Network{{}}})
+	all := doctor.Diagnose(&doctor.Evidence{Live: live(nil), Networks: []doctor.Network{{}}})
 	for _, a := range all {
 		seen[a.Check] = true
 		if a.Level != doctor.OK || a.Text == "" {
@@ -179,7 +179,7 @@ func TestEachCheckAnswers(t *testing.T) {
 
 // What the capture does not have is not taken for good.
 func TestWithoutLiveFactsNothingIsCalledWell(t *testing.T) {
-	all := doctor.Diagnose(&doctor.Facts{VFs: []doctor.VF{{Address: "0000:03:00.2", Driver: "iavf"}}})
+	all := doctor.Diagnose(&doctor.Evidence{VFs: []doctor.VF{{Address: "0000:03:00.2", Driver: "iavf"}}})
 	for _, a := range all {
 		switch a.Check {
 		case "plugin", "networks", "directories", "runtime", "leftovers", "addresses":

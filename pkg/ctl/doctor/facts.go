@@ -11,12 +11,12 @@ import (
 )
 
 // FactsOf are those of a node; live is what the node says by itself, nil = nothing.
-func FactsOf(n *node.Node, live *Live) (*Facts, error) {
+func FactsOf(n *node.Node, live *Live) (*Evidence, error) {
 	list, err := n.Attachments()
 	if err != nil {
 		return nil, err
 	}
-	f := &Facts{CDIDir: n.Settings.CDIDir, DRA: n.FileThere(n.ClaimDir), Live: live, Networks: checkedNetworks(live)}
+	f := &Evidence{CDIDir: n.Settings.CDIDir, DRA: n.FileThere(n.ClaimDir), Live: live, Networks: checkedNetworks(live)}
 	for _, a := range list {
 		f.Attachments = append(f.Attachments, judged(a))
 	}
@@ -50,9 +50,9 @@ func FactsOf(n *node.Node, live *Live) (*Facts, error) {
 }
 
 // judged is an attachment with its verdict, as the checks take it.
-func judged(a node.Attachment) Attachment {
+func judged(a node.Attachment) Finding {
 	c := a.Verdict
-	p := Attachment{Attachment: a, Remedy: c.Remedy}
+	p := Finding{Attachment: a, Remedy: c.Remedy}
 	switch {
 	case c.Problem != "":
 		p.Level = Error
@@ -69,7 +69,7 @@ func judged(a node.Attachment) Attachment {
 }
 
 // devicesOf adds VFs and vDPA devices, with what netlink says of their settings.
-func (f *Facts) devicesOf(n *node.Node) error {
+func (f *Evidence) devicesOf(n *node.Node) error {
 	functions, err := n.Sys.Functions()
 	if err != nil {
 		return err

@@ -156,7 +156,7 @@ func TestADirectoryThatADDCannotWriteToIsAnError(t *testing.T) {
 		if diff := cmp.Diff([]string{p.StateDir, p.CDIDir}, l.ReadOnly); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
-		answers := doctor.Diagnose(&doctor.Facts{Live: l})
+		answers := doctor.Diagnose(&doctor.Evidence{Live: l})
 		if !slices.ContainsFunc(answers, func(a doctor.Answer) bool {
 			return a.Level == doctor.Error && a.Check == "directories" && strings.HasPrefix(a.Text, p.StateDir+": ") && a.Remedy != ""
 		}) {

@@ -10,7 +10,7 @@ import (
 )
 
 // attachments reports those that are not as they should be.
-func attachments(f *Facts) (list []Answer) {
+func attachments(f *Evidence) (list []Answer) {
 	for _, a := range f.Attachments {
 		if a.Level != OK {
 			list = append(list, Answer{Level: a.Level, Text: strings.TrimSuffix(fmt.Sprintf("%s: %s: %s", a.named(), a.State, a.Why), ": "), Remedy: a.Remedy})
@@ -19,7 +19,7 @@ func attachments(f *Facts) (list []Answer) {
 	return list
 }
 
-func (a *Attachment) named() string {
+func (a *Finding) named() string {
 	if a.Pod == "" {
 		return a.Short()
 	}
@@ -27,7 +27,7 @@ func (a *Attachment) named() string {
 }
 
 // files reports the files and leases that belong to no attachment.
-func files(f *Facts) (list []Answer) {
+func files(f *Evidence) (list []Answer) {
 	for _, path := range f.Unowned {
 		list = append(list, Answer{
 			Level: Info, Text: path + ": no attachment owns it",
@@ -68,7 +68,7 @@ func (h hold) String() string {
 
 // holds returns the holders of VFs by address. A CNI attachment usually has its VF from a
 // device plugin, so the two are one holder if the pod is the same.
-func (f *Facts) holds() map[string][]hold {
+func (f *Evidence) holds() map[string][]hold {
 	all := map[string][]hold{}
 	add := func(h hold, devices ...string) {
 		for _, device := range devices {
@@ -111,7 +111,7 @@ func quarrel(a, b hold) bool {
 }
 
 // holders finds VFs that two have.
-func holders(f *Facts) (list []Answer) {
+func holders(f *Evidence) (list []Answer) {
 	all := f.holds()
 	for _, device := range slices.Sorted(maps.Keys(all)) {
 		if a, b, twice := pair(all[device]); twice {
@@ -136,7 +136,7 @@ func pair(holds []hold) (a, b hold, twice bool) {
 }
 
 // given finds VFs that a device plugin has given to pods whose networks have others.
-func given(f *Facts) (list []Answer) {
+func given(f *Evidence) (list []Answer) {
 	if f.Live == nil {
 		return nil
 	}
@@ -162,13 +162,13 @@ func given(f *Facts) (list []Answer) {
 	return list
 }
 
-func (f *Facts) isVF(address string) bool {
+func (f *Evidence) isVF(address string) bool {
 	return slices.ContainsFunc(f.VFs, func(v VF) bool { return v.Address == address })
 }
 
 // leftovers finds what a pod left behind on VFs that nobody holds. A MAC counts if another
 // free VF of the same PF has none: operators set one on all VFs, or on none.
-func leftovers(f *Facts) (list []Answer) {
+func leftovers(f *Evidence) (list []Answer) {
 	if unknown := f.unsettled(); unknown != nil {
 		return unknown
 	}
@@ -202,7 +202,7 @@ func leftovers(f *Facts) (list []Answer) {
 }
 
 // unsettled answers that the settings of VFs are unknown; nil = some are known.
-func (f *Facts) unsettled() []Answer {
+func (f *Evidence) unsettled() []Answer {
 	switch {
 	case len(f.VFs) == 0 || slices.ContainsFunc(f.VFs, func(v VF) bool { return v.Known }):
 		return nil
@@ -213,7 +213,7 @@ func (f *Facts) unsettled() []Answer {
 }
 
 // addresses finds VFs with the same MAC.
-func addresses(f *Facts) (list []Answer) {
+func addresses(f *Evidence) (list []Answer) {
 	if unknown := f.unsettled(); unknown != nil {
 		return unknown
 	}
@@ -235,7 +235,7 @@ func addresses(f *Facts) (list []Answer) {
 }
 
 // drivers finds devices that nothing can use.
-func drivers(f *Facts) (list []Answer) {
+func drivers(f *Evidence) (list []Answer) {
 	for _, v := range f.VFs {
 		if v.Driver == "" {
 			list = append(list, Answer{
@@ -262,7 +262,7 @@ func drivers(f *Facts) (list []Answer) {
 }
 
 // module reports whether a kernel module is loaded or built in.
-func (f *Facts) module(name string) (there, known bool) {
+func (f *Evidence) module(name string) (there, known bool) {
 	if f.Live != nil {
 		there, known = f.Live.Modules[name]
 	}
@@ -270,7 +270,7 @@ func (f *Facts) module(name string) (there, known bool) {
 }
 
 // loaded adds whether a module is loaded, where it is known.
-func (f *Facts) loaded(module string) string {
+func (f *Evidence) loaded(module string) string {
 	there, known := f.module(module)
 	switch {
 	case !known:

@@ -8,7 +8,7 @@ import (
 )
 
 // plugin looks at the plugin that is installed.
-func plugin(f *Facts) []Answer {
+func plugin(f *Evidence) []Answer {
 	if f.Live == nil {
 		return unseen("which plugins are installed")
 	}
@@ -19,16 +19,16 @@ func plugin(f *Facts) []Answer {
 		return []Answer{{Level: Error, Text: "the devinfo plugin is not in " + strings.Join(f.Live.PluginDirs, " or "), Remedy: install}}
 	case p.Problem != "":
 		return []Answer{{Level: Error, Text: p.Path + ": " + p.Problem, Remedy: install}}
-	case !p.Build.Same(f.Own):
+	case !p.Build.Same(f.Asking):
 		return []Answer{{
-			Level: Warning, Text: fmt.Sprintf("%s is %s, and this program is %s", p.Path, p.Build, f.Own), Remedy: install + ", so that both are of the same",
+			Level: Warning, Text: fmt.Sprintf("%s is %s, and this program is %s", p.Path, p.Build, f.Asking), Remedy: install + ", so that both are of the same",
 		}}
 	}
 	return altered(f, p.Path)
 }
 
 // altered looks whether a file is as devinfo-agent put it in place.
-func altered(f *Facts, path string) []Answer {
+func altered(f *Evidence, path string) []Answer {
 	if f.Live == nil || !slices.Contains(f.Live.Altered, path) {
 		return nil
 	}
@@ -36,7 +36,7 @@ func altered(f *Facts, path string) []Answer {
 }
 
 // settings looks at node.json, without which ADD fails.
-func settings(f *Facts) []Answer {
+func settings(f *Evidence) []Answer {
 	if f.NodeFile == "" {
 		return altered(f, f.NodeConfig)
 	}
@@ -44,7 +44,7 @@ func settings(f *Facts) []Answer {
 }
 
 // networks passes on what is wrong in the network configurations of the node.
-func networks(f *Facts) (list []Answer) {
+func networks(f *Evidence) (list []Answer) {
 	switch {
 	case f.Live == nil:
 		return unseen("the network configurations")
@@ -64,7 +64,7 @@ func networks(f *Facts) (list []Answer) {
 }
 
 // directories looks for those that CNI and CDI need.
-func directories(f *Facts) (list []Answer) {
+func directories(f *Evidence) (list []Answer) {
 	if f.Live == nil {
 		return unseen("the directories of CNI and CDI")
 	}
@@ -99,7 +99,7 @@ func directories(f *Facts) (list []Answer) {
 }
 
 // runtime looks for NRI, without which cni-dra-driver and devinfo-agent hear of no pod.
-func runtime(f *Facts) []Answer {
+func runtime(f *Evidence) []Answer {
 	const enable = "enable NRI: containerd has it on from 2.0, CRI-O from 1.30; in containerd 1.7 set disable = false in plugins.\"io.containerd.nri.v1.nri\""
 	switch {
 	case f.Live == nil:
@@ -119,7 +119,7 @@ func runtime(f *Facts) []Answer {
 
 // offer looks at the rules by which cni-dra-driver offers the node's devices. One that names
 // none may be meant for other nodes.
-func offer(f *Facts) (list []Answer) {
+func offer(f *Evidence) (list []Answer) {
 	switch {
 	case f.Offer == nil:
 		return nil
@@ -136,7 +136,7 @@ func offer(f *Facts) (list []Answer) {
 }
 
 // sight reports what could not be checked.
-func sight(f *Facts) (list []Answer) {
+func sight(f *Evidence) (list []Answer) {
 	if f.Unseen > 0 {
 		list = append(list, Answer{
 			Level: Unknown, Text: fmt.Sprintf("cni-dra-driver's records of %d claims with leases cannot be seen from here", f.Unseen),

@@ -16,7 +16,7 @@ import (
 type Comparison struct {
 	subject
 	File        string       `json:"file,omitempty"` // path of the device-info file; "" = ADD wrote none
-	Facts       []check.Fact `json:"facts"`
+	Facts       []check.Item `json:"facts"`
 	Problem     string       `json:"problem,omitempty"` // what CHECK fails with
 	Remedy      string       `json:"remedy,omitempty"`
 	Warnings    []string     `json:"warnings,omitempty"` // what CHECK warns of
@@ -29,7 +29,7 @@ type Comparison struct {
 }
 
 func (a *Attachment) comparison() Comparison {
-	return Comparison{Title: a.Short(), Of: a, subject: a.subject(), File: a.File, Facts: []check.Fact{}}
+	return Comparison{Title: a.Short(), Of: a, subject: a.subject(), File: a.File, Facts: []check.Item{}}
 }
 
 // became notes the state that a comparison has found.

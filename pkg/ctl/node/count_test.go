@@ -39,7 +39,7 @@ func TestNothingIsAskedTwice(t *testing.T) {
 	const vfs, attachments = 20, 60
 	dir, asked := t.TempDir(), &counting{}
 	must(t, checktest.Crowd(journal.Open(dir+"/state", "boot"), dir+"/infos", "/netns", vfs, attachments))
-	n := node.Open(node.Host{
+	n := node.Open(node.Options{
 		Settings: config.Node{StateDir: dir + "/state", DeviceInfoDir: dir + "/infos"}, BootID: "boot", ClaimDir: dir + "/claims",
 		Sys: sysfs.New(hosttxttest.ManyVFs(vfs).Sys()), Finder: &discovery.Finder{Interfaces: asked, Switches: asked},
 		NetnsGone: func(string) (bool, error) { asked.namespaces.Add(1); return false, nil },

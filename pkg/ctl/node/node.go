@@ -20,8 +20,8 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// Host is where to look.
-type Host struct {
+// Options say where to look.
+type Options struct {
 	Settings config.Node
 	Sys      *sysfs.FS
 	Finder   *discovery.Finder
@@ -32,9 +32,9 @@ type Host struct {
 	NetnsGone func(path string) (bool, error) // whether a network namespace is gone
 }
 
-// Node is an open Host. Files that settings and journal name are read by Path or dir.
+// Node is what a node has, opened by Options. Files that settings and journal name are read by Path or dir.
 type Node struct {
-	Host
+	Options
 	infos   *store.Dir // the device-info files of Settings.DeviceInfoDir
 	journal *journal.Journal
 	checker check.Checker
@@ -42,9 +42,9 @@ type Node struct {
 }
 
 // Open opens a host; its finder gets the host's Sys.
-func Open(h Host) *Node {
+func Open(h Options) *Node {
 	h.Finder.Sys = h.Sys
-	n := &Node{Host: h}
+	n := &Node{Options: h}
 	n.infos = n.dir(h.Settings.DeviceInfoDir)
 	n.checker = check.Checker{Finder: h.Finder, Dir: n.dir, NetnsGone: h.NetnsGone, BootID: h.BootID}
 	n.journal = journal.Open(n.Path(h.Settings.StateDir), h.BootID)

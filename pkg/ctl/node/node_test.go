@@ -52,7 +52,7 @@ func opened(t *testing.T) (*node.Node, string) {
 	for _, name := range []string{"alive", "adding", "ended", "stranger"} {
 		must(t, store.Open(infos).Write(name, []byte(`{"type": "memif", "version": "1.1.0", "memif": {"role": "slave", "path": "/m", "mode": "ip"}}`)))
 	}
-	return node.Open(node.Host{
+	return node.Open(node.Options{
 		Settings: config.Node{StateDir: dir + "/state", DeviceInfoDir: infos}, BootID: "boot", ClaimDir: dir + "/claims",
 		Sys: sysfs.New(fstest.MapFS{}), Finder: &discovery.Finder{Interfaces: noInterfaces{}},
 		NetnsGone: func(path string) (bool, error) {
@@ -121,7 +121,7 @@ func TestGarbageIsWhatNobodyUses(t *testing.T) {
 
 // A name of a captured host leads nowhere else.
 func TestPathsStayInTheCapturedHost(t *testing.T) {
-	n := node.Node{Host: node.Host{Root: "/tmp/x"}}
+	n := node.Node{Options: node.Options{Root: "/tmp/x"}}
 	for name, want := range map[string]string{"/etc/a": "/tmp/x/etc/a", "/../../etc/a": "/tmp/x/etc/a", "a/../..": "/tmp/x"} {
 		if got := n.Path(name); got != want {
 			t.Errorf("%s: got %s, want %s", name, got, want)

@@ -60,7 +60,7 @@ func (g *grapher) draw(n *Node, parent string) {
 	}
 }
 
-func (g *grapher) attachment(a Attachment, parent string, more ...string) {
+func (g *grapher) attachment(a Use, parent string, more ...string) {
 	style := ", shape=ellipse, color=" + map[Health]string{Good: "green3", Pending: "orange", Bad: "red"}[HealthOf(a.State)]
 	g.add(append([]string{"attachment", a.String()}, more...), style, parent)
 }

@@ -277,7 +277,7 @@ func (r *reader) drop() {
 // hold adds the attachments to the devices that they have, share or name.
 func (r *reader) hold(attachments []node.Attachment) {
 	for _, of := range attachments {
-		a := Attachment(of)
+		a := Use(of)
 		place, own := of.Place()
 		if own {
 			a.Type, a.Device = place.Bus, place.Name

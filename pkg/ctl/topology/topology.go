@@ -36,8 +36,8 @@ type Topology struct {
 	Devices []*Node `json:"devices"`
 	// Elsewhere are attachments whose device is not in Devices: sockets, devices that are
 	// gone, and attachments without a device.
-	Elsewhere []Attachment `json:"elsewhere,omitempty"`
-	Warnings  []string     `json:"warnings,omitempty"`
+	Elsewhere []Use    `json:"elsewhere,omitempty"`
+	Warnings  []string `json:"warnings,omitempty"`
 }
 
 // Node is one device.
@@ -53,11 +53,11 @@ type Node struct {
 	Representor string   `json:"representor,omitempty"`
 	// Represents are the interfaces of a PF in switchdev mode that stand for functions of
 	// another host: on a DPU, those of the host that it sits in.
-	Represents  []string     `json:"represents,omitempty"`
-	Path        string       `json:"path,omitempty"`  // of a vDPA device: /dev/vhost-vdpa-0, or virtio3
-	Offer       *Offer       `json:"offer,omitempty"` // nil = no rule of cni-dra-driver's names it
-	Attachments []Attachment `json:"attachments,omitempty"`
-	Below       []*Node      `json:"below,omitempty"`
+	Represents  []string `json:"represents,omitempty"`
+	Path        string   `json:"path,omitempty"`  // of a vDPA device: /dev/vhost-vdpa-0, or virtio3
+	Offer       *Offer   `json:"offer,omitempty"` // nil = no rule of cni-dra-driver's names it
+	Attachments []Use    `json:"attachments,omitempty"`
+	Below       []*Node  `json:"below,omitempty"`
 }
 
 // Offer is what has become of a device that a rule of cni-dra-driver's names.
@@ -108,17 +108,17 @@ func HealthOf(s check.State) Health {
 	return Bad
 }
 
-// Attachment is one that has, shares or names a device.
-type Attachment node.Attachment
+// A Use is an attachment that has, shares or names a device.
+type Use node.Attachment
 
 // MarshalJSON has the keys of all attachments.
-func (a Attachment) MarshalJSON() ([]byte, error) { return node.Attachment(a).MarshalJSON() }
+func (a Use) MarshalJSON() ([]byte, error) { return node.Attachment(a).MarshalJSON() }
 
 // String is the name, and a state that is not good.
-func (a Attachment) String() string { return a.name() + a.condition() }
+func (a Use) String() string { return a.name() + a.condition() }
 
 // condition is a state that is not good.
-func (a Attachment) condition() string {
+func (a Use) condition() string {
 	if HealthOf(a.State) == Good {
 		return ""
 	}
@@ -126,7 +126,7 @@ func (a Attachment) condition() string {
 }
 
 // relation is what a device is to the attachment.
-func (a Attachment) relation() string {
+func (a Use) relation() string {
 	switch {
 	case (*node.Attachment)(&a).Left():
 		return "left by "
@@ -139,7 +139,7 @@ func (a Attachment) relation() string {
 }
 
 // name is of the pod or else the container, and of the claim.
-func (a Attachment) name() string {
+func (a Use) name() string {
 	user := node.Attachment(a).Short()
 	switch {
 	case a.Network == "": // not made by devinfo
@@ -158,7 +158,7 @@ func (a Attachment) name() string {
 // A group is what Elsewhere holds of one kind.
 type group struct {
 	title string
-	list  []Attachment
+	list  []Use
 }
 
 // elsewhere are the groups that are not empty.

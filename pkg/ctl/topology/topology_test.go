@@ -22,7 +22,7 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-func load(t *testing.T, name string) (*sysfs.FS, *linkhost.Host) {
+func load(t *testing.T, name string) (*sysfs.FS, *linkhost.Kernel) {
 	t.Helper()
 	file, err := hosttxt.Load(name)
 	if err != nil {
@@ -58,7 +58,7 @@ func TestModelOfVDPAOnVFsAndSFs(t *testing.T) {
 			Interfaces: []string{"enp101s0f0np0"}, RDMA: []string{"mlx5_0"},
 			Below: []*topology.Node{
 				{Kind: topology.VF, Name: "0000:65:00.2", Number: number(0), Driver: "mlx5_core", Interfaces: []string{"enp101s0f0v0"},
-					RDMA: []string{"mlx5_2"}, Representor: "eth4", Attachments: []topology.Attachment{topology.Attachment(vf)}},
+					RDMA: []string{"mlx5_2"}, Representor: "eth4", Attachments: []topology.Use{topology.Use(vf)}},
 				{Kind: topology.VF, Name: "0000:65:00.3", Number: number(1), Driver: "mlx5_core", RDMA: []string{"mlx5_3"}, Representor: "eth5",
 					Below: []*topology.Node{{Kind: topology.VDPA, Name: "vdpa:0000:65:00.3", Driver: "vhost_vdpa", Path: "/dev/vhost-vdpa-1"}}},
 				{Kind: topology.VF, Name: "0000:65:00.4", Number: number(2), Driver: "mlx5_core", RDMA: []string{"mlx5_4"}, Representor: "eth6",
@@ -66,14 +66,14 @@ func TestModelOfVDPAOnVFsAndSFs(t *testing.T) {
 				{Kind: topology.VF, Name: "0000:65:00.5", Number: number(3), Driver: "mlx5_core", RDMA: []string{"mlx5_5"}, Representor: "eth7",
 					Below: []*topology.Node{{Kind: topology.VDPA, Name: "vdpa5"}}},
 				{Kind: topology.SF, Name: "mlx5_core.sf.2", Number: number(10), Representor: "eth8",
-					Below: []*topology.Node{{Kind: topology.VDPA, Name: "vdpa6", Driver: "virtio_vdpa", Interfaces: []string{"eth14"}, Attachments: []topology.Attachment{topology.Attachment(sf)}}}},
+					Below: []*topology.Node{{Kind: topology.VDPA, Name: "vdpa6", Driver: "virtio_vdpa", Interfaces: []string{"eth14"}, Attachments: []topology.Use{topology.Use(sf)}}}},
 				{Kind: topology.SF, Name: "mlx5_core.sf.3", Number: number(11), Representor: "eth9",
 					Below: []*topology.Node{{Kind: topology.VDPA, Name: "vdpa7", Driver: "virtio_vdpa", Interfaces: []string{"eth13"}}}},
 			},
 		}},
-		Elsewhere: []topology.Attachment{topology.Attachment(socket), topology.Attachment(gone)},
+		Elsewhere: []topology.Use{topology.Use(socket), topology.Use(gone)},
 	}
-	if diff := cmp.Diff(want, read(t, "mlx5-vdpa", sf, vf, socket, gone), cmpopts.IgnoreUnexported(topology.Attachment{})); diff != "" {
+	if diff := cmp.Diff(want, read(t, "mlx5-vdpa", sf, vf, socket, gone), cmpopts.IgnoreUnexported(topology.Use{})); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -104,7 +104,7 @@ func TestEveryFunctionIsDrawnOnce(t *testing.T) {
 }
 
 // broken is a switch that does not answer.
-type broken struct{ *linkhost.Host }
+type broken struct{ *linkhost.Kernel }
 
 func (broken) Switchdev(string) (bool, error) { return false, errors.New("the switch is silent") }
 func (broken) Representor(string, link.Flavour, int) (string, bool, error) {
@@ -134,7 +134,7 @@ func TestHostWithoutDevicesIsSaidToBeOne(t *testing.T) {
 func TestNamesAreNotTakenForSyntax(t *testing.T) {
 	const name = "a\"b\\c<d>&e#f`g\nh]"
 	top := &topology.Topology{Devices: []*topology.Node{{Kind: topology.Other, Name: name, Representor: name,
-		Attachments: []topology.Attachment{{Key: journal.Key{Network: name, ContainerID: "c", IfName: "i"}, State: check.Dead}}}}}
+		Attachments: []topology.Use{{Key: journal.Key{Network: name, ContainerID: "c", IfName: "i"}, State: check.Dead}}}}}
 	for _, c := range []struct {
 		format func(*strings.Builder) error
 		line   *regexp.Regexp
@@ -160,7 +160,7 @@ func TestNamesAreNotTakenForSyntax(t *testing.T) {
 }
 
 func TestContainerIDsAreShortenedForPeopleOnly(t *testing.T) {
-	a := topology.Attachment{Key: journal.Key{Network: "n", ContainerID: strings.Repeat("0123456789abcdef", 4), IfName: "net1"}}
+	a := topology.Use{Key: journal.Key{Network: "n", ContainerID: strings.Repeat("0123456789abcdef", 4), IfName: "net1"}}
 	if got := fmt.Sprint(a); got != "n/0123456789ab/net1" {
 		t.Error(got)
 	}
@@ -193,7 +193,7 @@ func TestAttachmentsAreWhereTheyBelong(t *testing.T) {
 
 // In a picture each attachment is below something, and has a colour.
 func TestPicturesColourAttachmentsAndLetNoneFloat(t *testing.T) {
-	top := &topology.Topology{Elsewhere: []topology.Attachment{{Key: journal.Key{Network: "n", ContainerID: "c", IfName: "i"}, Type: "vhost-user", Device: "/s", State: check.Adding}}}
+	top := &topology.Topology{Elsewhere: []topology.Use{{Key: journal.Key{Network: "n", ContainerID: "c", IfName: "i"}, Type: "vhost-user", Device: "/s", State: check.Adding}}}
 	for want, format := range map[string]func(*strings.Builder) error{
 		"n1 [label=\"attachment\\nn/c/i: adding\\nvhost-user /s\", shape=ellipse, color=orange];\n  n0 -> n1;": func(b *strings.Builder) error { return top.DOT(b) },
 	} {

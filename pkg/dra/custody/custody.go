@@ -1,7 +1,7 @@
 // Package custody takes one of the node's own devices from the host, for a pod, and gives
 // it back as it was: its driver, and name, MTU and MAC of its interface, and what its PF has
-// set for it. What a device was is noted before the pod gets it ([Host.Look]), so that
-// whoever reads the note can give it back ([Host.Restore]).
+// set for it. What a device was is noted before the pod gets it ([Devices.Look]), so that
+// whoever reads the note can give it back ([Devices.Restore]).
 //
 // A device is found by its place on a bus. Its interface may be in a pod, and after the end
 // of the pod's network namespace it comes back when the kernel gets round to it
@@ -67,8 +67,8 @@ type Links interface {
 	Change(name string, to link.Change) error
 }
 
-// Host is the node. Its methods may be called at once for different devices.
-type Host struct {
+// Devices are those of the node. The methods may be called at once for different devices.
+type Devices struct {
 	sys   *sysfs.FS
 	write func(name, text string) error
 	links Links
@@ -79,13 +79,13 @@ type Host struct {
 
 // New takes the node's /sys to read, what writes attributes below it ([sysfs.Writer]), and
 // its interfaces.
-func New(sys *sysfs.FS, write func(name, text string) error, links Links) *Host {
-	return &Host{sys: sys, write: write, links: links, unbinding: map[string]chan error{}}
+func New(sys *sysfs.FS, write func(name, text string) error, links Links) *Devices {
+	return &Devices{sys: sys, write: write, links: links, unbinding: map[string]chan error{}}
 }
 
 // Look notes what a device is like. It is [ErrGone] if there is none, and [ErrAway] if
 // somebody has its interface.
-func (h *Host) Look(d *state.NodeDevice) (state.Former, error) {
+func (h *Devices) Look(d *state.NodeDevice) (state.Former, error) {
 	f := state.Former{Bus: "pci", Device: d.PCI}
 	switch {
 	case d.VDPA != "":
@@ -120,7 +120,7 @@ const (
 )
 
 // State says what has become of a device; "" beside an error.
-func (h *Host) State(f state.Former) (State, error) {
+func (h *Devices) State(f state.Former) (State, error) {
 	there, err := h.sys.HasDevice(f.Bus, f.Device)
 	if err != nil {
 		return "", err
@@ -139,7 +139,7 @@ func (h *Host) State(f state.Former) (State, error) {
 }
 
 // now is what a device is like that was noted before.
-func (h *Host) now(f state.Former) (state.Former, error) {
+func (h *Devices) now(f state.Former) (state.Former, error) {
 	now, err := h.read(f, func(p sysfs.Port) bool {
 		return p.DevPort == f.Port && (p.PortName == f.PortName || p.PortName == "" || f.PortName == "")
 	})
@@ -151,7 +151,7 @@ func (h *Host) now(f state.Former) (state.Former, error) {
 
 // read describes the device in the place of f, with the interface that is its by the first
 // test that one passes: its neighbour is another device.
-func (h *Host) read(f state.Former, its ...func(sysfs.Port) bool) (state.Former, error) {
+func (h *Devices) read(f state.Former, its ...func(sysfs.Port) bool) (state.Former, error) {
 	now := state.Former{Bus: f.Bus, Device: f.Device}
 	if there, err := h.sys.HasDevice(f.Bus, f.Device); err != nil {
 		return now, err
@@ -195,7 +195,7 @@ func (h *Host) read(f state.Former, its ...func(sysfs.Port) bool) (state.Former,
 }
 
 // function reads what only a PCI function has.
-func (h *Host) function(now *state.Former) error {
+func (h *Devices) function(now *state.Former) error {
 	fn, err := h.fn(now.Device)
 	if err != nil {
 		return err
@@ -216,7 +216,7 @@ func (h *Host) function(now *state.Former) error {
 }
 
 // fn reads a function once nothing holds its lock in the kernel: see unbound.
-func (h *Host) fn(address string) (sysfs.Function, error) {
+func (h *Devices) fn(address string) (sysfs.Function, error) {
 	a, err := pci.Parse(address)
 	if err == nil {
 		err = h.unbound(address)
@@ -233,7 +233,7 @@ func (h *Host) fn(address string) (sysfs.Function, error) {
 
 // onPF gives the interface of a VF's PF, and the VF's number on it; ok is false if the PF
 // has none on the node.
-func (h *Host) onPF(fn sysfs.Function) (pf string, index int, ok bool, err error) {
+func (h *Devices) onPF(fn sysfs.Function) (pf string, index int, ok bool, err error) {
 	ports, err := h.ports("pci", fn.PF.String())
 	if err != nil || len(ports) == 0 {
 		return "", 0, false, err
@@ -244,7 +244,7 @@ func (h *Host) onPF(fn sysfs.Function) (pf string, index int, ok bool, err error
 
 // ports lists the interfaces of a device on the node by port, without those that represent
 // another.
-func (h *Host) ports(bus, device string) ([]sysfs.Port, error) {
+func (h *Devices) ports(bus, device string) ([]sysfs.Port, error) {
 	if bus == "vdpa" {
 		return h.portsOfVDPA(device)
 	}
@@ -256,7 +256,7 @@ func (h *Host) ports(bus, device string) ([]sysfs.Port, error) {
 
 // portsOfVDPA lists the interfaces of a vDPA device on virtio_vdpa. Where several devices
 // are beside it, only ethtool tells whose an interface is.
-func (h *Host) portsOfVDPA(device string) (list []sysfs.Port, err error) {
+func (h *Devices) portsOfVDPA(device string) (list []sysfs.Port, err error) {
 	v, _, err := h.sys.VDPA(device)
 	if err != nil || v.Driver != "virtio" {
 		return nil, err

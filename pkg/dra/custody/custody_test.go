@@ -40,7 +40,7 @@ func function(address, ifName string) *state.NodeDevice {
 	return &state.NodeDevice{Kind: "vf", PCI: address, IfName: ifName}
 }
 
-func look(t *testing.T, h *custody.Host, d *state.NodeDevice) state.Former {
+func look(t *testing.T, h *custody.Devices, d *state.NodeDevice) state.Former {
 	t.Helper()
 	f, err := h.Look(d)
 	must(t, err)

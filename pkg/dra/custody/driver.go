@@ -11,7 +11,7 @@ import (
 // MayBind refuses a driver that the kernel has not, and a function that no IOMMU isolates
 // from what the host uses: its group may hold nothing else than bridges, and functions that
 // are on that driver. Groups have new numbers after a reboot, so none is noted.
-func (h *Host) MayBind(f state.Former, driver string) error {
+func (h *Devices) MayBind(f state.Former, driver string) error {
 	has, err := h.sys.HasDriver(driver)
 	if err != nil {
 		return err
@@ -35,7 +35,7 @@ func (h *Host) MayBind(f state.Former, driver string) error {
 
 // Beside names the IOMMU group of a function, and what it holds that is neither a bridge nor on
 // that driver.
-func (h *Host) Beside(f state.Former, driver string) (group string, others []string, err error) {
+func (h *Devices) Beside(f state.Former, driver string) (group string, others []string, err error) {
 	fn, err := h.fn(f.Device)
 	if err != nil {
 		return "", nil, err
@@ -49,7 +49,7 @@ func (h *Host) Beside(f state.Former, driver string) (group string, others []str
 	return group, others, err
 }
 
-func (h *Host) mayBeFree(device, driver string) error {
+func (h *Devices) mayBeFree(device, driver string) error {
 	free, err := h.sys.WithoutIOMMU()
 	if err == nil && !free {
 		err = fmt.Errorf("driver: %s: no IOMMU isolates %s: enable it in the firmware and by a kernel parameter such as intel_iommu=on", driver, device)
@@ -57,13 +57,13 @@ func (h *Host) mayBeFree(device, driver string) error {
 	return err
 }
 
-// Bind gives a function to a driver, which alone may have it until [Host.Restore].
-func (h *Host) Bind(f state.Former, driver string) error { return h.bind(f.Device, driver, driver) }
+// Bind gives a function to a driver, which alone may have it until [Devices.Restore].
+func (h *Devices) Bind(f state.Former, driver string) error { return h.bind(f.Device, driver, driver) }
 
 // bind gives a function to a driver, "" for none, and leaves it with that driver_override.
 // An override goes before what else would decide: the order of drivers, and
 // sriov_drivers_autoprobe.
-func (h *Host) bind(device, driver, override string) error {
+func (h *Devices) bind(device, driver, override string) error {
 	attribute := "bus/pci/devices/" + device + "/driver_override"
 	fn, err := h.fn(device)
 	if err != nil {
@@ -95,7 +95,7 @@ func (h *Host) bind(device, driver, override string) error {
 }
 
 // set writes an attribute; empties it if text is "".
-func (h *Host) set(name, text string) error {
+func (h *Devices) set(name, text string) error {
 	if err := h.write(name, text+"\n"); err != nil {
 		return fmt.Errorf("write %q: %w", text, err)
 	}
@@ -107,7 +107,7 @@ func (h *Host) set(name, text string) error {
 const patience = 5 * time.Second
 
 // unbind takes a function from its driver.
-func (h *Host) unbind(device, driver string) error {
+func (h *Devices) unbind(device, driver string) error {
 	h.mu.Lock()
 	done := make(chan error, 1)
 	h.unbinding[device] = done
@@ -119,7 +119,7 @@ func (h *Host) unbind(device, driver string) error {
 // unbound waits for a call of unbind, be it of an earlier try. As long as that is in the
 // kernel it holds the lock of the device: whoever reads or writes its driver_override, or
 // probes, would hang with it.
-func (h *Host) unbound(device string) error {
+func (h *Devices) unbound(device string) error {
 	h.mu.Lock()
 	done := h.unbinding[device]
 	h.mu.Unlock()

@@ -16,7 +16,7 @@ func Whats() []string {
 
 // Restore makes a device what it was, and tells what that took. It tries once: repeat it on
 // [ErrAway] and on a [*Mismatch]. On [ErrGone] nothing is left to restore.
-func (h *Host) Restore(f state.Former) (did []string, err error) {
+func (h *Devices) Restore(f state.Former) (did []string, err error) {
 	if err := h.unbound(f.Device); err != nil {
 		return nil, &Mismatch{[]string{Driver}, err}
 	}
@@ -86,7 +86,7 @@ type setting struct {
 }
 
 // left are the settings that are not as they were, the name last.
-func (h *Host) left(f state.Former) (list []setting, err error) {
+func (h *Devices) left(f state.Former) (list []setting, err error) {
 	now, err := h.now(f)
 	if err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func (h *Host) left(f state.Former) (list []setting, err error) {
 }
 
 // leftOnPF is the same for what a PF sets for a VF. Of what was not noted all stays as it is.
-func (h *Host) leftOnPF(f state.Former, now state.FormerVF) (list []setting, err error) {
+func (h *Devices) leftOnPF(f state.Former, now state.FormerVF) (list []setting, err error) {
 	fn, err := h.fn(f.Device)
 	if err != nil {
 		return nil, err

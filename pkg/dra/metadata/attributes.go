@@ -23,8 +23,8 @@ const (
 	MTU           = "mtu"             // int, bytes
 )
 
-// Host is where the devices are.
-type Host struct {
+// A Describer describes the devices of a node.
+type Describer struct {
 	Sys  *sysfs.FS
 	Warn func(string) // told what is left out, and why; nil = nobody is
 }
@@ -39,7 +39,7 @@ type Host struct {
 //
 // Of several RDMA devices rdmaDevice holds the names joined by commas, as the device
 // information does: a metadata file has no lists. An attribute holds at most 64 bytes.
-func (h Host) Attributes(info *devinfo.Info) map[string]resourceapi.DeviceAttribute {
+func (h Describer) Attributes(info *devinfo.Info) map[string]resourceapi.DeviceAttribute {
 	if info == nil {
 		return nil
 	}
@@ -70,7 +70,7 @@ func (h Host) Attributes(info *devinfo.Info) map[string]resourceapi.DeviceAttrib
 }
 
 type attributes struct {
-	host Host
+	host Describer
 	to   map[string]resourceapi.DeviceAttribute
 }
 

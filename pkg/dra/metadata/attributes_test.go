@@ -21,7 +21,7 @@ func attributes(t *testing.T, host string, info *devinfo.Info) (map[string]any, 
 		t.Fatal(err)
 	}
 	var warnings []string
-	got := metadata.Host{Sys: sysfs.New(captured.Sys()), Warn: func(s string) { warnings = append(warnings, s) }}.Attributes(info)
+	got := metadata.Describer{Sys: sysfs.New(captured.Sys()), Warn: func(s string) { warnings = append(warnings, s) }}.Attributes(info)
 	plain := map[string]any{}
 	for name, value := range got {
 		switch {
@@ -120,7 +120,7 @@ func TestWhatTheAPIDoesNotTakeIsLeftOutWithAWarning(t *testing.T) {
 }
 
 func TestWithoutDeviceInformationThereAreNoAttributes(t *testing.T) {
-	if got := (metadata.Host{}).Attributes(nil); got != nil {
+	if got := (metadata.Describer{}).Attributes(nil); got != nil {
 		t.Error(got)
 	}
 }

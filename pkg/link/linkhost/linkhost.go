@@ -18,8 +18,8 @@ import (
 	"devinfo-cni.io/pkg/link"
 )
 
-// Host answers for one captured host, to any number of goroutines.
-type Host struct {
+// Kernel answers as [link.Kernel] does, for one captured host, to any number of goroutines.
+type Kernel struct {
 	link.Eswitch
 	host    []ipLink
 	pod     []ipLink            // nil if the file has no pod
@@ -51,13 +51,13 @@ type vdpaConfig struct {
 }
 
 // New reads the netlink/ parts of a host. An error names the part.
-func New(h *hosttxt.Host) (*Host, error) {
+func New(h *hosttxt.Host) (*Kernel, error) {
 	var vdpa struct{ Config map[string]vdpaConfig }
 	var eswitches struct {
 		Dev map[string]struct{ Mode string }
 	}
 	var ports struct{ Port map[string]devlinkPort }
-	host := new(Host)
+	host := new(Kernel)
 	err := read(h, map[string]any{
 		"netlink/ip-link.json":         &host.host,
 		"netlink/pod-ip-link.json":     &host.pod,
@@ -102,7 +102,7 @@ func read(h *hosttxt.Host, parts map[string]any) error {
 
 // Interface is link.Kernel's. BusInfo is not known of the interfaces in
 // pod-ip-link.json.
-func (h *Host) Interface(netns, name string) (link.Interface, error) {
+func (h *Kernel) Interface(netns, name string) (link.Interface, error) {
 	there, where := h.on(""), ""
 	if netns != "" {
 		exists, err := h.HasNetns(netns)
@@ -124,7 +124,7 @@ func (h *Host) Interface(netns, name string) (link.Interface, error) {
 
 // HasNetns says whether the host has the network namespace. One that is there but
 // could not be entered when the host was captured is an fs.ErrPermission.
-func (h *Host) HasNetns(path string) (bool, error) {
+func (h *Kernel) HasNetns(path string) (bool, error) {
 	if h.netns == nil {
 		return h.pod != nil, nil
 	}
@@ -141,7 +141,7 @@ type place struct {
 	onHost bool
 }
 
-func (h *Host) on(netns string) place {
+func (h *Kernel) on(netns string) place {
 	switch {
 	case netns == "":
 		return place{h.host, true}
@@ -154,7 +154,7 @@ func (h *Host) on(netns string) place {
 // maxDepth is package link's.
 const maxDepth = 8
 
-func (h *Host) describe(l ipLink, at place, depth int) *link.Interface {
+func (h *Kernel) describe(l ipLink, at place, depth int) *link.Interface {
 	mac, _ := net.ParseMAC(l.Address) // a tunnel's is an IP address
 	i := &link.Interface{
 		Name: l.Name, Index: l.Index, Kind: l.Info.Kind, MAC: mac, MTU: l.MTU, Bus: l.Bus, Parent: l.Parent, PortName: l.PortName,
@@ -174,7 +174,7 @@ func (h *Host) describe(l ipLink, at place, depth int) *link.Interface {
 
 // lower follows a link of a pod into another namespace to the host: whose else it
 // might be the file does not tell.
-func (h *Host) lower(l ipLink, at place, depth int) *link.Interface {
+func (h *Kernel) lower(l ipLink, at place, depth int) *link.Interface {
 	away := l.LinkNetns != nil
 	if away && at.onHost {
 		return nil
@@ -190,7 +190,7 @@ func (h *Host) lower(l ipLink, at place, depth int) *link.Interface {
 }
 
 // VDPAMAC is link.Kernel's.
-func (h *Host) VDPAMAC(name string) (mac net.HardwareAddr, ok bool, err error) {
+func (h *Kernel) VDPAMAC(name string) (mac net.HardwareAddr, ok bool, err error) {
 	text := h.vdpa[name].MAC
 	if text == "" || text == "00:00:00:00:00:00" {
 		return nil, false, nil

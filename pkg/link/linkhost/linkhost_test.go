@@ -18,7 +18,7 @@ import (
 
 const hosts = "../../../testdata/hosts/"
 
-func load(t *testing.T, name string) *linkhost.Host {
+func load(t *testing.T, name string) *linkhost.Kernel {
 	t.Helper()
 	h, err := hosttxt.Load(hosts + name + ".txtar")
 	if err != nil {
@@ -67,7 +67,7 @@ func TestInterfaces(t *testing.T) {
 	}
 }
 
-func parse(t *testing.T, parts string) *linkhost.Host {
+func parse(t *testing.T, parts string) *linkhost.Kernel {
 	t.Helper()
 	h, err := hosttxt.Parse([]byte("test: from documentation: a host (as of Linux 6.12)\n" + parts))
 	if err != nil {

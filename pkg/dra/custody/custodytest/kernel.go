@@ -76,7 +76,7 @@ func Open(dir string) *Kernel { return &Kernel{dir: filepath.Join(dir, "kernel")
 func (k *Kernel) Sys() *sysfs.FS { return sysfs.New(os.DirFS(k.path("sys"))) }
 
 // Host takes custody of its devices.
-func (k *Kernel) Host() *custody.Host { return custody.New(k.Sys(), k.Write, k) }
+func (k *Kernel) Host() *custody.Devices { return custody.New(k.Sys(), k.Write, k) }
 
 func (k *Kernel) path(elements ...string) string {
 	return filepath.Join(append([]string{k.dir}, elements...)...)

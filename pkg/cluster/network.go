@@ -12,8 +12,8 @@ import (
 	"devinfo-cni.io/devinfo"
 )
 
-// An Attachment is one network interface, or socket, of a pod.
-type Attachment struct {
+// A Network is one attachment of a pod: a network interface, or a socket.
+type Network struct {
 	Namespace   string          `json:"namespace"`
 	Pod         string          `json:"pod"`
 	Node        string          `json:"node,omitempty"` // "" = not scheduled yet
@@ -37,7 +37,7 @@ type Attachment struct {
 }
 
 // describe takes the device from a device-info map.
-func (a *Attachment) describe(text json.RawMessage) {
+func (a *Network) describe(text json.RawMessage) {
 	info, err := devinfo.Parse(text)
 	if err != nil {
 		a.Problem = "device-info: " + err.Error()
@@ -47,12 +47,12 @@ func (a *Attachment) describe(text json.RawMessage) {
 	a.tell(DeviceOf(info))
 }
 
-func (a *Attachment) tell(of Device) {
+func (a *Network) tell(of Device) {
 	a.Type, a.Device, a.PF, a.Representor, a.RDMA = of.Type, of.Device, of.PF, of.Representor, of.RDMA
 }
 
 // backing is the PCI address behind a vDPA device.
-func (a *Attachment) backing() string {
+func (a *Network) backing() string {
 	info, err := devinfo.Parse(a.DeviceInfo)
 	if err != nil || info.VDPA == nil {
 		return ""
@@ -61,13 +61,13 @@ func (a *Attachment) backing() string {
 }
 
 // inOrder compares by namespace, pod and interface.
-func inOrder(a, b Attachment) int {
+func inOrder(a, b Network) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod),
 		cmp.Compare(a.Interface, b.Interface), cmp.Compare(a.Network, b.Network))
 }
 
 // sorted orders them in place.
-func sorted(list []Attachment) []Attachment {
+func sorted(list []Network) []Network {
 	slices.SortStableFunc(list, inOrder)
 	return list
 }
