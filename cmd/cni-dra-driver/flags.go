@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -111,11 +112,7 @@ func (o *options) check() error {
 	if o.carrierGrace < 0 {
 		bad("carrier-grace", o.carrierGrace, "must be 0 or more")
 	}
-	switch o.counters {
-	case "off", "auto", "force":
-	case "true", "false": // of the time when it was either
-		o.counters = map[string]string{"true": "auto", "false": "off"}[o.counters]
-	default:
+	if !slices.Contains([]string{"off", "auto", "force"}, o.counters) {
 		bad("counters", o.counters, "must be auto, force or off")
 	}
 	if !index.MatchString(o.nriIndex) {

@@ -75,9 +75,8 @@ func TestEachWrongFlagIsNamedWithItsValue(t *testing.T) {
 	}
 }
 
-// The flag was a boolean once.
 func TestCountersAreAutomaticUnlessForced(t *testing.T) {
-	for arg, want := range map[string]string{"--counters": "auto", "--counters=true": "auto", "--counters=false": "off", "--counters=force": "force", "--evict-lost": "off"} {
+	for arg, want := range map[string]string{"--counters": "auto", "--counters=force": "force", "--evict-lost": "off"} {
 		if got, err := parse(t, "--node-name=n1", arg); err != nil || got.counters != want {
 			t.Errorf("%s: %s, %v", arg, got.counters, err)
 		}

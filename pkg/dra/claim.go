@@ -60,7 +60,7 @@ type retry struct {
 
 // known is a claim with that record.
 func known(record *state.Claim) *claim {
-	c := &claim{key: record.Key(), record: record, pods: record.Consumers(), orphans: map[string]bool{}, late: map[int]retry{}}
+	c := &claim{key: record.Key(), record: record, pods: record.Pods, orphans: map[string]bool{}, late: map[int]retry{}}
 	c.ref.Namespace, c.ref.Name, c.ref.UID = record.Namespace, record.Name, record.UID
 	for _, at := range record.Attachments {
 		c.orphans[at.IfName] = at.Phase == state.Adding || at.Phase == state.Deleting

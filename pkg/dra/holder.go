@@ -116,7 +116,7 @@ func (a *Agent) isHeld(c *claim) bool {
 }
 
 func uidsOf(record *state.Claim) (uids []string) {
-	for _, pod := range record.Consumers() {
+	for _, pod := range record.Pods {
 		uids = append(uids, string(pod.UID))
 	}
 	return uids

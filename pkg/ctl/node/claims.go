@@ -88,7 +88,7 @@ func (n *Node) claimAttachment(c *state.Claim, at state.Attachment) Attachment {
 		Key:   journal.Key{Network: at.Network, ContainerID: at.Sandbox, IfName: at.IfName},
 		Claim: c.Namespace + "/" + c.Name, Netns: at.Netns, File: at.InfoFile, node: at.Node,
 	}
-	if pods := c.Consumers(); len(pods) == 1 {
+	if pods := c.Pods; len(pods) == 1 {
 		a.Pod = podName(pods[0].Namespace, pods[0].Name)
 	}
 	if c.Pod.Name != "" {

@@ -206,11 +206,3 @@ func (c *Claim) Clone() *Claim {
 	d.Pods, d.Attachments = slices.Clone(c.Pods), slices.Clone(c.Attachments)
 	return &d
 }
-
-// Consumers are the pods that the claim is reserved for.
-func (c *Claim) Consumers() []Pod {
-	if c.Pods == nil && c.Pod.UID != "" {
-		return []Pod{c.Pod}
-	}
-	return c.Pods
-}
