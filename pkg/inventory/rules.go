@@ -42,6 +42,7 @@ type Rule struct {
 	As           As                         `json:"as"`
 	AllowHostUse bool                       `json:"allowHostUse"` // of exclusive devices: also what has the host's addresses or routes
 	Attributes   map[string]json.RawMessage `json:"attributes"`   // strings, integers, booleans; a name without domain is in Domain
+	Publish      []string                   `json:"publish"`      // what a ResourceSlice has of the attributes in [Table], beside those that it always has; nil = all
 	ResourceName string                     `json:"resourceName"` // for Multus; of exclusive devices
 	Attachments  int64                      `json:"attachments"`  // capacity of a shared device; 0 = DefaultAttachments
 	Bandwidth    *resource.Quantity         `json:"bandwidth"`    // capacity of a shared device, bit/s
@@ -62,6 +63,7 @@ type rule struct {
 	Rule
 	selects    *cel.CompilationResult // nil = it has none
 	attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
+	published  []resourceapi.QualifiedName // nil = all
 }
 
 // ParseRules reads the key "devices" of a configuration in YAML or JSON, {devices: [...]}.
@@ -170,6 +172,9 @@ func newRule(raw json.RawMessage) (rule, error) {
 	if r.attributes, err = attributes(r.Attributes); err != nil {
 		return rule{}, err
 	}
+	if r.published, err = published(r.Publish); err != nil {
+		return rule{}, err
+	}
 	if r.Select != "" {
 		if r.selects, err = compile(r.Select); err != nil {
 			return rule{}, fmt.Errorf("select: %w", err)
@@ -236,6 +241,32 @@ func (r *rule) checkCapacity() error {
 		return fmt.Errorf("bandwidth: %s is not a whole number of bit/s above 0", r.Bandwidth)
 	}
 	return nil
+}
+
+// alwaysPublished are the attributes that the agent itself needs of what it has published.
+var alwaysPublished = []resourceapi.QualifiedName{AttrKind, AttrIfName, PCIBusID, AttrPFPCIBusID, AttrVFIndex}
+
+// published reads the names of attributes of [Table]; those of [Domain] may be without it.
+func published(names []string) (list []resourceapi.QualifiedName, err error) {
+	if names == nil {
+		return nil, nil
+	}
+	list = slices.Clone(alwaysPublished)
+	var known []string
+	for _, a := range Table() {
+		known = append(known, strings.TrimPrefix(string(a.Name), Domain+"/"))
+	}
+	for n, name := range names {
+		id := strings.TrimPrefix(name, Domain+"/")
+		if !slices.Contains(known, id) {
+			return nil, fmt.Errorf("publish[%d]: there is no attribute %q; did you mean %s?", n, name, config.Nearest(id, known))
+		}
+		if !strings.Contains(id, "/") {
+			id = Domain + "/" + id
+		}
+		list = append(list, resourceapi.QualifiedName(id))
+	}
+	return list, nil
 }
 
 // attributes reads those that a rule gives.

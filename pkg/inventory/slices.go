@@ -104,6 +104,9 @@ func Evict(list []Slice, key string) {
 // device is what is published of a device that is offered.
 func (c *Decision) device() resourceapi.Device {
 	d := resourceapi.Device{Name: c.Device.Name, Attributes: maps.Clone(c.Device.Attributes), ConsumesCounters: c.share.consumption()}
+	maps.DeleteFunc(d.Attributes, func(name resourceapi.QualifiedName, _ resourceapi.DeviceAttribute) bool {
+		return c.rule.published != nil && !slices.Contains(c.rule.published, name)
+	})
 	maps.Copy(d.Attributes, c.rule.attributes)
 	switch {
 	case c.unknown:

@@ -54,6 +54,7 @@ var wrongRules = []string{
 	"{drivers: [a], as: shared, attachments: many}", "{drivers: [a], as: shared, bandwidth: 25X}", "{drivers: [a], as: shared, bandwidth: 0.5}", "{drivers: [a], as: shared, allowHostUse: true}",
 	"{drivers: [a], as: shared, attributes: {a-b: 1}}", "{drivers: [a], as: shared, attributes: {A_/b: 1}}", "{drivers: [a], as: shared, attributes: {kind: x}}",
 	"{drivers: [a], as: shared, attributes: {resource.kubernetes.io/x: x}}", "{drivers: [a], as: shared, attributes: {x: 1, devinfo-cni.io/x: 1}}", "{drivers: [a], as: shared, attributes: {x: 1.5}}",
+	"{drivers: [a], as: shared, publish: [pfname]}", "{drivers: [a], as: shared, publish: all}",
 	"{drivers: [a], as: shared, attributes: {x: null}}", "{drivers: [a], as: shared, attributes: {x: " + long + "}}", "{drivers: [a], as: shared, attributes: {a: 1, b: 1, c: 1, d: 1, e: 1, f: 1, g: 1, h: 1, i: 1}}",
 }
 
