@@ -21,6 +21,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/custody/custodytest"
 	"devinfo-cni.io/pkg/dra/status"
 	"devinfo-cni.io/pkg/journal"
 )
@@ -55,7 +56,7 @@ func doomedAgent() {
 	dra.OnStep(agent, func(name string) {
 		if int(steps.Add(1)) == d.KillAt {
 			fmt.Println("killed after:", name)
-			check(syscall.Kill(os.Getpid(), syscall.SIGKILL))
+			check(custodytest.Open(d.Dir).Between(func() error { return syscall.Kill(os.Getpid(), syscall.SIGKILL) }))
 		}
 	})
 	ctx := context.Background()

@@ -166,8 +166,9 @@ func (w *world) place(i *iface, sys *sysfs.FS, k *Kernel) error {
 
 const vfio = "vfio-pci"
 
-// change calls f with the world, which is written if f succeeds. One is changed at a time.
-func (k *Kernel) change(f func(w *world) error) error {
+// Between calls f between two changes: a process that f kills has finished its system calls, as
+// any process has.
+func (k *Kernel) Between(f func() error) error {
 	lock, err := os.OpenFile(k.path("lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return err
@@ -176,18 +177,25 @@ func (k *Kernel) change(f func(w *world) error) error {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return err
 	}
-	data, err := os.ReadFile(k.path("world.json"))
-	if err != nil {
-		return err
-	}
-	w := new(world)
-	if err := json.Unmarshal(data, w); err != nil {
-		return err
-	}
-	if err := f(w); err != nil {
-		return err
-	}
-	return k.save(w)
+	return f()
+}
+
+// change calls f with the world, which is written if f succeeds. One is changed at a time.
+func (k *Kernel) change(f func(w *world) error) error {
+	return k.Between(func() error {
+		data, err := os.ReadFile(k.path("world.json"))
+		if err != nil {
+			return err
+		}
+		w := new(world)
+		if err := json.Unmarshal(data, w); err != nil {
+			return err
+		}
+		if err := f(w); err != nil {
+			return err
+		}
+		return k.save(w)
+	})
 }
 
 func (k *Kernel) save(w *world) error {
