@@ -79,7 +79,7 @@ func devicePlugin(t *testing.T, pools ...pool) {
 // copyToNode gives the path of a program on the node, which is copied once.
 func copyToNode(t *testing.T, program string) (path string) {
 	t.Helper()
-	path = "/var/tmp/" + filepath.Base(program)
+	path = "/run/" + filepath.Base(program)
 	data, err := os.ReadFile(program)
 	if err != nil {
 		t.Fatal(err)

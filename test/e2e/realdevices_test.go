@@ -40,6 +40,7 @@ func TestWithRealDevices(t *testing.T) {
 		"dra": map[string]any{"enabled": true, "devices": realRules(), "extraArgs": []string{"--counters"}},
 	})
 	ready(t, agentNamespace, system)
+	r.withMultus(t)
 	for _, s := range []struct {
 		name string
 		run  func(*testing.T, *realNode)
@@ -272,7 +273,7 @@ func vfByClaim(t *testing.T, r *realNode) {
 // its name: so it is gone when the runtime stops the sandbox.
 func vfOfDeadNamespace(t *testing.T, r *realNode) {
 	s := begin(t)
-	pod := podWith("a", s.template(requests(request("vf", s.classWhere(vfOn("blue"), opaque("net1", s.on("10.12.2.0/24", map[string]any{"type": "sriov", "vlan": 7})))))))
+	pod := podWith("a", s.template(requests(request("vf", s.classWhere(vfOn("blue"), opaque("net1", s.on("10.12.2.0/24", map[string]any{"type": "sriov", "vlan": 7, "trust": "on"})))))))
 	pod.Spec.RestartPolicy = "Never"
 	s.create(pod)
 	s.attached("a", "net0", "vf", "net1", "10.12.2.")

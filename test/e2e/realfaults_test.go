@@ -147,7 +147,6 @@ func everythingKilled(t *testing.T, r *realNode) {
 
 // machineReset takes the node's power away under pods, of a claim and of Multus.
 func machineReset(t *testing.T, r *realNode) {
-	r.withMultus(t)
 	s := begin(t)
 	s.sriovThenDevinfo(r, "net", netVF, "10.12.22.0/24")
 	s.create(withNetworks("multus", []string{netVF}, "net"))

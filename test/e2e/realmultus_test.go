@@ -20,7 +20,7 @@ const (
 
 const secondVF, vfioVF = "0000:01:10.2", "0000:01:10.6"
 
-// withMultus has Multus and the device plugin on the node for the time of a test.
+// withMultus has Multus and the device plugin on the node for the time of the test.
 func (r *realNode) withMultus(t *testing.T) {
 	t.Helper()
 	shell(t, "$E2E_CLUSTER multus")
@@ -45,7 +45,6 @@ func (s *space) sriovThenDevinfo(r *realNode, name, resource, subnet string) {
 
 // devicePluginsVFs has a pod with a VF as an interface, and one on vfio-pci.
 func devicePluginsVFs(t *testing.T, r *realNode) {
-	r.withMultus(t)
 	s := begin(t)
 	s.sriovThenDevinfo(r, "net", netVF, "10.12.10.0/24")
 	s.sriovThenDevinfo(r, "dpdk", dpdkVF, "")
@@ -69,7 +68,6 @@ func devicePluginsVFs(t *testing.T, r *realNode) {
 
 // contendedVF is a VF that a claim and a pod of Multus want, each of them when the other has it.
 func contendedVF(t *testing.T, r *realNode) {
-	r.withMultus(t)
 	s := begin(t)
 	s.nad(r.multus, "vf", claimedVF, map[string]any{"cniVersion": "1.0.0", "name": s.name + "-multus", "plugins": []map[string]any{{
 		"type": "devinfo", "capabilities": capability, "delegates": []map[string]any{
@@ -107,7 +105,6 @@ func contendedVF(t *testing.T, r *realNode) {
 
 // kubectlReal has a pod of a claim and one of Multus.
 func kubectlReal(t *testing.T, r *realNode) {
-	r.withMultus(t)
 	s := begin(t)
 	s.sriovThenDevinfo(r, "net", netVF, "10.12.13.0/24")
 	s.create(withNetworks("multus", []string{netVF}, "net"))
