@@ -212,7 +212,7 @@ vm-e2e: ## both agents on the node of a cluster, whose kubelet, runtime and devi
 vm-e2e: build peers
 	@$(GO_BUILD) -o $(BIN)/ ./test/e2e/pod-view
 	@cd test/deploy && $(GO_BUILD) -o $(BIN)/ tool
-	@go test -tags e2e,grpcnotrace -c -o $(BIN)/e2e.test ./test/e2e
+	@go test -tags e2e,grpcnotrace -ldflags '-s -w' -c -o $(BIN)/e2e.test ./test/e2e
 	@$(E2E_CLUSTER) up >/dev/null
 	@cd test/e2e && $(E2E_CLUSTER) run env -u KUBECONFIG go tool test2json -t -p devinfo-cni.io/test/e2e $(BIN)/e2e.test -test.v=test2json -test.timeout 1h -test.run '^TestWithRealDevices$$' | (cd $(CURDIR) && go run ./test/report)
 

@@ -40,11 +40,7 @@ func TestWithRealDevices(t *testing.T) {
 		"dra": map[string]any{"enabled": true, "devices": realRules(), "extraArgs": []string{"--counters"}},
 	})
 	ready(t, agentNamespace, system)
-	r.withMultus(t)
-	for _, s := range []struct {
-		name string
-		run  func(*testing.T, *realNode)
-	}{
+	r.runAll(t, []realScenario{
 		{"TheNodeOffersItsDevices", offersReal},
 		{"AVFComesBackAsItWas", vfByClaim},
 		{"AVFWhoseNamespaceIsGoneComesBackAsItWas", vfOfDeadNamespace},
@@ -52,13 +48,26 @@ func TestWithRealDevices(t *testing.T) {
 		{"AVDPADeviceOnVhost", vdpaByClaim},
 		{"TwoVFsOfOneRequest", twoVFs},
 		{"APFWhileItsVFsAreAskedFor", pfByClaim},
+		{"VFsGoUnderPods", vfsGo},
+		{"EverythingIsKilledUnderTwentyPods", everythingKilled},
+	})
+	// Multus gives a pod ten seconds to be seen: many at a time are too many where it is emulated.
+	r.withMultus(t)
+	r.runAll(t, []realScenario{
 		{"ADevicePluginsVFs", devicePluginsVFs},
 		{"AVFIsAClaimsOrMultus", contendedVF},
 		{"KubectlDevinfoShowsThem", kubectlReal},
-		{"VFsGoUnderPods", vfsGo},
-		{"EverythingIsKilledUnderTwentyPods", everythingKilled},
 		{"TheMachineIsResetUnderPods", machineReset},
-	} {
+	})
+}
+
+type realScenario struct {
+	name string
+	run  func(*testing.T, *realNode)
+}
+
+func (r *realNode) runAll(t *testing.T, scenarios []realScenario) {
+	for _, s := range scenarios {
 		if ok := t.Run(s.name, func(t *testing.T) { s.run(t, r) }); !ok {
 			r.explainBoth(t)
 		}
