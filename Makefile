@@ -24,7 +24,7 @@ REVISION := $(shell git rev-parse HEAD 2>/dev/null)
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help help-all build programs kubectl peers apiserver image push registry manifests release release-check demo test test-projects test-arm64 crash lint bench scale load soak fuzz hostile e2e vm-test install clean
+.PHONY: help help-all build programs kubectl peers apiserver image push registry manifests release release-check demo test test-projects test-arm64 crash lint bench scale load soak fuzz hostile e2e vm-test vm-e2e cluster-programs containerd install clean
 
 # The library is a module of its own, which ./... leaves out.
 PACKAGES := ./... devinfo-cni.io/devinfo/...
@@ -98,13 +98,28 @@ peers: ## cnitool and the reference plugins into bin/, for demo, test and bench
 
 # For another version than that of its go.mod the module's requirements are found anew.
 apiserver: ## kube-apiserver and etcd into bin/, for test; K8S_VERSION=1.37.1 chooses; about 10 minutes the first time
-	@mkdir -p $(BIN)
+apiserver: TO := $(BIN)
+apiserver: KUBERNETES := kube-apiserver
+cluster-programs: ## a control plane, kubelet, containerd and CNI plugins into bin/cluster, for vm-e2e; K8S_VERSION=1.37.1 chooses; about 25 minutes the first time
+cluster-programs: TO := $(BIN)/cluster
+cluster-programs: KUBERNETES := kube-apiserver kube-controller-manager kube-scheduler kubelet kubectl
+apiserver cluster-programs:
+	@mkdir -p $(TO)
 	cd test/apiserver/programs; export CGO_ENABLED=0 module=; \
 	if [ -n "$(K8S_VERSION)" ]; then module="-mod=mod -modfile=$(BIN)/apiserver.mod"; cp go.sum $(BIN)/apiserver.sum; \
 	sed -E '/indirect/{/etcd\/server|kubernetes v/!d}; s/v([01])\.36\.3/v\1.$(K8S_VERSION:1.%=%)/' go.mod >$(BIN)/apiserver.mod; fi; \
 	version=$$(go list $$module -m -f "{{.Version}}" k8s.io/kubernetes); \
-	go build $$module -trimpath -buildvcs=false -ldflags '-s -w' -o $(BIN)/etcd go.etcd.io/etcd/server/v3; \
-	go build $$module -trimpath -buildvcs=false -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$$version" -o $(BIN)/ k8s.io/kubernetes/cmd/kube-apiserver
+	go build $$module -trimpath -buildvcs=false -ldflags '-s -w' -o $(TO)/etcd go.etcd.io/etcd/server/v3; \
+	go build $$module -trimpath -buildvcs=false -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$$version" -o $(TO)/ $(KUBERNETES:%=k8s.io/kubernetes/cmd/%)
+
+cluster-programs: containerd
+containerd:
+	@mkdir -p $(BIN)/cluster
+	cd test/vm/containerd && go build -ldflags '-s -w' -tags no_btrfs,no_zfs,no_devmapper,no_tracing -o $(BIN)/cluster/ tool
+	cd test/peers && $(GO_BUILD) -o $(BIN)/cluster/ tool
+	cd test/peers/multus && $(GO_BUILD) -o $(BIN)/cluster/ tool
+	@$(GO_BUILD) -o $(BIN)/cluster/ ./test/vm/onnode
+	@$(GO_BUILD) -o $(BIN)/cluster/sriov ./test/vm/standin
 
 # All programs would take five times the time of these from an empty build cache.
 demo: ## the main job on this machine's network card, then other devices
@@ -141,7 +156,7 @@ lint: ## gofmt, vet, staticcheck, gosec, the modules; shellcheck and govulncheck
 	go vet -tags vm,e2e,grpcnotrace $(PACKAGES)
 	for module in $(MODULES) $(PROJECTS); do (cd $$module && go vet ./...); done
 	go tool -modfile=test/lint/go.mod staticcheck -tags vm,e2e,grpcnotrace $(PACKAGES)
-	@if command -v shellcheck >/dev/null; then shellcheck -S warning .ci/run deploy/pack/check test/arm64 test/vm/vm test/vm/image test/vm/guest-init test/vm/test; \
+	@if command -v shellcheck >/dev/null; then shellcheck -S warning .ci/run deploy/pack/check test/arm64 test/vm/vm test/vm/image test/vm/guest-init test/vm/test test/vm/cluster test/vm/node; \
 	else echo "shellcheck is not installed: the shell scripts are not looked at"; fi
 	go tool -modfile=test/lint/go.mod gosec -quiet -exclude=$(GOSEC_NOT) -exclude-dir=test -exclude-dir=deploy/pack -exclude-dir=pkg/link/linktest ./...
 	@go list -deps -f '{{with .Module}}{{if and .Version (not .Replace)}}{{.Path}} {{.Version}}{{end}}{{end}}' ./cmd/... | sort -u | diff <(grep -v '^#' test/lint/modules.txt) - || \
@@ -189,6 +204,17 @@ e2e: build peers ## the driver, and devinfo with Multus, in the cluster of KUBEC
 
 vm-test: ## the tests that need real SR-IOV, vDPA and switchdev, in QEMU
 	test/vm/test
+
+# The API server and what is below it are elsewhere than in the network of who calls make.
+vm-e2e: export E2E_CLUSTER := $(CURDIR)/test/vm/cluster
+vm-e2e: export E2E_PATIENCE := 10
+vm-e2e: ## both agents on the node of a cluster, whose kubelet, runtime and devices are in QEMU; needs make cluster-programs: test/vm/README.md
+vm-e2e: build peers
+	@$(GO_BUILD) -o $(BIN)/ ./test/e2e/pod-view
+	@cd test/deploy && $(GO_BUILD) -o $(BIN)/ tool
+	@go test -tags e2e,grpcnotrace -ldflags '-s -w' -c -o $(BIN)/e2e.test ./test/e2e
+	@$(E2E_CLUSTER) up >/dev/null
+	@cd test/e2e && $(E2E_CLUSTER) run env -u KUBECONFIG go tool test2json -t -p devinfo-cni.io/test/e2e $(BIN)/e2e.test -test.v=test2json -test.timeout 1h -test.run '^TestWithRealDevices$$' | (cd $(CURDIR) && go run ./test/report)
 
 install: build ## the plugin into $(DESTDIR)/opt/cni/bin
 	@mkdir -p $(DESTDIR)$(CNI_BIN)

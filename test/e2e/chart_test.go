@@ -27,7 +27,7 @@ func TestWithTheChart(t *testing.T) {
 	userspace(t)
 	onNode(t, slices.Concat([]string{"rm", "-f", "/var/lib/cni/devinfo/refusals"}, agentFiles(), gateFiles)...) // of earlier tests
 	before, node := objectsOfOurs(t), listing(t)
-	a := installChart(t)
+	a := installChart(t, nil)
 	for _, s := range []struct {
 		name string
 		run  func(*testing.T, *multus, *nodeAgent)
@@ -83,7 +83,8 @@ all=$(kubectl get "$kinds" -A -o name --show-kind)
 grep -E 'devinfo|cni-dra|`+driver+`' <<<"$all" | sort || true`))
 }
 
-func installChart(t *testing.T) *nodeAgent {
+// installChart installs it as is documented, with values in addition.
+func installChart(t *testing.T, values map[string]any) *nodeAgent {
 	t.Helper()
 	a := &nodeAgent{endpoint: "http://" + address(onlyNode(t)) + ":9810"}
 	t.Cleanup(func() {
@@ -93,7 +94,7 @@ func installChart(t *testing.T) *nodeAgent {
 	})
 	shell(t, "$E2E_CLUSTER image devinfo-agent bin/devinfo-agent bin/devinfo bin/devinfoctl")
 	shell(t, "$E2E_CLUSTER image cni-dra-driver bin/cni-dra-driver bin/cni-dra-gate bin/devinfo bin/devinfoctl")
-	helm(t, installation(t, `(?s)\n(helm install .*?[^\\])\n`))
+	helm(t, installation(t, `(?s)\n(helm install .*?[^\\])\n`)+" -f "+valuesFile(t, values))
 	ready(t, agentNamespace, agentName)
 	if out := onNode(t, "/opt/cni/bin/devinfo", "--version"); !strings.Contains(out, "devinfo") {
 		t.Errorf("the plugin on the node says %s", out)
@@ -104,16 +105,21 @@ func installChart(t *testing.T) *nodeAgent {
 // upgrade changes some of the release's values.
 func (a *nodeAgent) upgrade(t *testing.T, values map[string]any) {
 	t.Helper()
+	helm(t, "helm upgrade devinfo deploy/charts/devinfo --namespace devinfo --reuse-values -f "+valuesFile(t, values))
+	ready(t, agentNamespace, agentName)
+}
+
+func valuesFile(t *testing.T, values map[string]any) (path string) {
+	t.Helper()
 	text, err := json.Marshal(values)
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(t.TempDir(), "values.yaml")
+	path = filepath.Join(t.TempDir(), "values.yaml")
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	helm(t, "helm upgrade devinfo deploy/charts/devinfo --namespace devinfo --reuse-values -f "+path)
-	ready(t, agentNamespace, agentName)
+	return path
 }
 
 func upgraded(t *testing.T, m *multus, a *nodeAgent) {

@@ -46,6 +46,9 @@ func devicePlugin(t *testing.T, pools ...pool) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, err := tryOnNode("", "test", "-x", self); err != nil { // the node has a file system of its own
+		self = copyToNode(t, self)
+	}
 	cmd := exec.Command(cluster.node[0], slices.Concat(cluster.node[1:], []string{self})...)
 	cmd.Env = append(os.Environ(), poolsVariable+"="+string(settings))
 	cmd.Stderr = os.Stderr
@@ -71,6 +74,23 @@ func devicePlugin(t *testing.T, pools ...pool) {
 		}
 		return err
 	})
+}
+
+// copyToNode gives the path of a program on the node, which is copied once.
+func copyToNode(t *testing.T, program string) (path string) {
+	t.Helper()
+	path = "/run/" + filepath.Base(program)
+	data, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if size, err := tryOnNode("", "stat", "-c", "%s", path); err == nil && size == fmt.Sprint(len(data)) {
+		return path
+	}
+	if out, err := tryOnNode(string(data), "sh", "-c", "cat>"+path+"&&chmod 755 "+path); err != nil {
+		t.Fatal(err, out)
+	}
+	return path
 }
 
 // servePools is the device plugin. It ends with the program.

@@ -29,13 +29,16 @@
 //	    applications, vswitch, kubectldevinfo, fiftypods
 //	TestWithTheChart                      both agents, by Helm
 //	    chart, fleet
+//	TestWithRealDevices                   both agents, by Helm, on the machine of test/vm: make vm-e2e
+//	    realdevices; realmultus, realfaults
 //	TestInTheDefaultNetwork               devinfo in the network of all pods
 //	    defaultnetwork
 //
 // The rest is for all of them: node (commands on the node), objects (what is made in the
-// cluster), documented (commands of the documentation). With E2E_MEASURE=1
-// TestInTheDefaultNetwork makes more sandboxes, and fails if they take more than 1.05 times as
-// long as without devinfo, on a machine that does nothing else.
+// cluster), documented (commands of the documentation). E2E_PATIENCE multiplies how long the tests
+// wait, for a node that is emulated. With E2E_MEASURE=1 TestInTheDefaultNetwork makes more
+// sandboxes, and fails if they take more than 1.05 times as long as without devinfo, on a machine
+// that does nothing else.
 //
 // The cluster stays up for the next run; its own verb, down, ends it. It inherits the
 // environment of the tests, such as RUNTIME=crio.

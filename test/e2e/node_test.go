@@ -5,8 +5,10 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -91,9 +93,18 @@ func killOnNode(t *testing.T, program string) {
 	})
 }
 
-// eventually repeats f until it succeeds.
+// patience is by how much a node may be slower than a machine of its own: E2E_PATIENCE.
+var patience = func() int {
+	if n, err := strconv.Atoi(os.Getenv("E2E_PATIENCE")); err == nil && n > 0 {
+		return n
+	}
+	return 1
+}()
+
+// eventually repeats f until it succeeds, or the limit is past, times patience.
 func eventually(t *testing.T, limit time.Duration, f func() error) {
 	t.Helper()
+	limit *= time.Duration(patience)
 	for end := time.Now().Add(limit); ; time.Sleep(200 * time.Millisecond) {
 		err := f()
 		if err == nil {

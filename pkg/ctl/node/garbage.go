@@ -53,7 +53,11 @@ func (n *Node) Garbage() (*Garbage, error) {
 			g.Skipped = append(g.Skipped, o)
 		}
 	}
-	g.Unowned, err = n.Unowned(list)
+	claimed, err := n.claimed()
+	if err != nil {
+		return nil, err
+	}
+	g.Unowned, err = n.Unowned(append(list, claimed...))
 	return g, err
 }
 
@@ -82,6 +86,9 @@ func (n *Node) Unowned(list []Attachment) (paths []string, err error) {
 	}
 	owned := map[string]bool{}
 	for _, a := range list {
+		if a.entry == nil && a.File != "" { // the driver wrote it, for a claim
+			owned[filepath.Base(a.File)] = true
+		}
 		if e := a.entry; e != nil && e.File != "" && e.OfBoot(n.BootID) {
 			owned[e.File] = owned[e.File] || n.journal.Holds(a.Key, journal.OfFile, e.File)
 		}

@@ -1,0 +1,396 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+)
+
+// TestWithRealDevices has both agents, as Helm's chart installs them, on the machine of test/vm,
+// whose README.md says which devices it has.
+func TestWithRealDevices(t *testing.T) {
+	if cluster.kit == "" {
+		t.Skip("only in the cluster that test/vm/cluster makes")
+	}
+	if _, err := tryOnNode("", "test", "-e", "/sys/bus/pci/devices/"+blueVF); err != nil {
+		t.Skip("the node has no VFs of igb: make vm-e2e")
+	}
+	r := &realNode{boot: functions(t), multus: &multus{}}
+	plugin, err := os.ReadFile(filepath.Join(root, "bin/cluster/sriov"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	program(t, "sriov", string(plugin))
+	r.nodeAgent = installChart(t, map[string]any{
+		"agent": map[string]any{"doctor": true, "settings": map[string]any{"default.json": map[string]any{
+			"injectNodes": true, "cdiDevices": []string{bluePF, redPF, virtioPF},
+		}}},
+		"dra": map[string]any{"enabled": true, "devices": realRules(), "extraArgs": []string{"--counters"}},
+	})
+	ready(t, agentNamespace, system)
+	r.runAll(t, []realScenario{
+		{"TheNodeOffersItsDevices", offersReal},
+		{"AVFComesBackAsItWas", vfByClaim},
+		{"AVFWhoseNamespaceIsGoneComesBackAsItWas", vfOfDeadNamespace},
+		{"AVFOnVFIOByClass", vfioByClass},
+		{"AVDPADeviceOnVhost", vdpaByClaim},
+		{"TwoVFsOfOneRequest", twoVFs},
+		{"APFWhileItsVFsAreAskedFor", pfByClaim},
+		{"VFsGoUnderPods", vfsGo},
+		{"EverythingIsKilledUnderTwentyPods", everythingKilled},
+	})
+	// Multus gives a pod ten seconds to be seen: many at a time are too many where it is emulated.
+	r.withMultus(t)
+	r.runAll(t, []realScenario{
+		{"ADevicePluginsVFs", devicePluginsVFs},
+		{"AVFIsAClaimsOrMultus", contendedVF},
+		{"KubectlDevinfoShowsThem", kubectlReal},
+		{"TheMachineIsResetUnderPods", machineReset},
+	})
+}
+
+type realScenario struct {
+	name string
+	run  func(*testing.T, *realNode)
+}
+
+func (r *realNode) runAll(t *testing.T, scenarios []realScenario) {
+	for _, s := range scenarios {
+		if ok := t.Run(s.name, func(t *testing.T) { s.run(t, r) }); !ok {
+			r.explainBoth(t)
+		}
+	}
+}
+
+// realNode is the machine with both agents.
+type realNode struct {
+	*nodeAgent
+	*multus
+	boot string // functions, as they were to begin with
+}
+
+// The PFs of the machine. Three of the first one's VFs are on igbvf, and the fourth on vfio-pci.
+const (
+	bluePF, blueVF = "0000:01:00.0", "0000:01:10.0"
+	redPF, redVF   = "0000:41:00.0", "0000:41:10.0"
+	virtioPF       = "0000:02:00.0"
+)
+
+func realRules() []map[string]any {
+	return []map[string]any{
+		{"ifNames": []string{"enp65s0"}, "as": "exclusive"},
+		{"pfNames": []string{"enp1s0"}, "as": "exclusive", "attributes": map[string]any{"physicalNetwork": "blue"}},
+		{"pfNames": []string{"enp65s0"}, "as": "exclusive", "attributes": map[string]any{"physicalNetwork": "red"}},
+		{"select": `device.attributes["devinfo-cni.io"].?vdpaDriver.orValue("") == "vhost"`, "as": "exclusive", "resourceName": "example.com/vdpa"},
+	}
+}
+
+// explainBoth logs the ends of the agents' logs.
+func (r *realNode) explainBoth(t *testing.T) {
+	for _, name := range []string{agentName, system} {
+		out, _ := exec.Command("bash", "-c", "kubectl --kubeconfig "+cluster.kubeconfig+" logs --tail 30 -n "+agentNamespace+" daemonset/"+name).CombinedOutput()
+		t.Logf("%s:\n%s", name, out)
+	}
+}
+
+// functions is what VFs are like on the node, for people: of each its driver, its interface and what its PF
+// has set.
+func functions(t *testing.T) string {
+	t.Helper()
+	out, err := tryOnNode(`
+for vf in /sys/bus/pci/devices/*/physfn; do
+  vf=${vf%/physfn}
+  echo "${vf##*/}: driver $(basename "$(readlink "$vf/driver")"), override $(cat "$vf/driver_override")"
+  for net in "$vf"/net/* "$vf"/virtio*/net/*; do
+    [ ! -e "$net" ] || echo "  ${net##*/}: address $(cat "$net/address"), mtu $(cat "$net/mtu")"
+  done
+done
+for pf in enp1s0 enp65s0; do
+  echo "$pf:"
+  ip link show dev "$pf" | grep '^ *vf '
+done
+`, "sh")
+	if err != nil {
+		t.Fatal(err, out)
+	}
+	return out
+}
+
+// macs are those of VFs that are made anew, which get others.
+var macs = regexp.MustCompile(`([0-9a-f]{2}:){5}[0-9a-f]{2}`)
+
+// asAtBoot waits until nothing is left of any pod, and the VFs are what they were; remade = but
+// for their MACs.
+func (r *realNode) asAtBoot(t *testing.T, remade bool) {
+	t.Helper()
+	clean(t)
+	eventually(t, limit, func() error {
+		want, is := r.boot, functions(t)
+		if remade {
+			want, is = macs.ReplaceAllString(want, "MAC"), macs.ReplaceAllString(is, "MAC")
+		}
+		if diff := cmp.Diff(want, is); diff != "" {
+			return fmt.Errorf("functions (- is at boot):\n%s", diff)
+		}
+		return nil
+	})
+	if remade {
+		r.boot = functions(t)
+	}
+}
+
+// on is a network of plugins, the first of which gets addresses.
+func (s *space) on(subnet string, plugins ...map[string]any) map[string]any {
+	plugins[0]["ipam"] = map[string]any{"type": "host-local", "subnet": subnet}
+	return map[string]any{"cniVersion": "1.0.0", "name": s.name + "-vf", "plugins": plugins}
+}
+
+// vfOn selects the VFs on igbvf of a network.
+func vfOn(network string) string {
+	return ours("physicalNetwork", network) + ` && ` + ours("kind", "vf") + ` && ` + ours("driver", "igbvf")
+}
+
+// exactly selects one function.
+func exactly(address string) string {
+	return fmt.Sprintf(`device.attributes["resource.kubernetes.io"].?pciBusID.orValue("") == %q && %s`, address, `!("vdpaDriver" in device.attributes["devinfo-cni.io"])`)
+}
+
+// inNetns runs a command in the network namespace of a pod's request.
+func (s *space) inNetns(pod, request string, command ...string) string {
+	s.Helper()
+	return onNode(s.T, slices.Concat([]string{"nsenter", "--net=" + s.netns(pod, request)}, command)...)
+}
+
+// netns is the path of a pod's network namespace, as the status of its claim has it.
+func (s *space) netns(pod, request string) (path string) {
+	s.Helper()
+	eventually(s.T, limit, func() error {
+		for _, claim := range s.claims(pod) {
+			d, err := deviceOf(claim, request)
+			if err != nil || d.Data == nil {
+				continue
+			}
+			var result struct{ Interfaces []struct{ Sandbox string } }
+			if err := json.Unmarshal(d.Data.Raw, &result); err == nil && len(result.Interfaces) > 0 {
+				path = result.Interfaces[0].Sandbox
+				return nil
+			}
+		}
+		return fmt.Errorf("no claim of %s says where request %s is", pod, request)
+	})
+	return path
+}
+
+func offersReal(t *testing.T, _ *realNode) {
+	want := []string{"cni", "pci-0000-01-10-0", "pci-0000-01-10-2", "pci-0000-01-10-4", "pci-0000-01-10-6",
+		"pci-0000-41-00-0", "pci-0000-41-10-0", "pci-0000-41-10-2", "vdpa-vpvdpa0"}
+	devices(t, func(have map[string]resourceapi.Device) error {
+		var names []string
+		for name, d := range have {
+			names = append(names, name)
+			if len(d.Taints) > 0 {
+				return fmt.Errorf("%s has the taints %+v", name, d.Taints)
+			}
+		}
+		slices.Sort(names)
+		if diff := cmp.Diff(want, names); diff != "" {
+			return errors.New(diff)
+		}
+		return nil
+	})
+}
+
+// frames are those that a PF has received.
+func frames(t *testing.T, pf string) (n int) {
+	t.Helper()
+	if _, err := fmt.Sscan(onNode(t, "cat", "/sys/class/net/"+pf+"/statistics/rx_packets"), &n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// sends has a pod ask for an address, which its PF hears too: frames for all leave the VF by
+// the card's own switch.
+func (s *space) sends(pod, request, pf string) {
+	s.Helper()
+	before := frames(s.T, pf)
+	eventually(s.T, limit, func() error {
+		_, _ = tryOnNode("", "nsenter", "--net="+s.netns(pod, request), "arping", "-c", "5", "-w", "5", "-I", "net1", "10.12.255.254")
+		if now := frames(s.T, pf); now < before+5 {
+			return fmt.Errorf("%s has received %d frames, and before %d", pf, now, before)
+		}
+		return nil
+	})
+}
+
+// spoils changes what a pod can change of its VF.
+func (s *space) spoils(pod, request string) {
+	s.Helper()
+	for _, change := range []string{"down", "address 02:00:00:00:00:66", "mtu 1400", "up"} {
+		s.inNetns(pod, request, append(strings.Fields("ip link set net1"), strings.Fields(change)...)...)
+	}
+}
+
+// pciText is the device-info file of a VF.
+func pciText(vf, pf string) []byte {
+	return []byte(fmt.Sprintf(`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": %q, "pf-pci-address": %q}}`, vf, pf))
+}
+
+// vfByClaim has real host-device, and what stands in for sriov-cni, which has the PF set all that igb
+// can.
+func vfByClaim(t *testing.T, r *realNode) {
+	for _, test := range []struct {
+		name   string
+		plugin map[string]any
+		set    string // by the PF
+	}{
+		{"HostDevice", map[string]any{"type": "host-device"}, ""},
+		{"SRIOV", map[string]any{"type": "sriov", "vlan": 7, "vlanQoS": 3, "mac": "02:00:00:00:00:77", "spoofchk": "off", "trust": "on", "min_tx_rate": 0, "max_tx_rate": 100},
+			"02:00:00:00:00:77 brd ff:ff:ff:ff:ff:ff, vlan 7, qos 3, tx rate 100 (Mbps), max_tx_rate 100Mbps, spoof checking off, link-state auto, trust on"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := begin(t)
+			s.pod("a", s.template(requests(request("vf", s.classWhere(vfOn("blue"), opaque("net1", s.on("10.12.1.0/24", test.plugin)))))))
+			s.attached("a", "net0", "vf", "net1", "10.12.1.")
+			s.tells(s.running("a"), "net1", pciText(s.vfOf("a"), bluePF))
+			if is := functions(t); test.set != "" && !strings.Contains(is, test.set) {
+				t.Errorf("no VF is set to %s:\n%s", test.set, is)
+			}
+			if test.set == "" { // a VLAN keeps its frames from the PF
+				s.sends("a", "vf", "enp1s0")
+			}
+			s.spoils("a", "vf")
+			s.delete("a")
+			r.asAtBoot(t, false)
+		})
+	}
+}
+
+// vfOfDeadNamespace kills the processes of a pod with its sandbox, after its namespace has lost
+// its name: so it is gone when the runtime stops the sandbox.
+func vfOfDeadNamespace(t *testing.T, r *realNode) {
+	s := begin(t)
+	pod := podWith("a", s.template(requests(request("vf", s.classWhere(vfOn("blue"), opaque("net1", s.on("10.12.2.0/24", map[string]any{"type": "sriov", "vlan": 7, "trust": "on"})))))))
+	pod.Spec.RestartPolicy = "Never"
+	s.create(pod)
+	s.attached("a", "net0", "vf", "net1", "10.12.2.")
+	s.spoils("a", "vf")
+	out, err := tryOnNode(`
+path=`+s.netns("a", "vf")+`
+of=$(stat -Lc %i "$path")
+umount -l "$path"
+rm "$path"
+for process in /proc/[0-9]*; do
+  if [ "$(stat -Lc %i "$process/ns/net" 2>/dev/null)" = "$of" ]; then kill -KILL "${process#/proc/}"; fi
+done
+`, "sh")
+	if err != nil {
+		t.Fatal(err, out)
+	}
+	s.delete("a")
+	r.asAtBoot(t, false)
+}
+
+// withDriverOf is a CNIConfig whose device gets another driver.
+func withDriverOf(driver string, c resourceapi.DeviceConfiguration) resourceapi.DeviceConfiguration {
+	var parameters map[string]any
+	if err := json.Unmarshal(c.Opaque.Parameters.Raw, &parameters); err != nil {
+		panic(err) // of the tests
+	}
+	parameters["driver"] = driver
+	raw, err := json.Marshal(parameters)
+	if err != nil {
+		panic(err)
+	}
+	c.Opaque.Parameters.Raw = raw
+	return c
+}
+
+func vfioByClass(t *testing.T, r *realNode) {
+	s := begin(t)
+	config := withDriverOf("vfio-pci", opaque("net1", map[string]any{"cniVersion": "1.0.0", "name": s.name + "-dpdk", "plugins": []map[string]any{{"type": "sriov", "vlan": 7}}}))
+	s.pod("a", s.template(requests(request("vf", s.classWhere(vfOn("red"), config)))))
+	v := s.running("a")
+	vf := s.vfOf("a")
+	s.tells(v, "net1", pciText(vf, redPF))
+	group := filepath.Base(onNode(t, "readlink", "/sys/bus/pci/devices/"+vf+"/iommu_group"))
+	if driver := onNode(t, "readlink", "/sys/bus/pci/devices/"+vf+"/driver"); filepath.Base(driver) != "vfio-pci" {
+		t.Errorf("the driver of %s is %s", vf, driver)
+	}
+	s.sees(v, "/dev/vfio/"+group, "/dev/vfio/vfio")
+	s.delete("a")
+	r.asAtBoot(t, false)
+}
+
+// sees compares the paths of a container's nodes.
+func (s *space) sees(v *view, want ...string) {
+	s.Helper()
+	var paths []string
+	for _, node := range v.Nodes {
+		path, _, _ := strings.Cut(node, " ")
+		paths = append(paths, path)
+	}
+	if diff := cmp.Diff(want, paths); diff != "" {
+		s.Errorf("nodes of the container (- is wanted):\n%s", diff)
+	}
+}
+
+func vdpaByClaim(t *testing.T, r *realNode) {
+	s := begin(t)
+	s.pod("a", s.template(requests(request("vdpa", s.classWhere(ours("vdpaDriver", "vhost")+` && device.attributes["devinfo-cni.io"].?pfName.orValue("") == "enp2s0"`)))))
+	v := s.running("a")
+	node, err := tryOnNode("basename /sys/bus/vdpa/devices/vpvdpa0/vhost-vdpa-*", "sh")
+	if err != nil {
+		t.Fatal(err, node)
+	}
+	s.sees(v, "/dev/"+node)
+	s.delete("a")
+	r.asAtBoot(t, false)
+}
+
+func twoVFs(t *testing.T, r *realNode) {
+	s := begin(t)
+	two := request("vf", s.classWhere(vfOn("blue"), opaque("net{index}", s.on("10.12.3.0/24", map[string]any{"type": "host-device"}))))
+	two.Exactly.Count = 2
+	s.pod("a", s.template(requests(two)))
+	v := s.running("a")
+	for _, name := range []string{"net0", "net1"} {
+		if v.interfaceIn(name, "10.12.3.") == nil {
+			t.Errorf("%s has no address 10.12.3...: %+v", name, v.Interfaces)
+		}
+	}
+	s.delete("a")
+	r.asAtBoot(t, false)
+}
+
+// pfByClaim has a VF, then its PF, then a VF again.
+func pfByClaim(t *testing.T, r *realNode) {
+	s := begin(t)
+	vf := s.template(requests(request("vf", s.classWhere(vfOn("red"), opaque("net1", s.on("10.12.4.0/24", map[string]any{"type": "host-device"}))))))
+	pf := s.template(requests(request("pf", s.classWhere(exactly(redPF), opaque("net1", s.on("10.12.5.0/24", map[string]any{"type": "host-device"}))))))
+	s.pod("vf", vf)
+	s.attached("vf", "net0", "vf", "net1", "10.12.4.")
+	s.pod("pf", pf)
+	s.waits("pf")
+	s.delete("vf")
+	s.attached("pf", "net0", "pf", "net1", "10.12.5.")
+	s.pod("vf-again", vf)
+	s.waits("vf-again")
+	s.delete("pf")
+	onNode(t, "ip", "link", "set", "enp65s0", "up")
+	s.attached("vf-again", "net0", "vf", "net1", "10.12.4.")
+	s.delete("vf-again")
+	r.asAtBoot(t, false)
+}

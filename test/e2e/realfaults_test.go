@@ -1,0 +1,184 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// remakes brings the second card back, and has it make its VFs anew, with the interfaces' names of boot.
+func (r *realNode) remakes(t *testing.T) {
+	t.Helper()
+	out, err := tryOnNode(`set -eu
+pf=/sys/bus/pci/devices/`+redPF+`
+named() {
+  net=
+  while [ -z "$net" ]; do
+    for path in /sys/bus/pci/devices/$1/net/*; do [ ! -e "$path" ] || net=${path##*/}; done
+    sleep 0.1
+  done
+  [ "$net" = "$2" ] || ip link set "$net" name "$2"
+}
+[ -e $pf ] || echo 1 >/sys/bus/pci/rescan
+named `+redPF+` enp65s0
+ip link set enp65s0 up
+[ "$(cat $pf/sriov_numvfs)" = 2 ] || echo 2 >$pf/sriov_numvfs
+named 0000:41:10.0 enp65s0v0
+named 0000:41:10.2 enp65s0v1
+`, "sh")
+	if err != nil {
+		t.Fatal(err, out)
+	}
+}
+
+// vfsGo takes a VF from its pod, by sriov_numvfs and by unplugging the card.
+func vfsGo(t *testing.T, r *realNode) {
+	for _, test := range []struct{ name, command string }{
+		{"ByNumVFs", "echo 0 >/sys/bus/pci/devices/" + redPF + "/sriov_numvfs"},
+		{"Unplugged", "echo 1 >/sys/bus/pci/devices/" + redPF + "/remove"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Cleanup(func() { r.remakes(t) }) // after the pod, which has a VF if the test fails
+			s := begin(t)
+			s.pod("a", s.template(requests(request("vf", s.classWhere(exactly(redVF), opaque("net1", s.on("10.12.20.0/24", map[string]any{"type": "sriov"})))))))
+			s.attached("a", "net0", "vf", "net1", "10.12.20.")
+			s.health("a", corev1.ResourceHealthStatusHealthy)
+			onNode(t, "sh", "-c", test.command)
+			s.health("a", corev1.ResourceHealthStatusUnhealthy)
+			devices(t, func(have map[string]resourceapi.Device) error {
+				if d := have["pci-0000-41-10-0"]; len(d.Taints) != 1 || d.Taints[0].Key != "devinfo-cni.io/gone" {
+					return fmt.Errorf("a VF that is gone has the taints %+v", d.Taints)
+				}
+				return nil
+			})
+			s.delete("a")
+			r.remakes(t)
+			r.asAtBoot(t, true)
+			offersReal(t, r)
+		})
+	}
+	r.healthy(t)
+}
+
+// health waits for what the status of a pod says of its device.
+func (s *space) health(pod string, want corev1.ResourceHealthStatus) {
+	s.Helper()
+	eventually(s.T, limit, func() error {
+		p, err := cluster.client.CoreV1().Pods(s.name).Get(s.ctx, pod, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for _, c := range p.Status.ContainerStatuses {
+			for _, status := range c.AllocatedResourcesStatus {
+				for _, d := range status.Resources {
+					if d.Health == want {
+						return nil
+					}
+				}
+			}
+		}
+		return fmt.Errorf("the status of pod %s has no device that is %s: %+v", pod, want, p.Status.ContainerStatuses)
+	})
+}
+
+// everythingKilled has twenty pods for five VFs. Whoever runs is deleted, so that the next one has
+// its VF, while kubelet, runtime and agents are killed.
+func everythingKilled(t *testing.T, r *realNode) {
+	const pods = 20
+	s := begin(t)
+	var templates []string
+	for _, network := range []string{"blue", "red"} {
+		templates = append(templates, s.template(requests(request("vf", s.classWhere(vfOn(network), opaque("net1", s.on("10.12.21.0/24", map[string]any{"type": "sriov", "vlan": 7})))))))
+	}
+	for n := range pods {
+		s.pod(fmt.Sprint("pod-", n), templates[n*2/pods])
+	}
+	victims := []string{"kubelet", "containerd", "devinfo-agent", "cni-dra-driver"}
+	ran := map[string]bool{}
+	var killed []string
+	last := time.Now()
+	eventually(t, 10*time.Minute, func() error {
+		list, err := cluster.client.CoreV1().Pods(s.name).List(s.ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, p := range list.Items {
+			if p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil && !ran[p.Name] {
+				ran[p.Name] = true
+				if err := cluster.client.CoreV1().Pods(s.name).Delete(s.ctx, p.Name, metav1.DeleteOptions{}); err != nil {
+					return err
+				}
+			}
+		}
+		if ready := len(ran)*len(victims)/pods >= len(killed)/2; len(list.Items) > 0 && ready && time.Since(last) > time.Second {
+			victim := victims[rand.IntN(len(victims))]
+			if len(killed) < len(victims) {
+				victim = victims[len(killed)] // each of them at least once
+			}
+			if _, err := tryOnNode("", "sh", "-c", "kill -KILL $(pidof "+victim+")"); err == nil { // else it is not back yet
+				killed = append(killed, victim)
+			}
+			last = time.Now()
+		}
+		if len(list.Items) > 0 {
+			return fmt.Errorf("%d of %d pods have run, %d are not gone", len(ran), pods, len(list.Items))
+		}
+		return nil
+	})
+	t.Logf("%d pods have run; killed: %v", len(ran), killed)
+	if len(ran) != pods {
+		t.Errorf("%d pods of %d have run", len(ran), pods)
+	}
+	if len(killed) < len(victims) {
+		t.Errorf("only %v were killed", killed)
+	}
+	ready(t, agentNamespace, system)
+	ready(t, agentNamespace, agentName)
+	r.asAtBoot(t, false)
+	r.healthy(t)
+}
+
+// machineReset takes the node's power away under pods, of a claim and of Multus.
+func machineReset(t *testing.T, r *realNode) {
+	s := begin(t)
+	s.sriovThenDevinfo(r, "net", netVF, "10.12.22.0/24")
+	s.create(withNetworks("multus", []string{netVF}, "net"))
+	s.pod("claim", s.template(requests(request("vf", s.classWhere(exactly(blueVF), opaque("net1", s.on("10.12.23.0/24", map[string]any{"type": "sriov", "vlan": 7})))))))
+	s.running("multus")
+	s.attached("claim", "net0", "vf", "net1", "10.12.23.")
+	boot := onlyNode(t).Status.NodeInfo.BootID
+	shell(t, "$E2E_CLUSTER reset")
+	eventually(t, 3*time.Minute, func() error {
+		node, err := cluster.client.CoreV1().Nodes().Get(t.Context(), "vm", metav1.GetOptions{})
+		if err == nil && node.Status.NodeInfo.BootID == boot {
+			err = errors.New("the node has not booted again")
+		}
+		return err
+	})
+	ready(t, agentNamespace, system)
+	ready(t, agentNamespace, agentName)
+	restarted := func(pod string) {
+		t.Helper()
+		eventually(t, limit, func() error {
+			p, err := cluster.client.CoreV1().Pods(s.name).Get(s.ctx, pod, metav1.GetOptions{})
+			if err == nil && (len(p.Status.ContainerStatuses) == 0 || p.Status.ContainerStatuses[0].RestartCount == 0 || p.Status.ContainerStatuses[0].State.Running == nil) {
+				err = fmt.Errorf("pod %s does not run again: %+v", pod, p.Status.ContainerStatuses)
+			}
+			return err
+		})
+	}
+	restarted("claim")
+	s.attached("claim", "net0", "vf", "net1", "10.12.23.")
+	s.delete("claim")
+	s.delete("multus")
+	r.asAtBoot(t, true)
+	r.healthy(t)
+}
