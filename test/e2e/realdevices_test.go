@@ -57,7 +57,6 @@ func TestWithRealDevices(t *testing.T) {
 		{"ADevicePluginsVFs", devicePluginsVFs},
 		{"AVFIsAClaimsOrMultus", contendedVF},
 		{"KubectlDevinfoShowsThem", kubectlReal},
-		{"TheMachineIsResetUnderPods", machineReset},
 	})
 }
 
