@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,20 +33,21 @@ func without(text string, parts ...string) string {
 	return string(txtar.Format(archive))
 }
 
-// pfSlices are the versions of the slices with what is on the first PF.
-func pfSlices(t *testing.T) (versions []string) {
+// onPF is what is published of the first PF and what is on it.
+func onPF(t *testing.T) (devices []resourceapi.Device) {
 	t.Helper()
 	list, err := cluster.client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{FieldSelector: "spec.driver=" + driver})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range list.Items {
-		if slices.ContainsFunc(s.Spec.Devices, func(d resourceapi.Device) bool { return strings.HasPrefix(d.Name, "pci-0000-01-") }) {
-			versions = append(versions, s.Name+" "+s.ResourceVersion)
+		for _, d := range s.Spec.Devices {
+			if strings.HasPrefix(d.Name, "pci-0000-01-") {
+				devices = append(devices, d)
+			}
 		}
 	}
-	slices.Sort(versions)
-	return versions
+	return devices
 }
 
 // becomes gives the node another text, with another MTU of the bridge, and waits until the
@@ -79,12 +81,12 @@ func (s *space) ofFirstVF(subnet string) string {
 func heldVF(t *testing.T, n *nodeDevices) {
 	s := begin(t)
 	t.Cleanup(func() { n.write(t, n.host, n.text) })
-	versions := pfSlices(t)
+	before := onPF(t)
 	same := func(when, text string) {
 		t.Helper()
 		n.becomes(t, text)
-		if now := pfSlices(t); !slices.Equal(versions, now) {
-			t.Errorf("%s the slices are others: %q, before %q", when, now, versions)
+		if diff := cmp.Diff(before, onPF(t)); diff != "" {
+			t.Errorf("%s other devices are published (- is before):\n%s", when, diff)
 		}
 	}
 	s.pod("a", s.ofFirstVF("10.11.81.0/24"))
