@@ -55,10 +55,10 @@ func (a *Agent) runDel(c *claim, record *state.Claim, n int, at state.Attachment
 	}
 	netns, gone := at.Netns, ""
 	switch {
+	case at.BootID != a.BootID: // at its path is another by now, and the start has made all devices anew
+		netns = ""
 	case a.isGone(at.Netns):
 		netns, gone = "", at.Netns
-	case at.BootID != a.BootID: // it is another one by now
-		netns = ""
 	}
 	began := time.Now()
 	err := a.cni.del(key, &at, netns, gone)
