@@ -57,6 +57,7 @@ func TestWithRealDevices(t *testing.T) {
 		{"ADevicePluginsVFs", devicePluginsVFs},
 		{"AVFIsAClaimsOrMultus", contendedVF},
 		{"KubectlDevinfoShowsThem", kubectlReal},
+		{"TheMachineIsResetUnderPods", machineReset},
 	})
 }
 

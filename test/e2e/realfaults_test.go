@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -142,5 +143,42 @@ func everythingKilled(t *testing.T, r *realNode) {
 	ready(t, agentNamespace, system)
 	ready(t, agentNamespace, agentName)
 	r.asAtBoot(t, false)
+	r.healthy(t)
+}
+
+// machineReset takes the node's power away under pods, of a claim and of Multus.
+func machineReset(t *testing.T, r *realNode) {
+	s := begin(t)
+	s.sriovThenDevinfo(r, "net", netVF, "10.12.22.0/24")
+	s.create(withNetworks("multus", []string{netVF}, "net"))
+	s.pod("claim", s.template(requests(request("vf", s.classWhere(exactly(blueVF), opaque("net1", s.on("10.12.23.0/24", map[string]any{"type": "sriov", "vlan": 7})))))))
+	s.running("multus")
+	s.attached("claim", "net0", "vf", "net1", "10.12.23.")
+	boot := onlyNode(t).Status.NodeInfo.BootID
+	shell(t, "$E2E_CLUSTER reset")
+	eventually(t, 3*time.Minute, func() error {
+		node, err := cluster.client.CoreV1().Nodes().Get(t.Context(), "vm", metav1.GetOptions{})
+		if err == nil && node.Status.NodeInfo.BootID == boot {
+			err = errors.New("the node has not booted again")
+		}
+		return err
+	})
+	ready(t, agentNamespace, system)
+	ready(t, agentNamespace, agentName)
+	restarted := func(pod string) {
+		t.Helper()
+		eventually(t, limit, func() error {
+			p, err := cluster.client.CoreV1().Pods(s.name).Get(s.ctx, pod, metav1.GetOptions{})
+			if err == nil && (len(p.Status.ContainerStatuses) == 0 || p.Status.ContainerStatuses[0].RestartCount == 0 || p.Status.ContainerStatuses[0].State.Running == nil) {
+				err = fmt.Errorf("pod %s does not run again: %+v", pod, p.Status.ContainerStatuses)
+			}
+			return err
+		})
+	}
+	restarted("claim")
+	s.attached("claim", "net0", "vf", "net1", "10.12.23.")
+	s.delete("claim")
+	s.delete("multus")
+	r.asAtBoot(t, true)
 	r.healthy(t)
 }
