@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"devinfo-cni.io/pkg/agent"
+	"devinfo-cni.io/pkg/inject"
 	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/private/privatetest"
@@ -215,6 +216,11 @@ func TestUninstallStopsAtAttachments(t *testing.T) {
 	dead := vf("dead", "0000:03:00.3", "", "")
 	dead.Netns = r.noNetns()
 	r.put(dead)
+	staged := filepath.Join(r.dir, "containers")
+	for sandbox, netns := range map[string]string{"ended": r.noNetns(), "runs": "/proc/self/ns/net"} {
+		r.must(os.MkdirAll(filepath.Join(staged, sandbox, "devinfo"), 0o755), os.Symlink(netns, filepath.Join(staged, sandbox, "netns")))
+	}
+	a.Options.Injection = &agent.Injection{Options: inject.Options{StageDir: staged, WhenMissing: inject.Pass}}
 	files := []string{filepath.Join(r.dir, "bin/devinfo"), r.NodeConfig}
 	err := a.Uninstall(t.Context(), false)
 	if err == nil || !strings.Contains(err.Error(), "attachments are on record, 1 in all, such as net-a/alive/net1: delete their pods first; or give --uninstall-in-use") {
@@ -232,6 +238,9 @@ func TestUninstallStopsAtAttachments(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(r.StateDir, "refusals")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("refusals are counted for nobody: %v", err)
+	}
+	if left, err := os.ReadDir(staged); err != nil || len(left) != 1 || left[0].Name() != "runs" {
+		t.Errorf("given to pods: %v, %v", left, err)
 	}
 }
 

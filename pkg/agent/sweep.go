@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"devinfo-cni.io/pkg/inject"
 	"devinfo-cni.io/pkg/journal"
 	plugin "devinfo-cni.io/plugins/devinfo"
 )
@@ -44,7 +45,8 @@ func (a *Agent) collect(ctx context.Context) (plugin.Garbage, error) {
 	return p.CollectDead(ctx, a.CNIPath, a.HostRoot != "", spread.rest)
 }
 
-// Uninstall removes the plugin, the settings and the count of refusals that are ours, after what can be swept. As
+// Uninstall removes the plugin, the settings, the count of refusals and what pods that are gone
+// were given, as far as they are ours, after what can be swept. As
 // long as an attachment is on record nothing is removed: the runtime could not delete the
 // pod without the plugin. If anyway is set, that is only said.
 func (a *Agent) Uninstall(ctx context.Context, anyway bool) error {
@@ -64,6 +66,17 @@ func (a *Agent) Uninstall(ctx context.Context, anyway bool) error {
 	}
 	if err != nil {
 		a.Log.Warn("the count of refusals stays", "error", err)
+	}
+	if i := a.Options.Injection; i != nil {
+		o := i.Options
+		o.Log = a.Log
+		injected, err := inject.New(o)
+		if err == nil {
+			err = injected.RemoveEnded()
+		}
+		if err != nil {
+			a.Log.Warn("what pods that are gone were given stays", "error", err)
+		}
 	}
 	removed, err := a.Options.Plugin.Remove(ctx)
 	if err != nil {

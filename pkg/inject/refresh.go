@@ -127,6 +127,20 @@ func (a *Agent) removeEnded(id string, ended bool) (gone bool, err error) {
 	return true, a.stage.remove(id)
 }
 
+// RemoveEnded removes the directories of sandboxes that have ended, as Run does all the time.
+func (a *Agent) RemoveEnded() error {
+	ids, err := a.stage.sandboxes()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	errs := []error{err}
+	for _, id := range ids {
+		_, err := a.removeEnded(id, false)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
 // restage makes a sandbox's directory as it should be. An error is also a file that is gone:
 // it may be that it is being written.
 func (a *Agent) restage(settings config.Node, id string) error {
