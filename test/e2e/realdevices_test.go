@@ -37,7 +37,7 @@ func TestWithRealDevices(t *testing.T) {
 		"agent": map[string]any{"doctor": true, "settings": map[string]any{"default.json": map[string]any{
 			"injectNodes": true, "cdiDevices": []string{bluePF, redPF, virtioPF},
 		}}},
-		"dra": map[string]any{"enabled": true, "devices": realRules(), "extraArgs": []string{"--counters"}},
+		"dra": map[string]any{"enabled": true, "devices": realRules(), "extraArgs": []string{"--counters=force"}},
 	})
 	ready(t, agentNamespace, system)
 	r.runAll(t, []realScenario{
