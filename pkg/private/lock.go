@@ -47,29 +47,28 @@ func (e *BusyError) Unwrap() error { return e.Cause }
 // link, else the system's. The caller ends it by [Unlock]; a process that inherits the
 // file keeps it locked after the caller's death.
 func Lock(ctx context.Context, path string, limit time.Duration) (*os.File, error) {
-	for wait := newWait(ctx, path, limit, longestPause); ; {
-		f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0) // should it be a named pipe
-		switch {
-		case errors.Is(absent(err), fs.ErrNotExist):
-			return nil, nil
-		case errors.Is(err, syscall.ELOOP):
-			return nil, fmt.Errorf("%s: %w: a symbolic link", path, ErrNotRegular)
-		case err != nil:
-			return nil, err
-		}
-		current := false
-		if err = tryLock(f); err == nil {
-			if current, err = isAt(f, path); current {
+	return await(ctx, path, limit, longestPause, func() (*os.File, error) {
+		for {
+			f, err := openFile(path)
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil, nil
+			}
+			if err == nil {
+				err = lock(f)
+			}
+			if err != nil {
+				return nil, err
+			}
+			current, err := isAt(f, path)
+			if current {
 				return f, nil
 			}
-		} else if errors.Is(err, syscall.EWOULDBLOCK) {
-			err = wait.pause()
+			f.Close() // and with it the lock of what is no longer there
+			if err != nil {
+				return nil, err
+			}
 		}
-		f.Close() // and with it the lock of what is no longer there
-		if err != nil {
-			return nil, err
-		}
-	}
+	})
 }
 
 // LockFile is [Lock] of a file that is there for its lock, and is made, 0600, if need be. Its
@@ -109,41 +108,38 @@ func isAt(f *os.File, path string) (bool, error) {
 	return err == nil && os.SameFile(open, there), err
 }
 
-func tryLock(f *os.File) error {
-	if err := flock(f, syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return &fs.PathError{Op: "flock", Path: f.Name(), Err: err}
-	}
-	return nil
-}
-
-// wait is a wait for a lock.
-type wait struct {
-	ctx   context.Context
-	path  string
-	limit time.Duration
-	began time.Time
-	next  time.Duration
-	most  time.Duration
-}
-
-func newWait(ctx context.Context, path string, limit, most time.Duration) *wait {
-	return &wait{ctx, path, limit, time.Now(), firstPause, most}
-}
-
-// pause lets some time pass before the next try; its error is that there is to be none.
-func (w *wait) pause() error {
-	left := w.limit - time.Since(w.began)
-	if left <= 0 {
-		return &BusyError{Path: w.path, Waited: w.limit, Holders: holders(w.path)}
-	}
-	timer := time.NewTimer(min(w.next, left))
-	defer timer.Stop()
-	w.next = min(2*w.next, w.most)
-	select {
-	case <-w.ctx.Done():
-		return &BusyError{Path: w.path, Waited: time.Since(w.began), Cause: context.Cause(w.ctx)}
-	case <-timer.C:
+// lock locks an open file, or closes it.
+func lock(f *os.File) error {
+	for {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if errors.Is(err, syscall.EINTR) {
+			continue
+		}
+		if err != nil {
+			f.Close()
+			return &fs.PathError{Op: "flock", Path: f.Name(), Err: err}
+		}
 		return nil
+	}
+}
+
+// await tries to get a lock until nobody else has it. A pause between two tries is the longest at most.
+func await(ctx context.Context, path string, limit, longest time.Duration, try func() (*os.File, error)) (*os.File, error) {
+	began := time.Now()
+	for pause := firstPause; ; pause = min(2*pause, longest) {
+		f, err := try()
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return f, err
+		}
+		left := limit - time.Since(began)
+		if left <= 0 {
+			return nil, &BusyError{Path: path, Waited: limit, Holders: holders(path)}
+		}
+		select {
+		case <-ctx.Done():
+			return nil, &BusyError{Path: path, Waited: time.Since(began), Cause: context.Cause(ctx)}
+		case <-time.After(min(pause, left)):
+		}
 	}
 }
 

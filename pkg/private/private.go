@@ -59,10 +59,7 @@ func (d *Dir) check(name string) (string, error) {
 	if err := d.absolute(); err != nil {
 		return "", err
 	}
-	if err := store.CheckName(name); err != nil {
-		return "", err
-	}
-	return d.Path(name), nil
+	return d.Path(name), store.CheckName(name)
 }
 
 // Make makes the directory, and those above it as 0755, where they are missing, whatever
@@ -97,15 +94,21 @@ func (d *Dir) Read(name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	f, err := openFile(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return Content(f)
+}
+
+// openFile opens a file for reading, and does not wait should it be a named pipe.
+func openFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, syscall.ELOOP) {
 		return nil, fmt.Errorf("%s: %w: a symbolic link", path, ErrNotRegular)
 	}
-	if err != nil {
-		return nil, absent(err)
-	}
-	defer f.Close()
-	return Content(f)
+	return f, absent(err)
 }
 
 // Content is Read for an open file that nothing has been read of.
@@ -164,10 +167,15 @@ func (d *Dir) Link(name, target string) error {
 	if err != nil {
 		return err
 	}
-	err = os.Symlink(target, path)
+	return d.inside(func() error { return os.Symlink(target, path) })
+}
+
+// inside calls f, once more if the directory is missing: it is made then.
+func (d *Dir) inside(f func() error) error {
+	err := f()
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = d.Make(); err == nil {
-			err = os.Symlink(target, path)
+			err = f()
 		}
 	}
 	return err
@@ -205,29 +213,16 @@ func (d *Dir) Names() ([]string, error) {
 // wait for that ends with a [*BusyError]. It locks the directory's descriptor, so it
 // creates nothing.
 func (d *Dir) Alone(limit time.Duration, f func() error) error {
-	dir, err := os.OpenFile(d.path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // else Go tries to make it so, by four calls
+	dir, err := await(context.Background(), d.path, limit, shortPause, func() (*os.File, error) {
+		dir, err := os.OpenFile(d.path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // else Go tries to make it so, by four calls
+		if err == nil {
+			err = lock(dir)
+		}
+		return dir, err
+	})
 	if err != nil {
 		return err
 	}
 	defer dir.Close() // and with it the lock
-	for wait := newWait(context.Background(), d.path, limit, shortPause); ; {
-		err := tryLock(dir)
-		if err == nil {
-			return f()
-		}
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			err = wait.pause()
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-func flock(f *os.File, how int) error {
-	for {
-		if err := syscall.Flock(int(f.Fd()), how); !errors.Is(err, syscall.EINTR) {
-			return err
-		}
-	}
+	return f()
 }

@@ -68,18 +68,16 @@ func (d *Dir) WriteLocked(name string, data []byte) (*os.File, error) {
 		}
 		return temp.Sync()
 	}
-	f, err := store.Replace(d.files(), name, fill)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err = d.Make(); err == nil {
-			f, err = store.Replace(d.files(), name, fill)
-		}
+	var f *os.File
+	err = d.inside(func() (err error) {
+		f, err = store.Replace(d.files(), name, fill)
+		return err
+	})
+	if err != nil || !d.durable {
+		return f, err
 	}
-	if err == nil && d.durable {
-		if err = d.files().Sync(); err != nil {
-			f.Close()
-		}
-	}
-	if err != nil {
+	if err := d.files().Sync(); err != nil {
+		f.Close()
 		return nil, err
 	}
 	return f, nil
