@@ -191,7 +191,7 @@ func (a *Agent) notOthers(record *state.Claim, at *state.Attachment) error {
 	of, err := a.leases(record.UID, at)
 	if err == nil {
 		of.Pods = append(uidsOf(record), identity(at).UID)
-		err = a.Journal.FreeFor(of)
+		err = a.Journal.Free(of)
 	}
 	if held := (*journal.HeldError)(nil); errors.As(err, &held) {
 		err = fmt.Errorf("%s (%s) is held by %s by now, and left alone until it is free", at.Device, deviceID(at), a.nameOf(held.Holder))

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"devinfo-cni.io/devinfo/store"
-	"devinfo-cni.io/pkg/private"
 )
 
 // Claim is what a ResourceClaim has, for one of its devices. Its network's plugins need not include
@@ -41,37 +40,25 @@ func (c *Claim) EndCommand() string {
 	return "devinfoctl gc --claim " + uid + " --yes"
 }
 
-func (c *Claim) holder() taker {
-	return taker{link: c.Record(), target: "claims/" + c.Record(), pods: c.Pods, netns: c.Netns}
-}
-
-func (c *Claim) leases() []lease { return devices(c.Leases) }
-
 // Claim reads what Hold has recorded; nil = nothing in this boot.
 func (j *Journal) Claim(record string) (*Claim, error) {
 	data, err := j.claims.Read(record)
 	if errors.As(err, new(*store.NameError)) || errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	if errors.Is(err, store.ErrTooLarge) || errors.Is(err, private.ErrNotRegular) {
-		return nil, &store.CorruptError{Path: j.claims.Path(record), Err: err}
-	}
-	if err != nil {
+	c, err := parsed(j.claims.Path(record), data, err, func(data []byte) (*Claim, error) {
+		c := new(Claim)
+		err := json.Unmarshal(data, c)
+		switch {
+		case c.Format > Format:
+			return nil, &FormatError{Format: c.Format}
+		case err == nil && c.Record() != record:
+			err = errors.New("is of claim " + c.Record())
+		}
+		return c, err
+	})
+	if err != nil || !ofBoot(c.BootID, j.bootID) {
 		return nil, err
-	}
-	c := new(Claim)
-	err = json.Unmarshal(data, c)
-	if c.Format > Format {
-		return nil, &FormatError{Path: j.claims.Path(record), Format: c.Format}
-	}
-	if err == nil && c.Record() != record {
-		err = errors.New("is of claim " + c.Record())
-	}
-	if err != nil {
-		return nil, &store.CorruptError{Path: j.claims.Path(record), Err: err}
-	}
-	if !(&Entry{BootID: c.BootID}).OfBoot(j.bootID) {
-		return nil, nil
 	}
 	return c, nil
 }
@@ -90,24 +77,16 @@ func (j *Journal) Hold(c *Claim) error {
 		undo := func() error { return j.claims.Remove(c.Record()) }
 		before, err := j.Claim(c.Record())
 		if before != nil {
-			had = before.leases()
+			had = devices(before.Leases)
 			undo = func() error { return j.write(before) }
 		} else if err != nil && !errors.As(err, new(*store.CorruptError)) {
 			return err
 		}
-		by, has := c.holder(), c.leases()
-		stale, err := j.allowed(by, has)
-		if err != nil {
+		by, _ := c.taker()
+		if err := j.take(by, func() error { return j.write(c) }, undo); err != nil {
 			return err
 		}
-		if err := j.write(c); err != nil {
-			return err
-		}
-		if err := j.take(by, has, stale); err != nil {
-			_ = undo() // it is the first error that tells
-			return err
-		}
-		return j.giveBack(by.link, without(had, has))
+		return j.giveBack(by.link, without(had, by.leases))
 	})
 }
 
@@ -121,7 +100,7 @@ func (j *Journal) write(c *Claim) error {
 
 // Holding says whether a claim has all the leases that its record names: one who was killed
 // while he took them has not.
-func (j *Journal) Holding(c *Claim) bool { return len(j.DevicesOf(c)) == len(c.Leases) }
+func (j *Journal) Holding(c *Claim) bool { return len(j.Devices(c)) == len(c.Leases) }
 
 // LetGoIf forgets a record of a claim, and gives back all that it has, unless allowed gives an
 // error, which it is asked for while nothing can be recorded. What is gone already is success; the
@@ -139,7 +118,7 @@ func (j *Journal) LetGoIf(record string, allowed func() error) error {
 			return err
 		}
 		if c != nil {
-			if err := j.giveBack(record, c.leases()); err != nil {
+			if err := j.giveBack(record, devices(c.Leases)); err != nil {
 				return err
 			}
 		}

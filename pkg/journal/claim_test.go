@@ -34,7 +34,7 @@ func TestAClaimsDeviceIsItsPods(t *testing.T) {
 	e := record(t, j, asks("pod")) // the pod's own network uses it
 	other := claimOf("other", vf)
 	other.UID = "8e3a"
-	if err := j.FreeFor(other); err == nil {
+	if err := j.Free(other); err == nil {
 		t.Error("another claim's: it is free")
 	}
 	if err := j.Hold(other); err == nil {
@@ -92,7 +92,7 @@ func TestOnlyLeasesThatWereTakenAreHad(t *testing.T) {
 	e := record(t, j, &journal.Entry{Key: key1, Pod: "a", Leases: leases})
 	c := &journal.Claim{UID: "u", Pods: []string{"a"}, Leases: leases}
 	must(t, j.Hold(c))
-	for n, got := range [][]journal.DeviceLease{j.Devices(e), j.DevicesOf(c)} {
+	for n, got := range [][]journal.DeviceLease{j.Devices(e), j.Devices(c)} {
 		if diff := cmp.Diff(leases, got); diff != "" {
 			t.Errorf("%d: %s", n, diff)
 		}
@@ -102,7 +102,7 @@ func TestOnlyLeasesThatWereTakenAreHad(t *testing.T) {
 	for _, link := range links {
 		must(t, os.Remove(link))
 	}
-	for n, got := range [][]journal.DeviceLease{j.Devices(e), j.DevicesOf(c)} {
+	for n, got := range [][]journal.DeviceLease{j.Devices(e), j.Devices(c)} {
 		if diff := cmp.Diff(leases[:1], got); diff != "" || len(links) != 2 {
 			t.Errorf("%d: of %q: %s", n, links, diff)
 		}
@@ -153,7 +153,7 @@ func TestAStaleLeaseThatTwoMeetIsRemovedOnce(t *testing.T) {
 	c := claimOf("pod", has("pci-vf1", journal.Exclusive)[0], pf, has("pci-vf2", journal.Exclusive)[0], pf)
 	must(t, j.Hold(c))
 	if !j.Holding(c) {
-		t.Errorf("has %v", j.DevicesOf(c))
+		t.Errorf("has %v", j.Devices(c))
 	}
 	remove(t, dir+"/leases/device/pci-vf2/7d2f=net1")
 	if j.Holding(c) {
@@ -161,7 +161,7 @@ func TestAStaleLeaseThatTwoMeetIsRemovedOnce(t *testing.T) {
 	}
 	must(t, j.Hold(c))
 	if !j.Holding(c) {
-		t.Errorf("again: has %v", j.DevicesOf(c))
+		t.Errorf("again: has %v", j.Devices(c))
 	}
 }
 

@@ -151,9 +151,9 @@ func (e *Entry) ByClaim() bool {
 // OfBoot reports whether the entry is of the boot with that ID. If one of the IDs could not
 // be read, the answer is yes: keeping what another boot left does less harm than taking what
 // lives for dead.
-func (e *Entry) OfBoot(bootID string) bool {
-	return e.BootID == bootID || e.BootID == "" || bootID == ""
-}
+func (e *Entry) OfBoot(bootID string) bool { return ofBoot(e.BootID, bootID) }
+
+func ofBoot(is, now string) bool { return is == now || is == "" || now == "" }
 
 // Path is the device-info file's full path at ADD; "" = none.
 func (e *Entry) Path() string {

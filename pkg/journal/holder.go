@@ -1,7 +1,10 @@
 package journal
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"slices"
 	"strings"
 	"time"
 )
@@ -73,19 +76,149 @@ func DeviceName(id string) string {
 	return "IOMMU group " + strings.TrimPrefix(id, "iommu-")
 }
 
-// A taker is who takes or has leases, by the name of its links.
+// An Owner is who takes or has leases: an [Entry] or a [Claim].
+type Owner interface {
+	taker() (taker, error)
+}
+
+// A taker is an owner by the name of its links.
 type taker struct {
-	link   string   // name of the link: an entry's, or a claim's UID
+	link   string   // name of the link: an entry's, or a claim's record
 	target string   // of the link, from the state directory
 	pods   []string // whose attachments and claims do not keep it out
 	netns  string   // sriov-cni's lock for it is its own
+	leases []lease  // all that it has, or may have
 }
 
-func (e *Entry) holder() (taker, error) {
+func (e *Entry) taker() (taker, error) {
 	name, err := e.entry()
-	h := taker{link: name, target: "attachments/" + name, netns: e.Netns}
+	by := taker{link: name, target: entriesDir + "/" + name, netns: e.Netns, leases: e.leases()}
 	if e.Pod != "" {
-		h.pods = []string{e.Pod}
+		by.pods = []string{e.Pod}
 	}
-	return h, err
+	return by, err
+}
+
+func (c *Claim) taker() (taker, error) {
+	return taker{c.Record(), claimsDir + "/" + c.Record(), c.Pods, c.Netns, devices(c.Leases)}, nil
+}
+
+// Free is an error, a [*HeldError] say, if somebody else keeps an owner from what it names. It
+// takes nothing: it is for one that only describes that.
+func (j *Journal) Free(o Owner) error {
+	by, err := o.taker()
+	if err == nil {
+		_, err = j.allowed(by)
+	}
+	return err
+}
+
+// Has says whether the entry's attachment has an exclusive lease of a device, which is the
+// object of that inode (0 = unknown): of the same name there may be another one by now. What
+// the entry names is not enough: an ADD that was killed may not have got it.
+func (j *Journal) Has(e *Entry, id string, inode uint64) bool {
+	return slices.ContainsFunc(j.Devices(e), func(l DeviceLease) bool {
+		return l.ID == id && l.Mode == Exclusive && (l.Object == inode || l.Object == 0 || inode == 0)
+	})
+}
+
+// Devices are the leases of devices that an owner has, of those that it names.
+func (j *Journal) Devices(o Owner) (has []DeviceLease) {
+	by, err := o.taker()
+	for _, l := range by.leases {
+		if err == nil && l.kind == OfDevice && !notThere(j.link(l, by.link)) {
+			has = append(has, l.DeviceLease)
+		}
+	}
+	return has
+}
+
+// Holds says whether an attachment has a link to a thing, though its entry be gone, of
+// another boot, or invalid.
+func (j *Journal) Holds(k Key, kind Kind, id string) bool {
+	name, err := k.entry()
+	return err == nil && !notThere(j.link(lease{kind, DeviceLease{ID: id, Mode: Exclusive}}, name))
+}
+
+// Holders gives those who have a lease of a thing, the exclusive one first. Attachments of
+// another boot do not count, nor do those whose entry is gone or corrupt: entries are
+// written atomically, so only a power failure tears them. Nobody who is gone holds a device.
+func (j *Journal) Holders(kind Kind, id string) (list []Holder, err error) {
+	l := lease{kind, DeviceLease{ID: id}}
+	links, err := j.links(l, Exclusive, Shared)
+	if err != nil {
+		return nil, err
+	}
+	for _, link := range links {
+		h, _, err := j.counts(l, link)
+		if err != nil {
+			return nil, err
+		}
+		if h != nil {
+			list = append(list, *h)
+		}
+	}
+	return list, nil
+}
+
+// Owner is the attachment that a file or spec belongs to; nil = none.
+func (j *Journal) Owner(kind Kind, id string) (*Key, error) {
+	holders, err := j.Holders(kind, id)
+	if err != nil || len(holders) == 0 || holders[0].Entry == nil {
+		return nil, err
+	}
+	return &holders[0].Entry.Key, nil
+}
+
+// Leased lists the things of a kind of which there are leases, also those that count for
+// nothing.
+func (j *Journal) Leased(kind Kind) (ids []string, err error) {
+	entries, err := os.ReadDir(j.leases.Path(string(kind)))
+	if absent(err) {
+		err = nil
+	}
+	for _, e := range entries {
+		ids = append(ids, unescape(kind, e.Name()))
+	}
+	return ids, err
+}
+
+// things are those of all kinds, each as a lease of no mode; with an error, those of the others.
+func (j *Journal) things() (list []lease, err error) {
+	for _, kind := range kinds {
+		ids, unread := j.Leased(kind)
+		err = errors.Join(err, unread)
+		for _, id := range ids {
+			list = append(list, lease{kind, DeviceLease{ID: id}})
+		}
+	}
+	return list, err
+}
+
+// Remains fills in, of an entry that is invalid, what it has leases of, by the links. It reads
+// every lease of the node.
+func (j *Journal) Remains(e *Entry) error {
+	name, err := e.entry()
+	if err != nil {
+		return err
+	}
+	things, err := j.things()
+	for _, l := range things {
+		for _, l.Mode = range []Mode{Shared, Exclusive} {
+			if notThere(j.link(l, name)) {
+				continue
+			}
+			switch l.kind {
+			case OfDevice:
+				e.Leases = append(e.Leases, l.DeviceLease)
+			case OfFile:
+				e.File = l.ID
+			case OfSpec:
+				e.CDI.File = l.ID
+			case OfSocket:
+				e.SocketDir = l.ID
+			}
+		}
+	}
+	return err
 }

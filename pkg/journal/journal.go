@@ -67,7 +67,7 @@ func ClaimPath(stateDir, record string) string { return filepath.Join(stateDir, 
 // disk. The bootID tells entries of this boot from older ones: see [BootID].
 func Open(stateDir, bootID string) *Journal {
 	in := func(name string) *private.Dir { return private.Open(filepath.Join(stateDir, name)) }
-	return &Journal{NetnsGone: link.NetnsGone, bootID: bootID, dir: stateDir, entries: in(entriesDir), claims: in(claimsDir), leases: in("leases")}
+	return &Journal{NetnsGone: link.NetnsGone, bootID: bootID, dir: filepath.Clean(stateDir), entries: in(entriesDir), claims: in(claimsDir), leases: in("leases")}
 }
 
 // BootID is the kernel's name for the current boot.
@@ -115,26 +115,31 @@ func (j *Journal) Get(k Key) (*Entry, error) {
 	return j.parse(k, name, data, err)
 }
 
-// parse makes an entry of what was read, or of the error in place of it.
 func (j *Journal) parse(k Key, name string, data []byte, err error) (*Entry, error) {
-	switch {
-	case errors.Is(err, store.ErrTooLarge), errors.Is(err, private.ErrNotRegular):
-		return nil, &store.CorruptError{Path: j.entries.Path(name), Err: err}
-	case err != nil:
+	return parsed(j.entries.Path(name), data, err, func(data []byte) (*Entry, error) {
+		e, err := decode(data)
+		if err == nil && e.Key != k {
+			err = fmt.Errorf("is of attachment %s", e.Key)
+		}
+		return e, err
+	})
+}
+
+// parsed makes a record of what was read of it, or of the error in place of that.
+func parsed[T any](path string, data []byte, err error, decode func([]byte) (*T, error)) (record *T, _ error) {
+	if err == nil {
+		record, err = decode(data)
+	} else if !errors.Is(err, store.ErrTooLarge) && !errors.Is(err, private.ErrNotRegular) {
 		return nil, err
 	}
-	e, err := decode(data)
 	if newer := new(FormatError); errors.As(err, &newer) {
-		newer.Path = j.entries.Path(name)
+		newer.Path = path
 		return nil, newer
 	}
-	if err == nil && e.Key != k {
-		err = fmt.Errorf("is of attachment %s", e.Key)
-	}
 	if err != nil {
-		return nil, &store.CorruptError{Path: j.entries.Path(name), Err: err}
+		return nil, &store.CorruptError{Path: path, Err: err}
 	}
-	return e, nil
+	return record, nil
 }
 
 // Lock is Get for one who is about to undo or replace the entry: it waits, at most that
@@ -192,36 +197,33 @@ func (e *Entry) Locked() *os.File {
 // locks the entry: see [Journal.Lock]. former is the entry that it replaces, locked, whose
 // lock then ends; any other entry of the attachment is a [*BetweenError].
 func (j *Journal) Record(e, former *Entry) error {
-	by, err := e.holder()
+	e.Format, e.BootID = Format, j.bootID
+	by, err := e.taker()
 	if err != nil {
 		return err
 	}
-	e.Format, e.BootID = Format, j.bootID
 	data, err := encode(e)
 	if err != nil {
 		return fmt.Errorf("journal entry of %s: %w", e.Key, err)
 	}
-	leases := e.leases()
 	return j.alone(func() error {
 		if err := j.inPlace(by.link, e.Key, former.Locked()); err != nil {
 			return err
 		}
-		stale, err := j.allowed(by, leases)
-		if err != nil {
+		var f *os.File
+		err := j.take(by, func() (err error) {
+			f, err = j.entries.WriteLocked(by.link, data)
 			return err
-		}
-		f, err := j.entries.WriteLocked(by.link, data)
-		if err != nil {
-			return err
-		}
-		if err := j.take(by, leases, stale); err != nil {
+		}, func() error {
 			if former != nil { // what is at its path now names more than there is of it
 				former.Unlock()
 				former.file, former.raw = f, data
-				return err
+				return nil
 			}
-			_ = j.entries.Remove(by.link) // it is the first error that tells
-			private.Unlock(f)
+			defer private.Unlock(f)
+			return j.entries.Remove(by.link)
+		})
+		if err != nil {
 			return err
 		}
 		e.file, e.raw = f, data
@@ -229,7 +231,7 @@ func (j *Journal) Record(e, former *Entry) error {
 			return nil
 		}
 		former.Unlock()
-		return j.giveBack(by.link, without(former.leases(), leases))
+		return j.giveBack(by.link, without(former.leases(), by.leases))
 	})
 }
 

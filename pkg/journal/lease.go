@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -121,22 +122,20 @@ type leaseLink struct {
 }
 
 // place is the directory of the links of a thing's leases of a mode.
-func (j *Journal) place(kind Kind, id string, mode Mode) string {
-	dir := j.leases.Path(string(kind) + "/" + escape(id))
-	if mode == Shared {
+func (j *Journal) place(l lease) string {
+	dir := j.leases.Path(string(l.kind) + "/" + escape(l.ID))
+	if l.Mode == Shared {
 		dir += "/" + sharedDir
 	}
 	return dir
 }
 
-func (j *Journal) link(l lease, holder string) string {
-	return j.place(l.kind, l.ID, l.Mode) + "/" + holder
-}
+func (j *Journal) link(l lease, holder string) string { return j.place(l) + "/" + holder }
 
 // links are those of a thing, of modes in the order given.
-func (j *Journal) links(kind Kind, id string, modes ...Mode) (list []leaseLink, err error) {
-	for _, mode := range modes {
-		place := j.place(kind, id, mode)
+func (j *Journal) links(l lease, modes ...Mode) (list []leaseLink, err error) {
+	for _, l.Mode = range modes {
+		place := j.place(l)
 		entries, err := os.ReadDir(place)
 		if err != nil && !absent(err) {
 			return nil, err
@@ -144,7 +143,7 @@ func (j *Journal) links(kind Kind, id string, modes ...Mode) (list []leaseLink, 
 		for _, e := range entries {
 			path := place + "/" + e.Name()
 			if e.Type() == fs.ModeSymlink {
-				list = append(list, leaseLink{mode, path, e.Name()})
+				list = append(list, leaseLink{l.Mode, path, e.Name()})
 			} else if e.Name() != sharedDir {
 				return nil, fmt.Errorf("%s: is not a lease: remove it", path)
 			}
@@ -183,7 +182,7 @@ func (j *Journal) refusal(l lease, by taker) (h *Holder, stale []string, err err
 	if l.Mode == Shared || l.kind != OfDevice {
 		modes = modes[:1]
 	}
-	links, err := j.links(l.kind, l.ID, modes...)
+	links, err := j.links(l, modes...)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -218,45 +217,42 @@ func common(a, b []string) bool {
 
 // counts gives the holder that a link leads to, and its pods; nil = the link counts for
 // nothing. An entry or claim of a newer build counts: what it names is not known.
-func (j *Journal) counts(l lease, link leaseLink) (*Holder, []string, error) {
-	names := func(of []lease) bool {
-		return slices.ContainsFunc(of, func(has lease) bool {
-			return has.kind == l.kind && has.ID == l.ID && has.Mode == link.Mode && (has.Object == 0 || l.Object == 0 || has.Object == l.Object)
-		})
-	}
+func (j *Journal) counts(l lease, link leaseLink) (h *Holder, pods []string, err error) {
+	h = &Holder{Mode: link.Mode}
+	var of taker
 	if k, ok := parseKey(link.holder); ok {
-		e, err := j.Get(k)
-		switch {
-		case errors.As(err, new(*FormatError)):
-			return &Holder{Entry: &Entry{Key: k}, Mode: link.Mode}, nil, nil
-		case errors.As(err, new(*store.CorruptError)):
-			return nil, nil, nil
-		case err != nil || e == nil || !e.OfBoot(j.bootID) || !names(e.leases()):
-			return nil, nil, err
+		if h.Entry, err = j.Get(k); h.Entry != nil && h.Entry.OfBoot(j.bootID) {
+			of, _ = h.Entry.taker()
 		}
-		if l.kind == OfDevice && e.Netns != "" {
-			if gone, err := j.NetnsGone(e.Netns); err == nil && gone { // else in doubt alive
-				return nil, nil, nil
-			}
+		h.Entry = cmp.Or(h.Entry, &Entry{Key: k})
+	} else {
+		if h.Claim, err = j.Claim(link.holder); h.Claim != nil {
+			of, _ = h.Claim.taker()
 		}
-		return &Holder{Entry: e, Mode: link.Mode}, []string{e.Pod}, nil
+		h.Claim = cmp.Or(h.Claim, &Claim{UID: link.holder})
 	}
-	c, err := j.Claim(link.holder)
 	switch {
 	case errors.As(err, new(*FormatError)):
-		return &Holder{Claim: &Claim{UID: link.holder}, Mode: link.Mode}, nil, nil
-	case errors.As(err, new(*store.CorruptError)):
-		return nil, nil, nil
-	case err != nil || c == nil || !names(devices(c.Leases)):
+		return h, nil, nil
+	case err != nil && !errors.As(err, new(*store.CorruptError)):
 		return nil, nil, err
+	case !slices.ContainsFunc(of.leases, func(has lease) bool {
+		return has.kind == l.kind && has.ID == l.ID && has.Mode == link.Mode && (has.Object == 0 || l.Object == 0 || has.Object == l.Object)
+	}):
+		return nil, nil, nil
 	}
-	return &Holder{Claim: c, Mode: link.Mode}, c.Pods, nil
+	if h.Entry != nil && l.kind == OfDevice && of.netns != "" {
+		if gone, err := j.NetnsGone(of.netns); err == nil && gone { // else in doubt alive
+			return nil, nil, nil
+		}
+	}
+	return h, of.pods, nil
 }
 
 // allowed is an error if somebody keeps a holder from one of its leases.
-func (j *Journal) allowed(by taker, leases []lease) (stale []string, err error) {
+func (j *Journal) allowed(by taker) (stale []string, err error) {
 	asked := ""
-	for _, l := range leases {
+	for _, l := range by.leases {
 		if l.Mode == Exclusive {
 			asked = l.ID
 		}
@@ -276,22 +272,37 @@ func (j *Journal) allowed(by taker, leases []lease) (stale []string, err error) 
 	return stale, nil
 }
 
-// take makes the links of leases that nobody keeps the holder from, in place of stale ones.
-// The caller has the lock. After an error nothing that counts has changed.
-func (j *Journal) take(by taker, leases []lease, stale []string) error {
+// take has a taker written that nobody keeps from its leases, and then makes the links of these,
+// in place of stale ones. The caller has the lock. After an error the links are as before, and
+// undo has been called if it was written.
+func (j *Journal) take(by taker, write, undo func() error) error {
+	stale, err := j.allowed(by)
+	if err == nil {
+		err = write()
+	}
+	if err != nil {
+		return err
+	}
+	if err = j.makeLinks(by, stale); err != nil {
+		_ = undo() // it is the first error that tells
+	}
+	return err
+}
+
+func (j *Journal) makeLinks(by taker, stale []string) error {
 	for _, path := range stale {
 		if err := os.Remove(path); err != nil && !absent(err) { // one that two of the leases have met
 			return err
 		}
 	}
 	var made []lease
-	for _, l := range leases {
+	for _, l := range by.leases {
 		up := "../../../"
 		if l.Mode == Shared {
 			up += "../"
 		}
 		made = append(made, l)
-		err := private.Open(j.place(l.kind, l.ID, l.Mode)).Link(by.link, up+by.target)
+		err := private.Open(j.place(l)).Link(by.link, up+by.target)
 		if errors.Is(err, fs.ErrExist) {
 			made, err = made[:len(made)-1], nil
 		}
@@ -338,7 +349,7 @@ func (j *Journal) giveBack(link string, leases []lease) error {
 
 // prune removes the directories of a lease that are empty.
 func (j *Journal) prune(l lease) error {
-	place := j.place(l.kind, l.ID, l.Mode)
+	place := j.place(l)
 	err := rmdir(place)
 	if l.Mode == Shared && err == nil {
 		err = rmdir(filepath.Dir(place))

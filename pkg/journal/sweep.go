@@ -18,11 +18,7 @@ import (
 func (j *Journal) Sweep(removed func(path string)) error {
 	in := func(dir string) func(string) { return func(name string) { removed(dir + "/" + name) } }
 	errs := []error{j.entries.Sweep(in(entriesDir)), j.claims.Sweep(in(claimsDir)), j.sweepCache(in("libcni"))}
-	errs = append(errs, j.sweepClaims(removed))
-	for _, kind := range kinds {
-		errs = append(errs, j.sweepKind(kind, removed))
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, j.sweepClaims(removed), j.sweepLeases(removed))...)
 }
 
 // sweepClaims removes the records of claims that are of another boot, or torn.
@@ -57,42 +53,44 @@ func (j *Journal) keep(record string) error {
 	return err
 }
 
-// sweepKind removes the links that lead nowhere, and the directories that are empty then.
-func (j *Journal) sweepKind(kind Kind, removed func(path string)) error {
-	ids, err := j.Leased(kind)
+// sweepLeases removes the links that lead nowhere, and the directories that are empty then.
+func (j *Journal) sweepLeases(removed func(path string)) error {
+	things, err := j.things()
 	errs := []error{err}
-	for _, id := range ids {
-		stale, links, err := j.stale(kind, id)
+	for _, l := range things {
+		stale, links, err := j.stale(l)
 		if err != nil || len(stale) == 0 && links > 0 {
 			errs = append(errs, err)
 			continue
 		}
 		errs = append(errs, j.alone(func() error {
-			if stale, _, err = j.stale(kind, id); err != nil {
+			if stale, _, err = j.stale(l); err != nil {
 				return err
 			}
 			for _, path := range stale {
-				if err := os.Remove(path); err != nil {
+				if err := os.Remove(filepath.Join(j.dir, path)); err != nil {
 					return err
 				}
-				removed(strings.TrimPrefix(path, j.dir+"/"))
+				removed(path)
 			}
-			return j.prune(lease{kind, DeviceLease{ID: id, Mode: Shared}})
+			l.Mode = Shared
+			return j.prune(l)
 		}))
 	}
 	return errors.Join(errs...)
 }
 
-// stale lists the links of a thing that lead to no holder, by their paths, and counts all.
-func (j *Journal) stale(kind Kind, id string) (paths []string, links int, err error) {
-	list, err := j.links(kind, id, Exclusive, Shared)
+// stale lists the links of a thing that lead to no holder, by their paths from the state
+// directory, and counts all.
+func (j *Journal) stale(l lease) (paths []string, links int, err error) {
+	list, err := j.links(l, Exclusive, Shared)
 	for _, link := range list {
 		holder := j.claims.Path(link.holder)
 		if _, ok := parseKey(link.holder); ok {
 			holder = j.entries.Path(link.holder)
 		}
 		if notThere(holder) {
-			paths = append(paths, link.path)
+			paths = append(paths, strings.TrimPrefix(link.path, j.dir+"/"))
 		}
 	}
 	return paths, len(list), err
@@ -100,22 +98,13 @@ func (j *Journal) stale(kind Kind, id string) (paths []string, links int, err er
 
 // Stale lists the leases without a holder, by their paths from the state directory.
 func (j *Journal) Stale() (list []string, err error) {
-	for _, kind := range kinds {
-		ids, err := j.Leased(kind)
-		if err != nil {
-			return nil, err
-		}
-		for _, id := range ids {
-			paths, _, err := j.stale(kind, id)
-			if err != nil {
-				return nil, err
-			}
-			for _, path := range paths {
-				list = append(list, strings.TrimPrefix(path, j.dir+"/"))
-			}
-		}
+	things, err := j.things()
+	errs := []error{err}
+	for _, l := range things {
+		paths, _, err := j.stale(l)
+		list, errs = append(list, paths...), append(errs, err)
 	}
-	return list, nil
+	return list, errors.Join(errs...)
 }
 
 // Cache is where libcni may keep what it likes while it runs the attachment's delegates.

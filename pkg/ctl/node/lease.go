@@ -53,7 +53,7 @@ func (n *Node) leasedByClaim(a *Attachment, uid, part string) error {
 	of := journal.Claim{UID: uid, Part: part}
 	c, err := n.readClaim(of.Record())
 	if c != nil {
-		a.leased(n.journal.DevicesOf(c))
+		a.leased(n.journal.Devices(c))
 	}
 	return err
 }
@@ -101,7 +101,7 @@ func (n *Node) claimLeases() ([]ClaimLeases, error) {
 		}
 		if l.Of != nil {
 			l.Claim = podName(l.Of.Namespace, l.Of.Name)
-			l.name(n.journal.DevicesOf(l.Of))
+			l.name(n.journal.Devices(l.Of))
 		}
 		list = append(list, l)
 	}
@@ -124,7 +124,7 @@ func (l *ClaimLeases) name(leases []journal.DeviceLease) {
 func (n *Node) Holds() (list []Attachment, err error) {
 	all, err := n.UnrecordedLeases()
 	for _, l := range all {
-		for _, d := range n.journal.DevicesOf(l.Of) {
+		for _, d := range n.journal.Devices(l.Of) {
 			if at, ok := placeOfID(d.ID); ok && d.Mode == journal.Exclusive {
 				list = append(list, Attachment{Claim: l.Claim, Type: at.Bus, Device: at.Name, Lease: d.Mode})
 			}
