@@ -40,21 +40,15 @@ func attack(t *testing.T, what, dir string) (stop func()) {
 	if err == nil {
 		err = os.WriteFile(program, self, 0o755)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cmd := &exec.Cmd{Path: program, Args: []string{"attacker", what, dir}, Env: os.Environ(), Stderr: os.Stderr}
 	if uids, err := os.ReadFile("/proc/self/uid_map"); err == nil && strings.Fields(string(uids))[2] != "1" {
 		const nobody = 65534
-		if err := os.Chown(dir, nobody, nobody); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Chown(dir, nobody, nobody))
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	}
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	stdout, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -62,9 +56,7 @@ func attack(t *testing.T, what, dir string) (stop func()) {
 	if err == nil {
 		_, err = stdout.Read(make([]byte, 1)) // he has begun
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return func() {
 		stdin.Close()
 		if err := cmd.Wait(); err != nil {

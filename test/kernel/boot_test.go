@@ -8,8 +8,6 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"devinfo-cni.io/pkg/link/linktest"
 )
 
 // bootID puts an oddity over the kernel's boot ID, until undo is called.
@@ -17,9 +15,7 @@ func bootID(t *testing.T, what string) (undo func()) {
 	t.Helper()
 	const path = "/proc/sys/kernel/random/boot_id"
 	put(t, what, "/run/boot_id")
-	if err := unix.Mount("/run/boot_id", path, "", unix.MS_BIND, ""); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Mount("/run/boot_id", path, "", unix.MS_BIND, ""))
 	return func() {
 		if err := unix.Unmount(path, 0); err != nil {
 			t.Error(err)
@@ -30,9 +26,7 @@ func bootID(t *testing.T, what string) (undo func()) {
 // Where nobody can tell which boot this is, no attachment is of another one: those that
 // live stay, and keep their files, and what is added then can be deleted.
 func TestOddBootID(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod := linktest.NewNetns(t)
+	onStage(t, func(t *testing.T, pod string) {
 		oddities["empty"] = func(path string) error { return os.WriteFile(path, nil, 0o444) }
 		for what, why := range map[string]string{
 			"unreadable": "open /proc/sys/kernel/random/boot_id: permission denied",
@@ -51,9 +45,7 @@ func TestOddBootID(t *testing.T) {
 				bound(t, "ADD", pod, conf).ok(t)
 				undo()
 				call(t, "CHECK", pod, conf).ok(t)
-				call(t, "DEL", pod, conf).ok(t)
-				nothingLeft(t)
-				same(t, "interfaces in the pod", podLinks(t, pod), "")
+				delLeavesNothing(t, pod, conf)
 			}
 		}
 	})
@@ -82,9 +74,7 @@ func livesOn(t *testing.T, pod, conf, why string) {
 
 // The clock of a node may be set back, or have been wrong when the attachment was made.
 func TestClockThatJumps(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod := linktest.NewNetns(t)
+	onStage(t, func(t *testing.T, pod string) {
 		for _, conf := range []string{standalone(infoFile), delegates(bridgeConf)} {
 			for _, at := range []string{"2062-02-02T02:02:02Z", "0001-01-01T00:00:00Z"} {
 				call(t, "ADD", pod, conf).ok(t)
@@ -98,9 +88,7 @@ func TestClockThatJumps(t *testing.T) {
 					t.Errorf("ADD again: %s", again.stdout)
 				}
 				setTime(t, at)
-				call(t, "DEL", pod, conf).ok(t)
-				nothingLeft(t)
-				same(t, "interfaces in the pod", podLinks(t, pod), "")
+				delLeavesNothing(t, pod, conf)
 			}
 		}
 	})
@@ -110,24 +98,16 @@ func TestClockThatJumps(t *testing.T) {
 func setTime(t *testing.T, at string) {
 	t.Helper()
 	var entry map[string]any
-	if err := json.Unmarshal([]byte(read(t, oddEntry)), &entry); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(read(t, oddEntry)), &entry))
 	entry["time"] = at
 	text, err := json.Marshal(entry)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(oddEntry, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, os.WriteFile(oddEntry, text, 0o600))
 }
 
 // Without /sys nothing can be found; what there is can be removed all the same.
 func TestOddSys(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod := linktest.NewNetns(t)
+	onStage(t, func(t *testing.T, pod string) {
 		const sys = "/run/sys"
 		odd := map[string]func() error{
 			"gone":       func() error { return nil },
@@ -146,9 +126,7 @@ func TestOddSys(t *testing.T) {
 			for _, conf := range []string{standalone(infoFile), delegates(bridgeConf)} {
 				call(t, "ADD", pod, conf).ok(t)
 				mend := keep(t)
-				if err := errors.Join(os.RemoveAll(sys), odd[what]()); err != nil {
-					t.Fatal(err)
-				}
+				must(t, errors.Join(os.RemoveAll(sys), odd[what]()))
 				if check := bound(t, "CHECK", pod, conf); what == "empty" {
 					check.fails(t, 100, "deviceID names the PCI function "+vf+", which is not on this node")
 				} else {
@@ -158,8 +136,7 @@ func TestOddSys(t *testing.T) {
 				nothingLeft(t)
 				bound(t, "ADD", pod, conf).becomes(t, "ADD", want)
 				bound(t, "DEL", pod, conf).becomes(t, "DEL", "ok")
-				nothingLeft(t)
-				same(t, "interfaces in the pod", podLinks(t, pod), "")
+				nothingLeft(t, pod)
 				mend()
 			}
 		}

@@ -11,8 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
-
-	"devinfo-cni.io/pkg/link/linktest"
 )
 
 // budgets are the system calls of a chained call about a VF, by name. They are what the
@@ -32,9 +30,7 @@ func TestChainedCallsKeepToTheirBudgets(t *testing.T) {
 	if err != nil {
 		t.Skip("strace is not installed: apt-get install strace")
 	}
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod := linktest.NewNetns(t)
+	onStage(t, func(t *testing.T, pod string) {
 		conf := chained(pod, `"deviceID": "`+vf+`",`)
 		for _, verb := range []string{"ADD", "DEL"} {
 			call(t, verb, pod, conf).ok(t)

@@ -38,9 +38,7 @@ func playConfined() {
 func confined(t *testing.T, cmd *exec.Cmd, capabilities ...int) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var mask uint64
 	for _, c := range capabilities {
 		mask |= 1 << c
@@ -56,9 +54,7 @@ func ownProcess(t *testing.T) string {
 	t.Helper()
 	cmd := exec.Command("sleep", "infinity")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -77,9 +73,7 @@ func TestTheSmallestSetsOfCapabilities(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		stage(t, "igb-sriov")
 		nodeSettings(t, map[string]any{"cdiDir": cdiDir, "socketDirs": []string{"/run/sockets"}})
-		if err := os.MkdirAll("/run/sockets/6e0c", 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll("/run/sockets/6e0c", 0o755))
 		bound, process := linktest.NewNetns(t), ownProcess(t)
 		linktest.AddVeth(t, "nic", "peer", linktest.NewNetns(t))
 		for name, c := range map[string]struct {

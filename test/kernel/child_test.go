@@ -93,9 +93,7 @@ func note(words ...string) error {
 func childCalls(t *testing.T) string {
 	t.Helper()
 	calls := read(t, childLog)
-	if err := os.RemoveAll(childLog); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.RemoveAll(childLog))
 	return calls
 }
 

@@ -33,19 +33,13 @@ const (
 // devices that can be read.
 func devices(t *testing.T) {
 	t.Helper()
-	if err := unix.Mount("tmpfs", "/dev", "tmpfs", 0, "mode=0755"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Mount("tmpfs", "/dev", "tmpfs", 0, "mode=0755"))
 	for path, number := range map[string]uint64{
 		"/dev/null": unix.Mkdev(1, 3), "/dev/zero": unix.Mkdev(1, 5), "/dev/full": unix.Mkdev(1, 7), "/dev/random": unix.Mkdev(1, 8),
 		"/dev/urandom": unix.Mkdev(1, 9), "/dev/tty": unix.Mkdev(5, 0), "/dev/vfio/vfio": unix.Mkdev(1, 5), "/dev/vfio/15": unix.Mkdev(1, 9),
 	} {
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := unix.Mknod(path, unix.S_IFCHR|0o666, int(number)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must(t, unix.Mknod(path, unix.S_IFCHR|0o666, int(number)))
 		if err := os.Chmod(path, 0o666); err != nil { // whatever the umask
 			t.Fatal(err)
 		}
@@ -69,9 +63,7 @@ func ociSpec(t *testing.T, pod string, args ...string) (string, oci.Spec) {
 	output(t, exec.Command("go", "build", "-o", dir+"/rootfs/probe", "devinfo-cni.io/test/kernel/probe"))
 	output(t, exec.Command("runc", "spec", "--bundle", dir))
 	var config oci.Spec
-	if err := json.Unmarshal([]byte(read(t, dir+"/config.json")), &config); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(read(t, dir+"/config.json")), &config))
 	config.Process.Terminal, config.Process.Args = false, append([]string{"/probe"}, args...)
 	config.Root.Readonly = false
 	for n := range config.Linux.Namespaces {
@@ -88,9 +80,7 @@ func withCDI(t *testing.T, config *oci.Spec, device string) {
 	if err == nil {
 		_, err = cache.InjectDevices(config, device)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 func save(t *testing.T, dir string, config oci.Spec) {
@@ -99,9 +89,7 @@ func save(t *testing.T, dir string, config oci.Spec) {
 	if err == nil {
 		err = os.WriteFile(dir+"/config.json", text, 0o644)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 // output runs a program that must succeed, statically linked if it is built.
@@ -152,9 +140,7 @@ const podUID = "CNI_ARGS=K8S_POD_UID=6e0c"
 func nodeSettings(t *testing.T, more map[string]any) {
 	t.Helper()
 	var settings map[string]any
-	if err := json.Unmarshal([]byte(read(t, nodeFile)), &settings); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(read(t, nodeFile)), &settings))
 	for key, value := range more {
 		settings[key] = value
 	}
@@ -162,7 +148,5 @@ func nodeSettings(t *testing.T, more map[string]any) {
 	if err == nil {
 		err = os.WriteFile(nodeFile, text, 0o644)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }

@@ -1,17 +1,12 @@
 package kernel_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/containernetworking/cni/pkg/types"
-
-	"devinfo-cni.io/pkg/link/linktest"
 )
 
 // result is what a script prints that is a delegate.
@@ -21,9 +16,7 @@ const result = `echo '{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "s
 func script(t *testing.T, text string) {
 	t.Helper()
 	file := "#!/bin/sh\n[ $CNI_COMMAND = ADD ] || exit 0\n" + text + "\n"
-	if err := os.WriteFile(cniDir+"/script", []byte(file), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(cniDir+"/script", []byte(file), 0o755))
 }
 
 const scripted = `{"type": "script"}`
@@ -31,9 +24,7 @@ const scripted = `{"type": "script"}`
 // A delegate that is not a program is refused before anything is done, and no DEL stumbles
 // over it.
 func TestDelegateThatIsNoProgram(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod := linktest.NewNetns(t)
+	onStage(t, func(t *testing.T, pod string) {
 		const odd = cniDir + "/odd"
 		missing := `CNI plugin "odd": not installed: it must be in ` + cniDir + ` or ` + binDir(t)
 		for what, c := range map[string]struct {
@@ -46,19 +37,14 @@ func TestDelegateThatIsNoProgram(t *testing.T) {
 			"not executable": {func() error { return os.WriteFile(odd, []byte("#!/bin/sh\n"), 0o644) },
 				`CNI plugin "odd": ` + odd + ` is not executable: chmod 0755 it`},
 		} {
-			if err := c.put(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, c.put())
 			t.Log(what)
 			conf := delegates(bridgeConf, `{"type": "odd"}`)
 			call(t, "STATUS", "", conf).fails(t, 50, "delegates[1] (odd): "+c.msg)
 			call(t, "ADD", pod, conf).fails(t, 7, "delegates[1]: "+c.msg)
 			same(t, "interfaces in the pod", podLinks(t, pod), "")
-			call(t, "DEL", pod, conf).ok(t)
-			nothingLeft(t)
-			if err := os.RemoveAll(odd); err != nil {
-				t.Fatal(err)
-			}
+			delLeavesNothing(t, pod, conf)
+			must(t, os.RemoveAll(odd))
 		}
 	})
 }
@@ -66,9 +52,7 @@ func TestDelegateThatIsNoProgram(t *testing.T) {
 // What only the kernel finds unfit to run has done nothing, so there is nothing of it to
 // undo.
 func TestDelegateThatCannotBeStarted(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod := linktest.NewNetns(t)
+	onStage(t, func(t *testing.T, pod string) {
 		const odd = cniDir + "/odd"
 		for text, want := range map[string]string{
 			"no program":          `delegates[1] (odd): ADD: fork/exec ` + odd + `: exec format error`,
@@ -76,23 +60,17 @@ func TestDelegateThatCannotBeStarted(t *testing.T) {
 			"#!" + cniDir + "\n":  `delegates[1] (odd): ADD: fork/exec ` + odd + `: permission denied`,
 			"\x7fELF\x02\x01\x01": `delegates[1] (odd): ADD: fork/exec ` + odd + `: exec format error`,
 		} {
-			if err := os.WriteFile(odd, []byte(text), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(odd, []byte(text), 0o755))
 			conf := delegates(bridgeConf, `{"type": "odd"}`)
 			call(t, "ADD", pod, conf).fails(t, 5, want)
-			same(t, "interfaces in the pod", podLinks(t, pod), "")
-			nothingLeft(t)
-			call(t, "DEL", pod, conf).ok(t)
-			nothingLeft(t)
+			nothingLeft(t, pod)
+			delLeavesNothing(t, pod, conf)
 		}
 	})
 }
 
 func TestDelegateThatAnswersOddly(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod := linktest.NewNetns(t)
+	onStage(t, func(t *testing.T, pod string) {
 		const (
 			ten  = "head -c 10000001 /dev/zero"
 			over = "6: delegates[1] (script): ADD: " + cniDir + "/script: printed more than 10000000 bytes: report it to the plugin's makers"
@@ -118,12 +96,9 @@ func TestDelegateThatAnswersOddly(t *testing.T) {
 				a.ok(t)
 			} else {
 				a.failsLike(t, want)
-				same(t, "interfaces in the pod", podLinks(t, pod), "")
-				nothingLeft(t)
+				nothingLeft(t, pod)
 			}
-			call(t, "DEL", pod, conf).ok(t)
-			nothingLeft(t)
-			same(t, "interfaces in the pod", podLinks(t, pod), "")
+			delLeavesNothing(t, pod, conf)
 		}
 	})
 }
@@ -131,41 +106,31 @@ func TestDelegateThatAnswersOddly(t *testing.T) {
 // failsLike checks code and beginning of the message of a call that failed.
 func (a answer) failsLike(t *testing.T, want string) {
 	t.Helper()
-	var e types.Error
-	if err := json.Unmarshal([]byte(a.stdout), &e); err != nil || a.exit != 1 {
-		t.Errorf("exit code %d: %s%s", a.exit, a.stdout, a.stderr)
-	}
-	if got := fmt.Sprintf("%d: %s", e.Code, plain(e.Msg)); !strings.HasPrefix(got, want) {
+	e := a.failure(t)
+	if got := fmt.Sprintf("%d: %s", e.Code, plain(e.Msg)); a.exit != 1 || !strings.HasPrefix(got, want) {
 		t.Errorf("failure:\n%s\nwant it to begin with:\n%s", got, want)
 	}
 }
 
 // A signal does not cut DEL, CHECK or GC short, once or twice: what they began they end.
 func TestSignalLetsOtherVerbsFinish(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod := linktest.NewNetns(t)
+	onStage(t, func(t *testing.T, pod string) {
 		const wait = `touch /run/waits; until [ -e ` + goFile + ` ]; do sleep 0.01; done`
 		file := "#!/bin/sh\n[ $CNI_COMMAND = ADD ] && { " + result + "; exit; }\n" + wait + "\n"
-		if err := os.WriteFile(cniDir+"/script", []byte(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(cniDir+"/script", []byte(file), 0o755))
 		conf := delegates(scripted, bridgeConf)
 		for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 			for times := range 3 {
 				for _, verb := range []string{"CHECK", "DEL", "GC"} {
 					for _, name := range []string{goFile, "/run/waits"} {
-						if err := os.RemoveAll(name); err != nil {
-							t.Fatal(err)
-						}
+						must(t, os.RemoveAll(name))
 					}
 					if there := files(t, stateDir) != ""; !there {
 						call(t, "ADD", pod, conf).ok(t)
 					}
 					interrupt(t, verb, pod, strings.Replace(conf, "{", `{"cni.dev/valid-attachments": [], `, 1), sig, times)
 					if verb != "CHECK" {
-						same(t, "interfaces in the pod", podLinks(t, pod), "")
-						nothingLeft(t)
+						nothingLeft(t, pod)
 					}
 				}
 			}
@@ -180,9 +145,7 @@ func interrupt(t *testing.T, verb, pod, conf string, sig syscall.Signal, times i
 	cmd := devinfo(verb, pod, conf)
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Start())
 	eventually(t, "the delegate runs", func() bool { _, err := os.Stat("/run/waits"); return err == nil })
 	for range times {
 		if err := cmd.Process.Signal(sig); err != nil {
@@ -198,16 +161,13 @@ func interrupt(t *testing.T, verb, pod, conf string, sig syscall.Signal, times i
 
 // All of an ADD that is not refused for its size is kept, and undone by a DEL with its result.
 func TestTheLargestConfigurationHasRoom(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod := linktest.NewNetns(t)
+	onStage(t, func(t *testing.T, pod string) {
 		const limit = 8 << 20
 		list, end := `{"cniVersion": "1.1.0", "name": "net", "type": "devinfo", "delegates": [{"type": "script", "note": "`, `"}]}`
 		full := list + strings.Repeat("<", limit-len(list)-len(end)) + end // as \u003c it takes six times the room
 		script(t, `printf '{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "sandbox": "%s", "more": "' $CNI_NETNS; head -c 9900000 /dev/zero | tr '\0' x; echo '"}]}'`)
 		call(t, "ADD", pod, full+" ").fails(t, 7, "network configuration: has more than 8 MiB")
 		prev := call(t, "ADD", pod, full).ok(t)
-		call(t, "DEL", pod, strings.TrimSuffix(full, "}")+`, "prevResult": `+prev+`}`).ok(t)
-		nothingLeft(t)
+		delLeavesNothing(t, pod, strings.TrimSuffix(full, "}")+`, "prevResult": `+prev+`}`)
 	})
 }

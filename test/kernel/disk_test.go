@@ -5,24 +5,19 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"devinfo-cni.io/pkg/link/linktest"
 )
 
 // mount puts a tmpfs of its own at dir, until undo is called.
 func mount(t *testing.T, dir, options string, flags uintptr) (undo func()) {
 	t.Helper()
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mount("tmpfs", dir, "tmpfs", flags, "mode=0755,"+options); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(dir, 0o755))
+	must(t, unix.Mount("tmpfs", dir, "tmpfs", flags, "mode=0755,"+options))
 	return func() {
 		if err := unix.Unmount(dir, 0); err != nil {
 			t.Error(err)
@@ -54,54 +49,60 @@ func fillDisk(dir string) error {
 // the DEL that follows.
 func refusedADD(t *testing.T, pod, conf, msg string) {
 	t.Helper()
-	call(t, "ADD", pod, conf).fails(t, 5, msg)
-	left := func() string {
-		list := strings.Split(files(t, infoDir, stateDir), "\n")
-		var other []string
-		for _, path := range list {
-			if path != "" && filepath.Base(path) != filler {
-				other = append(other, path)
-			}
-		}
-		return strings.Join(other, "\n")
+	unchanged := func(by string) {
+		t.Helper()
+		left := strings.Fields(files(t, infoDir, stateDir))
+		left = slices.DeleteFunc(left, func(path string) bool { return filepath.Base(path) == filler })
+		same(t, "files left by "+by, strings.Join(left, "\n"), "")
 	}
-	same(t, "files left by ADD", left(), "")
+	call(t, "ADD", pod, conf).fails(t, 5, msg)
+	unchanged("ADD")
 	same(t, "addresses", addresses(t), "")
 	same(t, "interfaces in the pod", podLinks(t, pod), "")
 	call(t, "DEL", pod, conf).ok(t)
-	same(t, "files left by DEL", left(), "")
+	unchanged("DEL")
 }
 
-func TestFullDisk(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod := linktest.NewNetns(t)
-		temp := stateDir + "/attachments/.net@c0ffee@net1.devinfo"
-		for _, c := range []struct{ dir, options, file string }{
-			{infoDir, "size=16k", infoFile + ": write"},
-			{infoDir, "nr_inodes=2", infoFile + ": write"},
-			{stateDir, "size=16k", "write " + temp},
-			{stateDir, "nr_inodes=5", "open " + temp},
-			{stateDir, "nr_inodes=6", "lease of device-info file net-c0ffee_net1: mkdir " + stateDir + "/leases/file/net-c0ffee_net1"},
+// Where there is no room for a file STATUS says so. DEL needs none: where nothing is to be undone,
+// nothing is made.
+func TestADiskThatIsFullOrReadOnly(t *testing.T) {
+	const temp = stateDir + "/attachments/.net@c0ffee@net1.devinfo"
+	onStage(t, func(t *testing.T, pod string) {
+		for _, c := range []struct {
+			dir, options string
+			flags        uintptr
+			begun        bool   // an ADD has been there, and made directories
+			add, status  string // their errors; "" = STATUS is not asked
+		}{
+			{infoDir, "size=16k", 0, false, infoFile + ": write", ""},
+			{infoDir, "nr_inodes=2", 0, false, infoFile + ": write", "device-info directory"},
+			{stateDir, "size=16k", 0, true, "write " + temp, ""},
+			{stateDir, "nr_inodes=2", 0, false, "mkdir " + stateDir + "/attachments", "state directory"},
+			{stateDir, "nr_inodes=5", 0, true, "open " + temp, ""},
+			{stateDir, "nr_inodes=6", 0, true, "lease of device-info file net-c0ffee_net1: mkdir " + stateDir + "/leases/file/net-c0ffee_net1", ""},
+			{infoDir, "", unix.MS_RDONLY, false, infoFile + ": write", "device-info directory"},
+			{stateDir, "", unix.MS_RDONLY, false, "mkdir " + stateDir + "/attachments", "state directory"},
 		} {
-			undo := mount(t, c.dir, c.options, 0)
-			if c.dir == stateDir {
-				for _, sub := range []string{"attachments", "leases/file"} {
-					if err := os.MkdirAll(stateDir+"/"+sub, 0o700); err != nil {
-						t.Fatal(err)
-					}
-				}
-			}
-			if strings.HasPrefix(c.options, "size") {
-				if err := fillDisk(c.dir); err != nil {
-					t.Fatal(err)
-				}
-			} else if err := os.WriteFile(filepath.Join(c.dir, filler), nil, 0o644); err != nil {
-				t.Fatal(err)
-			}
 			t.Log(c.dir, c.options)
-			refusedADD(t, pod, standalone(infoFile), c.file+": no space left on device")
-			refusedADD(t, pod, delegates(bridgeConf), c.file+": no space left on device")
+			undo := mount(t, c.dir, c.options, c.flags)
+			why := ": no space left on device"
+			if c.begun {
+				must(t, os.Mkdir(stateDir+"/attachments", 0o700), os.MkdirAll(stateDir+"/leases/file", 0o700))
+			}
+			switch {
+			case c.flags != 0:
+				why = ": read-only file system"
+			case strings.HasPrefix(c.options, "size"):
+				must(t, fillDisk(c.dir))
+			default:
+				must(t, os.WriteFile(filepath.Join(c.dir, filler), nil, 0o644))
+			}
+			if c.status != "" {
+				status := call(t, "STATUS", "", `{"cniVersion": "1.1.0", "name": "net", "type": "devinfo"}`)
+				status.fails(t, 50, c.status+": "+c.dir+": not writable"+why)
+			}
+			refusedADD(t, pod, standalone(infoFile), c.add+why)
+			refusedADD(t, pod, delegates(bridgeConf), c.add+why)
 			undo()
 		}
 	})
@@ -109,9 +110,7 @@ func TestFullDisk(t *testing.T) {
 
 // The disk becomes full while the children run.
 func TestDiskThatFillsUpUndoesTheChildren(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod := linktest.NewNetns(t)
+	onStage(t, func(t *testing.T, pod string) {
 		fill := func(dir string) string {
 			return fmt.Sprintf(`{"type": "child", "play": {"fill": %q, "pciID": %q}}`, dir, vf)
 		}
@@ -129,129 +128,15 @@ func TestDiskThatFillsUpUndoesTheChildren(t *testing.T) {
 
 // The disk becomes full while the pod runs.
 func TestDelOnAFullDisk(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod := linktest.NewNetns(t)
+	onStage(t, func(t *testing.T, pod string) {
 		conf := delegates(bridgeConf)
 		for _, dir := range []string{infoDir, stateDir} {
 			undo := mount(t, dir, "size=64k", 0)
 			call(t, "ADD", pod, conf).ok(t)
-			if err := fillDisk(dir); err != nil {
-				t.Fatal(err)
-			}
+			must(t, fillDisk(dir))
 			call(t, "CHECK", pod, conf).ok(t)
 			call(t, "DEL", pod, conf).ok(t)
 			same(t, "files left", files(t, infoDir, stateDir), filepath.Join(dir, filler))
-			undo()
-		}
-	})
-}
-
-func TestReadOnlyDirectory(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod := linktest.NewNetns(t)
-		for dir, msg := range map[string]string{
-			infoDir:  infoFile + ": write: read-only file system",
-			stateDir: "mkdir " + stateDir + "/attachments: read-only file system",
-		} {
-			undo := mount(t, dir, "", unix.MS_RDONLY)
-			refusedADD(t, pod, standalone(infoFile), msg)
-			refusedADD(t, pod, delegates(bridgeConf), msg)
-			sub := map[string]string{infoDir: "device-info directory: " + infoDir, stateDir: "state directory: " + stateDir}[dir]
-			call(t, "STATUS", "", `{"cniVersion": "1.1.0", "name": "net", "type": "devinfo"}`).fails(t, 50, sub+": not writable: read-only file system")
-			undo()
-		}
-	})
-}
-
-// Some tools make the tree with mode 000.
-func TestModeZeroTreeIsMended(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod := linktest.NewNetns(t)
-		tree := []string{"/run/k8s.cni.cncf.io", "/run/k8s.cni.cncf.io/devinfo", infoDir}
-		if err := os.MkdirAll(infoDir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		for _, dir := range tree {
-			if err := os.Chmod(dir, 0); err != nil {
-				t.Fatal(err)
-			}
-		}
-		call(t, "ADD", pod, standalone(infoFile)).ok(t)
-		same(t, "device-info file", read(t, infoFile), vfFile)
-		modes(t, append(tree, infoFile), "drwxr-xr-x drwxr-xr-x drwxr-xr-x -rw-r--r--")
-		call(t, "DEL", pod, standalone(infoFile)).ok(t)
-		nothingLeft(t)
-	})
-}
-
-func modes(t *testing.T, paths []string, want string) {
-	t.Helper()
-	var got []string
-	for _, path := range paths {
-		stat, err := os.Lstat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got = append(got, stat.Mode().String())
-	}
-	same(t, fmt.Sprint("modes of ", paths), strings.Join(got, " "), want)
-}
-
-func TestModesDoNotDependOnTheUmask(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod := linktest.NewNetns(t)
-		for _, umask := range []int{0o077, 0} {
-			old := unix.Umask(umask)
-			a := call(t, "ADD", pod, standalone(infoFile))
-			unix.Umask(old)
-			a.ok(t)
-			modes(t, []string{"/run/k8s.cni.cncf.io", "/run/k8s.cni.cncf.io/devinfo", infoDir, infoFile},
-				"drwxr-xr-x drwxr-xr-x drwxr-xr-x -rw-r--r--")
-			modes(t, []string{stateDir, stateDir + "/attachments", stateDir + "/attachments/net@c0ffee@net1"},
-				"drwxr-xr-x drwx------ -rw-------")
-			call(t, "DEL", pod, standalone(infoFile)).ok(t)
-			for _, dir := range []string{"/run/k8s.cni.cncf.io", stateDir} {
-				if err := os.RemoveAll(dir); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-	})
-}
-
-// Nothing to undo: then nothing is made either, and where ADD could not write STATUS says so.
-func TestDELWithNothingToUndoNeedsNoDisk(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod := linktest.NewNetns(t)
-		for _, c := range []struct {
-			dir, options string
-			flags        uintptr
-			status, add  string
-		}{
-			{stateDir, "nr_inodes=2,", 0, "state directory: " + stateDir + ": not writable: no space left on device",
-				"mkdir " + stateDir + "/attachments: no space left on device"},
-			{infoDir, "nr_inodes=2,", 0, "device-info directory: " + infoDir + ": not writable: no space left on device",
-				infoFile + ": write: no space left on device"},
-			{stateDir, "", unix.MS_RDONLY, "state directory: " + stateDir + ": not writable: read-only file system",
-				"mkdir " + stateDir + "/attachments: read-only file system"},
-			{infoDir, "", unix.MS_RDONLY, "device-info directory: " + infoDir + ": not writable: read-only file system",
-				infoFile + ": write: read-only file system"},
-		} {
-			undo := mount(t, c.dir, c.options+"size=64k", c.flags)
-			if c.flags == 0 {
-				if err := os.WriteFile(filepath.Join(c.dir, filler), nil, 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			t.Log(c.dir, c.options, c.flags)
-			call(t, "STATUS", "", `{"cniVersion": "1.1.0", "name": "net", "type": "devinfo"}`).fails(t, 50, c.status)
-			call(t, "ADD", pod, standalone(infoFile)).fails(t, 5, c.add)
-			call(t, "DEL", pod, standalone(infoFile)).ok(t)
 			undo()
 		}
 	})

@@ -28,9 +28,7 @@ func TestAContainerIsNotMadeInAnotherNamespaceThanItsNetworks(t *testing.T) {
 	needRunc(t)
 	linktest.Run(t, func(t *testing.T) {
 		devices(t)
-		if err := os.MkdirAll(cdiDir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(cdiDir, 0o755))
 		gate := filepath.Join(t.TempDir(), "cni-dra-gate")
 		output(t, exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", gate, "devinfo-cni.io/cmd/cni-dra-gate"))
 		pod, other := linktest.NewNetns(t), linktest.NewNetns(t)
@@ -48,9 +46,7 @@ func TestAContainerIsNotMadeInAnotherNamespaceThanItsNetworks(t *testing.T) {
 			{"an older spec", "", other, false, ""},
 		} {
 			t.Run(c.name, func(t *testing.T) {
-				if err := os.WriteFile(cdiDir+"/gate.json", []byte(gateSpec(c.program, c.attached)), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(cdiDir+"/gate.json", []byte(gateSpec(c.program, c.attached)), 0o644))
 				dir, config := ociSpec(t, pod, "A")
 				if c.users {
 					inUserNamespace(&config)

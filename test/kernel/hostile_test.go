@@ -7,14 +7,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-
-	"devinfo-cni.io/pkg/link/linktest"
 )
 
 func TestBadConfigurationIsRefused(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod := linktest.NewNetns(t)
+	onStage(t, func(t *testing.T, pod string) {
 		const head = `{"cniVersion": "1.1.0", "name": "net", "type": "devinfo", `
 		for _, c := range []struct {
 			conf string
@@ -45,9 +41,7 @@ func TestBadConfigurationIsRefused(t *testing.T) {
 
 // Two megabytes are a lot, but no reason to fail, or to fill the log.
 func TestHugeConfiguration(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod := linktest.NewNetns(t)
+	onStage(t, func(t *testing.T, pod string) {
 		huge := strings.Repeat("x", 2<<20)
 		for _, key := range []string{`"x-vendor": "` + huge + `"`, `"` + huge + `": 1`, `"args": {"cni": "` + huge + `"}`} {
 			conf := strings.Replace(standalone(infoFile), "{", "{"+key+", ", 1)
@@ -66,16 +60,10 @@ func TestHugeConfiguration(t *testing.T) {
 // What the runtime was made to pass as a path leads to nothing outside of the
 // directory, and ADD and DEL neither hang nor do harm.
 func TestHostilePaths(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod := linktest.NewNetns(t)
+	onStage(t, func(t *testing.T, pod string) {
 		const victim = "/run/passwd"
-		if err := os.WriteFile(victim, []byte("root:x:0:0\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.MkdirAll(infoDir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(victim, []byte("root:x:0:0\n"), 0o644))
+		must(t, os.MkdirAll(infoDir, 0o755))
 		long := infoDir + "/" + strings.Repeat("x", 5000)
 		const prefix = "runtimeConfig.CNIDeviceInfoFile: "
 		outside := "must be directly in " + infoDir
@@ -109,25 +97,17 @@ func TestHostilePaths(t *testing.T) {
 func withPath(t *testing.T, path string) string {
 	t.Helper()
 	text, err := json.Marshal(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return strings.Replace(standalone("PATH"), `"PATH"`, string(text), 1)
 }
 
 // What is not a file cannot be read or written, but is removed by DEL, unless it is a
 // directory: nobody can know whose that is.
 func TestOddThingsAtThePath(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod := linktest.NewNetns(t)
+	onStage(t, func(t *testing.T, pod string) {
 		const victim = "/run/passwd"
-		if err := os.WriteFile(victim, []byte("root:x:0:0\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.MkdirAll(infoDir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(victim, []byte("root:x:0:0\n"), 0o644))
+		must(t, os.MkdirAll(infoDir, 0o755))
 		conf := delegates(`{"type": "child"}`)
 		for what, put := range map[string]func() error{
 			"symbolic link":  func() error { return os.Symlink(victim, infoFile) },
@@ -135,22 +115,17 @@ func TestOddThingsAtThePath(t *testing.T) {
 			"link to itself": func() error { return os.Symlink(infoFile, infoFile) },
 			"named pipe":     func() error { return syscall.Mkfifo(infoFile, 0o644) },
 		} {
-			if err := put(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, put())
 			mode := "Lrwxrwxrwx"
 			if what == "named pipe" {
 				mode = "prw-r--r--"
 			}
 			call(t, "ADD", pod, conf).fails(t, 5, infoFile+": not a regular file (mode "+mode+")")
 			same(t, "files after ADD", files(t, infoDir, stateDir), infoFile)
-			call(t, "DEL", pod, conf).ok(t)
-			nothingLeft(t)
+			delLeavesNothing(t, pod, conf)
 		}
 		same(t, "the victim", read(t, victim), "root:x:0:0\n")
-		if err := os.Mkdir(infoFile, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Mkdir(infoFile, 0o755))
 		call(t, "ADD", pod, conf).fails(t, 5, infoFile+": not a regular file (mode drwxr-xr-x)")
 		call(t, "DEL", pod, conf).ok(t)
 		if _, err := os.Stat(infoFile); err != nil {

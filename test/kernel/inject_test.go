@@ -37,13 +37,9 @@ const (
 func injector(t *testing.T) *inject.Agent {
 	t.Helper()
 	boot, err := journal.BootID()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	sys, err := sysfs.Open("/run/sys")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	kernel := link.NewKernel(sys.Files())
 	a, err := inject.New(inject.Options{
 		StageDir: stageDir, BootID: boot, WhenMissing: inject.Refuse,
@@ -54,9 +50,7 @@ func injector(t *testing.T) *inject.Agent {
 	if err == nil {
 		err = os.MkdirAll(stageDir, 0o755)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return a
 }
 
@@ -73,9 +67,7 @@ func adjust(t *testing.T, a *inject.Agent, pod string, spec *oci.Spec) {
 	if err == nil {
 		err = generate.SpecGenerator(&editor{spec: spec}).Adjust(adjustment)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 // An editor is the part of the generator of github.com/opencontainers/runtime-tools that
@@ -142,13 +134,6 @@ func inContainer(t *testing.T, dir string, meanwhile func()) string {
 		t.Fatalf("%v\n%s%s", err, &said, &stderr)
 	}
 	return said.String()
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // injection prepares the stage for a test of injection, with a pod.

@@ -22,28 +22,20 @@ func TestARuntimeOfCNI010(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		stage(t, "")
 		pod := linktest.NewNetns(t)
-		if err := os.Symlink(pod, cniDir+"/netns"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Symlink(pod, cniDir+"/netns"))
 		for _, name := range old.NetConfs {
 			t.Run(name, func(t *testing.T) {
 				conf, err := old.GenerateNetConf(name)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				defer conf.Cleanup()
 				var child, parent map[string]any
 				for _, config := range []*map[string]any{&child, &parent} {
-					if err := json.Unmarshal([]byte(conf.Config), config); err != nil {
-						t.Fatal(err)
-					}
+					must(t, json.Unmarshal([]byte(conf.Config), config))
 				}
 				delete(parent, "debugFile")
 				parent["type"], parent["delegates"] = "devinfo", []any{child}
 				text, err := json.Marshal(parent)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				cmd := exec.Command(runtime, cniDir, bin)
 				cmd.Stdin = strings.NewReader(string(text))
 				if a := finish(t, cmd); a.exit != 0 {
@@ -69,9 +61,7 @@ func goBuild(t *testing.T, bin, name, dir, source string) (path string) {
 		// Its network namespace is the only thing that is not there.
 		source = strings.Replace(source, "/some/netns/path", cniDir+"/netns", 1)
 		for file, text := range map[string]string{"go.mod": read(t, dir+"/go.mod"), "go.sum": read(t, dir+"/go.sum"), "main.go": source} {
-			if err := os.WriteFile(filepath.Join(cmd.Dir, file), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(filepath.Join(cmd.Dir, file), []byte(text), 0o600))
 		}
 		download := exec.Command("go", "mod", "download")
 		download.Dir = cmd.Dir

@@ -5,15 +5,11 @@ import (
 	"os"
 	"strings"
 	"testing"
-
-	"devinfo-cni.io/pkg/link/linktest"
 )
 
 // A log that nobody reads holds nobody up.
 func TestLogFileThatIsAPipe(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod := linktest.NewNetns(t)
+	onStage(t, func(t *testing.T, pod string) {
 		nodeSettings(t, map[string]any{"logFile": "/run/log"})
 		for what, why := range map[string]string{
 			"named pipe": `open /run/log: no such device or address`,
@@ -33,13 +29,9 @@ func TestLogFileThatIsAPipe(t *testing.T) {
 }
 
 func TestALogThatCannotBeWrittenDoesNotSilenceTheOther(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod := linktest.NewNetns(t)
+	onStage(t, func(t *testing.T, pod string) {
 		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer full.Close()
 		conf := strings.Replace(standalone(infoFile), "{", `{"devicID": "of which there is a warning", `, 1)
 		for verb, logFile := range map[string]string{"ADD": "/dev/full", "DEL": "/run/log"} {
@@ -49,9 +41,7 @@ func TestALogThatCannotBeWrittenDoesNotSilenceTheOther(t *testing.T) {
 			if cmd.Stderr = &stderr; logFile == "/run/log" {
 				cmd.Stderr = full
 			}
-			if err := cmd.Run(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, cmd.Run())
 			log := stderr.String()
 			if logFile == "/run/log" {
 				log = read(t, logFile)

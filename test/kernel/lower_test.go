@@ -50,18 +50,14 @@ func checkNoDevice(t *testing.T, pod, more, warnings string) {
 }
 
 func TestVethHasNoDevice(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod := linktest.NewNetns(t)
+	onStage(t, func(t *testing.T, pod string) {
 		linktest.AddVeth(t, "nic", "net1", pod)
 		checkNoDevice(t, pod, "", "") // a veth never has one, and is not worth a warning
 	})
 }
 
 func TestTapHasNoDevice(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod := linktest.NewNetns(t)
+	onStage(t, func(t *testing.T, pod string) {
 		addTap(t, "tap0")
 		conf := `{"cniVersion": "1.1.0", "name": "hd", "type": "host-device", "device": "tap0"}`
 		hostDevice := devinfo("ADD", pod, conf)
@@ -83,9 +79,7 @@ func TestMacvlanOnVethInAThirdNamespaceHasNoDevice(t *testing.T) {
 			linktest.AddMacvlan(t, "nic", "net1", pod)
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		checkNoDevice(t, pod, "", noDevice)
 		checkNoDevice(t, pod, `"followLower": false, `, noDevice)
 	})
@@ -122,9 +116,7 @@ func TestMacvlanOnTheMachinesCard(t *testing.T) {
 			linktest.AddMacvlan(t, card, "net1", pod)
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		want := fmt.Sprintf("{\n  \"type\": \"pci\",\n  \"version\": \"1.1.0\",\n  \"pci\": {\n    \"pci-address\": %q\n  }\n}\n", address)
 		result := fmt.Sprintf(`{"cniVersion":"1.1.0","interfaces":[{"name":"net1","pciID":%q,"sandbox":"NETNS"}]}`, address)
 		run := func() error {
@@ -138,13 +130,9 @@ func TestMacvlanOnTheMachinesCard(t *testing.T) {
 			return nil
 		}
 		t.Log("the plugin where the card is")
-		if err := linktest.InNetns(machine, run); err != nil {
-			t.Fatal(err)
-		}
+		must(t, linktest.InNetns(machine, run))
 		t.Log("the plugin, the card and the pod in three namespaces")
-		if err := run(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, run())
 	})
 }
 
@@ -168,8 +156,6 @@ func machinesCard(t *testing.T, netns string) (name, address string) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return name, address
 }

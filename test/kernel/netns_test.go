@@ -15,25 +15,20 @@ import (
 func shortLived(t *testing.T) (pod string, vanish func()) {
 	t.Helper()
 	pod = t.TempDir() + "/netns"
-	check := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	check(os.WriteFile(pod, nil, 0o444))
-	check(unix.Mount(linktest.NewNetns(t), pod, "", unix.MS_BIND, ""))
+	must(t, os.WriteFile(pod, nil, 0o444))
+	must(t, unix.Mount(linktest.NewNetns(t), pod, "", unix.MS_BIND, ""))
 	return pod, func() {
-		check(unix.Unmount(pod, 0))
-		check(os.Remove(pod))
+		must(t, unix.Unmount(pod, 0))
+		must(t, os.Remove(pod))
 	}
 }
 
-func TestDelWithoutNetns(t *testing.T) {
+// GC is by a runtime that knows only that the attachment is not valid any more.
+func TestDELAndGCWithoutNetns(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		stage(t, "igb-sriov")
 		for name, conf := range map[string]string{"standalone": standalone(infoFile), "delegating": delegates(bridgeConf, `{"type": "child"}`)} {
-			for _, passed := range []string{"the path", "nothing"} {
+			for _, passed := range []string{"the path", "nothing", "GC"} {
 				pod, vanish := shortLived(t)
 				call(t, "ADD", pod, conf).ok(t)
 				vanish()
@@ -43,26 +38,19 @@ func TestDelWithoutNetns(t *testing.T) {
 				} else if check.exit != 1 {
 					t.Errorf("CHECK of the delegates: exit code %d", check.exit)
 				}
-				if passed == "nothing" {
+				switch passed {
+				case "nothing":
 					pod = ""
+				case "GC":
+					call(t, "GC", "", strings.Replace(conf, "{", `{"cni.dev/valid-attachments": [], `, 1)).ok(t)
+					nothingLeft(t)
 				}
-				call(t, "DEL", pod, conf).ok(t)
-				call(t, "DEL", pod, conf).ok(t)
+				for range 2 {
+					call(t, "DEL", pod, conf).ok(t)
+				}
 				nothingLeft(t)
 			}
 		}
-	})
-}
-
-// The runtime knows only that the attachment is not valid any more.
-func TestGCWithoutNetns(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod, vanish := shortLived(t)
-		call(t, "ADD", pod, delegates(bridgeConf)).ok(t)
-		vanish()
-		call(t, "GC", "", strings.Replace(delegates(bridgeConf), "{", `{"cni.dev/valid-attachments": [], `, 1)).ok(t)
-		nothingLeft(t)
 	})
 }
 

@@ -9,8 +9,6 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"devinfo-cni.io/pkg/link/linktest"
 )
 
 // oddities are what may be in the place of a file. The calls are made by a root whom
@@ -34,12 +32,8 @@ func sparse(path string) error {
 // put puts an oddity in the place of a file.
 func put(t *testing.T, what, path string) {
 	t.Helper()
-	if err := os.RemoveAll(path); err != nil {
-		t.Fatal(err)
-	}
-	if err := oddities[what](path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.RemoveAll(path))
+	must(t, oddities[what](path))
 	t.Logf("%s: %s", path, what)
 }
 
@@ -76,9 +70,7 @@ const gcAll = `{"cniVersion": "1.1.0", "name": "net", "type": "devinfo", "cni.de
 // ADD and CHECK refuse node settings that cannot be read. DEL succeeds, for the pod has
 // to go; what it did not find the GC after the settings are mended does.
 func TestOddNodeSettings(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod := linktest.NewNetns(t)
+	onStage(t, func(t *testing.T, pod string) {
 		settings := read(t, nodeFile)
 		for what, why := range map[string]string{
 			"unreadable": ": open " + nodeFile + ": permission denied",
@@ -94,12 +86,8 @@ func TestOddNodeSettings(t *testing.T) {
 					`1: {"code":7,"details":"correct the file, or remove it to use the defaults","msg":"node settings`+why+`"}`)
 			}
 			bound(t, "DEL", pod, standalone(infoFile)).becomes(t, "DEL", "ok")
-			if err := os.RemoveAll(nodeFile); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(nodeFile, []byte(settings), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.RemoveAll(nodeFile))
+			must(t, os.WriteFile(nodeFile, []byte(settings), 0o644))
 			call(t, "GC", "", gcAll).ok(t)
 			nothingLeft(t)
 		}
@@ -113,9 +101,7 @@ const unreadableEntry = `open ` + oddEntry + `: permission denied"}`
 // What is not an entry says nothing: DEL and GC tell from the configuration and the leases
 // what there is to remove. Only one that may not be read may be a good one.
 func TestOddJournalEntry(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod := linktest.NewNetns(t)
+	onStage(t, func(t *testing.T, pod string) {
 		for what := range oddities {
 			for _, conf := range []string{standalone(infoFile), delegates(bridgeConf)} {
 				for verb, unreadable := range map[string]string{
@@ -132,8 +118,7 @@ func TestOddJournalEntry(t *testing.T) {
 						nothingLeft(t)
 					}
 					call(t, "DEL", pod, conf).ok(t) // which knows the namespace, and GC does not
-					nothingLeft(t)
-					same(t, "interfaces in the pod", podLinks(t, pod), "")
+					nothingLeft(t, pod)
 				}
 			}
 		}
@@ -142,9 +127,7 @@ func TestOddJournalEntry(t *testing.T) {
 
 // An ADD takes its place.
 func TestADDOverAnOddJournalEntry(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod := linktest.NewNetns(t)
+	onStage(t, func(t *testing.T, pod string) {
 		for what, want := range map[string]string{
 			"unreadable": `1: {"code":5,"msg":"` + unreadableEntry,
 			"corrupt":    "ok",
@@ -159,16 +142,13 @@ func TestADDOverAnOddJournalEntry(t *testing.T) {
 				same(t, "device-info file", read(t, infoFile), vfFile)
 				bound(t, "CHECK", pod, standalone(infoFile)).becomes(t, "CHECK", "ok")
 			}
-			call(t, "DEL", pod, standalone(infoFile)).ok(t)
-			nothingLeft(t)
+			delLeavesNothing(t, pod, standalone(infoFile))
 		}
 	})
 }
 
 func TestOddDeviceInfoFile(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod := linktest.NewNetns(t)
+	onStage(t, func(t *testing.T, pod string) {
 		const remove, renew = "remove what is in the place of the device-info file", "recreate the pod, or DEL and ADD the attachment, to write the file anew"
 		says := func(code int, details, why string) string {
 			if details != "" {
@@ -183,9 +163,7 @@ func TestOddDeviceInfoFile(t *testing.T) {
 			"huge":       {says(5, remove, "too large: more than 1 MiB"), says(5, renew, "too large: more than 1 MiB")},
 			"named pipe": {says(5, remove, "not a regular file (mode prw-r--r--)"), says(5, renew, "not a regular file (mode prw-r--r--)")},
 		} {
-			if err := os.MkdirAll(infoDir, 0o755); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.MkdirAll(infoDir, 0o755))
 			for _, conf := range []string{standalone(infoFile), delegates(bridgeConf)} {
 				put(t, what, infoFile)
 				bound(t, "ADD", pod, conf).becomes(t, "ADD", want.add)
@@ -196,8 +174,7 @@ func TestOddDeviceInfoFile(t *testing.T) {
 				put(t, what, infoFile)
 				bound(t, "CHECK", pod, conf).becomes(t, "CHECK", want.check)
 				bound(t, "DEL", pod, conf).becomes(t, "DEL", "ok")
-				nothingLeft(t)
-				same(t, "interfaces in the pod", podLinks(t, pod), "")
+				nothingLeft(t, pod)
 			}
 		}
 	})
@@ -205,9 +182,7 @@ func TestOddDeviceInfoFile(t *testing.T) {
 
 // It is only read.
 func TestOddDevicePluginsFile(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod := linktest.NewNetns(t)
+	onStage(t, func(t *testing.T, pod string) {
 		const dir = "/run/k8s.cni.cncf.io/devinfo/dp"
 		const file = dir + "/example.com-sriov-" + vf + "-device.json"
 		conf := strings.Replace(standalone(infoFile), "{", `{"resourceName": "example.com/sriov", `, 1)
@@ -222,9 +197,7 @@ func TestOddDevicePluginsFile(t *testing.T) {
 			if why != "" {
 				want = `1: {"code":5,"details":"remove what is in the place of the device-info file","msg":"/var` + file + `: ` + why + `"}`
 			}
-			if err := os.MkdirAll(dir, 0o755); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.MkdirAll(dir, 0o755))
 			put(t, what, file)
 			bound(t, "ADD", pod, conf).becomes(t, "ADD", want)
 			bound(t, "DEL", pod, conf).becomes(t, "DEL", "ok")
@@ -238,9 +211,7 @@ func TestOddDevicePluginsFile(t *testing.T) {
 
 // Root reads and removes what is another user's, as all else.
 func TestForeignOwnedFiles(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod := linktest.NewNetns(t)
+	onStage(t, func(t *testing.T, pod string) {
 		const nobody = 65534
 		if err := os.Lchown(nodeFile, nobody, nobody); err != nil {
 			t.Skipf("an ordinary user's namespace has one user: %v", err)
@@ -248,19 +219,14 @@ func TestForeignOwnedFiles(t *testing.T) {
 		for _, conf := range []string{standalone(infoFile), delegates(bridgeConf)} {
 			for _, verb := range []string{"DEL", "GC"} {
 				preparedInfo(t, prepared)
-				if err := os.Lchown(infoFile, nobody, nobody); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.Lchown(infoFile, nobody, nobody))
 				call(t, "ADD", pod, conf).ok(t)
 				for path := range strings.SplitSeq(files(t, infoDir, stateDir), "\n") {
-					if err := os.Lchown(path, nobody, nobody); err != nil {
-						t.Fatal(err)
-					}
+					must(t, os.Lchown(path, nobody, nobody))
 				}
 				call(t, "CHECK", pod, conf).ok(t)
 				call(t, verb, pod, strings.Replace(conf, "{", `{"cni.dev/valid-attachments": [], `, 1)).ok(t)
-				nothingLeft(t)
-				same(t, "interfaces in the pod", podLinks(t, pod), "")
+				nothingLeft(t, pod)
 			}
 		}
 	})

@@ -25,9 +25,7 @@ func atOnce(t *testing.T, n int, one func(n int) answer) []answer {
 }
 
 func TestHundredAttachmentsAtOnce(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod := linktest.NewNetns(t)
+	onStage(t, func(t *testing.T, pod string) {
 		linktest.AddVeth(t, "nic", "net1", pod)
 		container := func(n int) string { return fmt.Sprintf("container%02d", n) }
 		file := func(n int) string { return infoDir + "/net-" + container(n) + "_net1" }
@@ -61,9 +59,7 @@ func TestHundredAttachmentsAtOnce(t *testing.T) {
 
 // Two attachments ask for one path: one gets it, and the other spoils nothing.
 func TestOnePathHasOneOwner(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod := linktest.NewNetns(t)
+	onStage(t, func(t *testing.T, pod string) {
 		containers := []string{"a", "b", "c", "d", "e"}
 		for round := range 10 {
 			add := func(n int) answer {
@@ -89,8 +85,7 @@ func TestOnePathHasOneOwner(t *testing.T) {
 				}
 			}
 			same(t, "device-info file", read(t, infoFile), vfFile)
-			call(t, "DEL", pod, standalone(infoFile), "CNI_CONTAINERID="+winner).ok(t)
-			nothingLeft(t)
+			delLeavesNothing(t, pod, standalone(infoFile), "CNI_CONTAINERID="+winner)
 		}
 	})
 }

@@ -38,9 +38,7 @@ func valuables(t *testing.T) (state func() string) {
 	if err == nil {
 		err = os.WriteFile(outsideLinked, []byte("{}"), 0o644)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return func() string {
 		var lines []string
 		for _, path := range []string{outside, outsideInfo, outsideLinked} {
@@ -68,12 +66,9 @@ func believed(t *testing.T, a answer) {
 // Whoever may create names in the device-info directory can make calls fail, but cannot have
 // anything outside of it created, changed, read or removed.
 func TestSwappedNamesInTheDeviceInfoDirectoryLeadNowhere(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod, state := linktest.NewNetns(t), valuables(t)
-		if err := os.MkdirAll(infoDir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+	onStage(t, func(t *testing.T, pod string) {
+		state := valuables(t)
+		must(t, os.MkdirAll(infoDir, 0o755))
 		before, conf := state(), standalone(infoFile)
 		codes := map[string]int{}
 		stop := attack(t, attackNames, infoDir)
@@ -90,11 +85,8 @@ func TestSwappedNamesInTheDeviceInfoDirectoryLeadNowhere(t *testing.T) {
 		stop()
 		t.Logf("%v", codes)
 		same(t, "the race was one", fmt.Sprint(codes["ADD 0"] > 0, codes["ADD 1"] > 0), "true true")
-		if err := os.RemoveAll(infoDir); err != nil {
-			t.Fatal(err)
-		}
-		call(t, "DEL", pod, conf).ok(t)
-		nothingLeft(t)
+		must(t, os.RemoveAll(infoDir))
+		delLeavesNothing(t, pod, conf)
 	})
 }
 
@@ -106,9 +98,7 @@ func TestASwappedSocketDirectoryIsNeverMountedFromElsewhere(t *testing.T) {
 		const sockets = "/run/sockets"
 		nodeSettings(t, map[string]any{"cdiDir": cdiDir, "socketDirs": []string{sockets}})
 		pod, state := linktest.NewNetns(t), valuables(t)
-		if err := os.Mkdir(sockets, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Mkdir(sockets, 0o755))
 		before := state()
 		conf := `{"cniVersion": "1.1.0", "name": "net", "type": "devinfo", "cdi": {"name": "{podUID}-{ifName}", "socketDir": "` + sockets + `/{podUID}"},
 			"deviceInfo": {"type": "memif", "memif": {"role": "slave", "mode": "ip", "path": "/run/memif/m.sock"}}}`
@@ -152,9 +142,7 @@ func mountsOf(t *testing.T, path string) (hosts []string) {
 	if path == "" {
 		return nil
 	}
-	if err := json.Unmarshal([]byte(read(t, path)), &spec); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(read(t, path)), &spec))
 	for _, device := range spec.Devices {
 		for _, mount := range device.ContainerEdits.Mounts {
 			hosts = append(hosts, mount.HostPath)

@@ -12,8 +12,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"devinfo-cni.io/pkg/link/linktest"
 )
 
 const goFile = "/run/go"
@@ -24,25 +22,19 @@ const slow = `{"type": "child", "play": {"until": "` + goFile + `"}}`
 // atChild starts an ADD and waits until the slow child runs.
 func atChild(t *testing.T, cmd *exec.Cmd) (stdout *bytes.Buffer) {
 	t.Helper()
-	if err := os.RemoveAll(goFile); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.RemoveAll(goFile))
 	stdout = new(bytes.Buffer)
 	cmd.Stdout = stdout
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.WaitDelay = 2 * time.Minute
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Start())
 	eventually(t, "the child runs", func() bool { return read(t, childLog) == "ADD\n" })
 	return stdout
 }
 
 func letGo(t *testing.T) {
 	t.Helper()
-	if err := os.WriteFile(goFile, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(goFile, nil, 0o644))
 }
 
 // taken waits until a process that waits for its child has taken the signals that it was
@@ -61,51 +53,28 @@ func taken(t *testing.T, pid int) {
 	})
 }
 
+// A terminal sends the signal to its whole process group. A child has one of its own: it
+// ends what it does, and then all is undone.
 func TestSignalLetsTheChildEndAndUndoesAll(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod := linktest.NewNetns(t)
-		for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+	onStage(t, func(t *testing.T, pod string) {
+		for _, c := range []struct {
+			sig syscall.Signal
+			to  int // 1: the process, -1: its group
+		}{{syscall.SIGTERM, 1}, {syscall.SIGINT, 1}, {syscall.SIGTERM, -1}} {
 			preparedInfo(t, prepared)
 			cmd := devinfo("ADD", pod, delegates(bridgeConf, slow, `{"type": "tuning", "mtu": 1400}`))
 			stdout := atChild(t, cmd)
 			for range 2 { // the second must not cut the clean-up short
-				if err := cmd.Process.Signal(sig); err != nil {
-					t.Fatal(err)
-				}
+				must(t, syscall.Kill(c.to*cmd.Process.Pid, c.sig))
 				taken(t, cmd.Process.Pid)
 			}
 			same(t, "calls of the child after the signal", read(t, childLog), "ADD\n")
 			letGo(t)
 			_ = cmd.Wait()
-			answer{cmd.ProcessState.ExitCode(), stdout.String(), ""}.fails(t, 11, fmt.Sprintf("interrupted by signal %q", sig))
+			answer{cmd.ProcessState.ExitCode(), stdout.String(), ""}.fails(t, 11, fmt.Sprintf("interrupted by signal %q", c.sig))
 			same(t, "calls of the child", childCalls(t), "ADD\nADD ends\nDEL\n")
-			same(t, "device-info file", read(t, infoFile), prepared)
-			same(t, "our files", files(t, stateDir), "")
-			same(t, "addresses", addresses(t), "")
-			same(t, "interfaces in the pod", podLinks(t, pod), "")
+			asPrepared(t, pod)
 		}
-	})
-}
-
-// A terminal sends the signal to its whole process group. A child has one of its own: it
-// ends what it does, and then all is undone.
-func TestSignalToAllUndoesAll(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod := linktest.NewNetns(t)
-		cmd := devinfo("ADD", pod, delegates(bridgeConf, slow))
-		stdout := atChild(t, cmd)
-		if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM); err != nil {
-			t.Fatal(err)
-		}
-		taken(t, cmd.Process.Pid)
-		letGo(t)
-		_ = cmd.Wait()
-		answer{cmd.ProcessState.ExitCode(), stdout.String(), ""}.fails(t, 11, `interrupted by signal "terminated"`)
-		same(t, "calls of the child", childCalls(t), "ADD\nADD ends\nDEL\n")
-		same(t, "interfaces in the pod", podLinks(t, pod), "")
-		nothingLeft(t)
 	})
 }
 
@@ -119,18 +88,14 @@ func killed(t *testing.T, pod, conf string, whole bool) {
 	for _, task := range tasks {
 		children = append(children, strings.Fields(read(t, task))...)
 	}
-	if err := syscall.Kill(cmd.Process.Pid, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Kill(cmd.Process.Pid, syscall.SIGKILL))
 	if whole { // as when a container or a systemd unit is killed
 		for _, child := range children {
 			pid, err := strconv.Atoi(child)
 			if err == nil {
 				err = syscall.Kill(pid, syscall.SIGKILL)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 		}
 	}
 	if !whole { // the child outlives the plugin
@@ -145,17 +110,14 @@ func killed(t *testing.T, pod, conf string, whole bool) {
 }
 
 func TestDelAfterKillCleansAll(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod := linktest.NewNetns(t)
+	onStage(t, func(t *testing.T, pod string) {
 		for _, whole := range []bool{true, false} {
 			conf := delegates(bridgeConf, slow)
 			killed(t, pod, conf, whole)
 			same(t, "interfaces in the pod after the kill", podLinks(t, pod), "net1")
 			call(t, "DEL", pod, conf).ok(t)
 			same(t, "calls of the child", childCalls(t), "DEL\n")
-			same(t, "interfaces in the pod", podLinks(t, pod), "")
-			nothingLeft(t)
+			nothingLeft(t, pod)
 			letGo(t)
 			call(t, "ADD", pod, conf).ok(t)
 			call(t, "CHECK", pod, conf).ok(t)
@@ -167,9 +129,7 @@ func TestDelAfterKillCleansAll(t *testing.T) {
 }
 
 func TestAddAfterKillCleansUpFirst(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod := linktest.NewNetns(t)
+	onStage(t, func(t *testing.T, pod string) {
 		conf := delegates(bridgeConf, slow)
 		killed(t, pod, conf, true)
 		letGo(t)
@@ -177,16 +137,13 @@ func TestAddAfterKillCleansUpFirst(t *testing.T) {
 		same(t, "calls of the child", childCalls(t), "DEL\nADD\nADD ends\n")
 		same(t, "addresses", addresses(t), "10.1.2.3") // host-local does not give the freed one out at once
 		same(t, "device-info file", read(t, infoFile), vfFile)
-		call(t, "DEL", pod, conf).ok(t)
-		nothingLeft(t)
+		delLeavesNothing(t, pod, conf)
 	})
 }
 
 // The plugin dies right after a child has ended.
 func TestKillBetweenChildren(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod := linktest.NewNetns(t)
+	onStage(t, func(t *testing.T, pod string) {
 		conf := delegates(bridgeConf, `{"type": "child", "play": {"kill": true}}`, `{"type": "child"}`)
 		if a := call(t, "ADD", pod, conf); a.exit != -1 {
 			t.Fatalf("exit code %d, want a kill", a.exit)
@@ -194,56 +151,18 @@ func TestKillBetweenChildren(t *testing.T) {
 		same(t, "calls of the children", childCalls(t), "ADD\n")
 		call(t, "GC", "", `{"cniVersion": "1.1.0", "name": "net", "type": "devinfo", "cni.dev/valid-attachments": []}`).ok(t)
 		same(t, "calls of the children", childCalls(t), "DEL\nDEL\n")
-		same(t, "interfaces in the pod", podLinks(t, pod), "")
-		nothingLeft(t)
-	})
-}
-
-// Wherever the plugin and its children are killed, DEL cleans all and ADD works.
-func TestKillAtAnyMoment(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod := linktest.NewNetns(t)
-		sweep := func(conf string, step time.Duration, steps int) {
-			died := 0
-			for n := range steps {
-				cmd := devinfo("ADD", pod, conf)
-				cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-				if err := cmd.Start(); err != nil {
-					t.Fatal(err)
-				}
-				time.Sleep(time.Duration(n) * step)
-				_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // it may have ended
-				if cmd.Wait() != nil {
-					died++
-				}
-				call(t, "DEL", pod, conf).ok(t)
-				same(t, fmt.Sprintf("interfaces in the pod, killed after %v", time.Duration(n)*step), podLinks(t, pod), "")
-				nothingLeft(t)
-			}
-			t.Logf("%d of %d ADDs were killed in time", died, steps)
-			call(t, "ADD", pod, conf).ok(t)
-			same(t, "device-info file", read(t, infoFile), vfFile)
-			call(t, "DEL", pod, conf).ok(t)
-			nothingLeft(t)
-		}
-		sweep(standalone(infoFile), 200*time.Microsecond, 40)
-		sweep(delegates(bridgeConf), 3*time.Millisecond, 30)
+		nothingLeft(t, pod)
 	})
 }
 
 // Nobody reads the result: the runtime has died.
 func TestClosedStandardOutputUndoesAll(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod := linktest.NewNetns(t)
+	onStage(t, func(t *testing.T, pod string) {
 		for _, conf := range []string{delegates(bridgeConf, `{"type": "child"}`), standalone(infoFile)} {
 			preparedInfo(t, prepared)
 			cmd := devinfo("ADD", pod, conf)
 			r, w, err := os.Pipe()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			r.Close()
 			cmd.Stdout = w
 			err = cmd.Run()
@@ -251,10 +170,7 @@ func TestClosedStandardOutputUndoesAll(t *testing.T) {
 			if cmd.ProcessState.ExitCode() != 1 {
 				t.Errorf("%v, want exit code 1", err)
 			}
-			same(t, "device-info file", read(t, infoFile), prepared)
-			same(t, "our files", files(t, stateDir), "")
-			same(t, "addresses", addresses(t), "")
-			same(t, "interfaces in the pod", podLinks(t, pod), "")
+			asPrepared(t, pod)
 		}
 		same(t, "calls of the child", childCalls(t), "ADD\nDEL\n")
 	})
@@ -262,14 +178,10 @@ func TestClosedStandardOutputUndoesAll(t *testing.T) {
 
 // Nobody reads the log either; that is no reason to fail.
 func TestClosedStandardErrorIsNoFailure(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod := linktest.NewNetns(t)
+	onStage(t, func(t *testing.T, pod string) {
 		cmd := devinfo("ADD", pod, chained(pod, `"unheardOf": 1, "deviceID": "`+vf+`",`))
 		r, w, err := os.Pipe()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		r.Close()
 		cmd.Stderr = w
 		if err := cmd.Run(); err != nil {
@@ -282,23 +194,14 @@ func TestClosedStandardErrorIsNoFailure(t *testing.T) {
 
 // After a power failure a claim may be there, and no entry to tell of it.
 func TestDelRemovesALeaseWithoutEntry(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod := linktest.NewNetns(t)
-		check := func(err error) {
-			t.Helper()
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
+	onStage(t, func(t *testing.T, pod string) {
 		const leases = stateDir + "/leases/file/net-c0ffee_net1/"
 		lease := func(of string) {
-			check(os.MkdirAll(leases, 0o700))
-			check(os.Symlink("../../../attachments/"+of, leases+of))
+			must(t, os.MkdirAll(leases, 0o700))
+			must(t, os.Symlink("../../../attachments/"+of, leases+of))
 		}
 		lease("net@c0ffee@net1")
-		call(t, "DEL", pod, standalone(infoFile)).ok(t)
-		nothingLeft(t)
+		delLeavesNothing(t, pod, standalone(infoFile))
 		lease("net@another@net1")
 		call(t, "DEL", pod, standalone(infoFile)).ok(t)
 		same(t, "leases", files(t, stateDir), leases+"net@another@net1")

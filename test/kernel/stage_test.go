@@ -48,40 +48,49 @@ const (
 `
 )
 
+// onStage runs a test on the stage of the host igb-sriov, with a pod.
+func onStage(t *testing.T, f func(t *testing.T, pod string)) {
+	linktest.Run(t, func(t *testing.T) {
+		stage(t, "igb-sriov")
+		f(t, linktest.NewNetns(t))
+	})
+}
+
+func must(t *testing.T, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // stage prepares the namespaces that linktest.Run has made: node settings, a
 // /var/lib that is empty, programs, and the captured host's /sys ("": this
 // machine's).
 func stage(t *testing.T, host string) {
 	t.Helper()
-	check := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	check(unix.Mount("tmpfs", "/var/lib", "tmpfs", 0, "mode=0755"))
-	check(os.Mkdir(cniDir, 0o755))
+	must(t, unix.Mount("tmpfs", "/var/lib", "tmpfs", 0, "mode=0755"))
+	must(t, os.Mkdir(cniDir, 0o755))
 	self, err := os.Executable()
-	check(err)
-	check(os.Symlink(self, cniDir+"/child"))
-	check(os.Symlink(os.Getenv(undertest.Key), cniDir+"/devinfo"))
+	must(t, err)
+	must(t, os.Symlink(self, cniDir+"/child"))
+	must(t, os.Symlink(os.Getenv(undertest.Key), cniDir+"/devinfo"))
 	settings := map[string]string{"deviceInfoDir": infoDir, "stateDir": stateDir}
 	if host != "" {
 		h, err := hosttxt.Load("../../testdata/hosts/" + host + ".txtar")
-		check(err)
-		check(h.Unpack("/run/sys"))
+		must(t, err)
+		must(t, h.Unpack("/run/sys"))
 		unreadable, err := filepath.Glob("/run/sys/devices/*/*/*/net/*/phys_*") // no file can fail with EOPNOTSUPP
-		check(err)
+		must(t, err)
 		for _, attribute := range unreadable {
 			if err := unix.Rmdir(attribute); !errors.Is(err, unix.ENOTDIR) {
-				check(err)
+				must(t, err)
 			}
 		}
 		settings["sysfs"] = "/run/sys"
 	}
 	text, err := json.Marshal(settings)
-	check(err)
-	check(os.WriteFile(nodeFile, text, 0o644))
+	must(t, err)
+	must(t, os.WriteFile(nodeFile, text, 0o644))
 	t.Setenv("DEVINFO_NODE_CONFIG", nodeFile)
 	t.Setenv("CNI_PATH", cniDir+":"+binDir(t))
 }
@@ -94,9 +103,7 @@ func binDir(t *testing.T) string {
 		dir = "../../bin"
 	}
 	dir, err := filepath.Abs(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, name := range []string{"cnitool", "macvlan", "bridge", "host-device", "host-local", "tuning", "bandwidth"} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
 			t.Fatalf("%v: run `make peers`, or set DEVINFO_BIN", err)
@@ -109,9 +116,7 @@ func binDir(t *testing.T) string {
 func hostLinks(t *testing.T) string {
 	t.Helper()
 	links, err := netlink.LinkList()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var names []string
 	for _, l := range links {
 		if l.Attrs().Name != "lo" {
@@ -128,9 +133,7 @@ func podLinks(t *testing.T, netns string) (names string) {
 		names = hostLinks(t)
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return names
 }
 
@@ -186,14 +189,20 @@ func (a answer) ok(t *testing.T) string {
 	return a.stdout
 }
 
+// failure is the CNI error that a call has printed.
+func (a answer) failure(t *testing.T) (e types.Error) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(a.stdout), &e); err != nil {
+		t.Fatalf("standard output is no CNI error: %v\nexit code %d\n%s%s", err, a.exit, a.stdout, a.stderr)
+	}
+	return e
+}
+
 // fails fails the test unless the call failed, with this code and message and
 // nothing else on standard output.
 func (a answer) fails(t *testing.T, code uint, msg string) {
 	t.Helper()
-	var e types.Error
-	if err := json.Unmarshal([]byte(a.stdout), &e); err != nil {
-		t.Fatalf("standard output is no CNI error: %v\nexit code %d\n%s%s", err, a.exit, a.stdout, a.stderr)
-	}
+	e := a.failure(t)
 	same(t, "failure", fmt.Sprintf("exit %d, code %d: %s", a.exit, e.Code, plain(e.Msg)), fmt.Sprintf("exit 1, code %d: %s", code, msg))
 }
 
@@ -227,9 +236,7 @@ func compact(t *testing.T, text string) string {
 		t.Fatalf("%v:\n%s", err, text)
 	}
 	data, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return plain(string(data))
 }
 
@@ -258,9 +265,7 @@ func files(t *testing.T, dirs ...string) string {
 			}
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	return strings.Join(list, "\n")
 }
@@ -277,9 +282,19 @@ func addresses(t *testing.T) string {
 	return strings.Join(list, "\n")
 }
 
-// nothingLeft checks that no trace of an attachment is on the node.
-func nothingLeft(t *testing.T) {
+// nothingLeft checks that no trace of an attachment is on the node, or in the pods.
+func nothingLeft(t *testing.T, pods ...string) {
 	t.Helper()
 	same(t, "files left", files(t, infoDir, stateDir), "")
 	same(t, "addresses left", addresses(t), "")
+	for _, pod := range pods {
+		same(t, "interfaces left in the pod", podLinks(t, pod), "")
+	}
+}
+
+// delLeavesNothing deletes the attachment of a pod that has no other interface.
+func delLeavesNothing(t *testing.T, pod, conf string, env ...string) {
+	t.Helper()
+	call(t, "DEL", pod, conf, env...).ok(t)
+	nothingLeft(t, pod)
 }

@@ -17,6 +17,7 @@ type mishap struct {
 	script string
 	add    string // the beginning of the failure of ADD, "code: message"; "ok"
 	file   string // what the device-info file holds after an ADD that succeeds; "" = there is none
+	strict bool   // the configuration is
 }
 
 const (
@@ -28,51 +29,47 @@ const (
 )
 
 var mishaps = map[string]mishap{
-	"the file is removed":       {`rm ` + infoFile, "ok", vfFile},
-	"the file is garbage":       {`echo garbage > ` + infoFile, "ok", vfFile},
-	"the file is huge":          {`truncate -s 1G ` + infoFile, "5: " + infoFile + ": too large: more than 1 MiB", ""},
-	"the file is a pipe":        {`rm ` + infoFile + `; mkfifo ` + infoFile, notOurs + "prw-r--r--)", ""},
-	"the file is a link":        {`ln -sf /run/victim ` + infoFile, notOurs + "Lrwxrwxrwx)", ""},
-	"the directory is gone":     {`rm -r ` + infoDir, "ok", vfFile},
-	"the device is unplugged":   {unplug, "ok", ""}, // a warning
-	"/sys is gone":              {`rm -r /run/sys`, "ok", ""},
-	"the journal is gone":       {`rm -r ` + stateDir, between, ""},
-	"our entry is garbage":      {`echo garbage > ` + oddEntry, "ok", vfFile},
-	"our entry is a pipe":       {`rm ` + oddEntry + `; mkfifo ` + oddEntry, between, ""},
-	"a lease dangles":           {`ln -s ../../../attachments/net@thief@net1 ` + atLease + `/net@thief@net1`, "ok", vfFile},
-	"the settings are garbage":  {`echo garbage > ` + nodeFile, "ok", vfFile},
-	"temporary files are there": {`touch ` + itsTemps, "ok", vfFile},
+	"the file is removed":       {`rm ` + infoFile, "ok", vfFile, false},
+	"the file is garbage":       {`echo garbage > ` + infoFile, "ok", vfFile, false},
+	"the file is huge":          {`truncate -s 1G ` + infoFile, "5: " + infoFile + ": too large: more than 1 MiB", "", false},
+	"the file is a pipe":        {`rm ` + infoFile + `; mkfifo ` + infoFile, notOurs + "prw-r--r--)", "", false},
+	"the file is a link":        {`ln -sf /run/victim ` + infoFile, notOurs + "Lrwxrwxrwx)", "", false},
+	"the directory is gone":     {`rm -r ` + infoDir, "ok", vfFile, false},
+	"the device is unplugged":   {unplug, "ok", "", false}, // a warning
+	"strictly unplugged":        {unplug, "100: deviceID names the PCI function " + vf + ", which is not on this node", "", true},
+	"/sys is gone":              {`rm -r /run/sys`, "ok", "", false},
+	"the journal is gone":       {`rm -r ` + stateDir, between, "", false},
+	"our entry is garbage":      {`echo garbage > ` + oddEntry, "ok", vfFile, false},
+	"our entry is a pipe":       {`rm ` + oddEntry + `; mkfifo ` + oddEntry, between, "", false},
+	"a lease dangles":           {`ln -s ../../../attachments/net@thief@net1 ` + atLease + `/net@thief@net1`, "ok", vfFile, false},
+	"the settings are garbage":  {`echo garbage > ` + nodeFile, "ok", vfFile, false},
+	"temporary files are there": {`touch ` + itsTemps, "ok", vfFile, false},
 }
 
 // Something happens before the first delegate, between two, or after the last. ADD does
 // what it was asked, or fails and undoes all; the DEL after it leaves nothing.
 func TestMishapsBetweenTwoSteps(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod := linktest.NewNetns(t)
-		if err := os.WriteFile("/run/victim", []byte("victim"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+	onStage(t, func(t *testing.T, pod string) {
+		must(t, os.WriteFile("/run/victim", []byte("victim"), 0o644))
 		for what, m := range mishaps {
 			for at := range 3 {
 				t.Log(what, at)
 				mend := keep(t)
 				script(t, m.script+"\n"+result)
 				conf := delegates(slices.Insert([]string{bridgeConf, `{"type": "child"}`}, at, scripted)...)
+				if m.strict {
+					conf = strings.Replace(conf, "{", `{"strict": true, `, 1)
+				}
 				add := call(t, "ADD", pod, conf)
 				if m.add == "ok" {
 					add.ok(t)
 					same(t, "device-info file", read(t, infoFile), m.file)
 				} else {
 					add.failsLike(t, m.add)
-					same(t, "files left by ADD", files(t, infoDir, stateDir), "")
-					same(t, "interfaces in the pod", podLinks(t, pod), "")
-					same(t, "addresses", addresses(t), "")
+					nothingLeft(t, pod)
 				}
 				mend()
-				call(t, "DEL", pod, conf).ok(t)
-				same(t, "interfaces in the pod", podLinks(t, pod), "")
-				nothingLeft(t)
+				delLeavesNothing(t, pod, conf)
 				same(t, "the victim", read(t, "/run/victim"), "victim")
 			}
 		}
@@ -82,42 +79,16 @@ func TestMishapsBetweenTwoSteps(t *testing.T) {
 // keep keeps /sys and the node settings, until mend puts them back.
 func keep(t *testing.T) (mend func()) {
 	t.Helper()
-	check := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	const kept = "/run/kept"
-	check(os.Rename("/run/sys", kept))
-	check(os.CopyFS("/run/sys", os.DirFS(kept)))
+	must(t, os.Rename("/run/sys", kept))
+	must(t, os.CopyFS("/run/sys", os.DirFS(kept)))
 	settings := read(t, nodeFile)
 	return func() {
 		t.Helper()
-		check(os.RemoveAll("/run/sys"))
-		check(os.Rename(kept, "/run/sys"))
-		check(os.WriteFile(nodeFile, []byte(settings), 0o644))
+		must(t, os.RemoveAll("/run/sys"))
+		must(t, os.Rename(kept, "/run/sys"))
+		must(t, os.WriteFile(nodeFile, []byte(settings), 0o644))
 	}
-}
-
-// Where the configuration is strict, a device that goes meanwhile fails ADD.
-func TestDeviceUnpluggedDuringAStrictADD(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod := linktest.NewNetns(t)
-		for at := range 3 {
-			mend := keep(t)
-			script(t, unplug+"\n"+result)
-			conf := delegates(slices.Insert([]string{bridgeConf, `{"type": "child"}`}, at, scripted)...)
-			strict := strings.Replace(conf, "{", `{"strict": true, `, 1)
-			call(t, "ADD", pod, strict).failsLike(t, "100: deviceID names the PCI function "+vf+", which is not on this node")
-			same(t, "interfaces in the pod", podLinks(t, pod), "")
-			nothingLeft(t)
-			call(t, "DEL", pod, strict).ok(t)
-			nothingLeft(t)
-			mend()
-		}
-	})
 }
 
 // A runtime that gives up on a pod may take its namespace away under an ADD.
@@ -140,9 +111,7 @@ func TestNetnsVanishesBetweenTwoSteps(t *testing.T) {
 
 // A delegate that goes meanwhile has to come back before DEL can have it undo what it did.
 func TestDelegateUninstalledBetweenTwoSteps(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod := linktest.NewNetns(t)
+	onStage(t, func(t *testing.T, pod string) {
 		const child, kept = cniDir + "/child", "/run/child"
 		missing := `CNI plugin "child": not installed: it must be in ` + cniDir + ` or ` + binDir(t)
 		for at := range 3 {
@@ -158,39 +127,30 @@ func TestDelegateUninstalledBetweenTwoSteps(t *testing.T) {
 				call(t, "DEL", pod, conf).ok(t)
 			}
 			same(t, "interfaces in the pod", podLinks(t, pod), "")
-			if err := os.Rename(kept, child); err != nil {
-				t.Fatal(err)
-			}
-			call(t, "DEL", pod, conf).ok(t)
-			nothingLeft(t)
+			must(t, os.Rename(kept, child))
+			delLeavesNothing(t, pod, conf)
 		}
 	})
 }
 
 // Whoever controls the path in CNI_NETNS may lead it to our own namespace meanwhile.
 func TestNetnsThatBecomesOursGivesOneAnswer(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod, leads := linktest.NewNetns(t), "/run/leads"
+	onStage(t, func(t *testing.T, pod string) {
+		leads := "/run/leads"
 		vfs := delegates(scripted)
 		socket := strings.Replace(vfs, `"deviceID": "`+vf+`"`, `"deviceInfo": {"type": "memif", "memif": {"role": "master", "path": "/run/m", "mode": "ethernet"}}`, 1)
 		for _, conf := range []string{vfs, socket} {
-			if err := errors.Join(os.RemoveAll(leads), os.Symlink(pod, leads)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errors.Join(os.RemoveAll(leads), os.Symlink(pod, leads)))
 			script(t, "ln -sfn /proc/self/ns/net "+leads+"\n"+result)
 			add := call(t, "ADD", leads, conf)
 			answers := json.NewDecoder(strings.NewReader(add.stdout))
 			var first, second json.RawMessage
-			if err := answers.Decode(&first); err != nil {
-				t.Fatal(err)
-			}
+			must(t, answers.Decode(&first))
 			if err := answers.Decode(&second); err != io.EOF {
 				t.Errorf("ADD prints %s and then %s, %v", first, second, err)
 			}
 			t.Log(add.exit, string(first))
-			call(t, "DEL", pod, conf).ok(t)
-			nothingLeft(t)
+			delLeavesNothing(t, pod, conf)
 		}
 	})
 }

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"devinfo-cni.io/pkg/link/linktest"
 )
 
 var (
@@ -30,15 +28,12 @@ func TestSystemCallsAreTheListedOnes(t *testing.T) {
 	if list == nil {
 		t.Fatal("docs/security.md has no list")
 	}
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod, process := linktest.NewNetns(t), ownProcess(t)
+	onStage(t, func(t *testing.T, pod string) {
+		process := ownProcess(t)
 		traces := t.TempDir()
 		wrapper := cniDir + "/traced"
 		text := "#!/bin/sh\nexec " + strace + " -f -qq -o " + traces + "/$$ " + cniDir + "/devinfo\n"
-		if err := os.WriteFile(wrapper, []byte(text), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(wrapper, []byte(text), 0o755))
 		for _, conf := range []string{standalone(infoFile), delegates(`{"type": "child"}`), chained(pod, "")} {
 			for _, netns := range []string{pod, process} {
 				for _, verb := range []string{"STATUS", "ADD", "CHECK", "DEL", "GC"} {
