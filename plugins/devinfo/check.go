@@ -33,7 +33,7 @@ func (p *Plugin) Check(args *Args) error {
 		return compared(&check.Error{Kind: check.Unfinished, Err: fmt.Errorf("%s: ADD has not ended: it was killed", recorded.Key)})
 	}
 	if !journaled {
-		recorded = c.reconstruct(nil, args)
+		recorded = c.reconstruct(nil)
 	}
 	now := *recorded
 	e := &now

@@ -35,14 +35,14 @@ func (p *Plugin) Del(args *Args) error {
 	defer recorded.Unlock()
 	e := recorded
 	if recorded == nil || corrupt {
-		e = c.reconstruct(recorded, args)
+		e = c.reconstruct(recorded)
 	}
 	now := *e
 	now.Netns = args.Netns // the runtime knows best: empty once it is gone
 	if err := c.addNamed(&now); err != nil {
 		return err
 	}
-	return c.undo(&now, func() error { return c.removeFile(now.Dir, now.File) })
+	return c.undo(&now, c.removeFile)
 }
 
 // addNamed adds to the entry the device-info file that the runtime names now, if it has
@@ -63,7 +63,7 @@ func (c *call) addNamed(e *journal.Entry) error {
 	return c.Journal.Alone(func() error {
 		ours, err := c.mayRemove(journal.OfFile, name)
 		if err == nil && ours {
-			err = c.removeFile(c.Node.DeviceInfoDir, name)
+			err = c.removeFile(&journal.Entry{Dir: c.Node.DeviceInfoDir, File: name})
 		}
 		return err
 	})
@@ -72,7 +72,7 @@ func (c *call) addNamed(e *journal.Entry) error {
 // reconstruct makes the entry that ADD would have written, for an attachment that the
 // journal does not know. Where its entry is there but corrupt, its leases tell what else it
 // has.
-func (c *call) reconstruct(corrupt *journal.Entry, args *Args) *journal.Entry {
+func (c *call) reconstruct(corrupt *journal.Entry) *journal.Entry {
 	c.unrecorded = corrupt == nil
 	c.skipUnrunnable() // ADD refuses them, and may well have done so
 	delegates, err := children(c.cfg)
@@ -87,7 +87,7 @@ func (c *call) reconstruct(corrupt *journal.Entry, args *Args) *journal.Entry {
 	if corrupt != nil {
 		*e = *corrupt
 	}
-	e.Delegates, e.CNIVersion, e.Args = delegates, c.cfg.CNIVersion, args.Args
+	e.Delegates, e.CNIVersion, e.Args = delegates, c.cfg.CNIVersion, c.args.Args
 	e.CapabilityArgs, e.Result = c.capabilityArgs(), c.cfg.PrevResult
 	if e.CDI.File == "" {
 		e.CDI = spec

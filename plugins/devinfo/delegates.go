@@ -71,7 +71,7 @@ func (r *request) early(before past) (*devinfo.Info, error) {
 
 // addDelegates runs the delegates, and notes for the way back what came of them.
 func (r *request) addDelegates(back *wayBack, e *journal.Entry) (json.RawMessage, error) {
-	n, err := r.delegates(e, r.cniPath)
+	n, err := r.delegates(e, r.args.Path)
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"syscall"
 	"time"
@@ -30,6 +31,19 @@ const (
 // the lock: those that outlive us are waited for before anything else is run.
 func (p *Plugin) exec(e *journal.Entry) *cniexec.Exec {
 	return &cniexec.Exec{Root: p.Root, Limit: delegateLimit, Inherit: e.Locked(), Stderr: os.Stderr}
+}
+
+// KeepBrokenPipes makes writing to a runtime that no longer reads an error, where it
+// would kill the process amid an ADD.
+func KeepBrokenPipes() { signal.Ignore(syscall.SIGPIPE) }
+
+// TakeSignals is [Plugin.Listen] for a process: SIGTERM and SIGINT no longer end it
+// half-way. SIGPIPE is taken too, and not ignored: the delegates would inherit that.
+func TakeSignals() <-chan os.Signal {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	return signals
 }
 
 // listen begins to take signals, once, and only when there are children to wait for: it
@@ -92,7 +106,7 @@ func (c *call) delDelegates(e *journal.Entry) (errs []error) {
 		c.log.Warn("the delegates are told of no network namespace", "error", err) // it was gone, or a DEL was killed
 		of.Netns = ""
 	}
-	n, err := c.delegates(&of, c.cniPath)
+	n, err := c.delegates(&of, c.args.Path)
 	if err != nil {
 		return []error{err}
 	}
@@ -112,7 +126,7 @@ func (c *call) checkDelegates(e *journal.Entry) error {
 	if len(e.Delegates) == 0 {
 		return nil
 	}
-	n, err := c.delegates(e, c.cniPath)
+	n, err := c.delegates(e, c.args.Path)
 	if err != nil {
 		return err
 	}

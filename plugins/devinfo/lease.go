@@ -121,7 +121,7 @@ func (r *request) foundLeases(device *discovery.Device, info *devinfo.Info, give
 	for n := range list {
 		list[n].Mode = journal.Shared
 	}
-	return nil, r.held(r.Journal.Free(&journal.Entry{Key: r.key, Netns: r.netns, Pod: r.att.Pod().String(), Leases: list}))
+	return nil, r.held(r.Journal.Free(&journal.Entry{Key: r.key, Netns: r.args.Netns, Pod: r.att.Pod().String(), Leases: list}))
 }
 
 // sriovPause and sriovTries bound the wait for sriov-cni's lock: in a chain its DEL comes
@@ -166,7 +166,7 @@ func (r *request) held(err error) error {
 	case held.Holder.Entry == nil:
 		remedy = "the kubelet tries again until sriov-cni's DEL; a lock of it that is left over can be removed"
 	}
-	e := journal.Entry{Key: r.key, Args: r.args}
+	e := journal.Entry{Key: r.key, Args: r.args.Args}
 	r.Journal.Refused(held, journal.Holder{Entry: &e}.String(), r.Now())
 	return fail(codeHeld, fmt.Errorf("%w: %s cannot have it too", err, journal.Holder{Entry: &e}), remedy)
 }

@@ -59,7 +59,7 @@ func (r *request) clean() error {
 	case len(e.Delegates) > 0:
 		r.log.Warn("cleaning up after an ADD that was cut short", "since", e.Time)
 	}
-	if err := r.undo(&former, func() error { return r.removeWritten(&former) }); err != nil {
+	if err := r.undo(&former, r.removeWritten); err != nil {
 		return fmt.Errorf("clean up after an earlier ADD: %w", err)
 	}
 	return nil
@@ -69,12 +69,12 @@ func (r *request) clean() error {
 // written it since, a delegate or the runtime: then it is a source for this one.
 func (r *request) removeWritten(e *journal.Entry) error {
 	if e.File != r.name {
-		return r.removeFile(e.Dir, e.File)
+		return r.removeFile(e)
 	}
 	if _, info, err := r.parsed(store.Open(e.Dir), e.File); err != nil || info != nil && !wrote(e, info) {
 		return err
 	}
-	return r.removeFile(e.Dir, e.File)
+	return r.removeFile(e)
 }
 
 // wrote says whether what a device-info file says is what the entry's ADD wrote there.

@@ -105,8 +105,8 @@ type call struct {
 	key journal.Key
 	log *slog.Logger
 
-	cniPath    string // CNI_PATH
-	unrecorded bool   // the journal knows nothing of it
+	args       *Args
+	unrecorded bool // the journal knows nothing of it
 }
 
 // parse reads the configuration, refuses one that no verb can be about, and warns of keys
@@ -146,8 +146,8 @@ func (p *Plugin) open(cfg *config.Config, args *Args) (*call, error) {
 	}
 	return &call{
 		Plugin: p, cfg: cfg, att: att, key: key,
-		log:     p.Log.With("attachment", key.String()),
-		cniPath: args.Path,
+		log:  p.Log.With("attachment", key.String()),
+		args: args,
 	}, err
 }
 

@@ -19,8 +19,6 @@ import (
 // is there already.
 type request struct {
 	*call
-	netns    string
-	args     string // CNI_ARGS
 	name     string // of the device-info file; "" = none
 	declared *devinfo.Info
 	children []json.RawMessage // the delegates' configurations
@@ -41,7 +39,7 @@ func (p *Plugin) request(args *Args) (*request, error) {
 	if err := checkNetns(args); err != nil {
 		return nil, err
 	}
-	r := &request{call: c, netns: args.Netns, args: args.Args}
+	r := &request{call: c}
 	if r.declared, err = c.declared(); err != nil {
 		return nil, err
 	}
@@ -130,7 +128,7 @@ func (c *call) runnable(n int) error {
 	if problem := c.cfg.DelegateProblem(n); problem != nil {
 		return problem
 	}
-	if _, err := c.exec(nil).FindInPath(c.cfg.Delegates[n].Type, filepath.SplitList(c.cniPath)); err != nil {
+	if _, err := c.exec(nil).FindInPath(c.cfg.Delegates[n].Type, filepath.SplitList(c.args.Path)); err != nil {
 		return fail(codeConfig, fmt.Errorf("delegates[%d]: %w", n, err), "install the plugin in a directory of CNI_PATH")
 	}
 	return nil
@@ -177,9 +175,9 @@ func (c *call) target(declared, existing *devinfo.Info, res *result.Result) disc
 // names all that there may be of it.
 func (r *request) newEntry(res *result.Result) *journal.Entry {
 	e := &journal.Entry{
-		Key: r.key, Netns: r.netns, Time: r.Now().UTC(), Pod: r.att.Pod().String(), Asked: r.asked(res),
+		Key: r.key, Netns: r.args.Netns, Time: r.Now().UTC(), Pod: r.att.Pod().String(), Asked: r.asked(res),
 		File: r.name, Dir: r.Node.DeviceInfoDir,
-		CDI: r.spec, Delegates: r.children, CNIVersion: r.cfg.CNIVersion, Args: r.args,
+		CDI: r.spec, Delegates: r.children, CNIVersion: r.cfg.CNIVersion, Args: r.args.Args,
 	}
 	if len(r.children) > 0 {
 		e.CapabilityArgs, e.PrevResult = r.capabilityArgs(), r.cfg.PrevResult

@@ -25,13 +25,13 @@ func (r *request) goBack(back *wayBack) error {
 	}
 	e := *back.entry
 	e.Delegates, e.Result = e.Delegates[:back.ran], back.result
-	return r.undo(&e, func() error { return r.restore(back.before) })
+	return r.undo(&e, func(*journal.Entry) error { return r.restore(back.before) })
 }
 
 // undo undoes what an entry says of its attachment: the delegates in reverse, the CDI spec,
 // the device-info file by the function given, and then the leases and the entry itself. What
 // is gone already is success. Nothing stops the rest, but after a failure the entry stays.
-func (c *call) undo(e *journal.Entry, file func() error) error {
+func (c *call) undo(e *journal.Entry, file func(*journal.Entry) error) error {
 	errs := c.delDelegates(e)
 	files := func() error {
 		err := c.removeSpec(e.CDI)
@@ -40,7 +40,7 @@ func (c *call) undo(e *journal.Entry, file func() error) error {
 		}
 		ours, unknown := c.mayRemove(journal.OfFile, e.File)
 		if unknown == nil && ours {
-			unknown = file()
+			unknown = file(e)
 		}
 		return followedBy(nil, err, unknown)
 	}
@@ -81,10 +81,10 @@ func (c *call) mayRemove(kind journal.Kind, name string) (bool, error) {
 	return true, nil
 }
 
-// removeFile removes a device-info file from the directory that was deviceInfoDir at ADD.
+// removeFile removes an entry's device-info file from the directory that was deviceInfoDir at ADD.
 // A directory in its place is left alone: ADD has refused it.
-func (c *call) removeFile(dir, name string) error {
-	err := store.Open(dir).Remove(name)
+func (c *call) removeFile(e *journal.Entry) error {
+	err := store.Open(e.Dir).Remove(e.File)
 	if errors.Is(err, syscall.EISDIR) {
 		c.log.Warn("no file: left alone", "error", err)
 		return nil
