@@ -140,11 +140,8 @@ type act struct {
 	broken       error // of the test, or of a program that hangs
 }
 
-// run runs a step; decide may be nil.
+// run runs a step.
 func (s *stage) run(where *seat, st step, decide func(inject.Call) inject.Verdict) act {
-	if decide == nil {
-		decide = func(inject.Call) inject.Verdict { return inject.Verdict{} }
-	}
 	a := act{step: st, began: s.tick()}
 	if a.outcome, a.broken = where.run(st.program, decide); a.broken != nil {
 		a.exit = -1

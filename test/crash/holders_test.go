@@ -47,8 +47,9 @@ func TestADeviceHasOneHolder(t *testing.T) {
 		t.Run(c.kind.name+", "+c.stopped.name, func(t *testing.T) {
 			t.Parallel()
 			linktest.Run(t, func(t *testing.T) {
-				vfioNodes(t)
-				s := newStage(newWorld(t, os.Getenv(undertest.Key)), c.kind)
+				w := newWorld(t, os.Getenv(undertest.Key))
+				w.vfioNodes()
+				s := newStage(w, c.kind)
 				if now := s.owned("/dev/vfio/15"); now != (c.kind.name == granting.name) {
 					t.Fatalf("the nodes of VFIO are granted: %v", now)
 				}
@@ -66,27 +67,21 @@ func TestADeviceHasOneHolder(t *testing.T) {
 
 // vfioNodes gives the mount namespace a /dev with the nodes of VFIO and of vfioVF's group,
 // which need only be devices.
-func vfioNodes(t *testing.T) {
-	t.Helper()
-	dev := t.TempDir()
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	must(unix.Mount("tmpfs", dev, "tmpfs", 0, "mode=0755"))
-	must(os.Mkdir(dev+"/vfio", 0o755))
+func (w *world) vfioNodes() {
+	w.t.Helper()
+	dev := w.t.TempDir()
+	w.fine(unix.Mount("tmpfs", dev, "tmpfs", 0, "mode=0755"))
+	w.fine(os.Mkdir(dev+"/vfio", 0o755))
 	for node, is := range map[string]string{"null": "null", "zero": "zero", "urandom": "urandom", "vfio/vfio": "null", "vfio/15": "null"} {
 		path := filepath.Join(dev, node)
-		must(os.WriteFile(path, nil, 0o644))
-		must(unix.Mount("/dev/"+is, path, "", unix.MS_BIND, ""))
+		w.fine(os.WriteFile(path, nil, 0o644))
+		w.fine(unix.Mount("/dev/"+is, path, "", unix.MS_BIND, ""))
 	}
-	must(unix.Mount(dev, "/dev", "", unix.MS_BIND|unix.MS_REC, ""))
-	t.Cleanup(func() {
+	w.fine(unix.Mount(dev, "/dev", "", unix.MS_BIND|unix.MS_REC, ""))
+	w.t.Cleanup(func() {
 		for _, path := range []string{"/dev", dev} {
 			if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
-				t.Error(err)
+				w.t.Error(err)
 			}
 		}
 	})

@@ -157,9 +157,9 @@ func (a act) mayFail(acts []act) bool {
 	case "CHECK":
 		return added || ended
 	case "DEL":
-		return a.code() == tryAgain
+		return a.printed().Code == tryAgain
 	case "GC":
-		return added && a.code() == tryAgain
+		return added && a.printed().Code == tryAgain
 	}
 	return added
 }

@@ -24,7 +24,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -48,23 +47,13 @@ func TestMain(m *testing.M) {
 	case claimant:
 		answer(hold(os.Args[1]))
 	default:
-		os.Exit(run(m))
+		os.Exit(undertest.Main(func(dir string) int { return run(m, dir) }))
 	}
 }
 
-func run(m *testing.M) int {
-	if os.Getenv(undertest.Key) != "" && os.Getenv(tallyKey) != "" {
+func run(m *testing.M, dir string) int {
+	if os.Getenv(tallyKey) != "" { // linktest starts this program again for each test
 		return m.Run()
-	}
-	dir, err := os.MkdirTemp("", "devinfo-crash-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	if err := undertest.Build(dir); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
 	}
 	tallies := filepath.Join(dir, "tallies")
 	os.Setenv(tallyKey, tallies)
@@ -91,11 +80,7 @@ func buildTool(t *testing.T) {
 			return
 		}
 		binary := filepath.Join(filepath.Dir(os.Getenv(tallyKey)), "devinfoctl")
-		build := exec.Command("go", "build", "-o", binary, "devinfo-cni.io/cmd/devinfoctl")
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("build devinfoctl: %v\n%s", err, out)
-		}
+		undertest.Programs(t, binary, "", "devinfo-cni.io/cmd/devinfoctl")
 		os.Setenv(toolKey, binary)
 	})
 }

@@ -99,9 +99,7 @@ func (w *world) boot(name string) {
 	if now, _ := os.ReadFile(bootID); err == nil && string(now) != name+"\n" {
 		err = unix.Mount(file, bootID, "", unix.MS_BIND, "")
 	}
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	w.fine(err)
 }
 
 // losses lists what may happen to an attachment.
@@ -136,10 +134,9 @@ func (w *world) attached(s scenario) snapshot {
 
 // owned are the files and links that an attachment has, but for those of its delegates.
 func (w *world) owned(now snapshot) snapshot {
-	files := maps.Clone(now)
+	files := now.beyond(w.base)
 	maps.DeleteFunc(files, func(path string, f thing) bool {
-		_, before := w.base[path]
-		return before || f.mode.IsDir() || !strings.HasPrefix(path, "/") || strings.HasPrefix(path, ipamDir)
+		return f.mode.IsDir() || !strings.HasPrefix(path, "/") || strings.HasPrefix(path, ipamDir)
 	})
 	return files
 }
@@ -199,12 +196,9 @@ func (w *world) strike(s scenario, l loss) {
 		return
 	}
 	w.boot(boots[1])
-	for name := range now {
-		if _, before := w.base[name]; before || strings.HasPrefix(name, "/var/lib") {
-			continue
-		}
-		if err := remove(name); err != nil {
-			w.t.Fatal(err)
+	for name := range now.beyond(w.base) {
+		if !strings.HasPrefix(name, "/var/lib") {
+			w.fine(remove(name))
 		}
 	}
 }
@@ -220,7 +214,5 @@ func (w *world) damage(path string, was thing, damage string) {
 	default:
 		err = os.WriteFile(path, text, was.mode.Perm())
 	}
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	w.fine(err)
 }

@@ -57,8 +57,11 @@ type outcome struct {
 	stdout, stderr string
 }
 
-// run runs a program. An error is not the program's own.
+// run runs a program; decide may be nil. An error is not the program's own.
 func (s *seat) run(p program, decide func(inject.Call) inject.Verdict) (outcome, error) {
+	if decide == nil {
+		decide = func(inject.Call) inject.Verdict { return inject.Verdict{} }
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), hangs)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, p.path, p.args...)
@@ -82,19 +85,20 @@ func (s *seat) run(p program, decide func(inject.Call) inject.Verdict) (outcome,
 
 // failure is why the call failed; "" if it did not.
 func (o outcome) failure() string {
-	var e types.Error
-	switch err := json.Unmarshal([]byte(o.stdout), &e); {
+	switch e := o.printed(); {
 	case o.exit == 0:
 		return ""
-	case err != nil || e.Code == 0:
+	case e.Code == 0:
 		return "exit code " + strings.TrimSpace(o.stdout+o.stderr)
+	default:
+		return strings.TrimSpace(e.Msg + "; " + e.Details)
 	}
-	return strings.TrimSpace(e.Msg + "; " + e.Details)
 }
 
-// code is that of the CNI error.
-func (o outcome) code() uint {
-	var e types.Error
-	_ = json.Unmarshal([]byte(o.stdout), &e) // 0 if it is none
-	return e.Code
+// printed is the CNI error; its code is 0 if there is none.
+func (o outcome) printed() (e types.Error) {
+	if json.Unmarshal([]byte(o.stdout), &e) != nil {
+		e.Code = 0
+	}
+	return e
 }

@@ -94,12 +94,20 @@ func (s snapshot) trampled(now snapshot) (problems []string) {
 	return problems
 }
 
+// beyond is what was not there before.
+func (s snapshot) beyond(before snapshot) snapshot {
+	more := maps.Clone(s)
+	maps.DeleteFunc(more, func(name string, _ thing) bool {
+		_, there := before[name]
+		return there
+	})
+	return more
+}
+
 // left says what should not be there.
 func (s snapshot) left(now snapshot) (problems []string) {
-	for _, name := range slices.Sorted(maps.Keys(now)) {
-		if _, before := s[name]; !before {
-			problems = append(problems, "left: "+name)
-		}
+	for _, name := range slices.Sorted(maps.Keys(now.beyond(s))) {
+		problems = append(problems, "left: "+name)
 	}
 	return problems
 }
@@ -139,10 +147,8 @@ func (s snapshot) torn() (problems []string) {
 func (s snapshot) restore(t *testing.T, now snapshot) {
 	t.Helper()
 	var errs []error
-	for name := range now {
-		if _, before := s[name]; !before {
-			errs = append(errs, remove(name))
-		}
+	for name := range now.beyond(s) {
+		errs = append(errs, remove(name))
 	}
 	for _, name := range slices.Sorted(maps.Keys(s)) {
 		was := s[name]

@@ -36,7 +36,7 @@ func newStage(w *world, k kind) *stage {
 		s.base = take(t)
 		for _, a := range []attachment{ours, neighbour} {
 			s.must("ADD", a, k.conf(a))
-			s.owns[a.container] = s.beyond(take(t))
+			s.owns[a.container] = take(t).beyond(s.base)
 			s.must("DEL", a, k.conf(a))
 		}
 		s.fine(hold(k.device))
@@ -45,17 +45,6 @@ func newStage(w *world, k kind) *stage {
 	}
 	s.base = take(t)
 	return s
-}
-
-// beyond is what is there beyond the base.
-func (s *stage) beyond(now snapshot) snapshot {
-	more := snapshot{}
-	for name, what := range now {
-		if _, before := s.base[name]; !before {
-			more[name] = what
-		}
-	}
-	return more
 }
 
 // bind makes the pod's network namespace that of a path too; unbind ends that.

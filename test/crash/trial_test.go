@@ -72,9 +72,7 @@ func (w *world) prepare(s scenario) {
 	if s.early == "" {
 		return
 	}
-	if err := os.WriteFile(ours.path("net"), []byte(s.early), 0o644); err != nil {
-		w.t.Fatal(err)
-	}
+	w.fine(os.WriteFile(ours.path("net"), []byte(s.early), 0o644))
 }
 
 // try runs the trial and says all that went wrong. The point is zero if the verb did

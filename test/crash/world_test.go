@@ -2,7 +2,6 @@ package crash_test
 
 import (
 	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -11,10 +10,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link/linktest"
 	"devinfo-cni.io/test/crash/inject"
+	"devinfo-cni.io/test/undertest"
 )
 
 // The paths of a world; /run and /var/lib are its own.
@@ -75,9 +74,7 @@ func (w *world) directories() {
 	for _, dir := range []string{infoDir, cdiDir, stateDir, ipamDir, markDir, cniDir, socketDirs + "/" + podUID, socketDirs + "/" + otherUID} {
 		w.fine(os.MkdirAll(dir, 0o755))
 	}
-	host, err := hosttxt.Load("../../testdata/hosts/igb-sriov.txtar")
-	w.fine(err)
-	w.fine(unpack(host))
+	undertest.Sys(w.t, "igb-sriov", "/run/sys")
 	settings, err := json.Marshal(conf{"deviceInfoDir": infoDir, "stateDir": stateDir, "cdiDir": cdiDir, "cdiDevices": []string{vfioVF}, "sysfs": "/run/sys"})
 	w.fine(err)
 	w.fine(os.WriteFile(nodeFile, settings, 0o644))
@@ -86,19 +83,8 @@ func (w *world) directories() {
 // programs finds the delegates.
 func (w *world) programs() {
 	w.t.Helper()
-	peers := os.Getenv("DEVINFO_BIN")
-	if peers == "" {
-		peers = "../../bin"
-	}
-	peers, err := filepath.Abs(peers)
-	w.fine(err)
-	for _, peer := range []string{"macvlan", "bridge", "host-local"} {
-		if _, err := os.Stat(filepath.Join(peers, peer)); err != nil {
-			w.t.Fatalf("%v: run `make peers`, or set DEVINFO_BIN", err)
-		}
-	}
 	w.program(marker)
-	w.cniPath = cniDir + ":" + peers
+	w.cniPath = cniDir + ":" + undertest.Peers(w.t, "macvlan", "bridge", "host-local")
 }
 
 // program puts the test binary in cniDir under the name of a program, and gives its path.
@@ -109,19 +95,6 @@ func (w *world) program(name string) (path string) {
 	path = filepath.Join(cniDir, name)
 	w.fine(os.Symlink(self, path))
 	return path
-}
-
-// unpack makes the host's /sys, but for the attributes that fail with an error which no
-// file can fail with.
-func unpack(host *hosttxt.Host) error {
-	if err := host.Unpack("/run/sys"); err != nil {
-		return err
-	}
-	unreadable, err := filepath.Glob("/run/sys/devices/*/*/*/net/*/phys_*")
-	for _, attribute := range unreadable {
-		err = errors.Join(err, os.Remove(attribute))
-	}
-	return err
 }
 
 // networks makes the pods' network namespaces, and the card for macvlan.
@@ -153,16 +126,11 @@ func (w *world) settle(s scenario) {
 		w.must("ADD", b.attachment, b.conf)
 	}
 	w.before(trial{scenario: s, verb: "DEL"})
-	added := take(w.t).visible()
+	added := take(w.t)
 	w.must("DEL", ours, s.conf)
 	w.must("GC", ours, s.conf)
 	w.base = take(w.t)
-	w.promised = snapshot{}
-	for path, file := range added {
-		if _, before := w.base[path]; !before {
-			w.promised[path] = file
-		}
-	}
+	w.promised = added.beyond(w.base).visible()
 }
 
 // reap waits for the delegates that a killed plugin has left running.
@@ -182,12 +150,9 @@ func (w *world) reap() {
 	}
 }
 
-// call runs the plugin; decide may be nil.
+// call runs the plugin.
 func (w *world) call(verb string, a attachment, c conf, decide func(inject.Call) inject.Verdict) outcome {
 	w.t.Helper()
-	if decide == nil {
-		decide = func(inject.Call) inject.Verdict { return inject.Verdict{} }
-	}
 	if verb == "GC" {
 		c = c.gc()
 	}

@@ -46,17 +46,8 @@ func devices(t *testing.T) {
 	}
 }
 
-// bundle makes a container of runc's usual kind in the pod's network namespace, with the
-// probe in it, and the CDI device.
-func bundle(t *testing.T, pod string, args ...string) string {
-	t.Helper()
-	dir, config := ociSpec(t, pod, args...)
-	withCDI(t, &config, cdiDevice)
-	save(t, dir, config)
-	return dir
-}
-
-// ociSpec is bundle without the CDI device, not saved yet.
+// ociSpec makes a container of runc's usual kind in the pod's network namespace, with the probe
+// in it. It is not saved yet.
 func ociSpec(t *testing.T, pod string, args ...string) (string, oci.Spec) {
 	t.Helper()
 	dir := t.TempDir()
@@ -122,7 +113,9 @@ func TestAContainerWithTheCDIDeviceOpensItsNodesAndReadsItsFile(t *testing.T) {
 			"capabilities": {"CNIDeviceInfoFile": true}, "runtimeConfig": {"CNIDeviceInfoFile": "` + infoFile + `"}}`
 		devices(t)
 		call(t, "ADD", pod, conf, podUID).ok(t)
-		dir := bundle(t, pod, "DEVINFO_NET1", "/dev/vfio/vfio", "/dev/vfio/15")
+		dir, spec := ociSpec(t, pod, "DEVINFO_NET1", "/dev/vfio/vfio", "/dev/vfio/15")
+		withCDI(t, &spec, cdiDevice)
+		save(t, dir, spec)
 		run := exec.Command("runc", "--root", "/run/runc", "run", "--bundle", dir, "devinfo-"+filepath.Base(dir))
 		same(t, "what the container says", finish(t, run).ok(t), "/var/run/k8s.cni.cncf.io/devinfo/net1.json\n"+onVFIOFile+`<nil>
 open /var/run/k8s.cni.cncf.io/devinfo/net1.json: read-only file system

@@ -8,7 +8,6 @@
 package kernel_test
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -28,22 +27,5 @@ func TestMain(m *testing.M) {
 		playConfined()
 		return
 	}
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	if os.Getenv(undertest.Key) != "" { // linktest starts this program again for each test
-		return m.Run()
-	}
-	dir, err := os.MkdirTemp("", "devinfo-kernel-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	if err := undertest.Build(dir); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return m.Run()
+	os.Exit(undertest.Main(func(string) int { return m.Run() }))
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/link/linktest"
 	"devinfo-cni.io/test/undertest"
 )
@@ -76,16 +75,7 @@ func stage(t *testing.T, host string) {
 	must(t, os.Symlink(os.Getenv(undertest.Key), cniDir+"/devinfo"))
 	settings := map[string]string{"deviceInfoDir": infoDir, "stateDir": stateDir}
 	if host != "" {
-		h, err := hosttxt.Load("../../testdata/hosts/" + host + ".txtar")
-		must(t, err)
-		must(t, h.Unpack("/run/sys"))
-		unreadable, err := filepath.Glob("/run/sys/devices/*/*/*/net/*/phys_*") // no file can fail with EOPNOTSUPP
-		must(t, err)
-		for _, attribute := range unreadable {
-			if err := unix.Rmdir(attribute); !errors.Is(err, unix.ENOTDIR) {
-				must(t, err)
-			}
-		}
+		undertest.Sys(t, host, "/run/sys")
 		settings["sysfs"] = "/run/sys"
 	}
 	text, err := json.Marshal(settings)
@@ -98,18 +88,7 @@ func stage(t *testing.T, host string) {
 // binDir is where the reference plugins are.
 func binDir(t *testing.T) string {
 	t.Helper()
-	dir := os.Getenv("DEVINFO_BIN")
-	if dir == "" {
-		dir = "../../bin"
-	}
-	dir, err := filepath.Abs(dir)
-	must(t, err)
-	for _, name := range []string{"cnitool", "macvlan", "bridge", "host-device", "host-local", "tuning", "bandwidth"} {
-		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
-			t.Fatalf("%v: run `make peers`, or set DEVINFO_BIN", err)
-		}
-	}
-	return dir
+	return undertest.Peers(t, "cnitool", "macvlan", "bridge", "host-device", "host-local", "tuning", "bandwidth")
 }
 
 // hostLinks names the interfaces of our namespace, but for lo.

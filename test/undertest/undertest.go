@@ -2,12 +2,17 @@
 package undertest
 
 import (
+	"cmp"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
+
+	"devinfo-cni.io/pkg/hosttxt"
 )
 
 // Key is the environment variable that names the plugin's executable.
@@ -24,6 +29,56 @@ func Build(dir string) error {
 		return err
 	}
 	return os.Setenv(Key, binary)
+}
+
+// Main calls run with a directory that is there until it returns, after [Build], and gives its
+// exit code.
+func Main(run func(dir string) int) int {
+	dir, err := os.MkdirTemp("", "devinfo-undertest-")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		err = Build(dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return run(dir)
+}
+
+// Peers is the directory of the reference plugins, which must have these.
+func Peers(t testing.TB, names ...string) string {
+	t.Helper()
+	dir, err := filepath.Abs(cmp.Or(os.Getenv("DEVINFO_BIN"), "../../bin"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			t.Fatalf("%v: run `make peers`, or set DEVINFO_BIN", err)
+		}
+	}
+	return dir
+}
+
+// Sys makes the /sys of a captured host in a directory, but for the attributes that fail with an
+// error which no file can fail with.
+func Sys(t testing.TB, host, dir string) {
+	t.Helper()
+	h, err := hosttxt.Load("../../testdata/hosts/" + host + ".txtar")
+	if err == nil {
+		err = h.Unpack(dir)
+	}
+	unreadable, globbed := filepath.Glob(dir + "/devices/*/*/*/net/*/phys_*")
+	err = errors.Join(err, globbed)
+	for _, attribute := range unreadable {
+		if gone := syscall.Rmdir(attribute); !errors.Is(gone, syscall.ENOTDIR) {
+			err = errors.Join(err, gone)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // Programs builds programs of a version, "" = none: one as the file to, or several below it if it
