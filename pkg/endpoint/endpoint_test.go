@@ -87,12 +87,7 @@ func (g gathering) Gather() ([]*dto.MetricFamily, error) {
 
 func TestAFewScrapesAtATime(t *testing.T) {
 	slow := make(gathering)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := listener.Addr().String()
-	listener.Close()
+	address := free(t)
 	stop, err := endpoint.Serve(address, slow, endpoint.Health(), func(error) {})
 	if err != nil {
 		t.Fatal(err)
