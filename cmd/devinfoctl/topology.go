@@ -64,7 +64,7 @@ func (t *tool) topology(output string) error {
 	if err != nil {
 		return err
 	}
-	top, err := topology.Read(h.Sys, h.Finder.Interfaces, h.Finder.Switches, t.offers(h), held)
+	top, err := topology.Read(h.Finder, t.offers(h), held)
 	if err != nil {
 		return fmt.Errorf("topology: %w", err)
 	}

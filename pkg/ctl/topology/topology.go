@@ -9,13 +9,13 @@ package topology
 
 import (
 	"cmp"
+	"slices"
 	"strconv"
 	"strings"
 
 	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/link"
 )
 
 // The kinds of nodes.
@@ -162,7 +162,7 @@ type group struct {
 }
 
 // elsewhere are the groups that are not empty.
-func (t *Topology) elsewhere() (groups []group) {
+func (t *Topology) elsewhere() []group {
 	all := []group{{title: "sockets"}, {title: "devices that are gone"}, {title: "attachments without a device"}}
 	for _, a := range t.Elsewhere {
 		n := 1
@@ -174,23 +174,7 @@ func (t *Topology) elsewhere() (groups []group) {
 		}
 		all[n].list = append(all[n].list, a)
 	}
-	for _, g := range all {
-		if len(g.list) > 0 {
-			groups = append(groups, g)
-		}
-	}
-	return groups
-}
-
-// Interfaces asks for an interface; "" is our own network namespace.
-type Interfaces interface {
-	Interface(netns, name string) (link.Interface, error)
-}
-
-// Switches asks for the representors of a PF, named by its PCI address.
-type Switches interface {
-	Switchdev(pf string) (bool, error)
-	Representor(pf string, flavour link.Flavour, number int) (string, bool, error)
+	return slices.DeleteFunc(all, func(g group) bool { return len(g.list) == 0 })
 }
 
 // facts describe a node after its name.
@@ -232,11 +216,6 @@ func (n *Node) title() string {
 	return title
 }
 
-func deleteEmpty(values []string) (kept []string) {
-	for _, v := range values {
-		if v != "" {
-			kept = append(kept, v)
-		}
-	}
-	return kept
+func deleteEmpty(values []string) []string {
+	return slices.DeleteFunc(slices.Clone(values), func(v string) bool { return v == "" })
 }
