@@ -4,8 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"path/filepath"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -87,7 +87,7 @@ func doctorCommand(t *tool) *cobra.Command {
 
 func (t *tool) diagnose(f *doctor.Evidence) error {
 	answers := doctor.Diagnose(f)
-	err := t.print(map[string]any{"answers": answers}, func(w *tabwriter.Writer) {
+	err := t.print(map[string]any{"answers": answers}, func(w io.Writer) {
 		for _, a := range answers {
 			line := a.Text
 			if a.Remedy != "" {

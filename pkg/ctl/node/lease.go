@@ -164,7 +164,9 @@ func (n *Node) LeasesOf(uid string) ([]ClaimLeases, error) {
 // EndLeases ends them, unless the driver has recorded the claim meanwhile.
 func (n *Node) EndLeases(l *ClaimLeases) error {
 	err := n.journal.LetGoIf(l.key, func() error { return n.unrecorded(l.UID) })
-	l.Ended = err == nil
+	if l.Ended = err == nil; err != nil {
+		l.Error = err.Error()
+	}
 	return err
 }
 
