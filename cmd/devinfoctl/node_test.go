@@ -51,9 +51,7 @@ func newNode(t *testing.T) *liveNode {
 	if err == nil {
 		err = devices.Unpack(sysfs)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return newNodeWith(t, sysfs)
 }
 
@@ -74,9 +72,7 @@ func newNodeIn(t testing.TB, dir, sysfs string) *liveNode {
 
 func (n *liveNode) must(err error) {
 	n.t.Helper()
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 }
 
 // put records an attachment as an ADD would, with its file if it has one: of this
@@ -225,9 +221,7 @@ func someoneElsesNetns(t *testing.T) string {
 	if errors.Is(err, syscall.EPERM) && os.Getenv("DEVINFO_NETNS") != "must" {
 		t.Skipf("no namespaces: %v", err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		stdin.Close()
 		if err := cmd.Wait(); err != nil {

@@ -55,9 +55,7 @@ func TestVersionSaysWhatItWasBuiltFrom(t *testing.T) {
 
 func TestHostsThatCannotBeReadExitWithThree(t *testing.T) {
 	broken := filepath.Join(t.TempDir(), "broken.txtar")
-	if err := os.WriteFile(broken, []byte("a host\n-- netlink/ip-link.json --\n{}\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(broken, []byte("a host\n-- netlink/ip-link.json --\n{}\n"), 0o644))
 	for _, args := range []string{
 		"--host ../../README.md list", "--host nowhere.txtar topology", "--host " + broken + " topology", "--node-config nowhere.json topology",
 	} {
@@ -116,9 +114,7 @@ func TestSettingsThatMayNotBeReadAreTheDefaults(t *testing.T) {
 		t.Skip("root may read everything")
 	}
 	file := filepath.Join(t.TempDir(), "node.json")
-	if err := os.WriteFile(file, []byte("{}"), 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte("{}"), 0))
 	t.Setenv("DEVINFO_NODE_CONFIG", file)
 	if o := ctl("topology"); o.exit != 0 || !strings.Contains(o.stderr, "permission denied; the defaults are used\n") {
 		t.Errorf("%+v", o)

@@ -42,22 +42,23 @@ func places(t *testing.T) (doctor.Places, string) {
 	return p, dir
 }
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func write(t *testing.T, path, text string, mode os.FileMode) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), mode); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	must(t, os.WriteFile(path, []byte(text), mode))
 }
 
 func TestTheNodeIsAsked(t *testing.T) {
 	p, dir := places(t)
 	listener, err := net.Listen("unix", p.PodResources)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	server := grpc.NewServer()
 	podresources.RegisterPodResourcesListerServer(server, kubelet{})
 	go func() { _ = server.Serve(listener) }() // until Stop
@@ -144,12 +145,8 @@ func TestWhatIsNotThereIsNoted(t *testing.T) {
 func TestADirectoryThatADDCannotWriteToIsAnError(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		p, dir := places(t)
-		if err := os.Mkdir(filepath.Join(dir, "ro"), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := unix.Mount("tmpfs", filepath.Join(dir, "ro"), "tmpfs", unix.MS_RDONLY, ""); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Mkdir(filepath.Join(dir, "ro"), 0o755))
+		must(t, unix.Mount("tmpfs", filepath.Join(dir, "ro"), "tmpfs", unix.MS_RDONLY, ""))
 		defer func() { _ = unix.Unmount(filepath.Join(dir, "ro"), 0) }() // or the directory cannot be removed
 		p.StateDir, p.InfoDir, p.CDIDir = filepath.Join(dir, "ro/lib/state"), filepath.Join(dir, "infos"), filepath.Join(dir, "ro")
 		l := doctor.Gather(t.Context(), p, nil)
@@ -192,9 +189,7 @@ func TestWhatTheAgentPutInPlaceIsComparedWithItsMark(t *testing.T) {
 			if content == "" {
 				continue // it was removed
 			}
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
 		}
 		l := doctor.Gather(t.Context(), p, func(string) (bool, error) { return false, nil })
 		if got := len(l.Altered) == 1 && l.Altered[0] == p.NodeConfig; got != altered || len(l.Altered) > 1 {

@@ -21,17 +21,20 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // load is a captured host.
 func load(t *testing.T, name string) *discovery.Finder {
 	t.Helper()
 	file, err := hosttxt.Load(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	host, err := linkhost.New(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return &discovery.Finder{Sys: sysfs.New(file.Sys()), Interfaces: host, Switches: host}
 }
 
@@ -39,13 +42,9 @@ func load(t *testing.T, name string) *discovery.Finder {
 func tree(t *testing.T, host *discovery.Finder, held ...node.Attachment) string {
 	t.Helper()
 	top, err := topology.Read(host, nil, held)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var b strings.Builder
-	if err := top.Tree(&b); err != nil {
-		t.Fatal(err)
-	}
+	must(t, top.Tree(&b))
 	return b.String()
 }
 
@@ -100,9 +99,7 @@ func TestNamesAreNotTakenForSyntax(t *testing.T) {
 		Elsewhere: []topology.Use{a},
 	}
 	var b strings.Builder
-	if err := top.DOT(&b); err != nil {
-		t.Fatal(err)
-	}
+	must(t, top.DOT(&b))
 	const want = `digraph devices {
   rankdir=LR;
   node [shape=box, fontname="monospace"];
