@@ -119,12 +119,8 @@ func TestNothingThatWasScrubbedSurvivesInAnySpelling(t *testing.T) {
 // everything is the text in lower case, with what it holds in base64.
 func everything(t *testing.T, text string) string {
 	t.Helper()
-	h, err := hosttxt.Parse([]byte(text))
-	must(t, err)
-	dir := t.TempDir()
-	must(t, h.UnpackRoot(dir))
-	all := text
-	err = filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
+	all, dir := text, unpacked(t, text)
+	err := filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
 		if err == nil && e.Type().IsRegular() {
 			data, readErr := os.ReadFile(path)
 			all, err = all+path[len(dir):]+"\n"+string(data), readErr
@@ -133,6 +129,16 @@ func everything(t *testing.T, text string) string {
 	})
 	must(t, err)
 	return strings.ToLower(all)
+}
+
+// unpacked is where the files of a captured host are.
+func unpacked(t *testing.T, text string) (dir string) {
+	t.Helper()
+	h, err := hosttxt.Parse([]byte(text))
+	must(t, err)
+	dir = t.TempDir()
+	must(t, h.UnpackRoot(dir))
+	return dir
 }
 
 func TestWhatBelongsTogetherStaysTogether(t *testing.T) {
@@ -214,11 +220,7 @@ func TestAttachmentsFilesComeAlongFromWhereverTheyAre(t *testing.T) {
 		must(t, os.WriteFile(filepath.Join(root, name), []byte("-- odd -- \xff"), 0o600))
 	}
 	asked := &asked{}
-	text := taken(t, capture.Source{Name: "x", Title: "y", Sys: fstest.MapFS{}, Root: root, Links: asked, State: capture.State{BootID: "boot", Settings: node}}, false)
-	h, err := hosttxt.Parse([]byte(text))
-	must(t, err)
-	dir := t.TempDir()
-	must(t, h.UnpackRoot(dir))
+	dir := unpacked(t, taken(t, capture.Source{Name: "x", Title: "y", Sys: fstest.MapFS{}, Root: root, Links: asked, State: capture.State{BootID: "boot", Settings: node}}, false))
 	for name, want := range map[string]bool{
 		"/elsewhere/f.json": true, "/run/cdi2/vendor.example-nic_x.json": true, "/var/run/cdi/devinfo-cni.io-attachment_a.json": true,
 		"/var/run/cdi/other.json": false, "/elsewhere/other.json": false,

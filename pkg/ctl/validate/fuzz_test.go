@@ -29,11 +29,7 @@ func texts(f *testing.F) (list [][]byte) {
 			list = append(list, archive.Files[n].Data)
 		}
 	}
-	examples, err := filepath.Glob("../../../devinfo/testdata/npwg/*.json")
-	if err != nil || len(examples) == 0 {
-		f.Fatalf("examples: %q, %v", examples, err)
-	}
-	for _, name := range examples {
+	for _, name := range examples(f) {
 		data, err := os.ReadFile(name)
 		must(f, err)
 		list = append(list, data)
