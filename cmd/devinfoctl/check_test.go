@@ -4,8 +4,6 @@ import (
 	"os"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/journal"
@@ -49,8 +47,6 @@ net-a/c0ffee/net2: interface gone
   remedy: recreate the pod, or DEL and ADD the attachment
 exit 1
 `
-		if diff := cmp.Diff(want, n.ctl("check", "c0ff")); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		equal(t, "check", n.ctl("check", "c0ff"), want)
 	})
 }

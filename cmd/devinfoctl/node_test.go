@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/config"
@@ -110,6 +112,14 @@ func (n *liveNode) claim(text string) (dir string) {
 	n.must(os.MkdirAll(dir, 0o700))
 	n.must(os.WriteFile(filepath.Join(dir, "u1.json"), []byte(text), 0o600))
 	return dir
+}
+
+// equal compares what came of a thing with what is wanted.
+func equal(t testing.TB, what string, got, want any) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
 }
 
 // drop forgets an attachment of the journal.

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/dra/state"
 )
@@ -88,9 +86,7 @@ func TestTopologyShowsWhatIsOfferedAndWhoHasIt(t *testing.T) {
 				got = append(got, line)
 			}
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Error(diff)
-		}
+		equal(t, "topology", got, want)
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 )
 
@@ -132,8 +131,6 @@ func TestTableFitsTheTerminal(t *testing.T) {
 		for _, row := range rows {
 			copied = append(copied, slices.Clone(row))
 		}
-		if diff := cmp.Diff(want, fit(copied, width)); diff != "" {
-			t.Errorf("%d columns (-want +got):\n%s", width, diff)
-		}
+		equal(t, fmt.Sprintf("%d columns", width), fit(copied, width), want)
 	}
 }

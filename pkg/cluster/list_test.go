@@ -28,6 +28,14 @@ func pod(namespace, name, status string) corev1.Pod {
 	return p
 }
 
+// equal compares what came of a thing with what is wanted.
+func equal(t testing.TB, what string, got, want any) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
 const dpdkStatus = `[
 	{"name": "cbr0", "interface": "eth0", "ips": ["10.244.0.5"], "default": true, "dns": {}},
 	{"name": "shop/sriov", "interface": "net1", "mac": "02:00:00:00:00:01", "dns": {},
@@ -212,9 +220,7 @@ func TestWhoFindsADeviceByAnyOfItsNames(t *testing.T) {
 		for _, a := range cluster.Who(all(), device) {
 			got = append(got, a.Pod+" "+a.Interface)
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", device, diff)
-		}
+		equal(t, device, got, want)
 	}
 }
 
@@ -246,9 +252,7 @@ func TestThePodNamesItsClaims(t *testing.T) {
 	for _, c := range v.Claims() {
 		got = append(got, c.String())
 	}
-	if diff := cmp.Diff([]string{"shop/extended", "shop/made", "shop/own"}, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	equal(t, "the claims", got, []string{"shop/extended", "shop/made", "shop/own"})
 }
 
 func TestAPodThatWaitsForItsNetworksIsShown(t *testing.T) {
@@ -279,9 +283,7 @@ func TestTheNodeFillsInWhatTheAPILacks(t *testing.T) {
 			got = append(got, a.Pod+" "+a.Interface+" "+a.Type+" "+a.Device)
 		}
 	}
-	if diff := cmp.Diff([]string{"memif net1 memif /run/m"}, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	equal(t, "from the node", got, []string{"memif net1 memif /run/m"})
 }
 
 // What the agent has published is as good: nobody has to ask the node, not even for a network
@@ -297,9 +299,7 @@ func TestTheAnnotationFillsInWhatMultusLacks(t *testing.T) {
 	for _, a := range all {
 		got = append(got, fmt.Sprint(a.Interface, " ", a.Device, " ", a.FromNode))
 	}
-	if diff := cmp.Diff([]string{"net1 /run/m true", "net2  false", "net3 0000:03:00.5 false"}, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	equal(t, "the attachments", got, []string{"net1 /run/m true", "net2  false", "net3 0000:03:00.5 false"})
 	if nodes := cluster.Deviceless(all); len(nodes) != 0 {
 		t.Errorf("asks %q", nodes)
 	}
@@ -322,8 +322,6 @@ func TestADeviceIsShownAsItsInformationHasIt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(want, cluster.DeviceOf(info)); diff != "" {
-			t.Error(diff)
-		}
+		equal(t, text, cluster.DeviceOf(info), want)
 	}
 }
