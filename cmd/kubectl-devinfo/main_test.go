@@ -255,13 +255,6 @@ func byClaim() []runtime.Object {
 	return []runtime.Object{pod, claim, slice}
 }
 
-func TestWhoFindsTheDeviceOfAClaim(t *testing.T) {
-	code, stdout, stderr := run(t, fake.NewClientset(byClaim()...), "who", "3b:00.2", "--no-headers")
-	if code != 0 || !strings.HasPrefix(stdout, "shop   web ") || stderr != "" {
-		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
-	}
-}
-
 func TestWhatMayNotBeReadIsAWarning(t *testing.T) {
 	for resource, want := range map[string]struct{ shown, warning string }{
 		"resourceslices": {"blue", "warning: of claims only the devices that their status names are shown: "},
