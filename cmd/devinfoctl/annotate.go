@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -12,33 +13,32 @@ import (
 // What SARIF 2.1.0 needs (OASIS, sections 3.13 ff.).
 type (
 	sarifLog struct {
-		Schema  string     `json:"$schema"`
-		Version string     `json:"version"`
-		Runs    []sarifRun `json:"runs"`
+		Schema  string      `json:"$schema"`
+		Version string      `json:"version"`
+		Runs    [1]sarifRun `json:"runs"`
 	}
 	sarifRun struct {
 		Tool struct {
-			Driver sarifDriver `json:"driver"`
+			Driver struct {
+				Name  string      `json:"name"`
+				Rules []sarifRule `json:"rules"`
+			} `json:"driver"`
 		} `json:"tool"`
 		ColumnKind string        `json:"columnKind"`
 		Results    []sarifResult `json:"results"`
 	}
-	sarifDriver struct {
-		Name  string      `json:"name"`
-		Rules []sarifRule `json:"rules"`
-	}
 	sarifRule struct {
-		ID               string    `json:"id"`
-		ShortDescription sarifText `json:"shortDescription"`
+		ID    string    `json:"id"`
+		Short sarifText `json:"shortDescription"`
 	}
 	sarifText struct {
 		Text string `json:"text"`
 	}
 	sarifResult struct {
-		RuleID    string          `json:"ruleId"`
-		Level     string          `json:"level"` // "error" or "warning"
-		Message   sarifText       `json:"message"`
-		Locations []sarifLocation `json:"locations"`
+		RuleID    string           `json:"ruleId"`
+		Level     string           `json:"level"` // "error" or "warning"
+		Message   sarifText        `json:"message"`
+		Locations [1]sarifLocation `json:"locations"`
 	}
 	sarifLocation struct {
 		Physical struct {
@@ -50,10 +50,9 @@ type (
 				StartColumn int `json:"startColumn,omitempty"`
 			} `json:"region"`
 		} `json:"physicalLocation"`
-		Logical []sarifLogical `json:"logicalLocations"`
-	}
-	sarifLogical struct {
-		Name string `json:"fullyQualifiedName"`
+		Logical [1]struct {
+			Name string `json:"fullyQualifiedName"`
+		} `json:"logicalLocations"`
 	}
 )
 
@@ -68,24 +67,22 @@ func level(f validate.Finding, strict bool) string {
 // says what the format requires.
 func sarifOf(all []validation, strict bool) sarifLog {
 	run := sarifRun{ColumnKind: "unicodeCodePoints", Results: []sarifResult{}}
-	run.Tool.Driver = sarifDriver{Name: "devinfoctl", Rules: []sarifRule{{"syntax", sarifText{"the text is JSON or YAML"}}}}
+	tool := &run.Tool.Driver
+	tool.Name, tool.Rules = "devinfoctl", []sarifRule{{"syntax", sarifText{"the text is JSON or YAML"}}}
 	for _, k := range validate.Kinds {
-		run.Tool.Driver.Rules = append(run.Tool.Driver.Rules, sarifRule{string(k), sarifText{"the text is valid as " + string(k)}})
+		tool.Rules = append(tool.Rules, sarifRule{string(k), sarifText{"the text is valid as " + string(k)}})
 	}
 	for _, v := range all {
 		for _, f := range v.Findings {
-			r := sarifResult{RuleID: string(v.Kind), Level: level(f, strict), Message: sarifText{f.String()}}
-			if r.RuleID == "" {
-				r.RuleID = "syntax"
-			}
-			at := sarifLocation{Logical: []sarifLogical{{strings.TrimSpace(v.Name + " " + f.Path)}}}
+			r := sarifResult{RuleID: cmp.Or(string(v.Kind), "syntax"), Level: level(f, strict), Message: sarifText{f.String()}}
+			at := &r.Locations[0]
+			at.Logical[0].Name = strings.TrimSpace(v.Name + " " + f.Path)
 			at.Physical.Artifact.URI = filepath.ToSlash(v.File)
 			at.Physical.Region.StartLine, at.Physical.Region.StartColumn = v.line(f), f.Column
-			r.Locations = []sarifLocation{at}
 			run.Results = append(run.Results, r)
 		}
 	}
-	return sarifLog{Schema: "https://json.schemastore.org/sarif-2.1.0.json", Version: "2.1.0", Runs: []sarifRun{run}}
+	return sarifLog{Schema: "https://json.schemastore.org/sarif-2.1.0.json", Version: "2.1.0", Runs: [1]sarifRun{run}}
 }
 
 // annotate writes workflow commands of GitHub Actions, in which "%", line ends and, in a

@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -102,7 +102,7 @@ func checkOffer(h *host) error {
 
 func (t *tool) check(h *host, list []node.Attachment) error {
 	results := h.Explain(list)
-	err := t.print(map[string]any{"attachments": results}, func(w *tabwriter.Writer) {
+	err := t.print(map[string]any{"attachments": results}, func(w io.Writer) {
 		for n, c := range results {
 			if n > 0 {
 				fmt.Fprintln(w)
@@ -120,11 +120,7 @@ func (t *tool) check(h *host, list []node.Attachment) error {
 	case slices.ContainsFunc(results, func(c node.Comparison) bool { return c.Problem != "" && !unknown(c) }):
 		return remedy.ErrFound
 	case slices.ContainsFunc(results, unknown):
-		how := "run as root, and not in a container"
-		if h.captured != "" {
-			how = "capture the host as root"
-		}
-		return remedy.For(errors.New("check: not everything could be looked at"), how)
+		return h.asRoot(errors.New("check: not everything could be looked at"), "run as root, and not in a container")
 	}
 	return nil
 }
@@ -140,7 +136,7 @@ func verdictColour(v check.Verdict) colour {
 	return ""
 }
 
-func (t *tool) comparisonTable(w *tabwriter.Writer, c node.Comparison) {
+func (t *tool) comparisonTable(w io.Writer, c node.Comparison) {
 	name := c.Title
 	if c.Of.Pod != "" {
 		name = "pod " + c.Of.Pod + ": " + name

@@ -4,8 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"path/filepath"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -87,14 +87,14 @@ func doctorCommand(t *tool) *cobra.Command {
 
 func (t *tool) diagnose(f *doctor.Evidence) error {
 	answers := doctor.Diagnose(f)
-	err := t.print(map[string]any{"answers": answers}, func(w *tabwriter.Writer) {
+	err := t.print(map[string]any{"answers": answers}, func(w io.Writer) {
 		for _, a := range answers {
 			line := a.Text
 			if a.Remedy != "" {
 				line += ". Remedy: " + a.Remedy
 			}
 			level := fmt.Sprintf("%-7s", a.Level)
-			fmt.Fprintf(w, "%s  %-11s  %s\n", t.paint(levelColours()[a.Level], level), a.Check, printable(line))
+			fmt.Fprintf(w, "%s  %-11s  %s\n", t.paint(levelColours[a.Level], level), a.Check, printable(line))
 		}
 	})
 	if err == nil && doctor.Worst(answers) == doctor.Error {
@@ -103,14 +103,12 @@ func (t *tool) diagnose(f *doctor.Evidence) error {
 	return err
 }
 
-func levelColours() map[doctor.Level]colour {
-	return map[doctor.Level]colour{doctor.OK: green, doctor.Unknown: yellow, doctor.Warning: yellow, doctor.Error: red}
-}
+var levelColours = map[doctor.Level]colour{doctor.OK: green, doctor.Unknown: yellow, doctor.Warning: yellow, doctor.Error: red}
 
 // live asks the node, or the capture.
 func (h *host) live(ctx context.Context, places doctor.Places) (*doctor.Live, error) {
 	if h.file == nil {
-		places.CDIDir, places.StateDir, places.InfoDir, places.Sysfs = h.Settings.CDIDir, h.Settings.StateDir, h.Settings.DeviceInfoDir, h.Settings.Sysfs
+		places.Settings = h.Settings
 		if places.ConfDir == "" {
 			_, places.ConfDir = doctor.UsualDirs(exists)
 		}

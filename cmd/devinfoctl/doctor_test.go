@@ -76,9 +76,7 @@ func TestDoctorOfANodeThatIsMountedElsewhere(t *testing.T) {
 // Node settings that are wrong are an answer, not an end.
 func TestDoctorLooksOnWithoutNodeSettings(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "node.json")
-	if err := os.WriteFile(file, []byte(`{"logLevel": "loud"}`), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte(`{"logLevel": "loud"}`), 0o644))
 	o := ctl("--node-config", file, "doctor")
 	if o.exit != remedy.Found || !strings.Contains(o.stdout, "error    settings     node settings "+file+`: logLevel: "loud"`) {
 		t.Errorf("%+v", o)

@@ -5,11 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -117,20 +117,21 @@ func (t *tool) gc(ctx context.Context, h *host, remove bool, cniPath string) err
 	if remove {
 		failed = t.collect(ctx, h, g.Dead, cniPath)
 	}
-	if err := t.print(g, func(w *tabwriter.Writer) { t.garbageTable(w, g) }); err != nil {
+	if err := t.print(g, func(w io.Writer) { t.garbageTable(w, g) }); err != nil {
 		return err
 	}
+	return collected(failed, remove, len(g.Dead))
+}
+
+// collected is the error of a gc that has printed what it found.
+func collected(failed, remove bool, found int) error {
 	switch {
 	case failed:
-		return errNotAll()
-	case !remove && len(g.Dead) > 0:
+		return remedy.For(errors.New("gc: not everything could be removed"), "fix the errors above, and run it again")
+	case !remove && found > 0:
 		return remedy.ErrFound
 	}
 	return nil
-}
-
-func errNotAll() error {
-	return remedy.For(errors.New("gc: not everything could be removed"), "fix the errors above, and run it again")
 }
 
 // endLeases ends what a claim has leases of.
@@ -141,26 +142,17 @@ func (t *tool) endLeases(h *host, uid string, remove bool) error {
 	}
 	failed := false
 	for n := range list {
-		if !remove {
-			continue
-		}
-		if err := h.EndLeases(&list[n]); err != nil {
-			list[n].Error, failed = err.Error(), true
+		if remove && h.EndLeases(&list[n]) != nil {
+			failed = true
 		}
 	}
-	if err := t.print(map[string]any{"claims": list}, func(w *tabwriter.Writer) { t.leasesTable(w, uid, list) }); err != nil {
+	if err := t.print(map[string]any{"claims": list}, func(w io.Writer) { t.leasesTable(w, uid, list) }); err != nil {
 		return err
 	}
-	switch {
-	case failed:
-		return errNotAll()
-	case !remove && len(list) > 0:
-		return remedy.ErrFound
-	}
-	return nil
+	return collected(failed, remove, len(list))
 }
 
-func (t *tool) leasesTable(w *tabwriter.Writer, uid string, list []node.ClaimLeases) {
+func (t *tool) leasesTable(w io.Writer, uid string, list []node.ClaimLeases) {
 	if len(list) == 0 {
 		fmt.Fprintf(w, "claim %s has no leases\n", printable(uid))
 	}
@@ -206,7 +198,7 @@ func (t *tool) collect(ctx context.Context, h *host, dead []node.Dead, cniPath s
 	return failed
 }
 
-func (t *tool) garbageTable(w *tabwriter.Writer, g *node.Garbage) {
+func (t *tool) garbageTable(w io.Writer, g *node.Garbage) {
 	for _, o := range g.Dead {
 		made, file, left := "would remove", "would remove", t.paint(red, "not removed")
 		switch {

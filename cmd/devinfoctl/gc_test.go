@@ -80,20 +80,14 @@ func TestGCRemovesWhatOrphansLeftAndNothingElse(t *testing.T) {
 	if len(containers) != 5 || len(files) != 5 || n.calls() != "" {
 		t.Errorf("--dry-run leaves %q and %q, and calls %s", containers, files, n.calls())
 	}
-	if diff := cmp.Diff(foundByGC, before); diff != "" {
-		t.Errorf("--dry-run (-want +got):\n%s", diff)
-	}
+	equal(t, "--dry-run", before, foundByGC)
 	if got := n.ctl("gc", "--yes", "--cni-path", n.bin); got == before {
 		t.Errorf("--yes says\n%s", got)
 	}
 	containers, files = n.left()
 	slices.Sort(containers)
-	if diff := cmp.Diff([]string{"adding", "alive"}, containers); diff != "" {
-		t.Errorf("the journal (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]string{"adding", "alive", "foreign"}, files); diff != "" {
-		t.Errorf("the files (-want +got):\n%s", diff)
-	}
+	equal(t, "the journal", containers, []string{"adding", "alive"})
+	equal(t, "the files", files, []string{"adding", "alive", "foreign"})
 	if specs, err := store.Open(n.CDIDir).Names(); err != nil || len(specs) > 0 {
 		t.Errorf("the CDI specs: %q, %v", specs, err)
 	}
@@ -101,13 +95,9 @@ func TestGCRemovesWhatOrphansLeftAndNothingElse(t *testing.T) {
 		t.Errorf("the temporary file: %v", err)
 	}
 	const calls = "second DEL gone []\nfirst DEL gone []\nfirst DEL killed []\nsecond DEL older []\n"
-	if diff := cmp.Diff(calls, n.calls()); diff != "" {
-		t.Errorf("the delegates, which must not be told of another's namespace (-want +got):\n%s", diff)
-	}
+	equal(t, "the delegates, which must not be told of another's namespace", n.calls(), calls)
 	const again = "nothing to remove\n/cni/foreign: left alone: no attachment owns it, and it may be another plugin's\n"
-	if diff := cmp.Diff(again, n.ctl("gc", "--yes")); diff != "" {
-		t.Errorf("again (-want +got):\n%s", diff)
-	}
+	equal(t, "again", n.ctl("gc", "--yes"), again)
 }
 
 // What cannot be finished stays in the journal, so that it can be finished later.
@@ -132,9 +122,7 @@ net-a/simple/net1: network namespace /bin/no-such is gone
 !   fix the errors above, and run it again
 exit 3
 `
-	if diff := cmp.Diff(want, n.ctl("gc", "--yes", "--cni-path", n.bin)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	equal(t, "gc", n.ctl("gc", "--yes", "--cni-path", n.bin), want)
 	if containers, _ := n.left(); !slices.Equal(containers, []string{"busy", "lacking"}) {
 		t.Errorf("left are %q", containers)
 	}
@@ -178,9 +166,7 @@ func TestGCLeavesAttachmentsAloneThatItCannotSee(t *testing.T) {
 	const want = `nothing to remove
 net-a/c0ffee/net1: left alone: /bin/no-such, where ADD found the network namespace, does not exist: a container cannot see the node's
 `
-	if diff := cmp.Diff(want, n.ctl("gc", "--yes", "--cni-path", n.bin)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	equal(t, "gc", n.ctl("gc", "--yes", "--cni-path", n.bin), want)
 	if containers, files := n.left(); len(containers) != 1 || len(files) != 1 {
 		t.Errorf("left are %q and %q", containers, files)
 	}
@@ -197,16 +183,12 @@ func TestGCTakesAPlainFileForANetnsOnlyWhereItWouldSeeOne(t *testing.T) {
 		const left = `nothing to remove
 net-a/c0ffee/net1: left alone: /run/netns is a plain file, on which a network namespace may be mounted that is not seen from here: look from the node itself; if this is the node, nothing uses the file, and it can be removed
 `
-		if diff := cmp.Diff(left, n.ctl("gc", "--yes", "--cni-path", n.bin)); diff != "" {
-			t.Errorf("private (-want +got):\n%s", diff)
-		}
+		equal(t, "private", n.ctl("gc", "--yes", "--cni-path", n.bin), left)
 		n.must(unix.Mount("", "/run", "", unix.MS_SHARED, ""))
 		const removed = `net-a/c0ffee/net1: network namespace /run/netns is gone
   removed: /state/attachments/net-a@c0ffee@net1
 `
-		if diff := cmp.Diff(removed, n.ctl("gc", "--yes", "--cni-path", n.bin)); diff != "" {
-			t.Errorf("shared (-want +got):\n%s", diff)
-		}
+		equal(t, "shared", n.ctl("gc", "--yes", "--cni-path", n.bin), removed)
 	})
 }
 
@@ -283,9 +265,7 @@ claim shop/fast
   ended: lease of 0000:03:00.5
   removed: /state/claims/u1=net1
 `
-	if diff := cmp.Diff(want, n.ctl(args...)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	equal(t, "without a record of the driver's", n.ctl(args...), want)
 	if got := n.add("c0ffee", vf); strings.Contains(got, `"code": 104`) { // who is not root cannot look into a namespace
 		t.Errorf("ADD then: %s", got)
 	}

@@ -41,18 +41,12 @@ func golden(t *testing.T, name string, args ...string) {
 	got += fmt.Sprintf("-- exit %d --\n", o.exit)
 	file := filepath.Join("testdata/golden", name+".txt")
 	if *update {
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		must(t, os.WriteFile(file, []byte(got), 0o644))
 		return
 	}
 	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("%s: -update writes it anew, if the difference is right:\n%s", file, diff)
 	}

@@ -96,6 +96,14 @@ func (h *host) writable(command string) error {
 	return remedy.Misuse("leave --host out, and run it on the node itself", "%s: %s is a captured host, and cannot be changed", command, h.captured)
 }
 
+// asRoot is the error of what takes root to be looked at; here says so for this machine.
+func (h *host) asRoot(err error, here string) error {
+	if h.captured != "" {
+		here = "capture the host as root"
+	}
+	return remedy.For(err, here)
+}
+
 // capturedHost is the host in the file that --host names. Its files are unpacked
 // into a directory that only we may read, until close.
 func (t *tool) capturedHost() (*host, error) {

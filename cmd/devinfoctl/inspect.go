@@ -3,9 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -44,11 +44,6 @@ func inspectCommand(t *tool) *cobra.Command {
 		ValidArgsFunction: t.completeDevices,
 		RunE: func(_ *cobra.Command, args []string) error {
 			s.Name = args[0]
-			if s.As != "" {
-				if err := oneOf("as", s.As, node.Kinds...); err != nil {
-					return err
-				}
-			}
 			if s.Netns != "" && s.As != "" && s.As != node.AsInterface {
 				return remedy.Misuse("leave one of the two out", "--netns is for interfaces, but --as says %s", s.As)
 			}
@@ -59,10 +54,9 @@ func inspectCommand(t *tool) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&s.Netns, "netns", "", "network namespace that the interface is in, by `path`, or by the name that ip -n takes")
-	cmd.Flags().StringVar(&s.As, "as", "", "what DEVICE is: "+strings.Join(node.Kinds, ", "))
+	choice(cmd, cmd.Flags(), &s.As, "as", "", "", "what DEVICE is: "+strings.Join(node.Kinds, ", "), node.Kinds...)
 	cmd.Flags().BoolVar(&s.FollowLower, "follow-lower", true, "for a macvlan, ipvlan or vlan interface, take the lower one's device, as the key followLower does")
 	cmd.Flags().BoolVar(&s.SubfunctionParent, "subfunction-parent", false, "let the parent function stand for an SF")
-	_ = cmd.RegisterFlagCompletionFunc("as", cobra.FixedCompletions(node.Kinds, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -87,18 +81,16 @@ func (t *tool) inspect(s node.Subject) error {
 // explained adds to an error of discovery what to do about it.
 func (h *host) explained(err error) error {
 	switch {
-	case errors.Is(err, fs.ErrPermission) && h.captured != "":
-		return remedy.For(err, "capture the host as root")
 	case errors.Is(err, fs.ErrPermission):
-		return remedy.For(err, "run as root")
+		return h.asRoot(err, "run as root")
 	case errors.Is(err, link.ErrNoNetns):
 		return remedy.For(err, "devinfoctl list -o json has the network namespace of each attachment")
 	}
 	return err
 }
 
-func (t *tool) inspectionTable(in *node.Inspection) func(*tabwriter.Writer) {
-	return func(w *tabwriter.Writer) {
+func (t *tool) inspectionTable(in *node.Inspection) func(io.Writer) {
+	return func(w io.Writer) {
 		if in.DeviceInfo != nil {
 			fmt.Fprintf(w, "%s\n", in.DeviceInfo)
 		}
@@ -107,9 +99,7 @@ func (t *tool) inspectionTable(in *node.Inspection) func(*tabwriter.Writer) {
 			for _, f := range in.Facts {
 				rows = append(rows, []string{f.Key, f.Value, f.Source})
 			}
-			for _, line := range fit(rows, t.width()) {
-				fmt.Fprintln(w, line)
-			}
+			t.printRows(w, rows)
 		}
 		if in.Shared {
 			fmt.Fprintln(w, "\nThe device is not the interface's alone: others use it too.")

@@ -51,14 +51,10 @@ func TestInspectOfCapturedHosts(t *testing.T) {
 // A vDPA device may be called as an interface is.
 func TestNameOfSeveralDevicesIsRefusedUntilSettled(t *testing.T) {
 	data, err := os.ReadFile(hosts + "vdpa-sim.txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	host := filepath.Join(t.TempDir(), "host.txtar")
 	text := regexp.MustCompile(`\b(vdpa0|eth0)\b`).ReplaceAllString(string(data), "same0")
-	if err := os.WriteFile(host, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(host, []byte(text), 0o644))
 	want := outcome{"", "devinfoctl: same0 is the name of several devices\n  say which: --as vdpa, or --as interface\n", remedy.Usage}
 	if got := ctl("--host", host, "inspect", "same0"); got != want {
 		t.Errorf("got %+v, want %+v", got, want)

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -77,12 +77,12 @@ func (t *tool) install(ctx context.Context, p *install.Plugin) error {
 	if done.Warning != nil {
 		t.warn("install: %v", done.Warning)
 	}
-	return t.print(done, func(w *tabwriter.Writer) {
+	return t.print(done, func(w io.Writer) {
 		fmt.Fprintf(w, "%s: %s\n", done.Path, done.State)
 		if done.Old != nil && done.State != install.AlreadyThere {
-			fmt.Fprintf(w, "  old\t%s\n", done.Old)
+			fmt.Fprintf(w, "  old  %s\n", done.Old)
 		}
-		fmt.Fprintf(w, "  new\t%s\n", &done.New)
+		fmt.Fprintf(w, "  new  %s\n", &done.New)
 	})
 }
 

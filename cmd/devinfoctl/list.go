@@ -2,10 +2,10 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"path/filepath"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -94,7 +94,7 @@ func (t *tool) list(h *host, wanted filter) error {
 	if err != nil {
 		return err
 	}
-	return t.print(map[string]any{"attachments": list}, func(w *tabwriter.Writer) {
+	return t.print(map[string]any{"attachments": list}, func(w io.Writer) {
 		for _, line := range t.listLines(h, list) {
 			fmt.Fprintln(w, line)
 		}

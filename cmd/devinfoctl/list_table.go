@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -80,6 +81,13 @@ func fit(rows [][]string, width int) []string {
 		lines = append(lines, cut(strings.TrimRight(b.String(), " "), width))
 	}
 	return lines
+}
+
+// printRows prints rows in the width of the terminal.
+func (t *tool) printRows(w io.Writer, rows [][]string) {
+	for _, line := range fit(rows, t.width()) {
+		fmt.Fprintln(w, line)
+	}
 }
 
 func shrink(widths []int, width int) {

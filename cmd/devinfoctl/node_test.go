@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/config"
@@ -51,9 +53,7 @@ func newNode(t *testing.T) *liveNode {
 	if err == nil {
 		err = devices.Unpack(sysfs)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return newNodeWith(t, sysfs)
 }
 
@@ -74,9 +74,7 @@ func newNodeIn(t testing.TB, dir, sysfs string) *liveNode {
 
 func (n *liveNode) must(err error) {
 	n.t.Helper()
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 }
 
 // put records an attachment as an ADD would, with its file if it has one: of this
@@ -114,6 +112,14 @@ func (n *liveNode) claim(text string) (dir string) {
 	n.must(os.MkdirAll(dir, 0o700))
 	n.must(os.WriteFile(filepath.Join(dir, "u1.json"), []byte(text), 0o600))
 	return dir
+}
+
+// equal compares what came of a thing with what is wanted.
+func equal(t testing.TB, what string, got, want any) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
 }
 
 // drop forgets an attachment of the journal.
@@ -225,9 +231,7 @@ func someoneElsesNetns(t *testing.T) string {
 	if errors.Is(err, syscall.EPERM) && os.Getenv("DEVINFO_NETNS") != "must" {
 		t.Skipf("no namespaces: %v", err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		stdin.Close()
 		if err := cmd.Wait(); err != nil {

@@ -2,8 +2,8 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -27,7 +27,7 @@ func offeredCommand(t *tool) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return t.print(map[string]any{"devices": list}, func(w *tabwriter.Writer) {
+			return t.print(map[string]any{"devices": list}, func(w io.Writer) {
 				switch {
 				case !h.FileThere(h.ClaimDir):
 					fmt.Fprintf(w, "there is no %s: cni-dra-driver has not run on this node, or its state is elsewhere, below the kubelet's directory (--dra-state-dir)\n", h.ClaimDir)
@@ -44,9 +44,7 @@ func offeredCommand(t *tool) *cobra.Command {
 					}
 					rows = append(rows, []string{d.Name, d.Kind, d.Where, as, strings.Join(d.GivenTo, ", "), d.Why})
 				}
-				for _, line := range fit(rows, t.width()) {
-					fmt.Fprintln(w, line)
-				}
+				t.printRows(w, rows)
 			})
 		},
 	}

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/dra/state"
 )
@@ -16,9 +14,7 @@ import (
 func offering(t *testing.T, files map[string]string) string {
 	t.Helper()
 	text, err := os.ReadFile("testdata/node.txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for name, data := range files {
 		if !strings.HasPrefix(name, "/") {
 			name = state.DefaultDir + "/" + name
@@ -26,9 +22,7 @@ func offering(t *testing.T, files map[string]string) string {
 		text = append(text, "-- root"+name+" --\n"+data+"\n"...)
 	}
 	file := filepath.Join(t.TempDir(), "node.txtar")
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, text, 0o600))
 	return file
 }
 
@@ -92,9 +86,7 @@ func TestTopologyShowsWhatIsOfferedAndWhoHasIt(t *testing.T) {
 				got = append(got, line)
 			}
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Error(diff)
-		}
+		equal(t, "topology", got, want)
 	}
 }
 

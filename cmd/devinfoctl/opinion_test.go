@@ -22,9 +22,7 @@ func heard(t *testing.T, file string, sriovnet func(e link.Eswitch, pf string, f
 	ctl := &tool{stdout: &out, stderr: &out, hostFile: file, output: "table"}
 	t.Cleanup(ctl.close)
 	h, err := ctl.host()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	e := h.Finder.Switches.(*linkhost.Kernel).Eswitch
 	h.Hear(func(pf string, flavour link.Flavour, number int) (string, error) {
 		return sriovnet(e, pf, flavour, number)
@@ -64,9 +62,7 @@ func TestRepresentorOfSriovnetAloneIsAWarning(t *testing.T) {
 func TestCheckAsksForASecondOpinion(t *testing.T) {
 	ctl, out := heard(t, nodeHost, opiniontest.Sriovnet)
 	list, err := ctl.opened.Recorded()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := ctl.check(ctl.opened, list); !strings.Contains(out.String(), "; sriovnet agrees") {
 		t.Errorf("%v\n%s", err, out)
 	}

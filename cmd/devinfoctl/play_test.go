@@ -38,24 +38,18 @@ func TestCommandsPrintWhatTheFilesSay(t *testing.T) {
 	}
 	for _, file := range files {
 		path, err := filepath.Abs(file) // the working directory changes
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) { playFile(t, path) })
 	}
 }
 
 func playFile(t *testing.T, file string) {
 	archive, err := txtar.ParseFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	host, files := changedHost(t, archive.Files)
 	dir := t.TempDir()
 	for _, f := range files {
-		if err := os.WriteFile(filepath.Join(dir, f.Name), f.Data, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, f.Name), f.Data, 0o644))
 	}
 	t.Chdir(dir)
 	played := 0
@@ -78,9 +72,7 @@ func playFile(t *testing.T, file string) {
 		t.Errorf("%s: no command line", file)
 	}
 	if *update {
-		if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, txtar.Format(archive), 0o644))
 	}
 }
 
@@ -89,9 +81,7 @@ func playFile(t *testing.T, file string) {
 func changedHost(t *testing.T, sections []txtar.File) (path string, rest []txtar.File) {
 	t.Helper()
 	host, err := txtar.ParseFile(nodeHost)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	remove := func(name string) bool {
 		before := len(host.Files)
 		name, _, _ = strings.Cut(name, " -> ")
@@ -118,8 +108,6 @@ func changedHost(t *testing.T, sections []txtar.File) (path string, rest []txtar
 		}
 	}
 	path = filepath.Join(t.TempDir(), "host.txtar")
-	if err := os.WriteFile(path, txtar.Format(host), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, txtar.Format(host), 0o644))
 	return path, rest
 }

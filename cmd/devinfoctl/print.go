@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"text/tabwriter"
 
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
@@ -16,34 +15,34 @@ import (
 )
 
 // print prints value as -o says: by table, or as JSON or YAML of the same value.
-// Cells of the table end in a tab.
-func (t *tool) print(value any, table func(w *tabwriter.Writer)) error {
+func (t *tool) print(value any, table func(w io.Writer)) error {
 	if t.output == "table" || t.output == "wide" {
-		w := tabwriter.NewWriter(t.stdout, 0, 8, 2, ' ', tabwriter.StripEscape)
-		table(w)
-		return w.Flush()
-	}
-	data, err := encode(value, t.output)
-	if err != nil {
+		var text bytes.Buffer
+		table(&text)
+		_, err := t.stdout.Write(text.Bytes())
 		return err
 	}
-	_, err = t.stdout.Write(data)
-	return err
+	return t.encode(value, t.output)
 }
 
-// encode gives value as "json" or "yaml", which differ in the syntax only.
-func encode(value any, format string) ([]byte, error) {
+// encode prints value as "json" or "yaml", which differ in the syntax only.
+func (t *tool) encode(value any, format string) error {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
 	if err := enc.Encode(value); err != nil {
-		return nil, fmt.Errorf("print as %s: %w", format, err)
+		return fmt.Errorf("print as %s: %w", format, err)
 	}
-	if format == "json" {
-		return b.Bytes(), nil
+	text := b.Bytes()
+	if format == "yaml" {
+		var err error
+		if text, err = yaml.JSONToYAML(text); err != nil {
+			return err
+		}
 	}
-	return yaml.JSONToYAML(b.Bytes())
+	_, err := t.stdout.Write(text)
+	return err
 }
 
 // A colour is an ANSI attribute.
@@ -56,8 +55,6 @@ const (
 )
 
 // paint colours a word that says the same without colour, and only on a terminal.
-// In a table, paint the last cell of a line only: a tabwriter counts the colour as
-// letters.
 func (t *tool) paint(c colour, text string) string {
 	if text == "" || c == "" || !isTerminal(t.stdout) || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
 		return text

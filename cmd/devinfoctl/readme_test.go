@@ -14,17 +14,13 @@ func TestTheDocumentationShowsWhatTheCommandsPrint(t *testing.T) {
 	t.Chdir("../..") // where its reader is
 	for path, commands := range map[string]int{"README.md": 1, "docs/debugging.md": 4} {
 		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		now, played := replay(string(text))
 		if played < commands {
 			t.Errorf("%s shows %d commands", path, played)
 		}
 		if *update {
-			if err := os.WriteFile(path, []byte(now), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(path, []byte(now), 0o644))
 		} else if diff := cmp.Diff(string(text), now); diff != "" {
 			t.Errorf("%s (-shown +now):\n%s", path, diff)
 		}
@@ -33,9 +29,7 @@ func TestTheDocumentationShowsWhatTheCommandsPrint(t *testing.T) {
 
 func TestTheNetworksOfTheREADMEAreValid(t *testing.T) {
 	text, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	networks := 0
 	for _, block := range strings.Split(string(text), "```json\n")[1:] {
 		block, _, _ = strings.Cut(block, "```")
@@ -44,9 +38,7 @@ func TestTheNetworksOfTheREADMEAreValid(t *testing.T) {
 		}
 		networks++
 		path := filepath.Join(t.TempDir(), "network.conflist")
-		if err := os.WriteFile(path, []byte(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte(block), 0o600))
 		if got := ctl("validate", "--strict", "--cni-path", filepath.Join(t.TempDir(), "none"), path); got.exit != 0 {
 			t.Errorf("%s%+v", block, got)
 		}
@@ -83,15 +75,11 @@ func replay(text string) (string, int) {
 // ones too: TestCnitoolGCDeletesOnlyItsOwn shows it. Nobody must be led to run it.
 func TestTheDocumentationWarnsOfCnitoolGC(t *testing.T) {
 	paths, err := filepath.Glob("../../docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	warned := false
 	for _, path := range append(paths, "../../README.md") {
 		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for paragraph := range strings.SplitSeq(string(text), "\n\n") {
 			if !strings.Contains(paragraph, "cnitool gc") {
 				continue

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/config"
@@ -83,12 +84,11 @@ func newRoot(t *tool) *cobra.Command {
 		SilenceUsage:  true,
 	}
 	flags := root.PersistentFlags()
-	flags.StringVarP(&t.output, "output", "o", "table", "how to print: table, wide, json or yaml")
+	choice(root, flags, &t.output, "output", "o", "table", "how to print: table, wide, json or yaml", "table", "wide", "json", "yaml")
 	flags.StringVar(&t.hostFile, "host", "", "look at the host captured in this `file`, not at this machine")
 	flags.StringVar(&t.hostRoot, "host-root", "", "look at the node whose root is mounted at this `directory`, as from there: /host in cni-dra-driver's container")
 	flags.StringVar(&t.nodeFile, "node-config", "", "node settings `file` (default $DEVINFO_NODE_CONFIG, else "+config.NodeFile+")")
 	flags.StringVar(&t.claimDir, "dra-state-dir", "", "`directory` of cni-dra-driver's records (default $"+state.DirVariable+", else "+state.DefaultDir+")")
-	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "wide", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = root.MarkPersistentFlagFilename("host", "txtar")
 	cobra.EnableCommandSorting = false
 	for _, command := range commands {
@@ -101,15 +101,33 @@ func newRoot(t *tool) *cobra.Command {
 	return root
 }
 
-// start makes a command note that it has begun, and check -o first. Commands with an -o of
-// their own check it themselves.
+// choices annotates a flag with the values that it takes.
+const choices = "devinfoctl_choices"
+
+// choice makes a flag that takes, besides its preset, one of these values: start sees to it.
+func choice(cmd *cobra.Command, flags *pflag.FlagSet, value *string, name, short, preset, usage string, allowed ...string) {
+	flags.StringVarP(value, name, short, preset, usage)
+	_ = flags.SetAnnotation(name, choices, allowed)
+	_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(allowed, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// chosen is an error if a choice has another value.
+func chosen(cmd *cobra.Command) (err error) {
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		allowed, value := f.Annotations[choices], f.Value.String()
+		if allowed != nil && value != f.DefValue && !slices.Contains(allowed, value) {
+			err = cmp.Or(err, remedy.Misuse("give one of "+strings.Join(allowed, ", "), "--%s: unknown value %q", f.Name, value))
+		}
+	})
+	return err
+}
+
+// start makes a command check its choices, and note that it has begun.
 func (t *tool) start(cmd *cobra.Command) {
 	body := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if cmd.LocalNonPersistentFlags().Lookup("output") == nil {
-			if err := oneOf("output", t.output, "table", "wide", "json", "yaml"); err != nil {
-				return err
-			}
+		if err := chosen(cmd); err != nil {
+			return err
 		}
 		t.started = true
 		if err := t.enter(); err != nil {
@@ -138,14 +156,6 @@ func (t *tool) enter() error {
 	return nil
 }
 
-// oneOf checks the value of a flag.
-func oneOf(flag, value string, allowed ...string) error {
-	if slices.Contains(allowed, value) {
-		return nil
-	}
-	return remedy.Misuse("give one of "+strings.Join(allowed, ", "), "--%s: unknown value %q", flag, value)
-}
-
 // settingsPath is where the node's settings are.
 func (t *tool) settingsPath() string {
 	return cmp.Or(t.nodeFile, os.Getenv("DEVINFO_NODE_CONFIG"), config.NodeFile)
@@ -170,4 +180,22 @@ func (t *tool) settings() (config.Node, error) {
 		return node, remedy.For(err, "correct the file; the plugin refuses ADD with it too")
 	}
 	return node, nil
+}
+
+const versionHelp = `Shows what this program was built from: the version of the module, the commit, whether
+the repository had uncommitted changes, and the version of Go. devinfo --version shows the
+plugin's.`
+
+func versionCommand(t *tool) *cobra.Command {
+	return &cobra.Command{
+		Use:     "version",
+		Short:   "what this program was built from",
+		Long:    versionHelp,
+		Example: "  devinfoctl version\n  devinfoctl version -o json",
+		Args:    commandline.Args(0),
+		RunE: func(*cobra.Command, []string) error {
+			info := build.Read()
+			return t.print(info, func(w io.Writer) { fmt.Fprintln(w, "devinfoctl", info) })
+		},
+	}
 }

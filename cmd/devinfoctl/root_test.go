@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -55,9 +56,7 @@ func TestVersionSaysWhatItWasBuiltFrom(t *testing.T) {
 
 func TestHostsThatCannotBeReadExitWithThree(t *testing.T) {
 	broken := filepath.Join(t.TempDir(), "broken.txtar")
-	if err := os.WriteFile(broken, []byte("a host\n-- netlink/ip-link.json --\n{}\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(broken, []byte("a host\n-- netlink/ip-link.json --\n{}\n"), 0o644))
 	for _, args := range []string{
 		"--host ../../README.md list", "--host nowhere.txtar topology", "--host " + broken + " topology", "--node-config nowhere.json topology",
 	} {
@@ -116,14 +115,28 @@ func TestSettingsThatMayNotBeReadAreTheDefaults(t *testing.T) {
 		t.Skip("root may read everything")
 	}
 	file := filepath.Join(t.TempDir(), "node.json")
-	if err := os.WriteFile(file, []byte("{}"), 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte("{}"), 0))
 	t.Setenv("DEVINFO_NODE_CONFIG", file)
 	if o := ctl("topology"); o.exit != 0 || !strings.Contains(o.stderr, "permission denied; the defaults are used\n") {
 		t.Errorf("%+v", o)
 	}
 	if o := ctl("--node-config", file, "topology"); o.exit != remedy.Blind {
 		t.Errorf("--node-config: %+v", o)
+	}
+}
+
+// It asks no API server, and judges no device: what the rules make of them the driver has left
+// for it. Either would be a third of it.
+func TestItHasNeitherAClientOfTheAPIServerNorCEL(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", ".").Output()
+	if err != nil || strings.Count(string(out), "\n") < 100 {
+		t.Fatalf("go list gives %q, %v", out, err)
+	}
+	for path := range strings.FieldsSeq(string(out)) {
+		for _, denied := range []string{"k8s.io/client-go", "k8s.io/apiserver", "github.com/google/cel-go", "devinfo-cni.io/pkg/inventory"} {
+			if strings.HasPrefix(path, denied) {
+				t.Errorf("it imports %s", path)
+			}
+		}
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 )
 
@@ -34,16 +33,16 @@ func onTerminal(t *testing.T, cmd *exec.Cmd, columns, rows uint16) *terminal {
 		t.Skipf("no pseudo terminals: %v", err)
 	}
 	term := &terminal{t: t, master: master, cmd: cmd, ended: make(chan error, 1)}
-	fatal(t, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0))
+	must(t, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0))
 	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
-	fatal(t, err)
+	must(t, err)
 	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
-	fatal(t, err)
+	must(t, err)
 	term.resize(columns, rows)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	fatal(t, cmd.Start())
-	fatal(t, slave.Close())
+	must(t, cmd.Start())
+	must(t, slave.Close())
 	go term.read()
 	go func() { term.ended <- cmd.Wait() }()
 	t.Cleanup(func() {
@@ -53,7 +52,7 @@ func onTerminal(t *testing.T, cmd *exec.Cmd, columns, rows uint16) *terminal {
 	return term
 }
 
-func fatal(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +61,7 @@ func fatal(t *testing.T, err error) {
 
 func (term *terminal) resize(columns, rows uint16) {
 	term.t.Helper()
-	fatal(term.t, unix.IoctlSetWinsize(int(term.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: columns, Row: rows}))
+	must(term.t, unix.IoctlSetWinsize(int(term.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: columns, Row: rows}))
 }
 
 func (term *terminal) read() {
@@ -88,7 +87,7 @@ func (term *terminal) written() string {
 func TestColoursAreTheSameInAllCommands(t *testing.T) {
 	const good, bad = "\x1b[32mok\x1b[0m", "\x1b[31mdead\x1b[0m"
 	self, err := os.Executable()
-	fatal(t, err)
+	must(t, err)
 	for command, want := range map[string][]string{
 		"list":     {good + "\r\n", bad + "\r\n"},
 		"check":    {": " + good + "\r\n", ": " + bad + "\r\n"},
@@ -111,7 +110,7 @@ func TestColoursAreTheSameInAllCommands(t *testing.T) {
 // What matters least is left out first.
 func TestANarrowTerminalLosesColumns(t *testing.T) {
 	self, err := os.Executable()
-	fatal(t, err)
+	must(t, err)
 	cmd := exec.Command(self, "--host", nodeHost, "list")
 	cmd.Env = append(os.Environ(), asTool+"=1", "NO_COLOR=1", "GORACE=atexit_sleep_ms=0")
 	term := onTerminal(t, cmd, 60, 50)
@@ -132,8 +131,6 @@ func TestTableFitsTheTerminal(t *testing.T) {
 		for _, row := range rows {
 			copied = append(copied, slices.Clone(row))
 		}
-		if diff := cmp.Diff(want, fit(copied, width)); diff != "" {
-			t.Errorf("%d columns (-want +got):\n%s", width, diff)
-		}
+		equal(t, fmt.Sprintf("%d columns", width), fit(copied, width), want)
 	}
 }

@@ -35,7 +35,6 @@ const topologyExample = `  devinfoctl topology
   devinfoctl --host node.txtar topology -o json`
 
 func topologyCommand(t *tool) *cobra.Command {
-	formats := []string{"tree", "dot", "json", "yaml"}
 	var output string
 	cmd := &cobra.Command{
 		Use:     "topology",
@@ -44,14 +43,10 @@ func topologyCommand(t *tool) *cobra.Command {
 		Example: topologyExample,
 		Args:    commandline.Args(0),
 		RunE: func(*cobra.Command, []string) error {
-			if err := oneOf("output", output, formats...); err != nil {
-				return err
-			}
 			return t.topology(output)
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "tree", "how to print: tree, dot, json or yaml")
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
+	choice(cmd, cmd.Flags(), &output, "output", "o", "tree", "how to print: tree, dot, json or yaml", "tree", "dot", "json", "yaml")
 	return cmd
 }
 
@@ -64,7 +59,7 @@ func (t *tool) topology(output string) error {
 	if err != nil {
 		return err
 	}
-	top, err := topology.Read(h.Sys, h.Finder.Interfaces, h.Finder.Switches, t.offers(h), held)
+	top, err := topology.Read(h.Finder, t.offers(h), held)
 	if err != nil {
 		return fmt.Errorf("topology: %w", err)
 	}
@@ -77,11 +72,7 @@ func (t *tool) topology(output string) error {
 	case "dot":
 		err = top.DOT(shown{t.stdout})
 	default:
-		var data []byte
-		if data, err = encode(top, output); err == nil {
-			_, err = t.stdout.Write(data)
-		}
-		return err // with the warnings in it
+		return t.encode(top, output) // with the warnings in it
 	}
 	for _, w := range top.Warnings {
 		t.warn("%s", w)

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -95,22 +94,14 @@ func validateCommand(t *tool) *cobra.Command {
 			return commandline.Args(1, "FILE")(cmd, args[:min(1, len(args))])
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := oneOf("kind", f.kind, names...); f.kind != "" && err != nil {
-				return err
-			}
-			if err := oneOf("output", f.output, formats...); err != nil {
-				return err
-			}
 			f.cniPath = cniPathOr(f.cniPath)
 			return t.validate(cmd.Context(), args, f)
 		},
 	}
-	cmd.Flags().StringVar(&f.kind, "kind", "", "what it is: "+strings.Join(names, ", "))
+	choice(cmd, cmd.Flags(), &f.kind, "kind", "", "", "what it is: "+strings.Join(names, ", "), names...)
 	cmd.Flags().StringSliceVar(&f.claimTypes, "allow-claim-config", nil, "the nodes' cni-dra-driver --allow-claim-config: which plugins a claim may bring; without it a warning says that nodes may allow none")
 	cmd.Flags().BoolVar(&f.strict, "strict", false, "warnings are errors")
-	cmd.Flags().StringVarP(&f.output, "output", "o", "table", "how to print: "+strings.Join(formats, ", "))
-	_ = cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
+	choice(cmd, cmd.Flags(), &f.output, "output", "o", "table", "how to print: "+strings.Join(formats, ", "), formats...)
 	cniPathFlag(cmd, &f.cniPath)
 	return cmd
 }
@@ -147,11 +138,6 @@ func (t *tool) validate(ctx context.Context, args []string, f validateFlags) err
 	if checker.Find == nil && slices.ContainsFunc(all, func(v validation) bool { return v.Kind == validate.CNIConfig }) {
 		t.warn("plugins are not looked for: no directory of --cni-path %s is on this machine", f.cniPath)
 	}
-	return t.validated(all, f)
-}
-
-// validated prints what was found, and is an error if something was.
-func (t *tool) validated(all []validation, f validateFlags) error {
 	if err := t.printValidations(all, f); err != nil {
 		return err
 	}
@@ -164,16 +150,12 @@ func (t *tool) validated(all []validation, f validateFlags) error {
 func (t *tool) printValidations(all []validation, f validateFlags) error {
 	switch f.output {
 	case "sarif":
-		data, err := encode(sarifOf(all, f.strict), "json")
-		if err == nil {
-			_, err = t.stdout.Write(data)
-		}
-		return err
+		return t.encode(sarifOf(all, f.strict), "json")
 	case "github":
 		return annotate(t.stdout, all, f.strict)
 	}
 	t.output = f.output
-	return t.print(map[string]any{"documents": all}, func(w *tabwriter.Writer) {
+	return t.print(map[string]any{"documents": all}, func(w io.Writer) {
 		for _, v := range all {
 			t.validationTable(w, v, f.strict)
 		}
@@ -255,7 +237,7 @@ func plugins(ctx context.Context, cniPath string) (find func(string) error, vers
 		}
 }
 
-func (t *tool) validationTable(w *tabwriter.Writer, v validation, strict bool) {
+func (t *tool) validationTable(w io.Writer, v validation, strict bool) {
 	file := v.File
 	if v.Name != "" {
 		file += ": " + v.Name

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/kubernetes"
@@ -69,21 +70,6 @@ func TestTheTableNamesTheDeviceOfEachAttachment(t *testing.T) {
 	code, stdout, stderr := run(t, fake.NewClientset(append(byClaim(), dpdk())...), "-A")
 	if diff := cmp.Diff(want, stdout); diff != "" || code != 0 || stderr != "" {
 		t.Errorf("exit code %d, stderr %q (-want +got):\n%s", code, stderr, diff)
-	}
-}
-
-// Cobra would show its help, and all would be well.
-func TestWhatDoesNotExistIsRefused(t *testing.T) {
-	for args, want := range map[string]string{
-		"lst":             "kubectl devinfo: unknown command \"lst\"\n  did you mean list? See kubectl devinfo --help\n",
-		"help dctor":      "kubectl devinfo: help: unknown command \"dctor\"\n  did you mean doctor? See kubectl devinfo --help\n",
-		"completion pwsh": "kubectl devinfo: completion: unknown shell \"pwsh\"\n  give one of bash, zsh, fish, powershell\n",
-		"completion":      "kubectl devinfo: completion: SHELL is missing\n  give one of bash, zsh, fish, powershell\n",
-	} {
-		code, stdout, stderr := run(t, fake.NewClientset(), strings.Fields(args)...)
-		if code != 2 || stdout != "" || stderr != want {
-			t.Errorf("%s: exit code %d, %q, %q", args, code, stdout, stderr)
-		}
 	}
 }
 
@@ -212,31 +198,27 @@ func TestTheShellCompletesPodsNodesAndFlags(t *testing.T) {
 	}
 }
 
+// A name is printed once for each pod, and another namespace may have a pod of that name.
 func TestTheListIsSortedAsAskedAndGivesNames(t *testing.T) {
-	other := dpdk()
-	other.Name, other.UID = "aaa", "2"
-	other.Annotations = map[string]string{cluster.StatusAnnotation: strings.ReplaceAll(dpdk().Annotations[cluster.StatusAnnotation], "03:00.5", "65:00.5")}
-	for args, want := range map[string]string{
-		"-o name":                     "pod/aaa\npod/dpdk-0\n",
-		"-o name --sort-by {.device}": "pod/dpdk-0\npod/aaa\n",
-		"-o name --sort-by Device":    "pod/dpdk-0\npod/aaa\n",
-		"-o name --sort-by namespace": "pod/aaa\npod/dpdk-0\n",
-	} {
-		if code, stdout, stderr := run(t, fake.NewClientset(dpdk(), other), strings.Fields(args)...); code != 0 || stdout != want || stderr != "" {
-			t.Errorf("%s: exit code %d: %s%s", args, code, stdout, stderr)
-		}
+	pod := func(namespace, name, status string) *corev1.Pod {
+		p := dpdk()
+		p.Namespace, p.Name, p.UID = namespace, name, types.UID(namespace+name)
+		p.Annotations = map[string]string{cluster.StatusAnnotation: status}
+		return p
 	}
-}
-
-// A name is printed once for each pod, and each has one of that name in its namespace.
-func TestNamesAreOfPods(t *testing.T) {
-	two := dpdk()
-	two.Annotations = map[string]string{cluster.StatusAnnotation: `[{"name": "b", "interface": "net1"}, {"name": "a", "interface": "net2"}, {"name": "c", "interface": "net3"}]`}
-	other := two.DeepCopy()
-	other.Namespace, other.UID = "shop", "2"
-	for _, args := range [][]string{{"-A", "-o", "name", "--from-nodes=never"}, {"-A", "-o", "name", "--sort-by=network", "--from-nodes=never"}} {
-		if code, stdout, stderr := run(t, fake.NewClientset(two, other), args...); code != 0 || stdout != "pod/dpdk-0\npod/dpdk-0\n" {
-			t.Errorf("%q: exit code %d: %s%s", args, code, stdout, stderr)
+	status := dpdk().Annotations[cluster.StatusAnnotation]
+	const three = `[{"name": "b", "interface": "net1"}, {"name": "a", "interface": "net2"}, {"name": "c", "interface": "net3"}]`
+	client := fake.NewClientset(pod("default", "aaa", strings.ReplaceAll(status, "03:00.5", "65:00.5")), dpdk(), pod("x", "web", three), pod("y", "web", three))
+	for args, want := range map[string]string{
+		"-o name":                                         "pod/aaa\npod/dpdk-0\n",
+		"-o name --sort-by {.device}":                     "pod/dpdk-0\npod/aaa\n",
+		"-o name --sort-by Device":                        "pod/dpdk-0\npod/aaa\n",
+		"-o name --sort-by namespace":                     "pod/aaa\npod/dpdk-0\n",
+		"-o name -A --from-nodes=never":                   "pod/aaa\npod/dpdk-0\npod/web\npod/web\n",
+		"-A -o name --from-nodes=never --sort-by=network": "pod/web\npod/web\npod/aaa\npod/dpdk-0\n",
+	} {
+		if code, stdout, stderr := run(t, client, strings.Fields(args)...); code != 0 || stdout != want || stderr != "" {
+			t.Errorf("%s: exit code %d: %s%s", args, code, stdout, stderr)
 		}
 	}
 }
@@ -273,29 +255,19 @@ func byClaim() []runtime.Object {
 	return []runtime.Object{pod, claim, slice}
 }
 
-func TestWhoFindsTheDeviceOfAClaim(t *testing.T) {
-	code, stdout, stderr := run(t, fake.NewClientset(byClaim()...), "who", "3b:00.2", "--no-headers")
-	if code != 0 || !strings.HasPrefix(stdout, "shop   web ") || stderr != "" {
-		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
-	}
-	client := fake.NewClientset(byClaim()...)
-	client.PrependReactor("list", "resourceslices", func(kubetesting.Action) (bool, runtime.Object, error) {
-		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "resourceslices"}, "", nil)
-	})
-	code, stdout, stderr = run(t, client, "-A")
-	if code != 0 || !strings.Contains(stdout, "blue") || !strings.HasPrefix(stderr, "warning: of claims only the devices that their status names are shown: ") {
-		t.Errorf("without a right to slices: exit code %d: %s%s", code, stdout, stderr)
-	}
-}
-
-func TestClaimsThatMayNotBeReadAreAWarning(t *testing.T) {
-	client := fake.NewClientset(append(byClaim(), dpdk())...)
-	client.PrependReactor("*", "resourceclaims", func(kubetesting.Action) (bool, runtime.Object, error) {
-		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "resourceclaims"}, "", nil)
-	})
-	code, stdout, stderr := run(t, client, "-A")
-	if code != 0 || !strings.Contains(stdout, "dpdk-0") || !strings.HasPrefix(stderr, "warning: resource claims are left out: ") {
-		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
+func TestWhatMayNotBeReadIsAWarning(t *testing.T) {
+	for resource, want := range map[string]struct{ shown, warning string }{
+		"resourceslices": {"blue", "warning: of claims only the devices that their status names are shown: "},
+		"resourceclaims": {"dpdk-0", "warning: resource claims are left out: "},
+	} {
+		client := fake.NewClientset(append(byClaim(), dpdk())...)
+		client.PrependReactor("*", resource, func(kubetesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", nil)
+		})
+		code, stdout, stderr := run(t, client, "-A")
+		if code != 0 || !strings.Contains(stdout, want.shown) || !strings.HasPrefix(stderr, want.warning) {
+			t.Errorf("%s: exit code %d: %s%s", resource, code, stdout, stderr)
+		}
 	}
 }
 
@@ -315,7 +287,9 @@ func TestMistakesAreSaid(t *testing.T) {
 		"by no column":   {[]string{"--sort-by", ".devices"}, "--sort-by: unknown column \".devices\"", remedy.Usage},
 		"from nowhere":   {[]string{"--from-nodes", "some"}, "--from-nodes", remedy.Usage},
 		"unknown flag":   {[]string{"--nodes"}, "--nodes", remedy.Usage},
-		"unknown verb":   {[]string{"whoo"}, "did you mean who?", remedy.Usage},
+		"unknown verb":   {[]string{"whoo"}, "unknown command \"whoo\"\n  did you mean who? See kubectl devinfo --help\n", remedy.Usage},
+		"unknown help":   {[]string{"help", "dctor"}, "help: unknown command \"dctor\"\n  did you mean doctor? See kubectl devinfo --help\n", remedy.Usage}, // cobra would show its own
+		"unknown shell":  {[]string{"completion", "pwsh"}, "unknown shell \"pwsh\"\n  give one of bash, zsh, fish, powershell\n", remedy.Usage},
 	} {
 		t.Run(name, func(t *testing.T) {
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"devinfo-cni.io/pkg/cluster"
-	"devinfo-cni.io/pkg/ctl/remedy"
 )
 
 // The values of --from-nodes.
@@ -28,54 +27,44 @@ const (
 	patience   = 15 * time.Second
 )
 
-// agents are asked for the devices of attachments that the API lacks: devinfoctl list, in
-// their pods, each once.
-type agents struct {
-	*tool
-	answers map[string]answer // by node
-	left    []string          // nodes that were not asked
-}
-
-// ask fills in what agents know of attachments.
-func (g *agents) ask(ctx context.Context, list []cluster.Network) {
+// ask fills in the devices of attachments that the API lacks, as agents know them by devinfoctl
+// list, run in their pods, each once.
+func (r *reading) ask(ctx context.Context, list []cluster.Network) {
 	var nodes []string
 	for _, node := range cluster.Deviceless(list) {
-		_, asked := g.answers[node]
+		_, asked := r.answers[node]
 		switch {
-		case g.fromNodes == fromNever || asked || slices.Contains(g.left, node):
-		case g.fromNodes == fromAuto && len(g.answers)+len(nodes) == askedNodes:
-			g.left = append(g.left, node)
+		case r.fromNodes == fromNever || asked || slices.Contains(r.left, node):
+		case r.fromNodes == fromAuto && len(r.answers)+len(nodes) == askedNodes:
+			r.left = append(r.left, node)
 		default:
 			nodes = append(nodes, node)
 		}
 	}
 	answers := make([]answer, len(nodes))
-	someAtATime(len(nodes), func(n int) { answers[n] = g.askNode(ctx, nodes[n]) })
-	if g.answers == nil {
-		g.answers = map[string]answer{}
-	}
+	someAtATime(len(nodes), func(n int) { answers[n] = r.askNode(ctx, nodes[n]) })
 	for n, node := range nodes {
-		g.answers[node] = answers[n]
+		r.answers[node] = answers[n]
 	}
-	for node, a := range g.answers {
+	for node, a := range r.answers {
 		cluster.Fill(list, node, a.records)
 	}
 }
 
 // report says what is not known because an agent was not asked, or did not answer.
-func (g *agents) report(ctx context.Context) error {
-	if len(g.left) > 0 {
-		g.note("%d nodes with networks of which the API names no device were not asked for it: %s; --from-nodes=always asks all, --node one", len(g.left), few(g.left))
+func (r *reading) report(ctx context.Context) error {
+	if len(r.left) > 0 {
+		r.note("%d nodes with networks of which the API names no device were not asked for it: %s; --from-nodes=always asks all, --node one", len(r.left), few(r.left))
 	}
 	var silent []string
 	var why error
-	for _, node := range slices.Sorted(maps.Keys(g.answers)) {
-		if err := g.answers[node].err; err != nil {
+	for _, node := range slices.Sorted(maps.Keys(r.answers)) {
+		if err := r.answers[node].err; err != nil {
 			silent, why = append(silent, node), err
 		}
 	}
 	if len(silent) > 0 {
-		g.note("devices of networks that the API does not name are not known of %s: %v", few(silent), why)
+		r.note("devices of networks that the API does not name are not known of %s: %v", few(silent), why)
 	}
 	return ctx.Err()
 }
@@ -111,11 +100,4 @@ func few(names []string) string {
 		text += fmt.Sprintf(" and %d more", len(names)-shown)
 	}
 	return text
-}
-
-func validFromNodes(value string) error {
-	if slices.Contains([]string{fromAuto, fromNever, fromAlways}, value) {
-		return nil
-	}
-	return remedy.Misuse("give auto, never or always", "--from-nodes: unknown value %q", value)
 }

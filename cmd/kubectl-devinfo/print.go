@@ -68,7 +68,10 @@ func (t *tool) validOutput() error {
 	if t.sortBy != "" && column(t.sortBy) == nil {
 		return remedy.Misuse("give a column of -o wide, in any case", "--sort-by: unknown column %q", t.sortBy)
 	}
-	return validFromNodes(t.fromNodes)
+	if !slices.Contains([]string{fromAuto, fromNever, fromAlways}, t.fromNodes) {
+		return remedy.Misuse("give auto, never or always", "--from-nodes: unknown value %q", t.fromNodes)
+	}
+	return nil
 }
 
 // column is the one of that name, which kubectl's users may write as a path, {.device}; nil =

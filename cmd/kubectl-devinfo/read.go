@@ -35,11 +35,16 @@ type reading struct {
 	client    kubernetes.Interface
 	namespace string // "" = all
 	view      cluster.View
-	agents    agents
+	answers   map[string]answer // of agents, by node
+	left      []string          // nodes whose agents were not asked
 
 	portions  int  // taken
 	allClaims bool // they have been read
 	unsliced  bool // something is not shown for that
+}
+
+func (t *tool) reading(client kubernetes.Interface, namespace string) *reading {
+	return &reading{tool: t, client: client, namespace: namespace, answers: map[string]answer{}}
 }
 
 // attachments gives those of the pods of a namespace, "" for all, that the flags choose, a
@@ -49,7 +54,7 @@ func (t *tool) attachments(ctx context.Context, namespace string, take func([]cl
 	if err != nil {
 		return err
 	}
-	r := &reading{tool: t, client: client, namespace: namespace, agents: agents{tool: t}}
+	r := t.reading(client, namespace)
 	err = each(ctx, t.chosen(), func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		list, err := client.CoreV1().Pods(namespace).List(ctx, o)
 		if err == nil && o.Continue == "" {
@@ -72,7 +77,7 @@ func (t *tool) attachments(ctx context.Context, namespace string, take func([]cl
 	if r.unsliced {
 		t.note("PF, representor and RDMA device of some claims are not shown: slices are read of no node if there are more than %d, or more than %d pods; --node or a pod's name chooses", slicedNodes, t.portion)
 	}
-	return r.agents.report(ctx)
+	return r.report(ctx)
 }
 
 // take completes a portion of the pods, and gives their attachments.
@@ -91,7 +96,7 @@ func (r *reading) take(ctx context.Context, to func([]cluster.Network) error, se
 	}
 	r.portions++
 	list := r.view.Take()
-	r.agents.ask(ctx, list)
+	r.ask(ctx, list)
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -100,10 +105,10 @@ func (r *reading) take(ctx context.Context, to func([]cluster.Network) error, se
 
 // ofPod are the attachments of one pod.
 func (t *tool) ofPod(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod) (list []cluster.Network, err error) {
-	r := &reading{tool: t, client: client, namespace: pod.Namespace, agents: agents{tool: t}}
+	r := t.reading(client, pod.Namespace)
 	r.view.Pod(pod)
 	err = r.take(ctx, func(its []cluster.Network) error { list = its; return nil }, false)
-	return list, cmp.Or(err, r.agents.report(ctx))
+	return list, cmp.Or(err, r.report(ctx))
 }
 
 // readClaims reads those of the pods: by their names if they are few, or a node's, whose number

@@ -143,7 +143,7 @@ func (a *Checker) Check(e *journal.Entry, err error) (State, *Report) {
 		}
 		switch {
 		case r.Problem != nil:
-			state = kindStates[r.Problem.Kind]
+			state = kinds[r.Problem.Kind].state
 		case r.Blind != nil:
 			state = Unknown
 		}

@@ -32,26 +32,34 @@ const (
 )
 
 // Remedy says what to do; "" = nothing helps in general.
-func (k Kind) Remedy() string { return remedies[k] }
+func (k Kind) Remedy() string { return kinds[k].remedy }
 
-const renew = "recreate the pod, or DEL and ADD the attachment, to write the file anew"
+const (
+	again = "recreate the pod, or DEL and ADD the attachment"
+	renew = again + ", to write the file anew"
+)
 
-var remedies = map[Kind]string{
-	FileGone:       renew,
-	FileInvalid:    renew,
-	FileUnreadable: renew,
-	SpecGone:       renew,
-	SpecForeign:    "find out who wrote it in the place of the attachment's; DEL leaves it alone",
-	Mismatch:       renew,
-	OtherDevice:    "recreate the pod, or DEL and ADD the attachment",
-	Conflict:       "correct the source that is wrong; a device-info file that was left behind may be removed",
-	DeviceGone: "it was there at ADD: bring it back, or delete the pod; devinfo's DEL works without it, but another plugin's may not: " +
-		"sriov-cni's fails once, and succeeds when repeated",
-	InterfaceGone: "recreate the pod, or DEL and ADD the attachment",
-	Unfinished:    "DEL, or the next ADD, cleans up after it",
-	ContainerGone: "the runtime's DEL or GC removes what is left of it, and so does: devinfoctl gc --yes",
-	EntryInvalid:  "DEL removes it; so does the runtime's GC",
-	EntryNewer:    "a newer devinfo wrote it: install that version again, or a newer one",
+// kinds are what each means: the state of the attachment, and what to do.
+var kinds = map[Kind]struct {
+	state  State
+	remedy string
+}{
+	Unreadable:     {Unknown, ""},
+	FileGone:       {FileMissing, renew},
+	FileInvalid:    {BadFile, renew},
+	FileUnreadable: {BadFile, renew},
+	SpecGone:       {FileMissing, renew},
+	SpecForeign:    {BadFile, "find out who wrote it in the place of the attachment's; DEL leaves it alone"},
+	Mismatch:       {WrongDevice, renew},
+	OtherDevice:    {WrongDevice, again},
+	Conflict:       {WrongDevice, "correct the source that is wrong; a device-info file that was left behind may be removed"},
+	DeviceGone: {DeviceLost, "it was there at ADD: bring it back, or delete the pod; devinfo's DEL works without it, but another plugin's may not: " +
+		"sriov-cni's fails once, and succeeds when repeated"},
+	InterfaceGone: {InterfaceLost, again},
+	Unfinished:    {Adding, "DEL, or the next ADD, cleans up after it"},
+	ContainerGone: {Dead, "the runtime's DEL or GC removes what is left of it, and so does: devinfoctl gc --yes"},
+	EntryInvalid:  {Corrupt, "DEL removes it; so does the runtime's GC"},
+	EntryNewer:    {Newer, "a newer devinfo wrote it: install that version again, or a newer one"},
 }
 
 // Error is what is wrong with an attachment.

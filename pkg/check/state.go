@@ -42,13 +42,6 @@ func States() []State {
 // stateKinds are the states of attachments of which nothing is left to compare.
 var stateKinds = map[State]Kind{Dead: ContainerGone, Corrupt: EntryInvalid, Newer: EntryNewer}
 
-// kindStates are the states of attachments that are not as ADD left them.
-var kindStates = map[Kind]State{
-	Unreadable: Unknown, FileGone: FileMissing, SpecGone: FileMissing, FileInvalid: BadFile, FileUnreadable: BadFile, SpecForeign: BadFile,
-	Mismatch: WrongDevice, OtherDevice: WrongDevice, Conflict: WrongDevice, DeviceGone: DeviceLost, InterfaceGone: InterfaceLost, ContainerGone: Dead,
-	Unfinished: Adding,
-}
-
 // State returns the state of an attachment as far as it can be told without a comparison
 // and, unless it is OK, the reason in words: [Checker.Check] has the whole. It takes what
 // [journal.Journal.Get] returned; e is nil only with an error. The gravest state wins: what is

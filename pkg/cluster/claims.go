@@ -9,11 +9,12 @@ import (
 )
 
 // byClaim returns the attachments in a claim's status (KEP-4817): its devices that have
-// networkData, are to have a network, or are said to be network devices. Whose they are is left out.
+// networkData, are to have a network, which shows them with the reason before they have it, or are
+// said to be network devices. Whose they are is left out.
 func byClaim(claim *resourceapi.ResourceClaim) (list []Network) {
 	for n := range claim.Status.Devices {
 		d := &claim.Status.Devices[n]
-		if a := byDevice(claim, d); d.NetworkData != nil || isNetwork(claim, d) || a.Device != "" {
+		if a := byDevice(claim, d); d.NetworkData != nil || a.Network != "" || a.Device != "" {
 			list = append(list, a)
 		}
 	}
@@ -71,9 +72,6 @@ func (a *Network) identify(data []byte) {
 
 // request is what the device was allocated for; "" = the claim does not say.
 func request(claim *resourceapi.ResourceClaim, d *resourceapi.AllocatedDeviceStatus) string {
-	if claim.Status.Allocation == nil {
-		return ""
-	}
 	for _, r := range claim.Status.Allocation.Devices.Results {
 		share := d.ShareID == nil && r.ShareID == nil || d.ShareID != nil && r.ShareID != nil && *d.ShareID == string(*r.ShareID)
 		if r.Driver == d.Driver && r.Pool == d.Pool && r.Device == d.Device && share {
@@ -83,33 +81,19 @@ func request(claim *resourceapi.ResourceClaim, d *resourceapi.AllocatedDeviceSta
 	return ""
 }
 
-// parameters are what a device's driver was configured with, by class or claim.
-func parameters(claim *resourceapi.ResourceClaim, d *resourceapi.AllocatedDeviceStatus) (list [][]byte) {
+// networkOf is the name of the CNI network in a CNIConfig that the device's driver was configured
+// with, by class or claim; "" where there is none.
+func networkOf(claim *resourceapi.ResourceClaim, d *resourceapi.AllocatedDeviceStatus) string {
 	if claim.Status.Allocation == nil {
-		return nil
+		return ""
 	}
 	name := request(claim, d)
 	for _, c := range claim.Status.Allocation.Devices.Config {
-		if c.Opaque != nil && c.Opaque.Driver == d.Driver && (len(c.Requests) == 0 || slices.Contains(c.Requests, name)) {
-			list = append(list, c.Opaque.Parameters.Raw)
-		}
-	}
-	return list
-}
-
-// networkOf is the name of the CNI network in a CNIConfig; "" where there is none.
-func networkOf(claim *resourceapi.ResourceClaim, d *resourceapi.AllocatedDeviceStatus) string {
-	for _, raw := range parameters(claim, d) {
 		var cni struct{ Config struct{ Name string } }
-		if json.Unmarshal(raw, &cni) == nil && cni.Config.Name != "" {
+		ours := c.Opaque != nil && c.Opaque.Driver == d.Driver && (len(c.Requests) == 0 || slices.Contains(c.Requests, name))
+		if ours && json.Unmarshal(c.Opaque.Parameters.Raw, &cni) == nil && cni.Config.Name != "" {
 			return cni.Config.Name
 		}
 	}
 	return ""
-}
-
-// isNetwork says whether a device was configured with a CNI network: it is shown before
-// it has got its interface too, with the reason.
-func isNetwork(claim *resourceapi.ResourceClaim, d *resourceapi.AllocatedDeviceStatus) bool {
-	return networkOf(claim, d) != ""
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/cluster"
 	"devinfo-cni.io/pkg/publish"
 )
@@ -25,6 +26,14 @@ func pod(namespace, name, status string) corev1.Pod {
 		p.Annotations = map[string]string{cluster.StatusAnnotation: status}
 	}
 	return p
+}
+
+// equal compares what came of a thing with what is wanted.
+func equal(t testing.TB, what string, got, want any) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
 }
 
 const dpdkStatus = `[
@@ -211,9 +220,7 @@ func TestWhoFindsADeviceByAnyOfItsNames(t *testing.T) {
 		for _, a := range cluster.Who(all(), device) {
 			got = append(got, a.Pod+" "+a.Interface)
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", device, diff)
-		}
+		equal(t, device, got, want)
 	}
 }
 
@@ -245,9 +252,7 @@ func TestThePodNamesItsClaims(t *testing.T) {
 	for _, c := range v.Claims() {
 		got = append(got, c.String())
 	}
-	if diff := cmp.Diff([]string{"shop/extended", "shop/made", "shop/own"}, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	equal(t, "the claims", got, []string{"shop/extended", "shop/made", "shop/own"})
 }
 
 func TestAPodThatWaitsForItsNetworksIsShown(t *testing.T) {
@@ -278,9 +283,7 @@ func TestTheNodeFillsInWhatTheAPILacks(t *testing.T) {
 			got = append(got, a.Pod+" "+a.Interface+" "+a.Type+" "+a.Device)
 		}
 	}
-	if diff := cmp.Diff([]string{"memif net1 memif /run/m"}, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	equal(t, "from the node", got, []string{"memif net1 memif /run/m"})
 }
 
 // What the agent has published is as good: nobody has to ask the node, not even for a network
@@ -296,14 +299,29 @@ func TestTheAnnotationFillsInWhatMultusLacks(t *testing.T) {
 	for _, a := range all {
 		got = append(got, fmt.Sprint(a.Interface, " ", a.Device, " ", a.FromNode))
 	}
-	if diff := cmp.Diff([]string{"net1 /run/m true", "net2  false", "net3 0000:03:00.5 false"}, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	equal(t, "the attachments", got, []string{"net1 /run/m true", "net2  false", "net3 0000:03:00.5 false"})
 	if nodes := cluster.Deviceless(all); len(nodes) != 0 {
 		t.Errorf("asks %q", nodes)
 	}
 	p.Annotations[publish.Annotation] = "{" // somebody else's
 	if nodes := cluster.Deviceless(list([]corev1.Pod{p}, nil, nil)); len(nodes) != 1 {
 		t.Errorf("asks %q", nodes)
+	}
+}
+
+func TestADeviceIsShownAsItsInformationHasIt(t *testing.T) {
+	for text, want := range map[string]cluster.Device{
+		`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:03:00.5", "pf-pci-address": "0000:03:00.0", "representor-device": "eth7", "rdma-device": "mlx5_5,mlx5_6"}}`: {
+			Type: "pci", Device: "0000:03:00.5", PF: "0000:03:00.0", Representor: "eth7", RDMA: "mlx5_5,mlx5_6"},
+		`{"type": "vdpa", "version": "1.1.0", "vdpa": {"parent-device": "vdpa0", "driver": "vhost", "path": "/dev/vhost-vdpa-0", "pci-address": "0000:65:00.3"}}`: {
+			Type: "vdpa", Device: "vdpa0", Path: "/dev/vhost-vdpa-0", PCI: "0000:65:00.3"},
+		`{"type": "vhost-user", "version": "1.1.0", "vhost-user": {"mode": "server", "path": "/run/s"}}`:           {Type: "vhost-user", Device: "/run/s"},
+		`{"type": "memif", "version": "1.1.0", "memif": {"role": "server", "path": "/run/m", "mode": "ethernet"}}`: {Type: "memif", Device: "/run/m"},
+	} {
+		info, err := devinfo.Parse([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		equal(t, text, cluster.DeviceOf(info), want)
 	}
 }

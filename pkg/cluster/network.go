@@ -8,8 +8,10 @@ import (
 	"cmp"
 	"encoding/json"
 	"slices"
+	"strings"
 
 	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/devinfo/pci"
 )
 
 // A Network is one attachment of a pod: a network interface, or a socket.
@@ -60,14 +62,34 @@ func (a *Network) backing() string {
 	return info.VDPA.Address
 }
 
-// inOrder compares by namespace, pod and interface.
-func inOrder(a, b Network) int {
-	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod),
-		cmp.Compare(a.Interface, b.Interface), cmp.Compare(a.Network, b.Network))
+// sorted orders them in place: by namespace, pod and interface.
+func sorted(list []Network) []Network {
+	slices.SortStableFunc(list, func(a, b Network) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod),
+			cmp.Compare(a.Interface, b.Interface), cmp.Compare(a.Network, b.Network))
+	})
+	return list
 }
 
-// sorted orders them in place.
-func sorted(list []Network) []Network {
-	slices.SortStableFunc(list, inOrder)
-	return list
+// Who returns the attachments that a device belongs to. The device may be given as a PCI
+// address with or without its domain, a vDPA or RDMA device, a representor, a socket, or a
+// MAC or IP address. A PF's address also finds its VFs.
+func Who(list []Network, device string) []Network {
+	names := []string{device}
+	for _, full := range []string{device, "0000:" + device} {
+		if address, err := pci.Parse(full); err == nil {
+			names = append(names, address.String())
+		}
+	}
+	is := func(s string) bool {
+		return s != "" && slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(s, name) })
+	}
+	found := []Network{}
+	for _, a := range list {
+		ips := slices.ContainsFunc(a.IPs, func(ip string) bool { address, _, _ := strings.Cut(ip, "/"); return is(address) || is(ip) })
+		if is(a.Device) || is(a.PF) || is(a.Representor) || is(a.MAC) || ips || slices.ContainsFunc(strings.Split(a.RDMA, ","), is) || is(a.backing()) {
+			found = append(found, a)
+		}
+	}
+	return found
 }

@@ -38,6 +38,11 @@ func (v *View) Pod(pod *corev1.Pod) {
 	v.list = append(v.list, OfMultus(pod)...)
 }
 
+// Ended says that none of the pod's containers runs or will run again.
+func Ended(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
 // Pods is how many were added since Take.
 func (v *View) Pods() int { return len(v.pods) }
 

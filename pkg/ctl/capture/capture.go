@@ -12,6 +12,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -47,16 +49,9 @@ type State struct {
 // An Archive is a captured host before it is text.
 type Archive struct {
 	name, title string
-	claims      string   // the directory of claims' records, as an entry has it; "" = none
-	notes       []string // what is missing, and why
-	entries     []entry
-}
-
-// entry is a part of the archive; its data may be anything.
-type entry struct {
-	name   string
-	target string // of a link
-	data   []byte
+	claims      string       // the directory of claims' records, as an entry has it; "" = none
+	notes       []string     // what is missing, and why
+	entries     []txtar.File // that of a link is "name -> target"; data may be anything
 }
 
 // Take captures the host. What we lack permission to read is left out with a note; anything
@@ -67,8 +62,13 @@ func Take(h Source) (*Archive, error) {
 		a.claims = inArchive(h.State.ClaimDir)
 	}
 	files := a.files(h)
-	if err := a.links(h.Links, files.netns); err != nil {
+	parts, notes, err := h.Links.Parts(files.netns)
+	if err != nil {
 		return nil, err
+	}
+	a.notes = append(a.notes, notes...)
+	for _, name := range slices.Sorted(maps.Keys(parts)) {
+		a.add("netlink/"+name, parts[name])
 	}
 	state, err := json.MarshalIndent(h.State, "", "  ")
 	if err != nil {
@@ -86,10 +86,7 @@ func Take(h Source) (*Archive, error) {
 	if denied > 0 {
 		a.note("%d attributes in /sys may be read by root only", denied)
 	}
-	for _, f := range sys {
-		name, target, _ := strings.Cut(f.Name, " -> ")
-		a.entries = append(a.entries, entry{name, target, f.Data})
-	}
+	a.entries = append(a.entries, sys...)
 	return a, nil
 }
 
@@ -97,7 +94,7 @@ func Take(h Source) (*Archive, error) {
 const live = "node/live.json"
 
 func (a *Archive) add(name string, data []byte) {
-	a.entries = append(a.entries, entry{name: name, data: data})
+	a.entries = append(a.entries, txtar.File{Name: name, Data: data})
 }
 
 func (a *Archive) note(format string, args ...any) {
@@ -114,14 +111,10 @@ func (a *Archive) Text() ([]byte, error) {
 		comment += "Missing: " + strings.ReplaceAll(n, "\n", " ") + "\n"
 	}
 	ar := &txtar.Archive{Comment: []byte(comment)}
-	for _, e := range a.entries {
-		f := txtar.File{Name: e.name, Data: e.data}
-		switch {
-		case e.target != "":
-			f.Name += " -> " + e.target
-		case strings.HasPrefix(e.name, "root/") && !plain(e.data):
+	for _, f := range a.entries {
+		if strings.HasPrefix(f.Name, "root/") && !isLink(f) && !plain(f.Data) {
 			f.Name += " base64"
-			f.Data = []byte(base64.StdEncoding.EncodeToString(e.data) + "\n")
+			f.Data = []byte(base64.StdEncoding.EncodeToString(f.Data) + "\n")
 		}
 		ar.Files = append(ar.Files, f)
 	}
@@ -131,6 +124,8 @@ func (a *Archive) Text() ([]byte, error) {
 	}
 	return text, nil
 }
+
+func isLink(f txtar.File) bool { return strings.Contains(f.Name, toTarget) }
 
 // plain reports whether an archive gives data back unchanged: text of whole lines, none of
 // which looks like the start of an entry.

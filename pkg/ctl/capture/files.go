@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/tools/txtar"
+
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/journal"
 )
@@ -17,7 +19,7 @@ import (
 type files struct {
 	host    Source
 	notes   func(format string, args ...any)
-	entries []entry
+	entries []txtar.File
 	netns   []string // of the attachments
 	seen    map[string]bool
 }
@@ -37,18 +39,20 @@ func (a *Archive) files(h Source) *files {
 	f.dir(s.CDIDir, ours)
 	f.dir(h.State.ClaimDir, func(name string) bool { return strings.HasSuffix(name, ".json") || name == state.OfferFile })
 	for _, e := range slices.Clone(f.entries) {
-		switch filepath.Dir(e.name) {
+		switch filepath.Dir(e.Name) {
 		case inArchive(attachments):
-			f.attachment(e.data)
+			f.attachment(e.Data)
 		case inArchive(h.State.ClaimDir):
-			f.claim(e.data)
+			f.claim(e.Data)
 		}
 	}
 	slices.Sort(f.netns)
 	f.netns = slices.Compact(f.netns)
-	slices.SortFunc(f.entries, func(a, b entry) int { return strings.Compare(a.name, b.name) })
+	slices.SortFunc(f.entries, byName)
 	return f
 }
+
+func byName(a, b txtar.File) int { return strings.Compare(a.Name, b.Name) }
 
 // ours reports by its name whether a CDI spec is of our default kind. One of another kind
 // is known by its journal entry.
@@ -137,17 +141,19 @@ func (f *files) file(name string) {
 		return
 	}
 	f.seen[name] = true
-	e := entry{name: inArchive(name)}
+	e := txtar.File{Name: inArchive(name)}
 	switch {
 	case stat.Mode().Type() == fs.ModeSymlink:
-		e.target, err = os.Readlink(at)
+		var target string
+		target, err = os.Readlink(at)
+		e.Name += toTarget + target
 	case !stat.Mode().IsRegular():
 		return
 	case stat.Size() > limit:
 		f.notes("%s: it has %d bytes", name, stat.Size())
 		return
 	default:
-		e.data, err = os.ReadFile(at)
+		e.Data, err = os.ReadFile(at)
 	}
 	if err != nil {
 		f.missing(name, err)

@@ -18,19 +18,6 @@ type Links interface {
 	Parts(netns []string) (parts map[string][]byte, notes []string, err error)
 }
 
-// links adds the parts.
-func (a *Archive) links(l Links, netns []string) error {
-	parts, notes, err := l.Parts(netns)
-	if err != nil {
-		return err
-	}
-	a.notes = append(a.notes, notes...)
-	for _, name := range slices.Sorted(maps.Keys(parts)) {
-		a.add("netlink/"+name, parts[name])
-	}
-	return nil
-}
-
 // Captured holds the parts of a host that was captured before.
 type Captured struct{ Host *hosttxt.Host }
 
@@ -104,30 +91,20 @@ func (k Kernel) Parts(netns []string) (parts map[string][]byte, notes []string, 
 
 // list writes an array, one element on a line.
 func list[T any](all []T) []byte {
-	var b bytes.Buffer
-	b.WriteString("[\n")
-	for n, one := range all {
-		if n > 0 {
-			b.WriteString(",\n")
-		}
-		b.Write(line(one))
+	var lines [][]byte
+	for _, one := range all {
+		lines = append(lines, line(one))
 	}
-	b.WriteString("\n]\n")
-	return b.Bytes()
+	return fmt.Appendf(nil, "[\n%s\n]\n", bytes.Join(lines, []byte(",\n")))
 }
 
 // object writes an object, one member on a line.
 func object[T any](all map[string]T) []byte {
-	var b bytes.Buffer
-	b.WriteString("{")
-	for n, key := range slices.Sorted(maps.Keys(all)) {
-		if n > 0 {
-			b.WriteString(",")
-		}
-		fmt.Fprintf(&b, "\n%s:%s", line(key), line(all[key]))
+	var lines [][]byte
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		lines = append(lines, fmt.Appendf(nil, "\n%s:%s", line(key), line(all[key])))
 	}
-	b.WriteString("\n}\n")
-	return b.Bytes()
+	return fmt.Appendf(nil, "{%s\n}\n", bytes.Join(lines, []byte(",")))
 }
 
 func within[T any](name string, all map[string]T) []byte {

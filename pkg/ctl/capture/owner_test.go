@@ -15,19 +15,13 @@ import (
 func TestSecretsAreTheMachinesNamesAndSerialNumbers(t *testing.T) {
 	sysfs := t.TempDir()
 	dir := filepath.Join(sysfs, "class/dmi/id")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(dir, 0o755))
 	host, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := []string{host}
 	for _, file := range []string{"product_serial", "product_uuid", "board_serial", "chassis_serial"} {
 		want = append(want, "SN "+file)
-		if err := os.WriteFile(filepath.Join(dir, file), []byte("SN "+file+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, file), []byte("SN "+file+"\n"), 0o600))
 	}
 	got := capture.Secrets(sysfs)
 	for _, secret := range want {

@@ -31,17 +31,17 @@ func (a *Archive) Scrub(name string, secrets []string) {
 	s := newScrubber()
 	for n := range a.entries {
 		switch e := &a.entries[n]; {
-		case e.target != "":
-		case strings.Contains(e.name, "/attachments/"):
-			e.data = s.journalEntry(e.data)
-		case e.name == live:
-			e.data = s.liveFacts(e.data)
-		case a.claims != "" && e.name == path.Join(a.claims, state.OfferFile):
-			e.data = s.offered(e.data)
-		case a.claims != "" && path.Dir(e.name) == a.claims:
-			e.data = s.claimRecord(e.data)
-		case strings.Contains(e.name, "/claims/"):
-			e.data = s.journalClaim(e.data)
+		case isLink(*e):
+		case strings.Contains(e.Name, "/attachments/"):
+			e.Data = changed(e.Data, s.journalEntry)
+		case e.Name == live:
+			e.Data = changed(e.Data, s.liveFacts)
+		case a.claims != "" && e.Name == path.Join(a.claims, state.OfferFile):
+			e.Data = changed(e.Data, s.offered)
+		case a.claims != "" && path.Dir(e.Name) == a.claims:
+			e.Data = changed(e.Data, s.claimRecord)
+		case strings.Contains(e.Name, "/claims/"):
+			e.Data = changed(e.Data, s.journalClaim)
 		}
 	}
 	for _, secret := range secrets {
@@ -53,18 +53,18 @@ func (a *Archive) Scrub(name string, secrets []string) {
 	s.assign()
 	for n := range a.entries {
 		e := &a.entries[n]
-		e.name, e.target, e.data = s.replace(e.name), s.replace(e.target), []byte(s.replace(string(e.data)))
+		e.Name, e.Data = s.replace(e.Name), []byte(s.replace(string(e.Data)))
 	}
 	a.title = s.replace(a.title)
 	for n := range a.notes {
 		a.notes[n] = s.replace(a.notes[n])
 	}
-	slices.SortStableFunc(a.entries, func(x, y entry) int { return strings.Compare(x.name, y.name) })
+	slices.SortStableFunc(a.entries, byName)
 }
 
 func (a *Archive) texts() (texts []string) {
 	for _, e := range a.entries {
-		texts = append(texts, e.name, string(e.data))
+		texts = append(texts, e.Name, string(e.Data))
 	}
 	return append(texts, a.notes...)
 }

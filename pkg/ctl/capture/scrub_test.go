@@ -47,12 +47,8 @@ func revealing(t *testing.T) capture.Source {
 	write := func(name, text string) {
 		t.Helper()
 		path := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	write(node.StateDir+"/attachments/net@c0ffee@net1", `{"network":"net","containerID":"c0ffee","ifName":"net1","netns":"/run/netns/a","bootID":"boot","time":"2026-11-21T04:39:00Z",`+
 		`"file":"0d3f9a52-5f0c-4f6c-9d7e-3a1c5b7e9f01-net1.json","dir":"`+node.DeviceInfoDir+`","before":"aHVudGVyMg==","wrote":true,"device":{"type":"pci","id":"0000:3b:00.2"},`+
@@ -92,16 +88,12 @@ func link(target string) *fstest.MapFile {
 func taken(t *testing.T, h capture.Source, scrub bool) string {
 	t.Helper()
 	a, err := capture.Take(h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if scrub {
 		a.Scrub("host", []string{"SN-4711-0815", "rack7.example.net", "rack7"})
 	}
 	text, err := a.Text()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(text)
 }
 
@@ -127,39 +119,35 @@ func TestNothingThatWasScrubbedSurvivesInAnySpelling(t *testing.T) {
 // everything is the text in lower case, with what it holds in base64.
 func everything(t *testing.T, text string) string {
 	t.Helper()
-	h, err := hosttxt.Parse([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	if err := h.UnpackRoot(dir); err != nil {
-		t.Fatal(err)
-	}
-	all := text
-	err = filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
+	all, dir := text, unpacked(t, text)
+	err := filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
 		if err == nil && e.Type().IsRegular() {
 			data, readErr := os.ReadFile(path)
 			all, err = all+path[len(dir):]+"\n"+string(data), readErr
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return strings.ToLower(all)
+}
+
+// unpacked is where the files of a captured host are.
+func unpacked(t *testing.T, text string) (dir string) {
+	t.Helper()
+	h, err := hosttxt.Parse([]byte(text))
+	must(t, err)
+	dir = t.TempDir()
+	must(t, h.UnpackRoot(dir))
+	return dir
 }
 
 func TestWhatBelongsTogetherStaysTogether(t *testing.T) {
 	text := taken(t, revealing(t), true)
 	h, err := hosttxt.Parse([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	mac := regexp.MustCompile(`"address":"(02:[0-9a-f:]+)"`).FindStringSubmatch(text)[1]
 	hw, err := net.ParseMAC(mac)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	name := fmt.Sprintf("enx%x", []byte(hw))
 	for what, want := range map[string]string{
 		"the interface named after its address": `"ifname":"` + name + `","address":"` + mac + `"`,
@@ -198,9 +186,7 @@ func TestNoAddressOfACapturedHostSurvives(t *testing.T) {
 	macs := regexp.MustCompile(`\b[0-9a-f]{2}(:[0-9a-f]{2}){5}\b|\b[0-9a-f]{4}(:[0-9a-f]{4}){3}\b`)
 	for _, name := range hosts(t) {
 		h, err := hosttxt.Load(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		source := capture.Source{Name: "x", Title: "y", Sys: h.Sys(), Root: t.TempDir(), Links: capture.Captured{Host: h}, State: capture.State{Settings: config.DefaultNode()}}
 		before, after := taken(t, source, false), taken(t, source, true)
 		found := 0
@@ -227,28 +213,14 @@ func TestAttachmentsFilesComeAlongFromWhereverTheyAre(t *testing.T) {
 		Key: journal.Key{Network: "net", ContainerID: "c0ffee", IfName: "net1"}, Netns: "/run/netns/a", Dir: "/elsewhere", File: "f.json",
 		CDI: journal.CDI{Dir: "/run/cdi2", File: "vendor.example-nic_x.json", Device: "vendor.example/nic=x"},
 	}
-	if err := j.Record(&e, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, j.Record(&e, nil))
 	e.Unlock()
 	for _, name := range []string{"/elsewhere/f.json", "/run/cdi2/vendor.example-nic_x.json", "/var/run/cdi/devinfo-cni.io-attachment_a.json", "/var/run/cdi/other.json", "/elsewhere/other.json"} {
-		if err := os.MkdirAll(filepath.Join(root, filepath.Dir(name)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(root, name), []byte("-- odd -- \xff"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Join(root, filepath.Dir(name)), 0o755))
+		must(t, os.WriteFile(filepath.Join(root, name), []byte("-- odd -- \xff"), 0o600))
 	}
 	asked := &asked{}
-	text := taken(t, capture.Source{Name: "x", Title: "y", Sys: fstest.MapFS{}, Root: root, Links: asked, State: capture.State{BootID: "boot", Settings: node}}, false)
-	h, err := hosttxt.Parse([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	if err := h.UnpackRoot(dir); err != nil {
-		t.Fatal(err)
-	}
+	dir := unpacked(t, taken(t, capture.Source{Name: "x", Title: "y", Sys: fstest.MapFS{}, Root: root, Links: asked, State: capture.State{BootID: "boot", Settings: node}}, false))
 	for name, want := range map[string]bool{
 		"/elsewhere/f.json": true, "/run/cdi2/vendor.example-nic_x.json": true, "/var/run/cdi/devinfo-cni.io-attachment_a.json": true,
 		"/var/run/cdi/other.json": false, "/elsewhere/other.json": false,

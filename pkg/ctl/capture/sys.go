@@ -53,11 +53,16 @@ type tree struct {
 
 // kept is one entry.
 type kept struct {
-	data   []byte
-	target string // of a link
-	errno  string // what reading fails with: "EOPNOTSUPP"
-	dir    bool   // nothing is in it
+	what string // "" = a file, " -> target" a link, " !EOPNOTSUPP" what reading fails with, "/" an empty directory
+	data []byte
 }
+
+func linkTo(target string) kept { return kept{what: toTarget + target} }
+
+// target is that of a link.
+func (k kept) target() (target string, ok bool) { return strings.CutPrefix(k.what, toTarget) }
+
+const toTarget = " -> "
 
 // Sys captures the part of /sys that is needed to find a network device: the kept
 // attributes of network devices, the links by which buses, classes and IOMMU groups list
@@ -74,18 +79,7 @@ func Sys(sys fs.FS) (entries []txtar.File, denied int, err error) {
 	}
 	t.targets()
 	for _, name := range slices.Sorted(maps.Keys(t.kept)) {
-		k, f := t.kept[name], txtar.File{Name: "sys/" + name}
-		switch {
-		case k.target != "":
-			f.Name += " -> " + k.target
-		case k.errno != "":
-			f.Name += " !" + k.errno
-		case k.dir:
-			f.Name += "/"
-		default:
-			f.Data = k.data
-		}
-		entries = append(entries, f)
+		entries = append(entries, txtar.File{Name: "sys/" + name + t.kept[name].what, Data: t.kept[name].data})
 	}
 	return entries, t.denied, nil
 }
@@ -112,7 +106,7 @@ func (t *tree) list(list string) error {
 		if !t.network(subsystem, dir) {
 			continue
 		}
-		t.kept[link] = kept{target: target}
+		t.kept[link] = linkTo(target)
 		if err := t.device(subsystem, dir); err != nil {
 			return err
 		}
@@ -163,7 +157,7 @@ func (t *tree) device(subsystem, dir string) error {
 			}
 		case e.IsDir() && (e.Name() == "net" || e.Name() == "infiniband"):
 			if below, err := fs.ReadDir(t.sys, name); err == nil && len(below) == 0 {
-				t.kept[name] = kept{dir: true}
+				t.kept[name] = kept{what: "/"}
 			}
 		}
 	}
@@ -187,7 +181,7 @@ func (t *tree) attribute(name string, e fs.DirEntry) error {
 	if e.Type() == fs.ModeSymlink {
 		target, err := fs.ReadLink(t.sys, name)
 		if err == nil {
-			t.kept[name] = kept{target: target}
+			t.kept[name] = linkTo(target)
 		}
 		return nil // else it was unbound meanwhile
 	}
@@ -213,20 +207,20 @@ func (t *tree) file(name string) error {
 	if errors.Is(err, fs.ErrPermission) {
 		t.denied++
 	}
-	t.kept[name] = kept{errno: errno}
+	t.kept[name] = kept{what: " !" + errno}
 	return nil
 }
 
 // group keeps the device's membership of its IOMMU group and the group's name, which shows
 // whether VFIO made it for lack of an IOMMU.
 func (t *tree) group(dir string) error {
-	target := t.kept[dir+"/iommu_group"].target
-	if target == "" {
+	target, ok := t.kept[dir+"/iommu_group"].target()
+	if !ok {
 		return nil
 	}
 	group := path.Join(dir, target)
 	member := path.Join(group, "devices", path.Base(dir))
-	t.kept[member] = kept{target: strings.Repeat("../", strings.Count(member, "/")) + dir}
+	t.kept[member] = linkTo(strings.Repeat("../", strings.Count(member, "/")) + dir)
 	return t.file(group + "/name")
 }
 
@@ -240,8 +234,9 @@ func (t *tree) targets() {
 		}
 	}
 	for name, k := range t.kept {
-		if target := path.Join(path.Dir(name), k.target); k.target != "" && !filled[target] {
-			t.kept[target] = kept{dir: true}
+		to, ok := k.target()
+		if target := path.Join(path.Dir(name), to); ok && !filled[target] {
+			t.kept[target] = kept{what: "/"}
 		}
 	}
 }

@@ -27,13 +27,9 @@ func hosts(t *testing.T) []string {
 func TestCaptureOfACapturedHostIsTheSame(t *testing.T) {
 	for _, name := range hosts(t) {
 		h, err := hosttxt.Load(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		ar, err := txtar.ParseFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		got, denied, err := capture.Sys(h.Sys())
 		if err != nil || denied != 0 {
 			t.Errorf("%s: %d denied, %v", name, denied, err)

@@ -86,7 +86,7 @@ func decided(t *testing.T, h inventory.Host) map[string]string {
 	return why
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

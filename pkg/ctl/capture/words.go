@@ -37,15 +37,21 @@ var entryKeys = []string{
 	"asked", "info", "delegates", "cniVersion", "args", "capabilityArgs", "prevResult", "result", "complete", "leases",
 }
 
-// journalEntry returns what may be shown of an entry. Configurations of delegates keep only
-// their type and name, results everything but dns, and capability arguments the device's
-// name and file: the others hold whatever a cluster puts there. A corrupt entry, which may
-// be half a configuration, is shown only as corrupt.
-func (s *scrubber) journalEntry(data []byte) []byte {
-	var e map[string]json.RawMessage
-	if json.Unmarshal(data, &e) != nil {
+// changed is an object of JSON without what may not be shown, which change takes out. One that is
+// corrupt, which may be half a configuration, is shown only as corrupt.
+func changed(data []byte, change func(map[string]json.RawMessage)) []byte {
+	var object map[string]json.RawMessage
+	if json.Unmarshal(data, &object) != nil {
 		return []byte("corrupt\n")
 	}
+	change(object)
+	return append(line(object), '\n')
+}
+
+// journalEntry keeps what may be shown of an entry. Configurations of delegates keep only
+// their type and name, results everything but dns, and capability arguments the device's
+// name and file: the others hold whatever a cluster puts there.
+func (s *scrubber) journalEntry(e map[string]json.RawMessage) {
 	only(e, entryKeys...)
 	edit(e, "delegates", func(list []map[string]json.RawMessage) any {
 		for _, d := range list {
@@ -64,7 +70,6 @@ func (s *scrubber) journalEntry(data []byte) []byte {
 		})
 	}
 	edit(e, "args", func(args string) any { return s.cniArgs(args) })
-	return append(line(e), '\n')
 }
 
 // claimKeys are the keys of a claim's attachment that the commands read. Of "list", the configuration
@@ -74,15 +79,10 @@ var claimKeys = []string{
 	"tries", "delError", "list", "shareID", "args",
 }
 
-// claimRecord returns what may be shown of one of cni-dra-driver's records.
-func (s *scrubber) claimRecord(data []byte) []byte {
-	var c map[string]json.RawMessage
-	if json.Unmarshal(data, &c) != nil {
-		return []byte("corrupt\n")
-	}
+// claimRecord keeps what may be shown of one of cni-dra-driver's records.
+func (s *scrubber) claimRecord(c map[string]json.RawMessage) {
 	only(c, "schema", "namespace", "name", "uid", "pod", "attachments")
-	edit(c, "namespace", func(name string) any { return s.word(name, "namespace") })
-	edit(c, "name", func(name string) any { return s.word(name, "claim") })
+	s.claimName(c)
 	edit(c, "pod", func(pod map[string]string) any {
 		return map[string]string{
 			"namespace": s.word(pod["namespace"], "namespace"), "name": s.word(pod["name"], "pod"), "uid": s.word(pod["uid"], "uid"),
@@ -106,40 +106,33 @@ func (s *scrubber) claimRecord(data []byte) []byte {
 		}
 		return list
 	})
-	return append(line(c), '\n')
 }
 
-// journalClaim returns what may be shown of what the journal has of a claim.
-func (s *scrubber) journalClaim(data []byte) []byte {
-	var c map[string]json.RawMessage
-	if json.Unmarshal(data, &c) != nil {
-		return []byte("corrupt\n")
-	}
-	only(c, "format", "uid", "part", "namespace", "name", "bootID", "time", "pods", "netns", "leases")
+func (s *scrubber) claimName(c map[string]json.RawMessage) {
 	edit(c, "namespace", func(name string) any { return s.word(name, "namespace") })
 	edit(c, "name", func(name string) any { return s.word(name, "claim") })
+}
+
+// journalClaim keeps what may be shown of what the journal has of a claim.
+func (s *scrubber) journalClaim(c map[string]json.RawMessage) {
+	only(c, "format", "uid", "part", "namespace", "name", "bootID", "time", "pods", "netns", "leases")
+	s.claimName(c)
 	edit(c, "pods", func(pods []string) any {
 		for n, uid := range pods {
 			pods[n] = s.word(uid, "uid")
 		}
 		return pods
 	})
-	return append(line(c), '\n')
 }
 
-// offered returns what may be shown of what cni-dra-driver offers: the reasons name pods.
-func (s *scrubber) offered(data []byte) []byte {
-	var o map[string]json.RawMessage
-	if json.Unmarshal(data, &o) != nil {
-		return []byte("corrupt\n")
-	}
+// offered renames the pods in the reasons of what cni-dra-driver offers.
+func (s *scrubber) offered(o map[string]json.RawMessage) {
 	edit(o, "devices", func(list []map[string]string) any {
 		for _, d := range list {
 			d["why"] = s.namedPod(d["why"])
 		}
 		return list
 	})
-	return append(line(o), '\n')
 }
 
 // namedPod renames the pod in a reason such as "pod shop/web-0 has it".
@@ -154,11 +147,7 @@ func (s *scrubber) namedPod(why string) string {
 }
 
 // liveFacts renames the pods that have devices.
-func (s *scrubber) liveFacts(data []byte) []byte {
-	var l map[string]json.RawMessage
-	if json.Unmarshal(data, &l) != nil {
-		return []byte("{}\n")
-	}
+func (s *scrubber) liveFacts(l map[string]json.RawMessage) {
 	edit(l, "devices", func(list []map[string]string) any {
 		for _, d := range list {
 			namespace, name, _ := strings.Cut(d["pod"], "/")
@@ -166,7 +155,6 @@ func (s *scrubber) liveFacts(data []byte) []byte {
 		}
 		return list
 	})
-	return append(line(l), '\n')
 }
 
 // only removes all other keys.

@@ -18,6 +18,7 @@ import (
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/ctl/validate"
 	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/sysfs"
 )
 
 // Level is how grave an answer is.
@@ -43,12 +44,12 @@ type Answer struct {
 // Evidence is all that the checks look at.
 type Evidence struct {
 	Attachments []Finding
-	Unowned     []string // device-info files, by path, that no attachment owns
-	Stale       []string // leases, by path, whose holder is gone
-	Unrecorded  []Claim  // with leases, and without a record of cni-dra-driver's
-	Unseen      int      // claims with leases, whose records cannot be seen from here
+	Unowned     []string           // device-info files, by path, that no attachment owns
+	Stale       []string           // leases, by path, whose holder is gone
+	Unrecorded  []node.ClaimLeases // of claims of which cni-dra-driver has no record
+	Unseen      int                // claims with leases, whose records cannot be seen from here
 	VFs         []VF
-	VDPAs       []VDPA
+	VDPAs       []sysfs.VDPA
 	NodeFile    string     // why the node settings cannot be used; "" = they can
 	NodeConfig  string     // path of the node settings
 	CDIDir      string     // of the node settings
@@ -66,28 +67,12 @@ type Finding struct {
 	Remedy string
 }
 
-// Claim is one of the journal.
-type Claim struct {
-	Name    string   // namespace/name
-	Has     []string // devices of which it has exclusive leases
-	Devices []string // all of which it has leases, for people
-	Netns   string   // path; "" = none yet
-	Record  string   // where cni-dra-driver would have its own, by path
-	Remedy  string
-}
-
 // VF is a virtual function, and what its PF has set for it.
 type VF struct {
 	Address string // PCI address
 	PF      string // PCI address
 	Driver  string // "" = unbound
 	VFSettings
-}
-
-// VDPA is a vDPA device.
-type VDPA struct {
-	Name   string
-	Driver string // "vhost" or "virtio"; "" = unbound
 }
 
 // Network is what is wrong in one file of the CNI configuration directory.

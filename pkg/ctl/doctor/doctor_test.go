@@ -13,6 +13,7 @@ import (
 	"devinfo-cni.io/pkg/ctl/validate"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/others"
+	"devinfo-cni.io/pkg/sysfs"
 )
 
 // vf is a VF of one PF, held by nobody.
@@ -34,9 +35,9 @@ func sharing(function, pod, netns string) doctor.Finding {
 }
 
 // abandoned is a claim that has a VF, and whose driver is gone.
-func abandoned(netns string) doctor.Claim {
-	return doctor.Claim{
-		Name: "ns/c", Has: []string{"0000:03:00.2"}, Devices: []string{"0000:03:00.2", "0000:03:00.0 (shared)"}, Netns: netns, Record: "/claims/u1.json", Remedy: "gc",
+func abandoned(netns string) node.ClaimLeases {
+	return node.ClaimLeases{
+		Claim: "ns/c", Has: []string{"0000:03:00.2"}, Devices: []string{"0000:03:00.2", "0000:03:00.0 (shared)"}, Of: &journal.Claim{Netns: netns}, Driver: "/claims/u1.json",
 	}
 }
 
@@ -75,9 +76,9 @@ func TestWhatIsWrongIsSaidWithARemedy(t *testing.T) {
 			a.Has = nil
 			return a
 		}()}}, nil},
-		"a claim without its driver": {doctor.Evidence{VFs: []doctor.VF{vf("2", doctor.VFSettings{VLAN: 7})}, Unrecorded: []doctor.Claim{abandoned("/n1")}},
+		"a claim without its driver": {doctor.Evidence{VFs: []doctor.VF{vf("2", doctor.VFSettings{VLAN: 7})}, Unrecorded: []node.ClaimLeases{abandoned("/n1")}},
 			[]string{"warning files claim ns/c: has leases of 0000:03:00.2, 0000:03:00.0 (shared), and cni-dra-driver has no record of it in /claims/u1.json"}},
-		"a claim without its driver, and a lock": {doctor.Evidence{VFs: one, Unrecorded: []doctor.Claim{abandoned("/n1")}, Live: live(func(l *doctor.Live) {
+		"a claim without its driver, and a lock": {doctor.Evidence{VFs: one, Unrecorded: []node.ClaimLeases{abandoned("/n1")}, Live: live(func(l *doctor.Live) {
 			l.Locks = []others.Lock{{Device: "0000:03:00.2", Netns: "/n2"}}
 		})}, []string{"warning files claim ns/c: has leases of 0000:03:00.2, 0000:03:00.0 (shared), and cni-dra-driver has no record of it in /claims/u1.json",
 			"error holders 0000:03:00.2: held by claim ns/c for /n1 and by sriov-cni's lock for /n2"}},
@@ -110,7 +111,7 @@ func TestWhatIsWrongIsSaidWithARemedy(t *testing.T) {
 		"settings of a pod": {doctor.Evidence{VFs: []doctor.VF{vf("2", doctor.VFSettings{VLAN: 7, Trust: true})}, Attachments: []doctor.Finding{held("2", "ns/a", "", "/n1")}}, nil},
 		"same MAC": {doctor.Evidence{VFs: []doctor.VF{vf("2", doctor.VFSettings{MAC: mac}), vf("3", doctor.VFSettings{MAC: mac})}},
 			[]string{"error addresses 0000:03:00.2 and 0000:03:00.3 have the same MAC, 02:00:00:00:00:01"}},
-		"no driver": {doctor.Evidence{VFs: []doctor.VF{{Address: "0000:03:00.2", VFSettings: doctor.VFSettings{Known: true}}}, VDPAs: []doctor.VDPA{{Name: "vdpa0"}}},
+		"no driver": {doctor.Evidence{VFs: []doctor.VF{{Address: "0000:03:00.2", VFSettings: doctor.VFSettings{Known: true}}}, VDPAs: []sysfs.VDPA{{Name: "vdpa0"}}},
 			[]string{"warning drivers 0000:03:00.2: the VF has no driver", "warning drivers vdpa0: the vDPA device has no driver"}},
 		"modules": {doctor.Evidence{VFs: []doctor.VF{{Address: "0000:03:00.2", Driver: "mlx5_core", VFSettings: doctor.VFSettings{Known: true}}}, Live: live(func(l *doctor.Live) {
 			l.Modules = map[string]bool{"mlx5_ib": false, "vfio_pci": false}

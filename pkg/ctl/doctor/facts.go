@@ -33,18 +33,11 @@ func FactsOf(n *node.Node, live *Live) (*Evidence, error) {
 	for _, path := range stale {
 		f.Stale = append(f.Stale, filepath.Join(n.Settings.StateDir, path))
 	}
-	unrecorded, err := n.UnrecordedLeases()
-	if err != nil {
+	if f.Unrecorded, err = n.UnrecordedLeases(); err != nil {
 		return nil, err
 	}
-	if len(unrecorded) > 0 && !n.SeesDriver() {
-		f.Unseen, unrecorded = len(unrecorded), nil
-	}
-	for _, l := range unrecorded {
-		record, _ := n.DriverRecord(l.UID)
-		f.Unrecorded = append(f.Unrecorded, Claim{
-			Name: l.Claim, Has: l.Has, Devices: l.Devices, Netns: l.Of.Netns, Record: record, Remedy: l.Of.EndCommand(),
-		})
+	if len(f.Unrecorded) > 0 && !n.SeesDriver() {
+		f.Unseen, f.Unrecorded = len(f.Unrecorded), nil
 	}
 	return f, f.devicesOf(n)
 }
@@ -88,10 +81,7 @@ func (f *Evidence) devicesOf(n *node.Node) error {
 		}
 		f.VFs = append(f.VFs, vf)
 	}
-	vdpas, err := n.Sys.VDPAs()
-	for _, v := range vdpas {
-		f.VDPAs = append(f.VDPAs, VDPA{Name: v.Name, Driver: v.Driver})
-	}
+	f.VDPAs, err = n.Sys.VDPAs()
 	return err
 }
 

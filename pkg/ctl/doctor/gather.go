@@ -22,26 +22,21 @@ import (
 type Places struct {
 	PluginDirs   []string // CNI_PATH
 	ConfDir      string   // of CNI's configurations
-	CDIDir       string
-	StateDir     string // of the plugin
-	InfoDir      string // of device-info files
+	Settings     config.Node
 	NRISocket    string
 	AgentDir     string // of devinfo-agent, on a file system that is made at boot
 	PodResources string // the kubelet's socket
 	SRIOVLocks   string // of sriov-cni
-	Sysfs        string
-	NodeConfig   string // of devinfo
+	NodeConfig   string // the file of the Settings
 }
 
 // DefaultPlaces are the usual ones.
 func DefaultPlaces() Places {
 	return Places{
-		CDIDir:       "/var/run/cdi",
 		NRISocket:    "/var/run/nri/nri.sock",
 		AgentDir:     "/var/run/devinfo-agent",
 		PodResources: "/var/lib/kubelet/pod-resources/kubelet.sock",
 		SRIOVLocks:   "/var/lib/cni/sriov/pci",
-		Sysfs:        "/sys",
 		NodeConfig:   config.NodeFile,
 	}
 }
@@ -53,14 +48,15 @@ const ours = "devinfo"
 // configured plugins, which touches nothing (CNI specification 1.1.0).
 func Gather(ctx context.Context, p Places, gone func(netns string) (bool, error)) *Live {
 	l := &Live{PluginDirs: p.PluginDirs, Missing: map[string]string{}, Plugins: map[string]Plugin{}, Modules: map[string]bool{}}
-	for _, dir := range append([]string{p.ConfDir, p.CDIDir}, p.PluginDirs...) {
+	s := p.Settings
+	for _, dir := range append([]string{p.ConfDir, s.CDIDir}, p.PluginDirs...) {
 		if stat, err := os.Stat(dir); err != nil {
 			l.Missing[dir] = errorText(err)
 		} else if !stat.IsDir() {
 			l.Missing[dir] = "is not a directory"
 		}
 	}
-	for _, dir := range []string{p.StateDir, p.InfoDir, p.CDIDir} {
+	for _, dir := range []string{s.StateDir, s.DeviceInfoDir, s.CDIDir} {
 		if readOnly(dir) {
 			l.ReadOnly = append(l.ReadOnly, dir)
 		}
@@ -77,7 +73,7 @@ func Gather(ctx context.Context, p Places, gone func(netns string) (bool, error)
 	_, err = os.Stat(p.NRISocket)
 	l.NRI = err == nil
 	for _, m := range []string{"vfio_pci", "vhost_vdpa", "mlx5_ib"} {
-		_, err := os.Stat(filepath.Join(p.Sysfs, "module", m))
+		_, err := os.Stat(filepath.Join(s.Sysfs, "module", m))
 		l.Modules[m] = err == nil
 	}
 	if l.Locks, err = others.ReadLocks(os.DirFS(p.SRIOVLocks), gone); err != nil {

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
+	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/ctl/doctor"
 	"devinfo-cni.io/pkg/link/linktest"
 	"devinfo-cni.io/pkg/others"
@@ -35,29 +36,30 @@ func places(t *testing.T) (doctor.Places, string) {
 	t.Helper()
 	dir := t.TempDir()
 	p := doctor.Places{
-		PluginDirs: []string{filepath.Join(dir, "bin")}, ConfDir: filepath.Join(dir, "net.d"), CDIDir: filepath.Join(dir, "cdi"),
+		PluginDirs: []string{filepath.Join(dir, "bin")}, ConfDir: filepath.Join(dir, "net.d"),
 		NRISocket: filepath.Join(dir, "nri.sock"), PodResources: filepath.Join(dir, "kubelet.sock"), SRIOVLocks: filepath.Join(dir, "pci"),
-		Sysfs: filepath.Join(dir, "sys"), NodeConfig: filepath.Join(dir, "node.json"), AgentDir: filepath.Join(dir, "agent"),
+		Settings: config.Node{CDIDir: filepath.Join(dir, "cdi"), Sysfs: filepath.Join(dir, "sys")}, NodeConfig: filepath.Join(dir, "node.json"), AgentDir: filepath.Join(dir, "agent"),
 	}
 	return p, dir
 }
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func write(t *testing.T, path, text string, mode os.FileMode) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), mode); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	must(t, os.WriteFile(path, []byte(text), mode))
 }
 
 func TestTheNodeIsAsked(t *testing.T) {
 	p, dir := places(t)
 	listener, err := net.Listen("unix", p.PodResources)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	server := grpc.NewServer()
 	podresources.RegisterPodResourcesListerServer(server, kubelet{})
 	go func() { _ = server.Serve(listener) }() // until Stop
@@ -85,7 +87,7 @@ func TestTheNodeIsAsked(t *testing.T) {
 		Plugins: map[string]doctor.Plugin{
 			"devinfo": {Path: filepath.Join(dir, "bin/devinfo"), CNIVersions: versions}, "sriov": {Path: filepath.Join(dir, "bin/sriov"), CNIVersions: versions},
 		},
-		PluginDirs: p.PluginDirs, NRI: true, Agent: true, Modules: map[string]bool{"vhost_vdpa": true, "vfio_pci": false, "mlx5_ib": false}, Missing: map[string]string{p.CDIDir: "no such file or directory"},
+		PluginDirs: p.PluginDirs, NRI: true, Agent: true, Modules: map[string]bool{"vhost_vdpa": true, "vfio_pci": false, "mlx5_ib": false}, Missing: map[string]string{p.Settings.CDIDir: "no such file or directory"},
 		Networks: []doctor.Config{{
 			Path: filepath.Join(dir, "net.d/10.conflist"), Text: []byte(`{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"sriov"},{"logLevel":"info","type":"devinfo"}]}`),
 		}},
@@ -144,21 +146,17 @@ func TestWhatIsNotThereIsNoted(t *testing.T) {
 func TestADirectoryThatADDCannotWriteToIsAnError(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		p, dir := places(t)
-		if err := os.Mkdir(filepath.Join(dir, "ro"), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := unix.Mount("tmpfs", filepath.Join(dir, "ro"), "tmpfs", unix.MS_RDONLY, ""); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Mkdir(filepath.Join(dir, "ro"), 0o755))
+		must(t, unix.Mount("tmpfs", filepath.Join(dir, "ro"), "tmpfs", unix.MS_RDONLY, ""))
 		defer func() { _ = unix.Unmount(filepath.Join(dir, "ro"), 0) }() // or the directory cannot be removed
-		p.StateDir, p.InfoDir, p.CDIDir = filepath.Join(dir, "ro/lib/state"), filepath.Join(dir, "infos"), filepath.Join(dir, "ro")
+		p.Settings.StateDir, p.Settings.DeviceInfoDir, p.Settings.CDIDir = filepath.Join(dir, "ro/lib/state"), filepath.Join(dir, "infos"), filepath.Join(dir, "ro")
 		l := doctor.Gather(t.Context(), p, nil)
-		if diff := cmp.Diff([]string{p.StateDir, p.CDIDir}, l.ReadOnly); diff != "" {
+		if diff := cmp.Diff([]string{p.Settings.StateDir, p.Settings.CDIDir}, l.ReadOnly); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 		answers := doctor.Diagnose(&doctor.Evidence{Live: l})
 		if !slices.ContainsFunc(answers, func(a doctor.Answer) bool {
-			return a.Level == doctor.Error && a.Check == "directories" && strings.HasPrefix(a.Text, p.StateDir+": ") && a.Remedy != ""
+			return a.Level == doctor.Error && a.Check == "directories" && strings.HasPrefix(a.Text, p.Settings.StateDir+": ") && a.Remedy != ""
 		}) {
 			t.Errorf("%+v", answers)
 		}
@@ -192,9 +190,7 @@ func TestWhatTheAgentPutInPlaceIsComparedWithItsMark(t *testing.T) {
 			if content == "" {
 				continue // it was removed
 			}
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
 		}
 		l := doctor.Gather(t.Context(), p, func(string) (bool, error) { return false, nil })
 		if got := len(l.Altered) == 1 && l.Altered[0] == p.NodeConfig; got != altered || len(l.Altered) > 1 {

@@ -42,8 +42,8 @@ func files(f *Evidence) (list []Answer) {
 	}
 	for _, c := range f.Unrecorded {
 		list = append(list, Answer{
-			Level: Warning, Text: fmt.Sprintf("claim %s: has leases of %s, and cni-dra-driver has no record of it in %s", c.Name, strings.Join(c.Devices, ", "), c.Record),
-			Remedy: c.Remedy,
+			Level: Warning, Text: fmt.Sprintf("claim %s: has leases of %s, and cni-dra-driver has no record of it in %s", c.Claim, strings.Join(c.Devices, ", "), c.Driver),
+			Remedy: c.Of.EndCommand(),
 		})
 	}
 	return list
@@ -85,7 +85,7 @@ func (f *Evidence) holds() map[string][]hold {
 		add(hold{a.Pod, by, a.Netns}, a.Has...)
 	}
 	for _, c := range f.Unrecorded {
-		add(hold{"", "claim " + c.Name, c.Netns}, c.Has...)
+		add(hold{"", "claim " + c.Claim, c.Of.Netns}, c.Has...)
 	}
 	if f.Live == nil {
 		return all

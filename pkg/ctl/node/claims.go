@@ -16,17 +16,10 @@ import (
 	"devinfo-cni.io/pkg/private"
 )
 
-// A record is one of cni-dra-driver's files.
-type record struct {
-	path  string       // on the host
-	claim *state.Claim // nil = it cannot be used: see state and why
-	state check.State
-	why   string
-}
-
-// records reads cni-dra-driver's claims without taking its lock: each file is written
-// atomically. Where the driver does not run there are none.
-func (n *Node) records() (list []record, err error) {
+// claimed are the attachments of the claims that cni-dra-driver has on record, read without its
+// lock: each file is written atomically. Where the driver does not run there are none. A record
+// that cannot be used is listed under the claim's UID.
+func (n *Node) claimed() (list []Attachment, err error) {
 	dir := private.Open(n.Path(n.ClaimDir))
 	names, err := dir.Names()
 	if errors.Is(err, fs.ErrPermission) {
@@ -35,7 +28,8 @@ func (n *Node) records() (list []record, err error) {
 		return nil, fmt.Errorf("claims: %w", err)
 	}
 	for _, name := range names {
-		if _, ok := state.RecordOf(name); !ok {
+		uid, ok := state.RecordOf(name)
+		if !ok {
 			continue
 		}
 		text, err := dir.Read(name)
@@ -44,43 +38,33 @@ func (n *Node) records() (list []record, err error) {
 		} else if err != nil {
 			return nil, fmt.Errorf("claims: %w", err)
 		}
-		list = append(list, parseRecord(filepath.Join(n.ClaimDir, name), text))
+		more, err := n.recorded(uid, filepath.Join(n.ClaimDir, name), text)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, more...)
 	}
 	return list, nil
 }
 
-func parseRecord(path string, text []byte) record {
+// recorded are the attachments in the record of one claim.
+func (n *Node) recorded(uid, path string, text []byte) (list []Attachment, err error) {
 	claim, err := state.Parse(path, text)
-	var newer *state.SchemaError
 	switch {
-	case err == nil:
-		return record{path: path, claim: claim}
-	case errors.As(err, &newer):
-		return record{path: path, state: check.Newer, why: err.Error()}
+	case errors.As(err, new(*state.SchemaError)):
+		return []Attachment{{Claim: uid, State: check.Newer, Why: err.Error(), record: path}}, nil
+	case err != nil:
+		return []Attachment{{Claim: uid, State: check.Corrupt, Why: err.Error(), record: path}}, nil
 	}
-	return record{path: path, state: check.Corrupt, why: err.Error()}
-}
-
-// claimed are the attachments of the claims. A record that cannot be used is listed
-// under the claim's UID.
-func (n *Node) claimed() (list []Attachment, err error) {
-	records, err := n.records()
-	for _, r := range records {
-		if r.claim == nil {
-			uid, _ := state.RecordOf(r.path)
-			list = append(list, Attachment{Claim: uid, State: r.state, Why: r.why, record: r.path})
-			continue
+	for _, at := range claim.Attachments {
+		a := n.claimAttachment(claim, at)
+		a.record = path
+		if err := n.leasedByClaim(&a, string(claim.UID), at.Part()); err != nil {
+			return nil, err
 		}
-		for _, at := range r.claim.Attachments {
-			a := n.claimAttachment(r.claim, at)
-			a.record = r.path
-			if err := n.leasedByClaim(&a, string(r.claim.UID), at.Part()); err != nil {
-				return nil, err
-			}
-			list = append(list, a)
-		}
+		list = append(list, a)
 	}
-	return list, err
+	return list, nil
 }
 
 func (n *Node) claimAttachment(c *state.Claim, at state.Attachment) Attachment {

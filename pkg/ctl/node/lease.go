@@ -79,9 +79,10 @@ type ClaimLeases struct {
 	Ended   bool     `json:"ended,omitempty"`
 	Error   string   `json:"error,omitempty"`
 
-	UID string         `json:"-"`
-	Has []string       `json:"-"` // devices of which they are exclusive
-	Of  *journal.Claim `json:"-"` // nil = of another boot, or it cannot be read
+	UID    string         `json:"-"`
+	Has    []string       `json:"-"` // devices of which they are exclusive
+	Of     *journal.Claim `json:"-"` // nil = of another boot, or it cannot be read
+	Driver string         `json:"-"` // where cni-dra-driver's record of the claim is, if it has one
 
 	key string // of the record
 }
@@ -96,6 +97,7 @@ func (n *Node) claimLeases() ([]ClaimLeases, error) {
 	for _, record := range records {
 		l := ClaimLeases{Record: journal.ClaimPath(n.Settings.StateDir, record), key: record}
 		l.UID, _, _ = strings.Cut(record, "=")
+		l.Driver = state.Path(n.ClaimDir, l.UID)
 		if l.Of, err = n.readClaim(record); err != nil {
 			return nil, err
 		}
@@ -137,7 +139,7 @@ func (n *Node) Holds() (list []Attachment, err error) {
 func (n *Node) UnrecordedLeases() ([]ClaimLeases, error) {
 	list, err := n.claimLeases()
 	return slices.DeleteFunc(list, func(l ClaimLeases) bool {
-		_, there := n.DriverRecord(l.UID)
+		_, there := n.driverRecord(l.UID)
 		return l.Of == nil || there
 	}), err
 }
@@ -164,7 +166,9 @@ func (n *Node) LeasesOf(uid string) ([]ClaimLeases, error) {
 // EndLeases ends them, unless the driver has recorded the claim meanwhile.
 func (n *Node) EndLeases(l *ClaimLeases) error {
 	err := n.journal.LetGoIf(l.key, func() error { return n.unrecorded(l.UID) })
-	l.Ended = err == nil
+	if l.Ended = err == nil; err != nil {
+		l.Error = err.Error()
+	}
 	return err
 }
 
@@ -176,7 +180,7 @@ func (n *Node) SeesDriver() bool {
 
 // unrecorded is an error if cni-dra-driver has a record of a claim, or that cannot be told.
 func (n *Node) unrecorded(uid string) error {
-	path, there := n.DriverRecord(uid)
+	path, there := n.driverRecord(uid)
 	switch {
 	case !n.SeesDriver():
 		return remedy.For(fmt.Errorf("claim %s: whether cni-dra-driver has a record of it cannot be told: %s is not to be seen from here", uid, n.ClaimDir), unseenRemedy)
@@ -187,9 +191,9 @@ func (n *Node) unrecorded(uid string) error {
 		"delete its pods; if DEL was given up, cni-dra-driver clear "+uid+"; only if cni-dra-driver was removed from the node for good, remove that file first")
 }
 
-// DriverRecord is where cni-dra-driver has a record of a claim, or of what it has abandoned of
+// driverRecord is where cni-dra-driver has a record of a claim, or of what it has abandoned of
 // one; else where it would have one.
-func (n *Node) DriverRecord(uid string) (path string, there bool) {
+func (n *Node) driverRecord(uid string) (path string, there bool) {
 	path = state.Path(n.ClaimDir, uid)
 	if n.FileThere(path) { // the driver writes the others before it removes this one
 		return path, true

@@ -9,14 +9,6 @@ import (
 // dotText is for double-quoted strings.
 var dotText = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", " ")
 
-func each(lines []string, f func(string) string) []string {
-	out := make([]string, len(lines))
-	for i, line := range lines {
-		out[i] = f(line)
-	}
-	return out
-}
-
 // DOT writes the picture in Graphviz' language. A device is a box, an attachment is round and
 // has the colour of its health. Nodes are numbered: their names mean nothing to the language.
 func (t *Topology) DOT(w io.Writer) error {
@@ -43,11 +35,9 @@ type grapher struct {
 
 // draw draws a device below the one with the id parent, "" being none.
 func (g *grapher) draw(n *Node, parent string) {
-	facts := n.facts()
-	if n.Representor != "" {
-		facts = without(facts, "representor "+n.Representor)
-	}
-	id := g.add(append([]string{n.Name}, facts...), "", parent)
+	bare := *n
+	bare.Representor = "" // which has a box of its own
+	id := g.add(append([]string{n.Name}, bare.facts()...), "", parent)
 	if n.Representor != "" {
 		rep := g.add([]string{n.Representor, "representor"}, "", "")
 		fmt.Fprintf(&g.b, "  %s -> %s [style=dashed, dir=none];\n", id, rep)
@@ -68,18 +58,12 @@ func (g *grapher) attachment(a Use, parent string, more ...string) {
 func (g *grapher) add(lines []string, style, parent string) (id string) {
 	id = fmt.Sprintf("n%d", g.nodes)
 	g.nodes++
-	fmt.Fprintf(&g.b, "  %s [label=\"%s\"%s];\n", id, strings.Join(each(lines, dotText.Replace), `\n`), style)
+	for n := range lines {
+		lines[n] = dotText.Replace(lines[n])
+	}
+	fmt.Fprintf(&g.b, "  %s [label=\"%s\"%s];\n", id, strings.Join(lines, `\n`), style)
 	if parent != "" {
 		fmt.Fprintf(&g.b, "  %s -> %s;\n", parent, id)
 	}
 	return id
-}
-
-func without(list []string, one string) (rest []string) {
-	for _, s := range list {
-		if s != one {
-			rest = append(rest, s)
-		}
-	}
-	return rest
 }

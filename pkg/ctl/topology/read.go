@@ -7,6 +7,7 @@ import (
 
 	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/ctl/node"
+	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/sysfs"
@@ -14,8 +15,8 @@ import (
 
 // Read reads all network devices of a host, and puts the offers and attachments on them. It
 // fails if sysfs cannot be read; a switch that does not answer is a warning.
-func Read(sys *sysfs.FS, interfaces Interfaces, switches Switches, offers []state.Offered, attachments []node.Attachment) (*Topology, error) {
-	r := &reader{sys: sys, interfaces: interfaces, switches: switches, byName: map[string]*Node{}, top: &Topology{Devices: []*Node{}}}
+func Read(host *discovery.Finder, offers []state.Offered, attachments []node.Attachment) (*Topology, error) {
+	r := &reader{Finder: host, byName: map[string]*Node{}, top: &Topology{Devices: []*Node{}}}
 	for _, step := range []func() error{r.functions, r.auxiliaries, r.vdpas, r.netdevs, r.software, r.representors, r.strangers} {
 		if err := step(); err != nil {
 			return nil, err
@@ -29,12 +30,10 @@ func Read(sys *sysfs.FS, interfaces Interfaces, switches Switches, offers []stat
 
 // reader is one Read.
 type reader struct {
-	sys        *sysfs.FS
-	interfaces Interfaces
-	switches   Switches
-	top        *Topology
-	byName     map[string]*Node // "bus/name"
-	onSwitch   []port
+	*discovery.Finder
+	top      *Topology
+	byName   map[string]*Node // "bus/name"
+	onSwitch []port
 }
 
 // A port is a node that an eswitch may have a representor for.
@@ -55,7 +54,7 @@ func (r *reader) put(parent, at string, n *Node) {
 }
 
 func (r *reader) functions() error {
-	list, err := r.sys.Functions()
+	list, err := r.Sys.Functions()
 	if err != nil {
 		return err
 	}
@@ -63,14 +62,14 @@ func (r *reader) functions() error {
 	slices.SortStableFunc(list, func(a, b sysfs.Function) int { return rank(a) - rank(b) })
 	for _, fn := range list {
 		n := &Node{Kind: Function, Name: fn.Address.String(), Driver: fn.Driver}
-		number, most, isPF, err := r.sys.VFs(fn)
+		number, most, isPF, err := r.Sys.VFs(fn)
 		if err != nil {
 			return err
 		}
 		if isPF {
 			n.Kind, n.VFs = PF, &VFs{number, most}
 		}
-		if n.RDMA, err = r.sys.RDMA(fn); err != nil {
+		if n.RDMA, err = r.Sys.RDMA(fn); err != nil {
 			return err
 		}
 		parent := ""
@@ -94,7 +93,7 @@ func rank(fn sysfs.Function) int {
 
 func (r *reader) vf(n *Node, fn sysfs.Function) error {
 	n.Kind = VF
-	number, ok, err := r.sys.VFIndex(*fn.PF, fn.Address)
+	number, ok, err := r.Sys.VFIndex(*fn.PF, fn.Address)
 	if err != nil || !ok {
 		return err
 	}
@@ -104,13 +103,13 @@ func (r *reader) vf(n *Node, fn sysfs.Function) error {
 }
 
 func (r *reader) auxiliaries() error {
-	list, err := r.sys.Auxiliaries()
+	list, err := r.Sys.Auxiliaries()
 	if err != nil {
 		return err
 	}
 	for _, aux := range list {
 		n := &Node{Kind: Aux, Name: aux.Name, Number: aux.SFNumber}
-		if n.RDMA, err = r.sys.RDMAOf(aux); err != nil {
+		if n.RDMA, err = r.Sys.RDMAOf(aux); err != nil {
 			return err
 		}
 		if aux.IsSF() {
@@ -129,7 +128,7 @@ func (r *reader) auxiliaries() error {
 }
 
 func (r *reader) vdpas() error {
-	list, err := r.sys.VDPAs()
+	list, err := r.Sys.VDPAs()
 	if err != nil {
 		return err
 	}
@@ -159,7 +158,7 @@ func (r *reader) vdpas() error {
 // netdevs puts the interfaces to their devices. One on virtio belongs to the vDPA
 // device or the function below; one without a device is not in the picture.
 func (r *reader) netdevs() error {
-	list, err := r.sys.Netdevs()
+	list, err := r.Sys.Netdevs()
 	if err != nil {
 		return err
 	}
@@ -185,11 +184,11 @@ func (r *reader) netdevs() error {
 // that only ethtool names where several virtio devices are beside it, else to the
 // function.
 func (r *reader) overVirtio(d sysfs.Netdev) (at string, err error) {
-	v, _, err := r.sys.Virtio(d.Device)
+	v, _, err := r.Sys.Virtio(d.Device)
 	if err != nil {
 		return "", err
 	}
-	if i, err := r.interfaces.Interface("", d.Name); err == nil && r.byName["vdpa/"+i.BusInfo] != nil {
+	if i, err := r.Interfaces.Interface("", d.Name); err == nil && r.byName["vdpa/"+i.BusInfo] != nil {
 		return "vdpa/" + i.BusInfo, nil
 	}
 	if v.PCI != nil {
@@ -200,7 +199,7 @@ func (r *reader) overVirtio(d sysfs.Netdev) (at string, err error) {
 
 // software adds the RDMA devices that exist in software alone.
 func (r *reader) software() error {
-	list, err := r.sys.RDMADevices()
+	list, err := r.Sys.RDMADevices()
 	if err != nil {
 		return err
 	}
@@ -220,7 +219,7 @@ func (r *reader) representors() error {
 		switchdev, asked := on[p.uplink]
 		if !asked {
 			var err error
-			if switchdev, err = r.switches.Switchdev(uplink); err != nil {
+			if switchdev, err = r.Switches.Switchdev(uplink); err != nil {
 				r.warn("%v", err)
 			}
 			on[p.uplink] = switchdev
@@ -230,7 +229,7 @@ func (r *reader) representors() error {
 			continue
 		}
 		pf.Switchdev = true
-		name, _, err := r.switches.Representor(uplink, p.flavour, *p.node.Number)
+		name, _, err := r.Switches.Representor(uplink, p.flavour, *p.node.Number)
 		if err != nil {
 			r.warn("%s: %v", p.node.Name, err)
 		}
@@ -248,7 +247,7 @@ func (r *reader) strangers() error {
 			continue
 		}
 		n.Interfaces = slices.DeleteFunc(n.Interfaces, func(name string) bool {
-			i, err := r.interfaces.Interface("", name)
+			i, err := r.Interfaces.Interface("", name)
 			stranger := err == nil && (strings.Contains(i.PortName, "pf") || n.Switchdev && link.Represents(i.PortName))
 			if stranger {
 				n.Represents = append(n.Represents, name)

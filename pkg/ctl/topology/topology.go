@@ -9,13 +9,14 @@ package topology
 
 import (
 	"cmp"
+	"slices"
 	"strconv"
 	"strings"
 
 	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/ctl/node"
+	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/link"
 )
 
 // The kinds of nodes.
@@ -162,7 +163,7 @@ type group struct {
 }
 
 // elsewhere are the groups that are not empty.
-func (t *Topology) elsewhere() (groups []group) {
+func (t *Topology) elsewhere() []group {
 	all := []group{{title: "sockets"}, {title: "devices that are gone"}, {title: "attachments without a device"}}
 	for _, a := range t.Elsewhere {
 		n := 1
@@ -174,23 +175,7 @@ func (t *Topology) elsewhere() (groups []group) {
 		}
 		all[n].list = append(all[n].list, a)
 	}
-	for _, g := range all {
-		if len(g.list) > 0 {
-			groups = append(groups, g)
-		}
-	}
-	return groups
-}
-
-// Interfaces asks for an interface; "" is our own network namespace.
-type Interfaces interface {
-	Interface(netns, name string) (link.Interface, error)
-}
-
-// Switches asks for the representors of a PF, named by its PCI address.
-type Switches interface {
-	Switchdev(pf string) (bool, error)
-	Representor(pf string, flavour link.Flavour, number int) (string, bool, error)
+	return slices.DeleteFunc(all, func(g group) bool { return len(g.list) == 0 })
 }
 
 // facts describe a node after its name.
@@ -232,11 +217,35 @@ func (n *Node) title() string {
 	return title
 }
 
-func deleteEmpty(values []string) (kept []string) {
-	for _, v := range values {
-		if v != "" {
-			kept = append(kept, v)
+func deleteEmpty(values []string) []string {
+	return slices.DeleteFunc(slices.Clone(values), func(v string) bool { return v == "" })
+}
+
+// offer puts the offers to their devices, and adds the bonds and bridges among them. One of
+// a device that is gone is left out.
+func (r *reader) offer(offers []state.Offered) {
+	for _, o := range offers {
+		place := node.PlaceOf(o.PCI, o.Aux, o.VDPA, o.IfName)
+		at := place.Bus + "/" + place.Name
+		n := r.byName[at]
+		if n == nil && place.Bus == "net" {
+			if n = r.withInterface(place.Name); n == nil {
+				n = &Node{Kind: Master, Name: place.Name}
+				r.top.Devices = append(r.top.Devices, n)
+			}
+			r.byName[at] = n
+		}
+		if n != nil {
+			n.Offer = &Offer{Name: o.Name, As: o.As, ResourceName: o.ResourceName, Why: o.Why}
 		}
 	}
-	return kept
+}
+
+func (r *reader) withInterface(name string) *Node {
+	for _, n := range r.byName {
+		if slices.Contains(n.Interfaces, name) {
+			return n
+		}
+	}
+	return nil
 }

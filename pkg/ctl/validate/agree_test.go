@@ -35,18 +35,12 @@ const device = "0000:3b:00.2" // a VF of that host
 func newNode(t *testing.T) *node {
 	t.Helper()
 	host, err := hosttxt.Load("../../../testdata/hosts/mlx5-legacy.txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	links, err := linkhost.New(host)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	n := &node{bin: t.TempDir(), state: t.TempDir(), netns: "/proc/self/ns/net", doors: plugin.Doors{Sys: sysfs.New(host.Sys()), Interfaces: links, Switches: links}}
 	const macvlan = "#!/bin/sh\n" + `echo '{"cniVersion": "1.0.0", "interfaces": [{"name": "net7", "sandbox": "/proc/self/ns/net"}]}'`
-	if err := os.WriteFile(filepath.Join(n.bin, "macvlan"), []byte(macvlan), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(n.bin, "macvlan"), []byte(macvlan), 0o755))
 	return n
 }
 
@@ -62,9 +56,7 @@ func (n *node) checker() validate.Checker {
 func (n *node) add(t *testing.T, conf map[string]json.RawMessage) string {
 	t.Helper()
 	stdin, err := json.Marshal(conf)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	settings := config.DefaultNode()
 	settings.DeviceInfoDir, settings.DevicePluginDir, settings.StateDir, settings.CDIDir = n.state+"/infos", n.state+"/pool", n.state+"/state", n.state+"/cdi"
 	env := map[string]string{
@@ -122,7 +114,7 @@ func (n *node) handed(t *testing.T, network string, multus, resource bool) (conf
 
 func quoted(s string) json.RawMessage { return json.RawMessage(`"` + s + `"`) }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

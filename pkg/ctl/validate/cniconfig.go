@@ -82,23 +82,15 @@ var listKeys = []string{"cniVersion", "cniVersions", "name", "disableCheck", "di
 // list checks a list of plugins, or the one that object is.
 func (c Checker) list(s *sheet, path string, object map[string]json.RawMessage, in network) {
 	raw, isList := object["plugins"]
-	if !isList {
-		if text(object["type"]) != c.Plugin {
-			c.without(s, path+".type", object["type"], in)
+	var plugins []map[string]json.RawMessage
+	if isList {
+		s.unknown(path, object, listKeys)
+		if json.Unmarshal(raw, &plugins) != nil {
+			s.wrong(path+".plugins", raw, "must be a list of plugin configurations")
 			return
 		}
-		if object["name"] != nil || in.name == nil {
-			in.name = object["name"]
-		}
-		in.version = object["cniVersion"]
-		s.identity(path, in)
-		c.plugin(s, path, object, in)
-		return
-	}
-	s.unknown(path, object, listKeys)
-	var plugins []map[string]json.RawMessage
-	if json.Unmarshal(raw, &plugins) != nil {
-		s.wrong(path+".plugins", raw, "must be a list of plugin configurations")
+	} else if text(object["type"]) != c.Plugin {
+		c.without(s, path+".type", object["type"], in)
 		return
 	}
 	if object["name"] != nil {
@@ -106,6 +98,10 @@ func (c Checker) list(s *sheet, path string, object map[string]json.RawMessage, 
 	}
 	in.version = object["cniVersion"]
 	s.identity(path, in)
+	if !isList {
+		c.plugin(s, path, object, in)
+		return
+	}
 	c.supported(s, path+".plugins", plugins, in)
 	ours := 0
 	for n, p := range plugins {
@@ -178,7 +174,7 @@ func (s *sheet) keys(path string, object map[string]json.RawMessage, cfg *config
 		if p.Key == "name" || p.Key == "cniVersion" {
 			continue // identity has looked at them
 		}
-		s.found = append(s.found, Finding{Path: path + "." + p.Key, Value: p.Value, Rule: "must be " + p.Want})
+		s.problem(path, p)
 	}
 	for _, u := range cfg.Unknown {
 		here, value := at(path, u.Key), object[u.Key]

@@ -24,22 +24,14 @@ func texts(f *testing.F) (list [][]byte) {
 	}
 	for _, name := range cases {
 		archive, err := txtar.ParseFile(name)
-		if err != nil {
-			f.Fatal(err)
-		}
+		must(f, err)
 		for n := 0; n < len(archive.Files); n += 2 {
 			list = append(list, archive.Files[n].Data)
 		}
 	}
-	examples, err := filepath.Glob("../../../devinfo/testdata/npwg/*.json")
-	if err != nil || len(examples) == 0 {
-		f.Fatalf("examples: %q, %v", examples, err)
-	}
-	for _, name := range examples {
+	for _, name := range examples(f) {
 		data, err := os.ReadFile(name)
-		if err != nil {
-			f.Fatal(err)
-		}
+		must(f, err)
 		list = append(list, data)
 	}
 	return list
@@ -50,9 +42,7 @@ func texts(f *testing.F) (list [][]byte) {
 func findings(t *testing.T, text []byte, kind validate.Kind, below string) (list []validate.Finding) {
 	t.Helper()
 	r, err := checker.Check(text, kind)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, f := range r.Findings {
 		if rest, ok := strings.CutPrefix(f.Path, below); ok {
 			f.Path, f.Line, f.Column = "$"+rest, 0, 0
@@ -65,9 +55,7 @@ func findings(t *testing.T, text []byte, kind validate.Kind, below string) (list
 func marshal(t *testing.T, v any) []byte {
 	t.Helper()
 	data, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return data
 }
 
@@ -121,9 +109,7 @@ func FuzzDefinition(f *testing.F) {
 		}
 		text = marshal(t, object)
 		cfg, err := config.Parse(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		nad := marshal(t, map[string]any{"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
 			"metadata": map[string]string{"name": "n"}, "spec": map[string]string{"config": string(text)}})
 		for _, here := range []struct {

@@ -101,9 +101,7 @@ func TestSyntaxErrorsHaveTheLineOfTheFile(t *testing.T) {
 		"kind: NetworkAttachmentDefinition\napiVersion: k8s.cni.cncf.io/v1\nspec:\n  config: '{5'\n":                            `4: the text is not JSON: line 1, byte 2: invalid character '5' looking for beginning of object key string`,
 	} {
 		all, err := checker.CheckAll([]byte(text), "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		f := all[len(all)-1].Findings[0]
 		if got := fmt.Sprintf("%d: %s", f.Line, f.Rule); got != want {
 			t.Errorf("%q:\n%s, want\n%s", text, got, want)

@@ -34,7 +34,7 @@ func decode(text []byte, above int) (json.RawMessage, error) {
 	if trimmed[0] == '{' || trimmed[0] == '[' {
 		return trimmed, jsonError(text, above)
 	}
-	if n := documents(text); n > 1 {
+	if n := len(split(text)); n > 1 {
 		return nil, &syntaxError{0, fmt.Sprintf("the text has %d YAML documents: give one of them at a time", n)}
 	}
 	data, err := yaml.YAMLToJSONStrict(text)
@@ -56,25 +56,6 @@ func yamlError(err error, above int) error {
 		return fmt.Sprintf("line %d: ", above+line)
 	})
 	return &syntaxError{first, fmt.Sprintf("the text is neither JSON nor YAML: %.200s", text)}
-}
-
-// documents counts the YAML documents that are not empty. A line of dashes inside a
-// block would be indented.
-func documents(text []byte) (n int) {
-	content := false
-	for line := range bytes.Lines(append(bytes.Clone(text), "\n---"...)) {
-		line = bytes.TrimRight(line, " \r\n")
-		switch {
-		case bytes.HasPrefix(line, []byte("---")):
-			if content {
-				n++
-			}
-			content = false
-		case len(line) > 0 && line[0] != '#' && !bytes.Equal(line, []byte("...")):
-			content = true
-		}
-	}
-	return n
 }
 
 // jsonError says where a text stops being one JSON value; nil = it is valid.

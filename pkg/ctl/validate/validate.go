@@ -20,6 +20,7 @@ import (
 	"unicode"
 
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/ctl/remedy"
 )
 
 // Limit is the size of the largest text that is read, in bytes: more than etcd stores for
@@ -193,14 +194,9 @@ func show(raw json.RawMessage) string {
 	if json.Compact(&b, raw) != nil {
 		return ""
 	}
-	shown := strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return unicode.ReplacementChar
-	}, b.String())
-	if runes := []rune(shown); len(runes) > longest {
-		return string(runes[:longest]) + "…"
+	shown := []rune(remedy.Printable(b.String()))
+	if len(shown) > longest {
+		return string(shown[:longest]) + "…"
 	}
-	return shown
+	return string(shown)
 }

@@ -40,9 +40,7 @@ func TestFindingsAreTheseAndNoOthers(t *testing.T) {
 	}
 	for _, name := range files {
 		archive, err := txtar.ParseFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for n := 0; n+1 < len(archive.Files); n += 2 {
 			in, want := archive.Files[n], &archive.Files[n+1]
 			report, err := checker.Check(in.Data, "")
@@ -56,9 +54,7 @@ func TestFindingsAreTheseAndNoOthers(t *testing.T) {
 			}
 		}
 		if *update {
-			if err := os.WriteFile(name, txtar.Format(archive), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(name, txtar.Format(archive), 0o644))
 		}
 	}
 }
@@ -94,17 +90,21 @@ func TestKindThatIsGivenIsNotGuessed(t *testing.T) {
 	}
 }
 
-// The specification's own examples have nothing wrong in them.
-func TestSpecificationsExamplesAreValid(t *testing.T) {
+// examples are the files of the specification's.
+func examples(t testing.TB) []string {
+	t.Helper()
 	files, err := filepath.Glob("../../../devinfo/testdata/npwg/*.json")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%q, %v", files, err)
 	}
-	for _, name := range files {
+	return files
+}
+
+// The specification's own examples have nothing wrong in them.
+func TestSpecificationsExamplesAreValid(t *testing.T) {
+	for _, name := range examples(t) {
 		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		want := &validate.Report{Kind: validate.DeviceInfo, Findings: []validate.Finding{}}
 		r, err := checker.Check(text, validate.DeviceInfo)
 		if diff := cmp.Diff(want, r); err != nil || diff != "" {
@@ -113,31 +113,18 @@ func TestSpecificationsExamplesAreValid(t *testing.T) {
 	}
 }
 
-func TestHugeTextIsRefused(t *testing.T) {
-	text := `{"type": "pci", "note": "` + strings.Repeat("x", validate.Limit) + `"}`
-	r, err := checker.Check([]byte(text), validate.DeviceInfo)
-	want := []validate.Finding{{Path: "$", Rule: "the text has more than 4 MiB"}}
-	if err != nil || !cmp.Equal(r.Findings, want) {
-		t.Errorf("%+v, %v", r.Findings, err)
-	}
-}
-
 // An object is judged alone as it is among others.
 func TestAListChangesNoVerdict(t *testing.T) {
 	for _, name := range []string{"testdata/kinds.txtar", "testdata/config.txtar", "testdata/dra.txtar"} {
 		archive, err := txtar.ParseFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for n := 0; n+1 < len(archive.Files); n += 2 {
 			text := archive.Files[n].Data
 			if !strings.Contains(string(text), "metadata") {
 				continue
 			}
 			item, err := yaml.YAMLToJSON(text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			alone, err := checker.CheckAll(item, "")
 			if err != nil {
 				t.Errorf("%s: alone: %v", archive.Files[n].Name, err)
@@ -145,9 +132,7 @@ func TestAListChangesNoVerdict(t *testing.T) {
 			}
 			list := fmt.Sprintf(`{"kind": "List", "apiVersion": "v1", "items": [%s, {"kind": "ConfigMap", "apiVersion": "v1"}]}`, item)
 			among, err := checker.CheckAll([]byte(list), "")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			for _, d := range []*validate.Document{&alone[0], &among[0]} {
 				d.Line = 0
 				for m := range d.Findings {
@@ -194,9 +179,7 @@ items:
 --- {"type": "pci", "version": "1.1.0"}
 `
 	all, err := checker.CheckAll([]byte(text), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var got []string
 	for _, d := range all {
 		got = append(got, fmt.Sprintf("line %d %q %s %d %q", d.Line, d.Name, d.Kind, d.Errors(), d.Skipped))
@@ -224,9 +207,7 @@ items:
 func FuzzCheck(f *testing.F) {
 	for _, name := range []string{"testdata/config.txtar", "testdata/status.txtar", "testdata/syntax.txtar", "testdata/dra.txtar"} {
 		archive, err := txtar.ParseFile(name)
-		if err != nil {
-			f.Fatal(err)
-		}
+		must(f, err)
 		for _, file := range archive.Files {
 			f.Add(file.Data, byte(len(f.Name())))
 		}
