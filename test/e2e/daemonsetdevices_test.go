@@ -3,13 +3,10 @@
 package e2e
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	resourceapi "k8s.io/api/resource/v1"
 )
 
 // TestADaemonSetOffersTheNodesDevices gives rules to the DaemonSet. The devices must be
@@ -29,20 +26,12 @@ func TestADaemonSetOffersTheNodesDevices(t *testing.T) {
 const pluggedBridge = "e2e-hotplug0"
 
 func hotPlug(t *testing.T) {
-	offered := func(want bool) {
-		t.Helper()
-		devices(t, func(have map[string]resourceapi.Device) error {
-			if _, is := have["net-"+pluggedBridge]; is != want || len(have) == 0 {
-				return fmt.Errorf("offered: %v", have)
-			}
-			return nil
-		})
-	}
 	s := begin(t)
-	offered(false)
+	const device = "net-" + pluggedBridge
+	isOffered(t, false, device)
 	onNode(t, "ip", "link", "add", pluggedBridge, "type", "bridge")
 	t.Cleanup(func() { _, _ = tryOnNode("", "ip", "link", "del", pluggedBridge) }) // if the test fails before it does so
-	offered(true)
+	isOffered(t, true, device)
 	network := map[string]any{"cniVersion": "1.0.0", "name": s.name + "-bridge", "plugins": []map[string]any{
 		{"type": "bridge", "ipam": map[string]any{"type": "host-local", "subnet": "10.11.83.0/24"}},
 	}}
@@ -53,7 +42,7 @@ func hotPlug(t *testing.T) {
 	}
 	s.delete("a")
 	onNode(t, "ip", "link", "del", pluggedBridge)
-	offered(false)
+	isOffered(t, false, device)
 }
 
 // giveRules gives rules to the agents of the DaemonSet, by the kustomization of docs/dra/inventory.md.

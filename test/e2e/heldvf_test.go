@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -98,41 +97,4 @@ func heldVF(t *testing.T, n *nodeDevices) {
 	same("with the VF back", n.text) // which DEL sees to before the claim is unprepared
 	s.delete("a")
 	same("after the pod", n.text)
-}
-
-// unplugged: the node loses a VF that a pod has, and gets it back when the pod has gone.
-func unplugged(t *testing.T, n *nodeDevices) {
-	s := begin(t)
-	t.Cleanup(func() { n.write(t, n.host, n.text) })
-	vf := func(check func(d resourceapi.Device, offered bool) error) {
-		t.Helper()
-		devices(t, func(have map[string]resourceapi.Device) error {
-			d, offered := have["pci-0000-01-10-0"]
-			return check(d, offered)
-		})
-	}
-	s.pod("a", s.ofFirstVF("10.11.84.0/24"))
-	s.attached("a", "net0", "vf", "net1", "10.11.84.")
-	n.becomes(t, without(n.text, firstVF, `"ifname":"eth2"`))
-	vf(func(d resourceapi.Device, _ bool) error {
-		if len(d.Taints) != 1 || d.Taints[0].Key != "devinfo-cni.io/gone" {
-			return fmt.Errorf("of a VF that a pod has and the node has not: %+v", d.Taints)
-		}
-		return nil
-	})
-	s.delete("a")
-	look(t)
-	vf(func(_ resourceapi.Device, offered bool) error {
-		if offered {
-			return errors.New("a VF that is gone is offered")
-		}
-		return nil
-	})
-	n.becomes(t, n.text)
-	vf(func(d resourceapi.Device, offered bool) error {
-		if !offered || len(d.Taints) > 0 {
-			return fmt.Errorf("of a VF that is back: %v, %+v", offered, d.Taints)
-		}
-		return nil
-	})
 }

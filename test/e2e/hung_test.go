@@ -23,21 +23,10 @@ esac
 
 const hanging = "/run/e2e-hang"
 
-// plugin puts a script into the node's directory of CNI plugins for the time of the test.
-func plugin(t *testing.T, name, script string) {
-	t.Helper()
-	path := "/opt/cni/bin/" + name
-	if out, err := tryOnNode(script, "tee", path); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	onNode(t, "chmod", "755", path)
-	t.Cleanup(func() { onNode(t, "rm", path) })
-}
-
 // hung starts a pod while DELs hang: it must not have to wait until one of them is killed.
 func hung(t *testing.T, _ *agent) {
 	needsNode(t)
-	plugin(t, "e2e-hang", hang)
+	program(t, "e2e-hang", hang)
 	s := begin(t)
 	onNode(t, "touch", hanging)
 	t.Cleanup(func() { onNode(t, "rm", "-f", hanging) })

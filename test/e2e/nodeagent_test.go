@@ -38,7 +38,6 @@ func TestWithTheAgent(t *testing.T) {
 		{"WithoutTheAgentContainersAreMadeWithoutIt", agentAway},
 		{"TheRuntimeRequiresTheAgent", agentRequired},
 		{"AClaimBringsItsOwnBesideTheAgent", bothAgents},
-		{"ADeviceIsAClaimsOrMultus", contended},
 		{"MetricsNamePodAndDevice", metrics},
 		{"MetricsJoinWithTheExporters", joined},
 		{"TheExamplesWork", examples},

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -43,7 +44,6 @@ func TestWithTheNodesDevices(t *testing.T) {
 		{"WhatCannotBeAnInterfaceIsRefused", notAnInterface},
 		{"WithoutCarrierNothingIsScheduled", noCarrier},
 		{"WhatAPodHasStaysAsItWas", heldVF},
-		{"AVFIsUnpluggedUnderAPod", unplugged},
 		{"WhatIsGivenAwayIsNotOffered", givenAway},
 		{"ThePageFromADevicePluginToDRA", fromDevicePlugin},
 	} {
@@ -166,6 +166,22 @@ func devices(t *testing.T, check func(map[string]resourceapi.Device) error) {
 			}
 		}
 		return check(all)
+	})
+}
+
+// isOffered waits until the node offers all of some devices, or none of them.
+func isOffered(t *testing.T, want bool, names ...string) {
+	t.Helper()
+	devices(t, func(have map[string]resourceapi.Device) (err error) {
+		if len(have) == 0 {
+			return errors.New("the node offers nothing")
+		}
+		for _, name := range names {
+			if _, offered := have[name]; offered != want {
+				err = errors.Join(err, fmt.Errorf("%s is offered: %v", name, offered))
+			}
+		}
+		return err
 	})
 }
 

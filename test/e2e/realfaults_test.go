@@ -60,6 +60,7 @@ func vfsGo(t *testing.T, r *realNode) {
 				return nil
 			})
 			s.delete("a")
+			isOffered(t, false, "pci-0000-41-10-0")
 			r.remakes(t)
 			r.asAtBoot(t, true)
 			offersReal(t, r)

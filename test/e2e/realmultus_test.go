@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	resourceapi "k8s.io/api/resource/v1"
 )
 
 // The resources of the device plugin: VFs of the first PF.
@@ -78,26 +76,17 @@ func contendedVF(t *testing.T, r *realNode) {
 	s.pod("claims", template)
 	s.attached("claims", "net0", "vf", "net1", "10.12.12.")
 	s.create(withNetworks("asks", []string{claimedVF}, "vf"))
-	s.event("asks", "device "+blueVF+": is held by claim "+s.name+"/"+s.claims("claims")["net0"].Name)
+	s.event("asks", "device "+blueVF+": is held by claim "+s.name+"/"+s.claims("claims")["net0"].Name, "the kubelet tries again until the claim is given back")
 	s.notRunning("asks")
 	s.delete("claims")
 	if v := s.running("asks"); v.interfaceIn("net1", "10.12.11.") == nil {
 		t.Errorf("net1 has no address 10.12.11...: %+v", v.Interfaces)
 	}
-	offers := func(want bool) {
-		t.Helper()
-		devices(t, func(have map[string]resourceapi.Device) error {
-			if _, offered := have["pci-0000-01-10-0"]; offered != want {
-				return fmt.Errorf("the VF is offered: %v", offered)
-			}
-			return nil
-		})
-	}
-	offers(false)
+	isOffered(t, false, "pci-0000-01-10-0")
 	s.pod("late", template)
 	s.waits("late")
 	s.delete("asks")
-	offers(true)
+	isOffered(t, true, "pci-0000-01-10-0")
 	s.attached("late", "net0", "vf", "net1", "10.12.12.")
 	s.delete("late")
 	r.asAtBoot(t, false)

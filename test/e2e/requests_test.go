@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -274,18 +273,7 @@ func givenAway(t *testing.T, _ *nodeDevices) {
 	const resourceName, locks = "e2e.example.com/vf", "/var/lib/cni/sriov/pci/"
 	const locked = "0000:01:10.2"
 	devicePlugin(t, pool{resourceName, []string{firstVF}, ""})
-	offers := func(want bool) {
-		t.Helper()
-		look(t)
-		devices(t, func(have map[string]resourceapi.Device) (err error) {
-			for _, name := range []string{"pci-0000-01-10-0", "pci-0000-01-10-2"} {
-				if _, offered := have[name]; offered != want {
-					err = errors.Join(err, fmt.Errorf("%s is offered: %v", name, offered))
-				}
-			}
-			return err
-		})
-	}
+	both := []string{"pci-0000-01-10-0", "pci-0000-01-10-2"}
 	s := begin(t)
 	holder := podWith("holder")
 	holder.Spec.Containers[0].Resources.Limits = corev1.ResourceList{resourceName: resource.MustParse("1")}
@@ -296,11 +284,15 @@ func givenAway(t *testing.T, _ *nodeDevices) {
 	if out, err := tryOnNode("/proc/1/ns/net", "tee", locks+locked); err != nil {
 		t.Fatal(err, out)
 	}
-	offers(false)
+	look(t)
+	isOffered(t, false, both...)
 	s.pod("a", s.ofFirstVF("10.11.80.0/24"))
 	s.waits("a")
 	s.delete("holder")
 	onNode(t, "rm", locks+locked)
-	soon(t, func() { offers(true) })
+	soon(t, func() {
+		look(t)
+		isOffered(t, true, both...)
+	})
 	s.attached("a", "net0", "vf", "net1", "10.11.80.")
 }
