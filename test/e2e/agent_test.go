@@ -61,19 +61,11 @@ func startProcess(t *testing.T) *agent {
 	for _, file := range []string{"namespace", "rbac", "rbac-associated-node", "admission", "deviceclass"} {
 		shell(t, "kubectl apply -f deploy/cni-dra-driver/"+file+".yaml")
 	}
-	bin, err := filepath.Abs(filepath.Join(root, "bin"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	onNode(t, filepath.Join(bin, "devinfoctl"), "install", "--cni-bin-dir", "/opt/cni/bin")
+	onNode(t, binary(t, "devinfoctl"), "install", "--cni-bin-dir", "/opt/cni/bin")
 	node := onlyNode(t)
-	dir, err := os.MkdirTemp("", "e2e-driver-") // t.TempDir has the test's name, and is the node's too
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := newDir(t, "")
 	p := &process{log: filepath.Join(dir, "log"), health: fmt.Sprintf("http://%s:9809/healthz", address(node))}
-	p.command = []string{filepath.Join(bin, "cni-dra-driver"), "--node-name=" + node.Name, "--enable-device-metadata", "-v4",
+	p.command = []string{binary(t, "cni-dra-driver"), "--node-name=" + node.Name, "--enable-device-metadata", "-v4",
 		"--kubeconfig=" + p.credentials(t, dir, node), "--http-endpoint=" + address(node) + ":9809", "--allow-claim-config=macvlan,host-local"}
 	p.start(t)
 	t.Cleanup(func() { p.stop(t) })

@@ -89,7 +89,7 @@ func metrics(t *testing.T, m *multus, a *nodeAgent) {
 func joined(t *testing.T, m *multus, a *nodeAgent) {
 	a.onCapturedHost(t, "mlx5-switchdev")
 	s := begin(t)
-	s.declaring(m, "vf", map[string]any{"type": "pci", "pci": map[string]any{"pci-address": "0000:03:00.2", "representor-device": "eth4"}})
+	s.declaring("vf", map[string]any{"type": "pci", "pci": map[string]any{"pci-address": "0000:03:00.2", "representor-device": "eth4"}})
 	s.create(withNetworks("a", nil, "vf"))
 	s.running("a")
 	want := map[string]string{
@@ -117,11 +117,7 @@ func joined(t *testing.T, m *multus, a *nodeAgent) {
 // test.
 func (a *nodeAgent) onCapturedHost(t *testing.T, name string) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "e2e-sys-") // t.TempDir has the test's name, and is the node's too
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := newDir(t, "")
 	host, err := hosttxt.Load(filepath.Join(root, "testdata/hosts", name+".txtar"))
 	if err == nil {
 		err = host.Unpack(dir)

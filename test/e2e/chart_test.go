@@ -68,7 +68,7 @@ func helm(t *testing.T, commands string) string {
 // kit's images, whose tag is a digit, in the place of a registry's.
 func installation(t *testing.T, expression string) string {
 	t.Helper()
-	found := regexp.MustCompile(expression).FindStringSubmatch(docs(t, "install.md"))
+	found := regexp.MustCompile(expression).FindStringSubmatch(content(t, "docs/install.md"))
 	if found == nil {
 		t.Fatalf("docs/install.md has no command like %s", expression)
 	}
@@ -138,7 +138,7 @@ func upgraded(t *testing.T, m *multus, a *nodeAgent) {
 func rolledBack(t *testing.T, m *multus, a *nodeAgent) {
 	s := begin(t)
 	s.lan(m, "lan", "10.11.94.0/24")
-	s.nad(m, "plain", "", s.macvlan("10.11.95.0/24"))
+	s.nad("plain", "", s.macvlan("10.11.95.0/24"))
 	requiring := func(name string) *corev1.Pod {
 		pod := withNetworks(name, nil, "lan", "plain")
 		pod.Annotations["devinfo-cni.io/require"] = "net1,net2"

@@ -32,14 +32,9 @@ func hotPlug(t *testing.T) {
 	onNode(t, "ip", "link", "add", pluggedBridge, "type", "bridge")
 	t.Cleanup(func() { _, _ = tryOnNode("", "ip", "link", "del", pluggedBridge) }) // if the test fails before it does so
 	isOffered(t, true, device)
-	network := map[string]any{"cniVersion": "1.0.0", "name": s.name + "-bridge", "plugins": []map[string]any{
-		{"type": "bridge", "ipam": map[string]any{"type": "host-local", "subnet": "10.11.83.0/24"}},
-	}}
-	class := s.classWhere(ours("ifName", pluggedBridge), opaque("net1", network))
+	class := s.classWhere(ours("ifName", pluggedBridge), opaque("net1", s.on("10.11.83.0/24", map[string]any{"type": "bridge"})))
 	s.pod("a", s.template(requests(request("lan", class))))
-	if v := s.running("a"); v.interfaceIn("net1", "10.11.83.") == nil {
-		t.Errorf("net1 has no address 10.11.83...: %+v", v.Interfaces)
-	}
+	s.in("a", "net1", "10.11.83.")
 	s.delete("a")
 	onNode(t, "ip", "link", "del", pluggedBridge)
 	isOffered(t, false, device)
@@ -48,11 +43,7 @@ func hotPlug(t *testing.T) {
 // giveRules gives rules to the agents of the DaemonSet, by the kustomization of docs/dra/inventory.md.
 func giveRules(t *testing.T, rules string) {
 	t.Helper()
-	dir, err := os.MkdirTemp(root, "e2e-rules-") // where ../deploy is what the page means
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := newDir(t, root) // where ../deploy is what the page means
 	kustomization := block(t, "dra/inventory.md", "\nand with kustomize ", "yaml")
 	for name, text := range map[string]string{"kustomization.yaml": kustomization, "devices.yaml": rules} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {

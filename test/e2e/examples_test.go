@@ -26,29 +26,21 @@ func examples(t *testing.T, m *multus, _ *nodeAgent) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := begin(t)
-			text, err := os.ReadFile(filepath.Join(root, "deploy/examples", test.name+".yaml"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			s.apply(inPlace(t, string(text)))
+			s.apply(inPlace(t, content(t, "deploy/examples/"+test.name+".yaml")))
 			v := s.running(test.name)
 			want := files("net1")
 			if !test.pci && !test.socket {
 				want = given{Files: []string{"network-info.json"}}
 			}
 			if test.socket {
-				sandbox, err := s.sandbox()
-				if err != nil {
-					t.Fatal(err)
-				}
-				want.SocketDirs = []string{userspaceDir + sandbox[:12]}
+				want.SocketDirs = []string{userspaceDir + s.mustSandbox()[:12]}
 			}
 			s.has("container", v, want)
 			if test.pci {
 				s.tells(v, "net1", m.pci("1.1.0").Encode())
 			}
-			if test.address != "" && v.interfaceIn("net1", test.address) == nil {
-				t.Errorf("net1 has no address %s...: %+v", test.address, v.Interfaces)
+			if test.address != "" {
+				s.in(test.name, "net1", test.address)
 			}
 			status := s.status(test.name)
 			if diff := cmp.Diff(test.name == "macvlan", status["net1"] != ""); diff != "" {

@@ -5,7 +5,6 @@ package e2e
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -43,11 +42,11 @@ func fifty(t *testing.T, m *multus, a *nodeAgent) {
 	before := listing(t)
 	s := begin(t)
 	s.lan(m, "lan", "10.11.92.0/24")
-	s.nad(m, "socket", socketResource, map[string]any{"cniVersion": "1.0.0", "name": s.name + "-socket", "plugins": []map[string]any{{
+	s.nad("socket", socketResource, s.network("socket", map[string]any{
 		"type": "devinfo", "capabilities": capability,
 		"deviceInfo": map[string]any{"type": "vhost-user", "vhost-user": map[string]any{"mode": "client", "path": userspaceDir + "{containerID:12}/{ifName}"}},
 		"delegates":  []map[string]any{{"type": "userspace"}},
-	}}})
+	}))
 	s.fifty()
 	shell(t, "kubectl -n devinfo set image daemonset/devinfo-agent agent="+next)
 	t.Cleanup(func() {
@@ -219,11 +218,7 @@ const newerVersion = "v99.0.0"
 // newerAgent is an image of the same programs with a higher version.
 func newerAgent(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "e2e-newer-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := newDir(t, "")
 	shell(t, "CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X devinfo-cni.io/pkg/build.version="+newerVersion+"' -o "+dir+"/ ./cmd/devinfo-agent ./cmd/devinfo ./cmd/devinfoctl")
 	shell(t, "cd "+dir+" && $E2E_CLUSTER image devinfo-agent-newer devinfo-agent devinfo devinfoctl")
 	return "cluster.local/devinfo-agent-newer:1"

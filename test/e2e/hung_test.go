@@ -30,9 +30,7 @@ func hung(t *testing.T, _ *agent) {
 	s := begin(t)
 	onNode(t, "touch", hanging)
 	t.Cleanup(func() { onNode(t, "rm", "-f", hanging) })
-	stuck := s.template(requests(request("lan", s.class("net1", map[string]any{
-		"cniVersion": "1.0.0", "name": s.name + "-hang", "plugins": []map[string]any{{"type": "e2e-hang"}},
-	}))))
+	stuck := s.template(requests(request("lan", s.class("net1", s.network("hang", map[string]any{"type": "e2e-hang"})))))
 	const many = 12
 	for n := range many {
 		s.pod(fmt.Sprintf("hung%d", n), stuck)

@@ -14,7 +14,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/cdispec"
@@ -107,7 +106,7 @@ func (s *space) said(pod, container string) *view {
 func (s *space) lan(m *multus, name, subnet string) map[string]any {
 	s.Helper()
 	network := s.macvlan(subnet, map[string]any{"type": "devinfo", "deviceInfoFile": "auto", "deviceInfo": m.declared()})
-	s.nad(m, name, "", network)
+	s.nad(name, "", network)
 	return network
 }
 
@@ -117,11 +116,9 @@ func (m *multus) declared() map[string]any {
 }
 
 // declaring is a network of devinfo alone.
-func (s *space) declaring(m *multus, name string, info map[string]any) {
+func (s *space) declaring(name string, info map[string]any) {
 	s.Helper()
-	s.nad(m, name, "", map[string]any{"cniVersion": "1.0.0", "name": s.name + "-" + name, "plugins": []map[string]any{
-		{"type": "devinfo", "deviceInfoFile": "auto", "deviceInfo": info},
-	}})
+	s.nad(name, "", s.network(name, map[string]any{"type": "devinfo", "deviceInfoFile": "auto", "deviceInfo": info}))
 }
 
 // injected has a pod of three networks: macvlan, the node's card by name, with which the
@@ -129,21 +126,18 @@ func (s *space) declaring(m *multus, name string, info map[string]any) {
 func injected(t *testing.T, m *multus, _ *nodeAgent) {
 	s := begin(t)
 	s.lan(m, "lan", "10.11.80.0/24")
-	s.declaring(m, "card", map[string]any{"type": "pci", "pci": map[string]any{"pci-address": m.card, "vhost-net": "/dev/vhost-net"}})
-	s.nad(m, "socket", "", map[string]any{"cniVersion": "1.0.0", "name": s.name + "-socket", "plugins": []map[string]any{{
+	s.declaring("card", map[string]any{"type": "pci", "pci": map[string]any{"pci-address": m.card, "vhost-net": "/dev/vhost-net"}})
+	s.nad("socket", "", s.network("socket", map[string]any{
 		"type": "devinfo", "deviceInfoFile": "auto", "delegates": []map[string]any{{"type": "userspace"}},
 		"deviceInfo": map[string]any{"type": "vhost-user", "vhost-user": map[string]any{"mode": "client", "path": userspaceDir + "{containerID:12}/{ifName}"}},
-	}}})
+	}))
 	pod := withNetworks("a", nil, "lan", "card", "socket")
 	once := pod.Spec.Containers[0]
 	once.Name, once.Command = "first", []string{"/pod-view", "-once"}
 	pod.Spec.InitContainers = []corev1.Container{once}
 	s.create(pod)
 	view := s.running("a")
-	sandbox, err := s.sandbox()
-	if err != nil {
-		t.Fatal(err)
-	}
+	sandbox := s.mustSandbox()
 	want := files("net1", "net2", "net3")
 	want.SocketDirs = []string{userspaceDir + sandbox[:12]}
 	want.Nodes = []string{"/dev/net/tun 0" + strings.ReplaceAll(onNode(t, "stat", "-c", "%a_%u:%g", "/dev/net/tun"), "_", " ")}
@@ -206,18 +200,9 @@ func startedAgain(t *testing.T, m *multus, _ *nodeAgent) {
 	s.lan(m, "lan", "10.11.81.0/24")
 	s.create(withNetworks("a", nil, "lan"))
 	s.has("container", s.running("a"), files("net1"))
-	sandbox, err := s.sandbox()
-	if err != nil {
-		t.Fatal(err)
-	}
+	sandbox := s.mustSandbox()
 	onNode(t, "crictl", "stop", onNode(t, "crictl", "ps", "--quiet", "--pod", sandbox))
-	eventually(t, limit, func() error {
-		pod, err := cluster.client.CoreV1().Pods(s.name).Get(s.ctx, "a", metav1.GetOptions{})
-		if err == nil && (pod.Status.ContainerStatuses[0].RestartCount == 0 || pod.Status.ContainerStatuses[0].State.Running == nil) {
-			err = fmt.Errorf("the container is not started again: %+v", pod.Status.ContainerStatuses[0])
-		}
-		return err
-	})
+	s.container("a", 1)
 	s.has("container started again", s.running("a"), files("net1"))
 }
 
@@ -228,10 +213,7 @@ func comeAndGo(t *testing.T, m *multus, _ *nodeAgent) {
 	s.lan(m, "lan", "10.11.82.0/24")
 	s.create(withNetworks("a", nil, "lan"))
 	s.has("container", s.running("a"), files("net1"))
-	sandbox, err := s.sandbox()
-	if err != nil {
-		t.Fatal(err)
-	}
+	sandbox := s.mustSandbox()
 	network := s.macvlan("10.11.83.0/24")
 	conf, err := json.Marshal(map[string]any{
 		"cniVersion": "1.0.0", "name": network["name"], "type": "devinfo", "deviceInfoFile": "auto",
@@ -298,7 +280,7 @@ func userNamespace(t *testing.T, m *multus, a *nodeAgent) {
 	t.Cleanup(func() { onNode(t, "umount", proc) })
 	s := begin(t)
 	s.lan(m, "lan", "10.11.84.0/24")
-	s.declaring(m, "card", map[string]any{"type": "pci", "pci": map[string]any{"pci-address": m.card, "vhost-net": "/dev/vhost-net"}})
+	s.declaring("card", map[string]any{"type": "pci", "pci": map[string]any{"pci-address": m.card, "vhost-net": "/dev/vhost-net"}})
 	pod := withNetworks("a", nil, "lan", "card")
 	pod.Spec.HostUsers = new(bool)
 	s.create(pod)

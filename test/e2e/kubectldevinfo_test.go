@@ -34,7 +34,7 @@ func kubectlDevinfo(t *testing.T, m *multus, a *nodeAgent) {
 	}
 	a.patch(t, strings.Join(mounts, ", "))
 	s := begin(t)
-	s.nad(m, "lan", nicResource, s.macvlan("10.11.91.0/24", map[string]any{"type": "devinfo", "capabilities": capability}))
+	s.nad("lan", nicResource, s.macvlan("10.11.91.0/24", map[string]any{"type": "devinfo", "capabilities": capability}))
 	s.lan(m, "from-node", "10.11.99.0/24") // names no resource: the API does not have its device
 	s.create(withNetworks("a", []string{nicResource}, "lan", "from-node"))
 	s.running("a")

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 )
@@ -24,6 +26,7 @@ const (
 // cluster is the one that the tests run in.
 var cluster struct {
 	client     kubernetes.Interface
+	nads       dynamic.NamespaceableResourceInterface // NetworkAttachmentDefinitions
 	kubeconfig string
 	kit        string   // E2E_CLUSTER; "" = somebody's cluster
 	node       []string // runs a command on the node; none = nothing does
@@ -81,6 +84,11 @@ func setUp() error {
 	if cluster.client, err = kubernetes.NewForConfig(config); err != nil {
 		return err
 	}
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	cluster.nads = client.Resource(schema.GroupVersionResource{Group: "k8s.cni.cncf.io", Version: "v1", Resource: "network-attachment-definitions"})
 	_, err = cluster.client.ResourceV1().DeviceClasses().List(context.Background(), metav1.ListOptions{})
 	return err
 }

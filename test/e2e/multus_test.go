@@ -15,9 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"devinfo-cni.io/devinfo"
 )
@@ -29,11 +26,7 @@ func TestWithMultus(t *testing.T) {
 		t.Skip("only in a cluster that the tests make: they put Multus and device plugins on the node")
 	}
 	m := &multus{card: card(t)}
-	bin, err := filepath.Abs(filepath.Join(root, "bin"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	onNode(t, filepath.Join(bin, "devinfoctl"), "install", "--cni-bin-dir", "/opt/cni/bin")
+	onNode(t, binary(t, "devinfoctl"), "install", "--cni-bin-dir", "/opt/cni/bin")
 	m.settings(t)
 	m.start(t)
 	for _, s := range []struct {
@@ -55,16 +48,20 @@ func TestWithMultus(t *testing.T) {
 // multus is the node with Multus and the device plugin.
 type multus struct {
 	card string // PCI address of the node's network card
-	nads dynamic.NamespaceableResourceInterface
 }
 
 // start puts Multus before the node's CNI network, and runs the device plugin.
 func (m *multus) start(t *testing.T) {
 	t.Helper()
+	withMultus(t)
+	devicePlugin(t, m.pools()...)
+}
+
+// withMultus has Multus before the node's network for the time of a test.
+func withMultus(t *testing.T) {
+	t.Helper()
 	shell(t, "$E2E_CLUSTER multus")
 	t.Cleanup(func() { onNode(t, "rm", "/etc/cni/net.d/00-multus.conf") })
-	m.client(t)
-	devicePlugin(t, m.pools()...)
 }
 
 // card finds the node's network card.
@@ -91,19 +88,6 @@ func (m *multus) settings(t *testing.T) {
 		t.Fatal(err, out)
 	}
 	t.Cleanup(func() { onNode(t, "rm", "-f", nodeSettings, nodeLog) })
-}
-
-func (m *multus) client(t *testing.T) {
-	t.Helper()
-	config, err := clientcmd.BuildConfigFromFlags("", cluster.kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := dynamic.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.nads = client.Resource(schema.GroupVersionResource{Group: "k8s.cni.cncf.io", Version: "v1", Resource: "network-attachment-definitions"})
 }
 
 // The resources of the device plugin. The first four are the node's card.
@@ -139,7 +123,7 @@ func (m *multus) info(version string) string {
 }
 
 // nad makes a NetworkAttachmentDefinition, or changes one; resource "" = it names none.
-func (s *space) nad(m *multus, name, resource string, config map[string]any) {
+func (s *space) nad(name, resource string, config map[string]any) {
 	s.Helper()
 	text, err := json.Marshal(config)
 	if err != nil {
@@ -153,7 +137,7 @@ func (s *space) nad(m *multus, name, resource string, config map[string]any) {
 	if resource == "" {
 		nad.SetAnnotations(nil)
 	}
-	if _, err := m.nads.Namespace(s.name).Apply(s.ctx, name, nad, metav1.ApplyOptions{FieldManager: "e2e", Force: true}); err != nil {
+	if _, err := cluster.nads.Namespace(s.name).Apply(s.ctx, name, nad, metav1.ApplyOptions{FieldManager: "e2e", Force: true}); err != nil {
 		s.Fatal(err)
 	}
 }
@@ -180,15 +164,11 @@ func withNetworks(name string, resources []string, networks ...string) *corev1.P
 func (s *space) status(pod string) map[string]string {
 	s.Helper()
 	s.running(pod)
-	p, err := cluster.client.CoreV1().Pods(s.name).Get(s.ctx, pod, metav1.GetOptions{})
-	if err != nil {
-		s.Fatal(err)
-	}
 	var list []struct {
 		Interface  string
 		DeviceInfo json.RawMessage `json:"device-info"`
 	}
-	text := p.Annotations["k8s.v1.cni.cncf.io/network-status"]
+	text := s.get(pod).Annotations["k8s.v1.cni.cncf.io/network-status"]
 	if err := json.Unmarshal([]byte(text), &list); err != nil {
 		s.Fatalf("network-status %q: %v", text, err)
 	}
@@ -233,8 +213,8 @@ func (m *multus) pci(version string) *devinfo.Info {
 
 func chained(t *testing.T, m *multus) {
 	s := begin(t)
-	s.nad(m, "net", withFile, s.macvlan("10.11.60.0/24", map[string]any{"type": "devinfo", "capabilities": capability}))
-	s.nad(m, "other", "", s.macvlan("10.11.61.0/24"))
+	s.nad("net", withFile, s.macvlan("10.11.60.0/24", map[string]any{"type": "devinfo", "capabilities": capability}))
+	s.nad("other", "", s.macvlan("10.11.61.0/24"))
 	s.create(withNetworks("a", []string{withFile}, "other", "net"))
 	s.says("a", nil, m.pci("1.1.0"))
 	s.delete("a")
@@ -244,7 +224,7 @@ func chained(t *testing.T, m *multus) {
 func delegating(t *testing.T, m *multus) {
 	s := begin(t)
 	network := s.macvlan("10.11.62.0/24")
-	s.nad(m, "net", withoutFile, map[string]any{"cniVersion": "1.0.0", "name": network["name"], "plugins": []map[string]any{{
+	s.nad("net", withoutFile, map[string]any{"cniVersion": "1.0.0", "name": network["name"], "plugins": []map[string]any{{
 		"type": "devinfo", "capabilities": capability, "delegates": network["plugins"],
 	}}})
 	s.create(withNetworks("a", []string{withoutFile}, "net"))
@@ -260,14 +240,12 @@ func delegating(t *testing.T, m *multus) {
 func sockets(t *testing.T, m *multus) {
 	s := begin(t)
 	network := func(name string, declared map[string]any) map[string]any {
-		return map[string]any{"cniVersion": "1.0.0", "name": s.name + "-" + name, "plugins": []map[string]any{{
-			"type": "devinfo", "capabilities": capability, "deviceInfo": declared,
-		}}}
+		return s.network(name, map[string]any{"type": "devinfo", "capabilities": capability, "deviceInfo": declared})
 	}
-	s.nad(m, "vhostuser", socketResource, network("vhostuser", map[string]any{
+	s.nad("vhostuser", socketResource, network("vhostuser", map[string]any{
 		"type": "vhost-user", "vhost-user": map[string]any{"mode": "server", "path": "/var/run/vhost-user/{podUID}/{ifName}"},
 	}))
-	s.nad(m, "memif", socketResource, network("memif", map[string]any{
+	s.nad("memif", socketResource, network("memif", map[string]any{
 		"type": "memif", "memif": map[string]any{"role": "slave", "mode": "ethernet", "path": "/run/vpp/{podUID}-{ifName}.sock"},
 	}))
 	pod := withNetworks("a", nil, "vhostuser", "memif")
@@ -286,7 +264,7 @@ func devicePluginsFile(t *testing.T, m *multus) {
 	for n, test := range []struct{ resource, version string }{{withoutFile, "1.1.0"}, {oldFile, "1.0.0"}, {corruptFile, "1.1.0"}} {
 		t.Run(filepath.Base(test.resource), func(t *testing.T) {
 			s := begin(t)
-			s.nad(m, "net", test.resource, s.macvlan(fmt.Sprintf("10.11.%d.0/24", 63+n), map[string]any{"type": "devinfo", "capabilities": capability}))
+			s.nad("net", test.resource, s.macvlan(fmt.Sprintf("10.11.%d.0/24", 63+n), map[string]any{"type": "devinfo", "capabilities": capability}))
 			s.create(withNetworks("a", []string{test.resource}, "net"))
 			s.says("a", m.pci(test.version))
 			s.delete("a")

@@ -2,10 +2,7 @@
 
 package e2e
 
-import (
-	"path/filepath"
-	"testing"
-)
+import "testing"
 
 // wrongDevice fails the pod with an event that says what is wrong, and what to do; once the
 // network is mended the pod starts.
@@ -13,21 +10,21 @@ func wrongDevice(t *testing.T, m *multus) {
 	t.Run("NotTheResources", func(t *testing.T) {
 		s := begin(t)
 		declared := map[string]any{"type": "pci", "pci": map[string]any{"pci-address": nonesuch}}
-		s.nad(m, "net", withFile, s.macvlan("10.11.70.0/24", map[string]any{"type": "devinfo", "capabilities": capability, "deviceInfo": declared}))
+		s.nad("net", withFile, s.macvlan("10.11.70.0/24", map[string]any{"type": "devinfo", "capabilities": capability, "deviceInfo": declared}))
 		s.create(withNetworks("a", []string{withFile}, "net"))
 		s.event("a", "the configuration's deviceInfo names the PCI function "+nonesuch, "deviceID names the PCI function "+m.card, "correct the source that is wrong")
 		clean(t)
-		s.nad(m, "net", withFile, s.macvlan("10.11.70.0/24", map[string]any{"type": "devinfo", "capabilities": capability}))
+		s.nad("net", withFile, s.macvlan("10.11.70.0/24", map[string]any{"type": "devinfo", "capabilities": capability}))
 		s.says("a", m.pci("1.1.0"))
 	})
 	t.Run("NotOnTheNode", func(t *testing.T) {
 		s := begin(t)
 		network := s.macvlan("10.11.71.0/24", map[string]any{"type": "devinfo", "capabilities": capability, "strict": true})
-		s.nad(m, "net", goneDevice, network)
+		s.nad("net", goneDevice, network)
 		s.create(withNetworks("a", []string{goneDevice, withFile}, "net"))
 		s.event("a", "deviceID names the PCI function "+nonesuch+", which is not on this node", "lspci -D")
 		clean(t)
-		s.nad(m, "net", withFile, network)
+		s.nad("net", withFile, network)
 		s.says("a", m.pci("1.1.0"))
 	})
 }
@@ -36,13 +33,13 @@ func wrongDevice(t *testing.T, m *multus) {
 func noResource(t *testing.T, m *multus) {
 	said := []string{"the runtime passed no runtimeConfig.CNIDeviceInfoFile: no device-info file is written", "k8s.v1.cni.cncf.io/resourceName"}
 	s := begin(t)
-	s.nad(m, "net", "", s.macvlan("10.11.72.0/24", map[string]any{"type": "devinfo", "capabilities": capability}))
+	s.nad("net", "", s.macvlan("10.11.72.0/24", map[string]any{"type": "devinfo", "capabilities": capability}))
 	s.create(withNetworks("a", nil, "net"))
 	s.says("a", nil)
 	if log := onNode(t, "grep", "-F", s.name, nodeLog); !containsAll(log, said) {
 		t.Errorf("the log does not say %q:\n%s", said, log)
 	}
-	s.nad(m, "strict", "", s.macvlan("10.11.73.0/24", map[string]any{"type": "devinfo", "capabilities": capability, "strict": true}))
+	s.nad("strict", "", s.macvlan("10.11.73.0/24", map[string]any{"type": "devinfo", "capabilities": capability, "strict": true}))
 	s.create(withNetworks("b", nil, "strict"))
 	s.event("b", said...)
 }
@@ -65,7 +62,7 @@ func failedDEL(t *testing.T, m *multus) {
 	s := begin(t)
 	network := s.macvlan("10.11.74.0/24")
 	delegates := append([]map[string]any{{"type": "stubborn"}}, network["plugins"].([]map[string]any)...)
-	s.nad(m, "net", withoutFile, map[string]any{"cniVersion": "1.0.0", "name": network["name"], "plugins": []map[string]any{{
+	s.nad("net", withoutFile, map[string]any{"cniVersion": "1.0.0", "name": network["name"], "plugins": []map[string]any{{
 		"type": "devinfo", "capabilities": capability, "delegates": delegates,
 	}}})
 	s.create(withNetworks("a", []string{withoutFile}, "net"))
@@ -75,10 +72,6 @@ func failedDEL(t *testing.T, m *multus) {
 	if _, err := tryOnNode("", "test", "-e", failsOnce); err == nil {
 		t.Fatal("no DEL has failed")
 	}
-	bin, err := filepath.Abs(filepath.Join(root, "bin"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Log("devinfoctl gc:\n" + onNode(t, filepath.Join(bin, "devinfoctl"), "gc", "--yes"))
+	t.Log("devinfoctl gc:\n" + onNode(t, binary(t, "devinfoctl"), "gc", "--yes"))
 	clean(t)
 }

@@ -63,6 +63,16 @@ func (s *space) attached(pod, claim, request, ifName, prefix string) string {
 	return data.IPs[0]
 }
 
+// in waits until a pod runs, checks that it has an interface in a network, and gives what it sees.
+func (s *space) in(pod, ifName, prefix string) *view {
+	s.Helper()
+	v := s.running(pod)
+	if v.interfaceIn(ifName, prefix) == nil {
+		s.Errorf("pod %s: %s has not one address %s...: %+v", pod, ifName, prefix, v.Interfaces)
+	}
+	return v
+}
+
 // interfaceIn is what a pod sees of an interface, as the API has it; nil unless it has one
 // address, which begins with the prefix.
 func (v *view) interfaceIn(name, prefix string) *resourceapi.NetworkDeviceData {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -161,11 +160,7 @@ func installed(t *testing.T, _ *multus, a *nodeAgent) {
 	if settings := onNode(t, "cat", nodeSettings); settings != a.settings {
 		t.Errorf("%s on the node: %s, want %s", nodeSettings, settings, a.settings)
 	}
-	built, err := filepath.Abs(filepath.Join(root, "bin/devinfo"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want, _, _ := strings.Cut(onNode(t, "sha256sum", built), " ")
+	want, _, _ := strings.Cut(onNode(t, "sha256sum", binary(t, "devinfo")), " ")
 	there := func() error {
 		out, err := tryOnNode("", "sha256sum", "/opt/cni/bin/devinfo")
 		if sum, _, _ := strings.Cut(out, " "); err == nil && sum != want {

@@ -87,11 +87,7 @@ func nodeRules(t *testing.T) string {
 
 func offerDevices(t *testing.T) *nodeDevices {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "e2e-devices-") // which the node has, too
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := newDir(t, "")
 	n := &nodeDevices{dir: dir, mtu: 9000, rules: filepath.Join(dir, "devices.yaml"), host: filepath.Join(dir, "host.txtar")}
 	n.text = n.hostText(t)
 	n.write(t, n.rules, nodeRules(t))
@@ -117,11 +113,7 @@ func (n *nodeDevices) write(t *testing.T, file, text string) {
 // a carrier, and with the bridge.
 func (n *nodeDevices) hostText(t *testing.T) string {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join(root, "testdata/hosts/igb-sriov.txtar"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := string(raw)
+	text := content(t, "testdata/hosts/igb-sriov.txtar")
 	for _, change := range [][2]string{
 		{`"eth0"`, `"` + pagesPF + `"`}, {"/net/eth0", "/net/" + pagesPF},
 		{`"eth1"`, `"` + cluster.master + `"`}, {"/net/eth1", "/net/" + cluster.master},
@@ -215,9 +207,7 @@ func ours(name, value string) string {
 
 // onVF is a network of sriov-cni.
 func (s *space) onVF(subnet string) resourceapi.DeviceConfiguration {
-	return opaque("net1", map[string]any{"cniVersion": "1.0.0", "name": s.name + "-vf", "plugins": []map[string]any{
-		{"type": "sriov", "ipam": map[string]any{"type": "host-local", "subnet": subnet}},
-	}})
+	return opaque("net1", s.on(subnet, map[string]any{"type": "sriov"}))
 }
 
 // allocation is the device that a request has, with its pool.

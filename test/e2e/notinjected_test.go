@@ -28,7 +28,7 @@ func optedOut(t *testing.T, m *multus, a *nodeAgent) {
 func requiredAndMissing(t *testing.T, m *multus, a *nodeAgent) {
 	s := begin(t)
 	s.lan(m, "lan", "10.11.86.0/24")
-	s.nad(m, "plain", "", s.macvlan("10.11.87.0/24"))
+	s.nad("plain", "", s.macvlan("10.11.87.0/24"))
 	pod := func(name, required string) *corev1.Pod {
 		pod := withNetworks(name, nil, "lan", "plain")
 		pod.Annotations["devinfo-cni.io/require"] = required

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -27,12 +26,8 @@ func TestWithRealDevices(t *testing.T) {
 	if _, err := tryOnNode("", "test", "-e", "/sys/bus/pci/devices/"+blueVF); err != nil {
 		t.Skip("the node has no VFs of igb: make vm-e2e")
 	}
-	r := &realNode{boot: functions(t), multus: &multus{}}
-	plugin, err := os.ReadFile(filepath.Join(root, "bin/cluster/sriov"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	program(t, "sriov", string(plugin))
+	r := &realNode{boot: functions(t)}
+	program(t, "sriov", content(t, "bin/cluster/sriov"))
 	r.nodeAgent = installChart(t, map[string]any{
 		"agent": map[string]any{"doctor": true, "settings": map[string]any{"default.json": map[string]any{
 			"injectNodes": true, "cdiDevices": []string{bluePF, redPF, virtioPF},
@@ -52,7 +47,7 @@ func TestWithRealDevices(t *testing.T) {
 		{"EverythingIsKilledUnderTwentyPods", everythingKilled},
 	})
 	// Multus gives a pod ten seconds to be seen: many at a time are too many where it is emulated.
-	r.withMultus(t)
+	multusWithVFs(t)
 	r.runAll(t, []realScenario{
 		{"ADevicePluginsVFs", devicePluginsVFs},
 		{"AVFIsAClaimsOrMultus", contendedVF},
@@ -77,7 +72,6 @@ func (r *realNode) runAll(t *testing.T, scenarios []realScenario) {
 // realNode is the machine with both agents.
 type realNode struct {
 	*nodeAgent
-	*multus
 	boot string // functions, as they were to begin with
 }
 
@@ -149,12 +143,6 @@ func (r *realNode) asAtBoot(t *testing.T, remade bool) {
 	if remade {
 		r.boot = functions(t)
 	}
-}
-
-// on is a network of plugins, the first of which gets addresses.
-func (s *space) on(subnet string, plugins ...map[string]any) map[string]any {
-	plugins[0]["ipam"] = map[string]any{"type": "host-local", "subnet": subnet}
-	return map[string]any{"cniVersion": "1.0.0", "name": s.name + "-vf", "plugins": plugins}
 }
 
 // vfOn selects the VFs on igbvf of a network.
@@ -303,24 +291,9 @@ done
 	r.asAtBoot(t, false)
 }
 
-// withDriverOf is a CNIConfig whose device gets another driver.
-func withDriverOf(driver string, c resourceapi.DeviceConfiguration) resourceapi.DeviceConfiguration {
-	var parameters map[string]any
-	if err := json.Unmarshal(c.Opaque.Parameters.Raw, &parameters); err != nil {
-		panic(err) // of the tests
-	}
-	parameters["driver"] = driver
-	raw, err := json.Marshal(parameters)
-	if err != nil {
-		panic(err)
-	}
-	c.Opaque.Parameters.Raw = raw
-	return c
-}
-
 func vfioByClass(t *testing.T, r *realNode) {
 	s := begin(t)
-	config := withDriverOf("vfio-pci", opaque("net1", map[string]any{"cniVersion": "1.0.0", "name": s.name + "-dpdk", "plugins": []map[string]any{{"type": "sriov", "vlan": 7}}}))
+	config := opaqueWith(map[string]any{"driver": "vfio-pci", "ifName": "net1", "config": s.network("dpdk", map[string]any{"type": "sriov", "vlan": 7})})
 	s.pod("a", s.template(requests(request("vf", s.classWhere(vfOn("red"), config)))))
 	v := s.running("a")
 	vf := s.vfOf("a")
@@ -365,12 +338,8 @@ func twoVFs(t *testing.T, r *realNode) {
 	two := request("vf", s.classWhere(vfOn("blue"), opaque("net{index}", s.on("10.12.3.0/24", map[string]any{"type": "host-device"}))))
 	two.Exactly.Count = 2
 	s.pod("a", s.template(requests(two)))
-	v := s.running("a")
-	for _, name := range []string{"net0", "net1"} {
-		if v.interfaceIn(name, "10.12.3.") == nil {
-			t.Errorf("%s has no address 10.12.3...: %+v", name, v.Interfaces)
-		}
-	}
+	s.in("a", "net0", "10.12.3.")
+	s.in("a", "net1", "10.12.3.")
 	s.delete("a")
 	r.asAtBoot(t, false)
 }

@@ -22,10 +22,7 @@ import (
 // pkg/draclient). Devices that lack one of the attributes are skipped.
 func (s *space) forMultus(pod string) map[string][]string {
 	s.Helper()
-	p, err := cluster.client.CoreV1().Pods(s.name).Get(s.ctx, pod, metav1.GetOptions{})
-	if err != nil {
-		s.Fatal(err)
-	}
+	p := s.get(pod)
 	var claims []string
 	for _, c := range p.Status.ResourceClaimStatuses {
 		claims = append(claims, *c.ResourceClaimName)
@@ -125,9 +122,7 @@ func bareTwo(t *testing.T, _ *nodeDevices) {
 // counted is a request for two devices: each is an interface, in the order of the allocation.
 func counted(t *testing.T, _ *nodeDevices) {
 	s := begin(t)
-	network := map[string]any{"cniVersion": "1.0.0", "name": s.name + "-vf", "plugins": []map[string]any{
-		{"type": "sriov", "ipam": map[string]any{"type": "host-local", "subnet": "10.11.8.0/24"}},
-	}}
+	network := s.on("10.11.8.0/24", map[string]any{"type": "sriov"})
 	two := request("two", s.classWhere(ours("kind", "vf"), opaque("net{index}", network)))
 	two.Exactly.Count = 2
 	s.pod("a", s.template(requests(two)))
@@ -175,10 +170,7 @@ func extended(t *testing.T, _ *nodeDevices) {
 			s.notRunning("c")
 			break
 		}
-		v := s.running(pod)
-		if v.interfaceIn("net1", "10.11.77.") == nil {
-			t.Errorf("pod %s: net1 has no address 10.11.77...: %+v", pod, v.Interfaces)
-		}
+		v := s.in(pod, "net1", "10.11.77.")
 		if v.Environment["DEVINFO_NET1"] == "" {
 			t.Errorf("pod %s has no device-info file: %v", pod, v.Environment)
 		}

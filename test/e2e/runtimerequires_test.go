@@ -5,7 +5,6 @@ package e2e
 import (
 	"errors"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -33,16 +32,12 @@ func agentRequired(t *testing.T, m *multus, a *nodeAgent) {
 // the test lasts.
 func validate(t *testing.T, a *nodeAgent) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, "docs", "injection.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	section := "[plugins.'io.containerd.nri.v1.nri'.default_validator]"
 	runtime := containerRuntime(t)
 	if runtime == "crio" {
 		section = "[crio.nri.default_validator]"
 	}
-	_, lines, ok := strings.Cut(string(text), section)
+	_, lines, ok := strings.Cut(content(t, "docs/injection.md"), section)
 	lines, _, closed := strings.Cut(lines, "```")
 	if !ok || !closed {
 		t.Fatalf("docs/injection.md has no %s", section)

@@ -25,11 +25,7 @@ func (v *vswitch) database() string { return "unix:" + v.dir + "/db.sock" }
 // newVSwitch runs the database that a switch has until the end of the test.
 func newVSwitch(t *testing.T) *vswitch {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "e2e-ovs-") // which the node has, too
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := newDir(t, "")
 	log, err := os.Create(filepath.Join(dir, "log"))
 	if err != nil {
 		t.Fatal(err)
