@@ -42,11 +42,7 @@ func TestMacvlanOnAVF(t *testing.T) {
 	needs(t, "igb")
 	n := newNetwork(t, "macvlan", `[{"type": "macvlan", "master": "enp1s0v2"}, {"type": "tuning", "mac": "02:00:00:00:00:17"}, `+devinfoBlind+`]`)
 	a := n.attachment("pod1", "net1", "")
-	a.add(`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "mac": "02:00:00:00:00:17", "sandbox": "/run/netns/pod1", "pciID": "0000:01:10.4"}]}`)
-	a.file(pciInfo("0000:01:10.4", "0000:01:00.0"))
-	a.check()
-	a.del()
-	a.silent()
+	a.passes(`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "mac": "02:00:00:00:00:17", "sandbox": "/run/netns/pod1", "pciID": "0000:01:10.4"}]}`, pciInfo("0000:01:10.4", "0000:01:00.0"))
 }
 
 func TestMacvlanOnAVFNotFollowed(t *testing.T) {
@@ -57,9 +53,7 @@ func TestMacvlanOnAVFNotFollowed(t *testing.T) {
 	a.addUnknownMACs(`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "mac": "MAC0", "sandbox": "/run/netns/pod1"}]}`)
 	a.noFile()
 	same(t, "warning", a.warnings(), `level=WARN msg="no device found for interface net1" attachment=macvlan/pod1/net1`)
-	a.check()
-	a.del()
-	a.silent()
+	a.ends()
 }
 
 func TestMacvlanOnAVirtioVFAsDelegate(t *testing.T) {
@@ -70,9 +64,7 @@ func TestMacvlanOnAVirtioVFAsDelegate(t *testing.T) {
 	a.addUnknownMACs(`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "mac": "MAC0", "sandbox": "/run/netns/pod1", "pciID": "0000:02:00.2"}],
 		"ips": [{"interface": 0, "address": "192.0.2.2/24", "gateway": "192.0.2.1"}]}`)
 	a.file(pciInfo("0000:02:00.2", "0000:02:00.0"))
-	a.check()
-	a.del()
-	a.silent()
+	a.ends()
 	if exists("/run/host-local/macvlan/192.0.2.2") {
 		t.Error("the address is not given back")
 	}
@@ -100,9 +92,7 @@ func TestBridgeHasNoDevice(t *testing.T) {
 		"ips": [{"interface": 2, "address": "198.51.100.2/24", "gateway": "198.51.100.1"}]}`))
 	a.noFile()
 	same(t, "warnings", a.warnings(), "")
-	a.check()
-	a.del()
-	a.silent()
+	a.ends()
 }
 
 // What no reference plugin makes, made by hand before devinfo.
@@ -121,11 +111,7 @@ func TestOtherUppersOfAVF(t *testing.T) {
 				}
 				return err == nil
 			})
-			a.add(standalone("/run/netns/pod1", "0000:01:10.4"))
-			a.file(pciInfo("0000:01:10.4", "0000:01:00.0"))
-			a.check()
-			a.del()
-			a.silent()
+			a.passes(standalone("/run/netns/pod1", "0000:01:10.4"), pciInfo("0000:01:10.4", "0000:01:00.0"))
 		})
 	}
 }

@@ -14,9 +14,7 @@ func TestSoftRDMAIsNotTheDevices(t *testing.T) {
 	a := newNetwork(t, "rdma", `[{"type": "macvlan", "master": "enp1s0"}, `+devinfoBlind+`]`).attachment("pod1", "net1", "")
 	a.addUnknownMACs(`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "mac": "MAC0", "sandbox": "/run/netns/pod1", "pciID": "0000:01:00.0"}]}`)
 	a.file(`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:01:00.0"}}`)
-	a.check()
-	a.del()
-	a.silent()
+	a.ends()
 }
 
 // Interfaces with soft RDMA and no device at all.
@@ -28,9 +26,7 @@ func TestSoftRDMAWithoutPCI(t *testing.T) {
 			a.addUnknownMACs(`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "mac": "MAC0", "sandbox": "/run/netns/pod1"}]}`)
 			a.noFile()
 			same(t, "warning", a.warnings(), `level=WARN msg="no device found for interface net1" attachment=rdma/pod1/net1`)
-			a.check()
-			a.del()
-			a.silent()
+			a.ends()
 		})
 	}
 }
@@ -42,7 +38,5 @@ func TestDeclaredRDMADevice(t *testing.T) {
 		"deviceInfo": {"type": "pci", "pci": {"rdma-device": "rxe1"}}}]`).attachment("pod1", "net1", "")
 	a.addUnknownMACs(`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "mac": "MAC0", "sandbox": "/run/netns/pod1", "pciID": "0000:01:00.0"}]}`)
 	a.file(`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:01:00.0", "rdma-device": "rxe1"}}`)
-	a.check()
-	a.del()
-	a.silent()
+	a.ends()
 }

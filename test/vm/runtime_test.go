@@ -169,6 +169,23 @@ func (a *attachment) del() {
 	}
 }
 
+// ends checks the attachment and takes it away, of which nobody has anything to say.
+func (a *attachment) ends() {
+	a.t.Helper()
+	a.check()
+	a.del()
+	a.silent()
+}
+
+// passes has all verbs succeed without a word: ADD with that result and device-info file, CHECK
+// and DEL.
+func (a *attachment) passes(result, info string) {
+	a.t.Helper()
+	a.add(result)
+	a.file(info)
+	a.ends()
+}
+
 // file compares the device-info file with the JSON wanted, white space aside, and
 // checks that it ends in a newline.
 func (a *attachment) file(want string) {
