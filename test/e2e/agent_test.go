@@ -141,7 +141,7 @@ func (p *process) start(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	p.running = exec.Command(cluster.node[0], slices.Concat(cluster.node[1:], p.command, p.flags)...)
+	p.running = nodeCommand(slices.Concat(p.command, p.flags)...)
 	p.running.Stderr = log
 	if err := p.running.Start(); err != nil {
 		t.Fatal(err)

@@ -84,9 +84,7 @@ func withDevinfo(t *testing.T, network string) string {
 // writeNode replaces a file of the node, at once.
 func writeNode(t *testing.T, path, text string) {
 	t.Helper()
-	if out, err := tryOnNode(text, "tee", path+".e2e"); err != nil {
-		t.Fatal(err, out)
-	}
+	feedOnNode(t, text, "tee", path+".e2e")
 	onNode(t, "mv", path+".e2e", path)
 }
 

@@ -28,11 +28,7 @@ true
 
 func listing(t *testing.T) string {
 	t.Helper()
-	out, err := tryOnNode(onDisk, "sh")
-	if err != nil {
-		t.Fatal(err, out)
-	}
-	return out
+	return feedOnNode(t, onDisk, "sh")
 }
 
 // fifty pods come and go. The first time the agent is replaced by a newer build meanwhile; the
@@ -99,9 +95,7 @@ done )`
 // forgotten removes what CRI-O forgets, in the place of a reboot, and nothing of the fifty pods.
 func forgotten(t *testing.T) {
 	t.Helper()
-	if out, err := tryOnNode(removeForgotten, "sh"); err != nil {
-		t.Fatal(err, out)
-	}
+	feedOnNode(t, removeForgotten, "sh")
 	eventually(t, limit, func() error { // pods that the kubelet refused may be going still
 		out, err := tryOnNode("", "find", "/var/lib/cni/devinfo/attachments", "-type", "f", "!", "-name", ".*")
 		if all := strings.Fields(out); err == nil && len(all) != 2*50 {

@@ -84,9 +84,7 @@ const (
 func (m *multus) settings(t *testing.T) {
 	t.Helper()
 	onNode(t, "mkdir", "-p", filepath.Dir(nodeSettings))
-	if out, err := tryOnNode(`{"logFile": "`+nodeLog+`"}`, "tee", nodeSettings); err != nil {
-		t.Fatal(err, out)
-	}
+	feedOnNode(t, `{"logFile": "`+nodeLog+`"}`, "tee", nodeSettings)
 	t.Cleanup(func() { onNode(t, "rm", "-f", nodeSettings, nodeLog) })
 }
 

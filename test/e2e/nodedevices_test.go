@@ -39,11 +39,9 @@ func TestWithTheNodesDevices(t *testing.T) {
 		{"AVhostUserSocketNeedsNoDevice", vhostUserPort},
 		{"WithoutANetworkTheDeviceIsOnlyPrepared", bare},
 		{"TwoDevicesOfOneRequestAreOnlyPrepared", bareTwo},
-		{"TwoDevicesOfARequestAreTwoInterfaces", counted},
 		{"AnExtendedResourceIsAClaim", extended},
 		{"WhatCannotBeAnInterfaceIsRefused", notAnInterface},
 		{"WithoutCarrierNothingIsScheduled", noCarrier},
-		{"WhatAPodHasStaysAsItWas", heldVF},
 		{"WhatIsGivenAwayIsNotOffered", givenAway},
 		{"ThePageFromADevicePluginToDRA", fromDevicePlugin},
 	} {
@@ -60,7 +58,6 @@ type nodeDevices struct {
 	rules string // file
 	host  string // file
 	text  string // of it, to begin with
-	mtu   int64  // of the bridge: see becomes
 }
 
 // The page's PF has four VFs, one of them on vfio-pci. The node's own interface stands for
@@ -88,7 +85,7 @@ func nodeRules(t *testing.T) string {
 func offerDevices(t *testing.T) *nodeDevices {
 	t.Helper()
 	dir := newDir(t, "")
-	n := &nodeDevices{dir: dir, mtu: 9000, rules: filepath.Join(dir, "devices.yaml"), host: filepath.Join(dir, "host.txtar")}
+	n := &nodeDevices{dir: dir, rules: filepath.Join(dir, "devices.yaml"), host: filepath.Join(dir, "host.txtar")}
 	n.text = n.hostText(t)
 	n.write(t, n.rules, nodeRules(t))
 	n.write(t, n.host, n.text)

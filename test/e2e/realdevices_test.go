@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
@@ -103,7 +104,7 @@ func (r *realNode) explainBoth(t *testing.T) {
 // has set.
 func functions(t *testing.T) string {
 	t.Helper()
-	out, err := tryOnNode(`
+	return feedOnNode(t, `
 for vf in /sys/bus/pci/devices/*/physfn; do
   vf=${vf%/physfn}
   echo "${vf##*/}: driver $(basename "$(readlink "$vf/driver")"), override $(cat "$vf/driver_override")"
@@ -116,10 +117,6 @@ for pf in enp1s0 enp65s0; do
   ip link show dev "$pf" | grep '^ *vf '
 done
 `, "sh")
-	if err != nil {
-		t.Fatal(err, out)
-	}
-	return out
 }
 
 // macs are those of VFs that are made anew, which get others.
@@ -275,7 +272,7 @@ func vfOfDeadNamespace(t *testing.T, r *realNode) {
 	s.create(pod)
 	s.attached("a", "net0", "vf", "net1", "10.12.2.")
 	s.spoils("a", "vf")
-	out, err := tryOnNode(`
+	feedOnNode(t, `
 path=`+s.netns("a", "vf")+`
 of=$(stat -Lc %i "$path")
 umount -l "$path"
@@ -284,9 +281,6 @@ for process in /proc/[0-9]*; do
   if [ "$(stat -Lc %i "$process/ns/net" 2>/dev/null)" = "$of" ]; then kill -KILL "${process#/proc/}"; fi
 done
 `, "sh")
-	if err != nil {
-		t.Fatal(err, out)
-	}
 	s.delete("a")
 	r.asAtBoot(t, false)
 }
@@ -324,22 +318,47 @@ func vdpaByClaim(t *testing.T, r *realNode) {
 	s := begin(t)
 	s.pod("a", s.template(requests(request("vdpa", s.classWhere(ours("vdpaDriver", "vhost")+` && device.attributes["devinfo-cni.io"].?pfName.orValue("") == "enp2s0"`)))))
 	v := s.running("a")
-	node, err := tryOnNode("basename /sys/bus/vdpa/devices/vpvdpa0/vhost-vdpa-*", "sh")
-	if err != nil {
-		t.Fatal(err, node)
-	}
+	node := feedOnNode(t, "basename /sys/bus/vdpa/devices/vpvdpa0/vhost-vdpa-*", "sh")
 	s.sees(v, "/dev/"+node)
 	s.delete("a")
 	r.asAtBoot(t, false)
 }
 
+// twoVFs is a request for two devices: each is an interface, in the order of the allocation.
 func twoVFs(t *testing.T, r *realNode) {
 	s := begin(t)
-	two := request("vf", s.classWhere(vfOn("blue"), opaque("net{index}", s.on("10.12.3.0/24", map[string]any{"type": "host-device"}))))
+	network := s.on("10.12.3.0/24", map[string]any{"type": "host-device"})
+	two := request("two", s.classWhere(vfOn("blue"), opaque("net{index}", network)))
 	two.Exactly.Count = 2
 	s.pod("a", s.template(requests(two)))
-	s.in("a", "net0", "10.12.3.")
-	s.in("a", "net1", "10.12.3.")
+	v := s.running("a")
+	var has []resourceapi.NetworkDeviceData
+	for _, name := range []string{"net0", "net1"} {
+		data := v.interfaceIn(name, "10.12.3.")
+		if data == nil {
+			t.Fatalf("%s has not one address 10.12.3...: %+v", name, v.Interfaces)
+		}
+		has = append(has, *data)
+	}
+	if told := v.Claims["resourceclaimtemplates/net0/two"]; told == nil || len(told.Requests) != 1 || len(told.Requests[0].Devices) != 2 {
+		t.Errorf("device metadata: %+v", told)
+	}
+	eventually(t, 2*time.Minute, func() error {
+		var is []resourceapi.NetworkDeviceData
+		for _, d := range s.claims("a")["net0"].Status.Devices {
+			if d.NetworkData != nil {
+				is = append(is, *d.NetworkData)
+			}
+		}
+		slices.SortFunc(is, func(a, b resourceapi.NetworkDeviceData) int { return strings.Compare(a.InterfaceName, b.InterfaceName) })
+		if diff := cmp.Diff(has, is); diff != "" {
+			return fmt.Errorf("networkData in the status (- is what the pod sees):\n%s", diff)
+		}
+		return nil
+	})
+	if all := leases(t, network); len(all) != 2 {
+		t.Errorf("two interfaces have the addresses %v", all)
+	}
 	s.delete("a")
 	r.asAtBoot(t, false)
 }

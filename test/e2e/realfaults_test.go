@@ -17,7 +17,7 @@ import (
 // remakes brings the second card back, and has it make its VFs anew, with the interfaces' names of boot.
 func (r *realNode) remakes(t *testing.T) {
 	t.Helper()
-	out, err := tryOnNode(`set -eu
+	feedOnNode(t, `set -eu
 pf=/sys/bus/pci/devices/`+redPF+`
 named() {
   net=
@@ -34,9 +34,6 @@ ip link set enp65s0 up
 named 0000:41:10.0 enp65s0v0
 named 0000:41:10.2 enp65s0v1
 `, "sh")
-	if err != nil {
-		t.Fatal(err, out)
-	}
 }
 
 // vfsGo takes a VF from its pod, by sriov_numvfs and by unplugging the card.

@@ -92,21 +92,12 @@ func kubectlReal(t *testing.T, r *realNode) {
 	s.running("multus")
 	s.attached("claim", "net0", "vf", "net1", "10.12.14.")
 	node := onlyNode(t).Name
-	for _, test := range []struct {
-		args []string
-		want []string
-	}{
+	asked(t, []question{
 		{[]string{"-A"}, []string{"multus", secondVF, "claim", blueVF}},
 		{[]string{"who", blueVF}, []string{s.name, "claim"}},
 		{[]string{"who", secondVF}, []string{s.name, "multus"}},
 		{[]string{"pod", "claim", "-n", s.name}, []string{"net1", blueVF, bluePF}},
-	} {
-		out := asKubectl(t, test.args...)
-		t.Logf("$ kubectl devinfo %s\n%s", strings.Join(test.args, " "), out)
-		if !containsAll(out, test.want) {
-			t.Errorf("kubectl devinfo %s does not say %q:\n%s", strings.Join(test.args, " "), test.want, out)
-		}
-	}
+	})
 	r.healthy(t)
 	s.deletePods(s.ctx)
 	r.asAtBoot(t, false)

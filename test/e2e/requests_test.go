@@ -119,43 +119,6 @@ func bareTwo(t *testing.T, _ *nodeDevices) {
 	}
 }
 
-// counted is a request for two devices: each is an interface, in the order of the allocation.
-func counted(t *testing.T, _ *nodeDevices) {
-	s := begin(t)
-	network := s.on("10.11.8.0/24", map[string]any{"type": "sriov"})
-	two := request("two", s.classWhere(ours("kind", "vf"), opaque("net{index}", network)))
-	two.Exactly.Count = 2
-	s.pod("a", s.template(requests(two)))
-	v := s.running("a")
-	var has []resourceapi.NetworkDeviceData
-	for _, name := range []string{"net0", "net1"} {
-		data := v.interfaceIn(name, "10.11.8.")
-		if data == nil {
-			t.Fatalf("%s has not one address 10.11.8...: %+v", name, v.Interfaces)
-		}
-		has = append(has, *data)
-	}
-	if told := v.Claims["resourceclaimtemplates/net0/two"]; told == nil || len(told.Requests) != 1 || len(told.Requests[0].Devices) != 2 {
-		t.Errorf("device metadata: %+v", told)
-	}
-	eventually(t, 2*time.Minute, func() error {
-		var is []resourceapi.NetworkDeviceData
-		for _, d := range s.claims("a")["net0"].Status.Devices {
-			if d.NetworkData != nil {
-				is = append(is, *d.NetworkData)
-			}
-		}
-		slices.SortFunc(is, func(a, b resourceapi.NetworkDeviceData) int { return strings.Compare(a.InterfaceName, b.InterfaceName) })
-		if diff := cmp.Diff(has, is); diff != "" {
-			return fmt.Errorf("networkData in the status (- is what the pod sees):\n%s", diff)
-		}
-		return nil
-	})
-	if all := leases(t, network); len(all) != 2 {
-		t.Errorf("two interfaces have the addresses %v", all)
-	}
-}
-
 // extended is a pod that knows of no claim. It has what the class says.
 func extended(t *testing.T, _ *nodeDevices) {
 	s := begin(t)
@@ -260,6 +223,12 @@ func soon(t *testing.T, offered func()) {
 	}
 }
 
+// ofFirstVF is a template for that VF alone.
+func (s *space) ofFirstVF(subnet string) string {
+	s.Helper()
+	return s.template(requests(request("vf", s.classWhere(exactly(firstVF), s.onVF(subnet)))))
+}
+
 // givenAway is a VF that a device plugin gives to a pod, and one that sriov-cni has locked.
 func givenAway(t *testing.T, _ *nodeDevices) {
 	const resourceName, locks = "e2e.example.com/vf", "/var/lib/cni/sriov/pci/"
@@ -273,9 +242,7 @@ func givenAway(t *testing.T, _ *nodeDevices) {
 	s.running("holder")
 	onNode(t, "mkdir", "-p", locks)
 	t.Cleanup(func() { onNode(t, "rm", "-rf", "/var/lib/cni/sriov") })
-	if out, err := tryOnNode("/proc/1/ns/net", "tee", locks+locked); err != nil {
-		t.Fatal(err, out)
-	}
+	feedOnNode(t, "/proc/1/ns/net", "tee", locks+locked)
 	look(t)
 	isOffered(t, false, both...)
 	s.pod("a", s.ofFirstVF("10.11.80.0/24"))

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"testing"
 )
 
@@ -49,7 +48,7 @@ func newVSwitch(t *testing.T) *vswitch {
 // run starts a program of OVS on the node.
 func (v *vswitch) run(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
-	cmd := exec.Command(cluster.node[0], slices.Concat(cluster.node[1:], []string{"env", "OVS_RUNDIR=" + v.dir}, args)...)
+	cmd := nodeCommand(append([]string{"env", "OVS_RUNDIR=" + v.dir}, args...)...)
 	cmd.Stdout, cmd.Stderr = v.log, v.log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
