@@ -104,9 +104,7 @@ func joined(t *testing.T, m *multus, a *nodeAgent) {
 	})
 	_, text := a.get(t, "/metrics")
 	path := filepath.Join(t.TempDir(), "metrics.txt")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(text), 0o600))
 	const test = "TestTheJoinsFindThePodOfADevice"
 	if out := shell(t, "cd test/deploy && DEVINFO_SCRAPED="+path+" go test -count=1 -v -run ^"+test+"$ ."); !strings.Contains(out, "--- PASS: "+test) {
 		t.Errorf("test/deploy has not evaluated the joins:\n%s", out)
@@ -122,9 +120,7 @@ func (a *nodeAgent) onCapturedHost(t *testing.T, name string) {
 	if err == nil {
 		err = host.Unpack(dir)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	onNode(t, "chmod", "0755", dir)
 	onNode(t, "find", dir, "-depth", "-type", "d", "-name", "phys_*", "-delete") // which stand for reads that fail
 	settings := func(text string) {

@@ -112,22 +112,16 @@ func (a *nodeAgent) upgrade(t *testing.T, values map[string]any) {
 func valuesFile(t *testing.T, values map[string]any) (path string) {
 	t.Helper()
 	text, err := json.Marshal(values)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	path = filepath.Join(t.TempDir(), "values.yaml")
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, text, 0o600))
 	return path
 }
 
 func upgraded(t *testing.T, m *multus, a *nodeAgent) {
 	settings := map[string]any{"logFile": nodeLog, "cdiDevices": []string{m.card}, "injectNodes": true}
 	text, err := json.Marshal(settings)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	a.settings = string(text)
 	a.upgrade(t, map[string]any{"metrics": map[string]any{"enabled": true}, "agent": map[string]any{"settings": map[string]any{"default.json": settings}}})
 	a.well(t)

@@ -46,9 +46,7 @@ func giveRules(t *testing.T, rules string) {
 	dir := newDir(t, root) // where ../deploy is what the page means
 	kustomization := block(t, "dra/inventory.md", "\nand with kustomize ", "yaml")
 	for name, text := range map[string]string{"kustomization.yaml": kustomization, "devices.yaml": rules} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	shell(t, "kubectl apply -k "+filepath.Base(dir))
 	ready(t, system, system)

@@ -37,9 +37,7 @@ const poolsVariable = "E2E_DEVICE_PLUGIN"
 func devicePlugin(t *testing.T, pools ...pool) {
 	t.Helper()
 	settings, err := json.Marshal(pools)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { onNode(t, "rm", "-rf", devicePluginDir) })
 	serveOnNode(t, poolsVariable+"="+string(settings))
 	eventually(t, 2*time.Minute, func() error {

@@ -13,9 +13,7 @@ import (
 func content(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, path))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(text)
 }
 
@@ -24,9 +22,7 @@ func content(t *testing.T, path string) string {
 func newDir(t *testing.T, in string) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(in, "e2e-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return dir
 }
@@ -35,9 +31,7 @@ func newDir(t *testing.T, in string) string {
 func binary(t *testing.T, name string) string {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join(root, "bin", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return path
 }
 

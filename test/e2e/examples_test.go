@@ -65,8 +65,6 @@ func inPlace(t *testing.T, text string) string {
 func (s *space) apply(text string) {
 	s.Helper()
 	path := filepath.Join(s.TempDir(), "example.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		s.Fatal(err)
-	}
+	must(s.T, os.WriteFile(path, []byte(text), 0o600))
 	shell(s.T, "kubectl -n "+s.name+" apply -f "+path)
 }

@@ -96,9 +96,7 @@ func newFleet(t *testing.T, nodes int) *fleet {
 		if err == nil {
 			_, err = cluster.client.CoreV1().Nodes().Patch(f.ctx, node.Name, types.StrategicMergePatchType, status, metav1.PatchOptions{}, "status")
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	return f
 }
@@ -106,9 +104,7 @@ func newFleet(t *testing.T, nodes int) *fleet {
 func (f *fleet) daemonSet(t *testing.T) *appsv1.DaemonSet {
 	t.Helper()
 	ds, err := cluster.client.AppsV1().DaemonSets(agentNamespace).Get(f.ctx, agentName, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return ds
 }
 

@@ -38,9 +38,7 @@ func hung(t *testing.T, _ *agent) {
 	for n := range many {
 		s.running(fmt.Sprintf("hung%d", n))
 	}
-	if err := cluster.client.CoreV1().Pods(s.name).DeleteCollection(s.ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cluster.client.CoreV1().Pods(s.name).DeleteCollection(s.ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
 	eventually(t, 3*time.Minute, func() error {
 		if n := len(hungPlugins()); n < many {
 			return fmt.Errorf("%d of %d DELs hang", n, many)

@@ -159,9 +159,7 @@ func injected(t *testing.T, m *multus, _ *nodeAgent) {
 func (s *space) tells(v *view, ifName string, want []byte) {
 	s.Helper()
 	var is, should any
-	if err := json.Unmarshal(want, &should); err != nil {
-		s.Fatal(err)
-	}
+	must(s.T, json.Unmarshal(want, &should))
 	_ = json.Unmarshal(v.DeviceInfo[infoDir+ifName+".json"], &is)
 	if diff := cmp.Diff(should, is); diff != "" {
 		s.Errorf("%s.json (- is wanted):\n%s", ifName, diff)
@@ -177,9 +175,7 @@ func (s *space) knows(v *view) {
 			DeviceInfo     json.RawMessage
 		}
 	}
-	if err := json.Unmarshal(v.DeviceInfo[infoDir+"network-info.json"], &info); err != nil {
-		s.Fatal(err)
-	}
+	must(s.T, json.Unmarshal(v.DeviceInfo[infoDir+"network-info.json"], &info))
 	macs := map[string]string{}
 	for _, i := range v.Interfaces {
 		macs[i.Name] = i.MAC
@@ -219,9 +215,7 @@ func comeAndGo(t *testing.T, m *multus, _ *nodeAgent) {
 		"cniVersion": "1.0.0", "name": network["name"], "type": "devinfo", "deviceInfoFile": "auto",
 		"deviceInfo": m.declared(), "delegates": network["plugins"],
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cni := func(command string) {
 		out, err := tryOnNode(string(conf), "env", "CNI_COMMAND="+command, "CNI_CONTAINERID="+sandbox, "CNI_NETNS="+netnsOf(t, sandbox),
 			"CNI_IFNAME=net9", "CNI_PATH=/opt/cni/bin", "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE="+s.name+";K8S_POD_NAME=a", "/opt/cni/bin/devinfo")
@@ -258,9 +252,7 @@ func netnsOf(t *testing.T, sandbox string) string {
 			}
 		}
 	}
-	if err := json.Unmarshal([]byte(onNode(t, "crictl", "inspectp", sandbox)), &about); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(onNode(t, "crictl", "inspectp", sandbox)), &about))
 	for _, n := range about.Info.RuntimeSpec.Linux.Namespaces {
 		if n.Type == "network" {
 			return n.Path

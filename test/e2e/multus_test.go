@@ -124,9 +124,7 @@ func (m *multus) info(version string) string {
 func (s *space) nad(name, resource string, config map[string]any) {
 	s.Helper()
 	text, err := json.Marshal(config)
-	if err != nil {
-		s.Fatal(err)
-	}
+	must(s.T, err)
 	nad := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
 		"metadata": map[string]any{"name": name, "annotations": map[string]any{"k8s.v1.cni.cncf.io/resourceName": resource}},

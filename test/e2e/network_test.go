@@ -167,9 +167,7 @@ func share(t *testing.T, _ *agent) {
 	}
 	first, err := deviceOf(s.claims("a")["net0"], "lan")
 	second, err2 := deviceOf(s.claims("b")["net0"], "lan")
-	if err := errors.Join(err, err2); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err, err2))
 	if shared := first.ShareID != nil; shared != (first.Device == second.Device) || shared && *first.ShareID == *second.ShareID {
 		t.Errorf("they do not share the device: %+v, %+v", first, second)
 	}

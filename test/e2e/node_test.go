@@ -55,18 +55,14 @@ func nodeCommand(command ...string) *exec.Cmd {
 func serveOnNode(t *testing.T, variables ...string) {
 	t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := tryOnNode("", "test", "-x", self); err != nil { // the node has a file system of its own
 		self = copyToNode(t, self)
 	}
 	cmd := nodeCommand(self)
 	cmd.Env = append(os.Environ(), variables...)
 	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -78,9 +74,7 @@ func copyToNode(t *testing.T, program string) (path string) {
 	t.Helper()
 	path = "/run/" + filepath.Base(program)
 	data, err := os.ReadFile(program)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if size, err := tryOnNode("", "stat", "-c", "%s", path); err != nil || size != fmt.Sprint(len(data)) {
 		feedOnNode(t, string(data), "sh", "-c", "cat>"+path+"&&chmod 755 "+path)
 	}
@@ -140,6 +134,13 @@ func killOnNode(t *testing.T, program string) {
 		}
 		return err
 	})
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // patience is by how much a node may be slower than a machine of its own: E2E_PATIENCE.

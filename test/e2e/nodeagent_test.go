@@ -72,9 +72,7 @@ func agentFiles() []string {
 func installAgent(t *testing.T, settings map[string]any) *nodeAgent {
 	t.Helper()
 	text, err := json.Marshal(settings)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	a := &nodeAgent{settings: string(text), endpoint: "http://" + address(onlyNode(t)) + ":9810"}
 	t.Cleanup(func() {
 		shell(t, "kubectl delete --ignore-not-found -k deploy/devinfo/overlays/metrics")
@@ -120,14 +118,10 @@ func (a *nodeAgent) away(t *testing.T) {
 func (a *nodeAgent) get(t *testing.T, path string) (status int, text string) {
 	t.Helper()
 	answer, err := http.Get(a.endpoint + path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer answer.Body.Close()
 	body, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return answer.StatusCode, string(body)
 }
 

@@ -101,9 +101,7 @@ func offerDevices(t *testing.T) *nodeDevices {
 
 func (n *nodeDevices) write(t *testing.T, file, text string) {
 	t.Helper()
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte(text), 0o600))
 }
 
 // hostText is a captured host with the names of the page and of the node, whose first PF has

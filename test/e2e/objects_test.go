@@ -33,9 +33,7 @@ func begin(t *testing.T) *space {
 	t.Helper()
 	s := &space{T: t, ctx: t.Context()}
 	ns, err := cluster.client.CoreV1().Namespaces().Create(s.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-"}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s.name = ns.Name
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Minute)
@@ -84,9 +82,7 @@ func (s *space) class(ifName string, config map[string]any) string {
 func (s *space) makeClass(class *resourceapi.DeviceClass) string {
 	s.Helper()
 	class, err := cluster.client.ResourceV1().DeviceClasses().Create(s.ctx, class, metav1.CreateOptions{})
-	if err != nil {
-		s.Fatal(err)
-	}
+	must(s.T, err)
 	s.Cleanup(func() {
 		_ = cluster.client.ResourceV1().DeviceClasses().Delete(context.Background(), class.Name, metav1.DeleteOptions{})
 	})
@@ -136,9 +132,7 @@ func (s *space) template(spec resourceapi.ResourceClaimSpec) string {
 	s.Helper()
 	t := &resourceapi.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{GenerateName: "claim-"}, Spec: resourceapi.ResourceClaimTemplateSpec{Spec: spec}}
 	t, err := cluster.client.ResourceV1().ResourceClaimTemplates(s.name).Create(s.ctx, t, metav1.CreateOptions{})
-	if err != nil {
-		s.Fatal(err)
-	}
+	must(s.T, err)
 	return t.Name
 }
 
@@ -160,9 +154,7 @@ func (s *space) pod(name string, templates ...string) {
 func (s *space) create(pod *corev1.Pod) *corev1.Pod {
 	s.Helper()
 	made, err := cluster.client.CoreV1().Pods(s.name).Create(s.ctx, pod, metav1.CreateOptions{})
-	if err != nil {
-		s.Fatal(err)
-	}
+	must(s.T, err)
 	return made
 }
 
@@ -235,9 +227,7 @@ func (v *view) parse(log []byte) error {
 func (s *space) get(pod string) *corev1.Pod {
 	s.Helper()
 	p, err := cluster.client.CoreV1().Pods(s.name).Get(s.ctx, pod, metav1.GetOptions{})
-	if err != nil {
-		s.Fatal(err)
-	}
+	must(s.T, err)
 	return p
 }
 
@@ -247,9 +237,7 @@ func (s *space) claims(pod string) map[string]*resourceapi.ResourceClaim {
 	all := map[string]*resourceapi.ResourceClaim{}
 	for _, st := range s.get(pod).Status.ResourceClaimStatuses {
 		claim, err := cluster.client.ResourceV1().ResourceClaims(s.name).Get(s.ctx, *st.ResourceClaimName, metav1.GetOptions{})
-		if err != nil {
-			s.Fatal(err)
-		}
+		must(s.T, err)
 		all[st.Name] = claim
 	}
 	return all
@@ -259,9 +247,7 @@ func (s *space) claims(pod string) map[string]*resourceapi.ResourceClaim {
 func (s *space) delete(pod string) {
 	s.Helper()
 	pods := cluster.client.CoreV1().Pods(s.name)
-	if err := pods.Delete(s.ctx, pod, metav1.DeleteOptions{}); err != nil {
-		s.Fatal(err)
-	}
+	must(s.T, pods.Delete(s.ctx, pod, metav1.DeleteOptions{}))
 	eventually(s.T, 3*time.Minute, func() error {
 		if _, err := pods.Get(s.ctx, pod, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			return errors.Join(fmt.Errorf("pod %s is not gone", pod), err)

@@ -75,9 +75,7 @@ func (s *space) claim(spec resourceapi.ResourceClaimSpec) string {
 	s.Helper()
 	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{GenerateName: "shared-"}, Spec: spec}
 	c, err := cluster.client.ResourceV1().ResourceClaims(s.name).Create(s.ctx, c, metav1.CreateOptions{})
-	if err != nil {
-		s.Fatal(err)
-	}
+	must(s.T, err)
 	return c.Name
 }
 
@@ -115,9 +113,7 @@ func replaced(t *testing.T, _ *agent) {
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: spec},
 		},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = deployments.Delete(context.Background(), "d", metav1.DeleteOptions{}) })
 	for n := range 3 {
 		patch := fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{"round":"%d"}}}}}`, n)

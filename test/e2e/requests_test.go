@@ -33,9 +33,7 @@ func (s *space) forMultus(pod string) map[string][]string {
 	ids := map[string][]string{}
 	for _, name := range claims {
 		claim, err := cluster.client.ResourceV1().ResourceClaims(s.name).Get(s.ctx, name, metav1.GetOptions{})
-		if err != nil {
-			s.Fatal(err)
-		}
+		must(s.T, err)
 		for _, r := range claim.Status.Allocation.Devices.Results {
 			attributes := s.inSlices(p.Spec.NodeName, r)
 			id, resource := attributes["k8s.cni.cncf.io/deviceID"].StringValue, attributes["k8s.cni.cncf.io/resourceName"].StringValue
@@ -51,9 +49,7 @@ func (s *space) forMultus(pod string) map[string][]string {
 func (s *space) inSlices(node string, r resourceapi.DeviceRequestAllocationResult) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
 	s.Helper()
 	list, err := cluster.client.ResourceV1().ResourceSlices().List(s.ctx, metav1.ListOptions{FieldSelector: "spec.driver=" + r.Driver + ",spec.nodeName=" + node})
-	if err != nil {
-		s.Fatal(err)
-	}
+	must(s.T, err)
 	for _, slice := range list.Items {
 		n := slices.IndexFunc(slice.Spec.Devices, func(d resourceapi.Device) bool { return d.Name == r.Device })
 		if slice.Spec.Pool.Name == r.Pool && n >= 0 {

@@ -44,9 +44,7 @@ func validate(t *testing.T, a *nodeAgent) {
 	}
 	config := configurationOf(t, runtime)
 	file, err := os.CreateTemp("", "e2e-runtime-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { os.Remove(file.Name()) })
 	if _, err := file.WriteString(onNode(t, "cat", config) + "\n" + section + lines); err != nil {
 		t.Fatal(err)

@@ -22,9 +22,7 @@ func (s *space) sandbox() (string, error) {
 func (s *space) mustSandbox() string {
 	s.Helper()
 	id, err := s.sandbox()
-	if err != nil {
-		s.Fatal(err)
-	}
+	must(s.T, err)
 	return id
 }
 

@@ -26,9 +26,7 @@ func newVSwitch(t *testing.T) *vswitch {
 	t.Helper()
 	dir := newDir(t, "")
 	log, err := os.Create(filepath.Join(dir, "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	v := &vswitch{dir: dir, log: log}
 	onNode(t, "ovsdb-tool", "create", dir+"/conf.db", "/usr/share/openvswitch/vswitch.ovsschema")
 	database := v.run(t, "ovsdb-server", dir+"/conf.db", "--remote=p"+v.database())
@@ -50,9 +48,7 @@ func (v *vswitch) run(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := nodeCommand(append([]string{"env", "OVS_RUNDIR=" + v.dir}, args...)...)
 	cmd.Stdout, cmd.Stderr = v.log, v.log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Start())
 	return cmd
 }
 

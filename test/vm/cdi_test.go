@@ -32,9 +32,7 @@ func cdiNode(t *testing.T, path, dev string) *specs.DeviceNode {
 func allow(t *testing.T, device string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "node.json")
-	if err := os.WriteFile(path, fmt.Appendf(nil, `{"cdiDevices": [%q]}`, device), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, fmt.Appendf(nil, `{"cdiDevices": [%q]}`, device), 0o644))
 	t.Setenv("DEVINFO_NODE_CONFIG", path)
 }
 
@@ -43,9 +41,7 @@ func (a *attachment) spec(nodes ...*specs.DeviceNode) {
 	a.t.Helper()
 	path := "/var/run/cdi/devinfo-cni.io-attachment_" + a.rt.ContainerID + ":" + a.rt.IfName + ".json"
 	got, err := cdi.ReadSpec(path, 0)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	must(a.t, err)
 	for n := range got.Devices { // what is in the file is told by variables too: see pkg/cdispec
 		edits := &got.Devices[n].ContainerEdits
 		edits.Env = slices.DeleteFunc(edits.Env, func(e string) bool { return strings.HasPrefix(e, "DEVINFO_NET1_") })
@@ -74,9 +70,7 @@ func TestCDIOfAVFOnVFIOHasItsGroup(t *testing.T) {
 	a := newNetwork(t, "vfio", `[`+devinfoCDI+`]`).attachment("pod1", "net1", "0000:01:10.6")
 	a.add(standalone("/run/netns/pod1", "0000:01:10.6"))
 	link, err := os.Readlink("/sys/bus/pci/devices/0000:01:10.6/iommu_group")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	group := filepath.Base(link)
 	nodes := []*specs.DeviceNode{
 		cdiNode(t, "/dev/vfio/vfio", "/sys/class/misc/vfio/dev"), cdiNode(t, "/dev/vfio/"+group, "/sys/class/vfio/"+group+"/dev"),

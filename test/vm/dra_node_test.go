@@ -53,9 +53,7 @@ func newDRANode(t *testing.T, rules string) *draNode {
 	n.rules = filepath.Join(t.TempDir(), "devices.yaml")
 	write(t, n.rules, rules)
 	for _, dir := range []string{registrarDir, filepath.Dir(podResources), filepath.Dir(nriSocket), filepath.Dir(nodeSettings)} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(dir, 0o755))
 	}
 	write(t, nodeSettings, `{"cdiDevices": ["*"]}`)
 	t.Cleanup(func() { os.Remove(nodeSettings) })
@@ -116,9 +114,7 @@ func (n *draNode) start() {
 	n.agent = exec.Command(plugins+"/cni-dra-driver", "--node-name="+nodeName, "--kubeconfig="+n.kubeconfig, "--devices="+n.rules,
 		"--enable-device-metadata", "--del-patience=4s")
 	n.agent.Stdout, n.agent.Stderr = n.t.Output(), n.t.Output()
-	if err := n.agent.Start(); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, n.agent.Start())
 	n.register()
 	select {
 	case <-n.synced:
@@ -139,9 +135,7 @@ func (n *draNode) in(t *testing.T) *draNode {
 // kill ends the agent as a lack of memory does.
 func (n *draNode) kill() {
 	n.t.Helper()
-	if err := n.agent.Process.Kill(); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, n.agent.Process.Kill())
 	_ = n.agent.Wait()
 	n.agent = nil
 }
@@ -157,9 +151,7 @@ func (n *draNode) restart() {
 func connect(t *testing.T, socket string) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return conn
 }
 

@@ -202,13 +202,6 @@ func (p *draPod) unprepare() {
 	p.t.Fatalf("Unprepare: %v", err)
 }
 
-func ok(t *testing.T, what string, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatalf("%s: %v", what, err)
-	}
-}
-
 // nodes are the paths of the device nodes that a container gets.
 func nodes(spec *runtimespec.Spec) string {
 	var list []string

@@ -91,17 +91,11 @@ func injector(t *testing.T, answered func(inject.Answer, inject.Reason, time.Dur
 	t.Helper()
 	node := func() (config.Node, error) { return config.LoadNode(os.Getenv("DEVINFO_NODE_CONFIG")) }
 	settings, err := node()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	sys, err := sysfs.Open(settings.Sysfs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	boot, err := journal.BootID()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	kernel := link.NewKernel(sys.Files())
 	a, err := inject.New(inject.Options{
 		StageDir: stageDir, BootID: boot, WhenMissing: inject.Refuse, Node: node,
@@ -109,9 +103,7 @@ func injector(t *testing.T, answered func(inject.Answer, inject.Reason, time.Dur
 		Finder:  &discovery.Finder{Sys: sys, Interfaces: kernel, Switches: kernel},
 		Log:     slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return a
 }
 
@@ -133,9 +125,7 @@ func (s *sandbox) container(n *adaptation.Adaptation) *api.ContainerAdjustment {
 	answer, err := n.CreateContainer(t.Context(), &adaptation.CreateContainerRequest{Pod: s.sandboxOf(), Container: &api.Container{
 		Id: "c1", PodSandboxId: sandboxID, Name: "app", Env: []string{"PATH=/bin"}, Linux: &api.LinuxContainer{},
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return answer.GetAdjust()
 }
 

@@ -10,9 +10,7 @@ import (
 // inPool puts a device plugin's file into the machine, until the end of the test.
 func inPool(t *testing.T, name, text string) (path string) {
 	t.Helper()
-	if err := os.MkdirAll(poolDir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(poolDir, 0o755))
 	path = poolDir + "/" + name
 	write(t, path, text)
 	t.Cleanup(func() {

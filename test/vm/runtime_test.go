@@ -50,9 +50,7 @@ func newNetwork(t *testing.T, name, pluginList string) *network {
 func newNetworkIn(t *testing.T, cniVersion, name, pluginList string) *network {
 	t.Helper()
 	list, err := libcni.NetworkConfFromBytes(fmt.Appendf(nil, `{"cniVersion": %q, "name": %q, "plugins": %s}`, cniVersion, name, pluginList))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	n := &network{t: t, list: list}
 	n.forget()
 	t.Cleanup(func() { nothingLeft(t) })
@@ -142,9 +140,7 @@ func (a *attachment) devinfo(verb func(*libcni.CNIConfig, context.Context, *libc
 	a.t.Helper()
 	at := slices.IndexFunc(a.list.Plugins, func(p *libcni.PluginConfig) bool { return p.Network.Type == "devinfo" })
 	conf, err := libcni.InjectConf(a.list.Plugins[at], map[string]any{"name": a.list.Name, "cniVersion": a.list.CNIVersion, "prevResult": a.result})
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	must(a.t, err)
 	return verb(a.cni, context.Background(), conf, a.rt)
 }
 
@@ -191,9 +187,7 @@ func (a *attachment) passes(result, info string) {
 func (a *attachment) file(want string) {
 	a.t.Helper()
 	data, err := os.ReadFile(a.path())
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	must(a.t, err)
 	if !bytes.HasSuffix(data, []byte("}\n")) {
 		a.t.Errorf("%s does not end in a newline", a.path())
 	}
@@ -244,9 +238,7 @@ func sorted(t *testing.T, text string) string {
 		t.Fatalf("%v: %s", err, text)
 	}
 	out, err := json.MarshalIndent(value, "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(out)
 }
 

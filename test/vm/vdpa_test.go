@@ -28,9 +28,7 @@ func node(t *testing.T, vdpa string) string {
 func virtio(t *testing.T, name string) string {
 	t.Helper()
 	target, err := os.Readlink("/sys/class/net/" + name + "/device")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return "/sys/bus/virtio/devices/" + filepath.Base(target)
 }
 
@@ -124,9 +122,7 @@ func TestWrongPathIsRepaired(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			a := newNetwork(t, "vdpa", `[`+devinfoLast+`]`).attachment("pod1", "net1", test.id)
-			if err := os.MkdirAll(infoDir, 0o755); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.MkdirAll(infoDir, 0o755))
 			write(t, a.path(), test.before)
 			a.passes(standalone("/run/netns/pod1", "0000:02:00.1"), replace(test.after, "NODE", node(t, "vpvdpa0")))
 		})
@@ -137,9 +133,7 @@ func TestWrongPathIsRepaired(t *testing.T) {
 func TestTypeOfAnExistingFileIsKept(t *testing.T) {
 	needs(t, "vpvdpa")
 	a := newNetwork(t, "vdpa", `[`+devinfoLast+`]`).attachment("pod1", "net1", "0000:02:00.1")
-	if err := os.MkdirAll(infoDir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(infoDir, 0o755))
 	write(t, a.path(), `{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:02:00.1"}}`)
 	a.passes(standalone("/run/netns/pod1", "0000:02:00.1"), pciInfo("0000:02:00.1", "0000:02:00.0"))
 }
