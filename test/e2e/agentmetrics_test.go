@@ -42,14 +42,14 @@ func (a *nodeAgent) scrape(t *testing.T, metric string) (list []map[string]strin
 }
 
 // metrics finds a pod's attachment among the agent's series.
-func metrics(t *testing.T, m *multus, a *nodeAgent) {
+func metrics(t *testing.T, a *nodeAgent) {
 	s := begin(t)
-	network := s.lan(m, "lan", "10.11.90.0/24")
+	network := s.lan("lan", "10.11.90.0/24")
 	s.create(withNetworks("a", nil, "lan"))
 	s.has("container", s.running("a"), files("net1"))
 	want := map[string]string{
 		"": "1", "pod": "a", "namespace": s.name, "interface": "net1", "network": network["name"].(string), "type": "pci",
-		"pciAddr": m.card, "pf": "", "vf": "", "device": "", "rdma_device": "",
+		"pciAddr": cluster.card, "pf": "", "vf": "", "device": "", "rdma_device": "",
 	}
 	eventually(t, limit, func() error {
 		for _, labels := range a.scrape(t, "devinfo_attachment_info") {
@@ -86,7 +86,7 @@ func metrics(t *testing.T, m *multus, a *nodeAgent) {
 // joined has Prometheus' engine join what the agent says with what the exporters say, by the
 // expressions of docs/agent.md and of the dashboard: test/deploy. The node has no VF, so plugin
 // and agent read the /sys of a captured host, and the pod's network declares one of its VFs.
-func joined(t *testing.T, m *multus, a *nodeAgent) {
+func joined(t *testing.T, a *nodeAgent) {
 	a.onCapturedHost(t, "mlx5-switchdev")
 	s := begin(t)
 	s.declaring("vf", map[string]any{"type": "pci", "pci": map[string]any{"pci-address": "0000:03:00.2", "representor-device": "eth4"}})

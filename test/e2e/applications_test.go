@@ -99,7 +99,7 @@ func (s *space) socketDir(pod string) (dir, name string) {
 
 // dpdkMemif has packets between a pod of the example memif and a switch, which is a pod that
 // has the directories of all by a volume at another path. The switch is killed, and comes back.
-func dpdkMemif(t *testing.T, m *multus, _ *nodeAgent) {
+func dpdkMemif(t *testing.T, _ *nodeAgent) {
 	needsPrograms(t, map[string]string{testpmdPath: "dpdk-dev"})
 	const lines = "memif;"
 	s := begin(t)
@@ -127,7 +127,7 @@ func dpdkMemif(t *testing.T, m *multus, _ *nodeAgent) {
 
 // dpdkVhostUser has packets between a pod of the example vhost-user and OVS-DPDK on the node,
 // which sends them back. The pod listens, so that OVS, which is killed, connects to it again.
-func dpdkVhostUser(t *testing.T, _ *multus, _ *nodeAgent) {
+func dpdkVhostUser(t *testing.T, _ *nodeAgent) {
 	needsPrograms(t, map[string]string{testpmdPath: "dpdk-dev", vswitchPath: "openvswitch-switch-dpdk"})
 	s := begin(t)
 	s.exampleNetwork("vhost-user")

@@ -6,11 +6,11 @@ import "testing"
 
 // bothAgents runs cni-dra-driver beside devinfo-agent, and a pod with a network from each: what CDI
 // mounts for the claim is below the directory that the agent mounts.
-func bothAgents(t *testing.T, m *multus, _ *nodeAgent) {
+func bothAgents(t *testing.T, _ *nodeAgent) {
 	startProcess(t)
 	s := begin(t)
-	s.lan(m, "lan", "10.11.93.0/24")
-	claimed := s.macvlan("10.11.94.0/24", map[string]any{"type": "devinfo", "capabilities": capability, "deviceInfo": m.declared()})
+	s.lan("lan", "10.11.93.0/24")
+	claimed := s.macvlan("10.11.94.0/24", map[string]any{"type": "devinfo", "capabilities": capability, "deviceInfo": declaredCard()})
 	pod := withNetworks("a", nil, "lan")
 	with := podWith("a", s.template(requests(request("lan", s.class("net9", claimed)))))
 	pod.Spec.ResourceClaims, pod.Spec.Containers[0].Resources = with.Spec.ResourceClaims, with.Spec.Containers[0].Resources
@@ -22,8 +22,8 @@ func bothAgents(t *testing.T, m *multus, _ *nodeAgent) {
 	s.attached("a", "net0", "lan", "net9", "10.11.94.")
 	view := s.running("a")
 	s.has("container with the claim", view, files("net1", "net9"))
-	s.tells(view, "net1", m.pci("1.1.0").Encode())
-	s.tells(view, "net9", m.pci("1.1.0").Encode())
+	s.tells(view, "net1", cardInfo("1.1.0").Encode())
+	s.tells(view, "net9", cardInfo("1.1.0").Encode())
 	without := s.said("a", "unclaimed")
 	s.has("container without the claim", without, files("net1"))
 	s.knows(without)

@@ -14,7 +14,7 @@ import (
 // examples are those of deploy/examples that need no hardware but a network card. Their images
 // are not pulled: pod-view takes their place, and tells what the container has. The example
 // host-device is not among them, since it would take the node's only card.
-func examples(t *testing.T, m *multus, _ *nodeAgent) {
+func examples(t *testing.T, _ *nodeAgent) {
 	for _, test := range []struct {
 		name, address string
 		pci, socket   bool
@@ -37,7 +37,7 @@ func examples(t *testing.T, m *multus, _ *nodeAgent) {
 			}
 			s.has("container", v, want)
 			if test.pci {
-				s.tells(v, "net1", m.pci("1.1.0").Encode())
+				s.tells(v, "net1", cardInfo("1.1.0").Encode())
 			}
 			if test.address != "" {
 				s.in(test.name, "net1", test.address)

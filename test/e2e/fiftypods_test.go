@@ -33,11 +33,11 @@ func listing(t *testing.T) string {
 
 // fifty pods come and go. The first time the agent is replaced by a newer build meanwhile; the
 // second time runtime and kubelet are killed while they come, and the pods' deletion is forced.
-func fifty(t *testing.T, m *multus, a *nodeAgent) {
+func fifty(t *testing.T, a *nodeAgent) {
 	next := newerAgent(t)
 	before := listing(t)
 	s := begin(t)
-	s.lan(m, "lan", "10.11.92.0/24")
+	s.lan("lan", "10.11.92.0/24")
 	s.nad("socket", socketResource, s.network("socket", map[string]any{
 		"type": "devinfo", "capabilities": capability,
 		"deviceInfo": map[string]any{"type": "vhost-user", "vhost-user": map[string]any{"mode": "client", "path": userspaceDir + "{containerID:12}/{ifName}"}},

@@ -103,16 +103,16 @@ func (s *space) said(pod, container string) *view {
 
 // lan is a macvlan network with devinfo, which makes a file without any resource. The node's
 // interface may be none of the card's, as that of a node in a namespace: so the card is declared.
-func (s *space) lan(m *multus, name, subnet string) map[string]any {
+func (s *space) lan(name, subnet string) map[string]any {
 	s.Helper()
-	network := s.macvlan(subnet, map[string]any{"type": "devinfo", "deviceInfoFile": "auto", "deviceInfo": m.declared()})
+	network := s.macvlan(subnet, map[string]any{"type": "devinfo", "deviceInfoFile": "auto", "deviceInfo": declaredCard()})
 	s.nad(name, "", network)
 	return network
 }
 
-// declared is the card, as a configuration names it.
-func (m *multus) declared() map[string]any {
-	return map[string]any{"type": "pci", "pci": map[string]any{"pci-address": m.card}}
+// declaredCard is the card, as a configuration names it.
+func declaredCard() map[string]any {
+	return map[string]any{"type": "pci", "pci": map[string]any{"pci-address": cluster.card}}
 }
 
 // declaring is a network of devinfo alone.
@@ -123,10 +123,10 @@ func (s *space) declaring(name string, info map[string]any) {
 
 // injected has a pod of three networks: macvlan, the node's card by name, with which the
 // settings grant /dev/net/tun, and a socket.
-func injected(t *testing.T, m *multus, _ *nodeAgent) {
+func injected(t *testing.T, _ *nodeAgent) {
 	s := begin(t)
-	s.lan(m, "lan", "10.11.80.0/24")
-	s.declaring("card", map[string]any{"type": "pci", "pci": map[string]any{"pci-address": m.card, "vhost-net": "/dev/vhost-net"}})
+	s.lan("lan", "10.11.80.0/24")
+	s.declaring("card", map[string]any{"type": "pci", "pci": map[string]any{"pci-address": cluster.card, "vhost-net": "/dev/vhost-net"}})
 	s.nad("socket", "", s.network("socket", map[string]any{
 		"type": "devinfo", "deviceInfoFile": "auto", "delegates": []map[string]any{{"type": "userspace"}},
 		"deviceInfo": map[string]any{"type": "vhost-user", "vhost-user": map[string]any{"mode": "client", "path": userspaceDir + "{containerID:12}/{ifName}"}},
@@ -143,7 +143,7 @@ func injected(t *testing.T, m *multus, _ *nodeAgent) {
 	want.Nodes = []string{"/dev/net/tun 0" + strings.ReplaceAll(onNode(t, "stat", "-c", "%a_%u:%g", "/dev/net/tun"), "_", " ")}
 	s.has("container", view, want)
 	s.has("init container", s.said("a", "first"), want)
-	s.tells(view, "net1", m.pci("1.1.0").Encode())
+	s.tells(view, "net1", cardInfo("1.1.0").Encode())
 	s.knows(view)
 	s.delete("a")
 	clean(t)
@@ -191,9 +191,9 @@ func (s *space) knows(v *view) {
 }
 
 // startedAgain kills a container.
-func startedAgain(t *testing.T, m *multus, _ *nodeAgent) {
+func startedAgain(t *testing.T, _ *nodeAgent) {
 	s := begin(t)
-	s.lan(m, "lan", "10.11.81.0/24")
+	s.lan("lan", "10.11.81.0/24")
 	s.create(withNetworks("a", nil, "lan"))
 	s.has("container", s.running("a"), files("net1"))
 	sandbox := s.mustSandbox()
@@ -204,16 +204,16 @@ func startedAgain(t *testing.T, m *multus, _ *nodeAgent) {
 
 // comeAndGo attaches a network to a pod that runs, as the controller of dynamic networks has
 // Multus do, and detaches it.
-func comeAndGo(t *testing.T, m *multus, _ *nodeAgent) {
+func comeAndGo(t *testing.T, _ *nodeAgent) {
 	s := begin(t)
-	s.lan(m, "lan", "10.11.82.0/24")
+	s.lan("lan", "10.11.82.0/24")
 	s.create(withNetworks("a", nil, "lan"))
 	s.has("container", s.running("a"), files("net1"))
 	sandbox := s.mustSandbox()
 	network := s.macvlan("10.11.83.0/24")
 	conf, err := json.Marshal(map[string]any{
 		"cniVersion": "1.0.0", "name": network["name"], "type": "devinfo", "deviceInfoFile": "auto",
-		"deviceInfo": m.declared(), "delegates": network["plugins"],
+		"deviceInfo": declaredCard(), "delegates": network["plugins"],
 	})
 	must(t, err)
 	cni := func(command string) {
@@ -263,7 +263,7 @@ func netnsOf(t *testing.T, sandbox string) string {
 }
 
 // userNamespace is a pod whose root is nobody on the node.
-func userNamespace(t *testing.T, m *multus, a *nodeAgent) {
+func userNamespace(t *testing.T, a *nodeAgent) {
 	// A node in a namespace may have mounts in its /proc. The kernel allows a pod with a user
 	// namespace one of its own only where there is one without.
 	const proc = "/run/e2e-proc"
@@ -271,8 +271,8 @@ func userNamespace(t *testing.T, m *multus, a *nodeAgent) {
 	onNode(t, "mount", "-t", "proc", "proc", proc)
 	t.Cleanup(func() { onNode(t, "umount", proc) })
 	s := begin(t)
-	s.lan(m, "lan", "10.11.84.0/24")
-	s.declaring("card", map[string]any{"type": "pci", "pci": map[string]any{"pci-address": m.card, "vhost-net": "/dev/vhost-net"}})
+	s.lan("lan", "10.11.84.0/24")
+	s.declaring("card", map[string]any{"type": "pci", "pci": map[string]any{"pci-address": cluster.card, "vhost-net": "/dev/vhost-net"}})
 	pod := withNetworks("a", nil, "lan", "card")
 	pod.Spec.HostUsers = new(bool)
 	s.create(pod)
@@ -287,12 +287,12 @@ func userNamespace(t *testing.T, m *multus, a *nodeAgent) {
 }
 
 // nodeForAll is the same with a /dev/net/tun that everyone may use, which the pod gets then.
-func nodeForAll(t *testing.T, m *multus, a *nodeAgent) {
+func nodeForAll(t *testing.T, a *nodeAgent) {
 	const tun = "/run/e2e-tun"
 	onNode(t, "mknod", "-m", "0666", tun, "c", "10", "200")
 	t.Cleanup(func() { onNode(t, "rm", tun) })
 	onNode(t, "mount", "--bind", tun, "/dev/net/tun")
 	t.Cleanup(func() { onNode(t, "umount", "/dev/net/tun") })
 	a.flag(t, "--v=4") // its /dev is that of the time when it was started
-	userNamespace(t, m, a)
+	userNamespace(t, a)
 }

@@ -44,7 +44,7 @@ func asked(t *testing.T, questions []question) {
 	}
 }
 
-func kubectlDevinfo(t *testing.T, m *multus, a *nodeAgent) {
+func kubectlDevinfo(t *testing.T, a *nodeAgent) {
 	var mounts []string
 	for name, path := range map[string]string{"cni-conf": "/etc/cni/net.d", "pod-resources": "/var/lib/kubelet/pod-resources"} { // for doctor
 		mounts = append(mounts, fmt.Sprintf(`{"op": "add", "path": "/spec/template/spec/volumes/-", "value": {"name": %q, "hostPath": {"path": %q}}},
@@ -53,19 +53,19 @@ func kubectlDevinfo(t *testing.T, m *multus, a *nodeAgent) {
 	a.patch(t, strings.Join(mounts, ", "))
 	s := begin(t)
 	s.nad("lan", nicResource, s.macvlan("10.11.91.0/24", map[string]any{"type": "devinfo", "capabilities": capability}))
-	s.lan(m, "from-node", "10.11.99.0/24") // names no resource: the API does not have its device
+	s.lan("from-node", "10.11.99.0/24") // names no resource: the API does not have its device
 	s.create(withNetworks("a", []string{nicResource}, "lan", "from-node"))
 	s.running("a")
 	node := onlyNode(t).Name
-	row := "a " + s.name + "/lan net1 pci " + m.card + " - - - - " + node
-	fromNode := "a " + s.name + "/from-node net2 pci " + m.card + " - - - - " + node
+	row := "a " + s.name + "/lan net1 pci " + cluster.card + " - - - - " + node
+	fromNode := "a " + s.name + "/from-node net2 pci " + cluster.card + " - - - - " + node
 	asked(t, []question{
 		{[]string{"-n", s.name}, []string{row, fromNode}},
 		{[]string{"-n", s.name, "--from-nodes=never"}, []string{row, "net2 - - "}},
 		{[]string{"list", "-A", "--node", node}, []string{s.name + " " + row}},
-		{[]string{"who", m.card, "--node", node, "--no-headers"}, []string{s.name + " " + row}},
-		{[]string{"pod", "a", "-n", s.name}, []string{"net1", "device " + m.card, `"pci-address": "` + m.card + `"`}},
-		{[]string{"capture", node}, []string{"sys/bus/pci/devices/" + m.card, `"pod": "` + s.name + "/a\",\n" + `"resource": "` + nicResource + "\",\n" + `"device": "` + m.card + `"`}},
+		{[]string{"who", cluster.card, "--node", node, "--no-headers"}, []string{s.name + " " + row}},
+		{[]string{"pod", "a", "-n", s.name}, []string{"net1", "device " + cluster.card, `"pci-address": "` + cluster.card + `"`}},
+		{[]string{"capture", node}, []string{"sys/bus/pci/devices/" + cluster.card, `"pod": "` + s.name + "/a\",\n" + `"resource": "` + nicResource + "\",\n" + `"device": "` + cluster.card + `"`}},
 	})
 	said := []string{"the devinfo plugin is installed, and is of this build", "2 attachments, all as they should be", "no network configuration on this node has devinfo in it"}
 	if out := asKubectl(t, "doctor", node); !containsAll(out, said) || strings.Contains(out, "pod-resources") {

@@ -32,6 +32,7 @@ var cluster struct {
 	node       []string // runs a command on the node; none = nothing does
 	master     string   // interface of the nodes
 	image      string   // of pod-view
+	card       string   // PCI address of the node's network card: findCard
 }
 
 func TestMain(m *testing.M) {
@@ -146,13 +147,26 @@ func TestAsADaemonSet(t *testing.T) {
 }
 
 func runAll(t *testing.T, a *agent, short bool) {
+	var list []scenario[*agent]
 	for _, s := range scenarios {
-		if short && !s.daemonSet {
-			continue
+		if !short || s.daemonSet {
+			list = append(list, scenario[*agent]{s.name, s.run})
 		}
-		ok := t.Run(s.name, func(t *testing.T) { s.run(t, a) })
-		if !ok {
-			a.explain(t)
+	}
+	play(t, a, a.explain, list)
+}
+
+// A scenario is what is tried on a node that a test has prepared.
+type scenario[N any] struct {
+	name string
+	run  func(*testing.T, N)
+}
+
+// play tries scenarios; of one that fails explain logs what there is to know.
+func play[N any](t *testing.T, n N, explain func(*testing.T), list []scenario[N]) {
+	for _, s := range list {
+		if ok := t.Run(s.name, func(t *testing.T) { s.run(t, n) }); !ok {
+			explain(t)
 		}
 	}
 }

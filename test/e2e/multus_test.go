@@ -25,13 +25,13 @@ func TestWithMultus(t *testing.T) {
 	if cluster.kit == "" {
 		t.Skip("only in a cluster that the tests make: they put Multus and device plugins on the node")
 	}
-	m := &multus{card: card(t)}
+	findCard(t)
 	onNode(t, binary(t, "devinfoctl"), "install", "--cni-bin-dir", "/opt/cni/bin")
-	m.settings(t)
-	m.start(t)
+	logToFile(t)
+	startMultus(t)
 	for _, s := range []struct {
 		name string
-		run  func(*testing.T, *multus)
+		run  func(*testing.T)
 	}{
 		{"MacvlanThenDevinfo", chained},
 		{"DevinfoRunsMacvlan", delegating},
@@ -41,20 +41,15 @@ func TestWithMultus(t *testing.T) {
 		{"WithoutAResourceAWarningSaysWhy", noResource},
 		{"WhatAFailedDELLeavesCanBeCollected", failedDEL},
 	} {
-		t.Run(s.name, func(t *testing.T) { s.run(t, m) })
+		t.Run(s.name, s.run)
 	}
 }
 
-// multus is the node with Multus and the device plugin.
-type multus struct {
-	card string // PCI address of the node's network card
-}
-
-// start puts Multus before the node's CNI network, and runs the device plugin.
-func (m *multus) start(t *testing.T) {
+// startMultus puts Multus before the node's CNI network, and runs the device plugin.
+func startMultus(t *testing.T) {
 	t.Helper()
 	withMultus(t)
-	devicePlugin(t, m.pools()...)
+	devicePlugin(t, pools()...)
 }
 
 // withMultus has Multus before the node's network for the time of a test.
@@ -64,15 +59,15 @@ func withMultus(t *testing.T) {
 	t.Cleanup(func() { onNode(t, "rm", "/etc/cni/net.d/00-multus.conf") })
 }
 
-// card finds the node's network card.
-func card(t *testing.T) string {
+// findCard notes the node's network card.
+func findCard(t *testing.T) {
 	t.Helper()
 	out, err := tryOnNode("grep -l ^0x0200 /sys/bus/pci/devices/*/class", "sh")
 	if err != nil {
 		t.Skip("the node has no network card on PCI")
 	}
 	first, _, _ := strings.Cut(out, "\n")
-	return filepath.Base(filepath.Dir(first))
+	cluster.card = filepath.Base(filepath.Dir(first))
 }
 
 const (
@@ -80,8 +75,8 @@ const (
 	nodeLog      = "/var/log/e2e-devinfo.log"
 )
 
-// settings has the plugin log to a file of the node.
-func (m *multus) settings(t *testing.T) {
+// logToFile has the plugin log to a file of the node.
+func logToFile(t *testing.T) {
 	t.Helper()
 	onNode(t, "mkdir", "-p", filepath.Dir(nodeSettings))
 	feedOnNode(t, `{"logFile": "`+nodeLog+`"}`, "tee", nodeSettings)
@@ -100,24 +95,24 @@ const (
 	nicResource    = "example.com/nic" // of deploy/examples
 )
 
-func (m *multus) pools() []pool {
+func pools() []pool {
 	var sockets []string
 	for n := range 60 {
 		sockets = append(sockets, fmt.Sprintf("socket-%d", n))
 	}
 	return []pool{
-		{withFile, []string{m.card}, m.info("1.1.0")},
-		{withoutFile, []string{m.card}, ""},
-		{oldFile, []string{m.card}, m.info("1.0.0")},
-		{corruptFile, []string{m.card}, `{"type": "pci", "ver`},
+		{withFile, []string{cluster.card}, cardText("1.1.0")},
+		{withoutFile, []string{cluster.card}, ""},
+		{oldFile, []string{cluster.card}, cardText("1.0.0")},
+		{corruptFile, []string{cluster.card}, `{"type": "pci", "ver`},
 		{goneDevice, []string{nonesuch}, ""},
 		{socketResource, sockets, ""},
-		{nicResource, []string{m.card}, ""},
+		{nicResource, []string{cluster.card}, ""},
 	}
 }
 
-func (m *multus) info(version string) string {
-	return `{"type": "pci", "version": "` + version + `", "pci": {"pci-address": "` + m.card + `"}}`
+func cardText(version string) string {
+	return `{"type": "pci", "version": "` + version + `", "pci": {"pci-address": "` + cluster.card + `"}}`
 }
 
 // nad makes a NetworkAttachmentDefinition, or changes one; resource "" = it names none.
@@ -202,29 +197,29 @@ func (s *space) says(pod string, want ...*devinfo.Info) {
 	}
 }
 
-// pci is the device information of the card.
-func (m *multus) pci(version string) *devinfo.Info {
-	return &devinfo.Info{Type: devinfo.TypePCI, Version: version, PCI: &devinfo.PCI{Address: m.card}}
+// cardInfo is the device information of the card.
+func cardInfo(version string) *devinfo.Info {
+	return &devinfo.Info{Type: devinfo.TypePCI, Version: version, PCI: &devinfo.PCI{Address: cluster.card}}
 }
 
-func chained(t *testing.T, m *multus) {
+func chained(t *testing.T) {
 	s := begin(t)
 	s.nad("net", withFile, s.macvlan("10.11.60.0/24", map[string]any{"type": "devinfo", "capabilities": capability}))
 	s.nad("other", "", s.macvlan("10.11.61.0/24"))
 	s.create(withNetworks("a", []string{withFile}, "other", "net"))
-	s.says("a", nil, m.pci("1.1.0"))
+	s.says("a", nil, cardInfo("1.1.0"))
 	s.delete("a")
 	clean(t)
 }
 
-func delegating(t *testing.T, m *multus) {
+func delegating(t *testing.T) {
 	s := begin(t)
 	network := s.macvlan("10.11.62.0/24")
 	s.nad("net", withoutFile, map[string]any{"cniVersion": "1.0.0", "name": network["name"], "plugins": []map[string]any{{
 		"type": "devinfo", "capabilities": capability, "delegates": network["plugins"],
 	}}})
 	s.create(withNetworks("a", []string{withoutFile}, "net"))
-	s.says("a", m.pci("1.1.0"))
+	s.says("a", cardInfo("1.1.0"))
 	if all := leases(t, network); len(all) != 1 {
 		t.Errorf("the pod has the addresses %v", all)
 	}
@@ -233,7 +228,7 @@ func delegating(t *testing.T, m *multus) {
 }
 
 // sockets are declared, for nobody can find them; the device plugin only counts them.
-func sockets(t *testing.T, m *multus) {
+func sockets(t *testing.T) {
 	s := begin(t)
 	network := func(name string, declared map[string]any) map[string]any {
 		return s.network(name, map[string]any{"type": "devinfo", "capabilities": capability, "deviceInfo": declared})
@@ -256,13 +251,13 @@ func sockets(t *testing.T, m *multus) {
 
 // devicePluginsFile may be withoutFile, of an older version, or no JSON: network-status has what
 // devinfo finds itself. The version stays as it is while the keys of an older one do.
-func devicePluginsFile(t *testing.T, m *multus) {
+func devicePluginsFile(t *testing.T) {
 	for n, test := range []struct{ resource, version string }{{withoutFile, "1.1.0"}, {oldFile, "1.0.0"}, {corruptFile, "1.1.0"}} {
 		t.Run(filepath.Base(test.resource), func(t *testing.T) {
 			s := begin(t)
 			s.nad("net", test.resource, s.macvlan(fmt.Sprintf("10.11.%d.0/24", 63+n), map[string]any{"type": "devinfo", "capabilities": capability}))
 			s.create(withNetworks("a", []string{test.resource}, "net"))
-			s.says("a", m.pci(test.version))
+			s.says("a", cardInfo(test.version))
 			s.delete("a")
 			clean(t)
 		})

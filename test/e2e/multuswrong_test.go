@@ -6,16 +6,16 @@ import "testing"
 
 // wrongDevice fails the pod with an event that says what is wrong, and what to do; once the
 // network is mended the pod starts.
-func wrongDevice(t *testing.T, m *multus) {
+func wrongDevice(t *testing.T) {
 	t.Run("NotTheResources", func(t *testing.T) {
 		s := begin(t)
 		declared := map[string]any{"type": "pci", "pci": map[string]any{"pci-address": nonesuch}}
 		s.nad("net", withFile, s.macvlan("10.11.70.0/24", map[string]any{"type": "devinfo", "capabilities": capability, "deviceInfo": declared}))
 		s.create(withNetworks("a", []string{withFile}, "net"))
-		s.event("a", "the configuration's deviceInfo names the PCI function "+nonesuch, "deviceID names the PCI function "+m.card, "correct the source that is wrong")
+		s.event("a", "the configuration's deviceInfo names the PCI function "+nonesuch, "deviceID names the PCI function "+cluster.card, "correct the source that is wrong")
 		clean(t)
 		s.nad("net", withFile, s.macvlan("10.11.70.0/24", map[string]any{"type": "devinfo", "capabilities": capability}))
-		s.says("a", m.pci("1.1.0"))
+		s.says("a", cardInfo("1.1.0"))
 	})
 	t.Run("NotOnTheNode", func(t *testing.T) {
 		s := begin(t)
@@ -25,12 +25,12 @@ func wrongDevice(t *testing.T, m *multus) {
 		s.event("a", "deviceID names the PCI function "+nonesuch+", which is not on this node", "lspci -D")
 		clean(t)
 		s.nad("net", withFile, network)
-		s.says("a", m.pci("1.1.0"))
+		s.says("a", cardInfo("1.1.0"))
 	})
 }
 
 // noResource is a network that names no resource: Multus passes no path for the file.
-func noResource(t *testing.T, m *multus) {
+func noResource(t *testing.T) {
 	said := []string{"the runtime passed no runtimeConfig.CNIDeviceInfoFile: no device-info file is written", "k8s.v1.cni.cncf.io/resourceName"}
 	s := begin(t)
 	s.nad("net", "", s.macvlan("10.11.72.0/24", map[string]any{"type": "devinfo", "capabilities": capability}))
@@ -57,7 +57,7 @@ esac
 
 // failedDEL has the DEL of a delegate fail once. A runtime that repeats DEL removes the attachment
 // then; after one that does not, such as CRI-O, devinfoctl gc does.
-func failedDEL(t *testing.T, m *multus) {
+func failedDEL(t *testing.T) {
 	program(t, "stubborn", stubborn)
 	s := begin(t)
 	network := s.macvlan("10.11.74.0/24")
@@ -66,7 +66,7 @@ func failedDEL(t *testing.T, m *multus) {
 		"type": "devinfo", "capabilities": capability, "delegates": delegates,
 	}}})
 	s.create(withNetworks("a", []string{withoutFile}, "net"))
-	s.says("a", m.pci("1.1.0"))
+	s.says("a", cardInfo("1.1.0"))
 	onNode(t, "mkdir", failsOnce)
 	s.delete("a")
 	if _, err := tryOnNode("", "test", "-e", failsOnce); err == nil {

@@ -18,14 +18,11 @@ func TestWithTheAgent(t *testing.T) {
 	if cluster.kit == "" {
 		t.Skip("only in a cluster that the tests make: they put Multus and device plugins on the node")
 	}
-	m := &multus{card: card(t)}
-	a := installAgent(t, map[string]any{"logFile": nodeLog, "cdiDevices": []string{m.card}, "injectNodes": true})
-	m.start(t)
+	findCard(t)
+	a := installAgent(t, map[string]any{"logFile": nodeLog, "cdiDevices": []string{cluster.card}, "injectNodes": true})
+	startMultus(t)
 	userspace(t)
-	for _, s := range []struct {
-		name string
-		run  func(*testing.T, *multus, *nodeAgent)
-	}{
+	play(t, a, a.explain, []scenario[*nodeAgent]{
 		{"ThePluginAndItsSettingsAreOnTheNode", installed},
 		{"ContainersHaveFilesVariablesAndNodes", injected},
 		{"AContainerThatIsStartedAgainHasThemToo", startedAgain},
@@ -45,11 +42,7 @@ func TestWithTheAgent(t *testing.T) {
 		{"KubectlDevinfoShowsPodsAndNodes", kubectlDevinfo},
 		{"FiftyPodsTwiceLeaveTheNodeAsItWas", fifty},
 		{"TheAgentIsRemovedAsDocumented", removed},
-	} {
-		if ok := t.Run(s.name, func(t *testing.T) { s.run(t, m, a) }); !ok {
-			a.explain(t)
-		}
-	}
+	})
 }
 
 // A nodeAgent is devinfo-agent as a DaemonSet.
@@ -147,7 +140,7 @@ func (a *nodeAgent) explain(t *testing.T) {
 }
 
 // installed checks what the agent has put on the node, and that it is put there again.
-func installed(t *testing.T, _ *multus, a *nodeAgent) {
+func installed(t *testing.T, a *nodeAgent) {
 	if status, text := a.get(t, "/healthz"); status != http.StatusOK || !strings.Contains(text, "[+] nri") {
 		t.Errorf("/healthz: %d\n%s", status, text)
 	}
@@ -170,7 +163,7 @@ func installed(t *testing.T, _ *multus, a *nodeAgent) {
 }
 
 // removed is the section "Remove" of docs/install.md.
-func removed(t *testing.T, _ *multus, _ *nodeAgent) {
+func removed(t *testing.T, _ *nodeAgent) {
 	out := shell(t, documented(t, "install.md", "## Remove"))
 	for _, path := range agentFiles() {
 		if _, err := tryOnNode("", "test", "-e", path); err == nil {

@@ -23,10 +23,7 @@ func TestWithTheNodesDevices(t *testing.T) {
 		t.Skip("only in a cluster that the tests make: they run the driver as a process of the node")
 	}
 	n := offerDevices(t)
-	for _, s := range []struct {
-		name string
-		run  func(*testing.T, *nodeDevices)
-	}{
+	play(t, n, n.explain, []scenario[*nodeDevices]{
 		{"WhatTheCommandPrintsIsPublished", published},
 		{"TheServerTakesTheSlicesOfAnyHost", anyHost},
 		{"APodGoesToTheNodeThatHasTheNetwork", toTheNode},
@@ -44,11 +41,7 @@ func TestWithTheNodesDevices(t *testing.T) {
 		{"WithoutCarrierNothingIsScheduled", noCarrier},
 		{"WhatIsGivenAwayIsNotOffered", givenAway},
 		{"ThePageFromADevicePluginToDRA", fromDevicePlugin},
-	} {
-		if ok := t.Run(s.name, func(t *testing.T) { s.run(t, n) }); !ok {
-			n.explain(t)
-		}
-	}
+	})
 }
 
 // nodeDevices is the node with a driver that offers devices.

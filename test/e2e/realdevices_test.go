@@ -36,7 +36,7 @@ func TestWithRealDevices(t *testing.T) {
 		"dra": map[string]any{"enabled": true, "devices": realRules(), "extraArgs": []string{"--counters=force"}},
 	})
 	ready(t, agentNamespace, system)
-	r.runAll(t, []realScenario{
+	play(t, r, r.explainBoth, []scenario[*realNode]{
 		{"TheNodeOffersItsDevices", offersReal},
 		{"AVFComesBackAsItWas", vfByClaim},
 		{"AVFWhoseNamespaceIsGoneComesBackAsItWas", vfOfDeadNamespace},
@@ -49,25 +49,12 @@ func TestWithRealDevices(t *testing.T) {
 	})
 	// Multus gives a pod ten seconds to be seen: many at a time are too many where it is emulated.
 	multusWithVFs(t)
-	r.runAll(t, []realScenario{
+	play(t, r, r.explainBoth, []scenario[*realNode]{
 		{"ADevicePluginsVFs", devicePluginsVFs},
 		{"AVFIsAClaimsOrMultus", contendedVF},
 		{"KubectlDevinfoShowsThem", kubectlReal},
 		{"TheMachineIsResetUnderPods", machineReset},
 	})
-}
-
-type realScenario struct {
-	name string
-	run  func(*testing.T, *realNode)
-}
-
-func (r *realNode) runAll(t *testing.T, scenarios []realScenario) {
-	for _, s := range scenarios {
-		if ok := t.Run(s.name, func(t *testing.T) { s.run(t, r) }); !ok {
-			r.explainBoth(t)
-		}
-	}
 }
 
 // realNode is the machine with both agents.

@@ -11,10 +11,10 @@ import (
 
 // agentRequired is a runtime whose validator does not make a container without the agent, if
 // its pod says so: docs/injection.md.
-func agentRequired(t *testing.T, m *multus, a *nodeAgent) {
+func agentRequired(t *testing.T, a *nodeAgent) {
 	validate(t, a)
 	s := begin(t)
-	s.lan(m, "lan", "10.11.89.0/24")
+	s.lan("lan", "10.11.89.0/24")
 	pod := withNetworks("a", nil, "lan")
 	pod.Annotations["required-plugins.noderesource.dev"] = `["devinfo-agent"]`
 	t.Run("Away", func(t *testing.T) {
