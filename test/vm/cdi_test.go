@@ -83,19 +83,17 @@ func TestCDIOfAVFOnVFIOHasItsGroup(t *testing.T) {
 }
 
 func TestCDIOfAVDPADeviceHasItsNode(t *testing.T) {
-	needs(t, "vdpasim")
-	allow(t, "vdpa0")
-	a := newNetwork(t, "vdpa", `[`+devinfoCDI+`]`).attachment("pod1", "net1", "vdpa0")
-	a.add(standalone("/run/netns/pod1", ""))
-	path := node(t, "vdpa0")
-	a.spec(cdiNode(t, path, "/sys/bus/vdpa/devices/vdpa0/"+filepath.Base(path)+"/dev"))
-}
-
-func TestCDIOfAVDPAOnAVFHasItsNode(t *testing.T) {
-	needs(t, "vpvdpa")
-	allow(t, "pci/0000:02:00.1")
-	a := newNetwork(t, "vdpa", `[`+devinfoCDI+`]`).attachment("pod1", "net1", "0000:02:00.1")
-	a.add(standalone("/run/netns/pod1", "0000:02:00.1"))
-	path := node(t, "vpvdpa0")
-	a.spec(cdiNode(t, path, "/sys/bus/vdpa/devices/vpvdpa0/"+filepath.Base(path)+"/dev"))
+	needs(t, "vdpasim", "vpvdpa")
+	for _, test := range []struct{ device, allowed, deviceID, pciID string }{
+		{"vdpa0", "vdpa0", "vdpa0", ""},
+		{"vpvdpa0", "pci/0000:02:00.1", "0000:02:00.1", "0000:02:00.1"},
+	} {
+		t.Run(test.device, func(t *testing.T) {
+			allow(t, test.allowed)
+			a := newNetwork(t, "vdpa", `[`+devinfoCDI+`]`).attachment("pod1", "net1", test.deviceID)
+			a.add(standalone("/run/netns/pod1", test.pciID))
+			path := node(t, test.device)
+			a.spec(cdiNode(t, path, "/sys/bus/vdpa/devices/"+test.device+"/"+filepath.Base(path)+"/dev"))
+		})
+	}
 }

@@ -23,20 +23,6 @@ func macs(t *testing.T, result string) (list []string) {
 	return list
 }
 
-// addUnknownMACs compares the result, where MAC0, MAC1, … stand for the addresses
-// in it.
-func (a *attachment) addUnknownMACs(want string) {
-	a.t.Helper()
-	result, err := a.tryAdd()
-	if err != nil {
-		a.t.Fatalf("ADD: %s\n%s", errorText(err), a.warnings())
-	}
-	for n, mac := range macs(a.t, result) {
-		want = strings.ReplaceAll(want, "MAC"+string(rune('0'+n)), mac)
-	}
-	same(a.t, "result", result, sorted(a.t, want))
-}
-
 // The device of a macvlan is that of its lower interface.
 func TestMacvlanOnAVF(t *testing.T) {
 	needs(t, "igb")
@@ -50,7 +36,7 @@ func TestMacvlanOnAVFNotFollowed(t *testing.T) {
 	n := newNetwork(t, "macvlan", `[{"type": "macvlan", "master": "enp1s0v2"},
 		{"type": "devinfo", "capabilities": {"CNIDeviceInfoFile": true}, "followLower": false}]`)
 	a := n.attachment("pod1", "net1", "")
-	a.addUnknownMACs(`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "mac": "MAC0", "sandbox": "/run/netns/pod1"}]}`)
+	a.add(`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "mac": "MAC0", "sandbox": "/run/netns/pod1"}]}`)
 	a.noFile()
 	same(t, "warning", a.warnings(), `level=WARN msg="no device found for interface net1" attachment=macvlan/pod1/net1`)
 	a.ends()
@@ -61,10 +47,8 @@ func TestMacvlanOnAVirtioVFAsDelegate(t *testing.T) {
 	n := newNetwork(t, "macvlan", `[{"type": "devinfo", "capabilities": {"CNIDeviceInfoFile": true},
 		"delegates": [{"type": "macvlan", "master": "enp2s0v1", "ipam": {"type": "host-local", "subnet": "192.0.2.0/24", "dataDir": "/run/host-local"}}]}]`)
 	a := n.attachment("pod1", "net1", "")
-	a.addUnknownMACs(`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "mac": "MAC0", "sandbox": "/run/netns/pod1", "pciID": "0000:02:00.2"}],
-		"ips": [{"interface": 0, "address": "192.0.2.2/24", "gateway": "192.0.2.1"}]}`)
-	a.file(pciInfo("0000:02:00.2", "0000:02:00.0"))
-	a.ends()
+	a.passes(`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "mac": "MAC0", "sandbox": "/run/netns/pod1", "pciID": "0000:02:00.2"}],
+		"ips": [{"interface": 0, "address": "192.0.2.2/24", "gateway": "192.0.2.1"}]}`, pciInfo("0000:02:00.2", "0000:02:00.0"))
 	if exists("/run/host-local/macvlan/192.0.2.2") {
 		t.Error("the address is not given back")
 	}

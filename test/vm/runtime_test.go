@@ -112,13 +112,16 @@ func (a *attachment) tryAdd() (string, error) {
 	return sorted(a.t, string(raw)), err
 }
 
-// add compares the result with the JSON wanted, the order of keys aside: libcni
-// has none.
+// add compares the result with the JSON wanted, in which MAC0, MAC1, … stand for the addresses that
+// the result has; the order of keys aside: libcni has none.
 func (a *attachment) add(want string) {
 	a.t.Helper()
 	result, err := a.tryAdd()
 	if err != nil {
 		a.t.Fatalf("ADD: %s\n%s", fullText(err), a.warnings())
+	}
+	for n, mac := range macs(a.t, result) {
+		want = strings.ReplaceAll(want, fmt.Sprint("MAC", n), mac)
 	}
 	same(a.t, "result", result, sorted(a.t, want))
 }
