@@ -60,20 +60,6 @@ func needs(t *testing.T, packages map[string]string) {
 	}
 }
 
-// fenced is the first block of a language after a text in docs/applications.md.
-func fenced(t *testing.T, after, language string) string {
-	t.Helper()
-	text, err := os.ReadFile("../../docs/applications.md")
-	must(t, err)
-	_, section, found := strings.Cut(string(text), "\n"+after)
-	_, section, opened := strings.Cut(section, "```"+language+"\n")
-	block, _, closed := strings.Cut(section, "```")
-	if !found || !opened || !closed {
-		t.Fatalf("docs/applications.md has no block of %s after %q", language, after)
-	}
-	return block
-}
-
 // userspace is userspace-cni without a data plane: it makes the sandbox's directory.
 const userspace = `#!/bin/sh
 [ $CNI_COMMAND = VERSION ] || mkdir -p /var/lib/cni/usrspcni/$(echo $CNI_CONTAINERID | cut -c1-12)
@@ -127,10 +113,21 @@ func (p pod) inside(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// byShell and byGo are how an application may be started.
+// byShell and byGo are how an application may be started: by the lines after a text in
+// docs/applications.md, and by the program in start.
 func byShell(t *testing.T, after string) []string {
-	return []string{"sh", "-c", fenced(t, after, "sh"), "sh"}
+	t.Helper()
+	text, err := os.ReadFile("../../docs/applications.md")
+	must(t, err)
+	_, section, found := strings.Cut(string(text), "\n"+after)
+	_, section, opened := strings.Cut(section, "```sh\n")
+	lines, _, closed := strings.Cut(section, "```")
+	if !found || !opened || !closed {
+		t.Fatalf("docs/applications.md has no lines after %q", after)
+	}
+	return []string{"sh", "-c", lines, "sh"}
 }
+
 func byGo(application string) []string { return []string{os.Getenv(program), application} }
 
 func must(t *testing.T, err error) {

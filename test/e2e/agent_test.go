@@ -61,19 +61,11 @@ func startProcess(t *testing.T) *agent {
 	for _, file := range []string{"namespace", "rbac", "rbac-associated-node", "admission", "deviceclass"} {
 		shell(t, "kubectl apply -f deploy/cni-dra-driver/"+file+".yaml")
 	}
-	bin, err := filepath.Abs(filepath.Join(root, "bin"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	onNode(t, filepath.Join(bin, "devinfoctl"), "install", "--cni-bin-dir", "/opt/cni/bin")
+	onNode(t, binary(t, "devinfoctl"), "install", "--cni-bin-dir", "/opt/cni/bin")
 	node := onlyNode(t)
-	dir, err := os.MkdirTemp("", "e2e-driver-") // t.TempDir has the test's name, and is the node's too
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := newDir(t, "")
 	p := &process{log: filepath.Join(dir, "log"), health: fmt.Sprintf("http://%s:9809/healthz", address(node))}
-	p.command = []string{filepath.Join(bin, "cni-dra-driver"), "--node-name=" + node.Name, "--enable-device-metadata", "-v4",
+	p.command = []string{binary(t, "cni-dra-driver"), "--node-name=" + node.Name, "--enable-device-metadata", "-v4",
 		"--kubeconfig=" + p.credentials(t, dir, node), "--http-endpoint=" + address(node) + ":9809", "--allow-claim-config=macvlan,host-local"}
 	p.start(t)
 	t.Cleanup(func() { p.stop(t) })
@@ -115,16 +107,12 @@ type process struct {
 // the node, as those of the DaemonSet's pods are.
 func (p *process) credentials(t *testing.T, dir string, node *corev1.Node) string {
 	config, err := clientcmd.LoadFromFile(cluster.kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for name := range config.AuthInfos {
 		config.AuthInfos[name] = &api.AuthInfo{Token: token(t, node)}
 	}
 	path := filepath.Join(dir, "kubeconfig")
-	if err := clientcmd.WriteToFile(*config, path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, clientcmd.WriteToFile(*config, path))
 	return path
 }
 
@@ -137,23 +125,17 @@ func token(t *testing.T, node *corev1.Node) string {
 		BoundObjectRef:    &authv1.BoundObjectReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID},
 	}}
 	answer, err := cluster.client.CoreV1().ServiceAccounts(system).CreateToken(t.Context(), system, request, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return answer.Status.Token
 }
 
 func (p *process) start(t *testing.T) {
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer log.Close()
-	p.running = exec.Command(cluster.node[0], slices.Concat(cluster.node[1:], p.command, p.flags)...)
+	p.running = nodeCommand(slices.Concat(p.command, p.flags)...)
 	p.running.Stderr = log
-	if err := p.running.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.running.Start())
 	eventually(t, 2*time.Minute, func() error {
 		answer, err := http.Get(p.health)
 		if err != nil {
@@ -204,9 +186,7 @@ func daemonSet(t *testing.T) *agent {
 		patch, _ := json.Marshal(map[string]any{"spec": map[string]any{"template": map[string]any{"spec": map[string]any{"nodeSelector": selector}}}})
 		ctx := context.Background() // the end of a test is done then
 		_, err := cluster.client.AppsV1().DaemonSets(system).Patch(ctx, system, types.MergePatchType, patch, metav1.PatchOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		ready(t, system, system)
 	}
 	return &agent{

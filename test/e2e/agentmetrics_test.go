@@ -42,14 +42,14 @@ func (a *nodeAgent) scrape(t *testing.T, metric string) (list []map[string]strin
 }
 
 // metrics finds a pod's attachment among the agent's series.
-func metrics(t *testing.T, m *multus, a *nodeAgent) {
+func metrics(t *testing.T, a *nodeAgent) {
 	s := begin(t)
-	network := s.lan(m, "lan", "10.11.90.0/24")
+	network := s.lan("lan", "10.11.90.0/24")
 	s.create(withNetworks("a", nil, "lan"))
 	s.has("container", s.running("a"), files("net1"))
 	want := map[string]string{
 		"": "1", "pod": "a", "namespace": s.name, "interface": "net1", "network": network["name"].(string), "type": "pci",
-		"pciAddr": m.card, "pf": "", "vf": "", "device": "", "rdma_device": "",
+		"pciAddr": cluster.card, "pf": "", "vf": "", "device": "", "rdma_device": "",
 	}
 	eventually(t, limit, func() error {
 		for _, labels := range a.scrape(t, "devinfo_attachment_info") {
@@ -86,10 +86,10 @@ func metrics(t *testing.T, m *multus, a *nodeAgent) {
 // joined has Prometheus' engine join what the agent says with what the exporters say, by the
 // expressions of docs/agent.md and of the dashboard: test/deploy. The node has no VF, so plugin
 // and agent read the /sys of a captured host, and the pod's network declares one of its VFs.
-func joined(t *testing.T, m *multus, a *nodeAgent) {
+func joined(t *testing.T, a *nodeAgent) {
 	a.onCapturedHost(t, "mlx5-switchdev")
 	s := begin(t)
-	s.declaring(m, "vf", map[string]any{"type": "pci", "pci": map[string]any{"pci-address": "0000:03:00.2", "representor-device": "eth4"}})
+	s.declaring("vf", map[string]any{"type": "pci", "pci": map[string]any{"pci-address": "0000:03:00.2", "representor-device": "eth4"}})
 	s.create(withNetworks("a", nil, "vf"))
 	s.running("a")
 	want := map[string]string{
@@ -104,9 +104,7 @@ func joined(t *testing.T, m *multus, a *nodeAgent) {
 	})
 	_, text := a.get(t, "/metrics")
 	path := filepath.Join(t.TempDir(), "metrics.txt")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(text), 0o600))
 	const test = "TestTheJoinsFindThePodOfADevice"
 	if out := shell(t, "cd test/deploy && DEVINFO_SCRAPED="+path+" go test -count=1 -v -run ^"+test+"$ ."); !strings.Contains(out, "--- PASS: "+test) {
 		t.Errorf("test/deploy has not evaluated the joins:\n%s", out)
@@ -117,18 +115,12 @@ func joined(t *testing.T, m *multus, a *nodeAgent) {
 // test.
 func (a *nodeAgent) onCapturedHost(t *testing.T, name string) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "e2e-sys-") // t.TempDir has the test's name, and is the node's too
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := newDir(t, "")
 	host, err := hosttxt.Load(filepath.Join(root, "testdata/hosts", name+".txtar"))
 	if err == nil {
 		err = host.Unpack(dir)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	onNode(t, "chmod", "0755", dir)
 	onNode(t, "find", dir, "-depth", "-type", "d", "-name", "phys_*", "-delete") // which stand for reads that fail
 	settings := func(text string) {

@@ -4,12 +4,11 @@ package e2e
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,11 +31,7 @@ const testpmdPath = "/usr/bin/dpdk-testpmd" // of dpdk-dev
 // exampleNetwork makes the network of an example.
 func (s *space) exampleNetwork(name string) {
 	s.Helper()
-	text, err := os.ReadFile(filepath.Join(root, "deploy/examples", name+".yaml"))
-	if err != nil {
-		s.Fatal(err)
-	}
-	network, _, _ := strings.Cut(string(text), "\n---\n")
+	network, _, _ := strings.Cut(content(s.T, "deploy/examples/"+name+".yaml"), "\n---\n")
 	s.apply(network)
 }
 
@@ -64,15 +59,15 @@ func mount(pod *corev1.Pod, dir, at string, readOnly bool) {
 	c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: at, ReadOnly: readOnly})
 }
 
-// container waits until a pod's container runs that has been started again so often.
+// container waits until a pod's container runs that has been started again that often, or oftener.
 func (s *space) container(pod string, restarts int32) (id string) {
 	s.Helper()
-	eventually(s.T, limit, func() error {
+	eventually(s.T, 3*time.Minute, func() error {
 		p, err := cluster.client.CoreV1().Pods(s.name).Get(s.ctx, pod, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
-		if list := p.Status.ContainerStatuses; len(list) != 1 || list[0].State.Running == nil || list[0].RestartCount != restarts {
+		if list := p.Status.ContainerStatuses; len(list) != 1 || list[0].State.Running == nil || list[0].RestartCount < restarts {
 			return fmt.Errorf("the container of pod %s does not run: %+v", pod, list)
 		}
 		_, id, _ = strings.Cut(p.Status.ContainerStatuses[0].ContainerID, "//")
@@ -98,23 +93,20 @@ func (s *space) kill(pod string) {
 func (s *space) socketDir(pod string) (dir, name string) {
 	s.Helper()
 	s.container(pod, 0)
-	sandbox, err := s.sandbox()
-	if err != nil {
-		s.Fatal(err)
-	}
+	sandbox := s.mustSandbox()
 	return userspaceDir + sandbox[:12], sandbox[:12]
 }
 
 // dpdkMemif has packets between a pod of the example memif and a switch, which is a pod that
 // has the directories of all by a volume at another path. The switch is killed, and comes back.
-func dpdkMemif(t *testing.T, m *multus, _ *nodeAgent) {
+func dpdkMemif(t *testing.T, _ *nodeAgent) {
 	needsPrograms(t, map[string]string{testpmdPath: "dpdk-dev"})
 	const lines = "memif;"
 	s := begin(t)
 	s.exampleNetwork("memif")
 	s.create(s.application("client", "memif", lines))
 	dir, id := s.socketDir("client")
-	s.declaring(m, "switch", map[string]any{"type": "memif", "memif": map[string]any{
+	s.declaring("switch", map[string]any{"type": "memif", "memif": map[string]any{
 		"role": "master", "mode": "ethernet", "path": dir + "/memif-" + id + "-net1.sock",
 	}})
 	server := s.application("server", "switch", lines)
@@ -135,7 +127,7 @@ func dpdkMemif(t *testing.T, m *multus, _ *nodeAgent) {
 
 // dpdkVhostUser has packets between a pod of the example vhost-user and OVS-DPDK on the node,
 // which sends them back. The pod listens, so that OVS, which is killed, connects to it again.
-func dpdkVhostUser(t *testing.T, _ *multus, _ *nodeAgent) {
+func dpdkVhostUser(t *testing.T, _ *nodeAgent) {
 	needsPrograms(t, map[string]string{testpmdPath: "dpdk-dev", vswitchPath: "openvswitch-switch-dpdk"})
 	s := begin(t)
 	s.exampleNetwork("vhost-user")

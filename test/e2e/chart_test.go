@@ -22,16 +22,13 @@ func TestWithTheChart(t *testing.T) {
 	if cluster.kit == "" {
 		t.Skip("only in a cluster that the tests make: they put Multus and device plugins on the node")
 	}
-	m := &multus{card: card(t)}
-	m.start(t)
+	findCard(t)
+	startMultus(t)
 	userspace(t)
 	onNode(t, slices.Concat([]string{"rm", "-f", "/var/lib/cni/devinfo/refusals"}, agentFiles(), gateFiles)...) // of earlier tests
 	before, node := objectsOfOurs(t), listing(t)
 	a := installChart(t, nil)
-	for _, s := range []struct {
-		name string
-		run  func(*testing.T, *multus, *nodeAgent)
-	}{
+	play(t, a, a.explain, []scenario[*nodeAgent]{
 		{"AnUpgradeBringsSettings", upgraded},
 		{"ThePluginAndItsSettingsAreOnTheNode", installed},
 		{"ContainersHaveFilesVariablesAndNodes", injected},
@@ -42,11 +39,7 @@ func TestWithTheChart(t *testing.T) {
 		{"ABadNodeHoldsUpNoOther", badNode},
 		{"NothingIsRemovedBelowAPod", inUse},
 		{"TheAgentIsRemovedAsDocumented", removed},
-	} {
-		if ok := t.Run(s.name, func(t *testing.T) { s.run(t, m, a) }); !ok {
-			a.explain(t)
-		}
-	}
+	})
 	helm(t, installation(t, "`(helm uninstall [^`]*)`"))
 	shell(t, installation(t, "`(kubectl delete namespace [^`]*)`"))
 	if diff := cmp.Diff(before, objectsOfOurs(t)); diff != "" {
@@ -68,7 +61,7 @@ func helm(t *testing.T, commands string) string {
 // kit's images, whose tag is a digit, in the place of a registry's.
 func installation(t *testing.T, expression string) string {
 	t.Helper()
-	found := regexp.MustCompile(expression).FindStringSubmatch(docs(t, "install.md"))
+	found := regexp.MustCompile(expression).FindStringSubmatch(content(t, "docs/install.md"))
 	if found == nil {
 		t.Fatalf("docs/install.md has no command like %s", expression)
 	}
@@ -112,22 +105,16 @@ func (a *nodeAgent) upgrade(t *testing.T, values map[string]any) {
 func valuesFile(t *testing.T, values map[string]any) (path string) {
 	t.Helper()
 	text, err := json.Marshal(values)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	path = filepath.Join(t.TempDir(), "values.yaml")
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, text, 0o600))
 	return path
 }
 
-func upgraded(t *testing.T, m *multus, a *nodeAgent) {
-	settings := map[string]any{"logFile": nodeLog, "cdiDevices": []string{m.card}, "injectNodes": true}
+func upgraded(t *testing.T, a *nodeAgent) {
+	settings := map[string]any{"logFile": nodeLog, "cdiDevices": []string{cluster.card}, "injectNodes": true}
 	text, err := json.Marshal(settings)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	a.settings = string(text)
 	a.upgrade(t, map[string]any{"metrics": map[string]any{"enabled": true}, "agent": map[string]any{"settings": map[string]any{"default.json": settings}}})
 	a.well(t)
@@ -135,10 +122,10 @@ func upgraded(t *testing.T, m *multus, a *nodeAgent) {
 
 // rolledBack upgrades to values by which a pod is refused; after the rollback one like it starts.
 // It is a new pod, since one that starts while the agent is being replaced is given nothing.
-func rolledBack(t *testing.T, m *multus, a *nodeAgent) {
+func rolledBack(t *testing.T, a *nodeAgent) {
 	s := begin(t)
-	s.lan(m, "lan", "10.11.94.0/24")
-	s.nad(m, "plain", "", s.macvlan("10.11.95.0/24"))
+	s.lan("lan", "10.11.94.0/24")
+	s.nad("plain", "", s.macvlan("10.11.95.0/24"))
 	requiring := func(name string) *corev1.Pod {
 		pod := withNetworks(name, nil, "lan", "plain")
 		pod.Annotations["devinfo-cni.io/require"] = "net1,net2"
@@ -156,7 +143,7 @@ func rolledBack(t *testing.T, m *multus, a *nodeAgent) {
 }
 
 // withDriver adds the other agent to the release for a while, and attaches a pod by a claim.
-func withDriver(t *testing.T, _ *multus, a *nodeAgent) {
+func withDriver(t *testing.T, a *nodeAgent) {
 	s := begin(t)
 	a.upgrade(t, map[string]any{"dra": map[string]any{"enabled": true}})
 	ready(t, agentNamespace, system)

@@ -3,13 +3,10 @@
 package e2e
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	resourceapi "k8s.io/api/resource/v1"
 )
 
 // TestADaemonSetOffersTheNodesDevices gives rules to the DaemonSet. The devices must be
@@ -29,46 +26,27 @@ func TestADaemonSetOffersTheNodesDevices(t *testing.T) {
 const pluggedBridge = "e2e-hotplug0"
 
 func hotPlug(t *testing.T) {
-	offered := func(want bool) {
-		t.Helper()
-		devices(t, func(have map[string]resourceapi.Device) error {
-			if _, is := have["net-"+pluggedBridge]; is != want || len(have) == 0 {
-				return fmt.Errorf("offered: %v", have)
-			}
-			return nil
-		})
-	}
 	s := begin(t)
-	offered(false)
+	const device = "net-" + pluggedBridge
+	isOffered(t, false, device)
 	onNode(t, "ip", "link", "add", pluggedBridge, "type", "bridge")
 	t.Cleanup(func() { _, _ = tryOnNode("", "ip", "link", "del", pluggedBridge) }) // if the test fails before it does so
-	offered(true)
-	network := map[string]any{"cniVersion": "1.0.0", "name": s.name + "-bridge", "plugins": []map[string]any{
-		{"type": "bridge", "ipam": map[string]any{"type": "host-local", "subnet": "10.11.83.0/24"}},
-	}}
-	class := s.classWhere(ours("ifName", pluggedBridge), opaque("net1", network))
+	isOffered(t, true, device)
+	class := s.classWhere(ours("ifName", pluggedBridge), opaque("net1", s.on("10.11.83.0/24", map[string]any{"type": "bridge"})))
 	s.pod("a", s.template(requests(request("lan", class))))
-	if v := s.running("a"); v.interfaceIn("net1", "10.11.83.") == nil {
-		t.Errorf("net1 has no address 10.11.83...: %+v", v.Interfaces)
-	}
+	s.in("a", "net1", "10.11.83.")
 	s.delete("a")
 	onNode(t, "ip", "link", "del", pluggedBridge)
-	offered(false)
+	isOffered(t, false, device)
 }
 
 // giveRules gives rules to the agents of the DaemonSet, by the kustomization of docs/dra/inventory.md.
 func giveRules(t *testing.T, rules string) {
 	t.Helper()
-	dir, err := os.MkdirTemp(root, "e2e-rules-") // where ../deploy is what the page means
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := newDir(t, root) // where ../deploy is what the page means
 	kustomization := block(t, "dra/inventory.md", "\nand with kustomize ", "yaml")
 	for name, text := range map[string]string{"kustomization.yaml": kustomization, "devices.yaml": rules} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	shell(t, "kubectl apply -k "+filepath.Base(dir))
 	ready(t, system, system)

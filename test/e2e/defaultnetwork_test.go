@@ -70,23 +70,17 @@ func median(list []time.Duration) time.Duration {
 func withDevinfo(t *testing.T, network string) string {
 	t.Helper()
 	var list map[string]any
-	if err := json.Unmarshal([]byte(network), &list); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(network), &list))
 	list["plugins"] = append(list["plugins"].([]any), map[string]any{"type": "devinfo", "deviceInfoFile": "auto"})
 	text, err := json.Marshal(list)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(text)
 }
 
 // writeNode replaces a file of the node, at once.
 func writeNode(t *testing.T, path, text string) {
 	t.Helper()
-	if out, err := tryOnNode(text, "tee", path+".e2e"); err != nil {
-		t.Fatal(err, out)
-	}
+	feedOnNode(t, text, "tee", path+".e2e")
 	onNode(t, "mv", path+".e2e", path)
 }
 
@@ -140,9 +134,7 @@ func sandboxTime(t *testing.T) time.Duration {
 	var sum float64
 	for _, found := range sandboxSeconds.FindAllStringSubmatch(text, -1) {
 		seconds, err := strconv.ParseFloat(found[1], 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		sum += seconds
 	}
 	if sum == 0 {
@@ -156,9 +148,7 @@ func watchNode(t *testing.T) (notReady func() error) {
 	t.Helper()
 	node := onlyNode(t)
 	watch, err := cluster.client.CoreV1().Nodes().Watch(t.Context(), metav1.ListOptions{ResourceVersion: node.ResourceVersion})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return func() (err error) {
 		watch.Stop()
 		for event := range watch.ResultChan() {

@@ -8,9 +8,7 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -38,28 +36,10 @@ const poolsVariable = "E2E_DEVICE_PLUGIN"
 // devicePlugin runs the device plugin on the node for the time of a test.
 func devicePlugin(t *testing.T, pools ...pool) {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	settings, err := json.Marshal(pools)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tryOnNode("", "test", "-x", self); err != nil { // the node has a file system of its own
-		self = copyToNode(t, self)
-	}
-	cmd := exec.Command(cluster.node[0], slices.Concat(cluster.node[1:], []string{self})...)
-	cmd.Env = append(os.Environ(), poolsVariable+"="+string(settings))
-	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		onNode(t, "rm", "-rf", devicePluginDir)
-	})
+	must(t, err)
+	t.Cleanup(func() { onNode(t, "rm", "-rf", devicePluginDir) })
+	serveOnNode(t, poolsVariable+"="+string(settings))
 	eventually(t, 2*time.Minute, func() error {
 		node, err := cluster.client.CoreV1().Nodes().Get(t.Context(), onlyNode(t).Name, metav1.GetOptions{})
 		for _, p := range pools {
@@ -74,23 +54,6 @@ func devicePlugin(t *testing.T, pools ...pool) {
 		}
 		return err
 	})
-}
-
-// copyToNode gives the path of a program on the node, which is copied once.
-func copyToNode(t *testing.T, program string) (path string) {
-	t.Helper()
-	path = "/run/" + filepath.Base(program)
-	data, err := os.ReadFile(program)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if size, err := tryOnNode("", "stat", "-c", "%s", path); err == nil && size == fmt.Sprint(len(data)) {
-		return path
-	}
-	if out, err := tryOnNode(string(data), "sh", "-c", "cat>"+path+"&&chmod 755 "+path); err != nil {
-		t.Fatal(err, out)
-	}
-	return path
 }
 
 // servePools is the device plugin. It ends with the program.

@@ -19,7 +19,7 @@
 //	TestAsADaemonSet                      by docs/dra/README.md: those that the installation matters to
 //	    main, agent; network, promises, refused, restart, sandbox, hung, many, rights
 //	TestWithTheNodesDevices               it offers a captured host's devices: docs/dra/from-device-plugin.md
-//	    nodedevices; scheduled, masters, requests, heldvf, migration; elsewhere, gpu, sriov
+//	    nodedevices; scheduled, masters, requests, migration; elsewhere, gpu, sriov
 //	TestADaemonSetOffersTheNodesDevices   the DaemonSet offers a bridge
 //	    daemonsetdevices
 //	TestWithMultus                        the devinfo plugin, with Multus and a device plugin

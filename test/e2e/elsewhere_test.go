@@ -33,9 +33,7 @@ func elsewhere(t *testing.T, name string, devices [][]resourceapi.Device) {
 	})
 	for _, d := range devices {
 		made, err := cluster.client.ResourceV1().ResourceSlices().Create(t.Context(), sliceOf(name, d, len(devices)), metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(func() {
 			if err := cluster.client.ResourceV1().ResourceSlices().Delete(context.Background(), made.Name, metav1.DeleteOptions{}); err != nil {
 				t.Error(err)
@@ -55,15 +53,11 @@ func sliceOf(node string, devices []resourceapi.Device, count int) *resourceapi.
 func printed(t *testing.T, host, rules string) (list [][]resourceapi.Device) {
 	t.Helper()
 	out, err := exec.Command(filepath.Join(root, "bin/cni-dra-driver"), "inventory", "--config", rules, "--host", host, "-o", "json").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var all struct {
 		Slices []struct{ Devices []resourceapi.Device }
 	}
-	if err := json.Unmarshal(out, &all); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(out, &all))
 	for _, s := range all.Slices {
 		list = append(list, s.Devices)
 	}

@@ -14,7 +14,7 @@ import (
 // examples are those of deploy/examples that need no hardware but a network card. Their images
 // are not pulled: pod-view takes their place, and tells what the container has. The example
 // host-device is not among them, since it would take the node's only card.
-func examples(t *testing.T, m *multus, _ *nodeAgent) {
+func examples(t *testing.T, _ *nodeAgent) {
 	for _, test := range []struct {
 		name, address string
 		pci, socket   bool
@@ -26,29 +26,21 @@ func examples(t *testing.T, m *multus, _ *nodeAgent) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := begin(t)
-			text, err := os.ReadFile(filepath.Join(root, "deploy/examples", test.name+".yaml"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			s.apply(inPlace(t, string(text)))
+			s.apply(inPlace(t, content(t, "deploy/examples/"+test.name+".yaml")))
 			v := s.running(test.name)
 			want := files("net1")
 			if !test.pci && !test.socket {
 				want = given{Files: []string{"network-info.json"}}
 			}
 			if test.socket {
-				sandbox, err := s.sandbox()
-				if err != nil {
-					t.Fatal(err)
-				}
-				want.SocketDirs = []string{userspaceDir + sandbox[:12]}
+				want.SocketDirs = []string{userspaceDir + s.mustSandbox()[:12]}
 			}
 			s.has("container", v, want)
 			if test.pci {
-				s.tells(v, "net1", m.pci("1.1.0").Encode())
+				s.tells(v, "net1", cardInfo("1.1.0").Encode())
 			}
-			if test.address != "" && v.interfaceIn("net1", test.address) == nil {
-				t.Errorf("net1 has no address %s...: %+v", test.address, v.Interfaces)
+			if test.address != "" {
+				s.in(test.name, "net1", test.address)
 			}
 			status := s.status(test.name)
 			if diff := cmp.Diff(test.name == "macvlan", status["net1"] != ""); diff != "" {
@@ -73,8 +65,6 @@ func inPlace(t *testing.T, text string) string {
 func (s *space) apply(text string) {
 	s.Helper()
 	path := filepath.Join(s.TempDir(), "example.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		s.Fatal(err)
-	}
+	must(s.T, os.WriteFile(path, []byte(text), 0o600))
 	shell(s.T, "kubectl -n "+s.name+" apply -f "+path)
 }

@@ -5,7 +5,6 @@ package e2e
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -29,25 +28,21 @@ true
 
 func listing(t *testing.T) string {
 	t.Helper()
-	out, err := tryOnNode(onDisk, "sh")
-	if err != nil {
-		t.Fatal(err, out)
-	}
-	return out
+	return feedOnNode(t, onDisk, "sh")
 }
 
 // fifty pods come and go. The first time the agent is replaced by a newer build meanwhile; the
 // second time runtime and kubelet are killed while they come, and the pods' deletion is forced.
-func fifty(t *testing.T, m *multus, a *nodeAgent) {
+func fifty(t *testing.T, a *nodeAgent) {
 	next := newerAgent(t)
 	before := listing(t)
 	s := begin(t)
-	s.lan(m, "lan", "10.11.92.0/24")
-	s.nad(m, "socket", socketResource, map[string]any{"cniVersion": "1.0.0", "name": s.name + "-socket", "plugins": []map[string]any{{
+	s.lan("lan", "10.11.92.0/24")
+	s.nad("socket", socketResource, s.network("socket", map[string]any{
 		"type": "devinfo", "capabilities": capability,
 		"deviceInfo": map[string]any{"type": "vhost-user", "vhost-user": map[string]any{"mode": "client", "path": userspaceDir + "{containerID:12}/{ifName}"}},
 		"delegates":  []map[string]any{{"type": "userspace"}},
-	}}})
+	}))
 	s.fifty()
 	shell(t, "kubectl -n devinfo set image daemonset/devinfo-agent agent="+next)
 	t.Cleanup(func() {
@@ -100,9 +95,7 @@ done )`
 // forgotten removes what CRI-O forgets, in the place of a reboot, and nothing of the fifty pods.
 func forgotten(t *testing.T) {
 	t.Helper()
-	if out, err := tryOnNode(removeForgotten, "sh"); err != nil {
-		t.Fatal(err, out)
-	}
+	feedOnNode(t, removeForgotten, "sh")
 	eventually(t, limit, func() error { // pods that the kubelet refused may be going still
 		out, err := tryOnNode("", "find", "/var/lib/cni/devinfo/attachments", "-type", "f", "!", "-name", ".*")
 		if all := strings.Fields(out); err == nil && len(all) != 2*50 {
@@ -219,11 +212,7 @@ const newerVersion = "v99.0.0"
 // newerAgent is an image of the same programs with a higher version.
 func newerAgent(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "e2e-newer-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := newDir(t, "")
 	shell(t, "CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X devinfo-cni.io/pkg/build.version="+newerVersion+"' -o "+dir+"/ ./cmd/devinfo-agent ./cmd/devinfo ./cmd/devinfoctl")
 	shell(t, "cd "+dir+" && $E2E_CLUSTER image devinfo-agent-newer devinfo-agent devinfo devinfoctl")
 	return "cluster.local/devinfo-agent-newer:1"

@@ -25,7 +25,7 @@ import (
 // badNode rolls devinfo-agent out, and back, over the cluster's node and twenty that exist in the
 // API alone, on one of which no agent becomes ready. That one holds up no other, and
 // at no time are more agents away than the chart allows, a tenth of 21 nodes rounded up.
-func badNode(t *testing.T, _ *multus, _ *nodeAgent) {
+func badNode(t *testing.T, _ *nodeAgent) {
 	const away = 3
 	f := newFleet(t, 20)
 	f.await(t, 0, "")
@@ -96,9 +96,7 @@ func newFleet(t *testing.T, nodes int) *fleet {
 		if err == nil {
 			_, err = cluster.client.CoreV1().Nodes().Patch(f.ctx, node.Name, types.StrategicMergePatchType, status, metav1.PatchOptions{}, "status")
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	return f
 }
@@ -106,9 +104,7 @@ func newFleet(t *testing.T, nodes int) *fleet {
 func (f *fleet) daemonSet(t *testing.T) *appsv1.DaemonSet {
 	t.Helper()
 	ds, err := cluster.client.AppsV1().DaemonSets(agentNamespace).Get(f.ctx, agentName, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return ds
 }
 
@@ -205,9 +201,9 @@ func isReady(p *corev1.Pod) bool {
 
 // inUse follows "Remove" of docs/install.md while a pod has a network of devinfo's: the agent
 // removes nothing and says why, the pod is deleted as ever, and then the plugin goes.
-func inUse(t *testing.T, m *multus, _ *nodeAgent) {
+func inUse(t *testing.T, _ *nodeAgent) {
 	s := begin(t)
-	s.lan(m, "lan", "10.11.97.0/24")
+	s.lan("lan", "10.11.97.0/24")
 	s.create(withNetworks("a", nil, "lan"))
 	s.running("a")
 	uninstall, _, found := strings.Cut(documented(t, "install.md", "## Remove"), "kubectl -n devinfo rollout status")

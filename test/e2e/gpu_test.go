@@ -6,9 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
@@ -40,25 +38,14 @@ func gpuDevices() (list []resourceapi.Device) {
 // runGPUs runs the driver on the node for the time of a test.
 func runGPUs(t *testing.T) {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(cluster.node[0], slices.Concat(cluster.node[1:], []string{self})...)
-	cmd.Env = append(os.Environ(), gpuVariable+"="+onlyNode(t).Name, "KUBECONFIG="+cluster.kubeconfig)
-	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
 	slicesOf := metav1.ListOptions{FieldSelector: "spec.driver=" + gpuDriver}
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
 		onNode(t, "rm", "-rf", filepath.Join(kubeletplugin.KubeletPluginsDir, gpuDriver), filepath.Join(kubeletplugin.KubeletRegistryDir, gpuDriver+"-reg.sock"))
 		if err := cluster.client.ResourceV1().ResourceSlices().DeleteCollection(context.Background(), metav1.DeleteOptions{}, slicesOf); err != nil {
 			t.Error(err)
 		}
 	})
+	serveOnNode(t, gpuVariable+"="+onlyNode(t).Name, "KUBECONFIG="+cluster.kubeconfig)
 	eventually(t, 2*time.Minute, func() error {
 		list, err := cluster.client.ResourceV1().ResourceSlices().List(t.Context(), slicesOf)
 		if err == nil && len(list.Items) != 1 {

@@ -23,27 +23,14 @@ esac
 
 const hanging = "/run/e2e-hang"
 
-// plugin puts a script into the node's directory of CNI plugins for the time of the test.
-func plugin(t *testing.T, name, script string) {
-	t.Helper()
-	path := "/opt/cni/bin/" + name
-	if out, err := tryOnNode(script, "tee", path); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	onNode(t, "chmod", "755", path)
-	t.Cleanup(func() { onNode(t, "rm", path) })
-}
-
 // hung starts a pod while DELs hang: it must not have to wait until one of them is killed.
 func hung(t *testing.T, _ *agent) {
 	needsNode(t)
-	plugin(t, "e2e-hang", hang)
+	program(t, "e2e-hang", hang)
 	s := begin(t)
 	onNode(t, "touch", hanging)
 	t.Cleanup(func() { onNode(t, "rm", "-f", hanging) })
-	stuck := s.template(requests(request("lan", s.class("net1", map[string]any{
-		"cniVersion": "1.0.0", "name": s.name + "-hang", "plugins": []map[string]any{{"type": "e2e-hang"}},
-	}))))
+	stuck := s.template(requests(request("lan", s.class("net1", s.network("hang", map[string]any{"type": "e2e-hang"})))))
 	const many = 12
 	for n := range many {
 		s.pod(fmt.Sprintf("hung%d", n), stuck)
@@ -51,9 +38,7 @@ func hung(t *testing.T, _ *agent) {
 	for n := range many {
 		s.running(fmt.Sprintf("hung%d", n))
 	}
-	if err := cluster.client.CoreV1().Pods(s.name).DeleteCollection(s.ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cluster.client.CoreV1().Pods(s.name).DeleteCollection(s.ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
 	eventually(t, 3*time.Minute, func() error {
 		if n := len(hungPlugins()); n < many {
 			return fmt.Errorf("%d of %d DELs hang", n, many)

@@ -14,7 +14,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/cdispec"
@@ -104,52 +103,47 @@ func (s *space) said(pod, container string) *view {
 
 // lan is a macvlan network with devinfo, which makes a file without any resource. The node's
 // interface may be none of the card's, as that of a node in a namespace: so the card is declared.
-func (s *space) lan(m *multus, name, subnet string) map[string]any {
+func (s *space) lan(name, subnet string) map[string]any {
 	s.Helper()
-	network := s.macvlan(subnet, map[string]any{"type": "devinfo", "deviceInfoFile": "auto", "deviceInfo": m.declared()})
-	s.nad(m, name, "", network)
+	network := s.macvlan(subnet, map[string]any{"type": "devinfo", "deviceInfoFile": "auto", "deviceInfo": declaredCard()})
+	s.nad(name, "", network)
 	return network
 }
 
-// declared is the card, as a configuration names it.
-func (m *multus) declared() map[string]any {
-	return map[string]any{"type": "pci", "pci": map[string]any{"pci-address": m.card}}
+// declaredCard is the card, as a configuration names it.
+func declaredCard() map[string]any {
+	return map[string]any{"type": "pci", "pci": map[string]any{"pci-address": cluster.card}}
 }
 
 // declaring is a network of devinfo alone.
-func (s *space) declaring(m *multus, name string, info map[string]any) {
+func (s *space) declaring(name string, info map[string]any) {
 	s.Helper()
-	s.nad(m, name, "", map[string]any{"cniVersion": "1.0.0", "name": s.name + "-" + name, "plugins": []map[string]any{
-		{"type": "devinfo", "deviceInfoFile": "auto", "deviceInfo": info},
-	}})
+	s.nad(name, "", s.network(name, map[string]any{"type": "devinfo", "deviceInfoFile": "auto", "deviceInfo": info}))
 }
 
 // injected has a pod of three networks: macvlan, the node's card by name, with which the
 // settings grant /dev/net/tun, and a socket.
-func injected(t *testing.T, m *multus, _ *nodeAgent) {
+func injected(t *testing.T, _ *nodeAgent) {
 	s := begin(t)
-	s.lan(m, "lan", "10.11.80.0/24")
-	s.declaring(m, "card", map[string]any{"type": "pci", "pci": map[string]any{"pci-address": m.card, "vhost-net": "/dev/vhost-net"}})
-	s.nad(m, "socket", "", map[string]any{"cniVersion": "1.0.0", "name": s.name + "-socket", "plugins": []map[string]any{{
+	s.lan("lan", "10.11.80.0/24")
+	s.declaring("card", map[string]any{"type": "pci", "pci": map[string]any{"pci-address": cluster.card, "vhost-net": "/dev/vhost-net"}})
+	s.nad("socket", "", s.network("socket", map[string]any{
 		"type": "devinfo", "deviceInfoFile": "auto", "delegates": []map[string]any{{"type": "userspace"}},
 		"deviceInfo": map[string]any{"type": "vhost-user", "vhost-user": map[string]any{"mode": "client", "path": userspaceDir + "{containerID:12}/{ifName}"}},
-	}}})
+	}))
 	pod := withNetworks("a", nil, "lan", "card", "socket")
 	once := pod.Spec.Containers[0]
 	once.Name, once.Command = "first", []string{"/pod-view", "-once"}
 	pod.Spec.InitContainers = []corev1.Container{once}
 	s.create(pod)
 	view := s.running("a")
-	sandbox, err := s.sandbox()
-	if err != nil {
-		t.Fatal(err)
-	}
+	sandbox := s.mustSandbox()
 	want := files("net1", "net2", "net3")
 	want.SocketDirs = []string{userspaceDir + sandbox[:12]}
 	want.Nodes = []string{"/dev/net/tun 0" + strings.ReplaceAll(onNode(t, "stat", "-c", "%a_%u:%g", "/dev/net/tun"), "_", " ")}
 	s.has("container", view, want)
 	s.has("init container", s.said("a", "first"), want)
-	s.tells(view, "net1", m.pci("1.1.0").Encode())
+	s.tells(view, "net1", cardInfo("1.1.0").Encode())
 	s.knows(view)
 	s.delete("a")
 	clean(t)
@@ -165,9 +159,7 @@ func injected(t *testing.T, m *multus, _ *nodeAgent) {
 func (s *space) tells(v *view, ifName string, want []byte) {
 	s.Helper()
 	var is, should any
-	if err := json.Unmarshal(want, &should); err != nil {
-		s.Fatal(err)
-	}
+	must(s.T, json.Unmarshal(want, &should))
 	_ = json.Unmarshal(v.DeviceInfo[infoDir+ifName+".json"], &is)
 	if diff := cmp.Diff(should, is); diff != "" {
 		s.Errorf("%s.json (- is wanted):\n%s", ifName, diff)
@@ -183,9 +175,7 @@ func (s *space) knows(v *view) {
 			DeviceInfo     json.RawMessage
 		}
 	}
-	if err := json.Unmarshal(v.DeviceInfo[infoDir+"network-info.json"], &info); err != nil {
-		s.Fatal(err)
-	}
+	must(s.T, json.Unmarshal(v.DeviceInfo[infoDir+"network-info.json"], &info))
 	macs := map[string]string{}
 	for _, i := range v.Interfaces {
 		macs[i.Name] = i.MAC
@@ -201,45 +191,31 @@ func (s *space) knows(v *view) {
 }
 
 // startedAgain kills a container.
-func startedAgain(t *testing.T, m *multus, _ *nodeAgent) {
+func startedAgain(t *testing.T, _ *nodeAgent) {
 	s := begin(t)
-	s.lan(m, "lan", "10.11.81.0/24")
+	s.lan("lan", "10.11.81.0/24")
 	s.create(withNetworks("a", nil, "lan"))
 	s.has("container", s.running("a"), files("net1"))
-	sandbox, err := s.sandbox()
-	if err != nil {
-		t.Fatal(err)
-	}
+	sandbox := s.mustSandbox()
 	onNode(t, "crictl", "stop", onNode(t, "crictl", "ps", "--quiet", "--pod", sandbox))
-	eventually(t, limit, func() error {
-		pod, err := cluster.client.CoreV1().Pods(s.name).Get(s.ctx, "a", metav1.GetOptions{})
-		if err == nil && (pod.Status.ContainerStatuses[0].RestartCount == 0 || pod.Status.ContainerStatuses[0].State.Running == nil) {
-			err = fmt.Errorf("the container is not started again: %+v", pod.Status.ContainerStatuses[0])
-		}
-		return err
-	})
+	s.container("a", 1)
 	s.has("container started again", s.running("a"), files("net1"))
 }
 
 // comeAndGo attaches a network to a pod that runs, as the controller of dynamic networks has
 // Multus do, and detaches it.
-func comeAndGo(t *testing.T, m *multus, _ *nodeAgent) {
+func comeAndGo(t *testing.T, _ *nodeAgent) {
 	s := begin(t)
-	s.lan(m, "lan", "10.11.82.0/24")
+	s.lan("lan", "10.11.82.0/24")
 	s.create(withNetworks("a", nil, "lan"))
 	s.has("container", s.running("a"), files("net1"))
-	sandbox, err := s.sandbox()
-	if err != nil {
-		t.Fatal(err)
-	}
+	sandbox := s.mustSandbox()
 	network := s.macvlan("10.11.83.0/24")
 	conf, err := json.Marshal(map[string]any{
 		"cniVersion": "1.0.0", "name": network["name"], "type": "devinfo", "deviceInfoFile": "auto",
-		"deviceInfo": m.declared(), "delegates": network["plugins"],
+		"deviceInfo": declaredCard(), "delegates": network["plugins"],
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cni := func(command string) {
 		out, err := tryOnNode(string(conf), "env", "CNI_COMMAND="+command, "CNI_CONTAINERID="+sandbox, "CNI_NETNS="+netnsOf(t, sandbox),
 			"CNI_IFNAME=net9", "CNI_PATH=/opt/cni/bin", "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE="+s.name+";K8S_POD_NAME=a", "/opt/cni/bin/devinfo")
@@ -276,9 +252,7 @@ func netnsOf(t *testing.T, sandbox string) string {
 			}
 		}
 	}
-	if err := json.Unmarshal([]byte(onNode(t, "crictl", "inspectp", sandbox)), &about); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(onNode(t, "crictl", "inspectp", sandbox)), &about))
 	for _, n := range about.Info.RuntimeSpec.Linux.Namespaces {
 		if n.Type == "network" {
 			return n.Path
@@ -289,7 +263,7 @@ func netnsOf(t *testing.T, sandbox string) string {
 }
 
 // userNamespace is a pod whose root is nobody on the node.
-func userNamespace(t *testing.T, m *multus, a *nodeAgent) {
+func userNamespace(t *testing.T, a *nodeAgent) {
 	// A node in a namespace may have mounts in its /proc. The kernel allows a pod with a user
 	// namespace one of its own only where there is one without.
 	const proc = "/run/e2e-proc"
@@ -297,8 +271,8 @@ func userNamespace(t *testing.T, m *multus, a *nodeAgent) {
 	onNode(t, "mount", "-t", "proc", "proc", proc)
 	t.Cleanup(func() { onNode(t, "umount", proc) })
 	s := begin(t)
-	s.lan(m, "lan", "10.11.84.0/24")
-	s.declaring(m, "card", map[string]any{"type": "pci", "pci": map[string]any{"pci-address": m.card, "vhost-net": "/dev/vhost-net"}})
+	s.lan("lan", "10.11.84.0/24")
+	s.declaring("card", map[string]any{"type": "pci", "pci": map[string]any{"pci-address": cluster.card, "vhost-net": "/dev/vhost-net"}})
 	pod := withNetworks("a", nil, "lan", "card")
 	pod.Spec.HostUsers = new(bool)
 	s.create(pod)
@@ -313,12 +287,12 @@ func userNamespace(t *testing.T, m *multus, a *nodeAgent) {
 }
 
 // nodeForAll is the same with a /dev/net/tun that everyone may use, which the pod gets then.
-func nodeForAll(t *testing.T, m *multus, a *nodeAgent) {
+func nodeForAll(t *testing.T, a *nodeAgent) {
 	const tun = "/run/e2e-tun"
 	onNode(t, "mknod", "-m", "0666", tun, "c", "10", "200")
 	t.Cleanup(func() { onNode(t, "rm", tun) })
 	onNode(t, "mount", "--bind", tun, "/dev/net/tun")
 	t.Cleanup(func() { onNode(t, "umount", "/dev/net/tun") })
 	a.flag(t, "--v=4") // its /dev is that of the time when it was started
-	userNamespace(t, m, a)
+	userNamespace(t, a)
 }

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 )
@@ -24,11 +26,13 @@ const (
 // cluster is the one that the tests run in.
 var cluster struct {
 	client     kubernetes.Interface
+	nads       dynamic.NamespaceableResourceInterface // NetworkAttachmentDefinitions
 	kubeconfig string
 	kit        string   // E2E_CLUSTER; "" = somebody's cluster
 	node       []string // runs a command on the node; none = nothing does
 	master     string   // interface of the nodes
 	image      string   // of pod-view
+	card       string   // PCI address of the node's network card: findCard
 }
 
 func TestMain(m *testing.M) {
@@ -81,6 +85,11 @@ func setUp() error {
 	if cluster.client, err = kubernetes.NewForConfig(config); err != nil {
 		return err
 	}
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	cluster.nads = client.Resource(schema.GroupVersionResource{Group: "k8s.cni.cncf.io", Version: "v1", Resource: "network-attachment-definitions"})
 	_, err = cluster.client.ResourceV1().DeviceClasses().List(context.Background(), metav1.ListOptions{})
 	return err
 }
@@ -138,13 +147,26 @@ func TestAsADaemonSet(t *testing.T) {
 }
 
 func runAll(t *testing.T, a *agent, short bool) {
+	var list []scenario[*agent]
 	for _, s := range scenarios {
-		if short && !s.daemonSet {
-			continue
+		if !short || s.daemonSet {
+			list = append(list, scenario[*agent]{s.name, s.run})
 		}
-		ok := t.Run(s.name, func(t *testing.T) { s.run(t, a) })
-		if !ok {
-			a.explain(t)
+	}
+	play(t, a, a.explain, list)
+}
+
+// A scenario is what is tried on a node that a test has prepared.
+type scenario[N any] struct {
+	name string
+	run  func(*testing.T, N)
+}
+
+// play tries scenarios; of one that fails explain logs what there is to know.
+func play[N any](t *testing.T, n N, explain func(*testing.T), list []scenario[N]) {
+	for _, s := range list {
+		if ok := t.Run(s.name, func(t *testing.T) { s.run(t, n) }); !ok {
+			explain(t)
 		}
 	}
 }

@@ -4,8 +4,6 @@ package e2e
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -41,17 +39,11 @@ func sharedCard(t *testing.T, _ *nodeDevices) {
 // chosenBridge has a bandwidth, of which each pod wants more than half.
 func chosenBridge(t *testing.T, _ *nodeDevices) {
 	s := begin(t)
-	network := map[string]any{"cniVersion": "1.0.0", "name": s.name + "-bridge", "plugins": []map[string]any{
-		{"type": "bridge", "ipam": map[string]any{"type": "host-local", "subnet": "10.11.76.0/24"}},
-	}}
-	lan := request("lan", s.classWhere(ours("kind", "bridge"), opaque("net1", network)))
+	lan := request("lan", s.classWhere(ours("kind", "bridge"), opaque("net1", s.on("10.11.76.0/24", map[string]any{"type": "bridge"}))))
 	lan.Exactly.Capacity = &resourceapi.CapacityRequirements{Requests: map[resourceapi.QualifiedName]resource.Quantity{"bandwidth": resource.MustParse("6G")}}
 	template := s.template(requests(lan))
 	s.pod("a", template)
-	v := s.running("a")
-	if v.interfaceIn("net1", "10.11.76.") == nil {
-		t.Errorf("net1 has no address 10.11.76...: %+v", v.Interfaces)
-	}
+	s.in("a", "net1", "10.11.76.")
 	if ports := onNode(t, "ip", "-o", "link", "show", "master", pagesBridge); len(strings.Split(ports, "\n")) != 1 || ports == "" {
 		t.Errorf("ports of %s:\n%s", pagesBridge, ports)
 	}
@@ -72,11 +64,7 @@ func chosenBridge(t *testing.T, _ *nodeDevices) {
 func vhostUserPort(t *testing.T, _ *nodeDevices) {
 	userspace(t)
 	s := begin(t)
-	text, err := os.ReadFile(filepath.Join(root, "deploy/cni-dra-driver/examples/vhost-user.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.apply(string(text))
+	s.apply(content(t, "deploy/cni-dra-driver/examples/vhost-user.yaml"))
 	t.Cleanup(func() { shell(t, "kubectl delete deviceclass vhost-user") })
 	v := s.running("demo-vhost-user")
 	if got := s.allocation("demo-vhost-user", "port"); got.Device != "cni" {

@@ -15,8 +15,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// blue is the page's resource, and its VFs.
-const blue = "example.com/blue"
+// The page's resource, its VFs, and the addresses of its network.
+const (
+	blue       = "example.com/blue"
+	bluePrefix = "10.57.1."
+)
 
 func blueVFs() []string {
 	return []string{firstVF, "0000:01:10.2", "0000:01:10.4", "0000:01:10.6"}
@@ -25,7 +28,7 @@ func blueVFs() []string {
 // page gives the block of docs/dra/from-device-plugin.md whose first line is that name.
 func page(t *testing.T, name string) string {
 	t.Helper()
-	_, block, found := strings.Cut(docs(t, "dra/from-device-plugin.md"), "```yaml\n# "+name+"\n")
+	_, block, found := strings.Cut(content(t, "docs/dra/from-device-plugin.md"), "```yaml\n# "+name+"\n")
 	block, _, closed := strings.Cut(block, "```\n")
 	if !found || !closed {
 		t.Fatalf("the page has no block %s", name)
@@ -60,29 +63,22 @@ func fromDevicePlugin(t *testing.T, _ *nodeDevices) {
 		s := begin(t)
 		s.applyPage("class.yaml")
 		s.applyPage("limits.yaml")
-		s.onBlue("limits")
+		s.in("limits", "net1", bluePrefix)
 	})
 	t.Run("4", func(t *testing.T) {
 		s := begin(t)
 		s.applyPage("class.yaml")
 		s.applyPage("claim.yaml")
-		v := s.onBlue("claim")
+		v := s.in("claim", "net1", bluePrefix)
 		if v.Claims["resourceclaimtemplates/blue/vf"] == nil || v.Environment["DEVINFO_NET1"] == "" {
 			t.Errorf("the container has %v and %v", slices.Collect(maps.Keys(v.Claims)), v.Environment)
 		}
-		s.attached("claim", "blue", "vf", "net1", "10.57.1.")
+		s.attached("claim", "blue", "vf", "net1", bluePrefix)
 		s.applyPage("otherwise.yaml")
 		s.attachedAs("otherwise", "net", "vf", "10.57.1.")
 	})
 	t.Run("5WithMultus4.2", olderMultus)
 	t.Run("5", forNewerMultus)
-}
-
-// withMultus has Multus before the node's network for the time of a test.
-func withMultus(t *testing.T) {
-	t.Helper()
-	shell(t, "$E2E_CLUSTER multus")
-	t.Cleanup(func() { onNode(t, "rm", "/etc/cni/net.d/00-multus.conf") })
 }
 
 // today makes the class, too: as long as a device plugin offers the resource, the pod gets its
@@ -93,10 +89,9 @@ func today(t *testing.T) {
 	s := begin(t)
 	s.applyPage("class.yaml")
 	s.applyPage("before.yaml")
-	s.onBlue("before")
-	p, err := cluster.client.CoreV1().Pods(s.name).Get(s.ctx, "before", metav1.GetOptions{})
-	if err != nil || p.Status.ExtendedResourceClaimStatus != nil {
-		t.Errorf("the pod has a claim: %+v, %v", p.Status.ExtendedResourceClaimStatus, err)
+	s.in("before", "net1", bluePrefix)
+	if claim := s.get("before").Status.ExtendedResourceClaimStatus; claim != nil {
+		t.Errorf("the pod has a claim: %+v", claim)
 	}
 }
 
@@ -123,16 +118,6 @@ func forNewerMultus(t *testing.T) {
 	if n := len(calls(t)); n != before {
 		t.Errorf("sriov was called %d times", n-before)
 	}
-}
-
-// onBlue checks that a pod is in the page's network.
-func (s *space) onBlue(pod string) *view {
-	s.Helper()
-	v := s.running(pod)
-	if v.interfaceIn("net1", "10.57.1.") == nil {
-		s.Errorf("pod %s: net1 has no address 10.57.1...: %+v", pod, v.Interfaces)
-	}
-	return v
 }
 
 // noneLeft waits until the kubelet has noticed that the device plugin has gone.

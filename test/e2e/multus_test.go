@@ -15,9 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"devinfo-cni.io/devinfo"
 )
@@ -28,17 +25,13 @@ func TestWithMultus(t *testing.T) {
 	if cluster.kit == "" {
 		t.Skip("only in a cluster that the tests make: they put Multus and device plugins on the node")
 	}
-	m := &multus{card: card(t)}
-	bin, err := filepath.Abs(filepath.Join(root, "bin"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	onNode(t, filepath.Join(bin, "devinfoctl"), "install", "--cni-bin-dir", "/opt/cni/bin")
-	m.settings(t)
-	m.start(t)
+	findCard(t)
+	onNode(t, binary(t, "devinfoctl"), "install", "--cni-bin-dir", "/opt/cni/bin")
+	logToFile(t)
+	startMultus(t)
 	for _, s := range []struct {
 		name string
-		run  func(*testing.T, *multus)
+		run  func(*testing.T)
 	}{
 		{"MacvlanThenDevinfo", chained},
 		{"DevinfoRunsMacvlan", delegating},
@@ -48,34 +41,33 @@ func TestWithMultus(t *testing.T) {
 		{"WithoutAResourceAWarningSaysWhy", noResource},
 		{"WhatAFailedDELLeavesCanBeCollected", failedDEL},
 	} {
-		t.Run(s.name, func(t *testing.T) { s.run(t, m) })
+		t.Run(s.name, s.run)
 	}
 }
 
-// multus is the node with Multus and the device plugin.
-type multus struct {
-	card string // PCI address of the node's network card
-	nads dynamic.NamespaceableResourceInterface
+// startMultus puts Multus before the node's CNI network, and runs the device plugin.
+func startMultus(t *testing.T) {
+	t.Helper()
+	withMultus(t)
+	devicePlugin(t, pools()...)
 }
 
-// start puts Multus before the node's CNI network, and runs the device plugin.
-func (m *multus) start(t *testing.T) {
+// withMultus has Multus before the node's network for the time of a test.
+func withMultus(t *testing.T) {
 	t.Helper()
 	shell(t, "$E2E_CLUSTER multus")
 	t.Cleanup(func() { onNode(t, "rm", "/etc/cni/net.d/00-multus.conf") })
-	m.client(t)
-	devicePlugin(t, m.pools()...)
 }
 
-// card finds the node's network card.
-func card(t *testing.T) string {
+// findCard notes the node's network card.
+func findCard(t *testing.T) {
 	t.Helper()
 	out, err := tryOnNode("grep -l ^0x0200 /sys/bus/pci/devices/*/class", "sh")
 	if err != nil {
 		t.Skip("the node has no network card on PCI")
 	}
 	first, _, _ := strings.Cut(out, "\n")
-	return filepath.Base(filepath.Dir(first))
+	cluster.card = filepath.Base(filepath.Dir(first))
 }
 
 const (
@@ -83,27 +75,12 @@ const (
 	nodeLog      = "/var/log/e2e-devinfo.log"
 )
 
-// settings has the plugin log to a file of the node.
-func (m *multus) settings(t *testing.T) {
+// logToFile has the plugin log to a file of the node.
+func logToFile(t *testing.T) {
 	t.Helper()
 	onNode(t, "mkdir", "-p", filepath.Dir(nodeSettings))
-	if out, err := tryOnNode(`{"logFile": "`+nodeLog+`"}`, "tee", nodeSettings); err != nil {
-		t.Fatal(err, out)
-	}
+	feedOnNode(t, `{"logFile": "`+nodeLog+`"}`, "tee", nodeSettings)
 	t.Cleanup(func() { onNode(t, "rm", "-f", nodeSettings, nodeLog) })
-}
-
-func (m *multus) client(t *testing.T) {
-	t.Helper()
-	config, err := clientcmd.BuildConfigFromFlags("", cluster.kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := dynamic.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.nads = client.Resource(schema.GroupVersionResource{Group: "k8s.cni.cncf.io", Version: "v1", Resource: "network-attachment-definitions"})
 }
 
 // The resources of the device plugin. The first four are the node's card.
@@ -118,33 +95,31 @@ const (
 	nicResource    = "example.com/nic" // of deploy/examples
 )
 
-func (m *multus) pools() []pool {
+func pools() []pool {
 	var sockets []string
 	for n := range 60 {
 		sockets = append(sockets, fmt.Sprintf("socket-%d", n))
 	}
 	return []pool{
-		{withFile, []string{m.card}, m.info("1.1.0")},
-		{withoutFile, []string{m.card}, ""},
-		{oldFile, []string{m.card}, m.info("1.0.0")},
-		{corruptFile, []string{m.card}, `{"type": "pci", "ver`},
+		{withFile, []string{cluster.card}, cardText("1.1.0")},
+		{withoutFile, []string{cluster.card}, ""},
+		{oldFile, []string{cluster.card}, cardText("1.0.0")},
+		{corruptFile, []string{cluster.card}, `{"type": "pci", "ver`},
 		{goneDevice, []string{nonesuch}, ""},
 		{socketResource, sockets, ""},
-		{nicResource, []string{m.card}, ""},
+		{nicResource, []string{cluster.card}, ""},
 	}
 }
 
-func (m *multus) info(version string) string {
-	return `{"type": "pci", "version": "` + version + `", "pci": {"pci-address": "` + m.card + `"}}`
+func cardText(version string) string {
+	return `{"type": "pci", "version": "` + version + `", "pci": {"pci-address": "` + cluster.card + `"}}`
 }
 
 // nad makes a NetworkAttachmentDefinition, or changes one; resource "" = it names none.
-func (s *space) nad(m *multus, name, resource string, config map[string]any) {
+func (s *space) nad(name, resource string, config map[string]any) {
 	s.Helper()
 	text, err := json.Marshal(config)
-	if err != nil {
-		s.Fatal(err)
-	}
+	must(s.T, err)
 	nad := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
 		"metadata": map[string]any{"name": name, "annotations": map[string]any{"k8s.v1.cni.cncf.io/resourceName": resource}},
@@ -153,7 +128,7 @@ func (s *space) nad(m *multus, name, resource string, config map[string]any) {
 	if resource == "" {
 		nad.SetAnnotations(nil)
 	}
-	if _, err := m.nads.Namespace(s.name).Apply(s.ctx, name, nad, metav1.ApplyOptions{FieldManager: "e2e", Force: true}); err != nil {
+	if _, err := cluster.nads.Namespace(s.name).Apply(s.ctx, name, nad, metav1.ApplyOptions{FieldManager: "e2e", Force: true}); err != nil {
 		s.Fatal(err)
 	}
 }
@@ -180,15 +155,11 @@ func withNetworks(name string, resources []string, networks ...string) *corev1.P
 func (s *space) status(pod string) map[string]string {
 	s.Helper()
 	s.running(pod)
-	p, err := cluster.client.CoreV1().Pods(s.name).Get(s.ctx, pod, metav1.GetOptions{})
-	if err != nil {
-		s.Fatal(err)
-	}
 	var list []struct {
 		Interface  string
 		DeviceInfo json.RawMessage `json:"device-info"`
 	}
-	text := p.Annotations["k8s.v1.cni.cncf.io/network-status"]
+	text := s.get(pod).Annotations["k8s.v1.cni.cncf.io/network-status"]
 	if err := json.Unmarshal([]byte(text), &list); err != nil {
 		s.Fatalf("network-status %q: %v", text, err)
 	}
@@ -226,29 +197,29 @@ func (s *space) says(pod string, want ...*devinfo.Info) {
 	}
 }
 
-// pci is the device information of the card.
-func (m *multus) pci(version string) *devinfo.Info {
-	return &devinfo.Info{Type: devinfo.TypePCI, Version: version, PCI: &devinfo.PCI{Address: m.card}}
+// cardInfo is the device information of the card.
+func cardInfo(version string) *devinfo.Info {
+	return &devinfo.Info{Type: devinfo.TypePCI, Version: version, PCI: &devinfo.PCI{Address: cluster.card}}
 }
 
-func chained(t *testing.T, m *multus) {
+func chained(t *testing.T) {
 	s := begin(t)
-	s.nad(m, "net", withFile, s.macvlan("10.11.60.0/24", map[string]any{"type": "devinfo", "capabilities": capability}))
-	s.nad(m, "other", "", s.macvlan("10.11.61.0/24"))
+	s.nad("net", withFile, s.macvlan("10.11.60.0/24", map[string]any{"type": "devinfo", "capabilities": capability}))
+	s.nad("other", "", s.macvlan("10.11.61.0/24"))
 	s.create(withNetworks("a", []string{withFile}, "other", "net"))
-	s.says("a", nil, m.pci("1.1.0"))
+	s.says("a", nil, cardInfo("1.1.0"))
 	s.delete("a")
 	clean(t)
 }
 
-func delegating(t *testing.T, m *multus) {
+func delegating(t *testing.T) {
 	s := begin(t)
 	network := s.macvlan("10.11.62.0/24")
-	s.nad(m, "net", withoutFile, map[string]any{"cniVersion": "1.0.0", "name": network["name"], "plugins": []map[string]any{{
+	s.nad("net", withoutFile, map[string]any{"cniVersion": "1.0.0", "name": network["name"], "plugins": []map[string]any{{
 		"type": "devinfo", "capabilities": capability, "delegates": network["plugins"],
 	}}})
 	s.create(withNetworks("a", []string{withoutFile}, "net"))
-	s.says("a", m.pci("1.1.0"))
+	s.says("a", cardInfo("1.1.0"))
 	if all := leases(t, network); len(all) != 1 {
 		t.Errorf("the pod has the addresses %v", all)
 	}
@@ -257,17 +228,15 @@ func delegating(t *testing.T, m *multus) {
 }
 
 // sockets are declared, for nobody can find them; the device plugin only counts them.
-func sockets(t *testing.T, m *multus) {
+func sockets(t *testing.T) {
 	s := begin(t)
 	network := func(name string, declared map[string]any) map[string]any {
-		return map[string]any{"cniVersion": "1.0.0", "name": s.name + "-" + name, "plugins": []map[string]any{{
-			"type": "devinfo", "capabilities": capability, "deviceInfo": declared,
-		}}}
+		return s.network(name, map[string]any{"type": "devinfo", "capabilities": capability, "deviceInfo": declared})
 	}
-	s.nad(m, "vhostuser", socketResource, network("vhostuser", map[string]any{
+	s.nad("vhostuser", socketResource, network("vhostuser", map[string]any{
 		"type": "vhost-user", "vhost-user": map[string]any{"mode": "server", "path": "/var/run/vhost-user/{podUID}/{ifName}"},
 	}))
-	s.nad(m, "memif", socketResource, network("memif", map[string]any{
+	s.nad("memif", socketResource, network("memif", map[string]any{
 		"type": "memif", "memif": map[string]any{"role": "slave", "mode": "ethernet", "path": "/run/vpp/{podUID}-{ifName}.sock"},
 	}))
 	pod := withNetworks("a", nil, "vhostuser", "memif")
@@ -282,13 +251,13 @@ func sockets(t *testing.T, m *multus) {
 
 // devicePluginsFile may be withoutFile, of an older version, or no JSON: network-status has what
 // devinfo finds itself. The version stays as it is while the keys of an older one do.
-func devicePluginsFile(t *testing.T, m *multus) {
+func devicePluginsFile(t *testing.T) {
 	for n, test := range []struct{ resource, version string }{{withoutFile, "1.1.0"}, {oldFile, "1.0.0"}, {corruptFile, "1.1.0"}} {
 		t.Run(filepath.Base(test.resource), func(t *testing.T) {
 			s := begin(t)
-			s.nad(m, "net", test.resource, s.macvlan(fmt.Sprintf("10.11.%d.0/24", 63+n), map[string]any{"type": "devinfo", "capabilities": capability}))
+			s.nad("net", test.resource, s.macvlan(fmt.Sprintf("10.11.%d.0/24", 63+n), map[string]any{"type": "devinfo", "capabilities": capability}))
 			s.create(withNetworks("a", []string{test.resource}, "net"))
-			s.says("a", m.pci(test.version))
+			s.says("a", cardInfo(test.version))
 			s.delete("a")
 			clean(t)
 		})

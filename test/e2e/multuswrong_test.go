@@ -2,47 +2,44 @@
 
 package e2e
 
-import (
-	"path/filepath"
-	"testing"
-)
+import "testing"
 
 // wrongDevice fails the pod with an event that says what is wrong, and what to do; once the
 // network is mended the pod starts.
-func wrongDevice(t *testing.T, m *multus) {
+func wrongDevice(t *testing.T) {
 	t.Run("NotTheResources", func(t *testing.T) {
 		s := begin(t)
 		declared := map[string]any{"type": "pci", "pci": map[string]any{"pci-address": nonesuch}}
-		s.nad(m, "net", withFile, s.macvlan("10.11.70.0/24", map[string]any{"type": "devinfo", "capabilities": capability, "deviceInfo": declared}))
+		s.nad("net", withFile, s.macvlan("10.11.70.0/24", map[string]any{"type": "devinfo", "capabilities": capability, "deviceInfo": declared}))
 		s.create(withNetworks("a", []string{withFile}, "net"))
-		s.event("a", "the configuration's deviceInfo names the PCI function "+nonesuch, "deviceID names the PCI function "+m.card, "correct the source that is wrong")
+		s.event("a", "the configuration's deviceInfo names the PCI function "+nonesuch, "deviceID names the PCI function "+cluster.card, "correct the source that is wrong")
 		clean(t)
-		s.nad(m, "net", withFile, s.macvlan("10.11.70.0/24", map[string]any{"type": "devinfo", "capabilities": capability}))
-		s.says("a", m.pci("1.1.0"))
+		s.nad("net", withFile, s.macvlan("10.11.70.0/24", map[string]any{"type": "devinfo", "capabilities": capability}))
+		s.says("a", cardInfo("1.1.0"))
 	})
 	t.Run("NotOnTheNode", func(t *testing.T) {
 		s := begin(t)
 		network := s.macvlan("10.11.71.0/24", map[string]any{"type": "devinfo", "capabilities": capability, "strict": true})
-		s.nad(m, "net", goneDevice, network)
+		s.nad("net", goneDevice, network)
 		s.create(withNetworks("a", []string{goneDevice, withFile}, "net"))
 		s.event("a", "deviceID names the PCI function "+nonesuch+", which is not on this node", "lspci -D")
 		clean(t)
-		s.nad(m, "net", withFile, network)
-		s.says("a", m.pci("1.1.0"))
+		s.nad("net", withFile, network)
+		s.says("a", cardInfo("1.1.0"))
 	})
 }
 
 // noResource is a network that names no resource: Multus passes no path for the file.
-func noResource(t *testing.T, m *multus) {
+func noResource(t *testing.T) {
 	said := []string{"the runtime passed no runtimeConfig.CNIDeviceInfoFile: no device-info file is written", "k8s.v1.cni.cncf.io/resourceName"}
 	s := begin(t)
-	s.nad(m, "net", "", s.macvlan("10.11.72.0/24", map[string]any{"type": "devinfo", "capabilities": capability}))
+	s.nad("net", "", s.macvlan("10.11.72.0/24", map[string]any{"type": "devinfo", "capabilities": capability}))
 	s.create(withNetworks("a", nil, "net"))
 	s.says("a", nil)
 	if log := onNode(t, "grep", "-F", s.name, nodeLog); !containsAll(log, said) {
 		t.Errorf("the log does not say %q:\n%s", said, log)
 	}
-	s.nad(m, "strict", "", s.macvlan("10.11.73.0/24", map[string]any{"type": "devinfo", "capabilities": capability, "strict": true}))
+	s.nad("strict", "", s.macvlan("10.11.73.0/24", map[string]any{"type": "devinfo", "capabilities": capability, "strict": true}))
 	s.create(withNetworks("b", nil, "strict"))
 	s.event("b", said...)
 }
@@ -60,25 +57,21 @@ esac
 
 // failedDEL has the DEL of a delegate fail once. A runtime that repeats DEL removes the attachment
 // then; after one that does not, such as CRI-O, devinfoctl gc does.
-func failedDEL(t *testing.T, m *multus) {
+func failedDEL(t *testing.T) {
 	program(t, "stubborn", stubborn)
 	s := begin(t)
 	network := s.macvlan("10.11.74.0/24")
 	delegates := append([]map[string]any{{"type": "stubborn"}}, network["plugins"].([]map[string]any)...)
-	s.nad(m, "net", withoutFile, map[string]any{"cniVersion": "1.0.0", "name": network["name"], "plugins": []map[string]any{{
+	s.nad("net", withoutFile, map[string]any{"cniVersion": "1.0.0", "name": network["name"], "plugins": []map[string]any{{
 		"type": "devinfo", "capabilities": capability, "delegates": delegates,
 	}}})
 	s.create(withNetworks("a", []string{withoutFile}, "net"))
-	s.says("a", m.pci("1.1.0"))
+	s.says("a", cardInfo("1.1.0"))
 	onNode(t, "mkdir", failsOnce)
 	s.delete("a")
 	if _, err := tryOnNode("", "test", "-e", failsOnce); err == nil {
 		t.Fatal("no DEL has failed")
 	}
-	bin, err := filepath.Abs(filepath.Join(root, "bin"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Log("devinfoctl gc:\n" + onNode(t, filepath.Join(bin, "devinfoctl"), "gc", "--yes"))
+	t.Log("devinfoctl gc:\n" + onNode(t, binary(t, "devinfoctl"), "gc", "--yes"))
 	clean(t)
 }

@@ -63,6 +63,16 @@ func (s *space) attached(pod, claim, request, ifName, prefix string) string {
 	return data.IPs[0]
 }
 
+// in waits until a pod runs, checks that it has an interface in a network, and gives what it sees.
+func (s *space) in(pod, ifName, prefix string) *view {
+	s.Helper()
+	v := s.running(pod)
+	if v.interfaceIn(ifName, prefix) == nil {
+		s.Errorf("pod %s: %s has not one address %s...: %+v", pod, ifName, prefix, v.Interfaces)
+	}
+	return v
+}
+
 // interfaceIn is what a pod sees of an interface, as the API has it; nil unless it has one
 // address, which begins with the prefix.
 func (v *view) interfaceIn(name, prefix string) *resourceapi.NetworkDeviceData {
@@ -157,9 +167,7 @@ func share(t *testing.T, _ *agent) {
 	}
 	first, err := deviceOf(s.claims("a")["net0"], "lan")
 	second, err2 := deviceOf(s.claims("b")["net0"], "lan")
-	if err := errors.Join(err, err2); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err, err2))
 	if shared := first.ShareID != nil; shared != (first.Device == second.Device) || shared && *first.ShareID == *second.ShareID {
 		t.Errorf("they do not share the device: %+v, %+v", first, second)
 	}

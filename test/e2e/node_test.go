@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,7 +18,13 @@ import (
 // onNode runs a command on the node; none of its words may need quotes.
 func onNode(t *testing.T, command ...string) string {
 	t.Helper()
-	out, err := tryOnNode("", command...)
+	return feedOnNode(t, "", command...)
+}
+
+// feedOnNode gives it a standard input: a script for sh, or a file's text for tee.
+func feedOnNode(t *testing.T, stdin string, command ...string) string {
+	t.Helper()
+	out, err := tryOnNode(stdin, command...)
 	if err != nil {
 		t.Fatalf("on the node: %v\n%s", err, out)
 	}
@@ -28,14 +35,50 @@ func tryOnNode(stdin string, command ...string) (string, error) {
 	if len(cluster.node) == 0 {
 		return "", errors.New("there is no way to run a command on the node: set E2E_NODE")
 	}
-	all := slices.Concat(cluster.node, command)
-	cmd := exec.Command(all[0], all[1:]...)
+	cmd := nodeCommand(command...)
 	cmd.Stdin = strings.NewReader(stdin)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return string(out), fmt.Errorf("%s: %w", strings.Join(command, " "), err)
 	}
 	return strings.TrimSpace(string(out)), nil
+}
+
+// nodeCommand is a command that has yet to be started on the node.
+func nodeCommand(command ...string) *exec.Cmd {
+	all := slices.Concat(cluster.node, command)
+	return exec.Command(all[0], all[1:]...)
+}
+
+// serveOnNode has the program of the tests be a server on the node, as variables say, for the time of
+// a test.
+func serveOnNode(t *testing.T, variables ...string) {
+	t.Helper()
+	self, err := os.Executable()
+	must(t, err)
+	if _, err := tryOnNode("", "test", "-x", self); err != nil { // the node has a file system of its own
+		self = copyToNode(t, self)
+	}
+	cmd := nodeCommand(self)
+	cmd.Env = append(os.Environ(), variables...)
+	cmd.Stderr = os.Stderr
+	must(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+}
+
+// copyToNode gives the path of a program on the node, which is copied once.
+func copyToNode(t *testing.T, program string) (path string) {
+	t.Helper()
+	path = "/run/" + filepath.Base(program)
+	data, err := os.ReadFile(program)
+	must(t, err)
+	if size, err := tryOnNode("", "stat", "-c", "%s", path); err != nil || size != fmt.Sprint(len(data)) {
+		feedOnNode(t, string(data), "sh", "-c", "cat>"+path+"&&chmod 755 "+path)
+	}
+	return path
 }
 
 func needsNode(t *testing.T) {
@@ -91,6 +134,13 @@ func killOnNode(t *testing.T, program string) {
 		}
 		return err
 	})
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // patience is by how much a node may be slower than a machine of its own: E2E_PATIENCE.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -19,14 +18,11 @@ func TestWithTheAgent(t *testing.T) {
 	if cluster.kit == "" {
 		t.Skip("only in a cluster that the tests make: they put Multus and device plugins on the node")
 	}
-	m := &multus{card: card(t)}
-	a := installAgent(t, map[string]any{"logFile": nodeLog, "cdiDevices": []string{m.card}, "injectNodes": true})
-	m.start(t)
+	findCard(t)
+	a := installAgent(t, map[string]any{"logFile": nodeLog, "cdiDevices": []string{cluster.card}, "injectNodes": true})
+	startMultus(t)
 	userspace(t)
-	for _, s := range []struct {
-		name string
-		run  func(*testing.T, *multus, *nodeAgent)
-	}{
+	play(t, a, a.explain, []scenario[*nodeAgent]{
 		{"ThePluginAndItsSettingsAreOnTheNode", installed},
 		{"ContainersHaveFilesVariablesAndNodes", injected},
 		{"AContainerThatIsStartedAgainHasThemToo", startedAgain},
@@ -38,7 +34,6 @@ func TestWithTheAgent(t *testing.T) {
 		{"WithoutTheAgentContainersAreMadeWithoutIt", agentAway},
 		{"TheRuntimeRequiresTheAgent", agentRequired},
 		{"AClaimBringsItsOwnBesideTheAgent", bothAgents},
-		{"ADeviceIsAClaimsOrMultus", contended},
 		{"MetricsNamePodAndDevice", metrics},
 		{"MetricsJoinWithTheExporters", joined},
 		{"TheExamplesWork", examples},
@@ -47,11 +42,7 @@ func TestWithTheAgent(t *testing.T) {
 		{"KubectlDevinfoShowsPodsAndNodes", kubectlDevinfo},
 		{"FiftyPodsTwiceLeaveTheNodeAsItWas", fifty},
 		{"TheAgentIsRemovedAsDocumented", removed},
-	} {
-		if ok := t.Run(s.name, func(t *testing.T) { s.run(t, m, a) }); !ok {
-			a.explain(t)
-		}
-	}
+	})
 }
 
 // A nodeAgent is devinfo-agent as a DaemonSet.
@@ -74,9 +65,7 @@ func agentFiles() []string {
 func installAgent(t *testing.T, settings map[string]any) *nodeAgent {
 	t.Helper()
 	text, err := json.Marshal(settings)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	a := &nodeAgent{settings: string(text), endpoint: "http://" + address(onlyNode(t)) + ":9810"}
 	t.Cleanup(func() {
 		shell(t, "kubectl delete --ignore-not-found -k deploy/devinfo/overlays/metrics")
@@ -122,14 +111,10 @@ func (a *nodeAgent) away(t *testing.T) {
 func (a *nodeAgent) get(t *testing.T, path string) (status int, text string) {
 	t.Helper()
 	answer, err := http.Get(a.endpoint + path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer answer.Body.Close()
 	body, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return answer.StatusCode, string(body)
 }
 
@@ -155,18 +140,14 @@ func (a *nodeAgent) explain(t *testing.T) {
 }
 
 // installed checks what the agent has put on the node, and that it is put there again.
-func installed(t *testing.T, _ *multus, a *nodeAgent) {
+func installed(t *testing.T, a *nodeAgent) {
 	if status, text := a.get(t, "/healthz"); status != http.StatusOK || !strings.Contains(text, "[+] nri") {
 		t.Errorf("/healthz: %d\n%s", status, text)
 	}
 	if settings := onNode(t, "cat", nodeSettings); settings != a.settings {
 		t.Errorf("%s on the node: %s, want %s", nodeSettings, settings, a.settings)
 	}
-	built, err := filepath.Abs(filepath.Join(root, "bin/devinfo"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want, _, _ := strings.Cut(onNode(t, "sha256sum", built), " ")
+	want, _, _ := strings.Cut(onNode(t, "sha256sum", binary(t, "devinfo")), " ")
 	there := func() error {
 		out, err := tryOnNode("", "sha256sum", "/opt/cni/bin/devinfo")
 		if sum, _, _ := strings.Cut(out, " "); err == nil && sum != want {
@@ -182,7 +163,7 @@ func installed(t *testing.T, _ *multus, a *nodeAgent) {
 }
 
 // removed is the section "Remove" of docs/install.md.
-func removed(t *testing.T, _ *multus, _ *nodeAgent) {
+func removed(t *testing.T, _ *nodeAgent) {
 	out := shell(t, documented(t, "install.md", "## Remove"))
 	for _, path := range agentFiles() {
 		if _, err := tryOnNode("", "test", "-e", path); err == nil {

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -22,10 +23,7 @@ func TestWithTheNodesDevices(t *testing.T) {
 		t.Skip("only in a cluster that the tests make: they run the driver as a process of the node")
 	}
 	n := offerDevices(t)
-	for _, s := range []struct {
-		name string
-		run  func(*testing.T, *nodeDevices)
-	}{
+	play(t, n, n.explain, []scenario[*nodeDevices]{
 		{"WhatTheCommandPrintsIsPublished", published},
 		{"TheServerTakesTheSlicesOfAnyHost", anyHost},
 		{"APodGoesToTheNodeThatHasTheNetwork", toTheNode},
@@ -38,19 +36,12 @@ func TestWithTheNodesDevices(t *testing.T) {
 		{"AVhostUserSocketNeedsNoDevice", vhostUserPort},
 		{"WithoutANetworkTheDeviceIsOnlyPrepared", bare},
 		{"TwoDevicesOfOneRequestAreOnlyPrepared", bareTwo},
-		{"TwoDevicesOfARequestAreTwoInterfaces", counted},
 		{"AnExtendedResourceIsAClaim", extended},
 		{"WhatCannotBeAnInterfaceIsRefused", notAnInterface},
 		{"WithoutCarrierNothingIsScheduled", noCarrier},
-		{"WhatAPodHasStaysAsItWas", heldVF},
-		{"AVFIsUnpluggedUnderAPod", unplugged},
 		{"WhatIsGivenAwayIsNotOffered", givenAway},
 		{"ThePageFromADevicePluginToDRA", fromDevicePlugin},
-	} {
-		if ok := t.Run(s.name, func(t *testing.T) { s.run(t, n) }); !ok {
-			n.explain(t)
-		}
-	}
+	})
 }
 
 // nodeDevices is the node with a driver that offers devices.
@@ -60,7 +51,6 @@ type nodeDevices struct {
 	rules string // file
 	host  string // file
 	text  string // of it, to begin with
-	mtu   int64  // of the bridge: see becomes
 }
 
 // The page's PF has four VFs, one of them on vfio-pci. The node's own interface stands for
@@ -87,12 +77,8 @@ func nodeRules(t *testing.T) string {
 
 func offerDevices(t *testing.T) *nodeDevices {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "e2e-devices-") // which the node has, too
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	n := &nodeDevices{dir: dir, mtu: 9000, rules: filepath.Join(dir, "devices.yaml"), host: filepath.Join(dir, "host.txtar")}
+	dir := newDir(t, "")
+	n := &nodeDevices{dir: dir, rules: filepath.Join(dir, "devices.yaml"), host: filepath.Join(dir, "host.txtar")}
 	n.text = n.hostText(t)
 	n.write(t, n.rules, nodeRules(t))
 	n.write(t, n.host, n.text)
@@ -108,20 +94,14 @@ func offerDevices(t *testing.T) *nodeDevices {
 
 func (n *nodeDevices) write(t *testing.T, file, text string) {
 	t.Helper()
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte(text), 0o600))
 }
 
 // hostText is a captured host with the names of the page and of the node, whose first PF has
 // a carrier, and with the bridge.
 func (n *nodeDevices) hostText(t *testing.T) string {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join(root, "testdata/hosts/igb-sriov.txtar"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := string(raw)
+	text := content(t, "testdata/hosts/igb-sriov.txtar")
 	for _, change := range [][2]string{
 		{`"eth0"`, `"` + pagesPF + `"`}, {"/net/eth0", "/net/" + pagesPF},
 		{`"eth1"`, `"` + cluster.master + `"`}, {"/net/eth1", "/net/" + cluster.master},
@@ -169,6 +149,22 @@ func devices(t *testing.T, check func(map[string]resourceapi.Device) error) {
 	})
 }
 
+// isOffered waits until the node offers all of some devices, or none of them.
+func isOffered(t *testing.T, want bool, names ...string) {
+	t.Helper()
+	devices(t, func(have map[string]resourceapi.Device) (err error) {
+		if len(have) == 0 {
+			return errors.New("the node offers nothing")
+		}
+		for _, name := range names {
+			if _, offered := have[name]; offered != want {
+				err = errors.Join(err, fmt.Errorf("%s is offered: %v", name, offered))
+			}
+		}
+		return err
+	})
+}
+
 // classWhere makes a DeviceClass for our devices that an expression selects.
 func (s *space) classWhere(expression string, config ...resourceapi.DeviceConfiguration) string {
 	s.Helper()
@@ -199,9 +195,7 @@ func ours(name, value string) string {
 
 // onVF is a network of sriov-cni.
 func (s *space) onVF(subnet string) resourceapi.DeviceConfiguration {
-	return opaque("net1", map[string]any{"cniVersion": "1.0.0", "name": s.name + "-vf", "plugins": []map[string]any{
-		{"type": "sriov", "ipam": map[string]any{"type": "host-local", "subnet": subnet}},
-	}})
+	return opaque("net1", s.on(subnet, map[string]any{"type": "sriov"}))
 }
 
 // allocation is the device that a request has, with its pool.

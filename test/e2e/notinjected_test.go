@@ -10,9 +10,9 @@ import (
 )
 
 // optedOut are pods that are given nothing: by annotation, namespace, or without a network.
-func optedOut(t *testing.T, m *multus, a *nodeAgent) {
+func optedOut(t *testing.T, a *nodeAgent) {
 	s := begin(t)
-	s.lan(m, "lan", "10.11.85.0/24")
+	s.lan("lan", "10.11.85.0/24")
 	pod := withNetworks("a", nil, "lan")
 	pod.Annotations["devinfo-cni.io/inject"] = "false"
 	s.create(pod)
@@ -25,10 +25,10 @@ func optedOut(t *testing.T, m *multus, a *nodeAgent) {
 }
 
 // requiredAndMissing is a pod that requires what a bridge never has, with both policies.
-func requiredAndMissing(t *testing.T, m *multus, a *nodeAgent) {
+func requiredAndMissing(t *testing.T, a *nodeAgent) {
 	s := begin(t)
-	s.lan(m, "lan", "10.11.86.0/24")
-	s.nad(m, "plain", "", s.macvlan("10.11.87.0/24"))
+	s.lan("lan", "10.11.86.0/24")
+	s.nad("plain", "", s.macvlan("10.11.87.0/24"))
 	pod := func(name, required string) *corev1.Pod {
 		pod := withNetworks(name, nil, "lan", "plain")
 		pod.Annotations["devinfo-cni.io/require"] = required
@@ -51,9 +51,9 @@ func requiredAndMissing(t *testing.T, m *multus, a *nodeAgent) {
 
 // agentAway has no agent on the node: pods start, and have nothing; when it is back those that
 // start have all.
-func agentAway(t *testing.T, m *multus, a *nodeAgent) {
+func agentAway(t *testing.T, a *nodeAgent) {
 	s := begin(t)
-	s.lan(m, "lan", "10.11.88.0/24")
+	s.lan("lan", "10.11.88.0/24")
 	t.Run("Away", func(t *testing.T) {
 		a.away(t)
 		s.create(withNetworks("a", nil, "lan"))

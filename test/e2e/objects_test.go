@@ -33,9 +33,7 @@ func begin(t *testing.T) *space {
 	t.Helper()
 	s := &space{T: t, ctx: t.Context()}
 	ns, err := cluster.client.CoreV1().Namespaces().Create(s.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-"}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s.name = ns.Name
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Minute)
@@ -55,12 +53,17 @@ func begin(t *testing.T) *space {
 // deletePods deletes all pods, and waits until they are gone.
 func (s *space) deletePods(ctx context.Context) {
 	s.Helper()
+	s.deletePodsWithin(ctx, 10*time.Minute)
+}
+
+func (s *space) deletePodsWithin(ctx context.Context, limit time.Duration) {
+	s.Helper()
 	second := int64(1)
 	pods := cluster.client.CoreV1().Pods(s.name)
 	if err := pods.DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &second}, metav1.ListOptions{}); err != nil {
 		s.Error(err)
 	}
-	eventually(s.T, 10*time.Minute, func() error {
+	eventually(s.T, limit, func() error {
 		list, err := pods.List(ctx, metav1.ListOptions{})
 		if err == nil && len(list.Items) > 0 {
 			err = fmt.Errorf("%d pods are not gone", len(list.Items))
@@ -69,40 +72,37 @@ func (s *space) deletePods(ctx context.Context) {
 	})
 }
 
-// class makes a DeviceClass with a network, {ifName, config}; "" and nil leave them out.
+// class makes a DeviceClass with a network, as opaque has it.
 func (s *space) class(ifName string, config map[string]any) string {
 	s.Helper()
-	class := &resourceapi.DeviceClass{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: s.name + "-"},
-		Spec: resourceapi.DeviceClassSpec{
-			Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: "device.driver == '" + driver + "'"}}},
-			Config:    []resourceapi.DeviceClassConfiguration{{DeviceConfiguration: opaque(ifName, config)}},
-		},
-	}
-	return s.makeClass(class)
+	return s.classWhere("true", opaque(ifName, config))
 }
 
 // makeClass makes a DeviceClass for the time of the test, and gives its name.
 func (s *space) makeClass(class *resourceapi.DeviceClass) string {
 	s.Helper()
 	class, err := cluster.client.ResourceV1().DeviceClasses().Create(s.ctx, class, metav1.CreateOptions{})
-	if err != nil {
-		s.Fatal(err)
-	}
+	must(s.T, err)
 	s.Cleanup(func() {
 		_ = cluster.client.ResourceV1().DeviceClasses().Delete(context.Background(), class.Name, metav1.DeleteOptions{})
 	})
 	return class.Name
 }
 
+// opaque is a network, {ifName, config}, as classes and claims have it; "" and nil leave them out.
 func opaque(ifName string, config map[string]any) resourceapi.DeviceConfiguration {
-	parameters := map[string]any{"apiVersion": "cni.networking.x-k8s.io/v1alpha1", "kind": "CNIConfig"}
+	parameters := map[string]any{}
 	if ifName != "" {
 		parameters["ifName"] = ifName
 	}
 	if config != nil {
 		parameters["config"] = config
 	}
+	return opaqueWith(parameters)
+}
+
+func opaqueWith(parameters map[string]any) resourceapi.DeviceConfiguration {
+	parameters["apiVersion"], parameters["kind"] = "cni.networking.x-k8s.io/v1alpha1", "CNIConfig"
 	raw, err := json.Marshal(parameters)
 	if err != nil {
 		panic(err) // maps of the tests
@@ -110,13 +110,21 @@ func opaque(ifName string, config map[string]any) resourceapi.DeviceConfiguratio
 	return resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: driver, Parameters: runtime.RawExtension{Raw: raw}}}
 }
 
+// network is one of plugins.
+func (s *space) network(name string, plugins ...map[string]any) map[string]any {
+	return map[string]any{"cniVersion": "1.0.0", "name": s.name + "-" + name, "plugins": plugins}
+}
+
+// on is a network of plugins, the first of which gets addresses.
+func (s *space) on(subnet string, plugins ...map[string]any) map[string]any {
+	plugins[0]["ipam"] = map[string]any{"type": "host-local", "ranges": [][]map[string]any{{{"subnet": subnet}}}}
+	return s.network(strings.NewReplacer(".", "-", "/", "-").Replace(subnet), plugins...)
+}
+
 // macvlan is a network on the nodes' interface, followed by other plugins.
 func (s *space) macvlan(subnet string, then ...map[string]any) map[string]any {
-	plugins := []map[string]any{{
-		"type": "macvlan", "master": cluster.master, "mode": "bridge",
-		"ipam": map[string]any{"type": "host-local", "ranges": [][]map[string]any{{{"subnet": subnet}}}},
-	}}
-	return map[string]any{"cniVersion": "1.0.0", "name": s.name + "-" + strings.NewReplacer(".", "-", "/", "-").Replace(subnet), "plugins": append(plugins, then...)}
+	first := map[string]any{"type": "macvlan", "master": cluster.master, "mode": "bridge"}
+	return s.on(subnet, append([]map[string]any{first}, then...)...)
 }
 
 // template makes a ResourceClaimTemplate.
@@ -124,9 +132,7 @@ func (s *space) template(spec resourceapi.ResourceClaimSpec) string {
 	s.Helper()
 	t := &resourceapi.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{GenerateName: "claim-"}, Spec: resourceapi.ResourceClaimTemplateSpec{Spec: spec}}
 	t, err := cluster.client.ResourceV1().ResourceClaimTemplates(s.name).Create(s.ctx, t, metav1.CreateOptions{})
-	if err != nil {
-		s.Fatal(err)
-	}
+	must(s.T, err)
 	return t.Name
 }
 
@@ -148,9 +154,7 @@ func (s *space) pod(name string, templates ...string) {
 func (s *space) create(pod *corev1.Pod) *corev1.Pod {
 	s.Helper()
 	made, err := cluster.client.CoreV1().Pods(s.name).Create(s.ctx, pod, metav1.CreateOptions{})
-	if err != nil {
-		s.Fatal(err)
-	}
+	must(s.T, err)
 	return made
 }
 
@@ -219,19 +223,21 @@ func (v *view) parse(log []byte) error {
 	return json.Unmarshal(log[max(bytes.IndexByte(log, '{'), 0):], v)
 }
 
+// get gives a pod as it is now.
+func (s *space) get(pod string) *corev1.Pod {
+	s.Helper()
+	p, err := cluster.client.CoreV1().Pods(s.name).Get(s.ctx, pod, metav1.GetOptions{})
+	must(s.T, err)
+	return p
+}
+
 // claims are those that were made for a pod, by the names that it has for them.
 func (s *space) claims(pod string) map[string]*resourceapi.ResourceClaim {
 	s.Helper()
-	p, err := cluster.client.CoreV1().Pods(s.name).Get(s.ctx, pod, metav1.GetOptions{})
-	if err != nil {
-		s.Fatal(err)
-	}
 	all := map[string]*resourceapi.ResourceClaim{}
-	for _, st := range p.Status.ResourceClaimStatuses {
+	for _, st := range s.get(pod).Status.ResourceClaimStatuses {
 		claim, err := cluster.client.ResourceV1().ResourceClaims(s.name).Get(s.ctx, *st.ResourceClaimName, metav1.GetOptions{})
-		if err != nil {
-			s.Fatal(err)
-		}
+		must(s.T, err)
 		all[st.Name] = claim
 	}
 	return all
@@ -241,9 +247,7 @@ func (s *space) claims(pod string) map[string]*resourceapi.ResourceClaim {
 func (s *space) delete(pod string) {
 	s.Helper()
 	pods := cluster.client.CoreV1().Pods(s.name)
-	if err := pods.Delete(s.ctx, pod, metav1.DeleteOptions{}); err != nil {
-		s.Fatal(err)
-	}
+	must(s.T, pods.Delete(s.ctx, pod, metav1.DeleteOptions{}))
 	eventually(s.T, 3*time.Minute, func() error {
 		if _, err := pods.Get(s.ctx, pod, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			return errors.Join(fmt.Errorf("pod %s is not gone", pod), err)

@@ -28,23 +28,7 @@ func undeletable(t *testing.T, _ *agent) {
 	}
 	s.event("typo", "tunning", "not installed")
 	s.event("first", "macvaln", "not installed")
-	s.goneInTime()
-}
-
-// goneInTime checks that all pods can be deleted within 3 minutes, however many DELs fail.
-func (s *space) goneInTime() {
-	s.Helper()
-	pods := cluster.client.CoreV1().Pods(s.name)
-	if err := pods.DeleteCollection(s.ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
-		s.Fatal(err)
-	}
-	eventually(s.T, 3*time.Minute, func() error {
-		list, err := pods.List(s.ctx, metav1.ListOptions{})
-		if err == nil && len(list.Items) > 0 {
-			err = fmt.Errorf("%d pods are not gone", len(list.Items))
-		}
-		return err
-	})
+	s.deletePodsWithin(s.ctx, 3*time.Minute) // however many DELs fail
 }
 
 // givenUp is a master that is not there: vlan's ADD fails, and so does its DEL until there is one.
@@ -52,18 +36,12 @@ func givenUp(t *testing.T, a *agent) {
 	needsNode(t)
 	s := begin(t)
 	if cluster.kit != "" {
-		vlan, err := filepath.Abs(filepath.Join(root, "bin", "vlan"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		onNode(t, "cp", vlan, "/opt/cni/bin/")
+		onNode(t, "cp", binary(t, "vlan"), "/opt/cni/bin/")
 	}
-	network := map[string]any{"cniVersion": "1.0.0", "name": s.name, "plugins": []map[string]any{{
-		"type": "vlan", "master": "e2e-nosuch0", "vlanId": 7, "ipam": map[string]any{"type": "host-local", "subnet": "10.11.44.0/24"},
-	}}}
+	network := s.on("10.11.44.0/24", map[string]any{"type": "vlan", "master": "e2e-nosuch0", "vlanId": 7})
 	s.pod("a", s.template(requests(request("lan", s.class("net1", network)))))
 	s.event("a", "NetworkNotAttached", "Link not found")
-	s.goneInTime()
+	s.deletePodsWithin(s.ctx, 3*time.Minute) // however many DELs fail
 	s.event("a", "NetworkAbandoned", "Link not found")
 	onNode(t, "ip", "link", "add", "e2e-nosuch0", "type", "bridge")
 	t.Cleanup(func() { onNode(t, "ip", "link", "del", "e2e-nosuch0") })
@@ -97,33 +75,22 @@ func (s *space) claim(spec resourceapi.ResourceClaimSpec) string {
 	s.Helper()
 	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{GenerateName: "shared-"}, Spec: spec}
 	c, err := cluster.client.ResourceV1().ResourceClaims(s.name).Create(s.ctx, c, metav1.CreateOptions{})
-	if err != nil {
-		s.Fatal(err)
-	}
+	must(s.T, err)
 	return c.Name
 }
 
 // sharing is a pod's spec with that claim.
 func sharing(claim string) corev1.PodSpec {
-	second := int64(1)
-	return corev1.PodSpec{
-		TerminationGracePeriodSeconds: &second,
-		ResourceClaims:                []corev1.PodResourceClaim{{Name: "net0", ResourceClaimName: &claim}},
-		Containers: []corev1.Container{{
-			Name: "view", Image: cluster.image, Command: []string{"/pod-view"},
-			Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "net0"}}},
-		}},
-	}
+	spec := podWith("", "a template, in whose place it is").Spec
+	spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "net0", ResourceClaimName: &claim}}
+	return spec
 }
 
 func takeTurns(t *testing.T, _ *agent) {
 	s := begin(t)
 	spec := sharing(s.claim(requests(request("lan", s.class("net1", s.macvlan("10.11.42.0/24"))))))
 	for _, name := range []string{"one", "two"} {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
-		if _, err := cluster.client.CoreV1().Pods(s.name).Create(s.ctx, pod, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		s.create(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec})
 		if name == "one" {
 			s.running("one")
 		}
@@ -131,12 +98,7 @@ func takeTurns(t *testing.T, _ *agent) {
 	s.event("two", "is held by pod "+s.name+"/one")
 	s.notRunning("two")
 	s.delete("one")
-	for _, i := range s.running("two").Interfaces {
-		if i.Name == "net1" {
-			return
-		}
-	}
-	t.Error("the second pod runs without the network")
+	s.in("two", "net1", "10.11.42.")
 }
 
 func replaced(t *testing.T, _ *agent) {
@@ -151,9 +113,7 @@ func replaced(t *testing.T, _ *agent) {
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: spec},
 		},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = deployments.Delete(context.Background(), "d", metav1.DeleteOptions{}) })
 	for n := range 3 {
 		patch := fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{"round":"%d"}}}}}`, n)

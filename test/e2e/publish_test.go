@@ -12,21 +12,17 @@ import (
 
 // podsSay has a pod say what its networks have, a memif, a macvlan and a function declared for
 // the pod: then nobody has to ask its node.
-func podsSay(t *testing.T, m *multus, a *nodeAgent) {
+func podsSay(t *testing.T, a *nodeAgent) {
 	s := begin(t)
-	s.nad(m, "mem", "", map[string]any{"cniVersion": "1.0.0", "name": s.name + "-mem", "plugins": []map[string]any{{
+	s.nad("mem", "", s.network("mem", map[string]any{
 		"type": "devinfo", "deviceInfoFile": "auto", "delegates": []map[string]any{{"type": "userspace"}},
 		"deviceInfo": map[string]any{"type": "memif", "memif": map[string]any{"role": "slave", "mode": "ethernet", "path": userspaceDir + "{containerID:12}/{ifName}"}},
-	}}})
-	s.lan(m, "lan", "10.11.97.0/24")
-	s.declaring(m, "card", map[string]any{"type": "pci", "pci": map[string]any{"pci-address": m.card}})
+	}))
+	s.lan("lan", "10.11.97.0/24")
+	s.declaring("card", map[string]any{"type": "pci", "pci": map[string]any{"pci-address": cluster.card}})
 	s.create(withNetworks("a", nil, "mem", "lan", "card"))
 	s.running("a")
-	sandbox, err := s.sandbox()
-	if err != nil {
-		t.Fatal(err)
-	}
-	socket := userspaceDir + sandbox[:12] + "/net1"
+	socket := userspaceDir + s.mustSandbox()[:12] + "/net1"
 	if out := asKubectl(t, "-n", s.name, "--from-nodes=never"); strings.Contains(out, socket) {
 		t.Errorf("the API says it before it is published:\n%s", out)
 	}
@@ -40,7 +36,7 @@ func podsSay(t *testing.T, m *multus, a *nodeAgent) {
 		return nil
 	})
 	out := asKubectl(t, "-n", s.name, "--from-nodes=never", "--no-headers")
-	if rows := strings.Join(strings.Fields(out), " "); !containsAll(rows, []string{"net1 memif " + socket, "net2 pci " + m.card, "net3 pci " + m.card}) {
+	if rows := strings.Join(strings.Fields(out), " "); !containsAll(rows, []string{"net1 memif " + socket, "net2 pci " + cluster.card, "net3 pci " + cluster.card}) {
 		t.Errorf("kubectl devinfo does not have it of the annotation %s:\n%s", annotation, out)
 	}
 	if out := asKubectl(t, "who", socket, "--from-nodes=never"); !strings.Contains(out, s.name) {

@@ -6,13 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
@@ -27,12 +27,8 @@ func TestWithRealDevices(t *testing.T) {
 	if _, err := tryOnNode("", "test", "-e", "/sys/bus/pci/devices/"+blueVF); err != nil {
 		t.Skip("the node has no VFs of igb: make vm-e2e")
 	}
-	r := &realNode{boot: functions(t), multus: &multus{}}
-	plugin, err := os.ReadFile(filepath.Join(root, "bin/cluster/sriov"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	program(t, "sriov", string(plugin))
+	r := &realNode{boot: functions(t)}
+	program(t, "sriov", content(t, "bin/cluster/sriov"))
 	r.nodeAgent = installChart(t, map[string]any{
 		"agent": map[string]any{"doctor": true, "settings": map[string]any{"default.json": map[string]any{
 			"injectNodes": true, "cdiDevices": []string{bluePF, redPF, virtioPF},
@@ -40,7 +36,7 @@ func TestWithRealDevices(t *testing.T) {
 		"dra": map[string]any{"enabled": true, "devices": realRules(), "extraArgs": []string{"--counters=force"}},
 	})
 	ready(t, agentNamespace, system)
-	r.runAll(t, []realScenario{
+	play(t, r, r.explainBoth, []scenario[*realNode]{
 		{"TheNodeOffersItsDevices", offersReal},
 		{"AVFComesBackAsItWas", vfByClaim},
 		{"AVFWhoseNamespaceIsGoneComesBackAsItWas", vfOfDeadNamespace},
@@ -52,8 +48,8 @@ func TestWithRealDevices(t *testing.T) {
 		{"EverythingIsKilledUnderTwentyPods", everythingKilled},
 	})
 	// Multus gives a pod ten seconds to be seen: many at a time are too many where it is emulated.
-	r.withMultus(t)
-	r.runAll(t, []realScenario{
+	multusWithVFs(t)
+	play(t, r, r.explainBoth, []scenario[*realNode]{
 		{"ADevicePluginsVFs", devicePluginsVFs},
 		{"AVFIsAClaimsOrMultus", contendedVF},
 		{"KubectlDevinfoShowsThem", kubectlReal},
@@ -61,23 +57,9 @@ func TestWithRealDevices(t *testing.T) {
 	})
 }
 
-type realScenario struct {
-	name string
-	run  func(*testing.T, *realNode)
-}
-
-func (r *realNode) runAll(t *testing.T, scenarios []realScenario) {
-	for _, s := range scenarios {
-		if ok := t.Run(s.name, func(t *testing.T) { s.run(t, r) }); !ok {
-			r.explainBoth(t)
-		}
-	}
-}
-
 // realNode is the machine with both agents.
 type realNode struct {
 	*nodeAgent
-	*multus
 	boot string // functions, as they were to begin with
 }
 
@@ -109,7 +91,7 @@ func (r *realNode) explainBoth(t *testing.T) {
 // has set.
 func functions(t *testing.T) string {
 	t.Helper()
-	out, err := tryOnNode(`
+	return feedOnNode(t, `
 for vf in /sys/bus/pci/devices/*/physfn; do
   vf=${vf%/physfn}
   echo "${vf##*/}: driver $(basename "$(readlink "$vf/driver")"), override $(cat "$vf/driver_override")"
@@ -122,10 +104,6 @@ for pf in enp1s0 enp65s0; do
   ip link show dev "$pf" | grep '^ *vf '
 done
 `, "sh")
-	if err != nil {
-		t.Fatal(err, out)
-	}
-	return out
 }
 
 // macs are those of VFs that are made anew, which get others.
@@ -149,12 +127,6 @@ func (r *realNode) asAtBoot(t *testing.T, remade bool) {
 	if remade {
 		r.boot = functions(t)
 	}
-}
-
-// on is a network of plugins, the first of which gets addresses.
-func (s *space) on(subnet string, plugins ...map[string]any) map[string]any {
-	plugins[0]["ipam"] = map[string]any{"type": "host-local", "subnet": subnet}
-	return map[string]any{"cniVersion": "1.0.0", "name": s.name + "-vf", "plugins": plugins}
 }
 
 // vfOn selects the VFs on igbvf of a network.
@@ -287,7 +259,7 @@ func vfOfDeadNamespace(t *testing.T, r *realNode) {
 	s.create(pod)
 	s.attached("a", "net0", "vf", "net1", "10.12.2.")
 	s.spoils("a", "vf")
-	out, err := tryOnNode(`
+	feedOnNode(t, `
 path=`+s.netns("a", "vf")+`
 of=$(stat -Lc %i "$path")
 umount -l "$path"
@@ -296,31 +268,13 @@ for process in /proc/[0-9]*; do
   if [ "$(stat -Lc %i "$process/ns/net" 2>/dev/null)" = "$of" ]; then kill -KILL "${process#/proc/}"; fi
 done
 `, "sh")
-	if err != nil {
-		t.Fatal(err, out)
-	}
 	s.delete("a")
 	r.asAtBoot(t, false)
 }
 
-// withDriverOf is a CNIConfig whose device gets another driver.
-func withDriverOf(driver string, c resourceapi.DeviceConfiguration) resourceapi.DeviceConfiguration {
-	var parameters map[string]any
-	if err := json.Unmarshal(c.Opaque.Parameters.Raw, &parameters); err != nil {
-		panic(err) // of the tests
-	}
-	parameters["driver"] = driver
-	raw, err := json.Marshal(parameters)
-	if err != nil {
-		panic(err)
-	}
-	c.Opaque.Parameters.Raw = raw
-	return c
-}
-
 func vfioByClass(t *testing.T, r *realNode) {
 	s := begin(t)
-	config := withDriverOf("vfio-pci", opaque("net1", map[string]any{"cniVersion": "1.0.0", "name": s.name + "-dpdk", "plugins": []map[string]any{{"type": "sriov", "vlan": 7}}}))
+	config := opaqueWith(map[string]any{"driver": "vfio-pci", "ifName": "net1", "config": s.network("dpdk", map[string]any{"type": "sriov", "vlan": 7})})
 	s.pod("a", s.template(requests(request("vf", s.classWhere(vfOn("red"), config)))))
 	v := s.running("a")
 	vf := s.vfOf("a")
@@ -351,25 +305,46 @@ func vdpaByClaim(t *testing.T, r *realNode) {
 	s := begin(t)
 	s.pod("a", s.template(requests(request("vdpa", s.classWhere(ours("vdpaDriver", "vhost")+` && device.attributes["devinfo-cni.io"].?pfName.orValue("") == "enp2s0"`)))))
 	v := s.running("a")
-	node, err := tryOnNode("basename /sys/bus/vdpa/devices/vpvdpa0/vhost-vdpa-*", "sh")
-	if err != nil {
-		t.Fatal(err, node)
-	}
+	node := feedOnNode(t, "basename /sys/bus/vdpa/devices/vpvdpa0/vhost-vdpa-*", "sh")
 	s.sees(v, "/dev/"+node)
 	s.delete("a")
 	r.asAtBoot(t, false)
 }
 
+// twoVFs is a request for two devices: each is an interface, in the order of the allocation.
 func twoVFs(t *testing.T, r *realNode) {
 	s := begin(t)
-	two := request("vf", s.classWhere(vfOn("blue"), opaque("net{index}", s.on("10.12.3.0/24", map[string]any{"type": "host-device"}))))
+	network := s.on("10.12.3.0/24", map[string]any{"type": "host-device"})
+	two := request("two", s.classWhere(vfOn("blue"), opaque("net{index}", network)))
 	two.Exactly.Count = 2
 	s.pod("a", s.template(requests(two)))
 	v := s.running("a")
+	var has []resourceapi.NetworkDeviceData
 	for _, name := range []string{"net0", "net1"} {
-		if v.interfaceIn(name, "10.12.3.") == nil {
-			t.Errorf("%s has no address 10.12.3...: %+v", name, v.Interfaces)
+		data := v.interfaceIn(name, "10.12.3.")
+		if data == nil {
+			t.Fatalf("%s has not one address 10.12.3...: %+v", name, v.Interfaces)
 		}
+		has = append(has, *data)
+	}
+	if told := v.Claims["resourceclaimtemplates/net0/two"]; told == nil || len(told.Requests) != 1 || len(told.Requests[0].Devices) != 2 {
+		t.Errorf("device metadata: %+v", told)
+	}
+	eventually(t, 2*time.Minute, func() error {
+		var is []resourceapi.NetworkDeviceData
+		for _, d := range s.claims("a")["net0"].Status.Devices {
+			if d.NetworkData != nil {
+				is = append(is, *d.NetworkData)
+			}
+		}
+		slices.SortFunc(is, func(a, b resourceapi.NetworkDeviceData) int { return strings.Compare(a.InterfaceName, b.InterfaceName) })
+		if diff := cmp.Diff(has, is); diff != "" {
+			return fmt.Errorf("networkData in the status (- is what the pod sees):\n%s", diff)
+		}
+		return nil
+	})
+	if all := leases(t, network); len(all) != 2 {
+		t.Errorf("two interfaces have the addresses %v", all)
 	}
 	s.delete("a")
 	r.asAtBoot(t, false)

@@ -17,7 +17,7 @@ import (
 // remakes brings the second card back, and has it make its VFs anew, with the interfaces' names of boot.
 func (r *realNode) remakes(t *testing.T) {
 	t.Helper()
-	out, err := tryOnNode(`set -eu
+	feedOnNode(t, `set -eu
 pf=/sys/bus/pci/devices/`+redPF+`
 named() {
   net=
@@ -34,9 +34,6 @@ ip link set enp65s0 up
 named 0000:41:10.0 enp65s0v0
 named 0000:41:10.2 enp65s0v1
 `, "sh")
-	if err != nil {
-		t.Fatal(err, out)
-	}
 }
 
 // vfsGo takes a VF from its pod, by sriov_numvfs and by unplugging the card.
@@ -60,6 +57,7 @@ func vfsGo(t *testing.T, r *realNode) {
 				return nil
 			})
 			s.delete("a")
+			isOffered(t, false, "pci-0000-41-10-0")
 			r.remakes(t)
 			r.asAtBoot(t, true)
 			offersReal(t, r)
@@ -149,7 +147,7 @@ func everythingKilled(t *testing.T, r *realNode) {
 // machineReset takes the node's power away under pods, of a claim and of Multus.
 func machineReset(t *testing.T, r *realNode) {
 	s := begin(t)
-	s.sriovThenDevinfo(r, "net", netVF, "10.12.22.0/24")
+	s.sriovThenDevinfo("net", netVF, "10.12.22.0/24")
 	s.create(withNetworks("multus", []string{netVF}, "net"))
 	s.pod("claim", s.template(requests(request("vf", s.classWhere(exactly(blueVF), opaque("net1", s.on("10.12.23.0/24", map[string]any{"type": "sriov", "vlan": 7})))))))
 	s.running("multus")
@@ -165,17 +163,7 @@ func machineReset(t *testing.T, r *realNode) {
 	})
 	ready(t, agentNamespace, system)
 	ready(t, agentNamespace, agentName)
-	restarted := func(pod string) {
-		t.Helper()
-		eventually(t, limit, func() error {
-			p, err := cluster.client.CoreV1().Pods(s.name).Get(s.ctx, pod, metav1.GetOptions{})
-			if err == nil && (len(p.Status.ContainerStatuses) == 0 || p.Status.ContainerStatuses[0].RestartCount == 0 || p.Status.ContainerStatuses[0].State.Running == nil) {
-				err = fmt.Errorf("pod %s does not run again: %+v", pod, p.Status.ContainerStatuses)
-			}
-			return err
-		})
-	}
-	restarted("claim")
+	s.container("claim", 1)
 	s.attached("claim", "net0", "vf", "net1", "10.12.23.")
 	s.delete("claim")
 	s.delete("multus")

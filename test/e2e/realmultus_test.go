@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	resourceapi "k8s.io/api/resource/v1"
 )
 
 // The resources of the device plugin: VFs of the first PF.
@@ -20,39 +18,32 @@ const (
 
 const secondVF, vfioVF = "0000:01:10.2", "0000:01:10.6"
 
-// withMultus has Multus and the device plugin on the node for the time of the test.
-func (r *realNode) withMultus(t *testing.T) {
+// multusWithVFs has Multus and the device plugin on the node for the time of the test.
+func multusWithVFs(t *testing.T) {
 	t.Helper()
-	shell(t, "$E2E_CLUSTER multus")
-	t.Cleanup(func() { onNode(t, "rm", "/etc/cni/net.d/00-multus.conf") })
-	r.client(t)
+	withMultus(t)
 	file := func(vf string) string { return string(pciText(vf, bluePF)) }
 	devicePlugin(t, pool{netVF, []string{secondVF}, file(secondVF)}, pool{dpdkVF, []string{vfioVF}, file(vfioVF)}, pool{claimedVF, []string{blueVF}, file(blueVF)})
 }
 
 // sriovThenDevinfo is a network of a VF that Multus names.
-func (s *space) sriovThenDevinfo(r *realNode, name, resource, subnet string) {
+func (s *space) sriovThenDevinfo(name, resource, subnet string) {
 	s.Helper()
-	plugin := map[string]any{"type": "sriov"}
-	network := map[string]any{"cniVersion": "1.0.0", "name": s.name + "-" + name, "plugins": []map[string]any{
-		plugin, {"type": "devinfo", "capabilities": capability},
-	}}
+	plugins := []map[string]any{{"type": "sriov"}, {"type": "devinfo", "capabilities": capability}}
+	network := s.network(name, plugins...)
 	if subnet != "" {
-		plugin["ipam"] = map[string]any{"type": "host-local", "subnet": subnet}
+		network = s.on(subnet, plugins...)
 	}
-	s.nad(r.multus, name, resource, network)
+	s.nad(name, resource, network)
 }
 
 // devicePluginsVFs has a pod with a VF as an interface, and one on vfio-pci.
 func devicePluginsVFs(t *testing.T, r *realNode) {
 	s := begin(t)
-	s.sriovThenDevinfo(r, "net", netVF, "10.12.10.0/24")
-	s.sriovThenDevinfo(r, "dpdk", dpdkVF, "")
+	s.sriovThenDevinfo("net", netVF, "10.12.10.0/24")
+	s.sriovThenDevinfo("dpdk", dpdkVF, "")
 	s.create(withNetworks("a", []string{netVF, dpdkVF}, "net", "dpdk"))
-	v := s.running("a")
-	if v.interfaceIn("net1", "10.12.10.") == nil {
-		t.Errorf("net1 has no address 10.12.10...: %+v", v.Interfaces)
-	}
+	v := s.in("a", "net1", "10.12.10.")
 	s.tells(v, "net1", pciText(secondVF, bluePF))
 	s.tells(v, "net2", pciText(vfioVF, bluePF))
 	group := onNode(t, "readlink", "/sys/bus/pci/devices/"+vfioVF+"/iommu_group")
@@ -69,35 +60,24 @@ func devicePluginsVFs(t *testing.T, r *realNode) {
 // contendedVF is a VF that a claim and a pod of Multus want, each of them when the other has it.
 func contendedVF(t *testing.T, r *realNode) {
 	s := begin(t)
-	s.nad(r.multus, "vf", claimedVF, map[string]any{"cniVersion": "1.0.0", "name": s.name + "-multus", "plugins": []map[string]any{{
+	s.nad("vf", claimedVF, s.network("multus", map[string]any{
 		"type": "devinfo", "capabilities": capability, "delegates": []map[string]any{
 			{"type": "sriov", "ipam": map[string]any{"type": "host-local", "subnet": "10.12.11.0/24"}},
 		},
-	}}})
+	}))
 	template := s.template(requests(request("vf", s.classWhere(exactly(blueVF), opaque("net1", s.on("10.12.12.0/24", map[string]any{"type": "sriov"}))))))
 	s.pod("claims", template)
 	s.attached("claims", "net0", "vf", "net1", "10.12.12.")
 	s.create(withNetworks("asks", []string{claimedVF}, "vf"))
-	s.event("asks", "device "+blueVF+": is held by claim "+s.name+"/"+s.claims("claims")["net0"].Name)
+	s.event("asks", "device "+blueVF+": is held by claim "+s.name+"/"+s.claims("claims")["net0"].Name, "the kubelet tries again until the claim is given back")
 	s.notRunning("asks")
 	s.delete("claims")
-	if v := s.running("asks"); v.interfaceIn("net1", "10.12.11.") == nil {
-		t.Errorf("net1 has no address 10.12.11...: %+v", v.Interfaces)
-	}
-	offers := func(want bool) {
-		t.Helper()
-		devices(t, func(have map[string]resourceapi.Device) error {
-			if _, offered := have["pci-0000-01-10-0"]; offered != want {
-				return fmt.Errorf("the VF is offered: %v", offered)
-			}
-			return nil
-		})
-	}
-	offers(false)
+	s.in("asks", "net1", "10.12.11.")
+	isOffered(t, false, "pci-0000-01-10-0")
 	s.pod("late", template)
 	s.waits("late")
 	s.delete("asks")
-	offers(true)
+	isOffered(t, true, "pci-0000-01-10-0")
 	s.attached("late", "net0", "vf", "net1", "10.12.12.")
 	s.delete("late")
 	r.asAtBoot(t, false)
@@ -106,27 +86,18 @@ func contendedVF(t *testing.T, r *realNode) {
 // kubectlReal has a pod of a claim and one of Multus.
 func kubectlReal(t *testing.T, r *realNode) {
 	s := begin(t)
-	s.sriovThenDevinfo(r, "net", netVF, "10.12.13.0/24")
+	s.sriovThenDevinfo("net", netVF, "10.12.13.0/24")
 	s.create(withNetworks("multus", []string{netVF}, "net"))
 	s.pod("claim", s.template(requests(request("vf", s.classWhere(exactly(blueVF), opaque("net1", s.on("10.12.14.0/24", map[string]any{"type": "host-device"})))))))
 	s.running("multus")
 	s.attached("claim", "net0", "vf", "net1", "10.12.14.")
 	node := onlyNode(t).Name
-	for _, test := range []struct {
-		args []string
-		want []string
-	}{
+	asked(t, []question{
 		{[]string{"-A"}, []string{"multus", secondVF, "claim", blueVF}},
 		{[]string{"who", blueVF}, []string{s.name, "claim"}},
 		{[]string{"who", secondVF}, []string{s.name, "multus"}},
 		{[]string{"pod", "claim", "-n", s.name}, []string{"net1", blueVF, bluePF}},
-	} {
-		out := asKubectl(t, test.args...)
-		t.Logf("$ kubectl devinfo %s\n%s", strings.Join(test.args, " "), out)
-		if !containsAll(out, test.want) {
-			t.Errorf("kubectl devinfo %s does not say %q:\n%s", strings.Join(test.args, " "), test.want, out)
-		}
-	}
+	})
 	r.healthy(t)
 	s.deletePods(s.ctx)
 	r.asAtBoot(t, false)

@@ -40,10 +40,7 @@ func fails(t *testing.T, _ *agent) {
 
 func (s *space) notRunning(pod string) {
 	s.Helper()
-	p, err := cluster.client.CoreV1().Pods(s.name).Get(s.ctx, pod, metav1.GetOptions{})
-	if err != nil {
-		s.Fatal(err)
-	}
+	p := s.get(pod)
 	for _, c := range p.Status.ContainerStatuses {
 		if p.Status.Phase != corev1.PodPending || c.State.Running != nil {
 			s.Errorf("pod %s is %s, its container %+v", pod, p.Status.Phase, c.State)

@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,10 +22,7 @@ import (
 // pkg/draclient). Devices that lack one of the attributes are skipped.
 func (s *space) forMultus(pod string) map[string][]string {
 	s.Helper()
-	p, err := cluster.client.CoreV1().Pods(s.name).Get(s.ctx, pod, metav1.GetOptions{})
-	if err != nil {
-		s.Fatal(err)
-	}
+	p := s.get(pod)
 	var claims []string
 	for _, c := range p.Status.ResourceClaimStatuses {
 		claims = append(claims, *c.ResourceClaimName)
@@ -37,9 +33,7 @@ func (s *space) forMultus(pod string) map[string][]string {
 	ids := map[string][]string{}
 	for _, name := range claims {
 		claim, err := cluster.client.ResourceV1().ResourceClaims(s.name).Get(s.ctx, name, metav1.GetOptions{})
-		if err != nil {
-			s.Fatal(err)
-		}
+		must(s.T, err)
 		for _, r := range claim.Status.Allocation.Devices.Results {
 			attributes := s.inSlices(p.Spec.NodeName, r)
 			id, resource := attributes["k8s.cni.cncf.io/deviceID"].StringValue, attributes["k8s.cni.cncf.io/resourceName"].StringValue
@@ -55,9 +49,7 @@ func (s *space) forMultus(pod string) map[string][]string {
 func (s *space) inSlices(node string, r resourceapi.DeviceRequestAllocationResult) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
 	s.Helper()
 	list, err := cluster.client.ResourceV1().ResourceSlices().List(s.ctx, metav1.ListOptions{FieldSelector: "spec.driver=" + r.Driver + ",spec.nodeName=" + node})
-	if err != nil {
-		s.Fatal(err)
-	}
+	must(s.T, err)
 	for _, slice := range list.Items {
 		n := slices.IndexFunc(slice.Spec.Devices, func(d resourceapi.Device) bool { return d.Name == r.Device })
 		if slice.Spec.Pool.Name == r.Pool && n >= 0 {
@@ -123,45 +115,6 @@ func bareTwo(t *testing.T, _ *nodeDevices) {
 	}
 }
 
-// counted is a request for two devices: each is an interface, in the order of the allocation.
-func counted(t *testing.T, _ *nodeDevices) {
-	s := begin(t)
-	network := map[string]any{"cniVersion": "1.0.0", "name": s.name + "-vf", "plugins": []map[string]any{
-		{"type": "sriov", "ipam": map[string]any{"type": "host-local", "subnet": "10.11.8.0/24"}},
-	}}
-	two := request("two", s.classWhere(ours("kind", "vf"), opaque("net{index}", network)))
-	two.Exactly.Count = 2
-	s.pod("a", s.template(requests(two)))
-	v := s.running("a")
-	var has []resourceapi.NetworkDeviceData
-	for _, name := range []string{"net0", "net1"} {
-		data := v.interfaceIn(name, "10.11.8.")
-		if data == nil {
-			t.Fatalf("%s has not one address 10.11.8...: %+v", name, v.Interfaces)
-		}
-		has = append(has, *data)
-	}
-	if told := v.Claims["resourceclaimtemplates/net0/two"]; told == nil || len(told.Requests) != 1 || len(told.Requests[0].Devices) != 2 {
-		t.Errorf("device metadata: %+v", told)
-	}
-	eventually(t, 2*time.Minute, func() error {
-		var is []resourceapi.NetworkDeviceData
-		for _, d := range s.claims("a")["net0"].Status.Devices {
-			if d.NetworkData != nil {
-				is = append(is, *d.NetworkData)
-			}
-		}
-		slices.SortFunc(is, func(a, b resourceapi.NetworkDeviceData) int { return strings.Compare(a.InterfaceName, b.InterfaceName) })
-		if diff := cmp.Diff(has, is); diff != "" {
-			return fmt.Errorf("networkData in the status (- is what the pod sees):\n%s", diff)
-		}
-		return nil
-	})
-	if all := leases(t, network); len(all) != 2 {
-		t.Errorf("two interfaces have the addresses %v", all)
-	}
-}
-
 // extended is a pod that knows of no claim. It has what the class says.
 func extended(t *testing.T, _ *nodeDevices) {
 	s := begin(t)
@@ -176,10 +129,7 @@ func extended(t *testing.T, _ *nodeDevices) {
 			s.notRunning("c")
 			break
 		}
-		v := s.running(pod)
-		if v.interfaceIn("net1", "10.11.77.") == nil {
-			t.Errorf("pod %s: net1 has no address 10.11.77...: %+v", pod, v.Interfaces)
-		}
+		v := s.in(pod, "net1", "10.11.77.")
 		if v.Environment["DEVINFO_NET1"] == "" {
 			t.Errorf("pod %s has no device-info file: %v", pod, v.Environment)
 		}
@@ -269,23 +219,18 @@ func soon(t *testing.T, offered func()) {
 	}
 }
 
+// ofFirstVF is a template for that VF alone.
+func (s *space) ofFirstVF(subnet string) string {
+	s.Helper()
+	return s.template(requests(request("vf", s.classWhere(exactly(firstVF), s.onVF(subnet)))))
+}
+
 // givenAway is a VF that a device plugin gives to a pod, and one that sriov-cni has locked.
 func givenAway(t *testing.T, _ *nodeDevices) {
 	const resourceName, locks = "e2e.example.com/vf", "/var/lib/cni/sriov/pci/"
 	const locked = "0000:01:10.2"
 	devicePlugin(t, pool{resourceName, []string{firstVF}, ""})
-	offers := func(want bool) {
-		t.Helper()
-		look(t)
-		devices(t, func(have map[string]resourceapi.Device) (err error) {
-			for _, name := range []string{"pci-0000-01-10-0", "pci-0000-01-10-2"} {
-				if _, offered := have[name]; offered != want {
-					err = errors.Join(err, fmt.Errorf("%s is offered: %v", name, offered))
-				}
-			}
-			return err
-		})
-	}
+	both := []string{"pci-0000-01-10-0", "pci-0000-01-10-2"}
 	s := begin(t)
 	holder := podWith("holder")
 	holder.Spec.Containers[0].Resources.Limits = corev1.ResourceList{resourceName: resource.MustParse("1")}
@@ -293,14 +238,16 @@ func givenAway(t *testing.T, _ *nodeDevices) {
 	s.running("holder")
 	onNode(t, "mkdir", "-p", locks)
 	t.Cleanup(func() { onNode(t, "rm", "-rf", "/var/lib/cni/sriov") })
-	if out, err := tryOnNode("/proc/1/ns/net", "tee", locks+locked); err != nil {
-		t.Fatal(err, out)
-	}
-	offers(false)
+	feedOnNode(t, "/proc/1/ns/net", "tee", locks+locked)
+	look(t)
+	isOffered(t, false, both...)
 	s.pod("a", s.ofFirstVF("10.11.80.0/24"))
 	s.waits("a")
 	s.delete("holder")
 	onNode(t, "rm", locks+locked)
-	soon(t, func() { offers(true) })
+	soon(t, func() {
+		look(t)
+		isOffered(t, true, both...)
+	})
 	s.attached("a", "net0", "vf", "net1", "10.11.80.")
 }

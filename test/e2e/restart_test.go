@@ -42,9 +42,7 @@ func waits(t *testing.T, a *agent) {
 	s.attached("before", "net0", "lan", "net1", "10.11.31.")
 	back := a.away(t, a.stop)
 	pods := cluster.client.CoreV1().Pods(s.name)
-	if err := pods.Delete(s.ctx, "before", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, pods.Delete(s.ctx, "before", metav1.DeleteOptions{}))
 	s.pod("a", template)
 	s.event("a", "Failed") // of the kubelet, or of the scheduler once the node's slices are gone
 	s.notRunning("a")

@@ -19,24 +19,18 @@ import (
 func asAgent(t *testing.T, node *corev1.Node) kubernetes.Interface {
 	t.Helper()
 	admin, err := clientcmd.BuildConfigFromFlags("", cluster.kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	config := rest.AnonymousClientConfig(admin)
 	config.BearerToken = token(t, node)
 	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return client
 }
 
 // rights are those of an agent's token, as the API server sees them.
 func rights(t *testing.T, _ *agent) {
 	nodes, err := cluster.client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	node := &nodes.Items[0]
 	client := asAgent(t, node)
 	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}

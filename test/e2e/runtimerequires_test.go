@@ -5,17 +5,16 @@ package e2e
 import (
 	"errors"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 )
 
 // agentRequired is a runtime whose validator does not make a container without the agent, if
 // its pod says so: docs/injection.md.
-func agentRequired(t *testing.T, m *multus, a *nodeAgent) {
+func agentRequired(t *testing.T, a *nodeAgent) {
 	validate(t, a)
 	s := begin(t)
-	s.lan(m, "lan", "10.11.89.0/24")
+	s.lan("lan", "10.11.89.0/24")
 	pod := withNetworks("a", nil, "lan")
 	pod.Annotations["required-plugins.noderesource.dev"] = `["devinfo-agent"]`
 	t.Run("Away", func(t *testing.T) {
@@ -33,25 +32,19 @@ func agentRequired(t *testing.T, m *multus, a *nodeAgent) {
 // the test lasts.
 func validate(t *testing.T, a *nodeAgent) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, "docs", "injection.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	section := "[plugins.'io.containerd.nri.v1.nri'.default_validator]"
 	runtime := containerRuntime(t)
 	if runtime == "crio" {
 		section = "[crio.nri.default_validator]"
 	}
-	_, lines, ok := strings.Cut(string(text), section)
+	_, lines, ok := strings.Cut(content(t, "docs/injection.md"), section)
 	lines, _, closed := strings.Cut(lines, "```")
 	if !ok || !closed {
 		t.Fatalf("docs/injection.md has no %s", section)
 	}
 	config := configurationOf(t, runtime)
 	file, err := os.CreateTemp("", "e2e-runtime-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { os.Remove(file.Name()) })
 	if _, err := file.WriteString(onNode(t, "cat", config) + "\n" + section + lines); err != nil {
 		t.Fatal(err)

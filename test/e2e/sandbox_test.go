@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // sandbox is the ID of the one sandbox that runs in the space.
@@ -21,13 +19,17 @@ func (s *space) sandbox() (string, error) {
 	return out, err
 }
 
+func (s *space) mustSandbox() string {
+	s.Helper()
+	id, err := s.sandbox()
+	must(s.T, err)
+	return id
+}
+
 // stop stops the sandbox that runs, as somebody does on the node, and gives its ID.
 func (s *space) stop() string {
 	s.Helper()
-	id, err := s.sandbox()
-	if err != nil {
-		s.Fatal(err)
-	}
+	id := s.mustSandbox()
 	if out, err := tryOnNode("", "crictl", "stopp", id); err != nil {
 		// The kubelet stops it too as soon as it sees that it ends, and one of the two may
 		// find the node's own network gone in the middle of its DEL.
@@ -76,16 +78,7 @@ func leases(t *testing.T, network map[string]any) []string {
 func stopped(t *testing.T, _ *agent) {
 	s, network := beginWith(t, "10.11.50.0/24")
 	s.replacement(s.stop())
-	eventually(t, 3*time.Minute, func() error {
-		pod, err := cluster.client.CoreV1().Pods(s.name).Get(s.ctx, "a", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if c := pod.Status.ContainerStatuses[0]; c.RestartCount == 0 || c.State.Running == nil {
-			return fmt.Errorf("the container has not been started again: %+v", c)
-		}
-		return nil
-	})
+	s.container("a", 1)
 	s.attached("a", "net0", "lan", "net1", "10.11.50.")
 	if all := leases(t, network); len(all) != 1 {
 		t.Errorf("one pod has the addresses %v", all)

@@ -28,9 +28,7 @@ func userspace(t *testing.T) {
 func program(t *testing.T, name, script string) {
 	t.Helper()
 	path := "/opt/cni/bin/" + name
-	if out, err := tryOnNode(script, "tee", path); err != nil {
-		t.Fatal(err, out)
-	}
+	feedOnNode(t, script, "tee", path)
 	onNode(t, "chmod", "0755", path)
 	t.Cleanup(func() { onNode(t, "rm", path) })
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"testing"
 )
 
@@ -25,15 +24,9 @@ func (v *vswitch) database() string { return "unix:" + v.dir + "/db.sock" }
 // newVSwitch runs the database that a switch has until the end of the test.
 func newVSwitch(t *testing.T) *vswitch {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "e2e-ovs-") // which the node has, too
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := newDir(t, "")
 	log, err := os.Create(filepath.Join(dir, "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	v := &vswitch{dir: dir, log: log}
 	onNode(t, "ovsdb-tool", "create", dir+"/conf.db", "/usr/share/openvswitch/vswitch.ovsschema")
 	database := v.run(t, "ovsdb-server", dir+"/conf.db", "--remote=p"+v.database())
@@ -53,11 +46,9 @@ func newVSwitch(t *testing.T) *vswitch {
 // run starts a program of OVS on the node.
 func (v *vswitch) run(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
-	cmd := exec.Command(cluster.node[0], slices.Concat(cluster.node[1:], []string{"env", "OVS_RUNDIR=" + v.dir}, args)...)
+	cmd := nodeCommand(append([]string{"env", "OVS_RUNDIR=" + v.dir}, args...)...)
 	cmd.Stdout, cmd.Stderr = v.log, v.log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Start())
 	return cmd
 }
 

@@ -53,9 +53,7 @@ func TestMultusReadsWhatWeWrite(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			if err := store.Open(dir).Write("net-abc_net1", c.ours.Encode()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, store.Open(dir).Write("net-abc_net1", c.ours.Encode()))
 			got, err := nadutils.LoadDeviceInfoFromCNI(filepath.Join(dir, "net-abc_net1"))
 			if err != nil || !reflect.DeepEqual(*got, c.theirs) {
 				t.Errorf("read %+v (%v), want %+v", got, err, c.theirs)
@@ -64,17 +62,20 @@ func TestMultusReadsWhatWeWrite(t *testing.T) {
 	}
 }
 
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // And we read what it writes, mode-000 directories and all.
 func TestWeReadWhatMultusWrites(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "k8s.cni.cncf.io", "devinfo")
 	path := filepath.Join(dir, "net-abc_net1")
 	theirs := nadv1.DeviceInfo{Type: "pci", Version: "1.0.0", Pci: &nadv1.PciDevice{PciAddress: "0000:03:00.2"}}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := nadutils.SaveDeviceInfoForCNI(path, &theirs); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(dir, 0o755))
+	must(t, nadutils.SaveDeviceInfoForCNI(path, &theirs))
 	got, err := devinfo.ReadFile(path)
 	want := &devinfo.Info{Type: devinfo.TypePCI, Version: "1.0.0", PCI: &devinfo.PCI{Address: "0000:03:00.2"}}
 	if err != nil || !reflect.DeepEqual(got, want) {
@@ -85,15 +86,11 @@ func TestWeReadWhatMultusWrites(t *testing.T) {
 // What Multus makes of all results that stories print, beside the files that they write.
 func TestNetworkStatusOfOurResults(t *testing.T) {
 	stories, err := filepath.Glob("../../testdata/stories/*.txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	told := map[string]int{}
 	for _, path := range stories {
 		archive, err := txtar.ParseFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var result types.Result // of the step
 		for _, f := range archive.Files {
 			if unicode.IsUpper(rune(f.Name[0])) {
@@ -125,9 +122,7 @@ func TestNetworkStatusOfOurResults(t *testing.T) {
 func asTheResult(t *testing.T, story string, result types.Result, statuses []*nadv1.NetworkStatus, want *nadv1.DeviceInfo) {
 	t.Helper()
 	r, err := types100.NewResultFromResult(result)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var names, inPod []string
 	for _, i := range r.Interfaces {
 		if i.Sandbox != "" {
@@ -154,9 +149,7 @@ func TestApplicationsReadTheMetadataOfClaims(t *testing.T) {
 			Device: &devinfo.Info{Type: "vhost-user", Version: "1.1.0", VhostUser: &devinfo.VhostUser{Mode: "server", Path: "/run/s"}}},
 	} {
 		text, err := os.ReadFile("../kubevirt/testdata/" + file + ".json")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		got, err := podnet.Container{Root: fstest.MapFS{podnet.Claims + "/resourceclaims/claim-u1/r/cni.dra.networking.x-k8s.io-metadata.json": {Data: text}}}.Networks()
 		if err != nil || !reflect.DeepEqual(got, []podnet.Network{want}) {
 			t.Errorf("got %+v (%v), want %+v", got, err, want)

@@ -24,26 +24,25 @@ const driver = "cni.dra.networking.x-k8s.io"
 func offered(t *testing.T, name, configuration string) []inventory.Slice {
 	t.Helper()
 	file, err := hosttxt.Load("../../testdata/hosts/" + name + ".txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	host, err := inventory.Captured(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	devices, _, err := inventory.Read(host)
+	must(t, err)
+	return slices(t, devices, configuration, inventory.Situation{Driver: driver, Sharing: true, Counters: true})
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return slices(t, devices, configuration, inventory.Situation{Driver: driver, Sharing: true, Counters: true})
 }
 
 func slices(t *testing.T, devices []inventory.Device, configuration string, s inventory.Situation) []inventory.Slice {
 	t.Helper()
 	rules, err := inventory.ParseRules([]byte(configuration))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return inventory.Slices(inventory.Decide(devices, rules, s), nil, nil)
 }
 
@@ -72,9 +71,7 @@ func deviceID(node, name string) structured.DeviceID {
 func allocator(t *testing.T, state structured.AllocatedState, class classOf, published []*resourceapi.ResourceSlice, cache *cel.Cache) structured.Allocator {
 	t.Helper()
 	a, err := structured.NewAllocator(t.Context(), structured.Features{PartitionableDevices: true, ConsumableCapacity: true}, state, class, published, cache)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return a
 }
 
@@ -90,9 +87,7 @@ func allocates(t *testing.T, list []inventory.Slice, has, wants string) bool {
 	expression := fmt.Sprintf(`device.attributes["resource.kubernetes.io"].?pciBusID.orValue("") == %q`, wants)
 	results, err := allocator(t, state, "true", resourceSlices(list, "node"), cache).
 		Allocate(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}, []*resourceapi.ResourceClaim{claim(expression)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return len(results) == 1
 }
 

@@ -24,13 +24,9 @@ const (
 func manyPFs(t *testing.T) []inventory.Slice {
 	t.Helper()
 	host, err := inventory.Captured(hosttxttest.ManyVFs(pfs * vfs))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	devices, _, err := inventory.Read(host)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for n := range devices { // the VFs are dealt out to eight PFs
 		if d := &devices[n]; d.Kind == inventory.VF {
 			index := *d.Attributes[inventory.AttrVFIndex].IntValue

@@ -32,9 +32,7 @@ func cdiNode(t *testing.T, path, dev string) *specs.DeviceNode {
 func allow(t *testing.T, device string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "node.json")
-	if err := os.WriteFile(path, fmt.Appendf(nil, `{"cdiDevices": [%q]}`, device), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, fmt.Appendf(nil, `{"cdiDevices": [%q]}`, device), 0o644))
 	t.Setenv("DEVINFO_NODE_CONFIG", path)
 }
 
@@ -43,9 +41,7 @@ func (a *attachment) spec(nodes ...*specs.DeviceNode) {
 	a.t.Helper()
 	path := "/var/run/cdi/devinfo-cni.io-attachment_" + a.rt.ContainerID + ":" + a.rt.IfName + ".json"
 	got, err := cdi.ReadSpec(path, 0)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	must(a.t, err)
 	for n := range got.Devices { // what is in the file is told by variables too: see pkg/cdispec
 		edits := &got.Devices[n].ContainerEdits
 		edits.Env = slices.DeleteFunc(edits.Env, func(e string) bool { return strings.HasPrefix(e, "DEVINFO_NET1_") })
@@ -74,9 +70,7 @@ func TestCDIOfAVFOnVFIOHasItsGroup(t *testing.T) {
 	a := newNetwork(t, "vfio", `[`+devinfoCDI+`]`).attachment("pod1", "net1", "0000:01:10.6")
 	a.add(standalone("/run/netns/pod1", "0000:01:10.6"))
 	link, err := os.Readlink("/sys/bus/pci/devices/0000:01:10.6/iommu_group")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	group := filepath.Base(link)
 	nodes := []*specs.DeviceNode{
 		cdiNode(t, "/dev/vfio/vfio", "/sys/class/misc/vfio/dev"), cdiNode(t, "/dev/vfio/"+group, "/sys/class/vfio/"+group+"/dev"),
@@ -89,19 +83,17 @@ func TestCDIOfAVFOnVFIOHasItsGroup(t *testing.T) {
 }
 
 func TestCDIOfAVDPADeviceHasItsNode(t *testing.T) {
-	needs(t, "vdpasim")
-	allow(t, "vdpa0")
-	a := newNetwork(t, "vdpa", `[`+devinfoCDI+`]`).attachment("pod1", "net1", "vdpa0")
-	a.add(standalone("/run/netns/pod1", ""))
-	path := node(t, "vdpa0")
-	a.spec(cdiNode(t, path, "/sys/bus/vdpa/devices/vdpa0/"+filepath.Base(path)+"/dev"))
-}
-
-func TestCDIOfAVDPAOnAVFHasItsNode(t *testing.T) {
-	needs(t, "vpvdpa")
-	allow(t, "pci/0000:02:00.1")
-	a := newNetwork(t, "vdpa", `[`+devinfoCDI+`]`).attachment("pod1", "net1", "0000:02:00.1")
-	a.add(standalone("/run/netns/pod1", "0000:02:00.1"))
-	path := node(t, "vpvdpa0")
-	a.spec(cdiNode(t, path, "/sys/bus/vdpa/devices/vpvdpa0/"+filepath.Base(path)+"/dev"))
+	needs(t, "vdpasim", "vpvdpa")
+	for _, test := range []struct{ device, allowed, deviceID, pciID string }{
+		{"vdpa0", "vdpa0", "vdpa0", ""},
+		{"vpvdpa0", "pci/0000:02:00.1", "0000:02:00.1", "0000:02:00.1"},
+	} {
+		t.Run(test.device, func(t *testing.T) {
+			allow(t, test.allowed)
+			a := newNetwork(t, "vdpa", `[`+devinfoCDI+`]`).attachment("pod1", "net1", test.deviceID)
+			a.add(standalone("/run/netns/pod1", test.pciID))
+			path := node(t, test.device)
+			a.spec(cdiNode(t, path, "/sys/bus/vdpa/devices/"+test.device+"/"+filepath.Base(path)+"/dev"))
+		})
+	}
 }

@@ -107,18 +107,12 @@ func TestCostIsTheSameWith1024VFs(t *testing.T) {
 	var few, many cost
 	for _, n := range []int{4, 4, 1024} { // the first makes the directories
 		sys := t.TempDir()
-		if err := hosttxttest.ManyVFs(n).Unpack(sys); err != nil {
-			t.Fatal(err)
-		}
+		must(t, hosttxttest.ManyVFs(n).Unpack(sys))
 		unreadable, err := filepath.Glob(sys + "/devices/*/*/*/net/*/phys_*") // no file can fail with EOPNOTSUPP
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, attribute := range unreadable {
 			if stat, err := os.Stat(attribute); err == nil && stat.IsDir() {
-				if err := os.RemoveAll(attribute); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.RemoveAll(attribute))
 			}
 		}
 		write(t, "/tmp/node.json", fmt.Sprintf(`{"sysfs": %q}`, sys))

@@ -7,14 +7,19 @@ import (
 	"testing"
 )
 
-// The agent is killed between any two steps of a pod's life, and nothing is lost.
+// The agent is killed between any two steps of a pod's life, or is away while the pod ends, and
+// nothing is lost.
 func TestDRAAgentKilledBetweenAnyTwoSteps(t *testing.T) {
 	needs(t, "igb")
 	t.Cleanup(func() { vfsBack(t) })
 	n := newDRANode(t, draRules)
-	for _, test := range []struct{ name, parameters, driver string }{
-		{"sriov", draNetwork(`{"type": "sriov", "vlan": 7}, ` + devinfoLast), "igbvf"},
-		{"vfio", `"driver": "vfio-pci", ` + draNetwork(`{"type": "sriov"}`), "vfio-pci"},
+	for _, test := range []struct {
+		name, parameters, driver string
+		away                     bool
+	}{
+		{"sriov", draNetwork(`{"type": "sriov", "vlan": 7}, ` + devinfoLast), "igbvf", false},
+		{"vfio", `"driver": "vfio-pci", ` + draNetwork(`{"type": "sriov"}`), "vfio-pci", false},
+		{"away", draNetwork(`{"type": "sriov", "vlan": 7}`), "igbvf", true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			n := n.in(t)
@@ -31,33 +36,23 @@ func TestDRAAgentKilledBetweenAnyTwoSteps(t *testing.T) {
 			}
 			p.prepare() // as a kubelet that was restarted does
 			p.container()
-			p.stop()
-			n.restart()
-			p.remove()
+			if test.away {
+				spoil(t, p.sandbox.Id)
+				n.kill()
+				p.stop()
+				p.remove()
+				n.start()
+			} else {
+				p.stop()
+				n.restart()
+				p.remove()
+			}
 			p.unprepare()
 			n.restart()
 			backAs(t, address, was)
 			n.published(vf41)
 		})
 	}
-}
-
-// The pod ends while the agent is away.
-func TestDRAPodEndsWithoutTheAgent(t *testing.T) {
-	needs(t, "igb")
-	t.Cleanup(func() { vfsBack(t) })
-	n := newDRANode(t, draRules)
-	was := stateOf(t, "0000:41:10.0")
-	p := n.podWith("unseen", vf41, draNetwork(`{"type": "sriov", "vlan": 7}`))
-	p.prepare()
-	p.up()
-	spoil(t, p.sandbox.Id)
-	n.kill()
-	p.stop()
-	p.remove()
-	n.start()
-	p.unprepare()
-	backAs(t, "0000:41:10.0", was)
 }
 
 // pausePlugin is a CNI plugin that does nothing until a file is gone.

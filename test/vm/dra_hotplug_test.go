@@ -23,9 +23,7 @@ func (n *draNode) follows(what, device string, happen func(), holds func(map[str
 	ctx, stop := context.WithCancel(n.t.Context())
 	defer stop()
 	events, err := link.Events(ctx)
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 	first := make(chan time.Time, 1)
 	go func() { <-events; first <- time.Now() }()
 	began := time.Now()

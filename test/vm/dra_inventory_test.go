@@ -35,9 +35,7 @@ const draRules = `devices:
 func (n *draNode) offered() (map[string]resourceapi.Device, map[string]string) {
 	n.t.Helper()
 	list, err := n.ResourceV1().ResourceSlices().List(n.t.Context(), metav1.ListOptions{})
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 	devices, in := map[string]resourceapi.Device{}, map[string]string{}
 	for _, s := range list.Items {
 		for _, d := range s.Spec.Devices {

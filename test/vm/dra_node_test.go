@@ -4,7 +4,6 @@ package vm_test
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -15,11 +14,11 @@ import (
 
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/containerd/nri/pkg/api"
-	nrilog "github.com/containerd/nri/pkg/log"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
 // Where things are on a node, by the defaults of everybody.
@@ -27,6 +26,7 @@ const (
 	driverName   = "cni.dra.networking.x-k8s.io"
 	pluginDir    = "/var/lib/kubelet/plugins/" + driverName
 	registrarDir = "/var/lib/kubelet/plugins_registry"
+	podResources = "/var/lib/kubelet/pod-resources/kubelet.sock"
 	nriSocket    = "/var/run/nri/nri.sock"
 	cdiDir       = "/var/run/cdi"
 	nodeSettings = "/etc/cni/devinfo/node.json"
@@ -52,10 +52,8 @@ func newDRANode(t *testing.T, rules string) *draNode {
 	n := &draNode{t: t, server: newServer(t), synced: make(chan struct{}, 1), running: map[string]*api.PodSandbox{}}
 	n.rules = filepath.Join(t.TempDir(), "devices.yaml")
 	write(t, n.rules, rules)
-	for _, dir := range []string{registrarDir, filepath.Dir(nriSocket), filepath.Dir(nodeSettings)} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+	for _, dir := range []string{registrarDir, filepath.Dir(podResources), filepath.Dir(nriSocket), filepath.Dir(nodeSettings)} {
+		must(t, os.MkdirAll(dir, 0o755))
 	}
 	write(t, nodeSettings, `{"cdiDevices": ["*"]}`)
 	t.Cleanup(func() { os.Remove(nodeSettings) })
@@ -75,8 +73,6 @@ func newDRANode(t *testing.T, rules string) *draNode {
 
 func (n *draNode) startRuntime() {
 	n.t.Helper()
-	adaptation.SetPluginRequestTimeout(patient) // the machine is slow
-	nrilog.Set(runtimeLog{})
 	list := func(ctx context.Context, tell adaptation.SyncCB) error {
 		var pods []*api.PodSandbox
 		for _, sandbox := range n.running {
@@ -86,31 +82,30 @@ func (n *draNode) startRuntime() {
 		n.synced <- struct{}{}
 		return err
 	}
-	nothing := func(context.Context, []*adaptation.ContainerUpdate) ([]*adaptation.ContainerUpdate, error) {
-		return nil, nil
-	}
-	none := n.t.TempDir()
-	var err error
-	n.runtime, err = adaptation.New("containerd", "v2.2.0", list, nothing, adaptation.WithSocketPath(nriSocket),
-		adaptation.WithPluginPath(none), adaptation.WithPluginConfigPath(none))
-	if err == nil {
-		err = n.runtime.Start()
-	}
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	n.runtime = listenNRI(n.t, nriSocket, list)
 	n.t.Cleanup(n.runtime.Stop)
 	serveNoneGiven(n.t)
 }
 
-// runtimeLog keeps the log of the NRI adaptation to errors.
-type runtimeLog struct{}
+// noneGiven is a kubelet whose device plugins have given nothing away. It knows a pod, the
+// driver's own: one that knows none is not believed at once.
+type noneGiven struct {
+	podresources.UnimplementedPodResourcesListerServer
+}
 
-func (runtimeLog) Debugf(context.Context, string, ...any) {}
-func (runtimeLog) Infof(context.Context, string, ...any)  {}
-func (runtimeLog) Warnf(context.Context, string, ...any)  {}
-func (runtimeLog) Errorf(_ context.Context, format string, args ...any) {
-	fmt.Fprintf(os.Stderr, "NRI: "+format+"\n", args...)
+func (noneGiven) List(context.Context, *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
+	return &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{{Name: "cni-dra-driver", Namespace: "cni-dra-driver"}}}, nil
+}
+
+// serveNoneGiven answers where the agent asks.
+func serveNoneGiven(t *testing.T) {
+	t.Helper()
+	listener, err := net.Listen("unix", podResources)
+	ok(t, "kubelet", err)
+	server := grpc.NewServer()
+	podresources.RegisterPodResourcesListerServer(server, noneGiven{})
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(server.Stop) // which removes the socket
 }
 
 // start starts the agent, and returns once runtime and kubelet are connected.
@@ -119,9 +114,7 @@ func (n *draNode) start() {
 	n.agent = exec.Command(plugins+"/cni-dra-driver", "--node-name="+nodeName, "--kubeconfig="+n.kubeconfig, "--devices="+n.rules,
 		"--enable-device-metadata", "--del-patience=4s")
 	n.agent.Stdout, n.agent.Stderr = n.t.Output(), n.t.Output()
-	if err := n.agent.Start(); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, n.agent.Start())
 	n.register()
 	select {
 	case <-n.synced:
@@ -142,9 +135,7 @@ func (n *draNode) in(t *testing.T) *draNode {
 // kill ends the agent as a lack of memory does.
 func (n *draNode) kill() {
 	n.t.Helper()
-	if err := n.agent.Process.Kill(); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, n.agent.Process.Kill())
 	_ = n.agent.Wait()
 	n.agent = nil
 }
@@ -159,13 +150,8 @@ func (n *draNode) restart() {
 // connect is a connection of the kubelet's, to one call.
 func connect(t *testing.T, socket string) *grpc.ClientConn {
 	t.Helper()
-	conn, err := grpc.NewClient("passthrough:///"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", path)
-		}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	must(t, err)
 	return conn
 }
 

@@ -15,21 +15,9 @@ func TestDRAVDPAByClaim(t *testing.T) {
 	info := vdpaVFInfo("vpvdpa0", "vhost", path, "0000:02:00.1", "0000:02:00.0")
 
 	p := n.podWith("vdpa", "vdpa-vpvdpa0", draNetwork(devinfoLast))
-	p.prepare()
-	p.up()
+	p.begin()
 	p.described(p.container(), info, path, "")
-	p.stop()
-	p.remove()
-	p.unprepare()
-
-	// Without a configuration Multus attaches it, and the node is there from Prepare on.
-	bare := n.podWith("vdpa-bare", "vdpa-vpvdpa0", "")
-	bare.prepare()
-	bare.up()
-	same(t, "device nodes", nodes(bare.container()), path)
-	bare.stop()
-	bare.remove()
-	bare.unprepare()
+	p.end()
 }
 
 // A VF that is on vfio-pci beforehand stays so. The first DEL of sriov fails for it, and the
@@ -40,22 +28,13 @@ func TestDRAVFOnVFIOByClaim(t *testing.T) {
 	for _, test := range []struct{ name, parameters string }{
 		{"sriov", draNetwork(`{"type": "sriov"}, ` + devinfoLast)},
 		{"host-device", draNetwork(`{"type": "host-device"}`)},
-		{"bare", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			was := stateOf(t, "0000:01:10.6")
 			p := n.in(t).podWith("vfio-"+test.name, "pci-0000-01-10-6", test.parameters)
-			p.prepare()
-			p.up()
-			spec, want := p.container(), "/dev/vfio/vfio "+group(t, "0000:01:10.6")
-			if test.parameters == "" {
-				same(t, "device nodes", nodes(spec), want)
-			} else {
-				p.described(spec, pciInfo("0000:01:10.6", "0000:01:00.0"), want, "")
-			}
-			p.stop()
-			p.remove()
-			p.unprepare()
+			p.begin()
+			p.described(p.container(), pciInfo("0000:01:10.6", "0000:01:00.0"), "/dev/vfio/vfio "+group(t, "0000:01:10.6"), "")
+			p.end()
 			backAs(t, "0000:01:10.6", was)
 		})
 	}
@@ -89,16 +68,14 @@ func TestDRAVFIsBoundToVFIOForItsPod(t *testing.T) {
 				dpdk.end()
 			}
 			n.restart() // its record knows what to give back
-			p.stop()
-			p.remove()
-			p.unprepare()
+			p.end()
 			backAs(t, address, was)
 		})
 	}
 }
 
 // A pod that was deleted by force still runs, while its VF is allocated to the next claim. That
-// gets the nodes once the VF is what it was.
+// gets the nodes, without any network, once the VF is what it was.
 func TestDRAVFOfAPodThatWasDeletedByForce(t *testing.T) {
 	needs(t, "igb")
 	n := newDRANode(t, draRules)
@@ -106,8 +83,7 @@ func TestDRAVFOfAPodThatWasDeletedByForce(t *testing.T) {
 	const device, address = "pci-0000-01-10-6", "0000:01:10.6"
 	was := stateOf(t, address)
 	first := n.podWith("forced", device, draNetwork(`{"type": "sriov", "vlan": 7}, {"type": "pause"}`))
-	first.prepare()
-	first.up()
+	first.begin()
 	next := n.podWith("next", device, "")
 	refused := func(when string) {
 		t.Helper()
@@ -123,10 +99,7 @@ func TestDRAVFOfAPodThatWasDeletedByForce(t *testing.T) {
 	first.remove()
 	first.unprepare()
 	backAs(t, address, was)
-	next.prepare()
-	next.up()
+	next.begin()
 	same(t, "device nodes", nodes(next.container()), "/dev/vfio/vfio "+group(t, address))
-	next.stop()
-	next.remove()
-	next.unprepare()
+	next.end()
 }

@@ -168,6 +168,21 @@ func (p *draPod) prepare() { p.t.Helper(); ok(p.t, "Prepare", p.tryPrepare()) }
 
 func (p *draPod) up() { p.t.Helper(); ok(p.t, "RunPodSandbox", p.tryRun()) }
 
+// begin gives the pod its network.
+func (p *draPod) begin() {
+	p.t.Helper()
+	p.prepare()
+	p.up()
+}
+
+// end takes the pod away.
+func (p *draPod) end() {
+	p.t.Helper()
+	p.stop()
+	p.remove()
+	p.unprepare()
+}
+
 func (p *draPod) container() *runtimespec.Spec {
 	p.t.Helper()
 	spec, err := p.tryContainer()
@@ -185,13 +200,6 @@ func (p *draPod) unprepare() {
 		}
 	}
 	p.t.Fatalf("Unprepare: %v", err)
-}
-
-func ok(t *testing.T, what string, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatalf("%s: %v", what, err)
-	}
 }
 
 // nodes are the paths of the device nodes that a container gets.

@@ -43,9 +43,7 @@ func TestDRAVFUnpluggedBeforeADD(t *testing.T) {
 			p.remove()
 			vfsBack(t)
 			p.up()
-			p.stop()
-			p.remove()
-			p.unprepare()
+			p.end()
 			n.published(vf41)
 		})
 	}
@@ -66,15 +64,12 @@ func TestDRAVFUnpluggedWhileAttached(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			n := n.in(t)
 			p := n.podWith("late-"+test.name, vf41, draNetwork(test.plugins))
-			p.prepare()
-			p.up()
+			p.begin()
 			n.follows("unplugged from "+p.name, vf41, func() { write(t, toPF41+"sriov_numvfs", "0") }, func(d map[string]resourceapi.Device) bool {
 				_, other := d[v2]
 				return !other && len(d[vf41].Taints) == 1 && d[vf41].Taints[0].Key == "devinfo-cni.io/gone"
 			})
-			p.stop()
-			p.remove()
-			p.unprepare()
+			p.end()
 			n.follows("plugged in after "+p.name, pf41, func() { vfsBack(t) }, func(d map[string]resourceapi.Device) bool {
 				return names(d) == machineDevices && d[vf41].Taints == nil && value(d[vf41].Attributes["devinfo-cni.io/ifName"]) == "enp65s0v0"
 			})
@@ -100,8 +95,7 @@ func TestDRAPortIsWithheldUnderAnotherName(t *testing.T) {
 	n := newDRANode(t, "devices:\n- ifNames: [eni1np1]\n  as: exclusive\n")
 	const device = "dev-netdevsim-netdevsim1-p1"
 	p := n.podWith("port", device, draNetwork(`{"type": "host-device"}`))
-	p.prepare()
-	p.up()
+	p.begin()
 	run(t, "ip", "link", "add", "eni1np1", "type", "dummy")
 	free := sync.OnceFunc(func() { run(t, "ip", "link", "del", "eni1np1") })
 	t.Cleanup(free)

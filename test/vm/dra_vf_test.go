@@ -227,8 +227,7 @@ func TestDRAVFWhoseNamespaceDied(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			was := stateOf(t, "0000:41:10.0")
 			p := n.in(t).podWith("died-"+test.name, vf41, draNetwork(test.plugins))
-			p.prepare()
-			p.up()
+			p.begin()
 			if test.plugins != unlike { // and so no plugin takes it back
 				run(t, strings.Fields("ip link set enp65s0 vf 0 mac 02:00:00:00:00:77 vlan 7 qos 3 spoofchk off trust on max_tx_rate 100")...)
 			}
@@ -237,9 +236,7 @@ func TestDRAVFWhoseNamespaceDied(t *testing.T) {
 			}
 			spoil(t, p.sandbox.Id)
 			p.dropNetns()
-			p.stop()
-			p.remove()
-			p.unprepare()
+			p.end()
 			backAs(t, "0000:41:10.0", was)
 			n.published(vf41)
 		})

@@ -171,13 +171,9 @@ func switchDir(t *testing.T) string {
 	t.Cleanup(func() { run(t, "ovs-vsctl", "del-br", "br-hw") })
 	t.Setenv("STANDIN_SWITCH", "netdevsim/netdevsim1")
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dir := t.TempDir()
-	if err := os.Symlink(self, dir+"/devinfo"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(self, dir+"/devinfo"))
 	return dir
 }
 
@@ -238,13 +234,9 @@ func TestExampleRDMA(t *testing.T) {
 func captured(t *testing.T, name string, interfaces ...string) (dir string) {
 	t.Helper()
 	h, err := hosttxt.Load("hosts/" + name + ".txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dir = t.TempDir()
-	if err := h.Unpack(dir); err != nil {
-		t.Fatal(err)
-	}
+	must(t, h.Unpack(dir))
 	unreadable, _ := filepath.Glob(dir + "/devices/*/*/*/net/*/phys_*") // no file can fail with EOPNOTSUPP
 	for _, attribute := range unreadable {
 		_ = os.Remove(attribute)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/containerd/nri/pkg/api"
+	nrilog "github.com/containerd/nri/pkg/log"
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/config"
@@ -29,27 +30,44 @@ import (
 
 const inside = "/var/run/k8s.cni.cncf.io/devinfo"
 
+// listenNRI starts the runtime's side of NRI at a socket. An agent that connects is told what list
+// says. The machine is slow.
+func listenNRI(t *testing.T, socket string, list adaptation.SyncFn) *adaptation.Adaptation {
+	t.Helper()
+	adaptation.SetPluginRegistrationTimeout(patient)
+	adaptation.SetPluginRequestTimeout(patient)
+	nrilog.Set(runtimeLog{})
+	nothing := func(context.Context, []*adaptation.ContainerUpdate) ([]*adaptation.ContainerUpdate, error) {
+		return nil, nil
+	}
+	none := t.TempDir()
+	n, err := adaptation.New("containerd", "v2.2.0", list, nothing, adaptation.WithSocketPath(socket),
+		adaptation.WithPluginPath(none), adaptation.WithPluginConfigPath(none))
+	if err == nil {
+		err = n.Start()
+	}
+	ok(t, "NRI", err)
+	return n
+}
+
+// runtimeLog keeps the log of the NRI adaptation to errors.
+type runtimeLog struct{}
+
+func (runtimeLog) Debugf(context.Context, string, ...any) {}
+func (runtimeLog) Infof(context.Context, string, ...any)  {}
+func (runtimeLog) Warnf(context.Context, string, ...any)  {}
+func (runtimeLog) Errorf(_ context.Context, format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "NRI: "+format+"\n", args...)
+}
+
 // nri is the runtime's side of NRI, to which the agent of this machine is connected.
 func nri(t *testing.T) *adaptation.Adaptation {
 	t.Helper()
 	dir := t.TempDir()
-	adaptation.SetPluginRegistrationTimeout(3 * time.Minute)
-	adaptation.SetPluginRequestTimeout(3 * time.Minute)
-	list := func(ctx context.Context, tell adaptation.SyncCB) error {
+	n := listenNRI(t, dir+"/nri", func(ctx context.Context, tell adaptation.SyncCB) error {
 		_, err := tell(ctx, nil, nil)
 		return err
-	}
-	nothing := func(context.Context, []*adaptation.ContainerUpdate) ([]*adaptation.ContainerUpdate, error) {
-		return nil, nil
-	}
-	n, err := adaptation.New("test", "v2.2.0", list, nothing, adaptation.WithSocketPath(dir+"/nri"),
-		adaptation.WithPluginPath(dir+"/none"), adaptation.WithPluginConfigPath(dir+"/none"))
-	if err == nil {
-		err = n.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	})
 	var answered atomic.Bool
 	agent := injector(t, func(inject.Answer, inject.Reason, time.Duration) { answered.Store(true) })
 	ctx, cancel := context.WithCancel(context.Background())
@@ -73,17 +91,11 @@ func injector(t *testing.T, answered func(inject.Answer, inject.Reason, time.Dur
 	t.Helper()
 	node := func() (config.Node, error) { return config.LoadNode(os.Getenv("DEVINFO_NODE_CONFIG")) }
 	settings, err := node()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	sys, err := sysfs.Open(settings.Sysfs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	boot, err := journal.BootID()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	kernel := link.NewKernel(sys.Files())
 	a, err := inject.New(inject.Options{
 		StageDir: stageDir, BootID: boot, WhenMissing: inject.Refuse, Node: node,
@@ -91,9 +103,7 @@ func injector(t *testing.T, answered func(inject.Answer, inject.Reason, time.Dur
 		Finder:  &discovery.Finder{Sys: sys, Interfaces: kernel, Switches: kernel},
 		Log:     slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return a
 }
 
@@ -115,9 +125,7 @@ func (s *sandbox) container(n *adaptation.Adaptation) *api.ContainerAdjustment {
 	answer, err := n.CreateContainer(t.Context(), &adaptation.CreateContainerRequest{Pod: s.sandboxOf(), Container: &api.Container{
 		Id: "c1", PodSandboxId: sandboxID, Name: "app", Env: []string{"PATH=/bin"}, Linux: &api.LinuxContainer{},
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return answer.GetAdjust()
 }
 

@@ -48,14 +48,14 @@ func TestExampleKubeVirt(t *testing.T) {
 		info: pciInfo(vf, "0000:01:00.0"), nodes: []string{"/dev/vfio/vfio", group(t, vf)},
 		firstDel: "failed to get netlink device with name " + ifName + ": Link not found",
 	}.begin(t)
-	if vlans := vfOf(t, "enp1s0", 3).VLANList; len(vlans) != 1 || vlans[0].VLAN != 100 {
-		t.Errorf("the VF's VLAN is %v", vlans)
+	if vlan := stateOf(t, vf).ByPF.VLAN; vlan != 100 {
+		t.Errorf("the VF's VLAN is %d", vlan)
 	}
 	same(t, "network-info.json", sorted(t, read(t, filepath.Join(r.adjustment.Mounts[0].Source, "network-info.json"))),
 		sorted(t, fmt.Sprintf(`{"interfaces": [{"network": %q, "deviceInfo": %s, "interface": %q}]}`, r.example.network, r.example.info, ifName)))
 	r.end()
-	if vlans := vfOf(t, "enp1s0", 3).VLANList; len(vlans) != 1 || vlans[0].VLAN != 0 {
-		t.Errorf("the VF's VLAN is still %v", vlans)
+	if vlan := stateOf(t, vf).ByPF.VLAN; vlan != 0 {
+		t.Errorf("the VF's VLAN is still %d", vlan)
 	}
 	nothingBut(t, sriovDir, "pci/"+vf)
 }

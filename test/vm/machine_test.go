@@ -54,6 +54,20 @@ func run(t *testing.T, command ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
+func ok(t *testing.T, what string, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // replace is strings.ReplaceAll.
 func replace(text, old, new string) string { return strings.ReplaceAll(text, old, new) }
 
@@ -61,17 +75,13 @@ func replace(text, old, new string) string { return strings.ReplaceAll(text, old
 func read(t *testing.T, path string) string {
 	t.Helper()
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return strings.TrimSpace(string(data))
 }
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(text), 0o644))
 }
 
 // eventually waits for what the kernel does in the background.

@@ -91,9 +91,7 @@ func (c *cluster) example(name string) (rest, resource string) {
 	c.t.Helper()
 	for document := range strings.SplitSeq(read(c.t, "examples/"+name+".yaml"), "\n---\n") {
 		object, err := yaml.YAMLToJSON([]byte(document))
-		if err != nil {
-			c.t.Fatal(err)
-		}
+		must(c.t, err)
 		var about struct {
 			Kind     string
 			Metadata struct {
@@ -101,9 +99,7 @@ func (c *cluster) example(name string) (rest, resource string) {
 				Annotations map[string]string
 			}
 		}
-		if err := json.Unmarshal(object, &about); err != nil {
-			c.t.Fatal(err)
-		}
+		must(c.t, json.Unmarshal(object, &about))
 		if about.Kind != "NetworkAttachmentDefinition" {
 			rest = document
 			continue
@@ -140,9 +136,7 @@ func (c *cluster) sandbox(pod *corev1.Pod, deviceID string) *sandbox {
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(checkpoint), 0o755)
 	}
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, err)
 	write(c.t, checkpoint, string(allocated))
 	c.t.Cleanup(func() { os.Remove(checkpoint) })
 	n := newNetworkIn(c.t, "1.0.0", "multus-cni-network", fmt.Sprintf(`[{"type": "multus", "kubeconfig": %q, "binDir": %q, "logToStderr": true, "logLevel": "error", "retryDeleteOnError": true,

@@ -10,9 +10,7 @@ import (
 // inPool puts a device plugin's file into the machine, until the end of the test.
 func inPool(t *testing.T, name, text string) (path string) {
 	t.Helper()
-	if err := os.MkdirAll(poolDir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(poolDir, 0o755))
 	path = poolDir + "/" + name
 	write(t, path, text)
 	t.Cleanup(func() {
@@ -32,9 +30,7 @@ func TestDevicePluginsFileIsCopiedCompletedAndCleanedUp(t *testing.T) {
 	a.add(moved(t, "enp1s0v2", "net1", "/run/netns/pod1", "0000:01:10.4"))
 	a.file(`{"type": "pci", "version": "1.0.0",
 		"pci": {"pci-address": "0000:01:10.4", "pf-pci-address": "0000:01:00.0", "numa": "0"}, "vendor.example": {"token": 1.50}}`)
-	a.check()
-	a.del()
-	a.silent()
+	a.ends()
 }
 
 func TestDevicePluginsVDPAFile(t *testing.T) {
@@ -43,11 +39,7 @@ func TestDevicePluginsVDPAFile(t *testing.T) {
 		`{"type":"vdpa","version":"1.1.0","vdpa":{"parent-device":"vdpa0","driver":"vhost","path":"/dev/vhost-vdpa-77"}}`)
 	n := newNetwork(t, "pool", `[{"type": "devinfo", "resourceName": "vendor.example/vdpa", "capabilities": {"CNIDeviceInfoFile": true, "deviceID": true}}]`)
 	a := n.attachment("pod1", "net1", "vdpa0")
-	a.add(standalone("/run/netns/pod1", ""))
-	a.file(vdpaInfo("vdpa0", "vhost", node(t, "vdpa0")))
-	a.check()
-	a.del()
-	a.silent()
+	a.passes(standalone("/run/netns/pod1", ""), vdpaInfo("vdpa0", "vhost", node(t, "vdpa0")))
 }
 
 // The file of another device under this one's name.

@@ -12,11 +12,8 @@ func TestSoftRDMAIsNotTheDevices(t *testing.T) {
 		t.Fatal("there is no rxe1")
 	}
 	a := newNetwork(t, "rdma", `[{"type": "macvlan", "master": "enp1s0"}, `+devinfoBlind+`]`).attachment("pod1", "net1", "")
-	a.addUnknownMACs(`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "mac": "MAC0", "sandbox": "/run/netns/pod1", "pciID": "0000:01:00.0"}]}`)
-	a.file(`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:01:00.0"}}`)
-	a.check()
-	a.del()
-	a.silent()
+	a.passes(`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "mac": "MAC0", "sandbox": "/run/netns/pod1", "pciID": "0000:01:00.0"}]}`,
+		`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:01:00.0"}}`)
 }
 
 // Interfaces with soft RDMA and no device at all.
@@ -25,12 +22,10 @@ func TestSoftRDMAWithoutPCI(t *testing.T) {
 	for _, name := range []string{"rxedummy0", "siwveth0"} {
 		t.Run(name, func(t *testing.T) {
 			a := newNetwork(t, "rdma", `[{"type": "macvlan", "master": "`+name+`"}, `+devinfoBlind+`]`).attachment("pod1", "net1", "")
-			a.addUnknownMACs(`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "mac": "MAC0", "sandbox": "/run/netns/pod1"}]}`)
+			a.add(`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "mac": "MAC0", "sandbox": "/run/netns/pod1"}]}`)
 			a.noFile()
 			same(t, "warning", a.warnings(), `level=WARN msg="no device found for interface net1" attachment=rdma/pod1/net1`)
-			a.check()
-			a.del()
-			a.silent()
+			a.ends()
 		})
 	}
 }
@@ -40,9 +35,6 @@ func TestDeclaredRDMADevice(t *testing.T) {
 	needs(t, "igb", "rxe")
 	a := newNetwork(t, "rdma", `[{"type": "macvlan", "master": "enp1s0"}, {"type": "devinfo", "capabilities": {"CNIDeviceInfoFile": true},
 		"deviceInfo": {"type": "pci", "pci": {"rdma-device": "rxe1"}}}]`).attachment("pod1", "net1", "")
-	a.addUnknownMACs(`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "mac": "MAC0", "sandbox": "/run/netns/pod1", "pciID": "0000:01:00.0"}]}`)
-	a.file(`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:01:00.0", "rdma-device": "rxe1"}}`)
-	a.check()
-	a.del()
-	a.silent()
+	a.passes(`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "mac": "MAC0", "sandbox": "/run/netns/pod1", "pciID": "0000:01:00.0"}]}`,
+		`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:01:00.0", "rdma-device": "rxe1"}}`)
 }

@@ -50,9 +50,7 @@ func newNetwork(t *testing.T, name, pluginList string) *network {
 func newNetworkIn(t *testing.T, cniVersion, name, pluginList string) *network {
 	t.Helper()
 	list, err := libcni.NetworkConfFromBytes(fmt.Appendf(nil, `{"cniVersion": %q, "name": %q, "plugins": %s}`, cniVersion, name, pluginList))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	n := &network{t: t, list: list}
 	n.forget()
 	t.Cleanup(func() { nothingLeft(t) })
@@ -114,13 +112,16 @@ func (a *attachment) tryAdd() (string, error) {
 	return sorted(a.t, string(raw)), err
 }
 
-// add compares the result with the JSON wanted, the order of keys aside: libcni
-// has none.
+// add compares the result with the JSON wanted, in which MAC0, MAC1, … stand for the addresses that
+// the result has; the order of keys aside: libcni has none.
 func (a *attachment) add(want string) {
 	a.t.Helper()
 	result, err := a.tryAdd()
 	if err != nil {
 		a.t.Fatalf("ADD: %s\n%s", fullText(err), a.warnings())
+	}
+	for n, mac := range macs(a.t, result) {
+		want = strings.ReplaceAll(want, fmt.Sprint("MAC", n), mac)
 	}
 	same(a.t, "result", result, sorted(a.t, want))
 }
@@ -142,9 +143,7 @@ func (a *attachment) devinfo(verb func(*libcni.CNIConfig, context.Context, *libc
 	a.t.Helper()
 	at := slices.IndexFunc(a.list.Plugins, func(p *libcni.PluginConfig) bool { return p.Network.Type == "devinfo" })
 	conf, err := libcni.InjectConf(a.list.Plugins[at], map[string]any{"name": a.list.Name, "cniVersion": a.list.CNIVersion, "prevResult": a.result})
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	must(a.t, err)
 	return verb(a.cni, context.Background(), conf, a.rt)
 }
 
@@ -169,14 +168,29 @@ func (a *attachment) del() {
 	}
 }
 
+// ends checks the attachment and takes it away, of which nobody has anything to say.
+func (a *attachment) ends() {
+	a.t.Helper()
+	a.check()
+	a.del()
+	a.silent()
+}
+
+// passes has all verbs succeed without a word: ADD with that result and device-info file, CHECK
+// and DEL.
+func (a *attachment) passes(result, info string) {
+	a.t.Helper()
+	a.add(result)
+	a.file(info)
+	a.ends()
+}
+
 // file compares the device-info file with the JSON wanted, white space aside, and
 // checks that it ends in a newline.
 func (a *attachment) file(want string) {
 	a.t.Helper()
 	data, err := os.ReadFile(a.path())
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	must(a.t, err)
 	if !bytes.HasSuffix(data, []byte("}\n")) {
 		a.t.Errorf("%s does not end in a newline", a.path())
 	}
@@ -227,9 +241,7 @@ func sorted(t *testing.T, text string) string {
 		t.Fatalf("%v: %s", err, text)
 	}
 	out, err := json.MarshalIndent(value, "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(out)
 }
 

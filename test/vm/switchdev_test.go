@@ -29,13 +29,9 @@ import (
 func withSwitch(t *testing.T, eswitch func(*sysfs.FS) link.Eswitch) *plugin.Plugin {
 	t.Helper()
 	sys, err := sysfs.Open("/sys")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	bootID, err := journal.BootID()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	doors := plugin.Doors{Sys: sys, Interfaces: link.NewKernel(sys.Files()), Switches: eswitch(sys)}
 	t.Cleanup(func() { nothingLeft(t) })
 	return plugin.New(config.DefaultNode(), doors, bootID, new(bytes.Buffer), slog.New(slog.NewTextHandler(t.Output(), nil)))
@@ -128,9 +124,7 @@ func TestRepresentorsWithoutDevlink(t *testing.T) {
 func TestSriovnetAgrees(t *testing.T) {
 	needs(t, "igb", "nsim")
 	sys, err := sysfs.Open("/sys")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	without := link.Eswitch{
 		Sys:   withPorts{sys.Files()},
 		Ports: func(string) ([]*netlink.DevlinkPort, error) { return nil, syscall.ENODEV },

@@ -50,9 +50,7 @@ type trial struct {
 func podOf(t *testing.T, text string) *corev1.Pod {
 	t.Helper()
 	pod := new(corev1.Pod)
-	if err := yaml.UnmarshalStrict([]byte(text), pod); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.UnmarshalStrict([]byte(text), pod))
 	return pod
 }
 
@@ -102,9 +100,7 @@ func (r *trial) check() {
 	cni := libcni.NewCNIConfigWithCacheDir([]string{r.cluster.binDir, plugins}, multusDir, r.exec())
 	text, rt, err := cni.GetNetworkListCachedConfig(&libcni.NetworkConfigList{Name: r.example.network},
 		&libcni.RuntimeConf{ContainerID: sandboxID, IfName: r.ifName, NetNS: r.rt.NetNS})
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 	list, err := libcni.NetworkConfFromBytes(text)
 	if err != nil {
 		r.t.Fatalf("%v: %s", err, text)
@@ -152,8 +148,6 @@ func poolPCI(address string) string {
 func group(t *testing.T, address string) string {
 	t.Helper()
 	target, err := os.Readlink("/sys/bus/pci/devices/" + address + "/iommu_group")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return "/dev/vfio/" + filepath.Base(target)
 }

@@ -28,9 +28,7 @@ func node(t *testing.T, vdpa string) string {
 func virtio(t *testing.T, name string) string {
 	t.Helper()
 	target, err := os.Readlink("/sys/class/net/" + name + "/device")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return "/sys/bus/virtio/devices/" + filepath.Base(target)
 }
 
@@ -45,45 +43,15 @@ func vdpaVFInfo(name, driver, path, address, pf string) string {
 
 // standalone is the result of devinfo without another plugin.
 func standalone(netns, pciID string) string {
-	if pciID != "" {
-		pciID = `, "pciID": "` + pciID + `"`
+	return `{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "sandbox": "` + netns + `"` + pciIDKey(pciID) + `}]}`
+}
+
+// pciIDKey is the last key of an interface in a result; "" where the device has no PCI function.
+func pciIDKey(pciID string) string {
+	if pciID == "" {
+		return ""
 	}
-	return `{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "sandbox": "` + netns + `"` + pciID + `}]}`
-}
-
-func TestSimulatedVDPAOnVhost(t *testing.T) {
-	needs(t, "vdpasim")
-	a := newNetwork(t, "vdpa", `[`+devinfoLast+`]`).attachment("pod1", "net1", "vdpa0")
-	a.add(standalone("/run/netns/pod1", ""))
-	a.file(vdpaInfo("vdpa0", "vhost", node(t, "vdpa0")))
-	a.check()
-	a.del()
-	a.silent()
-}
-
-func TestSimulatedVDPAOnVirtio(t *testing.T) {
-	needs(t, "vdpasim")
-	a := newNetwork(t, "vdpa", `[`+devinfoLast+`]`).attachment("pod1", "net1", "vdpa1")
-	a.add(standalone("/run/netns/pod1", ""))
-	a.file(vdpaInfo("vdpa1", "virtio", virtio(t, "envdpa1")))
-	a.check()
-	a.del()
-	a.silent()
-}
-
-// The NIC of a virtio_vdpa device, found in the pod.
-func TestInterfaceOfASimulatedVDPA(t *testing.T) {
-	needs(t, "vdpasim")
-	a := newNetwork(t, "vdpa", `[{"type": "host-device", "device": "envdpa1"}, `+devinfoBlind+`]`).attachment("pod1", "net1", "")
-	path := virtio(t, "envdpa1")
-	a.add(`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "mac": "02:00:00:00:0d:01", "sandbox": "/run/netns/pod1"}]}`)
-	a.file(vdpaInfo("vdpa1", "virtio", path))
-	a.check()
-	a.del()
-	if !onHost("envdpa1") {
-		t.Error("the NIC is not back")
-	}
-	a.silent()
+	return `, "pciID": "` + pciID + `"`
 }
 
 // vpvdpa0, by its name and by the address of the VF that carries it, bound to one
@@ -102,11 +70,7 @@ func TestVDPAOnAVF(t *testing.T) {
 		for _, id := range []string{"vpvdpa0", "0000:02:00.1"} {
 			t.Run(driver+"/"+id, func(t *testing.T) {
 				a := newNetwork(t, "vdpa", `[`+devinfoLast+`]`).attachment("pod1", "net1", id)
-				a.add(standalone("/run/netns/pod1", "0000:02:00.1"))
-				a.file(vdpaVFInfo("vpvdpa0", driver, path, "0000:02:00.1", "0000:02:00.0"))
-				a.check()
-				a.del()
-				a.silent()
+				a.passes(standalone("/run/netns/pod1", "0000:02:00.1"), vdpaVFInfo("vpvdpa0", driver, path, "0000:02:00.1", "0000:02:00.0"))
 			})
 		}
 	}
@@ -140,11 +104,7 @@ func TestInterfaceOfAVDPAOnAVF(t *testing.T) {
 		t.Run(id, func(t *testing.T) {
 			n := newNetwork(t, "vdpa", `[{"type": "host-device", "device": "`+nic+`"}, `+devinfoLast+`]`)
 			a := n.attachment("pod1", "net1", id)
-			a.add(moved(t, nic, "net1", "/run/netns/pod1", "0000:02:00.1"))
-			a.file(vdpaVFInfo("vpvdpa0", "virtio", path, "0000:02:00.1", "0000:02:00.0"))
-			a.check()
-			a.del()
-			a.silent()
+			a.passes(moved(t, nic, "net1", "/run/netns/pod1", "0000:02:00.1"), vdpaVFInfo("vpvdpa0", "virtio", path, "0000:02:00.1", "0000:02:00.0"))
 		})
 	}
 }
@@ -162,15 +122,9 @@ func TestWrongPathIsRepaired(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			a := newNetwork(t, "vdpa", `[`+devinfoLast+`]`).attachment("pod1", "net1", test.id)
-			if err := os.MkdirAll(infoDir, 0o755); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.MkdirAll(infoDir, 0o755))
 			write(t, a.path(), test.before)
-			a.add(standalone("/run/netns/pod1", "0000:02:00.1"))
-			a.file(replace(test.after, "NODE", node(t, "vpvdpa0")))
-			a.check()
-			a.del()
-			a.silent()
+			a.passes(standalone("/run/netns/pod1", "0000:02:00.1"), replace(test.after, "NODE", node(t, "vpvdpa0")))
 		})
 	}
 }
@@ -179,41 +133,39 @@ func TestWrongPathIsRepaired(t *testing.T) {
 func TestTypeOfAnExistingFileIsKept(t *testing.T) {
 	needs(t, "vpvdpa")
 	a := newNetwork(t, "vdpa", `[`+devinfoLast+`]`).attachment("pod1", "net1", "0000:02:00.1")
-	if err := os.MkdirAll(infoDir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(infoDir, 0o755))
 	write(t, a.path(), `{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:02:00.1"}}`)
-	a.add(standalone("/run/netns/pod1", "0000:02:00.1"))
-	a.file(pciInfo("0000:02:00.1", "0000:02:00.0"))
-	a.check()
-	a.del()
-	a.silent()
+	a.passes(standalone("/run/netns/pod1", "0000:02:00.1"), pciInfo("0000:02:00.1", "0000:02:00.0"))
 }
 
 const unbound = `the vDPA device vpvdpa0 cannot be described: it is bound to no driver; bind it: echo vpvdpa0 > /sys/bus/vdpa/drivers/vhost_vdpa/bind`
 
-func TestUnboundVDPAInStrictMode(t *testing.T) {
+func TestUnboundVDPA(t *testing.T) {
 	needs(t, "vpvdpa")
 	t.Cleanup(func() { drive(t, "vdpa", "vpvdpa0", "vhost_vdpa") })
 	drive(t, "vdpa", "vpvdpa0", "")
-	n := newNetwork(t, "vdpa", `[{"type": "devinfo", "strict": true, "capabilities": {"CNIDeviceInfoFile": true, "deviceID": true}}]`)
-	a := n.attachment("pod1", "net1", "vpvdpa0")
-	_, err := a.tryAdd()
-	same(t, "error", errorText(err), "100: "+unbound)
-	a.noFile()
-	a.del()
+	notDescribed(t, "vpvdpa0", unbound)
 }
 
-func TestUnboundVDPAIsAWarning(t *testing.T) {
-	needs(t, "vpvdpa")
-	t.Cleanup(func() { drive(t, "vdpa", "vpvdpa0", "vhost_vdpa") })
-	drive(t, "vdpa", "vpvdpa0", "")
-	a := newNetwork(t, "vdpa", `[`+devinfoLast+`]`).attachment("pod1", "net1", "vpvdpa0")
-	a.add(standalone("/run/netns/pod1", ""))
-	same(t, "warning", a.warnings(), `level=WARN msg="`+unbound+`" attachment=vdpa/pod1/net1`)
-	a.noFile()
-	a.check()
-	a.del()
+// notDescribed wants ADD of a device to fail in strict mode, and to warn otherwise.
+func notDescribed(t *testing.T, deviceID, message string) {
+	t.Helper()
+	t.Run("strict", func(t *testing.T) {
+		a := newNetwork(t, "strict", `[{"type": "devinfo", "strict": true, "capabilities": {"CNIDeviceInfoFile": true, "deviceID": true}}]`).
+			attachment("pod1", "net1", deviceID)
+		_, err := a.tryAdd()
+		same(t, "error", errorText(err), "100: "+message)
+		a.noFile()
+		a.del()
+	})
+	t.Run("warning", func(t *testing.T) {
+		a := newNetwork(t, "warning", `[`+devinfoLast+`]`).attachment("pod1", "net1", deviceID)
+		a.add(standalone("/run/netns/pod1", ""))
+		same(t, "warning", a.warnings(), `level=WARN msg="`+message+`" attachment=warning/pod1/net1`)
+		a.noFile()
+		a.check()
+		a.del()
+	})
 }
 
 // The file says what the driver was while it was bound; CHECK warns.
@@ -256,11 +208,7 @@ func TestVDPANodesSwapped(t *testing.T) {
 	a.check()
 	same(t, "warning", a.warnings(), `level=WARN msg="changed since ADD" attachment=vdpa/pod1/net1 key=vdpa.path file=`+before+` now=`+now+
 		` source=/sys/bus/vdpa/devices/vpvdpa0/`+filepath.Base(now))
-	a.add(standalone("/run/netns/pod1", "0000:02:00.1"))
-	a.file(vdpaVFInfo("vpvdpa0", "vhost", now, "0000:02:00.1", "0000:02:00.0"))
-	a.check()
-	a.del()
-	a.silent()
+	a.passes(standalone("/run/netns/pod1", "0000:02:00.1"), vdpaVFInfo("vpvdpa0", "vhost", now, "0000:02:00.1", "0000:02:00.0"))
 }
 
 // A VF on vp-vdpa without a vDPA device is a PCI function like any other.
@@ -272,20 +220,12 @@ func TestVFWithoutItsVDPA(t *testing.T) {
 		drive(t, "vdpa", "vpvdpa0", "vhost_vdpa")
 	})
 	a := newNetwork(t, "vdpa", `[`+devinfoLast+`]`).attachment("pod1", "net1", "0000:02:00.1")
-	a.add(standalone("/run/netns/pod1", "0000:02:00.1"))
-	a.file(pciInfo("0000:02:00.1", "0000:02:00.0"))
-	a.check()
-	a.del()
-	a.silent()
+	a.passes(standalone("/run/netns/pod1", "0000:02:00.1"), pciInfo("0000:02:00.1", "0000:02:00.0"))
 }
 
 // A macvlan on the NIC of a virtio_vdpa device.
 func TestMacvlanOnAVDPA(t *testing.T) {
 	needs(t, "vdpasim")
 	a := newNetwork(t, "vdpa", `[{"type": "macvlan", "master": "envdpa1"}, `+devinfoBlind+`]`).attachment("pod1", "net1", "")
-	a.addUnknownMACs(`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "mac": "MAC0", "sandbox": "/run/netns/pod1"}]}`)
-	a.file(vdpaInfo("vdpa1", "virtio", virtio(t, "envdpa1")))
-	a.check()
-	a.del()
-	a.silent()
+	a.passes(`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "mac": "MAC0", "sandbox": "/run/netns/pod1"}]}`, vdpaInfo("vdpa1", "virtio", virtio(t, "envdpa1")))
 }

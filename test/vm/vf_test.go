@@ -16,8 +16,7 @@ const (
 // moved is the result of host-device, and of devinfo after it.
 func moved(t *testing.T, host, name, netns, pciID string) string {
 	t.Helper()
-	return fmt.Sprintf(`{"cniVersion": "1.1.0", "interfaces": [{"name": %q, "mac": %q, "sandbox": %q, "pciID": %q}]}`,
-		name, mac(t, host), netns, pciID)
+	return fmt.Sprintf(`{"cniVersion": "1.1.0", "interfaces": [{"name": %q, "mac": %q, "sandbox": %q%s}]}`, name, mac(t, host), netns, pciIDKey(pciID))
 }
 
 func pciInfo(address, pf string) string {
@@ -91,59 +90,34 @@ func TestTwoDevicesAreRefused(t *testing.T) {
 	}
 }
 
-func TestVFOnVFIOStandalone(t *testing.T) {
-	needs(t, "igb")
-	n := newNetwork(t, "vfio", `[`+devinfoLast+`]`)
-	a := n.attachment("pod1", "net1", "0000:01:10.6")
-	a.add(`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "sandbox": "/run/netns/pod1", "pciID": "0000:01:10.6"}]}`)
-	a.file(pciInfo("0000:01:10.6", "0000:01:00.0"))
-	a.check()
-	a.del()
-	a.silent()
-}
-
-// host-device names no interface for a VF on vfio-pci; Multus would drop the
-// device information.
-func TestVFOnVFIOAfterHostDevice(t *testing.T) {
-	needs(t, "igb")
-	n := newNetwork(t, "vfio", `[{"type": "host-device", "capabilities": {"deviceID": true}}, `+devinfoLast+`]`)
-	a := n.attachment("pod1", "net1", "0000:01:10.6")
-	a.add(`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "sandbox": "/run/netns/pod1", "pciID": "0000:01:10.6"}]}`)
-	a.file(pciInfo("0000:01:10.6", "0000:01:00.0"))
-	a.check()
-	a.del()
-	a.silent()
-}
-
-// A virtio NIC's parent is virtioN, whose parent is the VF.
-func TestVirtioVF(t *testing.T) {
-	needs(t, "vpvdpa")
-	for _, test := range []struct{ name, plugins, deviceID string }{
-		{"by deviceID", `[{"type": "host-device", "capabilities": {"deviceID": true}}, ` + devinfoLast + `]`, "0000:02:00.2"},
-		{"by interface", `[{"type": "host-device", "device": "enp2s0v1"}, ` + devinfoBlind + `]`, ""},
+// A device is described by its ID, or by the interface that host-device moves.
+func TestDevicesByIDAndByInterface(t *testing.T) {
+	needs(t, "igb", "vdpasim", "vpvdpa")
+	const byID, byName = `{"type": "host-device", "capabilities": {"deviceID": true}}, `, `{"type": "host-device", "device": "%s"}, `
+	for _, test := range []struct{ name, before, deviceID, host, pciID, info string }{
+		{"VF on vfio-pci", "", "0000:01:10.6", "", "0000:01:10.6", pciInfo("0000:01:10.6", "0000:01:00.0")},
+		// host-device names no interface for it; Multus would drop the device information.
+		{"VF on vfio-pci, moved", byID, "0000:01:10.6", "", "0000:01:10.6", pciInfo("0000:01:10.6", "0000:01:00.0")},
+		// A virtio NIC's parent is virtioN, whose parent is the VF.
+		{"VF of virtio", byID, "0000:02:00.2", "enp2s0v1", "0000:02:00.2", pciInfo("0000:02:00.2", "0000:02:00.0")},
+		{"interface of a VF of virtio", byName, "", "enp2s0v1", "0000:02:00.2", pciInfo("0000:02:00.2", "0000:02:00.0")},
+		{"interface of a PF of virtio", byName, "", "enp2s0", "0000:02:00.0", `{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:02:00.0"}}`},
+		{"simulated vDPA on vhost", "", "vdpa0", "", "", vdpaInfo("vdpa0", "vhost", node(t, "vdpa0"))},
+		{"simulated vDPA on virtio", "", "vdpa1", "", "", vdpaInfo("vdpa1", "virtio", virtio(t, "envdpa1"))},
+		{"interface of a simulated vDPA", byName, "", "envdpa1", "", vdpaInfo("vdpa1", "virtio", virtio(t, "envdpa1"))},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			a := newNetwork(t, "virtio", test.plugins).attachment("pod1", "net1", test.deviceID)
-			a.add(moved(t, "enp2s0v1", "net1", "/run/netns/pod1", "0000:02:00.2"))
-			a.file(pciInfo("0000:02:00.2", "0000:02:00.0"))
-			a.check()
-			a.del()
-			if !onHost("enp2s0v1") {
-				t.Error("the VF is not back")
+			result := standalone("/run/netns/pod1", test.pciID)
+			if test.host != "" {
+				result = moved(t, test.host, "net1", "/run/netns/pod1", test.pciID)
 			}
-			a.silent()
+			n := newNetwork(t, "device", `[`+replace(test.before, "%s", test.host)+devinfoLast+`]`)
+			n.attachment("pod1", "net1", test.deviceID).passes(result, test.info)
+			if test.host != "" && !onHost(test.host) {
+				t.Error("the interface is not back")
+			}
 		})
 	}
-}
-
-func TestVirtioPF(t *testing.T) {
-	needs(t, "vpvdpa")
-	a := newNetwork(t, "virtio", `[{"type": "host-device", "device": "enp2s0"}, `+devinfoBlind+`]`).attachment("pod1", "net1", "")
-	a.add(moved(t, "enp2s0", "net1", "/run/netns/pod1", "0000:02:00.0"))
-	a.file(`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:02:00.0"}}`)
-	a.check()
-	a.del()
-	a.silent()
 }
 
 // The namespace goes before DEL: the kernel puts the VF back, under the pod's name.
