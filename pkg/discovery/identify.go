@@ -64,7 +64,7 @@ func (s *search) resolveAuxiliary(name string) (r ref, there bool, err error) {
 		return ref{}, false, err
 	}
 	if !aux.IsSF() && aux.PCI != nil {
-		if list, err := s.Sys.VDPAOnAuxiliary(aux); err != nil || len(list) > 0 {
+		if list, err := s.Sys.VDPAOn(aux); err != nil || len(list) > 0 {
 			return ref{pci: aux.PCI}, true, err
 		}
 	}
