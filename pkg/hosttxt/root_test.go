@@ -1,6 +1,7 @@
 package hosttxt_test
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -73,7 +74,7 @@ func TestErrorsHaveTheNamesThatEntriesHave(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = h.Sys().(interface{ ReadFile(string) ([]byte, error) }).ReadFile("a")
+		_, err = fs.ReadFile(h.Sys(), "a")
 		if name, ok := hosttxt.ErrorName(err); !ok || name != entry {
 			t.Errorf("%v: %q, %v", err, name, ok)
 		}
