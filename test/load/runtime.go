@@ -109,7 +109,7 @@ func (k *killer) ExecPlugin(_ context.Context, path string, stdin []byte, env []
 	err := cmd.Wait()
 	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signal() == syscall.SIGKILL {
 		k.killed = true
-		k.stats.kill(verb)
+		k.stats.count(k.stats.kills, verb)
 		return nil, errKilled
 	}
 	if ours {
