@@ -38,46 +38,33 @@ func (d *Dir) Write(name string, data []byte) error {
 // Remove removes a file, or a symbolic link, and a temporary file that a killed
 // writer left. It succeeds if the file, or the directory, is gone already.
 func (d *Dir) Remove(name string) error {
-	return d.ifThere(name, func(root *os.Root) error {
-		if err := d.removeFile(root, name); err != nil {
-			return err
-		}
-		if _, err := RemoveLeftover(root, name); err != nil {
-			return d.wrap(name, "remove temporary file", err)
-		}
-		return nil
-	})
+	if err := CheckName(name); err != nil {
+		return err
+	}
+	root, err := d.openIfThere()
+	if root == nil {
+		return err
+	}
+	defer root.Close()
+	if err := d.removeFile(root, name); err != nil {
+		return err
+	}
+	if _, err := RemoveLeftover(root, name); err != nil {
+		return d.wrap(name, "remove temporary file", err)
+	}
+	return nil
 }
 
 // Sweep removes the temporary files of writers that have died, and calls removed with
 // the name of each. A writer that lives holds a lock on its file.
 func (d *Dir) Sweep(removed func(name string)) error {
-	root, err := d.open()
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
+	root, err := d.openIfThere()
+	if root == nil {
 		return err
 	}
 	defer root.Close()
 	entries, err := fs.ReadDir(root.FS(), ".")
 	return errors.Join(err, SweepLeftovers(root, entries, removed))
-}
-
-// ifThere calls f with the directory; there is nothing to do if it is gone.
-func (d *Dir) ifThere(name string, f func(*os.Root) error) error {
-	if err := CheckName(name); err != nil {
-		return err
-	}
-	root, err := d.open()
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	return f(root)
 }
 
 func (d *Dir) removeFile(root *os.Root, name string) error {

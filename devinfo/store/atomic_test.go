@@ -12,19 +12,6 @@ import (
 	"devinfo-cni.io/devinfo/store"
 )
 
-func TestWriteReplacesTheFileAndLeavesNothingElse(t *testing.T) {
-	d := store.Open(t.TempDir())
-	for _, content := range []string{"a longer first content", "short", ""} {
-		if err := d.Write("net1", []byte(content)); err != nil {
-			t.Fatal(err)
-		}
-		expect(t, d, "net1", content)
-	}
-	if got := entries(t, d.Path("")); !reflect.DeepEqual(got, []string{"net1"}) {
-		t.Errorf("left %v", got)
-	}
-}
-
 func TestModesDoNotDependOnTheUmask(t *testing.T) {
 	for _, umask := range []int{0, 0o022, 0o077} {
 		top := t.TempDir()
@@ -97,61 +84,6 @@ func TestWriteLeavesOtherModesOfDirectoriesAlone(t *testing.T) {
 	}
 	if got := mode(t, dir); got != 0o700 {
 		t.Errorf("got %o", got)
-	}
-}
-
-func TestWriteReplacesALinkAndDoesNotFollowIt(t *testing.T) {
-	parent := t.TempDir()
-	d := store.Open(filepath.Join(parent, "cni"))
-	mkdir(t, d.Path(""))
-	put(t, parent+"/victim", "v")
-	put(t, d.Path("other"), "o")
-	for _, target := range []string{parent + "/victim", "../victim", "other", "not-there"} {
-		for _, link := range []string{"net1", ".net1.devinfo"} {
-			os.Remove(d.Path(link))
-			symlink(t, target, d.Path(link))
-		}
-		if err := d.Write("net1", []byte("new")); err != nil {
-			t.Errorf("%s: %v", target, err)
-		}
-		expect(t, d, "net1", "new")
-	}
-	expect(t, d, "other", "o")
-	if got := get(t, parent+"/victim"); got != "v" {
-		t.Errorf("the target holds %q", got)
-	}
-	if got := entries(t, d.Path("")); !reflect.DeepEqual(got, []string{"net1", "other"}) {
-		t.Errorf("left %v", got)
-	}
-}
-
-func TestWriteTakesOverWhatAKilledWriterLeft(t *testing.T) {
-	d := store.Open(t.TempDir())
-	put(t, d.Path(".net1.devinfo"), "half of a much longer content")
-	if err := d.Write("net1", []byte("whole")); err != nil {
-		t.Fatal(err)
-	}
-	expect(t, d, "net1", "whole")
-	if err := syscall.Mkfifo(d.Path(".net1.devinfo"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.Write("net1", []byte("again")); err != nil {
-		t.Fatal(err)
-	}
-	expect(t, d, "net1", "again")
-	if got := entries(t, d.Path("")); !reflect.DeepEqual(got, []string{"net1"}) {
-		t.Errorf("left %v", got)
-	}
-}
-
-func TestWriteOverADirectoryFailsAndLeavesNothing(t *testing.T) {
-	d := store.Open(t.TempDir())
-	mkdir(t, d.Path("sub"))
-	if err := d.Write("sub", nil); err == nil {
-		t.Error("no error")
-	}
-	if got := entries(t, d.Path("")); !reflect.DeepEqual(got, []string{"sub"}) {
-		t.Errorf("left %v", got)
 	}
 }
 

@@ -43,11 +43,8 @@ func (d *Dir) Path(name string) string { return filepath.Join(d.dir, name) }
 // Names lists the regular files, sorted, without those whose name begins with a
 // dot. A directory that does not exist has none.
 func (d *Dir) Names() ([]string, error) {
-	root, err := d.open()
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
+	root, err := d.openIfThere()
+	if root == nil {
 		return nil, err
 	}
 	defer root.Close()
@@ -133,6 +130,15 @@ func (d *Dir) open() (*os.Root, error) {
 		return nil, fmt.Errorf("%s: %w: it is not a directory", d.dir, fs.ErrNotExist)
 	}
 	return nil, notThere(err)
+}
+
+// openIfThere gives nil for a directory that does not exist.
+func (d *Dir) openIfThere() (*os.Root, error) {
+	root, err := d.open()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return root, err
 }
 
 // Make makes the directory, as Write does: with those above it, and whatever of them has

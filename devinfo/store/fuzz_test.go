@@ -41,40 +41,27 @@ func FuzzName(f *testing.F) {
 		if plain := !strings.Contains(name, "/"); plain && pathErr == nil && (err != nil || fromPath != name) {
 			t.Errorf("%q: Write says %v, and Name %q", name, err, fromPath)
 		}
-		want := []string{}
+		var want []string
 		if err == nil {
 			want = append(want, name)
 			if data, err := d.Read(name); err != nil || string(data) != "w" {
 				t.Errorf("%q: read %q, %v", name, data, err)
 			}
 		}
-		if got := inside(t, d.Path("")); strings.Join(got, "/") != strings.Join(want, "/") {
+		if got := entries(t, d.Path("")); strings.Join(got, "/") != strings.Join(want, "/") {
 			t.Errorf("%q (%v): there are %q", name, err, got)
 		}
 		if removed := d.Remove(name); (removed == nil) != (err == nil) {
 			t.Errorf("%q: Write says %v, and Remove %v", name, err, removed)
 		}
-		if got := inside(t, d.Path("")); len(got) > 0 {
+		if got := entries(t, d.Path("")); len(got) > 0 {
 			t.Errorf("%q: Remove leaves %q", name, got)
 		}
-		if got := inside(t, parent); len(got) != 2 {
+		if got := entries(t, parent); len(got) != 2 {
 			t.Errorf("%q: beside the directory there are %q", name, got)
 		}
 		if data, err := os.ReadFile(filepath.Join(parent, "victim")); err != nil || string(data) != "v" {
 			t.Errorf("%q: the file beside the directory holds %q, %v", name, data, err)
 		}
 	})
-}
-
-func inside(t *testing.T, dir string) []string {
-	t.Helper()
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	names := []string{}
-	for _, e := range entries {
-		names = append(names, e.Name())
-	}
-	return names
 }

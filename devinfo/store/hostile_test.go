@@ -20,7 +20,7 @@ func TestAHardLinkAtTheTemporaryNameIsNotWrittenThrough(t *testing.T) {
 		"Remove": func() error { return d.Remove("net1") },
 		"Sweep":  func() error { return d.Sweep(func(string) {}) },
 	} {
-		writeFile(t, victim, "v")
+		put(t, victim, "v")
 		if err := os.MkdirAll(d.Path(""), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -32,7 +32,7 @@ func TestAHardLinkAtTheTemporaryNameIsNotWrittenThrough(t *testing.T) {
 		}
 		data, err := os.ReadFile(victim)
 		stat, statErr := os.Stat(victim)
-		if err != nil || statErr != nil || string(data) != "v" || stat.Mode().Perm() != 0o600 {
+		if err != nil || statErr != nil || string(data) != "v" || stat.Mode().Perm() != 0o644 {
 			t.Errorf("%s: the file that the link was of holds %q, %v, %v", what, data, err, statErr)
 		}
 		if err := os.RemoveAll(d.Path("")); err != nil {
@@ -49,7 +49,7 @@ func TestATemporaryFileOfAnotherUserIsNotTakenOver(t *testing.T) {
 	}
 	d := store.Open(t.TempDir())
 	const temp = ".net1.devinfo"
-	writeFile(t, d.Path(temp), "theirs")
+	put(t, d.Path(temp), "theirs")
 	if err := os.Chown(d.Path(temp), 65534, 65534); err != nil {
 		t.Fatal(err)
 	}
@@ -70,12 +70,5 @@ func TestATemporaryFileOfAnotherUserIsNotTakenOver(t *testing.T) {
 	}
 	if owner := stat.Sys().(*syscall.Stat_t).Uid; owner != 0 {
 		t.Errorf("the file belongs to user %d", owner)
-	}
-}
-
-func writeFile(t *testing.T, path, text string) {
-	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
 	}
 }

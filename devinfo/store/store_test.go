@@ -2,7 +2,9 @@ package store_test
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -139,72 +141,84 @@ func TestNamesAreSortedRegularFilesWithoutTemporaries(t *testing.T) {
 	}
 }
 
-func TestRemoveOfWhatIsGoneSucceeds(t *testing.T) {
-	dir := t.TempDir()
-	for _, d := range []*store.Dir{store.Open(dir), store.Open(dir + "/none/cni")} {
-		if err := d.Remove("net1"); err != nil {
-			t.Error(err)
-		}
-	}
-	if got := entries(t, dir); len(got) != 0 {
-		t.Errorf("Remove made %v", got)
-	}
-}
-
-func TestRemoveTakesTheLeftoverTemporaryFileAlong(t *testing.T) {
-	d := store.Open(t.TempDir())
-	for _, names := range [][]string{{"net1", ".net1.devinfo"}, {".net1.devinfo"}} {
-		for _, name := range names {
-			put(t, d.Path(name), "x")
-		}
-		if err := d.Remove("net1"); err != nil {
-			t.Fatal(err)
-		}
-		if got := entries(t, d.Path("")); len(got) != 0 {
-			t.Errorf("%v: left %v", names, got)
-		}
-	}
-}
-
-func TestRemoveLeavesTheTemporaryFileOfALivingWriterAlone(t *testing.T) {
-	d := store.Open(t.TempDir())
-	lockTemporary(t, d, "net1")
-	if err := d.Remove("net1"); err != nil {
-		t.Error(err)
-	}
-	if got := entries(t, d.Path("")); !reflect.DeepEqual(got, []string{".net1.devinfo"}) {
-		t.Errorf("left %v", got)
-	}
-}
-
-func TestRemoveRemovesALinkAndNotItsTarget(t *testing.T) {
+// A Remove or a Write is told by what is in the directory before and after.
+func TestWhatIsLeftInTheDirectory(t *testing.T) {
 	parent := t.TempDir()
-	d := store.Open(filepath.Join(parent, "cni"))
-	mkdir(t, d.Path(""))
 	put(t, parent+"/victim", "v")
-	for _, name := range []string{"net1", ".net1.devinfo"} {
-		symlink(t, parent+"/victim", d.Path(name))
-	}
-	if err := d.Remove("net1"); err != nil {
-		t.Fatal(err)
-	}
-	if got := entries(t, d.Path("")); len(got) != 0 {
-		t.Errorf("left %v", got)
+	write := func(d *store.Dir) error { return d.Write("net1", []byte("new")) }
+	remove := func(d *store.Dir) error { return d.Remove("net1") }
+	for n, c := range []struct {
+		what   string
+		act    func(*store.Dir) error
+		before map[string]string // content, or "-> target", "dir", "fifo", "locked"
+		after  map[string]string
+		err    error
+	}{
+		{"write", write, nil, map[string]string{"net1": "new"}, nil},
+		{"write over a longer file", write, map[string]string{"net1": "a longer first content"}, map[string]string{"net1": "new"}, nil},
+		{"write over a link to another", write, map[string]string{"net1": "-> other", "other": "o", ".net1.devinfo": "-> other"}, map[string]string{"net1": "new", "other": "o"}, nil},
+		{"write over a link out of it", write, map[string]string{"net1": "-> ../victim", ".net1.devinfo": "-> ../victim"}, map[string]string{"net1": "new"}, nil},
+		{"write over an absolute link", write, map[string]string{"net1": "-> " + parent + "/victim", ".net1.devinfo": "-> " + parent + "/victim"}, map[string]string{"net1": "new"}, nil},
+		{"write over a link to nothing", write, map[string]string{"net1": "-> not-there", ".net1.devinfo": "-> not-there"}, map[string]string{"net1": "new"}, nil},
+		{"write takes over what a killed writer left", write, map[string]string{".net1.devinfo": "half of a much longer content"}, map[string]string{"net1": "new"}, nil},
+		{"write replaces a FIFO", write, map[string]string{".net1.devinfo": "fifo"}, map[string]string{"net1": "new"}, nil},
+		{"write over a directory", write, map[string]string{"net1": "dir"}, map[string]string{"net1": "dir"}, syscall.EEXIST},
+		{"remove what is gone", remove, map[string]string{}, map[string]string{}, nil},
+		{"remove where no directory is", remove, nil, nil, nil},
+		{"remove with what a killed writer left", remove, map[string]string{"net1": "x", ".net1.devinfo": "x"}, map[string]string{}, nil},
+		{"remove only that", remove, map[string]string{".net1.devinfo": "x"}, map[string]string{}, nil},
+		{"remove leaves a living writer's", remove, map[string]string{".net1.devinfo": "locked"}, map[string]string{".net1.devinfo": ""}, nil},
+		{"remove a link and not its target", remove, map[string]string{"net1": "-> ../victim", ".net1.devinfo": "-> ../victim"}, map[string]string{}, nil},
+		{"remove refuses a directory", remove, map[string]string{"net1": "dir"}, map[string]string{"net1": "dir"}, syscall.EISDIR},
+	} {
+		d := store.Open(fmt.Sprint(parent, "/", n))
+		for name, content := range c.before {
+			mkdir(t, d.Path(""))
+			target, isLink := strings.CutPrefix(content, "-> ")
+			switch {
+			case isLink:
+				symlink(t, target, d.Path(name))
+			case content == "dir":
+				mkdir(t, d.Path(name))
+			case content == "fifo":
+				if err := syscall.Mkfifo(d.Path(name), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			case content == "locked":
+				lockTemporary(t, d, "net1")
+			default:
+				put(t, d.Path(name), content)
+			}
+		}
+		if c.before != nil {
+			mkdir(t, d.Path(""))
+		}
+		if err := c.act(d); !errors.Is(err, c.err) {
+			t.Errorf("%s: got %v", c.what, err)
+		}
+		if got := content(t, d.Path("")); !maps.Equal(got, c.after) {
+			t.Errorf("%s: left %q", c.what, got)
+		}
 	}
 	if got := get(t, parent+"/victim"); got != "v" {
-		t.Errorf("the target holds %q", got)
+		t.Errorf("the file beside the directory holds %q", got)
 	}
 }
 
-func TestRemoveRefusesADirectory(t *testing.T) {
-	d := store.Open(t.TempDir())
-	mkdir(t, d.Path("sub"))
-	if err := d.Remove("sub"); !errors.Is(err, syscall.EISDIR) {
-		t.Errorf("got %v", err)
+// content is that of the files in a directory.
+func content(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	list, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
 	}
-	if got := entries(t, d.Path("")); len(got) != 1 {
-		t.Error("the directory is gone")
+	for _, e := range list {
+		if all[e.Name()] = "dir"; !e.IsDir() {
+			all[e.Name()] = get(t, filepath.Join(dir, e.Name()))
+		}
 	}
+	return all
 }
 
 // Helpers.

@@ -86,26 +86,26 @@ func (s *search) describePCI() error {
 		info.PCI.PFAddress = fn.PF.String()
 		s.fact(info.Type, "pf-pci-address", info.PCI.PFAddress, dir+"/physfn")
 	}
-	info.PCI.RDMADevice = s.rdma(fn)
+	info.PCI.RDMADevice = s.rdma()
 	info.PCI.Representor = s.representor(info.Type, fn)
 	return nil
 }
 
-func (s *search) rdma(fn sysfs.Function) string {
-	names, dir, err := []string(nil), "/sys/bus/pci/devices/"+fn.Address.String(), error(nil)
-	if s.where.aux == "" {
-		names, err = s.Sys.RDMA(fn)
-	} else if aux, ok, auxErr := s.Sys.Auxiliary(s.where.aux); ok {
-		dir = "/sys/bus/auxiliary/devices/" + aux.Name
-		names, err = s.Sys.RDMAOf(aux)
-	} else {
-		err = auxErr
+func (s *search) rdma() string {
+	var names []string
+	d, ok, err := s.device()
+	if ok {
+		names, err = s.Sys.RDMA(d)
 	}
 	if err != nil {
 		s.warn("%s: RDMA devices: %v", s.where, err)
 	}
 	if len(names) == 0 {
 		return ""
+	}
+	dir := "/sys/bus/pci/devices/" + s.where.pci.String()
+	if s.where.aux != "" {
+		dir = "/sys/bus/auxiliary/devices/" + s.where.aux
 	}
 	list := strings.Join(names, ",")
 	s.fact(devinfo.TypePCI, "rdma-device", list, dir+"/infiniband")

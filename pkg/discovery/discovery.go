@@ -142,6 +142,14 @@ func (s *search) function(a pci.Address) (fn sysfs.Function, ok bool, err error)
 	return fn, ok, err
 }
 
+// device is the auxiliary device that was named, else the PCI function.
+func (s *search) device() (d sysfs.Device, ok bool, err error) {
+	if s.where.aux != "" {
+		return s.Sys.Auxiliary(s.where.aux)
+	}
+	return s.function(*s.where.pci)
+}
+
 func (s *search) warn(format string, args ...any) {
 	s.found.Warnings = append(s.found.Warnings, fmt.Sprintf(format, args...))
 }

@@ -119,6 +119,12 @@ func show(t testing.TB, d *discovery.Device, err error) string {
 	if d.Shared {
 		lines = append(lines, "shared")
 	}
+	if d.IsInterface {
+		lines = append(lines, "own")
+	}
+	if d.OnSF || d.SF != "" {
+		lines = append(lines, "on "+d.SF)
+	}
 	for _, w := range d.Warnings {
 		lines = append(lines, "warning: "+w)
 	}

@@ -18,12 +18,29 @@ type claim struct {
 
 // identify asks the sources one after the other and joins their claims.
 func (s *search) identify() error {
-	for _, source := range []func() error{s.fromDeclared, s.fromDeviceIDs, s.fromExisting, s.fromResult, s.fromInterface} {
+	for _, source := range []func() error{
+		func() error { return s.fromInfo("the configuration's deviceInfo", s.target.Declared) },
+		s.fromDeviceIDs,
+		func() error { return s.fromInfo("the device-info file", s.target.Existing) },
+		s.fromResult,
+		s.fromInterface,
+	} {
 		if err := source(); err != nil {
 			return err
 		}
 	}
 	return s.join()
+}
+
+const notHere = "is no device of this node"
+
+// named is claim with a warning, which says what becomes of a name that is no device's.
+func (s *search) named(source, name string, resolve func(string) (ref, bool, error), otherwise string) error {
+	ok, err := s.claim(source, name, resolve)
+	if err == nil && !ok {
+		s.warn("%s: %q %s", source, name, otherwise)
+	}
+	return err
 }
 
 // claim notes that a source names a device; ok is false if no device has that name.
@@ -64,7 +81,7 @@ func (s *search) resolveAuxiliary(name string) (r ref, there bool, err error) {
 		return ref{}, false, err
 	}
 	if !aux.IsSF() && aux.PCI != nil {
-		if list, err := s.Sys.VDPAOnAuxiliary(aux); err != nil || len(list) > 0 {
+		if list, err := s.Sys.VDPAOn(aux); err != nil || len(list) > 0 {
 			return ref{pci: aux.PCI}, true, err
 		}
 	}
@@ -80,14 +97,6 @@ func (s *search) resolveVDPA(name string) (r ref, there bool, err error) {
 	return ref{vdpa: name, aux: v.SF, pci: v.PCI}, true, nil
 }
 
-func (s *search) fromDeclared() error {
-	return s.fromInfo("the configuration's deviceInfo", s.target.Declared)
-}
-
-func (s *search) fromExisting() error {
-	return s.fromInfo("the device-info file", s.target.Existing)
-}
-
 func (s *search) fromInfo(source string, info *devinfo.Info) error {
 	name := Identity(info)
 	if name == "" || socketType(info.Type) {
@@ -97,11 +106,7 @@ func (s *search) fromInfo(source string, info *devinfo.Info) error {
 	if info.Type == devinfo.TypeVDPA && info.VDPA.ParentDevice != "" {
 		resolve = s.resolveVDPA
 	}
-	ok, err := s.claim(source, name, resolve)
-	if err == nil && !ok {
-		s.warn("%s: %q is no device of this node", source, name)
-	}
-	return err
+	return s.named(source, name, resolve, notHere)
 }
 
 // Identity is the part of a description that names the device: pci-address for
@@ -132,12 +137,9 @@ func (s *search) fromDeviceIDs() error {
 			continue
 		}
 		seen[named.ID] = true
-		ok, err := s.claim(named.Key, named.ID, s.resolve)
-		if err != nil {
+		const opaque = "is neither a PCI address nor an auxiliary or vDPA device of this node; it is taken as opaque"
+		if err := s.named(named.Key, named.ID, s.resolve, opaque); err != nil {
 			return err
-		}
-		if !ok {
-			s.warn("%s: %q is neither a PCI address nor an auxiliary or vDPA device of this node; it is taken as opaque", named.Key, named.ID)
 		}
 	}
 	return nil
@@ -147,12 +149,7 @@ func (s *search) fromResult() error {
 	if s.target.PCIID == "" || socketType(s.typ()) {
 		return nil
 	}
-	const source = "the result's pciID"
-	ok, err := s.claim(source, s.target.PCIID, s.resolve)
-	if err == nil && !ok {
-		s.warn("%s: %q is no device of this node", source, s.target.PCIID)
-	}
-	return err
+	return s.named("the result's pciID", s.target.PCIID, s.resolve, notHere)
 }
 
 // join makes one device of all claims. The more specific claim wins: a vDPA device over the

@@ -1,89 +1,12 @@
 package discovery_test
 
 import (
-	"errors"
 	"strings"
 	"testing"
 
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/link"
 )
-
-func TestInterfaceInThePodNamesTheDevice(t *testing.T) {
-	for host, links := range map[string]map[string]string{
-		"mlx5-switchdev": {"net1": `
-			pci.pci-address 0000:03:00.3 < interface net1 (netlink)
-			pci.pf-pci-address 0000:03:00.0 < /sys/bus/pci/devices/0000:03:00.3/physfn
-			pci.rdma-device mlx5_3 < /sys/bus/pci/devices/0000:03:00.3/infiniband
-			pci.representor-device eth5 < devlink ports of pci/0000:03:00.0
-			in netns`},
-		"i40e": {"net2": `
-			pci.pci-address 0000:18:02.1 < interface net2 (netlink)
-			pci.pf-pci-address 0000:18:00.0 < /sys/bus/pci/devices/0000:18:02.1/physfn
-			in netns`, "eth0": "in netns"},
-		"virtio-vm": {"net1": `
-			pci.pci-address 0000:00:06.0 < interface net1 (netlink)
-			pci.rdma-device mlx5_0 < /sys/bus/pci/devices/0000:00:06.0/infiniband
-			in netns`, "net2": `
-			pci.pci-address 0000:00:04.0 < interface net2 (netlink)
-			in netns`},
-		"vmd": {"net1": `
-			pci.pci-address 10000:e1:00.1 < interface net1 (netlink)
-			pci.pf-pci-address 10000:e1:00.0 < /sys/bus/pci/devices/10000:e1:00.1/physfn
-			in netns`},
-	} {
-		for name, want := range links {
-			t.Run(host+"/"+name, func(t *testing.T) {
-				find(t, on(t, load(t, host)), inPod(name), want)
-			})
-		}
-	}
-}
-
-func TestNoInterfaceIsNoProblem(t *testing.T) {
-	find(t, on(t, load(t, "i40e")), inPod("net7"), "")
-	target := inPod("net7")
-	target.DeviceIDs = ids("deviceID", "0000:18:02.2")
-	find(t, on(t, load(t, "i40e")), target, `
-		pci.pci-address 0000:18:02.2 < deviceID
-		pci.pf-pci-address 0000:18:00.0 < /sys/bus/pci/devices/0000:18:02.2/physfn`)
-}
-
-func TestNoNamespaceIsAnError(t *testing.T) {
-	target := byID("0000:01:10.0")
-	target.Netns, target.IfName = "/run/netns/gone", "net1"
-	if _, err := on(t, load(t, "igb-sriov")).Find(target); !errors.Is(err, link.ErrNoNetns) {
-		t.Errorf("error %v", err)
-	}
-}
-
-func TestLowerInterfaceIsTheDeviceUnlessSwitchedOff(t *testing.T) {
-	for _, test := range []struct{ host, name, on string }{
-		{"mlx5-legacy", "net2", `
-			pci.pci-address 0000:3b:00.0 < interface ens1f0np0 (netlink)
-			pci.rdma-device mlx5_0 < /sys/bus/pci/devices/0000:3b:00.0/infiniband
-			in netns
-			shared`},
-		{"i40e", "net1", `
-			pci.pci-address 0000:18:00.0 < interface eno1 (netlink)
-			in netns
-			shared`},
-	} {
-		f, target := on(t, load(t, test.host)), inPod(test.name)
-		find(t, f, target, test.on)
-		target.FollowLower = false
-		find(t, f, target, "in netns")
-	}
-}
-
-func TestOwnDeviceIsNotShared(t *testing.T) {
-	target := inPod("net1")
-	target.FollowLower = false
-	find(t, on(t, load(t, "vmd")), target, `
-		pci.pci-address 10000:e1:00.1 < interface net1 (netlink)
-		pci.pf-pci-address 10000:e1:00.0 < /sys/bus/pci/devices/10000:e1:00.1/physfn
-		in netns`)
-}
 
 func TestLowerInterfacesAreFollowedDownToADevice(t *testing.T) {
 	h := load(t, "igb-sriov")
@@ -95,50 +18,18 @@ func TestLowerInterfacesAreFollowedDownToADevice(t *testing.T) {
 		"net1": {Name: "net1", Kind: "macvlan", Lower: &vlan},
 		"net2": {Name: "net2", Kind: "macvlan", Lower: &odd}, // a bus that the specification has no type for
 		"net3": {Name: "net3", Kind: "ipvlan"},               // the kernel does not tell
+		"net4": {Name: "net4", BusInfo: "N/A"},
+		"net5": {Name: "net5", BusInfo: "tap"},
+		"net6": {Name: "net6", Bus: "pci", Parent: "0000:99:00.0"},
 	}
 	for name, want := range map[string]string{
 		"net1": "pci.pci-address 0000:01:00.0 < interface eth0 (netlink)\nin netns\nshared",
 		"net2": "pci.pci-address 0000:01:00.0 < interface eth0 (netlink)\nin netns\nshared",
-		"net3": "in netns",
+		"net3": "in netns", "net4": "in netns", "net5": "in netns",
+		"net6": "in netns\nmissing: interface net6 (netlink) names the PCI function 0000:99:00.0, which is not on this node",
 	} {
 		find(t, f, inPod(name), want)
 	}
-}
-
-func TestParentOfAnotherBusIsNoDevice(t *testing.T) {
-	find(t, onHostNetwork(t, load(t, "netdevsim-switchdev")), inPod("eth0"), "in netns")
-	find(t, onHostNetwork(t, load(t, "rxe-rdma")), inPod("rdum0"), "in netns")
-}
-
-func TestBusInfoIsAskedWhereNetlinkHasNoParent(t *testing.T) {
-	for _, test := range []struct{ host, name, want string }{
-		{"mlx5-legacy", "ens1f0v0", `
-			pci.pci-address 0000:3b:00.2 < interface ens1f0v0 (ethtool bus-info)
-			pci.pf-pci-address 0000:3b:00.0 < /sys/bus/pci/devices/0000:3b:00.2/physfn
-			pci.rdma-device mlx5_2 < /sys/bus/pci/devices/0000:3b:00.2/infiniband
-			in netns`},
-		{"virtio-vm", "eth0", `
-			pci.pci-address 0000:00:03.0 < interface eth0 (ethtool bus-info)
-			in netns`},
-		{"vdpa-sim", "eth1", `
-			vdpa.parent-device vdpa1 < interface eth1 (ethtool bus-info)
-			vdpa.driver virtio < /sys/bus/vdpa/devices/vdpa1/driver
-			vdpa.path /sys/bus/virtio/devices/virtio4 < /sys/bus/virtio/devices/virtio4
-			in netns`},
-		{"mlx5-switchdev", "enp3s0f0s88", `
-			in netns
-			undescribable: the auxiliary device mlx5_core.sf.4 cannot be described: the specification has no type for a sub-function, and its parent's PCI address would hand the whole parent to a VM; "subfunctionParent": true writes it all the same`},
-		{"netdevsim-switchdev", "eth0", "in netns"}, // says "netdevsim1"
-		{"rxe-rdma", "rdum0", "in netns"},           // says ""
-	} {
-		t.Run(test.host, func(t *testing.T) {
-			find(t, onHostNetwork(t, before514(t, test.host)), inPod(test.name), test.want)
-		})
-	}
-	f := on(t, load(t, "i40e"))
-	f.Interfaces = interfaces{"net1": {Name: "net1", BusInfo: "N/A"}, "net2": {Name: "net2", BusInfo: "tap"}}
-	find(t, f, inPod("net1"), "in netns")
-	find(t, f, inPod("net2"), "in netns")
 }
 
 // The pod's own device is the one that its interface is; not one that lies below its
@@ -149,12 +40,6 @@ func TestTheInterfacesDeviceIsItsOwn(t *testing.T) {
 		own            bool
 		sf             string
 	}{
-		{"mlx5-legacy", "net1", "", true, ""},
-		{"mlx5-legacy", "net1", "0000:3b:00.3", true, ""},
-		{"mlx5-legacy", "eth0", "0000:3b:00.3", false, ""}, // a veth
-		{"mlx5-legacy", "net2", "", false, ""},             // a macvlan
-		{"mlx5-legacy", "net7", "0000:3b:00.4", false, ""}, // no interface at all
-		{"virtio-vm", "net2", "", true, ""},
 		{"mlx5-switchdev", "sf", "", true, "mlx5_core.sf.7"},
 		{"mlx5-vdpa", "vf", "", false, ""},                  // it carries a vDPA device
 		{"mlx5-vdpa", "vf", "vdpa:0000:65:00.3", false, ""}, // which may be somebody else's
@@ -167,19 +52,17 @@ func TestTheInterfacesDeviceIsItsOwn(t *testing.T) {
 		{"mlx5-switchdev", "ipoib", "", true, ""},
 	} {
 		f := on(t, load(t, test.host))
-		if test.host == "mlx5-switchdev" || test.host == "mlx5-vdpa" {
-			f.Interfaces = interfaces{
-				"sf":   {Name: "sf", Bus: "auxiliary", Parent: "mlx5_core.sf.7"},
-				"vf":   {Name: "vf", Bus: "pci", Parent: "0000:65:00.3"},
-				"gone": {Name: "gone", Bus: "pci", Parent: "0000:ff:00.0"},
+		f.Interfaces = interfaces{
+			"sf":   {Name: "sf", Bus: "auxiliary", Parent: "mlx5_core.sf.7"},
+			"vf":   {Name: "vf", Bus: "pci", Parent: "0000:65:00.3"},
+			"gone": {Name: "gone", Bus: "pci", Parent: "0000:ff:00.0"},
 
-				"uplink":               {Name: "uplink", Bus: "pci", Parent: "0000:03:00.0", PortName: "p0"},
-				"representor":          {Name: "representor", Bus: "pci", Parent: "0000:03:00.0", PortName: "pf0vf2"},
-				"old representor":      {Name: "old representor", Bus: "pci", Parent: "0000:03:00.0", PortName: "2"},
-				"external representor": {Name: "external representor", Bus: "pci", Parent: "0000:03:00.0", PortName: "c1pf0vf2"},
-				"ipoib child":          {Name: "ipoib child", Kind: "ipoib", Child: true, BusInfo: "0000:03:00.0"},
-				"ipoib":                {Name: "ipoib", Kind: "ipoib", Bus: "pci", Parent: "0000:03:00.3"},
-			}
+			"uplink":               {Name: "uplink", Bus: "pci", Parent: "0000:03:00.0", PortName: "p0"},
+			"representor":          {Name: "representor", Bus: "pci", Parent: "0000:03:00.0", PortName: "pf0vf2"},
+			"old representor":      {Name: "old representor", Bus: "pci", Parent: "0000:03:00.0", PortName: "2"},
+			"external representor": {Name: "external representor", Bus: "pci", Parent: "0000:03:00.0", PortName: "c1pf0vf2"},
+			"ipoib child":          {Name: "ipoib child", Kind: "ipoib", Child: true, BusInfo: "0000:03:00.0"},
+			"ipoib":                {Name: "ipoib", Kind: "ipoib", Bus: "pci", Parent: "0000:03:00.3"},
 		}
 		target := inPod(test.name)
 		target.SubfunctionParent = true
@@ -260,9 +143,9 @@ func TestInterfaceThatOnlySharesTheFunction(t *testing.T) {
 				pci.rdma-device mlx4_0 < /sys/bus/pci/devices/0000:05:00.0/infiniband
 				in netns`
 			if !test.shared {
-				find(t, f, target, want)
+				find(t, f, target, want+"\nown")
 				target.FollowLower = false
-				find(t, f, target, want)
+				find(t, f, target, want+"\nown")
 				return
 			}
 			find(t, f, target, want+"\nshared")

@@ -13,7 +13,11 @@ import (
 // device. If the type must be vdpa, an unbound one will do, so that the message can say
 // what is wrong with it. Of several, bound or not, it takes none.
 func (s *search) lookForVDPA() error {
-	list, err := s.carriedVDPA()
+	var list []sysfs.VDPA
+	d, ok, err := s.device()
+	if ok {
+		list, err = s.Sys.VDPAOn(d)
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.where, err)
 	}
@@ -51,21 +55,6 @@ func severalVDPA(where ref, list []sysfs.VDPA) error {
 	}
 	return &UndescribableError{where.String(), fmt.Sprintf("it carries %d vDPA devices (%s), and nothing says which one is meant; "+
 		"name it as deviceID, or as parent-device in deviceInfo or in the device-info file", len(list), strings.Join(names, ", "))}
-}
-
-func (s *search) carriedVDPA() ([]sysfs.VDPA, error) {
-	if s.where.aux != "" {
-		aux, ok, err := s.Sys.Auxiliary(s.where.aux)
-		if !ok {
-			return nil, err
-		}
-		return s.Sys.VDPAOnAuxiliary(aux)
-	}
-	fn, ok, err := s.function(*s.where.pci)
-	if !ok {
-		return nil, err
-	}
-	return s.Sys.VDPAOn(fn)
 }
 
 func (s *search) describeVDPA() error {

@@ -63,7 +63,7 @@ func TestTheVirtioDeviceOfThePodsInterfaceTellsWhichOfSeveralItIs(t *testing.T) 
 	target.DeviceIDs = ids("deviceID", "0000:01:00.0")
 	nic := link.Interface{Name: "net1", Bus: "virtio", Parent: "virtio3", BusInfo: "vdpa10"}
 	f.Interfaces = interfaces{"net1": nic}
-	find(t, f, target, "vdpa.parent-device vdpa10 < interface net1 (ethtool bus-info)"+vdpa10)
+	find(t, f, target, "vdpa.parent-device vdpa10 < interface net1 (ethtool bus-info)"+vdpa10+"\nown")
 	nic.BusInfo = "" // then it can only be that of the one on virtio_vdpa
 	f.Interfaces = interfaces{"net1": nic}
 	find(t, f, target, "vdpa.parent-device vdpa10 < /sys/bus/vdpa/devices/vdpa10"+vdpa10)

@@ -76,7 +76,7 @@ func (o *offer) rdma(fn sysfs.Function) ([]string, error) {
 	if err != nil || !ok {
 		return nil, err
 	}
-	return o.Sys.RDMANodesOf(aux)
+	return o.Sys.RDMANodes(aux)
 }
 
 // allowsFunction refuses what is neither the pod's own nor in the node's settings.

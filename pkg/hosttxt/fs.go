@@ -10,18 +10,12 @@ import (
 
 // Sys is the tree below sys/. It behaves like the FS of an os.Root at /sys:
 // links are followed one component at a time, those that lead out of the tree
-// are refused, and errors are *fs.PathError around a syscall.Errno. It has the
-// optional methods ReadDir, ReadFile, Stat, Lstat and ReadLink.
+// are refused, and errors are *fs.PathError around a syscall.Errno.
 func (h *Host) Sys() fs.FS { return sysFS{h.root} }
 
 type sysFS struct{ root *node }
 
-var (
-	_ fs.ReadDirFS  = sysFS{}
-	_ fs.ReadFileFS = sysFS{}
-	_ fs.ReadLinkFS = sysFS{}
-	_ fs.StatFS     = sysFS{}
-)
+var _ fs.ReadLinkFS = sysFS{}
 
 func (f sysFS) find(op, name string, follow bool) (info, error) {
 	if !fs.ValidPath(name) {
@@ -42,33 +36,8 @@ func (f sysFS) Open(name string) (fs.File, error) {
 	return &file{info: i, path: name, unread: i.data, unlisted: i.entries}, nil
 }
 
-func (f sysFS) ReadDir(name string) ([]fs.DirEntry, error) {
-	i, err := f.find("open", name, true)
-	if err != nil {
-		return nil, err
-	}
-	if !i.IsDir() {
-		return nil, &fs.PathError{Op: "readdir", Path: name, Err: syscall.ENOTDIR}
-	}
-	return dirEntries(i.entries), nil
-}
-
-func (f sysFS) ReadFile(name string) ([]byte, error) {
-	i, err := f.find("open", name, true)
-	if err != nil {
-		return nil, err
-	}
-	if err := i.readable(name); err != nil {
-		return nil, err
-	}
-	return append([]byte{}, i.data...), nil
-}
-
-func (f sysFS) Stat(name string) (fs.FileInfo, error)  { return f.stat("stat", name, true) }
-func (f sysFS) Lstat(name string) (fs.FileInfo, error) { return f.stat("lstat", name, false) }
-
-func (f sysFS) stat(op, name string, follow bool) (fs.FileInfo, error) {
-	i, err := f.find(op, name, follow)
+func (f sysFS) Lstat(name string) (fs.FileInfo, error) {
+	i, err := f.find("lstat", name, false)
 	if err != nil {
 		return nil, err
 	}
@@ -86,25 +55,6 @@ func (f sysFS) ReadLink(name string) (string, error) {
 	return i.target, nil
 }
 
-func (n *node) readable(name string) error {
-	errno := n.errno
-	if n.IsDir() {
-		errno = syscall.EISDIR
-	}
-	if errno != 0 {
-		return &fs.PathError{Op: "read", Path: name, Err: errno}
-	}
-	return nil
-}
-
-func dirEntries(nodes []*node) []fs.DirEntry {
-	list := make([]fs.DirEntry, len(nodes))
-	for i, n := range nodes {
-		list[i] = n
-	}
-	return list
-}
-
 // file is an open file or directory.
 type file struct {
 	info
@@ -117,8 +67,12 @@ func (f *file) Stat() (fs.FileInfo, error) { return f.info, nil }
 func (f *file) Close() error               { return nil }
 
 func (f *file) Read(p []byte) (int, error) {
-	if err := f.readable(f.path); err != nil {
-		return 0, err
+	errno := f.errno
+	if f.IsDir() {
+		errno = syscall.EISDIR
+	}
+	if errno != 0 {
+		return 0, &fs.PathError{Op: "read", Path: f.path, Err: errno}
 	}
 	if len(f.unread) == 0 && len(p) > 0 {
 		return 0, io.EOF
@@ -140,7 +94,11 @@ func (f *file) ReadDir(n int) ([]fs.DirEntry, error) {
 		list = list[:min(n, len(list))]
 	}
 	f.unlisted = f.unlisted[len(list):]
-	return dirEntries(list), nil
+	entries := make([]fs.DirEntry, len(list))
+	for i, n := range list {
+		entries[i] = n
+	}
+	return entries, nil
 }
 
 // Unpack writes what is below sys/ into dir, which stands for /sys. It creates dir if

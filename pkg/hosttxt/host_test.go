@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -23,6 +24,25 @@ func TestTextBeforeTheFirstEntryIsTheComment(t *testing.T) {
 	h := parse(t, "box: Linux 6.12\nmore of it\n\n-- sys/a --\n1\n")
 	if want := "box: Linux 6.12\nmore of it"; h.Comment != want {
 		t.Errorf("comment %q, want %q", h.Comment, want)
+	}
+}
+
+func TestFixturesNameMachineAndKernel(t *testing.T) {
+	names, err := filepath.Glob("../../testdata/hosts/*.txtar")
+	if err != nil || len(names) < 12 {
+		t.Fatalf("testdata/hosts holds %d hosts, %v", len(names), err)
+	}
+	form := regexp.MustCompile(`^[a-z0-9-]+: (from documentation: .+|.+, Linux \d+\.\d+\.\S+)$`)
+	for _, name := range names {
+		h, err := hosttxt.Load(name)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		first, _, _ := strings.Cut(h.Comment, "\n")
+		if machine, _, _ := strings.Cut(first, ":"); machine+".txtar" != filepath.Base(name) || !form.MatchString(first) {
+			t.Errorf("%s: first line %q", name, first)
+		}
 	}
 }
 
@@ -82,6 +102,9 @@ func TestDirectoriesMayBeNamedAgain(t *testing.T) {
 }
 
 func TestLoadNamesTheFile(t *testing.T) {
+	if _, err := hosttxt.Load("/dev/zero"); err == nil || err.Error() != "/dev/zero: is not a regular file" {
+		t.Errorf("got %v", err)
+	}
 	name := filepath.Join(t.TempDir(), "box.txtar")
 	if _, err := hosttxt.Load(name); !os.IsNotExist(err) {
 		t.Errorf("error %v, want one that says it does not exist", err)

@@ -1,6 +1,7 @@
 package hosttxt_test
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,14 +10,8 @@ import (
 	"devinfo-cni.io/pkg/hosttxt"
 )
 
-func TestOnlyRegularFilesAreLoaded(t *testing.T) {
-	if _, err := hosttxt.Load("/dev/zero"); err == nil || err.Error() != "/dev/zero: is not a regular file" {
-		t.Errorf("got %v", err)
-	}
-}
-
 func TestFilesOfTheHostAreUnpacked(t *testing.T) {
-	h, err := hosttxt.Parse([]byte(`box: a host
+	h := parse(t, `box: a host
 -- node/node.json --
 {"bootID": "b"}
 -- root/var/lib/a/one --
@@ -24,10 +19,7 @@ text
 -- root/var/lib/b/two -> ../a/one --
 -- root/var/lib/b/three base64 --
 LS0gAP8=
-`))
-	if err != nil {
-		t.Fatal(err)
-	}
+`)
 	dir := filepath.Join(t.TempDir(), "new")
 	if err := h.UnpackRoot(dir); err != nil {
 		t.Fatal(err)
@@ -69,11 +61,7 @@ func TestLinksOutOfTheHostAreRefused(t *testing.T) {
 
 func TestErrorsHaveTheNamesThatEntriesHave(t *testing.T) {
 	for entry := range strings.SplitSeq("EACCES EINVAL EOPNOTSUPP", " ") {
-		h, err := hosttxt.Parse([]byte("box: a host\n-- sys/a !" + entry + " --\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = h.Sys().(interface{ ReadFile(string) ([]byte, error) }).ReadFile("a")
+		_, err := fs.ReadFile(parse(t, "box: a host\n-- sys/a !"+entry+" --\n").Sys(), "a")
 		if name, ok := hosttxt.ErrorName(err); !ok || name != entry {
 			t.Errorf("%v: %q, %v", err, name, ok)
 		}

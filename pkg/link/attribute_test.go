@@ -127,6 +127,9 @@ func TestOddAttributes(t *testing.T) {
 		"flavour of a byte":    {rest: "\x05\x00\x4d\x00\x04\x00\x00\x00", err: true},
 		"external of four":     {rest: "\x08\x00\x95\x00\x01\x00\x00\x00", err: true},
 		"external of none":     {rest: "\x04\x00\x95\x00", err: true},
+		"VF of a byte":         {rest: "\x05\x00\x80\x00\x01\x00\x00\x00", err: true},
+		"VF of four":           {rest: "\x08\x00\x80\x00\x01\x00\x00\x00", err: true},
+		"index of none":        {rest: "\x04\x00\x03\x00", err: true},
 	} {
 		port, err := parsePort([]byte("\x07\x01\x00\x00" + test.rest))
 		if (err != nil) != test.err || err == nil && port.NetdeviceName != test.name {

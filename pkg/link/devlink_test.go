@@ -46,18 +46,6 @@ func TestParsePort(t *testing.T) {
 	}
 }
 
-func TestParsePortRefusesNumbersOfAnotherWidth(t *testing.T) {
-	for _, a := range []*nl.RtAttr{
-		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_PCI_VF_NUMBER, []byte{1}),
-		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_PCI_VF_NUMBER, nl.Uint32Attr(1)),
-		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_INDEX, nil),
-	} {
-		if port, err := parsePort(message(make([]byte, nl.SizeofGenlmsg), a)); err == nil {
-			t.Errorf("attribute %d of %d bytes gives %+v", a.Type, len(a.Data), port)
-		}
-	}
-}
-
 // Kernels differ in what they say of the lower interface's namespace.
 func TestParseLowerLink(t *testing.T) {
 	attr := func(kind int, n int) *nl.RtAttr { return nl.NewRtAttr(kind, nl.Uint32Attr(uint32(int32(n)))) }

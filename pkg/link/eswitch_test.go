@@ -14,21 +14,30 @@ import (
 
 const pf = "0000:01:00.0"
 
-// failing is a tree in which reading some files fails.
-type failing struct {
+// watched is a tree in which reading a file fails, and that counts what is read and listed.
+type watched struct {
 	fstest.MapFS
-	err  error
-	read *int
+	file   string // "" = all
+	err    error
+	read   *int
+	listed *[]string
 }
 
-func (f failing) ReadFile(name string) ([]byte, error) {
-	if f.read != nil {
-		*f.read++
+func (w watched) ReadFile(name string) ([]byte, error) {
+	if w.read != nil {
+		*w.read++
 	}
-	if f.err != nil {
-		return nil, &fs.PathError{Op: "read", Path: name, Err: f.err}
+	if w.err != nil && (w.file == "" || w.file == name) {
+		return nil, &fs.PathError{Op: "read", Path: name, Err: w.err}
 	}
-	return f.MapFS.ReadFile(name)
+	return w.MapFS.ReadFile(name)
+}
+
+func (w watched) ReadDir(name string) ([]fs.DirEntry, error) {
+	if w.listed != nil {
+		*w.listed = append(*w.listed, name)
+	}
+	return w.MapFS.ReadDir(name)
 }
 
 func file(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
@@ -58,8 +67,8 @@ func TestSwitchdev(t *testing.T) {
 		"a mode of a later kernel, id": {eswitch(withID, "unknown", nil), true, nil},
 		"no devlink, empty id":         {eswitch(without, "", syscall.ENODEV), false, nil},
 		"no devlink, no interface":     {eswitch(fstest.MapFS{}, "", syscall.ENODEV), false, nil},
-		"id not supported":             {eswitch(failing{MapFS: withID, err: syscall.EOPNOTSUPP}, "", nil), false, nil},
-		"id unreadable":                {eswitch(failing{MapFS: withID, err: syscall.EIO}, "", nil), false, syscall.EIO},
+		"id not supported":             {eswitch(watched{MapFS: withID, err: syscall.EOPNOTSUPP}, "", nil), false, nil},
+		"id unreadable":                {eswitch(watched{MapFS: withID, err: syscall.EIO}, "", nil), false, syscall.EIO},
 		"devlink broken":               {eswitch(withID, "", syscall.EMSGSIZE), false, syscall.EMSGSIZE},
 	} {
 		got, err := test.eswitch.Switchdev(pf)
@@ -78,7 +87,7 @@ func TestSwitchdevReadsFewOfManyInterfaces(t *testing.T) {
 		sys["bus/pci/devices/"+pf+"/net/eth"+string(rune('a'+i))+"/phys_switch_id"] = file("\n")
 	}
 	read := 0
-	on, err := eswitch(failing{MapFS: sys, read: &read}, "", nil).Switchdev(pf)
+	on, err := eswitch(watched{MapFS: sys, read: &read}, "", nil).Switchdev(pf)
 	if on || err != nil || read != 4 {
 		t.Errorf("%v, %v after %d files", on, err, read)
 	}

@@ -87,7 +87,7 @@ const (
 )
 
 // Kernel answers for the machine the program runs on.
-type Kernel struct{ eswitch Eswitch }
+type Kernel struct{ Eswitch }
 
 // NewKernel takes the tree below /sys, as the host has it mounted. It asks
 // nothing yet.
@@ -128,16 +128,6 @@ func (k *Kernel) VDPAMAC(name string) (mac net.HardwareAddr, ok bool, err error)
 		}
 	}
 	return nil, false, nil
-}
-
-// Switchdev reports whether the eswitch of the PF at that PCI address is in switchdev mode;
-// see Eswitch.Switchdev.
-func (k *Kernel) Switchdev(pf string) (bool, error) { return k.eswitch.Switchdev(pf) }
-
-// Representor names the interface that stands for a function of the PF; see
-// Eswitch.Representor.
-func (k *Kernel) Representor(pf string, flavour Flavour, number int) (name string, ok bool, err error) {
-	return k.eswitch.Representor(pf, flavour, number)
 }
 
 // absent decides which errors mean that a thing is not there, as opposed to

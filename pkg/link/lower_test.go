@@ -2,6 +2,7 @@ package link_test
 
 import (
 	"errors"
+	"fmt"
 	"syscall"
 	"testing"
 
@@ -10,46 +11,29 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-func TestLowerInOurNamespace(t *testing.T) {
+// The lower interface may be in our own namespace, in the pod's, or in a third one.
+func TestLowerInAnyNamespace(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
-		pod, other := linktest.NewNetns(t), linktest.NewNetns(t)
-		linktest.AddVeth(t, "nic", "peer", other)
-		linktest.AddMacvlan(t, "nic", "net1", pod)
-		want := link.Interface{Name: "net1", Kind: "macvlan", Lower: &link.Interface{Name: "nic", Kind: "veth"}}
-		equal(t, ask(t, pod, "net1"), want)
-	})
-}
-
-func TestLowerInTheSameNamespace(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		pod := linktest.NewNetns(t)
-		linktest.AddVeth(t, "veth0", "eth0", pod)
-		err := linktest.InNetns(pod, func() error {
-			linktest.AddMacvlan(t, "eth0", "net1", pod)
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
+		here, pod, third := "/proc/thread-self/ns/net", linktest.NewNetns(t), linktest.NewNetns(t)
+		for n, of := range []string{here, pod, third} {
+			name, nic := fmt.Sprint("net", n), fmt.Sprint("nic", n)
+			linktest.AddVeth(t, fmt.Sprint("peer", n), nic, of)
+			err := linktest.InNetns(of, func() error {
+				linktest.AddMacvlan(t, nic, name, pod)
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := link.Interface{Name: name, Kind: "macvlan", Lower: &link.Interface{Name: nic, Kind: "veth"}}
+			equal(t, ask(t, pod, name), want)
+			if of == pod { // also for who is in it
+				linktest.InNetns(pod, func() error {
+					equal(t, ask(t, "", name), want)
+					return nil
+				})
+			}
 		}
-		want := link.Interface{Name: "net1", Kind: "macvlan", Lower: &link.Interface{Name: "eth0", Kind: "veth"}}
-		equal(t, ask(t, pod, "net1"), want)
-		linktest.InNetns(pod, func() error {
-			equal(t, ask(t, "", "net1"), want)
-			return nil
-		})
-	})
-}
-
-func TestLowerInAThirdNamespace(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		pod, third := linktest.NewNetns(t), linktest.NewNetns(t)
-		linktest.AddVeth(t, "veth0", "nic", third)
-		linktest.InNetns(third, func() error {
-			linktest.AddMacvlan(t, "nic", "net1", pod)
-			return nil
-		})
-		want := link.Interface{Name: "net1", Kind: "macvlan", Lower: &link.Interface{Name: "nic", Kind: "veth"}}
-		equal(t, ask(t, pod, "net1"), want)
 	})
 }
 

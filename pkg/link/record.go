@@ -3,6 +3,7 @@ package link
 import (
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -52,12 +53,7 @@ func (Recorder) Interfaces(netns string) ([]InterfaceRecord, error) {
 		return nil, err
 	}
 	defer r.close()
-	answers, err := patiently(func() ([][]byte, error) {
-		req := r.request(unix.RTM_GETLINK, nl.NewIfInfomsg(unix.AF_UNSPEC))
-		req.Flags |= unix.NLM_F_DUMP
-		req.AddData(nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(rtextFilterSkipStats)))
-		return req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
-	})
+	answers, err := r.links(unix.NLM_F_DUMP, 0, rtextFilterSkipStats)
 	if err != nil {
 		return nil, fmt.Errorf("list interfaces: %w", err)
 	}
@@ -173,6 +169,16 @@ type PortRecord struct {
 
 // flavours are iproute2's names of devlink's port flavours, DEVLINK_PORT_FLAVOUR_*.
 var flavours = []string{"physical", "cpu", "dsa", "pcipf", "pcivf", "virtual", "unused", "pcisf"}
+
+// Port is the devlink port itself; ok is false if its flavour has no name here: then it is no
+// representor's.
+func (r PortRecord) Port(bus, device string, index uint32) (p *netlink.DevlinkPort, ok bool) {
+	flavour := slices.Index(flavours, r.Flavour)
+	return &netlink.DevlinkPort{
+		BusName: bus, DeviceName: device, PortIndex: index, NetdeviceName: r.Netdev, PortFlavour: uint16(flavour), PfNumber: r.PFNumber,
+		VfNumber: r.VFNumber, SfNumber: r.SFNumber, ControllerNumber: r.Controller, External: r.External,
+	}, flavour >= 0
+}
 
 // Ports lists the devlink ports of all devices by handle, "pci/0000:03:00.0/65535";
 // none if the kernel has no devlink.

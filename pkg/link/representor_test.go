@@ -16,11 +16,9 @@ import (
 
 // on is an eswitch with these devlink ports, and below /sys what netdevs describes.
 func on(sys fs.FS, ports ...*netlink.DevlinkPort) link.Eswitch {
-	return link.Eswitch{
-		Sys:   sys,
-		Mode:  func(string) (string, error) { return "switchdev", nil },
-		Ports: func(string) ([]*netlink.DevlinkPort, error) { return ports, nil },
-	}
+	e := eswitch(sys, "switchdev", nil)
+	e.Ports = func(string) ([]*netlink.DevlinkPort, error) { return ports, nil }
+	return e
 }
 
 // port is a devlink port of VF or SF n, described as in "eth4 pf0vf2", with "c1" in
@@ -172,32 +170,18 @@ func TestInterfacesOfOtherSwitches(t *testing.T) {
 	asked(t, on(netdevs("up p0 - "+pf, "sys0 pf0vf0 - "+pf)), pf, "VF 0:")
 }
 
-// breaking is a tree in which reading a file fails.
-type breaking struct {
-	fstest.MapFS
-	file string
-	err  error
-}
-
-func (b breaking) ReadFile(name string) ([]byte, error) {
-	if name == b.file {
-		return nil, &fs.PathError{Op: "read", Path: name, Err: b.err}
-	}
-	return b.MapFS.ReadFile(name)
-}
-
 // Nobody knows whether there is one: that is not "none".
 func TestBrokenAnswersAreNotNone(t *testing.T) {
 	sys := netdevs("up p0 aa "+pf, "sys0 pf0vf0 aa "+pf, "sys1 pf0vf1 aa "+pf)
 	for name, err := range map[string]error{"class/net/sys0/phys_port_name": syscall.EIO, "class/net/sys0/phys_switch_id": syscall.EIO} {
-		e := on(breaking{sys, name, err})
+		e := on(watched{MapFS: sys, file: name, err: err})
 		if got, ok, err := e.Representor(pf, link.VF, 0); ok || !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), pf) {
 			t.Errorf("%s: %q, %v, %v", name, got, ok, err)
 		}
 		asked(t, e, pf, "VF 1: sys1") // it hides no other
 	}
 	for _, gone := range []error{syscall.ENODEV, syscall.EOPNOTSUPP, syscall.EINVAL, fs.ErrNotExist} {
-		asked(t, on(breaking{sys, "class/net/sys0/phys_port_name", gone}), pf, "VF 0:", "VF 1: sys1")
+		asked(t, on(watched{MapFS: sys, file: "class/net/sys0/phys_port_name", err: gone}), pf, "VF 0:", "VF 1: sys1")
 	}
 	broken := on(sys)
 	broken.Ports = func(string) ([]*netlink.DevlinkPort, error) { return nil, syscall.EMSGSIZE }
@@ -210,21 +194,10 @@ func TestBrokenAnswersAreNotNone(t *testing.T) {
 	asked(t, on(fstest.MapFS{}), pf, "VF 2:")
 }
 
-// counting counts the directories that are listed.
-type counting struct {
-	fstest.MapFS
-	listed *[]string
-}
-
-func (c counting) ReadDir(name string) ([]fs.DirEntry, error) {
-	*c.listed = append(*c.listed, name)
-	return c.MapFS.ReadDir(name)
-}
-
 func TestNoScanWhereDevlinkNamesTheInterface(t *testing.T) {
 	var listed []string
 	ports := 0
-	e := on(counting{netdevs("up p0 aa " + pf), &listed}, port("dev0 pf0vf0"))
+	e := on(watched{MapFS: netdevs("up p0 aa " + pf), listed: &listed}, port("dev0 pf0vf0"))
 	answer := e.Ports
 	e.Ports = func(pf string) ([]*netlink.DevlinkPort, error) { ports++; return answer(pf) }
 	asked(t, e, pf, "VF 0: dev0")

@@ -74,17 +74,10 @@ func find(path, name string) (Interface, error) {
 // get asks for one interface, by index or by an attribute, in the namespace
 // netnsid. It never dumps.
 func (r route) get(netnsid, index int, attrs ...*nl.RtAttr) (found, error) {
-	msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
-	msg.Index = int32(index)
-	req := r.request(unix.RTM_GETLINK, msg)
-	req.AddData(nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(rtextFilterSkipStats)))
 	if netnsid != local {
-		req.AddData(nl.NewRtAttr(unix.IFLA_TARGET_NETNSID, nl.Uint32Attr(uint32(netnsid))))
+		attrs = append(attrs, nl.NewRtAttr(unix.IFLA_TARGET_NETNSID, nl.Uint32Attr(uint32(netnsid))))
 	}
-	for _, a := range attrs {
-		req.AddData(a)
-	}
-	answers, err := patiently(func() ([][]byte, error) { return req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK) })
+	answers, err := r.links(0, index, rtextFilterSkipStats, attrs...)
 	if err != nil {
 		return found{}, err
 	}
@@ -92,6 +85,21 @@ func (r route) get(netnsid, index int, attrs ...*nl.RtAttr) (found, error) {
 		return found{}, fmt.Errorf("%d answers to one question", len(answers))
 	}
 	return parse(answers[0], netnsid)
+}
+
+// links asks for interfaces: for one, or with NLM_F_DUMP for all. The filter is of RTEXT_FILTER_*.
+func (r route) links(flags uint16, index int, filter uint32, attrs ...*nl.RtAttr) ([][]byte, error) {
+	return patiently(func() ([][]byte, error) {
+		msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
+		msg.Index = int32(index)
+		req := r.request(unix.RTM_GETLINK, msg)
+		req.Flags |= flags
+		req.AddData(nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(filter)))
+		for _, a := range attrs {
+			req.AddData(a)
+		}
+		return req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
+	})
 }
 
 func (r route) request(command int, header nl.NetlinkRequestData) *nl.NetlinkRequest {

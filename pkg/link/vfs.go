@@ -48,21 +48,13 @@ func (Recorder) VFs() (list []VFRecord, err error) {
 }
 
 // vfsOf asks for interfaces with their VFs.
-func vfsOf(flags int, attrs ...*nl.RtAttr) (list []VFRecord, err error) {
+func vfsOf(flags uint16, attrs ...*nl.RtAttr) (list []VFRecord, err error) {
 	r, err := dial("")
 	if err != nil {
 		return nil, err
 	}
 	defer r.close()
-	answers, err := patiently(func() ([][]byte, error) {
-		req := r.request(unix.RTM_GETLINK, nl.NewIfInfomsg(unix.AF_UNSPEC))
-		req.Flags |= uint16(flags)
-		req.AddData(nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(nl.RTEXT_FILTER_VF|rtextFilterSkipStats)))
-		for _, a := range attrs {
-			req.AddData(a)
-		}
-		return req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
-	})
+	answers, err := r.links(flags, 0, nl.RTEXT_FILTER_VF|rtextFilterSkipStats, attrs...)
 	for _, answer := range answers {
 		more, err := vfRecords(answer)
 		if err != nil {

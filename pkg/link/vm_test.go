@@ -57,7 +57,7 @@ func TestVMPortsOfOneDevice(t *testing.T) {
 }
 
 func TestVMRepresentor(t *testing.T) {
-	e := needs(t, "nsim").eswitch
+	e := needs(t, "nsim").Eswitch
 	e.Ports = func(string) ([]*netlink.DevlinkPort, error) { return Handle{"netdevsim", "netdevsim1"}.Ports() }
 	for number, want := range []string{"eni1npf0vf0", "eni1npf0vf1", ""} {
 		got, ok, err := e.Representor("0000:01:00.0", VF, number)

@@ -19,6 +19,8 @@ type Auxiliary struct {
 	dir string
 }
 
+func (a Auxiliary) at() string { return a.dir }
+
 // Auxiliary gives the auxiliary device of a name; ok is false when there is none.
 func (f *FS) Auxiliary(name string) (aux Auxiliary, ok bool, err error) {
 	dir, ok, err := f.device("auxiliary", name)
@@ -42,6 +44,3 @@ func (f *FS) Auxiliary(name string) (aux Auxiliary, ok bool, err error) {
 func (a Auxiliary) IsSF() bool {
 	return a.SFNumber != nil || path.Ext(strings.TrimSuffix(a.Name, path.Ext(a.Name))) == ".sf"
 }
-
-// RDMAOf lists the auxiliary device's RDMA devices, as [FS.RDMA] does.
-func (f *FS) RDMAOf(aux Auxiliary) ([]string, error) { return f.rdma(aux.dir) }

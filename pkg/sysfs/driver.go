@@ -4,6 +4,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"devinfo-cni.io/devinfo/pci"
@@ -26,12 +27,7 @@ func (f *FS) HasDriver(name string) (bool, error) {
 
 func (f *FS) exists(dir, name string) (bool, error) {
 	names, err := f.names(dir)
-	for _, n := range names {
-		if n == name {
-			return true, err
-		}
-	}
-	return false, err
+	return slices.Contains(names, name), err
 }
 
 // IOMMUGroup lists the functions that an IOMMU can isolate only together, by address, the

@@ -15,54 +15,43 @@ func ID(bus, name string) string { return bus + "-" + name }
 // device its sub-function, of both their PCI function, of a VF its PF. The name is a PCI
 // address, or that of a device on the auxiliary or the vDPA bus; for any other there is
 // nothing, nor for a device that is not there.
-func (f *FS) Lineage(name string) ([]Object, error) {
-	var line []node
+func (f *FS) Lineage(name string) (line []Object, err error) {
+	add := func(bus, name, dir string) error {
+		inode, err := f.inode(dir)
+		line = append(line, Object{ID(bus, name), inode})
+		return err
+	}
 	address, notPCI := pci.Parse(name)
 	function := &address
 	if notPCI != nil {
 		v, isVDPA, err := f.VDPA(name)
+		if function = nil; isVDPA {
+			name, function = v.SF, v.PCI
+			err = add("vdpa", v.Name, v.dir)
+		}
 		if err != nil {
 			return nil, err
-		}
-		if function = nil; isVDPA {
-			line = append(line, node{"vdpa", v.Name, v.dir})
-			name, function = v.SF, v.PCI
 		}
 		aux, isAux, err := f.Auxiliary(name)
-		if err != nil {
-			return nil, err
-		}
 		if isAux { // a part of a function is the function
 			function = aux.PCI
 		}
 		if isAux && aux.IsSF() {
-			line = append(line, node{"auxiliary", aux.Name, aux.dir})
+			err = add("auxiliary", aux.Name, aux.dir)
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
 	for function != nil {
 		fn, ok, err := f.PCI(*function)
+		if ok {
+			err = add("pci", fn.Address.String(), fn.dir)
+		}
 		if err != nil {
 			return nil, err
 		}
-		if !ok {
-			break
-		}
-		line = append(line, node{"pci", fn.Address.String(), fn.dir})
 		function = fn.PF
 	}
-	return f.objects(line)
-}
-
-// node is a device that was found.
-type node struct{ bus, name, dir string }
-
-func (f *FS) objects(line []node) (list []Object, err error) {
-	for _, n := range line {
-		inode, err := f.inode(n.dir)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, Object{ID(n.bus, n.name), inode})
-	}
-	return list, nil
+	return line, nil
 }

@@ -18,32 +18,17 @@ const networkClass = "0x02"
 
 // Functions lists the PCI functions of class network controller, by address.
 func (f *FS) Functions() ([]Function, error) {
-	addresses, err := f.names("bus/pci/devices")
-	if err != nil {
-		return nil, err
-	}
-	var list []Function
-	for _, name := range addresses {
+	return each(f, "bus/pci/devices", func(name string) (Function, bool, error) {
 		a, err := pci.Parse(name)
 		if err != nil {
-			continue // not the address of a function
+			return Function{}, false, nil // not the address of a function
 		}
-		class, ok, err := f.text("bus/pci/devices/" + name + "/class")
-		if err != nil {
-			return nil, err
+		class, _, err := f.text("bus/pci/devices/" + name + "/class")
+		if err != nil || !strings.HasPrefix(class, networkClass) {
+			return Function{}, false, err
 		}
-		if !ok || !strings.HasPrefix(class, networkClass) {
-			continue
-		}
-		fn, ok, err := f.PCI(a)
-		if err != nil {
-			return nil, err
-		}
-		if ok {
-			list = append(list, fn)
-		}
-	}
-	return list, nil
+		return f.PCI(a)
+	})
 }
 
 // VFs returns how many VFs a function has, and how many it may have; ok is false unless it
@@ -58,14 +43,14 @@ func (f *FS) VFs(fn Function) (number, most int, ok bool, err error) {
 
 // Auxiliaries lists the devices on the auxiliary bus in numerical order. SFs are
 // among them, and the parts that a driver has split its function into.
-func (f *FS) Auxiliaries() ([]Auxiliary, error) { return each(f, "auxiliary", f.Auxiliary) }
+func (f *FS) Auxiliaries() ([]Auxiliary, error) { return each(f, "bus/auxiliary/devices", f.Auxiliary) }
 
 // VDPAs lists the vDPA devices in numerical order.
-func (f *FS) VDPAs() ([]VDPA, error) { return each(f, "vdpa", f.VDPA) }
+func (f *FS) VDPAs() ([]VDPA, error) { return each(f, "bus/vdpa/devices", f.VDPA) }
 
-// each looks up every device of a bus; one that goes away meanwhile is left out.
-func each[D any](f *FS, bus string, get func(name string) (D, bool, error)) ([]D, error) {
-	names, err := f.names("bus/" + bus + "/devices")
+// each looks up every device that a directory lists; one that goes away meanwhile is left out.
+func each[D any](f *FS, dir string, get func(name string) (D, bool, error)) ([]D, error) {
+	names, err := f.names(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -92,23 +77,7 @@ type Netdev struct {
 }
 
 // Netdevs lists the network interfaces in numerical order.
-func (f *FS) Netdevs() ([]Netdev, error) {
-	names, err := f.names("class/net")
-	if err != nil {
-		return nil, err
-	}
-	var list []Netdev
-	for _, name := range names {
-		n, ok, err := f.Netdev(name)
-		if err != nil {
-			return nil, err
-		}
-		if ok {
-			list = append(list, n)
-		}
-	}
-	return list, nil
-}
+func (f *FS) Netdevs() ([]Netdev, error) { return each(f, "class/net", f.Netdev) }
 
 // RDMADevice is an RDMA device, /sys/class/infiniband/<name>.
 type RDMADevice struct {
@@ -120,22 +89,14 @@ type RDMADevice struct {
 
 // RDMADevices lists the RDMA devices in numerical order.
 func (f *FS) RDMADevices() ([]RDMADevice, error) {
-	names, err := f.names("class/infiniband")
-	if err != nil {
-		return nil, err
-	}
-	var list []RDMADevice
-	for _, name := range names {
-		d, at := RDMADevice{Name: name}, "class/infiniband/"+name
-		if d.Bus, d.Device, err = f.parent(at); err != nil {
-			return nil, err
+	return each(f, "class/infiniband", func(name string) (d RDMADevice, ok bool, err error) {
+		d.Name = name
+		if d.Bus, d.Device, err = f.parent("class/infiniband/" + name); err != nil {
+			return d, false, err
 		}
-		if d.Netdev, _, err = f.text(at + "/ports/1/gid_attrs/ndevs/0"); err != nil {
-			return nil, err
-		}
-		list = append(list, d)
-	}
-	return list, nil
+		d.Netdev, _, err = f.text("class/infiniband/" + name + "/ports/1/gid_attrs/ndevs/0")
+		return d, true, err
+	})
 }
 
 // parent gives the device that a device of a class belongs to.
@@ -157,10 +118,8 @@ func (f *FS) names(dir string) ([]string, error) {
 // entries lists the wanted entries of a directory as fs.ReadDir orders them; none if it is
 // absent.
 func (f *FS) entries(dir string, wanted func(fs.DirEntry) bool) ([]string, error) {
-	list, err := fs.ReadDir(f.fsys, dir)
-	if Absent(err) {
-		return nil, nil
-	} else if err != nil {
+	list, ok, err := known(fs.ReadDir(f.fsys, dir))
+	if !ok {
 		return nil, err
 	}
 	var names []string
@@ -170,13 +129,4 @@ func (f *FS) entries(dir string, wanted func(fs.DirEntry) bool) ([]string, error
 		}
 	}
 	return names, nil
-}
-
-// text reads an attribute without the newline at its end.
-func (f *FS) text(name string) (text string, ok bool, err error) {
-	data, err := fs.ReadFile(f.fsys, name)
-	if Absent(err) {
-		return "", false, nil
-	}
-	return strings.TrimSpace(string(data)), err == nil, err
 }

@@ -30,10 +30,8 @@ func (f *FS) AllPorts(fn Function) ([]Port, error) { return f.ports(fn, -1) }
 
 func (f *FS) ports(fn Function, limit int) ([]Port, error) {
 	net := path.Join(fn.dir, "net")
-	dir, err := f.fsys.Open(net)
-	if Absent(err) {
-		return nil, nil
-	} else if err != nil {
+	dir, ok, err := known(f.fsys.Open(net))
+	if !ok {
 		return nil, err
 	}
 	defer dir.Close()
@@ -108,10 +106,8 @@ func (f *FS) Inode(bus, name string) (uint64, error) {
 }
 
 func (f *FS) inode(dir string) (uint64, error) {
-	info, err := fs.Stat(f.fsys, dir)
-	if Absent(err) {
-		return 0, nil
-	} else if err != nil {
+	info, ok, err := known(fs.Stat(f.fsys, dir))
+	if !ok {
 		return 0, err
 	}
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {

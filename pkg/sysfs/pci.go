@@ -18,6 +18,8 @@ type Function struct {
 	dir string
 }
 
+func (fn Function) at() string { return fn.dir }
+
 // PCI returns the function at an address; ok is false if there is none.
 func (f *FS) PCI(a pci.Address) (fn Function, ok bool, err error) {
 	dir, ok, err := f.device("pci", a.String())
@@ -100,12 +102,6 @@ func (f *FS) IDs(a pci.Address) (vendor, device string, err error) {
 	device, _, err = f.text(path.Join(dir, "device"))
 	return vendor, device, err
 }
-
-// RDMA lists the function's RDMA devices, infiniband/*, in numerical order. None
-// may mean that they were moved to another network namespace.
-func (f *FS) RDMA(fn Function) ([]string, error) { return f.rdma(fn.dir) }
-
-func (f *FS) rdma(dir string) ([]string, error) { return f.names(path.Join(dir, "infiniband")) }
 
 // byNumber sorts mlx5_9 before mlx5_10. It is one of package sort's kind, as the netlink
 // library's are: the plugin would otherwise contain two ways to sort names.

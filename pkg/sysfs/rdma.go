@@ -5,13 +5,16 @@ import (
 	"sort"
 )
 
-// RDMANodes lists the nodes below /dev/infiniband of the function's RDMA devices: uverbsN,
+// RDMA lists the device's RDMA devices, infiniband/*, in numerical order. None
+// may mean that they were moved to another network namespace.
+func (f *FS) RDMA(d Device) ([]string, error) { return f.rdma(d.at()) }
+
+func (f *FS) rdma(dir string) ([]string, error) { return f.names(path.Join(dir, "infiniband")) }
+
+// RDMANodes lists the nodes below /dev/infiniband of the device's RDMA devices: uverbsN,
 // then issmN and umadN, each in numerical order. Unlike infiniband/ they do not depend on
 // the network namespace.
-func (f *FS) RDMANodes(fn Function) ([]string, error) { return f.rdmaNodes(fn.dir) }
-
-// RDMANodesOf is [FS.RDMANodes] for an auxiliary device.
-func (f *FS) RDMANodesOf(aux Auxiliary) ([]string, error) { return f.rdmaNodes(aux.dir) }
+func (f *FS) RDMANodes(d Device) ([]string, error) { return f.rdmaNodes(d.at()) }
 
 // RDMA is what a device on a bus has for RDMA.
 type RDMA struct {

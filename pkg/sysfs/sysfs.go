@@ -54,6 +54,9 @@ func Absent(err error) bool {
 // would be an error (ENAMETOOLONG) instead of a device that is not there.
 const maxName = 255
 
+// A Device is a directory of the device tree: that of a [Function] or an [Auxiliary] device.
+type Device interface{ at() string }
+
 // device gives the place of a device on a bus, "devices/pci0000:00/…". The link
 // below bus/ is the only one on the way: what the kernel writes into it is the
 // canonical path, so it may be joined as text.
@@ -62,35 +65,43 @@ func (f *FS) device(bus, name string) (dir string, ok bool, err error) {
 		return "", false, nil // no name that a directory entry can have
 	}
 	parent := path.Join("bus", bus, "devices")
-	target, err := fs.ReadLink(f.fsys, path.Join(parent, name))
-	if Absent(err) {
-		return "", false, nil
-	} else if err != nil {
+	target, ok, err := known(fs.ReadLink(f.fsys, path.Join(parent, name)))
+	if !ok {
 		return "", false, err
 	}
 	return path.Join(parent, target), true, nil
 }
 
+// known tells the three answers of a read apart.
+func known[T any](value T, err error) (T, bool, error) {
+	if Absent(err) {
+		return *new(T), false, nil
+	}
+	return value, err == nil, err
+}
+
 // linkBase gives the last element of a link's target, which is how sysfs names
 // drivers, PFs and VFs.
 func (f *FS) linkBase(name string) (base string, ok bool, err error) {
-	target, err := fs.ReadLink(f.fsys, name)
-	if Absent(err) {
-		return "", false, nil
-	} else if err != nil {
+	target, ok, err := known(fs.ReadLink(f.fsys, name))
+	if !ok {
 		return "", false, err
 	}
 	return path.Base(target), true, nil
 }
 
+// text reads an attribute without the newline at its end.
+func (f *FS) text(name string) (text string, ok bool, err error) {
+	data, ok, err := known(fs.ReadFile(f.fsys, name))
+	return strings.TrimSpace(string(data)), ok, err
+}
+
 func (f *FS) number(name string) (n int, ok bool, err error) {
-	data, err := fs.ReadFile(f.fsys, name)
-	if Absent(err) {
-		return 0, false, nil
-	} else if err != nil {
+	text, ok, err := f.text(name)
+	if !ok {
 		return 0, false, err
 	}
-	if n, err = strconv.Atoi(strings.TrimSpace(string(data))); err != nil {
+	if n, err = strconv.Atoi(text); err != nil {
 		return 0, false, fmt.Errorf("/sys/%s: %w", name, err)
 	}
 	return n, true, nil

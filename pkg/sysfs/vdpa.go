@@ -93,23 +93,15 @@ func onlyVirtio(names []string) (virtio []string) {
 	return virtio
 }
 
-// VDPAOn lists the vDPA devices right below a PCI function or a part of it, in numerical
-// order, bound to a driver or not; not those of its SFs. It lists none for a PF with VFs: its
+// VDPAOn lists the vDPA devices right below a device or, of a PCI function, a part of it, in
+// numerical order, bound to a driver or not; not those of its SFs. It lists none for a PF with VFs: its
 // directory grows with them, so its vDPA device, if any, must be asked for by name.
-func (f *FS) VDPAOn(fn Function) ([]VDPA, error) {
-	if vfs, _, err := f.number(path.Join(fn.dir, "sriov_numvfs")); err != nil || vfs > 0 {
+func (f *FS) VDPAOn(d Device) ([]VDPA, error) {
+	dir := d.at()
+	if vfs, _, err := f.number(path.Join(dir, "sriov_numvfs")); err != nil || vfs > 0 {
 		return nil, err
 	}
-	return f.vdpaBelow(fn.dir)
-}
-
-// VDPAOnAuxiliary lists the vDPA devices right below an auxiliary device.
-func (f *FS) VDPAOnAuxiliary(aux Auxiliary) ([]VDPA, error) { return f.vdpaBelow(aux.dir) }
-
-func (f *FS) vdpaBelow(dir string) ([]VDPA, error) {
-	if _, err := fs.Stat(f.fsys, "bus/vdpa"); Absent(err) {
-		return nil, nil
-	} else if err != nil {
+	if _, ok, err := known(fs.Stat(f.fsys, "bus/vdpa")); !ok {
 		return nil, err
 	}
 	children, err := f.dirs(dir)
@@ -143,5 +135,5 @@ func (f *FS) vdpaAt(dir, name string) ([]VDPA, error) {
 	if err != nil || !ok || aux.dir != path.Join(dir, name) || aux.IsSF() {
 		return nil, err
 	}
-	return f.VDPAOnAuxiliary(aux)
+	return f.VDPAOn(aux)
 }

@@ -44,21 +44,15 @@ func (f *FS) vfioGroup(dir string) (string, error) {
 	if !ok {
 		return "", err
 	}
-	name, err := fs.ReadFile(f.fsys, path.Join("kernel/iommu_groups", group, "name"))
-	switch {
-	case err != nil && !Absent(err):
-		return "", err
-	case strings.TrimSpace(string(name)) == noIOMMU:
-		return "noiommu-" + group, nil
+	name, _, err := f.text(path.Join("kernel/iommu_groups", group, "name"))
+	if name == noIOMMU {
+		group = "noiommu-" + group
 	}
-	return group, nil
+	return group, err
 }
 
 // hasNode says whether a device has a node below /dev: then it has the attribute dev.
 func (f *FS) hasNode(dir string) (bool, error) {
-	_, err := fs.Stat(f.fsys, path.Join(dir, "dev"))
-	if Absent(err) {
-		return false, nil
-	}
-	return err == nil, err
+	_, ok, err := known(fs.Stat(f.fsys, path.Join(dir, "dev")))
+	return ok, err
 }

@@ -1,9 +1,7 @@
 package sysfs
 
 import (
-	"io/fs"
 	"path"
-	"strings"
 
 	"devinfo-cni.io/devinfo/pci"
 )
@@ -40,15 +38,9 @@ func (f *FS) VirtioMAC(name string) (mac string, ok bool, err error) {
 		return "", false, err
 	}
 	net := path.Join(dir, "net")
-	entries, err := fs.ReadDir(f.fsys, net)
-	if Absent(err) || err == nil && len(entries) == 0 {
-		return "", false, nil
-	} else if err != nil {
+	names, err := f.names(net)
+	if len(names) == 0 {
 		return "", false, err
 	}
-	data, err := fs.ReadFile(f.fsys, path.Join(net, entries[0].Name(), "address"))
-	if Absent(err) {
-		return "", false, nil
-	}
-	return strings.TrimSpace(string(data)), err == nil, err
+	return f.text(path.Join(net, names[0], "address"))
 }

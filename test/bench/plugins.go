@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/test/sandbox"
@@ -73,16 +72,16 @@ func install() error {
 }
 
 func addVeth() error {
-	inside, err := netns.GetFromPath(pod)
+	inside, err := os.Open(pod)
 	if err != nil {
 		return err
 	}
 	defer inside.Close()
-	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "host0"}, PeerName: ifName, PeerNamespace: netlink.NsFd(int(inside))}
+	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "host0"}, PeerName: ifName, PeerNamespace: netlink.NsFd(int(inside.Fd()))}
 	if err := netlink.LinkAdd(veth); err != nil {
 		return err
 	}
-	h, err := netlink.NewHandleAt(inside)
+	h, err := sandbox.Links(pod)
 	if err != nil {
 		return err
 	}

@@ -152,19 +152,3 @@ func processes(t *testing.T, session int) (list []string) {
 	}
 	return list
 }
-
-func TestFoldKeepsToTheWidth(t *testing.T) {
-	for text, want := range map[string]string{
-		`{ "a": [1, {"b": "x, y: {z\"}"}] }`: `{"a": [1, {"b": "x, y: {z\"}"}]}`,
-		`{"a":{},"b":[]}`:                    `{"a": {}, "b": []}`,
-		"no JSON":                            "no JSON",
-		`{"first": "` + strings.Repeat("x", 40) + `", "second": {"third": "` + strings.Repeat("y", 40) + `"}}`: `{
-  "first": "` + strings.Repeat("x", 40) + `",
-  "second": {"third": "` + strings.Repeat("y", 40) + `"}
-}`,
-	} {
-		if got := fold(text); got != want {
-			t.Errorf("%s\nis folded to\n%s\nwant\n%s", text, got, want)
-		}
-	}
-}

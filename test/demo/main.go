@@ -27,16 +27,7 @@ var (
 
 func main() {
 	flag.Parse()
-	if isUserspace() {
-		playUserspace()
-		return
-	}
-	for _, program := range []string{"devinfo", "cnitool", "macvlan"} {
-		if _, err := os.Stat(filepath.Join(*bin, program)); err != nil {
-			fmt.Fprintf(os.Stderr, "demo: %v: \"make demo\" builds it\n", err)
-			os.Exit(1)
-		}
-	}
+	sandbox.Need(*bin, "make demo", "devinfo", "cnitool", "macvlan")
 	sandbox.Run(*bin, demo)
 }
 
@@ -49,7 +40,8 @@ func demo(signals <-chan os.Signal, ownNet bool) error {
 		}
 		captured[name] = h
 	}
-	if err := installUserspace(); err != nil {
+	err := errors.Join(os.MkdirAll(nets, 0o755), os.WriteFile(nets+"/userspace", []byte(userspace), 0o755))
+	if err != nil {
 		return err
 	}
 	if err := sandbox.NewNetns(pod); err != nil {

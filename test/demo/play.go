@@ -14,7 +14,6 @@ import (
 	"syscall"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/config"
@@ -26,8 +25,13 @@ const (
 	pod    = "/run/netns/pod"
 	ifName = "net1"
 	own    = "/run/devinfo" // what the demo itself writes
-	nets   = own + "/net.d"
+	nets   = own + "/net.d" // and the stand-in
 )
+
+// userspace stands in for userspace-cni, without a dataplane: its result has no interface.
+const userspace = `#!/bin/sh
+[ "$CNI_COMMAND" != ADD ] || echo '{"cniVersion": "1.1.0"}'
+`
 
 // containerID is the one that cnitool makes up for the pod.
 var containerID = func() string {
@@ -60,14 +64,14 @@ func (s *scene) play(number int, host *hosttxt.Host) error {
 	path := s.path()
 	command := "cnitool add " + s.network + " " + pod
 	if caps := s.capArgs(); caps != "" {
-		command = "CAP_ARGS='" + fold(caps) + "' " + command
+		command = "CAP_ARGS='" + caps + "' " + command
 	}
 	fmt.Printf("\nnetwork %s:\n%s\n\n%s\n", s.network, indent(s.conflist), indent("$ CNI_IFNAME="+ifName+" "+command))
 	result, err := s.cnitool("add")
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%s\n\n%s:\n", indent(fold(result)), path)
+	fmt.Printf("%s\n\n%s:\n", indent(strings.TrimSpace(result)), path)
 	file, err := os.ReadFile(path)
 	if err != nil {
 		fmt.Printf("  %v\n", err)
@@ -95,9 +99,6 @@ func (s *scene) prepare(host *hosttxt.Host) (config.Node, error) {
 	}
 	text, err := json.Marshal(settings)
 	if err != nil {
-		return settings, err
-	}
-	if err := os.MkdirAll(nets, 0o755); err != nil {
 		return settings, err
 	}
 	return settings, errors.Join(
@@ -131,7 +132,7 @@ func (s *scene) cnitool(verb string) (string, error) {
 	var out, errs bytes.Buffer
 	cmd := exec.Command(filepath.Join(sandbox.Bin, "cnitool"), verb, s.network, pod)
 	cmd.Env = []string{
-		"CNI_PATH=" + sandbox.Bin + ":" + own + "/standin", "NETCONFPATH=" + nets, "CNI_IFNAME=" + ifName,
+		"CNI_PATH=" + sandbox.Bin + ":" + nets, "NETCONFPATH=" + nets, "CNI_IFNAME=" + ifName,
 		"DEVINFO_NODE_CONFIG=" + own + "/node.json", "CAP_ARGS=" + s.capArgs(), "PATH=" + os.Getenv("PATH"),
 	}
 	cmd.Stdout, cmd.Stderr = &out, &errs
@@ -157,7 +158,8 @@ func (s *scene) checkFile(path string) {
 	if s.host == "" && info.PCI != nil {
 		info.PCI.RDMADevice, info.PCI.Representor = "", ""
 	}
-	check(string(info.Encode()) == s.file, "the device-info file is valid, and says what it should", "want: "+s.file)
+	want := string(s.file.Encode())
+	check(string(info.Encode()) == want, "the device-info file is valid, and says what it should", "want: "+want)
 }
 
 // checkResult asks what Multus and KubeVirt need: an interface of our name in the
@@ -166,24 +168,17 @@ func (s *scene) checkResult(text string) {
 	var result struct {
 		Interfaces []struct{ Name, Sandbox, PCIID, SocketPath string }
 	}
-	var file struct {
-		PCI struct {
-			Address string `json:"pci-address"`
-		}
-		VDPA struct {
-			Address string `json:"pci-address"`
-		}
-		VhostUser struct{ Path string } `json:"vhost-user"`
-		Memif     struct{ Path string }
-	}
-	if err := errors.Join(json.Unmarshal([]byte(text), &result), json.Unmarshal([]byte(s.file), &file)); err != nil {
+	if err := json.Unmarshal([]byte(text), &result); err != nil {
 		check(false, "the result is JSON", err)
 		return
 	}
+	texts, socket := s.file.Texts(), ""
+	if s.file.Type == devinfo.TypeVhostUser || s.file.Type == devinfo.TypeMemif {
+		socket = texts["path"]
+	}
 	found := false
 	for _, i := range result.Interfaces {
-		found = found || i.Name == ifName && i.Sandbox == pod &&
-			i.PCIID == file.PCI.Address+file.VDPA.Address && i.SocketPath == file.VhostUser.Path+file.Memif.Path
+		found = found || i.Name == ifName && i.Sandbox == pod && i.PCIID == texts["pci-address"] && i.SocketPath == socket
 	}
 	check(found, "the result has "+ifName+" in the pod, and names the same device")
 	if s.link {
@@ -224,12 +219,7 @@ func (s *scene) checkGone(path string, settings config.Node) error {
 
 // linkExists looks for the interface in the pod's namespace.
 func linkExists() error {
-	ns, err := netns.GetFromPath(pod)
-	if err != nil {
-		return err
-	}
-	defer ns.Close()
-	h, err := netlink.NewHandleAt(ns)
+	h, err := sandbox.Links(pod)
 	if err != nil {
 		return err
 	}

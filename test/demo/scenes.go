@@ -9,7 +9,9 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/test/sandbox"
 )
 
 // A scene is one attachment, from ADD to DEL.
@@ -19,10 +21,10 @@ type scene struct {
 	host     string // the captured host whose /sys it is; "" = this machine's
 	network  string
 	conflist string
-	deviceID string // as Multus passes it
-	auto     bool   // the runtime passes no path
-	link     bool   // ADD makes an interface in the pod
-	file     string // what the device-info file must be
+	deviceID string        // as Multus passes it
+	auto     bool          // the runtime passes no path
+	link     bool          // ADD makes an interface in the pod
+	file     *devinfo.Info // what the device-info file must be
 }
 
 var scenes = []scene{{
@@ -37,15 +39,8 @@ The VF is one of a captured host (testdata/hosts/igb-sriov.txtar).`,
     {"type": "devinfo", "capabilities": {"CNIDeviceInfoFile": true, "deviceID": true}}
   ]
 }`,
-	file: `{
-  "type": "pci",
-  "version": "1.1.0",
-  "pci": {
-    "pci-address": "0000:01:10.6",
-    "pf-pci-address": "0000:01:00.0"
-  }
-}
-`}, {
+	file: pciInfo("0000:01:10.6", "0000:01:00.0"),
+}, {
 	title: "A vDPA device",
 	about: `The VF carries a vDPA device on vhost_vdpa: that is what the workload is to
 open, and so the type is vdpa (testdata/hosts/vdpa-vf.txtar).`,
@@ -56,18 +51,9 @@ open, and so the type is vdpa (testdata/hosts/vdpa-vf.txtar).`,
     {"type": "devinfo", "capabilities": {"CNIDeviceInfoFile": true, "deviceID": true}}
   ]
 }`,
-	file: `{
-  "type": "vdpa",
-  "version": "1.1.0",
-  "vdpa": {
-    "parent-device": "vpvdpa0",
-    "driver": "vhost",
-    "path": "/dev/vhost-vdpa-0",
-    "pci-address": "0000:02:00.1",
-    "pf-pci-address": "0000:02:00.0"
-  }
-}
-`}, {
+	file: &devinfo.Info{Type: devinfo.TypeVDPA, Version: devinfo.SpecVersion, VDPA: &devinfo.VDPA{
+		ParentDevice: "vpvdpa0", Driver: "vhost", Path: "/dev/vhost-vdpa-0", Address: "0000:02:00.1", PFAddress: "0000:02:00.0"}},
+}, {
 	title: "vhost-user: delegating to userspace-cni",
 	about: `A socket is not to be found, so it is declared; the placeholders spell the
 path that userspace-cni gives it. devinfo runs userspace-cni itself; here it is
@@ -88,15 +74,9 @@ a stand-in that only prints a result.`,
     ]
   }]
 }`,
-	file: `{
-  "type": "vhost-user",
-  "version": "1.1.0",
-  "vhost-user": {
-    "mode": "server",
-    "path": "/var/lib/cni/usrspcni/` + containerID[:12] + "/" + containerID[:12] + `-net1"
-  }
-}
-`}, {
+	file: &devinfo.Info{Type: devinfo.TypeVhostUser, Version: devinfo.SpecVersion, VhostUser: &devinfo.VhostUser{
+		Mode: "server", Path: "/var/lib/cni/usrspcni/" + containerID[:12] + "/" + containerID[:12] + "-net1"}},
+}, {
 	title:   "memif, without Multus",
 	about:   `This runtime passes no path for the file, so "auto" picks the usual one.`,
 	network: "memif", auto: true,
@@ -111,16 +91,9 @@ a stand-in that only prints a result.`,
     }
   }]
 }`,
-	file: `{
-  "type": "memif",
-  "version": "1.1.0",
-  "memif": {
-    "role": "slave",
-    "path": "/run/vpp/memif-memif-net1.sock",
-    "mode": "ethernet"
-  }
-}
-`}}
+	file: &devinfo.Info{Type: devinfo.TypeMemif, Version: devinfo.SpecVersion, Memif: &devinfo.Memif{
+		Role: "slave", Path: "/run/vpp/memif-memif-net1.sock", Mode: "ethernet"}},
+}}
 
 const chained = `{
   "cniVersion": "1.1.0", "name": "mynet",
@@ -144,12 +117,12 @@ func cardScene(ownNet bool) (scene, error) {
 			s.about = fmt.Sprintf(`macvlan makes net1 in the pod, on %s, the network card of this machine;
 devinfo finds the card below it and writes down its PCI address.`, card)
 			s.conflist = fmt.Sprintf(chained, card, `{"CNIDeviceInfoFile": true}`)
-			s.file = pciFile(address, physfn(address))
+			s.file = pciInfo(address, physfn(address))
 			return s, nil
 		}
 		why = "This machine has no network card on PCI"
 	}
-	if err := addVeth("demo0", "demo1"); err != nil {
+	if err := sandbox.AddVeth("demo0", "demo1"); err != nil {
 		return s, err
 	}
 	s.about = why + `: net1 is a
@@ -157,22 +130,12 @@ macvlan on a veth, and stands for the interface of the VF 0000:01:10.0 of a
 captured host (testdata/hosts/igb-sriov.txtar).`
 	s.host, s.deviceID = "igb-sriov", "0000:01:10.0"
 	s.conflist = fmt.Sprintf(chained, "demo0", `{"CNIDeviceInfoFile": true, "deviceID": true}`)
-	s.file = pciFile("0000:01:10.0", "0000:01:00.0")
+	s.file = pciInfo("0000:01:10.0", "0000:01:00.0")
 	return s, nil
 }
 
-func pciFile(address, pf string) string {
-	if pf != "" {
-		pf = ",\n    \"pf-pci-address\": \"" + pf + `"`
-	}
-	return fmt.Sprintf(`{
-  "type": "pci",
-  "version": "1.1.0",
-  "pci": {
-    "pci-address": "%s"%s
-  }
-}
-`, address, pf)
+func pciInfo(address, pf string) *devinfo.Info {
+	return &devinfo.Info{Type: devinfo.TypePCI, Version: devinfo.SpecVersion, PCI: &devinfo.PCI{Address: address, PFAddress: pf}}
 }
 
 // findCard gives the interface of the default route, else the first that is up,
@@ -228,22 +191,4 @@ func physfn(address string) string {
 		return ""
 	}
 	return filepath.Base(pf)
-}
-
-// addVeth makes a pair that is up.
-func addVeth(name, peer string) error {
-	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: peer}
-	if err := netlink.LinkAdd(veth); err != nil {
-		return fmt.Errorf("veth %s: %w", name, err)
-	}
-	for _, n := range []string{name, peer} {
-		l, err := netlink.LinkByName(n)
-		if err != nil {
-			return err
-		}
-		if err := netlink.LinkSetUp(l); err != nil {
-			return err
-		}
-	}
-	return nil
 }

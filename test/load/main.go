@@ -18,7 +18,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -37,12 +36,7 @@ var (
 
 func main() {
 	flag.Parse()
-	for _, program := range []string{"devinfo", "devinfoctl", "macvlan", "bridge", "host-local"} {
-		if _, err := os.Stat(filepath.Join(*bin, program)); err != nil {
-			fmt.Fprintf(os.Stderr, "load: %v: \"make build peers\" builds it\n", err)
-			os.Exit(1)
-		}
-	}
+	sandbox.Need(*bin, "make build peers", "devinfo", "devinfoctl", "macvlan", "bridge", "host-local")
 	sandbox.Run(*bin, load)
 }
 

@@ -44,18 +44,11 @@ func newNode(vfs, pods int) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	veth := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(), PeerName: "wire"}
-	veth.Name = master
 	br := &netlink.Bridge{LinkAttrs: netlink.NewLinkAttrs()} // bridge plugins that make one bridge at once fail
 	br.Name = bridge
 	br.HardwareAddr = net.HardwareAddr{0x02, 0, 0, 0, 0, 0x01} // else it changes with its ports, and CHECK refuses that
-	for _, l := range []netlink.Link{veth, br} {
-		if err := netlink.LinkAdd(l); err != nil {
-			return nil, fmt.Errorf("add %s: %w", l.Attrs().Name, err)
-		}
-		if err := netlink.LinkSetUp(l); err != nil {
-			return nil, err
-		}
+	if err := errors.Join(sandbox.AddVeth(master, "wire"), netlink.LinkAdd(br), netlink.LinkSetUp(br)); err != nil {
+		return nil, err
 	}
 	n := &node{}
 	for p := range pods {
@@ -129,7 +122,7 @@ func filesBelow(dir string) (list []string) {
 
 // linksIn names the interfaces of a network namespace, but for lo.
 func linksIn(path string) (names []string, err error) {
-	handle, err := openNetns(path)
+	handle, err := sandbox.Links(path)
 	if err != nil {
 		return nil, err
 	}

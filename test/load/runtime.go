@@ -18,8 +18,6 @@ import (
 	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/version"
-	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 
 	"devinfo-cni.io/test/sandbox"
 )
@@ -111,7 +109,7 @@ func (k *killer) ExecPlugin(_ context.Context, path string, stdin []byte, env []
 	err := cmd.Wait()
 	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signal() == syscall.SIGKILL {
 		k.killed = true
-		k.stats.kill(verb)
+		k.stats.count(k.stats.kills, verb)
 		return nil, errKilled
 	}
 	if ours {
@@ -136,14 +134,4 @@ func commandOf(env []string) string {
 		}
 	}
 	return ""
-}
-
-// openNetns asks netlink in the network namespace at the path.
-func openNetns(path string) (*netlink.Handle, error) {
-	ns, err := netns.GetFromPath(path)
-	if err != nil {
-		return nil, err
-	}
-	defer ns.Close()
-	return netlink.NewHandleAt(ns)
 }

@@ -42,9 +42,6 @@ func (s *stats) took(verb string, d time.Duration) {
 	s.times[verb] = append(s.times[verb], d)
 }
 
-func (s *stats) kill(verb string)    { s.count(s.kills, verb) }
-func (s *stats) refuse(class string) { s.count(s.refusals, class) }
-
 func (s *stats) count(in map[string]int, what string) {
 	s.Lock()
 	defer s.Unlock()
@@ -133,7 +130,6 @@ func (s *stats) print(out io.Writer) {
 			continue
 		}
 		fmt.Fprintf(w, "%s\t%d\t%.1f\t%d", verb, len(list)+s.kills[verb], float64(len(list))/seconds, s.kills[verb])
-		slices.Sort(list)
 		for _, q := range []float64{0.5, 0.9, 0.99, 1} {
 			fmt.Fprintf(w, "\t%.1f ms", float64(quantile(list, q))/1e6)
 		}

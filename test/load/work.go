@@ -246,9 +246,9 @@ func (c *caller) report(ctx context.Context, verb string, a *attachment, err err
 	switch {
 	case ctx.Err() != nil, c.killed:
 	case errors.As(err, &own) && own.Code == types.ErrTryAgainLater:
-		c.stats.refuse(verb + ": a delegate of a call that was killed still runs")
+		c.stats.count(c.stats.refusals, verb+": a delegate of a call that was killed still runs")
 	case verb == "ADD" && errors.As(err, &own) && own.Code == types.ErrInvalidNetworkConfig && strings.Contains(own.Msg, " exists, since "):
-		c.stats.refuse("ADD: the one before was complete when it was killed: DEL first")
+		c.stats.count(c.stats.refusals, "ADD: the one before was complete when it was killed: DEL first")
 	default:
 		c.stats.fail(verb, a, err)
 	}

@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/hosttxt"
@@ -58,6 +60,16 @@ func Run(bin string, f func(signals <-chan os.Signal, ownNet bool) error) {
 		os.Exit(1)
 	}
 	os.Exit(0)
+}
+
+// Need ends the program if one of those that it runs is not in bin; maker builds them.
+func Need(bin, maker string, programs ...string) {
+	for _, p := range programs {
+		if _, err := os.Stat(filepath.Join(bin, p)); err != nil {
+			fmt.Fprintf(os.Stderr, "%s: %v: %q builds it\n", filepath.Base(os.Args[0]), err, maker)
+			os.Exit(1)
+		}
+	}
 }
 
 // outside starts the program again inside, hands signals on, and waits.
@@ -153,6 +165,29 @@ func NewNetns(path string) error {
 	}
 	err = unix.Mount(current, path, "", unix.MS_BIND, "")
 	return errors.Join(err, unix.Setns(int(here.Fd()), unix.CLONE_NEWNET))
+}
+
+// Links asks netlink in the network namespace at path.
+func Links(path string) (*netlink.Handle, error) {
+	ns, err := netns.GetFromPath(path)
+	if err != nil {
+		return nil, err
+	}
+	defer ns.Close()
+	return netlink.NewHandleAt(ns)
+}
+
+// AddVeth makes a pair that is up.
+func AddVeth(name, peer string) error {
+	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: peer}
+	if err := netlink.LinkAdd(veth); err != nil {
+		return fmt.Errorf("veth %s: %w", name, err)
+	}
+	other, err := netlink.LinkByName(peer)
+	if err != nil {
+		return err
+	}
+	return errors.Join(netlink.LinkSetUp(veth), netlink.LinkSetUp(other))
 }
 
 // Unpack writes a captured host's /sys to dir. Attributes whose read fails there

@@ -109,7 +109,7 @@ func (r *reader) auxiliaries() error {
 	}
 	for _, aux := range list {
 		n := &Node{Kind: Aux, Name: aux.Name, Number: aux.SFNumber}
-		if n.RDMA, err = r.Sys.RDMAOf(aux); err != nil {
+		if n.RDMA, err = r.Sys.RDMA(aux); err != nil {
 			return err
 		}
 		if aux.IsSF() {

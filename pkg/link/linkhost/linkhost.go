@@ -11,8 +11,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
 	"syscall"
+
+	"github.com/vishvananda/netlink"
 
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/link"
@@ -21,42 +28,18 @@ import (
 // Kernel answers as [link.Kernel] does, for one captured host, to any number of goroutines.
 type Kernel struct {
 	link.Eswitch
-	host    []ipLink
-	pod     []ipLink            // nil if the file has no pod
-	netns   map[string][]ipLink // by path; nil if the file has pod in its place
-	busInfo map[string]string
-	vdpa    map[string]vdpaConfig
-}
-
-// ipLink is what ip -d -j link says of an interface.
-type ipLink struct {
-	Index     int    `json:"ifindex"`
-	Name      string `json:"ifname"`
-	Address   string `json:"address"`
-	MTU       int    `json:"mtu"`
-	Bus       string `json:"parentbus"`
-	Parent    string `json:"parentdev"`
-	PortName  string `json:"phys_port_name"`
-	Link      string `json:"link"`         // the lower interface in the same namespace, by name
-	LinkIndex int    `json:"link_index"`   // in another one, by index; one without LinkNetns leads nowhere
-	LinkNetns *int   `json:"link_netnsid"` // says that it is in another one
-	BusInfo   string `json:"bus_info"`     // of newer captures; others have ethtool.json
-	Info      struct {
-		Kind string `json:"info_kind"`
-	} `json:"linkinfo"`
-}
-
-type vdpaConfig struct {
-	MAC string `json:"mac"`
+	host    []link.InterfaceRecord
+	pod     []link.InterfaceRecord            // nil if the file has no pod
+	netns   map[string][]link.InterfaceRecord // by path; nil if the file has pod in its place
+	busInfo map[string]string                 // of captures that are older than the key in ip-link.json
+	vdpa    map[string]link.VDPARecord
 }
 
 // New reads the netlink/ parts of a host. An error names the part.
 func New(h *hosttxt.Host) (*Kernel, error) {
-	var vdpa struct{ Config map[string]vdpaConfig }
-	var eswitches struct {
-		Dev map[string]struct{ Mode string }
-	}
-	var ports struct{ Port map[string]devlinkPort }
+	var vdpa struct{ Config map[string]link.VDPARecord }
+	var eswitches struct{ Dev map[string]link.EswitchRecord }
+	var ports struct{ Port map[string]link.PortRecord }
 	host := new(Kernel)
 	err := read(h, map[string]any{
 		"netlink/ip-link.json":         &host.host,
@@ -82,8 +65,32 @@ func New(h *hosttxt.Host) (*Kernel, error) {
 		return dev.Mode, nil
 	}
 	host.vdpa = vdpa.Config
-	host.Eswitch = link.Eswitch{Sys: h.Sys(), Mode: mode, Ports: byDevice.ports}
+	host.Eswitch = link.Eswitch{Sys: h.Sys(), Mode: mode, Ports: func(pf string) ([]*netlink.DevlinkPort, error) {
+		list, ok := byDevice["pci/"+pf]
+		if !ok {
+			return nil, syscall.ENODEV
+		}
+		return list, nil
+	}}
 	return host, nil
+}
+
+// portsByDevice takes the ports by their handles, "pci/0000:03:00.0/65535", and gives those of
+// each device, "pci/0000:03:00.0".
+func portsByDevice(ports map[string]link.PortRecord) (map[string][]*netlink.DevlinkPort, error) {
+	all := make(map[string][]*netlink.DevlinkPort)
+	for _, handle := range slices.Sorted(maps.Keys(ports)) {
+		device, number := path.Split(handle)
+		bus, name, _ := strings.Cut(strings.TrimSuffix(device, "/"), "/")
+		index, err := strconv.ParseUint(number, 10, 32)
+		if err != nil || name == "" {
+			return nil, fmt.Errorf("port %q is not bus/device/index", handle)
+		}
+		if p, ok := ports[handle].Port(bus, name, uint32(index)); ok {
+			all[bus+"/"+name] = append(all[bus+"/"+name], p)
+		}
+	}
+	return all, nil
 }
 
 // read decodes each part that the host has.
@@ -137,7 +144,7 @@ func (h *Kernel) HasNetns(path string) (bool, error) {
 
 // place is one network namespace.
 type place struct {
-	links  []ipLink
+	links  []link.InterfaceRecord
 	onHost bool
 }
 
@@ -154,7 +161,7 @@ func (h *Kernel) on(netns string) place {
 // maxDepth is package link's.
 const maxDepth = 8
 
-func (h *Kernel) describe(l ipLink, at place, depth int) *link.Interface {
+func (h *Kernel) describe(l link.InterfaceRecord, at place, depth int) *link.Interface {
 	mac, _ := net.ParseMAC(l.Address) // a tunnel's is an IP address
 	i := &link.Interface{
 		Name: l.Name, Index: l.Index, Kind: l.Info.Kind, MAC: mac, MTU: l.MTU, Bus: l.Bus, Parent: l.Parent, PortName: l.PortName,
@@ -174,7 +181,7 @@ func (h *Kernel) describe(l ipLink, at place, depth int) *link.Interface {
 
 // lower follows a link of a pod into another namespace to the host: whose else it
 // might be the file does not tell.
-func (h *Kernel) lower(l ipLink, at place, depth int) *link.Interface {
+func (h *Kernel) lower(l link.InterfaceRecord, at place, depth int) *link.Interface {
 	away := l.LinkNetns != nil
 	if away && at.onHost {
 		return nil

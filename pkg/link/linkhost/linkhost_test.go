@@ -1,15 +1,21 @@
 package linkhost_test
 
 import (
+	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
-	"net"
+	"os"
+	"path"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
-	"sync"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/tools/txtar"
 
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/link"
@@ -18,52 +24,101 @@ import (
 
 const hosts = "../../../testdata/hosts/"
 
-func load(t *testing.T, name string) *linkhost.Kernel {
-	t.Helper()
-	h, err := hosttxt.Load(hosts + name + ".txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
-	host, err := linkhost.New(h)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return host
-}
+var update = flag.Bool("update", false, "write anew what is told of the captured hosts; then read the difference with care")
 
-func mac(s string) net.HardwareAddr {
-	m, err := net.ParseMAC(s)
-	if err != nil {
-		panic(err)
-	}
-	return m
-}
-
-func TestInterfaces(t *testing.T) {
-	const pod = "/run/netns/pod"
-	for _, test := range []struct {
-		host, netns string
-		want        link.Interface
-	}{
-		{"mlx5-switchdev", pod, link.Interface{Name: "net1", Index: 21, MAC: mac("02:03:00:00:00:01"), MTU: 1500, Bus: "pci", Parent: "0000:03:00.3"}},
-		{"mlx5-switchdev", "", link.Interface{Name: "enp3s0f0s88", Index: 24, MAC: mac("02:03:00:00:00:88"), MTU: 1500, Bus: "auxiliary", Parent: "mlx5_core.sf.4"}},
-		{"mlx5-switchdev", "", link.Interface{Name: "eth6", Index: 12, MAC: mac("6e:03:00:00:00:02"), MTU: 1500, Bus: "pci", Parent: "0000:03:00.0", PortName: "pf0vf2"}},
-		{"mlx5-legacy", pod, link.Interface{Name: "net1", Index: 7, MAC: mac("02:3b:00:00:00:01"), MTU: 1500, Bus: "pci", Parent: "0000:3b:00.3"}},
-		{"mlx5-legacy", pod, link.Interface{Name: "net2", Index: 8, MAC: mac("4e:3b:00:00:00:08"), MTU: 1500, Kind: "macvlan",
-			Lower: &link.Interface{Name: "ens1f0np0", Index: 4, MAC: mac("b8:ce:f6:3b:00:00"), MTU: 1500, Bus: "pci", Parent: "0000:3b:00.0", PortName: "p0"}}},
-		{"i40e", pod, link.Interface{Name: "net1", Index: 3, MAC: mac("4e:18:00:00:00:03"), MTU: 1500, Kind: "macvlan",
-			Lower: &link.Interface{Name: "eno1", Index: 2, MAC: mac("3c:fd:fe:18:00:00"), MTU: 1500, Bus: "pci", Parent: "0000:18:00.0"}}},
-		{"i40e", pod, link.Interface{Name: "net2", Index: 5, MAC: mac("02:18:00:00:00:01"), MTU: 1500, Bus: "pci", Parent: "0000:18:02.1"}},
-		{"i40e", "", link.Interface{Name: "veth09f3d2e1", Index: 12, MAC: mac("ee:18:00:00:00:12"), MTU: 1500, Kind: "veth"}},
-		// ethtool.json has a bus-info for the host's eth0.
-		{"virtio-vm", pod, link.Interface{Name: "eth0", Index: 2, MAC: mac("0a:58:0a:f4:00:09"), MTU: 1500, Kind: "veth"}},
-		{"mlx5-vdpa", "", link.Interface{Name: "eth12", Index: 12, MAC: mac("02:65:00:00:00:02"), MTU: 1500, Bus: "virtio", Parent: "virtio7", BusInfo: "vdpa4"}},
-		{"rxe-rdma", "", link.Interface{Name: "rveth1", Index: 12, MAC: mac("a2:51:92:fb:83:0e"), MTU: 1500, Kind: "veth"}},
-	} {
-		got, err := load(t, test.host).Interface(test.netns, test.want.Name)
-		if err != nil || !reflect.DeepEqual(got, test.want) {
-			t.Errorf("%s: got %+v, %v; want %+v", test.host, got, err, test.want)
+// text is all of an interface, but for what is zero.
+func text(i *link.Interface) string {
+	words := []string{i.Name, fmt.Sprint(i.Index), i.MAC.String(), fmt.Sprint(i.MTU)}
+	for _, w := range [][2]string{{"kind", i.Kind}, {"bus", i.Bus}, {"parent", i.Parent}, {"bus-info", i.BusInfo}, {"port", i.PortName}} {
+		if w[1] != "" {
+			words = append(words, w[0]+"="+w[1])
 		}
+	}
+	if i.Child {
+		words = append(words, "child")
+	}
+	if i.Lower != nil {
+		words = append(words, "on", text(i.Lower))
+	}
+	return strings.Join(words, " ")
+}
+
+// told is all that a captured host says, and fails the test if its interfaces' parents are
+// not those that its sysfs has.
+func told(t *testing.T, file *hosttxt.Host) string {
+	t.Helper()
+	h, err := linkhost.New(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for part, netns := range map[string]string{"netlink/ip-link.json": "", "netlink/pod-ip-link.json": "/run/netns/pod"} {
+		var names []struct{ Ifname string }
+		if data := file.File(part); data != nil {
+			if err := json.Unmarshal(data, &names); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, n := range names {
+			i, err := h.Interface(netns, n.Ifname)
+			if err != nil {
+				t.Fatal(err)
+			}
+			parent, err := fs.ReadLink(file.Sys(), "class/net/"+i.Name+"/device")
+			if netns == "" && err == nil && i.Parent != path.Base(parent) {
+				t.Errorf("%s: %+v; want parent %s", i.Name, i, parent)
+			}
+			lines = append(lines, fmt.Sprintf("interface %s in %q", text(&i), netns))
+		}
+	}
+	vdpas, _ := fs.Glob(file.Sys(), "bus/vdpa/devices/*")
+	for _, at := range vdpas {
+		mac, ok, err := h.VDPAMAC(path.Base(at))
+		if err != nil || ok != (mac != nil) {
+			t.Errorf("%s: %v, %v, %v", at, mac, ok, err)
+		}
+		lines = append(lines, fmt.Sprintf("vdpa %s %s", path.Base(at), mac))
+	}
+	functions, _ := fs.Glob(file.Sys(), "bus/pci/devices/*")
+	for _, at := range functions {
+		pf := path.Base(at)
+		if on, err := h.Switchdev(pf); err != nil || on {
+			lines = append(lines, fmt.Sprintf("switchdev %s %v, %v", pf, on, err))
+		}
+		for kind, flavour := range map[string]link.Flavour{"VF": link.VF, "SF": link.SF} {
+			for number := range 100 {
+				name, ok, err := h.Representor(pf, flavour, number)
+				if ok || err != nil {
+					lines = append(lines, fmt.Sprintf("representor %s of %s %02d on %s, %v", name, kind, number, pf, err))
+				}
+			}
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n") + "\n"
+}
+
+func TestAllOfTheCapturedHostsIsTold(t *testing.T) {
+	const name = "testdata/hosts.txtar"
+	files, err := filepath.Glob(hosts + "*.txtar")
+	want, wantErr := os.ReadFile(name)
+	if err != nil || wantErr != nil || len(files) < 12 {
+		t.Fatalf("%d hosts, %v, %v", len(files), err, wantErr)
+	}
+	got := &txtar.Archive{Comment: []byte("What is told of the captured hosts.\n")}
+	for _, file := range files {
+		h, err := hosttxt.Load(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got.Files = append(got.Files, txtar.File{Name: filepath.Base(file), Data: []byte(told(t, h))})
+	}
+	if *update {
+		if err := os.WriteFile(name, txtar.Format(got), 0o644); err != nil {
+			t.Error(err)
+		}
+	} else if diff := cmp.Diff(string(want), string(txtar.Format(got))); diff != "" {
+		t.Errorf("-update writes %s anew, if the difference is right:\n%s", name, diff)
 	}
 }
 
@@ -114,6 +169,14 @@ func TestLowerThroughAStack(t *testing.T) {
 			t.Errorf("got %+v, %v; want %+v", got, err, test.want)
 		}
 	}
+	for _, netns := range []string{"", "pod"} {
+		if _, err := h.Interface(netns, "net9"); !errors.Is(err, link.ErrNoInterface) {
+			t.Error(err)
+		}
+	}
+	if _, err := parse(t, "-- netlink/ip-link.json --\n[]\n").Interface("/run/netns/pod", "net1"); !errors.Is(err, link.ErrNoNetns) {
+		t.Error(err)
+	}
 	ring, err := h.Interface("", "ring")
 	depth := 0
 	for l := &ring; l != nil; l = l.Lower {
@@ -142,136 +205,6 @@ func TestIPoIBChild(t *testing.T) {
 		got, err := h.Interface(i.netns, i.name)
 		if err != nil || got.Child != i.child || got.Borrows() != i.borrows {
 			t.Errorf("%+v: %+v, %v", i, got, err)
-		}
-	}
-}
-
-func TestMissingInterfaceAndPod(t *testing.T) {
-	if _, err := load(t, "i40e").Interface("/run/netns/pod", "net9"); !errors.Is(err, link.ErrNoInterface) {
-		t.Error(err)
-	}
-	if _, err := load(t, "vdpa-sim").Interface("", "net9"); !errors.Is(err, link.ErrNoInterface) {
-		t.Error(err)
-	}
-	if _, err := load(t, "vdpa-sim").Interface("/run/netns/pod", "net1"); !errors.Is(err, link.ErrNoNetns) {
-		t.Error(err)
-	}
-}
-
-func TestVDPAMACs(t *testing.T) {
-	for host, macs := range map[string]map[string]string{
-		"mlx5-vdpa": {
-			"vdpa:0000:65:00.3": "02:65:00:00:00:01", "vdpa4": "02:65:00:00:00:02", "vdpa5": "02:65:00:00:00:03",
-			"vdpa6": "02:65:00:00:00:10", "vdpa7": "02:65:00:00:00:11", "vdpa8": "",
-		},
-		"vdpa-sim":       {"vdpa0": "02:00:00:00:0d:00", "vdpa1": "02:00:00:00:0d:01"},
-		"vdpa-vf":        {"vpvdpa0": "52:54:00:bb:00:01"},
-		"vdpa-vf-virtio": {"vpvdpa0": "52:54:00:bb:00:01"},
-		"i40e":           {"vdpa0": ""},
-	} {
-		h := load(t, host)
-		for name, want := range macs {
-			got, ok, err := h.VDPAMAC(name)
-			if got.String() != want || ok != (want != "") || err != nil {
-				t.Errorf("%s: %s: %v, %v, %v; want %s", host, name, got, ok, err, want)
-			}
-		}
-	}
-}
-
-func TestSwitchdev(t *testing.T) {
-	for host, pfs := range map[string]map[string]bool{
-		"mlx5-switchdev": {"0000:03:00.0": true, "0000:03:00.2": false},
-		"mlx5-vdpa":      {"0000:65:00.0": true},
-		"mlx5-legacy":    {"0000:3b:00.0": false, "0000:3b:00.1": false},
-		"i40e":           {"0000:18:00.0": false, "0000:18:00.1": false, "0000:99:00.0": false},
-		"igb-sriov":      {"0000:01:00.0": false},
-		"vmd":            {"10000:e1:00.0": false},
-	} {
-		h := load(t, host)
-		for pf, want := range pfs {
-			if got, err := h.Switchdev(pf); got != want || err != nil {
-				t.Errorf("%s: %s: %v, %v", host, pf, got, err)
-			}
-		}
-	}
-}
-
-var representors = []struct {
-	host, pf string
-	flavour  link.Flavour
-	number   int
-	want     string
-}{
-	// The interfaces pf0vf0 to pf0vf3 are another controller's.
-	{"mlx5-switchdev", "0000:03:00.0", link.VF, 0, "eth4"},
-	{"mlx5-switchdev", "0000:03:00.0", link.VF, 1, "eth5"},
-	{"mlx5-switchdev", "0000:03:00.0", link.VF, 2, "eth6"},
-	{"mlx5-switchdev", "0000:03:00.0", link.VF, 3, "eth7"}, // devlink has no name for it, sysfs does
-	{"mlx5-switchdev", "0000:03:00.0", link.VF, 4, ""},
-	{"mlx5-switchdev", "0000:03:00.0", link.SF, 88, "en3f0pf0sf88"},
-	{"mlx5-switchdev", "0000:03:00.0", link.SF, 99, ""},
-	{"mlx5-switchdev", "0000:03:00.9", link.VF, 0, "error"},
-	{"mlx5-vdpa", "0000:65:00.0", link.VF, 3, "eth7"},
-	{"mlx5-vdpa", "0000:65:00.0", link.SF, 10, "eth8"},
-	{"mlx5-vdpa", "0000:65:00.0", link.SF, 11, "eth9"},
-	{"mlx5-legacy", "0000:3b:00.0", link.VF, 0, ""},
-	{"i40e", "0000:18:00.0", link.VF, 0, ""},
-	{"i40e", "0000:77:00.0", link.VF, 0, ""},
-}
-
-func TestRepresentors(t *testing.T) {
-	for _, r := range representors {
-		got, ok, err := load(t, r.host).Representor(r.pf, r.flavour, r.number)
-		if err != nil {
-			got = "error"
-		}
-		if got != r.want || ok != (r.want != "" && r.want != "error") {
-			t.Errorf("%+v: %q, %v, %v", r, got, ok, err)
-		}
-	}
-}
-
-func TestHostsAtTheSameTime(t *testing.T) {
-	var all sync.WaitGroup
-	for _, r := range representors {
-		h := load(t, r.host)
-		all.Go(func() {
-			for range 20 {
-				if got, _, err := h.Representor(r.pf, r.flavour, r.number); err == nil && got != r.want {
-					t.Errorf("%+v: %q", r, got)
-				}
-			}
-		})
-	}
-	all.Wait()
-}
-
-func TestEveryFixture(t *testing.T) {
-	names, err := filepath.Glob(hosts + "*.txtar")
-	if err != nil || len(names) < 12 {
-		t.Fatalf("%d hosts, %v", len(names), err)
-	}
-	for _, name := range names {
-		file, err := hosttxt.Load(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		h := load(t, strings.TrimSuffix(filepath.Base(name), ".txtar"))
-		devices, _ := fs.Glob(file.Sys(), "class/net/*/device")
-		for _, device := range devices {
-			interf := filepath.Base(filepath.Dir(device))
-			i, err := h.Interface("", interf)
-			parent, _ := fs.ReadLink(file.Sys(), device)
-			if err != nil || i.Parent != filepath.Base(parent) || (i.BusInfo != "") != (i.Bus == "virtio") {
-				t.Errorf("%s: %s: %+v, %v; want parent %s", name, interf, i, err, parent)
-			}
-		}
-		pfs, _ := fs.Glob(file.Sys(), "bus/pci/devices/*")
-		for _, pf := range pfs {
-			if _, err := h.Switchdev(filepath.Base(pf)); err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
 		}
 	}
 }

@@ -71,8 +71,8 @@ func sameRDMA(t *testing.T, host string) (found int) {
 		t.Fatal(err)
 	}
 	for _, aux := range parts {
-		devices, err := sys.RDMAOf(aux)
-		nodes, nodesErr := sys.RDMANodesOf(aux)
+		devices, err := sys.RDMA(aux)
+		nodes, nodesErr := sys.RDMANodes(aux)
 		found += compare(t, host+": "+aux.Name, devices, rdmamap.GetRdmaDevicesForAuxdev(aux.Name), nodes, err, nodesErr)
 	}
 	return found

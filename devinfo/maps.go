@@ -1,0 +1,90 @@
+package devinfo
+
+import "encoding/json"
+
+// PCI is the map "pci" (section 3.1.3): a PCI function, mostly an SR-IOV VF.
+type PCI struct {
+	Address     string // "pci-address": required, "dddd:BB:DD.f", 3.1.3.1
+	VhostNet    string // "vhost-net": path of the vhost-net character device, 3.1.3.2
+	RDMADevice  string // "rdma-device": name in /sys/class/infiniband, or several joined by commas, 3.1.3.3
+	PFAddress   string // "pf-pci-address": the VF's physical function, "dddd:BB:DD.f", 3.1.3.4
+	Representor string // "representor-device": name of the VF's representor, since 1.1.0, 3.1.3.5
+
+	Extra map[string]json.RawMessage // keys that the specification does not name
+
+	malformed map[string]json.RawMessage
+}
+
+func (p *PCI) table() *table {
+	return &table{&p.Extra, &p.malformed, []field{
+		{key: "pci-address", section: "3.1.3.1", required: true, value: &p.Address, check: isPCIAddress, pick: freshest},
+		{key: "vhost-net", section: "3.1.3.2", value: &p.VhostNet, check: isPath, pick: freshest},
+		{key: "rdma-device", section: "3.1.3.3", value: &p.RDMADevice, check: isText, pick: freshest},
+		{key: "pf-pci-address", section: "3.1.3.4", value: &p.PFAddress, check: isPCIAddress, pick: freshest},
+		{key: "representor-device", section: "3.1.3.5", value: &p.Representor, check: isText, pick: freshest},
+	}}
+}
+
+// VDPA is the map "vdpa" (section 3.1.4): a device on the kernel's vdpa bus.
+type VDPA struct {
+	ParentDevice string // "parent-device": required, name in /sys/bus/vdpa/devices, 3.1.4.1
+	Driver       string // "driver": required, "vhost" or "virtio", 3.1.4.2
+	Path         string // "path": required, absolute path of the vhost or virtio device, 3.1.4.3
+	Address      string // "pci-address": the PCI function behind it, "dddd:BB:DD.f", 3.1.4.4
+	PFAddress    string // "pf-pci-address": that VF's physical function, "dddd:BB:DD.f", 3.1.4.5
+	Representor  string // "representor-device": name of that VF's representor, since 1.1.0, 3.1.4.6
+
+	Extra map[string]json.RawMessage // keys that the specification does not name
+
+	malformed map[string]json.RawMessage
+}
+
+func (v *VDPA) table() *table {
+	return &table{&v.Extra, &v.malformed, []field{
+		{key: "parent-device", section: "3.1.4.1", required: true, value: &v.ParentDevice, check: isText, pick: freshest},
+		{key: "driver", section: "3.1.4.2", required: true, value: &v.Driver, check: oneOf("vhost", "virtio"), pick: freshest},
+		{key: "path", section: "3.1.4.3", required: true, value: &v.Path, check: isAbsolute, pick: freshest},
+		{key: "pci-address", section: "3.1.4.4", value: &v.Address, check: isPCIAddress, pick: freshest},
+		{key: "pf-pci-address", section: "3.1.4.5", value: &v.PFAddress, check: isPCIAddress, pick: freshest},
+		{key: "representor-device", section: "3.1.4.6", value: &v.Representor, check: isText, pick: freshest},
+	}}
+}
+
+// VhostUser is the map "vhost-user" (section 3.1.5): a vhost-user socket.
+type VhostUser struct {
+	Mode string // "mode": required, "client" or "server"; "server" is the workload creating the socket, 3.1.5.1
+	Path string // "path": required, path of the socket as the workload sees it, 3.1.5.2
+
+	Extra map[string]json.RawMessage // keys that the specification does not name
+
+	malformed map[string]json.RawMessage
+}
+
+func (v *VhostUser) table() *table {
+	return &table{&v.Extra, &v.malformed, []field{
+		{key: "mode", section: "3.1.5.1", required: true, value: &v.Mode, check: oneOf("client", "server"), pick: fixed},
+		{key: "path", section: "3.1.5.2", required: true, value: &v.Path, check: isPath, pick: settled},
+	}}
+}
+
+// Memif is the map "memif" (section 3.1.6): a shared memory packet interface.
+type Memif struct {
+	Role string // "role": required, "master" or "slave"; "master" is the workload creating the socket, 3.1.6.1
+	Path string // "path": required, path of the socket as the workload sees it, 3.1.6.2
+	Mode string // "mode": required, "ethernet", "ip" or "inject-punt", 3.1.6.3
+
+	Extra map[string]json.RawMessage // keys that the specification does not name
+
+	malformed map[string]json.RawMessage
+}
+
+// punt is how network-attachment-definition-client spells "inject-punt".
+const punt, injectPunt = "punt", "inject-punt"
+
+func (m *Memif) table() *table {
+	return &table{&m.Extra, &m.malformed, []field{
+		{key: "role", section: "3.1.6.1", required: true, value: &m.Role, check: oneOf("master", "slave"), pick: fixed},
+		{key: "path", section: "3.1.6.2", required: true, value: &m.Path, check: isPath, pick: settled},
+		{key: "mode", section: "3.1.6.3", required: true, value: &m.Mode, check: oneOf("ethernet", "ip", injectPunt), pick: fixed},
+	}}
+}

@@ -1,0 +1,117 @@
+package discovery_test
+
+import (
+	"flag"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/tools/txtar"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/link"
+)
+
+var update = flag.Bool("update", false, "write anew what is found; then read the difference with care")
+
+// question reads "mlx5-vdpa deviceID=vdpa4 file=pci:0000:65:00.4": a captured host, then what the
+// sources say, each a word, up to a #. declared and file are a type, and what names the device after a colon,
+// or @ for a vDPA device that is named by its pci-address only. Other words:
+//
+//	pod=net1   the interface in the pod's network namespace
+//	hostnet    which is the host's
+//	old        a kernel before 5.14
+//	silent     a driver without ethtool's bus-info
+//	nofollow   followLower is off
+//	parent     subfunctionParent is on
+func question(t testing.TB, text string) (*discovery.Finder, discovery.Target) {
+	t.Helper()
+	text, _, _ = strings.Cut(text, " #")
+	words := strings.Fields(text)
+	host, target := words[0], discovery.Target{FollowLower: true}
+	captured, network, silent := load(t, host), on, false
+	for _, word := range words[1:] {
+		key, value, _ := strings.Cut(word, "=")
+		switch key {
+		case "declared":
+			target.Declared = described(t, value)
+		case "file":
+			target.Existing = described(t, value)
+		case "pciID":
+			target.PCIID = value
+		case "socket":
+			target.SocketPath = value
+		case "pod":
+			target.Netns, target.IfName = pod, value
+		case "hostnet":
+			network = onHostNetwork
+		case "old":
+			captured = before514(t, host)
+		case "nofollow":
+			target.FollowLower = false
+		case "parent":
+			target.SubfunctionParent = true
+		case "silent":
+			silent = true
+		default:
+			target.DeviceIDs = append(target.DeviceIDs, config.NamedID{Key: key, ID: value})
+		}
+	}
+	f := network(t, captured)
+	if silent {
+		f.Interfaces = withoutBusInfo{f.Interfaces}
+	}
+	return f, target
+}
+
+// described is "pci:0000:65:00.4" and the like.
+func described(t testing.TB, text string) *devinfo.Info {
+	typ, device, _ := strings.Cut(text, ":")
+	key := map[string]string{"pci": "pci-address", "vdpa": "parent-device"}[typ]
+	if function, address, ok := strings.Cut(text, "@"); ok {
+		typ, device, key = function, address, "pci-address"
+	}
+	switch {
+	case device == "":
+		return info(t, `{"type": "`+typ+`"}`)
+	case key == "":
+		key = "path"
+	}
+	return info(t, `{"type": "`+typ+`", "`+typ+`": {"`+key+`": "`+device+`"}}`)
+}
+
+// withoutBusInfo is a driver that has no answer for ethtool.
+type withoutBusInfo struct{ discovery.Interfaces }
+
+func (w withoutBusInfo) Interface(netns, name string) (link.Interface, error) {
+	i, err := w.Interfaces.Interface(netns, name)
+	i.BusInfo = ""
+	return i, err
+}
+
+// Each file of the archive is a question, and holds all that Find says.
+func TestQuestionsHaveTheirAnswers(t *testing.T) {
+	const name = "testdata/questions.txtar"
+	want, err := txtar.ParseFile(name)
+	if err != nil || len(want.Files) < 100 {
+		t.Fatalf("%d questions, %v", len(want.Files), err)
+	}
+	got := &txtar.Archive{Comment: want.Comment}
+	for _, q := range want.Files {
+		f, target := question(t, q.Name)
+		device, err := f.Find(target)
+		answer := txtar.File{Name: q.Name, Data: []byte(strings.TrimPrefix(show(t, device, err)+"\n", "\n"))}
+		got.Files = append(got.Files, answer)
+		if diff := cmp.Diff(string(q.Data), string(answer.Data)); diff != "" && !*update {
+			t.Errorf("%s: -update writes %s anew, if the difference is right:\n%s", q.Name, name, diff)
+		}
+	}
+	if *update {
+		if err := os.WriteFile(name, txtar.Format(got), 0o644); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,233 @@
+package sysfs_test
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/sysfs"
+)
+
+var update = flag.Bool("update", false, "write anew what is told of the captured hosts; then read the difference with care")
+
+// A teller writes down all that can be asked of a sysfs: a line for each device, without the
+// values that are zero.
+type teller struct {
+	*sysfs.FS
+	strings.Builder
+	errs []error
+}
+
+func (t *teller) failed(errs ...error) { t.errs = append(t.errs, errs...) }
+
+// line takes keys and values in turn.
+func (t *teller) line(words ...any) {
+	fmt.Fprintf(t, "%s %s", words[0], words[1])
+	for n := 2; n < len(words); n += 2 {
+		parts := strings.FieldsFunc(fmt.Sprint(words[n+1]), func(r rune) bool { return strings.ContainsRune(" []{}", r) })
+		if text := strings.Join(parts, ","); text != "" && text != "0" && text != "<nil>" && text != "false" {
+			fmt.Fprintf(t, " %s=%s", words[n], text)
+		}
+	}
+	fmt.Fprintln(t)
+}
+
+func (t *teller) names(bus string) []fs.DirEntry {
+	list, err := fs.ReadDir(t.Files(), path.Join("bus", bus, "devices"))
+	if !sysfs.Absent(err) {
+		t.failed(err)
+	}
+	return list
+}
+
+// ids are of the devices that a device is a part of.
+func (t *teller) ids(name string) (ids []string) {
+	line, err := t.Lineage(name)
+	t.failed(err)
+	for _, o := range line {
+		ids = append(ids, o.ID)
+	}
+	return ids
+}
+
+func (t *teller) carried(d sysfs.Device) (names []string) {
+	list, err := t.VDPAOn(d)
+	t.failed(err)
+	for _, v := range list {
+		names = append(names, v.Name)
+	}
+	return names
+}
+
+func (t *teller) function(name string) {
+	a, err := pci.Parse(name)
+	fn, ok, readErr := t.PCI(a)
+	if t.failed(err, readErr); !ok {
+		return
+	}
+	vfs, most, _, e1 := t.VFs(fn)
+	number := ""
+	if fn.PF != nil {
+		n, ok, err := t.VFIndex(*fn.PF, a)
+		t.failed(err)
+		if ok {
+			number = fmt.Sprint("no.", n)
+		}
+	}
+	vendor, device, e2 := t.IDs(a)
+	numa, _, e3 := t.NUMANode(a)
+	rdma, e4 := t.RDMA(fn)
+	nodes, e5 := t.RDMANodes(fn)
+	vfio, _, e6 := t.VFIO(fn)
+	_, e7 := t.Ports(fn) // of which there may be more
+	ports, e8 := t.PortsOf("pci", name)
+	slices.SortFunc(ports, func(p, q sysfs.Port) int { return p.Index - q.Index })
+	group, members, e9 := t.IOMMUGroup(fn)
+	override, e10 := t.Override(fn)
+	below, e11 := t.RDMABelow("pci", name)
+	t.failed(e1, e2, e3, e4, e5, e6, e7, e8, e9, e10, e11)
+	t.line("function", fn.Address, "driver", fn.Driver, "pf", fn.PF, "vf", number, "vfs", vfs, "most", most, "vendor", vendor, "device", device, "numa", numa,
+		"rdma", rdma, "nodes", nodes, "layer", below.LinkLayer, "netdev", below.Netdev, "vfio", vfio, "ports", ports, "vdpa", t.carried(fn),
+		"group", group, "members", members, "override", override, "line", t.ids(name))
+}
+
+func (t *teller) devices() {
+	for _, at := range t.names("pci") {
+		t.function(at.Name())
+	}
+	functions, e1 := t.Functions()
+	auxiliaries, e2 := t.Auxiliaries()
+	for _, a := range auxiliaries {
+		rdma, err := t.RDMA(a)
+		nodes, nodesErr := t.RDMANodes(a)
+		t.failed(err, nodesErr)
+		number := ""
+		if a.SFNumber != nil {
+			number = fmt.Sprint("no.", *a.SFNumber)
+		}
+		t.line("auxiliary", a.Name, "sfnum", number, "sf", a.IsSF(), "pci", a.PCI, "rdma", rdma, "nodes", nodes, "vdpa", t.carried(a), "line", t.ids(a.Name))
+	}
+	vdpas, e3 := t.VDPAs()
+	for _, v := range vdpas {
+		t.line("vdpa", v.Name, "driver", v.Driver, "pci", v.PCI, "aux", v.Aux, "sf", v.SF, "vhost", v.Vhost, "virtio", v.Virtio, "by", v.Management(), "line", t.ids(v.Name))
+	}
+	for _, at := range t.names("virtio") {
+		v, _, err := t.Virtio(at.Name())
+		mac, _, macErr := t.VirtioMAC(at.Name())
+		t.failed(err, macErr)
+		t.line("virtio", at.Name(), "pci", v.PCI, "vdpa", v.VDPA, "mac", mac)
+	}
+	netdevs, e4 := t.Netdevs()
+	for _, n := range netdevs {
+		medium, err := t.Medium(n.Name)
+		t.failed(err)
+		kind := ""
+		if medium.Type != nil {
+			kind = fmt.Sprint(*medium.Type)
+		}
+		t.line("interface", n.Name, "bus", n.Bus, "device", n.Device, "port", n.DevPort, "type", kind, "speed", medium.Speed != nil)
+	}
+	rdmas, e5 := t.RDMADevices()
+	for _, d := range rdmas {
+		t.line("rdma", d.Name, "bus", d.Bus, "device", d.Device, "netdev", d.Netdev)
+	}
+	free, e6 := t.WithoutIOMMU()
+	shared, e7 := t.IsRDMAShared()
+	t.failed(e1, e2, e3, e4, e5, e6, e7)
+	t.line("host", "of", "controllers", len(functions), "noiommu", free, "rdmashared", shared)
+}
+
+func told(sys *sysfs.FS) (string, error) {
+	t := &teller{FS: sys}
+	t.devices()
+	return t.String(), errors.Join(t.errs...)
+}
+
+func TestAllOfTheCapturedHostsIsTold(t *testing.T) {
+	files, err := filepath.Glob("../../testdata/hosts/*.txtar")
+	if err != nil || len(files) < 12 {
+		t.Fatalf("%d hosts, %v", len(files), err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".txtar")
+		golden := "testdata/" + name + ".txt"
+		t.Run(name, func(t *testing.T) {
+			each(t, load(t, name), func(t *testing.T, sys *sysfs.FS) {
+				got, err := told(sys)
+				if err != nil {
+					t.Error(err)
+				}
+				if *update {
+					err = os.WriteFile(golden, []byte(got), 0o644)
+				}
+				want, readErr := os.ReadFile(golden)
+				if diff := cmp.Diff(string(want), got); diff != "" || err != nil || readErr != nil {
+					t.Errorf("-update writes %s anew, if the difference is right: %v, %v\n%s", golden, err, readErr, diff)
+				}
+			})
+		})
+	}
+}
+
+// failing fails for one name with one error, and notes all names.
+type failing struct {
+	fs.FS
+	name string
+	err  error
+	read map[string]bool
+}
+
+func (f failing) fails(op, name string) error {
+	if f.read != nil {
+		f.read[name] = true
+	}
+	if name != f.name {
+		return nil
+	}
+	return &fs.PathError{Op: op, Path: name, Err: f.err}
+}
+
+func (f failing) Open(name string) (fs.File, error) {
+	if err := f.fails("open", name); err != nil {
+		return nil, err
+	}
+	return f.FS.Open(name)
+}
+
+func (f failing) ReadLink(name string) (string, error) {
+	if err := f.fails("readlink", name); err != nil {
+		return "", err
+	}
+	return fs.ReadLink(f.FS, name)
+}
+
+func (f failing) Lstat(name string) (fs.FileInfo, error) { return fs.Lstat(f.FS, name) }
+
+// Of everything that is read, a failure is an error that names the file, and that it is not there is none.
+func TestReadThatFailsIsAnErrorUnlessItSaysThereIsNone(t *testing.T) {
+	for _, host := range []string{"igb-sriov", "mlx5-vdpa", "vdpa-vf-virtio", "vdpa-sim"} {
+		all := failing{FS: load(t, host).Sys(), read: map[string]bool{}}
+		if _, err := told(sysfs.New(all)); err != nil || len(all.read) < 50 {
+			t.Fatalf("%s: %d files, %v", host, len(all.read), err)
+		}
+		for name := range all.read {
+			for errno, absent := range map[syscall.Errno]bool{syscall.EIO: false, syscall.ENOENT: true} {
+				_, err := told(sysfs.New(failing{FS: all.FS, name: name, err: errno}))
+				if absent && err != nil || !absent && (!errors.Is(err, errno) || !strings.Contains(err.Error(), name)) {
+					t.Errorf("%s, %s fails with %v: error %v", host, name, errno, err)
+				}
+			}
+		}
+	}
+}
