@@ -188,13 +188,3 @@ func TestVDPAOnVhostHasTheNodeThatSysNames(t *testing.T) {
 	info.VDPA.ParentDevice = "vdpa4"
 	expect(t, "on virtio", on(t, "mlx5-vdpa"), info, false)
 }
-
-func TestTheMachinesNodesAreRead(t *testing.T) {
-	got, err := grant.NodesBelow("")("/dev/null")
-	if want := (cdispec.Node{Path: "/dev/null", Type: "c", Major: 1, Minor: 3}); err != nil || got != want {
-		t.Errorf("got %+v, %v", got, err)
-	}
-	if _, err := grant.NodesBelow("")("/dev/none"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("none: %v", err)
-	}
-}
