@@ -1,7 +1,6 @@
 package agent_test
 
 import (
-	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -12,28 +11,8 @@ import (
 	"github.com/containerd/nri/pkg/adaptation"
 
 	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/nri/nritest"
 )
-
-// serve is NRI's side of a container runtime that has the sandboxes of these IDs.
-func (r *rig) serve(sandboxes ...string) {
-	r.t.Helper()
-	var pods []*adaptation.PodSandbox
-	for _, id := range sandboxes {
-		pods = append(pods, &adaptation.PodSandbox{Id: id})
-	}
-	list := func(ctx context.Context, tell adaptation.SyncCB) error {
-		_, err := tell(ctx, pods, nil)
-		return err
-	}
-	nothing := func(context.Context, []*adaptation.ContainerUpdate) ([]*adaptation.ContainerUpdate, error) {
-		return nil, nil
-	}
-	nri, err := adaptation.New("test", "v2.2.0", list, nothing, adaptation.WithSocketPath(r.Injection.Socket),
-		adaptation.WithPluginPath(r.dir+"/none"), adaptation.WithPluginConfigPath(r.dir+"/none"))
-	r.must(err)
-	r.must(nri.Start())
-	r.t.Cleanup(nri.Stop)
-}
 
 func TestWhatTheRuntimeHasForgottenIsCountedAndNamed(t *testing.T) {
 	r := newRig(t)
@@ -49,7 +28,7 @@ func TestWhatTheRuntimeHasForgottenIsCountedAndNamed(t *testing.T) {
 		e.Time = time.Now().Add(-time.Hour)
 		r.put(e)
 	}
-	r.serve("known")
+	nritest.Serve(t, r.Injection.Socket, []*adaptation.PodSandbox{{Id: "known"}})
 	a, end := r.started()
 	eventually(t, "counted", func() bool { return metrics(t, a)[`devinfo_attachments{state="forgotten"}`] == 2 })
 	at := metrics(t, a)["devinfo_check_timestamp_seconds"]
