@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"regexp"
@@ -16,6 +15,7 @@ import (
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link/linktest"
+	"devinfo-cni.io/pkg/nri/nritest"
 )
 
 const (
@@ -39,7 +39,7 @@ func BenchmarkBurst(b *testing.B) {
 func burst(b *testing.B, sandboxTakes time.Duration) {
 	n := newNode(b)
 	n.hardware()
-	netns, runtime, address := linktest.NewNetns(b), n.runtime(), free(b)
+	netns, runtime, address := linktest.NewNetns(b), nritest.Serve(b, n.at("nri.sock"), nil), free(b)
 	n.start("--metrics-address="+address, "--device-root="+n.at("host"))
 	n.health(address, "[+] nri", "[+] settings")
 	pods := time.NewTicker(sandboxTakes)
@@ -67,24 +67,6 @@ func (n *node) hardware() {
 		n.must(os.Symlink("/dev/null", n.at("host/dev/infiniband/"+name)))
 	}
 	n.settings(fmt.Sprintf(`, "sysfs": %q, "injectNodes": true, "cdiDevices": ["0000:3b:00.3"]`, n.at("sys")))
-}
-
-// runtime is NRI's side of one.
-func (n *node) runtime() *adaptation.Adaptation {
-	n.t.Helper()
-	list := func(ctx context.Context, tell adaptation.SyncCB) error {
-		_, err := tell(ctx, nil, nil)
-		return err
-	}
-	nothing := func(context.Context, []*adaptation.ContainerUpdate) ([]*adaptation.ContainerUpdate, error) {
-		return nil, nil
-	}
-	runtime, err := adaptation.New("test", "v2.5.0", list, nothing, adaptation.WithSocketPath(n.at("nri.sock")),
-		adaptation.WithPluginPath(n.at("none")), adaptation.WithPluginConfigPath(n.at("none")))
-	n.must(err)
-	n.must(runtime.Start())
-	n.t.Cleanup(runtime.Stop)
-	return runtime
 }
 
 // attach does what ADD does.

@@ -18,18 +18,14 @@ import (
 func unzip(t *testing.T, packed string) map[string]string {
 	t.Helper()
 	plain, err := gzip.NewReader(strings.NewReader(packed))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	files := map[string]string{}
 	for r := tar.NewReader(plain); ; {
 		h, err := r.Next()
 		if err == io.EOF {
 			return files
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var content bytes.Buffer
 		if _, err := content.ReadFrom(r); err != nil {
 			t.Fatal(err)

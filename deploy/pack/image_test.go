@@ -28,9 +28,7 @@ import (
 func unpack(t *testing.T, archive string) (v1.ImageIndex, string) {
 	t.Helper()
 	f, err := os.Open(archive)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close()
 	dir := t.TempDir()
 	for r := tar.NewReader(f); ; {
@@ -38,30 +36,22 @@ func unpack(t *testing.T, archive string) (v1.ImageIndex, string) {
 		if err == io.EOF {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		content, err := io.ReadAll(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if h.Typeflag == tar.TypeReg {
 			write(t, filepath.Join(dir, h.Name), string(content))
 		}
 	}
 	outer, err := layout.ImageIndexFromPath(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	manifest, err := outer.IndexManifest()
 	if err != nil || len(manifest.Manifests) != 1 {
 		t.Fatalf("%v, %v", manifest, err)
 	}
 	named := manifest.Manifests[0]
 	index, err := outer.ImageIndex(named.Digest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return index, named.Annotations["io.containerd.image.name"]
 }
 
@@ -74,16 +64,12 @@ func TestAnImageIsForBothArchitectures(t *testing.T) {
 		t.Error(err)
 	}
 	manifest, err := index.IndexManifest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var platforms []string
 	for _, m := range manifest.Manifests {
 		platforms = append(platforms, m.Platform.String())
 		image, err := index.Image(m.Digest)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		looks(t, image, m.Platform.Architecture)
 	}
 	if want := []string{"linux/amd64", "linux/arm64"}; !slices.Equal(platforms, want) {
@@ -95,9 +81,7 @@ func TestAnImageIsForBothArchitectures(t *testing.T) {
 func looks(t *testing.T, image v1.Image, arch string) {
 	t.Helper()
 	config, err := image.ConfigFile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if config.Architecture != arch || config.OS != "linux" || !slices.Equal(config.Config.Entrypoint, []string{"/devinfo-agent"}) {
 		t.Errorf("%s: %s/%s %q", arch, config.OS, config.Architecture, config.Config.Entrypoint)
 	}
@@ -113,9 +97,7 @@ func looks(t *testing.T, image v1.Image, arch string) {
 		t.Fatalf("%s: %d layers, %v", arch, len(layers), err)
 	}
 	plain, err := layers[0].Uncompressed()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer plain.Close()
 	var got []string
 	for _, h := range headers(t, plain) {
@@ -133,20 +115,14 @@ func TestImagesArePushedWithoutADaemon(t *testing.T) {
 	host := strings.TrimPrefix(server.URL, "http://")
 	pack(t, programs(t), "-prefix="+host+"/net", "-builder=https://ci.example.com/7", "-push")
 	ref, err := name.ParseReference(host + "/net/cni-dra-driver:v1.2.3")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	index, err := remote.Index(ref)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := validate.Index(index); err != nil {
 		t.Error(err)
 	}
 	digest, err := index.Digest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	documents := map[string]string{}
 	for file, kind := range map[string]string{"sbom.spdx.json": "application/spdx+json", "provenance.json": "application/vnd.in-toto+json"} {
 		documents[file] = referrer(t, ref.Context().Digest(digest.String()), kind, file)
@@ -156,9 +132,7 @@ func TestImagesArePushedWithoutADaemon(t *testing.T) {
 		t.Error(bill)
 	}
 	var origin statement
-	if err := json.Unmarshal([]byte(documents["provenance.json"]), &origin); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(documents["provenance.json"]), &origin))
 	want := statement{Type: "https://in-toto.io/Statement/v1", PredicateType: "https://slsa.dev/provenance/v1"}
 	want.Subject = []material{{Name: host + "/net/cni-dra-driver", Digest: map[string]string{"sha256": digest.Hex}}}
 	build, run := &want.Predicate.BuildDefinition, &want.Predicate.RunDetails
@@ -181,33 +155,23 @@ func TestImagesArePushedWithoutADaemon(t *testing.T) {
 func referrer(t *testing.T, image name.Digest, kind, file string) string {
 	t.Helper()
 	referrers, err := remote.Referrers(image, remote.WithFilter("artifactType", kind))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	list, err := referrers.IndexManifest()
 	if err != nil || len(list.Manifests) != 1 || list.Manifests[0].ArtifactType != kind {
 		t.Fatalf("%+v, %v", list, err)
 	}
 	document, err := remote.Image(image.Context().Digest(list.Manifests[0].Digest.String()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	manifest, err := document.Manifest()
 	if err != nil || len(manifest.Layers) != 1 || manifest.Layers[0].Annotations["org.opencontainers.image.title"] != file {
 		t.Fatalf("%+v, %v", manifest, err)
 	}
 	layer, err := remote.Layer(image.Context().Digest(manifest.Layers[0].Digest.String()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	text, err := layer.Compressed()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer text.Close()
 	read, err := io.ReadAll(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(read)
 }

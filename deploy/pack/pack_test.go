@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"debug/elf"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -31,22 +32,23 @@ func build(t *testing.T, bin, arch string, names ...string) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	content, err := os.ReadFile(program)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, name := range names {
 		write(t, filepath.Join(bin, "linux_"+arch, name), string(content))
 	}
 }
 
+func must(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func write(t *testing.T, name, content string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(name, []byte(content), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Dir(name), 0o755))
+	must(t, os.WriteFile(name, []byte(content), 0o700))
 }
 
 // programs are those of all recipes, for both architectures.
@@ -68,9 +70,7 @@ func pack(t *testing.T, bin string, more ...string) string {
 	out := t.TempDir()
 	args := []string{"release", "-bin", bin, "-version", "v1.2.3", "-revision", "abc", "-source", "https://example.com/devinfo", "-time", fmt.Sprint(commit), "-out", out,
 		"-chart", "../charts/devinfo", "-krew", "../krew/devinfo.yaml.tmpl", "-downloads", "https://example.com/v1.2.3/"}
-	if err := run(append(args, more...)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, run(append(args, more...)))
 	return out
 }
 
@@ -78,9 +78,7 @@ func pack(t *testing.T, bin string, more ...string) string {
 func contents(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files, err := filesOf(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	list := map[string]string{}
 	for _, f := range files {
 		list[f.name] = string(f.content)
@@ -96,12 +94,8 @@ func TestTheSameProgramsGiveTheSameBytes(t *testing.T) {
 
 	for name := range contents(t, bin) { // another day, another user
 		long := time.Now().Add(-1000 * time.Hour)
-		if err := os.Chtimes(filepath.Join(bin, name), long, long); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(filepath.Join(bin, name), 0o555); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Chtimes(filepath.Join(bin, name), long, long))
+		must(t, os.Chmod(filepath.Join(bin, name), 0o555))
 	}
 	second := contents(t, pack(t, bin, license))
 
@@ -147,14 +141,10 @@ func TestAnArchiveIsOfRootAndOfTheCommitsTime(t *testing.T) {
 	license := filepath.Join(t.TempDir(), "LICENSE")
 	write(t, license, "do what you like")
 	packed, err := os.Open(filepath.Join(pack(t, programs(t), license), "devinfo-v1.2.3-linux-arm64.tar.gz"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer packed.Close()
 	plain, err := gzip.NewReader(packed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var got []string
 	for _, h := range headers(t, plain) {
 		if h.Uid != 0 || h.Gid != 0 || h.ModTime.Unix() != commit {
@@ -176,9 +166,7 @@ func headers(t *testing.T, archive io.Reader) (list []*tar.Header) {
 		if err == io.EOF {
 			return list
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		list = append(list, h)
 	}
 }
@@ -188,9 +176,7 @@ func TestWhatCannotRunEverywhereIsRefused(t *testing.T) {
 	build(t, amd64, "amd64", "devinfo")
 	content := contents(t, amd64)["linux_amd64/devinfo"]
 	shell, err := os.ReadFile("/bin/sh")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for name, test := range map[string]struct{ path, content, want string }{
 		"another architecture's": {"linux_arm64/devinfo", content, "is for EM_X86_64"},
 		"an unknown one":         {"linux_vax/devinfo", content, `in a directory for "vax"`},
@@ -214,9 +200,7 @@ func TestADynamicProgramIsRefused(t *testing.T) {
 	build(t, bin, "amd64", "devinfo")
 	program := filepath.Join(bin, "linux_amd64", "devinfo")
 	content, err := os.ReadFile(program)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := readPrograms(bin); err != nil {
 		t.Fatal(err)
 	}

@@ -29,13 +29,9 @@ func TestTheDocumentNamesEveryModuleOnce(t *testing.T) {
 	more.Deps = append(slices.Clone(info.Deps), ours)
 	r := release{version: "v1", time: time.Unix(commit, 0).UTC()}
 	text, err := r.sbom("test", []program{{name: "one", arch: "amd64", info: info}, {name: "two", arch: "amd64", info: &more}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	document, err := json.Read(bytes.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := spdxlib.ValidateDocument(document); err != nil {
 		t.Error(err)
 	}

@@ -31,21 +31,13 @@ func TestTheAgentsImageIsSmall(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	programs, err := readPrograms(filepath.Dir(bin))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	image, err := (&release{version: "v1.2.3"}).image(recipe, runtime.GOARCH, programs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	layers, err := image.Layers()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	files, err := layers[0].Uncompressed()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer files.Close()
 	var all int64
 	for _, h := range headers(t, files) {

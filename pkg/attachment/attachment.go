@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/pod"
 )
@@ -99,4 +100,11 @@ func mayBeInterface(name string) bool { return name != "" && len(name) < 16 } //
 // Pod identifies the pod that the attachment belongs to.
 func (a *Attachment) Pod() pod.Identity {
 	return pod.Identity{UID: a.Args.UID(), ContainerID: a.ContainerID}
+}
+
+// Idle says that a configuration leads to no device: no plugin before, no delegate, neither
+// a device ID nor a declaration with a type. What is declared is of [Attachment.Declared].
+// ADD refuses it, unless the device-info file is there already.
+func Idle(cfg *config.Config, declared *devinfo.Info) bool {
+	return cfg.PrevResult == nil && len(cfg.Delegates) == 0 && cfg.DeviceID == "" && (declared == nil || declared.Type == "")
 }

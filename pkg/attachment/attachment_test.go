@@ -1,6 +1,7 @@
 package attachment_test
 
 import (
+	"errors"
 	"reflect"
 	"strings"
 	"testing"
@@ -17,13 +18,18 @@ const podArgs = "IgnoreUnknown=1;K8S_POD_NAMESPACE=prod;K8S_POD_NAME=dpdk-0;K8S_
 func parse(t testing.TB, text string) *config.Config {
 	t.Helper()
 	cfg, err := config.Parse([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(cfg.Problems) > 0 {
 		t.Fatal(cfg.Problems[0])
 	}
 	return cfg
+}
+
+func must(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // public is what of an attachment can be seen from outside.
@@ -36,9 +42,7 @@ func public(a *attachment.Attachment) attachment.Attachment {
 func TestAttachmentJoinsConfigurationAndParameters(t *testing.T) {
 	cfg := parse(t, `{"name": "net-a", "runtimeConfig": {"CNIDeviceInfoFile": "/run/x.json"}}`)
 	a, err := attachment.New(cfg, attachment.Args{ContainerID: container, Netns: "/run/netns/p", IfName: "net1", CNIArgs: "A=1;B=2=3;A=4;C="}, "/infos")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := attachment.Attachment{
 		Network: "net-a", ContainerID: container, IfName: "net1", Netns: "/run/netns/p",
 		Args: pod.Args{{"A", "1"}, {"B", "2=3"}, {"A", "4"}, {"C", ""}}, // in order, none lost
@@ -51,9 +55,7 @@ func TestAttachmentJoinsConfigurationAndParameters(t *testing.T) {
 
 func TestAttachmentWithoutParametersIsStillOne(t *testing.T) {
 	a, err := attachment.New(parse(t, `{}`), attachment.Args{}, "/infos")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got := public(a); !reflect.DeepEqual(got, attachment.Attachment{}) {
 		t.Errorf("%+v", got)
 	}

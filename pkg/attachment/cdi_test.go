@@ -14,9 +14,7 @@ func cdi(t *testing.T, text string) (*attachment.CDI, error) {
 	t.Helper()
 	cfg := parse(t, `{"name": "net-a", "cdi": `+text+`}`)
 	a, err := attachment.New(cfg, attachment.Args{ContainerID: container, IfName: "net1", CNIArgs: podArgs}, "/infos")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return a.CDI(cfg)
 }
 

@@ -18,9 +18,7 @@ func declared(t *testing.T, deviceInfo, cniArgs string) (*devinfo.Info, devinfo.
 	t.Helper()
 	cfg := parse(t, `{"name": "net-a", "deviceInfo": `+deviceInfo+`}`)
 	a, err := attachment.New(cfg, attachment.Args{ContainerID: container, IfName: "net1", CNIArgs: cniArgs}, "/infos")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return a.Declared(cfg)
 }
 
@@ -67,9 +65,7 @@ func TestPlaceholdersAreFilledIn(t *testing.T) {
 
 func TestPlaceholdersAreFilledInEverywhere(t *testing.T) {
 	info, _, err := declared(t, `{"type": "pci", "pci": {"pci-address": "0000:01:00.2", "note": ["{ifName}"]}, "{network}": {"x": "{podName}"}}`, podArgs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := &devinfo.Info{Type: devinfo.TypePCI, PCI: &devinfo.PCI{
 		Address: "0000:01:00.2", Extra: map[string]json.RawMessage{"note": json.RawMessage(`["net1"]`)},
 	}, Extra: map[string]json.RawMessage{"net-a": json.RawMessage(`{"x": "dpdk-0"}`)}}
@@ -81,9 +77,7 @@ func TestPlaceholdersAreFilledInEverywhere(t *testing.T) {
 func TestShortContainerIDIsTakenWhole(t *testing.T) {
 	cfg := parse(t, `{"name": "n", "deviceInfo": `+socket("/s/{containerID:12}")+`}`)
 	a, err := attachment.New(cfg, attachment.Args{ContainerID: "c1"}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if info, _, err := a.Declared(cfg); err != nil || info.VhostUser.Path != "/s/c1" {
 		t.Errorf("%+v, %v", info, err)
 	}

@@ -9,6 +9,7 @@ package cdispec
 import (
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"path"
 	"strings"
 	"unicode/utf8"
@@ -35,6 +36,9 @@ type Node struct {
 	Path         string
 	Type         string // "c" or "b"
 	Major, Minor int64
+
+	Perm     fs.FileMode // of the host's: the permission bits; no spec says them
+	UID, GID uint32      // its owner there
 }
 
 // Mount is a file or directory of the host that the container gets.

@@ -1,6 +1,7 @@
 package cdispec_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -25,12 +26,17 @@ var group = cdispec.Device{
 	Mounts: []cdispec.Mount{{Host: "/run/sockets/a", Container: "/run/vhost"}},
 }
 
+func must(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func spec(t *testing.T, a cdispec.Device) *specs.Spec {
 	t.Helper()
 	s, err := a.Spec()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return s
 }
 
@@ -93,9 +99,7 @@ func TestTheLibraryReadsWhatWeEncode(t *testing.T) {
 // write puts the spec where container runtimes look, under the name that it has.
 func write(t *testing.T, dir string, a cdispec.Device) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(dir, cdispec.FileName(a.Kind, a.Name)), cdispec.Encode(spec(t, a)), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, cdispec.FileName(a.Kind, a.Name)), cdispec.Encode(spec(t, a)), 0o644))
 }
 
 func TestTheLibraryFindsEveryDevice(t *testing.T) {
@@ -106,9 +110,7 @@ func TestTheLibraryFindsEveryDevice(t *testing.T) {
 		want = append(want, cdispec.Qualified(a.Kind, a.Name))
 	}
 	cache, err := cdi.NewCache(cdi.WithSpecDirs(dir), cdi.WithAutoRefresh(false))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if errs := cache.GetErrors(); len(errs) > 0 {
 		t.Errorf("errors: %v", errs)
 	}
@@ -126,9 +128,7 @@ func TestInjectionGivesNodesMountsAndTheVariable(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, group)
 	cache, err := cdi.NewCache(cdi.WithSpecDirs(dir), cdi.WithAutoRefresh(false))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	got := &oci.Spec{Process: &oci.Process{Env: []string{"PATH=/bin"}}, Mounts: []oci.Mount{{Destination: "/proc", Type: "proc", Source: "proc"}}}
 	if missing, err := cache.InjectDevices(got, "vendor.example/net.v2=6e0c-net1"); err != nil {
 		t.Fatalf("%v, missing %q", err, missing)

@@ -35,9 +35,7 @@ func TestFactsAreTheTablesOfTheDocument(t *testing.T) {
 	var format struct {
 		Properties map[devinfo.Type]struct{ Properties map[string]any }
 	}
-	if err := json.Unmarshal(schema, &format); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(schema, &format))
 	rows := regexp.MustCompile("(?m)^\\| `DEVINFO_NET1_([A-Z_]+)` \\| (.*?) \\|").FindAllStringSubmatch(string(text), -1)
 	for _, of := range []devinfo.Type{devinfo.TypePCI, devinfo.TypeVDPA, devinfo.TypeVhostUser, devinfo.TypeMemif} {
 		device, want := map[string]string{}, map[string]string{}
@@ -54,13 +52,9 @@ func TestFactsAreTheTablesOfTheDocument(t *testing.T) {
 			}
 		}
 		encoded, err := json.Marshal(map[string]any{"type": of, "version": devinfo.SpecVersion, string(of): device})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		info, err := devinfo.Parse(encoded)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		equal(t, string(of), facts(cdispec.Device{Info: info, Mounts: []cdispec.Mount{{Host: "/x", Container: "/dir"}}}, t), want)
 	}
 }

@@ -25,22 +25,3 @@ func TestCDIIsAskedForByTrueOrAnObject(t *testing.T) {
 		}
 	}
 }
-
-func TestWrongValuesOfCDIAreProblems(t *testing.T) {
-	const want = `true, or an object {"kind": "vendor.example/class", "name": "{podUID}-{ifName}", "socketDir": "/run/vhost-user/{podUID}"}`
-	for text, problem := range map[string]config.Problem{
-		`{"cdi": "true"}`:         {Key: "cdi", Value: `"true"`, Want: want},
-		`{"cdi": 1}`:              {Key: "cdi", Value: `1`, Want: want},
-		`{"cdi": []}`:             {Key: "cdi", Value: `[]`, Want: want},
-		`{"cdi": {"kind": true}}`: {Key: "cdi.kind", Value: `true`, Want: "a string"},
-	} {
-		got := parse(t, text)
-		equal(t, text, got.Problems, []*config.Problem{&problem})
-	}
-}
-
-func TestUnknownKeysOfCDIAreNamedWithTheNearest(t *testing.T) {
-	equal(t, "unknown", parse(t, `{"strct": 1, "cdi": {"knd": "a/b"}}`).Unknown, []config.UnknownKey{
-		{Key: "strct", Nearest: "strict"}, {Key: "cdi.knd", Nearest: "cdi.kind"},
-	})
-}

@@ -108,6 +108,7 @@ func TestFirstDeviceIDCounts(t *testing.T) {
 
 func TestUnsupportedValueIsAProblemThatNamesKeyAndValue(t *testing.T) {
 	const entry = `a list of {"containerID": "…", "ifname": "…"}`
+	const cdi = `true, or an object {"kind": "vendor.example/class", "name": "{podUID}-{ifName}", "socketDir": "/run/vhost-user/{podUID}"}`
 	for text, want := range map[string]config.Problem{
 		`{"cniVersion": 1}`:                                     {Key: "cniVersion", Value: "1", Want: "a string"},
 		`{"name": ["x"]}`:                                       {Key: "name", Value: `["x"]`, Want: "a string"},
@@ -140,6 +141,10 @@ func TestUnsupportedValueIsAProblemThatNamesKeyAndValue(t *testing.T) {
 		`{"strict": "true"}`:                                    {Key: "strict", Value: `"true"`, Want: "true or false"},
 		`{"followLower": 0}`:                                    {Key: "followLower", Value: "0", Want: "true or false"},
 		`{"subfunctionParent": {}}`:                             {Key: "subfunctionParent", Value: "{}", Want: "true or false"},
+		`{"cdi": "true"}`:                                       {Key: "cdi", Value: `"true"`, Want: cdi},
+		`{"cdi": 1}`:                                            {Key: "cdi", Value: "1", Want: cdi},
+		`{"cdi": []}`:                                           {Key: "cdi", Value: "[]", Want: cdi},
+		`{"cdi": {"kind": true}}`:                               {Key: "cdi.kind", Value: "true", Want: "a string"},
 		`{"cni.dev/valid-attachments": {}}`:                     {Key: "cni.dev/valid-attachments", Value: "{}", Want: entry},
 		`{"cni.dev/valid-attachments": [5]}`:                    {Key: "cni.dev/valid-attachments", Value: "[5]", Want: entry},
 		`{"cni.dev/valid-attachments": [null]}`:                 {Key: "cni.dev/valid-attachments", Value: "[null]", Want: entry},
@@ -181,10 +186,10 @@ func TestLongValueIsCutBetweenCharacters(t *testing.T) {
 }
 
 func TestUnknownKeysAreListedWithTheNearest(t *testing.T) {
-	c := parse(t, `{"name": "n", "Strict": true, "devicedID": "x", "delegate": [], "subFunctionParent": true, "vlan": 5, "runtimeConfig": {"ips": []}}`)
+	c := parse(t, `{"name": "n", "Strict": true, "devicedID": "x", "delegate": [], "subFunctionParent": true, "vlan": 5, "runtimeConfig": {"ips": []}, "cdi": {"knd": "a/b"}}`)
 	equal(t, "unknown", c.Unknown, []config.UnknownKey{
 		{Key: "Strict", Nearest: "strict"}, {Key: "delegate", Nearest: "delegates"}, {Key: "devicedID", Nearest: "deviceID"},
-		{Key: "subFunctionParent", Nearest: "subfunctionParent"}, {Key: "vlan", Nearest: "ipam"},
+		{Key: "subFunctionParent", Nearest: "subfunctionParent"}, {Key: "vlan", Nearest: "ipam"}, {Key: "cdi.knd", Nearest: "cdi.kind"},
 	})
 	if c.Strict || c.SubfunctionParent || len(c.Problems) > 0 {
 		t.Errorf("an unknown key has an effect: %+v", c)

@@ -20,15 +20,9 @@ func TestNearestTakesTheFewestEdits(t *testing.T) {
 	}
 }
 
-func TestNearestOfEqualOnesIsTheFirst(t *testing.T) {
-	if got := config.Nearest("ac", []string{"ab", "ad"}); got != "ab" {
-		t.Errorf("got %q", got)
-	}
-}
-
-func TestNearestOfNothingIsNothing(t *testing.T) {
-	if got := config.Nearest("a", nil); got != "" {
-		t.Errorf("got %q", got)
+func TestNearestOfEqualOnesIsTheFirstAndOfNothingNothing(t *testing.T) {
+	if first, none := config.Nearest("ac", []string{"ab", "ad"}), config.Nearest("a", nil); first != "ab" || none != "" {
+		t.Errorf("got %q and %q", first, none)
 	}
 }
 

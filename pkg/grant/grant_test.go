@@ -34,9 +34,7 @@ func nodes(names ...string) grant.Nodes {
 func on(t *testing.T, host string, devices ...string) grant.Granter {
 	t.Helper()
 	h, err := hosttxt.Load("../../testdata/hosts/" + host + ".txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return grant.Granter{
 		Sys: sysfs.New(h.Sys()), Policy: grant.Policy{Devices: devices},
 		Nodes: nodes("vfio/vfio", "vfio/42", "infiniband/uverbs1", "infiniband/uverbs3", "infiniband/uverbs4", "infiniband/rdma_cm", "vhost-vdpa-1", "vhost-net", "net/tun"),
@@ -45,6 +43,13 @@ func on(t *testing.T, host string, devices ...string) grant.Granter {
 
 func function(address string) *devinfo.Info {
 	return &devinfo.Info{Type: devinfo.TypePCI, PCI: &devinfo.PCI{Address: address}}
+}
+
+func must(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // show writes a grant down, one thing a line.
@@ -105,14 +110,10 @@ func TestNodesAreForTheOwnDeviceOrTheSettings(t *testing.T) {
 // Whoever has umad and issm manages the fabric. A CDI device is asked for, an injected one is not.
 func TestTheFabricIsManagedWhereTheDeviceIsNamed(t *testing.T) {
 	text, err := os.ReadFile("../../testdata/hosts/mlx5-legacy.txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	const mad = "-- sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.3/infiniband_mad/%s3/dev --\n231:3\n"
 	h, err := hosttxt.Parse(append(text, fmt.Sprintf(mad+mad, "umad", "issm")...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	uverbs, cm := []string{"/dev/infiniband/uverbs3 c 1:0", "/dev/infiniband/uverbs4 c 1:1"}, "/dev/infiniband/rdma_cm c 1:4"
 	with := append(slices.Clone(uverbs), "/dev/infiniband/issm3 c 1:3", "/dev/infiniband/umad3 c 1:2", cm)
 	for what, test := range map[string]struct {
@@ -186,14 +187,4 @@ func TestVDPAOnVhostHasTheNodeThatSysNames(t *testing.T) {
 			`"vdpa:0000:65:00.3" or "pci/0000:65:00.3" or "0000:65:00.3" or "0000:65:00.0" or "*" to cdiDevices in the node settings`)
 	info.VDPA.ParentDevice = "vdpa4"
 	expect(t, "on virtio", on(t, "mlx5-vdpa"), info, false)
-}
-
-func TestTheMachinesNodesAreRead(t *testing.T) {
-	got, err := grant.NodesBelow("")("/dev/null")
-	if want := (cdispec.Node{Path: "/dev/null", Type: "c", Major: 1, Minor: 3}); err != nil || got != want {
-		t.Errorf("got %+v, %v", got, err)
-	}
-	if _, err := grant.NodesBelow("")("/dev/none"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("none: %v", err)
-	}
 }

@@ -42,6 +42,6 @@ func (g Granter) ForInterface(finder *discovery.Finder, netns, ifName string, in
 func NodesBelow(root string) Nodes {
 	return func(path string) (cdispec.Node, error) {
 		n, err := sysfs.ReadNode(filepath.Join("/", root, path))
-		return cdispec.Node{Path: path, Type: n.Type, Major: n.Major, Minor: n.Minor}, err
+		return cdispec.Node{Path: path, Type: n.Type, Major: n.Major, Minor: n.Minor, Perm: n.Perm, UID: n.UID, GID: n.GID}, err
 	}
 }

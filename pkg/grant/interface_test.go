@@ -25,13 +25,9 @@ const netns = "/run/netns/pod"
 func finder(t *testing.T, host string) *discovery.Finder {
 	t.Helper()
 	h, err := hosttxt.Load("../../testdata/hosts/" + host + ".txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	links, err := linkhost.New(h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return &discovery.Finder{Sys: sysfs.New(h.Sys()), Interfaces: links, Switches: links}
 }
 
@@ -58,9 +54,7 @@ func TestWhatAnInterfaceEntitlesTo(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			got, err := on(t, "mlx5-legacy", test.devices...).ForInterface(finder(t, "mlx5-legacy"), netns, test.ifName, function(test.address))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if diff := cmp.Diff(strings.ReplaceAll(test.want, "\t", ""), "\n"+show(got)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -73,9 +67,7 @@ func TestAGrantAsksNoSwitch(t *testing.T) {
 	f := finder(t, "mlx5-legacy")
 	f.Switches = asked{t: t}
 	_, err := on(t, "mlx5-legacy").ForInterface(f, netns, "net1", function("0000:3b:00.3"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 type asked struct {
@@ -93,9 +85,7 @@ func TestAnInterfaceOnASubFunctionHasItsNodes(t *testing.T) {
 	g.Nodes = nodes("infiniband/uverbs0", "infiniband/uverbs4", "infiniband/rdma_cm")
 	f := finder(t, "mlx5-switchdev")
 	found, err := f.Find(discovery.Target{DeviceIDs: []config.NamedID{{Key: "deviceID", ID: "mlx5_core.sf.4"}}, SubfunctionParent: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	found.IsInterface = true
 	got, err := g.For(found, found.Info)
 	if diff := cmp.Diff("/dev/infiniband/uverbs4 c 1:1\n/dev/infiniband/rdma_cm c 1:2", show(got)); diff != "" || err != nil {
@@ -113,16 +103,16 @@ func TestNothingIsGrantedWithoutANetworkNamespace(t *testing.T) {
 
 func TestNodesAreReadWhereTheHostIsMounted(t *testing.T) {
 	root := t.TempDir()
-	if err := os.Symlink("/", filepath.Join(root, "host")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink("/", filepath.Join(root, "host")))
 	for _, mounted := range []string{"", "/", root + "/host"} {
 		got, err := grant.NodesBelow(mounted)("/dev/null")
-		if diff := cmp.Diff(cdispec.Node{Path: "/dev/null", Type: "c", Major: 1, Minor: 3}, got); diff != "" || err != nil {
+		if diff := cmp.Diff(cdispec.Node{Path: "/dev/null", Type: "c", Major: 1, Minor: 3, Perm: 0o666}, got); diff != "" || err != nil {
 			t.Errorf("%q: %v\n%s", mounted, err, diff)
 		}
 	}
-	if _, err := grant.NodesBelow(root)("/dev/null"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("got %v", err)
+	for mounted, path := range map[string]string{root: "/dev/null", "": "/dev/none"} {
+		if _, err := grant.NodesBelow(mounted)(path); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%q: %s: %v", mounted, path, err)
+		}
 	}
 }

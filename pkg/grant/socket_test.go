@@ -28,18 +28,14 @@ func vhostUser(path string) *devinfo.Info {
 func tree(t *testing.T, entries ...string) string {
 	t.Helper()
 	root, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, e := range entries {
 		if name, target, ok := strings.Cut(e, " -> "); ok {
 			err = os.Symlink(target, filepath.Join(root, name))
 		} else {
 			err = os.MkdirAll(filepath.Join(root, e), 0o755)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	return root
 }
@@ -136,9 +132,7 @@ func TestEachPodHasItsOwn(t *testing.T) {
 func TestThePodsDirectoryMustBeOne(t *testing.T) {
 	root := tree(t, "sockets/real-6e0c2d4f", "sockets/a-6e0c2d4f -> /etc", "sockets/b-6e0c2d4f -> real-6e0c2d4f", "sockets/c-6e0c2d4f -> 77aa01bc", "sockets/77aa01bc",
 		"sockets/d-6e0c2d4f -> 77aa01bc/d-6e0c2d4f", "sockets/77aa01bc/d-6e0c2d4f", "sockets/e-6e0c2d4f -> e-6e0c2d4f", "sockets/f-6e0c2d4f -> ../sockets")
-	if err := os.WriteFile(root+"/sockets/file-6e0c2d4f", nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(root+"/sockets/file-6e0c2d4f", nil, 0o644))
 	for name, want := range map[string]string{
 		"none": "no such file or directory", "file": "not a directory", "a": "is a link that leads elsewhere", "b": "is a link that leads elsewhere",
 		"c": "is a link that leads elsewhere", "d": "is a link that leads elsewhere", "e": "too many links", "f": "is a link that leads elsewhere",

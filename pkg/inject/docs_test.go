@@ -19,8 +19,7 @@ func TestTheDocumentationShowsWhatAContainerGets(t *testing.T) {
 	r.node.InjectNodes = true
 	r.attach("sriov-net", sandbox, "net1", strings.Replace(vfInfo, `,"vendor":"kept"`, "", 1))
 	r.attach("macvlan-net", sandbox, "net2", "")
-	got, _, err := r.opened().CreateContainer(t.Context(), pod(), container())
-	must(t, err)
+	got := r.make(r.opened(), pod(), container())
 	var seen []string
 	for _, m := range got.Mounts {
 		for _, name := range r.names(sandbox) {
@@ -54,9 +53,7 @@ func TestTheRuntimesValidatorRequiresTheAgentByName(t *testing.T) {
 	if _, err := nri.create(pod(annotation), container()); err == nil || !strings.Contains(err.Error(), inject.PluginName) {
 		t.Errorf("without the agent: %v", err)
 	}
-	_, err := nri.create(pod(), container())
-	must(t, err)
+	nri.make(pod(), container())
 	nri.run()
-	_, err = nri.create(pod(annotation), container())
-	must(t, err)
+	nri.make(pod(annotation), container())
 }

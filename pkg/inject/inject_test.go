@@ -1,7 +1,6 @@
 package inject_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
@@ -11,7 +10,6 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"github.com/google/go-cmp/cmp"
 
-	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/inject"
 	"devinfo-cni.io/pkg/journal"
 )
@@ -35,8 +33,7 @@ func TestAContainerGetsTheInformationOfItsPodsNetworks(t *testing.T) {
 	r.attach("sriov-net", sandbox, "net1", vfInfo)
 	r.attach("macvlan-net", sandbox, "net2", "")
 	r.attach("sriov-net", "another", "net1", vfInfo)
-	got, err := nri.create(pod(), container())
-	must(t, err)
+	got := nri.make(pod(), container())
 	want := theDirectory + theVariables + rdmaNodes
 	if diff := cmp.Diff(want, r.text(got)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -45,6 +42,7 @@ func TestAContainerGetsTheInformationOfItsPodsNetworks(t *testing.T) {
 	if diff := cmp.Diff([]string{"net1.json", "network-info.json"}, r.names(sandbox)); diff != "" || staged["net1.json"] != vfInfo {
 		t.Errorf("%q\n%s", staged, diff)
 	}
+	// The keys are those that KubeVirt's sidecars read, and interface.
 	all := `{"interfaces":[{"network":"sriov-net","deviceInfo":` + vfInfo + `,"mac":"02:3b:00:00:00:01","mtu":1500,"interface":"net1"},` +
 		`{"network":"macvlan-net","mac":"4e:3b:00:00:00:08","mtu":1500,"interface":"net2"}]}`
 	if diff := cmp.Diff(all, compact(t, staged["network-info.json"])); diff != "" {
@@ -55,9 +53,7 @@ func TestAContainerGetsTheInformationOfItsPodsNetworks(t *testing.T) {
 			t.Errorf("%s: %v, %v", path, stat.Mode(), err)
 		}
 	}
-	if got := r.answers(); !slices.Equal(got, []string{"injected"}) {
-		t.Errorf("told %q", got)
-	}
+	r.told("injected")
 }
 
 // Who writes a network does not decide over the node's devices: the node's settings do.
@@ -65,37 +61,11 @@ func TestWithoutTheNodesConsentThereAreNoDeviceNodes(t *testing.T) {
 	r := newRig(t)
 	r.node.CDIDevices = []string{"*"}
 	r.attach("sriov-net", sandbox, "net1", vfInfo)
-	got, _, err := r.opened().CreateContainer(t.Context(), pod(), container())
-	must(t, err)
+	got := r.make(r.opened(), pod(), container())
 	if diff := cmp.Diff(theDirectory+theVariables, r.text(got)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if got := r.answers(); !slices.Equal(got, []string{"injected"}) {
-		t.Errorf("told %q", got)
-	}
-}
-
-// kubevirt is what KubeVirt's sidecars read.
-type kubevirt struct {
-	Interfaces []struct {
-		Network    string
-		DeviceInfo json.RawMessage
-		MAC        string
-		MTU        int
-	}
-}
-
-func TestNetworkInfoHasWhatKubeVirtReads(t *testing.T) {
-	r := newRig(t)
-	r.attach("sriov-net", sandbox, "net1", vfInfo)
-	_, _, err := r.opened().CreateContainer(t.Context(), pod(), container())
-	must(t, err)
-	var got kubevirt
-	must(t, json.Unmarshal([]byte(r.staged(sandbox)["network-info.json"]), &got))
-	info, err := devinfo.Parse(got.Interfaces[0].DeviceInfo)
-	if err != nil || info.PCI.Address != "0000:3b:00.3" || got.Interfaces[0].Network != "sriov-net" || got.Interfaces[0].MTU != 1500 || got.Interfaces[0].MAC == "" {
-		t.Errorf("%+v, %v", got, err)
-	}
+	r.told("injected")
 }
 
 // opened is an agent whose directory is there, but which keeps nothing.
@@ -113,8 +83,7 @@ func TestMultusOwnFilesWillDo(t *testing.T) {
 	must(t, os.MkdirAll(r.node.DeviceInfoDir, 0o755))
 	must(t, os.WriteFile(file, []byte(vfInfo), 0o444))
 	must(t, os.WriteFile(r.node.DeviceInfoDir+"/default-sriov-net-"+sandbox[:63]+"0_net1", []byte(vfInfo), 0o444))
-	got, _, err := r.opened().CreateContainer(t.Context(), pod(), container())
-	must(t, err)
+	got := r.make(r.opened(), pod(), container())
 	if !strings.Contains(r.text(got), "DEVINFO_NET1=") || strings.Contains(r.text(got), rdmaNodes) {
 		t.Errorf("got %s", r.text(got))
 	}
@@ -135,9 +104,7 @@ func TestAPodWithoutAttachmentsGetsNothing(t *testing.T) {
 			t.Errorf("%s, %v, %q", r.text(got), err, r.left())
 		}
 	}
-	if got := r.answers(); !slices.Equal(got, []string{"nothing", "nothing"}) {
-		t.Errorf("told %q", got)
-	}
+	r.told("nothing", "nothing")
 }
 
 func TestInjectionIsOffByNamespaceOrAnnotation(t *testing.T) {
@@ -161,8 +128,7 @@ func TestInjectionIsOffByNamespaceOrAnnotation(t *testing.T) {
 		r := newRig(t)
 		r.options.Only, r.options.Except = test.only, test.except
 		r.attach("sriov-net", sandbox, "net1", vfInfo)
-		_, _, err := r.opened().CreateContainer(t.Context(), pod(test.annotation), container())
-		must(t, err)
+		r.make(r.opened(), pod(test.annotation), container())
 		if got := r.answers(); !slices.Equal(got, []string{test.want}) {
 			t.Errorf("%+v: told %q", test, got)
 		}
@@ -251,28 +217,13 @@ func TestOurOwnFailureRefusesOnlyPodsWithNetworks(t *testing.T) {
 	}
 }
 
-func TestARefusalReachesTheRuntime(t *testing.T) {
-	r := newRig(t)
-	r.options.WhenMissing = inject.Refuse
-	nri := r.serve()
-	nri.run()
-	if _, err := nri.create(pod("devinfo-cni.io/require=net1"), container()); err == nil || !strings.Contains(err.Error(), "pod shop/web, container app: interface net1") {
-		t.Errorf("got %v", err)
-	}
-	r.attach("sriov-net", sandbox, "net1", vfInfo)
-	if _, err := nri.create(pod("devinfo-cni.io/require=net1"), container()); err != nil {
-		t.Error(err)
-	}
-}
-
 func TestAMountThatIsSharedWithTheNodeIsWarnedOf(t *testing.T) {
 	r := newRig(t)
 	r.node.InjectNodes = true
 	r.attach("sriov-net", sandbox, "net1", vfInfo)
 	c := container()
 	c.Mounts = []*api.Mount{{Source: "/run", Destination: "/run", Type: "bind", Options: []string{"rbind", "rshared", "rw"}}}
-	got, _, err := r.opened().CreateContainer(t.Context(), pod(), c)
-	must(t, err)
+	got := r.make(r.opened(), pod(), c)
 	if diff := cmp.Diff(strings.TrimSpace(theFacts+rdmaNodes), r.text(got)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -303,15 +254,13 @@ func TestADevicePluginsVariableThatContradictsTheNetworksIsWarnedOf(t *testing.T
 		c := container()
 		c.Env = append(c.Env, test.env)
 		r.attach("macvlan-net", sandbox, "net1", "")
-		_, _, err := a.CreateContainer(t.Context(), pod(), c)
-		must(t, err)
+		r.make(a, pod(), c)
 		if got := r.answers(); !slices.Equal(got, []string{"injected"}) {
 			t.Errorf("%s, and no network has a device: told %q", test.env, got)
 		}
 		r.attach("sriov-net", sandbox, "net2", vfInfo)
 		r.attach("vdpa-net", sandbox, "net10", second)
-		_, _, err = a.CreateContainer(t.Context(), pod(), c)
-		must(t, err)
+		r.make(a, pod(), c)
 		if got := r.answers()[1:]; !slices.Equal(got, append(test.want, "injected")) {
 			t.Errorf("%s: told %q", test.env, got)
 		}
@@ -319,8 +268,7 @@ func TestADevicePluginsVariableThatContradictsTheNetworksIsWarnedOf(t *testing.T
 			t.Errorf("%s: log: %s", test.env, said)
 		}
 		must(t, os.Remove(r.node.DeviceInfoDir+"/vdpa-net-"+sandbox+"_net10"))
-		_, _, err = a.CreateContainer(t.Context(), pod(), c)
-		must(t, err)
+		r.make(a, pod(), c)
 		if got := r.answers(); got[len(got)-1] != "passed file" || len(got) != 3+len(test.want) {
 			t.Errorf("%s, and one device is not known: told %q", test.env, got)
 		}

@@ -27,8 +27,7 @@ func TestNetworksThatComeAndGoLaterAreSeen(t *testing.T) {
 	nri := r.serve()
 	nri.run()
 	r.attach("macvlan-net", sandbox, "net2", "")
-	_, err := nri.create(pod(), container())
-	must(t, err)
+	nri.make(pod(), container())
 	inside, err := os.Open(filepath.Join(r.options.StageDir, sandbox, "devinfo")) // as a mount has it
 	must(t, err)
 	defer inside.Close()
@@ -51,8 +50,7 @@ func TestWhatWasToldIsKeptWhileItsFileIsGone(t *testing.T) {
 	nri := r.serve()
 	nri.run()
 	r.attach("sriov-net", sandbox, "net1", vfInfo)
-	_, err := nri.create(pod(), container())
-	must(t, err)
+	nri.make(pod(), container())
 	must(t, os.Remove(r.node.DeviceInfoDir+"/sriov-net-"+sandbox+"_net1"))
 	r.eventually("noticed", func() bool { return strings.Contains(r.log.text(), "its device-info file") })
 	r.attach("macvlan-net", sandbox, "net2", "")
@@ -70,13 +68,11 @@ func TestTheDirectoryGoesWithTheSandbox(t *testing.T) {
 	nri := r.serve()
 	stop := nri.run()
 	r.attach("sriov-net", sandbox, "net1", vfInfo)
-	_, err := nri.create(pod(), container())
-	must(t, err)
+	nri.make(pod(), container())
 	nri.remove(pod())
 	r.eventually("removed", func() bool { return len(r.left()) == 0 })
 
-	_, err = nri.create(pod(), container())
-	must(t, err)
+	nri.make(pod(), container())
 	stop()
 	if !slices.Equal(r.left(), []string{sandbox}) {
 		t.Errorf("without the agent: %q", r.left())
@@ -120,8 +116,7 @@ func TestASandboxThatIsNewerThanTheListHasNotEnded(t *testing.T) {
 	must(t, err)
 	byProcess := pod()
 	byProcess.Linux.Namespaces[1].Path = "/proc/4711/ns/net"
-	_, _, err = a.CreateContainer(t.Context(), byProcess, container())
-	must(t, err)
+	r.make(a, byProcess, container())
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- a.Run(ctx, r.dir+"/none", "60") }()
@@ -155,8 +150,7 @@ func TestWhatAKilledAgentLeftIsRemovedOrFinished(t *testing.T) {
 			must(t, os.MkdirAll(r.options.StageDir, 0o755))
 			must(t, make(r.options.StageDir))
 			r.attach("sriov-net", sandbox, "net1", vfInfo)
-			_, _, err := r.agent().CreateContainer(t.Context(), pod(), container())
-			must(t, err)
+			r.make(r.agent(), pod(), container())
 			if got := r.names(sandbox); !slices.Equal(got, []string{"net1.json", "network-info.json"}) {
 				t.Errorf("finished: %q", got)
 			}
@@ -184,8 +178,7 @@ func TestAFullDiskIsToldAndMended(t *testing.T) {
 		a := r.opened()
 		for left := range 6 { // directories, the link, two files
 			empty := disk.Fill(left)
-			got, _, err := a.CreateContainer(t.Context(), pod(), container())
-			must(t, err)
+			got := r.make(a, pod(), container())
 			full := r.answers()[len(r.answers())-1]
 			for name, text := range r.staged(sandbox) {
 				if text == "" || name != "net1.json" && name != "network-info.json" {
@@ -199,8 +192,7 @@ func TestAFullDiskIsToldAndMended(t *testing.T) {
 				t.Errorf("%d left: told %s, given %s", left, full, r.text(got))
 			}
 			empty()
-			_, _, err = a.CreateContainer(t.Context(), pod(), container())
-			must(t, err)
+			r.make(a, pod(), container())
 			if got := r.answers()[len(r.answers())-1]; got != "injected" || len(r.names(sandbox)) != 2 {
 				t.Errorf("%d left, and mended: told %s, %q", left, got, r.names(sandbox))
 			}
@@ -214,8 +206,7 @@ func TestNobodySeesHalfAFile(t *testing.T) {
 	long := `{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:3b:00.3"},"x":"` + strings.Repeat("x", 100_000) + `"}`
 	r.attach("sriov-net", sandbox, "net1", vfInfo)
 	a := r.opened()
-	_, _, err := a.CreateContainer(t.Context(), pod(), container())
-	must(t, err)
+	r.make(a, pod(), container())
 	done := make(chan error)
 	go func() {
 		var err error
@@ -248,16 +239,14 @@ func TestCopiesHaveTheLabelThatEveryContainerMayRead(t *testing.T) {
 	must(t, os.MkdirAll(r.options.StageDir, 0o755))
 	if err := unix.Lsetxattr(r.options.StageDir, "security.selinux", []byte("x\x00"), 0); err != nil {
 		r.attach("sriov-net", sandbox, "net1", vfInfo)
-		_, _, err := r.agent().CreateContainer(t.Context(), pod(), container())
-		must(t, err)
+		r.make(r.agent(), pod(), container())
 		if !slices.Contains(r.answers(), "passed failed") || !strings.Contains(r.log.text(), "SELinux label system_u:object_r:container_file_t:s0") {
 			t.Errorf("told %q\n%s", r.answers(), r.log.text())
 		}
 		t.Skipf("security.selinux cannot be set by this user: %v", err)
 	}
 	r.attach("sriov-net", sandbox, "net1", vfInfo)
-	_, _, err := r.agent().CreateContainer(t.Context(), pod(), container())
-	must(t, err)
+	r.make(r.agent(), pod(), container())
 	for _, path := range []string{"", "/devinfo", "/devinfo/net1.json", "/devinfo/network-info.json"} {
 		label := make([]byte, 100)
 		n, err := unix.Lgetxattr(r.options.StageDir+"/"+sandbox+path, "security.selinux", label)
@@ -284,13 +273,10 @@ func TestAnAnswerComesBeforeTheDeadline(t *testing.T) {
 					}
 					cancel()
 				}
-				_, _, err := r.agent().CreateContainer(t.Context(), pod("devinfo-cni.io/require=net1", "devinfo-cni.io/inject=false"), container())
-				must(t, err)
+				r.make(r.agent(), pod("devinfo-cni.io/require=net1", "devinfo-cni.io/inject=false"), container())
 				close(hang)
 			})
-			if got := r.answers(); !slices.Equal(got, []string{want, want, "off"}) {
-				t.Errorf("told %q", got)
-			}
+			r.told(want, want, "off")
 		})
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -17,22 +16,15 @@ import (
 	"devinfo-cni.io/pkg/grant"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/pod"
-	"devinfo-cni.io/pkg/sysfs"
 )
 
 // An offer is what a pod's containers may have.
 type offer struct {
 	dir      string // on the host, of the files; "" = they could not be staged
 	nics     []nic  // of which there are variables
-	nodes    []node
+	nodes    []cdispec.Node
 	dirs     []directory
 	withheld []withheld
-}
-
-// A node is a device node, with the mode and owner that it has on the host.
-type node struct {
-	path string
-	sysfs.Node
 }
 
 // A directory is a socket's.
@@ -67,7 +59,7 @@ func (a *Agent) grants(o *offer, settings config.Node, of pod.Identity, netns st
 			err = fmt.Errorf("%w: the agent must see the node's network namespaces", err)
 		}
 		if err == nil {
-			err = a.add(o, given, n.info)
+			err = o.add(given, n.info)
 		}
 		if err != nil {
 			return fmt.Errorf("interface %s: %w", n.ifName, err)
@@ -77,17 +69,11 @@ func (a *Agent) grants(o *offer, settings config.Node, of pod.Identity, netns st
 }
 
 // add adds what one nic is granted.
-func (a *Agent) add(o *offer, given grant.Grant, info *devinfo.Info) error {
+func (o *offer) add(given grant.Grant, info *devinfo.Info) error {
 	for _, r := range given.Refusals {
 		o.withheld = append(o.withheld, withheld{ByPolicy, r.Device, r.Why, r.Remedy})
 	}
-	for _, n := range given.Nodes {
-		stat, err := sysfs.ReadNode(filepath.Join("/", a.HostRoot, n.Path))
-		if err != nil {
-			return err
-		}
-		o.nodes = append(o.nodes, node{n.Path, stat})
-	}
+	o.nodes = append(o.nodes, given.Nodes...)
 	for _, m := range given.Mounts {
 		stat, err := os.Stat(m.Host)
 		if err != nil {
@@ -177,20 +163,20 @@ func (g *giving) variable(v string) {
 // forOthers is to read and write.
 const forOthers fs.FileMode = 0o006
 
-func (g *giving) node(n node) {
-	has := func(d *api.LinuxDevice) bool { return d.GetPath() == n.path }
+func (g *giving) node(n cdispec.Node) {
+	has := func(d *api.LinuxDevice) bool { return d.GetPath() == n.Path }
 	if slices.ContainsFunc(g.container.GetLinux().GetDevices(), has) || slices.ContainsFunc(g.GetLinux().GetDevices(), has) {
 		return
 	}
 	if g.userns && n.Perm&forOthers != forOthers {
 		g.withheld = append(g.withheld, withheld{
-			ByUserNamespace, n.path, fmt.Sprintf("it has mode %04o on the host, and in the pod's user namespace only what is for others counts", n.Perm),
+			ByUserNamespace, n.Path, fmt.Sprintf("it has mode %04o on the host, and in the pod's user namespace only what is for others counts", n.Perm),
 			"give it mode 0666 on the host, or set hostUsers: true",
 		})
 		return
 	}
 	g.AddDevice(&api.LinuxDevice{
-		Path: n.path, Type: n.Type, Major: n.Major, Minor: n.Minor,
+		Path: n.Path, Type: n.Type, Major: n.Major, Minor: n.Minor,
 		FileMode: api.FileMode(n.Perm), Uid: api.UInt32(n.UID), Gid: api.UInt32(n.GID),
 	})
 }

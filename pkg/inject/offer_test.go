@@ -12,19 +12,18 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/cdispec"
-	"devinfo-cni.io/pkg/sysfs"
 )
 
 const infoDir = "/var/run/k8s.cni.cncf.io/devinfo/cni"
 
 // everyThing is an offer of all that there can be.
 func everyThing() offer {
-	null := sysfs.Node{Type: "c", Major: 1, Minor: 3, Perm: 0o660, UID: 0, GID: 107}
-	open := null
-	open.Perm = 0o666
+	closed := cdispec.Node{Path: "/dev/vfio/15", Type: "c", Major: 1, Minor: 3, Perm: 0o660, GID: 107}
+	open := closed
+	open.Path, open.Perm = "/dev/infiniband/rdma_cm", 0o666
 	return offer{
 		dir: "/stage", nics: []nic{{ifName: "net1", file: []byte("{}")}},
-		nodes: []node{{"/dev/vfio/15", null}, {"/dev/infiniband/rdma_cm", open}, {"/dev/infiniband/rdma_cm", open}},
+		nodes: []cdispec.Node{closed, open, open},
 		dirs: []directory{
 			{cdispec.Mount{Host: "/run/vhost-user/pod-a", Container: "/var/run/vhost-user/a"}, 0o755, false},
 			{cdispec.Mount{Host: "/run/vhost-user/pod-b", Container: "/var/run/vhost-user/b"}, 0o755, true},

@@ -26,6 +26,7 @@ import (
 	"devinfo-cni.io/pkg/inject"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link/linkhost"
+	"devinfo-cni.io/pkg/nri/nritest"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
@@ -48,7 +49,7 @@ type rig struct {
 
 	mu   sync.Mutex
 	gone map[string]bool // network namespaces that are
-	told []string        // answers and what was withheld
+	says []string        // answers and what was withheld
 }
 
 func newRig(t *testing.T) *rig { return newRigOn(t, t.TempDir()) }
@@ -108,14 +109,30 @@ func (b *lockedBuffer) text() string {
 func (r *rig) tell(what string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.told = append(r.told, strings.TrimSpace(what))
+	r.says = append(r.says, strings.TrimSpace(what))
 }
 
 // answers are what metrics were told so far.
 func (r *rig) answers() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Clone(r.told)
+	return slices.Clone(r.says)
+}
+
+// told expects that these are what metrics were told so far.
+func (r *rig) told(want ...string) {
+	r.t.Helper()
+	if got := r.answers(); !slices.Equal(got, want) {
+		r.t.Errorf("told %q, want %q", got, want)
+	}
+}
+
+// make has an agent asked about a container that is made.
+func (r *rig) make(a *inject.Agent, p *api.PodSandbox, c *api.Container) *api.ContainerAdjustment {
+	r.t.Helper()
+	got, _, err := a.CreateContainer(r.t.Context(), p, c)
+	must(r.t, err)
+	return got
 }
 
 func (r *rig) agent() *inject.Agent {
@@ -247,20 +264,7 @@ type containerRuntime struct {
 // serve starts the runtime's side, which lists no sandboxes.
 func (r *rig) serve(options ...adaptation.Option) containerRuntime {
 	r.t.Helper()
-	adaptation.SetPluginRequestTimeout(3 * time.Minute)
-	list := func(ctx context.Context, tell adaptation.SyncCB) error {
-		_, err := tell(ctx, nil, nil)
-		return err
-	}
-	nothing := func(context.Context, []*adaptation.ContainerUpdate) ([]*adaptation.ContainerUpdate, error) {
-		return nil, nil
-	}
-	nri, err := adaptation.New("test", "v2.2.0", list, nothing, append(options, adaptation.WithSocketPath(r.dir+"/nri"),
-		adaptation.WithPluginPath(r.dir+"/none"), adaptation.WithPluginConfigPath(r.dir+"/none"))...)
-	must(r.t, err)
-	must(r.t, nri.Start())
-	r.t.Cleanup(nri.Stop)
-	return containerRuntime{nri, r}
+	return containerRuntime{nritest.Serve(r.t, r.dir+"/nri", nil, options...), r}
 }
 
 // run starts the agent, and waits until the runtime asks it.
@@ -276,7 +280,7 @@ func (n containerRuntime) run() (stop func()) {
 		return err == nil && len(r.answers()) > 0
 	})
 	r.mu.Lock()
-	r.told = nil
+	r.says = nil
 	r.mu.Unlock()
 	var once sync.Once
 	stop = func() {
@@ -296,6 +300,14 @@ func (n containerRuntime) create(p *api.PodSandbox, c *api.Container) (*api.Cont
 	n.r.t.Helper()
 	answer, err := n.CreateContainer(n.r.t.Context(), &adaptation.CreateContainerRequest{Pod: p, Container: c})
 	return answer.GetAdjust(), err
+}
+
+// make is create for a container that is made.
+func (n containerRuntime) make(p *api.PodSandbox, c *api.Container) *api.ContainerAdjustment {
+	n.r.t.Helper()
+	got, err := n.create(p, c)
+	must(n.r.t, err)
+	return got
 }
 
 func (n containerRuntime) remove(p *api.PodSandbox) {

@@ -45,9 +45,7 @@ func TestThePluginIsPutKeptAndPutAgain(t *testing.T) {
 		},
 	} {
 		for _, p := range []*install.Plugin{p, another} {
-			if err := spoil(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, spoil())
 			if done, err := p.Keep(context.Background()); err != nil {
 				t.Errorf("%s: %+v, %v", name, done, err)
 			}
@@ -120,9 +118,7 @@ func TestWhatIsNotOursIsLeftAlone(t *testing.T) {
 	p.ReplaceForeign = true
 	keep(t, p, install.Replaced)
 
-	if err := errors.Join(os.Remove(to), os.Mkdir(to, 0o755)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(to), os.Mkdir(to, 0o755))
 	refuse(t, p, "is not a regular file (mode drwxr-xr-x): move it away")
 }
 
@@ -169,9 +165,7 @@ func TestADirectoryMustBeThere(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	link := filepath.Join(t.TempDir(), "bin")
-	if err := os.Symlink(real, link); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(real, link))
 	p.Dir = link
 	keep(t, p, install.Installed)
 	holds(t, real, p.From)

@@ -23,9 +23,7 @@ func TestAProgramIsKeptAsItIs(t *testing.T) {
 	write(t, from, "one", 0o755)
 	keep("none")
 	before, err := os.Stat(to)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	keep("the same")
 	if after, err := os.Stat(to); err != nil || !os.SameFile(before, after) {
 		t.Errorf("what was right was written again: %v", err)
@@ -34,13 +32,9 @@ func TestAProgramIsKeptAsItIs(t *testing.T) {
 	keep("another version")
 	write(t, to, "broken", 0o755)
 	keep("one that was altered")
-	if err := os.Chmod(to, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(to, 0o777))
 	keep("one that others may write to")
-	if err := os.Remove(to); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(to))
 	keep("one that was removed")
 	other := filepath.Join(dir, "other")
 	write(t, other, "somebody's", 0o755)

@@ -1,7 +1,6 @@
 package install_test
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -66,13 +65,6 @@ func TestSettingsAreTheNodesOrTheDefault(t *testing.T) {
 	must(t, os.Remove(filepath.Join(s.Dir, "n1.json")), os.Remove(filepath.Join(s.Dir, "default.json")))
 	arrange(t, s, "", install.Removed, "")
 	arrange(t, s, "", "", "")
-}
-
-func must(t *testing.T, errs ...error) {
-	t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // The kubelet puts a ConfigMap's files behind links, and changes them all at once.

@@ -3,8 +3,12 @@ package nri_test
 import (
 	"bytes"
 	"context"
+	"io"
 	"log/slog"
+	"net"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -38,4 +42,40 @@ func TestARuntimeThatIsAwayIsLoggedOnce(t *testing.T) {
 			t.Errorf("logged:\n%s", text)
 		}
 	})
+}
+
+// Were the connection kept, there would be another one with each try, and a runtime that answers
+// late would have the plugin twice: whatever both add to a container NRI refuses.
+func TestARuntimeThatDoesNotAnswerIsDisconnected(t *testing.T) {
+	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "nri.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	ctx, end := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	var log bytes.Buffer
+	go func() {
+		ended <- nri.Plugin{
+			Handler: handler{}, Name: "test", Index: "60", Socket: listener.Addr().String(), Handshake: 100 * time.Millisecond,
+			Connected: func(bool) {}, Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		}.Serve(ctx)
+	}()
+	for range 3 {
+		plugin, err := listener.Accept()
+		if err == nil {
+			err = plugin.SetReadDeadline(time.Now().Add(4 * time.Second)) // the library gives up after 5 s, but only if nothing at all was answered
+		}
+		if err == nil {
+			_, err = io.Copy(io.Discard, plugin)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	end()
+	<-ended
+	if pauses := regexp.MustCompile(`retryIn=(\w+)`).FindAllString(log.String(), 2); !slices.Equal(pauses, []string{"retryIn=500ms", "retryIn=1s"}) {
+		t.Errorf("it pauses %q:\n%s", pauses, &log)
+	}
 }

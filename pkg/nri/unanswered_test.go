@@ -12,6 +12,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"devinfo-cni.io/pkg/nri"
+	"devinfo-cni.io/pkg/nri/nritest"
 )
 
 // silent is a plugin that answers for the container "known", and for others not before the test lets it.
@@ -27,31 +28,6 @@ func (s silent) CreateContainer(_ context.Context, _ *api.PodSandbox, c *api.Con
 	return nil, nil, nil
 }
 
-// served is the runtime's side of NRI.
-func served(t *testing.T, dir string) *adaptation.Adaptation {
-	t.Helper()
-	adaptation.SetPluginRequestTimeout(patient)
-	list := func(ctx context.Context, tell adaptation.SyncCB) error {
-		_, err := tell(ctx, nil, nil)
-		return err
-	}
-	nothing := func(context.Context, []*adaptation.ContainerUpdate) ([]*adaptation.ContainerUpdate, error) {
-		return nil, nil
-	}
-	runtime, err := adaptation.New("test", "v2.5.0", list, nothing, adaptation.WithSocketPath(filepath.Join(dir, "nri.sock")),
-		adaptation.WithPluginPath(filepath.Join(dir, "none")), adaptation.WithPluginConfigPath(filepath.Join(dir, "none")))
-	if err == nil {
-		err = runtime.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(runtime.Stop)
-	return runtime
-}
-
-const patient = 3 * time.Minute
-
 // The plugin hangs, or it ends while it is asked.
 func TestAnUnansweredRequestFailsOnlyIfThePluginAsksForThat(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -60,7 +36,7 @@ func TestAnUnansweredRequestFailsOnlyIfThePluginAsksForThat(t *testing.T) {
 		says     string
 	}{
 		"hangs": {100 * time.Millisecond, false, "failed to handle CreateContainer request: context deadline exceeded"},
-		"ends":  {patient, true, "failed to handle CreateContainer request: ttrpc: closed"},
+		"ends":  {nritest.Patient, true, "failed to handle CreateContainer request: ttrpc: closed"},
 	} {
 		for _, fail := range []bool{false, true} {
 			err := unanswered(t, test.deadline, test.ends, fail)
@@ -75,7 +51,7 @@ func TestAnUnansweredRequestFailsOnlyIfThePluginAsksForThat(t *testing.T) {
 func unanswered(t *testing.T, deadline time.Duration, ends, fail bool) (err error) {
 	t.Helper()
 	dir, plugin := t.TempDir(), silent{make(chan struct{}), make(chan struct{}), make(chan struct{})}
-	runtime := served(t, dir)
+	runtime := nritest.Serve(t, filepath.Join(dir, "nri.sock"), nil)
 	ctx, end := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {

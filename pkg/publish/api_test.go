@@ -31,6 +31,13 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"kind": "Status", "message": s.message, "details": map[string]any{"causes": []any{map[string]string{"field": s.field}}}})
 }
 
+func must(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func (s *server) open(t *testing.T) (a *API, dir string) {
 	t.Helper()
 	https := httptest.NewTLSServer(s)
@@ -38,14 +45,10 @@ func (s *server) open(t *testing.T) (a *API, dir string) {
 	dir = t.TempDir()
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: https.Certificate().Raw})
 	for name, content := range map[string][]byte{"ca.crt": ca, "token": []byte("first\n")} {
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
 	}
 	a, err := Open(https.URL, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return a, dir
 }
 
@@ -55,9 +58,7 @@ func TestAPodIsAnnotatedInOneRequest(t *testing.T) {
 	s := &server{status: 200}
 	a, dir := s.open(t)
 	networks := []Network{{"mem", "net1", json.RawMessage(`{"type":"memif"}`)}, {"lan", "net2", nil}}
-	if err := a.Annotate(t.Context(), web, networks); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.Annotate(t.Context(), web, networks))
 	const path = "PATCH /api/v1/namespaces/shop/pods/web-0?fieldManager=devinfo-agent"
 	if s.path != path || s.headers.Get("Content-Type") != "application/merge-patch+json" || s.headers.Get("Authorization") != "Bearer first" {
 		t.Errorf("%s %v", s.path, s.headers)
@@ -66,9 +67,7 @@ func TestAPodIsAnnotatedInOneRequest(t *testing.T) {
 	if s.body != body {
 		t.Errorf("got  %s\nwant %s", s.body, body)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "token"), []byte("second"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "token"), []byte("second"), 0o600))
 	if err := a.Annotate(t.Context(), web, networks); err != nil || s.headers.Get("Authorization") != "Bearer second" {
 		t.Errorf("%v %v", err, s.headers)
 	}
@@ -122,9 +121,7 @@ func TestWithoutAServiceAccountItSaysWhatItTakes(t *testing.T) {
 	if _, err := Open("https://127.0.0.1:1", dir); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "ca.crt"), []byte("no certificate"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "ca.crt"), []byte("no certificate"), 0o600))
 	if _, err := Open("https://127.0.0.1:1", dir); err == nil || !strings.Contains(err.Error(), "no certificate in it") {
 		t.Error(err)
 	}

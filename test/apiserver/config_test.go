@@ -54,28 +54,18 @@ spec:
 func TestTheDocumentsClaimComesThroughTheAPI(t *testing.T) {
 	p := server(t)
 	wanted := &resourceapi.ResourceClaim{}
-	if err := yaml.UnmarshalStrict([]byte(example), wanted); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.UnmarshalStrict([]byte(example), wanted))
 	claims := p.Client.ResourceV1().ResourceClaims("default")
 	c, err := claims.Create(t.Context(), wanted, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = claims.Delete(context.Background(), c.Name, metav1.DeleteOptions{}) }()
 	p.allocate(t, c, ours("macvlan-eth0", one))
 	seen, err := p.agent(t).ResourceV1().ResourceClaims("default").Get(t.Context(), c.Name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	networks, err := cniconfig.Resolve(seen, cniconfig.Policy{Driver: driver, Pool: node, AllowClaimTypes: []string{"macvlan", "host-local"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	pods, err := cniconfig.Pods(seen)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	difftest.Equal(t, pods, []state.Pod{{Namespace: "default", Name: "demo", UID: "680f0a77-8d0b-4e21-8599-62581e335ed6"}})
 	id := one
 	difftest.Equal(t, networks, []cniconfig.Network{{

@@ -88,9 +88,7 @@ func (p *controlPlane) account(t *testing.T, name, node string) kubernetes.Inter
 	config := rest.AnonymousClientConfig(p.Admin)
 	config.BearerToken, config.QPS, config.Burst = p.token(t, namespace, name, node), 1000, 1000
 	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return client
 }
 
@@ -99,15 +97,11 @@ func (p *controlPlane) token(t *testing.T, namespace, name, node string) string 
 	request := &authenticationv1.TokenRequest{}
 	if node != "" {
 		n, err := p.Client.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		request.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{Kind: "Node", APIVersion: "v1", Name: n.Name, UID: n.UID}
 	}
 	token, err := p.Client.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), name, request, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return token.Status.Token
 }
 
@@ -124,9 +118,7 @@ func (p *controlPlane) without(t *testing.T, verb, resource string) kubernetes.I
 	var rules []rbacv1.PolicyRule
 	for _, name := range []string{namespace, namespace + "-associated-node"} {
 		role, err := p.Client.RbacV1().ClusterRoles().Get(t.Context(), name, metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		rules = append(rules, role.Rules...)
 	}
 	less := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{GenerateName: "less-"}}
@@ -143,17 +135,13 @@ func (p *controlPlane) without(t *testing.T, verb, resource string) kubernetes.I
 		t.Fatalf("%s %s is not in %v", verb, resource, rules)
 	}
 	less, err := p.Client.RbacV1().ClusterRoles().Create(t.Context(), less, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	name := less.Name
 	_, err = p.Client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
 		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: namespace, Name: name}},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if _, err := p.Client.CoreV1().ServiceAccounts(namespace).Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -192,9 +180,7 @@ func (p *controlPlane) claim(t *testing.T, name string, shares ...share) *resour
 		})
 	}
 	c, err := claims.Create(t.Context(), c, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = claims.Delete(context.Background(), name, metav1.DeleteOptions{}) }) // a test may have deleted it
 	return p.allocate(t, c, shares...)
 }
@@ -219,9 +205,7 @@ func (p *controlPlane) allocate(t *testing.T, c *resourceapi.ResourceClaim, shar
 	c.Status.Allocation = allocation
 	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "demo", UID: "680f0a77-8d0b-4e21-8599-62581e335ed6"}}
 	c, err := p.Client.ResourceV1().ResourceClaims(c.Namespace).UpdateStatus(t.Context(), c, metav1.UpdateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return c
 }
 
@@ -234,8 +218,6 @@ func (p *controlPlane) devices(t *testing.T, c *resourceapi.ResourceClaim) []res
 func (p *controlPlane) get(t *testing.T, c *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
 	t.Helper()
 	now, err := p.Client.ResourceV1().ResourceClaims(c.Namespace).Get(t.Context(), c.Name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return now
 }

@@ -19,9 +19,7 @@ func TestWhatIsOtherBefore136(t *testing.T) {
 	for _, version := range []string{"1.34", "1.35"} {
 		t.Run(version, func(t *testing.T) {
 			p := start(t, "--emulated-version="+version)
-			if err := p.install("rbac-associated-node.yaml"); err != nil {
-				t.Fatal(err)
-			}
+			must(t, p.install("rbac-associated-node.yaml"))
 			p.numbered(t)
 			p.ownSlicesOnly(t)
 			p.everyStatus(t)
@@ -40,9 +38,7 @@ func (p *controlPlane) numbered(t *testing.T) {
 	}
 	published(t, agent)
 	devices := dra.Numbered(0)
-	if err := offer(t, agent, devices); err != nil {
-		t.Fatal(err)
-	}
+	must(t, offer(t, agent, devices))
 	difftest.Equal(t, published(t, agent), devices)
 }
 
@@ -84,13 +80,9 @@ func TestDevicesAreSharedBefore136WhereThatIsEnabled(t *testing.T) {
 	for _, version := range []string{"1.34", "1.35"} {
 		t.Run(version, func(t *testing.T) {
 			p := start(t, "--emulated-version="+version, "--feature-gates=DRAConsumableCapacity=true")
-			if err := p.install("rbac-associated-node.yaml"); err != nil {
-				t.Fatal(err)
-			}
+			must(t, p.install("rbac-associated-node.yaml"))
 			agent := p.agent(t)
-			if err := offer(t, agent, dra.Shared(500)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, offer(t, agent, dra.Shared(500)))
 			difftest.Equal(t, published(t, agent), dra.Shared(500))
 			c := p.claim(t, "shared", ours("net", one))
 			apply(t, agent, report(c, attached(t, one)))

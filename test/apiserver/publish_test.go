@@ -26,46 +26,32 @@ func TestTheAgentAnnotatesThePodsOfItsNode(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"of": "others"}, Labels: map[string]string{"app": name}},
 			Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "app", Image: "app"}}},
 		}, metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return publish.Pod{Namespace: "default", Name: name, UID: string(pod.UID)}
 	}
 	mine, theirs := create("mine", node), create("theirs", other)
 
 	dir := t.TempDir()
 	ca, err := os.ReadFile(p.Admin.CAFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	token := p.token(t, "devinfo", "devinfo-agent", node)
 	for name, content := range map[string][]byte{"ca.crt": ca, "token": []byte(token)} {
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
 	}
 	agent, err := publish.Open(p.Admin.Host, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	networks := []publish.Network{{Name: "mem", Interface: "net1", DeviceInfo: json.RawMessage(`{"type":"memif"}`)}}
 	await(t, func() bool { err = agent.Annotate(t.Context(), theirs, networks); return err != nil }) // a new policy takes a moment
 	if !errors.Is(err, publish.ErrRefused) || !strings.Contains(err.Error(), "the agent of node node-a annotates no pod of another node") {
 		t.Errorf("another node's: %v", err)
 	}
-	if err := agent.Annotate(t.Context(), mine, networks); err != nil {
-		t.Fatal(err)
-	}
+	must(t, agent.Annotate(t.Context(), mine, networks))
 	first, err := pods.Get(t.Context(), "mine", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got := first.Annotations[publish.Annotation]; got != `[{"name":"mem","interface":"net1","device-info":{"type":"memif"}}]` || first.Annotations["of"] != "others" {
 		t.Errorf("annotations %q", first.Annotations)
 	}
-	if err := agent.Annotate(t.Context(), mine, networks); err != nil {
-		t.Fatal(err)
-	}
+	must(t, agent.Annotate(t.Context(), mine, networks))
 	if again, err := pods.Get(t.Context(), "mine", metav1.GetOptions{}); err != nil || again.ResourceVersion != first.ResourceVersion {
 		t.Errorf("the same once more is a write: %v", err)
 	}
@@ -79,15 +65,11 @@ func TestTheAgentAnnotatesThePodsOfItsNode(t *testing.T) {
 	config := rest.AnonymousClientConfig(p.Admin)
 	config.BearerToken = token
 	bound, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	config = rest.CopyConfig(config)
 	config.BearerToken = p.token(t, "devinfo", "devinfo-agent", "")
 	unbound, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	patch := func(client kubernetes.Interface, text string) error {
 		_, err := client.CoreV1().Pods("default").Patch(t.Context(), "mine", types.MergePatchType, []byte(text), metav1.PatchOptions{})
 		return err

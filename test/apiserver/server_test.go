@@ -1,6 +1,7 @@
 package apiserver_test
 
 import (
+	"errors"
 	"os"
 	"sync"
 	"testing"
@@ -43,6 +44,13 @@ func server(t *testing.T) *controlPlane {
 	return &shared.controlPlane
 }
 
+func must(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func needPrograms(t *testing.T) {
 	t.Helper()
 	switch err := controlplane.Built(bin); {
@@ -59,9 +67,7 @@ func start(t *testing.T, flags ...string) *controlPlane {
 	t.Helper()
 	needPrograms(t)
 	p, err := controlplane.Start(bin, flags...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(p.End)
 	return &controlPlane{p}
 }

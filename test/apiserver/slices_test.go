@@ -39,9 +39,7 @@ func offer(t *testing.T, client kubernetes.Interface, devices []resourceapi.Devi
 			}
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer c.Stop()
 	deadline := time.After(3 * time.Minute)
 	for {
@@ -52,9 +50,7 @@ func offer(t *testing.T, client kubernetes.Interface, devices []resourceapi.Devi
 			t.Fatal("no slice in 3 minutes, and no error")
 		case <-time.After(50 * time.Millisecond):
 			list, err := client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{FieldSelector: "spec.driver=" + driver})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if len(list.Items) == 1 && cmp.Equal(list.Items[0].Spec.Devices, devices) {
 				return nil
 			}
@@ -69,9 +65,7 @@ func published(t *testing.T, client kubernetes.Interface) []resourceapi.Device {
 	if err != nil || len(list.Items) != 1 {
 		t.Fatalf("%d slices, error %v", len(list.Items), err)
 	}
-	if err := client.ResourceV1().ResourceSlices().Delete(t.Context(), list.Items[0].Name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, client.ResourceV1().ResourceSlices().Delete(t.Context(), list.Items[0].Name, metav1.DeleteOptions{}))
 	return list.Items[0].Spec.Devices
 }
 
@@ -79,18 +73,14 @@ func TestTheSharedDeviceIsPublished(t *testing.T) {
 	agent := server(t).agent(t)
 	for _, limit := range []int{0, 500} {
 		devices := dra.Shared(limit)
-		if err := offer(t, agent, devices); err != nil {
-			t.Fatal(err)
-		}
+		must(t, offer(t, agent, devices))
 		difftest.Equal(t, published(t, agent), devices)
 	}
 }
 
 func TestAServerThatCannotShareGetsNumberedDevices(t *testing.T) {
 	old := start(t, "--feature-gates=DRAConsumableCapacity=false")
-	if err := old.install(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, old.install())
 	old.numbered(t)
 }
 
@@ -153,9 +143,7 @@ func await(t *testing.T, done func() bool) {
 func TestTheServerTakesAllAttributes(t *testing.T) {
 	p := server(t)
 	host, err := hosttxt.Load("../../testdata/hosts/igb-sriov.txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	long := "/" + strings.Repeat("s", resourceapi.DeviceAttributeMaxValueLength-1)
 	for _, info := range []devinfo.Info{
 		{Type: devinfo.TypePCI, PCI: &devinfo.PCI{

@@ -58,9 +58,7 @@ func report(c *resourceapi.ResourceClaim, devices ...resourceapi.AllocatedDevice
 
 func apply(t *testing.T, client kubernetes.Interface, r status.Report) {
 	t.Helper()
-	if err := status.Apply(t.Context(), client, r); err != nil {
-		t.Fatal(err)
-	}
+	must(t, status.Apply(t.Context(), client, r))
 }
 
 func TestTheAgentReportsAsTheDeviceConfigurationAPISays(t *testing.T) {
@@ -191,9 +189,7 @@ func TestAClaimThatIsGoneIsLeftAlone(t *testing.T) {
 	p := server(t)
 	agent := p.agent(t)
 	c := p.claim(t, "gone", ours("net", one))
-	if err := p.Client.ResourceV1().ResourceClaims(c.Namespace).Delete(t.Context(), c.Name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.Client.ResourceV1().ResourceClaims(c.Namespace).Delete(t.Context(), c.Name, metav1.DeleteOptions{}))
 	if err := status.Apply(t.Context(), agent, report(c, attached(t, one))); status.Classify(err) != status.Gone {
 		t.Errorf("deleted: %s: %v", status.Classify(err), err)
 	}

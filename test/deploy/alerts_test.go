@@ -45,9 +45,7 @@ func written(t *testing.T, text string) (all []storage.Series) {
 	t.Helper()
 	for line := range strings.Lines(text) {
 		lset, values, err := parser.ParseSeriesDesc(strings.TrimSpace(line))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var list []chunks.Sample
 		for minute, v := range values {
 			if !v.Omitted {
@@ -76,10 +74,9 @@ func ask(t *testing.T, all []storage.Series, expr string, after time.Duration) p
 	if err != nil {
 		t.Fatalf("%s: %v", expr, err)
 	}
-	result := query.Exec(t.Context())
-	vector, ok := result.Value.(promql.Vector)
-	if !ok {
-		t.Fatalf("%s: %v", expr, result.Err)
+	vector, err := query.Exec(t.Context()).Vector()
+	if err != nil {
+		t.Fatalf("%s: %v", expr, err)
 	}
 	return vector
 }

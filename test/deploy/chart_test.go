@@ -13,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"helm.sh/helm/v4/pkg/chart/common"
 	"helm.sh/helm/v4/pkg/chart/v2/lint"
-	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/yaml"
 )
@@ -70,9 +69,7 @@ func TestTheComponentsOfKustomizeAreValuesOfTheChart(t *testing.T) {
 // and another there, of the same content.
 func TestTheChartMakesTheObjectsOfKustomizeWithDevices(t *testing.T) {
 	text, err := os.ReadFile("../../docs/dra/inventory.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, rest, _ := strings.Cut(string(text), "## On your nodes\n")
 	blocks := strings.Split(rest, "```yaml\n")
 	values, _, _ := strings.Cut(blocks[1], "```")
@@ -87,9 +84,7 @@ func TestTheChartMakesTheObjectsOfKustomizeWithDevices(t *testing.T) {
 			t.Fatalf("%s makes no ConfigMap", what)
 		}
 		var content any
-		if err := yaml.UnmarshalStrict([]byte(data["devices.yaml"].(string)), &content); err != nil {
-			t.Fatal(err)
-		}
+		must(t, yaml.UnmarshalStrict([]byte(data["devices.yaml"].(string)), &content))
 		data["devices.yaml"] = content
 	}
 	delete(got["ConfigMap cni-dra-driver-devices"]["metadata"].(map[string]any), "labels")
@@ -105,26 +100,16 @@ func TestTheChartMakesTheObjectsOfKustomizeWithDevices(t *testing.T) {
 func kustomizeHere(t *testing.T, files map[string]string) objects {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	from, err := filepath.Abs(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	deploy, err := filepath.Rel(dir, from)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(strings.ReplaceAll(text, "../deploy", deploy)), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(strings.ReplaceAll(text, "../deploy", deploy)), 0o600))
 	}
 	back, err := filepath.Rel(from, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return kustomize(t, back)
 }
 
@@ -137,9 +122,7 @@ func TestAPodMonitorAloneOpensTheMetrics(t *testing.T) {
 			t.Errorf("%s: %v\n%s", name, err, text)
 		}
 	}
-	var set appsv1.DaemonSet
-	convert(t, got["DaemonSet devinfo-agent"], &set)
-	if c := first(set.Spec.Template.Spec); len(c.Ports) != 1 || c.Ports[0].Name != "metrics" || c.Env[2].Value != ":9810" {
+	if c := first(daemonSet(t, got["DaemonSet devinfo-agent"]).Spec.Template.Spec); len(c.Ports) != 1 || c.Ports[0].Name != "metrics" || c.Env[2].Value != ":9810" {
 		t.Errorf("%v, %v", c.Ports, c.Env)
 	}
 }
@@ -153,8 +136,7 @@ func TestAlertsFindTheAgentsWhateverTheirName(t *testing.T) {
 			if !strings.HasPrefix(name, "DaemonSet ") {
 				continue
 			}
-			var set appsv1.DaemonSet
-			convert(t, object, &set)
+			set := daemonSet(t, object)
 			label, _ := made["PodMonitor "+set.Name]["spec"].(map[string]any)["jobLabel"].(string)
 			job := set.Spec.Template.Labels[label]
 			if label == "" {
@@ -175,9 +157,7 @@ func TestAlertsFindTheAgentsWhateverTheirName(t *testing.T) {
 func agentArgs(t *testing.T, values string) string {
 	t.Helper()
 	text, err := yaml.Marshal(template(t, "devinfo", values)["DaemonSet devinfo-agent"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(text)
 }
 
@@ -237,17 +217,14 @@ func TestExtraArgsAreNoneThatTheChartSets(t *testing.T) {
 	const all = `{kubeletRootDir: /data/kubelet, agent: {inject: false, publish: true, whenMissing: refuse, namespaces: [a], excludeNamespaces: [b]%s},
 		dra: {enabled: true, devices: [{as: shared, ifNames: [a]}], allowClaimConfig: [macvlan]%s}}`
 	helpers, err := os.ReadFile(filepath.Join(chart, "templates/_helpers.tpl"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	listed, set := map[string]bool{}, map[string]bool{}
 	for _, found := range regexp.MustCompile(`"(--[a-z-]+)" "`).FindAllStringSubmatch(string(helpers), -1) {
 		listed[found[1]] = true
 	}
-	for _, program := range []string{"agent", "dra"} {
-		var daemon appsv1.DaemonSet
-		convert(t, template(t, "devinfo", fmt.Sprintf(all, "", ""))["DaemonSet "+map[string]string{"agent": "devinfo-agent", "dra": "cni-dra-driver"}[program]], &daemon)
-		for _, arg := range first(daemon.Spec.Template.Spec).Args {
+	made := template(t, "devinfo", fmt.Sprintf(all, "", ""))
+	for program, name := range map[string]string{"agent": "devinfo-agent", "dra": "cni-dra-driver"} {
+		for _, arg := range first(daemonSet(t, made["DaemonSet "+name]).Spec.Template.Spec).Args {
 			flag, _, _ := strings.Cut(arg, "=")
 			set[flag] = true
 			for _, extra := range []string{flag, flag + "=x"} {
@@ -306,8 +283,7 @@ func TestValuesReachTheAgent(t *testing.T) {
 // Where the kubelet is elsewhere, devinfoctl and "clear" look for the driver's state in its pod.
 func TestTheDriverPodSaysWhereItsStateIs(t *testing.T) {
 	for values, want := range map[string]string{``: "", `kubeletRootDir: /data/kubelet, `: "/data/kubelet/plugins/cni.dra.networking.x-k8s.io/state"} {
-		var set appsv1.DaemonSet
-		convert(t, template(t, "devinfo", `{`+values+`dra: {enabled: true}}`)["DaemonSet cni-dra-driver"], &set)
+		set := daemonSet(t, template(t, "devinfo", `{`+values+`dra: {enabled: true}}`)["DaemonSet cni-dra-driver"])
 		got := ""
 		for _, v := range first(set.Spec.Template.Spec).Env {
 			if v.Name == "DEVINFO_DRA_STATE_DIR" {
@@ -378,17 +354,11 @@ func TestHelmLintFindsNothing(t *testing.T) {
 
 func TestEveryValueIsInTheReadme(t *testing.T) {
 	readme, err := os.ReadFile(filepath.Join(chart, "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	text, err := os.ReadFile(filepath.Join(chart, "values.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var values map[string]any
-	if err := yaml.Unmarshal(text, &values); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Unmarshal(text, &values))
 	var walk func(values map[string]any)
 	walk = func(values map[string]any) {
 		for name, value := range values {
@@ -406,18 +376,15 @@ func TestEveryValueIsInTheReadme(t *testing.T) {
 // The agents uninstall where they run, with the mounts that they have.
 func TestTheDocumentedPatchHasTheAgentsUninstall(t *testing.T) {
 	page, err := os.ReadFile("../../docs/install.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	found := regexp.MustCompile(`(?s)patch daemonset devinfo-agent --patch '(.*?)'`).FindSubmatch(page)
 	if found == nil {
 		t.Fatal("docs/install.md has no such patch")
 	}
 	const overlay = "resources: [../deploy/devinfo/overlays/openshift]\npatches: [{path: patch.json, target: {kind: DaemonSet}}]\n"
 	patch := strings.Replace(string(found[1]), "{", `{"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "devinfo-agent"}, `, 1)
-	var before, after appsv1.DaemonSet
-	convert(t, kustomize(t, "devinfo/overlays/openshift")["DaemonSet devinfo-agent"], &before)
-	convert(t, kustomizeHere(t, map[string]string{"kustomization.yaml": overlay, "patch.json": patch})["DaemonSet devinfo-agent"], &after)
+	before := daemonSet(t, kustomize(t, "devinfo/overlays/openshift")["DaemonSet devinfo-agent"])
+	after := daemonSet(t, kustomizeHere(t, map[string]string{"kustomization.yaml": overlay, "patch.json": patch})["DaemonSet devinfo-agent"])
 	before.Spec.Template.Spec.Containers[0].Command = []string{"/devinfo-agent", "--uninstall", "--stay"}
 	all := intstr.FromString("100%")
 	before.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable = &all

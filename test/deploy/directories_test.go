@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -25,9 +24,7 @@ func TestTheDirectoriesThatTheSettingsNameAreMounted(t *testing.T) {
 		{"cni-dra-driver", first, map[string]bool{"/srv/info": true, "/srv/dp": true, "/run/cdi": true, "/srv/sockets": true}},
 		{"cni-dra-driver", firstInit, map[string]bool{"/srv/journal": false}},
 	} {
-		var set appsv1.DaemonSet
-		convert(t, made["DaemonSet "+test.set], &set)
-		pod := set.Spec.Template.Spec
+		pod := daemonSet(t, made["DaemonSet "+test.set]).Spec.Template.Spec
 		host, got := map[string]string{}, map[string]bool{}
 		for _, v := range pod.Volumes {
 			if v.HostPath != nil {

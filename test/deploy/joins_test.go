@@ -28,9 +28,7 @@ func scrapedText(t *testing.T) string {
 		path = "testdata/metrics.txt"
 	}
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(text)
 }
 
@@ -47,21 +45,14 @@ func scraped(t *testing.T, targets ...target) []storage.Series {
 	for minute := range int64(60) {
 		for _, from := range targets {
 			p := textparse.NewPromParser([]byte(from.text(minute)), labels.NewSymbolTable(), false)
-			for {
-				entry, err := p.Next()
-				if errors.Is(err, io.EOF) {
-					break
+			for entry, err := p.Next(); !errors.Is(err, io.EOF); entry, err = p.Next() {
+				must(t, err)
+				if entry == textparse.EntrySeries {
+					_, _, value := p.Series()
+					lset := from.label(p)
+					sets[lset.Hash()] = lset
+					samples[lset.Hash()] = append(samples[lset.Hash()], sample{at: minute * time.Minute.Milliseconds(), value: value})
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
-				if entry != textparse.EntrySeries {
-					continue
-				}
-				_, _, value := p.Series()
-				lset := from.label(p)
-				sets[lset.Hash()] = lset
-				samples[lset.Hash()] = append(samples[lset.Hash()], sample{at: minute * time.Minute.Milliseconds(), value: value})
 			}
 		}
 	}
@@ -142,9 +133,7 @@ func holder(t *testing.T, text string) (namespace, pod string) {
 func joins(t *testing.T) map[string]string {
 	t.Helper()
 	doc, err := os.ReadFile("../../docs/agent.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, block, ok := strings.Cut(string(doc), "```promql\n")
 	block, _, closed := strings.Cut(block, "```")
 	if !ok || !closed {

@@ -3,6 +3,7 @@
 package deploy
 
 import (
+	"errors"
 	"maps"
 	"os"
 	"path/filepath"
@@ -23,6 +24,13 @@ const (
 	root  = "../../deploy"
 	chart = root + "/charts/devinfo"
 )
+
+func must(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
 
 // objects are those of manifests, by kind and name.
 type objects map[string]map[string]any
@@ -55,13 +63,9 @@ func (o objects) add(t *testing.T, stream string) {
 func kustomize(t *testing.T, dir string) objects {
 	t.Helper()
 	made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), filepath.Join(root, dir))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	text, err := made.AsYaml()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	list := objects{}
 	list.add(t, string(text))
 	return list
@@ -71,9 +75,7 @@ func kustomize(t *testing.T, dir string) objects {
 func template(t *testing.T, namespace, values string) objects {
 	t.Helper()
 	texts, err := render(t, namespace, values)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	list := objects{}
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
 		if strings.HasSuffix(name, ".yaml") {
@@ -94,13 +96,9 @@ func render(t *testing.T, namespace, values string) (map[string]string, error) {
 func renderOn(t *testing.T, apis *common.Capabilities, namespace, values string) (map[string]string, error) {
 	t.Helper()
 	c, err := loader.Load(chart)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var given map[string]any
-	if err := yaml.UnmarshalStrict([]byte(values), &given); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.UnmarshalStrict([]byte(values), &given))
 	if given == nil {
 		given = map[string]any{}
 	}
@@ -118,9 +116,7 @@ func renderOn(t *testing.T, apis *common.Capabilities, namespace, values string)
 func file(t *testing.T, name string) objects {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	list := objects{}
 	list.add(t, string(text))
 	return list

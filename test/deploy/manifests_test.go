@@ -39,22 +39,16 @@ var ofHelm = regexp.MustCompile(`(?m)^ *(helm\.sh/chart|app\.kubernetes\.io/(man
 func TestTheManifestsAreTheCharts(t *testing.T) {
 	for _, m := range manifests {
 		made, err := render(t, m.namespace, m.values)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for template, name := range m.files {
 			text := strings.TrimPrefix(strings.TrimSpace(made["devinfo/templates/"+template]), "---\n")
 			text = "# Made of deploy/charts/devinfo by \"make manifests\".\n" + ofHelm.ReplaceAllString(text+"\n", "")
 			path := filepath.Join(root, name)
 			if *write {
-				if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(path, []byte(text), 0o644))
 			}
 			has, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if diff := cmp.Diff(text, string(has)); diff != "" {
 				t.Errorf("%s is another than the chart's: run \"make manifests\" (-chart +file)\n%s", name, diff)
 			}

@@ -21,9 +21,7 @@ import (
 func rules(t *testing.T) []rulefmt.Rule {
 	t.Helper()
 	text, err := yaml.Marshal(file(t, "monitoring/prometheusrule.yaml")["PrometheusRule devinfo"]["spec"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	groups, errs := rulefmt.Parse(text, false)
 	for _, err := range errs {
 		t.Error(err)
@@ -55,9 +53,7 @@ func grafana(t *testing.T) (d dashboard) {
 	if err == nil {
 		err = json.Unmarshal(text, &d)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return d
 }
 
@@ -98,9 +94,7 @@ func source(t *testing.T) string {
 			all.Write(text)
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	return all.String()
 }
@@ -166,9 +160,7 @@ func TestEachAlertSaysWhereAndWhatToDo(t *testing.T) {
 // An anchor that is not there leads to the top of a long page.
 func TestEachAlertLeadsToItsSection(t *testing.T) {
 	page, err := os.ReadFile("../../docs/troubleshooting.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	anchors := map[string]bool{}
 	for _, heading := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(string(page), -1) {
 		anchor := regexp.MustCompile(`[^a-z0-9 -]`).ReplaceAllString(strings.ToLower(heading[1]), "")
@@ -185,9 +177,7 @@ func TestEachAlertLeadsToItsSection(t *testing.T) {
 // A section that is named after alerts has a row for each that leads there, and for no other.
 func TestTheSectionsOfAlertsNameThem(t *testing.T) {
 	page, err := os.ReadFile("../../docs/troubleshooting.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	lead := map[string][]string{}
 	for _, r := range rules(t) {
 		_, anchor, _ := strings.Cut(r.Annotations["runbook_url"], "#")

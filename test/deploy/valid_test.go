@@ -96,9 +96,7 @@ func TestWhatOverlaysAndChartMakeIsValid(t *testing.T) {
 	}
 	for _, path := range append(overlays, filepath.Join(root, "devinfo"), filepath.Join(root, "cni-dra-driver")) {
 		name, err := filepath.Rel(root, path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, object := range kustomize(t, name) {
 			valid(t, name, object)
 		}
@@ -115,24 +113,20 @@ func pods(t *testing.T) map[string]corev1.PodSpec {
 	for _, dir := range []string{"devinfo", "devinfo/overlays/openshift", "devinfo/overlays/k3s", "devinfo/overlays/microk8s", "devinfo/overlays/metrics", "cni-dra-driver"} {
 		for name, object := range kustomize(t, dir) {
 			if strings.HasPrefix(name, "DaemonSet ") {
-				var set appsv1.DaemonSet
-				convert(t, object, &set)
-				list[dir] = set.Spec.Template.Spec
+				list[dir] = daemonSet(t, object).Spec.Template.Spec
 			}
 		}
 	}
 	return list
 }
 
-func convert(t *testing.T, object map[string]any, into any) {
+// daemonSet gives an object its type.
+func daemonSet(t *testing.T, object map[string]any) (set appsv1.DaemonSet) {
 	t.Helper()
 	text, err := yaml.Marshal(object)
-	if err == nil {
-		err = yaml.UnmarshalStrict(text, into)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, yaml.UnmarshalStrict(text, &set))
+	return set
 }
 
 func TestEveryVolumeIsMountedAndTheOtherWayRound(t *testing.T) {
@@ -223,9 +217,7 @@ func TestTheProgramsHaveTheFlagsOfTheManifests(t *testing.T) {
 
 func TestTheAgentRequestsTheProcessorTimeThatIsDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../docs/install.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	said := regexp.MustCompile(`The agent requests\s+([0-9]+m)\.`).FindSubmatch(text)
 	agent := pods(t)["devinfo"].Containers[0]
 	if said == nil || agent.Resources.Requests.Cpu().String() != string(said[1]) {

@@ -3,6 +3,9 @@ package inject_test
 import (
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
 
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/inject"
@@ -46,5 +49,25 @@ func TestAnAgentThatEndsInARequestFailsItOnlyIfItIsToRefuse(t *testing.T) {
 		close(kernel.answer)
 		<-ended
 		r.eventually("decided", func() bool { return len(r.answers()) > 0 }) // and staged, before the directory is removed
+	}
+}
+
+// A runtime that was killed while it made a sandbox never names it again.
+func TestASandboxThatTheRuntimeHasForgotten(t *testing.T) {
+	r := newRig(t)
+	a := r.opened()
+	attached := time.Now()
+	r.make(a, &api.PodSandbox{Id: "early"}, container())
+	if a.Forgotten("lost", attached) {
+		t.Error("the runtime has said nothing yet")
+	}
+	_, err := a.Synchronize(t.Context(), []*api.PodSandbox{{Id: "listed"}}, nil)
+	must(t, err)
+	r.make(a, &api.PodSandbox{Id: "made"}, container())
+	must(t, a.RemovePodSandbox(t.Context(), &api.PodSandbox{Id: "removed"}))
+	for id, want := range map[string]bool{"listed": false, "made": false, "lost": true, "removed": true} {
+		if got := a.Forgotten(id, attached); got != want || a.Forgotten(id, time.Now()) {
+			t.Errorf("%s: %v", id, got)
+		}
 	}
 }

@@ -1,7 +1,8 @@
 package agent_test
 
 import (
-	"context"
+	"bytes"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -12,28 +13,8 @@ import (
 	"github.com/containerd/nri/pkg/adaptation"
 
 	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/nri/nritest"
 )
-
-// serve is NRI's side of a container runtime that has the sandboxes of these IDs.
-func (r *rig) serve(sandboxes ...string) {
-	r.t.Helper()
-	var pods []*adaptation.PodSandbox
-	for _, id := range sandboxes {
-		pods = append(pods, &adaptation.PodSandbox{Id: id})
-	}
-	list := func(ctx context.Context, tell adaptation.SyncCB) error {
-		_, err := tell(ctx, pods, nil)
-		return err
-	}
-	nothing := func(context.Context, []*adaptation.ContainerUpdate) ([]*adaptation.ContainerUpdate, error) {
-		return nil, nil
-	}
-	nri, err := adaptation.New("test", "v2.2.0", list, nothing, adaptation.WithSocketPath(r.Injection.Socket),
-		adaptation.WithPluginPath(r.dir+"/none"), adaptation.WithPluginConfigPath(r.dir+"/none"))
-	r.must(err)
-	r.must(nri.Start())
-	r.t.Cleanup(nri.Stop)
-}
 
 func TestWhatTheRuntimeHasForgottenIsCountedAndNamed(t *testing.T) {
 	r := newRig(t)
@@ -49,7 +30,7 @@ func TestWhatTheRuntimeHasForgottenIsCountedAndNamed(t *testing.T) {
 		e.Time = time.Now().Add(-time.Hour)
 		r.put(e)
 	}
-	r.serve("known")
+	nritest.Serve(t, r.Injection.Socket, []*adaptation.PodSandbox{{Id: "known"}})
 	a, end := r.started()
 	eventually(t, "counted", func() bool { return metrics(t, a)[`devinfo_attachments{state="forgotten"}`] == 2 })
 	at := metrics(t, a)["devinfo_check_timestamp_seconds"]
@@ -66,5 +47,41 @@ func TestWhatTheRuntimeHasForgottenIsCountedAndNamed(t *testing.T) {
 	r.must(err)
 	if n := strings.Count(string(text), `attachments="[net-a/adding/net1 net-a/lost/net1]"`); n != 1 {
 		t.Errorf("what is forgotten is named %d times:\n%s", n, text)
+	}
+}
+
+// A pod that waits for a device is seen by who watches the node: by a counter, which goes on
+// where the agent starts anew, and once in the log.
+func TestARefusedADDIsCountedAndLogged(t *testing.T) {
+	const metric = "devinfo_refused_adds_total"
+	r := newRig(t)
+	var log bytes.Buffer
+	r.Log = slog.New(slog.NewTextHandler(&log, nil))
+	j := journal.Open(r.StateDir, boot)
+	holder, asker := vf("alive", "0000:03:00.2", "", ""), vf("waiting", "0000:03:00.2", "", "")
+	holder.Pod, holder.Leases = "a", []journal.DeviceLease{{ID: "pci-0000:03:00.2", Mode: journal.Exclusive}}
+	r.put(holder)
+	asker.Network, asker.IfName, asker.Pod, asker.Leases = "net-a", "net1", "b", holder.Leases
+	held := new(journal.HeldError)
+	if err := j.Record(&asker, nil); !errors.As(err, &held) {
+		t.Fatalf("got %v", err)
+	}
+	count := func(want float64) {
+		t.Helper()
+		a, end := r.started()
+		read := func() (float64, bool) { got, there := metrics(t, a)[metric]; return got, there }
+		eventually(t, "read", func() bool { _, there := read(); return there })
+		if got, _ := read(); got != want {
+			t.Errorf("at the start: %v", got)
+		}
+		j.Refused(held, "pod shop/web-waiting", time.Now())
+		eventually(t, "counted", func() bool { got, _ := read(); return got == want+1 })
+		end()
+	}
+	count(0)
+	count(1)
+	const line = `device=0000:03:00.2 holder="pod shop/web-alive (net1, network net-a)" asker="pod shop/web-waiting" refusals=1`
+	if n := strings.Count(log.String(), line); n != 2 {
+		t.Errorf("%d times in\n%s", n, log.String())
 	}
 }
