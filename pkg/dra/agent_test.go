@@ -5,8 +5,10 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
@@ -44,6 +46,57 @@ func TestAStatusIsOwedUntilTheAPIServerTakesItAlsoAfterARestart(t *testing.T) {
 	if got := r.lastReport(); got.UID != "u1" || len(got.Devices) != 1 {
 		t.Errorf("got %v", got)
 	}
+}
+
+// A claim whose status the server refuses, or is slow to take, holds up no other.
+func TestEachStatusHasItsOwnBackOff(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+		var mu sync.Mutex
+		sent, down := map[string][]float64{}, true
+		began := time.Now()
+		r.options.Status = func(ctx context.Context, report status.Report) error {
+			mu.Lock()
+			sent[report.Name] = append(sent[report.Name], time.Since(began).Seconds())
+			refused := down && report.Name == "bad"
+			mu.Unlock()
+			switch {
+			case report.Name == "slow":
+				<-ctx.Done()
+				return ctx.Err()
+			case refused:
+				return errors.New("connection refused")
+			}
+			return nil
+		}
+		agent := r.start()
+		for _, name := range []string{"slow", "bad", "good"} {
+			r.prepare(r.claimOf(name, types.UID(name), name, want{"x", "net1", ""}))
+			must(t, r.runPod(r.sandbox(name, name)))
+		}
+		time.Sleep(1000 * time.Second)
+		mu.Lock()
+		down = false
+		mu.Unlock()
+		time.Sleep(300 * time.Second)
+		if n := agent.Census().Status; n != 1 { // the slow one
+			t.Errorf("%d are owed", n)
+		}
+		mu.Lock()
+		down = true
+		mu.Unlock()
+		must(t, r.runPod(r.sandbox("again", "bad"))) // the back-off begins anew
+		time.Sleep(time.Second)
+		mu.Lock()
+		defer mu.Unlock()
+		want := map[string][]float64{
+			"bad":  {0, .5, 1.5, 3.5, 7.5, 15.5, 31.5, 63.5, 127.5, 255.5, 511.5, 811.5, 1111.5, 1300, 1300.5},
+			"good": {0}, "slow": {0, 30.5, 61.5},
+		}
+		sent["slow"] = sent["slow"][:3]
+		if diff := cmp.Diff(want, sent); diff != "" {
+			t.Error(diff)
+		}
+	})
 }
 
 func TestAStatusThatCanNeverSucceedIsDropped(t *testing.T) {

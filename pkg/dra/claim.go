@@ -181,7 +181,6 @@ func (a *Agent) swap(c *claim) error {
 
 // forgetNow removes the record.
 func (a *Agent) forgetNow(c *claim) error {
-	a.reports.Forget(c.key)
 	if err := a.release(c); err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ import (
 // work: no CNI plugin is left running. The agent is of no use after that.
 func (a *Agent) Run(ctx context.Context) {
 	var background sync.WaitGroup
-	background.Go(func() { a.reports.Run(ctx) })
+	background.Go(func() { a.sendReports(ctx) })
 	background.Go(func() { a.dispatch() })
 	background.Go(func() { a.keepCollecting(ctx) })
 	tick := time.NewTicker(a.Sweep)
