@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"regexp"
 	"strings"
@@ -9,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
+
+	"devinfo-cni.io/pkg/build"
 )
 
 // parse gives the options of a command line, checked.
@@ -116,5 +119,17 @@ func TestEveryFlagIsDocumented(t *testing.T) {
 	})
 	if len(documented) > 0 {
 		t.Errorf("documented and no flags: %v", documented)
+	}
+}
+
+func TestItSaysItsVersionAsAllProgramsDo(t *testing.T) {
+	for _, arg := range []string{"version", "--version"} {
+		var out bytes.Buffer
+		cmd := command()
+		cmd.SetArgs([]string{arg})
+		cmd.SetOut(&out)
+		if err := cmd.Execute(); err != nil || out.String() != "cni-dra-driver "+build.Read().String()+"\n" {
+			t.Errorf("%s: %q, %v", arg, out.String(), err)
+		}
 	}
 }

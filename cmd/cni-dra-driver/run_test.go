@@ -13,7 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/link/linktest"
 )
 
 // alone are the options of an agent without kubelet, runtime and API server.
@@ -123,4 +126,31 @@ func free(t *testing.T) string {
 	}
 	defer listener.Close()
 	return listener.Addr().String()
+}
+
+func TestAnAgentThatWouldTakeEachNamespaceForGoneDoesNotStart(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		const dir = "/run/netns"
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for _, test := range []struct {
+			hostRoot, dir string
+			propagation   uintptr
+			want          string
+		}{
+			{"/host", dir, unix.MS_PRIVATE, "mountPropagation: HostToContainer"},
+			{"/host", dir, unix.MS_SHARED, ""},
+			{"/host", dir + "/elsewhere", unix.MS_PRIVATE, ""},
+			{"", dir, unix.MS_PRIVATE, ""}, // on the node itself
+		} {
+			if err := unix.Mount("", "/run", "", test.propagation, ""); err != nil {
+				t.Fatal(err)
+			}
+			err := (&options{hostRoot: test.hostRoot}).checkMounts(test.dir)
+			if (err != nil) != (test.want != "") || err != nil && !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%+v: got %v", test, err)
+			}
+		}
+	})
 }

@@ -71,31 +71,20 @@ func (a *Agent) send(ctx context.Context, uid types.UID) error {
 	if !owed {
 		return nil
 	}
-	if len(devices) > 0 {
-		if err := a.sendOnce(ctx, c, devices); err != nil {
-			return err
+	if len(devices) > 0 && a.Status != nil {
+		err := a.Status(ctx, status.Report{Driver: a.Driver, Namespace: c.ref.Namespace, Name: c.ref.Name, UID: c.ref.UID, Devices: devices})
+		verdict := status.Classify(err)
+		if err != nil {
+			a.Log.Warn("status of a claim", "claim", c.ref, "verdict", verdict, "error", err)
+		}
+		if verdict == status.Retry {
+			return fmt.Errorf("status of claim %s: %w", c.ref, err)
 		}
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	c.sent = append([]resourceapi.AllocatedDeviceStatus{}, devices...)
 	a.wake(c)
-	return nil
-}
-
-// sendOnce returns an error only if it is worth another try.
-func (a *Agent) sendOnce(ctx context.Context, c *claim, devices []resourceapi.AllocatedDeviceStatus) error {
-	if a.Status == nil {
-		return nil
-	}
-	err := a.Status(ctx, status.Report{Driver: a.Driver, Namespace: c.ref.Namespace, Name: c.ref.Name, UID: c.ref.UID, Devices: devices})
-	verdict := status.Classify(err)
-	if err != nil {
-		a.Log.Warn("status of a claim", "claim", c.ref, "verdict", verdict, "error", err)
-	}
-	if verdict == status.Retry {
-		return fmt.Errorf("status of claim %s: %w", c.ref, err)
-	}
 	return nil
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -15,11 +16,15 @@ import (
 	"google.golang.org/grpc/status"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
+	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/cdispec"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/inventory"
+	"devinfo-cni.io/pkg/link/linktest"
 	"devinfo-cni.io/pkg/others"
+	"devinfo-cni.io/pkg/pod"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
@@ -187,5 +192,68 @@ func TestInvalidRulesAreLeftForDevinfoctl(t *testing.T) {
 	}
 	if left, err := state.ReadOffer(o.stateDir()); left != nil || err != nil {
 		t.Errorf("without rules: %+v, %v", left, err)
+	}
+}
+
+func TestTheGateIsPutBesideThePlugins(t *testing.T) {
+	o := alone(t)
+	o.hostRoot, o.cniBinDirs = filepath.Dir(o.kubeconfig), []string{"/none", "/opt/cni/bin"}
+	o.gate = filepath.Join(o.hostRoot, "beside")
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(os.MkdirAll(filepath.Join(o.hostRoot, "opt/cni/bin"), 0o755))
+	bin, err := o.pluginsOnNode()
+	must(err)
+	if err := o.keepGate(bin, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "cni-dra-gate: it comes with this program") {
+		t.Errorf("it is not there: %v", err)
+	}
+	must(os.WriteFile(o.gate, []byte("program"), 0o755))
+	must(o.keepGate(bin, slog.New(slog.DiscardHandler)))
+	if got := o.gateOn(bin); got != "/opt/cni/bin/cni-dra-gate" {
+		t.Errorf("the runtime is told of %s", got)
+	}
+	if text, err := os.ReadFile(filepath.Join(o.hostRoot, "opt/cni/bin/cni-dra-gate")); err != nil || string(text) != "program" {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
+func TestASocketsDirectoryIsGivenAsTheNodeSettingsAllow(t *testing.T) {
+	linktest.Run(t, giveSocketDirectories) // a user enters only namespaces of his own
+}
+
+func giveSocketDirectories(t *testing.T) {
+	sys, err := sysfs.Open("/sys")
+	if err != nil {
+		t.Fatal(err)
+	}
+	allowed, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(allowed, "6e0c")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	info := &devinfo.Info{Type: devinfo.TypeVhostUser, VhostUser: &devinfo.VhostUser{Mode: "client", Path: dir + "/sock"}}
+	for _, test := range []struct {
+		socketDirs []string
+		of         pod.Identity
+		want       []cdispec.Mount
+	}{
+		{[]string{allowed}, pod.Identity{UID: "6e0c"}, []cdispec.Mount{{Host: dir, Container: dir}}},
+		{[]string{allowed}, pod.Identity{UID: "77aa"}, nil},
+		{[]string{"/var/run/vhost-user"}, pod.Identity{UID: "6e0c"}, nil},
+	} {
+		got, err := granter(config.Node{SocketDirs: test.socketDirs}, sys, "")(info, test.of, "/proc/self/ns/net", "net1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(test.want, got.Mounts); diff != "" || (test.want == nil) != (len(got.Refusals) == 1) {
+			t.Errorf("%s, %s: refused %v\n%s", test.socketDirs, test.of, got.Refusals, diff)
+		}
 	}
 }
