@@ -20,9 +20,7 @@ func parse(t *testing.T, args ...string) (options, error) {
 	var o options
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	o.add(flags)
-	if err := flags.Parse(args); err != nil {
-		t.Fatal(err)
-	}
+	must(t, flags.Parse(args))
 	return o, o.check()
 }
 
@@ -97,9 +95,7 @@ func TestTheHelpSaysWhatAllowingATypeMeans(t *testing.T) {
 
 func TestEveryFlagIsDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../docs/dra/README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, section, _ := strings.Cut(string(text), "\n## Flags\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	documented := map[string]bool{}

@@ -20,9 +20,7 @@ const igb = "../../testdata/hosts/igb-sriov.txtar"
 func inventoryOf(t *testing.T, rules string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "devices.yaml")
-	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte(rules), 0o600))
 	cmd := command()
 	var out, warn bytes.Buffer
 	cmd.SetOut(&out)
@@ -66,9 +64,7 @@ func TestInventoryNamesTheRulesThatNameNoDevice(t *testing.T) {
 - {ifNames: [p0], as: shared}
 - {ifNames: [p0], as: shared}
 `, "--host", "../devinfoctl/testdata/node.txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var got []string
 	for line := range strings.Lines(warnings) {
 		if strings.Contains(line, "names no device") {
@@ -94,9 +90,7 @@ func TestInventoryAsYAMLAndJSONSayTheSame(t *testing.T) {
 	}
 	for n, format := range []string{"yaml", "json"} {
 		text, _, err := inventoryOf(t, someDevices, "--host", igb, "-o", format, "--unshared")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		decode := json.Unmarshal
 		if format == "yaml" {
 			decode = func(data []byte, to any) error { return yaml.Unmarshal(data, to) }
@@ -131,18 +125,14 @@ func TestInventoryRefusesWhatIsWrong(t *testing.T) {
 func TestClearIsForWhatWasGivenUp(t *testing.T) {
 	plugins := t.TempDir()
 	store, err := state.Open(filepath.Join(plugins, driver, "state"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer store.Close() // it is locked meanwhile, as by an agent
 	at := state.Attachment{
 		Pool: "n1", Device: "cni-3", Network: "net", IfName: "net1", List: json.RawMessage("{}"), Phase: state.Abandoned,
 		Execution: state.Execution{Sandbox: "s1", Args: [][2]string{{"K8S_POD_NAMESPACE", "ns"}, {"K8S_POD_NAME", "pod"}}},
 	}
 	left := &state.Claim{Namespace: "ns", Name: "claim", UID: "u1", Attachments: []state.Attachment{at}}
-	if err := store.Put(left); err != nil {
-		t.Fatal(err)
-	}
+	must(t, store.Put(left))
 	var out strings.Builder
 	cmd := command()
 	cmd.SetOut(&out)

@@ -97,9 +97,7 @@ func dial(t testing.TB, socket string) *grpc.ClientConn {
 		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", path)
 		}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return conn
 }
@@ -194,9 +192,7 @@ func TestAClaimThatIsRefusedDoesNotHinderAnother(t *testing.T) {
 	plugin := drapb.NewDRAPluginClient(dial(t, filepath.Join(r.dir, "dra.sock")))
 	claims := []*drapb.Claim{{Namespace: "ns", Name: "bad", Uid: "uid-bad"}, {Namespace: "ns", Name: "good", Uid: "uid-good"}}
 	answer, err := plugin.NodePrepareResources(t.Context(), &drapb.NodePrepareResourcesRequest{Claims: claims})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if text := answer.Claims["uid-bad"].Error; !strings.Contains(text, "no-such-group") {
 		t.Errorf("the refusal names no rule: %q", text)
 	}

@@ -29,9 +29,7 @@ import (
 func gathered(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	samples := map[string]float64{}
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
@@ -92,9 +90,7 @@ func TestMetricsCountWhatHappens(t *testing.T) {
 func text(t *testing.T, path string) string {
 	t.Helper()
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(data)
 }
 
@@ -128,9 +124,7 @@ func TestTheDocumentationHasTheMetrics(t *testing.T) {
 	m.Mismatch(custody.Name, true)
 	m.Idle([]inventory.Idle{{Rule: "devices[0]"}})
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var exposed []string
 	for _, family := range families {
 		exposed = append(exposed, family.GetName())

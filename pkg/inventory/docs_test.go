@@ -32,9 +32,7 @@ func documented(t *testing.T) map[resourceapi.QualifiedName]string {
 func page(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/dra/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(text)
 }
 
@@ -81,9 +79,7 @@ func TestTheClassesOfTheDocumentationSelectWhatTheySay(t *testing.T) {
 		var class struct {
 			Selectors []struct{ CEL struct{ Expression string } }
 		}
-		if err := yaml.Unmarshal([]byte("selectors:\n"+block), &class); err != nil {
-			t.Fatal(err)
-		}
+		must(t, yaml.Unmarshal([]byte("selectors:\n"+block), &class))
 		if got := selected(t, class.Selectors[0].CEL.Expression, devices); got != want[n] {
 			t.Errorf("class %d takes the devices %q", n, got)
 		}
@@ -157,17 +153,13 @@ func TestNoRulesOfferNothing(t *testing.T) {
 // Helm refuses what the chart's schema does not know.
 func TestTheChartTakesEachKeyOfARule(t *testing.T) {
 	text, err := os.ReadFile("../../deploy/charts/devinfo/values.schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	type schema struct {
 		Properties map[string]*schema
 		Items      *schema
 	}
 	var all schema
-	if err := json.Unmarshal(text, &all); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(text, &all))
 	var keys []string
 	for n, rule := 0, reflect.TypeFor[inventory.Rule](); n < rule.NumField(); n++ {
 		keys = append(keys, rule.Field(n).Tag.Get("json"))

@@ -36,9 +36,7 @@ func TestSlicesOfCapturedHosts(t *testing.T) {
 		}
 		golden := "testdata/" + name + ".slices"
 		if *update {
-			if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(golden, []byte(got), 0o644))
 		}
 		want, err := os.ReadFile(golden)
 		if diff := cmp.Diff(string(want), got); diff != "" || err != nil {
