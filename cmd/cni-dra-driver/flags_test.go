@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"regexp"
 	"strings"
@@ -9,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
+
+	"devinfo-cni.io/pkg/build"
 )
 
 // parse gives the options of a command line, checked.
@@ -17,9 +20,7 @@ func parse(t *testing.T, args ...string) (options, error) {
 	var o options
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	o.add(flags)
-	if err := flags.Parse(args); err != nil {
-		t.Fatal(err)
-	}
+	must(t, flags.Parse(args))
 	return o, o.check()
 }
 
@@ -94,9 +95,7 @@ func TestTheHelpSaysWhatAllowingATypeMeans(t *testing.T) {
 
 func TestEveryFlagIsDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../docs/dra/README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, section, _ := strings.Cut(string(text), "\n## Flags\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	documented := map[string]bool{}
@@ -116,5 +115,17 @@ func TestEveryFlagIsDocumented(t *testing.T) {
 	})
 	if len(documented) > 0 {
 		t.Errorf("documented and no flags: %v", documented)
+	}
+}
+
+func TestItSaysItsVersionAsAllProgramsDo(t *testing.T) {
+	for _, arg := range []string{"version", "--version"} {
+		var out bytes.Buffer
+		cmd := command()
+		cmd.SetArgs([]string{arg})
+		cmd.SetOut(&out)
+		if err := cmd.Execute(); err != nil || out.String() != "cni-dra-driver "+build.Read().String()+"\n" {
+			t.Errorf("%s: %q, %v", arg, out.String(), err)
+		}
 	}
 }

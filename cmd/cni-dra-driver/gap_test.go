@@ -32,19 +32,13 @@ func launched(t *testing.T, o *options) *exec.Cmd {
 		"--kubelet-registrar-dir="+o.registrarDir, "--node-config="+o.nodeConfig, "--cdi-dir="+o.cdiDir, "--cni-bin-dir="+o.cniBinDirs[0],
 		"--nri-socket="+o.nriSocket, "--enable-device-metadata", "--http-endpoint="+o.httpEndpoint)
 	gate := filepath.Join(t.TempDir(), "gate")
-	if err := os.WriteFile(gate, nil, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(gate, nil, 0o755))
 	cmd.Args = append(cmd.Args, "--gate-program="+gate)
 	cmd.Env = append(os.Environ(), asDriver+"=1")
 	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Start())
 	conn, err := grpc.NewClient("unix:"+filepath.Join(o.registrarDir, driver+"-reg.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
@@ -84,9 +78,7 @@ func TestAnUpdateIsShort(t *testing.T) {
 
 func terminate(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Process.Signal(syscall.SIGTERM))
 	if err := cmd.Wait(); err != nil {
 		t.Fatalf("at its end: %v", err)
 	}

@@ -10,7 +10,6 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
-	resourceapi "k8s.io/api/resource/v1"
 	"sigs.k8s.io/yaml"
 
 	"devinfo-cni.io/pkg/config"
@@ -57,14 +56,9 @@ func inventoryCommand() *cobra.Command {
 
 // An offering is what the command prints as JSON and YAML.
 type offering struct {
-	Slices   []offeredSlice `json:"slices"`
-	LeftOut  []leftOut      `json:"leftOut"`
-	Warnings []string       `json:"warnings,omitempty"`
-}
-
-type offeredSlice struct {
-	Devices        []resourceapi.Device     `json:"devices,omitempty"`
-	SharedCounters []resourceapi.CounterSet `json:"sharedCounters,omitempty"`
+	Slices   []inventory.Slice `json:"slices"`
+	LeftOut  []leftOut         `json:"leftOut"`
+	Warnings []string          `json:"warnings,omitempty"`
 }
 
 type leftOut struct {
@@ -163,10 +157,7 @@ func (o *inventoryOptions) host() (host inventory.Host, taken map[string]string,
 }
 
 func offer(decisions []inventory.Decision, list []inventory.Slice, warnings []string) offering {
-	all := offering{Slices: []offeredSlice{}, LeftOut: []leftOut{}, Warnings: warnings}
-	for _, s := range list {
-		all.Slices = append(all.Slices, offeredSlice{s.Devices, s.SharedCounters})
-	}
+	all := offering{Slices: append([]inventory.Slice{}, list...), LeftOut: []leftOut{}, Warnings: warnings}
 	for _, c := range decisions {
 		if c.Why != "" {
 			all.LeftOut = append(all.LeftOut, leftOut{c.Device.Name, c.Device.IfName, c.Why})

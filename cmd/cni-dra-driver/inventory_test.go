@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
+
+	"devinfo-cni.io/pkg/dra/state"
 )
 
 const igb = "../../testdata/hosts/igb-sriov.txtar"
@@ -18,9 +20,7 @@ const igb = "../../testdata/hosts/igb-sriov.txtar"
 func inventoryOf(t *testing.T, rules string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "devices.yaml")
-	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte(rules), 0o600))
 	cmd := command()
 	var out, warn bytes.Buffer
 	cmd.SetOut(&out)
@@ -64,9 +64,7 @@ func TestInventoryNamesTheRulesThatNameNoDevice(t *testing.T) {
 - {ifNames: [p0], as: shared}
 - {ifNames: [p0], as: shared}
 `, "--host", "../devinfoctl/testdata/node.txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var got []string
 	for line := range strings.Lines(warnings) {
 		if strings.Contains(line, "names no device") {
@@ -92,9 +90,7 @@ func TestInventoryAsYAMLAndJSONSayTheSame(t *testing.T) {
 	}
 	for n, format := range []string{"yaml", "json"} {
 		text, _, err := inventoryOf(t, someDevices, "--host", igb, "-o", format, "--unshared")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		decode := json.Unmarshal
 		if format == "yaml" {
 			decode = func(data []byte, to any) error { return yaml.Unmarshal(data, to) }
@@ -123,5 +119,46 @@ func TestInventoryRefusesWhatIsWrong(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), test.want) || out != "" {
 			t.Errorf("got %v, want %s; printed %q", err, test.want, out)
 		}
+	}
+}
+
+func TestClearIsForWhatWasGivenUp(t *testing.T) {
+	plugins := t.TempDir()
+	store, err := state.Open(filepath.Join(plugins, driver, "state"))
+	must(t, err)
+	defer store.Close() // it is locked meanwhile, as by an agent
+	at := state.Attachment{
+		Pool: "n1", Device: "cni-3", Network: "net", IfName: "net1", List: json.RawMessage("{}"), Phase: state.Abandoned,
+		Execution: state.Execution{Sandbox: "s1", Args: [][2]string{{"K8S_POD_NAMESPACE", "ns"}, {"K8S_POD_NAME", "pod"}}},
+	}
+	left := &state.Claim{Namespace: "ns", Name: "claim", UID: "u1", Attachments: []state.Attachment{at}}
+	must(t, store.Put(left))
+	var out strings.Builder
+	cmd := command()
+	cmd.SetOut(&out)
+	cmd.SetArgs([]string{"clear", "--kubelet-plugins-dir", plugins, "u2", "u1", "../u1"})
+	err = cmd.Execute()
+	if err == nil || !strings.Contains(err.Error(), `claim UID "u2"`) || !strings.Contains(err.Error(), "../u1") {
+		t.Errorf("got %v", err)
+	}
+	if want := "claim ns/claim, pod ns/pod: interface net1 in network net, device n1/cni-3: cleared\n"; out.String() != want {
+		t.Errorf("got %q, want %q", out.String(), want)
+	}
+	if !store.IsCleared(left.Key()) {
+		t.Error("the agent is not told")
+	}
+	t.Setenv(state.DirVariable, filepath.Join(plugins, driver, "state"))
+	out.Reset()
+	cmd.SetArgs([]string{"clear", "u1"})
+	if err := cmd.Execute(); err != nil || !strings.Contains(out.String(), "cleared") {
+		t.Errorf("in the node's directory: %q, %v", out.String(), err)
+	}
+	cmd.SetArgs([]string{"clear", "--kubelet-plugins-dir", filepath.Join(plugins, "none"), "u1"})
+	if err := cmd.Execute(); err == nil || !strings.Contains(err.Error(), "give --kubelet-plugins-dir") {
+		t.Errorf("in no directory: %v", err)
+	}
+	left.Attachments[0].Sandbox = "s2"
+	if store.IsCleared(left.Key()) {
+		t.Error("it is told of another one")
 	}
 }

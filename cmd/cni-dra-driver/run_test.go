@@ -13,23 +13,22 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/link/linktest"
 )
 
 // alone are the options of an agent without kubelet, runtime and API server.
 func alone(t *testing.T) *options {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "dra-") // t.TempDir is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	kubeconfig := filepath.Join(dir, "kubeconfig")
 	const nowhere = `{"apiVersion": "v1", "kind": "Config", "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "c"}}],
 		"clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}]}`
-	if err := os.WriteFile(kubeconfig, []byte(nowhere), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(kubeconfig, []byte(nowhere), 0o600))
 	return &options{
 		nodeName: "n1", kubeconfig: kubeconfig, pluginsDir: dir, registrarDir: dir, nodeConfig: filepath.Join(dir, "none.json"),
 		cdiDir: filepath.Join(dir, "cdi"), cniBinDirs: []string{dir}, nriSocket: filepath.Join(dir, "nri.sock"), nriIndex: "50",
@@ -108,9 +107,7 @@ func TestAnAgentDoesNotStartWhereItCouldNotWork(t *testing.T) {
 func wrong(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "devices.yaml")
-	if err := os.WriteFile(file, []byte("devices:\n- {ifNames: [eth1], as: shared}\n- {ifNames: [eth2]}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte("devices:\n- {ifNames: [eth1], as: shared}\n- {ifNames: [eth2]}\n"), 0o600))
 	return file
 }
 
@@ -118,9 +115,37 @@ func wrong(t *testing.T) string {
 func free(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer listener.Close()
+	return listener.Addr().String()
+}
+
+func TestAnAgentThatWouldTakeEachNamespaceForGoneDoesNotStart(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		const dir = "/run/netns"
+		must(t, os.MkdirAll(dir, 0o755))
+		for _, test := range []struct {
+			hostRoot, dir string
+			propagation   uintptr
+			want          string
+		}{
+			{"/host", dir, unix.MS_PRIVATE, "mountPropagation: HostToContainer"},
+			{"/host", dir, unix.MS_SHARED, ""},
+			{"/host", dir + "/elsewhere", unix.MS_PRIVATE, ""},
+			{"", dir, unix.MS_PRIVATE, ""}, // on the node itself
+		} {
+			must(t, unix.Mount("", "/run", "", test.propagation, ""))
+			err := (&options{hostRoot: test.hostRoot}).checkMounts(test.dir)
+			if (err != nil) != (test.want != "") || err != nil && !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%+v: got %v", test, err)
+			}
+		}
+	})
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close()
-	return listener.Addr().String()
 }

@@ -136,7 +136,7 @@ type Agent struct {
 	infos    *store.Dir
 	metadata Metadata // nil = not enabled
 	cni      plugins
-	reports  *status.Queue
+	reports  workqueue.TypedRateLimitingInterface[types.UID] // claims whose status may be owed
 
 	queue   workqueue.TypedDelayingInterface[types.UID] // of claims to look at, by key
 	backOff workqueue.TypedRateLimiter[types.UID]       // of claims, after any failure but a DEL's
@@ -168,24 +168,23 @@ func New(o Options) (*Agent, error) {
 	if err := cdispec.CheckKind(kind); err != nil {
 		return nil, fmt.Errorf("driver %q: %w", o.Driver, err)
 	}
+	records, err := state.Open(o.StateDir)
+	if err != nil {
+		return nil, err
+	}
 	a := &Agent{
-		Options: o, kind: kind,
+		Options: o, kind: kind, state: records,
 		specs: store.Open(o.CDIDir), infos: store.Open(o.DeviceInfoDir),
 		cni:     plugins{dirs: o.CNIBinDirs, root: o.HostRoot, cache: o.CacheDir, limit: o.PluginLimit, exec: o.Exec, log: o.Log},
 		queue:   workqueue.NewTypedDelayingQueue[types.UID](),
 		backOff: workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](firstRetry, longestRetry),
+		reports: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](firstReport, longestReport)),
 		toWatch: make(chan struct{}, 1), toOffer: make(chan struct{}, 1), over: make(chan struct{}), changed: make(chan struct{}),
 		claims: map[types.UID]*claim{}, problems: map[types.UID]state.Problem{}, sandboxes: map[string]*sandbox{},
 	}
 	a.node.health.changed = make(chan struct{})
 	for l := range a.waiting {
 		a.waiting[l] = map[*claim]bool{}
-	}
-	a.reports = a.newQueue()
-	var err error
-	if a.state, err = state.Open(o.StateDir); err != nil {
-		a.queue.ShutDown()
-		return nil, err
 	}
 	if err := a.load(); err != nil {
 		a.Close()
@@ -259,6 +258,7 @@ func (a *Agent) Ready() error { return a.state.Writable() }
 // Close unlocks the state directory for another agent, after Run has returned.
 func (a *Agent) Close() error {
 	a.queue.ShutDown()
+	a.reports.ShutDown()
 	return a.state.Close()
 }
 

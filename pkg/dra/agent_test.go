@@ -3,10 +3,16 @@ package dra_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
@@ -14,6 +20,7 @@ import (
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/dra/status"
+	"devinfo-cni.io/pkg/link/linktest"
 )
 
 func TestAStatusIsOwedUntilTheAPIServerTakesItAlsoAfterARestart(t *testing.T) {
@@ -44,6 +51,57 @@ func TestAStatusIsOwedUntilTheAPIServerTakesItAlsoAfterARestart(t *testing.T) {
 	if got := r.lastReport(); got.UID != "u1" || len(got.Devices) != 1 {
 		t.Errorf("got %v", got)
 	}
+}
+
+// A claim whose status the server refuses, or is slow to take, holds up no other.
+func TestEachStatusHasItsOwnBackOff(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+		var mu sync.Mutex
+		sent, down := map[string][]float64{}, true
+		began := time.Now()
+		r.options.Status = func(ctx context.Context, report status.Report) error {
+			mu.Lock()
+			sent[report.Name] = append(sent[report.Name], time.Since(began).Seconds())
+			refused := down && report.Name == "bad"
+			mu.Unlock()
+			switch {
+			case report.Name == "slow":
+				<-ctx.Done()
+				return ctx.Err()
+			case refused:
+				return errors.New("connection refused")
+			}
+			return nil
+		}
+		agent := r.start()
+		for _, name := range []string{"slow", "bad", "good"} {
+			r.prepare(r.claimOf(name, types.UID(name), name, want{"x", "net1", ""}))
+			must(t, r.runPod(r.sandbox(name, name)))
+		}
+		time.Sleep(1000 * time.Second)
+		mu.Lock()
+		down = false
+		mu.Unlock()
+		time.Sleep(300 * time.Second)
+		if n := agent.Census().Status; n != 1 { // the slow one
+			t.Errorf("%d are owed", n)
+		}
+		mu.Lock()
+		down = true
+		mu.Unlock()
+		must(t, r.runPod(r.sandbox("again", "bad"))) // the back-off begins anew
+		time.Sleep(time.Second)
+		mu.Lock()
+		defer mu.Unlock()
+		want := map[string][]float64{
+			"bad":  {0, .5, 1.5, 3.5, 7.5, 15.5, 31.5, 63.5, 127.5, 255.5, 511.5, 811.5, 1111.5, 1300, 1300.5},
+			"good": {0}, "slow": {0, 30.5, 61.5},
+		}
+		sent["slow"] = sent["slow"][:3]
+		if diff := cmp.Diff(want, sent); diff != "" {
+			t.Error(diff)
+		}
+	})
 }
 
 func TestAStatusThatCanNeverSucceedIsDropped(t *testing.T) {
@@ -80,4 +138,137 @@ func TestStateThatCannotBeUsedConcernsItsClaimOnly(t *testing.T) {
 	if diff := cmp.Diff([]string{"u1.json", "u2.json.corrupt"}, r.files("state")); diff != "" {
 		t.Error(diff)
 	}
+}
+
+func TestManyPodsInARowLeaveNothing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: it takes many seconds")
+	}
+	const pods = 60
+	r := newRig(t)
+	agent := r.start()
+	stop := r.stop
+	life := func(n int) {
+		pod, uid := fmt.Sprint("pod", n), types.UID(fmt.Sprint("u", n))
+		r.prepare(r.claimOf("claim", uid, pod, want{"x", "net1", "info"}))
+		sb := r.sandbox(fmt.Sprint("s", n), pod)
+		must(t, agent.RunPodSandbox(t.Context(), sb))
+		must(t, agent.StopPodSandbox(t.Context(), sb))
+		r.unmake(sb)
+		must(t, agent.RemovePodSandbox(t.Context(), sb))
+		must(t, agent.Unprepare(t.Context(), uid))
+	}
+	life(0)
+	files, goroutines := openFiles(t), runtime.NumGoroutine()
+	for n := range pods {
+		life(n + 1)
+	}
+	r.eventually("all work has ended", func() bool { return runtime.NumGoroutine() <= goroutines })
+	if now := openFiles(t); now > files {
+		t.Errorf("open files: %d, before: %d", now, files)
+	}
+	stop()
+	r.expectNothing()
+	count := map[string]int{}
+	for _, c := range r.calls() {
+		count[c.Command]++
+	}
+	if count["ADD"] != pods+1 || count["DEL"] != pods+1 {
+		t.Errorf("got %v", count)
+	}
+}
+
+func openFiles(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	must(t, err)
+	return len(entries)
+}
+
+// onSmallDisk puts the state on a file system of its own; remount changes its flags.
+func (r *rig) onSmallDisk(t *testing.T) (remount func(flags uintptr)) {
+	t.Helper()
+	must(t, os.Mkdir(r.options.StateDir, 0o700))
+	must(t, syscall.Mount("tmpfs", r.options.StateDir, "tmpfs", 0, "size=64k"))
+	t.Cleanup(func() {
+		if r.agent != nil {
+			r.stop()
+		}
+		must(t, syscall.Unmount(r.options.StateDir, 0)) // which fails if a file is still open
+	})
+	return func(flags uintptr) {
+		var err error
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
+			// Busy while a worker writes: what it was asked for is answered before all is on record.
+			if err = syscall.Mount("", r.options.StateDir, "", syscall.MS_REMOUNT|flags, ""); !errors.Is(err, syscall.EBUSY) {
+				break
+			}
+		}
+		must(t, err)
+	}
+}
+
+func TestAFullDiskRefusesWhatIsNewAndHoldsUpNothingOld(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		r := newRig(t)
+		r.onSmallDisk(t)
+		agent := r.start()
+		old, next := r.sandbox("s1", "pod"), r.sandbox("s2", "pod2")
+		r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}), r.claimOf("b", "u2", "pod2", want{"x", "net1", ""}))
+		must(t, agent.RunPodSandbox(t.Context(), old))
+
+		fill := filepath.Join(r.options.StateDir, "fill")
+		if err := os.WriteFile(fill, make([]byte, 1<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
+			t.Fatalf("got %v", err)
+		}
+		if _, err := agent.Prepare(t.Context(), r.claimOf("c", "u3", "pod3", want{"x", "net1", ""})); !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("got %v", err)
+		}
+		if err := agent.RunPodSandbox(t.Context(), next); !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("got %v", err)
+		}
+		must(t, agent.StopPodSandbox(t.Context(), old))
+		if got, want := r.told(), []string{"ADD s1 net1", "DEL s1 net1"}; !slices.Equal(got, want) {
+			t.Errorf("got %q", got)
+		}
+		// What could not be recorded is tried at the same time, and may be what it is told.
+		r.eventually("it is unprepared all the same", func() bool { return agent.Unprepare(t.Context(), "u1") == nil })
+		must(t, agent.Unprepare(t.Context(), "u3"))
+
+		must(t, os.Remove(fill))
+		must(t, agent.RunPodSandbox(t.Context(), next))
+		r.expectThere("s2_net1")
+	})
+}
+
+func TestAReadOnlyDiskRefusesWhatIsNewAndKeepsWhatIsOwed(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		r := newRig(t)
+		remount := r.onSmallDisk(t)
+		agent := r.start()
+		sb := r.sandbox("s1", "pod")
+		r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
+		must(t, agent.RunPodSandbox(t.Context(), sb))
+
+		remount(syscall.MS_RDONLY)
+		if err := agent.Ready(); !errors.Is(err, syscall.EROFS) {
+			t.Errorf("got %v", err)
+		}
+		if _, err := agent.Prepare(t.Context(), r.claimOf("c", "u3", "pod3", want{"x", "net1", ""})); !errors.Is(err, syscall.EROFS) {
+			t.Errorf("got %v", err)
+		}
+		must(t, agent.StopPodSandbox(t.Context(), sb))
+		r.expectThere()
+		if err := agent.Unprepare(t.Context(), "u1"); !errors.Is(err, syscall.EROFS) {
+			t.Errorf("got %v", err)
+		}
+
+		remount(0)
+		agent = r.start() // what is on disk owes the DEL still
+		if agent.Census().Phases["Added"] != 1 {
+			t.Errorf("got %v", agent.Census())
+		}
+		must(t, agent.Unprepare(t.Context(), "u1"))
+		r.expectNothing()
+	})
 }

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"devinfo-cni.io/pkg/cluster"
 	"devinfo-cni.io/pkg/dra/metadata"
@@ -51,8 +50,7 @@ func TestADeviceWithAResourceNameNeedsNoNetwork(t *testing.T) {
 			t.Errorf("CDI specs after somebody has removed them: %q", left)
 		}
 		agent = r.start()
-		_, err = agent.Prepare(t.Context(), ownClaim("u1", vf3, ""))
-		must(t, err)
+		r.prepare(ownClaim("u1", vf3, ""))
 		r.endPod(sb)
 		r.unprepared("u1")
 		r.unprepared("u2")
@@ -139,15 +137,12 @@ func TestARequestMayHaveSeveralDevicesWithoutANetwork(t *testing.T) {
 func TestTheMetadataOfADeviceWithoutANetworkIsWrittenByPrepare(t *testing.T) {
 	r, p := newRig(t), newPlugins()
 	claim := ownClaim("u1", vf3, "")
-	client := server(nil, claim)
-	_, dir := ownKubelet(t, client, r, newNode(t, "mlx5-switchdev"), p)
-	answer, err := drapb.NewDRAPluginClient(dial(t, filepath.Join(dir, "dra.sock"))).NodePrepareResources(t.Context(),
-		&drapb.NodePrepareResourcesRequest{Claims: []*drapb.Claim{{Namespace: "ns", Name: claim.Name, Uid: "u1"}}})
-	if err != nil || answer.Claims["u1"].GetError() != "" || len(answer.Claims["u1"].GetDevices()) != 1 || len(answer.Claims["u1"].Devices[0].CdiDeviceIds) != 2 {
-		t.Fatal(answer, err)
+	r.offering(server(nil, claim), newNode(t, "mlx5-switchdev"), p)
+	if answer := r.byKubelet(claim)["u1"]; len(answer.GetDevices()) != 1 || len(answer.Devices[0].CdiDeviceIds) != 2 {
+		t.Fatal(answer)
 	}
 	var all strings.Builder
-	must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+	must(t, filepath.WalkDir(r.dir, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && strings.HasSuffix(path, "metadata.json") {
 			text, err := os.ReadFile(path)
 			all.Write(text)
@@ -171,8 +166,7 @@ func TestTheAgentDescribesADeviceThatNoPluginDescribes(t *testing.T) {
 		r.options.Attributes = metadata.Describer{Sys: r.options.Finder.Sys}.Attributes
 		agent := r.start()
 		claim := ownClaim("u1", vf3, network(`{"type":"sriov"}`)) // which is on vfio-pci
-		raw := &claim.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw
-		*raw = []byte(strings.ReplaceAll(string(*raw), "net1", "net2")) // that the captured pod lacks
+		named(claim, "net2")                                      // that the captured pod lacks
 		r.prepare(claim)
 		sb := r.sandbox("s1", "pod")
 		must(t, r.runPod(sb))
@@ -207,8 +201,7 @@ func TestADeviceInfoFileThatOthersCanReplaceIsNotMounted(t *testing.T) {
 		}
 		r.start()
 		claim := ownClaim("u1", vf3, network(`{"type":"sriov"}`))
-		raw := &claim.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw
-		*raw = []byte(strings.ReplaceAll(string(*raw), "net1", "net2"))
+		named(claim, "net2")
 		r.prepare(claim)
 		must(t, r.runPod(r.sandbox("s1", "pod")))
 		const fact = `"DEVINFO_NET2_PCI_ADDRESS=0000:03:00.5"` // which can be told all the same

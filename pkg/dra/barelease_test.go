@@ -1,7 +1,6 @@
 package dra_test
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,8 +18,7 @@ import (
 
 // withJournal has the agent hand out nodes of devices, and lease them.
 func (r *rig) withJournal(n *node) *journal.Journal {
-	r.options.Journal = journal.Open(filepath.Join(r.dir, "journal"), "boot1")
-	r.options.Journal.NetnsGone = isAway
+	r.options.Journal = journalIn(r.dir, "boot1")
 	r.options.Inventory, r.options.Finder = n.inventory(), n.finder()
 	g := grant.Granter{Sys: r.options.Finder.Sys, Policy: grant.Policy{Devices: []string{"*"}}, Nodes: func(path string) (cdispec.Node, error) {
 		return cdispec.Node{Path: path, Type: "c"}, nil
@@ -159,8 +157,7 @@ func TestAnAttachmentWhoseNodesAreGrantedHasTheirIOMMUGroup(t *testing.T) {
 		r.withJournal(newNode(t, "mlx5-switchdev"))
 		r.start()
 		claim := ownClaim("u1", vf3, network(`{"type":"sriov"}`))
-		raw := &claim.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw
-		*raw = bytes.Replace(*raw, []byte("net1"), []byte("net2"), 1) // that the captured pod lacks
+		named(claim, "net2") // that the captured pod lacks
 		r.prepare(claim)
 		sb := r.sandbox("s1", "pod")
 		must(t, r.runPod(sb))

@@ -8,13 +8,19 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containernetworking/cni/libcni"
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
+	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
+	"devinfo-cni.io/pkg/inventory"
 	"devinfo-cni.io/pkg/private"
 )
 
@@ -178,4 +184,123 @@ func heap() int64 {
 func quantile(list []time.Duration, percent int) time.Duration {
 	sorted := slices.Sorted(slices.Values(list))
 	return sorted[min(len(sorted)*percent/100, len(sorted)-1)]
+}
+
+// BenchmarkPrepareOfAVF compares, turn by turn, a claim of a VF with one of a network of
+// software alone, on a node of 1,024 VFs.
+func BenchmarkPrepareOfAVF(b *testing.B) {
+	r := benchRig(b)
+	host, err := inventory.Captured(hosttxttest.ManyVFs(1024))
+	must(b, err)
+	r.options.Inventory = allVFs(b, host)
+	agent := r.start()
+	dra.Survey(agent)
+	devices, _, err := inventory.Read(host)
+	must(b, err)
+	free := devices[len(devices)-1].Name
+	var ours, theirs []time.Duration
+	prepare := func(uid types.UID, device string) time.Duration {
+		claim := ownClaim(uid, device, `"device":[],`+network(`{"type":"fake"}`))
+		if device == "cni" {
+			claim = ownClaim(uid, device, network(`{"type":"fake"}`))
+		}
+		began := time.Now()
+		_, err := agent.Prepare(context.Background(), claim)
+		took := time.Since(began)
+		must(b, err)
+		must(b, agent.Unprepare(context.Background(), uid))
+		return took
+	}
+	for b.Loop() {
+		ours, theirs = append(ours, prepare("u1", free)), append(theirs, prepare("u2", "cni"))
+	}
+	a, c := quantile(ours, 50), quantile(theirs, 50)
+	b.ReportMetric(float64(quantile(ours, 99))/1e6, "p99-ms")
+	b.ReportMetric(float64(quantile(theirs, 99))/1e6, "software-p99-ms")
+	b.ReportMetric(float64(a-c)/1e6, "over-ms")
+	if gate := c + c*15/100 + 2*time.Millisecond; len(ours) >= 100 && a > gate {
+		b.Errorf("Prepare of a VF takes %v, more than 1.15 times that of a network and 2 ms: %v", a, gate)
+	}
+}
+
+// allVFs offers them all.
+func allVFs(b *testing.B, host inventory.Host) *dra.Inventory {
+	b.Helper()
+	rules, err := inventory.ParseRules([]byte("devices:\n- select: device.attributes['devinfo-cni.io'].kind == 'vf'\n  as: exclusive\n"))
+	must(b, err)
+	return &dra.Inventory{Rules: rules, Times: inventory.DefaultTimes(), Lineage: host.Sys.Lineage, Host: func() (inventory.Host, error) { return host, nil }}
+}
+
+// BenchmarkFromEventToSlice is the time from a uevent, on a node of 1,024 VFs, to the
+// ResourceSlice at the API server. The second in which events are gathered is in it.
+func BenchmarkFromEventToSlice(b *testing.B) {
+	host, err := inventory.Captured(hosttxttest.ManyVFs(1024))
+	must(b, err)
+	offered, events, written := allVFs(b, host), make(chan struct{}, 1), make(chan struct{}, 100)
+	var taken atomic.Pointer[map[string]string]
+	taken.Store(new(map[string]string))
+	offered.Others = func(context.Context) (map[string]string, error) { return *taken.Load(), nil }
+	offered.Events = func(context.Context) (<-chan struct{}, error) { return events, nil }
+	client := server(func(*resourceapi.ResourceSlice) { written <- struct{}{} })
+	r := benchRig(b)
+	r.options.Inventory = offered
+	r.kubelet(client, 0)
+	quiet := func() {
+		for {
+			select {
+			case <-written:
+			case <-time.After(3 * time.Second): // longer than events are gathered
+				return
+			}
+		}
+	}
+	<-written
+	quiet()
+	var took []time.Duration
+	for b.Loop() {
+		others := map[string]string{}
+		if len(took)%2 == 0 {
+			others["0000:3b:00.2"] = "somebody has it"
+		}
+		taken.Store(&others)
+		began := time.Now()
+		events <- struct{}{}
+		<-written
+		took = append(took, time.Since(began))
+		quiet()
+	}
+	a := quantile(took, 50)
+	b.ReportMetric(float64(a)/1e6, "event-to-slice-ms")
+	if gate := inventory.DefaultTimes().Settle + time.Second; len(took) >= 5 && a > gate {
+		b.Errorf("a change is in the slices after %v, more than %v", a, gate)
+	}
+}
+
+// BenchmarkMetadata is how long a pod waits for what its containers read of a network: KEP-5304
+// wants 99 of 100 within 10 ms.
+func BenchmarkMetadata(b *testing.B) {
+	r := newRig(b)
+	claim := r.claimOf("a", "u1", "pod", want{"x", "net1", ""})
+	k := r.kubelet(server(nil, claim), 0)
+	r.byKubelet(claim)
+	result := claim.Status.Allocation.Devices.Results[0]
+	device := kubeletplugin.Device{Requests: []string{"x"}, PoolName: result.Pool, DeviceName: result.Device, ShareID: result.ShareID}
+	device.Metadata = &kubeletplugin.DeviceMetadata{NetworkData: &resourceapi.NetworkDeviceData{
+		InterfaceName: "net1", IPs: []string{"10.0.0.2/24"}, HardwareAddress: "02:00:00:00:00:01"}}
+	var took, bare []time.Duration
+	for b.Loop() {
+		began := time.Now()
+		must(b, k.UpdateRequestMetadata(b.Context(), "ns", "a", "u1", "x", []kubeletplugin.Device{device}))
+		took = append(took, time.Since(began))
+		began = time.Now()
+		must(b, os.WriteFile(filepath.Join(r.dir, "bare"), make([]byte, 1024), 0o644))
+		bare = append(bare, time.Since(began))
+	}
+	p99, other := quantile(took, 99), quantile(bare, 99)
+	b.ReportMetric(float64(quantile(took, 50))/1e6, "p50-ms")
+	b.ReportMetric(float64(p99)/1e6, "p99-ms")
+	b.ReportMetric(float64(other)/1e6, "bare-p99-ms")
+	if len(took) >= 100 && p99 > max(10*time.Millisecond, 3*other) { // which shows how busy the machine is
+		b.Errorf("it takes %v at p99, more than 10 ms; a file takes %v", p99, other)
+	}
 }

@@ -3,6 +3,7 @@ package dra_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -11,11 +12,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/inventory"
 	"devinfo-cni.io/pkg/journal"
 )
 
@@ -83,12 +86,12 @@ func TestNothingIsCollectedOnASuspicion(t *testing.T) {
 		gone := false
 		r.options.Gone = func(context.Context, kubeletplugin.NamespacedObject) (bool, error) { return gone, answer }
 		r.options.AbandonedEvery = time.Minute
-		_, holders := r.prepared(t)
+		r.prepared()
 		kept := func(when string, leases int) {
 			t.Helper()
 			time.Sleep(5 * time.Minute)
-			if got := r.files("state"); len(got) != 1 || holders() != leases {
-				t.Errorf("%s: %q, %d leases", when, got, holders())
+			if got, held := r.files("state"), r.holders("pci-0000:03:00.2"); len(got) != 1 || len(held) != leases {
+				t.Errorf("%s: %q, leases of %q", when, got, held)
 			}
 		}
 		must(t, r.runPod(r.sandbox("s1", "pod")))
@@ -112,5 +115,92 @@ func TestNothingIsCollectedOnASuspicion(t *testing.T) {
 			t.Errorf("leases of %q", records)
 		}
 		r.expectNothing()
+	})
+}
+
+// The kubelet gives up on a call, and unprepares; the call has not come to its end yet.
+func TestAPrepareThatUnprepareOvertakesLeavesNothing(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+		n := newNode(t, "mlx5-switchdev")
+		looks, goOn := make(chan struct{}), make(chan struct{})
+		r.options.Inventory = n.inventory()
+		r.options.Inventory.Host = func() (inventory.Host, error) {
+			close(looks)
+			<-goOn
+			return n.host()
+		}
+		agent := r.start()
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() {
+			_, err := agent.Prepare(ctx, ownClaim("u1", vf0, network(`{"type":"sriov"}`)))
+			ended <- err
+		}()
+		<-looks
+		cancel()
+		must(t, agent.Unprepare(t.Context(), "u1"))
+		close(goOn)
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+		quiet()
+		r.expectNothing()
+	})
+}
+
+// The kubelet asks for a claim again while the agent forgets it, with a DEL that was given up.
+func TestAPrepareThatMeetsTheEndOfUnprepareIsOnRecordOrFails(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+		claim := r.claimOf("a", "u1", "pod", want{"x", "net1", ""})
+		ended := make(chan error, 1)
+		meet := sync.OnceFunc(func() {
+			go func() {
+				_, err := r.agent.Prepare(t.Context(), claim)
+				ended <- err
+			}()
+			time.Sleep(time.Millisecond) // in which it is admitted
+		})
+		r.step = func(name string) {
+			if name == "forgotten" {
+				meet()
+			}
+		}
+		r.start()
+		p.set(always)
+		r.prepare(claim)
+		sb := r.sandbox("s1", "pod")
+		_ = r.runPod(sb)
+		r.endPod(sb)
+		r.unprepared("u1")
+		err := <-ended
+		quiet()
+		if err == nil && len(r.record("u1").Attachments) != 1 {
+			t.Error("it is prepared, and not on record")
+		}
+		r.prepare(claim)
+	})
+}
+
+// A kubelet that has lost its memory unprepares nothing.
+func TestTheRecordOfAClaimThatIsGoneIsCollected(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+		there := map[types.UID]bool{"u1": true, "u2": true}
+		r.options.Gone = func(_ context.Context, c kubeletplugin.NamespacedObject) (bool, error) { return !there[c.UID], nil }
+		agent := r.start()
+		_, err := agent.Synchronize(t.Context(), nil, nil)
+		must(t, err)
+		r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}), r.claimOf("b", "u2", "other", want{"x", "net1", ""}))
+		sb := r.sandbox("s1", "pod")
+		must(t, r.runPod(sb))
+		delete(there, "u1")
+		time.Sleep(time.Hour)
+		if n := agent.Census().Phases["Added"]; n != 1 {
+			t.Errorf("its pod runs: %v", agent.Census())
+		}
+		r.endPod(sb)
+		time.Sleep(2 * time.Hour)
+		if got := r.files("state"); len(got) != 1 || got[0] != "u2.json" {
+			t.Errorf("got %q", got)
+		}
 	})
 }

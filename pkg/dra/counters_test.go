@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/version"
@@ -16,6 +17,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/inventory"
 )
 
@@ -49,7 +51,9 @@ func TestAPFIsOfferedBesideItsVFsWhereTheServerCounts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := server(test.mutate)
-			kubelet(t, client, 0, func(o *dra.Options) { o.Inventory = eitherInventory(t) })
+			r := newRig(t)
+			r.options.Inventory = eitherInventory(t)
+			r.kubelet(client, 0)
 			all := devicesIn(t, client, test.want...)
 			if got := len(all[igbVF0].ConsumesCounters); (got > 0) != (test.mutate == nil) {
 				t.Errorf("%d counters are consumed", got)
@@ -65,10 +69,10 @@ func TestCountersAreForASchedulerThatIsQuickWithThem(t *testing.T) {
 	} {
 		t.Run(server, func(t *testing.T) {
 			client := counting(t, server)
-			kubelet(t, client, 0, func(o *dra.Options) {
-				o.Inventory = eitherInventory(t)
-				o.Inventory.ForceCounters = false
-			})
+			r := newRig(t)
+			r.options.Inventory = eitherInventory(t)
+			r.options.Inventory.ForceCounters = false
+			r.kubelet(client, 0)
 			devicesIn(t, client, want...)
 		})
 	}
@@ -85,15 +89,15 @@ func TestAServerThatDoesNotTellItsVersionIsNamedInTheLog(t *testing.T) {
 		return true, nil, errors.New("no such host")
 	})
 	said := make(chan string, 10)
-	kubelet(t, client, 0, func(o *dra.Options) {
-		o.Inventory = eitherInventory(t)
-		o.Inventory.ForceCounters = false
-		o.Log = slog.New(lines{slog.DiscardHandler, func(message string) {
-			if strings.Contains(message, "nothing is published") {
-				said <- message
-			}
-		}})
-	})
+	r := newRig(t)
+	r.options.Inventory = eitherInventory(t)
+	r.options.Inventory.ForceCounters = false
+	r.options.Log = slog.New(lines{slog.DiscardHandler, func(message string) {
+		if strings.Contains(message, "nothing is published") {
+			said <- message
+		}
+	}})
+	r.kubelet(client, 0)
 	select {
 	case <-said:
 	case <-time.After(time.Minute):
@@ -120,12 +124,9 @@ func TestAPFAndItsVFAreNotPreparedTogether(t *testing.T) {
 		timeless(t, func(t *testing.T, r *rig, _ *plugins) {
 			r.options.Inventory = eitherInventory(t)
 			agent := r.start()
-			_, err := agent.Prepare(t.Context(), ownClaim("u1", pair[0], network(`{"type":"host-device"}`)))
-			must(t, err)
-			_, err = agent.Prepare(t.Context(), ownClaim("u2", pair[1], network(`{"type":"host-device"}`)))
-			if err == nil || !strings.Contains(err.Error(), "a claim holds "+pair[0]) {
-				t.Errorf("%s beside %s: %v", pair[1], pair[0], err)
-			}
+			r.prepare(ownClaim("u1", pair[0], network(`{"type":"host-device"}`)))
+			_, err := agent.Prepare(t.Context(), ownClaim("u2", pair[1], network(`{"type":"host-device"}`)))
+			says(t, err, "a claim holds "+pair[0])
 		})
 	}
 }
@@ -134,12 +135,8 @@ func TestAPFAndItsVFAreNotPreparedTogether(t *testing.T) {
 func TestAPFIsWithheldWithItsVF(t *testing.T) {
 	r, p := newRig(t), newPlugins()
 	client := server(nil)
-	_, agent, _ := kubeletOf(t, client, 0, func(o *dra.Options) {
-		log := o.Log
-		*o = r.options
-		o.Exec, o.Log, o.Inventory = p, log, eitherInventory(t)
-	})
-	r.agent = agent
+	r.options.Exec, r.options.Inventory = p, eitherInventory(t)
+	r.kubelet(client, 0)
 	devicesIn(t, client, "cni", igbPF, igbVF0, igbVF1)
 	p.set(always)
 	r.prepare(ownClaim("u1", igbVF0, network(`{"type":"host-device"}`)))
@@ -149,4 +146,73 @@ func TestAPFIsWithheldWithItsVF(t *testing.T) {
 	devicesIn(t, client, "cni", igbVF1)
 	p.set(nil)
 	devicesIn(t, client, "cni", igbPF, igbVF0, igbVF1)
+}
+
+// offerOf waits until the state directory says of a device what it should.
+func offerOf(t *testing.T, dir, name string, want state.Offered) {
+	t.Helper()
+	var diff string
+	for end := time.Now().Add(3 * time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		o, err := state.ReadOffer(dir)
+		must(t, err)
+		if o == nil {
+			continue
+		}
+		diff = "it is not there"
+		for _, d := range o.Devices {
+			if d.Name == name {
+				diff = cmp.Diff(want, d)
+			}
+		}
+		if diff == "" {
+			return
+		}
+	}
+	t.Fatal(diff)
+}
+
+func TestTheStateDirectorySaysWhatIsOffered(t *testing.T) {
+	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
+	r.offering(server(nil), n, p)
+	dir := r.options.StateDir
+	third := state.Offered{Name: vf3, Kind: "vf", PCI: "0000:03:00.5", As: "exclusive", ResourceName: "example.com/vf"}
+	offerOf(t, dir, vf3, third)
+	offerOf(t, dir, sf4, state.Offered{Name: sf4, Kind: "sf", Aux: "mlx5_core.sf.4", IfName: "enp3s0f0s88", As: "exclusive"})
+	offerOf(t, dir, pf, state.Offered{Name: pf, Kind: "pf", PCI: "0000:03:00.0", IfName: "p0", As: "shared"})
+	n.change(func() { n.others = map[string]string{"0000:03:00.5": "pod ns/x has it"} })
+	third.ResourceName, third.Why = "", "pod ns/x has it"
+	offerOf(t, dir, vf3, third)
+}
+
+func TestTheStateDirectoryNamesTheRulesWithoutADevice(t *testing.T) {
+	r, n := newRig(t), newNode(t, "igb-sriov")
+	n.rules = "devices: [{drivers: [igbvf], as: exclusive}, {ifNames: [eth77], as: exclusive}]"
+	r.offering(server(nil), n, newPlugins())
+	var got []state.Idle
+	for end := time.Now().Add(3 * time.Minute); got == nil && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		o, err := state.ReadOffer(r.options.StateDir)
+		must(t, err)
+		if o != nil {
+			got = o.Idle
+		}
+	}
+	if diff := cmp.Diff([]state.Idle{{Rule: "devices[1] (ifNames: eth77)", Why: "there is no interface eth77; the nearest is eth7"}}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// The rule goes by what a PF in a pod no longer has, and its VFs are still there.
+func TestTheVFsOfAPFThatMultusHasGivenAwayAreNotPrepared(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+		n := newNode(t, "igb-sriov")
+		n.rules = "devices: [{drivers: [igbvf], as: exclusive}, {ifNames: [eth1], as: exclusive}]"
+		n.without("eth1")
+		r.options.Inventory = n.inventory()
+		r.options.Journal = journalIn(r.dir, "boot1")
+		agent := r.start()
+		r.sandbox("s0", "other")
+		r.multus(multus("other", "s0", r.netns("s0"), exclusive("pci-0000:41:00.0")))
+		_, err := agent.Prepare(t.Context(), ownClaim("u1", igbVF0, network(`{"type":"sriov"}`)))
+		says(t, err, igbPF+", which it is on: pod ns/other (net7, network sriov-net) has it")
+	})
 }

@@ -251,11 +251,3 @@ func TestADELWaitsForThePluginsOfAKilledAgent(t *testing.T) {
 	r.eventually("the DELs were run", func() bool { return len(r.calls()) == 6 && agent.Census().Phases["Prepared"] == 3 })
 	r.expectThere()
 }
-
-func TestASecondAgentOnOneNodeIsRefused(t *testing.T) {
-	r := newRig(t)
-	r.start()
-	if _, err := dra.New(r.options); err == nil || !strings.Contains(err.Error(), "another agent uses it") {
-		t.Errorf("got %v", err)
-	}
-}

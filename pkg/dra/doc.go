@@ -21,13 +21,13 @@
 //   - worker.go: looks at the world, takes steps, and keeps slow ones out of each other's
 //     way.
 //   - attach.go, gate.go: ADD; then the metadata, and the CDI spec for which the claim's
-//     containers wait. describe.go says what no plugin has said of a device; report.go sends the status, notices.go makes Events.
+//     containers wait. report.go sends the status, notices.go makes Events.
 //   - pods.go again: the sandbox stops, and the goal is to detach.
 //   - detach.go: DEL, which is tried again, and given up in the end. restore.go: then a device
 //     of the node becomes what it was before the ADD. health.go tells what is wrong with one.
 //   - events.go again: the claim is unprepared, and its record removed. collect.go: or it is gone.
 //
 // inventory.go looks at the node's own devices, for Prepare and for publish.go. watch.go
-// follows who waits for a claim that pods share. nri.go, kubelet.go and
-// publish.go are the connections to the runtime, the kubelet and the scheduler.
+// follows who waits for a claim that pods share. kubelet.go and publish.go are the connections to
+// the kubelet and the scheduler.
 package dra

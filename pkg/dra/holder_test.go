@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/journal"
 )
 
@@ -59,28 +60,19 @@ func TestADeviceThatMultusHasGivenAwayIsNotAttachedAgain(t *testing.T) {
 			timeless(t, func(t *testing.T, r *rig, p *plugins) {
 				var told []dra.Notice
 				r.options.Notify = func(n dra.Notice) { told = append(told, n) }
-				r.options.Journal = journal.Open(filepath.Join(r.dir, "journal"), "boot1")
+				r.options.Journal = journalIn(r.dir, "boot1")
 				r.options.Journal.SRIOVLocks = t.TempDir()
-				r.options.Journal.NetnsGone = isAway
 				r.options.Inventory = newNode(t, "mlx5-switchdev").inventory()
-				agent := r.start()
-				_, err := agent.Prepare(t.Context(), ownClaim("u1", test.device, network(`{"type":"`+test.plugin+`"}`)))
-				must(t, err)
+				r.start()
+				r.prepare(ownClaim("u1", test.device, network(`{"type":"`+test.plugin+`"}`)))
 				must(t, r.runPod(r.sandbox("s0", "other")))
 				test.held(r)
-				err = r.runPod(r.sandbox("s1", "pod"))
+				err := r.runPod(r.sandbox("s1", "pod"))
 				if test.want == nil {
 					must(t, err)
 					return
 				}
-				if err == nil {
-					t.Fatal("it is attached")
-				}
-				for _, part := range test.want {
-					if !strings.Contains(err.Error(), part) {
-						t.Errorf("%v: does not say %q", err, part)
-					}
-				}
+				says(t, err, test.want...)
 				if len(told) != 1 || !strings.Contains(told[0].Text, test.want[0]) {
 					t.Errorf("the pod is told %+v", told)
 				}
@@ -90,34 +82,6 @@ func TestADeviceThatMultusHasGivenAwayIsNotAttachedAgain(t *testing.T) {
 			})
 		})
 	}
-}
-
-// The devinfo plugin finds the holder for as long as there is one.
-func TestTheDevinfoPluginLearnsWhoHasADevice(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
-		j := journal.Open(filepath.Join(r.dir, "journal"), "boot1")
-		r.options.Journal = j
-		r.options.Inventory = newNode(t, "mlx5-switchdev").inventory()
-		agent := r.start()
-		_, err := agent.Prepare(t.Context(), ownClaim("u1", vf0, network(`{"type":"sriov"}`)))
-		must(t, err)
-		sb := r.sandbox("s1", "pod")
-		must(t, r.runPod(sb))
-		holders := func() []journal.Holder {
-			list, err := j.Holders(journal.OfDevice, "pci-0000:03:00.2")
-			must(t, err)
-			return list
-		}
-		if h := holders(); len(h) != 1 || h[0].String() != "claim ns/claim-u1" || h[0].Mode != journal.Exclusive {
-			t.Errorf("got %+v", h)
-		}
-		r.endPod(sb)
-		r.unprepared("u1")
-		if h := holders(); h != nil {
-			t.Errorf("after DEL: %+v", h)
-		}
-		r.expectNothing()
-	})
 }
 
 // isAway says that a sandbox's network namespace is gone.
@@ -134,3 +98,72 @@ func (r *rig) multus(e *journal.Entry) {
 
 // netns is the path of a sandbox's network namespace.
 func (r *rig) netns(sandbox string) string { return filepath.Join(r.dir, "netns", sandbox) }
+
+// prepared is an agent with a claim of vf0, which takes leases.
+func (r *rig) prepared() *dra.Agent {
+	r.t.Helper()
+	r.options.Journal = journalIn(r.dir, "boot1")
+	r.options.Inventory = newNode(r.t, "mlx5-switchdev").inventory()
+	agent := r.start()
+	r.prepare(ownClaim("u1", vf0, network(`{"type":"sriov"}`)))
+	return agent
+}
+
+// What an administrator clears is the earlier sandbox's; the later one keeps device and interface.
+func TestWhatIsClearedTakesNothingFromALaterSandbox(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+		agent := r.prepared()
+		p.set(failing("s1"))
+		_ = r.runPod(r.sandbox("s1", "pod"))
+		r.endPod(r.sandbox("s1", "pod"))
+		time.Sleep(30 * time.Minute)
+		must(t, r.runPod(r.sandbox("s2", "pod")))
+		if n := agent.Census().Phases["Abandoned"]; n != 1 {
+			t.Fatalf("got %v", agent.Census())
+		}
+		_, err := state.ClearLeftovers(r.options.StateDir, "u1")
+		must(t, err)
+		time.Sleep(2 * time.Hour)
+		quiet()
+		if got := agent.Census().Phases; got["Abandoned"] != 0 || got["Added"] != 1 {
+			t.Errorf("got %v", got)
+		}
+		if n := len(r.holders("pci-0000:03:00.2")); n != 1 {
+			t.Errorf("%d have the device", n)
+		}
+		if left := r.files("cache"); len(left) != 1 {
+			t.Errorf("of what is attached libcni's directory is gone: %q", left)
+		}
+	})
+}
+
+// The scheduler may give a claim another device while what it did to the first is not undone.
+func TestAClaimThatIsAllocatedAnewKeepsTheLeaseOfWhatItOwes(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+		r.prepared()
+		holders := func() int { return len(r.holders("pci-0000:03:00.2")) }
+		p.set(always)
+		_ = r.runPod(r.sandbox("s1", "pod"))
+		r.endPod(r.sandbox("s1", "pod"))
+		p.set(failing("s1"))
+		time.Sleep(30 * time.Minute)
+		r.prepare(ownClaim("u1", vf2, network(`{"type":"sriov"}`)))
+		second := r.sandbox("s2", "pod")
+		must(t, r.runPod(second))
+		if first, now := holders(), len(r.holders("pci-0000:03:00.4")); first != 1 || now != 1 {
+			t.Errorf("%d have the first device, %d the second", first, now)
+		}
+		p.set(nil)
+		time.Sleep(2 * time.Hour)
+		quiet()
+		if first, now := holders(), len(r.holders("pci-0000:03:00.4")); first != 0 || now != 1 {
+			t.Errorf("once it is restored: %d have the first device, %d the second", first, now)
+		}
+		r.endPod(second)
+		r.unprepared("u1")
+		r.expectNothing()
+		if n := len(r.holders("pci-0000:03:00.4")); n > 0 {
+			t.Errorf("in the end %d have the second device", n)
+		}
+	})
+}

@@ -92,7 +92,7 @@ func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet
 		if ask {
 			k.decideCounters(ctx)
 		}
-		if err := k.offer.again(ctx); err != nil && ctx.Err() == nil {
+		if err := k.offer.publish(ctx, false); err != nil && ctx.Err() == nil {
 			o.Fatal(err)
 			return
 		}
@@ -116,7 +116,7 @@ func (k *Kubelet) keepOffering(ctx context.Context) {
 	for {
 		select {
 		case <-k.agent.toOffer:
-			if err := k.offer.again(ctx); err != nil {
+			if err := k.offer.publish(ctx, false); err != nil {
 				k.agent.Log.Error("the devices of the node are not published", "error", err)
 			}
 		case <-ctx.Done():
@@ -213,7 +213,7 @@ func (k *Kubelet) HandleError(ctx context.Context, err error, msg string) {
 	// The caller waits for us, and Stop for the caller while it holds the lock that
 	// publishing needs.
 	go func() {
-		if err := k.offer.useNumbered(context.WithoutCancel(ctx)); err != nil {
+		if err := k.offer.publish(context.WithoutCancel(ctx), true); err != nil {
 			log.Error("numbered devices are not published", "error", err)
 		}
 	}()

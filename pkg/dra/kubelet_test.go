@@ -1,9 +1,9 @@
 package dra_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
-	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -26,7 +26,6 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"devinfo-cni.io/pkg/dra"
-	"devinfo-cni.io/pkg/dra/cniconfig"
 )
 
 const driverName = "cni.dra.networking.x-k8s.io"
@@ -55,47 +54,41 @@ func server(mutate func(*resourceapi.ResourceSlice), objects ...runtime.Object) 
 	return client
 }
 
-// kubelet starts an agent's Kubelet in directories of its own.
-func kubelet(t *testing.T, client *fake.Clientset, limit int, change ...func(*dra.Options)) (k *dra.Kubelet, dir string) {
-	t.Helper()
-	k, _, dir = kubeletOf(t, client, limit, change...)
-	return k, dir
-}
-
-// kubeletOf also gives the agent.
-func kubeletOf(t testing.TB, client *fake.Clientset, limit int, change ...func(*dra.Options)) (k *dra.Kubelet, agent *dra.Agent, dir string) {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "dra-") // t.TempDir is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	options := dra.Options{
-		Driver: driverName, Policy: cniconfig.Policy{Driver: driverName, Pool: "node1"}, Log: log,
-		StateDir: filepath.Join(dir, "state"), CacheDir: filepath.Join(dir, "cni"), CDIDir: filepath.Join(dir, "cdi"),
-		DeviceInfoDir: filepath.Join(dir, "info"), CNIBinDirs: []string{dir}, BootID: "b",
-	}
-	for _, f := range change {
-		f(&options)
-	}
-	agent, err = dra.New(options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { agent.Close() })
-	k, err = dra.StartKubelet(t.Context(), agent, dra.KubeletOptions{
-		Node: "node1", Client: client, PluginDir: dir, RegistrarDir: dir, Limit: limit, Metadata: true,
+// kubelet starts the rig's agent as a DRA plugin, which ends with the test.
+func (r *rig) kubelet(client *fake.Clientset, limit int) *dra.Kubelet {
+	r.t.Helper()
+	agent, err := dra.New(r.options)
+	must(r.t, err)
+	r.t.Cleanup(func() { agent.Close() })
+	t := r.t
+	k, err := dra.StartKubelet(t.Context(), agent, dra.KubeletOptions{
+		Node: "node1", Client: client, PluginDir: r.dir, RegistrarDir: r.dir, Limit: limit, Metadata: true,
 		Fatal: func(err error) { t.Error(err) },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); agent.Run(ctx) }()
 	t.Cleanup(func() { k.Stop(); cancel(); <-done })
-	return k, agent, dir
+	r.agent = agent
+	return k
+}
+
+// byKubelet prepares claims as the kubelet does, and gives the answer to each.
+func (r *rig) byKubelet(claims ...*resourceapi.ResourceClaim) map[string]*drapb.NodePrepareResourceResponse {
+	r.t.Helper()
+	request := new(drapb.NodePrepareResourcesRequest)
+	for _, c := range claims {
+		request.Claims = append(request.Claims, &drapb.Claim{Namespace: c.Namespace, Name: c.Name, Uid: string(c.UID)})
+	}
+	answer, err := drapb.NewDRAPluginClient(dial(r.t, filepath.Join(r.dir, "dra.sock"))).NodePrepareResources(r.t.Context(), request)
+	must(r.t, err)
+	for uid, a := range answer.Claims {
+		if a.GetError() != "" {
+			r.t.Fatalf("%s: %s", uid, a.Error)
+		}
+	}
+	return answer.Claims
 }
 
 func dial(t testing.TB, socket string) *grpc.ClientConn {
@@ -104,9 +97,7 @@ func dial(t testing.TB, socket string) *grpc.ClientConn {
 		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", path)
 		}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return conn
 }
@@ -117,17 +108,13 @@ func published(t *testing.T, client *fake.Clientset, want []resourceapi.Device) 
 	var diff string
 	for end := time.Now().Add(3 * time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		list, err := client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		diff = fmt.Sprintf("%d slices", len(list.Items))
-		if len(list.Items) == 1 {
-			if diff = cmp.Diff(want, list.Items[0].Spec.Devices); diff == "" {
-				if pool := list.Items[0].Spec.Pool.Name; pool != "node1" {
-					t.Errorf("pool %s", pool)
-				}
-				return
-			}
+		if len(list.Items) == 1 && list.Items[0].Spec.Pool.Name == "node1" {
+			diff = cmp.Diff(want, list.Items[0].Spec.Devices)
+		}
+		if diff == "" {
+			return
 		}
 	}
 	t.Error(diff)
@@ -137,7 +124,7 @@ func TestANodeOffersOneDeviceThatAllShare(t *testing.T) {
 	yes := true
 	for _, limit := range []int{0, 7} {
 		client := server(nil)
-		kubelet(t, client, limit)
+		newRig(t).kubelet(client, limit)
 		want := []resourceapi.Device{{Name: "cni", AllowMultipleAllocations: &yes}}
 		if limit > 0 {
 			one := resource.MustParse("1")
@@ -164,7 +151,9 @@ func TestAServerThatCannotShareGetsNumberedDevices(t *testing.T) {
 	for limit, count := range map[int]int{0: 128, 5: 5, 1000: 128} {
 		client := server(drop)
 		cut := make(chan int, 1)
-		kubelet(t, client, limit, func(o *dra.Options) { o.Metrics.Cut = func(n int) { cut <- n } })
+		r := newRig(t)
+		r.options.Metrics.Cut = func(n int) { cut <- n }
+		r.kubelet(client, limit)
 		if limit > 128 {
 			if n := <-cut; n != limit-128 {
 				t.Errorf("%d are not offered", n)
@@ -179,19 +168,16 @@ func TestAServerThatCannotShareGetsNumberedDevices(t *testing.T) {
 }
 
 func TestTheKubeletSaysWhetherItUsesThePlugin(t *testing.T) {
-	k, dir := kubelet(t, server(nil), 0)
-	if err := k.Registered(); err == nil || !strings.Contains(err.Error(), dir) {
-		t.Errorf("before: %v", err)
-	}
+	r := newRig(t)
+	k, dir := r.kubelet(server(nil), 0), r.dir
+	says(t, k.Registered(), dir)
 	registration := registerapi.NewRegistrationClient(dial(t, filepath.Join(dir, driverName+"-reg.sock")))
 	info, err := registration.GetInfo(t.Context(), &registerapi.InfoRequest{})
 	if err != nil || info.Name != driverName || info.Endpoint != filepath.Join(dir, "dra.sock") {
 		t.Fatalf("got %v, %v", info, err)
 	}
 	_, _ = registration.NotifyRegistrationStatus(t.Context(), &registerapi.RegistrationStatus{Error: "too old"})
-	if err := k.Registered(); err == nil || !strings.Contains(err.Error(), "too old") {
-		t.Errorf("refused: %v", err)
-	}
+	says(t, k.Registered(), "too old")
 	if _, err := registration.NotifyRegistrationStatus(t.Context(), &registerapi.RegistrationStatus{PluginRegistered: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -201,13 +187,12 @@ func TestTheKubeletSaysWhetherItUsesThePlugin(t *testing.T) {
 }
 
 func TestAClaimThatIsRefusedDoesNotHinderAnother(t *testing.T) {
-	_, dir := kubelet(t, server(nil, allocated("bad", "no-such-group/v1", "net1"), allocated("good", "cni.networking.x-k8s.io/v1alpha1", "net2")), 0)
-	plugin := drapb.NewDRAPluginClient(dial(t, filepath.Join(dir, "dra.sock")))
+	r := newRig(t)
+	r.kubelet(server(nil, allocated("bad", "no-such-group/v1", "net1"), allocated("good", "cni.networking.x-k8s.io/v1alpha1", "net2")), 0)
+	plugin := drapb.NewDRAPluginClient(dial(t, filepath.Join(r.dir, "dra.sock")))
 	claims := []*drapb.Claim{{Namespace: "ns", Name: "bad", Uid: "uid-bad"}, {Namespace: "ns", Name: "good", Uid: "uid-good"}}
 	answer, err := plugin.NodePrepareResources(t.Context(), &drapb.NodePrepareResourcesRequest{Claims: claims})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if text := answer.Claims["uid-bad"].Error; !strings.Contains(text, "no-such-group") {
 		t.Errorf("the refusal names no rule: %q", text)
 	}
@@ -242,4 +227,32 @@ func allocated(name, apiVersion, ifName string) *resourceapi.ResourceClaim {
 			}},
 		},
 	}
+}
+
+// What a container reads, and what the agent keeps, has no empty objects.
+func TestNoFileHasEmptyMetadata(t *testing.T) {
+	r := newRig(t)
+	claim := r.claimOf("a", "u1", "pod", want{"x", "net1", ""})
+	r.options.Exec = newPlugins()
+	r.kubelet(server(nil, claim), 0)
+	r.byKubelet(claim)
+	look := func() {
+		files, _ := filepath.Glob(filepath.Join(r.dir, "dra-device-metadata/*/*/metadata.json"))
+		states, _ := filepath.Glob(filepath.Join(r.options.StateDir, "*.json"))
+		if len(files) != 1 || len(states) != 1 {
+			t.Fatalf("got %s, %s", files, states)
+		}
+		for _, file := range append(files, states...) {
+			data, err := os.ReadFile(file)
+			must(t, err)
+			for _, word := range []string{`"metadata":{}`, `"metadata": {}`} {
+				if bytes.Contains(data, []byte(word)) {
+					t.Errorf("%s has %s:\n%s", file, word, data)
+				}
+			}
+		}
+	}
+	look()
+	must(t, r.runPod(r.sandbox("s1", "pod")))
+	look()
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -18,7 +17,6 @@ import (
 
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/state"
-	"devinfo-cni.io/pkg/journal"
 )
 
 // The model test plays kubelet, runtime and plugins, all of which fail, to an agent that
@@ -80,8 +78,7 @@ func play(t *testing.T, seed uint64) {
 	r.options.Exec, r.options.Sweep, r.options.DelPatience = p, 0, 0
 	r.options.Log = nil
 	p.kernel = plugIn(&r.options, r.dir)
-	j := journal.Open(filepath.Join(r.dir, "journal"), "boot1")
-	j.NetnsGone, r.options.Journal = isAway, j
+	r.options.Journal = journalIn(r.dir, "boot1")
 	m := &model{rig: r, plugins: p, random: rand.New(rand.NewPCG(seed, 0)), live: map[string]*api.PodSandbox{}, holding: map[string]string{}, cursed: map[string]bool{}, faults: true}
 	p.set(m.fault)
 	p.kernel.Fault = func() error { return m.refusal() }

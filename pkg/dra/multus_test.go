@@ -1,7 +1,10 @@
 package dra_test
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -11,7 +14,11 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
-	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+	metadataapi "k8s.io/dynamic-resource-allocation/api/metadata"
+	"k8s.io/dynamic-resource-allocation/devicemetadata"
+
+	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/pkg/dra/metadata"
 )
 
 // standIn stands in for Multus' reader of slices, pkg/draclient in its main branch of 2026,
@@ -78,22 +85,6 @@ func delegated(devices map[string][]string, networks ...string) (ids []string, e
 	return ids, nil
 }
 
-// byKubelet prepares claims as the kubelet does.
-func byKubelet(t *testing.T, dir string, claims ...*resourceapi.ResourceClaim) {
-	t.Helper()
-	request := new(drapb.NodePrepareResourcesRequest)
-	for _, c := range claims {
-		request.Claims = append(request.Claims, &drapb.Claim{Namespace: c.Namespace, Name: c.Name, Uid: string(c.UID)})
-	}
-	answer, err := drapb.NewDRAPluginClient(dial(t, filepath.Join(dir, "dra.sock"))).NodePrepareResources(t.Context(), request)
-	must(t, err)
-	for uid, a := range answer.Claims {
-		if a.GetError() != "" {
-			t.Fatalf("%s: %s", uid, a.Error)
-		}
-	}
-}
-
 func podOf(claims ...*resourceapi.ResourceClaim) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod", UID: "uid-pod"}, Spec: corev1.PodSpec{NodeName: "node1"}}
 	for _, c := range claims {
@@ -118,9 +109,9 @@ func TestMultusFindsTheDevicesOfItsNetworks(t *testing.T) {
 	n.rules = strings.ReplaceAll(ownRules, "vfIndex == 3", "vfIndex in [0, 3]")
 	n.rules = strings.Replace(n.rules, "\n- select: device.attributes[\"devinfo-cni.io\"].kind in",
 		"\n- pciAddresses: ['0000:03:00.4']\n  as: exclusive\n  resourceName: example.com/other\n- select: device.attributes[\"devinfo-cni.io\"].kind in", 1)
-	_, dir := ownKubelet(t, client, r, n, p)
+	r.offering(client, n, p)
 	devicesIn(t, client, sf4, sf7, "cni", pf, vf0, vf2, vf3)
-	byKubelet(t, dir, first, second, own)
+	r.byKubelet(first, second, own)
 	must(t, r.runPod(r.sandbox("s1", "pod"))) // which gets the SF, and the rest from Multus
 	n.change(func() { n.without("enp3s0f0v2", "enp3s0f0v0") })
 	byScheduler := podOf(first)
@@ -141,4 +132,42 @@ func TestMultusFindsTheDevicesOfItsNetworks(t *testing.T) {
 			t.Errorf("%s: got %q, %v, want %q", name, got, err, c.want)
 		}
 	}
+}
+
+// KubeVirt's own code reads these files, in test/kubevirt: of a VF it attaches the function
+// that the metadata names; its plugin for vhost-user wants path and MTU, both unqualified.
+func TestKubeVirtIsGivenWhatItIsTestedWith(t *testing.T) {
+	for file, c := range map[string]struct{ device, behave string }{"vf": {vf3, ""}, "vhost-user": {"cni", "socket"}} {
+		t.Run(file, func(t *testing.T) {
+			want, err := os.ReadFile("../../test/kubevirt/testdata/" + file + ".json")
+			must(t, err)
+			got := metadataOf(t, c.device, c.behave)
+			difftest.Equal(t, got, string(want))
+			var read, invalid = new(metadataapi.DeviceMetadata), error(nil)
+			must(t, devicemetadata.DecodeMetadataFromStream(json.NewDecoder(strings.NewReader(got)), read, devicemetadata.DecodeMetadataWithValidationResult(&invalid)))
+			if len(read.Requests) != 1 || invalid != nil {
+				t.Errorf("Kubernetes' reader takes it for %+v: %v", read, invalid)
+			}
+		})
+	}
+}
+
+// metadataOf is the metadata file of a claim of the device once its network runs, of which
+// the plugin behaves like that.
+func metadataOf(t *testing.T, device, behave string) string {
+	t.Helper()
+	r, n := newRig(t), newNode(t, "mlx5-switchdev")
+	config := fmt.Sprintf(`"config":{"cniVersion":"1.1.0","name":"net","plugins":[{"type":"fake","dir":%q,"behave":%q,"capabilities":{"CNIDeviceInfoFile":true}}]}`, r.dir, behave)
+	if device != "cni" {
+		config = `"device":[],` + config
+	}
+	claim := ownClaim("u1", device, config)
+	r.options.Inventory, r.options.Finder = n.inventory(), n.finder()
+	r.options.Attributes = metadata.Describer{Sys: r.options.Finder.Sys}.Attributes
+	r.kubelet(server(nil, claim), 0)
+	r.byKubelet(claim)
+	must(t, r.runPod(r.sandbox("s1", "pod")))
+	data, err := os.ReadFile(filepath.Join(r.dir, "dra-device-metadata", "ns_"+claim.Name, "r", "metadata.json"))
+	must(t, err)
+	return string(data)
 }

@@ -155,17 +155,14 @@ const (
 	pf            = "pci-0000-03-00-0"
 )
 
-// ownKubelet is an agent that offers the devices of a node, with plugins of the test.
-func ownKubelet(t *testing.T, client *fake.Clientset, r *rig, n *node, p *plugins) (agent *dra.Agent, dir string) {
-	t.Helper()
-	_, agent, dir = kubeletOf(t, client, 0, func(o *dra.Options) {
-		log := o.Log
-		*o = r.options
-		o.Exec, o.Log, o.DelTries = p, log, 2
-		o.Inventory, o.Finder = n.inventory(), n.finder()
-	})
-	r.agent = agent
-	return agent, dir
+// offering starts the rig's agent as a DRA plugin that offers the devices of a node, with plugins
+// of the test.
+func (r *rig) offering(client *fake.Clientset, n *node, p *plugins) *dra.Agent {
+	r.t.Helper()
+	r.options.Exec, r.options.DelTries = p, 2
+	r.options.Inventory, r.options.Finder = n.inventory(), n.finder()
+	r.kubelet(client, 0)
+	return r.agent
 }
 
 // ownClaim is a claim of one device, with these parameters of its class; "" = none.
@@ -185,6 +182,12 @@ func ownClaim(uid types.UID, device, parameters string) *resourceapi.ResourceCla
 	}
 	claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "pod", UID: "uid-pod"}}
 	return claim
+}
+
+// named gives the interface of a claim's first device another name than net1.
+func named(claim *resourceapi.ResourceClaim, ifName string) {
+	raw := &claim.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw
+	*raw = []byte(strings.ReplaceAll(string(*raw), "net1", ifName))
 }
 
 // network is a configuration of those plugins.

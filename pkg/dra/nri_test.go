@@ -2,6 +2,7 @@ package dra_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -15,6 +16,8 @@ import (
 
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/containerd/nri/pkg/api"
+
+	"devinfo-cni.io/pkg/dra"
 )
 
 // containerRuntime is NRI's side of a container runtime.
@@ -128,9 +131,7 @@ func TestAnErrorOfAPluginReachesTheRuntime(t *testing.T) {
 	nri := r.serve(t)
 	r.connect(t, r.socket())
 	r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", "refuse"}))
-	if err := nri.runPod(r.sandbox("s1", "pod")); err == nil || !strings.Contains(err.Error(), "no address left") {
-		t.Errorf("got %v", err)
-	}
+	says(t, nri.runPod(r.sandbox("s1", "pod")), "no address left")
 	must(t, nri.runPod(r.sandbox("s2", "nobody's")))
 }
 
@@ -173,4 +174,71 @@ func TestASandboxThatIsNotListedIsLeftAloneWhileItsNamespaceIsThere(t *testing.T
 	}
 	r.unmake(sb)
 	r.eventually("it is detached once that is gone", func() bool { return len(r.files("there")) == 0 })
+}
+
+// A sandbox without its networks must not run, where the runtime's NRI lets the agent say so.
+func TestASandboxFailsIfTheAgentIsLostWhileItIsAsked(t *testing.T) {
+	r := newRig(t)
+	cni, asked, answer := newPlugins(), make(chan struct{}), make(chan struct{})
+	cni.set(func(string, string, string) error { close(asked); <-answer; return nil })
+	r.options.Exec = cni
+	nri := r.serve(t)
+	wire := layLine(t, filepath.Join(r.dir, "line"), r.socket())
+	r.connect(t, filepath.Join(r.dir, "line"))
+	r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
+	go func() { <-asked; wire.cut() }()
+	err := nri.runPod(r.sandbox("s1", "pod"))
+	cni.set(nil)
+	close(answer)
+	says(t, err, "failed to handle RunPodSandbox request: ttrpc: closed")
+}
+
+func TestAnADDThatIsSlowerThanTheRuntimeWaitsFailsThePodAndIsUndone(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+		var told []string
+		r.options.Notify = func(n dra.Notice) { told = append(told, n.Reason) }
+		agent := r.start()
+		r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", "10s"}, want{"y", "net2", ""}), r.claimOf("a", "u2", "quick", want{"x", "net1", ""}))
+		slow, again := r.sandbox("s1", "pod"), r.sandbox("s2", "pod")
+		began := time.Now()
+		expect := func(err error, part string, after time.Duration) {
+			t.Helper()
+			if took := time.Since(began); err == nil || !strings.Contains(err.Error(), part) || took != after {
+				t.Errorf("after %v: %v", took, err)
+			}
+		}
+		expect(r.runPod(slow), "raise plugin_request_timeout", 1700*time.Millisecond)
+		r.endPod(slow)
+		expect(r.runPod(again), "the CNI plugins of sandbox s1, which was given up, have not ended yet", 1700*time.Millisecond)
+		must(t, r.runPod(r.sandbox("s3", "quick")))
+		expect(errors.New("held up"), "held up", 1700*time.Millisecond)
+		time.Sleep(time.Minute)
+		if got := p.left(); len(got) != 1 || got[0] != "s3 net1" {
+			t.Errorf("there: %q, calls %q", got, p.told)
+		}
+		if agent.Census().Phases["Prepared"] != 2 || !slices.Equal(told, []string{dra.NoticeLate, dra.NoticeFailed}) {
+			t.Errorf("got %v, told %q", agent.Census(), told)
+		}
+	})
+}
+
+func TestTheEndWaitsForThePluginsThatRun(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+		agent := r.start()
+		r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", "1m"}))
+		if r.runPod(r.sandbox("s1", "pod")) == nil {
+			t.Error("no error")
+		}
+		began := time.Now()
+		r.stop()
+		if took := time.Since(began); took < 58*time.Second || took > time.Minute || len(p.left()) > 0 || p.calls("DEL s1 net1") != 1 {
+			t.Errorf("it waited for %v: %q", took, p.told)
+		}
+		says(t, agent.Unprepare(t.Context(), "u1"), "the agent has ended")
+		r.start()
+		began = time.Now()
+		if r.stop(); time.Since(began) > 0 {
+			t.Errorf("an agent that does nothing takes %v to end", time.Since(began))
+		}
+	})
 }

@@ -2,14 +2,12 @@ package dra_test
 
 import (
 	"errors"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
-	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/cniconfig"
@@ -18,7 +16,7 @@ import (
 func TestANodeOffersWhatItsRulesNameAndFollowsTheNode(t *testing.T) {
 	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
 	client := server(nil)
-	agent, _ := ownKubelet(t, client, r, n, p)
+	agent := r.offering(client, n, p)
 	all := devicesIn(t, client, sf4, sf7, "cni", pf, vf0, vf2, vf3)
 	if got := all[vf2].Attributes["devinfo-cni.io/physicalNetwork"].StringValue; got == nil || *got != "blue" {
 		t.Errorf("got %v", all[vf2])
@@ -43,7 +41,7 @@ func TestANodeOffersWhatItsRulesNameAndFollowsTheNode(t *testing.T) {
 func TestWhatCannotBeSharedIsNotOfferedWhereTheServerCannotShare(t *testing.T) {
 	client := server(drop)
 	r, p := newRig(t), newPlugins()
-	ownKubelet(t, client, r, newNode(t, "mlx5-switchdev"), p)
+	r.offering(client, newNode(t, "mlx5-switchdev"), p)
 	want := []string{sf4, sf7}
 	for _, d := range dra.Numbered(0) {
 		want = append(want, d.Name)
@@ -61,13 +59,9 @@ func TestADeviceThatAClaimHoldsStaysPublishedAsItWas(t *testing.T) {
 	client := server(nil, claim)
 	t.Run("before", func(t *testing.T) {
 		r.t = t
-		_, dir := ownKubelet(t, client, r, n, p)
+		r.offering(client, n, p)
 		before := devicesIn(t, client, sf4, sf7, "cni", pf, vf0, vf2, vf3)
-		answer, err := drapb.NewDRAPluginClient(dial(t, filepath.Join(dir, "dra.sock"))).NodePrepareResources(t.Context(),
-			&drapb.NodePrepareResourcesRequest{Claims: []*drapb.Claim{{Namespace: "ns", Name: claim.Name, Uid: "u1"}}})
-		if err != nil || answer.Claims["u1"].GetError() != "" {
-			t.Fatal(answer, err)
-		}
+		r.byKubelet(claim)
 		must(t, r.runPod(r.sandbox("s1", "pod")))
 		if got := string(r.attachment("u1").List); !strings.Contains(got, `"deviceID":"0000:03:00.4"`) {
 			t.Errorf("the plugin gets %s", got)
@@ -80,7 +74,7 @@ func TestADeviceThatAClaimHoldsStaysPublishedAsItWas(t *testing.T) {
 	})
 	r.t = t
 	next := server(nil)
-	agent, _ := ownKubelet(t, next, r, n, p)
+	agent := r.offering(next, n, p)
 	after := devicesIn(t, next, sf4, sf7, "cni", pf, vf2, vf3)[vf2]
 	if got := after.Attributes["devinfo-cni.io/ifName"].StringValue; got == nil || *got != "enp3s0f0v2" {
 		t.Errorf("got %v", after)
@@ -182,8 +176,7 @@ func TestEachDeviceOfARequestIsAttached(t *testing.T) {
 				change(claim)
 				_, err := agent.Prepare(t.Context(), claim)
 				says(t, err, `ifName "net1"`, `"net{index}"`)
-				raw := &claim.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw
-				*raw = []byte(strings.Replace(string(*raw), `"net1"`, `"net{index}"`, 1))
+				named(claim, "net{index}")
 				devices, err := agent.Prepare(t.Context(), claim)
 				must(t, err)
 				sb := r.sandbox("s1", "pod")
@@ -216,4 +209,34 @@ func TestEachDeviceOfARequestIsAttached(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestADriverIsForAFunctionOfTheClaimsOwn(t *testing.T) {
+	const driver = `"driver":"vfio-pci","device":[],`
+	for name, test := range map[string]struct {
+		device, parameters string
+		says               []string
+	}{
+		"shared":          {pf, driver, []string{"driver: vfio-pci", pf, "which other pods share"}},
+		"SF":              {sf4, driver, []string{sf4, "no PCI function"}},
+		"software":        {"cni", `"driver":"vfio-pci",`, []string{"networks of software"}},
+		"another driver":  {vf0, `"driver":"uio_pci_generic",`, []string{`driver "uio_pci_generic" is not known`, `"vfio-pci"`}},
+		"by interface":    {vf0, `"driver":"vfio-pci","device":[{"plugin":"x","key":"device"}],`, []string{"has nothing for device"}},
+		"no driver, none": {vf0, `"driver":"",`, []string{"driver"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withHardware(t, func(t *testing.T, b *bench) {
+				_, err := b.agent.Prepare(t.Context(), ownClaim("u1", test.device, test.parameters+network(`{"type":"x"}`)))
+				says(t, err, test.says...)
+				if refusal := (*cniconfig.Refusal)(nil); !errors.As(err, &refusal) {
+					t.Errorf("got %v", err)
+				}
+				b.expectNothing()
+			})
+		})
+	}
+	claim := ownClaim("u1", vf0, driver+network(`{"type":"x"}`))
+	claim.Status.Allocation.Devices.Config[0].Source = resourceapi.AllocationConfigSourceClaim
+	_, err := cniconfig.Resolve(claim, cniconfig.Policy{Driver: driverName, AllowClaimTypes: []string{"x"}})
+	says(t, err, `unknown key`)
 }

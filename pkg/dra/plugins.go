@@ -1,13 +1,17 @@
 package dra
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/containernetworking/cni/libcni"
@@ -146,4 +150,71 @@ func cniArgs(sb *sandbox, claim string) [][2]string {
 		{"K8S_POD_UID", string(sb.pod.UID)},
 		{pod.ClaimArg, claim},
 	}
+}
+
+// execution runs the plugins of one attachment, and logs what each says.
+type execution struct {
+	cniexec.Exec
+	log *slog.Logger
+}
+
+// ExecPlugin implements invoke.Exec.
+func (e *execution) ExecPlugin(ctx context.Context, path string, stdin []byte, env []string) ([]byte, error) {
+	said := new(capped)
+	run := e.Exec
+	run.Stderr = said
+	stdout, err := run.ExecPlugin(ctx, path, stdin, env)
+	if said.Len() > 0 {
+		e.log.Info("CNI plugin", "plugin", filepath.Base(path), "stderr", said.String())
+	}
+	return stdout, err
+}
+
+// resetting tells the plugins of VFs of a network namespace that is gone, without which they
+// return before they have reset the VF. Others fail on a path to nothing.
+type resetting struct {
+	invoke.Exec
+	gone string // the path; "" = it is there
+}
+
+// ExecPlugin implements invoke.Exec.
+func (r resetting) ExecPlugin(ctx context.Context, path string, stdin []byte, env []string) ([]byte, error) {
+	if name := filepath.Base(path); r.gone != "" && (name == "sriov" || name == "ib-sriov") {
+		env = append(slices.DeleteFunc(slices.Clone(env), func(e string) bool { return strings.HasPrefix(e, "CNI_NETNS=") }), "CNI_NETNS="+r.gone)
+	}
+	return r.Exec.ExecPlugin(ctx, path, stdin, env)
+}
+
+// capped keeps the beginning of what is written to it.
+type capped struct{ bytes.Buffer }
+
+func (c *capped) Write(p []byte) (int, error) {
+	const limit = 1 << 20
+	c.Buffer.Write(p[:min(len(p), limit-c.Len())])
+	return len(p), nil
+}
+
+// ReasonInfo is of a run of a CNI network that has failed by an invalid device-info file; the other
+// reasons are package cniexec's.
+const ReasonInfo cniexec.Reason = "info"
+
+// reasoned puts into err what it is about, and keeps its reason.
+func reasoned(err error, format string, args ...any) error {
+	return &cniexec.Error{Reason: reasonOf(err), Err: fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), err)}
+}
+
+// reasonOf is "" for nil. What has no reason comes from libcni, about what a plugin
+// printed, unless it is about a file.
+func reasonOf(err error) cniexec.Reason {
+	var run *cniexec.Error
+	var path *fs.PathError
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &run):
+		return run.Reason
+	case errors.As(err, &path):
+		return cniexec.ReasonNode
+	}
+	return cniexec.ReasonOutput
 }

@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
@@ -85,23 +88,12 @@ func sharing(slice *resourceapi.ResourceSlice) bool {
 	})
 }
 
-// useNumbered publishes numbered devices from now on.
-func (o *offer) useNumbered(ctx context.Context) error {
+// publish publishes what is offered now, numbered from now on if that is so once. The first time
+// it waits until the server can be asked what is published already.
+func (o *offer) publish(ctx context.Context, numbered bool) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.numbered = true
-	return o.publish(ctx)
-}
-
-// again publishes what is offered now. The first time it waits until the server can be asked what
-// is published already.
-func (o *offer) again(ctx context.Context) error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.publish(ctx)
-}
-
-func (o *offer) publish(ctx context.Context) error {
+	o.numbered = o.numbered || numbered
 	devices := Shared(o.limit)
 	if o.numbered {
 		devices = Numbered(o.limit)
@@ -133,4 +125,38 @@ func without(list []inventory.Slice, withheld map[string]bool) (rest []inventory
 		rest = append(rest, inventory.Slice{Devices: devices, SharedCounters: s.SharedCounters})
 	}
 	return rest
+}
+
+// countersSince is the first Kubernetes whose scheduler is quick with counters. That of 1.36
+// converts every pool for every node.
+const countersSince = "1.37"
+
+// decideCounters waits for the API server's version, and lets the agent publish counters if the
+// scheduler is quick with them. An upgrade is noticed at the next start.
+func (k *Kubelet) decideCounters(ctx context.Context) {
+	const pause = 2 * time.Second
+	log, waits := k.agent.Log, false
+	for ctx.Err() == nil {
+		server, err := k.options.Client.Discovery().ServerVersion()
+		switch {
+		case apierrors.IsForbidden(err):
+			log.Error("counters are not published, for the API server does not tell its version: --counters=force publishes them", "error", err)
+			return
+		case err == nil:
+			if is, err := version.ParseGeneric(server.GitVersion); err == nil && is.AtLeast(version.MustParseGeneric(countersSince)) {
+				k.agent.count(true)
+				return
+			}
+			log.Warn("counters are not published: the scheduler of Kubernetes 1.36 needs 400 ms for each pod with 10 nodes of 1,024 VFs, and 2.4 s with 50; --counters=force publishes them all the same",
+				"server", server.GitVersion, "since", countersSince)
+			return
+		case !waits:
+			waits = true
+			log.Error("nothing is published until the API server tells its version, which --counters=auto goes by", "error", err)
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+	}
 }

@@ -3,6 +3,8 @@ package dra
 import (
 	"context"
 	"fmt"
+	"sync"
+	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,10 +17,48 @@ import (
 	"devinfo-cni.io/pkg/dra/status"
 )
 
-func (a *Agent) newQueue() *status.Queue { return &status.Queue{Send: a.send} }
+const (
+	reportsAtOnce = 4                      // under way
+	firstReport   = 500 * time.Millisecond // the pause after a first failure, doubled by each further one
+	longestReport = 5 * time.Minute
+	reportLimit   = 30 * time.Second // for one call of Status, by its context
+)
 
-// send sends the status of a claim as it is now, and has its worker note that. An error
-// makes the queue call again.
+// sendReports sends the status of the claims in the queue until ctx ends, each with a back-off
+// of its own. What is owed then is on record.
+func (a *Agent) sendReports(ctx context.Context) {
+	var workers sync.WaitGroup
+	for range reportsAtOnce {
+		workers.Go(func() {
+			for {
+				uid, shutdown := a.reports.Get()
+				if shutdown {
+					return
+				}
+				a.sendNext(ctx, uid)
+			}
+		})
+	}
+	<-ctx.Done()
+	a.reports.ShutDown()
+	workers.Wait()
+}
+
+func (a *Agent) sendNext(ctx context.Context, uid types.UID) {
+	defer a.reports.Done(uid)
+	limited, cancel := context.WithTimeout(ctx, reportLimit)
+	defer cancel()
+	switch {
+	case ctx.Err() != nil:
+	case a.send(limited, uid) != nil:
+		a.reports.AddRateLimited(uid)
+	default:
+		a.reports.Forget(uid)
+	}
+}
+
+// send sends the status of a claim as it is now, if it is owed, and has its worker note that.
+// An error is worth another try.
 func (a *Agent) send(ctx context.Context, uid types.UID) error {
 	a.mu.Lock()
 	c := a.claims[uid]
@@ -31,31 +71,20 @@ func (a *Agent) send(ctx context.Context, uid types.UID) error {
 	if !owed {
 		return nil
 	}
-	if len(devices) > 0 {
-		if err := a.sendOnce(ctx, c, devices); err != nil {
-			return err
+	if len(devices) > 0 && a.Status != nil {
+		err := a.Status(ctx, status.Report{Driver: a.Driver, Namespace: c.ref.Namespace, Name: c.ref.Name, UID: c.ref.UID, Devices: devices})
+		verdict := status.Classify(err)
+		if err != nil {
+			a.Log.Warn("status of a claim", "claim", c.ref, "verdict", verdict, "error", err)
+		}
+		if verdict == status.Retry {
+			return fmt.Errorf("status of claim %s: %w", c.ref, err)
 		}
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	c.sent = append([]resourceapi.AllocatedDeviceStatus{}, devices...)
 	a.wake(c)
-	return nil
-}
-
-// sendOnce returns an error only if it is worth another try.
-func (a *Agent) sendOnce(ctx context.Context, c *claim, devices []resourceapi.AllocatedDeviceStatus) error {
-	if a.Status == nil {
-		return nil
-	}
-	err := a.Status(ctx, status.Report{Driver: a.Driver, Namespace: c.ref.Namespace, Name: c.ref.Name, UID: c.ref.UID, Devices: devices})
-	verdict := status.Classify(err)
-	if err != nil {
-		a.Log.Warn("status of a claim", "claim", c.ref, "verdict", verdict, "error", err)
-	}
-	if verdict == status.Retry {
-		return fmt.Errorf("status of claim %s: %w", c.ref, err)
-	}
 	return nil
 }
 

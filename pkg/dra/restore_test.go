@@ -2,7 +2,6 @@ package dra_test
 
 import (
 	"errors"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,11 +11,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"devinfo-cni.io/pkg/dra"
-	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/custody/custodytest"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/journal"
@@ -57,6 +53,13 @@ func withHardware(t *testing.T, test func(t *testing.T, b *bench)) {
 	})
 }
 
+// withLeases has the next agent take leases.
+func (b *bench) withLeases() {
+	b.stop()
+	b.options.Journal = journalIn(b.dir, "boot1")
+	b.agent = b.start()
+}
+
 // attachTo prepares a claim of a device, and attaches sandbox s1 to it.
 func (b *bench) attachTo(t *testing.T, device, driver string) {
 	t.Helper()
@@ -80,12 +83,19 @@ func TestAfterDELADeviceIsWhatItWas(t *testing.T) {
 				if cmp.Equal(asCaptured(), looked(b.kernel)) {
 					t.Error("the pod has not got it")
 				}
+				attributes := b.metadata[len(b.metadata)-1].Metadata.Attributes
 				b.endPod(b.sandbox("s1", "pod"))
 				b.unprepared("u1")
 				expectAsCaptured(t, b.kernel)
 				b.expectNothing()
 				want := map[string]int{"restored name": 1, "restored mtu": 1, "restored mac": 1}
 				if device[1] != "" {
+					if driver := attributes["devinfo-cni.io/driver"].StringValue; driver == nil || *driver != device[1] {
+						t.Errorf("the pod is told of driver %v", driver)
+					}
+					if _, has := attributes["devinfo-cni.io/ifName"]; has {
+						t.Error("it has no interface on the node")
+					}
 					want = map[string]int{"restored name": 1, "restored driver": 1, "restored mac": 1}
 				}
 				if diff := cmp.Diff(want, b.counted); diff != "" || len(b.notices) > 0 {
@@ -164,10 +174,7 @@ func TestADeviceThatIsNotWhatItWasIsWithheldAndTold(t *testing.T) {
 // Until a device is what it was, the devinfo plugin gives it to nobody.
 func TestADeviceIsHeldUntilItIsWhatItWas(t *testing.T) {
 	withHardware(t, func(t *testing.T, b *bench) {
-		b.stop()
-		j := journal.Open(filepath.Join(b.dir, "journal"), "boot1")
-		b.options.Journal = j
-		b.agent = b.start()
+		b.withLeases()
 		b.attachTo(t, vf0, "")
 		b.kernel.Fault = func() error { return errors.New("firmware says no") }
 		must(t, b.agent.StopPodSandbox(t.Context(), b.sandbox("s1", "pod")))
@@ -176,14 +183,15 @@ func TestADeviceIsHeldUntilItIsWhatItWas(t *testing.T) {
 		if n := b.agent.Census().Phases["Restoring"]; n != 1 {
 			t.Fatalf("got %v", b.agent.Census())
 		}
-		if h, err := j.Holders(journal.OfDevice, "pci-0000:03:00.2"); err != nil || len(h) != 1 {
+		h, err := b.options.Journal.Holders(journal.OfDevice, "pci-0000:03:00.2")
+		if err != nil || len(h) != 1 || h[0].String() != "claim ns/a" || h[0].Mode != journal.Exclusive {
 			t.Errorf("while it is restored: %+v, %v", h, err)
 		}
 		b.kernel.Fault = nil
 		b.endPod(b.sandbox("s1", "pod"))
 		b.unprepared("u1")
-		if h, err := j.Holders(journal.OfDevice, "pci-0000:03:00.2"); h != nil || err != nil {
-			t.Errorf("after that: %+v, %v", h, err)
+		if h := b.holders("pci-0000:03:00.2"); h != nil {
+			t.Errorf("after that: %q", h)
 		}
 		expectAsCaptured(t, b.kernel)
 		b.expectNothing()
@@ -271,49 +279,4 @@ func TestADriverThatCannotBeBoundFailsTheADDAndIsTakenBack(t *testing.T) {
 		expectAsCaptured(t, b.kernel)
 		b.expectNothing()
 	})
-}
-
-func TestTheMetadataSaysWhichDriverThePodHas(t *testing.T) {
-	withHardware(t, func(t *testing.T, b *bench) {
-		b.attachTo(t, vf2, "vfio-pci")
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		attributes := b.metadata[len(b.metadata)-1].Metadata.Attributes
-		if driver := attributes["devinfo-cni.io/driver"].StringValue; driver == nil || *driver != "vfio-pci" {
-			t.Errorf("got %v", slices.Collect(maps.Keys(attributes)))
-		}
-		if _, has := attributes["devinfo-cni.io/ifName"]; has {
-			t.Error("it has no interface on the node")
-		}
-	})
-}
-
-func TestADriverIsForAFunctionOfTheClaimsOwn(t *testing.T) {
-	const driver = `"driver":"vfio-pci","device":[],`
-	for name, test := range map[string]struct {
-		device, parameters string
-		says               []string
-	}{
-		"shared":          {pf, driver, []string{"driver: vfio-pci", pf, "which other pods share"}},
-		"SF":              {sf4, driver, []string{sf4, "no PCI function"}},
-		"software":        {"cni", `"driver":"vfio-pci",`, []string{"networks of software"}},
-		"another driver":  {vf0, `"driver":"uio_pci_generic",`, []string{`driver "uio_pci_generic" is not known`, `"vfio-pci"`}},
-		"by interface":    {vf0, `"driver":"vfio-pci","device":[{"plugin":"x","key":"device"}],`, []string{"has nothing for device"}},
-		"no driver, none": {vf0, `"driver":"",`, []string{"driver"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			withHardware(t, func(t *testing.T, b *bench) {
-				_, err := b.agent.Prepare(t.Context(), ownClaim("u1", test.device, test.parameters+network(`{"type":"x"}`)))
-				says(t, err, test.says...)
-				if refusal := (*cniconfig.Refusal)(nil); !errors.As(err, &refusal) {
-					t.Errorf("got %v", err)
-				}
-				b.expectNothing()
-			})
-		})
-	}
-	claim := ownClaim(types.UID("u1"), vf0, driver+network(`{"type":"x"}`))
-	claim.Status.Allocation.Devices.Config[0].Source = resourceapi.AllocationConfigSourceClaim
-	_, err := cniconfig.Resolve(claim, cniconfig.Policy{Driver: driverName, AllowClaimTypes: []string{"x"}})
-	says(t, err, `unknown key`)
 }

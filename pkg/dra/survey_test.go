@@ -28,11 +28,10 @@ func TestWhatTheHostHasBegunToNeedIsNotAttached(t *testing.T) {
 			n := newNode(t, "mlx5-switchdev")
 			r.options.Inventory = n.inventory()
 			agent := r.start()
-			_, err := agent.Prepare(t.Context(), ownClaim("u1", vf0, network(`{"type":"sriov"}`)))
-			must(t, err)
+			r.prepare(ownClaim("u1", vf0, network(`{"type":"sriov"}`)))
 			n.text = append(n.text, change...)
 			dra.Survey(agent)
-			err = r.runPod(r.sandbox("s1", "pod"))
+			err := r.runPod(r.sandbox("s1", "pod"))
 			if why == "" {
 				must(t, err)
 				return
@@ -57,8 +56,7 @@ func TestPrepareReadsTheNodeOnlyIfItMust(t *testing.T) {
 		prepare := func(claim, device, parameters, why string, want int) {
 			t.Helper()
 			asked := ownClaim(types.UID(claim), device, parameters)
-			raw := &asked.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw
-			*raw = []byte(strings.Replace(string(*raw), "net1", "if-"+claim, 1))
+			named(asked, "if-"+claim)
 			_, err := agent.Prepare(t.Context(), asked)
 			if why == "" && err != nil || why != "" && (err == nil || !strings.Contains(err.Error(), why)) {
 				t.Errorf("%s: got %v, want %q", device, err, why)
@@ -100,8 +98,7 @@ func TestADeviceStaysPublishedAsItWasWhoeverComesOrGoesWhileTheNodeIsRead(t *tes
 		}
 		before = func() {
 			before, after = func() {}, func() {}
-			_, err := agent.Prepare(t.Context(), ownClaim("u1", vf2, network(`{"type":"sriov"}`)))
-			must(t, err)
+			r.prepare(ownClaim("u1", vf2, network(`{"type":"sriov"}`)))
 			n.without("enp3s0f0v2")
 		}
 		if diff := cmp.Diff(was, dra.Survey(agent)); diff != "" {
@@ -127,8 +124,7 @@ func TestADeviceThatComesFromAnotherPodHasTheNameItHadBefore(t *testing.T) {
 		agent := r.start()
 		dra.Survey(agent)
 		for _, uid := range []types.UID{"u1", "u2"} {
-			_, err := agent.Prepare(t.Context(), ownClaim(uid, vf2, network(`{"type":"sriov"}`)))
-			must(t, err)
+			r.prepare(ownClaim(uid, vf2, network(`{"type":"sriov"}`)))
 			if got := r.attachment(string(uid)).Node.IfName; got != "enp3s0f0v2" {
 				t.Errorf("%s: the interface is %q", uid, got)
 			}

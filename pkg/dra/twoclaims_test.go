@@ -3,6 +3,7 @@ package dra_test
 import (
 	"bytes"
 	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/inventory"
 	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/sysfs"
 )
 
 // Who deletes a pod by force has its device allocated to the next one while the first
@@ -28,12 +30,7 @@ func TestADeviceIsOneClaimsUntilThatHasGivenItBack(t *testing.T) {
 			}
 		}
 		refused("s2", "while the first pod runs")
-		b.plugins.set(func(command, _, _ string) error {
-			if command == "DEL" {
-				return errNoMaster
-			}
-			return nil
-		})
+		b.plugins.set(failingDEL(""))
 		b.endPod(first)
 		refused("s3", "while its DEL fails")
 		b.plugins.set(nil)
@@ -52,12 +49,7 @@ func TestADeviceIsOneClaimsUntilThatHasGivenItBack(t *testing.T) {
 func (b *bench) abandon(t *testing.T) {
 	t.Helper()
 	b.attachTo(t, vf2, "vfio-pci")
-	b.plugins.set(func(command, sandbox, _ string) error {
-		if command == "DEL" && sandbox == "s1" {
-			return errNoMaster
-		}
-		return nil
-	})
+	b.plugins.set(failingDEL("s1"))
 	b.endPod(b.sandbox("s1", "pod"))
 	b.unprepared("u1")
 	if n := b.agent.Census().Phases["Abandoned"]; n != 1 {
@@ -69,9 +61,7 @@ func (b *bench) abandon(t *testing.T) {
 // claim gets it, though the scheduler may have allocated it just before it was withheld.
 func TestADeviceWhoseDELWasGivenUpIsNobodyElses(t *testing.T) {
 	withHardware(t, func(t *testing.T, b *bench) {
-		b.stop()
-		b.options.Journal = journal.Open(filepath.Join(b.dir, "journal"), "boot1")
-		b.agent = b.start()
+		b.withLeases()
 		b.abandon(t)
 		held := new(journal.HeldError)
 		if err := b.options.Journal.Record(multus("other", "s9", b.netns("s9"), exclusive("pci-0000:03:00.4")), nil); !errors.As(err, &held) {
@@ -108,20 +98,16 @@ func TestAPortOfAnotherBusIsOneClaimsUntilThatHasGivenItBack(t *testing.T) {
 		n := newNode(t, "netdevsim-switchdev")
 		n.rules = "devices: [{ifNames: [eth0, net1], as: exclusive}]"
 		r.options.Inventory = n.inventory()
-		r.options.Journal = journal.Open(filepath.Join(r.dir, "journal"), "boot1")
+		r.options.Journal = journalIn(r.dir, "boot1")
 		agent := r.start()
-		p.set(func(command, sandbox, _ string) error {
-			if command == "DEL" {
-				return errNoMaster
-			}
-			return nil
-		})
+		p.set(failingDEL(""))
 		first, second := ownClaim("u1", port, `"device":[],`+network(`{"type":"x"}`)), ownClaim("u2", port, `"device":[],`+network(`{"type":"x"}`))
 		second.Status.ReservedFor[0].Name, second.Status.ReservedFor[0].UID = "next", "uid-next"
 		r.prepare(first)
 		sb := r.sandbox("s1", "pod")
 		must(t, r.runPod(sb))
 		r.endPod(sb)
+		quiet() // what was answered may not be on record yet
 		n.text = bytes.ReplaceAll(n.text, []byte("eth0"), []byte("net1"))
 		for name := range inventory.PublishedIn(dra.Survey(agent)) {
 			if !dra.Withheld(agent)[name] {
@@ -130,5 +116,80 @@ func TestAPortOfAnotherBusIsOneClaimsUntilThatHasGivenItBack(t *testing.T) {
 		}
 		r.prepare(second)
 		says(t, r.runPod(r.sandbox("s2", "next")), port, "claim ns/claim-u1", "not given it back")
+	})
+}
+
+// host-device's DEL fails for want of a function that was unplugged, though there is nothing
+// left to do. What comes back in its place is another device, and nobody's.
+func TestADeviceThatWasLostIsOfferedWhenItIsBack(t *testing.T) {
+	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
+	p.kernel = plugIn(&r.options, r.dir)
+	claim := onDevice(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}), 0, vf0, "")
+	client := server(nil, claim)
+	agent := r.offering(client, n, p)
+	r.byKubelet(claim)
+	sb := r.sandbox("s1", "pod")
+	must(t, r.runPod(sb))
+	function := filepath.Join(r.dir, "kernel/sys/bus/pci/devices/0000:03:00.2")
+	must(t, os.Rename(function, filepath.Join(r.dir, "aside")))
+	p.set(always)
+	r.endPod(sb)
+	r.unprepared("u1")
+	r.eventually("its DEL is given up", func() bool { return agent.Census().Phases["Abandoned"] == 1 })
+	must(t, os.Rename(filepath.Join(r.dir, "aside"), function))
+	n.change(func() {})
+	devicesIn(t, client, sf4, sf7, "cni", pf, vf0, vf2, vf3)
+}
+
+// VFs that were made anew while a pod had one are as whoever made them wants them.
+func TestWhatCameInThePlaceOfADeviceIsLeftAlone(t *testing.T) {
+	withHardware(t, func(t *testing.T, b *bench) {
+		b.attachTo(t, vf0, "")
+		b.replaceVF0(t)
+		b.kernel.Fault = func() error { t.Error("it is changed"); return nil }
+		b.endPod(b.sandbox("s1", "pod"))
+		b.unprepared("u1")
+		b.expectNothing()
+	})
+}
+
+// replaceVF0 puts another device in the place of one.
+func (b *bench) replaceVF0(t *testing.T) {
+	t.Helper()
+	at, err := filepath.EvalSymlinks(filepath.Join(b.dir, "kernel/sys/bus/pci/devices/0000:03:00.2"))
+	must(t, err)
+	must(t, os.Rename(at, at+".old"))
+	must(t, os.CopyFS(at, os.DirFS(at+".old")))
+}
+
+// Multus may have given it to a pod by now.
+func TestTheDELOfALostDeviceWaitsForWhoHasWhatCameInItsPlace(t *testing.T) {
+	withHardware(t, func(t *testing.T, b *bench) {
+		sys, err := sysfs.Open(filepath.Join(b.dir, "kernel/sys"))
+		must(t, err)
+		b.options.Inventory.Lineage = sys.Lineage
+		b.withLeases()
+		b.attachTo(t, vf0, "")
+		b.replaceVF0(t)
+		b.plugins.set(always)
+		b.endPod(b.sandbox("s1", "pod"))
+		b.unprepared("u1")
+		b.plugins.set(nil)
+		b.sandbox("s9", "other")
+		line, err := sys.Lineage("0000:03:00.2")
+		must(t, err)
+		entry := multus("other", "s9", b.netns("s9"), journal.DeviceLease{ID: line[0].ID, Mode: journal.Exclusive, Object: line[0].Inode})
+		b.multus(entry)
+		tried := b.plugins.calls("DEL")
+		time.Sleep(3 * time.Hour)
+		if n := b.plugins.calls("DEL"); n != tried || b.agent.Census().Phases["Abandoned"] != 1 {
+			t.Errorf("%d DELs, which reset another pod's device; %v", n-tried, b.agent.Census())
+		}
+		must(t, b.options.Journal.Forget(entry))
+		time.Sleep(2 * time.Hour)
+		if n := b.plugins.calls("DEL"); n != tried+1 {
+			t.Errorf("%d DELs once it is free", n-tried)
+		}
+		b.expectNothing()
 	})
 }

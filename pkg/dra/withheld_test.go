@@ -2,16 +2,13 @@ package dra_test
 
 import (
 	"errors"
-	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
-	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
-	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/state"
 )
 
@@ -30,12 +27,8 @@ func TestADeviceWhoseDELFailsIsNotOffered(t *testing.T) {
 	all := []resourceapi.Device{{Name: "cni-0"}, {Name: "cni-1"}, {Name: "cni-2"}}
 	r, p := newRig(t), newPlugins()
 	client := server(drop)
-	_, agent, _ := kubeletOf(t, client, 3, func(o *dra.Options) {
-		log := o.Log
-		*o = r.options
-		o.Exec, o.Log, o.DelTries = p, log, 2
-	})
-	r.agent = agent
+	r.options.Exec, r.options.DelTries = p, 2
+	r.kubelet(client, 3)
 	published(t, client, all)
 	p.set(always)
 	r.prepare(exclusively(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}), "cni-1"))
@@ -46,31 +39,11 @@ func TestADeviceWhoseDELFailsIsNotOffered(t *testing.T) {
 	published(t, client, []resourceapi.Device{all[0], all[2]})
 	r.endPod(sb)
 	r.unprepared("u1")
-	r.eventually("it is given up", func() bool { return agent.Census().Phases["Abandoned"] == 1 })
+	r.eventually("it is given up", func() bool { return r.agent.Census().Phases["Abandoned"] == 1 })
 	published(t, client, []resourceapi.Device{all[0], all[2]})
 	_, err := state.ClearLeftovers(r.options.StateDir, "u1")
 	must(t, err)
 	published(t, client, all)
-}
-
-func TestADeviceIsOfferedAgainOnceItsDELSucceeds(t *testing.T) {
-	r, p := newRig(t), newPlugins()
-	client := server(drop)
-	_, agent, _ := kubeletOf(t, client, 1, func(o *dra.Options) {
-		log := o.Log
-		*o = r.options
-		o.Exec, o.Log = p, log
-	})
-	r.agent = agent
-	p.set(always)
-	r.prepare(exclusively(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}), "cni-0"))
-	sb := r.sandbox("s1", "pod")
-	if r.runPod(sb) == nil {
-		t.Fatal("no error")
-	}
-	published(t, client, []resourceapi.Device{})
-	p.set(nil)
-	published(t, client, []resourceapi.Device{{Name: "cni-0"}})
 }
 
 // The scheduler may have allocated the device before it was withheld, and what two claims
@@ -78,12 +51,7 @@ func TestADeviceIsOfferedAgainOnceItsDELSucceeds(t *testing.T) {
 func TestNoDELTakesADeviceFromAnotherClaim(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, p *plugins) {
 		agent := r.start()
-		p.set(func(command, sandbox, _ string) error {
-			if sandbox == "s1" {
-				return errNoMaster
-			}
-			return nil
-		})
+		p.set(failing("s1"))
 		r.prepare(exclusively(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}), "cni-0"))
 		sb := r.sandbox("s1", "pod")
 		_ = r.runPod(sb)
@@ -123,14 +91,10 @@ func TestADeviceThatIsNotRestoredIsNotOffered(t *testing.T) {
 	r.options.AbandonedEvery = 50 * time.Millisecond
 	claim := onDevice(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}), 0, vf2, "")
 	client := server(nil, claim)
-	agent, dir := ownKubelet(t, client, r, n, p)
+	agent := r.offering(client, n, p)
 	all, rest := []string{sf4, sf7, "cni", pf, vf0, vf2, vf3}, []string{sf4, sf7, "cni", pf, vf0, vf3}
 	devicesIn(t, client, all...)
-	answer, err := drapb.NewDRAPluginClient(dial(t, filepath.Join(dir, "dra.sock"))).NodePrepareResources(t.Context(),
-		&drapb.NodePrepareResourcesRequest{Claims: []*drapb.Claim{{Namespace: "ns", Name: "a", Uid: "u1"}}})
-	if err != nil || answer.Claims["u1"].GetError() != "" {
-		t.Fatal(answer, err)
-	}
+	r.byKubelet(claim)
 	sb := r.sandbox("s1", "pod")
 	must(t, r.runPod(sb))
 	broken.Store(true)

@@ -3,7 +3,6 @@ package dra_test
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
-	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/status"
@@ -30,12 +28,9 @@ func TestOnlyTheSliceThatDiffersIsWritten(t *testing.T) {
 	var host atomic.Pointer[hosttxt.Host]
 	host.Store(hosttxttest.ManyVFs(256))
 	client := server(nil)
-	kubeletOf(t, client, 0, func(o *dra.Options) {
-		log := o.Log
-		*o = r.options
-		o.Exec, o.Log, o.Inventory = p, log, n.inventory()
-		o.Inventory.Host = func() (inventory.Host, error) { return inventory.Captured(host.Load()) }
-	})
+	r.options.Exec, r.options.Inventory = p, n.inventory()
+	r.options.Inventory.Host = func() (inventory.Host, error) { return inventory.Captured(host.Load()) }
+	r.kubelet(client, 0)
 	await := func(vfs int) {
 		r.eventually("the VFs are published", func() bool {
 			list, err := client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{})
@@ -84,15 +79,13 @@ func TestTheAPIServerIsAskedOnceForEachClaim(t *testing.T) {
 		return true, &resourceapi.ResourceClaim{}, nil
 	})
 	var looks atomic.Int64
-	_, agent, dir := kubeletOf(t, client, 0, func(o *dra.Options) {
-		log := o.Log
-		*o = r.options
-		o.Exec, o.Log, o.Inventory = p, log, n.inventory()
-		o.Inventory.Times.Poll = 10 * time.Millisecond
-		o.Status = func(ctx context.Context, report status.Report) error { return status.Apply(ctx, client, report) }
-		o.Watch, o.Gone, o.Notify = dra.WatchClaim(client), dra.ClaimGone(client), dra.PostNotices(client, driverName, "node1", log)
-		o.Netns = func(path string) error { looks.Add(1); return fileIsNetns(path) }
-	})
+	o := &r.options
+	o.Exec, o.Inventory = p, n.inventory()
+	o.Inventory.Times.Poll = 10 * time.Millisecond
+	o.Status = func(ctx context.Context, report status.Report) error { return status.Apply(ctx, client, report) }
+	o.Watch, o.Gone, o.Notify = dra.WatchClaim(client), dra.ClaimGone(client), dra.PostNotices(client, driverName, "node1", o.Log)
+	o.Netns = func(path string) error { looks.Add(1); return fileIsNetns(path) }
+	r.kubelet(client, 0)
 	asked := func() map[string]int {
 		requests := map[string]int{}
 		for _, a := range client.Actions() {
@@ -101,18 +94,13 @@ func TestTheAPIServerIsAskedOnceForEachClaim(t *testing.T) {
 		return requests
 	}
 	r.eventually("the slices are published", func() bool { return asked()["create resourceslices"] == 2 })
-	plugin := drapb.NewDRAPluginClient(dial(t, filepath.Join(dir, "dra.sock")))
 	for i := range claims {
 		name := fmt.Sprint("pod", i)
 		claim := r.claimOf(name, types.UID(name), name, want{"x", "net1", ""})
 		claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: name, UID: "uid-" + types.UID(name), Controller: new(true)}}
 		must(t, client.Tracker().Add(claim))
-		answer, err := plugin.NodePrepareResources(t.Context(), &drapb.NodePrepareResourcesRequest{Claims: []*drapb.Claim{{Namespace: "ns", Name: name, Uid: name}}})
-		must(t, err)
-		if text := answer.Claims[name].Error; text != "" {
-			t.Fatal(text)
-		}
-		must(t, agent.RunPodSandbox(t.Context(), r.sandbox(name, name)))
+		r.byKubelet(claim)
+		must(t, r.runPod(r.sandbox(name, name)))
 	}
 	r.eventually("each status is sent", func() bool { return asked()["patch resourceclaims"] >= claims })
 	before := looks.Load()

@@ -150,16 +150,6 @@ func TestTheFirstRuleThatADeviceMeetsCounts(t *testing.T) {
 	}
 }
 
-func TestNothingIsSharedWhereTheServerCannot(t *testing.T) {
-	s := situation()
-	s.Sharing = false
-	for _, c := range inventory.Decide(read(t, changed(t, nil, nil)), rules(t, everything), s) {
-		if c.As == inventory.Shared && c.Why == "" {
-			t.Errorf("%s is offered", c.Device.Name)
-		}
-	}
-}
-
 func TestWhatOthersHaveIsNotOfferedButOursStays(t *testing.T) {
 	s := situation()
 	s.Others = map[string]string{"0000:01:10.0": "it is another's", "0000:01:10.2": "so is this"}

@@ -1,11 +1,24 @@
+// Package inventory decides which of a node's network devices are offered by Dynamic
+// Resource Allocation, and as what: values in, values out.
+//
+//	host  := Live(sys)                       // or Captured(file)
+//	list  := Read(host)                      // all devices, with their attributes
+//	rules := ParseRules(configuration)       // what the administrator names
+//	all   := Decide(list, rules, situation)  // each device: offered, or why not
+//	pool  := Slices(all, held)               // what is published
+//
+// Nothing is offered that no rule names. A device that a claim holds stays published as
+// it last was, so that a pod's start and end leave the ResourceSlices alone.
 package inventory
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"slices"
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"devinfo-cni.io/devinfo/pci"
 )
@@ -114,4 +127,94 @@ func (d *Device) setInt(name resourceapi.QualifiedName, value int) {
 
 func (d *Device) setBool(name resourceapi.QualifiedName, value bool) {
 	d.Attributes[name] = resourceapi.DeviceAttribute{BoolValue: &value}
+}
+
+const functionPrefix = "pci-"
+
+// functionName names the device of a PCI function: "pci-0000-8a-00-2".
+func functionName(a pci.Address) string {
+	return functionPrefix + strings.NewReplacer(":", "-", ".", "-").Replace(a.String())
+}
+
+// spell makes a DNS label of a kernel's name, behind the prefix "net", "aux" or "vdpa".
+// Different names have different labels. A name that is one by itself stays legible:
+// "net-br-ex"; in any other, behind an "x", each byte that a label cannot hold is two
+// hexadecimal digits behind a "-", and "-" is doubled: "netx-bond0-2e100" is bond0.100.
+func spell(prefix, name string) string {
+	if plain := prefix + "-" + name; len(validation.IsDNS1123Label(name)) == 0 && len(plain) <= validation.DNS1123LabelMaxLength {
+		return plain
+	}
+	var b strings.Builder
+	b.WriteString(prefix + "x-")
+	for i := range len(name) {
+		c := name[i]
+		switch {
+		case c >= 'a' && c <= 'z' || c >= '0' && c <= '9':
+			b.WriteByte(c)
+		case c == '-' && i < len(name)-1:
+			b.WriteString("--")
+		default:
+			fmt.Fprintf(&b, "-%02x", c)
+		}
+	}
+	return shorten(b.String(), name)
+}
+
+// shorten replaces the end of a label that is too long, which no interface's is, by 80
+// bits of the name's hash.
+func shorten(label, name string) string {
+	const digits = 20
+	if len(label) <= validation.DNS1123LabelMaxLength {
+		return label
+	}
+	sum := sha256.Sum256([]byte(name))
+	kept := strings.TrimRight(label[:validation.DNS1123LabelMaxLength-digits-1], "-")
+	return fmt.Sprintf("%s-%x", kept, sum[:digits/2])
+}
+
+// Busy says why a device of the host cannot be taken from its driver now; "" = it can. That
+// goes beyond [Decide]: a plugin that moves an interface leaves it what it is.
+func Busy(h Host, name string) (string, error) {
+	devices, _, err := Read(h)
+	if err != nil {
+		return "", err
+	}
+	var d *Device
+	var on []string
+	for n := range devices {
+		if devices[n].Name == name {
+			d = &devices[n]
+		}
+		if devices[n].On == name {
+			on = append(on, devices[n].Name)
+		}
+	}
+	switch {
+	case d == nil:
+		return "the node has lost it", nil
+	case d.UsedByHost() != "":
+		return d.UsedByHost(), nil
+	case len(on) > 0:
+		return fmt.Sprintf("it has %s on it: they would lose their parent", count(on)), nil
+	case d.moved() && d.Driver != "":
+		return "it has no interface here, as if it were in another network namespace", nil
+	case d.IfName == "":
+		return "", nil
+	}
+	for _, l := range h.Links {
+		if l.Link == d.IfName {
+			return fmt.Sprintf("%s is on %s", l.Name, d.IfName), nil
+		}
+	}
+	if d.HostUse != "" {
+		return "the host uses it: " + d.HostUse, nil
+	}
+	return "", nil
+}
+
+func count(names []string) string {
+	if len(names) == 1 {
+		return names[0]
+	}
+	return fmt.Sprintf("%d devices", len(names))
 }

@@ -1,11 +1,17 @@
 package inventory_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
+	"reflect"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/cel"
 	"sigs.k8s.io/yaml"
@@ -13,28 +19,34 @@ import (
 	"devinfo-cni.io/pkg/inventory"
 )
 
+// documented are the attributes of the documentation's table, each with the type of its values.
+func documented(t *testing.T) map[resourceapi.QualifiedName]string {
+	t.Helper()
+	types := map[resourceapi.QualifiedName]string{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `([\\w./-]+)` \\| (string|int|bool) \\| [^|]+ \\| [^|]+ \\|$").FindAllStringSubmatch(page(t, "inventory.md"), -1) {
+		types[resourceapi.QualifiedName(row[1])] = row[2]
+	}
+	return types
+}
+
+func page(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/dra/" + name)
+	must(t, err)
+	return string(text)
+}
+
 func TestTheDocumentationHasTheAttributes(t *testing.T) {
-	var table strings.Builder
-	table.WriteString("| attribute | type | of | meaning |\n|---|---|---|---|\n")
-	for _, a := range inventory.Table() {
-		fmt.Fprintf(&table, "| `%s` | %s | %s | %s |\n", a.Name, a.Type, a.Of, a.Means)
-	}
-	text, err := os.ReadFile("../../docs/dra/inventory.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(string(text), "\n"+table.String()+"\n") {
-		t.Errorf("docs/dra/inventory.md must have this table:\n%s", table.String())
+	names := inventory.AttributeNames()
+	slices.Sort(names)
+	if diff := cmp.Diff(names, slices.Sorted(maps.Keys(documented(t)))); diff != "" {
+		t.Errorf("(-code +docs/dra/inventory.md)\n%s", diff)
 	}
 }
 
 // The example of the documentation is a configuration that works.
 func TestTheExampleOfTheDocumentationIsValid(t *testing.T) {
-	text, err := os.ReadFile("../../docs/dra/inventory.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, example, found := strings.Cut(string(text), "## Rules\n\n```yaml\n")
+	_, example, found := strings.Cut(page(t, "inventory.md"), "## Rules\n\n```yaml\n")
 	example, _, closed := strings.Cut(example, "```")
 	if !found || !closed {
 		t.Fatal("there is no example")
@@ -51,10 +63,6 @@ func stringAttribute(value string) resourceapi.DeviceAttribute {
 // The classes of the documentation: one takes what stands for networks of software, and
 // the other a VF on its network, and neither fails of any device.
 func TestTheClassesOfTheDocumentationSelectWhatTheySay(t *testing.T) {
-	text, err := os.ReadFile("../../docs/dra/inventory.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	devices := []attributes{
 		nil,
 		{inventory.AttrKind: stringAttribute("vf"), "devinfo-cni.io/physicalNetwork": stringAttribute("blue")},
@@ -62,7 +70,7 @@ func TestTheClassesOfTheDocumentationSelectWhatTheySay(t *testing.T) {
 		{inventory.AttrKind: stringAttribute("vf")},
 	}
 	want := []string{"0", "1"}
-	blocks := strings.Split(string(text), "```yaml\nselectors:\n")[1:]
+	blocks := strings.Split(page(t, "inventory.md"), "```yaml\nselectors:\n")[1:]
 	if len(blocks) != len(want) {
 		t.Fatalf("%d classes", len(blocks))
 	}
@@ -71,9 +79,7 @@ func TestTheClassesOfTheDocumentationSelectWhatTheySay(t *testing.T) {
 		var class struct {
 			Selectors []struct{ CEL struct{ Expression string } }
 		}
-		if err := yaml.Unmarshal([]byte("selectors:\n"+block), &class); err != nil {
-			t.Fatal(err)
-		}
+		must(t, yaml.Unmarshal([]byte("selectors:\n"+block), &class))
 		if got := selected(t, class.Selectors[0].CEL.Expression, devices); got != want[n] {
 			t.Errorf("class %d takes the devices %q", n, got)
 		}
@@ -101,13 +107,9 @@ func selected(t *testing.T, expression string, devices []attributes) (got string
 
 // The page's rules are valid, and its classes take what the rules offer: test/e2e runs them.
 func TestTheClassesOfTheMigrationTakeWhatItsRulesOffer(t *testing.T) {
-	text, err := os.ReadFile("../../docs/dra/from-device-plugin.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	block := func(name string) string {
 		t.Helper()
-		_, block, found := strings.Cut(string(text), "```yaml\n# "+name+"\n")
+		_, block, found := strings.Cut(page(t, "from-device-plugin.md"), "```yaml\n# "+name+"\n")
 		block, _, closed := strings.Cut(block, "```\n")
 		if !found || !closed {
 			t.Fatalf("there is no %s", name)
@@ -130,5 +132,41 @@ func TestTheClassesOfTheMigrationTakeWhatItsRulesOffer(t *testing.T) {
 		if got := selected(t, class.Spec.Selectors[0].CEL.Expression, devices); got != want {
 			t.Errorf("the class of %s takes the devices %q", name, got)
 		}
+	}
+}
+
+func TestEachWrongRuleIsNamed(t *testing.T) {
+	_, err := inventory.ParseRules([]byte(`{"devices": [{"as": "shared"}, {"ifNames": ["a"], "as": "x"}]}`))
+	if err == nil || !strings.Contains(err.Error(), "devices[0].select") || !strings.Contains(err.Error(), "devices[1].as") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestNoRulesOfferNothing(t *testing.T) {
+	for _, text := range []string{"", "{}", "devices: []", "devices: null"} {
+		if list := pool(t, host(t, captured(t, "igb-sriov")), text); len(list) > 0 {
+			t.Errorf("%q: %v", text, deviceNames(list))
+		}
+	}
+}
+
+// Helm refuses what the chart's schema does not know.
+func TestTheChartTakesEachKeyOfARule(t *testing.T) {
+	text, err := os.ReadFile("../../deploy/charts/devinfo/values.schema.json")
+	must(t, err)
+	type schema struct {
+		Properties map[string]*schema
+		Items      *schema
+	}
+	var all schema
+	must(t, json.Unmarshal(text, &all))
+	var keys []string
+	for n, rule := 0, reflect.TypeFor[inventory.Rule](); n < rule.NumField(); n++ {
+		keys = append(keys, rule.Field(n).Tag.Get("json"))
+	}
+	slices.Sort(keys)
+	got := slices.Sorted(maps.Keys(all.Properties["dra"].Properties["devices"].Items.Properties))
+	if diff := cmp.Diff(keys, got); diff != "" {
+		t.Errorf("(-rules +schema)\n%s", diff)
 	}
 }

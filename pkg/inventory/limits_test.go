@@ -62,9 +62,7 @@ func valid(t *testing.T, list []inventory.Slice) (devices int) {
 func many(t testing.TB, vfs int) inventory.Host {
 	t.Helper()
 	h, err := inventory.Captured(hosttxttest.ManyVFs(vfs))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return h
 }
 
@@ -167,9 +165,7 @@ func BenchmarkSlices(b *testing.B) {
 func processorTime(b *testing.B) time.Duration {
 	b.Helper()
 	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
+	must(b, unix.Getrusage(unix.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
@@ -190,9 +186,7 @@ func TestARuleChoosesWhatIsPublished(t *testing.T) {
 	size := func(publish string) (bytes int) {
 		for _, s := range pool(t, withSpeed(many(t, 256)), fmt.Sprintf(rule, publish)) {
 			text, err := json.Marshal(s.Devices)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			bytes += len(text)
 		}
 		return bytes

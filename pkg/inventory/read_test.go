@@ -2,6 +2,7 @@ package inventory_test
 
 import (
 	"bytes"
+	"context"
 	"flag"
 	"fmt"
 	"io/fs"
@@ -11,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
@@ -25,26 +28,18 @@ func TestSlicesOfCapturedHosts(t *testing.T) {
 	for _, name := range names(t) {
 		h := host(t, captured(t, name))
 		decisions := inventory.Decide(read(t, h), rules(t, everything), situation())
-		var text strings.Builder
-		for n, s := range inventory.Slices(decisions, nil, nil) {
-			fmt.Fprintf(&text, "slice %d\n", n)
-			for _, d := range s.Devices {
-				text.WriteString(describe(d))
-			}
-		}
+		got := text(inventory.Slices(decisions, nil, nil))
 		for _, c := range decisions {
 			if c.Why != "" {
-				fmt.Fprintf(&text, "left out %s: %s\n", c.Device.Name, c.Why)
+				got += fmt.Sprintf("left out %s: %s\n", c.Device.Name, c.Why)
 			}
 		}
 		golden := "testdata/" + name + ".slices"
 		if *update {
-			if err := os.WriteFile(golden, []byte(text.String()), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(golden, []byte(got), 0o644))
 		}
 		want, err := os.ReadFile(golden)
-		if diff := cmp.Diff(string(want), text.String()); diff != "" || err != nil {
+		if diff := cmp.Diff(string(want), got); diff != "" || err != nil {
 			t.Errorf("%s: %v\n%s", name, err, diff)
 		}
 	}
@@ -82,10 +77,8 @@ func describe(d resourceapi.Device) string {
 }
 
 func TestAttributesAreThoseOfTheTable(t *testing.T) {
-	types := map[resourceapi.QualifiedName]inventory.Type{"devinfo-cni.io/physicalNetwork": inventory.String}
-	for _, a := range inventory.Table() {
-		types[a.Name] = a.Type
-	}
+	types := documented(t)
+	types["devinfo-cni.io/physicalNetwork"] = "string"
 	configuration := everything + "- select: \"true\"\n  as: shared\n"
 	configuration = strings.Replace(configuration, "  as: exclusive\n", "  as: exclusive\n  resourceName: example.com/vf\n", 1)
 	seen := map[resourceapi.QualifiedName]bool{}
@@ -93,11 +86,11 @@ func TestAttributesAreThoseOfTheTable(t *testing.T) {
 		for _, s := range pool(t, withSpeed(host(t, captured(t, name))), configuration) {
 			for _, d := range s.Devices {
 				for attribute, a := range d.Attributes {
-					have := inventory.String
+					have := "string"
 					if a.IntValue != nil {
-						have = inventory.Int
+						have = "int"
 					} else if a.BoolValue != nil {
-						have = inventory.Bool
+						have = "bool"
 					}
 					if have != types[attribute] {
 						t.Errorf("%s: %s: %s is %q in the table, and a %s here", name, d.Name, attribute, types[attribute], have)
@@ -203,25 +196,6 @@ func deviceNames(list []inventory.Slice) (names [][]string) {
 	return names
 }
 
-func TestADeviceInAPodStaysAsItWas(t *testing.T) {
-	const vf, ifName = "pci-0000-3b-00-2", "ens1f0v0"
-	text := captured(t, "mlx5-legacy")
-	before := pool(t, host(t, text), everything)
-	moved := host(t, without(t, text, ifName))
-	if d := decision(t, inventory.Decide(read(t, moved), rules(t, everything), situation()), vf); d.Why == "" || d.Device.IfName != "" {
-		t.Fatalf("the interface did not move: %+v", d)
-	}
-	s := situation()
-	s.Ours, s.Last = map[string]inventory.As{vf: inventory.Exclusive}, inventory.PublishedIn(before)
-	after := inventory.Slices(inventory.Decide(read(t, moved), rules(t, everything), s), s.Ours, s.Last)
-	if diff := cmp.Diff(describe(s.Last[vf]), describe(inventory.PublishedIn(after)[vf])); diff != "" {
-		t.Error(diff)
-	}
-	if !inventory.Same(before, after) {
-		t.Error("the pod's start rewrites the slices")
-	}
-}
-
 func TestAHeldDeviceThatTheNodeHasLostIsTainted(t *testing.T) {
 	before := pool(t, host(t, captured(t, "mlx5-legacy")), everything)
 	s := situation()
@@ -237,4 +211,26 @@ func TestAHeldDeviceThatTheNodeHasLostIsTainted(t *testing.T) {
 	if len(inventory.PublishedIn(before)["pci-0000-3b-00-2"].Taints) != 0 {
 		t.Error("what was published has changed, too")
 	}
+}
+
+func TestEventsAreGatheredAndAPollStandsBehindThem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		events := make(chan struct{})
+		start := time.Now()
+		var at []time.Duration
+		go inventory.Watch(ctx, events, inventory.DefaultTimes(), func(context.Context) { at = append(at, time.Since(start)) })
+		for _, pause := range []time.Duration{10 * time.Second, 300 * time.Millisecond, 300 * time.Millisecond, 5 * time.Second} {
+			time.Sleep(pause)
+			events <- struct{}{}
+		}
+		close(events) // 15.6 s after the start
+		time.Sleep(2 * time.Minute)
+		stop()
+		synctest.Wait()
+		want := []time.Duration{0, 11 * time.Second, 16600 * time.Millisecond, 76600 * time.Millisecond}
+		if diff := cmp.Diff(want, at); diff != "" {
+			t.Error(diff)
+		}
+	})
 }

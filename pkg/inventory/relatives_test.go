@@ -1,8 +1,13 @@
 package inventory_test
 
 import (
+	"bytes"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"devinfo-cni.io/pkg/inventory"
 )
@@ -152,5 +157,88 @@ func TestAHeldExclusiveDeviceIsTaintedOnceItIsOfferedNoMore(t *testing.T) {
 		if tainted := len(now.Taints) == 1 && now.Taints[0].Key == inventory.TaintNotOffered; tainted != (test.why != "") {
 			t.Errorf("%s: taints %v", name, now.Taints)
 		}
+		now.Taints = nil
+		if diff := cmp.Diff(describe(last[nic]), describe(now)); diff != "" {
+			t.Errorf("%s: it does not stay as it was: %s", name, diff)
+		}
+	}
+}
+
+// twoPorts is the host i40e with one more port of its first function: eno2, of the second.
+func twoPorts(t *testing.T) []byte {
+	t.Helper()
+	text := captured(t, "i40e")
+	for _, edit := range [][2]string{
+		{"0000:18:00.1/net/eno2/dev_port --\n0", "0000:18:00.0/net/eno2/dev_port --\n1"}, {"0000:18:00.1/net/eno2", "0000:18:00.0/net/eno2"},
+		{"net/eno2/device -> ../../../0000:18:00.1", "net/eno2/device -> ../../../0000:18:00.0"},
+	} {
+		changed := bytes.ReplaceAll(text, []byte(edit[0]), []byte(edit[1]))
+		if bytes.Equal(text, changed) {
+			t.Fatalf("the host has no %s", edit[0])
+		}
+		text = changed
+	}
+	return text
+}
+
+// The kernel gives an interface back by the name that it had in the pod.
+func TestAnInterfaceThatComesBackUnderAnotherNameIsTheSameDevice(t *testing.T) {
+	for where, text := range map[string][]byte{"netdevsim-switchdev": captured(t, "netdevsim-switchdev"), "two ports": twoPorts(t)} {
+		before := interfaces(t, text)
+		for _, name := range slices.Sorted(maps.Keys(before)) {
+			after := interfaces(t, bytes.ReplaceAll(text, []byte(before[name]), []byte("z"+before[name])))
+			if diff := cmp.Diff("z"+before[name], after[name]); diff != "" {
+				t.Errorf("%s: %s: %s", where, name, diff)
+			}
+			// While it is in the pod, its neighbour does not take its place.
+			gone := interfaces(t, without(t, text, before[name]))
+			for other, ifName := range before {
+				if other != name && gone[other] != ifName {
+					t.Errorf("%s: without %s: %s is %q, was %q", where, before[name], other, gone[other], ifName)
+				}
+			}
+		}
+	}
+}
+
+// interfaces are those of a host's devices, by their names.
+func interfaces(t *testing.T, text []byte) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, d := range read(t, host(t, text)) {
+		if d.IfName != "" {
+			all[d.Name] = d.IfName
+		}
+	}
+	return all
+}
+
+// vf0 is 0000:01:10.0 with interface eth2.
+func TestABusyDeviceIsNotTakenFromItsDriver(t *testing.T) {
+	plain := func() inventory.Host { return changed(t, []string{"eth1"}, nil) }
+	away := plain()
+	away.Links = nil // as if it were in a pod
+	used := plain()
+	used.Uses = map[string]string{"eth2": "has the address 10.1.2.3/24"}
+	for name, test := range map[string]struct {
+		host   inventory.Host
+		device string
+		why    string // "" = it is free
+	}{
+		"free":                 {plain(), vf0, ""},
+		"on vfio-pci already":  {plain(), "pci-0000-01-10-6", ""},
+		"uplink":               {changed(t, []string{"eth2"}, nil), vf0, "the host needs it: eth2 has a default route"},
+		"PF with VFs":          {plain(), pf0, "it has 4 devices on it: they would lose their parent"},
+		"port":                 {changed(t, nil, map[string]string{"eth2": "bond0"}), vf0, "eth2 is a port of bond0"},
+		"VLAN":                 {changed(t, nil, nil, of("vlan", "eth2.7", "eth2")), vf0, "eth2.7 is on eth2"},
+		"in another namespace": {away, vf0, "it has no interface here, as if it were in another network namespace"},
+		"gone":                 {plain(), "pci-0000-09-00-0", "the node has lost it"},
+		"address":              {used, vf0, "the host uses it: eth2 has the address 10.1.2.3/24"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if why, err := inventory.Busy(test.host, test.device); err != nil || why != test.why {
+				t.Errorf("got %q, %v", why, err)
+			}
+		})
 	}
 }

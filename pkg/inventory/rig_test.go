@@ -32,9 +32,7 @@ const everything = `devices:
 func rules(t testing.TB, configuration string) inventory.Rules {
 	t.Helper()
 	r, err := inventory.ParseRules([]byte(configuration))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return r
 }
 
@@ -54,9 +52,7 @@ func names(t testing.TB) (list []string) {
 func captured(t testing.TB, name string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(hosts + name + ".txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return data
 }
 
@@ -64,13 +60,9 @@ func captured(t testing.TB, name string) []byte {
 func host(t testing.TB, text []byte) inventory.Host {
 	t.Helper()
 	file, err := hosttxt.Parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	h, err := inventory.Captured(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return h
 }
 
@@ -136,4 +128,11 @@ func decision(t testing.TB, all []inventory.Decision, name string) inventory.Dec
 	}
 	t.Fatalf("there is no device %s", name)
 	return inventory.Decision{}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

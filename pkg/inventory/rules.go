@@ -42,7 +42,7 @@ type Rule struct {
 	As           As                         `json:"as"`
 	AllowHostUse bool                       `json:"allowHostUse"` // of exclusive devices: also what has the host's addresses or routes
 	Attributes   map[string]json.RawMessage `json:"attributes"`   // strings, integers, booleans; a name without domain is in Domain
-	Publish      []string                   `json:"publish"`      // what a ResourceSlice has of the attributes in [Table], beside those that it always has; nil = all
+	Publish      []string                   `json:"publish"`      // what a ResourceSlice has of the attributes in [AttributeNames], beside those that it always has; nil = all
 	ResourceName string                     `json:"resourceName"` // for Multus; of exclusive devices
 	Attachments  int64                      `json:"attachments"`  // capacity of a shared device; 0 = DefaultAttachments
 	Bandwidth    *resource.Quantity         `json:"bandwidth"`    // capacity of a shared device, bit/s
@@ -246,15 +246,15 @@ func (r *rule) checkCapacity() error {
 // alwaysPublished are the attributes that the agent itself needs of what it has published.
 var alwaysPublished = []resourceapi.QualifiedName{AttrKind, AttrIfName, PCIBusID, AttrPFPCIBusID, AttrVFIndex}
 
-// published reads the names of attributes of [Table]; those of [Domain] may be without it.
+// published reads the names of attributes of [AttributeNames]; those of [Domain] may be without it.
 func published(names []string) (list []resourceapi.QualifiedName, err error) {
 	if names == nil {
 		return nil, nil
 	}
 	list = slices.Clone(alwaysPublished)
 	var known []string
-	for _, a := range Table() {
-		known = append(known, strings.TrimPrefix(string(a.Name), Domain+"/"))
+	for _, name := range AttributeNames() {
+		known = append(known, strings.TrimPrefix(string(name), Domain+"/"))
 	}
 	for n, name := range names {
 		id := strings.TrimPrefix(name, Domain+"/")
@@ -305,7 +305,7 @@ func attributeName(key string) (resourceapi.QualifiedName, error) {
 		return "", fmt.Errorf("%q is not a domain of at most %d characters", domain, resourceapi.DeviceMaxDomainLength)
 	case domain == "k8s.io" || strings.HasSuffix(domain, ".kubernetes.io") || domain == "k8s.cni.cncf.io":
 		return "", fmt.Errorf("the domain %s is not yours; write one that is, or none", domain)
-	case slices.ContainsFunc(Table(), func(a Attribute) bool { return a.Name == name }):
+	case slices.Contains(AttributeNames(), name):
 		return "", errors.New("the name is reserved for what the kernel says; choose another one")
 	}
 	return name, nil

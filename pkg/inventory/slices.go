@@ -16,8 +16,8 @@ import (
 // A Slice is what a ResourceSlice of the node's pool has. That of package resourceslice would
 // bring the whole client of the API into programs that ask no API server.
 type Slice struct {
-	Devices        []resourceapi.Device
-	SharedCounters []resourceapi.CounterSet
+	Devices        []resourceapi.Device     `json:"devices,omitempty"`
+	SharedCounters []resourceapi.CounterSet `json:"sharedCounters,omitempty"`
 }
 
 // maxDevices is how many devices a slice holds in which one has a taint.

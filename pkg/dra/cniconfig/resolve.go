@@ -1,3 +1,26 @@
+// Package cniconfig turns an allocated ResourceClaim (resource.k8s.io/v1) into the
+// networks that the driver attaches a pod to: which CNI configuration, for which
+// interface, and whether its author may choose it. It only reads: a claim in, values
+// or a [*Refusal] out.
+//
+// The parameters are those of the CNI DRA driver's Device Configuration API, {ifName,
+// config}. They come from the DeviceClass, from the claim, or both: the configuration
+// from one of them, the interface name from either, and the claim's goes first.
+//
+// Further keys are extensions of ours: a class may say attach: Late, device (where the
+// allocated device goes), driver (what it is bound to), and claimMaySet with the capability
+// arguments (ips, mac, bandwidth, portMappings, infinibandGUID) that a claim may give under
+// these names.
+//
+// A CNI configuration is run by root on the node. That of a DeviceClass is its
+// administrator's; that of a claim is anybody's who may make pods, and is taken only
+// if each plugin that it may run is on the node's list, [Policy].AllowClaimTypes.
+// Which those are only a plugin's source could tell: main plugins run ipam.type, some
+// run delegates, delegate, or a configuration of their own shape. So each "type" at
+// any depth counts, plugin or not: what is wrongly taken for a plugin is
+// refused and can be put on the list, what is wrongly taken for data would be run. A
+// key that only other letter case tells from "type" is refused, for Go's encoding/json
+// reads it as "type".
 package cniconfig
 
 import (
@@ -189,4 +212,48 @@ func lookUp(requests []resourceapi.DeviceRequest, ref string) (mode resourceapi.
 		}
 	}
 	return "", 0, false, false
+}
+
+// Refusal says that a claim is against a rule of the driver.
+type Refusal struct {
+	Request string // of the claim; "" = the whole claim
+	At      string // the key that it is about, below what was checked: "config.plugins[0].type"; "" = all of it
+	Rule    string // what is there, and the rule that it breaks
+	Remedy  string // what its author can do
+}
+
+func (r *Refusal) Error() string {
+	if r.Request == "" {
+		return fmt.Sprintf("%s; %s", r.Rule, r.Remedy)
+	}
+	return fmt.Sprintf("request %q: %s; %s", r.Request, r.Rule, r.Remedy)
+}
+
+func refuse(at, rule, remedy string) *Refusal { return &Refusal{At: at, Rule: rule, Remedy: remedy} }
+
+// below puts refusals under the path of what was checked.
+func below(path string, list []*Refusal) []*Refusal {
+	for _, r := range list {
+		r.At = strings.TrimSuffix(path+"."+r.At, ".")
+	}
+	return list
+}
+
+// first is what a claim is refused for: the first of all that is wrong.
+func first(list []*Refusal) *Refusal {
+	if len(list) == 0 {
+		return nil
+	}
+	return list[0]
+}
+
+// quote keeps a message readable that quotes the configuration.
+func quote(s string) string { return fmt.Sprintf("%q", clip(s)) }
+
+func clip(s string) string {
+	const longest = 80
+	if r := []rune(s); len(r) > longest {
+		return string(r[:longest]) + "…"
+	}
+	return s
 }

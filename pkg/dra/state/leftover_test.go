@@ -33,9 +33,7 @@ func TestWhatWasGivenUpIsListedWhileTheAgentRuns(t *testing.T) {
 	put(t, s, abandoned())
 	put(t, s, full("u2"))
 	got, err := state.Leftovers(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for n := range got {
 		got[n].Since = got[n].Since.UTC()
 	}

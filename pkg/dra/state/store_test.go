@@ -26,9 +26,7 @@ func open(t *testing.T) (*state.Store, string) {
 func reopen(t *testing.T, dir string) *state.Store {
 	t.Helper()
 	s, err := state.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -55,17 +53,13 @@ func full(uid types.UID) *state.Claim {
 func all(t *testing.T, s *state.Store) ([]*state.Claim, []state.Problem) {
 	t.Helper()
 	claims, problems, err := s.All()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return claims, problems
 }
 
 func put(t *testing.T, s *state.Store, c *state.Claim) {
 	t.Helper()
-	if err := s.Put(c); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Put(c))
 }
 
 func TestWhatWasPutIsThereAfterARestart(t *testing.T) {
@@ -75,9 +69,7 @@ func TestWhatWasPutIsThereAfterARestart(t *testing.T) {
 	big := full("u3")
 	big.Attachments[0].Result = json.RawMessage(`"` + strings.Repeat("x", 1<<20) + `"`)
 	put(t, s, big)
-	if err := errors.Join(s.Remove("u2"), s.Remove("u2"), s.Remove("never there"), s.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(s.Remove("u2"), s.Remove("u2"), s.Remove("never there"), s.Close()))
 	claims, problems := all(t, reopen(t, dir))
 	if diff := cmp.Diff([]*state.Claim{full("u1"), big}, claims, cmp.Comparer(func(a, b json.RawMessage) bool { return bytes.Equal(a, b) })); diff != "" || problems != nil {
 		t.Errorf("%v\n%s", problems, diff)
@@ -100,9 +92,7 @@ func TestASecondAgentIsRefusedWhileTheFirstOneLives(t *testing.T) {
 	if _, err := state.Open(dir); !errors.Is(err, state.ErrLocked) {
 		t.Errorf("got %v", err)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Close())
 	reopen(t, dir)
 }
 
@@ -156,9 +146,7 @@ func TestAFileOfANewerAgentIsLeftAlone(t *testing.T) {
 
 func TestAnUnreadableFileIsAnErrorAndStaysInItsPlace(t *testing.T) {
 	s, dir := open(t)
-	if err := os.Symlink("nowhere", filepath.Join(dir, "link.json")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink("nowhere", filepath.Join(dir, "link.json")))
 	claims, problems := all(t, s) // a link is none of ours
 	if claims != nil || problems != nil {
 		t.Errorf("got %v, %v", claims, problems)
@@ -167,9 +155,7 @@ func TestAnUnreadableFileIsAnErrorAndStaysInItsPlace(t *testing.T) {
 		return // root reads everything
 	}
 	put(t, s, full("u1"))
-	if err := os.Chmod(filepath.Join(dir, "u1.json"), 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(filepath.Join(dir, "u1.json"), 0))
 	if _, _, err := s.All(); !errors.Is(err, os.ErrPermission) {
 		t.Errorf("got %v", err)
 	}
@@ -187,7 +173,12 @@ func TestAUIDIsNoPath(t *testing.T) {
 
 func write(t *testing.T, path, content string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+	must(t, os.WriteFile(path, []byte(content), 0o600))
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
 		t.Fatal(err)
 	}
 }

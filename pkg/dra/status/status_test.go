@@ -5,13 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
+	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"devinfo-cni.io/pkg/dra/status"
 )
@@ -54,5 +61,60 @@ func TestVerdictSaysWhetherTimeHelps(t *testing.T) {
 		if got := status.Classify(fmt.Errorf("status of claim a/b: %w", test.err)); got != test.want {
 			t.Errorf("%s, wrapped: %s, want %s", test.name, got, test.want)
 		}
+	}
+}
+
+// The conditions matter most: a field that the server refuses goes, and not they.
+func TestAReportGoesWithoutWhatTheServerRefuses(t *testing.T) {
+	kind := schema.GroupKind{Group: "resource.k8s.io", Kind: "ResourceClaim"}
+	invalid := func(path string) error {
+		return apierrors.NewInvalid(kind, "a", field.ErrorList{field.Invalid(field.NewPath(path), "x", "no")})
+	}
+	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "resourceclaims"}, "a", errors.New("modified"))
+	for name, test := range map[string]struct {
+		answers []error
+		there   types.UID // the claim of that name
+		dropped []string
+		want    error // nil beside dropped
+	}{
+		"taken":                    {nil, "u1", nil, nil},
+		"without data":             {[]error{invalid("status.devices[3].data.x")}, "u1", []string{"data"}, nil},
+		"without both":             {[]error{invalid("status.devices[0].networkData.ips"), invalid("status.devices[0].data")}, "u1", []string{"networkData", "data"}, nil},
+		"wrong for good":           {[]error{invalid("status.devices[0].device")}, "u1", nil, invalid("status.devices[0].device")},
+		"another UID":              {[]error{invalid("metadata.uid")}, "u1", nil, status.ErrGone},
+		"changed by others":        {[]error{conflict}, "u1", nil, conflict},
+		"another one of its name":  {[]error{conflict}, "u2", nil, status.ErrGone},
+		"deleted since the server": {[]error{conflict}, "", nil, status.ErrGone},
+	} {
+		client := fake.NewClientset()
+		if test.there != "" {
+			must(t, client.Tracker().Add(&resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", UID: test.there}}))
+		}
+		sent := 0
+		client.PrependReactor("patch", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
+			if sent++; sent <= len(test.answers) {
+				return true, nil, test.answers[sent-1]
+			}
+			return true, &resourceapi.ResourceClaim{}, nil
+		})
+		err := status.Apply(t.Context(), client, status.Report{Driver: "d", Namespace: "ns", Name: "a", UID: "u1", Devices: []resourceapi.AllocatedDeviceStatus{
+			{Driver: "d", Pool: "p", Device: "x", Data: &runtime.RawExtension{Raw: []byte("{}")}, NetworkData: &resourceapi.NetworkDeviceData{}},
+		}})
+		if partial := new(status.Partial); test.dropped != nil {
+			if !errors.As(err, &partial) || !slices.Equal(partial.Dropped, test.dropped) || !apierrors.IsInvalid(err) {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		if same := errors.Is(err, test.want) || err != nil && test.want != nil && strings.HasSuffix(err.Error(), test.want.Error()); !same {
+			t.Errorf("%s: got %v, want %v", name, err, test.want)
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -15,11 +16,15 @@ import (
 	"google.golang.org/grpc/status"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
+	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/cdispec"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/inventory"
+	"devinfo-cni.io/pkg/link/linktest"
 	"devinfo-cni.io/pkg/others"
+	"devinfo-cni.io/pkg/pod"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
@@ -45,21 +50,15 @@ func TestWhatOthersHaveComesFromTheKubeletAndSRIOVCNI(t *testing.T) {
 		os.WriteFile(o.devices, []byte("devices: []"), 0o600), os.MkdirAll(locks, 0o700),
 		os.WriteFile(filepath.Join(locks, "0000:03:00.5"), []byte("/proc/self/ns/net"), 0o600),
 	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	offered, err := o.inventory(sysfs.New(os.DirFS("/sys")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	const locked = "sriov-cni has given it to network namespace /proc/self/ns/net"
 	ask := func(want map[string]string) {
 		t.Helper()
 		got, err := offered.Others(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
 		}
@@ -72,17 +71,13 @@ func TestWhatOthersHaveComesFromTheKubeletAndSRIOVCNI(t *testing.T) {
 		t.Errorf("nobody tells what device plugins have given away, and that is %q, %v", got, err)
 	}
 	listener, err := net.Listen("unix", filepath.Join(o.hostRoot, o.podResources))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	server := grpc.NewServer()
 	podresources.RegisterPodResourcesListerServer(server, kubelet{})
 	go func() { _ = server.Serve(listener) }()
 	ask(map[string]string{"0000:03:00.4": "pod ns/pod has it from device plugin example.com/vf", "0000:03:00.5": locked})
 	server.Stop() // which removes the socket
-	if err := os.WriteFile(filepath.Join(o.hostRoot, o.podResources), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(o.hostRoot, o.podResources), nil, 0o600))
 	if given, err := offered.Others(t.Context()); err == nil || !strings.Contains(err.Error(), "--pod-resources-socket") || len(given) != 2 {
 		t.Errorf("a kubelet that does not answer: %v, %v", given, err)
 	}
@@ -104,9 +99,7 @@ func (k *busyKubelet) List(ctx context.Context, r *podresources.ListPodResources
 func TestAKubeletThatLimitsTheRateIsAskedAgain(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "kubelet.sock")
 	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	server := grpc.NewServer()
 	podresources.RegisterPodResourcesListerServer(server, &busyKubelet{})
 	go func() { _ = server.Serve(listener) }()
@@ -125,17 +118,11 @@ func TestACapturedHostStandsInForTheNode(t *testing.T) {
 	if err == nil {
 		err = errors.Join(os.WriteFile(o.host, text, 0o600), os.WriteFile(o.devices, []byte("devices: []"), 0o600))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	sys, err := o.sysfs(config.Node{Sysfs: "/sys"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	vf, err := pci.Parse("0000:01:10.6")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, ok, err := sys.PCI(vf); !ok || err != nil {
 		t.Errorf("its functions are not found: %v", err)
 	}
@@ -143,19 +130,13 @@ func TestACapturedHostStandsInForTheNode(t *testing.T) {
 		t.Error("this node's devices would be changed, or held, by a captured host's addresses")
 	}
 	offered, err := o.inventory(sys)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	host, err := offered.Host()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if devices, _, err := inventory.Read(host); err != nil || len(devices) != 9 {
 		t.Errorf("%d devices, %v", len(devices), err)
 	}
-	if err := os.Remove(o.host); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(o.host))
 	if _, err := offered.Host(); err == nil || !strings.Contains(err.Error(), "--host") {
 		t.Errorf("a host that is gone: %v", err)
 	}
@@ -167,14 +148,10 @@ func TestInvalidRulesAreLeftForDevinfoctl(t *testing.T) {
 	o.devices = filepath.Join(filepath.Dir(o.kubeconfig), "devices.yaml")
 	start := func(rules string) (*state.Offer, error) {
 		t.Helper()
-		if err := os.WriteFile(o.devices, []byte(rules), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(o.devices, []byte(rules), 0o600))
 		_, failed := o.inventory(sysfs.New(os.DirFS("/sys")))
 		left, err := state.ReadOffer(o.stateDir())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return left, failed
 	}
 	left, err := start("devices: [{as: exclusive, pfNames: [eth0]}, {as: mine, ifNames: [eth1]}]")
@@ -187,5 +164,54 @@ func TestInvalidRulesAreLeftForDevinfoctl(t *testing.T) {
 	}
 	if left, err := state.ReadOffer(o.stateDir()); left != nil || err != nil {
 		t.Errorf("without rules: %+v, %v", left, err)
+	}
+}
+
+func TestTheGateIsPutBesideThePlugins(t *testing.T) {
+	o := alone(t)
+	o.hostRoot, o.cniBinDirs = filepath.Dir(o.kubeconfig), []string{"/none", "/opt/cni/bin"}
+	o.gate = filepath.Join(o.hostRoot, "beside")
+	must(t, os.MkdirAll(filepath.Join(o.hostRoot, "opt/cni/bin"), 0o755))
+	bin, err := o.pluginsOnNode()
+	must(t, err)
+	if err := o.keepGate(bin, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "cni-dra-gate: it comes with this program") {
+		t.Errorf("it is not there: %v", err)
+	}
+	must(t, os.WriteFile(o.gate, []byte("program"), 0o755))
+	must(t, o.keepGate(bin, slog.New(slog.DiscardHandler)))
+	if got := o.gateOn(bin); got != "/opt/cni/bin/cni-dra-gate" {
+		t.Errorf("the runtime is told of %s", got)
+	}
+	if text, err := os.ReadFile(filepath.Join(o.hostRoot, "opt/cni/bin/cni-dra-gate")); err != nil || string(text) != "program" {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
+func TestASocketsDirectoryIsGivenAsTheNodeSettingsAllow(t *testing.T) {
+	linktest.Run(t, giveSocketDirectories) // a user enters only namespaces of his own
+}
+
+func giveSocketDirectories(t *testing.T) {
+	sys, err := sysfs.Open("/sys")
+	must(t, err)
+	allowed, err := filepath.EvalSymlinks(t.TempDir())
+	must(t, err)
+	dir := filepath.Join(allowed, "6e0c")
+	must(t, os.Mkdir(dir, 0o700))
+	info := &devinfo.Info{Type: devinfo.TypeVhostUser, VhostUser: &devinfo.VhostUser{Mode: "client", Path: dir + "/sock"}}
+	for _, test := range []struct {
+		socketDirs []string
+		of         pod.Identity
+		want       []cdispec.Mount
+	}{
+		{[]string{allowed}, pod.Identity{UID: "6e0c"}, []cdispec.Mount{{Host: dir, Container: dir}}},
+		{[]string{allowed}, pod.Identity{UID: "77aa"}, nil},
+		{[]string{"/var/run/vhost-user"}, pod.Identity{UID: "6e0c"}, nil},
+	} {
+		got, err := granter(config.Node{SocketDirs: test.socketDirs}, sys, "")(info, test.of, "/proc/self/ns/net", "net1")
+		must(t, err)
+		if diff := cmp.Diff(test.want, got.Mounts); diff != "" || (test.want == nil) != (len(got.Refusals) == 1) {
+			t.Errorf("%s, %s: refused %v\n%s", test.socketDirs, test.of, got.Refusals, diff)
+		}
 	}
 }

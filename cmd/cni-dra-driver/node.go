@@ -4,17 +4,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
 	"time"
 
+	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/grant"
+	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/pkg/inventory"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/others"
+	"devinfo-cni.io/pkg/pod"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
@@ -79,4 +85,68 @@ func givenAway(ctx context.Context, socket string, memory *others.Memory) (map[s
 		return given, nil
 	}
 	return last, errors.New("the kubelet knows no pod yet: that is believed once it has said so twice, 10 s apart or more")
+}
+
+// gateName is the program that the runtime runs for each container of a claim. It is kept
+// beside the CNI plugins, where programs may be run.
+const gateName = "cni-dra-gate"
+
+// gateOn is where the program is on the node; "" = nowhere.
+func (o *options) gateOn(bin string) string {
+	if o.gate == "" {
+		return ""
+	}
+	return filepath.Join(bin, gateName)
+}
+
+// keepGate puts the program on the node. Until it is there no container of a claim is made.
+func (o *options) keepGate(bin string, log *slog.Logger) error {
+	if o.gate == "" || bin == "" {
+		return nil
+	}
+	warning, err := install.Program(o.gate, filepath.Join("/", o.hostRoot, o.gateOn(bin)))
+	if err != nil {
+		return fmt.Errorf("%s: it comes with this program, and keeps containers from the networks of others: %w", gateName, err)
+	}
+	if warning != nil {
+		log.Warn("the runtime may not be allowed to run it", "program", gateName, "error", warning)
+	}
+	return nil
+}
+
+// gateEvery is how long the program may be missing that somebody has removed.
+const gateEvery = time.Minute
+
+// keepKeeping does it again and again until ctx ends.
+func (o *options) keepKeeping(ctx context.Context, bin string, log *slog.Logger) {
+	tick := time.NewTicker(gateEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if err := o.keepGate(bin, log); err != nil {
+			log.Error("no container of a claim is made", "error", err)
+		}
+	}
+}
+
+// finderOf finds devices of this node.
+func finderOf(sys *sysfs.FS) *discovery.Finder {
+	kernel := link.NewKernel(sys.Files())
+	return &discovery.Finder{Sys: sys, Interfaces: kernel, Switches: kernel}
+}
+
+// granter decides what the containers of a claim get of a device, by the same rules as the
+// devinfo plugin does for other attachments.
+func granter(node config.Node, sys *sysfs.FS, hostRoot string) func(info *devinfo.Info, of pod.Identity, netns, ifName string) (grant.Grant, error) {
+	finder := finderOf(sys)
+	g := grant.Granter{Sys: sys, Nodes: grant.NodesBelow(hostRoot), Policy: grant.Policy{Devices: node.CDIDevices, SocketDirs: node.SocketDirs}}
+	return func(info *devinfo.Info, of pod.Identity, netns, ifName string) (grant.Grant, error) {
+		own := g
+		own.Pod = of
+		return own.ForInterface(finder, netns, ifName, info)
+	}
 }
