@@ -156,7 +156,7 @@ lint: ## gofmt, vet, staticcheck, gosec, the modules; shellcheck and govulncheck
 	go vet -tags vm,e2e,grpcnotrace $(PACKAGES)
 	for module in $(MODULES) $(PROJECTS); do (cd $$module && go vet ./...); done
 	go tool -modfile=test/lint/go.mod staticcheck -tags vm,e2e,grpcnotrace $(PACKAGES)
-	@if command -v shellcheck >/dev/null; then shellcheck -S warning .ci/run deploy/pack/check test/arm64 test/vm/vm test/vm/image test/vm/guest-init test/vm/test test/vm/cluster test/vm/node; \
+	@if command -v shellcheck >/dev/null; then shellcheck -S warning .ci/run .ci/nightly deploy/pack/check test/arm64 test/vm/vm test/vm/image test/vm/guest-init test/vm/test test/vm/cluster test/vm/node; \
 	else echo "shellcheck is not installed: the shell scripts are not looked at"; fi
 	go tool -modfile=test/lint/go.mod gosec -quiet -exclude=$(GOSEC_NOT) -exclude-dir=test -exclude-dir=deploy/pack -exclude-dir=pkg/link/linktest ./...
 	@go list -deps -f '{{with .Module}}{{if and .Version (not .Replace)}}{{.Path}} {{.Version}}{{end}}{{end}}' ./cmd/... | sort -u | diff <(grep -v '^#' test/lint/modules.txt) - || \
