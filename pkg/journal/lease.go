@@ -273,8 +273,8 @@ func (j *Journal) allowed(by taker) (stale []string, err error) {
 }
 
 // take has a taker written that nobody keeps from its leases, and then makes the links of these,
-// in place of stale ones. The caller has the lock. After an error the links are as before, and
-// undo has been called if it was written.
+// in place of stale ones. The caller has the lock. After an error nothing that counts has changed,
+// and undo has been called if it was written.
 func (j *Journal) take(by taker, write, undo func() error) error {
 	stale, err := j.allowed(by)
 	if err == nil {

@@ -47,28 +47,35 @@ func (e *BusyError) Unwrap() error { return e.Cause }
 // link, else the system's. The caller ends it by [Unlock]; a process that inherits the
 // file keeps it locked after the caller's death.
 func Lock(ctx context.Context, path string, limit time.Duration) (*os.File, error) {
-	return await(ctx, path, limit, longestPause, func() (*os.File, error) {
-		for {
-			f, err := openFile(path)
-			if errors.Is(err, fs.ErrNotExist) {
-				return nil, nil
-			}
-			if err == nil {
-				err = lock(f)
-			}
-			if err != nil {
-				return nil, err
-			}
-			current, err := isAt(f, path)
-			if current {
+	var f *os.File
+	err := await(ctx, path, limit, longestPause, func() (err error) {
+		f, err = lockAt(path)
+		return err
+	})
+	return f, err
+}
+
+// lockAt is Lock without a wait.
+func lockAt(path string) (*os.File, error) {
+	for {
+		f, err := openFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		current := false
+		if err = lock(f); err == nil {
+			if current, err = isAt(f, path); current {
 				return f, nil
 			}
-			f.Close() // and with it the lock of what is no longer there
-			if err != nil {
-				return nil, err
-			}
 		}
-	})
+		f.Close() // and with it the lock of what is no longer there
+		if err != nil {
+			return nil, err
+		}
+	}
 }
 
 // LockFile is [Lock] of a file that is there for its lock, and is made, 0600, if need be. Its
@@ -108,36 +115,33 @@ func isAt(f *os.File, path string) (bool, error) {
 	return err == nil && os.SameFile(open, there), err
 }
 
-// lock locks an open file, or closes it.
 func lock(f *os.File) error {
 	for {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if errors.Is(err, syscall.EINTR) {
-			continue
+		if err == nil {
+			return nil
 		}
-		if err != nil {
-			f.Close()
+		if !errors.Is(err, syscall.EINTR) {
 			return &fs.PathError{Op: "flock", Path: f.Name(), Err: err}
 		}
-		return nil
 	}
 }
 
 // await tries to get a lock until nobody else has it. A pause between two tries is the longest at most.
-func await(ctx context.Context, path string, limit, longest time.Duration, try func() (*os.File, error)) (*os.File, error) {
+func await(ctx context.Context, path string, limit, longest time.Duration, try func() error) error {
 	began := time.Now()
 	for pause := firstPause; ; pause = min(2*pause, longest) {
-		f, err := try()
+		err := try()
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
-			return f, err
+			return err
 		}
 		left := limit - time.Since(began)
 		if left <= 0 {
-			return nil, &BusyError{Path: path, Waited: limit, Holders: holders(path)}
+			return &BusyError{Path: path, Waited: limit, Holders: holders(path)}
 		}
 		select {
 		case <-ctx.Done():
-			return nil, &BusyError{Path: path, Waited: time.Since(began), Cause: context.Cause(ctx)}
+			return &BusyError{Path: path, Waited: time.Since(began), Cause: context.Cause(ctx)}
 		case <-time.After(min(pause, left)):
 		}
 	}

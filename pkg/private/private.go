@@ -213,16 +213,13 @@ func (d *Dir) Names() ([]string, error) {
 // wait for that ends with a [*BusyError]. It locks the directory's descriptor, so it
 // creates nothing.
 func (d *Dir) Alone(limit time.Duration, f func() error) error {
-	dir, err := await(context.Background(), d.path, limit, shortPause, func() (*os.File, error) {
-		dir, err := os.OpenFile(d.path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // else Go tries to make it so, by four calls
-		if err == nil {
-			err = lock(dir)
-		}
-		return dir, err
-	})
+	dir, err := os.OpenFile(d.path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // else Go tries to make it so, by four calls
 	if err != nil {
 		return err
 	}
 	defer dir.Close() // and with it the lock
+	if err := await(context.Background(), d.path, limit, shortPause, func() error { return lock(dir) }); err != nil {
+		return err
+	}
 	return f()
 }

@@ -98,8 +98,10 @@ func onlyVirtio(names []string) (virtio []string) {
 // directory grows with them, so its vDPA device, if any, must be asked for by name.
 func (f *FS) VDPAOn(d Device) ([]VDPA, error) {
 	dir := d.at()
-	if vfs, _, err := f.number(path.Join(dir, "sriov_numvfs")); err != nil || vfs > 0 {
-		return nil, err
+	if _, part := d.(Auxiliary); !part {
+		if vfs, _, err := f.number(path.Join(dir, "sriov_numvfs")); err != nil || vfs > 0 {
+			return nil, err
+		}
 	}
 	if _, ok, err := known(fs.Stat(f.fsys, "bus/vdpa")); !ok {
 		return nil, err
