@@ -91,10 +91,14 @@ func TestEachStatusHasItsOwnBackOff(t *testing.T) {
 		mu.Unlock()
 		must(t, r.runPod(r.sandbox("again", "bad"))) // the back-off begins anew
 		time.Sleep(time.Second)
+		must(t, r.runPod(r.sandbox("third", "bad"))) // at once, though it waits for its back-off
+		quiet()
+		r.unprepared("bad") // and what is forgotten is not sent
+		time.Sleep(time.Hour)
 		mu.Lock()
 		defer mu.Unlock()
 		want := map[string][]float64{
-			"bad":  {0, .5, 1.5, 3.5, 7.5, 15.5, 31.5, 63.5, 127.5, 255.5, 511.5, 811.5, 1111.5, 1300, 1300.5},
+			"bad":  {0, .5, 1.5, 3.5, 7.5, 15.5, 31.5, 63.5, 127.5, 255.5, 511.5, 811.5, 1111.5, 1300, 1300.5, 1301},
 			"good": {0}, "slow": {0, 30.5, 61.5},
 		}
 		sent["slow"] = sent["slow"][:3]

@@ -201,6 +201,7 @@ func (a *Agent) drop(c *claim) {
 	c.gone = true
 	delete(a.claims, c.key)
 	a.backOff.Forget(c.key)
+	a.reports.Forget(c.ref.UID)
 	a.announce()
 }
 

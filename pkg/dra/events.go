@@ -16,7 +16,7 @@ import (
 )
 
 // An event changes what is wanted, wakes the workers of the claims concerned, and waits
-// for what comes of it if somebody asks. Those of the container runtime are in nri.go.
+// for what comes of it if somebody asks. Those of the container runtime are in pods.go.
 
 const (
 	firstRetry   = time.Second // after a failure other than a DEL's, doubled each time

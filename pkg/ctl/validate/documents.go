@@ -80,8 +80,8 @@ func split(text []byte) (parts []part) {
 	}
 	for row := range bytes.Lines(text) {
 		line++
-		bare := bytes.TrimRight(row, " \r\n")
-		if rest, ok := bytes.CutPrefix(bare, []byte("---")); ok && (len(rest) == 0 || rest[0] == ' ') {
+		bare := bytes.TrimRight(row, " \t\r\n")
+		if rest, ok := bytes.CutPrefix(bare, []byte("---")); ok && (len(rest) == 0 || rest[0] == ' ' || rest[0] == '\t') {
 			end()
 			doc, above, content = nil, line, false
 			if begin := bytes.TrimSpace(rest); len(begin) > 0 && begin[0] != '#' { // "--- {a: b}"
