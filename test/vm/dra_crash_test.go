@@ -11,7 +11,6 @@ import (
 // nothing is lost.
 func TestDRAAgentKilledBetweenAnyTwoSteps(t *testing.T) {
 	needs(t, "igb")
-	t.Cleanup(func() { vfsBack(t) })
 	n := newDRANode(t, draRules)
 	for _, test := range []struct {
 		name, parameters, driver string
@@ -22,6 +21,7 @@ func TestDRAAgentKilledBetweenAnyTwoSteps(t *testing.T) {
 		{"away", draNetwork(`{"type": "sriov", "vlan": 7}`), "igbvf", true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			t.Cleanup(func() { vfsBack(t) }) // a VF whose MAC the PF has set takes none from its pod
 			n := n.in(t)
 			const address = "0000:41:10.0"
 			was := stateOf(t, address)
