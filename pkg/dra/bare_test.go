@@ -49,7 +49,7 @@ func TestADeviceWithAResourceNameNeedsNoNetwork(t *testing.T) {
 		if left := r.files("cdi"); len(left) != 2 {
 			t.Errorf("CDI specs after somebody has removed them: %q", left)
 		}
-		agent = r.start()
+		r.start()
 		r.prepare(ownClaim("u1", vf3, ""))
 		r.endPod(sb)
 		r.unprepared("u1")

@@ -2,6 +2,7 @@ package scheduler_test
 
 import (
 	"fmt"
+	"syscall"
 	"testing"
 	"time"
 
@@ -61,7 +62,7 @@ func TestAClassOfOnePFCostsTheSchedulerLittle(t *testing.T) {
 		}
 		best := time.Hour
 		for range 5 {
-			start := time.Now()
+			start := processorTime()
 			allocator := allocator(t, state, classOf(class), published, cache)
 			for n := range nodes {
 				results, err := allocator.Allocate(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("node", n)}}, []*resourceapi.ResourceClaim{claim("true")})
@@ -69,7 +70,7 @@ func TestAClassOfOnePFCostsTheSchedulerLittle(t *testing.T) {
 					t.Fatalf("%s: %d results, %v", class, len(results), err)
 				}
 			}
-			best = min(best, time.Since(start))
+			best = min(best, processorTime()-start)
 		}
 		return best
 	}
@@ -83,4 +84,13 @@ func TestAClassOfOnePFCostsTheSchedulerLittle(t *testing.T) {
 			}
 		}
 	}
+}
+
+// processorTime is what this process has taken: what else runs here does not count.
+func processorTime() time.Duration {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		panic(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
