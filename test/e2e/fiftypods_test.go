@@ -95,7 +95,13 @@ done )`
 // forgotten removes what CRI-O forgets, in the place of a reboot, and nothing of the fifty pods.
 func forgotten(t *testing.T) {
 	t.Helper()
-	feedOnNode(t, removeForgotten, "sh")
+	eventually(t, limit, func() error { // a pod that goes between the list and its reading is an error
+		out, err := tryOnNode(removeForgotten, "sh")
+		if err != nil {
+			err = fmt.Errorf("%w: %s", err, out)
+		}
+		return err
+	})
 	eventually(t, limit, func() error { // pods that the kubelet refused may be going still
 		out, err := tryOnNode("", "find", "/var/lib/cni/devinfo/attachments", "-type", "f", "!", "-name", ".*")
 		if all := strings.Fields(out); err == nil && len(all) != 2*50 {
