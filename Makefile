@@ -141,7 +141,7 @@ test-arm64: ## the tests for arm64 that qemu-user can run; lists those that it c
 	test/arm64
 
 crash: peers ## the plugin killed, its disk failing, and others at work, at every call; CRASH=sample for some, SEED repeats
-	@DEVINFO_CRASH=$(CRASH) DEVINFO_CRASH_SEED=$(SEED) $(GO_TEST) ./test/crash/... | go run ./test/report
+	@DEVINFO_CRASH=$(CRASH) DEVINFO_CRASH_SEED=$(SEED) $(GO_TEST) -timeout 6h ./test/crash/... | go run ./test/report
 
 # What gosec is not asked: G104, errors that are dropped (those of Close where nothing
 # was written, and of printing), and G304, files that are opened by a variable, which is
@@ -214,7 +214,7 @@ vm-e2e: build peers
 	@cd test/deploy && $(GO_BUILD) -o $(BIN)/ tool
 	@go test -tags e2e,grpcnotrace -ldflags '-s -w' -c -o $(BIN)/e2e.test ./test/e2e
 	@$(E2E_CLUSTER) up >/dev/null
-	@cd test/e2e && $(E2E_CLUSTER) run env -u KUBECONFIG go tool test2json -t -p devinfo-cni.io/test/e2e $(BIN)/e2e.test -test.v=test2json -test.timeout 1h -test.run '^TestWithRealDevices$$' | (cd $(CURDIR) && go run ./test/report)
+	@cd test/e2e && $(E2E_CLUSTER) run env -u KUBECONFIG go tool test2json -t -p devinfo-cni.io/test/e2e $(BIN)/e2e.test -test.v=test2json -test.timeout 3h -test.run '^TestWithRealDevices$$' | (cd $(CURDIR) && go run ./test/report)
 
 install: build ## the plugin into $(DESTDIR)/opt/cni/bin
 	@mkdir -p $(DESTDIR)$(CNI_BIN)

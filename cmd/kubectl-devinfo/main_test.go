@@ -224,9 +224,11 @@ func TestTheListIsSortedAsAskedAndGivesNames(t *testing.T) {
 }
 
 func TestWhoSaysWhoseDeviceItIs(t *testing.T) {
-	code, stdout, _ := run(t, fake.NewClientset(dpdk()), "who", "03:00.5", "--no-headers")
-	if code != 0 || !strings.HasPrefix(stdout, "default   dpdk-0 ") {
-		t.Errorf("exit code %d: %s", code, stdout)
+	client := fake.NewClientset(append(byClaim(), dpdk())...)
+	for device, want := range map[string]string{"03:00.5": "default   dpdk-0 ", "3b:00.2": "shop   web "} {
+		if code, stdout, stderr := run(t, client, "who", device, "--no-headers"); code != 0 || !strings.HasPrefix(stdout, want) {
+			t.Errorf("%s: exit code %d: %s%s", device, code, stdout, stderr)
+		}
 	}
 	code, stdout, stderr := run(t, fake.NewClientset(dpdk()), "who", "03:00.6")
 	if code != 1 || stdout != "" || !strings.Contains(stderr, "No pod has 03:00.6") {

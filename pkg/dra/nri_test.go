@@ -18,6 +18,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/nri/nritest"
 )
 
 // containerRuntime is NRI's side of a container runtime.
@@ -29,20 +30,7 @@ type containerRuntime struct {
 // serve starts the runtime's side, which has those sandboxes.
 func (r *rig) serve(t *testing.T, pods ...*api.PodSandbox) containerRuntime {
 	t.Helper()
-	adaptation.SetPluginRequestTimeout(3 * time.Minute)
-	list := func(ctx context.Context, tell adaptation.SyncCB) error {
-		_, err := tell(ctx, pods, nil)
-		return err
-	}
-	nothing := func(context.Context, []*adaptation.ContainerUpdate) ([]*adaptation.ContainerUpdate, error) {
-		return nil, nil
-	}
-	nri, err := adaptation.New("test", "v2.1.0", list, nothing, adaptation.WithSocketPath(r.socket()),
-		adaptation.WithPluginPath(filepath.Join(r.dir, "none")), adaptation.WithPluginConfigPath(filepath.Join(r.dir, "none")))
-	must(t, err)
-	must(t, nri.Start())
-	t.Cleanup(nri.Stop)
-	return containerRuntime{nri, t}
+	return containerRuntime{nritest.Serve(t, r.socket(), pods), t}
 }
 
 // A line is the way from the agent to a runtime. The runtime's side does not hang up by
