@@ -93,7 +93,22 @@ func (s Situation) StillOffers(decisions map[string]Decision, name string) bool 
 		return false
 	}
 	s.Counters = false // by which a PF may be offered that a claim has taken since
-	return c.As != Exclusive || s.others(&c.Device) == "" && s.tied(slices.Collect(maps.Values(decisions)))[name] == ""
+	if c.As != Exclusive {
+		return true
+	}
+	isOn := func(device, other string) bool {
+		for device != "" && device != other {
+			device = decisions[device].Device.On
+		}
+		return device == other
+	}
+	var line []Decision // what ties it is on it, or what it is on: not a thousand others
+	for other := range decisions {
+		if isOn(other, name) || isOn(name, other) {
+			line = append(line, decisions[other])
+		}
+	}
+	return s.others(&c.Device) == "" && s.tied(line)[name] == ""
 }
 
 // asOffered is a device with what rules go by as it was when it was offered, if a claim has it.

@@ -1,10 +1,10 @@
 package sysfs
 
 import (
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"devinfo-cni.io/devinfo/pci"
@@ -26,8 +26,12 @@ func (f *FS) HasDriver(name string) (bool, error) {
 }
 
 func (f *FS) exists(dir, name string) (bool, error) {
-	names, err := f.names(dir)
-	return slices.Contains(names, name), err
+	at := dir + "/" + name
+	if path.Dir(at) != dir || !fs.ValidPath(at) { // no name
+		return false, nil
+	}
+	_, ok, err := known(fs.Lstat(f.fsys, at))
+	return ok, err
 }
 
 // IOMMUGroup lists the functions that an IOMMU can isolate only together, by address, the

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"path"
-	"strings"
 
 	"devinfo-cni.io/devinfo/pci"
 )
@@ -110,13 +109,20 @@ type byNumber []string
 func (n byNumber) Len() int      { return len(n) }
 func (n byNumber) Swap(i, j int) { n[i], n[j] = n[j], n[i] }
 func (n byNumber) Less(i, j int) bool {
-	prefixA, prefixB := strings.TrimRight(n[i], "0123456789"), strings.TrimRight(n[j], "0123456789")
-	numberA, numberB := n[i][len(prefixA):], n[j][len(prefixB):]
-	return cmp.Or(
-		cmp.Compare(prefixA, prefixB),
-		cmp.Compare(len(numberA), len(numberB)), // kernel names have no leading zeros
-		cmp.Compare(numberA, numberB),
-	) < 0
+	a, b := prefix(n[i]), prefix(n[j])
+	if a != b {
+		return a < b
+	}
+	return cmp.Or(cmp.Compare(len(n[i]), len(n[j])), cmp.Compare(n[i], n[j])) < 0 // kernel names have no leading zeros
+}
+
+// prefix is a name without the number at its end.
+func prefix(name string) string {
+	end := len(name)
+	for end > 0 && '0' <= name[end-1] && name[end-1] <= '9' {
+		end--
+	}
+	return name[:end]
 }
 
 // above gives the nearest PCI function that dir lies below.
