@@ -30,17 +30,20 @@ func (p *Plugin) GC(args *Args) error {
 		}
 	}
 	p.lenient(cfg)
-	unwanted := p.dead
-	if cfg.Valid != nil {
-		unwanted = unlisted(cfg.Valid)
+	listed := make(map[config.ValidAttachment]bool, len(cfg.Valid))
+	for _, v := range cfg.Valid {
+		listed[v] = true
 	}
 	keys, err := p.Journal.List(cfg.Name)
 	errs := []error{err}
 	for _, key := range keys {
+		if listed[config.ValidAttachment{ContainerID: key.ContainerID, IfName: key.IfName}] {
+			continue
+		}
 		e, err := p.Journal.Get(key)
 		if err != nil && !as[*store.CorruptError](err) {
 			errs = append(errs, fmt.Errorf("attachment %s: %w", key, err))
-		} else if unwanted(key, e) {
+		} else if cfg.Valid != nil || p.dead(key, e) {
 			_, err := p.collect(cfg, key, e, args.Path)
 			errs = append(errs, err)
 		}
@@ -50,17 +53,6 @@ func (p *Plugin) GC(args *Args) error {
 	}
 	errs = append(errs, p.sweep(func() {}))
 	return followedBy(nil, errs...)
-}
-
-// unlisted says which attachments a runtime does not list.
-func unlisted(valid []config.ValidAttachment) func(journal.Key, *journal.Entry) bool {
-	listed := make(map[config.ValidAttachment]bool, len(valid))
-	for _, v := range valid {
-		listed[v] = true
-	}
-	return func(key journal.Key, _ *journal.Entry) bool {
-		return !listed[config.ValidAttachment{ContainerID: key.ContainerID, IfName: key.IfName}]
-	}
 }
 
 // dead reports that nobody can use an attachment any more; in doubt, and if its entry is
