@@ -99,6 +99,8 @@ func TestNameRefusesPathsThatAreNotDirectlyInTheDirectory(t *testing.T) {
 		dir + "/missing/net1":  "must be directly in " + dir,
 		parent + "/dp/a.json":  "must be directly in " + dir,
 		"/proc/self/root/net1": "must be directly in " + dir,
+
+		dir + "/" + strings.Repeat("x", 247): "a file name must not have more than 246 bytes",
 	} {
 		_, err := d.Name(path)
 		var bad *store.NameError
