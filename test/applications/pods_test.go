@@ -21,24 +21,15 @@ import (
 	"devinfo-cni.io/test/undertest"
 )
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
+func TestMain(m *testing.M) {
+	os.Exit(undertest.Main(func(dir string) int { return run(m, dir) }))
+}
 
 // program is the environment variable that names the program in Go.
 const program = "DEVINFO_TEST_START"
 
-func run(m *testing.M) int {
-	if os.Getenv(undertest.Key) != "" { // linktest starts this program again for each test
-		return m.Run()
-	}
-	dir, err := os.MkdirTemp("", "devinfo-applications-")
-	if err != nil {
-		panic(err)
-	}
-	defer os.RemoveAll(dir)
-	if err := undertest.Build(dir); err != nil {
-		panic(err)
-	}
-	if testing.Short() { // all take namespaces
+func run(m *testing.M, dir string) int {
+	if testing.Short() || os.Getenv(program) != "" { // linktest starts this program again for each test
 		return m.Run()
 	}
 	build := exec.Command("go", "build", "-o", dir, "./start")

@@ -9,7 +9,7 @@ import (
 	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/link/linkhost"
 	"devinfo-cni.io/pkg/sysfs"
-	"devinfo-cni.io/test/sandbox"
+	"devinfo-cni.io/test/undertest"
 )
 
 // discoveries measures how long the last VF of a PF takes to be found and
@@ -20,7 +20,7 @@ func discoveries(t *table) error {
 	for n, vfs := range counts {
 		host := hosttxttest.ManyVFs(vfs)
 		dir := fmt.Sprint(own, "/vfs-", vfs)
-		if err := sandbox.Unpack(host, dir); err != nil {
+		if err := undertest.Unpack(host, dir); err != nil {
 			return err
 		}
 		sys, err := sysfs.Open(dir)

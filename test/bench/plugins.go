@@ -17,6 +17,7 @@ import (
 
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/test/sandbox"
+	"devinfo-cni.io/test/undertest"
 )
 
 const (
@@ -33,7 +34,7 @@ func setUp(host *hosttxt.Host) error {
 	if *rounds < 100 {
 		return errors.New("fewer than 100 rounds say nothing")
 	}
-	if err := errors.Join(install(), sandbox.Leave(), sandbox.Unpack(host, own+"/sys"), sandbox.NewNetns(pod), addVeth()); err != nil {
+	if err := errors.Join(install(), sandbox.Leave(), undertest.Unpack(host, own+"/sys"), sandbox.NewNetns(pod), addVeth()); err != nil {
 		return err
 	}
 	return settings(own+"/node.json", "/var/lib/cni/devinfo")

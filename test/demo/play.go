@@ -19,6 +19,7 @@ import (
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/test/sandbox"
+	"devinfo-cni.io/test/undertest"
 )
 
 const (
@@ -93,7 +94,7 @@ func (s *scene) prepare(host *hosttxt.Host) (config.Node, error) {
 	settings.DevicePluginDir = "/run/k8s.cni.cncf.io/devinfo/dp"
 	if host != nil {
 		settings.Sysfs = own + "/sys-" + s.network
-		if err := sandbox.Unpack(host, settings.Sysfs); err != nil {
+		if err := undertest.Unpack(host, settings.Sysfs); err != nil {
 			return settings, err
 		}
 	}

@@ -161,7 +161,10 @@ func (p *process) pid(t *testing.T) string {
 	return pids[0]
 }
 
-func (p *process) kill(t *testing.T) { p.signal(t, "-KILL") }
+func (p *process) kill(t *testing.T) {
+	cluster.killed = true
+	p.signal(t, "-KILL")
+}
 
 func (p *process) stop(t *testing.T) { p.signal(t, "-TERM") }
 

@@ -59,7 +59,8 @@ func mount(pod *corev1.Pod, dir, at string, readOnly bool) {
 	c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: at, ReadOnly: readOnly})
 }
 
-// container waits until a pod's container runs that has been started again that often, or oftener.
+// container waits until a pod's only container runs, having been started again at least that often;
+// with 0 it must never have been.
 func (s *space) container(pod string, restarts int32) (id string) {
 	s.Helper()
 	eventually(s.T, 3*time.Minute, func() error {
@@ -69,6 +70,8 @@ func (s *space) container(pod string, restarts int32) (id string) {
 		}
 		if list := p.Status.ContainerStatuses; len(list) != 1 || list[0].State.Running == nil || list[0].RestartCount < restarts {
 			return fmt.Errorf("the container of pod %s does not run: %+v", pod, list)
+		} else if restarts == 0 && list[0].RestartCount > 0 {
+			s.Fatalf("the container of pod %s was started again: %+v", pod, list)
 		}
 		_, id, _ = strings.Cut(p.Status.ContainerStatuses[0].ContainerID, "//")
 		return nil

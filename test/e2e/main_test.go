@@ -33,6 +33,7 @@ var cluster struct {
 	master     string   // interface of the nodes
 	image      string   // of pod-view
 	card       string   // PCI address of the node's network card: findCard
+	killed     bool     // something was killed on the node since it was last clean
 }
 
 func TestMain(m *testing.M) {

@@ -88,11 +88,10 @@ func needsNode(t *testing.T) {
 	}
 }
 
-// leftovers lists what there is on the node of any attachment. An empty address is nobody's:
-// host-local was killed before it had written whose it is (docs/reliability.md).
+// leftovers lists what there is on the node of any attachment.
 const leftovers = `
 cd /
-find var/lib/cni/networks/e2e-* -type f -size +0c ! -name 'last_reserved_ip*'
+find var/lib/cni/networks/e2e-* -type f ! -name 'last_reserved_ip*'
 find var/lib/kubelet/plugins/` + driver + `/state -name '*.json*'
 find var/lib/kubelet/plugins/` + driver + `/cni -mindepth 1 -maxdepth 1
 find var/lib/kubelet/plugins/` + driver + `/dra-device-metadata -type f
@@ -104,25 +103,35 @@ find var/lib/cni/devinfo/attachments -type f ! -name '.*'
 ip -o link show type macvlan
 `
 
+// nobodys removes empty addresses: host-local was killed before it had written whose they are
+// (docs/reliability.md).
+const nobodys = `find /var/lib/cni/networks/e2e-* -type f -empty -delete`
+
 // clean waits until nothing is left on the node of all that pods had.
 func clean(t *testing.T) {
 	t.Helper()
 	if len(cluster.node) == 0 {
 		return
 	}
+	script := "exec 2>/dev/null\n" + leftovers + "\ntrue\n"
+	if cluster.killed {
+		script = nobodys + "\n" + script
+	}
 	eventually(t, 2*time.Minute, func() error {
-		out, err := tryOnNode("exec 2>/dev/null\n"+leftovers+"\ntrue\n", "sh")
+		out, err := tryOnNode(script, "sh")
 		if err == nil && out != "" {
 			err = fmt.Errorf("left on the node:\n%s", out)
 		}
 		return err
 	})
+	cluster.killed = false
 }
 
 // killOnNode kills a program of the node by its name, and returns once another process
 // has taken its place.
 func killOnNode(t *testing.T, program string) {
 	t.Helper()
+	cluster.killed = true
 	old := strings.Fields(onNode(t, "pidof", program))
 	// A child that has not become another program yet has the name too, and may have ended by now.
 	said, _ := tryOnNode("", append([]string{"kill", "-KILL"}, old...)...)

@@ -81,8 +81,8 @@ func (s *space) claim(spec resourceapi.ResourceClaimSpec) string {
 
 // sharing is a pod's spec with that claim.
 func sharing(claim string) corev1.PodSpec {
-	spec := podWith("", "a template, in whose place it is").Spec
-	spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "net0", ResourceClaimName: &claim}}
+	spec := podWith("", "").Spec
+	spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "net0", ResourceClaimName: &claim}} // in the template's place
 	return spec
 }
 

@@ -99,6 +99,7 @@ func everythingKilled(t *testing.T, r *realNode) {
 	for n := range pods {
 		s.pod(fmt.Sprint("pod-", n), templates[n*2/pods])
 	}
+	cluster.killed = true
 	victims := []string{"kubelet", "containerd", "devinfo-agent", "cni-dra-driver"}
 	ran := map[string]bool{}
 	var killed []string
@@ -153,6 +154,7 @@ func machineReset(t *testing.T, r *realNode) {
 	s.running("multus")
 	s.attached("claim", "net0", "vf", "net1", "10.12.23.")
 	boot := onlyNode(t).Status.NodeInfo.BootID
+	cluster.killed = true
 	shell(t, "$E2E_CLUSTER reset")
 	eventually(t, 3*time.Minute, func() error {
 		node, err := cluster.client.CoreV1().Nodes().Get(t.Context(), "vm", metav1.GetOptions{})

@@ -2,7 +2,6 @@ package kernel_test
 
 import (
 	"encoding/json"
-	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -126,7 +125,7 @@ func TestOddSys(t *testing.T) {
 			for _, conf := range []string{standalone(infoFile), delegates(bridgeConf)} {
 				call(t, "ADD", pod, conf).ok(t)
 				mend := keep(t)
-				must(t, errors.Join(os.RemoveAll(sys), odd[what]()))
+				must(t, os.RemoveAll(sys), odd[what]())
 				if check := bound(t, "CHECK", pod, conf); what == "empty" {
 					check.fails(t, 100, "deviceID names the PCI function "+vf+", which is not on this node")
 				} else {

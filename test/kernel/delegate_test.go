@@ -6,7 +6,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // result is what a script prints that is a delegate.
@@ -151,7 +150,7 @@ func interrupt(t *testing.T, verb, pod, conf string, sig syscall.Signal, times i
 		if err := cmd.Process.Signal(sig); err != nil {
 			t.Error(err)
 		}
-		time.Sleep(10 * time.Millisecond)
+		taken(t, cmd.Process.Pid)
 	}
 	letGo(t)
 	if err := cmd.Wait(); err != nil {

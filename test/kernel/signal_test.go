@@ -60,7 +60,7 @@ func TestSignalLetsTheChildEndAndUndoesAll(t *testing.T) {
 		for _, c := range []struct {
 			sig syscall.Signal
 			to  int // 1: the process, -1: its group
-		}{{syscall.SIGTERM, 1}, {syscall.SIGINT, 1}, {syscall.SIGTERM, -1}} {
+		}{{syscall.SIGTERM, 1}, {syscall.SIGINT, 1}, {syscall.SIGINT, -1}} {
 			preparedInfo(t, prepared)
 			cmd := devinfo("ADD", pod, delegates(bridgeConf, slow, `{"type": "tuning", "mtu": 1400}`))
 			stdout := atChild(t, cmd)

@@ -140,6 +140,7 @@ func call(t *testing.T, verb, netns, conf string, env ...string) answer {
 	return finish(t, devinfo(verb, netns, conf, env...))
 }
 
+// finish runs the command; any goroutine may call it.
 func finish(t *testing.T, cmd *exec.Cmd) answer {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -149,12 +150,12 @@ func finish(t *testing.T, cmd *exec.Cmd) answer {
 		hangs := time.AfterFunc(3*time.Minute, func() { _ = cmd.Process.Kill() })
 		err = cmd.Wait()
 		if !hangs.Stop() {
-			t.Fatalf("%s: it hung, and was killed\n%s", cmd, &stderr)
+			t.Errorf("%s: it hung, and was killed\n%s", cmd, &stderr)
 		}
 	}
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
-		t.Fatal(err)
+		t.Error(err)
 	}
 	return answer{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 }

@@ -2,7 +2,6 @@ package kernel_test
 
 import (
 	"encoding/json"
-	"errors"
 	"io"
 	"os"
 	"slices"
@@ -140,7 +139,7 @@ func TestNetnsThatBecomesOursGivesOneAnswer(t *testing.T) {
 		vfs := delegates(scripted)
 		socket := strings.Replace(vfs, `"deviceID": "`+vf+`"`, `"deviceInfo": {"type": "memif", "memif": {"role": "master", "path": "/run/m", "mode": "ethernet"}}`, 1)
 		for _, conf := range []string{vfs, socket} {
-			must(t, errors.Join(os.RemoveAll(leads), os.Symlink(pod, leads)))
+			must(t, os.RemoveAll(leads), os.Symlink(pod, leads))
 			script(t, "ln -sfn /proc/self/ns/net "+leads+"\n"+result)
 			add := call(t, "ADD", leads, conf)
 			answers := json.NewDecoder(strings.NewReader(add.stdout))

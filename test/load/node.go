@@ -15,6 +15,7 @@ import (
 
 	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/test/sandbox"
+	"devinfo-cni.io/test/undertest"
 )
 
 // The node's paths; /run is our own.
@@ -34,7 +35,7 @@ const (
 type node struct{ pods []string }
 
 func newNode(vfs, pods int) (*node, error) {
-	if err := sandbox.Unpack(hosttxttest.ManyVFs(vfs), own+"/sys"); err != nil {
+	if err := undertest.Unpack(hosttxttest.ManyVFs(vfs), own+"/sys"); err != nil {
 		return nil, err
 	}
 	text := fmt.Sprintf(`{"deviceInfoDir": %q, "stateDir": %q, "cdiDir": %q, "sysfs": %q, "socketDirs": [%q]}`,

@@ -8,21 +8,17 @@ package sandbox
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
-
-	"devinfo-cni.io/pkg/hosttxt"
 )
 
 // Bin is where the programs are inside, whatever directory they come from.
@@ -167,7 +163,7 @@ func NewNetns(path string) error {
 	return errors.Join(err, unix.Setns(int(here.Fd()), unix.CLONE_NEWNET))
 }
 
-// Links asks netlink in the network namespace at path.
+// Links returns a netlink handle in the network namespace at path.
 func Links(path string) (*netlink.Handle, error) {
 	ns, err := netns.GetFromPath(path)
 	if err != nil {
@@ -188,23 +184,6 @@ func AddVeth(name, peer string) error {
 		return err
 	}
 	return errors.Join(netlink.LinkSetUp(veth), netlink.LinkSetUp(other))
-}
-
-// Unpack writes a captured host's /sys to dir. Attributes whose read fails there
-// are left out: no file can fail with their errors, and absent means the same.
-func Unpack(host *hosttxt.Host, dir string) error {
-	if err := host.Unpack(dir); err != nil {
-		return err
-	}
-	return filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() && strings.HasPrefix(d.Name(), "phys_") {
-			if err := os.Remove(name); err != nil {
-				return err
-			}
-			return fs.SkipDir
-		}
-		return err
-	})
 }
 
 // Leave moves the main thread, and what it starts from now on, to a network

@@ -1,15 +1,16 @@
-// Package undertest builds the programs that tests run. With -short no test runs one.
+// Package undertest builds the programs that tests run, and unpacks the /sys that these read.
+// With -short no test runs a program.
 package undertest
 
 import (
 	"cmp"
-	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"syscall"
+	"strings"
 	"testing"
 
 	"devinfo-cni.io/pkg/hosttxt"
@@ -61,24 +62,33 @@ func Peers(t testing.TB, names ...string) string {
 	return dir
 }
 
-// Sys makes the /sys of a captured host in a directory, but for the attributes that fail with an
-// error which no file can fail with.
+// Sys writes the /sys of a captured host to dir, as [Unpack] does.
 func Sys(t testing.TB, host, dir string) {
 	t.Helper()
 	h, err := hosttxt.Load("../../testdata/hosts/" + host + ".txtar")
 	if err == nil {
-		err = h.Unpack(dir)
-	}
-	unreadable, globbed := filepath.Glob(dir + "/devices/*/*/*/net/*/phys_*")
-	err = errors.Join(err, globbed)
-	for _, attribute := range unreadable {
-		if gone := syscall.Rmdir(attribute); !errors.Is(gone, syscall.ENOTDIR) {
-			err = errors.Join(err, gone)
-		}
+		err = Unpack(h, dir)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// Unpack writes a captured host's /sys to dir. Attributes whose read fails there are left out: no
+// file can fail with their errors, and absent means the same.
+func Unpack(host *hosttxt.Host, dir string) error {
+	if err := host.Unpack(dir); err != nil {
+		return err
+	}
+	return filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && strings.HasPrefix(d.Name(), "phys_") {
+			if err := os.Remove(name); err != nil {
+				return err
+			}
+			return fs.SkipDir
+		}
+		return err
+	})
 }
 
 // Programs builds programs of a version, "" = none: one as the file to, or several below it if it
