@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -18,7 +17,6 @@ const childLog = "/run/child.log"
 // {"type": "child", "play": {"until": "/run/go"}}.
 type play struct {
 	Until string          `json:"until"` // wait until this file exists
-	Kill  bool            `json:"kill"`  // SIGKILL the plugin that runs us
 	Spoil string          `json:"spoil"` // write another VF's device information there
 	PCIID string          `json:"pciID"` // have it in the result
 	Fill  string          `json:"fill"`  // write until the disk with this directory is full
@@ -53,9 +51,6 @@ func playChild() {
 			}
 		}
 		must(note("ADD ends"))
-	}
-	if conf.Play.Kill {
-		must(syscall.Kill(os.Getppid(), syscall.SIGKILL))
 	}
 	if conf.Play.Spoil != "" {
 		must(os.WriteFile(conf.Play.Spoil, []byte(`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:01:10.2"}}`), 0o644))

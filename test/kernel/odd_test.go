@@ -99,21 +99,31 @@ const oddEntry = stateDir + "/attachments/net@c0ffee@net1"
 const unreadableEntry = `open ` + oddEntry + `: permission denied"}`
 
 // What is not an entry says nothing: DEL and GC tell from the configuration and the leases
-// what there is to remove. Only one that may not be read may be a good one.
+// what there is to remove, and an ADD without delegates takes its place (those would need their
+// DEL first). Only one that may not be read may be a good one.
 func TestOddJournalEntry(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
 		for what := range oddities {
 			for _, conf := range []string{standalone(infoFile), delegates(bridgeConf)} {
 				for verb, unreadable := range map[string]string{
+					"ADD": `1: {"code":5,"msg":"` + unreadableEntry,
 					"DEL": `1: {"code":5,"msg":"` + unreadableEntry,
 					"GC":  `1: {"code":5,"msg":"attachment net/c0ffee/net1: ` + unreadableEntry,
 				} {
+					if verb == "ADD" && conf != standalone(infoFile) {
+						continue
+					}
 					call(t, "ADD", pod, conf).ok(t)
 					put(t, what, oddEntry)
 					a := bound(t, verb, pod, strings.Replace(conf, "{", `{"cni.dev/valid-attachments": [], `, 1))
-					if what == "unreadable" {
+					switch {
+					case what == "unreadable":
 						a.becomes(t, verb, unreadable)
-					} else {
+					case verb == "ADD":
+						a.becomes(t, verb, "ok")
+						same(t, "device-info file", read(t, infoFile), vfFile)
+						bound(t, "CHECK", pod, conf).becomes(t, "CHECK", "ok")
+					default:
 						a.becomes(t, verb, "ok")
 						nothingLeft(t)
 					}
@@ -125,30 +135,14 @@ func TestOddJournalEntry(t *testing.T) {
 	})
 }
 
-// An ADD takes its place.
-func TestADDOverAnOddJournalEntry(t *testing.T) {
-	onStage(t, func(t *testing.T, pod string) {
-		for what, want := range map[string]string{
-			"unreadable": `1: {"code":5,"msg":"` + unreadableEntry,
-			"corrupt":    "ok",
-			"huge":       "ok",
-			"named pipe": "ok",
-			"directory":  "ok",
-		} {
-			call(t, "ADD", pod, standalone(infoFile)).ok(t)
-			put(t, what, oddEntry)
-			bound(t, "ADD", pod, standalone(infoFile)).becomes(t, "ADD", want)
-			if want == "ok" {
-				same(t, "device-info file", read(t, infoFile), vfFile)
-				bound(t, "CHECK", pod, standalone(infoFile)).becomes(t, "CHECK", "ok")
-			}
-			delLeavesNothing(t, pod, standalone(infoFile))
-		}
-	})
-}
-
+// Nothing is followed, and a directory is not removed.
 func TestOddDeviceInfoFile(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
+		const victim = "/run/passwd"
+		must(t, os.WriteFile(victim, []byte("root:x:0:0\n"), 0o644))
+		oddities["link"] = func(path string) error { return os.Symlink(victim, path) }
+		oddities["dangling link"] = func(path string) error { return os.Symlink("/run/nosuch", path) }
+		oddities["link to itself"] = func(path string) error { return os.Symlink(path, path) }
 		const remove, renew = "remove what is in the place of the device-info file", "recreate the pod, or DEL and ADD the attachment, to write the file anew"
 		says := func(code int, details, why string) string {
 			if details != "" {
@@ -156,27 +150,46 @@ func TestOddDeviceInfoFile(t *testing.T) {
 			}
 			return fmt.Sprintf(`1: {"code":%d,%s"msg":"%s: %s"}`, code, details, infoFile, why)
 		}
-		for what, want := range map[string]struct{ add, check string }{
+		type want struct{ add, check string }
+		wants := map[string]want{
 			"unreadable": {says(5, remove, "read: permission denied"), says(5, "", "read: permission denied")},
 			"corrupt": {"ok", says(103, renew,
 				`corrupt: device-info is not JSON (Device Information Specification, 4): byte 2: invalid character '\\x00' looking for beginning of object key string`)},
-			"huge":       {says(5, remove, "too large: more than 1 MiB"), says(5, renew, "too large: more than 1 MiB")},
-			"named pipe": {says(5, remove, "not a regular file (mode prw-r--r--)"), says(5, renew, "not a regular file (mode prw-r--r--)")},
+			"huge": {says(5, remove, "too large: more than 1 MiB"), says(5, renew, "too large: more than 1 MiB")},
+		}
+		for what, mode := range map[string]string{
+			"named pipe": "prw-r--r--", "directory": "drwxr-xr-x", "link": "Lrwxrwxrwx", "dangling link": "Lrwxrwxrwx", "link to itself": "Lrwxrwxrwx",
 		} {
+			why := "not a regular file (mode " + mode + ")"
+			wants[what] = want{says(5, remove, why), says(5, renew, why)}
+		}
+		for what, want := range wants {
+			inPlace := func() { // of the file, still
+				t.Helper()
+				if _, err := os.Lstat(infoFile); err != nil {
+					t.Error(err)
+				}
+			}
 			must(t, os.MkdirAll(infoDir, 0o755))
 			for _, conf := range []string{standalone(infoFile), delegates(bridgeConf)} {
 				put(t, what, infoFile)
 				bound(t, "ADD", pod, conf).becomes(t, "ADD", want.add)
+				inPlace()
 				bound(t, "DEL", pod, conf).becomes(t, "DEL", "ok")
 				nothingLeft(t)
 
+				must(t, os.RemoveAll(infoFile)) // a directory
 				call(t, "ADD", pod, conf).ok(t)
 				put(t, what, infoFile)
 				bound(t, "CHECK", pod, conf).becomes(t, "CHECK", want.check)
 				bound(t, "DEL", pod, conf).becomes(t, "DEL", "ok")
 				nothingLeft(t, pod)
+				if what == "directory" {
+					inPlace()
+				}
 			}
 		}
+		same(t, "the victim", read(t, victim), "root:x:0:0\n")
 	})
 }
 

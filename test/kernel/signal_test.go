@@ -7,8 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -78,83 +76,6 @@ func TestSignalLetsTheChildEndAndUndoesAll(t *testing.T) {
 	})
 }
 
-// killed runs an ADD that is killed while its child runs, or by it.
-func killed(t *testing.T, pod, conf string, whole bool) {
-	t.Helper()
-	cmd := devinfo("ADD", pod, conf)
-	atChild(t, cmd)
-	var children []string
-	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", cmd.Process.Pid))
-	for _, task := range tasks {
-		children = append(children, strings.Fields(read(t, task))...)
-	}
-	must(t, syscall.Kill(cmd.Process.Pid, syscall.SIGKILL))
-	if whole { // as when a container or a systemd unit is killed
-		for _, child := range children {
-			pid, err := strconv.Atoi(child)
-			if err == nil {
-				err = syscall.Kill(pid, syscall.SIGKILL)
-			}
-			must(t, err)
-		}
-	}
-	if !whole { // the child outlives the plugin
-		letGo(t)
-		eventually(t, "the child ends", func() bool { return strings.HasSuffix(read(t, childLog), "ADD ends\n") })
-	}
-	_ = cmd.Wait()
-	childCalls(t)
-	if err := os.Remove(infoFile); err != nil && whole { // written before the child ran
-		t.Error(err)
-	}
-}
-
-func TestDelAfterKillCleansAll(t *testing.T) {
-	onStage(t, func(t *testing.T, pod string) {
-		for _, whole := range []bool{true, false} {
-			conf := delegates(bridgeConf, slow)
-			killed(t, pod, conf, whole)
-			same(t, "interfaces in the pod after the kill", podLinks(t, pod), "net1")
-			call(t, "DEL", pod, conf).ok(t)
-			same(t, "calls of the child", childCalls(t), "DEL\n")
-			nothingLeft(t, pod)
-			letGo(t)
-			call(t, "ADD", pod, conf).ok(t)
-			call(t, "CHECK", pod, conf).ok(t)
-			call(t, "DEL", pod, conf).ok(t)
-			same(t, "calls of the child", childCalls(t), "ADD\nADD ends\nCHECK\nDEL\n")
-			nothingLeft(t)
-		}
-	})
-}
-
-func TestAddAfterKillCleansUpFirst(t *testing.T) {
-	onStage(t, func(t *testing.T, pod string) {
-		conf := delegates(bridgeConf, slow)
-		killed(t, pod, conf, true)
-		letGo(t)
-		call(t, "ADD", pod, conf).ok(t)
-		same(t, "calls of the child", childCalls(t), "DEL\nADD\nADD ends\n")
-		same(t, "addresses", addresses(t), "10.1.2.3") // host-local does not give the freed one out at once
-		same(t, "device-info file", read(t, infoFile), vfFile)
-		delLeavesNothing(t, pod, conf)
-	})
-}
-
-// The plugin dies right after a child has ended.
-func TestKillBetweenChildren(t *testing.T) {
-	onStage(t, func(t *testing.T, pod string) {
-		conf := delegates(bridgeConf, `{"type": "child", "play": {"kill": true}}`, `{"type": "child"}`)
-		if a := call(t, "ADD", pod, conf); a.exit != -1 {
-			t.Fatalf("exit code %d, want a kill", a.exit)
-		}
-		same(t, "calls of the children", childCalls(t), "ADD\n")
-		call(t, "GC", "", `{"cniVersion": "1.1.0", "name": "net", "type": "devinfo", "cni.dev/valid-attachments": []}`).ok(t)
-		same(t, "calls of the children", childCalls(t), "DEL\nDEL\n")
-		nothingLeft(t, pod)
-	})
-}
-
 // Nobody reads the result: the runtime has died.
 func TestClosedStandardOutputUndoesAll(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
@@ -189,21 +110,5 @@ func TestClosedStandardErrorIsNoFailure(t *testing.T) {
 		}
 		w.Close()
 		same(t, "device-info file", read(t, infoFile), vfFile)
-	})
-}
-
-// After a power failure a claim may be there, and no entry to tell of it.
-func TestDelRemovesALeaseWithoutEntry(t *testing.T) {
-	onStage(t, func(t *testing.T, pod string) {
-		const leases = stateDir + "/leases/file/net-c0ffee_net1/"
-		lease := func(of string) {
-			must(t, os.MkdirAll(leases, 0o700))
-			must(t, os.Symlink("../../../attachments/"+of, leases+of))
-		}
-		lease("net@c0ffee@net1")
-		delLeavesNothing(t, pod, standalone(infoFile))
-		lease("net@another@net1")
-		call(t, "DEL", pod, standalone(infoFile)).ok(t)
-		same(t, "leases", files(t, stateDir), leases+"net@another@net1")
 	})
 }
