@@ -83,8 +83,9 @@ func TestDRAAgentKilledWhileAPluginRuns(t *testing.T) {
 	was := stateOf(t, address)
 	p := n.podWith("running", vf41, draNetwork(`{"type": "pause"}, {"type": "sriov", "vlan": 7}`))
 	p.prepare()
+	p.newSandbox()
 	var failed error
-	n.killDuring("ADD", func() { failed = p.tryRun() })
+	n.killDuring("ADD", func() { failed = p.runSandbox() })
 	if failed != nil { // the runtime makes the sandbox anew
 		p.stop()
 		p.remove()
@@ -108,7 +109,8 @@ func (n *draNode) killDuring(verb string, step func()) {
 	os.Remove("/run/pause")
 }
 
-// during does something while the plugin "pause" runs for a verb, as part of a step.
+// during does something while the plugin "pause" runs for a verb, as part of a step, which is a
+// goroutine's.
 func (n *draNode) during(verb string, step, does func()) {
 	n.t.Helper()
 	write(n.t, "/run/pause", verb)

@@ -75,7 +75,7 @@ func TestDRAVFIsBoundToVFIOForItsPod(t *testing.T) {
 }
 
 // A pod that was deleted by force still runs, while its VF is allocated to the next claim. That
-// gets the nodes, without any network, once the VF is what it was.
+// gets the nodes, without any network, once the VF is what it was; the VF stays so.
 func TestDRAVFOfAPodThatWasDeletedByForce(t *testing.T) {
 	needs(t, "igb")
 	n := newDRANode(t, draRules)
@@ -102,4 +102,5 @@ func TestDRAVFOfAPodThatWasDeletedByForce(t *testing.T) {
 	next.begin()
 	same(t, "device nodes", nodes(next.container()), "/dev/vfio/vfio "+group(t, address))
 	next.end()
+	backAs(t, address, was)
 }

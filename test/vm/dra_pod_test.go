@@ -98,8 +98,14 @@ func (p *draPod) tryUnprepare() error {
 	return err
 }
 
-// tryRun makes the pod's sandbox, with a network namespace.
 func (p *draPod) tryRun() error {
+	p.t.Helper()
+	p.newSandbox()
+	return p.runSandbox()
+}
+
+// newSandbox is one that the runtime has yet to run, with a network namespace.
+func (p *draPod) newSandbox() {
 	p.t.Helper()
 	p.count++
 	id := fmt.Sprint(p.name, "-", p.count)
@@ -107,10 +113,14 @@ func (p *draPod) tryRun() error {
 	p.sandbox = &api.PodSandbox{Id: id, Name: p.name, Namespace: podNamespace, Uid: "uid-" + p.name,
 		Linux: &api.LinuxPodSandbox{Namespaces: []*api.LinuxNamespace{{Type: "network", Path: "/run/netns/" + id}}}}
 	p.t.Cleanup(p.dropNetns)
-	p.running[id] = p.sandbox
+}
+
+// runSandbox has the runtime run it; any goroutine may call this.
+func (p *draPod) runSandbox() error {
+	p.running[p.sandbox.Id] = p.sandbox
 	err := p.runtime.RunPodSandbox(p.t.Context(), &adaptation.RunPodSandboxRequest{Pod: p.sandbox})
 	if err != nil {
-		delete(p.running, id)
+		delete(p.running, p.sandbox.Id)
 	}
 	return err
 }

@@ -31,17 +31,6 @@ func TestMacvlanOnAVF(t *testing.T) {
 	a.passes(`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "mac": "02:00:00:00:00:17", "sandbox": "/run/netns/pod1", "pciID": "0000:01:10.4"}]}`, pciInfo("0000:01:10.4", "0000:01:00.0"))
 }
 
-func TestMacvlanOnAVFNotFollowed(t *testing.T) {
-	needs(t, "igb")
-	n := newNetwork(t, "macvlan", `[{"type": "macvlan", "master": "enp1s0v2"},
-		{"type": "devinfo", "capabilities": {"CNIDeviceInfoFile": true}, "followLower": false}]`)
-	a := n.attachment("pod1", "net1", "")
-	a.add(`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "mac": "MAC0", "sandbox": "/run/netns/pod1"}]}`)
-	a.noFile()
-	same(t, "warning", a.warnings(), `level=WARN msg="no device found for interface net1" attachment=macvlan/pod1/net1`)
-	a.ends()
-}
-
 func TestMacvlanOnAVirtioVFAsDelegate(t *testing.T) {
 	needs(t, "vpvdpa")
 	n := newNetwork(t, "macvlan", `[{"type": "devinfo", "capabilities": {"CNIDeviceInfoFile": true},
@@ -52,31 +41,6 @@ func TestMacvlanOnAVirtioVFAsDelegate(t *testing.T) {
 	if exists("/run/host-local/macvlan/192.0.2.2") {
 		t.Error("the address is not given back")
 	}
-}
-
-// A bridge's veth is no device: the result is untouched, and no file is written.
-func TestBridgeHasNoDevice(t *testing.T) {
-	needs(t)
-	n := newNetwork(t, "bridge", `[{"type": "bridge", "bridge": "vmbr0", "ipam": {"type": "host-local", "subnet": "198.51.100.0/24", "dataDir": "/run/host-local"}},
-		{"type": "tuning", "sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}}, `+devinfoBlind+`]`)
-	t.Cleanup(func() { run(t, "ip", "link", "del", "vmbr0") })
-	a := n.attachment("pod1", "eth0", "")
-	result, err := a.tryAdd()
-	if err != nil {
-		t.Fatalf("ADD: %s\n%s", errorText(err), a.warnings())
-	}
-	var r struct{ Interfaces []struct{ Name string } }
-	if err := json.Unmarshal([]byte(result), &r); err != nil || len(r.Interfaces) != 3 {
-		t.Fatalf("%v: %s", err, result)
-	}
-	m := macs(t, result)
-	same(t, "result", result, sorted(t, `{"cniVersion": "1.1.0", "interfaces": [
-		{"name": "vmbr0", "mac": "`+m[0]+`"}, {"name": "`+r.Interfaces[1].Name+`", "mac": "`+m[1]+`"},
-		{"name": "eth0", "mac": "`+m[2]+`", "sandbox": "/run/netns/pod1"}],
-		"ips": [{"interface": 2, "address": "198.51.100.2/24", "gateway": "198.51.100.1"}]}`))
-	a.noFile()
-	same(t, "warnings", a.warnings(), "")
-	a.ends()
 }
 
 // What no reference plugin makes, made by hand before devinfo.

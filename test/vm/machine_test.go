@@ -68,9 +68,6 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// replace is strings.ReplaceAll.
-func replace(text, old, new string) string { return strings.ReplaceAll(text, old, new) }
-
 // read gives the content of a file without its last newline.
 func read(t *testing.T, path string) string {
 	t.Helper()

@@ -32,26 +32,3 @@ func TestDevicePluginsFileIsCopiedCompletedAndCleanedUp(t *testing.T) {
 		"pci": {"pci-address": "0000:01:10.4", "pf-pci-address": "0000:01:00.0", "numa": "0"}, "vendor.example": {"token": 1.50}}`)
 	a.ends()
 }
-
-func TestDevicePluginsVDPAFile(t *testing.T) {
-	needs(t, "vdpasim")
-	inPool(t, "vendor.example-vdpa-vdpa0-device.json",
-		`{"type":"vdpa","version":"1.1.0","vdpa":{"parent-device":"vdpa0","driver":"vhost","path":"/dev/vhost-vdpa-77"}}`)
-	n := newNetwork(t, "pool", `[{"type": "devinfo", "resourceName": "vendor.example/vdpa", "capabilities": {"CNIDeviceInfoFile": true, "deviceID": true}}]`)
-	a := n.attachment("pod1", "net1", "vdpa0")
-	a.passes(standalone("/run/netns/pod1", ""), vdpaInfo("vdpa0", "vhost", node(t, "vdpa0")))
-}
-
-// The file of another device under this one's name.
-func TestDevicePluginsFileOfAnotherDevice(t *testing.T) {
-	needs(t, "igb")
-	inPool(t, "vendor.example-vf_pool-0000:01:10.4-device.json",
-		`{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:01:10.2"}}`)
-	n := newNetwork(t, "pool", `[{"type": "devinfo", "resourceName": "vendor.example/vf_pool", "capabilities": {"CNIDeviceInfoFile": true, "deviceID": true}}]`)
-	a := n.attachment("pod1", "net1", "0000:01:10.4")
-	_, err := a.tryAdd()
-	same(t, "error", errorText(err), "102: runtimeConfig.deviceID names the PCI function 0000:01:10.4, but "+
-		"the device-info file names the PCI function 0000:01:10.2: they must be the same device")
-	a.noFile()
-	a.del()
-}

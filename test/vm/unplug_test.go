@@ -103,9 +103,3 @@ func TestVDPAUnplugged(t *testing.T) {
 	same(t, "CHECK", errorText(a.tryCheck()), "100: the device-info file names the vDPA device vdpa9, which is not on this node")
 	a.del()
 }
-
-// A device that is not there is never taken for another.
-func TestADDOfAnAbsentVF(t *testing.T) {
-	needs(t)
-	notDescribed(t, "0000:41:10.4", "runtimeConfig.deviceID names the PCI function 0000:41:10.4, which is not on this node")
-}

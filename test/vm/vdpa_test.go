@@ -109,35 +109,6 @@ func TestInterfaceOfAVDPAOnAVF(t *testing.T) {
 	}
 }
 
-// A device plugin wrote its file before the numbers changed.
-func TestWrongPathIsRepaired(t *testing.T) {
-	needs(t, "vpvdpa")
-	for _, test := range []struct{ name, id, before, after string }{
-		{"moved node", "vpvdpa0",
-			`{"type": "vdpa", "version": "1.0.0", "vdpa": {"parent-device": "vpvdpa0", "driver": "vhost", "path": "/dev/vhost-vdpa-77", "vendor": "kept"}}`,
-			`{"type": "vdpa", "version": "1.0.0", "vdpa": {"parent-device": "vpvdpa0", "driver": "vhost", "path": "NODE", "pci-address": "0000:02:00.1", "pf-pci-address": "0000:02:00.0", "vendor": "kept"}}`},
-		{"other driver, found by the VF", "0000:02:00.1",
-			`{"type": "vdpa", "version": "1.1.0", "vdpa": {"parent-device": "vpvdpa0", "driver": "virtio", "path": "/sys/bus/virtio/devices/virtio77", "pci-address": "0000:02:00.1"}}`,
-			`{"type": "vdpa", "version": "1.1.0", "vdpa": {"parent-device": "vpvdpa0", "driver": "vhost", "path": "NODE", "pci-address": "0000:02:00.1", "pf-pci-address": "0000:02:00.0"}}`},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			a := newNetwork(t, "vdpa", `[`+devinfoLast+`]`).attachment("pod1", "net1", test.id)
-			must(t, os.MkdirAll(infoDir, 0o755))
-			write(t, a.path(), test.before)
-			a.passes(standalone("/run/netns/pod1", "0000:02:00.1"), replace(test.after, "NODE", node(t, "vpvdpa0")))
-		})
-	}
-}
-
-// A file of type pci stays one, though the VF carries a vDPA device.
-func TestTypeOfAnExistingFileIsKept(t *testing.T) {
-	needs(t, "vpvdpa")
-	a := newNetwork(t, "vdpa", `[`+devinfoLast+`]`).attachment("pod1", "net1", "0000:02:00.1")
-	must(t, os.MkdirAll(infoDir, 0o755))
-	write(t, a.path(), `{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:02:00.1"}}`)
-	a.passes(standalone("/run/netns/pod1", "0000:02:00.1"), pciInfo("0000:02:00.1", "0000:02:00.0"))
-}
-
 const unbound = `the vDPA device vpvdpa0 cannot be described: it is bound to no driver; bind it: echo vpvdpa0 > /sys/bus/vdpa/drivers/vhost_vdpa/bind`
 
 func TestUnboundVDPA(t *testing.T) {

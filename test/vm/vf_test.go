@@ -5,6 +5,7 @@ package vm_test
 import (
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 )
 
@@ -111,7 +112,7 @@ func TestDevicesByIDAndByInterface(t *testing.T) {
 			if test.host != "" {
 				result = moved(t, test.host, "net1", "/run/netns/pod1", test.pciID)
 			}
-			n := newNetwork(t, "device", `[`+replace(test.before, "%s", test.host)+devinfoLast+`]`)
+			n := newNetwork(t, "device", `[`+strings.ReplaceAll(test.before, "%s", test.host)+devinfoLast+`]`)
 			n.attachment("pod1", "net1", test.deviceID).passes(result, test.info)
 			if test.host != "" && !onHost(test.host) {
 				t.Error("the interface is not back")
