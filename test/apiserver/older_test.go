@@ -2,11 +2,9 @@ package apiserver_test
 
 import (
 	"errors"
-	"strings"
 	"testing"
 
 	resourceapi "k8s.io/api/resource/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"devinfo-cni.io/pkg/difftest"
@@ -21,7 +19,6 @@ func TestWhatIsOtherBefore136(t *testing.T) {
 			p := start(t, "--emulated-version="+version)
 			must(t, p.install("rbac-associated-node.yaml"))
 			p.numbered(t)
-			p.ownSlicesOnly(t)
 			p.everyStatus(t)
 		})
 	}
@@ -40,27 +37,6 @@ func (p *controlPlane) numbered(t *testing.T) {
 	devices := dra.Numbered(0)
 	must(t, offer(t, agent, devices))
 	difftest.Equal(t, published(t, agent), devices)
-}
-
-// ownSlicesOnly checks that the admission policy keeps an agent to its node.
-func (p *controlPlane) ownSlicesOnly(t *testing.T) {
-	t.Helper()
-	agent := p.agent(t)
-	create := func(node string) error {
-		_, err := agent.ResourceV1().ResourceSlices().Create(t.Context(), &resourceapi.ResourceSlice{
-			ObjectMeta: metav1.ObjectMeta{GenerateName: "some-"},
-			Spec: resourceapi.ResourceSliceSpec{Driver: driver, NodeName: &node,
-				Pool: resourceapi.ResourcePool{Name: node, ResourceSliceCount: 1}, Devices: []resourceapi.Device{{Name: "cni-0"}}},
-		}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		return err
-	}
-	await(t, func() bool { return create(other) != nil }) // a new policy takes a moment
-	if err := create(other); !strings.Contains(err.Error(), "writes no ResourceSlice of another node") {
-		t.Errorf("another node's: %v", err)
-	}
-	if err := create(node); err != nil {
-		t.Errorf("its own: %v", err)
-	}
 }
 
 // everyStatus checks that an agent writes the status of its claims, and what docs/dra/README.md

@@ -78,12 +78,7 @@ func TestTheSharedDeviceIsPublished(t *testing.T) {
 	}
 }
 
-func TestAServerThatCannotShareGetsNumberedDevices(t *testing.T) {
-	old := start(t, "--feature-gates=DRAConsumableCapacity=false")
-	must(t, old.install())
-	old.numbered(t)
-}
-
+// Nor does it read what it has no business with.
 func TestAnAgentWritesOnlyItsOwnNodesSlices(t *testing.T) {
 	p := server(t)
 	slice := func(name, driver, node string) *resourceapi.ResourceSlice {
@@ -98,7 +93,8 @@ func TestAnAgentWritesOnlyItsOwnNodesSlices(t *testing.T) {
 	defer func() {
 		_ = p.Client.ResourceV1().ResourceSlices().Delete(context.Background(), "theirs", metav1.DeleteOptions{})
 	}()
-	agent, unbound := p.agent(t).ResourceV1().ResourceSlices(), p.account(t, namespace, "").ResourceV1().ResourceSlices()
+	client := p.agent(t)
+	agent, unbound := client.ResourceV1().ResourceSlices(), p.account(t, namespace, "").ResourceV1().ResourceSlices()
 	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	create := func(s *resourceapi.ResourceSlice) error { _, err := agent.Create(t.Context(), s, dry); return err }
 	await(t, func() bool { return create(slice("mine", driver, other)) != nil }) // a new policy takes a moment
@@ -110,6 +106,8 @@ func TestAnAgentWritesOnlyItsOwnNodesSlices(t *testing.T) {
 	taken := slice("theirs", driver, node)
 	taken.ResourceVersion = "1"
 	_, updateErr := agent.Update(t.Context(), taken, metav1.UpdateOptions{})
+	_, secretsErr := client.CoreV1().Secrets(namespace).List(t.Context(), metav1.ListOptions{})
+	_, podsErr := client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
 	_, patchErr := agent.Patch(t.Context(), "theirs", "application/merge-patch+json", []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{})
 	for what, test := range map[string]struct {
 		err  error
@@ -120,6 +118,8 @@ func TestAnAgentWritesOnlyItsOwnNodesSlices(t *testing.T) {
 		"with any token":   {unboundErr, "only with a token that is bound"},
 		"taking one over":  {updateErr, ""},
 		"patching":         {patchErr, "writes no ResourceSlice of another node"},
+		"secrets":          {secretsErr, `cannot list resource "secrets"`},
+		"pods":             {podsErr, `cannot list resource "pods"`},
 		"deleting":         {agent.Delete(t.Context(), "theirs", metav1.DeleteOptions{}), "writes no ResourceSlice of another node"},
 	} {
 		if test.err == nil || !strings.Contains(test.err.Error(), test.want) {

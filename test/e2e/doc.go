@@ -12,14 +12,14 @@
 // Without KUBECONFIG, E2E_CLUSTER is a program that makes a cluster of one node, which has
 // the verbs up (prints the path of a kubeconfig), node COMMAND..., image NAME FILE... (makes
 // cluster.local/NAME:1 of static programs) and multus (puts Multus before the node's CNI
-// network, as /etc/cni/net.d/00-multus.conf). There each test installs what it is about. What
-// it does is in the files named below it, after its own:
+// network, as /etc/cni/net.d/00-multus.conf). There each test installs what it is about. Below
+// each are its files: its own, then those of its scenarios, then those of stand-ins:
 //
 //	TestAsAProcess                        cni-dra-driver as a process of the node: all scenarios
 //	TestAsADaemonSet                      by docs/dra/README.md: those that the installation matters to
-//	    main, agent; network, promises, refused, restart, sandbox, hung, many, rights
+//	    main, agent; network, promises, refused, restart, sandbox, hung, many
 //	TestWithTheNodesDevices               it offers a captured host's devices: docs/dra/from-device-plugin.md
-//	    nodedevices; scheduled, masters, requests, migration; elsewhere, gpu, sriov
+//	    nodedevices; scheduled, masters, requests, migration; elsewhere, sriov
 //	TestADaemonSetOffersTheNodesDevices   the DaemonSet offers a bridge
 //	    daemonsetdevices
 //	TestWithMultus                        the devinfo plugin, with Multus and a device plugin
@@ -28,7 +28,7 @@
 //	    nodeagent; injection, notinjected, runtimerequires, bothagents, agentmetrics, examples,
 //	    applications, vswitch, kubectldevinfo, fiftypods
 //	TestWithTheChart                      both agents, by Helm
-//	    chart, fleet
+//	    chart; fleet, publish
 //	TestWithRealDevices                   both agents, by Helm, on the machine of test/vm: make vm-e2e
 //	    realdevices; realmultus, realfaults
 //	TestInTheDefaultNetwork               devinfo in the network of all pods

@@ -11,18 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// many is one pod after the other: what each of them leaves would add up.
-func many(t *testing.T, _ *agent) {
-	s := begin(t)
-	template := s.template(requests(request("lan", s.class("net1", s.macvlan("10.11.7.0/29"))))) // 5 addresses
-	for n := range 8 {
-		pod := fmt.Sprintf("p%d", n)
-		s.pod(pod, template)
-		s.attached(pod, "net0", "lan", "net1", "10.11.7.")
-		s.delete(pod)
-	}
-}
-
 // hundred pods come at once, and go at once.
 func hundred(t *testing.T, _ *agent) {
 	s := begin(t)

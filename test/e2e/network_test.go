@@ -156,27 +156,6 @@ func deviceOf(claim *resourceapi.ResourceClaim, request string) (*resourceapi.Al
 	return nil, fmt.Errorf("claim %s has no status of request %s: %+v", claim.Name, request, claim.Status.Devices)
 }
 
-func share(t *testing.T, _ *agent) {
-	s := begin(t)
-	template := s.template(requests(request("lan", s.class("net1", s.macvlan("10.11.1.0/24", map[string]any{"type": "devinfo", "capabilities": capability})))))
-	s.pod("a", template)
-	s.pod("b", template)
-	a, b := s.attached("a", "net0", "lan", "net1", "10.11.1."), s.attached("b", "net0", "lan", "net1", "10.11.1.")
-	if a == b {
-		t.Errorf("both pods have %s", a)
-	}
-	first, err := deviceOf(s.claims("a")["net0"], "lan")
-	second, err2 := deviceOf(s.claims("b")["net0"], "lan")
-	must(t, errors.Join(err, err2))
-	if shared := first.ShareID != nil; shared != (first.Device == second.Device) || shared && *first.ShareID == *second.ShareID {
-		t.Errorf("they do not share the device: %+v, %+v", first, second)
-	}
-	s.delete("a")
-	if again := s.attached("b", "net0", "lan", "net1", "10.11.1."); again != b {
-		t.Errorf("b had %s, and has %s", b, again)
-	}
-}
-
 var capability = map[string]any{"CNIDeviceInfoFile": true}
 
 func names(t *testing.T, _ *agent) {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -39,12 +38,10 @@ func TestWithRealDevices(t *testing.T) {
 	play(t, r, r.explainBoth, []scenario[*realNode]{
 		{"TheNodeOffersItsDevices", offersReal},
 		{"AVFComesBackAsItWas", vfByClaim},
-		{"AVFWhoseNamespaceIsGoneComesBackAsItWas", vfOfDeadNamespace},
-		{"AVFOnVFIOByClass", vfioByClass},
 		{"AVDPADeviceOnVhost", vdpaByClaim},
 		{"TwoVFsOfOneRequest", twoVFs},
 		{"APFWhileItsVFsAreAskedFor", pfByClaim},
-		{"VFsGoUnderPods", vfsGo},
+		{"AVFGoesUnderItsPod", vfGoes},
 		{"EverythingIsKilledUnderTwentyPods", everythingKilled},
 	})
 	// Multus gives a pod ten seconds to be seen: many at a time are too many where it is emulated.
@@ -220,70 +217,13 @@ func pciText(vf, pf string) []byte {
 	return []byte(fmt.Sprintf(`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": %q, "pf-pci-address": %q}}`, vf, pf))
 }
 
-// vfByClaim has real host-device, and what stands in for sriov-cni, which has the PF set all that igb
-// can.
 func vfByClaim(t *testing.T, r *realNode) {
-	for _, test := range []struct {
-		name   string
-		plugin map[string]any
-		set    string // by the PF
-	}{
-		{"HostDevice", map[string]any{"type": "host-device"}, ""},
-		{"SRIOV", map[string]any{"type": "sriov", "vlan": 7, "vlanQoS": 3, "mac": "02:00:00:00:00:77", "spoofchk": "off", "trust": "on", "min_tx_rate": 0, "max_tx_rate": 100},
-			"02:00:00:00:00:77 brd ff:ff:ff:ff:ff:ff, vlan 7, qos 3, tx rate 100 (Mbps), max_tx_rate 100Mbps, spoof checking off, link-state auto, trust on"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			s := begin(t)
-			s.pod("a", s.template(requests(request("vf", s.classWhere(vfOn("blue"), opaque("net1", s.on("10.12.1.0/24", test.plugin)))))))
-			s.attached("a", "net0", "vf", "net1", "10.12.1.")
-			s.tells(s.running("a"), "net1", pciText(s.vfOf("a"), bluePF))
-			if is := functions(t); test.set != "" && !strings.Contains(is, test.set) {
-				t.Errorf("no VF is set to %s:\n%s", test.set, is)
-			}
-			if test.set == "" { // a VLAN keeps its frames from the PF
-				s.sends("a", "vf", "enp1s0")
-			}
-			s.spoils("a", "vf")
-			s.delete("a")
-			r.asAtBoot(t, false)
-		})
-	}
-}
-
-// vfOfDeadNamespace kills the processes of a pod with its sandbox, after its namespace has lost
-// its name: so it is gone when the runtime stops the sandbox.
-func vfOfDeadNamespace(t *testing.T, r *realNode) {
 	s := begin(t)
-	pod := podWith("a", s.template(requests(request("vf", s.classWhere(vfOn("blue"), opaque("net1", s.on("10.12.2.0/24", map[string]any{"type": "sriov", "vlan": 7, "trust": "on"})))))))
-	pod.Spec.RestartPolicy = "Never"
-	s.create(pod)
-	s.attached("a", "net0", "vf", "net1", "10.12.2.")
+	s.pod("a", s.template(requests(request("vf", s.classWhere(vfOn("blue"), opaque("net1", s.on("10.12.1.0/24", map[string]any{"type": "host-device"})))))))
+	s.attached("a", "net0", "vf", "net1", "10.12.1.")
+	s.tells(s.running("a"), "net1", pciText(s.vfOf("a"), bluePF))
+	s.sends("a", "vf", "enp1s0")
 	s.spoils("a", "vf")
-	feedOnNode(t, `
-path=`+s.netns("a", "vf")+`
-of=$(stat -Lc %i "$path")
-umount -l "$path"
-rm "$path"
-for process in /proc/[0-9]*; do
-  if [ "$(stat -Lc %i "$process/ns/net" 2>/dev/null)" = "$of" ]; then kill -KILL "${process#/proc/}"; fi
-done
-`, "sh")
-	s.delete("a")
-	r.asAtBoot(t, false)
-}
-
-func vfioByClass(t *testing.T, r *realNode) {
-	s := begin(t)
-	config := opaqueWith(map[string]any{"driver": "vfio-pci", "ifName": "net1", "config": s.network("dpdk", map[string]any{"type": "sriov", "vlan": 7})})
-	s.pod("a", s.template(requests(request("vf", s.classWhere(vfOn("red"), config)))))
-	v := s.running("a")
-	vf := s.vfOf("a")
-	s.tells(v, "net1", pciText(vf, redPF))
-	group := filepath.Base(onNode(t, "readlink", "/sys/bus/pci/devices/"+vf+"/iommu_group"))
-	if driver := onNode(t, "readlink", "/sys/bus/pci/devices/"+vf+"/driver"); filepath.Base(driver) != "vfio-pci" {
-		t.Errorf("the driver of %s is %s", vf, driver)
-	}
-	s.sees(v, "/dev/vfio/"+group, "/dev/vfio/vfio")
 	s.delete("a")
 	r.asAtBoot(t, false)
 }

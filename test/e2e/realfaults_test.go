@@ -36,33 +36,26 @@ named 0000:41:10.2 enp65s0v1
 `, "sh")
 }
 
-// vfsGo takes a VF from its pod, by sriov_numvfs and by unplugging the card.
-func vfsGo(t *testing.T, r *realNode) {
-	for _, test := range []struct{ name, command string }{
-		{"ByNumVFs", "echo 0 >/sys/bus/pci/devices/" + redPF + "/sriov_numvfs"},
-		{"Unplugged", "echo 1 >/sys/bus/pci/devices/" + redPF + "/remove"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Cleanup(func() { r.remakes(t) }) // after the pod, which has a VF if the test fails
-			s := begin(t)
-			s.pod("a", s.template(requests(request("vf", s.classWhere(exactly(redVF), opaque("net1", s.on("10.12.20.0/24", map[string]any{"type": "sriov"})))))))
-			s.attached("a", "net0", "vf", "net1", "10.12.20.")
-			s.health("a", corev1.ResourceHealthStatusHealthy)
-			onNode(t, "sh", "-c", test.command)
-			s.health("a", corev1.ResourceHealthStatusUnhealthy)
-			devices(t, func(have map[string]resourceapi.Device) error {
-				if d := have["pci-0000-41-10-0"]; len(d.Taints) != 1 || d.Taints[0].Key != "devinfo-cni.io/gone" {
-					return fmt.Errorf("a VF that is gone has the taints %+v", d.Taints)
-				}
-				return nil
-			})
-			s.delete("a")
-			isOffered(t, false, "pci-0000-41-10-0")
-			r.remakes(t)
-			r.asAtBoot(t, true)
-			offersReal(t, r)
-		})
-	}
+// vfGoes unplugs the card under a pod that has a VF of it.
+func vfGoes(t *testing.T, r *realNode) {
+	t.Cleanup(func() { r.remakes(t) }) // after the pod, which has a VF if the test fails
+	s := begin(t)
+	s.pod("a", s.template(requests(request("vf", s.classWhere(exactly(redVF), opaque("net1", s.on("10.12.20.0/24", map[string]any{"type": "sriov"})))))))
+	s.attached("a", "net0", "vf", "net1", "10.12.20.")
+	s.health("a", corev1.ResourceHealthStatusHealthy)
+	onNode(t, "sh", "-c", "echo 1 >/sys/bus/pci/devices/"+redPF+"/remove")
+	s.health("a", corev1.ResourceHealthStatusUnhealthy)
+	devices(t, func(have map[string]resourceapi.Device) error {
+		if d := have["pci-0000-41-10-0"]; len(d.Taints) != 1 || d.Taints[0].Key != "devinfo-cni.io/gone" {
+			return fmt.Errorf("a VF that is gone has the taints %+v", d.Taints)
+		}
+		return nil
+	})
+	s.delete("a")
+	isOffered(t, false, "pci-0000-41-10-0")
+	r.remakes(t)
+	r.asAtBoot(t, true)
+	offersReal(t, r)
 	r.healthy(t)
 }
 

@@ -12,8 +12,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"devinfo-cni.io/pkg/dra"
 )
 
 func fails(t *testing.T, _ *agent) {
@@ -76,29 +74,4 @@ func document(t *testing.T, a *agent) {
 	}
 	s.event("a", "--allow-claim-config")
 	s.notRunning("a")
-}
-
-// capped leaves a pod unscheduled that would be one too many, until another goes.
-func capped(t *testing.T, a *agent) {
-	if a.flags == nil {
-		t.Skip("--max-attachments is that of the DaemonSet")
-	}
-	s := begin(t)
-	restart := func(flags ...string) {
-		a.stop(t)
-		a.flags(flags...)
-		a.start(t)
-	}
-	restart("--max-attachments=2")
-	defer restart()
-	offered(t, dra.Shared(2))
-	template := s.template(requests(request("lan", s.class("net1", s.macvlan("10.11.23.0/24")))))
-	for _, pod := range []string{"a", "b"} {
-		s.pod(pod, template)
-		s.attached(pod, "net0", "lan", "net1", "10.11.23.")
-	}
-	s.pod("c", template)
-	s.event("c", "cannot allocate all claims")
-	s.delete("a")
-	s.attached("c", "net0", "lan", "net1", "10.11.23.")
 }

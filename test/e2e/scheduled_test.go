@@ -17,12 +17,14 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"devinfo-cni.io/pkg/dra"
 )
 
 // published: beside the device for networks of software, the node offers what the command
 // inventory prints, in as many slices.
 func published(t *testing.T, n *nodeDevices) {
-	want := map[string]resourceapi.Device{"cni": {}}
+	want := map[string]resourceapi.Device{dra.DeviceName: dra.Shared(maxAttachments)[0]}
 	for _, list := range printed(t, n.host, n.rules) {
 		for _, d := range list {
 			want[d.Name] = d
@@ -36,7 +38,7 @@ func published(t *testing.T, n *nodeDevices) {
 			return errors.New(diff)
 		}
 		for name, d := range want {
-			if name != "cni" && !equality.Semantic.DeepEqual(d, have[name]) {
+			if !equality.Semantic.DeepEqual(d, have[name]) {
 				return fmt.Errorf("%s: %s", name, cmp.Diff(d, have[name]))
 			}
 		}
@@ -176,53 +178,6 @@ func (s *space) allButOne(n int) (running []string, other string) {
 		return nil
 	})
 	return running, other
-}
-
-// besideGPU has two GPUs, each below a root complex of its own, and the VFs below both.
-func besideGPU(t *testing.T, n *nodeDevices) {
-	runGPUs(t)
-	s := begin(t)
-	vf := s.classWhere(ours("kind", "vf"), s.onVF("10.11.72.0/24"))
-	class := s.makeClass(&resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{GenerateName: s.name + "-"}, Spec: resourceapi.DeviceClassSpec{
-		Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: "device.driver == '" + gpuDriver + "'"}}},
-	}})
-	for gpu, vfs := range map[string]string{"gpu-far": "0000:41:10.", "gpu-near": "0000:01:10."} {
-		card := request("gpu", class)
-		card.Exactly.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{
-			Expression: fmt.Sprintf(`device.attributes[%q].model == %q`, gpuDriver, gpu),
-		}}}
-		spec := requests(card, request("vf", vf))
-		root := resourceapi.FullyQualifiedName("resource.kubernetes.io/pcieRoot")
-		spec.Devices.Constraints = []resourceapi.DeviceConstraint{{MatchAttribute: &root}}
-		s.pod(gpu, s.template(spec))
-		s.attached(gpu, "net0", "vf", "net1", "10.11.72.")
-		if got := s.vfOf(gpu); !strings.HasPrefix(got, vfs) {
-			t.Errorf("with %s comes VF %s", gpu, got)
-		}
-		if got := s.allocation(gpu, "gpu"); got.Driver != gpuDriver || got.Device != gpu {
-			t.Errorf("pod %s has %+v", gpu, got)
-		}
-	}
-	third := request("gpu", class)
-	s.pod("third", s.template(requests(third))) // both GPUs are taken
-	s.waits("third")
-}
-
-// twoPFs: both requests could have VFs of one PF.
-func twoPFs(t *testing.T, _ *nodeDevices) {
-	s := begin(t)
-	class := s.classWhere(ours("kind", "vf"), s.onVF("10.11.82.0/24"))
-	spec := requests(request("one", class), request("two", class))
-	spec.Devices.Config = []resourceapi.DeviceClaimConfiguration{{Requests: []string{"two"}, DeviceConfiguration: opaque("net2", nil)}}
-	pf := resourceapi.FullyQualifiedName("devinfo-cni.io/pfPCIBusID")
-	spec.Devices.Constraints = []resourceapi.DeviceConstraint{{DistinctAttribute: &pf}}
-	s.pod("a", s.template(spec))
-	s.attached("a", "net0", "one", "net1", "10.11.82.")
-	s.attached("a", "net0", "two", "net2", "10.11.82.")
-	one, two := s.allocation("a", "one").Device, s.allocation("a", "two").Device
-	if one[:len("pci-0000-01")] == two[:len("pci-0000-01")] {
-		t.Errorf("the pod has %s and %s", one, two)
-	}
 }
 
 func firstAvailable(t *testing.T, _ *nodeDevices) {
