@@ -36,7 +36,6 @@ func TestWithTheChart(t *testing.T) {
 		{"PodsSayWhatTheirNetworksHave", podsSay},
 		{"AnUpgradeRefusesAndARollbackDoesNot", rolledBack},
 		{"TheSameReleaseHasTheDriver", withDriver},
-		{"ABadNodeHoldsUpNoOther", badNode},
 		{"NothingIsRemovedBelowAPod", inUse},
 		{"TheAgentIsRemovedAsDocumented", removed},
 	})

@@ -35,7 +35,13 @@ func hotPlug(t *testing.T) {
 	class := s.classWhere(ours("ifName", pluggedBridge), opaque("net1", s.on("10.11.83.0/24", map[string]any{"type": "bridge"})))
 	s.pod("a", s.template(requests(request("lan", class))))
 	s.in("a", "net1", "10.11.83.")
+	if ports := onNode(t, "ip", "-o", "link", "show", "master", pluggedBridge); len(strings.Split(ports, "\n")) != 1 || ports == "" {
+		t.Errorf("ports of %s:\n%s", pluggedBridge, ports)
+	}
 	s.delete("a")
+	if ports := onNode(t, "ip", "-o", "link", "show", "master", pluggedBridge); ports != "" {
+		t.Errorf("ports of %s are left:\n%s", pluggedBridge, ports)
+	}
 	onNode(t, "ip", "link", "del", pluggedBridge)
 	isOffered(t, false, device)
 }

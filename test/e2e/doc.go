@@ -19,7 +19,7 @@
 //	TestAsADaemonSet                      by docs/dra/README.md: those that the installation matters to
 //	    main, agent; network, promises, refused, restart, sandbox, hung, many
 //	TestWithTheNodesDevices               it offers a captured host's devices: docs/dra/from-device-plugin.md
-//	    nodedevices; scheduled, masters, requests, migration; elsewhere, sriov
+//	    nodedevices; scheduled, masters, requests, migration; sriov
 //	TestADaemonSetOffersTheNodesDevices   the DaemonSet offers a bridge
 //	    daemonsetdevices
 //	TestWithMultus                        the devinfo plugin, with Multus and a device plugin
@@ -28,7 +28,7 @@
 //	    nodeagent; injection, notinjected, runtimerequires, bothagents, agentmetrics, examples,
 //	    applications, vswitch, kubectldevinfo, fiftypods
 //	TestWithTheChart                      both agents, by Helm
-//	    chart; fleet, publish
+//	    chart; inuse, publish
 //	TestWithRealDevices                   both agents, by Helm, on the machine of test/vm: make vm-e2e
 //	    realdevices; realmultus, realfaults
 //	TestInTheDefaultNetwork               devinfo in the network of all pods

@@ -106,7 +106,6 @@ var scenarios = []struct {
 	daemonSet bool
 }{
 	{"TheNodeOffersOneDeviceToAll", offers, true},
-	{"AClaimNamesTheInterface", names, false},
 	{"APodMayHaveSeveralNetworks", several, false},
 	{"AContainerGetsTheDeviceInfoFile", deviceInfo, true},
 	{"APodWhoseNetworkFailsDoesNotStart", fails, false},

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // sharedCard is chosen by an attribute of its rule; its attachments are counted.
@@ -34,29 +33,6 @@ func sharedCard(t *testing.T, _ *nodeDevices) {
 	s.waits("c")
 	s.delete("a")
 	s.attached("c", "net0", "lan", "net1", "10.11.75.")
-}
-
-// chosenBridge has a bandwidth, of which each pod wants more than half.
-func chosenBridge(t *testing.T, _ *nodeDevices) {
-	s := begin(t)
-	lan := request("lan", s.classWhere(ours("kind", "bridge"), opaque("net1", s.on("10.11.76.0/24", map[string]any{"type": "bridge"}))))
-	lan.Exactly.Capacity = &resourceapi.CapacityRequirements{Requests: map[resourceapi.QualifiedName]resource.Quantity{"bandwidth": resource.MustParse("6G")}}
-	template := s.template(requests(lan))
-	s.pod("a", template)
-	s.in("a", "net1", "10.11.76.")
-	if ports := onNode(t, "ip", "-o", "link", "show", "master", pagesBridge); len(strings.Split(ports, "\n")) != 1 || ports == "" {
-		t.Errorf("ports of %s:\n%s", pagesBridge, ports)
-	}
-	if got := s.allocation("a", "lan").Device; got != "net-"+pagesBridge {
-		t.Errorf("the pod has device %s", got)
-	}
-	s.pod("b", template) // of 10G in all
-	s.waits("b")
-	s.delete("b")
-	s.delete("a")
-	if ports := onNode(t, "ip", "-o", "link", "show", "master", pagesBridge); ports != "" {
-		t.Errorf("ports of %s are left:\n%s", pagesBridge, ports)
-	}
 }
 
 // vhostUserPort is the example: its class takes the device for software networks, though

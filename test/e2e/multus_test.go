@@ -33,9 +33,6 @@ func TestWithMultus(t *testing.T) {
 		name string
 		run  func(*testing.T)
 	}{
-		{"MacvlanThenDevinfo", chained},
-		{"DevinfoRunsMacvlan", delegating},
-		{"ASocketIsDeclared", sockets},
 		{"TheDevicePluginsFile", devicePluginsFile},
 		{"AWrongDeviceFailsThePodUntilItIsMended", wrongDevice},
 		{"WithoutAResourceAWarningSaysWhy", noResource},
@@ -89,8 +86,7 @@ const (
 	withoutFile    = "e2e.example.com/card-without-file"
 	oldFile        = "e2e.example.com/card-1.0.0"
 	corruptFile    = "e2e.example.com/card-corrupt"
-	goneDevice     = "e2e.example.com/gone"
-	nonesuch       = "0000:ff:1f.7" // of goneDevice
+	nonesuch       = "0000:ff:1f.7" // is no device
 	socketResource = "e2e.example.com/socket"
 	nicResource    = "example.com/nic" // of deploy/examples
 )
@@ -105,7 +101,6 @@ func pools() []pool {
 		{withoutFile, []string{cluster.card}, ""},
 		{oldFile, []string{cluster.card}, cardText("1.0.0")},
 		{corruptFile, []string{cluster.card}, `{"type": "pci", "ver`},
-		{goneDevice, []string{nonesuch}, ""},
 		{socketResource, sockets, ""},
 		{nicResource, []string{cluster.card}, ""},
 	}
@@ -202,62 +197,17 @@ func cardInfo(version string) *devinfo.Info {
 	return &devinfo.Info{Type: devinfo.TypePCI, Version: version, PCI: &devinfo.PCI{Address: cluster.card}}
 }
 
-func chained(t *testing.T) {
-	s := begin(t)
-	s.nad("net", withFile, s.macvlan("10.11.60.0/24", map[string]any{"type": "devinfo", "capabilities": capability}))
-	s.nad("other", "", s.macvlan("10.11.61.0/24"))
-	s.create(withNetworks("a", []string{withFile}, "other", "net"))
-	s.says("a", nil, cardInfo("1.1.0"))
-	s.delete("a")
-	clean(t)
-}
-
-func delegating(t *testing.T) {
-	s := begin(t)
-	network := s.macvlan("10.11.62.0/24")
-	s.nad("net", withoutFile, map[string]any{"cniVersion": "1.0.0", "name": network["name"], "plugins": []map[string]any{{
-		"type": "devinfo", "capabilities": capability, "delegates": network["plugins"],
-	}}})
-	s.create(withNetworks("a", []string{withoutFile}, "net"))
-	s.says("a", cardInfo("1.1.0"))
-	if all := leases(t, network); len(all) != 1 {
-		t.Errorf("the pod has the addresses %v", all)
-	}
-	s.delete("a")
-	clean(t)
-}
-
-// sockets are declared, for nobody can find them; the device plugin only counts them.
-func sockets(t *testing.T) {
-	s := begin(t)
-	network := func(name string, declared map[string]any) map[string]any {
-		return s.network(name, map[string]any{"type": "devinfo", "capabilities": capability, "deviceInfo": declared})
-	}
-	s.nad("vhostuser", socketResource, network("vhostuser", map[string]any{
-		"type": "vhost-user", "vhost-user": map[string]any{"mode": "server", "path": "/var/run/vhost-user/{podUID}/{ifName}"},
-	}))
-	s.nad("memif", socketResource, network("memif", map[string]any{
-		"type": "memif", "memif": map[string]any{"role": "slave", "mode": "ethernet", "path": "/run/vpp/{podUID}-{ifName}.sock"},
-	}))
-	pod := withNetworks("a", nil, "vhostuser", "memif")
-	pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{socketResource: resource.MustParse("2")}
-	uid := string(s.create(pod).UID)
-	s.says("a",
-		&devinfo.Info{Type: devinfo.TypeVhostUser, Version: "1.1.0", VhostUser: &devinfo.VhostUser{Mode: "server", Path: "/var/run/vhost-user/" + uid + "/net1"}},
-		&devinfo.Info{Type: devinfo.TypeMemif, Version: "1.1.0", Memif: &devinfo.Memif{Role: "slave", Mode: "ethernet", Path: "/run/vpp/" + uid + "-net2.sock"}})
-	s.delete("a")
-	clean(t)
-}
-
-// devicePluginsFile may be withoutFile, of an older version, or no JSON: network-status has what
-// devinfo finds itself. The version stays as it is while the keys of an older one do.
+// devicePluginsFile may be absent, of an older version, or no JSON: network-status has what devinfo
+// finds itself, of the network that has the device. The version stays as it is while the keys of an
+// older one do.
 func devicePluginsFile(t *testing.T) {
-	for n, test := range []struct{ resource, version string }{{withoutFile, "1.1.0"}, {oldFile, "1.0.0"}, {corruptFile, "1.1.0"}} {
+	for n, test := range []struct{ resource, version string }{{withFile, "1.1.0"}, {withoutFile, "1.1.0"}, {oldFile, "1.0.0"}, {corruptFile, "1.1.0"}} {
 		t.Run(filepath.Base(test.resource), func(t *testing.T) {
 			s := begin(t)
 			s.nad("net", test.resource, s.macvlan(fmt.Sprintf("10.11.%d.0/24", 63+n), map[string]any{"type": "devinfo", "capabilities": capability}))
-			s.create(withNetworks("a", []string{test.resource}, "net"))
-			s.says("a", cardInfo(test.version))
+			s.nad("other", "", s.macvlan(fmt.Sprintf("10.11.%d.0/24", 67+n)))
+			s.create(withNetworks("a", []string{test.resource}, "other", "net"))
+			s.says("a", nil, cardInfo(test.version))
 			s.delete("a")
 			clean(t)
 		})

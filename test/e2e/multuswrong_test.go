@@ -7,26 +7,14 @@ import "testing"
 // wrongDevice fails the pod with an event that says what is wrong, and what to do; once the
 // network is mended the pod starts.
 func wrongDevice(t *testing.T) {
-	t.Run("NotTheResources", func(t *testing.T) {
-		s := begin(t)
-		declared := map[string]any{"type": "pci", "pci": map[string]any{"pci-address": nonesuch}}
-		s.nad("net", withFile, s.macvlan("10.11.70.0/24", map[string]any{"type": "devinfo", "capabilities": capability, "deviceInfo": declared}))
-		s.create(withNetworks("a", []string{withFile}, "net"))
-		s.event("a", "the configuration's deviceInfo names the PCI function "+nonesuch, "deviceID names the PCI function "+cluster.card, "correct the source that is wrong")
-		clean(t)
-		s.nad("net", withFile, s.macvlan("10.11.70.0/24", map[string]any{"type": "devinfo", "capabilities": capability}))
-		s.says("a", cardInfo("1.1.0"))
-	})
-	t.Run("NotOnTheNode", func(t *testing.T) {
-		s := begin(t)
-		network := s.macvlan("10.11.71.0/24", map[string]any{"type": "devinfo", "capabilities": capability, "strict": true})
-		s.nad("net", goneDevice, network)
-		s.create(withNetworks("a", []string{goneDevice, withFile}, "net"))
-		s.event("a", "deviceID names the PCI function "+nonesuch+", which is not on this node", "lspci -D")
-		clean(t)
-		s.nad("net", withFile, network)
-		s.says("a", cardInfo("1.1.0"))
-	})
+	s := begin(t)
+	declared := map[string]any{"type": "pci", "pci": map[string]any{"pci-address": nonesuch}}
+	s.nad("net", withFile, s.macvlan("10.11.71.0/24", map[string]any{"type": "devinfo", "capabilities": capability, "deviceInfo": declared}))
+	s.create(withNetworks("a", []string{withFile}, "net"))
+	s.event("a", "the configuration's deviceInfo names the PCI function "+nonesuch, "deviceID names the PCI function "+cluster.card, "correct the source that is wrong")
+	clean(t)
+	s.nad("net", withFile, s.macvlan("10.11.71.0/24", map[string]any{"type": "devinfo", "capabilities": capability}))
+	s.says("a", cardInfo("1.1.0"))
 }
 
 // noResource is a network that names no resource: Multus passes no path for the file.

@@ -158,14 +158,6 @@ func deviceOf(claim *resourceapi.ResourceClaim, request string) (*resourceapi.Al
 
 var capability = map[string]any{"CNIDeviceInfoFile": true}
 
-func names(t *testing.T, _ *agent) {
-	s := begin(t)
-	spec := requests(request("lan", s.class("net1", s.macvlan("10.11.2.0/24"))))
-	spec.Devices.Config = []resourceapi.DeviceClaimConfiguration{{DeviceConfiguration: opaque("storage0", nil)}}
-	s.pod("a", s.template(spec))
-	s.attached("a", "net0", "lan", "storage0", "10.11.2.")
-}
-
 func several(t *testing.T, _ *agent) {
 	s := begin(t)
 	one, two, three := s.class("net1", s.macvlan("10.11.3.0/24")), s.class("net2", s.macvlan("10.11.4.0/24")), s.class("net3", s.macvlan("10.11.5.0/24"))

@@ -15,8 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestWithTheNodesDevices has the driver offer VFs, a NIC and a bridge: those of a captured
-// host, whose interfaces the node need not have. Scheduler, kubelet, runtime and CNI plugins
+// TestWithTheNodesDevices has the driver offer VFs and a NIC: those of a captured host, whose interfaces the node need not have. Scheduler, kubelet, runtime and CNI plugins
 // are real; what stands in for sriov-cni attaches macvlans.
 func TestWithTheNodesDevices(t *testing.T) {
 	if cluster.kit == "" {
@@ -26,16 +25,12 @@ func TestWithTheNodesDevices(t *testing.T) {
 	play(t, n, n.explain, []scenario[*nodeDevices]{
 		{"WhatTheCommandPrintsIsPublished", published},
 		{"TheServerTakesTheSlicesOfAnyHost", anyHost},
-		{"APodGoesToTheNodeThatHasTheNetwork", toTheNode},
 		{"AFifthPodWaitsForOneOfFourVFs", fifthPod},
-		{"AMacvlanOnceTheVFsAreGone", firstAvailable},
 		{"MacvlansShareACard", sharedCard},
-		{"ABridgeIsTheOneThatWasChosen", chosenBridge},
 		{"AVhostUserSocketNeedsNoDevice", vhostUserPort},
 		{"WithoutANetworkTheDeviceIsOnlyPrepared", bare},
 		{"TwoDevicesOfOneRequestAreOnlyPrepared", bareTwo},
 		{"AnExtendedResourceIsAClaim", extended},
-		{"WhatCannotBeAnInterfaceIsRefused", notAnInterface},
 		{"WithoutCarrierNothingIsScheduled", noCarrier},
 		{"WhatIsGivenAwayIsNotOffered", givenAway},
 		{"ThePageFromADevicePluginToDRA", fromDevicePlugin},
@@ -54,9 +49,8 @@ type nodeDevices struct {
 // The page's PF has four VFs, one of them on vfio-pci. The node's own interface stands for
 // the other PF, which has two.
 const (
-	pagesPF     = "ens1f0np0"
-	pagesBridge = "br-tenant"
-	firstVF     = "0000:01:10.0"
+	pagesPF = "ens1f0np0"
+	firstVF = "0000:01:10.0"
 
 	maxAttachments = 500 // in networks of software
 )
@@ -71,8 +65,7 @@ func nodeRules(t *testing.T) string {
 		}
 		rules = strings.ReplaceAll(rules, change[0], change[1])
 	}
-	return rules + "- pfNames: [" + cluster.master + "]\n  as: exclusive\n  attributes: {physicalNetwork: red}\n" +
-		"- ifNames: [" + pagesBridge + "]\n  as: shared\n  bandwidth: 10G\n"
+	return rules + "- pfNames: [" + cluster.master + "]\n  as: exclusive\n  attributes: {physicalNetwork: red}\n"
 }
 
 func offerDevices(t *testing.T) *nodeDevices {
@@ -83,8 +76,6 @@ func offerDevices(t *testing.T) *nodeDevices {
 	n.write(t, n.rules, nodeRules(t))
 	n.write(t, n.host, n.text)
 	sriov(t)
-	onNode(t, "ip", "link", "add", pagesBridge, "type", "bridge")
-	t.Cleanup(func() { onNode(t, "ip", "link", "del", pagesBridge) })
 	n.agent = startProcess(t)
 	n.stop(t)
 	n.flags("--devices="+n.rules, "--host="+n.host, fmt.Sprint("--max-attachments=", maxAttachments))
@@ -98,7 +89,7 @@ func (n *nodeDevices) write(t *testing.T, file, text string) {
 }
 
 // hostText is a captured host with the names of the page and of the node, whose first PF has
-// a carrier, and with the bridge.
+// a carrier.
 func (n *nodeDevices) hostText(t *testing.T) string {
 	t.Helper()
 	text := content(t, "testdata/hosts/igb-sriov.txtar")
@@ -107,7 +98,6 @@ func (n *nodeDevices) hostText(t *testing.T) string {
 		{`"eth1"`, `"` + cluster.master + `"`}, {"/net/eth1", "/net/" + cluster.master},
 		{noLink, link},
 		{"\n-- netlink/ethtool.json --", "\n-- netlink/uplinks.json --\n[\"" + cluster.master + "\"]\n-- netlink/ethtool.json --"},
-		{"\n{\"ifindex\":2,", "\n{\"ifindex\":77,\"ifname\":\"" + pagesBridge + "\",\"flags\":[\"BROADCAST\"],\"mtu\":1500,\"linkinfo\":{\"info_kind\":\"bridge\"}},\n{\"ifindex\":2,"},
 	} {
 		if !strings.Contains(text, change[0]) {
 			t.Fatalf("the captured host lacks %q", change[0])

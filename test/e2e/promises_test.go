@@ -70,6 +70,14 @@ func byForce(t *testing.T, _ *agent) {
 	})
 }
 
+// forced deletes a pod without waiting for its kubelet.
+func (s *space) forced(pod string) {
+	now := int64(0)
+	if err := cluster.client.CoreV1().Pods(s.name).Delete(context.Background(), pod, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
+		s.Error(err)
+	}
+}
+
 // claim makes a claim that pods share.
 func (s *space) claim(spec resourceapi.ResourceClaimSpec) string {
 	s.Helper()

@@ -14,7 +14,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // forMultus are the devices that Multus would take for a pod, IDs by resource name: as its
@@ -139,36 +138,6 @@ func extended(t *testing.T, _ *nodeDevices) {
 	}
 	s.delete("a")
 	s.running("c")
-}
-
-// notAnInterface are claims that the scheduler allocates, but that do not make one interface each.
-func notAnInterface(t *testing.T, _ *nodeDevices) {
-	before := calls(t)
-	s := begin(t)
-	label := []byte(`{"metadata":{"labels":{"resource.kubernetes.io/admin-access":"true"}}}`)
-	if _, err := cluster.client.CoreV1().Namespaces().Patch(s.ctx, s.name, types.MergePatchType, label, metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	class := s.classWhere(ours("physicalNetwork", "red"), s.onVF("10.11.78.0/24"))
-	for _, test := range []struct {
-		pod   string
-		set   func(*resourceapi.ExactDeviceRequest)
-		texts []string
-	}{
-		{"two", func(r *resourceapi.ExactDeviceRequest) { r.Count = 2 }, []string{`request "vf"`, "the request may have several devices"}},
-		{"all", func(r *resourceapi.ExactDeviceRequest) { r.AllocationMode = resourceapi.DeviceAllocationModeAll }, []string{`request "vf"`, "the request may have several devices"}},
-		{"admin", func(r *resourceapi.ExactDeviceRequest) { r.AdminAccess = new(true) }, []string{`request "vf"`, "adminAccess: true"}},
-	} {
-		r := request("vf", class)
-		test.set(r.Exactly)
-		s.pod(test.pod, s.template(requests(r)))
-		s.event(test.pod, test.texts...)
-		s.notRunning(test.pod)
-		s.delete(test.pod)
-	}
-	if after := calls(t); len(after) != len(before) {
-		t.Errorf("sriov was called: %q", after[len(before):])
-	}
 }
 
 // noCarrier: the PF loses its link, and gets it back.

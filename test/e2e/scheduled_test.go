@@ -3,9 +3,11 @@
 package e2e
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -30,7 +32,7 @@ func published(t *testing.T, n *nodeDevices) {
 			want[d.Name] = d
 		}
 	}
-	if len(want) != 9 { // 4 and 2 VFs, the card, the bridge
+	if len(want) != 8 { // 4 and 2 VFs, the card
 		t.Fatalf("the command prints %d devices", len(want)-1)
 	}
 	devices(t, func(have map[string]resourceapi.Device) error {
@@ -71,35 +73,6 @@ func anyHost(t *testing.T, n *nodeDevices) {
 			}
 		}
 	}
-}
-
-func toTheNode(t *testing.T, n *nodeDevices) {
-	const other = "e2e-elsewhere"
-	here := onlyNode(t).Name
-	rules := filepath.Join(n.dir, "elsewhere.yaml")
-	n.write(t, rules, "devices:\n- select: device.attributes[\"devinfo-cni.io\"].kind == \"vf\"\n  as: exclusive\n  attributes: {physicalNetwork: green}\n")
-	list := printed(t, filepath.Join(root, "testdata/hosts/mlx5-legacy.txtar"), rules)
-	s := begin(t)
-	elsewhere(t, other, list)
-	for network, node := range map[string]string{"blue": here, "green": other} {
-		pod := network
-		class := s.classWhere(ours("physicalNetwork", network), s.onVF("10.11.70.0/24"))
-		s.create(anywhere(podWith(pod, s.template(requests(request("vf", class))))))
-		if node == other {
-			t.Cleanup(func() { s.forced(pod) })
-		}
-		if pool := s.allocation(pod, "vf").Pool; pool != node {
-			t.Errorf("pod %s has a device of pool %s", pod, pool)
-		}
-		eventually(t, 2*time.Minute, func() error {
-			p, err := cluster.client.CoreV1().Pods(s.name).Get(s.ctx, pod, metav1.GetOptions{})
-			if err == nil && p.Spec.NodeName != node {
-				err = fmt.Errorf("pod %s is on node %q", pod, p.Spec.NodeName)
-			}
-			return err
-		})
-	}
-	s.attached("blue", "net0", "vf", "net1", "10.11.70.")
 }
 
 // vfOf is the PCI address of the only device that a pod has been told of.
@@ -180,21 +153,6 @@ func (s *space) allButOne(n int) (running []string, other string) {
 	return running, other
 }
 
-func firstAvailable(t *testing.T, _ *nodeDevices) {
-	s := begin(t)
-	vf := s.classWhere(ours("physicalNetwork", "red"), s.onVF("10.11.73.0/24"))
-	shared := s.classWhere(ours("ifName", cluster.master), opaque("net1", withoutMaster(s.macvlan("10.11.74.0/24"))))
-	spec := requests(resourceapi.DeviceRequest{Name: "net", FirstAvailable: []resourceapi.DeviceSubRequest{
-		{Name: "vf", DeviceClassName: vf}, {Name: "macvlan", DeviceClassName: shared},
-	}})
-	template := s.template(spec)
-	for n, test := range []struct{ sub, prefix string }{{"vf", "10.11.73."}, {"vf", "10.11.73."}, {"macvlan", "10.11.74."}} {
-		pod := fmt.Sprint("pod-", n)
-		s.pod(pod, template)
-		s.attachedAs(pod, "net0", test.sub, test.prefix)
-	}
-}
-
 // attachedAs checks which subrequest of the request "net" a pod got, and that it and the API
 // are told so.
 func (s *space) attachedAs(pod, claim, sub, prefix string) {
@@ -219,4 +177,26 @@ func (s *space) attachedAs(pod, claim, sub, prefix string) {
 func withoutMaster(network map[string]any) map[string]any {
 	delete(network["plugins"].([]map[string]any)[0], "master")
 	return network
+}
+
+// sliceOf is one of that many slices of a node.
+func sliceOf(node string, devices []resourceapi.Device, count int) *resourceapi.ResourceSlice {
+	return &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{GenerateName: node + "-"}, Spec: resourceapi.ResourceSliceSpec{
+		Driver: driver, NodeName: &node, Pool: resourceapi.ResourcePool{Name: node, Generation: 1, ResourceSliceCount: int64(count)}, Devices: devices,
+	}}
+}
+
+// printed are the devices of slices that the command inventory prints.
+func printed(t *testing.T, host, rules string) (list [][]resourceapi.Device) {
+	t.Helper()
+	out, err := exec.Command(filepath.Join(root, "bin/cni-dra-driver"), "inventory", "--config", rules, "--host", host, "-o", "json").Output()
+	must(t, err)
+	var all struct {
+		Slices []struct{ Devices []resourceapi.Device }
+	}
+	must(t, json.Unmarshal(out, &all))
+	for _, s := range all.Slices {
+		list = append(list, s.Devices)
+	}
+	return list
 }

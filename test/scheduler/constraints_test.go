@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/dynamic-resource-allocation/cel"
 )
@@ -22,6 +23,21 @@ func gpus() *resourceapi.ResourceSlice {
 		}})
 	}
 	return slice
+}
+
+// given are the devices that a claim gets on a node; "" = it is not allocated.
+func given(t *testing.T, published []*resourceapi.ResourceSlice, node string, c *resourceapi.ResourceClaim) string {
+	t.Helper()
+	results, err := allocator(t, allocated(), "true", published, cel.NewCache(10, cel.Features{EnableConsumableCapacity: true})).
+		Allocate(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, []*resourceapi.ResourceClaim{c})
+	must(t, err)
+	var names []string
+	for _, r := range results {
+		for _, d := range r.Devices.Results {
+			names = append(names, d.Device)
+		}
+	}
+	return strings.Join(names, " ")
 }
 
 // A claim has a VF below the same root complex as its GPU, and VFs of two PFs, if it says so.
@@ -43,17 +59,42 @@ func TestConstraintsOnOurAttributes(t *testing.T) {
 		second.Name = "second"
 		c.Spec.Devices.Requests = append(c.Spec.Devices.Requests, second)
 		c.Spec.Devices.Constraints = []resourceapi.DeviceConstraint{test.constraint}
-		results, err := allocator(t, allocated(), "true", published, cel.NewCache(10, cel.Features{})).
-			Allocate(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}, []*resourceapi.ResourceClaim{c})
-		must(t, err)
-		var got []string
-		for _, r := range results {
-			for _, d := range r.Devices.Results {
-				got = append(got, d.Device)
+		if got := given(t, published, "node", c); got != test.want {
+			t.Errorf("%s: the claim has %s, want %s", test.first, got, test.want)
+		}
+	}
+}
+
+// A claim is met on the node whose rules give its VFs the network, and on no other.
+func TestANetworkIsThatOfItsNode(t *testing.T) {
+	var published []*resourceapi.ResourceSlice
+	hosts := map[string]string{"blue": "igb-sriov", "green": "mlx5-legacy"}
+	for network, host := range hosts {
+		rules := "devices:\n- select: device.attributes['devinfo-cni.io'].kind == 'vf'\n  as: exclusive\n  attributes: {physicalNetwork: " + network + "}\n"
+		published = append(published, resourceSlices(offered(t, host, rules), network)...)
+	}
+	for network := range hosts {
+		for node := range hosts {
+			c := claim("device.attributes['devinfo-cni.io'].?physicalNetwork.orValue('') == '" + network + "'")
+			if got := given(t, published, node, c); (got != "") != (network == node) {
+				t.Errorf("on node %s a VF of network %s: %q", node, network, got)
 			}
 		}
-		if got := strings.Join(got, " "); got != test.want {
-			t.Errorf("%s: the claim has %s, want %s", test.first, got, test.want)
+	}
+}
+
+// Who asks for bandwidth of a shared card has no more of it than there is.
+func TestABandwidthIsSharedOut(t *testing.T) {
+	published := resourceSlices(offered(t, "igb-sriov", "devices:\n- ifNames: [eth0]\n  as: shared\n  bandwidth: 10G\n"), "node")
+	for size, gets := range map[string]bool{"5G": true, "6G": false} {
+		c := claim("true")
+		one := &c.Spec.Devices.Requests[0]
+		one.Exactly.Capacity = &resourceapi.CapacityRequirements{Requests: map[resourceapi.QualifiedName]resource.Quantity{"bandwidth": resource.MustParse(size)}}
+		two := one.DeepCopy()
+		two.Name = "second"
+		c.Spec.Devices.Requests = append(c.Spec.Devices.Requests, *two)
+		if got := given(t, published, "node", c); (got != "") != gets {
+			t.Errorf("%s twice of 10G: %q", size, got)
 		}
 	}
 }
