@@ -52,23 +52,6 @@ func TestCnitoolMacvlanThenDevinfo(t *testing.T) {
 const bridgeConf = `{"type": "bridge", "bridge": "br0", "capabilities": {"mac": true, "ips": true},
 	"ipam": {"type": "host-local", "dataDir": "` + ipamDir + `", "subnet": "10.1.2.0/24"}}`
 
-func TestCnitoolBridgeAndTuningThenDevinfo(t *testing.T) {
-	onStage(t, func(t *testing.T, pod string) {
-		conflist(t, `{"cniVersion": "1.0.0", "name": "net", "plugins": [`+bridgeConf+`,
-			{"type": "tuning", "mtu": 1400}, `+last+`]}`)
-		result := cnitool(t, "add", "net", pod).ok(t)
-		same(t, "result", compact(t, result), `{"cniVersion":"1.0.0","interfaces":[{"mac":"MAC","name":"br0"},`+
-			`{"mac":"MAC","name":"VETH"},{"mac":"MAC","name":"net1","sandbox":"NETNS"}],`+
-			`"ips":[{"address":"10.1.2.2/24","gateway":"10.1.2.1","interface":2}]}`)
-		same(t, "device-info file", read(t, infoFile), vfFile)
-		same(t, "addresses", addresses(t), "10.1.2.2")
-		cnitool(t, "check", "net", pod).ok(t)
-		cnitool(t, "del", "net", pod).ok(t)
-		nothingLeft(t, pod)
-		same(t, "interfaces beside it", hostLinks(t), "br0")
-	})
-}
-
 // cnitool's GC deletes what is in its cache, and then passes no list of valid
 // attachments on: that must not be taken for an empty one.
 func TestCnitoolGCDeletesOnlyItsOwn(t *testing.T) {

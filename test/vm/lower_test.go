@@ -31,18 +31,6 @@ func TestMacvlanOnAVF(t *testing.T) {
 	a.passes(`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "mac": "02:00:00:00:00:17", "sandbox": "/run/netns/pod1", "pciID": "0000:01:10.4"}]}`, pciInfo("0000:01:10.4", "0000:01:00.0"))
 }
 
-func TestMacvlanOnAVirtioVFAsDelegate(t *testing.T) {
-	needs(t, "vpvdpa")
-	n := newNetwork(t, "macvlan", `[{"type": "devinfo", "capabilities": {"CNIDeviceInfoFile": true},
-		"delegates": [{"type": "macvlan", "master": "enp2s0v1", "ipam": {"type": "host-local", "subnet": "192.0.2.0/24", "dataDir": "/run/host-local"}}]}]`)
-	a := n.attachment("pod1", "net1", "")
-	a.passes(`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "mac": "MAC0", "sandbox": "/run/netns/pod1", "pciID": "0000:02:00.2"}],
-		"ips": [{"interface": 0, "address": "192.0.2.2/24", "gateway": "192.0.2.1"}]}`, pciInfo("0000:02:00.2", "0000:02:00.0"))
-	if exists("/run/host-local/macvlan/192.0.2.2") {
-		t.Error("the address is not given back")
-	}
-}
-
 // What no reference plugin makes, made by hand before devinfo.
 func TestOtherUppersOfAVF(t *testing.T) {
 	needs(t, "igb")

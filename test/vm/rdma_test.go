@@ -29,12 +29,3 @@ func TestSoftRDMAWithoutPCI(t *testing.T) {
 		})
 	}
 }
-
-// An RDMA device that somebody declares is kept: the kernel does not contradict.
-func TestDeclaredRDMADevice(t *testing.T) {
-	needs(t, "igb", "rxe")
-	a := newNetwork(t, "rdma", `[{"type": "macvlan", "master": "enp1s0"}, {"type": "devinfo", "capabilities": {"CNIDeviceInfoFile": true},
-		"deviceInfo": {"type": "pci", "pci": {"rdma-device": "rxe1"}}}]`).attachment("pod1", "net1", "")
-	a.passes(`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "mac": "MAC0", "sandbox": "/run/netns/pod1", "pciID": "0000:01:00.0"}]}`,
-		`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:01:00.0", "rdma-device": "rxe1"}}`)
-}

@@ -139,6 +139,19 @@ func (r *trial) end() {
 	}
 }
 
+// inPool puts a device plugin's file into the machine, until the end of the test.
+func inPool(t *testing.T, name, text string) (path string) {
+	t.Helper()
+	must(t, os.MkdirAll(poolDir, 0o755))
+	path = poolDir + "/" + name
+	write(t, path, text)
+	t.Cleanup(func() {
+		same(t, path, read(t, path), text)
+		os.Remove(path)
+	})
+	return path
+}
+
 // poolPCI is what the SR-IOV device plugin writes of a VF that is not of an RDMA pool.
 func poolPCI(address string) string {
 	return fmt.Sprintf(`{"type":"pci","version":"1.1.0","pci":{"pci-address":%q}}`, address)

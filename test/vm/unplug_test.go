@@ -39,18 +39,6 @@ func TestVFUnpluggedBehindHostDevice(t *testing.T) {
 	a.silent()
 }
 
-func TestVFUnpluggedWithDeviceID(t *testing.T) {
-	needs(t, "igb")
-	t.Cleanup(func() { vfsBack(t) })
-	a := newNetwork(t, "unplug", `[`+devinfoLast+`]`).attachment("pod1", "net1", "0000:41:10.0")
-	a.add(standalone("/run/netns/pod1", "0000:41:10.0"))
-	same(t, "standard error", a.warnings(), `level=WARN msg="interface net1 is not there yet, and enp65s0v0 of 0000:41:10.0 is still the node's" attachment=unplug/pod1/net1`)
-	write(t, "/sys/bus/pci/devices/"+pf+"/sriov_numvfs", "0")
-	same(t, "CHECK", errorText(a.tryCheck()), "100: runtimeConfig.deviceID names the PCI function 0000:41:10.0, which is not on this node")
-	a.del()
-	a.silent()
-}
-
 // The same address again, but another VF: it is not in the pod.
 func TestVFUnpluggedAndReplaced(t *testing.T) {
 	needs(t, "igb")

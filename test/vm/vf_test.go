@@ -44,21 +44,6 @@ func TestVFMovedByHostDeviceWithDeviceID(t *testing.T) {
 	a.silent()
 }
 
-// Only the interface in the pod tells which device it is.
-func TestVFMovedByHostDeviceWithoutDeviceID(t *testing.T) {
-	needs(t, "igb")
-	n := newNetwork(t, "vf", `[{"type": "host-device", "device": "enp65s0v1"}, `+devinfoBlind+`]`)
-	a := n.attachment("pod1", "data0", "")
-	a.add(moved(t, "enp65s0v1", "data0", "/run/netns/pod1", "0000:41:10.2"))
-	a.file(pciInfo("0000:41:10.2", "0000:41:00.0"))
-	a.check()
-	a.del()
-	if !onHost("enp65s0v1") {
-		t.Error("the VF is not back")
-	}
-	a.silent()
-}
-
 func TestVFMovedByHostDeviceAsDelegate(t *testing.T) {
 	needs(t, "igb")
 	n := newNetwork(t, "vf", `[{"type": "devinfo", "capabilities": {"CNIDeviceInfoFile": true, "deviceID": true},
@@ -75,22 +60,6 @@ func TestVFMovedByHostDeviceAsDelegate(t *testing.T) {
 	a.silent()
 }
 
-// The deviceID is not that of the interface: nothing is written, and the VF goes
-// back when the runtime rolls back.
-func TestTwoDevicesAreRefused(t *testing.T) {
-	needs(t, "igb")
-	n := newNetwork(t, "vf", `[{"type": "host-device", "device": "enp1s0v0"}, `+devinfoLast+`]`)
-	a := n.attachment("pod1", "net1", "0000:01:10.2")
-	_, err := a.tryAdd()
-	same(t, "error", errorText(err), "102: runtimeConfig.deviceID names the PCI function 0000:01:10.2, but "+
-		"interface net1 (netlink) names the PCI function 0000:01:10.0: they must be the same device")
-	a.noFile()
-	a.del()
-	if !onHost("enp1s0v0") {
-		t.Error("the VF is not back")
-	}
-}
-
 // A device is described by its ID, or by the interface that host-device moves.
 func TestDevicesByIDAndByInterface(t *testing.T) {
 	needs(t, "igb", "vdpasim", "vpvdpa")
@@ -99,6 +68,7 @@ func TestDevicesByIDAndByInterface(t *testing.T) {
 		{"VF on vfio-pci", "", "0000:01:10.6", "", "0000:01:10.6", pciInfo("0000:01:10.6", "0000:01:00.0")},
 		// host-device names no interface for it; Multus would drop the device information.
 		{"VF on vfio-pci, moved", byID, "0000:01:10.6", "", "0000:01:10.6", pciInfo("0000:01:10.6", "0000:01:00.0")},
+		{"interface of a VF", byName, "", "enp65s0v1", "0000:41:10.2", pciInfo("0000:41:10.2", "0000:41:00.0")},
 		// A virtio NIC's parent is virtioN, whose parent is the VF.
 		{"VF of virtio", byID, "0000:02:00.2", "enp2s0v1", "0000:02:00.2", pciInfo("0000:02:00.2", "0000:02:00.0")},
 		{"interface of a VF of virtio", byName, "", "enp2s0v1", "0000:02:00.2", pciInfo("0000:02:00.2", "0000:02:00.0")},
