@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/test/undertest"
 )
 
 var (
@@ -118,11 +119,10 @@ func (a *nodeAgent) onCapturedHost(t *testing.T, name string) {
 	dir := newDir(t, "")
 	host, err := hosttxt.Load(filepath.Join(root, "testdata/hosts", name+".txtar"))
 	if err == nil {
-		err = host.Unpack(dir)
+		err = undertest.Unpack(host, dir)
 	}
 	must(t, err)
 	onNode(t, "chmod", "0755", dir)
-	onNode(t, "find", dir, "-depth", "-type", "d", "-name", "phys_*", "-delete") // which stand for reads that fail
 	settings := func(text string) {
 		shell(t, "kubectl -n devinfo create configmap devinfo-settings --from-literal=default.json='"+text+"' --dry-run=client -o yaml | kubectl apply -f -")
 	}

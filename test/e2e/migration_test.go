@@ -63,7 +63,9 @@ func fromDevicePlugin(t *testing.T, _ *nodeDevices) {
 		s := begin(t)
 		s.applyPage("class.yaml")
 		s.applyPage("limits.yaml")
-		s.in("limits", "net1", bluePrefix)
+		if v := s.in("limits", "net1", bluePrefix); v.Environment["DEVINFO_NET1"] == "" {
+			t.Errorf("the container has no device-info file: %v", v.Environment)
+		}
 	})
 	t.Run("4", func(t *testing.T) {
 		s := begin(t)

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -59,33 +58,8 @@ func (s *space) inSlices(node string, r resourceapi.DeviceRequestAllocationResul
 	return nil
 }
 
-// bare is a request whose class has no network: Multus attaches the device.
-func bare(t *testing.T, _ *nodeDevices) {
-	before := calls(t)
-	s := begin(t)
-	class := s.classWhere(ours("physicalNetwork", "blue"))
-	s.pod("a", s.template(requests(request("vf", class))))
-	v := s.running("a")
-	if len(v.Interfaces) != 2 { // lo, eth0
-		t.Errorf("interfaces: %+v", v.Interfaces)
-	}
-	vf := s.vfOf("a")
-	if diff := cmp.Diff(map[string][]string{"example.com/blue": {vf}}, s.forMultus("a")); diff != "" {
-		t.Errorf("Multus would have (+):\n%s", diff)
-	}
-	told := v.Claims["resourceclaimtemplates/net0/vf"].Requests[0].Devices[0]
-	for name, want := range map[resourceapi.QualifiedName]string{"k8s.cni.cncf.io/deviceID": vf, "k8s.cni.cncf.io/resourceName": "example.com/blue", "devinfo-cni.io/physicalNetwork": "blue"} {
-		if got := told.Attributes[name].StringValue; got == nil || *got != want {
-			t.Errorf("%s in the metadata: %v", name, told.Attributes[name])
-		}
-	}
-	s.delete("a")
-	if after := calls(t); len(after) != len(before) {
-		t.Errorf("sriov was called: %q", after[len(before):])
-	}
-}
-
-// bareTwo is a pod that asks for two by its limits, as it would a device plugin.
+// bareTwo is a pod that asks for two by its limits, as it would a device plugin. The class has no
+// network: Multus attaches them.
 func bareTwo(t *testing.T, _ *nodeDevices) {
 	before := len(calls(t))
 	s := begin(t)
@@ -95,6 +69,9 @@ func bareTwo(t *testing.T, _ *nodeDevices) {
 	p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{name: resource.MustParse("2")}
 	s.create(p)
 	v := s.running("a")
+	if len(v.Interfaces) != 2 { // lo, eth0
+		t.Errorf("interfaces: %+v", v.Interfaces)
+	}
 	var told []string
 	for _, claim := range v.Claims {
 		for _, r := range claim.Requests {
@@ -112,32 +89,6 @@ func bareTwo(t *testing.T, _ *nodeDevices) {
 	if n := len(calls(t)); n != before {
 		t.Errorf("sriov was called %d times", n-before)
 	}
-}
-
-// extended is a pod that knows of no claim. It has what the class says.
-func extended(t *testing.T, _ *nodeDevices) {
-	s := begin(t)
-	const name = "e2e.example.com/red"
-	s.extendedClass(name, ours("physicalNetwork", "red"), s.onVF("10.11.77.0/24"))
-	for _, pod := range []string{"a", "b", "c"} {
-		p := podWith(pod)
-		p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{name: resource.MustParse("1")}
-		s.create(p)
-		if pod == "c" { // the PF has two VFs
-			s.event("c", "FailedScheduling")
-			s.notRunning("c")
-			break
-		}
-		v := s.in(pod, "net1", "10.11.77.")
-		if v.Environment["DEVINFO_NET1"] == "" {
-			t.Errorf("pod %s has no device-info file: %v", pod, v.Environment)
-		}
-		if vf := s.vfOf(pod); !strings.HasPrefix(vf, "0000:41:10.") {
-			t.Errorf("pod %s has VF %s", pod, vf)
-		}
-	}
-	s.delete("a")
-	s.running("c")
 }
 
 // noCarrier: the PF loses its link, and gets it back.
