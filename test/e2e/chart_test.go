@@ -32,7 +32,6 @@ func TestWithTheChart(t *testing.T) {
 		{"AnUpgradeBringsSettings", upgraded},
 		{"ThePluginAndItsSettingsAreOnTheNode", installed},
 		{"ContainersHaveFilesVariablesAndNodes", injected},
-		{"KubectlDevinfoShowsPodsAndNodes", kubectlDevinfo},
 		{"PodsSayWhatTheirNetworksHave", podsSay},
 		{"AnUpgradeRefusesAndARollbackDoesNot", rolledBack},
 		{"TheSameReleaseHasTheDriver", withDriver},
