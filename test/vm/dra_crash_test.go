@@ -109,8 +109,8 @@ func (n *draNode) killDuring(verb string, step func()) {
 	os.Remove("/run/pause")
 }
 
-// during does something while the plugin "pause" runs for a verb, as part of a step, which is a
-// goroutine's.
+// during does something while the plugin "pause" runs for a verb, as part of a step. The step runs
+// in a goroutine of its own, and must not end the test.
 func (n *draNode) during(verb string, step, does func()) {
 	n.t.Helper()
 	write(n.t, "/run/pause", verb)

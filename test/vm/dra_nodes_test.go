@@ -75,7 +75,7 @@ func TestDRAVFIsBoundToVFIOForItsPod(t *testing.T) {
 }
 
 // A pod that was deleted by force still runs, while its VF is allocated to the next claim. That
-// gets the nodes, without any network, once the VF is what it was; the VF stays so.
+// gets the nodes, without any network, once the VF is what it was, and leaves it so.
 func TestDRAVFOfAPodThatWasDeletedByForce(t *testing.T) {
 	needs(t, "igb")
 	n := newDRANode(t, draRules)
