@@ -244,6 +244,26 @@ func TestUninstallStopsAtAttachments(t *testing.T) {
 	}
 }
 
+// A runtime removes the namespace a moment after DEL. Of "told" there is a file that somebody
+// else has written, by which it is in use.
+func TestUninstallRemovesWhatAPodWasGivenThatEnds(t *testing.T) {
+	r := newRig(t)
+	a, end := r.started()
+	eventually(t, "well", func() bool { return well(a) })
+	end()
+	staged := filepath.Join(r.dir, "containers")
+	for _, sandbox := range []string{"ends", "told"} {
+		r.must(os.MkdirAll(filepath.Join(staged, sandbox, "devinfo"), 0o755), os.Symlink("/proc/self/ns/net", filepath.Join(staged, sandbox, "netns")))
+	}
+	node, err := a.Node()
+	r.must(err, os.MkdirAll(node.DeviceInfoDir, 0o755), os.WriteFile(filepath.Join(node.DeviceInfoDir, "net-a-told_net1"), []byte(`{"type":"pci"}`), 0o644))
+	a.Options.Injection = &agent.Injection{Options: inject.Options{StageDir: staged, WhenMissing: inject.Pass}}
+	r.must(a.Uninstall(t.Context(), false), a.Uninstall(t.Context(), false)) // then where the journal is is not known
+	if left, err := os.ReadDir(staged); err != nil || len(left) != 1 || left[0].Name() != "told" {
+		t.Errorf("given to pods: %v, %v", left, err)
+	}
+}
+
 func TestOneAgentOfANodeWorksAtATime(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))

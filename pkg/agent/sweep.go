@@ -55,6 +55,7 @@ func (a *Agent) Uninstall(ctx context.Context, anyway bool) error {
 		a.Log.Warn("sweep", "error", err)
 	}
 	err = a.unused()
+	free := err == nil && a.Options.Plugin.IsThere() // else its settings may be gone, and with them where the journal is
 	if err != nil && !anyway {
 		return fmt.Errorf("%w; or give --uninstall-in-use", err)
 	} else if err != nil {
@@ -72,7 +73,7 @@ func (a *Agent) Uninstall(ctx context.Context, anyway bool) error {
 		o.Log = a.Log
 		injected, err := inject.New(o)
 		if err == nil {
-			err = injected.RemoveEnded()
+			err = injected.RemoveEnded(node, free)
 		}
 		if err != nil {
 			a.Log.Warn("what pods that are gone were given stays", "error", err)

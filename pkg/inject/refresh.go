@@ -128,15 +128,19 @@ func (a *Agent) removeEnded(id string, ended bool) (gone bool, err error) {
 }
 
 // RemoveEnded removes the directories of sandboxes that have ended, as Run does all the time.
-func (a *Agent) RemoveEnded() error {
+// If free, no attachment is on record: a sandbox without a device-info file has had its DEL
+// then, and its namespace is about to go.
+func (a *Agent) RemoveEnded(node config.Node, free bool) error {
 	ids, err := a.stage.sandboxes()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	errs := []error{err}
 	for _, id := range ids {
-		_, err := a.removeEnded(id, false)
-		errs = append(errs, err)
+		found := map[string]nic{}
+		err := named(node.DeviceInfoDir, id, found)
+		_, left := a.removeEnded(id, free && err == nil && len(found) == 0)
+		errs = append(errs, err, left)
 	}
 	return errors.Join(errs...)
 }

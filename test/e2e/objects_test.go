@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -259,6 +260,12 @@ func (s *space) delete(pod string) {
 // event waits for an event of a pod that has all the texts.
 func (s *space) event(pod string, texts ...string) {
 	s.Helper()
+	s.oneEvent(pod, texts)
+}
+
+// oneEvent waits for an event of a pod that has all the texts of one of the lists.
+func (s *space) oneEvent(pod string, lists ...[]string) {
+	s.Helper()
 	eventually(s.T, 3*time.Minute, func() error {
 		list, err := cluster.client.CoreV1().Events(s.name).List(s.ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + pod})
 		if err != nil {
@@ -266,12 +273,13 @@ func (s *space) event(pod string, texts ...string) {
 		}
 		var seen []string
 		for _, e := range list.Items {
-			if containsAll(e.Reason+": "+e.Message, texts) {
+			text := e.Reason + ": " + e.Message
+			if slices.ContainsFunc(lists, func(texts []string) bool { return containsAll(text, texts) }) {
 				return nil
 			}
-			seen = append(seen, e.Reason+": "+e.Message)
+			seen = append(seen, text)
 		}
-		return fmt.Errorf("no event of %s has %q:\n%s", pod, texts, strings.Join(seen, "\n"))
+		return fmt.Errorf("no event of %s has %q:\n%s", pod, lists, strings.Join(seen, "\n"))
 	})
 }
 

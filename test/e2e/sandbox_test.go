@@ -86,12 +86,13 @@ func stopped(t *testing.T, _ *agent) {
 }
 
 // unseen has a sandbox stopped while the agent is away: the kubelet makes no other one
-// until it is back.
+// until it is back or, in the second in which it has not noticed, one that runs no container.
 func unseen(t *testing.T, a *agent) {
 	s, network := beginWith(t, "10.11.51.0/24")
 	back := a.away(t, a.stop)
 	old := s.stop()
-	s.event("a", "FailedPrepareDynamicResources", driver+" is not registered")
+	s.oneEvent("a", []string{"FailedPrepareDynamicResources", driver + " is not registered"},
+		[]string{"createRuntime hook", "in a sandbox that has ended"})
 	back()
 	s.moved(network, "10.11.51.", s.replacement(old))
 }
