@@ -241,16 +241,14 @@ func TestExtraArgsAreNoneThatTheChartSets(t *testing.T) {
 	}
 }
 
-// Without any, a tenth of the agents is replaced at a time: one that never is ready holds up no other.
 func TestValuesReachTheAgent(t *testing.T) {
 	for values, want := range map[string]string{
-		`{}`:                                            "maxUnavailable: 10%\n",
-		`{agent: {inject: false}}`:                      "- --inject=false\n",
-		`{agent: {whenMissing: refuse}}`:                "- --when-missing=refuse\n",
-		`{agent: {namespaces: [a, "b-*"]}}`:             "- --inject-namespaces=a,b-*\n",
-		`{agent: {excludeNamespaces: [a, b]}}`:          "- --inject-exclude-namespaces=a,b\n",
-		`{openshift: true, agent: {dacOverride: true}}`: "- DAC_OVERRIDE\n",
-		`{agent: {extraArgs: ["-v=4"]}}`:                "- -v=4\n",
+		`{agent: {inject: false}}`:                                              "- --inject=false\n",
+		`{agent: {whenMissing: refuse}}`:                                        "- --when-missing=refuse\n",
+		`{agent: {namespaces: [a, "b-*"]}}`:                                     "- --inject-namespaces=a,b-*\n",
+		`{agent: {excludeNamespaces: [a, b]}}`:                                  "- --inject-exclude-namespaces=a,b\n",
+		`{openshift: true, agent: {dacOverride: true}}`:                         "- DAC_OVERRIDE\n",
+		`{agent: {extraArgs: ["-v=4"]}}`:                                        "- -v=4\n",
 		`{agent: {updateStrategy: {rollingUpdate: {maxUnavailable: 3}}}}`:       "maxUnavailable: 3\n",
 		`{agent: {updateStrategy: {type: OnDelete, rollingUpdate: null}}}`:      "updateStrategy:\n    type: OnDelete\n",
 		`{agent: {settings: {default.json: {socketDirs: [/srv/sockets]}}}}`:     "path: /srv/sockets\n",

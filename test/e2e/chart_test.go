@@ -32,9 +32,11 @@ func TestWithTheChart(t *testing.T) {
 		{"AnUpgradeBringsSettings", upgraded},
 		{"ThePluginAndItsSettingsAreOnTheNode", installed},
 		{"ContainersHaveFilesVariablesAndNodes", injected},
+		{"KubectlDevinfoShowsPodsAndNodes", kubectlDevinfo},
 		{"PodsSayWhatTheirNetworksHave", podsSay},
 		{"AnUpgradeRefusesAndARollbackDoesNot", rolledBack},
 		{"TheSameReleaseHasTheDriver", withDriver},
+		{"ABadNodeHoldsUpNoOther", badNode},
 		{"NothingIsRemovedBelowAPod", inUse},
 		{"TheAgentIsRemovedAsDocumented", removed},
 	})
