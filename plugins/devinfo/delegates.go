@@ -22,6 +22,7 @@ func (r *request) runDelegates(back *wayBack, before past) (ran, past, error) {
 	if len(r.children) == 0 {
 		return ran{result: r.prev}, before, nil
 	}
+	go r.listen()                 // begin waits for it
 	early, err := r.early(before) // a conflict shows before anything is touched
 	if err != nil {
 		return ran{}, past{}, err

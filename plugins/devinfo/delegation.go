@@ -49,9 +49,11 @@ func TakeSignals() <-chan os.Signal {
 // listen begins to take signals, once, and only when there are children to wait for: it
 // takes a tenth of the time of a chained ADD.
 func (p *Plugin) listen() {
-	if p.Listen != nil && p.signals == nil {
-		p.signals = p.Listen()
-	}
+	p.once.Do(func() {
+		if p.Listen != nil {
+			p.signals = p.Listen()
+		}
+	})
 }
 
 // begin takes signals from here on, and marks the children as running within the

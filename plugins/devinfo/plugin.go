@@ -17,6 +17,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"sync"
 	"time"
 
 	"devinfo-cni.io/devinfo/store"
@@ -54,6 +55,7 @@ type Plugin struct {
 	// delegate is run: a signal then ends ADD after the running delegate; the other verbs
 	// finish.
 	Listen  func() <-chan os.Signal
+	once    sync.Once // of it
 	signals <-chan os.Signal
 
 	// Within is what WithinEnv held: the attachment whose delegates we run under.
