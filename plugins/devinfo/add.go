@@ -25,7 +25,7 @@ func (p *Plugin) Add(args *Args) (err error) {
 	if err != nil {
 		return err
 	}
-	back := &wayBack{before: past.before}
+	back := &wayBack{before: past.file}
 	defer func() {
 		if err != nil {
 			err = followedBy(err, r.goBack(back))

@@ -23,7 +23,7 @@ func (r *request) commit(back *wayBack, past past, ran ran, found found) error {
 	if e.Wrote {
 		others := past.file
 		if past.early != nil { // what is there now is ours
-			others = past.before
+			others = back.before
 		}
 		e.Info, e.Kept = found.info.Encode(), says(others, found.info)
 	}
@@ -37,7 +37,7 @@ func (r *request) commit(back *wayBack, past past, ran ran, found found) error {
 	if err := r.record(back, e); err != nil {
 		return err
 	}
-	if err := r.writeFile(past, found.info); err != nil {
+	if err := r.writeFile(back, past, found.info); err != nil {
 		return err
 	}
 	if found.offer.spec == nil || bytes.Equal(found.offer.spec, past.spec) { // container runtimes read all specs anew when one changes
@@ -48,12 +48,12 @@ func (r *request) commit(back *wayBack, past past, ran ran, found found) error {
 
 // writeFile writes the device-info file, unless it says the same already. What was written
 // for the delegates, of a device that is not found any more, is taken back.
-func (r *request) writeFile(past past, info *devinfo.Info) error {
+func (r *request) writeFile(back *wayBack, past past, info *devinfo.Info) error {
 	switch {
 	case r.name == "" || info == nil && past.early == nil || info != nil && says(past.file, info):
 		return nil
 	case info == nil:
-		return r.restore(past.before)
+		return r.restore(back.before)
 	}
 	return r.Infos.Write(r.name, info.Encode())
 }

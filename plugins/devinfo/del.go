@@ -73,7 +73,6 @@ func (c *call) addNamed(e *journal.Entry) error {
 // journal does not know. Where its entry is there but corrupt, its leases tell what else it
 // has.
 func (c *call) reconstruct(corrupt *journal.Entry) *journal.Entry {
-	c.unrecorded = corrupt == nil
 	c.skipUnrunnable() // ADD refuses them, and may well have done so
 	delegates, err := children(c.cfg)
 	if err != nil {

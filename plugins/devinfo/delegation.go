@@ -100,8 +100,9 @@ func (c *call) delDelegates(e *journal.Entry) (errs []error) {
 		return nil
 	}
 	of, held := *e, new(journal.HeldError)
+	unrecorded := e.Locked() == nil
 	switch err := c.othersDevice(e); {
-	case err != nil && c.unrecorded:
+	case err != nil && unrecorded:
 		c.log.Warn("the delegates' DEL is not run", "error", err)
 		return nil
 	case errors.As(err, &held) && held.Holder.Netns == "": // sriov-cni's lock may be our own by another path
@@ -114,7 +115,7 @@ func (c *call) delDelegates(e *journal.Entry) (errs []error) {
 	}
 	errs = append(errs, c.begin())
 	for _, err := range n.Del(e.Result, nil) {
-		if err = failed("DEL", err); err != nil && c.unrecorded && unfit(err) { // for which ADD failed, and undid the rest
+		if err = failed("DEL", err); err != nil && unrecorded && unfit(err) { // for which ADD failed, and undid the rest
 			c.log.Warn("DEL of a delegate not run", "error", err)
 			continue
 		}

@@ -100,7 +100,7 @@ func (p *Plugin) CollectDead(ctx context.Context, cniPath string, delegates bool
 		default:
 			done, err := p.collect(&config.Config{}, key, e, cniPath)
 			errs = append(errs, err)
-			if done && err == nil {
+			if done {
 				g.Collected++
 			}
 		}

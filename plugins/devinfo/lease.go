@@ -46,29 +46,24 @@ func add(list []journal.DeviceLease, more ...journal.DeviceLease) []journal.Devi
 // askedLeases are those of the devices that the delegates are asked to take: sriov-cni
 // changes a VF before anything can be found. By a deviceID a pod has the device to itself.
 func (c *call) askedLeases(delegates []json.RawMessage) ([]journal.DeviceLease, error) {
-	var names []string
-	name := func(id string) {
-		if id != "" && !slices.Contains(names, id) {
-			names = append(names, id)
-		}
-	}
+	var names []any // a plugin may have a key of that name that is no string
 	for _, id := range c.cfg.DeviceIDs {
-		name(id.ID)
+		names = append(names, id.ID)
 	}
 	for _, raw := range delegates {
-		var child struct{ DeviceID, PCIBusID any } // a plugin may have a key of that name that is no string
+		var child struct{ DeviceID, PCIBusID any }
 		if err := json.Unmarshal(raw, &child); err != nil {
 			return nil, err
 		}
-		for _, id := range []any{child.DeviceID, child.PCIBusID} {
-			if id, ok := id.(string); ok {
-				name(id)
-			}
-		}
+		names = append(names, child.DeviceID, child.PCIBusID)
 	}
 	var list []journal.DeviceLease
-	for _, name := range names {
-		more, err := c.leases(journal.Exclusive, name)
+	for n, name := range names {
+		id, _ := name.(string)
+		if id == "" || slices.Contains(names[:n], name) {
+			continue
+		}
+		more, err := c.leases(journal.Exclusive, id)
 		if err != nil {
 			return nil, err
 		}
@@ -166,7 +161,7 @@ func (r *request) held(err error) error {
 	case held.Holder.Entry == nil:
 		remedy = "the kubelet tries again until sriov-cni's DEL; a lock of it that is left over can be removed"
 	}
-	e := journal.Entry{Key: r.key, Args: r.args.Args}
-	r.Journal.Refused(held, journal.Holder{Entry: &e}.String(), r.Now())
-	return fail(codeHeld, fmt.Errorf("%w: %s cannot have it too", err, journal.Holder{Entry: &e}), remedy)
+	asker := journal.Holder{Entry: &journal.Entry{Key: r.key, Args: r.args.Args}}.String()
+	r.Journal.Refused(held, asker, r.Now())
+	return fail(codeHeld, fmt.Errorf("%w: %s cannot have it too", err, asker), remedy)
 }

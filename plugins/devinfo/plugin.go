@@ -107,8 +107,7 @@ type call struct {
 	key journal.Key
 	log *slog.Logger
 
-	args       *Args
-	unrecorded bool // the journal knows nothing of it
+	args *Args
 }
 
 // parse reads the configuration, refuses one that no verb can be about, and warns of keys
