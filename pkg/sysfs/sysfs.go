@@ -107,5 +107,5 @@ func (f *FS) number(name string) (n int, ok bool, err error) {
 	return n, true, nil
 }
 
-// dirs lists the sub-directories of dir, links left out; none if dir is absent.
+// dirs lists the sub-directories of dir, links left out.
 func (f *FS) dirs(dir string) ([]string, error) { return f.entries(dir, fs.DirEntry.IsDir) }
