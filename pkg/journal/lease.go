@@ -71,15 +71,25 @@ type lease struct {
 
 // leases are all that the entry's attachment has, or may have.
 func (e *Entry) leases() (list []lease) {
-	for _, of := range [...]struct {
-		kind Kind
-		id   string
-	}{{OfFile, e.File}, {OfSpec, e.CDI.File}, {OfSocket, e.SocketDir}} {
-		if of.id != "" {
-			list = append(list, lease{of.kind, DeviceLease{ID: of.id, Mode: Exclusive}})
+	for _, kind := range kinds {
+		if id := e.id(kind); id != nil && *id != "" {
+			list = append(list, lease{kind, DeviceLease{ID: *id, Mode: Exclusive}})
 		}
 	}
 	return append(list, devices(e.Leases)...)
+}
+
+// id is where the entry has its one thing of a kind; nil = it has a list of them.
+func (e *Entry) id(kind Kind) *string {
+	switch kind {
+	case OfFile:
+		return &e.File
+	case OfSpec:
+		return &e.CDI.File
+	case OfSocket:
+		return &e.SocketDir
+	}
+	return nil
 }
 
 func devices(of []DeviceLease) (list []lease) {
