@@ -37,10 +37,8 @@ func (r *request) runDelegates(back *wayBack, before past) (ran, past, error) {
 	if err := r.record(back, e); err != nil {
 		return ran{}, past{}, err
 	}
-	if early != nil && !says(before.file, early) {
-		if err := r.Infos.Write(r.name, early.Encode()); err != nil {
-			return ran{}, past{}, err
-		}
+	if err := r.writeFile(back, before, early); err != nil {
+		return ran{}, past{}, err
 	}
 	raw, err := r.addDelegates(back, e)
 	if err != nil {
