@@ -29,7 +29,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -282,12 +281,6 @@ func (j *Journal) Forget(e *Entry) error {
 		}
 	}
 	return j.entries.Remove(name)
-}
-
-// List returns the attachments of one network, sorted.
-func (j *Journal) List(network string) ([]Key, error) {
-	all, err := j.All()
-	return slices.DeleteFunc(all, func(k Key) bool { return k.Network != network }), err
 }
 
 // All returns all attachments, sorted by network.

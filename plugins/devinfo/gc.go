@@ -34,10 +34,10 @@ func (p *Plugin) GC(args *Args) error {
 	for _, v := range cfg.Valid {
 		listed[v] = true
 	}
-	keys, err := p.Journal.List(cfg.Name)
+	keys, err := p.Journal.All()
 	errs := []error{err}
 	for _, key := range keys {
-		if listed[config.ValidAttachment{ContainerID: key.ContainerID, IfName: key.IfName}] {
+		if key.Network != cfg.Name || listed[config.ValidAttachment{ContainerID: key.ContainerID, IfName: key.IfName}] {
 			continue
 		}
 		e, err := p.Journal.Get(key)
