@@ -6,6 +6,7 @@ import (
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/grant"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/result"
 )
@@ -60,7 +61,8 @@ func (p *Plugin) Add(args *Args) (err error) {
 type found struct {
 	device *discovery.Device
 	info   *devinfo.Info // nil = no device-info file
-	offer  offer
+	given  grant.Grant
+	spec   []byte // the CDI spec; nil = none
 	leases []journal.DeviceLease
 }
 
@@ -72,14 +74,13 @@ func (r *request) find(past past, res *result.Result) (f found, err error) {
 	if f.info, err = r.describe(f.device, past); err != nil {
 		return f, err
 	}
-	given, err := r.granted(f.device, f.info, res)
-	if err != nil {
+	if f.given, err = r.granted(f.device, f.info, res); err != nil {
 		return f, err
 	}
-	if f.leases, err = r.foundLeases(f.device, f.info, given); err != nil {
+	if f.leases, err = r.foundLeases(f.device, f.info, f.given); err != nil {
 		return f, err
 	}
-	f.offer, err = r.offer(given, f.info)
+	f.spec, err = r.offer(f.given, f.info)
 	return f, err
 }
 

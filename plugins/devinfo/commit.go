@@ -27,11 +27,10 @@ func (r *request) commit(back *wayBack, past past, ran ran, found found) error {
 		}
 		e.Info, e.Kept = found.info.Encode(), says(others, found.info)
 	}
-	if found.offer.spec == nil {
-		e.CDI = journal.CDI{}
+	if e.SocketDir = found.given.SocketDir; found.spec == nil {
+		e.CDI, e.SocketDir = journal.CDI{}, ""
 	}
-	e.SocketDir = found.offer.socketDir
-	if r.name == "" && len(e.Delegates) == 0 && found.offer.spec == nil && len(e.Leases) == 0 {
+	if r.name == "" && len(e.Delegates) == 0 && found.spec == nil && len(e.Leases) == 0 {
 		return nil
 	}
 	if err := r.record(back, e); err != nil {
@@ -40,10 +39,10 @@ func (r *request) commit(back *wayBack, past past, ran ran, found found) error {
 	if err := r.writeFile(back, past, found.info); err != nil {
 		return err
 	}
-	if found.offer.spec == nil || bytes.Equal(found.offer.spec, past.spec) { // container runtimes read all specs anew when one changes
+	if found.spec == nil || bytes.Equal(found.spec, past.spec) { // container runtimes read all specs anew when one changes
 		return nil
 	}
-	return r.Specs.Write(r.spec.File, found.offer.spec)
+	return r.Specs.Write(r.spec.File, found.spec)
 }
 
 // writeFile writes the device-info file, unless it says the same already. What was written
