@@ -1,6 +1,8 @@
 package plugin
 
 import (
+	"cmp"
+
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/journal"
@@ -82,10 +84,7 @@ func (c *call) reconstruct(corrupt *journal.Entry) *journal.Entry {
 	if err != nil {
 		c.log.Warn("no CDI spec", "error", err) // ADD refuses it
 	}
-	e := &journal.Entry{Key: c.key}
-	if corrupt != nil {
-		*e = *corrupt
-	}
+	e := cmp.Or(corrupt, &journal.Entry{Key: c.key})
 	e.Delegates, e.CNIVersion, e.Args = delegates, c.cfg.CNIVersion, c.args.Args
 	e.CapabilityArgs, e.Result = c.capabilityArgs(), c.cfg.PrevResult
 	if e.CDI.File == "" {
