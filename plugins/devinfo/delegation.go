@@ -151,24 +151,22 @@ func failed(verb string, err error) error {
 		return err
 	}
 	err = fmt.Errorf("delegates[%d] (%s): %s: %w", of.At, of.Plugin, verb, of.Err)
-	ran := new(cniexec.Error)
-	if !errors.As(err, &ran) {
-		return fail(codeDecoding, err, "the delegate printed no CNI result")
-	}
+	code, remedy, ran := codeIO, "", &cniexec.Error{Reason: cniexec.ReasonOutput}
+	errors.As(err, &ran) // else it is the result that libcni cannot read
 	switch ran.Reason {
 	case cniexec.ReasonPlugin:
 		if own := new(types.Error); errors.As(err, &own) && own.Code != 0 {
 			return err
 		}
-		return fail(codeIO, err, "the delegate gave its error no code; see its log")
+		remedy = "the delegate gave its error no code; see its log"
 	case cniexec.ReasonDied:
-		return fail(codeIO, err, "the delegate ended without a CNI error; see its log")
+		remedy = "the delegate ended without a CNI error; see its log"
 	case cniexec.ReasonOutput:
-		return fail(codeDecoding, err, "the delegate printed no CNI result")
+		code, remedy = codeDecoding, "the delegate printed no CNI result"
 	case cniexec.ReasonMissing:
-		return fail(codeIO, err, "install the plugin in a directory of CNI_PATH")
+		remedy = "install the plugin in a directory of CNI_PATH"
 	}
-	return fail(codeIO, err, "")
+	return fail(code, err, remedy)
 }
 
 // unfit reports that the kernel will never run a delegate: it is not a program.
