@@ -41,10 +41,7 @@ func (p *Plugin) Add(args *Args) (err error) {
 	if err != nil {
 		return err
 	}
-	res, err := r.compose(ran.result, found.device, found.info)
-	if err != nil {
-		return err
-	}
+	res := r.compose(ran.result, found.device, found.info)
 	if err := r.commit(back, past, ran, found); err != nil {
 		return err
 	}
@@ -197,7 +194,7 @@ func (r *request) warnOfOrder(device *discovery.Device, info *devinfo.Info) erro
 
 // compose makes the result: what the plugins before us say, with the device's
 // identity and, where a file tells of it, an interface to hang it on.
-func (r *request) compose(prev *result.Result, device *discovery.Device, info *devinfo.Info) (*result.Result, error) {
+func (r *request) compose(prev *result.Result, device *discovery.Device, info *devinfo.Info) *result.Result {
 	res := prev
 	if res == nil {
 		res = result.New(r.cfg.CNIVersion)
@@ -209,7 +206,8 @@ func (r *request) compose(prev *result.Result, device *discovery.Device, info *d
 	if device.OnSF && !r.cfg.SubfunctionParent {
 		pciID = "" // the parent's: nobody must take the one for the other
 	}
-	return res, res.Identify(r.att.IfName, r.att.Netns, pciID, socket)
+	res.Identify(r.att.IfName, r.att.Netns, pciID, socket)
+	return res
 }
 
 func resultKeys(info *devinfo.Info) (pciID, socketPath string) {
