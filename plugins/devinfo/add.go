@@ -175,10 +175,7 @@ func (r *request) warnOfOrder(device *discovery.Device, info *devinfo.Info) erro
 	if has, known := r.prev.Has(r.att.IfName, r.att.Netns); has || !known {
 		return nil
 	}
-	address, err := pci.Parse(info.PCI.Address)
-	if err != nil {
-		return nil // not of this node
-	}
+	address, _ := pci.Parse(info.PCI.Address) // Validate has
 	fn, ok, err := r.Finder.Sys.PCI(address)
 	if err != nil || !ok {
 		return err

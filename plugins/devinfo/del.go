@@ -76,16 +76,12 @@ func (c *call) addNamed(e *journal.Entry) error {
 // has.
 func (c *call) reconstruct(corrupt *journal.Entry) *journal.Entry {
 	c.skipUnrunnable() // ADD refuses them, and may well have done so
-	delegates, err := children(c.cfg)
-	if err != nil {
-		c.log.Warn("delegates ignored", "error", err)
-	}
 	spec, _, err := c.spec()
 	if err != nil {
 		c.log.Warn("no CDI spec", "error", err) // ADD refuses it
 	}
 	e := cmp.Or(corrupt, &journal.Entry{Key: c.key})
-	e.Delegates, e.CNIVersion, e.Args = delegates, c.cfg.CNIVersion, c.args.Args
+	e.Delegates, e.CNIVersion, e.Args = children(c.cfg), c.cfg.CNIVersion, c.args.Args
 	e.CapabilityArgs, e.Result = c.capabilityArgs(), c.cfg.PrevResult
 	if e.CDI.File == "" {
 		e.CDI = spec

@@ -85,11 +85,7 @@ func (p *Plugin) delegates(e *journal.Entry, cniPath string) (*cniexec.Network, 
 
 // network are the delegates of a configuration, for verbs that are about no attachment.
 func (p *Plugin) network(cfg *config.Config, cniPath string) (*cniexec.Network, error) {
-	raws, err := children(cfg)
-	if err != nil {
-		return nil, err
-	}
-	return p.delegates(&journal.Entry{Key: journal.Key{Network: cfg.Name}, CNIVersion: cfg.CNIVersion, Delegates: raws}, cniPath)
+	return p.delegates(&journal.Entry{Key: journal.Key{Network: cfg.Name}, CNIVersion: cfg.CNIVersion, Delegates: children(cfg)}, cniPath)
 }
 
 // delDelegates runs the DEL of an entry's delegates, all of them whatever fails. Of a device that
@@ -179,13 +175,10 @@ func unfit(err error) bool {
 // children makes the configurations that the delegates will be run with: the
 // network's name and version, and our deviceID where they have none. pciBusID
 // goes with it, as Multus does it.
-func children(cfg *config.Config) ([]json.RawMessage, error) {
-	var list []json.RawMessage
+func children(cfg *config.Config) (list []json.RawMessage) {
 	for _, d := range cfg.Delegates {
 		var keys map[string]json.RawMessage
-		if err := json.Unmarshal(d.Raw, &keys); err != nil {
-			return nil, err
-		}
+		_ = json.Unmarshal(d.Raw, &keys) // an object, as config has seen
 		set := func(key, value string) {
 			if _, has := keys[key]; !has && value != "" {
 				keys[key], _ = json.Marshal(value) // a string always encodes
@@ -199,13 +192,10 @@ func children(cfg *config.Config) ([]json.RawMessage, error) {
 			set("deviceID", cfg.DeviceID)
 			set("pciBusID", pciBusID(cfg))
 		}
-		raw, err := json.Marshal(keys)
-		if err != nil {
-			return nil, err
-		}
+		raw, _ := json.Marshal(keys)
 		list = append(list, raw)
 	}
-	return list, nil
+	return list
 }
 
 // pciBusID is the PCI address that Multus would pass as such: the deviceID if it is a PCI
