@@ -243,18 +243,14 @@ func (e *BetweenError) Error() string {
 
 // inPlace is an error unless what is at the path of an entry is the file that we have
 // locked, or nothing where we have none.
-func (j *Journal) inPlace(name string, k Key, ours *os.File) error {
-	there, err := os.Lstat(j.entries.Path(name))
-	switch {
-	case errors.Is(err, fs.ErrNotExist) && ours == nil:
-		return nil
-	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		return err
-	case err != nil || ours == nil:
-		return &BetweenError{k}
+func (j *Journal) inPlace(name string, k Key, ours *os.File) (err error) {
+	path, is := j.entries.Path(name), false
+	if ours != nil {
+		is, err = private.IsAt(ours, path)
+	} else if _, err = os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		is, err = true, nil
 	}
-	stat, err := ours.Stat()
-	if err == nil && !os.SameFile(stat, there) {
+	if err == nil && !is {
 		err = &BetweenError{k}
 	}
 	return err
