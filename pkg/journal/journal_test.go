@@ -135,9 +135,7 @@ func TestAllAreSortedByNetwork(t *testing.T) {
 	for _, k := range []journal.Key{other, key2, key1} {
 		put(t, j, k, "")
 	}
-	if err := os.WriteFile(filepath.Join(dir, "attachments", "README"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "attachments", "README"), nil, 0o600))
 	if got, err := j.All(); err != nil || !reflect.DeepEqual(got, []journal.Key{other, key1, key2}) {
 		t.Errorf("All: got %v, %v", got, err)
 	}
@@ -160,9 +158,7 @@ func TestWritableMakesNothing(t *testing.T) {
 		t.Error(err)
 	}
 	expectFiles(t, dir)
-	if err := os.WriteFile(dir, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(dir, nil, 0o600))
 	if err := j.Writable(); err == nil || !strings.HasPrefix(err.Error(), dir+": ") {
 		t.Errorf("below a file: got %v", err)
 	}

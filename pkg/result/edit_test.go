@@ -35,9 +35,7 @@ func TestFindTakesTheNameInTheSandbox(t *testing.T) {
 		{"", "/ns", result.Interface{}, false},
 	} {
 		r, err := result.Parse(json.RawMessage(list), "1.1.0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if got, ok := r.Find(test.name, test.sandbox); got != test.want || ok != test.ok {
 			t.Errorf("%s in %s: %+v, %v", test.name, test.sandbox, got, ok)
 		}
@@ -131,9 +129,7 @@ func TestSandboxedInterfaceIsAddedOnlyIfThereIsNone(t *testing.T) {
 
 func TestFindKnowsWhatConversionLoses(t *testing.T) {
 	r, err := result.Parse(json.RawMessage(`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "sandbox": "/ns", "pciID": "a"}]}`), "1.0.0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := result.Interface{Name: "net1", Sandbox: "/ns", PCIID: "a"}
 	if got, ok := r.Find("net1", "/ns"); !ok || got != want {
 		t.Errorf("%+v, %v; want %+v", got, ok, want)

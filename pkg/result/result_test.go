@@ -15,6 +15,13 @@ import (
 	"devinfo-cni.io/pkg/result"
 )
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 var versions = []string{"0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"}
 
 func isOld(version string) bool { return version < "0.3.0" }
@@ -118,9 +125,7 @@ func TestResultOfTheSameVersionGoesThroughByteForByte(t *testing.T) {
 func TestPrintingDoesNotWriteIntoThePrevResult(t *testing.T) {
 	stdin := []byte(`{"cniVersion": "1.1.0"}, "after": 1`)
 	r, err := result.Parse(stdin[:23:30], "1.1.0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := r.PrintTo(&bytes.Buffer{}); err != nil || string(stdin) != `{"cniVersion": "1.1.0"}, "after": 1` {
 		t.Errorf("%s, %v", stdin, err)
 	}
@@ -182,9 +187,7 @@ func TestOldResultsAreNeverGivenInterfaces(t *testing.T) {
 func mustParse(t *testing.T, text, version string) *result.Result {
 	t.Helper()
 	r, err := result.Parse(json.RawMessage(text), version)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return r
 }
 
@@ -272,9 +275,7 @@ func rewrite(t *testing.T, r *result.Result) *result.Result {
 	t.Helper()
 	text := r.JSON()
 	var v struct{ CNIVersion string }
-	if err := json.Unmarshal(text, &v); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(text, &v))
 	again, err := result.Parse(text, v.CNIVersion)
 	if err != nil {
 		t.Fatalf("%s: %v", text, err)
