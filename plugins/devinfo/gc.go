@@ -158,10 +158,7 @@ func (c *call) collect(judged *journal.Entry) (done bool, err error) {
 // namespace is the network namespace that the delegates may be told of: none where the
 // path may be another's by now, or leads nowhere.
 func (p *Plugin) namespace(e *journal.Entry) string {
-	if e.Netns == "" || !e.OfBoot(p.BootID) || link.NetnsNamesProcess(e.Netns) {
-		return ""
-	}
-	if there, err := link.HasNetns(e.Netns); err != nil || !there {
+	if there, err := link.HasNetns(e.Netns); err != nil || !there || !e.OfBoot(p.BootID) || link.NetnsNamesProcess(e.Netns) {
 		return ""
 	}
 	return e.Netns
