@@ -69,6 +69,9 @@ type lease struct {
 	DeviceLease
 }
 
+// sameLink says whether one holder's leases are by one link.
+func (l lease) sameLink(o lease) bool { return l.kind == o.kind && l.ID == o.ID && l.Mode == o.Mode }
+
 // leases are all that the entry's attachment has, or may have.
 func (e *Entry) leases() (list []lease) {
 	for _, kind := range kinds {
@@ -229,6 +232,7 @@ func common(a, b []string) bool {
 // nothing. An entry or claim of a newer build counts: what it names is not known.
 func (j *Journal) counts(l lease, link leaseLink) (h *Holder, pods []string, err error) {
 	h = &Holder{Mode: link.Mode}
+	l.Mode = link.Mode
 	var of taker
 	if k, ok := parseKey(link.holder); ok {
 		if h.Entry, err = j.Get(k); h.Entry != nil && h.Entry.OfBoot(j.bootID) {
@@ -247,7 +251,7 @@ func (j *Journal) counts(l lease, link leaseLink) (h *Holder, pods []string, err
 	case err != nil && !errors.As(err, new(*store.CorruptError)):
 		return nil, nil, err
 	case !slices.ContainsFunc(of.leases, func(has lease) bool {
-		return has.kind == l.kind && has.ID == l.ID && has.Mode == link.Mode && (has.Object == 0 || l.Object == 0 || has.Object == l.Object)
+		return has.sameLink(l) && (has.Object == 0 || l.Object == 0 || has.Object == l.Object)
 	}):
 		return nil, nil, nil
 	}
@@ -326,13 +330,8 @@ func (j *Journal) makeLinks(by taker, stale []string) error {
 
 // without are the leases of which the others have no link.
 func without(list, others []lease) (rest []lease) {
-	linked := map[lease]bool{}
-	for _, l := range others {
-		l.Object = 0
-		linked[l] = true
-	}
 	for _, l := range list {
-		if l.Object = 0; !linked[l] {
+		if !slices.ContainsFunc(others, l.sameLink) {
 			rest = append(rest, l)
 		}
 	}
