@@ -32,8 +32,7 @@ func (a *Attachment) Declared(cfg *config.Config) (*devinfo.Info, devinfo.Violat
 		return nil, nil, err
 	}
 	info, err := devinfo.Parse(text)
-	var version *devinfo.VersionError
-	if errors.As(err, &version) {
+	if version, ok := errors.AsType[*devinfo.VersionError](err); ok {
 		return nil, nil, &config.Problem{Key: "deviceInfo.version", Value: fmt.Sprintf("%q", version.Version), Want: "a version 1.x, or none"}
 	} else if err != nil {
 		return nil, nil, &config.Problem{Key: "deviceInfo", Value: fmt.Sprintf("an object of %d bytes", len(text)), Want: "less: " + err.Error()}

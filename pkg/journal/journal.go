@@ -131,7 +131,7 @@ func parsed[T any](path string, data []byte, err error, decode func([]byte) (*T,
 	} else if !errors.Is(err, store.ErrTooLarge) && !errors.Is(err, private.ErrNotRegular) {
 		return nil, err
 	}
-	if newer := new(FormatError); errors.As(err, &newer) {
+	if newer, ok := errors.AsType[*FormatError](err); ok {
 		newer.Path = path
 		return nil, newer
 	}

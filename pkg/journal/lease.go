@@ -187,7 +187,7 @@ func unescape(kind Kind, name string) string {
 // refusal is the holder that keeps somebody from a lease; nil = nobody does. stale are the
 // paths of links that count for nothing.
 func (j *Journal) refusal(l lease, by taker) (h *Holder, stale []string, err error) {
-	if bad := new(store.NameError); errors.As(store.CheckName(escape(l.ID)), &bad) {
+	if bad, ok := errors.AsType[*store.NameError](store.CheckName(escape(l.ID))); ok {
 		bad.Name = l.ID
 		return nil, nil, bad
 	}

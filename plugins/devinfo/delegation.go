@@ -142,8 +142,8 @@ func (c *call) checkDelegates(e *journal.Entry) error {
 // failed says which delegate failed at what. A CNI error of the child's own keeps
 // its code and message; a child that died without one is an I/O failure.
 func failed(verb string, err error) error {
-	of := new(cniexec.PluginError)
-	if !errors.As(err, &of) {
+	of, ok := errors.AsType[*cniexec.PluginError](err)
+	if !ok {
 		return err
 	}
 	err = fmt.Errorf("delegates[%d] (%s): %s: %w", of.At, of.Plugin, verb, of.Err)
@@ -151,7 +151,7 @@ func failed(verb string, err error) error {
 	errors.As(err, &ran) // else it is the result that libcni cannot read
 	switch ran.Reason {
 	case cniexec.ReasonPlugin:
-		if own := new(types.Error); errors.As(err, &own) && own.Code != 0 {
+		if own, ok := errors.AsType[*types.Error](err); ok && own.Code != 0 {
 			return err
 		}
 		remedy = "the delegate gave its error no code; see its log"
@@ -167,8 +167,8 @@ func failed(verb string, err error) error {
 
 // unfit reports that the kernel will never run a delegate: it is not a program.
 func unfit(err error) bool {
-	ran := new(cniexec.Error)
-	return errors.As(err, &ran) && ran.NotRun() &&
+	ran, ok := errors.AsType[*cniexec.Error](err)
+	return ok && ran.NotRun() &&
 		(errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOEXEC))
 }
 

@@ -80,10 +80,9 @@ func (c *call) othersDevice(e *journal.Entry) error {
 	if err != nil {
 		return err
 	}
-	held := new(journal.HeldError)
 	pod := cmp.Or(e.Pod, c.att.Pod().String())
-	if err := c.Journal.Free(&journal.Entry{Key: c.key, Netns: e.Netns, Pod: pod, Leases: asked}); errors.As(err, &held) {
-		return held
+	if err := c.Journal.Free(&journal.Entry{Key: c.key, Netns: e.Netns, Pod: pod, Leases: asked}); as[*journal.HeldError](err) {
+		return err
 	}
 	return nil
 }
@@ -129,8 +128,7 @@ func (r *request) record(back *wayBack, e *journal.Entry) error {
 	var err error
 	for range sriovTries {
 		err = r.Journal.Record(e, back.entry)
-		held := new(journal.HeldError)
-		if !errors.As(err, &held) || held.Holder.Entry != nil || held.Holder.Claim != nil {
+		if held, ok := errors.AsType[*journal.HeldError](err); !ok || held.Holder.Entry != nil || held.Holder.Claim != nil {
 			break
 		}
 		time.Sleep(sriovPause)
@@ -148,8 +146,8 @@ func (r *request) record(back *wayBack, e *journal.Entry) error {
 
 // held adds to a refusal who was refused, and what ends it.
 func (r *request) held(err error) error {
-	held := new(journal.HeldError)
-	if !errors.As(err, &held) || held.Kind != journal.OfDevice {
+	held, ok := errors.AsType[*journal.HeldError](err)
+	if !ok || held.Kind != journal.OfDevice {
 		return err
 	}
 	remedy := "the kubelet tries again until that pod's DEL; where no kubelet will, \"devinfoctl gc --yes\" ends what is left of a pod that is gone"
