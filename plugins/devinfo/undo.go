@@ -45,10 +45,11 @@ func (c *call) undo(e *journal.Entry, file func(*journal.Entry) error) error {
 		return followedBy(nil, err, unknown)
 	}
 	if e.Locked() == nil {
-		if err := c.Journal.Unrecorded(e.Key, files); !as[*store.NameError](err) { // which ADD refuses
-			errs = append(errs, err)
+		err := c.Journal.Unrecorded(e.Key, files)
+		if as[*store.NameError](err) { // that no entry can have: ADD has refused it
+			err = files()
 		}
-		return followedBy(nil, errs...)
+		return followedBy(nil, append(errs, err)...)
 	}
 	if err := followedBy(nil, append(errs, files())...); err != nil {
 		return err
