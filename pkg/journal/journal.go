@@ -307,8 +307,8 @@ func (j *Journal) Alone(f func() error) error {
 // gives back leases that a power failure has left without one.
 func (j *Journal) Unrecorded(k Key, f func() error) error {
 	name, err := k.entry()
-	if err != nil {
-		return err
+	if err != nil { // none can have the key
+		return f()
 	}
 	return j.Alone(func() error {
 		if !notThere(j.entries.Path(name)) { // it has been added meanwhile

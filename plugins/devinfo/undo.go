@@ -45,11 +45,7 @@ func (c *call) undo(e *journal.Entry, file func(*journal.Entry) error) error {
 		return followedBy(nil, err, unknown)
 	}
 	if e.Locked() == nil {
-		err := c.Journal.Unrecorded(e.Key, files)
-		if as[*store.NameError](err) { // that no entry can have: ADD has refused it
-			err = files()
-		}
-		return followedBy(nil, append(errs, err)...)
+		return followedBy(nil, append(errs, c.Journal.Unrecorded(e.Key, files))...)
 	}
 	if err := followedBy(nil, append(errs, files())...); err != nil {
 		return err
