@@ -24,18 +24,20 @@ const (
 	notable              // a warning
 )
 
-func oneOf(allowed ...string) check {
-	return func(value string) []fault {
-		var quoted []string
-		for _, a := range allowed {
-			if value == a {
-				return nil
-			}
-			quoted = append(quoted, strconv.Quote(a))
+func oneOf(allowed ...string) check { return choice(allowed).check }
+
+type choice []string
+
+func (c choice) check(value string) []fault {
+	var quoted []string
+	for _, allowed := range c {
+		if value == allowed {
+			return nil
 		}
-		last := len(quoted) - 1
-		return []fault{{wrong, "must be " + strings.Join(quoted[:last], ", ") + " or " + quoted[last]}}
+		quoted = append(quoted, strconv.Quote(allowed))
 	}
+	last := len(quoted) - 1
+	return []fault{{wrong, "must be " + strings.Join(quoted[:last], ", ") + " or " + quoted[last]}}
 }
 
 func isPCIAddress(value string) []fault {

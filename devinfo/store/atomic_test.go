@@ -18,9 +18,7 @@ func TestModesDoNotDependOnTheUmask(t *testing.T) {
 		old := syscall.Umask(umask)
 		err := store.Open(top+"/k8s/devinfo/cni").Write("net1", nil)
 		syscall.Umask(old)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for path, want := range map[string]os.FileMode{
 			"/k8s": 0o755, "/k8s/devinfo": 0o755, "/k8s/devinfo/cni": 0o755, "/k8s/devinfo/cni/net1": 0o644,
 		} {
@@ -36,14 +34,10 @@ func TestWriteMendsATreeOfMode000(t *testing.T) {
 	dirs := []string{"/k8s.cni.cncf.io", "/k8s.cni.cncf.io/devinfo", "/k8s.cni.cncf.io/devinfo/cni"}
 	mkdir(t, top+dirs[2])
 	for _, dir := range []int{2, 1, 0} {
-		if err := os.Chmod(top+dirs[dir], 0); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Chmod(top+dirs[dir], 0))
 	}
 	d := store.Open(top + dirs[2])
-	if err := d.Write("net1", []byte("x")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.Write("net1", []byte("x")))
 	expect(t, d, "net1", "x")
 	for _, dir := range dirs {
 		if got := mode(t, top+dir); got != 0o755 {
@@ -56,16 +50,12 @@ func TestMakeMakesAndMendsTheDirectory(t *testing.T) {
 	top := t.TempDir()
 	d := store.Open(top + "/devinfo/cni")
 	for range 2 { // missing, then with mode 000
-		if err := d.Make(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.Make())
 		for _, dir := range []string{"/devinfo/cni", "/devinfo"} {
 			if got := mode(t, top+dir); got != 0o755 {
 				t.Errorf("%s: got %o", dir, got)
 			}
-			if err := os.Chmod(top+dir, 0); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Chmod(top+dir, 0))
 		}
 	}
 	if err := store.Open("cni").Make(); err == nil {
@@ -76,12 +66,8 @@ func TestMakeMakesAndMendsTheDirectory(t *testing.T) {
 
 func TestWriteLeavesOtherModesOfDirectoriesAlone(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.Chmod(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := store.Open(dir).Write("net1", nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(dir, 0o700))
+	must(t, store.Open(dir).Write("net1", nil))
 	if got := mode(t, dir); got != 0o700 {
 		t.Errorf("got %o", got)
 	}
@@ -101,9 +87,7 @@ func TestWriteBelowAFileFailsAndNamesIt(t *testing.T) {
 func TestReadersSeeTheOldOrTheNewFileWhileManyWrite(t *testing.T) {
 	d := store.Open(t.TempDir())
 	content := func(writer int) []byte { return bytes.Repeat([]byte{'a' + byte(writer)}, 1000+5000*writer) }
-	if err := d.Write("net1", content(0)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.Write("net1", content(0)))
 	var writers, readers sync.WaitGroup
 	stop := make(chan struct{})
 	for w := range 8 {
@@ -166,9 +150,7 @@ func TestWriteWaitsForTheWriterOfThatNameOnly(t *testing.T) {
 	temp := lockTemporary(t, d, "net1")
 	written := make(chan error, 1)
 	go func() { written <- d.Write("net1", []byte("second")) }()
-	if err := d.Write("net2", nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.Write("net2", nil))
 	awaitWaiter(t, temp)
 	if _, err := temp.WriteString("first"); err != nil {
 		t.Fatal(err)
@@ -178,9 +160,7 @@ func TestWriteWaitsForTheWriterOfThatNameOnly(t *testing.T) {
 	}
 	expect(t, d, "net1", "first")
 	temp.Close()
-	if err := <-written; err != nil {
-		t.Fatal(err)
-	}
+	must(t, <-written)
 	expect(t, d, "net1", "second")
 	if got := entries(t, d.Path("")); !reflect.DeepEqual(got, []string{"net1", "net2"}) {
 		t.Errorf("left %v", got)

@@ -15,6 +15,13 @@ import (
 	"devinfo-cni.io/devinfo/store"
 )
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // inNamespace runs the calling test again, as root of new user and mount
 // namespaces, and tells whether this is that run.
 func inNamespace(t *testing.T) bool {
@@ -47,9 +54,7 @@ func inNamespace(t *testing.T) bool {
 func mount(t *testing.T, flags uintptr, options string) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", flags, options); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Mount("tmpfs", dir, "tmpfs", flags, options))
 	t.Cleanup(func() {
 		if err := syscall.Unmount(dir, 0); err != nil {
 			t.Error(err) // a file is still open
@@ -63,9 +68,7 @@ func TestAFullDiskLeavesTheOldFileAndNoTemporary(t *testing.T) {
 		return
 	}
 	d := store.Open(mount(t, 0, "size=64k"))
-	if err := d.Write("net1", []byte("old")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.Write("net1", []byte("old")))
 	err := d.Write("net1", make([]byte, 100<<10))
 	if !errors.Is(err, syscall.ENOSPC) || !strings.HasPrefix(err.Error(), d.Path("net1")+": write: ") {
 		t.Errorf("got %v", err)
@@ -82,9 +85,7 @@ func TestADiskWithoutInodesFailsWriteAndWritableButNotRemove(t *testing.T) {
 	}
 	d := store.Open(mount(t, 0, "nr_inodes=3"))
 	for _, name := range []string{"net1", "net2"} {
-		if err := d.Write(name, nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.Write(name, nil))
 	}
 	for method, err := range map[string]error{"Write": d.Write("net1", nil), "Writable": d.Writable()} {
 		if !errors.Is(err, syscall.ENOSPC) || !strings.HasPrefix(err.Error(), d.Path("")) {
@@ -123,9 +124,7 @@ func TestWhereNoFileIsNamelessTheModeTellsWhatIsWritable(t *testing.T) {
 		return
 	}
 	dir := t.TempDir()
-	if err := syscall.Mount("devpts", dir, "devpts", 0, "newinstance"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Mount("devpts", dir, "devpts", 0, "newinstance"))
 	t.Cleanup(func() { _ = syscall.Unmount(dir, 0) })
 	if f, err := os.OpenFile(dir, 0o20000000|syscall.O_DIRECTORY|os.O_WRONLY, 0o600); err == nil {
 		f.Close()
@@ -134,9 +133,7 @@ func TestWhereNoFileIsNamelessTheModeTellsWhatIsWritable(t *testing.T) {
 	if err := store.Open(dir).Writable(); err != nil {
 		t.Error(err)
 	}
-	if err := syscall.Mount("", dir, "", syscall.MS_REMOUNT|syscall.MS_BIND|syscall.MS_RDONLY, ""); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Mount("", dir, "", syscall.MS_REMOUNT|syscall.MS_BIND|syscall.MS_RDONLY, ""))
 	if err := store.Open(dir).Writable(); !errors.Is(err, syscall.EROFS) || !strings.HasPrefix(err.Error(), dir+": not writable: ") {
 		t.Errorf("read-only: got %v", err)
 	}
@@ -190,9 +187,7 @@ func TestADirectoryOfMode555IsNotWritableForAUser(t *testing.T) {
 		return
 	}
 	dir := t.TempDir()
-	if err := os.Chmod(dir, 0o555); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(dir, 0o555))
 	asUser(t, key+"="+dir, dir)
 }
 
@@ -200,9 +195,7 @@ func TestATreeOfMode000IsMendedByItsOwnerToo(t *testing.T) {
 	const key = "STORE_TEST_MODE_000"
 	if dir := os.Getenv(key); dir != "" {
 		d := store.Open(dir + "/k8s/cni")
-		if err := d.Write("net1", []byte("x")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.Write("net1", []byte("x")))
 		expect(t, d, "net1", "x")
 		return
 	}
@@ -210,13 +203,9 @@ func TestATreeOfMode000IsMendedByItsOwnerToo(t *testing.T) {
 	mkdir(t, dir+"/k8s/cni")
 	for _, path := range []string{dir + "/k8s/cni", dir + "/k8s"} {
 		if os.Getuid() == 0 {
-			if err := os.Chown(path, user, user); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Chown(path, user, user))
 		}
-		if err := os.Chmod(path, 0); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Chmod(path, 0))
 	}
 	asUser(t, key+"="+dir, dir)
 }
@@ -233,9 +222,7 @@ func asUser(t *testing.T, env, dir string) {
 	if os.Getuid() == 0 {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}}
 		// Go makes the parent of the temporary directories of a test 0700 or 0755.
-		if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Chmod(filepath.Dir(dir), 0o755))
 	}
 	out, err := cmd.CombinedOutput()
 	if err != nil || !bytes.Contains(out, []byte("--- PASS: "+t.Name())) {
@@ -247,25 +234,19 @@ func TestAKilledWriterLeavesAtMostTheTemporaryFile(t *testing.T) {
 	const key = "STORE_TEST_KILLED"
 	if dir := os.Getenv(key); dir != "" {
 		for d := store.Open(dir); ; {
-			if err := d.Write("net1", bytes.Repeat([]byte("x"), 1<<20)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, d.Write("net1", bytes.Repeat([]byte("x"), 1<<20)))
 		}
 	}
 	d := store.Open(t.TempDir())
 	for delay := range 10 {
 		cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$")
 		cmd.Env = append(os.Environ(), key+"="+d.Path(""))
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, cmd.Start())
 		for len(entries(t, d.Path(""))) == 0 {
 			time.Sleep(time.Millisecond)
 		}
 		time.Sleep(time.Duration(delay) * 300 * time.Microsecond)
-		if err := cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, cmd.Process.Kill())
 		_ = cmd.Wait()
 		for _, name := range entries(t, d.Path("")) {
 			if name != "net1" && name != ".net1.devinfo" {

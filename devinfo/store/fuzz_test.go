@@ -22,17 +22,11 @@ func FuzzName(f *testing.F) {
 	top := f.TempDir()
 	f.Fuzz(func(t *testing.T, name string) {
 		parent, err := os.MkdirTemp(top, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer os.RemoveAll(parent)
 		d := store.Open(filepath.Join(parent, "cni"))
-		if err := os.WriteFile(filepath.Join(parent, "victim"), []byte("v"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Mkdir(d.Path(""), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(parent, "victim"), []byte("v"), 0o600))
+		must(t, os.Mkdir(d.Path(""), 0o755))
 		fromPath, pathErr := d.Name(d.Path("") + "/" + name)
 		err = d.Write(name, []byte("w"))
 		if bad := new(store.NameError); err != nil && !errors.As(err, &bad) {

@@ -21,12 +21,8 @@ func TestAHardLinkAtTheTemporaryNameIsNotWrittenThrough(t *testing.T) {
 		"Sweep":  func() error { return d.Sweep(func(string) {}) },
 	} {
 		put(t, victim, "v")
-		if err := os.MkdirAll(d.Path(""), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Link(victim, d.Path(".net1.devinfo")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(d.Path(""), 0o755))
+		must(t, os.Link(victim, d.Path(".net1.devinfo")))
 		if err := act(); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -35,9 +31,7 @@ func TestAHardLinkAtTheTemporaryNameIsNotWrittenThrough(t *testing.T) {
 		if err != nil || statErr != nil || string(data) != "v" || stat.Mode().Perm() != 0o644 {
 			t.Errorf("%s: the file that the link was of holds %q, %v, %v", what, data, err, statErr)
 		}
-		if err := os.RemoveAll(d.Path("")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.RemoveAll(d.Path("")))
 	}
 }
 
@@ -50,24 +44,16 @@ func TestATemporaryFileOfAnotherUserIsNotTakenOver(t *testing.T) {
 	d := store.Open(t.TempDir())
 	const temp = ".net1.devinfo"
 	put(t, d.Path(temp), "theirs")
-	if err := os.Chown(d.Path(temp), 65534, 65534); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chown(d.Path(temp), 65534, 65534))
 	theirs, err := os.Open(d.Path(temp))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer theirs.Close()
-	if err := syscall.Flock(int(theirs.Fd()), syscall.LOCK_EX); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Flock(int(theirs.Fd()), syscall.LOCK_EX))
 	if err := d.Write("net1", []byte("new")); err != nil { // it does not wait for them
 		t.Fatal(err)
 	}
 	stat, err := os.Stat(d.Path("net1"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if owner := stat.Sys().(*syscall.Stat_t).Uid; owner != 0 {
 		t.Errorf("the file belongs to user %d", owner)
 	}

@@ -36,9 +36,7 @@ func TestNamesThatAreNotOnePathElementAreRefusedByEveryMethod(t *testing.T) {
 func TestTheLongestNameCanBeWritten(t *testing.T) {
 	d := store.Open(t.TempDir())
 	name := strings.Repeat("a", 246)
-	if err := d.Write(name, []byte("x")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.Write(name, []byte("x")))
 	expect(t, d, name, "x")
 }
 
@@ -144,9 +142,7 @@ func TestBothSpellingsOfALinkedParentNameTheSameFile(t *testing.T) {
 		if made {
 			break
 		}
-		if err := store.Open(varRun+"/devinfo/cni").Write("net1", []byte("x")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, store.Open(varRun+"/devinfo/cni").Write("net1", []byte("x")))
 	}
 	expect(t, store.Open(run+"/devinfo/cni"), "net1", "x")
 }
@@ -177,9 +173,7 @@ func TestAPathThatCannotBeFollowedIsNoNameError(t *testing.T) {
 	}
 	dir := t.TempDir()
 	mkdir(t, dir+"/closed/cni")
-	if err := os.Chmod(dir+"/closed", 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(dir+"/closed", 0))
 	t.Cleanup(func() { _ = os.Chmod(dir+"/closed", 0o700) }) // so that it can be removed
 	asUser(t, key+"="+dir, dir)
 }

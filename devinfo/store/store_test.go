@@ -41,9 +41,7 @@ func TestReadRefusesAllButRegularFilesAndDoesNotWaitForAFIFO(t *testing.T) {
 	symlink(t, "/etc/passwd", filepath.Join(dir, "outside"))
 	symlink(t, "nothing", filepath.Join(dir, "dangling"))
 	mkdir(t, filepath.Join(dir, "sub"))
-	if err := syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o644))
 	for _, name := range []string{"inside", "outside", "dangling", "sub", "fifo"} {
 		done := make(chan error, 1)
 		go func() { _, err := d.Read(name); done <- err }()
@@ -62,9 +60,7 @@ func TestFilesOverTheLimitAreNeitherReadNorWritten(t *testing.T) {
 	const limit = 1 << 20
 	d := store.Open(t.TempDir())
 	data := make([]byte, limit+1)
-	if err := d.Write("net1", data[:limit]); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.Write("net1", data[:limit]))
 	if got, err := d.Read("net1"); len(got) != limit || err != nil {
 		t.Errorf("got %d bytes, %v", len(got), err)
 	}
@@ -116,9 +112,7 @@ func TestInfoOfAnotherMajorVersionIsNotCorrupt(t *testing.T) {
 func TestInfoReadsWhatWasWritten(t *testing.T) {
 	d := store.Open(filepath.Join(t.TempDir(), "cni"))
 	want := &devinfo.Info{Type: devinfo.TypePCI, Version: "1.1.0", PCI: &devinfo.PCI{Address: "0000:3b:00.2"}}
-	if err := d.Write("net1", want.Encode()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.Write("net1", want.Encode()))
 	if got, err := d.Info("net1"); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, %v", got, err)
 	}
@@ -181,9 +175,7 @@ func TestWhatIsLeftInTheDirectory(t *testing.T) {
 			case content == "dir":
 				mkdir(t, d.Path(name))
 			case content == "fifo":
-				if err := syscall.Mkfifo(d.Path(name), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must(t, syscall.Mkfifo(d.Path(name), 0o600))
 			case content == "locked":
 				lockTemporary(t, d, "net1")
 			default:
@@ -225,49 +217,37 @@ func content(t *testing.T, dir string) map[string]string {
 
 func put(t *testing.T, path, content string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(content), 0o644))
 }
 
 func get(t *testing.T, path string) string {
 	t.Helper()
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(data)
 }
 
 func mkdir(t *testing.T, path string) {
 	t.Helper()
-	if err := os.MkdirAll(path, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(path, 0o755))
 }
 
 func symlink(t *testing.T, target, path string) {
 	t.Helper()
-	if err := os.Symlink(target, path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(target, path))
 }
 
 func resolve(t *testing.T, path string) string {
 	t.Helper()
 	path, err := filepath.EvalSymlinks(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return path
 }
 
 func entries(t *testing.T, dir string) []string {
 	t.Helper()
 	list, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var names []string
 	for _, e := range list {
 		names = append(names, e.Name())
@@ -285,8 +265,6 @@ func expect(t *testing.T, d *store.Dir, name, want string) {
 func mode(t *testing.T, path string) fs.FileMode {
 	t.Helper()
 	stat, err := os.Lstat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return stat.Mode().Perm()
 }

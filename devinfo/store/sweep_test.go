@@ -74,9 +74,7 @@ func lockTemporary(t *testing.T, d *store.Dir, name string) *os.File {
 	if err == nil {
 		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { f.Close() })
 	return f
 }
@@ -85,9 +83,7 @@ func lockTemporary(t *testing.T, d *store.Dir, name string) *os.File {
 func awaitWaiter(t *testing.T, f *os.File) {
 	t.Helper()
 	stat, err := f.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	waiter := regexp.MustCompile(fmt.Sprintf(`-> FLOCK .*:%d `, stat.Sys().(*syscall.Stat_t).Ino))
 	for deadline := time.Now().Add(2 * time.Minute); !waiter.MatchString(get(t, "/proc/locks")); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {

@@ -2,7 +2,6 @@ package attachment
 
 import (
 	"encoding/json"
-	"fmt"
 	"strings"
 
 	"devinfo-cni.io/pkg/cdispec"
@@ -29,7 +28,7 @@ func (a *Attachment) CDI(cfg *config.Config) (*CDI, error) {
 		c.Kind = cdispec.DefaultKind
 	}
 	if err := cdispec.CheckKind(c.Kind); err != nil {
-		return nil, &config.Problem{Key: "cdi.kind", Value: fmt.Sprintf("%q", c.Kind), Want: rule(err)}
+		return nil, problem("cdi.kind", c.Kind, rule(err))
 	}
 	if err := a.fill("cdi.socketDir", cfg.CDI.SocketDir, &c.SocketDir); err != nil {
 		return nil, err
@@ -41,14 +40,11 @@ func (a *Attachment) CDI(cfg *config.Config) (*CDI, error) {
 		return nil, err
 	}
 	if err := cdispec.CheckName(c.Name); err != nil {
-		return nil, &config.Problem{Key: "cdi.name", Value: fmt.Sprintf("%q", c.Name), Want: rule(err)}
+		return nil, problem("cdi.name", c.Name, rule(err))
 	}
 	if !a.Pod().Owns(c.Name) {
-		return nil, &config.Problem{
-			Key: "cdi.name", Value: fmt.Sprintf("%q", c.Name),
-			Want: `a name with the pod's UID or the first 12 characters of the container ID in it, such as "{podUID}-{ifName}": ` +
-				"another device may have this one, and runtimes then give neither",
-		}
+		return nil, problem("cdi.name", c.Name, `a name with the pod's UID or the first 12 characters of the container ID in it, such as "{podUID}-{ifName}": `+
+			"another device may have this one, and runtimes then give neither")
 	}
 	return c, nil
 }

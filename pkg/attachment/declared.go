@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"devinfo-cni.io/devinfo"
@@ -32,14 +33,13 @@ func (a *Attachment) Declared(cfg *config.Config) (*devinfo.Info, devinfo.Violat
 		return nil, nil, err
 	}
 	info, err := devinfo.Parse(text)
-	var version *devinfo.VersionError
-	if errors.As(err, &version) {
-		return nil, nil, &config.Problem{Key: "deviceInfo.version", Value: fmt.Sprintf("%q", version.Version), Want: "a version 1.x, or none"}
+	if version, ok := errors.AsType[*devinfo.VersionError](err); ok {
+		return nil, nil, problem("deviceInfo.version", version.Version, "a version 1.x, or none")
 	} else if err != nil {
 		return nil, nil, &config.Problem{Key: "deviceInfo", Value: fmt.Sprintf("an object of %d bytes", len(text)), Want: "less: " + err.Error()}
 	}
 	if info.PCI != nil && info.PCI.VhostNet != "" && info.PCI.VhostNet != cdispec.VhostNet {
-		return nil, nil, &config.Problem{Key: "deviceInfo.pci.vhost-net", Value: fmt.Sprintf("%q", info.PCI.VhostNet), Want: fmt.Sprintf("%q", cdispec.VhostNet)}
+		return nil, nil, problem("deviceInfo.pci.vhost-net", info.PCI.VhostNet, strconv.Quote(cdispec.VhostNet))
 	}
 	violations := info.ValidateDeclared()
 	if bad := violations.Errors(); len(bad) > 0 {
@@ -50,6 +50,11 @@ func (a *Attachment) Declared(cfg *config.Config) (*devinfo.Info, devinfo.Violat
 		return nil, nil, err
 	}
 	return info, violations.Warnings(), nil
+}
+
+// problem is that of a text.
+func problem(key, value, want string) *config.Problem {
+	return &config.Problem{Key: key, Value: strconv.Quote(value), Want: want}
 }
 
 // want makes what [config.Problem] wants of a rule: `must be "client" or "server"`
@@ -72,10 +77,7 @@ func settleType(info *devinfo.Info) error {
 	}
 	for _, t := range maps {
 		if t != info.Type {
-			return &config.Problem{
-				Key: "deviceInfo.type", Value: fmt.Sprintf("%q", info.Type),
-				Want: fmt.Sprintf("the type whose map is declared, and one map only: there is %q", t),
-			}
+			return problem("deviceInfo.type", string(info.Type), fmt.Sprintf("the type whose map is declared, and one map only: there is %q", t))
 		}
 	}
 	return nil

@@ -67,7 +67,7 @@ func (n *Network) Add(prev json.RawMessage) (json.RawMessage, error) {
 	}, n.After
 	res, err := cni.AddNetworkList(context.Background(), list, n.Runtime)
 	if err != nil {
-		if notRun(err) && run.ran {
+		if failed := (*Error)(nil); run.ran && errors.As(err, &failed) && failed.NotRun() { // it has done nothing
 			n.Started--
 		}
 		return nil, run.blame(err)
@@ -209,10 +209,4 @@ func (w *watched) blame(err error) error {
 		err = cause
 	}
 	return &PluginError{w.at, w.plugin, err}
-}
-
-// notRun says that a plugin failed before it could do anything.
-func notRun(err error) bool {
-	var run *Error
-	return errors.As(err, &run) && run.NotRun()
 }

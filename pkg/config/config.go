@@ -29,7 +29,6 @@ type Config struct {
 	InfoFile          string    // runtimeConfig.CNIDeviceInfoFile
 	DeviceIDs         []NamedID // runtimeConfig.deviceID, deviceID, pciBusID, in this order, without those that are absent
 	DeviceID          string    // the first of them
-	DeviceIDKey       string    // its key
 	PCIBusID          string    // pciBusID, for delegates
 	ResourceName      string
 	DeviceInfo        json.RawMessage // declared; placeholders not yet filled in
@@ -65,11 +64,6 @@ type Delegate struct {
 type ValidAttachment struct {
 	ContainerID string `json:"containerID"`
 	IfName      string `json:"ifname"`
-}
-
-// Lists reports whether an attachment is in cni.dev/valid-attachments.
-func (c *Config) Lists(containerID, ifName string) bool {
-	return slices.Contains(c.Valid, ValidAttachment{containerID, ifName})
 }
 
 // A Problem is a known key with a value that is not supported.
@@ -168,7 +162,7 @@ func (c *Config) readDevice(r *reader) {
 		}
 	}
 	if len(c.DeviceIDs) > 0 {
-		c.DeviceID, c.DeviceIDKey = c.DeviceIDs[0].ID, c.DeviceIDs[0].Key
+		c.DeviceID = c.DeviceIDs[0].ID
 	}
 	c.PCIBusID = ids[2]
 	r.string("resourceName", &c.ResourceName)

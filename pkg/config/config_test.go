@@ -56,7 +56,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 		Capabilities: map[string]bool{"CNIDeviceInfoFile": true, "deviceID": false},
 		InfoFile:     "/run/x",
 		DeviceIDs:    []config.NamedID{{Key: "runtimeConfig.deviceID", ID: "0000:01:00.1"}, {Key: "deviceID", ID: "0000:01:00.2"}, {Key: "pciBusID", ID: "0000:01:00.3"}},
-		DeviceID:     "0000:01:00.1", DeviceIDKey: "runtimeConfig.deviceID", PCIBusID: "0000:01:00.3",
+		DeviceID:     "0000:01:00.1", PCIBusID: "0000:01:00.3",
 		ResourceName: "example.com/vf",
 		DeviceInfo:   json.RawMessage(`{"type": "pci"}`),
 		AutoFile:     true,
@@ -78,7 +78,7 @@ func TestNothingIsRequired(t *testing.T) {
 		"strict": null, "cdi": null, "followLower": null, "subfunctionParent": null, "cni.dev/valid-attachments": null
 	}`), want)
 	got := parse(t, `{"runtimeConfig": {"CNIDeviceInfoFile": null, "deviceID": null}}`)
-	if got.InfoFile != "" || got.DeviceID != "" || got.DeviceIDKey != "" || len(got.Problems) > 0 {
+	if got.InfoFile != "" || got.DeviceID != "" || len(got.Problems) > 0 {
 		t.Errorf("nulls in runtimeConfig: %+v", got)
 	}
 }
@@ -102,7 +102,8 @@ func TestFirstDeviceIDCounts(t *testing.T) {
 		`{"runtimeConfig": {"deviceID": 5}, "pciBusID": "c"}`:                    {"c", "pciBusID", "c"},
 	} {
 		c := parse(t, text)
-		equal(t, text, [3]string{c.DeviceID, c.DeviceIDKey, c.PCIBusID}, want)
+		first := append(c.DeviceIDs, config.NamedID{})[0]
+		equal(t, text, [3]string{first.ID, first.Key, c.PCIBusID}, want)
 	}
 }
 
@@ -259,12 +260,6 @@ func TestValidAttachmentsAreAListOrNothing(t *testing.T) {
 	if c := parse(t, `{}`); c.Valid != nil {
 		t.Errorf("absent: %v", c.Valid)
 	}
-	c := parse(t, `{"`+key+`": [{"containerID": "a", "ifname": "net1"}, {"containerID": "b", "ifname": "net2"}]}`)
-	for pair, want := range map[[2]string]bool{{"a", "net1"}: true, {"b", "net2"}: true, {"a", "net2"}: false, {"", ""}: false} {
-		if got := c.Lists(pair[0], pair[1]); got != want {
-			t.Errorf("%v is listed: %v", pair, got)
-		}
-	}
 }
 
 func TestTheLastOfEqualKeysCounts(t *testing.T) {
@@ -306,8 +301,8 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 		first := append(c.DeviceIDs, config.NamedID{})[0]
-		if first != (config.NamedID{Key: c.DeviceIDKey, ID: c.DeviceID}) || slices.ContainsFunc(c.DeviceIDs, func(n config.NamedID) bool { return n.ID == "" || n.Key == "" }) {
-			t.Errorf("device %q by %q, of %q", c.DeviceID, c.DeviceIDKey, c.DeviceIDs)
+		if first.ID != c.DeviceID || slices.ContainsFunc(c.DeviceIDs, func(n config.NamedID) bool { return n.ID == "" || n.Key == "" }) {
+			t.Errorf("device %q of %q", c.DeviceID, c.DeviceIDs)
 		}
 	})
 }

@@ -33,8 +33,8 @@ func (c *Config) DelegateProblems() (list []*Problem) {
 // problem is a value that no CNI plugin can read.
 func (d Delegate) problem() *Problem {
 	var conf types.PluginConf
-	var wrong *json.UnmarshalTypeError
-	if !errors.As(json.Unmarshal(d.Raw, &conf), &wrong) {
+	wrong, ok := errors.AsType[*json.UnmarshalTypeError](json.Unmarshal(d.Raw, &conf))
+	if !ok {
 		return nil
 	}
 	var fields map[string]json.RawMessage

@@ -61,21 +61,25 @@ func DefaultNode() Node {
 // the defaults too, for callers that must go on.
 func LoadNode(path string) (Node, error) {
 	data, err := ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return DefaultNode(), nil
-	} else if err != nil {
-		return DefaultNode(), fmt.Errorf("node settings: %w", err)
+	switch {
+	case err == nil:
+		return ParseNode(data, path)
+	case errors.Is(err, fs.ErrNotExist):
+		err = nil
+	default:
+		err = fmt.Errorf("node settings: %w", err)
 	}
-	return ParseNode(data, path)
+	return DefaultNode(), err
 }
 
 // ParseNode is LoadNode for data that the file at path holds, or will hold.
 func ParseNode(data []byte, path string) (Node, error) {
 	n := DefaultNode()
-	if err := n.read(data); err != nil {
-		return DefaultNode(), fmt.Errorf("node settings %s: %w", path, err)
+	err := n.read(data)
+	if err == nil {
+		err = n.check()
 	}
-	if err := n.check(); err != nil {
+	if err != nil {
 		return DefaultNode(), fmt.Errorf("node settings %s: %w", path, err)
 	}
 	return n, nil
@@ -162,10 +166,8 @@ func (n *Node) check() error {
 	if n.LogFile != "" && !filepath.IsAbs(n.LogFile) {
 		return fmt.Errorf("logFile: %q is not an absolute path", n.LogFile)
 	}
-	if _, err := n.Level(); err != nil {
-		return err
-	}
-	return nil
+	_, err := n.Level()
+	return err
 }
 
 // checkDevice refuses a misspelt PCI address, which would allow nothing.

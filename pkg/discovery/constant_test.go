@@ -79,9 +79,7 @@ func (q query) work(t *testing.T, n int) work {
 	t.Helper()
 	host := hosttxttest.ManyVFs(n)
 	links, err := linkhost.New(host)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var w work
 	sys := counting{host.Sys(), &w, q.vdpaBus}
 	f := &discovery.Finder{

@@ -56,13 +56,13 @@ func (s *search) describeSocket(t devinfo.Type) {
 		return
 	}
 	s.found.Info = info
-	s.fact(t, "path", s.target.SocketPath, "the result's socketPath")
+	s.fact("path", s.target.SocketPath, "the result's socketPath")
 }
 
 func (s *search) describePCI() error {
 	if s.where.aux != "" && !s.target.SubfunctionParent {
-		s.found.Problem = &UndescribableError{s.where.String(), "the specification has no type for a sub-function, and its parent's PCI address " +
-			`would hand the whole parent to a VM; "subfunctionParent": true writes it all the same`}
+		s.undescribable("the specification has no type for a sub-function, and its parent's PCI address " +
+			`would hand the whole parent to a VM; "subfunctionParent": true writes it all the same`)
 		return nil
 	}
 	if s.where.beside && s.typ() == "" {
@@ -71,24 +71,28 @@ func (s *search) describePCI() error {
 		return nil
 	}
 	if s.where.pci == nil {
-		s.found.Problem = &UndescribableError{s.where.String(), "the type is pci, but it has no PCI address"}
+		s.undescribable("the type is pci, but it has no PCI address")
 		return nil
 	}
 	fn, ok, err := s.function(*s.where.pci)
 	if err != nil || !ok {
 		return err
 	}
-	address, dir := fn.Address.String(), "/sys/bus/pci/devices/"+fn.Address.String()
-	info := &devinfo.Info{Type: devinfo.TypePCI, PCI: &devinfo.PCI{Address: address}}
-	s.found.Info = info
-	s.fact(info.Type, "pci-address", address, s.claims[0].source)
-	if fn.PF != nil {
-		info.PCI.PFAddress = fn.PF.String()
-		s.fact(info.Type, "pf-pci-address", info.PCI.PFAddress, dir+"/physfn")
-	}
-	info.PCI.RDMADevice = s.rdma()
-	info.PCI.Representor = s.representor(info.Type, fn)
+	d := &devinfo.PCI{Address: fn.Address.String()}
+	s.found.Info = &devinfo.Info{Type: devinfo.TypePCI, PCI: d}
+	s.fact("pci-address", d.Address, s.claims[0].source)
+	d.PFAddress = s.pf(fn)
+	d.RDMADevice = s.rdma()
+	d.Representor = s.representor(fn)
 	return nil
+}
+
+func (s *search) pf(fn sysfs.Function) string {
+	if fn.PF == nil {
+		return ""
+	}
+	s.fact("pf-pci-address", fn.PF.String(), "/sys/bus/pci/devices/"+fn.Address.String()+"/physfn")
+	return fn.PF.String()
 }
 
 func (s *search) rdma() string {
@@ -108,14 +112,14 @@ func (s *search) rdma() string {
 		dir = "/sys/bus/auxiliary/devices/" + s.where.aux
 	}
 	list := strings.Join(names, ",")
-	s.fact(devinfo.TypePCI, "rdma-device", list, dir+"/infiniband")
+	s.fact("rdma-device", list, dir+"/infiniband")
 	return list
 }
 
 // representor finds the representor of the VF or SF if its PF's embedded switch is in
 // switchdev mode. It asks for the mode first: in legacy mode, as on most nodes, nothing
 // else is looked up.
-func (s *search) representor(t devinfo.Type, fn sysfs.Function) string {
+func (s *search) representor(fn sysfs.Function) string {
 	uplink, flavour := fn.PF, link.VF
 	if s.where.aux != "" {
 		uplink, flavour = &fn.Address, link.SF
@@ -128,7 +132,7 @@ func (s *search) representor(t devinfo.Type, fn sysfs.Function) string {
 		s.warn("%s: representor: %v", s.where, err)
 	}
 	if name != "" {
-		s.fact(t, "representor-device", name, "devlink ports of pci/"+uplink.String())
+		s.fact("representor-device", name, "devlink ports of pci/"+uplink.String())
 	}
 	return name
 }
@@ -156,6 +160,11 @@ func (s *search) numberOn(uplink pci.Address, flavour link.Flavour, fn sysfs.Fun
 	return *aux.SFNumber, true, nil
 }
 
-func (s *search) fact(t devinfo.Type, key, value, source string) {
-	s.found.Facts = append(s.found.Facts, Fact{string(t) + "." + key, value, source})
+// fact notes where a value comes from that is in Device.Info.
+func (s *search) fact(key, value, source string) {
+	s.found.Facts = append(s.found.Facts, Fact{string(s.found.Info.Type) + "." + key, value, source})
+}
+
+func (s *search) undescribable(why string) {
+	s.found.Problem = &UndescribableError{s.where.String(), why}
 }

@@ -20,15 +20,20 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // pod is the network namespace of the captured host's pod.
 const pod = "/run/netns/pod"
 
 func load(t testing.TB, name string) *hosttxt.Host {
 	t.Helper()
 	h, err := hosttxt.Load("../../testdata/hosts/" + name + ".txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return h
 }
 
@@ -37,13 +42,9 @@ func load(t testing.TB, name string) *hosttxt.Host {
 func before514(t testing.TB, name string) *hosttxt.Host {
 	t.Helper()
 	text, err := os.ReadFile("../../testdata/hosts/" + name + ".txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	h, err := hosttxt.Parse(regexp.MustCompile(`,"parent(bus|dev)":"[^"]*"`).ReplaceAll(text, nil))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return h
 }
 
@@ -51,9 +52,7 @@ func before514(t testing.TB, name string) *hosttxt.Host {
 func on(t testing.TB, h *hosttxt.Host) *discovery.Finder {
 	t.Helper()
 	links, err := linkhost.New(h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return &discovery.Finder{Sys: sysfs.New(h.Sys()), Interfaces: links, Switches: links}
 }
 
@@ -87,9 +86,7 @@ func (interfaces) VDPAMAC(string) (net.HardwareAddr, bool, error) { return nil, 
 func info(t testing.TB, text string) *devinfo.Info {
 	t.Helper()
 	i, err := devinfo.Parse([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return i
 }
 
@@ -149,9 +146,7 @@ func flat(t testing.TB, i *devinfo.Info) map[string]string {
 		return all
 	}
 	var maps map[string]json.RawMessage
-	if err := json.Unmarshal(i.Encode(), &maps); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(i.Encode(), &maps))
 	delete(maps, "type")
 	for name, raw := range maps {
 		if name != string(i.Type) {
@@ -159,9 +154,7 @@ func flat(t testing.TB, i *devinfo.Info) map[string]string {
 			continue
 		}
 		var values map[string]string
-		if err := json.Unmarshal(raw, &values); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal(raw, &values))
 		for key, value := range values {
 			all[name+"."+key] = value
 		}

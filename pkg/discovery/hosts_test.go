@@ -24,9 +24,7 @@ func TestEveryDeviceOfEveryHostIsDescribed(t *testing.T) {
 			got := ""
 			for _, bus := range []string{"pci", "auxiliary", "vdpa"} {
 				devices, err := fs.Glob(load(t, host.Name).Sys(), "bus/"+bus+"/devices/*")
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				for _, d := range devices {
 					got += line(t, on(t, load(t, host.Name)), path.Base(d)) + "\n"
 				}

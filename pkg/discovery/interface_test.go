@@ -127,9 +127,7 @@ func TestInterfaceThatOnlySharesTheFunction(t *testing.T) {
 				text = strings.ReplaceAll(text, "/net/"+test.without+"/", "/elsewhere/")
 			}
 			h, err := hosttxt.Parse([]byte(text))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			f, target := on(t, h), inPod("net1")
 			if test.link.Name == "" {
 				test.link.Name = "net1"

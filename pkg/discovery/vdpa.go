@@ -33,7 +33,7 @@ func (s *search) lookForVDPA() error {
 	case 1:
 		s.where.vdpa = list[0].Name
 	default:
-		s.found.Problem = severalVDPA(s.where, list)
+		s.undescribable(several(list))
 	}
 	return nil
 }
@@ -48,18 +48,18 @@ func (s *search) onVirtio(list []sysfs.VDPA) (on []sysfs.VDPA) {
 	return on
 }
 
-func severalVDPA(where ref, list []sysfs.VDPA) error {
+func several(list []sysfs.VDPA) (why string) {
 	var names []string
 	for _, v := range list {
 		names = append(names, v.Name)
 	}
-	return &UndescribableError{where.String(), fmt.Sprintf("it carries %d vDPA devices (%s), and nothing says which one is meant; "+
-		"name it as deviceID, or as parent-device in deviceInfo or in the device-info file", len(list), strings.Join(names, ", "))}
+	return fmt.Sprintf("it carries %d vDPA devices (%s), and nothing says which one is meant; "+
+		"name it as deviceID, or as parent-device in deviceInfo or in the device-info file", len(list), strings.Join(names, ", "))
 }
 
 func (s *search) describeVDPA() error {
 	if s.where.vdpa == "" {
-		s.found.Problem = &UndescribableError{s.where.String(), "the type is vdpa, but it carries no vDPA device; create one with \"vdpa dev add\""}
+		s.undescribable("the type is vdpa, but it carries no vDPA device; create one with \"vdpa dev add\"")
 		return nil
 	}
 	v, ok, err := s.Sys.VDPA(s.where.vdpa)
@@ -69,31 +69,28 @@ func (s *search) describeVDPA() error {
 	dir := "/sys/bus/vdpa/devices/" + v.Name
 	d := &devinfo.VDPA{ParentDevice: v.Name}
 	s.found.Info = &devinfo.Info{Type: devinfo.TypeVDPA, VDPA: d}
-	s.fact(devinfo.TypeVDPA, "parent-device", v.Name, s.namedBy(v, dir))
+	s.fact("parent-device", v.Name, s.namedBy(v, dir))
 	switch v.Driver {
 	case "vhost", "virtio":
 		d.Driver = v.Driver
-		s.fact(devinfo.TypeVDPA, "driver", d.Driver, dir+"/driver")
+		s.fact("driver", d.Driver, dir+"/driver")
 		d.Path = s.vdpaPath(v, dir)
 	case "":
-		s.found.Problem = &UndescribableError{s.where.String(), "it is bound to no driver; bind it: echo " + v.Name + " > /sys/bus/vdpa/drivers/vhost_vdpa/bind"}
+		s.undescribable("it is bound to no driver; bind it: echo " + v.Name + " > /sys/bus/vdpa/drivers/vhost_vdpa/bind")
 	default:
-		s.found.Problem = &UndescribableError{s.where.String(), fmt.Sprintf("its driver %q is neither vhost_vdpa nor virtio_vdpa", v.Driver)}
+		s.undescribable(fmt.Sprintf("its driver %q is neither vhost_vdpa nor virtio_vdpa", v.Driver))
 	}
 	if v.PCI == nil {
 		return nil
 	}
 	d.Address = v.PCI.String()
-	s.fact(devinfo.TypeVDPA, "pci-address", d.Address, dir)
+	s.fact("pci-address", d.Address, dir)
 	fn, ok, err := s.function(*v.PCI)
 	if err != nil || !ok {
 		return err
 	}
-	if fn.PF != nil {
-		d.PFAddress = fn.PF.String()
-		s.fact(devinfo.TypeVDPA, "pf-pci-address", d.PFAddress, "/sys/bus/pci/devices/"+d.Address+"/physfn")
-	}
-	d.Representor = s.representor(devinfo.TypeVDPA, fn)
+	d.PFAddress = s.pf(fn)
+	d.Representor = s.representor(fn)
 	return nil
 }
 
@@ -117,7 +114,7 @@ func (s *search) vdpaPath(v sysfs.VDPA, dir string) string {
 			s.warn("%s: is bound to vhost_vdpa, but has no vhost-vdpa-N", dir)
 			return ""
 		}
-		s.fact(devinfo.TypeVDPA, "path", "/dev/"+v.Vhost, dir+"/"+v.Vhost)
+		s.fact("path", "/dev/"+v.Vhost, dir+"/"+v.Vhost)
 		return "/dev/" + v.Vhost
 	}
 	name, source := s.virtioOf(v)
@@ -126,7 +123,7 @@ func (s *search) vdpaPath(v sysfs.VDPA, dir string) string {
 		return ""
 	}
 	path := "/sys/bus/virtio/devices/" + name
-	s.fact(devinfo.TypeVDPA, "path", path, source)
+	s.fact("path", path, source)
 	return path
 }
 

@@ -32,9 +32,7 @@ func TestNoneOfSeveralVDPADevicesIsGuessed(t *testing.T) {
 		vdpa.path /dev/vhost-vdpa-2 < /sys/bus/vdpa/devices/vdpa9/vhost-vdpa-2
 		vdpa.pci-address 0000:01:00.0 < /sys/bus/vdpa/devices/vdpa9`
 	h, err := hosttxt.Parse([]byte(several))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	f, target := on(t, h), byID("0000:01:00.0")
 	find(t, f, target, undescribable)
 	target.Declared = info(t, `{"type": "vdpa"}`)
@@ -56,9 +54,7 @@ func TestTheVirtioDeviceOfThePodsInterfaceTellsWhichOfSeveralItIs(t *testing.T) 
 		vdpa.pci-address 0000:01:00.0 < /sys/bus/vdpa/devices/vdpa10
 		in netns`
 	h, err := hosttxt.Parse([]byte(several))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	f, target := on(t, h), inPod("net1")
 	target.DeviceIDs = ids("deviceID", "0000:01:00.0")
 	nic := link.Interface{Name: "net1", Bus: "virtio", Parent: "virtio3", BusInfo: "vdpa10"}

@@ -15,9 +15,7 @@ func TestVDPADeviceOfAnotherDriverIsUndescribable(t *testing.T) {
 -- sys/bus/vdpa/devices/v0 -> ../../../devices/v0 --
 -- sys/devices/v0/driver -> ../../bus/vdpa/drivers/other --
 `))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	find(t, on(t, h), byID("v0"), `
 		vdpa.parent-device v0 < deviceID
 		undescribable: the vDPA device v0 cannot be described: its driver "other" is neither vhost_vdpa nor virtio_vdpa`)
@@ -29,9 +27,7 @@ func TestVhostVDPADeviceWithoutChildHasNoPath(t *testing.T) {
 -- sys/bus/vdpa/devices/v0 -> ../../../devices/v0 --
 -- sys/devices/v0/driver -> ../../bus/vdpa/drivers/vhost_vdpa --
 `))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	find(t, on(t, h), byID("v0"), `
 		vdpa.parent-device v0 < deviceID
 		vdpa.driver vhost < /sys/bus/vdpa/devices/v0/driver

@@ -86,8 +86,7 @@ func resolve(dir string) (string, error) {
 
 // reason is the cause without the path, which has been said.
 func reason(err error) error {
-	var at *fs.PathError
-	if errors.As(err, &at) {
+	if at, ok := errors.AsType[*fs.PathError](err); ok {
 		return at.Err
 	}
 	return err

@@ -208,15 +208,10 @@ func (j *Journal) Remains(e *Entry) error {
 			if notThere(j.link(l, name)) {
 				continue
 			}
-			switch l.kind {
-			case OfDevice:
+			if id := e.id(l.kind); id != nil {
+				*id = l.ID
+			} else {
 				e.Leases = append(e.Leases, l.DeviceLease)
-			case OfFile:
-				e.File = l.ID
-			case OfSpec:
-				e.CDI.File = l.ID
-			case OfSocket:
-				e.SocketDir = l.ID
 			}
 		}
 	}

@@ -29,7 +29,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -132,7 +131,7 @@ func parsed[T any](path string, data []byte, err error, decode func([]byte) (*T,
 	} else if !errors.Is(err, store.ErrTooLarge) && !errors.Is(err, private.ErrNotRegular) {
 		return nil, err
 	}
-	if newer := new(FormatError); errors.As(err, &newer) {
+	if newer, ok := errors.AsType[*FormatError](err); ok {
 		newer.Path = path
 		return nil, newer
 	}
@@ -244,18 +243,14 @@ func (e *BetweenError) Error() string {
 
 // inPlace is an error unless what is at the path of an entry is the file that we have
 // locked, or nothing where we have none.
-func (j *Journal) inPlace(name string, k Key, ours *os.File) error {
-	there, err := os.Lstat(j.entries.Path(name))
-	switch {
-	case errors.Is(err, fs.ErrNotExist) && ours == nil:
-		return nil
-	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		return err
-	case err != nil || ours == nil:
-		return &BetweenError{k}
+func (j *Journal) inPlace(name string, k Key, ours *os.File) (err error) {
+	path, is := j.entries.Path(name), false
+	if ours != nil {
+		is, err = private.IsAt(ours, path)
+	} else if _, err = os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		is, err = true, nil
 	}
-	stat, err := ours.Stat()
-	if err == nil && !os.SameFile(stat, there) {
+	if err == nil && !is {
 		err = &BetweenError{k}
 	}
 	return err
@@ -282,12 +277,6 @@ func (j *Journal) Forget(e *Entry) error {
 		}
 	}
 	return j.entries.Remove(name)
-}
-
-// List returns the attachments of one network, sorted.
-func (j *Journal) List(network string) ([]Key, error) {
-	all, err := j.All()
-	return slices.DeleteFunc(all, func(k Key) bool { return k.Network != network }), err
 }
 
 // All returns all attachments, sorted by network.
@@ -318,8 +307,8 @@ func (j *Journal) Alone(f func() error) error {
 // gives back leases that a power failure has left without one.
 func (j *Journal) Unrecorded(k Key, f func() error) error {
 	name, err := k.entry()
-	if err != nil {
-		return err
+	if err != nil { // none can have the key
+		return f()
 	}
 	return j.Alone(func() error {
 		if !notThere(j.entries.Path(name)) { // it has been added meanwhile

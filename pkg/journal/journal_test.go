@@ -53,14 +53,6 @@ func TestGetReturnsWhatWasPut(t *testing.T) {
 	expectFiles(t, dir)
 }
 
-func TestGetOfAnUnknownAttachmentIsNil(t *testing.T) {
-	j, dir := open(t)
-	if e, err := j.Get(key1); e != nil || err != nil {
-		t.Errorf("got %v, %v", e, err)
-	}
-	expectFiles(t, dir)
-}
-
 func TestKeysThatAreNotKnownAreIgnored(t *testing.T) {
 	j, dir := open(t)
 	put(t, j, key1, "")
@@ -133,44 +125,20 @@ func TestNamesThatNoFileCanHaveAreErrors(t *testing.T) {
 	expectFiles(t, dir)
 }
 
-func TestInterfaceNamesMayHoldTheSeparator(t *testing.T) {
-	j, _ := open(t)
-	k := journal.Key{Network: "n", ContainerID: "c", IfName: "a@b@c"}
-	put(t, j, k, "f")
-	expectOwner(t, j, "f", &k)
-}
-
-func TestListKnowsNetworksApart(t *testing.T) {
+func TestAllAreSortedByNetwork(t *testing.T) {
 	j, dir := open(t)
-	if keys, err := j.All(); len(keys) != 0 || err != nil {
+	if keys, err := j.All(); len(keys) != 0 || former(t, j, key1) != nil || err != nil {
 		t.Errorf("of nothing: got %v, %v", keys, err)
 	}
+	expectFiles(t, dir)
 	other := journal.Key{Network: "net-a.b", ContainerID: "c0ffee", IfName: "net1"}
 	for _, k := range []journal.Key{other, key2, key1} {
 		put(t, j, k, "")
 	}
-	if err := os.WriteFile(filepath.Join(dir, "attachments", "README"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := j.List("net-a"); err != nil || !reflect.DeepEqual(got, []journal.Key{key1, key2}) {
-		t.Errorf("List: got %v, %v", got, err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "attachments", "README"), nil, 0o600))
 	if got, err := j.All(); err != nil || !reflect.DeepEqual(got, []journal.Key{other, key1, key2}) {
 		t.Errorf("All: got %v, %v", got, err)
 	}
-}
-
-func TestForgetIsIdempotentAndLeavesNothing(t *testing.T) {
-	j, dir := open(t)
-	e := put(t, j, key1, "f")
-	put(t, j, key2, "g")
-	must(t, os.WriteFile(filepath.Join(dir, "attachments/.net-a@c0ffee@net1.devinfo"), []byte("half"), 0o600)) // of a Put that was killed
-	for range 2 {
-		must(t, j.Forget(e))
-	}
-	expectFiles(t, dir, "attachments/net-a@decade@net1", "leases/file/g/", "leases/file/g/net-a@decade@net1 -> ../../../attachments/net-a@decade@net1")
-	must(t, j.Forget(&journal.Entry{Key: journal.Key{Network: "n", ContainerID: "c", IfName: "i"}, File: "g"})) // not its own
-	expectOwner(t, j, "g", &key2)
 }
 
 func TestStateIsPrivate(t *testing.T) {
@@ -190,9 +158,7 @@ func TestWritableMakesNothing(t *testing.T) {
 		t.Error(err)
 	}
 	expectFiles(t, dir)
-	if err := os.WriteFile(dir, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(dir, nil, 0o600))
 	if err := j.Writable(); err == nil || !strings.HasPrefix(err.Error(), dir+": ") {
 		t.Errorf("below a file: got %v", err)
 	}

@@ -69,17 +69,30 @@ type lease struct {
 	DeviceLease
 }
 
+// sameLink says whether one holder's leases are by one link.
+func (l lease) sameLink(o lease) bool { return l.kind == o.kind && l.ID == o.ID && l.Mode == o.Mode }
+
 // leases are all that the entry's attachment has, or may have.
 func (e *Entry) leases() (list []lease) {
-	for _, of := range [...]struct {
-		kind Kind
-		id   string
-	}{{OfFile, e.File}, {OfSpec, e.CDI.File}, {OfSocket, e.SocketDir}} {
-		if of.id != "" {
-			list = append(list, lease{of.kind, DeviceLease{ID: of.id, Mode: Exclusive}})
+	for _, kind := range kinds {
+		if id := e.id(kind); id != nil && *id != "" {
+			list = append(list, lease{kind, DeviceLease{ID: *id, Mode: Exclusive}})
 		}
 	}
 	return append(list, devices(e.Leases)...)
+}
+
+// id is where the entry has its one thing of a kind; nil = it has a list of them.
+func (e *Entry) id(kind Kind) *string {
+	switch kind {
+	case OfFile:
+		return &e.File
+	case OfSpec:
+		return &e.CDI.File
+	case OfSocket:
+		return &e.SocketDir
+	}
+	return nil
 }
 
 func devices(of []DeviceLease) (list []lease) {
@@ -174,7 +187,7 @@ func unescape(kind Kind, name string) string {
 // refusal is the holder that keeps somebody from a lease; nil = nobody does. stale are the
 // paths of links that count for nothing.
 func (j *Journal) refusal(l lease, by taker) (h *Holder, stale []string, err error) {
-	if bad := new(store.NameError); errors.As(store.CheckName(escape(l.ID)), &bad) {
+	if bad, ok := errors.AsType[*store.NameError](store.CheckName(escape(l.ID))); ok {
 		bad.Name = l.ID
 		return nil, nil, bad
 	}
@@ -219,6 +232,7 @@ func common(a, b []string) bool {
 // nothing. An entry or claim of a newer build counts: what it names is not known.
 func (j *Journal) counts(l lease, link leaseLink) (h *Holder, pods []string, err error) {
 	h = &Holder{Mode: link.Mode}
+	l.Mode = link.Mode
 	var of taker
 	if k, ok := parseKey(link.holder); ok {
 		if h.Entry, err = j.Get(k); h.Entry != nil && h.Entry.OfBoot(j.bootID) {
@@ -237,7 +251,7 @@ func (j *Journal) counts(l lease, link leaseLink) (h *Holder, pods []string, err
 	case err != nil && !errors.As(err, new(*store.CorruptError)):
 		return nil, nil, err
 	case !slices.ContainsFunc(of.leases, func(has lease) bool {
-		return has.kind == l.kind && has.ID == l.ID && has.Mode == link.Mode && (has.Object == 0 || l.Object == 0 || has.Object == l.Object)
+		return has.sameLink(l) && (has.Object == 0 || l.Object == 0 || has.Object == l.Object)
 	}):
 		return nil, nil, nil
 	}
@@ -316,13 +330,8 @@ func (j *Journal) makeLinks(by taker, stale []string) error {
 
 // without are the leases of which the others have no link.
 func without(list, others []lease) (rest []lease) {
-	linked := map[lease]bool{}
-	for _, l := range others {
-		l.Object = 0
-		linked[l] = true
-	}
 	for _, l := range list {
-		if l.Object = 0; !linked[l] {
+		if !slices.ContainsFunc(others, l.sameLink) {
 			rest = append(rest, l)
 		}
 	}

@@ -37,11 +37,11 @@ func (j *Journal) Newer(than int) (pods []string, err error) {
 	}
 	for _, k := range keys {
 		e, err := j.Get(k)
-		newer := new(FormatError)
+		newer, ok := errors.AsType[*FormatError](err)
 		switch {
-		case errors.As(err, &newer) && newer.Format > than:
+		case ok && newer.Format > than:
 			pods = append(pods, cmp.Or(newer.Pod, k.String()))
-		case errors.As(err, &newer), errors.As(err, new(*store.CorruptError)):
+		case ok, errors.As(err, new(*store.CorruptError)):
 		case err != nil:
 			return nil, err
 		case e != nil && e.Format > than:

@@ -119,9 +119,7 @@ func expectFiles(t *testing.T, dir string, want ...string) {
 func overwrite(t *testing.T, dir string, k journal.Key, content string) {
 	t.Helper()
 	path := filepath.Join(dir, "attachments", strings.ReplaceAll(k.String(), "/", "@"))
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(content), 0o600))
 }
 
 func TestChangedTellsOfEachEntry(t *testing.T) {

@@ -43,24 +43,42 @@ func (a attribute) text() string { return unix.ByteSliceToString(a.value) }
 
 // integer is a signed number of 32 bits.
 func (a attribute) integer() (int, error) {
-	var n int32
-	err := number(&n, a)
-	return int(n), err
+	n, err := a.uint32()
+	return int(int32(n)), err
 }
 
-// number reads one of that width, and refuses one of another.
-func number[T uint8 | uint16 | uint32 | int32](to *T, a attribute) error {
-	if len(a.value) != binary.Size(*to) {
-		return fmt.Errorf("netlink attribute %d has %d bytes of value: %w", a.kind, len(a.value), syscall.EBADMSG)
+// The numbers below refuse a value of another width. binary.Decode would read any type, with
+// 20 KB of reflection in the executable.
+
+func (a attribute) uint8() (n uint8, err error) {
+	if err = a.hasBytes(1); err == nil {
+		n = a.value[0]
 	}
-	_, err := binary.Decode(a.value, binary.NativeEndian, to)
-	return err
+	return n, err
 }
 
-func optional[T uint16 | uint32](to **T, a attribute) error {
-	*to = new(T)
-	return number(*to, a)
+func (a attribute) uint16() (n uint16, err error) {
+	if err = a.hasBytes(2); err == nil {
+		n = binary.NativeEndian.Uint16(a.value)
+	}
+	return n, err
 }
+
+func (a attribute) uint32() (n uint32, err error) {
+	if err = a.hasBytes(4); err == nil {
+		n = binary.NativeEndian.Uint32(a.value)
+	}
+	return n, err
+}
+
+func (a attribute) hasBytes(number int) error {
+	if len(a.value) == number {
+		return nil
+	}
+	return fmt.Errorf("netlink attribute %d has %d bytes of value: %w", a.kind, len(a.value), syscall.EBADMSG)
+}
+
+func pointer[T any](to T, err error) (*T, error) { return &to, err }
 
 // tries bounds how often patiently asks.
 const tries = 4

@@ -16,9 +16,7 @@ func TestAnInterfaceIsChangedAsItIsSaid(t *testing.T) {
 		linktest.AddVeth(t, "net1", "peer", linktest.NewNetns(t)) // which is up
 		k := link.NewKernel(os.DirFS("/sys"))
 		mac, _ := net.ParseMAC("02:00:00:00:00:07")
-		if err := k.Change("net1", link.Change{Name: "nic", MTU: 1400, MAC: mac}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, k.Change("net1", link.Change{Name: "nic", MTU: 1400, MAC: mac}))
 		got, err := k.Interface("", "nic")
 		if err != nil || got.MTU != 1400 || got.MAC.String() != mac.String() {
 			t.Errorf("got %+v, %v", got, err)

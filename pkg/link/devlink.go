@@ -75,22 +75,22 @@ func parsePort(answer []byte) (*netlink.DevlinkPort, error) {
 		case nl.DEVLINK_ATTR_DEV_NAME:
 			port.DeviceName = a.text()
 		case nl.DEVLINK_ATTR_PORT_INDEX:
-			err = number(&port.PortIndex, a)
+			port.PortIndex, err = a.uint32()
 		case nl.DEVLINK_ATTR_PORT_FLAVOUR:
-			err = number(&port.PortFlavour, a)
+			port.PortFlavour, err = a.uint16()
 		case nl.DEVLINK_ATTR_PORT_NETDEV_NAME:
 			port.NetdeviceName = a.text()
 		case nl.DEVLINK_ATTR_PORT_PCI_PF_NUMBER:
-			err = optional(&port.PfNumber, a)
+			port.PfNumber, err = pointer(a.uint16())
 		case nl.DEVLINK_ATTR_PORT_PCI_VF_NUMBER:
-			err = optional(&port.VfNumber, a)
+			port.VfNumber, err = pointer(a.uint16())
 		case nl.DEVLINK_ATTR_PORT_PCI_SF_NUMBER:
-			err = optional(&port.SfNumber, a)
+			port.SfNumber, err = pointer(a.uint32())
 		case nl.DEVLINK_ATTR_PORT_CONTROLLER_NUMBER:
-			err = optional(&port.ControllerNumber, a)
+			port.ControllerNumber, err = pointer(a.uint32())
 		case nl.DEVLINK_ATTR_PORT_EXTERNAL:
 			var flag uint8
-			err = number(&flag, a)
+			flag, err = a.uint8()
 			external := flag != 0
 			port.External = &external
 		}

@@ -20,18 +20,12 @@ func TestAnInterfaceThatComesOrGoesIsAnEvent(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		changed, err := link.Events(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		linktest.AddVeth(t, "veth0", "veth1", "/proc/self/ns/net")
 		wait(t, changed, true)
 		l, err := netlink.LinkByName("veth0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := netlink.LinkDel(l); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, netlink.LinkDel(l))
 		wait(t, changed, true)
 		stop()
 		for open := true; open; { // what was under way
@@ -100,9 +94,7 @@ func TestTheHostUsesWhatHasAnAddressOrARoute(t *testing.T) {
 				continue
 			}
 			to := &net.IPNet{IP: net.IPv4(10, 99, 0, 0), Mask: net.CIDRMask(16, 32)}
-			if err := netlink.RouteAdd(&netlink.Route{Dst: to, LinkIndex: index, Scope: netlink.SCOPE_LINK}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, netlink.RouteAdd(&netlink.Route{Dst: to, LinkIndex: index, Scope: netlink.SCOPE_LINK}))
 		}
 		want := map[string]string{"nic0": "has the address 10.1.2.3/24", "nic2": "has a route to 10.99.0.0/16"}
 		if got, err := (link.Recorder{}).Uses(); err != nil || !maps.Equal(got, want) {
@@ -114,18 +106,10 @@ func TestTheHostUsesWhatHasAnAddressOrARoute(t *testing.T) {
 func up(t *testing.T, name, address string) (index int) {
 	t.Helper()
 	l, err := netlink.LinkByName(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	a, err := netlink.ParseAddr(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := netlink.AddrAdd(l, a); err != nil {
-		t.Fatal(err)
-	}
-	if err := netlink.LinkSetUp(l); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, netlink.AddrAdd(l, a))
+	must(t, netlink.LinkSetUp(l))
 	return l.Attrs().Index
 }

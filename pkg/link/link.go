@@ -103,13 +103,12 @@ func NewKernel(sys fs.FS) *Kernel {
 // our own that takes CAP_NET_ADMIN there and Linux 4.15; else Lower stays nil.
 func (k *Kernel) Interface(netns, name string) (Interface, error) {
 	i, err := find(netns, name)
-	switch {
-	case err == nil:
-		return i, nil
-	case netns == "":
-		return Interface{}, fmt.Errorf("interface %q: %w", name, err)
+	if err != nil && netns != "" {
+		err = fmt.Errorf("interface %q in %s: %w", name, netns, err)
+	} else if err != nil {
+		err = fmt.Errorf("interface %q: %w", name, err)
 	}
-	return Interface{}, fmt.Errorf("interface %q in %s: %w", name, netns, err)
+	return i, err
 }
 
 // VDPAMAC is the MAC address in the configuration of a vDPA network device; ok is false if

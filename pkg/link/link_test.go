@@ -15,15 +15,20 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func kernel() *link.Kernel { return link.NewKernel(os.DirFS("/sys")) }
 
 // ask gives the interface without what differs from run to run.
 func ask(t *testing.T, netns, name string) link.Interface {
 	t.Helper()
 	i, err := kernel().Interface(netns, name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for l := &i; l != nil; l = l.Lower {
 		if l.Index <= 0 || len(l.MAC) != 6 || l.MTU < 1500 {
 			t.Errorf("%s: index %d, MAC %q, MTU %d", l.Name, l.Index, l.MAC, l.MTU)
@@ -76,9 +81,7 @@ func TestInterfaceIsThatOfTheNamespace(t *testing.T) {
 		linktest.AddVeth(t, "vb", "net1", b)
 		for _, netns := range []string{a, b} {
 			got, err := kernel().Interface(netns, "net1")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			linktest.InNetns(netns, func() error {
 				want, err := net.InterfaceByName("net1")
 				if err != nil || want.Index != got.Index || want.HardwareAddr.String() != got.MAC.String() {
@@ -94,9 +97,7 @@ func TestAskingLeavesTheThreadInItsNamespace(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		pod := linktest.NewNetns(t)
 		before, err := os.Readlink("/proc/thread-self/ns/net")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for range 100 {
 			kernel().Interface(pod, "lo")
 			threads, err := filepath.Glob("/proc/self/task/*/ns/net")
@@ -117,12 +118,8 @@ func TestInterfaceFollowsARename(t *testing.T) {
 		pod := linktest.NewNetns(t)
 		linktest.AddVeth(t, "veth0", "eth0", pod)
 		nic, err := netlink.LinkByName("veth0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(netlink.LinkSetDown(nic), netlink.LinkSetName(nic, "renamed"), netlink.LinkAddAltName(nic, "second")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, errors.Join(netlink.LinkSetDown(nic), netlink.LinkSetName(nic, "renamed"), netlink.LinkAddAltName(nic, "second")))
 		for _, name := range []string{"renamed", "second"} {
 			equal(t, ask(t, "", name), link.Interface{Name: "renamed", Kind: "veth"})
 		}
@@ -140,9 +137,7 @@ func TestEthtoolIsAskedInTheNamespace(t *testing.T) {
 			bridge.Name = "br0"
 			return netlink.LinkAdd(bridge)
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		equal(t, ask(t, pod, "br0"), link.Interface{Name: "br0", Kind: "bridge", BusInfo: "N/A"})
 	})
 }
@@ -164,9 +159,7 @@ func TestNoInterface(t *testing.T) {
 func TestNoNetns(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		plain := filepath.Join(t.TempDir(), "plain")
-		if err := os.WriteFile(plain, nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(plain, nil, 0o644))
 		for _, path := range []string{plain, plain + "/below", plain + "-absent", filepath.Dir(plain), "/proc/self/ns/mnt", "/proc/0/ns/net"} {
 			_, err := kernel().Interface(path, "lo")
 			if !errors.Is(err, link.ErrNoNetns) || errors.Is(err, link.ErrNoInterface) || !strings.Contains(err.Error(), path) {
@@ -188,17 +181,11 @@ func TestParentsOfThisMachine(t *testing.T) {
 		if errors.Is(err, link.ErrNoInterface) {
 			t.Skip("/sys is another network namespace's")
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		parent, err := os.Readlink(device)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		bus, err := os.Readlink(device + "/subsystem")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if i.Parent != filepath.Base(parent) || i.Bus != filepath.Base(bus) || (i.BusInfo != "") != (i.Bus == "virtio") {
 			t.Errorf("%s: %+v, want %s on %s", name, i, parent, bus)
 		}

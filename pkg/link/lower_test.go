@@ -22,9 +22,7 @@ func TestLowerInAnyNamespace(t *testing.T) {
 				linktest.AddMacvlan(t, nic, name, pod)
 				return nil
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			want := link.Interface{Name: name, Kind: "macvlan", Lower: &link.Interface{Name: nic, Kind: "veth"}}
 			equal(t, ask(t, pod, name), want)
 			if of == pod { // also for who is in it
@@ -44,9 +42,7 @@ func TestLowerIsNotTakenForItsNamesakes(t *testing.T) {
 		pod, other := linktest.NewNetns(t), linktest.NewNetns(t)
 		nic := &netlink.Bridge{LinkAttrs: netlink.NewLinkAttrs()}
 		nic.Name, nic.Index = "nic", 77
-		if err := netlink.LinkAdd(nic); err != nil {
-			t.Fatal(err)
-		}
+		must(t, netlink.LinkAdd(nic))
 		linktest.InNetns(pod, func() error {
 			bystander := &netlink.Bridge{LinkAttrs: netlink.NewLinkAttrs()}
 			bystander.Name, bystander.Index = "bystander", 77
@@ -66,9 +62,7 @@ func TestLowerThroughAStack(t *testing.T) {
 		pod, other := linktest.NewNetns(t), linktest.NewNetns(t)
 		linktest.AddVeth(t, "nic", "peer", other)
 		nic, err := netlink.LinkByName("nic")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		vlan := &netlink.Vlan{LinkAttrs: netlink.NewLinkAttrs(), VlanId: 7}
 		vlan.Name, vlan.ParentIndex = "nic.7", nic.Attrs().Index
 		if err := netlink.LinkAdd(vlan); err != nil {

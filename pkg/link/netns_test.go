@@ -20,21 +20,15 @@ func TestWhatANetnsIs(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		dir := t.TempDir()
 		at := func(name string) string { return filepath.Join(dir, name) }
-		must := func(err error) {
-			t.Helper()
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		must(os.WriteFile(at("unmounted"), nil, 0o444))
-		must(unix.Mount(linktest.NewNetns(t), at("unmounted"), "", unix.MS_BIND, ""))
+		must(t, os.WriteFile(at("unmounted"), nil, 0o444))
+		must(t, unix.Mount(linktest.NewNetns(t), at("unmounted"), "", unix.MS_BIND, ""))
 		if err := link.CheckNetns(at("unmounted")); err != nil {
 			t.Errorf("mounted: %v", err)
 		}
-		must(unix.Unmount(at("unmounted"), 0))
-		must(os.Symlink("/proc/self/ns/net", at("link")))
-		must(os.Symlink(at("absent"), at("dangling")))
-		must(os.Symlink("loop", at("loop")))
+		must(t, unix.Unmount(at("unmounted"), 0))
+		must(t, os.Symlink("/proc/self/ns/net", at("link")))
+		must(t, os.Symlink(at("absent"), at("dangling")))
+		must(t, os.Symlink("loop", at("loop")))
 		for path, want := range map[string]struct {
 			there bool
 			err   error // of CheckNetns
@@ -65,9 +59,7 @@ func TestANetnsThatCannotBeLookedAtIsNotGone(t *testing.T) {
 		t.Skip("root may look everywhere")
 	}
 	dir := t.TempDir()
-	if err := os.Chmod(dir, 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(dir, 0))
 	defer os.Chmod(dir, 0o700)
 	if there, err := link.HasNetns(filepath.Join(dir, "x")); there || !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("got %v, %v", there, err)
@@ -79,9 +71,7 @@ func TestAPathThatNamesAProcess(t *testing.T) {
 	for name, target := range map[string]string{
 		"docker": "/proc/4711/ns/net", "twice": "docker", "cni-1": "/var/run/netns/cni-1", "loop": "loop", "up": "../../../../../../proc/self/ns/net",
 	} {
-		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Symlink(target, filepath.Join(dir, name)))
 	}
 	for path, want := range map[string]bool{
 		"/proc/4711/ns/net": true, "/proc/4711/task/4712/ns/net": true, "/proc/self/ns/net": true, "/proc/thread-self/ns/net": true,
@@ -98,16 +88,12 @@ func TestAPathThatNamesAProcess(t *testing.T) {
 
 func TestWhoseMountsAreSeen(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
-		if err := os.WriteFile("/run/file", nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile("/run/file", nil, 0o644))
 		for _, test := range []struct {
 			propagation uintptr
 			want        bool
 		}{{unix.MS_PRIVATE, false}, {unix.MS_SHARED, true}, {unix.MS_PRIVATE, false}, {unix.MS_UNBINDABLE, false}} {
-			if err := unix.Mount("", "/run", "", test.propagation, ""); err != nil {
-				t.Fatal(err)
-			}
+			must(t, unix.Mount("", "/run", "", test.propagation, ""))
 			for _, path := range []string{"/run", "/run/file"} {
 				if got, err := link.SeesMounts(path); got != test.want || err != nil {
 					t.Errorf("%s, propagation %#x: %v, %v", path, test.propagation, got, err)
@@ -127,9 +113,7 @@ func TestTheMountsOfAMasterAreSeen(t *testing.T) {
 			unix.Mount("", "/run", "", unix.MS_SHARED, ""), os.Mkdir("/run/slave", 0o755),
 			unix.Mount("/run", "/run/slave", "", unix.MS_BIND, ""), unix.Mount("", "/run/slave", "", unix.MS_SLAVE, ""),
 		} {
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 		}
 		if got, err := link.SeesMounts("/run/slave"); !got || err != nil {
 			t.Errorf("got %v, %v", got, err)
@@ -174,9 +158,7 @@ func TestTheNetnsOfAProcessIsGoneIfAllCanBeSeen(t *testing.T) {
 
 func TestNoNetnsIsGoneWhereProcIsNotMounted(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
-		if err := unix.Mount("tmpfs", "/proc", "tmpfs", 0, ""); err != nil {
-			t.Fatal(err)
-		}
+		must(t, unix.Mount("tmpfs", "/proc", "tmpfs", 0, ""))
 		if is, err := link.NetnsGone("/proc/4194999/ns/net"); is || err == nil {
 			t.Errorf("got %v, %v", is, err)
 		}

@@ -184,10 +184,7 @@ func (r PortRecord) Port(bus, device string, index uint32) (p *netlink.DevlinkPo
 // none if the kernel has no devlink.
 func (Recorder) Ports() (map[string]PortRecord, error) {
 	list, err := Handle{}.Ports()
-	if absent(err) {
-		err = nil
-	}
-	if err != nil {
+	if err != nil && !absent(err) {
 		return nil, fmt.Errorf("list devlink ports: %w", err)
 	}
 	all := make(map[string]PortRecord, len(list))
@@ -213,10 +210,7 @@ type EswitchRecord struct {
 // CAP_NET_ADMIN the list is empty.
 func (Recorder) Eswitches() (map[string]EswitchRecord, error) {
 	list, err := patiently(netlink.DevLinkGetDeviceList)
-	if absent(err) {
-		err = nil
-	}
-	if err != nil {
+	if err != nil && !absent(err) {
 		return nil, fmt.Errorf("list devlink devices: %w", err)
 	}
 	all := map[string]EswitchRecord{}
@@ -237,10 +231,7 @@ type VDPARecord struct {
 // no vDPA.
 func (Recorder) VDPAs() (map[string]VDPARecord, error) {
 	list, err := patiently(netlink.VDPAGetDevConfigList)
-	if absent(err) {
-		err = nil
-	}
-	if err != nil {
+	if err != nil && !absent(err) {
 		return nil, fmt.Errorf("list vDPA devices: %w", err)
 	}
 	all := make(map[string]VDPARecord, len(list))

@@ -27,9 +27,7 @@ func TestRecordAnswersAsTheKernelDoes(t *testing.T) {
 			{"", "lo"}, {"", "veth0"}, {"", "veth1"}, {"", "mac0"}, {pod, "lo"}, {pod, "eth0"}, {pod, "net1"},
 		} {
 			want, err := kernel().Interface(i.netns, i.name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			got, err := host.Interface(i.netns, i.name)
 			if err != nil || !reflect.DeepEqual(got, want) {
 				t.Errorf("%+v: got %s, %v; want %s", i, text(got), err, text(want))
@@ -62,19 +60,13 @@ func recorded(t *testing.T, pod string) *linkhost.Kernel {
 	text := "this host\n"
 	for part, v := range all {
 		data, err := json.Marshal(v)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		text += fmt.Sprintf("-- netlink/%s.json --\n%s\n", part, data)
 	}
 	file, err := hosttxt.Parse([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	host, err := linkhost.New(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return host
 }
 

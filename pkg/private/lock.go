@@ -67,7 +67,7 @@ func lockAt(path string) (*os.File, error) {
 		}
 		current := false
 		if err = lock(f); err == nil {
-			if current, err = isAt(f, path); current {
+			if current, err = IsAt(f, path); current {
 				return f, nil
 			}
 		}
@@ -102,8 +102,8 @@ func Unlock(f *os.File) {
 	}
 }
 
-// isAt is false when f has been renamed or removed.
-func isAt(f *os.File, path string) (bool, error) {
+// IsAt is false when f has been renamed or removed.
+func IsAt(f *os.File, path string) (bool, error) {
 	open, err := f.Stat()
 	if err != nil {
 		return false, err

@@ -9,6 +9,7 @@
 package private
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -123,21 +124,15 @@ func Content(f *os.File) ([]byte, error) {
 	if stat.Size() > limit {
 		return nil, tooLarge(f.Name())
 	}
-	data := make([]byte, 0, stat.Size()+1) // one more, to see the end
-	for len(data) <= limit {
-		n, err := f.Read(data[len(data):cap(data)])
-		data = data[:len(data)+n]
-		if errors.Is(err, io.EOF) {
-			return data, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		if len(data) == cap(data) { // it grows
-			data = append(data, 0)[:len(data)]
-		}
+	var data bytes.Buffer
+	data.Grow(int(stat.Size()) + bytes.MinRead)
+	if _, err := data.ReadFrom(io.LimitReader(f, limit+1)); err != nil {
+		return nil, err
 	}
-	return nil, tooLarge(f.Name())
+	if data.Len() > limit { // it has grown
+		return nil, tooLarge(f.Name())
+	}
+	return data.Bytes(), nil
 }
 
 func tooLarge(path string) error {

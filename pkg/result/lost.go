@@ -18,11 +18,11 @@ func (r *Result) Lost(later *Result) (lost []string) {
 	}
 	before, after := r.addresses(), later.addresses()
 	for _, e := range r.given {
-		if e.Name == "" || later.holds(e.Interface) {
+		if e.Name == "" || later.holds(&e.Interface) {
 			continue
 		}
-		text := "interface " + place(e.Interface)
-		if its := on(before, e.Interface); len(its) > 0 {
+		text := "interface " + place(&e.Interface)
+		if its := on(before, &e.Interface); len(its) > 0 {
 			text += " with " + strings.Join(its, ", ")
 		}
 		lost = append(lost, text)
@@ -31,8 +31,8 @@ func (r *Result) Lost(later *Result) (lost []string) {
 		switch {
 		case a.of == nil && !slices.ContainsFunc(after, func(b address) bool { return a.prefix == b.prefix }):
 			lost = append(lost, "address "+a.prefix)
-		case a.of != nil && later.holds(*a.of) && !slices.ContainsFunc(after, a.handedOnBy):
-			lost = append(lost, "address "+a.prefix+" of "+place(*a.of))
+		case a.of != nil && later.holds(a.of) && !slices.ContainsFunc(after, a.handedOnBy):
+			lost = append(lost, "address "+a.prefix+" of "+place(a.of))
 		}
 	}
 	return lost
@@ -48,17 +48,17 @@ func (r *Result) Has(name, sandbox string) (has, ok bool) {
 
 // holds says whether the result has the interface, whatever spelling of the sandbox's
 // path it gives.
-func (r *Result) holds(i Interface) bool {
-	return r != nil && slices.ContainsFunc(r.given, func(e entry) bool { return i.is(e.Interface) })
+func (r *Result) holds(i *Interface) bool {
+	return r != nil && slices.ContainsFunc(r.given, func(e entry) bool { return i.is(&e.Interface) })
 }
 
 // is compares names, and whether they are in a sandbox: there is one only, but plugins
 // differ in how they spell its path.
-func (i Interface) is(other Interface) bool {
+func (i *Interface) is(other *Interface) bool {
 	return i.Name == other.Name && (i.Sandbox == "") == (other.Sandbox == "")
 }
 
-func place(i Interface) string {
+func place(i *Interface) string {
 	if i.Sandbox == "" {
 		return i.Name
 	}
@@ -73,10 +73,10 @@ type address struct {
 
 // handedOnBy says that b is the same address, and not another interface's.
 func (a address) handedOnBy(b address) bool {
-	return a.prefix == b.prefix && (b.of == nil || a.of.is(*b.of))
+	return a.prefix == b.prefix && (b.of == nil || a.of.is(b.of))
 }
 
-func on(list []address, i Interface) (prefixes []string) {
+func on(list []address, i *Interface) (prefixes []string) {
 	for _, a := range list {
 		if a.of != nil && a.of.is(i) {
 			prefixes = append(prefixes, a.prefix)

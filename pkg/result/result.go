@@ -56,9 +56,7 @@ func Parse(raw json.RawMessage, cniVersion string) (*Result, error) {
 	}
 	r := &Result{version: cniVersion, raw: raw, own: own, text: raw, given: given}
 	if own == "" {
-		if r.raw, err = withKeys(raw, map[string]string{"cniVersion": cniVersion}); err != nil {
-			return nil, err
-		}
+		r.raw = withKeys(raw, map[string]string{"cniVersion": cniVersion})
 	}
 	from := cmp.Or(own, cniVersion)
 	typed, err := create.Create(from, r.raw)
@@ -149,10 +147,10 @@ func find(list []entry, name, sandbox string) int {
 
 // Identify sets pciID and socketPath on the named interface where they are empty.
 // Versions before 1.1.0 have neither.
-func (r *Result) Identify(name, sandbox, pciID, socketPath string) error {
+func (r *Result) Identify(name, sandbox, pciID, socketPath string) {
 	n := find(r.interfaces, name, sandbox)
 	if n < 0 || !r.atLeast("1.1.0") {
-		return nil
+		return
 	}
 	e := &r.interfaces[n]
 	set := map[string]string{}
@@ -163,15 +161,10 @@ func (r *Result) Identify(name, sandbox, pciID, socketPath string) error {
 		set["socketPath"] = socketPath
 	}
 	if len(set) == 0 {
-		return nil
+		return
 	}
-	raw, err := withKeys(e.raw, set)
-	if err != nil {
-		return fmt.Errorf("result: interfaces[%d]: %w", n, err)
-	}
-	e.raw, e.PCIID, e.SocketPath = raw, cmp.Or(e.PCIID, pciID), cmp.Or(e.SocketPath, socketPath)
+	e.raw, e.PCIID, e.SocketPath = withKeys(e.raw, set), cmp.Or(e.PCIID, pciID), cmp.Or(e.SocketPath, socketPath)
 	r.edited = true
-	return nil
 }
 
 // EnsureSandboxed adds the interface {name, sandbox} if the result has no
@@ -185,24 +178,19 @@ func (r *Result) EnsureSandboxed(name, sandbox string) {
 			return
 		}
 	}
-	raw, _ := json.Marshal(map[string]string{"name": name, "sandbox": sandbox}) // strings always encode
+	raw := encoded(map[string]string{"name": name, "sandbox": sandbox})
 	r.interfaces = append(r.interfaces, entry{raw, Interface{Name: name, Sandbox: sandbox}})
 	r.edited = true
 }
 
 // JSON returns the text of the result: byte for byte that of the plugin before us if nothing
 // had to change.
-func (r *Result) JSON() (json.RawMessage, error) {
+func (r *Result) JSON() json.RawMessage {
 	if r.raw != nil && !r.edited {
-		return r.raw, nil
+		return r.raw
 	}
-	top := map[string]json.RawMessage{}
-	if r.raw != nil {
-		if err := json.Unmarshal(r.raw, &top); err != nil {
-			return nil, fmt.Errorf("result: %w", err)
-		}
-	}
-	top["cniVersion"], _ = json.Marshal(r.version) // a string always encodes
+	top := object(r.raw)
+	top["cniVersion"] = encoded(r.version)
 	if !r.atLeast("0.3.0") && r.raw == nil {
 		top["dns"] = json.RawMessage("{}")
 	}
@@ -211,38 +199,37 @@ func (r *Result) JSON() (json.RawMessage, error) {
 		for n, e := range r.interfaces {
 			list[n] = e.raw
 		}
-		raw, err := json.Marshal(list)
-		if err != nil {
-			return nil, fmt.Errorf("result: %w", err)
-		}
-		top["interfaces"] = raw
+		top["interfaces"] = encoded(list)
 	}
-	return json.Marshal(top)
+	return encoded(top)
 }
 
 // PrintTo writes the result and a newline.
 func (r *Result) PrintTo(w io.Writer) error {
-	text, err := r.JSON()
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(append(text[:len(text):len(text)], '\n'))
+	text := r.JSON()
+	_, err := w.Write(append(text[:len(text):len(text)], '\n'))
 	return err
 }
 
-func withKeys(raw json.RawMessage, set map[string]string) (json.RawMessage, error) {
-	var object map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &object); err != nil {
-		return nil, err
-	}
+func withKeys(raw json.RawMessage, set map[string]string) json.RawMessage {
+	keys := object(raw)
 	for key, value := range set {
-		text, err := json.Marshal(value)
-		if err != nil {
-			return nil, err
-		}
-		object[key] = text
+		keys[key] = encoded(value)
 	}
-	return json.Marshal(object)
+	return encoded(keys)
+}
+
+// object gives the keys of an object that Parse has read; none of nil.
+func object(raw json.RawMessage) map[string]json.RawMessage {
+	keys := map[string]json.RawMessage{}
+	_ = json.Unmarshal(raw, &keys)
+	return keys
+}
+
+// encoded is for strings, and for what object has given: they always encode.
+func encoded(v any) json.RawMessage {
+	text, _ := json.Marshal(v)
+	return text
 }
 
 // atLeast compares our version, which the plugin has checked to be one.

@@ -16,9 +16,7 @@ func TestANodeHasTypeAndNumber(t *testing.T) {
 		"/dev/null": {Type: "c", Major: 1, Minor: 3}, "/dev/zero": {Type: "c", Major: 1, Minor: 5}, "/dev/tty": {Type: "c", Major: 5},
 	} {
 		stat, err := os.Stat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		raw := stat.Sys().(*syscall.Stat_t)
 		want.Perm, want.UID, want.GID = stat.Mode().Perm(), raw.Uid, raw.Gid
 		if got, err := sysfs.ReadNode(path); err != nil || got != want {
@@ -27,9 +25,7 @@ func TestANodeHasTypeAndNumber(t *testing.T) {
 	}
 	dir := t.TempDir()
 	link := filepath.Join(dir, "link")
-	if err := os.Symlink("/dev/null", link); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink("/dev/null", link))
 	if got, err := sysfs.ReadNode(link); err != nil || got.Type != "c" {
 		t.Errorf("a link to one: %+v, %v", got, err)
 	}

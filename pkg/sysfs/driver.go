@@ -26,11 +26,10 @@ func (f *FS) HasDriver(name string) (bool, error) {
 }
 
 func (f *FS) exists(dir, name string) (bool, error) {
-	at := dir + "/" + name
-	if path.Dir(at) != dir || !fs.ValidPath(at) { // no name
+	if !isName(name) {
 		return false, nil
 	}
-	_, ok, err := known(fs.Lstat(f.fsys, at))
+	_, ok, err := known(fs.Lstat(f.fsys, path.Join(dir, name)))
 	return ok, err
 }
 

@@ -11,9 +11,7 @@ import (
 func TestAnAttributeIsWrittenAndNoneIsMade(t *testing.T) {
 	dir := t.TempDir()
 	at := filepath.Join(dir, "a")
-	if err := os.WriteFile(at, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(at, nil, 0o600))
 	write := sysfs.Writer(dir)
 	if err := write("a", "x\n"); err != nil {
 		t.Error(err)

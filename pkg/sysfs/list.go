@@ -108,15 +108,12 @@ func (f *FS) parent(dir string) (bus, device string, err error) {
 	return bus, device, err
 }
 
-// names lists what a directory holds in numerical order; none if it is absent.
+// names lists what a directory holds.
 func (f *FS) names(dir string) ([]string, error) {
-	names, err := f.entries(dir, func(fs.DirEntry) bool { return true })
-	sort.Sort(byNumber(names))
-	return names, err
+	return f.entries(dir, func(fs.DirEntry) bool { return true })
 }
 
-// entries lists the wanted entries of a directory as fs.ReadDir orders them; none if it is
-// absent.
+// entries lists the wanted entries of a directory in numerical order; none if it is absent.
 func (f *FS) entries(dir string, wanted func(fs.DirEntry) bool) ([]string, error) {
 	list, ok, err := known(fs.ReadDir(f.fsys, dir))
 	if !ok {
@@ -128,5 +125,6 @@ func (f *FS) entries(dir string, wanted func(fs.DirEntry) bool) ([]string, error
 			names = append(names, e.Name())
 		}
 	}
+	sort.Sort(byNumber(names))
 	return names, nil
 }

@@ -6,7 +6,6 @@ import (
 	"io"
 	"io/fs"
 	"path"
-	"strings"
 	"syscall"
 )
 
@@ -137,7 +136,7 @@ type Medium struct {
 
 // Medium reads the medium of an interface; one that is gone has no values.
 func (f *FS) Medium(name string) (m Medium, err error) {
-	if !fs.ValidPath(name) || name == "." || strings.Contains(name, "/") {
+	if !isName(name) {
 		return Medium{}, nil
 	}
 	for file, to := range map[string]**int{"type": &m.Type, "speed": &m.Speed} {

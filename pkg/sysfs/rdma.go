@@ -1,20 +1,31 @@
 package sysfs
 
-import (
-	"path"
-	"sort"
-)
+import "path"
 
 // RDMA lists the device's RDMA devices, infiniband/*, in numerical order. None
 // may mean that they were moved to another network namespace.
-func (f *FS) RDMA(d Device) ([]string, error) { return f.rdma(d.at()) }
-
-func (f *FS) rdma(dir string) ([]string, error) { return f.names(path.Join(dir, "infiniband")) }
+func (f *FS) RDMA(d Device) ([]string, error) { return f.names(path.Join(d.at(), "infiniband")) }
 
 // RDMANodes lists the nodes below /dev/infiniband of the device's RDMA devices: uverbsN,
 // then issmN and umadN, each in numerical order. Unlike infiniband/ they do not depend on
 // the network namespace.
-func (f *FS) RDMANodes(d Device) ([]string, error) { return f.rdmaNodes(d.at()) }
+func (f *FS) RDMANodes(d Device) (nodes []string, err error) {
+	for _, class := range []string{"infiniband_verbs", "infiniband_mad"} {
+		dir := path.Join(d.at(), class)
+		names, err := f.dirs(dir)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range names {
+			if has, err := f.hasNode(path.Join(dir, name)); err != nil {
+				return nil, err
+			} else if has {
+				nodes = append(nodes, name)
+			}
+		}
+	}
+	return nodes, nil
+}
 
 // RDMA is what a device on a bus has for RDMA.
 type RDMA struct {
@@ -33,10 +44,11 @@ func (f *FS) RDMABelow(bus, name string) (r RDMA, err error) {
 	if !ok {
 		return RDMA{}, err
 	}
-	if r.Devices, err = f.rdma(dir); err != nil {
+	d := Function{dir: dir} // or another device
+	if r.Devices, err = f.RDMA(d); err != nil {
 		return RDMA{}, err
 	}
-	if r.Nodes, err = f.rdmaNodes(dir); err != nil || len(r.Devices) == 0 {
+	if r.Nodes, err = f.RDMANodes(d); err != nil || len(r.Devices) == 0 {
 		return r, err
 	}
 	if r.LinkLayer, _, err = f.text(path.Join(dir, "infiniband", r.Devices[0], "ports/1/link_layer")); err != nil {
@@ -52,22 +64,4 @@ func (f *FS) RDMABelow(bus, name string) (r RDMA, err error) {
 func (f *FS) IsRDMAShared() (bool, error) {
 	mode, _, err := f.text("module/ib_core/parameters/netns_mode")
 	return mode != "N", err
-}
-
-func (f *FS) rdmaNodes(dir string) (nodes []string, err error) {
-	for _, class := range []string{"infiniband_verbs", "infiniband_mad"} {
-		names, err := f.dirs(path.Join(dir, class))
-		if err != nil {
-			return nil, err
-		}
-		sort.Sort(byNumber(names))
-		for _, name := range names {
-			if has, err := f.hasNode(path.Join(dir, class, name)); err != nil {
-				return nil, err
-			} else if has {
-				nodes = append(nodes, name)
-			}
-		}
-	}
-	return nodes, nil
 }

@@ -50,9 +50,13 @@ func Absent(err error) bool {
 		errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EOPNOTSUPP)
 }
 
-// maxName is NAME_MAX. A longer name is the configuration's, not the kernel's, and
-// would be an error (ENAMETOOLONG) instead of a device that is not there.
-const maxName = 255
+// isName says whether a directory entry can have a name. A longer one than NAME_MAX is the
+// configuration's, not the kernel's, and would be an error (ENAMETOOLONG) instead of a
+// device that is not there.
+func isName(name string) bool {
+	const maxName = 255
+	return fs.ValidPath(name) && name != "." && !strings.Contains(name, "/") && len(name) <= maxName
+}
 
 // A Device is a directory of the device tree: that of a [Function] or an [Auxiliary] device.
 type Device interface{ at() string }
@@ -61,8 +65,8 @@ type Device interface{ at() string }
 // below bus/ is the only one on the way: what the kernel writes into it is the
 // canonical path, so it may be joined as text.
 func (f *FS) device(bus, name string) (dir string, ok bool, err error) {
-	if !fs.ValidPath(name) || name == "." || strings.Contains(name, "/") || len(name) > maxName {
-		return "", false, nil // no name that a directory entry can have
+	if !isName(name) {
+		return "", false, nil
 	}
 	parent := path.Join("bus", bus, "devices")
 	target, ok, err := known(fs.ReadLink(f.fsys, path.Join(parent, name)))
@@ -107,5 +111,5 @@ func (f *FS) number(name string) (n int, ok bool, err error) {
 	return n, true, nil
 }
 
-// dirs lists the sub-directories of dir, links left out; none if dir is absent.
+// dirs lists the sub-directories of dir, links left out.
 func (f *FS) dirs(dir string) ([]string, error) { return f.entries(dir, fs.DirEntry.IsDir) }

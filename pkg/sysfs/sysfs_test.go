@@ -17,6 +17,13 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // scratch is where captured hosts are unpacked, each once.
 var scratch string
 
@@ -47,9 +54,7 @@ var hosts = map[string]*host{} // by their text
 func load(t *testing.T, name string) *host {
 	t.Helper()
 	text, err := os.ReadFile("../../testdata/hosts/" + name + ".txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return known(t, text)
 }
 
@@ -58,9 +63,7 @@ func made(t *testing.T, text string) *host { return known(t, []byte("made up\n"+
 func parse(t *testing.T, text []byte) *hosttxt.Host {
 	t.Helper()
 	h, err := hosttxt.Parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return h
 }
 
@@ -83,14 +86,10 @@ func each(t *testing.T, h *host, f func(t *testing.T, sys *sysfs.FS)) {
 	t.Run("disk", func(t *testing.T) {
 		if h.dir == "" {
 			h.dir = filepath.Join(scratch, fmt.Sprint(len(hosts)))
-			if err := parse(t, refused.ReplaceAll(h.text, nil)).Unpack(h.dir); err != nil {
-				t.Fatal(err)
-			}
+			must(t, parse(t, refused.ReplaceAll(h.text, nil)).Unpack(h.dir))
 		}
 		sys, err := sysfs.Open(h.dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		f(t, sys)
 	})
 }
@@ -98,9 +97,7 @@ func each(t *testing.T, h *host, f func(t *testing.T, sys *sysfs.FS)) {
 func addr(t *testing.T, s string) pci.Address {
 	t.Helper()
 	a, err := pci.Parse(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return a
 }
 

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"sort"
 	"strings"
 
 	"devinfo-cni.io/devinfo/pci"
@@ -89,7 +88,6 @@ func onlyVirtio(names []string) (virtio []string) {
 			virtio = append(virtio, n)
 		}
 	}
-	sort.Sort(byNumber(virtio))
 	return virtio
 }
 
@@ -110,7 +108,6 @@ func (f *FS) VDPAOn(d Device) ([]VDPA, error) {
 	if err != nil {
 		return nil, err
 	}
-	sort.Sort(byNumber(children))
 	var list []VDPA
 	for _, name := range children {
 		below, err := f.vdpaAt(dir, name)

@@ -6,6 +6,7 @@ import (
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/grant"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/result"
 )
@@ -25,7 +26,7 @@ func (p *Plugin) Add(args *Args) (err error) {
 	if err != nil {
 		return err
 	}
-	back := &wayBack{before: past.before}
+	back := &wayBack{before: past.file}
 	defer func() {
 		if err != nil {
 			err = followedBy(err, r.goBack(back))
@@ -40,10 +41,7 @@ func (p *Plugin) Add(args *Args) (err error) {
 	if err != nil {
 		return err
 	}
-	res, err := r.compose(ran.result, found.device, found.info)
-	if err != nil {
-		return err
-	}
+	res := r.compose(ran.result, found.device, found.info)
 	if err := r.commit(back, past, ran, found); err != nil {
 		return err
 	}
@@ -60,7 +58,8 @@ func (p *Plugin) Add(args *Args) (err error) {
 type found struct {
 	device *discovery.Device
 	info   *devinfo.Info // nil = no device-info file
-	offer  offer
+	given  grant.Grant
+	spec   []byte // the CDI spec; nil = none
 	leases []journal.DeviceLease
 }
 
@@ -72,14 +71,13 @@ func (r *request) find(past past, res *result.Result) (f found, err error) {
 	if f.info, err = r.describe(f.device, past); err != nil {
 		return f, err
 	}
-	given, err := r.granted(f.device, f.info, res)
-	if err != nil {
+	if f.given, err = r.granted(f.device, f.info, res); err != nil {
 		return f, err
 	}
-	if f.leases, err = r.foundLeases(f.device, f.info, given); err != nil {
+	if f.leases, err = r.foundLeases(f.device, f.info, f.given); err != nil {
 		return f, err
 	}
-	f.offer, err = r.offer(given, f.info)
+	f.spec, err = r.offer(f.given, f.info)
 	return f, err
 }
 
@@ -177,10 +175,7 @@ func (r *request) warnOfOrder(device *discovery.Device, info *devinfo.Info) erro
 	if has, known := r.prev.Has(r.att.IfName, r.att.Netns); has || !known {
 		return nil
 	}
-	address, err := pci.Parse(info.PCI.Address)
-	if err != nil {
-		return nil // not of this node
-	}
+	address, _ := pci.Parse(info.PCI.Address) // Validate has
 	fn, ok, err := r.Finder.Sys.PCI(address)
 	if err != nil || !ok {
 		return err
@@ -196,7 +191,7 @@ func (r *request) warnOfOrder(device *discovery.Device, info *devinfo.Info) erro
 
 // compose makes the result: what the plugins before us say, with the device's
 // identity and, where a file tells of it, an interface to hang it on.
-func (r *request) compose(prev *result.Result, device *discovery.Device, info *devinfo.Info) (*result.Result, error) {
+func (r *request) compose(prev *result.Result, device *discovery.Device, info *devinfo.Info) *result.Result {
 	res := prev
 	if res == nil {
 		res = result.New(r.cfg.CNIVersion)
@@ -208,7 +203,8 @@ func (r *request) compose(prev *result.Result, device *discovery.Device, info *d
 	if device.OnSF && !r.cfg.SubfunctionParent {
 		pciID = "" // the parent's: nobody must take the one for the other
 	}
-	return res, res.Identify(r.att.IfName, r.att.Netns, pciID, socket)
+	res.Identify(r.att.IfName, r.att.Netns, pciID, socket)
+	return res
 }
 
 func resultKeys(info *devinfo.Info) (pciID, socketPath string) {

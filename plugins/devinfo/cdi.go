@@ -17,12 +17,6 @@ import (
 	"devinfo-cni.io/pkg/result"
 )
 
-// offer is what the container gets by CDI.
-type offer struct {
-	spec      []byte // the CDI spec; nil = none
-	socketDir string // the host's directory that it mounts; "" = none
-}
-
 // spec returns the CDI spec that the configuration asks for, and where its file is; nil if
 // it asks for none.
 func (c *call) spec() (journal.CDI, *attachment.CDI, error) {
@@ -72,32 +66,31 @@ func (r *request) granted(device *discovery.Device, info *devinfo.Info, prev *re
 	return given, err
 }
 
-// offer makes the CDI spec of what was granted. What the container may not have is a
-// warning; strict makes it an error.
-func (r *request) offer(given grant.Grant, info *devinfo.Info) (offer, error) {
+// offer makes the CDI spec of what was granted; nil = none. What the container may not have
+// is a warning; strict makes it an error.
+func (r *request) offer(given grant.Grant, info *devinfo.Info) ([]byte, error) {
 	if r.cdi == nil {
-		return offer{}, nil
+		return nil, nil
 	}
 	if info == nil {
 		r.log.Warn("no CDI spec is written: there is no device", "cdi", r.spec.Device)
-		return offer{}, nil
+		return nil, nil
 	}
 	for _, refusal := range given.Refusals {
 		if err := r.unlessStrict(fail(codeConfig, refusal, refusal.Remedy)); err != nil {
-			return offer{}, err
+			return nil, err
 		}
 	}
 	att := cdispec.Device{Kind: r.cdi.Kind, Name: r.cdi.Name, IfName: r.att.IfName, Info: info, Nodes: given.Nodes, Mounts: given.Mounts}
-	file, err := r.mountable()
-	if err != nil {
-		return offer{}, err
+	var err error
+	if att.InfoFile, err = r.mountable(); err != nil {
+		return nil, err
 	}
-	att.InfoFile = file
 	spec, err := att.Spec()
 	if err != nil {
-		return offer{}, fail(codeConfig, err, "CDI specs are JSON")
+		return nil, fail(codeConfig, err, "CDI specs are JSON")
 	}
-	return offer{cdispec.Encode(spec), given.SocketDir}, nil
+	return cdispec.Encode(spec), nil
 }
 
 // mountable is the path of the device-info file, by which the runtime mounts it later; ""

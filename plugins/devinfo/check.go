@@ -36,16 +36,15 @@ func (p *Plugin) Check(args *Args) error {
 		recorded = c.reconstruct(nil)
 	}
 	now := *recorded
-	e := &now
-	e.Netns = args.Netns
-	if err := c.checkDelegates(e); err != nil {
+	now.Netns = args.Netns
+	if err := c.checkDelegates(&now); err != nil {
 		return err
 	}
 	if name != "" {
-		e.File, e.Dir = name, c.Node.DeviceInfoDir
+		now.File, now.Dir = name, c.Node.DeviceInfoDir
 	}
-	e.Wrote = e.File != "" && (e.Wrote || !journaled) // else ADD found nothing to write
-	return c.compare(e)
+	now.Wrote = now.File != "" && (now.Wrote || !journaled) // else ADD found nothing to write
+	return c.compare(&now)
 }
 
 // compare compares the entry with what is there, and with what the configuration says of

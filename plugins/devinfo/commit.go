@@ -23,37 +23,36 @@ func (r *request) commit(back *wayBack, past past, ran ran, found found) error {
 	if e.Wrote {
 		others := past.file
 		if past.early != nil { // what is there now is ours
-			others = past.before
+			others = back.before
 		}
 		e.Info, e.Kept = found.info.Encode(), says(others, found.info)
 	}
-	if found.offer.spec == nil {
-		e.CDI = journal.CDI{}
+	if e.SocketDir = found.given.SocketDir; found.spec == nil {
+		e.CDI, e.SocketDir = journal.CDI{}, ""
 	}
-	e.SocketDir = found.offer.socketDir
-	if r.name == "" && len(e.Delegates) == 0 && found.offer.spec == nil && len(e.Leases) == 0 {
+	if r.name == "" && len(e.Delegates) == 0 && found.spec == nil && len(e.Leases) == 0 {
 		return nil
 	}
 	if err := r.record(back, e); err != nil {
 		return err
 	}
-	if err := r.writeFile(past, found.info); err != nil {
+	if err := r.writeFile(back, past, found.info); err != nil {
 		return err
 	}
-	if found.offer.spec == nil || bytes.Equal(found.offer.spec, past.spec) { // container runtimes read all specs anew when one changes
+	if found.spec == nil || bytes.Equal(found.spec, past.spec) { // container runtimes read all specs anew when one changes
 		return nil
 	}
-	return r.Specs.Write(r.spec.File, found.offer.spec)
+	return r.Specs.Write(r.spec.File, found.spec)
 }
 
 // writeFile writes the device-info file, unless it says the same already. What was written
 // for the delegates, of a device that is not found any more, is taken back.
-func (r *request) writeFile(past past, info *devinfo.Info) error {
+func (r *request) writeFile(back *wayBack, past past, info *devinfo.Info) error {
 	switch {
 	case r.name == "" || info == nil && past.early == nil || info != nil && says(past.file, info):
 		return nil
 	case info == nil:
-		return r.restore(past.before)
+		return r.restore(back.before)
 	}
 	return r.Infos.Write(r.name, info.Encode())
 }

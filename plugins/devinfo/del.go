@@ -1,6 +1,8 @@
 package plugin
 
 import (
+	"cmp"
+
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/journal"
@@ -73,21 +75,13 @@ func (c *call) addNamed(e *journal.Entry) error {
 // journal does not know. Where its entry is there but corrupt, its leases tell what else it
 // has.
 func (c *call) reconstruct(corrupt *journal.Entry) *journal.Entry {
-	c.unrecorded = corrupt == nil
 	c.skipUnrunnable() // ADD refuses them, and may well have done so
-	delegates, err := children(c.cfg)
-	if err != nil {
-		c.log.Warn("delegates ignored", "error", err)
-	}
 	spec, _, err := c.spec()
 	if err != nil {
 		c.log.Warn("no CDI spec", "error", err) // ADD refuses it
 	}
-	e := &journal.Entry{Key: c.key}
-	if corrupt != nil {
-		*e = *corrupt
-	}
-	e.Delegates, e.CNIVersion, e.Args = delegates, c.cfg.CNIVersion, c.args.Args
+	e := cmp.Or(corrupt, &journal.Entry{Key: c.key})
+	e.Delegates, e.CNIVersion, e.Args = children(c.cfg), c.cfg.CNIVersion, c.args.Args
 	e.CapabilityArgs, e.Result = c.capabilityArgs(), c.cfg.PrevResult
 	if e.CDI.File == "" {
 		e.CDI = spec

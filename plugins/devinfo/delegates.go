@@ -22,6 +22,7 @@ func (r *request) runDelegates(back *wayBack, before past) (ran, past, error) {
 	if len(r.children) == 0 {
 		return ran{result: r.prev}, before, nil
 	}
+	go r.listen()                 // begin waits for it
 	early, err := r.early(before) // a conflict shows before anything is touched
 	if err != nil {
 		return ran{}, past{}, err
@@ -36,10 +37,8 @@ func (r *request) runDelegates(back *wayBack, before past) (ran, past, error) {
 	if err := r.record(back, e); err != nil {
 		return ran{}, past{}, err
 	}
-	if early != nil && !says(before.file, early) {
-		if err := r.Infos.Write(r.name, early.Encode()); err != nil {
-			return ran{}, past{}, err
-		}
+	if err := r.writeFile(back, before, early); err != nil {
+		return ran{}, past{}, err
 	}
 	raw, err := r.addDelegates(back, e)
 	if err != nil {
@@ -69,7 +68,8 @@ func (r *request) early(before past) (*devinfo.Info, error) {
 	return info, nil
 }
 
-// addDelegates runs the delegates, and notes for the way back what came of them.
+// addDelegates runs the delegates, notes for the way back what came of them, and warns of one
+// that ignores its prevResult.
 func (r *request) addDelegates(back *wayBack, e *journal.Entry) (json.RawMessage, error) {
 	n, err := r.delegates(e, r.args.Path)
 	if err != nil {
@@ -78,13 +78,18 @@ func (r *request) addDelegates(back *wayBack, e *journal.Entry) (json.RawMessage
 	if err := r.begin(); err != nil {
 		return nil, err
 	}
+	before := r.prev
 	back.result = e.PrevResult
 	n.Before = r.interrupted
 	n.After = func(delegate string, text []byte) {
-		if res, err := result.Parse(text, r.cfg.CNIVersion); err == nil { // else what is read next is this one
-			r.warnOfLost(delegate, back.result, res)
-			back.result = text
+		res, err := result.Parse(text, r.cfg.CNIVersion)
+		if err != nil { // what is read next is this one
+			return
 		}
+		for _, lost := range before.Lost(res) {
+			r.log.Warn("delegate "+delegate+" does not pass on what it was given", "lost", lost, "remedy", "put it first, or ask its makers to pass prevResult on")
+		}
+		before, back.result = res, text
 	}
 	raw, err := n.Add(e.PrevResult)
 	back.ran = n.Started
@@ -92,20 +97,6 @@ func (r *request) addDelegates(back *wayBack, e *journal.Entry) (json.RawMessage
 		return nil, failed("ADD", err)
 	}
 	return raw, r.interrupted()
-}
-
-// warnOfLost tells of a delegate that ignores its prevResult.
-func (r *request) warnOfLost(delegate string, before json.RawMessage, is *result.Result) {
-	if before == nil {
-		return
-	}
-	was, err := result.Parse(before, r.cfg.CNIVersion)
-	if err != nil {
-		return
-	}
-	for _, lost := range was.Lost(is) {
-		r.log.Warn("delegate "+delegate+" does not pass on what it was given", "lost", lost, "remedy", "put it first, or ask its makers to pass prevResult on")
-	}
 }
 
 // reread takes in what the delegates have written to the file themselves.

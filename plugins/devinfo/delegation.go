@@ -49,9 +49,11 @@ func TakeSignals() <-chan os.Signal {
 // listen begins to take signals, once, and only when there are children to wait for: it
 // takes a tenth of the time of a chained ADD.
 func (p *Plugin) listen() {
-	if p.Listen != nil && p.signals == nil {
-		p.signals = p.Listen()
-	}
+	p.once.Do(func() {
+		if p.Listen != nil {
+			p.signals = p.Listen()
+		}
+	})
 }
 
 // begin takes signals from here on, and marks the children as running within the
@@ -83,11 +85,7 @@ func (p *Plugin) delegates(e *journal.Entry, cniPath string) (*cniexec.Network, 
 
 // network are the delegates of a configuration, for verbs that are about no attachment.
 func (p *Plugin) network(cfg *config.Config, cniPath string) (*cniexec.Network, error) {
-	raws, err := children(cfg)
-	if err != nil {
-		return nil, err
-	}
-	return p.delegates(&journal.Entry{Key: journal.Key{Network: cfg.Name}, CNIVersion: cfg.CNIVersion, Delegates: raws}, cniPath)
+	return p.delegates(&journal.Entry{Key: journal.Key{Network: cfg.Name}, CNIVersion: cfg.CNIVersion, Delegates: children(cfg)}, cniPath)
 }
 
 // delDelegates runs the DEL of an entry's delegates, all of them whatever fails. Of a device that
@@ -98,8 +96,9 @@ func (c *call) delDelegates(e *journal.Entry) (errs []error) {
 		return nil
 	}
 	of, held := *e, new(journal.HeldError)
+	unrecorded := e.Locked() == nil
 	switch err := c.othersDevice(e); {
-	case err != nil && c.unrecorded:
+	case err != nil && unrecorded:
 		c.log.Warn("the delegates' DEL is not run", "error", err)
 		return nil
 	case errors.As(err, &held) && held.Holder.Netns == "": // sriov-cni's lock may be our own by another path
@@ -112,7 +111,7 @@ func (c *call) delDelegates(e *journal.Entry) (errs []error) {
 	}
 	errs = append(errs, c.begin())
 	for _, err := range n.Del(e.Result, nil) {
-		if err = failed("DEL", err); err != nil && c.unrecorded && unfit(err) { // for which ADD failed, and undid the rest
+		if err = failed("DEL", err); err != nil && unrecorded && unfit(err) { // for which ADD failed, and undid the rest
 			c.log.Warn("DEL of a delegate not run", "error", err)
 			continue
 		}
@@ -143,48 +142,43 @@ func (c *call) checkDelegates(e *journal.Entry) error {
 // failed says which delegate failed at what. A CNI error of the child's own keeps
 // its code and message; a child that died without one is an I/O failure.
 func failed(verb string, err error) error {
-	of := new(cniexec.PluginError)
-	if !errors.As(err, &of) {
+	of, ok := errors.AsType[*cniexec.PluginError](err)
+	if !ok {
 		return err
 	}
 	err = fmt.Errorf("delegates[%d] (%s): %s: %w", of.At, of.Plugin, verb, of.Err)
-	ran := new(cniexec.Error)
-	if !errors.As(err, &ran) {
-		return fail(codeDecoding, err, "the delegate printed no CNI result")
-	}
+	code, remedy, ran := codeIO, "", &cniexec.Error{Reason: cniexec.ReasonOutput}
+	errors.As(err, &ran) // else it is the result that libcni cannot read
 	switch ran.Reason {
 	case cniexec.ReasonPlugin:
-		if own := new(types.Error); errors.As(err, &own) && own.Code != 0 {
+		if own, ok := errors.AsType[*types.Error](err); ok && own.Code != 0 {
 			return err
 		}
-		return fail(codeIO, err, "the delegate gave its error no code; see its log")
+		remedy = "the delegate gave its error no code; see its log"
 	case cniexec.ReasonDied:
-		return fail(codeIO, err, "the delegate ended without a CNI error; see its log")
+		remedy = "the delegate ended without a CNI error; see its log"
 	case cniexec.ReasonOutput:
-		return fail(codeDecoding, err, "the delegate printed no CNI result")
+		code, remedy = codeDecoding, "the delegate printed no CNI result"
 	case cniexec.ReasonMissing:
-		return fail(codeIO, err, "install the plugin in a directory of CNI_PATH")
+		remedy = "install the plugin in a directory of CNI_PATH"
 	}
-	return fail(codeIO, err, "")
+	return fail(code, err, remedy)
 }
 
 // unfit reports that the kernel will never run a delegate: it is not a program.
 func unfit(err error) bool {
-	ran := new(cniexec.Error)
-	return errors.As(err, &ran) && ran.NotRun() &&
+	ran, ok := errors.AsType[*cniexec.Error](err)
+	return ok && ran.NotRun() &&
 		(errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOEXEC))
 }
 
 // children makes the configurations that the delegates will be run with: the
 // network's name and version, and our deviceID where they have none. pciBusID
 // goes with it, as Multus does it.
-func children(cfg *config.Config) ([]json.RawMessage, error) {
-	var list []json.RawMessage
+func children(cfg *config.Config) (list []json.RawMessage) {
 	for _, d := range cfg.Delegates {
 		var keys map[string]json.RawMessage
-		if err := json.Unmarshal(d.Raw, &keys); err != nil {
-			return nil, err
-		}
+		_ = json.Unmarshal(d.Raw, &keys) // an object, as config has seen
 		set := func(key, value string) {
 			if _, has := keys[key]; !has && value != "" {
 				keys[key], _ = json.Marshal(value) // a string always encodes
@@ -198,13 +192,10 @@ func children(cfg *config.Config) ([]json.RawMessage, error) {
 			set("deviceID", cfg.DeviceID)
 			set("pciBusID", pciBusID(cfg))
 		}
-		raw, err := json.Marshal(keys)
-		if err != nil {
-			return nil, err
-		}
+		raw, _ := json.Marshal(keys)
 		list = append(list, raw)
 	}
-	return list, nil
+	return list
 }
 
 // pciBusID is the PCI address that Multus would pass as such: the deviceID if it is a PCI

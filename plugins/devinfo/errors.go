@@ -79,8 +79,7 @@ func translate(err error) error {
 		return nil
 	}
 	msg, details := err.Error(), []string(nil)
-	var delegate *types.Error
-	if errors.As(err, &delegate) {
+	if delegate, ok := errors.AsType[*types.Error](err); ok {
 		context := strings.TrimSuffix(strings.TrimSuffix(msg, delegate.Error()), ": ")
 		msg, details = strings.TrimPrefix(context+": "+delegate.Msg, ": "), []string{delegate.Details}
 	}
@@ -115,12 +114,10 @@ func remedyOf(err error) string {
 // codeOf finds the code in the chain: the outermost failure that has one, else a
 // delegate's own, else by kind; what is of no kind is I/O.
 func codeOf(err error) uint {
-	var f *failure
-	if errors.As(err, &f) {
+	if f, ok := errors.AsType[*failure](err); ok {
 		return f.code
 	}
-	var delegate *types.Error
-	if errors.As(err, &delegate) && delegate.Code != 0 {
+	if delegate, ok := errors.AsType[*types.Error](err); ok && delegate.Code != 0 {
 		return delegate.Code
 	}
 	for _, kind := range kinds {
@@ -172,6 +169,6 @@ func compared(err *check.Error) error {
 }
 
 func as[T error](err error) bool {
-	var target T
-	return errors.As(err, &target)
+	_, is := errors.AsType[T](err)
+	return is
 }

@@ -34,10 +34,10 @@ func (p *Plugin) GC(args *Args) error {
 	for _, v := range cfg.Valid {
 		listed[v] = true
 	}
-	keys, err := p.Journal.List(cfg.Name)
+	keys, err := p.Journal.All()
 	errs := []error{err}
 	for _, key := range keys {
-		if listed[config.ValidAttachment{ContainerID: key.ContainerID, IfName: key.IfName}] {
+		if key.Network != cfg.Name || listed[config.ValidAttachment{ContainerID: key.ContainerID, IfName: key.IfName}] {
 			continue
 		}
 		e, err := p.Journal.Get(key)
@@ -100,7 +100,7 @@ func (p *Plugin) CollectDead(ctx context.Context, cniPath string, delegates bool
 		default:
 			done, err := p.collect(&config.Config{}, key, e, cniPath)
 			errs = append(errs, err)
-			if done && err == nil {
+			if done {
 				g.Collected++
 			}
 		}
@@ -158,10 +158,7 @@ func (c *call) collect(judged *journal.Entry) (done bool, err error) {
 // namespace is the network namespace that the delegates may be told of: none where the
 // path may be another's by now, or leads nowhere.
 func (p *Plugin) namespace(e *journal.Entry) string {
-	if e.Netns == "" || !e.OfBoot(p.BootID) || link.NetnsNamesProcess(e.Netns) {
-		return ""
-	}
-	if there, err := link.HasNetns(e.Netns); err != nil || !there {
+	if there, err := link.HasNetns(e.Netns); err != nil || !there || !e.OfBoot(p.BootID) || link.NetnsNamesProcess(e.Netns) {
 		return ""
 	}
 	return e.Netns

@@ -46,29 +46,22 @@ func add(list []journal.DeviceLease, more ...journal.DeviceLease) []journal.Devi
 // askedLeases are those of the devices that the delegates are asked to take: sriov-cni
 // changes a VF before anything can be found. By a deviceID a pod has the device to itself.
 func (c *call) askedLeases(delegates []json.RawMessage) ([]journal.DeviceLease, error) {
-	var names []string
-	name := func(id string) {
-		if id != "" && !slices.Contains(names, id) {
-			names = append(names, id)
-		}
-	}
+	var names []any // a plugin may have a key of that name that is no string
 	for _, id := range c.cfg.DeviceIDs {
-		name(id.ID)
+		names = append(names, id.ID)
 	}
 	for _, raw := range delegates {
-		var child struct{ DeviceID, PCIBusID any } // a plugin may have a key of that name that is no string
-		if err := json.Unmarshal(raw, &child); err != nil {
-			return nil, err
-		}
-		for _, id := range []any{child.DeviceID, child.PCIBusID} {
-			if id, ok := id.(string); ok {
-				name(id)
-			}
-		}
+		var child struct{ DeviceID, PCIBusID any }
+		_ = json.Unmarshal(raw, &child) // an object, or delegates will refuse it
+		names = append(names, child.DeviceID, child.PCIBusID)
 	}
 	var list []journal.DeviceLease
-	for _, name := range names {
-		more, err := c.leases(journal.Exclusive, name)
+	for n, name := range names {
+		id, _ := name.(string)
+		if id == "" || slices.Contains(names[:n], name) {
+			continue
+		}
+		more, err := c.leases(journal.Exclusive, id)
 		if err != nil {
 			return nil, err
 		}
@@ -87,10 +80,9 @@ func (c *call) othersDevice(e *journal.Entry) error {
 	if err != nil {
 		return err
 	}
-	held := new(journal.HeldError)
 	pod := cmp.Or(e.Pod, c.att.Pod().String())
-	if err := c.Journal.Free(&journal.Entry{Key: c.key, Netns: e.Netns, Pod: pod, Leases: asked}); errors.As(err, &held) {
-		return held
+	if err := c.Journal.Free(&journal.Entry{Key: c.key, Netns: e.Netns, Pod: pod, Leases: asked}); as[*journal.HeldError](err) {
+		return err
 	}
 	return nil
 }
@@ -136,8 +128,7 @@ func (r *request) record(back *wayBack, e *journal.Entry) error {
 	var err error
 	for range sriovTries {
 		err = r.Journal.Record(e, back.entry)
-		held := new(journal.HeldError)
-		if !errors.As(err, &held) || held.Holder.Entry != nil || held.Holder.Claim != nil {
+		if held, ok := errors.AsType[*journal.HeldError](err); !ok || held.Holder.Entry != nil || held.Holder.Claim != nil {
 			break
 		}
 		time.Sleep(sriovPause)
@@ -155,8 +146,8 @@ func (r *request) record(back *wayBack, e *journal.Entry) error {
 
 // held adds to a refusal who was refused, and what ends it.
 func (r *request) held(err error) error {
-	held := new(journal.HeldError)
-	if !errors.As(err, &held) || held.Kind != journal.OfDevice {
+	held, ok := errors.AsType[*journal.HeldError](err)
+	if !ok || held.Kind != journal.OfDevice {
 		return err
 	}
 	remedy := "the kubelet tries again until that pod's DEL; where no kubelet will, \"devinfoctl gc --yes\" ends what is left of a pod that is gone"
@@ -166,7 +157,7 @@ func (r *request) held(err error) error {
 	case held.Holder.Entry == nil:
 		remedy = "the kubelet tries again until sriov-cni's DEL; a lock of it that is left over can be removed"
 	}
-	e := journal.Entry{Key: r.key, Args: r.args.Args}
-	r.Journal.Refused(held, journal.Holder{Entry: &e}.String(), r.Now())
-	return fail(codeHeld, fmt.Errorf("%w: %s cannot have it too", err, journal.Holder{Entry: &e}), remedy)
+	asker := journal.Holder{Entry: &journal.Entry{Key: r.key, Args: r.args.Args}}.String()
+	r.Journal.Refused(held, asker, r.Now())
+	return fail(codeHeld, fmt.Errorf("%w: %s cannot have it too", err, asker), remedy)
 }

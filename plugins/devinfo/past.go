@@ -19,7 +19,6 @@ import (
 // another one.
 type past struct {
 	file   []byte        // what the device-info file holds; nil = no file
-	before []byte        // what it held before this ADD
 	source *devinfo.Info // what others say there, or in the device plugin's file in its place
 	early  *devinfo.Info // what we wrote there for the delegates: no source, but kept where the kernel is silent
 	spec   []byte        // our CDI spec; nil = none
@@ -95,7 +94,6 @@ func (r *request) readFile(p *past) (err error) {
 	if p.file, p.source, err = r.parsed(r.Infos, r.name); err != nil {
 		return err
 	}
-	p.before = p.file
 	if p.source == nil {
 		p.source, err = r.devicePlugins()
 	}

@@ -17,6 +17,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"sync"
 	"time"
 
 	"devinfo-cni.io/devinfo/store"
@@ -54,6 +55,7 @@ type Plugin struct {
 	// delegate is run: a signal then ends ADD after the running delegate; the other verbs
 	// finish.
 	Listen  func() <-chan os.Signal
+	once    sync.Once // of it
 	signals <-chan os.Signal
 
 	// Within is what WithinEnv held: the attachment whose delegates we run under.
@@ -105,8 +107,7 @@ type call struct {
 	key journal.Key
 	log *slog.Logger
 
-	args       *Args
-	unrecorded bool // the journal knows nothing of it
+	args *Args
 }
 
 // parse reads the configuration, refuses one that no verb can be about, and warns of keys

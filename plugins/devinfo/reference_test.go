@@ -41,8 +41,6 @@ func TestTheReferenceHasTheErrorCodes(t *testing.T) {
 func find(t *testing.T, expression, path string) [][]string {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return regexp.MustCompile(expression).FindAllStringSubmatch(string(text), -1)
 }

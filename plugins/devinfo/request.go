@@ -46,9 +46,12 @@ func (p *Plugin) request(args *Args) (*request, error) {
 	if r.name, err = c.infoFile(); err != nil {
 		return nil, err
 	}
-	if r.children, err = c.runnableChildren(); err != nil {
-		return nil, err
+	for n := range c.cfg.Delegates {
+		if err := c.runnable(n); err != nil {
+			return nil, err
+		}
 	}
+	r.children = children(c.cfg)
 	if r.spec, r.cdi, err = c.spec(); err != nil {
 		return nil, err
 	}
@@ -111,16 +114,6 @@ func (c *call) infoFile() (string, error) {
 		remedy = `Multus passes it only for a network that has a device (deviceID), by the annotation k8s.v1.cni.cncf.io/resourceName; else ` + remedy
 	}
 	return "", c.unlessStrict(fail(codeConfig, err, remedy))
-}
-
-// runnableChildren are the delegates' configurations; one that cannot be run is an error.
-func (c *call) runnableChildren() ([]json.RawMessage, error) {
-	for n := range c.cfg.Delegates {
-		if err := c.runnable(n); err != nil {
-			return nil, err
-		}
-	}
-	return children(c.cfg)
 }
 
 // runnable says why the n-th delegate of the configuration cannot be run.

@@ -99,9 +99,7 @@ func (s *story) format() []byte {
 
 func play(t *testing.T, file string) {
 	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	s, err := parseStory(data)
 	if err != nil {
 		t.Fatalf("%s: %v", file, err)
@@ -121,9 +119,7 @@ func play(t *testing.T, file string) {
 		}
 	}
 	if rewrite {
-		if err := os.WriteFile(file, s.format(), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(file, s.format(), 0o644))
 	}
 }
 

@@ -45,20 +45,12 @@ func (c *call) undo(e *journal.Entry, file func(*journal.Entry) error) error {
 		return followedBy(nil, err, unknown)
 	}
 	if e.Locked() == nil {
-		return followedBy(nil, append(errs, unlessName(c.Journal.Unrecorded(e.Key, files)))...)
+		return followedBy(nil, append(errs, c.Journal.Unrecorded(e.Key, files))...)
 	}
 	if err := followedBy(nil, append(errs, files())...); err != nil {
 		return err
 	}
-	return unlessName(c.Journal.Forget(e))
-}
-
-// unlessName drops the error of a name that no entry can have: ADD refuses it.
-func unlessName(err error) error {
-	if as[*store.NameError](err) {
-		return nil
-	}
-	return err
+	return c.Journal.Forget(e)
 }
 
 // mayRemove reports whether a device-info file or a CDI spec is this attachment's: it has a lease

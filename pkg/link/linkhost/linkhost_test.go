@@ -22,6 +22,13 @@ import (
 	"devinfo-cni.io/pkg/link/linkhost"
 )
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 const hosts = "../../../testdata/hosts/"
 
 var update = flag.Bool("update", false, "write anew what is told of the captured hosts; then read the difference with care")
@@ -48,22 +55,16 @@ func text(i *link.Interface) string {
 func told(t *testing.T, file *hosttxt.Host) string {
 	t.Helper()
 	h, err := linkhost.New(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var lines []string
 	for part, netns := range map[string]string{"netlink/ip-link.json": "", "netlink/pod-ip-link.json": "/run/netns/pod"} {
 		var names []struct{ Ifname string }
 		if data := file.File(part); data != nil {
-			if err := json.Unmarshal(data, &names); err != nil {
-				t.Fatal(err)
-			}
+			must(t, json.Unmarshal(data, &names))
 		}
 		for _, n := range names {
 			i, err := h.Interface(netns, n.Ifname)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			parent, err := fs.ReadLink(file.Sys(), "class/net/"+i.Name+"/device")
 			if netns == "" && err == nil && i.Parent != path.Base(parent) {
 				t.Errorf("%s: %+v; want parent %s", i.Name, i, parent)
@@ -108,9 +109,7 @@ func TestAllOfTheCapturedHostsIsTold(t *testing.T) {
 	got := &txtar.Archive{Comment: []byte("What is told of the captured hosts.\n")}
 	for _, file := range files {
 		h, err := hosttxt.Load(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		got.Files = append(got.Files, txtar.File{Name: filepath.Base(file), Data: []byte(told(t, h))})
 	}
 	if *update {
@@ -125,13 +124,9 @@ func TestAllOfTheCapturedHostsIsTold(t *testing.T) {
 func parse(t *testing.T, parts string) *linkhost.Kernel {
 	t.Helper()
 	h, err := hosttxt.Parse([]byte("test: from documentation: a host (as of Linux 6.12)\n" + parts))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	host, err := linkhost.New(h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return host
 }
 
@@ -216,9 +211,7 @@ func TestNewNamesTheBrokenPart(t *testing.T) {
 		"vdpa-config":  `[]`,
 	} {
 		h, err := hosttxt.Parse(fmt.Appendf(nil, "a host\n-- netlink/%s.json --\n%s\n", part, data))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if _, err := linkhost.New(h); err == nil || !strings.Contains(err.Error(), part) {
 			t.Errorf("%s: %v", part, err)
 		}

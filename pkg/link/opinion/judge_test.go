@@ -25,17 +25,11 @@ func TestSriovnetAgreesOnCapturedHosts(t *testing.T) {
 	found := 0
 	for _, name := range names {
 		file, err := hosttxt.Load(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		host, err := linkhost.New(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		devices, err := fs.Glob(file.Sys(), "bus/pci/devices/*")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		without := host.Eswitch
 		without.Ports = func(string) ([]*netlink.DevlinkPort, error) { return nil, syscall.ENODEV }
 		for _, device := range devices {

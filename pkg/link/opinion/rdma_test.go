@@ -15,6 +15,13 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Package sysfs and rdmamap, by which the SR-IOV device plugin and rdma-cni find RDMA devices,
 // name the same ones for every PCI function and auxiliary device of a captured host, and the
 // same nodes.
@@ -27,16 +34,10 @@ func TestRdmamapAgreesOnCapturedHosts(t *testing.T) {
 		found := 0
 		for _, name := range names {
 			host, err := hosttxt.Load(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			dir := "/run/" + filepath.Base(name)
-			if err := host.Unpack(dir); err != nil {
-				t.Fatal(err)
-			}
-			if err := unix.Mount(dir, "/sys", "", unix.MS_BIND, ""); err != nil {
-				t.Fatal(err)
-			}
+			must(t, host.Unpack(dir))
+			must(t, unix.Mount(dir, "/sys", "", unix.MS_BIND, ""))
 			found += sameRDMA(t, filepath.Base(name))
 		}
 		if found < 15 {
@@ -49,27 +50,19 @@ func TestRdmamapAgreesOnCapturedHosts(t *testing.T) {
 func sameRDMA(t *testing.T, host string) (found int) {
 	t.Helper()
 	sys, err := sysfs.Open("/sys")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	addresses, _ := filepath.Glob("/sys/bus/pci/devices/*")
 	for _, path := range addresses {
 		a, err := pci.Parse(filepath.Base(path))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		fn, _, err := sys.PCI(a)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		devices, err := sys.RDMA(fn)
 		nodes, nodesErr := sys.RDMANodes(fn)
 		found += compare(t, host+": "+a.String(), devices, rdmamap.GetRdmaDevicesForPcidev(a.String()), nodes, err, nodesErr)
 	}
 	parts, err := sys.Auxiliaries()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, aux := range parts {
 		devices, err := sys.RDMA(aux)
 		nodes, nodesErr := sys.RDMANodes(aux)
