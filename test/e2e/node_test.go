@@ -91,7 +91,7 @@ func needsNode(t *testing.T) {
 // leftovers lists what there is on the node of any attachment.
 const leftovers = `
 cd /
-find var/lib/cni/networks/e2e-* -type f ! -name 'last_reserved_ip*'
+find var/lib/cni/networks/e2e-* -type f ! -name 'last_reserved_ip*' ! -name lock
 find var/lib/kubelet/plugins/` + driver + `/state -name '*.json*'
 find var/lib/kubelet/plugins/` + driver + `/cni -mindepth 1 -maxdepth 1
 find var/lib/kubelet/plugins/` + driver + `/dra-device-metadata -type f
@@ -105,7 +105,7 @@ ip -o link show type macvlan
 
 // nobodys removes empty addresses: host-local was killed before it had written whose they are
 // (docs/reliability.md).
-const nobodys = `find /var/lib/cni/networks/e2e-* -type f -empty -delete`
+const nobodys = `find /var/lib/cni/networks/e2e-* -type f ! -name lock -empty -delete`
 
 // clean waits until nothing is left on the node of all that pods had.
 func clean(t *testing.T) {
