@@ -57,20 +57,13 @@ func server(mutate func(*resourceapi.ResourceSlice), objects ...runtime.Object) 
 // kubelet starts the rig's agent as a DRA plugin, which ends with the test.
 func (r *rig) kubelet(client *fake.Clientset, limit int) *dra.Kubelet {
 	r.t.Helper()
-	agent, err := dra.New(r.options)
-	must(r.t, err)
-	r.t.Cleanup(func() { agent.Close() })
-	t := r.t
+	agent, t := r.next(), r.t
 	k, err := dra.StartKubelet(t.Context(), agent, dra.KubeletOptions{
 		Node: "node1", Client: client, PluginDir: r.dir, RegistrarDir: r.dir, Limit: limit, Metadata: true,
 		Fatal: func(err error) { t.Error(err) },
 	})
 	must(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() { defer close(done); agent.Run(ctx) }()
-	t.Cleanup(func() { k.Stop(); cancel(); <-done })
-	r.agent = agent
+	r.run(agent, k.Stop)
 	return k
 }
 
@@ -110,8 +103,8 @@ func published(t *testing.T, client *fake.Clientset, want []resourceapi.Device) 
 		list, err := client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{})
 		must(t, err)
 		diff = fmt.Sprintf("%d slices", len(list.Items))
-		if len(list.Items) == 1 && list.Items[0].Spec.Pool.Name == "node1" {
-			diff = cmp.Diff(want, list.Items[0].Spec.Devices)
+		if len(list.Items) == 1 {
+			diff = cmp.Diff("node1", list.Items[0].Spec.Pool.Name) + cmp.Diff(want, list.Items[0].Spec.Devices)
 		}
 		if diff == "" {
 			return

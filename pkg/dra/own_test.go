@@ -57,22 +57,18 @@ func TestADeviceThatAClaimHoldsStaysPublishedAsItWas(t *testing.T) {
 	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
 	claim := ownClaim("u1", vf2, network(`{"type":"sriov"}`))
 	client := server(nil, claim)
-	t.Run("before", func(t *testing.T) {
-		r.t = t
-		r.offering(client, n, p)
-		before := devicesIn(t, client, sf4, sf7, "cni", pf, vf0, vf2, vf3)
-		r.byKubelet(claim)
-		must(t, r.runPod(r.sandbox("s1", "pod")))
-		if got := string(r.attachment("u1").List); !strings.Contains(got, `"deviceID":"0000:03:00.4"`) {
-			t.Errorf("the plugin gets %s", got)
-		}
-		n.change(func() { n.without("enp3s0f0v2") })
-		n.change(func() { n.others = map[string]string{"0000:03:00.2": "pod ns/x has it"} }) // shows that it was looked at
-		if diff := cmp.Diff(before[vf2], devicesIn(t, client, sf4, sf7, "cni", pf, vf2, vf3)[vf2]); diff != "" {
-			t.Error(diff)
-		}
-	})
-	r.t = t
+	r.offering(client, n, p)
+	before := devicesIn(t, client, sf4, sf7, "cni", pf, vf0, vf2, vf3)
+	r.byKubelet(claim)
+	must(t, r.runPod(r.sandbox("s1", "pod")))
+	if got := string(r.attachment("u1").List); !strings.Contains(got, `"deviceID":"0000:03:00.4"`) {
+		t.Errorf("the plugin gets %s", got)
+	}
+	n.change(func() { n.without("enp3s0f0v2") })
+	n.change(func() { n.others = map[string]string{"0000:03:00.2": "pod ns/x has it"} }) // shows that it was looked at
+	if diff := cmp.Diff(before[vf2], devicesIn(t, client, sf4, sf7, "cni", pf, vf2, vf3)[vf2]); diff != "" {
+		t.Error(diff)
+	}
 	next := server(nil)
 	agent := r.offering(next, n, p)
 	after := devicesIn(t, next, sf4, sf7, "cni", pf, vf2, vf3)[vf2]
