@@ -184,7 +184,7 @@ func ownClaim(uid types.UID, device, parameters string) *resourceapi.ResourceCla
 	return claim
 }
 
-// named gives the interface of a claim's first device another name than net1.
+// named has the configuration of a claim's first request say another name than net1.
 func named(claim *resourceapi.ResourceClaim, ifName string) {
 	raw := &claim.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw
 	*raw = []byte(strings.ReplaceAll(string(*raw), "net1", ifName))

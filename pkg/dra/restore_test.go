@@ -69,10 +69,11 @@ func (b *bench) attachTo(t *testing.T, device, driver string) {
 
 // ends the network namespace of s1, whose devices come back after a while.
 func (b *bench) ends(after time.Duration) {
+	b.t.Helper()
 	netns := filepath.Join(b.dir, "netns/s1")
-	must(b.t, os.Remove(netns))
+	wants(b.t, os.Remove(netns))
 	time.Sleep(after)
-	must(b.t, b.kernel.EndNetns(netns))
+	wants(b.t, b.kernel.EndNetns(netns))
 }
 
 func TestAfterDELADeviceIsWhatItWas(t *testing.T) {
