@@ -135,6 +135,7 @@ func TestARequestMayHaveSeveralDevicesWithoutANetwork(t *testing.T) {
 
 // The metadata is that of Prepare, in both versions: KubeVirt reads the older one.
 func TestTheMetadataOfADeviceWithoutANetworkIsWrittenByPrepare(t *testing.T) {
+	t.Parallel()
 	r, p := newRig(t), newPlugins()
 	claim := ownClaim("u1", vf3, "")
 	r.offering(server(nil, claim), newNode(t, "mlx5-switchdev"), p)

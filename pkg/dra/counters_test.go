@@ -42,6 +42,7 @@ func counterless(slice *resourceapi.ResourceSlice) {
 }
 
 func TestAPFIsOfferedBesideItsVFsWhereTheServerCounts(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		mutate func(*resourceapi.ResourceSlice)
 		want   []string
@@ -50,6 +51,7 @@ func TestAPFIsOfferedBesideItsVFsWhereTheServerCounts(t *testing.T) {
 		"without counters": {counterless, []string{"cni", igbVF0, igbVF1}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			client := server(test.mutate)
 			r := newRig(t)
 			r.options.Inventory = eitherInventory(t)
@@ -64,10 +66,12 @@ func TestAPFIsOfferedBesideItsVFsWhereTheServerCounts(t *testing.T) {
 
 // That of Kubernetes 1.36 needs seconds for a pod where there are many VFs.
 func TestCountersAreForASchedulerThatIsQuickWithThem(t *testing.T) {
+	t.Parallel()
 	for server, want := range map[string][]string{
 		"v1.36.3": {"cni", igbVF0, igbVF1}, "v1.37.0-rc.1+k": {"cni", igbPF, igbVF0, igbVF1}, "v2.0": {"cni", igbPF, igbVF0, igbVF1}, "": {"cni", igbVF0, igbVF1},
 	} {
 		t.Run(server, func(t *testing.T) {
+			t.Parallel()
 			client := counting(t, server)
 			r := newRig(t)
 			r.options.Inventory = eitherInventory(t)
@@ -80,6 +84,7 @@ func TestCountersAreForASchedulerThatIsQuickWithThem(t *testing.T) {
 
 // Until the server tells its version nothing is published, and somebody has to learn why.
 func TestAServerThatDoesNotTellItsVersionIsNamedInTheLog(t *testing.T) {
+	t.Parallel()
 	client := counting(t, "v1.37.0")
 	var up atomic.Bool
 	client.PrependReactor("get", "version", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -130,6 +135,7 @@ func TestAPFAndItsVFAreNotPreparedTogether(t *testing.T) {
 
 // The scheduler knows nothing of a VF that is withheld, and would take its PF for free.
 func TestAPFIsWithheldWithItsVF(t *testing.T) {
+	t.Parallel()
 	r, p := newRig(t), newPlugins()
 	client := server(nil)
 	r.options.Exec, r.options.Inventory = p, eitherInventory(t)
@@ -169,6 +175,7 @@ func offerOf(t *testing.T, dir, name string, want state.Offered) {
 }
 
 func TestTheStateDirectorySaysWhatIsOffered(t *testing.T) {
+	t.Parallel()
 	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
 	r.offering(server(nil), n, p)
 	dir := r.options.StateDir
@@ -182,6 +189,7 @@ func TestTheStateDirectorySaysWhatIsOffered(t *testing.T) {
 }
 
 func TestTheStateDirectoryNamesTheRulesWithoutADevice(t *testing.T) {
+	t.Parallel()
 	r, n := newRig(t), newNode(t, "igb-sriov")
 	n.rules = "devices: [{drivers: [igbvf], as: exclusive}, {ifNames: [eth77], as: exclusive}]"
 	r.offering(server(nil), n, newPlugins())

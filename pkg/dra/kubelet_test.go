@@ -114,6 +114,7 @@ func published(t *testing.T, client *fake.Clientset, want []resourceapi.Device) 
 }
 
 func TestANodeOffersOneDeviceThatAllShare(t *testing.T) {
+	t.Parallel()
 	yes := true
 	for _, limit := range []int{0, 7} {
 		client := server(nil)
@@ -141,6 +142,7 @@ func drop(slice *resourceapi.ResourceSlice) {
 }
 
 func TestAServerThatCannotShareGetsNumberedDevices(t *testing.T) {
+	t.Parallel()
 	for limit, count := range map[int]int{0: 128, 5: 5, 1000: 128} {
 		client := server(drop)
 		cut := make(chan int, 1)

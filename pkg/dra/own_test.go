@@ -14,6 +14,7 @@ import (
 )
 
 func TestANodeOffersWhatItsRulesNameAndFollowsTheNode(t *testing.T) {
+	t.Parallel()
 	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
 	client := server(nil)
 	agent := r.offering(client, n, p)
@@ -39,6 +40,7 @@ func TestANodeOffersWhatItsRulesNameAndFollowsTheNode(t *testing.T) {
 }
 
 func TestWhatCannotBeSharedIsNotOfferedWhereTheServerCannotShare(t *testing.T) {
+	t.Parallel()
 	client := server(drop)
 	r, p := newRig(t), newPlugins()
 	r.offering(client, newNode(t, "mlx5-switchdev"), p)
@@ -54,6 +56,7 @@ func TestWhatCannotBeSharedIsNotOfferedWhereTheServerCannotShare(t *testing.T) {
 // A VF goes to the plugin, moves into the pod, and stays offered as it was: by the next
 // agent too, though the kubelet has removed the slices.
 func TestADeviceThatAClaimHoldsStaysPublishedAsItWas(t *testing.T) {
+	t.Parallel()
 	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
 	claim := ownClaim("u1", vf2, network(`{"type":"sriov"}`))
 	client := server(nil, claim)

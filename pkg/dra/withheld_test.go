@@ -24,6 +24,7 @@ func exclusively(claim *resourceapi.ResourceClaim, device string) *resourceapi.R
 // A device whose DEL has failed is not offered: not while the claim is there, so that the
 // scheduler knows in time, nor once the DEL was given up, nor by the next agent.
 func TestADeviceWhoseDELFailsIsNotOffered(t *testing.T) {
+	t.Parallel()
 	all, none := []resourceapi.Device{{Name: "cni-0"}}, []resourceapi.Device{} // of a slice that stays
 	r, p := newRig(t), newPlugins()
 	client := server(drop)
@@ -82,6 +83,7 @@ func TestNoDELTakesADeviceFromAnotherClaim(t *testing.T) {
 
 // A device that cannot be made what it was is not offered until it is, by no agent.
 func TestADeviceThatIsNotRestoredIsNotOffered(t *testing.T) {
+	t.Parallel()
 	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
 	p.kernel = plugIn(&r.options, r.dir)
 	var broken atomic.Bool
