@@ -22,9 +22,14 @@ const (
 
 func kernel(t *testing.T, host string) *custodytest.Kernel {
 	t.Helper()
+	return kernelIn(t, t.TempDir(), host)
+}
+
+func kernelIn(t *testing.T, dir, host string) *custodytest.Kernel {
+	t.Helper()
 	captured, err := os.ReadFile("../../../testdata/hosts/" + host + ".txtar")
 	must(t, err)
-	k, err := custodytest.Make(t.TempDir(), captured)
+	k, err := custodytest.Make(dir, captured)
 	must(t, err)
 	return k
 }
@@ -247,11 +252,7 @@ func TestWhatCannotBeRestoredIsNamed(t *testing.T) {
 // While a port is in a pod, its neighbour is not made what it was.
 func TestTheNeighbourOfAPortIsLeftAlone(t *testing.T) {
 	dir := t.TempDir()
-	captured, err := os.ReadFile("../../../testdata/hosts/netdevsim-switchdev.txtar")
-	must(t, err)
-	k, err := custodytest.Make(dir, captured)
-	must(t, err)
-	h := k.Host()
+	h := kernelIn(t, dir, "netdevsim-switchdev").Host()
 	f, neighbour := look(t, h, &state.NodeDevice{IfName: "eth1"}), look(t, h, &state.NodeDevice{IfName: "eth0"})
 	for _, of := range []string{"class/net/eth1", "devices/netdevsim1/net/eth1"} {
 		must(t, os.RemoveAll(filepath.Join(dir, "kernel/sys", of)))
