@@ -245,9 +245,23 @@ func (r *rig) expectThere(names ...string) {
 // eventually waits for what background work brings about.
 func (r *rig) eventually(what string, holds func() bool) {
 	r.t.Helper()
-	for end := time.Now().Add(3 * time.Minute); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			r.t.Fatalf("never came true: %s", what)
+	until(r.t, func() string {
+		if holds() {
+			return ""
+		}
+		return "never came true: " + what
+	})
+}
+
+// until waits until nothing differs from what is wanted.
+func until(t testing.TB, differs func() string) {
+	t.Helper()
+	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		switch diff := differs(); {
+		case diff == "":
+			return
+		case time.Now().After(end):
+			t.Fatal(diff)
 		}
 	}
 }
