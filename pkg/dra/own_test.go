@@ -95,10 +95,6 @@ func TestADeviceGoesIntoTheConfigurationAtPrepare(t *testing.T) {
 		"as the class says":  {vf0, `"device":[{"plugin":"x","key":"device"}],` + network(`{"type":"x"}`), `"device":"enp3s0f0v0"`, "", nil},
 		"nowhere":            {vf0, `"device":[],` + network(`{"type":"x"}`), `{"type":"x"}`, "", nil},
 		"another device":     {vf0, network(`{"type":"sriov","deviceID":"0000:03:00.4"}`), "", "", []string{"0000:03:00.4", "0000:03:00.2", `request "r"`}},
-		"another master":     {pf, network(`{"type":"macvlan","master":"eth0"}`), "", "", []string{"eth0", "p0"}},
-		"SF for sriov":       {sf4, network(`{"type":"sriov"}`), "", "", []string{"sriov wants a VF", "mlx5_core.sf.4"}},
-		"no such key":        {vf0, `"device":[{"plugin":"x","key":"pci"}],` + network(`{"type":"x"}`), "", "", []string{`device[0].key: "pci"`}},
-		"unknown plugin":     {vf0, network(`{"type":"x"}`), "", "", []string{"no plugin of the network is known to take it"}},
 		"not on the node":    {"pci-0000-09-00-0", network(`{"type":"sriov"}`), "", "", []string{"pci-0000-09-00-0", "has none of that name"}},
 		"not offered":        {"pci-0000-03-00-3", network(`{"type":"sriov"}`), "", "", []string{"does not offer it: it has no interface here, but " + sf7}},
 		"software":           {"cni", `"device":[{"plugin":"x","key":"device"}],` + network(`{"type":"x"}`), "", "", []string{"cni is allocated"}},
@@ -114,12 +110,8 @@ func TestADeviceGoesIntoTheConfigurationAtPrepare(t *testing.T) {
 				if errors.As(err, &refusal) != (test.refusal != nil) {
 					t.Fatalf("got %v", err)
 				}
-				for _, part := range test.refusal {
-					if !strings.Contains(err.Error(), part) {
-						t.Errorf("%v: does not say %s", err, part)
-					}
-				}
 				if test.refusal != nil {
+					says(t, err, test.refusal...)
 					r.expectNothing()
 					return
 				}
@@ -134,9 +126,8 @@ func TestADeviceGoesIntoTheConfigurationAtPrepare(t *testing.T) {
 
 func TestADeviceOfTheNodeIsRefusedWhereNoneIsOffered(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
-		if _, err := r.start().Prepare(t.Context(), ownClaim("u1", vf0, network(`{"type":"sriov"}`))); err == nil || !strings.Contains(err.Error(), "this node offers no devices of its own") {
-			t.Errorf("got %v", err)
-		}
+		_, err := r.start().Prepare(t.Context(), ownClaim("u1", vf0, network(`{"type":"sriov"}`)))
+		says(t, err, "this node offers no devices of its own")
 	})
 }
 

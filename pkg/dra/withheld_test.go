@@ -56,11 +56,7 @@ func TestNoDELTakesADeviceFromAnotherClaim(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, p *plugins) {
 		agent := r.start()
 		p.set(failing("s1"))
-		r.prepare(exclusively(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}), "cni-0"))
-		sb := r.sandbox("s1", "pod")
-		_ = r.runPod(sb)
-		r.endPod(sb)
-		r.unprepared("u1")
+		r.abandoned(exclusively(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}), "cni-0"))
 		r.prepare(exclusively(r.claimOf("b", types.UID("u2"), "next", want{"x", "net1", ""}), "cni-0"))
 		next := r.sandbox("s2", "next")
 		must(t, r.runPod(next))
