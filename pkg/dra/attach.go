@@ -178,9 +178,8 @@ func (a *Agent) readInfo(at *state.Attachment) (*devinfo.Info, error) {
 		return nil, fmt.Errorf("device-info file of network %s: %w", at.Network, err)
 	}
 	info, err := a.infos.Parse(name, data)
-	var version *devinfo.VersionError
 	switch {
-	case errors.As(err, &version):
+	case errors.As(err, new(*devinfo.VersionError)):
 		a.Log.Warn("device-info file not understood", "network", at.Network, "error", err)
 		info = nil
 	case err != nil:
