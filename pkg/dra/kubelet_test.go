@@ -56,7 +56,7 @@ func server(mutate func(*resourceapi.ResourceSlice), objects ...runtime.Object) 
 func (r *rig) kubelet(client *fake.Clientset, limit int) *dra.Kubelet {
 	r.t.Helper()
 	agent, t := r.next(), r.t
-	k, err := dra.StartKubelet(t.Context(), agent, dra.KubeletOptions{
+	k, err := dra.StartKubelet(context.Background(), agent, dra.KubeletOptions{
 		Node: "node1", Client: client, PluginDir: r.dir, RegistrarDir: r.dir, Limit: limit, Metadata: true,
 		Fatal: func(err error) { t.Error(err) },
 	})
