@@ -178,9 +178,8 @@ func (a *Agent) readInfo(at *state.Attachment) (*devinfo.Info, error) {
 		return nil, fmt.Errorf("device-info file of network %s: %w", at.Network, err)
 	}
 	info, err := a.infos.Parse(name, data)
-	var version *devinfo.VersionError
 	switch {
-	case errors.As(err, &version):
+	case errors.As(err, new(*devinfo.VersionError)):
 		a.Log.Warn("device-info file not understood", "network", at.Network, "error", err)
 		info = nil
 	case err != nil:
@@ -197,7 +196,9 @@ func (a *Agent) describe(at *state.Attachment, info *devinfo.Info) (*state.Metad
 		return nil, &cniexec.Error{Reason: cniexec.ReasonOutput, Err: fmt.Errorf("network %s: %w", at.Network, err)}
 	}
 	_, more := metadata.Data(at.Result, shown(at)) // as the status will have it
-	a.leftOut(at, append(warnings, more...))
+	for _, w := range append(warnings, more...) {
+		a.Log.Warn(w, "network", at.Network, "sandbox", at.Sandbox, "ifName", at.IfName)
+	}
 	m := &state.Metadata{NetworkData: data}
 	if at.Node != nil {
 		m.Attributes = attributesOf(at)
@@ -212,12 +213,6 @@ func (a *Agent) describe(at *state.Attachment, info *devinfo.Info) (*state.Metad
 		}
 	}
 	return m, nil
-}
-
-func (a *Agent) leftOut(at *state.Attachment, warnings []string) {
-	for _, w := range warnings {
-		a.Log.Warn(w, "network", at.Network, "sandbox", at.Sandbox, "ifName", at.IfName)
-	}
 }
 
 // key names the directory of an attachment to a sandbox.

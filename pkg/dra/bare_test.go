@@ -135,6 +135,7 @@ func TestARequestMayHaveSeveralDevicesWithoutANetwork(t *testing.T) {
 
 // The metadata is that of Prepare, in both versions: KubeVirt reads the older one.
 func TestTheMetadataOfADeviceWithoutANetworkIsWrittenByPrepare(t *testing.T) {
+	t.Parallel()
 	r, p := newRig(t), newPlugins()
 	claim := ownClaim("u1", vf3, "")
 	r.offering(server(nil, claim), newNode(t, "mlx5-switchdev"), p)
@@ -228,12 +229,7 @@ func TestNoDELTakesADeviceFromWhoeverElseAttachesIt(t *testing.T) {
 		r.withJournal(newNode(t, "mlx5-switchdev"))
 		agent := r.start()
 		p.set(always)
-		r.prepare(ownClaim("u1", vf3, network(`{"type":"sriov"}`)))
-		sb := r.sandbox("s1", "pod")
-		_ = r.runPod(sb)
-		r.endPod(sb)
-		r.unprepared("u1")
-		quiet()
+		r.abandoned(ownClaim("u1", vf3, network(`{"type":"sriov"}`)))
 		var met atomic.Bool
 		lineage := r.options.Inventory.Lineage
 		r.options.Inventory.Lineage = func(device string) ([]sysfs.Object, error) {

@@ -279,7 +279,7 @@ func BenchmarkFromEventToSlice(b *testing.B) {
 // BenchmarkMetadata is how long a pod waits for what its containers read of a network: KEP-5304
 // wants 99 of 100 within 10 ms.
 func BenchmarkMetadata(b *testing.B) {
-	r := newRig(b)
+	r := benchRig(b)
 	claim := r.claimOf("a", "u1", "pod", want{"x", "net1", ""})
 	k := r.kubelet(server(nil, claim), 0)
 	r.byKubelet(claim)

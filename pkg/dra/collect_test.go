@@ -167,11 +167,7 @@ func TestAPrepareThatMeetsTheEndOfUnprepareIsOnRecordOrFails(t *testing.T) {
 		}
 		r.start()
 		p.set(always)
-		r.prepare(claim)
-		sb := r.sandbox("s1", "pod")
-		_ = r.runPod(sb)
-		r.endPod(sb)
-		r.unprepared("u1")
+		r.abandoned(claim)
 		err := <-ended
 		quiet()
 		if err == nil && len(r.record("u1").Attachments) != 1 {

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
@@ -41,45 +40,35 @@ func counterless(slice *resourceapi.ResourceSlice) {
 	}
 }
 
-func TestAPFIsOfferedBesideItsVFsWhereTheServerCounts(t *testing.T) {
+// The scheduler of Kubernetes 1.36 needs seconds for a pod where there are many VFs.
+func TestAPFIsOfferedBesideItsVFsWhereTheServerCountsAndTheSchedulerIsQuick(t *testing.T) {
+	t.Parallel()
+	with, without := []string{"cni", igbPF, igbVF0, igbVF1}, []string{"cni", igbVF0, igbVF1}
 	for name, test := range map[string]struct {
-		mutate func(*resourceapi.ResourceSlice)
+		client *fake.Clientset
+		force  bool
 		want   []string
 	}{
-		"with counters":    {nil, []string{"cni", igbPF, igbVF0, igbVF1}},
-		"without counters": {counterless, []string{"cni", igbVF0, igbVF1}},
+		"forced": {server(nil), true, with}, "not kept": {server(counterless), true, without}, "v1.36.3": {counting(t, "v1.36.3"), false, without},
+		"v1.37.0-rc.1+k": {counting(t, "v1.37.0-rc.1+k"), false, with}, "v2.0": {counting(t, "v2.0"), false, with}, "no version": {counting(t, ""), false, without},
 	} {
 		t.Run(name, func(t *testing.T) {
-			client := server(test.mutate)
+			t.Parallel()
 			r := newRig(t)
 			r.options.Inventory = eitherInventory(t)
-			r.kubelet(client, 0)
-			all := devicesIn(t, client, test.want...)
-			if got := len(all[igbVF0].ConsumesCounters); (got > 0) != (test.mutate == nil) {
+			r.options.Inventory.ForceCounters = test.force
+			r.kubelet(test.client, 0)
+			all := devicesIn(t, test.client, test.want...)
+			if got := len(all[igbVF0].ConsumesCounters); (got > 0) != (len(test.want) == len(with)) {
 				t.Errorf("%d counters are consumed", got)
 			}
 		})
 	}
 }
 
-// That of Kubernetes 1.36 needs seconds for a pod where there are many VFs.
-func TestCountersAreForASchedulerThatIsQuickWithThem(t *testing.T) {
-	for server, want := range map[string][]string{
-		"v1.36.3": {"cni", igbVF0, igbVF1}, "v1.37.0-rc.1+k": {"cni", igbPF, igbVF0, igbVF1}, "v2.0": {"cni", igbPF, igbVF0, igbVF1}, "": {"cni", igbVF0, igbVF1},
-	} {
-		t.Run(server, func(t *testing.T) {
-			client := counting(t, server)
-			r := newRig(t)
-			r.options.Inventory = eitherInventory(t)
-			r.options.Inventory.ForceCounters = false
-			r.kubelet(client, 0)
-			devicesIn(t, client, want...)
-		})
-	}
-}
-
 // Until the server tells its version nothing is published, and somebody has to learn why.
 func TestAServerThatDoesNotTellItsVersionIsNamedInTheLog(t *testing.T) {
+	t.Parallel()
 	client := counting(t, "v1.37.0")
 	var up atomic.Bool
 	client.PrependReactor("get", "version", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -98,11 +87,8 @@ func TestAServerThatDoesNotTellItsVersionIsNamedInTheLog(t *testing.T) {
 		}
 	}})
 	r.kubelet(client, 0)
-	select {
-	case <-said:
-	case <-time.After(time.Minute):
-		t.Error("it waits without a word")
-	}
+	r.eventually("it says what it waits for", func() bool { return len(said) > 0 })
+	<-said
 	up.Store(true)
 	devicesIn(t, client, "cni", igbPF, igbVF0, igbVF1)
 	if len(said) > 0 {
@@ -133,6 +119,7 @@ func TestAPFAndItsVFAreNotPreparedTogether(t *testing.T) {
 
 // The scheduler knows nothing of a VF that is withheld, and would take its PF for free.
 func TestAPFIsWithheldWithItsVF(t *testing.T) {
+	t.Parallel()
 	r, p := newRig(t), newPlugins()
 	client := server(nil)
 	r.options.Exec, r.options.Inventory = p, eitherInventory(t)
@@ -151,27 +138,29 @@ func TestAPFIsWithheldWithItsVF(t *testing.T) {
 // offerOf waits until the state directory says of a device what it should.
 func offerOf(t *testing.T, dir, name string, want state.Offered) {
 	t.Helper()
-	var diff string
-	for end := time.Now().Add(3 * time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		o, err := state.ReadOffer(dir)
-		must(t, err)
-		if o == nil {
-			continue
-		}
-		diff = "it is not there"
-		for _, d := range o.Devices {
+	until(t, func() string {
+		for _, d := range offered(t, dir).Devices {
 			if d.Name == name {
-				diff = cmp.Diff(want, d)
+				return cmp.Diff(want, d)
 			}
 		}
-		if diff == "" {
-			return
-		}
+		return "it is not there"
+	})
+}
+
+// offered is what the state directory says.
+func offered(t *testing.T, dir string) state.Offer {
+	t.Helper()
+	o, err := state.ReadOffer(dir)
+	must(t, err)
+	if o == nil {
+		return state.Offer{}
 	}
-	t.Fatal(diff)
+	return *o
 }
 
 func TestTheStateDirectorySaysWhatIsOffered(t *testing.T) {
+	t.Parallel()
 	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
 	r.offering(server(nil), n, p)
 	dir := r.options.StateDir
@@ -185,20 +174,12 @@ func TestTheStateDirectorySaysWhatIsOffered(t *testing.T) {
 }
 
 func TestTheStateDirectoryNamesTheRulesWithoutADevice(t *testing.T) {
+	t.Parallel()
 	r, n := newRig(t), newNode(t, "igb-sriov")
 	n.rules = "devices: [{drivers: [igbvf], as: exclusive}, {ifNames: [eth77], as: exclusive}]"
 	r.offering(server(nil), n, newPlugins())
-	var got []state.Idle
-	for end := time.Now().Add(3 * time.Minute); got == nil && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		o, err := state.ReadOffer(r.options.StateDir)
-		must(t, err)
-		if o != nil {
-			got = o.Idle
-		}
-	}
-	if diff := cmp.Diff([]state.Idle{{Rule: "devices[1] (ifNames: eth77)", Why: "there is no interface eth77; the nearest is eth7"}}, got); diff != "" {
-		t.Error(diff)
-	}
+	want := []state.Idle{{Rule: "devices[1] (ifNames: eth77)", Why: "there is no interface eth77; the nearest is eth7"}}
+	until(t, func() string { return cmp.Diff(want, offered(t, r.options.StateDir).Idle) })
 }
 
 // The rule goes by what a PF in a pod no longer has, and its VFs are still there.

@@ -143,8 +143,7 @@ func (a *Agent) admit(ctx context.Context, asked *resourceapi.ResourceClaim, own
 	if ctx.Err() != nil { // the kubelet may have unprepared it since
 		return nil, fmt.Errorf("claim %s/%s: %w", asked.Namespace, asked.Name, context.Cause(ctx))
 	}
-	var newer *state.SchemaError
-	if errors.As(a.problems[asked.UID].Err, &newer) {
+	if newer, is := errors.AsType[*state.SchemaError](a.problems[asked.UID].Err); is {
 		return nil, newer
 	}
 	c := a.claims[asked.UID]
@@ -246,8 +245,7 @@ func (a *Agent) dismiss(uid types.UID) (*claim, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	problem := a.problems[uid]
-	var newer *state.SchemaError
-	if errors.As(problem.Err, &newer) {
+	if newer, is := errors.AsType[*state.SchemaError](problem.Err); is {
 		return nil, newer
 	}
 	c := a.claims[uid]

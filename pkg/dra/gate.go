@@ -142,10 +142,9 @@ func (a *Agent) guard(c *claim, at *state.Attachment, spec *specs.Spec) (err err
 	if at.Bare() || a.Gate == "" {
 		return nil
 	}
-	patience := gatePatience
 	what := fmt.Sprintf("claim %s, request %s, is held by pod %s/%s (%s)", c.name(), at.Request, c.record.Pod.Namespace, c.record.Pod.Name, at.IfName)
 	spec.Devices[0].ContainerEdits.Hooks = []*specs.Hook{{
-		HookName: "createRuntime", Path: a.Gate, Args: []string{filepath.Base(a.Gate), at.Netns, what}, Timeout: &patience,
+		HookName: "createRuntime", Path: a.Gate, Args: []string{filepath.Base(a.Gate), at.Netns, what}, Timeout: new(gatePatience),
 	}}
 	spec.Version, err = specs.MinimumRequiredVersion(spec)
 	return err
@@ -180,7 +179,7 @@ func (a *Agent) described(at *state.Attachment) (*devinfo.Info, error) {
 		return nil, nil
 	}
 	info, err := devinfo.Parse(at.Info)
-	if version := (*devinfo.VersionError)(nil); errors.As(err, &version) {
+	if errors.As(err, new(*devinfo.VersionError)) {
 		return nil, nil
 	}
 	return info, err

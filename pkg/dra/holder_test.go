@@ -92,6 +92,7 @@ func isAway(netns string) (bool, error) {
 
 // multus puts an entry into the journal.
 func (r *rig) multus(e *journal.Entry) {
+	r.t.Helper()
 	must(r.t, r.options.Journal.Record(e, nil))
 	e.Unlock()
 }

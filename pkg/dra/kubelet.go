@@ -21,6 +21,7 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/inventory"
 )
 
 // KubeletOptions are where a [Kubelet] is and what it offers. All but Limit and Metadata
@@ -42,12 +43,15 @@ type KubeletOptions struct {
 type Kubelet struct {
 	agent      *Agent
 	options    KubeletOptions
-	offer      offer
 	registered atomic.Pointer[registerapi.RegistrationStatus]
 	started    chan struct{} // closed once helper is there
 	helper     *kubeletplugin.Helper
 	publishing sync.WaitGroup
 	cancel     context.CancelFunc // of it
+
+	mu       sync.Mutex        // held while the devices are published
+	numbered bool              // the server has turned out to drop the shared device
+	last     []inventory.Slice // nil = nothing was published
 }
 
 // StartKubelet makes the sockets and publishes what the node offers. It waits neither
@@ -81,7 +85,6 @@ func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet
 		return nil, fmt.Errorf("DRA plugin in %s: %w", o.PluginDir, err)
 	}
 	k.helper = helper
-	k.offer.agent, k.offer.node, k.offer.limit, k.offer.to = agent, o.Node, o.Limit, helper
 	close(k.started)
 	ctx, k.cancel = context.WithCancel(ctx)
 	ask := agent.Inventory != nil && agent.Inventory.Counters && !agent.Inventory.ForceCounters
@@ -92,7 +95,7 @@ func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet
 		if ask {
 			k.decideCounters(ctx)
 		}
-		if err := k.offer.publish(ctx, false); err != nil && ctx.Err() == nil {
+		if err := k.publish(ctx, false); err != nil && ctx.Err() == nil {
 			o.Fatal(err)
 			return
 		}
@@ -116,7 +119,7 @@ func (k *Kubelet) keepOffering(ctx context.Context) {
 	for {
 		select {
 		case <-k.agent.toOffer:
-			if err := k.offer.publish(ctx, false); err != nil {
+			if err := k.publish(ctx, false); err != nil {
 				k.agent.Log.Error("the devices of the node are not published", "error", err)
 			}
 		case <-ctx.Done():
@@ -213,7 +216,7 @@ func (k *Kubelet) HandleError(ctx context.Context, err error, msg string) {
 	// The caller waits for us, and Stop for the caller while it holds the lock that
 	// publishing needs.
 	go func() {
-		if err := k.offer.publish(context.WithoutCancel(ctx), true); err != nil {
+		if err := k.publish(context.WithoutCancel(ctx), true); err != nil {
 			log.Error("numbered devices are not published", "error", err)
 		}
 	}()

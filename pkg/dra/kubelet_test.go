@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
@@ -19,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
@@ -57,20 +55,13 @@ func server(mutate func(*resourceapi.ResourceSlice), objects ...runtime.Object) 
 // kubelet starts the rig's agent as a DRA plugin, which ends with the test.
 func (r *rig) kubelet(client *fake.Clientset, limit int) *dra.Kubelet {
 	r.t.Helper()
-	agent, err := dra.New(r.options)
-	must(r.t, err)
-	r.t.Cleanup(func() { agent.Close() })
-	t := r.t
-	k, err := dra.StartKubelet(t.Context(), agent, dra.KubeletOptions{
+	agent, t := r.next(), r.t
+	k, err := dra.StartKubelet(context.Background(), agent, dra.KubeletOptions{
 		Node: "node1", Client: client, PluginDir: r.dir, RegistrarDir: r.dir, Limit: limit, Metadata: true,
 		Fatal: func(err error) { t.Error(err) },
 	})
 	must(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() { defer close(done); agent.Run(ctx) }()
-	t.Cleanup(func() { k.Stop(); cancel(); <-done })
-	r.agent = agent
+	r.run(agent, k.Stop)
 	return k
 }
 
@@ -105,22 +96,18 @@ func dial(t testing.TB, socket string) *grpc.ClientConn {
 // published waits for a ResourceSlice with those devices.
 func published(t *testing.T, client *fake.Clientset, want []resourceapi.Device) {
 	t.Helper()
-	var diff string
-	for end := time.Now().Add(3 * time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	until(t, func() string {
 		list, err := client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{})
 		must(t, err)
-		diff = fmt.Sprintf("%d slices", len(list.Items))
-		if len(list.Items) == 1 && list.Items[0].Spec.Pool.Name == "node1" {
-			diff = cmp.Diff(want, list.Items[0].Spec.Devices)
+		if len(list.Items) != 1 {
+			return fmt.Sprintf("%d slices", len(list.Items))
 		}
-		if diff == "" {
-			return
-		}
-	}
-	t.Error(diff)
+		return cmp.Diff("node1", list.Items[0].Spec.Pool.Name) + cmp.Diff(want, list.Items[0].Spec.Devices)
+	})
 }
 
 func TestANodeOffersOneDeviceThatAllShare(t *testing.T) {
+	t.Parallel()
 	yes := true
 	for _, limit := range []int{0, 7} {
 		client := server(nil)
@@ -148,6 +135,7 @@ func drop(slice *resourceapi.ResourceSlice) {
 }
 
 func TestAServerThatCannotShareGetsNumberedDevices(t *testing.T) {
+	t.Parallel()
 	for limit, count := range map[int]int{0: 128, 5: 5, 1000: 128} {
 		client := server(drop)
 		cut := make(chan int, 1)
@@ -188,44 +176,23 @@ func TestTheKubeletSaysWhetherItUsesThePlugin(t *testing.T) {
 
 func TestAClaimThatIsRefusedDoesNotHinderAnother(t *testing.T) {
 	r := newRig(t)
-	r.kubelet(server(nil, allocated("bad", "no-such-group/v1", "net1"), allocated("good", "cni.networking.x-k8s.io/v1alpha1", "net2")), 0)
+	good, bad := ownClaim("good", "cni", network(`{"type":"x"}`)), ownClaim("bad", "cni", network(`{"type":"x"}`))
+	raw := &bad.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw
+	*raw = bytes.Replace(*raw, []byte("cni.networking.x-k8s.io/v1alpha1"), []byte("no-such-group/v1"), 1)
+	r.kubelet(server(nil, good, bad), 0)
 	plugin := drapb.NewDRAPluginClient(dial(t, filepath.Join(r.dir, "dra.sock")))
-	claims := []*drapb.Claim{{Namespace: "ns", Name: "bad", Uid: "uid-bad"}, {Namespace: "ns", Name: "good", Uid: "uid-good"}}
+	claims := []*drapb.Claim{{Namespace: "ns", Name: bad.Name, Uid: "bad"}, {Namespace: "ns", Name: good.Name, Uid: "good"}}
 	answer, err := plugin.NodePrepareResources(t.Context(), &drapb.NodePrepareResourcesRequest{Claims: claims})
 	must(t, err)
-	if text := answer.Claims["uid-bad"].Error; !strings.Contains(text, "no-such-group") {
+	if text := answer.Claims["bad"].Error; !strings.Contains(text, "no-such-group") {
 		t.Errorf("the refusal names no rule: %q", text)
 	}
-	good := answer.Claims["uid-good"]
-	if good.Error != "" || len(good.Devices) != 1 || len(good.Devices[0].CdiDeviceIds) != 2 { // the gate, and the metadata
-		t.Errorf("got %v", good)
+	if a := answer.Claims["good"]; a.Error != "" || len(a.Devices) != 1 || len(a.Devices[0].CdiDeviceIds) != 2 { // the gate, and the metadata
+		t.Errorf("got %v", a)
 	}
 	gone, err := plugin.NodeUnprepareResources(t.Context(), &drapb.NodeUnprepareResourcesRequest{Claims: claims})
-	if err != nil || gone.Claims["uid-bad"].Error+gone.Claims["uid-good"].Error != "" {
+	if err != nil || gone.Claims["bad"].Error+gone.Claims["good"].Error != "" {
 		t.Errorf("got %v, %v", gone, err)
-	}
-}
-
-// allocated is a claim of one request, with the network from its class.
-func allocated(name, apiVersion, ifName string) *resourceapi.ResourceClaim {
-	raw := fmt.Sprintf(`{"apiVersion": %q, "kind": "CNIConfig", "ifName": %q, "config": {"cniVersion": "1.0.0", "name": "n", "type": "x"}}`, apiVersion, ifName)
-	return &resourceapi.ResourceClaim{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name)},
-		Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{
-			{Name: "r", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "c", AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1}},
-		}}},
-		Status: resourceapi.ResourceClaimStatus{
-			ReservedFor: []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "pod", UID: "pod-uid"}},
-			Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
-				Results: []resourceapi.DeviceRequestAllocationResult{{Request: "r", Driver: driverName, Pool: "node1", Device: "cni"}},
-				Config: []resourceapi.DeviceAllocationConfiguration{{
-					Source: resourceapi.AllocationConfigSourceClass,
-					DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
-						Driver: driverName, Parameters: runtime.RawExtension{Raw: []byte(raw)},
-					}},
-				}},
-			}},
-		},
 	}
 }
 

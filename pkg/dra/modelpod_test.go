@@ -83,7 +83,7 @@ func modelDevices() [modelPods][]modelDevice {
 func (m *model) untilOffered(device string) {
 	for began := time.Now(); time.Since(began) < 3*time.Hour; time.Sleep(time.Minute) {
 		left, err := state.Leftovers(m.options.StateDir)
-		must(m.t, err)
+		wants(m.t, err)
 		if !slices.ContainsFunc(left, func(l state.Leftover) bool { return l.Device == "node1/"+device }) {
 			return
 		}
@@ -162,7 +162,7 @@ func (m *model) endSandbox(sb *api.PodSandbox) {
 	m.unmake(sb)
 	m.ending.Go(func() { // the kernel ends the namespace when it gets round to it
 		time.Sleep(m.upTo(5 * time.Second))
-		must(m.t, m.plugins.kernel.EndNetns(netnsOf(sb)))
+		wants(m.t, m.plugins.kernel.EndNetns(netnsOf(sb)))
 	})
 	if !m.oneIn(10) {
 		_ = m.nri(func(ctx context.Context, a *dra.Agent) error { return a.RemovePodSandbox(ctx, sb) })

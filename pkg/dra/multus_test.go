@@ -96,6 +96,7 @@ func podOf(claims ...*resourceapi.ResourceClaim) *corev1.Pod {
 // What is published and allocated is enough for Multus: each network gets the device of its
 // resourceName, by position, also while the pods have the devices.
 func TestMultusFindsTheDevicesOfItsNetworks(t *testing.T) {
+	t.Parallel()
 	bare := func(request, device string) asked { return asked{request: request, device: device} }
 	first, second := claimFor("u1", bare("a", vf3), bare("b", vf0)), claimFor("u2", bare("r", vf2))
 	own := claimFor("u3", asked{"r", sf4, "net1", `host-device","capabilities":{"deviceID":true},"x":"`, 0})

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	gocmp "github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -126,27 +128,20 @@ func (n *node) without(words ...string) {
 }
 
 // devicesIn waits until the node's own devices that are published are these.
-func devicesIn(t *testing.T, client *fake.Clientset, want ...string) map[string]resourceapi.Device {
+func devicesIn(t *testing.T, client *fake.Clientset, want ...string) (all map[string]resourceapi.Device) {
 	t.Helper()
-	var names []string
-	for end := time.Now().Add(3 * time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		all := map[string]resourceapi.Device{}
+	until(t, func() string {
+		all = map[string]resourceapi.Device{}
 		list, err := client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{})
 		must(t, err)
-		names = nil
 		for _, s := range list.Items {
 			for _, d := range s.Spec.Devices {
 				all[d.Name] = d
-				names = append(names, d.Name)
 			}
 		}
-		slices.Sort(names)
-		if slices.Equal(names, want) {
-			return all
-		}
-	}
-	t.Fatalf("published: %q, want %q", names, want)
-	return nil
+		return gocmp.Diff(want, slices.Sorted(maps.Keys(all)))
+	})
+	return all
 }
 
 const (
@@ -184,7 +179,7 @@ func ownClaim(uid types.UID, device, parameters string) *resourceapi.ResourceCla
 	return claim
 }
 
-// named gives the interface of a claim's first device another name than net1.
+// named has the configuration of a claim's first request say another name than net1.
 func named(claim *resourceapi.ResourceClaim, ifName string) {
 	raw := &claim.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw
 	*raw = []byte(strings.ReplaceAll(string(*raw), "net1", ifName))

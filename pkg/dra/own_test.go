@@ -14,6 +14,7 @@ import (
 )
 
 func TestANodeOffersWhatItsRulesNameAndFollowsTheNode(t *testing.T) {
+	t.Parallel()
 	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
 	client := server(nil)
 	agent := r.offering(client, n, p)
@@ -39,6 +40,7 @@ func TestANodeOffersWhatItsRulesNameAndFollowsTheNode(t *testing.T) {
 }
 
 func TestWhatCannotBeSharedIsNotOfferedWhereTheServerCannotShare(t *testing.T) {
+	t.Parallel()
 	client := server(drop)
 	r, p := newRig(t), newPlugins()
 	r.offering(client, newNode(t, "mlx5-switchdev"), p)
@@ -54,25 +56,22 @@ func TestWhatCannotBeSharedIsNotOfferedWhereTheServerCannotShare(t *testing.T) {
 // A VF goes to the plugin, moves into the pod, and stays offered as it was: by the next
 // agent too, though the kubelet has removed the slices.
 func TestADeviceThatAClaimHoldsStaysPublishedAsItWas(t *testing.T) {
+	t.Parallel()
 	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
 	claim := ownClaim("u1", vf2, network(`{"type":"sriov"}`))
 	client := server(nil, claim)
-	t.Run("before", func(t *testing.T) {
-		r.t = t
-		r.offering(client, n, p)
-		before := devicesIn(t, client, sf4, sf7, "cni", pf, vf0, vf2, vf3)
-		r.byKubelet(claim)
-		must(t, r.runPod(r.sandbox("s1", "pod")))
-		if got := string(r.attachment("u1").List); !strings.Contains(got, `"deviceID":"0000:03:00.4"`) {
-			t.Errorf("the plugin gets %s", got)
-		}
-		n.change(func() { n.without("enp3s0f0v2") })
-		n.change(func() { n.others = map[string]string{"0000:03:00.2": "pod ns/x has it"} }) // shows that it was looked at
-		if diff := cmp.Diff(before[vf2], devicesIn(t, client, sf4, sf7, "cni", pf, vf2, vf3)[vf2]); diff != "" {
-			t.Error(diff)
-		}
-	})
-	r.t = t
+	r.offering(client, n, p)
+	before := devicesIn(t, client, sf4, sf7, "cni", pf, vf0, vf2, vf3)
+	r.byKubelet(claim)
+	must(t, r.runPod(r.sandbox("s1", "pod")))
+	if got := string(r.attachment("u1").List); !strings.Contains(got, `"deviceID":"0000:03:00.4"`) {
+		t.Errorf("the plugin gets %s", got)
+	}
+	n.change(func() { n.without("enp3s0f0v2") })
+	n.change(func() { n.others = map[string]string{"0000:03:00.2": "pod ns/x has it"} }) // shows that it was looked at
+	if diff := cmp.Diff(before[vf2], devicesIn(t, client, sf4, sf7, "cni", pf, vf2, vf3)[vf2]); diff != "" {
+		t.Error(diff)
+	}
 	next := server(nil)
 	agent := r.offering(next, n, p)
 	after := devicesIn(t, next, sf4, sf7, "cni", pf, vf2, vf3)[vf2]
@@ -96,10 +95,6 @@ func TestADeviceGoesIntoTheConfigurationAtPrepare(t *testing.T) {
 		"as the class says":  {vf0, `"device":[{"plugin":"x","key":"device"}],` + network(`{"type":"x"}`), `"device":"enp3s0f0v0"`, "", nil},
 		"nowhere":            {vf0, `"device":[],` + network(`{"type":"x"}`), `{"type":"x"}`, "", nil},
 		"another device":     {vf0, network(`{"type":"sriov","deviceID":"0000:03:00.4"}`), "", "", []string{"0000:03:00.4", "0000:03:00.2", `request "r"`}},
-		"another master":     {pf, network(`{"type":"macvlan","master":"eth0"}`), "", "", []string{"eth0", "p0"}},
-		"SF for sriov":       {sf4, network(`{"type":"sriov"}`), "", "", []string{"sriov wants a VF", "mlx5_core.sf.4"}},
-		"no such key":        {vf0, `"device":[{"plugin":"x","key":"pci"}],` + network(`{"type":"x"}`), "", "", []string{`device[0].key: "pci"`}},
-		"unknown plugin":     {vf0, network(`{"type":"x"}`), "", "", []string{"no plugin of the network is known to take it"}},
 		"not on the node":    {"pci-0000-09-00-0", network(`{"type":"sriov"}`), "", "", []string{"pci-0000-09-00-0", "has none of that name"}},
 		"not offered":        {"pci-0000-03-00-3", network(`{"type":"sriov"}`), "", "", []string{"does not offer it: it has no interface here, but " + sf7}},
 		"software":           {"cni", `"device":[{"plugin":"x","key":"device"}],` + network(`{"type":"x"}`), "", "", []string{"cni is allocated"}},
@@ -115,12 +110,8 @@ func TestADeviceGoesIntoTheConfigurationAtPrepare(t *testing.T) {
 				if errors.As(err, &refusal) != (test.refusal != nil) {
 					t.Fatalf("got %v", err)
 				}
-				for _, part := range test.refusal {
-					if !strings.Contains(err.Error(), part) {
-						t.Errorf("%v: does not say %s", err, part)
-					}
-				}
 				if test.refusal != nil {
+					says(t, err, test.refusal...)
 					r.expectNothing()
 					return
 				}
@@ -135,9 +126,8 @@ func TestADeviceGoesIntoTheConfigurationAtPrepare(t *testing.T) {
 
 func TestADeviceOfTheNodeIsRefusedWhereNoneIsOffered(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
-		if _, err := r.start().Prepare(t.Context(), ownClaim("u1", vf0, network(`{"type":"sriov"}`))); err == nil || !strings.Contains(err.Error(), "this node offers no devices of its own") {
-			t.Errorf("got %v", err)
-		}
+		_, err := r.start().Prepare(t.Context(), ownClaim("u1", vf0, network(`{"type":"sriov"}`)))
+		says(t, err, "this node offers no devices of its own")
 	})
 }
 

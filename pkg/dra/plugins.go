@@ -206,14 +206,13 @@ func reasoned(err error, format string, args ...any) error {
 // reasonOf is "" for nil. What has no reason comes from libcni, about what a plugin
 // printed, unless it is about a file.
 func reasonOf(err error) cniexec.Reason {
-	var run *cniexec.Error
-	var path *fs.PathError
+	run, is := errors.AsType[*cniexec.Error](err)
 	switch {
 	case err == nil:
 		return ""
-	case errors.As(err, &run):
+	case is:
 		return run.Reason
-	case errors.As(err, &path):
+	case errors.As(err, new(*fs.PathError)):
 		return cniexec.ReasonNode
 	}
 	return cniexec.ReasonOutput

@@ -5,14 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/version"
-	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"devinfo-cni.io/pkg/inventory"
@@ -21,8 +18,6 @@ import (
 const (
 	// DeviceName is the one device that a node offers, and that all its claims share.
 	DeviceName = "cni"
-	// Attachments is the capacity of that device of which each claim takes one.
-	Attachments resourceapi.QualifiedName = "attachments"
 	// MaxNumbered is how many devices a node offers to a server that cannot share one:
 	// as many as one ResourceSlice may hold.
 	MaxNumbered = resourceapi.ResourceSliceMaxDevices
@@ -31,17 +26,9 @@ const (
 // Shared is one device for any number of claims: DRAConsumableCapacity, on by default
 // since Kubernetes 1.36. With limit > 0 no more than that many hold it at a time.
 func Shared(limit int) []resourceapi.Device {
-	share := true
-	device := resourceapi.Device{Name: DeviceName, AllowMultipleAllocations: &share}
+	device := resourceapi.Device{Name: DeviceName, AllowMultipleAllocations: new(true)}
 	if limit > 0 {
-		one := *resource.NewQuantity(1, resource.DecimalSI)
-		device.Capacity = map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{
-			Attachments: {
-				Value: *resource.NewQuantity(int64(limit), resource.DecimalSI),
-				// A claim can ask neither for less nor for more.
-				RequestPolicy: &resourceapi.CapacityRequestPolicy{Default: &one, ValidValues: []resource.Quantity{one}},
-			},
-		}
+		device.Capacity = inventory.OneOf(int64(limit))
 	}
 	return []resourceapi.Device{device}
 }
@@ -59,23 +46,10 @@ func Numbered(limit int) []resourceapi.Device {
 	return devices
 }
 
-// offer is what a node publishes: the shared device until the server turns out to drop
-// it, the numbered ones from then on.
-type offer struct {
-	agent *Agent
-	node  string // also the pool's name
-	limit int    // of attachments; 0 = none
-	to    *kubeletplugin.Helper
-
-	mu       sync.Mutex
-	numbered bool
-	last     []inventory.Slice // nil = nothing was published
-}
-
 // drops says whether err is that of a server which drops what slices have: sharing or counting.
 func drops(err error, has func(*resourceapi.ResourceSlice) bool) bool {
-	var fields *resourceslice.DroppedFieldsError
-	return errors.As(err, &fields) && has(fields.DesiredSlice) && !has(fields.ActualSlice)
+	fields, is := errors.AsType[*resourceslice.DroppedFieldsError](err)
+	return is && has(fields.DesiredSlice) && !has(fields.ActualSlice)
 }
 
 func counting(slice *resourceapi.ResourceSlice) bool {
@@ -90,29 +64,29 @@ func sharing(slice *resourceapi.ResourceSlice) bool {
 
 // publish publishes what is offered now, numbered from now on if that is so once. The first time
 // it waits until the server can be asked what is published already.
-func (o *offer) publish(ctx context.Context, numbered bool) error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.numbered = o.numbered || numbered
-	devices := Shared(o.limit)
-	if o.numbered {
-		devices = Numbered(o.limit)
+func (k *Kubelet) publish(ctx context.Context, numbered bool) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.numbered = k.numbered || numbered
+	devices := Shared(k.options.Limit)
+	if k.numbered {
+		devices = Numbered(k.options.Limit)
 	}
-	own, ok := o.agent.ownSlices(ctx, !o.numbered)
+	own, ok := k.agent.ownSlices(ctx, !k.numbered)
 	if !ok {
 		return nil
 	}
-	list := without(append([]inventory.Slice{{Devices: devices}}, own...), o.agent.withheld())
-	if o.last != nil && inventory.Same(o.last, list) {
+	list := without(append([]inventory.Slice{{Devices: devices}}, own...), k.agent.withheld())
+	if k.last != nil && inventory.Same(k.last, list) {
 		return nil
 	}
 	pool := resourceslice.Pool{}
 	for _, s := range list {
 		pool.Slices = append(pool.Slices, resourceslice.Slice{Devices: s.Devices, SharedCounters: s.SharedCounters})
 	}
-	err := o.to.PublishResources(ctx, resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{o.node: pool}})
+	err := k.helper.PublishResources(ctx, resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{k.options.Node: pool}})
 	if err == nil {
-		o.last = list
+		k.last = list
 	}
 	return err
 }

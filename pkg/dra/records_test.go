@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	resourceapi "k8s.io/api/resource/v1"
+
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/dra/status"
@@ -35,7 +37,8 @@ func TestWhateverStepARecordIsOfTheNextAgentReadsAndForgetsIt(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, p *plugins) {
 		all := r.snapshots()
 		agent := r.start()
-		r.abandoned(p)
+		p.set(always)
+		r.abandoned(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
 		p.set(nil)
 		time.Sleep(3 * time.Hour)
 		if got := agent.Census().Phases["Abandoned"]; got != 0 {
@@ -81,15 +84,14 @@ func TestARecordOfNoPodIsRead(t *testing.T) {
 	})
 }
 
-// abandoned has an attachment of claim u1 given up.
-func (r *rig) abandoned(p *plugins) {
+// abandoned has the attachment of a claim to sandbox s1 given up, whose DEL fails.
+func (r *rig) abandoned(claim *resourceapi.ResourceClaim) {
 	r.t.Helper()
-	p.set(always)
-	r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
+	r.prepare(claim)
 	sb := r.sandbox("s1", "pod")
 	_ = r.runPod(sb)
 	r.endPod(sb)
-	r.unprepared("u1")
+	r.unprepared(claim.UID)
 	quiet() // what was answered may not be on disk yet
 }
 
@@ -99,7 +101,8 @@ func (r *rig) abandonedAndCleared(p *plugins) {
 	if _, err := state.ClearLeftovers(r.options.StateDir, "u1"); err == nil {
 		r.t.Error("nothing is abandoned yet")
 	}
-	r.abandoned(p)
+	p.set(always)
+	r.abandoned(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
 	left, err := state.ClearLeftovers(r.options.StateDir, "u1")
 	if err != nil || len(left) != 1 || left[0].Sandbox != "s1" {
 		r.t.Errorf("got %v, %v", left, err)
@@ -184,7 +187,7 @@ func (r *rig) unwritable(t *testing.T, name string) (block, mend func(), tries *
 		must(t, os.RemoveAll(record))
 		must(t, os.MkdirAll(filepath.Join(record, "busy"), 0o700))
 	}
-	mend = func() { must(t, os.RemoveAll(record)) }
+	mend = func() { wants(t, os.RemoveAll(record)) }
 	r.options.Log = slog.New(lines{slog.DiscardHandler, func(message string) {
 		if message == "not done" && tries.Add(1) == 1000 {
 			t.Error("1000 tries in no time")
@@ -200,12 +203,7 @@ func TestADELThatCannotBeGivenUpIsTriedAgainLater(t *testing.T) {
 		block, mend, tries := r.unwritable(t, "u1=s1=net1.json")
 		agent := r.start()
 		block()
-		p.set(func(command, _, ifName string) error {
-			if command == "DEL" && ifName == "net1" {
-				return errNoMaster
-			}
-			return nil
-		})
+		p.set(failingDEL(""))
 		r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
 		sb := r.sandbox("s1", "pod")
 		must(t, r.runPod(sb))

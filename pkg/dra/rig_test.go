@@ -91,24 +91,37 @@ func fileIsNetns(path string) error {
 // start starts an agent, which runs until the test ends; the one before, if any, is ended.
 func (r *rig) start() *dra.Agent {
 	r.t.Helper()
+	agent := r.next()
+	dra.OnStep(agent, r.step)
+	agent.SetMetadata(r)
+	r.run(agent, func() {})
+	return agent
+}
+
+// next is an agent that does not run yet; the one before, if any, is ended.
+func (r *rig) next() *dra.Agent {
+	r.t.Helper()
 	if r.agent != nil {
 		r.stop()
 	}
 	agent, err := dra.New(r.options)
 	must(r.t, err)
-	dra.OnStep(agent, r.step)
-	agent.SetMetadata(r)
+	return agent
+}
+
+// run runs an agent until the test ends, or stop is called: hangUp, and then the agent.
+func (r *rig) run(agent *dra.Agent, hangUp func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); agent.Run(ctx) }()
 	r.agent = agent
 	r.stop = sync.OnceFunc(func() {
+		hangUp()
 		cancel()
 		<-done
 		must(r.t, agent.Close())
 	})
 	r.t.Cleanup(r.stop)
-	return agent
 }
 
 func (r *rig) UpdateRequestMetadata(_ context.Context, _, _ string, _ types.UID, _ string, devices []kubeletplugin.Device) error {
@@ -171,7 +184,8 @@ func sandboxIn(dir, id, pod string) *api.PodSandbox {
 
 // unmake removes the network namespace.
 func (r *rig) unmake(sb *api.PodSandbox) {
-	must(r.t, os.Remove(filepath.Join(r.dir, "netns", sb.Id)))
+	r.t.Helper()
+	wants(r.t, os.Remove(filepath.Join(r.dir, "netns", sb.Id)))
 }
 
 // calls are what the plugin was called for.
@@ -231,9 +245,23 @@ func (r *rig) expectThere(names ...string) {
 // eventually waits for what background work brings about.
 func (r *rig) eventually(what string, holds func() bool) {
 	r.t.Helper()
-	for end := time.Now().Add(3 * time.Minute); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			r.t.Fatalf("never came true: %s", what)
+	until(r.t, func() string {
+		if holds() {
+			return ""
+		}
+		return "never came true: " + what
+	})
+}
+
+// until waits until nothing differs from what is wanted.
+func until(t testing.TB, differs func() string) {
+	t.Helper()
+	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		switch diff := differs(); {
+		case diff == "":
+			return
+		case time.Now().After(end):
+			t.Fatal(diff)
 		}
 	}
 }
@@ -251,5 +279,13 @@ func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// wants is must for any goroutine: the test goes on.
+func wants(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
 	}
 }

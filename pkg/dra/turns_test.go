@@ -84,16 +84,22 @@ func pods(claim *resourceapi.ResourceClaim) (list []state.Pod) {
 	return list
 }
 
+// watched gives the way to tell of a change of the only claim, once it is prepared.
+func (r *rig) watched() (changed func(*resourceapi.ResourceClaim)) {
+	var told func(*resourceapi.ResourceClaim)
+	r.options.Watch = func(ctx context.Context, _ kubeletplugin.NamespacedObject, tell func(*resourceapi.ResourceClaim)) {
+		told = tell
+		<-ctx.Done()
+	}
+	return func(claim *resourceapi.ResourceClaim) { told(claim) }
+}
+
 // A claim keeps its UID when it is deallocated, and may keep its pod. The kubelet prepares
 // it anew, or not even that, if it takes it for prepared.
 func TestAClaimThatIsAllocatedAnewIsAttachedWithItsNewDevice(t *testing.T) {
 	for _, told := range []string{"by the kubelet", "by the API server"} {
 		timeless(t, func(t *testing.T, r *rig, _ *plugins) {
-			var changed func(*resourceapi.ResourceClaim)
-			r.options.Watch = func(ctx context.Context, _ kubeletplugin.NamespacedObject, tell func(*resourceapi.ResourceClaim)) {
-				changed = tell
-				<-ctx.Done()
-			}
+			changed := r.watched()
 			r.options.Inventory = newNode(t, "mlx5-switchdev").inventory()
 			agent := r.start()
 			r.prepare(ownClaim("u1", vf0, network(`{"type":"sriov"}`)))
@@ -135,11 +141,7 @@ func TestAClaimThatIsAllocatedAnewIsAttachedWithItsNewDevice(t *testing.T) {
 func TestASlowWatchUndoesNoPrepare(t *testing.T) {
 	for name, failure := range map[string]error{"it fails": errors.New("pod-resources: no answer"), "it succeeds": nil} {
 		timeless(t, func(t *testing.T, r *rig, _ *plugins) {
-			var changed func(*resourceapi.ResourceClaim)
-			r.options.Watch = func(ctx context.Context, _ kubeletplugin.NamespacedObject, tell func(*resourceapi.ResourceClaim)) {
-				changed = tell
-				<-ctx.Done()
-			}
+			changed := r.watched()
 			r.options.Inventory = newNode(t, "mlx5-switchdev").inventory()
 			var asked atomic.Int32
 			goOn := make(chan struct{})

@@ -122,6 +122,7 @@ func TestAPortOfAnotherBusIsOneClaimsUntilThatHasGivenItBack(t *testing.T) {
 // host-device's DEL fails for want of a function that was unplugged, though there is nothing
 // left to do. What comes back in its place is another device, and nobody's.
 func TestADeviceThatWasLostIsOfferedWhenItIsBack(t *testing.T) {
+	t.Parallel()
 	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
 	p.kernel = plugIn(&r.options, r.dir)
 	claim := onDevice(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}), 0, vf0, "")

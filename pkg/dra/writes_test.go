@@ -23,6 +23,7 @@ import (
 
 // A VF more or less writes one of the pool's six slices.
 func TestOnlyTheSliceThatDiffersIsWritten(t *testing.T) {
+	t.Parallel()
 	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
 	n.rules = `devices: [{select: 'device.attributes["devinfo-cni.io"].kind == "vf"', as: exclusive}]`
 	var host atomic.Pointer[hosttxt.Host]
@@ -72,6 +73,7 @@ func TestOnlyTheSliceThatDiffersIsWritten(t *testing.T) {
 // A driver watches what it has published, and a claim of one pod costs a GET and a PATCH: nothing
 // is asked of the API server while nothing happens on the node.
 func TestTheAPIServerIsAskedOnceForEachClaim(t *testing.T) {
+	t.Parallel()
 	const claims = 10
 	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
 	client := server(nil)

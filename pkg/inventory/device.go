@@ -121,8 +121,7 @@ func (d *Device) set(name resourceapi.QualifiedName, value string) {
 }
 
 func (d *Device) setInt(name resourceapi.QualifiedName, value int) {
-	n := int64(value)
-	d.Attributes[name] = resourceapi.DeviceAttribute{IntValue: &n}
+	d.Attributes[name] = resourceapi.DeviceAttribute{IntValue: new(int64(value))}
 }
 
 func (d *Device) setBool(name resourceapi.QualifiedName, value bool) {

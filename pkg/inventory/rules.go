@@ -67,7 +67,8 @@ type rule struct {
 }
 
 // ParseRules reads the key "devices" of a configuration in YAML or JSON, {devices: [...]}.
-// It knows no other key. The error names each wrong rule by its index and key.
+// It knows no other key. The error names each wrong rule by its index and key. No rules are valid:
+// nothing is offered.
 func ParseRules(configuration []byte) (Rules, error) {
 	data, err := yaml.YAMLToJSONStrict(configuration)
 	if err != nil {
@@ -79,14 +80,9 @@ func ParseRules(configuration []byte) (Rules, error) {
 	if err := strictly(data, &file); err != nil {
 		return Rules{}, err
 	}
-	return NewRules(file.Devices)
-}
-
-// NewRules reads rules, one JSON object each. No rules are valid: nothing is offered.
-func NewRules(list []json.RawMessage) (Rules, error) {
 	var rules Rules
 	var errs []error
-	for n, raw := range list {
+	for n, raw := range file.Devices {
 		if raw[0] != '{' {
 			errs = append(errs, fmt.Errorf("devices[%d]: %s is no rule; write a map, such as {pfNames: [ens1f0], as: exclusive}", n, raw))
 			continue
@@ -107,11 +103,10 @@ func NewRules(list []json.RawMessage) (Rules, error) {
 // the first that is not.
 func strictly(data []byte, to any) error {
 	strict, err := kjson.UnmarshalStrict(data, to)
-	var is *json.UnmarshalTypeError
-	switch {
-	case errors.As(err, &is) && is.Field == "":
+	switch is, wrong := errors.AsType[*json.UnmarshalTypeError](err); {
+	case wrong && is.Field == "":
 		return fmt.Errorf("it is a JSON %s; it must be a map, {%s: ...}", is.Value, keysOf(to)[0])
-	case errors.As(err, &is):
+	case wrong:
 		return fmt.Errorf("%s: a JSON %s; it must be %s", is.Field, is.Value, kindWords[is.Type.Kind()])
 	case err != nil:
 		return err

@@ -119,8 +119,7 @@ func (c *Decision) device() resourceapi.Device {
 		d.Attributes[DeviceID] = resourceapi.DeviceAttribute{StringValue: &id}
 	}
 	if c.As == Shared {
-		share := true
-		d.AllowMultipleAllocations = &share
+		d.AllowMultipleAllocations = new(true)
 		d.Capacity = c.rule.capacity()
 	}
 	return d
@@ -129,12 +128,7 @@ func (c *Decision) device() resourceapi.Device {
 // capacity gives each capacity a default: without one, a claim that does not name it would
 // take all of it.
 func (r *rule) capacity() map[resourceapi.QualifiedName]resourceapi.DeviceCapacity {
-	one := *resource.NewQuantity(1, resource.DecimalSI)
-	all := map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{Attachments: {
-		Value: *resource.NewQuantity(cmp.Or(r.Attachments, DefaultAttachments), resource.DecimalSI),
-		// A claim can ask neither for less nor for more.
-		RequestPolicy: &resourceapi.CapacityRequestPolicy{Default: &one, ValidValues: []resource.Quantity{one}},
-	}}
+	all := OneOf(cmp.Or(r.Attachments, DefaultAttachments))
 	if r.Bandwidth != nil {
 		none := *resource.NewQuantity(0, resource.DecimalSI)
 		all[Bandwidth] = resourceapi.DeviceCapacity{
@@ -144,6 +138,16 @@ func (r *rule) capacity() map[resourceapi.QualifiedName]resourceapi.DeviceCapaci
 		}
 	}
 	return all
+}
+
+// OneOf is the capacity of a device of which each claim takes one attachment: it can ask neither
+// for less nor for more.
+func OneOf(attachments int64) map[resourceapi.QualifiedName]resourceapi.DeviceCapacity {
+	one := *resource.NewQuantity(1, resource.DecimalSI)
+	return map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{Attachments: {
+		Value:         *resource.NewQuantity(attachments, resource.DecimalSI),
+		RequestPolicy: &resourceapi.CapacityRequestPolicy{Default: &one, ValidValues: []resource.Quantity{one}},
+	}}
 }
 
 // A place is where a device stands in the pool.

@@ -138,7 +138,7 @@ func (b *binder) put(conf map[string]json.RawMessage, key string) error {
 		return refuse(fmt.Sprintf("plugin %s: %s is allocated, which has nothing for %s", name, b, key), "allocate another device, or name another key by device")
 	}
 	for other, raw := range conf {
-		if other != key && (strings.EqualFold(other, key) || names(name, key, other)) && !b.sameAs(other, raw) {
+		if other != key && (strings.EqualFold(other, key) || names(name, key, other)) && !same(raw, b.value(other)) {
 			return b.conflict(name, other, raw)
 		}
 	}
@@ -181,13 +181,8 @@ func (b *binder) conflict(name, key string, raw json.RawMessage) error {
 	return refuse(fmt.Sprintf("plugin %s: the config says %s: %s, and %s is allocated", name, key, raw, b), "leave "+key+" out of the config: the driver sets what is needed")
 }
 
-// sameAs says that a further key names the device that is allocated, too.
-func (b *binder) sameAs(key string, raw json.RawMessage) bool {
-	value := b.value(key)
-	return value != "" && same(raw, value)
-}
-
-// same compares a value of the configuration; PCI addresses have two spellings.
+// same says whether a value of the configuration is the device's, "" for none; PCI addresses have
+// two spellings.
 func same(raw json.RawMessage, value string) bool {
 	var text string
 	if json.Unmarshal(raw, &text) != nil {
@@ -196,7 +191,7 @@ func same(raw json.RawMessage, value string) bool {
 	if a, err := pci.Parse(text); err == nil {
 		text = a.String()
 	}
-	return text == value
+	return text == value && value != ""
 }
 
 // String names the device for people.

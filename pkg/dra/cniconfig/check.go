@@ -28,11 +28,13 @@ func (c *Checked) tooMany(key string, n, most int) bool {
 	return n > most
 }
 
+// add takes in what is wrong with what is at path.
 func (c *Checked) add(path string, wrong ...*Refusal) {
 	c.Ours = true
 	for _, r := range wrong {
 		if r != nil {
-			c.Wrong = append(c.Wrong, below(path, []*Refusal{r})...)
+			r.At = strings.TrimSuffix(path+"."+r.At, ".")
+			c.Wrong = append(c.Wrong, r)
 		}
 	}
 }
@@ -153,8 +155,7 @@ func (p Policy) CheckClaim(devices *resourceapi.DeviceClaim, classes map[string]
 			}
 		}
 	}
-	var same *Refusal
-	if errors.As(Distinct(networks, nil), &same) {
+	if same, is := errors.AsType[*Refusal](Distinct(networks, nil)); is {
 		all.add(fmt.Sprintf("requests[%d]", d.index(same.Request)), same)
 	}
 	return all

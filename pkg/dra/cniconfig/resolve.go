@@ -231,14 +231,6 @@ func (r *Refusal) Error() string {
 
 func refuse(at, rule, remedy string) *Refusal { return &Refusal{At: at, Rule: rule, Remedy: remedy} }
 
-// below puts refusals under the path of what was checked.
-func below(path string, list []*Refusal) []*Refusal {
-	for _, r := range list {
-		r.At = strings.TrimSuffix(path+"."+r.At, ".")
-	}
-	return list
-}
-
 // first is what a claim is refused for: the first of all that is wrong.
 func first(list []*Refusal) *Refusal {
 	if len(list) == 0 {

@@ -179,16 +179,3 @@ func TestAllocationsThatAreRefused(t *testing.T) {
 		})
 	}
 }
-
-func TestInterfaceNamesArePodWide(t *testing.T) {
-	networks := []cniconfig.Network{ours()}
-	if err := cniconfig.Distinct(networks, map[string]string{"net2": "claim default/a, request b"}); err != nil {
-		t.Error(err)
-	}
-	err := cniconfig.Distinct(networks, map[string]string{"net1": "claim default/a, request b"})
-	const want = `request "net": ifName "net1" is that of claim default/a, request b too; ` +
-		`give each request an ifName of its own, by parameters in the claim for this request alone`
-	if err == nil || err.Error() != want {
-		t.Errorf("got  %v\nwant %s", err, want)
-	}
-}

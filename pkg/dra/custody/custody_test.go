@@ -12,6 +12,7 @@ import (
 	"devinfo-cni.io/pkg/dra/custody"
 	"devinfo-cni.io/pkg/dra/custody/custodytest"
 	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/link"
 )
 
 const (
@@ -22,9 +23,14 @@ const (
 
 func kernel(t *testing.T, host string) *custodytest.Kernel {
 	t.Helper()
+	return kernelIn(t, t.TempDir(), host)
+}
+
+func kernelIn(t *testing.T, dir, host string) *custodytest.Kernel {
+	t.Helper()
 	captured, err := os.ReadFile("../../../testdata/hosts/" + host + ".txtar")
 	must(t, err)
-	k, err := custodytest.Make(t.TempDir(), captured)
+	k, err := custodytest.Make(dir, captured)
 	must(t, err)
 	return k
 }
@@ -49,7 +55,7 @@ func look(t *testing.T, h *custody.Devices, d *state.NodeDevice) state.Former {
 
 // untouched is what the PF has set for a VF at first.
 func untouched() *state.FormerVF {
-	return &state.FormerVF{Policy: state.VFPolicy{VLANProto: 0x8100, SpoofCheck: true}}
+	return &state.FormerVF{Policy: link.VFPolicy{VLANProto: 0x8100, SpoofCheck: true}}
 }
 
 func TestADeviceIsNotedByItsPlaceOnABus(t *testing.T) {
@@ -113,7 +119,7 @@ func lives() []life {
 			gone(t, k, f)
 		}, []string{custody.Name, custody.MTU, custody.MAC, custody.VFMAC, custody.VFVLAN, custody.VFTrust}},
 		{"its PF set all else", func(t *testing.T, k *custodytest.Kernel, f state.Former) {
-			must(t, k.SetVF(vf, state.FormerVF{Policy: state.VFPolicy{
+			must(t, k.SetVF(vf, state.FormerVF{Policy: link.VFPolicy{
 				QoS: 3, VLANProto: 0x88a8, LinkState: 1, MinRate: 10, MaxRate: 200, NodeGUID: "00:11:22:33:44:55:66:77", PortGUID: "00:11:22:33:44:55:66:78"}}))
 		}, []string{custody.VFVLAN, custody.VFSpoofCheck, custody.VFLinkState, custody.VFRate, custody.VFGUID}},
 		{"vfio-pci", func(t *testing.T, k *custodytest.Kernel, f state.Former) {
@@ -247,11 +253,7 @@ func TestWhatCannotBeRestoredIsNamed(t *testing.T) {
 // While a port is in a pod, its neighbour is not made what it was.
 func TestTheNeighbourOfAPortIsLeftAlone(t *testing.T) {
 	dir := t.TempDir()
-	captured, err := os.ReadFile("../../../testdata/hosts/netdevsim-switchdev.txtar")
-	must(t, err)
-	k, err := custodytest.Make(dir, captured)
-	must(t, err)
-	h := k.Host()
+	h := kernelIn(t, dir, "netdevsim-switchdev").Host()
 	f, neighbour := look(t, h, &state.NodeDevice{IfName: "eth1"}), look(t, h, &state.NodeDevice{IfName: "eth0"})
 	for _, of := range []string{"class/net/eth1", "devices/netdevsim1/net/eth1"} {
 		must(t, os.RemoveAll(filepath.Join(dir, "kernel/sys", of)))

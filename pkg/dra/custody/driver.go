@@ -24,7 +24,11 @@ func (h *Devices) MayBind(f state.Former, driver string) error {
 		return err
 	}
 	if group == "" {
-		return h.mayBeFree(f.Device, driver)
+		free, err := h.sys.WithoutIOMMU()
+		if err == nil && !free {
+			err = fmt.Errorf("driver: %s: no IOMMU isolates %s: enable it in the firmware and by a kernel parameter such as intel_iommu=on", driver, f.Device)
+		}
+		return err
 	}
 	if others != nil {
 		return fmt.Errorf("driver: %s: IOMMU group %s of %s holds %s, too: bind them to %s first, or select a device with a group of its own",
@@ -47,14 +51,6 @@ func (h *Devices) Beside(f state.Former, driver string) (group string, others []
 		}
 	}
 	return group, others, err
-}
-
-func (h *Devices) mayBeFree(device, driver string) error {
-	free, err := h.sys.WithoutIOMMU()
-	if err == nil && !free {
-		err = fmt.Errorf("driver: %s: no IOMMU isolates %s: enable it in the firmware and by a kernel parameter such as intel_iommu=on", driver, device)
-	}
-	return err
 }
 
 // Bind gives a function to a driver, which alone may have it until [Devices.Restore].

@@ -15,7 +15,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"devinfo-cni.io/pkg/dra/custody"
-	"devinfo-cni.io/pkg/dra/custody/custodytest"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
@@ -45,15 +44,12 @@ func TestADriverIsRefusedThatCannotHaveTheFunctionAlone(t *testing.T) {
 		}, "vfio-pci", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			captured, err := os.ReadFile("../../../testdata/hosts/igb-sriov.txtar")
-			must(t, err)
 			dir := t.TempDir()
-			k, err := custodytest.Make(dir, captured)
-			must(t, err)
+			k := kernelIn(t, dir, "igb-sriov")
 			if test.change != nil {
 				must(t, test.change(filepath.Join(dir, "kernel")))
 			}
-			err = k.Host().MayBind(look(t, k.Host(), function(vf, "eth2")), test.driver)
+			err := k.Host().MayBind(look(t, k.Host(), function(vf, "eth2")), test.driver)
 			if (err != nil) != (test.want != nil) {
 				t.Fatalf("got %v", err)
 			}

@@ -142,14 +142,12 @@ func (s *Store) All() ([]*Claim, []Problem, error) {
 // read gives either the record, or what is wrong with its file.
 func (s *Store) read(key types.UID) (*Claim, *Problem, error) {
 	c, err := readFile(s.dir, key)
-	var newer *SchemaError
-	var corrupt *store.CorruptError
 	switch {
 	case err == nil:
 		return c, nil, nil
-	case errors.As(err, &newer):
+	case errors.As(err, new(*SchemaError)):
 		return nil, &Problem{Key: key, Err: err}, nil
-	case !errors.As(err, &corrupt):
+	case !errors.As(err, new(*store.CorruptError)):
 		return nil, nil, err
 	}
 	aside, asideErr := s.putAside(string(key) + suffix)

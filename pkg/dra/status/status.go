@@ -183,9 +183,8 @@ const (
 // meanwhile (its devices "must be an allocated device in the claim"): a new allocation
 // has its own Prepare, and report.
 func Classify(err error) Verdict {
-	var partial *Partial
 	switch {
-	case err == nil || errors.As(err, &partial):
+	case err == nil || errors.As(err, new(*Partial)):
 		return Done
 	case errors.Is(err, ErrGone) || Missing(err):
 		return Gone

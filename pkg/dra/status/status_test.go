@@ -1,6 +1,7 @@
 package status_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -91,7 +92,13 @@ func TestAReportGoesWithoutWhatTheServerRefuses(t *testing.T) {
 			must(t, client.Tracker().Add(&resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", UID: test.there}}))
 		}
 		sent := 0
-		client.PrependReactor("patch", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
+		client.PrependReactor("patch", "resourceclaims", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			patch := action.(clienttesting.PatchAction).GetPatch()
+			for n, field := range test.dropped {
+				if has := bytes.Contains(patch, []byte(`"`+field+`":`)); has != (sent <= n) {
+					t.Errorf("%s: patch %d: %s", name, sent, patch)
+				}
+			}
 			if sent++; sent <= len(test.answers) {
 				return true, nil, test.answers[sent-1]
 			}
