@@ -6,8 +6,6 @@ import (
 
 	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/ctl/node"
-	"devinfo-cni.io/pkg/ctl/validate"
-	"devinfo-cni.io/pkg/install"
 )
 
 // FactsOf are those of a node; live is what the node says by itself, nil = nothing.
@@ -16,7 +14,7 @@ func FactsOf(n *node.Node, live *Live) (*Evidence, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Evidence{CDIDir: n.Settings.CDIDir, DRA: n.FileThere(n.ClaimDir), Live: live, Networks: checkedNetworks(live)}
+	f := &Evidence{CDIDir: n.Settings.CDIDir, DRA: n.FileThere(n.ClaimDir), Live: live}
 	for _, a := range list {
 		f.Attachments = append(f.Attachments, judged(a))
 	}
@@ -83,18 +81,4 @@ func (f *Evidence) devicesOf(n *node.Node) error {
 	}
 	f.VDPAs, err = n.Sys.VDPAs()
 	return err
-}
-
-// checkedNetworks are the network configurations, with all that is wrong in them.
-func checkedNetworks(l *Live) (list []Network) {
-	if l == nil {
-		return nil
-	}
-	checker := validate.Checker{Plugin: install.Name, Versions: func(plugin string) []string { return l.Plugins[plugin].CNIVersions }}
-	for _, c := range l.Networks {
-		if report, err := checker.Check(c.Text, validate.CNIConfig); err == nil { // the kind is given
-			list = append(list, Network{c.Path, report.Findings})
-		}
-	}
-	return list
 }
