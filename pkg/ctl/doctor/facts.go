@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"fmt"
-	"path/filepath"
 
 	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/ctl/node"
@@ -24,12 +23,8 @@ func FactsOf(n *node.Node, live *Live) (*Evidence, error) {
 	if f.Unowned, err = n.Unowned(list); err != nil {
 		return nil, err
 	}
-	stale, err := n.Stale()
-	if err != nil {
+	if f.Stale, err = n.Stale(); err != nil {
 		return nil, err
-	}
-	for _, path := range stale {
-		f.Stale = append(f.Stale, filepath.Join(n.Settings.StateDir, path))
 	}
 	if f.Unrecorded, err = n.UnrecordedLeases(); err != nil {
 		return nil, err
