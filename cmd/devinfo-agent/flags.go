@@ -12,32 +12,22 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"devinfo-cni.io/pkg/agent"
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/inject"
+	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/pkg/publish"
 )
 
-// options are the command line.
+// options are the command line: what the agent is, of which [options.agent] makes the whole, and how
+// it is run.
 type options struct {
-	nodeName string
+	agent.Options
+	plugin    install.Plugin
+	settings  install.Settings // Dir "" = node.json is left alone
+	injection agent.Injection  // HostRoot "" = that of agent.Options, else /
 
-	cniBinDir      string
-	replaceForeign bool
-	settingsDir    string // "" = node.json is left alone
-	nodeConfig     string
-
-	sweepInterval time.Duration
-	cniPath       string // "" = cniBinDir
-	hostRoot      string // "" = delegates are not run
-
-	inject            bool
-	deviceRoot        string // "" = hostRoot, else /
-	nriSocket         string
-	nriIndex          string
-	whenMissing       string
-	namespaces        []string // none = all
-	excludeNamespaces []string
-
-	publish bool
+	inject, publish bool
 
 	runDir         string
 	metricsAddress string
@@ -59,24 +49,25 @@ const (
 // add defines the flags.
 func (o *options) add(f *pflag.FlagSet) {
 	f.SortFlags = false
-	f.StringVar(&o.nodeName, "node-name", os.Getenv("NODE_NAME"), "`name` of this node, for --settings-dir (default $NODE_NAME)")
+	injection := &o.injection.Options
+	f.StringVar(&o.settings.Node, "node-name", os.Getenv("NODE_NAME"), "`name` of this node, for --settings-dir (default $NODE_NAME)")
 
-	f.StringVar(&o.cniBinDir, "cni-bin-dir", "/opt/cni/bin", "`directory` of the node's CNI plugins, which must exist: the plugin is put there, and kept there")
-	f.BoolVar(&o.replaceForeign, "replace-foreign", false, foreignHelp)
-	f.StringVar(&o.settingsDir, "settings-dir", "", settingsHelp)
-	f.StringVar(&o.nodeConfig, "node-config", config.NodeFile, "node settings `file` of the plugin")
+	f.StringVar(&o.plugin.Dir, "cni-bin-dir", "/opt/cni/bin", "`directory` of the node's CNI plugins, which must exist: the plugin is put there, and kept there")
+	f.BoolVar(&o.plugin.ReplaceForeign, "replace-foreign", false, foreignHelp)
+	f.StringVar(&o.settings.Dir, "settings-dir", "", settingsHelp)
+	f.StringVar(&o.NodeConfig, "node-config", config.NodeFile, "node settings `file` of the plugin")
 
-	f.DurationVar(&o.sweepInterval, "sweep-interval", 5*time.Minute, "after which `time` what dead sandboxes and older boots left is removed again; 0 = never, not at the start either")
-	f.StringVar(&o.cniPath, "cni-path", "", "`directories` of delegates, separated by colons, as the host sees them (default --cni-bin-dir)")
-	f.StringVar(&o.hostRoot, "host-root", "", hostRootHelp)
+	f.DurationVar(&o.SweepInterval, "sweep-interval", 5*time.Minute, "after which `time` what dead sandboxes and older boots left is removed again; 0 = never, not at the start either")
+	f.StringVar(&o.CNIPath, "cni-path", "", "`directories` of delegates, separated by colons, as the host sees them (default --cni-bin-dir)")
+	f.StringVar(&o.HostRoot, "host-root", "", hostRootHelp)
 
 	f.BoolVar(&o.inject, "inject", true, "give containers their device information, by NRI")
-	f.StringVar(&o.deviceRoot, "device-root", "", "`directory` below which the host's /dev is mounted: /host for /host/dev (default --host-root, else /)")
-	f.StringVar(&o.nriSocket, "nri-socket", "/var/run/nri/nri.sock", "NRI `socket` of the container runtime")
-	f.StringVar(&o.nriIndex, "nri-plugin-index", "60", "two `digits` that order the plugins of the runtime")
-	f.StringVar(&o.whenMissing, "when-missing", "pass", "pass or refuse a container whose device information should be there and is not")
-	f.StringSliceVar(&o.namespaces, "inject-namespaces", nil, "`namespaces`, comma-separated, * for anything: pods in others are given nothing (default all)")
-	f.StringSliceVar(&o.excludeNamespaces, "inject-exclude-namespaces", nil, "`namespaces`, written in the same way, whose pods are given nothing")
+	f.StringVar(&injection.HostRoot, "device-root", "", "`directory` below which the host's /dev is mounted: /host for /host/dev (default --host-root, else /)")
+	f.StringVar(&o.injection.Socket, "nri-socket", "/var/run/nri/nri.sock", "NRI `socket` of the container runtime")
+	f.StringVar(&o.injection.Index, "nri-plugin-index", "60", "two `digits` that order the plugins of the runtime")
+	f.StringVar((*string)(&injection.WhenMissing), "when-missing", "pass", "pass or refuse a container whose device information should be there and is not")
+	f.StringSliceVar(&injection.Only, "inject-namespaces", nil, "`namespaces`, comma-separated, * for anything: pods in others are given nothing (default all)")
+	f.StringSliceVar(&injection.Except, "inject-exclude-namespaces", nil, "`namespaces`, written in the same way, whose pods are given nothing")
 
 	f.BoolVar(&o.publish, "publish", false, "have the pods of the node say which devices they have, in the annotation "+publish.Annotation+": in a pod with a service account that may")
 
@@ -94,21 +85,21 @@ var index = regexp.MustCompile(`^[0-9]{2}$`)
 
 // check reports everything that is wrong with the flags.
 func (o *options) check() error {
-	var errs []error
+	injection, errs := &o.injection.Options, []error(nil)
 	bad := func(flag string, value any, why string) {
 		errs = append(errs, fmt.Errorf("--%s: %q %s", flag, fmt.Sprint(value), why))
 	}
-	if o.settingsDir != "" && o.nodeName == "" {
+	if o.settings.Dir != "" && o.settings.Node == "" {
 		errs = append(errs, errors.New("--node-name: --settings-dir needs the name of the node: give it, or set NODE_NAME"))
 	}
-	if o.nodeName != "" && o.nodeName != filepath.Base(o.nodeName) {
-		bad("node-name", o.nodeName, "is not a node name")
+	if o.settings.Node != "" && o.settings.Node != filepath.Base(o.settings.Node) {
+		bad("node-name", o.settings.Node, "is not a node name")
 	}
-	if !index.MatchString(o.nriIndex) {
-		bad("nri-plugin-index", o.nriIndex, "must be two digits, such as 60")
+	if !index.MatchString(o.injection.Index) {
+		bad("nri-plugin-index", o.injection.Index, "must be two digits, such as 60")
 	}
-	if o.whenMissing != "pass" && o.whenMissing != "refuse" {
-		bad("when-missing", o.whenMissing, "must be pass or refuse")
+	if injection.WhenMissing != inject.Pass && injection.WhenMissing != inject.Refuse {
+		bad("when-missing", injection.WhenMissing, "must be pass or refuse")
 	}
 	if o.logFormat != "text" && o.logFormat != "json" {
 		bad("log-format", o.logFormat, "must be text or json")
@@ -118,7 +109,7 @@ func (o *options) check() error {
 			bad("metrics-address", o.metricsAddress, "must be host:port, such as 127.0.0.1:9810 or :9810")
 		}
 	}
-	for flag, patterns := range map[string][]string{"inject-namespaces": o.namespaces, "inject-exclude-namespaces": o.excludeNamespaces} {
+	for flag, patterns := range map[string][]string{"inject-namespaces": injection.Only, "inject-exclude-namespaces": injection.Except} {
 		for _, pattern := range patterns {
 			if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
 				bad(flag, pattern, "must be a namespace, or a pattern such as team-*")
@@ -128,8 +119,8 @@ func (o *options) check() error {
 	if o.stay && (!o.uninstall || o.metricsAddress == "") {
 		errs = append(errs, errors.New("--stay: goes with --uninstall and --metrics-address: give both"))
 	}
-	if o.sweepInterval < time.Second && o.sweepInterval != 0 {
-		bad("sweep-interval", o.sweepInterval, "is less than 1s, and not 0")
+	if o.SweepInterval < time.Second && o.SweepInterval != 0 {
+		bad("sweep-interval", o.SweepInterval, "is less than 1s, and not 0")
 	}
 	errs = append(errs, o.checkPaths()...)
 	return errors.Join(errs...)
@@ -140,10 +131,10 @@ func (o *options) checkPaths() (errs []error) {
 		flag, value string
 		optional    bool
 	}{
-		{"cni-bin-dir", o.cniBinDir, false}, {"settings-dir", o.settingsDir, true}, {"node-config", o.nodeConfig, false},
-		{"host-root", o.hostRoot, true}, {"device-root", o.deviceRoot, true}, {"nri-socket", o.nriSocket, false}, {"run-dir", o.runDir, false},
+		{"cni-bin-dir", o.plugin.Dir, false}, {"settings-dir", o.settings.Dir, true}, {"node-config", o.NodeConfig, false},
+		{"host-root", o.HostRoot, true}, {"device-root", o.injection.Options.HostRoot, true}, {"nri-socket", o.injection.Socket, false}, {"run-dir", o.runDir, false},
 	}
-	for _, dir := range filepath.SplitList(o.cniPath) {
+	for _, dir := range filepath.SplitList(o.CNIPath) {
 		paths = append(paths, struct {
 			flag, value string
 			optional    bool

@@ -17,7 +17,6 @@ import (
 	"devinfo-cni.io/pkg/agent"
 	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/endpoint"
-	"devinfo-cni.io/pkg/inject"
 	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/publish"
@@ -31,7 +30,7 @@ const (
 
 // run runs the agent until ctx ends.
 func run(ctx context.Context, o *options, log *slog.Logger) error {
-	log.Info("devinfo-agent", "version", build.Read(), "node", o.nodeName)
+	log.Info("devinfo-agent", "version", build.Read(), "node", o.settings.Node)
 	a, err := o.agent(log)
 	if err != nil {
 		return err
@@ -67,7 +66,7 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 	return nil
 }
 
-// agent assembles the agent from the options.
+// agent makes the options whole, and an agent of them.
 func (o *options) agent(log *slog.Logger) (*agent.Agent, error) {
 	bootID, err := journal.BootID()
 	if err != nil {
@@ -77,29 +76,24 @@ func (o *options) agent(log *slog.Logger) (*agent.Agent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("where the plugin is: %w", err)
 	}
-	options := agent.Options{
-		Plugin:     &install.Plugin{From: filepath.Join(filepath.Dir(self), install.Name), Dir: o.cniBinDir, ReplaceForeign: o.replaceForeign},
-		NodeConfig: o.nodeConfig, BootID: bootID, CNIPath: cmp.Or(o.cniPath, o.cniBinDir), HostRoot: o.hostRoot,
-		CheckInterval: checkInterval, SweepInterval: o.sweepInterval, LookInterval: lookInterval,
-		MaxSeries: maxSeries, Log: log,
-	}
-	if o.settingsDir != "" || o.uninstall {
-		options.Settings = &install.Settings{Dir: o.settingsDir, Node: o.nodeName, To: o.nodeConfig, ReplaceForeign: o.replaceForeign}
+	o.plugin.From, o.Plugin = filepath.Join(filepath.Dir(self), install.Name), &o.plugin
+	o.BootID, o.CNIPath, o.Log = bootID, cmp.Or(o.CNIPath, o.plugin.Dir), log
+	o.CheckInterval, o.LookInterval, o.MaxSeries = checkInterval, lookInterval, maxSeries
+	if o.settings.Dir != "" || o.uninstall {
+		o.settings.To, o.settings.ReplaceForeign, o.Settings = o.NodeConfig, o.plugin.ReplaceForeign, &o.settings
 	}
 	if o.inject {
-		options.Injection = &agent.Injection{Options: inject.Options{
-			StageDir: filepath.Join(o.runDir, "containers"), HostRoot: cmp.Or(o.deviceRoot, o.hostRoot),
-			WhenMissing: inject.WhenMissing(o.whenMissing), Only: o.namespaces, Except: o.excludeNamespaces,
-		}, Socket: o.nriSocket, Index: o.nriIndex}
+		of := &o.injection.Options
+		of.StageDir, of.HostRoot, o.Injection = filepath.Join(o.runDir, "containers"), cmp.Or(of.HostRoot, o.HostRoot), &o.injection
 	}
 	if o.publish {
 		api, err := publish.InCluster()
 		if err != nil {
 			return nil, fmt.Errorf("--publish: %w", err)
 		}
-		options.Publish = api.Annotate
+		o.Publish = api.Annotate
 	}
-	return agent.New(options), nil
+	return agent.New(o.Options), nil
 }
 
 // uninstall waits for an agent that is about to end, but not for one that stays.

@@ -70,28 +70,6 @@ func TestInstallPutsReplacesAndLeavesAlone(t *testing.T) {
 	}
 }
 
-func TestInstallOfWhatDoesNotRunChangesNothing(t *testing.T) {
-	for name, body := range map[string]string{
-		"fails":        "exit 3",
-		"no JSON":      "echo 1.1.0",
-		"no versions":  "echo '{}'",
-		"no such file": "exec /nowhere/devinfo",
-	} {
-		bin := t.TempDir()
-		old := fakePlugin(t, bin, speaks)
-		want := read(t, old)
-		o := ctl("install", "--cni-bin-dir", bin, "--from", fakePlugin(t, t.TempDir(), body))
-		if o.exit != remedy.Blind || o.stdout != "" || !strings.Contains(o.stderr, "does not run here: VERSION") || !bytes.Equal(read(t, old), want) {
-			t.Errorf("%s: %+v", name, o)
-		}
-		alone(t, bin)
-		fakePlugin(t, bin, body)
-		if done := installed(t, bin, fakePlugin(t, t.TempDir(), speaks)); done.State != "replaced" || done.Old.Problem == "" {
-			t.Errorf("%s, which was installed: %+v", name, done)
-		}
-	}
-}
-
 func TestInstallRefusesWithARemedy(t *testing.T) {
 	bin, good := t.TempDir(), fakePlugin(t, t.TempDir(), speaks)
 	taken := t.TempDir()

@@ -123,13 +123,7 @@ func cut(text string, width int) string {
 type shown struct{ io.Writer }
 
 func (s shown) Write(text []byte) (int, error) {
-	lines := strings.SplitAfter(string(text), "\n")
-	for n, line := range lines {
-		if bare := strings.TrimSuffix(line, "\n"); bare != "" {
-			lines[n] = printable(bare) + line[len(bare):]
-		}
-	}
-	_, err := io.WriteString(s.Writer, strings.Join(lines, ""))
+	_, err := io.WriteString(s.Writer, remedy.Lines(string(text)))
 	return len(text), err
 }
 

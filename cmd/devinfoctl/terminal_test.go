@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/pkg/difftest"
 )
 
 // A terminal is a pseudo terminal with a program on it; it remembers all that the
@@ -52,12 +54,7 @@ func onTerminal(t *testing.T, cmd *exec.Cmd, columns, rows uint16) *terminal {
 	return term
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = difftest.Must
 
 func (term *terminal) resize(columns, rows uint16) {
 	term.t.Helper()
@@ -99,7 +96,7 @@ func TestColoursAreTheSameInAllCommands(t *testing.T) {
 		term := onTerminal(t, cmd, 400, 50)
 		<-term.ended // with 1 where something is wrong
 		for _, text := range want {
-			within(t, command+": "+text, func() bool { return strings.Contains(term.written(), text) })
+			difftest.Eventually(t, command+": "+text, func() bool { return strings.Contains(term.written(), text) })
 		}
 		if strings.Contains(term.written(), "\x1b[m") {
 			t.Errorf("%s: an escape without a colour in %q", command, term.written())
@@ -115,7 +112,7 @@ func TestANarrowTerminalLosesColumns(t *testing.T) {
 	cmd.Env = append(os.Environ(), asTool+"=1", "NO_COLOR=1", "GORACE=atexit_sleep_ms=0")
 	term := onTerminal(t, cmd, 60, 50)
 	<-term.ended
-	within(t, "the list", func() bool {
+	difftest.Eventually(t, "the list", func() bool {
 		return strings.Contains(term.written(), "POD          NETWORK    INTERFACE  DEVICE       STATE\r\n") && strings.Contains(term.written(), "missing\r\n")
 	})
 }

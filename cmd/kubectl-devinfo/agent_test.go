@@ -49,9 +49,7 @@ func TestOnlyThePodsOfTheAgentsNamespaceAreTheAgents(t *testing.T) {
 				got = pod.Namespace + "/" + pod.Name + " " + strings.Join(command, " ")
 				return nil
 			}
-			root := tool.root()
-			root.SetArgs(strings.Fields(test.args))
-			if code := tool.report(root.ExecuteContext(t.Context())); code != 0 {
+			if code := tool.run(t.Context(), strings.Fields(test.args)...); code != 0 {
 				got = errOut.String()
 			}
 			if !strings.Contains(got, test.want) {

@@ -63,9 +63,7 @@ func (s *apiServer) tool(t *testing.T) (tool *tool, stdout, stderr *bytes.Buffer
 // run runs the program.
 func (s *apiServer) run(t *testing.T, tool *tool, args ...string) (code int) {
 	t.Helper()
-	root := tool.root()
-	root.SetArgs(append(args, "--server", s.URL))
-	return tool.report(root.ExecuteContext(t.Context()))
+	return tool.run(t.Context(), append(args, "--server", s.URL)...)
 }
 
 func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -38,13 +38,18 @@ func toolFor(t *testing.T, client *fake.Clientset) (*tool, *bytes.Buffer) {
 	return tool, errOut
 }
 
+// run runs the program.
+func (t *tool) run(ctx context.Context, args ...string) (code int) {
+	root := t.root()
+	root.SetArgs(args)
+	return t.report(root.ExecuteContext(ctx))
+}
+
 // run is the program on a cluster that holds these objects.
 func run(t *testing.T, client *fake.Clientset, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	tool, errOut := toolFor(t, client)
-	root := tool.root()
-	root.SetArgs(args)
-	code = tool.report(root.ExecuteContext(t.Context()))
+	code = tool.run(t.Context(), args...)
 	return code, tool.Out.(*bytes.Buffer).String(), errOut.String()
 }
 
@@ -142,9 +147,7 @@ func TestWatchShowsWhatComesAndChanges(t *testing.T) {
 		cancel()
 		pods.Stop()
 	}()
-	root := tool.root()
-	root.SetArgs([]string{"-w"})
-	code := tool.report(root.ExecuteContext(ctx))
+	code := tool.run(ctx, "-w")
 	const want = `POD      NETWORK     INTERFACE   TYPE   DEVICE         PF             REPRESENTOR   RDMA   CLAIM   NODE
 dpdk-0   sriov-net   net1        pci    0000:03:00.5   0000:03:00.0   eth7          -      -       n1
 dpdk-0   sriov-net   net1        pci    0000:03:00.6   0000:03:00.0   eth7          -      -       n1
@@ -181,9 +184,7 @@ func TestAWatchGoesOnWhereItWas(t *testing.T) {
 		return true, events, nil
 	})
 	tool, errOut := toolFor(t, client)
-	root := tool.root()
-	root.SetArgs([]string{"-w", "-o", "name", "--sort-by=network", "--from-nodes=never"})
-	code := tool.report(root.ExecuteContext(ctx))
+	code := tool.run(ctx, "-w", "-o", "name", "--sort-by=network", "--from-nodes=never")
 	if out := tool.Out.(*bytes.Buffer).String(); code != 0 || out != "pod/dpdk-0\n" || !slices.Equal(from, []string{"7", "9", ""}) {
 		t.Errorf("exit code %d, watches from %q: %s%s", code, from, out, errOut)
 	}

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/client-go/util/workqueue"
+
 	"devinfo-cni.io/pkg/cluster"
 )
 
@@ -42,7 +44,7 @@ func (r *reading) ask(ctx context.Context, list []cluster.Network) {
 		}
 	}
 	answers := make([]answer, len(nodes))
-	someAtATime(len(nodes), func(n int) { answers[n] = r.askNode(ctx, nodes[n]) })
+	workqueue.ParallelizeUntil(context.Background(), asked, len(nodes), func(n int) { answers[n] = r.askNode(ctx, nodes[n]) })
 	for n, node := range nodes {
 		r.answers[node] = answers[n]
 	}
@@ -70,7 +72,7 @@ func (r *reading) report(ctx context.Context) error {
 }
 
 type answer struct {
-	records []cluster.Recorded
+	records []cluster.Network
 	err     error
 }
 
@@ -84,7 +86,7 @@ func (t *tool) askNode(ctx context.Context, node string) (a answer) {
 		}
 		return a
 	}
-	var list struct{ Attachments []cluster.Recorded }
+	var list struct{ Attachments []cluster.Network }
 	if err := json.Unmarshal(out.Bytes(), &list); err != nil {
 		a.err = errors.New("its devinfoctl prints no list of attachments: install the devinfo of this kubectl devinfo there")
 	}

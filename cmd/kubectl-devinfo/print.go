@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -137,7 +138,7 @@ func (t *tool) table(list []cluster.Network) error {
 	for n := range list {
 		var cells []any
 		for _, c := range columns {
-			cells = append(cells, orDash(c.value(&list[n])))
+			cells = append(cells, cmp.Or(c.value(&list[n]), "-"))
 		}
 		table.Rows = append(table.Rows, metav1.TableRow{Cells: cells})
 	}
@@ -159,13 +160,6 @@ type shown struct {
 	}
 }
 
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
-}
-
 // details shows each attachment as a paragraph: what the table has, and every key of the
 // device information.
 func (t *tool) details(list []cluster.Network) error {
@@ -176,7 +170,7 @@ func (t *tool) details(list []cluster.Network) error {
 		if n > 0 {
 			fmt.Fprintln(w)
 		}
-		fmt.Fprintf(w, "%s\n", orDash(printers.EscapeTerminal(a.Interface)))
+		fmt.Fprintf(w, "%s\n", cmp.Or(printers.EscapeTerminal(a.Interface), "-"))
 		for _, c := range columns[2:] { // of a pod that is named
 			if value := c.value(a); value != "" && c.name != "Interface" {
 				fmt.Fprintf(w, "  %s\t%s\n", strings.ToLower(c.name), printers.EscapeTerminal(value))

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -16,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/pager"
+	"k8s.io/client-go/util/workqueue"
 
 	"devinfo-cni.io/pkg/cluster"
 	"devinfo-cni.io/pkg/ctl/remedy"
@@ -130,7 +130,7 @@ func (r *reading) readClaims(ctx context.Context) error {
 
 func (r *reading) claimsByName(ctx context.Context, names []types.NamespacedName) error {
 	claims, errs := make([]*resourceapi.ResourceClaim, len(names)), make([]error, len(names))
-	someAtATime(len(names), func(n int) {
+	workqueue.ParallelizeUntil(context.Background(), asked, len(names), func(n int) { // ctx ends the requests, and all have an answer
 		claims[n], errs[n] = r.client.ResourceV1().ResourceClaims(names[n].Namespace).Get(ctx, names[n].Name, metav1.GetOptions{})
 	})
 	for n, claim := range claims {
@@ -141,20 +141,6 @@ func (r *reading) claimsByName(ctx context.Context, names []types.NamespacedName
 		}
 	}
 	return nil
-}
-
-// someAtATime calls f with the numbers below n.
-func someAtATime(n int, f func(n int)) {
-	slots := make(chan struct{}, asked)
-	var all sync.WaitGroup
-	for i := range n {
-		slots <- struct{}{}
-		all.Go(func() {
-			defer func() { <-slots }()
-			f(i)
-		})
-	}
-	all.Wait()
 }
 
 // chosen are the pods that the flags choose.

@@ -65,12 +65,10 @@ func newInjectionCounters() injectionCounters {
 		answers: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "devinfo_injections_total", Help: "Containers that the runtime was about to make, by what became of them and why.",
 		}, []string{"answer", "reason"}),
-		withheld: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "devinfo_injection_withheld_total", Help: "What containers were not given of their devices, by what forbids it.",
-		}, []string{"by"}),
-		disagreements: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "devinfo_injection_disagreements_total", Help: "Containers' variables of device plugins that contradict the pod's networks, by how.",
-		}, []string{"by"}),
+		withheld: counterVec("devinfo_injection_withheld_total", "What containers were not given of their devices, by what forbids it.",
+			"by", inject.ByPolicy, inject.ByUserNamespace, inject.ByMount, inject.ByPropagation),
+		disagreements: counterVec("devinfo_injection_disagreements_total", "Containers' variables of device plugins that contradict the pod's networks, by how.",
+			"by", inject.OtherDevice, inject.OtherOrder),
 		durations: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "devinfo_injection_duration_seconds", Help: "How long the runtime waited for the answer about a container.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2},
@@ -86,12 +84,6 @@ func newInjectionCounters() injectionCounters {
 		for _, reason := range []inject.Reason{inject.FileGone, inject.Required, inject.Failed, inject.Late} {
 			c.answers.WithLabelValues(string(answer), string(reason))
 		}
-	}
-	for _, by := range []inject.Withheld{inject.ByPolicy, inject.ByUserNamespace, inject.ByMount, inject.ByPropagation} {
-		c.withheld.WithLabelValues(string(by))
-	}
-	for _, by := range []inject.Disagreement{inject.OtherDevice, inject.OtherOrder} {
-		c.disagreements.WithLabelValues(string(by))
 	}
 	return c
 }

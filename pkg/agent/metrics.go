@@ -16,18 +16,20 @@ type counters struct {
 	injection                   injectionCounters
 }
 
-func newCounters() counters {
-	vec := func(name, help, label string, values ...string) *prometheus.CounterVec {
-		v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
-		for _, value := range values { // from 0 on, so that the first one is seen as an increase
-			v.WithLabelValues(value)
-		}
-		return v
+// counterVec counts by a label from 0 on, so that the first one is seen as an increase.
+func counterVec[T ~string](name, help, label string, values ...T) *prometheus.CounterVec {
+	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
+	for _, value := range values {
+		v.WithLabelValues(string(value))
 	}
+	return v
+}
+
+func newCounters() counters {
 	return counters{
-		installs:  vec("devinfo_plugin_installs_total", "How often the plugin was put in place, by result.", "result", "installed", "replaced"),
-		sweeps:    vec("devinfo_sweeps_total", "Sweeps, by result.", "result", "ok", "failed"),
-		collected: vec("devinfo_swept_total", "What sweeps have removed.", "what", "attachment", "file"),
+		installs:  counterVec("devinfo_plugin_installs_total", "How often the plugin was put in place, by result.", "result", "installed", "replaced"),
+		sweeps:    counterVec("devinfo_sweeps_total", "Sweeps, by result.", "result", "ok", "failed"),
+		collected: counterVec("devinfo_swept_total", "What sweeps have removed.", "what", "attachment", "file"),
 		left: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "devinfo_sweep_left", Help: "Dead attachments whose delegates the agent cannot run: the runtime, or devinfoctl gc, has to remove them.",
 		}),

@@ -18,6 +18,7 @@ import (
 	"devinfo-cni.io/pkg/agent"
 	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/inject"
 	"devinfo-cni.io/pkg/install"
@@ -196,15 +197,7 @@ func labelled(pairs []*dto.LabelPair) (text string) {
 	return "{" + text[1:] + "}"
 }
 
-// eventually waits until it is so.
-func eventually(t testing.TB, what string, so func() bool) {
-	t.Helper()
-	for limit := time.Now().Add(3 * time.Minute); !so(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(limit) {
-			t.Fatalf("never %s", what)
-		}
-	}
-}
+var eventually = difftest.Eventually
 
 // well says that all parts are, without a runtime.
 func well(a *agent.Agent) bool {

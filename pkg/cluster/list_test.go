@@ -271,7 +271,7 @@ func TestTheNodeFillsInWhatTheAPILacks(t *testing.T) {
 	if nodes := cluster.Deviceless(all); len(nodes) != 1 || nodes[0] != "n1" {
 		t.Errorf("%q", nodes)
 	}
-	records := []cluster.Recorded{
+	records := []cluster.Network{
 		{Namespace: "shop", Pod: "memif", Interface: "net1", Type: "memif", Device: "/run/m"}, {Namespace: "shop", Pod: "memif", Interface: "net2"},
 		{Namespace: "shop", Pod: "dpdk", Interface: "net1", Type: "pci", Device: "0000:ff:00.0"},
 	}

@@ -5,15 +5,6 @@ import (
 	"slices"
 )
 
-// Recorded is an attachment as devinfoctl list -o json prints it on a node.
-type Recorded struct {
-	Namespace string `json:"namespace"`
-	Pod       string `json:"pod"`
-	Interface string `json:"interface"`
-	Type      string `json:"type"`
-	Device    string `json:"device"`
-}
-
 // Deviceless are the nodes of attachments of which the API names no device, sorted. Multus
 // copies device information only of networks with a resourceName, and the agent publishes that of
 // the others only if it is told to.
@@ -27,10 +18,11 @@ func Deviceless(list []Network) []string {
 	return slices.Sorted(maps.Keys(nodes))
 }
 
-// Fill takes from a node's records what the API does not say of its attachments.
-func Fill(list []Network, node string, records []Recorded) {
+// Fill takes from a node's records, as devinfoctl list -o json prints them there, what the API does
+// not say of its attachments.
+func Fill(list []Network, node string, records []Network) {
 	type key struct{ namespace, pod, ifName string }
-	by := map[key]Recorded{}
+	by := map[key]Network{}
 	for _, r := range records {
 		if r.Device != "" {
 			by[key{r.Namespace, r.Pod, r.Interface}] = r

@@ -1,8 +1,11 @@
-// Package difftest compares whole values in tests.
+// Package difftest has what tests say over and over: that values are equal, that nothing failed, and
+// that something will be so.
 package difftest
 
 import (
+	"errors"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -12,5 +15,23 @@ func Equal(t *testing.T, got, want any) {
 	t.Helper()
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("-want +got:\n%s", d)
+	}
+}
+
+// Must ends the test if something failed.
+func Must(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Eventually waits until it is so.
+func Eventually(t testing.TB, what string, so func() bool) {
+	t.Helper()
+	for limit := time.Now().Add(3 * time.Minute); !so(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(limit) {
+			t.Fatalf("never %s", what)
+		}
 	}
 }

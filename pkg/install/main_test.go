@@ -2,13 +2,13 @@ package install_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/test/undertest"
@@ -59,12 +59,7 @@ func read(t *testing.T, path string) string {
 	return string(data)
 }
 
-func must(t testing.TB, errs ...error) {
-	t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-}
+var must = difftest.Must
 
 // none is a journal without entries.
 func none(int) ([]string, error) { return nil, nil }

@@ -125,9 +125,11 @@ func TestWhatIsNotOursIsLeftAlone(t *testing.T) {
 func TestWhatIsNoPluginOfOursIsNotInstalled(t *testing.T) {
 	p := keeper(t, script(t, t.TempDir()))
 	refuse(t, p, "is not a devinfo plugin that knows --version")
-	p.From = filepath.Join(t.TempDir(), "true")
-	write(t, p.From, "#!/bin/sh\n", 0o755)
-	refuse(t, p, "does not run here: VERSION")
+	p.From = filepath.Join(t.TempDir(), "other")
+	for _, body := range []string{"", "exit 3", "echo 1.1.0", "echo '{}'", "exec /nowhere/devinfo"} {
+		write(t, p.From, "#!/bin/sh\n"+body+"\n", 0o755)
+		refuse(t, p, "does not run here: VERSION")
+	}
 	p.From += "-gone"
 	refuse(t, p, "no such file")
 }

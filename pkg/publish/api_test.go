@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"devinfo-cni.io/pkg/difftest"
 )
 
 // server is one that answers with a status and a message; it keeps the last request.
@@ -31,12 +33,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"kind": "Status", "message": s.message, "details": map[string]any{"causes": []any{map[string]string{"field": s.field}}}})
 }
 
-func must(t testing.TB, errs ...error) {
-	t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-}
+var must = difftest.Must
 
 func (s *server) open(t *testing.T) (a *API, dir string) {
 	t.Helper()

@@ -2,6 +2,7 @@ package capture
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -41,28 +42,16 @@ type Kernel struct{ link.Recorder }
 // Parts asks for everything. A namespace that is gone has no part; one that we may not
 // enter is null.
 func (k Kernel) Parts(netns []string) (parts map[string][]byte, notes []string, err error) {
-	host, err := k.Interfaces("")
-	if err != nil {
-		return nil, nil, err
-	}
-	uplinks, err := k.Uplinks()
-	if err != nil {
-		return nil, nil, err
-	}
-	uses, err := k.Uses()
-	if err != nil {
+	host, hostErr := k.Interfaces("")
+	uplinks, uplinksErr := k.Uplinks()
+	uses, usesErr := k.Uses()
+	ports, portsErr := k.Ports()
+	eswitches, eswitchesErr := k.Eswitches()
+	if err := cmp.Or(hostErr, uplinksErr, usesErr, portsErr, eswitchesErr); err != nil {
 		return nil, nil, err
 	}
 	for name := range uses { // the addresses are nobody else's business
 		uses[name] = "has an address or a route"
-	}
-	ports, err := k.Ports()
-	if err != nil {
-		return nil, nil, err
-	}
-	eswitches, err := k.Eswitches()
-	if err != nil {
-		return nil, nil, err
 	}
 	vdpas, err := k.VDPAs()
 	if err != nil {

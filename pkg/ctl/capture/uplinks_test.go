@@ -8,6 +8,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"devinfo-cni.io/pkg/ctl/capture"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/inventory"
 	"devinfo-cni.io/pkg/link/linktest"
@@ -86,9 +87,4 @@ func decided(t *testing.T, h inventory.Host) map[string]string {
 	return why
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = difftest.Must

@@ -16,7 +16,6 @@ import (
 
 	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/ctl/node"
-	"devinfo-cni.io/pkg/ctl/validate"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/sysfs"
 )
@@ -50,12 +49,11 @@ type Evidence struct {
 	Unseen      int                // claims with leases, whose records cannot be seen from here
 	VFs         []VF
 	VDPAs       []sysfs.VDPA
-	NodeFile    string     // why the node settings cannot be used; "" = they can
-	NodeConfig  string     // path of the node settings
-	CDIDir      string     // of the node settings
-	DRA         bool       // cni-dra-driver has a state directory here
-	Asking      build.Info // of the program that asks; the plugin's should be the same
-	Networks    []Network
+	NodeFile    string       // why the node settings cannot be used; "" = they can
+	NodeConfig  string       // path of the node settings
+	CDIDir      string       // of the node settings
+	DRA         bool         // cni-dra-driver has a state directory here
+	Asking      build.Info   // of the program that asks; the plugin's should be the same
 	Offer       *state.Offer // nil = cni-dra-driver has left none
 	Live        *Live        // nil = a capture without them
 }
@@ -73,12 +71,6 @@ type VF struct {
 	PF      string // PCI address
 	Driver  string // "" = unbound
 	VFSettings
-}
-
-// Network is what is wrong in one file of the CNI configuration directory.
-type Network struct {
-	Path     string
-	Findings []validate.Finding
 }
 
 // A question has answers; none means that all is well, and well says with what.
@@ -100,7 +92,7 @@ func questions() []question {
 		{"plugin", plugin, func(*Evidence) string { return "the devinfo plugin is installed, and is of this build" }},
 		{"settings", settings, func(*Evidence) string { return "the node settings can be used" }},
 		{"networks", networks, func(f *Evidence) string {
-			return Count(len(f.Networks), "network configuration") + " with devinfo, nothing wrong"
+			return Count(len(f.Live.Networks), "network configuration") + " with devinfo, nothing wrong"
 		}},
 		{"directories", directories, func(*Evidence) string { return "the directories of CNI and CDI are there" }},
 		{"runtime", runtime, func(*Evidence) string { return "the container runtime offers NRI" }},

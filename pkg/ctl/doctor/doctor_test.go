@@ -10,7 +10,6 @@ import (
 	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/ctl/doctor"
 	"devinfo-cni.io/pkg/ctl/node"
-	"devinfo-cni.io/pkg/ctl/validate"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/others"
 	"devinfo-cni.io/pkg/sysfs"
@@ -41,9 +40,14 @@ func abandoned(netns string) node.ClaimLeases {
 	}
 }
 
+// network is a configuration with these keys of devinfo's.
+func network(keys string) doctor.Config {
+	return doctor.Config{Path: "/etc/cni/net.d/10.conflist", Text: []byte(`{"cniVersion": "1.0.0", "name": "n", "plugins": [{"type": "macvlan"}, {"type": "devinfo", ` + keys + `}]}`)}
+}
+
 func live(change func(l *doctor.Live)) *doctor.Live {
 	build := build.Info{Revision: "0123456789abcdef"}
-	l := &doctor.Live{NRI: true, Plugins: map[string]doctor.Plugin{"devinfo": {Path: "/opt/cni/bin/devinfo", Build: build}}, PluginDirs: []string{"/opt/cni/bin"}}
+	l := &doctor.Live{NRI: true, Plugins: map[string]doctor.Plugin{"devinfo": {Path: "/opt/cni/bin/devinfo", Build: build}}, PluginDirs: []string{"/opt/cni/bin"}, Networks: []doctor.Config{network(`"deviceInfoFile": "auto"`)}}
 	if change != nil {
 		change(l)
 	}
@@ -129,8 +133,10 @@ func TestWhatIsWrongIsSaidWithARemedy(t *testing.T) {
 			l.Altered = []string{"/etc/cni/devinfo/node.json", "/opt/cni/bin/devinfo"}
 		})}, []string{"warning plugin /opt/cni/bin/devinfo is not as devinfo-agent put it in place", "warning settings /etc/cni/devinfo/node.json is not as devinfo-agent put it in place"}},
 		"node settings": {doctor.Evidence{NodeFile: "node settings /etc/x: logLevel: \"loud\""}, []string{`error settings node settings /etc/x: logLevel: "loud"`}},
-		"network": {doctor.Evidence{Networks: []doctor.Network{{Path: "/etc/cni/net.d/10.conflist", Findings: []validate.Finding{{Path: "$", Rule: "bad"}, {Path: "$", Rule: "odd", Warning: true}}}}},
-			[]string{"error networks /etc/cni/net.d/10.conflist: bad", "warning networks /etc/cni/net.d/10.conflist: odd"}},
+		"network": {doctor.Evidence{Live: live(func(l *doctor.Live) {
+			l.Networks = []doctor.Config{network(`"deviceInfoFile": "auto", "strict": 5, "strct": true`)}
+		})}, []string{"error networks /etc/cni/net.d/10.conflist: $.plugins[1].strict: 5: must be true or false",
+			`warning networks /etc/cni/net.d/10.conflist: $.plugins[1].strct: true: the key is not known; the nearest known one is "strict"`}},
 		"directory":     {doctor.Evidence{Live: live(func(l *doctor.Live) { l.Missing = map[string]string{"/opt/cni/bin": "no such file"} })}, []string{"warning directories /opt/cni/bin: no such file"}},
 		"CDI elsewhere": {doctor.Evidence{CDIDir: "/run/mine"}, []string{"warning directories /run/mine: is not a directory where container runtimes look for CDI specs by default"}},
 		"no NRI": {doctor.Evidence{DRA: true, Live: live(func(l *doctor.Live) { l.NRI = false })},
@@ -144,9 +150,6 @@ func TestWhatIsWrongIsSaidWithARemedy(t *testing.T) {
 		f := test.facts
 		if f.Live == nil {
 			f.Live = live(nil)
-		}
-		if f.Networks == nil {
-			f.Networks = []doctor.Network{{Path: "/etc/cni/net.d/10.conflist"}}
 		}
 		var got []string
 		for _, a := range doctor.Diagnose(&f) {
@@ -166,7 +169,7 @@ func TestWhatIsWrongIsSaidWithARemedy(t *testing.T) {
 // A check that found nothing says what it has looked at.
 func TestEachCheckAnswers(t *testing.T) {
 	seen := map[string]bool{}
-	all := doctor.Diagnose(&doctor.Evidence{Live: live(nil), Networks: []doctor.Network{{}}})
+	all := doctor.Diagnose(&doctor.Evidence{Live: live(nil)})
 	for _, a := range all {
 		seen[a.Check] = true
 		if a.Level != doctor.OK || a.Text == "" {

@@ -2,12 +2,9 @@ package doctor
 
 import (
 	"fmt"
-	"path/filepath"
 
 	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/ctl/node"
-	"devinfo-cni.io/pkg/ctl/validate"
-	"devinfo-cni.io/pkg/install"
 )
 
 // FactsOf are those of a node; live is what the node says by itself, nil = nothing.
@@ -16,7 +13,7 @@ func FactsOf(n *node.Node, live *Live) (*Evidence, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Evidence{CDIDir: n.Settings.CDIDir, DRA: n.FileThere(n.ClaimDir), Live: live, Networks: checkedNetworks(live)}
+	f := &Evidence{CDIDir: n.Settings.CDIDir, DRA: n.FileThere(n.ClaimDir), Live: live}
 	for _, a := range list {
 		f.Attachments = append(f.Attachments, judged(a))
 	}
@@ -26,12 +23,8 @@ func FactsOf(n *node.Node, live *Live) (*Evidence, error) {
 	if f.Unowned, err = n.Unowned(list); err != nil {
 		return nil, err
 	}
-	stale, err := n.Stale()
-	if err != nil {
+	if f.Stale, err = n.Stale(); err != nil {
 		return nil, err
-	}
-	for _, path := range stale {
-		f.Stale = append(f.Stale, filepath.Join(n.Settings.StateDir, path))
 	}
 	if f.Unrecorded, err = n.UnrecordedLeases(); err != nil {
 		return nil, err
@@ -83,18 +76,4 @@ func (f *Evidence) devicesOf(n *node.Node) error {
 	}
 	f.VDPAs, err = n.Sys.VDPAs()
 	return err
-}
-
-// checkedNetworks are the network configurations, with all that is wrong in them.
-func checkedNetworks(l *Live) (list []Network) {
-	if l == nil {
-		return nil
-	}
-	checker := validate.Checker{Plugin: install.Name, Versions: func(plugin string) []string { return l.Plugins[plugin].CNIVersions }}
-	for _, c := range l.Networks {
-		if report, err := checker.Check(c.Text, validate.CNIConfig); err == nil { // the kind is given
-			list = append(list, Network{c.Path, report.Findings})
-		}
-	}
-	return list
 }

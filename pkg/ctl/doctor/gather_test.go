@@ -16,6 +16,7 @@ import (
 
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/ctl/doctor"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/link/linktest"
 	"devinfo-cni.io/pkg/others"
 )
@@ -43,12 +44,7 @@ func places(t *testing.T) (doctor.Places, string) {
 	return p, dir
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = difftest.Must
 
 func write(t *testing.T, path, text string, mode os.FileMode) {
 	t.Helper()

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"devinfo-cni.io/pkg/ctl/validate"
 )
 
 // plugin looks at the plugin that is installed.
@@ -43,16 +45,21 @@ func settings(f *Evidence) []Answer {
 	return []Answer{{Level: Error, Text: f.NodeFile, Remedy: "correct the file: every ADD fails with it"}}
 }
 
-// networks passes on what is wrong in the network configurations of the node.
+// networks says all that is wrong in the network configurations of the node.
 func networks(f *Evidence) (list []Answer) {
 	switch {
 	case f.Live == nil:
 		return unseen("the network configurations")
-	case len(f.Networks) == 0:
+	case len(f.Live.Networks) == 0:
 		return []Answer{{Level: Info, Text: "no network configuration on this node has devinfo in it", Remedy: "those in the API are checked by: kubectl get net-attach-def -A -o yaml | devinfoctl validate -"}}
 	}
-	for _, n := range f.Networks {
-		for _, finding := range n.Findings {
+	checker := validate.Checker{Plugin: ours, Versions: func(plugin string) []string { return f.Live.Plugins[plugin].CNIVersions }}
+	for _, n := range f.Live.Networks {
+		report, err := checker.Check(n.Text, validate.CNIConfig)
+		if err != nil { // the kind is given
+			continue
+		}
+		for _, finding := range report.Findings {
 			level := Error
 			if finding.Warning {
 				level = Warning

@@ -144,11 +144,14 @@ func (n *Node) UnrecordedLeases() ([]ClaimLeases, error) {
 	}), err
 }
 
-// Stale are the leases, below the state directory, whose holder is gone.
+// Stale are the leases, by path, whose holder is gone.
 func (n *Node) Stale() ([]string, error) {
 	list, err := n.journal.Stale()
 	if err != nil {
 		return nil, n.journalError(err)
+	}
+	for i, path := range list {
+		list[i] = filepath.Join(n.Settings.StateDir, path)
 	}
 	return list, nil
 }

@@ -16,10 +16,10 @@ func (n *Node) Offer() (*state.Offer, error) {
 	if err == nil {
 		return o, nil
 	}
-	if err = fmt.Errorf("offered devices: %w", err); errors.Is(err, fs.ErrPermission) {
-		return nil, remedy.For(err, "run as root: what is in "+n.ClaimDir+" is root's alone")
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, remedy.For(fmt.Errorf("offered devices: %w", err), "run as root: what is in "+n.ClaimDir+" is root's alone")
 	}
-	return nil, err
+	return nil, errors.New("offered devices: " + n.text(err.Error()))
 }
 
 // OfferedDevice is a device that a rule of cni-dra-driver names.

@@ -60,18 +60,15 @@ func Report(to io.Writer, program string, understood bool, err error) int {
 }
 
 // Lines are lines of text that is safe for a terminal.
-func Lines(text string) string {
-	lines := strings.Split(text, "\n")
-	for n := range lines {
-		lines[n] = Printable(lines[n])
-	}
-	return strings.Join(lines, "\n")
-}
+func Lines(text string) string { return safe(text, "\n") }
 
 // Printable is text, of one line, that is safe for a terminal.
-func Printable(text string) string {
+func Printable(text string) string { return safe(text, "") }
+
+// safe replaces what does not print, but for what is kept.
+func safe(text, kept string) string {
 	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
+		if unicode.IsPrint(r) || strings.ContainsRune(kept, r) {
 			return r
 		}
 		return unicode.ReplacementChar

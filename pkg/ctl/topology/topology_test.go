@@ -2,8 +2,6 @@ package topology_test
 
 import (
 	"errors"
-	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -13,6 +11,7 @@ import (
 	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/ctl/topology"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/journal"
@@ -21,12 +20,7 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = difftest.Must
 
 // load is a captured host.
 func load(t *testing.T, name string) *discovery.Finder {
@@ -46,24 +40,6 @@ func tree(t *testing.T, host *discovery.Finder, held ...node.Attachment) string 
 	var b strings.Builder
 	must(t, top.Tree(&b))
 	return b.String()
-}
-
-// Each VF and each SF is drawn once, wherever it is.
-func TestEveryFunctionIsDrawnOnce(t *testing.T) {
-	names, err := filepath.Glob("../../../testdata/hosts/*.txtar")
-	if err != nil || len(names) < 12 {
-		t.Fatalf("%d hosts, %v", len(names), err)
-	}
-	for _, name := range names {
-		host := load(t, name)
-		text := tree(t, host)
-		functions, _ := host.Sys.Functions()
-		for _, fn := range functions {
-			if n := len(regexp.MustCompile(`(?m)^[│├└─ ]*`+fn.Address.String()+`  `).FindAllString(text, -1)); n != 1 {
-				t.Errorf("%s: %s is drawn %d times in\n%s", name, fn.Address, n, text)
-			}
-		}
-	}
 }
 
 // broken is a switch that does not answer.

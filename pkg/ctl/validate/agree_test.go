@@ -15,6 +15,7 @@ import (
 
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/ctl/validate"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/link/linkhost"
 	"devinfo-cni.io/pkg/sysfs"
@@ -114,12 +115,7 @@ func (n *node) handed(t *testing.T, network string, multus, resource bool) (conf
 
 func quoted(s string) json.RawMessage { return json.RawMessage(`"` + s + `"`) }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = difftest.Must
 
 // networks are configurations, each with what it says of itself. In them "@" is a devinfo
 // that asks for the path of its file.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"devinfo-cni.io/devinfo"
@@ -151,15 +152,7 @@ func is[T any](raw json.RawMessage) bool {
 func eachOf(good func(string) bool) func(json.RawMessage) bool {
 	return func(raw json.RawMessage) bool {
 		var list []string
-		if json.Unmarshal(raw, &list) != nil {
-			return false
-		}
-		for _, one := range list {
-			if !good(one) {
-				return false
-			}
-		}
-		return true
+		return json.Unmarshal(raw, &list) == nil && !slices.ContainsFunc(list, func(one string) bool { return !good(one) })
 	}
 }
 
