@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/link/linktest"
 )
@@ -143,9 +144,4 @@ func TestAnAgentThatWouldTakeEachNamespaceForGoneDoesNotStart(t *testing.T) {
 	})
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = difftest.Must

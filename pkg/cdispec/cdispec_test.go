@@ -1,7 +1,6 @@
 package cdispec_test
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -13,6 +12,7 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/cdispec"
+	"devinfo-cni.io/pkg/difftest"
 )
 
 // group is a VF on vfio-pci, with all that an attachment can have.
@@ -26,12 +26,7 @@ var group = cdispec.Device{
 	Mounts: []cdispec.Mount{{Host: "/run/sockets/a", Container: "/run/vhost"}},
 }
 
-func must(t testing.TB, errs ...error) {
-	t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-}
+var must = difftest.Must
 
 func spec(t *testing.T, a cdispec.Device) *specs.Spec {
 	t.Helper()

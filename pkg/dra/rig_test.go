@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/status"
@@ -275,12 +276,7 @@ func (r *rig) lastReport() status.Report {
 	return r.reports[len(r.reports)-1]
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = difftest.Must
 
 // wants is must for any goroutine: the test goes on.
 func wants(t testing.TB, err error) {

@@ -13,6 +13,7 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/cdispec"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/grant"
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/sysfs"
@@ -45,12 +46,7 @@ func function(address string) *devinfo.Info {
 	return &devinfo.Info{Type: devinfo.TypePCI, PCI: &devinfo.PCI{Address: address}}
 }
 
-func must(t testing.TB, errs ...error) {
-	t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-}
+var must = difftest.Must
 
 // show writes a grant down, one thing a line.
 func show(g grant.Grant) string {

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/tools/txtar"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/inventory"
 )
@@ -130,9 +131,4 @@ func decision(t testing.TB, all []inventory.Decision, name string) inventory.Dec
 	return inventory.Decision{}
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = difftest.Must

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/journal"
 )
 
@@ -31,12 +32,7 @@ func letGo(j *journal.Journal, record string) error {
 	return j.LetGoIf(record, func() error { return nil })
 }
 
-func must(t *testing.T, errs ...error) {
-	t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-}
+var must = difftest.Must
 
 // former is the entry that is there; nil = none that makes sense.
 func former(t *testing.T, j *journal.Journal, k journal.Key) *journal.Entry {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/custody"
 	"devinfo-cni.io/pkg/dra/custody/custodytest"
 	"devinfo-cni.io/pkg/dra/state"
@@ -35,12 +36,7 @@ func kernelIn(t *testing.T, dir, host string) *custodytest.Kernel {
 	return k
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = difftest.Must
 
 func function(address, ifName string) *state.NodeDevice {
 	return &state.NodeDevice{Kind: "vf", PCI: address, IfName: ifName}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/state"
 )
 
@@ -176,9 +177,4 @@ func write(t *testing.T, path, content string) {
 	must(t, os.WriteFile(path, []byte(content), 0o600))
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = difftest.Must

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/status"
 )
 
@@ -119,9 +120,4 @@ func TestAReportGoesWithoutWhatTheServerRefuses(t *testing.T) {
 	}
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = difftest.Must
