@@ -18,7 +18,7 @@ import (
 var update = flag.Bool("update", false, "write anew what is found; then read the difference with care")
 
 // question reads "mlx5-vdpa deviceID=vdpa4 file=pci:0000:65:00.4": a captured host, then what the
-// sources say, each a word, up to a #. declared and file are a type, and what names the device after a colon,
+// sources say, each a word, up to a #: deviceID, runtimeConfig.deviceID, pciBusID, pciID, socket. declared and file are a type, and what names the device after a colon,
 // or @ for a vDPA device that is named by its pci-address only. Other words:
 //
 //	pod=net1   the interface in the pod's network namespace
@@ -56,8 +56,10 @@ func question(t testing.TB, text string) (*discovery.Finder, discovery.Target) {
 			target.SubfunctionParent = true
 		case "silent":
 			silent = true
-		default:
+		case "deviceID", "runtimeConfig.deviceID", "pciBusID":
 			target.DeviceIDs = append(target.DeviceIDs, config.NamedID{Key: key, ID: value})
+		default:
+			t.Fatalf("%s: %q is no word", text, word)
 		}
 	}
 	f := network(t, captured)
