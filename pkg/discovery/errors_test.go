@@ -2,13 +2,11 @@ package discovery_test
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"strings"
 	"syscall"
 	"testing"
 
-	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/sysfs"
 )
@@ -135,16 +133,4 @@ func (a asked) Switchdev(pf string) (bool, error) {
 func (a asked) Representor(pf string, f link.Flavour, n int) (string, bool, error) {
 	a.t.Errorf("asked for representor %d.%d of %s", f, n, pf)
 	return "", false, nil
-}
-
-func TestErrorsNameBothSides(t *testing.T) {
-	for err, want := range map[error]string{
-		&discovery.ConflictError{SourceA: "a", DeviceA: "b", SourceB: "c", DeviceB: "d"}: "a names b, but c names d: they must be the same device",
-		&discovery.MissingError{Source: "a", Device: "b"}:                                "a names b, which is not on this node",
-		&discovery.UndescribableError{Device: "a", Why: "b"}:                             "a cannot be described: b",
-	} {
-		if got := fmt.Sprint(err); got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
-	}
 }
