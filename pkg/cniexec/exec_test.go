@@ -183,10 +183,10 @@ func TestTheContextDoesNotEndAPlugin(t *testing.T) {
 		told <- errors.Join(err, tell(goOn))
 	}()
 	out, err := new(cniexec.Exec).ExecPlugin(ctx, plugin, nil, nil)
-	must(t, <-told)
 	if string(out) != "{}\n" || err != nil || ctx.Err() == nil {
-		t.Errorf("got %q, %v", out, err)
+		t.Fatalf("got %q, %v", out, err)
 	}
+	must(t, <-told)
 }
 
 func TestADaemonThatKeepsTheOutputIsNotWaitedFor(t *testing.T) {
