@@ -200,6 +200,7 @@ func TestATreeOfMode000IsMendedByItsOwnerToo(t *testing.T) {
 		return
 	}
 	dir := t.TempDir()
+	must(t, os.Chmod(dir, 0o755)) // whatever the umask
 	mkdir(t, dir+"/k8s/cni")
 	for _, path := range []string{dir + "/k8s/cni", dir + "/k8s"} {
 		if os.Getuid() == 0 {

@@ -21,6 +21,7 @@ func TestAHardLinkAtTheTemporaryNameIsNotWrittenThrough(t *testing.T) {
 		"Sweep":  func() error { return d.Sweep(func(string) {}) },
 	} {
 		put(t, victim, "v")
+		must(t, os.Chmod(victim, 0o600))
 		must(t, os.MkdirAll(d.Path(""), 0o755))
 		must(t, os.Link(victim, d.Path(".net1.devinfo")))
 		if err := act(); err != nil {
@@ -28,7 +29,7 @@ func TestAHardLinkAtTheTemporaryNameIsNotWrittenThrough(t *testing.T) {
 		}
 		data, err := os.ReadFile(victim)
 		stat, statErr := os.Stat(victim)
-		if err != nil || statErr != nil || string(data) != "v" || stat.Mode().Perm() != 0o644 {
+		if err != nil || statErr != nil || string(data) != "v" || stat.Mode().Perm() != 0o600 {
 			t.Errorf("%s: the file that the link was of holds %q, %v, %v", what, data, err, statErr)
 		}
 		must(t, os.RemoveAll(d.Path("")))

@@ -49,7 +49,7 @@ func killedCaller(t *testing.T, lock *os.File, plugin, begun string) {
 	caller.ExtraFiles = []*os.File{lock}
 	must(t, caller.Start())
 	lock.Close()
-	hear(t, begun)
+	must(t, hear(begun))
 	must(t, caller.Process.Kill())
 	if err := caller.Wait(); err == nil {
 		t.Fatal("the caller was not killed")
@@ -72,8 +72,8 @@ func TestAPluginWhoseCallerWasKilledKeepsTheLock(t *testing.T) {
 			if free(t, lock.Name()) {
 				t.Error("it is free")
 			}
-			tell(t, goOn)
-			hear(t, ended)
+			must(t, tell(goOn))
+			must(t, hear(ended))
 			f, err := os.Open(lock.Name())
 			must(t, err)
 			must(t, syscall.Flock(int(f.Fd()), syscall.LOCK_EX)) // once whoever was killed is gone
@@ -92,8 +92,8 @@ func TestADaemonInheritsTheLockToo(t *testing.T) {
 	if !free(t, lock.Name()) {
 		t.Error("it is not free")
 	}
-	tell(t, end) // it lives
-	hear(t, ended)
+	must(t, tell(end)) // it lives
+	must(t, hear(ended))
 	fds, err := os.ReadFile(filepath.Join(filepath.Dir(plugin), "fds"))
 	must(t, err)
 	if !strings.Contains(string(fds), lock.Name()) {
@@ -110,11 +110,9 @@ func TestAPluginThatIsKilledTakesItsChildrenAlong(t *testing.T) {
 		_, err := os.ReadFile(alive)
 		gone <- err
 	}()
-	go func() {
-		hear(t, begun)
-		tell(t, goOn)
-	}()
+	told := make(chan error, 1)
+	go func() { told <- errors.Join(hear(begun), tell(goOn)) }()
 	_, err := call(t, &cniexec.Exec{Limit: time.Hour}, plugin, "ADD")
 	expect(t, err, cniexec.ReasonDied, "signal: killed")
-	must(t, <-gone)
+	must(t, errors.Join(<-told, <-gone))
 }

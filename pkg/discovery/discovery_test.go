@@ -94,6 +94,9 @@ func info(t testing.TB, text string) *devinfo.Info {
 // fact, then the rest. It holds Info against Facts.
 func show(t testing.TB, d *discovery.Device, err error) string {
 	t.Helper()
+	if err != nil && d != nil {
+		t.Errorf("%v, and %+v", err, d)
+	}
 	var conflict *discovery.ConflictError
 	switch {
 	case errors.As(err, &conflict):

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/link"
 )
@@ -32,50 +33,14 @@ func TestLowerInterfacesAreFollowedDownToADevice(t *testing.T) {
 	}
 }
 
-// The pod's own device is the one that its interface is; not one that lies below its
-// interface, nor one that another source names beside it.
-func TestTheInterfacesDeviceIsItsOwn(t *testing.T) {
-	for _, test := range []struct {
-		host, name, id string
-		own            bool
-		sf             string
-	}{
-		{"mlx5-switchdev", "sf", "", true, "mlx5_core.sf.7"},
-		{"mlx5-vdpa", "vf", "", false, ""},                  // it carries a vDPA device
-		{"mlx5-vdpa", "vf", "vdpa:0000:65:00.3", false, ""}, // which may be somebody else's
-		{"mlx5-vdpa", "gone", "", false, ""},
-		{"mlx5-switchdev", "uplink", "", true, ""},
-		{"mlx5-switchdev", "representor", "", false, ""}, // netlink names the PF
-		{"mlx5-switchdev", "old representor", "", false, ""},
-		{"mlx5-switchdev", "external representor", "", false, ""},
-		{"mlx5-switchdev", "ipoib child", "", false, ""}, // ethtool names the PF
-		{"mlx5-switchdev", "ipoib", "", true, ""},
-	} {
-		f := on(t, load(t, test.host))
-		f.Interfaces = interfaces{
-			"sf":   {Name: "sf", Bus: "auxiliary", Parent: "mlx5_core.sf.7"},
-			"vf":   {Name: "vf", Bus: "pci", Parent: "0000:65:00.3"},
-			"gone": {Name: "gone", Bus: "pci", Parent: "0000:ff:00.0"},
-
-			"uplink":               {Name: "uplink", Bus: "pci", Parent: "0000:03:00.0", PortName: "p0"},
-			"representor":          {Name: "representor", Bus: "pci", Parent: "0000:03:00.0", PortName: "pf0vf2"},
-			"old representor":      {Name: "old representor", Bus: "pci", Parent: "0000:03:00.0", PortName: "2"},
-			"external representor": {Name: "external representor", Bus: "pci", Parent: "0000:03:00.0", PortName: "c1pf0vf2"},
-			"ipoib child":          {Name: "ipoib child", Kind: "ipoib", Child: true, BusInfo: "0000:03:00.0"},
-			"ipoib":                {Name: "ipoib", Kind: "ipoib", Bus: "pci", Parent: "0000:03:00.3"},
-		}
-		target := inPod(test.name)
-		target.SubfunctionParent = true
-		if test.id != "" {
-			target.DeviceIDs = ids("deviceID", test.id)
-		}
-		device, err := f.Find(target)
-		if err != nil {
-			t.Errorf("%+v: %v", test, err)
-		} else if device.IsInterface && device.Shared {
-			t.Errorf("%+v: shared and own", test)
-		} else if device.IsInterface != test.own || device.SF != test.sf {
-			t.Errorf("%+v: got %v, %q", test, device.IsInterface, device.SF)
+// The vDPA device that a VF carries may be somebody else's.
+func TestAVFThatCarriesAVDPADeviceIsNotTheInterfacesOwn(t *testing.T) {
+	f := on(t, load(t, "mlx5-vdpa"))
+	f.Interfaces = interfaces{"net1": {Name: "net1", Bus: "pci", Parent: "0000:65:00.3"}}
+	target := inPod("net1")
+	for _, target.DeviceIDs = range [][]config.NamedID{nil, ids("deviceID", "vdpa:0000:65:00.3")} {
+		if device, err := f.Find(target); err != nil || device.IsInterface {
+			t.Error(show(t, device, err))
 		}
 	}
 }
@@ -112,6 +77,8 @@ func TestInterfaceThatOnlySharesTheFunction(t *testing.T) {
 		"representor":          {"ens5", link.Interface{Bus: "pci", Parent: "0000:05:00.0", PortName: "pf0vf2"}, true},
 		"representor of an SF": {"ens5", link.Interface{Bus: "pci", Parent: "0000:05:00.0", PortName: "pf0sf88"}, true},
 		"representor of sfc":   {"ens5", link.Interface{Bus: "pci", Parent: "0000:05:00.0", PortName: "p0pf0vf2"}, true},
+		"old representor":      {"ens5", link.Interface{Bus: "pci", Parent: "0000:05:00.0", PortName: "2"}, true},
+		"external representor": {"ens5", link.Interface{Bus: "pci", Parent: "0000:05:00.0", PortName: "c1pf0vf2"}, true},
 		"IPoIB":                {"ens5", link.Interface{Kind: "ipoib", Bus: "pci", Parent: "0000:05:00.0"}, false},
 		"IPoIB before 5.13":    {"ens5", link.Interface{BusInfo: "0000:05:00.0"}, false},
 		"IPoIB child":          {"ens5", link.Interface{Kind: "ipoib", Child: true, Bus: "pci", Parent: "0000:05:00.0"}, true},

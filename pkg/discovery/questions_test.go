@@ -1,9 +1,11 @@
 package discovery_test
 
 import (
+	"errors"
 	"flag"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -13,12 +15,13 @@ import (
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/sysfs"
 )
 
 var update = flag.Bool("update", false, "write anew what is found; then read the difference with care")
 
 // question reads "mlx5-vdpa deviceID=vdpa4 file=pci:0000:65:00.4": a captured host, then what the
-// sources say, each a word, up to a #. declared and file are a type, and what names the device after a colon,
+// sources say, each a word, up to a #: deviceID, runtimeConfig.deviceID, pciBusID, pciID, socket. declared and file are a type, and what names the device after a colon,
 // or @ for a vDPA device that is named by its pci-address only. Other words:
 //
 //	pod=net1   the interface in the pod's network namespace
@@ -27,12 +30,13 @@ var update = flag.Bool("update", false, "write anew what is found; then read the
 //	silent     a driver without ethtool's bus-info
 //	nofollow   followLower is off
 //	parent     subfunctionParent is on
+//	EIO=path   what cannot be read below /sys
 func question(t testing.TB, text string) (*discovery.Finder, discovery.Target) {
 	t.Helper()
 	text, _, _ = strings.Cut(text, " #")
 	words := strings.Fields(text)
 	host, target := words[0], discovery.Target{FollowLower: true}
-	captured, network, silent := load(t, host), on, false
+	captured, network, silent, broken := load(t, host), on, false, ""
 	for _, word := range words[1:] {
 		key, value, _ := strings.Cut(word, "=")
 		switch key {
@@ -56,11 +60,16 @@ func question(t testing.TB, text string) (*discovery.Finder, discovery.Target) {
 			target.SubfunctionParent = true
 		case "silent":
 			silent = true
-		default:
+		case "EIO":
+			broken = value
+		case "deviceID", "runtimeConfig.deviceID", "pciBusID":
 			target.DeviceIDs = append(target.DeviceIDs, config.NamedID{Key: key, ID: value})
+		default:
+			t.Fatalf("%s: %q is no word", text, word)
 		}
 	}
 	f := network(t, captured)
+	f.Sys = sysfs.New(failing{f.Sys.Files(), broken})
 	if silent {
 		f.Interfaces = withoutBusInfo{f.Interfaces}
 	}
@@ -103,6 +112,9 @@ func TestQuestionsHaveTheirAnswers(t *testing.T) {
 	for _, q := range want.Files {
 		f, target := question(t, q.Name)
 		device, err := f.Find(target)
+		if err != nil && strings.Contains(q.Name, " EIO=") && !errors.Is(err, syscall.EIO) {
+			t.Errorf("%s: %v is not EIO", q.Name, err)
+		}
 		answer := txtar.File{Name: q.Name, Data: []byte(strings.TrimPrefix(show(t, device, err)+"\n", "\n"))}
 		got.Files = append(got.Files, answer)
 		if diff := cmp.Diff(string(q.Data), string(answer.Data)); diff != "" && !*update {

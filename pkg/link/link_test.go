@@ -82,13 +82,13 @@ func TestInterfaceIsThatOfTheNamespace(t *testing.T) {
 		for _, netns := range []string{a, b} {
 			got, err := kernel().Interface(netns, "net1")
 			must(t, err)
-			linktest.InNetns(netns, func() error {
+			must(t, linktest.InNetns(netns, func() error {
 				want, err := net.InterfaceByName("net1")
 				if err != nil || want.Index != got.Index || want.HardwareAddr.String() != got.MAC.String() {
 					t.Errorf("got %+v, want %+v, %v", got, want, err)
 				}
 				return nil
-			})
+			}))
 		}
 	})
 }

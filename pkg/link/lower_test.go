@@ -26,10 +26,10 @@ func TestLowerInAnyNamespace(t *testing.T) {
 			want := link.Interface{Name: name, Kind: "macvlan", Lower: &link.Interface{Name: nic, Kind: "veth"}}
 			equal(t, ask(t, pod, name), want)
 			if of == pod { // also for who is in it
-				linktest.InNetns(pod, func() error {
+				must(t, linktest.InNetns(pod, func() error {
 					equal(t, ask(t, "", name), want)
 					return nil
-				})
+				}))
 			}
 		}
 	})
@@ -43,11 +43,11 @@ func TestLowerIsNotTakenForItsNamesakes(t *testing.T) {
 		nic := &netlink.Bridge{LinkAttrs: netlink.NewLinkAttrs()}
 		nic.Name, nic.Index = "nic", 77
 		must(t, netlink.LinkAdd(nic))
-		linktest.InNetns(pod, func() error {
+		must(t, linktest.InNetns(pod, func() error {
 			bystander := &netlink.Bridge{LinkAttrs: netlink.NewLinkAttrs()}
 			bystander.Name, bystander.Index = "bystander", 77
 			return netlink.LinkAdd(bystander)
-		})
+		}))
 		linktest.AddMacvlan(t, "nic", "net1", pod)
 		linktest.AddMacvlan(t, "nic", "net2", other)
 		want := link.Interface{Name: "net1", Kind: "macvlan", Lower: &link.Interface{Name: "nic", Kind: "bridge", BusInfo: "N/A"}}

@@ -50,28 +50,27 @@ func TestFindTakesTheNameInTheSandbox(t *testing.T) {
 
 func TestIdentifySetsWhatIsEmpty(t *testing.T) {
 	const text = `{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "sandbox": "/ns"%s}, {"name": "net1"}, {"name": "net2", "sandbox": "/ns"}], "ips": []}`
-	for _, test := range []struct{ has, pciID, socket, want string }{
-		{``, "0000:01:00.2", "", `, "pciID": "0000:01:00.2"`},
-		{``, "", "/s", `, "socketPath": "/s"`},
-		{``, "0000:01:00.2", "/s", `, "pciID": "0000:01:00.2", "socketPath": "/s"`},
-		{`, "pciID": ""`, "0000:01:00.2", "", `, "pciID": "0000:01:00.2"`},
-		{`, "pciID": "x"`, "0000:01:00.2", "/s", `, "pciID": "x", "socketPath": "/s"`},
-		{`, "mac": "02:00:00:00:00:01", "mtu": 1500, "more": {"a": [1]}`, "0000:01:00.2", "", `, "mac": "02:00:00:00:00:01", "mtu": 1500, "more": {"a": [1]}, "pciID": "0000:01:00.2"`},
+	for _, test := range []struct {
+		has  string
+		ids  [][2]string // pciID and socket path of each call
+		want string
+	}{
+		{``, [][2]string{{"0000:01:00.2", ""}}, `, "pciID": "0000:01:00.2"`},
+		{``, [][2]string{{"", "/s"}}, `, "socketPath": "/s"`},
+		{``, [][2]string{{"0000:01:00.2", "/s"}}, `, "pciID": "0000:01:00.2", "socketPath": "/s"`},
+		{``, [][2]string{{"a", ""}, {"", "/s"}, {"b", "/t"}}, `, "pciID": "a", "socketPath": "/s"`},
+		{`, "pciID": ""`, [][2]string{{"0000:01:00.2", ""}}, `, "pciID": "0000:01:00.2"`},
+		{`, "pciID": "x"`, [][2]string{{"0000:01:00.2", "/s"}}, `, "pciID": "x", "socketPath": "/s"`},
+		{`, "mac": "02:00:00:00:00:01", "mtu": 1500, "more": {"a": [1]}`, [][2]string{{"0000:01:00.2", ""}},
+			`, "mac": "02:00:00:00:00:01", "mtu": 1500, "more": {"a": [1]}, "pciID": "0000:01:00.2"`},
 	} {
 		got := parse(t, fmt.Sprintf(text, test.has), "1.1.0", func(r *result.Result) {
-			r.Identify("net1", "/ns", test.pciID, test.socket)
+			for _, ids := range test.ids {
+				r.Identify("net1", "/ns", ids[0], ids[1])
+			}
 		})
 		same(t, test.has, got, fmt.Sprintf(text, test.want))
 	}
-}
-
-func TestIdentifyTwiceKeepsTheFirst(t *testing.T) {
-	got := parse(t, `{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "sandbox": "/ns"}]}`, "1.1.0", func(r *result.Result) {
-		for _, pair := range [][2]string{{"a", ""}, {"", "/s"}, {"b", "/t"}} {
-			r.Identify("net1", "/ns", pair[0], pair[1])
-		}
-	})
-	same(t, "result", got, `{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "sandbox": "/ns", "pciID": "a", "socketPath": "/s"}]}`)
 }
 
 func TestIdentifyThatHasNothingToSetChangesNothing(t *testing.T) {

@@ -21,8 +21,8 @@ import (
 
 var update = flag.Bool("update", false, "write anew what is told of the captured hosts; then read the difference with care")
 
-// A teller writes down all that can be asked of a sysfs: a line for each device, without the
-// values that are zero.
+// A teller asks a sysfs all that can be asked of it, and writes down a line for each device,
+// without the values that are zero. Of HasDevice, HasDriver and Inode it only wants no error.
 type teller struct {
 	*sysfs.FS
 	strings.Builder
@@ -89,16 +89,28 @@ func (t *teller) function(name string) {
 	numa, _, e3 := t.NUMANode(a)
 	rdma, e4 := t.RDMA(fn)
 	nodes, e5 := t.RDMANodes(fn)
-	vfio, _, e6 := t.VFIO(fn)
-	_, e7 := t.Ports(fn) // of which there may be more
-	ports, e8 := t.PortsOf("pci", name)
-	slices.SortFunc(ports, func(p, q sysfs.Port) int { return p.Index - q.Index })
-	group, members, e9 := t.IOMMUGroup(fn)
-	override, e10 := t.Override(fn)
-	below, e11 := t.RDMABelow("pci", name)
-	t.failed(e1, e2, e3, e4, e5, e6, e7, e8, e9, e10, e11)
+	vfio, onVFIO, e6 := t.VFIO(fn)
+	ports, e7 := t.Ports(fn)
+	all, e8 := t.AllPorts(fn)
+	if len(ports) == 8 { // there may be more, in any order
+		ports = all
+	}
+	portsOf, e9 := t.PortsOf("pci", name)
+	for _, list := range [][]sysfs.Port{ports, portsOf} {
+		slices.SortFunc(list, func(p, q sysfs.Port) int { return p.Index - q.Index })
+	}
+	if slices.Equal(portsOf, ports) { // unless they are a virtio device's
+		portsOf = nil
+	}
+	group, members, e10 := t.IOMMUGroup(fn)
+	override, e11 := t.Override(fn)
+	below, e12 := t.RDMABelow("pci", name)
+	_, e13 := t.HasDevice("pci", name)
+	_, e14 := t.HasDriver(fn.Driver)
+	_, e15 := t.Inode("pci", name)
+	t.failed(e1, e2, e3, e4, e5, e6, e7, e8, e9, e10, e11, e12, e13, e14, e15)
 	t.line("function", fn.Address, "driver", fn.Driver, "pf", fn.PF, "vf", number, "vfs", vfs, "most", most, "vendor", vendor, "device", device, "numa", numa,
-		"rdma", rdma, "nodes", nodes, "layer", below.LinkLayer, "netdev", below.Netdev, "vfio", vfio, "ports", ports, "vdpa", t.carried(fn),
+		"rdma", rdma, "nodes", nodes, "layer", below.LinkLayer, "netdev", below.Netdev, "vfio", []any{onVFIO, vfio}, "ports", ports, "portsof", portsOf, "vdpa", t.carried(fn),
 		"group", group, "members", members, "override", override, "line", t.ids(name))
 }
 
@@ -180,18 +192,16 @@ func TestAllOfTheCapturedHostsIsTold(t *testing.T) {
 	}
 }
 
-// failing fails for one name with one error, and notes all names.
+// failing fails for one name with one error, and counts the reads of every name.
 type failing struct {
 	fs.FS
-	name string
-	err  error
-	read map[string]bool
+	name  string
+	err   error
+	reads map[string]int
 }
 
 func (f failing) fails(op, name string) error {
-	if f.read != nil {
-		f.read[name] = true
-	}
+	f.reads[name]++
 	if name != f.name {
 		return nil
 	}
@@ -212,22 +222,43 @@ func (f failing) ReadLink(name string) (string, error) {
 	return fs.ReadLink(f.FS, name)
 }
 
-func (f failing) Lstat(name string) (fs.FileInfo, error) { return fs.Lstat(f.FS, name) }
+func (f failing) Lstat(name string) (fs.FileInfo, error) {
+	if err := f.fails("lstat", name); err != nil {
+		return nil, err
+	}
+	return fs.Lstat(f.FS, name)
+}
 
-// Of everything that is read, a failure is an error that names the file, and that it is not there is none.
+// Each read that fails is an error that names the file, of each method that reads it, unless the
+// kernel says that it has no such thing.
 func TestReadThatFailsIsAnErrorUnlessItSaysThereIsNone(t *testing.T) {
 	for _, host := range []string{"igb-sriov", "mlx5-vdpa", "vdpa-vf-virtio", "vdpa-sim"} {
-		all := failing{FS: load(t, host).Sys(), read: map[string]bool{}}
-		if _, err := told(sysfs.New(all)); err != nil || len(all.read) < 50 {
-			t.Fatalf("%s: %d files, %v", host, len(all.read), err)
+		all := failing{FS: load(t, host).Sys(), reads: map[string]int{}}
+		if _, err := told(sysfs.New(all)); err != nil || len(all.reads) < 50 {
+			t.Fatalf("%s: %d files, %v", host, len(all.reads), err)
 		}
-		for name := range all.read {
-			for errno, absent := range map[syscall.Errno]bool{syscall.EIO: false, syscall.ENOENT: true} {
-				_, err := told(sysfs.New(failing{FS: all.FS, name: name, err: errno}))
-				if absent && err != nil || !absent && (!errors.Is(err, errno) || !strings.Contains(err.Error(), name)) {
-					t.Errorf("%s, %s fails with %v: error %v", host, name, errno, err)
+		for name := range all.reads {
+			for errno, absent := range map[syscall.Errno]bool{syscall.EIO: false, syscall.EOPNOTSUPP: true} {
+				f := failing{FS: all.FS, name: name, err: errno, reads: map[string]int{}}
+				_, err := told(sysfs.New(f))
+				errs := joined(err)
+				want := f.reads[name]
+				if absent {
+					want = 0
+				}
+				strange := slices.ContainsFunc(errs, func(err error) bool { return !errors.Is(err, errno) || !strings.Contains(err.Error(), name) })
+				if len(errs) != want || strange {
+					t.Errorf("%s, %s fails with %v in %d reads: %d errors: %v", host, name, errno, f.reads[name], len(errs), err)
 				}
 			}
 		}
 	}
+}
+
+// joined are the errors that errors.Join made one.
+func joined(err error) []error {
+	if err == nil {
+		return nil
+	}
+	return err.(interface{ Unwrap() []error }).Unwrap()
 }

@@ -85,7 +85,7 @@ vfio-noiommu
 -- sys/bus/pci/devices/0000:02:00.0 -> ../../../devices/pci0000:00/0000:02:00.0 --
 -- sys/devices/pci0000:00/0000:02:00.0/driver -> ../../../bus/pci/drivers/vfio-pci --
 -- sys/devices/pci0000:00/0000:02:00.0/vfio-dev/vfio8/power/ --
-`, "function 0000:01:00.0 driver=mlx5_vfio_pci vfio=noiommu-3,vfio7 group=3\nfunction 0000:02:00.0 driver=vfio-pci"},
+`, "function 0000:01:00.0 driver=mlx5_vfio_pci vfio=true,noiommu-3,vfio7 group=3\nfunction 0000:02:00.0 driver=vfio-pci vfio=true"},
 	"NUMA node that is -1, or not there": {`
 -- sys/bus/pci/devices/0000:01:00.0 -> ../../../devices/pci0000:00/0000:01:00.0 --
 -- sys/devices/pci0000:00/0000:01:00.0/numa_node --
@@ -98,10 +98,12 @@ vfio-noiommu
 0x15b3
 `, "function 0000:01:00.0 numa=1\nfunction 0000:02:00.0\nfunction 0000:03:00.0 vendor=0x15b3"},
 	// PCIe SR-IOV 3.3.10: the stride is unused with one VF, and may be 0.
-	"single VF without a stride, beside one that is a stranger": {`
+	"single VF, with stride 0, beside one that is a stranger": {`
 -- sys/bus/pci/devices/0000:01:00.0 -> ../../../devices/pci0000:00/0000:01:00.0 --
 -- sys/devices/pci0000:00/0000:01:00.0/sriov_offset --
 3
+-- sys/devices/pci0000:00/0000:01:00.0/sriov_stride --
+0
 -- sys/devices/pci0000:00/0000:01:00.0/virtfn0 -> ../0000:01:00.3 --
 -- sys/bus/pci/devices/0000:01:00.3 -> ../../../devices/pci0000:00/0000:01:00.3 --
 -- sys/devices/pci0000:00/0000:01:00.3/physfn -> ../0000:01:00.0 --

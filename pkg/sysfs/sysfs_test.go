@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -85,8 +84,10 @@ func each(t *testing.T, h *host, f func(t *testing.T, sys *sysfs.FS)) {
 	t.Run("text", func(t *testing.T) { f(t, sysfs.New(h.Sys())) })
 	t.Run("disk", func(t *testing.T) {
 		if h.dir == "" {
-			h.dir = filepath.Join(scratch, fmt.Sprint(len(hosts)))
-			must(t, parse(t, refused.ReplaceAll(h.text, nil)).Unpack(h.dir))
+			dir, err := os.MkdirTemp(scratch, "")
+			must(t, err)
+			must(t, parse(t, refused.ReplaceAll(h.text, nil)).Unpack(dir))
+			h.dir = dir
 		}
 		sys, err := sysfs.Open(h.dir)
 		must(t, err)

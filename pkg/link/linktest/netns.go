@@ -2,15 +2,17 @@ package linktest
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
 	"testing"
 
-	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
+
+const current = "/proc/thread-self/ns/net"
 
 // NewNetns makes a network namespace that lives until the end of the test, and
 // gives its path. Only lo exists in it, down. Use it inside Run.
@@ -33,7 +35,6 @@ func NewNetns(t testing.TB) string {
 
 // mountNewNetns binds a new namespace to the file at path.
 func mountNewNetns(path string) error {
-	const current = "/proc/thread-self/ns/net"
 	runtime.LockOSThread()
 	here, err := os.Open(current)
 	if err != nil {
@@ -51,10 +52,32 @@ func mountNewNetns(path string) error {
 	return err
 }
 
-// InNetns calls f in the network namespace at path. Goroutines that f starts
-// are not in it.
-func InNetns(path string, f func() error) error {
-	return ns.WithNetNSPath(path, func(ns.NetNS) error { return f() })
+// InNetns calls f in the network namespace at path, in the goroutine of its caller, so
+// that f may end the test. Goroutines that f starts are not in the namespace.
+func InNetns(path string, f func() error) (err error) {
+	there, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer there.Close()
+	runtime.LockOSThread()
+	here, err := os.Open(current)
+	if err == nil {
+		defer here.Close()
+		err = unix.Setns(int(there.Fd()), unix.CLONE_NEWNET)
+	}
+	if err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("enter %s: %w", path, err)
+	}
+	defer func() {
+		if back := unix.Setns(int(here.Fd()), unix.CLONE_NEWNET); back != nil {
+			err = errors.Join(err, back) // the thread stays locked, and ends with the test
+			return
+		}
+		runtime.UnlockOSThread()
+	}()
+	return f()
 }
 
 // AddVeth makes a veth pair: name here, peer in the namespace at netns. Both
