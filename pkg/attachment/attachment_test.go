@@ -1,13 +1,13 @@
 package attachment_test
 
 import (
-	"errors"
 	"reflect"
 	"strings"
 	"testing"
 
 	"devinfo-cni.io/pkg/attachment"
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/pod"
 )
 
@@ -25,12 +25,7 @@ func parse(t testing.TB, text string) *config.Config {
 	return cfg
 }
 
-func must(t testing.TB, errs ...error) {
-	t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-}
+var must = difftest.Must
 
 // public is what of an attachment can be seen from outside.
 func public(a *attachment.Attachment) attachment.Attachment {

@@ -18,17 +18,13 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"devinfo-cni.io/pkg/cniexec"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/test/undertest"
 )
 
 var _ invoke.Exec = &cniexec.Exec{}
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = difftest.Must
 
 // script makes a plugin of what a shell is to do in its directory.
 func script(t testing.TB, text string) (path string) {

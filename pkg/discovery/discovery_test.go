@@ -13,6 +13,7 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/link"
@@ -20,12 +21,7 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = difftest.Must
 
 // pod is the network namespace of the captured host's pod.
 const pod = "/run/netns/pod"

@@ -10,17 +10,13 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/link/linktest"
 	"github.com/vishvananda/netlink"
 )
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = difftest.Must
 
 func kernel() *link.Kernel { return link.NewKernel(os.DirFS("/sys")) }
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/private"
 )
 
@@ -51,12 +52,7 @@ func expect(t *testing.T, d *private.Dir, name, want string) {
 	}
 }
 
-func must(t *testing.T, errs ...error) {
-	t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-}
+var must = difftest.Must
 
 func TestAFileIsReplacedAndRemovedAndNothingElseStays(t *testing.T) {
 	for kind, d := range both(t) {

@@ -12,15 +12,11 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types/create"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/result"
 )
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = difftest.Must
 
 var versions = []string{"0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"}
 

@@ -12,16 +12,12 @@ import (
 	"testing"
 
 	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = difftest.Must
 
 // scratch is where captured hosts are unpacked, each once.
 var scratch string

@@ -10,17 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/link/linktest"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = difftest.Must
 
 // Package sysfs and rdmamap, by which the SR-IOV device plugin and rdma-cni find RDMA devices,
 // name the same ones for every PCI function and auxiliary device of a captured host, and the
