@@ -25,17 +25,16 @@ type VFRecord struct {
 	VFPolicy
 }
 
-// VFPolicy is what else a PF has set for a VF. What its driver does not tell is zero. Package
-// pkg/dra/state keeps it on disk.
+// VFPolicy is what else a PF has set for a VF. What its driver does not tell is zero.
 type VFPolicy struct {
-	QoS        int    `json:"qos,omitempty"`        // priority of the VLAN
-	VLANProto  int    `json:"vlanProto,omitempty"`  // its EtherType, 0x8100 or 0x88a8
-	SpoofCheck bool   `json:"spoofCheck,omitempty"` // frames with another MAC than the VF's are dropped
-	LinkState  uint32 `json:"linkState,omitempty"`  // IFLA_VF_LINK_STATE_AUTO, _ENABLE or _DISABLE
-	MinRate    uint32 `json:"minRate,omitempty"`    // Mbit/s; 0 = none
-	MaxRate    uint32 `json:"maxRate,omitempty"`    // Mbit/s; 0 = none
-	NodeGUID   string `json:"nodeGUID,omitempty"`   // of InfiniBand, "00:11:22:33:44:55:66:77"
-	PortGUID   string `json:"portGUID,omitempty"`
+	QoS        int    // priority of the VLAN
+	VLANProto  int    // its EtherType, 0x8100 or 0x88a8
+	SpoofCheck bool   // frames with another MAC than the VF's are dropped
+	LinkState  uint32 // IFLA_VF_LINK_STATE_AUTO, _ENABLE or _DISABLE
+	MinRate    uint32 // Mbit/s; 0 = none
+	MaxRate    uint32 // Mbit/s; 0 = none
+	NodeGUID   string // of InfiniBand, "00:11:22:33:44:55:66:77"
+	PortGUID   string
 }
 
 // VFs lists the VFs of all PFs that have an interface in our own network namespace. A

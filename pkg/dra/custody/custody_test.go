@@ -13,7 +13,6 @@ import (
 	"devinfo-cni.io/pkg/dra/custody"
 	"devinfo-cni.io/pkg/dra/custody/custodytest"
 	"devinfo-cni.io/pkg/dra/state"
-	"devinfo-cni.io/pkg/link"
 )
 
 const (
@@ -51,7 +50,7 @@ func look(t *testing.T, h *custody.Devices, d *state.NodeDevice) state.Former {
 
 // untouched is what the PF has set for a VF at first.
 func untouched() *state.FormerVF {
-	return &state.FormerVF{Policy: link.VFPolicy{VLANProto: 0x8100, SpoofCheck: true}}
+	return &state.FormerVF{Policy: state.VFPolicy{VLANProto: 0x8100, SpoofCheck: true}}
 }
 
 func TestADeviceIsNotedByItsPlaceOnABus(t *testing.T) {
@@ -115,7 +114,7 @@ func lives() []life {
 			gone(t, k, f)
 		}, []string{custody.Name, custody.MTU, custody.MAC, custody.VFMAC, custody.VFVLAN, custody.VFTrust}},
 		{"its PF set all else", func(t *testing.T, k *custodytest.Kernel, f state.Former) {
-			must(t, k.SetVF(vf, state.FormerVF{Policy: link.VFPolicy{
+			must(t, k.SetVF(vf, state.FormerVF{Policy: state.VFPolicy{
 				QoS: 3, VLANProto: 0x88a8, LinkState: 1, MinRate: 10, MaxRate: 200, NodeGUID: "00:11:22:33:44:55:66:77", PortGUID: "00:11:22:33:44:55:66:78"}}))
 		}, []string{custody.VFVLAN, custody.VFSpoofCheck, custody.VFLinkState, custody.VFRate, custody.VFGUID}},
 		{"vfio-pci", func(t *testing.T, k *custodytest.Kernel, f state.Former) {

@@ -19,8 +19,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"devinfo-cni.io/pkg/link"
 )
 
 // Schema is the version of the files' format. A reader leaves newer ones alone: see [SchemaError].
@@ -256,8 +254,20 @@ func (f Former) IsReplaced(now Former) bool {
 
 // FormerVF is what a PF had set for a VF.
 type FormerVF struct {
-	MAC    string        `json:"mac,omitempty"` // the administrative one; "" = none
-	VLAN   int           `json:"vlan,omitempty"`
-	Trust  bool          `json:"trust,omitempty"`
-	Policy link.VFPolicy `json:"policy"`
+	MAC    string   `json:"mac,omitempty"` // the administrative one; "" = none
+	VLAN   int      `json:"vlan,omitempty"`
+	Trust  bool     `json:"trust,omitempty"`
+	Policy VFPolicy `json:"policy"`
+}
+
+// VFPolicy is link.VFPolicy.
+type VFPolicy struct {
+	QoS        int    `json:"qos,omitempty"`
+	VLANProto  int    `json:"vlanProto,omitempty"`
+	SpoofCheck bool   `json:"spoofCheck,omitempty"`
+	LinkState  uint32 `json:"linkState,omitempty"`
+	MinRate    uint32 `json:"minRate,omitempty"`
+	MaxRate    uint32 `json:"maxRate,omitempty"`
+	NodeGUID   string `json:"nodeGUID,omitempty"`
+	PortGUID   string `json:"portGUID,omitempty"`
 }

@@ -161,7 +161,7 @@ func (k *Kernel) VF(pf string, index int) (vf link.VFRecord, ok bool, err error)
 			return err
 		}
 		set := w.VFs[device]
-		vf, ok = link.VFRecord{PF: w.PFs[pf], PFName: pf, Index: index, MAC: set.MAC, VLAN: set.VLAN, Trust: set.Trust, VFPolicy: set.Policy}, true
+		vf, ok = link.VFRecord{PF: w.PFs[pf], PFName: pf, Index: index, MAC: set.MAC, VLAN: set.VLAN, Trust: set.Trust, VFPolicy: link.VFPolicy(set.Policy)}, true
 		return nil
 	})
 	return vf, ok, err

@@ -120,7 +120,7 @@ func (w *world) read(sys *sysfs.FS, links []byte, k *Kernel) error {
 	for _, fn := range functions {
 		a := fn.Address.String()
 		if fn.PF != nil {
-			w.VFs[a] = &state.FormerVF{Policy: link.VFPolicy{VLANProto: 0x8100, SpoofCheck: true}}
+			w.VFs[a] = &state.FormerVF{Policy: state.VFPolicy{VLANProto: 0x8100, SpoofCheck: true}}
 		}
 		if fn.Driver != vfio {
 			w.Drivers[a] = fn.Driver
