@@ -231,6 +231,7 @@ func restarted(t *testing.T, r *rig, d doom, sb *api.PodSandbox, listed bool) {
 
 // A plugin survives its agent. A DEL before it has ended would find nothing.
 func TestADELWaitsForThePluginsOfAKilledAgent(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	d := doom{Dir: r.dir, Behave: "slow"}
 	cmd := d.command(t)

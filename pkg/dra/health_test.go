@@ -40,6 +40,7 @@ func unhealthy(t testing.TB, agent *dra.Agent, pool string) map[string]string {
 }
 
 func TestAPodIsToldWhatIsWrongWithItsDevice(t *testing.T) {
+	t.Parallel()
 	for says, test := range map[string]struct {
 		device, driver string
 		happens        func(b *bench, n *node)

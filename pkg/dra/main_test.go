@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log"
@@ -31,6 +32,7 @@ func TestMain(m *testing.M) {
 		doomedAgent()
 	default:
 		check(os.Setenv("GORACE", "atexit_sleep_ms=0")) // a plugin with the race detector would end a second late
+		check(flag.Set("test.parallel", "8"))           // parallel tests wait for informers and processes, and compute little
 		os.Exit(m.Run())
 	}
 }

@@ -124,6 +124,7 @@ func TestAnErrorOfAPluginReachesTheRuntime(t *testing.T) {
 }
 
 func TestTheAgentReconnectsAndMakesGoodWhatItMissed(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	first := r.serve(t)
 	wire := layLine(t, filepath.Join(r.dir, "line"), r.socket())

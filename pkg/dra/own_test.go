@@ -202,6 +202,7 @@ func TestEachDeviceOfARequestIsAttached(t *testing.T) {
 }
 
 func TestADriverIsForAFunctionOfTheClaimsOwn(t *testing.T) {
+	t.Parallel()
 	const driver = `"driver":"vfio-pci","device":[],`
 	for name, test := range map[string]struct {
 		device, parameters string

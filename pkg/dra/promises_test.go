@@ -182,6 +182,7 @@ func TestDELsOfOneInterfaceThatWereGivenUpDoNotMeet(t *testing.T) {
 }
 
 func TestDELsThatHangHoldUpNoADD(t *testing.T) {
+	t.Parallel()
 	timeless(t, func(t *testing.T, r *rig, p *plugins) {
 		agent := r.start()
 		p.set(func(command, sandbox, _ string) error {

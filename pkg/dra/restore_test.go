@@ -77,6 +77,7 @@ func (b *bench) ends(after time.Duration) {
 }
 
 func TestAfterDELADeviceIsWhatItWas(t *testing.T) {
+	t.Parallel()
 	for name, device := range map[string][2]string{"VF": {vf0, ""}, "SF": {sf4, ""}, "vfio-pci": {vf2, "vfio-pci"}} {
 		t.Run(name, func(t *testing.T) {
 			withHardware(t, func(t *testing.T, b *bench) {
@@ -135,6 +136,7 @@ func TestADeviceThatDiedWithItsNamespaceIsAwaited(t *testing.T) {
 }
 
 func TestADeviceThatIsNotWhatItWasIsWithheldAndTold(t *testing.T) {
+	t.Parallel()
 	withHardware(t, func(t *testing.T, b *bench) {
 		b.attachTo(t, vf0, "")
 		b.kernel.Fault = func() error { return errors.New("firmware says no") }
@@ -201,6 +203,7 @@ func TestADeviceIsHeldUntilItIsWhatItWas(t *testing.T) {
 
 // What a boot has made of a device is nobody's to change.
 func TestARebootRestoresDevicesByItself(t *testing.T) {
+	t.Parallel()
 	withHardware(t, func(t *testing.T, b *bench) {
 		b.attachTo(t, vf2, "vfio-pci")
 		b.stop()

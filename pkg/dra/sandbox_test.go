@@ -89,6 +89,7 @@ func TestAPodOnTheHostsNetworkIsRefused(t *testing.T) {
 }
 
 func TestWhatAPluginDoesWrongFailsThePodAndLeavesNothing(t *testing.T) {
+	t.Parallel()
 	for behave, part := range map[string]string{
 		"refuse":       "no address left",
 		"die":          "exit status 7, without a CNI error",

@@ -18,6 +18,7 @@ import (
 // Who deletes a pod by force has its device allocated to the next one while the first
 // still runs, or its DEL does.
 func TestADeviceIsOneClaimsUntilThatHasGivenItBack(t *testing.T) {
+	t.Parallel()
 	withHardware(t, func(t *testing.T, b *bench) {
 		b.attachTo(t, vf2, "vfio-pci")
 		first := b.sandbox("s1", "pod")
@@ -60,6 +61,7 @@ func (b *bench) abandon(t *testing.T) {
 // What was given up is the claim's until it has been given back: neither Multus nor another
 // claim gets it, though the scheduler may have allocated it just before it was withheld.
 func TestADeviceWhoseDELWasGivenUpIsNobodyElses(t *testing.T) {
+	t.Parallel()
 	withHardware(t, func(t *testing.T, b *bench) {
 		b.withLeases()
 		b.abandon(t)
@@ -165,6 +167,7 @@ func (b *bench) replaceVF0(t *testing.T) {
 
 // Multus may have given it to a pod by now.
 func TestTheDELOfALostDeviceWaitsForWhoHasWhatCameInItsPlace(t *testing.T) {
+	t.Parallel()
 	withHardware(t, func(t *testing.T, b *bench) {
 		sys, err := sysfs.Open(filepath.Join(b.dir, "kernel/sys"))
 		must(t, err)
