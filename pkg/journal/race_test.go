@@ -12,6 +12,14 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
+// rounds are a fifth of all with -short.
+func rounds(all int) int {
+	if testing.Short() {
+		return all / 5
+	}
+	return all
+}
+
 // Taken, used, and given back again and again: nobody may lose what it has to somebody who
 // has seen the lease that was there before.
 func TestWhatIsLeasedIsNobodyElsesUntilItIsGivenBack(t *testing.T) {
@@ -20,7 +28,7 @@ func TestWhatIsLeasedIsNobodyElsesUntilItIsGivenBack(t *testing.T) {
 	var all sync.WaitGroup
 	for n := range 8 {
 		all.Go(func() {
-			for round := range 100 {
+			for round := range rounds(100) {
 				e := everything(key(fmt.Sprint(n, "-", round), "net1"), fmt.Sprint(n))
 				err := j.Record(e, nil)
 				if held := new(journal.HeldError); errors.As(err, &held) {
@@ -56,7 +64,7 @@ func TestWhatIsLeasedIsNobodyElsesUntilItIsGivenBack(t *testing.T) {
 
 // The first of a node may meet where there is no directory yet, and the last where one goes.
 func TestPodsThatShareADeviceDoNotMeet(t *testing.T) {
-	for range 60 {
+	for range rounds(60) {
 		j, dir := open(t)
 		begin := make(chan struct{})
 		var all sync.WaitGroup
