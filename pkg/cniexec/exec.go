@@ -118,7 +118,7 @@ func answer(path string, add bool, state *os.ProcessState, stdout *output, stder
 	switch {
 	case stdout.over:
 		return nil, failed(ReasonOutput, "%s: printed more than %d bytes: report it to the plugin's makers", path, MaxOutput)
-	case state.Success() && add && !isObject(stdout.text):
+	case state.Success() && add && !isResult(stdout.text):
 		return nil, failed(ReasonOutput, "%s: printed no CNI result: %q", path, abridged(stdout.text))
 	case state.Success():
 		return stdout.text, nil
@@ -150,9 +150,20 @@ func withPath(env []string) []string {
 	return append(slices.Clip(env), "PATH="+usualPath) // the last one counts
 }
 
-func isObject(text []byte) bool {
+// isResult is false for what would make the CNI library panic, too: it converts results
+// without a look at what is null in their lists.
+func isResult(text []byte) bool {
 	var object map[string]json.RawMessage
-	return json.Unmarshal(text, &object) == nil
+	if json.Unmarshal(text, &object) != nil {
+		return false
+	}
+	var has struct {
+		Interfaces, IPs, Routes []json.RawMessage
+		IP4, IP6                struct{ Routes []json.RawMessage } // before 0.3.0
+	}
+	_ = json.Unmarshal(text, &has) // libcni refuses other types
+	entries := slices.Concat(has.Interfaces, has.IPs, has.Routes, has.IP4.Routes, has.IP6.Routes)
+	return !slices.ContainsFunc(entries, func(e json.RawMessage) bool { return string(e) == "null" })
 }
 
 // pause gives the context's error when that ends first.
