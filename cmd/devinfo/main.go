@@ -4,9 +4,7 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"syscall"
@@ -61,28 +59,16 @@ func machine() *plugin.Plugin {
 func logger(node config.Node) *slog.Logger {
 	level, _ := node.Level() // LoadNode has checked it
 	options := &slog.HandlerOptions{Level: level}
+	log := slog.New(slog.NewTextHandler(os.Stderr, options))
 	if node.LogFile == "" {
-		return slog.New(slog.NewTextHandler(os.Stderr, options))
+		return log
 	}
 	file, err := os.OpenFile(node.LogFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY|syscall.O_NONBLOCK, 0o600) // should it be a named pipe
 	if err != nil {
-		log := slog.New(slog.NewTextHandler(os.Stderr, options))
 		log.Warn("no log file", "error", err)
 		return log
 	}
-	return slog.New(slog.NewTextHandler(tee{os.Stderr, file}, options))
-}
-
-// tee writes to all of its writers, whichever of them fails.
-type tee []io.Writer
-
-func (t tee) Write(line []byte) (int, error) {
-	var failed error
-	for _, w := range t {
-		_, err := w.Write(line)
-		failed = errors.Join(failed, err)
-	}
-	return len(line), failed
+	return slog.New(slog.NewMultiHandler(log.Handler(), slog.NewTextHandler(file, options)))
 }
 
 // askedForVersion answers a person, and an installer before it replaces this build by
