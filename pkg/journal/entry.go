@@ -11,6 +11,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/containernetworking/cni/pkg/utils"
+
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/pod"
 )
@@ -57,17 +59,7 @@ func parseKey(entry string) (Key, bool) {
 
 // IsIdentifier is CNI's rule for network names and container IDs,
 // ^[a-zA-Z0-9][a-zA-Z0-9_.\-]*$.
-func IsIdentifier(s string) bool {
-	for i, c := range []byte(s) {
-		letter := c|0x20 >= 'a' && c|0x20 <= 'z'
-		digit := c >= '0' && c <= '9'
-		mark := c == '_' || c == '.' || c == '-'
-		if !letter && !digit && (!mark || i == 0) {
-			return false
-		}
-	}
-	return s != ""
-}
+func IsIdentifier(s string) bool { return utils.ValidateNetworkName(s) == nil }
 
 // Format is that of the entries and claims that this build writes. It grows when an older
 // build would take one for something else than it is.
