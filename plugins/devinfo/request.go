@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/pkg/attachment"
+	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
@@ -22,7 +22,7 @@ type request struct {
 	name     string // of the device-info file; "" = none
 	declared *devinfo.Info
 	children []json.RawMessage // the delegates' configurations
-	cdi      *attachment.CDI   // the CDI device; nil = none
+	cdi      *config.CDI       // the CDI device; nil = none
 	spec     journal.CDI       // where its spec goes
 	prev     *result.Result    // of the plugins before us; nil = none
 }
