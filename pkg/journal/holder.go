@@ -178,7 +178,7 @@ func (j *Journal) Leased(kind Kind) (ids []string, err error) {
 		err = nil
 	}
 	for _, e := range entries {
-		ids = append(ids, unescape(kind, e.Name()))
+		ids = append(ids, unescape(e.Name()))
 	}
 	return ids, err
 }

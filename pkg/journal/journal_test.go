@@ -47,7 +47,7 @@ func TestGetReturnsWhatWasPut(t *testing.T) {
 		"leases/device/pci-0000:3b:00.0/shared/"+name+" -> ../../../../attachments/"+name,
 		"leases/device/pci-0000:3b:00.2/", "leases/device/pci-0000:3b:00.2/"+name+to,
 		"leases/file/net-a-c0ffee_net1/", "leases/file/net-a-c0ffee_net1/"+name+to,
-		"leases/socket/run%2Fpods%2F0b5a/", "leases/socket/run%2Fpods%2F0b5a/"+name+to,
+		"leases/socket/%2Frun%2Fpods%2F0b5a/", "leases/socket/%2Frun%2Fpods%2F0b5a/"+name+to,
 		"leases/spec/s/", "leases/spec/s/"+name+to)
 	must(t, j.Forget(want), j.Forget(want))
 	expectFiles(t, dir)
@@ -144,7 +144,7 @@ func TestAllAreSortedByNetwork(t *testing.T) {
 func TestStateIsPrivate(t *testing.T) {
 	j, dir := open(t)
 	record(t, j, &journal.Entry{Key: key1, File: "f", SocketDir: "/d", Pod: "p"})
-	for path, want := range map[string]os.FileMode{"attachments": 0o700, "leases": 0o700, "leases/file/f": 0o700, "leases/socket/d": 0o700,
+	for path, want := range map[string]os.FileMode{"attachments": 0o700, "leases": 0o700, "leases/file/f": 0o700, "leases/socket/%2Fd": 0o700,
 		"attachments/net-a@c0ffee@net1": 0o600} {
 		if stat, err := os.Stat(filepath.Join(dir, path)); err != nil || stat.Mode().Perm() != want {
 			t.Errorf("%s: got %v, %v, want %o", path, stat.Mode(), err, want)

@@ -166,23 +166,9 @@ func (j *Journal) links(l lease, modes ...Mode) (list []leaseLink, err error) {
 }
 
 // escape makes one path element of an ID, which may be a path.
-func escape(id string) string {
-	name := strings.ReplaceAll(strings.TrimPrefix(id, "/"), "%", "%25")
-	name = strings.ReplaceAll(name, "/", "%2F")
-	if strings.HasPrefix(name, ".") {
-		name = "%2E" + name[1:]
-	}
-	return name
-}
+func escape(id string) string { return strings.NewReplacer("%", "%25", "/", "%2F").Replace(id) }
 
-func unescape(kind Kind, name string) string {
-	id := strings.ReplaceAll(strings.ReplaceAll(name, "%2F", "/"), "%2E", ".")
-	id = strings.ReplaceAll(id, "%25", "%")
-	if kind == OfSocket {
-		return "/" + id
-	}
-	return id
-}
+func unescape(name string) string { return strings.NewReplacer("%25", "%", "%2F", "/").Replace(name) }
 
 // refusal is the holder that keeps somebody from a lease; nil = nobody does. stale are the
 // paths of links that count for nothing.
