@@ -14,7 +14,7 @@ import (
 // FuzzDecode shows that an entry is written as it was read, and that one of a newer
 // build is never taken for one of ours, or for garbage.
 func FuzzDecode(f *testing.F) {
-	data, err := encode(complete())
+	data, err := encode(Complete())
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -65,14 +65,14 @@ func isNewer(data []byte) bool {
 	return json.Unmarshal(object["format"], &n) == nil && n > Format
 }
 
-// complete is an entry with every key.
-func complete() *Entry {
+// Complete is an entry with every key.
+func Complete() *Entry {
 	return &Entry{
 		Format: Format, Key: Key{"net", "c0ffee", "net1"}, Netns: "/run/netns/a", BootID: "b", Time: time.Unix(1, 2).UTC(), Pod: "6e0c",
 		Asked: Asked{[]DeviceID{{"deviceID", "0000:01:10.0"}}, json.RawMessage(`{"type":"pci"}`), "0000:01:10.0", "/s", true, true},
 		File:  "net-c0ffee_net1", Dir: "/run/infos", Wrote: true, Kept: true, Info: json.RawMessage(`{}`), InNetns: true,
 		Device: Identity{"pci", "0000:01:10.0"}, CDI: CDI{"/run/cdi", "a_b.json", "a/b=c"}, SocketDir: "/run/sockets/6e0c",
-		Leases:    []DeviceLease{{"pci-0000:01:10.0", Exclusive, 7}},
+		Leases:    []DeviceLease{{"pci-0000:01:10.0", Exclusive, 7}, {ID: "pci-0000:01:00.0", Mode: Shared}},
 		Delegates: []json.RawMessage{json.RawMessage(`{"type":"bridge"}`)}, CNIVersion: "1.1.0", Args: "IgnoreUnknown=1",
 		CapabilityArgs: map[string]json.RawMessage{"mac": json.RawMessage(`"<>"`)}, PrevResult: json.RawMessage(`{}`), Result: json.RawMessage(`{}`), Complete: true,
 	}
