@@ -14,15 +14,11 @@ import (
 func FuzzParse(f *testing.F) {
 	for name := range examples {
 		data, err := os.ReadFile(npwg + name)
-		if err != nil {
-			f.Fatal(err)
-		}
+		must(f, err)
 		f.Add(data)
 	}
 	violations, err := os.ReadFile(npwg + "violations.txtar")
-	if err != nil {
-		f.Fatal(err)
-	}
+	must(f, err)
 	for line := range strings.Lines(string(violations)) {
 		if strings.HasPrefix(line, "{") {
 			f.Add([]byte(line))
@@ -80,9 +76,7 @@ func FuzzMerge(f *testing.F) {
 		`{"type": "memif", "version": "1.0.0", "memif": {"mode": "punt", "role": ""}, "pci": []}`}
 	for name := range examples {
 		data, err := os.ReadFile(npwg + name)
-		if err != nil {
-			f.Fatal(err)
-		}
+		must(f, err)
 		layers = append(layers, string(data))
 	}
 	for n := range layers {
