@@ -33,13 +33,6 @@ func TestNamesThatAreNotOnePathElementAreRefusedByEveryMethod(t *testing.T) {
 	}
 }
 
-func TestTheLongestNameCanBeWritten(t *testing.T) {
-	d := store.Open(t.TempDir())
-	name := strings.Repeat("a", 246)
-	must(t, d.Write(name, []byte("x")))
-	expect(t, d, name, "x")
-}
-
 func TestARelativeDirectoryFailsEveryMethod(t *testing.T) {
 	t.Chdir(t.TempDir())
 	d := store.Open("cni")
@@ -107,17 +100,6 @@ func TestNameRefusesPathsThatAreNotDirectlyInTheDirectory(t *testing.T) {
 		} else if got := bad.Err.Error(); got != want && !strings.Contains(path, "\x00/") {
 			t.Errorf("%q: got %q, want %q", path, got, want)
 		}
-	}
-}
-
-func TestAFileOfAnyNameCanBeRemoved(t *testing.T) {
-	d := store.Open(t.TempDir())
-	put(t, d.Path("net1\n\xff"), "x")
-	if err := d.Remove("net1\n\xff"); err != nil {
-		t.Error(err)
-	}
-	if got, err := d.Names(); err != nil || len(got) > 0 {
-		t.Errorf("%q, %v", got, err)
 	}
 }
 
