@@ -11,6 +11,7 @@ import (
 
 	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/sysfs"
@@ -36,18 +37,19 @@ func machine() *plugin.Plugin {
 	}
 	node, nodeErr := config.LoadNode(path)
 	log := logger(node)
-	var doors plugin.Doors
+	var finder discovery.Finder
 	sys, err := sysfs.Open(node.Sysfs)
 	if err == nil {
 		kernel := link.NewKernel(sys.Files())
-		doors = plugin.Doors{Sys: sys, Interfaces: kernel, Switches: kernel, SRIOVLocks: journal.SRIOVLocks}
+		finder = discovery.Finder{Sys: sys, Interfaces: kernel, Switches: kernel}
 	}
 	bootID, err := journal.BootID()
 	if err != nil {
 		log.Warn("the boot ID is unknown: all journal entries count as of this boot", "error", err)
 	}
-	p := plugin.New(node, doors, bootID, os.Stdout, log)
+	p := plugin.New(node, finder, bootID, os.Stdout, log)
 	p.NodeError = nodeErr
+	p.Journal.SRIOVLocks = journal.SRIOVLocks
 	plugin.KeepBrokenPipes()
 	p.Listen = plugin.TakeSignals
 	p.Within = os.Getenv(plugin.WithinEnv)
