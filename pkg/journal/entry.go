@@ -14,6 +14,7 @@ import (
 	"github.com/containernetworking/cni/pkg/utils"
 
 	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/pod"
 )
 
@@ -104,18 +105,12 @@ type Entry struct {
 // Asked is what the configuration said of the device, placeholders filled in: CHECK and
 // devinfoctl compare with it.
 type Asked struct {
-	DeviceIDs         []DeviceID      `json:"deviceIDs,omitempty"` // in order of precedence
-	Declared          json.RawMessage `json:"declared,omitempty"`  // a device-info object, maybe partial
-	PCIID             string          `json:"pciID,omitempty"`     // pciID and socketPath of the result before ADD
-	SocketPath        string          `json:"socketPath,omitempty"`
-	FollowLower       bool            `json:"followLower,omitempty"`
-	SubfunctionParent bool            `json:"subfunctionParent,omitempty"`
-}
-
-// DeviceID is the name of a device, and the key of the configuration that has it.
-type DeviceID struct {
-	Key string `json:"key"`
-	ID  string `json:"id"`
+	DeviceIDs         []config.NamedID `json:"deviceIDs,omitempty"` // in order of precedence
+	Declared          json.RawMessage  `json:"declared,omitempty"`  // a device-info object, maybe partial
+	PCIID             string           `json:"pciID,omitempty"`     // pciID and socketPath of the result before ADD
+	SocketPath        string           `json:"socketPath,omitempty"`
+	FollowLower       bool             `json:"followLower,omitempty"`
+	SubfunctionParent bool             `json:"subfunctionParent,omitempty"`
 }
 
 // PodName is the namespace and the name of the pod; both are "" where no Kubernetes asked.

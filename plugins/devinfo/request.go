@@ -181,9 +181,8 @@ func (r *request) newEntry(res *result.Result) *journal.Entry {
 // asked is what CHECK and devinfoctl compare with.
 func (r *request) asked(res *result.Result) journal.Asked {
 	t := r.target(r.declared, nil, res)
-	asked := journal.Asked{PCIID: t.PCIID, SocketPath: t.SocketPath, FollowLower: t.FollowLower, SubfunctionParent: t.SubfunctionParent}
-	for _, id := range t.DeviceIDs {
-		asked.DeviceIDs = append(asked.DeviceIDs, journal.DeviceID(id))
+	asked := journal.Asked{
+		DeviceIDs: t.DeviceIDs, PCIID: t.PCIID, SocketPath: t.SocketPath, FollowLower: t.FollowLower, SubfunctionParent: t.SubfunctionParent,
 	}
 	if t.Declared != nil {
 		asked.Declared = t.Declared.Encode()
