@@ -92,6 +92,9 @@ func FuzzKey(f *testing.F) {
 	f.Add("n", "a", "b\x00c")
 	f.Add("n", "a", "b\xff")
 	f.Add("n", strings.Repeat("a", 200), strings.Repeat("b", 60))
+	for _, k := range []Key{{}, {"n", "c", ""}, {"n", "", "i"}, {"", "c", "i"}, {"../n", "c", "i"}, {"n", "-c", "i"}, {"n\n", "c", "i"}} {
+		f.Add(k.Network, k.ContainerID, k.IfName)
+	}
 	top := f.TempDir()
 	f.Fuzz(func(t *testing.T, network, containerID, ifName string) {
 		k := Key{network, containerID, ifName}
@@ -110,7 +113,18 @@ func FuzzKey(f *testing.F) {
 		err = j.Record(e, nil)
 		e.Unlock()
 		found := tree(t, dir)
+		_, get := j.Get(k)
+		locked, lock := j.Lock(t.Context(), k, 0)
+		locked.Unlock()
+		for _, also := range []error{get, lock, j.Remains(&Entry{Key: k})} {
+			if (also == nil) != (err == nil) {
+				t.Errorf("%q: Record says %v, another method %v", k, err, also)
+			}
+		}
 		if err != nil {
+			if forgotten := j.Forget(e); forgotten == nil {
+				t.Errorf("%q is refused, and forgotten", k)
+			}
 			if strings.Contains(strings.Join(found, " "), "@") || len(found) > 3 {
 				t.Errorf("%q is refused (%v), and yet there are %q", k, err, found)
 			}

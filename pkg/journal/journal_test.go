@@ -73,24 +73,6 @@ func TestEntriesThatMakeNoSenseAreCorruptAndGiveWay(t *testing.T) {
 	expectFiles(t, dir)
 }
 
-func TestKeysThatCNIForbidsAreRefused(t *testing.T) {
-	j, dir := open(t)
-	for _, k := range []journal.Key{
-		{}, {"n", "c", ""}, {"n", "", "i"}, {"", "c", "i"}, {"../n", "c", "i"}, {"n", "c/d", "i"}, {"n@m", "c", "i"},
-		{"n", "c@d", "i"}, {".n", "c", "i"}, {"n", "-c", "i"}, {"n", "c", "a/../../b"}, {"n", "c", "a\x00"}, {"n\n", "c", "i"},
-	} {
-		_, get := j.Get(k)
-		_, lock := j.Lock(t.Context(), k, 0)
-		record := j.Record(&journal.Entry{Key: k}, nil)
-		for method, err := range map[string]error{"Get": get, "Lock": lock, "Record": record, "Forget": j.Forget(&journal.Entry{Key: k}), "Remains": j.Remains(&journal.Entry{Key: k})} {
-			if err == nil {
-				t.Errorf("%s(%q): no error", method, k)
-			}
-		}
-	}
-	expectFiles(t, dir)
-}
-
 func TestNamesThatNoFileCanHaveAreErrors(t *testing.T) {
 	j, dir := open(t)
 	long := journal.Key{Network: strings.Repeat("n", 190), ContainerID: strings.Repeat("c", 64), IfName: "net1"}
