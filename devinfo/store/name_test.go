@@ -11,28 +11,6 @@ import (
 	"devinfo-cni.io/devinfo/store"
 )
 
-func TestNamesThatAreNotOnePathElementAreRefusedByEveryMethod(t *testing.T) {
-	parent := t.TempDir()
-	d := store.Open(filepath.Join(parent, "cni"))
-	put(t, filepath.Join(parent, "victim"), "v")
-	for _, name := range []string{
-		"", ".", "..", "/", "../victim", "a/b", "a/../../victim", filepath.Join(parent, "victim"),
-		"a\x00b", ".hidden", ".net1.devinfo", strings.Repeat("a", 247),
-	} {
-		_, read := d.Read(name)
-		_, info := d.Info(name)
-		for method, err := range map[string]error{"Read": read, "Info": info, "Write": d.Write(name, nil), "Remove": d.Remove(name)} {
-			var bad *store.NameError
-			if !errors.As(err, &bad) || bad.Name != name {
-				t.Errorf("%s(%q): got %v", method, name, err)
-			}
-		}
-	}
-	if got := entries(t, parent); len(got) != 1 {
-		t.Errorf("the refused names left %v", got)
-	}
-}
-
 func TestARelativeDirectoryFailsEveryMethod(t *testing.T) {
 	t.Chdir(t.TempDir())
 	d := store.Open("cni")
