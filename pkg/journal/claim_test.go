@@ -88,7 +88,7 @@ func TestOnlyLeasesThatWereTakenAreHad(t *testing.T) {
 			t.Errorf("%d: %s", n, diff)
 		}
 	}
-	links, err := filepath.Glob(dir + "/leases/device/*/shared/*")
+	links, err := filepath.Glob(dir + "/leases/device/*/~*")
 	must(t, err)
 	for _, link := range links {
 		must(t, os.Remove(link))

@@ -26,8 +26,7 @@ func TestGetReturnsWhatWasPut(t *testing.T) {
 	}
 	const name, to = "net@c0ffee@net1", " -> ../../../attachments/net@c0ffee@net1"
 	expectFiles(t, dir, "attachments/"+name,
-		"leases/device/pci-0000:01:00.0/", "leases/device/pci-0000:01:00.0/shared/",
-		"leases/device/pci-0000:01:00.0/shared/"+name+" -> ../../../../attachments/"+name,
+		"leases/device/pci-0000:01:00.0/", "leases/device/pci-0000:01:00.0/~"+name+to,
 		"leases/device/pci-0000:01:10.0/", "leases/device/pci-0000:01:10.0/"+name+to,
 		"leases/file/net-c0ffee_net1/", "leases/file/net-c0ffee_net1/"+name+to,
 		"leases/socket/%2Frun%2Fsockets%2F6e0c/", "leases/socket/%2Frun%2Fsockets%2F6e0c/"+name+to,

@@ -118,8 +118,9 @@ func TestALeaseThatCountsForNothingGivesWay(t *testing.T) {
 			overwrite(t, dir, key1, `{"format":3,"network":"net-a","containerID":"c0ffee","ifName":"net1","bootID":"`+boot+`","file":"g"}`)
 		},
 		"to elsewhere": func(_ *journal.Journal, dir string) {
-			for _, thing := range []string{"file/f", "spec/s", "socket/%2Fd", "device/pci-vf", "device/pci-pf/shared"} {
+			for _, thing := range []string{"file/f", "spec/s", "socket/%2Fd", "device/pci-vf", "device/pci-pf"} {
 				link(t, "/etc/passwd", filepath.Join(dir, "leases", thing, "x"))
+				link(t, "/etc/passwd", filepath.Join(dir, "leases", thing, "~x"))
 			}
 		},
 		"of a pod that is gone": func(j *journal.Journal, _ string) {
