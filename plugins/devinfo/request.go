@@ -47,7 +47,7 @@ func (p *Plugin) request(args *Args) (*request, error) {
 		return nil, err
 	}
 	for n := range c.cfg.Delegates {
-		if err := c.runnable(n); err != nil {
+		if err := c.runnable(c.cfg, n, args.Path); err != nil {
 			return nil, err
 		}
 	}
@@ -117,11 +117,11 @@ func (c *call) infoFile() (string, error) {
 }
 
 // runnable says why the n-th delegate of the configuration cannot be run.
-func (c *call) runnable(n int) error {
-	if problem := c.cfg.DelegateProblem(n); problem != nil {
+func (p *Plugin) runnable(cfg *config.Config, n int, cniPath string) error {
+	if problem := cfg.DelegateProblem(n); problem != nil {
 		return problem
 	}
-	if _, err := c.exec(nil).FindInPath(c.cfg.Delegates[n].Type, filepath.SplitList(c.args.Path)); err != nil {
+	if _, err := p.exec(nil).FindInPath(cfg.Delegates[n].Type, filepath.SplitList(cniPath)); err != nil {
 		return fail(codeConfig, fmt.Errorf("delegates[%d]: %w", n, err), "install the plugin in a directory of CNI_PATH")
 	}
 	return nil
