@@ -12,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/store"
@@ -44,15 +43,8 @@ func TestReadRefusesAllButRegularFilesAndDoesNotWaitForAFIFO(t *testing.T) {
 	mkdir(t, filepath.Join(dir, "sub"))
 	must(t, syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o644))
 	for _, name := range []string{"inside", "outside", "dangling", "sub", "fifo"} {
-		done := make(chan error, 1)
-		go func() { _, err := d.Read(name); done <- err }()
-		select {
-		case err := <-done:
-			if err == nil || !strings.HasPrefix(err.Error(), d.Path(name)+": not a regular file (mode ") {
-				t.Errorf("%s: got %v", name, err)
-			}
-		case <-time.After(2 * time.Minute):
-			t.Fatalf("%s: Read blocks", name)
+		if _, err := d.Read(name); err == nil || !strings.HasPrefix(err.Error(), d.Path(name)+": not a regular file (mode ") {
+			t.Errorf("%s: got %v", name, err)
 		}
 	}
 }
