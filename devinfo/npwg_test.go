@@ -1,7 +1,6 @@
 package devinfo_test
 
 import (
-	"os"
 	"path/filepath"
 	"reflect"
 	"testing"
@@ -52,25 +51,5 @@ func TestExamplesOfTheSpecificationAreReadWithoutAWarning(t *testing.T) {
 		if v := got.ValidateDeclared(); len(v) > 0 {
 			t.Errorf("%s, declared: %v", name, v)
 		}
-	}
-}
-
-func TestExampleIsEncodedInTheOrderOfTheSpecification(t *testing.T) {
-	data, err := os.ReadFile(npwg + "6.1.2-net2.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := `{
-  "type": "pci",
-  "version": "1.1.0",
-  "pci": {
-    "pci-address": "0000:18:0a.2",
-    "vhost-net": "/dev/vhost-net",
-    "pf-pci-address": "0000:18:00.1"
-  }
-}
-`
-	if got := string(parse(t, string(data)).Encode()); got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }

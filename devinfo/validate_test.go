@@ -12,9 +12,7 @@ import (
 
 func TestValidateReportsEveryViolationInFull(t *testing.T) {
 	data, err := os.ReadFile(npwg + "violations.txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, text := range strings.Split("\n"+string(data), "\n-- ")[1:] {
 		name, text, _ := strings.Cut(text, " --\n")
 		t.Run(name, func(t *testing.T) {

@@ -4,15 +4,14 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"syscall"
 
 	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/sysfs"
@@ -38,18 +37,19 @@ func machine() *plugin.Plugin {
 	}
 	node, nodeErr := config.LoadNode(path)
 	log := logger(node)
-	var doors plugin.Doors
+	var finder discovery.Finder
 	sys, err := sysfs.Open(node.Sysfs)
 	if err == nil {
 		kernel := link.NewKernel(sys.Files())
-		doors = plugin.Doors{Sys: sys, Interfaces: kernel, Switches: kernel, SRIOVLocks: journal.SRIOVLocks}
+		finder = discovery.Finder{Sys: sys, Interfaces: kernel, Switches: kernel}
 	}
 	bootID, err := journal.BootID()
 	if err != nil {
 		log.Warn("the boot ID is unknown: all journal entries count as of this boot", "error", err)
 	}
-	p := plugin.New(node, doors, bootID, os.Stdout, log)
+	p := plugin.New(node, finder, bootID, os.Stdout, log)
 	p.NodeError = nodeErr
+	p.Journal.SRIOVLocks = journal.SRIOVLocks
 	plugin.KeepBrokenPipes()
 	p.Listen = plugin.TakeSignals
 	p.Within = os.Getenv(plugin.WithinEnv)
@@ -61,28 +61,16 @@ func machine() *plugin.Plugin {
 func logger(node config.Node) *slog.Logger {
 	level, _ := node.Level() // LoadNode has checked it
 	options := &slog.HandlerOptions{Level: level}
+	log := slog.New(slog.NewTextHandler(os.Stderr, options))
 	if node.LogFile == "" {
-		return slog.New(slog.NewTextHandler(os.Stderr, options))
+		return log
 	}
 	file, err := os.OpenFile(node.LogFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY|syscall.O_NONBLOCK, 0o600) // should it be a named pipe
 	if err != nil {
-		log := slog.New(slog.NewTextHandler(os.Stderr, options))
 		log.Warn("no log file", "error", err)
 		return log
 	}
-	return slog.New(slog.NewTextHandler(tee{os.Stderr, file}, options))
-}
-
-// tee writes to all of its writers, whichever of them fails.
-type tee []io.Writer
-
-func (t tee) Write(line []byte) (int, error) {
-	var failed error
-	for _, w := range t {
-		_, err := w.Write(line)
-		failed = errors.Join(failed, err)
-	}
-	return len(line), failed
+	return slog.New(slog.NewMultiHandler(log.Handler(), slog.NewTextHandler(file, options)))
 }
 
 // askedForVersion answers a person, and an installer before it replaces this build by

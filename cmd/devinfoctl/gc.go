@@ -179,7 +179,7 @@ func (t *tool) leasesTable(w io.Writer, uid string, list []node.ClaimLeases) {
 // one: a runtime may have been at work meanwhile. Then it sweeps.
 func (t *tool) collect(ctx context.Context, h *host, dead []node.Dead, cniPath string) (failed bool) {
 	log := slog.New(slog.NewTextHandler(t.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	p := cniplugin.New(h.Settings, cniplugin.Doors{Sys: h.Sys, Interfaces: h.Finder.Interfaces, Switches: h.Finder.Switches}, h.BootID, t.stdout, log)
+	p := cniplugin.New(h.Settings, *h.Finder, h.BootID, t.stdout, log)
 	for n := range dead {
 		o := &dead[n]
 		err := ctx.Err()

@@ -214,7 +214,7 @@ func (n *liveNode) add(id, device string) string {
 	h, err := tool.host()
 	n.must(err)
 	var out strings.Builder
-	p := cniplugin.New(h.Settings, cniplugin.Doors{Sys: h.Sys, Interfaces: h.Finder.Interfaces, Switches: h.Finder.Switches}, h.BootID, &out, slog.New(slog.DiscardHandler))
+	p := cniplugin.New(h.Settings, *h.Finder, h.BootID, &out, slog.New(slog.DiscardHandler))
 	env := map[string]string{"CNI_COMMAND": "ADD", "CNI_CONTAINERID": id, "CNI_NETNS": aliveNetns, "CNI_IFNAME": "net1", "CNI_PATH": n.bin, "CNI_NETNS_OVERRIDE": "1"}
 	config := `{"cniVersion": "1.1.0", "name": "net-a", "type": "devinfo", "deviceID": "` + device + `", "delegates": [{"type": "child"}]}`
 	p.Run(func(key string) string { return env[key] }, strings.NewReader(config), &out)

@@ -164,15 +164,9 @@ func (n *Network) is(other Network) bool {
 
 // identity is what a device has for itself; "" = nothing is known.
 func identity(info *devinfo.Info) string {
-	switch d := info.Device().(type) {
-	case *devinfo.PCI:
-		return d.Address
-	case *devinfo.VDPA:
-		return d.ParentDevice
-	case *devinfo.VhostUser:
-		return d.Path
-	case *devinfo.Memif:
-		return d.Path
+	if info == nil {
+		return ""
 	}
-	return ""
+	key := map[devinfo.Type]string{devinfo.TypePCI: "pci-address", devinfo.TypeVDPA: "parent-device", devinfo.TypeVhostUser: "path", devinfo.TypeMemif: "path"}
+	return info.Texts()[key[info.Type]]
 }

@@ -2,9 +2,9 @@ package store_test
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
-	"reflect"
 	"sync"
 	"syscall"
 	"testing"
@@ -119,9 +119,7 @@ func TestReadersSeeTheOldOrTheNewFileWhileManyWrite(t *testing.T) {
 	writers.Wait()
 	close(stop)
 	readers.Wait()
-	if got := entries(t, d.Path("")); !reflect.DeepEqual(got, []string{"net1"}) {
-		t.Errorf("left %v", got)
-	}
+	expectEntries(t, d.Path(""), "net1")
 }
 
 func TestWriteAndRemoveAtOnceNeverFail(t *testing.T) {
@@ -130,19 +128,14 @@ func TestWriteAndRemoveAtOnceNeverFail(t *testing.T) {
 	for range 4 {
 		all.Go(func() {
 			for range 200 {
-				if err := d.Write("net1", []byte("x")); err != nil {
-					t.Error(err)
-				}
-				if err := d.Remove("net1"); err != nil {
+				if err := errors.Join(d.Write("net1", []byte("x")), d.Remove("net1")); err != nil {
 					t.Error(err)
 				}
 			}
 		})
 	}
 	all.Wait()
-	if got := entries(t, d.Path("")); len(got) != 0 {
-		t.Errorf("left %v", got)
-	}
+	expectEntries(t, d.Path(""))
 }
 
 func TestWriteWaitsForTheWriterOfThatNameOnly(t *testing.T) {
@@ -152,17 +145,12 @@ func TestWriteWaitsForTheWriterOfThatNameOnly(t *testing.T) {
 	go func() { written <- d.Write("net1", []byte("second")) }()
 	must(t, d.Write("net2", nil))
 	awaitWaiter(t, temp)
-	if _, err := temp.WriteString("first"); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(temp.Name(), d.Path("net1")); err != nil { // as Write ends
-		t.Fatal(err)
-	}
+	_, err := temp.WriteString("first")
+	must(t, err)
+	must(t, os.Rename(temp.Name(), d.Path("net1"))) // as Write ends
 	expect(t, d, "net1", "first")
 	temp.Close()
 	must(t, <-written)
 	expect(t, d, "net1", "second")
-	if got := entries(t, d.Path("")); !reflect.DeepEqual(got, []string{"net1", "net2"}) {
-		t.Errorf("left %v", got)
-	}
+	expectEntries(t, d.Path(""), "net1", "net2")
 }

@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"syscall"
 	"testing"
@@ -63,58 +62,33 @@ func mount(t *testing.T, flags uintptr, options string) string {
 	return dir
 }
 
-func TestAFullDiskLeavesTheOldFileAndNoTemporary(t *testing.T) {
+// What each disk has before, net1 among it, stays as it is.
+func TestOnADiskWithoutRoomNothingChanges(t *testing.T) {
 	if !inNamespace(t) {
 		return
 	}
-	d := store.Open(mount(t, 0, "size=64k"))
-	must(t, d.Write("net1", []byte("old")))
-	err := d.Write("net1", make([]byte, 100<<10))
-	if !errors.Is(err, syscall.ENOSPC) || !strings.HasPrefix(err.Error(), d.Path("net1")+": write: ") {
-		t.Errorf("got %v", err)
-	}
-	expect(t, d, "net1", "old")
-	if got := entries(t, d.Path("")); !reflect.DeepEqual(got, []string{"net1"}) {
-		t.Errorf("left %v", got)
-	}
-}
-
-func TestADiskWithoutInodesFailsWriteAndWritableButNotRemove(t *testing.T) {
-	if !inNamespace(t) {
-		return
-	}
-	d := store.Open(mount(t, 0, "nr_inodes=3"))
-	for _, name := range []string{"net1", "net2"} {
-		must(t, d.Write(name, nil))
-	}
-	for method, err := range map[string]error{"Write": d.Write("net1", nil), "Writable": d.Writable()} {
-		if !errors.Is(err, syscall.ENOSPC) || !strings.HasPrefix(err.Error(), d.Path("")) {
-			t.Errorf("%s: got %v", method, err)
+	for options, c := range map[string]struct {
+		fill     int // bytes of net2
+		content  []byte
+		writable error
+	}{
+		"size=64k":    {0, make([]byte, 100<<10), nil},
+		"size=68k":    {64 << 10, []byte("new"), syscall.ENOSPC}, // no block is left
+		"nr_inodes=3": {0, nil, syscall.ENOSPC},
+	} {
+		d := store.Open(mount(t, 0, options))
+		must(t, d.Write("net1", []byte("old")))
+		must(t, d.Write("net2", make([]byte, c.fill)))
+		if err := d.Write("net1", c.content); !errors.Is(err, syscall.ENOSPC) || !strings.HasPrefix(err.Error(), d.Path("")) {
+			t.Errorf("%s: Write: got %v", options, err)
 		}
-	}
-	if err := d.Remove("net1"); err != nil {
-		t.Error(err)
-	}
-	if got := entries(t, d.Path("")); !reflect.DeepEqual(got, []string{"net2"}) {
-		t.Errorf("left %v", got)
-	}
-}
-
-func TestADiskWithoutABlockIsNotWritable(t *testing.T) {
-	if !inNamespace(t) {
-		return
-	}
-	dir := mount(t, 0, "size=64k")
-	if err := store.Open(dir).Writable(); err != nil {
-		t.Error(err)
-	}
-	put(t, dir+"/fill", strings.Repeat("x", 64<<10))
-	err := store.Open(dir + "/cni").Writable()
-	if want := dir + ": not writable: no space left on device"; err == nil || err.Error() != want {
-		t.Errorf("got %v, want %s", err, want)
-	}
-	if got := entries(t, dir); !reflect.DeepEqual(got, []string{"fill"}) {
-		t.Errorf("left %v", got)
+		if err := store.Open(d.Path("cni")).Writable(); !errors.Is(err, c.writable) || err != nil && err.Error() != d.Path("")+": not writable: no space left on device" {
+			t.Errorf("%s: Writable: got %v", options, err)
+		}
+		expect(t, d, "net1", "old")
+		expectEntries(t, d.Path(""), "net1", "net2")
+		must(t, d.Remove("net1"))
+		expectEntries(t, d.Path(""), "net2")
 	}
 }
 
@@ -130,9 +104,7 @@ func TestWhereNoFileIsNamelessTheModeTellsWhatIsWritable(t *testing.T) {
 		f.Close()
 		t.Fatal("it has nameless files")
 	}
-	if err := store.Open(dir).Writable(); err != nil {
-		t.Error(err)
-	}
+	must(t, store.Open(dir).Writable())
 	must(t, syscall.Mount("", dir, "", syscall.MS_REMOUNT|syscall.MS_BIND|syscall.MS_RDONLY, ""))
 	if err := store.Open(dir).Writable(); !errors.Is(err, syscall.EROFS) || !strings.HasPrefix(err.Error(), dir+": not writable: ") {
 		t.Errorf("read-only: got %v", err)
@@ -164,9 +136,7 @@ func TestWritableAsksTheNearestAncestorAndMakesNothing(t *testing.T) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
-	if got := entries(t, dir); len(got) != 0 {
-		t.Errorf("made %v", got)
-	}
+	expectEntries(t, dir)
 	symlink(t, "nothing", dir+"/dangling")
 	err := store.Open(dir + "/dangling/cni").Writable()
 	if want := dir + "/dangling: symbolic link to nothing"; err == nil || err.Error() != want {
@@ -257,14 +227,7 @@ func TestAKilledWriterLeavesAtMostTheTemporaryFile(t *testing.T) {
 		if data, err := d.Read("net1"); err == nil && len(data) != 1<<20 {
 			t.Errorf("half a file: %d bytes", len(data))
 		}
-		if err := d.Write("net1", []byte("x")); err != nil {
-			t.Error(err)
-		}
-		if err := d.Remove("net1"); err != nil {
-			t.Error(err)
-		}
-		if got := entries(t, d.Path("")); len(got) != 0 {
-			t.Errorf("left %v", got)
-		}
+		must(t, errors.Join(d.Write("net1", []byte("x")), d.Remove("net1")))
+		expectEntries(t, d.Path(""))
 	}
 }

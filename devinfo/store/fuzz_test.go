@@ -32,8 +32,12 @@ func FuzzName(f *testing.F) {
 		if bad := new(store.NameError); err != nil && !errors.As(err, &bad) {
 			t.Errorf("%q: %v", name, err)
 		}
-		if plain := !strings.Contains(name, "/"); plain && pathErr == nil && (err != nil || fromPath != name) {
+		plain := name != "" && name[0] != '.' && len(name) <= 246 && !strings.ContainsAny(name, "/\x00")
+		if plain != (err == nil) || plain && pathErr == nil && fromPath != name {
 			t.Errorf("%q: Write says %v, and Name %q", name, err, fromPath)
+		}
+		if _, read := d.Info(name); !plain && !errors.As(read, new(*store.NameError)) {
+			t.Errorf("%q: Info says %v", name, read)
 		}
 		var want []string
 		if err == nil {

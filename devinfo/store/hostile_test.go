@@ -2,39 +2,11 @@ package store_test
 
 import (
 	"os"
-	"path/filepath"
 	"syscall"
 	"testing"
 
 	"devinfo-cni.io/devinfo/store"
 )
-
-// Who may make names in the directory may give the temporary file's to a file of others,
-// where fs.protected_hardlinks is 0.
-func TestAHardLinkAtTheTemporaryNameIsNotWrittenThrough(t *testing.T) {
-	parent := t.TempDir()
-	d := store.Open(filepath.Join(parent, "cni"))
-	victim := filepath.Join(parent, "victim")
-	for what, act := range map[string]func() error{
-		"Write":  func() error { return d.Write("net1", []byte("new")) },
-		"Remove": func() error { return d.Remove("net1") },
-		"Sweep":  func() error { return d.Sweep(func(string) {}) },
-	} {
-		put(t, victim, "v")
-		must(t, os.Chmod(victim, 0o600))
-		must(t, os.MkdirAll(d.Path(""), 0o755))
-		must(t, os.Link(victim, d.Path(".net1.devinfo")))
-		if err := act(); err != nil {
-			t.Errorf("%s: %v", what, err)
-		}
-		data, err := os.ReadFile(victim)
-		stat, statErr := os.Stat(victim)
-		if err != nil || statErr != nil || string(data) != "v" || stat.Mode().Perm() != 0o600 {
-			t.Errorf("%s: the file that the link was of holds %q, %v, %v", what, data, err, statErr)
-		}
-		must(t, os.RemoveAll(d.Path("")))
-	}
-}
 
 // One who owns the file at the temporary name may hold its lock for ever, and change the
 // content afterwards.

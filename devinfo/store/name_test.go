@@ -11,35 +11,6 @@ import (
 	"devinfo-cni.io/devinfo/store"
 )
 
-func TestNamesThatAreNotOnePathElementAreRefusedByEveryMethod(t *testing.T) {
-	parent := t.TempDir()
-	d := store.Open(filepath.Join(parent, "cni"))
-	put(t, filepath.Join(parent, "victim"), "v")
-	for _, name := range []string{
-		"", ".", "..", "/", "../victim", "a/b", "a/../../victim", filepath.Join(parent, "victim"),
-		"a\x00b", ".hidden", ".net1.devinfo", strings.Repeat("a", 247),
-	} {
-		_, read := d.Read(name)
-		_, info := d.Info(name)
-		for method, err := range map[string]error{"Read": read, "Info": info, "Write": d.Write(name, nil), "Remove": d.Remove(name)} {
-			var bad *store.NameError
-			if !errors.As(err, &bad) || bad.Name != name {
-				t.Errorf("%s(%q): got %v", method, name, err)
-			}
-		}
-	}
-	if got := entries(t, parent); len(got) != 1 {
-		t.Errorf("the refused names left %v", got)
-	}
-}
-
-func TestTheLongestNameCanBeWritten(t *testing.T) {
-	d := store.Open(t.TempDir())
-	name := strings.Repeat("a", 246)
-	must(t, d.Write(name, []byte("x")))
-	expect(t, d, name, "x")
-}
-
 func TestARelativeDirectoryFailsEveryMethod(t *testing.T) {
 	t.Chdir(t.TempDir())
 	d := store.Open("cni")
@@ -107,17 +78,6 @@ func TestNameRefusesPathsThatAreNotDirectlyInTheDirectory(t *testing.T) {
 		} else if got := bad.Err.Error(); got != want && !strings.Contains(path, "\x00/") {
 			t.Errorf("%q: got %q, want %q", path, got, want)
 		}
-	}
-}
-
-func TestAFileOfAnyNameCanBeRemoved(t *testing.T) {
-	d := store.Open(t.TempDir())
-	put(t, d.Path("net1\n\xff"), "x")
-	if err := d.Remove("net1\n\xff"); err != nil {
-		t.Error(err)
-	}
-	if got, err := d.Names(); err != nil || len(got) > 0 {
-		t.Errorf("%q, %v", got, err)
 	}
 }
 

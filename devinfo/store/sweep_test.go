@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -36,10 +37,7 @@ func TestSweepRemovesWhatDeadWritersLeftAndNothingElse(t *testing.T) {
 	if got, want := swept(), []string{".gone.devinfo", ".net1.devinfo"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("swept %v, want %v", got, want)
 	}
-	want := []string{"..devinfo", ".devinfo", ".dir.devinfo", ".link.devinfo", ".live.devinfo", ".multus", ".net1.tmp", "net1"}
-	if got := entries(t, d.Path("")); !reflect.DeepEqual(got, want) {
-		t.Errorf("left %v, want %v", got, want)
-	}
+	expectEntries(t, d.Path(""), "..devinfo", ".devinfo", ".dir.devinfo", ".link.devinfo", ".live.devinfo", ".multus", ".net1.tmp", "net1")
 	live.Close() // it dies
 	if got, want := swept(), []string{".live.devinfo"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("swept %v, want %v", got, want)
@@ -52,19 +50,14 @@ func TestSweepIsNoDangerToLivingWriters(t *testing.T) {
 	for w := range 4 {
 		all.Go(func() {
 			for range 200 {
-				if err := d.Write("net"+string(rune('a'+w)), []byte("x")); err != nil {
-					t.Error(err)
-				}
-				if err := d.Sweep(func(string) {}); err != nil {
+				if err := errors.Join(d.Write("net"+string(rune('a'+w)), []byte("x")), d.Sweep(func(string) {})); err != nil {
 					t.Error(err)
 				}
 			}
 		})
 	}
 	all.Wait()
-	if got := entries(t, d.Path("")); !reflect.DeepEqual(got, []string{"neta", "netb", "netc", "netd"}) {
-		t.Errorf("left %v", got)
-	}
+	expectEntries(t, d.Path(""), "neta", "netb", "netc", "netd")
 }
 
 // lockTemporary is the writer of a name at work, as another process.

@@ -36,8 +36,7 @@ func (a *Agent) collect(ctx context.Context) (plugin.Garbage, error) {
 	if err != nil {
 		return plugin.Garbage{}, err
 	}
-	find := checker.Finder
-	p := plugin.New(node, plugin.Doors{Sys: find.Sys, Interfaces: find.Interfaces, Switches: find.Switches}, a.BootID, io.Discard, a.Log)
+	p := plugin.New(node, *checker.Finder, a.BootID, io.Discard, a.Log)
 	if a.HostRoot != "/" {
 		p.Root = a.HostRoot
 	}

@@ -5,6 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
 	"devinfo-cni.io/pkg/attachment"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/difftest"
@@ -27,32 +30,17 @@ func parse(t testing.TB, text string) *config.Config {
 
 var must = difftest.Must
 
-// public is what of an attachment can be seen from outside.
-func public(a *attachment.Attachment) attachment.Attachment {
-	return attachment.Attachment{
-		Network: a.Network, ContainerID: a.ContainerID, IfName: a.IfName, Netns: a.Netns, Args: a.Args, Path: a.Path,
-	}
-}
-
 func TestAttachmentJoinsConfigurationAndParameters(t *testing.T) {
 	cfg := parse(t, `{"name": "net-a", "runtimeConfig": {"CNIDeviceInfoFile": "/run/x.json"}}`)
 	a, err := attachment.New(cfg, attachment.Args{ContainerID: container, Netns: "/run/netns/p", IfName: "net1", CNIArgs: "A=1;B=2=3;A=4;C="}, "/infos")
 	must(t, err)
-	want := attachment.Attachment{
+	want := &attachment.Attachment{
 		Network: "net-a", ContainerID: container, IfName: "net1", Netns: "/run/netns/p",
 		Args: pod.Args{{"A", "1"}, {"B", "2=3"}, {"A", "4"}, {"C", ""}}, // in order, none lost
 		Path: "/run/x.json",
 	}
-	if got := public(a); !reflect.DeepEqual(got, want) {
-		t.Errorf("got  %+v\nwant %+v", got, want)
-	}
-}
-
-func TestAttachmentWithoutParametersIsStillOne(t *testing.T) {
-	a, err := attachment.New(parse(t, `{}`), attachment.Args{}, "/infos")
-	must(t, err)
-	if got := public(a); !reflect.DeepEqual(got, attachment.Attachment{}) {
-		t.Errorf("%+v", got)
+	if diff := cmp.Diff(want, a, cmpopts.IgnoreUnexported(*want)); diff != "" {
+		t.Error(diff)
 	}
 }
 

@@ -1,6 +1,7 @@
 package attachment
 
 import (
+	"cmp"
 	"encoding/json"
 	"strings"
 
@@ -8,25 +9,13 @@ import (
 	"devinfo-cni.io/pkg/config"
 )
 
-// CDI is the configuration's "cdi", with placeholders filled in.
-type CDI struct {
-	Kind, Name string // of the CDI device
-	SocketDir  string // the host's directory of the socket; "" = the path is the same on both sides
-}
-
-// Qualified is the name by which a container asks for the device.
-func (c *CDI) Qualified() string { return cdispec.Qualified(c.Kind, c.Name) }
-
-// CDI returns the CDI device that the configuration asks for; nil if it asks for none. An
-// error is a *[config.Problem].
-func (a *Attachment) CDI(cfg *config.Config) (*CDI, error) {
+// CDI returns the configuration's "cdi", with placeholders and defaults filled in; nil if it
+// asks for none. An error is a *[config.Problem].
+func (a *Attachment) CDI(cfg *config.Config) (*config.CDI, error) {
 	if cfg.CDI == nil {
 		return nil, nil
 	}
-	c := &CDI{Kind: cfg.CDI.Kind, Name: cdispec.DeviceName(a.ContainerID, a.IfName)}
-	if c.Kind == "" {
-		c.Kind = cdispec.DefaultKind
-	}
+	c := &config.CDI{Kind: cmp.Or(cfg.CDI.Kind, cdispec.DefaultKind), Name: cdispec.DeviceName(a.ContainerID, a.IfName)}
 	if err := cdispec.CheckKind(c.Kind); err != nil {
 		return nil, problem("cdi.kind", c.Kind, rule(err))
 	}

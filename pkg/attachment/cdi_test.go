@@ -10,7 +10,7 @@ import (
 	"devinfo-cni.io/pkg/config"
 )
 
-func cdi(t *testing.T, text string) (*attachment.CDI, error) {
+func cdi(t *testing.T, text string) (*config.CDI, error) {
 	t.Helper()
 	cfg := parse(t, `{"name": "net-a", "cdi": `+text+`}`)
 	a, err := attachment.New(cfg, attachment.Args{ContainerID: container, IfName: "net1", CNIArgs: podArgs}, "/infos")
@@ -20,7 +20,7 @@ func cdi(t *testing.T, text string) (*attachment.CDI, error) {
 
 func TestCDIDeviceIsNamedAsConfigured(t *testing.T) {
 	const ours = "devinfo-cni.io/attachment"
-	for text, want := range map[string]*attachment.CDI{
+	for text, want := range map[string]*config.CDI{
 		`null`:                             nil,
 		`false`:                            nil,
 		`true`:                             {Kind: ours, Name: container + ":net1"},

@@ -54,7 +54,7 @@ func TestPlaceholdersAreFilledIn(t *testing.T) {
 		"/s/{12}":                          "/s/{12}",
 		"/s/{containerID:}{containerID:x}": "/s/{containerID:}{containerID:x}",
 	} {
-		info, warnings, err := declared(t, socket(text), podArgs)
+		info, warnings, err := declared(t, socket(text), podArgs+";K8S_POD_NAME=second") // the first counts
 		if err != nil || len(warnings) > 0 {
 			t.Errorf("%s: %v, %v", text, warnings, err)
 		} else if got := info.VhostUser.Path; got != want {
@@ -97,26 +97,6 @@ func TestValueOfAPlaceholderStaysAString(t *testing.T) {
 	}
 }
 
-func TestFirstOfEqualArgumentsCounts(t *testing.T) {
-	if info, _, err := declared(t, socket("/s/{podName}"), "K8S_POD_NAME=a;K8S_POD_NAME=b"); err != nil || info.VhostUser.Path != "/s/a" {
-		t.Errorf("%+v, %v", info, err)
-	}
-}
-
-// The answer must not tell what root can see at a path.
-func TestVhostNetIsOneNodeOnly(t *testing.T) {
-	if info, _, err := declared(t, `{"pci": {"vhost-net": "/dev/vhost-net"}}`, ""); err != nil || info.PCI.VhostNet != "/dev/vhost-net" {
-		t.Errorf("%+v, %v", info, err)
-	}
-	for _, path := range []string{"/dev/null", "/dev", "/etc/shadow", "/none", "/dev/../dev/vhost-net", "vhost-net", "a b"} {
-		_, _, err := declared(t, `{"pci": {"vhost-net": "`+path+`"}}`, "")
-		want := config.Problem{Key: "deviceInfo.pci.vhost-net", Value: strconv.Quote(path), Want: `"/dev/vhost-net"`}
-		if p := problem(t, path, err); *p != want {
-			t.Errorf("got  %+v\nwant %+v", *p, want)
-		}
-	}
-}
-
 // problem is the only kind of error that Declared has.
 func problem(t *testing.T, what string, err error) *config.Problem {
 	t.Helper()
@@ -128,54 +108,44 @@ func problem(t *testing.T, what string, err error) *config.Problem {
 	return p
 }
 
-func TestUnknownPlaceholderIsAProblemThatNamesTheNearest(t *testing.T) {
-	const all = "one of the placeholders {containerID}, {containerID:12}, {ifName}, {network}, {podName}, {podNamespace}, {podUID}; the nearest is "
+// What else a socket's path must not be is story vhostuser-bad-values, for a placeholder's value too.
+func TestDeclaredProblems(t *testing.T) {
+	const spec, others = " (Device Information Specification, ", "the type whose map is declared, and one map only: there is "
+	type row struct{ text, cniArgs, key, value, want string }
+	rows := []row{
+		{`{"type": "sriov"}`, podArgs, "type", `"sriov"`, `"pci", "vdpa", "vhost-user" or "memif"` + spec + "3.1.1)"},
+		{`{"type": 5}`, podArgs, "type", `5`, "a string" + spec + "3.1.1)"},
+		{`{"pci": "x"}`, podArgs, "pci", `"x"`, "a map" + spec + "3.1.3)"},
+		{`{"type": "pci", "pci": {"pci-address": "01:00.2"}}`, podArgs, "pci.pci-address", `"01:00.2"`, "a PCI address dddd:BB:DD.f" + spec + "3.1.3.1)"},
+		{`{"type": "vdpa", "vdpa": {"driver": "vfio"}}`, podArgs, "vdpa.driver", `"vfio"`, `"vhost" or "virtio"` + spec + "3.1.4.2)"},
+		{`{"type": "memif", "memif": {"path": "run/m"}}`, podArgs, "memif.path", `"run/m"`, "an absolute path" + spec + "3.1.6.2)"},
+		{`{"version": "2.0.0"}`, "", "version", `"2.0.0"`, "a version 1.x, or none"},
+		{`{"type": "pci", "vdpa": {}}`, "", "type", `"pci"`, others + `"vdpa"`},
+		{`{"type": "pci", "pci": {}, "memif": {}}`, "", "type", `"pci"`, others + `"memif"`},
+		{`{"pci": {}, "vdpa": {}}`, "", "type", `""`, others + `"pci"`},
+	}
 	for name, nearest := range map[string]string{
 		"ifname": "ifName", "containerId": "containerID", "containerID:13": "containerID:12", "podname": "podName", "uid": "podUID", "namespace": "podNamespace",
 	} {
-		_, _, err := declared(t, socket("/s/{"+name+"}"), podArgs)
-		want := config.Problem{Key: "deviceInfo", Value: "{" + name + "}", Want: all + "{" + nearest + "}"}
-		if p := problem(t, name, err); *p != want {
-			t.Errorf("got  %+v\nwant %+v", *p, want)
-		}
+		rows = append(rows, row{socket("/s/{" + name + "}"), podArgs, "", "{" + name + "}",
+			"one of the placeholders {containerID}, {containerID:12}, {ifName}, {network}, {podName}, {podNamespace}, {podUID}; the nearest is {" + nearest + "}"})
 	}
-}
-
-func TestPlaceholderWithoutPodArgumentIsAProblemThatNamesTheArgument(t *testing.T) {
-	for placeholder, arg := range map[string]string{"podNamespace": "K8S_POD_NAMESPACE", "podName": "K8S_POD_NAME", "podUID": "K8S_POD_UID"} {
+	for name, arg := range map[string]string{"podNamespace": "K8S_POD_NAMESPACE", "podName": "K8S_POD_NAME", "podUID": "K8S_POD_UID"} {
 		for _, cniArgs := range []string{"", "IgnoreUnknown=1", arg + "="} {
-			_, _, err := declared(t, socket("/s/{"+placeholder+"}"), cniArgs)
-			want := config.Problem{Key: "deviceInfo", Value: "{" + placeholder + "}", Want: "a value for it: CNI_ARGS has no " + arg}
-			if p := problem(t, placeholder, err); *p != want {
-				t.Errorf("got  %+v\nwant %+v", *p, want)
-			}
+			rows = append(rows, row{socket("/s/{" + name + "}"), cniArgs, "", "{" + name + "}", "a value for it: CNI_ARGS has no " + arg})
 		}
 	}
-}
-
-// What else a socket's path must not be is story vhostuser-bad-values, for a placeholder's value too.
-func TestDeclaredValueThatBreaksTheSpecificationIsAProblem(t *testing.T) {
-	for text, want := range map[string]config.Problem{
-		`{"type": "sriov"}`: {Key: "deviceInfo.type", Value: `"sriov"`, Want: `"pci", "vdpa", "vhost-user" or "memif" (Device Information Specification, 3.1.1)`},
-		`{"type": 5}`:       {Key: "deviceInfo.type", Value: `5`, Want: `a string (Device Information Specification, 3.1.1)`},
-		`{"pci": "x"}`:      {Key: "deviceInfo.pci", Value: `"x"`, Want: `a map (Device Information Specification, 3.1.3)`},
-		`{"type": "pci", "pci": {"pci-address": "01:00.2"}}`: {Key: "deviceInfo.pci.pci-address", Value: `"01:00.2"`,
-			Want: `a PCI address dddd:BB:DD.f (Device Information Specification, 3.1.3.1)`},
-		`{"type": "vdpa", "vdpa": {"driver": "vfio"}}`: {Key: "deviceInfo.vdpa.driver", Value: `"vfio"`,
-			Want: `"vhost" or "virtio" (Device Information Specification, 3.1.4.2)`},
-		`{"type": "memif", "memif": {"path": "run/m"}}`: {Key: "deviceInfo.memif.path", Value: `"run/m"`,
-			Want: `an absolute path (Device Information Specification, 3.1.6.2)`},
-	} {
-		info, _, err := declared(t, text, podArgs)
-		if p := problem(t, text, err); info != nil || *p != want {
-			t.Errorf("%s:\ngot  %+v\nwant %+v", text, *p, want)
+	for _, path := range []string{"/dev/null", "/dev", "/etc/shadow", "/none", "/dev/../dev/vhost-net", "vhost-net", "a b"} { // the answer must not tell what root can see there
+		rows = append(rows, row{`{"pci": {"vhost-net": "` + path + `"}}`, "", "pci.vhost-net", strconv.Quote(path), `"/dev/vhost-net"`})
+	}
+	for _, r := range rows {
+		want := config.Problem{Key: strings.TrimSuffix("deviceInfo."+r.key, "."), Value: r.value, Want: r.want}
+		info, _, err := declared(t, r.text, r.cniArgs)
+		if p := problem(t, r.text, err); info != nil || *p != want {
+			t.Errorf("%s, %q:\ngot  %+v\nwant %+v", r.text, r.cniArgs, *p, want)
 		}
 	}
-	_, _, err := declared(t, `{"version": "2.0.0"}`, "")
-	if p := problem(t, "version", err); *p != (config.Problem{Key: "deviceInfo.version", Value: `"2.0.0"`, Want: "a version 1.x, or none"}) {
-		t.Errorf("%+v", p)
-	}
-	_, _, err = declared(t, `{"note": "`+strings.Repeat("x", 1<<20)+`"}`, "")
+	_, _, err := declared(t, `{"note": "`+strings.Repeat("x", 1<<20)+`"}`, "")
 	if p := problem(t, "huge", err); p.Key != "deviceInfo" || len(p.Error()) > 200 {
 		t.Errorf("%.300s", p)
 	}
@@ -190,32 +160,19 @@ func TestDeclaredWarningsRemain(t *testing.T) {
 
 func TestTypeIsTakenFromTheOnlyMap(t *testing.T) {
 	for text, want := range map[string]devinfo.Type{
-		`{}`:                                      "",
-		`{"type": "vdpa"}`:                        devinfo.TypeVDPA,
-		`{"pci": {}}`:                             devinfo.TypePCI,
-		`{"vdpa": {"parent-device": "vdpa0"}}`:    devinfo.TypeVDPA,
-		`{"vhost-user": {"path": "/s"}}`:          devinfo.TypeVhostUser,
-		`{"memif": {"role": "master"}}`:           devinfo.TypeMemif,
-		`{"type": "memif", "memif": {}}`:          devinfo.TypeMemif,
-		`{"type": "", "pci": {}}`:                 devinfo.TypePCI,
-		`{"type": null, "pci": {}, "vdpa": null}`: devinfo.TypePCI,
+		`{}`:                                   "",
+		`{"type": "vdpa"}`:                     devinfo.TypeVDPA,
+		`{"pci": {}}`:                          devinfo.TypePCI,
+		`{"vdpa": {"parent-device": "vdpa0"}}`: devinfo.TypeVDPA,
+		`{"pci": {"vhost-net": "/dev/vhost-net"}}`: devinfo.TypePCI,
+		`{"vhost-user": {"path": "/s"}}`:           devinfo.TypeVhostUser,
+		`{"memif": {"role": "master"}}`:            devinfo.TypeMemif,
+		`{"type": "memif", "memif": {}}`:           devinfo.TypeMemif,
+		`{"type": "", "pci": {}}`:                  devinfo.TypePCI,
+		`{"type": null, "pci": {}, "vdpa": null}`:  devinfo.TypePCI,
 	} {
 		if info, _, err := declared(t, text, ""); err != nil || info == nil || info.Type != want {
 			t.Errorf("%s: %+v, %v", text, info, err)
-		}
-	}
-}
-
-func TestMapOfAnotherTypeIsAProblem(t *testing.T) {
-	const rule = "the type whose map is declared, and one map only: there is "
-	for text, want := range map[string]config.Problem{
-		`{"type": "pci", "vdpa": {}}`:             {Key: "deviceInfo.type", Value: `"pci"`, Want: rule + `"vdpa"`},
-		`{"type": "pci", "pci": {}, "memif": {}}`: {Key: "deviceInfo.type", Value: `"pci"`, Want: rule + `"memif"`},
-		`{"pci": {}, "vdpa": {}}`:                 {Key: "deviceInfo.type", Value: `""`, Want: rule + `"pci"`},
-	} {
-		info, _, err := declared(t, text, "")
-		if p := problem(t, text, err); info != nil || *p != want {
-			t.Errorf("%s:\ngot  %+v\nwant %+v", text, *p, want)
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	oci "github.com/opencontainers/runtime-spec/specs-go"
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 	"tags.cncf.io/container-device-interface/specs-go"
 
@@ -80,28 +79,11 @@ var attachments = map[string]cdispec.Device{
 	"odd names":       {Kind: "a/b", Name: cdispec.DeviceName("C0_ff.ee-", "é%_"), IfName: "é%_", InfoFile: "/run/infos/<&>"},
 }
 
-func TestTheLibraryReadsWhatWeEncode(t *testing.T) {
-	for name, a := range attachments {
-		want := spec(t, a)
-		raw, err := cdi.ParseSpec(cdispec.Encode(want))
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		equal(t, name, raw, want)
-	}
-}
-
-// write puts the spec where container runtimes look, under the name that it has.
-func write(t *testing.T, dir string, a cdispec.Device) {
-	t.Helper()
-	must(t, os.WriteFile(filepath.Join(dir, cdispec.FileName(a.Kind, a.Name)), cdispec.Encode(spec(t, a)), 0o644))
-}
-
 func TestTheLibraryFindsEveryDevice(t *testing.T) {
 	dir := t.TempDir()
 	var want []string
 	for _, a := range attachments {
-		write(t, dir, a)
+		must(t, os.WriteFile(filepath.Join(dir, cdispec.FileName(a.Kind, a.Name)), cdispec.Encode(spec(t, a)), 0o644))
 		want = append(want, cdispec.Qualified(a.Kind, a.Name))
 	}
 	cache, err := cdi.NewCache(cdi.WithSpecDirs(dir), cdi.WithAutoRefresh(false))
@@ -117,36 +99,6 @@ func TestTheLibraryFindsEveryDevice(t *testing.T) {
 	if got := cache.ListDevices(); len(got) != len(want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-}
-
-func TestInjectionGivesNodesMountsAndTheVariable(t *testing.T) {
-	dir := t.TempDir()
-	write(t, dir, group)
-	cache, err := cdi.NewCache(cdi.WithSpecDirs(dir), cdi.WithAutoRefresh(false))
-	must(t, err)
-	got := &oci.Spec{Process: &oci.Process{Env: []string{"PATH=/bin"}}, Mounts: []oci.Mount{{Destination: "/proc", Type: "proc", Source: "proc"}}}
-	if missing, err := cache.InjectDevices(got, "vendor.example/net.v2=6e0c-net1"); err != nil {
-		t.Fatalf("%v, missing %q", err, missing)
-	}
-	for n := range got.Linux.Devices {
-		got.Linux.Devices[n].FileMode = nil // of the machine's own node, where it has one
-	}
-	number := func(n int64) *int64 { return &n }
-	equal(t, "OCI spec", got, &oci.Spec{
-		Process: &oci.Process{Env: []string{"PATH=/bin", "DEVINFO_NET1=/var/run/k8s.cni.cncf.io/devinfo/net1.json", "DEVINFO_NET1_TYPE=pci", "DEVINFO_NET1_PCI_ADDRESS=0000:3b:00.3"}},
-		Mounts: []oci.Mount{
-			{Destination: "/proc", Type: "proc", Source: "proc"},
-			{Destination: "/run/vhost", Source: "/run/sockets/a", Options: []string{"bind", "rw", "nosuid", "nodev", "noexec"}},
-			{Destination: "/var/run/k8s.cni.cncf.io/devinfo/net1.json", Source: "/run/infos/pod1", Options: []string{"bind", "ro", "nosuid", "nodev", "noexec"}},
-		},
-		Linux: &oci.Linux{
-			Devices: []oci.LinuxDevice{{Path: "/dev/vfio/vfio", Type: "c", Major: 10, Minor: 196}, {Path: "/dev/vfio/15", Type: "c", Major: 240}},
-			Resources: &oci.LinuxResources{Devices: []oci.LinuxDeviceCgroup{
-				{Allow: true, Type: "c", Major: number(10), Minor: number(196), Access: "rw"},
-				{Allow: true, Type: "c", Major: number(240), Minor: number(0), Access: "rw"},
-			}},
-		},
-	})
 }
 
 func TestWhatJSONWouldChangeIsRefused(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/journal"
 )
@@ -183,11 +182,8 @@ func interfaceRow(e *journal.Entry, t *discovery.Target, device *discovery.Devic
 func Target(e *journal.Entry) (discovery.Target, error) {
 	asked := e.Asked
 	t := discovery.Target{
-		Netns: e.Netns, IfName: e.IfName, PCIID: asked.PCIID, SocketPath: asked.SocketPath,
+		DeviceIDs: asked.DeviceIDs, Netns: e.Netns, IfName: e.IfName, PCIID: asked.PCIID, SocketPath: asked.SocketPath,
 		FollowLower: asked.FollowLower, SubfunctionParent: asked.SubfunctionParent,
-	}
-	for _, id := range asked.DeviceIDs {
-		t.DeviceIDs = append(t.DeviceIDs, config.NamedID(id))
 	}
 	if asked.Declared == nil {
 		return t, nil

@@ -20,7 +20,6 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -79,7 +78,13 @@ func (e *Exec) ExecPlugin(ctx context.Context, path string, stdin []byte, env []
 // run runs a plugin once.
 func (e *Exec) run(path string, stdin []byte, env []string) ([]byte, error) {
 	stdout, stderr := &output{}, &messages{to: e.Stderr}
-	c := exec.Command(path)
+	ctx, late := context.Background(), false
+	if e.Limit > 0 {
+		limited, cancel := context.WithTimeout(ctx, e.Limit)
+		defer cancel()
+		ctx = limited
+	}
+	c := exec.CommandContext(ctx, path)
 	c.Env, c.Stdin, c.Stdout, c.Stderr = env, bytes.NewReader(stdin), stdout, stderr
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: e.Limit > 0}
 	if e.Root != "" {
@@ -88,13 +93,16 @@ func (e *Exec) run(path string, stdin []byte, env []string) ([]byte, error) {
 	if e.Inherit != nil {
 		c.ExtraFiles = []*os.File{e.Inherit}
 	}
-	c.WaitDelay = lastWords
+	c.Cancel = func() error {
+		err := syscall.Kill(-c.Process.Pid, syscall.SIGTERM)
+		late = err == nil
+		return err
+	}
+	c.WaitDelay = lastWords // after Cancel, then SIGKILL
 	if err := c.Start(); err != nil {
 		return nil, notStarted(err)
 	}
-	ended := e.endAtLimit(c.Process)
-	_ = c.Wait() // its state says it
-	late := ended()
+	_ = c.Wait()                                           // its state says it
 	if e.Limit > 0 && (late || !c.ProcessState.Exited()) { // else what it has started goes on
 		_ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL)
 	}
@@ -110,7 +118,7 @@ func answer(path string, add bool, state *os.ProcessState, stdout *output, stder
 	switch {
 	case stdout.over:
 		return nil, failed(ReasonOutput, "%s: printed more than %d bytes: report it to the plugin's makers", path, MaxOutput)
-	case state.Success() && add && !isObject(stdout.text):
+	case state.Success() && add && !isResult(stdout.text):
 		return nil, failed(ReasonOutput, "%s: printed no CNI result: %q", path, abridged(stdout.text))
 	case state.Success():
 		return stdout.text, nil
@@ -128,35 +136,6 @@ func notStarted(err error) error {
 	return &Error{ReasonNode, err}
 }
 
-// endAtLimit ends the process at the limit, if there is one: by SIGTERM, then by SIGKILL.
-// The function that it gives is called when the process has ended, and says whether it was
-// ended so.
-func (e *Exec) endAtLimit(p *os.Process) (ended func() (late bool)) {
-	if e.Limit == 0 {
-		return func() bool { return false }
-	}
-	var mu sync.Mutex
-	over, late := false, false
-	kill := func(sig syscall.Signal) func() {
-		return func() {
-			mu.Lock()
-			defer mu.Unlock()
-			if !over {
-				late = syscall.Kill(-p.Pid, sig) == nil || late
-			}
-		}
-	}
-	term, last := time.AfterFunc(e.Limit, kill(syscall.SIGTERM)), time.AfterFunc(e.Limit+lastWords, kill(syscall.SIGKILL))
-	return func() bool {
-		term.Stop()
-		last.Stop()
-		mu.Lock()
-		defer mu.Unlock()
-		over = true
-		return late
-	}
-}
-
 // withPath sees to PATH, which is "/" in an image without a shell.
 func withPath(env []string) []string {
 	path := ""
@@ -171,9 +150,20 @@ func withPath(env []string) []string {
 	return append(slices.Clip(env), "PATH="+usualPath) // the last one counts
 }
 
-func isObject(text []byte) bool {
+// isResult is false for what would make the CNI library panic, too: it converts results
+// without a look at what is null in their lists.
+func isResult(text []byte) bool {
 	var object map[string]json.RawMessage
-	return json.Unmarshal(text, &object) == nil
+	if json.Unmarshal(text, &object) != nil {
+		return false
+	}
+	var has struct {
+		Interfaces, IPs, Routes []json.RawMessage
+		IP4, IP6                struct{ Routes []json.RawMessage } // before 0.3.0
+	}
+	_ = json.Unmarshal(text, &has) // libcni refuses other types
+	entries := slices.Concat(has.Interfaces, has.IPs, has.Routes, has.IP4.Routes, has.IP6.Routes)
+	return !slices.ContainsFunc(entries, func(e json.RawMessage) bool { return string(e) == "null" })
 }
 
 // pause gives the context's error when that ends first.

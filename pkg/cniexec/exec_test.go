@@ -104,7 +104,7 @@ func TestAPluginThatDies(t *testing.T) {
 }
 
 func TestOnlyADDMustPrintAResult(t *testing.T) {
-	for _, text := range []string{"", "echo hello", "echo 5", `echo '{"a":'`} {
+	for _, text := range []string{"", "echo hello", "echo 5", `echo '{"a":'`, `echo '{"ips": [null]}'`, `echo '{"ip6": {"routes": [null]}}'`, `echo '{"interfaces": [{}, null], "dns": 5}'`} {
 		plugin := script(t, text)
 		_, err := call(t, &cniexec.Exec{}, plugin, "ADD")
 		expect(t, err, cniexec.ReasonOutput, plugin+": printed no CNI result")

@@ -12,28 +12,24 @@ import (
 	"time"
 
 	"devinfo-cni.io/pkg/cniexec"
+	"devinfo-cni.io/pkg/private"
+	"devinfo-cni.io/pkg/private/privatetest"
 )
 
 // lockedFile is a file that is locked as the caller of plugins does it.
-func lockedFile(t testing.TB) *os.File {
+func lockedFile(t *testing.T) *os.File {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "entry")
 	must(t, os.WriteFile(path, []byte("{}"), 0o400))
-	f, err := os.Open(path)
-	must(t, err)
-	t.Cleanup(func() { f.Close() })
-	must(t, syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB))
-	return f
+	return privatetest.Lock(t, path)
 }
 
 // free says whether nobody has a file locked.
-func free(t testing.TB, path string) bool {
+func free(t *testing.T, path string) bool {
 	t.Helper()
-	f, err := os.Open(path)
-	must(t, err)
-	defer f.Close()
-	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	if err != nil && !errors.Is(err, syscall.EWOULDBLOCK) {
+	f, err := private.Lock(t.Context(), path, 0)
+	private.Unlock(f)
+	if err != nil && !errors.As(err, new(*private.BusyError)) {
 		t.Fatal(err)
 	}
 	return err == nil
@@ -74,10 +70,9 @@ func TestAPluginWhoseCallerWasKilledKeepsTheLock(t *testing.T) {
 			}
 			must(t, tell(goOn))
 			must(t, hear(ended))
-			f, err := os.Open(lock.Name())
+			f, err := private.Lock(t.Context(), lock.Name(), time.Hour) // once whoever was killed is gone
 			must(t, err)
-			must(t, syscall.Flock(int(f.Fd()), syscall.LOCK_EX)) // once whoever was killed is gone
-			must(t, f.Close())
+			private.Unlock(f)
 		})
 	}
 }

@@ -2,8 +2,8 @@ package config
 
 import "encoding/json"
 
-// CDI is the key "cdi": the CDI spec that ADD is to write. In its strings
-// placeholders are not yet filled in.
+// CDI is the key "cdi": the CDI spec that ADD is to write. In the strings of a
+// configuration placeholders are not yet filled in.
 type CDI struct {
 	Kind      string // vendor/class; "" = ours
 	Name      string // of the device; "" = made of the container ID and the interface name

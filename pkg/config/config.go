@@ -47,8 +47,11 @@ type Config struct {
 	Problems    []*Problem   // at most the first 10
 }
 
-// NamedID is a device ID and the key that it stands under.
-type NamedID struct{ Key, ID string }
+// NamedID is a device ID and the key that it stands under. The journal has it as JSON.
+type NamedID struct {
+	Key string `json:"key"`
+	ID  string `json:"id"`
+}
 
 // most bounds what is said of one configuration: its author is not the node's.
 const most = 10

@@ -10,16 +10,17 @@ import (
 	"unicode/utf8"
 
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/difftest"
 )
 
 func parse(t *testing.T, text string) *config.Config {
 	t.Helper()
 	c, err := config.Parse([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return c
 }
+
+var must = difftest.Must
 
 func equal(t *testing.T, what string, got, want any) {
 	t.Helper()
@@ -97,6 +98,7 @@ func TestFirstDeviceIDCounts(t *testing.T) {
 		`{"runtimeConfig": {"deviceID": "a"}, "deviceID": "b", "pciBusID": "c"}`: {"a", "runtimeConfig.deviceID", "c"},
 		`{"deviceID": "b", "pciBusID": "c"}`:                                     {"b", "deviceID", "c"},
 		`{"pciBusID": "c"}`:                                                      {"c", "pciBusID", "c"},
+		`{"deviceID": "a", "deviceID": "b"}`:                                     {"b", "deviceID", ""}, // the last of equal keys
 		`{"runtimeConfig": {"deviceID": ""}, "deviceID": "b"}`:                   {"b", "deviceID", ""},
 		`{"runtimeConfig": {"deviceID": "a"}, "deviceID": ""}`:                   {"a", "runtimeConfig.deviceID", ""},
 		`{"runtimeConfig": {"deviceID": 5}, "pciBusID": "c"}`:                    {"c", "pciBusID", "c"},
@@ -259,12 +261,6 @@ func TestValidAttachmentsAreAListOrNothing(t *testing.T) {
 	}
 	if c := parse(t, `{}`); c.Valid != nil {
 		t.Errorf("absent: %v", c.Valid)
-	}
-}
-
-func TestTheLastOfEqualKeysCounts(t *testing.T) {
-	if c := parse(t, `{"deviceID": "a", "deviceID": "b"}`); c.DeviceID != "b" {
-		t.Errorf("deviceID %q", c.DeviceID)
 	}
 }
 

@@ -15,9 +15,7 @@ import (
 // taken is read the same again.
 func FuzzLoadNode(f *testing.F) {
 	defaultText, err := json.Marshal(config.DefaultNode())
-	if err != nil {
-		f.Fatal(err)
-	}
+	must(f, err)
 	for _, text := range []string{
 		string(defaultText), `{}`, `null`, `[]`, `{} {}`, `{"socketDirs": [null]}`, `{"socketDirs": null, "cdiDevices": ["*", "pci/0000:01:00.2"]}`,
 		`{"deviceInfoDir": "/a//b/", "devicePluginDir": "/a/b"}`, `{"stateDir": "a"}`, `{"logLevel": "warn+1"}`, `{"STATEDIR": "/x"}`,
@@ -27,9 +25,7 @@ func FuzzLoadNode(f *testing.F) {
 	}
 	path := filepath.Join(f.TempDir(), "node.json")
 	load := func(t *testing.T, text []byte) (config.Node, error) {
-		if err := os.WriteFile(path, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, text, 0o600))
 		return config.LoadNode(path)
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
@@ -47,9 +43,7 @@ func FuzzLoadNode(f *testing.F) {
 			t.Error(err)
 		}
 		written, err := json.Marshal(node)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		again, err := load(t, written)
 		if diff := cmp.Diff(node, again); diff != "" || err != nil {
 			t.Errorf("%s: %v (-read +read again):\n%s", written, err, diff)

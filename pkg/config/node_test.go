@@ -3,7 +3,6 @@ package config_test
 import (
 	"errors"
 	"io/fs"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -26,48 +25,33 @@ var defaults = config.Node{
 func write(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "node.json")
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(text), 0o644))
 	return path
 }
 
-func TestNodeSettingsMayBeAbsent(t *testing.T) {
-	node, err := config.LoadNode(filepath.Join(t.TempDir(), "none", "node.json"))
-	if err != nil {
-		t.Error(err)
-	}
-	equal(t, "settings", node, defaults)
-	equal(t, "defaults", config.DefaultNode(), defaults)
-}
-
 func TestNodeSettingsReplaceTheDefaults(t *testing.T) {
-	for _, text := range []string{`{}`, " {} \n", `null`} {
-		node, err := config.LoadNode(write(t, text))
-		if err != nil {
-			t.Error(err)
+	one := defaults
+	one.StateDir = "/s"
+	for text, want := range map[string]config.Node{
+		"":   defaults, // there is no file
+		`{}`: defaults, " {} \n": defaults, `null`: defaults, `{"stateDir": "/s"}`: one,
+		`{
+			"deviceInfoDir": "/i", "devicePluginDir": "/p", "stateDir": "/s", "sysfs": "/y", "logFile": "/l", "logLevel": "debug",
+			"cdiDir": "/c", "cdiDevices": ["0000:01:00.2", "pci/0000:01:00.0", "auxiliary/mlx5_core.sf.4", "vdpa:0000:65:00.3", "*"], "socketDirs": ["/run/a", "/run/b"], "injectNodes": true
+		}`: {
+			DeviceInfoDir: "/i", DevicePluginDir: "/p", StateDir: "/s", Sysfs: "/y", LogFile: "/l", LogLevel: "debug", CDIDir: "/c",
+			CDIDevices: []string{"0000:01:00.2", "pci/0000:01:00.0", "auxiliary/mlx5_core.sf.4", "vdpa:0000:65:00.3", "*"}, SocketDirs: []string{"/run/a", "/run/b"}, InjectNodes: true,
+		},
+	} {
+		path := filepath.Join(t.TempDir(), "none", "node.json")
+		if text != "" {
+			path = write(t, text)
 		}
-		equal(t, text, node, defaults)
+		node, err := config.LoadNode(path)
+		must(t, err)
+		equal(t, text, node, want)
 	}
-	node, err := config.LoadNode(write(t, `{"stateDir": "/s"}`))
-	if err != nil {
-		t.Error(err)
-	}
-	want := defaults
-	want.StateDir = "/s"
-	equal(t, "one", node, want)
-
-	node, err = config.LoadNode(write(t, `{
-		"deviceInfoDir": "/i", "devicePluginDir": "/p", "stateDir": "/s", "sysfs": "/y", "logFile": "/l", "logLevel": "debug",
-		"cdiDir": "/c", "cdiDevices": ["0000:01:00.2", "pci/0000:01:00.0", "auxiliary/mlx5_core.sf.4", "vdpa:0000:65:00.3", "*"], "socketDirs": ["/run/a", "/run/b"], "injectNodes": true
-	}`))
-	if err != nil {
-		t.Error(err)
-	}
-	equal(t, "all", node, config.Node{
-		DeviceInfoDir: "/i", DevicePluginDir: "/p", StateDir: "/s", Sysfs: "/y", LogFile: "/l", LogLevel: "debug", CDIDir: "/c",
-		CDIDevices: []string{"0000:01:00.2", "pci/0000:01:00.0", "auxiliary/mlx5_core.sf.4", "vdpa:0000:65:00.3", "*"}, SocketDirs: []string{"/run/a", "/run/b"}, InjectNodes: true,
-	})
+	equal(t, "defaults", config.DefaultNode(), defaults)
 }
 
 func TestBadNodeSettingsAreAnErrorBesideTheDefaults(t *testing.T) {
@@ -112,14 +96,4 @@ func TestNodeSettingsThatCannotBeReadAreAnErrorBesideTheDefaults(t *testing.T) {
 		t.Errorf("a directory: %v", err)
 	}
 	equal(t, "settings", node, defaults)
-}
-
-func TestLogLevelIsSlogs(t *testing.T) {
-	for name, want := range map[string]slog.Level{
-		"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError, "WARN": slog.LevelWarn,
-	} {
-		if got, err := (&config.Node{LogLevel: name}).Level(); got != want || err != nil {
-			t.Errorf("%s: %v, %v", name, got, err)
-		}
-	}
 }

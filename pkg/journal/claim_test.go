@@ -45,15 +45,6 @@ func TestAClaimsDeviceIsItsPods(t *testing.T) {
 	expectFiles(t, dir)
 }
 
-// A network namespace that is gone is no sign of a device that was given back.
-func TestAClaimKeepsADeviceWithoutItsNetworkNamespace(t *testing.T) {
-	j, _ := open(t)
-	c := claimOf("pod", has("pci-vf", journal.Exclusive)...)
-	c.Netns = filepath.Join(t.TempDir(), "gone")
-	must(t, j.Hold(c))
-	refuse(t, j, &journal.Entry{Key: key1, Pod: "other", Leases: has("pci-vf", journal.Exclusive)})
-}
-
 func TestAClaimThatMakesNoSenseOrIsOfAnotherBootHasNothing(t *testing.T) {
 	for name, spoil := range map[string]func(dir string){
 		"torn": func(dir string) { must(t, os.WriteFile(dir+"/claims/7d2f=net1", []byte("{"), 0o600)) },
@@ -97,7 +88,7 @@ func TestOnlyLeasesThatWereTakenAreHad(t *testing.T) {
 			t.Errorf("%d: %s", n, diff)
 		}
 	}
-	links, err := filepath.Glob(dir + "/leases/device/*/shared/*")
+	links, err := filepath.Glob(dir + "/leases/device/*/~*")
 	must(t, err)
 	for _, link := range links {
 		must(t, os.Remove(link))

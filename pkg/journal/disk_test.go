@@ -10,61 +10,57 @@ import (
 	"devinfo-cni.io/pkg/private/privatetest"
 )
 
+// roomFor calls do with more and more room, and tells with how much it has succeeded. Where it
+// does not the directory is as it was.
+func roomFor(t *testing.T, disk privatetest.Disk, do func() error) (room int) {
+	t.Helper()
+	before := files(t, disk.Dir)
+	for ; ; room++ {
+		empty := disk.Fill(room)
+		err := do()
+		empty()
+		if err == nil {
+			return room
+		}
+		if !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("room for %d: got %v", room, err)
+		}
+		expectFiles(t, disk.Dir, before...)
+	}
+}
+
 // Whichever step it is for which there is no room.
 func TestARecordWithoutRoomLeavesNothing(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		disk := privatetest.Mount(t, 100)
 		j := journal.Open(disk.Dir, boot)
-		room := 0
-		for ; ; room++ {
-			empty := disk.Fill(room)
-			e := everything(key1, "p")
-			err := j.Record(e, nil)
-			empty()
-			if err == nil {
-				e.Unlock()
-				must(t, j.Forget(e))
-				break
+		var e *journal.Entry
+		record := func(former *journal.Entry) func() error {
+			return func() error {
+				e = everything(key1, "p")
+				err := j.Record(e, former)
+				if err != nil && e.Locked() != nil {
+					t.Error("it is locked")
+				}
+				return err
 			}
-			if !errors.Is(err, syscall.ENOSPC) || e.Locked() != nil {
-				t.Errorf("room for %d: got %v", room, err)
-			}
-			expectFiles(t, disk.Dir)
 		}
-		if room < 10 { // the entry, five links, their directories
+		if room := roomFor(t, disk, record(nil)); room < 10 { // the entry, five links, their directories
 			t.Errorf("room for %d will do", room)
 		}
-
-		for room = 0; ; room++ {
-			empty := disk.Fill(room)
-			c := claimOf("p", has("pci-vf", journal.Exclusive)[0], has("pci-pf", journal.Shared)[0])
-			err := j.Hold(c)
-			empty()
-			if err == nil {
-				must(t, letGo(j, c.Record()))
-				break
-			}
-			if !errors.Is(err, syscall.ENOSPC) {
-				t.Errorf("a claim, room for %d: got %v", room, err)
-			}
-			expectFiles(t, disk.Dir)
-		}
-		if room < 5 { // the record, two links, their directories
+		e.Unlock()
+		must(t, j.Forget(e))
+		c := claimOf("p", has("pci-vf", journal.Exclusive)[0], has("pci-pf", journal.Shared)[0])
+		if room := roomFor(t, disk, func() error { return j.Hold(c) }); room < 5 { // the record, two links, their directories
 			t.Errorf("a claim: room for %d will do", room)
 		}
-
+		must(t, letGo(j, c.Record()))
 		begun := &journal.Entry{Key: key1, Pod: "p", File: "f"}
 		must(t, j.Record(begun, nil))
-		before := files(t, disk.Dir)
-		for room := range 8 {
-			empty := disk.Fill(room)
-			if err := j.Record(everything(key1, "p"), begun); !errors.Is(err, syscall.ENOSPC) {
-				t.Errorf("room for %d: got %v", room, err)
-			}
-			empty()
-			expectFiles(t, disk.Dir, before...)
+		if room := roomFor(t, disk, record(begun)); room < 8 {
+			t.Errorf("in place of another: room for %d will do", room)
 		}
-		begun.Unlock()
+		e.Unlock()
 	})
 }
 

@@ -11,7 +11,10 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/containernetworking/cni/pkg/utils"
+
 	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/pod"
 )
 
@@ -57,17 +60,7 @@ func parseKey(entry string) (Key, bool) {
 
 // IsIdentifier is CNI's rule for network names and container IDs,
 // ^[a-zA-Z0-9][a-zA-Z0-9_.\-]*$.
-func IsIdentifier(s string) bool {
-	for i, c := range []byte(s) {
-		letter := c|0x20 >= 'a' && c|0x20 <= 'z'
-		digit := c >= '0' && c <= '9'
-		mark := c == '_' || c == '.' || c == '-'
-		if !letter && !digit && (!mark || i == 0) {
-			return false
-		}
-	}
-	return s != ""
-}
+func IsIdentifier(s string) bool { return utils.ValidateNetworkName(s) == nil }
 
 // Format is that of the entries and claims that this build writes. It grows when an older
 // build would take one for something else than it is.
@@ -112,18 +105,12 @@ type Entry struct {
 // Asked is what the configuration said of the device, placeholders filled in: CHECK and
 // devinfoctl compare with it.
 type Asked struct {
-	DeviceIDs         []DeviceID      `json:"deviceIDs,omitempty"` // in order of precedence
-	Declared          json.RawMessage `json:"declared,omitempty"`  // a device-info object, maybe partial
-	PCIID             string          `json:"pciID,omitempty"`     // pciID and socketPath of the result before ADD
-	SocketPath        string          `json:"socketPath,omitempty"`
-	FollowLower       bool            `json:"followLower,omitempty"`
-	SubfunctionParent bool            `json:"subfunctionParent,omitempty"`
-}
-
-// DeviceID is the name of a device, and the key of the configuration that has it.
-type DeviceID struct {
-	Key string `json:"key"`
-	ID  string `json:"id"`
+	DeviceIDs         []config.NamedID `json:"deviceIDs,omitempty"` // in order of precedence
+	Declared          json.RawMessage  `json:"declared,omitempty"`  // a device-info object, maybe partial
+	PCIID             string           `json:"pciID,omitempty"`     // pciID and socketPath of the result before ADD
+	SocketPath        string           `json:"socketPath,omitempty"`
+	FollowLower       bool             `json:"followLower,omitempty"`
+	SubfunctionParent bool             `json:"subfunctionParent,omitempty"`
 }
 
 // PodName is the namespace and the name of the pod; both are "" where no Kubernetes asked.

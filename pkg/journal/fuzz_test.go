@@ -9,12 +9,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"devinfo-cni.io/pkg/config"
 )
 
 // FuzzDecode shows that an entry is written as it was read, and that one of a newer
 // build is never taken for one of ours, or for garbage.
 func FuzzDecode(f *testing.F) {
-	data, err := encode(complete())
+	data, err := encode(Complete())
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -65,14 +67,14 @@ func isNewer(data []byte) bool {
 	return json.Unmarshal(object["format"], &n) == nil && n > Format
 }
 
-// complete is an entry with every key.
-func complete() *Entry {
+// Complete is an entry with every key.
+func Complete() *Entry {
 	return &Entry{
 		Format: Format, Key: Key{"net", "c0ffee", "net1"}, Netns: "/run/netns/a", BootID: "b", Time: time.Unix(1, 2).UTC(), Pod: "6e0c",
-		Asked: Asked{[]DeviceID{{"deviceID", "0000:01:10.0"}}, json.RawMessage(`{"type":"pci"}`), "0000:01:10.0", "/s", true, true},
+		Asked: Asked{[]config.NamedID{{Key: "deviceID", ID: "0000:01:10.0"}}, json.RawMessage(`{"type":"pci"}`), "0000:01:10.0", "/s", true, true},
 		File:  "net-c0ffee_net1", Dir: "/run/infos", Wrote: true, Kept: true, Info: json.RawMessage(`{}`), InNetns: true,
 		Device: Identity{"pci", "0000:01:10.0"}, CDI: CDI{"/run/cdi", "a_b.json", "a/b=c"}, SocketDir: "/run/sockets/6e0c",
-		Leases:    []DeviceLease{{"pci-0000:01:10.0", Exclusive, 7}},
+		Leases:    []DeviceLease{{"pci-0000:01:10.0", Exclusive, 7}, {ID: "pci-0000:01:00.0", Mode: Shared}},
 		Delegates: []json.RawMessage{json.RawMessage(`{"type":"bridge"}`)}, CNIVersion: "1.1.0", Args: "IgnoreUnknown=1",
 		CapabilityArgs: map[string]json.RawMessage{"mac": json.RawMessage(`"<>"`)}, PrevResult: json.RawMessage(`{}`), Result: json.RawMessage(`{}`), Complete: true,
 	}
@@ -90,6 +92,9 @@ func FuzzKey(f *testing.F) {
 	f.Add("n", "a", "b\x00c")
 	f.Add("n", "a", "b\xff")
 	f.Add("n", strings.Repeat("a", 200), strings.Repeat("b", 60))
+	for _, k := range []Key{{}, {"n", "c", ""}, {"n", "", "i"}, {"", "c", "i"}, {"../n", "c", "i"}, {"n", "-c", "i"}, {"n\n", "c", "i"}} {
+		f.Add(k.Network, k.ContainerID, k.IfName)
+	}
 	top := f.TempDir()
 	f.Fuzz(func(t *testing.T, network, containerID, ifName string) {
 		k := Key{network, containerID, ifName}
@@ -108,7 +113,18 @@ func FuzzKey(f *testing.F) {
 		err = j.Record(e, nil)
 		e.Unlock()
 		found := tree(t, dir)
+		_, get := j.Get(k)
+		locked, lock := j.Lock(t.Context(), k, 0)
+		locked.Unlock()
+		for _, also := range []error{get, lock, j.Remains(&Entry{Key: k})} {
+			if (also == nil) != (err == nil) {
+				t.Errorf("%q: Record says %v, another method %v", k, err, also)
+			}
+		}
 		if err != nil {
+			if forgotten := j.Forget(e); forgotten == nil {
+				t.Errorf("%q is refused, and forgotten", k)
+			}
 			if strings.Contains(strings.Join(found, " "), "@") || len(found) > 3 {
 				t.Errorf("%q is refused (%v), and yet there are %q", k, err, found)
 			}

@@ -145,7 +145,7 @@ func (j *Journal) Holds(k Key, kind Kind, id string) bool {
 // written atomically, so only a power failure tears them. Nobody who is gone holds a device.
 func (j *Journal) Holders(kind Kind, id string) (list []Holder, err error) {
 	l := lease{kind, DeviceLease{ID: id}}
-	links, err := j.links(l, Exclusive, Shared)
+	links, err := j.links(l)
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +178,7 @@ func (j *Journal) Leased(kind Kind) (ids []string, err error) {
 		err = nil
 	}
 	for _, e := range entries {
-		ids = append(ids, unescape(kind, e.Name()))
+		ids = append(ids, unescape(e.Name()))
 	}
 	return ids, err
 }

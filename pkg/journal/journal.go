@@ -13,7 +13,7 @@
 //	libcni/<entry>/                                what libcni keeps while an attachment's delegates run
 //	refusals                                       who was refused a device, for the agent
 //	leases/{file,spec,socket,device}/<id>/<holder> -> ../../../attachments/... or claims/...
-//	leases/device/<id>/shared/<holder> -> ../../../../attachments/... or claims/...
+//	leases/device/<id>/~<holder>                   the same, shared
 //
 // A lease counts while its holder is there, is of this boot and names it. A holder is
 // written before its leases, and removed after them. Reading, releasing and forgetting

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -103,10 +102,11 @@ func devices(of []DeviceLease) (list []lease) {
 }
 
 // The leases of a thing are links to their holders: leases/<kind>/<id>/<holder> if they are
-// exclusive, leases/<kind>/<id>/shared/<holder> otherwise. All are taken and given back
-// under one lock, that of the directory leases: a PF and its VF could else pass each other.
-// One counts while its holder is there and names it; any other is removed by whoever meets it.
-const sharedDir = "shared"
+// exclusive, leases/<kind>/<id>/~<holder> otherwise, which no holder's name begins with, and
+// which sorts after all of them. All are taken and given back under one lock, that of the
+// directory leases: a PF and its VF could else pass each other. One counts while its holder
+// is there and names it; any other is removed by whoever meets it.
+const sharedMark = "~"
 
 // lockLimit bounds the wait for others to take or give back a lease, which they do in a
 // millisecond.
@@ -134,55 +134,42 @@ type leaseLink struct {
 	path, holder string
 }
 
-// place is the directory of the links of a thing's leases of a mode.
-func (j *Journal) place(l lease) string {
-	dir := j.leases.Path(string(l.kind) + "/" + escape(l.ID))
+// place is the directory of the links of a thing's leases.
+func (j *Journal) place(l lease) string { return j.leases.Path(string(l.kind) + "/" + escape(l.ID)) }
+
+// name is that of a holder's link.
+func (l lease) name(holder string) string {
 	if l.Mode == Shared {
-		dir += "/" + sharedDir
+		return sharedMark + holder
 	}
-	return dir
+	return holder
 }
 
-func (j *Journal) link(l lease, holder string) string { return j.place(l) + "/" + holder }
+func (j *Journal) link(l lease, holder string) string { return j.place(l) + "/" + l.name(holder) }
 
-// links are those of a thing, of modes in the order given.
-func (j *Journal) links(l lease, modes ...Mode) (list []leaseLink, err error) {
-	for _, l.Mode = range modes {
-		place := j.place(l)
-		entries, err := os.ReadDir(place)
-		if err != nil && !absent(err) {
-			return nil, err
+// links are those of a thing, the exclusive one first.
+func (j *Journal) links(l lease) (list []leaseLink, err error) {
+	entries, err := os.ReadDir(j.place(l))
+	if err != nil && !absent(err) {
+		return nil, err
+	}
+	for _, e := range entries {
+		link := leaseLink{Exclusive, j.place(l) + "/" + e.Name(), e.Name()}
+		if holder, shared := strings.CutPrefix(e.Name(), sharedMark); shared {
+			link.Mode, link.holder = Shared, holder
 		}
-		for _, e := range entries {
-			path := place + "/" + e.Name()
-			if e.Type() == fs.ModeSymlink {
-				list = append(list, leaseLink{l.Mode, path, e.Name()})
-			} else if e.Name() != sharedDir {
-				return nil, fmt.Errorf("%s: is not a lease: remove it", path)
-			}
+		if e.Type() != fs.ModeSymlink {
+			return nil, fmt.Errorf("%s: is not a lease: remove it", link.path)
 		}
+		list = append(list, link)
 	}
 	return list, nil
 }
 
 // escape makes one path element of an ID, which may be a path.
-func escape(id string) string {
-	name := strings.ReplaceAll(strings.TrimPrefix(id, "/"), "%", "%25")
-	name = strings.ReplaceAll(name, "/", "%2F")
-	if strings.HasPrefix(name, ".") {
-		name = "%2E" + name[1:]
-	}
-	return name
-}
+func escape(id string) string { return strings.NewReplacer("%", "%25", "/", "%2F").Replace(id) }
 
-func unescape(kind Kind, name string) string {
-	id := strings.ReplaceAll(strings.ReplaceAll(name, "%2F", "/"), "%2E", ".")
-	id = strings.ReplaceAll(id, "%25", "%")
-	if kind == OfSocket {
-		return "/" + id
-	}
-	return id
-}
+func unescape(name string) string { return strings.NewReplacer("%25", "%", "%2F", "/").Replace(name) }
 
 // refusal is the holder that keeps somebody from a lease; nil = nobody does. stale are the
 // paths of links that count for nothing.
@@ -191,16 +178,12 @@ func (j *Journal) refusal(l lease, by taker) (h *Holder, stale []string, err err
 		bad.Name = l.ID
 		return nil, nil, bad
 	}
-	modes := []Mode{Exclusive, Shared}
-	if l.Mode == Shared || l.kind != OfDevice {
-		modes = modes[:1]
-	}
-	links, err := j.links(l, modes...)
+	links, err := j.links(l)
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, link := range links {
-		if link.holder == by.link || l.kind.pods() && sameContainer(link.holder, by.link) {
+		if link.Mode == Shared && l.Mode == Shared || link.holder == by.link || l.kind.pods() && sameContainer(link.holder, by.link) {
 			continue
 		}
 		h, pods, err := j.counts(l, link)
@@ -311,12 +294,8 @@ func (j *Journal) makeLinks(by taker, stale []string) error {
 	}
 	var made []lease
 	for _, l := range by.leases {
-		up := "../../../"
-		if l.Mode == Shared {
-			up += "../"
-		}
 		made = append(made, l)
-		err := private.Open(j.place(l)).Link(by.link, up+by.target)
+		err := private.Open(j.place(l)).Link(l.name(by.link), "../../../"+by.target)
 		if errors.Is(err, fs.ErrExist) {
 			made, err = made[:len(made)-1], nil
 		}
@@ -349,21 +328,11 @@ func (j *Journal) giveBack(link string, leases []lease) error {
 				return err
 			}
 		}
-		if err := j.prune(l); err != nil {
+		if err := rmdir(j.place(l)); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// prune removes the directories of a lease that are empty.
-func (j *Journal) prune(l lease) error {
-	place := j.place(l)
-	err := rmdir(place)
-	if l.Mode == Shared && err == nil {
-		err = rmdir(filepath.Dir(place))
-	}
-	return err
 }
 
 // rmdir removes a directory if it is there, and empty.

@@ -84,31 +84,6 @@ func TestAPodSharesWithItselfWhatIsThePods(t *testing.T) {
 	refuse(t, j, &journal.Entry{Key: key2, Leases: has("pci-vf", journal.Exclusive)})
 }
 
-func TestModes(t *testing.T) {
-	for _, c := range []struct {
-		first, second journal.Mode
-		want          bool
-	}{
-		{journal.Exclusive, journal.Exclusive, false}, {journal.Exclusive, journal.Shared, false},
-		{journal.Shared, journal.Exclusive, false}, {journal.Shared, journal.Shared, true},
-	} {
-		j, dir := open(t)
-		first := record(t, j, &journal.Entry{Key: key1, Pod: "a", Leases: has("pci-x", c.first)})
-		second := &journal.Entry{Key: key2, Pod: "b", Leases: has("pci-x", c.second)}
-		if err := tryRecord(t, j, second); (err == nil) != c.want {
-			t.Errorf("%s, then %s: got %v", c.first, c.second, err)
-		}
-		if free := j.Free(second); (free == nil) != c.want {
-			t.Errorf("%s, then %s: free: %v", c.first, c.second, free)
-		}
-		if has := j.Has(first, "pci-x", 0); has != (c.first == journal.Exclusive) {
-			t.Errorf("%s: has it: %v", c.first, has)
-		}
-		must(t, j.Forget(first), j.Forget(second))
-		expectFiles(t, dir)
-	}
-}
-
 func TestWhoHasTheWholeIsToldToWhoWantsAPart(t *testing.T) {
 	j, _ := open(t)
 	record(t, j, &journal.Entry{
@@ -143,8 +118,9 @@ func TestALeaseThatCountsForNothingGivesWay(t *testing.T) {
 			overwrite(t, dir, key1, `{"format":3,"network":"net-a","containerID":"c0ffee","ifName":"net1","bootID":"`+boot+`","file":"g"}`)
 		},
 		"to elsewhere": func(_ *journal.Journal, dir string) {
-			for _, thing := range []string{"file/f", "spec/s", "socket/d", "device/pci-vf", "device/pci-pf/shared"} {
+			for _, thing := range []string{"file/f", "spec/s", "socket/%2Fd", "device/pci-vf", "device/pci-pf"} {
 				link(t, "/etc/passwd", filepath.Join(dir, "leases", thing, "x"))
+				link(t, "/etc/passwd", filepath.Join(dir, "leases", thing, "~x"))
 			}
 		},
 		"of a pod that is gone": func(j *journal.Journal, _ string) {

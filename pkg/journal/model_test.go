@@ -83,26 +83,30 @@ func (w *world) leases() (list []journal.DeviceLease) {
 func (w *world) take() {
 	w.next++
 	name, pod, leases := fmt.Sprint("h", w.next), fmt.Sprint("pod", w.rand.IntN(4)), w.leases()
-	g := grasp{pods: []string{pod}, leases: leases, boot: w.boot}
-	var err error
-	if w.rand.IntN(3) == 0 {
-		g.claim = &journal.Claim{UID: name, Pods: g.pods, Leases: leases}
-		err = w.j.Hold(g.claim)
+	g, netns := grasp{pods: []string{pod}, leases: leases, boot: w.boot}, fmt.Sprint("/run/netns/", pod, w.boot)
+	var owner journal.Owner
+	var record func() error
+	if w.rand.IntN(3) == 0 { // whose network namespace may be gone
+		g.claim = &journal.Claim{UID: name, Pods: g.pods, Netns: netns, Leases: leases}
+		owner, record = g.claim, func() error { return w.j.Hold(g.claim) }
 	} else {
-		g.netns = "/run/netns/" + pod + fmt.Sprint(w.boot)
-		if w.dead[g.netns] {
+		if g.netns = netns; w.dead[netns] {
 			return // no ADD comes for it
 		}
-		g.entry = &journal.Entry{Key: key(name, "net1"), Pod: pod, Netns: g.netns, Leases: leases}
-		err = w.j.Record(g.entry, nil)
-		g.entry.Unlock()
+		g.entry = &journal.Entry{Key: key(name, "net1"), Pod: pod, Netns: netns, Leases: leases}
+		owner, record = g.entry, func() error { return w.j.Record(g.entry, nil) }
 	}
+	asked, err := w.j.Free(owner), record()
+	g.entry.Unlock()
 	held := new(journal.HeldError)
-	if free := w.free(g.pods, leases); free != (err == nil) || err != nil && !errors.As(err, &held) {
-		w.Fatalf("%s of %s takes %v: the model says %v, the journal %v", name, pod, leases, free, err)
+	if free := w.free(g.pods, leases); free != (err == nil) || free != (asked == nil) || err != nil && !errors.As(err, &held) {
+		w.Fatalf("%s of %s takes %v: the model says %v, the journal %v and %v", name, pod, leases, free, asked, err)
 	}
 	if err == nil {
 		w.holding[name] = g
+	}
+	if g.entry != nil && w.j.Has(g.entry, leases[0].ID, leases[0].Object) != (err == nil && leases[0].Mode == journal.Exclusive) {
+		w.Fatalf("%s has %v: the journal says otherwise", name, leases)
 	}
 }
 

@@ -73,8 +73,7 @@ func (j *Journal) sweepLeases(removed func(path string)) error {
 				}
 				removed(path)
 			}
-			l.Mode = Shared
-			return j.prune(l)
+			return rmdir(j.place(l))
 		}))
 	}
 	return errors.Join(errs...)
@@ -83,7 +82,7 @@ func (j *Journal) sweepLeases(removed func(path string)) error {
 // stale lists the links of a thing that lead to no holder, by their paths from the state
 // directory, and counts all.
 func (j *Journal) stale(l lease) (paths []string, links int, err error) {
-	list, err := j.links(l, Exclusive, Shared)
+	list, err := j.links(l)
 	for _, link := range list {
 		holder := j.claims.Path(link.holder)
 		if _, ok := parseKey(link.holder); ok {

@@ -74,8 +74,13 @@ func Parse(raw json.RawMessage, cniVersion string) (*Result, error) {
 }
 
 // convert takes over a result of another version. The library writes a route without dst so
-// that it cannot read it again: that is refused.
-func (r *Result) convert(typed types.Result) error {
+// that it cannot read it again, and panics at a null in a list: both are refused.
+func (r *Result) convert(typed types.Result) (err error) {
+	defer func() {
+		if recover() != nil {
+			err = fmt.Errorf("result of version %s as %s: interfaces, ips or routes has a null", r.own, r.version)
+		}
+	}()
 	after, err := typed.GetAsVersion(r.version)
 	if err != nil && r.atLeast("0.3.0") {
 		return fmt.Errorf("result of version %s as %s: %w", r.own, r.version, err)

@@ -226,6 +226,8 @@ func TestErrorNamesTheEntryOrTheVersions(t *testing.T) {
 		`{"cniVersion": "1.1.0", "interfaces": [{}, {"sandbox": 5}]}`: "result: interfaces[1]: ",
 		`{"cniVersion": "1.0.0", "ips": "x"}`:                         "result of version 1.0.0: ",
 		`{"cniVersion": "1.0.0", "routes": [{}]}`:                     "result of version 1.0.0 as 1.1.0: ",
+		`{"cniVersion": "0.4.0", "ips": [null]}`:                      "result of version 0.4.0 as 1.1.0: interfaces, ips or routes has a null",
+		`{"cniVersion": "0.3.1", "interfaces": [null]}`:               "result of version 0.3.1 as 1.1.0: interfaces, ips or routes has a null",
 	} {
 		if _, err := result.Parse(json.RawMessage(text), "1.1.0"); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s: %v", text, err)

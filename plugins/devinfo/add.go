@@ -208,17 +208,11 @@ func (r *request) compose(prev *result.Result, device *discovery.Device, info *d
 }
 
 func resultKeys(info *devinfo.Info) (pciID, socketPath string) {
-	switch device := info.Device().(type) {
-	case *devinfo.PCI:
-		return device.Address, ""
-	case *devinfo.VDPA:
-		return device.Address, ""
-	case *devinfo.VhostUser:
-		return "", device.Path
-	case *devinfo.Memif:
-		return "", device.Path
+	texts := info.Texts()
+	if info != nil && (info.Type == devinfo.TypeVhostUser || info.Type == devinfo.TypeMemif) {
+		return "", texts["path"]
 	}
-	return "", ""
+	return texts["pci-address"], ""
 }
 
 // interrupted says that a signal has come: the child that ran has ended, the rest

@@ -7,9 +7,9 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/store"
-	"devinfo-cni.io/pkg/attachment"
 	"devinfo-cni.io/pkg/cdispec"
 	"devinfo-cni.io/pkg/check"
+	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/grant"
 	"devinfo-cni.io/pkg/journal"
@@ -19,12 +19,12 @@ import (
 
 // spec returns the CDI spec that the configuration asks for, and where its file is; nil if
 // it asks for none.
-func (c *call) spec() (journal.CDI, *attachment.CDI, error) {
+func (c *call) spec() (journal.CDI, *config.CDI, error) {
 	want, err := c.att.CDI(c.cfg)
 	if err != nil || want == nil {
 		return journal.CDI{}, nil, err
 	}
-	return journal.CDI{Dir: c.Node.CDIDir, File: cdispec.FileName(want.Kind, want.Name), Device: want.Qualified()}, want, nil
+	return journal.CDI{Dir: c.Node.CDIDir, File: cdispec.FileName(want.Kind, want.Name), Device: cdispec.Qualified(want.Kind, want.Name)}, want, nil
 }
 
 // readSpec reads our CDI spec, nil if there is none yet, and refuses one of another

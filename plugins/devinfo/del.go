@@ -93,7 +93,7 @@ func (c *call) reconstruct(corrupt *journal.Entry) *journal.Entry {
 func (c *call) skipUnrunnable() {
 	var runnable []config.Delegate
 	for n, d := range c.cfg.Delegates {
-		if err := c.runnable(n); err != nil {
+		if err := c.runnable(c.cfg, n, c.args.Path); err != nil {
 			c.log.Warn("DEL of a delegate not run", "error", err)
 		} else {
 			runnable = append(runnable, d)

@@ -40,16 +40,12 @@ func (r *request) runDelegates(back *wayBack, before past) (ran, past, error) {
 	if err := r.writeFile(back, before, early); err != nil {
 		return ran{}, past{}, err
 	}
-	raw, err := r.addDelegates(back, e)
+	last, err := r.addDelegates(back, e)
 	if err != nil {
 		return ran{}, past{}, err
 	}
-	res, err := result.Parse(raw, r.cfg.CNIVersion)
-	if err != nil {
-		return ran{}, past{}, fail(codeDecoding, err, "the last delegate printed it")
-	}
 	after, err := r.reread(before, early)
-	return ran{result: res, raw: raw}, after, err
+	return last, after, err
 }
 
 // early is the device information that is known before the delegates have made the
@@ -70,33 +66,36 @@ func (r *request) early(before past) (*devinfo.Info, error) {
 
 // addDelegates runs the delegates, notes for the way back what came of them, and warns of one
 // that ignores its prevResult.
-func (r *request) addDelegates(back *wayBack, e *journal.Entry) (json.RawMessage, error) {
+func (r *request) addDelegates(back *wayBack, e *journal.Entry) (ran, error) {
 	n, err := r.delegates(e, r.args.Path)
 	if err != nil {
-		return nil, err
+		return ran{}, err
 	}
 	if err := r.begin(); err != nil {
-		return nil, err
+		return ran{}, err
 	}
-	before := r.prev
+	last, unread := ran{result: r.prev}, error(nil)
 	back.result = e.PrevResult
 	n.Before = r.interrupted
 	n.After = func(delegate string, text []byte) {
-		res, err := result.Parse(text, r.cfg.CNIVersion)
-		if err != nil { // what is read next is this one
+		var res *result.Result
+		if res, unread = result.Parse(text, r.cfg.CNIVersion); unread != nil {
 			return
 		}
-		for _, lost := range before.Lost(res) {
+		for _, lost := range last.result.Lost(res) {
 			r.log.Warn("delegate "+delegate+" does not pass on what it was given", "lost", lost, "remedy", "put it first, or ask its makers to pass prevResult on")
 		}
-		before, back.result = res, text
+		last, back.result = ran{res, text}, text
 	}
-	raw, err := n.Add(e.PrevResult)
+	_, err = n.Add(e.PrevResult)
 	back.ran = n.Started
 	if err != nil {
-		return nil, failed("ADD", err)
+		return ran{}, failed("ADD", err)
 	}
-	return raw, r.interrupted()
+	if unread != nil {
+		return ran{}, fail(codeDecoding, unread, "the last delegate printed it")
+	}
+	return last, r.interrupted()
 }
 
 // reread takes in what the delegates have written to the file themselves.

@@ -126,11 +126,8 @@ func (p *Plugin) Sweep() error { return translate(p.sweep(func() {})) }
 // tell. While it is locked nobody can add or delete it.
 func (p *Plugin) collect(cfg *config.Config, key journal.Key, judged *journal.Entry, cniPath string) (done bool, err error) {
 	of := &config.Config{Name: key.Network, Type: cfg.Type, CNIVersion: cfg.CNIVersion, Delegates: cfg.Delegates}
-	c, err := p.open(of, &Args{ContainerID: key.ContainerID, IfName: key.IfName, Path: cniPath})
-	if err == nil {
-		done, err = c.collect(judged)
-	}
-	if err != nil {
+	c, _ := p.open(of, &Args{ContainerID: key.ContainerID, IfName: key.IfName, Path: cniPath}) // there are no CNI_ARGS
+	if done, err = c.collect(judged); err != nil {
 		return false, fmt.Errorf("attachment %s: %w", key, err)
 	}
 	return done, nil

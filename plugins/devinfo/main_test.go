@@ -18,6 +18,7 @@ import (
 
 	"devinfo-cni.io/pkg/cdispec"
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/grant"
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/link/linkhost"
@@ -58,14 +59,12 @@ func storyMachine() *plugin.Plugin {
 	must(err)
 	links, err := linkhost.New(host)
 	must(err)
-	doors := plugin.Doors{Sys: sysfs.New(host.Sys()), Interfaces: links, Switches: links, Nodes: storyNodes(host.Sys())}
+	finder := discovery.Finder{Sys: sysfs.New(host.Sys()), Interfaces: links, Switches: links}
 	if node.Sysfs != config.DefaultNode().Sysfs {
-		if doors.Sys, err = sysfs.Open(node.Sysfs); err != nil {
-			doors = plugin.Doors{}
-		}
+		finder.Sys, _ = sysfs.Open(node.Sysfs)
 	}
-	p := plugin.New(node, doors, os.Getenv(storyBoot), os.Stdout, log)
-	p.NodeError = nodeErr
+	p := plugin.New(node, finder, os.Getenv(storyBoot), os.Stdout, log)
+	p.NodeError, p.Nodes = nodeErr, storyNodes(host.Sys())
 	plugin.KeepBrokenPipes()
 	p.Listen = plugin.TakeSignals
 	p.Within = os.Getenv(plugin.WithinEnv)

@@ -27,7 +27,6 @@ import (
 	"devinfo-cni.io/pkg/grant"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/private"
-	"devinfo-cni.io/pkg/sysfs"
 )
 
 // Plugin is the plugin on one node.
@@ -68,30 +67,17 @@ type Plugin struct {
 // and call itself without end.
 const WithinEnv = "DEVINFO_WITHIN"
 
-// Doors are the parts of the machine that may be replaced, for example by a captured host's.
-type Doors struct {
-	Sys        *sysfs.FS
-	Interfaces discovery.Interfaces
-	Switches   discovery.Switches
-	Nodes      grant.Nodes // nil = those below /dev
-	SRIOVLocks string      // sriov-cni's directory of locks: [journal.SRIOVLocks]; "" = there is none
-}
-
-// New assembles the plugin from the node's settings; it opens and creates nothing.
-func New(node config.Node, doors Doors, bootID string, stdout io.Writer, log *slog.Logger) *Plugin {
-	if doors.Nodes == nil {
-		doors.Nodes = grant.NodesBelow("")
-	}
-	records := journal.Open(node.StateDir, bootID)
-	records.SRIOVLocks = doors.SRIOVLocks
+// New assembles the plugin from the node's settings, with the nodes below /dev; it opens and
+// creates nothing. The finder may be a captured host's.
+func New(node config.Node, finder discovery.Finder, bootID string, stdout io.Writer, log *slog.Logger) *Plugin {
 	return &Plugin{
 		Node:    node,
-		Finder:  discovery.Finder{Sys: doors.Sys, Interfaces: doors.Interfaces, Switches: doors.Switches},
+		Finder:  finder,
 		Infos:   store.Open(node.DeviceInfoDir),
 		Pool:    store.Open(node.DevicePluginDir),
 		Specs:   store.Open(node.CDIDir),
-		Nodes:   doors.Nodes,
-		Journal: records,
+		Nodes:   grant.NodesBelow(""),
+		Journal: journal.Open(node.StateDir, bootID),
 		BootID:  bootID,
 		Stdout:  stdout,
 		Log:     log,

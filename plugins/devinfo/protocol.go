@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"unicode"
 
 	"github.com/containernetworking/cni/pkg/types"
+	"github.com/containernetworking/cni/pkg/utils"
 	"github.com/containernetworking/cni/pkg/version"
 
 	"devinfo-cni.io/pkg/journal"
@@ -108,7 +108,7 @@ func complete(getenv func(string) string, required []string) error {
 			missing = append(missing, name)
 		case name == "CNI_CONTAINERID" && !journal.IsIdentifier(value):
 			return fmt.Errorf("CNI_CONTAINERID %q: it must consist of letters, digits, '_', '.' and '-', and begin with a letter or digit", value)
-		case name == "CNI_IFNAME" && !isIfName(value):
+		case name == "CNI_IFNAME" && utils.ValidateInterfaceName(value) != nil:
 			return fmt.Errorf("CNI_IFNAME %q: no interface can have that name: it must have at most 15 bytes, no slash, colon or blank, and not be \".\" or \"..\"", value)
 		}
 	}
@@ -116,12 +116,6 @@ func complete(getenv func(string) string, required []string) error {
 		return fmt.Errorf("required env variables [%s] missing", strings.Join(missing, ","))
 	}
 	return nil
-}
-
-// isIfName is the kernel's rule, dev_valid_name.
-func isIfName(s string) bool {
-	never := func(r rune) bool { return r == '/' || r == ':' || unicode.IsSpace(r) }
-	return len(s) < 16 && s != "." && s != ".." && !strings.ContainsFunc(s, never)
 }
 
 // speaks refuses a configuration of a CNI version that is unknown, or older than the verb.

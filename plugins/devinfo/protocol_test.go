@@ -28,20 +28,16 @@ func answer(t *testing.T, env string, stdin io.Reader) (exit int, stdout, stderr
 
 const add = "CNI_COMMAND=ADD CNI_CONTAINERID=c0ffee CNI_NETNS=/run/netns/pod CNI_IFNAME=net1 CNI_PATH=/opt/cni/bin "
 
+// Which codes they have is in TestTheProtocolIsThatOfSkel.
 func TestWhatTheProtocolRefuses(t *testing.T) {
 	for env, want := range map[string]string{
 		"CNI_COMMAND=add":                       `unknown CNI_COMMAND`,
 		"CNI_COMMAND=ADD":                       `[CNI_CONTAINERID,CNI_NETNS,CNI_IFNAME,CNI_PATH] missing`,
 		"CNI_COMMAND=DEL CNI_PATH=/":            `[CNI_CONTAINERID,CNI_IFNAME] missing`,
 		"CNI_COMMAND=GC CNI_IFNAME=../x":        `[CNI_PATH] missing`,
-		"CNI_CONTAINERID=../x " + add:           `CNI_CONTAINERID "`,
-		"CNI_CONTAINERID=-x " + add:             `CNI_CONTAINERID "`,
-		"CNI_IFNAME=a/b " + add:                 `CNI_IFNAME "`,
-		"CNI_IFNAME=.. " + add:                  `CNI_IFNAME "`,
-		"CNI_IFNAME=a:b " + add:                 `CNI_IFNAME "`,
-		"CNI_IFNAME=sixteen-letters- " + add:    `CNI_IFNAME "`,
+		"CNI_CONTAINERID=../x " + add:           `CNI_CONTAINERID "../x"`,
+		"CNI_IFNAME=sixteen-letters- " + add:    `CNI_IFNAME "sixteen-letters-"`,
 		add:                                     `"code": 6`,
-		"CNI_NETNS= " + add:                     `[CNI_NETNS] missing`,
 		"CNI_COMMAND=STATUS CNI_CONTAINERID=/ ": `[CNI_PATH] missing`,
 	} {
 		if exit, stdout, _ := answer(t, env, strings.NewReader("")); exit != 1 || !strings.Contains(strings.ReplaceAll(stdout, `\"`, `"`), want) {

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/pkg/attachment"
+	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
@@ -22,7 +22,7 @@ type request struct {
 	name     string // of the device-info file; "" = none
 	declared *devinfo.Info
 	children []json.RawMessage // the delegates' configurations
-	cdi      *attachment.CDI   // the CDI device; nil = none
+	cdi      *config.CDI       // the CDI device; nil = none
 	spec     journal.CDI       // where its spec goes
 	prev     *result.Result    // of the plugins before us; nil = none
 }
@@ -47,7 +47,7 @@ func (p *Plugin) request(args *Args) (*request, error) {
 		return nil, err
 	}
 	for n := range c.cfg.Delegates {
-		if err := c.runnable(n); err != nil {
+		if err := c.runnable(c.cfg, n, args.Path); err != nil {
 			return nil, err
 		}
 	}
@@ -117,11 +117,11 @@ func (c *call) infoFile() (string, error) {
 }
 
 // runnable says why the n-th delegate of the configuration cannot be run.
-func (c *call) runnable(n int) error {
-	if problem := c.cfg.DelegateProblem(n); problem != nil {
+func (p *Plugin) runnable(cfg *config.Config, n int, cniPath string) error {
+	if problem := cfg.DelegateProblem(n); problem != nil {
 		return problem
 	}
-	if _, err := c.exec(nil).FindInPath(c.cfg.Delegates[n].Type, filepath.SplitList(c.args.Path)); err != nil {
+	if _, err := p.exec(nil).FindInPath(cfg.Delegates[n].Type, filepath.SplitList(cniPath)); err != nil {
 		return fail(codeConfig, fmt.Errorf("delegates[%d]: %w", n, err), "install the plugin in a directory of CNI_PATH")
 	}
 	return nil
@@ -181,9 +181,8 @@ func (r *request) newEntry(res *result.Result) *journal.Entry {
 // asked is what CHECK and devinfoctl compare with.
 func (r *request) asked(res *result.Result) journal.Asked {
 	t := r.target(r.declared, nil, res)
-	asked := journal.Asked{PCIID: t.PCIID, SocketPath: t.SocketPath, FollowLower: t.FollowLower, SubfunctionParent: t.SubfunctionParent}
-	for _, id := range t.DeviceIDs {
-		asked.DeviceIDs = append(asked.DeviceIDs, journal.DeviceID(id))
+	asked := journal.Asked{
+		DeviceIDs: t.DeviceIDs, PCIID: t.PCIID, SocketPath: t.SocketPath, FollowLower: t.FollowLower, SubfunctionParent: t.SubfunctionParent,
 	}
 	if t.Declared != nil {
 		asked.Declared = t.Declared.Encode()

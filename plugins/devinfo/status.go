@@ -3,7 +3,6 @@ package plugin
 import (
 	"fmt"
 	"io/fs"
-	"path/filepath"
 
 	"devinfo-cni.io/pkg/config"
 )
@@ -38,9 +37,9 @@ func (p *Plugin) Status(args *Args) error {
 }
 
 func (p *Plugin) delegatesReady(cfg *config.Config, cniPath string) error {
-	for n, delegate := range cfg.Delegates {
-		if _, err := p.exec(nil).FindInPath(delegate.Type, filepath.SplitList(cniPath)); err != nil {
-			return notReady(fmt.Errorf("delegates[%d] (%s): %w", n, delegate.Type, err), "install the plugin in a directory of CNI_PATH")
+	for n := range cfg.Delegates {
+		if err := p.runnable(cfg, n, cniPath); err != nil {
+			return notReady(err, "")
 		}
 	}
 	n, err := p.network(cfg, cniPath)

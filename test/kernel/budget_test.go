@@ -20,7 +20,7 @@ import (
 //
 // One call more is noticed here; so is one less, so that the figure goes on meaning something.
 var budgets = map[string]string{
-	"ADD": "bind 2, close 12, fchmod 1, fchmodat 1, fcntl 10, flock 4, fstat 5, getdents64 2, getsockname 2, mkdirat 1, newfstatat 16, openat 21, read 6, " +
+	"ADD": "bind 2, close 12, fchmod 1, fchmodat 1, fcntl 10, flock 4, fstat 5, getdents64 2, getsockname 2, mkdirat 1, newfstatat 16, openat 20, read 6, " +
 		"readlinkat 9, recvfrom 2, renameat 2, sendto 2, setns 2, socket 2, statfs 1, symlinkat 2, write 3",
 	"DEL": "close 5, flock 3, fstat 4, newfstatat 11, openat 5, read 8, unlinkat 4",
 }

@@ -39,7 +39,7 @@ func TestDelegateThatIsNoProgram(t *testing.T) {
 			must(t, c.put())
 			t.Log(what)
 			conf := delegates(bridgeConf, `{"type": "odd"}`)
-			call(t, "STATUS", "", conf).fails(t, 50, "delegates[1] (odd): "+c.msg)
+			call(t, "STATUS", "", conf).fails(t, 50, "delegates[1]: "+c.msg)
 			call(t, "ADD", pod, conf).fails(t, 7, "delegates[1]: "+c.msg)
 			same(t, "interfaces in the pod", podLinks(t, pod), "")
 			delLeavesNothing(t, pod, conf)

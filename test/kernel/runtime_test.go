@@ -163,6 +163,6 @@ func TestDelegatingHostDevice(t *testing.T) {
 
 // ownState is the journal of one attachment to the VF.
 const ownState = stateDir + "/attachments/net@c0ffee@net1\n" +
-	stateDir + "/leases/device/pci-0000:01:00.0/shared/net@c0ffee@net1\n" +
+	stateDir + "/leases/device/pci-0000:01:00.0/~net@c0ffee@net1\n" +
 	stateDir + "/leases/device/pci-0000:01:10.0/net@c0ffee@net1\n" +
 	stateDir + "/leases/file/net-c0ffee_net1/net@c0ffee@net1"

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
@@ -192,7 +193,7 @@ func devinfo() int {
 		return 1
 	}
 	node, nodeErr := config.LoadNode(os.Getenv("DEVINFO_NODE_CONFIG"))
-	p := plugin.New(node, plugin.Doors{Sys: sys, Interfaces: link.NewKernel(sys.Files()), Switches: netdevsim(sys)}, bootID, os.Stdout, log)
+	p := plugin.New(node, discovery.Finder{Sys: sys, Interfaces: link.NewKernel(sys.Files()), Switches: netdevsim(sys)}, bootID, os.Stdout, log)
 	p.NodeError, p.Listen, p.Within = nodeErr, plugin.TakeSignals, os.Getenv(plugin.WithinEnv)
 	return p.Run(os.Getenv, os.Stdin, os.Stderr)
 }

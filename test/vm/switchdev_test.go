@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/link/opinion/opiniontest"
@@ -32,9 +33,9 @@ func withSwitch(t *testing.T, eswitch func(*sysfs.FS) link.Eswitch) *plugin.Plug
 	must(t, err)
 	bootID, err := journal.BootID()
 	must(t, err)
-	doors := plugin.Doors{Sys: sys, Interfaces: link.NewKernel(sys.Files()), Switches: eswitch(sys)}
+	finder := discovery.Finder{Sys: sys, Interfaces: link.NewKernel(sys.Files()), Switches: eswitch(sys)}
 	t.Cleanup(func() { nothingLeft(t) })
-	return plugin.New(config.DefaultNode(), doors, bootID, new(bytes.Buffer), slog.New(slog.NewTextHandler(t.Output(), nil)))
+	return plugin.New(config.DefaultNode(), finder, bootID, new(bytes.Buffer), slog.New(slog.NewTextHandler(t.Output(), nil)))
 }
 
 func netdevsim(sys *sysfs.FS) link.Eswitch {

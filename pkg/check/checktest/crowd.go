@@ -6,6 +6,7 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/journal"
 )
@@ -24,7 +25,7 @@ func Crowd(j *journal.Journal, infos, netns string, vfs, n int) error {
 		if i < vfs {
 			address := hosttxttest.VF(i)
 			info = &devinfo.Info{Type: "pci", Version: "1.1.0", PCI: &devinfo.PCI{Address: address, PFAddress: "0000:3b:00.0", RDMADevice: fmt.Sprint("mlx5_", i+2)}}
-			e.Asked.DeviceIDs = []journal.DeviceID{{Key: "deviceID", ID: address}}
+			e.Asked.DeviceIDs = []config.NamedID{{Key: "deviceID", ID: address}}
 			e.Leases = []journal.DeviceLease{
 				{ID: "pci-" + address, Mode: journal.Exclusive}, {ID: fmt.Sprint("iommu-", 100+i), Mode: journal.Exclusive}, {ID: "pci-0000:3b:00.0", Mode: journal.Shared},
 			}

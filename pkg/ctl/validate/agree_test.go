@@ -16,6 +16,7 @@ import (
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/ctl/validate"
 	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/link/linkhost"
 	"devinfo-cni.io/pkg/sysfs"
@@ -24,11 +25,11 @@ import (
 
 // A node runs the plugin's ADD on a captured host.
 type node struct {
-	bin   string // CNI_PATH
-	state string // directory
-	doors plugin.Doors
-	netns string
-	adds  int
+	bin    string // CNI_PATH
+	state  string // directory
+	finder discovery.Finder
+	netns  string
+	adds   int
 }
 
 const device = "0000:3b:00.2" // a VF of that host
@@ -39,7 +40,7 @@ func newNode(t *testing.T) *node {
 	must(t, err)
 	links, err := linkhost.New(host)
 	must(t, err)
-	n := &node{bin: t.TempDir(), state: t.TempDir(), netns: "/proc/self/ns/net", doors: plugin.Doors{Sys: sysfs.New(host.Sys()), Interfaces: links, Switches: links}}
+	n := &node{bin: t.TempDir(), state: t.TempDir(), netns: "/proc/self/ns/net", finder: discovery.Finder{Sys: sysfs.New(host.Sys()), Interfaces: links, Switches: links}}
 	const macvlan = "#!/bin/sh\n" + `echo '{"cniVersion": "1.0.0", "interfaces": [{"name": "net7", "sandbox": "/proc/self/ns/net"}]}'`
 	must(t, os.WriteFile(filepath.Join(n.bin, "macvlan"), []byte(macvlan), 0o755))
 	return n
@@ -65,7 +66,7 @@ func (n *node) add(t *testing.T, conf map[string]json.RawMessage) string {
 		"CNI_IFNAME": "net7", "CNI_PATH": n.bin, "CNI_ARGS": "K8S_POD_NAMESPACE=a;K8S_POD_NAME=b;K8S_POD_UID=c",
 	}
 	var stdout, stderr bytes.Buffer
-	p := plugin.New(settings, n.doors, "boot", &stdout, slog.New(slog.DiscardHandler))
+	p := plugin.New(settings, n.finder, "boot", &stdout, slog.New(slog.DiscardHandler))
 	if exit := p.Run(func(key string) string { return env[key] }, bytes.NewReader(stdin), &stderr); exit == 0 {
 		return ""
 	}
