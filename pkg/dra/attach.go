@@ -27,7 +27,7 @@ import (
 func (a *Agent) add(c *claim, which []int, sb *sandbox) error {
 	refused := func(n int, err error) error { // nothing is run, and no DEL owed
 		a.letGoAll(c, which)
-		a.Metrics.Exec("ADD", 0, reasonOf(err))
+		a.metrics.exec("ADD", 0, err)
 		return a.notAdded(c, n, sb, err)
 	}
 	if n, err := a.hold(c, which, sb); err != nil {
@@ -76,7 +76,7 @@ type result struct {
 func (a *Agent) runAdd(uid types.UID, n int, at state.Attachment) result {
 	began := time.Now()
 	err := a.addNetwork(uid, &at)
-	a.Metrics.Exec("ADD", time.Since(began), reasonOf(err))
+	a.metrics.exec("ADD", time.Since(began), err)
 	return result{n, at, err}
 }
 

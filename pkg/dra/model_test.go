@@ -137,7 +137,7 @@ func (m *model) fault(command, sandbox, _ string) error {
 		time.Sleep(m.upTo(10 * time.Second))
 	}
 	if m.oneIn(50) {
-		time.Sleep(dra.DefaultPluginLimit)
+		time.Sleep(dra.PluginLimit)
 	}
 	if m.oneIn(5) || command == "DEL" && m.isCursed(sandbox) {
 		return errors.New(command + " fails")

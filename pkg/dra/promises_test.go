@@ -186,7 +186,7 @@ func TestDELsThatHangHoldUpNoADD(t *testing.T) {
 		agent := r.start()
 		p.set(func(command, sandbox, _ string) error {
 			if command == "DEL" && strings.HasPrefix(sandbox, "hung") {
-				time.Sleep(dra.DefaultPluginLimit)
+				time.Sleep(dra.PluginLimit)
 				return errors.New("ended")
 			}
 			return nil

@@ -27,23 +27,17 @@ type bench struct {
 
 	mu      sync.Mutex
 	notices []string // reasons
-	counted map[string]int
 }
 
 func withHardware(t *testing.T, test func(t *testing.T, b *bench)) {
 	t.Helper()
 	timeless(t, func(t *testing.T, r *rig, p *plugins) {
-		b := &bench{rig: r, plugins: p, kernel: plugIn(&r.options, r.dir), counted: map[string]int{}}
+		b := &bench{rig: r, plugins: p, kernel: plugIn(&r.options, r.dir)}
 		p.kernel = b.kernel
 		r.options.Notify = func(n dra.Notice) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			b.notices = append(b.notices, n.Reason)
-		}
-		r.options.Metrics.Mismatch = func(what string, restored bool) {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			b.counted[map[bool]string{true: "restored ", false: "left "}[restored]+what]++
 		}
 		b.agent = r.start()
 		test(t, b)
@@ -51,6 +45,17 @@ func withHardware(t *testing.T, test func(t *testing.T, b *bench)) {
 			t.Errorf("%q", p.wrong)
 		}
 	})
+}
+
+// mismatches are those that the agent has counted, each once.
+func (b *bench) mismatches() (all []string) {
+	for name, n := range b.counted() {
+		if labels, is := strings.CutPrefix(name, "cni_dra_device_mismatches_total "); is && n == 1 {
+			all = append(all, labels)
+		}
+	}
+	slices.Sort(all)
+	return all
 }
 
 // withLeases has the next agent take leases.
@@ -89,7 +94,7 @@ func TestAfterDELADeviceIsWhatItWas(t *testing.T) {
 				b.unprepared("u1")
 				expectAsCaptured(t, b.kernel)
 				b.expectNothing()
-				want := map[string]int{"restored name": 1, "restored mtu": 1, "restored mac": 1}
+				want := []string{"restored=true what=mac", "restored=true what=mtu", "restored=true what=name"}
 				if device[1] != "" {
 					if driver := attributes["devinfo-cni.io/driver"].StringValue; driver == nil || *driver != device[1] {
 						t.Errorf("the pod is told of driver %v", driver)
@@ -97,9 +102,9 @@ func TestAfterDELADeviceIsWhatItWas(t *testing.T) {
 					if _, has := attributes["devinfo-cni.io/ifName"]; has {
 						t.Error("it has no interface on the node")
 					}
-					want = map[string]int{"restored name": 1, "restored driver": 1, "restored mac": 1}
+					want = []string{"restored=true what=driver", "restored=true what=mac", "restored=true what=name"}
 				}
-				if diff := cmp.Diff(want, b.counted); diff != "" || len(b.notices) > 0 {
+				if diff := cmp.Diff(want, b.mismatches()); diff != "" || len(b.notices) > 0 {
 					t.Errorf("%s %q", diff, b.notices)
 				}
 			})
@@ -146,8 +151,8 @@ func TestADeviceThatIsNotWhatItWasIsWithheldAndTold(t *testing.T) {
 		if n := b.agent.Census().Phases["Abandoned"]; n != 1 {
 			t.Errorf("got %v", b.agent.Census())
 		}
-		counts := map[string]int{"left name": 1, "left mtu": 1, "left mac": 1}
-		if diff := cmp.Diff(counts, b.counted); diff != "" || !slices.Contains(b.notices, dra.NoticeDevice) {
+		counts := []string{"restored=false what=mac", "restored=false what=mtu", "restored=false what=name"}
+		if diff := cmp.Diff(counts, b.mismatches()); diff != "" || !slices.Contains(b.notices, dra.NoticeDevice) {
 			t.Errorf("%s %q", diff, b.notices)
 		}
 		left, err := state.Leftovers(b.options.StateDir)

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
+	"github.com/prometheus/client_golang/prometheus"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -36,8 +37,10 @@ type rig struct {
 	dir     string
 	options dra.Options
 	agent   *dra.Agent
-	stop    func()            // ends agent
-	step    func(name string) // see OnStep
+	// registry has what agent counts.
+	registry *prometheus.Registry
+	stop     func()            // ends agent
+	step     func(name string) // see OnStep
 	// runtimeWaits is how long a container runtime waits for a call: 2 s by default, but
 	// minutes where the clock is real.
 	runtimeWaits time.Duration
@@ -105,6 +108,8 @@ func (r *rig) next() *dra.Agent {
 	if r.agent != nil {
 		r.stop()
 	}
+	r.registry = prometheus.NewRegistry()
+	r.options.Metrics = r.registry
 	agent, err := dra.New(r.options)
 	must(r.t, err)
 	return agent
