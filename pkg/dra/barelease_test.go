@@ -10,6 +10,7 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/cdispec"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/grant"
 	"devinfo-cni.io/pkg/journal"
@@ -59,9 +60,7 @@ func TestAClaimWithoutANetworkHasItsDeviceToItself(t *testing.T) {
 		}
 		r.unprepared("u1")
 		r.prepare(next)
-		if diff := cmp.Diff([]string{"claim ns/claim-u2"}, r.holders("pci-0000:03:00.5")); diff != "" {
-			t.Error(diff)
-		}
+		difftest.Equal(t, r.holders("pci-0000:03:00.5"), []string{"claim ns/claim-u2"})
 		r.unprepared("u2")
 		if got := append(r.holders("pci-0000:03:00.5"), r.holders("iommu-57")...); got != nil {
 			t.Errorf("held by %q", got)
@@ -145,9 +144,7 @@ func TestTheLeasesOfAClaimWithoutANetworkAreThoseOfItsPods(t *testing.T) {
 		quiet()
 		claim, err := j.Claim("u1")
 		must(t, err)
-		if diff := cmp.Diff([]string{"uid-next"}, claim.Pods); diff != "" {
-			t.Error(diff)
-		}
+		difftest.Equal(t, claim.Pods, []string{"uid-next"})
 	})
 }
 
@@ -161,9 +158,7 @@ func TestAnAttachmentWhoseNodesAreGrantedHasTheirIOMMUGroup(t *testing.T) {
 		r.prepare(claim)
 		sb := r.sandbox("s1", "pod")
 		must(t, r.runPod(sb))
-		if diff := cmp.Diff([]string{"claim ns/claim-u1"}, r.holders("iommu-57")); diff != "" {
-			t.Error(diff)
-		}
+		difftest.Equal(t, r.holders("iommu-57"), []string{"claim ns/claim-u1"})
 		r.endPod(sb)
 		r.unprepared("u1")
 		if got := r.holders("iommu-57"); got != nil {
@@ -205,12 +200,8 @@ func TestAClaimOfRDMAAloneGetsItsNodes(t *testing.T) {
 				nodes = append(nodes, word)
 			}
 		}
-		if diff := cmp.Diff([]string{"/dev/infiniband/uverbs1", "/dev/infiniband/issm1", "/dev/infiniband/umad1", "/dev/infiniband/rdma_cm"}, nodes); diff != "" {
-			t.Error(diff)
-		}
+		difftest.Equal(t, nodes, []string{"/dev/infiniband/uverbs1", "/dev/infiniband/issm1", "/dev/infiniband/umad1", "/dev/infiniband/rdma_cm"})
 		must(t, r.runPod(r.sandbox("s1", "pod")))
-		r.endPod(r.sandbox("s1", "pod"))
-		r.unprepared("u1")
-		r.expectNothing()
+		r.ends(r.sandbox("s1", "pod"), "u1")
 	})
 }

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 )
@@ -69,9 +69,7 @@ func TestADeviceThatAClaimHoldsStaysPublishedAsItWas(t *testing.T) {
 	}
 	n.change(func() { n.without("enp3s0f0v2") })
 	n.change(func() { n.others = map[string]string{"0000:03:00.2": "pod ns/x has it"} }) // shows that it was looked at
-	if diff := cmp.Diff(before[vf2], devicesIn(t, client, sf4, sf7, "cni", pf, vf2, vf3)[vf2]); diff != "" {
-		t.Error(diff)
-	}
+	difftest.Equal(t, devicesIn(t, client, sf4, sf7, "cni", pf, vf2, vf3)[vf2], before[vf2])
 	next := server(nil)
 	agent := r.offering(next, n, p)
 	after := devicesIn(t, next, sf4, sf7, "cni", pf, vf2, vf3)[vf2]
@@ -142,9 +140,7 @@ func TestAnAdministratorsRequestNeverRunsADD(t *testing.T) {
 			_, err := r.start().Prepare(t.Context(), claim)
 			says(t, err, "adminAccess")
 			must(t, r.runPod(r.sandbox("s1", "pod")))
-			if n := p.calls(""); n > 0 {
-				t.Errorf("%q", p.told)
-			}
+			r.expectCalls("", 0)
 		})
 	}
 }
@@ -172,9 +168,7 @@ func TestEachDeviceOfARequestIsAttached(t *testing.T) {
 				sb := r.sandbox("s1", "pod")
 				must(t, r.runPod(sb))
 				slices.Sort(p.told)
-				if diff := cmp.Diff([]string{"ADD s1 net0", "ADD s1 net1"}, p.told); diff != "" {
-					t.Error(diff)
-				}
+				difftest.Equal(t, p.told, []string{"ADD s1 net0", "ADD s1 net1"})
 				gates := map[string]bool{}
 				for n, at := range r.record("u1").Attachments {
 					if want := []string{"0000:03:00.2", "0000:03:00.4"}[n]; !strings.Contains(string(at.List), want) {
@@ -193,9 +187,7 @@ func TestEachDeviceOfARequestIsAttached(t *testing.T) {
 				if len(gates) != 2 {
 					t.Errorf("gates %v", gates)
 				}
-				r.endPod(sb)
-				r.unprepared("u1")
-				r.expectNothing()
+				r.ends(sb, "u1")
 			})
 		})
 	}
@@ -215,7 +207,7 @@ func TestADriverIsForAFunctionOfTheClaimsOwn(t *testing.T) {
 		"no driver, none": {vf0, `"driver":"",`, []string{"driver"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			withHardware(t, func(t *testing.T, b *bench) {
+			withHardware(t, func(t *testing.T, b *rig) {
 				_, err := b.agent.Prepare(t.Context(), ownClaim("u1", test.device, test.parameters+network(`{"type":"x"}`)))
 				says(t, err, test.says...)
 				if refusal := (*cniconfig.Refusal)(nil); !errors.As(err, &refusal) {

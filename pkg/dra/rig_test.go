@@ -27,6 +27,7 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/cniconfig"
+	"devinfo-cni.io/pkg/dra/custody/custodytest"
 	"devinfo-cni.io/pkg/dra/status"
 	"devinfo-cni.io/pkg/link"
 )
@@ -45,7 +46,11 @@ type rig struct {
 	// minutes where the clock is real.
 	runtimeWaits time.Duration
 
+	plugins *plugins            // nil = processes
+	kernel  *custodytest.Kernel // of devices; nil = there are none
+
 	mu       sync.Mutex
+	notices  []string // reasons
 	reports  []status.Report
 	metadata []kubeletplugin.Device
 }
@@ -245,6 +250,22 @@ func (r *rig) expectThere(names ...string) {
 	r.t.Helper()
 	if got := r.files("there"); !slices.Equal(got, names) {
 		r.t.Errorf("there: got %q, want %q", got, names)
+	}
+}
+
+// expectPhase wants so many attachments to be in a phase.
+func (r *rig) expectPhase(phase string, n int) {
+	r.t.Helper()
+	if census := r.agent.Census(); census.Phases[phase] != n {
+		r.t.Errorf("got %v, want %d %s", census, n, phase)
+	}
+}
+
+// expectCalls wants so many calls of plugins that begin so.
+func (r *rig) expectCalls(prefix string, n int) {
+	r.t.Helper()
+	if got := r.plugins.calls(prefix); got != n {
+		r.t.Errorf("%d calls %q, want %d: %q", got, prefix, n, r.plugins.told)
 	}
 }
 
