@@ -167,20 +167,6 @@ func TestAnAttachmentWhoseNodesAreGrantedHasTheirIOMMUGroup(t *testing.T) {
 	})
 }
 
-// Nobody but the driver ends a claim's leases, and a record may have been lost.
-func TestLeasesOfAClaimThatIsNotOnRecordAreCollected(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
-		j := r.withJournal(newNode(t, "mlx5-switchdev"))
-		must(t, j.Hold(&journal.Claim{UID: "u7", Part: "net1", Leases: []journal.DeviceLease{exclusive("pci-0000:03:00.2")}}))
-		r.start()
-		r.prepare(ownClaim("u1", vf3, ""))
-		quiet()
-		if lost, kept := r.holders("pci-0000:03:00.2"), r.holders("pci-0000:03:00.5"); lost != nil || len(kept) != 1 {
-			t.Errorf("lost %q, kept %q", lost, kept)
-		}
-	})
-}
-
 // An InfiniBand function without IPoIB is all nodes.
 func TestAClaimOfRDMAAloneGetsItsNodes(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, _ *plugins) {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -190,32 +189,4 @@ func TestAClaimThatIsRefusedDoesNotHinderAnother(t *testing.T) {
 	if err != nil || gone.Claims["bad"].Error+gone.Claims["good"].Error != "" {
 		t.Errorf("got %v, %v", gone, err)
 	}
-}
-
-// What a container reads, and what the agent keeps, has no empty objects.
-func TestNoFileHasEmptyMetadata(t *testing.T) {
-	r := newRig(t)
-	claim := r.claimOf("a", "u1", "pod", want{"x", "net1", ""})
-	r.options.Exec = newPlugins()
-	r.kubelet(server(nil, claim), 0)
-	r.byKubelet(claim)
-	look := func() {
-		files, _ := filepath.Glob(filepath.Join(r.dir, "dra-device-metadata/*/*/metadata.json"))
-		states, _ := filepath.Glob(filepath.Join(r.options.StateDir, "*.json"))
-		if len(files) != 1 || len(states) != 1 {
-			t.Fatalf("got %s, %s", files, states)
-		}
-		for _, file := range append(files, states...) {
-			data, err := os.ReadFile(file)
-			must(t, err)
-			for _, word := range []string{`"metadata":{}`, `"metadata": {}`} {
-				if bytes.Contains(data, []byte(word)) {
-					t.Errorf("%s has %s:\n%s", file, word, data)
-				}
-			}
-		}
-	}
-	look()
-	must(t, r.runPod(r.sandbox("s1", "pod")))
-	look()
 }

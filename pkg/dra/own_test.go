@@ -82,6 +82,7 @@ func TestADeviceThatAClaimHoldsStaysPublishedAsItWas(t *testing.T) {
 }
 
 func TestADeviceGoesIntoTheConfigurationAtPrepare(t *testing.T) {
+	const vfio = `"driver":"vfio-pci",`
 	for name, test := range map[string]struct {
 		device, parameters string
 		list, capability   string // parts of what is on record
@@ -98,6 +99,13 @@ func TestADeviceGoesIntoTheConfigurationAtPrepare(t *testing.T) {
 		"software":           {"cni", `"device":[{"plugin":"x","key":"device"}],` + network(`{"type":"x"}`), "", "", []string{"cni is allocated"}},
 		"without a network":  {vf0, "", "", "", []string{"there is no config"}},
 		"a network of sorts": {"cni", network(`{"type":"x"}`), `{"type":"x"}`, "", nil},
+		// A driver is for a function of the claim's own.
+		"driver, shared":       {pf, vfio + `"device":[],` + network(`{"type":"x"}`), "", "", []string{"driver: vfio-pci", pf, "which other pods share"}},
+		"driver, SF":           {sf4, vfio + `"device":[],` + network(`{"type":"x"}`), "", "", []string{sf4, "no PCI function"}},
+		"driver, software":     {"cni", vfio + network(`{"type":"x"}`), "", "", []string{"networks of software"}},
+		"driver, by interface": {vf0, vfio + `"device":[{"plugin":"x","key":"device"}],` + network(`{"type":"x"}`), "", "", []string{"has nothing for device"}},
+		"another driver":       {vf0, `"driver":"uio_pci_generic",` + network(`{"type":"x"}`), "", "", []string{`driver "uio_pci_generic" is not known`, `"vfio-pci"`}},
+		"no driver":            {vf0, `"driver":"",` + network(`{"type":"x"}`), "", "", []string{"driver"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			timeless(t, func(t *testing.T, r *rig, _ *plugins) {
@@ -127,22 +135,6 @@ func TestADeviceOfTheNodeIsRefusedWhereNoneIsOffered(t *testing.T) {
 		_, err := r.start().Prepare(t.Context(), ownClaim("u1", vf0, network(`{"type":"sriov"}`)))
 		says(t, err, "this node offers no devices of its own")
 	})
-}
-
-// An administrator's look at others' devices attaches none.
-func TestAnAdministratorsRequestNeverRunsADD(t *testing.T) {
-	yes := true
-	for _, device := range []string{vf0, vf3} { // the latter may go without a network
-		timeless(t, func(t *testing.T, r *rig, p *plugins) {
-			r.options.Inventory = newNode(t, "mlx5-switchdev").inventory()
-			claim := ownClaim("u1", device, map[string]string{vf0: network(`{"type":"sriov"}`)}[device])
-			claim.Status.Allocation.Devices.Results[0].AdminAccess = &yes
-			_, err := r.start().Prepare(t.Context(), claim)
-			says(t, err, "adminAccess")
-			must(t, r.runPod(r.sandbox("s1", "pod")))
-			r.expectCalls("", 0)
-		})
-	}
 }
 
 // Each device of a request is an interface of the pod, with its gate, metadata and status.
@@ -191,34 +183,4 @@ func TestEachDeviceOfARequestIsAttached(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestADriverIsForAFunctionOfTheClaimsOwn(t *testing.T) {
-	const driver = `"driver":"vfio-pci","device":[],`
-	for name, test := range map[string]struct {
-		device, parameters string
-		says               []string
-	}{
-		"shared":          {pf, driver, []string{"driver: vfio-pci", pf, "which other pods share"}},
-		"SF":              {sf4, driver, []string{sf4, "no PCI function"}},
-		"software":        {"cni", `"driver":"vfio-pci",`, []string{"networks of software"}},
-		"another driver":  {vf0, `"driver":"uio_pci_generic",`, []string{`driver "uio_pci_generic" is not known`, `"vfio-pci"`}},
-		"by interface":    {vf0, `"driver":"vfio-pci","device":[{"plugin":"x","key":"device"}],`, []string{"has nothing for device"}},
-		"no driver, none": {vf0, `"driver":"",`, []string{"driver"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			withHardware(t, func(t *testing.T, b *rig) {
-				_, err := b.agent.Prepare(t.Context(), ownClaim("u1", test.device, test.parameters+network(`{"type":"x"}`)))
-				says(t, err, test.says...)
-				if refusal := (*cniconfig.Refusal)(nil); !errors.As(err, &refusal) {
-					t.Errorf("got %v", err)
-				}
-				b.expectNothing()
-			})
-		})
-	}
-	claim := ownClaim("u1", vf0, driver+network(`{"type":"x"}`))
-	claim.Status.Allocation.Devices.Config[0].Source = resourceapi.AllocationConfigSourceClaim
-	_, err := cniconfig.Resolve(claim, cniconfig.Policy{Driver: driverName, AllowClaimTypes: []string{"x"}})
-	says(t, err, `unknown key`)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/journal"
@@ -132,8 +133,11 @@ func TestADeviceThatIsNotWhatItWasIsWithheldAndTold(t *testing.T) {
 		must(t, b.kernel.EndNetns(filepath.Join(b.dir, "netns/s1")))
 		_, err := b.agent.Prepare(t.Context(), onDevice(b.claimOf("a", "u1", "next", want{"x", "net1", ""}), 0, vf2, ""))
 		says(t, err, "firmware says no", "mtu, mac, name", vf0)
+		withheld := map[string]bool{vf0: true} // from the slices, as one whose DEL fails
+		difftest.Equal(t, dra.Withheld(b.agent), withheld)
 		time.Sleep(10 * time.Minute)
 		b.expectPhase("Abandoned", 1)
+		difftest.Equal(t, dra.Withheld(b.agent), withheld)
 		counts := []string{"restored=false what=mac", "restored=false what=mtu", "restored=false what=name"}
 		if diff := cmp.Diff(counts, b.mismatches()); diff != "" || !slices.Contains(b.notices, dra.NoticeDevice) {
 			t.Errorf("%s %q", diff, b.notices)
@@ -157,6 +161,7 @@ func TestADeviceThatIsNotWhatItWasIsWithheldAndTold(t *testing.T) {
 		time.Sleep(2 * time.Hour)
 		quiet()
 		expectAsCaptured(t, b.kernel)
+		difftest.Equal(t, dra.Withheld(b.agent), map[string]bool{})
 	})
 }
 

@@ -137,16 +137,6 @@ func TestADeviceThatWasLostIsOfferedWhenItIsBack(t *testing.T) {
 	devicesIn(t, client, sf4, sf7, "cni", pf, vf0, vf2, vf3)
 }
 
-// VFs that were made anew while a pod had one are as whoever made them wants them.
-func TestWhatCameInThePlaceOfADeviceIsLeftAlone(t *testing.T) {
-	withHardware(t, func(t *testing.T, b *rig) {
-		b.attachTo(t, vf0, "")
-		b.replaceVF0(t)
-		b.kernel.Fault = func() error { t.Error("it is changed"); return nil }
-		b.ends(b.sandbox("s1", "pod"), "u1")
-	})
-}
-
 // replaceVF0 puts another device in the place of one.
 func (b *rig) replaceVF0(t *testing.T) {
 	t.Helper()
