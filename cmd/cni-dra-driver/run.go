@@ -22,7 +22,6 @@ import (
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/custody"
-	"devinfo-cni.io/pkg/dra/metadata"
 	"devinfo-cni.io/pkg/dra/status"
 	"devinfo-cni.io/pkg/endpoint"
 	"devinfo-cni.io/pkg/journal"
@@ -134,23 +133,21 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 	if err != nil {
 		return nil, err
 	}
-	devices := metadata.Describer{Sys: sys, Warn: func(what string) { log.Warn("device metadata", "left out", what) }}
 	return dra.New(dra.Options{
 		Driver:   driver,
 		Policy:   cniconfig.Policy{Driver: driver, Pool: o.nodeName, AllowClaimTypes: o.allowed},
 		StateDir: o.stateDir(), CacheDir: filepath.Join(o.pluginDir(), "cni"),
 		CDIDir: cmp.Or(o.cdiDir, node.CDIDir), DeviceInfoDir: node.DeviceInfoDir, CNIBinDirs: o.cniBinDirs, HostRoot: o.hostRoot,
-		Gate:       o.gateOn(bin),
-		BootID:     bootID,
-		Status:     func(ctx context.Context, r status.Report) error { return status.Apply(ctx, client, r) },
-		Watch:      dra.WatchClaim(client),
-		Gone:       dra.ClaimGone(client),
-		Notify:     dra.PostNotices(client, driver, o.nodeName, log),
-		Attributes: devices.Attributes,
-		Inventory:  offered, Finder: finderOf(sys), Custody: o.custody(node, sys),
+		Gate:      o.gateOn(bin),
+		BootID:    bootID,
+		Status:    func(ctx context.Context, r status.Report) error { return status.Apply(ctx, client, r) },
+		Watch:     dra.WatchClaim(client),
+		Gone:      dra.ClaimGone(client),
+		Notify:    dra.PostNotices(client, driver, o.nodeName, log),
+		Inventory: offered, Finder: finderOf(sys), Custody: o.custody(node, sys),
 		Journal:  o.journal(node, bootID),
 		DelTries: o.delTries, DelPatience: o.delPatience,
-		Grant:   granter(node, sys, o.hostRoot),
+		Granter: granter(node, sys, o.hostRoot),
 		Metrics: registry, Log: log,
 	})
 }

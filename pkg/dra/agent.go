@@ -15,7 +15,6 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
-	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/cdispec"
 	"devinfo-cni.io/pkg/discovery"
@@ -26,7 +25,6 @@ import (
 	"devinfo-cni.io/pkg/grant"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
-	"devinfo-cni.io/pkg/pod"
 	"devinfo-cni.io/pkg/private"
 )
 
@@ -53,11 +51,9 @@ type Options struct {
 	// Status sends the devices of a claim to the API server. The agent repeats it
 	// until it succeeds or has become pointless: see [status.Classify].
 	Status func(context.Context, status.Report) error
-	// Attributes are a device's for the metadata file; nil = none.
-	Attributes func(*devinfo.Info) map[string]resourceapi.DeviceAttribute
-	// Grant says which nodes and mounts the containers of a claim get for the device
-	// behind an interface in a pod's network namespace; nil = none.
-	Grant func(info *devinfo.Info, of pod.Identity, netns, ifName string) (grant.Grant, error)
+	// Granter says which nodes and mounts the containers of a claim get for its device, which
+	// takes a Finder; nil = none.
+	Granter *grant.Granter
 
 	// Watch tells of a claim, and whenever it has changed, until ctx ends: see [WatchClaim].
 	// nil = a claim that pods share goes to the next one only when it is prepared again.
@@ -74,7 +70,8 @@ type Options struct {
 	// Journal says which of these the devinfo plugin has given away, and tells it which the
 	// agent has; nil = neither.
 	Journal *journal.Journal
-	// Finder describes one of them where no plugin of its network has; nil = nobody does.
+	// Finder describes one of them where no plugin of its network has, and all for the metadata
+	// file; nil = nobody does.
 	Finder *discovery.Finder
 
 	Exec           invoke.Exec           // runs CNI plugins; nil = package cniexec does

@@ -203,11 +203,12 @@ func (a *Agent) describe(at *state.Attachment, info *devinfo.Info) (*state.Metad
 	if at.Node != nil {
 		m.Attributes = attributesOf(at)
 	}
-	if info != nil && a.Attributes != nil {
+	if info != nil && a.Finder != nil {
 		if m.Attributes == nil {
 			m.Attributes = map[string]resourceapi.DeviceAttribute{}
 		}
-		maps.Copy(m.Attributes, a.Attributes(info))
+		describer := metadata.Describer{Sys: a.Finder.Sys, Warn: func(what string) { a.Log.Warn("device metadata", "left out", what) }}
+		maps.Copy(m.Attributes, describer.Attributes(info))
 		if mtu := metadata.MTUOf(at.Result, at.IfName, at.Netns); info.VhostUser != nil && mtu > 0 {
 			m.Attributes[metadata.MTU] = resourceapi.DeviceAttribute{IntValue: &mtu}
 		}

@@ -16,7 +16,6 @@ import (
 
 	"devinfo-cni.io/pkg/cluster"
 	"devinfo-cni.io/pkg/difftest"
-	"devinfo-cni.io/pkg/dra/metadata"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
@@ -161,7 +160,6 @@ func TestTheAgentDescribesADeviceThatNoPluginDescribes(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, p *plugins) {
 		n := newNode(t, "mlx5-switchdev")
 		r.options.Inventory, r.options.Finder = n.inventory(), n.finder()
-		r.options.Attributes = metadata.Describer{Sys: r.options.Finder.Sys}.Attributes
 		agent := r.start()
 		claim := ownClaim("u1", vf3, network(`{"type":"sriov"}`)) // which is on vfio-pci
 		named(claim, "net2")                                      // that the captured pod lacks

@@ -8,23 +8,20 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/cdispec"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/grant"
 	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/pod"
 )
 
 // withJournal has the agent hand out nodes of devices, and lease them.
 func (r *rig) withJournal(n *node) *journal.Journal {
 	r.options.Journal = journalIn(r.dir, "boot1")
 	r.options.Inventory, r.options.Finder = n.inventory(), n.finder()
-	g := grant.Granter{Sys: r.options.Finder.Sys, Policy: grant.Policy{Devices: []string{"*"}}, Nodes: func(path string) (cdispec.Node, error) {
+	r.options.Granter = &grant.Granter{Sys: r.options.Finder.Sys, Policy: grant.Policy{Devices: []string{"*"}}, Nodes: func(path string) (cdispec.Node, error) {
 		return cdispec.Node{Path: path, Type: "c"}, nil
 	}}
-	r.options.Grant = func(info *devinfo.Info, _ pod.Identity, _, _ string) (grant.Grant, error) { return g.Of(info, false) }
 	return r.options.Journal
 }
 
