@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/dra"
@@ -20,7 +19,6 @@ import (
 	"devinfo-cni.io/pkg/inventory"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/others"
-	"devinfo-cni.io/pkg/pod"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
@@ -141,12 +139,6 @@ func finderOf(sys *sysfs.FS) *discovery.Finder {
 
 // granter decides what the containers of a claim get of a device, by the same rules as the
 // devinfo plugin does for other attachments.
-func granter(node config.Node, sys *sysfs.FS, hostRoot string) func(info *devinfo.Info, of pod.Identity, netns, ifName string) (grant.Grant, error) {
-	finder := finderOf(sys)
-	g := grant.Granter{Sys: sys, Nodes: grant.NodesBelow(hostRoot), Policy: grant.Policy{Devices: node.CDIDevices, SocketDirs: node.SocketDirs}}
-	return func(info *devinfo.Info, of pod.Identity, netns, ifName string) (grant.Grant, error) {
-		own := g
-		own.Pod = of
-		return own.ForInterface(finder, netns, ifName, info)
-	}
+func granter(node config.Node, sys *sysfs.FS, hostRoot string) *grant.Granter {
+	return &grant.Granter{Sys: sys, Nodes: grant.NodesBelow(hostRoot), Policy: grant.Policy{Devices: node.CDIDevices, SocketDirs: node.SocketDirs}}
 }

@@ -208,7 +208,9 @@ func giveSocketDirectories(t *testing.T) {
 		{[]string{allowed}, pod.Identity{UID: "77aa"}, nil},
 		{[]string{"/var/run/vhost-user"}, pod.Identity{UID: "6e0c"}, nil},
 	} {
-		got, err := granter(config.Node{SocketDirs: test.socketDirs}, sys, "")(info, test.of, "/proc/self/ns/net", "net1")
+		g := granter(config.Node{SocketDirs: test.socketDirs}, sys, "")
+		g.Pod = test.of
+		got, err := g.ForInterface(finderOf(sys), "/proc/self/ns/net", "net1", info)
 		must(t, err)
 		if diff := cmp.Diff(test.want, got.Mounts); diff != "" || (test.want == nil) != (len(got.Refusals) == 1) {
 			t.Errorf("%s, %s: refused %v\n%s", test.socketDirs, test.of, got.Refusals, diff)

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -23,7 +22,6 @@ import (
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/custody"
-	"devinfo-cni.io/pkg/dra/metadata"
 	"devinfo-cni.io/pkg/dra/status"
 	"devinfo-cni.io/pkg/endpoint"
 	"devinfo-cni.io/pkg/journal"
@@ -42,8 +40,7 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	var connected atomic.Bool
-	agent, err := newAgent(o, client, registry, &connected, log)
+	agent, err := newAgent(o, client, registry, log)
 	if err != nil {
 		return err
 	}
@@ -59,7 +56,7 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 	defer kubelet.Stop()
 	if o.httpEndpoint != "" {
 		stop, err := endpoint.Serve(o.httpEndpoint, registry, endpoint.Health(
-			endpoint.Check{Name: "kubelet", Ask: kubelet.Registered}, endpoint.Check{Name: "nri", Ask: nri(o, &connected)},
+			endpoint.Check{Name: "kubelet", Ask: kubelet.Registered}, endpoint.Check{Name: "nri", Ask: nri(o, agent)},
 			endpoint.Check{Name: "state", Ask: agent.Ready}, endpoint.Check{Name: "others", Ask: agent.OthersKnown, Optional: true},
 		), fail)
 		if err != nil {
@@ -88,9 +85,9 @@ func (o *options) pluginDir() string { return filepath.Join(o.pluginsDir, driver
 
 func (o *options) stateDir() string { return filepath.Join(o.pluginDir(), "state") }
 
-func nri(o *options, connected *atomic.Bool) func() error {
+func nri(o *options, agent *dra.Agent) func() error {
 	return func() error {
-		if connected.Load() {
+		if agent.Connected() {
 			return nil
 		}
 		return fmt.Errorf("not connected to %s: does the container runtime run, with NRI enabled?", o.nriSocket)
@@ -115,7 +112,7 @@ func connect(o *options) (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(c)
 }
 
-func newAgent(o *options, client kubernetes.Interface, registry prometheus.Registerer, connected *atomic.Bool, log *slog.Logger) (*dra.Agent, error) {
+func newAgent(o *options, client kubernetes.Interface, registry prometheus.Registerer, log *slog.Logger) (*dra.Agent, error) {
 	node, err := config.LoadNode(o.nodeConfig)
 	if err != nil {
 		return nil, fmt.Errorf("--node-config: %w", err)
@@ -136,30 +133,23 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 	if err != nil {
 		return nil, err
 	}
-	devices := metadata.Describer{Sys: sys, Warn: func(what string) { log.Warn("device metadata", "left out", what) }}
-	agent, err := dra.New(dra.Options{
+	return dra.New(dra.Options{
 		Driver:   driver,
 		Policy:   cniconfig.Policy{Driver: driver, Pool: o.nodeName, AllowClaimTypes: o.allowed},
 		StateDir: o.stateDir(), CacheDir: filepath.Join(o.pluginDir(), "cni"),
 		CDIDir: cmp.Or(o.cdiDir, node.CDIDir), DeviceInfoDir: node.DeviceInfoDir, CNIBinDirs: o.cniBinDirs, HostRoot: o.hostRoot,
-		Gate:       o.gateOn(bin),
-		BootID:     bootID,
-		Status:     func(ctx context.Context, r status.Report) error { return status.Apply(ctx, client, r) },
-		Watch:      dra.WatchClaim(client),
-		Gone:       dra.ClaimGone(client),
-		Notify:     dra.PostNotices(client, driver, o.nodeName, log),
-		Attributes: devices.Attributes,
-		Inventory:  offered, Finder: finderOf(sys), Custody: o.custody(node, sys),
+		Gate:      o.gateOn(bin),
+		BootID:    bootID,
+		Status:    func(ctx context.Context, r status.Report) error { return status.Apply(ctx, client, r) },
+		Watch:     dra.WatchClaim(client),
+		Gone:      dra.ClaimGone(client),
+		Notify:    dra.PostNotices(client, driver, o.nodeName, log),
+		Inventory: offered, Finder: finderOf(sys), Custody: o.custody(node, sys),
 		Journal:  o.journal(node, bootID),
 		DelTries: o.delTries, DelPatience: o.delPatience,
-		Grant:   granter(node, sys, o.hostRoot),
-		Metrics: noting(dra.NewMetrics(registry), connected), Log: log,
+		Granter: granter(node, sys, o.hostRoot),
+		Metrics: registry, Log: log,
 	})
-	if err != nil {
-		return nil, err
-	}
-	registry.MustRegister(dra.CensusMetrics(agent.Census))
-	return agent, nil
 }
 
 // custody is nil beside --host: the addresses of a captured host's devices may be those of
@@ -179,16 +169,6 @@ func (o *options) journal(node config.Node, bootID string) *journal.Journal {
 	j := journal.Open(filepath.Join("/", o.hostRoot, node.StateDir), bootID)
 	j.SRIOVLocks = filepath.Join("/", o.hostRoot, journal.SRIOVLocks)
 	return j
-}
-
-// noting also keeps whether the runtime is connected.
-func noting(m dra.Metrics, connected *atomic.Bool) dra.Metrics {
-	count := m.Connected
-	m.Connected = func(on bool) {
-		connected.Store(on)
-		count(on)
-	}
-	return m
 }
 
 // netnsDir is where the runtimes mount the network namespaces of pods.

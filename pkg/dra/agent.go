@@ -5,30 +5,26 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"reflect"
 	"sync"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/invoke"
+	"github.com/prometheus/client_golang/prometheus"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
-	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/cdispec"
-	"devinfo-cni.io/pkg/cniexec"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/custody"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/dra/status"
 	"devinfo-cni.io/pkg/grant"
-	"devinfo-cni.io/pkg/inventory"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
-	"devinfo-cni.io/pkg/pod"
 	"devinfo-cni.io/pkg/private"
 )
 
@@ -55,11 +51,9 @@ type Options struct {
 	// Status sends the devices of a claim to the API server. The agent repeats it
 	// until it succeeds or has become pointless: see [status.Classify].
 	Status func(context.Context, status.Report) error
-	// Attributes are a device's for the metadata file; nil = none.
-	Attributes func(*devinfo.Info) map[string]resourceapi.DeviceAttribute
-	// Grant says which nodes and mounts the containers of a claim get for the device
-	// behind an interface in a pod's network namespace; nil = none.
-	Grant func(info *devinfo.Info, of pod.Identity, netns, ifName string) (grant.Grant, error)
+	// Granter says which nodes and mounts the containers of a claim get for its device, which
+	// takes a Finder; nil = none.
+	Granter *grant.Granter
 
 	// Watch tells of a claim, and whenever it has changed, until ctx ends: see [WatchClaim].
 	// nil = a claim that pods share goes to the next one only when it is prepared again.
@@ -76,50 +70,30 @@ type Options struct {
 	// Journal says which of these the devinfo plugin has given away, and tells it which the
 	// agent has; nil = neither.
 	Journal *journal.Journal
-	// Finder describes one of them where no plugin of its network has; nil = nobody does.
+	// Finder describes one of them where no plugin of its network has, and all for the metadata
+	// file; nil = nobody does.
 	Finder *discovery.Finder
 
-	Exec           invoke.Exec   // runs CNI plugins; nil = package cniexec does
-	PluginLimit    time.Duration // for one CNI plugin, which is then ended; 0 = [DefaultPluginLimit]
-	DelTries       int           // after which a DEL is given up whose namespace is gone; 0 = [DefaultDelTries]
-	DelPatience    time.Duration // in which these are made; 0 = [DefaultDelPatience]
-	AbandonedEvery time.Duration // between two DELs of what was given up, and two looks for claims that are gone; 0 = [DefaultAbandonedEvery]
-	Sweep          time.Duration // between two looks for what is owed; 0 = [DefaultSweep]
-	Metrics        Metrics       // the zero value counts nothing
-	Log            *slog.Logger  // nil = none
+	Exec           invoke.Exec           // runs CNI plugins; nil = package cniexec does
+	DelTries       int                   // after which a DEL is given up whose namespace is gone; 0 = [DefaultDelTries]
+	DelPatience    time.Duration         // in which these are made; 0 = [DefaultDelPatience]
+	AbandonedEvery time.Duration         // between two DELs of what was given up, and two looks for claims that are gone; 0 = [DefaultAbandonedEvery]
+	Sweep          time.Duration         // between two looks for what is owed; 0 = [DefaultSweep]
+	Metrics        prometheus.Registerer // gets what the agent counts; nil = nobody does
+	Log            *slog.Logger          // nil = none
 }
+
+// PluginLimit is how long one CNI plugin may run, which is then ended: longer than the kubelet
+// waits for a sandbox.
+const PluginLimit = 4 * time.Minute
 
 // Defaults of [Options].
 const (
-	DefaultPluginLimit    = 4 * time.Minute // longer than the kubelet waits for a sandbox
 	DefaultDelTries       = 5
 	DefaultDelPatience    = 2 * time.Minute
 	DefaultAbandonedEvery = time.Hour
 	DefaultSweep          = time.Minute
 )
-
-// Metrics are told what happens.
-type Metrics struct {
-	// Exec is one run of a CNI network, verb "ADD" or "DEL"; reason is "" on success,
-	// else package cniexec's, or [ReasonInfo].
-	Exec func(verb string, took time.Duration, reason cniexec.Reason)
-	// Event is one call by the runtime, named as NRI names it, or by the kubelet,
-	// "Prepare" or "Unprepare".
-	Event func(event string, took time.Duration, err error)
-	// Connected tells whether the runtime is connected, whenever that changes.
-	Connected func(bool)
-	// Waited is how long a sandbox was held up until it was attached.
-	Waited func(time.Duration)
-	// Cut is how many attachments the node does not offer though it should.
-	Cut func(int)
-	// Mismatch is a thing of a device, one of [custody.Whats], that no plugin has restored:
-	// it was restored by the agent, or that was given up.
-	Mismatch func(what string, restored bool)
-	// Known is whether it is known what others have of the node's devices.
-	Known func(bool)
-	// Idle are all rules that name no device of the node, whenever they change.
-	Idle func([]inventory.Idle)
-}
 
 // Metadata writes the device metadata of a request: a [*kubeletplugin.Helper] does.
 type Metadata interface {
@@ -144,6 +118,7 @@ type Agent struct {
 	toWatch chan struct{} // the claims on record have changed
 	toOffer chan struct{} // which devices are withheld has, or the node
 	node    nodeDevices
+	metrics *metrics
 	over    chan struct{} // closed at the end of Run
 	step    func(string)  // called after each write and exec, named; nil but in tests
 
@@ -152,6 +127,7 @@ type Agent struct {
 	problems  map[types.UID]state.Problem // of claims whose file could not be used
 	sandboxes map[string]*sandbox         // by ID: those that the runtime has told of
 	turns     int                         // how often it has
+	up        bool                        // the runtime is connected
 	synced    bool                        // it has told of all that it has
 	changed   chan struct{}               // closed, and made anew, whenever something has changed
 	used      [lanes]int                  // steps under way
@@ -175,7 +151,7 @@ func New(o Options) (*Agent, error) {
 	a := &Agent{
 		Options: o, kind: kind, state: records,
 		specs: store.Open(o.CDIDir), infos: store.Open(o.DeviceInfoDir),
-		cni:     plugins{dirs: o.CNIBinDirs, root: o.HostRoot, cache: o.CacheDir, limit: o.PluginLimit, exec: o.Exec, log: o.Log},
+		cni:     plugins{dirs: o.CNIBinDirs, root: o.HostRoot, cache: o.CacheDir, limit: PluginLimit, exec: o.Exec, log: o.Log},
 		queue:   workqueue.NewTypedDelayingQueue[types.UID](),
 		backOff: workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](firstRetry, longestRetry),
 		reports: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](firstReport, longestReport)),
@@ -190,6 +166,7 @@ func New(o Options) (*Agent, error) {
 		a.Close()
 		return nil, err
 	}
+	a.metrics = newMetrics(o.Metrics, a.Census)
 	return a, nil
 }
 
@@ -200,19 +177,15 @@ func (o Options) withDefaults() Options {
 	if o.Unexposed == nil {
 		o.Unexposed = private.UnexposedBelow
 	}
-	o.PluginLimit = cmp.Or(o.PluginLimit, DefaultPluginLimit)
 	o.DelTries = cmp.Or(o.DelTries, DefaultDelTries)
 	o.DelPatience = cmp.Or(o.DelPatience, DefaultDelPatience)
 	o.AbandonedEvery = cmp.Or(o.AbandonedEvery, DefaultAbandonedEvery)
 	o.Sweep = cmp.Or(o.Sweep, DefaultSweep)
+	if o.Metrics == nil {
+		o.Metrics = prometheus.NewRegistry()
+	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
-	}
-	all := reflect.ValueOf(&o.Metrics).Elem()
-	for n := range all.NumField() {
-		if f := all.Field(n); f.IsNil() {
-			f.Set(reflect.MakeFunc(f.Type(), func([]reflect.Value) []reflect.Value { return nil }))
-		}
 	}
 	return o
 }
@@ -266,9 +239,4 @@ func (a *Agent) did(name string) {
 	if a.step != nil {
 		a.step(name)
 	}
-}
-
-// event counts a call; use it as defer a.event("Name", time.Now(), &err).
-func (a *Agent) event(name string, began time.Time, err *error) {
-	a.Metrics.Event(name, time.Since(began), *err)
 }

@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/dra/status"
@@ -105,9 +105,7 @@ func TestEachStatusHasItsOwnBackOff(t *testing.T) {
 			"good": {0}, "gone": {0}, "slow": {0, 30.5, 61.5},
 		}
 		sent["slow"] = sent["slow"][:min(3, len(sent["slow"]))]
-		if diff := cmp.Diff(want, sent); diff != "" {
-			t.Error(diff)
-		}
+		difftest.Equal(t, sent, want)
 	})
 }
 
@@ -158,9 +156,7 @@ func TestStateThatCannotBeUsedConcernsItsClaimOnly(t *testing.T) {
 		r.prepare(r.claimOf("a", uid, "pod"+string(uid), want{"x", "net1", ""}))
 		must(t, agent.Unprepare(t.Context(), uid))
 	}
-	if diff := cmp.Diff([]string{"u1.json", "u2.json.corrupt"}, r.files("state")); diff != "" {
-		t.Error(diff)
-	}
+	difftest.Equal(t, r.files("state"), []string{"u1.json", "u2.json.corrupt"})
 }
 
 func TestManyPodsInARowLeaveNothing(t *testing.T) {
@@ -288,9 +284,7 @@ func TestAReadOnlyDiskRefusesWhatIsNewAndKeepsWhatIsOwed(t *testing.T) {
 
 		remount(0)
 		agent = r.start() // what is on disk owes the DEL still
-		if agent.Census().Phases["Added"] != 1 {
-			t.Errorf("got %v", agent.Census())
-		}
+		r.expectPhase("Added", 1)
 		must(t, agent.Unprepare(t.Context(), "u1"))
 		r.expectNothing()
 	})

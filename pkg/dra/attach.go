@@ -27,7 +27,7 @@ import (
 func (a *Agent) add(c *claim, which []int, sb *sandbox) error {
 	refused := func(n int, err error) error { // nothing is run, and no DEL owed
 		a.letGoAll(c, which)
-		a.Metrics.Exec("ADD", 0, reasonOf(err))
+		a.metrics.exec("ADD", 0, err)
 		return a.notAdded(c, n, sb, err)
 	}
 	if n, err := a.hold(c, which, sb); err != nil {
@@ -76,7 +76,7 @@ type result struct {
 func (a *Agent) runAdd(uid types.UID, n int, at state.Attachment) result {
 	began := time.Now()
 	err := a.addNetwork(uid, &at)
-	a.Metrics.Exec("ADD", time.Since(began), reasonOf(err))
+	a.metrics.exec("ADD", time.Since(began), err)
 	return result{n, at, err}
 }
 
@@ -203,11 +203,12 @@ func (a *Agent) describe(at *state.Attachment, info *devinfo.Info) (*state.Metad
 	if at.Node != nil {
 		m.Attributes = attributesOf(at)
 	}
-	if info != nil && a.Attributes != nil {
+	if info != nil && a.Finder != nil {
 		if m.Attributes == nil {
 			m.Attributes = map[string]resourceapi.DeviceAttribute{}
 		}
-		maps.Copy(m.Attributes, a.Attributes(info))
+		describer := metadata.Describer{Sys: a.Finder.Sys, Warn: func(what string) { a.Log.Warn("device metadata", "left out", what) }}
+		maps.Copy(m.Attributes, describer.Attributes(info))
 		if mtu := metadata.MTUOf(at.Result, at.IfName, at.Netns); info.VhostUser != nil && mtu > 0 {
 			m.Attributes[metadata.MTU] = resourceapi.DeviceAttribute{IntValue: &mtu}
 		}

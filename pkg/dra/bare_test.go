@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"devinfo-cni.io/pkg/cluster"
-	"devinfo-cni.io/pkg/dra/metadata"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
@@ -54,9 +54,7 @@ func TestADeviceWithAResourceNameNeedsNoNetwork(t *testing.T) {
 		r.endPod(sb)
 		r.unprepared("u1")
 		r.unprepared("u2")
-		if got := p.calls("DEL"); got != 1 {
-			t.Errorf("got %q", p.told)
-		}
+		r.expectCalls("DEL", 1)
 		r.expectNothing()
 	})
 }
@@ -127,9 +125,7 @@ func TestARequestMayHaveSeveralDevicesWithoutANetwork(t *testing.T) {
 		if p.told != nil {
 			t.Errorf("got %q", p.told)
 		}
-		r.endPod(sb)
-		r.unprepared("u1")
-		r.expectNothing()
+		r.ends(sb, "u1")
 	})
 }
 
@@ -164,7 +160,6 @@ func TestTheAgentDescribesADeviceThatNoPluginDescribes(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, p *plugins) {
 		n := newNode(t, "mlx5-switchdev")
 		r.options.Inventory, r.options.Finder = n.inventory(), n.finder()
-		r.options.Attributes = metadata.Describer{Sys: r.options.Finder.Sys}.Attributes
 		agent := r.start()
 		claim := ownClaim("u1", vf3, network(`{"type":"sriov"}`)) // which is on vfio-pci
 		named(claim, "net2")                                      // that the captured pod lacks
@@ -209,9 +204,7 @@ func TestADeviceInfoFileThatOthersCanReplaceIsNotMounted(t *testing.T) {
 		if text := r.spec(); strings.Contains(text, r.options.DeviceInfoDir) || len(r.files("info")) != 1 || !strings.Contains(text, fact) {
 			t.Error(text)
 		}
-		if diff := cmp.Diff([]string{"/ " + r.options.DeviceInfoDir}, asked); diff != "" {
-			t.Error(diff)
-		}
+		difftest.Equal(t, asked, []string{"/ " + r.options.DeviceInfoDir})
 	})
 }
 
@@ -262,8 +255,6 @@ func TestAPodInTheHostsNetworkMayHaveWhatNeedsNoNetwork(t *testing.T) {
 		sb.Linux.Namespaces = nil
 		must(t, r.runPod(sb))
 		must(t, r.admits(sb, "u1_r_"+vf3))
-		r.endPod(sb)
-		r.unprepared("u1")
-		r.expectNothing()
+		r.ends(sb, "u1")
 	})
 }

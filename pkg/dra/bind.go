@@ -166,7 +166,7 @@ func (own ownDevices) resolve(claim *resourceapi.ResourceClaim, p cniconfig.Poli
 
 // bind puts the device of a network into its configuration.
 func (own ownDevices) bind(n *cniconfig.Network) error {
-	if n.List == nil {
+	if n.Bare() {
 		return nil
 	}
 	var how cniconfig.How

@@ -245,11 +245,8 @@ func recordOf(claim *resourceapi.ResourceClaim, pods []state.Pod, networks []cni
 		record.Pod = pods[0]
 	}
 	for _, n := range networks {
-		record.Attachments = append(record.Attachments, state.Attachment{
-			Request: n.Request, Index: n.Index, Pool: n.Pool, Device: n.Device, ShareID: n.ShareID, Node: own[n.Device], Driver: n.Driver,
-			Network: n.Name, CNIVersion: n.CNIVersion, IfName: n.IfName, List: n.List,
-			Late: n.Late, Capabilities: n.Capabilities, Phase: state.Prepared,
-		})
+		n.Node = own[n.Device]
+		record.Attachments = append(record.Attachments, n.Attachment)
 	}
 	return record
 }

@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
@@ -78,8 +77,8 @@ func TestAClaimWithoutANetworkIsNotCollectedBeforeTheRuntimeHasTold(t *testing.T
 	})
 }
 
-// A DEL that is owed needs its record; a server that does not answer collects nothing; and with
-// the record go its leases.
+// A kubelet that has lost its memory unprepares nothing. A DEL that is owed needs its record; a
+// server that does not answer collects nothing; and with the record go its leases.
 func TestNothingIsCollectedOnASuspicion(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
 		var answer error
@@ -105,8 +104,10 @@ func TestNothingIsCollectedOnASuspicion(t *testing.T) {
 		must(t, err)
 		r.endPod(r.sandbox("s1", "pod"))
 		kept("the server does not answer", 0)
+		answer = nil
+		kept("the claim is there", 0)
 		gone, answer = true, nil
-		other := &journal.Claim{UID: "u0", Namespace: "ns", Name: "lost", Leases: []journal.DeviceLease{{ID: "pci-0000:03:00.4", Mode: journal.Exclusive}}}
+		other := &journal.Claim{UID: "u0", Part: "net1", Namespace: "ns", Name: "lost", Leases: []journal.DeviceLease{{ID: "pci-0000:03:00.4", Mode: journal.Exclusive}}}
 		must(t, r.options.Journal.Hold(other))
 		time.Sleep(5 * time.Minute)
 		records, err := r.options.Journal.Claims()
@@ -174,29 +175,5 @@ func TestAPrepareThatMeetsTheEndOfUnprepareIsOnRecordOrFails(t *testing.T) {
 			t.Error("it is prepared, and not on record")
 		}
 		r.prepare(claim)
-	})
-}
-
-// A kubelet that has lost its memory unprepares nothing.
-func TestTheRecordOfAClaimThatIsGoneIsCollected(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
-		there := map[types.UID]bool{"u1": true, "u2": true}
-		r.options.Gone = func(_ context.Context, c kubeletplugin.NamespacedObject) (bool, error) { return !there[c.UID], nil }
-		agent := r.start()
-		_, err := agent.Synchronize(t.Context(), nil, nil)
-		must(t, err)
-		r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}), r.claimOf("b", "u2", "other", want{"x", "net1", ""}))
-		sb := r.sandbox("s1", "pod")
-		must(t, r.runPod(sb))
-		delete(there, "u1")
-		time.Sleep(time.Hour)
-		if n := agent.Census().Phases["Added"]; n != 1 {
-			t.Errorf("its pod runs: %v", agent.Census())
-		}
-		r.endPod(sb)
-		time.Sleep(2 * time.Hour)
-		if got := r.files("state"); len(got) != 1 || got[0] != "u2.json" {
-			t.Errorf("got %q", got)
-		}
 	})
 }

@@ -125,7 +125,7 @@ var afterwards = map[string]struct {
 	listed  bool // the sandbox still runs
 }{
 	"the pod runs":           {func(*rig, *api.PodSandbox) {}, true},
-	"the sandbox is gone":    {func(r *rig, sb *api.PodSandbox) { r.unmake(sb); check(r.kernel().EndNetns(netnsOf(sb))) }, false},
+	"the sandbox is gone":    {func(r *rig, sb *api.PodSandbox) { r.unmake(sb); check(custodytest.Open(r.dir).EndNetns(netnsOf(sb))) }, false},
 	"the node was restarted": {reboot, false},
 }
 
@@ -213,7 +213,7 @@ func restarted(t *testing.T, r *rig, d doom, sb *api.PodSandbox, listed bool) {
 		must(t, agent.Unprepare(t.Context(), claim.UID))
 	}
 	r.expectNothing()
-	expectAsCaptured(t, r.kernel())
+	expectAsCaptured(t, custodytest.Open(r.dir))
 	if leases, err := r.options.Journal.Claims(); err != nil || len(leases) > 0 {
 		t.Errorf("leases of %q, %v", leases, err)
 	}

@@ -63,7 +63,7 @@ func (a *Agent) runDel(c *claim, record *state.Claim, n int, at state.Attachment
 	began := time.Now()
 	err := a.cni.del(key, &at, netns, gone)
 	a.did("exec DEL")
-	a.Metrics.Exec("DEL", time.Since(began), reasonOf(err))
+	a.metrics.exec("DEL", time.Since(began), err)
 	if err == nil {
 		err = errors.Join(a.removeInfo(&at), a.cni.forget(key))
 	}

@@ -100,7 +100,7 @@ func (a *Agent) isOpenBare(c *claim) bool {
 // namespace yet. Preparing again gives what is on record, with the metadata of a network that is
 // attached by now.
 func (a *Agent) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) (devices []kubeletplugin.Device, err error) {
-	defer a.event("Prepare", time.Now(), &err)
+	defer a.metrics.event("Prepare", time.Now(), &err)
 	own, err := a.allocated(ctx, claim)
 	if err != nil {
 		return nil, err
@@ -219,7 +219,7 @@ func (a *Agent) Reserve(uid types.UID, pods []state.Pod) {
 // Unprepare forgets a claim, after any DEL that it owes. An error makes the kubelet try
 // again; a claim that is not known is success.
 func (a *Agent) Unprepare(ctx context.Context, uid types.UID) (err error) {
-	defer a.event("Unprepare", time.Now(), &err)
+	defer a.metrics.event("Unprepare", time.Now(), &err)
 	c, err := a.dismiss(uid)
 	if c == nil && err == nil {
 		return a.state.Remove(uid) // what an agent has left that was killed while it wrote

@@ -186,13 +186,12 @@ func (a *Agent) described(at *state.Attachment) (*devinfo.Info, error) {
 }
 
 func (a *Agent) granted(at *state.Attachment, info *devinfo.Info) (grant.Grant, error) {
-	switch {
-	case a.Grant == nil || info == nil:
+	if a.Granter == nil || info == nil {
 		return grant.Grant{}, nil
-	case at.Bare():
-		return a.Grant(info, identity(at), "", "")
 	}
-	return a.Grant(info, identity(at), at.Netns, at.IfName)
+	g := *a.Granter
+	g.Pod = identity(at)
+	return g.ForInterface(a.Finder, at.Netns, at.IfName, info)
 }
 
 // identity is that of the pod whose sandbox the attachment is of.

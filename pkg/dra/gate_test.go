@@ -10,13 +10,13 @@ import (
 	"testing"
 
 	"github.com/containerd/nri/pkg/api"
-	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"tags.cncf.io/container-device-interface/specs-go"
 
 	"devinfo-cni.io/pkg/cdispec"
+	"devinfo-cni.io/pkg/difftest"
 )
 
 // admits is what a runtime says of a container with these gates: each has its CDI spec, whose
@@ -113,9 +113,7 @@ func TestOnlyPluginsOfVFsAreToldOfANamespaceThatIsGone(t *testing.T) {
 				want := map[string]string{"sriov": vf, "ib-sriov": vf, "host-device": other}
 				p.mu.Lock()
 				defer p.mu.Unlock()
-				if diff := cmp.Diff(want, p.netns); diff != "" {
-					t.Error(diff)
-				}
+				difftest.Equal(t, p.netns, want)
 			})
 		})
 	}
@@ -184,16 +182,12 @@ func TestWhateverTheSchedulerAllocatesIsAttachedOrRefused(t *testing.T) {
 				if test.why != "" {
 					says(t, err, test.why)
 					must(t, r.runPod(r.sandbox("s1", "pod")))
-					if n := p.calls(""); n > 0 {
-						t.Errorf("%q", p.told)
-					}
+					r.expectCalls("", 0)
 					return
 				}
 				must(t, err)
 				must(t, r.runPod(r.sandbox("s1", "pod")))
-				if n := p.calls("ADD"); n != len(test.want) {
-					t.Errorf("%q", p.told)
-				}
+				r.expectCalls("ADD", len(test.want))
 				record := r.record("u1")
 				for n, want := range test.want {
 					request, device, _ := strings.Cut(want, " ")

@@ -57,8 +57,11 @@ func plugIn(o *dra.Options, dir string) *custodytest.Kernel {
 	return k
 }
 
-// kernel is that of the node's devices.
-func (r *rig) kernel() *custodytest.Kernel { return custodytest.Open(r.dir) }
+// plugIn gives the rig's node devices, for its plugins.
+func (r *rig) plugIn() {
+	r.kernel = plugIn(&r.options, r.dir)
+	r.plugins.kernel = r.kernel
+}
 
 func netnsOf(sb *api.PodSandbox) string { return sb.Linux.Namespaces[1].Path }
 

@@ -12,9 +12,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/custody/custodytest"
 	"devinfo-cni.io/pkg/inventory"
@@ -43,12 +43,12 @@ func TestAPodIsToldWhatIsWrongWithItsDevice(t *testing.T) {
 	t.Parallel()
 	for says, test := range map[string]struct {
 		device, driver string
-		happens        func(b *bench, n *node)
+		happens        func(b *rig, n *node)
 	}{
-		"":                       {vf0, "", func(*bench, *node) {}},
-		"the node has lost it":   {vf0, "", func(_ *bench, n *node) { n.without("0000:03:00.2") }},
-		"it has lost its driver": {vf0, "", func(_ *bench, n *node) { n.without("0000:03:00.2/driver ->") }},
-		"no carrier for more than 1m0s": {vf0, "", func(b *bench, n *node) {
+		"":                       {vf0, "", func(*rig, *node) {}},
+		"the node has lost it":   {vf0, "", func(_ *rig, n *node) { n.without("0000:03:00.2") }},
+		"it has lost its driver": {vf0, "", func(_ *rig, n *node) { n.without("0000:03:00.2/driver ->") }},
+		"no carrier for more than 1m0s": {vf0, "", func(b *rig, n *node) {
 			n.text = []byte(strings.Replace(string(n.text), `"ifname":"p0","flags":["BROADCAST","MULTICAST","UP","LOWER_UP"]`, `"ifname":"p0","flags":["NO-CARRIER","UP"]`, 1))
 			dra.Survey(b.agent)
 			if got := unhealthy(b.t, b.agent, "node1"); len(got) > 0 {
@@ -56,16 +56,16 @@ func TestAPodIsToldWhatIsWrongWithItsDevice(t *testing.T) {
 			}
 			time.Sleep(time.Minute)
 		}},
-		"IOMMU group 56 is not its own any more: it holds 0000:03:00.2": {vf2, "vfio-pci", func(b *bench, _ *node) {
+		"IOMMU group 56 is not its own any more: it holds 0000:03:00.2": {vf2, "vfio-pci", func(b *rig, _ *node) {
 			must(b.t, os.Symlink("x", filepath.Join(b.dir, "kernel/sys/kernel/iommu_groups/56/devices/0000:03:00.2")))
 		}},
 	} {
-		withHardware(t, func(t *testing.T, b *bench) {
+		withHardware(t, func(t *testing.T, b *rig) {
 			n := newNode(t, "mlx5-switchdev")
 			b.stop()
 			b.options.Inventory = n.inventory()
 			b.options.Inventory.CarrierGrace = time.Minute
-			b.agent = b.start()
+			b.start()
 			dra.Survey(b.agent)
 			b.attachTo(t, test.device, test.driver)
 			_, news := b.agent.Health("node1")
@@ -133,9 +133,7 @@ func TestADeviceThatItsPodHasIsNotLost(t *testing.T) {
 		r.prepare(ownClaim("u1", port[0], `"device":[],`+network(`{"type":"x"}`)))
 		must(t, r.runPod(r.sandbox("s1", "pod")))
 		n.without("eno2")
-		if diff := cmp.Diff(before, inventory.PublishedIn(dra.Survey(agent))); diff != "" {
-			t.Error(diff)
-		}
+		difftest.Equal(t, inventory.PublishedIn(dra.Survey(agent)), before)
 		if got := unhealthy(t, agent, "node1"); len(got) > 0 {
 			t.Errorf("got %q", got)
 		}

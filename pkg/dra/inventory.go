@@ -122,7 +122,7 @@ func (a *Agent) noteIdle(list []inventory.Idle) {
 		return
 	}
 	a.node.idle = list
-	a.Metrics.Idle(list)
+	a.metrics.noteIdle(list)
 	for _, idle := range list {
 		a.Log.Warn("a rule names no device of this node: correct it, unless it is meant for others", "rule", idle.Rule, "reason", idle.Why)
 	}
@@ -165,7 +165,7 @@ func (a *Agent) OthersKnown() error {
 func (a *Agent) noteUnknown(why error) {
 	a.node.mu.Lock()
 	defer a.node.mu.Unlock()
-	a.Metrics.Known(why == nil)
+	note(a.metrics.known, why == nil)
 	if why != nil && (a.node.unknown == nil || a.node.unknown.Error() != why.Error()) {
 		a.Log.Error("what others have of the node's devices is not known: exclusive ones are tainted, and none is prepared", "error", why)
 	}

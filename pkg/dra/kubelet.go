@@ -211,7 +211,7 @@ func (k *Kubelet) HandleError(ctx context.Context, err error, msg string) {
 	if over := k.options.Limit - MaxNumbered; over > 0 {
 		log.Error("this API server takes no more numbered devices: set --max-attachments to that many, or enable DRAConsumableCapacity",
 			"maxAttachments", k.options.Limit, "offered", MaxNumbered)
-		k.agent.Metrics.Cut(over)
+		k.agent.metrics.cut.Set(float64(over))
 	}
 	// The caller waits for us, and Stop for the caller while it holds the lock that
 	// publishing needs.

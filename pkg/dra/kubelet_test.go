@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -138,15 +137,11 @@ func TestAServerThatCannotShareGetsNumberedDevices(t *testing.T) {
 	t.Parallel()
 	for limit, count := range map[int]int{0: 128, 5: 5, 1000: 128} {
 		client := server(drop)
-		cut := make(chan int, 1)
 		r := newRig(t)
-		r.options.Metrics.Cut = func(n int) { cut <- n }
 		r.kubelet(client, limit)
-		if limit > 128 {
-			if n := <-cut; n != limit-128 {
-				t.Errorf("%d are not offered", n)
-			}
-		}
+		r.eventually("what is not offered is counted", func() bool {
+			return r.counted()["cni_dra_attachments_not_offered"] == float64(max(0, limit-128))
+		})
 		var want []resourceapi.Device
 		for n := range count {
 			want = append(want, resourceapi.Device{Name: fmt.Sprintf("cni-%d", n)})
@@ -194,32 +189,4 @@ func TestAClaimThatIsRefusedDoesNotHinderAnother(t *testing.T) {
 	if err != nil || gone.Claims["bad"].Error+gone.Claims["good"].Error != "" {
 		t.Errorf("got %v, %v", gone, err)
 	}
-}
-
-// What a container reads, and what the agent keeps, has no empty objects.
-func TestNoFileHasEmptyMetadata(t *testing.T) {
-	r := newRig(t)
-	claim := r.claimOf("a", "u1", "pod", want{"x", "net1", ""})
-	r.options.Exec = newPlugins()
-	r.kubelet(server(nil, claim), 0)
-	r.byKubelet(claim)
-	look := func() {
-		files, _ := filepath.Glob(filepath.Join(r.dir, "dra-device-metadata/*/*/metadata.json"))
-		states, _ := filepath.Glob(filepath.Join(r.options.StateDir, "*.json"))
-		if len(files) != 1 || len(states) != 1 {
-			t.Fatalf("got %s, %s", files, states)
-		}
-		for _, file := range append(files, states...) {
-			data, err := os.ReadFile(file)
-			must(t, err)
-			for _, word := range []string{`"metadata":{}`, `"metadata": {}`} {
-				if bytes.Contains(data, []byte(word)) {
-					t.Errorf("%s has %s:\n%s", file, word, data)
-				}
-			}
-		}
-	}
-	look()
-	must(t, r.runPod(r.sandbox("s1", "pod")))
-	look()
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"devinfo-cni.io/pkg/cniexec"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/inventory"
 )
@@ -19,86 +18,86 @@ type Census struct {
 	Status int
 }
 
-// NewMetrics registers what an agent counts. The names are in docs/dra/README.md.
-func NewMetrics(to prometheus.Registerer) Metrics {
+// metrics are what an agent counts. The names are in docs/dra/README.md.
+type metrics struct {
+	execs         *prometheus.HistogramVec
+	execFailures  *prometheus.CounterVec
+	events        *prometheus.HistogramVec
+	eventFailures *prometheus.CounterVec
+	connected     prometheus.Gauge
+	waits         prometheus.Histogram
+	cut           prometheus.Gauge
+	known         prometheus.Gauge
+	idle          *prometheus.GaugeVec
+	mismatches    *prometheus.CounterVec
+}
+
+// newMetrics registers them. The census is asked for at each scrape.
+func newMetrics(to prometheus.Registerer, census func() Census) *metrics {
 	in := promauto.With(to)
-	histogram := func(name, help string, labels ...string) *prometheus.HistogramVec {
+	histogram := func(name, help string) prometheus.HistogramOpts {
 		// A macvlan takes 10 ms, DHCP seconds; the runtime gives up after 2 s.
-		buckets := []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2, 5, 15, 60}
-		return in.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+		return prometheus.HistogramOpts{Name: name, Help: help, Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2, 5, 15, 60}}
 	}
-	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return in.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	counter := func(name, help string) prometheus.CounterOpts { return prometheus.CounterOpts{Name: name, Help: help} }
+	gauge := func(name, help string) prometheus.GaugeOpts { return prometheus.GaugeOpts{Name: name, Help: help} }
+	m := &metrics{
+		execs:         in.NewHistogramVec(histogram("cni_dra_exec_duration_seconds", "Runs of a CNI network, successful or not, by verb."), []string{"verb"}),
+		execFailures:  in.NewCounterVec(counter("cni_dra_exec_failures_total", "Failed runs of a CNI network, by verb and reason."), []string{"verb", "reason"}),
+		events:        in.NewHistogramVec(histogram("cni_dra_event_duration_seconds", "Calls by the container runtime and the kubelet, by event."), []string{"event"}),
+		eventFailures: in.NewCounterVec(counter("cni_dra_event_failures_total", "Calls by the container runtime and the kubelet that were answered with an error, by event."), []string{"event"}),
+		connected:     in.NewGauge(gauge("cni_dra_nri_connected", "1 while the container runtime is connected by NRI.")),
+		waits:         in.NewHistogram(histogram("cni_dra_add_wait_seconds", "How long sandboxes were held up until they were attached.")),
+		cut:           in.NewGauge(gauge("cni_dra_attachments_not_offered", "Attachments that --max-attachments allows and the API server cannot express.")),
+		known:         in.NewGauge(gauge("cni_dra_others_known", "1 while it is known what device plugins and others have of the node's devices.")),
+		idle:          in.NewGaugeVec(gauge("cni_dra_idle_rules", "1 for each rule of the configuration that names no device of this node, with the device that comes nearest."), []string{"rule", "nearest"}),
+		mismatches:    in.NewCounterVec(counter("cni_dra_device_mismatches_total", "What of devices was not as before the ADD after the DEL, by whether the agent has restored it."), []string{"what", "restored"}),
 	}
-	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
-		return in.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+	m.known.Set(1)
+	counted := func(name, help string, labels prometheus.Labels, count func(Census) int) {
+		in.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels}, func() float64 { return float64(count(census())) })
 	}
-	flag := func(g *prometheus.GaugeVec, is bool) {
-		g.WithLabelValues().Set(map[bool]float64{true: 1}[is])
+	inPhase := func(phase state.Phase) func(Census) int {
+		return func(c Census) int { return c.Phases[string(phase)] }
 	}
-	execs := histogram("cni_dra_exec_duration_seconds", "Runs of a CNI network, successful or not, by verb.", "verb")
-	execFailures := counter("cni_dra_exec_failures_total", "Failed runs of a CNI network, by verb and reason.", "verb", "reason")
-	events := histogram("cni_dra_event_duration_seconds", "Calls by the container runtime and the kubelet, by event.", "event")
-	eventFailures := counter("cni_dra_event_failures_total", "Calls by the container runtime and the kubelet that were answered with an error, by event.", "event")
-	connected := gauge("cni_dra_nri_connected", "1 while the container runtime is connected by NRI.")
-	waits := histogram("cni_dra_add_wait_seconds", "How long sandboxes were held up until they were attached.")
-	cut := gauge("cni_dra_attachments_not_offered", "Attachments that --max-attachments allows and the API server cannot express.")
-	known := gauge("cni_dra_others_known", "1 while it is known what device plugins and others have of the node's devices.")
-	idle := gauge("cni_dra_idle_rules", "1 for each rule of the configuration that names no device of this node, with the device that comes nearest.", "rule", "nearest")
-	mismatches := counter("cni_dra_device_mismatches_total", "What of devices was not as before the ADD after the DEL, by whether the agent has restored it.", "what", "restored")
-	flag(connected, false)
-	flag(known, true)
-	cut.WithLabelValues().Set(0)
-	waits.WithLabelValues()
-	return Metrics{
-		Exec: func(verb string, took time.Duration, reason cniexec.Reason) {
-			execs.WithLabelValues(verb).Observe(took.Seconds())
-			if reason != "" {
-				execFailures.WithLabelValues(verb, string(reason)).Inc()
-			}
-		},
-		Event: func(event string, took time.Duration, err error) {
-			events.WithLabelValues(event).Observe(took.Seconds())
-			if err != nil {
-				eventFailures.WithLabelValues(event).Inc()
-			}
-		},
-		Connected: func(on bool) { flag(connected, on) },
-		Waited:    func(took time.Duration) { waits.WithLabelValues().Observe(took.Seconds()) },
-		Cut:       func(n int) { cut.WithLabelValues().Set(float64(n)) },
-		Mismatch:  func(what string, restored bool) { mismatches.WithLabelValues(what, strconv.FormatBool(restored)).Inc() },
-		Known:     func(is bool) { flag(known, is) },
-		Idle: func(list []inventory.Idle) {
-			idle.Reset()
-			for _, i := range list {
-				idle.WithLabelValues(i.Rule, i.Nearest).Set(1)
-			}
-		},
+	for _, phase := range state.Phases() {
+		counted("cni_dra_attachments", "Attachments of prepared claims, by phase.", prometheus.Labels{"phase": string(phase)}, inPhase(phase))
+	}
+	counted("cni_dra_abandoned", "Attachments whose DEL was given up.", nil, inPhase(state.Abandoned))
+	counted("cni_dra_status_queue", "Claims whose status the API server has not taken yet.", nil, func(c Census) int { return c.Status })
+	return m
+}
+
+// exec counts one run of a CNI network, verb "ADD" or "DEL".
+func (m *metrics) exec(verb string, took time.Duration, err error) {
+	m.execs.WithLabelValues(verb).Observe(took.Seconds())
+	if err != nil {
+		m.execFailures.WithLabelValues(verb, string(reasonOf(err))).Inc()
 	}
 }
 
-var (
-	attachmentsDesc = prometheus.NewDesc("cni_dra_attachments", "Attachments of prepared claims, by phase.", []string{"phase"}, nil)
-	abandonedDesc   = prometheus.NewDesc("cni_dra_abandoned", "Attachments whose DEL was given up.", nil, nil)
-	statusDesc      = prometheus.NewDesc("cni_dra_status_queue", "Claims whose status the API server has not taken yet.", nil, nil)
-)
-
-// CensusMetrics asks for the census at each scrape.
-type CensusMetrics func() Census
-
-// Describe implements prometheus.Collector.
-func (CensusMetrics) Describe(to chan<- *prometheus.Desc) {
-	to <- attachmentsDesc
-	to <- abandonedDesc
-	to <- statusDesc
-}
-
-// Collect implements prometheus.Collector.
-func (take CensusMetrics) Collect(to chan<- prometheus.Metric) {
-	census := take()
-	for phase, count := range census.Phases {
-		to <- prometheus.MustNewConstMetric(attachmentsDesc, prometheus.GaugeValue, float64(count), phase)
+// event counts one call by the runtime, named as NRI names it, or by the kubelet, "Prepare" or
+// "Unprepare". Use it as defer a.metrics.event("Name", time.Now(), &err).
+func (m *metrics) event(name string, began time.Time, err *error) {
+	m.events.WithLabelValues(name).Observe(time.Since(began).Seconds())
+	if *err != nil {
+		m.eventFailures.WithLabelValues(name).Inc()
 	}
-	to <- prometheus.MustNewConstMetric(abandonedDesc, prometheus.GaugeValue, float64(census.Phases[string(state.Abandoned)]))
-	to <- prometheus.MustNewConstMetric(statusDesc, prometheus.GaugeValue, float64(census.Status))
 }
+
+// mismatch counts a thing of a device, one of custody's Whats, that no plugin has restored: the
+// agent has, or that was given up.
+func (m *metrics) mismatch(what string, restored bool) {
+	m.mismatches.WithLabelValues(what, strconv.FormatBool(restored)).Inc()
+}
+
+// noteIdle shows all rules that name no device of the node.
+func (m *metrics) noteIdle(list []inventory.Idle) {
+	m.idle.Reset()
+	for _, i := range list {
+		m.idle.WithLabelValues(i.Rule, i.Nearest).Set(1)
+	}
+}
+
+// note sets a gauge to 1 or 0.
+func note(gauge prometheus.Gauge, is bool) { gauge.Set(map[bool]float64{true: 1}[is]) }

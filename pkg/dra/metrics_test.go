@@ -1,6 +1,7 @@
 package dra_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,18 +19,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
-	"devinfo-cni.io/pkg/cniexec"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/custody"
 	"devinfo-cni.io/pkg/dra/state"
-	"devinfo-cni.io/pkg/inventory"
+	"devinfo-cni.io/pkg/dra/status"
 )
 
-// gathered gives each sample by its name and labels; of a histogram, the count.
-func gathered(t *testing.T, registry *prometheus.Registry) map[string]float64 {
-	t.Helper()
-	families, err := registry.Gather()
-	must(t, err)
+// counted gives each sample of the agent's metrics by its name and labels; of a histogram, the count.
+func (r *rig) counted() map[string]float64 {
+	r.t.Helper()
+	families, err := r.registry.Gather()
+	must(r.t, err)
 	samples := map[string]float64{}
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
@@ -44,47 +45,40 @@ func gathered(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 }
 
 func TestMetricsCountWhatHappens(t *testing.T) {
-	registry := prometheus.NewRegistry()
-	m := dra.NewMetrics(registry)
-	census := dra.Census{Phases: map[string]int{"Added": 2, "Prepared": 0, "Abandoned": 4}, Status: 3}
-	registry.MustRegister(dra.CensusMetrics(func() dra.Census { return census }))
-	m.Connected(true)
-	m.Waited(time.Second)
-	m.Cut(72)
-	m.Known(false)
-	m.Idle([]inventory.Idle{{Rule: "devices[0] (ifNames: eth9)"}})
-	m.Idle([]inventory.Idle{{Rule: "devices[1] (ifNames: eth7)", Nearest: "eth0"}})
-	m.Exec("ADD", time.Second, "")
-	m.Exec("ADD", time.Second, cniexec.ReasonPlugin)
-	m.Exec("DEL", time.Second, "")
-	m.Event("RunPodSandbox", time.Second, nil)
-	m.Event("RunPodSandbox", time.Second, errors.New("no"))
-	want := map[string]float64{
-		"cni_dra_attachments phase=Added":                                 2,
-		"cni_dra_attachments phase=Prepared":                              0,
-		"cni_dra_attachments phase=Abandoned":                             4,
-		"cni_dra_abandoned":                                               4,
-		"cni_dra_add_wait_seconds":                                        1,
-		"cni_dra_attachments_not_offered":                                 72,
-		"cni_dra_others_known":                                            0,
-		"cni_dra_idle_rules nearest=eth0 rule=devices[1] (ifNames: eth7)": 1,
-		"cni_dra_status_queue":                                            3,
-		"cni_dra_nri_connected":                                           1,
-		"cni_dra_exec_duration_seconds verb=ADD":                          2,
-		"cni_dra_exec_duration_seconds verb=DEL":                          1,
-		"cni_dra_exec_failures_total reason=plugin verb=ADD":              1,
-		"cni_dra_event_duration_seconds event=RunPodSandbox":              2,
-		"cni_dra_event_failures_total event=RunPodSandbox":                1,
-	}
-	if diff := cmp.Diff(want, gathered(t, registry)); diff != "" {
-		t.Error(diff)
-	}
-	m.Connected(false)
-	census = dra.Census{}
-	now := gathered(t, registry)
-	if now["cni_dra_nri_connected"] != 0 || now["cni_dra_status_queue"] != 0 {
-		t.Errorf("got %v", now)
-	}
+	timeless(t, func(t *testing.T, r *rig, p *plugins) {
+		n := newNode(t, "igb-sriov")
+		n.rules = "devices: [{ifNames: [eth77], as: exclusive}]"
+		r.options.Inventory, n.broken = n.inventory(), errors.New("no answer")
+		r.options.Status = func(context.Context, status.Report) error { return errors.New("no answer") }
+		dra.Survey(r.start())
+		r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}), r.claimOf("b", "u2", "other", want{"x", "net1", ""}))
+		must(t, r.runPod(r.sandbox("s1", "pod")))
+		p.set(failing("s2"))
+		says(t, r.runPod(r.sandbox("s2", "other")), errNoMaster.Error())
+		quiet()
+		difftest.Equal(t, r.counted(), map[string]float64{
+			"cni_dra_attachments phase=Prepared":                               0,
+			"cni_dra_attachments phase=Adding":                                 0,
+			"cni_dra_attachments phase=Added":                                  1,
+			"cni_dra_attachments phase=Deleting":                               1,
+			"cni_dra_attachments phase=Restoring":                              0,
+			"cni_dra_attachments phase=Abandoned":                              0,
+			"cni_dra_abandoned":                                                0,
+			"cni_dra_add_wait_seconds":                                         1,
+			"cni_dra_attachments_not_offered":                                  0,
+			"cni_dra_others_known":                                             0,
+			"cni_dra_idle_rules nearest=eth7 rule=devices[0] (ifNames: eth77)": 1,
+			"cni_dra_status_queue":                                             2,
+			"cni_dra_nri_connected":                                            0,
+			"cni_dra_exec_duration_seconds verb=ADD":                           2,
+			"cni_dra_exec_duration_seconds verb=DEL":                           1,
+			"cni_dra_exec_failures_total reason=output verb=ADD":               1,
+			"cni_dra_exec_failures_total reason=output verb=DEL":               1,
+			"cni_dra_event_duration_seconds event=Prepare":                     2,
+			"cni_dra_event_duration_seconds event=RunPodSandbox":               2,
+			"cni_dra_event_failures_total event=RunPodSandbox":                 1,
+		})
+	})
 }
 
 func text(t *testing.T, path string) string {
@@ -116,37 +110,33 @@ func texts[T ~string](list []T) (all []string) {
 }
 
 func TestTheDocumentationHasTheMetrics(t *testing.T) {
-	registry := prometheus.NewRegistry()
-	m := dra.NewMetrics(registry)
-	registry.MustRegister(dra.CensusMetrics(func() dra.Census { return dra.Census{Phases: map[string]int{"Added": 1}} }))
-	m.Exec("ADD", time.Second, cniexec.ReasonPlugin)
-	m.Event("Prepare", time.Second, os.ErrInvalid)
-	m.Mismatch(custody.Name, true)
-	m.Idle([]inventory.Idle{{Rule: "devices[0]"}})
-	families, err := registry.Gather()
-	must(t, err)
-	var exposed []string
-	for _, family := range families {
-		exposed = append(exposed, family.GetName())
+	r := newRig(t)
+	r.start()
+	described := make(chan *prometheus.Desc, 100)
+	r.registry.Describe(described)
+	close(described)
+	exposed := map[string]bool{}
+	for desc := range described {
+		exposed[regexp.MustCompile("cni_dra_[a-z_]+").FindString(desc.String())] = true
 	}
 	rows := map[string]string{}
 	for _, row := range regexp.MustCompile("(?m)^\\| `(cni_dra_[a-z_]+)` \\| (.*) \\|$").FindAllStringSubmatch(text(t, "../../docs/dra/README.md"), -1) {
 		rows[row[1]] = row[2]
 	}
-	for _, name := range exposed {
+	for name := range exposed {
 		if _, ok := rows[name]; !ok {
 			t.Errorf("docs/dra/README.md has no %s", name)
 		}
 	}
 	if len(rows) != len(exposed) {
-		t.Errorf("docs/dra/README.md has other metrics than %q", exposed)
+		t.Errorf("docs/dra/README.md has other metrics than %v", exposed)
 	}
 	for _, test := range []struct {
 		metric, label string
 		values        []string
 	}{
 		{"cni_dra_exec_failures_total", "reason", literals(t, `(?m)^(?:\t|const )Reason\w+ .*= "(\w+)"`, "plugins.go", "../cniexec/error.go")},
-		{"cni_dra_event_duration_seconds", "event", literals(t, `a\.(?:event\(|leave\(ctx, )"(\w+)"`, "pods.go", "events.go")},
+		{"cni_dra_event_duration_seconds", "event", literals(t, `(?:\.event\(|leave\(ctx, )"(\w+)"`, "pods.go", "events.go")},
 		{"cni_dra_attachments", "phase", texts(state.Phases())},
 		{"cni_dra_device_mismatches_total", "what", texts(custody.Whats())},
 	} {

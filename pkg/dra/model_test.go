@@ -51,9 +51,8 @@ func TestWhateverHappensEveryPodGetsItsNetworksAndNothingIsLeft(t *testing.T) {
 // model is a node whose kubelet and runtime are the test's.
 type model struct {
 	*rig
-	plugins *plugins
-	ending  sync.WaitGroup // namespaces
-	random  *rand.Rand     // mu
+	ending sync.WaitGroup // namespaces
+	random *rand.Rand     // mu
 
 	mu      sync.Mutex
 	up      *dra.Agent // nil = it is away
@@ -77,9 +76,10 @@ func play(t *testing.T, seed uint64) {
 	r, p := newRig(t), newPlugins()
 	r.options.Exec, r.options.Sweep, r.options.DelPatience = p, 0, 0
 	r.options.Log = nil
-	p.kernel = plugIn(&r.options, r.dir)
+	r.plugins = p
+	r.plugIn()
 	r.options.Journal = journalIn(r.dir, "boot1")
-	m := &model{rig: r, plugins: p, random: rand.New(rand.NewPCG(seed, 0)), live: map[string]*api.PodSandbox{}, holding: map[string]string{}, cursed: map[string]bool{}, faults: true}
+	m := &model{rig: r, random: rand.New(rand.NewPCG(seed, 0)), live: map[string]*api.PodSandbox{}, holding: map[string]string{}, cursed: map[string]bool{}, faults: true}
 	p.set(m.fault)
 	p.kernel.Fault = func() error { return m.refusal() }
 	m.restart()
@@ -137,7 +137,7 @@ func (m *model) fault(command, sandbox, _ string) error {
 		time.Sleep(m.upTo(10 * time.Second))
 	}
 	if m.oneIn(50) {
-		time.Sleep(dra.DefaultPluginLimit)
+		time.Sleep(dra.PluginLimit)
 	}
 	if m.oneIn(5) || command == "DEL" && m.isCursed(sandbox) {
 		return errors.New(command + " fails")

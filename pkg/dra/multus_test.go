@@ -18,7 +18,6 @@ import (
 	"k8s.io/dynamic-resource-allocation/devicemetadata"
 
 	"devinfo-cni.io/pkg/difftest"
-	"devinfo-cni.io/pkg/dra/metadata"
 )
 
 // standIn stands in for Multus' reader of slices, pkg/draclient in its main branch of 2026,
@@ -164,7 +163,6 @@ func metadataOf(t *testing.T, device, behave string) string {
 	}
 	claim := ownClaim("u1", device, config)
 	r.options.Inventory, r.options.Finder = n.inventory(), n.finder()
-	r.options.Attributes = metadata.Describer{Sys: r.options.Finder.Sys}.Attributes
 	r.kubelet(server(nil, claim), 0)
 	r.byKubelet(claim)
 	must(t, r.runPod(r.sandbox("s1", "pod")))

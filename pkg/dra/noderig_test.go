@@ -154,7 +154,7 @@ const (
 // of the test.
 func (r *rig) offering(client *fake.Clientset, n *node, p *plugins) *dra.Agent {
 	r.t.Helper()
-	r.options.Exec, r.options.DelTries = p, 2
+	r.options.Exec, r.plugins, r.options.DelTries = p, p, 2
 	r.options.Inventory, r.options.Finder = n.inventory(), n.finder()
 	r.kubelet(client, 0)
 	return r.agent

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -80,15 +79,9 @@ func (l *line) cut() {
 
 func (r *rig) socket() string { return filepath.Join(r.dir, "nri.sock") }
 
-// connect keeps the agent connected; the counter is how often it was.
-func (r *rig) connect(t *testing.T, socket string) *atomic.Int32 {
+// connect keeps the agent connected.
+func (r *rig) connect(t *testing.T, socket string) *dra.Agent {
 	t.Helper()
-	connects := new(atomic.Int32)
-	r.options.Metrics.Connected = func(on bool) {
-		if on {
-			connects.Add(1)
-		}
-	}
 	agent := r.start()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -99,8 +92,8 @@ func (r *rig) connect(t *testing.T, socket string) *atomic.Int32 {
 		}
 	}()
 	t.Cleanup(func() { cancel(); <-done })
-	r.eventually("connected", func() bool { return connects.Load() == 1 })
-	return connects
+	r.eventually("connected", agent.Connected)
+	return agent
 }
 
 func (n containerRuntime) runPod(sb *api.PodSandbox) error {
@@ -128,7 +121,7 @@ func TestTheAgentReconnectsAndMakesGoodWhatItMissed(t *testing.T) {
 	r := newRig(t)
 	first := r.serve(t)
 	wire := layLine(t, filepath.Join(r.dir, "line"), r.socket())
-	connects := r.connect(t, filepath.Join(r.dir, "line"))
+	agent := r.connect(t, filepath.Join(r.dir, "line"))
 	r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}), r.claimOf("b", "u2", "pod2", want{"x", "net1", ""}), r.claimOf("c", "u3", "pod3", want{"x", "net1", ""}))
 	ended, stays, missed := r.sandbox("s1", "pod"), r.sandbox("s2", "pod2"), r.sandbox("s3", "pod3")
 	must(t, first.runPod(ended))
@@ -136,8 +129,9 @@ func TestTheAgentReconnectsAndMakesGoodWhatItMissed(t *testing.T) {
 	first.Stop()
 	wire.cut()
 	r.unmake(ended)
+	r.eventually("disconnected", func() bool { return !agent.Connected() })
 	second := r.serve(t, stays, missed)
-	r.eventually("connected again", func() bool { return connects.Load() == 2 })
+	r.eventually("connected again", agent.Connected)
 	r.eventually("the missed one is attached, the ended one detached", func() bool {
 		return slices.Equal(r.files("there"), []string{"s2_net1", "s3_net1"}) && len(r.files("cdi")) == 2
 	})

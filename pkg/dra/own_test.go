@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 )
@@ -69,9 +69,7 @@ func TestADeviceThatAClaimHoldsStaysPublishedAsItWas(t *testing.T) {
 	}
 	n.change(func() { n.without("enp3s0f0v2") })
 	n.change(func() { n.others = map[string]string{"0000:03:00.2": "pod ns/x has it"} }) // shows that it was looked at
-	if diff := cmp.Diff(before[vf2], devicesIn(t, client, sf4, sf7, "cni", pf, vf2, vf3)[vf2]); diff != "" {
-		t.Error(diff)
-	}
+	difftest.Equal(t, devicesIn(t, client, sf4, sf7, "cni", pf, vf2, vf3)[vf2], before[vf2])
 	next := server(nil)
 	agent := r.offering(next, n, p)
 	after := devicesIn(t, next, sf4, sf7, "cni", pf, vf2, vf3)[vf2]
@@ -84,6 +82,7 @@ func TestADeviceThatAClaimHoldsStaysPublishedAsItWas(t *testing.T) {
 }
 
 func TestADeviceGoesIntoTheConfigurationAtPrepare(t *testing.T) {
+	const vfio = `"driver":"vfio-pci",`
 	for name, test := range map[string]struct {
 		device, parameters string
 		list, capability   string // parts of what is on record
@@ -100,6 +99,13 @@ func TestADeviceGoesIntoTheConfigurationAtPrepare(t *testing.T) {
 		"software":           {"cni", `"device":[{"plugin":"x","key":"device"}],` + network(`{"type":"x"}`), "", "", []string{"cni is allocated"}},
 		"without a network":  {vf0, "", "", "", []string{"there is no config"}},
 		"a network of sorts": {"cni", network(`{"type":"x"}`), `{"type":"x"}`, "", nil},
+		// A driver is for a function of the claim's own.
+		"driver, shared":       {pf, vfio + `"device":[],` + network(`{"type":"x"}`), "", "", []string{"driver: vfio-pci", pf, "which other pods share"}},
+		"driver, SF":           {sf4, vfio + `"device":[],` + network(`{"type":"x"}`), "", "", []string{sf4, "no PCI function"}},
+		"driver, software":     {"cni", vfio + network(`{"type":"x"}`), "", "", []string{"networks of software"}},
+		"driver, by interface": {vf0, vfio + `"device":[{"plugin":"x","key":"device"}],` + network(`{"type":"x"}`), "", "", []string{"has nothing for device"}},
+		"another driver":       {vf0, `"driver":"uio_pci_generic",` + network(`{"type":"x"}`), "", "", []string{`driver "uio_pci_generic" is not known`, `"vfio-pci"`}},
+		"no driver":            {vf0, `"driver":"",` + network(`{"type":"x"}`), "", "", []string{"driver"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			timeless(t, func(t *testing.T, r *rig, _ *plugins) {
@@ -131,24 +137,6 @@ func TestADeviceOfTheNodeIsRefusedWhereNoneIsOffered(t *testing.T) {
 	})
 }
 
-// An administrator's look at others' devices attaches none.
-func TestAnAdministratorsRequestNeverRunsADD(t *testing.T) {
-	yes := true
-	for _, device := range []string{vf0, vf3} { // the latter may go without a network
-		timeless(t, func(t *testing.T, r *rig, p *plugins) {
-			r.options.Inventory = newNode(t, "mlx5-switchdev").inventory()
-			claim := ownClaim("u1", device, map[string]string{vf0: network(`{"type":"sriov"}`)}[device])
-			claim.Status.Allocation.Devices.Results[0].AdminAccess = &yes
-			_, err := r.start().Prepare(t.Context(), claim)
-			says(t, err, "adminAccess")
-			must(t, r.runPod(r.sandbox("s1", "pod")))
-			if n := p.calls(""); n > 0 {
-				t.Errorf("%q", p.told)
-			}
-		})
-	}
-}
-
 // Each device of a request is an interface of the pod, with its gate, metadata and status.
 func TestEachDeviceOfARequestIsAttached(t *testing.T) {
 	for name, change := range map[string]func(*resourceapi.ResourceClaim){
@@ -172,9 +160,7 @@ func TestEachDeviceOfARequestIsAttached(t *testing.T) {
 				sb := r.sandbox("s1", "pod")
 				must(t, r.runPod(sb))
 				slices.Sort(p.told)
-				if diff := cmp.Diff([]string{"ADD s1 net0", "ADD s1 net1"}, p.told); diff != "" {
-					t.Error(diff)
-				}
+				difftest.Equal(t, p.told, []string{"ADD s1 net0", "ADD s1 net1"})
 				gates := map[string]bool{}
 				for n, at := range r.record("u1").Attachments {
 					if want := []string{"0000:03:00.2", "0000:03:00.4"}[n]; !strings.Contains(string(at.List), want) {
@@ -193,41 +179,8 @@ func TestEachDeviceOfARequestIsAttached(t *testing.T) {
 				if len(gates) != 2 {
 					t.Errorf("gates %v", gates)
 				}
-				r.endPod(sb)
-				r.unprepared("u1")
-				r.expectNothing()
+				r.ends(sb, "u1")
 			})
 		})
 	}
-}
-
-func TestADriverIsForAFunctionOfTheClaimsOwn(t *testing.T) {
-	t.Parallel()
-	const driver = `"driver":"vfio-pci","device":[],`
-	for name, test := range map[string]struct {
-		device, parameters string
-		says               []string
-	}{
-		"shared":          {pf, driver, []string{"driver: vfio-pci", pf, "which other pods share"}},
-		"SF":              {sf4, driver, []string{sf4, "no PCI function"}},
-		"software":        {"cni", `"driver":"vfio-pci",`, []string{"networks of software"}},
-		"another driver":  {vf0, `"driver":"uio_pci_generic",`, []string{`driver "uio_pci_generic" is not known`, `"vfio-pci"`}},
-		"by interface":    {vf0, `"driver":"vfio-pci","device":[{"plugin":"x","key":"device"}],`, []string{"has nothing for device"}},
-		"no driver, none": {vf0, `"driver":"",`, []string{"driver"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			withHardware(t, func(t *testing.T, b *bench) {
-				_, err := b.agent.Prepare(t.Context(), ownClaim("u1", test.device, test.parameters+network(`{"type":"x"}`)))
-				says(t, err, test.says...)
-				if refusal := (*cniconfig.Refusal)(nil); !errors.As(err, &refusal) {
-					t.Errorf("got %v", err)
-				}
-				b.expectNothing()
-			})
-		})
-	}
-	claim := ownClaim("u1", vf0, driver+network(`{"type":"x"}`))
-	claim.Status.Allocation.Devices.Config[0].Source = resourceapi.AllocationConfigSourceClaim
-	_, err := cniconfig.Resolve(claim, cniconfig.Policy{Driver: driverName, AllowClaimTypes: []string{"x"}})
-	says(t, err, `unknown key`)
 }

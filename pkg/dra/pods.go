@@ -43,7 +43,7 @@ func (a *Agent) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) (err err
 	if len(claims) == 0 && err == nil {
 		return nil
 	}
-	defer a.event("RunPodSandbox", began, &err)
+	defer a.metrics.event("RunPodSandbox", began, &err)
 	if err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (a *Agent) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) (err err
 	sb.waited = false
 	a.mu.Unlock()
 	if err == nil {
-		a.Metrics.Waited(time.Since(began))
+		a.metrics.waits.Observe(time.Since(began).Seconds())
 		return nil
 	}
 	a.settled(ctx, sb, claims)
@@ -164,7 +164,7 @@ func (a *Agent) leave(ctx context.Context, event string, pod *api.PodSandbox) er
 		}
 	}
 	a.mu.Unlock()
-	a.event(event, began, &err)
+	a.metrics.event(event, began, &err)
 	return nil
 }
 
@@ -230,10 +230,15 @@ func (a *Agent) ServeNRI(ctx context.Context, socket, index string) error {
 
 // connected also notes that from a disconnection on sandboxes end without our being told.
 func (a *Agent) connected(on bool) {
-	if !on {
-		a.mu.Lock()
-		a.synced = false
-		a.mu.Unlock()
-	}
-	a.Metrics.Connected(on)
+	a.mu.Lock()
+	a.up, a.synced = on, a.synced && on
+	a.mu.Unlock()
+	note(a.metrics.connected, on)
+}
+
+// Connected says whether the runtime is.
+func (a *Agent) Connected() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.up
 }

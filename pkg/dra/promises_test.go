@@ -22,7 +22,7 @@ func timeless(t *testing.T, test func(t *testing.T, r *rig, p *plugins)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r, p := newRig(t), newPlugins()
-		r.options.Exec = p
+		r.options.Exec, r.plugins = p, p
 		r.options.Sweep, r.options.DelPatience = 0, 0 // as by default
 		r.runtimeWaits = 2 * time.Second
 		test(t, r, p)
@@ -54,6 +54,14 @@ func (r *rig) endPod(sb *api.PodSandbox) {
 	wants(r.t, r.agent.StopPodSandbox(ctx, sb))
 	r.unmake(sb)
 	wants(r.t, r.agent.RemovePodSandbox(ctx, sb))
+}
+
+// ends is the end of a pod and its claim, of which nothing is left.
+func (r *rig) ends(sb *api.PodSandbox, uid types.UID) {
+	r.t.Helper()
+	r.endPod(sb)
+	r.unprepared(uid)
+	r.expectNothing()
 }
 
 // unprepared repeats Unprepare as the kubelet does, and says after how long it succeeded.
@@ -110,12 +118,8 @@ func TestADELThatCanNeverSucceedIsGivenUpAndThePodDeleted(t *testing.T) {
 		if took := r.unprepared("u1"); took < time.Minute || took > 3*time.Minute {
 			t.Errorf("unprepared after %v", took)
 		}
-		if n := p.calls("DEL"); n != dra.DefaultDelTries {
-			t.Errorf("%d DELs", n)
-		}
-		if got := agent.Census().Phases["Abandoned"]; got != 1 {
-			t.Errorf("%d abandoned", got)
-		}
+		r.expectCalls("DEL", dra.DefaultDelTries)
+		r.expectPhase("Abandoned", 1)
 		reasons := map[string]int{}
 		for _, n := range told {
 			reasons[n.Reason]++
@@ -124,19 +128,13 @@ func TestADELThatCanNeverSucceedIsGivenUpAndThePodDeleted(t *testing.T) {
 			t.Errorf("told %v", told)
 		}
 		time.Sleep(90 * time.Minute)
-		if n := p.calls("DEL"); n != dra.DefaultDelTries+1 {
-			t.Errorf("%d DELs after 90 minutes", n)
-		}
+		r.expectCalls("DEL", dra.DefaultDelTries+1)
 		agent = r.start() // the next agent tries at once
 		quiet()
-		if n := p.calls("DEL"); n != dra.DefaultDelTries+2 {
-			t.Errorf("%d DELs after a restart", n)
-		}
+		r.expectCalls("DEL", dra.DefaultDelTries+2)
 		p.set(nil)
 		time.Sleep(2 * time.Hour)
-		if got := agent.Census().Phases["Abandoned"]; got != 0 {
-			t.Errorf("%d abandoned after a DEL that succeeded", got)
-		}
+		r.expectPhase("Abandoned", 0)
 		r.expectNothing()
 	})
 }
@@ -187,7 +185,7 @@ func TestDELsThatHangHoldUpNoADD(t *testing.T) {
 		agent := r.start()
 		p.set(func(command, sandbox, _ string) error {
 			if command == "DEL" && strings.HasPrefix(sandbox, "hung") {
-				time.Sleep(dra.DefaultPluginLimit)
+				time.Sleep(dra.PluginLimit)
 				return errors.New("ended")
 			}
 			return nil
@@ -252,9 +250,7 @@ func TestALateNetworkHoldsUpContainersAndNoSandbox(t *testing.T) {
 		if err := r.admits(sb, "u1_y"); err != nil || p.calls("ADD s1 net2") != 3 || p.calls("DEL s1 net2") != 2 || p.calls("DEL s1 net1") != 0 {
 			t.Errorf("%v, %q", err, p.told)
 		}
-		r.endPod(sb)
-		r.unprepared("u1")
-		r.expectNothing()
+		r.ends(sb, "u1")
 	})
 }
 

@@ -105,8 +105,7 @@ func TestWhatAClaimNeedsNext(t *testing.T) {
 		{"and after DEL", phases{added}, detach, func(w *world) { w.unsaved = true }, "DEL [0]"},
 		{"what is left comes before ADD", phases{p, adding}, attach, nil, "DEL [1]"},
 		{"also while it cannot be deleted", phases{p, deleting}, attach, func(w *world) { w.attachments[1].due = false }, "wait"},
-		{"a failure has a back-off", phases{p}, attach, func(w *world) { w.retry = false }, "wait"},
-		{"which holds up no DEL", phases{added}, forget, func(w *world) { w.retry = false }, "DEL [0]"},
+		{"a failure holds up no DEL", phases{added}, forget, func(w *world) { w.retry = false }, "DEL [0]"},
 		{"a failure is told once nothing is left to delete", phases{added, adding}, detach, func(w *world) { w.blamed = true }, "DEL [0 1]"},
 		{"then it is", phases{p, p}, detach, func(w *world) { w.blamed = true }, "blame"},
 		{"a closed gate is opened", phases{added, added}, keep, func(w *world) { w.attachments[1].open = false }, "open [1]"},
@@ -125,7 +124,6 @@ func TestWhatAClaimNeedsNext(t *testing.T) {
 		{"what is abandoned is deleted", phases{gone}, keep, nil, "DEL [0]"},
 		{"unless its device is another's", phases{gone}, keep, func(w *world) { w.attachments[0].taken = true }, ""},
 		{"an administrator has cleared it", phases{gone}, keep, func(w *world) { w.attachments[0].cleared = true }, "clear [0]"},
-		{"that has a back-off", phases{gone}, keep, func(w *world) { w.retry, w.attachments[0].cleared = false, true }, "wait"},
 		{"then it is forgotten", nil, keep, nil, "forget"},
 	} {
 		record, now := claimed(test.phases...)
@@ -141,6 +139,20 @@ func TestWhatAClaimNeedsNext(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", test.name, got, test.step)
 		}
 	}
+}
+
+// What has failed is not tried again at once, whatever it was: DELs and restoring have pauses of
+// their own.
+func TestAFailureHasABackOff(t *testing.T) {
+	every(func(phase state.Phase, w want, a around) {
+		for _, unsaved := range []bool{true, false} {
+			record := &state.Claim{StatusOwed: true, Attachments: []state.Attachment{{Phase: phase}}}
+			s := reconcile(record, goal{want: w}, world{attachments: []around{a}, fresh: unsaved, unsaved: unsaved, reported: true})
+			if !slices.Contains([]action{doDel, doReturn, wait}, s.do) {
+				t.Errorf("%s, %s, %+v: %q", phase, w, a, s.do)
+			}
+		}
+	})
 }
 
 // Whatever the world is like, each step leads on: with DELs that succeed a claim that is

@@ -6,8 +6,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,7 +13,6 @@ import (
 
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/state"
-	"devinfo-cni.io/pkg/dra/status"
 )
 
 // snapshots are the records as each step left them on disk, by the step.
@@ -36,14 +33,12 @@ func (r *rig) snapshots() map[string]map[string][]byte {
 func TestWhateverStepARecordIsOfTheNextAgentReadsAndForgetsIt(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, p *plugins) {
 		all := r.snapshots()
-		agent := r.start()
+		r.start()
 		p.set(always)
 		r.abandoned(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
 		p.set(nil)
 		time.Sleep(3 * time.Hour)
-		if got := agent.Census().Phases["Abandoned"]; got != 0 {
-			t.Fatalf("%d abandoned", got)
-		}
+		r.expectPhase("Abandoned", 0)
 		r.stop()
 		records := maps.Clone(all)
 		if len(records["apart"]) != 2 || len(records["abandoned"]) != 2 {
@@ -95,20 +90,6 @@ func (r *rig) abandoned(claim *resourceapi.ResourceClaim) {
 	quiet() // what was answered may not be on disk yet
 }
 
-// abandonedAndCleared is that, cleared by an administrator.
-func (r *rig) abandonedAndCleared(p *plugins) {
-	r.t.Helper()
-	if _, err := state.ClearLeftovers(r.options.StateDir, "u1"); err == nil {
-		r.t.Error("nothing is abandoned yet")
-	}
-	p.set(always)
-	r.abandoned(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
-	left, err := state.ClearLeftovers(r.options.StateDir, "u1")
-	if err != nil || len(left) != 1 || left[0].Sandbox != "s1" {
-		r.t.Errorf("got %v, %v", left, err)
-	}
-}
-
 // lines calls f for each message of a log.
 type lines struct {
 	slog.Handler
@@ -122,47 +103,20 @@ func (l lines) Handle(_ context.Context, record slog.Record) error {
 	return nil
 }
 
-// What keeps the agent from forgetting, it meets again after a pause and not at once.
-func TestAClearThatFailsIsTriedAgainLater(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, p *plugins) {
-		infoFile, tries := "", 0
-		r.options.Log = slog.New(lines{slog.DiscardHandler, func(message string) {
-			if !strings.Contains(message, "an administrator has cleared") {
-				return
-			}
-			if tries++; tries == 1000 {
-				t.Error("1000 tries in no time")
-				os.RemoveAll(infoFile)
-			}
-		}})
-		agent := r.start()
-		r.abandonedAndCleared(p)
-		record := filepath.Join(r.options.StateDir, "u1=s1=net1.json")
-		data, err := os.ReadFile(record)
-		must(t, err)
-		claim, err := state.Parse(record, data)
-		must(t, err)
-		infoFile = claim.Abandoned().InfoFile
-		must(t, os.MkdirAll(filepath.Join(infoFile, "busy"), 0o700))
-		tried := p.calls("DEL")
-		time.Sleep(time.Hour / 2)
-		if agent.Census().Phases["Abandoned"] != 1 || tries < 2 {
-			t.Errorf("%v after %d tries", agent.Census(), tries)
-		}
-		must(t, os.RemoveAll(infoFile))
-		time.Sleep(time.Hour / 4)
-		if agent.Census().Phases["Abandoned"] != 0 || p.calls("DEL") != tried {
-			t.Errorf("%v, %d more DELs", agent.Census(), p.calls("DEL")-tried)
-		}
-		r.expectNothing()
-	})
-}
-
 // An agent that dies before the disk has taken it must do it again.
 func TestWhatIsClearedIsMarkedUntilItIsOnDisk(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, p *plugins) {
-		agent := r.start()
-		r.abandonedAndCleared(p)
+		r.start()
+		if _, err := state.ClearLeftovers(r.options.StateDir, "u1"); err == nil {
+			t.Error("nothing is abandoned yet")
+		}
+		p.set(always)
+		r.abandoned(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
+		tried := p.calls("DEL")
+		left, err := state.ClearLeftovers(r.options.StateDir, "u1")
+		if err != nil || len(left) != 1 || left[0].Sandbox != "s1" {
+			t.Errorf("got %v, %v", left, err)
+		}
 		record, mark := filepath.Join(r.options.StateDir, "u1=s1=net1.json"), filepath.Join(r.options.StateDir, "u1=s1=net1.cleared")
 		must(t, os.Remove(record))
 		must(t, os.MkdirAll(filepath.Join(record, "busy"), 0o700))
@@ -172,78 +126,8 @@ func TestWhatIsClearedIsMarkedUntilItIsOnDisk(t *testing.T) {
 		}
 		must(t, os.RemoveAll(record))
 		time.Sleep(time.Hour / 4)
-		if got := agent.Census().Phases["Abandoned"]; got != 0 {
-			t.Errorf("%d abandoned", got)
-		}
+		r.expectPhase("Abandoned", 0)
+		r.expectCalls("DEL", tried)
 		r.expectNothing()
-	})
-}
-
-// unwritable has the disk take no record of that name, until mend; tries counts the steps that
-// have failed.
-func (r *rig) unwritable(t *testing.T, name string) (block, mend func(), tries *atomic.Int32) {
-	record, tries := filepath.Join(r.options.StateDir, name), new(atomic.Int32)
-	block = func() {
-		must(t, os.RemoveAll(record))
-		must(t, os.MkdirAll(filepath.Join(record, "busy"), 0o700))
-	}
-	mend = func() { wants(t, os.RemoveAll(record)) }
-	r.options.Log = slog.New(lines{slog.DiscardHandler, func(message string) {
-		if message == "not done" && tries.Add(1) == 1000 {
-			t.Error("1000 tries in no time")
-			mend()
-		}
-	}})
-	return block, mend, tries
-}
-
-// What the disk does not take is tried again after a pause.
-func TestADELThatCannotBeGivenUpIsTriedAgainLater(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, p *plugins) {
-		block, mend, tries := r.unwritable(t, "u1=s1=net1.json")
-		agent := r.start()
-		block()
-		p.set(failingDEL(""))
-		r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
-		sb := r.sandbox("s1", "pod")
-		must(t, r.runPod(sb))
-		r.endPod(sb)
-		time.Sleep(time.Hour)
-		if n := tries.Load(); n < 2 || agent.Census().Phases["Deleting"] != 1 {
-			t.Errorf("%d tries, %v", n, agent.Census())
-		}
-		mend()
-		r.unprepared("u1")
-		p.set(nil)
-		time.Sleep(2 * time.Hour)
-		r.expectNothing()
-	})
-}
-
-func TestAStatusThatCannotBeNotedIsNotedLater(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
-		block, mend, tries := r.unwritable(t, "u1.json")
-		sends, goOn := make(chan struct{}), make(chan struct{})
-		r.options.Status = func(context.Context, status.Report) error {
-			sends <- struct{}{}
-			<-goOn
-			return nil
-		}
-		agent := r.start()
-		r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
-		must(t, r.runPod(r.sandbox("s1", "pod")))
-		<-sends
-		quiet()
-		block()
-		close(goOn)
-		time.Sleep(10 * time.Minute)
-		if n := tries.Load(); n < 2 || agent.Census().Status != 1 {
-			t.Errorf("%d tries, %v", n, agent.Census())
-		}
-		mend()
-		time.Sleep(2 * time.Minute)
-		if agent.Census().Status != 0 || r.record("u1").StatusOwed {
-			t.Errorf("it is still owed: %v", agent.Census())
-		}
 	})
 }

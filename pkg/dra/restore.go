@@ -137,7 +137,7 @@ func (a *Agent) giveBack(record *state.Claim, at *state.Attachment) error {
 	}
 	did, err := a.Custody.Restore(*at.Former)
 	for _, what := range did {
-		a.Metrics.Mismatch(what, true)
+		a.metrics.mismatch(what, true)
 	}
 	if did != nil {
 		a.Log.Info("restored what no plugin has", "device", at.Device, "what", did)
@@ -159,6 +159,6 @@ func (a *Agent) mismatches(err error) {
 		what = m.What
 	}
 	for _, what := range what {
-		a.Metrics.Mismatch(what, false)
+		a.metrics.mismatch(what, false)
 	}
 }

@@ -6,69 +6,62 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra"
-	"devinfo-cni.io/pkg/dra/custody/custodytest"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/journal"
 )
 
-// bench is a node with devices, whose time is free.
-type bench struct {
-	*rig
-	kernel  *custodytest.Kernel
-	plugins *plugins
-	agent   *dra.Agent
-
-	mu      sync.Mutex
-	notices []string // reasons
-	counted map[string]int
-}
-
-func withHardware(t *testing.T, test func(t *testing.T, b *bench)) {
+// withHardware is timeless on a node with devices.
+func withHardware(t *testing.T, test func(t *testing.T, b *rig)) {
 	t.Helper()
 	timeless(t, func(t *testing.T, r *rig, p *plugins) {
-		b := &bench{rig: r, plugins: p, kernel: plugIn(&r.options, r.dir), counted: map[string]int{}}
-		p.kernel = b.kernel
+		r.plugIn()
 		r.options.Notify = func(n dra.Notice) {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			b.notices = append(b.notices, n.Reason)
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.notices = append(r.notices, n.Reason)
 		}
-		r.options.Metrics.Mismatch = func(what string, restored bool) {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			b.counted[map[bool]string{true: "restored ", false: "left "}[restored]+what]++
-		}
-		b.agent = r.start()
-		test(t, b)
+		r.start()
+		test(t, r)
 		if len(p.wrong) > 0 {
 			t.Errorf("%q", p.wrong)
 		}
 	})
 }
 
+// mismatches are those that the agent has counted, each once.
+func (b *rig) mismatches() (all []string) {
+	for name, n := range b.counted() {
+		if labels, is := strings.CutPrefix(name, "cni_dra_device_mismatches_total "); is && n == 1 {
+			all = append(all, labels)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
 // withLeases has the next agent take leases.
-func (b *bench) withLeases() {
+func (b *rig) withLeases() {
 	b.stop()
 	b.options.Journal = journalIn(b.dir, "boot1")
-	b.agent = b.start()
+	b.start()
 }
 
 // attachTo prepares a claim of a device, and attaches sandbox s1 to it.
-func (b *bench) attachTo(t *testing.T, device, driver string) {
+func (b *rig) attachTo(t *testing.T, device, driver string) {
 	t.Helper()
 	b.prepare(onDevice(b.claimOf("a", "u1", "pod", want{"x", "net1", ""}), 0, device, driver))
 	must(t, b.runPod(b.sandbox("s1", "pod")))
 }
 
-// ends the network namespace of s1, whose devices come back after a while.
-func (b *bench) ends(after time.Duration) {
+// dies ends the network namespace of s1, whose devices come back after a while.
+func (b *rig) dies(after time.Duration) {
 	b.t.Helper()
 	netns := filepath.Join(b.dir, "netns/s1")
 	wants(b.t, os.Remove(netns))
@@ -80,7 +73,7 @@ func TestAfterDELADeviceIsWhatItWas(t *testing.T) {
 	t.Parallel()
 	for name, device := range map[string][2]string{"VF": {vf0, ""}, "SF": {sf4, ""}, "vfio-pci": {vf2, "vfio-pci"}} {
 		t.Run(name, func(t *testing.T) {
-			withHardware(t, func(t *testing.T, b *bench) {
+			withHardware(t, func(t *testing.T, b *rig) {
 				b.attachTo(t, device[0], device[1])
 				if cmp.Equal(asCaptured(), looked(b.kernel)) {
 					t.Error("the pod has not got it")
@@ -90,7 +83,7 @@ func TestAfterDELADeviceIsWhatItWas(t *testing.T) {
 				b.unprepared("u1")
 				expectAsCaptured(t, b.kernel)
 				b.expectNothing()
-				want := map[string]int{"restored name": 1, "restored mtu": 1, "restored mac": 1}
+				want := []string{"restored=true what=mac", "restored=true what=mtu", "restored=true what=name"}
 				if device[1] != "" {
 					if driver := attributes["devinfo-cni.io/driver"].StringValue; driver == nil || *driver != device[1] {
 						t.Errorf("the pod is told of driver %v", driver)
@@ -98,9 +91,9 @@ func TestAfterDELADeviceIsWhatItWas(t *testing.T) {
 					if _, has := attributes["devinfo-cni.io/ifName"]; has {
 						t.Error("it has no interface on the node")
 					}
-					want = map[string]int{"restored name": 1, "restored driver": 1, "restored mac": 1}
+					want = []string{"restored=true what=driver", "restored=true what=mac", "restored=true what=name"}
 				}
-				if diff := cmp.Diff(want, b.counted); diff != "" || len(b.notices) > 0 {
+				if diff := cmp.Diff(want, b.mismatches()); diff != "" || len(b.notices) > 0 {
 					t.Errorf("%s %q", diff, b.notices)
 				}
 			})
@@ -110,9 +103,9 @@ func TestAfterDELADeviceIsWhatItWas(t *testing.T) {
 
 // The kernel ends a namespace when it gets round to it, and DEL may come before.
 func TestADeviceThatDiedWithItsNamespaceIsAwaited(t *testing.T) {
-	withHardware(t, func(t *testing.T, b *bench) {
+	withHardware(t, func(t *testing.T, b *rig) {
 		b.attachTo(t, vf0, "")
-		go b.ends(3 * time.Second)
+		go b.dies(3 * time.Second)
 		time.Sleep(time.Millisecond)
 		sb := b.sandbox("s1", "pod")
 		must(t, os.Remove(filepath.Join(b.dir, "netns/s1")))
@@ -121,9 +114,7 @@ func TestADeviceThatDiedWithItsNamespaceIsAwaited(t *testing.T) {
 		if took := time.Since(began); took > time.Second {
 			t.Errorf("the runtime waits %v for a device", took)
 		}
-		if n := b.agent.Census().Phases["Restoring"]; n != 1 {
-			t.Errorf("got %v", b.agent.Census())
-		}
+		b.expectPhase("Restoring", 1)
 		if took := b.unprepared("u1"); took < 2*time.Second || took > 10*time.Second {
 			t.Errorf("unprepared after %v", took)
 		}
@@ -137,19 +128,20 @@ func TestADeviceThatDiedWithItsNamespaceIsAwaited(t *testing.T) {
 
 func TestADeviceThatIsNotWhatItWasIsWithheldAndTold(t *testing.T) {
 	t.Parallel()
-	withHardware(t, func(t *testing.T, b *bench) {
+	withHardware(t, func(t *testing.T, b *rig) {
 		b.attachTo(t, vf0, "")
 		b.kernel.Fault = func() error { return errors.New("firmware says no") }
 		b.endPod(b.sandbox("s1", "pod"))
 		must(t, b.kernel.EndNetns(filepath.Join(b.dir, "netns/s1")))
 		_, err := b.agent.Prepare(t.Context(), onDevice(b.claimOf("a", "u1", "next", want{"x", "net1", ""}), 0, vf2, ""))
 		says(t, err, "firmware says no", "mtu, mac, name", vf0)
+		withheld := map[string]bool{vf0: true} // from the slices, as one whose DEL fails
+		difftest.Equal(t, dra.Withheld(b.agent), withheld)
 		time.Sleep(10 * time.Minute)
-		if n := b.agent.Census().Phases["Abandoned"]; n != 1 {
-			t.Errorf("got %v", b.agent.Census())
-		}
-		counts := map[string]int{"left name": 1, "left mtu": 1, "left mac": 1}
-		if diff := cmp.Diff(counts, b.counted); diff != "" || !slices.Contains(b.notices, dra.NoticeDevice) {
+		b.expectPhase("Abandoned", 1)
+		difftest.Equal(t, dra.Withheld(b.agent), withheld)
+		counts := []string{"restored=false what=mac", "restored=false what=mtu", "restored=false what=name"}
+		if diff := cmp.Diff(counts, b.mismatches()); diff != "" || !slices.Contains(b.notices, dra.NoticeDevice) {
 			t.Errorf("%s %q", diff, b.notices)
 		}
 		left, err := state.Leftovers(b.options.StateDir)
@@ -171,21 +163,20 @@ func TestADeviceThatIsNotWhatItWasIsWithheldAndTold(t *testing.T) {
 		time.Sleep(2 * time.Hour)
 		quiet()
 		expectAsCaptured(t, b.kernel)
+		difftest.Equal(t, dra.Withheld(b.agent), map[string]bool{})
 	})
 }
 
 // Until a device is what it was, the devinfo plugin gives it to nobody.
 func TestADeviceIsHeldUntilItIsWhatItWas(t *testing.T) {
-	withHardware(t, func(t *testing.T, b *bench) {
+	withHardware(t, func(t *testing.T, b *rig) {
 		b.withLeases()
 		b.attachTo(t, vf0, "")
 		b.kernel.Fault = func() error { return errors.New("firmware says no") }
 		must(t, b.agent.StopPodSandbox(t.Context(), b.sandbox("s1", "pod")))
 		must(t, b.kernel.EndNetns(filepath.Join(b.dir, "netns/s1")))
 		quiet()
-		if n := b.agent.Census().Phases["Restoring"]; n != 1 {
-			t.Fatalf("got %v", b.agent.Census())
-		}
+		b.expectPhase("Restoring", 1)
 		h, err := b.options.Journal.Holders(journal.OfDevice, "pci-0000:03:00.2")
 		if err != nil || len(h) != 1 || h[0].String() != "claim ns/a" || h[0].Mode != journal.Exclusive {
 			t.Errorf("while it is restored: %+v, %v", h, err)
@@ -204,16 +195,15 @@ func TestADeviceIsHeldUntilItIsWhatItWas(t *testing.T) {
 // What a boot has made of a device is nobody's to change.
 func TestARebootRestoresDevicesByItself(t *testing.T) {
 	t.Parallel()
-	withHardware(t, func(t *testing.T, b *bench) {
+	withHardware(t, func(t *testing.T, b *rig) {
 		b.attachTo(t, vf2, "vfio-pci")
 		b.stop()
 		must(t, os.Remove(filepath.Join(b.dir, "netns/s1")))
 		must(t, os.RemoveAll(filepath.Join(b.dir, "kernel")))
 		b.options.BootID = "boot2"
-		b.kernel = plugIn(&b.options, b.dir)
-		b.plugins.kernel = b.kernel
+		b.plugIn()
 		must(t, b.kernel.Use("0000:03:00.4", 2000, "02:00:00:00:00:01"))
-		b.agent = b.start()
+		b.start()
 		_, err := b.agent.Synchronize(t.Context(), nil, nil)
 		must(t, err)
 		b.unprepared("u1")
@@ -225,37 +215,31 @@ func TestARebootRestoresDevicesByItself(t *testing.T) {
 }
 
 func TestADeviceThatIsUnpluggedHoldsUpNothing(t *testing.T) {
-	withHardware(t, func(t *testing.T, b *bench) {
+	withHardware(t, func(t *testing.T, b *rig) {
 		unplug := func() { must(t, os.Remove(filepath.Join(b.dir, "kernel/sys/bus/pci/devices/0000:03:00.2"))) }
 		b.attachTo(t, vf0, "")
 		unplug()
-		b.endPod(b.sandbox("s1", "pod"))
-		b.unprepared("u1")
-		b.expectNothing()
+		b.ends(b.sandbox("s1", "pod"), "u1")
 		b.prepare(onDevice(b.claimOf("a", "u2", "pod", want{"x", "net1", ""}), 0, vf0, ""))
 		err := b.runPod(b.sandbox("s2", "pod"))
 		says(t, err, vf0, "the node has lost it")
-		if n := b.plugins.calls("ADD s2"); n > 0 {
-			t.Errorf("%q", b.plugins.told)
-		}
+		b.expectCalls("ADD s2", 0)
 	})
 }
 
 // Another driver is for a function that nobody uses, at the moment of the ADD.
 func TestABusyFunctionIsNotRebound(t *testing.T) {
-	withHardware(t, func(t *testing.T, b *bench) {
+	withHardware(t, func(t *testing.T, b *rig) {
 		b.prepare(onDevice(b.claimOf("a", "u1", "pod", want{"x", "net1", ""}), 0, vf2, "vfio-pci"))
 		must(t, os.Symlink("x", filepath.Join(b.dir, "kernel/sys/kernel/iommu_groups/56/devices/0000:03:00.2")))
 		says(t, b.runPod(b.sandbox("s1", "pod")), "driver: vfio-pci", "IOMMU group 56", "0000:03:00.2")
-		if n := b.plugins.calls(""); n > 0 {
-			t.Errorf("%q", b.plugins.told)
-		}
+		b.expectCalls("", 0)
 		expectAsCaptured(t, b.kernel)
 	})
 }
 
 func TestADriverThatCannotBeBoundFailsTheADDAndIsTakenBack(t *testing.T) {
-	withHardware(t, func(t *testing.T, b *bench) {
+	withHardware(t, func(t *testing.T, b *rig) {
 		left := 2 // the override, unbind
 		b.kernel.Fault = func() error {
 			if left--; left == -1 {

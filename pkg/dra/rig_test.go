@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
+	"github.com/prometheus/client_golang/prometheus"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -26,6 +27,7 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/cniconfig"
+	"devinfo-cni.io/pkg/dra/custody/custodytest"
 	"devinfo-cni.io/pkg/dra/status"
 	"devinfo-cni.io/pkg/link"
 )
@@ -36,13 +38,19 @@ type rig struct {
 	dir     string
 	options dra.Options
 	agent   *dra.Agent
-	stop    func()            // ends agent
-	step    func(name string) // see OnStep
+	// registry has what agent counts.
+	registry *prometheus.Registry
+	stop     func()            // ends agent
+	step     func(name string) // see OnStep
 	// runtimeWaits is how long a container runtime waits for a call: 2 s by default, but
 	// minutes where the clock is real.
 	runtimeWaits time.Duration
 
+	plugins *plugins            // nil = processes
+	kernel  *custodytest.Kernel // of devices; nil = there are none
+
 	mu       sync.Mutex
+	notices  []string // reasons
 	reports  []status.Report
 	metadata []kubeletplugin.Device
 }
@@ -105,6 +113,8 @@ func (r *rig) next() *dra.Agent {
 	if r.agent != nil {
 		r.stop()
 	}
+	r.registry = prometheus.NewRegistry()
+	r.options.Metrics = r.registry
 	agent, err := dra.New(r.options)
 	must(r.t, err)
 	return agent
@@ -240,6 +250,22 @@ func (r *rig) expectThere(names ...string) {
 	r.t.Helper()
 	if got := r.files("there"); !slices.Equal(got, names) {
 		r.t.Errorf("there: got %q, want %q", got, names)
+	}
+}
+
+// expectPhase wants so many attachments to be in a phase.
+func (r *rig) expectPhase(phase string, n int) {
+	r.t.Helper()
+	if census := r.agent.Census(); census.Phases[phase] != n {
+		r.t.Errorf("got %v, want %d %s", census, n, phase)
+	}
+}
+
+// expectCalls wants so many calls of plugins that begin so.
+func (r *rig) expectCalls(prefix string, n int) {
+	r.t.Helper()
+	if got := r.plugins.calls(prefix); got != n {
+		r.t.Errorf("%d calls %q, want %d: %q", got, prefix, n, r.plugins.told)
 	}
 }
 

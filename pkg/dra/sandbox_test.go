@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/status"
 )
 
@@ -42,9 +43,7 @@ func TestAPodIsAttachedOnceAndDetachedOnce(t *testing.T) {
 		must(t, agent.RemovePodSandbox(t.Context(), sb))
 	}
 	want := []string{"ADD s1 net1", "ADD s1 net2", "ADD s1 net3", "DEL s1 net1", "DEL s1 net2", "DEL s1 net3"}
-	if diff := cmp.Diff(want, slices.Sorted(slices.Values(r.told()))); diff != "" {
-		t.Error(diff)
-	}
+	difftest.Equal(t, slices.Sorted(slices.Values(r.told())), want)
 	for _, uid := range []types.UID{"u1", "u2", "u1", "never"} {
 		must(t, agent.Unprepare(t.Context(), uid))
 	}
@@ -105,9 +104,7 @@ func TestWhatAPluginDoesWrongFailsThePodAndLeavesNothing(t *testing.T) {
 			err := agent.RunPodSandbox(t.Context(), r.sandbox("s1", "pod"))
 			says(t, err, part)
 			want := []string{"ADD s1 net1", "ADD s1 net2", "ADD s1 net3", "DEL s1 net1", "DEL s1 net2", "DEL s1 net3"}
-			if diff := cmp.Diff(want, slices.Sorted(slices.Values(r.told()))); diff != "" {
-				t.Error(diff)
-			}
+			difftest.Equal(t, slices.Sorted(slices.Values(r.told())), want)
 			r.eventually("a status", func() bool { return len(r.lastReport().Devices) == 3 })
 			for _, d := range r.lastReport().Devices {
 				c := d.Conditions[0]
@@ -163,9 +160,7 @@ func TestPreparingAgainGivesTheMetadataOfTheNetwork(t *testing.T) {
 	want[0].Metadata = &kubeletplugin.DeviceMetadata{
 		NetworkData: &resourceapi.NetworkDeviceData{InterfaceName: "net1", IPs: []string{"10.0.0.2/24"}, HardwareAddress: "02:00:00:00:00:01"},
 	}
-	if diff := cmp.Diff(want, r.metadata); diff != "" {
-		t.Error(diff)
-	}
+	difftest.Equal(t, r.metadata, want)
 	claim.Status.Allocation.Devices.Config = nil // what was accepted stays so
 	for range 2 {
 		got, err := agent.Prepare(t.Context(), claim)

@@ -3,18 +3,15 @@ package dra_test
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/inventory"
-	"devinfo-cni.io/pkg/others"
 )
 
 // A pod must not cut the node off because the host has begun to use a device since the claim
@@ -37,9 +34,7 @@ func TestWhatTheHostHasBegunToNeedIsNotAttached(t *testing.T) {
 				return
 			}
 			says(t, err, vf0, why)
-			if p.calls("") > 0 {
-				t.Errorf("%q", p.told)
-			}
+			r.expectCalls("", 0)
 		})
 	}
 }
@@ -137,24 +132,6 @@ func TestADeviceThatComesFromAnotherPodHasTheNameItHadBefore(t *testing.T) {
 	})
 }
 
-// What is not known for a moment leaves no device tainted until the next poll.
-func TestOthersAreAskedAgainIfTheyDidNotAnswer(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
-		n := newNode(t, "mlx5-switchdev")
-		r.options.Inventory = n.inventory()
-		r.options.Inventory.Waits = func() time.Duration { return 0 }
-		n.broken = errors.New("rate limited")
-		agent := r.start()
-		dra.Survey(agent)
-		n.broken = nil
-		select {
-		case <-dra.ToOffer(agent):
-		case <-time.After(15 * time.Second):
-			t.Error("nobody asks again")
-		}
-	})
-}
-
 // Whoever has a shared device, pods may have it too: once the node was looked at nobody is asked.
 func TestASharedDeviceIsPreparedWhateverOthersHave(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
@@ -178,60 +155,37 @@ func TestASharedDeviceIsPreparedWhateverOthersHave(t *testing.T) {
 	})
 }
 
-// The kubelet's second answer, which frees what a pod has given back, is not left to the poll.
-func TestTheKubeletIsAskedAgainForWhatIsGivenBack(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
-		n := newNode(t, "mlx5-switchdev")
-		var memory others.Memory
-		asked, silent := 0, false
-		told := others.Answer{Pods: 2, Given: []others.Given{{Pod: "ns/x", Resource: "example.com/vf", Device: "0000:03:00.4"}}}
-		r.options.Inventory = n.inventory()
-		r.options.Inventory.Events, r.options.Inventory.Times.Poll = nil, 24*time.Hour
-		r.options.Inventory.Others = func(context.Context) (map[string]string, error) {
-			asked++
-			if silent {
-				return memory.Last(), errors.New("the kubelet is away")
-			}
-			given, _ := memory.Take(told, time.Now())
-			return given, nil
-		}
-		r.options.Inventory.Waits = memory.Waits
-		agent := r.start()
-		offered := func() bool {
-			return slices.ContainsFunc(dra.Survey(agent), func(s inventory.Slice) bool {
-				return slices.ContainsFunc(s.Devices, func(d resourceapi.Device) bool { return d.Name == vf2 })
-			})
-		}
-		if offered() {
-			t.Error("a pod has it")
-		}
-		told = others.Answer{Pods: 1}
-		if offered() {
-			t.Error("it is free by one answer")
-		}
-		silent = true
-		for range 20 { // times the node changes
-			time.Sleep(100 * time.Millisecond)
-			dra.Survey(agent)
-		}
-		asked = 0
-		for end := time.Now().Add(time.Minute); time.Now().Before(end); {
-			select {
-			case <-dra.ToOffer(agent):
+// What is not known for a moment, or soon given back, is not left to the poll; and others are asked
+// once, however often the node changes.
+func TestOthersAreAskedAgain(t *testing.T) {
+	noAnswer := errors.New("rate limited")
+	for name, test := range map[string]struct {
+		waits  time.Duration
+		broken error
+		within time.Duration
+	}{
+		"soon given back": {7 * time.Second, nil, 7 * time.Second}, "not known": {0, noAnswer, 10 * time.Second},
+		"either": {3 * time.Second, noAnswer, 3 * time.Second}, "all known": {0, nil, time.Hour},
+	} {
+		timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+			n := newNode(t, "mlx5-switchdev")
+			r.options.Inventory, n.broken = n.inventory(), test.broken
+			r.options.Inventory.Waits = func() time.Duration { return test.waits }
+			agent := r.start()
+			for range 20 { // times the node changes
 				dra.Survey(agent)
-			case <-time.After(time.Second):
+				time.Sleep(100 * time.Millisecond)
 			}
-		}
-		if asked > 6 {
-			t.Errorf("a kubelet that is away is asked %d times a minute", asked)
-		}
-		silent = false
-		for end := time.After(11 * time.Second); !offered(); {
+			asked := false
 			select {
 			case <-dra.ToOffer(agent):
-			case <-end:
-				t.Fatal("nobody asks again")
+				asked = true
+			case <-time.After(test.within):
 			}
-		}
-	})
+			time.Sleep(time.Minute)
+			if asked != (test.within < time.Hour) || len(dra.ToOffer(agent)) > 0 {
+				t.Errorf("%s: asked %v, and again %d times", name, asked, len(dra.ToOffer(agent)))
+			}
+		})
+	}
 }

@@ -46,9 +46,7 @@ func TestAClaimIsHandedOverWhenItsHolderHasEnded(t *testing.T) {
 					t.Errorf("there: %q", got)
 				}
 				must(t, r.admits(second, "u1_x"))
-				r.endPod(second)
-				r.unprepared("u1")
-				r.expectNothing()
+				r.ends(second, "u1")
 			})
 		})
 	}
@@ -101,7 +99,7 @@ func TestAClaimThatIsAllocatedAnewIsAttachedWithItsNewDevice(t *testing.T) {
 		timeless(t, func(t *testing.T, r *rig, _ *plugins) {
 			changed := r.watched()
 			r.options.Inventory = newNode(t, "mlx5-switchdev").inventory()
-			agent := r.start()
+			r.start()
 			r.prepare(ownClaim("u1", vf0, network(`{"type":"sriov"}`)))
 			quiet()
 			first := r.sandbox("s1", "pod")
@@ -129,9 +127,7 @@ func TestAClaimThatIsAllocatedAnewIsAttachedWithItsNewDevice(t *testing.T) {
 			// What cannot be done is not done with the device of before.
 			changed(ownClaim("u1", "pci-0000-09-00-0", network(`{"type":"sriov"}`)))
 			quiet()
-			if n := agent.Census().Phases["Added"]; n != 0 {
-				t.Errorf("%s: %d are attached", told, n)
-			}
+			r.expectPhase("Added", 0)
 		})
 	}
 }

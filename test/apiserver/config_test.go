@@ -68,8 +68,8 @@ func TestTheDocumentsClaimComesThroughTheAPI(t *testing.T) {
 	must(t, err)
 	difftest.Equal(t, pods, []state.Pod{{Namespace: "default", Name: "demo", UID: "680f0a77-8d0b-4e21-8599-62581e335ed6"}})
 	id := one
-	difftest.Equal(t, networks, []cniconfig.Network{{
-		Request: "macvlan-eth0", Pool: node, Device: "cni", ShareID: &id, IfName: "net1", Name: "macvlan-eth0", CNIVersion: "1.0.0",
+	difftest.Equal(t, networks, []cniconfig.Network{{Attachment: state.Attachment{
+		Request: "macvlan-eth0", Pool: node, Device: "cni", ShareID: &id, IfName: "net1", Network: "macvlan-eth0", CNIVersion: "1.0.0", Phase: state.Prepared,
 		List: json.RawMessage(`{"cniVersion":"1.0.0","name":"macvlan-eth0","plugins":[{"ipam":{"ranges":[[{"subnet":"10.10.1.0/24"}]],"type":"host-local"},"master":"eth0","mode":"bridge","type":"macvlan"}]}`),
-	}})
+	}}})
 }

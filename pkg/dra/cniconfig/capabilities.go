@@ -62,15 +62,11 @@ func (class parameters) lets(values map[string]json.RawMessage) *Refusal {
 	return nil
 }
 
-// takes says whether a plugin of the network takes each value.
-func (n *Network) takes() *Refusal {
-	list, err := libcni.NetworkConfFromBytes(n.List)
-	if err != nil {
-		return refuse("", err.Error(), "see the CNI SPEC.md")
-	}
+// takes says whether a plugin of the network, which is list, takes each value.
+func (n *Network) takes(list *libcni.NetworkConfigList) *Refusal {
 	for _, key := range slices.Sorted(maps.Keys(n.Capabilities)) {
 		if !slices.ContainsFunc(list.Plugins, func(p *libcni.PluginConfig) bool { return p.Network.Capabilities[key] }) {
-			return refuse(key, fmt.Sprintf("%s %s: no plugin of network %s takes it", key, clip(string(n.Capabilities[key])), n.Name),
+			return refuse(key, fmt.Sprintf("%s %s: no plugin of network %s takes it", key, clip(string(n.Capabilities[key])), n.Network),
 				fmt.Sprintf(`leave it out, or have the DeviceClass give a plugin "capabilities": {%q: true}`, key))
 		}
 	}

@@ -150,10 +150,10 @@ status:
 `
 
 func TestTheDocumentsExampleIsTakenInBothGroupsAndKinds(t *testing.T) {
-	want := []cniconfig.Network{{
-		Request: "macvlan-eth0", Pool: "kind-worker", Device: "cni", IfName: "net1", Name: "macvlan-eth0", CNIVersion: "1.0.0",
+	want := []cniconfig.Network{{Attachment: state.Attachment{
+		Request: "macvlan-eth0", Pool: "kind-worker", Device: "cni", IfName: "net1", Network: "macvlan-eth0", CNIVersion: "1.0.0", Phase: state.Prepared,
 		List: json.RawMessage(`{"cniVersion":"1.0.0","name":"macvlan-eth0","plugins":[{"ipam":{"ranges":[[{"subnet":"10.10.1.0/24"}]],"type":"host-local"},"master":"eth0","mode":"bridge","type":"macvlan"}]}`),
-	}}
+	}}}
 	for _, group := range []string{"cni.networking.x-k8s.io", "cni.dra.networking.x-k8s.io"} {
 		for _, kind := range []string{"CNI", "CNIConfig"} {
 			c := &resourceapi.ResourceClaim{}

@@ -18,21 +18,21 @@ import (
 // name it is part of file names, which have at most 255.
 const maxName = 128
 
-// list makes a configuration list of a CNI configuration, and gives the network with
-// Name, CNIVersion and List, or all that is wrong.
-func list(config json.RawMessage) (Network, []*Refusal) {
+// list makes a configuration list of a CNI configuration, with its text as Bytes, or gives all
+// that is wrong.
+func list(config json.RawMessage) (*libcni.NetworkConfigList, []*Refusal) {
 	raw, refusal := listed(config)
 	if refusal != nil {
-		return Network{}, []*Refusal{refusal}
+		return nil, []*Refusal{refusal}
 	}
 	parsed, err := libcni.ConfListFromBytes(raw)
 	if err != nil {
-		return Network{}, []*Refusal{refuse("config", fmt.Sprintf("config: %v", err), "write it as CNI SPEC.md section 1 has it; in YAML, quote versions")}
+		return nil, []*Refusal{refuse("config", fmt.Sprintf("config: %v", err), "write it as CNI SPEC.md section 1 has it; in YAML, quote versions")}
 	}
 	if wrong := check(parsed); wrong != nil {
-		return Network{}, wrong
+		return nil, wrong
 	}
-	return Network{Name: parsed.Name, CNIVersion: parsed.CNIVersion, List: raw}, nil
+	return parsed, nil
 }
 
 // listed gives the text of a list as it is, without white space; a single plugin
@@ -131,7 +131,7 @@ func checkIfName(name string) *Refusal {
 func Distinct(networks []Network, taken map[string]string) error {
 	seen := map[string]string{}
 	for _, n := range networks {
-		if n.List == nil {
+		if n.Bare() {
 			continue
 		}
 		holder, ok := taken[n.IfName]

@@ -164,7 +164,7 @@ func FuzzClaim(f *testing.F) {
 			return // too long to be taken again, with what is around it
 		}
 		again, err := cniconfig.Resolve(claim(t, "claim "+with(`"ifName":"`+networks[0].IfName+`","config":`+string(networks[0].List))), node)
-		if err != nil || string(again[0].List) != string(networks[0].List) || again[0].Name != networks[0].Name {
+		if err != nil || string(again[0].List) != string(networks[0].List) || again[0].Network != networks[0].Network {
 			t.Fatalf("%s, taken again: %+v, %v", networks[0].List, again, err)
 		}
 		for _, plugin := range list.Plugins {

@@ -49,28 +49,12 @@ type Policy struct {
 	Bare func(device string) bool
 }
 
-// Network is what one device of a claim's request becomes: one interface in the pod.
+// Network is what one device of a claim's request becomes, as it goes on record: one interface
+// in the pod. Its List is null if the request has no configuration: see [Policy].Bare.
 type Network struct {
-	Request      string     // of the claim; "request/subrequest" where a list of requests was given
-	Index        int        // of the device among those of the request
-	Pool, Device string     // what was allocated
-	ShareID      *types.UID // of the allocation; nil = the device is not shared
-	IfName       string     // in the pod
-	Name         string     // of the CNI network
-	CNIVersion   string     // that it runs with
-	// List is the network's configuration list (CNI SPEC.md section 1), with cniVersion,
-	// name and plugins, as it is to be executed; nil = the request has no configuration,
-	// and see Policy.Bare.
-	List json.RawMessage
+	state.Attachment
 	// How says where the device goes in List, as the class has it: see [ParseHow].
 	How json.RawMessage
-	// Driver is what the device is to be bound to, [DriverVFIO]; "" = it stays as it is.
-	Driver string
-	// Late: the pod's sandbox does not wait for the network, only the containers that
-	// list the claim do.
-	Late bool
-	// Capabilities are the capability arguments that the claim gives, by their names.
-	Capabilities map[string]json.RawMessage
 }
 
 // Resolve gives a network for each device of an allocated claim that was allocated from
@@ -141,9 +125,16 @@ func (p Policy) network(claim *resourceapi.ResourceClaim, result resourceapi.Dev
 		index++
 	}
 	if p.Bare != nil && p.Bare(result.Device) && !slices.ContainsFunc(configs, p.isOurs) {
-		return Network{Request: result.Request, Index: index, Pool: result.Pool, Device: result.Device, ShareID: result.ShareID}, nil
+		return allocated(result, index), nil
 	}
 	return p.attach(configs, result, index, several || index > 0)
+}
+
+// allocated is the index-th device of a request.
+func allocated(result resourceapi.DeviceRequestAllocationResult, index int) (n Network) {
+	n.Request, n.Index, n.Pool, n.Device, n.ShareID = result.Request, index, result.Pool, result.Device, result.ShareID
+	n.Phase = state.Prepared
+	return n
 }
 
 // SameShare says whether two are of one share of a device, or of no share.
@@ -164,13 +155,14 @@ func (p Policy) attach(configs []resourceapi.DeviceAllocationConfiguration, resu
 	if err := checkIfName(ifName); err != nil {
 		return Network{}, err
 	}
-	n, wrong := list(params.config)
+	parsed, wrong := list(params.config)
 	if err := first(wrong); err != nil {
 		return Network{}, err
 	}
-	n.Request, n.Index, n.Pool, n.Device, n.ShareID, n.IfName = result.Request, index, result.Pool, result.Device, result.ShareID, ifName
+	n := allocated(result, index)
+	n.IfName, n.Network, n.CNIVersion, n.List = ifName, parsed.Name, parsed.CNIVersion, parsed.Bytes
 	n.Late, n.Capabilities, n.How, n.Driver = params.late, params.values, params.device, params.driver
-	if err := n.takes(); err != nil {
+	if err := n.takes(parsed); err != nil {
 		return Network{}, err
 	}
 	return n, nil

@@ -10,12 +10,13 @@ import (
 
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/dra/cniconfig"
+	"devinfo-cni.io/pkg/dra/state"
 )
 
 func ours() cniconfig.Network {
-	return cniconfig.Network{
-		Request: "net", Pool: "node-a", Device: "cni", ShareID: &share, IfName: "net1", Name: "lan", CNIVersion: "1.0.0", List: json.RawMessage(macvlan),
-	}
+	return cniconfig.Network{Attachment: state.Attachment{
+		Request: "net", Pool: "node-a", Device: "cni", ShareID: &share, IfName: "net1", Network: "lan", CNIVersion: "1.0.0", List: json.RawMessage(macvlan), Phase: state.Prepared,
+	}}
 }
 
 func TestConfigAndNameComeFromClassOrClaim(t *testing.T) {
@@ -45,7 +46,7 @@ func TestConfigAndNameComeFromClassOrClaim(t *testing.T) {
 func TestOnePluginBecomesAList(t *testing.T) {
 	c := claim(t, "class "+with(`"ifName":"net1","config":{"type":"bridge", "name":"br","cniVersion":"0.4.0"}`))
 	want := ours()
-	want.Name, want.CNIVersion = "br", "0.4.0"
+	want.Network, want.CNIVersion = "br", "0.4.0"
 	want.List = json.RawMessage(`{"cniVersion":"0.4.0","name":"br","plugins":[{"type":"bridge","name":"br","cniVersion":"0.4.0"}]}`)
 	difftest.Equal(t, resolve(t, c, node), []cniconfig.Network{want})
 }

@@ -1,6 +1,7 @@
 package custodytest
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -89,27 +90,16 @@ func (k *Kernel) Move(device, from, netns, name string) error {
 
 // EndNetns ends a network namespace: its interfaces come to the host as they are.
 func (k *Kernel) EndNetns(netns string) error {
-	var devices []string
-	err := k.change(func(w *world) error {
+	return k.change(func(w *world) (err error) {
 		w.Ended[netns] = true
 		for _, i := range w.Links {
 			if i.Netns == netns {
-				devices = append(devices, i.Device)
+				i.Name, i.Netns = w.freeName(i.Name), ""
+				err = errors.Join(err, k.show(i))
 			}
 		}
-		return nil
+		return err
 	})
-	for _, device := range devices {
-		if err := k.Move(device, netns, "", k.name(device)); err != nil {
-			return err
-		}
-	}
-	return err
-}
-
-func (k *Kernel) name(device string) (name string) {
-	_ = k.change(func(w *world) error { name = w.of(device).Name; return nil })
-	return name
 }
 
 // Use is what a pod does with a device: it sets MTU and MAC, if the PF lets it.
