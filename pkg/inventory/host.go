@@ -1,9 +1,7 @@
 package inventory
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -49,32 +47,13 @@ func Live(sys *sysfs.FS) (Host, error) {
 	return Host{Sys: sys, Eswitch: eswitch, Links: links, Uplinks: append([]string{}, uplinks...), Uses: uses}, nil
 }
 
-// The parts of a captured host that Host.Uplinks and Host.Uses come from: a list of names, and
-// an object of texts.
-const (
-	uplinksPart = "netlink/uplinks.json"
-	usesPart    = "netlink/uses.json"
-)
-
 // Captured reads a host from its text file.
 func Captured(file *hosttxt.Host) (Host, error) {
 	links, err := linkhost.New(file)
 	if err != nil {
 		return Host{}, err
 	}
-	h := Host{Sys: sysfs.New(file.Sys()), Eswitch: links.Eswitch}
-	var busInfo map[string]string // of captures that are older than its key in ip-link.json
-	for part, to := range map[string]any{"netlink/ip-link.json": &h.Links, "netlink/ethtool.json": &busInfo, uplinksPart: &h.Uplinks, usesPart: &h.Uses} {
-		if data := file.File(part); data != nil {
-			if err := json.Unmarshal(data, to); err != nil {
-				return Host{}, fmt.Errorf("%s: %w", part, err)
-			}
-		}
-	}
-	for n, l := range h.Links {
-		h.Links[n].BusInfo = cmp.Or(l.BusInfo, busInfo[l.Name])
-	}
-	return h, nil
+	return Host{Sys: sysfs.New(file.Sys()), Eswitch: links.Eswitch, Links: links.Links, Uplinks: links.Uplinks, Uses: links.Uses}, nil
 }
 
 // once asks devlink only once for each PF's mode and ports, which each of its VFs needs.

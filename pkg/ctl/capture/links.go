@@ -26,7 +26,7 @@ type Captured struct{ Host *hosttxt.Host }
 func (c Captured) Parts([]string) (map[string][]byte, []string, error) {
 	parts := map[string][]byte{}
 	for _, name := range []string{
-		"ip-link.json", "pod-ip-link.json", "netns.json", "ethtool.json", "devlink-port.json", "devlink-eswitch.json",
+		"ip-link.json", "pod-ip-link.json", "netns.json", "devlink-port.json", "devlink-eswitch.json",
 		"vdpa-config.json", "rdma-link.json", "uplinks.json", "uses.json",
 	} {
 		if data := c.Host.File("netlink/" + name); data != nil {

@@ -120,14 +120,10 @@ func (t *text) rdma(bdf, name string) {
 
 func (t *text) netlink(n int) {
 	links := []string{link(2, "ens1f0np0", pf)}
-	buses := []string{fmt.Sprintf("%q:%q", "ens1f0np0", pf)}
 	for i := range n {
-		name := fmt.Sprint("ens1f0v", i)
-		links = append(links, link(10+i, name, VF(i)))
-		buses = append(buses, fmt.Sprintf("%q:%q", name, VF(i)))
+		links = append(links, link(10+i, fmt.Sprint("ens1f0v", i), VF(i)))
 	}
 	t.file("netlink/ip-link.json", "[\n"+strings.Join(links, ",\n")+"\n]")
-	t.file("netlink/ethtool.json", "{\n"+strings.Join(buses, ",\n")+"\n}")
 	t.file("netlink/devlink-eswitch.json", `{"dev":{"pci/`+pf+`":{"mode":"legacy"}}}`)
 	t.file("netlink/devlink-port.json", `{"port":{"pci/`+pf+
 		`/65535":{"type":"eth","netdev":"ens1f0np0","flavour":"physical","port":0,"splittable":false}}}`)

@@ -28,11 +28,16 @@ import (
 // Kernel answers as [link.Kernel] does, for one captured host, to any number of goroutines.
 type Kernel struct {
 	link.Eswitch
-	host    []link.InterfaceRecord
-	pod     []link.InterfaceRecord            // nil if the file has no pod
-	netns   map[string][]link.InterfaceRecord // by path; nil if the file has pod in its place
-	busInfo map[string]string                 // of captures that are older than the key in ip-link.json
-	vdpa    map[string]link.VDPARecord
+
+	// What [link.Recorder] has listed of the host's network namespace. Uplinks and Uses are nil
+	// if the capture is older than they.
+	Links   []link.InterfaceRecord
+	Uplinks []string
+	Uses    map[string]string
+
+	pod   []link.InterfaceRecord            // nil if the file has no pod
+	netns map[string][]link.InterfaceRecord // by path; nil if the file has pod in its place
+	vdpa  map[string]link.VDPARecord
 }
 
 // New reads the netlink/ parts of a host. An error names the part.
@@ -42,10 +47,11 @@ func New(h *hosttxt.Host) (*Kernel, error) {
 	var ports struct{ Port map[string]link.PortRecord }
 	host := new(Kernel)
 	err := read(h, map[string]any{
-		"netlink/ip-link.json":         &host.host,
+		"netlink/ip-link.json":         &host.Links,
+		"netlink/uplinks.json":         &host.Uplinks,
+		"netlink/uses.json":            &host.Uses,
 		"netlink/pod-ip-link.json":     &host.pod,
 		"netlink/netns.json":           &host.netns,
-		"netlink/ethtool.json":         &host.busInfo,
 		"netlink/vdpa-config.json":     &vdpa,
 		"netlink/devlink-eswitch.json": &eswitches,
 		"netlink/devlink-port.json":    &ports,
@@ -107,8 +113,7 @@ func read(h *hosttxt.Host, parts map[string]any) error {
 	return nil
 }
 
-// Interface is link.Kernel's. BusInfo is not known of the interfaces in
-// pod-ip-link.json.
+// Interface is link.Kernel's.
 func (h *Kernel) Interface(netns, name string) (link.Interface, error) {
 	there, where := h.on(""), ""
 	if netns != "" {
@@ -151,7 +156,7 @@ type place struct {
 func (h *Kernel) on(netns string) place {
 	switch {
 	case netns == "":
-		return place{h.host, true}
+		return place{h.Links, true}
 	case h.netns != nil:
 		return place{h.netns[netns], false}
 	}
@@ -169,9 +174,6 @@ func (h *Kernel) describe(l link.InterfaceRecord, at place, depth int) *link.Int
 	}
 	if i.Parent == "" || i.Bus == "virtio" {
 		i.BusInfo = l.BusInfo
-		if at.onHost && i.BusInfo == "" {
-			i.BusInfo = h.busInfo[l.Name]
-		}
 	}
 	if i.Stacked() && depth > 0 {
 		i.Lower = h.lower(l, at, depth-1)

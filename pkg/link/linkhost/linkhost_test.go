@@ -145,13 +145,11 @@ func parse(t *testing.T, parts string) *linkhost.Kernel {
 }
 
 const stack = `-- netlink/ip-link.json --
-[{"ifindex":3,"ifname":"eth0"},
+[{"ifindex":3,"ifname":"eth0","bus_info":"0000:02:00.0"},
 {"ifindex":4,"ifname":"eth0.7","link":"eth0","linkinfo":{"info_kind":"vlan"}},
 {"ifindex":5,"ifname":"astray","link_index":3,"link_netnsid":1,"linkinfo":{"info_kind":"ipvlan"}},
 {"ifindex":6,"ifname":"sit0","address":"0.0.0.0","linkinfo":{"info_kind":"sit"}},
 {"ifindex":7,"ifname":"ring","link":"ring","linkinfo":{"info_kind":"vlan"}}]
--- netlink/ethtool.json --
-{"eth0":"0000:02:00.0"}
 -- netlink/pod-ip-link.json --
 [{"ifindex":3,"ifname":"eth0"},
 {"ifindex":4,"ifname":"net1","link_index":4,"link_netnsid":0,"linkinfo":{"info_kind":"macvtap"}},
