@@ -35,11 +35,7 @@ func Live(sys *sysfs.FS) (Host, error) {
 	if err != nil {
 		return Host{}, err
 	}
-	uplinks, err := kernel.Uplinks()
-	if err != nil {
-		return Host{}, err
-	}
-	uses, err := kernel.Uses()
+	uplinks, uses, err := kernel.Uses()
 	if err != nil {
 		return Host{}, err
 	}

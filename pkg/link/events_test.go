@@ -53,7 +53,7 @@ func wait(t *testing.T, changed <-chan struct{}, must bool) bool {
 // veth8 has a route, but none of these.
 func TestUplinksAreTheInterfacesOfDefaultRoutes(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
-		if got, err := (link.Recorder{}).Uplinks(); len(got) > 0 || err != nil {
+		if got, _, err := (link.Recorder{}).Uses(); len(got) > 0 || err != nil {
 			t.Fatalf("without routes: %v, %v", got, err)
 		}
 		index := map[string]int{}
@@ -73,7 +73,7 @@ func TestUplinksAreTheInterfacesOfDefaultRoutes(t *testing.T) {
 				t.Fatalf("%s: %v", what, err)
 			}
 		}
-		got, err := link.Recorder{}.Uplinks()
+		got, _, err := link.Recorder{}.Uses()
 		if err != nil || !slices.Equal(got, []string{"veth0", "veth2", "veth4", "veth6"}) {
 			t.Errorf("got %v, %v", got, err)
 		}
@@ -97,7 +97,7 @@ func TestTheHostUsesWhatHasAnAddressOrARoute(t *testing.T) {
 			must(t, netlink.RouteAdd(&netlink.Route{Dst: to, LinkIndex: index, Scope: netlink.SCOPE_LINK}))
 		}
 		want := map[string]string{"nic0": "has the address 10.1.2.3/24", "nic2": "has a route to 10.99.0.0/16"}
-		if got, err := (link.Recorder{}).Uses(); err != nil || !maps.Equal(got, want) {
+		if _, got, err := (link.Recorder{}).Uses(); err != nil || !maps.Equal(got, want) {
 			t.Errorf("got %q, %v", got, err)
 		}
 	})

@@ -43,11 +43,10 @@ type Kernel struct{ link.Recorder }
 // enter is null.
 func (k Kernel) Parts(netns []string) (parts map[string][]byte, notes []string, err error) {
 	host, hostErr := k.Interfaces("")
-	uplinks, uplinksErr := k.Uplinks()
-	uses, usesErr := k.Uses()
+	uplinks, uses, usesErr := k.Uses()
 	ports, portsErr := k.Ports()
 	eswitches, eswitchesErr := k.Eswitches()
-	if err := cmp.Or(hostErr, uplinksErr, usesErr, portsErr, eswitchesErr); err != nil {
+	if err := cmp.Or(hostErr, usesErr, portsErr, eswitchesErr); err != nil {
 		return nil, nil, err
 	}
 	for name := range uses { // the addresses are nobody else's business
