@@ -2,48 +2,10 @@ package discovery_test
 
 import (
 	"errors"
-	"io/fs"
-	"syscall"
 	"testing"
 
 	"devinfo-cni.io/pkg/link"
 )
-
-// failing cannot read one name.
-type failing struct {
-	fs.FS
-	name string
-}
-
-func (f failing) check(op, name string) error {
-	if name == f.name {
-		return &fs.PathError{Op: op, Path: name, Err: syscall.EIO}
-	}
-	return nil
-}
-
-func (f failing) Open(name string) (fs.File, error) {
-	if err := f.check("open", name); err != nil {
-		return nil, err
-	}
-	return f.FS.Open(name)
-}
-
-func (f failing) ReadLink(name string) (string, error) {
-	if err := f.check("readlink", name); err != nil {
-		return "", err
-	}
-	return fs.ReadLink(f.FS, name)
-}
-
-func (f failing) Stat(name string) (fs.FileInfo, error) {
-	if err := f.check("stat", name); err != nil {
-		return nil, err
-	}
-	return fs.Stat(f.FS, name)
-}
-
-func (f failing) Lstat(name string) (fs.FileInfo, error) { return fs.Lstat(f.FS, name) }
 
 func TestRepresentorThatCannotBeAskedForIsAWarning(t *testing.T) {
 	const facts = `

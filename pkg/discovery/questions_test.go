@@ -14,6 +14,7 @@ import (
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/sysfs"
 )
@@ -69,7 +70,12 @@ func question(t testing.TB, text string) (*discovery.Finder, discovery.Target) {
 		}
 	}
 	f := network(t, captured)
-	f.Sys = sysfs.New(failing{f.Sys.Files(), broken})
+	f.Sys = sysfs.New(hosttxttest.Tree{FS: f.Sys.Files(), Asked: func(name string) error {
+		if name == broken {
+			return syscall.EIO
+		}
+		return nil
+	}})
 	if silent {
 		f.Interfaces = withoutBusInfo{f.Interfaces}
 	}

@@ -77,7 +77,7 @@ func TestWhatAClaimHoldsIsCounted(t *testing.T) {
 }
 
 func TestCountersKeepTheLimits(t *testing.T) {
-	list := inventory.Slices(inventory.Decide(read(t, withSpeed(many(t, 1000))), rules(t, either), counting()), nil, nil)
+	list := inventory.Slices(inventory.Decide(read(t, many(t, 1000)), rules(t, either), counting()), nil, nil)
 	sets, consumers := 0, 0
 	for n, s := range list {
 		if len(s.Devices) > 0 == (len(s.SharedCounters) > 0) || len(s.SharedCounters) > resourceapi.ResourceSliceMaxCounterSets ||

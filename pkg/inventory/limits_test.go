@@ -67,9 +67,7 @@ func many(t testing.TB, vfs int) inventory.Host {
 }
 
 func TestAThousandVFsKeepTheLimits(t *testing.T) {
-	h := withSpeed(many(t, 1000))
-	list := pool(t, h, full())
-	if got := valid(t, list); got != 1001 {
+	if got := valid(t, pool(t, many(t, 1000), full())); got != 1001 {
 		t.Errorf("%d devices are published", got)
 	}
 }
@@ -178,7 +176,7 @@ func BenchmarkRead(b *testing.B) {
 func TestARuleChoosesWhatIsPublished(t *testing.T) {
 	const rule = `devices: [{select: 'device.attributes["devinfo-cni.io"].driver == "mlx5_core"', as: exclusive, attributes: {rack: 7}, publish: %s}]`
 	size := func(publish string) (bytes int) {
-		for _, s := range pool(t, withSpeed(many(t, 256)), fmt.Sprintf(rule, publish)) {
+		for _, s := range pool(t, many(t, 256), fmt.Sprintf(rule, publish)) {
 			text, err := json.Marshal(s.Devices)
 			must(t, err)
 			bytes += len(text)
@@ -190,7 +188,7 @@ func TestARuleChoosesWhatIsPublished(t *testing.T) {
 		"[pfName]": "ifName kind pciBusID pfName pfPCIBusID rack vfIndex",
 		"[devinfo-cni.io/mtu, resource.kubernetes.io/numaNode]": "ifName kind mtu numaNode pciBusID pfPCIBusID rack vfIndex",
 	} {
-		list := pool(t, withSpeed(many(t, 1)), fmt.Sprintf(rule, publish))
+		list := pool(t, many(t, 1), fmt.Sprintf(rule, publish))
 		vf := list[0].Devices[len(list[0].Devices)-1]
 		var names []string
 		for name := range vf.Attributes {
