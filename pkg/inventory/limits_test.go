@@ -113,16 +113,6 @@ func TestTextsThatAreTooLongAreLeftOut(t *testing.T) {
 	}
 }
 
-func TestNamesThatCouldCollideDoNot(t *testing.T) {
-	text := "made: a host\n"
-	for n, name := range []string{"a.b", "a-b", "a_b", "a--b", "a-2eb", "A.b", strings.Repeat("v", 80), strings.Repeat("v", 81)} {
-		text += fmt.Sprintf("-- sys/bus/vdpa/devices/%s -> ../../../devices/%s --\n-- sys/devices/%s/driver -> ../../bus/vdpa/drivers/vhost_vdpa --\n-- sys/devices/%s/number --\n%d\n", name, name, name, name, n)
-	}
-	if got := valid(t, pool(t, host(t, []byte(text)), giveAll)); got != 8 {
-		t.Errorf("%d devices are published", got)
-	}
-}
-
 func TestManyDevicesWithoutNumberKeepTheLimits(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("made: a host\n-- netlink/ip-link.json --\n[\n")
@@ -159,17 +149,6 @@ func processorTime(b *testing.B) time.Duration {
 	var u unix.Rusage
 	must(b, unix.Getrusage(unix.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-// BenchmarkRead is without the kernel's part: the host is in memory.
-func BenchmarkRead(b *testing.B) {
-	h := many(b, 1024)
-	b.ReportAllocs()
-	for b.Loop() {
-		if list := read(b, h); len(list) != 1025 {
-			b.Fatal(len(list))
-		}
-	}
 }
 
 // A cluster of 2,000 nodes with 256 VFs each has half a million devices in its API server.
