@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/vishvananda/netlink"
-
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/link/linkhost"
@@ -39,8 +37,7 @@ func Live(sys *sysfs.FS) (Host, error) {
 	if err != nil {
 		return Host{}, err
 	}
-	eswitch := link.NewEswitch(sys.Files(), func(pf string) link.Handle { return link.Handle{Bus: "pci", Device: pf} })
-	return Host{Sys: sys, Eswitch: eswitch, Links: links, Uplinks: append([]string{}, uplinks...), Uses: uses}, nil
+	return Host{Sys: sys, Eswitch: link.NewKernel(sys.Files()).Eswitch, Links: links, Uplinks: append([]string{}, uplinks...), Uses: uses}, nil
 }
 
 // Captured reads a host from its text file.
@@ -50,27 +47,6 @@ func Captured(file *hosttxt.Host) (Host, error) {
 		return Host{}, err
 	}
 	return Host{Sys: sysfs.New(file.Sys()), Eswitch: links.Eswitch, Links: links.Links, Uplinks: links.Uplinks, Uses: links.Uses}, nil
-}
-
-// once asks devlink only once for each PF's mode and ports, which each of its VFs needs.
-func once(e link.Eswitch) link.Eswitch {
-	return link.Eswitch{Sys: e.Sys, Mode: remember(e.Mode), Ports: remember[[]*netlink.DevlinkPort](e.Ports)}
-}
-
-func remember[V any](ask func(pf string) (V, error)) func(pf string) (V, error) {
-	type answer struct {
-		value V
-		err   error
-	}
-	known := map[string]answer{}
-	return func(pf string) (V, error) {
-		a, ok := known[pf]
-		if !ok {
-			a.value, a.err = ask(pf)
-			known[pf] = a
-		}
-		return a.value, a.err
-	}
 }
 
 // byName gives the records of the interfaces.

@@ -19,7 +19,7 @@ import (
 // warning.
 func Read(h Host) (devices []Device, warnings []string, err error) {
 	r := &reader{
-		host: h, eswitch: once(h.Eswitch), links: h.byName(), uplinks: h.uplinks(), uses: h.downwards(h.Uses),
+		host: h, eswitch: h.Eswitch.Once(), links: h.byName(), uplinks: h.uplinks(), uses: h.downwards(h.Uses),
 		functions: map[pci.Address]sysfs.Function{}, at: map[string]*device{}, virtio: map[string]string{},
 		roots: map[pci.Address]deviceattribute.DeviceAttribute{},
 	}
