@@ -43,20 +43,34 @@ type Decision struct {
 	Why    string // why it is left out; "" = it is offered
 	Taken  string // with counters: the device on it, or that it is on, that a claim holds; "" = none
 
-	rule    *rule // nil = none
+	rule    *rule     // nil = none
+	on      *Decision // of the device that it is on; nil = none
 	share   share
 	unknown bool // somebody may have it
+}
+
+// isBelow says whether the device is on another, or on what is.
+func (c *Decision) isBelow(other string) bool {
+	for up := c.on; up != nil; up = up.on {
+		if up.Device.Name == other {
+			return true
+		}
+	}
+	return false
 }
 
 // Decide says for each device whether it is offered and, if not, why.
 func Decide(devices []Device, rules Rules, s Situation) []Decision {
 	decisions := make([]Decision, len(devices))
-	on := map[string][]string{} // device to those on it
+	at, on := map[string]*Decision{}, map[string][]string{} // by name; to those on it
 	for n := range devices {
 		decisions[n] = rules.choose(s.asOffered(&devices[n]), s.Driver)
 		decisions[n].Device = devices[n]
-		if parent := devices[n].On; parent != "" {
-			on[parent] = append(on[parent], devices[n].Name)
+		at[devices[n].Name] = &decisions[n]
+	}
+	for n, d := range devices {
+		if decisions[n].on = at[d.On]; d.On != "" {
+			on[d.On] = append(on[d.On], d.Name)
 		}
 	}
 	tied := s.tied(decisions)
@@ -96,16 +110,10 @@ func (s Situation) StillOffers(decisions map[string]Decision, name string) bool 
 	if c.As != Exclusive {
 		return true
 	}
-	isOn := func(device, other string) bool {
-		for device != "" && device != other {
-			device = decisions[device].Device.On
-		}
-		return device == other
-	}
 	var line []Decision // what ties it is on it, or what it is on: not a thousand others
-	for other := range decisions {
-		if isOn(other, name) || isOn(name, other) {
-			line = append(line, decisions[other])
+	for other, d := range decisions {
+		if other == name || d.isBelow(name) || c.isBelow(other) {
+			line = append(line, d)
 		}
 	}
 	return s.others(&c.Device) == "" && s.tied(line)[name] == ""
@@ -137,7 +145,7 @@ func (s Situation) others(d *Device) string {
 // That goes by nothing that rules name: a device in a pod has lost its interface. Where
 // counters keep a PF and what is on it apart, a claim ties neither.
 func (s Situation) tied(decisions []Decision) map[string]string {
-	at, why := byName(decisions), map[string]string{}
+	why := map[string]string{}
 	tie := func(c *Decision, has *Device, how string) {
 		text := fmt.Sprintf("a claim holds %s, %s", has.Name, how)
 		if others := s.others(has); others != "" {
@@ -147,7 +155,7 @@ func (s Situation) tied(decisions []Decision) map[string]string {
 	}
 	for n := range decisions {
 		c := &decisions[n]
-		for up := at[c.Device.On]; up != nil; up = at[up.Device.On] {
+		for up := c.on; up != nil; up = up.on {
 			counted := s.counts(&up.Device)
 			if s.isHeld(&up.Device, counted) {
 				tie(c, &up.Device, "which it is on")
@@ -163,14 +171,6 @@ func (s Situation) tied(decisions []Decision) map[string]string {
 // isHeld says whether somebody has a device to himself, beside what counters count.
 func (s Situation) isHeld(d *Device, counted bool) bool {
 	return s.Withheld[d.Name] || s.Ours[d.Name] == Exclusive && !counted || s.Ours[d.Name] == "" && s.others(d) != ""
-}
-
-func byName(decisions []Decision) map[string]*Decision {
-	at := make(map[string]*Decision, len(decisions))
-	for n := range decisions {
-		at[decisions[n].Device.Name] = &decisions[n]
-	}
-	return at
 }
 
 // choose finds the first rule that a device meets.
@@ -250,10 +250,9 @@ func (s Situation) counts(d *Device) bool { return s.Counters && d.Kind == PF }
 // exclude leaves out devices that others are on which are offered: the same hardware is not
 // given twice.
 func (s Situation) exclude(decisions []Decision) {
-	at := byName(decisions)
 	for n := range decisions {
 		c := &decisions[n]
-		for up := at[c.Device.On]; up != nil && c.Why == "" && c.As == Exclusive; up = at[up.Device.On] {
+		for up := c.on; up != nil && c.Why == "" && c.As == Exclusive; up = up.on {
 			if up.Why == "" && up.As == Exclusive && !s.counts(&up.Device) && s.Ours[up.Device.Name] == "" {
 				up.Why = fmt.Sprintf("%s on it is offered", c.Device.Name)
 			}
