@@ -60,7 +60,7 @@ func TestLookingForADeviceTakesTheSameWorkHoweverManyVFsThereAre(t *testing.T) {
 	all := func(n int) discovery.Target {
 		target, vf := inPod(fmt.Sprint("ens1f0v", n-1)), hosttxttest.VF(n-1)
 		target.DeviceIDs, target.PCIID = ids("deviceID", vf), vf
-		target.Existing = info(t, pciInfo(vf))
+		target.Existing = described(t, "pci:"+vf)
 		return target
 	}
 	for name, q := range map[string]query{

@@ -21,7 +21,7 @@ import (
 
 var update = flag.Bool("update", false, "write anew what is found; then read the difference with care")
 
-// question reads "mlx5-vdpa deviceID=vdpa4 file=pci:0000:65:00.4": a captured host, then what the
+// question reads "mlx5-vdpa deviceID=vdpa4 file=pci:0000:65:00.4": a host, then what the
 // sources say, each a word, up to a #: deviceID, runtimeConfig.deviceID, pciBusID, pciID, socket. declared and file are a type, and what names the device after a colon,
 // or @ for a vDPA device that is named by its pci-address only. Other words:
 //
