@@ -2,13 +2,8 @@ package inventory
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"fmt"
 	"maps"
-	"slices"
-
-	"k8s.io/dynamic-resource-allocation/cel"
 )
 
 // Situation is what decides, beside devices and rules, what is offered.
@@ -173,33 +168,18 @@ func (s Situation) isHeld(d *Device, counted bool) bool {
 	return s.Withheld[d.Name] || s.Ours[d.Name] == Exclusive && !counted || s.Ours[d.Name] == "" && s.others(d) != ""
 }
 
-// choose finds the first rule that a device meets.
-func (r Rules) choose(d *Device, driver string) Decision {
-	c := Decision{Device: *d, Rule: -1, Why: "no rule names it"}
-	for n := range r.list {
-		met, err := r.list[n].meets(d, driver)
-		if err != nil {
-			c.Why = fmt.Sprintf("no rule names it; devices[%d].%v", n, err)
-		}
-		if met {
-			return Decision{Device: *d, Rule: n, As: r.list[n].As, rule: &r.list[n]}
-		}
-	}
-	return c
-}
-
 // against gives the reason for leaving out a device that a rule names; "" = none.
 func (s Situation) against(c *Decision, on []string) string {
 	d := &c.Device
 	switch {
 	case d.Port != "":
-		return fmt.Sprintf("%s is a port of %s", d.IfName, d.Port)
+		return d.UsedByHost()
 	case c.As == Shared:
 		return s.againstShared(c)
 	case !d.Kind.mayBeExclusive():
 		return fmt.Sprintf("a %s cannot be exclusive", d.Kind)
 	case d.Uplink != "":
-		return "the host needs it: " + d.Uplink
+		return d.UsedByHost()
 	case d.HostUse != "" && !c.rule.AllowHostUse && !c.rule.names(d):
 		return fmt.Sprintf("the host uses it: %s: to offer it all the same, name it by ifNames or pciAddresses, or set allowHostUse", d.HostUse)
 	case d.Kind.isNIC() && len(on) > 0 && !s.counts(d):
@@ -258,46 +238,4 @@ func (s Situation) exclude(decisions []Decision) {
 			}
 		}
 	}
-}
-
-// compile takes what a DeviceClass's selector may say.
-func compile(expression string) (*cel.CompilationResult, error) {
-	program := cel.GetCompiler(cel.Features{EnableConsumableCapacity: true}).CompileCELExpression(expression, cel.Options{})
-	if program.Error != nil {
-		return nil, errors.New(program.Error.Detail)
-	}
-	return &program, nil
-}
-
-// meets says whether the device is one of the rule's; an error is that of its
-// expression, for example because it asks for an attribute that the device does not have.
-func (r *rule) meets(d *Device, driver string) (bool, error) {
-	address := ""
-	if d.PCI != nil {
-		address = d.PCI.String()
-	}
-	for _, key := range []struct {
-		among []string
-		value string
-	}{{r.PCIAddresses, address}, {r.PFNames, d.PFName}, {r.IfNames, d.IfName}, {r.Drivers, d.Driver}} {
-		if len(key.among) > 0 && !slices.Contains(key.among, key.value) {
-			return false, nil
-		}
-	}
-	if r.selects == nil {
-		return true, nil
-	}
-	shared := r.As == Shared
-	met, _, err := r.selects.DeviceMatches(context.Background(), cel.Device{
-		Driver: driver, AllowMultipleAllocations: &shared, Attributes: d.Attributes,
-	})
-	if err != nil {
-		return false, fmt.Errorf("select: %w", err)
-	}
-	return met, nil
-}
-
-// names says that the rule gives the device's own name or address.
-func (r *rule) names(d *Device) bool {
-	return slices.Contains(r.IfNames, d.IfName) || d.PCI != nil && slices.Contains(r.PCIAddresses, d.PCI.String())
 }
