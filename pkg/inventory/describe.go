@@ -134,11 +134,14 @@ func (r *reader) switches(d *device, fn sysfs.Function) {
 	if fn.PF != nil {
 		pf = *fn.PF
 	}
-	above := r.at["pci/"+pf.String()]
+	above := r.named[functionName(pf)]
 	if above == nil || above.Kind != PF && above == d {
 		return
 	}
-	mode := r.mode(pf)
+	mode := ""
+	if above.Kind == PF {
+		mode = r.mode(pf)
+	}
 	d.set(AttrEswitchMode, mode)
 	if above == d {
 		return
@@ -152,11 +155,8 @@ func (r *reader) switches(d *device, fn sysfs.Function) {
 	}
 }
 
-// mode gives the mode of a PF's eswitch, "" for a function that has none.
+// mode gives the mode of a PF's eswitch; "" = it is not known.
 func (r *reader) mode(pf pci.Address) string {
-	if r.at["pci/"+pf.String()].Kind != PF {
-		return ""
-	}
 	switch on, err := r.eswitch.Switchdev(pf.String()); {
 	case err != nil:
 		r.warnings = append(r.warnings, err.Error())

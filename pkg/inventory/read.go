@@ -20,7 +20,7 @@ import (
 func Read(h Host) (devices []Device, warnings []string, err error) {
 	r := &reader{
 		host: h, eswitch: h.Eswitch.Once(), links: h.byName(), uplinks: h.uplinks(), uses: h.downwards(h.Uses),
-		functions: map[pci.Address]sysfs.Function{}, at: map[string]*device{}, virtio: map[string]string{},
+		functions: map[pci.Address]sysfs.Function{}, at: map[string]*device{}, named: map[string]*device{}, virtio: map[string]string{},
 		roots: map[pci.Address]deviceattribute.DeviceAttribute{},
 	}
 	for _, step := range []func() error{r.readFunctions, r.readSFs, r.readVDPAs, r.readInterfaces, r.describe} {
@@ -54,6 +54,7 @@ type reader struct {
 
 	devices  []*device
 	at       map[string]*device // by bus and name: "pci/0000:3b:00.2"
+	named    map[string]*device // by the name that it is published under
 	warnings []string
 }
 
@@ -67,7 +68,7 @@ type device struct {
 func (r *reader) add(at string, d *device) {
 	d.Attributes = map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}
 	d.set(AttrKind, string(d.Kind))
-	r.devices = append(r.devices, d)
+	r.devices, r.named[d.Name] = append(r.devices, d), d
 	if at != "" {
 		r.at[at] = d
 	}
@@ -184,7 +185,7 @@ func (r *reader) portName(at string, n sysfs.Netdev, port string) string {
 		at += "/" + port
 	}
 	name := spell("dev", strings.ReplaceAll(at, "/", "-"))
-	if slices.ContainsFunc(r.devices, func(d *device) bool { return d.Name == name }) {
+	if r.named[name] != nil {
 		return spell("net", n.Name)
 	}
 	return name
@@ -260,12 +261,8 @@ func (r *reader) withoutCarrier(name string) bool {
 
 // keepUplinks marks what an uplink is on, such as its PF, as needed by the host.
 func (r *reader) keepUplinks() {
-	byName := map[string]*device{}
 	for _, d := range r.devices {
-		byName[d.Name] = d
-	}
-	for _, d := range r.devices {
-		for up := byName[d.On]; d.Uplink != "" && up != nil; up = byName[up.On] {
+		for up := r.named[d.On]; d.Uplink != "" && up != nil; up = r.named[up.On] {
 			if up.Uplink == "" {
 				up.Uplink = d.Uplink + "; that is on " + up.Name
 			}
