@@ -21,58 +21,10 @@ type work struct {
 	entries int // of directories, as far as they were read
 }
 
-// counting counts the work.
-type counting struct {
-	fs.FS
-	*work
-	vdpaBus bool // there is one, if without devices
-}
-
-func (c counting) Open(name string) (fs.File, error) {
-	c.calls++
-	f, err := c.FS.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	return countingFile{f.(fs.ReadDirFile), c.work}, nil
-}
-
-func (c counting) ReadDir(name string) ([]fs.DirEntry, error) {
-	c.calls++
-	list, err := fs.ReadDir(c.FS, name)
-	c.entries += len(list)
-	return list, err
-}
-
-func (c counting) ReadFile(name string) ([]byte, error)   { c.calls++; return fs.ReadFile(c.FS, name) }
-func (c counting) Lstat(name string) (fs.FileInfo, error) { c.calls++; return fs.Lstat(c.FS, name) }
-func (c counting) ReadLink(name string) (string, error)   { c.calls++; return fs.ReadLink(c.FS, name) }
-
-func (c counting) Stat(name string) (fs.FileInfo, error) {
-	c.calls++
-	if name == "bus/vdpa" && c.vdpaBus {
-		name = "bus/pci"
-	}
-	return fs.Stat(c.FS, name)
-}
-
-type countingFile struct {
-	fs.ReadDirFile
-	*work
-}
-
-func (c countingFile) ReadDir(n int) ([]fs.DirEntry, error) {
-	list, err := c.ReadDirFile.ReadDir(n)
-	c.calls++
-	c.entries += len(list)
-	return list, err
-}
-
 // A query is one way to look for one device among n VFs.
 type query struct {
-	mode    func(string) (string, error) // devlink's answer
-	vdpaBus bool
-	target  func(n int) discovery.Target
+	mode   func(string) (string, error) // devlink's answer
+	target func(n int) discovery.Target
 }
 
 func (q query) work(t *testing.T, n int) work {
@@ -81,7 +33,11 @@ func (q query) work(t *testing.T, n int) work {
 	links, err := linkhost.New(host)
 	must(t, err)
 	var w work
-	sys := counting{host.Sys(), &w, q.vdpaBus}
+	sys := hosttxttest.Tree{
+		FS:    host.Sys(),
+		Asked: func(string) error { w.calls++; return nil },
+		Lists: func(part []fs.DirEntry) []fs.DirEntry { w.entries += len(part); return part },
+	}
 	f := &discovery.Finder{
 		Sys: sysfs.New(sys), Interfaces: hostNetwork{links},
 		Switches: link.Eswitch{Sys: sys, Mode: q.mode, Ports: func(string) ([]*netlink.DevlinkPort, error) {
@@ -104,15 +60,14 @@ func TestLookingForADeviceTakesTheSameWorkHoweverManyVFsThereAre(t *testing.T) {
 	all := func(n int) discovery.Target {
 		target, vf := inPod(fmt.Sprint("ens1f0v", n-1)), hosttxttest.VF(n-1)
 		target.DeviceIDs, target.PCIID = ids("deviceID", vf), vf
-		target.Existing = info(t, pciInfo(vf))
+		target.Existing = described(t, "pci:"+vf)
 		return target
 	}
 	for name, q := range map[string]query{
-		"the last VF":                          {legacy, false, last},
-		"the last VF, devlink has no mode":     {silent, false, last},
-		"the last VF, which may be a vDPA one": {legacy, true, last},
-		"the last VF, by four sources":         {legacy, true, all},
-		"the PF":                               {legacy, true, pf},
+		"the last VF":                      {legacy, last},
+		"the last VF, devlink has no mode": {silent, last},
+		"the last VF, by four sources":     {legacy, all},
+		"the PF":                           {legacy, pf},
 	} {
 		few, many := q.work(t, 4), q.work(t, 1024)
 		if few != many {

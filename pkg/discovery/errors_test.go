@@ -2,48 +2,14 @@ package discovery_test
 
 import (
 	"errors"
-	"io/fs"
 	"syscall"
 	"testing"
 
+	"github.com/vishvananda/netlink"
+
+	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/link"
 )
-
-// failing cannot read one name.
-type failing struct {
-	fs.FS
-	name string
-}
-
-func (f failing) check(op, name string) error {
-	if name == f.name {
-		return &fs.PathError{Op: op, Path: name, Err: syscall.EIO}
-	}
-	return nil
-}
-
-func (f failing) Open(name string) (fs.File, error) {
-	if err := f.check("open", name); err != nil {
-		return nil, err
-	}
-	return f.FS.Open(name)
-}
-
-func (f failing) ReadLink(name string) (string, error) {
-	if err := f.check("readlink", name); err != nil {
-		return "", err
-	}
-	return fs.ReadLink(f.FS, name)
-}
-
-func (f failing) Stat(name string) (fs.FileInfo, error) {
-	if err := f.check("stat", name); err != nil {
-		return nil, err
-	}
-	return fs.Stat(f.FS, name)
-}
-
-func (f failing) Lstat(name string) (fs.FileInfo, error) { return fs.Lstat(f.FS, name) }
 
 func TestRepresentorThatCannotBeAskedForIsAWarning(t *testing.T) {
 	const facts = `
@@ -88,4 +54,24 @@ func (a asked) Switchdev(pf string) (bool, error) {
 func (a asked) Representor(pf string, f link.Flavour, n int) (string, bool, error) {
 	a.t.Errorf("asked for representor %d.%d of %s", f, n, pf)
 	return "", false, nil
+}
+
+// A node has many VFs of one PF.
+func TestWhoLooksAtManyDevicesAsksDevlinkOnce(t *testing.T) {
+	modes, ports := 0, 0
+	kernel := link.Eswitch{
+		Sys:   load(t, "mlx5-vdpa").Sys(),
+		Mode:  func(string) (string, error) { modes++; return "switchdev", nil },
+		Ports: func(string) ([]*netlink.DevlinkPort, error) { ports++; return nil, syscall.ENODEV },
+	}
+	f := on(t, load(t, "mlx5-vdpa"))
+	f.Switches = discovery.Remember(&link.Kernel{Eswitch: kernel})
+	for _, vf := range []string{"0000:65:00.2", "0000:65:00.3", "0000:65:00.2"} {
+		if device, err := f.Find(byID(vf)); err != nil || len(device.Warnings) > 0 {
+			t.Error(show(t, device, err))
+		}
+	}
+	if modes != 1 || ports != 1 {
+		t.Errorf("%d questions for the mode, %d for the ports", modes, ports)
+	}
 }

@@ -14,13 +14,14 @@ import (
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
 var update = flag.Bool("update", false, "write anew what is found; then read the difference with care")
 
-// question reads "mlx5-vdpa deviceID=vdpa4 file=pci:0000:65:00.4": a captured host, then what the
+// question reads "mlx5-vdpa deviceID=vdpa4 file=pci:0000:65:00.4": a host, then what the
 // sources say, each a word, up to a #: deviceID, runtimeConfig.deviceID, pciBusID, pciID, socket. declared and file are a type, and what names the device after a colon,
 // or @ for a vDPA device that is named by its pci-address only. Other words:
 //
@@ -69,7 +70,12 @@ func question(t testing.TB, text string) (*discovery.Finder, discovery.Target) {
 		}
 	}
 	f := network(t, captured)
-	f.Sys = sysfs.New(failing{f.Sys.Files(), broken})
+	f.Sys = sysfs.New(hosttxttest.Tree{FS: f.Sys.Files(), Asked: func(name string) error {
+		if name == broken {
+			return syscall.EIO
+		}
+		return nil
+	}})
 	if silent {
 		f.Interfaces = withoutBusInfo{f.Interfaces}
 	}

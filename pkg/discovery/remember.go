@@ -1,43 +1,23 @@
 package discovery
 
-import (
-	"sync"
+import "devinfo-cni.io/pkg/link"
 
-	"devinfo-cni.io/pkg/link"
-)
-
-// Remember asks each PF for its mode once, and one question at a time: for who looks at many
-// devices.
+// Remember asks each PF once for its mode, and devlink for its ports: for who looks at many
+// devices. It takes nil, too.
 func Remember(s Switches) Switches {
-	return &switches{Switches: s, modes: map[string]mode{}}
+	if s == nil {
+		return nil
+	}
+	if e, ok := s.(interface{ Once() link.Eswitch }); ok {
+		s = e.Once()
+	}
+	return switches{s, link.Once(s.Switchdev)}
 }
 
 type switches struct {
 	Switches
-	mu    sync.Mutex
-	modes map[string]mode
-}
-
-type mode struct {
-	on  bool
-	err error
+	mode func(pf string) (bool, error)
 }
 
 // Switchdev is the Switches'.
-func (s *switches) Switchdev(pf string) (bool, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	m, known := s.modes[pf]
-	if !known {
-		m.on, m.err = s.Switches.Switchdev(pf)
-		s.modes[pf] = m
-	}
-	return m.on, m.err
-}
-
-// Representor is the Switches'.
-func (s *switches) Representor(pf string, flavour link.Flavour, number int) (string, bool, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.Switches.Representor(pf, flavour, number)
-}
+func (s switches) Switchdev(pf string) (bool, error) { return s.mode(pf) }

@@ -5,34 +5,8 @@ import (
 	"net"
 	"testing"
 
-	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/link"
 )
-
-func TestVDPADeviceOfAnotherDriverIsUndescribable(t *testing.T) {
-	h, err := hosttxt.Parse([]byte(`made up
--- sys/bus/vdpa/drivers/other/ --
--- sys/bus/vdpa/devices/v0 -> ../../../devices/v0 --
--- sys/devices/v0/driver -> ../../bus/vdpa/drivers/other --
-`))
-	must(t, err)
-	find(t, on(t, h), byID("v0"), `
-		vdpa.parent-device v0 < deviceID
-		undescribable: the vDPA device v0 cannot be described: its driver "other" is neither vhost_vdpa nor virtio_vdpa`)
-}
-
-func TestVhostVDPADeviceWithoutChildHasNoPath(t *testing.T) {
-	h, err := hosttxt.Parse([]byte(`made up
--- sys/bus/vdpa/drivers/vhost_vdpa/ --
--- sys/bus/vdpa/devices/v0 -> ../../../devices/v0 --
--- sys/devices/v0/driver -> ../../bus/vdpa/drivers/vhost_vdpa --
-`))
-	must(t, err)
-	find(t, on(t, h), byID("v0"), `
-		vdpa.parent-device v0 < deviceID
-		vdpa.driver vhost < /sys/bus/vdpa/devices/v0/driver
-		warning: /sys/bus/vdpa/devices/v0: is bound to vhost_vdpa, but has no vhost-vdpa-N`)
-}
 
 func TestVirtioDeviceThatCannotBeToldIsWarnedOf(t *testing.T) {
 	f := on(t, load(t, "mlx5-vdpa"))

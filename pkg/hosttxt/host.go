@@ -11,16 +11,15 @@
 //	-- netlink/ip-link.json --                                          what iproute2 said at that moment
 //
 // Below netlink/ are ip-link.json and pod-ip-link.json (ip -d -j link, on the
-// host and in the pod), devlink-port.json (devlink port -j), devlink-eswitch.json
-// (devlink dev eswitch show -j, all devices in one object), vdpa-config.json
-// (vdpa dev config show -j), rdma-link.json (rdma link -j) and, in a form of our
-// own, ethtool.json (interface name to bus-info), uplinks.json (the names of the
-// interfaces that default routes lead to) and uses.json (what others have: an address, a
-// route). A part that is not there means that the
-// kernel has no such family, or that the capture is older than the part. Hosts captured
-// with their attachments have netns.json, also of our own, in place of pod-ip-link.json:
-// it gives the interfaces of each network namespace by its path, or null for one that
-// could not be entered. There each interface has a bus_info, and there is no ethtool.json.
+// host and in the pod, with ethtool's bus-info as bus_info), devlink-port.json
+// (devlink port -j), devlink-eswitch.json (devlink dev eswitch show -j, all devices
+// in one object), vdpa-config.json (vdpa dev config show -j), rdma-link.json (rdma
+// link -j) and, in a form of our own, uplinks.json (the names of the interfaces that
+// default routes lead to) and uses.json (what others have: an address, a route). A
+// part that is not there means that the kernel has no such family, or that the
+// capture is older than the part. Hosts captured with their attachments have
+// netns.json, also of our own, in place of pod-ip-link.json: it gives the interfaces
+// of each network namespace by its path, or null for one that could not be entered.
 //
 // Entries that do not come from the kernel are
 //

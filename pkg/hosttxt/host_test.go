@@ -51,7 +51,7 @@ func TestFileGivesNetlinkParts(t *testing.T) {
 	if got := string(h.File("netlink/ip-link.json")); got != "[]\n" {
 		t.Errorf("ip-link.json is %q", got)
 	}
-	for _, absent := range []string{"netlink/ethtool.json", "sys/a", "netlink", ""} {
+	for _, absent := range []string{"netlink/netns.json", "sys/a", "netlink", ""} {
 		if got := h.File(absent); got != nil {
 			t.Errorf("File(%q) is %q, want nil", absent, got)
 		}

@@ -1,8 +1,18 @@
 package inventory
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
+
+	"devinfo-cni.io/pkg/config"
 )
 
 // Domain is the domain of this project's own attributes.
@@ -58,4 +68,93 @@ func AttributeNames() []resourceapi.QualifiedName {
 		PCIBusID, PCIeRoot, NUMANode, AttrKind, AttrIfName, AttrPFName, AttrPFPCIBusID, AttrVFIndex, AttrDriver, AttrVendor, AttrDevice,
 		AttrEswitchMode, AttrRepresentor, AttrLinkType, AttrSpeed, AttrMTU, AttrRDMADevice, AttrRDMACapable, AttrVDPADriver, DeviceID, ResourceName,
 	}
+}
+
+// alwaysPublished are the attributes that the agent itself needs of what it has published.
+var alwaysPublished = []resourceapi.QualifiedName{AttrKind, AttrIfName, PCIBusID, AttrPFPCIBusID, AttrVFIndex}
+
+// published reads the names of attributes of [AttributeNames]; those of [Domain] may be without it.
+func published(names []string) (list []resourceapi.QualifiedName, err error) {
+	if names == nil {
+		return nil, nil
+	}
+	list = slices.Clone(alwaysPublished)
+	var known []string
+	for _, name := range AttributeNames() {
+		known = append(known, strings.TrimPrefix(string(name), Domain+"/"))
+	}
+	for n, name := range names {
+		id := strings.TrimPrefix(name, Domain+"/")
+		if !slices.Contains(known, id) {
+			return nil, fmt.Errorf("publish[%d]: there is no attribute %q; did you mean %s?", n, name, config.Nearest(id, known))
+		}
+		if !strings.Contains(id, "/") {
+			id = Domain + "/" + id
+		}
+		list = append(list, resourceapi.QualifiedName(id))
+	}
+	return list, nil
+}
+
+// attributes reads those that a rule gives.
+func attributes(raw map[string]json.RawMessage) (map[resourceapi.QualifiedName]resourceapi.DeviceAttribute, error) {
+	if len(raw) > maxAttributes {
+		return nil, fmt.Errorf("attributes: there are %d, at most %d are allowed", len(raw), maxAttributes)
+	}
+	all := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}
+	for _, key := range slices.Sorted(maps.Keys(raw)) {
+		name, err := attributeName(key)
+		if err != nil {
+			return nil, fmt.Errorf("attributes[%q]: %w", key, err)
+		}
+		if _, again := all[name]; again {
+			return nil, fmt.Errorf("attributes[%q]: it is given twice, with and without its domain", key)
+		}
+		if all[name], err = attributeValue(raw[key]); err != nil {
+			return nil, fmt.Errorf("attributes[%q]: %w", key, err)
+		}
+	}
+	return all, nil
+}
+
+// attributeName gives a name its domain. Those that are not the administrator's are
+// refused.
+func attributeName(key string) (resourceapi.QualifiedName, error) {
+	domain, id, qualified := strings.Cut(key, "/")
+	if !qualified {
+		domain, id = Domain, key
+	}
+	name := resourceapi.QualifiedName(domain + "/" + id)
+	switch {
+	case len(id) > resourceapi.DeviceMaxIDLength || len(validation.IsCIdentifier(id)) > 0:
+		return "", fmt.Errorf("%q is not a C identifier of at most %d characters; write letters, digits and _", id, resourceapi.DeviceMaxIDLength)
+	case len(domain) > resourceapi.DeviceMaxDomainLength || len(validation.IsDNS1123Subdomain(domain)) > 0:
+		return "", fmt.Errorf("%q is not a domain of at most %d characters", domain, resourceapi.DeviceMaxDomainLength)
+	case domain == "k8s.io" || strings.HasSuffix(domain, ".kubernetes.io") || domain == "k8s.cni.cncf.io":
+		return "", fmt.Errorf("the domain %s is not yours; write one that is, or none", domain)
+	case slices.Contains(AttributeNames(), name):
+		return "", errors.New("the name is reserved for what the kernel says; choose another one")
+	}
+	return name, nil
+}
+
+func attributeValue(raw json.RawMessage) (a resourceapi.DeviceAttribute, err error) {
+	const limit = resourceapi.DeviceAttributeMaxValueLength
+	var text string
+	var number int64
+	var yes bool
+	switch {
+	case json.Unmarshal(raw, &text) == nil && string(raw) != "null":
+		if len(text) > limit {
+			return a, fmt.Errorf("%q has %d bytes, at most %d are allowed", text, len(text), limit)
+		}
+		a.StringValue = &text
+	case json.Unmarshal(raw, &number) == nil && string(raw) != "null":
+		a.IntValue = &number
+	case json.Unmarshal(raw, &yes) == nil && string(raw) != "null":
+		a.BoolValue = &yes
+	default:
+		return a, fmt.Errorf("%s is not a string, integer or boolean; write it in quotes", raw)
+	}
+	return a, nil
 }

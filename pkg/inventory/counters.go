@@ -30,7 +30,6 @@ func (s Situation) count(decisions []Decision) {
 	if !s.Counters {
 		return
 	}
-	at := byName(decisions)
 	for n := range decisions {
 		pf := &decisions[n]
 		held := s.Ours[pf.Device.Name] == Exclusive
@@ -39,11 +38,11 @@ func (s Situation) count(decisions []Decision) {
 		}
 		var on []*Decision
 		for m := range decisions {
-			if isOn(at, &decisions[m].Device, pf.Device.Name) {
+			if decisions[m].isBelow(pf.Device.Name) {
 				on = append(on, &decisions[m])
 			}
 		}
-		if bare := uncounted(at, on); bare != "" && !held {
+		if bare := uncounted(on); bare != "" && !held {
 			pf.Why = fmt.Sprintf("%s on it is not offered, and would lose its parent", bare)
 			continue
 		}
@@ -71,22 +70,12 @@ func (s Situation) divide(pf *Decision, on []*Decision) {
 	}
 }
 
-// isOn says whether a device is on a PF, or on what is.
-func isOn(at map[string]*Decision, d *Device, pf string) bool {
-	for up := at[d.On]; up != nil; up = at[up.Device.On] {
-		if up.Device.Name == pf {
-			return true
-		}
-	}
-	return false
-}
-
 // uncounted names one of the devices that is neither offered nor below one that is; "" =
 // there is none.
-func uncounted(at map[string]*Decision, on []*Decision) string {
+func uncounted(on []*Decision) string {
 	for _, c := range on {
 		offered := func(above *Decision) bool {
-			return above.Why == "" && above.As == Exclusive && (above == c || isOn(at, &above.Device, c.Device.Name))
+			return above.Why == "" && above.As == Exclusive && (above == c || above.isBelow(c.Device.Name))
 		}
 		if !slices.ContainsFunc(on, offered) {
 			return c.Device.Name

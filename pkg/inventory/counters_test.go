@@ -25,11 +25,6 @@ func counting(ours ...string) inventory.Situation {
 	return s
 }
 
-const (
-	igbPF, igbVF = "pci-0000-01-00-0", "pci-0000-01-10-0"
-	farPF        = "pci-0000-41-00-0"
-)
-
 func TestAPFIsOfferedWholeOnlyIfAllThatIsOnItIsOffered(t *testing.T) {
 	devices := read(t, host(t, captured(t, "igb-sriov")))
 	decide := func(configuration string, s inventory.Situation) []inventory.Decision {
@@ -42,7 +37,7 @@ func TestAPFIsOfferedWholeOnlyIfAllThatIsOnItIsOffered(t *testing.T) {
 		"pci-0000-01-10-6 on it is not offered, and would lose":  decide(either, taken),
 		"pci-0000-01-10-0 on it is not offered, and would lose ": decide("devices: [{ifNames: [eth0], as: exclusive}]", counting()),
 	} {
-		if got := decision(t, all, igbPF); !strings.Contains(got.Why, why) {
+		if got := decision(t, all, pf0); !strings.Contains(got.Why, why) {
 			t.Errorf("got %q, want %q", got.Why, why)
 		}
 		for _, s := range inventory.Slices(all, nil, nil) {
@@ -53,8 +48,8 @@ func TestAPFIsOfferedWholeOnlyIfAllThatIsOnItIsOffered(t *testing.T) {
 			}
 		}
 	}
-	all := decide(either, counting(igbVF, farPF))
-	if pf, vf := decision(t, all, farPF), decision(t, all, "pci-0000-41-10-0"); pf.Taken != "" || vf.Taken != farPF || vf.Why != "" {
+	all := decide(either, counting(vf0, pf1))
+	if pf, vf := decision(t, all, pf1), decision(t, all, vf1); pf.Taken != "" || vf.Taken != pf1 || vf.Why != "" {
 		t.Errorf("a claim holds the PF: %+v, %+v", pf, vf)
 	}
 }
@@ -65,19 +60,18 @@ func TestWhatAClaimHoldsIsCounted(t *testing.T) {
 	devices := read(t, host(t, captured(t, "igb-sriov")))
 	vfs := "devices: [{pfNames: [eth1], as: exclusive}]"
 	last := inventory.PublishedIn(inventory.Slices(inventory.Decide(devices, rules(t, vfs), counting()), nil, nil))
-	const held = "pci-0000-41-10-0"
-	if last[held].ConsumesCounters != nil {
-		t.Fatalf("without its PF it consumes %v", last[held].ConsumesCounters)
+	if last[vf1].ConsumesCounters != nil {
+		t.Fatalf("without its PF it consumes %v", last[vf1].ConsumesCounters)
 	}
-	s := counting(held)
+	s := counting(vf1)
 	list := inventory.Slices(inventory.Decide(devices, rules(t, either), s), s.Ours, last)
-	if now := inventory.PublishedIn(list)[held]; len(now.ConsumesCounters) != 1 || now.ConsumesCounters[0].CounterSet != farPF {
+	if now := inventory.PublishedIn(list)[vf1]; len(now.ConsumesCounters) != 1 || now.ConsumesCounters[0].CounterSet != pf1 {
 		t.Errorf("got %+v", now)
 	}
 }
 
 func TestCountersKeepTheLimits(t *testing.T) {
-	list := inventory.Slices(inventory.Decide(read(t, withSpeed(many(t, 1000))), rules(t, either), counting()), nil, nil)
+	list := inventory.Slices(inventory.Decide(read(t, many(t, 1000)), rules(t, either), counting()), nil, nil)
 	sets, consumers := 0, 0
 	for n, s := range list {
 		if len(s.Devices) > 0 == (len(s.SharedCounters) > 0) || len(s.SharedCounters) > resourceapi.ResourceSliceMaxCounterSets ||

@@ -2,13 +2,8 @@ package inventory
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"fmt"
 	"maps"
-	"slices"
-
-	"k8s.io/dynamic-resource-allocation/cel"
 )
 
 // Situation is what decides, beside devices and rules, what is offered.
@@ -43,20 +38,34 @@ type Decision struct {
 	Why    string // why it is left out; "" = it is offered
 	Taken  string // with counters: the device on it, or that it is on, that a claim holds; "" = none
 
-	rule    *rule // nil = none
+	rule    *rule     // nil = none
+	on      *Decision // of the device that it is on; nil = none
 	share   share
 	unknown bool // somebody may have it
+}
+
+// isBelow says whether the device is on another, or on what is.
+func (c *Decision) isBelow(other string) bool {
+	for up := c.on; up != nil; up = up.on {
+		if up.Device.Name == other {
+			return true
+		}
+	}
+	return false
 }
 
 // Decide says for each device whether it is offered and, if not, why.
 func Decide(devices []Device, rules Rules, s Situation) []Decision {
 	decisions := make([]Decision, len(devices))
-	on := map[string][]string{} // device to those on it
+	at, on := map[string]*Decision{}, map[string][]string{} // by name; to those on it
 	for n := range devices {
 		decisions[n] = rules.choose(s.asOffered(&devices[n]), s.Driver)
 		decisions[n].Device = devices[n]
-		if parent := devices[n].On; parent != "" {
-			on[parent] = append(on[parent], devices[n].Name)
+		at[devices[n].Name] = &decisions[n]
+	}
+	for n, d := range devices {
+		if decisions[n].on = at[d.On]; d.On != "" {
+			on[d.On] = append(on[d.On], d.Name)
 		}
 	}
 	tied := s.tied(decisions)
@@ -96,16 +105,10 @@ func (s Situation) StillOffers(decisions map[string]Decision, name string) bool 
 	if c.As != Exclusive {
 		return true
 	}
-	isOn := func(device, other string) bool {
-		for device != "" && device != other {
-			device = decisions[device].Device.On
-		}
-		return device == other
-	}
 	var line []Decision // what ties it is on it, or what it is on: not a thousand others
-	for other := range decisions {
-		if isOn(other, name) || isOn(name, other) {
-			line = append(line, decisions[other])
+	for other, d := range decisions {
+		if other == name || d.isBelow(name) || c.isBelow(other) {
+			line = append(line, d)
 		}
 	}
 	return s.others(&c.Device) == "" && s.tied(line)[name] == ""
@@ -137,7 +140,7 @@ func (s Situation) others(d *Device) string {
 // That goes by nothing that rules name: a device in a pod has lost its interface. Where
 // counters keep a PF and what is on it apart, a claim ties neither.
 func (s Situation) tied(decisions []Decision) map[string]string {
-	at, why := byName(decisions), map[string]string{}
+	why := map[string]string{}
 	tie := func(c *Decision, has *Device, how string) {
 		text := fmt.Sprintf("a claim holds %s, %s", has.Name, how)
 		if others := s.others(has); others != "" {
@@ -147,7 +150,7 @@ func (s Situation) tied(decisions []Decision) map[string]string {
 	}
 	for n := range decisions {
 		c := &decisions[n]
-		for up := at[c.Device.On]; up != nil; up = at[up.Device.On] {
+		for up := c.on; up != nil; up = up.on {
 			counted := s.counts(&up.Device)
 			if s.isHeld(&up.Device, counted) {
 				tie(c, &up.Device, "which it is on")
@@ -165,41 +168,18 @@ func (s Situation) isHeld(d *Device, counted bool) bool {
 	return s.Withheld[d.Name] || s.Ours[d.Name] == Exclusive && !counted || s.Ours[d.Name] == "" && s.others(d) != ""
 }
 
-func byName(decisions []Decision) map[string]*Decision {
-	at := make(map[string]*Decision, len(decisions))
-	for n := range decisions {
-		at[decisions[n].Device.Name] = &decisions[n]
-	}
-	return at
-}
-
-// choose finds the first rule that a device meets.
-func (r Rules) choose(d *Device, driver string) Decision {
-	c := Decision{Device: *d, Rule: -1, Why: "no rule names it"}
-	for n := range r.list {
-		met, err := r.list[n].meets(d, driver)
-		if err != nil {
-			c.Why = fmt.Sprintf("no rule names it; devices[%d].%v", n, err)
-		}
-		if met {
-			return Decision{Device: *d, Rule: n, As: r.list[n].As, rule: &r.list[n]}
-		}
-	}
-	return c
-}
-
 // against gives the reason for leaving out a device that a rule names; "" = none.
 func (s Situation) against(c *Decision, on []string) string {
 	d := &c.Device
 	switch {
 	case d.Port != "":
-		return fmt.Sprintf("%s is a port of %s", d.IfName, d.Port)
+		return d.UsedByHost()
 	case c.As == Shared:
 		return s.againstShared(c)
 	case !d.Kind.mayBeExclusive():
 		return fmt.Sprintf("a %s cannot be exclusive", d.Kind)
 	case d.Uplink != "":
-		return "the host needs it: " + d.Uplink
+		return d.UsedByHost()
 	case d.HostUse != "" && !c.rule.AllowHostUse && !c.rule.names(d):
 		return fmt.Sprintf("the host uses it: %s: to offer it all the same, name it by ifNames or pciAddresses, or set allowHostUse", d.HostUse)
 	case d.Kind.isNIC() && len(on) > 0 && !s.counts(d):
@@ -250,55 +230,12 @@ func (s Situation) counts(d *Device) bool { return s.Counters && d.Kind == PF }
 // exclude leaves out devices that others are on which are offered: the same hardware is not
 // given twice.
 func (s Situation) exclude(decisions []Decision) {
-	at := byName(decisions)
 	for n := range decisions {
 		c := &decisions[n]
-		for up := at[c.Device.On]; up != nil && c.Why == "" && c.As == Exclusive; up = at[up.Device.On] {
+		for up := c.on; up != nil && c.Why == "" && c.As == Exclusive; up = up.on {
 			if up.Why == "" && up.As == Exclusive && !s.counts(&up.Device) && s.Ours[up.Device.Name] == "" {
 				up.Why = fmt.Sprintf("%s on it is offered", c.Device.Name)
 			}
 		}
 	}
-}
-
-// compile takes what a DeviceClass's selector may say.
-func compile(expression string) (*cel.CompilationResult, error) {
-	program := cel.GetCompiler(cel.Features{EnableConsumableCapacity: true}).CompileCELExpression(expression, cel.Options{})
-	if program.Error != nil {
-		return nil, errors.New(program.Error.Detail)
-	}
-	return &program, nil
-}
-
-// meets says whether the device is one of the rule's; an error is that of its
-// expression, for example because it asks for an attribute that the device does not have.
-func (r *rule) meets(d *Device, driver string) (bool, error) {
-	address := ""
-	if d.PCI != nil {
-		address = d.PCI.String()
-	}
-	for _, key := range []struct {
-		among []string
-		value string
-	}{{r.PCIAddresses, address}, {r.PFNames, d.PFName}, {r.IfNames, d.IfName}, {r.Drivers, d.Driver}} {
-		if len(key.among) > 0 && !slices.Contains(key.among, key.value) {
-			return false, nil
-		}
-	}
-	if r.selects == nil {
-		return true, nil
-	}
-	shared := r.As == Shared
-	met, _, err := r.selects.DeviceMatches(context.Background(), cel.Device{
-		Driver: driver, AllowMultipleAllocations: &shared, Attributes: d.Attributes,
-	})
-	if err != nil {
-		return false, fmt.Errorf("select: %w", err)
-	}
-	return met, nil
-}
-
-// names says that the rule gives the device's own name or address.
-func (r *rule) names(d *Device) bool {
-	return slices.Contains(r.IfNames, d.IfName) || d.PCI != nil && slices.Contains(r.PCIAddresses, d.PCI.String())
 }

@@ -10,9 +10,10 @@ import (
 	"devinfo-cni.io/pkg/link"
 )
 
-// The PFs of the host igb-sriov, a VF of the first, and rules for all of it.
+// The PFs of the host igb-sriov, a VF of each, and rules for all of it.
 const (
-	pf0, pf1, vf0 = "pci-0000-01-00-0", "pci-0000-41-00-0", "pci-0000-01-10-0"
+	pf0, pf1 = "pci-0000-01-00-0", "pci-0000-41-00-0"
+	vf0, vf1 = "pci-0000-01-10-0", "pci-0000-41-10-0"
 
 	shareAll = "devices: [{select: 'true', as: shared}]"
 	giveAll  = "devices: [{select: 'true', as: exclusive}]"
@@ -34,7 +35,12 @@ func of(kind, name, lower string) link.InterfaceRecord {
 	return link.InterfaceRecord{Name: name, Link: lower, Info: link.LinkInfo{Kind: kind}, MTU: 1500}
 }
 
+// A rule that means many devices does not mean those that the host works with, unless it says so.
 func TestWhatTheHostNeedsIsNotOffered(t *testing.T) {
+	const remedy = ": to offer it all the same, name it by ifNames or pciAddresses, or set allowHostUse"
+	const onDemand = "devices: [{select: 'true', as: exclusive, allowHostUse: true}]"
+	used := changed(t, []string{"eth4"}, nil, of("vlan", "eth3.7", "eth3"))
+	used.Uses = map[string]string{"eth2": "has the address 10.1.2.3/24", "eth3.7": "has a route to 10.9.0.0/16"}
 	for name, test := range map[string]struct {
 		host          inventory.Host
 		configuration string
@@ -76,10 +82,18 @@ func TestWhatTheHostNeedsIsNotOffered(t *testing.T) {
 			changed(t, []string{"br-ex"}, map[string]string{"eth2": "ovs-system"}, of("openvswitch", "br-ex", ""), of("openvswitch", "ovs-system", "")),
 			giveAll, pf0, "the host needs it: eth2 is a port of br-ex, and br-ex has a default route; that is on " + pf0,
 		},
-		"an OVS bridge":     {changed(t, nil, nil, of("openvswitch", "br-int", "")), shareAll, "net-br-int", ""},
-		"a PF with VFs":     {changed(t, nil, nil), giveAll, pf1, "it has 2 devices on it: they would lose their parent"},
-		"a VF, shared":      {changed(t, nil, nil), shareAll, vf0, "a vf cannot be shared"},
-		"what nobody names": {changed(t, nil, nil), "devices: [{drivers: [igbvf], as: exclusive}]", pf0, "no rule names it"},
+		"an OVS bridge":                       {changed(t, nil, nil, of("openvswitch", "br-int", "")), shareAll, "net-br-int", ""},
+		"a PF with VFs":                       {changed(t, nil, nil), giveAll, pf1, "it has 2 devices on it: they would lose their parent"},
+		"a VF, shared":                        {changed(t, nil, nil), shareAll, vf0, "a vf cannot be shared"},
+		"what the host uses, by select":       {used, giveAll, vf0, "the host uses it: eth2 has the address 10.1.2.3/24" + remedy},
+		"by PF":                               {used, "devices: [{pfNames: [eth0], as: exclusive}]", vf0, "the host uses it: eth2 has the address 10.1.2.3/24" + remedy},
+		"by what is on it":                    {used, giveAll, "pci-0000-01-10-2", "the host uses it: eth3 is below eth3.7, and eth3.7 has a route to 10.9.0.0/16" + remedy},
+		"a device that is idle":               {used, giveAll, vf1, ""},
+		"by name":                             {used, "devices: [{ifNames: [eth2], as: exclusive}]", vf0, ""},
+		"by address":                          {used, "devices: [{pciAddresses: ['0000:01:10.0'], as: exclusive}]", vf0, ""},
+		"on demand":                           {used, onDemand, vf0, ""},
+		"not on demand, with a default route": {used, onDemand, "pci-0000-01-10-4", "the host needs it: eth4 has a default route"},
+		"what nobody names":                   {changed(t, nil, nil), "devices: [{drivers: [igbvf], as: exclusive}]", pf0, "no rule names it"},
 		"what an expression fails of": {
 			changed(t, nil, nil), `devices: [{select: 'device.attributes["devinfo-cni.io"].vfIndex < 2', as: exclusive}]`, pf0,
 			"no rule names it; devices[0].select: no such key: vfIndex",
@@ -89,36 +103,6 @@ func TestWhatTheHostNeedsIsNotOffered(t *testing.T) {
 		if diff := cmp.Diff(test.why, got.Why); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
-	}
-}
-
-// A rule that means many devices does not mean those that the host works with.
-func TestWhatTheHostUsesIsExclusiveOnlyByNameOrOnDemand(t *testing.T) {
-	const remedy = ": to offer it all the same, name it by ifNames or pciAddresses, or set allowHostUse"
-	uses := map[string]string{"eth2": "has the address 10.1.2.3/24", "eth3.7": "has a route to 10.9.0.0/16"}
-	const vf1 = "pci-0000-01-10-2" // eth3
-	for name, test := range map[string]struct {
-		configuration, device, why string
-	}{
-		"by select":             {giveAll, vf0, "the host uses it: eth2 has the address 10.1.2.3/24" + remedy},
-		"by PF":                 {"devices: [{pfNames: [eth0], as: exclusive}]", vf0, "the host uses it: eth2 has the address 10.1.2.3/24" + remedy},
-		"by what is on it":      {giveAll, vf1, "the host uses it: eth3 is below eth3.7, and eth3.7 has a route to 10.9.0.0/16" + remedy},
-		"a device that is idle": {giveAll, "pci-0000-01-10-4", ""},
-		"by name":               {"devices: [{ifNames: [eth2], as: exclusive}]", vf0, ""},
-		"by address":            {"devices: [{pciAddresses: ['0000:01:10.0'], as: exclusive}]", vf0, ""},
-		"on demand":             {"devices: [{select: 'true', as: exclusive, allowHostUse: true}]", vf0, ""},
-		"a default route":       {"devices: [{select: 'true', as: exclusive, allowHostUse: true}]", "pci-0000-01-10-4", "the host needs it: eth4 has a default route"},
-	} {
-		h := changed(t, nil, nil, of("vlan", "eth3.7", "eth3"))
-		if h.Uses = uses; name == "a default route" {
-			h.Uplinks = []string{"eth4"}
-		}
-		if got := decision(t, inventory.Decide(read(t, h), rules(t, test.configuration), situation()), test.device).Why; got != test.why {
-			t.Errorf("%s: got %q, want %q", name, got, test.why)
-		}
-	}
-	if _, err := inventory.ParseRules([]byte("devices: [{select: 'true', as: shared, allowHostUse: true}]")); err == nil || !strings.Contains(err.Error(), "allowHostUse") {
-		t.Errorf("shared, with allowHostUse: %v", err)
 	}
 }
 
@@ -140,25 +124,13 @@ func TestTheFirstRuleThatADeviceMeetsCounts(t *testing.T) {
 	for name, d := range inventory.PublishedIn(list) {
 		networks[name] = *d.Attributes["devinfo-cni.io/physicalNetwork"].StringValue
 	}
-	want := map[string]string{vf0: "red", "pci-0000-41-10-0": "blue", "pci-0000-41-10-2": "blue"}
+	want := map[string]string{vf0: "red", vf1: "blue", "pci-0000-41-10-2": "blue"}
 	if diff := cmp.Diff(want, networks); diff != "" {
 		t.Error(diff)
 	}
 	d := inventory.PublishedIn(list)[vf0]
 	if *d.Attributes["example.com/rack"].IntValue != 7 || !*d.Attributes["devinfo-cni.io/fast"].BoolValue {
 		t.Errorf("got %s", describe(d))
-	}
-}
-
-func TestWhatOthersHaveIsNotOfferedButOursStays(t *testing.T) {
-	s := situation()
-	s.Others = map[string]string{"0000:01:10.0": "it is another's", "0000:01:10.2": "so is this"}
-	s.Ours = map[string]inventory.As{"pci-0000-01-10-2": inventory.Exclusive}
-	decisions := inventory.Decide(read(t, changed(t, nil, nil)), rules(t, everything), s)
-	for name, why := range map[string]string{vf0: "it is another's", "pci-0000-01-10-2": "", "pci-0000-01-10-4": ""} {
-		if got := decision(t, decisions, name).Why; got != why {
-			t.Errorf("%s: got %q, want %q", name, got, why)
-		}
 	}
 }
 
@@ -178,34 +150,6 @@ func TestWhatMayBeOthersIsTainted(t *testing.T) {
 	}
 }
 
-func TestADeviceIsNotGivenTwice(t *testing.T) {
-	const vf, vdpa = "pci-0000-65-00-4", "vdpa-vdpa4" // the latter on the former
-	text := captured(t, "mlx5-vdpa")
-	devices := read(t, host(t, text))
-	for n := range devices {
-		if devices[n].Name == vf {
-			devices[n].IfName = "enp101s0f0v2" // as VFs of mlx5 have beside their vDPA device
-		}
-	}
-	for name, test := range map[string]struct {
-		configuration string
-		ours          string
-		vf, vdpa      string
-	}{
-		"both are named":        {giveAll, "", vdpa + " on it is offered", ""},
-		"the VF is named":       {"devices: [{pciAddresses: ['0000:65:00.4'], as: exclusive}]", "", "", "no rule names it"},
-		"both, the VF is held":  {giveAll, vf, "", "a claim holds " + vf + ", which it is on"},
-		"both, the vDPA device": {giveAll, vdpa, "a claim holds " + vdpa + ", which is on it", ""},
-	} {
-		s := situation()
-		s.Ours = map[string]inventory.As{test.ours: inventory.Exclusive}
-		decisions := inventory.Decide(devices, rules(t, test.configuration), s)
-		if a, b := decision(t, decisions, vf).Why, decision(t, decisions, vdpa).Why; a != test.vf || b != test.vdpa {
-			t.Errorf("%s: the VF %q, the vDPA device %q", name, a, b)
-		}
-	}
-}
-
 func TestNoCarrierOfThePFTaintsWhatIsOnIt(t *testing.T) {
 	for name, test := range map[string]struct {
 		flags   []string
@@ -218,7 +162,7 @@ func TestNoCarrierOfThePFTaintsWhatIsOnIt(t *testing.T) {
 			}
 		}
 		published := inventory.PublishedIn(pool(t, h, everything))
-		for _, device := range []string{pf1, "pci-0000-41-10-0"} {
+		for _, device := range []string{pf1, vf1} {
 			if got := len(published[device].Taints) > 0; got != test.tainted {
 				t.Errorf("%s: %s tainted: %v", name, device, got)
 			}

@@ -16,82 +16,71 @@ import (
 // on, and of its PF.
 func (r *reader) describe() error {
 	for _, d := range r.devices {
-		if d.Kind == NIC && d.PCI == nil {
-			continue
+		if d.Kind.isNIC() {
+			d.NoCarrier = d.IfName != "" && r.withoutCarrier(d.IfName)
 		}
-		fn, ok, err := r.function(d)
-		if err == nil && ok {
-			err = r.describeOn(d, fn)
+		err := r.describeOn(d)
+		if err == nil {
+			err = r.rdma(d)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", d.Name, err)
 		}
-		if err := r.rdma(d); err != nil {
-			return fmt.Errorf("%s: %w", d.Name, err)
-		}
 	}
-	return r.switches()
+	return nil
 }
 
-// function gives the PCI function that a device is, or is on.
-func (r *reader) function(d *Device) (fn sysfs.Function, ok bool, err error) {
-	var at *pci.Address
-	switch {
-	case d.PCI != nil:
-		at = d.PCI
-	case d.Kind == SF:
-		aux, _, err := r.host.Sys.Auxiliary(d.Aux)
-		if err != nil {
-			return fn, false, err
+func (r *reader) describeOn(d *device) error {
+	if d.on == nil {
+		return nil
+	}
+	fn, ok := r.functions[*d.on]
+	if !ok {
+		var err error
+		if fn, ok, err = r.host.Sys.PCI(*d.on); !ok { // else it is of another class
+			return err
 		}
-		at = aux.PCI
-	case d.Kind == VDPA:
-		v, _, err := r.host.Sys.VDPA(d.VDPA)
-		if err != nil {
-			return fn, false, err
-		}
-		at = v.PCI
 	}
-	if at == nil {
-		return fn, false, nil
-	}
-	if fn, ok = r.functions[*at]; ok {
-		return fn, true, nil
-	}
-	return r.host.Sys.PCI(*at) // of another class
-}
-
-func (r *reader) describeOn(d *Device, fn sysfs.Function) error {
-	vendor, device, err := r.host.Sys.IDs(fn.Address)
+	vendor, product, err := r.host.Sys.IDs(fn.Address)
 	if err != nil {
 		return err
 	}
 	d.set(AttrVendor, strings.TrimPrefix(vendor, "0x"))
-	d.set(AttrDevice, strings.TrimPrefix(device, "0x"))
+	d.set(AttrDevice, strings.TrimPrefix(product, "0x"))
 	if d.PCI != nil || d.Kind == VDPA && d.Aux == "" {
-		r.standard(d)(deviceattribute.GetPCIBusIDAttribute(fn.Address.String()))
+		d.standard(deviceattribute.GetPCIBusIDAttribute(fn.Address.String()))
 	}
-	r.standard(d)(r.root(fn))
+	d.standard(r.root(fn))
 	node, ok, err := r.host.Sys.NUMANode(fn.Address)
 	if err != nil {
 		return err
 	}
 	if ok {
-		r.standard(d)(deviceattribute.GetNUMANodeAttribute(node, deviceattribute.ScalarAttribute))
+		d.standard(deviceattribute.GetNUMANodeAttribute(node, deviceattribute.ScalarAttribute))
 	}
-	if d.Kind == VDPA && fn.PF != nil && d.Aux == "" {
-		return r.number(d, fn)
+	if d.Kind == VF || d.Kind == VDPA && fn.PF != nil && d.Aux == "" {
+		if err := r.index(d, fn); err != nil {
+			return err
+		}
 	}
+	r.switches(d, fn)
 	return nil
+}
+
+func (r *reader) index(d *device, fn sysfs.Function) error {
+	n, ok, err := r.host.Sys.VFIndex(*fn.PF, fn.Address)
+	if ok {
+		d.setInt(AttrVFIndex, n)
+		d.number = &n
+	}
+	return err
 }
 
 // standard takes an attribute from Kubernetes' own helpers. What they refuse, such as a PCI
 // domain of five digits, is left out.
-func (r *reader) standard(d *Device) func(deviceattribute.DeviceAttribute, error) {
-	return func(a deviceattribute.DeviceAttribute, err error) {
-		if err == nil {
-			d.Attributes[a.Name] = a.Value
-		}
+func (d *device) standard(a deviceattribute.DeviceAttribute, err error) {
+	if err == nil {
+		d.Attributes[a.Name] = a.Value
 	}
 }
 
@@ -115,13 +104,13 @@ func (r *reader) root(fn sysfs.Function) (a deviceattribute.DeviceAttribute, err
 }
 
 // rdma tells of the RDMA devices of a function or SF, and whether they are all that it has.
-func (r *reader) rdma(d *Device) error {
+func (r *reader) rdma(d *device) error {
 	bus, name := "auxiliary", d.Aux
 	switch {
-	case d.Kind == VDPA:
-		return nil
 	case d.PCI != nil:
 		bus, name = "pci", d.PCI.String()
+	case d.Kind != SF:
+		return nil
 	}
 	rdma, err := r.host.Sys.RDMABelow(bus, name)
 	if err != nil {
@@ -140,47 +129,34 @@ func (r *reader) rdma(d *Device) error {
 
 // switches gives what a device has of its PF: the interface, the carrier, the mode of the
 // eswitch, the representor.
-func (r *reader) switches() error {
-	for _, d := range r.devices {
-		if d.Kind.isNIC() {
-			d.NoCarrier = d.IfName != "" && r.withoutCarrier(d.IfName)
-		}
-		fn, ok, err := r.function(d)
-		if err != nil {
-			return err
-		}
-		if !ok {
-			continue
-		}
-		pf := fn.Address
-		if fn.PF != nil {
-			pf = *fn.PF
-		}
-		above := r.at["pci/"+pf.String()]
-		if above == nil || above.Kind != PF && above == d {
-			continue
-		}
-		mode := r.mode(pf)
-		d.set(AttrEswitchMode, mode)
-		if above == d {
-			continue
-		}
-		d.PFName = above.IfName
-		d.set(AttrPFName, above.IfName)
-		d.set(AttrPFPCIBusID, pf.String())
-		d.NoCarrier = above.IfName != "" && r.withoutCarrier(above.IfName)
-		if mode == "switchdev" && (d.Kind == VF || d.On == above.Name) { // not an SF that is a VF's
-			r.represent(d, pf)
-		}
+func (r *reader) switches(d *device, fn sysfs.Function) {
+	pf := fn.Address
+	if fn.PF != nil {
+		pf = *fn.PF
 	}
-	return nil
+	above := r.named[functionName(pf)]
+	if above == nil || above.Kind != PF && above == d {
+		return
+	}
+	mode := ""
+	if above.Kind == PF {
+		mode = r.mode(pf)
+	}
+	d.set(AttrEswitchMode, mode)
+	if above == d {
+		return
+	}
+	d.PFName = above.IfName
+	d.set(AttrPFName, above.IfName)
+	d.set(AttrPFPCIBusID, pf.String())
+	d.NoCarrier = above.IfName != "" && r.withoutCarrier(above.IfName)
+	if mode == "switchdev" && (d.Kind == VF || d.On == above.Name) { // not an SF that is a VF's
+		r.represent(d, pf)
+	}
 }
 
-// mode gives the mode of a PF's eswitch, "" for a function that has none.
+// mode gives the mode of a PF's eswitch; "" = it is not known.
 func (r *reader) mode(pf pci.Address) string {
-	if r.at["pci/"+pf.String()].Kind != PF {
-		return ""
-	}
 	switch on, err := r.eswitch.Switchdev(pf.String()); {
 	case err != nil:
 		r.warnings = append(r.warnings, err.Error())
@@ -191,20 +167,12 @@ func (r *reader) mode(pf pci.Address) string {
 	return "legacy"
 }
 
-func (r *reader) represent(d *Device, pf pci.Address) {
-	flavour, number := link.VF, -1
-	if n := d.Attributes[AttrVFIndex].IntValue; d.Kind == VF && n != nil {
-		number = int(*n)
-	}
-	if d.Kind == SF {
-		if aux, ok, err := r.host.Sys.Auxiliary(d.Aux); err == nil && ok {
-			flavour, number = link.SF, *aux.SFNumber
-		}
-	}
-	if number < 0 {
+func (r *reader) represent(d *device, pf pci.Address) {
+	flavour, known := map[Kind]link.Flavour{VF: link.VF, SF: link.SF}[d.Kind]
+	if !known || d.number == nil {
 		return
 	}
-	name, _, err := r.eswitch.Representor(pf.String(), flavour, number)
+	name, _, err := r.eswitch.Representor(pf.String(), flavour, *d.number)
 	if err != nil {
 		r.warnings = append(r.warnings, fmt.Sprintf("%s: %v", d.Name, err))
 	}

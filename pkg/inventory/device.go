@@ -12,6 +12,7 @@
 package inventory
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"slices"
@@ -74,14 +75,14 @@ type Device struct {
 
 // ID is what CNI plugins know the device by: a PCI address, which for a vDPA device on a VF
 // is the VF's; an auxiliary name; "" if there is neither.
-func (d *Device) ID() string {
-	switch {
-	case d.Aux != "":
-		return d.Aux
-	case d.PCI != nil:
-		return d.PCI.String()
+func (d *Device) ID() string { return cmp.Or(d.Aux, d.address(), d.text(PCIBusID)) }
+
+// address is that of a function; "" = it is none.
+func (d *Device) address() string {
+	if d.PCI == nil {
+		return ""
 	}
-	return d.text(PCIBusID)
+	return d.PCI.String()
 }
 
 func (d *Device) text(name resourceapi.QualifiedName) string {

@@ -1,16 +1,12 @@
 package inventory
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io/fs"
 	"maps"
 	"slices"
 	"time"
-
-	"github.com/vishvananda/netlink"
 
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/link"
@@ -37,24 +33,12 @@ func Live(sys *sysfs.FS) (Host, error) {
 	if err != nil {
 		return Host{}, err
 	}
-	uplinks, err := kernel.Uplinks()
+	uplinks, uses, err := kernel.Uses()
 	if err != nil {
 		return Host{}, err
 	}
-	uses, err := kernel.Uses()
-	if err != nil {
-		return Host{}, err
-	}
-	eswitch := link.NewEswitch(sys.Files(), func(pf string) link.Handle { return link.Handle{Bus: "pci", Device: pf} })
-	return Host{Sys: sys, Eswitch: eswitch, Links: links, Uplinks: append([]string{}, uplinks...), Uses: uses}, nil
+	return Host{Sys: sys, Eswitch: link.NewKernel(sys.Files()).Eswitch, Links: links, Uplinks: append([]string{}, uplinks...), Uses: uses}, nil
 }
-
-// The parts of a captured host that Host.Uplinks and Host.Uses come from: a list of names, and
-// an object of texts.
-const (
-	uplinksPart = "netlink/uplinks.json"
-	usesPart    = "netlink/uses.json"
-)
 
 // Captured reads a host from its text file.
 func Captured(file *hosttxt.Host) (Host, error) {
@@ -62,40 +46,7 @@ func Captured(file *hosttxt.Host) (Host, error) {
 	if err != nil {
 		return Host{}, err
 	}
-	h := Host{Sys: sysfs.New(file.Sys()), Eswitch: links.Eswitch}
-	var busInfo map[string]string // of captures that are older than its key in ip-link.json
-	for part, to := range map[string]any{"netlink/ip-link.json": &h.Links, "netlink/ethtool.json": &busInfo, uplinksPart: &h.Uplinks, usesPart: &h.Uses} {
-		if data := file.File(part); data != nil {
-			if err := json.Unmarshal(data, to); err != nil {
-				return Host{}, fmt.Errorf("%s: %w", part, err)
-			}
-		}
-	}
-	for n, l := range h.Links {
-		h.Links[n].BusInfo = cmp.Or(l.BusInfo, busInfo[l.Name])
-	}
-	return h, nil
-}
-
-// once asks devlink only once for each PF's mode and ports, which each of its VFs needs.
-func once(e link.Eswitch) link.Eswitch {
-	return link.Eswitch{Sys: e.Sys, Mode: remember(e.Mode), Ports: remember[[]*netlink.DevlinkPort](e.Ports)}
-}
-
-func remember[V any](ask func(pf string) (V, error)) func(pf string) (V, error) {
-	type answer struct {
-		value V
-		err   error
-	}
-	known := map[string]answer{}
-	return func(pf string) (V, error) {
-		a, ok := known[pf]
-		if !ok {
-			a.value, a.err = ask(pf)
-			known[pf] = a
-		}
-		return a.value, a.err
-	}
+	return Host{Sys: sysfs.New(file.Sys()), Eswitch: links.Eswitch, Links: links.Links, Uplinks: links.Uplinks, Uses: links.Uses}, nil
 }
 
 // byName gives the records of the interfaces.

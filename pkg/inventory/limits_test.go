@@ -67,9 +67,7 @@ func many(t testing.TB, vfs int) inventory.Host {
 }
 
 func TestAThousandVFsKeepTheLimits(t *testing.T) {
-	h := withSpeed(many(t, 1000))
-	list := pool(t, h, full())
-	if got := valid(t, list); got != 1001 {
+	if got := valid(t, pool(t, many(t, 1000), full())); got != 1001 {
 		t.Errorf("%d devices are published", got)
 	}
 }
@@ -115,16 +113,6 @@ func TestTextsThatAreTooLongAreLeftOut(t *testing.T) {
 	}
 }
 
-func TestNamesThatCouldCollideDoNot(t *testing.T) {
-	text := "made: a host\n"
-	for n, name := range []string{"a.b", "a-b", "a_b", "a--b", "a-2eb", "A.b", strings.Repeat("v", 80), strings.Repeat("v", 81)} {
-		text += fmt.Sprintf("-- sys/bus/vdpa/devices/%s -> ../../../devices/%s --\n-- sys/devices/%s/driver -> ../../bus/vdpa/drivers/vhost_vdpa --\n-- sys/devices/%s/number --\n%d\n", name, name, name, name, n)
-	}
-	if got := valid(t, pool(t, host(t, []byte(text)), giveAll)); got != 8 {
-		t.Errorf("%d devices are published", got)
-	}
-}
-
 func TestManyDevicesWithoutNumberKeepTheLimits(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("made: a host\n-- netlink/ip-link.json --\n[\n")
@@ -163,22 +151,11 @@ func processorTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkRead is without the kernel's part: the host is in memory.
-func BenchmarkRead(b *testing.B) {
-	h := many(b, 1024)
-	b.ReportAllocs()
-	for b.Loop() {
-		if list := read(b, h); len(list) != 1025 {
-			b.Fatal(len(list))
-		}
-	}
-}
-
 // A cluster of 2,000 nodes with 256 VFs each has half a million devices in its API server.
 func TestARuleChoosesWhatIsPublished(t *testing.T) {
 	const rule = `devices: [{select: 'device.attributes["devinfo-cni.io"].driver == "mlx5_core"', as: exclusive, attributes: {rack: 7}, publish: %s}]`
 	size := func(publish string) (bytes int) {
-		for _, s := range pool(t, withSpeed(many(t, 256)), fmt.Sprintf(rule, publish)) {
+		for _, s := range pool(t, many(t, 256), fmt.Sprintf(rule, publish)) {
 			text, err := json.Marshal(s.Devices)
 			must(t, err)
 			bytes += len(text)
@@ -190,7 +167,7 @@ func TestARuleChoosesWhatIsPublished(t *testing.T) {
 		"[pfName]": "ifName kind pciBusID pfName pfPCIBusID rack vfIndex",
 		"[devinfo-cni.io/mtu, resource.kubernetes.io/numaNode]": "ifName kind mtu numaNode pciBusID pfPCIBusID rack vfIndex",
 	} {
-		list := pool(t, withSpeed(many(t, 1)), fmt.Sprintf(rule, publish))
+		list := pool(t, many(t, 1), fmt.Sprintf(rule, publish))
 		vf := list[0].Devices[len(list[0].Devices)-1]
 		var names []string
 		for name := range vf.Attributes {

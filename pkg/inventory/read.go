@@ -19,8 +19,8 @@ import (
 // warning.
 func Read(h Host) (devices []Device, warnings []string, err error) {
 	r := &reader{
-		host: h, eswitch: once(h.Eswitch), links: h.byName(), uplinks: h.uplinks(), uses: h.downwards(h.Uses),
-		functions: map[pci.Address]sysfs.Function{}, at: map[string]*Device{}, virtio: map[string]string{},
+		host: h, eswitch: h.Eswitch.Once(), links: h.byName(), uplinks: h.uplinks(), uses: h.downwards(h.Uses),
+		functions: map[pci.Address]sysfs.Function{}, at: map[string]*device{}, named: map[string]*device{}, virtio: map[string]string{},
 		roots: map[pci.Address]deviceattribute.DeviceAttribute{},
 	}
 	for _, step := range []func() error{r.readFunctions, r.readSFs, r.readVDPAs, r.readInterfaces, r.describe} {
@@ -34,7 +34,7 @@ func Read(h Host) (devices []Device, warnings []string, err error) {
 	}
 	r.keepUplinks()
 	for _, d := range r.devices {
-		devices = append(devices, *d)
+		devices = append(devices, d.Device)
 	}
 	slices.SortFunc(devices, func(a, b Device) int { return cmp.Compare(a.Name, b.Name) })
 	slices.Sort(r.warnings)
@@ -52,15 +52,23 @@ type reader struct {
 	roots     map[pci.Address]deviceattribute.DeviceAttribute
 	virtio    map[string]string // "virtio4" to the bus and name of the device that it is part of
 
-	devices  []*Device
-	at       map[string]*Device // by bus and name: "pci/0000:3b:00.2"
+	devices  []*device
+	at       map[string]*device // by bus and name: "pci/0000:3b:00.2"
+	named    map[string]*device // by the name that it is published under
 	warnings []string
 }
 
-func (r *reader) add(at string, d *Device) {
+// device is one that is being read.
+type device struct {
+	Device
+	on     *pci.Address // the function that it is, or is on; nil = none
+	number *int         // an SF's; the index of a VF
+}
+
+func (r *reader) add(at string, d *device) {
 	d.Attributes = map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}
 	d.set(AttrKind, string(d.Kind))
-	r.devices = append(r.devices, d)
+	r.devices, r.named[d.Name] = append(r.devices, d), d
 	if at != "" {
 		r.at[at] = d
 	}
@@ -75,40 +83,23 @@ func (r *reader) readFunctions() error {
 		r.functions[fn.Address] = fn
 	}
 	for _, fn := range list {
-		d := &Device{Name: functionName(fn.Address), Kind: NIC, PCI: &fn.Address, Driver: fn.Driver}
+		d := &device{Device: Device{Name: functionName(fn.Address), Kind: NIC, PCI: &fn.Address, Driver: fn.Driver}, on: &fn.Address}
 		_, _, isPF, err := r.host.Sys.VFs(fn)
-		switch _, here := r.functions[address(fn.PF)]; {
-		case err != nil:
+		if err != nil {
 			return err
-		case fn.PF != nil && here:
-			d.Kind, d.On = VF, functionName(*fn.PF)
-		case isPF:
+		}
+		if isPF {
 			d.Kind = PF
+		}
+		if fn.PF != nil {
+			if _, here := r.functions[*fn.PF]; here {
+				d.Kind, d.On = VF, functionName(*fn.PF)
+			}
 		}
 		r.add("pci/"+fn.Address.String(), d)
 		d.set(AttrDriver, fn.Driver)
-		if d.Kind == VF {
-			if err := r.number(d, fn); err != nil {
-				return err
-			}
-		}
 	}
 	return nil
-}
-
-func address(a *pci.Address) pci.Address {
-	if a == nil {
-		return pci.Address{}
-	}
-	return *a
-}
-
-func (r *reader) number(d *Device, fn sysfs.Function) error {
-	n, ok, err := r.host.Sys.VFIndex(*fn.PF, fn.Address)
-	if ok {
-		d.setInt(AttrVFIndex, n)
-	}
-	return err
 }
 
 func (r *reader) readSFs() error {
@@ -120,7 +111,7 @@ func (r *reader) readSFs() error {
 		if aux.SFNumber == nil {
 			continue // no SF, or one of ice: neither its interface nor its representor can be told
 		}
-		d := &Device{Name: spell("aux", aux.Name), Kind: SF, Aux: aux.Name}
+		d := &device{Device: Device{Name: spell("aux", aux.Name), Kind: SF, Aux: aux.Name}, on: aux.PCI, number: aux.SFNumber}
 		if aux.PCI != nil {
 			d.On = functionName(*aux.PCI)
 		}
@@ -135,7 +126,7 @@ func (r *reader) readVDPAs() error {
 		return err
 	}
 	for _, v := range list {
-		d := &Device{Name: spell("vdpa", v.Name), Kind: VDPA, VDPA: v.Name, Aux: v.SF}
+		d := &device{Device: Device{Name: spell("vdpa", v.Name), Kind: VDPA, VDPA: v.Name, Aux: v.SF}, on: v.PCI}
 		switch {
 		case v.SF != "":
 			d.On = spell("aux", v.SF)
@@ -179,7 +170,7 @@ func (r *reader) readInterfaces() error {
 			d.IfName = n.Name
 			continue
 		}
-		r.add("", &Device{Name: r.portName(at, n, l.PortName), Kind: NIC, IfName: n.Name})
+		r.add("", &device{Device: Device{Name: r.portName(at, n, l.PortName), Kind: NIC, IfName: n.Name}})
 	}
 	return nil
 }
@@ -194,7 +185,7 @@ func (r *reader) portName(at string, n sysfs.Netdev, port string) string {
 		at += "/" + port
 	}
 	name := spell("dev", strings.ReplaceAll(at, "/", "-"))
-	if slices.ContainsFunc(r.devices, func(d *Device) bool { return d.Name == name }) {
+	if r.named[name] != nil {
 		return spell("net", n.Name)
 	}
 	return name
@@ -230,13 +221,13 @@ func (r *reader) masters() {
 	for _, l := range r.host.Links {
 		kind := map[string]Kind{"bond": Bond, "bridge": Bridge, kindOVS: OVS}[l.Info.Kind]
 		if kind != "" && l.Name != ovsSystem {
-			r.add("", &Device{Name: spell("net", l.Name), Kind: kind, IfName: l.Name})
+			r.add("", &device{Device: Device{Name: spell("net", l.Name), Kind: kind, IfName: l.Name}})
 		}
 	}
 }
 
 // interfaceOf fills in what is known of the interface of a device.
-func (r *reader) interfaceOf(d *Device) {
+func (r *reader) interfaceOf(d *device) {
 	d.Uplink, d.HostUse = r.uplinks[d.IfName], r.uses[d.IfName]
 	if d.IfName == "" {
 		return
@@ -270,12 +261,8 @@ func (r *reader) withoutCarrier(name string) bool {
 
 // keepUplinks marks what an uplink is on, such as its PF, as needed by the host.
 func (r *reader) keepUplinks() {
-	byName := map[string]*Device{}
 	for _, d := range r.devices {
-		byName[d.Name] = d
-	}
-	for _, d := range r.devices {
-		for up := byName[d.On]; d.Uplink != "" && up != nil; up = byName[up.On] {
+		for up := r.named[d.On]; d.Uplink != "" && up != nil; up = r.named[up.On] {
 			if up.Uplink == "" {
 				up.Uplink = d.Uplink + "; that is on " + up.Name
 			}

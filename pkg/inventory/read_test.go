@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 
+	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/inventory"
 	"devinfo-cni.io/pkg/sysfs"
 )
@@ -82,8 +83,12 @@ func TestAttributesAreThoseOfTheTable(t *testing.T) {
 	configuration := everything + "- select: \"true\"\n  as: shared\n"
 	configuration = strings.Replace(configuration, "  as: exclusive\n", "  as: exclusive\n  resourceName: example.com/vf\n", 1)
 	seen := map[resourceapi.QualifiedName]bool{}
+	nodes := map[string]inventory.Host{"many VFs": many(t, 1)} // which alone has a speed
 	for _, name := range names(t) {
-		for _, s := range pool(t, withSpeed(host(t, captured(t, name))), configuration) {
+		nodes[name] = host(t, captured(t, name))
+	}
+	for name, h := range nodes {
+		for _, s := range pool(t, h, configuration) {
 			for _, d := range s.Devices {
 				for attribute, a := range d.Attributes {
 					have := "string"
@@ -107,31 +112,17 @@ func TestAttributesAreThoseOfTheTable(t *testing.T) {
 	}
 }
 
-// withSpeed adds what captured hosts do not tell.
-func withSpeed(h inventory.Host) inventory.Host {
-	h.Sys = sysfs.New(speeding{h.Sys.Files()})
-	return h
-}
-
-type speeding struct{ fs.FS }
-
-func (s speeding) ReadLink(name string) (string, error)       { return fs.ReadLink(s.FS, name) }
-func (s speeding) Lstat(name string) (fs.FileInfo, error)     { return fs.Lstat(s.FS, name) }
-func (s speeding) ReadDir(name string) ([]fs.DirEntry, error) { return fs.ReadDir(s.FS, name) }
-func (s speeding) ReadFile(name string) ([]byte, error) {
-	if strings.HasPrefix(name, "class/net/") && strings.HasSuffix(name, "/speed") {
-		return []byte("25000\n"), nil
-	}
-	return fs.ReadFile(s.FS, name)
-}
-
 func TestTheOrderOfDirectoriesDoesNotMatter(t *testing.T) {
 	for _, name := range names(t) {
 		want := pool(t, host(t, captured(t, name)), everything)
 		for seed := range uint64(5) {
 			h := host(t, captured(t, name))
 			random := rand.New(rand.NewPCG(seed, 0))
-			files := shuffled{h.Sys.Files(), random}
+			files := hosttxttest.Tree{FS: h.Sys.Files(), Lists: func(list []fs.DirEntry) []fs.DirEntry {
+				list = slices.Clone(list)
+				random.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+				return list
+			}}
 			h.Sys, h.Eswitch.Sys = sysfs.New(files), files
 			random.Shuffle(len(h.Links), func(i, j int) { h.Links[i], h.Links[j] = h.Links[j], h.Links[i] })
 			if diff := cmp.Diff(text(want), text(pool(t, h, everything))); diff != "" {
@@ -150,21 +141,6 @@ func text(list []inventory.Slice) string {
 		}
 	}
 	return b.String()
-}
-
-// shuffled lists directories in any order.
-type shuffled struct {
-	fs.FS
-	random *rand.Rand
-}
-
-func (s shuffled) ReadLink(name string) (string, error)   { return fs.ReadLink(s.FS, name) }
-func (s shuffled) Lstat(name string) (fs.FileInfo, error) { return fs.Lstat(s.FS, name) }
-func (s shuffled) ReadDir(name string) ([]fs.DirEntry, error) {
-	list, err := fs.ReadDir(s.FS, name)
-	list = slices.Clone(list)
-	s.random.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
-	return list, err
 }
 
 func TestARenamedInterfaceKeepsTheDevicesNamesAndOneSliceChanges(t *testing.T) {

@@ -12,22 +12,55 @@ import (
 	"devinfo-cni.io/pkg/inventory"
 )
 
-// A rule goes by what a device is like, and that is another thing in a pod: the PF has lost
-// its interface, and the rule that offered it.
-func TestWhatIsOnAHeldDeviceIsNotOfferedWhicheverRulesAreLeft(t *testing.T) {
-	const vf = "pci-0000-41-10-0" // of pf1
-	const vfs = `devices: [{drivers: [igbvf], as: exclusive}, {ifNames: [eth1], as: exclusive}]`
-	devices := read(t, host(t, without(t, captured(t, "igb-sriov"), "eth1")))
-	for name, s := range map[string]inventory.Situation{
-		"by a claim":         {Driver: driver, Ours: map[string]inventory.As{pf1: inventory.Exclusive}},
-		"from somebody else": {Driver: driver, Others: map[string]string{"0000:41:00.0": "pod ns/x has it"}},
-		"counted":            {Driver: driver, Counters: true, Others: map[string]string{"0000:41:00.0": "pod ns/x has it"}},
-	} {
-		if got := decision(t, inventory.Decide(devices, rules(t, vfs), s), vf).Why; !strings.Contains(got, pf1+", which it is on") {
-			t.Errorf("%s: %s is left out: %q", name, vf, got)
+// Who has a device has also what is on it, and what it is on, whichever rules are left: a rule goes
+// by what a device is like, and in a pod the PF has lost its interface.
+func TestADeviceIsNotGivenTwice(t *testing.T) {
+	const (
+		vf, vdpa = "pci-0000-65-00-4", "vdpa-vdpa4" // the latter on the former
+		onlyVFs  = "devices: [{drivers: [igbvf], as: exclusive}]"
+		onlyVF   = "devices: [{pciAddresses: ['0000:65:00.4'], as: exclusive}]"
+	)
+	igb, mlx5 := read(t, host(t, captured(t, "igb-sriov"))), read(t, host(t, captured(t, "mlx5-vdpa")))
+	away := read(t, host(t, without(t, captured(t, "igb-sriov"), "eth1")))
+	for n := range mlx5 {
+		if mlx5[n].Name == vf {
+			mlx5[n].IfName = "enp101s0f0v2" // as VFs of mlx5 have beside their vDPA device
 		}
-		if got := decision(t, inventory.Decide(devices, rules(t, vfs), s), vf0).Why; got != "" {
-			t.Errorf("%s: a VF of the other PF: %q", name, got)
+	}
+	held := func(name string, as inventory.As, others ...string) inventory.Situation {
+		s := situation()
+		s.Ours, s.Others = map[string]inventory.As{name: as}, map[string]string{}
+		for _, id := range others {
+			s.Others[id] = "pod ns/x has it"
+		}
+		return s
+	}
+	counted := held("", "", "0000:41:00.0")
+	counted.Counters = true
+	type whys map[string]string // by device, or a part of why; "" = it is offered
+	for name, test := range map[string]struct {
+		devices []inventory.Device
+		rules   string
+		s       inventory.Situation
+		want    whys
+	}{
+		"the PF is a claim's":                {away, onlyVFs, held(pf1, inventory.Exclusive), whys{vf1: pf1 + ", which it is on", vf0: ""}},
+		"the PF is another's":                {away, onlyVFs, held("", "", "0000:41:00.0"), whys{vf1: pf1 + ", which it is on", vf0: ""}},
+		"the PF is another's, counted":       {away, onlyVFs, counted, whys{vf1: pf1 + ", which it is on", vf0: ""}},
+		"pods share the PF":                  {igb, everything, held(pf1, inventory.Shared), whys{vf1: ""}},
+		"VFs are another's, and a claim's":   {igb, everything, held("pci-0000-01-10-2", inventory.Exclusive, "0000:01:10.0", "0000:01:10.2"), whys{vf0: "pod ns/x has it", "pci-0000-01-10-2": "", vf1: ""}},
+		"the vDPA device is a claim's":       {mlx5, onlyVF, held(vdpa, inventory.Exclusive), whys{vf: vdpa + ", which is on it"}},
+		"the vDPA device is another's":       {mlx5, onlyVF, held("", "", "vdpa4"), whys{vf: vdpa + ", which is on it"}},
+		"both are named":                     {mlx5, giveAll, situation(), whys{vf: vdpa + " on it is offered", vdpa: ""}},
+		"the VF is named":                    {mlx5, onlyVF, situation(), whys{vf: "", vdpa: "no rule names it"}},
+		"both, and a claim has the VF":       {mlx5, giveAll, held(vf, inventory.Exclusive), whys{vf: "", vdpa: "a claim holds " + vf + ", which it is on"}},
+		"both, and a claim has the vDPA one": {mlx5, giveAll, held(vdpa, inventory.Exclusive), whys{vf: "a claim holds " + vdpa + ", which is on it", vdpa: ""}},
+	} {
+		decisions := inventory.Decide(test.devices, rules(t, test.rules), test.s)
+		for device, want := range test.want {
+			if got := decision(t, decisions, device).Why; !strings.Contains(got, want) || want == "" && got != "" {
+				t.Errorf("%s: %s: got %q, want %q", name, device, got, want)
+			}
 		}
 	}
 }
@@ -39,42 +72,30 @@ func TestAHeldPFIsCountedWhicheverRulesAreLeft(t *testing.T) {
 	s := counting(pf1)
 	decisions := inventory.Decide(devices, rules(t, "devices: [{drivers: [igbvf], as: exclusive}]"), s)
 	now := inventory.PublishedIn(inventory.Slices(decisions, s.Ours, last))
-	for _, name := range []string{pf1, "pci-0000-41-10-0"} {
+	for _, name := range []string{pf1, vf1} {
 		if c := now[name].ConsumesCounters; len(c) != 1 || c[0].CounterSet != pf1 {
 			t.Errorf("%s consumes %v", name, c)
 		}
 	}
-	if got := decision(t, decisions, "pci-0000-41-10-0").Taken; got != pf1 {
+	if got := decision(t, decisions, vf1).Taken; got != pf1 {
 		t.Errorf("taken by %q", got)
 	}
 }
 
-func TestWhatAHeldDeviceIsOnIsNotOfferedWhicheverRulesAreLeft(t *testing.T) {
-	const vf, vdpa = "pci-0000-65-00-4", "vdpa-vdpa4"
-	devices := read(t, host(t, captured(t, "mlx5-vdpa")))
-	for n := range devices {
-		if devices[n].Name == vf {
-			devices[n].IfName = "enp101s0f0v2"
-		}
+// stays says that a device that claims hold stays as it was published last, and is tainted if it
+// is offered no more, for a reason that begins so; "" = it is offered.
+func stays(t *testing.T, what, name string, decisions []inventory.Decision, s inventory.Situation, last inventory.Published, why string) {
+	t.Helper()
+	if got := decision(t, decisions, name).Why; !strings.HasPrefix(got, why) || got != "" && why == "" {
+		t.Errorf("%s: got %q", what, got)
 	}
-	for name, s := range map[string]inventory.Situation{
-		"by a claim":         {Driver: driver, Ours: map[string]inventory.As{vdpa: inventory.Exclusive}},
-		"from somebody else": {Driver: driver, Others: map[string]string{"vdpa4": "pod ns/x has it"}},
-	} {
-		decisions := inventory.Decide(devices, rules(t, "devices: [{pciAddresses: ['0000:65:00.4'], as: exclusive}]"), s)
-		if got := decision(t, decisions, vf).Why; !strings.Contains(got, vdpa+", which is on it") {
-			t.Errorf("%s: got %q", name, got)
-		}
+	now := inventory.PublishedIn(inventory.Slices(decisions, s.Ours, last))[name]
+	if tainted := len(now.Taints) == 1 && now.Taints[0].Key == inventory.TaintNotOffered; tainted != (why != "") {
+		t.Errorf("%s: taints %v", what, now.Taints)
 	}
-}
-
-// What pods share of a PF leaves it its VFs.
-func TestASharedPFKeepsNobodyFromItsVFs(t *testing.T) {
-	s := situation()
-	s.Ours = map[string]inventory.As{pf1: inventory.Shared}
-	decisions := inventory.Decide(read(t, host(t, captured(t, "igb-sriov"))), rules(t, everything), s)
-	if got := decision(t, decisions, "pci-0000-41-10-0").Why; got != "" {
-		t.Errorf("got %q", got)
+	now.Taints = nil
+	if diff := cmp.Diff(describe(last[name]), describe(now)); diff != "" {
+		t.Errorf("%s: it does not stay as it was: %s", what, diff)
 	}
 }
 
@@ -97,17 +118,7 @@ func TestAHeldSharedDeviceIsNeitherConvertedNorOffered(t *testing.T) {
 		"counted rather": {h, either, "pods share it"},
 	} {
 		s.Counters = name == "counted rather"
-		decisions := inventory.Decide(read(t, test.host), rules(t, test.rules), s)
-		if got := decision(t, decisions, pf1).Why; !strings.HasPrefix(got, test.why) || got != "" && test.why == "" {
-			t.Errorf("%s: got %q", name, got)
-		}
-		now, published := inventory.PublishedIn(inventory.Slices(decisions, s.Ours, last))[pf1]
-		if !published || now.AllowMultipleAllocations == nil {
-			t.Errorf("%s: published %v as %+v", name, published, now)
-		}
-		if tainted := len(now.Taints) == 1 && now.Taints[0].Key == "devinfo-cni.io/not-offered"; tainted != (test.why != "") {
-			t.Errorf("%s: taints %v", name, now.Taints)
-		}
+		stays(t, name, pf1, inventory.Decide(read(t, test.host), rules(t, test.rules), s), s, last, test.why)
 	}
 }
 
@@ -146,21 +157,7 @@ func TestAHeldExclusiveDeviceIsTaintedOnceItIsOfferedNoMore(t *testing.T) {
 		"a bond's port":     {port, byName, "eth0 is a port of bond0"},
 		"default route":     {uplink, byName, "the host needs it: eth0 has a default route"},
 	} {
-		decisions := inventory.Decide(read(t, test.host), rules(t, test.rules), s)
-		if got := decision(t, decisions, nic).Why; !strings.HasPrefix(got, test.why) || got != "" && test.why == "" {
-			t.Errorf("%s: got %q", name, got)
-		}
-		now, published := inventory.PublishedIn(inventory.Slices(decisions, s.Ours, last))[nic]
-		if !published || now.AllowMultipleAllocations != nil {
-			t.Errorf("%s: published %v as %+v", name, published, now)
-		}
-		if tainted := len(now.Taints) == 1 && now.Taints[0].Key == inventory.TaintNotOffered; tainted != (test.why != "") {
-			t.Errorf("%s: taints %v", name, now.Taints)
-		}
-		now.Taints = nil
-		if diff := cmp.Diff(describe(last[nic]), describe(now)); diff != "" {
-			t.Errorf("%s: it does not stay as it was: %s", name, diff)
-		}
+		stays(t, name, nic, inventory.Decide(read(t, test.host), rules(t, test.rules), s), s, last, test.why)
 	}
 }
 

@@ -1,10 +1,10 @@
 package inventory
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -238,91 +238,55 @@ func (r *rule) checkCapacity() error {
 	return nil
 }
 
-// alwaysPublished are the attributes that the agent itself needs of what it has published.
-var alwaysPublished = []resourceapi.QualifiedName{AttrKind, AttrIfName, PCIBusID, AttrPFPCIBusID, AttrVFIndex}
-
-// published reads the names of attributes of [AttributeNames]; those of [Domain] may be without it.
-func published(names []string) (list []resourceapi.QualifiedName, err error) {
-	if names == nil {
-		return nil, nil
-	}
-	list = slices.Clone(alwaysPublished)
-	var known []string
-	for _, name := range AttributeNames() {
-		known = append(known, strings.TrimPrefix(string(name), Domain+"/"))
-	}
-	for n, name := range names {
-		id := strings.TrimPrefix(name, Domain+"/")
-		if !slices.Contains(known, id) {
-			return nil, fmt.Errorf("publish[%d]: there is no attribute %q; did you mean %s?", n, name, config.Nearest(id, known))
-		}
-		if !strings.Contains(id, "/") {
-			id = Domain + "/" + id
-		}
-		list = append(list, resourceapi.QualifiedName(id))
-	}
-	return list, nil
-}
-
-// attributes reads those that a rule gives.
-func attributes(raw map[string]json.RawMessage) (map[resourceapi.QualifiedName]resourceapi.DeviceAttribute, error) {
-	if len(raw) > maxAttributes {
-		return nil, fmt.Errorf("attributes: there are %d, at most %d are allowed", len(raw), maxAttributes)
-	}
-	all := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}
-	for _, key := range slices.Sorted(maps.Keys(raw)) {
-		name, err := attributeName(key)
+// choose finds the first rule that a device meets.
+func (r Rules) choose(d *Device, driver string) Decision {
+	c := Decision{Device: *d, Rule: -1, Why: "no rule names it"}
+	for n := range r.list {
+		met, err := r.list[n].meets(d, driver)
 		if err != nil {
-			return nil, fmt.Errorf("attributes[%q]: %w", key, err)
+			c.Why = fmt.Sprintf("no rule names it; devices[%d].%v", n, err)
 		}
-		if _, again := all[name]; again {
-			return nil, fmt.Errorf("attributes[%q]: it is given twice, with and without its domain", key)
-		}
-		if all[name], err = attributeValue(raw[key]); err != nil {
-			return nil, fmt.Errorf("attributes[%q]: %w", key, err)
+		if met {
+			return Decision{Device: *d, Rule: n, As: r.list[n].As, rule: &r.list[n]}
 		}
 	}
-	return all, nil
+	return c
 }
 
-// attributeName gives a name its domain. Those that are not the administrator's are
-// refused.
-func attributeName(key string) (resourceapi.QualifiedName, error) {
-	domain, id, qualified := strings.Cut(key, "/")
-	if !qualified {
-		domain, id = Domain, key
+// compile takes what a DeviceClass's selector may say.
+func compile(expression string) (*cel.CompilationResult, error) {
+	program := cel.GetCompiler(cel.Features{EnableConsumableCapacity: true}).CompileCELExpression(expression, cel.Options{})
+	if program.Error != nil {
+		return nil, errors.New(program.Error.Detail)
 	}
-	name := resourceapi.QualifiedName(domain + "/" + id)
-	switch {
-	case len(id) > resourceapi.DeviceMaxIDLength || len(validation.IsCIdentifier(id)) > 0:
-		return "", fmt.Errorf("%q is not a C identifier of at most %d characters; write letters, digits and _", id, resourceapi.DeviceMaxIDLength)
-	case len(domain) > resourceapi.DeviceMaxDomainLength || len(validation.IsDNS1123Subdomain(domain)) > 0:
-		return "", fmt.Errorf("%q is not a domain of at most %d characters", domain, resourceapi.DeviceMaxDomainLength)
-	case domain == "k8s.io" || strings.HasSuffix(domain, ".kubernetes.io") || domain == "k8s.cni.cncf.io":
-		return "", fmt.Errorf("the domain %s is not yours; write one that is, or none", domain)
-	case slices.Contains(AttributeNames(), name):
-		return "", errors.New("the name is reserved for what the kernel says; choose another one")
-	}
-	return name, nil
+	return &program, nil
 }
 
-func attributeValue(raw json.RawMessage) (a resourceapi.DeviceAttribute, err error) {
-	const limit = resourceapi.DeviceAttributeMaxValueLength
-	var text string
-	var number int64
-	var yes bool
-	switch {
-	case json.Unmarshal(raw, &text) == nil && string(raw) != "null":
-		if len(text) > limit {
-			return a, fmt.Errorf("%q has %d bytes, at most %d are allowed", text, len(text), limit)
+// meets says whether the device is one of the rule's; an error is that of its
+// expression, for example because it asks for an attribute that the device does not have.
+func (r *rule) meets(d *Device, driver string) (bool, error) {
+	for _, key := range []struct {
+		among []string
+		value string
+	}{{r.PCIAddresses, d.address()}, {r.PFNames, d.PFName}, {r.IfNames, d.IfName}, {r.Drivers, d.Driver}} {
+		if len(key.among) > 0 && !slices.Contains(key.among, key.value) {
+			return false, nil
 		}
-		a.StringValue = &text
-	case json.Unmarshal(raw, &number) == nil && string(raw) != "null":
-		a.IntValue = &number
-	case json.Unmarshal(raw, &yes) == nil && string(raw) != "null":
-		a.BoolValue = &yes
-	default:
-		return a, fmt.Errorf("%s is not a string, integer or boolean; write it in quotes", raw)
 	}
-	return a, nil
+	if r.selects == nil {
+		return true, nil
+	}
+	shared := r.As == Shared
+	met, _, err := r.selects.DeviceMatches(context.Background(), cel.Device{
+		Driver: driver, AllowMultipleAllocations: &shared, Attributes: d.Attributes,
+	})
+	if err != nil {
+		return false, fmt.Errorf("select: %w", err)
+	}
+	return met, nil
+}
+
+// names says that the rule gives the device's own name or address.
+func (r *rule) names(d *Device) bool {
+	return slices.Contains(r.IfNames, d.IfName) || slices.Contains(r.PCIAddresses, d.address())
 }

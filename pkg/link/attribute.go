@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/bits"
 	"syscall"
 
 	"github.com/vishvananda/netlink/nl"
@@ -43,39 +44,25 @@ func (a attribute) text() string { return unix.ByteSliceToString(a.value) }
 
 // integer is a signed number of 32 bits.
 func (a attribute) integer() (int, error) {
-	n, err := a.uint32()
+	n, err := number[uint32](a)
 	return int(int32(n)), err
 }
 
-// The numbers below refuse a value of another width. binary.Decode would read any type, with
-// 20 KB of reflection in the executable.
-
-func (a attribute) uint8() (n uint8, err error) {
-	if err = a.hasBytes(1); err == nil {
-		n = a.value[0]
+// number refuses a value of another width. binary.Decode would read any type, with 20 KB of
+// reflection in the executable.
+func number[T uint8 | uint16 | uint32](a attribute) (n T, err error) {
+	if 8*len(a.value) != bits.Len32(uint32(^n)) {
+		return 0, fmt.Errorf("netlink attribute %d has %d bytes of value: %w", a.kind, len(a.value), syscall.EBADMSG)
 	}
-	return n, err
-}
-
-func (a attribute) uint16() (n uint16, err error) {
-	if err = a.hasBytes(2); err == nil {
-		n = binary.NativeEndian.Uint16(a.value)
+	switch len(a.value) {
+	case 1:
+		n = T(a.value[0])
+	case 2:
+		n = T(binary.NativeEndian.Uint16(a.value))
+	default:
+		n = T(binary.NativeEndian.Uint32(a.value))
 	}
-	return n, err
-}
-
-func (a attribute) uint32() (n uint32, err error) {
-	if err = a.hasBytes(4); err == nil {
-		n = binary.NativeEndian.Uint32(a.value)
-	}
-	return n, err
-}
-
-func (a attribute) hasBytes(number int) error {
-	if len(a.value) == number {
-		return nil
-	}
-	return fmt.Errorf("netlink attribute %d has %d bytes of value: %w", a.kind, len(a.value), syscall.EBADMSG)
+	return n, nil
 }
 
 func pointer[T any](to T, err error) (*T, error) { return &to, err }

@@ -75,22 +75,22 @@ func parsePort(answer []byte) (*netlink.DevlinkPort, error) {
 		case nl.DEVLINK_ATTR_DEV_NAME:
 			port.DeviceName = a.text()
 		case nl.DEVLINK_ATTR_PORT_INDEX:
-			port.PortIndex, err = a.uint32()
+			port.PortIndex, err = number[uint32](a)
 		case nl.DEVLINK_ATTR_PORT_FLAVOUR:
-			port.PortFlavour, err = a.uint16()
+			port.PortFlavour, err = number[uint16](a)
 		case nl.DEVLINK_ATTR_PORT_NETDEV_NAME:
 			port.NetdeviceName = a.text()
 		case nl.DEVLINK_ATTR_PORT_PCI_PF_NUMBER:
-			port.PfNumber, err = pointer(a.uint16())
+			port.PfNumber, err = pointer(number[uint16](a))
 		case nl.DEVLINK_ATTR_PORT_PCI_VF_NUMBER:
-			port.VfNumber, err = pointer(a.uint16())
+			port.VfNumber, err = pointer(number[uint16](a))
 		case nl.DEVLINK_ATTR_PORT_PCI_SF_NUMBER:
-			port.SfNumber, err = pointer(a.uint32())
+			port.SfNumber, err = pointer(number[uint32](a))
 		case nl.DEVLINK_ATTR_PORT_CONTROLLER_NUMBER:
-			port.ControllerNumber, err = pointer(a.uint32())
+			port.ControllerNumber, err = pointer(number[uint32](a))
 		case nl.DEVLINK_ATTR_PORT_EXTERNAL:
 			var flag uint8
-			flag, err = a.uint8()
+			flag, err = number[uint8](a)
 			external := flag != 0
 			port.External = &external
 		}

@@ -3,6 +3,7 @@ package link
 import (
 	"fmt"
 	"io/fs"
+	"sync"
 
 	"devinfo-cni.io/devinfo/pci"
 	"github.com/vishvananda/netlink"
@@ -28,6 +29,26 @@ func NewEswitch(sys fs.FS, handle func(pf string) Handle) Eswitch {
 		Sys:   sys,
 		Mode:  func(pf string) (string, error) { return handle(pf).EswitchMode() },
 		Ports: func(pf string) ([]*netlink.DevlinkPort, error) { return handle(pf).Ports() },
+	}
+}
+
+// Once answers alike, but asks devlink only once for each PF's mode and ports, and one question
+// at a time: for who looks at many devices.
+func (e Eswitch) Once() Eswitch {
+	return Eswitch{Sys: e.Sys, Mode: Once(e.Mode), Ports: Once(e.Ports)}
+}
+
+// Once asks only once for each PF, and one question at a time.
+func Once[V any](ask func(pf string) (V, error)) func(pf string) (V, error) {
+	var mu sync.Mutex
+	known := map[string]func() (V, error){}
+	return func(pf string) (V, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if known[pf] == nil {
+			known[pf] = sync.OnceValues(func() (V, error) { return ask(pf) })
+		}
+		return known[pf]()
 	}
 }
 

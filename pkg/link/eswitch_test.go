@@ -8,36 +8,21 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/link"
 	"github.com/vishvananda/netlink"
 )
 
 const pf = "0000:01:00.0"
 
-// watched is a tree in which reading a file fails, and that counts what is read and listed.
-type watched struct {
-	fstest.MapFS
-	file   string // "" = all
-	err    error
-	read   *int
-	listed *[]string
-}
-
-func (w watched) ReadFile(name string) ([]byte, error) {
-	if w.read != nil {
-		*w.read++
-	}
-	if w.err != nil && (w.file == "" || w.file == name) {
-		return nil, &fs.PathError{Op: "read", Path: name, Err: w.err}
-	}
-	return w.MapFS.ReadFile(name)
-}
-
-func (w watched) ReadDir(name string) ([]fs.DirEntry, error) {
-	if w.listed != nil {
-		*w.listed = append(*w.listed, name)
-	}
-	return w.MapFS.ReadDir(name)
+// broken is a tree in which one file cannot be read; "" = no attribute of a port or switch.
+func broken(sys fs.FS, file string, err error) fs.FS {
+	return hosttxttest.Tree{FS: sys, Asked: func(name string) error {
+		if name == file || file == "" && strings.Contains(name, "phys_") {
+			return err
+		}
+		return nil
+	}}
 }
 
 func file(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
@@ -67,8 +52,8 @@ func TestSwitchdev(t *testing.T) {
 		"a mode of a later kernel, id": {eswitch(withID, "unknown", nil), true, nil},
 		"no devlink, empty id":         {eswitch(without, "", syscall.ENODEV), false, nil},
 		"no devlink, no interface":     {eswitch(fstest.MapFS{}, "", syscall.ENODEV), false, nil},
-		"id not supported":             {eswitch(watched{MapFS: withID, err: syscall.EOPNOTSUPP}, "", nil), false, nil},
-		"id unreadable":                {eswitch(watched{MapFS: withID, err: syscall.EIO}, "", nil), false, syscall.EIO},
+		"id not supported":             {eswitch(broken(withID, "", syscall.EOPNOTSUPP), "", nil), false, nil},
+		"id unreadable":                {eswitch(broken(withID, "", syscall.EIO), "", nil), false, syscall.EIO},
 		"devlink broken":               {eswitch(withID, "", syscall.EMSGSIZE), false, syscall.EMSGSIZE},
 	} {
 		got, err := test.eswitch.Switchdev(pf)
@@ -87,8 +72,9 @@ func TestSwitchdevReadsFewOfManyInterfaces(t *testing.T) {
 		sys["bus/pci/devices/"+pf+"/net/eth"+string(rune('a'+i))+"/phys_switch_id"] = file("\n")
 	}
 	read := 0
-	on, err := eswitch(watched{MapFS: sys, read: &read}, "", nil).Switchdev(pf)
-	if on || err != nil || read != 4 {
+	tree := hosttxttest.Tree{FS: sys, Asked: func(string) error { read++; return nil }}
+	on, err := eswitch(tree, "", nil).Switchdev(pf)
+	if on || err != nil || read != 1+4 { // the directory, and four files
 		t.Errorf("%v, %v after %d files", on, err, read)
 	}
 }

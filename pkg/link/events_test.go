@@ -2,7 +2,6 @@ package link_test
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"net"
 	"slices"
@@ -49,56 +48,40 @@ func wait(t *testing.T, changed <-chan struct{}, must bool) bool {
 	}
 }
 
-// One default route has two next hops, another is in a table of its own, one is of IPv6;
-// veth8 has a route, but none of these.
-func TestUplinksAreTheInterfacesOfDefaultRoutes(t *testing.T) {
+// One default route has two next hops, another is in a table of its own, one is of IPv6. What is
+// link-local, or is there because of an address of another interface, is no use.
+func TestTheHostUsesWhatHasARouteOrAnAddress(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
-		if got, err := (link.Recorder{}).Uplinks(); len(got) > 0 || err != nil {
-			t.Fatalf("without routes: %v, %v", got, err)
+		if uplinks, others, err := (link.Recorder{}).Uses(); len(uplinks)+len(others) > 0 || err != nil {
+			t.Fatalf("without routes: %v, %v, %v", uplinks, others, err)
 		}
 		index := map[string]int{}
-		for n, name := range []string{"veth0", "veth2", "veth4", "veth6", "veth8"} {
-			linktest.AddVeth(t, name, fmt.Sprint("peer", n), "/proc/self/ns/net")
-			index[name] = up(t, name, fmt.Sprintf("10.%d.0.1/24", n))
+		for name, address := range map[string]string{
+			"up0": "10.0.0.1/24", "up1": "10.1.0.1/24", "up2": "10.2.0.1/24", "up3": "169.254.3.1/16", "nic0": "169.254.1.1/16", "nic1": "169.254.2.1/16", "nic2": "",
+		} {
+			linktest.AddVeth(t, name, "p"+name, "/proc/self/ns/net")
+			if address != "" {
+				index[name] = up(t, name, address)
+			}
 		}
 		all4, all6 := &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}, &net.IPNet{IP: net.IPv6zero, Mask: net.CIDRMask(0, 128)}
 		for what, r := range map[string]netlink.Route{
-			"two next hops":    {Dst: all4, MultiPath: []*netlink.NexthopInfo{{LinkIndex: index["veth0"]}, {LinkIndex: index["veth2"]}}},
-			"a table":          {Dst: all4, LinkIndex: index["veth4"], Table: 1000, Scope: netlink.SCOPE_LINK},
-			"IPv6":             {Dst: all6, LinkIndex: index["veth6"]},
-			"no default route": {Dst: &net.IPNet{IP: net.IPv4(10, 99, 0, 0), Mask: net.CIDRMask(16, 32)}, LinkIndex: index["veth8"], Scope: netlink.SCOPE_LINK},
+			"two next hops":    {Dst: all4, MultiPath: []*netlink.NexthopInfo{{LinkIndex: index["up0"]}, {LinkIndex: index["up1"]}}},
+			"a table":          {Dst: all4, LinkIndex: index["up2"], Table: 1000, Scope: netlink.SCOPE_LINK},
+			"IPv6":             {Dst: all6, LinkIndex: index["up3"]},
+			"no default route": {Dst: &net.IPNet{IP: net.IPv4(10, 99, 0, 0), Mask: net.CIDRMask(16, 32)}, LinkIndex: index["nic1"], Scope: netlink.SCOPE_LINK},
 			"unreachable":      {Dst: all4, Type: unix.RTN_UNREACHABLE, Table: 1001},
 		} {
 			if err := netlink.RouteAdd(&r); err != nil {
 				t.Fatalf("%s: %v", what, err)
 			}
 		}
-		got, err := link.Recorder{}.Uplinks()
-		if err != nil || !slices.Equal(got, []string{"veth0", "veth2", "veth4", "veth6"}) {
-			t.Errorf("got %v, %v", got, err)
+		uplinks, others, err := link.Recorder{}.Uses()
+		want := map[string]string{
+			"up0": "has the address 10.0.0.1/24", "up1": "has the address 10.1.0.1/24", "up2": "has the address 10.2.0.1/24", "nic1": "has a route to 10.99.0.0/16",
 		}
-	})
-}
-
-// What is link-local, or is there because of an address of another interface, is no use.
-func TestTheHostUsesWhatHasAnAddressOrARoute(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		for n, address := range []string{"10.1.2.3/24", "169.254.1.1/16", "169.254.1.2/16", ""} {
-			name := fmt.Sprint("nic", n)
-			linktest.AddVeth(t, name, fmt.Sprint("peer", n), "/proc/self/ns/net")
-			if address == "" {
-				continue
-			}
-			index := up(t, name, address)
-			if n != 2 {
-				continue
-			}
-			to := &net.IPNet{IP: net.IPv4(10, 99, 0, 0), Mask: net.CIDRMask(16, 32)}
-			must(t, netlink.RouteAdd(&netlink.Route{Dst: to, LinkIndex: index, Scope: netlink.SCOPE_LINK}))
-		}
-		want := map[string]string{"nic0": "has the address 10.1.2.3/24", "nic2": "has a route to 10.99.0.0/16"}
-		if got, err := (link.Recorder{}).Uses(); err != nil || !maps.Equal(got, want) {
-			t.Errorf("got %q, %v", got, err)
+		if err != nil || !slices.Equal(uplinks, []string{"up0", "up1", "up2", "up3"}) || !maps.Equal(others, want) {
+			t.Errorf("got %v, %v, %v", uplinks, others, err)
 		}
 	})
 }

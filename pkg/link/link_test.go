@@ -49,13 +49,27 @@ func text(i link.Interface) string {
 	return s
 }
 
-func TestInterfaceWithoutDevice(t *testing.T) {
+func TestInterfacesOfANamespace(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		pod := linktest.NewNetns(t)
 		linktest.AddVeth(t, "veth0", "eth0", pod)
+		must(t, linktest.InNetns(pod, func() error {
+			bridge := &netlink.Bridge{LinkAttrs: netlink.NewLinkAttrs()}
+			bridge.Name = "br0"
+			return netlink.LinkAdd(bridge)
+		}))
 		equal(t, ask(t, pod, "eth0"), link.Interface{Name: "eth0", Kind: "veth"})
 		equal(t, ask(t, "", "veth0"), link.Interface{Name: "veth0", Kind: "veth"})
 		equal(t, ask(t, pod, "lo"), link.Interface{Name: "lo"})
+		equal(t, ask(t, pod, "br0"), link.Interface{Name: "br0", Kind: "bridge", BusInfo: "N/A"}) // ethtool is asked there, too
+		for _, netns := range []string{"", pod} {
+			for _, name := range []string{"net1", "", "sixteen-is-too-long", "a/b"} {
+				_, err := kernel().Interface(netns, name)
+				if !errors.Is(err, link.ErrNoInterface) || !strings.Contains(err.Error(), `"`+name+`"`) || !strings.Contains(err.Error(), netns) {
+					t.Errorf("%q in %q: %v", name, netns, err)
+				}
+			}
+		}
 	})
 }
 
@@ -121,33 +135,6 @@ func TestInterfaceFollowsARename(t *testing.T) {
 		}
 		if _, err := kernel().Interface("", "veth0"); !errors.Is(err, link.ErrNoInterface) {
 			t.Errorf("its old name: %v", err)
-		}
-	})
-}
-
-func TestEthtoolIsAskedInTheNamespace(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		pod := linktest.NewNetns(t)
-		err := linktest.InNetns(pod, func() error {
-			bridge := &netlink.Bridge{LinkAttrs: netlink.NewLinkAttrs()}
-			bridge.Name = "br0"
-			return netlink.LinkAdd(bridge)
-		})
-		must(t, err)
-		equal(t, ask(t, pod, "br0"), link.Interface{Name: "br0", Kind: "bridge", BusInfo: "N/A"})
-	})
-}
-
-func TestNoInterface(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		pod := linktest.NewNetns(t)
-		for _, netns := range []string{"", pod} {
-			for _, name := range []string{"net1", "", "sixteen-is-too-long", "a/b"} {
-				_, err := kernel().Interface(netns, name)
-				if !errors.Is(err, link.ErrNoInterface) || !strings.Contains(err.Error(), `"`+name+`"`) || !strings.Contains(err.Error(), netns) {
-					t.Errorf("%q in %q: %v", name, netns, err)
-				}
-			}
 		}
 	})
 }

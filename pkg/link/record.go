@@ -61,47 +61,43 @@ func (Recorder) Interfaces(netns string) ([]InterfaceRecord, error) {
 }
 
 func (r route) records(answers [][]byte) ([]InterfaceRecord, error) {
-	list := []InterfaceRecord{}
-	names := map[int]string{}
-	lower, master := make([]found, 0, len(answers)), make([]int, 0, len(answers))
-	for _, a := range answers {
+	all, names := make([]found, len(answers)), map[int]string{}
+	for n, a := range answers {
 		f, err := parse(a, local)
 		if err != nil {
 			return nil, fmt.Errorf("list interfaces: %w", err)
 		}
-		i, above := record(f, a)
 		if f.Parent == "" || f.Bus == "virtio" {
-			i.BusInfo = r.busInfo(f.Name)
+			f.BusInfo = r.busInfo(f.Name)
 		}
-		names[f.Index] = f.Name
-		list, lower, master = append(list, i), append(lower, f), append(master, above)
+		all[n], names[f.Index] = f, f.Name
 	}
-	for n := range list {
-		list[n].Master = names[master[n]]
-		switch f := lower[n]; {
-		case f.link == 0:
-		case f.linkNetns == local && names[f.link] != "":
-			list[n].Link = names[f.link]
-		case f.linkNetns == local: // an IPoIB child's
-			list[n].LinkIndex = f.link
-		default:
-			list[n].LinkIndex, list[n].LinkNetns = f.link, &lower[n].linkNetns
+	list := make([]InterfaceRecord, len(all))
+	for n, f := range all {
+		i := record(f, answers[n])
+		i.Master = names[f.master]
+		if f.linkNetns == local {
+			i.Link = names[f.link]
+		} else {
+			i.LinkNetns = &all[n].linkNetns
 		}
+		if i.Link == "" { // it is in another namespace, or an IPoIB child's
+			i.LinkIndex = f.link
+		}
+		list[n] = i
 	}
 	return list, nil
 }
 
-// record reads what parse leaves out; master is an index.
-func record(f found, answer []byte) (i InterfaceRecord, master int) {
-	i = InterfaceRecord{
+// record reads what parse leaves out.
+func record(f found, answer []byte) InterfaceRecord {
+	i := InterfaceRecord{
 		Index: f.Index, Name: f.Name, Info: LinkInfo{f.Kind}, Bus: f.Bus, Parent: f.Parent, PortName: f.PortName, Address: address(f.MAC), MTU: f.MTU,
-		Flags: flags(nl.DeserializeIfInfomsg(answer).Flags),
+		BusInfo: f.BusInfo, Flags: flags(nl.DeserializeIfInfomsg(answer).Flags),
 	}
 	attrs, _ := attributes(answer, unix.SizeofIfInfomsg) // parse has done it, too
 	for _, a := range attrs {
 		switch a.kind {
-		case unix.IFLA_MASTER:
-			master, _ = a.integer()
 		case unix.IFLA_OPERSTATE:
 			i.OperState = operState(a.value)
 		case unix.IFLA_PERM_ADDRESS:
@@ -114,7 +110,7 @@ func record(f found, answer []byte) (i InterfaceRecord, master int) {
 			i.OtherNames = otherNames(a.value)
 		}
 	}
-	return i, master
+	return i
 }
 
 // flags names those of an interface that tell whether it works, as iproute2 does.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/link"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -174,38 +175,37 @@ func TestInterfacesOfOtherSwitches(t *testing.T) {
 func TestBrokenAnswersAreNotNone(t *testing.T) {
 	sys := netdevs("up p0 aa "+pf, "sys0 pf0vf0 aa "+pf, "sys1 pf0vf1 aa "+pf)
 	for name, err := range map[string]error{"class/net/sys0/phys_port_name": syscall.EIO, "class/net/sys0/phys_switch_id": syscall.EIO} {
-		e := on(watched{MapFS: sys, file: name, err: err})
+		e := on(broken(sys, name, err))
 		if got, ok, err := e.Representor(pf, link.VF, 0); ok || !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), pf) {
 			t.Errorf("%s: %q, %v, %v", name, got, ok, err)
 		}
 		asked(t, e, pf, "VF 1: sys1") // it hides no other
 	}
 	for _, gone := range []error{syscall.ENODEV, syscall.EOPNOTSUPP, syscall.EINVAL, fs.ErrNotExist} {
-		asked(t, on(watched{MapFS: sys, file: "class/net/sys0/phys_port_name", err: gone}), pf, "VF 0:", "VF 1: sys1")
+		asked(t, on(broken(sys, "class/net/sys0/phys_port_name", gone)), pf, "VF 0:", "VF 1: sys1")
 	}
-	broken := on(sys)
-	broken.Ports = func(string) ([]*netlink.DevlinkPort, error) { return nil, syscall.EMSGSIZE }
-	asked(t, broken, pf, "VF 1: sys1")
-	if got, ok, err := broken.Representor(pf, link.VF, 2); ok || !errors.Is(err, syscall.EMSGSIZE) {
+	e := on(sys)
+	e.Ports = func(string) ([]*netlink.DevlinkPort, error) { return nil, syscall.EMSGSIZE }
+	asked(t, e, pf, "VF 1: sys1")
+	if got, ok, err := e.Representor(pf, link.VF, 2); ok || !errors.Is(err, syscall.EMSGSIZE) {
 		t.Errorf("%q, %v, %v", got, ok, err)
 	}
-	broken.Ports = func(string) ([]*netlink.DevlinkPort, error) { return nil, syscall.ENODEV }
-	asked(t, broken, pf, "VF 2:")
+	e.Ports = func(string) ([]*netlink.DevlinkPort, error) { return nil, syscall.ENODEV }
+	asked(t, e, pf, "VF 2:")
 	asked(t, on(fstest.MapFS{}), pf, "VF 2:")
 }
 
 func TestNoScanWhereDevlinkNamesTheInterface(t *testing.T) {
-	var listed []string
-	ports := 0
-	e := on(watched{MapFS: netdevs("up p0 aa " + pf), listed: &listed}, port("dev0 pf0vf0"))
+	listed, ports := false, 0
+	tree := hosttxttest.Tree{FS: netdevs("up p0 aa " + pf), Asked: func(name string) error { listed = listed || name == "class/net"; return nil }}
+	e := on(tree, port("dev0 pf0vf0"))
 	answer := e.Ports
 	e.Ports = func(pf string) ([]*netlink.DevlinkPort, error) { ports++; return answer(pf) }
 	asked(t, e, pf, "VF 0: dev0")
-	if len(listed) != 0 || ports != 1 {
-		t.Errorf("lists %q, asks devlink %d times", listed, ports)
+	if listed || ports != 1 {
+		t.Errorf("lists all: %v, asks devlink %d times", listed, ports)
 	}
-	asked(t, e, pf, "VF 1:")
-	if len(listed) != 1 || listed[0] != "class/net" {
-		t.Errorf("lists %q", listed)
+	if asked(t, e, pf, "VF 1:"); !listed {
+		t.Error("of another VF nothing is looked for")
 	}
 }

@@ -49,6 +49,7 @@ type found struct {
 	netnsid   int // the namespace that it was asked for in
 	link      int // IFLA_LINK: index of the lower interface, or of a veth's peer
 	linkNetns int // IFLA_LINK_NETNSID; that of the interface itself if the kernel gives none
+	master    int // IFLA_MASTER: its index
 }
 
 // find answers for Kernel.Interface.
@@ -153,6 +154,8 @@ func (f *found) take(a attribute) (err error) {
 		f.PortName = a.text()
 	case unix.IFLA_LINKINFO:
 		f.Kind, err = kind(a)
+	case unix.IFLA_MASTER:
+		f.master, err = a.integer()
 	case unix.IFLA_LINK:
 		f.link, err = a.integer()
 	case unix.IFLA_LINK_NETNSID:

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -71,36 +72,30 @@ func vfRecords(answer []byte) (list []VFRecord, err error) {
 	if err != nil {
 		return nil, err
 	}
-	pf := VFRecord{}
+	var pf VFRecord
+	var vfs []attribute
 	for _, a := range attrs {
 		switch a.kind {
 		case unix.IFLA_IFNAME:
 			pf.PFName = a.text()
 		case unix.IFLA_PARENT_DEV_NAME:
 			pf.PF = a.text()
+		case unix.IFLA_VFINFO_LIST:
+			if vfs, err = attributes(a.value, 0); err != nil {
+				return nil, err
+			}
 		}
 	}
-	for _, a := range attrs {
-		if a.kind != unix.IFLA_VFINFO_LIST {
-			continue
+	for _, info := range vfs {
+		vf := pf
+		settings, err := attributes(info.value, 0)
+		for _, s := range settings {
+			err = cmp.Or(err, vf.take(s))
 		}
-		infos, err := attributes(a.value, 0)
 		if err != nil {
 			return nil, err
 		}
-		for _, info := range infos {
-			vf := pf
-			settings, err := attributes(info.value, 0)
-			if err != nil {
-				return nil, err
-			}
-			for _, s := range settings {
-				if err := vf.take(s); err != nil {
-					return nil, err
-				}
-			}
-			list = append(list, vf)
-		}
+		list = append(list, vf)
 	}
 	return list, nil
 }

@@ -23,19 +23,15 @@ func (a Auxiliary) at() string { return a.dir }
 
 // Auxiliary gives the auxiliary device of a name; ok is false when there is none.
 func (f *FS) Auxiliary(name string) (aux Auxiliary, ok bool, err error) {
-	dir, ok, err := f.device("auxiliary", name)
+	d, ok, err := f.device("auxiliary", name)
 	if !ok {
-		return Auxiliary{}, false, err
+		return aux, false, err
 	}
-	aux = Auxiliary{Name: name, PCI: above(dir), dir: dir}
-	n, isSF, err := f.number(path.Join(dir, "sfnum"))
-	if err != nil {
-		return Auxiliary{}, false, err
-	}
-	if isSF {
+	aux = Auxiliary{Name: name, PCI: above(d.at), dir: d.at}
+	if n, isSF := d.number("sfnum"); isSF {
 		aux.SFNumber = &n
 	}
-	return aux, true, nil
+	return aux, d.err == nil, d.err
 }
 
 // IsSF reports whether the device is an SF, rather than a part of its function. One of mlx5

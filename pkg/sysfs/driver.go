@@ -1,7 +1,6 @@
 package sysfs
 
 import (
-	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -13,47 +12,29 @@ import (
 // Override returns the name of the only driver that the kernel may bind to a function,
 // driver_override (Linux 3.16); "" = any that knows it.
 func (f *FS) Override(fn Function) (string, error) {
-	name, _, err := f.text(path.Join(fn.dir, "driver_override"))
+	d := f.in(fn.dir)
+	name := d.text("driver_override")
 	if name == "(null)" { // as the kernel prints none
 		name = ""
 	}
-	return name, err
+	return name, d.err
 }
 
 // HasDriver reports whether the kernel has a driver of that name for PCI functions.
 func (f *FS) HasDriver(name string) (bool, error) {
-	return f.exists("bus/pci/drivers", name)
-}
-
-func (f *FS) exists(dir, name string) (bool, error) {
-	if !isName(name) {
-		return false, nil
-	}
-	_, ok, err := known(fs.Lstat(f.fsys, path.Join(dir, name)))
-	return ok, err
+	d := f.in("bus/pci/drivers")
+	return isName(name) && d.has(name), d.err
 }
 
 // IOMMUGroup lists the functions that an IOMMU can isolate only together, by address, the
 // given one among them; none if no IOMMU isolates it.
 func (f *FS) IOMMUGroup(fn Function) (group string, members []Member, err error) {
-	group, ok, err := f.linkBase(path.Join(fn.dir, "iommu_group"))
-	if !ok {
-		return "", nil, err
+	d := f.in(fn.dir)
+	if group = d.link("iommu_group"); group == "" {
+		return "", nil, d.err
 	}
-	names, err := f.names(path.Join("kernel/iommu_groups", group, "devices"))
-	if err != nil {
-		return "", nil, err
-	}
-	for _, name := range names {
-		m := Member{Name: name}
-		if a, err := pci.Parse(name); err == nil {
-			if m, err = f.member(a); err != nil {
-				return "", nil, err
-			}
-		}
-		members = append(members, m)
-	}
-	return group, members, nil
+	members, err = each(f, path.Join("kernel/iommu_groups", group, "devices"), f.member)
+	return group, members, err
 }
 
 // Member is a device of an IOMMU group.
@@ -63,22 +44,26 @@ type Member struct {
 	Bridge bool   // a PCI bridge, class 06xxxx
 }
 
-func (f *FS) member(a pci.Address) (Member, error) {
-	m := Member{Name: a.String()}
+func (f *FS) member(name string) (m Member, ok bool, err error) {
+	m.Name = name
+	a, err := pci.Parse(name)
+	if err != nil {
+		return m, true, nil
+	}
 	fn, ok, err := f.PCI(a)
 	if !ok {
-		return m, err
+		return m, true, err
 	}
-	class, _, err := f.text(path.Join(fn.dir, "class"))
-	m.Driver, m.Bridge = fn.Driver, strings.HasPrefix(class, "0x06")
-	return m, err
+	d := f.in(fn.dir)
+	m.Driver, m.Bridge = fn.Driver, strings.HasPrefix(d.text("class"), "0x06")
+	return m, true, d.err
 }
 
 // WithoutIOMMU reports whether VFIO takes functions that no IOMMU isolates
 // (/sys/module/vfio/parameters/enable_unsafe_noiommu_mode).
 func (f *FS) WithoutIOMMU() (bool, error) {
-	text, _, err := f.text("module/vfio/parameters/enable_unsafe_noiommu_mode")
-	return text == "Y", err
+	d := f.in("module/vfio/parameters")
+	return d.text("enable_unsafe_noiommu_mode") == "Y", d.err
 }
 
 // Writer writes attributes of the sysfs mounted at dir, by their names below it. The

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
@@ -192,63 +193,33 @@ func TestAllOfTheCapturedHostsIsTold(t *testing.T) {
 	}
 }
 
-// failing fails for one name with one error, and counts the reads of every name.
-type failing struct {
-	fs.FS
-	name  string
-	err   error
-	reads map[string]int
-}
-
-func (f failing) fails(op, name string) error {
-	f.reads[name]++
-	if name != f.name {
-		return nil
-	}
-	return &fs.PathError{Op: op, Path: name, Err: f.err}
-}
-
-func (f failing) Open(name string) (fs.File, error) {
-	if err := f.fails("open", name); err != nil {
-		return nil, err
-	}
-	return f.FS.Open(name)
-}
-
-func (f failing) ReadLink(name string) (string, error) {
-	if err := f.fails("readlink", name); err != nil {
-		return "", err
-	}
-	return fs.ReadLink(f.FS, name)
-}
-
-func (f failing) Lstat(name string) (fs.FileInfo, error) {
-	if err := f.fails("lstat", name); err != nil {
-		return nil, err
-	}
-	return fs.Lstat(f.FS, name)
-}
-
 // Each read that fails is an error that names the file, of each method that reads it, unless the
 // kernel says that it has no such thing.
 func TestReadThatFailsIsAnErrorUnlessItSaysThereIsNone(t *testing.T) {
 	for _, host := range []string{"igb-sriov", "mlx5-vdpa", "vdpa-vf-virtio", "vdpa-sim"} {
-		all := failing{FS: load(t, host).Sys(), reads: map[string]int{}}
-		if _, err := told(sysfs.New(all)); err != nil || len(all.reads) < 50 {
-			t.Fatalf("%s: %d files, %v", host, len(all.reads), err)
+		tree, reads := hosttxttest.Tree{FS: load(t, host).Sys()}, map[string]bool{}
+		tree.Asked = func(name string) error { reads[name] = true; return nil }
+		if _, err := told(sysfs.New(tree)); err != nil || len(reads) < 50 {
+			t.Fatalf("%s: %d files, %v", host, len(reads), err)
 		}
-		for name := range all.reads {
+		for name := range reads {
 			for errno, absent := range map[syscall.Errno]bool{syscall.EIO: false, syscall.EOPNOTSUPP: true} {
-				f := failing{FS: all.FS, name: name, err: errno, reads: map[string]int{}}
-				_, err := told(sysfs.New(f))
-				errs := joined(err)
-				want := f.reads[name]
+				failed := 0
+				tree.Asked = func(asked string) error {
+					if asked != name {
+						return nil
+					}
+					failed++
+					return errno
+				}
+				_, err := told(sysfs.New(tree))
+				errs, want := joined(err), failed
 				if absent {
 					want = 0
 				}
 				strange := slices.ContainsFunc(errs, func(err error) bool { return !errors.Is(err, errno) || !strings.Contains(err.Error(), name) })
 				if len(errs) != want || strange {
-					t.Errorf("%s, %s fails with %v in %d reads: %d errors: %v", host, name, errno, f.reads[name], len(errs), err)
+					t.Errorf("%s, %s fails with %v in %d reads: %d errors: %v", host, name, errno, failed, len(errs), err)
 				}
 			}
 		}

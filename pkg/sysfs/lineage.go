@@ -16,10 +16,10 @@ func ID(bus, name string) string { return bus + "-" + name }
 // address, or that of a device on the auxiliary or the vDPA bus; for any other there is
 // nothing, nor for a device that is not there.
 func (f *FS) Lineage(name string) (line []Object, err error) {
-	add := func(bus, name, dir string) error {
-		inode, err := f.inode(dir)
-		line = append(line, Object{ID(bus, name), inode})
-		return err
+	add := func(bus, name, at string) error {
+		d := f.in(at)
+		line = append(line, Object{ID(bus, name), d.inode()})
+		return d.err
 	}
 	address, notPCI := pci.Parse(name)
 	function := &address

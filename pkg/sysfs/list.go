@@ -1,9 +1,6 @@
 package sysfs
 
 import (
-	"io/fs"
-	"path"
-	"sort"
 	"strings"
 
 	"devinfo-cni.io/devinfo/pci"
@@ -23,9 +20,9 @@ func (f *FS) Functions() ([]Function, error) {
 		if err != nil {
 			return Function{}, false, nil // not the address of a function
 		}
-		class, _, err := f.text("bus/pci/devices/" + name + "/class")
-		if err != nil || !strings.HasPrefix(class, networkClass) {
-			return Function{}, false, err
+		d := f.in("bus/pci/devices/" + name)
+		if !strings.HasPrefix(d.text("class"), networkClass) {
+			return Function{}, false, d.err
 		}
 		return f.PCI(a)
 	})
@@ -34,11 +31,11 @@ func (f *FS) Functions() ([]Function, error) {
 // VFs returns how many VFs a function has, and how many it may have; ok is false unless it
 // is a PF.
 func (f *FS) VFs(fn Function) (number, most int, ok bool, err error) {
-	if number, ok, err = f.number(path.Join(fn.dir, "sriov_numvfs")); !ok {
-		return 0, 0, false, err
+	d := f.in(fn.dir)
+	if number, ok = d.number("sriov_numvfs"); ok {
+		most, _ = d.number("sriov_totalvfs")
 	}
-	most, _, err = f.number(path.Join(fn.dir, "sriov_totalvfs"))
-	return number, most, err == nil, err
+	return number, most, ok && d.err == nil, d.err
 }
 
 // Auxiliaries lists the devices on the auxiliary bus in numerical order. SFs are
@@ -49,13 +46,9 @@ func (f *FS) Auxiliaries() ([]Auxiliary, error) { return each(f, "bus/auxiliary/
 func (f *FS) VDPAs() ([]VDPA, error) { return each(f, "bus/vdpa/devices", f.VDPA) }
 
 // each looks up every device that a directory lists; one that goes away meanwhile is left out.
-func each[D any](f *FS, dir string, get func(name string) (D, bool, error)) ([]D, error) {
-	names, err := f.names(dir)
-	if err != nil {
-		return nil, err
-	}
-	var list []D
-	for _, name := range names {
+func each[D any](f *FS, at string, get func(name string) (D, bool, error)) (list []D, err error) {
+	in := f.in(at)
+	for _, name := range in.names("") {
 		d, ok, err := get(name)
 		if err != nil {
 			return nil, err
@@ -64,7 +57,7 @@ func each[D any](f *FS, dir string, get func(name string) (D, bool, error)) ([]D
 			list = append(list, d)
 		}
 	}
-	return list, nil
+	return list, in.err
 }
 
 // Netdev is a network interface, /sys/class/net/<name>, of the network namespace that the
@@ -89,42 +82,9 @@ type RDMADevice struct {
 
 // RDMADevices lists the RDMA devices in numerical order.
 func (f *FS) RDMADevices() ([]RDMADevice, error) {
-	return each(f, "class/infiniband", func(name string) (d RDMADevice, ok bool, err error) {
-		d.Name = name
-		if d.Bus, d.Device, err = f.parent("class/infiniband/" + name); err != nil {
-			return d, false, err
-		}
-		d.Netdev, _, err = f.text("class/infiniband/" + name + "/ports/1/gid_attrs/ndevs/0")
-		return d, true, err
+	return each(f, "class/infiniband", func(name string) (RDMADevice, bool, error) {
+		d := f.in("class/infiniband/" + name)
+		bus, device := d.parent()
+		return RDMADevice{Name: name, Bus: bus, Device: device, Netdev: d.text("ports/1/gid_attrs/ndevs/0")}, true, d.err
 	})
-}
-
-// parent gives the device that a device of a class belongs to.
-func (f *FS) parent(dir string) (bus, device string, err error) {
-	if device, _, err = f.linkBase(dir + "/device"); err != nil || device == "" {
-		return "", "", err
-	}
-	bus, _, err = f.linkBase(dir + "/device/subsystem")
-	return bus, device, err
-}
-
-// names lists what a directory holds.
-func (f *FS) names(dir string) ([]string, error) {
-	return f.entries(dir, func(fs.DirEntry) bool { return true })
-}
-
-// entries lists the wanted entries of a directory in numerical order; none if it is absent.
-func (f *FS) entries(dir string, wanted func(fs.DirEntry) bool) ([]string, error) {
-	list, ok, err := known(fs.ReadDir(f.fsys, dir))
-	if !ok {
-		return nil, err
-	}
-	var names []string
-	for _, e := range list {
-		if wanted(e) {
-			names = append(names, e.Name())
-		}
-	}
-	sort.Sort(byNumber(names))
-	return names, nil
 }

@@ -22,13 +22,13 @@ type Port struct {
 const maxPorts = 8
 
 // Ports returns up to eight of a function's network interfaces, in no order.
-func (f *FS) Ports(fn Function) ([]Port, error) { return f.ports(fn, maxPorts) }
+func (f *FS) Ports(fn Function) ([]Port, error) { return f.ports(fn.dir, maxPorts) }
 
 // AllPorts is Ports without that limit: with 1024 VFs it takes at least 10 ms.
-func (f *FS) AllPorts(fn Function) ([]Port, error) { return f.ports(fn, -1) }
+func (f *FS) AllPorts(fn Function) ([]Port, error) { return f.ports(fn.dir, -1) }
 
-func (f *FS) ports(fn Function, limit int) ([]Port, error) {
-	net := path.Join(fn.dir, "net")
+func (f *FS) ports(at string, limit int) ([]Port, error) {
+	net := path.Join(at, "net")
 	dir, ok, err := known(f.fsys.Open(net))
 	if !ok {
 		return nil, err
@@ -58,33 +58,34 @@ func (f *FS) ports(fn Function, limit int) ([]Port, error) {
 // PortsOf returns the network interfaces of a device on any bus; of a function that
 // virtio-pci drives, those of its virtio device. The limit of [FS.Ports] does not hold.
 func (f *FS) PortsOf(bus, name string) ([]Port, error) {
-	dir, ok, err := f.device(bus, name)
+	d, ok, err := f.device(bus, name)
 	if !ok {
 		return nil, err
 	}
-	driver, _, err := f.linkBase(path.Join(dir, "driver"))
-	if err != nil || driver != "virtio-pci" {
-		return f.ports(Function{dir: dir}, -1)
+	at := d.at
+	if d.link("driver") == "virtio-pci" {
+		if virtio := onlyVirtio(d.dirs("")); len(virtio) > 0 {
+			at = path.Join(d.at, virtio[0])
+		}
 	}
-	children, err := f.dirs(dir)
-	for _, virtio := range onlyVirtio(children) {
-		return f.ports(Function{dir: path.Join(dir, virtio)}, -1)
+	if d.err != nil {
+		return nil, d.err
 	}
-	return nil, err
+	return f.ports(at, -1)
 }
 
 // Netdev returns the interface of that name with the device that it is of; ok is false if
 // there is no such interface.
 func (f *FS) Netdev(name string) (n Netdev, ok bool, err error) {
-	if ok, err = f.exists("class/net", name); !ok {
-		return Netdev{}, false, err
+	d := f.in(path.Join("class/net", name))
+	if !isName(name) || !d.has("") {
+		return n, false, d.err
 	}
 	n.Name = name
-	if n.Bus, n.Device, err = f.parent("class/net/" + name); err != nil || n.Device == "" {
-		return n, err == nil, err
+	if n.Bus, n.Device = d.parent(); n.Device != "" {
+		n.DevPort, _ = d.number("dev_port")
 	}
-	n.DevPort, _, err = f.number("class/net/" + name + "/dev_port")
-	return n, err == nil, err
+	return n, d.err == nil, d.err
 }
 
 // HasDevice reports whether there is a device of that name on a bus.
@@ -97,35 +98,31 @@ func (f *FS) HasDevice(bus, name string) (bool, error) {
 // was in its place before, in the same boot (fs/kernfs/dir.c, __kernfs_new_node); 0 =
 // unknown, as on a captured host.
 func (f *FS) Inode(bus, name string) (uint64, error) {
-	dir, ok, err := f.device(bus, name)
+	d, ok, err := f.device(bus, name)
 	if !ok {
 		return 0, err
 	}
-	return f.inode(dir)
+	return d.inode(), d.err
 }
 
-func (f *FS) inode(dir string) (uint64, error) {
-	info, ok, err := known(fs.Stat(f.fsys, dir))
-	if !ok {
-		return 0, err
+func (d *dir) inode() uint64 {
+	if info, ok := read(d, fs.Stat, ""); ok {
+		if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+			return stat.Ino
+		}
 	}
-	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-		return stat.Ino, nil
-	}
-	return 0, nil
+	return 0
 }
 
 // port reads an interface; ok is false when it has gone meanwhile.
-func (f *FS) port(dir string) (p Port, ok bool, err error) {
-	p.Name = path.Base(dir)
-	if p.Index, ok, err = f.number(path.Join(dir, "ifindex")); !ok {
-		return Port{}, false, err
+func (f *FS) port(at string) (p Port, ok bool, err error) {
+	d := f.in(at)
+	if p.Index, ok = d.number("ifindex"); !ok {
+		return p, false, d.err
 	}
-	if p.DevPort, _, err = f.number(path.Join(dir, "dev_port")); err != nil {
-		return Port{}, false, err
-	}
-	p.PortName, _, err = f.text(path.Join(dir, "phys_port_name"))
-	return p, err == nil, err
+	p.Name, p.PortName = path.Base(at), d.text("phys_port_name")
+	p.DevPort, _ = d.number("dev_port")
+	return p, d.err == nil, d.err
 }
 
 // Medium is what an interface, /sys/class/net/<name>, runs on.
@@ -139,14 +136,11 @@ func (f *FS) Medium(name string) (m Medium, err error) {
 	if !isName(name) {
 		return Medium{}, nil
 	}
+	d := f.in(path.Join("class/net", name))
 	for file, to := range map[string]**int{"type": &m.Type, "speed": &m.Speed} {
-		n, ok, err := f.number(path.Join("class/net", name, file))
-		if err != nil {
-			return Medium{}, err
-		}
-		if ok && n >= 0 { // speed is -1 where the driver does not know
+		if n, ok := d.number(file); ok && n >= 0 { // speed is -1 where the driver does not know
 			*to = &n
 		}
 	}
-	return m, nil
+	return m, d.err
 }

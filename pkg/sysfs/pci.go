@@ -21,69 +21,51 @@ func (fn Function) at() string { return fn.dir }
 
 // PCI returns the function at an address; ok is false if there is none.
 func (f *FS) PCI(a pci.Address) (fn Function, ok bool, err error) {
-	dir, ok, err := f.device("pci", a.String())
+	d, ok, err := f.device("pci", a.String())
 	if !ok {
-		return Function{}, false, err
+		return fn, false, err
 	}
-	fn = Function{Address: a, dir: dir}
-	if fn.Driver, _, err = f.linkBase(path.Join(dir, "driver")); err != nil {
-		return Function{}, false, err
+	fn = Function{Address: a, Driver: d.link("driver"), dir: d.at}
+	if physfn := d.link("physfn"); physfn != "" {
+		pf, err := pci.Parse(physfn)
+		if err != nil {
+			return fn, false, fmt.Errorf("%s: physfn: %w", a, err)
+		}
+		fn.PF = &pf
 	}
-	pf, isVF, err := f.linkBase(path.Join(dir, "physfn"))
-	if err != nil || !isVF {
-		return fn, err == nil, err
-	}
-	addr, err := pci.Parse(pf)
-	if err != nil {
-		return Function{}, false, fmt.Errorf("%s: physfn: %w", a, err)
-	}
-	fn.PF = &addr
-	return fn, true, nil
+	return fn, d.err == nil, d.err
 }
 
 // VFIndex returns the number N of a VF: the PF's virtfnN is vf. It computes N from
 // sriov_offset and sriov_stride (PCIe SR-IOV 3.3.9, 3.3.10) and checks that one link, since
 // listing the links costs milliseconds with 1024 VFs.
 func (f *FS) VFIndex(pf, vf pci.Address) (n int, ok bool, err error) {
-	dir, ok, err := f.device("pci", pf.String())
+	d, ok, err := f.device("pci", pf.String())
 	if !ok {
 		return 0, false, err
 	}
-	offset, ok, err := f.number(path.Join(dir, "sriov_offset"))
-	if !ok {
-		return 0, false, err
-	}
-	stride, _, err := f.number(path.Join(dir, "sriov_stride"))
-	if err != nil {
-		return 0, false, err
-	}
+	offset, ok := d.number("sriov_offset")
+	stride, _ := d.number("sriov_stride")
 	distance := vf.RoutingID() - pf.RoutingID() - offset
-	if stride > 0 {
-		if distance%stride != 0 {
-			return 0, false, nil
-		}
-		distance /= stride
+	if stride = max(stride, 1); !ok || distance < 0 || distance%stride != 0 {
+		return 0, false, d.err
 	}
-	if distance < 0 {
-		return 0, false, nil
+	n = distance / stride
+	if d.link(fmt.Sprintf("virtfn%d", n)) != vf.String() {
+		return 0, false, d.err
 	}
-	target, ok, err := f.linkBase(path.Join(dir, fmt.Sprintf("virtfn%d", distance)))
-	if !ok || target != vf.String() {
-		return 0, false, err
-	}
-	return distance, true, nil
+	return n, true, nil
 }
 
 // NUMANode returns the NUMA node that is nearest to a function, from numa_node; ok is false
 // if there is no such function, or no such node (-1).
 func (f *FS) NUMANode(a pci.Address) (node int, ok bool, err error) {
-	dir, ok, err := f.device("pci", a.String())
+	d, ok, err := f.device("pci", a.String())
 	if !ok {
 		return 0, false, err
 	}
-	node, ok, err = f.number(path.Join(dir, "numa_node"))
-	if !ok || node < 0 {
-		return 0, false, err
+	if node, ok = d.number("numa_node"); !ok || node < 0 {
+		return 0, false, d.err
 	}
 	return node, true, nil
 }
@@ -91,15 +73,11 @@ func (f *FS) NUMANode(a pci.Address) (node int, ok bool, err error) {
 // IDs returns the vendor and device ID of a function as the kernel prints them, "0x15b3";
 // "" = none.
 func (f *FS) IDs(a pci.Address) (vendor, device string, err error) {
-	dir, ok, err := f.device("pci", a.String())
+	d, ok, err := f.device("pci", a.String())
 	if !ok {
 		return "", "", err
 	}
-	if vendor, _, err = f.text(path.Join(dir, "vendor")); err != nil {
-		return "", "", err
-	}
-	device, _, err = f.text(path.Join(dir, "device"))
-	return vendor, device, err
+	return d.text("vendor"), d.text("device"), d.err
 }
 
 // byNumber sorts mlx5_9 before mlx5_10. It is one of package sort's kind, as the netlink

@@ -1,30 +1,18 @@
 package sysfs
 
-import "path"
-
 // RDMA lists the device's RDMA devices, infiniband/*, in numerical order. None
 // may mean that they were moved to another network namespace.
-func (f *FS) RDMA(d Device) ([]string, error) { return f.names(path.Join(d.at(), "infiniband")) }
+func (f *FS) RDMA(d Device) ([]string, error) {
+	in := f.in(d.at())
+	return in.names("infiniband"), in.err
+}
 
 // RDMANodes lists the nodes below /dev/infiniband of the device's RDMA devices: uverbsN,
 // then issmN and umadN, each in numerical order. Unlike infiniband/ they do not depend on
 // the network namespace.
 func (f *FS) RDMANodes(d Device) (nodes []string, err error) {
-	for _, class := range []string{"infiniband_verbs", "infiniband_mad"} {
-		dir := path.Join(d.at(), class)
-		names, err := f.dirs(dir)
-		if err != nil {
-			return nil, err
-		}
-		for _, name := range names {
-			if has, err := f.hasNode(path.Join(dir, name)); err != nil {
-				return nil, err
-			} else if has {
-				nodes = append(nodes, name)
-			}
-		}
-	}
-	return nodes, nil
+	in := f.in(d.at())
+	return append(in.nodes("infiniband_verbs"), in.nodes("infiniband_mad")...), in.err
 }
 
 // RDMA is what a device on a bus has for RDMA.
@@ -40,28 +28,23 @@ type RDMA struct {
 
 // RDMABelow returns what a device on a bus has for RDMA; nothing of one that is not there.
 func (f *FS) RDMABelow(bus, name string) (r RDMA, err error) {
-	dir, ok, err := f.device(bus, name)
+	d, ok, err := f.device(bus, name)
 	if !ok {
 		return RDMA{}, err
 	}
-	d := Function{dir: dir} // or another device
-	if r.Devices, err = f.RDMA(d); err != nil {
-		return RDMA{}, err
+	r.Devices = d.names("infiniband")
+	r.Nodes = append(d.nodes("infiniband_verbs"), d.nodes("infiniband_mad")...)
+	if len(r.Devices) > 0 {
+		r.LinkLayer = d.text("infiniband/" + r.Devices[0] + "/ports/1/link_layer")
+		r.Netdev = d.has("net")
 	}
-	if r.Nodes, err = f.RDMANodes(d); err != nil || len(r.Devices) == 0 {
-		return r, err
-	}
-	if r.LinkLayer, _, err = f.text(path.Join(dir, "infiniband", r.Devices[0], "ports/1/link_layer")); err != nil {
-		return RDMA{}, err
-	}
-	r.Netdev, err = f.exists(dir, "net")
-	return r, err
+	return r, d.err
 }
 
 // IsRDMAShared reports whether the RDMA devices that are seen here are open to every network
 // namespace (rdma system show: netns shared). A kernel without ib_core's netns_mode knows no
 // other way.
 func (f *FS) IsRDMAShared() (bool, error) {
-	mode, _, err := f.text("module/ib_core/parameters/netns_mode")
-	return mode != "N", err
+	d := f.in("module/ib_core/parameters")
+	return d.text("netns_mode") != "N", d.err
 }

@@ -17,7 +17,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"strconv"
 	"strings"
 	"syscall"
 )
@@ -61,19 +60,16 @@ func isName(name string) bool {
 // A Device is a directory of the device tree: that of a [Function] or an [Auxiliary] device.
 type Device interface{ at() string }
 
-// device gives the place of a device on a bus, "devices/pci0000:00/…". The link
+// device gives the directory of a device on a bus, "devices/pci0000:00/…". The link
 // below bus/ is the only one on the way: what the kernel writes into it is the
 // canonical path, so it may be joined as text.
-func (f *FS) device(bus, name string) (dir string, ok bool, err error) {
+func (f *FS) device(bus, name string) (d *dir, ok bool, err error) {
 	if !isName(name) {
-		return "", false, nil
+		return nil, false, nil
 	}
 	parent := path.Join("bus", bus, "devices")
 	target, ok, err := known(fs.ReadLink(f.fsys, path.Join(parent, name)))
-	if !ok {
-		return "", false, err
-	}
-	return path.Join(parent, target), true, nil
+	return f.in(path.Join(parent, target)), ok, err
 }
 
 // known tells the three answers of a read apart.
@@ -83,33 +79,3 @@ func known[T any](value T, err error) (T, bool, error) {
 	}
 	return value, err == nil, err
 }
-
-// linkBase gives the last element of a link's target, which is how sysfs names
-// drivers, PFs and VFs.
-func (f *FS) linkBase(name string) (base string, ok bool, err error) {
-	target, ok, err := known(fs.ReadLink(f.fsys, name))
-	if !ok {
-		return "", false, err
-	}
-	return path.Base(target), true, nil
-}
-
-// text reads an attribute without the newline at its end.
-func (f *FS) text(name string) (text string, ok bool, err error) {
-	data, ok, err := known(fs.ReadFile(f.fsys, name))
-	return strings.TrimSpace(string(data)), ok, err
-}
-
-func (f *FS) number(name string) (n int, ok bool, err error) {
-	text, ok, err := f.text(name)
-	if !ok {
-		return 0, false, err
-	}
-	if n, err = strconv.Atoi(text); err != nil {
-		return 0, false, fmt.Errorf("/sys/%s: %w", name, err)
-	}
-	return n, true, nil
-}
-
-// dirs lists the sub-directories of dir, links left out.
-func (f *FS) dirs(dir string) ([]string, error) { return f.entries(dir, fs.DirEntry.IsDir) }

@@ -157,14 +157,6 @@ func TestOpenOfWhatIsNoDirectoryFails(t *testing.T) {
 	}
 }
 
-func TestFilesIsTheTreeItself(t *testing.T) {
-	each(t, load(t, "igb-sriov"), func(t *testing.T, sys *sysfs.FS) {
-		if data, err := fs.ReadFile(sys.Files(), "bus/pci/devices/0000:01:00.0/sriov_stride"); err != nil || string(data) != "2\n" {
-			t.Errorf("%q, %v", data, err)
-		}
-	})
-}
-
 func TestAttributeThatIsNoNumberIsAnErrorThatNamesIt(t *testing.T) {
 	h := made(t, `
 -- sys/bus/pci/devices/0000:01:00.0 -> ../../../devices/pci0000:00/0000:01:00.0 --

@@ -1,8 +1,6 @@
 package sysfs
 
 import (
-	"fmt"
-	"io/fs"
 	"path"
 	"strings"
 
@@ -31,42 +29,33 @@ type VDPA struct {
 // PCI function is listed, the one listing that grows with the VFs: only when that
 // function is a PF.
 func (f *FS) VDPA(name string) (v VDPA, ok bool, err error) {
-	dir, ok, err := f.device("vdpa", name)
+	d, ok, err := f.device("vdpa", name)
 	if !ok {
-		return VDPA{}, false, err
+		return v, false, err
 	}
-	v = VDPA{Name: name, PCI: above(dir), dir: dir}
-	driver, _, err := f.linkBase(path.Join(dir, "driver"))
+	v = VDPA{Name: name, PCI: above(d.at), Driver: strings.TrimSuffix(d.link("driver"), "_vdpa"), dir: d.at}
+	aux, isAux, err := f.Auxiliary(path.Base(path.Dir(d.at)))
 	if err != nil {
-		return VDPA{}, false, err
+		return v, false, err
 	}
-	v.Driver = strings.TrimSuffix(driver, "_vdpa")
-	if aux, isAux, err := f.Auxiliary(path.Base(path.Dir(dir))); err != nil {
-		return VDPA{}, false, err
-	} else if isAux {
+	if isAux {
 		v.Aux = aux.Name
 		if aux.IsSF() {
 			v.SF = aux.Name
 		}
 	}
-	children, err := f.dirs(dir)
-	if err != nil {
-		return VDPA{}, false, fmt.Errorf("vdpa %s: %w", name, err)
-	}
+	children := d.dirs("")
 	for _, c := range children {
 		if strings.HasPrefix(c, "vhost-vdpa-") {
 			v.Vhost = c
 		}
 	}
 	v.Virtio = onlyVirtio(children)
-	if v.Driver == "virtio" && len(v.Virtio) == 0 && v.PCI != nil {
-		beside, err := f.dirs(path.Join("bus/pci/devices", v.PCI.String()))
-		if err != nil {
-			return VDPA{}, false, fmt.Errorf("vdpa %s: %w", name, err)
-		}
-		v.Virtio = onlyVirtio(beside)
+	if v.Driver == "virtio" && len(v.Virtio) == 0 && v.PCI != nil && d.err == nil {
+		d = f.in("bus/pci/devices/" + v.PCI.String())
+		v.Virtio = onlyVirtio(d.dirs(""))
 	}
-	return v, true, nil
+	return v, d.err == nil, d.err
 }
 
 // Management is the management device that made the vDPA device, as "vdpa mgmtdev show"
@@ -94,36 +83,32 @@ func onlyVirtio(names []string) (virtio []string) {
 // VDPAOn lists the vDPA devices right below a device or, of a PCI function, a part of it, in
 // numerical order, bound to a driver or not; not those of its SFs. It lists none for a PF with VFs: its
 // directory grows with them, so its vDPA device, if any, must be asked for by name.
-func (f *FS) VDPAOn(d Device) ([]VDPA, error) {
-	dir := d.at()
+func (f *FS) VDPAOn(d Device) (list []VDPA, err error) {
+	in, bus := f.in(d.at()), f.in("bus/vdpa")
 	if _, part := d.(Auxiliary); !part {
-		if vfs, _, err := f.number(path.Join(dir, "sriov_numvfs")); err != nil || vfs > 0 {
-			return nil, err
+		if vfs, _ := in.number("sriov_numvfs"); vfs > 0 || in.err != nil {
+			return nil, in.err
 		}
 	}
-	if _, ok, err := known(fs.Stat(f.fsys, "bus/vdpa")); !ok {
-		return nil, err
+	if !bus.has("") {
+		return nil, bus.err
 	}
-	children, err := f.dirs(dir)
-	if err != nil {
-		return nil, err
-	}
-	var list []VDPA
-	for _, name := range children {
-		below, err := f.vdpaAt(dir, name)
+	for _, name := range in.dirs("") {
+		below, err := f.vdpaAt(in.at, name)
 		if err != nil {
 			return nil, err
 		}
 		list = append(list, below...)
 	}
-	return list, nil
+	return list, in.err
 }
 
 // vdpaAt gives the vDPA device that is that child of dir, or those on a part of the function.
-func (f *FS) vdpaAt(dir, name string) ([]VDPA, error) {
-	if at, ok, err := f.device("vdpa", name); err != nil {
+func (f *FS) vdpaAt(at, name string) ([]VDPA, error) {
+	at = path.Join(at, name)
+	if d, ok, err := f.device("vdpa", name); err != nil {
 		return nil, err
-	} else if ok && at == path.Join(dir, name) {
+	} else if ok && d.at == at {
 		v, ok, err := f.VDPA(name)
 		if err != nil || !ok {
 			return nil, err
@@ -131,7 +116,7 @@ func (f *FS) vdpaAt(dir, name string) ([]VDPA, error) {
 		return []VDPA{v}, nil
 	}
 	aux, ok, err := f.Auxiliary(name)
-	if err != nil || !ok || aux.dir != path.Join(dir, name) || aux.IsSF() {
+	if err != nil || !ok || aux.dir != at || aux.IsSF() {
 		return nil, err
 	}
 	return f.VDPAOn(aux)

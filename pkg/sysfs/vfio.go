@@ -1,7 +1,6 @@
 package sysfs
 
 import (
-	"io/fs"
 	"path"
 	"strings"
 )
@@ -22,37 +21,22 @@ func (f *FS) VFIO(fn Function) (v VFIO, ok bool, err error) {
 	if !strings.Contains(fn.Driver, "vfio") {
 		return VFIO{}, false, nil
 	}
-	if v.Group, err = f.vfioGroup(fn.dir); err != nil {
-		return VFIO{}, false, err
+	d := f.in(fn.dir)
+	if v.Group = d.link("iommu_group"); v.Group != "" && d.text("iommu_group/name") == noIOMMU {
+		v.Group = "noiommu-" + v.Group
 	}
-	devices, err := f.dirs(path.Join(fn.dir, "vfio-dev"))
-	if err != nil {
-		return VFIO{}, false, err
+	for _, name := range d.nodes("vfio-dev") {
+		v.Device = name
 	}
-	for _, name := range devices {
-		if has, err := f.hasNode(path.Join(fn.dir, "vfio-dev", name)); err != nil {
-			return VFIO{}, false, err
-		} else if has {
-			v.Device = name
+	return v, d.err == nil, d.err
+}
+
+// nodes lists the devices of a class that have a node below /dev: then they have the attribute dev.
+func (d *dir) nodes(class string) (names []string) {
+	for _, name := range d.dirs(class) {
+		if d.has(path.Join(class, name, "dev")) {
+			names = append(names, name)
 		}
 	}
-	return v, true, nil
-}
-
-func (f *FS) vfioGroup(dir string) (string, error) {
-	group, ok, err := f.linkBase(path.Join(dir, "iommu_group"))
-	if !ok {
-		return "", err
-	}
-	name, _, err := f.text(path.Join("kernel/iommu_groups", group, "name"))
-	if name == noIOMMU {
-		group = "noiommu-" + group
-	}
-	return group, err
-}
-
-// hasNode says whether a device has a node below /dev: then it has the attribute dev.
-func (f *FS) hasNode(dir string) (bool, error) {
-	_, ok, err := known(fs.Stat(f.fsys, path.Join(dir, "dev")))
-	return ok, err
+	return names
 }

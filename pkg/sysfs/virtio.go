@@ -16,16 +16,16 @@ type Virtio struct {
 
 // Virtio gives the virtio device of a name; ok is false when there is none.
 func (f *FS) Virtio(name string) (v Virtio, ok bool, err error) {
-	dir, ok, err := f.device("virtio", name)
+	d, ok, err := f.device("virtio", name)
 	if !ok {
-		return Virtio{}, false, err
+		return v, false, err
 	}
-	v = Virtio{Name: name, PCI: above(dir)}
-	parent := path.Base(path.Dir(dir))
-	if at, isVDPA, err := f.device("vdpa", parent); err != nil {
-		return Virtio{}, false, err
-	} else if isVDPA && at == path.Dir(dir) {
-		v.VDPA = parent
+	v = Virtio{Name: name, PCI: above(d.at)}
+	parent := path.Dir(d.at)
+	if vdpa, isVDPA, err := f.device("vdpa", path.Base(parent)); err != nil {
+		return v, false, err
+	} else if isVDPA && vdpa.at == parent {
+		v.VDPA = path.Base(parent)
 	}
 	return v, true, nil
 }
@@ -33,14 +33,12 @@ func (f *FS) Virtio(name string) (v Virtio, ok bool, err error) {
 // VirtioMAC returns the hardware address of a virtio device's interface, as the kernel
 // prints it; ok is false if the interface is not visible from here.
 func (f *FS) VirtioMAC(name string) (mac string, ok bool, err error) {
-	dir, ok, err := f.device("virtio", name)
+	d, ok, err := f.device("virtio", name)
 	if !ok {
 		return "", false, err
 	}
-	net := path.Join(dir, "net")
-	names, err := f.names(net)
-	if len(names) == 0 {
-		return "", false, err
+	if ports := d.names("net"); len(ports) > 0 {
+		mac = d.text("net/" + ports[0] + "/address")
 	}
-	return f.text(path.Join(net, names[0], "address"))
+	return mac, mac != "", d.err
 }

@@ -95,7 +95,7 @@ func (n *nodeDevices) hostText(t *testing.T) string {
 		{`"eth0"`, `"` + pagesPF + `"`}, {"/net/eth0", "/net/" + pagesPF},
 		{`"eth1"`, `"` + cluster.master + `"`}, {"/net/eth1", "/net/" + cluster.master},
 		{noLink, link},
-		{"\n-- netlink/ethtool.json --", "\n-- netlink/uplinks.json --\n[\"" + cluster.master + "\"]\n-- netlink/ethtool.json --"},
+		{"\n-- netlink/ip-link.json --", "\n-- netlink/uplinks.json --\n[\"" + cluster.master + "\"]\n-- netlink/ip-link.json --"},
 	} {
 		if !strings.Contains(text, change[0]) {
 			t.Fatalf("the captured host lacks %q", change[0])

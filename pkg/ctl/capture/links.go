@@ -26,7 +26,7 @@ type Captured struct{ Host *hosttxt.Host }
 func (c Captured) Parts([]string) (map[string][]byte, []string, error) {
 	parts := map[string][]byte{}
 	for _, name := range []string{
-		"ip-link.json", "pod-ip-link.json", "netns.json", "ethtool.json", "devlink-port.json", "devlink-eswitch.json",
+		"ip-link.json", "pod-ip-link.json", "netns.json", "devlink-port.json", "devlink-eswitch.json",
 		"vdpa-config.json", "rdma-link.json", "uplinks.json", "uses.json",
 	} {
 		if data := c.Host.File("netlink/" + name); data != nil {
@@ -43,11 +43,10 @@ type Kernel struct{ link.Recorder }
 // enter is null.
 func (k Kernel) Parts(netns []string) (parts map[string][]byte, notes []string, err error) {
 	host, hostErr := k.Interfaces("")
-	uplinks, uplinksErr := k.Uplinks()
-	uses, usesErr := k.Uses()
+	uplinks, uses, usesErr := k.Uses()
 	ports, portsErr := k.Ports()
 	eswitches, eswitchesErr := k.Eswitches()
-	if err := cmp.Or(hostErr, uplinksErr, usesErr, portsErr, eswitchesErr); err != nil {
+	if err := cmp.Or(hostErr, usesErr, portsErr, eswitchesErr); err != nil {
 		return nil, nil, err
 	}
 	for name := range uses { // the addresses are nobody else's business

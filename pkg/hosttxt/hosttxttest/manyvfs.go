@@ -1,4 +1,4 @@
-// Package hosttxttest makes hosts too big for a fixture, for tests and
+// Package hosttxttest makes hosts too big for a fixture, and such as fail, for tests and
 // benchmarks.
 package hosttxttest
 
@@ -20,8 +20,8 @@ const (
 // ManyVFs gives a host with the PF 0000:3b:00.0 (mlx5_core, ens1f0np0, mlx5_0)
 // in legacy mode and n VFs at offset 2 and stride 1, which run over as many
 // buses as they need. VF i has the netdev ens1f0v<i>, the RDMA device
-// mlx5_<i+2>, ifindex 10+i and the IOMMU group 100+i. It panics if n VFs do not
-// fit below bus ff.
+// mlx5_<i+2>, ifindex 10+i and the IOMMU group 100+i. The vDPA bus is empty. It panics
+// if n VFs do not fit below bus ff.
 func ManyVFs(n int) *hosttxt.Host {
 	if n < 0 || routing+offset+n > 1<<16 {
 		panic(fmt.Sprintf("hosttxttest: %d VFs do not fit behind %s", n, pf))
@@ -30,6 +30,7 @@ func ManyVFs(n int) *hosttxt.Host {
 	fmt.Fprintf(&t, "many-vfs: made in memory: ConnectX-6 Dx with %d VFs in legacy mode\n", n)
 	t.netlink(n)
 	t.file("sys/bus/pci/drivers/mlx5_core/", "")
+	t.file("sys/bus/vdpa/devices/", "")
 	t.function(pf, "0x101d", 30)
 	t.file(bridge+"/"+pf+"/sriov_totalvfs", fmt.Sprint(n))
 	t.file(bridge+"/"+pf+"/sriov_numvfs", fmt.Sprint(n))
@@ -99,6 +100,7 @@ func (t *text) netdev(bdf, name string, ifindex int, port string) {
 	t.file(dir+"/ifindex", fmt.Sprint(ifindex))
 	t.file(dir+"/dev_port", "0")
 	t.file(dir+"/type", "1")
+	t.file(dir+"/speed", "25000")
 	if port == "" {
 		t.file(dir+"/phys_port_name !EOPNOTSUPP", "")
 	} else {
@@ -120,14 +122,10 @@ func (t *text) rdma(bdf, name string) {
 
 func (t *text) netlink(n int) {
 	links := []string{link(2, "ens1f0np0", pf)}
-	buses := []string{fmt.Sprintf("%q:%q", "ens1f0np0", pf)}
 	for i := range n {
-		name := fmt.Sprint("ens1f0v", i)
-		links = append(links, link(10+i, name, VF(i)))
-		buses = append(buses, fmt.Sprintf("%q:%q", name, VF(i)))
+		links = append(links, link(10+i, fmt.Sprint("ens1f0v", i), VF(i)))
 	}
 	t.file("netlink/ip-link.json", "[\n"+strings.Join(links, ",\n")+"\n]")
-	t.file("netlink/ethtool.json", "{\n"+strings.Join(buses, ",\n")+"\n}")
 	t.file("netlink/devlink-eswitch.json", `{"dev":{"pci/`+pf+`":{"mode":"legacy"}}}`)
 	t.file("netlink/devlink-port.json", `{"port":{"pci/`+pf+
 		`/65535":{"type":"eth","netdev":"ens1f0np0","flavour":"physical","port":0,"splittable":false}}}`)

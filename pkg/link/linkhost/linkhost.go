@@ -9,6 +9,7 @@ package linkhost
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -28,11 +29,16 @@ import (
 // Kernel answers as [link.Kernel] does, for one captured host, to any number of goroutines.
 type Kernel struct {
 	link.Eswitch
-	host    []link.InterfaceRecord
-	pod     []link.InterfaceRecord            // nil if the file has no pod
-	netns   map[string][]link.InterfaceRecord // by path; nil if the file has pod in its place
-	busInfo map[string]string                 // of captures that are older than the key in ip-link.json
-	vdpa    map[string]link.VDPARecord
+
+	// What [link.Recorder] has listed of the host's network namespace. Uplinks and Uses are nil
+	// if the capture is older than they.
+	Links   []link.InterfaceRecord
+	Uplinks []string
+	Uses    map[string]string
+
+	pod   []link.InterfaceRecord            // nil if the file has no pod
+	netns map[string][]link.InterfaceRecord // by path; nil if the file has pod in its place
+	vdpa  map[string]link.VDPARecord
 }
 
 // New reads the netlink/ parts of a host. An error names the part.
@@ -42,10 +48,11 @@ func New(h *hosttxt.Host) (*Kernel, error) {
 	var ports struct{ Port map[string]link.PortRecord }
 	host := new(Kernel)
 	err := read(h, map[string]any{
-		"netlink/ip-link.json":         &host.host,
+		"netlink/ip-link.json":         &host.Links,
+		"netlink/uplinks.json":         &host.Uplinks,
+		"netlink/uses.json":            &host.Uses,
 		"netlink/pod-ip-link.json":     &host.pod,
 		"netlink/netns.json":           &host.netns,
-		"netlink/ethtool.json":         &host.busInfo,
 		"netlink/vdpa-config.json":     &vdpa,
 		"netlink/devlink-eswitch.json": &eswitches,
 		"netlink/devlink-port.json":    &ports,
@@ -107,61 +114,57 @@ func read(h *hosttxt.Host, parts map[string]any) error {
 	return nil
 }
 
-// Interface is link.Kernel's. BusInfo is not known of the interfaces in
-// pod-ip-link.json.
+// Interface is link.Kernel's.
 func (h *Kernel) Interface(netns, name string) (link.Interface, error) {
-	there, where := h.on(""), ""
-	if netns != "" {
-		exists, err := h.HasNetns(netns)
-		if err == nil && !exists {
-			err = fmt.Errorf("%w: it was not captured", link.ErrNoNetns)
-		}
-		if err != nil {
-			return link.Interface{}, fmt.Errorf("interface %q in %s: %w", name, netns, err)
-		}
-		there, where = h.on(netns), " in "+netns
-	}
-	for _, l := range there.links {
+	links, err := h.in(netns)
+	for _, l := range links {
 		if l.Name == name {
-			return *h.describe(l, there, maxDepth), nil
+			return *h.describe(l, netns, maxDepth), nil
 		}
 	}
-	return link.Interface{}, fmt.Errorf("interface %q%s: %w", name, where, link.ErrNoInterface)
+	if err == nil {
+		err = link.ErrNoInterface
+	}
+	if netns != "" {
+		return link.Interface{}, fmt.Errorf("interface %q in %s: %w", name, netns, err)
+	}
+	return link.Interface{}, fmt.Errorf("interface %q: %w", name, err)
 }
 
 // HasNetns says whether the host has the network namespace. One that is there but
 // could not be entered when the host was captured is an fs.ErrPermission.
 func (h *Kernel) HasNetns(path string) (bool, error) {
-	if h.netns == nil {
-		return h.pod != nil, nil
+	_, err := h.in(path)
+	if errors.Is(err, link.ErrNoNetns) {
+		return false, nil
 	}
-	links, ok := h.netns[path]
-	if ok && links == nil {
-		return true, fmt.Errorf("the network namespace could not be entered when the host was captured: %w", fs.ErrPermission)
-	}
-	return ok, nil
+	return true, err
 }
 
-// place is one network namespace.
-type place struct {
-	links  []link.InterfaceRecord
-	onHost bool
-}
-
-func (h *Kernel) on(netns string) place {
+// in gives the interfaces of a network namespace; "" is the host's.
+func (h *Kernel) in(netns string) (links []link.InterfaceRecord, err error) {
+	there := h.pod != nil
 	switch {
 	case netns == "":
-		return place{h.host, true}
-	case h.netns != nil:
-		return place{h.netns[netns], false}
+		return h.Links, nil
+	case h.netns == nil:
+		links = h.pod
+	default:
+		links, there = h.netns[netns]
 	}
-	return place{h.pod, false}
+	switch {
+	case !there:
+		return nil, fmt.Errorf("%w: it was not captured", link.ErrNoNetns)
+	case links == nil:
+		return nil, fmt.Errorf("the network namespace could not be entered when the host was captured: %w", fs.ErrPermission)
+	}
+	return links, nil
 }
 
 // maxDepth is package link's.
 const maxDepth = 8
 
-func (h *Kernel) describe(l link.InterfaceRecord, at place, depth int) *link.Interface {
+func (h *Kernel) describe(l link.InterfaceRecord, netns string, depth int) *link.Interface {
 	mac, _ := net.ParseMAC(l.Address) // a tunnel's is an IP address
 	i := &link.Interface{
 		Name: l.Name, Index: l.Index, Kind: l.Info.Kind, MAC: mac, MTU: l.MTU, Bus: l.Bus, Parent: l.Parent, PortName: l.PortName,
@@ -169,28 +172,26 @@ func (h *Kernel) describe(l link.InterfaceRecord, at place, depth int) *link.Int
 	}
 	if i.Parent == "" || i.Bus == "virtio" {
 		i.BusInfo = l.BusInfo
-		if at.onHost && i.BusInfo == "" {
-			i.BusInfo = h.busInfo[l.Name]
-		}
 	}
 	if i.Stacked() && depth > 0 {
-		i.Lower = h.lower(l, at, depth-1)
+		i.Lower = h.lower(l, netns, depth-1)
 	}
 	return i
 }
 
 // lower follows a link of a pod into another namespace to the host: whose else it
 // might be the file does not tell.
-func (h *Kernel) lower(l link.InterfaceRecord, at place, depth int) *link.Interface {
+func (h *Kernel) lower(l link.InterfaceRecord, netns string, depth int) *link.Interface {
 	away := l.LinkNetns != nil
-	if away && at.onHost {
+	if away && netns == "" {
 		return nil
 	} else if away {
-		at = h.on("")
+		netns = ""
 	}
-	for _, m := range at.links {
+	links, _ := h.in(netns)
+	for _, m := range links {
 		if away && m.Index == l.LinkIndex || !away && m.Name == l.Link {
-			return h.describe(m, at, depth)
+			return h.describe(m, netns, depth)
 		}
 	}
 	return nil

@@ -1,0 +1,89 @@
+package sysfs
+
+import (
+	"fmt"
+	"io/fs"
+	"path"
+	"sort"
+	"strconv"
+	"strings"
+)
+
+// A dir is read file by file. After a read that failed, err is set and all further ones find
+// nothing, so it is enough to look at err behind the last. What is absent is no error.
+type dir struct {
+	fsys fs.FS
+	at   string
+	err  error
+}
+
+func (f *FS) in(at string) *dir { return &dir{fsys: f.fsys, at: at} }
+
+// read is one of package fs's functions on a file of the directory.
+func read[T any](d *dir, how func(fs.FS, string) (T, error), name string) (value T, ok bool) {
+	if d.err != nil {
+		return value, false
+	}
+	value, ok, d.err = known(how(d.fsys, path.Join(d.at, name)))
+	return value, ok
+}
+
+// text reads an attribute without the newline at its end; "" = absent.
+func (d *dir) text(name string) string {
+	data, _ := read(d, fs.ReadFile, name)
+	return strings.TrimSpace(string(data))
+}
+
+func (d *dir) number(name string) (n int, ok bool) {
+	data, ok := read(d, fs.ReadFile, name)
+	if !ok {
+		return 0, false
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	if err != nil {
+		d.err = fmt.Errorf("/sys/%s: %w", path.Join(d.at, name), err)
+	}
+	return n, err == nil
+}
+
+// link gives the last element of a link's target, which is how sysfs names drivers, PFs and
+// VFs; "" = absent.
+func (d *dir) link(name string) string {
+	target, ok := read(d, fs.ReadLink, name)
+	if !ok {
+		return ""
+	}
+	return path.Base(target)
+}
+
+func (d *dir) has(name string) bool {
+	_, ok := read(d, fs.Lstat, name)
+	return ok
+}
+
+// names lists what a directory holds, in numerical order; "" is this one.
+func (d *dir) names(name string) []string {
+	return d.entries(name, func(fs.DirEntry) bool { return true })
+}
+
+// dirs lists the sub-directories, links left out, in numerical order.
+func (d *dir) dirs(name string) []string { return d.entries(name, fs.DirEntry.IsDir) }
+
+func (d *dir) entries(name string, wanted func(fs.DirEntry) bool) (names []string) {
+	list, _ := read(d, fs.ReadDir, name)
+	for _, e := range list {
+		if wanted(e) {
+			names = append(names, e.Name())
+		}
+	}
+	sort.Sort(byNumber(names))
+	return names
+}
+
+// parent gives the device that a device of a class belongs to.
+func (d *dir) parent() (bus, device string) {
+	if device = d.link("device"); device != "" {
+		bus = d.link("device/subsystem")
+	}
+	return bus, device
+}
