@@ -23,7 +23,7 @@ import (
 //   - the secrets, such as the host's name and serial numbers
 //
 // Of a journal entry and a claim's record only what the commands read is kept: see
-// entryKeys and claimKeys. Names of networks and interfaces, container IDs, PCI addresses
+// journalEntry and claimRecord. Names of networks and interfaces, container IDs, PCI addresses
 // and paths stay. A pod's name or a secret that is a common word is renamed only where it
 // is the whole value, not wherever the word occurs.
 func (a *Archive) Scrub(name string, secrets []string) {
@@ -33,15 +33,15 @@ func (a *Archive) Scrub(name string, secrets []string) {
 		switch e := &a.entries[n]; {
 		case isLink(*e):
 		case strings.Contains(e.Name, "/attachments/"):
-			e.Data = changed(e.Data, s.journalEntry)
+			e.Data = s.shown(e.Data, journalEntry)
 		case e.Name == live:
-			e.Data = changed(e.Data, s.liveFacts)
+			e.Data = s.shown(e.Data, liveFacts)
 		case a.claims != "" && e.Name == path.Join(a.claims, state.OfferFile):
-			e.Data = changed(e.Data, s.offered)
+			e.Data = s.shown(e.Data, offered)
 		case a.claims != "" && path.Dir(e.Name) == a.claims:
-			e.Data = changed(e.Data, s.claimRecord)
+			e.Data = s.shown(e.Data, claimRecord)
 		case strings.Contains(e.Name, "/claims/"):
-			e.Data = changed(e.Data, s.journalClaim)
+			e.Data = s.shown(e.Data, journalClaim)
 		}
 	}
 	for _, secret := range secrets {
