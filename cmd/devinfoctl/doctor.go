@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -97,7 +98,7 @@ func (t *tool) diagnose(f *doctor.Evidence) error {
 			fmt.Fprintf(w, "%s  %-11s  %s\n", t.paint(levelColours[a.Level], level), a.Check, printable(line))
 		}
 	})
-	if err == nil && doctor.Worst(answers) == doctor.Error {
+	if err == nil && slices.ContainsFunc(answers, func(a doctor.Answer) bool { return a.Level == doctor.Error }) {
 		return remedy.ErrFound
 	}
 	return err
