@@ -101,25 +101,29 @@ func checkOffer(h *host) error {
 }
 
 func (t *tool) check(h *host, list []node.Attachment) error {
-	results := h.Explain(list)
-	err := t.print(map[string]any{"attachments": results}, func(w io.Writer) {
-		for n, c := range results {
+	h.Judge(list, true)
+	verdicts := make([]*node.Comparison, len(list))
+	for n, a := range list {
+		verdicts[n] = a.Verdict
+	}
+	err := t.print(map[string]any{"attachments": verdicts}, func(w io.Writer) {
+		for n, a := range list {
 			if n > 0 {
 				fmt.Fprintln(w)
 			}
-			t.comparisonTable(w, c)
+			t.comparisonTable(w, a)
 		}
-		if len(results) == 0 {
+		if len(list) == 0 {
 			fmt.Fprintln(w, "no attachments")
 		}
 	})
-	unknown := func(c node.Comparison) bool { return c.Of.State == check.Unknown }
+	unknown := func(a node.Attachment) bool { return a.State == check.Unknown }
 	switch {
 	case err != nil:
 		return err
-	case slices.ContainsFunc(results, func(c node.Comparison) bool { return c.Problem != "" && !unknown(c) }):
+	case slices.ContainsFunc(list, func(a node.Attachment) bool { return a.Verdict.Problem != "" && !unknown(a) }):
 		return remedy.ErrFound
-	case slices.ContainsFunc(results, unknown):
+	case slices.ContainsFunc(list, unknown):
 		return h.asRoot(errors.New("check: not everything could be looked at"), "run as root, and not in a container")
 	}
 	return nil
@@ -136,12 +140,12 @@ func verdictColour(v check.Verdict) colour {
 	return ""
 }
 
-func (t *tool) comparisonTable(w io.Writer, c node.Comparison) {
-	name := c.Title
-	if c.Of.Pod != "" {
-		name = "pod " + c.Of.Pod + ": " + name
+func (t *tool) comparisonTable(w io.Writer, a node.Attachment) {
+	name, c := a.Short(), a.Verdict
+	if a.Pod != "" {
+		name = "pod " + a.Pod + ": " + name
 	}
-	fmt.Fprintf(w, "%s: %s\n", printable(name), t.paint(colourOf(c.Of.State), string(c.Of.State)))
+	fmt.Fprintf(w, "%s: %s\n", printable(name), t.paint(colourOf(a.State), string(a.State)))
 	if c.File != "" {
 		fmt.Fprintf(w, "  file: %s\n", printable(c.File))
 	}
