@@ -146,9 +146,7 @@ func (t *tool) comparisonTable(w io.Writer, a node.Attachment) {
 		name = "pod " + a.Pod + ": " + name
 	}
 	fmt.Fprintf(w, "%s: %s\n", printable(name), t.paint(colourOf(a.State), string(a.State)))
-	if c.File != "" {
-		fmt.Fprintf(w, "  file: %s\n", printable(c.File))
-	}
+	t.say(w, "  ", "", "file", c.File)
 	if len(c.Facts) > 0 {
 		rows := [][]string{{"  FACT", "JOURNAL", "FILE", "NOW", "SOURCE", "VERDICT"}}
 		for _, f := range c.Facts {
@@ -161,16 +159,8 @@ func (t *tool) comparisonTable(w io.Writer, a node.Attachment) {
 			fmt.Fprintln(w, line)
 		}
 	}
-	if c.Problem != "" {
-		fmt.Fprintf(w, "  %s: %s\n", t.paint(red, "problem"), printable(c.Problem))
-	}
-	if c.Remedy != "" {
-		fmt.Fprintf(w, "  remedy: %s\n", printable(c.Remedy))
-	}
-	for _, warning := range c.Warnings {
-		fmt.Fprintf(w, "  %s: %s\n", t.paint(yellow, "warning"), printable(warning))
-	}
-	for _, what := range c.NotCompared {
-		fmt.Fprintf(w, "  not compared: %s\n", printable(what))
-	}
+	t.say(w, "  ", red, "problem", c.Problem)
+	t.say(w, "  ", "", "remedy", c.Remedy)
+	t.say(w, "  ", yellow, "warning", c.Warnings...)
+	t.say(w, "  ", "", "not compared", c.NotCompared...)
 }

@@ -144,14 +144,14 @@ func TestGCLeavesAFileThatIsAnothersByNow(t *testing.T) {
 func TestGCAsksAgainBeforeItRemoves(t *testing.T) {
 	n := newNode(t)
 	key := n.put(journal.Entry{Key: container("again"), Netns: n.noNetns(), File: "again", Complete: true})
-	tool := &tool{nodeFile: n.file, stderr: os.Stderr, clock: time.Now}
+	tool := &tool{nodeFile: n.file, stderr: os.Stderr, clock: time.Now, cniPath: n.bin}
 	h, err := tool.host()
 	n.must(err)
 	g, err := h.Garbage()
 	n.must(err)
 	n.must(n.drop(key))
 	n.put(journal.Entry{Key: container("again"), Netns: aliveNetns, File: "again", Complete: true})
-	if !tool.collect(t.Context(), h, g.Dead, n.bin) || g.Dead[0].Removed {
+	if !tool.collect(t.Context(), h, g.Dead) || g.Dead[0].Removed {
 		t.Errorf("%+v", g.Dead)
 	}
 	if e, err := journal.Open(n.StateDir, h.BootID).Get(key); err != nil || e == nil {

@@ -45,6 +45,15 @@ func (t *tool) encode(value any, format string) error {
 	return err
 }
 
+// say prints texts, each on a line and behind what they are; one that is empty is left out.
+func (t *tool) say(w io.Writer, indent string, c colour, what string, texts ...string) {
+	for _, text := range texts {
+		if text != "" {
+			fmt.Fprintf(w, "%s%s: %s\n", indent, t.paint(c, what), printable(text))
+		}
+	}
+}
+
 // A colour is an ANSI attribute.
 type colour string
 

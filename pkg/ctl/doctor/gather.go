@@ -37,7 +37,6 @@ func DefaultPlaces() Places {
 		AgentDir:     "/var/run/devinfo-agent",
 		PodResources: "/var/lib/kubelet/pod-resources/kubelet.sock",
 		SRIOVLocks:   "/var/lib/cni/sriov/pci",
-		NodeConfig:   config.NodeFile,
 	}
 }
 
