@@ -28,17 +28,14 @@ type Classes map[string]*resourceapi.DeviceClassSpec
 // ClassesIn are those in a text that can be read.
 func ClassesIn(text []byte) Classes {
 	all := Classes{}
-	for _, document := range split(text) {
-		for _, part := range document.items() {
-			data, err := decode(part.text, part.above)
-			var class struct {
-				Kind     string
-				Metadata struct{ Name string }
-				Spec     resourceapi.DeviceClassSpec
-			}
-			if err == nil && json.Unmarshal(data, &class) == nil && class.Kind == deviceClass {
-				all[class.Metadata.Name] = &class.Spec
-			}
+	for _, part := range parts(text) {
+		var class struct {
+			Kind     string
+			Metadata struct{ Name string }
+			Spec     resourceapi.DeviceClassSpec
+		}
+		if part.err == nil && json.Unmarshal(part.data, &class) == nil && class.Kind == deviceClass {
+			all[class.Metadata.Name] = &class.Spec
 		}
 	}
 	return all
