@@ -89,15 +89,6 @@ func TestDevicesAndAttachmentsComplete(t *testing.T) {
 	}
 }
 
-func TestNoColourWhereThereIsNoTerminal(t *testing.T) {
-	for _, name := range []string{"NO_COLOR", "TERM"} {
-		t.Setenv(name, "")
-	}
-	if o := ctl("--host", hosts+"mlx5-vdpa.txtar", "inspect", "vdpa5"); strings.Contains(o.stdout, "\x1b") || !strings.Contains(o.stdout, "problem: ") {
-		t.Errorf("%+v", o)
-	}
-}
-
 func TestUnpackedHostIsRemoved(t *testing.T) {
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)
