@@ -145,7 +145,7 @@ func (t *tool) comparisonTable(w io.Writer, a node.Attachment) {
 	if a.Pod != "" {
 		name = "pod " + a.Pod + ": " + name
 	}
-	fmt.Fprintf(w, "%s: %s\n", printable(name), t.paint(colourOf(a.State), string(a.State)))
+	fmt.Fprintf(w, "%s: %s\n", printable(name), t.state(a.State))
 	t.say(w, "  ", "", "file", c.File)
 	if len(c.Facts) > 0 {
 		rows := [][]string{{"  FACT", "JOURNAL", "FILE", "NOW", "SOURCE", "VERDICT"}}

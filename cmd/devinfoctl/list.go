@@ -154,6 +154,9 @@ func shorten(id, name string) string {
 	return strings.ReplaceAll(name, id, node.ShortID(id)+"…")
 }
 
+// state is one in its colour.
+func (t *tool) state(s check.State) string { return t.paint(colourOf(s), string(s)) }
+
 func colourOf(s check.State) colour {
 	return map[topology.Health]colour{topology.Good: green, topology.Pending: yellow, topology.Bad: red}[topology.HealthOf(s)]
 }

@@ -119,14 +119,6 @@ func cut(text string, width int) string {
 	return string(runes[:width-1-tail]) + "…" + string(runes[len(runes)-tail:])
 }
 
-// shown writes text of many lines, each made printable.
-type shown struct{ io.Writer }
-
-func (s shown) Write(text []byte) (int, error) {
-	_, err := io.WriteString(s.Writer, remedy.Lines(string(text)))
-	return len(text), err
-}
-
 // printable is text that is safe for a terminal; an empty cell is "-".
 func printable(text string) string {
 	if text == "" {

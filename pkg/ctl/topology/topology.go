@@ -115,9 +115,6 @@ type Use node.Attachment
 // MarshalJSON has the keys of all attachments.
 func (a Use) MarshalJSON() ([]byte, error) { return node.Attachment(a).MarshalJSON() }
 
-// String is the name, and a state that is not good.
-func (a Use) String() string { return a.name() + a.condition() }
-
 // condition is a state that is not good.
 func (a Use) condition() string {
 	if HealthOf(a.State) == Good {
