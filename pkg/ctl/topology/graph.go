@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/ctl/remedy"
 )
 
@@ -49,9 +50,13 @@ func (g *grapher) draw(n *Node, parent string) {
 	}
 }
 
-func (g *grapher) attachment(a Use, parent string, more ...string) {
+func (g *grapher) attachment(a node.Attachment, parent string, more ...string) {
+	text := name(a)
+	if HealthOf(a.State) != Good {
+		text += ": " + string(a.State)
+	}
 	style := ", shape=ellipse, color=" + map[Health]string{Good: "green3", Pending: "orange", Bad: "red"}[HealthOf(a.State)]
-	g.add(append([]string{"attachment", a.name() + a.condition()}, more...), style, parent)
+	g.add(append([]string{"attachment", text}, more...), style, parent)
 }
 
 func (g *grapher) add(lines []string, style, parent string) (id string) {

@@ -67,10 +67,10 @@ func TestHostWithoutDevicesIsSaidToBeOne(t *testing.T) {
 // and has a colour.
 func TestNamesAreNotTakenForSyntax(t *testing.T) {
 	const name, quoted = "a\"b\\c<d>&e#f`g\nh]", `a\"b\\c<d>&e#f` + "`" + `g h]`
-	a := topology.Use{Key: journal.Key{Network: name, ContainerID: "c", IfName: "i"}, Type: "vhost-user", Device: "/s", State: check.Adding}
+	a := node.Attachment{Key: journal.Key{Network: name, ContainerID: "c", IfName: "i"}, Type: "vhost-user", Device: "/s", State: check.Adding}
 	top := &topology.Topology{
-		Devices:   []*topology.Node{{Kind: topology.Other, Name: name, Representor: name, Attachments: []topology.Use{a}}},
-		Elsewhere: []topology.Use{a},
+		Devices:   []*topology.Node{{Kind: topology.Other, Name: name, Representor: name, Attachments: []node.Attachment{a}}},
+		Elsewhere: []node.Attachment{a},
 	}
 	const want = `digraph devices {
   rankdir=LR;

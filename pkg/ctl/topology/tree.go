@@ -20,7 +20,7 @@ func (t *Topology) Tree(paint func(check.State) string) string {
 	for _, g := range t.elsewhere() {
 		d.line(g.title, "")
 		for n, a := range g.list {
-			d.line(strings.TrimRight(branch(n, len(g.list))+a.name()+"  "+a.Type+" "+a.Device, " "), a.State)
+			d.line(strings.TrimRight(branch(n, len(g.list))+name(a)+"  "+a.Type+" "+a.Device, " "), a.State)
 		}
 	}
 	return d.text.String()
@@ -44,7 +44,7 @@ func (d *drawing) tree(n *Node, before, indent string) {
 	d.line(before+n.Name+"  "+strings.Join(n.facts(), ", "), "")
 	lines := len(n.Attachments) + len(n.Below)
 	for i, a := range n.Attachments {
-		d.line(indent+branch(i, lines)+a.relation()+a.name(), a.State)
+		d.line(indent+branch(i, lines)+relation(a)+name(a), a.State)
 	}
 	for i, child := range n.Below {
 		i += len(n.Attachments)
