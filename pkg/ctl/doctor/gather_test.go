@@ -121,15 +121,6 @@ func TestDelegatesKeepNoSecretEither(t *testing.T) {
 	}
 }
 
-func TestAPluginThatIsNoneSaysSo(t *testing.T) {
-	p, dir := places(t)
-	write(t, filepath.Join(dir, "bin/devinfo"), "#!/bin/sh\nexit 1\n", 0o755)
-	l := doctor.Gather(t.Context(), p, nil)
-	if got := l.Plugins["devinfo"].Problem; !strings.HasPrefix(got, "VERSION: ") {
-		t.Errorf("%q", got)
-	}
-}
-
 func TestWhatIsNotThereIsNoted(t *testing.T) {
 	p, _ := places(t)
 	l := doctor.Gather(t.Context(), p, nil)

@@ -80,16 +80,6 @@ func lines(r *validate.Report, err error) string {
 	return b.String()
 }
 
-func TestKindThatIsGivenIsNotGuessed(t *testing.T) {
-	r, err := checker.Check([]byte(`{"type": "devinfo"}`), validate.DeviceInfo)
-	if err != nil || r.Kind != validate.DeviceInfo || r.Guessed != "" || r.Errors() == 0 {
-		t.Errorf("%+v, %v", r, err)
-	}
-	if _, err := checker.Check([]byte(`{}`), ""); !errors.Is(err, validate.ErrKind) {
-		t.Errorf("error %v", err)
-	}
-}
-
 // examples are the files of the specification's.
 func examples(t testing.TB) []string {
 	t.Helper()
@@ -143,15 +133,6 @@ func TestAListChangesNoVerdict(t *testing.T) {
 				t.Errorf("%s (-alone +in a list):\n%s", archive.Files[n].Name, diff)
 			}
 		}
-	}
-}
-
-// Who validates elsewhere than on the node has no plugins to look for.
-func TestWithoutPathNoPluginIsMissed(t *testing.T) {
-	text := `{"cniVersion": "1.0.0", "name": "n", "type": "devinfo", "deviceInfoFile": "auto", "delegates": [{"type": "no-such"}]}`
-	r, err := validate.Checker{Plugin: "devinfo"}.Check([]byte(text), "")
-	if err != nil || len(r.Findings) > 0 {
-		t.Errorf("%+v, %v", r, err)
 	}
 }
 
