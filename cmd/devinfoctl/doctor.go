@@ -109,7 +109,7 @@ func (t *tool) live(ctx context.Context, h *host, places doctor.Places) (*doctor
 	if h.file == nil {
 		places.Settings, places.PluginDirs, places.NodeConfig = h.Settings, filepath.SplitList(t.pluginDirs()), t.settingsPath()
 		if places.ConfDir == "" {
-			_, places.ConfDir = doctor.UsualDirs(exists)
+			_, places.ConfDir = doctor.UsualDirs("")
 		}
 		return doctor.Gather(ctx, places, h.NetnsGone), nil
 	}

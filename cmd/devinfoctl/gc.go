@@ -93,13 +93,8 @@ func (t *tool) cniPathFlag(cmd *cobra.Command) {
 
 // pluginDirs is its value, or what holds without it.
 func (t *tool) pluginDirs() string {
-	usual, _ := doctor.UsualDirs(exists)
+	usual, _ := doctor.UsualDirs("")
 	return cmp.Or(t.cniPath, os.Getenv("CNI_PATH"), strings.Join(usual, string(os.PathListSeparator)))
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
 }
 
 func (t *tool) gc(ctx context.Context, h *host, remove bool) error {

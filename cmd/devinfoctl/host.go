@@ -135,20 +135,15 @@ func (t *tool) capturedHost() (*host, error) {
 		return nil, errors.Join(fmt.Errorf("unpack %s: %w", t.hostFile, err), os.RemoveAll(root))
 	}
 	return &host{captured: t.hostFile, file: file, build: was.Build, now: was.Time, Node: node.Open(node.Options{
-		Settings:  was.Settings,
-		Sys:       sysfs.New(file.Sys()),
-		Finder:    &discovery.Finder{Interfaces: links, Switches: links},
-		ClaimDir:  cmp.Or(t.claimDir, was.ClaimDir, state.DefaultDir),
-		BootID:    was.BootID,
-		Root:      root,
-		NetnsGone: gone(links),
+		Settings: was.Settings,
+		Sys:      sysfs.New(file.Sys()),
+		Finder:   &discovery.Finder{Interfaces: links, Switches: links},
+		ClaimDir: cmp.Or(t.claimDir, was.ClaimDir, state.DefaultDir),
+		BootID:   was.BootID,
+		Root:     root,
+		NetnsGone: func(path string) (bool, error) {
+			there, _ := links.HasNetns(path) // the error is of one that is there
+			return !there, nil
+		},
 	})}, nil
-}
-
-// gone says whether a captured host has lost a network namespace.
-func gone(links *linkhost.Kernel) func(path string) (bool, error) {
-	return func(path string) (bool, error) {
-		there, _ := links.HasNetns(path) // the error is of one that is there
-		return !there, nil
-	}
 }

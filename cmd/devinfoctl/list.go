@@ -53,7 +53,8 @@ const listExample = `  devinfoctl list
   devinfoctl --host node.txtar list`
 
 func listCommand(t *tool) *cobra.Command {
-	var wanted filter
+	var namespace string
+	var abandoned bool
 	cmd := &cobra.Command{
 		Use:     "list",
 		Short:   "the attachments of the node, and what has become of them",
@@ -65,35 +66,23 @@ func listCommand(t *tool) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return t.list(h, wanted)
+			list, err := h.Attachments()
+			if err != nil {
+				return err
+			}
+			return t.list(h, slices.DeleteFunc(list, func(a node.Attachment) bool {
+				of, _, _ := strings.Cut(a.Pod, "/")
+				return namespace != "" && namespace != of || abandoned && a.State != check.Abandoned
+			}))
 		},
 	}
-	cmd.Flags().StringVarP(&wanted.namespace, "namespace", "n", "", "only the pods of this `namespace`")
-	cmd.Flags().BoolVar(&wanted.abandoned, "abandoned", false, "only what cni-dra-driver has given up deleting")
+	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "only the pods of this `namespace`")
+	cmd.Flags().BoolVar(&abandoned, "abandoned", false, "only what cni-dra-driver has given up deleting")
 	_ = cmd.RegisterFlagCompletionFunc("namespace", t.completeNamespaces)
 	return cmd
 }
 
-// A filter chooses attachments.
-type filter struct {
-	namespace string // of the pod; "" = any
-	abandoned bool
-}
-
-// of gives those of the host.
-func (f filter) of(h *host) ([]node.Attachment, error) {
-	list, err := h.Attachments()
-	return slices.DeleteFunc(list, func(a node.Attachment) bool {
-		namespace, _, _ := strings.Cut(a.Pod, "/")
-		return f.namespace != "" && namespace != f.namespace || f.abandoned && a.State != check.Abandoned
-	}), err
-}
-
-func (t *tool) list(h *host, wanted filter) error {
-	list, err := wanted.of(h)
-	if err != nil {
-		return err
-	}
+func (t *tool) list(h *host, list []node.Attachment) error {
 	return t.print(map[string]any{"attachments": list}, func(w io.Writer) {
 		for _, line := range t.listLines(h, list) {
 			fmt.Fprintln(w, line)

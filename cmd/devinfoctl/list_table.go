@@ -36,12 +36,8 @@ const (
 func without(rows [][]string, width int, headings ...string) [][]string {
 	for _, heading := range headings {
 		total := -gap
-		for c := range rows[0] {
-			widest := 0
-			for _, row := range rows {
-				widest = max(widest, utf8.RuneCountInString(row[c]))
-			}
-			total += min(widest, readable) + gap
+		for _, w := range widths(rows) {
+			total += min(w, readable) + gap
 		}
 		if width == 0 || total <= width {
 			break
@@ -57,17 +53,27 @@ func without(rows [][]string, width int, headings ...string) [][]string {
 	return rows
 }
 
+// widths are those of the columns.
+func widths(rows [][]string) []int {
+	all := make([]int, len(rows[0]))
+	for _, row := range rows {
+		for c, cell := range row {
+			all[c] = max(all[c], utf8.RuneCountInString(cell))
+		}
+	}
+	return all
+}
+
 // fit makes lines of rows of the same length, their cells below each other. In a
 // width that is not 0 the widest cells are cut until a line fits, but for the last
 // one, which is what matters.
 func fit(rows [][]string, width int) []string {
-	widths := make([]int, len(rows[0]))
-	for r, row := range rows {
+	for _, row := range rows {
 		for c, cell := range row {
-			rows[r][c] = printable(cell)
-			widths[c] = max(widths[c], utf8.RuneCountInString(rows[r][c]))
+			row[c] = printable(cell)
 		}
 	}
+	widths := widths(rows)
 	shrink(widths, width)
 	lines := make([]string, 0, len(rows))
 	for _, row := range rows {
@@ -96,12 +102,7 @@ func shrink(widths []int, width int) {
 		total += w
 	}
 	for ; width > 0 && total > width; total-- {
-		widest := 0
-		for c, w := range widths[:len(widths)-1] {
-			if w > widths[widest] {
-				widest = c
-			}
-		}
+		widest := slices.Index(widths, slices.Max(widths[:len(widths)-1]))
 		if widths[widest] <= narrowed {
 			return
 		}

@@ -8,6 +8,7 @@ import (
 	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"devinfo-cni.io/pkg/dra/state"
@@ -204,8 +205,8 @@ func spellings(id string) (forms []string) {
 	switch len(id) {
 	case mac:
 		forms = append(forms, strings.Join(fours, "."))
-		flipped := fmt.Sprintf("%02x", unhex(id[:2])^2)
-		for _, first := range []string{flipped, id[:2]} { // EUI-64, modified (RFC 4291, appendix A) and plain
+		first, _ := strconv.ParseUint(id[:2], 16, 8)                           // only hexadecimal digits come here
+		for _, first := range []string{fmt.Sprintf("%02x", first^2), id[:2]} { // EUI-64, modified (RFC 4291, appendix A) and plain
 			forms = append(forms, spellings(first+id[2:6]+"fffe"+id[6:])...)
 		}
 	case guid:
@@ -216,11 +217,6 @@ func spellings(id string) (forms []string) {
 		forms = append(forms, strings.Join(fours, ":"))
 	}
 	return forms
-}
-
-func unhex(pair string) (b byte) {
-	_, _ = fmt.Sscanf(pair, "%x", &b) // only hexadecimal digits come here
-	return b
 }
 
 func groups(id string, size int) (list []string) {

@@ -162,7 +162,11 @@ func TestDistributionsHaveTheirOwnDirectoriesOfCNI(t *testing.T) {
 			[]string{"/var/lib/rancher/k3s/data/cni", "/opt/cni/bin"}, "/var/lib/rancher/k3s/agent/etc/cni/net.d"},
 		{[]string{"/var/lib/cni/bin", "/etc/kubernetes/cni/net.d", "/etc/cni/net.d"}, []string{"/var/lib/cni/bin"}, "/etc/kubernetes/cni/net.d"},
 	} {
-		dirs, conf := doctor.UsualDirs(func(path string) bool { return slices.Contains(test.there, path) })
+		root := t.TempDir()
+		for _, dir := range test.there {
+			must(t, os.MkdirAll(root+dir, 0o755))
+		}
+		dirs, conf := doctor.UsualDirs(root)
 		if !slices.Equal(dirs, test.dirs) || conf != test.conf {
 			t.Errorf("%q: %q, %s", test.there, dirs, conf)
 		}
