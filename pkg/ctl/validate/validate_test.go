@@ -1,7 +1,6 @@
 package validate_test
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -133,53 +132,6 @@ func TestAListChangesNoVerdict(t *testing.T) {
 				t.Errorf("%s (-alone +in a list):\n%s", archive.Files[n].Name, diff)
 			}
 		}
-	}
-}
-
-// Of many documents each is checked by itself, and what is none of ours is passed over.
-func TestEachDocumentIsChecked(t *testing.T) {
-	const good = `{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:03:00.3"}}`
-	const text = `# a comment
----
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: a, namespace: b}
----
-` + good + `
----
-apiVersion: v1
-kind: List
-items:
-- apiVersion: k8s.cni.cncf.io/v1
-  kind: NetworkAttachmentDefinition
-  metadata: {name: other, namespace: shop}
-  spec: {config: '{"cniVersion": "1.0.0", "name": "other", "type": "macvlan"}'}
-- apiVersion: v1
-  kind: Pod
-  metadata: {name: web-0, namespace: shop}
---- {"type": "pci", "version": "1.1.0"}
-`
-	all, err := checker.CheckAll([]byte(text), "")
-	must(t, err)
-	var got []string
-	for _, d := range all {
-		got = append(got, fmt.Sprintf("line %d %q %s %d %q", d.Line, d.Name, d.Kind, d.Errors(), d.Skipped))
-	}
-	want := []string{
-		`line 3 "ConfigMap b/a"  0 "it is of none of the kinds"`,
-		`line 7 "" device-info 0 ""`,
-		`line 12 "NetworkAttachmentDefinition shop/other" cni-config 0 "it has no plugin of type \"devinfo\""`,
-		`line 16 "Pod shop/web-0" network-status 0 "Multus has written no network status: the pod asks for no networks, or does not run yet"`,
-		`line 19 "" device-info 1 ""`,
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if _, err := checker.CheckAll([]byte("kind: ConfigMap\napiVersion: v1\n"), ""); !errors.Is(err, validate.ErrKind) {
-		t.Errorf("of no kind that is known: %v", err)
-	}
-	if all, err := checker.CheckAll(nil, ""); err != nil || len(all) != 1 || all[0].Errors() != 1 {
-		t.Errorf("nothing: %+v, %v", all, err)
 	}
 }
 
