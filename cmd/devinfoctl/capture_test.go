@@ -73,7 +73,7 @@ func TestCaptureWritesAWholeFileOrNone(t *testing.T) {
 
 // Who is sent a capture sees what there is to be seen on the node.
 func TestCapturedNodeListsAndChecksLikeTheNode(t *testing.T) {
-	n := newNodeWith(t, "/sys")
+	n := newNodeIn(t, t.TempDir(), "/sys")
 	n.put(journal.Entry{Key: container("alive"), Netns: aliveNetns, File: "alive", Complete: true, Device: journal.Identity{Type: "memif", ID: "/run/m"}})
 	n.put(journal.Entry{Key: container("gone"), Netns: n.noNetns(), File: "gone", Complete: true, Delegates: delegates("first")})
 	n.put(journal.Entry{Key: container("older"), Netns: aliveNetns, BootID: "older", Complete: true})

@@ -145,12 +145,15 @@ func TestGCAsksAgainBeforeItRemoves(t *testing.T) {
 	n.must(err)
 	g, err := h.Garbage()
 	n.must(err)
-	n.must(n.drop(key))
+	j := journal.Open(n.StateDir, h.BootID)
+	was, err := j.Get(key)
+	n.must(err)
+	n.must(j.Forget(was))
 	n.put(journal.Entry{Key: container("again"), Netns: aliveNetns, File: "again", Complete: true})
 	if !tool.collect(t.Context(), h, g.Dead) || g.Dead[0].Removed {
 		t.Errorf("%+v", g.Dead)
 	}
-	if e, err := journal.Open(n.StateDir, h.BootID).Get(key); err != nil || e == nil {
+	if e, err := j.Get(key); err != nil || e == nil {
 		t.Errorf("entry %+v, %v", e, err)
 	}
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
-	"sigs.k8s.io/yaml"
 
 	"devinfo-cni.io/pkg/ctl/validate"
 )
@@ -98,39 +97,6 @@ func TestSpecificationsExamplesAreValid(t *testing.T) {
 		r, err := checker.Check(text, validate.DeviceInfo)
 		if diff := cmp.Diff(want, r); err != nil || diff != "" {
 			t.Errorf("%s: %v %s", name, err, diff)
-		}
-	}
-}
-
-// An object is judged alone as it is among others.
-func TestAListChangesNoVerdict(t *testing.T) {
-	for _, name := range []string{"testdata/kinds.txtar", "testdata/config.txtar", "testdata/dra.txtar"} {
-		archive, err := txtar.ParseFile(name)
-		must(t, err)
-		for n := 0; n+1 < len(archive.Files); n += 2 {
-			text := archive.Files[n].Data
-			if !strings.Contains(string(text), "metadata") {
-				continue
-			}
-			item, err := yaml.YAMLToJSON(text)
-			must(t, err)
-			alone, err := checker.CheckAll(item, "")
-			if err != nil {
-				t.Errorf("%s: alone: %v", archive.Files[n].Name, err)
-				continue
-			}
-			list := fmt.Sprintf(`{"kind": "List", "apiVersion": "v1", "items": [%s, {"kind": "ConfigMap", "apiVersion": "v1"}]}`, item)
-			among, err := checker.CheckAll([]byte(list), "")
-			must(t, err)
-			for _, d := range []*validate.Document{&alone[0], &among[0]} {
-				d.Line = 0
-				for m := range d.Findings {
-					d.Findings[m].Line, d.Findings[m].Column = 0, 0
-				}
-			}
-			if diff := cmp.Diff(alone[0], among[0]); diff != "" {
-				t.Errorf("%s (-alone +in a list):\n%s", archive.Files[n].Name, diff)
-			}
 		}
 	}
 }
