@@ -149,15 +149,11 @@ func (t *tool) comparisonTable(w io.Writer, a node.Attachment) {
 	t.say(w, "  ", "", "file", c.File)
 	if len(c.Facts) > 0 {
 		rows := [][]string{{"  FACT", "JOURNAL", "FILE", "NOW", "SOURCE", "VERDICT"}}
+		var verdicts []colour
 		for _, f := range c.Facts {
-			rows = append(rows, []string{"  " + f.Fact, f.Journal, f.File, f.Now, f.Source, string(f.Verdict)})
+			rows, verdicts = append(rows, []string{"  " + f.Fact, f.Journal, f.File, f.Now, f.Source, string(f.Verdict)}), append(verdicts, verdictColour(f.Verdict))
 		}
-		for n, line := range fit(rows, t.width()) {
-			if n > 0 {
-				line = t.paintEnd(line, string(c.Facts[n-1].Verdict), verdictColour(c.Facts[n-1].Verdict))
-			}
-			fmt.Fprintln(w, line)
-		}
+		t.printRows(w, rows, verdicts...)
 	}
 	t.say(w, "  ", red, "problem", c.Problem)
 	t.say(w, "  ", "", "remedy", c.Remedy)

@@ -42,15 +42,18 @@ func without(rows [][]string, width int, headings ...string) [][]string {
 		if width == 0 || total <= width {
 			break
 		}
-		c := slices.Index(rows[0], heading)
-		if c < 0 {
-			continue
-		}
+		dropColumn(rows, heading)
+	}
+	return rows
+}
+
+// dropColumn leaves out the column of a heading, if it is there.
+func dropColumn(rows [][]string, heading string) {
+	if c := slices.Index(rows[0], heading); c >= 0 {
 		for r, row := range rows {
 			rows[r] = slices.Delete(row, c, c+1)
 		}
 	}
-	return rows
 }
 
 // widths are those of the columns.
@@ -89,9 +92,14 @@ func fit(rows [][]string, width int) []string {
 	return lines
 }
 
-// printRows prints rows in the width of the terminal.
-func (t *tool) printRows(w io.Writer, rows [][]string) {
-	for _, line := range fit(rows, t.width()) {
+// printRows prints rows, the first of which has headings, in the width of the terminal. The last
+// cells of the others have these colours, unless they were cut.
+func (t *tool) printRows(w io.Writer, rows [][]string, last ...colour) {
+	for n, line := range fit(rows, t.width()) {
+		cell := rows[n][len(rows[n])-1]
+		if rest, whole := strings.CutSuffix(line, cell); whole && n > 0 && n <= len(last) {
+			line = rest + t.paint(last[n-1], cell)
+		}
 		fmt.Fprintln(w, line)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
@@ -69,15 +68,6 @@ func (t *tool) paint(c colour, text string) string {
 		return text
 	}
 	return "\x1b[" + string(c) + "m" + text + "\x1b[0m"
-}
-
-// paintEnd colours the word that a line ends in, unless it was cut.
-func (t *tool) paintEnd(line, word string, c colour) string {
-	rest, whole := strings.CutSuffix(line, word)
-	if !whole || c == "" {
-		return line
-	}
-	return rest + t.paint(c, word)
 }
 
 func isTerminal(w io.Writer) bool {
