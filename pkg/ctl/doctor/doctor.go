@@ -41,7 +41,7 @@ type Answer struct {
 
 // Evidence is all that the checks look at.
 type Evidence struct {
-	Attachments []Finding
+	Attachments []node.Attachment  // with their verdicts
 	Unowned     []string           // device-info files, by path, that no attachment owns
 	Stale       []string           // leases, by path, whose holder is gone
 	Unrecorded  []node.ClaimLeases // of claims of which cni-dra-driver has no record
@@ -55,13 +55,6 @@ type Evidence struct {
 	Asking      build.Info   // of the program that asks; the plugin's should be the same
 	Offer       *state.Offer // nil = cni-dra-driver has left none
 	Live        *Live        // nil = a capture without them
-}
-
-// A Finding is an attachment of the journal or of a claim.
-type Finding struct {
-	node.Attachment
-	Level  Level // of the state: Info while it is being made
-	Remedy string
 }
 
 // VF is a virtual function, and what its PF has set for it.

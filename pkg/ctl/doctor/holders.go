@@ -6,23 +6,44 @@ import (
 	"slices"
 	"strings"
 
+	"devinfo-cni.io/pkg/check"
+	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/others"
 )
 
 // attachments reports those that are not as they should be.
 func attachments(f *Evidence, list *answers) {
 	for _, a := range f.Attachments {
-		if a.Level != OK {
-			list.add(a.Level, strings.TrimSuffix(fmt.Sprintf("%s: %s: %s", a.named(), a.State, a.Why), ": "), a.Remedy)
+		name, state, why, remedy := a.Short(), a.State, a.Why, a.Verdict.Remedy
+		level := levelOf(a)
+		switch level {
+		case OK:
+			continue
+		case Warning:
+			state, why, remedy = "changed", a.Verdict.Warnings[0], "devinfoctl check "+name+" explains it"
+		case Unknown:
+			remedy = "run as root, and not in a container"
 		}
+		if a.Pod != "" {
+			name = "pod " + a.Pod + ", " + name
+		}
+		list.add(level, strings.TrimSuffix(fmt.Sprintf("%s: %s: %s", name, state, why), ": "), remedy)
 	}
 }
 
-func (a *Finding) named() string {
-	if a.Pod == "" {
-		return a.Short()
+// levelOf is that of an attachment's state: Info while it is being made.
+func levelOf(a node.Attachment) Level {
+	switch {
+	case a.Verdict.Problem != "":
+		return Error
+	case a.State == check.OK && len(a.Verdict.Warnings) > 0:
+		return Warning
+	case a.State == check.OK:
+		return OK
+	case a.State == check.Unknown:
+		return Unknown
 	}
-	return "pod " + a.Pod + ", " + a.Short()
+	return Info
 }
 
 // files reports the files and leases that belong to no attachment.
@@ -135,7 +156,7 @@ func given(f *Evidence, list *answers) {
 			}
 			of := slices.Concat(a.Has, a.Shares)
 			lock := func(l others.Lock) bool { return l.Device == d.Device && l.Netns == a.Netns } // of a network without devinfo
-			known = known && a.Level != Info && !slices.Contains(of, d.Device) && !slices.ContainsFunc(f.Live.Locks, lock)
+			known = known && levelOf(a) != Info && !slices.Contains(of, d.Device) && !slices.ContainsFunc(f.Live.Locks, lock)
 			have = append(have, slices.DeleteFunc(of, func(device string) bool { return !f.isVF(device) })...)
 		}
 		if known && have != nil {
