@@ -121,14 +121,6 @@ func TestDelegatesKeepNoSecretEither(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotThereIsNoted(t *testing.T) {
-	p, _ := places(t)
-	l := doctor.Gather(t.Context(), p, nil)
-	if len(l.Missing) != 3 || l.NRI || l.Agent || len(l.Notes) == 0 || !strings.Contains(l.Notes[len(l.Notes)-1].Text, "devices of pods") {
-		t.Errorf("%+v", l)
-	}
-}
-
 // ADD would say no more than that it cannot lock a temporary file.
 func TestADirectoryThatADDCannotWriteToIsAnError(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
