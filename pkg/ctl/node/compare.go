@@ -65,8 +65,10 @@ func (n *Node) compare(checker *check.Checker, a *Attachment) *Comparison {
 	for _, f := range r.Changed() {
 		c.Warnings = append(c.Warnings, f.Change())
 	}
-	if a.record != "" && a.Why != "" && (a.State == check.Abandoned || a.State == check.Deleting) {
-		c.Problem, c.Remedy = a.Why, a.claimRemedy()
+	if a.record != "" && (a.State == check.Abandoned || a.State == check.Deleting) {
+		if a.Why != "" { // or DEL is running
+			c.Problem, c.Remedy = a.Why, a.claimRemedy()
+		}
 		return c
 	}
 	a.State = state
