@@ -10,7 +10,8 @@ import (
 // A shape makes of a value of JSON what may be shown of it; nil = nothing.
 type shape func(s *scrubber, value json.RawMessage) json.RawMessage
 
-// keys are those of an object, several of one shape together; "*" is that of all others.
+// keys are those of an object, several of one shape together; "*" is that of all others, which
+// otherwise are left out.
 type keys map[string]shape
 
 // What may be shown of what records hold: only what the commands read. The others hold whatever a
@@ -19,7 +20,7 @@ var (
 	journalEntry = fields(keys{
 		"format network containerID ifName netns bootID time file dir created wrote inNetns device cdi asked info cniVersion complete leases": keep,
 
-		"args":              renamed((*scrubber).cniArgs),
+		"args":              typed((*scrubber).cniArgs),
 		"capabilityArgs":    fields(keys{"deviceID CNIDeviceInfoFile": keep}),
 		"delegates":         each(fields(keys{"cniVersion name type": keep})),
 		"prevResult result": fields(keys{"dns": drop, "*": keep}),
@@ -37,8 +38,8 @@ var (
 			"args": each(cniArg),
 		})),
 	})
-	offered   = fields(keys{"*": keep, "devices": each(fields(keys{"*": keep, "why": renamed((*scrubber).namedPod)}))})
-	liveFacts = fields(keys{"*": keep, "devices": each(fields(keys{"*": keep, "pod": renamed((*scrubber).podName)}))})
+	offered   = fields(keys{"*": keep, "devices": each(fields(keys{"*": keep, "why": typed((*scrubber).namedPod)}))})
+	liveFacts = fields(keys{"*": keep, "devices": each(fields(keys{"*": keep, "pod": typed((*scrubber).podName)}))})
 )
 
 func keep(_ *scrubber, value json.RawMessage) json.RawMessage { return value }
@@ -47,22 +48,19 @@ func drop(*scrubber, json.RawMessage) json.RawMessage { return nil }
 
 // fields is the shape of an object.
 func fields(by keys) shape {
-	shapes := map[string]shape{}
-	for keys, of := range by {
-		for key := range strings.FieldsSeq(keys) {
-			shapes[key] = of
+	shapes := map[string]shape{"*": drop}
+	for names, its := range by {
+		for name := range strings.FieldsSeq(names) {
+			shapes[name] = its
 		}
 	}
-	return of(func(s *scrubber, all map[string]json.RawMessage) map[string]json.RawMessage {
+	return typed(func(s *scrubber, all map[string]json.RawMessage) map[string]json.RawMessage {
 		for _, key := range slices.Sorted(maps.Keys(all)) {
-			of := shapes[key]
-			if of == nil {
-				of = shapes["*"]
+			its, named := shapes[key]
+			if !named {
+				its = shapes["*"]
 			}
-			if of != nil {
-				all[key] = of(s, all[key])
-			}
-			if of == nil || all[key] == nil {
+			if all[key] = its(s, all[key]); all[key] == nil {
 				delete(all, key)
 			}
 		}
@@ -72,7 +70,7 @@ func fields(by keys) shape {
 
 // each is the shape of a list.
 func each(element shape) shape {
-	return of(func(s *scrubber, all []json.RawMessage) []json.RawMessage {
+	return typed(func(s *scrubber, all []json.RawMessage) []json.RawMessage {
 		for n := range all {
 			all[n] = element(s, all[n])
 		}
@@ -80,18 +78,16 @@ func each(element shape) shape {
 	})
 }
 
-func renamed(by func(*scrubber, string) string) shape { return of(by) }
-
 // word is a name of that sort.
 func word(sort string) shape {
-	return renamed(func(s *scrubber, name string) string { return s.word(name, sort) })
+	return typed(func(s *scrubber, name string) string { return s.word(name, sort) })
 }
 
 // cniArg is a pair of key and value.
-var cniArg = of(func(s *scrubber, pair [2]string) [2]string { return [2]string{pair[0], s.cniArg(pair[0], pair[1])} })
+var cniArg = typed(func(s *scrubber, pair [2]string) [2]string { return [2]string{pair[0], s.cniArg(pair[0], pair[1])} })
 
-// of is the shape of values of one type, in Go's words; nothing is shown of any other.
-func of[T any](change func(*scrubber, T) T) shape {
+// typed is the shape of values of one type, in Go's words; nothing is shown of any other.
+func typed[T any](change func(*scrubber, T) T) shape {
 	return func(s *scrubber, raw json.RawMessage) json.RawMessage {
 		var value T
 		if json.Unmarshal(raw, &value) != nil {
