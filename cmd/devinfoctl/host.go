@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"devinfo-cni.io/pkg/build"
-	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/ctl/capture"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/ctl/remedy"
@@ -116,11 +114,9 @@ func (t *tool) capturedHost() (*host, error) {
 	if err != nil {
 		return nil, remedy.For(fmt.Errorf("--host: %s: %w", t.hostFile, err), again)
 	}
-	was := capture.State{Settings: config.DefaultNode()}
-	if data := file.File("node/node.json"); data != nil {
-		if err := json.Unmarshal(data, &was); err != nil {
-			return nil, remedy.For(fmt.Errorf("--host: %s: node/node.json: %w", t.hostFile, err), again)
-		}
+	was, err := capture.Captured{Host: file}.State()
+	if err != nil {
+		return nil, remedy.For(fmt.Errorf("--host: %s: %w", t.hostFile, err), again)
 	}
 	if t.nodeFile != "" {
 		if was.Settings, err = t.settings(); err != nil {
