@@ -71,7 +71,7 @@ func (c Checker) draIn(s *sheet, data json.RawMessage) {
 	var configs []json.RawMessage
 	_ = json.Unmarshal(dig(spec, "config"), &configs) // api has read it
 	for _, r := range checked.Wrong {
-		s.refusal(path, spec, configs, r)
+		s.refusal(path, spec, r)
 	}
 	for n, config := range configs[:min(len(configs), cniconfig.MostConfigs)] {
 		if text(dig(config, "opaque.driver")) == draDriver {
@@ -117,17 +117,10 @@ func (s *sheet) api(path string, data json.RawMessage, into any) (ok bool) {
 	return data != nil && err == nil
 }
 
-// refusal reports what cniconfig refuses below path, where spec and its configs are. A rule
-// often begins with key and value, which a finding has already.
-func (s *sheet) refusal(path string, spec json.RawMessage, configs []json.RawMessage, r *cniconfig.Refusal) {
-	value, rule, n := json.RawMessage(nil), r.Rule, 0
-	switch _, err := fmt.Sscanf(r.At, "config[%d]", &n); {
-	case err != nil:
-		value = dig(spec, r.At)
-	case n < len(configs): // else the key is spelt otherwise
-		_, inner, _ := strings.Cut(r.At, "]")
-		value = dig(configs[n], strings.TrimPrefix(inner, "."))
-	}
+// refusal reports what cniconfig refuses below path, where spec is. A rule often begins with key
+// and value, which a finding has already.
+func (s *sheet) refusal(path string, spec json.RawMessage, r *cniconfig.Refusal) {
+	value, rule := dig(spec, r.At), r.Rule
 	for at, more := r.At, true; more; _, at, more = strings.Cut(at, ".") {
 		if rest, said := strings.CutPrefix(rule, at); said && at != "" {
 			rest = strings.TrimLeft(rest, ": ")
