@@ -40,7 +40,6 @@ const captureExample = `  devinfoctl capture --scrub -o node.txtar
 
 func captureCommand(t *tool) *cobra.Command {
 	var c captureFlags
-	var cniPath string
 	cmd := &cobra.Command{
 		Use:     "capture -o FILE.txtar",
 		Short:   "write the host into a file, for a problem report",
@@ -51,7 +50,6 @@ func captureCommand(t *tool) *cobra.Command {
 			if c.output == "" {
 				return remedy.Misuse("name the file, or - for standard output", "capture: -o is missing")
 			}
-			c.places.PluginDirs = filepath.SplitList(cniPathOr(cniPath))
 			return t.capture(cmd.Context(), c)
 		},
 	}
@@ -59,7 +57,7 @@ func captureCommand(t *tool) *cobra.Command {
 	cmd.Flags().BoolVar(&c.scrub, "scrub", false, "rename addresses, pods, serial numbers and the host")
 	cmd.Flags().StringVar(&c.name, "name", "", "what to call the machine (default: its host name, with --scrub \"host\")")
 	cmd.Flags().StringVar(&c.note, "note", "", "what the machine is, for the first line")
-	placeFlags(cmd, &c.places, &cniPath)
+	t.placeFlags(cmd, &c.places)
 	_ = cmd.MarkFlagFilename("output", "txtar")
 	return cmd
 }
@@ -76,7 +74,7 @@ func (t *tool) capture(ctx context.Context, c captureFlags) error {
 		return err
 	}
 	source := h.captureSource(c)
-	live, err := h.live(ctx, c.places)
+	live, err := t.live(ctx, h, c.places)
 	if err != nil {
 		return err
 	}

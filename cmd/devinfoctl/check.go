@@ -101,25 +101,29 @@ func checkOffer(h *host) error {
 }
 
 func (t *tool) check(h *host, list []node.Attachment) error {
-	results := h.Explain(list)
-	err := t.print(map[string]any{"attachments": results}, func(w io.Writer) {
-		for n, c := range results {
+	h.Judge(list, true)
+	verdicts := make([]*node.Comparison, len(list))
+	for n, a := range list {
+		verdicts[n] = a.Verdict
+	}
+	err := t.print(map[string]any{"attachments": verdicts}, func(w io.Writer) {
+		for n, a := range list {
 			if n > 0 {
 				fmt.Fprintln(w)
 			}
-			t.comparisonTable(w, c)
+			t.comparisonTable(w, a)
 		}
-		if len(results) == 0 {
+		if len(list) == 0 {
 			fmt.Fprintln(w, "no attachments")
 		}
 	})
-	unknown := func(c node.Comparison) bool { return c.Of.State == check.Unknown }
+	unknown := func(a node.Attachment) bool { return a.State == check.Unknown }
 	switch {
 	case err != nil:
 		return err
-	case slices.ContainsFunc(results, func(c node.Comparison) bool { return c.Problem != "" && !unknown(c) }):
+	case slices.ContainsFunc(list, func(a node.Attachment) bool { return a.Verdict.Problem != "" && !unknown(a) }):
 		return remedy.ErrFound
-	case slices.ContainsFunc(results, unknown):
+	case slices.ContainsFunc(list, unknown):
 		return h.asRoot(errors.New("check: not everything could be looked at"), "run as root, and not in a container")
 	}
 	return nil
@@ -136,37 +140,23 @@ func verdictColour(v check.Verdict) colour {
 	return ""
 }
 
-func (t *tool) comparisonTable(w io.Writer, c node.Comparison) {
-	name := c.Title
-	if c.Of.Pod != "" {
-		name = "pod " + c.Of.Pod + ": " + name
+func (t *tool) comparisonTable(w io.Writer, a node.Attachment) {
+	name, c := a.Short(), a.Verdict
+	if a.Pod != "" {
+		name = "pod " + a.Pod + ": " + name
 	}
-	fmt.Fprintf(w, "%s: %s\n", printable(name), t.paint(colourOf(c.Of.State), string(c.Of.State)))
-	if c.File != "" {
-		fmt.Fprintf(w, "  file: %s\n", printable(c.File))
-	}
+	fmt.Fprintf(w, "%s: %s\n", printable(name), t.state(a.State))
+	t.say(w, "  ", "", "file", c.File)
 	if len(c.Facts) > 0 {
 		rows := [][]string{{"  FACT", "JOURNAL", "FILE", "NOW", "SOURCE", "VERDICT"}}
+		var verdicts []colour
 		for _, f := range c.Facts {
-			rows = append(rows, []string{"  " + f.Fact, f.Journal, f.File, f.Now, f.Source, string(f.Verdict)})
+			rows, verdicts = append(rows, []string{"  " + f.Fact, f.Journal, f.File, f.Now, f.Source, string(f.Verdict)}), append(verdicts, verdictColour(f.Verdict))
 		}
-		for n, line := range fit(rows, t.width()) {
-			if n > 0 {
-				line = t.paintEnd(line, string(c.Facts[n-1].Verdict), verdictColour(c.Facts[n-1].Verdict))
-			}
-			fmt.Fprintln(w, line)
-		}
+		t.printRows(w, rows, verdicts...)
 	}
-	if c.Problem != "" {
-		fmt.Fprintf(w, "  %s: %s\n", t.paint(red, "problem"), printable(c.Problem))
-	}
-	if c.Remedy != "" {
-		fmt.Fprintf(w, "  remedy: %s\n", printable(c.Remedy))
-	}
-	for _, warning := range c.Warnings {
-		fmt.Fprintf(w, "  %s: %s\n", t.paint(yellow, "warning"), printable(warning))
-	}
-	for _, what := range c.NotCompared {
-		fmt.Fprintf(w, "  not compared: %s\n", printable(what))
-	}
+	t.say(w, "  ", red, "problem", c.Problem)
+	t.say(w, "  ", "", "remedy", c.Remedy)
+	t.say(w, "  ", yellow, "warning", c.Warnings...)
+	t.say(w, "  ", "", "not compared", c.NotCompared...)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -44,9 +45,9 @@ const doctorExample = `  devinfoctl doctor
   devinfoctl --host node.txtar doctor`
 
 // placeFlags are for commands that examine the plugin's surroundings.
-func placeFlags(cmd *cobra.Command, p *doctor.Places, cniPath *string) {
+func (t *tool) placeFlags(cmd *cobra.Command, p *doctor.Places) {
 	*p = doctor.DefaultPlaces()
-	cniPathFlag(cmd, cniPath)
+	t.cniPathFlag(cmd)
 	cmd.Flags().StringVar(&p.ConfDir, "cni-conf-dir", "", "`directory` of CNI's network configurations (default /etc/cni/net.d, or that of K3s, OpenShift, MicroK8s)")
 	cmd.Flags().StringVar(&p.NRISocket, "nri-socket", p.NRISocket, "NRI `socket` of the container runtime")
 	cmd.Flags().StringVar(&p.PodResources, "pod-resources", p.PodResources, "`socket` by which the kubelet tells of devices")
@@ -55,7 +56,6 @@ func placeFlags(cmd *cobra.Command, p *doctor.Places, cniPath *string) {
 
 func doctorCommand(t *tool) *cobra.Command {
 	var places doctor.Places
-	var cniPath string
 	cmd := &cobra.Command{
 		Use:     "doctor",
 		Short:   "what is wrong on the node, and what to do about it",
@@ -68,8 +68,7 @@ func doctorCommand(t *tool) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			places.PluginDirs, places.NodeConfig = filepath.SplitList(cniPathOr(cniPath)), t.settingsPath()
-			live, err := h.live(cmd.Context(), places)
+			live, err := t.live(cmd.Context(), h, places)
 			if err != nil {
 				return err
 			}
@@ -77,11 +76,11 @@ func doctorCommand(t *tool) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			f.NodeFile, f.NodeConfig, f.Asking = t.nodeProblem, places.NodeConfig, h.build
+			f.NodeFile, f.NodeConfig, f.Asking = t.nodeProblem, t.settingsPath(), h.build
 			return t.diagnose(f)
 		},
 	}
-	placeFlags(cmd, &places, &cniPath)
+	t.placeFlags(cmd, &places)
 	return cmd
 }
 
@@ -97,7 +96,7 @@ func (t *tool) diagnose(f *doctor.Evidence) error {
 			fmt.Fprintf(w, "%s  %-11s  %s\n", t.paint(levelColours[a.Level], level), a.Check, printable(line))
 		}
 	})
-	if err == nil && doctor.Worst(answers) == doctor.Error {
+	if err == nil && slices.ContainsFunc(answers, func(a doctor.Answer) bool { return a.Level == doctor.Error }) {
 		return remedy.ErrFound
 	}
 	return err
@@ -106,11 +105,11 @@ func (t *tool) diagnose(f *doctor.Evidence) error {
 var levelColours = map[doctor.Level]colour{doctor.OK: green, doctor.Unknown: yellow, doctor.Warning: yellow, doctor.Error: red}
 
 // live asks the node, or the capture.
-func (h *host) live(ctx context.Context, places doctor.Places) (*doctor.Live, error) {
+func (t *tool) live(ctx context.Context, h *host, places doctor.Places) (*doctor.Live, error) {
 	if h.file == nil {
-		places.Settings = h.Settings
+		places.Settings, places.PluginDirs, places.NodeConfig = h.Settings, filepath.SplitList(t.pluginDirs()), t.settingsPath()
 		if places.ConfDir == "" {
-			_, places.ConfDir = doctor.UsualDirs(exists)
+			_, places.ConfDir = doctor.UsualDirs("")
 		}
 		return doctor.Gather(ctx, places, h.NetnsGone), nil
 	}

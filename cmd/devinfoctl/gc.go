@@ -49,7 +49,7 @@ const gcExample = `  devinfoctl gc --dry-run
 
 func gcCommand(t *tool) *cobra.Command {
 	var dryRun, yes bool
-	var cniPath, claim string
+	var claim string
 	cmd := &cobra.Command{
 		Use:     "gc --dry-run|--yes",
 		Short:   "remove what is left of attachments whose network namespace is gone",
@@ -76,46 +76,35 @@ func gcCommand(t *tool) *cobra.Command {
 			if byClaim {
 				return t.endLeases(h, claim, yes)
 			}
-			return t.gc(cmd.Context(), h, yes, cniPathOr(cniPath))
+			return t.gc(cmd.Context(), h, yes)
 		},
 	}
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show what would be removed")
 	cmd.Flags().BoolVar(&yes, "yes", false, "remove it")
 	cmd.Flags().StringVar(&claim, "claim", "", "end the leases of the ResourceClaim with this `UID`, and do nothing else")
-	cniPathFlag(cmd, &cniPath)
+	t.cniPathFlag(cmd)
 	return cmd
 }
 
-// cniPathFlag is for the commands that look for other plugins; cniPathOr resolves it.
-func cniPathFlag(cmd *cobra.Command, value *string) {
-	cmd.Flags().StringVar(value, "cni-path", "", "`directories` of the CNI plugins, separated by colons (default $CNI_PATH, else /opt/cni/bin and those of K3s, OpenShift, MicroK8s, as far as they are there)")
+// cniPathFlag is for the commands that look for other plugins.
+func (t *tool) cniPathFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&t.cniPath, "cni-path", "", "`directories` of the CNI plugins, separated by colons (default $CNI_PATH, else /opt/cni/bin and those of K3s, OpenShift, MicroK8s, as far as they are there)")
 }
 
-// cniPathOr is the flag's value, or what holds without it.
-func cniPathOr(value string) string {
-	if value == "" {
-		value = os.Getenv("CNI_PATH")
-	}
-	if value == "" {
-		dirs, _ := doctor.UsualDirs(exists)
-		value = strings.Join(dirs, string(os.PathListSeparator))
-	}
-	return value
+// pluginDirs is its value, or what holds without it.
+func (t *tool) pluginDirs() string {
+	usual, _ := doctor.UsualDirs("")
+	return cmp.Or(t.cniPath, os.Getenv("CNI_PATH"), strings.Join(usual, string(os.PathListSeparator)))
 }
 
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
-}
-
-func (t *tool) gc(ctx context.Context, h *host, remove bool, cniPath string) error {
+func (t *tool) gc(ctx context.Context, h *host, remove bool) error {
 	g, err := h.Garbage()
 	if err != nil {
 		return err
 	}
 	failed := false
 	if remove {
-		failed = t.collect(ctx, h, g.Dead, cniPath)
+		failed = t.collect(ctx, h, g.Dead)
 	}
 	if err := t.print(g, func(w io.Writer) { t.garbageTable(w, g) }); err != nil {
 		return err
@@ -169,22 +158,21 @@ func (t *tool) leasesTable(w io.Writer, uid string, list []node.ClaimLeases) {
 			fmt.Fprintf(w, "  %s: lease of %s\n", ended, printable(d))
 		}
 		fmt.Fprintf(w, "  %s: %s\n", removed, printable(l.Record))
-		if l.Error != "" {
-			fmt.Fprintf(w, "  %s: %s\n", t.paint(red, "error"), printable(l.Error))
-		}
+		t.say(w, "  ", red, "error", l.Error)
 	}
 }
 
 // collect removes what is dead, and notes what came of each. It asks again before each
 // one: a runtime may have been at work meanwhile. Then it sweeps.
-func (t *tool) collect(ctx context.Context, h *host, dead []node.Dead, cniPath string) (failed bool) {
+func (t *tool) collect(ctx context.Context, h *host, dead []node.Dead) (failed bool) {
 	log := slog.New(slog.NewTextHandler(t.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	p := cniplugin.New(h.Settings, *h.Finder, h.BootID, t.stdout, log)
+	dirs := t.pluginDirs()
 	for n := range dead {
 		o := &dead[n]
 		err := ctx.Err()
 		if err == nil {
-			err = h.Collect(o, func(e *journal.Entry) (bool, error) { return p.Collect(e, cniPath) })
+			err = h.Collect(o, func(e *journal.Entry) (bool, error) { return p.Collect(e, dirs) })
 		}
 		if err != nil {
 			o.Error, failed = err.Error(), true
@@ -218,9 +206,7 @@ func (t *tool) garbageTable(w io.Writer, g *node.Garbage) {
 			}
 			fmt.Fprintf(w, "  %s: %s\n", verb, printable(f))
 		}
-		if o.Error != "" {
-			fmt.Fprintf(w, "  %s: %s\n", t.paint(red, "error"), printable(o.Error))
-		}
+		t.say(w, "  ", red, "error", o.Error)
 	}
 	if len(g.Dead) == 0 {
 		fmt.Fprintln(w, "nothing to remove")

@@ -3,22 +3,18 @@ package main
 import (
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link/linktest"
-	cniplugin "devinfo-cni.io/plugins/devinfo"
 )
 
 func container(id string) journal.Key { return journal.Key{ContainerID: id} }
@@ -144,17 +140,20 @@ func TestGCLeavesAFileThatIsAnothersByNow(t *testing.T) {
 func TestGCAsksAgainBeforeItRemoves(t *testing.T) {
 	n := newNode(t)
 	key := n.put(journal.Entry{Key: container("again"), Netns: n.noNetns(), File: "again", Complete: true})
-	tool := &tool{nodeFile: n.file, stderr: os.Stderr, clock: time.Now}
+	tool := &tool{nodeFile: n.file, stderr: os.Stderr, clock: time.Now, cniPath: n.bin}
 	h, err := tool.host()
 	n.must(err)
 	g, err := h.Garbage()
 	n.must(err)
-	n.must(n.drop(key))
+	j := journal.Open(n.StateDir, h.BootID)
+	was, err := j.Get(key)
+	n.must(err)
+	n.must(j.Forget(was))
 	n.put(journal.Entry{Key: container("again"), Netns: aliveNetns, File: "again", Complete: true})
-	if !tool.collect(t.Context(), h, g.Dead, n.bin) || g.Dead[0].Removed {
+	if !tool.collect(t.Context(), h, g.Dead) || g.Dead[0].Removed {
 		t.Errorf("%+v", g.Dead)
 	}
-	if e, err := journal.Open(n.StateDir, h.BootID).Get(key); err != nil || e == nil {
+	if e, err := j.Get(key); err != nil || e == nil {
 		t.Errorf("entry %+v, %v", e, err)
 	}
 }
@@ -207,72 +206,46 @@ func TestGCLeavesACDISpecThatIsNotOurs(t *testing.T) {
 	}
 }
 
-// add runs the plugin's ADD of a container that asks for a device.
-func (n *liveNode) add(id, device string) string {
-	n.t.Helper()
-	tool := &tool{nodeFile: n.file, stderr: os.Stderr, clock: time.Now}
-	h, err := tool.host()
-	n.must(err)
-	var out strings.Builder
-	p := cniplugin.New(h.Settings, *h.Finder, h.BootID, &out, slog.New(slog.DiscardHandler))
-	env := map[string]string{"CNI_COMMAND": "ADD", "CNI_CONTAINERID": id, "CNI_NETNS": aliveNetns, "CNI_IFNAME": "net1", "CNI_PATH": n.bin, "CNI_NETNS_OVERRIDE": "1"}
-	config := `{"cniVersion": "1.1.0", "name": "net-a", "type": "devinfo", "deviceID": "` + device + `", "delegates": [{"type": "child"}]}`
-	p.Run(func(key string) string { return env[key] }, strings.NewReader(config), &out)
-	return out.String()
-}
-
 // What error 104 and doctor say ends the leases of a claim does so, but not while
-// cni-dra-driver knows the claim.
+// cni-dra-driver knows the claim, or that cannot be told.
 func TestTheCommandOfError104EndsTheLeasesOfAClaim(t *testing.T) {
-	const vf = "0000:03:00.5"
 	n := newNode(t)
-	n.plugin("child", `echo '{"cniVersion": "1.1.0"}'`)
 	boot, err := journal.BootID()
 	n.must(err)
 	j := journal.Open(n.StateDir, boot)
-	for _, ifName := range []string{"", "net1"} {
-		n.must(j.Hold(&journal.Claim{UID: "u1", Part: ifName, Namespace: "shop", Name: "fast", Pods: []string{"p"}, Leases: []journal.DeviceLease{{ID: "pci-" + vf, Mode: journal.Exclusive}}}))
+	of := journal.Claim{UID: "u1", Namespace: "shop", Name: "fast", Pods: []string{"p"}, Leases: []journal.DeviceLease{{ID: "pci-0000:03:00.5", Mode: journal.Exclusive}}}
+	part, other := of, journal.Claim{UID: "u11", Leases: []journal.DeviceLease{{ID: "pci-0000:03:00.4", Mode: journal.Exclusive}}}
+	part.Part = "net1"
+	for _, c := range []journal.Claim{of, part, other} {
+		n.must(j.Hold(&c))
 	}
-	n.must(j.Hold(&journal.Claim{UID: "u11", Namespace: "shop", Name: "other", Leases: []journal.DeviceLease{{ID: "pci-0000:03:00.4", Mode: journal.Exclusive}}}))
-	refused := n.add("c0ffee", vf)
-	command := regexp.MustCompile(`devinfoctl (gc --claim .*? --yes)`).FindStringSubmatch(refused)
-	if command == nil {
-		t.Fatalf("no command in %s", refused)
-	}
-	args := append(strings.Fields(command[1]), "--dra-state-dir", n.claim("{}"))
-	want := `! devinfoctl: claim u1: cni-dra-driver has a record of it, /claims/u1.json, and ends its leases itself
+	claims := n.claim("{}")
+	devinfoctl := func(dir string, args ...string) string { return n.ctl(append(args, "--dra-state-dir", dir)...) }
+	end := strings.Fields(of.EndCommand())[1:]
+	equal(t, "with a record of the driver's", devinfoctl(claims, end...), `! devinfoctl: claim u1: cni-dra-driver has a record of it, /claims/u1.json, and ends its leases itself
 !   delete its pods; if DEL was given up, cni-dra-driver clear u1; only if cni-dra-driver was removed from the node for good, remove that file first
 exit 3
-`
-	if diff := cmp.Diff(want, n.ctl(args...)); diff != "" || !strings.Contains(n.add("c0ffee", vf), "104") {
-		t.Errorf("with a record of the driver's (-want +got):\n%s", diff)
-	}
-	blind := append(slices.Clone(args[:len(args)-1]), "/no/such/plugins/driver/state") // in a pod that has nothing of the kubelet's
-	if got := n.ctl(blind...); !strings.Contains(got, "cannot be told") || !strings.HasSuffix(got, "exit 3\n") || !strings.Contains(n.add("c0ffee", vf), "104") {
+`)
+	const unseen = "/no/such/plugins/driver/state" // in a pod that has nothing of the kubelet's
+	if got := devinfoctl(unseen, end...); !strings.Contains(got, "cannot be told") || !strings.HasSuffix(got, "exit 3\n") {
 		t.Errorf("out of sight of the driver's records: %s", got)
 	}
-	if got := n.ctl("doctor", blind[len(blind)-2], blind[len(blind)-1]); strings.Contains(got, "gc --claim") || !strings.Contains(got, "cni-dra-driver's records of 3 claims with leases cannot be seen from here") {
+	if got := devinfoctl(unseen, "doctor"); strings.Contains(got, "gc --claim") || !strings.Contains(got, "cni-dra-driver's records of 3 claims with leases cannot be seen from here") {
 		t.Errorf("doctor out of sight: %s", got)
 	}
-	n.must(os.Remove(filepath.Join(args[len(args)-1], "u1.json")))
-	if got := n.ctl("doctor", "--dra-state-dir", args[len(args)-1]); !strings.Contains(got, "claim shop/fast: has leases of "+vf) || !strings.Contains(got, "Remedy: "+command[0]+"\n") {
+	n.must(os.Remove(filepath.Join(claims, "u1.json")))
+	if got := devinfoctl(claims, "doctor"); !strings.Contains(got, "claim shop/fast: has leases of 0000:03:00.5") || !strings.Contains(got, "Remedy: "+of.EndCommand()+"\n") {
 		t.Errorf("doctor: %s", got)
 	}
-	want = `claim shop/fast
+	equal(t, "without a record of the driver's", devinfoctl(claims, end...), `claim shop/fast
   ended: lease of 0000:03:00.5
   removed: /state/claims/u1
 claim shop/fast
   ended: lease of 0000:03:00.5
   removed: /state/claims/u1=net1
-`
-	equal(t, "without a record of the driver's", n.ctl(args...), want)
-	if got := n.add("c0ffee", vf); strings.Contains(got, `"code": 104`) { // who is not root cannot look into a namespace
-		t.Errorf("ADD then: %s", got)
-	}
+`)
 	if records, err := j.Claims(); err != nil || !slices.Equal(records, []string{"u11"}) {
 		t.Errorf("left: %q, %v", records, err)
 	}
-	if got := n.ctl(args...); got != "claim u1 has no leases\n" {
-		t.Errorf("again: %s", got)
-	}
+	equal(t, "again", devinfoctl(claims, end...), "claim u1 has no leases\n")
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"devinfo-cni.io/pkg/build"
-	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/ctl/capture"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/ctl/remedy"
@@ -116,11 +114,9 @@ func (t *tool) capturedHost() (*host, error) {
 	if err != nil {
 		return nil, remedy.For(fmt.Errorf("--host: %s: %w", t.hostFile, err), again)
 	}
-	was := capture.State{Settings: config.DefaultNode()}
-	if data := file.File("node/node.json"); data != nil {
-		if err := json.Unmarshal(data, &was); err != nil {
-			return nil, remedy.For(fmt.Errorf("--host: %s: node/node.json: %w", t.hostFile, err), again)
-		}
+	was, err := capture.Captured{Host: file}.State()
+	if err != nil {
+		return nil, remedy.For(fmt.Errorf("--host: %s: %w", t.hostFile, err), again)
 	}
 	if t.nodeFile != "" {
 		if was.Settings, err = t.settings(); err != nil {
@@ -135,20 +131,15 @@ func (t *tool) capturedHost() (*host, error) {
 		return nil, errors.Join(fmt.Errorf("unpack %s: %w", t.hostFile, err), os.RemoveAll(root))
 	}
 	return &host{captured: t.hostFile, file: file, build: was.Build, now: was.Time, Node: node.Open(node.Options{
-		Settings:  was.Settings,
-		Sys:       sysfs.New(file.Sys()),
-		Finder:    &discovery.Finder{Interfaces: links, Switches: links},
-		ClaimDir:  cmp.Or(t.claimDir, was.ClaimDir, state.DefaultDir),
-		BootID:    was.BootID,
-		Root:      root,
-		NetnsGone: gone(links),
+		Settings: was.Settings,
+		Sys:      sysfs.New(file.Sys()),
+		Finder:   &discovery.Finder{Interfaces: links, Switches: links},
+		ClaimDir: cmp.Or(t.claimDir, was.ClaimDir, state.DefaultDir),
+		BootID:   was.BootID,
+		Root:     root,
+		NetnsGone: func(path string) (bool, error) {
+			there, _ := links.HasNetns(path) // the error is of one that is there
+			return !there, nil
+		},
 	})}, nil
-}
-
-// gone says whether a captured host has lost a network namespace.
-func gone(links *linkhost.Kernel) func(path string) (bool, error) {
-	return func(path string) (bool, error) {
-		there, _ := links.HasNetns(path) // the error is of one that is there
-		return !there, nil
-	}
 }

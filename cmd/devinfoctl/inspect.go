@@ -104,11 +104,7 @@ func (t *tool) inspectionTable(in *node.Inspection) func(io.Writer) {
 		if in.Shared {
 			fmt.Fprintln(w, "\nThe device is not the interface's alone: others use it too.")
 		}
-		if in.Problem != "" {
-			fmt.Fprintln(w, t.paint(red, "problem")+": "+printable(in.Problem))
-		}
-		for _, warning := range in.Warnings {
-			fmt.Fprintln(w, t.paint(yellow, "warning")+": "+printable(warning))
-		}
+		t.say(w, "", red, "problem", in.Problem)
+		t.say(w, "", yellow, "warning", in.Warnings...)
 	}
 }

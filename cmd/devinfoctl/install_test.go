@@ -1,9 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,11 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
-
 	"devinfo-cni.io/pkg/ctl/remedy"
-	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/test/undertest"
 )
 
@@ -30,43 +23,16 @@ func fakePlugin(t *testing.T, dir, body string) string {
 
 const speaks = `echo '{"cniVersion": "1.1.0", "supportedVersions": ["1.0.0", "1.1.0"]}'`
 
-func installed(t *testing.T, dir, from string) install.Installation {
-	t.Helper()
-	o := ctl("install", "--cni-bin-dir", dir, "--from", from, "-o", "json")
-	if o.exit != 0 || o.stderr != "" {
-		t.Fatalf("%+v", o)
+func TestInstallSaysWhatItHasDone(t *testing.T) {
+	bin, from := t.TempDir(), fakePlugin(t, t.TempDir(), speaks)
+	for _, state := range []string{"installed", "already there"} {
+		o := ctl("install", "--cni-bin-dir", bin, "--from", from)
+		if o.exit != 0 || o.stderr != "" || !strings.HasPrefix(o.stdout, bin+"/devinfo: "+state+"\n") || !strings.Contains(o.stdout, "\n  new  ") {
+			t.Errorf("%+v", o)
+		}
 	}
-	var done install.Installation
-	must(t, json.Unmarshal([]byte(o.stdout), &done))
-	return done
-}
-
-// described is what install should say of a file with the content.
-func described(content []byte) install.Executable {
-	return install.Executable{Size: int64(len(content)), SHA256: fmt.Sprintf("%x", sha256.Sum256(content)), CNIVersions: []string{"1.0.0", "1.1.0"}}
-}
-
-func TestInstallPutsReplacesAndLeavesAlone(t *testing.T) {
-	bin := t.TempDir()
-	first, second := fakePlugin(t, t.TempDir(), speaks), fakePlugin(t, t.TempDir(), "# newer\n"+speaks)
-	one, two := described(read(t, first)), described(read(t, second))
-	to := filepath.Join(bin, "devinfo")
-	for _, step := range []struct {
-		from string
-		want install.Installation
-	}{
-		{first, install.Installation{Path: to, State: "installed", New: one}},
-		{first, install.Installation{Path: to, State: "already there", Old: &one, New: one}},
-		{second, install.Installation{Path: to, State: "replaced", Old: &one, New: two}},
-	} {
-		if diff := cmp.Diff(step.want, installed(t, bin, step.from), cmpopts.IgnoreUnexported(install.Executable{})); diff != "" {
-			t.Error(diff)
-		}
-		stat, err := os.Stat(to)
-		if err != nil || stat.Mode() != 0o755 || !bytes.Equal(read(t, to), read(t, step.from)) {
-			t.Errorf("%v, %v", stat, err)
-		}
-		alone(t, bin)
+	if o := ctl("install", "--cni-bin-dir", bin, "--from", from, "-o", "json"); !strings.Contains(o.stdout, `"state": "already there"`) {
+		t.Errorf("%+v", o)
 	}
 }
 
@@ -94,7 +60,9 @@ func TestInstallRefusesWithARemedy(t *testing.T) {
 			}
 		}
 	}
-	alone(t, bin)
+	if left, err := os.ReadDir(bin); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
 }
 
 // In cni-dra-driver's container, which may not have the directory mounted that the node's
@@ -113,43 +81,10 @@ func TestInstallRefusesIfItDoesNotSeeTheJournalThatTheSettingsName(t *testing.T)
 	}
 }
 
-func TestDirectoryThatMayNotBeWrittenIsNamed(t *testing.T) {
-	if os.Geteuid() == 0 {
-		t.Skip("root may write everywhere")
-	}
-	bin := t.TempDir()
-	must(t, os.Chmod(bin, 0o555))
-	o := ctl("install", "--cni-bin-dir", bin, "--from", fakePlugin(t, t.TempDir(), speaks))
-	if o.exit != remedy.Blind || !strings.Contains(o.stderr, "permission denied\n  run as root, or as the owner of "+bin) {
-		t.Errorf("%+v", o)
-	}
-}
-
 // Root is told by the error itself what keeps it from writing.
 func TestRootIsNotToldToBeRoot(t *testing.T) {
 	err := installError(&fs.PathError{Op: "open", Path: "/bin/.devinfo", Err: fs.ErrPermission}, "/bin", "/from")
 	if found := new(remedy.Error); errors.As(err, &found) == (os.Geteuid() == 0) {
 		t.Errorf("%#v", err)
-	}
-}
-
-func read(t *testing.T, name string) []byte {
-	t.Helper()
-	data, err := os.ReadFile(name)
-	must(t, err)
-	return data
-}
-
-// alone checks that nothing but the plugin was left in a directory.
-func alone(t *testing.T, dir string) {
-	t.Helper()
-	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-		if err == nil && !e.IsDir() && e.Name() != "devinfo" {
-			t.Errorf("%s was left behind", path)
-		}
-		return err
-	})
-	if err != nil {
-		t.Error(err)
 	}
 }

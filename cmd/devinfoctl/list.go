@@ -53,7 +53,8 @@ const listExample = `  devinfoctl list
   devinfoctl --host node.txtar list`
 
 func listCommand(t *tool) *cobra.Command {
-	var wanted filter
+	var namespace string
+	var abandoned bool
 	cmd := &cobra.Command{
 		Use:     "list",
 		Short:   "the attachments of the node, and what has become of them",
@@ -65,75 +66,55 @@ func listCommand(t *tool) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return t.list(h, wanted)
+			list, err := h.Attachments()
+			if err != nil {
+				return err
+			}
+			return t.list(h, slices.DeleteFunc(list, func(a node.Attachment) bool {
+				of, _, _ := strings.Cut(a.Pod, "/")
+				return namespace != "" && namespace != of || abandoned && a.State != check.Abandoned
+			}))
 		},
 	}
-	cmd.Flags().StringVarP(&wanted.namespace, "namespace", "n", "", "only the pods of this `namespace`")
-	cmd.Flags().BoolVar(&wanted.abandoned, "abandoned", false, "only what cni-dra-driver has given up deleting")
+	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "only the pods of this `namespace`")
+	cmd.Flags().BoolVar(&abandoned, "abandoned", false, "only what cni-dra-driver has given up deleting")
 	_ = cmd.RegisterFlagCompletionFunc("namespace", t.completeNamespaces)
 	return cmd
 }
 
-// A filter chooses attachments.
-type filter struct {
-	namespace string // of the pod; "" = any
-	abandoned bool
-}
-
-// of gives those of the host.
-func (f filter) of(h *host) ([]node.Attachment, error) {
-	list, err := h.Attachments()
-	return slices.DeleteFunc(list, func(a node.Attachment) bool {
-		namespace, _, _ := strings.Cut(a.Pod, "/")
-		return f.namespace != "" && namespace != f.namespace || f.abandoned && a.State != check.Abandoned
-	}), err
-}
-
-func (t *tool) list(h *host, wanted filter) error {
-	list, err := wanted.of(h)
-	if err != nil {
-		return err
-	}
+func (t *tool) list(h *host, list []node.Attachment) error {
 	return t.print(map[string]any{"attachments": list}, func(w io.Writer) {
-		for _, line := range t.listLines(h, list) {
-			fmt.Fprintln(w, line)
+		if len(list) == 0 {
+			fmt.Fprintln(w, "no attachments")
+			return
 		}
+		var states []colour
+		for _, a := range list {
+			states = append(states, colourOf(a.State))
+		}
+		t.printRows(w, without(t.listRows(h, list), t.width(), "CDI", "FILE", "CLAIM", "TYPE"), states...)
 	})
 }
 
-// listLines is the list as lines that fit the terminal.
-func (t *tool) listLines(h *host, list []node.Attachment) []string {
-	if len(list) == 0 {
-		return []string{"no attachments"}
-	}
-	var rows [][]string
-	if t.output == "wide" {
-		rows = wideRows(h, list)
-	} else {
-		rows = [][]string{{"POD", "NETWORK", "INTERFACE", "TYPE", "DEVICE", "STATE"}}
-		for _, a := range list {
-			rows = append(rows, []string{a.Holder(), a.Network, a.IfName, a.Type, deviceOf(a), string(a.State)})
-		}
-	}
-	width := t.width()
-	lines := fit(without(rows, width, "CDI", "FILE", "CLAIM", "TYPE"), width)
-	for n, a := range list {
-		lines[n+1] = t.paintEnd(lines[n+1], string(a.State), colourOf(a.State))
-	}
-	return lines
-}
-
-// wideRows has all that there is, for -o wide.
-func wideRows(h *host, list []node.Attachment) [][]string {
+// listRows has all that there is only for -o wide.
+func (t *tool) listRows(h *host, list []node.Attachment) [][]string {
 	rows := [][]string{{"POD", "CONTAINER", "NETWORK", "INTERFACE", "TYPE", "DEVICE", "CLAIM", "FILE", "CDI", "STATE"}}
 	for _, a := range list {
-		file := a.File
+		pod, file := a.Pod, a.File
+		if t.output != "wide" {
+			pod = a.Holder()
+		}
 		if filepath.Dir(file) == filepath.Clean(h.Settings.DeviceInfoDir) {
 			file = filepath.Base(file)
 		}
 		rows = append(rows, []string{
-			a.Pod, node.ShortID(a.ContainerID), a.Network, a.IfName, a.Type, deviceOf(a), a.Claim, shorten(a.ContainerID, file), shorten(a.ContainerID, a.CDI), string(a.State),
+			pod, node.ShortID(a.ContainerID), a.Network, a.IfName, a.Type, deviceOf(a), a.Claim, shorten(a.ContainerID, file), shorten(a.ContainerID, a.CDI), string(a.State),
 		})
+	}
+	if t.output != "wide" {
+		for _, heading := range []string{"CONTAINER", "CLAIM", "FILE", "CDI"} {
+			dropColumn(rows, heading)
+		}
 	}
 	return rows
 }
@@ -153,6 +134,9 @@ func shorten(id, name string) string {
 	}
 	return strings.ReplaceAll(name, id, node.ShortID(id)+"…")
 }
+
+// state is one in its colour.
+func (t *tool) state(s check.State) string { return t.paint(colourOf(s), string(s)) }
 
 func colourOf(s check.State) colour {
 	return map[topology.Health]colour{topology.Good: green, topology.Pending: yellow, topology.Bad: red}[topology.HealthOf(s)]

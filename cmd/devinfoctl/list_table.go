@@ -36,38 +36,47 @@ const (
 func without(rows [][]string, width int, headings ...string) [][]string {
 	for _, heading := range headings {
 		total := -gap
-		for c := range rows[0] {
-			widest := 0
-			for _, row := range rows {
-				widest = max(widest, utf8.RuneCountInString(row[c]))
-			}
-			total += min(widest, readable) + gap
+		for _, w := range widths(rows) {
+			total += min(w, readable) + gap
 		}
 		if width == 0 || total <= width {
 			break
 		}
-		c := slices.Index(rows[0], heading)
-		if c < 0 {
-			continue
-		}
+		dropColumn(rows, heading)
+	}
+	return rows
+}
+
+// dropColumn leaves out the column of a heading, if it is there.
+func dropColumn(rows [][]string, heading string) {
+	if c := slices.Index(rows[0], heading); c >= 0 {
 		for r, row := range rows {
 			rows[r] = slices.Delete(row, c, c+1)
 		}
 	}
-	return rows
+}
+
+// widths are those of the columns.
+func widths(rows [][]string) []int {
+	all := make([]int, len(rows[0]))
+	for _, row := range rows {
+		for c, cell := range row {
+			all[c] = max(all[c], utf8.RuneCountInString(cell))
+		}
+	}
+	return all
 }
 
 // fit makes lines of rows of the same length, their cells below each other. In a
 // width that is not 0 the widest cells are cut until a line fits, but for the last
 // one, which is what matters.
 func fit(rows [][]string, width int) []string {
-	widths := make([]int, len(rows[0]))
-	for r, row := range rows {
+	for _, row := range rows {
 		for c, cell := range row {
-			rows[r][c] = printable(cell)
-			widths[c] = max(widths[c], utf8.RuneCountInString(rows[r][c]))
+			row[c] = printable(cell)
 		}
 	}
+	widths := widths(rows)
 	shrink(widths, width)
 	lines := make([]string, 0, len(rows))
 	for _, row := range rows {
@@ -83,9 +92,14 @@ func fit(rows [][]string, width int) []string {
 	return lines
 }
 
-// printRows prints rows in the width of the terminal.
-func (t *tool) printRows(w io.Writer, rows [][]string) {
-	for _, line := range fit(rows, t.width()) {
+// printRows prints rows, the first of which has headings, in the width of the terminal. The last
+// cells of the others have these colours, unless they were cut.
+func (t *tool) printRows(w io.Writer, rows [][]string, last ...colour) {
+	for n, line := range fit(rows, t.width()) {
+		cell := rows[n][len(rows[n])-1]
+		if rest, whole := strings.CutSuffix(line, cell); whole && n > 0 && n <= len(last) {
+			line = rest + t.paint(last[n-1], cell)
+		}
 		fmt.Fprintln(w, line)
 	}
 }
@@ -96,12 +110,7 @@ func shrink(widths []int, width int) {
 		total += w
 	}
 	for ; width > 0 && total > width; total-- {
-		widest := 0
-		for c, w := range widths[:len(widths)-1] {
-			if w > widths[widest] {
-				widest = c
-			}
-		}
+		widest := slices.Index(widths, slices.Max(widths[:len(widths)-1]))
 		if widths[widest] <= narrowed {
 			return
 		}
@@ -117,14 +126,6 @@ func cut(text string, width int) string {
 	}
 	tail := (width - 1) / 2
 	return string(runes[:width-1-tail]) + "…" + string(runes[len(runes)-tail:])
-}
-
-// shown writes text of many lines, each made printable.
-type shown struct{ io.Writer }
-
-func (s shown) Write(text []byte) (int, error) {
-	_, err := io.WriteString(s.Writer, remedy.Lines(string(text)))
-	return len(text), err
 }
 
 // printable is text that is safe for a terminal; an empty cell is "-".

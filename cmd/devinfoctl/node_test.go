@@ -53,12 +53,10 @@ func newNode(t *testing.T) *liveNode {
 		err = devices.Unpack(sysfs)
 	}
 	must(t, err)
-	return newNodeWith(t, sysfs)
+	return newNodeIn(t, t.TempDir(), sysfs)
 }
 
-// newNodeWith is a node with that sysfs.
-func newNodeWith(t testing.TB, sysfs string) *liveNode { return newNodeIn(t, t.TempDir(), sysfs) }
-
+// newNodeIn is a node with that sysfs.
 func newNodeIn(t testing.TB, dir, sysfs string) *liveNode {
 	t.Helper()
 	n := &liveNode{config.DefaultNode(), t, filepath.Join(dir, "node.json"), filepath.Join(dir, "bin")}
@@ -119,16 +117,6 @@ func equal(t testing.TB, what string, got, want any) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", what, diff)
 	}
-}
-
-// drop forgets an attachment of the journal.
-func (n *liveNode) drop(key journal.Key) error {
-	j := journal.Open(n.StateDir, "")
-	e, err := j.Get(key)
-	if err != nil {
-		return err
-	}
-	return j.Forget(e)
 }
 
 // noNetns is where a network namespace was.

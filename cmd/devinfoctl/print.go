@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
@@ -45,6 +44,15 @@ func (t *tool) encode(value any, format string) error {
 	return err
 }
 
+// say prints texts, each on a line and behind what they are; one that is empty is left out.
+func (t *tool) say(w io.Writer, indent string, c colour, what string, texts ...string) {
+	for _, text := range texts {
+		if text != "" {
+			fmt.Fprintf(w, "%s%s: %s\n", indent, t.paint(c, what), printable(text))
+		}
+	}
+}
+
 // A colour is an ANSI attribute.
 type colour string
 
@@ -60,15 +68,6 @@ func (t *tool) paint(c colour, text string) string {
 		return text
 	}
 	return "\x1b[" + string(c) + "m" + text + "\x1b[0m"
-}
-
-// paintEnd colours the word that a line ends in, unless it was cut.
-func (t *tool) paintEnd(line, word string, c colour) string {
-	rest, whole := strings.CutSuffix(line, word)
-	if !whole || c == "" {
-		return line
-	}
-	return rest + t.paint(c, word)
 }
 
 func isTerminal(w io.Writer) bool {

@@ -33,6 +33,7 @@ type tool struct {
 	hostRoot string // --host-root; "" = /
 	nodeFile string // --node-config; "" = the plugin's own
 	claimDir string // --dra-state-dir; "" = the node's usual one
+	cniPath  string // --cni-path: see pluginDirs
 
 	tolerant    bool // invalid node settings are noted in nodeProblem
 	nodeProblem string

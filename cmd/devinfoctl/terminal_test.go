@@ -1,12 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -15,106 +15,59 @@ import (
 	"devinfo-cni.io/pkg/difftest"
 )
 
-// A terminal is a pseudo terminal with a program on it; it remembers all that the
-// program writes.
-type terminal struct {
-	t      *testing.T
-	master *os.File
-	cmd    *exec.Cmd
-	ended  chan error
+var must = difftest.Must
 
-	mu   sync.Mutex
-	text string
-}
-
-// onTerminal starts cmd on a terminal of so many columns and rows.
-func onTerminal(t *testing.T, cmd *exec.Cmd, columns, rows uint16) *terminal {
+// onTerminal is what devinfoctl writes to a terminal of so many columns.
+func onTerminal(t *testing.T, columns uint16, args ...string) string {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err != nil {
 		t.Skipf("no pseudo terminals: %v", err)
 	}
-	term := &terminal{t: t, master: master, cmd: cmd, ended: make(chan error, 1)}
+	defer master.Close()
 	must(t, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0))
+	must(t, unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: columns, Row: 50}))
 	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
 	must(t, err)
 	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
 	must(t, err)
-	term.resize(columns, rows)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	must(t, cmd.Start())
+	written := make(chan string)
+	go func() {
+		var text bytes.Buffer
+		_, _ = io.Copy(&text, master) // EIO: it is closed
+		written <- text.String()
+	}()
+	run(args, slave, slave, slave)
 	must(t, slave.Close())
-	go term.read()
-	go func() { term.ended <- cmd.Wait() }()
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // it has ended, if all went well
-		_ = master.Close()
-	})
-	return term
-}
-
-var must = difftest.Must
-
-func (term *terminal) resize(columns, rows uint16) {
-	term.t.Helper()
-	must(term.t, unix.IoctlSetWinsize(int(term.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: columns, Row: rows}))
-}
-
-func (term *terminal) read() {
-	buffer := make([]byte, 4096)
-	for {
-		n, err := term.master.Read(buffer)
-		if err != nil {
-			return // EIO: the program has ended
-		}
-		term.mu.Lock()
-		term.text += string(buffer[:n])
-		term.mu.Unlock()
-	}
-}
-
-func (term *terminal) written() string {
-	term.mu.Lock()
-	defer term.mu.Unlock()
-	return term.text
+	return <-written
 }
 
 // A state has one colour, whichever command shows it; what has none has no escape.
 func TestColoursAreTheSameInAllCommands(t *testing.T) {
+	t.Setenv("TERM", "xterm")
+	t.Setenv("NO_COLOR", "")
 	const good, bad = "\x1b[32mok\x1b[0m", "\x1b[31mdead\x1b[0m"
-	self, err := os.Executable()
-	must(t, err)
 	for command, want := range map[string][]string{
 		"list":     {good + "\r\n", bad + "\r\n"},
 		"check":    {": " + good + "\r\n", ": " + bad + "\r\n"},
 		"topology": {": " + bad + "\r\n"},
 		"doctor":   {"\x1b[32mok     \x1b[0m  holders", "\x1b[31merror  \x1b[0m  attachments", "\r\ninfo     files"},
 	} {
-		cmd := exec.Command(self, "--host", nodeHost, command)
-		cmd.Env = append(os.Environ(), asTool+"=1", "TERM=xterm", "NO_COLOR=", "GORACE=atexit_sleep_ms=0")
-		term := onTerminal(t, cmd, 400, 50)
-		<-term.ended // with 1 where something is wrong
+		got := onTerminal(t, 400, "--host", nodeHost, command)
 		for _, text := range want {
-			difftest.Eventually(t, command+": "+text, func() bool { return strings.Contains(term.written(), text) })
-		}
-		if strings.Contains(term.written(), "\x1b[m") {
-			t.Errorf("%s: an escape without a colour in %q", command, term.written())
+			if !strings.Contains(got, text) || strings.Contains(got, "\x1b[m") {
+				t.Errorf("%s: no %q, or an escape without a colour, in %q", command, text, got)
+			}
 		}
 	}
 }
 
 // What matters least is left out first.
 func TestANarrowTerminalLosesColumns(t *testing.T) {
-	self, err := os.Executable()
-	must(t, err)
-	cmd := exec.Command(self, "--host", nodeHost, "list")
-	cmd.Env = append(os.Environ(), asTool+"=1", "NO_COLOR=1", "GORACE=atexit_sleep_ms=0")
-	term := onTerminal(t, cmd, 60, 50)
-	<-term.ended
-	difftest.Eventually(t, "the list", func() bool {
-		return strings.Contains(term.written(), "POD          NETWORK    INTERFACE  DEVICE       STATE\r\n") && strings.Contains(term.written(), "missing\r\n")
-	})
+	t.Setenv("NO_COLOR", "1")
+	if got := onTerminal(t, 60, "--host", nodeHost, "list"); !strings.HasPrefix(got, "POD          NETWORK    INTERFACE  DEVICE       STATE\r\n") || !strings.HasSuffix(got, "missing\r\n") {
+		t.Errorf("got %q", got)
+	}
 }
 
 func TestTableFitsTheTerminal(t *testing.T) {

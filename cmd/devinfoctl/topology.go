@@ -5,12 +5,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
-	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/ctl/topology"
@@ -65,12 +62,9 @@ func (t *tool) topology(output string) error {
 	}
 	switch output {
 	case "tree":
-		var text strings.Builder
-		if err = top.Tree(shown{&text}); err == nil {
-			_, err = io.WriteString(t.stdout, t.paintStates(text.String()))
-		}
+		_, err = io.WriteString(t.stdout, top.Tree(t.state))
 	case "dot":
-		err = top.DOT(shown{t.stdout})
+		_, err = io.WriteString(t.stdout, top.DOT())
 	default:
 		return t.encode(top, output) // with the warnings in it
 	}
@@ -78,19 +72,6 @@ func (t *tool) topology(output string) error {
 		t.warn("%s", w)
 	}
 	return err
-}
-
-// paintStates colours the states at the ends of lines.
-func (t *tool) paintStates(text string) string {
-	var b strings.Builder
-	for line := range strings.Lines(text) {
-		bare := strings.TrimSuffix(line, "\n")
-		if n := strings.LastIndex(bare, ": "); n >= 0 && slices.Contains(check.States(), check.State(bare[n+2:])) {
-			bare = bare[:n+2] + t.paint(colourOf(check.State(bare[n+2:])), bare[n+2:])
-		}
-		b.WriteString(bare + line[len(strings.TrimSuffix(line, "\n")):])
-	}
-	return b.String()
 }
 
 // held are the attachments of the journal and of claims. What cannot be read is left out with a

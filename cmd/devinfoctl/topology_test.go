@@ -7,13 +7,6 @@ import (
 	"testing"
 )
 
-func TestNamesDoNothingToATerminal(t *testing.T) {
-	var out strings.Builder
-	if n, err := (shown{&out}).Write([]byte("├─ a\x1b[31m\n\nb")); n != 16 || err != nil || out.String() != "├─ a\ufffd[31m\n\nb" {
-		t.Errorf("got %q, %d, %v", out.String(), n, err)
-	}
-}
-
 func TestTopologyOfCapturedHosts(t *testing.T) {
 	names, err := filepath.Glob(hosts + "*.txtar")
 	if err != nil || len(names) < 12 {

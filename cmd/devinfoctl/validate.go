@@ -73,9 +73,9 @@ func (v validation) line(f validate.Finding) int { return cmp.Or(f.Line, v.Line)
 
 // validateFlags are the flags of validate.
 type validateFlags struct {
-	kind, cniPath, output string
-	strict                bool
-	claimTypes            []string
+	kind, output string
+	strict       bool
+	claimTypes   []string
 }
 
 func validateCommand(t *tool) *cobra.Command {
@@ -94,7 +94,6 @@ func validateCommand(t *tool) *cobra.Command {
 			return commandline.Args(1, "FILE")(cmd, args[:min(1, len(args))])
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			f.cniPath = cniPathOr(f.cniPath)
 			return t.validate(cmd.Context(), args, f)
 		},
 	}
@@ -102,7 +101,7 @@ func validateCommand(t *tool) *cobra.Command {
 	cmd.Flags().StringSliceVar(&f.claimTypes, "allow-claim-config", nil, "the nodes' cni-dra-driver --allow-claim-config: which plugins a claim may bring; without it a warning says that nodes may allow none")
 	cmd.Flags().BoolVar(&f.strict, "strict", false, "warnings are errors")
 	choice(cmd, cmd.Flags(), &f.output, "output", "o", "table", "how to print: "+strings.Join(formats, ", "), formats...)
-	cniPathFlag(cmd, &f.cniPath)
+	t.cniPathFlag(cmd)
 	return cmd
 }
 
@@ -112,7 +111,7 @@ func (t *tool) validate(ctx context.Context, args []string, f validateFlags) err
 		return remedy.For(err, "name a file that can be read, or - for standard input")
 	}
 	checker := validate.Checker{Plugin: pluginName, ClaimTypes: f.claimTypes}
-	checker.Find, checker.Versions = plugins(ctx, f.cniPath)
+	checker.Find, checker.Versions = plugins(ctx, t.pluginDirs())
 	texts := map[string][]byte{}
 	checker.Classes = validate.Classes{}
 	for _, name := range files {
@@ -136,7 +135,7 @@ func (t *tool) validate(ctx context.Context, args []string, f validateFlags) err
 		}
 	}
 	if checker.Find == nil && slices.ContainsFunc(all, func(v validation) bool { return v.Kind == validate.CNIConfig }) {
-		t.warn("plugins are not looked for: no directory of --cni-path %s is on this machine", f.cniPath)
+		t.warn("plugins are not looked for: no directory of --cni-path %s is on this machine", t.pluginDirs())
 	}
 	if err := t.printValidations(all, f); err != nil {
 		return err

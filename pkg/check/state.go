@@ -34,11 +34,6 @@ const (
 	Abandoned State = "abandoned" // DEL failed so often that nothing waits for it any more
 )
 
-// States are all states.
-func States() []State {
-	return []State{OK, Adding, FileMissing, BadFile, DeviceLost, WrongDevice, InterfaceLost, Dead, Corrupt, Newer, Unknown, Prepared, Deleting, Abandoned}
-}
-
 // stateKinds are the states of attachments of which nothing is left to compare.
 var stateKinds = map[State]Kind{Dead: ContainerGone, Corrupt: EntryInvalid, Newer: EntryNewer}
 

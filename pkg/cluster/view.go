@@ -67,15 +67,16 @@ func claimsOf(pod *corev1.Pod) (names []string) {
 
 // Claims are the claims of the pods, sorted.
 func (v *View) Claims() []types.NamespacedName {
-	all := map[types.NamespacedName]bool{}
+	var all []types.NamespacedName
 	for _, of := range v.pods {
 		for _, name := range of.claims {
-			all[types.NamespacedName{Namespace: of.namespace, Name: name}] = true
+			all = append(all, types.NamespacedName{Namespace: of.namespace, Name: name})
 		}
 	}
-	return slices.SortedFunc(maps.Keys(all), func(a, b types.NamespacedName) int {
+	slices.SortFunc(all, func(a, b types.NamespacedName) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
+	return slices.Compact(all)
 }
 
 // Claim adds the attachments of a claim to the pods for which it is reserved, now or later, in

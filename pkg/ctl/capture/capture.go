@@ -72,9 +72,9 @@ func Take(h Source) (*Archive, error) {
 	}
 	state, err := json.MarshalIndent(h.State, "", "  ")
 	if err != nil {
-		return nil, fmt.Errorf("node/node.json: %w", err)
+		return nil, fmt.Errorf("%s: %w", itself, err)
 	}
-	a.add("node/node.json", append(state, '\n'))
+	a.add(itself, append(state, '\n'))
 	if h.Live != nil {
 		a.add(live, h.Live)
 	}
@@ -90,8 +90,12 @@ func Take(h Source) (*Archive, error) {
 	return a, nil
 }
 
-// live is what only the node itself could tell.
-const live = "node/live.json"
+// The parts of a capture that are not the kernel's: what it says of itself, and what only the node
+// could tell.
+const (
+	itself = "node/node.json"
+	live   = "node/live.json"
+)
 
 func (a *Archive) add(name string, data []byte) {
 	a.entries = append(a.entries, txtar.File{Name: name, Data: data})

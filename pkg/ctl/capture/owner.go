@@ -1,12 +1,16 @@
 package capture
 
 import (
+	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/pkg/config"
 )
 
 // Machine gives this machine's name and its kernel's release.
@@ -46,6 +50,17 @@ func Secrets(sysfs string) []string {
 func (c Captured) Secrets() []string {
 	name, _, _ := strings.Cut(c.Host.Comment, ":")
 	return []string{name}
+}
+
+// State is what the capture says of itself; one that does not has the default settings.
+func (c Captured) State() (State, error) {
+	s := State{Settings: config.DefaultNode()}
+	if data := c.Host.File(itself); data != nil {
+		if err := json.Unmarshal(data, &s); err != nil {
+			return s, fmt.Errorf("%s: %w", itself, err)
+		}
+	}
+	return s, nil
 }
 
 // Described takes the first line of a captured host apart: "node1: a NIC, Linux 6.12".

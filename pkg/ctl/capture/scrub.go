@@ -8,6 +8,7 @@ import (
 	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"devinfo-cni.io/pkg/dra/state"
@@ -23,7 +24,7 @@ import (
 //   - the secrets, such as the host's name and serial numbers
 //
 // Of a journal entry and a claim's record only what the commands read is kept: see
-// entryKeys and claimKeys. Names of networks and interfaces, container IDs, PCI addresses
+// journalEntry and claimRecord. Names of networks and interfaces, container IDs, PCI addresses
 // and paths stay. A pod's name or a secret that is a common word is renamed only where it
 // is the whole value, not wherever the word occurs.
 func (a *Archive) Scrub(name string, secrets []string) {
@@ -33,15 +34,15 @@ func (a *Archive) Scrub(name string, secrets []string) {
 		switch e := &a.entries[n]; {
 		case isLink(*e):
 		case strings.Contains(e.Name, "/attachments/"):
-			e.Data = changed(e.Data, s.journalEntry)
+			e.Data = s.shown(e.Data, journalEntry)
 		case e.Name == live:
-			e.Data = changed(e.Data, s.liveFacts)
+			e.Data = s.shown(e.Data, liveFacts)
 		case a.claims != "" && e.Name == path.Join(a.claims, state.OfferFile):
-			e.Data = changed(e.Data, s.offered)
+			e.Data = s.shown(e.Data, offered)
 		case a.claims != "" && path.Dir(e.Name) == a.claims:
-			e.Data = changed(e.Data, s.claimRecord)
+			e.Data = s.shown(e.Data, claimRecord)
 		case strings.Contains(e.Name, "/claims/"):
-			e.Data = changed(e.Data, s.journalClaim)
+			e.Data = s.shown(e.Data, journalClaim)
 		}
 	}
 	for _, secret := range secrets {
@@ -204,8 +205,8 @@ func spellings(id string) (forms []string) {
 	switch len(id) {
 	case mac:
 		forms = append(forms, strings.Join(fours, "."))
-		flipped := fmt.Sprintf("%02x", unhex(id[:2])^2)
-		for _, first := range []string{flipped, id[:2]} { // EUI-64, modified (RFC 4291, appendix A) and plain
+		first, _ := strconv.ParseUint(id[:2], 16, 8)                           // only hexadecimal digits come here
+		for _, first := range []string{fmt.Sprintf("%02x", first^2), id[:2]} { // EUI-64, modified (RFC 4291, appendix A) and plain
 			forms = append(forms, spellings(first+id[2:6]+"fffe"+id[6:])...)
 		}
 	case guid:
@@ -216,11 +217,6 @@ func spellings(id string) (forms []string) {
 		forms = append(forms, strings.Join(fours, ":"))
 	}
 	return forms
-}
-
-func unhex(pair string) (b byte) {
-	_, _ = fmt.Sscanf(pair, "%x", &b) // only hexadecimal digits come here
-	return b
 }
 
 func groups(id string, size int) (list []string) {

@@ -2,7 +2,7 @@
 // what to do about it: it holds attachments, files, VFs, their holders, the plugins and
 // their network configurations against each other.
 //
-// [Evidence] is gathered first; each check is a function from them to answers, and touches
+// [Evidence] is gathered first; each check is a function of it that answers, and touches
 // nothing. [Gather] collects the [Live] facts, which only the node itself has, so that a
 // captured host can be examined later.
 //
@@ -12,7 +12,6 @@ package doctor
 
 import (
 	"fmt"
-	"slices"
 
 	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/ctl/node"
@@ -42,7 +41,7 @@ type Answer struct {
 
 // Evidence is all that the checks look at.
 type Evidence struct {
-	Attachments []Finding
+	Attachments []node.Attachment  // with their verdicts
 	Unowned     []string           // device-info files, by path, that no attachment owns
 	Stale       []string           // leases, by path, whose holder is gone
 	Unrecorded  []node.ClaimLeases // of claims of which cni-dra-driver has no record
@@ -58,13 +57,6 @@ type Evidence struct {
 	Live        *Live        // nil = a capture without them
 }
 
-// A Finding is an attachment of the journal or of a claim.
-type Finding struct {
-	node.Attachment
-	Level  Level // of the state: Info while it is being made
-	Remedy string
-}
-
 // VF is a virtual function, and what its PF has set for it.
 type VF struct {
 	Address string // PCI address
@@ -76,49 +68,57 @@ type VF struct {
 // A question has answers; none means that all is well, and well says with what.
 type question struct {
 	name string
-	look func(*Evidence) []Answer
+	live string // what is not known without [Live] facts; "" = look knows by itself
+	look func(*Evidence, *answers)
 	well func(*Evidence) string // "" = it is not said that all is well: there was nothing to look at
 }
 
+// answers are those of one question.
+type answers []Answer
+
+func (a *answers) add(level Level, text, remedy string) {
+	*a = append(*a, Answer{Level: level, Text: text, Remedy: remedy})
+}
+
+// unseen says what is not in the capture.
+func (a *answers) unseen(what string) {
+	a.add(Unknown, what+": not in the capture", "capture the host with this devinfoctl")
+}
+
 func questions() []question {
+	is := func(text string) func(*Evidence) string { return func(*Evidence) string { return text } }
 	return []question{
-		{"attachments", attachments, func(f *Evidence) string { return Count(len(f.Attachments), "attachment") + ", all as they should be" }},
-		{"files", files, func(*Evidence) string { return "each device-info file is an attachment's" }},
-		{"holders", holders, func(f *Evidence) string { return Count(len(f.VFs), "VF") + ", none held twice" }},
-		{"given", given, nil},
-		{"leftovers", leftovers, func(f *Evidence) string { return "no VF that nobody holds has a VLAN, trust or another's MAC" }},
-		{"addresses", addresses, func(*Evidence) string { return "no two VFs have the same MAC" }},
-		{"drivers", drivers, func(*Evidence) string { return "each VF and vDPA device has a driver" }},
-		{"plugin", plugin, func(*Evidence) string { return "the devinfo plugin is installed, and is of this build" }},
-		{"settings", settings, func(*Evidence) string { return "the node settings can be used" }},
-		{"networks", networks, func(f *Evidence) string {
+		{"attachments", "", attachments, func(f *Evidence) string { return Count(len(f.Attachments), "attachment") + ", all as they should be" }},
+		{"files", "", files, is("each device-info file is an attachment's")},
+		{"holders", "", holders, func(f *Evidence) string { return Count(len(f.VFs), "VF") + ", none held twice" }},
+		{"given", "", given, nil},
+		{"leftovers", "", leftovers, is("no VF that nobody holds has a VLAN, trust or another's MAC")},
+		{"addresses", "", addresses, is("no two VFs have the same MAC")},
+		{"drivers", "", drivers, is("each VF and vDPA device has a driver")},
+		{"plugin", "which plugins are installed", plugin, is("the devinfo plugin is installed, and is of this build")},
+		{"settings", "", settings, is("the node settings can be used")},
+		{"networks", "the network configurations", networks, func(f *Evidence) string {
 			return Count(len(f.Live.Networks), "network configuration") + " with devinfo, nothing wrong"
 		}},
-		{"directories", directories, func(*Evidence) string { return "the directories of CNI and CDI are there" }},
-		{"runtime", runtime, func(*Evidence) string { return "the container runtime offers NRI" }},
-		{"offer", offer, func(f *Evidence) string {
-			if f.Offer == nil {
-				return ""
-			}
-			offered := 0
-			for _, d := range f.Offer.Devices {
-				if d.Why == "" {
-					offered++
-				}
-			}
-			return Count(offered, "device") + " offered by the rules"
-		}},
-		{"sight", sight, nil},
+		{"directories", "the directories of CNI and CDI", directories, is("the directories of CNI and CDI are there")},
+		{"runtime", "NRI", runtime, is("the container runtime offers NRI")},
+		{"offer", "", offer, offered},
+		{"sight", "", sight, nil},
 	}
 }
 
 // Diagnose returns the answers of all checks, in order.
 func Diagnose(f *Evidence) (all []Answer) {
 	for _, c := range questions() {
-		list := c.look(f)
+		var list answers
+		if c.live != "" && f.Live == nil {
+			list.unseen(c.live)
+		} else {
+			c.look(f, &list)
+		}
 		if len(list) == 0 && c.well != nil {
 			if text := c.well(f); text != "" {
-				list = []Answer{{Level: OK, Text: text}}
+				list.add(OK, text, "")
 			}
 		}
 		for _, a := range list {
@@ -127,18 +127,6 @@ func Diagnose(f *Evidence) (all []Answer) {
 		}
 	}
 	return all
-}
-
-// Worst is the gravest level of all answers; OK if there are none.
-func Worst(all []Answer) Level {
-	order := []Level{OK, Info, Unknown, Warning, Error}
-	worst := OK
-	for _, a := range all {
-		if slices.Index(order, a.Level) > slices.Index(order, worst) {
-			worst = a.Level
-		}
-	}
-	return worst
 }
 
 // Count is a number of things, of a word with a plural in -s.

@@ -21,13 +21,13 @@ func vf(function string, s doctor.VFSettings) doctor.VF {
 	return doctor.VF{Address: "0000:03:00." + function, PF: "0000:03:00.0", Driver: "iavf", VFSettings: s}
 }
 
-func held(function, pod, claim, netns string) doctor.Finding {
+func held(function, pod, claim, netns string) node.Attachment {
 	key := journal.Key{Network: "net", ContainerID: "c", IfName: "net1"}
-	return doctor.Finding{Attachment: node.Attachment{Key: key, Pod: pod, Claim: claim, Has: []string{"0000:03:00." + function}, Netns: netns, State: check.OK}, Level: doctor.OK}
+	return node.Attachment{Key: key, Pod: pod, Claim: claim, Has: []string{"0000:03:00." + function}, Netns: netns, State: check.OK, Verdict: &node.Comparison{}}
 }
 
 // sharing is a vDPA device's.
-func sharing(function, pod, netns string) doctor.Finding {
+func sharing(function, pod, netns string) node.Attachment {
 	a := held(function, pod, "", netns)
 	a.Has, a.Shares = []string{"vdpa0"}, a.Has
 	return a
@@ -65,17 +65,17 @@ func TestWhatIsWrongIsSaidWithARemedy(t *testing.T) {
 		want  []string // level, check, text
 	}{
 		"nothing": {doctor.Evidence{}, nil},
-		"orphan": {doctor.Evidence{Attachments: []doctor.Finding{{Attachment: node.Attachment{Key: key, Pod: "ns/p", State: check.Dead, Why: "of an earlier boot"}, Level: doctor.Error, Remedy: "gc"}}},
+		"orphan": {doctor.Evidence{Attachments: []node.Attachment{{Key: key, Pod: "ns/p", State: check.Dead, Why: "of an earlier boot", Verdict: &node.Comparison{Problem: "of an earlier boot", Remedy: "gc"}}}},
 			[]string{"error attachments pod ns/p, n/c/i: dead: of an earlier boot"}},
-		"adding": {doctor.Evidence{Attachments: []doctor.Finding{{Attachment: node.Attachment{Key: key, State: check.Adding}, Level: doctor.Info, Remedy: "wait"}}},
+		"adding": {doctor.Evidence{Attachments: []node.Attachment{{Key: key, State: check.Adding, Verdict: &node.Comparison{}}}},
 			[]string{"info attachments n/c/i: adding"}},
 		"file without attachment": {doctor.Evidence{Unowned: []string{"/run/x"}}, []string{"info files /run/x: no attachment owns it"}},
 		"lease without entry": {doctor.Evidence{Stale: []string{"/state/leases/file/x/n@c@i"}},
 			[]string{"warning files /state/leases/file/x/n@c@i: is a lease whose holder is not on record"}},
-		"two pods": {doctor.Evidence{VFs: one, Attachments: []doctor.Finding{held("2", "ns/a", "", "/n1"), held("2", "ns/b", "", "/n2")}},
+		"two pods": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1"), held("2", "ns/b", "", "/n2")}},
 			[]string{"error holders 0000:03:00.2: held by pod ns/a (CNI) and by pod ns/b (CNI)"}},
-		"one pod, twice": {doctor.Evidence{VFs: one, Attachments: []doctor.Finding{held("2", "ns/a", "", "/n1"), held("2", "ns/a", "", "/n1")}}, nil},
-		"a pod without a lease": {doctor.Evidence{VFs: one, Attachments: []doctor.Finding{held("2", "ns/a", "", "/n1"), func() doctor.Finding {
+		"one pod, twice": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1"), held("2", "ns/a", "", "/n1")}}, nil},
+		"a pod without a lease": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1"), func() node.Attachment {
 			a := held("2", "ns/b", "", "/n2")
 			a.Has = nil
 			return a
@@ -86,25 +86,25 @@ func TestWhatIsWrongIsSaidWithARemedy(t *testing.T) {
 			l.Locks = []others.Lock{{Device: "0000:03:00.2", Netns: "/n2"}}
 		})}, []string{"warning files claim ns/c: has leases of 0000:03:00.2, 0000:03:00.0 (shared), and cni-dra-driver has no record of it in /claims/u1.json",
 			"error holders 0000:03:00.2: held by claim ns/c for /n1 and by sriov-cni's lock for /n2"}},
-		"two pods on a PF": {doctor.Evidence{VFs: one, Attachments: []doctor.Finding{held("0", "ns/a", "", "/n1"), held("0", "ns/b", "", "/n2")}}, nil},
-		"device plugin and CNI, one pod": {doctor.Evidence{VFs: one, Attachments: []doctor.Finding{held("2", "ns/a", "", "/n1")}, Live: live(func(l *doctor.Live) {
+		"two pods on a PF": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("0", "ns/a", "", "/n1"), held("0", "ns/b", "", "/n2")}}, nil},
+		"device plugin and CNI, one pod": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1")}, Live: live(func(l *doctor.Live) {
 			l.Devices = []others.Given{{Pod: "ns/a", Resource: "example.com/vf", Device: "0000:03:00.2"}}
 		})}, nil},
-		"device plugin and DRA": {doctor.Evidence{VFs: one, Attachments: []doctor.Finding{held("2", "ns/a", "ns/c", "/n1")}, Live: live(func(l *doctor.Live) {
+		"device plugin and DRA": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("2", "ns/a", "ns/c", "/n1")}, Live: live(func(l *doctor.Live) {
 			l.Devices = []others.Given{{Pod: "ns/a", Resource: "example.com/vf", Device: "0000:03:00.2"}}
 		})}, []string{"error holders 0000:03:00.2: held by pod ns/a (DRA) and by pod ns/a (device plugin example.com/vf)"}},
 		"device plugin and CNI, another VF": {doctor.Evidence{VFs: []doctor.VF{one[0], vf("3", doctor.VFSettings{}), vf("4", doctor.VFSettings{}), vf("5", doctor.VFSettings{}), vf("6", doctor.VFSettings{}), vf("7", doctor.VFSettings{})},
-			Attachments: []doctor.Finding{held("2", "ns/a", "", "/n1"), sharing("4", "ns/a", "/n1"), held("6", "ns/b", "ns/c", "/n2")}, Live: live(func(l *doctor.Live) {
+			Attachments: []node.Attachment{held("2", "ns/a", "", "/n1"), sharing("4", "ns/a", "/n1"), held("6", "ns/b", "ns/c", "/n2")}, Live: live(func(l *doctor.Live) {
 				for _, device := range []string{"0000:03:00.2", "0000:03:00.3", "0000:03:00.4", "0000:03:00.5", "0000:03:00.0", "gpu-1"} {
 					l.Devices = append(l.Devices, others.Given{Pod: "ns/a", Resource: "example.com/vf", Device: device})
 				}
 				l.Devices = append(l.Devices, others.Given{Pod: "ns/d", Resource: "example.com/vf", Device: "0000:03:00.7"})
 				l.Locks = []others.Lock{{Device: "0000:03:00.5", Netns: "/n1"}}
 			})}, []string{"warning given 0000:03:00.3: device plugin example.com/vf has given it to pod ns/a, whose networks have 0000:03:00.2, 0000:03:00.4"}},
-		"another's lock": {doctor.Evidence{VFs: one, Attachments: []doctor.Finding{held("2", "ns/a", "", "/n1")}, Live: live(func(l *doctor.Live) {
+		"another's lock": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1")}, Live: live(func(l *doctor.Live) {
 			l.Locks = []others.Lock{{Device: "0000:03:00.2", Netns: "/n2"}}
 		})}, []string{"error holders 0000:03:00.2: held by pod ns/a (CNI) and by sriov-cni's lock for /n2"}},
-		"a lock of the dead": {doctor.Evidence{VFs: one, Attachments: []doctor.Finding{held("2", "ns/a", "", "/n1")}, Live: live(func(l *doctor.Live) {
+		"a lock of the dead": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1")}, Live: live(func(l *doctor.Live) {
 			l.Locks = []others.Lock{{Device: "0000:03:00.2", Netns: "/n2", Gone: true}}
 		})}, nil},
 		"left trust and VLAN": {doctor.Evidence{VFs: []doctor.VF{vf("3", doctor.VFSettings{Index: 1, VLAN: 7, Trust: true, MAC: mac})}},
@@ -112,7 +112,7 @@ func TestWhatIsWrongIsSaidWithARemedy(t *testing.T) {
 		"left MAC": {doctor.Evidence{VFs: []doctor.VF{vf("2", doctor.VFSettings{}), vf("3", doctor.VFSettings{MAC: mac})}},
 			[]string{"warning leftovers 0000:03:00.3: nobody holds it, and it has MAC 02:00:00:00:00:01"}},
 		"MACs for all":      {doctor.Evidence{VFs: []doctor.VF{vf("2", doctor.VFSettings{MAC: "02:00:00:00:00:02"}), vf("3", doctor.VFSettings{MAC: mac})}}, nil},
-		"settings of a pod": {doctor.Evidence{VFs: []doctor.VF{vf("2", doctor.VFSettings{VLAN: 7, Trust: true})}, Attachments: []doctor.Finding{held("2", "ns/a", "", "/n1")}}, nil},
+		"settings of a pod": {doctor.Evidence{VFs: []doctor.VF{vf("2", doctor.VFSettings{VLAN: 7, Trust: true})}, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1")}}, nil},
 		"same MAC": {doctor.Evidence{VFs: []doctor.VF{vf("2", doctor.VFSettings{MAC: mac}), vf("3", doctor.VFSettings{MAC: mac})}},
 			[]string{"error addresses 0000:03:00.2 and 0000:03:00.3 have the same MAC, 02:00:00:00:00:01"}},
 		"no driver": {doctor.Evidence{VFs: []doctor.VF{{Address: "0000:03:00.2", VFSettings: doctor.VFSettings{Known: true}}}, VDPAs: []sysfs.VDPA{{Name: "vdpa0"}}},
@@ -176,7 +176,7 @@ func TestEachCheckAnswers(t *testing.T) {
 			t.Errorf("%+v", a)
 		}
 	}
-	if len(seen) != 11 || doctor.Worst(all) != doctor.OK {
+	if len(seen) != 11 {
 		t.Errorf("%v", seen)
 	}
 }
@@ -191,8 +191,5 @@ func TestWithoutLiveFactsNothingIsCalledWell(t *testing.T) {
 				t.Errorf("%+v", a)
 			}
 		}
-	}
-	if doctor.Worst(all) != doctor.Unknown {
-		t.Error(doctor.Worst(all))
 	}
 }

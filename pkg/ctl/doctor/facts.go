@@ -3,7 +3,6 @@ package doctor
 import (
 	"fmt"
 
-	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/ctl/node"
 )
 
@@ -13,10 +12,7 @@ func FactsOf(n *node.Node, live *Live) (*Evidence, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Evidence{CDIDir: n.Settings.CDIDir, DRA: n.FileThere(n.ClaimDir), Live: live}
-	for _, a := range list {
-		f.Attachments = append(f.Attachments, judged(a))
-	}
+	f := &Evidence{Attachments: list, CDIDir: n.Settings.CDIDir, DRA: n.FileThere(n.ClaimDir), Live: live}
 	if f.Offer, err = n.Offer(); err != nil {
 		return nil, err
 	}
@@ -33,25 +29,6 @@ func FactsOf(n *node.Node, live *Live) (*Evidence, error) {
 		f.Unseen, f.Unrecorded = len(f.Unrecorded), nil
 	}
 	return f, f.devicesOf(n)
-}
-
-// judged is an attachment with its verdict, as the checks take it.
-func judged(a node.Attachment) Finding {
-	c := a.Verdict
-	p := Finding{Attachment: a, Remedy: c.Remedy}
-	switch {
-	case c.Problem != "":
-		p.Level = Error
-	case len(c.Warnings) > 0 && a.State == check.OK:
-		p.Level, p.State, p.Why, p.Remedy = Warning, "changed", c.Warnings[0], "devinfoctl check "+a.Short()+" explains it"
-	case a.State == check.OK:
-		p.Level = OK
-	case a.State == check.Unknown:
-		p.Level, p.Remedy = Unknown, "run as root, and not in a container"
-	default:
-		p.Level = Info
-	}
-	return p
 }
 
 // devicesOf adds VFs and vDPA devices, with what netlink says of their settings.

@@ -37,7 +37,6 @@ func DefaultPlaces() Places {
 		AgentDir:     "/var/run/devinfo-agent",
 		PodResources: "/var/lib/kubelet/pod-resources/kubelet.sock",
 		SRIOVLocks:   "/var/lib/cni/sriov/pci",
-		NodeConfig:   config.NodeFile,
 	}
 }
 
@@ -68,14 +67,11 @@ func Gather(ctx context.Context, p Places, gone func(netns string) (bool, error)
 		}
 	}
 	l.altered(p.NodeConfig, l.Plugins[ours].Path)
-	_, err := os.Stat(p.AgentDir)
-	l.Agent = err == nil
-	_, err = os.Stat(p.NRISocket)
-	l.NRI = err == nil
+	l.Agent, l.NRI = exists(p.AgentDir), exists(p.NRISocket)
 	for _, m := range []string{"vfio_pci", "vhost_vdpa", "mlx5_ib"} {
-		_, err := os.Stat(filepath.Join(s.Sysfs, "module", m))
-		l.Modules[m] = err == nil
+		l.Modules[m] = exists(filepath.Join(s.Sysfs, "module", m))
 	}
+	var err error
 	if l.Locks, err = others.ReadLocks(os.DirFS(p.SRIOVLocks), gone); err != nil {
 		l.note("run as root", "sriov-cni's locks in "+p.SRIOVLocks+": "+errorText(err))
 	}
@@ -84,9 +80,15 @@ func Gather(ctx context.Context, p Places, gone func(netns string) (bool, error)
 	return l
 }
 
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
 // UsualDirs are the directories of CNI plugins that are there, and that of the network
-// configurations: where K3s, OpenShift and MicroK8s have theirs, and where all others have.
-func UsualDirs(there func(path string) bool) (plugins []string, conf string) {
+// configurations: where K3s, OpenShift and MicroK8s have theirs, and where all others have. The
+// root is where the node's is; "" = /.
+func UsualDirs(root string) (plugins []string, conf string) {
 	const pluginDir, confDir = "/opt/cni/bin", "/etc/cni/net.d"
 	conf = confDir
 	for _, of := range []struct{ plugins, conf string }{
@@ -95,10 +97,10 @@ func UsualDirs(there func(path string) bool) (plugins []string, conf string) {
 		{"/var/snap/microk8s/current/opt/cni/bin", "/var/snap/microk8s/current/args/cni-network"},
 		{pluginDir, confDir},
 	} {
-		if there(of.plugins) {
+		if exists(root + of.plugins) {
 			plugins = append(plugins, of.plugins)
 		}
-		if conf == confDir && there(of.conf) {
+		if conf == confDir && exists(root+of.conf) {
 			conf = of.conf
 		}
 	}

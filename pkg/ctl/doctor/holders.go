@@ -6,47 +6,57 @@ import (
 	"slices"
 	"strings"
 
+	"devinfo-cni.io/pkg/check"
+	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/others"
 )
 
 // attachments reports those that are not as they should be.
-func attachments(f *Evidence) (list []Answer) {
+func attachments(f *Evidence, list *answers) {
 	for _, a := range f.Attachments {
-		if a.Level != OK {
-			list = append(list, Answer{Level: a.Level, Text: strings.TrimSuffix(fmt.Sprintf("%s: %s: %s", a.named(), a.State, a.Why), ": "), Remedy: a.Remedy})
+		name, state, why, remedy := a.Short(), a.State, a.Why, a.Verdict.Remedy
+		level := levelOf(a)
+		switch level {
+		case OK:
+			continue
+		case Warning:
+			state, why, remedy = "changed", a.Verdict.Warnings[0], "devinfoctl check "+name+" explains it"
+		case Unknown:
+			remedy = "run as root, and not in a container"
 		}
+		if a.Pod != "" {
+			name = "pod " + a.Pod + ", " + name
+		}
+		list.add(level, strings.TrimSuffix(fmt.Sprintf("%s: %s: %s", name, state, why), ": "), remedy)
 	}
-	return list
 }
 
-func (a *Finding) named() string {
-	if a.Pod == "" {
-		return a.Short()
+// levelOf is that of an attachment's state: Info while it is being made.
+func levelOf(a node.Attachment) Level {
+	switch {
+	case a.Verdict.Problem != "":
+		return Error
+	case a.State == check.OK && len(a.Verdict.Warnings) > 0:
+		return Warning
+	case a.State == check.OK:
+		return OK
+	case a.State == check.Unknown:
+		return Unknown
 	}
-	return "pod " + a.Pod + ", " + a.Short()
+	return Info
 }
 
 // files reports the files and leases that belong to no attachment.
-func files(f *Evidence) (list []Answer) {
+func files(f *Evidence, list *answers) {
 	for _, path := range f.Unowned {
-		list = append(list, Answer{
-			Level: Info, Text: path + ": no attachment owns it",
-			Remedy: "other plugins keep files there too; one that was left behind may be removed",
-		})
+		list.add(Info, path+": no attachment owns it", "other plugins keep files there too; one that was left behind may be removed")
 	}
 	for _, path := range f.Stale {
-		list = append(list, Answer{
-			Level: Warning, Text: path + ": is a lease whose holder is not on record",
-			Remedy: "devinfoctl gc --yes sweeps it",
-		})
+		list.add(Warning, path+": is a lease whose holder is not on record", "devinfoctl gc --yes sweeps it")
 	}
 	for _, c := range f.Unrecorded {
-		list = append(list, Answer{
-			Level: Warning, Text: fmt.Sprintf("claim %s: has leases of %s, and cni-dra-driver has no record of it in %s", c.Claim, strings.Join(c.Devices, ", "), c.Driver),
-			Remedy: c.Of.EndCommand(),
-		})
+		list.add(Warning, fmt.Sprintf("claim %s: has leases of %s, and cni-dra-driver has no record of it in %s", c.Claim, strings.Join(c.Devices, ", "), c.Driver), c.Of.EndCommand())
 	}
-	return list
 }
 
 // A hold is a holder of a device, by an exclusive lease, or one that takes itself for it.
@@ -111,17 +121,14 @@ func quarrel(a, b hold) bool {
 }
 
 // holders finds VFs that two have.
-func holders(f *Evidence) (list []Answer) {
+func holders(f *Evidence, list *answers) {
 	all := f.holds()
 	for _, device := range slices.Sorted(maps.Keys(all)) {
 		if a, b, twice := pair(all[device]); twice {
-			list = append(list, Answer{
-				Level: Error, Text: fmt.Sprintf("%s: held by %s and by %s", device, a, b),
-				Remedy: "delete one of the two pods; then leave the VF to one allocator only: take it out of the device plugin's pool, or out of the DRA driver's slice",
-			})
+			list.add(Error, fmt.Sprintf("%s: held by %s and by %s", device, a, b),
+				"delete one of the two pods; then leave the VF to one allocator only: take it out of the device plugin's pool, or out of the DRA driver's slice")
 		}
 	}
-	return list
 }
 
 func pair(holds []hold) (a, b hold, twice bool) {
@@ -136,9 +143,9 @@ func pair(holds []hold) (a, b hold, twice bool) {
 }
 
 // given finds VFs that a device plugin has given to pods whose networks have others.
-func given(f *Evidence) (list []Answer) {
+func given(f *Evidence, list *answers) {
 	if f.Live == nil {
-		return nil
+		return
 	}
 	for _, d := range f.Live.Devices {
 		var have []string
@@ -149,17 +156,14 @@ func given(f *Evidence) (list []Answer) {
 			}
 			of := slices.Concat(a.Has, a.Shares)
 			lock := func(l others.Lock) bool { return l.Device == d.Device && l.Netns == a.Netns } // of a network without devinfo
-			known = known && a.Level != Info && !slices.Contains(of, d.Device) && !slices.ContainsFunc(f.Live.Locks, lock)
+			known = known && levelOf(a) != Info && !slices.Contains(of, d.Device) && !slices.ContainsFunc(f.Live.Locks, lock)
 			have = append(have, slices.DeleteFunc(of, func(device string) bool { return !f.isVF(device) })...)
 		}
 		if known && have != nil {
-			list = append(list, Answer{
-				Level: Warning, Text: fmt.Sprintf("%s: device plugin %s has given it to pod %s, whose networks have %s", d.Device, d.Resource, d.Pod, strings.Join(have, ", ")),
-				Remedy: "see that the pod asks for as many devices of the resource as it has networks with that resourceName; applications find theirs by DEVINFO_<interface>_PCI_ADDRESS, not by PCIDEVICE_*",
-			})
+			list.add(Warning, fmt.Sprintf("%s: device plugin %s has given it to pod %s, whose networks have %s", d.Device, d.Resource, d.Pod, strings.Join(have, ", ")),
+				"see that the pod asks for as many devices of the resource as it has networks with that resourceName; applications find theirs by DEVINFO_<interface>_PCI_ADDRESS, not by PCIDEVICE_*")
 		}
 	}
-	return list
 }
 
 func (f *Evidence) isVF(address string) bool {
@@ -168,9 +172,9 @@ func (f *Evidence) isVF(address string) bool {
 
 // leftovers finds what a pod left behind on VFs that nobody holds. A MAC counts if another
 // free VF of the same PF has none: operators set one on all VFs, or on none.
-func leftovers(f *Evidence) (list []Answer) {
-	if unknown := f.unsettled(); unknown != nil {
-		return unknown
+func leftovers(f *Evidence, list *answers) {
+	if f.unsettled(list) {
+		return
 	}
 	held, bare := f.holds(), map[string]bool{}
 	for _, v := range f.VFs {
@@ -192,30 +196,28 @@ func leftovers(f *Evidence) (list []Answer) {
 			add("MAC "+v.MAC, "mac 00:00:00:00:00:00")
 		}
 		if len(left) > 0 {
-			list = append(list, Answer{
-				Level: Warning, Text: v.Address + ": nobody holds it, and it has " + strings.Join(left, ", "),
-				Remedy: fmt.Sprintf("ip link set %s vf %d %s", v.PFName, v.Index, strings.Join(undo, " ")),
-			})
+			list.add(Warning, v.Address+": nobody holds it, and it has "+strings.Join(left, ", "), fmt.Sprintf("ip link set %s vf %d %s", v.PFName, v.Index, strings.Join(undo, " ")))
 		}
 	}
-	return list
 }
 
-// unsettled answers that the settings of VFs are unknown; nil = some are known.
-func (f *Evidence) unsettled() []Answer {
+// unsettled answers that the settings of all VFs are unknown, if they are.
+func (f *Evidence) unsettled(list *answers) bool {
 	switch {
 	case len(f.VFs) == 0 || slices.ContainsFunc(f.VFs, func(v VF) bool { return v.Known }):
-		return nil
+		return false
 	case f.Live == nil:
-		return unseen("the settings of VFs")
+		list.unseen("the settings of VFs")
+	default:
+		list.add(Unknown, "the PFs do not report the settings of their VFs", "run it in the host's network namespace, where the PFs are")
 	}
-	return []Answer{{Level: Unknown, Text: "the PFs do not report the settings of their VFs", Remedy: "run it in the host's network namespace, where the PFs are"}}
+	return true
 }
 
 // addresses finds VFs with the same MAC.
-func addresses(f *Evidence) (list []Answer) {
-	if unknown := f.unsettled(); unknown != nil {
-		return unknown
+func addresses(f *Evidence, list *answers) {
+	if f.unsettled(list) {
+		return
 	}
 	by := map[string][]string{}
 	for _, v := range f.VFs {
@@ -225,40 +227,31 @@ func addresses(f *Evidence) (list []Answer) {
 	}
 	for _, mac := range slices.Sorted(maps.Keys(by)) {
 		if len(by[mac]) > 1 {
-			list = append(list, Answer{
-				Level: Error, Text: strings.Join(by[mac], " and ") + " have the same MAC, " + mac,
-				Remedy: "delete the pod that has it by right last, so that its DEL restores the other's, or set one with ip link set PF vf N mac",
-			})
+			list.add(Error, strings.Join(by[mac], " and ")+" have the same MAC, "+mac,
+				"delete the pod that has it by right last, so that its DEL restores the other's, or set one with ip link set PF vf N mac")
 		}
 	}
-	return list
 }
 
 // drivers finds devices that nothing can use.
-func drivers(f *Evidence) (list []Answer) {
+func drivers(f *Evidence, list *answers) {
 	for _, v := range f.VFs {
 		if v.Driver == "" {
-			list = append(list, Answer{
-				Level: Warning, Text: v.Address + ": the VF has no driver",
-				Remedy: "load the module of its driver and bind it: echo " + v.Address + " > /sys/bus/pci/drivers_probe; for DPDK bind vfio-pci",
-			})
+			list.add(Warning, v.Address+": the VF has no driver",
+				"load the module of its driver and bind it: echo "+v.Address+" > /sys/bus/pci/drivers_probe; for DPDK bind vfio-pci")
 		}
 	}
 	if there, known := f.module("mlx5_ib"); known && !there && slices.ContainsFunc(f.VFs, func(v VF) bool { return v.Driver == "mlx5_core" }) {
-		list = append(list, Answer{Level: Info, Text: "the module mlx5_ib is not loaded: VFs of mlx5_core have no RDMA device", Remedy: "modprobe mlx5_ib, if pods need RDMA"})
+		list.add(Info, "the module mlx5_ib is not loaded: VFs of mlx5_core have no RDMA device", "modprobe mlx5_ib, if pods need RDMA")
 	}
 	if there, known := f.module("vfio_pci"); known && !there && len(f.VFs) > 0 {
-		list = append(list, Answer{Level: Info, Text: "the module vfio_pci is not loaded: no VF can be given to DPDK or a VM", Remedy: "modprobe vfio_pci, if pods need that"})
+		list.add(Info, "the module vfio_pci is not loaded: no VF can be given to DPDK or a VM", "modprobe vfio_pci, if pods need that")
 	}
 	for _, v := range f.VDPAs {
 		if v.Driver == "" {
-			list = append(list, Answer{
-				Level: Warning, Text: v.Name + ": the vDPA device has no driver",
-				Remedy: "modprobe vhost_vdpa for VMs and DPDK, virtio_vdpa for an interface" + f.loaded("vhost_vdpa"),
-			})
+			list.add(Warning, v.Name+": the vDPA device has no driver", "modprobe vhost_vdpa for VMs and DPDK, virtio_vdpa for an interface"+f.loaded("vhost_vdpa"))
 		}
 	}
-	return list
 }
 
 // module reports whether a kernel module is loaded or built in.

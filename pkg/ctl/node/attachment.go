@@ -128,7 +128,7 @@ func podName(namespace, name string) string {
 // Attachments are those of Recorded, each with its verdict: see [Node.Judge].
 func (n *Node) Attachments() ([]Attachment, error) {
 	list, err := n.Recorded()
-	n.Judge(list)
+	n.Judge(list, false)
 	return list, err
 }
 

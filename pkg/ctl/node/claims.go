@@ -103,9 +103,8 @@ func (n *Node) claimAttachment(c *state.Claim, at state.Attachment) Attachment {
 	return a
 }
 
-// compareRecord is Compare for an attachment that is only in a claim's record.
-func (a *Attachment) compareRecord() Comparison {
-	c := a.comparison()
+// compareRecord is compare for an attachment that is only in a claim's record.
+func (a *Attachment) compareRecord(c *Comparison) {
 	switch a.State {
 	case check.OK:
 		c.NotCompared = []string{"what the plugins made: their own CHECK says it"}
@@ -120,7 +119,6 @@ func (a *Attachment) compareRecord() Comparison {
 			c.Problem, c.Remedy = a.Why, a.claimRemedy()
 		}
 	}
-	return c
 }
 
 // claimRemedy says what to do about an attachment by DRA.

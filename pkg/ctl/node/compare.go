@@ -23,50 +23,24 @@ type Comparison struct {
 	Remedy      string       `json:"remedy,omitempty"`
 	Warnings    []string     `json:"warnings,omitempty"` // what CHECK warns of
 	NotCompared []string     `json:"notCompared,omitempty"`
-
-	Title string      `json:"-"` // the attachment, for people
-	Of    *Attachment `json:"-"`
-
-	blind string // why something could not be read; "" = all could
-}
-
-func (a *Attachment) comparison() Comparison {
-	return Comparison{Title: a.Short(), Of: a, subject: a.subject(), File: a.File, Facts: []check.Item{}}
-}
-
-// became notes the state that a comparison has found.
-func (c *Comparison) became(s check.State) {
-	c.Of.State = s
-	c.subject = c.Of.subject()
 }
 
 // Judge does what CHECK does, with what the journal knows, and gives each attachment its
-// verdict.
-func (n *Node) Judge(list []Attachment) {
-	memo := discovery.Remember(n.Finder.Switches)
-	each(len(list), func(i int) {
-		c := n.compare(n.checkerWith(memo), list[i])
-		list[i].State, list[i].Why, list[i].Verdict = c.Of.State, cmp.Or(c.Problem, c.blind, list[i].Why), &c
-	})
-}
-
-// Explain compares as Judge does, and adds what the kernel says even where sources contradict
-// each other, and sriovnet's opinion of each representor.
-func (n *Node) Explain(list []Attachment) []Comparison {
-	memo := discovery.Remember(n.Finder.Switches)
-	if n.witness != nil {
+// verdict. To explain is to add what the kernel says even where sources contradict each other,
+// and sriovnet's opinion of each representor.
+func (n *Node) Judge(list []Attachment, explain bool) {
+	memo, ask := discovery.Remember(n.Finder.Switches), explain && n.witness != nil
+	if ask {
 		memo = discovery.Remember(n.witness.Switches)
 	}
-	all := make([]Comparison, len(list))
 	each(len(list), func(i int) {
-		var witness *opinion.Witness
-		checker := n.checkerWith(memo)
-		if n.witness != nil {
+		checker, witness := n.checkerWith(memo), (*opinion.Witness)(nil)
+		if ask {
 			witness = &opinion.Witness{Switches: memo, Ask: n.witness.Ask}
 			checker = n.checkerWith(witness)
 		}
-		checker.Explain = true
-		c := n.compare(checker, list[i])
+		checker.Explain = explain
+		c := n.compare(checker, &list[i])
 		c.Warnings = append(c.Warnings, secondOpinion(witness, func(representor string) *string {
 			for f := range c.Facts {
 				if c.Facts[f].Now == representor && isRepresentor(c.Facts[f].Fact) {
@@ -75,30 +49,35 @@ func (n *Node) Explain(list []Attachment) []Comparison {
 			}
 			return nil
 		})...)
-		all[i] = c
+		c.subject, list[i].Verdict = list[i].subject(), c
 	})
-	return all
 }
 
-func (n *Node) compare(checker *check.Checker, a Attachment) Comparison {
+// compare settles the state of an attachment, and its reason.
+func (n *Node) compare(checker *check.Checker, a *Attachment) *Comparison {
+	c := &Comparison{File: a.File, Facts: []check.Item{}}
 	if a.entry == nil && a.unread == nil {
-		return a.compareRecord()
+		a.compareRecord(c)
+		return c
 	}
 	state, r := checker.Check(a.entry, a.unread)
-	was, c := a.State, a.comparison()
 	c.Facts, c.Warnings, c.NotCompared = r.Facts, r.Warnings, r.NotCompared
-	c.became(state)
 	for _, f := range r.Changed() {
 		c.Warnings = append(c.Warnings, f.Change())
 	}
+	if a.record != "" && (a.State == check.Abandoned || a.State == check.Deleting) {
+		if a.Why != "" { // or DEL is running
+			c.Problem, c.Remedy = a.Why, a.claimRemedy()
+		}
+		return c
+	}
+	a.State = state
 	switch {
-	case a.record != "" && a.Why != "" && (was == check.Abandoned || was == check.Deleting):
-		c.became(was)
-		c.Problem, c.Remedy = a.Why, a.claimRemedy()
 	case r.Problem != nil:
-		c.Problem, c.Remedy = n.text(r.Problem.Error()), r.Problem.Remedy()
+		a.Why = n.text(r.Problem.Error())
+		c.Problem, c.Remedy = a.Why, r.Problem.Remedy()
 	case r.Blind != nil:
-		c.blind = n.text(r.Blind.Error())
+		a.Why = n.text(r.Blind.Error())
 	}
 	return c
 }

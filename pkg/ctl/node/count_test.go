@@ -46,8 +46,9 @@ func TestNothingIsAskedTwice(t *testing.T) {
 	})
 	list, err := n.Recorded()
 	must(t, err)
-	for _, c := range n.Explain(list) {
-		if c.Problem != "" || len(c.Facts) < 3 {
+	n.Judge(list, true)
+	for _, a := range list {
+		if c := a.Verdict; c.Problem != "" || len(c.Facts) < 3 {
 			t.Errorf("%+v", c)
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/link"
@@ -69,30 +68,23 @@ func (n *Node) below(s Subject) (Subject, error) {
 
 // meanings lists the kinds of devices that have the name.
 func (n *Node) meanings(name string) (is []string, err error) {
-	if a, err := pci.Parse(name); err == nil {
-		_, ok, err := n.Sys.PCI(a)
-		return meaning(nil, AsPCI, ok, err)
-	}
-	_, ok, err := n.Sys.Auxiliary(name)
-	if is, err = meaning(is, AsAuxiliary, ok, err); err != nil {
-		return nil, err
-	}
-	_, ok, err = n.Sys.VDPA(name)
-	if is, err = meaning(is, AsVDPA, ok, err); err != nil {
-		return nil, err
+	for _, bus := range []string{AsPCI, AsAuxiliary, AsVDPA} {
+		there, err := n.Sys.HasDevice(bus, name)
+		if err != nil {
+			return nil, err
+		}
+		if there {
+			is = append(is, bus)
+		}
 	}
 	_, err = n.Finder.Interfaces.Interface("", name)
-	if errors.Is(err, link.ErrNoInterface) {
+	switch {
+	case errors.Is(err, link.ErrNoInterface):
 		return is, nil
+	case err != nil:
+		return nil, err
 	}
-	return meaning(is, AsInterface, true, err)
-}
-
-func meaning(is []string, kind string, ok bool, err error) ([]string, error) {
-	if ok && err == nil {
-		is = append(is, kind)
-	}
-	return is, err
+	return append(is, AsInterface), nil
 }
 
 // unknown is the error for a device that does not exist.

@@ -98,11 +98,10 @@ func (in *Inspection) judge(n *Node) {
 
 // fullAddress adds the usual domain to a PCI address without one, as lspci prints it.
 func fullAddress(name string) string {
-	if _, err := pci.Parse(name); err == nil || strings.Count(name, ":") != 1 {
-		return name
-	}
-	if full, err := pci.Parse("0000:" + name); err == nil {
-		return full.String()
+	for _, full := range []string{name, "0000:" + name} {
+		if address, err := pci.Parse(full); err == nil {
+			return address.String()
+		}
 	}
 	return name
 }

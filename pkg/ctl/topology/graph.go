@@ -2,16 +2,18 @@ package topology
 
 import (
 	"fmt"
-	"io"
 	"strings"
+
+	"devinfo-cni.io/pkg/ctl/node"
+	"devinfo-cni.io/pkg/ctl/remedy"
 )
 
 // dotText is for double-quoted strings.
 var dotText = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", " ")
 
-// DOT writes the picture in Graphviz' language. A device is a box, an attachment is round and
+// DOT is the picture in Graphviz' language. A device is a box, an attachment is round and
 // has the colour of its health. Nodes are numbered: their names mean nothing to the language.
-func (t *Topology) DOT(w io.Writer) error {
+func (t *Topology) DOT() string {
 	var g grapher
 	g.b.WriteString("digraph devices {\n  rankdir=LR;\n  node [shape=box, fontname=\"monospace\"];\n")
 	for _, n := range t.Devices {
@@ -23,9 +25,7 @@ func (t *Topology) DOT(w io.Writer) error {
 			g.attachment(a, id, deleteEmpty([]string{strings.TrimSpace(a.Type + " " + a.Device)})...)
 		}
 	}
-	g.b.WriteString("}\n")
-	_, err := io.WriteString(w, g.b.String())
-	return err
+	return g.b.String() + "}\n"
 }
 
 type grapher struct {
@@ -50,16 +50,20 @@ func (g *grapher) draw(n *Node, parent string) {
 	}
 }
 
-func (g *grapher) attachment(a Use, parent string, more ...string) {
+func (g *grapher) attachment(a node.Attachment, parent string, more ...string) {
+	text := name(a)
+	if HealthOf(a.State) != Good {
+		text += ": " + string(a.State)
+	}
 	style := ", shape=ellipse, color=" + map[Health]string{Good: "green3", Pending: "orange", Bad: "red"}[HealthOf(a.State)]
-	g.add(append([]string{"attachment", a.String()}, more...), style, parent)
+	g.add(append([]string{"attachment", text}, more...), style, parent)
 }
 
 func (g *grapher) add(lines []string, style, parent string) (id string) {
 	id = fmt.Sprintf("n%d", g.nodes)
 	g.nodes++
 	for n := range lines {
-		lines[n] = dotText.Replace(lines[n])
+		lines[n] = remedy.Printable(dotText.Replace(lines[n]))
 	}
 	fmt.Fprintf(&g.b, "  %s [label=\"%s\"%s];\n", id, strings.Join(lines, `\n`), style)
 	if parent != "" {

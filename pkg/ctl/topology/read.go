@@ -275,9 +275,8 @@ func (r *reader) drop() {
 
 // hold adds the attachments to the devices that they have, share or name.
 func (r *reader) hold(attachments []node.Attachment) {
-	for _, of := range attachments {
-		a := Use(of)
-		place, own := of.Place()
+	for _, a := range attachments {
+		place, own := a.Place()
 		if own {
 			a.Type, a.Device = place.Bus, place.Name
 		}

@@ -37,8 +37,8 @@ type Topology struct {
 	Devices []*Node `json:"devices"`
 	// Elsewhere are attachments whose device is not in Devices: sockets, devices that are
 	// gone, and attachments without a device.
-	Elsewhere []Use    `json:"elsewhere,omitempty"`
-	Warnings  []string `json:"warnings,omitempty"`
+	Elsewhere []node.Attachment `json:"elsewhere,omitempty"`
+	Warnings  []string          `json:"warnings,omitempty"`
 }
 
 // Node is one device.
@@ -54,11 +54,11 @@ type Node struct {
 	Representor string   `json:"representor,omitempty"`
 	// Represents are the interfaces of a PF in switchdev mode that stand for functions of
 	// another host: on a DPU, those of the host that it sits in.
-	Represents  []string `json:"represents,omitempty"`
-	Path        string   `json:"path,omitempty"`  // of a vDPA device: /dev/vhost-vdpa-0, or virtio3
-	Offer       *Offer   `json:"offer,omitempty"` // nil = no rule of cni-dra-driver's names it
-	Attachments []Use    `json:"attachments,omitempty"`
-	Below       []*Node  `json:"below,omitempty"`
+	Represents  []string          `json:"represents,omitempty"`
+	Path        string            `json:"path,omitempty"`  // of a vDPA device: /dev/vhost-vdpa-0, or virtio3
+	Offer       *Offer            `json:"offer,omitempty"` // nil = no rule of cni-dra-driver's names it
+	Attachments []node.Attachment `json:"attachments,omitempty"`
+	Below       []*Node           `json:"below,omitempty"`
 }
 
 // Offer is what has become of a device that a rule of cni-dra-driver's names.
@@ -109,27 +109,10 @@ func HealthOf(s check.State) Health {
 	return Bad
 }
 
-// A Use is an attachment that has, shares or names a device.
-type Use node.Attachment
-
-// MarshalJSON has the keys of all attachments.
-func (a Use) MarshalJSON() ([]byte, error) { return node.Attachment(a).MarshalJSON() }
-
-// String is the name, and a state that is not good.
-func (a Use) String() string { return a.name() + a.condition() }
-
-// condition is a state that is not good.
-func (a Use) condition() string {
-	if HealthOf(a.State) == Good {
-		return ""
-	}
-	return ": " + string(a.State)
-}
-
 // relation is what a device is to the attachment.
-func (a Use) relation() string {
+func relation(a node.Attachment) string {
 	switch {
-	case (*node.Attachment)(&a).Left():
+	case a.Left():
 		return "left by "
 	case a.Lease == journal.Exclusive:
 		return "held by "
@@ -140,8 +123,8 @@ func (a Use) relation() string {
 }
 
 // name is of the pod or else the container, and of the claim.
-func (a Use) name() string {
-	user := node.Attachment(a).Short()
+func name(a node.Attachment) string {
+	user := a.Short()
 	switch {
 	case a.Network == "": // not made by devinfo
 		user = a.Pod
@@ -159,7 +142,7 @@ func (a Use) name() string {
 // A group is what Elsewhere holds of one kind.
 type group struct {
 	title string
-	list  []Use
+	list  []node.Attachment
 }
 
 // elsewhere are the groups that are not empty.

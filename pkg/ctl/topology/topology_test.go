@@ -37,9 +37,7 @@ func tree(t *testing.T, host *discovery.Finder, held ...node.Attachment) string 
 	t.Helper()
 	top, err := topology.Read(host, nil, held)
 	must(t, err)
-	var b strings.Builder
-	must(t, top.Tree(&b))
-	return b.String()
+	return top.Tree(func(s check.State) string { return string(s) })
 }
 
 // broken is a switch that does not answer.
@@ -69,13 +67,11 @@ func TestHostWithoutDevicesIsSaidToBeOne(t *testing.T) {
 // and has a colour.
 func TestNamesAreNotTakenForSyntax(t *testing.T) {
 	const name, quoted = "a\"b\\c<d>&e#f`g\nh]", `a\"b\\c<d>&e#f` + "`" + `g h]`
-	a := topology.Use{Key: journal.Key{Network: name, ContainerID: "c", IfName: "i"}, Type: "vhost-user", Device: "/s", State: check.Adding}
+	a := node.Attachment{Key: journal.Key{Network: name, ContainerID: "c", IfName: "i"}, Type: "vhost-user", Device: "/s", State: check.Adding}
 	top := &topology.Topology{
-		Devices:   []*topology.Node{{Kind: topology.Other, Name: name, Representor: name, Attachments: []topology.Use{a}}},
-		Elsewhere: []topology.Use{a},
+		Devices:   []*topology.Node{{Kind: topology.Other, Name: name, Representor: name, Attachments: []node.Attachment{a}}},
+		Elsewhere: []node.Attachment{a},
 	}
-	var b strings.Builder
-	must(t, top.DOT(&b))
 	const want = `digraph devices {
   rankdir=LR;
   node [shape=box, fontname="monospace"];
@@ -89,7 +85,7 @@ func TestNamesAreNotTakenForSyntax(t *testing.T) {
   n3 -> n4;
 }
 `
-	if diff := cmp.Diff(want, strings.ReplaceAll(b.String(), quoted, "NAME")); diff != "" {
+	if diff := cmp.Diff(want, strings.ReplaceAll(top.DOT(), quoted, "NAME")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -104,10 +100,10 @@ func TestAttachmentsAreWhereTheyBelong(t *testing.T) {
 	const pod = "shop/web-0"
 	old := a(pod, "net1", "pci", "0000:65:00.2")
 	old.State = check.Dead
-	got := tree(t, load(t, "../../../testdata/hosts/mlx5-vdpa.txtar"), old, a(pod, "net2", "memif", "/run/x"), a(pod, "net3", "pci", "0000:65:00.7"), a(pod, "net4", "", ""), a("", "net5", "vdpa", "vdpa6"))
+	got := tree(t, load(t, "../../../testdata/hosts/mlx5-vdpa.txtar"), old, a(pod, "net2", "memif", "/run/x"), a(pod, "net3", "pci", "0000:65:00.7"), a(pod, "net4", "", ""), a("", "net\x1b5", "vdpa", "vdpa6"))
 	for _, want := range []string{
 		"representor eth4\n│  └─ left by shop/web-0 net1 (n): dead\n",
-		"interface eth14\n│     └─ named by n/0123456789ab/net5\n",
+		"interface eth14\n│     └─ named by n/0123456789ab/net\ufffd5\n",
 		"sockets\n└─ shop/web-0 net2 (n)  memif /run/x\n",
 		"devices that are gone\n└─ shop/web-0 net3 (n)  pci 0000:65:00.7\n",
 		"attachments without a device\n└─ shop/web-0 net4 (n)\n",

@@ -1,44 +1,58 @@
 package topology
 
 import (
-	"io"
 	"strings"
+
+	"devinfo-cni.io/pkg/check"
+	"devinfo-cni.io/pkg/ctl/remedy"
 )
 
-// Tree writes the picture as indented lines, in UTF-8.
-func (t *Topology) Tree(w io.Writer) error {
-	var b strings.Builder
+// Tree is the picture as indented lines, in UTF-8, that are safe for a terminal. States that are
+// not good are at their ends, as paint gives them.
+func (t *Topology) Tree(paint func(check.State) string) string {
+	d := drawing{paint: paint}
 	for _, n := range t.Devices {
-		n.tree(&b, "")
+		d.tree(n, "", "")
 	}
 	if len(t.Devices) == 0 {
-		b.WriteString("no network device\n")
+		d.line("no network device", "")
 	}
 	for _, g := range t.elsewhere() {
-		b.WriteString(g.title + "\n")
+		d.line(g.title, "")
 		for n, a := range g.list {
-			b.WriteString(strings.TrimRight(branch(n, len(g.list))+a.name()+"  "+a.Type+" "+a.Device, " ") + a.condition() + "\n")
+			d.line(strings.TrimRight(branch(n, len(g.list))+name(a)+"  "+a.Type+" "+a.Device, " "), a.State)
 		}
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
+	return d.text.String()
 }
 
-// tree writes a node; indent is what its sub-lines begin with.
-func (n *Node) tree(b *strings.Builder, indent string) {
-	b.WriteString(n.Name + "  " + strings.Join(n.facts(), ", ") + "\n")
+type drawing struct {
+	text  strings.Builder
+	paint func(check.State) string
+}
+
+func (d *drawing) line(text string, s check.State) {
+	d.text.WriteString(remedy.Printable(text))
+	if HealthOf(s) != Good {
+		d.text.WriteString(": " + d.paint(s))
+	}
+	d.text.WriteByte('\n')
+}
+
+// tree draws a node behind what stands before it; indent is what its further lines begin with.
+func (d *drawing) tree(n *Node, before, indent string) {
+	d.line(before+n.Name+"  "+strings.Join(n.facts(), ", "), "")
 	lines := len(n.Attachments) + len(n.Below)
 	for i, a := range n.Attachments {
-		b.WriteString(indent + branch(i, lines) + a.relation() + a.String() + "\n")
+		d.line(indent+branch(i, lines)+relation(a)+name(a), a.State)
 	}
 	for i, child := range n.Below {
 		i += len(n.Attachments)
-		b.WriteString(indent + branch(i, lines))
 		deeper := "│  "
 		if i == lines-1 {
 			deeper = "   "
 		}
-		child.tree(b, indent+deeper)
+		d.tree(child, indent+branch(i, lines), indent+deeper)
 	}
 }
 

@@ -3,7 +3,6 @@ package validate
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -25,17 +24,13 @@ func (c Checker) CheckAll(text []byte, kind Kind) ([]Document, error) {
 		c.Classes = ClassesIn(text)
 	}
 	unknown := 0
-	for _, part := range split(text) {
-		for _, d := range part.items() {
-			report, err := c.check(d, kind)
-			if errors.Is(err, ErrKind) {
-				unknown++
-				report = &Report{Skipped: "it is of none of the kinds", Findings: []Finding{}}
-			} else if err != nil {
-				return nil, err
-			}
-			all = append(all, Document{Line: d.line(), Name: d.name, Report: report})
+	for _, d := range parts(text) {
+		report, err := c.check(d, kind)
+		if err != nil {
+			unknown++
+			report = &Report{Skipped: "it is of none of the kinds", Findings: []Finding{}}
 		}
+		all = append(all, Document{Line: d.line(), Name: d.name, Report: report})
 	}
 	if unknown > 0 && unknown == len(all) {
 		return nil, ErrKind
@@ -45,16 +40,27 @@ func (c Checker) CheckAll(text []byte, kind Kind) ([]Document, error) {
 
 // part is a value in a text.
 type part struct {
-	text  []byte // JSON or YAML
-	above int    // the lines above the document that it is in
+	data  json.RawMessage
+	err   error // why there is none
+	above int   // the lines above the document that it is in
 	name  string
 	path  string       // in the document, without the "$": ".items[3]"
 	spots func() *spot // of the document
 }
 
-// document is a text that has this many lines of a file above it.
+// document is a text in JSON or YAML.
 func document(text []byte, above int) part {
-	return part{text: text, above: above, spots: sync.OnceValue(func() *spot { return spots(text) })}
+	p := part{above: above, spots: sync.OnceValue(func() *spot { return spots(text) })}
+	p.data, p.err = decode(text, above)
+	return p
+}
+
+// parts are those of all documents of a text.
+func parts(text []byte) (all []part) {
+	for _, d := range split(text) {
+		all = append(all, document(d.text, d.above).items()...)
+	}
+	return all
 }
 
 // line is where the part begins in the file.
@@ -65,17 +71,23 @@ func (p part) line() int {
 	return p.above + p.spots().find(p.path).line
 }
 
+// a chunk is the text of a document, which has this many lines of a file above it.
+type chunk struct {
+	text  []byte
+	above int
+}
+
 // split returns the documents of a YAML text that are not empty; JSON is one document. A
 // line of dashes inside a block would be indented.
-func split(text []byte) (parts []part) {
+func split(text []byte) (chunks []chunk) {
 	if trimmed := bytes.TrimSpace(text); len(text) > Limit || bytes.HasPrefix(trimmed, []byte("{")) || bytes.HasPrefix(trimmed, []byte("[")) {
-		return []part{document(text, 0)}
+		return []chunk{{text, 0}}
 	}
 	var doc []byte
 	above, line, content := 0, 0, false
 	end := func() {
 		if content {
-			parts = append(parts, document(doc, above))
+			chunks = append(chunks, chunk{doc, above})
 		}
 	}
 	for row := range bytes.Lines(text) {
@@ -93,32 +105,28 @@ func split(text []byte) (parts []part) {
 		doc = append(doc, row...)
 	}
 	end()
-	if parts == nil { // nothing at all is for Check to say
-		return []part{document(text, 0)}
+	if chunks == nil { // nothing at all is for Check to say
+		return []chunk{{text, 0}}
 	}
-	return parts
+	return chunks
 }
 
 // items are the objects of a List, or else the document itself.
 func (p part) items() []part {
-	data, err := decode(p.text, p.above)
-	if err != nil {
-		return []part{p} // Check says it
-	}
 	var object struct {
 		Kind  string
 		Items []json.RawMessage
 	}
-	if data[0] != '{' || json.Unmarshal(data, &object) != nil {
+	if p.err != nil || p.data[0] != '{' || json.Unmarshal(p.data, &object) != nil { // Check says it
 		return []part{p}
 	}
 	if !strings.HasSuffix(object.Kind, "List") || object.Items == nil {
-		p.name = nameOf(data)
+		p.name = nameOf(p.data)
 		return []part{p}
 	}
 	var list []part
 	for n, item := range object.Items { // no List is in a List
-		list = append(list, part{text: item, above: p.above, name: nameOf(item), path: fmt.Sprintf(".items[%d]", n), spots: p.spots})
+		list = append(list, part{data: item, above: p.above, name: nameOf(item), path: fmt.Sprintf(".items[%d]", n), spots: p.spots})
 	}
 	return list
 }

@@ -28,17 +28,14 @@ type Classes map[string]*resourceapi.DeviceClassSpec
 // ClassesIn are those in a text that can be read.
 func ClassesIn(text []byte) Classes {
 	all := Classes{}
-	for _, document := range split(text) {
-		for _, part := range document.items() {
-			data, err := decode(part.text, part.above)
-			var class struct {
-				Kind     string
-				Metadata struct{ Name string }
-				Spec     resourceapi.DeviceClassSpec
-			}
-			if err == nil && json.Unmarshal(data, &class) == nil && class.Kind == deviceClass {
-				all[class.Metadata.Name] = &class.Spec
-			}
+	for _, part := range parts(text) {
+		var class struct {
+			Kind     string
+			Metadata struct{ Name string }
+			Spec     resourceapi.DeviceClassSpec
+		}
+		if part.err == nil && json.Unmarshal(part.data, &class) == nil && class.Kind == deviceClass {
+			all[class.Metadata.Name] = &class.Spec
 		}
 	}
 	return all
@@ -74,7 +71,7 @@ func (c Checker) draIn(s *sheet, data json.RawMessage) {
 	var configs []json.RawMessage
 	_ = json.Unmarshal(dig(spec, "config"), &configs) // api has read it
 	for _, r := range checked.Wrong {
-		s.refusal(path, spec, configs, r)
+		s.refusal(path, spec, r)
 	}
 	for n, config := range configs[:min(len(configs), cniconfig.MostConfigs)] {
 		if text(dig(config, "opaque.driver")) == draDriver {
@@ -120,17 +117,10 @@ func (s *sheet) api(path string, data json.RawMessage, into any) (ok bool) {
 	return data != nil && err == nil
 }
 
-// refusal reports what cniconfig refuses below path, where spec and its configs are. A rule
-// often begins with key and value, which a finding has already.
-func (s *sheet) refusal(path string, spec json.RawMessage, configs []json.RawMessage, r *cniconfig.Refusal) {
-	value, rule, n := json.RawMessage(nil), r.Rule, 0
-	switch _, err := fmt.Sscanf(r.At, "config[%d]", &n); {
-	case err != nil:
-		value = dig(spec, r.At)
-	case n < len(configs): // else the key is spelt otherwise
-		_, inner, _ := strings.Cut(r.At, "]")
-		value = dig(configs[n], strings.TrimPrefix(inner, "."))
-	}
+// refusal reports what cniconfig refuses below path, where spec is. A rule often begins with key
+// and value, which a finding has already.
+func (s *sheet) refusal(path string, spec json.RawMessage, r *cniconfig.Refusal) {
+	value, rule := dig(spec, r.At), r.Rule
 	for at, more := r.At, true; more; _, at, more = strings.Cut(at, ".") {
 		if rest, said := strings.CutPrefix(rule, at); said && at != "" {
 			rest = strings.TrimLeft(rest, ": ")

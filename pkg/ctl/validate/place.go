@@ -25,8 +25,7 @@ func spots(text []byte) *spot { return spotsOf(text, bytes.Split(text, []byte("\
 // inside, as in a block.
 func spotsOf(text []byte, lines [][]byte) *spot {
 	if begin := bytes.TrimSpace(text); len(begin) > 0 && (begin[0] == '{' || begin[0] == '[') {
-		r := ruler{dec: json.NewDecoder(bytes.NewReader(text)), text: text, line: 1, column: 1}
-		return r.value()
+		return newRuler(text).value("")
 	}
 	var document yaml.Node
 	if yaml.Unmarshal(text, &document) != nil || len(document.Content) == 0 {
@@ -69,29 +68,53 @@ type ruler struct {
 	line, column int // of past, up to where they are counted
 	past         int
 	failed       bool
+	repeated     []member
 }
 
-// value reads one value.
-func (r *ruler) value() *spot {
+// member is a key of an object.
+type member struct{ path, name string }
+
+func newRuler(text []byte) *ruler {
+	return &ruler{dec: json.NewDecoder(bytes.NewReader(text)), text: text, line: 1, column: 1}
+}
+
+// value reads one value, which has this path. It is at most as deep as encoding/json allows, 10000.
+func (r *ruler) value(path string) *spot {
 	s := &spot{inner: map[string]*spot{}}
 	s.line, s.column = r.next()
 	token, err := r.dec.Token()
 	r.failed = r.failed || err != nil
 	for n := 0; token == json.Delim('[') && !r.failed && r.dec.More(); n++ {
-		s.inner[fmt.Sprintf("[%d]", n)] = r.value()
+		index := fmt.Sprintf("[%d]", n)
+		s.inner[index] = r.value(path + index)
 	}
+	times := map[string]int{}
 	for token == json.Delim('{') && !r.failed && r.dec.More() {
 		line, column := r.next()
 		key, _ := r.dec.Token()
 		name, _ := key.(string)
-		member := r.value()
-		member.line, member.column = line, column
-		s.inner[at("", name)] = member
+		here := at("", name)
+		if times[here]++; times[here] == 2 {
+			r.repeated = append(r.repeated, member{path + here, name})
+		}
+		inner := r.value(path + here)
+		inner.line, inner.column = line, column
+		s.inner[here] = inner
 	}
 	if token == json.Delim('[') || token == json.Delim('{') {
 		_, _ = r.dec.Token() // its end
 	}
 	return s
+}
+
+// repeatedKeys finds keys that an object has more than once: parsers differ in which one
+// they take (RFC 8259, section 4).
+func (s *sheet) repeatedKeys(path string, data json.RawMessage) {
+	r := newRuler(data)
+	r.value(path)
+	for _, m := range r.repeated {
+		s.wrong(m.path, quote(m.name), "the key is given more than once: leave one; parsers differ in which they take")
+	}
 }
 
 // next is where the next token begins.

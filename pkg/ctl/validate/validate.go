@@ -93,9 +93,9 @@ func (c Checker) Check(text []byte, kind Kind) (*Report, error) {
 
 func (c Checker) check(p part, kind Kind) (*Report, error) {
 	r := &Report{Kind: kind, Findings: []Finding{}}
-	data, err := decode(p.text, p.above)
-	if err != nil {
-		r.Findings = append(r.Findings, unreadable("$", nil, err))
+	data := p.data
+	if p.err != nil {
+		r.Findings = append(r.Findings, unreadable("$", nil, p.err))
 		return r, nil
 	}
 	if kind == "" {

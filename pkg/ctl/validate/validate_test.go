@@ -1,7 +1,6 @@
 package validate_test
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
-	"sigs.k8s.io/yaml"
 
 	"devinfo-cni.io/pkg/ctl/validate"
 )
@@ -80,16 +78,6 @@ func lines(r *validate.Report, err error) string {
 	return b.String()
 }
 
-func TestKindThatIsGivenIsNotGuessed(t *testing.T) {
-	r, err := checker.Check([]byte(`{"type": "devinfo"}`), validate.DeviceInfo)
-	if err != nil || r.Kind != validate.DeviceInfo || r.Guessed != "" || r.Errors() == 0 {
-		t.Errorf("%+v, %v", r, err)
-	}
-	if _, err := checker.Check([]byte(`{}`), ""); !errors.Is(err, validate.ErrKind) {
-		t.Errorf("error %v", err)
-	}
-}
-
 // examples are the files of the specification's.
 func examples(t testing.TB) []string {
 	t.Helper()
@@ -110,95 +98,6 @@ func TestSpecificationsExamplesAreValid(t *testing.T) {
 		if diff := cmp.Diff(want, r); err != nil || diff != "" {
 			t.Errorf("%s: %v %s", name, err, diff)
 		}
-	}
-}
-
-// An object is judged alone as it is among others.
-func TestAListChangesNoVerdict(t *testing.T) {
-	for _, name := range []string{"testdata/kinds.txtar", "testdata/config.txtar", "testdata/dra.txtar"} {
-		archive, err := txtar.ParseFile(name)
-		must(t, err)
-		for n := 0; n+1 < len(archive.Files); n += 2 {
-			text := archive.Files[n].Data
-			if !strings.Contains(string(text), "metadata") {
-				continue
-			}
-			item, err := yaml.YAMLToJSON(text)
-			must(t, err)
-			alone, err := checker.CheckAll(item, "")
-			if err != nil {
-				t.Errorf("%s: alone: %v", archive.Files[n].Name, err)
-				continue
-			}
-			list := fmt.Sprintf(`{"kind": "List", "apiVersion": "v1", "items": [%s, {"kind": "ConfigMap", "apiVersion": "v1"}]}`, item)
-			among, err := checker.CheckAll([]byte(list), "")
-			must(t, err)
-			for _, d := range []*validate.Document{&alone[0], &among[0]} {
-				d.Line = 0
-				for m := range d.Findings {
-					d.Findings[m].Line, d.Findings[m].Column = 0, 0
-				}
-			}
-			if diff := cmp.Diff(alone[0], among[0]); diff != "" {
-				t.Errorf("%s (-alone +in a list):\n%s", archive.Files[n].Name, diff)
-			}
-		}
-	}
-}
-
-// Who validates elsewhere than on the node has no plugins to look for.
-func TestWithoutPathNoPluginIsMissed(t *testing.T) {
-	text := `{"cniVersion": "1.0.0", "name": "n", "type": "devinfo", "deviceInfoFile": "auto", "delegates": [{"type": "no-such"}]}`
-	r, err := validate.Checker{Plugin: "devinfo"}.Check([]byte(text), "")
-	if err != nil || len(r.Findings) > 0 {
-		t.Errorf("%+v, %v", r, err)
-	}
-}
-
-// Of many documents each is checked by itself, and what is none of ours is passed over.
-func TestEachDocumentIsChecked(t *testing.T) {
-	const good = `{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:03:00.3"}}`
-	const text = `# a comment
----
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: a, namespace: b}
----
-` + good + `
----
-apiVersion: v1
-kind: List
-items:
-- apiVersion: k8s.cni.cncf.io/v1
-  kind: NetworkAttachmentDefinition
-  metadata: {name: other, namespace: shop}
-  spec: {config: '{"cniVersion": "1.0.0", "name": "other", "type": "macvlan"}'}
-- apiVersion: v1
-  kind: Pod
-  metadata: {name: web-0, namespace: shop}
---- {"type": "pci", "version": "1.1.0"}
-`
-	all, err := checker.CheckAll([]byte(text), "")
-	must(t, err)
-	var got []string
-	for _, d := range all {
-		got = append(got, fmt.Sprintf("line %d %q %s %d %q", d.Line, d.Name, d.Kind, d.Errors(), d.Skipped))
-	}
-	want := []string{
-		`line 3 "ConfigMap b/a"  0 "it is of none of the kinds"`,
-		`line 7 "" device-info 0 ""`,
-		`line 12 "NetworkAttachmentDefinition shop/other" cni-config 0 "it has no plugin of type \"devinfo\""`,
-		`line 16 "Pod shop/web-0" network-status 0 "Multus has written no network status: the pod asks for no networks, or does not run yet"`,
-		`line 19 "" device-info 1 ""`,
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if _, err := checker.CheckAll([]byte("kind: ConfigMap\napiVersion: v1\n"), ""); !errors.Is(err, validate.ErrKind) {
-		t.Errorf("of no kind that is known: %v", err)
-	}
-	if all, err := checker.CheckAll(nil, ""); err != nil || len(all) != 1 || all[0].Errors() != 1 {
-		t.Errorf("nothing: %+v, %v", all, err)
 	}
 }
 
