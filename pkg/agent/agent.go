@@ -65,22 +65,23 @@ const (
 // Agent is the agent of one node.
 type Agent struct {
 	Options
-	counters  counters
+	metrics   metrics
 	publisher publisher
+	plugin    *install.Executable // what is on the node; nil = none
+	census    census              // the last one
+	refusals  *journal.Refusals   // nil = they were not read yet
 
 	mu        sync.Mutex
 	troubles  map[string]error // of the parts; nil = it is well
-	plugin    *install.Executable
-	census    census
-	refusals  *journal.Refusals // nil = they were not read yet
-	sandboxes *inject.Agent     // knows the runtime's; nil = nothing was injected yet
+	sandboxes *inject.Agent    // knows the runtime's; nil = nothing was injected yet
 }
 
 // New makes an agent. It touches nothing yet.
 func New(o Options) *Agent {
-	a := &Agent{Options: o, counters: newCounters(), troubles: map[string]error{}}
+	a := &Agent{Options: o, metrics: newMetrics(), troubles: map[string]error{}}
 	for _, part := range a.Parts() {
 		a.troubles[part] = errNotYet
+		a.metrics.ok.WithLabelValues(part).Set(0)
 	}
 	a.Plugin.Newer = a.newer
 	return a
@@ -125,6 +126,11 @@ func (a *Agent) report(part string, err error) {
 	before := a.troubles[part]
 	a.troubles[part] = err
 	a.mu.Unlock()
+	ok := 1.0
+	if err != nil {
+		ok = 0
+	}
+	a.metrics.ok.WithLabelValues(part).Set(ok)
 	switch {
 	case err != nil && (before == nil || before.Error() != err.Error()):
 		a.Log.Error("something is wrong", "part", part, "error", err)

@@ -24,7 +24,6 @@ type census struct {
 	series    []series // sorted
 	unnamed   int      // how many more there are than MaxSeries
 	forgotten []journal.Key
-	at        time.Time
 }
 
 // series are the values of seriesLabels.
@@ -92,17 +91,33 @@ func (a *Agent) look(ctx context.Context) {
 	if err != nil {
 		return // what was seen last is shown, and its age
 	}
-	a.mu.Lock()
-	before := a.census.forgotten
-	a.census = c
-	a.mu.Unlock()
-	if len(c.forgotten) > 0 && !slices.Equal(before, c.forgotten) {
+	if len(c.forgotten) > 0 && !slices.Equal(a.census.forgotten, c.forgotten) {
 		a.Log.Warn("the container runtime does not know the sandboxes of attachments: if it was killed, nobody will delete them", "attachments", c.forgotten)
 	}
+	a.show(c)
+}
+
+// show has the metrics tell of a census. At no moment do they leave out what is in both.
+func (a *Agent) show(c census) {
+	m := a.metrics
+	for _, state := range classes() {
+		m.states.WithLabelValues(state).Set(float64(c.states[state]))
+	}
+	for _, s := range a.census.series {
+		if !slices.Contains(c.series, s) {
+			m.series.DeleteLabelValues(s[:]...)
+		}
+	}
+	for _, s := range c.series {
+		m.series.WithLabelValues(s[:]...).Set(1)
+	}
+	m.unnamed.WithLabelValues().Set(float64(c.unnamed))
+	m.at.WithLabelValues().SetToCurrentTime()
+	a.census = c
 }
 
 func (a *Agent) take(ctx context.Context) (census, error) {
-	c := census{states: map[string]int{}, at: time.Now()}
+	c := census{states: map[string]int{}}
 	node, checker, err := a.checker()
 	if err != nil {
 		return c, err
@@ -236,10 +251,11 @@ func (a *Agent) watchRefusals() error {
 	if err != nil {
 		return err
 	}
-	a.mu.Lock()
 	before := a.refusals
-	a.refusals = &now
-	a.mu.Unlock()
+	if a.refusals = &now; before == nil || before.Count != now.Count {
+		a.metrics.refused.Reset()
+		a.metrics.refused.WithLabelValues().Add(float64(now.Count))
+	}
 	if before != nil && now.Count > before.Count {
 		a.Log.Warn("an ADD was refused: the device is another's", "device", now.Device, "holder", now.Holder, "asker", now.Asker, "refusals", now.Count-before.Count)
 	}

@@ -32,7 +32,7 @@ func (a *Agent) injected(ctx context.Context) error {
 	}
 	o := a.Injection.Options
 	o.Node, o.BootID, o.Finder, o.Log = a.Node, a.BootID, checker.Finder, a.Log
-	o.Metrics = a.counters.injection.metrics()
+	o.Metrics = a.metrics.injection.metrics()
 	o.Metrics.Connected = func(on bool) {
 		var err error
 		if !on {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/install"
@@ -58,17 +59,22 @@ func (a *Agent) arrange() error {
 
 // note keeps what is known of the plugin that is on the node.
 func (a *Agent) note(done *install.Installation, err error) {
-	now := done.Old
+	now := done.Old // nil = there is none
 	if err == nil && done.State != install.AlreadyThere {
 		now = &done.New
-		a.counters.installs.WithLabelValues(done.State).Inc()
+		a.metrics.installs.WithLabelValues(done.State).Inc()
 		log := a.Log.With("state", done.State, "path", done.Path, "version", done.New.Version)
 		if done.Old != nil {
 			log = log.With("before", done.Old.Version)
 		}
 		log.Info("plugin")
 	}
-	a.mu.Lock()
+	if now == a.plugin {
+		return
+	}
 	a.plugin = now
-	a.mu.Unlock()
+	a.metrics.plugin.Reset()
+	if now != nil && now.Ours {
+		a.metrics.plugin.WithLabelValues(now.Version, strconv.Itoa(now.JournalFormat)).Set(1)
+	}
 }

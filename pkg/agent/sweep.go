@@ -14,9 +14,9 @@ import (
 // sweep removes what dead sandboxes and older boots have left.
 func (a *Agent) sweep(ctx context.Context) {
 	garbage, err := a.collect(ctx)
-	a.counters.collected.WithLabelValues("attachment").Add(float64(garbage.Collected))
-	a.counters.collected.WithLabelValues("file").Add(float64(garbage.Swept))
-	a.counters.left.Set(float64(garbage.Left))
+	a.metrics.collected.WithLabelValues("attachment").Add(float64(garbage.Collected))
+	a.metrics.collected.WithLabelValues("file").Add(float64(garbage.Swept))
+	a.metrics.left.Set(float64(garbage.Left))
 	if ctx.Err() != nil {
 		return // it was cut short
 	}
@@ -24,7 +24,7 @@ func (a *Agent) sweep(ctx context.Context) {
 	if err != nil {
 		result = "failed"
 	}
-	a.counters.sweeps.WithLabelValues(result).Inc()
+	a.metrics.sweeps.WithLabelValues(result).Inc()
 	a.report(Sweep, err)
 	if garbage.Collected > 0 || garbage.Swept > 0 {
 		a.Log.Info("swept", "attachments", garbage.Collected, "files", garbage.Swept)
