@@ -42,10 +42,7 @@ func (a *Agent) injected(ctx context.Context) error {
 			a.report(NRI, err)
 		}
 	}
-	i, err := inject.New(o)
-	if err != nil {
-		return err
-	}
+	i := inject.New(o)
 	a.mu.Lock()
 	a.sandboxes = i
 	a.mu.Unlock()

@@ -71,11 +71,7 @@ func (a *Agent) Uninstall(ctx context.Context, anyway bool) error {
 	if i := a.Options.Injection; i != nil {
 		o := i.Options
 		o.Log = a.Log
-		injected, err := inject.New(o)
-		if err == nil {
-			err = injected.RemoveEnded(node, free)
-		}
-		if err != nil {
+		if err := inject.New(o).RemoveEnded(node, free); err != nil {
 			a.Log.Warn("what pods that are gone were given stays", "error", err)
 		}
 	}

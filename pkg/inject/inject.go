@@ -17,9 +17,9 @@
 package inject
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"path/filepath"
 	"sync"
@@ -47,8 +47,8 @@ const (
 
 // Options configure an Agent.
 type Options struct {
-	// StageDir is a directory of the agent's own for what containers mount, on a tmpfs
-	// best. It is made if need be; those above it must let everyone pass, for the sake of
+	// StageDir, absolute, is a directory of the agent's own for what containers mount, on a
+	// tmpfs best. It is made if need be; those above it must let everyone pass, for the sake of
 	// user namespaces. Its path is the same on the host. One agent only may use it.
 	StageDir string
 	// Label is the SELinux label of what is there; "" = every container may read it, where
@@ -150,29 +150,15 @@ type Agent struct {
 const defaultInterval = 2 * time.Second
 
 // New makes an agent. It touches nothing yet.
-func New(o Options) (*Agent, error) {
-	if !filepath.IsAbs(o.StageDir) {
-		return nil, fmt.Errorf("directory %q: must be an absolute path", o.StageDir)
-	}
-	if o.WhenMissing != Pass && o.WhenMissing != Refuse {
-		return nil, fmt.Errorf("%q: must be %q or %q", o.WhenMissing, Pass, Refuse)
-	}
-	if o.Interval == 0 {
-		o.Interval = defaultInterval
-	}
+func New(o Options) *Agent {
+	o.Interval = cmp.Or(o.Interval, defaultInterval)
 	if o.NetnsGone == nil {
 		o.NetnsGone = link.NetnsGone
-	}
-	if o.Label == "" {
-		var err error
-		if o.Label, err = defaultLabel(); err != nil {
-			return nil, err
-		}
 	}
 	return &Agent{
 		Options: o, stage: stage{root: filepath.Clean(o.StageDir), label: o.Label},
 		ended: map[string]bool{}, wake: make(chan struct{}, 1), warned: map[string]string{},
-	}, nil
+	}
 }
 
 // Run keeps the agent connected to the runtime at an NRI socket, as the plugin of that

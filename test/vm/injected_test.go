@@ -97,14 +97,12 @@ func injector(t *testing.T, answered func(inject.Answer, inject.Reason, time.Dur
 	boot, err := journal.BootID()
 	must(t, err)
 	kernel := link.NewKernel(sys.Files())
-	a, err := inject.New(inject.Options{
+	return inject.New(inject.Options{
 		StageDir: stageDir, BootID: boot, WhenMissing: inject.Refuse, Node: node,
 		Metrics: inject.Metrics{Answered: answered},
 		Finder:  &discovery.Finder{Sys: sys, Interfaces: kernel, Switches: kernel},
 		Log:     slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
-	must(t, err)
-	return a
 }
 
 const stageDir = "/run/agent/stage"
