@@ -25,7 +25,7 @@ type options struct {
 	agent.Options
 	plugin    install.Plugin
 	settings  install.Settings // Dir "" = node.json is left alone
-	injection agent.Injection  // HostRoot "" = that of agent.Options, else /
+	injection inject.Options   // HostRoot "" = that of agent.Options, else /
 
 	inject, publish bool
 
@@ -49,7 +49,7 @@ const (
 // add defines the flags.
 func (o *options) add(f *pflag.FlagSet) {
 	f.SortFlags = false
-	injection := &o.injection.Options
+	injection := &o.injection
 	f.StringVar(&o.settings.Node, "node-name", os.Getenv("NODE_NAME"), "`name` of this node, for --settings-dir (default $NODE_NAME)")
 
 	f.StringVar(&o.plugin.Dir, "cni-bin-dir", "/opt/cni/bin", "`directory` of the node's CNI plugins, which must exist: the plugin is put there, and kept there")
@@ -63,8 +63,8 @@ func (o *options) add(f *pflag.FlagSet) {
 
 	f.BoolVar(&o.inject, "inject", true, "give containers their device information, by NRI")
 	f.StringVar(&injection.HostRoot, "device-root", "", "`directory` below which the host's /dev is mounted: /host for /host/dev (default --host-root, else /)")
-	f.StringVar(&o.injection.Socket, "nri-socket", "/var/run/nri/nri.sock", "NRI `socket` of the container runtime")
-	f.StringVar(&o.injection.Index, "nri-plugin-index", "60", "two `digits` that order the plugins of the runtime")
+	f.StringVar(&injection.Socket, "nri-socket", "/var/run/nri/nri.sock", "NRI `socket` of the container runtime")
+	f.StringVar(&injection.Index, "nri-plugin-index", "60", "two `digits` that order the plugins of the runtime")
 	f.StringVar((*string)(&injection.WhenMissing), "when-missing", "pass", "pass or refuse a container whose device information should be there and is not")
 	f.StringSliceVar(&injection.Only, "inject-namespaces", nil, "`namespaces`, comma-separated, * for anything: pods in others are given nothing (default all)")
 	f.StringSliceVar(&injection.Except, "inject-exclude-namespaces", nil, "`namespaces`, written in the same way, whose pods are given nothing")
@@ -85,7 +85,7 @@ var index = regexp.MustCompile(`^[0-9]{2}$`)
 
 // check reports everything that is wrong with the flags.
 func (o *options) check() error {
-	injection, errs := &o.injection.Options, []error(nil)
+	injection, errs := &o.injection, []error(nil)
 	bad := func(flag string, value any, why string) {
 		errs = append(errs, fmt.Errorf("--%s: %q %s", flag, fmt.Sprint(value), why))
 	}
@@ -95,8 +95,8 @@ func (o *options) check() error {
 	if o.settings.Node != "" && o.settings.Node != filepath.Base(o.settings.Node) {
 		bad("node-name", o.settings.Node, "is not a node name")
 	}
-	if !index.MatchString(o.injection.Index) {
-		bad("nri-plugin-index", o.injection.Index, "must be two digits, such as 60")
+	if !index.MatchString(injection.Index) {
+		bad("nri-plugin-index", injection.Index, "must be two digits, such as 60")
 	}
 	if injection.WhenMissing != inject.Pass && injection.WhenMissing != inject.Refuse {
 		bad("when-missing", injection.WhenMissing, "must be pass or refuse")
@@ -127,23 +127,25 @@ func (o *options) check() error {
 }
 
 func (o *options) checkPaths() (errs []error) {
-	paths := []struct {
-		flag, value string
-		optional    bool
-	}{
-		{"cni-bin-dir", o.plugin.Dir, false}, {"settings-dir", o.settings.Dir, true}, {"node-config", o.NodeConfig, false},
-		{"host-root", o.HostRoot, true}, {"device-root", o.injection.Options.HostRoot, true}, {"nri-socket", o.injection.Socket, false}, {"run-dir", o.runDir, false},
-	}
-	for _, dir := range filepath.SplitList(o.CNIPath) {
-		paths = append(paths, struct {
-			flag, value string
-			optional    bool
-		}{"cni-path", dir, false})
-	}
-	for _, p := range paths {
-		if !filepath.IsAbs(p.value) && (p.value != "" || !p.optional) {
-			errs = append(errs, fmt.Errorf("--%s: %q is not an absolute path", p.flag, p.value))
+	absolute := func(flag, path string) {
+		if !filepath.IsAbs(path) {
+			errs = append(errs, fmt.Errorf("--%s: %q is not an absolute path", flag, path))
 		}
+	}
+	optional := func(flag, path string) {
+		if path != "" {
+			absolute(flag, path)
+		}
+	}
+	absolute("cni-bin-dir", o.plugin.Dir)
+	optional("settings-dir", o.settings.Dir)
+	absolute("node-config", o.NodeConfig)
+	optional("host-root", o.HostRoot)
+	optional("device-root", o.injection.HostRoot)
+	absolute("nri-socket", o.injection.Socket)
+	absolute("run-dir", o.runDir)
+	for _, dir := range filepath.SplitList(o.CNIPath) {
+		absolute("cni-path", dir)
 	}
 	return errs
 }

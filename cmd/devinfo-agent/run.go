@@ -83,7 +83,7 @@ func (o *options) agent(log *slog.Logger) (*agent.Agent, error) {
 		o.settings.To, o.settings.ReplaceForeign, o.Settings = o.NodeConfig, o.plugin.ReplaceForeign, &o.settings
 	}
 	if o.inject {
-		of := &o.injection.Options
+		of := &o.injection
 		of.StageDir, of.HostRoot, o.Injection = filepath.Join(o.runDir, "containers"), cmp.Or(of.HostRoot, o.HostRoot), &o.injection
 	}
 	if o.publish {

@@ -35,7 +35,9 @@ type Options struct {
 	NodeConfig string            // where the plugin looks for its settings
 	BootID     string            // of the running kernel: see journal.BootID
 
-	Injection *Injection // nil = containers are given nothing
+	// Injection is without Node, BootID, Finder, Metrics and Log, which are the agent's; nil =
+	// containers are given nothing.
+	Injection *inject.Options
 
 	// Publish annotates a pod; nil = pods are left alone.
 	Publish func(context.Context, publish.Pod, []publish.Network) error

@@ -220,7 +220,7 @@ func TestUninstallStopsAtAttachments(t *testing.T) {
 	for sandbox, netns := range map[string]string{"ended": r.noNetns(), "runs": "/proc/self/ns/net"} {
 		r.must(os.MkdirAll(filepath.Join(staged, sandbox, "devinfo"), 0o755), os.Symlink(netns, filepath.Join(staged, sandbox, "netns")))
 	}
-	a.Options.Injection = &agent.Injection{Options: inject.Options{StageDir: staged, WhenMissing: inject.Pass}}
+	a.Options.Injection = &inject.Options{StageDir: staged}
 	files := []string{filepath.Join(r.dir, "bin/devinfo"), r.NodeConfig}
 	err := a.Uninstall(t.Context(), false)
 	if err == nil || !strings.Contains(err.Error(), "attachments are on record, 1 in all, such as net-a/alive/net1: delete their pods first; or give --uninstall-in-use") {
@@ -257,7 +257,7 @@ func TestUninstallRemovesWhatAPodWasGivenThatEnds(t *testing.T) {
 	}
 	node, err := a.Node()
 	r.must(err, os.MkdirAll(node.DeviceInfoDir, 0o755), os.WriteFile(filepath.Join(node.DeviceInfoDir, "net-a-told_net1"), []byte(`{"type":"pci"}`), 0o644))
-	a.Options.Injection = &agent.Injection{Options: inject.Options{StageDir: staged, WhenMissing: inject.Pass}}
+	a.Options.Injection = &inject.Options{StageDir: staged}
 	r.must(a.Uninstall(t.Context(), false), a.Uninstall(t.Context(), false)) // then where the journal is is not known
 	if left, err := os.ReadDir(staged); err != nil || len(left) != 1 || left[0].Name() != "told" {
 		t.Errorf("given to pods: %v, %v", left, err)

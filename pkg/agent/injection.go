@@ -10,13 +10,6 @@ import (
 	"devinfo-cni.io/pkg/inject"
 )
 
-// Injection is what gives containers their device information: package inject.
-type Injection struct {
-	// Options are without Node, BootID, Finder, Metrics and Log, which are the agent's.
-	Options       inject.Options
-	Socket, Index string // of NRI
-}
-
 // inject runs the injection until ctx ends. What stops it from beginning is tried again.
 func (a *Agent) inject(ctx context.Context) {
 	err := a.injected(ctx)
@@ -30,7 +23,7 @@ func (a *Agent) injected(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	o := a.Injection.Options
+	o := *a.Injection
 	o.Node, o.BootID, o.Finder, o.Log = a.Node, a.BootID, checker.Finder, a.Log
 	o.Metrics = a.metrics.injection.metrics()
 	o.Metrics.Connected = func(on bool) {
@@ -46,7 +39,7 @@ func (a *Agent) injected(ctx context.Context) error {
 	a.mu.Lock()
 	a.sandboxes = i
 	a.mu.Unlock()
-	return i.Run(ctx, a.Injection.Socket, a.Injection.Index)
+	return i.Run(ctx)
 }
 
 // injectionCounters are what is counted of containers.

@@ -69,7 +69,7 @@ func (a *Agent) Uninstall(ctx context.Context, anyway bool) error {
 		a.Log.Warn("the count of refusals stays", "error", err)
 	}
 	if i := a.Options.Injection; i != nil {
-		o := i.Options
+		o := *i
 		o.Log = a.Log
 		if err := inject.New(o).RemoveEnded(node, free); err != nil {
 			a.Log.Warn("what pods that are gone were given stays", "error", err)

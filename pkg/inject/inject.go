@@ -47,6 +47,9 @@ const (
 
 // Options configure an Agent.
 type Options struct {
+	Socket string // NRI's, of the container runtime
+	Index  string // two digits that order the plugins of the runtime
+
 	// StageDir, absolute, is a directory of the agent's own for what containers mount, on a
 	// tmpfs best. It is made if need be; those above it must let everyone pass, for the sake of
 	// user namespaces. Its path is the same on the host. One agent only may use it.
@@ -161,10 +164,10 @@ func New(o Options) *Agent {
 	}
 }
 
-// Run keeps the agent connected to the runtime at an NRI socket, as the plugin of that
-// two-digit index, and the staged files as the journal has them, until ctx ends. A runtime
-// that is away is no error. When Run returns, what containers have mounted stays.
-func (a *Agent) Run(ctx context.Context, socket, index string) error {
+// Run keeps the agent connected to the runtime, and the staged files as the journal has them,
+// until ctx ends. A runtime that is away is no error. When Run returns, what containers have
+// mounted stays.
+func (a *Agent) Run(ctx context.Context) error {
 	if err := a.stage.open(); err != nil {
 		return err
 	}
@@ -172,7 +175,7 @@ func (a *Agent) Run(ctx context.Context, socket, index string) error {
 	keeping.Go(func() { a.keep(ctx) })
 	defer keeping.Wait()
 	err := nri.Plugin{
-		Handler: a, Name: PluginName, Index: index, Socket: socket, FailRequests: a.WhenMissing == Refuse, Connected: a.connected, Log: a.Log,
+		Handler: a, Name: PluginName, Index: a.Index, Socket: a.Socket, FailRequests: a.WhenMissing == Refuse, Connected: a.connected, Log: a.Log,
 	}.Serve(ctx)
 	if errors.Is(err, context.Canceled) {
 		return nil

@@ -119,7 +119,7 @@ func TestASandboxThatIsNewerThanTheListHasNotEnded(t *testing.T) {
 	r.make(a, byProcess, container())
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
-	go func() { ended <- a.Run(ctx, r.dir+"/none", "60") }()
+	go func() { ended <- a.Run(ctx) }()
 	if left := <-looked; left != 1 {
 		t.Errorf("%d sandboxes have a directory", left)
 	}

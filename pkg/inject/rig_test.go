@@ -69,7 +69,7 @@ func newRigOn(t *testing.T, dir string) *rig {
 		must(t, os.Symlink("/dev/null", dir+"/host/dev/"+name))
 	}
 	r.options = inject.Options{
-		StageDir: dir + "/stage", HostRoot: dir + "/host", BootID: "boot", WhenMissing: inject.Pass, Interval: 5 * time.Millisecond,
+		Socket: dir + "/nri", Index: "60", StageDir: dir + "/stage", HostRoot: dir + "/host", BootID: "boot", WhenMissing: inject.Pass, Interval: 5 * time.Millisecond,
 		Node:      func() (config.Node, error) { return r.node, nil },
 		Finder:    &discovery.Finder{Sys: sysfs.New(h.Sys()), Interfaces: links, Switches: links},
 		NetnsGone: func(path string) (bool, error) { r.mu.Lock(); defer r.mu.Unlock(); return r.gone[path], nil },
@@ -267,7 +267,7 @@ func (n containerRuntime) run() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	agent := r.agent()
-	go func() { done <- agent.Run(ctx, r.dir+"/nri", "60") }()
+	go func() { done <- agent.Run(ctx) }()
 	r.eventually("connected", func() bool {
 		_, err := n.create(&api.PodSandbox{Id: "on-the-host"}, container())
 		return err == nil && len(r.answers()) > 0
