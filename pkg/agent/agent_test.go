@@ -23,10 +23,6 @@ import (
 	"devinfo-cni.io/pkg/private/privatetest"
 )
 
-func contextOf(t testing.TB) (context.Context, context.CancelFunc) {
-	return context.WithCancel(t.Context())
-}
-
 func TestAnAgentPutsKeepsAndCounts(t *testing.T) {
 	r := newRig(t)
 	a, end := r.started()
@@ -66,6 +62,11 @@ func TestEachPartGoesOnWhenAnotherFails(t *testing.T) {
 	})
 	if got := says(a, agent.Plugin); !strings.Contains(got, "none: no such file or directory") {
 		t.Errorf("the plugin: %q", got)
+	}
+	for _, c := range a.Checks() { // what else is wrong holds up no roll-out
+		if c.Optional != (c.Name != agent.Plugin) {
+			t.Errorf("%s: optional %v", c.Name, c.Optional)
+		}
 	}
 	r.must(os.Mkdir(r.Options.Plugin.Dir, 0o755))
 	eventually(t, "well", func() bool { return well(a) })

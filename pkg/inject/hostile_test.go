@@ -2,7 +2,6 @@ package inject_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -37,19 +36,6 @@ func TestInterfaceNamesChosenByAFoe(t *testing.T) {
 	}
 	if left := r.left(); !slices.Equal(left, []string{sandbox}) {
 		t.Errorf("in the agent's directory: %q", left)
-	}
-}
-
-func TestAThousandAttachmentsOfOnePod(t *testing.T) {
-	r := newRig(t)
-	nri := r.serve()
-	nri.run()
-	for n := range 1000 {
-		r.attach("sriov-net", sandbox, fmt.Sprintf("net%d", n), vfInfo)
-	}
-	got := nri.make(pod(), container())
-	if len(got.GetEnv()) != 3000 || len(r.names(sandbox)) != 1001 {
-		t.Errorf("%d variables, %d files", len(got.GetEnv()), len(r.names(sandbox)))
 	}
 }
 
