@@ -171,7 +171,11 @@ func (a *Agent) Run(ctx context.Context) {
 		part(&sweeps, a.SweepInterval, a.sweep)
 	}
 	if a.Injection != nil {
-		part(&parts, a.CheckInterval, a.inject) // it returns where it could not begin
+		part(&parts, a.CheckInterval, func(ctx context.Context) {
+			if err := a.inject(ctx); err != nil && ctx.Err() == nil {
+				a.report(NRI, err) // it could not begin
+			}
+		})
 	}
 	if a.Options.Publish != nil {
 		part(&parts, a.CheckInterval, a.publish)
@@ -206,10 +210,15 @@ func within(limit time.Duration, group *sync.WaitGroup) bool {
 func every(ctx context.Context, pause time.Duration, f func(context.Context)) {
 	for ctx.Err() == nil {
 		f(ctx)
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-		}
+		sleep(ctx, pause)
+	}
+}
+
+// sleep waits, but not longer than ctx.
+func sleep(ctx context.Context, pause time.Duration) {
+	select {
+	case <-time.After(pause):
+	case <-ctx.Done():
 	}
 }
 
@@ -222,10 +231,7 @@ func (p *pace) rest(ctx context.Context) {
 	if worked < 20*time.Millisecond {
 		return
 	}
-	select {
-	case <-time.After(min(3*worked, 100*time.Millisecond)):
-	case <-ctx.Done():
-	}
+	sleep(ctx, min(3*worked, 100*time.Millisecond))
 	p.began = time.Now()
 }
 

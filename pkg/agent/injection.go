@@ -10,15 +10,8 @@ import (
 	"devinfo-cni.io/pkg/inject"
 )
 
-// inject runs the injection until ctx ends. What stops it from beginning is tried again.
-func (a *Agent) inject(ctx context.Context) {
-	err := a.injected(ctx)
-	if err != nil && ctx.Err() == nil {
-		a.report(NRI, err)
-	}
-}
-
-func (a *Agent) injected(ctx context.Context) error {
+// inject runs the injection until ctx ends, or what it needs is not there.
+func (a *Agent) inject(ctx context.Context) error {
 	_, checker, err := a.checker()
 	if err != nil {
 		return err

@@ -13,8 +13,7 @@ import (
 // does: no slash, colon or space.
 func TestInterfaceNamesChosenByAFoe(t *testing.T) {
 	r := newRig(t)
-	nri := r.serve()
-	nri.run()
+	nri := r.running()
 	for _, ifName := range []string{`a"b`, "x=y", "\x1b[31m", "$(id)", "..net1", "ü", "network-info"} {
 		r.attach("sriov-net", sandbox, ifName, vfInfo)
 	}
@@ -43,8 +42,7 @@ func TestInterfaceNamesChosenByAFoe(t *testing.T) {
 func TestAnAnnotationFillsNoLog(t *testing.T) {
 	r := newRig(t)
 	r.options.WhenMissing = inject.Refuse
-	nri := r.serve()
-	nri.run()
+	nri := r.running()
 	huge := strings.Repeat("x\n\x1b", 80_000)
 	_, err := nri.create(pod("devinfo-cni.io/require="+huge), container())
 	if err == nil || len(err.Error()) > 1000 || strings.ContainsAny(err.Error(), "\n\x1b") || !strings.Contains(err.Error(), "pod shop/web, container app: interface ") {

@@ -53,10 +53,9 @@ type rig struct {
 	says []string        // answers and what was withheld
 }
 
-func newRig(t *testing.T) *rig { return newRigOn(t, t.TempDir()) }
-
-func newRigOn(t *testing.T, dir string) *rig {
+func newRig(t *testing.T) *rig {
 	t.Helper()
+	dir := t.TempDir()
 	r := &rig{t: t, dir: dir, gone: map[string]bool{}, log: &lockedBuffer{}}
 	h, err := hosttxt.Load("../../testdata/hosts/mlx5-legacy.txtar")
 	must(t, err)
@@ -80,6 +79,11 @@ func newRigOn(t *testing.T, dir string) *rig {
 		},
 		Log: slog.New(slog.NewTextHandler(r.log, nil)),
 	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(r.log.text())
+		}
+	})
 	return r
 }
 
@@ -241,11 +245,7 @@ func (r *rig) left() (names []string) {
 
 func (r *rig) eventually(what string, is func() bool) {
 	r.t.Helper()
-	for end := time.Now().Add(2 * time.Minute); !is(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			r.t.Fatalf("not %s\n%s", what, r.log.text())
-		}
-	}
+	difftest.Eventually(r.t, what, is)
 }
 
 // A containerRuntime is NRI's side of one.
@@ -258,6 +258,14 @@ type containerRuntime struct {
 func (r *rig) serve(options ...adaptation.Option) containerRuntime {
 	r.t.Helper()
 	return containerRuntime{nritest.Serve(r.t, r.dir+"/nri", nil, options...), r}
+}
+
+// running is serve with the agent connected.
+func (r *rig) running() containerRuntime {
+	r.t.Helper()
+	nri := r.serve()
+	nri.run()
+	return nri
 }
 
 // run starts the agent, and waits until the runtime asks it.

@@ -145,7 +145,7 @@ func same(old, now *Executable) bool {
 
 // replace puts the new plugin in the place of the old one, unless that is the same.
 func (p *Plugin) replace(done *Installation) error {
-	if same(done.Old, &done.New) && (done.Old.usable || p.to.settled) {
+	if same(done.Old, &done.New) && done.Old.usable {
 		done.State = AlreadyThere
 		return nil
 	}
@@ -194,9 +194,8 @@ func (p *Plugin) Remove(ctx context.Context) (removed bool, err error) {
 
 // memo is what is known of an executable, until its file changes.
 type memo struct {
-	stamp   syscall.Stat_t
-	known   *Executable
-	settled bool // it has just been put there: better it does not get
+	stamp syscall.Stat_t
+	known *Executable
 }
 
 // stampOf changes with a file, its content and its rights, but not when it is read.
@@ -221,14 +220,15 @@ func (m *memo) examine(ctx context.Context, path string) (*Executable, error) {
 	}
 	e, err := Examine(ctx, path)
 	if err == nil && ctx.Err() == nil {
-		*m = memo{now, e, false}
+		*m = memo{now, e}
 	}
 	return e, err
 }
 
+// settle notes what has just been put there: better it does not get.
 func (m *memo) settle(path string, e Executable) {
-	*m = memo{}
+	*m, e.usable = memo{}, true
 	if now, err := stampOf(path); err == nil {
-		*m = memo{now, &e, true}
+		*m = memo{now, &e}
 	}
 }
