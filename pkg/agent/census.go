@@ -47,14 +47,10 @@ func classes() []string {
 // left it, has changed.
 func class(state check.State, r *check.Report) string {
 	switch state {
-	case check.Adding:
-		return "adding"
-	case check.Dead:
-		return "dead"
-	case check.Corrupt:
-		return "corrupt"
 	case check.Newer:
 		return "newer"
+	case check.Adding, check.Dead, check.Corrupt:
+		return string(state)
 	case check.OK, check.Unknown:
 		if len(r.Changed()) == 0 {
 			return string(state)
@@ -180,36 +176,30 @@ func (d *describer) series(e *journal.Entry) series {
 			address, device = has.Address, has.Representor
 		}
 	}
-	pf, vf := "", ""
-	parsed, err := pci.Parse(address)
-	address = ""
-	if err == nil {
+	var pf, vf, own string
+	if parsed, err := pci.Parse(address); err == nil {
 		address = parsed.String()
-		var own string
 		pf, vf, own = d.function(parsed)
-		device = cmp.Or(device, own)
+	} else {
+		address = ""
 	}
-	s := series{name, namespace, e.IfName, e.Network, kind, address, pf, vf, device, rdma}
+	s := series{name, namespace, e.IfName, e.Network, kind, address, pf, vf, cmp.Or(device, own), rdma}
 	for n := range s {
 		s[n] = strings.ToValidUTF8(s[n], "\uFFFD")
 	}
 	return s
 }
 
-// function gives the name of a VF's PF and the VF's number, and else the function's own
-// interface on the node.
+// function gives the name of a VF's PF and the VF's number, and the function's own interface on
+// the node.
 func (d *describer) function(a pci.Address) (pf, vf, own string) {
-	fn, ok, err := d.sys.PCI(a)
-	if err != nil || !ok {
-		return "", "", ""
+	if fn, ok, err := d.sys.PCI(a); err == nil && ok && fn.PF != nil {
+		pf = d.port(*fn.PF)
+		if n, ok, err := d.sys.VFIndex(*fn.PF, a); err == nil && ok {
+			vf = strconv.Itoa(n)
+		}
 	}
-	if fn.PF == nil {
-		return "", "", d.port(a)
-	}
-	if n, ok, err := d.sys.VFIndex(*fn.PF, a); err == nil && ok {
-		vf = strconv.Itoa(n)
-	}
-	return d.port(*fn.PF), vf, d.port(a)
+	return pf, vf, d.port(a)
 }
 
 // port is a function's interface in the node's network namespace, which is also that of a
@@ -218,11 +208,7 @@ func (d *describer) port(a pci.Address) string {
 	if name, known := d.ports[a]; known {
 		return name
 	}
-	fn, ok, err := d.sys.PCI(a)
-	if err != nil || !ok {
-		return ""
-	}
-	ports, err := d.sys.AllPorts(fn)
+	ports, err := d.sys.PortsOf("pci", a.String())
 	if err != nil {
 		return ""
 	}
