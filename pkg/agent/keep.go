@@ -20,7 +20,11 @@ func (a *Agent) keep(ctx context.Context) {
 	node, broken := a.Node() // whoever has put them there: with such settings the plugin refuses ADD
 	var blind error
 	if broken == nil {
-		broken = makeReadable(node.DeviceInfoDir)
+		// Where Multus finds none it makes one with mode 000, which an agent without
+		// CAP_DAC_OVERRIDE cannot read.
+		if err := store.Open(node.DeviceInfoDir).Make(); err != nil {
+			broken = fmt.Errorf("deviceInfoDir: %w", err)
+		}
 		blind = journal.Open(node.StateDir, a.BootID).Seen()
 	}
 	a.report(Settings, errors.Join(err, broken))
@@ -35,15 +39,6 @@ func (a *Agent) keep(ctx context.Context) {
 		err = blind // the next plugin could not be let through, nor this one be taken away
 	}
 	a.report(Plugin, err)
-}
-
-// makeReadable makes the directory of device-info files. Where Multus finds none it makes one
-// with mode 000, which an agent without CAP_DAC_OVERRIDE cannot read.
-func makeReadable(dir string) error {
-	if err := store.Open(dir).Make(); err != nil {
-		return fmt.Errorf("deviceInfoDir: %w", err)
-	}
-	return nil
 }
 
 func (a *Agent) arrange() error {

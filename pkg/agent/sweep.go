@@ -50,30 +50,28 @@ func (a *Agent) collect(ctx context.Context) (plugin.Garbage, error) {
 // long as an attachment is on record nothing is removed: the runtime could not delete the
 // pod without the plugin. If anyway is set, that is only said.
 func (a *Agent) Uninstall(ctx context.Context, anyway bool) error {
-	_, err := a.collect(ctx)
-	if err != nil {
-		a.Log.Warn("sweep", "error", err)
+	warn := func(what string, err error) {
+		if err != nil {
+			a.Log.Warn(what, "error", err)
+		}
 	}
+	_, err := a.collect(ctx)
+	warn("sweep", err)
 	err = a.unused()
-	free := err == nil && a.Options.Plugin.IsThere() // else its settings may be gone, and with them where the journal is
 	if err != nil && !anyway {
 		return fmt.Errorf("%w; or give --uninstall-in-use", err)
-	} else if err != nil {
-		a.Log.Warn("uninstalled anyway", "error", err)
 	}
+	warn("uninstalled anyway", err)
+	free := err == nil && a.Options.Plugin.IsThere() // else its settings may be gone, and with them where the journal is
 	node, err := a.Node()
 	if err == nil {
 		err = journal.Open(node.StateDir, a.BootID).CountNoRefusals()
 	}
-	if err != nil {
-		a.Log.Warn("the count of refusals stays", "error", err)
-	}
-	if i := a.Options.Injection; i != nil {
-		o := *i
+	warn("the count of refusals stays", err)
+	if a.Injection != nil {
+		o := *a.Injection
 		o.Log = a.Log
-		if err := inject.New(o).RemoveEnded(node, free); err != nil {
-			a.Log.Warn("what pods that are gone were given stays", "error", err)
-		}
+		warn("what pods that are gone were given stays", inject.New(o).RemoveEnded(node, free))
 	}
 	removed, err := a.Options.Plugin.Remove(ctx)
 	if err != nil {
@@ -84,11 +82,10 @@ func (a *Agent) Uninstall(ctx context.Context, anyway bool) error {
 		return nil
 	}
 	removed, err = a.Options.Settings.Remove()
-	if err != nil {
-		return err
+	if err == nil {
+		a.Log.Info("node settings", "removed", removed)
 	}
-	a.Log.Info("node settings", "removed", removed)
-	return nil
+	return err
 }
 
 // unused is the error that attachments are on record, or that nobody can say. Where the plugin
