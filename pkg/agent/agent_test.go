@@ -3,6 +3,7 @@ package agent_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"log/slog"
@@ -176,7 +177,7 @@ func TestASweepLeavesDelegatesThatItCannotRun(t *testing.T) {
 	r.put(dead)
 	delegating := vf("delegating", "0000:03:00.4", "", "")
 	delegating.Netns, delegating.CNIVersion = r.noNetns(), "1.0.0"
-	delegating.Delegates = delegates("bridge")
+	delegating.Delegates = []json.RawMessage{json.RawMessage(`{"cniVersion": "1.0.0", "name": "net-a", "type": "bridge"}`)}
 	r.put(delegating)
 	temp := filepath.Join(r.DeviceInfoDir, ".killed.devinfo")
 	r.must(os.WriteFile(temp, nil, 0o600))

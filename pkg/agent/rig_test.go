@@ -198,10 +198,3 @@ func says(a *agent.Agent, part string) string {
 	}
 	return ""
 }
-
-func delegates(types ...string) (list []json.RawMessage) {
-	for _, name := range types {
-		list = append(list, json.RawMessage(`{"cniVersion": "1.0.0", "name": "net-a", "type": "`+name+`"}`))
-	}
-	return list
-}

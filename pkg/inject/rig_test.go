@@ -148,7 +148,7 @@ func (r *rig) attach(network, id, ifName, info string, edits ...func(*journal.En
 		Pod: podUID, File: file, Dir: r.node.DeviceInfoDir, Wrote: info != "",
 	}
 	if said, err := devinfo.Parse([]byte(info)); err == nil { // of the VF itself
-		e.Leases = []journal.DeviceLease{{ID: sysfs.ID(leasedBus(said)), Mode: journal.Exclusive}}
+		e.Leases = []journal.DeviceLease{{ID: sysfs.ID("pci", discovery.Identity(said)), Mode: journal.Exclusive}}
 	}
 	for _, edit := range edits {
 		edit(e)
@@ -160,14 +160,6 @@ func (r *rig) attach(network, id, ifName, info string, edits ...func(*journal.En
 	if info != "" {
 		must(r.t, store.Open(r.node.DeviceInfoDir).Write(file, []byte(info)))
 	}
-}
-
-// leasedBus is where the device is that the information is of.
-func leasedBus(info *devinfo.Info) (bus, name string) {
-	if info.Type == devinfo.TypeVDPA {
-		return "vdpa", info.VDPA.ParentDevice
-	}
-	return "pci", discovery.Identity(info)
 }
 
 // detach does what DEL does.

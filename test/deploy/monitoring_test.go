@@ -154,7 +154,8 @@ func TestEachAlertSaysWhereAndWhatToDo(t *testing.T) {
 	}
 }
 
-// An anchor that is not there leads to the top of a long page.
+// An anchor that is not there leads to the top of a long page. A section that is named after alerts
+// has a row for each that leads there, and for no other.
 func TestEachAlertLeadsToItsSection(t *testing.T) {
 	page, err := os.ReadFile("../../docs/troubleshooting.md")
 	must(t, err)
@@ -163,21 +164,12 @@ func TestEachAlertLeadsToItsSection(t *testing.T) {
 		anchor := regexp.MustCompile(`[^a-z0-9 -]`).ReplaceAllString(strings.ToLower(heading[1]), "")
 		anchors[strings.ReplaceAll(anchor, " ", "-")] = true
 	}
+	lead := map[string][]string{}
 	for _, r := range rules(t) {
 		base, anchor, _ := strings.Cut(r.Annotations["runbook_url"], "#")
 		if !strings.HasSuffix(base, "/docs/troubleshooting.md") || !anchors[anchor] {
 			t.Errorf("%s: docs/troubleshooting.md has no %q", r.Alert, r.Annotations["runbook_url"])
 		}
-	}
-}
-
-// A section that is named after alerts has a row for each that leads there, and for no other.
-func TestTheSectionsOfAlertsNameThem(t *testing.T) {
-	page, err := os.ReadFile("../../docs/troubleshooting.md")
-	must(t, err)
-	lead := map[string][]string{}
-	for _, r := range rules(t) {
-		_, anchor, _ := strings.Cut(r.Annotations["runbook_url"], "#")
 		lead[anchor] = append(lead[anchor], r.Alert)
 	}
 	for _, program := range []string{"devinfo-agent", "cni-dra-driver"} {
