@@ -24,7 +24,7 @@ func parsed(t *testing.T, args ...string) (*options, error) {
 func TestDefaultsMakeSense(t *testing.T) {
 	t.Setenv("NODE_NAME", "n1")
 	o, err := parsed(t)
-	if err != nil || o.settings.Node != "n1" || o.plugin.Dir != "/opt/cni/bin" || !o.inject {
+	if err != nil || o.Settings.Node != "n1" || o.Plugin.Dir != "/opt/cni/bin" || !o.inject {
 		t.Errorf("%+v, %v", o, err)
 	}
 }

@@ -16,11 +16,9 @@ import (
 	"testing"
 	"time"
 
-	"devinfo-cni.io/pkg/agent"
 	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/difftest"
-	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/test/undertest"
 )
 
@@ -205,8 +203,9 @@ func TestAnUninstallDoesNotWaitForEver(t *testing.T) {
 	n.health(address, "[+] plugin")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // as SIGTERM does
-	o := options{Options: agent.Options{NodeConfig: n.at("etc/node.json")}, plugin: install.Plugin{Dir: n.at("bin")}, runDir: n.at("run"), uninstall: true}
-	err := run(ctx, &o, commandline.Logger(o.logFormat, o.verbosity))
+	o, err := parsed(t, "--node-config="+n.at("etc/node.json"), "--cni-bin-dir="+n.at("bin"), "--run-dir="+n.at("run"), "--uninstall")
+	n.must(err)
+	err = run(ctx, o, commandline.Logger(o.logFormat, o.verbosity))
 	if err == nil || !strings.Contains(err.Error(), "--uninstall: another devinfo-agent runs on this node: it has "+n.at("run/lock")+" locked: delete its DaemonSet first") {
 		t.Errorf("got %v", err)
 	}
