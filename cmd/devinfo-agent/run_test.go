@@ -19,6 +19,7 @@ import (
 	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/pkg/private/privatetest"
 	"devinfo-cni.io/test/undertest"
 )
 
@@ -112,9 +113,11 @@ func free(t testing.TB) string {
 	return listener.Addr().String()
 }
 
-// A rolling update, and the end.
+// A rolling update, and the end. Whoever may read the directory can lock that.
 func TestARealAgentIsFollowedByTheNextAndUninstalled(t *testing.T) {
 	n := newNode(t)
+	n.must(os.Mkdir(n.at("run"), 0o755))
+	privatetest.Lock(t, n.at("run"))
 	first, second := free(t), free(t)
 	one := n.start("--metrics-address=" + first)
 	n.health(first, "[+] lock", "[+] plugin", "[+] settings", "[+] sweep", "[+] attachments")

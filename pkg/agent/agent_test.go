@@ -2,7 +2,6 @@ package agent_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -13,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -21,7 +19,6 @@ import (
 	"devinfo-cni.io/pkg/inject"
 	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/private/privatetest"
 )
 
 func TestAnAgentPutsKeepsAndCounts(t *testing.T) {
@@ -263,40 +260,5 @@ func TestUninstallRemovesWhatAPodWasGivenThatEnds(t *testing.T) {
 	r.must(a.Uninstall(t.Context(), false), a.Uninstall(t.Context(), false)) // then where the journal is is not known
 	if left, err := os.ReadDir(staged); err != nil || len(left) != 1 || left[0].Name() != "told" {
 		t.Errorf("given to pods: %v, %v", left, err)
-	}
-}
-
-func TestOneAgentOfANodeWorksAtATime(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "run")
-	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	privatetest.Lock(t, dir) // as whoever may read a directory can
-	first, cancelFirst := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancelFirst()
-	release, err := agent.Alone(first, dir, log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	soon, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	if _, err := agent.Alone(soon, dir, log); !errors.Is(err, agent.ErrNotAlone) {
-		t.Errorf("a second: %v", err)
-	}
-	next := make(chan error)
-	go func() {
-		release, err := agent.Alone(t.Context(), dir, log)
-		if err == nil {
-			release()
-		}
-		next <- err
-	}()
-	release()
-	if err := <-next; err != nil {
-		t.Errorf("after the first: %v", err)
-	}
-	if _, err := agent.Alone(t.Context(), "/proc/none", log); err == nil || errors.Is(err, agent.ErrNotAlone) {
-		t.Errorf("a directory that cannot be made: %v", err)
 	}
 }
