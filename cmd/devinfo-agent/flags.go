@@ -22,10 +22,7 @@ import (
 // options are the command line: what the agent is, of which [options.agent] makes the whole, and how
 // it is run.
 type options struct {
-	agent.Options
-	plugin    install.Plugin
-	settings  install.Settings // Dir "" = node.json is left alone
-	injection agent.Injection  // HostRoot "" = that of agent.Options, else /
+	agent.Options // Settings.Dir "" = node.json is left alone; Injection.HostRoot "" = HostRoot, else /
 
 	inject, publish bool
 
@@ -49,12 +46,13 @@ const (
 // add defines the flags.
 func (o *options) add(f *pflag.FlagSet) {
 	f.SortFlags = false
-	injection := &o.injection.Options
-	f.StringVar(&o.settings.Node, "node-name", os.Getenv("NODE_NAME"), "`name` of this node, for --settings-dir (default $NODE_NAME)")
+	plugin, settings, injection := &install.Plugin{}, &install.Settings{}, &inject.Options{}
+	o.Plugin, o.Settings, o.Injection = plugin, settings, injection
+	f.StringVar(&settings.Node, "node-name", os.Getenv("NODE_NAME"), "`name` of this node, for --settings-dir (default $NODE_NAME)")
 
-	f.StringVar(&o.plugin.Dir, "cni-bin-dir", "/opt/cni/bin", "`directory` of the node's CNI plugins, which must exist: the plugin is put there, and kept there")
-	f.BoolVar(&o.plugin.ReplaceForeign, "replace-foreign", false, foreignHelp)
-	f.StringVar(&o.settings.Dir, "settings-dir", "", settingsHelp)
+	f.StringVar(&plugin.Dir, "cni-bin-dir", "/opt/cni/bin", "`directory` of the node's CNI plugins, which must exist: the plugin is put there, and kept there")
+	f.BoolVar(&plugin.ReplaceForeign, "replace-foreign", false, foreignHelp)
+	f.StringVar(&settings.Dir, "settings-dir", "", settingsHelp)
 	f.StringVar(&o.NodeConfig, "node-config", config.NodeFile, "node settings `file` of the plugin")
 
 	f.DurationVar(&o.SweepInterval, "sweep-interval", 5*time.Minute, "after which `time` what dead sandboxes and older boots left is removed again; 0 = never, not at the start either")
@@ -63,8 +61,8 @@ func (o *options) add(f *pflag.FlagSet) {
 
 	f.BoolVar(&o.inject, "inject", true, "give containers their device information, by NRI")
 	f.StringVar(&injection.HostRoot, "device-root", "", "`directory` below which the host's /dev is mounted: /host for /host/dev (default --host-root, else /)")
-	f.StringVar(&o.injection.Socket, "nri-socket", "/var/run/nri/nri.sock", "NRI `socket` of the container runtime")
-	f.StringVar(&o.injection.Index, "nri-plugin-index", "60", "two `digits` that order the plugins of the runtime")
+	f.StringVar(&injection.Socket, "nri-socket", "/var/run/nri/nri.sock", "NRI `socket` of the container runtime")
+	f.StringVar(&injection.Index, "nri-plugin-index", "60", "two `digits` that order the plugins of the runtime")
 	f.StringVar((*string)(&injection.WhenMissing), "when-missing", "pass", "pass or refuse a container whose device information should be there and is not")
 	f.StringSliceVar(&injection.Only, "inject-namespaces", nil, "`namespaces`, comma-separated, * for anything: pods in others are given nothing (default all)")
 	f.StringSliceVar(&injection.Except, "inject-exclude-namespaces", nil, "`namespaces`, written in the same way, whose pods are given nothing")
@@ -85,21 +83,21 @@ var index = regexp.MustCompile(`^[0-9]{2}$`)
 
 // check reports everything that is wrong with the flags.
 func (o *options) check() error {
-	injection, errs := &o.injection.Options, []error(nil)
+	var errs []error
 	bad := func(flag string, value any, why string) {
 		errs = append(errs, fmt.Errorf("--%s: %q %s", flag, fmt.Sprint(value), why))
 	}
-	if o.settings.Dir != "" && o.settings.Node == "" {
+	if o.Settings.Dir != "" && o.Settings.Node == "" {
 		errs = append(errs, errors.New("--node-name: --settings-dir needs the name of the node: give it, or set NODE_NAME"))
 	}
-	if o.settings.Node != "" && o.settings.Node != filepath.Base(o.settings.Node) {
-		bad("node-name", o.settings.Node, "is not a node name")
+	if o.Settings.Node != "" && o.Settings.Node != filepath.Base(o.Settings.Node) {
+		bad("node-name", o.Settings.Node, "is not a node name")
 	}
-	if !index.MatchString(o.injection.Index) {
-		bad("nri-plugin-index", o.injection.Index, "must be two digits, such as 60")
+	if !index.MatchString(o.Injection.Index) {
+		bad("nri-plugin-index", o.Injection.Index, "must be two digits, such as 60")
 	}
-	if injection.WhenMissing != inject.Pass && injection.WhenMissing != inject.Refuse {
-		bad("when-missing", injection.WhenMissing, "must be pass or refuse")
+	if o.Injection.WhenMissing != inject.Pass && o.Injection.WhenMissing != inject.Refuse {
+		bad("when-missing", o.Injection.WhenMissing, "must be pass or refuse")
 	}
 	if o.logFormat != "text" && o.logFormat != "json" {
 		bad("log-format", o.logFormat, "must be text or json")
@@ -109,7 +107,7 @@ func (o *options) check() error {
 			bad("metrics-address", o.metricsAddress, "must be host:port, such as 127.0.0.1:9810 or :9810")
 		}
 	}
-	for flag, patterns := range map[string][]string{"inject-namespaces": injection.Only, "inject-exclude-namespaces": injection.Except} {
+	for flag, patterns := range map[string][]string{"inject-namespaces": o.Injection.Only, "inject-exclude-namespaces": o.Injection.Except} {
 		for _, pattern := range patterns {
 			if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
 				bad(flag, pattern, "must be a namespace, or a pattern such as team-*")
@@ -127,23 +125,25 @@ func (o *options) check() error {
 }
 
 func (o *options) checkPaths() (errs []error) {
-	paths := []struct {
-		flag, value string
-		optional    bool
-	}{
-		{"cni-bin-dir", o.plugin.Dir, false}, {"settings-dir", o.settings.Dir, true}, {"node-config", o.NodeConfig, false},
-		{"host-root", o.HostRoot, true}, {"device-root", o.injection.Options.HostRoot, true}, {"nri-socket", o.injection.Socket, false}, {"run-dir", o.runDir, false},
-	}
-	for _, dir := range filepath.SplitList(o.CNIPath) {
-		paths = append(paths, struct {
-			flag, value string
-			optional    bool
-		}{"cni-path", dir, false})
-	}
-	for _, p := range paths {
-		if !filepath.IsAbs(p.value) && (p.value != "" || !p.optional) {
-			errs = append(errs, fmt.Errorf("--%s: %q is not an absolute path", p.flag, p.value))
+	absolute := func(flag, path string) {
+		if !filepath.IsAbs(path) {
+			errs = append(errs, fmt.Errorf("--%s: %q is not an absolute path", flag, path))
 		}
+	}
+	optional := func(flag, path string) {
+		if path != "" {
+			absolute(flag, path)
+		}
+	}
+	absolute("cni-bin-dir", o.Plugin.Dir)
+	optional("settings-dir", o.Settings.Dir)
+	absolute("node-config", o.NodeConfig)
+	optional("host-root", o.HostRoot)
+	optional("device-root", o.Injection.HostRoot)
+	absolute("nri-socket", o.Injection.Socket)
+	absolute("run-dir", o.runDir)
+	for _, dir := range filepath.SplitList(o.CNIPath) {
+		absolute("cni-path", dir)
 	}
 	return errs
 }

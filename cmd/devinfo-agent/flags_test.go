@@ -6,25 +6,26 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"devinfo-cni.io/pkg/difftest"
 )
 
 // parsed are the options of a command line, and what is wrong with them.
 func parsed(t *testing.T, args ...string) (*options, error) {
 	t.Helper()
 	var o options
-	flags := pflag.NewFlagSet("devinfo-agent", pflag.ContinueOnError)
-	o.add(flags)
-	if err := flags.Parse(args); err != nil {
-		t.Fatal(err)
-	}
+	cmd := cobra.Command{}
+	o.add(cmd.Flags())
+	difftest.Must(t, cmd.Flags().Parse(args))
 	return &o, o.check()
 }
 
 func TestDefaultsMakeSense(t *testing.T) {
 	t.Setenv("NODE_NAME", "n1")
 	o, err := parsed(t)
-	if err != nil || o.settings.Node != "n1" || o.plugin.Dir != "/opt/cni/bin" || !o.inject {
+	if err != nil || o.Settings.Node != "n1" || o.Plugin.Dir != "/opt/cni/bin" || !o.inject {
 		t.Errorf("%+v, %v", o, err)
 	}
 }
@@ -61,9 +62,7 @@ func TestEveryFlagThatMakesNoSenseIsNamed(t *testing.T) {
 
 func TestEveryFlagIsDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../docs/agent.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	difftest.Must(t, err)
 	documented := map[string]bool{}
 	for _, row := range regexp.MustCompile("(?m)^\\| (`--?[a-z-]+`(?:, `--?[a-z-]+`)*) \\|").FindAllStringSubmatch(string(text), -1) {
 		for name := range strings.SplitSeq(row[1], ", ") {
@@ -71,9 +70,9 @@ func TestEveryFlagIsDocumented(t *testing.T) {
 		}
 	}
 	var o options
-	flags := pflag.NewFlagSet("devinfo-agent", pflag.ContinueOnError)
-	o.add(flags)
-	flags.VisitAll(func(f *pflag.Flag) {
+	cmd := cobra.Command{}
+	o.add(cmd.Flags())
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if !documented[f.Name] {
 			t.Errorf("--%s is not in the table of docs/agent.md", f.Name)
 		}

@@ -30,7 +30,7 @@ const (
 
 // run runs the agent until ctx ends.
 func run(ctx context.Context, o *options, log *slog.Logger) error {
-	log.Info("devinfo-agent", "version", build.Read(), "node", o.settings.Node)
+	log.Info("devinfo-agent", "version", build.Read(), "node", o.Settings.Node)
 	a, err := o.agent(log)
 	if err != nil {
 		return err
@@ -76,15 +76,16 @@ func (o *options) agent(log *slog.Logger) (*agent.Agent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("where the plugin is: %w", err)
 	}
-	o.plugin.From, o.Plugin = filepath.Join(filepath.Dir(self), install.Name), &o.plugin
-	o.BootID, o.CNIPath, o.Log = bootID, cmp.Or(o.CNIPath, o.plugin.Dir), log
+	o.Plugin.From = filepath.Join(filepath.Dir(self), install.Name)
+	o.BootID, o.CNIPath, o.Log = bootID, cmp.Or(o.CNIPath, o.Plugin.Dir), log
 	o.CheckInterval, o.LookInterval, o.MaxSeries = checkInterval, lookInterval, maxSeries
-	if o.settings.Dir != "" || o.uninstall {
-		o.settings.To, o.settings.ReplaceForeign, o.Settings = o.NodeConfig, o.plugin.ReplaceForeign, &o.settings
+	o.Settings.To, o.Settings.ReplaceForeign = o.NodeConfig, o.Plugin.ReplaceForeign
+	o.Injection.StageDir, o.Injection.HostRoot = filepath.Join(o.runDir, "containers"), cmp.Or(o.Injection.HostRoot, o.HostRoot)
+	if o.Settings.Dir == "" && !o.uninstall {
+		o.Settings = nil
 	}
-	if o.inject {
-		of := &o.injection.Options
-		of.StageDir, of.HostRoot, o.Injection = filepath.Join(o.runDir, "containers"), cmp.Or(of.HostRoot, o.HostRoot), &o.injection
+	if !o.inject {
+		o.Injection = nil
 	}
 	if o.publish {
 		api, err := publish.InCluster()

@@ -10,54 +10,31 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"devinfo-cni.io/pkg/agent"
 	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/ctl/commandline"
-	"devinfo-cni.io/pkg/install"
+	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/pkg/private/privatetest"
 	"devinfo-cni.io/test/undertest"
 )
 
-// programs has agent and plugin, built once for each version that a test names.
-var programs string
-
-func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "devinfo-agent-")
-	if err != nil {
-		panic(err)
-	}
-	programs = dir
-	code := m.Run()
-	_ = os.RemoveAll(dir)
-	os.Exit(code)
-}
-
-// built is the agent of a version, which has the plugin beside it.
-func built(t testing.TB, version string) string {
-	t.Helper()
-	dir := filepath.Join(programs, version)
-	agent := filepath.Join(dir, "devinfo-agent")
-	if _, err := os.Stat(agent); err == nil {
-		return agent
-	}
-	undertest.Programs(t, dir+"/", version, ".", "../devinfo")
-	return agent
-}
+func TestMain(m *testing.M) { undertest.Temp(m) }
 
 // node is where agents run: a directory with what a node has.
 type node struct {
 	t     testing.TB
 	dir   string
-	agent string // the program
+	agent string // the program, which has the plugin beside it
 }
 
 func newNode(t testing.TB) *node {
 	t.Helper()
-	n := &node{t, t.TempDir(), built(t, "v1.2.0")}
+	n := &node{t, t.TempDir(), filepath.Join(undertest.Once(t, "v1.2.0", ".", "../devinfo"), "devinfo-agent")}
 	for _, name := range []string{"bin", "settings"} {
 		n.must(os.Mkdir(n.at(name), 0o755))
 	}
@@ -76,9 +53,7 @@ func (n *node) at(name string) string { return filepath.Join(n.dir, name) }
 
 func (n *node) must(err error) {
 	n.t.Helper()
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	difftest.Must(n.t, err)
 }
 
 // command is an agent's, whose log is the test's.
@@ -111,18 +86,10 @@ func (n *node) start(flags ...string) *exec.Cmd {
 // health asks an agent until it says all of that.
 func (n *node) health(address string, says ...string) {
 	n.t.Helper()
-	text := ""
-	for limit := time.Now().Add(3 * time.Minute); time.Now().Before(limit); time.Sleep(20 * time.Millisecond) {
-		text, _ = get(address, "/healthz")
-		missing := false
-		for _, s := range says {
-			missing = missing || !strings.Contains(text, s)
-		}
-		if !missing {
-			return
-		}
-	}
-	n.t.Fatalf("/healthz of %s does not say %q:\n%s", address, says, text)
+	difftest.Eventually(n.t, fmt.Sprintf("/healthz of %s says %q", address, says), func() bool {
+		text, _ := get(address, "/healthz")
+		return !slices.ContainsFunc(says, func(s string) bool { return !strings.Contains(text, s) })
+	})
 }
 
 func get(address, path string) (string, error) {
@@ -146,9 +113,11 @@ func free(t testing.TB) string {
 	return listener.Addr().String()
 }
 
-// A rolling update, and the end.
+// A rolling update, and the end. Whoever may read the directory can lock that.
 func TestARealAgentIsFollowedByTheNextAndUninstalled(t *testing.T) {
 	n := newNode(t)
+	n.must(os.Mkdir(n.at("run"), 0o755))
+	privatetest.Lock(t, n.at("run"))
 	first, second := free(t), free(t)
 	one := n.start("--metrics-address=" + first)
 	n.health(first, "[+] lock", "[+] plugin", "[+] settings", "[+] sweep", "[+] attachments")
@@ -197,55 +166,13 @@ func TestAnAgentThatHasUninstalledStaysWhereItIsToldTo(t *testing.T) {
 	n.must(two.Wait())
 }
 
-// A node whose runtime is away, and whose settings are broken, holds up no roll-out.
-func TestAnAgentIsReadyWhenItsPluginIsInPlace(t *testing.T) {
-	n := newNode(t)
-	address := free(t)
-	n.start("--metrics-address=" + address)
-	n.health(address, "200 ", "[+] settings")
-	n.settings(`, "logLevel": "loud"`)
-	n.health(address, "200 ", "[+] lock", "[+] plugin", "[-] nri: not connected", `[-] settings: `)
-	for part, want := range map[string]string{"plugin": "1", "nri": "0", "settings": "0"} {
-		if text, err := get(address, "/metrics"); err != nil || !strings.Contains(text, fmt.Sprintf("devinfo_agent_ok{part=%q} %s\n", part, want)) {
-			t.Errorf("%s: %v\n%s", part, err, text)
-		}
-	}
-	n.must(os.Remove(n.at("bin/devinfo")))
-	n.must(os.Mkdir(n.at("bin/devinfo"), 0o755))
-	n.health(address, "503 ", "[-] plugin: "+n.at("bin/devinfo")+" is not a regular file")
-}
-
-// What helm rollback does to a node.
-func TestAnUpdateCanBeRolledBack(t *testing.T) {
-	n := newNode(t)
-	n.attach(fmt.Sprintf("%064x", 1), "/proc/self/ns/net", "net1")
-	for _, version := range []string{"v1.2.0", "v1.3.0", "v1.2.0"} {
-		n.agent = built(t, version)
-		address := free(t)
-		agent := n.start("--metrics-address=" + address)
-		n.health(address, "200 ", "[+] plugin")
-		out, err := exec.Command(n.at("bin/devinfo"), "--version").Output()
-		if err != nil || !strings.HasPrefix(string(out), "devinfo "+version+",") {
-			t.Errorf("%s: %q, %v", version, out, err)
-		}
-		n.must(agent.Process.Signal(syscall.SIGTERM))
-		n.must(agent.Wait())
-	}
-}
-
 func TestAnAgentWorksWithoutItsMetricsAndServesThemLater(t *testing.T) {
 	n := newNode(t)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	n.must(err)
 	address := taken.Addr().String()
 	n.start("--metrics-address=" + address)
-	for limit := time.Now().Add(3 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		if _, err := os.Stat(n.at("bin/devinfo")); err == nil {
-			break
-		} else if time.Now().After(limit) {
-			t.Fatal(err)
-		}
-	}
+	difftest.Eventually(t, "the plugin is there", func() bool { _, err := os.Stat(n.at("bin/devinfo")); return err == nil })
 	n.must(taken.Close())
 	n.health(address, "[+] plugin")
 }
@@ -265,7 +192,7 @@ func TestExitCodesTellTheCommandLineFromTheRest(t *testing.T) {
 
 func TestItSaysItsVersionAsAllProgramsDo(t *testing.T) {
 	for _, arg := range []string{"version", "--version"} {
-		out, err := exec.Command(built(t, "v1.2.0"), arg).Output()
+		out, err := exec.Command(newNode(t).agent, arg).Output()
 		if want := "devinfo-agent " + (build.Info{Version: "v1.2.0", Go: runtime.Version()}).String() + "\n"; err != nil || string(out) != want {
 			t.Errorf("%s: %q, %v; want %q", arg, out, err, want)
 		}
@@ -279,8 +206,9 @@ func TestAnUninstallDoesNotWaitForEver(t *testing.T) {
 	n.health(address, "[+] plugin")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // as SIGTERM does
-	o := options{Options: agent.Options{NodeConfig: n.at("etc/node.json")}, plugin: install.Plugin{Dir: n.at("bin")}, runDir: n.at("run"), uninstall: true}
-	err := run(ctx, &o, commandline.Logger(o.logFormat, o.verbosity))
+	o, err := parsed(t, "--node-config="+n.at("etc/node.json"), "--cni-bin-dir="+n.at("bin"), "--run-dir="+n.at("run"), "--uninstall")
+	n.must(err)
+	err = run(ctx, o, commandline.Logger(o.logFormat, o.verbosity))
 	if err == nil || !strings.Contains(err.Error(), "--uninstall: another devinfo-agent runs on this node: it has "+n.at("run/lock")+" locked: delete its DaemonSet first") {
 		t.Errorf("got %v", err)
 	}

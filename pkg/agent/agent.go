@@ -35,7 +35,9 @@ type Options struct {
 	NodeConfig string            // where the plugin looks for its settings
 	BootID     string            // of the running kernel: see journal.BootID
 
-	Injection *Injection // nil = containers are given nothing
+	// Injection is without Node, BootID, Finder, Metrics and Log, which are the agent's; nil =
+	// containers are given nothing.
+	Injection *inject.Options
 
 	// Publish annotates a pod; nil = pods are left alone.
 	Publish func(context.Context, publish.Pod, []publish.Network) error
@@ -65,22 +67,23 @@ const (
 // Agent is the agent of one node.
 type Agent struct {
 	Options
-	counters  counters
+	metrics   metrics
 	publisher publisher
+	plugin    *install.Executable // what is on the node; nil = none
+	census    census              // the last one
+	refusals  *journal.Refusals   // nil = they were not read yet
 
 	mu        sync.Mutex
 	troubles  map[string]error // of the parts; nil = it is well
-	plugin    *install.Executable
-	census    census
-	refusals  *journal.Refusals // nil = they were not read yet
-	sandboxes *inject.Agent     // knows the runtime's; nil = nothing was injected yet
+	sandboxes *inject.Agent    // knows the runtime's; nil = nothing was injected yet
 }
 
 // New makes an agent. It touches nothing yet.
 func New(o Options) *Agent {
-	a := &Agent{Options: o, counters: newCounters(), troubles: map[string]error{}}
+	a := &Agent{Options: o, metrics: newMetrics(), troubles: map[string]error{}}
 	for _, part := range a.Parts() {
 		a.troubles[part] = errNotYet
+		a.metrics.ok.WithLabelValues(part).Set(0)
 	}
 	a.Plugin.Newer = a.newer
 	return a
@@ -125,6 +128,11 @@ func (a *Agent) report(part string, err error) {
 	before := a.troubles[part]
 	a.troubles[part] = err
 	a.mu.Unlock()
+	ok := 1.0
+	if err != nil {
+		ok = 0
+	}
+	a.metrics.ok.WithLabelValues(part).Set(ok)
 	switch {
 	case err != nil && (before == nil || before.Error() != err.Error()):
 		a.Log.Error("something is wrong", "part", part, "error", err)
@@ -163,7 +171,11 @@ func (a *Agent) Run(ctx context.Context) {
 		part(&sweeps, a.SweepInterval, a.sweep)
 	}
 	if a.Injection != nil {
-		part(&parts, a.CheckInterval, a.inject) // it returns where it could not begin
+		part(&parts, a.CheckInterval, func(ctx context.Context) {
+			if err := a.inject(ctx); err != nil && ctx.Err() == nil {
+				a.report(NRI, err) // it could not begin
+			}
+		})
 	}
 	if a.Options.Publish != nil {
 		part(&parts, a.CheckInterval, a.publish)
@@ -198,10 +210,15 @@ func within(limit time.Duration, group *sync.WaitGroup) bool {
 func every(ctx context.Context, pause time.Duration, f func(context.Context)) {
 	for ctx.Err() == nil {
 		f(ctx)
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-		}
+		sleep(ctx, pause)
+	}
+}
+
+// sleep waits, but not longer than ctx.
+func sleep(ctx context.Context, pause time.Duration) {
+	select {
+	case <-time.After(pause):
+	case <-ctx.Done():
 	}
 }
 
@@ -214,10 +231,7 @@ func (p *pace) rest(ctx context.Context) {
 	if worked < 20*time.Millisecond {
 		return
 	}
-	select {
-	case <-time.After(min(3*worked, 100*time.Millisecond)):
-	case <-ctx.Done():
-	}
+	sleep(ctx, min(3*worked, 100*time.Millisecond))
 	p.began = time.Now()
 }
 

@@ -2,7 +2,7 @@ package agent_test
 
 import (
 	"bytes"
-	"context"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"log/slog"
@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -20,12 +19,7 @@ import (
 	"devinfo-cni.io/pkg/inject"
 	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/private/privatetest"
 )
-
-func contextOf(t testing.TB) (context.Context, context.CancelFunc) {
-	return context.WithCancel(t.Context())
-}
 
 func TestAnAgentPutsKeepsAndCounts(t *testing.T) {
 	r := newRig(t)
@@ -66,6 +60,11 @@ func TestEachPartGoesOnWhenAnotherFails(t *testing.T) {
 	})
 	if got := says(a, agent.Plugin); !strings.Contains(got, "none: no such file or directory") {
 		t.Errorf("the plugin: %q", got)
+	}
+	for _, c := range a.Checks() { // what else is wrong holds up no roll-out
+		if c.Optional != (c.Name != agent.Plugin) {
+			t.Errorf("%s: optional %v", c.Name, c.Optional)
+		}
 	}
 	r.must(os.Mkdir(r.Options.Plugin.Dir, 0o755))
 	eventually(t, "well", func() bool { return well(a) })
@@ -175,7 +174,7 @@ func TestASweepLeavesDelegatesThatItCannotRun(t *testing.T) {
 	r.put(dead)
 	delegating := vf("delegating", "0000:03:00.4", "", "")
 	delegating.Netns, delegating.CNIVersion = r.noNetns(), "1.0.0"
-	delegating.Delegates = delegates("bridge")
+	delegating.Delegates = []json.RawMessage{json.RawMessage(`{"cniVersion": "1.0.0", "name": "net-a", "type": "bridge"}`)}
 	r.put(delegating)
 	temp := filepath.Join(r.DeviceInfoDir, ".killed.devinfo")
 	r.must(os.WriteFile(temp, nil, 0o600))
@@ -220,7 +219,7 @@ func TestUninstallStopsAtAttachments(t *testing.T) {
 	for sandbox, netns := range map[string]string{"ended": r.noNetns(), "runs": "/proc/self/ns/net"} {
 		r.must(os.MkdirAll(filepath.Join(staged, sandbox, "devinfo"), 0o755), os.Symlink(netns, filepath.Join(staged, sandbox, "netns")))
 	}
-	a.Options.Injection = &agent.Injection{Options: inject.Options{StageDir: staged, WhenMissing: inject.Pass}}
+	a.Options.Injection = &inject.Options{StageDir: staged}
 	files := []string{filepath.Join(r.dir, "bin/devinfo"), r.NodeConfig}
 	err := a.Uninstall(t.Context(), false)
 	if err == nil || !strings.Contains(err.Error(), "attachments are on record, 1 in all, such as net-a/alive/net1: delete their pods first; or give --uninstall-in-use") {
@@ -257,44 +256,9 @@ func TestUninstallRemovesWhatAPodWasGivenThatEnds(t *testing.T) {
 	}
 	node, err := a.Node()
 	r.must(err, os.MkdirAll(node.DeviceInfoDir, 0o755), os.WriteFile(filepath.Join(node.DeviceInfoDir, "net-a-told_net1"), []byte(`{"type":"pci"}`), 0o644))
-	a.Options.Injection = &agent.Injection{Options: inject.Options{StageDir: staged, WhenMissing: inject.Pass}}
+	a.Options.Injection = &inject.Options{StageDir: staged}
 	r.must(a.Uninstall(t.Context(), false), a.Uninstall(t.Context(), false)) // then where the journal is is not known
 	if left, err := os.ReadDir(staged); err != nil || len(left) != 1 || left[0].Name() != "told" {
 		t.Errorf("given to pods: %v, %v", left, err)
-	}
-}
-
-func TestOneAgentOfANodeWorksAtATime(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "run")
-	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	privatetest.Lock(t, dir) // as whoever may read a directory can
-	first, cancelFirst := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancelFirst()
-	release, err := agent.Alone(first, dir, log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	soon, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	if _, err := agent.Alone(soon, dir, log); !errors.Is(err, agent.ErrNotAlone) {
-		t.Errorf("a second: %v", err)
-	}
-	next := make(chan error)
-	go func() {
-		release, err := agent.Alone(t.Context(), dir, log)
-		if err == nil {
-			release()
-		}
-		next <- err
-	}()
-	release()
-	if err := <-next; err != nil {
-		t.Errorf("after the first: %v", err)
-	}
-	if _, err := agent.Alone(t.Context(), "/proc/none", log); err == nil || errors.Is(err, agent.ErrNotAlone) {
-		t.Errorf("a directory that cannot be made: %v", err)
 	}
 }

@@ -24,7 +24,6 @@ type census struct {
 	series    []series // sorted
 	unnamed   int      // how many more there are than MaxSeries
 	forgotten []journal.Key
-	at        time.Time
 }
 
 // series are the values of seriesLabels.
@@ -48,14 +47,10 @@ func classes() []string {
 // left it, has changed.
 func class(state check.State, r *check.Report) string {
 	switch state {
-	case check.Adding:
-		return "adding"
-	case check.Dead:
-		return "dead"
-	case check.Corrupt:
-		return "corrupt"
 	case check.Newer:
 		return "newer"
+	case check.Adding, check.Dead, check.Corrupt:
+		return string(state)
 	case check.OK, check.Unknown:
 		if len(r.Changed()) == 0 {
 			return string(state)
@@ -92,17 +87,33 @@ func (a *Agent) look(ctx context.Context) {
 	if err != nil {
 		return // what was seen last is shown, and its age
 	}
-	a.mu.Lock()
-	before := a.census.forgotten
-	a.census = c
-	a.mu.Unlock()
-	if len(c.forgotten) > 0 && !slices.Equal(before, c.forgotten) {
+	if len(c.forgotten) > 0 && !slices.Equal(a.census.forgotten, c.forgotten) {
 		a.Log.Warn("the container runtime does not know the sandboxes of attachments: if it was killed, nobody will delete them", "attachments", c.forgotten)
 	}
+	a.show(c)
+}
+
+// show has the metrics tell of a census. At no moment do they leave out what is in both.
+func (a *Agent) show(c census) {
+	m := a.metrics
+	for _, state := range classes() {
+		m.states.WithLabelValues(state).Set(float64(c.states[state]))
+	}
+	for _, s := range a.census.series {
+		if !slices.Contains(c.series, s) {
+			m.series.DeleteLabelValues(s[:]...)
+		}
+	}
+	for _, s := range c.series {
+		m.series.WithLabelValues(s[:]...).Set(1)
+	}
+	m.unnamed.WithLabelValues().Set(float64(c.unnamed))
+	m.at.WithLabelValues().SetToCurrentTime()
+	a.census = c
 }
 
 func (a *Agent) take(ctx context.Context) (census, error) {
-	c := census{states: map[string]int{}, at: time.Now()}
+	c := census{states: map[string]int{}}
 	node, checker, err := a.checker()
 	if err != nil {
 		return c, err
@@ -165,36 +176,30 @@ func (d *describer) series(e *journal.Entry) series {
 			address, device = has.Address, has.Representor
 		}
 	}
-	pf, vf := "", ""
-	parsed, err := pci.Parse(address)
-	address = ""
-	if err == nil {
+	var pf, vf, own string
+	if parsed, err := pci.Parse(address); err == nil {
 		address = parsed.String()
-		var own string
 		pf, vf, own = d.function(parsed)
-		device = cmp.Or(device, own)
+	} else {
+		address = ""
 	}
-	s := series{name, namespace, e.IfName, e.Network, kind, address, pf, vf, device, rdma}
+	s := series{name, namespace, e.IfName, e.Network, kind, address, pf, vf, cmp.Or(device, own), rdma}
 	for n := range s {
 		s[n] = strings.ToValidUTF8(s[n], "\uFFFD")
 	}
 	return s
 }
 
-// function gives the name of a VF's PF and the VF's number, and else the function's own
-// interface on the node.
+// function gives the name of a VF's PF and the VF's number, and the function's own interface on
+// the node.
 func (d *describer) function(a pci.Address) (pf, vf, own string) {
-	fn, ok, err := d.sys.PCI(a)
-	if err != nil || !ok {
-		return "", "", ""
+	if fn, ok, err := d.sys.PCI(a); err == nil && ok && fn.PF != nil {
+		pf = d.port(*fn.PF)
+		if n, ok, err := d.sys.VFIndex(*fn.PF, a); err == nil && ok {
+			vf = strconv.Itoa(n)
+		}
 	}
-	if fn.PF == nil {
-		return "", "", d.port(a)
-	}
-	if n, ok, err := d.sys.VFIndex(*fn.PF, a); err == nil && ok {
-		vf = strconv.Itoa(n)
-	}
-	return d.port(*fn.PF), vf, d.port(a)
+	return pf, vf, d.port(a)
 }
 
 // port is a function's interface in the node's network namespace, which is also that of a
@@ -203,11 +208,7 @@ func (d *describer) port(a pci.Address) string {
 	if name, known := d.ports[a]; known {
 		return name
 	}
-	fn, ok, err := d.sys.PCI(a)
-	if err != nil || !ok {
-		return ""
-	}
-	ports, err := d.sys.AllPorts(fn)
+	ports, err := d.sys.PortsOf("pci", a.String())
 	if err != nil {
 		return ""
 	}
@@ -236,10 +237,11 @@ func (a *Agent) watchRefusals() error {
 	if err != nil {
 		return err
 	}
-	a.mu.Lock()
 	before := a.refusals
-	a.refusals = &now
-	a.mu.Unlock()
+	if a.refusals = &now; before == nil || before.Count != now.Count {
+		a.metrics.refused.Reset()
+		a.metrics.refused.WithLabelValues().Add(float64(now.Count))
+	}
 	if before != nil && now.Count > before.Count {
 		a.Log.Warn("an ADD was refused: the device is another's", "device", now.Device, "holder", now.Holder, "asker", now.Asker, "refusals", now.Count-before.Count)
 	}

@@ -10,29 +10,15 @@ import (
 	"devinfo-cni.io/pkg/inject"
 )
 
-// Injection is what gives containers their device information: package inject.
-type Injection struct {
-	// Options are without Node, BootID, Finder, Metrics and Log, which are the agent's.
-	Options       inject.Options
-	Socket, Index string // of NRI
-}
-
-// inject runs the injection until ctx ends. What stops it from beginning is tried again.
-func (a *Agent) inject(ctx context.Context) {
-	err := a.injected(ctx)
-	if err != nil && ctx.Err() == nil {
-		a.report(NRI, err)
-	}
-}
-
-func (a *Agent) injected(ctx context.Context) error {
+// inject runs the injection until ctx ends, or what it needs is not there.
+func (a *Agent) inject(ctx context.Context) error {
 	_, checker, err := a.checker()
 	if err != nil {
 		return err
 	}
-	o := a.Injection.Options
+	o := *a.Injection
 	o.Node, o.BootID, o.Finder, o.Log = a.Node, a.BootID, checker.Finder, a.Log
-	o.Metrics = a.counters.injection.metrics()
+	o.Metrics = a.metrics.injection.metrics()
 	o.Metrics.Connected = func(on bool) {
 		var err error
 		if !on {
@@ -42,14 +28,11 @@ func (a *Agent) injected(ctx context.Context) error {
 			a.report(NRI, err)
 		}
 	}
-	i, err := inject.New(o)
-	if err != nil {
-		return err
-	}
+	i := inject.New(o)
 	a.mu.Lock()
 	a.sandboxes = i
 	a.mu.Unlock()
-	return i.Run(ctx, a.Injection.Socket, a.Injection.Index)
+	return i.Run(ctx)
 }
 
 // injectionCounters are what is counted of containers.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/install"
@@ -19,7 +20,11 @@ func (a *Agent) keep(ctx context.Context) {
 	node, broken := a.Node() // whoever has put them there: with such settings the plugin refuses ADD
 	var blind error
 	if broken == nil {
-		broken = makeReadable(node.DeviceInfoDir)
+		// Where Multus finds none it makes one with mode 000, which an agent without
+		// CAP_DAC_OVERRIDE cannot read.
+		if err := store.Open(node.DeviceInfoDir).Make(); err != nil {
+			broken = fmt.Errorf("deviceInfoDir: %w", err)
+		}
 		blind = journal.Open(node.StateDir, a.BootID).Seen()
 	}
 	a.report(Settings, errors.Join(err, broken))
@@ -36,15 +41,6 @@ func (a *Agent) keep(ctx context.Context) {
 	a.report(Plugin, err)
 }
 
-// makeReadable makes the directory of device-info files. Where Multus finds none it makes one
-// with mode 000, which an agent without CAP_DAC_OVERRIDE cannot read.
-func makeReadable(dir string) error {
-	if err := store.Open(dir).Make(); err != nil {
-		return fmt.Errorf("deviceInfoDir: %w", err)
-	}
-	return nil
-}
-
 func (a *Agent) arrange() error {
 	done, err := a.Options.Settings.Keep()
 	if err != nil {
@@ -58,17 +54,22 @@ func (a *Agent) arrange() error {
 
 // note keeps what is known of the plugin that is on the node.
 func (a *Agent) note(done *install.Installation, err error) {
-	now := done.Old
+	now := done.Old // nil = there is none
 	if err == nil && done.State != install.AlreadyThere {
 		now = &done.New
-		a.counters.installs.WithLabelValues(done.State).Inc()
+		a.metrics.installs.WithLabelValues(done.State).Inc()
 		log := a.Log.With("state", done.State, "path", done.Path, "version", done.New.Version)
 		if done.Old != nil {
 			log = log.With("before", done.Old.Version)
 		}
 		log.Info("plugin")
 	}
-	a.mu.Lock()
+	if now == a.plugin {
+		return
+	}
 	a.plugin = now
-	a.mu.Unlock()
+	a.metrics.plugin.Reset()
+	if now != nil && now.Ours {
+		a.metrics.plugin.WithLabelValues(now.Version, strconv.Itoa(now.JournalFormat)).Set(1)
+	}
 }

@@ -18,27 +18,23 @@ import (
 type publisher struct {
 	said  map[publish.Pod][]publish.Network // what the API server has taken
 	until time.Time                         // the journal was read, and all said, as it was then
-	rest  time.Duration                     // after a failure
-	again time.Time                         // when that ends
+	rest  time.Duration                     // after the last failure
 }
 
 // publish has the pods say what networks they have got or lost since it was called last. A pod that
 // has none any more keeps its annotation: it ends, or waits for another sandbox.
 func (a *Agent) publish(ctx context.Context) {
-	p := &a.publisher
-	if time.Now().Before(p.again) {
-		return
-	}
-	err := a.publishAll(ctx)
+	p, err := &a.publisher, a.publishAll(ctx)
 	if ctx.Err() != nil {
 		return
 	}
-	p.rest, p.again = 0, time.Time{}
-	if err != nil { // other nodes have met the same, and would ask at once again
-		p.rest = min(max(2*p.rest, a.CheckInterval), time.Minute)
-		p.again = time.Now().Add(p.rest)
-	}
 	a.report(Publish, err)
+	if err == nil {
+		p.rest = 0
+		return
+	}
+	p.rest = min(max(2*p.rest, a.CheckInterval), time.Minute) // other nodes have met the same, and would ask at once again
+	sleep(ctx, p.rest)
 }
 
 func (a *Agent) publishAll(ctx context.Context) error {

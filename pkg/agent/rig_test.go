@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -55,37 +56,16 @@ func newRig(t testing.TB) *rig {
 	r.must(err)
 	r.must(os.WriteFile(at("settings/default.json"), settings, 0o644))
 	r.Options = agent.Options{
-		Plugin: &install.Plugin{From: built(t), Dir: at("bin")}, NodeConfig: at("etc/node.json"), BootID: boot, CNIPath: at("bin"),
+		Plugin: &install.Plugin{From: filepath.Join(undertest.Once(t, "v1.2.0", "../../cmd/devinfo"), install.Name), Dir: at("bin")}, NodeConfig: at("etc/node.json"), BootID: boot, CNIPath: at("bin"),
 		Settings:      &install.Settings{Dir: at("settings"), Node: "n1", To: at("etc/node.json")},
-		Injection:     &agent.Injection{Options: inject.Options{StageDir: at("run/containers"), WhenMissing: inject.Pass}, Socket: at("nri.sock"), Index: "60"},
+		Injection:     &inject.Options{StageDir: at("run/containers"), WhenMissing: inject.Pass, Socket: at("nri.sock"), Index: "60"},
 		CheckInterval: 20 * time.Millisecond, SweepInterval: 20 * time.Millisecond, LookInterval: 20 * time.Millisecond, MaxSeries: 100,
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
 	return r
 }
 
-// built is the plugin, of which one will do.
-func built(t testing.TB) string {
-	t.Helper()
-	path := filepath.Join(builds, "devinfo")
-	if _, err := os.Stat(path); err != nil {
-		undertest.Programs(t, path, "v1.2.0", "../../cmd/devinfo")
-	}
-	return path
-}
-
-// builds is the directory of what tests build.
-var builds string
-
-func TestMain(m *testing.M) {
-	var err error
-	if builds, err = os.MkdirTemp("", "devinfo-agent-"); err != nil {
-		panic(err)
-	}
-	code := m.Run()
-	_ = os.RemoveAll(builds)
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { undertest.Temp(m) }
 
 func (r *rig) must(errs ...error) {
 	r.t.Helper()
@@ -147,7 +127,7 @@ func (r *rig) left() (containers []string) {
 func (r *rig) started() (a *agent.Agent, end func()) {
 	r.t.Helper()
 	a = agent.New(r.Options)
-	ctx, cancel := contextOf(r.t)
+	ctx, cancel := context.WithCancel(r.t.Context())
 	ended := make(chan struct{})
 	go func() {
 		a.Run(ctx)
@@ -217,11 +197,4 @@ func says(a *agent.Agent, part string) string {
 		}
 	}
 	return ""
-}
-
-func delegates(types ...string) (list []json.RawMessage) {
-	for _, name := range types {
-		list = append(list, json.RawMessage(`{"cniVersion": "1.0.0", "name": "net-a", "type": "`+name+`"}`))
-	}
-	return list
 }

@@ -14,9 +14,9 @@ import (
 // sweep removes what dead sandboxes and older boots have left.
 func (a *Agent) sweep(ctx context.Context) {
 	garbage, err := a.collect(ctx)
-	a.counters.collected.WithLabelValues("attachment").Add(float64(garbage.Collected))
-	a.counters.collected.WithLabelValues("file").Add(float64(garbage.Swept))
-	a.counters.left.Set(float64(garbage.Left))
+	a.metrics.collected.WithLabelValues("attachment").Add(float64(garbage.Collected))
+	a.metrics.collected.WithLabelValues("file").Add(float64(garbage.Swept))
+	a.metrics.left.Set(float64(garbage.Left))
 	if ctx.Err() != nil {
 		return // it was cut short
 	}
@@ -24,7 +24,7 @@ func (a *Agent) sweep(ctx context.Context) {
 	if err != nil {
 		result = "failed"
 	}
-	a.counters.sweeps.WithLabelValues(result).Inc()
+	a.metrics.sweeps.WithLabelValues(result).Inc()
 	a.report(Sweep, err)
 	if garbage.Collected > 0 || garbage.Swept > 0 {
 		a.Log.Info("swept", "attachments", garbage.Collected, "files", garbage.Swept)
@@ -49,34 +49,28 @@ func (a *Agent) collect(ctx context.Context) (plugin.Garbage, error) {
 // long as an attachment is on record nothing is removed: the runtime could not delete the
 // pod without the plugin. If anyway is set, that is only said.
 func (a *Agent) Uninstall(ctx context.Context, anyway bool) error {
-	_, err := a.collect(ctx)
-	if err != nil {
-		a.Log.Warn("sweep", "error", err)
+	warn := func(what string, err error) {
+		if err != nil {
+			a.Log.Warn(what, "error", err)
+		}
 	}
+	_, err := a.collect(ctx)
+	warn("sweep", err)
 	err = a.unused()
-	free := err == nil && a.Options.Plugin.IsThere() // else its settings may be gone, and with them where the journal is
 	if err != nil && !anyway {
 		return fmt.Errorf("%w; or give --uninstall-in-use", err)
-	} else if err != nil {
-		a.Log.Warn("uninstalled anyway", "error", err)
 	}
+	warn("uninstalled anyway", err)
+	free := err == nil && a.Options.Plugin.IsThere() // else its settings may be gone, and with them where the journal is
 	node, err := a.Node()
 	if err == nil {
 		err = journal.Open(node.StateDir, a.BootID).CountNoRefusals()
 	}
-	if err != nil {
-		a.Log.Warn("the count of refusals stays", "error", err)
-	}
-	if i := a.Options.Injection; i != nil {
-		o := i.Options
+	warn("the count of refusals stays", err)
+	if a.Injection != nil {
+		o := *a.Injection
 		o.Log = a.Log
-		injected, err := inject.New(o)
-		if err == nil {
-			err = injected.RemoveEnded(node, free)
-		}
-		if err != nil {
-			a.Log.Warn("what pods that are gone were given stays", "error", err)
-		}
+		warn("what pods that are gone were given stays", inject.New(o).RemoveEnded(node, free))
 	}
 	removed, err := a.Options.Plugin.Remove(ctx)
 	if err != nil {
@@ -87,11 +81,10 @@ func (a *Agent) Uninstall(ctx context.Context, anyway bool) error {
 		return nil
 	}
 	removed, err = a.Options.Settings.Remove()
-	if err != nil {
-		return err
+	if err == nil {
+		a.Log.Info("node settings", "removed", removed)
 	}
-	a.Log.Info("node settings", "removed", removed)
-	return nil
+	return err
 }
 
 // unused is the error that attachments are on record, or that nobody can say. Where the plugin

@@ -14,11 +14,8 @@ import (
 	"devinfo-cni.io/pkg/pod"
 )
 
-// web is the pod that asks, and shop another one.
-var (
-	web  = pod.Identity{UID: "6e0c2d4f", ContainerID: "0123456789abcdef9876"}
-	shop = pod.Identity{UID: "77aa01bc", ContainerID: "fedcba98765432100123"}
-)
+// web is the pod that asks.
+var web = pod.Identity{UID: "6e0c2d4f", ContainerID: "0123456789abcdef9876"}
 
 func vhostUser(path string) *devinfo.Info {
 	return &devinfo.Info{Type: devinfo.TypeVhostUser, VhostUser: &devinfo.VhostUser{Mode: "client", Path: path}}
@@ -109,22 +106,6 @@ func TestWhatIsNotThePodsIsRefusedUnseen(t *testing.T) {
 			if got := refused(t, g, root+dir+"/s"); got != want {
 				t.Errorf("%s of %s: got %q", dir, socketDirs, got)
 			}
-		}
-	}
-}
-
-func TestEachPodHasItsOwn(t *testing.T) {
-	root := tree(t, "sockets/6e0c2d4f", "sockets/fedcba987654")
-	for _, test := range []struct {
-		of   pod.Identity
-		dir  string
-		gets bool
-	}{
-		{web, "6e0c2d4f", true}, {web, "fedcba987654", false}, {shop, "6e0c2d4f", false}, {shop, "fedcba987654", true},
-		{pod.Identity{}, "6e0c2d4f", false}, {pod.Identity{ContainerID: "0123456789abcdef"}, "6e0c2d4f", false},
-	} {
-		if why := refused(t, socketsOf(root, test.of, "/sockets"), root+"/sockets/"+test.dir+"/s"); (why == "") != test.gets {
-			t.Errorf("%s for %s: %q", test.dir, test.of, why)
 		}
 	}
 }

@@ -20,8 +20,7 @@ func byClaim(e *journal.Entry) {
 func TestWhatAPodHasByAClaimIsTheClaimsToGive(t *testing.T) {
 	r := newRig(t)
 	r.options.WhenMissing = inject.Refuse
-	nri := r.serve()
-	nri.run()
+	nri := r.running()
 	claimed := attachment.ClaimFileName("other-net", sandbox, "net3") // of a plugin that the journal does not know
 	r.attach("sriov-net", sandbox, "net1", vfInfo, byClaim)
 	r.attach("delegating", sandbox, "net4", vfInfo, byClaim, func(e *journal.Entry) { e.Complete = false })

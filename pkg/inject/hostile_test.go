@@ -2,7 +2,6 @@ package inject_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -14,8 +13,7 @@ import (
 // does: no slash, colon or space.
 func TestInterfaceNamesChosenByAFoe(t *testing.T) {
 	r := newRig(t)
-	nri := r.serve()
-	nri.run()
+	nri := r.running()
 	for _, ifName := range []string{`a"b`, "x=y", "\x1b[31m", "$(id)", "..net1", "ü", "network-info"} {
 		r.attach("sriov-net", sandbox, ifName, vfInfo)
 	}
@@ -40,29 +38,11 @@ func TestInterfaceNamesChosenByAFoe(t *testing.T) {
 	}
 }
 
-func TestAThousandAttachmentsOfOnePod(t *testing.T) {
-	all := 1000
-	if testing.Short() {
-		all = 100
-	}
-	r := newRig(t)
-	nri := r.serve()
-	nri.run()
-	for n := range all {
-		r.attach("sriov-net", sandbox, fmt.Sprintf("net%d", n), vfInfo)
-	}
-	got := nri.make(pod(), container())
-	if len(got.GetEnv()) != 3*all || len(r.names(sandbox)) != all+1 {
-		t.Errorf("%d variables, %d files", len(got.GetEnv()), len(r.names(sandbox)))
-	}
-}
-
 // An annotation may have 256 KiB, and what it says goes into logs and events.
 func TestAnAnnotationFillsNoLog(t *testing.T) {
 	r := newRig(t)
 	r.options.WhenMissing = inject.Refuse
-	nri := r.serve()
-	nri.run()
+	nri := r.running()
 	huge := strings.Repeat("x\n\x1b", 80_000)
 	_, err := nri.create(pod("devinfo-cni.io/require="+huge), container())
 	if err == nil || len(err.Error()) > 1000 || strings.ContainsAny(err.Error(), "\n\x1b") || !strings.Contains(err.Error(), "pod shop/web, container app: interface ") {

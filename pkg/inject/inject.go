@@ -9,7 +9,7 @@
 //   - source.go: what journal, files and kernel say of the pod's attachments.
 //   - nic.go: the files that come of it. It is pure.
 //   - stage.go: the copies that containers mount, one directory for each sandbox.
-//   - offer.go, mounts.go: what the container gets, and what it has already. They are pure
+//   - give.go, mounts.go: what the container gets, and what it has already. They are pure
 //     but for what a device is granted.
 //   - disagree.go: what the container has from a device plugin that no network has. It is pure.
 //   - refresh.go: keeps the copies as the journal has them, and removes them with the
@@ -17,9 +17,9 @@
 package inject
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"path/filepath"
 	"sync"
@@ -47,8 +47,11 @@ const (
 
 // Options configure an Agent.
 type Options struct {
-	// StageDir is a directory of the agent's own for what containers mount, on a tmpfs
-	// best. It is made if need be; those above it must let everyone pass, for the sake of
+	Socket string // NRI's, of the container runtime
+	Index  string // two digits that order the plugins of the runtime
+
+	// StageDir, absolute, is a directory of the agent's own for what containers mount, on a
+	// tmpfs best. It is made if need be; those above it must let everyone pass, for the sake of
 	// user namespaces. Its path is the same on the host. One agent only may use it.
 	StageDir string
 	// Label is the SELinux label of what is there; "" = every container may read it, where
@@ -150,35 +153,21 @@ type Agent struct {
 const defaultInterval = 2 * time.Second
 
 // New makes an agent. It touches nothing yet.
-func New(o Options) (*Agent, error) {
-	if !filepath.IsAbs(o.StageDir) {
-		return nil, fmt.Errorf("directory %q: must be an absolute path", o.StageDir)
-	}
-	if o.WhenMissing != Pass && o.WhenMissing != Refuse {
-		return nil, fmt.Errorf("%q: must be %q or %q", o.WhenMissing, Pass, Refuse)
-	}
-	if o.Interval == 0 {
-		o.Interval = defaultInterval
-	}
+func New(o Options) *Agent {
+	o.Interval = cmp.Or(o.Interval, defaultInterval)
 	if o.NetnsGone == nil {
 		o.NetnsGone = link.NetnsGone
-	}
-	if o.Label == "" {
-		var err error
-		if o.Label, err = defaultLabel(); err != nil {
-			return nil, err
-		}
 	}
 	return &Agent{
 		Options: o, stage: stage{root: filepath.Clean(o.StageDir), label: o.Label},
 		ended: map[string]bool{}, wake: make(chan struct{}, 1), warned: map[string]string{},
-	}, nil
+	}
 }
 
-// Run keeps the agent connected to the runtime at an NRI socket, as the plugin of that
-// two-digit index, and the staged files as the journal has them, until ctx ends. A runtime
-// that is away is no error. When Run returns, what containers have mounted stays.
-func (a *Agent) Run(ctx context.Context, socket, index string) error {
+// Run keeps the agent connected to the runtime, and the staged files as the journal has them,
+// until ctx ends. A runtime that is away is no error. When Run returns, what containers have
+// mounted stays.
+func (a *Agent) Run(ctx context.Context) error {
 	if err := a.stage.open(); err != nil {
 		return err
 	}
@@ -186,7 +175,7 @@ func (a *Agent) Run(ctx context.Context, socket, index string) error {
 	keeping.Go(func() { a.keep(ctx) })
 	defer keeping.Wait()
 	err := nri.Plugin{
-		Handler: a, Name: PluginName, Index: index, Socket: socket, FailRequests: a.WhenMissing == Refuse, Connected: a.connected, Log: a.Log,
+		Handler: a, Name: PluginName, Index: a.Index, Socket: a.Socket, FailRequests: a.WhenMissing == Refuse, Connected: a.connected, Log: a.Log,
 	}.Serve(ctx)
 	if errors.Is(err, context.Canceled) {
 		return nil

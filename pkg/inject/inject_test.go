@@ -28,8 +28,7 @@ const rdmaNodes = `
 func TestAContainerGetsTheInformationOfItsPodsNetworks(t *testing.T) {
 	r := newRig(t)
 	r.node.InjectNodes = true
-	nri := r.serve()
-	nri.run()
+	nri := r.running()
 	r.attach("sriov-net", sandbox, "net1", vfInfo)
 	r.attach("macvlan-net", sandbox, "net2", "")
 	r.attach("sriov-net", "another", "net1", vfInfo)

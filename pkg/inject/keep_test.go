@@ -24,8 +24,7 @@ import (
 
 func TestNetworksThatComeAndGoLaterAreSeen(t *testing.T) {
 	r := newRig(t)
-	nri := r.serve()
-	nri.run()
+	nri := r.running()
 	r.attach("macvlan-net", sandbox, "net2", "")
 	nri.make(pod(), container())
 	inside, err := os.Open(filepath.Join(r.options.StageDir, sandbox, "devinfo")) // as a mount has it
@@ -47,8 +46,7 @@ func TestNetworksThatComeAndGoLaterAreSeen(t *testing.T) {
 
 func TestWhatWasToldIsKeptWhileItsFileIsGone(t *testing.T) {
 	r := newRig(t)
-	nri := r.serve()
-	nri.run()
+	nri := r.running()
 	r.attach("sriov-net", sandbox, "net1", vfInfo)
 	nri.make(pod(), container())
 	must(t, os.Remove(r.node.DeviceInfoDir+"/sriov-net-"+sandbox+"_net1"))
@@ -119,7 +117,7 @@ func TestASandboxThatIsNewerThanTheListHasNotEnded(t *testing.T) {
 	r.make(a, byProcess, container())
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
-	go func() { ended <- a.Run(ctx, r.dir+"/none", "60") }()
+	go func() { ended <- a.Run(ctx) }()
 	if left := <-looked; left != 1 {
 		t.Errorf("%d sandboxes have a directory", left)
 	}

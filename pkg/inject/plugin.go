@@ -15,6 +15,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/nri/pkg/stub"
 
+	"devinfo-cni.io/pkg/cdispec"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/pod"
 )
@@ -155,18 +156,16 @@ func (a *Agent) decide(p *api.PodSandbox, c *api.Container) verdict {
 	if v.Answer == Refused || !ours(nics) {
 		return v
 	}
-	o := offer{nics: nics}
-	if staged == nil {
-		o.dir = a.stage.dir(p.GetId())
-	}
+	g := give(p, c, others)
+	mounted := staged == nil && g.mount(cdispec.Mount{Host: a.stage.dir(p.GetId()), Container: cdispec.InfoDir, ReadOnly: true})
 	of := pod.Identity{UID: p.GetUid(), ContainerID: p.GetId()}
-	if err := a.grants(&o, settings, of, netns, nics); err != nil {
+	if err := a.grants(g, settings, of, netns, nics); err != nil {
 		if v = a.lacking(Failed, err, true); v.Answer == Refused {
 			return v
 		}
 	}
-	v.disagree = disagreements(c.GetEnv(), nics)
-	v.adjustment, v.withheld = o.adjust(c, others, hasUserNamespace(p, c))
+	g.variables(nics, mounted)
+	v.adjustment, v.withheld, v.disagree = g.ContainerAdjustment, g.withheld, disagreements(c.GetEnv(), nics)
 	return v
 }
 
@@ -288,7 +287,7 @@ func (a *Agent) tell(p *api.PodSandbox, c *api.Container, v verdict, took time.D
 		if w.cause == ByMount { // the pod chose it
 			level = slog.LevelInfo
 		}
-		log.Log(context.Background(), level, "not given to the container", "what", w.what, "why", w.why, "remedy", w.remedy)
+		log.Log(context.Background(), level, "not given to the container", "what", w.Device, "why", w.Why, "remedy", w.Remedy)
 		if a.Metrics.Withheld != nil {
 			a.Metrics.Withheld(w.cause)
 		}

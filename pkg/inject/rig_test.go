@@ -53,10 +53,9 @@ type rig struct {
 	says []string        // answers and what was withheld
 }
 
-func newRig(t *testing.T) *rig { return newRigOn(t, t.TempDir()) }
-
-func newRigOn(t *testing.T, dir string) *rig {
+func newRig(t *testing.T) *rig {
 	t.Helper()
+	dir := t.TempDir()
 	r := &rig{t: t, dir: dir, gone: map[string]bool{}, log: &lockedBuffer{}}
 	h, err := hosttxt.Load("../../testdata/hosts/mlx5-legacy.txtar")
 	must(t, err)
@@ -69,7 +68,7 @@ func newRigOn(t *testing.T, dir string) *rig {
 		must(t, os.Symlink("/dev/null", dir+"/host/dev/"+name))
 	}
 	r.options = inject.Options{
-		StageDir: dir + "/stage", HostRoot: dir + "/host", BootID: "boot", WhenMissing: inject.Pass, Interval: 5 * time.Millisecond,
+		Socket: dir + "/nri", Index: "60", StageDir: dir + "/stage", HostRoot: dir + "/host", BootID: "boot", WhenMissing: inject.Pass, Interval: 5 * time.Millisecond,
 		Node:      func() (config.Node, error) { return r.node, nil },
 		Finder:    &discovery.Finder{Sys: sysfs.New(h.Sys()), Interfaces: links, Switches: links},
 		NetnsGone: func(path string) (bool, error) { r.mu.Lock(); defer r.mu.Unlock(); return r.gone[path], nil },
@@ -80,6 +79,11 @@ func newRigOn(t *testing.T, dir string) *rig {
 		},
 		Log: slog.New(slog.NewTextHandler(r.log, nil)),
 	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(r.log.text())
+		}
+	})
 	return r
 }
 
@@ -132,10 +136,7 @@ func (r *rig) make(a *inject.Agent, p *api.PodSandbox, c *api.Container) *api.Co
 }
 
 func (r *rig) agent() *inject.Agent {
-	r.t.Helper()
-	a, err := inject.New(r.options)
-	must(r.t, err)
-	return a
+	return inject.New(r.options)
 }
 
 // attach does what ADD does; "" is no information.
@@ -147,7 +148,7 @@ func (r *rig) attach(network, id, ifName, info string, edits ...func(*journal.En
 		Pod: podUID, File: file, Dir: r.node.DeviceInfoDir, Wrote: info != "",
 	}
 	if said, err := devinfo.Parse([]byte(info)); err == nil { // of the VF itself
-		e.Leases = []journal.DeviceLease{{ID: sysfs.ID(leasedBus(said)), Mode: journal.Exclusive}}
+		e.Leases = []journal.DeviceLease{{ID: sysfs.ID("pci", discovery.Identity(said)), Mode: journal.Exclusive}}
 	}
 	for _, edit := range edits {
 		edit(e)
@@ -159,14 +160,6 @@ func (r *rig) attach(network, id, ifName, info string, edits ...func(*journal.En
 	if info != "" {
 		must(r.t, store.Open(r.node.DeviceInfoDir).Write(file, []byte(info)))
 	}
-}
-
-// leasedBus is where the device is that the information is of.
-func leasedBus(info *devinfo.Info) (bus, name string) {
-	if info.Type == devinfo.TypeVDPA {
-		return "vdpa", info.VDPA.ParentDevice
-	}
-	return "pci", discovery.Identity(info)
 }
 
 // detach does what DEL does.
@@ -244,11 +237,7 @@ func (r *rig) left() (names []string) {
 
 func (r *rig) eventually(what string, is func() bool) {
 	r.t.Helper()
-	for end := time.Now().Add(2 * time.Minute); !is(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			r.t.Fatalf("not %s\n%s", what, r.log.text())
-		}
-	}
+	difftest.Eventually(r.t, what, is)
 }
 
 // A containerRuntime is NRI's side of one.
@@ -263,6 +252,14 @@ func (r *rig) serve(options ...adaptation.Option) containerRuntime {
 	return containerRuntime{nritest.Serve(r.t, r.dir+"/nri", nil, options...), r}
 }
 
+// running is serve with the agent connected.
+func (r *rig) running() containerRuntime {
+	r.t.Helper()
+	nri := r.serve()
+	nri.run()
+	return nri
+}
+
 // run starts the agent, and waits until the runtime asks it.
 func (n containerRuntime) run() (stop func()) {
 	r := n.r
@@ -270,7 +267,7 @@ func (n containerRuntime) run() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	agent := r.agent()
-	go func() { done <- agent.Run(ctx, r.dir+"/nri", "60") }()
+	go func() { done <- agent.Run(ctx) }()
 	r.eventually("connected", func() bool {
 		_, err := n.create(&api.PodSandbox{Id: "on-the-host"}, container())
 		return err == nil && len(r.answers()) > 0

@@ -38,8 +38,14 @@ const (
 	forAll fs.FileMode = 0o755 // of directories: containers read them
 )
 
-// open makes the directory, and removes what a writer has left that was killed.
-func (s stage) open() error {
+// open makes the directory, and removes what a writer has left that was killed. Without a label
+// it takes the default.
+func (s *stage) open() (err error) {
+	if s.label == "" {
+		if s.label, err = defaultLabel(); err != nil {
+			return err
+		}
+	}
 	if err := os.MkdirAll(s.root, forAll); err != nil {
 		return err
 	}

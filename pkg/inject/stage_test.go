@@ -46,8 +46,7 @@ func TestAllNetworksAreToldAfterEachAndForgottenBefore(t *testing.T) {
 // ADD writes its entry before the file.
 func TestANetworkIsToldOfOnceItsFileIsThere(t *testing.T) {
 	r := newRig(t)
-	nri := r.serve()
-	nri.run()
+	nri := r.running()
 	told := func() string { return r.staged(sandbox)["network-info.json"] }
 	r.attach("macvlan-net", sandbox, "net2", "")
 	nri.make(pod(), container())

@@ -4,13 +4,14 @@ import (
 	"context"
 	"crypto/sha256"
 	"debug/buildinfo"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"time"
+
+	"github.com/containernetworking/cni/pkg/version"
 
 	"devinfo-cni.io/pkg/build"
 )
@@ -110,14 +111,9 @@ func versions(ctx context.Context, name string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("VERSION: %w", err)
 	}
-	var answer struct {
-		Supported []string `json:"supportedVersions"`
+	info, err := new(version.PluginDecoder).Decode(out)
+	if err != nil {
+		return nil, fmt.Errorf("VERSION: it is no CNI plugin: %w", err)
 	}
-	if err := json.Unmarshal(out, &answer); err != nil {
-		return nil, fmt.Errorf("VERSION: its answer is not JSON: %w", err)
-	}
-	if len(answer.Supported) == 0 {
-		return nil, errors.New("VERSION: its answer names no supportedVersions: it is no CNI plugin")
-	}
-	return answer.Supported, nil
+	return info.SupportedVersions(), nil
 }

@@ -1,7 +1,6 @@
 package install_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -58,22 +56,6 @@ func TestInAReadOnlyDirectoryNothingChanges(t *testing.T) {
 		disk.ReadOnly(false)
 		arrange(t, s, "default.json", install.Installed, quiet)
 	})
-}
-
-// A program that runs goes on with the old file, and the new one can be run at once:
-// nobody has it open for writing.
-func TestARunningPluginIsNotCut(t *testing.T) {
-	p := keeper(t, built(t, "v1.2.0"))
-	keep(t, p, install.Installed)
-	running, err := os.Open(filepath.Join(p.Dir, install.Name)) // as the kernel holds it
-	must(t, err)
-	defer running.Close()
-	p.From = built(t, "v1.3.0")
-	keep(t, p, install.Replaced)
-	var after bytes.Buffer
-	if _, err := after.ReadFrom(running); err != nil || after.String() != read(t, built(t, "v1.2.0")) {
-		t.Errorf("the old file has %d bytes, %v", after.Len(), err)
-	}
 }
 
 // Should the lock of the one agent ever fail.
@@ -157,22 +139,6 @@ func TestFilesHaveTheLabelOfTheirDirectory(t *testing.T) {
 	if got := labelOf(t, plugin); got != bin {
 		t.Errorf("after another label: %q", got)
 	}
-}
-
-func TestALabelThatCannotBeGivenIsSaid(t *testing.T) {
-	from := built(t, "v1.2.0")
-	linktest.Run(t, func(t *testing.T) {
-		p := &install.Plugin{From: from, Dir: "/run", Newer: none}
-		labelled(t, p.Dir, strings.Repeat("x", 5000)) // more than any policy's
-		for _, state := range []string{install.Installed, install.AlreadyThere} {
-			done, err := p.Keep(context.Background())
-			if err != nil || done.State != state {
-				t.Errorf("got %+v, %v", done, err)
-			}
-			expect(t, done.Warning, `it has not got the SELinux label of /run, "": numerical result out of range: give the agent the right to relabel`)
-			holds(t, p.Dir, p.From)
-		}
-	})
 }
 
 // Without SELinux that takes CAP_SYS_ADMIN; with it, and be there no policy, the file must

@@ -12,7 +12,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -49,53 +48,35 @@ func (f file) adopt(sum string) error {
 	if f.sum() == sum {
 		return nil
 	}
-	return f.alone(func() error {
-		_, err := file(f.mark()).replace(strings.NewReader(sum+"  "+f.name()+"\n"), 0o644, func() error { return nil })
-		return err
-	})
+	_, err := file(f.mark()).put([]byte(sum+"  "+f.name()+"\n"), 0o644)
+	return err
 }
 
-// put puts content in the place of what the file held. It has that checksum, else nothing is
-// changed. The warning is that the file could not be given the label of its directory.
-func (f file) put(content io.Reader, sum string, mode fs.FileMode) (warning, err error) {
-	got := sha256.New()
+// put puts data in the place of what the file held, at once: a half one must not survive a power
+// failure under the final name. The warning is that the file could not be given the label of its
+// directory. A program that is forked meanwhile would hold the file open for writing, and for a
+// moment the plugin could not be run (ETXTBSY): so none is.
+func (f file) put(data []byte, mode fs.FileMode) (warning, err error) {
 	err = f.alone(func() error {
-		warning, err = f.replace(io.TeeReader(content, got), mode, func() error {
-			if fmt.Sprintf("%x", got.Sum(nil)) != sum {
-				return fmt.Errorf("%s: what was to be put there changes while it is read", f)
+		syscall.ForkLock.RLock()
+		defer syscall.ForkLock.RUnlock()
+		_, err := store.Replace(f.beside(), f.name(), func(temp *os.File) error {
+			defer temp.Close()
+			if _, err := temp.Write(data); err != nil {
+				return err
 			}
-			return nil
+			if err := temp.Chmod(mode); err != nil {
+				return err
+			}
+			warning = inherit(temp, f.dir())
+			return temp.Sync()
 		})
-		return err
+		if err != nil {
+			return err
+		}
+		return f.beside().Sync()
 	})
 	return warning, err
-}
-
-// replace puts content in place if that is right, at once: a half one must not survive a
-// power failure under the final name. A program that is forked meanwhile would hold it open
-// for writing, and for a moment the plugin could not be run (ETXTBSY): so none is.
-func (f file) replace(content io.Reader, mode fs.FileMode, right func() error) (warning, err error) {
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
-	_, err = store.Replace(f.beside(), f.name(), func(temp *os.File) error {
-		defer temp.Close()
-		_, err := io.Copy(temp, content)
-		for _, step := range []func() error{
-			right,
-			func() error { return temp.Chmod(mode) },
-			func() error { warning = inherit(temp, f.dir()); return nil },
-			temp.Sync,
-		} {
-			if err == nil {
-				err = step()
-			}
-		}
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return warning, f.beside().Sync()
 }
 
 func owned(stat fs.FileInfo) bool {
@@ -106,19 +87,19 @@ func owned(stat fs.FileInfo) bool {
 // sound says that nobody else can write to a plugin, and that it can be run.
 func sound(stat fs.FileInfo) bool { return stat.Mode().Perm() == 0o755 && owned(stat) }
 
-// alone calls do while no other installer works on the file, whose directory must exist.
+// alone calls do while no other installer works in the file's directory, which must exist.
 func (f file) alone(do func() error) error {
 	if _, err := os.Stat(f.dir()); err != nil {
 		return err
 	}
-	path := filepath.Join(f.dir(), "."+f.name()+".lock")
+	path := filepath.Join(f.dir(), ".devinfo.lock")
 	lock, err := private.LockFile(context.Background(), path, lockLimit)
 	if err != nil {
-		return err
+		return f.denied(err)
 	}
 	defer lock.Close()
 	defer os.Remove(path) // who waits for it then makes another
-	return do()
+	return f.denied(do())
 }
 
 // lockLimit bounds the wait for another installer.
@@ -128,8 +109,11 @@ const lockLimit = 10 * time.Second
 func (f file) beside() private.Files { return private.Files(f.dir()) }
 
 // remove removes the file, its mark and what a killed writer has left; what is gone
-// already is success. The mark goes last: it says whose the file was.
+// already, be it with its directory, is success. The mark goes last: it says whose the file was.
 func (f file) remove() error {
+	if _, err := os.Stat(f.dir()); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	return f.alone(func() error {
 		for _, name := range []string{f.name(), filepath.Base(f.mark())} {
 			if _, err := store.RemoveLeftover(f.beside(), name); err != nil {
@@ -148,33 +132,27 @@ func checksum(data []byte) string { return fmt.Sprintf("%x", sha256.Sum256(data)
 // Intact says whether a file is as an agent has put it in place, which its mark tells. One
 // that has no mark is nobody's to alter, and intact.
 func Intact(path string) (bool, error) {
-	f := file(path)
-	sum := f.sum()
+	sum := file(path).sum()
 	if sum == "" {
 		return true, nil
 	}
-	has, err := os.Open(path)
+	has, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
-	} else if err != nil {
-		return false, err
 	}
-	defer has.Close()
-	got := sha256.New()
-	_, err = io.Copy(got, has)
-	return fmt.Sprintf("%x", got.Sum(nil)) == sum, err
+	return checksum(has) == sum, err
 }
 
-// denied says what helps root who may not write to a directory, for it is somebody else's, as
+// denied says what helps root who may not write to the directory, for it is somebody else's, as
 // Kubespray's /opt/cni/bin is: without CAP_DAC_OVERRIDE root is nobody there.
-func denied(dir string, err error) error {
+func (f file) denied(err error) error {
 	if !errors.Is(err, syscall.EACCES) || os.Geteuid() != 0 {
 		return err
 	}
-	stat, statErr := os.Stat(dir)
+	stat, statErr := os.Stat(f.dir())
 	if statErr != nil || owned(stat) {
 		return err
 	}
 	return fmt.Errorf("%w: %s belongs to user %d: give it to root, or this program CAP_DAC_OVERRIDE, as agent.dacOverride=true of the chart does",
-		err, dir, stat.Sys().(*syscall.Stat_t).Uid)
+		err, f.dir(), stat.Sys().(*syscall.Stat_t).Uid)
 }

@@ -14,28 +14,12 @@ import (
 	"devinfo-cni.io/test/undertest"
 )
 
-// builds has devinfo as it is, built once for each version that a test names.
-var builds string
-
-func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "devinfo-builds-")
-	if err != nil {
-		panic(err)
-	}
-	builds = dir
-	code := m.Run()
-	_ = os.RemoveAll(dir)
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { undertest.Temp(m) }
 
 // built is the real plugin, of that version.
 func built(t *testing.T, version string) string {
 	t.Helper()
-	path := filepath.Join(builds, version)
-	if _, err := os.Stat(path); err != nil {
-		undertest.Programs(t, path, version, "../../cmd/devinfo")
-	}
-	return path
+	return filepath.Join(undertest.Once(t, version, "../../cmd/devinfo"), install.Name)
 }
 
 // script is a plugin of somebody else's.

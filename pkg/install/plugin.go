@@ -40,9 +40,9 @@ func (p *Plugin) Place(ctx context.Context) (*Installation, error) {
 		err = p.permit(done)
 	}
 	if err != nil {
-		return nil, denied(p.Dir, err)
+		return nil, err
 	}
-	return done, denied(p.Dir, p.replace(done))
+	return done, p.replace(done)
 }
 
 // Plugin keeps the plugin in a directory, in the place of any other devinfo: to go back to an
@@ -71,22 +71,19 @@ func (p *Plugin) IsThere() bool {
 // is not looked at again. With an error come the executables, as far as they are known.
 func (p *Plugin) Keep(ctx context.Context) (*Installation, error) {
 	done, err := p.examine(ctx)
-	if err != nil {
-		return done, denied(p.Dir, err)
+	if err == nil {
+		err = p.permit(done)
 	}
-	if err := p.permit(done); err != nil {
-		return done, err
+	if err == nil {
+		err = p.at().adopt(done.New.SHA256)
 	}
-	if err := p.at().adopt(done.New.SHA256); err != nil {
-		return done, denied(p.Dir, err)
-	}
-	if err := p.replace(done); err != nil {
-		return done, denied(p.Dir, err)
+	if err == nil {
+		err = p.replace(done)
 	}
 	if done.State == AlreadyThere {
 		done.Warning = p.relabel()
 	}
-	return done, nil
+	return done, err
 }
 
 // examine looks at what there is, and what is to be there.
@@ -107,7 +104,7 @@ func (p *Plugin) examine(ctx context.Context) (*Installation, error) {
 	case errors.Is(err, errIrregular):
 		err = fmt.Errorf("%w: move it away", err)
 	}
-	return done, err
+	return done, p.at().denied(err)
 }
 
 // permit says why the plugin must not be put there.
@@ -148,16 +145,18 @@ func same(old, now *Executable) bool {
 
 // replace puts the new plugin in the place of the old one, unless that is the same.
 func (p *Plugin) replace(done *Installation) error {
-	if same(done.Old, &done.New) && (done.Old.usable || p.to.settled) {
+	if same(done.Old, &done.New) && done.Old.usable {
 		done.State = AlreadyThere
 		return nil
 	}
-	from, err := os.Open(p.From)
+	data, err := os.ReadFile(p.From)
 	if err != nil {
 		return err
 	}
-	defer from.Close()
-	if done.Warning, err = p.at().put(from, done.New.SHA256, 0o755); err != nil {
+	if checksum(data) != done.New.SHA256 {
+		return fmt.Errorf("%s: what was to be put there changes while it is read", p.at())
+	}
+	if done.Warning, err = p.at().put(data, 0o755); err != nil {
 		return err
 	}
 	done.State = Replaced
@@ -184,48 +183,30 @@ func (p *Plugin) Remove(ctx context.Context) (removed bool, err error) {
 	e, err := Examine(ctx, string(p.at()))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return false, gone(p.at().remove())
+		return false, p.at().remove()
 	case err != nil:
 		return false, err
 	case !e.Ours && e.SHA256 != p.at().sum():
 		return false, nil
 	}
-	return true, denied(p.Dir, p.at().remove())
-}
-
-// gone makes success of a directory that is not there: nothing can be in it.
-func gone(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
+	return true, p.at().remove()
 }
 
 // memo is what is known of an executable, until its file changes.
 type memo struct {
-	stamp   stamp
-	known   *Executable
-	settled bool // it has just been put there: better it does not get
+	stamp syscall.Stat_t
+	known *Executable
 }
 
-// stamp changes with a file, its content and its rights.
-type stamp struct {
-	dev, ino     uint64
-	size         int64
-	mode         uint32
-	mtime, ctime syscall.Timespec
-}
-
-func stampOf(path string) (stamp, error) {
+// stampOf changes with a file, its content and its rights, but not when it is read.
+func stampOf(path string) (syscall.Stat_t, error) {
 	stat, err := os.Stat(path)
 	if err != nil {
-		return stamp{}, err
+		return syscall.Stat_t{}, err
 	}
-	s, ok := stat.Sys().(*syscall.Stat_t)
-	if !ok {
-		return stamp{}, fmt.Errorf("%s: stat says too little", path)
-	}
-	return stamp{s.Dev, s.Ino, s.Size, s.Mode, s.Mtim, s.Ctim}, nil
+	stamp := *stat.Sys().(*syscall.Stat_t)
+	stamp.Atim = syscall.Timespec{}
+	return stamp, nil
 }
 
 func (m *memo) examine(ctx context.Context, path string) (*Executable, error) {
@@ -239,14 +220,15 @@ func (m *memo) examine(ctx context.Context, path string) (*Executable, error) {
 	}
 	e, err := Examine(ctx, path)
 	if err == nil && ctx.Err() == nil {
-		*m = memo{now, e, false}
+		*m = memo{now, e}
 	}
 	return e, err
 }
 
+// settle notes what has just been put there: better it does not get.
 func (m *memo) settle(path string, e Executable) {
-	*m = memo{}
+	*m, e.usable = memo{}, true
 	if now, err := stampOf(path); err == nil {
-		*m = memo{now, &e, true}
+		*m = memo{now, &e}
 	}
 }

@@ -1,7 +1,6 @@
 package install
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -40,5 +39,5 @@ func Program(from, path string) (warning, err error) {
 	if stat, err := os.Lstat(path); same && err == nil && stat.Mode().IsRegular() && sound(stat) {
 		return nil, nil
 	}
-	return to.put(bytes.NewReader(want), sum, 0o755)
+	return to.put(want, 0o755)
 }

@@ -52,8 +52,7 @@ func (s *Settings) Keep() (done Arrangement, err error) {
 	if _, err := config.ParseNode(data, from); err != nil {
 		return done, fmt.Errorf("%w; it is not put in place", err)
 	}
-	err = s.put(&done, data)
-	return done, denied(file(s.To).dir(), err)
+	return done, s.put(&done, data)
 }
 
 func (s *Settings) put(done *Arrangement, data []byte) error {
@@ -74,7 +73,7 @@ func (s *Settings) put(done *Arrangement, data []byte) error {
 	if err := to.adopt(sum); err != nil {
 		return err
 	}
-	if done.Warning, err = to.put(bytes.NewReader(data), sum, 0o644); err != nil {
+	if done.Warning, err = to.put(data, 0o644); err != nil {
 		return err
 	}
 	done.State = Replaced
@@ -86,7 +85,7 @@ func (s *Settings) put(done *Arrangement, data []byte) error {
 
 // wanted is what the settings should be, and the file that says so, if there is one.
 func (s *Settings) wanted() (data []byte, from string, err error) {
-	if _, err := stampOf(s.Dir); err != nil { // else nothing would seem to be wanted
+	if _, err := os.Stat(s.Dir); err != nil { // else nothing would seem to be wanted
 		return nil, "", err
 	}
 	for _, name := range []string{s.Node + ".json", fallback} {
@@ -110,11 +109,11 @@ func (s *Settings) Remove() (removed bool, err error) {
 	has, err := config.ReadFile(s.To)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return false, gone(to.remove())
+		return false, to.remove()
 	case err != nil:
 		return false, err
 	case checksum(has) != sum:
 		return false, nil
 	}
-	return true, denied(to.dir(), to.remove())
+	return true, to.remove()
 }

@@ -67,21 +67,6 @@ func TestSettingsAreTheNodesOrTheDefault(t *testing.T) {
 	arrange(t, s, "", "", "")
 }
 
-// The kubelet puts a ConfigMap's files behind links, and changes them all at once.
-func TestSettingsOfAConfigMapAreFollowed(t *testing.T) {
-	s := arranger(t)
-	version := func(name, text string) {
-		must(t, os.Mkdir(filepath.Join(s.Dir, name), 0o755))
-		write(t, filepath.Join(s.Dir, name, "default.json"), text, 0o644)
-		must(t, os.Symlink(name, filepath.Join(s.Dir, "..data_tmp")), os.Rename(filepath.Join(s.Dir, "..data_tmp"), filepath.Join(s.Dir, "..data")))
-	}
-	version("..1", quiet)
-	must(t, os.Symlink("..data/default.json", filepath.Join(s.Dir, "default.json")))
-	arrange(t, s, "default.json", install.Installed, quiet)
-	version("..2", loud)
-	arrange(t, s, "default.json", install.Replaced, loud)
-}
-
 func TestBrokenSettingsAreRefusedAndTheOldOnesStay(t *testing.T) {
 	for text, says := range map[string]string{
 		`{"logLevel": "loud"}`:      `default.json: logLevel: "loud" is not one of debug, info, warn, error; it is not put in place`,

@@ -17,15 +17,11 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/nri"
 )
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = difftest.Must
 
 type handler struct{}
 

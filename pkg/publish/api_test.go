@@ -71,27 +71,23 @@ func TestAPodIsAnnotatedInOneRequest(t *testing.T) {
 }
 
 func TestWhatTheAPIServerSaysIsTold(t *testing.T) {
-	for status, want := range map[int]struct {
-		is   error
-		says string
+	for _, test := range []struct {
+		status int
+		field  string // that it does not take
+		is     error
+		says   string
 	}{
-		404: {ErrGone, "why"}, 409: {ErrGone, "why"}, 422: {ErrRefused, "pod shop/web-0: the API server refuses the annotation: why"},
-		403: {ErrRefused, "why: the chart's agent.publish=true, or the component publish"}, 401: {nil, "annotate pod shop/web-0: why"}, 500: {nil, "annotate pod shop/web-0: why"}, 429: {nil, "annotate pod shop/web-0: why"},
+		{404, "", ErrGone, "why"}, {409, "", ErrGone, "why"}, {422, "metadata.uid", ErrGone, "why"}, // another pod's UID
+		{422, "", ErrRefused, "pod shop/web-0: the API server refuses the annotation: why"},
+		{403, "", ErrRefused, "why: the chart's agent.publish=true, or the component publish"},
+		{401, "", nil, "annotate pod shop/web-0: why"}, {500, "", nil, "annotate pod shop/web-0: why"}, {429, "", nil, "annotate pod shop/web-0: why"},
 	} {
-		s := &server{status: status, message: "why"}
+		s := &server{status: test.status, message: "why", field: test.field}
 		a, _ := s.open(t)
 		err := a.Annotate(t.Context(), web, nil)
-		if err == nil || errors.Is(err, ErrGone) != (want.is == ErrGone) || errors.Is(err, ErrRefused) != (want.is == ErrRefused) || !strings.Contains(err.Error(), want.says) {
-			t.Errorf("%d: %v", status, err)
+		if err == nil || errors.Is(err, ErrGone) != (test.is == ErrGone) || errors.Is(err, ErrRefused) != (test.is == ErrRefused) || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%d: %v", test.status, err)
 		}
-	}
-}
-
-func TestTheUIDOfAnotherPodIsNotTaken(t *testing.T) {
-	s := &server{status: 422, message: "field is immutable", field: "metadata.uid"}
-	a, _ := s.open(t)
-	if err := a.Annotate(t.Context(), web, nil); !errors.Is(err, ErrGone) {
-		t.Error(err)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/publish"
 )
 
@@ -41,7 +42,7 @@ func TestTheAgentAnnotatesThePodsOfItsNode(t *testing.T) {
 	agent, err := publish.Open(p.Admin.Host, dir)
 	must(t, err)
 	networks := []publish.Network{{Name: "mem", Interface: "net1", DeviceInfo: json.RawMessage(`{"type":"memif"}`)}}
-	await(t, func() bool { err = agent.Annotate(t.Context(), theirs, networks); return err != nil }) // a new policy takes a moment
+	difftest.Eventually(t, "the policy holds", func() bool { err = agent.Annotate(t.Context(), theirs, networks); return err != nil })
 	if !errors.Is(err, publish.ErrRefused) || !strings.Contains(err.Error(), "the agent of node node-a annotates no pod of another node") {
 		t.Errorf("another node's: %v", err)
 	}

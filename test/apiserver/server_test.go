@@ -1,11 +1,11 @@
 package apiserver_test
 
 import (
-	"errors"
 	"os"
 	"sync"
 	"testing"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/test/controlplane"
 )
 
@@ -44,12 +44,7 @@ func server(t *testing.T) *controlPlane {
 	return &shared.controlPlane
 }
 
-func must(t testing.TB, errs ...error) {
-	t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-}
+var must = difftest.Must
 
 func needPrograms(t *testing.T) {
 	t.Helper()

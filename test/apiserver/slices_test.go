@@ -97,7 +97,7 @@ func TestAnAgentWritesOnlyItsOwnNodesSlices(t *testing.T) {
 	agent, unbound := client.ResourceV1().ResourceSlices(), p.account(t, namespace, "").ResourceV1().ResourceSlices()
 	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	create := func(s *resourceapi.ResourceSlice) error { _, err := agent.Create(t.Context(), s, dry); return err }
-	await(t, func() bool { return create(slice("mine", driver, other)) != nil }) // a new policy takes a moment
+	difftest.Eventually(t, "the policy holds", func() bool { return create(slice("mine", driver, other)) != nil })
 
 	if err := create(slice("mine", driver, node)); err != nil {
 		t.Errorf("its own: %v", err)
@@ -126,17 +126,6 @@ func TestAnAgentWritesOnlyItsOwnNodesSlices(t *testing.T) {
 			t.Errorf("%s: %v, want %q", what, test.err, test.want)
 		}
 	}
-}
-
-func await(t *testing.T, done func() bool) {
-	t.Helper()
-	for range 300 {
-		if done() {
-			return
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	t.Fatal("it takes more than 30 s")
 }
 
 // The metadata file has the API's types, and the limits are of the API server.

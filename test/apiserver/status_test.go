@@ -61,10 +61,16 @@ func apply(t *testing.T, client kubernetes.Interface, r status.Report) {
 	must(t, status.Apply(t.Context(), client, r))
 }
 
+// The same report once more changes nothing.
 func TestTheAgentReportsAsTheDeviceConfigurationAPISays(t *testing.T) {
 	p := server(t)
-	c := p.claim(t, "report", ours("net", one))
-	apply(t, p.agent(t), report(c, attached(t, one)))
+	c, agent := p.claim(t, "report", ours("net", one)), p.agent(t)
+	apply(t, agent, report(c, attached(t, one)))
+	before := p.get(t, c).ResourceVersion
+	apply(t, agent, report(c, attached(t, one)))
+	if now := p.get(t, c).ResourceVersion; now != before {
+		t.Errorf("it is version %s, and was %s", now, before)
+	}
 	id := string(one)
 	difftest.Equal(t, p.devices(t, c), []resourceapi.AllocatedDeviceStatus{{
 		Driver: driver, Pool: node, Device: "cni", ShareID: &id,
@@ -74,18 +80,6 @@ func TestTheAgentReportsAsTheDeviceConfigurationAPISays(t *testing.T) {
 		Data:        &runtime.RawExtension{Raw: []byte(result)},
 		NetworkData: &resourceapi.NetworkDeviceData{InterfaceName: "net1", IPs: []string{"10.10.1.2/24"}, HardwareAddress: "b2:af:6a:f9:12:3b"},
 	}})
-}
-
-func TestTheSameReportChangesNothing(t *testing.T) {
-	p := server(t)
-	c := p.claim(t, "same", ours("net", one))
-	agent := p.agent(t)
-	apply(t, agent, report(c, attached(t, one)))
-	before := p.get(t, c).ResourceVersion
-	apply(t, agent, report(c, attached(t, one)))
-	if now := p.get(t, c).ResourceVersion; now != before {
-		t.Errorf("it is version %s, and was %s", now, before)
-	}
 }
 
 func TestAFailureTakesDataBack(t *testing.T) {
@@ -153,14 +147,6 @@ func TestTwoClaimsShareTheDevice(t *testing.T) {
 		}
 	}
 	difftest.Equal(t, p.devices(t, a), []resourceapi.AllocatedDeviceStatus{attached(t, one)})
-}
-
-func TestAnUnsharedDeviceHasNoShareID(t *testing.T) {
-	p := server(t)
-	c := p.claim(t, "unshared", share{"net", driver, "cni-0", ""})
-	d := metadata.Device{Driver: driver, Pool: node, Name: "cni-0", Since: since}.Failed("x")
-	apply(t, p.agent(t), report(c, d))
-	difftest.Equal(t, p.devices(t, c), []resourceapi.AllocatedDeviceStatus{d})
 }
 
 func TestWithoutOneOfItsRightsTheAgentIsForbiddenAndTriesAgain(t *testing.T) {

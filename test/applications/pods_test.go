@@ -17,6 +17,7 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/cdispec"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/link/linktest"
 	"devinfo-cni.io/test/undertest"
 )
@@ -121,9 +122,4 @@ func byShell(t *testing.T, after string) []string {
 
 func byGo(application string) []string { return []string{os.Getenv(program), application} }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = difftest.Must

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/test/undertest"
 )
 
@@ -57,9 +58,7 @@ func build(t *testing.T) func(*testing.T, syscall.Signal, time.Duration) (int, s
 		var output bytes.Buffer
 		cmd := command(demo, &output)
 		cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		difftest.Must(t, cmd.Start())
 		if sig != 0 {
 			time.AfterFunc(after, func() { _ = cmd.Process.Signal(sig) })
 		}
@@ -87,27 +86,20 @@ func namespaces(t *testing.T, demo string) {
 
 func gone(t *testing.T, session int, tmp string) {
 	t.Helper()
-	deadline := time.Now().Add(2 * time.Minute) // what was killed takes a moment to end
-	for {
-		left := leftovers(t, session, tmp)
-		if len(left) == 0 {
-			return
+	var last []string // what is left behind
+	defer func() {
+		if len(last) > 0 {
+			t.Logf("left behind: %q", last)
 		}
-		if time.Now().After(deadline) {
-			t.Errorf("left behind: %q", left)
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	}()
+	difftest.Eventually(t, "gone", func() bool { last = leftovers(t, session, tmp); return len(last) == 0 }) // what was killed takes a moment to end
 }
 
 // leftovers lists what there should not be of the names that the demo uses.
 func leftovers(t *testing.T, session int, tmp string) (left []string) {
 	t.Helper()
 	links, err := net.Interfaces()
-	if err != nil {
-		t.Fatal(err)
-	}
+	difftest.Must(t, err)
 	for _, l := range links {
 		if slices.Contains([]string{"demo0", "demo1", ifName}, l.Name) {
 			left = append(left, "interface "+l.Name)
@@ -115,15 +107,11 @@ func leftovers(t *testing.T, session int, tmp string) (left []string) {
 	}
 	for _, pattern := range []string{tmp + "/*", own, pod, "/run/k8s.cni.cncf.io/devinfo/cni/*_" + ifName, "/var/lib/cni/*/*-cnitool-*-" + ifName} {
 		files, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
+		difftest.Must(t, err)
 		left = append(left, files...)
 	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		t.Fatal(err)
-	}
+	difftest.Must(t, err)
 	for line := range strings.Lines(string(mounts)) {
 		if strings.Contains(line, own) || strings.Contains(line, pod) {
 			left = append(left, "mount "+line)
@@ -136,9 +124,7 @@ func leftovers(t *testing.T, session int, tmp string) (left []string) {
 func processes(t *testing.T, session int) (list []string) {
 	t.Helper()
 	all, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil {
-		t.Fatal(err)
-	}
+	difftest.Must(t, err)
 	for _, file := range all {
 		stat, err := os.ReadFile(file)
 		if err != nil {

@@ -50,10 +50,8 @@ type dashboard struct {
 func grafana(t *testing.T) (d dashboard) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(chart, "files/dashboard.json"))
-	if err == nil {
-		err = json.Unmarshal(text, &d)
-	}
 	must(t, err)
+	must(t, json.Unmarshal(text, &d))
 	return d
 }
 
@@ -102,8 +100,7 @@ func source(t *testing.T) string {
 func TestTheMetricsAndTheirLabelsAreThoseOfThePrograms(t *testing.T) {
 	code := source(t)
 	quoted := func(word string) bool { return strings.Contains(code, `"`+word+`"`) }
-	_, err := os.Stat("../../pkg/agent")
-	withAgent, looked := err == nil, 0
+	looked := 0
 	for where, expr := range expressions(t) {
 		parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
 			selector, ok := node.(*parser.VectorSelector)
@@ -111,8 +108,8 @@ func TestTheMetricsAndTheirLabelsAreThoseOfThePrograms(t *testing.T) {
 				return nil
 			}
 			name := regexp.MustCompile(`_(bucket|count|sum)$`).ReplaceAllString(selector.Name, "")
-			if strings.HasPrefix(name, "sriov_vf_") || strings.HasPrefix(name, "node_") || name == "kube_node_info" || name == "up" || !withAgent && strings.HasPrefix(name, "devinfo_") {
-				return nil // other exporters', or not here
+			if strings.HasPrefix(name, "sriov_vf_") || strings.HasPrefix(name, "node_") || name == "kube_node_info" || name == "up" {
+				return nil // other exporters'
 			}
 			looked++
 			if !quoted(name) {
@@ -157,7 +154,8 @@ func TestEachAlertSaysWhereAndWhatToDo(t *testing.T) {
 	}
 }
 
-// An anchor that is not there leads to the top of a long page.
+// An anchor that is not there leads to the top of a long page. A section that is named after alerts
+// has a row for each that leads there, and for no other.
 func TestEachAlertLeadsToItsSection(t *testing.T) {
 	page, err := os.ReadFile("../../docs/troubleshooting.md")
 	must(t, err)
@@ -166,21 +164,12 @@ func TestEachAlertLeadsToItsSection(t *testing.T) {
 		anchor := regexp.MustCompile(`[^a-z0-9 -]`).ReplaceAllString(strings.ToLower(heading[1]), "")
 		anchors[strings.ReplaceAll(anchor, " ", "-")] = true
 	}
+	lead := map[string][]string{}
 	for _, r := range rules(t) {
 		base, anchor, _ := strings.Cut(r.Annotations["runbook_url"], "#")
 		if !strings.HasSuffix(base, "/docs/troubleshooting.md") || !anchors[anchor] {
 			t.Errorf("%s: docs/troubleshooting.md has no %q", r.Alert, r.Annotations["runbook_url"])
 		}
-	}
-}
-
-// A section that is named after alerts has a row for each that leads there, and for no other.
-func TestTheSectionsOfAlertsNameThem(t *testing.T) {
-	page, err := os.ReadFile("../../docs/troubleshooting.md")
-	must(t, err)
-	lead := map[string][]string{}
-	for _, r := range rules(t) {
-		_, anchor, _ := strings.Cut(r.Annotations["runbook_url"], "#")
 		lead[anchor] = append(lead[anchor], r.Alert)
 	}
 	for _, program := range []string{"devinfo-agent", "cni-dra-driver"} {

@@ -41,17 +41,13 @@ func injector(t *testing.T) *inject.Agent {
 	sys, err := sysfs.Open("/run/sys")
 	must(t, err)
 	kernel := link.NewKernel(sys.Files())
-	a, err := inject.New(inject.Options{
+	must(t, os.MkdirAll(stageDir, 0o755))
+	return inject.New(inject.Options{
 		StageDir: stageDir, BootID: boot, WhenMissing: inject.Refuse,
 		Node:   func() (config.Node, error) { return config.LoadNode(nodeFile) },
 		Finder: &discovery.Finder{Sys: sys, Interfaces: kernel, Switches: kernel},
 		Log:    slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
-	if err == nil {
-		err = os.MkdirAll(stageDir, 0o755)
-	}
-	must(t, err)
-	return a
 }
 
 // adjust has the agent adjust a container, and does to it what containerd and CRI-O do.

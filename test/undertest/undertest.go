@@ -47,6 +47,32 @@ func Main(run func(dir string) int) int {
 	return run(dir)
 }
 
+// once is the directory of [Once].
+var once string
+
+// Temp runs a package's tests, for which [Once] builds programs.
+func Temp(m *testing.M) {
+	var err error
+	if once, err = os.MkdirTemp("", "devinfo-undertest-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(once)
+	os.Exit(code)
+}
+
+// Once is [Programs] in a directory that all tests of the package share, one for each version:
+// with [Temp] as TestMain.
+func Once(t testing.TB, version string, packages ...string) (dir string) {
+	t.Helper()
+	dir = filepath.Join(once, version)
+	if _, err := os.Stat(dir); err != nil {
+		Programs(t, dir+"/", version, packages...)
+	}
+	return dir
+}
+
 // Peers is the directory of the reference plugins, which must have these.
 func Peers(t testing.TB, names ...string) string {
 	t.Helper()

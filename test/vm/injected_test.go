@@ -69,10 +69,10 @@ func nri(t *testing.T) *adaptation.Adaptation {
 		return err
 	})
 	var answered atomic.Bool
-	agent := injector(t, func(inject.Answer, inject.Reason, time.Duration) { answered.Store(true) })
+	agent := injector(t, dir+"/nri", func(inject.Answer, inject.Reason, time.Duration) { answered.Store(true) })
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
-	go func() { ended <- agent.Run(ctx, dir+"/nri", "60") }()
+	go func() { ended <- agent.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		n.Stop()
@@ -87,7 +87,7 @@ func nri(t *testing.T) *adaptation.Adaptation {
 	return n
 }
 
-func injector(t *testing.T, answered func(inject.Answer, inject.Reason, time.Duration)) *inject.Agent {
+func injector(t *testing.T, socket string, answered func(inject.Answer, inject.Reason, time.Duration)) *inject.Agent {
 	t.Helper()
 	node := func() (config.Node, error) { return config.LoadNode(os.Getenv("DEVINFO_NODE_CONFIG")) }
 	settings, err := node()
@@ -97,14 +97,12 @@ func injector(t *testing.T, answered func(inject.Answer, inject.Reason, time.Dur
 	boot, err := journal.BootID()
 	must(t, err)
 	kernel := link.NewKernel(sys.Files())
-	a, err := inject.New(inject.Options{
-		StageDir: stageDir, BootID: boot, WhenMissing: inject.Refuse, Node: node,
+	return inject.New(inject.Options{
+		Socket: socket, Index: "60", StageDir: stageDir, BootID: boot, WhenMissing: inject.Refuse, Node: node,
 		Metrics: inject.Metrics{Answered: answered},
 		Finder:  &discovery.Finder{Sys: sys, Interfaces: kernel, Switches: kernel},
 		Log:     slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
-	must(t, err)
-	return a
 }
 
 const stageDir = "/run/agent/stage"

@@ -10,13 +10,10 @@ import (
 	"github.com/containerd/nri/pkg/adaptation"
 )
 
-// Patient is longer than a plugin of a test takes to answer.
-const Patient = 3 * time.Minute
-
 // Serve serves plugins at a socket until the test ends, as a runtime that has these sandboxes.
 func Serve(t testing.TB, socket string, pods []*adaptation.PodSandbox, options ...adaptation.Option) *adaptation.Adaptation {
 	t.Helper()
-	adaptation.SetPluginRequestTimeout(Patient)
+	adaptation.SetPluginRequestTimeout(3 * time.Minute) // longer than a plugin of a test takes to answer
 	list := func(ctx context.Context, tell adaptation.SyncCB) error {
 		_, err := tell(ctx, pods, nil)
 		return err

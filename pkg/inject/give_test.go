@@ -16,21 +16,23 @@ import (
 
 const infoDir = "/var/run/k8s.cni.cncf.io/devinfo/cni"
 
-// everyThing is an offer of all that there can be.
-func everyThing() offer {
+// all is a container that is given all that there can be.
+func all(c *api.Container, others []*api.Mount, userns, staged bool) *giving {
 	closed := cdispec.Node{Path: "/dev/vfio/15", Type: "c", Major: 1, Minor: 3, Perm: 0o660, GID: 107}
 	open := closed
 	open.Path, open.Perm = "/dev/infiniband/rdma_cm", 0o666
-	return offer{
-		dir: "/stage", nics: []nic{{ifName: "net1", file: []byte("{}")}},
-		nodes: []cdispec.Node{closed, open, open},
-		dirs: []directory{
-			{cdispec.Mount{Host: "/run/vhost-user/pod-a", Container: "/var/run/vhost-user/a"}, 0o755, false},
-			{cdispec.Mount{Host: "/run/vhost-user/pod-b", Container: "/var/run/vhost-user/b"}, 0o755, true},
-			{cdispec.Mount{Host: "/run/vhost-user/pod-c", Container: "/var/run/vhost-user/c"}, 0o773, true},
-		},
-		withheld: []withheld{{cause: ByPolicy, what: "a PF"}},
+	g := give(&api.PodSandbox{}, c, others)
+	g.userns = userns
+	g.withhold(ByPolicy, "a PF", "why", "remedy")
+	mounted := staged && g.mount(cdispec.Mount{Host: "/stage", Container: cdispec.InfoDir, ReadOnly: true})
+	for _, n := range []cdispec.Node{closed, open, open} {
+		g.node(n)
 	}
+	g.directory(cdispec.Mount{Host: "/run/vhost-user/pod-a", Container: "/var/run/vhost-user/a"}, 0o755, false)
+	g.directory(cdispec.Mount{Host: "/run/vhost-user/pod-b", Container: "/var/run/vhost-user/b"}, 0o755, true)
+	g.directory(cdispec.Mount{Host: "/run/vhost-user/pod-c", Container: "/var/run/vhost-user/c"}, 0o773, true)
+	g.variables([]nic{{ifName: "net1", file: []byte("{}")}}, mounted)
+	return g
 }
 
 const (
@@ -79,15 +81,14 @@ func TestWhatAContainerHasAlreadyStays(t *testing.T) {
 			given + givenA + givenC + "/dev/infiniband/rdma_cm 0666 0:107\n" + byPolicy + "userNamespace: /dev/vfio/15\nuserNamespace: the directory /run/vhost-user/pod-b\n"},
 	} {
 		_, others := mountPoints(test.container.GetMounts(), infoDir)
-		adjustment, not := everyThing().adjust(test.container, others, test.userns)
-		if diff := cmp.Diff(test.want, show(adjustment, not)); diff != "" {
+		if diff := cmp.Diff(test.want, show(all(test.container, others, test.userns, true))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", what, diff)
 		}
 	}
 }
 
 // show writes down what a container is given, one thing a line, and what it is not.
-func show(a *api.ContainerAdjustment, not []withheld) string {
+func show(a *giving) string {
 	var b strings.Builder
 	for _, m := range a.GetMounts() {
 		fmt.Fprintf(&b, "%s on %s\n", m.Source, m.Destination)
@@ -103,16 +104,16 @@ func show(a *api.ContainerAdjustment, not []withheld) string {
 	for _, d := range a.GetLinux().GetDevices() {
 		fmt.Fprintf(&b, "%s %04o %d:%d\n", d.Path, fs.FileMode(d.FileMode.GetValue()), d.Uid.GetValue(), d.Gid.GetValue())
 	}
-	for _, w := range not {
-		fmt.Fprintf(&b, "%s: %s\n", w.cause, w.what)
+	for _, w := range a.withheld {
+		fmt.Fprintf(&b, "%s: %s\n", w.cause, w.Device)
 	}
 	return b.String()
 }
 
 func TestAWithheldThingSaysWhatToDo(t *testing.T) {
-	_, not := everyThing().adjust(&api.Container{Mounts: []*api.Mount{mount("/x", cdispec.InfoDir)}}, []*api.Mount{mount("/x", cdispec.InfoDir)}, true)
-	for _, w := range not[1:] {
-		if w.why == "" || w.remedy == "" {
+	not := all(&api.Container{}, []*api.Mount{mount("/x", cdispec.InfoDir)}, true, true).withheld
+	for _, w := range not {
+		if w.Why == "" || w.Remedy == "" {
 			t.Errorf("%+v", w)
 		}
 	}
@@ -122,29 +123,27 @@ func TestAWithheldThingSaysWhatToDo(t *testing.T) {
 }
 
 func TestWithoutStagedFilesTheRestIsGiven(t *testing.T) {
-	o := everyThing()
-	o.dir = ""
-	adjustment, not := o.adjust(&api.Container{}, nil, false)
-	if diff := cmp.Diff(givenA+givenB+givenC+givenNodes+byPolicy, show(adjustment, not)); diff != "" || len(adjustment.GetEnv()) > 0 {
+	g := all(&api.Container{}, nil, false, false)
+	if diff := cmp.Diff(givenA+givenB+givenC+givenNodes+byPolicy, show(g)); diff != "" || len(g.GetEnv()) > 0 {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
 // A socket's path is declared: it may lead anywhere.
 func TestASocketsDirectoryHidesNothing(t *testing.T) {
-	o := offer{dir: "/stage"}
-	for _, inside := range []string{cdispec.InfoDir + "/x", "/run/k8s.cni.cncf.io/devinfo", "/var/run/k8s.cni.cncf.io", "/dev", "/", "/proc/x", "/a", "/a", "/a/b"} {
-		o.dirs = append(o.dirs, directory{Mount: cdispec.Mount{Host: "/host" + fmt.Sprint(len(o.dirs)), Container: inside}})
-	}
 	mounts := []*api.Mount{mount("proc", "/proc", "ro"), mount("tmpfs", "/dev")}
-	adjustment, not := o.adjust(&api.Container{Mounts: mounts}, mounts, false)
+	g := give(&api.PodSandbox{}, &api.Container{Mounts: mounts}, mounts)
+	g.mount(cdispec.Mount{Host: "/stage", Container: cdispec.InfoDir, ReadOnly: true})
+	for n, inside := range []string{cdispec.InfoDir + "/x", "/run/k8s.cni.cncf.io/devinfo", "/var/run/k8s.cni.cncf.io", "/dev", "/", "/proc/x", "/a", "/a", "/a/b"} {
+		g.directory(cdispec.Mount{Host: fmt.Sprint("/host", n), Container: inside}, 0o755, false)
+	}
 	var got []string
-	for _, m := range adjustment.GetMounts() {
+	for _, m := range g.GetMounts() {
 		got = append(got, m.Destination)
 	}
 	// Below /a, which can be written to, the runtime can make a mount point.
-	if want := []string{cdispec.InfoDir, "/a", "/a/b"}; !slices.Equal(got, want) || len(not) != 7 {
-		t.Errorf("got %q, want %q; withheld %d", got, want, len(not))
+	if want := []string{cdispec.InfoDir, "/a", "/a/b"}; !slices.Equal(got, want) || len(g.withheld) != 7 {
+		t.Errorf("got %q, want %q; withheld %d", got, want, len(g.withheld))
 	}
 }
 
@@ -153,17 +152,21 @@ func TestASocketIsToldOfWhereTheContainerHasIt(t *testing.T) {
 	declared := &devinfo.Info{Type: devinfo.TypeMemif, Memif: &devinfo.Memif{Role: "slave", Mode: "ip", Path: "/var/run/usrsp/pod-a/m.sock"}}
 	for want, test := range map[string]struct {
 		socketDir string
-		given     []directory
+		given     []cdispec.Mount
 		mounts    []*api.Mount
 	}{
 		"none":                        {"", nil, []*api.Mount{mount("proc", "/proc"), mount("/run/usrsp/pod-ab", "/a"), mount("/x", "/run/usrsp/pod-a")}},
-		"/var/run/usrsp/pod-a/m.sock": {"", []directory{{Mount: cdispec.Mount{Host: "/run/usrsp/pod-a", Container: "/var/run/usrsp/pod-a"}}}, []*api.Mount{mount("/run/usrsp", "/all")}},
+		"/var/run/usrsp/pod-a/m.sock": {"", []cdispec.Mount{{Host: "/run/usrsp/pod-a", Container: "/var/run/usrsp/pod-a"}}, []*api.Mount{mount("/run/usrsp", "/all")}},
 		"/all/pod-a/m.sock":           {"", nil, []*api.Mount{mount("/run/usrsp", "/all"), mount("/x", "/all/pod")}},
 		"/b/m.sock":                   {"/srv/a", nil, []*api.Mount{mount("/run/usrsp/pod-a", "/a"), mount("/srv", "/c"), mount("/x", "/c/a"), mount("/srv/a", "/b")}},
 	} {
-		adjustment, _ := offer{nics: []nic{{ifName: "net-1", info: declared, socketDir: test.socketDir}}, dirs: test.given}.adjust(&api.Container{}, test.mounts, false)
+		g := give(&api.PodSandbox{}, &api.Container{}, test.mounts)
+		for _, m := range test.given {
+			g.mount(m)
+		}
+		g.variables([]nic{{ifName: "net-1", info: declared, socketDir: test.socketDir}}, false)
 		var got []string
-		for _, e := range adjustment.GetEnv() {
+		for _, e := range g.GetEnv() {
 			got = append(got, strings.TrimPrefix(e.Key, "DEVINFO_NET_2D1_")+"="+e.Value)
 		}
 		facts := []string{"TYPE=memif", "SOCKET=" + want, "ROLE=slave", "MODE=ip"}
@@ -190,20 +193,14 @@ func TestMountPointsAreThoseOfCDI(t *testing.T) {
 }
 
 func TestAUserNamespaceIsThePodsOrTheContainers(t *testing.T) {
-	user := []*api.LinuxNamespace{{Type: "mount"}, {Type: "user"}}
-	for want, test := range map[bool][]hosts{
-		false: {{&api.PodSandbox{}, &api.Container{}}, {&api.PodSandbox{Linux: &api.LinuxPodSandbox{Namespaces: user[:1]}}, &api.Container{}}},
-		true:  {{&api.PodSandbox{Linux: &api.LinuxPodSandbox{Namespaces: user}}, &api.Container{}}, {&api.PodSandbox{}, &api.Container{Linux: &api.LinuxContainer{Namespaces: user}}}},
-	} {
-		for n, h := range test {
-			if got := hasUserNamespace(h.pod, h.container); got != want {
-				t.Errorf("%v, %d: %v", want, n, got)
-			}
+	none, user := []*api.LinuxNamespace{{Type: "mount"}}, []*api.LinuxNamespace{{Type: "mount"}, {Type: "user"}}
+	for _, test := range []struct {
+		pod, container []*api.LinuxNamespace
+		want           bool
+	}{{nil, nil, false}, {none, none, false}, {user, nil, true}, {none, user, true}} {
+		pod, c := &api.PodSandbox{Linux: &api.LinuxPodSandbox{Namespaces: test.pod}}, &api.Container{Linux: &api.LinuxContainer{Namespaces: test.container}}
+		if got := hasUserNamespace(pod, c); got != test.want {
+			t.Errorf("%+v: %v", test, got)
 		}
 	}
-}
-
-type hosts struct {
-	pod       *api.PodSandbox
-	container *api.Container
 }

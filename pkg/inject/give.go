@@ -1,0 +1,194 @@
+package inject
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/containerd/nri/pkg/api"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/cdispec"
+	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/grant"
+	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/pod"
+)
+
+// A giving is what one container is about to be given. What the container has already is passed
+// over, and so is what we give it twice: NRI refuses a container that somebody gives the same
+// thing twice.
+type giving struct {
+	*api.ContainerAdjustment
+	container *api.Container
+	mounts    []*api.Mount // the container's but for those of CDI below our directory, and ours
+	userns    bool         // it is in another user namespace than the host's
+	withheld  []withheld
+}
+
+func give(p *api.PodSandbox, c *api.Container, mounts []*api.Mount) *giving {
+	return &giving{ContainerAdjustment: &api.ContainerAdjustment{}, container: c, mounts: slices.Clone(mounts), userns: hasUserNamespace(p, c)}
+}
+
+// withheld is a thing that a container is not given.
+type withheld struct {
+	cause Withheld
+	grant.Refusal
+}
+
+func (g *giving) withhold(cause Withheld, what, why, remedy string) {
+	g.withheld = append(g.withheld, withheld{cause, grant.Refusal{Device: what, Why: why, Remedy: remedy}})
+}
+
+// grants gives what the nics of a sandbox are granted.
+func (a *Agent) grants(g *giving, settings config.Node, of pod.Identity, netns string, nics []nic) error {
+	by := grant.Granter{
+		Sys: a.Finder.Sys, Nodes: grant.NodesBelow(a.HostRoot), Pod: of,
+		Policy: grant.Policy{Devices: settings.CDIDevices, SocketDirs: settings.SocketDirs}, Unasked: true,
+	}
+	for _, n := range nics {
+		if n.info == nil || !settings.InjectNodes && !isSocket(n.info) {
+			continue
+		}
+		by.SocketDir = n.socketDir
+		by.Leased = func(id string) bool { return n.leased != nil && n.leased(id) }
+		granted, err := by.ForInterface(a.Finder, netns, n.ifName, n.info)
+		if errors.Is(err, link.ErrNoNetns) {
+			err = fmt.Errorf("%w: the agent must see the node's network namespaces", err)
+		}
+		if err == nil {
+			err = g.granted(granted, makesSocket(n.info))
+		}
+		if err != nil {
+			return fmt.Errorf("interface %s: %w", n.ifName, err)
+		}
+	}
+	return nil
+}
+
+// granted gives what one nic is granted.
+func (g *giving) granted(by grant.Grant, makesSocket bool) error {
+	for _, r := range by.Refusals {
+		g.withheld = append(g.withheld, withheld{ByPolicy, r})
+	}
+	for _, n := range by.Nodes {
+		g.node(n)
+	}
+	for _, m := range by.Mounts {
+		stat, err := os.Stat(m.Host)
+		if err != nil {
+			return err
+		}
+		g.directory(m, stat.Mode().Perm(), makesSocket)
+	}
+	return nil
+}
+
+// variables gives those of the nics; with those that name files, if the files are mounted.
+func (g *giving) variables(nics []nic, mounted bool) {
+	for _, n := range nics {
+		if mounted && n.file != nil {
+			g.variable(cdispec.Variable(n.ifName) + "=" + cdispec.InfoFile(n.ifName))
+		}
+		for _, fact := range cdispec.Facts(n.ifName, n.info, func(socket string) string { return reached(g.mounts, socket, n.socketDir) }) {
+			g.variable(fact)
+		}
+	}
+}
+
+// isSocket says that the device is a socket, which has a directory and no nodes.
+func isSocket(info *devinfo.Info) bool {
+	return info.Type == devinfo.TypeVhostUser || info.Type == devinfo.TypeMemif
+}
+
+// makesSocket says that it is the container's side that does.
+func makesSocket(info *devinfo.Info) bool {
+	switch d := info.Device().(type) {
+	case *devinfo.VhostUser:
+		return d.Mode == "server"
+	case *devinfo.Memif:
+		return d.Role == "master"
+	}
+	return false
+}
+
+// mount is false when another mount does not let it.
+func (g *giving) mount(m cdispec.Mount) bool {
+	what := "the directory " + m.Container
+	if other := sharedAbove(g.mounts, m.Container); other != nil {
+		g.withhold(ByPropagation, what,
+			"the container's mount at "+other.GetDestination()+" has mountPropagation Bidirectional, by which it would be mounted on the node too, over other pods' files",
+			"give that mount mountPropagation HostToContainer, or mount only what the container needs")
+		return false
+	}
+	if other := inTheWay(g.mounts, m.Container); other != nil {
+		g.withhold(ByMount, what, "the container has a mount at "+other.GetDestination(), "mount nothing there")
+		return false
+	}
+	given := &api.Mount{Destination: m.Container, Type: "bind", Source: m.Host, Options: m.Options()}
+	g.AddMount(given)
+	g.mounts = append(g.mounts, given)
+	return true
+}
+
+func (g *giving) variable(v string) {
+	key, value, _ := strings.Cut(v, "=")
+	if !slices.ContainsFunc(g.container.GetEnv(), func(has string) bool { return strings.HasPrefix(has, key+"=") }) {
+		g.AddEnv(key, value)
+	}
+}
+
+// forOthers is to read and write.
+const forOthers fs.FileMode = 0o006
+
+func (g *giving) node(n cdispec.Node) {
+	has := func(d *api.LinuxDevice) bool { return d.GetPath() == n.Path }
+	if slices.ContainsFunc(g.container.GetLinux().GetDevices(), has) || slices.ContainsFunc(g.GetLinux().GetDevices(), has) {
+		return
+	}
+	if g.userns && n.Perm&forOthers != forOthers {
+		g.withhold(ByUserNamespace, n.Path, fmt.Sprintf("it has mode %04o on the host, and in the pod's user namespace only what is for others counts", n.Perm),
+			"give it mode 0666 on the host, or set hostUsers: true")
+		return
+	}
+	g.AddDevice(&api.LinuxDevice{
+		Path: n.Path, Type: n.Type, Major: n.Major, Minor: n.Minor,
+		FileMode: api.FileMode(n.Perm), Uid: api.UInt32(n.UID), Gid: api.UInt32(n.GID),
+	})
+}
+
+// directory gives a socket's, which has that mode; the container makes the socket, or only reaches it.
+func (g *giving) directory(d cdispec.Mount, perm fs.FileMode, makesSocket bool) {
+	if slices.ContainsFunc(g.mounts, func(m *api.Mount) bool { return m.GetDestination() == d.Container && m.GetSource() == d.Host }) {
+		return // of two sockets, or by CDI
+	}
+	needs := fs.FileMode(0o001)
+	if makesSocket {
+		needs = 0o003
+	}
+	if g.userns && perm&needs != needs {
+		g.withhold(ByUserNamespace, "the directory "+d.Host, fmt.Sprintf("it has mode %04o, and in the pod's user namespace only what is for others counts", perm),
+			fmt.Sprintf("add mode %04o to it, or set hostUsers: true", needs))
+		return
+	}
+	g.mount(d)
+}
+
+// hasUserNamespace says whether a container is in another user namespace than the host's.
+func hasUserNamespace(p *api.PodSandbox, c *api.Container) bool {
+	namespaces := append(slices.Clone(p.GetLinux().GetNamespaces()), c.GetLinux().GetNamespaces()...)
+	return slices.ContainsFunc(namespaces, func(n *api.LinuxNamespace) bool { return n.GetType() == "user" })
+}
+
+// netnsOf is the path of a pod's network namespace; "" is the host's.
+func netnsOf(p *api.PodSandbox) string {
+	for _, n := range p.GetLinux().GetNamespaces() {
+		if n.GetType() == "network" {
+			return n.GetPath()
+		}
+	}
+	return ""
+}
