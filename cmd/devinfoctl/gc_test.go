@@ -140,6 +140,24 @@ func TestGCLeavesAFileThatIsAnothersByNow(t *testing.T) {
 	}
 }
 
+// What is said to be left alone may be another plugin's; what an attachment names is not, even
+// if its entry is of an earlier boot or cannot be read.
+func TestAFileThatAnAttachmentNamesIsNotOneThatNobodyOwns(t *testing.T) {
+	n := newNode(t)
+	n.put(journal.Entry{Key: container("older"), BootID: "older", File: "old-file", Complete: true})
+	torn := n.put(journal.Entry{Key: container("torn"), Netns: aliveNetns, File: "net-a-torn_net1", Complete: true})
+	n.must(os.WriteFile(torn.Path(n.StateDir), []byte("x"), 0o600))
+	const leftAlone = "no attachment owns it"
+	for _, command := range []string{"doctor", "gc --dry-run", "gc --yes"} {
+		if got := n.ctl(strings.Fields(command)...); strings.Contains(got, leftAlone) {
+			t.Errorf("%s says:\n%s", command, got)
+		}
+	}
+	if _, files := n.left(); !slices.Equal(files, []string{"net-a-torn_net1"}) {
+		t.Errorf("left are %q", files)
+	}
+}
+
 // Between the look and the removal a runtime may have been at work.
 func TestGCAsksAgainBeforeItRemoves(t *testing.T) {
 	n := newNode(t)
