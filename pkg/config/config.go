@@ -165,7 +165,9 @@ func (c *Config) readDevice(r *reader) {
 		c.DeviceID = c.DeviceIDs[0].ID
 	}
 	c.PCIBusID = ids[2]
-	r.string("resourceName", &c.ResourceName)
+	if r.string("resourceName", &c.ResourceName); strings.HasPrefix(c.ResourceName, ".") { // as the file's name may not
+		r.problem("resourceName", "a resource such as vendor.example/name")
+	}
 	c.DeviceInfo = r.object("deviceInfo")
 	var where string
 	r.string("deviceInfoFile", &where)
