@@ -135,11 +135,19 @@ func (h *Kernel) HasNetns(path string) (bool, error) {
 	if h.netns == nil {
 		return h.pod != nil, nil
 	}
-	links, ok := h.netns[path]
+	links, ok := h.inside(path)
 	if ok && links == nil {
 		return true, fmt.Errorf("the network namespace could not be entered when the host was captured: %w", fs.ErrPermission)
 	}
 	return ok, nil
+}
+
+// inside gives the interfaces of a network namespace, which was captured by this path or below /var/run.
+func (h *Kernel) inside(netns string) (links []link.InterfaceRecord, ok bool) {
+	if links, ok = h.netns[netns]; !ok {
+		links, ok = h.netns["/var"+netns]
+	}
+	return links, ok
 }
 
 // place is one network namespace.
@@ -153,7 +161,8 @@ func (h *Kernel) on(netns string) place {
 	case netns == "":
 		return place{h.host, true}
 	case h.netns != nil:
-		return place{h.netns[netns], false}
+		links, _ := h.inside(netns)
+		return place{links, false}
 	}
 	return place{h.pod, false}
 }
