@@ -265,11 +265,11 @@ exit 3
 	if diff := cmp.Diff(want, n.ctl(args...)); diff != "" || !strings.Contains(n.add("c0ffee", vf), "104") {
 		t.Errorf("with a record of the driver's (-want +got):\n%s", diff)
 	}
-	blind := append(slices.Clone(args[:len(args)-1]), "/no/such/plugins/driver/state") // in a pod that has nothing of the kubelet's
-	if got := n.ctl(blind...); !strings.Contains(got, "cannot be told") || !strings.HasSuffix(got, "exit 3\n") || !strings.Contains(n.add("c0ffee", vf), "104") {
+	t.Setenv("DEVINFO_DRA_STATE_DIR", "/no/such/plugins/driver/state") // in a pod that has nothing of the kubelet's
+	if got := n.ctl(args[:len(args)-2]...); !strings.Contains(got, "cannot be told") || !strings.HasSuffix(got, "exit 3\n") || !strings.Contains(n.add("c0ffee", vf), "104") {
 		t.Errorf("out of sight of the driver's records: %s", got)
 	}
-	if got := n.ctl("doctor", blind[len(blind)-2], blind[len(blind)-1]); strings.Contains(got, "gc --claim") || !strings.Contains(got, "cni-dra-driver's records of 3 claims with leases cannot be seen from here") {
+	if got := n.ctl("doctor"); strings.Contains(got, "gc --claim") || !strings.Contains(got, "cni-dra-driver's records of 3 claims with leases cannot be seen from here") {
 		t.Errorf("doctor out of sight: %s", got)
 	}
 	n.must(os.Remove(filepath.Join(args[len(args)-1], "u1.json")))

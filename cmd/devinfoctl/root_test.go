@@ -17,6 +17,7 @@ func TestUsageErrorsExitWithTwoAndSayWhatHelps(t *testing.T) {
 		"nonsense", "--nonsense", "inspect", "inspect a b", "topology a", "topology -o svg", "inspect -o svg eno1 --host " + i40e,
 		"capture", "capture -o", "install", "inspect --as",
 		"lst", "check a b", "help nonsense", "help list nonsense", "completion", "completion nonsense", "completion bash x", "validate", "version x",
+		"--host= list", "list --namespace=", "gc --dry-run --claim=",
 	} {
 		o := ctl(strings.Fields(args)...)
 		if o.exit != remedy.Usage || o.stdout != "" || !strings.HasPrefix(o.stderr, "devinfoctl: ") || strings.Count(o.stderr, "\n") != 2 {
@@ -59,6 +60,7 @@ func TestHostsThatCannotBeReadExitWithThree(t *testing.T) {
 	must(t, os.WriteFile(broken, []byte("a host\n-- netlink/ip-link.json --\n{}\n"), 0o644))
 	for _, args := range []string{
 		"--host ../../README.md list", "--host nowhere.txtar topology", "--host " + broken + " topology", "--node-config nowhere.json topology",
+		"--dra-state-dir nowhere topology", // gc --claim takes a claim that is not there for one that may be ended
 	} {
 		o := ctl(strings.Fields(args)...)
 		if o.exit != remedy.Blind || o.stdout != "" || strings.Count(o.stderr, "\n") != 2 {
