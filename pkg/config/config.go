@@ -7,6 +7,7 @@
 package config
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -100,11 +101,12 @@ var cniKeys = []string{
 // Parse reads a configuration. It fails only for text that is not a JSON object.
 func Parse(data []byte) (*Config, error) {
 	var raw map[string]json.RawMessage
-	if err := json.Unmarshal(data, &raw); err != nil {
-		return nil, fmt.Errorf("network configuration: %w", err)
+	err := json.Unmarshal(data, &raw)
+	if _, other := errors.AsType[*json.UnmarshalTypeError](err); other || err == nil && raw == nil {
+		err = fmt.Errorf("must be an object, not %s", clip(bytes.TrimSpace(data)))
 	}
-	if raw == nil {
-		return nil, errors.New("network configuration: it is null, not an object")
+	if err != nil {
+		return nil, fmt.Errorf("network configuration: %w", err)
 	}
 	c := &Config{FollowLower: true}
 	r := reader{raw: raw}
