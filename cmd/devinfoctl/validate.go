@@ -9,9 +9,11 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -95,6 +97,7 @@ func validateCommand(t *tool) *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.cniPath = cniPathOr(f.cniPath)
+			signal.Reset(os.Interrupt, syscall.SIGTERM) // reading may take for ever, and there is nothing to clean up
 			return t.validate(cmd.Context(), args, f)
 		},
 	}
