@@ -247,7 +247,7 @@ func (t *tool) validationTable(w io.Writer, v validation, strict bool) {
 	}
 	what, errs := string(v.Kind), v.wrong(strict)
 	switch {
-	case v.Skipped != "":
+	case v.Skipped != "" && len(v.Findings) == 0:
 		fmt.Fprintf(w, "%s: not checked: %s\n", printable(file), v.Skipped)
 		return
 	case what == "":
