@@ -71,6 +71,21 @@ func TestCaptureWritesAWholeFileOrNone(t *testing.T) {
 	}
 }
 
+// Other plugins keep what they like in the device-info directory.
+func TestALinkThatACaptureCannotHoldIsLeftOut(t *testing.T) {
+	n := newNodeIn(t, t.TempDir(), "/sys")
+	n.put(journal.Entry{Key: container("alive"), Netns: aliveNetns, File: "alive", Complete: true})
+	n.must(os.Symlink("/etc/passwd", filepath.Join(n.DeviceInfoDir, "strange")))
+	captured := filepath.Join(t.TempDir(), "captured.txtar")
+	o := ctl("--node-config", n.file, "capture", "-o", captured)
+	if want := `strange: the link leads out of root/: "/etc/passwd"` + "\n"; o.exit != 0 || !strings.Contains(o.stderr, want) {
+		t.Errorf("%+v, want %s", o, want)
+	}
+	if got := ctl("--host", captured, "list"); !strings.Contains(got.stdout, "alive") {
+		t.Errorf("the capture lists\n%s", got.seen())
+	}
+}
+
 // Who is sent a capture sees what there is to be seen on the node.
 func TestCapturedNodeListsAndChecksLikeTheNode(t *testing.T) {
 	n := newNodeIn(t, t.TempDir(), "/sys")

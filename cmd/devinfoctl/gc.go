@@ -60,10 +60,6 @@ func gcCommand(t *tool) *cobra.Command {
 			if dryRun == yes {
 				return remedy.Misuse("give --dry-run to see what would be removed, or --yes to remove it", "gc: one of --dry-run and --yes is needed")
 			}
-			byClaim := cmd.Flags().Changed("claim")
-			if byClaim && claim == "" {
-				return remedy.Misuse("give the UID of a ResourceClaim: error 104 and devinfoctl doctor name it", "--claim: the UID is missing")
-			}
 			h, err := t.host()
 			if err != nil {
 				return err
@@ -73,7 +69,7 @@ func gcCommand(t *tool) *cobra.Command {
 					return err
 				}
 			}
-			if byClaim {
+			if claim != "" {
 				return t.endLeases(h, claim, yes)
 			}
 			return t.gc(cmd.Context(), h, yes)

@@ -136,6 +136,24 @@ func TestGCLeavesAFileThatIsAnothersByNow(t *testing.T) {
 	}
 }
 
+// What is said to be left alone may be another plugin's; what an attachment names is not, even
+// if its entry is of an earlier boot or cannot be read.
+func TestAFileThatAnAttachmentNamesIsNotOneThatNobodyOwns(t *testing.T) {
+	n := newNode(t)
+	n.put(journal.Entry{Key: container("older"), BootID: "older", File: "old-file", Complete: true})
+	torn := n.put(journal.Entry{Key: container("torn"), Netns: aliveNetns, File: "net-a-torn_net1", Complete: true})
+	n.must(os.WriteFile(torn.Path(n.StateDir), []byte("x"), 0o600))
+	const leftAlone = "no attachment owns it"
+	for _, command := range []string{"doctor", "gc --dry-run", "gc --yes"} {
+		if got := n.ctl(strings.Fields(command)...); strings.Contains(got, leftAlone) {
+			t.Errorf("%s says:\n%s", command, got)
+		}
+	}
+	if _, files := n.left(); !slices.Equal(files, []string{"net-a-torn_net1"}) {
+		t.Errorf("left are %q", files)
+	}
+}
+
 // Between the look and the removal a runtime may have been at work.
 func TestGCAsksAgainBeforeItRemoves(t *testing.T) {
 	n := newNode(t)
@@ -226,11 +244,11 @@ func TestTheCommandOfError104EndsTheLeasesOfAClaim(t *testing.T) {
 !   delete its pods; if DEL was given up, cni-dra-driver clear u1; only if cni-dra-driver was removed from the node for good, remove that file first
 exit 3
 `)
-	const unseen = "/no/such/plugins/driver/state" // in a pod that has nothing of the kubelet's
-	if got := devinfoctl(unseen, end...); !strings.Contains(got, "cannot be told") || !strings.HasSuffix(got, "exit 3\n") {
+	t.Setenv("DEVINFO_DRA_STATE_DIR", "/no/such/plugins/driver/state") // in a pod that has nothing of the kubelet's
+	if got := n.ctl(end...); !strings.Contains(got, "cannot be told") || !strings.HasSuffix(got, "exit 3\n") {
 		t.Errorf("out of sight of the driver's records: %s", got)
 	}
-	if got := devinfoctl(unseen, "doctor"); strings.Contains(got, "gc --claim") || !strings.Contains(got, "cni-dra-driver's records of 3 claims with leases cannot be seen from here") {
+	if got := n.ctl("doctor"); strings.Contains(got, "gc --claim") || !strings.Contains(got, "cni-dra-driver's records of 3 claims with leases cannot be seen from here") {
 		t.Errorf("doctor out of sight: %s", got)
 	}
 	n.must(os.Remove(filepath.Join(claims, "u1.json")))

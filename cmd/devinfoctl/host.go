@@ -62,6 +62,9 @@ func (t *tool) machine() (*host, error) {
 	if err != nil {
 		return nil, err
 	}
+	if _, err := os.Stat(t.claimDir); err != nil && t.claimDir != "" {
+		return nil, remedy.For(fmt.Errorf("--dra-state-dir: %w", err), "name a directory that exists, or leave the flag out")
+	}
 	sys, err := sysfs.Open(settings.Sysfs)
 	if err != nil {
 		return nil, remedy.For(err, "mount it there, or set sysfs in the node settings")

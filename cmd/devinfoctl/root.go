@@ -105,18 +105,20 @@ func newRoot(t *tool) *cobra.Command {
 // choices annotates a flag with the values that it takes.
 const choices = "devinfoctl_choices"
 
-// choice makes a flag that takes, besides its preset, one of these values: start sees to it.
+// choice makes a flag that takes one of these values: start sees to it.
 func choice(cmd *cobra.Command, flags *pflag.FlagSet, value *string, name, short, preset, usage string, allowed ...string) {
 	flags.StringVarP(value, name, short, preset, usage)
 	_ = flags.SetAnnotation(name, choices, allowed)
 	_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(allowed, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// chosen is an error if a choice has another value.
+// chosen is an error if a choice has another value, or any flag none: a script's variable is not set.
 func chosen(cmd *cobra.Command) (err error) {
-	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
 		allowed, value := f.Annotations[choices], f.Value.String()
-		if allowed != nil && value != f.DefValue && !slices.Contains(allowed, value) {
+		if value == "" {
+			err = cmp.Or(err, remedy.Misuse("give it a value, or leave the flag out", "--%s is empty", f.Name))
+		} else if allowed != nil && !slices.Contains(allowed, value) {
 			err = cmp.Or(err, remedy.Misuse("give one of "+strings.Join(allowed, ", "), "--%s: unknown value %q", f.Name, value))
 		}
 	})

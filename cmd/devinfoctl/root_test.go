@@ -23,6 +23,7 @@ func TestUsageErrorsExitWithTwoAndSayWhatHelps(t *testing.T) {
 		"completion pwsh": "completion: unknown shell \"pwsh\"\n  give one of bash, zsh, fish, powershell\n",
 		"--nonsense":      "", "inspect a b": "", "topology a": "", "topology -o svg": "", "inspect -o svg eno1 --host " + i40e: "",
 		"capture": "", "capture -o": "", "install": "", "inspect --as": "", "check a b": "", "help list nonsense": "", "completion": "", "completion bash x": "", "version x": "",
+		"--host= list": "--host is empty\n  give it a value, or leave the flag out\n", "list --namespace=": "", "gc --dry-run --claim=": "",
 	} {
 		o := ctl(strings.Fields(args)...)
 		if o.exit != remedy.Usage || o.stdout != "" || !strings.HasPrefix(o.stderr, "devinfoctl: "+want) || strings.Count(o.stderr, "\n") != 2 {
@@ -48,6 +49,7 @@ func TestHostsThatCannotBeReadExitWithThree(t *testing.T) {
 	must(t, os.WriteFile(broken, []byte("a host\n-- netlink/ip-link.json --\n{}\n"), 0o644))
 	for _, args := range []string{
 		"--host ../../README.md list", "--host nowhere.txtar topology", "--host " + broken + " topology", "--node-config nowhere.json topology",
+		"--dra-state-dir nowhere topology", // gc --claim takes a claim that is not there for one that may be ended
 	} {
 		o := ctl(strings.Fields(args)...)
 		if o.exit != remedy.Blind || o.stdout != "" || strings.Count(o.stderr, "\n") != 2 {

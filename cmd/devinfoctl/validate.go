@@ -9,9 +9,11 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -94,6 +96,7 @@ func validateCommand(t *tool) *cobra.Command {
 			return commandline.Args(1, "FILE")(cmd, args[:min(1, len(args))])
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			signal.Reset(os.Interrupt, syscall.SIGTERM) // reading may take for ever, and there is nothing to clean up
 			return t.validate(cmd.Context(), args, f)
 		},
 	}
@@ -243,7 +246,7 @@ func (t *tool) validationTable(w io.Writer, v validation, strict bool) {
 	}
 	what, errs := string(v.Kind), v.wrong(strict)
 	switch {
-	case v.Skipped != "":
+	case v.Skipped != "" && len(v.Findings) == 0:
 		fmt.Fprintf(w, "%s: not checked: %s\n", printable(file), v.Skipped)
 		return
 	case what == "":

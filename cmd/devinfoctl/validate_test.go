@@ -3,8 +3,12 @@ package main
 import (
 	"bytes"
 	"io"
+	"os"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/ctl/remedy"
 )
@@ -37,6 +41,27 @@ func TestValidateReadsStandardInputAsFarAsItMust(t *testing.T) {
 	}
 	if input.read > 8<<20 {
 		t.Errorf("it has read %d bytes", input.read)
+	}
+}
+
+// Who gave no input at a terminal gets away by one Ctrl-C.
+func TestASignalEndsValidateThatWaitsForInput(t *testing.T) {
+	cmd := newNode(t).command("validate", "-")
+	r, w, err := os.Pipe()
+	must(t, err)
+	defer w.Close()
+	cmd.Stdin = r
+	must(t, cmd.Start())
+	_, err = w.Write([]byte(" "))
+	must(t, err)
+	for left := 1; left > 0; time.Sleep(time.Millisecond) { // until it reads
+		left, err = unix.IoctlGetInt(int(r.Fd()), unix.TIOCINQ)
+		must(t, err)
+	}
+	kill := time.AfterFunc(10*time.Second, func() { _ = cmd.Process.Kill() })
+	must(t, cmd.Process.Signal(os.Interrupt))
+	if _ = cmd.Wait(); !kill.Stop() {
+		t.Errorf("it ended with %v", cmd.ProcessState)
 	}
 }
 

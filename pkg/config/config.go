@@ -7,6 +7,7 @@
 package config
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -103,11 +104,12 @@ var cniKeys = []string{
 // Parse reads a configuration. It fails only for text that is not a JSON object.
 func Parse(data []byte) (*Config, error) {
 	var raw map[string]json.RawMessage
-	if err := json.Unmarshal(data, &raw); err != nil {
-		return nil, fmt.Errorf("network configuration: %w", err)
+	err := json.Unmarshal(data, &raw)
+	if _, other := errors.AsType[*json.UnmarshalTypeError](err); other || err == nil && raw == nil {
+		err = fmt.Errorf("must be an object, not %s", clip(bytes.TrimSpace(data)))
 	}
-	if raw == nil {
-		return nil, errors.New("network configuration: it is null, not an object")
+	if err != nil {
+		return nil, fmt.Errorf("network configuration: %w", err)
 	}
 	c := &Config{FollowLower: true}
 	r := reader{raw: raw}
@@ -168,7 +170,9 @@ func (c *Config) readDevice(r *reader) {
 		c.DeviceID = c.DeviceIDs[0].ID
 	}
 	c.PCIBusID = ids[2]
-	r.string("resourceName", &c.ResourceName)
+	if r.string("resourceName", &c.ResourceName); strings.HasPrefix(c.ResourceName, ".") { // as the file's name may not
+		r.problem("resourceName", "a resource such as vendor.example/name")
+	}
 	c.DeviceInfo = r.object("deviceInfo")
 	var where string
 	r.string("deviceInfoFile", &where)

@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/journal"
 )
 
@@ -155,6 +157,10 @@ func (f *files) file(name string) {
 	default:
 		e.Data, err = os.ReadFile(at)
 	}
+	if err == nil {
+		_, err = hosttxt.Parse(txtar.Format(&txtar.Archive{Comment: []byte("-: -\n"), Files: []txtar.File{{Name: e.Name}}}))
+		err = cmp.Or(errors.Unwrap(err), err)
+	}
 	if err != nil {
 		f.missing(name, err)
 		return
@@ -162,7 +168,8 @@ func (f *files) file(name string) {
 	f.entries = append(f.entries, e)
 }
 
-// missing notes what we lack permission to read. What does not exist is not missing.
+// missing notes what we lack permission to read, or an archive cannot hold. What does not exist
+// is not missing.
 func (f *files) missing(name string, err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"devinfo-cni.io/pkg/attachment"
 	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/journal"
 )
@@ -86,11 +87,13 @@ func (n *Node) Unowned(list []Attachment) (paths []string, err error) {
 	}
 	owned := map[string]bool{}
 	for _, a := range list {
-		if a.entry == nil && a.File != "" { // the driver wrote it, for a claim
+		switch {
+		case a.entry != nil: // also a dead one's, which goes with it
+			owned[a.entry.File] = true
+		case a.File != "": // the driver wrote it, for a claim
 			owned[filepath.Base(a.File)] = true
-		}
-		if e := a.entry; e != nil && e.File != "" && e.OfBoot(n.BootID) {
-			owned[e.File] = owned[e.File] || n.journal.Holds(a.Key, journal.OfFile, e.File)
+		default: // it cannot be read, and may be in use: its usual name
+			owned[attachment.FileName(a.Network, a.ContainerID, a.IfName)] = true
 		}
 	}
 	for _, name := range names {

@@ -52,9 +52,10 @@ func (n *Node) Inspect(s Subject) (*Inspection, error) {
 	in := &Inspection{Device: s.Name, As: s.As, Netns: s.Netns, Shared: device.Shared, Warnings: device.Warnings, Facts: append([]discovery.Fact{}, device.Facts...)}
 	in.judge(n)
 	if info := devinfo.Merge(nil, device.Info, nil); info != nil {
-		in.DeviceInfo = info.Encode()
 		if err := info.Validate().Err(); err != nil {
 			in.Problem = err.Error()
+		} else {
+			in.DeviceInfo = info.Encode()
 		}
 	}
 	switch {

@@ -20,8 +20,9 @@ func (s *sheet) capability(path string, object map[string]json.RawMessage, cfg *
 		s.wrong(path+".capabilities", object["capabilities"],
 			`must declare {%q: true}, or the runtime passes no path and no file is written (Device Information Specification, section 5.1); or set "deviceInfoFile": "auto"`, fileCapability)
 	case in.multus && !in.resource:
-		s.warn(path+".deviceInfoFile", nil,
+		s.wrong(path+".deviceInfoFile", nil,
 			`should be "auto", or the %s have the annotation %s: Multus passes a path only for a network with a device`, definition, resourceAnnotation)
+		s.found[len(s.found)-1].Warning = !cfg.Strict // or ADD refuses it
 	}
 }
 

@@ -1,6 +1,7 @@
 package validate
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 
 	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/attachment"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/result"
@@ -163,6 +165,7 @@ func (c Checker) plugin(s *sheet, path string, object map[string]json.RawMessage
 		s.wrong(path+".prevResult", cfg.PrevResult, "must be a CNI result of a version up to %s: %v", cfg.CNIVersion, err)
 	}
 	declared, ok := s.placeholders(path, cfg, in)
+	s.devices(path, cfg, declared)
 	s.capability(path, object, cfg, in)
 	s.position(path, object, ok && len(cfg.Problems) == 0 && attachment.Idle(cfg, declared), cfg, in)
 	c.delegates(s, path, cfg)
@@ -226,13 +229,36 @@ func (s *sheet) placeholders(path string, cfg *config.Config, in network) (decla
 		s.problem(path, err)
 		return nil, false
 	}
-	if socket := devinfo.Merge(nil, nil, declared); socket != nil && (socket.Type == devinfo.TypeVhostUser || socket.Type == devinfo.TypeMemif) &&
-		!in.after && !in.resource && cfg.PrevResult == nil && len(cfg.Delegates) == 0 { // nobody else knows the socket
-		for _, v := range socket.Validate().Errors() {
+	whole := devinfo.Merge(nil, nil, declared)
+	if whole == nil || in.after || in.resource || cfg.PrevResult != nil || len(cfg.Delegates) > 0 {
+		return declared, true
+	}
+	isSocket := whole.Type == devinfo.TypeVhostUser || whole.Type == devinfo.TypeMemif
+	if isSocket || whole.Type != "" && cfg.DeviceID == "" && !in.dra && (in.multus || !cfg.Capabilities["deviceID"]) { // nobody else knows the device
+		for _, v := range whole.Validate().Errors() {
 			s.found = append(s.found, of(path+".deviceInfo", v))
 		}
 	}
 	return declared, true
+}
+
+// devices reports a second PCI address, which ADD refuses; beside a socket it ignores them.
+func (s *sheet) devices(path string, cfg *config.Config, declared *devinfo.Info) {
+	ids := cfg.DeviceIDs
+	switch d := declared.Device().(type) {
+	case *devinfo.PCI:
+		ids = append([]config.NamedID{{Key: "deviceInfo.pci.pci-address", ID: d.Address}}, ids...)
+	case *devinfo.VhostUser, *devinfo.Memif:
+		return
+	}
+	var first string
+	for _, id := range ids {
+		if a, err := pci.Parse(id.ID); err == nil && cmp.Or(first, a.String()) != a.String() {
+			s.wrong(path+"."+id.Key, quote(id.ID), "must be %s, the device that another key names: ADD refuses two", first)
+		} else if err == nil {
+			first = a.String()
+		}
+	}
 }
 
 func (s *sheet) problem(path string, err error) {

@@ -88,8 +88,8 @@ func (s *sheet) embedded(path string, raw json.RawMessage) (json.RawMessage, boo
 		s.wrong(path, raw, "must be a string that holds JSON")
 		return nil, false
 	}
-	data, err := decode([]byte(inner), 0)
-	if err != nil {
+	data := json.RawMessage(strings.TrimSpace(inner))
+	if err := jsonError(data, 0); err != nil {
 		s.found = append(s.found, unreadable(path, raw, err))
 		return nil, false
 	}

@@ -150,7 +150,9 @@ func (h *Kernel) in(netns string) (links []link.InterfaceRecord, err error) {
 	case h.netns == nil:
 		links = h.pod
 	default:
-		links, there = h.netns[netns]
+		if links, there = h.netns[netns]; !there { // or captured by its other name
+			links, there = h.netns["/var"+netns]
+		}
 	}
 	switch {
 	case !there:

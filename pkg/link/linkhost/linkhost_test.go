@@ -216,7 +216,7 @@ const twoPods = `-- netlink/ip-link.json --
 [{"ifindex":3,"ifname":"eth0","parentbus":"virtio","parentdev":"virtio1","bus_info":"vdpa1"}]
 -- netlink/netns.json --
 {"/run/netns/a":[{"ifindex":4,"ifname":"net1","link_index":3,"link_netnsid":0,"linkinfo":{"info_kind":"macvlan"}}],
-"/run/netns/b":[{"ifindex":5,"ifname":"net1","bus_info":"0000:02:00.0"}],
+"/var/run/netns/b":[{"ifindex":5,"ifname":"net1","bus_info":"0000:02:00.0"}],
 "/run/netns/closed":null}
 `
 
@@ -225,7 +225,7 @@ func TestNamespacesAreToldApartByPath(t *testing.T) {
 	eth0 := link.Interface{Name: "eth0", Index: 3, Bus: "virtio", Parent: "virtio1", BusInfo: "vdpa1"}
 	for netns, want := range map[string]link.Interface{
 		"/run/netns/a": {Name: "net1", Index: 4, Kind: "macvlan", Lower: &eth0},
-		"/run/netns/b": {Name: "net1", Index: 5, BusInfo: "0000:02:00.0"},
+		"/run/netns/b": {Name: "net1", Index: 5, BusInfo: "0000:02:00.0"}, // /var/run is a link
 	} {
 		got, err := h.Interface(netns, "net1")
 		there, thereErr := h.HasNetns(netns)
