@@ -157,6 +157,22 @@ dpdk-0   sriov-net   net1        pci    0000:03:00.6   0000:03:00.0   eth7      
 	}
 }
 
+// As by SIGINT: the API's client then finds the stream of events broken.
+func TestAWatchThatIsEndedIsNoError(t *testing.T) {
+	client := fake.NewClientset(dpdk())
+	ctx, cancel := context.WithCancel(t.Context())
+	client.PrependWatchReactor("pods", func(kubetesting.Action) (bool, watch.Interface, error) {
+		cancel()
+		events := watch.NewFakeWithChanSize(1, false)
+		events.Error(&apierrors.NewGenericServerResponse(500, "watch", schema.GroupResource{}, "", "unable to decode an event", 0, true).ErrStatus)
+		return true, events, nil
+	})
+	tool, errOut := toolFor(t, client)
+	if code := tool.run(ctx, "-w", "-o", "name"); code != 0 || errOut.Len() > 0 {
+		t.Errorf("exit code %d: %s", code, errOut)
+	}
+}
+
 // A watch begins where the list ended, the next where the last one did; and anew only if the API
 // server has forgotten that.
 func TestAWatchGoesOnWhereItWas(t *testing.T) {
