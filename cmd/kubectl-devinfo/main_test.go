@@ -105,6 +105,19 @@ func TestOnePodIsToldInFull(t *testing.T) {
 	}
 }
 
+// A "-" that means something else than that there is no device.
+func TestDevicesThatCannotBeReadAreNoted(t *testing.T) {
+	bad := dpdk()
+	bad.Annotations[cluster.StatusAnnotation] = `[{"name": "a", "interface": "net1", "device-info": {"type": "pci", "version": "9"}}]`
+	const note = "note: the devices of default/dpdk-0 are not known: -o wide says why\n"
+	if code, stdout, stderr := run(t, fake.NewClientset(bad)); code != 0 || stdout == "" || stderr != note {
+		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
+	}
+	if code, _, stderr := run(t, fake.NewClientset(bad), "who", "03:00.5"); code != remedy.Blind || !strings.HasPrefix(stderr, note) {
+		t.Errorf("whose it is: exit code %d: %s", code, stderr)
+	}
+}
+
 func TestAPodThatEndedHoldsNoDevice(t *testing.T) {
 	job := dpdk()
 	job.Status.Phase = corev1.PodSucceeded
