@@ -310,6 +310,9 @@ func TestMistakesAreSaid(t *testing.T) {
 		code int
 	}{
 		"no device":      {[]string{"who"}, "DEVICE is missing", remedy.Usage},
+		"empty device":   {[]string{"who", ""}, "DEVICE is empty", remedy.Usage},
+		"pods by name":   {[]string{"pods", "web"}, "list: unexpected argument \"web\"\n  see kubectl devinfo list --help", remedy.Usage},
+		"no selector":    {[]string{"-l", "a==,"}, "--selector: ", remedy.Usage},
 		"no node":        {[]string{"doctor"}, "NODE is missing", remedy.Usage},
 		"no agent":       {[]string{"doctor", "n1"}, "no pod of devinfo-agent", remedy.Blind},
 		"no such node":   {[]string{"capture", "n2"}, `nodes "n2" not found`, remedy.Blind},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/printers"
 	"sigs.k8s.io/yaml"
@@ -68,6 +69,9 @@ func (t *tool) validOutput() error {
 	}
 	if t.sortBy != "" && column(t.sortBy) == nil {
 		return remedy.Misuse("give a column of -o wide, in any case", "--sort-by: unknown column %q", t.sortBy)
+	}
+	if _, err := labels.Parse(t.selector); err != nil {
+		return remedy.Misuse("give labels such as app=dpdk", "--selector: %q: %v", t.selector, err)
 	}
 	if !slices.Contains([]string{fromAuto, fromNever, fromAlways}, t.fromNodes) {
 		return remedy.Misuse("give auto, never or always", "--from-nodes: unknown value %q", t.fromNodes)

@@ -19,11 +19,13 @@ import (
 func Args(must int, names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		see := "see " + cmd.CommandPath() + " --help"
-		switch {
+		switch empty := slices.Index(args, ""); {
 		case len(args) < must:
 			return remedy.Misuse(see, "%s: %s is missing", cmd.Name(), names[len(args)])
 		case len(args) > len(names):
 			return remedy.Misuse(see, "%s: unexpected argument %q", cmd.Name(), args[len(names)])
+		case empty >= 0: // a variable of a script that is not set
+			return remedy.Misuse(see, "%s: %s is empty", cmd.Name(), names[empty])
 		}
 		return nil
 	}
