@@ -134,8 +134,12 @@ func TestJSONIsTheListOfAttachments(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &got); err != nil || len(got.Attachments) != 1 || got.Attachments[0].Device != "0000:03:00.5" {
 		t.Errorf("%v: %s", err, stdout)
 	}
-	if _, stdout, _ := run(t, fake.NewClientset(), "-o", "json"); strings.Join(strings.Fields(stdout), "") != `{"attachments":[]}` {
-		t.Errorf("of nothing: %s", stdout)
+	plain := dpdk()
+	plain.Annotations = nil
+	for _, args := range []string{"", "pod dpdk-0", "who 03:00.6"} {
+		if _, stdout, _ := run(t, fake.NewClientset(plain), append(strings.Fields(args), "-o", "json")...); strings.Join(strings.Fields(stdout), "") != `{"attachments":[]}` {
+			t.Errorf("%s of nothing: %s", args, stdout)
+		}
 	}
 }
 
@@ -221,7 +225,7 @@ func TestAWatchGoesOnWhereItWas(t *testing.T) {
 
 func TestTheShellCompletesPodsNodesAndFlags(t *testing.T) {
 	client := fake.NewClientset(dpdk(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
-	for args, want := range map[string]string{"pod ": "dpdk-0\n:4\n", "doctor ": "n1\n:4\n", "who x --node ": "n1\n:4\n", "-n ": "shop\n:4\n", "-o ": "wide\njson\nyaml\nname\n:4\n", "pod dpdk-0 ": ":4\n"} {
+	for args, want := range map[string]string{"pod ": "dpdk-0\n:4\n", "doctor ": "n1\n:4\n", "who x --node ": "n1\n:4\n", "-n ": "shop\n:4\n", "-o ": "wide\njson\nyaml\nname\n:4\n", "--from-nodes ": "auto\nnever\nalways\n:4\n", "pod dpdk-0 ": ":4\n"} {
 		if code, stdout, stderr := run(t, client, append([]string{"__complete"}, strings.Split(args, " ")...)...); code != 0 || stdout != want {
 			t.Errorf("%q: exit code %d: %s%s", args, code, stdout, stderr)
 		}

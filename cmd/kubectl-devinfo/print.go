@@ -26,7 +26,9 @@ func (t *tool) printFlags(cmd *cobra.Command) {
 	t.agentFlags(cmd)
 	cmd.Flags().StringVar(&t.sortBy, "sort-by", "", "a column's name, such as device or .node (default namespace, pod, interface)")
 	cmd.Flags().BoolVar(&t.noHeaders, "no-headers", false, "leave the headers out")
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"wide", "json", "yaml", "name"}, cobra.ShellCompDirectiveNoFileComp))
+	for flag, values := range map[string][]string{"output": {"wide", "json", "yaml", "name"}, "from-nodes": {fromAuto, fromNever, fromAlways}} {
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
 }
 
 // print shows attachments as -o says.
