@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -15,6 +14,7 @@ import (
 
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/endpoint"
 )
 
 // options are the command line.
@@ -129,10 +129,8 @@ func (o *options) check() error {
 	if o.logFormat != "text" && o.logFormat != "json" {
 		bad("log-format", o.logFormat, "must be text or json")
 	}
-	if o.httpEndpoint != "" {
-		if _, port, err := net.SplitHostPort(o.httpEndpoint); err != nil || port == "" {
-			bad("http-endpoint", o.httpEndpoint, "must be host:port, such as 127.0.0.1:9809 or :9809")
-		}
+	if o.httpEndpoint != "" && !endpoint.Valid(o.httpEndpoint) {
+		bad("http-endpoint", o.httpEndpoint, "must be host:port, such as 127.0.0.1:9809 or :9809")
 	}
 	errs = append(errs, o.checkPaths()...)
 	return errors.Join(errs...)

@@ -44,7 +44,7 @@ func TestOnlyTheNodesNameIsRequired(t *testing.T) {
 
 func TestEachWrongFlagIsNamedWithItsValue(t *testing.T) {
 	_, err := parse(t, "--node-name=", "--max-attachments=-1", "--del-tries=0", "--del-patience=-1s", "--counters=some", "--nri-plugin-index=5", "--allow-claim-config=macvlan,*,../sh", "--log-format=xml",
-		"--http-endpoint=9809", "--kubelet-plugins-dir=a", "--kubelet-registrar-dir=", "--node-config=b", "--nri-socket=c", "--cdi-dir=d",
+		"--http-endpoint=:98090", "--kubelet-plugins-dir=a", "--kubelet-registrar-dir=", "--node-config=b", "--nri-socket=c", "--cdi-dir=d",
 		"--host-root=e", "--kubeconfig=f", "--cni-bin-dir=/ok,g", "--host=h")
 	if err == nil {
 		t.Fatal("no error")
@@ -60,7 +60,7 @@ func TestEachWrongFlagIsNamedWithItsValue(t *testing.T) {
 		`--allow-claim-config: "../sh" must be a CNI plugin type such as macvlan; there is no wildcard`,
 		`--host: "h" has no effect without --devices: give both, or neither`,
 		`--log-format: "xml" must be text or json`,
-		`--http-endpoint: "9809" must be host:port, such as 127.0.0.1:9809 or :9809`,
+		`--http-endpoint: ":98090" must be host:port, such as 127.0.0.1:9809 or :9809`,
 		`--kubelet-plugins-dir: "a" is not an absolute path`,
 		`--kubelet-registrar-dir: "" is not an absolute path`,
 		`--node-config: "b" is not an absolute path`,
