@@ -70,9 +70,12 @@ func Version(root *cobra.Command, line string) {
 
 // Strict makes a root command without arguments of its own, "help" and "completion" fail for
 // commands and shells that do not exist, with an error that names the one that was meant,
-// if one is near. The root's commands must be there already.
+// if one is near; and any command for flags that it does not have. The root's commands must be there already.
 func Strict(root *cobra.Command) {
 	root.SuggestionsMinimumDistance = 2
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return remedy.Misuse("see "+cmd.CommandPath()+" --help", "%w", err)
+	})
 	root.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return nil
