@@ -112,7 +112,7 @@ func TestInventoryRefusesWhatIsWrong(t *testing.T) {
 		rules, host, output, want string
 	}{
 		{"devices: [{as: shared}]", igb, "table", "devices[0].select: nothing is named"},
-		{someDevices, igb, "xml", `--output: "xml" must be table, json or yaml`},
+		{someDevices, igb, "xml", `--output: unknown value "xml"`},
 		{someDevices, "/nowhere", "table", "--host: stat /nowhere"},
 	} {
 		out, _, err := inventoryOf(t, test.rules, "--host", test.host, "-o", test.output)
