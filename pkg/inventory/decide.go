@@ -45,7 +45,8 @@ type Decision struct {
 
 	rule    *rule // nil = none
 	share   share
-	unknown bool // somebody may have it
+	unknown bool          // somebody may have it
+	failed  map[int]error // by rule: why its select has no result
 }
 
 // Decide says for each device whether it is offered and, if not, why.
@@ -180,9 +181,13 @@ func (r Rules) choose(d *Device, driver string) Decision {
 		met, err := r.list[n].meets(d, driver)
 		if err != nil {
 			c.Why = fmt.Sprintf("no rule names it; devices[%d].%v", n, err)
+			if c.failed == nil {
+				c.failed = map[int]error{}
+			}
+			c.failed[n] = err
 		}
 		if met {
-			return Decision{Device: *d, Rule: n, As: r.list[n].As, rule: &r.list[n]}
+			return Decision{Device: *d, Rule: n, As: r.list[n].As, rule: &r.list[n], failed: c.failed}
 		}
 	}
 	return c
