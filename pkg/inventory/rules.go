@@ -191,8 +191,8 @@ func (r *rule) checkSelection() error {
 	}
 	for key, names := range map[string][]string{"pfNames": r.PFNames, "ifNames": r.IfNames} {
 		for n, name := range names {
-			if name == "" || len(name) > 15 || strings.ContainsAny(name, "/*?[ ") {
-				return fmt.Errorf("%s[%d]: %q is not an interface name; there are no wildcards: use select", key, n, name)
+			if name == "" || len(name) > 15 || strings.ContainsAny(name, "/*?[# ") {
+				return fmt.Errorf("%s[%d]: %q is not an interface name; there are no wildcards, nor ranges of VFs: use select", key, n, name)
 			}
 		}
 	}
