@@ -178,6 +178,21 @@ func TestASharedDeviceIsPreparedWhateverOthersHave(t *testing.T) {
 	})
 }
 
+// The end of the agent ends the question, which says nothing of the kubelet.
+func TestAnAgentThatEndsDoesNotCallTheKubeletSilent(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+		r.options.Inventory = newNode(t, "mlx5-switchdev").inventory()
+		r.options.Inventory.Others = func(ctx context.Context) (map[string]string, error) { return nil, ctx.Err() }
+		agent := r.start()
+		dra.Survey(agent)
+		ended, end := context.WithCancel(t.Context())
+		end()
+		if list := dra.SurveyUntil(ended, agent); list != nil || agent.OthersKnown() != nil {
+			t.Errorf("%d slices, %v", len(list), agent.OthersKnown())
+		}
+	})
+}
+
 // The kubelet's second answer, which frees what a pod has given back, is not left to the poll.
 func TestTheKubeletIsAskedAgainForWhatIsGivenBack(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
