@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -15,6 +14,7 @@ import (
 
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/endpoint"
 )
 
 // options are the command line.
@@ -53,6 +53,8 @@ may choose the interface's name. CNI plugins are root on the node and do what th
 a type is to trust everyone who may create a claim, in any namespace, as root on this node: host-local writes
 into whatever "dataDir" names, say`
 
+const carrierGrace = time.Minute
+
 const countersHelp = "offer a PF whole beside its VFs, where rules name both, so that the scheduler gives away either"
 
 // add defines the flags.
@@ -67,7 +69,7 @@ func (o *options) add(f *pflag.FlagSet) {
 	f.StringVar(&o.counters, "counters", "off", countersHelp+": auto, which is meant without a value, from Kubernetes 1.37 on, force always (the scheduler of 1.36 is slow with it), or off; only with --devices")
 	f.Lookup("counters").NoOptDefVal = "auto"
 	f.BoolVar(&o.evictLost, "evict-lost", false, "have pods evicted whose device the node has lost, by a taint with effect NoExecute; only with --devices")
-	f.DurationVar(&o.carrierGrace, "carrier-grace", time.Minute, "for how long a device may be without carrier before the kubelet is told that it is not healthy; only with --devices")
+	f.DurationVar(&o.carrierGrace, "carrier-grace", carrierGrace, "for how long a device may be without carrier before the kubelet is told that it is not healthy; only with --devices")
 	f.IntVar(&o.maxAttachments, "max-attachments", 0, "how many attachments the node offers; 0 = any number; no more than 128 where the API server lacks DRAConsumableCapacity")
 	f.IntVar(&o.delTries, "del-tries", dra.DefaultDelTries, "after how many failures a DEL is given up whose network namespace is gone: it stays on record, and the pod can be deleted")
 	f.DurationVar(&o.delPatience, "del-patience", dra.DefaultDelPatience, "in which `time` these tries are made")
@@ -123,16 +125,20 @@ func (o *options) check() error {
 			bad("allow-claim-config", t, "must be a CNI plugin type such as macvlan; there is no wildcard")
 		}
 	}
-	if o.host != "" && o.devices == "" {
-		bad("host", o.host, "has no effect without --devices: give both, or neither")
+	for _, f := range []struct {
+		flag  string
+		given bool
+		value any
+	}{{"host", o.host != "", o.host}, {"counters", o.counters != "off", o.counters}, {"evict-lost", o.evictLost, true}, {"carrier-grace", o.carrierGrace != carrierGrace, o.carrierGrace}} {
+		if f.given && o.devices == "" {
+			bad(f.flag, f.value, "has no effect without --devices: give both, or neither")
+		}
 	}
 	if o.logFormat != "text" && o.logFormat != "json" {
 		bad("log-format", o.logFormat, "must be text or json")
 	}
-	if o.httpEndpoint != "" {
-		if _, port, err := net.SplitHostPort(o.httpEndpoint); err != nil || port == "" {
-			bad("http-endpoint", o.httpEndpoint, "must be host:port, such as 127.0.0.1:9809 or :9809")
-		}
+	if o.httpEndpoint != "" && !endpoint.Valid(o.httpEndpoint) {
+		bad("http-endpoint", o.httpEndpoint, "must be host:port, such as 127.0.0.1:9809 or :9809")
 	}
 	errs = append(errs, o.checkPaths()...)
 	return errors.Join(errs...)

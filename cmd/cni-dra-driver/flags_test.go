@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"regexp"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"devinfo-cni.io/pkg/build"
+	"devinfo-cni.io/pkg/ctl/remedy"
 )
 
 // parse gives the options of a command line, checked.
@@ -44,8 +46,8 @@ func TestOnlyTheNodesNameIsRequired(t *testing.T) {
 
 func TestEachWrongFlagIsNamedWithItsValue(t *testing.T) {
 	_, err := parse(t, "--node-name=", "--max-attachments=-1", "--del-tries=0", "--del-patience=-1s", "--counters=some", "--nri-plugin-index=5", "--allow-claim-config=macvlan,*,../sh", "--log-format=xml",
-		"--http-endpoint=9809", "--kubelet-plugins-dir=a", "--kubelet-registrar-dir=", "--node-config=b", "--nri-socket=c", "--cdi-dir=d",
-		"--host-root=e", "--kubeconfig=f", "--cni-bin-dir=/ok,g", "--host=h")
+		"--http-endpoint=:98090", "--kubelet-plugins-dir=a", "--kubelet-registrar-dir=", "--node-config=b", "--nri-socket=c", "--cdi-dir=d",
+		"--host-root=e", "--kubeconfig=f", "--cni-bin-dir=/ok,g", "--host=h", "--evict-lost", "--carrier-grace=5m")
 	if err == nil {
 		t.Fatal("no error")
 	}
@@ -59,8 +61,11 @@ func TestEachWrongFlagIsNamedWithItsValue(t *testing.T) {
 		`--allow-claim-config: "*" must be a CNI plugin type such as macvlan; there is no wildcard`,
 		`--allow-claim-config: "../sh" must be a CNI plugin type such as macvlan; there is no wildcard`,
 		`--host: "h" has no effect without --devices: give both, or neither`,
+		`--counters: "some" has no effect without --devices: give both, or neither`,
+		`--evict-lost: "true" has no effect without --devices: give both, or neither`,
+		`--carrier-grace: "5m0s" has no effect without --devices: give both, or neither`,
 		`--log-format: "xml" must be text or json`,
-		`--http-endpoint: "9809" must be host:port, such as 127.0.0.1:9809 or :9809`,
+		`--http-endpoint: ":98090" must be host:port, such as 127.0.0.1:9809 or :9809`,
 		`--kubelet-plugins-dir: "a" is not an absolute path`,
 		`--kubelet-registrar-dir: "" is not an absolute path`,
 		`--node-config: "b" is not an absolute path`,
@@ -78,7 +83,7 @@ func TestEachWrongFlagIsNamedWithItsValue(t *testing.T) {
 
 func TestCountersAreAutomaticUnlessForced(t *testing.T) {
 	for arg, want := range map[string]string{"--counters": "auto", "--counters=force": "force", "--evict-lost": "off"} {
-		if got, err := parse(t, "--node-name=n1", arg); err != nil || got.counters != want {
+		if got, err := parse(t, "--node-name=n1", "--devices=/rules.yaml", arg); err != nil || got.counters != want {
 			t.Errorf("%s: %s, %v", arg, got.counters, err)
 		}
 	}
@@ -115,6 +120,25 @@ func TestEveryFlagIsDocumented(t *testing.T) {
 	})
 	if len(documented) > 0 {
 		t.Errorf("documented and no flags: %v", documented)
+	}
+}
+
+func TestAnInvalidCommandLineNamesTheHelp(t *testing.T) {
+	for line, want := range map[string]string{
+		"--nope":             "unknown flag: --nope; see cni-dra-driver --help",
+		"inventori":          `unknown command "inventori"; did you mean inventory? See cni-dra-driver --help`,
+		"help nothing":       `help: unknown command "nothing"; see cni-dra-driver --help`,
+		"--node-name=":       "--node-name: give the name of the Node object, or set NODE_NAME; see cni-dra-driver --help",
+		"clear":              "clear: CLAIM-UID is missing; see cni-dra-driver clear --help",
+		"inventory x":        `inventory: unexpected argument "x"; see cni-dra-driver inventory --help`,
+		"inventory -o sarif": `--output: unknown value "sarif"; give table, json or yaml`,
+	} {
+		cmd := command()
+		cmd.SetArgs(strings.Fields(line))
+		err, refused := cmd.Execute(), new(remedy.Error)
+		if !errors.As(err, &refused) || refused.Code != remedy.Usage || err.Error()+"; "+refused.Remedy != want {
+			t.Errorf("%s: got %v; %s", line, err, refused.Remedy)
+		}
 	}
 }
 

@@ -13,6 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/ctl/commandline"
+	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/inventory"
 	"devinfo-cni.io/pkg/link"
@@ -41,7 +43,7 @@ func inventoryCommand() *cobra.Command {
 	var o inventoryOptions
 	cmd := &cobra.Command{
 		Use: "inventory", Short: "print which devices would be published, and why others would not", Long: inventoryHelp,
-		Example: inventoryExample, Args: cobra.NoArgs,
+		Example: inventoryExample, Args: commandline.Args(0),
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr()) },
 	}
 	f := cmd.Flags()
@@ -70,7 +72,7 @@ type leftOut struct {
 func (o *inventoryOptions) run(out, warn io.Writer) error {
 	print, known := map[string]func(io.Writer, []inventory.Decision, offering) error{"table": printTable, "json": printJSON, "yaml": printYAML}[o.output]
 	if !known {
-		return fmt.Errorf("--output: %q must be table, json or yaml", o.output)
+		return remedy.Misuse("give table, json or yaml", "--output: unknown value %q", o.output)
 	}
 	rules, err := o.rules()
 	if err != nil {

@@ -16,6 +16,19 @@ import (
 
 const igb = "../../testdata/hosts/igb-sriov.txtar"
 
+// idleIn are the rules that name no device of a captured host.
+func idleIn(t *testing.T, host, rules string) (list []string) {
+	t.Helper()
+	_, warnings, err := inventoryOf(t, rules, "--host", host)
+	must(t, err)
+	for line := range strings.Lines(warnings) {
+		if strings.Contains(line, "names no device") {
+			list = append(list, strings.TrimSpace(line))
+		}
+	}
+	return list
+}
+
 // inventoryOf runs the command.
 func inventoryOf(t *testing.T, rules string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
@@ -55,7 +68,7 @@ pci-0000-41-10-2  vf    eth7       exclusive  0     -
 
 // Where a rule leads nowhere pods stay Pending, and the scheduler does not say why.
 func TestInventoryNamesTheRulesThatNameNoDevice(t *testing.T) {
-	_, warnings, err := inventoryOf(t, `devices:
+	got := idleIn(t, "../devinfoctl/testdata/node.txtar", `devices:
 - {ifNames: [eth4], as: exclusive}
 - {pfNames: [p0], as: exclusive}
 - {pfNames: [p9], drivers: [mlx4_core], as: exclusive}
@@ -63,14 +76,7 @@ func TestInventoryNamesTheRulesThatNameNoDevice(t *testing.T) {
 - {select: "false", as: exclusive}
 - {ifNames: [p0], as: shared}
 - {ifNames: [p0], as: shared}
-`, "--host", "../devinfoctl/testdata/node.txtar")
-	must(t, err)
-	var got []string
-	for line := range strings.Lines(warnings) {
-		if strings.Contains(line, "names no device") {
-			got = append(got, strings.TrimSpace(line))
-		}
-	}
+`)
 	const none = "none meets all of its keys, or another rule is before it"
 	if diff := cmp.Diff([]string{
 		"warning: devices[0] (ifNames: eth4) names no device: eth4 is a representor; the nearest is p0",
@@ -79,6 +85,18 @@ func TestInventoryNamesTheRulesThatNameNoDevice(t *testing.T) {
 		"warning: devices[4] (select) names no device: " + none,
 		"warning: devices[6] (ifNames: p0) names no device: " + none,
 	}, got); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{
+		"warning: devices[0] (pfNames: ens1f1np1, ens1f9) names no device: no VF, SF or vDPA device is on ens1f1np1; the nearest is ens1f0np0; there is no interface ens1f9; the nearest is ens1f0np0",
+		"warning: devices[1] (pfNames: ens1f0v0) names no device: no VF, SF or vDPA device is on ens1f0v0; the nearest is ens1f0np0",
+		"warning: devices[2] (select) names no device: select: no such key: king",
+	}, idleIn(t, "../../testdata/hosts/mlx5-legacy.txtar", `devices:
+- {pfNames: [ens1f1np1, ens1f9], as: exclusive}
+- {pfNames: [ens1f0v0], as: exclusive}
+- {select: 'device.attributes["devinfo-cni.io"].king == "vf"', as: exclusive}
+- {pfNames: [ens1f0np0], as: exclusive}
+`)); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -112,7 +130,7 @@ func TestInventoryRefusesWhatIsWrong(t *testing.T) {
 		rules, host, output, want string
 	}{
 		{"devices: [{as: shared}]", igb, "table", "devices[0].select: nothing is named"},
-		{someDevices, igb, "xml", `--output: "xml" must be table, json or yaml`},
+		{someDevices, igb, "xml", `--output: unknown value "xml"`},
 		{someDevices, "/nowhere", "table", "--host: stat /nowhere"},
 	} {
 		out, _, err := inventoryOf(t, test.rules, "--host", test.host, "-o", test.output)

@@ -19,6 +19,7 @@ import (
 
 	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/ctl/commandline"
+	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/dra/state"
 )
 
@@ -30,26 +31,34 @@ func main() {
 	// After the first signal the running work is finished; the next one ends the process.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
-	cmd := command()
-	if err := cmd.ExecuteContext(ctx); err != nil {
-		fmt.Fprintf(os.Stderr, "cni-dra-driver: %v\n", err)
-		os.Exit(1)
+	code := remedy.Report(os.Stderr, "cni-dra-driver", true, command().ExecuteContext(ctx))
+	if code == remedy.Blind {
+		code = exitFailed
 	}
+	os.Exit(code)
 }
+
+// exitFailed is the exit code if something failed. The help names it too.
+const exitFailed = 1
 
 const about = `cni-dra-driver attaches the pods of this node to the CNI networks that their
 ResourceClaims ask for (driver ` + driver + `). It needs root, the
-kubelet's plugin directories, and a container runtime with NRI and CDI.`
+kubelet's plugin directories, and a container runtime with NRI and CDI.
+
+Exit codes:
+  0  ended by a signal
+  1  it could not start or not go on, or a command failed
+  2  the command line is invalid`
 
 func command() *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
 		Use: "cni-dra-driver", Short: "attach pods to CNI networks by Dynamic Resource Allocation", Long: about,
-		Args: cobra.NoArgs, SilenceErrors: true, SilenceUsage: true,
+		SilenceErrors: true, SilenceUsage: true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(); err != nil {
-				return err
+				return remedy.Misuse("see cni-dra-driver --help", "%w", err)
 			}
 			o.podResourcesGiven = cmd.Flags().Changed("pod-resources-socket")
 			if self, err := os.Executable(); err == nil && o.gate == "" {
@@ -67,6 +76,7 @@ func command() *cobra.Command {
 	o.add(cmd.Flags())
 	commandline.Version(cmd, cmd.Name()+" "+build.Read().String())
 	cmd.AddCommand(clearCommand(), inventoryCommand())
+	commandline.Strict(cmd)
 	return cmd
 }
 
@@ -79,7 +89,10 @@ device's setting.`
 func clearCommand() *cobra.Command {
 	var pluginsDir string
 	cmd := &cobra.Command{
-		Use: "clear CLAIM-UID...", Short: "forget attachments whose DEL was given up", Long: clearAbout, Args: cobra.MinimumNArgs(1),
+		Use: "clear CLAIM-UID...", Short: "forget attachments whose DEL was given up", Long: clearAbout,
+		Args: func(cmd *cobra.Command, args []string) error {
+			return commandline.Args(1, "CLAIM-UID")(cmd, args[:min(1, len(args))])
+		},
 		RunE: func(cmd *cobra.Command, uids []string) error {
 			dir := state.NodeDir()
 			if pluginsDir != "" {

@@ -96,16 +96,16 @@ func nri(o *options, agent *dra.Agent) func() error {
 
 // connect makes a client of the API server; it does not ask it anything yet.
 func connect(o *options) (kubernetes.Interface, error) {
-	load := rest.InClusterConfig
+	from, load := "API server", rest.InClusterConfig
 	if o.kubeconfig != "" {
-		load = func() (*rest.Config, error) { return clientcmd.BuildConfigFromFlags("", o.kubeconfig) }
+		from, load = "--kubeconfig", func() (*rest.Config, error) { return clientcmd.BuildConfigFromFlags("", o.kubeconfig) }
 	}
 	c, err := load()
 	if errors.Is(err, rest.ErrNotInCluster) {
 		err = fmt.Errorf("%w: outside a pod, give --kubeconfig", err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("API server: %w", err)
+		return nil, fmt.Errorf("%s: %w", from, err)
 	}
 	c.UserAgent = "cni-dra-driver/" + build.Read().Version
 	c.QPS, c.Burst = 50, 100 // one node's pods may start all at once

@@ -87,14 +87,15 @@ func TestAnAgentWaitsForKubeletRuntimeAndServer(t *testing.T) {
 
 func TestAnAgentDoesNotStartWhereItCouldNotWork(t *testing.T) {
 	for want, spoil := range map[string]func(*options){
-		"--cni-bin-dir":     func(o *options) { o.cniBinDirs = []string{"/nonexistent"} },
-		"devices[1].as:":    func(o *options) { o.devices = wrong(t) },
-		"--devices":         func(o *options) { o.devices = "/nonexistent" },
-		"--node-config":     func(o *options) { o.nodeConfig = o.kubeconfig },
-		"--http-endpoint":   func(o *options) { o.httpEndpoint = "192.0.2.1:1" },
-		"of the kubelet":    func(o *options) { o.registrarDir = "/nonexistent" },
-		"give --kubeconfig": func(o *options) { o.kubeconfig = "" },
-		"/proc/nothing":     func(o *options) { o.pluginsDir = "/proc/nothing" },
+		"--cni-bin-dir":      func(o *options) { o.cniBinDirs = []string{"/nonexistent"} },
+		"devices[1].as:":     func(o *options) { o.devices = wrong(t) },
+		"--devices":          func(o *options) { o.devices = "/nonexistent" },
+		"--node-config":      func(o *options) { o.nodeConfig = o.kubeconfig },
+		"--http-endpoint":    func(o *options) { o.httpEndpoint = "192.0.2.1:1" },
+		"of the kubelet":     func(o *options) { o.registrarDir = "/nonexistent" },
+		"--kubeconfig: stat": func(o *options) { o.kubeconfig = "/nonexistent" },
+		"give --kubeconfig":  func(o *options) { o.kubeconfig = "" },
+		"/proc/nothing":      func(o *options) { o.pluginsDir = "/proc/nothing" },
 	} {
 		o := alone(t)
 		spoil(o)

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 
 	"devinfo-cni.io/pkg/agent"
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/endpoint"
 	"devinfo-cni.io/pkg/inject"
 	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/pkg/publish"
@@ -75,7 +75,7 @@ func (o *options) add(f *pflag.FlagSet) {
 	f.IntVarP(&o.verbosity, "v", "v", 0, "verbosity of the log: 4 for debugging")
 
 	f.BoolVar(&o.uninstall, "uninstall", false, "remove the plugin and the node settings that an agent has put in place, and end; not while an agent runs on the node")
-	f.BoolVar(&o.uninstallInUse, "uninstall-in-use", false, "uninstall although attachments are there, whose pods cannot be deleted without the plugin")
+	f.BoolVar(&o.uninstallInUse, "uninstall-in-use", false, "with --uninstall: although attachments are there, whose pods cannot be deleted without the plugin")
 	f.BoolVar(&o.stay, "stay", false, "after --uninstall do not end, but say in /healthz that it is done, until a signal comes: for a DaemonSet")
 }
 
@@ -102,10 +102,8 @@ func (o *options) check() error {
 	if o.logFormat != "text" && o.logFormat != "json" {
 		bad("log-format", o.logFormat, "must be text or json")
 	}
-	if o.metricsAddress != "" {
-		if _, port, err := net.SplitHostPort(o.metricsAddress); err != nil || port == "" {
-			bad("metrics-address", o.metricsAddress, "must be host:port, such as 127.0.0.1:9810 or :9810")
-		}
+	if o.metricsAddress != "" && !endpoint.Valid(o.metricsAddress) {
+		bad("metrics-address", o.metricsAddress, "must be host:port, such as 127.0.0.1:9810 or :9810")
 	}
 	for flag, patterns := range map[string][]string{"inject-namespaces": o.Injection.Only, "inject-exclude-namespaces": o.Injection.Except} {
 		for _, pattern := range patterns {
@@ -113,6 +111,9 @@ func (o *options) check() error {
 				bad(flag, pattern, "must be a namespace, or a pattern such as team-*")
 			}
 		}
+	}
+	if o.uninstallInUse && !o.uninstall {
+		errs = append(errs, errors.New("--uninstall-in-use: goes with --uninstall: give both"))
 	}
 	if o.stay && (!o.uninstall || o.metricsAddress == "") {
 		errs = append(errs, errors.New("--stay: goes with --uninstall and --metrics-address: give both"))

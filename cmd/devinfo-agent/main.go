@@ -7,7 +7,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -16,28 +15,21 @@ import (
 
 	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/ctl/commandline"
+	"devinfo-cni.io/pkg/ctl/remedy"
 )
 
-// The exit codes. The help names them too.
-const (
-	exitFailed = 1 // it could not start, or not uninstall
-	exitUsage  = 2 // the command line is invalid
-)
+// exitFailed is the exit code if it could not start, or not uninstall. The help names it too.
+const exitFailed = 1
 
 func main() {
 	// A signal ends the agent; the next one ends the process at once.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
-	started := false
-	err := command(&started).ExecuteContext(ctx)
-	if err == nil {
-		return
+	code := remedy.Report(os.Stderr, "devinfo-agent", true, command().ExecuteContext(ctx))
+	if code == remedy.Blind {
+		code = exitFailed
 	}
-	fmt.Fprintf(os.Stderr, "devinfo-agent: %v\n", err)
-	if !started {
-		os.Exit(exitUsage)
-	}
-	os.Exit(exitFailed)
+	os.Exit(code)
 }
 
 const about = `devinfo-agent keeps the CNI plugin devinfo and its settings on this node, removes what
@@ -49,22 +41,21 @@ Exit codes:
   1  it could not start, or not uninstall
   2  the command line is invalid`
 
-// command sets started once the command line is understood.
-func command(started *bool) *cobra.Command {
+func command() *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
 		Use: "devinfo-agent", Short: "the plugin devinfo on this node, and its device information in containers", Long: about,
-		Args: cobra.NoArgs, SilenceErrors: true, SilenceUsage: true,
+		SilenceErrors: true, SilenceUsage: true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(); err != nil {
-				return err
+				return remedy.Misuse("see devinfo-agent --help", "%w", err)
 			}
-			*started = true
 			return run(cmd.Context(), &o, commandline.Logger(o.logFormat, o.verbosity))
 		},
 	}
 	o.add(cmd.Flags())
 	commandline.Version(cmd, cmd.Name()+" "+build.Read().String())
+	commandline.Strict(cmd)
 	return cmd
 }

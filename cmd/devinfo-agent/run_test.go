@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -18,6 +19,7 @@ import (
 
 	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/ctl/commandline"
+	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/private/privatetest"
 	"devinfo-cni.io/test/undertest"
@@ -179,13 +181,12 @@ func TestAnAgentWorksWithoutItsMetricsAndServesThemLater(t *testing.T) {
 
 func TestExitCodesTellTheCommandLineFromTheRest(t *testing.T) {
 	n := newNode(t)
-	for want, flags := range map[int][]string{
-		exitUsage:  {"--sweep-interval=1ms"},
-		exitFailed: {"--run-dir=/proc/none"},
-	} {
-		cmd := n.command(flags...)
-		if _ = cmd.Run(); cmd.ProcessState.ExitCode() != want {
-			t.Errorf("%q: %v, want %d", flags, cmd.ProcessState, want)
+	for flag, want := range map[string]int{"--sweep-interval=1ms": remedy.Usage, "--run-dir=/proc/none": exitFailed, "run": remedy.Usage} {
+		cmd := n.command(flag)
+		var text bytes.Buffer
+		cmd.Stderr = &text
+		if _ = cmd.Run(); cmd.ProcessState.ExitCode() != want || strings.HasSuffix(text.String(), "\n  see devinfo-agent --help\n") != (want == remedy.Usage) {
+			t.Errorf("%q: %v, want %d: %s", flag, cmd.ProcessState, want, &text)
 		}
 	}
 }

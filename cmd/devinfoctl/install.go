@@ -108,8 +108,6 @@ func installError(err error, dir, from string) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && errors.As(err, &path) && path.Path == from:
 		return remedy.For(err, "build it (make build), or name the plugin's file by --from")
-	case errors.Is(err, fs.ErrNotExist):
-		return remedy.For(err, dir+" must exist: it is where the container runtime looks for plugins")
 	case errors.Is(err, syscall.EROFS):
 		return remedy.For(err, dir+" is on a file system that is mounted read-only: mount it writable, or name the runtime's other plugin directory")
 	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:

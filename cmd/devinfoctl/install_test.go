@@ -49,7 +49,7 @@ func TestInstallRefusesWithARemedy(t *testing.T) {
 		{[]string{"--cni-bin-dir", taken, "--from", good}, remedy.Blind, []string{" is not a regular file (mode d", "move it away"}},
 		{[]string{"--cni-bin-dir", bin, "--from", bin}, remedy.Blind, []string{bin + " is not a regular file"}},
 		{[]string{"--cni-bin-dir", bin, "--from", bin + "/nothing"}, remedy.Blind, []string{"no such file", "--from"}},
-		{[]string{"--cni-bin-dir", bin + "/nothing", "--from", good}, remedy.Blind, []string{"no such file", "must exist"}},
+		{[]string{"--cni-bin-dir", bin + "/nothing", "--from", good}, remedy.Blind, []string{"no such file", "--cni-bin-dir: ", "name the directory"}},
 		{[]string{"--cni-bin-dir", "/proc", "--from", good}, remedy.Blind, []string{"/proc"}},
 		{[]string{"--host", hosts + "i40e.txtar", "--cni-bin-dir", bin}, remedy.Usage, []string{"captured host", "leave --host out"}},
 	} {

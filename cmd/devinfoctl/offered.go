@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -27,7 +28,7 @@ func offeredCommand(t *tool) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return t.print(map[string]any{"devices": list}, func(w io.Writer) {
+			err = t.print(map[string]any{"devices": list}, func(w io.Writer) {
 				switch {
 				case !h.FileThere(h.ClaimDir):
 					fmt.Fprintf(w, "there is no %s: cni-dra-driver has not run on this node, or its state is elsewhere, below the kubelet's directory (--dra-state-dir)\n", h.ClaimDir)
@@ -46,6 +47,7 @@ func offeredCommand(t *tool) *cobra.Command {
 				}
 				t.printRows(w, rows)
 			})
+			return cmp.Or(err, checkOffer(h))
 		},
 	}
 }

@@ -129,7 +129,7 @@ func (t *tool) validate(ctx context.Context, args []string, f validateFlags) err
 		if errors.Is(err, validate.ErrKind) && many {
 			continue
 		} else if errors.Is(err, validate.ErrKind) {
-			return remedy.Misuse("say what it is by --kind", "%s: %w", name, err)
+			return remedy.Misuse("say what it is by --kind; rules of cni-dra-driver are for cni-dra-driver inventory --config", "%s: %w", name, err)
 		} else if err != nil {
 			return err
 		}

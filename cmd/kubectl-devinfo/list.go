@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"devinfo-cni.io/pkg/cluster"
+	"devinfo-cni.io/pkg/ctl/commandline"
 )
 
 func (t *tool) listCommand() *cobra.Command {
@@ -14,7 +15,7 @@ func (t *tool) listCommand() *cobra.Command {
 		Use:     "list",
 		Aliases: []string{"pods"},
 		Short:   "the attachments of all pods of a namespace (the default command)",
-		Args:    cobra.NoArgs,
+		Args:    commandline.Args(0),
 		RunE:    t.list,
 	}
 	t.listFlags(cmd)

@@ -105,6 +105,19 @@ func TestOnePodIsToldInFull(t *testing.T) {
 	}
 }
 
+// A "-" that means something else than that there is no device.
+func TestDevicesThatCannotBeReadAreNoted(t *testing.T) {
+	bad := dpdk()
+	bad.Annotations[cluster.StatusAnnotation] = `[{"name": "a", "interface": "net1", "device-info": {"type": "pci", "version": "9"}}]`
+	const note = "note: the devices of default/dpdk-0 are not known: -o wide says why\n"
+	if code, stdout, stderr := run(t, fake.NewClientset(bad)); code != 0 || stdout == "" || stderr != note {
+		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
+	}
+	if code, _, stderr := run(t, fake.NewClientset(bad), "who", "03:00.5"); code != remedy.Blind || !strings.HasPrefix(stderr, note) {
+		t.Errorf("whose it is: exit code %d: %s", code, stderr)
+	}
+}
+
 func TestAPodThatEndedHoldsNoDevice(t *testing.T) {
 	job := dpdk()
 	job.Status.Phase = corev1.PodSucceeded
@@ -119,8 +132,12 @@ func TestJSONIsTheListOfAttachments(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &got); err != nil || len(got.Attachments) != 1 || got.Attachments[0].Device != "0000:03:00.5" {
 		t.Errorf("%v: %s", err, stdout)
 	}
-	if _, stdout, _ := run(t, fake.NewClientset(), "-o", "json"); strings.Join(strings.Fields(stdout), "") != `{"attachments":[]}` {
-		t.Errorf("of nothing: %s", stdout)
+	plain := dpdk()
+	plain.Annotations = nil
+	for _, args := range []string{"", "pod dpdk-0", "who 03:00.6"} {
+		if _, stdout, _ := run(t, fake.NewClientset(plain), append(strings.Fields(args), "-o", "json")...); strings.Join(strings.Fields(stdout), "") != `{"attachments":[]}` {
+			t.Errorf("%s of nothing: %s", args, stdout)
+		}
 	}
 }
 
@@ -152,6 +169,22 @@ dpdk-0   sriov-net   net1        pci    0000:03:00.6   0000:03:00.0   eth7      
 `
 	if diff := cmp.Diff(want, tool.Out.(*bytes.Buffer).String()); diff != "" || code != 0 {
 		t.Errorf("exit code %d, %s (-want +got):\n%s", code, errOut, diff)
+	}
+}
+
+// As by SIGINT: the API's client then finds the stream of events broken.
+func TestAWatchThatIsEndedIsNoError(t *testing.T) {
+	client := fake.NewClientset(dpdk())
+	ctx, cancel := context.WithCancel(t.Context())
+	client.PrependWatchReactor("pods", func(kubetesting.Action) (bool, watch.Interface, error) {
+		cancel()
+		events := watch.NewFakeWithChanSize(1, false)
+		events.Error(&apierrors.NewGenericServerResponse(500, "watch", schema.GroupResource{}, "", "unable to decode an event", 0, true).ErrStatus)
+		return true, events, nil
+	})
+	tool, errOut := toolFor(t, client)
+	if code := tool.run(ctx, "-w", "-o", "name"); code != 0 || errOut.Len() > 0 {
+		t.Errorf("exit code %d: %s", code, errOut)
 	}
 }
 
@@ -190,7 +223,7 @@ func TestAWatchGoesOnWhereItWas(t *testing.T) {
 
 func TestTheShellCompletesPodsNodesAndFlags(t *testing.T) {
 	client := fake.NewClientset(dpdk(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
-	for args, want := range map[string]string{"pod ": "dpdk-0\n:4\n", "doctor ": "n1\n:4\n", "who x --node ": "n1\n:4\n", "-n ": "shop\n:4\n", "-o ": "wide\njson\nyaml\nname\n:4\n", "pod dpdk-0 ": ":4\n"} {
+	for args, want := range map[string]string{"pod ": "dpdk-0\n:4\n", "doctor ": "n1\n:4\n", "who x --node ": "n1\n:4\n", "-n ": "shop\n:4\n", "-o ": "wide\njson\nyaml\nname\n:4\n", "--from-nodes ": "auto\nnever\nalways\n:4\n", "pod dpdk-0 ": ":4\n"} {
 		if code, stdout, stderr := run(t, client, append([]string{"__complete"}, strings.Split(args, " ")...)...); code != 0 || stdout != want {
 			t.Errorf("%q: exit code %d: %s%s", args, code, stdout, stderr)
 		}
@@ -279,6 +312,9 @@ func TestMistakesAreSaid(t *testing.T) {
 		code int
 	}{
 		"no device":      {[]string{"who"}, "DEVICE is missing", remedy.Usage},
+		"empty device":   {[]string{"who", ""}, "DEVICE is empty", remedy.Usage},
+		"pods by name":   {[]string{"pods", "web"}, "list: unexpected argument \"web\"\n  see kubectl devinfo list --help", remedy.Usage},
+		"no selector":    {[]string{"-l", "a==,"}, "--selector: ", remedy.Usage},
 		"no node":        {[]string{"doctor"}, "NODE is missing", remedy.Usage},
 		"no agent":       {[]string{"doctor", "n1"}, "no pod of devinfo-agent", remedy.Blind},
 		"no such node":   {[]string{"capture", "n2"}, `nodes "n2" not found`, remedy.Blind},

@@ -53,7 +53,8 @@ func (r *reading) ask(ctx context.Context, list []cluster.Network) {
 	}
 }
 
-// report says what is not known because an agent was not asked, or did not answer.
+// report says what is not known because an agent was not asked, or did not answer, or because it
+// cannot be read.
 func (r *reading) report(ctx context.Context) error {
 	if len(r.left) > 0 {
 		r.note("%d nodes with networks of which the API names no device were not asked for it: %s; --from-nodes=always asks all, --node one", len(r.left), few(r.left))
@@ -67,6 +68,9 @@ func (r *reading) report(ctx context.Context) error {
 	}
 	if len(silent) > 0 {
 		r.note("devices of networks that the API does not name are not known of %s: %v", few(silent), why)
+	}
+	if len(r.unclear) > 0 {
+		r.note("the devices of %s are not known: -o wide says why", few(r.unclear))
 	}
 	return ctx.Err()
 }

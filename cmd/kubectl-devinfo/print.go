@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/printers"
 	"sigs.k8s.io/yaml"
@@ -25,7 +26,9 @@ func (t *tool) printFlags(cmd *cobra.Command) {
 	t.agentFlags(cmd)
 	cmd.Flags().StringVar(&t.sortBy, "sort-by", "", "a column's name, such as device or .node (default namespace, pod, interface)")
 	cmd.Flags().BoolVar(&t.noHeaders, "no-headers", false, "leave the headers out")
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"wide", "json", "yaml", "name"}, cobra.ShellCompDirectiveNoFileComp))
+	for flag, values := range map[string][]string{"output": {"wide", "json", "yaml", "name"}, "from-nodes": {fromAuto, fromNever, fromAlways}} {
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
 }
 
 // print shows attachments as -o says.
@@ -68,6 +71,9 @@ func (t *tool) validOutput() error {
 	}
 	if t.sortBy != "" && column(t.sortBy) == nil {
 		return remedy.Misuse("give a column of -o wide, in any case", "--sort-by: unknown column %q", t.sortBy)
+	}
+	if _, err := labels.Parse(t.selector); err != nil {
+		return remedy.Misuse("give labels such as app=dpdk", "--selector: %q: %v", t.selector, err)
 	}
 	if !slices.Contains([]string{fromAuto, fromNever, fromAlways}, t.fromNodes) {
 		return remedy.Misuse("give auto, never or always", "--from-nodes: unknown value %q", t.fromNodes)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -37,6 +38,7 @@ type reading struct {
 	view      cluster.View
 	answers   map[string]answer // of agents, by node
 	left      []string          // nodes whose agents were not asked
+	unclear   []string          // pods whose devices could not be read
 
 	portions  int  // taken
 	allClaims bool // they have been read
@@ -97,6 +99,11 @@ func (r *reading) take(ctx context.Context, to func([]cluster.Network) error, se
 	r.portions++
 	list := r.view.Take()
 	r.ask(ctx, list)
+	for n := range list {
+		if pod := list[n].Namespace + "/" + list[n].Pod; list[n].Problem != "" && !slices.Contains(r.unclear, pod) {
+			r.unclear = append(r.unclear, pod)
+		}
+	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}

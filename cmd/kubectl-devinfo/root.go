@@ -52,7 +52,7 @@ that of cni-dra-driver.
 
 Exit codes:
   0  all is well
-  1  pod or who has found nothing, or doctor something wrong
+  1  pod or who has found nothing, or doctor or offered something wrong
   2  the command line is invalid
   3  the cluster, or the node, could not be asked`
 

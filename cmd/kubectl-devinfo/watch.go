@@ -39,12 +39,12 @@ func (t *tool) watch(ctx context.Context, namespace string, list []cluster.Netwo
 			events.Stop()
 		}
 		switch {
+		case ctx.Err() != nil: // whatever the stream of events makes of that
+			return nil
 		case apierrors.IsResourceExpired(err), apierrors.IsGone(err):
 			t.seen = ""
 		case err != nil:
 			return err
-		case ctx.Err() != nil:
-			return nil
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -42,10 +43,18 @@ func (t *tool) who(cmd *cobra.Command, args []string) error {
 	case len(found) == 0 && t.partial:
 		return remedy.For(fmt.Errorf("no pod that could be looked at has %s", args[0]), "--node chooses a node; --from-nodes=always asks all")
 	case len(found) == 0:
-		fmt.Fprintf(t.ErrOut, "No pod has %s. A pod whose network does not use devinfo may have it without a record.\n", args[0])
-		return remedy.ErrFound
+		return t.none("No pod has %s. A pod whose network does not use devinfo may have it without a record.\n", args[0])
 	}
 	return t.print(found)
+}
+
+// none says that there is nothing to show, in JSON and YAML by an empty list too.
+func (t *tool) none(format string, args ...any) error {
+	fmt.Fprintf(t.ErrOut, format, args...)
+	if t.output == "json" || t.output == "yaml" {
+		return cmp.Or[error](t.print([]cluster.Network{}), remedy.ErrFound)
+	}
+	return remedy.ErrFound
 }
 
 func (t *tool) podCommand() *cobra.Command {
@@ -76,16 +85,14 @@ func (t *tool) pod(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if cluster.Ended(pod) {
-		fmt.Fprintf(t.ErrOut, "Pod %s has ended (%s): it has no attachments any more.\n", name, pod.Status.Phase)
-		return remedy.ErrFound
+		return t.none("Pod %s has ended (%s): it has no attachments any more.\n", name, pod.Status.Phase)
 	}
 	list, err := t.ofPod(cmd.Context(), client, pod)
 	if err != nil {
 		return err
 	}
 	if len(list) == 0 {
-		fmt.Fprintf(t.ErrOut, "Pod %s has no attachments: no network-status with secondary networks, and no claim with network data.\n", name)
-		return remedy.ErrFound
+		return t.none("Pod %s has no attachments: no network-status with secondary networks, and no claim with network data.\n", name)
 	}
 	if t.output == "" {
 		return t.details(list)

@@ -58,7 +58,7 @@ func TestEachPartGoesOnWhenAnotherFails(t *testing.T) {
 	eventually(t, "swept", func() bool {
 		return len(r.left()) == 0 && says(a, agent.Sweep) == "" && says(a, agent.Attachments) == ""
 	})
-	if got := says(a, agent.Plugin); !strings.Contains(got, "none: no such file or directory") {
+	if got := says(a, agent.Plugin); !strings.Contains(got, "none: no such file or directory: name the directory where the container runtime looks for plugins") {
 		t.Errorf("the plugin: %q", got)
 	}
 	for _, c := range a.Checks() { // what else is wrong holds up no roll-out

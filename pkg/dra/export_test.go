@@ -7,8 +7,11 @@ import (
 )
 
 // Survey looks at the node as for its slices, and gives these.
-func Survey(a *Agent) []inventory.Slice {
-	list, _ := a.ownSlices(context.Background(), true)
+func Survey(a *Agent) []inventory.Slice { return SurveyUntil(context.Background(), a) }
+
+// SurveyUntil does so for as long as ctx has not ended.
+func SurveyUntil(ctx context.Context, a *Agent) []inventory.Slice {
+	list, _ := a.ownSlices(ctx, true)
 	return list
 }
 

@@ -245,6 +245,9 @@ func (a *Agent) ownSlices(ctx context.Context, sharing bool) (list []inventory.S
 	a.node.unshared = !sharing
 	a.node.mu.Unlock()
 	others, unknown := a.others(ctx)
+	if ctx.Err() != nil { // others did not answer because of that
+		return nil, false
+	}
 	a.noteUnknown(unknown)
 	a.askAgain(unknown)
 	decisions, list, err := a.survey(others, unknown)

@@ -119,7 +119,7 @@ func (k *Kubelet) keepOffering(ctx context.Context) {
 	for {
 		select {
 		case <-k.agent.toOffer:
-			if err := k.publish(ctx, false); err != nil {
+			if err := k.publish(ctx, false); err != nil && ctx.Err() == nil {
 				k.agent.Log.Error("the devices of the node are not published", "error", err)
 			}
 		case <-ctx.Done():

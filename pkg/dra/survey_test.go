@@ -155,6 +155,21 @@ func TestASharedDeviceIsPreparedWhateverOthersHave(t *testing.T) {
 	})
 }
 
+// The end of the agent ends the question, which says nothing of the kubelet.
+func TestAnAgentThatEndsDoesNotCallTheKubeletSilent(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+		r.options.Inventory = newNode(t, "mlx5-switchdev").inventory()
+		r.options.Inventory.Others = func(ctx context.Context) (map[string]string, error) { return nil, ctx.Err() }
+		agent := r.start()
+		dra.Survey(agent)
+		ended, end := context.WithCancel(t.Context())
+		end()
+		if list := dra.SurveyUntil(ended, agent); list != nil || agent.OthersKnown() != nil {
+			t.Errorf("%d slices, %v", len(list), agent.OthersKnown())
+		}
+	})
+}
+
 // What is not known for a moment, or soon given back, is not left to the poll; and others are asked
 // once, however often the node changes.
 func TestOthersAreAskedAgain(t *testing.T) {

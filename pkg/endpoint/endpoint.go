@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -49,6 +50,13 @@ const (
 	patience = 30 * time.Second
 	idle     = 2 * time.Minute // more than a usual scrape interval
 )
+
+// Valid says whether an address is host:port, as Serve takes it.
+func Valid(address string) bool {
+	_, port, err := net.SplitHostPort(address)
+	_, noPort := strconv.ParseUint(port, 10, 16)
+	return err == nil && noPort == nil
+}
 
 // Serve serves /healthz and /metrics at host:port until stop is called. It fails if the
 // address is taken; if the server ends later, it calls fatal.

@@ -89,6 +89,9 @@ func (p *Plugin) Keep(ctx context.Context) (*Installation, error) {
 // examine looks at what there is, and what is to be there.
 func (p *Plugin) examine(ctx context.Context) (*Installation, error) {
 	done := &Installation{Path: string(p.at())}
+	if _, err := os.Stat(p.Dir); err != nil {
+		return done, fmt.Errorf("--cni-bin-dir: %w: name the directory where the container runtime looks for plugins", err)
+	}
 	want, err := p.from.examine(ctx, p.From)
 	if err != nil {
 		return done, err

@@ -41,7 +41,8 @@ type Decision struct {
 	rule    *rule     // nil = none
 	on      *Decision // of the device that it is on; nil = none
 	share   share
-	unknown bool // somebody may have it
+	unknown bool          // somebody may have it
+	failed  map[int]error // by rule: why its select has no result
 }
 
 // isBelow says whether the device is on another, or on what is.

@@ -30,15 +30,21 @@ func (r Rules) Idle(decisions []Decision, links []link.InterfaceRecord) (list []
 		return slices.DeleteFunc(all, func(s string) bool { return s == "" })
 	}
 	interfaces := has(func(d *Device) string { return d.IfName })
+	onNothing := func(name string) string {
+		if slices.Contains(interfaces, name) {
+			return "no VF, SF or vDPA device is on " + name
+		}
+		return noDevice(name, links)
+	}
 	keys := []idleKey{
 		{"pciAddresses", func(r *Rule) []string { return r.PCIAddresses }, has((*Device).address), func(a string) string { return a + " is not on this node" }},
 		{"ifNames", func(r *Rule) []string { return r.IfNames }, interfaces, func(name string) string { return noDevice(name, links) }},
-		{"pfNames", func(r *Rule) []string { return r.PFNames }, interfaces, func(name string) string { return noDevice(name, links) }},
+		{"pfNames", func(r *Rule) []string { return r.PFNames }, has(func(d *Device) string { return d.PFName }), onNothing},
 		{"drivers", func(r *Rule) []string { return r.Drivers }, has(func(d *Device) string { return d.Driver }), func(name string) string { return "no device has the driver " + name }},
 	}
 	for n := range r.list {
 		if !used[n] {
-			list = append(list, explain(n, &r.list[n].Rule, keys))
+			list = append(list, explain(n, &r.list[n].Rule, keys, failure(decisions, n)))
 		}
 	}
 	return list
@@ -53,7 +59,21 @@ type idleKey struct {
 	not    func(value string) string
 }
 
-func explain(n int, r *Rule, keys []idleKey) (idle Idle) {
+// failure is why the select of a rule has no result for any device that comes to it, as where it asks
+// for an attribute that none has; "" = it has one.
+func failure(decisions []Decision, rule int) (why string) {
+	for n := range decisions {
+		d := &decisions[n]
+		if err := d.failed[rule]; err != nil {
+			why = err.Error()
+		} else if d.Rule < 0 || d.Rule > rule {
+			return ""
+		}
+	}
+	return why
+}
+
+func explain(n int, r *Rule, keys []idleKey, failure string) (idle Idle) {
 	var names, why []string
 	for _, key := range keys {
 		values := key.values(r)
@@ -76,7 +96,7 @@ func explain(n int, r *Rule, keys []idleKey) (idle Idle) {
 		names = append(names, "select")
 	}
 	idle.Rule = fmt.Sprintf("devices[%d] (%s)", n, strings.Join(names, "; "))
-	idle.Why = cmp.Or(strings.Join(why, "; "), "none meets all of its keys, or another rule is before it")
+	idle.Why = cmp.Or(strings.Join(why, "; "), failure, "none meets all of its keys, or another rule is before it")
 	return idle
 }
 

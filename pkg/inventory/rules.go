@@ -191,8 +191,8 @@ func (r *rule) checkSelection() error {
 	}
 	for key, names := range map[string][]string{"pfNames": r.PFNames, "ifNames": r.IfNames} {
 		for n, name := range names {
-			if name == "" || len(name) > 15 || strings.ContainsAny(name, "/*?[ ") {
-				return fmt.Errorf("%s[%d]: %q is not an interface name; there are no wildcards: use select", key, n, name)
+			if name == "" || len(name) > 15 || strings.ContainsAny(name, "/*?[# ") {
+				return fmt.Errorf("%s[%d]: %q is not an interface name; there are no wildcards, nor ranges of VFs: use select", key, n, name)
 			}
 		}
 	}
@@ -245,9 +245,13 @@ func (r Rules) choose(d *Device, driver string) Decision {
 		met, err := r.list[n].meets(d, driver)
 		if err != nil {
 			c.Why = fmt.Sprintf("no rule names it; devices[%d].%v", n, err)
+			if c.failed == nil {
+				c.failed = map[int]error{}
+			}
+			c.failed[n] = err
 		}
 		if met {
-			return Decision{Device: *d, Rule: n, As: r.list[n].As, rule: &r.list[n]}
+			return Decision{Device: *d, Rule: n, As: r.list[n].As, rule: &r.list[n], failed: c.failed}
 		}
 	}
 	return c

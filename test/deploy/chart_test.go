@@ -196,6 +196,7 @@ func TestWhatCannotWorkSaysWhatToDo(t *testing.T) {
 		`{agent: {extraArgs: ["--metrics-address=:9"]}}`:            "agent.extraArgs: --metrics-address=:9: set agent.port",
 		`{agent: {extraArgs: ["--cni-bin-dir", "/x"]}}`:             "set agent.cniBinDir",
 		`{dra: {enabled: true, extraArgs: ["--http-endpoint=:9"]}}`: "set dra.port",
+		`{dra: {enabled: true, port: 9810}}`:                        "dra.port: 9810 is agent.port too",
 		`{agent: {enabled: false, settings: {default.json: {}}}}`:   "agent.settings: devinfo-agent puts them on the nodes, and agent.enabled is false",
 	} {
 		if _, err := render(t, "devinfo", values); err == nil || !strings.Contains(err.Error(), want) {
@@ -254,6 +255,7 @@ func TestValuesReachTheAgent(t *testing.T) {
 		`{agent: {settings: {default.json: {socketDirs: [/srv/sockets]}}}}`:     "path: /srv/sockets\n",
 		`{agent: {nodeSelector: {kubernetes.io/os: linux, net: slow}}}`:         "nodeSelector:\n        kubernetes.io/os: linux\n        net: slow\n",
 		`{image: {repository: r, tag: 20261122}}`:                               "image: r/devinfo-agent:20261122\n",
+		`{agent: {nodeSelector: null, securityContext: null}}`:                  "nodeSelector:\n        kubernetes.io/os: linux\n",
 		`{agent: {nodeSelector: {net: fast}}}`:                                  "net: fast\n",
 		`{image: {repository: example.com/net, tag: v0.1.0}}`:                   "image: example.com/net/devinfo-agent:v0.1.0\n",
 		`{image: {repository: r}}`:                                              "image: r/devinfo-agent:v0.1.0\n",
@@ -306,6 +308,12 @@ func TestWhatOnlyTheDoctorReadsIsNotMountedByDefault(t *testing.T) {
 	}
 }
 
+func TestTheDashboardMayHaveNoLabelOfItsOwn(t *testing.T) {
+	if template(t, "devinfo", `{metrics: {dashboard: {enabled: true, labels: {grafana_dashboard: null}}}}`)["ConfigMap devinfo-dashboard"] == nil {
+		t.Error("there is none")
+	}
+}
+
 func TestTheNodesSettingsAreAConfigMap(t *testing.T) {
 	got := template(t, "devinfo", `{agent: {settings: {default.json: {logLevel: info}, node1.json: {cdiDevices: ["*"]}}}}`)
 	want := map[string]any{"default.json": `{"logLevel":"info"}`, "node1.json": `{"cdiDevices":["*"]}`}
@@ -334,6 +342,11 @@ func TestValuesThatMakeNoSenseAreRefused(t *testing.T) {
 		`{daemonset: {enabled: true}}`:                              "daemonset",
 		`{agent: {nodeSelector: {"gpu": true}}}`:                    "nodeSelector",
 		`{dra: {enabled: true, associatedNode: "1"}}`:               "associatedNode",
+		`{agent: {port: null}}`:                                     "port",
+		`{agent: {image: null}}`:                                    "image",
+		`{dra: {enabled: true, serviceAccount: null}}`:              "serviceAccount",
+		`{kubeletRootDir: null}`:                                    "kubeletRootDir",
+		`{metrics: {podMonitor: null}}`:                             "podMonitor",
 	} {
 		if _, err := render(t, "devinfo", values); err == nil || !strings.Contains(err.Error(), word) {
 			t.Errorf("%s: %v", values, err)

@@ -19,11 +19,13 @@ import (
 func Args(must int, names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		see := "see " + cmd.CommandPath() + " --help"
-		switch {
+		switch empty := slices.Index(args, ""); {
 		case len(args) < must:
 			return remedy.Misuse(see, "%s: %s is missing", cmd.Name(), names[len(args)])
 		case len(args) > len(names):
 			return remedy.Misuse(see, "%s: unexpected argument %q", cmd.Name(), args[len(names)])
+		case empty >= 0: // a variable of a script that is not set
+			return remedy.Misuse(see, "%s: %s is empty", cmd.Name(), names[empty])
 		}
 		return nil
 	}
@@ -68,9 +70,12 @@ func Version(root *cobra.Command, line string) {
 
 // Strict makes a root command without arguments of its own, "help" and "completion" fail for
 // commands and shells that do not exist, with an error that names the one that was meant,
-// if one is near. The root's commands must be there already.
+// if one is near; and any command for flags that it does not have. The root's commands must be there already.
 func Strict(root *cobra.Command) {
 	root.SuggestionsMinimumDistance = 2
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return remedy.Misuse("see "+cmd.CommandPath()+" --help", "%w", err)
+	})
 	root.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return nil

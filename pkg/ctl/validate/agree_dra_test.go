@@ -60,6 +60,7 @@ var claimCases = map[string]claimCase{
 	"a config of the claim alone":  {class: ours("ifName: net1"), claim: own(lan)},
 	"no config anywhere":           {class: ours("ifName: net1")},
 	"no name anywhere":             {class: ours(lan)},
+	"no version, no kind":          {class: "[{opaque: {driver: " + draDriver + ", parameters: {ifName: net1}}}]"},
 	"eth0":                         {claim: own("ifName: eth0")},
 	"a mac":                        {claim: own(`mac: "02:00:00:00:00:07"`)},
 	"a mac that is none":           {claim: own(`mac: "02:00"`)},

@@ -128,7 +128,7 @@ func (s *sheet) refusal(path string, spec json.RawMessage, r *cniconfig.Refusal)
 			break
 		}
 	}
-	s.wrong(strings.TrimSuffix(path+"."+r.At, "."), value, "%s: %s", rule, r.Remedy)
+	s.wrong(strings.TrimSuffix(path+"."+r.At, "."), value, "%s", strings.TrimPrefix(rule+": "+r.Remedy, "is missing: ")) // which a finding without value says
 	if last := &s.found[len(s.found)-1]; len(last.Value) > 40 && value[0] == '{' {
 		last.Value = "{…}" // the rule says what of it
 	}

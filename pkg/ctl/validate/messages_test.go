@@ -49,7 +49,7 @@ var wrongRules = []string{
 	"- ifNames: [eth0]", "devices: {ifNames: [eth0]}", "device: []", "devices: []\ndevices: []", "devices: [", "devices:\n- {as: shared, as: shared}", "devices: [null, [p0]]",
 	"{as: exclusive}", "{select: 'true'}", "{select: 'true', as: both}", "{selct: 'true', as: shared}", "{Select: 'true', as: shared}", "{select: 'tru', as: shared}", "{select: '1', as: shared}",
 	"{select: '', ifNames: [], as: shared}", "{pfName: [p0], as: shared}", "{drivers: iavf, as: shared}", "{drivers: [''], as: shared}", "{pciAddresses: ['3b:00.1'], as: exclusive}",
-	"{ifNames: [eth1, 'eth*'], as: shared}", "{pfNames: [''], as: shared}", "{drivers: [a], as: shared, resourceName: a/b}", "{drivers: [a], as: exclusive, resourceName: vf}",
+	"{ifNames: [eth1, 'eth*'], as: shared}", "{pfNames: [''], as: shared}", "{pfNames: ['ens1f0np0#0-3'], as: exclusive}", "{drivers: [a], as: shared, resourceName: a/b}", "{drivers: [a], as: exclusive, resourceName: vf}",
 	"{drivers: [a], as: exclusive, resourceName: a/" + long + "}", "{drivers: [a], as: exclusive, attachments: 2}", "{drivers: [a], as: shared, attachments: -2}",
 	"{drivers: [a], as: shared, attachments: many}", "{drivers: [a], as: shared, bandwidth: 25X}", "{drivers: [a], as: shared, bandwidth: 0.5}", "{drivers: [a], as: shared, allowHostUse: true}",
 	"{drivers: [a], as: shared, attributes: {a-b: 1}}", "{drivers: [a], as: shared, attributes: {A_/b: 1}}", "{drivers: [a], as: shared, attributes: {kind: x}}",

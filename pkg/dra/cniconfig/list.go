@@ -117,8 +117,8 @@ func checkIfName(name string) *Refusal {
 		return bad("each pod has it already")
 	case name == "." || name == "..":
 		return bad("the kernel does not take it")
-	case strings.ContainsAny(name, "/:%"):
-		return bad(`an interface name must not hold "/", ":" or "%"`)
+	case strings.ContainsAny(name, "/:%{}"): // {index} has been replaced
+		return bad(`an interface name must not hold "/", ":", "%" or, but for {index}, braces`)
 	case strings.ContainsFunc(name, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }):
 		return bad("an interface name must not hold white space or what cannot be printed")
 	}

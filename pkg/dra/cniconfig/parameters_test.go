@@ -71,7 +71,7 @@ func TestParametersThatAreRefused(t *testing.T) {
 }
 
 func TestInterfaceNamesThatAreRefused(t *testing.T) {
-	for _, name := range []string{"eth0", "lo", ".", "..", "a/b", "a:b", "net%d", "a b", "a\tb", "a\u00a0b", "a\x01", "a\u200bb", "sixteen-letters-", "éééééééé"} {
+	for _, name := range []string{"eth0", "lo", ".", "..", "a/b", "a:b", "net%d", "net{idx}", "net{", "a b", "a\tb", "a\u00a0b", "a\x01", "a\u200bb", "sixteen-letters-", "éééééééé"} {
 		quoted, err := json.Marshal(name)
 		if err != nil {
 			t.Fatal(err)

@@ -41,7 +41,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end -}}
 {{- $tag := .own.tag | default .root.Values.image.tag | default .root.Chart.AppVersion -}}
 {{- if kindIs "float64" $tag -}}{{- $tag = int64 $tag -}}{{- end -}}
-{{- ternary (printf "%s@%s" $repository .own.digest) (printf "%s:%v" $repository $tag) (ne .own.digest "") -}}
+{{- ternary (printf "%s@%s" $repository .own.digest) (printf "%s:%v" $repository $tag) (not (empty .own.digest)) -}}
 {{- end -}}
 
 {{- /* What pods of both programs have alike: of a dict of root and own, the program's values. */ -}}
@@ -54,7 +54,7 @@ tolerations: # nodes that have no network yet may need the plugin to get one
   {{- toYaml . | nindent 2 }}
 {{- end }}
 nodeSelector:
-  {{- merge (dict "kubernetes.io/os" "linux") .own.nodeSelector | toYaml | nindent 2 }}
+  {{- merge (dict "kubernetes.io/os" "linux") (.own.nodeSelector | default dict) | toYaml | nindent 2 }}
 {{- with .own.affinity }}
 affinity:
   {{- toYaml . | nindent 2 }}
