@@ -30,34 +30,28 @@ func wantEncoding(t *testing.T, i *devinfo.Info, want string) {
 
 func TestParseFailsForWhatIsNotOneJSONObject(t *testing.T) {
 	for in, want := range map[string]string{
-		"":                     "device-info is not JSON (Device Information Specification, 4): byte 0: unexpected end of JSON input",
-		"{":                    "device-info is not JSON (Device Information Specification, 4): byte 1: unexpected end of JSON input",
-		"type: pci":            "device-info is not JSON (Device Information Specification, 4): byte 2: invalid character 'y' in literal true (expecting 'r')",
-		`{"type":"pci"} x`:     "device-info is not JSON (Device Information Specification, 4): byte 16: invalid character 'x' after top-level value",
-		`{}{}`:                 "device-info is not JSON (Device Information Specification, 4): byte 3: invalid character '{' after top-level value",
-		"null":                 "device-info is null: must be one JSON object (Device Information Specification, 4)",
-		`[{"type":"pci"}]`:     "device-info is a JSON array: must be one JSON object (Device Information Specification, 4)",
-		`"pci"`:                "device-info is a JSON string: must be one JSON object (Device Information Specification, 4)",
-		"5":                    "device-info is a JSON number: must be one JSON object (Device Information Specification, 4)",
-		"true":                 "device-info is a JSON bool: must be one JSON object (Device Information Specification, 4)",
-		`{"version":"2.0.0"}`:  `device-info version "2.0.0": this package reads 1.x only, and implements 1.1.0 (Device Information Specification, 3.1.2)`,
-		`{"version":"0.9.0"}`:  `device-info version "0.9.0": this package reads 1.x only, and implements 1.1.0 (Device Information Specification, 3.1.2)`,
-		`{"version":"10.0.0"}`: `device-info version "10.0.0": this package reads 1.x only, and implements 1.1.0 (Device Information Specification, 3.1.2)`,
-		`{"version":"2"}`:      `device-info version "2": this package reads 1.x only, and implements 1.1.0 (Device Information Specification, 3.1.2)`,
+		"":                                       "device-info is not JSON (Device Information Specification, 4): byte 0: unexpected end of JSON input",
+		"{":                                      "device-info is not JSON (Device Information Specification, 4): byte 1: unexpected end of JSON input",
+		"type: pci":                              "device-info is not JSON (Device Information Specification, 4): byte 2: invalid character 'y' in literal true (expecting 'r')",
+		`{"type":"pci"} x`:                       "device-info is not JSON (Device Information Specification, 4): byte 16: invalid character 'x' after top-level value",
+		`{}{}`:                                   "device-info is not JSON (Device Information Specification, 4): byte 3: invalid character '{' after top-level value",
+		"null":                                   "device-info is null: must be one JSON object (Device Information Specification, 4)",
+		`[{"type":"pci"}]`:                       "device-info is a JSON array: must be one JSON object (Device Information Specification, 4)",
+		`"pci"`:                                  "device-info is a JSON string: must be one JSON object (Device Information Specification, 4)",
+		"5":                                      "device-info is a JSON number: must be one JSON object (Device Information Specification, 4)",
+		"true":                                   "device-info is a JSON bool: must be one JSON object (Device Information Specification, 4)",
+		`{"version":"2.0.0"}`:                    `device-info version "2.0.0": this package reads 1.x only, and implements 1.1.0 (Device Information Specification, 3.1.2)`,
+		`{"version":"0.9.0"}`:                    `device-info version "0.9.0": this package reads 1.x only, and implements 1.1.0 (Device Information Specification, 3.1.2)`,
+		`{"version":"10.0.0"}`:                   `device-info version "10.0.0": this package reads 1.x only, and implements 1.1.0 (Device Information Specification, 3.1.2)`,
+		`{"version":"99999999999999999999.0.0"}`: `device-info version "99999999999999999999.0.0": this package reads 1.x only, and implements 1.1.0 (Device Information Specification, 3.1.2)`,
+		`{"version":"2"}`:                        `device-info version "2": this package reads 1.x only, and implements 1.1.0 (Device Information Specification, 3.1.2)`,
 	} {
 		i, err := devinfo.Parse([]byte(in))
 		if err == nil || err.Error() != want || i != nil {
 			t.Errorf("Parse(%s)\ngot  %v\nwant %s", in, err, want)
 		}
-	}
-}
-
-func TestParseNamesTheForeignVersion(t *testing.T) {
-	for _, version := range []string{"2.0.0", "0.1.0", "99999999999999999999.0.0"} {
-		_, err := devinfo.Parse([]byte(`{"version": "` + version + `"}`))
-		var foreign *devinfo.VersionError
-		if !errors.As(err, &foreign) || foreign.Version != version {
-			t.Errorf("%s: got %v, want a VersionError", version, err)
+		if foreign := new(devinfo.VersionError); errors.As(err, &foreign) != strings.Contains(in, "version") || !strings.Contains(in, foreign.Version) {
+			t.Errorf("Parse(%s): got %#v", in, err)
 		}
 	}
 }

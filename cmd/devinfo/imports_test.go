@@ -4,7 +4,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -61,13 +60,6 @@ func TestExecutableContainsNothingDear(t *testing.T) {
 		if why := reason(path); why != "" {
 			t.Errorf("%s is denied: %s", path, why)
 		}
-	}
-}
-
-// Delegates are run as runtimes run plugins.
-func TestExecutableRunsDelegatesByLibcni(t *testing.T) {
-	if !slices.Contains(imports(t), "github.com/containernetworking/cni/libcni") {
-		t.Error("it does not import libcni")
 	}
 }
 

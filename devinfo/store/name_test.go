@@ -18,7 +18,7 @@ func TestARelativeDirectoryFailsEveryMethod(t *testing.T) {
 	_, names := d.Names()
 	_, name := d.Name("/cni/a")
 	for method, err := range map[string]error{"Read": read, "Names": names, "Name": name, "Write": d.Write("a", nil),
-		"Remove": d.Remove("a"), "Writable": d.Writable(), "Sweep": d.Sweep(nil)} {
+		"Remove": d.Remove("a"), "Make": d.Make(), "Writable": d.Writable(), "Sweep": d.Sweep(nil)} {
 		if err == nil || err.Error() != `directory "cni": must be an absolute path` {
 			t.Errorf("%s: got %v", method, err)
 		}

@@ -32,7 +32,7 @@ func locked(ctx context.Context, path string, limit time.Duration) error {
 	return err
 }
 
-func TestTheWaitForALockHasALimit(t *testing.T) {
+func TestTheWaitForALockEndsByALimitOrTheContext(t *testing.T) {
 	path := lockFile(t)
 	privatetest.Lock(t, path)
 	synctest.Test(t, func(t *testing.T) {
@@ -45,19 +45,10 @@ func TestTheWaitForALockHasALimit(t *testing.T) {
 		if want := fmt.Sprintf("process %d (", os.Getpid()); !strings.HasPrefix(busy.Holders, want) {
 			t.Errorf("held by %q", busy.Holders)
 		}
-	})
-}
-
-func TestTheContextEndsTheWaitForALock(t *testing.T) {
-	path := lockFile(t)
-	privatetest.Lock(t, path)
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		began := time.Now()
-		time.AfterFunc(time.Minute, cancel)
-		err := locked(ctx, path, patience)
-		if !errors.Is(err, context.Canceled) || time.Since(began) != time.Minute {
+		began = time.Now()
+		if err := locked(ctx, path, patience); !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &busy) || time.Since(began) != time.Minute {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
 	})

@@ -135,14 +135,7 @@ func TestErrorOfTheWriterIsReturned(t *testing.T) {
 	}
 }
 
-func TestResultWithoutVersionHasOurs(t *testing.T) {
-	for _, version := range versions {
-		got := parse(t, `{"dns": {}, "unknown": 5}`, version, nil)
-		same(t, version, got, `{"cniVersion": "`+version+`", "dns": {}, "unknown": 5}`)
-	}
-}
-
-func TestNewResultHasTheVersionAndLittleElse(t *testing.T) {
+func TestAResultOfNothingHasTheVersionAndLittleElse(t *testing.T) {
 	for _, version := range versions {
 		want := `{"cniVersion": "` + version + `"}`
 		if isOld(version) {
@@ -150,9 +143,10 @@ func TestNewResultHasTheVersionAndLittleElse(t *testing.T) {
 		}
 		got := edit(result.New(version), nil)
 		same(t, version, got, want)
-		if !json.Valid([]byte(got)) || strings.Contains(got, "\n") {
+		if strings.Contains(got, "\n") {
 			t.Errorf("%s: %q", version, got)
 		}
+		same(t, version, parse(t, `{"dns": {}, "unknown": 5}`, version, nil), `{"cniVersion": "`+version+`", "dns": {}, "unknown": 5}`)
 	}
 }
 
@@ -187,19 +181,6 @@ func mustParse(t *testing.T, text, version string) *result.Result {
 	return r
 }
 
-func TestWhatIsNoResultIsAnError(t *testing.T) {
-	for _, text := range []string{
-		``, ` `, `null`, `5`, `"x"`, `[]`, `{`, `{} {}`, `{"cniVersion": 5}`, `{"cniVersion": "9.9.9"}`, `{"cniVersion": "x"}`,
-		`{"cniVersion": "1.1.0", "interfaces": 5}`, `{"cniVersion": "1.1.0", "interfaces": [5]}`, `{"cniVersion": "1.1.0", "interfaces": [{"name": 5}]}`,
-		`{"interfaces": {}}`,
-	} {
-		r, err := result.Parse(json.RawMessage(text), "1.1.0")
-		if err == nil || !strings.HasPrefix(err.Error(), "result") {
-			t.Errorf("%s: %+v, %v", text, r, err)
-		}
-	}
-}
-
 func TestWhatTheVersionDoesNotAllowIsAnErrorInEveryVersion(t *testing.T) {
 	for _, version := range versions {
 		keys := []string{`"ips": "x"`, `"ips": [{"address": "10.0.0.2"}]`, `"routes": [{"dst": 5}]`, `"dns": []`}
@@ -221,16 +202,21 @@ func TestWhatTheVersionDoesNotAllowIsAnErrorInEveryVersion(t *testing.T) {
 	}
 }
 
-func TestErrorNamesTheEntryOrTheVersions(t *testing.T) {
-	for text, want := range map[string]string{
-		`{"cniVersion": "1.1.0", "interfaces": [{}, {"sandbox": 5}]}`: "result: interfaces[1]: ",
-		`{"cniVersion": "1.0.0", "ips": "x"}`:                         "result of version 1.0.0: ",
-		`{"cniVersion": "1.0.0", "routes": [{}]}`:                     "result of version 1.0.0 as 1.1.0: ",
-		`{"cniVersion": "0.4.0", "ips": [null]}`:                      "result of version 0.4.0 as 1.1.0: interfaces, ips or routes has a null",
-		`{"cniVersion": "0.3.1", "interfaces": [null]}`:               "result of version 0.3.1 as 1.1.0: interfaces, ips or routes has a null",
+func TestWhatIsNoResultIsAnErrorThatNamesEntryOrVersions(t *testing.T) {
+	for want, texts := range map[string][]string{
+		"result: ":                           {``, ` `, `null`, `5`, `"x"`, `[]`, `{`, `{} {}`, `{"cniVersion": 5}`, `{"cniVersion": "1.1.0", "interfaces": 5}`, `{"interfaces": {}}`},
+		"result: interfaces[0]: ":            {`{"cniVersion": "1.1.0", "interfaces": [5]}`, `{"cniVersion": "1.1.0", "interfaces": [{"name": 5}]}`},
+		"result: interfaces[1]: ":            {`{"cniVersion": "1.1.0", "interfaces": [{}, {"sandbox": 5}]}`},
+		"result of version 9.9.9: ":          {`{"cniVersion": "9.9.9"}`},
+		"result of version x: ":              {`{"cniVersion": "x"}`},
+		"result of version 1.0.0: ":          {`{"cniVersion": "1.0.0", "ips": "x"}`},
+		"result of version 1.0.0 as 1.1.0: ": {`{"cniVersion": "1.0.0", "routes": [{}]}`},
+		"result of version 0.4.0 as 1.1.0: interfaces, ips or routes has a null": {`{"cniVersion": "0.4.0", "ips": [null]}`, `{"cniVersion": "0.4.0", "interfaces": [null]}`},
 	} {
-		if _, err := result.Parse(json.RawMessage(text), "1.1.0"); err == nil || !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("%s: %v", text, err)
+		for _, text := range texts {
+			if r, err := result.Parse(json.RawMessage(text), "1.1.0"); err == nil || !strings.HasPrefix(err.Error(), want) {
+				t.Errorf("%s: %+v, %v, want %s", text, r, err, want)
+			}
 		}
 	}
 }
