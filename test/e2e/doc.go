@@ -17,7 +17,7 @@
 //
 //	TestAsAProcess                        cni-dra-driver as a process of the node: all scenarios
 //	TestAsADaemonSet                      by docs/dra/README.md: those that the installation matters to
-//	    main, agent; network, promises, refused, restart, sandbox, hung, many
+//	    main, agent; network, promises, refused, restart, sandbox, many
 //	TestWithTheNodesDevices               it offers a captured host's devices: docs/dra/from-device-plugin.md
 //	    nodedevices; scheduled, masters, requests, migration; sriov
 //	TestADaemonSetOffersTheNodesDevices   the DaemonSet offers a bridge
