@@ -25,8 +25,8 @@
 //	TestWithMultus                        the devinfo plugin, with Multus and a device plugin
 //	    multus; multuswrong, deviceplugin, userspace
 //	TestWithTheAgent                      devinfo-agent, by the manifests and commands of docs/install.md
-//	    nodeagent; injection, notinjected, runtimerequires, bothagents, agentmetrics, examples,
-//	    applications, vswitch, kubectldevinfo, fiftypods
+//	    nodeagent; injection, runtimerequires, bothagents, examples, applications, vswitch,
+//	    kubectldevinfo, fiftypods
 //	TestWithTheChart                      both agents, by Helm
 //	    chart; publish
 //	TestWithRealDevices                   both agents, by Helm, on the machine of test/vm: make vm-e2e

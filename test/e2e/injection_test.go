@@ -190,18 +190,6 @@ func (s *space) knows(v *view) {
 	}
 }
 
-// startedAgain kills a container.
-func startedAgain(t *testing.T, _ *nodeAgent) {
-	s := begin(t)
-	s.lan("lan", "10.11.81.0/24")
-	s.create(withNetworks("a", nil, "lan"))
-	s.has("container", s.running("a"), files("net1"))
-	sandbox := s.mustSandbox()
-	onNode(t, "crictl", "stop", onNode(t, "crictl", "ps", "--quiet", "--pod", sandbox))
-	s.container("a", 1)
-	s.has("container started again", s.running("a"), files("net1"))
-}
-
 // comeAndGo attaches a network to a pod that runs, as the controller of dynamic networks has
 // Multus do, and detaches it.
 func comeAndGo(t *testing.T, _ *nodeAgent) {
@@ -284,15 +272,4 @@ func userNamespace(t *testing.T, a *nodeAgent) {
 		t.Errorf("the agent does not say why it withholds /dev/net/tun:\n%s", log)
 	}
 	s.has("container", view, want)
-}
-
-// nodeForAll is the same with a /dev/net/tun that everyone may use, which the pod gets then.
-func nodeForAll(t *testing.T, a *nodeAgent) {
-	const tun = "/run/e2e-tun"
-	onNode(t, "mknod", "-m", "0666", tun, "c", "10", "200")
-	t.Cleanup(func() { onNode(t, "rm", tun) })
-	onNode(t, "mount", "--bind", tun, "/dev/net/tun")
-	t.Cleanup(func() { onNode(t, "umount", "/dev/net/tun") })
-	a.flag(t, "--v=4") // its /dev is that of the time when it was started
-	userNamespace(t, a)
 }
