@@ -19,7 +19,7 @@
 //	TestAsADaemonSet                      by docs/dra/README.md: those that the installation matters to
 //	    main, agent; network, promises, refused, restart, sandbox, many
 //	TestWithTheNodesDevices               it offers a captured host's devices: docs/dra/from-device-plugin.md
-//	    nodedevices; scheduled, masters, requests, migration; sriov
+//	    nodedevices; scheduled, requests, migration; sriov
 //	TestADaemonSetOffersTheNodesDevices   the DaemonSet offers a bridge
 //	    daemonsetdevices
 //	TestWithMultus                        the devinfo plugin, with Multus and a device plugin

@@ -91,42 +91,6 @@ func bareTwo(t *testing.T, _ *nodeDevices) {
 	}
 }
 
-// noCarrier: the PF loses its link, and gets it back.
-func noCarrier(t *testing.T, n *nodeDevices) {
-	carrier := func(want bool) {
-		t.Helper()
-		text := n.text
-		if !want {
-			text = strings.ReplaceAll(text, link, noLink)
-		}
-		n.write(t, n.host, text)
-		look(t)
-		devices(t, func(have map[string]resourceapi.Device) error {
-			for name, d := range have {
-				below := strings.HasPrefix(name, "pci-0000-01-")
-				tainted := slices.ContainsFunc(d.Taints, func(t resourceapi.DeviceTaint) bool { return t.Key == "devinfo-cni.io/no-carrier" })
-				if tainted != (below && !want) {
-					return fmt.Errorf("%s: taints %v", name, d.Taints)
-				}
-			}
-			return nil
-		})
-	}
-	s := begin(t)
-	template := s.template(requests(request("vf", s.classWhere(ours("physicalNetwork", "blue"), s.onVF("10.11.79.0/24")))))
-	s.pod("before", template)
-	address := s.attached("before", "net0", "vf", "net1", "10.11.79.")
-	t.Cleanup(func() { n.write(t, n.host, n.text) })
-	carrier(false)
-	s.pod("a", template)
-	s.waits("a")
-	if again := s.attached("before", "net0", "vf", "net1", "10.11.79."); again != address {
-		t.Errorf("it had %s, and has %s", address, again)
-	}
-	carrier(true)
-	s.attached("a", "net0", "vf", "net1", "10.11.79.")
-}
-
 // soon checks that a device which was given back is offered again before the next poll, which
 // may be a minute away. The kubelet has to say so twice, ten seconds apart.
 func soon(t *testing.T, offered func()) {
@@ -170,4 +134,27 @@ func givenAway(t *testing.T, _ *nodeDevices) {
 		isOffered(t, true, both...)
 	})
 	s.attached("a", "net0", "vf", "net1", "10.11.80.")
+}
+
+// vhostUserPort is the example: its class takes the device for software networks, though
+// the node has free VFs.
+func vhostUserPort(t *testing.T, _ *nodeDevices) {
+	userspace(t)
+	s := begin(t)
+	s.apply(content(t, "deploy/cni-dra-driver/examples/vhost-user.yaml"))
+	t.Cleanup(func() { shell(t, "kubectl delete deviceclass vhost-user") })
+	v := s.running("demo-vhost-user")
+	if got := s.allocation("demo-vhost-user", "port"); got.Device != "cni" {
+		t.Errorf("the pod has device %s", got.Device)
+	}
+	var attributes map[string]resourceapi.DeviceAttribute
+	if told := v.Claims["resourceclaimtemplates/net/port"]; told != nil && len(told.Requests) == 1 && len(told.Requests[0].Devices) == 1 {
+		attributes = map[string]resourceapi.DeviceAttribute{}
+		for name, a := range told.Requests[0].Devices[0].Attributes {
+			attributes[string(name)] = a
+		}
+	}
+	if path := attributes["vhost-user-path"].StringValue; path == nil || len(v.SocketDirs) != 1 || !strings.HasPrefix(*path, v.SocketDirs[0]+"/") {
+		t.Errorf("socket directories %q, attributes %s", v.SocketDirs, fmt.Sprint(attributes))
+	}
 }

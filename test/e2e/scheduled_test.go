@@ -173,12 +173,6 @@ func (s *space) attachedAs(pod, claim, sub, prefix string) {
 	}
 }
 
-// withoutMaster leaves the master to the driver.
-func withoutMaster(network map[string]any) map[string]any {
-	delete(network["plugins"].([]map[string]any)[0], "master")
-	return network
-}
-
 // sliceOf is one of that many slices of a node.
 func sliceOf(node string, devices []resourceapi.Device, count int) *resourceapi.ResourceSlice {
 	return &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{GenerateName: node + "-"}, Spec: resourceapi.ResourceSliceSpec{
