@@ -4,50 +4,12 @@ package vm_test
 
 import (
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
 )
-
-// The VF goes between Prepare and ADD: the pod is told so, and starts once it is back.
-func TestDRAVFUnpluggedBeforeADD(t *testing.T) {
-	needs(t, "igb")
-	t.Cleanup(func() { vfsBack(t) })
-	n := newDRANode(t, draRules)
-	for _, test := range []struct{ name, parameters string }{
-		{"sriov", draNetwork(`{"type": "sriov"}`)},
-		{"host-device", draNetwork(`{"type": "host-device"}`)},
-		{"devinfo", draNetwork(devinfoLast)},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			p := n.in(t).podWith("early-"+test.name, vf41, test.parameters)
-			p.prepare()
-			write(t, toPF41+"sriov_numvfs", "0")
-			err := p.tryRun()
-			if err == nil {
-				t.Fatal("the pod runs without its device")
-			}
-			t.Log(err)
-			for _, part := range []string{podNamespace + "/early-" + test.name, "request nic", "0000:41:10.0", "the node has lost it"} {
-				if !strings.Contains(err.Error(), part) {
-					t.Errorf("the error does not say %q: %v", part, err)
-				}
-			}
-			if _, err := p.tryContainer(); err == nil {
-				t.Error("a container of it was let in")
-			}
-			p.stop()
-			p.remove()
-			vfsBack(t)
-			p.up()
-			p.end()
-			n.published(vf41)
-		})
-	}
-}
 
 // The VF goes while the pod has it, and the slices say that the node has lost it. Both plugins
 // fail to DEL it: sriov once, host-device for ever, so that an administrator is to clear that.

@@ -154,3 +154,11 @@ func drive(t *testing.T, bus, device, driver string) {
 		return filepath.Base(now) == driver
 	})
 }
+
+const pf = "0000:41:00.0" // the PF whose VFs the tests may take away
+
+// vfsBack makes the VFs of that PF anew, as the machine had them.
+func vfsBack(t *testing.T) {
+	t.Helper()
+	numVFs(t, pf, 2, map[string]string{"0000:41:10.0": "enp65s0v0", "0000:41:10.2": "enp65s0v1"})
+}

@@ -105,18 +105,3 @@ func TestNamespaceGoneBeforeDEL(t *testing.T) {
 	run(t, "ip", "netns", "add", "podgone") // for the end of the test
 	a.silent()
 }
-
-// What becomes of the VF's driver is none of devinfo's business.
-func TestVFWithoutDriver(t *testing.T) {
-	needs(t, "igb")
-	drive(t, "pci", "0000:41:10.2", "")
-	t.Cleanup(func() { vfsBack(t) })
-	a := newNetwork(t, "vf", `[`+devinfoLast+`]`).attachment("pod1", "net1", "0000:41:10.2")
-	a.add(standalone("/run/netns/pod1", "0000:41:10.2"))
-	a.file(pciInfo("0000:41:10.2", "0000:41:00.0"))
-	drive(t, "pci", "0000:41:10.2", "vfio-pci")
-	a.check()
-	a.file(pciInfo("0000:41:10.2", "0000:41:00.0"))
-	a.del()
-	a.silent()
-}
