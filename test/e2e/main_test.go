@@ -109,7 +109,6 @@ var scenarios = []struct {
 	{"AContainerGetsTheDeviceInfoFile", deviceInfo, true},
 	{"APodWhoseNetworkFailsDoesNotStart", fails, false},
 	{"AForbiddenClaimIsRefusedWithTheRule", forbidden, true},
-	{"TheClaimOfTheAPIDocument", document, false},
 	{"APodWhoseDELNeverWorksCanBeDeleted", givenUp, false},
 	{"APodDeletedByForceGivesAllBack", byForce, true},
 	{"PodsThatShareAClaimTakeTurns", takeTurns, true},

@@ -25,7 +25,6 @@ func TestWithTheAgent(t *testing.T) {
 	play(t, a, a.explain, []scenario[*nodeAgent]{
 		{"ThePluginAndItsSettingsAreOnTheNode", installed},
 		{"ContainersHaveFilesVariablesAndNodes", injected},
-		{"NetworksComeAndGoWhileThePodRuns", comeAndGo},
 		{"APodWithAUserNamespace", userNamespace},
 		{"TheRuntimeRequiresTheAgent", agentRequired},
 		{"AClaimBringsItsOwnBesideTheAgent", bothAgents},

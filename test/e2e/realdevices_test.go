@@ -46,7 +46,6 @@ func TestWithRealDevices(t *testing.T) {
 	play(t, r, r.explainBoth, []scenario[*realNode]{
 		{"ADevicePluginsVFs", devicePluginsVFs},
 		{"AVFIsAClaimsOrMultus", contendedVF},
-		{"KubectlDevinfoShowsThem", kubectlReal},
 		{"TheMachineIsResetUnderPods", machineReset},
 	})
 }
