@@ -155,10 +155,8 @@ func drive(t *testing.T, bus, device, driver string) {
 	})
 }
 
-const pf = "0000:41:00.0" // the PF whose VFs the tests may take away
-
-// vfsBack makes the VFs of that PF anew, as the machine had them.
+// vfsBack makes the VFs of the second igb card anew, as the machine had them: tests may take them away.
 func vfsBack(t *testing.T) {
 	t.Helper()
-	numVFs(t, pf, 2, map[string]string{"0000:41:10.0": "enp65s0v0", "0000:41:10.2": "enp65s0v1"})
+	numVFs(t, "0000:41:00.0", 2, map[string]string{"0000:41:10.0": "enp65s0v0", "0000:41:10.2": "enp65s0v1"})
 }

@@ -192,13 +192,6 @@ func (a *attachment) file(want string) {
 	same(a.t, a.path(), indent(a.t, string(data)), indent(a.t, want))
 }
 
-func (a *attachment) noFile() {
-	a.t.Helper()
-	if exists(a.path()) {
-		a.t.Errorf("%s was written: %s", a.path(), read(a.t, a.path()))
-	}
-}
-
 // errorText is the code and message of a CNI error. What to do about it, in the
 // details, is the business of testdata/stories.
 func errorText(err error) string {
