@@ -76,7 +76,10 @@ func fromDevicePlugin(t *testing.T, _ *nodeDevices) {
 		}
 		s.attached("claim", "blue", "vf", "net1", bluePrefix)
 		s.applyPage("otherwise.yaml")
-		s.attachedAs("otherwise", "net", "vf", "10.57.1.")
+		s.in("otherwise", "net1", bluePrefix)
+		if got := s.allocation("otherwise", "net/vf"); got.Driver != driver {
+			t.Errorf("the pod that would take others has %+v", got)
+		}
 	})
 	t.Run("5WithMultus4.2", olderMultus)
 	t.Run("5", forNewerMultus)
