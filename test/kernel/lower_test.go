@@ -2,9 +2,7 @@ package kernel_test
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -96,66 +94,4 @@ func addTap(t *testing.T, name string) {
 	if err != nil {
 		t.Fatalf("add tap %s: %v", name, err)
 	}
-}
-
-// The machine's own card, for real: as root of the machine only, since it is in
-// the namespace that all began in. It is not touched but for a macvlan on it.
-func TestMacvlanOnTheMachinesCard(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("an ordinary user cannot make a macvlan on this machine's card")
-	}
-	linktest.Run(t, func(t *testing.T) {
-		machine := fmt.Sprintf("/proc/%d/ns/net", os.Getppid())
-		card, address := machinesCard(t, machine)
-		if card == "" {
-			t.Skip("this machine has no network card on PCI")
-		}
-		stage(t, "")
-		pod := linktest.NewNetns(t)
-		err := linktest.InNetns(machine, func() error {
-			linktest.AddMacvlan(t, card, "net1", pod)
-			return nil
-		})
-		must(t, err)
-		want := fmt.Sprintf("{\n  \"type\": \"pci\",\n  \"version\": \"1.1.0\",\n  \"pci\": {\n    \"pci-address\": %q\n  }\n}\n", address)
-		result := fmt.Sprintf(`{"cniVersion":"1.1.0","interfaces":[{"name":"net1","pciID":%q,"sandbox":"NETNS"}]}`, address)
-		run := func() error {
-			a := call(t, "ADD", pod, chained(pod, ""))
-			same(t, "result", compact(t, a.ok(t)), result)
-			same(t, "warnings", a.warnings(), "")
-			same(t, "device-info file", read(t, infoFile), want)
-			call(t, "CHECK", pod, chained(pod, "")).ok(t)
-			call(t, "DEL", pod, chained(pod, "")).ok(t)
-			checkNoDevice(t, pod, `"followLower": false, `, noDevice)
-			return nil
-		}
-		t.Log("the plugin where the card is")
-		must(t, linktest.InNetns(machine, run))
-		t.Log("the plugin, the card and the pod in three namespaces")
-		must(t, run())
-	})
-}
-
-// machinesCard gives an interface that is up, with a PCI function behind it.
-// /sys shows the interfaces of the namespace that it was mounted in: the machine's.
-func machinesCard(t *testing.T, netns string) (name, address string) {
-	t.Helper()
-	err := linktest.InNetns(netns, func() error {
-		links, err := netlink.LinkList()
-		for _, l := range links {
-			device, err := filepath.EvalSymlinks("/sys/class/net/" + l.Attrs().Name + "/device")
-			if err != nil || l.Attrs().MasterIndex != 0 {
-				continue
-			}
-			if strings.HasPrefix(filepath.Base(device), "virtio") {
-				device = filepath.Dir(device)
-			}
-			if _, err := os.Stat("/sys/bus/pci/devices/" + filepath.Base(device)); err == nil {
-				name, address = l.Attrs().Name, filepath.Base(device)
-			}
-		}
-		return err
-	})
-	must(t, err)
-	return name, address
 }
