@@ -24,15 +24,7 @@ func TestCrash(t *testing.T) {
 				w := newWorld(t, os.Getenv(undertest.Key))
 				w.settle(s)
 				random := rand.New(rand.NewPCG(seed(t), 0))
-				tl := w.tryAll(s, func(trials []trial) []trial { return pick(random, trials) })
-				for _, verb := range verbs {
-					row := []string{s.name, verb}
-					for _, f := range faults() {
-						row = append(row, tl.cells[cell{verb, f.name}].String())
-					}
-					save(t, crashTable, row)
-				}
-				tl.found.report(t)
+				w.tryAll(s, random).report(t)
 			})
 		})
 	}
@@ -57,33 +49,28 @@ func pick[T fmt.Stringer](random *rand.Rand, trials []T) []T {
 	return trials[:min(n, len(trials))]
 }
 
-// A tally is what became of trials.
-type tally struct {
-	cells map[cell]score
-	found findings
-}
-
-type cell struct{ verb, fault string }
-
-// tryAll runs the trials that choose leaves of those of each verb and fault.
-func (w *world) tryAll(s scenario, choose func([]trial) []trial) *tally {
+// tryAll runs trials of each verb and fault, as many as the environment asks for.
+func (w *world) tryAll(s scenario, random *rand.Rand) findings {
 	w.t.Helper()
-	tl := &tally{cells: map[cell]score{}, found: findings{}}
+	found := findings{}
 	for _, verb := range verbs {
 		points := w.points(s, verb)
+		var scores []string
 		for _, f := range faults() {
-			for _, tr := range choose(list(s, verb, f, points)) {
+			sum := score{}
+			for _, tr := range pick(random, list(s, verb, f, points)) {
 				point, problems := w.try(tr)
 				if point.N == 0 && len(problems) == 0 {
 					continue // it did not come that far
 				}
-				c := cell{verb, f.name}
-				tl.cells[c] = tl.cells[c].add(problems)
-				tl.found.add(problems, fmt.Sprintf("%s='%s': %s", extent, tr, point))
+				sum = sum.add(problems)
+				found.add(problems, fmt.Sprintf("%s='%s': %s", extent, tr, point))
 			}
+			scores = append(scores, sum.of(f.name)...)
 		}
+		tell(w.t, s.name+", "+verb, scores)
 	}
-	return tl
+	return found
 }
 
 func seed(t *testing.T) uint64 {

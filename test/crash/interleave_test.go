@@ -36,22 +36,18 @@ func TestInterleaved(t *testing.T) {
 				}
 				linktest.Run(t, func(t *testing.T) {
 					s := newStage(newWorld(t, os.Getenv(undertest.Key)), k)
-					row, found := s.tryAll(stopped, actors(), (*stage).judge)
-					if slices.ContainsFunc(row, func(c string) bool { return c != untried }) {
-						save(t, interleavedTable, append([]string{k.name, stopped.name}, row...))
-					}
-					found.report(t)
+					s.tryAll(stopped, actors(), (*stage).judge).report(t)
 				})
 			})
 		}
 	}
 }
 
-// tryAll runs the interleavings of a part with actors, as many as the environment asks
-// for, and gives a cell of the tally for each actor.
-func (s *stage) tryAll(stopped part, actors []part, judge func(*stage, []act) []string) (row []string, found findings) {
+// tryAll runs the interleavings of a part with actors, as many as the environment asks for.
+func (s *stage) tryAll(stopped part, actors []part, judge func(*stage, []act) []string) findings {
 	s.t.Helper()
-	found = findings{}
+	found := findings{}
+	var scores []string
 	points := s.points(stopped)
 	random := rand.New(rand.NewPCG(seed(s.t), 0))
 	for _, actor := range actors {
@@ -71,12 +67,10 @@ func (s *stage) tryAll(stopped part, actors []part, judge func(*stage, []act) []
 			sum = sum.add(problems)
 			found.add(problems, fmt.Sprintf("%s='%s': %s", extent, tr, d.point))
 		}
-		row = append(row, sum.String())
-		if sum.tried > 0 {
-			row[len(row)-1] += fmt.Sprintf(", %d", waited)
-		}
+		scores = append(scores, sum.of(fmt.Sprintf("%s, which waited %d times,", actor.name, waited))...)
 	}
-	return row, found
+	tell(s.t, s.name+", "+stopped.name+" stopped", scores)
+	return found
 }
 
 // points are how many calls a part makes at which it can be stopped.

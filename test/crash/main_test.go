@@ -25,7 +25,9 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
@@ -36,7 +38,7 @@ const (
 	extent   = "DEVINFO_CRASH"
 	seedKey  = "DEVINFO_CRASH_SEED"
 	toolKey  = "DEVINFO_CRASH_DEVINFOCTL" // its executable
-	tallyKey = "DEVINFO_CRASH_TALLY"      // a file to which tests, in processes of their own, write their tallies
+	tallyKey = "DEVINFO_CRASH_TALLY"      // a file to which tests, in processes of their own, write what survived
 )
 
 func TestMain(m *testing.M) {
@@ -55,14 +57,14 @@ func run(m *testing.M, dir string) int {
 	if os.Getenv(tallyKey) != "" { // linktest starts this program again for each test
 		return m.Run()
 	}
-	tallies := filepath.Join(dir, "tallies")
-	os.Setenv(tallyKey, tallies)
+	tally := filepath.Join(dir, "tally")
+	os.Setenv(tallyKey, tally)
 	if n := os.Getenv(seedKey); os.Getenv(extent) == "sample" && (n == "" || n == "0") {
 		os.Setenv(seedKey, strconv.FormatUint(rand.Uint64(), 10))
 	}
 	code := m.Run()
-	if table := tables(tallies); table != "" && os.Getenv(extent) != "" {
-		fmt.Print(table)
+	if lines, err := os.ReadFile(tally); err == nil && os.Getenv(extent) != "" {
+		fmt.Print(strings.Join(slices.Sorted(strings.Lines(string(lines))), ""))
 		if os.Getenv(extent) == "sample" {
 			fmt.Println("the same again: make crash CRASH=sample SEED=" + os.Getenv(seedKey))
 		}

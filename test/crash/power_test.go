@@ -79,7 +79,7 @@ func TestPowerFailureBreaksNoVerbAndLeavesNothing(t *testing.T) {
 					sum = sum.add(problems)
 					found.add(problems, fmt.Sprintf("%s='%s'", extent, l))
 				}
-				save(t, powerTable, []string{s.name, sum.String()})
+				tell(t, s.name, sum.of("power failure"))
 				found.report(t)
 			})
 		})

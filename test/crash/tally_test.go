@@ -8,10 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"text/tabwriter"
 )
-
-const untried = "-"
 
 // A score counts trials.
 type score struct{ survived, tried int }
@@ -24,11 +21,12 @@ func (s score) add(problems []string) score {
 	return s
 }
 
-func (s score) String() string {
+// of says for people what the trials were of; nothing if there were none.
+func (s score) of(what string) []string {
 	if s.tried == 0 {
-		return untried
+		return nil
 	}
-	return fmt.Sprintf("%d/%d", s.survived, s.tried)
+	return []string{fmt.Sprintf("%s survived %d/%d", what, s.survived, s.tried)}
 }
 
 // findings are what went wrong, each with where it did.
@@ -59,53 +57,18 @@ func (f findings) report(t *testing.T) {
 	}
 }
 
-// The tables that are printed in the end.
-const (
-	crashTable       = "crash"
-	powerTable       = "power"
-	interleavedTable = "interleaved"
-	holdersTable     = "holders"
-)
-
-// heads are the tables' first lines, in the order in which they are printed.
-func heads() [][2]string {
-	crash := "survived/tried\t"
-	for _, f := range faults() {
-		crash += "\t" + f.name
-	}
-	interleaved := "survived/tried, waited\tstopped"
-	for _, a := range actors() {
-		interleaved += "\t" + a.name
-	}
-	return [][2]string{{crashTable, crash}, {powerTable, "survived/tried\tpower failure"},
-		{interleavedTable, interleaved}, {holdersTable, "one holder at most\tstopped\tactor\tsurvived/tried, waited"}}
-}
-
-// save adds a row to a table, for the parent process.
-func save(t *testing.T, table string, row []string) {
+// tell notes scores, for the parent process to print.
+func tell(t *testing.T, of string, scores []string) {
 	t.Helper()
-	file, err := os.OpenFile(os.Getenv(tallyKey)+table, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if len(scores) == 0 {
+		return
+	}
+	file, err := os.OpenFile(os.Getenv(tallyKey), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err == nil {
-		_, err = fmt.Fprintln(file, strings.Join(row, "\t"))
+		_, err = fmt.Fprintf(file, "%s: %s\n", of, strings.Join(scores, "; "))
 		file.Close()
 	}
 	if err != nil {
 		t.Error(err)
 	}
-}
-
-// tables are the rows that have been saved.
-func tables(path string) string {
-	var out strings.Builder
-	for _, head := range heads() {
-		rows, err := os.ReadFile(path + head[0])
-		if err != nil {
-			continue // it was not asked for
-		}
-		w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(w, head[1])
-		fmt.Fprint(w, strings.Join(slices.Sorted(strings.Lines(string(rows))), ""))
-		w.Flush()
-	}
-	return out.String()
 }

@@ -17,18 +17,18 @@
 //
 //	TestAsAProcess                        cni-dra-driver as a process of the node: all scenarios
 //	TestAsADaemonSet                      by docs/dra/README.md: those that the installation matters to
-//	    main, agent; network, promises, refused, restart, sandbox, hung, many
+//	    main, agent; network, promises, refused, restart, sandbox, many
 //	TestWithTheNodesDevices               it offers a captured host's devices: docs/dra/from-device-plugin.md
-//	    nodedevices; scheduled, masters, requests, migration; sriov
+//	    nodedevices; scheduled, requests, migration; sriov
 //	TestADaemonSetOffersTheNodesDevices   the DaemonSet offers a bridge
 //	    daemonsetdevices
 //	TestWithMultus                        the devinfo plugin, with Multus and a device plugin
 //	    multus; multuswrong, deviceplugin, userspace
 //	TestWithTheAgent                      devinfo-agent, by the manifests and commands of docs/install.md
-//	    nodeagent; injection, notinjected, runtimerequires, bothagents, agentmetrics, examples,
-//	    applications, vswitch, kubectldevinfo, fiftypods
+//	    nodeagent; injection, runtimerequires, bothagents, examples, applications, vswitch,
+//	    kubectldevinfo, fiftypods
 //	TestWithTheChart                      both agents, by Helm
-//	    chart; fleet, publish
+//	    chart
 //	TestWithRealDevices                   both agents, by Helm, on the machine of test/vm: make vm-e2e
 //	    realdevices; realmultus, realfaults
 //	TestInTheDefaultNetwork               devinfo in the network of all pods

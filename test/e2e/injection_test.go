@@ -190,78 +190,6 @@ func (s *space) knows(v *view) {
 	}
 }
 
-// startedAgain kills a container.
-func startedAgain(t *testing.T, _ *nodeAgent) {
-	s := begin(t)
-	s.lan("lan", "10.11.81.0/24")
-	s.create(withNetworks("a", nil, "lan"))
-	s.has("container", s.running("a"), files("net1"))
-	sandbox := s.mustSandbox()
-	onNode(t, "crictl", "stop", onNode(t, "crictl", "ps", "--quiet", "--pod", sandbox))
-	s.container("a", 1)
-	s.has("container started again", s.running("a"), files("net1"))
-}
-
-// comeAndGo attaches a network to a pod that runs, as the controller of dynamic networks has
-// Multus do, and detaches it.
-func comeAndGo(t *testing.T, _ *nodeAgent) {
-	s := begin(t)
-	s.lan("lan", "10.11.82.0/24")
-	s.create(withNetworks("a", nil, "lan"))
-	s.has("container", s.running("a"), files("net1"))
-	sandbox := s.mustSandbox()
-	network := s.macvlan("10.11.83.0/24")
-	conf, err := json.Marshal(map[string]any{
-		"cniVersion": "1.0.0", "name": network["name"], "type": "devinfo", "deviceInfoFile": "auto",
-		"deviceInfo": declaredCard(), "delegates": network["plugins"],
-	})
-	must(t, err)
-	cni := func(command string) {
-		out, err := tryOnNode(string(conf), "env", "CNI_COMMAND="+command, "CNI_CONTAINERID="+sandbox, "CNI_NETNS="+netnsOf(t, sandbox),
-			"CNI_IFNAME=net9", "CNI_PATH=/opt/cni/bin", "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE="+s.name+";K8S_POD_NAME=a", "/opt/cni/bin/devinfo")
-		if err != nil {
-			t.Fatal(err, out)
-		}
-	}
-	now := func(want ...string) {
-		t.Helper()
-		eventually(t, limit, func() error {
-			v, err := inside(sandbox)
-			if err != nil {
-				return err
-			}
-			if diff := cmp.Diff(files(want...).Files, v.given().Files); diff != "" {
-				return fmt.Errorf("files (- is wanted):\n%s", diff)
-			}
-			return nil
-		})
-	}
-	cni("ADD")
-	now("net1", "net9")
-	cni("DEL")
-	now("net1")
-}
-
-// netnsOf is the path of a sandbox's network namespace.
-func netnsOf(t *testing.T, sandbox string) string {
-	t.Helper()
-	var about struct {
-		Info struct {
-			RuntimeSpec struct {
-				Linux struct{ Namespaces []struct{ Type, Path string } }
-			}
-		}
-	}
-	must(t, json.Unmarshal([]byte(onNode(t, "crictl", "inspectp", sandbox)), &about))
-	for _, n := range about.Info.RuntimeSpec.Linux.Namespaces {
-		if n.Type == "network" {
-			return n.Path
-		}
-	}
-	t.Fatalf("sandbox %s has no network namespace: %+v", sandbox, about)
-	return ""
-}
-
 // userNamespace is a pod whose root is nobody on the node.
 func userNamespace(t *testing.T, a *nodeAgent) {
 	// A node in a namespace may have mounts in its /proc. The kernel allows a pod with a user
@@ -284,15 +212,4 @@ func userNamespace(t *testing.T, a *nodeAgent) {
 		t.Errorf("the agent does not say why it withholds /dev/net/tun:\n%s", log)
 	}
 	s.has("container", view, want)
-}
-
-// nodeForAll is the same with a /dev/net/tun that everyone may use, which the pod gets then.
-func nodeForAll(t *testing.T, a *nodeAgent) {
-	const tun = "/run/e2e-tun"
-	onNode(t, "mknod", "-m", "0666", tun, "c", "10", "200")
-	t.Cleanup(func() { onNode(t, "rm", tun) })
-	onNode(t, "mount", "--bind", tun, "/dev/net/tun")
-	t.Cleanup(func() { onNode(t, "umount", "/dev/net/tun") })
-	a.flag(t, "--v=4") // its /dev is that of the time when it was started
-	userNamespace(t, a)
 }

@@ -71,17 +71,4 @@ func kubectlDevinfo(t *testing.T, a *nodeAgent) {
 	if out := asKubectl(t, "doctor", node); !containsAll(out, said) || strings.Contains(out, "pod-resources") {
 		t.Errorf("kubectl devinfo doctor does not say %q, or cannot see something:\n%s", said, out)
 	}
-	s.delete("a")
-	wrongOrder(t, node)
-}
-
-// wrongOrder has a network on the node in which devinfo comes before the plugin that makes the
-// interface. The runtime takes the first one by name, and so another one.
-func wrongOrder(t *testing.T, node string) {
-	const path = "/etc/cni/net.d/99-e2e.conflist"
-	t.Cleanup(func() { onNode(t, "rm", "-f", path) })
-	writeNode(t, path, `{"cniVersion": "1.0.0", "name": "e2e", "plugins": [{"type": "devinfo", "deviceInfoFile": "auto"}, {"type": "macvlan", "master": "eth0"}]}`)
-	if out, err := tryKubectl(t, "doctor", node); err == nil || !containsAll(out, []string{path, "runs before macvlan", "put it after that plugin"}) {
-		t.Errorf("kubectl devinfo doctor does not see the order of the plugins: %v\n%s", err, out)
-	}
 }

@@ -106,17 +106,12 @@ var scenarios = []struct {
 	daemonSet bool
 }{
 	{"TheNodeOffersOneDeviceToAll", offers, true},
-	{"APodMayHaveSeveralNetworks", several, false},
 	{"AContainerGetsTheDeviceInfoFile", deviceInfo, true},
 	{"APodWhoseNetworkFailsDoesNotStart", fails, false},
 	{"AForbiddenClaimIsRefusedWithTheRule", forbidden, true},
-	{"TheClaimOfTheAPIDocument", document, false},
-	{"APodWhoseNetworkNeverWorksCanBeDeleted", undeletable, false},
 	{"APodWhoseDELNeverWorksCanBeDeleted", givenUp, false},
 	{"APodDeletedByForceGivesAllBack", byForce, true},
 	{"PodsThatShareAClaimTakeTurns", takeTurns, true},
-	{"ADeploymentWithOneClaimIsReplaced", replaced, false},
-	{"ANewPodDoesNotWaitForDELsThatHang", hung, false},
 	{"ASandboxThatIsStoppedIsReplaced", stopped, true},
 	{"ASandboxStoppedWhileTheAgentIsAwayIsReplaced", unseen, false},
 	{"ASandboxRemadeWhileTheAgentIsDeadGetsItsNetwork", unheard, false},

@@ -20,9 +20,8 @@ func hundred(t *testing.T, _ *agent) {
 	for n := range 100 {
 		s.pod(fmt.Sprintf("p%d", n), template)
 	}
-	pods := cluster.client.CoreV1().Pods(s.name)
 	eventually(t, 20*time.Minute, func() error {
-		list, err := pods.List(s.ctx, metav1.ListOptions{})
+		list, err := cluster.client.CoreV1().Pods(s.name).List(s.ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
 		}

@@ -35,7 +35,6 @@ func TestWithMultus(t *testing.T) {
 	}{
 		{"TheDevicePluginsFile", devicePluginsFile},
 		{"AWrongDeviceFailsThePodUntilItIsMended", wrongDevice},
-		{"WithoutAResourceAWarningSaysWhy", noResource},
 		{"WhatAFailedDELLeavesCanBeCollected", failedDEL},
 	} {
 		t.Run(s.name, s.run)

@@ -17,21 +17,6 @@ func wrongDevice(t *testing.T) {
 	s.says("a", cardInfo("1.1.0"))
 }
 
-// noResource is a network that names no resource: Multus passes no path for the file.
-func noResource(t *testing.T) {
-	said := []string{"the runtime passed no runtimeConfig.CNIDeviceInfoFile: no device-info file is written", "k8s.v1.cni.cncf.io/resourceName"}
-	s := begin(t)
-	s.nad("net", "", s.macvlan("10.11.72.0/24", map[string]any{"type": "devinfo", "capabilities": capability}))
-	s.create(withNetworks("a", nil, "net"))
-	s.says("a", nil)
-	if log := onNode(t, "grep", "-F", s.name, nodeLog); !containsAll(log, said) {
-		t.Errorf("the log does not say %q:\n%s", said, log)
-	}
-	s.nad("strict", "", s.macvlan("10.11.73.0/24", map[string]any{"type": "devinfo", "capabilities": capability, "strict": true}))
-	s.create(withNetworks("b", nil, "strict"))
-	s.event("b", said...)
-}
-
 // failsOnce is a directory: if it is there, the plugin stubborn removes it and fails its DEL.
 const failsOnce = "/run/e2e-fails-once"
 

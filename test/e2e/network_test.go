@@ -158,15 +158,6 @@ func deviceOf(claim *resourceapi.ResourceClaim, request string) (*resourceapi.Al
 
 var capability = map[string]any{"CNIDeviceInfoFile": true}
 
-func several(t *testing.T, _ *agent) {
-	s := begin(t)
-	one, two, three := s.class("net1", s.macvlan("10.11.3.0/24")), s.class("net2", s.macvlan("10.11.4.0/24")), s.class("net3", s.macvlan("10.11.5.0/24"))
-	s.pod("a", s.template(requests(request("one", one), request("two", two))), s.template(requests(request("three", three))))
-	s.attached("a", "net0", "one", "net1", "10.11.3.")
-	s.attached("a", "net0", "two", "net2", "10.11.4.")
-	s.attached("a", "net1", "three", "net3", "10.11.5.")
-}
-
 // deviceInfo declares a device, for a cluster need not have any that can be found: a
 // socket, which on the node is a plain file. Its directory is the pod's own, so the pod is
 // held back until its UID is known.

@@ -25,17 +25,9 @@ func TestWithTheAgent(t *testing.T) {
 	play(t, a, a.explain, []scenario[*nodeAgent]{
 		{"ThePluginAndItsSettingsAreOnTheNode", installed},
 		{"ContainersHaveFilesVariablesAndNodes", injected},
-		{"AContainerThatIsStartedAgainHasThemToo", startedAgain},
-		{"NetworksComeAndGoWhileThePodRuns", comeAndGo},
 		{"APodWithAUserNamespace", userNamespace},
-		{"APodWithAUserNamespaceAndANodeForAll", nodeForAll},
-		{"APodThatWantsNothingGetsNothing", optedOut},
-		{"WhatIsRequiredAndMissing", requiredAndMissing},
-		{"WithoutTheAgentContainersAreMadeWithoutIt", agentAway},
 		{"TheRuntimeRequiresTheAgent", agentRequired},
 		{"AClaimBringsItsOwnBesideTheAgent", bothAgents},
-		{"MetricsNamePodAndDevice", metrics},
-		{"MetricsJoinWithTheExporters", joined},
 		{"TheExamplesWork", examples},
 		{"DPDKInTwoPodsByMemif", dpdkMemif},
 		{"DPDKInAPodOfOpenVSwitch", dpdkVhostUser},
@@ -95,12 +87,6 @@ func (a *nodeAgent) patch(t *testing.T, operations string) {
 	})
 }
 
-// flag has the agent run with one flag more until the end of the test.
-func (a *nodeAgent) flag(t *testing.T, flag string) {
-	t.Helper()
-	a.patch(t, `{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "`+flag+`"}`)
-}
-
 // away has no agent on the node until the end of the test.
 func (a *nodeAgent) away(t *testing.T) {
 	t.Helper()
@@ -143,6 +129,9 @@ func (a *nodeAgent) explain(t *testing.T) {
 func installed(t *testing.T, a *nodeAgent) {
 	if status, text := a.get(t, "/healthz"); status != http.StatusOK || !strings.Contains(text, "[+] nri") {
 		t.Errorf("/healthz: %d\n%s", status, text)
+	}
+	if status, text := a.get(t, "/metrics"); status != http.StatusOK || !strings.Contains(text, "devinfo_agent_ok") {
+		t.Errorf("/metrics: %d\n%s", status, text)
 	}
 	if settings := onNode(t, "cat", nodeSettings); settings != a.settings {
 		t.Errorf("%s on the node: %s, want %s", nodeSettings, settings, a.settings)

@@ -26,10 +26,8 @@ func TestWithTheNodesDevices(t *testing.T) {
 		{"WhatTheCommandPrintsIsPublished", published},
 		{"TheServerTakesTheSlicesOfAnyHost", anyHost},
 		{"AFifthPodWaitsForOneOfFourVFs", fifthPod},
-		{"MacvlansShareACard", sharedCard},
 		{"AVhostUserSocketNeedsNoDevice", vhostUserPort},
 		{"WithoutANetworkDevicesAreOnlyPrepared", bareTwo},
-		{"WithoutCarrierNothingIsScheduled", noCarrier},
 		{"WhatIsGivenAwayIsNotOffered", givenAway},
 		{"ThePageFromADevicePluginToDRA", fromDevicePlugin},
 	})
@@ -41,7 +39,6 @@ type nodeDevices struct {
 	dir   string
 	rules string // file
 	host  string // file
-	text  string // of it, to begin with
 }
 
 // The page's PF has four VFs, one of them on vfio-pci. The node's own interface stands for
@@ -53,26 +50,18 @@ const (
 	maxAttachments = 500 // in networks of software
 )
 
-// nodeRules are the page's, except that only two pods may share the card, and further ones.
+// nodeRules are the page's, and further ones.
 func nodeRules(t *testing.T) string {
 	t.Helper()
-	rules := page(t, "devices.yaml")
-	for _, change := range [][2]string{{"ifNames: [eth0]", "ifNames: [" + cluster.master + "]"}, {"attachments: 64", "attachments: 2"}} {
-		if !strings.Contains(rules, change[0]) {
-			t.Fatalf("the page's rules lack %q", change[0])
-		}
-		rules = strings.ReplaceAll(rules, change[0], change[1])
-	}
-	return rules + "- pfNames: [" + cluster.master + "]\n  as: exclusive\n  attributes: {physicalNetwork: red}\n"
+	return replaced(t, "the page's rules", page(t, "devices.yaml"), [2]string{"ifNames: [eth0]", "ifNames: [" + cluster.master + "]"}) + "- pfNames: [" + cluster.master + "]\n  as: exclusive\n  attributes: {physicalNetwork: red}\n"
 }
 
 func offerDevices(t *testing.T) *nodeDevices {
 	t.Helper()
 	dir := newDir(t, "")
 	n := &nodeDevices{dir: dir, rules: filepath.Join(dir, "devices.yaml"), host: filepath.Join(dir, "host.txtar")}
-	n.text = n.hostText(t)
 	n.write(t, n.rules, nodeRules(t))
-	n.write(t, n.host, n.text)
+	n.write(t, n.host, hostText(t))
 	sriov(t)
 	n.agent = startProcess(t)
 	n.stop(t)
@@ -88,28 +77,28 @@ func (n *nodeDevices) write(t *testing.T, file, text string) {
 
 // hostText is a captured host with the names of the page and of the node, whose first PF has
 // a carrier.
-func (n *nodeDevices) hostText(t *testing.T) string {
+func hostText(t *testing.T) string {
 	t.Helper()
-	text := content(t, "testdata/hosts/igb-sriov.txtar")
-	for _, change := range [][2]string{
-		{`"eth0"`, `"` + pagesPF + `"`}, {"/net/eth0", "/net/" + pagesPF},
-		{`"eth1"`, `"` + cluster.master + `"`}, {"/net/eth1", "/net/" + cluster.master},
-		{noLink, link},
-		{"\n-- netlink/ip-link.json --", "\n-- netlink/uplinks.json --\n[\"" + cluster.master + "\"]\n-- netlink/ip-link.json --"},
-	} {
+	const noLink, link = `"flags":["NO-CARRIER","BROADCAST","MULTICAST","UP"],"mtu":1500,"operstate":"DOWN"`,
+		`"flags":["BROADCAST","MULTICAST","UP","LOWER_UP"],"mtu":1500,"operstate":"UP"`
+	return replaced(t, "the captured host", content(t, "testdata/hosts/igb-sriov.txtar"),
+		[2]string{`"eth0"`, `"` + pagesPF + `"`}, [2]string{"/net/eth0", "/net/" + pagesPF},
+		[2]string{`"eth1"`, `"` + cluster.master + `"`}, [2]string{"/net/eth1", "/net/" + cluster.master},
+		[2]string{noLink, link},
+		[2]string{"\n-- netlink/ip-link.json --", "\n-- netlink/uplinks.json --\n[\"" + cluster.master + "\"]\n-- netlink/ip-link.json --"})
+}
+
+// replaced is a text with changes, each of which it must have something to change for.
+func replaced(t *testing.T, what, text string, changes ...[2]string) string {
+	t.Helper()
+	for _, change := range changes {
 		if !strings.Contains(text, change[0]) {
-			t.Fatalf("the captured host lacks %q", change[0])
+			t.Fatalf("%s lacks %q", what, change[0])
 		}
 		text = strings.ReplaceAll(text, change[0], change[1])
 	}
 	return text
 }
-
-// The flags of the first PF, as captured and with a carrier.
-const (
-	noLink = `"flags":["NO-CARRIER","BROADCAST","MULTICAST","UP"],"mtu":1500,"operstate":"DOWN"`
-	link   = `"flags":["BROADCAST","MULTICAST","UP","LOWER_UP"],"mtu":1500,"operstate":"UP"`
-)
 
 // look has the driver look at the node again: an interface comes and goes.
 func look(t *testing.T) {

@@ -9,27 +9,10 @@ import (
 	"testing"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
-
-// undeletable are networks whose ADD can never succeed: a typo in the first plugin, and in
-// the second.
-func undeletable(t *testing.T, _ *agent) {
-	s := begin(t)
-	typo := s.macvlan("10.11.40.0/24", map[string]any{"type": "tunning"})
-	first := s.macvlan("10.11.41.0/24")
-	first["plugins"].([]map[string]any)[0]["type"] = "macvaln"
-	for pod, network := range map[string]map[string]any{"typo": typo, "first": first} {
-		s.pod(pod, s.template(requests(request("lan", s.class("net1", network)))))
-	}
-	s.event("typo", "tunning", "not installed")
-	s.event("first", "macvaln", "not installed")
-	s.deletePodsWithin(s.ctx, 3*time.Minute) // however many DELs fail
-}
 
 // givenUp is a master that is not there: vlan's ADD fails, and so does its DEL until there is one.
 func givenUp(t *testing.T, a *agent) {
@@ -107,33 +90,4 @@ func takeTurns(t *testing.T, _ *agent) {
 	s.notRunning("two")
 	s.delete("one")
 	s.in("two", "net1", "10.11.42.")
-}
-
-func replaced(t *testing.T, _ *agent) {
-	s := begin(t)
-	one, labels := int32(1), map[string]string{"app": "one"}
-	spec := sharing(s.claim(requests(request("lan", s.class("net1", s.macvlan("10.11.43.0/24"))))))
-	deployments := cluster.client.AppsV1().Deployments(s.name)
-	_, err := deployments.Create(s.ctx, &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: "d"},
-		Spec: appsv1.DeploymentSpec{
-			Replicas: &one, Selector: &metav1.LabelSelector{MatchLabels: labels}, Strategy: appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType},
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: spec},
-		},
-	}, metav1.CreateOptions{})
-	must(t, err)
-	t.Cleanup(func() { _ = deployments.Delete(context.Background(), "d", metav1.DeleteOptions{}) })
-	for n := range 3 {
-		patch := fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{"round":"%d"}}}}}`, n)
-		if _, err := deployments.Patch(s.ctx, "d", types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, 5*time.Minute, func() error {
-			d, err := deployments.Get(s.ctx, "d", metav1.GetOptions{})
-			if err == nil && (d.Status.ObservedGeneration < d.Generation || d.Status.UpdatedReplicas != 1 || d.Status.ReadyReplicas != 1 || d.Status.Replicas != 1) {
-				err = fmt.Errorf("round %d: %+v", n, d.Status)
-			}
-			return err
-		})
-	}
 }

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
@@ -39,8 +38,6 @@ func TestWithRealDevices(t *testing.T) {
 		{"TheNodeOffersItsDevices", offersReal},
 		{"AVFComesBackAsItWas", vfByClaim},
 		{"AVDPADeviceOnVhost", vdpaByClaim},
-		{"TwoVFsOfOneRequest", twoVFs},
-		{"APFWhileItsVFsAreAskedFor", pfByClaim},
 		{"AVFGoesUnderItsPod", vfGoes},
 		{"EverythingIsKilledUnderTwentyPods", everythingKilled},
 	})
@@ -49,7 +46,6 @@ func TestWithRealDevices(t *testing.T) {
 	play(t, r, r.explainBoth, []scenario[*realNode]{
 		{"ADevicePluginsVFs", devicePluginsVFs},
 		{"AVFIsAClaimsOrMultus", contendedVF},
-		{"KubectlDevinfoShowsThem", kubectlReal},
 		{"TheMachineIsResetUnderPods", machineReset},
 	})
 }
@@ -248,64 +244,5 @@ func vdpaByClaim(t *testing.T, r *realNode) {
 	node := feedOnNode(t, "basename /sys/bus/vdpa/devices/vpvdpa0/vhost-vdpa-*", "sh")
 	s.sees(v, "/dev/"+node)
 	s.delete("a")
-	r.asAtBoot(t, false)
-}
-
-// twoVFs is a request for two devices: each is an interface, in the order of the allocation.
-func twoVFs(t *testing.T, r *realNode) {
-	s := begin(t)
-	network := s.on("10.12.3.0/24", map[string]any{"type": "host-device"})
-	two := request("two", s.classWhere(vfOn("blue"), opaque("net{index}", network)))
-	two.Exactly.Count = 2
-	s.pod("a", s.template(requests(two)))
-	v := s.running("a")
-	var has []resourceapi.NetworkDeviceData
-	for _, name := range []string{"net0", "net1"} {
-		data := v.interfaceIn(name, "10.12.3.")
-		if data == nil {
-			t.Fatalf("%s has not one address 10.12.3...: %+v", name, v.Interfaces)
-		}
-		has = append(has, *data)
-	}
-	if told := v.Claims["resourceclaimtemplates/net0/two"]; told == nil || len(told.Requests) != 1 || len(told.Requests[0].Devices) != 2 {
-		t.Errorf("device metadata: %+v", told)
-	}
-	eventually(t, 2*time.Minute, func() error {
-		var is []resourceapi.NetworkDeviceData
-		for _, d := range s.claims("a")["net0"].Status.Devices {
-			if d.NetworkData != nil {
-				is = append(is, *d.NetworkData)
-			}
-		}
-		slices.SortFunc(is, func(a, b resourceapi.NetworkDeviceData) int { return strings.Compare(a.InterfaceName, b.InterfaceName) })
-		if diff := cmp.Diff(has, is); diff != "" {
-			return fmt.Errorf("networkData in the status (- is what the pod sees):\n%s", diff)
-		}
-		return nil
-	})
-	if all := leases(t, network); len(all) != 2 {
-		t.Errorf("two interfaces have the addresses %v", all)
-	}
-	s.delete("a")
-	r.asAtBoot(t, false)
-}
-
-// pfByClaim has a VF, then its PF, then a VF again.
-func pfByClaim(t *testing.T, r *realNode) {
-	s := begin(t)
-	vf := s.template(requests(request("vf", s.classWhere(vfOn("red"), opaque("net1", s.on("10.12.4.0/24", map[string]any{"type": "host-device"}))))))
-	pf := s.template(requests(request("pf", s.classWhere(exactly(redPF), opaque("net1", s.on("10.12.5.0/24", map[string]any{"type": "host-device"}))))))
-	s.pod("vf", vf)
-	s.attached("vf", "net0", "vf", "net1", "10.12.4.")
-	s.pod("pf", pf)
-	s.waits("pf")
-	s.delete("vf")
-	s.attached("pf", "net0", "pf", "net1", "10.12.5.")
-	s.pod("vf-again", vf)
-	s.waits("vf-again")
-	s.delete("pf")
-	onNode(t, "ip", "link", "set", "enp65s0", "up")
-	s.attached("vf-again", "net0", "vf", "net1", "10.12.4.")
-	s.delete("vf-again")
 	r.asAtBoot(t, false)
 }

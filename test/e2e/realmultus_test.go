@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -81,29 +80,6 @@ func contendedVF(t *testing.T, r *realNode) {
 	s.attached("late", "net0", "vf", "net1", "10.12.12.")
 	s.delete("late")
 	r.asAtBoot(t, false)
-}
-
-// kubectlReal has a pod of a claim and one of Multus.
-func kubectlReal(t *testing.T, r *realNode) {
-	s := begin(t)
-	s.sriovThenDevinfo("net", netVF, "10.12.13.0/24")
-	s.create(withNetworks("multus", []string{netVF}, "net"))
-	s.pod("claim", s.template(requests(request("vf", s.classWhere(exactly(blueVF), opaque("net1", s.on("10.12.14.0/24", map[string]any{"type": "host-device"})))))))
-	s.running("multus")
-	s.attached("claim", "net0", "vf", "net1", "10.12.14.")
-	node := onlyNode(t).Name
-	asked(t, []question{
-		{[]string{"-A"}, []string{"multus", secondVF, "claim", blueVF}},
-		{[]string{"who", blueVF}, []string{s.name, "claim"}},
-		{[]string{"who", secondVF}, []string{s.name, "multus"}},
-		{[]string{"pod", "claim", "-n", s.name}, []string{"net1", blueVF, bluePF}},
-	})
-	r.healthy(t)
-	s.deletePods(s.ctx)
-	r.asAtBoot(t, false)
-	if lines := slices.Collect(strings.Lines(asKubectl(t, "-A", "--no-headers"))); len(lines) > 0 && strings.Contains(lines[0], node) {
-		t.Errorf("without pods kubectl devinfo shows %q", lines)
-	}
 }
 
 // healthy has doctor find nothing.

@@ -64,14 +64,3 @@ func forbidden(t *testing.T, a *agent) {
 	}
 	s.notRunning("a")
 }
-
-func document(t *testing.T, a *agent) {
-	s := begin(t)
-	s.pod("a", s.template(inClaim("net1", s.macvlan("10.11.22.0/24"))))
-	if a.allows {
-		s.attached("a", "net0", "lan", "net1", "10.11.22.")
-		return
-	}
-	s.event("a", "--allow-claim-config")
-	s.notRunning("a")
-}

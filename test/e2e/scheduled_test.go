@@ -153,32 +153,6 @@ func (s *space) allButOne(n int) (running []string, other string) {
 	return running, other
 }
 
-// attachedAs checks which subrequest of the request "net" a pod got, and that it and the API
-// are told so.
-func (s *space) attachedAs(pod, claim, sub, prefix string) {
-	s.Helper()
-	v := s.running(pod)
-	data := v.interfaceIn("net1", prefix)
-	if data == nil {
-		s.Errorf("%s: net1 has no address %s...: %+v", pod, prefix, v.Interfaces)
-		return
-	}
-	if got := s.allocation(pod, "net/"+sub); got.Driver != driver {
-		s.Errorf("%s: %+v", pod, got)
-	}
-	eventually(s.T, 2*time.Minute, func() error { return reported(s.claims(pod)[claim], "net/"+sub, *data) })
-	told := v.Claims["resourceclaimtemplates/"+claim+"/net"]
-	if told == nil || len(told.Requests) != 1 || len(told.Requests[0].Devices) != 1 || told.Requests[0].Devices[0].NetworkData == nil {
-		s.Errorf("%s: device metadata: %+v", pod, v.Claims)
-	}
-}
-
-// withoutMaster leaves the master to the driver.
-func withoutMaster(network map[string]any) map[string]any {
-	delete(network["plugins"].([]map[string]any)[0], "master")
-	return network
-}
-
 // sliceOf is one of that many slices of a node.
 func sliceOf(node string, devices []resourceapi.Device, count int) *resourceapi.ResourceSlice {
 	return &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{GenerateName: node + "-"}, Spec: resourceapi.ResourceSliceSpec{

@@ -1,7 +1,6 @@
 package kernel_test
 
 import (
-	"encoding/json"
 	"os"
 	"strings"
 	"testing"
@@ -69,39 +68,6 @@ func livesOn(t *testing.T, pod, conf, why string) {
 	if conf != standalone(infoFile) && !strings.Contains(again.stdout, "exists, since") {
 		t.Errorf("ADD again: %s", again.stdout)
 	}
-}
-
-// The clock of a node may be set back, or have been wrong when the attachment was made.
-func TestClockThatJumps(t *testing.T) {
-	onStage(t, func(t *testing.T, pod string) {
-		for _, conf := range []string{standalone(infoFile), delegates(bridgeConf)} {
-			for _, at := range []string{"2062-02-02T02:02:02Z", "0001-01-01T00:00:00Z"} {
-				call(t, "ADD", pod, conf).ok(t)
-				setTime(t, at)
-				call(t, "CHECK", pod, conf).ok(t)
-				call(t, "GC", "", `{"cniVersion": "1.1.0", "name": "net", "type": "devinfo"}`).ok(t)
-				same(t, "device-info file", read(t, infoFile), vfFile)
-				if again := call(t, "ADD", pod, conf); conf == standalone(infoFile) {
-					again.ok(t)
-				} else if !strings.Contains(again.stdout, "exists, since "+at[:10]) {
-					t.Errorf("ADD again: %s", again.stdout)
-				}
-				setTime(t, at)
-				delLeavesNothing(t, pod, conf)
-			}
-		}
-	})
-}
-
-// setTime has the attachment added at another time.
-func setTime(t *testing.T, at string) {
-	t.Helper()
-	var entry map[string]any
-	must(t, json.Unmarshal([]byte(read(t, oddEntry)), &entry))
-	entry["time"] = at
-	text, err := json.Marshal(entry)
-	must(t, err)
-	must(t, os.WriteFile(oddEntry, text, 0o600))
 }
 
 // Without /sys nothing can be found; what there is can be removed all the same.

@@ -19,7 +19,6 @@ type play struct {
 	Until string          `json:"until"` // wait until this file exists
 	Spoil string          `json:"spoil"` // write another VF's device information there
 	PCIID string          `json:"pciID"` // have it in the result
-	Fill  string          `json:"fill"`  // write until the disk with this directory is full
 	Error json.RawMessage `json:"error"` // print it and fail
 }
 
@@ -54,10 +53,6 @@ func playChild() {
 	}
 	if conf.Play.Spoil != "" {
 		must(os.WriteFile(conf.Play.Spoil, []byte(`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:01:10.2"}}`), 0o644))
-	}
-	if dir := conf.Play.Fill; dir != "" {
-		must(os.MkdirAll(dir, 0o755))
-		must(fillDisk(dir))
 	}
 	switch {
 	case conf.Play.Error != nil:

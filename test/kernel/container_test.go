@@ -10,8 +10,6 @@ import (
 	oci "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 	"tags.cncf.io/container-device-interface/pkg/cdi"
-
-	"devinfo-cni.io/pkg/link/linktest"
 )
 
 // onVFIO is the captured host's VF on vfio-pci, in the IOMMU group 15.
@@ -101,30 +99,6 @@ func needRunc(t *testing.T) {
 	if _, err := exec.LookPath("runc"); err != nil {
 		t.Skip("runc is not installed: apt-get install runc")
 	}
-}
-
-func TestAContainerWithTheCDIDeviceOpensItsNodesAndReadsItsFile(t *testing.T) {
-	needRunc(t)
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		nodeSettings(t, map[string]any{"cdiDir": cdiDir, "cdiDevices": []string{"0000:01:00.0"}})
-		pod := linktest.NewNetns(t)
-		conf := `{"cniVersion": "1.1.0", "name": "net", "type": "devinfo", "deviceID": "` + onVFIO + `", "cdi": {"name": "{podUID}-{ifName}"},
-			"capabilities": {"CNIDeviceInfoFile": true}, "runtimeConfig": {"CNIDeviceInfoFile": "` + infoFile + `"}}`
-		devices(t)
-		call(t, "ADD", pod, conf, podUID).ok(t)
-		dir, spec := ociSpec(t, pod, "DEVINFO_NET1", "/dev/vfio/vfio", "/dev/vfio/15")
-		withCDI(t, &spec, cdiDevice)
-		save(t, dir, spec)
-		run := exec.Command("runc", "--root", "/run/runc", "run", "--bundle", dir, "devinfo-"+filepath.Base(dir))
-		same(t, "what the container says", finish(t, run).ok(t), "/var/run/k8s.cni.cncf.io/devinfo/net1.json\n"+onVFIOFile+`<nil>
-open /var/run/k8s.cni.cncf.io/devinfo/net1.json: read-only file system
-/dev/vfio/vfio 2 <nil>
-/dev/vfio/15 2 <nil>
-`)
-		call(t, "DEL", pod, conf, podUID).ok(t)
-		same(t, "CDI specs", files(t, cdiDir), "")
-	})
 }
 
 const podUID = "CNI_ARGS=K8S_POD_UID=6e0c"

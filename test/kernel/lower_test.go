@@ -2,9 +2,7 @@ package kernel_test
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -32,27 +30,24 @@ func (a answer) warnings() string {
 	return strings.Join(list, "\n")
 }
 
-const noDevice = `"no device found for interface net1" attachment=net/c0ffee/net1 remedy="name one by deviceID ` +
-	`(Multus does, if the network has a k8s.v1.cni.cncf.io/resourceName) or declare it in deviceInfo"`
-
-// checkNoDevice runs an attachment that has no device: these warnings, no file, and
-// the result as it was; with "strict" an error.
-func checkNoDevice(t *testing.T, pod, more, warnings string) {
+// hasNoDevice runs an attachment of an interface of a kind that never has a device: no warning, no
+// file, and the result as it was; with "strict" an error.
+func hasNoDevice(t *testing.T, pod string) {
 	t.Helper()
-	a := call(t, "ADD", pod, chained(pod, more))
+	a := call(t, "ADD", pod, chained(pod, ""))
 	same(t, "result", compact(t, a.ok(t)), compact(t, `{"cniVersion":"1.1.0","interfaces":[{"name":"net1","sandbox":"`+pod+`"}]}`))
-	same(t, "warnings", a.warnings(), warnings)
+	same(t, "warnings", a.warnings(), "")
 	same(t, "device-info files", files(t, infoDir), "")
-	call(t, "CHECK", pod, chained(pod, more)).ok(t)
-	call(t, "DEL", pod, chained(pod, more)).ok(t)
-	call(t, "ADD", pod, chained(pod, `"strict": true, `+more)).fails(t, 100, "no device found for interface net1")
+	call(t, "CHECK", pod, chained(pod, "")).ok(t)
+	call(t, "DEL", pod, chained(pod, "")).ok(t)
+	call(t, "ADD", pod, chained(pod, `"strict": true,`)).fails(t, 100, "no device found for interface net1")
 	nothingLeft(t)
 }
 
 func TestVethHasNoDevice(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
 		linktest.AddVeth(t, "nic", "net1", pod)
-		checkNoDevice(t, pod, "", "") // a veth never has one, and is not worth a warning
+		hasNoDevice(t, pod)
 	})
 }
 
@@ -64,24 +59,7 @@ func TestTapHasNoDevice(t *testing.T) {
 		hostDevice.Path = filepath.Join(binDir(t), "host-device")
 		finish(t, hostDevice).ok(t)
 		same(t, "interfaces in the pod", podLinks(t, pod), "net1")
-		checkNoDevice(t, pod, "", "")
-	})
-}
-
-// A macvlan whose lower interface is in a third namespace, as with a runtime that
-// is itself in a container.
-func TestMacvlanOnVethInAThirdNamespaceHasNoDevice(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		pod, third, other := linktest.NewNetns(t), linktest.NewNetns(t), linktest.NewNetns(t)
-		err := linktest.InNetns(third, func() error {
-			linktest.AddVeth(t, "nic", "peer", other)
-			linktest.AddMacvlan(t, "nic", "net1", pod)
-			return nil
-		})
-		must(t, err)
-		checkNoDevice(t, pod, "", noDevice)
-		checkNoDevice(t, pod, `"followLower": false, `, noDevice)
+		hasNoDevice(t, pod)
 	})
 }
 
@@ -96,66 +74,4 @@ func addTap(t *testing.T, name string) {
 	if err != nil {
 		t.Fatalf("add tap %s: %v", name, err)
 	}
-}
-
-// The machine's own card, for real: as root of the machine only, since it is in
-// the namespace that all began in. It is not touched but for a macvlan on it.
-func TestMacvlanOnTheMachinesCard(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("an ordinary user cannot make a macvlan on this machine's card")
-	}
-	linktest.Run(t, func(t *testing.T) {
-		machine := fmt.Sprintf("/proc/%d/ns/net", os.Getppid())
-		card, address := machinesCard(t, machine)
-		if card == "" {
-			t.Skip("this machine has no network card on PCI")
-		}
-		stage(t, "")
-		pod := linktest.NewNetns(t)
-		err := linktest.InNetns(machine, func() error {
-			linktest.AddMacvlan(t, card, "net1", pod)
-			return nil
-		})
-		must(t, err)
-		want := fmt.Sprintf("{\n  \"type\": \"pci\",\n  \"version\": \"1.1.0\",\n  \"pci\": {\n    \"pci-address\": %q\n  }\n}\n", address)
-		result := fmt.Sprintf(`{"cniVersion":"1.1.0","interfaces":[{"name":"net1","pciID":%q,"sandbox":"NETNS"}]}`, address)
-		run := func() error {
-			a := call(t, "ADD", pod, chained(pod, ""))
-			same(t, "result", compact(t, a.ok(t)), result)
-			same(t, "warnings", a.warnings(), "")
-			same(t, "device-info file", read(t, infoFile), want)
-			call(t, "CHECK", pod, chained(pod, "")).ok(t)
-			call(t, "DEL", pod, chained(pod, "")).ok(t)
-			checkNoDevice(t, pod, `"followLower": false, `, noDevice)
-			return nil
-		}
-		t.Log("the plugin where the card is")
-		must(t, linktest.InNetns(machine, run))
-		t.Log("the plugin, the card and the pod in three namespaces")
-		must(t, run())
-	})
-}
-
-// machinesCard gives an interface that is up, with a PCI function behind it.
-// /sys shows the interfaces of the namespace that it was mounted in: the machine's.
-func machinesCard(t *testing.T, netns string) (name, address string) {
-	t.Helper()
-	err := linktest.InNetns(netns, func() error {
-		links, err := netlink.LinkList()
-		for _, l := range links {
-			device, err := filepath.EvalSymlinks("/sys/class/net/" + l.Attrs().Name + "/device")
-			if err != nil || l.Attrs().MasterIndex != 0 {
-				continue
-			}
-			if strings.HasPrefix(filepath.Base(device), "virtio") {
-				device = filepath.Dir(device)
-			}
-			if _, err := os.Stat("/sys/bus/pci/devices/" + filepath.Base(device)); err == nil {
-				name, address = l.Attrs().Name, filepath.Base(device)
-			}
-		}
-		return err
-	})
-	must(t, err)
-	return name, address
 }

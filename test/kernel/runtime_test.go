@@ -3,7 +3,6 @@ package kernel_test
 import (
 	"context"
 	"encoding/json"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -63,49 +62,35 @@ func (r *runtime) del(t *testing.T) {
 }
 
 // delegating is a conflist of devinfo alone, which runs the children.
-func delegating(version string, children ...string) string {
-	return `{"cniVersion": "` + version + `", "name": "net", "plugins": [{"type": "devinfo",
+func delegating(children ...string) string {
+	return `{"cniVersion": "1.1.0", "name": "net", "plugins": [{"type": "devinfo",
 		"capabilities": {"CNIDeviceInfoFile": true, "deviceID": true, "mac": true, "ips": true, "bandwidth": true},
 		"delegates": [` + strings.Join(children, ",") + `]}]}`
 }
 
 func TestDelegatingKeepsTheRuntimesCacheApart(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		stage(t, "igb-sriov")
-		other := linktest.NewNetns(t)
-		linktest.AddVeth(t, "nic", "peer", other)
-		for _, c := range []struct{ version, result string }{
-			{"0.3.1", `{"cniVersion":"0.3.1","dns":{},"interfaces":[{"mac":"MAC","name":"net1","sandbox":"NETNS"}]}`},
-			{"0.4.0", `{"cniVersion":"0.4.0","dns":{},"interfaces":[{"mac":"MAC","name":"net1","sandbox":"NETNS"}]}`},
-			{"1.0.0", `{"cniVersion":"1.0.0","interfaces":[{"mac":"MAC","name":"net1","sandbox":"NETNS"}]}`},
-			{"1.1.0", `{"cniVersion":"1.1.0","interfaces":[{"mac":"MAC","name":"net1","pciID":"0000:01:10.0","sandbox":"NETNS"}]}`},
-		} {
-			t.Run(c.version, func(t *testing.T) {
-				pod := linktest.NewNetns(t)
-				r := newRuntime(t, pod, delegating(c.version, `{"type": "macvlan", "master": "nic", "mode": "bridge"}`))
-				same(t, "result", r.add(t), c.result)
-				same(t, "device-info file", read(t, infoFile), vfFile)
-				cache := filepath.Join(runtimeCache, "results/net-c0ffee-net1")
-				same(t, "the runtime's cache", files(t, runtimeCache), cache)
-				same(t, "our files", files(t, stateDir), ownState)
-				cached := read(t, cache)
-				if c.version != "0.3.1" { // which has no CHECK
-					r.check(t)
-				}
-				same(t, "the runtime's cached result after CHECK", read(t, cache), cached)
-				same(t, "our files after CHECK", files(t, stateDir), ownState)
-				r.del(t)
-				same(t, "the runtime's cache after DEL", files(t, runtimeCache), "")
-				nothingLeft(t, pod)
-			})
-		}
+	onStage(t, func(t *testing.T, pod string) {
+		linktest.AddVeth(t, "nic", "peer", linktest.NewNetns(t))
+		r := newRuntime(t, pod, delegating(`{"type": "macvlan", "master": "nic", "mode": "bridge"}`))
+		same(t, "result", r.add(t), `{"cniVersion":"1.1.0","interfaces":[{"mac":"MAC","name":"net1","pciID":"0000:01:10.0","sandbox":"NETNS"}]}`)
+		same(t, "device-info file", read(t, infoFile), vfFile)
+		const cache = runtimeCache + "/results/net-c0ffee-net1"
+		same(t, "the runtime's cache", files(t, runtimeCache), cache)
+		same(t, "our files", files(t, stateDir), ownState)
+		cached := read(t, cache)
+		r.check(t)
+		same(t, "the runtime's cached result after CHECK", read(t, cache), cached)
+		same(t, "our files after CHECK", files(t, stateDir), ownState)
+		r.del(t)
+		same(t, "the runtime's cache after DEL", files(t, runtimeCache), "")
+		nothingLeft(t, pod)
 	})
 }
 
 // Each child gets the runtime's keys that it declares, and no other.
 func TestRuntimeConfigReachesChildrenByCapability(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
-		r := newRuntime(t, pod, delegating("1.1.0", bridgeConf,
+		r := newRuntime(t, pod, delegating(bridgeConf,
 			`{"type": "child", "capabilities": {"ips": true, "bandwidth": false}}`, `{"type": "child"}`))
 		same(t, "result", r.add(t), `{"cniVersion":"1.1.0","interfaces":[{"mac":"MAC","name":"br0"},{"mac":"MAC","name":"VETH"},`+
 			`{"mac":"MAC","name":"net1","pciID":"0000:01:10.0","sandbox":"NETNS"}],`+
@@ -123,41 +108,6 @@ DEL `+args+`
 DEL `+args+` {"ips":["10.1.2.77/24"]}
 `)
 		nothingLeft(t, pod)
-	})
-}
-
-// The children that change what another has made: tuning sets the MAC address,
-// bandwidth adds an ifb beside the pod.
-func TestDelegatingBridgeTuningAndBandwidth(t *testing.T) {
-	onStage(t, func(t *testing.T, pod string) {
-		r := newRuntime(t, pod, delegating("1.0.0",
-			`{"type": "bridge", "bridge": "br0", "ipam": {"type": "host-local", "dataDir": "`+ipamDir+`", "subnet": "10.1.2.0/24"}}`,
-			`{"type": "tuning", "capabilities": {"mac": true}}`,
-			`{"type": "bandwidth", "capabilities": {"bandwidth": true}}`))
-		same(t, "result", r.add(t), `{"cniVersion":"1.0.0","interfaces":[{"mac":"MAC","name":"br0"},{"mac":"MAC","name":"VETH"},`+
-			`{"mac":"MAC","name":"net1","sandbox":"NETNS"}],"ips":[{"address":"10.1.2.2/24","gateway":"10.1.2.1","interface":2}]}`)
-		same(t, "address in the pod", podMAC(t, pod), "02:00:00:00:00:07")
-		same(t, "device-info file", read(t, infoFile), vfFile)
-		r.check(t)
-		r.del(t)
-		same(t, "interfaces beside the pod", hostLinks(t), "br0")
-		nothingLeft(t)
-	})
-}
-
-func TestDelegatingHostDevice(t *testing.T) {
-	onStage(t, func(t *testing.T, pod string) {
-		other := linktest.NewNetns(t)
-		linktest.AddVeth(t, "nic", "peer", other)
-		// A pciBusID of its own, lest it look for ours in the machine's /sys.
-		r := newRuntime(t, pod, delegating("1.1.0", `{"type": "host-device", "device": "nic", "deviceID": "", "pciBusID": ""}`))
-		same(t, "result", r.add(t), `{"cniVersion":"1.1.0","interfaces":[{"mac":"MAC","name":"net1","pciID":"0000:01:10.0","sandbox":"NETNS"}]}`)
-		same(t, "device-info file", read(t, infoFile), vfFile)
-		same(t, "interfaces in the pod", podLinks(t, pod), "net1")
-		r.check(t)
-		r.del(t)
-		same(t, "interfaces beside the pod", hostLinks(t), "nic")
-		nothingLeft(t)
 	})
 }
 

@@ -88,7 +88,7 @@ func stage(t *testing.T, host string) {
 // binDir is where the reference plugins are.
 func binDir(t *testing.T) string {
 	t.Helper()
-	return undertest.Peers(t, "cnitool", "macvlan", "bridge", "host-device", "host-local", "tuning", "bandwidth")
+	return undertest.Peers(t, "cnitool", "macvlan", "bridge", "host-device", "host-local", "tuning")
 }
 
 // hostLinks names the interfaces of our namespace, but for lo.

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"testing"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -95,110 +94,6 @@ const machineDevices = `pci-0000-01-10-0 pci-0000-01-10-2 pci-0000-01-10-4 pci-0
 
 func names(devices map[string]resourceapi.Device) string {
 	return strings.Join(slices.Sorted(maps.Keys(devices)), " ")
-}
-
-// vfText is a VF with a network driver, as it is offered.
-func vfText(t *testing.T, address, driver, ifName, pf, pfAddress string, index int, root string) string {
-	dir := "/sys/bus/pci/devices/" + address
-	id := func(file string) string { return strings.TrimPrefix(read(t, dir+"/"+file), "0x") }
-	numa := ""
-	if node := read(t, dir+"/numa_node"); node != "-1" {
-		numa = "  resource.kubernetes.io/numaNode: " + node + "\n"
-	}
-	return fmt.Sprintf(`pci-%s
-  device: %s
-  driver: %s
-  eswitchMode: legacy
-  ifName: %s
-  kind: vf
-  linkType: ether
-  mtu: 1500
-  pfName: %s
-  pfPCIBusID: %s
-  physicalNetwork: blue
-  rdmaCapable: false
-  vendor: %s
-  vfIndex: %d
-%s  resource.kubernetes.io/pciBusID: %s
-  resource.kubernetes.io/pcieRoot: %s
-`, strings.NewReplacer(":", "-", ".", "-").Replace(address), id("device"), driver, ifName, pf, pfAddress, id("vendor"), index, numa, address, root)
-}
-
-const vfioText = `pci-0000-01-10-6
-  device: 10ca
-  driver: vfio-pci
-  eswitchMode: legacy
-  kind: vf
-  pfName: enp1s0
-  pfPCIBusID: 0000:01:00.0
-  rdmaCapable: false
-  vendor: 8086
-  vfIndex: 3
-  k8s.cni.cncf.io/deviceID: 0000:01:10.6
-  k8s.cni.cncf.io/resourceName: example.com/dpdk
-  resource.kubernetes.io/pciBusID: 0000:01:10.6
-  resource.kubernetes.io/pcieRoot: pci0000:00
-`
-
-const vdpaText = `vdpa-vpvdpa0
-  device: 1041
-  eswitchMode: legacy
-  kind: vdpa
-  pfName: enp2s0
-  pfPCIBusID: 0000:02:00.0
-  vdpaDriver: vhost
-  vendor: 1af4
-  vfIndex: 0
-  k8s.cni.cncf.io/deviceID: 0000:02:00.1
-  k8s.cni.cncf.io/resourceName: example.com/vdpa
-  resource.kubernetes.io/pciBusID: 0000:02:00.1
-  resource.kubernetes.io/pcieRoot: pci0000:00
-`
-
-const pfText = `pci-0000-41-00-0
-  device: 10c9
-  driver: igb
-  eswitchMode: legacy
-  ifName: enp65s0
-  kind: pf
-  linkType: ether
-  mtu: 1500
-  rdmaCapable: false
-  speed: 1000
-  vendor: 8086
-  resource.kubernetes.io/numaNode: 1
-  resource.kubernetes.io/pciBusID: 0000:41:00.0
-  resource.kubernetes.io/pcieRoot: pci0000:40
-  shared: true
-  capacity attachments: 7, 1 if nothing is said
-  capacity bandwidth: 1G, 0 if nothing is said
-`
-
-func TestDRAOffersTheMachinesDevicesAsTheyAre(t *testing.T) {
-	needs(t, "igb", "vpvdpa")
-	n := newDRANode(t, draRules)
-	want := map[string]string{
-		"pci-0000-01-10-0": vfText(t, "0000:01:10.0", "igbvf", "enp1s0v0", "enp1s0", "0000:01:00.0", 0, "pci0000:00"),
-		"pci-0000-01-10-2": vfText(t, "0000:01:10.2", "igbvf", "enp1s0v1", "enp1s0", "0000:01:00.0", 1, "pci0000:00"),
-		"pci-0000-01-10-4": vfText(t, "0000:01:10.4", "igbvf", "enp1s0v2", "enp1s0", "0000:01:00.0", 2, "pci0000:00"),
-		"pci-0000-01-10-6": vfioText,
-		"pci-0000-02-00-2": vfText(t, "0000:02:00.2", "virtio-pci", "enp2s0v1", "enp2s0", "0000:02:00.0", 1, "pci0000:00"),
-		"pci-0000-41-00-0": pfText,
-		"pci-0000-41-10-0": vfText(t, "0000:41:10.0", "igbvf", "enp65s0v0", "enp65s0", "0000:41:00.0", 0, "pci0000:40"),
-		"pci-0000-41-10-2": vfText(t, "0000:41:10.2", "igbvf", "enp65s0v1", "enp65s0", "0000:41:00.0", 1, "pci0000:40"),
-		"vdpa-vpvdpa0":     vdpaText,
-	}
-	whole := ""
-	for _, name := range slices.Sorted(maps.Keys(want)) {
-		whole += want[name]
-	}
-	n.eventually("the machine's devices are offered", patient, func() bool { return n.texts() == whole }) // a PF may have to find its carrier first
-	_, in := n.offered()
-	for name, slice := range in {
-		if pf := strings.Split(name, "-"); pf[0] == "pci" && slice != in["pci-0000-"+pf[2]+map[string]string{"01": "-10-0", "02": "-00-2", "41": "-00-0"}[pf[2]]] {
-			t.Errorf("%s is in a slice without others of its PF", name)
-		}
-	}
 }
 
 const (

@@ -3,8 +3,6 @@
 package vm_test
 
 import (
-	"os"
-	"strings"
 	"testing"
 )
 
@@ -72,35 +70,4 @@ func TestDRAVFIsBoundToVFIOForItsPod(t *testing.T) {
 			backAs(t, address, was)
 		})
 	}
-}
-
-// A pod that was deleted by force still runs, while its VF is allocated to the next claim. That
-// gets the nodes, without any network, once the VF is what it was, and leaves it so.
-func TestDRAVFOfAPodThatWasDeletedByForce(t *testing.T) {
-	needs(t, "igb")
-	n := newDRANode(t, draRules)
-	canPause(t)
-	const device, address = "pci-0000-01-10-6", "0000:01:10.6"
-	was := stateOf(t, address)
-	first := n.podWith("forced", device, draNetwork(`{"type": "sriov", "vlan": 7}, {"type": "pause"}`))
-	first.begin()
-	next := n.podWith("next", device, "")
-	refused := func(when string) {
-		t.Helper()
-		if err := next.tryPrepare(); err == nil || !strings.Contains(err.Error(), "claim ns/forced") {
-			t.Errorf("%s: %v", when, err)
-		}
-		if vlan := stateOf(t, address).ByPF.VLAN; vlan != 7 {
-			t.Errorf("%s its VLAN is %d", when, vlan)
-		}
-	}
-	refused("while the first pod runs")
-	n.during("DEL", first.stop, func() { refused("during its DEL"); os.Remove("/run/pause") })
-	first.remove()
-	first.unprepare()
-	backAs(t, address, was)
-	next.begin()
-	same(t, "device nodes", nodes(next.container()), "/dev/vfio/vfio "+group(t, address))
-	next.end()
-	backAs(t, address, was)
 }

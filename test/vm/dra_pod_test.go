@@ -98,12 +98,6 @@ func (p *draPod) tryUnprepare() error {
 	return err
 }
 
-func (p *draPod) tryRun() error {
-	p.t.Helper()
-	p.newSandbox()
-	return p.runSandbox()
-}
-
 // newSandbox is one that the runtime has yet to run, with a network namespace.
 func (p *draPod) newSandbox() {
 	p.t.Helper()
@@ -115,7 +109,7 @@ func (p *draPod) newSandbox() {
 	p.t.Cleanup(p.dropNetns)
 }
 
-// runSandbox has the runtime run it; any goroutine may call this.
+// runSandbox has the runtime run it.
 func (p *draPod) runSandbox() error {
 	p.running[p.sandbox.Id] = p.sandbox
 	err := p.runtime.RunPodSandbox(p.t.Context(), &adaptation.RunPodSandboxRequest{Pod: p.sandbox})
@@ -176,7 +170,11 @@ func (p *draPod) remove() {
 // prepare, up, container and unprepare want success.
 func (p *draPod) prepare() { p.t.Helper(); ok(p.t, "Prepare", p.tryPrepare()) }
 
-func (p *draPod) up() { p.t.Helper(); ok(p.t, "RunPodSandbox", p.tryRun()) }
+func (p *draPod) up() {
+	p.t.Helper()
+	p.newSandbox()
+	ok(p.t, "RunPodSandbox", p.runSandbox())
+}
 
 // begin gives the pod its network.
 func (p *draPod) begin() {

@@ -154,3 +154,9 @@ func drive(t *testing.T, bus, device, driver string) {
 		return filepath.Base(now) == driver
 	})
 }
+
+// vfsBack makes the VFs of the second igb card anew, as the machine had them: tests may take them away.
+func vfsBack(t *testing.T) {
+	t.Helper()
+	numVFs(t, "0000:41:00.0", 2, map[string]string{"0000:41:10.0": "enp65s0v0", "0000:41:10.2": "enp65s0v1"})
+}

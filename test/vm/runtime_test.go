@@ -52,14 +52,9 @@ func newNetworkIn(t *testing.T, cniVersion, name, pluginList string) *network {
 	list, err := libcni.NetworkConfFromBytes(fmt.Appendf(nil, `{"cniVersion": %q, "name": %q, "plugins": %s}`, cniVersion, name, pluginList))
 	must(t, err)
 	n := &network{t: t, list: list}
-	n.forget()
+	n.cni = libcni.NewCNIConfigWithCacheDir([]string{plugins}, t.TempDir(), n.exec())
 	t.Cleanup(func() { nothingLeft(t) })
 	return n
-}
-
-// forget begins with an empty cache, as a runtime does after a crash.
-func (n *network) forget() {
-	n.cni = libcni.NewCNIConfigWithCacheDir([]string{plugins}, n.t.TempDir(), n.exec())
 }
 
 // exec runs plugins, and keeps what they say.
@@ -137,14 +132,14 @@ func (a *attachment) check() {
 	}
 }
 
-// devinfo calls devinfo alone, with the result of ADD, where another plugin of the
+// delDevinfo calls devinfo alone, with the result of ADD, where another plugin of the
 // list would be the first to complain.
-func (a *attachment) devinfo(verb func(*libcni.CNIConfig, context.Context, *libcni.PluginConfig, *libcni.RuntimeConf) error) error {
+func (a *attachment) delDevinfo() error {
 	a.t.Helper()
 	at := slices.IndexFunc(a.list.Plugins, func(p *libcni.PluginConfig) bool { return p.Network.Type == "devinfo" })
 	conf, err := libcni.InjectConf(a.list.Plugins[at], map[string]any{"name": a.list.Name, "cniVersion": a.list.CNIVersion, "prevResult": a.result})
 	must(a.t, err)
-	return verb(a.cni, context.Background(), conf, a.rt)
+	return a.cni.DelNetwork(context.Background(), conf, a.rt)
 }
 
 func (a *attachment) tryDel() error {
@@ -159,7 +154,7 @@ func (a *attachment) del() {
 		a.t.Fatalf("DEL: %s\n%s", fullText(err), a.warnings())
 	}
 	if a.result != nil && a.list.Plugins[0].Network.Type != "devinfo" {
-		if err := a.devinfo((*libcni.CNIConfig).DelNetwork); err != nil {
+		if err := a.delDevinfo(); err != nil {
 			a.t.Fatalf("second DEL: %s\n%s", fullText(err), a.warnings())
 		}
 	}
@@ -195,13 +190,6 @@ func (a *attachment) file(want string) {
 		a.t.Errorf("%s does not end in a newline", a.path())
 	}
 	same(a.t, a.path(), indent(a.t, string(data)), indent(a.t, want))
-}
-
-func (a *attachment) noFile() {
-	a.t.Helper()
-	if exists(a.path()) {
-		a.t.Errorf("%s was written: %s", a.path(), read(a.t, a.path()))
-	}
 }
 
 // errorText is the code and message of a CNI error. What to do about it, in the

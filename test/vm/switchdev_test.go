@@ -18,7 +18,6 @@ import (
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
-	"devinfo-cni.io/pkg/link/opinion/opiniontest"
 	"devinfo-cni.io/pkg/sysfs"
 	plugin "devinfo-cni.io/plugins/devinfo"
 )
@@ -82,15 +81,6 @@ func TestRepresentors(t *testing.T) {
 	}
 }
 
-// A representor that was renamed has the new name in the file.
-func TestRepresentorRenamed(t *testing.T) {
-	needs(t, "igb", "nsim")
-	pod(t, "pod1")
-	run(t, "ip", "link", "set", "eni1npf0vf1", "name", "rep1")
-	t.Cleanup(func() { run(t, "ip", "link", "set", "rep1", "name", "eni1npf0vf1") })
-	same(t, "VF 1", recorded(t, withSwitch(t, netdevsim), "0000:01:10.2"), indent(t, representedInfo("0000:01:10.2", "rep1")))
-}
-
 // In legacy mode netdevsim takes its representors away, as a NIC does.
 func TestLegacyMode(t *testing.T) {
 	needs(t, "igb", "nsim")
@@ -119,26 +109,6 @@ func TestRepresentorsWithoutDevlink(t *testing.T) {
 		}
 	})
 	same(t, "VF 1", recorded(t, p, "0000:01:10.2"), indent(t, representedInfo("0000:01:10.2", "eni1npf0vf1")))
-}
-
-// Sriovnet finds the same representors, with devlink and without.
-func TestSriovnetAgrees(t *testing.T) {
-	needs(t, "igb", "nsim")
-	sys, err := sysfs.Open("/sys")
-	must(t, err)
-	without := link.Eswitch{
-		Sys:   withPorts{sys.Files()},
-		Ports: func(string) ([]*netlink.DevlinkPort, error) { return nil, syscall.ENODEV },
-	}
-	for name, e := range map[string]link.Eswitch{"devlink": netdevsim(sys), "sysfs": without} {
-		for number, want := range []string{"eni1npf0vf0", "eni1npf0vf1", ""} {
-			ours, _, err := e.Representor("0000:01:00.0", link.VF, number)
-			theirs, theirErr := opiniontest.Sriovnet(e, "0000:01:00.0", link.VF, number)
-			if ours != want || theirs != want || err != nil {
-				t.Errorf("%s: VF %d: %q, %v; sriovnet: %q, %v", name, number, ours, err, theirs, theirErr)
-			}
-		}
-	}
 }
 
 // withPorts is /sys with netdevsim's interfaces as those of igb's PF.

@@ -111,34 +111,6 @@ func TestInterfaceOfAVDPAOnAVF(t *testing.T) {
 
 const unbound = `the vDPA device vpvdpa0 cannot be described: it is bound to no driver; bind it: echo vpvdpa0 > /sys/bus/vdpa/drivers/vhost_vdpa/bind`
 
-func TestUnboundVDPA(t *testing.T) {
-	needs(t, "vpvdpa")
-	t.Cleanup(func() { drive(t, "vdpa", "vpvdpa0", "vhost_vdpa") })
-	drive(t, "vdpa", "vpvdpa0", "")
-	notDescribed(t, "vpvdpa0", unbound)
-}
-
-// notDescribed wants ADD of a device to fail in strict mode, and to warn otherwise.
-func notDescribed(t *testing.T, deviceID, message string) {
-	t.Helper()
-	t.Run("strict", func(t *testing.T) {
-		a := newNetwork(t, "strict", `[{"type": "devinfo", "strict": true, "capabilities": {"CNIDeviceInfoFile": true, "deviceID": true}}]`).
-			attachment("pod1", "net1", deviceID)
-		_, err := a.tryAdd()
-		same(t, "error", errorText(err), "100: "+message)
-		a.noFile()
-		a.del()
-	})
-	t.Run("warning", func(t *testing.T) {
-		a := newNetwork(t, "warning", `[`+devinfoLast+`]`).attachment("pod1", "net1", deviceID)
-		a.add(standalone("/run/netns/pod1", ""))
-		same(t, "warning", a.warnings(), `level=WARN msg="`+message+`" attachment=warning/pod1/net1`)
-		a.noFile()
-		a.check()
-		a.del()
-	})
-}
-
 // The file says what the driver was while it was bound; CHECK warns.
 func TestVDPAUnboundAfterADD(t *testing.T) {
 	needs(t, "vpvdpa")
@@ -151,35 +123,6 @@ func TestVDPAUnboundAfterADD(t *testing.T) {
 	same(t, "warning", a.warnings(), `level=WARN msg="`+unbound+`" attachment=vdpa/pod1/net1`)
 	a.file(want)
 	a.del()
-}
-
-// Two devices are bound again in another order and swap their nodes: CHECK warns,
-// and another ADD repairs the file.
-func TestVDPANodesSwapped(t *testing.T) {
-	needs(t, "vdpasim", "vpvdpa")
-	rebind := func(devices ...string) {
-		for _, d := range devices {
-			drive(t, "vdpa", d, "")
-		}
-		for _, d := range devices {
-			drive(t, "vdpa", d, "vhost_vdpa")
-		}
-	}
-	rebind("vdpa0", "vpvdpa0")
-	t.Cleanup(func() { rebind("vdpa0", "vpvdpa0") })
-	a := newNetwork(t, "vdpa", `[`+devinfoLast+`]`).attachment("pod1", "net1", "vpvdpa0")
-	a.add(standalone("/run/netns/pod1", "0000:02:00.1"))
-	before := node(t, "vpvdpa0")
-	a.file(vdpaVFInfo("vpvdpa0", "vhost", before, "0000:02:00.1", "0000:02:00.0"))
-	rebind("vpvdpa0", "vdpa0")
-	now := node(t, "vpvdpa0")
-	if now == before {
-		t.Fatalf("the node still is %s", now)
-	}
-	a.check()
-	same(t, "warning", a.warnings(), `level=WARN msg="changed since ADD" attachment=vdpa/pod1/net1 key=vdpa.path file=`+before+` now=`+now+
-		` source=/sys/bus/vdpa/devices/vpvdpa0/`+filepath.Base(now))
-	a.passes(standalone("/run/netns/pod1", "0000:02:00.1"), vdpaVFInfo("vpvdpa0", "vhost", now, "0000:02:00.1", "0000:02:00.0"))
 }
 
 // A VF on vp-vdpa without a vDPA device is a PCI function like any other.

@@ -4,7 +4,6 @@ package vm_test
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 )
@@ -22,26 +21,6 @@ func moved(t *testing.T, host, name, netns, pciID string) string {
 
 func pciInfo(address, pf string) string {
 	return fmt.Sprintf(`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": %q, "pf-pci-address": %q}}`, address, pf)
-}
-
-func TestVFMovedByHostDeviceWithDeviceID(t *testing.T) {
-	needs(t, "igb")
-	n := newNetwork(t, "vf", `[{"type": "host-device", "capabilities": {"deviceID": true}}, `+devinfoLast+`]`)
-	a := n.attachment("pod1", "net1", "0000:01:10.0")
-	a.add(moved(t, "enp1s0v0", "net1", "/run/netns/pod1", "0000:01:10.0"))
-	a.file(pciInfo("0000:01:10.0", "0000:01:00.0"))
-	if onHost("enp1s0v0") || !inPod("pod1", "net1") {
-		t.Error("the VF is not in the pod")
-	}
-	if nets, err := os.ReadDir("/sys/bus/pci/devices/0000:01:10.0/net"); err != nil || len(nets) != 0 {
-		t.Errorf("the host's net/ of the VF has %d entries, %v; the fixtures say none", len(nets), err)
-	}
-	a.check()
-	a.del()
-	if !onHost("enp1s0v0") || inPod("pod1", "net1") {
-		t.Error("the VF is not back")
-	}
-	a.silent()
 }
 
 func TestVFMovedByHostDeviceAsDelegate(t *testing.T) {
@@ -65,6 +44,7 @@ func TestDevicesByIDAndByInterface(t *testing.T) {
 	needs(t, "igb", "vdpasim", "vpvdpa")
 	const byID, byName = `{"type": "host-device", "capabilities": {"deviceID": true}}, `, `{"type": "host-device", "device": "%s"}, `
 	for _, test := range []struct{ name, before, deviceID, host, pciID, info string }{
+		{"VF", byID, "0000:01:10.0", "enp1s0v0", "0000:01:10.0", pciInfo("0000:01:10.0", "0000:01:00.0")},
 		{"VF on vfio-pci", "", "0000:01:10.6", "", "0000:01:10.6", pciInfo("0000:01:10.6", "0000:01:00.0")},
 		// host-device names no interface for it; Multus would drop the device information.
 		{"VF on vfio-pci, moved", byID, "0000:01:10.6", "", "0000:01:10.6", pciInfo("0000:01:10.6", "0000:01:00.0")},
@@ -89,34 +69,4 @@ func TestDevicesByIDAndByInterface(t *testing.T) {
 			}
 		})
 	}
-}
-
-// The namespace goes before DEL: the kernel puts the VF back, under the pod's name.
-func TestNamespaceGoneBeforeDEL(t *testing.T) {
-	needs(t, "igb")
-	n := newNetwork(t, "vf", `[{"type": "host-device", "capabilities": {"deviceID": true}}, `+devinfoLast+`]`)
-	a := n.attachment("podgone", "net1", "0000:01:10.0")
-	a.add(moved(t, "enp1s0v0", "net1", "/run/netns/podgone", "0000:01:10.0"))
-	run(t, "ip", "netns", "del", "podgone")
-	eventually(t, "the VF is back", func() bool { return onHost("net1") })
-	a.rt.NetNS = "" // as runtimes do; host-device fails with a path that is gone
-	a.del()
-	run(t, "ip", "link", "set", "net1", "name", "enp1s0v0")
-	run(t, "ip", "netns", "add", "podgone") // for the end of the test
-	a.silent()
-}
-
-// What becomes of the VF's driver is none of devinfo's business.
-func TestVFWithoutDriver(t *testing.T) {
-	needs(t, "igb")
-	drive(t, "pci", "0000:41:10.2", "")
-	t.Cleanup(func() { vfsBack(t) })
-	a := newNetwork(t, "vf", `[`+devinfoLast+`]`).attachment("pod1", "net1", "0000:41:10.2")
-	a.add(standalone("/run/netns/pod1", "0000:41:10.2"))
-	a.file(pciInfo("0000:41:10.2", "0000:41:00.0"))
-	drive(t, "pci", "0000:41:10.2", "vfio-pci")
-	a.check()
-	a.file(pciInfo("0000:41:10.2", "0000:41:00.0"))
-	a.del()
-	a.silent()
 }
