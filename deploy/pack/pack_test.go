@@ -125,18 +125,6 @@ func TestTheChecksumsAreOfAllOtherFiles(t *testing.T) {
 	}
 }
 
-// Krew fetches archives from where its manifest says: only users would find out that an
-// address is made up.
-func TestWithoutAnAddressThereIsNoKrewManifest(t *testing.T) {
-	files := contents(t, pack(t, programs(t), "-downloads", ""))
-	if _, ok := files["kubectl-devinfo-v1.2.3.yaml"]; ok || strings.Contains(files["SHA256SUMS"], ".yaml") {
-		t.Errorf("there is one\n%s", files["SHA256SUMS"])
-	}
-	if len(files) != 10 {
-		t.Errorf("%d files", len(files))
-	}
-}
-
 func TestAnArchiveIsOfRootAndOfTheCommitsTime(t *testing.T) {
 	license := filepath.Join(t.TempDir(), "LICENSE")
 	write(t, license, "do what you like")
