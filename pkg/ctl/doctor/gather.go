@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/containernetworking/cni/pkg/invoke"
 	"golang.org/x/sys/unix"
@@ -143,9 +144,9 @@ func (l *Live) networks(dir string) (types []string) {
 			continue
 		}
 		path := filepath.Join(dir, e.Name())
-		text, err := os.ReadFile(path)
+		text, err := config.ReadFile(path)
 		if err != nil {
-			l.note("run as root", "network configuration "+path+": "+errorText(err))
+			l.note("run as root, and see what it is", "network configuration "+path+": "+strings.TrimPrefix(errorText(err), path+": "))
 			continue
 		}
 		if kept, used, ok := reduced(text, ours); ok {

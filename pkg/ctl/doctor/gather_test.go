@@ -121,6 +121,17 @@ func TestDelegatesKeepNoSecretEither(t *testing.T) {
 	}
 }
 
+// Who would open it would wait for its writer.
+func TestANamedPipeAmongTheConfigurationsIsNoted(t *testing.T) {
+	p, _ := places(t)
+	must(t, os.MkdirAll(p.ConfDir, 0o755))
+	must(t, unix.Mkfifo(filepath.Join(p.ConfDir, "a.conf"), 0o600))
+	l := doctor.Gather(t.Context(), p, nil)
+	if !slices.ContainsFunc(l.Notes, func(n doctor.Note) bool { return strings.Contains(n.Text, "a.conf: not a regular file") }) {
+		t.Errorf("%+v", l.Notes)
+	}
+}
+
 // ADD would say no more than that it cannot lock a temporary file.
 func TestADirectoryThatADDCannotWriteToIsAnError(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
