@@ -63,19 +63,10 @@ func Slices(decisions []Decision, ours map[string]As, last Published) []Slice {
 			continue // what pods share does not move
 		}
 		d = *d.DeepCopy()
-		switch {
-		case c == nil:
-			d.Taints = taint(TaintGone)
-			offered[name] = d
-			continue
-		case c.Why != "":
-			d.Taints = taint(TaintNotOffered)
-		case c.Device.NoCarrier:
-			d.Taints = taint(TaintNoCarrier)
-		default:
-			d.Taints = nil
+		d.Taints = taint(TaintGone)
+		if c != nil {
+			d.Taints, d.ConsumesCounters = c.taints(), c.share.consumption()
 		}
-		d.ConsumesCounters = c.share.consumption()
 		offered[name] = d
 	}
 	return append(arrange(offered), counterSlices(offered)...)
@@ -86,6 +77,18 @@ func Same(a, b []Slice) bool { return equality.Semantic.DeepEqual(a, b) }
 
 func taint(key string) []resourceapi.DeviceTaint {
 	return []resourceapi.DeviceTaint{{Key: key, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+}
+
+func (c *Decision) taints() []resourceapi.DeviceTaint {
+	switch {
+	case c.Why != "":
+		return taint(TaintNotOffered)
+	case c.unknown:
+		return taint(TaintUnknown)
+	case c.Device.NoCarrier:
+		return taint(TaintNoCarrier)
+	}
+	return nil
 }
 
 // Evict has a taint of devices in slices, which are not published yet, end their pods.
@@ -103,17 +106,11 @@ func Evict(list []Slice, key string) {
 
 // device is what is published of a device that is offered.
 func (c *Decision) device() resourceapi.Device {
-	d := resourceapi.Device{Name: c.Device.Name, Attributes: maps.Clone(c.Device.Attributes), ConsumesCounters: c.share.consumption()}
+	d := resourceapi.Device{Name: c.Device.Name, Attributes: maps.Clone(c.Device.Attributes), Taints: c.taints(), ConsumesCounters: c.share.consumption()}
 	maps.DeleteFunc(d.Attributes, func(name resourceapi.QualifiedName, _ resourceapi.DeviceAttribute) bool {
 		return c.rule.published != nil && !slices.Contains(c.rule.published, name)
 	})
 	maps.Copy(d.Attributes, c.rule.attributes)
-	switch {
-	case c.unknown:
-		d.Taints = taint(TaintUnknown)
-	case c.Device.NoCarrier:
-		d.Taints = taint(TaintNoCarrier)
-	}
 	if name, id := c.rule.ResourceName, c.Device.ID(); name != "" {
 		d.Attributes[ResourceName] = resourceapi.DeviceAttribute{StringValue: &name}
 		d.Attributes[DeviceID] = resourceapi.DeviceAttribute{StringValue: &id}

@@ -1,4 +1,4 @@
-// Package hosttxttest makes hosts too big for a fixture, and such as fail, for tests and
+// Package hosttxttest makes hosts too big for a fixture, and trees that fail, for tests and
 // benchmarks.
 package hosttxttest
 

@@ -52,9 +52,12 @@ func mountNewNetns(path string) error {
 	return err
 }
 
-// InNetns calls f in the network namespace at path, in the goroutine of its caller, so
-// that f may end the test. Goroutines that f starts are not in the namespace.
+// InNetns calls f in the network namespace at path, "" being our own, in the goroutine of its
+// caller, so that f may end the test. Goroutines that f starts are not in the namespace.
 func InNetns(path string, f func() error) (err error) {
+	if path == "" {
+		return f()
+	}
 	there, err := os.Open(path)
 	if err != nil {
 		return err
@@ -129,19 +132,13 @@ func add(t testing.TB, l netlink.Link) {
 
 func up(t testing.TB, name, netns string) {
 	t.Helper()
-	set := func() error {
+	err := InNetns(netns, func() error {
 		l, err := netlink.LinkByName(name)
 		if err != nil {
 			return err
 		}
 		return netlink.LinkSetUp(l)
-	}
-	err := error(nil)
-	if netns == "" {
-		err = set()
-	} else {
-		err = InNetns(netns, set)
-	}
+	})
 	if err != nil {
 		t.Fatalf("set %s up: %v", name, err)
 	}
