@@ -23,14 +23,13 @@ const (
 
 // network is what a plugin's configuration stands in.
 type network struct {
-	name      json.RawMessage // of the list, or of the NetworkAttachmentDefinition; nil = none
-	version   json.RawMessage // of the list
-	multus    bool            // it is a NetworkAttachmentDefinition
-	resource  bool            // which has a resourceName: Multus passes a deviceID
-	after     bool            // other plugins run before this one
-	following bool            // other plugins run after it
-	maker     string          // the type of one of those that makes the interface; "" = there is none
-	dra       bool            // it is of a DeviceClass or a claim: see CNIConfig
+	name     json.RawMessage // of the list, or of the NetworkAttachmentDefinition; nil = none
+	version  json.RawMessage // of the list
+	multus   bool            // it is a NetworkAttachmentDefinition
+	resource bool            // which has a resourceName: Multus passes a deviceID
+	after    bool            // other plugins run before this one
+	maker    string          // the type of one of those that makes the interface; "" = there is none
+	dra      bool            // it is of a DeviceClass or a claim: see CNIConfig
 }
 
 // configIn checks a configuration, a list of them, or those of a
@@ -106,7 +105,7 @@ func (c Checker) list(s *sheet, path string, object map[string]json.RawMessage, 
 	ours := 0
 	for n, p := range plugins {
 		if text(p["type"]) == c.Plugin {
-			in.after, in.following, in.maker = n > 0, n < len(plugins)-1, c.maker(plugins[n+1:])
+			in.after, in.maker = n > 0, c.maker(plugins[n+1:])
 			here := fmt.Sprintf("%s.plugins[%d]", path, n)
 			if ours++; ours > 1 {
 				s.warn(here, p["type"], "is in the chain twice: leave one out; ADD of the second undoes what the first has written")
