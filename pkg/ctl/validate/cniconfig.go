@@ -88,8 +88,8 @@ func (c Checker) list(s *sheet, path string, object map[string]json.RawMessage, 
 			s.wrong(path+".plugins", raw, "must be a list of plugin configurations")
 			return
 		}
-	} else if text(object["type"]) != c.Plugin {
-		c.without(s, path+".type", object["type"], in)
+	} else if text(object["type"]) != Plugin {
+		s.without(path+".type", object["type"], in)
 		return
 	}
 	if object["name"] != nil {
@@ -104,8 +104,8 @@ func (c Checker) list(s *sheet, path string, object map[string]json.RawMessage, 
 	c.supported(s, path+".plugins", plugins, in)
 	ours := 0
 	for n, p := range plugins {
-		if text(p["type"]) == c.Plugin {
-			in.after, in.maker = n > 0, c.maker(plugins[n+1:])
+		if text(p["type"]) == Plugin {
+			in.after, in.maker = n > 0, maker(plugins[n+1:])
 			here := fmt.Sprintf("%s.plugins[%d]", path, n)
 			if ours++; ours > 1 {
 				s.warn(here, p["type"], "is in the chain twice: leave one out; ADD of the second undoes what the first has written")
@@ -114,14 +114,14 @@ func (c Checker) list(s *sheet, path string, object map[string]json.RawMessage, 
 		}
 	}
 	if ours == 0 {
-		c.without(s, path+".plugins", raw, in)
+		s.without(path+".plugins", raw, in)
 	}
 }
 
 // without says that a configuration has no plugin of ours. Only there are others checked.
-func (c Checker) without(s *sheet, path string, value json.RawMessage, in network) {
+func (s *sheet) without(path string, value json.RawMessage, in network) {
 	if !in.dra {
-		s.none(path, value, fmt.Sprintf("must name a plugin of type %q", c.Plugin), fmt.Sprintf("it has no plugin of type %q", c.Plugin))
+		s.none(path, value, fmt.Sprintf("must name a plugin of type %q", Plugin), fmt.Sprintf("it has no plugin of type %q", Plugin))
 	}
 }
 
