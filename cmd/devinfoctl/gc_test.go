@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -158,7 +157,7 @@ func TestAFileThatAnAttachmentNamesIsNotOneThatNobodyOwns(t *testing.T) {
 func TestGCAsksAgainBeforeItRemoves(t *testing.T) {
 	n := newNode(t)
 	key := n.put(journal.Entry{Key: container("again"), Netns: n.noNetns(), File: "again", Complete: true})
-	tool := &tool{nodeFile: n.file, stderr: os.Stderr, clock: time.Now, cniPath: n.bin}
+	tool := &tool{nodeFile: n.file, stderr: os.Stderr, cniPath: n.bin}
 	h, err := tool.host()
 	n.must(err)
 	g, err := h.Garbage()

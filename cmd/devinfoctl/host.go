@@ -74,7 +74,7 @@ func (t *tool) machine() (*host, error) {
 		return nil, fmt.Errorf("boot ID: %w", err)
 	}
 	kernel := link.NewKernel(sys.Files())
-	h := &host{build: build.Read(), now: t.clock(), Node: node.Open(node.Options{
+	h := &host{build: build.Read(), now: time.Now(), Node: node.Open(node.Options{
 		Settings:  settings,
 		Sys:       sys,
 		Finder:    &discovery.Finder{Interfaces: kernel, Switches: kernel},

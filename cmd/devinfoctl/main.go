@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
 
 	"devinfo-cni.io/pkg/ctl/remedy"
 )
@@ -22,7 +21,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends what does not look at the context
-	t := &tool{stdin: stdin, stdout: stdout, stderr: stderr, clock: time.Now}
+	t := &tool{stdin: stdin, stdout: stdout, stderr: stderr}
 	defer t.close()
 	root := newRoot(t)
 	root.SetArgs(args)

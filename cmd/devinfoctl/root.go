@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -26,7 +25,6 @@ import (
 type tool struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
-	clock          func() time.Time
 
 	output   string // -o: "table", "json" or "yaml"
 	hostFile string // --host; "" = the machine that we run on

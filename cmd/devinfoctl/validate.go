@@ -113,7 +113,7 @@ func (t *tool) validate(ctx context.Context, args []string, f validateFlags) err
 	if err != nil {
 		return remedy.For(err, "name a file that can be read, or - for standard input")
 	}
-	checker := validate.Checker{Plugin: pluginName, ClaimTypes: f.claimTypes}
+	checker := validate.Checker{ClaimTypes: f.claimTypes}
 	checker.Find, checker.Versions = plugins(ctx, t.pluginDirs())
 	texts := map[string][]byte{}
 	checker.Classes = validate.Classes{}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/ctl/validate"
 	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/others"
@@ -41,9 +42,6 @@ func DefaultPlaces() Places {
 	}
 }
 
-// ours is the type by which configurations name our plugin.
-const ours = "devinfo"
-
 // Gather asks the node. What it cannot read is in Live.Notes. It runs VERSION of the
 // configured plugins, which touches nothing (CNI specification 1.1.0).
 func Gather(ctx context.Context, p Places, gone func(netns string) (bool, error)) *Live {
@@ -61,13 +59,13 @@ func Gather(ctx context.Context, p Places, gone func(netns string) (bool, error)
 			l.ReadOnly = append(l.ReadOnly, dir)
 		}
 	}
-	types := append(l.networks(p.ConfDir), ours)
+	types := append(l.networks(p.ConfDir), validate.Plugin)
 	for _, kind := range types {
 		if path, err := invoke.FindInPath(kind, p.PluginDirs); err == nil {
 			l.Plugins[kind] = Executable(ctx, path)
 		}
 	}
-	l.altered(p.NodeConfig, l.Plugins[ours].Path)
+	l.altered(p.NodeConfig, l.Plugins[validate.Plugin].Path)
 	l.Agent, l.NRI = exists(p.AgentDir), exists(p.NRISocket)
 	for _, m := range []string{"vfio_pci", "vhost_vdpa", "mlx5_ib"} {
 		l.Modules[m] = exists(filepath.Join(s.Sysfs, "module", m))
@@ -149,7 +147,7 @@ func (l *Live) networks(dir string) (types []string) {
 			l.note("run as root, and see what it is", "network configuration "+path+": "+strings.TrimPrefix(errorText(err), path+": "))
 			continue
 		}
-		if kept, used, ok := reduced(text, ours); ok {
+		if kept, used, ok := reduced(text); ok {
 			l.Networks, types = append(l.Networks, Config{path, kept}), append(types, used...)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"devinfo-cni.io/pkg/build"
+	"devinfo-cni.io/pkg/ctl/validate"
 	"devinfo-cni.io/pkg/others"
 )
 
@@ -59,7 +60,7 @@ func (l *Live) note(remedy, text string) { l.Notes = append(l.Notes, Note{text, 
 
 // reduced is a configuration without what may be secret; ok is false if it does not contain
 // devinfo, or is invalid JSON.
-func reduced(text []byte, plugin string) (_ json.RawMessage, types []string, ok bool) {
+func reduced(text []byte) (_ json.RawMessage, types []string, ok bool) {
 	var list map[string]json.RawMessage
 	if json.Unmarshal(text, &list) != nil {
 		return nil, nil, false
@@ -74,7 +75,7 @@ func reduced(text []byte, plugin string) (_ json.RawMessage, types []string, ok 
 		var kind string
 		_ = json.Unmarshal(p["type"], &kind) // "" is of no plugin
 		types = append(types, kind)
-		if kind == plugin {
+		if kind == validate.Plugin {
 			ok = true
 			if p["delegates"] != nil {
 				p["delegates"] = bareDelegates(p["delegates"])

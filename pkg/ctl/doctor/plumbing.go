@@ -11,7 +11,7 @@ import (
 
 // plugin looks at the plugin that is installed.
 func plugin(f *Evidence, list *answers) {
-	p, there := f.Live.Plugins[ours]
+	p, there := f.Live.Plugins[validate.Plugin]
 	const install = "devinfoctl install --cni-bin-dir DIR, or let devinfo-agent install it"
 	switch {
 	case !there:
@@ -46,7 +46,7 @@ func networks(f *Evidence, list *answers) {
 	if len(f.Live.Networks) == 0 {
 		list.add(Info, "no network configuration on this node has devinfo in it", "those in the API are checked by: kubectl get net-attach-def -A -o yaml | devinfoctl validate -")
 	}
-	checker := validate.Checker{Plugin: ours, Versions: func(plugin string) []string { return f.Live.Plugins[plugin].CNIVersions }}
+	checker := validate.Checker{Versions: func(plugin string) []string { return f.Live.Plugins[plugin].CNIVersions }}
 	for _, n := range f.Live.Networks {
 		report, err := checker.Check(n.Text, validate.CNIConfig)
 		if err != nil { // the kind is given

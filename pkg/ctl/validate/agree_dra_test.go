@@ -180,7 +180,7 @@ func validateFindsWhatPrepareRefuses(t *testing.T, said *messages) {
 					refused = append(refused, err.Error())
 				}
 			}
-			all, err := validate.Checker{Plugin: "devinfo", ClaimTypes: []string{"macvlan"}}.CheckAll([]byte(text), "")
+			all, err := validate.Checker{ClaimTypes: []string{"macvlan"}}.CheckAll([]byte(text), "")
 			must(t, err)
 			var found, every []string
 			for _, d := range all {

@@ -48,7 +48,7 @@ func newNode(t *testing.T) *node {
 
 // checker validates for this node.
 func (n *node) checker() validate.Checker {
-	return validate.Checker{Plugin: "devinfo", Find: func(name string) error {
+	return validate.Checker{Find: func(name string) error {
 		_, err := os.Stat(filepath.Join(n.bin, name))
 		return err
 	}}

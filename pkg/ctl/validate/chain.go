@@ -51,9 +51,9 @@ func (s *sheet) position(path string, object map[string]json.RawMessage, idle bo
 var chained = []string{"bandwidth", "firewall", "portmap", "sbr", "tuning", "vrf", "rdma", "istio-cni", "route-override", "cilium-cni"}
 
 // maker is the type of the first plugin that makes an interface; "" = there is none.
-func (c Checker) maker(plugins []map[string]json.RawMessage) string {
+func maker(plugins []map[string]json.RawMessage) string {
 	for _, p := range plugins {
-		if kind := text(p["type"]); kind != "" && kind != c.Plugin && !slices.Contains(chained, kind) {
+		if kind := text(p["type"]); kind != "" && kind != Plugin && !slices.Contains(chained, kind) {
 			return kind
 		}
 	}
@@ -68,7 +68,7 @@ func (c Checker) delegates(s *sheet, path string, cfg *config.Config) {
 	taken := map[string]bool{fileCapability: true, "deviceID": true}
 	for _, d := range cfg.Delegates {
 		here := path + "." + d.Key
-		if c.Find != nil && d.Type != c.Plugin {
+		if c.Find != nil && d.Type != Plugin {
 			if err := c.Find(d.Type); err != nil {
 				s.wrong(here+".type", quote(d.Type), "ADD refuses it: %v", err)
 			}

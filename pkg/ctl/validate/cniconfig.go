@@ -25,14 +25,13 @@ const (
 
 // network is what a plugin's configuration stands in.
 type network struct {
-	name      json.RawMessage // of the list, or of the NetworkAttachmentDefinition; nil = none
-	version   json.RawMessage // of the list
-	multus    bool            // it is a NetworkAttachmentDefinition
-	resource  bool            // which has a resourceName: Multus passes a deviceID
-	after     bool            // other plugins run before this one
-	following bool            // other plugins run after it
-	maker     string          // the type of one of those that makes the interface; "" = there is none
-	dra       bool            // it is of a DeviceClass or a claim: see CNIConfig
+	name     json.RawMessage // of the list, or of the NetworkAttachmentDefinition; nil = none
+	version  json.RawMessage // of the list
+	multus   bool            // it is a NetworkAttachmentDefinition
+	resource bool            // which has a resourceName: Multus passes a deviceID
+	after    bool            // other plugins run before this one
+	maker    string          // the type of one of those that makes the interface; "" = there is none
+	dra      bool            // it is of a DeviceClass or a claim: see CNIConfig
 }
 
 // configIn checks a configuration, a list of them, or those of a
@@ -91,8 +90,8 @@ func (c Checker) list(s *sheet, path string, object map[string]json.RawMessage, 
 			s.wrong(path+".plugins", raw, "must be a list of plugin configurations")
 			return
 		}
-	} else if text(object["type"]) != c.Plugin {
-		c.without(s, path+".type", object["type"], in)
+	} else if text(object["type"]) != Plugin {
+		s.without(path+".type", object["type"], in)
 		return
 	}
 	if object["name"] != nil {
@@ -107,8 +106,8 @@ func (c Checker) list(s *sheet, path string, object map[string]json.RawMessage, 
 	c.supported(s, path+".plugins", plugins, in)
 	ours := 0
 	for n, p := range plugins {
-		if text(p["type"]) == c.Plugin {
-			in.after, in.following, in.maker = n > 0, n < len(plugins)-1, c.maker(plugins[n+1:])
+		if text(p["type"]) == Plugin {
+			in.after, in.maker = n > 0, maker(plugins[n+1:])
 			here := fmt.Sprintf("%s.plugins[%d]", path, n)
 			if ours++; ours > 1 {
 				s.warn(here, p["type"], "is in the chain twice: leave one out; ADD of the second undoes what the first has written")
@@ -117,14 +116,14 @@ func (c Checker) list(s *sheet, path string, object map[string]json.RawMessage, 
 		}
 	}
 	if ours == 0 {
-		c.without(s, path+".plugins", raw, in)
+		s.without(path+".plugins", raw, in)
 	}
 }
 
 // without says that a configuration has no plugin of ours. Only there are others checked.
-func (c Checker) without(s *sheet, path string, value json.RawMessage, in network) {
+func (s *sheet) without(path string, value json.RawMessage, in network) {
 	if !in.dra {
-		s.none(path, value, fmt.Sprintf("must name a plugin of type %q", c.Plugin), fmt.Sprintf("it has no plugin of type %q", c.Plugin))
+		s.none(path, value, fmt.Sprintf("must name a plugin of type %q", Plugin), fmt.Sprintf("it has no plugin of type %q", Plugin))
 	}
 }
 

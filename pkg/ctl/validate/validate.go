@@ -66,10 +66,11 @@ func (r *Report) Errors() (n int) {
 	return n
 }
 
+// Plugin is the type by which configurations name our plugin.
+const Plugin = "devinfo"
+
 // Checker checks texts.
 type Checker struct {
-	Plugin string // the type by which configurations name our plugin: "devinfo"
-
 	// Find looks for a plugin in CNI_PATH; nil = there is nowhere to look.
 	Find func(plugin string) error
 

@@ -18,7 +18,7 @@ import (
 var update = flag.Bool("update", false, "rewrite what the cases expect; then read the difference with care")
 
 // checker knows a node with three plugins.
-var checker = validate.Checker{Plugin: "devinfo", Find: func(name string) error {
+var checker = validate.Checker{Find: func(name string) error {
 	if slices.Contains([]string{"bridge", "macvlan", "host-device"}, name) {
 		return nil
 	}
