@@ -38,8 +38,7 @@ func TestAStatusIsOwedUntilTheAPIServerTakesItAlsoAfterARestart(t *testing.T) {
 	}
 	agent := r.start()
 	stop := r.stop
-	r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
-	must(t, agent.RunPodSandbox(t.Context(), r.sandbox("s1", "pod")))
+	r.attached(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
 	r.eventually("it was tried", func() bool { return asked.Load() > 0 })
 	if agent.Census().Status != 1 {
 		t.Errorf("got %v", agent.Census())
@@ -170,8 +169,7 @@ func TestManyPodsInARowLeaveNothing(t *testing.T) {
 	life := func(n int) {
 		pod, uid := fmt.Sprint("pod", n), types.UID(fmt.Sprint("u", n))
 		r.prepare(r.claimOf("claim", uid, pod, want{"x", "net1", "info"}))
-		sb := r.sandbox(fmt.Sprint("s", n), pod)
-		must(t, agent.RunPodSandbox(t.Context(), sb))
+		sb := r.ran(fmt.Sprint("s", n), pod)
 		must(t, agent.StopPodSandbox(t.Context(), sb))
 		r.unmake(sb)
 		must(t, agent.RemovePodSandbox(t.Context(), sb))

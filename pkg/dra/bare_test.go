@@ -33,9 +33,7 @@ func TestADeviceWithAResourceNameNeedsNoNetwork(t *testing.T) {
 				t.Errorf("%s: got %v", name, attributes[name])
 			}
 		}
-		r.prepare(r.claimOf("z", "u2", "pod", want{"x", "net1", ""}))
-		sb := r.sandbox("s1", "pod")
-		must(t, r.runPod(sb))
+		sb := r.attached(r.claimOf("z", "u2", "pod", want{"x", "net1", ""}))
 		if left := r.files("cdi"); len(left) != 2 {
 			t.Errorf("CDI specs: %q", left)
 		}
@@ -74,8 +72,7 @@ func TestTheStatusSaysWhichDeviceAClaimHas(t *testing.T) {
 		timeless(t, func(t *testing.T, r *rig, p *plugins) {
 			r.options.Inventory = newNode(t, "mlx5-switchdev").inventory()
 			r.start()
-			r.prepare(ownClaim("u1", test.device, test.parameters))
-			must(t, r.runPod(r.sandbox("s1", "pod")))
+			r.attached(ownClaim("u1", test.device, test.parameters))
 			quiet()
 			report := r.lastReport()
 			if len(report.Devices) != 1 || report.Devices[0].Data == nil {
@@ -116,8 +113,7 @@ func TestARequestMayHaveSeveralDevicesWithoutANetwork(t *testing.T) {
 		if len(devices) != 2 || devices[0].DeviceName != vf3 || devices[1].DeviceName != vf0 || slices.Equal(devices[0].CDIDeviceIDs, devices[1].CDIDeviceIDs) {
 			t.Errorf("got %+v", devices)
 		}
-		sb := r.sandbox("s1", "pod")
-		must(t, r.runPod(sb))
+		sb := r.ran("s1", "pod")
 		if gates := r.files("cdi"); len(gates) != 2 {
 			t.Errorf("CDI specs: %q", gates)
 		}
@@ -163,9 +159,7 @@ func TestTheAgentDescribesADeviceThatNoPluginDescribes(t *testing.T) {
 		agent := r.start()
 		claim := ownClaim("u1", vf3, network(`{"type":"sriov"}`)) // which is on vfio-pci
 		named(claim, "net2")                                      // that the captured pod lacks
-		r.prepare(claim)
-		sb := r.sandbox("s1", "pod")
-		must(t, r.runPod(sb))
+		sb := r.attached(claim)
 		if at := r.attachment("u1"); at.PCI() != "0000:03:00.5" || len(r.files("info")) != 1 {
 			t.Errorf("got %s, files %q", at.Info, r.files("info"))
 		}
@@ -198,8 +192,7 @@ func TestADeviceInfoFileThatOthersCanReplaceIsNotMounted(t *testing.T) {
 		r.start()
 		claim := ownClaim("u1", vf3, network(`{"type":"sriov"}`))
 		named(claim, "net2")
-		r.prepare(claim)
-		must(t, r.runPod(r.sandbox("s1", "pod")))
+		r.attached(claim)
 		const fact = `"DEVINFO_NET2_PCI_ADDRESS=0000:03:00.5"` // which can be told all the same
 		if text := r.spec(); strings.Contains(text, r.options.DeviceInfoDir) || len(r.files("info")) != 1 || !strings.Contains(text, fact) {
 			t.Error(text)

@@ -152,9 +152,7 @@ func TestAnAttachmentWhoseNodesAreGrantedHasTheirIOMMUGroup(t *testing.T) {
 		r.start()
 		claim := ownClaim("u1", vf3, network(`{"type":"sriov"}`))
 		named(claim, "net2") // that the captured pod lacks
-		r.prepare(claim)
-		sb := r.sandbox("s1", "pod")
-		must(t, r.runPod(sb))
+		sb := r.attached(claim)
 		difftest.Equal(t, r.holders("iommu-57"), []string{"claim ns/claim-u1"})
 		r.endPod(sb)
 		r.unprepared("u1")

@@ -104,9 +104,7 @@ func TestOnlyPluginsOfVFsAreToldOfANamespaceThatIsGone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			timeless(t, func(t *testing.T, r *rig, p *plugins) {
 				r.start()
-				r.prepare(ownClaim("u1", "cni", network(`{"type":"sriov"},{"type":"ib-sriov"},{"type":"host-device"}`)))
-				sb := r.sandbox("s1", "pod")
-				must(t, r.runPod(sb))
+				sb := r.attached(ownClaim("u1", "cni", network(`{"type":"sriov"},{"type":"ib-sriov"},{"type":"host-device"}`)))
 				test.ends(r, sb)
 				r.unprepared("u1")
 				vf, other := test.want(netnsOf(sb))

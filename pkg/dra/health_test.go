@@ -130,8 +130,7 @@ func TestADeviceThatItsPodHasIsNotLost(t *testing.T) {
 		if len(port) != 1 {
 			t.Fatalf("got %q", port)
 		}
-		r.prepare(ownClaim("u1", port[0], `"device":[],`+network(`{"type":"x"}`)))
-		must(t, r.runPod(r.sandbox("s1", "pod")))
+		r.attached(ownClaim("u1", port[0], `"device":[],`+network(`{"type":"x"}`)))
 		n.without("eno2")
 		difftest.Equal(t, inventory.PublishedIn(dra.Survey(agent)), before)
 		if got := unhealthy(t, agent, "node1"); len(got) > 0 {

@@ -145,8 +145,7 @@ func TestAClaimThatIsAllocatedAnewKeepsTheLeaseOfWhatItOwes(t *testing.T) {
 		p.set(failing("s1"))
 		time.Sleep(30 * time.Minute)
 		r.prepare(ownClaim("u1", vf2, network(`{"type":"sriov"}`)))
-		second := r.sandbox("s2", "pod")
-		must(t, r.runPod(second))
+		second := r.ran("s2", "pod")
 		if first, now := holders(), len(r.holders("pci-0000:03:00.4")); first != 1 || now != 1 {
 			t.Errorf("%d have the first device, %d the second", first, now)
 		}

@@ -51,8 +51,7 @@ func TestMetricsCountWhatHappens(t *testing.T) {
 		r.options.Inventory, n.broken = n.inventory(), errors.New("no answer")
 		r.options.Status = func(context.Context, status.Report) error { return errors.New("no answer") }
 		dra.Survey(r.start())
-		r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}), r.claimOf("b", "u2", "other", want{"x", "net1", ""}))
-		must(t, r.runPod(r.sandbox("s1", "pod")))
+		r.attached(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}), r.claimOf("b", "u2", "other", want{"x", "net1", ""}))
 		p.set(failing("s2"))
 		says(t, r.runPod(r.sandbox("s2", "other")), errNoMaster.Error())
 		quiet()

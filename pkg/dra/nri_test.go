@@ -143,9 +143,7 @@ func TestTheAgentReconnectsAndMakesGoodWhatItMissed(t *testing.T) {
 func TestASandboxThatIsNotListedIsLeftAloneWhileItsNamespaceIsThere(t *testing.T) {
 	r := newRig(t)
 	agent := r.start()
-	r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}), r.claimOf("b", "u2", "pod2", want{"x", "net1", ""}))
-	sb := r.sandbox("s1", "pod")
-	must(t, agent.RunPodSandbox(t.Context(), sb))
+	sb := r.attached(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}), r.claimOf("b", "u2", "pod2", want{"x", "net1", ""}))
 	r.eventually("the gate is gone", func() bool { return os.RemoveAll(filepath.Join(r.dir, "cdi")) == nil }) // the agent opens it again meanwhile
 	_, err := agent.Synchronize(t.Context(), nil, nil)
 	must(t, err)

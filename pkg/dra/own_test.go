@@ -157,8 +157,7 @@ func TestEachDeviceOfARequestIsAttached(t *testing.T) {
 				named(claim, "net{index}")
 				devices, err := agent.Prepare(t.Context(), claim)
 				must(t, err)
-				sb := r.sandbox("s1", "pod")
-				must(t, r.runPod(sb))
+				sb := r.ran("s1", "pod")
 				slices.Sort(p.told)
 				difftest.Equal(t, p.told, []string{"ADD s1 net0", "ADD s1 net1"})
 				gates := map[string]bool{}

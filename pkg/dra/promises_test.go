@@ -151,8 +151,7 @@ func TestDELsOfOneInterfaceThatWereGivenUpDoNotMeet(t *testing.T) {
 			}
 			r.prepare(claim)
 			for n := range 2 {
-				sb := r.sandbox(fmt.Sprint("s", n), "pod")
-				must(t, r.runPod(sb))
+				sb := r.ran(fmt.Sprint("s", n), "pod")
 				r.endPod(sb)
 				time.Sleep(10 * time.Minute)
 			}
@@ -194,8 +193,7 @@ func TestDELsThatHangHoldUpNoADD(t *testing.T) {
 		for n := range hung {
 			pod := fmt.Sprint("hung", n)
 			r.prepare(r.claimOf("a", types.UID(pod), pod, want{"x", "net1", ""}))
-			sb := r.sandbox(pod, pod)
-			must(t, r.runPod(sb))
+			sb := r.ran(pod, pod)
 			go r.endPod(sb)
 		}
 		time.Sleep(10 * time.Second)

@@ -56,8 +56,7 @@ func (b *rig) withLeases() {
 // attachTo prepares a claim of a device, and attaches sandbox s1 to it.
 func (b *rig) attachTo(t *testing.T, device, driver string) {
 	t.Helper()
-	b.prepare(onDevice(b.claimOf("a", "u1", "pod", want{"x", "net1", ""}), 0, device, driver))
-	must(t, b.runPod(b.sandbox("s1", "pod")))
+	b.attached(onDevice(b.claimOf("a", "u1", "pod", want{"x", "net1", ""}), 0, device, driver))
 }
 
 // dies ends the network namespace of s1, whose devices come back after a while.

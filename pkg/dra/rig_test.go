@@ -183,6 +183,21 @@ func (r *rig) prepare(claims ...*resourceapi.ResourceClaim) {
 	}
 }
 
+// ran is a sandbox of a pod, which has all its networks.
+func (r *rig) ran(id, pod string) *api.PodSandbox {
+	r.t.Helper()
+	sb := r.sandbox(id, pod)
+	must(r.t, r.runPod(sb))
+	return sb
+}
+
+// attached is the sandbox s1 of the pod that is called pod, with these claims.
+func (r *rig) attached(claims ...*resourceapi.ResourceClaim) *api.PodSandbox {
+	r.t.Helper()
+	r.prepare(claims...)
+	return r.ran("s1", "pod")
+}
+
 // sandbox is a pod's sandbox with a network namespace.
 func (r *rig) sandbox(id, pod string) *api.PodSandbox { return sandboxIn(r.dir, id, pod) }
 

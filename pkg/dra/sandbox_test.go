@@ -28,8 +28,7 @@ func TestAPodIsAttachedOnceAndDetachedOnce(t *testing.T) {
 	if r.calls() != nil || r.files("cdi") != nil {
 		t.Error("Prepare ran a plugin or opened a gate")
 	}
-	sb := r.sandbox("s1", "pod")
-	must(t, agent.RunPodSandbox(t.Context(), sb))
+	sb := r.ran("s1", "pod")
 	r.expectThere("s1_net1", "s1_net2", "s1_net3")
 	if got := r.files("cdi"); len(got) != 3 {
 		t.Errorf("gates: %q", got)
@@ -53,9 +52,7 @@ func TestAPodIsAttachedOnceAndDetachedOnce(t *testing.T) {
 func TestDELIsCalledAsADDWasAndBeforeTheADDOfTheNextSandbox(t *testing.T) {
 	r := newRig(t)
 	agent := r.start()
-	r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
-	sb := r.sandbox("s1", "pod")
-	must(t, agent.RunPodSandbox(t.Context(), sb))
+	sb := r.attached(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
 	must(t, agent.RunPodSandbox(t.Context(), r.sandbox("s2", "pod")))
 	must(t, agent.StopPodSandbox(t.Context(), sb)) // late, and not ours any more
 	r.expectThere("s2_net1")
@@ -122,9 +119,7 @@ func TestWhatAPluginDoesWrongFailsThePodAndLeavesNothing(t *testing.T) {
 func TestTheStatusIsThatOfTheAPI(t *testing.T) {
 	r := newRig(t)
 	agent := r.start()
-	r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
-	sb := r.sandbox("s1", "pod")
-	must(t, agent.RunPodSandbox(t.Context(), sb))
+	r.attached(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
 	r.eventually("a status", func() bool { return len(r.lastReport().Devices) == 1 })
 	share := "share-u1x"
 	got := r.lastReport()
@@ -182,8 +177,7 @@ func TestAnInterfaceNameIsThatOfOneClaimOfThePod(t *testing.T) {
 func TestAClaimOfTheSameNameIsAnother(t *testing.T) {
 	r := newRig(t)
 	agent := r.start()
-	r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
-	must(t, agent.RunPodSandbox(t.Context(), r.sandbox("s1", "pod")))
+	r.attached(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
 	r.prepare(r.claimOf("a", "u2", "pod2", want{"x", "net1", ""})) // the first pod was deleted by force
 	must(t, agent.RunPodSandbox(t.Context(), r.sandbox("s2", "pod2")))
 	must(t, agent.Unprepare(t.Context(), "u1"))
@@ -196,8 +190,7 @@ func TestAClaimOfTheSameNameIsAnother(t *testing.T) {
 func TestAClaimThatGoesToAnotherPodIsDetachedFromTheFirst(t *testing.T) {
 	r := newRig(t)
 	agent := r.start()
-	r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
-	must(t, agent.RunPodSandbox(t.Context(), r.sandbox("s1", "pod")))
+	r.attached(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
 	r.prepare(r.claimOf("a", "u1", "pod2", want{"x", "net1", ""}))
 	must(t, agent.RunPodSandbox(t.Context(), r.sandbox("s2", "pod2")))
 	r.expectThere("s2_net1")
@@ -206,9 +199,7 @@ func TestAClaimThatGoesToAnotherPodIsDetachedFromTheFirst(t *testing.T) {
 func TestADELThatFailsIsOwedAndHoldsUpUnprepare(t *testing.T) {
 	r := newRig(t)
 	agent := r.start()
-	r.prepare(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
-	sb := r.sandbox("s1", "pod")
-	must(t, agent.RunPodSandbox(t.Context(), sb))
+	sb := r.attached(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
 	refuse := filepath.Join(r.dir, "no-del")
 	must(t, os.WriteFile(refuse, nil, 0o644))
 	must(t, agent.StopPodSandbox(t.Context(), sb))

@@ -102,8 +102,7 @@ func TestAClaimThatIsAllocatedAnewIsAttachedWithItsNewDevice(t *testing.T) {
 			r.start()
 			r.prepare(ownClaim("u1", vf0, network(`{"type":"sriov"}`)))
 			quiet()
-			first := r.sandbox("s1", "pod")
-			must(t, r.runPod(first))
+			first := r.ran("s1", "pod")
 			r.endPod(first)
 			anew := ownClaim("u1", vf2, network(`{"type":"sriov"}`))
 			if told == "by the kubelet" {
