@@ -117,40 +117,17 @@ func TestOnlyPluginsOfVFsAreToldOfANamespaceThatIsGone(t *testing.T) {
 	}
 }
 
-// An asked is one request of a claim, and what the scheduler has allocated to it.
-type asked struct {
-	request string // "request/subrequest" where a list of alternatives was given
-	device  string
-	ifName  string
-	plugin  string
-	count   int64
+// by is a request for a device that goes into a network of that plugin.
+func by(name, device, ifName, plugin string, count int64) request {
+	r := request{name: name, device: device, ifName: ifName, parameters: network(`{"type":"` + plugin + `"}`), count: count}
+	if device == pf {
+		r.share = types.UID("share-" + name)
+	}
+	return r
 }
 
-// claimFor is a claim with these requests; their configurations are a class'.
-func claimFor(uid types.UID, all ...asked) *resourceapi.ResourceClaim {
-	claim := ownClaim(uid, "", "")
-	claim.Spec.Devices.Requests = nil
-	allocation := &claim.Status.Allocation.Devices
-	allocation.Results = nil
-	for _, a := range all {
-		name, sub, listed := strings.Cut(a.request, "/")
-		request := resourceapi.DeviceRequest{Name: name, Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "c", Count: a.count}}
-		if listed {
-			request.Exactly, request.FirstAvailable = nil, []resourceapi.DeviceSubRequest{{Name: "other", DeviceClassName: "d"}, {Name: sub, DeviceClassName: "c", Count: a.count}}
-		}
-		claim.Spec.Devices.Requests = append(claim.Spec.Devices.Requests, request)
-		result := resourceapi.DeviceRequestAllocationResult{Request: a.request, Driver: driverName, Pool: "node1", Device: a.device}
-		if a.device == pf {
-			share := types.UID("share-" + a.request)
-			result.ShareID = &share
-		}
-		allocation.Results = append(allocation.Results, result)
-		config := ownClaim(uid, a.device, network(`{"type":"`+a.plugin+`"}`)).Status.Allocation.Devices.Config[0]
-		config.Requests = []string{a.request}
-		config.Opaque.Parameters.Raw = []byte(strings.ReplaceAll(string(config.Opaque.Parameters.Raw), "net1", a.ifName))
-		allocation.Config = append(allocation.Config, config)
-	}
-	return claim
+func claimFor(uid types.UID, all ...request) *resourceapi.ResourceClaim {
+	return allocated("claim-"+string(uid), uid, "pod", all...)
 }
 
 // What a claim can ask of the scheduler is attached as allocated, or refused with a reason.
@@ -161,16 +138,16 @@ func TestWhateverTheSchedulerAllocatesIsAttachedOrRefused(t *testing.T) {
 		want  []string // on record: request, and the device in the configuration
 		why   string   // it is refused
 	}{
-		"firstAvailable, the VF":        {claimFor("u1", asked{"r/vf", vf0, "net1", "sriov", 0}), []string{`r/vf "deviceID":"0000:03:00.2"`}, ""},
-		"firstAvailable, else a master": {claimFor("u1", asked{"r/lan", pf, "net1", "macvlan", 0}), []string{`r/lan "master":"p0"`}, ""},
+		"firstAvailable, the VF":        {claimFor("u1", by("r/vf", vf0, "net1", "sriov", 0)), []string{`r/vf "deviceID":"0000:03:00.2"`}, ""},
+		"firstAvailable, else a master": {claimFor("u1", by("r/lan", pf, "net1", "macvlan", 0)), []string{`r/lan "master":"p0"`}, ""},
 		"matchAttribute": {constrained(&resourceapi.DeviceConstraint{Requests: []string{"a", "b"}, MatchAttribute: &alike},
-			asked{"a", vf0, "net1", "sriov", 0}, asked{"b", vf2, "net2", "sriov", 1}), []string{`a "deviceID":"0000:03:00.2"`, `b "deviceID":"0000:03:00.4"`}, ""},
+			by("a", vf0, "net1", "sriov", 0), by("b", vf2, "net2", "sriov", 1)), []string{`a "deviceID":"0000:03:00.2"`, `b "deviceID":"0000:03:00.4"`}, ""},
 		"distinctAttribute": {constrained(&resourceapi.DeviceConstraint{Requests: []string{"a", "b"}, DistinctAttribute: &apart},
-			asked{"a", pf, "net1", "macvlan", 0}, asked{"b", vf2, "net2", "sriov", 0}), []string{`a "master":"p0"`, `b "deviceID":"0000:03:00.4"`}, ""},
-		"an extended resource":        {ofScheduler(claimFor("u1", asked{"container-0-request-0", vf0, "net1", "sriov", 1})), []string{`container-0-request-0 "deviceID":"0000:03:00.2"`}, ""},
-		"two of an extended resource": {ofScheduler(claimFor("u1", asked{"container-0-request-0", vf0, "net1", "sriov", 2})), nil, "may have several devices"},
-		"two alternatives at once":    {claimFor("u1", asked{"r/vf", vf0, "net1", "sriov", 2}), nil, "may have several devices"},
-		"two of one interface name":   {claimFor("u1", asked{"a", vf0, "net1", "sriov", 0}, asked{"b", vf2, "net1", "sriov", 0}), nil, "net1"},
+			by("a", pf, "net1", "macvlan", 0), by("b", vf2, "net2", "sriov", 0)), []string{`a "master":"p0"`, `b "deviceID":"0000:03:00.4"`}, ""},
+		"an extended resource":        {ofScheduler(claimFor("u1", by("container-0-request-0", vf0, "net1", "sriov", 1))), []string{`container-0-request-0 "deviceID":"0000:03:00.2"`}, ""},
+		"two of an extended resource": {ofScheduler(claimFor("u1", by("container-0-request-0", vf0, "net1", "sriov", 2))), nil, "may have several devices"},
+		"two alternatives at once":    {claimFor("u1", by("r/vf", vf0, "net1", "sriov", 2)), nil, "may have several devices"},
+		"two of one interface name":   {claimFor("u1", by("a", vf0, "net1", "sriov", 0), by("b", vf2, "net1", "sriov", 0)), nil, "net1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			timeless(t, func(t *testing.T, r *rig, p *plugins) {
@@ -201,7 +178,7 @@ func TestWhateverTheSchedulerAllocatesIsAttachedOrRefused(t *testing.T) {
 	}
 }
 
-func constrained(c *resourceapi.DeviceConstraint, all ...asked) *resourceapi.ResourceClaim {
+func constrained(c *resourceapi.DeviceConstraint, all ...request) *resourceapi.ResourceClaim {
 	claim := claimFor("u1", all...)
 	claim.Spec.Devices.Constraints = []resourceapi.DeviceConstraint{*c}
 	return claim

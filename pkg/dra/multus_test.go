@@ -96,12 +96,9 @@ func podOf(claims ...*resourceapi.ResourceClaim) *corev1.Pod {
 // resourceName, by position, also while the pods have the devices.
 func TestMultusFindsTheDevicesOfItsNetworks(t *testing.T) {
 	t.Parallel()
-	bare := func(request, device string) asked { return asked{request: request, device: device} }
+	bare := func(name, device string) request { return request{name: name, device: device} }
 	first, second := claimFor("u1", bare("a", vf3), bare("b", vf0)), claimFor("u2", bare("r", vf2))
-	own := claimFor("u3", asked{"r", sf4, "net1", `host-device","capabilities":{"deviceID":true},"x":"`, 0})
-	for _, c := range []*resourceapi.ResourceClaim{first, second} {
-		c.Status.Allocation.Devices.Config = nil
-	}
+	own := claimFor("u3", by("r", sf4, "net1", `host-device","capabilities":{"deviceID":true},"x":"`, 0))
 	extended := ofScheduler(second.DeepCopy())
 	extended.Name, extended.UID = "extended", "u4"
 	client := server(nil, first, second, own, extended)

@@ -16,7 +16,6 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 
@@ -162,21 +161,7 @@ func (r *rig) offering(client *fake.Clientset, n *node, p *plugins) *dra.Agent {
 
 // ownClaim is a claim of one device, with these parameters of its class; "" = none.
 func ownClaim(uid types.UID, device, parameters string) *resourceapi.ResourceClaim {
-	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "claim-" + string(uid), UID: uid}}
-	claim.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "r", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "c"}}}
-	claim.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
-		Results: []resourceapi.DeviceRequestAllocationResult{{Request: "r", Driver: driverName, Pool: "node1", Device: device}},
-	}}
-	if parameters != "" {
-		raw := `{"apiVersion":"cni.networking.x-k8s.io/v1alpha1","kind":"CNIConfig","ifName":"net1",` + parameters + `}`
-		claim.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{{
-			Source: resourceapi.AllocationConfigSourceClass,
-			DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
-				Driver: driverName, Parameters: runtime.RawExtension{Raw: []byte(raw)}}},
-		}}
-	}
-	claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "pod", UID: "uid-pod"}}
-	return claim
+	return allocated("claim-"+string(uid), uid, "pod", request{name: "r", device: device, ifName: "net1", parameters: parameters})
 }
 
 // named has the configuration of a claim's first request say another name than net1.

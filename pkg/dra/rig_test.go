@@ -151,27 +151,55 @@ func (r *rig) claimOf(name string, uid types.UID, pod string, wants ...want) *re
 }
 
 func claimIn(dir, name string, uid types.UID, pod string, wants ...want) *resourceapi.ResourceClaim {
-	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: uid}}
-	allocation := &resourceapi.AllocationResult{}
+	var all []request
 	for _, w := range wants {
-		share := types.UID("share-" + string(uid) + w.request)
-		claim.Spec.Devices.Requests = append(claim.Spec.Devices.Requests, resourceapi.DeviceRequest{
-			Name: w.request, Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "cni"}})
-		allocation.Devices.Results = append(allocation.Devices.Results, resourceapi.DeviceRequestAllocationResult{
-			Request: w.request, Driver: driverName, Pool: "node1", Device: "cni", ShareID: &share})
 		late := ""
 		if behave, ok := strings.CutPrefix(w.behave, "late "); ok {
 			w.behave, late = behave, `"attach":"Late",`
 		}
-		parameters := fmt.Sprintf(`{"apiVersion":"cni.networking.x-k8s.io/v1alpha1","kind":"CNIConfig","ifName":%q,`+late+`"config":
-			{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"fake","dir":%q,"behave":%q,"capabilities":{"CNIDeviceInfoFile":true}}]}}`, w.ifName, dir, w.behave)
-		allocation.Devices.Config = append(allocation.Devices.Config, resourceapi.DeviceAllocationConfiguration{
-			Source: resourceapi.AllocationConfigSourceClass, Requests: []string{w.request},
-			DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
-				Driver: driverName, Parameters: runtime.RawExtension{Raw: []byte(parameters)}}}})
+		all = append(all, request{name: w.request, device: "cni", share: types.UID("share-" + string(uid) + w.request), ifName: w.ifName, parameters: late +
+			network(fmt.Sprintf(`{"type":"fake","dir":%q,"behave":%q,"capabilities":{"CNIDeviceInfoFile":true}}`, dir, w.behave))})
 	}
-	claim.Status.Allocation = allocation
+	return allocated(name, uid, pod, all...)
+}
+
+// A request is one of a claim, and what the scheduler has allocated to it.
+type request struct {
+	name       string // "request/subrequest" where a list of alternatives was given
+	device     string
+	share      types.UID // "" = the device is the claim's alone
+	count      int64
+	ifName     string
+	parameters string // of its class, beside ifName; "" = it has none at all
+}
+
+// allocated is a claim with these requests, reserved for a pod.
+func allocated(name string, uid types.UID, pod string, requests ...request) *resourceapi.ResourceClaim {
+	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: uid}}
 	claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: pod, UID: types.UID("uid-" + pod)}}
+	claim.Status.Allocation = &resourceapi.AllocationResult{}
+	devices := &claim.Status.Allocation.Devices
+	for _, r := range requests {
+		base, sub, listed := strings.Cut(r.name, "/")
+		asked := resourceapi.DeviceRequest{Name: base, Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "c", Count: r.count}}
+		if listed {
+			asked.Exactly, asked.FirstAvailable = nil, []resourceapi.DeviceSubRequest{{Name: "other", DeviceClassName: "d"}, {Name: sub, DeviceClassName: "c", Count: r.count}}
+		}
+		claim.Spec.Devices.Requests = append(claim.Spec.Devices.Requests, asked)
+		result := resourceapi.DeviceRequestAllocationResult{Request: r.name, Driver: driverName, Pool: "node1", Device: r.device}
+		if r.share != "" {
+			result.ShareID = &r.share
+		}
+		devices.Results = append(devices.Results, result)
+		if r.parameters == "" {
+			continue
+		}
+		raw := fmt.Appendf(nil, `{"apiVersion":"cni.networking.x-k8s.io/v1alpha1","kind":"CNIConfig","ifName":%q,%s}`, r.ifName, r.parameters)
+		devices.Config = append(devices.Config, resourceapi.DeviceAllocationConfiguration{
+			Source: resourceapi.AllocationConfigSourceClass, Requests: []string{r.name},
+			DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
+				Driver: driverName, Parameters: runtime.RawExtension{Raw: raw}}}})
+	}
 	return claim
 }
 
