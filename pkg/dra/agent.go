@@ -107,7 +107,6 @@ type Agent struct {
 	kind     string // of the CDI devices
 	state    *state.Store
 	specs    *store.Dir
-	infos    *store.Dir
 	metadata Metadata // nil = not enabled
 	cni      plugins
 	reports  workqueue.TypedRateLimitingInterface[types.UID] // claims whose status may be owed
@@ -150,7 +149,7 @@ func New(o Options) (*Agent, error) {
 	}
 	a := &Agent{
 		Options: o, kind: kind, state: records,
-		specs: store.Open(o.CDIDir), infos: store.Open(o.DeviceInfoDir),
+		specs:   store.Open(o.CDIDir),
 		cni:     plugins{dirs: o.CNIBinDirs, root: o.HostRoot, cache: o.CacheDir, limit: PluginLimit, exec: o.Exec, log: o.Log},
 		queue:   workqueue.NewTypedDelayingQueue[types.UID](),
 		backOff: workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](firstRetry, longestRetry),

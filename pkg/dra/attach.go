@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"path/filepath"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/attachment"
 	"devinfo-cni.io/pkg/cniexec"
 	"devinfo-cni.io/pkg/config"
@@ -44,7 +46,7 @@ func (a *Agent) add(c *claim, which []int, sb *sandbox) error {
 		at.Phase, at.Error = state.Adding, ""
 		at.Execution = state.Execution{
 			Sandbox: sb.id, Netns: sb.netns, BootID: a.BootID, Args: cniArgs(sb, c.ref.Name),
-			InfoFile: a.infos.Path(attachment.ClaimFileName(at.Network, sb.id, at.IfName)), Former: former,
+			InfoFile: filepath.Join(a.DeviceInfoDir, attachment.ClaimFileName(at.Network, sb.id, at.IfName)), Former: former,
 		}
 	}
 	if err := a.put(c, record, "adding"); err != nil {
@@ -162,22 +164,24 @@ func (a *Agent) setBlame(c *claim) {
 	a.reports.Add(c.ref.UID)
 }
 
+// infoOf is where the device-info file is, which the node's settings may have elsewhere by now.
+func infoOf(at *state.Attachment) (dir *store.Dir, name string) {
+	return store.Open(filepath.Dir(at.InfoFile)), filepath.Base(at.InfoFile)
+}
+
 // readInfo reads the device-info file, if a plugin has written one. One that makes no
 // sense fails the ADD: the pod would not find its device. One of another major version
 // is the pod's to read.
 func (a *Agent) readInfo(at *state.Attachment) (*devinfo.Info, error) {
-	name, err := a.infos.Name(at.InfoFile)
-	if err != nil {
-		return nil, err
-	}
-	data, err := a.infos.Read(name)
+	dir, name := infoOf(at)
+	data, err := dir.Read(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("device-info file of network %s: %w", at.Network, err)
 	}
-	info, err := a.infos.Parse(name, data)
+	info, err := dir.Parse(name, data)
 	switch {
 	case errors.As(err, new(*devinfo.VersionError)):
 		a.Log.Warn("device-info file not understood", "network", at.Network, "error", err)
@@ -255,12 +259,9 @@ func (a *Agent) writeInfo(at *state.Attachment) (*devinfo.Info, error) {
 	if info == nil {
 		return nil, nil
 	}
-	name, err := a.infos.Name(at.InfoFile)
-	if err != nil {
-		return nil, err
-	}
+	dir, name := infoOf(at)
 	data := info.Encode()
-	if err := a.infos.Write(name, data); err != nil {
+	if err := dir.Write(name, data); err != nil {
 		return nil, fmt.Errorf("device-info file of network %s: %w", at.Network, err)
 	}
 	at.Info = data

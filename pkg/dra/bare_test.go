@@ -179,6 +179,19 @@ func TestTheAgentDescribesADeviceThatNoPluginDescribes(t *testing.T) {
 	})
 }
 
+// An administrator may have set another directory since.
+func TestADeviceInfoFileIsRemovedWhereItWasWritten(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	sb := r.attached(r.claimOf("a", "u1", "pod", want{"x", "net1", "info"}))
+	if n := len(r.files("info")); n != 1 {
+		t.Fatalf("%d files", n)
+	}
+	r.options.DeviceInfoDir = filepath.Join(r.dir, "elsewhere")
+	r.start()
+	r.ends(sb, "u1")
+}
+
 // Whoever could put a link in the place of the file would have the runtime mount what it names.
 func TestADeviceInfoFileThatOthersCanReplaceIsNotMounted(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, _ *plugins) {

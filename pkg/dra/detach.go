@@ -65,7 +65,7 @@ func (a *Agent) runDel(c *claim, record *state.Claim, n int, at state.Attachment
 	a.did("exec DEL")
 	a.metrics.exec("DEL", time.Since(began), err)
 	if err == nil {
-		err = errors.Join(a.removeInfo(&at), a.cni.forget(key))
+		err = errors.Join(removeInfo(&at), a.cni.forget(key))
 	}
 	if err == nil && at.Phase == state.Abandoned {
 		err = a.giveBack(record, &at)
@@ -105,7 +105,7 @@ func (a *Agent) deleted(c *claim, r result) {
 func (a *Agent) clear(c *claim) error {
 	a.Log.Warn("an administrator has cleared what was given up", "claim", c.ref)
 	at := c.record.Abandoned()
-	if err := errors.Join(a.removeInfo(at), a.letGo(c, at), a.cni.forget(key(c.ref.UID, at))); err != nil {
+	if err := errors.Join(removeInfo(at), a.letGo(c, at), a.cni.forget(key(c.ref.UID, at))); err != nil {
 		return fmt.Errorf("claim %s: clear: %w", c.ref, err)
 	}
 	a.finish(c)
@@ -281,10 +281,7 @@ func (a *Agent) withheld() map[string]bool {
 func (a *Agent) offerSoon() { soon(a.toOffer) }
 
 // removeInfo removes the device-info file, which the plugin that wrote it may have left.
-func (a *Agent) removeInfo(at *state.Attachment) error {
-	name, err := a.infos.Name(at.InfoFile)
-	if err != nil {
-		return err
-	}
-	return a.infos.Remove(name)
+func removeInfo(at *state.Attachment) error {
+	dir, name := infoOf(at)
+	return dir.Remove(name)
 }

@@ -162,7 +162,7 @@ func (a *Agent) isGuarded(at *state.Attachment, spec []byte) bool {
 // mountable is the path of the device-info file, by which the runtime mounts it later; "" if
 // somebody could put a link in its place until then.
 func (a *Agent) mountable(c *claim, at *state.Attachment) string {
-	if err := a.Unexposed(cmp.Or(a.HostRoot, "/"), a.DeviceInfoDir); err != nil {
+	if err := a.Unexposed(cmp.Or(a.HostRoot, "/"), filepath.Dir(at.InfoFile)); err != nil {
 		a.Log.Warn("not handed to the containers", "claim", c.ref, "request", at.Request, "file", at.InfoFile, "why", err,
 			"remedy", "make each directory on the path root's, with mode 0755")
 		return ""
