@@ -12,7 +12,6 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"tags.cncf.io/container-device-interface/specs-go"
 
 	"devinfo-cni.io/pkg/cdispec"
@@ -115,19 +114,6 @@ func TestOnlyPluginsOfVFsAreToldOfANamespaceThatIsGone(t *testing.T) {
 			})
 		})
 	}
-}
-
-// by is a request for a device that goes into a network of that plugin.
-func by(name, device, ifName, plugin string, count int64) request {
-	r := request{name: name, device: device, ifName: ifName, parameters: network(`{"type":"` + plugin + `"}`), count: count}
-	if device == pf {
-		r.share = types.UID("share-" + name)
-	}
-	return r
-}
-
-func claimFor(uid types.UID, all ...request) *resourceapi.ResourceClaim {
-	return allocated("claim-"+string(uid), uid, "pod", all...)
 }
 
 // What a claim can ask of the scheduler is attached as allocated, or refused with a reason.

@@ -16,7 +16,6 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 
 	"devinfo-cni.io/pkg/discovery"
@@ -157,22 +156,6 @@ func (r *rig) offering(client *fake.Clientset, n *node, p *plugins) *dra.Agent {
 	r.options.Inventory, r.options.Finder = n.inventory(), n.finder()
 	r.kubelet(client, 0)
 	return r.agent
-}
-
-// ownClaim is a claim of one device, with these parameters of its class; "" = none.
-func ownClaim(uid types.UID, device, parameters string) *resourceapi.ResourceClaim {
-	return allocated("claim-"+string(uid), uid, "pod", request{name: "r", device: device, ifName: "net1", parameters: parameters})
-}
-
-// named has the configuration of a claim's first request say another name than net1.
-func named(claim *resourceapi.ResourceClaim, ifName string) {
-	raw := &claim.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw
-	*raw = []byte(strings.ReplaceAll(string(*raw), "net1", ifName))
-}
-
-// network is a configuration of those plugins.
-func network(plugins string) string {
-	return `"config":{"cniVersion":"1.0.0","name":"net","plugins":[` + plugins + `]}`
 }
 
 // attachment is the first one on record.

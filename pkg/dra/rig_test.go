@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -19,8 +18,6 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"github.com/prometheus/client_golang/prometheus"
 	resourceapi "k8s.io/api/resource/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
@@ -140,67 +137,6 @@ func (r *rig) UpdateRequestMetadata(_ context.Context, _, _ string, _ types.UID,
 	defer r.mu.Unlock()
 	r.metadata = append(r.metadata, devices...)
 	return nil
-}
-
-// A want is one request of a claim.
-type want struct{ request, ifName, behave string }
-
-// claimOf is an allocated claim for the pod, whose networks run the plugin "fake".
-func (r *rig) claimOf(name string, uid types.UID, pod string, wants ...want) *resourceapi.ResourceClaim {
-	return claimIn(r.dir, name, uid, pod, wants...)
-}
-
-func claimIn(dir, name string, uid types.UID, pod string, wants ...want) *resourceapi.ResourceClaim {
-	var all []request
-	for _, w := range wants {
-		late := ""
-		if behave, ok := strings.CutPrefix(w.behave, "late "); ok {
-			w.behave, late = behave, `"attach":"Late",`
-		}
-		all = append(all, request{name: w.request, device: "cni", share: types.UID("share-" + string(uid) + w.request), ifName: w.ifName, parameters: late +
-			network(fmt.Sprintf(`{"type":"fake","dir":%q,"behave":%q,"capabilities":{"CNIDeviceInfoFile":true}}`, dir, w.behave))})
-	}
-	return allocated(name, uid, pod, all...)
-}
-
-// A request is one of a claim, and what the scheduler has allocated to it.
-type request struct {
-	name       string // "request/subrequest" where a list of alternatives was given
-	device     string
-	share      types.UID // "" = the device is the claim's alone
-	count      int64
-	ifName     string
-	parameters string // of its class, beside ifName; "" = it has none at all
-}
-
-// allocated is a claim with these requests, reserved for a pod.
-func allocated(name string, uid types.UID, pod string, requests ...request) *resourceapi.ResourceClaim {
-	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: uid}}
-	claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: pod, UID: types.UID("uid-" + pod)}}
-	claim.Status.Allocation = &resourceapi.AllocationResult{}
-	devices := &claim.Status.Allocation.Devices
-	for _, r := range requests {
-		base, sub, listed := strings.Cut(r.name, "/")
-		asked := resourceapi.DeviceRequest{Name: base, Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "c", Count: r.count}}
-		if listed {
-			asked.Exactly, asked.FirstAvailable = nil, []resourceapi.DeviceSubRequest{{Name: "other", DeviceClassName: "d"}, {Name: sub, DeviceClassName: "c", Count: r.count}}
-		}
-		claim.Spec.Devices.Requests = append(claim.Spec.Devices.Requests, asked)
-		result := resourceapi.DeviceRequestAllocationResult{Request: r.name, Driver: driverName, Pool: "node1", Device: r.device}
-		if r.share != "" {
-			result.ShareID = &r.share
-		}
-		devices.Results = append(devices.Results, result)
-		if r.parameters == "" {
-			continue
-		}
-		raw := fmt.Appendf(nil, `{"apiVersion":"cni.networking.x-k8s.io/v1alpha1","kind":"CNIConfig","ifName":%q,%s}`, r.ifName, r.parameters)
-		devices.Config = append(devices.Config, resourceapi.DeviceAllocationConfiguration{
-			Source: resourceapi.AllocationConfigSourceClass, Requests: []string{r.name},
-			DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
-				Driver: driverName, Parameters: runtime.RawExtension{Raw: raw}}}})
-	}
-	return claim
 }
 
 func (r *rig) prepare(claims ...*resourceapi.ResourceClaim) {

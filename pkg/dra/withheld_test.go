@@ -10,15 +10,6 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-// exclusively gives a claim the device of that name for itself.
-func exclusively(claim *resourceapi.ResourceClaim, device string) *resourceapi.ResourceClaim {
-	for n := range claim.Status.Allocation.Devices.Results {
-		result := &claim.Status.Allocation.Devices.Results[n]
-		result.Device, result.ShareID = device, nil
-	}
-	return claim
-}
-
 // A device whose DEL has failed is not offered: not while the claim is there, so that the
 // scheduler knows in time, nor once the DEL was given up, nor by the next agent.
 func TestADeviceWhoseDELFailsIsNotOffered(t *testing.T) {
