@@ -33,8 +33,11 @@ func TestWithTheChart(t *testing.T) {
 		{"ThePluginAndItsSettingsAreOnTheNode", installed},
 		{"ContainersHaveFilesVariablesAndNodes", injected},
 		{"KubectlDevinfoShowsPodsAndNodes", kubectlDevinfo},
+		{"PodsSayWhatTheirNetworksHave", podsSay},
 		{"AnUpgradeRefusesAndARollbackDoesNot", rolledBack},
 		{"TheSameReleaseHasTheDriver", withDriver},
+		{"ABadNodeHoldsUpNoOther", badNode},
+		{"NothingIsRemovedBelowAPod", inUse},
 		{"TheAgentIsRemovedAsDocumented", removed},
 	})
 	helm(t, installation(t, "`(helm uninstall [^`]*)`"))

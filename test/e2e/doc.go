@@ -28,7 +28,7 @@
 //	    nodeagent; injection, runtimerequires, bothagents, examples, applications, vswitch,
 //	    kubectldevinfo, fiftypods
 //	TestWithTheChart                      both agents, by Helm
-//	    chart
+//	    chart; fleet, publish
 //	TestWithRealDevices                   both agents, by Helm, on the machine of test/vm: make vm-e2e
 //	    realdevices; realmultus, realfaults
 //	TestInTheDefaultNetwork               devinfo in the network of all pods
