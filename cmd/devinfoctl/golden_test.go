@@ -8,8 +8,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"devinfo-cni.io/pkg/check/checktest"
+	"devinfo-cni.io/pkg/ctl/remedy"
+	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
+	"devinfo-cni.io/pkg/journal"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -49,5 +55,120 @@ func golden(t *testing.T, name string, args ...string) {
 	must(t, err)
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("%s: -update writes it anew, if the difference is right:\n%s", file, diff)
+	}
+}
+
+// BenchmarkCrowded has people ask a node of 10,000 attachments.
+func BenchmarkCrowded(b *testing.B) {
+	const gate = 2 * time.Second
+	dir, err := os.MkdirTemp("/dev/shm", "crowded") // tmpfs, as /run is
+	if err != nil {
+		dir = b.TempDir()
+	}
+	b.Cleanup(func() { os.RemoveAll(dir) })
+	n := newNodeIn(b, dir, filepath.Join(dir, "sys"))
+	n.must(hosttxttest.ManyVFs(1000).Unpack(n.Sysfs))
+	boot, err := journal.BootID()
+	n.must(err)
+	n.must(checktest.Crowd(journal.Open(n.StateDir, boot), n.DeviceInfoDir, aliveNetns, 1000, 10000))
+	for name, args := range map[string]string{
+		"doctor": "doctor --cni-path " + n.bin + " --cni-conf-dir " + n.bin + " --pod-resources /nowhere --sriov-locks /nowhere",
+		"check":  "check", "list": "list", "pod": "check ns/pod7",
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if o := ctl(append([]string{"--node-config", n.file}, strings.Fields(args)...)...); o.exit == remedy.Blind {
+					b.Fatal(o.stderr)
+				}
+			}
+			if each := b.Elapsed() / time.Duration(b.N); each > gate {
+				b.Errorf("%v, more than %v", each, gate)
+			}
+		})
+	}
+}
+
+// What the documentation says that devinfoctl prints is what it prints.
+func TestTheDocumentationShowsWhatTheCommandsPrint(t *testing.T) {
+	t.Chdir("../..") // where its reader is
+	for path, commands := range map[string]int{"README.md": 1, "docs/debugging.md": 4} {
+		text, err := os.ReadFile(path)
+		must(t, err)
+		now, played := replay(string(text))
+		if played < commands {
+			t.Errorf("%s shows %d commands", path, played)
+		}
+		if *update {
+			must(t, os.WriteFile(path, []byte(now), 0o644))
+		} else if diff := cmp.Diff(string(text), now); diff != "" {
+			t.Errorf("%s (-shown +now):\n%s", path, diff)
+		}
+	}
+}
+
+func TestTheNetworksOfTheREADMEAreValid(t *testing.T) {
+	text, err := os.ReadFile("../../README.md")
+	must(t, err)
+	networks := 0
+	for _, block := range strings.Split(string(text), "```json\n")[1:] {
+		block, _, _ = strings.Cut(block, "```")
+		if !strings.Contains(block, `"plugins"`) {
+			continue // a device-info file
+		}
+		networks++
+		path := filepath.Join(t.TempDir(), "network.conflist")
+		must(t, os.WriteFile(path, []byte(block), 0o600))
+		if got := ctl("validate", "--strict", "--cni-path", filepath.Join(t.TempDir(), "none"), path); got.exit != 0 {
+			t.Errorf("%s%+v", block, got)
+		}
+	}
+	if networks != 2 {
+		t.Errorf("%d networks", networks)
+	}
+}
+
+// replay puts what the commands print now into the text that shows them.
+func replay(text string) (string, int) {
+	const begin, end, prompt = "```console\n", "```\n", "$ devinfoctl "
+	var now strings.Builder
+	played := 0
+	for {
+		before, block, found := strings.Cut(text, begin)
+		now.WriteString(before)
+		if !found {
+			return now.String(), played
+		}
+		now.WriteString(begin)
+		block, text, _ = strings.Cut(block, end)
+		for line := range strings.Lines(block) {
+			if command, ok := strings.CutPrefix(line, prompt); ok {
+				played++
+				now.WriteString(line + ctl(strings.Fields(command)...).stdout)
+			}
+		}
+		now.WriteString(end)
+	}
+}
+
+// cnitool's gc names no valid attachment, and libcni then deletes all in its cache, live
+// ones too: TestCnitoolGCDeletesOnlyItsOwn shows it. Nobody must be led to run it.
+func TestTheDocumentationWarnsOfCnitoolGC(t *testing.T) {
+	paths, err := filepath.Glob("../../docs/*.md")
+	must(t, err)
+	warned := false
+	for _, path := range append(paths, "../../README.md") {
+		text, err := os.ReadFile(path)
+		must(t, err)
+		for paragraph := range strings.SplitSeq(string(text), "\n\n") {
+			if !strings.Contains(paragraph, "cnitool gc") {
+				continue
+			}
+			if warned = strings.Contains(paragraph, "**Do not run `cnitool gc`"); !warned {
+				t.Errorf("%s offers cnitool gc:\n%s", path, paragraph)
+			}
+		}
+	}
+	if !warned {
+		t.Error("no document warns of cnitool gc")
 	}
 }

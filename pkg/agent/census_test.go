@@ -4,14 +4,21 @@ import (
 	"bytes"
 	"errors"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/containerd/nri/pkg/adaptation"
+	"github.com/google/go-cmp/cmp"
 
+	"devinfo-cni.io/pkg/check/checktest"
+	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/nri/nritest"
 )
@@ -84,4 +91,93 @@ func TestARefusedADDIsCountedAndLogged(t *testing.T) {
 	if n := strings.Count(log.String(), line); n != 2 {
 		t.Errorf("%d times in\n%s", n, log.String())
 	}
+}
+
+// BenchmarkCrowd is the first sweep, and look at the attachments, of an agent on a node that has
+// 10,000 of them.
+func BenchmarkCrowd(b *testing.B) {
+	const gate = 3 * time.Second
+	r := newRig(b)
+	r.CheckInterval, r.SweepInterval, r.LookInterval = 5*time.Second, time.Hour, time.Hour // the first as the program has it
+	r.must(os.RemoveAll(r.Sysfs), hosttxttest.ManyVFs(1000).Unpack(r.Sysfs))
+	r.must(checktest.Crowd(journal.Open(r.StateDir, boot), r.DeviceInfoDir, aliveNetns, 1000, 10000))
+	var used time.Duration
+	for b.Loop() {
+		before := processorTime(b)
+		a, end := r.started()
+		eventually(b, "swept and looked", func() bool { return well(a) })
+		end()
+		used += processorTime(b) - before
+	}
+	used /= time.Duration(b.N)
+	b.ReportMetric(used.Seconds(), "cpu-s/op")
+	if used > gate {
+		b.Errorf("%v of processor time, more than %v", used, gate)
+	}
+}
+
+func processorTime(b *testing.B) time.Duration {
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+}
+
+// The table in docs/agent.md is what is exposed, with the values of its labels.
+func TestTheDocumentedMetricsAreThoseExposed(t *testing.T) {
+	r := newRig(t)
+	r.Publish = new(api).annotate
+	r.put(vf("ok", "0000:03:00.2", "eth4", "mlx5_2"))
+	a, end := r.started()
+	eventually(t, "well", func() bool { return well(a) })
+	end()
+	exposed := map[string]map[string][]string{}
+	for _, family := range gather(t, a) {
+		labels := map[string][]string{}
+		for _, m := range family.Metric {
+			for _, p := range m.Label {
+				labels[p.GetName()] = append(labels[p.GetName()], p.GetValue())
+			}
+		}
+		exposed[family.GetName()] = labels
+	}
+	text, err := os.ReadFile("../../docs/agent.md")
+	r.must(err)
+	documented := map[string]map[string][]string{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `(devinfo_[a-z_]+)` \\| (.*) \\|$").FindAllStringSubmatch(string(text), -1) {
+		documented[row[1]] = labelsOf(row[2])
+	}
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(exposed)), slices.Sorted(maps.Keys(documented))); diff != "" {
+		t.Errorf("the metrics (-exposed +documented):\n%s", diff)
+	}
+	for name, labels := range documented {
+		if diff := cmp.Diff(slices.Sorted(maps.Keys(exposed[name])), slices.Sorted(maps.Keys(labels))); diff != "" {
+			t.Errorf("the labels of %s (-exposed +documented):\n%s", name, diff)
+		}
+		for label, values := range labels {
+			slices.Sort(values)
+			slices.Sort(exposed[name][label])
+			if diff := cmp.Diff(exposed[name][label], values); len(values) > 0 && diff != "" {
+				t.Errorf("the values of %s in %s (-exposed +documented):\n%s", label, name, diff)
+			}
+		}
+	}
+}
+
+// labelsOf reads a row: `label`: value, value; words. Or several labels, without values.
+func labelsOf(row string) map[string][]string {
+	labels := map[string][]string{}
+	if !strings.HasPrefix(row, "`") {
+		return labels
+	}
+	row, _, _ = strings.Cut(row, ";")
+	if label, values, ok := strings.Cut(row, ": "); ok {
+		labels[strings.Trim(label, "`")] = strings.Split(values, ", ")
+		return labels
+	}
+	for _, found := range regexp.MustCompile("`([A-Za-z_]+)`").FindAllStringSubmatch(row, -1) {
+		labels[found[1]] = nil
+	}
+	return labels
 }

@@ -167,9 +167,13 @@ func (j *Journal) links(l lease) (list []leaseLink, err error) {
 }
 
 // escape makes one path element of an ID, which may be a path.
-func escape(id string) string { return strings.NewReplacer("%", "%25", "/", "%2F").Replace(id) }
+func escape(id string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(id, "%", "%25"), "/", "%2F")
+}
 
-func unescape(name string) string { return strings.NewReplacer("%25", "%", "%2F", "/").Replace(name) }
+func unescape(name string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(name, "%2F", "/"), "%25", "%")
+}
 
 // refusal is the holder that keeps somebody from a lease; nil = nobody does. stale are the
 // paths of links that count for nothing.

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -180,5 +181,75 @@ func TestInterruptedAnswersAreAskedForAgain(t *testing.T) {
 		if errors.Is(err, syscall.EINTR) && (absent(err) || !strings.Contains(err.Error(), "interrupted 4 times")) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// words are a struct of settings, as the kernel writes it.
+func words(kind int, list ...uint32) *nl.RtAttr {
+	var value []byte
+	for _, w := range list {
+		value = binary.NativeEndian.AppendUint32(value, w)
+	}
+	return nl.NewRtAttr(kind, value)
+}
+
+// newlink is an RTM_NEWLINK of a PF.
+func newlink(vfs ...[]*nl.RtAttr) []byte {
+	list := nl.NewRtAttr(unix.IFLA_VFINFO_LIST, nil)
+	for _, settings := range vfs {
+		vf := list.AddRtAttr(nl.IFLA_VF_INFO, nil)
+		for _, s := range settings {
+			vf.AddChild(s)
+		}
+	}
+	message := nl.NewIfInfomsg(unix.AF_UNSPEC).Serialize()
+	for _, a := range []*nl.RtAttr{
+		nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated("ens1f0")), list, nl.NewRtAttr(unix.IFLA_PARENT_DEV_NAME, nl.ZeroTerminated("0000:03:00.0")),
+	} {
+		message = append(message, a.Serialize()...)
+	}
+	return message
+}
+
+func TestVFsHaveWhatTheirPFHasSet(t *testing.T) {
+	const unknown = ^uint32(0)
+	mac := nl.VfMac{Vf: 1, Mac: [32]byte{2, 0, 0, 0, 0, 1}}
+	vlan := words(nl.IFLA_VF_VLAN_LIST)
+	info := nl.VfVlanInfo{VfVlan: nl.VfVlan{Vf: 1, Vlan: 7, Qos: 3}, VlanProto: 0xa888} // big-endian, on this side of it
+	if binary.NativeEndian.Uint16([]byte{0, 1}) == 1 {
+		info.VlanProto = 0x88a8
+	}
+	vlan.AddRtAttr(nl.IFLA_VF_VLAN_INFO, info.Serialize())
+	node := nl.VfGUID{Vf: 1, GUID: 0x0011223344556677}
+	got, err := vfRecords(newlink(
+		[]*nl.RtAttr{nl.NewRtAttr(nl.IFLA_VF_MAC, (&nl.VfMac{}).Serialize()), words(nl.IFLA_VF_SPOOFCHK, 0, unknown), words(nl.IFLA_VF_TRUST, 0, unknown)},
+		[]*nl.RtAttr{
+			nl.NewRtAttr(nl.IFLA_VF_MAC, mac.Serialize()), words(nl.IFLA_VF_VLAN, 1, 7, 3), vlan, words(nl.IFLA_VF_RATE, 1, 10, 200),
+			words(nl.IFLA_VF_SPOOFCHK, 1, 1), words(nl.IFLA_VF_LINK_STATE, 1, 2), words(nl.IFLA_VF_TRUST, 1, 1),
+			nl.NewRtAttr(nl.IFLA_VF_IB_NODE_GUID, node.Serialize()), nl.NewRtAttr(nl.IFLA_VF_IB_PORT_GUID, (&nl.VfGUID{Vf: 1}).Serialize()),
+		},
+	))
+	want := []VFRecord{
+		{PF: "0000:03:00.0", PFName: "ens1f0"},
+		{PF: "0000:03:00.0", PFName: "ens1f0", Index: 1, MAC: "02:00:00:00:00:01", VLAN: 7, Trust: true, VFPolicy: VFPolicy{
+			QoS: 3, VLANProto: 0x88a8, SpoofCheck: true, LinkState: nl.IFLA_VF_LINK_STATE_DISABLE, MinRate: 10, MaxRate: 200,
+			NodeGUID: "00:11:22:33:44:55:66:77"}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Error(err, diff)
+	}
+}
+
+func TestASettingOfAVFThatIsCutOffIsAnError(t *testing.T) {
+	for _, kind := range []int{nl.IFLA_VF_MAC, nl.IFLA_VF_VLAN, nl.IFLA_VF_RATE, nl.IFLA_VF_IB_NODE_GUID, nl.IFLA_VF_VLAN_LIST} {
+		if got, err := vfRecords(newlink([]*nl.RtAttr{words(kind, 0)})); !errors.Is(err, syscall.EBADMSG) {
+			t.Errorf("%d: got %+v, %v", kind, got, err)
+		}
+	}
+}
+
+func TestAHostWithoutVFsHasNone(t *testing.T) {
+	if _, err := (Recorder{}).VFs(); err != nil { // of the machine that we are on
+		t.Error(err)
 	}
 }

@@ -92,11 +92,10 @@ func (t *teller) function(name string) {
 	nodes, e5 := t.RDMANodes(fn)
 	vfio, onVFIO, e6 := t.VFIO(fn)
 	ports, e7 := t.Ports(fn)
-	all, e8 := t.AllPorts(fn)
-	if len(ports) == 8 { // there may be more, in any order
-		ports = all
-	}
 	portsOf, e9 := t.PortsOf("pci", name)
+	if len(ports) == 8 { // there may be more, in any order
+		ports = slices.Clone(portsOf)
+	}
 	for _, list := range [][]sysfs.Port{ports, portsOf} {
 		slices.SortFunc(list, func(p, q sysfs.Port) int { return p.Index - q.Index })
 	}
@@ -109,7 +108,7 @@ func (t *teller) function(name string) {
 	_, e13 := t.HasDevice("pci", name)
 	_, e14 := t.HasDriver(fn.Driver)
 	_, e15 := t.Inode("pci", name)
-	t.failed(e1, e2, e3, e4, e5, e6, e7, e8, e9, e10, e11, e12, e13, e14, e15)
+	t.failed(e1, e2, e3, e4, e5, e6, e7, e9, e10, e11, e12, e13, e14, e15)
 	t.line("function", fn.Address, "driver", fn.Driver, "pf", fn.PF, "vf", number, "vfs", vfs, "most", most, "vendor", vendor, "device", device, "numa", numa,
 		"rdma", rdma, "nodes", nodes, "layer", below.LinkLayer, "netdev", below.Netdev, "vfio", []any{onVFIO, vfio}, "ports", ports, "portsof", portsOf, "vdpa", t.carried(fn),
 		"group", group, "members", members, "override", override, "line", t.ids(name))

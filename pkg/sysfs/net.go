@@ -24,9 +24,6 @@ const maxPorts = 8
 // Ports returns up to eight of a function's network interfaces, in no order.
 func (f *FS) Ports(fn Function) ([]Port, error) { return f.ports(fn.dir, maxPorts) }
 
-// AllPorts is Ports without that limit: with 1024 VFs it takes at least 10 ms.
-func (f *FS) AllPorts(fn Function) ([]Port, error) { return f.ports(fn.dir, -1) }
-
 func (f *FS) ports(at string, limit int) ([]Port, error) {
 	net := path.Join(at, "net")
 	dir, ok, err := known(f.fsys.Open(net))
@@ -56,7 +53,8 @@ func (f *FS) ports(at string, limit int) ([]Port, error) {
 }
 
 // PortsOf returns the network interfaces of a device on any bus; of a function that
-// virtio-pci drives, those of its virtio device. The limit of [FS.Ports] does not hold.
+// virtio-pci drives, those of its virtio device. The limit of [FS.Ports] does not hold: with
+// 1024 VFs it takes at least 10 ms.
 func (f *FS) PortsOf(bus, name string) ([]Port, error) {
 	d, ok, err := f.device(bus, name)
 	if !ok {

@@ -187,7 +187,7 @@ func TestOfManyPortsAFewAreRead(t *testing.T) {
 	if err != nil || len(ports) != 8 || ports[0].DevPort != 1 {
 		t.Errorf("%+v, %v", ports, err)
 	}
-	if ports, err := sys.AllPorts(function(t, sys, "0000:01:00.0")); err != nil || len(ports) != 100 {
+	if ports, err := sys.PortsOf("pci", "0000:01:00.0"); err != nil || len(ports) != 100 {
 		t.Errorf("%d, %v", len(ports), err)
 	}
 }

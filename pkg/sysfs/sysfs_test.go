@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -14,6 +15,7 @@ import (
 	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
@@ -181,4 +183,96 @@ near
 			}
 		}
 	})
+}
+
+func TestANodeHasTypeAndNumber(t *testing.T) {
+	for path, want := range map[string]sysfs.Node{
+		"/dev/null": {Type: "c", Major: 1, Minor: 3}, "/dev/zero": {Type: "c", Major: 1, Minor: 5}, "/dev/tty": {Type: "c", Major: 5},
+	} {
+		stat, err := os.Stat(path)
+		must(t, err)
+		raw := stat.Sys().(*syscall.Stat_t)
+		want.Perm, want.UID, want.GID = stat.Mode().Perm(), raw.Uid, raw.Gid
+		if got, err := sysfs.ReadNode(path); err != nil || got != want {
+			t.Errorf("%s: %+v, %v", path, got, err)
+		}
+	}
+	dir := t.TempDir()
+	link := filepath.Join(dir, "link")
+	must(t, os.Symlink("/dev/null", link))
+	if got, err := sysfs.ReadNode(link); err != nil || got.Type != "c" {
+		t.Errorf("a link to one: %+v, %v", got, err)
+	}
+	for _, path := range []string{dir, "", "/proc/self/status"} {
+		if got, err := sysfs.ReadNode(path); err == nil {
+			t.Errorf("%q: %+v", path, got)
+		}
+	}
+	if _, err := sysfs.ReadNode(filepath.Join(t.TempDir(), "vfio")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("absent: %v", err)
+	}
+}
+
+func TestAnAttributeIsWrittenAndNoneIsMade(t *testing.T) {
+	dir := t.TempDir()
+	at := filepath.Join(dir, "a")
+	must(t, os.WriteFile(at, nil, 0o600))
+	write := sysfs.Writer(dir)
+	if err := write("a", "x\n"); err != nil {
+		t.Error(err)
+	}
+	if got, _ := os.ReadFile(at); string(got) != "x\n" {
+		t.Errorf("got %q", got)
+	}
+	if err := write("b", "x"); !os.IsNotExist(err) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestPhysfnThatIsNoAddressIsAnError(t *testing.T) {
+	h := made(t, `
+-- sys/bus/pci/devices/0000:01:00.1 -> ../../../devices/pci0000:00/0000:01:00.1 --
+-- sys/devices/pci0000:00/0000:01:00.1/physfn -> ../parent --
+`)
+	each(t, h, func(t *testing.T, sys *sysfs.FS) {
+		_, ok, err := sys.PCI(addr(t, "0000:01:00.1"))
+		if ok || err == nil || !strings.Contains(err.Error(), `0000:01:00.1: physfn: "parent"`) {
+			t.Errorf("%v, %v", ok, err)
+		}
+	})
+}
+
+func TestVFIndexOfVFsOnSeveralBuses(t *testing.T) {
+	const n = 1024
+	sys, pf := sysfs.New(hosttxttest.ManyVFs(n).Sys()), addr(t, "0000:3b:00.0")
+	for want := range n {
+		if got, ok, err := sys.VFIndex(pf, addr(t, hosttxttest.VF(want))); got != want || !ok || err != nil {
+			t.Fatalf("%s: %d, %v, %v; want %d", hosttxttest.VF(want), got, ok, err, want)
+		}
+	}
+	if got, ok, err := sys.VFIndex(pf, addr(t, hosttxttest.VF(n))); ok || err != nil {
+		t.Errorf("one too many: %d, %v, %v", got, ok, err)
+	}
+}
+
+func TestVFIndexOfAStrangerIsAbsent(t *testing.T) {
+	for _, test := range []struct{ why, host, pf, vf string }{
+		{"another PF's VF", "igb-sriov", "0000:01:00.0", "0000:41:10.0"},
+		{"another PF's VF, before the first", "igb-sriov", "0000:41:00.0", "0000:01:10.0"},
+		{"between two VFs", "igb-sriov", "0000:01:00.0", "0000:01:10.1"},
+		{"behind the last VF", "igb-sriov", "0000:01:00.0", "0000:01:11.0"},
+		{"same place in another domain", "igb-sriov", "0000:01:00.0", "0001:01:10.0"},
+		{"PF of itself", "igb-sriov", "0000:01:00.0", "0000:01:00.0"},
+		{"a VF for the PF", "igb-sriov", "0000:01:10.0", "0000:01:10.2"},
+		{"PF that is not there", "igb-sriov", "0000:07:00.0", "0000:01:10.0"},
+		{"PF without VFs", "mlx5-legacy", "0000:3b:00.1", "0000:3b:01.2"},
+		{"the other port's VF", "mlx5-legacy", "0000:3b:00.1", "0000:3b:00.2"},
+		{"VF in a machine that has no PF", "virtio-vm", "0000:00:03.0", "0000:00:05.0"},
+	} {
+		each(t, load(t, test.host), func(t *testing.T, sys *sysfs.FS) {
+			if n, ok, err := sys.VFIndex(addr(t, test.pf), addr(t, test.vf)); ok || n != 0 || err != nil {
+				t.Errorf("%s: %d, %v, %v", test.why, n, ok, err)
+			}
+		})
+	}
 }

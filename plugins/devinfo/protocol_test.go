@@ -2,11 +2,25 @@ package plugin_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/containernetworking/cni/pkg/version"
+	"github.com/google/go-cmp/cmp"
+
+	"devinfo-cni.io/pkg/link/linktest"
 	plugin "devinfo-cni.io/plugins/devinfo"
 )
 
@@ -84,4 +98,163 @@ func (letters) Read(p []byte) (int, error) {
 		p[n] = 'a'
 	}
 	return len(p), nil
+}
+
+// bySkel is a plugin whose verbs do nothing.
+func bySkel() {
+	nothing := func(*skel.CmdArgs) error { return nil }
+	skel.PluginMainFuncs(skel.CNIFuncs{Add: nothing, Check: nothing, Del: nothing, GC: nothing, Status: nothing}, version.All, "a plugin")
+}
+
+// A fault is what is wrong with a call.
+type fault struct {
+	name  string
+	env   string             // KEY=value in place of the good one
+	stdin string             // in place of the good one
+	other map[string][2]uint // by verb: the codes of skel and of devinfo that differ, 0 = success
+	why   string
+}
+
+const every = "ADD CHECK GC STATUS DEL"
+
+// codes are those of skel and of devinfo, of some verbs.
+func codes(skel, devinfo uint, verbs string) map[string][2]uint {
+	codes := map[string][2]uint{}
+	for verb := range strings.FieldsSeq(verbs) {
+		codes[verb] = [2]uint{skel, devinfo}
+	}
+	return codes
+}
+
+const goodKeys = `"type": "devinfo", "deviceInfoFile": "auto", "deviceInfo": {"type": "memif", "memif": {"role": "slave", "path": "/run/app/m.sock", "mode": "ethernet"}}`
+
+const good = `{"cniVersion": "1.1.0", "name": "net-a", ` + goodKeys + `}`
+
+var faults = []fault{
+	{name: "none"},
+	{name: "no container", env: "CNI_CONTAINERID="},
+	{name: "container of a bad name", env: "CNI_CONTAINERID=../x"},
+	{name: "container with a line break", env: "CNI_CONTAINERID=x\n"},
+	{name: "no interface", env: "CNI_IFNAME="},
+	{name: "interface of a bad name", env: "CNI_IFNAME=a/b"},
+	{name: "interface of a long name", env: "CNI_IFNAME=a234567890123456"},
+	{name: "interface with a no-break space", env: "CNI_IFNAME=a\u00a0b"},
+	{name: "interface that is no UTF-8", env: "CNI_IFNAME=a\xffb", other: codes(0, 7, "ADD CHECK"), why: "neither results nor records could spell it"},
+	{name: "interface ..", env: "CNI_IFNAME=.."},
+	{name: "no path", env: "CNI_PATH="},
+	{name: "no namespace", env: "CNI_NETNS="},
+	{name: "arguments of no form", env: "CNI_ARGS=a;b", other: codes(0, 4, "ADD CHECK"), why: "skel leaves CNI_ARGS to the plugin"},
+	{name: "own namespace, on purpose", env: "CNI_NETNS_OVERRIDE=true"},
+	{name: "namespace that is not there", env: "CNI_NETNS=/run/netns/gone", other: codes(0, 8, "ADD"), why: "skel looks when ADD is done, and has DEL in mind"},
+	{name: "own namespace", env: "CNI_NETNS=/proc/self/ns/net", other: codes(8, 0, "DEL"), why: "skel lets DEL do its work, and then reports that it failed, for ever"},
+	{name: "empty", stdin: " "},
+	{name: "null", stdin: "null", other: codes(7, 6, every), why: "it is no object to have a name in"},
+	{name: "a list", stdin: "[]"},
+	{name: "cut short", stdin: good[:20]},
+	{name: "followed by text", stdin: good + "x"},
+	{name: "no name", stdin: `{"cniVersion": "1.1.0", ` + goodKeys + `}`},
+	{name: "name spelt otherwise", stdin: `{"cniVersion": "1.1.0", "Name": "net-a", ` + goodKeys + `}`, other: codes(0, 7, every), why: "two parsers would see two networks"},
+	{name: "bad name", stdin: `{"cniVersion": "1.1.0", "name": "a/b", ` + goodKeys + `}`},
+	{name: "name that is a number", stdin: `{"cniVersion": "1.1.0", "name": 5, ` + goodKeys + `}`, other: codes(6, 2, every), why: "the JSON is sound, and the error has key and value"},
+	{name: "version that is a number", stdin: `{"cniVersion": 1, "name": "net-a", ` + goodKeys + `}`, other: map[string][2]uint{"ADD": {6, 2}, "CHECK": {6, 2}, "GC": {6, 2}, "STATUS": {6, 2}, "DEL": {6, 0}}, why: "the JSON is sound, and the error has key and value; DEL cleans up all the same"},
+	{name: "no version", stdin: `{"name": "net-a", ` + goodKeys + `}`},
+	{name: "version 0.3.1", stdin: `{"cniVersion": "0.3.1", "name": "net-a", ` + goodKeys + `}`},
+	{name: "version 0.4.0", stdin: `{"cniVersion": "0.4.0", "name": "net-a", ` + goodKeys + `}`},
+	{name: "version 1.0.0", stdin: `{"cniVersion": "1.0.0", "name": "net-a", ` + goodKeys + `}`},
+	{name: "version to come", stdin: `{"cniVersion": "9.0.0", "name": "net-a", ` + goodKeys + `}`},
+	{name: "version that is none", stdin: `{"cniVersion": "x", "name": "net-a", ` + goodKeys + `}`, other: codes(6, 1, "CHECK GC STATUS"), why: "it is a version that is not supported, as skel too says of ADD"},
+}
+
+// The protocol is skel's: the same calls are refused, with the same codes, but for what
+// is named here.
+func TestTheProtocolIsThatOfSkel(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		w := newWorld(t)
+		check(t, w.host("virtio-vm", "", nil))
+		self, err := os.Executable()
+		check(t, err)
+		check(t, os.Symlink(self, filepath.Join(binDir, "skel")))
+		for _, f := range faults {
+			for _, verb := range []string{"ADD", "CHECK", "GC", "STATUS", "DEL", "VERSION", "", "add", "UPDATE"} {
+				if verb == "CHECK" { // of what an ADD has made
+					if code := protocol(t, "devinfo", "ADD", fault{}); code != 0 {
+						t.Fatalf("ADD before CHECK: code %d", code)
+					}
+				}
+				got := [2]uint{protocol(t, "skel", verb, f), protocol(t, "devinfo", verb, f)}
+				want, differs := f.other[verb]
+				if verb == "add" || verb == "UPDATE" { // skel reads the configuration first
+					want, differs = [2]uint{got[0], 4}, true
+				}
+				switch {
+				case differs && got != want:
+					t.Errorf("%s, %q: codes of skel and devinfo %v, want %v: %s", f.name, verb, got, want, f.why)
+				case !differs && got[0] != got[1]:
+					t.Errorf("%s, %q: code %d of skel, %d of devinfo", f.name, verb, got[0], got[1])
+				}
+			}
+		}
+	})
+}
+
+// protocol calls a plugin and gives the code of its error; 0 = success.
+func protocol(t *testing.T, name, verb string, f fault) (code uint) {
+	t.Helper()
+	env := []string{"CNI_COMMAND=" + verb, "CNI_CONTAINERID=c0ffee", "CNI_IFNAME=net1", "CNI_NETNS=" + podNetns, "CNI_PATH=" + binDir}
+	key, _, _ := strings.Cut(f.env, "=")
+	env = slices.DeleteFunc(env, func(pair string) bool { return key != "" && strings.HasPrefix(pair, key+"=") })
+	if f.name == "own namespace, on purpose" {
+		env = append(env, "CNI_NETNS=/proc/self/ns/net")
+	}
+	var stdout, stderr bytes.Buffer
+	cmd := exec.Command(filepath.Join(binDir, name))
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(good), &stdout, &stderr
+	if f.stdin != "" {
+		cmd.Stdin = strings.NewReader(f.stdin)
+	}
+	cmd.Env = append(env, f.env, storyHost+"="+hostFile, storyBoot+"=boot-0", "DEVINFO_NODE_CONFIG="+nodeFile)
+	err := cmd.Run()
+	if err == nil {
+		return 0
+	}
+	own := new(types.Error)
+	exit := new(exec.ExitError)
+	if !errors.As(err, &exit) || exit.ExitCode() != 1 || json.Unmarshal(stdout.Bytes(), own) != nil || own.Code == 0 || own.Msg == "" {
+		t.Fatalf("%s, %q of %s: %v, printed %q and %q", f.name, verb, name, err, stdout.String(), fmt.Sprintf("%.500s", stderr.String()))
+	}
+	return own.Code
+}
+
+// TestTheReferenceHasTheErrorCodes reads the constants of errors.go. Code 1, of a cniVersion
+// that is not supported, is not among them.
+func TestTheReferenceHasTheErrorCodes(t *testing.T) {
+	spec := map[string]uint{
+		"ErrUnsupportedField": types.ErrUnsupportedField, "ErrInvalidEnvironmentVariables": types.ErrInvalidEnvironmentVariables,
+		"ErrIOFailure": types.ErrIOFailure, "ErrDecodingFailure": types.ErrDecodingFailure, "ErrInvalidNetworkConfig": types.ErrInvalidNetworkConfig,
+		"ErrInvalidNetNS": types.ErrInvalidNetNS, "ErrTryAgainLater": types.ErrTryAgainLater,
+	}
+	codes := []int{1}
+	for _, found := range find(t, `(?m)^\tcode\w+ += (?:types\.(\w+)|uint\((\d+)\))`, "errors.go") {
+		code, _ := strconv.Atoi(found[2])
+		if found[1] != "" {
+			code = int(spec[found[1]]) // 0 if it is not in the map above
+		}
+		codes = append(codes, code)
+	}
+	var documented []int
+	for _, found := range find(t, `(?m)^\| (\d+) \| `, "../../docs/reference.md") {
+		code, _ := strconv.Atoi(found[1])
+		documented = append(documented, code)
+	}
+	slices.Sort(codes)
+	if diff := cmp.Diff(codes, documented); diff != "" {
+		t.Errorf("(-code +docs/reference.md)\n%s", diff)
+	}
+}
+
+func find(t *testing.T, expression, path string) [][]string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	check(t, err)
+	return regexp.MustCompile(expression).FindAllStringSubmatch(string(text), -1)
 }

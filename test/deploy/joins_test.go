@@ -17,17 +17,10 @@ import (
 	"github.com/prometheus/prometheus/tsdb/chunks"
 )
 
-// scrapedVariable names a file with what /metrics of an agent says: test/e2e scrapes one that
-// runs in a cluster. Without it the text is that of an earlier such scrape.
-const scrapedVariable = "DEVINFO_SCRAPED"
-
+// scrapedText is what /metrics of an agent in a cluster said.
 func scrapedText(t *testing.T) string {
 	t.Helper()
-	path := os.Getenv(scrapedVariable)
-	if path == "" {
-		path = "testdata/metrics.txt"
-	}
-	text, err := os.ReadFile(path)
+	text, err := os.ReadFile("testdata/metrics.txt")
 	must(t, err)
 	return string(text)
 }

@@ -17,25 +17,24 @@
 //
 //	TestAsAProcess                        cni-dra-driver as a process of the node: all scenarios
 //	TestAsADaemonSet                      by docs/dra/README.md: those that the installation matters to
-//	    main, agent; network, promises, refused, restart, sandbox, many
+//	    main, agent; network, promises, sandbox
 //	TestWithTheNodesDevices               it offers a captured host's devices: docs/dra/from-device-plugin.md
-//	    nodedevices; scheduled, requests, migration; sriov
+//	    nodedevices; scheduled, requests, migration
 //	TestADaemonSetOffersTheNodesDevices   the DaemonSet offers a bridge
-//	    daemonsetdevices
+//	    nodedevices
 //	TestWithMultus                        the devinfo plugin, with Multus and a device plugin
-//	    multus; multuswrong, deviceplugin, userspace
+//	    multus; deviceplugin
 //	TestWithTheAgent                      devinfo-agent, by the manifests and commands of docs/install.md
-//	    nodeagent; injection, runtimerequires, bothagents, examples, applications, vswitch,
-//	    kubectldevinfo, fiftypods
+//	    nodeagent; injection, runtimerequires, examples, applications, fiftypods
 //	TestWithTheChart                      both agents, by Helm
-//	    chart; fleet, publish
+//	    chart; fleet
 //	TestWithRealDevices                   both agents, by Helm, on the machine of test/vm: make vm-e2e
-//	    realdevices; realmultus, realfaults
+//	    realdevices; realfaults
 //	TestInTheDefaultNetwork               devinfo in the network of all pods
 //	    defaultnetwork
 //
 // The rest is for all of them: node (commands on the node), objects (what is made in the
-// cluster), documented (commands of the documentation). E2E_PATIENCE multiplies how long the tests
+// cluster), examples (those, and commands of the documentation). E2E_PATIENCE multiplies how long the tests
 // wait, for a node that is emulated. With E2E_MEASURE=1 TestInTheDefaultNetwork makes more
 // sandboxes, and fails if they take more than 1.05 times as long as without devinfo, on a machine
 // that does nothing else.

@@ -6,11 +6,13 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -90,4 +92,99 @@ func takeTurns(t *testing.T, _ *agent) {
 	s.notRunning("two")
 	s.delete("one")
 	s.in("two", "net1", "10.11.42.")
+}
+
+// hundred pods come at once, and go at once.
+func hundred(t *testing.T, _ *agent) {
+	s := begin(t)
+	network := s.macvlan("10.11.52.0/24")
+	template := s.template(requests(request("lan", s.class("net1", network))))
+	began := time.Now()
+	for n := range 100 {
+		s.pod(fmt.Sprintf("p%d", n), template)
+	}
+	eventually(t, 20*time.Minute, func() error {
+		list, err := cluster.client.CoreV1().Pods(s.name).List(s.ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		if n := running(list.Items); n != 100 {
+			return fmt.Errorf("%d of 100 pods run", n)
+		}
+		return nil
+	})
+	t.Logf("100 pods run after %v", time.Since(began).Round(time.Second))
+	for n := range 100 {
+		s.attached(fmt.Sprintf("p%d", n), "net0", "lan", "net1", "10.11.52.")
+	}
+	if len(cluster.node) > 0 {
+		if all := leases(t, network); len(all) != 100 {
+			t.Errorf("100 pods have %d addresses", len(all))
+		}
+	}
+	began = time.Now()
+	s.deletePods(s.ctx)
+	t.Logf("100 pods are gone after %v", time.Since(began).Round(time.Second))
+	clean(t)
+}
+
+// running counts the pods that do.
+func running(pods []corev1.Pod) (n int) {
+	for _, p := range pods {
+		if p.Status.Phase == corev1.PodRunning {
+			n++
+		}
+	}
+	return n
+}
+
+func fails(t *testing.T, _ *agent) {
+	s := begin(t)
+	const rule = `Link not found`
+	good, bad := s.macvlan("10.11.20.0/24"), s.macvlan("10.11.21.0/24")
+	bad["plugins"].([]map[string]any)[0]["master"] = "nosuch0"
+	s.pod("a", s.template(requests(request("good", s.class("net1", good)), request("bad", s.class("net2", bad)))))
+	s.event("a", "request bad", rule)
+	eventually(t, 2*time.Minute, func() error {
+		claim := s.claims("a")["net0"]
+		d, err := deviceOf(claim, "bad")
+		if err != nil {
+			return err
+		}
+		ready := meta.FindStatusCondition(d.Conditions, "Ready")
+		if ready == nil || ready.Status != metav1.ConditionFalse || ready.Reason != "NetworkInterfaceNotReady" || !strings.Contains(ready.Message, rule) {
+			return fmt.Errorf("condition Ready of the failed request: %+v", ready)
+		}
+		return nil
+	})
+	s.notRunning("a")
+}
+
+func (s *space) notRunning(pod string) {
+	s.Helper()
+	p := s.get(pod)
+	for _, c := range p.Status.ContainerStatuses {
+		if p.Status.Phase != corev1.PodPending || c.State.Running != nil {
+			s.Errorf("pod %s is %s, its container %+v", pod, p.Status.Phase, c.State)
+		}
+	}
+}
+
+// inClaim is the spec of a claim that brings its network.
+func inClaim(ifName string, config map[string]any) resourceapi.ResourceClaimSpec {
+	spec := requests(request("lan", "cni.networking.x-k8s.io"))
+	spec.Devices.Config = []resourceapi.DeviceClaimConfiguration{{Requests: []string{"lan"}, DeviceConfiguration: opaque(ifName, config)}}
+	return spec
+}
+
+func forbidden(t *testing.T, a *agent) {
+	s := begin(t)
+	network := map[string]any{"cniVersion": "1.0.0", "name": s.name, "type": "bridge", "bridge": "e2e-keep", "ipam": map[string]any{"type": "host-local"}}
+	s.pod("a", s.template(inClaim("net1", network)))
+	if a.allows {
+		s.event("a", `type: "bridge" runs as root of the node, and claims may not use it`, "add it to --allow-claim-config (now macvlan,host-local)")
+	} else {
+		s.event("a", "a CNI configuration runs as root of the node, and here claims may give none", "--allow-claim-config")
+	}
+	s.notRunning("a")
 }

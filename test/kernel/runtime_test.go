@@ -3,10 +3,14 @@ package kernel_test
 import (
 	"context"
 	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/version/legacy_examples"
 
 	"devinfo-cni.io/pkg/link/linktest"
 )
@@ -116,3 +120,130 @@ const ownState = stateDir + "/attachments/net@c0ffee@net1\n" +
 	stateDir + "/leases/device/pci-0000:01:00.0/~net@c0ffee@net1\n" +
 	stateDir + "/leases/device/pci-0000:01:10.0/net@c0ffee@net1\n" +
 	stateDir + "/leases/file/net-c0ffee_net1/net@c0ffee@net1"
+
+// cnitool runs that runtime with the one conflist; the file's path and the device
+// are passed as Multus does.
+func cnitool(t *testing.T, verb, network, netns string) answer {
+	t.Helper()
+	cmd := exec.Command(filepath.Join(binDir(t), "cnitool"), verb, network, netns)
+	cmd.Env = append(os.Environ(), "NETCONFPATH=/run/net.d", "CNI_IFNAME=net1",
+		`CAP_ARGS={"CNIDeviceInfoFile": "`+infoFile+`", "deviceID": "`+vf+`"}`)
+	return finish(t, cmd)
+}
+
+func conflist(t *testing.T, text string) {
+	t.Helper()
+	must(t, os.MkdirAll("/run/net.d", 0o755))
+	must(t, os.WriteFile("/run/net.d/net.conflist", []byte(text), 0o644))
+}
+
+// last is our part of the conflists.
+const last = `{"type": "devinfo", "capabilities": {"CNIDeviceInfoFile": true, "deviceID": true}}`
+
+func TestCnitoolMacvlanThenDevinfo(t *testing.T) {
+	onStage(t, func(t *testing.T, pod string) {
+		other := linktest.NewNetns(t)
+		linktest.AddVeth(t, "nic", "peer", other)
+		conflist(t, `{"cniVersion": "1.1.0", "name": "net", "plugins": [{"type": "macvlan", "master": "nic", "mode": "bridge"}, `+last+`]}`)
+
+		cnitool(t, "status", "net", pod).ok(t)
+		result := cnitool(t, "add", "net", pod).ok(t)
+		same(t, "result", compact(t, result),
+			`{"cniVersion":"1.1.0","interfaces":[{"mac":"MAC","name":"net1","pciID":"0000:01:10.0","sandbox":"NETNS"}]}`)
+		same(t, "device-info file", read(t, infoFile), vfFile)
+		same(t, "interfaces in the pod", podLinks(t, pod), "net1")
+
+		cnitool(t, "check", "net", pod).ok(t)
+		same(t, "device-info file after CHECK", read(t, infoFile), vfFile)
+		cnitool(t, "del", "net", pod).ok(t)
+		nothingLeft(t, pod)
+		cnitool(t, "del", "net", pod).ok(t)
+	})
+}
+
+const bridgeConf = `{"type": "bridge", "bridge": "br0", "capabilities": {"mac": true, "ips": true},
+	"ipam": {"type": "host-local", "dataDir": "` + ipamDir + `", "subnet": "10.1.2.0/24"}}`
+
+// cnitool's GC deletes what is in its cache, and then passes no list of valid
+// attachments on: that must not be taken for an empty one.
+func TestCnitoolGCDeletesOnlyItsOwn(t *testing.T) {
+	onStage(t, func(t *testing.T, pod string) {
+		conflist(t, `{"cniVersion": "1.1.0", "name": "net", "plugins": [`+last+`]}`)
+		cnitool(t, "add", "net", pod).ok(t)
+		foreign := call(t, "ADD", pod, standalone(infoDir+"/foreign"), "CNI_CONTAINERID=foreign")
+		foreign.ok(t)
+		cnitool(t, "gc", "net", pod).ok(t)
+		same(t, "files", files(t, infoDir, stateDir), infoDir+"/foreign\n"+
+			stateDir+"/attachments/net@foreign@net1\n"+stateDir+"/leases/file/foreign/net@foreign@net1")
+		call(t, "GC", "", `{"cniVersion": "1.1.0", "name": "net", "type": "devinfo", "cni.dev/valid-attachments": []}`).ok(t)
+		nothingLeft(t)
+	})
+}
+
+// standalone is a configuration that records the VF in a file.
+func standalone(path string) string {
+	return `{"cniVersion": "1.1.0", "name": "net", "type": "devinfo", "deviceID": "` + vf + `",
+		"capabilities": {"CNIDeviceInfoFile": true}, "runtimeConfig": {"CNIDeviceInfoFile": "` + path + `"}}`
+}
+
+// A runtime of CNI 0.1.0, with the libcni of its time, has ADD and DEL of devinfo and of the plugin
+// that devinfo runs for it. Runtime, configurations and that plugin are CNI's own.
+func TestARuntimeOfCNI010(t *testing.T) {
+	old, bin := legacy_examples.V010_Runtime, t.TempDir()
+	runtime := goBuild(t, bin, "runtime", "testdata/libcni-0.3.0", old.PluginSource)
+	goBuild(t, bin, "noop", ".", "")
+	linktest.Run(t, func(t *testing.T) {
+		stage(t, "")
+		pod := linktest.NewNetns(t)
+		must(t, os.Symlink(pod, cniDir+"/netns"))
+		for _, name := range old.NetConfs {
+			t.Run(name, func(t *testing.T) {
+				conf, err := old.GenerateNetConf(name)
+				must(t, err)
+				defer conf.Cleanup()
+				var child, parent map[string]any
+				for _, config := range []*map[string]any{&child, &parent} {
+					must(t, json.Unmarshal([]byte(conf.Config), config))
+				}
+				delete(parent, "debugFile")
+				parent["type"], parent["delegates"] = "devinfo", []any{child}
+				text, err := json.Marshal(parent)
+				must(t, err)
+				cmd := exec.Command(runtime, cniDir, bin)
+				cmd.Stdin = strings.NewReader(string(text))
+				if a := finish(t, cmd); a.exit != 0 {
+					t.Errorf("%+v", a)
+				}
+				if left, err := filepath.Glob(stateDir + "/attachments/*"); err != nil || len(left) > 0 {
+					t.Errorf("left: %q, %v", left, err)
+				}
+			})
+		}
+	})
+}
+
+// goBuild builds a program: the source in a copy of the module in dir, else CNI's plugin of that
+// name.
+func goBuild(t *testing.T, bin, name, dir, source string) (path string) {
+	t.Helper()
+	path = filepath.Join(bin, name)
+	cmd := exec.Command("go", "build", "-o", path, "github.com/containernetworking/cni/plugins/test/"+name)
+	if source != "" {
+		cmd = exec.Command("go", "build", "-mod=readonly", "-o", path, ".")
+		cmd.Dir = t.TempDir()
+		// Its network namespace is the only thing that is not there.
+		source = strings.Replace(source, "/some/netns/path", cniDir+"/netns", 1)
+		for file, text := range map[string]string{"go.mod": read(t, dir+"/go.mod"), "go.sum": read(t, dir+"/go.sum"), "main.go": source} {
+			must(t, os.WriteFile(filepath.Join(cmd.Dir, file), []byte(text), 0o600))
+		}
+		download := exec.Command("go", "mod", "download")
+		download.Dir = cmd.Dir
+		if out, err := download.CombinedOutput(); err != nil {
+			t.Skipf("what %s needs cannot be had: %s", dir, out)
+		}
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", cmd, err, out)
+	}
+	return path
+}

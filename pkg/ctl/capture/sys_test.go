@@ -2,16 +2,24 @@ package capture_test
 
 import (
 	"maps"
+	"net"
+	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/tools/txtar"
 
 	"devinfo-cni.io/pkg/ctl/capture"
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/hosttxt"
+	"devinfo-cni.io/pkg/inventory"
+	"devinfo-cni.io/pkg/link/linktest"
+	"devinfo-cni.io/pkg/sysfs"
 )
 
 // hosts are the captured hosts.
@@ -55,4 +63,66 @@ func sysOf(files []txtar.File) map[string]string {
 		}
 	}
 	return sys
+}
+
+func TestSecretsAreTheMachinesNamesAndSerialNumbers(t *testing.T) {
+	sysfs := t.TempDir()
+	dir := filepath.Join(sysfs, "class/dmi/id")
+	must(t, os.MkdirAll(dir, 0o755))
+	host, err := os.Hostname()
+	must(t, err)
+	want := []string{host}
+	for _, file := range []string{"product_serial", "product_uuid", "board_serial", "chassis_serial"} {
+		want = append(want, "SN "+file)
+		must(t, os.WriteFile(filepath.Join(dir, file), []byte("SN "+file+"\n"), 0o600))
+	}
+	got := capture.Secrets(sysfs)
+	for _, secret := range want {
+		if !slices.Contains(got, secret) {
+			t.Errorf("%q is not among %q", secret, got)
+		}
+	}
+}
+
+func TestACapturedHostIsDescribedByItsFirstLine(t *testing.T) {
+	for comment, want := range map[string][]string{
+		"rack7: ConnectX-6, 8 VFs, Linux 6.12.1\nmissing: a\n": {"rack7", "ConnectX-6, 8 VFs", "6.12.1"},
+		"rack7: a NIC\n": {"rack7", "a NIC", ""},
+		"rack7":          {"rack7", "", ""},
+		"":               {"", "", ""},
+	} {
+		c := capture.Captured{Host: &hosttxt.Host{Comment: comment}}
+		name, note, release := c.Described()
+		if diff := cmp.Diff(want, []string{name, note, release}); diff != "" || c.Secrets()[0] != want[0] {
+			t.Errorf("%q: %q\n%s", comment, c.Secrets(), diff)
+		}
+	}
+	if got := capture.Name("Rack7.Example_net"); got != "rack7-example-net" {
+		t.Errorf("got %s", got)
+	}
+}
+
+var must = difftest.Must
+
+// What the node's default routes keep from being offered, they keep of its capture too.
+func TestACapturedHostKeepsItsUplinks(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		up, peer := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "up0"}, PeerName: "peer"}, &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "peer"}}
+		must(t, netlink.LinkAdd(up), netlink.LinkSetUp(up), netlink.LinkSetUp(peer))
+		must(t, netlink.RouteAdd(&netlink.Route{Dst: &net.IPNet{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)}, LinkIndex: up.Index}))
+		sys, err := sysfs.Open("/sys")
+		must(t, err)
+		archive, err := capture.Take(capture.Source{Title: "a host", Name: "box", Sys: sys.Files(), Links: capture.Kernel{}, Root: t.TempDir()})
+		must(t, err)
+		archive.Scrub("box", nil)
+		text, err := archive.Text()
+		must(t, err)
+		file, err := hosttxt.Parse(text)
+		must(t, err)
+		captured, err := inventory.Captured(file)
+		must(t, err)
+		if diff := cmp.Diff([]string{"up0"}, captured.Uplinks); diff != "" {
+			t.Error(diff)
+		}
+	})
 }

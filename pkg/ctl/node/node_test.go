@@ -1,10 +1,24 @@
 package node_test
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
+	"sync/atomic"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
+	"devinfo-cni.io/pkg/check/checktest"
+	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/ctl/node"
+	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
+	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/sysfs"
 )
 
 var must = difftest.Must
@@ -16,5 +30,99 @@ func TestPathsStayInTheCapturedHost(t *testing.T) {
 		if got := n.Path(name); got != want {
 			t.Errorf("%s: got %s, want %s", name, got, want)
 		}
+	}
+}
+
+func attachment(pod, network, container, ifName string) node.Attachment {
+	return node.Attachment{Pod: pod, Key: journal.Key{Network: network, ContainerID: container, IfName: ifName}}
+}
+
+func TestANameMeansAPodThenANetworkThenAContainer(t *testing.T) {
+	list := []node.Attachment{
+		attachment("shop/web", "blue", "c0ffee", "net1"), attachment("shop/web", "red", "c0ffee", "net2"),
+		attachment("test/web", "blue", "c0de", "net1"), attachment("shop/blue", "red", "beef", "net1"),
+		attachment("", "red", "web", "net1"), {Claim: "shop/vf"},
+	}
+	for name, test := range map[string]struct {
+		want    []string
+		problem string
+		request bool
+	}{
+		"shop/web":         {want: []string{"blue/c0ffee/net1", "red/c0ffee/net2"}},
+		"shop/web/net2":    {want: []string{"red/c0ffee/net2"}},
+		"blue":             {want: []string{"red/beef/net1"}}, // the pod, not the network
+		"red":              {want: []string{"red/c0ffee/net2", "red/beef/net1", "red/web/net1"}},
+		"c0f":              {want: []string{"blue/c0ffee/net1", "red/c0ffee/net2"}},
+		"red/c0f":          {want: []string{"red/c0ffee/net2"}},
+		"red/c0f/net2":     {want: []string{"red/c0ffee/net2"}},
+		"web":              {problem: "web: is ambiguous: 2 pods match", request: true},
+		"c0":               {problem: "c0: is ambiguous: 2 containers match", request: true},
+		"red/c0f/net1":     {problem: "red/c0f/net1: no such pod, network, container or attachment"},
+		"":                 {problem: ": no such pod, network, container or attachment"},
+		"shop/web/net2/x":  {problem: "shop/web/net2/x: no such pod, network, container or attachment"},
+		"shop":             {problem: "shop: no such pod, network, container or attachment"},
+		"blue/c0ffee/net1": {want: []string{"blue/c0ffee/net1"}},
+	} {
+		found, err := node.Choose(list, name)
+		var got []string
+		for _, a := range found {
+			got = append(got, a.String())
+		}
+		problem, request := "", false
+		if e := new(remedy.Error); errors.As(err, &e) {
+			problem, request = e.Error(), e.Code == remedy.Usage
+		}
+		if diff := cmp.Diff(test.want, got); diff != "" || problem != test.problem || request != test.request {
+			t.Errorf("%q: %s\nproblem %q, request %v", name, diff, problem, request)
+		}
+	}
+}
+
+// counting says that nothing is where it is asked for, and counts.
+type counting struct {
+	discovery.Interfaces
+	discovery.Switches
+	interfaces, modes, namespaces atomic.Int64
+}
+
+func (c *counting) Interface(string, string) (link.Interface, error) {
+	c.interfaces.Add(1)
+	return link.Interface{}, link.ErrNoInterface
+}
+
+func (c *counting) Switchdev(string) (bool, error) {
+	c.modes.Add(1)
+	return false, nil
+}
+
+// Nodes have thousands of attachments: whatever is asked about one is asked once, however much
+// is said of it, and of a PF once for all of its VFs.
+func TestNothingIsAskedTwice(t *testing.T) {
+	const vfs, attachments = 20, 60
+	dir, asked := t.TempDir(), &counting{}
+	must(t, checktest.Crowd(journal.Open(dir+"/state", "boot"), dir+"/infos", "/netns", vfs, attachments))
+	n := node.Open(node.Options{
+		Settings: config.Node{StateDir: dir + "/state", DeviceInfoDir: dir + "/infos"}, BootID: "boot", ClaimDir: dir + "/claims",
+		Sys: sysfs.New(hosttxttest.ManyVFs(vfs).Sys()), Finder: &discovery.Finder{Interfaces: asked, Switches: asked},
+		NetnsGone: func(string) (bool, error) { asked.namespaces.Add(1); return false, nil },
+	})
+	list, err := n.Recorded()
+	must(t, err)
+	n.Judge(list, true)
+	for _, a := range list {
+		if c := a.Verdict; c.Problem != "" || len(c.Facts) < 3 {
+			t.Errorf("%+v", c)
+		}
+	}
+	if i, m, gone := asked.interfaces.Load(), asked.modes.Load(), asked.namespaces.Load(); i != attachments || m != 1 || gone != 2*attachments { // to read it, and to compare it
+		t.Errorf("of %d attachments %d interfaces, %d modes and %d namespaces are asked for", attachments, i, m, gone)
+	}
+	entries, err := filepath.Glob(dir + "/state/attachments/*")
+	must(t, err)
+	for _, path := range entries { // who reads them again finds none
+		must(t, os.WriteFile(path, nil, 0o600))
+	}
+	if unowned, err := n.Unowned(list); err != nil || len(entries) != attachments || len(unowned) > 0 {
+		t.Errorf("%d entries, unowned: %q, %v", len(entries), unowned, err)
 	}
 }
