@@ -237,11 +237,13 @@ func (a *Agent) watchRefusals() error {
 	if err != nil {
 		return err
 	}
-	before := a.refusals
-	if a.refusals = &now; before == nil || before.Count != now.Count {
+	before, counted := a.refusals, 0
+	if a.refusals = &now; before != nil && before.Count <= now.Count {
+		counted = before.Count
+	} else {
 		a.metrics.refused.Reset()
-		a.metrics.refused.WithLabelValues().Add(float64(now.Count))
 	}
+	a.metrics.refused.WithLabelValues().Add(float64(now.Count - counted))
 	if before != nil && now.Count > before.Count {
 		a.Log.Warn("an ADD was refused: the device is another's", "device", now.Device, "holder", now.Holder, "asker", now.Asker, "refusals", now.Count-before.Count)
 	}

@@ -252,34 +252,6 @@ func sameDevice(a, b *state.Attachment) bool {
 // isExclusive says whether the scheduler allocates the device to one claim at a time.
 func isExclusive(at *state.Attachment) bool { return at.ShareID == nil }
 
-// withheldOf are a claim's exclusive devices that nobody else may get: their last DEL has
-// failed, or they are not what they were, whether or not that was given up since. That is
-// before the claim is free.
-func withheldOf(record *state.Claim) (devices []string) {
-	for _, at := range record.Attachments {
-		if at.Tries > 0 && at.DelError != "" && isExclusive(&at) && !at.Lost {
-			devices = append(devices, at.Device)
-		}
-	}
-	return devices
-}
-
-// withheld are those of all claims.
-func (a *Agent) withheld() map[string]bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	devices := map[string]bool{}
-	for _, c := range a.claims {
-		for _, device := range withheldOf(c.record) {
-			devices[device] = true
-		}
-	}
-	return devices
-}
-
-// offerSoon has the node's devices published again.
-func (a *Agent) offerSoon() { soon(a.toOffer) }
-
 // removeInfo removes the device-info file, which the plugin that wrote it may have left.
 func removeInfo(at *state.Attachment) error {
 	dir, name := infoOf(at)
