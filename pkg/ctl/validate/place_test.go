@@ -191,17 +191,22 @@ func marshal(t *testing.T, v any) []byte {
 	return data
 }
 
-// A device-info map is judged alike by itself and in a network-status, as JSON and in a
-// pod's annotation, and as the library judges it.
-func FuzzNetworkStatus(f *testing.F) {
+func fuzzObjects(f *testing.F, test func(t *testing.T, text []byte, object map[string]json.RawMessage)) {
 	for _, text := range texts(f) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		var object map[string]json.RawMessage
-		if json.Unmarshal(text, &object) != nil || object == nil {
-			return
+		if json.Unmarshal(text, &object) == nil && object != nil {
+			test(t, text, object)
 		}
+	})
+}
+
+// A device-info map is judged alike by itself and in a network-status, as JSON and in a
+// pod's annotation, and as the library judges it.
+func FuzzNetworkStatus(f *testing.F) {
+	fuzzObjects(f, func(t *testing.T, text []byte, _ map[string]json.RawMessage) {
 		text = marshal(t, json.RawMessage(text)) // without what JSON leaves out
 		alone := findings(t, text, validate.DeviceInfo, "$")
 		list := marshal(t, []map[string]any{{"name": "n", "device-info": json.RawMessage(text)}})
@@ -226,14 +231,7 @@ func FuzzNetworkStatus(f *testing.F) {
 // A configuration that our plugin would refuse is found wrong, by itself and in a
 // NetworkAttachmentDefinition.
 func FuzzDefinition(f *testing.F) {
-	for _, text := range texts(f) {
-		f.Add(text)
-	}
-	f.Fuzz(func(t *testing.T, text []byte) {
-		var object map[string]json.RawMessage
-		if json.Unmarshal(text, &object) != nil || object == nil {
-			return
-		}
+	fuzzObjects(f, func(t *testing.T, text []byte, object map[string]json.RawMessage) {
 		delete(object, "plugins")
 		delete(object, "kind")
 		for key, value := range map[string]string{"type": `"devinfo"`, "name": `"n"`, "cniVersion": `"1.0.0"`} {
