@@ -129,7 +129,7 @@ func TestADELThatCanNeverSucceedIsGivenUpAndThePodDeleted(t *testing.T) {
 		}
 		time.Sleep(90 * time.Minute)
 		r.expectCalls("DEL", dra.DefaultDelTries+1)
-		agent = r.start() // the next agent tries at once
+		r.start() // the next agent tries at once
 		quiet()
 		r.expectCalls("DEL", dra.DefaultDelTries+2)
 		p.set(nil)

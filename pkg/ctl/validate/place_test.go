@@ -231,13 +231,13 @@ func FuzzNetworkStatus(f *testing.F) {
 // A configuration that our plugin would refuse is found wrong, by itself and in a
 // NetworkAttachmentDefinition.
 func FuzzDefinition(f *testing.F) {
-	fuzzObjects(f, func(t *testing.T, text []byte, object map[string]json.RawMessage) {
+	fuzzObjects(f, func(t *testing.T, _ []byte, object map[string]json.RawMessage) {
 		delete(object, "plugins")
 		delete(object, "kind")
 		for key, value := range map[string]string{"type": `"devinfo"`, "name": `"n"`, "cniVersion": `"1.0.0"`} {
 			object[key] = json.RawMessage(value)
 		}
-		text = marshal(t, object)
+		text := marshal(t, object)
 		cfg, err := config.Parse(text)
 		must(t, err)
 		nad := marshal(t, map[string]any{"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
