@@ -25,7 +25,7 @@ func spots(text []byte) *spot { return spotsOf(text, bytes.Split(text, []byte("\
 // inside, as in a block.
 func spotsOf(text []byte, lines [][]byte) *spot {
 	if begin := bytes.TrimSpace(text); len(begin) > 0 && (begin[0] == '{' || begin[0] == '[') {
-		return newRuler(text).value("")
+		return newRuler(text).value()
 	}
 	var document yaml.Node
 	if yaml.Unmarshal(text, &document) != nil || len(document.Content) == 0 {
@@ -68,8 +68,12 @@ type ruler struct {
 	line, column int // of past, up to where they are counted
 	past         int
 	failed       bool
+	path         []string // of the value that is read, a step for each level
 	repeated     []member
 }
+
+// maxRepeated is how many repeated keys are told of one text: each has a path as long as it is deep.
+const maxRepeated = 100
 
 // member is a key of an object.
 type member struct{ path, name string }
@@ -78,15 +82,15 @@ func newRuler(text []byte) *ruler {
 	return &ruler{dec: json.NewDecoder(bytes.NewReader(text)), text: text, line: 1, column: 1}
 }
 
-// value reads one value, which has this path. It is at most as deep as encoding/json allows, 10000.
-func (r *ruler) value(path string) *spot {
+// value reads one value. It is at most as deep as encoding/json allows, 10000.
+func (r *ruler) value() *spot {
 	s := &spot{inner: map[string]*spot{}}
 	s.line, s.column = r.next()
 	token, err := r.dec.Token()
 	r.failed = r.failed || err != nil
 	for n := 0; token == json.Delim('[') && !r.failed && r.dec.More(); n++ {
 		index := fmt.Sprintf("[%d]", n)
-		s.inner[index] = r.value(path + index)
+		s.inner[index] = r.below(index)
 	}
 	times := map[string]int{}
 	for token == json.Delim('{') && !r.failed && r.dec.More() {
@@ -94,10 +98,10 @@ func (r *ruler) value(path string) *spot {
 		key, _ := r.dec.Token()
 		name, _ := key.(string)
 		here := at("", name)
-		if times[here]++; times[here] == 2 {
-			r.repeated = append(r.repeated, member{path + here, name})
+		if times[name]++; times[name] == 2 && len(r.repeated) < maxRepeated {
+			r.repeated = append(r.repeated, member{strings.Join(r.path, "") + here, name})
 		}
-		inner := r.value(path + here)
+		inner := r.below(here)
 		inner.line, inner.column = line, column
 		s.inner[here] = inner
 	}
@@ -107,13 +111,21 @@ func (r *ruler) value(path string) *spot {
 	return s
 }
 
+// below reads the value of a step, an index or a key, from the one that is read.
+func (r *ruler) below(step string) *spot {
+	r.path = append(r.path, step)
+	s := r.value()
+	r.path = r.path[:len(r.path)-1]
+	return s
+}
+
 // repeatedKeys finds keys that an object has more than once: parsers differ in which one
 // they take (RFC 8259, section 4).
 func (s *sheet) repeatedKeys(path string, data json.RawMessage) {
 	r := newRuler(data)
-	r.value(path)
+	r.value()
 	for _, m := range r.repeated {
-		s.wrong(m.path, quote(m.name), "the key is given more than once: leave one; parsers differ in which they take")
+		s.wrong(path+m.path, quote(m.name), "the key is given more than once: leave one; parsers differ in which they take")
 	}
 }
 

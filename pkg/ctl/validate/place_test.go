@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -144,6 +145,42 @@ func TestBlocksInBlocksTakeOneWalk(t *testing.T) {
 	}
 	if few, many := allocations(50), allocations(200); many > 2*few {
 		t.Errorf("of 50 blocks %.0f allocations, of 200 blocks %.0f", few, many)
+	}
+}
+
+// A path is as long as the value is deep: none is made but where something is to be told.
+func TestObjectsInObjectsTakeTheMemoryOfTheirText(t *testing.T) {
+	memory := func(depth int) (bytes uint64) {
+		text := `{"type":"pci","x":` + strings.Repeat(`{"`+strings.Repeat("k", 100)+`":`, depth) + "5" + strings.Repeat("}", depth) + "}"
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		r, err := checker.Check([]byte(text), validate.DeviceInfo)
+		runtime.ReadMemStats(&after)
+		if err != nil || len(r.Findings) == 0 {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	if few, many := memory(500), memory(2000); many > 5*few {
+		t.Errorf("of 500 objects %d bytes, of 2000 objects %d", few, many)
+	}
+}
+
+// Long keys are shown short, and are none the less different; of very many that are repeated
+// the first hundred are told.
+func TestRepeatedKeysAreThoseThatAreEqual(t *testing.T) {
+	long := strings.Repeat("a key ", 200)
+	for text, want := range map[string]int{
+		`{"` + long + `1":0,"` + long + `2":0}`:                         0,
+		`{"` + long + `1":0,"` + long + `1":0,"` + long + `1":0}`:       1,
+		`{"x":[` + strings.Repeat(`{"y":0,"y":0},`, 1000) + `{"z":0}]}`: 100,
+	} {
+		r, err := checker.Check([]byte(text), validate.DeviceInfo)
+		must(t, err)
+		repeated := slices.DeleteFunc(r.Findings, func(f validate.Finding) bool { return !strings.Contains(f.Rule, "more than once") })
+		if len(repeated) != want {
+			t.Errorf("%.40s...: %d keys are repeated, want %d", text, len(repeated), want)
+		}
 	}
 }
 
