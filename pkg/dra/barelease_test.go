@@ -84,6 +84,7 @@ func TestAClaimOnRecordTakesTheLeasesThatItHasNot(t *testing.T) {
 			r.withJournal(n)
 			r.start()
 			r.prepare(ownClaim("u1", test.device, ""))
+			quiet()
 			for _, id := range test.leases {
 				must(t, os.Remove(filepath.Join(r.dir, "journal/leases/device", id, "u1")))
 			}

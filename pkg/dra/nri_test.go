@@ -96,7 +96,9 @@ func (r *rig) connect(t *testing.T, socket string) *dra.Agent {
 	return agent
 }
 
+// runPod waits, as a runtime does, until the plugins that connect have been synchronized.
 func (n containerRuntime) runPod(sb *api.PodSandbox) error {
+	defer n.BlockPluginSync().Unblock()
 	return n.RunPodSandbox(n.t.Context(), &adaptation.RunPodSandboxRequest{Pod: sb})
 }
 

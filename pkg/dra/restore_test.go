@@ -134,9 +134,11 @@ func TestADeviceThatIsNotWhatItWasIsWithheldAndTold(t *testing.T) {
 		must(t, b.kernel.EndNetns(filepath.Join(b.dir, "netns/s1")))
 		_, err := b.agent.Prepare(t.Context(), onDevice(b.claimOf("a", "u1", "next", want{"x", "net1", ""}), 0, vf2, ""))
 		says(t, err, "firmware says no", "mtu, mac, name", vf0)
+		quiet()
 		withheld := map[string]bool{vf0: true} // from the slices, as one whose DEL fails
 		difftest.Equal(t, dra.Withheld(b.agent), withheld)
 		time.Sleep(10 * time.Minute)
+		quiet()
 		b.expectPhase("Abandoned", 1)
 		difftest.Equal(t, dra.Withheld(b.agent), withheld)
 		counts := []string{"restored=false what=mac", "restored=false what=mtu", "restored=false what=name"}
