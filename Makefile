@@ -169,7 +169,7 @@ bench: build ## times and sizes against other plugins, and of the driver, with t
 	@cd test/peers && GOEXPERIMENT= $(GO_BUILD) -o $(BIN)/ tool # as others build them
 	@cd test/peers/multus && GOEXPERIMENT= $(GO_BUILD) -o $(BIN)/bench/ tool
 	@$(BIN)/bench/bench -bin $(BIN) -out $(BENCH) -former '$(FORMER)' || missed=$$?; \
-	go test -run '^$$' -bench 'RunPodSandbox|Prepare|ForeignPod' -benchtime 200x ./pkg/dra || missed=$$?; \
+	go test -run '^$$' -bench 'RunPodSandbox|Prepare|ForeignPod|Metadata' -benchtime 200x ./pkg/dra || missed=$$?; \
 	go test -run '^$$' -bench 'AHundredPodsAtOnce|FromEventToSlice' -benchtime 5x ./pkg/dra || missed=$$?; \
 	go test -run '^$$' -bench 'Slices|Read' -benchtime 20x ./pkg/inventory || missed=$$?; exit $${missed:-0}
 

@@ -192,15 +192,6 @@ func TestWhatTheKernelDoesNotHave(t *testing.T) {
 	}
 }
 
-func BenchmarkInterface(b *testing.B) {
-	k := kernel()
-	for b.Loop() {
-		if _, err := k.Interface("/proc/self/ns/net", "lo"); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
 func TestAnInterfaceIsChangedAsItIsSaid(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		linktest.AddVeth(t, "net1", "peer", linktest.NewNetns(t)) // which is up
