@@ -40,13 +40,9 @@ func (r *Report) facts(e *journal.Entry, t discovery.Target, device, alone *disc
 // keys are those of the file, then those that only the kernel states, then those of the
 // journal.
 func (k *known) keys() (keys []string) {
-	for _, side := range [][]string{
-		slices.Sorted(maps.Keys(k.file)), slices.Sorted(maps.Keys(k.now)), slices.Sorted(maps.Keys(k.journal)),
-	} {
-		for _, key := range side {
-			if !slices.Contains(keys, key) {
-				keys = append(keys, key)
-			}
+	for _, key := range slices.Concat(slices.Sorted(maps.Keys(k.file)), slices.Sorted(maps.Keys(k.now)), slices.Sorted(maps.Keys(k.journal))) {
+		if !slices.Contains(keys, key) {
+			keys = append(keys, key)
 		}
 	}
 	return keys

@@ -25,7 +25,8 @@ func (s *search) lookForVDPA() error {
 	if s.typ() != devinfo.TypeVDPA && !slices.ContainsFunc(list, bound) {
 		return nil
 	}
-	if mine := s.onVirtio(list); len(mine) == 1 {
+	others := func(v sysfs.VDPA) bool { return !slices.Contains(v.Virtio, s.virtio) } // than can be of the pod's interface
+	if mine := slices.DeleteFunc(slices.Clone(list), others); len(mine) == 1 {
 		list = mine
 	}
 	switch len(list) {
@@ -36,16 +37,6 @@ func (s *search) lookForVDPA() error {
 		s.undescribable(several(list))
 	}
 	return nil
-}
-
-// onVirtio keeps those that the virtio device of the pod's interface can be of.
-func (s *search) onVirtio(list []sysfs.VDPA) (on []sysfs.VDPA) {
-	for _, v := range list {
-		if slices.Contains(v.Virtio, s.virtio) {
-			on = append(on, v)
-		}
-	}
-	return on
 }
 
 func several(list []sysfs.VDPA) (why string) {
@@ -133,10 +124,8 @@ func (s *search) virtioOf(v sysfs.VDPA) (name, source string) {
 	if len(v.Virtio) == 1 {
 		return v.Virtio[0], "/sys/bus/virtio/devices/" + v.Virtio[0]
 	}
-	for _, name := range v.Virtio {
-		if name == s.virtio {
-			return name, "interface " + s.target.IfName + " (netlink)"
-		}
+	if slices.Contains(v.Virtio, s.virtio) {
+		return s.virtio, "interface " + s.target.IfName + " (netlink)"
 	}
 	mac, ok, err := s.Interfaces.VDPAMAC(v.Name)
 	if err != nil {

@@ -33,17 +33,6 @@ func (h Holder) String() string {
 	return fmt.Sprintf("%s (%s, network %s)", who, h.Entry.IfName, h.Entry.Network)
 }
 
-// Since is when the holder got it; zero = unknown.
-func (h Holder) Since() time.Time {
-	switch {
-	case h.Claim != nil:
-		return h.Claim.Time
-	case h.Entry != nil:
-		return h.Entry.Time
-	}
-	return time.Time{}
-}
-
 // A HeldError says that somebody else has a lease that keeps the caller from its own.
 type HeldError struct {
 	Kind   Kind
@@ -61,10 +50,17 @@ func (e *HeldError) Error() string {
 		text += ", which " + DeviceName(e.Part) + " is a part of"
 	}
 	text += ": is held by " + e.Holder.String()
-	if since := e.Holder.Since(); !since.IsZero() {
-		text += ", since " + since.UTC().Format("2006-01-02 15:04:05 MST")
+	var since time.Time
+	switch h := e.Holder; {
+	case h.Claim != nil:
+		since = h.Claim.Time
+	case h.Entry != nil:
+		since = h.Entry.Time
 	}
-	return text
+	if since.IsZero() { // unknown
+		return text
+	}
+	return text + ", since " + since.UTC().Format("2006-01-02 15:04:05 MST")
 }
 
 // DeviceName is what people and plugins call the device of an ID: a PCI address, or the

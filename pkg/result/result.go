@@ -175,13 +175,8 @@ func (r *Result) Identify(name, sandbox, pciID, socketPath string) {
 // EnsureSandboxed adds the interface {name, sandbox} if the result has no
 // sandboxed interface at all: without one Multus drops the device information.
 func (r *Result) EnsureSandboxed(name, sandbox string) {
-	if !r.atLeast("0.3.0") {
+	if !r.atLeast("0.3.0") || slices.ContainsFunc(r.interfaces, func(e entry) bool { return e.Sandbox != "" }) {
 		return
-	}
-	for _, e := range r.interfaces {
-		if e.Sandbox != "" {
-			return
-		}
 	}
 	raw := encoded(map[string]string{"name": name, "sandbox": sandbox})
 	r.interfaces = append(r.interfaces, entry{raw, Interface{Name: name, Sandbox: sandbox}})

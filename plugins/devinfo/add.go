@@ -151,17 +151,11 @@ func (r *request) invalid(err error, info *devinfo.Info, problem error) error {
 // warnOfKept says that a declared mode or role had no effect, since one that
 // stands in a file is never rewritten.
 func (r *request) warnOfKept(info *devinfo.Info) {
-	kept := func(key, declared, now string) {
-		if declared != "" && declared != now {
-			r.log.Warn("the device-info file's value is kept", "key", key, "file", now, "declared", declared)
+	declared, now := r.declared.Texts(), info.Texts()
+	for _, key := range []string{"mode", "role"} {
+		if declared[key] != "" && declared[key] != now[key] {
+			r.log.Warn("the device-info file's value is kept", "key", string(info.Type)+"."+key, "file", now[key], "declared", declared[key])
 		}
-	}
-	if d := r.declared; d != nil && d.VhostUser != nil && info.VhostUser != nil {
-		kept("vhost-user.mode", d.VhostUser.Mode, info.VhostUser.Mode)
-	}
-	if d := r.declared; d != nil && d.Memif != nil && info.Memif != nil {
-		kept("memif.mode", d.Memif.Mode, info.Memif.Mode)
-		kept("memif.role", d.Memif.Role, info.Memif.Role)
 	}
 }
 

@@ -1,8 +1,6 @@
 package plugin
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -70,16 +68,10 @@ func (r *request) removeWritten(e *journal.Entry) error {
 	if e.File != r.name {
 		return r.removeFile(e)
 	}
-	if _, info, err := r.parsed(store.Open(e.Dir), e.File); err != nil || info != nil && !wrote(e, info) {
+	if _, info, err := r.parsed(store.Open(e.Dir), e.File); err != nil || info != nil && (e.Kept || !says(e.Info, info)) {
 		return err
 	}
 	return r.removeFile(e)
-}
-
-// wrote says whether what a device-info file says is what the entry's ADD wrote there.
-func wrote(e *journal.Entry, info *devinfo.Info) bool {
-	var now, then bytes.Buffer
-	return !e.Kept && json.Compact(&now, info.Encode()) == nil && json.Compact(&then, e.Info) == nil && bytes.Equal(now.Bytes(), then.Bytes())
 }
 
 // readFile reads the device-info file, else the device plugin's in its place, which the

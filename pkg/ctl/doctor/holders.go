@@ -124,22 +124,15 @@ func quarrel(a, b hold) bool {
 func holders(f *Evidence, list *answers) {
 	all := f.holds()
 	for _, device := range slices.Sorted(maps.Keys(all)) {
-		if a, b, twice := pair(all[device]); twice {
-			list.add(Error, fmt.Sprintf("%s: held by %s and by %s", device, a, b),
-				"delete one of the two pods; then leave the VF to one allocator only: take it out of the device plugin's pool, or out of the DRA driver's slice")
-		}
-	}
-}
-
-func pair(holds []hold) (a, b hold, twice bool) {
-	for n, a := range holds {
-		for _, b := range holds[n+1:] {
-			if quarrel(a, b) {
-				return a, b, true
+		for n, a := range all[device] {
+			rest := all[device][n+1:]
+			if at := slices.IndexFunc(rest, func(b hold) bool { return quarrel(a, b) }); at >= 0 {
+				list.add(Error, fmt.Sprintf("%s: held by %s and by %s", device, a, rest[at]),
+					"delete one of the two pods; then leave the VF to one allocator only: take it out of the device plugin's pool, or out of the DRA driver's slice")
+				break
 			}
 		}
 	}
-	return a, b, false
 }
 
 // given finds VFs that a device plugin has given to pods whose networks have others.
