@@ -45,7 +45,11 @@ func (k Key) entry() (string, error) {
 		return "", &store.NameError{Name: k.IfName, Err: errors.New("an interface name must be UTF-8")}
 	}
 	name := k.file()
-	return name, store.CheckName(name)
+	if err := store.CheckName(name); err != nil {
+		return "", fmt.Errorf("%w: of its %d the network's name has %d and the container ID %d: give the network a shorter name",
+			err, len(name), len(k.Network), len(k.ContainerID))
+	}
+	return name, nil
 }
 
 func parseKey(entry string) (Key, bool) {

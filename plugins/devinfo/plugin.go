@@ -187,6 +187,10 @@ func (c *call) fileName() (string, error) {
 	if err == nil {
 		return name, nil
 	}
+	if c.att.Path != c.cfg.InfoFile {
+		return "", fail(codeConfig, fmt.Errorf("deviceInfoFile \"auto\": %w", err), fmt.Sprintf("it is made of the network's name (%d bytes), "+
+			"the container ID (%d) and the interface's name (%d): give the network a shorter one, or the interface a plain one", len(c.att.Network), len(c.att.ContainerID), len(c.att.IfName)))
+	}
 	err = fmt.Errorf("runtimeConfig.CNIDeviceInfoFile: %w", err)
 	if as[*store.NameError](err) {
 		err = fail(codeConfig, err, "device-info files are kept in "+c.Node.DeviceInfoDir+" only; the node setting deviceInfoDir changes that")
