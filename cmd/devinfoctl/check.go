@@ -37,6 +37,9 @@ The verdicts are
   not recorded  the file says nothing of it
   unknown       it cannot be looked at: without root, or from within a container
 
+CHECK fails where a problem is shown, and for an ADD that was killed: check does not wait for
+one that may still run, as CHECK does, and shows no problem.
+
 What CHECK compares beyond that is listed as not compared. As in inspect, the source of a
 representor says whether sriovnet finds the same one.
 

@@ -128,16 +128,25 @@ func (r *Report) blind(err error, what string) {
 func (a *Checker) Check(e *journal.Entry, err error) (State, *Report) {
 	state, why := a.State(e, err)
 	r := &Report{Facts: []Item{}}
-	kind, ended := stateKinds[state]
+	kind, over := state.Over()
 	switch {
-	case ended:
-		r.Problem = &Error{kind, errors.New(why)}
 	case state == Adding:
 		r.Warnings = []string{why}
+	case over:
+		r.Problem = &Error{kind, errors.New(why)}
 	case e == nil:
 		r.blind(err, why)
 	default:
-		a.compareAsked(r, e, state)
+		t, err := Target(e)
+		if err != nil {
+			r.Warnings = append(r.Warnings, err.Error())
+		}
+		if t.Netns != "" && state == Unknown { // maybe for that
+			if _, err := a.NetnsGone(t.Netns); err != nil {
+				r.leaveOut(&t, err)
+			}
+		}
+		a.compare(r, e, t)
 		if state == DeviceLost && (r.Problem == nil || r.Problem.Kind == InterfaceGone) { // which went with it
 			r.Problem = &Error{DeviceGone, errors.New(why)}
 		}
@@ -149,17 +158,4 @@ func (a *Checker) Check(e *journal.Entry, err error) (State, *Report) {
 		}
 	}
 	return state, r
-}
-
-func (a *Checker) compareAsked(r *Report, e *journal.Entry, state State) {
-	t, err := Target(e)
-	if err != nil {
-		r.Warnings = append(r.Warnings, err.Error())
-	}
-	if t.Netns != "" && state == Unknown { // maybe for that
-		if _, err := a.NetnsGone(t.Netns); err != nil {
-			r.leaveOut(&t, err)
-		}
-	}
-	a.compare(r, e, t)
 }

@@ -34,8 +34,14 @@ const (
 	Abandoned State = "abandoned" // DEL failed so often that nothing waits for it any more
 )
 
-// stateKinds are the states of attachments of which nothing is left to compare.
-var stateKinds = map[State]Kind{Dead: ContainerGone, Corrupt: EntryInvalid, Newer: EntryNewer}
+var overKinds = map[State]Kind{Dead: ContainerGone, Corrupt: EntryInvalid, Newer: EntryNewer, Adding: Unfinished}
+
+// Over says what is wrong with an attachment of which nothing can be compared. Adding is wrong for
+// one who has the entry locked: the ADD was killed.
+func (s State) Over() (kind Kind, over bool) {
+	kind, over = overKinds[s]
+	return kind, over
+}
 
 // State returns the state of an attachment as far as it can be told without a comparison
 // and, unless it is OK, the reason in words: [Checker.Check] has the whole. It takes what

@@ -6,6 +6,7 @@ import (
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/link"
 )
 
 // Check compares what ADD left with what is there now: the delegates' own CHECK,
@@ -23,20 +24,25 @@ func (p *Plugin) Check(args *Args) error {
 	if err != nil {
 		return err
 	}
-	recorded, corrupt, err := c.lock()
-	if err != nil {
+	recorded, err := c.entry()
+	defer recorded.Unlock()
+	if err != nil && !as[*store.CorruptError](err) {
 		return err
 	}
-	defer recorded.Unlock()
-	journaled := recorded != nil && !corrupt
-	if journaled && !recorded.Complete {
-		return compared(&check.Error{Kind: check.Unfinished, Err: fmt.Errorf("%s: ADD has not ended: it was killed", recorded.Key)})
-	}
+	journaled := recorded != nil
 	if !journaled {
 		recorded = c.reconstruct(nil)
 	}
 	now := *recorded
-	now.Netns = args.Netns
+	now.Netns = args.Netns // the runtime knows best
+	a := &check.Checker{Finder: &c.Finder, Dir: store.Open, NetnsGone: link.NetnsGone, BootID: c.BootID}
+	state, why := a.State(&now, err)
+	if state == check.Adding { // nobody else has it locked
+		why = "ADD has not ended: it was killed"
+	}
+	if kind, over := state.Over(); journaled && over {
+		return compared(&check.Error{Kind: kind, Err: fmt.Errorf("attachment %s: %s", c.key, why)})
+	}
 	if err := c.checkDelegates(&now); err != nil {
 		return err
 	}
@@ -44,12 +50,12 @@ func (p *Plugin) Check(args *Args) error {
 		now.File, now.Dir = name, c.Node.DeviceInfoDir
 	}
 	now.Wrote = now.File != "" && (now.Wrote || !journaled) // else ADD found nothing to write
-	return c.compare(&now)
+	return c.compare(a, &now)
 }
 
 // compare compares the entry with what is there, and with what the configuration says of
 // the device.
-func (c *call) compare(e *journal.Entry) error {
+func (c *call) compare(a *check.Checker, e *journal.Entry) error {
 	declared, _, err := c.att.Declared(c.cfg)
 	if err != nil {
 		return err
@@ -58,7 +64,6 @@ func (c *call) compare(e *journal.Entry) error {
 	if err != nil {
 		return err
 	}
-	a := check.Checker{Finder: &c.Finder, Dir: store.Open}
 	report := a.Compare(e, c.target(declared, nil, res))
 	for _, w := range report.Warnings {
 		c.log.Warn(w)
@@ -67,11 +72,7 @@ func (c *call) compare(e *journal.Entry) error {
 		return compared(err)
 	}
 	for _, f := range report.Changed() {
-		if f.Now != "" {
-			c.log.Warn("changed since ADD", "key", f.Fact, "file", f.File, "now", f.Now, "source", f.Source)
-		} else {
-			c.log.Warn("changed since ADD", "key", f.Fact, "file", f.File, "journal", f.Journal)
-		}
+		c.log.Warn(f.Change(), "source", f.Source)
 	}
 	return nil
 }

@@ -31,7 +31,7 @@ const (
 	codeLimited      = uint(51)                             // STATUS, a delegate's: nor do containers that are there have full connectivity
 
 	codeNotFound    = uint(100) // a required device or interface is missing
-	codeFileMissing = uint(101) // CHECK: what ADD makes is gone, or ADD was killed
+	codeFileMissing = uint(101) // CHECK: what ADD makes is gone, its journal entry is corrupt, or ADD was killed
 	codeMismatch    = uint(102) // two sources name different devices
 	codeInvalidInfo = uint(103) // the device information breaks the specification
 	codeHeld        = uint(104) // another pod, or a claim, has the device
@@ -153,10 +153,10 @@ var kinds = []struct {
 
 // checkCodes are the codes of CHECK's errors; the others have that of their cause.
 var checkCodes = map[check.Kind]uint{
-	check.FileGone: codeFileMissing, check.SpecGone: codeFileMissing, check.Unfinished: codeFileMissing,
+	check.FileGone: codeFileMissing, check.SpecGone: codeFileMissing, check.Unfinished: codeFileMissing, check.EntryInvalid: codeFileMissing,
 	check.FileInvalid: codeInvalidInfo,
 	check.Mismatch:    codeMismatch, check.OtherDevice: codeMismatch, check.Conflict: codeMismatch, check.SpecForeign: codeMismatch,
-	check.DeviceGone: codeNotFound, check.InterfaceGone: codeNotFound,
+	check.DeviceGone: codeNotFound, check.InterfaceGone: codeNotFound, check.ContainerGone: codeNetns,
 }
 
 // compared adds code and remedy to an error of the comparison.

@@ -210,13 +210,18 @@ func (c *call) capabilityArgs() map[string]json.RawMessage {
 	return all
 }
 
-// lock gives what the journal knows of the attachment, locked; nil if that is nothing. Of a
-// corrupt entry it is what the leases tell.
-func (c *call) lock() (e *journal.Entry, corrupt bool, err error) {
-	e, err = c.Journal.Lock(context.Background(), c.key, lockWait)
+// entry gives what the journal knows of the attachment, locked; nil if that is nothing.
+func (c *call) entry() (*journal.Entry, error) {
+	e, err := c.Journal.Lock(context.Background(), c.key, lockWait)
 	if as[*private.BusyError](err) {
-		return nil, false, fail(codeTryAgain, fmt.Errorf("an earlier call for this attachment still runs: %w", err), "try again, or find out what it waits for")
+		err = fail(codeTryAgain, fmt.Errorf("an earlier call for this attachment still runs: %w", err), "try again, or find out what it waits for")
 	}
+	return e, err
+}
+
+// lock is entry for who changes the attachment: of a corrupt entry it is what the leases tell.
+func (c *call) lock() (e *journal.Entry, corrupt bool, err error) {
+	e, err = c.entry()
 	if !as[*store.CorruptError](err) {
 		return e, false, err
 	}

@@ -145,7 +145,7 @@ var faults = []fault{
 	{name: "no namespace", env: "CNI_NETNS="},
 	{name: "arguments of no form", env: "CNI_ARGS=a;b", other: codes(0, 4, "ADD CHECK"), why: "skel leaves CNI_ARGS to the plugin"},
 	{name: "own namespace, on purpose", env: "CNI_NETNS_OVERRIDE=true"},
-	{name: "namespace that is not there", env: "CNI_NETNS=/run/netns/gone", other: codes(0, 8, "ADD"), why: "skel looks when ADD is done, and has DEL in mind"},
+	{name: "namespace that is not there", env: "CNI_NETNS=/run/netns/gone", other: codes(0, 8, "ADD CHECK"), why: "skel looks when ADD is done, and has DEL in mind"},
 	{name: "own namespace", env: "CNI_NETNS=/proc/self/ns/net", other: codes(8, 0, "DEL"), why: "skel lets DEL do its work, and then reports that it failed, for ever"},
 	{name: "empty", stdin: " "},
 	{name: "null", stdin: "null", other: codes(7, 6, every), why: "it is no object to have a name in"},

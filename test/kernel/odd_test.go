@@ -100,15 +100,16 @@ const unreadableEntry = `open ` + oddEntry + `: permission denied"}`
 
 // What is not an entry says nothing: DEL and GC tell from the configuration and the leases
 // what there is to remove, and an ADD without delegates takes its place (those would need their
-// DEL first). Only one that may not be read may be a good one.
+// DEL first). CHECK fails. Only one that may not be read may be a good one.
 func TestOddJournalEntry(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
 		for what := range oddities {
 			for _, conf := range []string{standalone(infoFile), delegates(bridgeConf)} {
 				for verb, unreadable := range map[string]string{
-					"ADD": `1: {"code":5,"msg":"` + unreadableEntry,
-					"DEL": `1: {"code":5,"msg":"` + unreadableEntry,
-					"GC":  `1: {"code":5,"msg":"attachment net/c0ffee/net1: ` + unreadableEntry,
+					"ADD":   `1: {"code":5,"msg":"` + unreadableEntry,
+					"CHECK": `1: {"code":5,"msg":"` + unreadableEntry,
+					"DEL":   `1: {"code":5,"msg":"` + unreadableEntry,
+					"GC":    `1: {"code":5,"msg":"attachment net/c0ffee/net1: ` + unreadableEntry,
 				} {
 					if verb == "ADD" && conf != standalone(infoFile) {
 						continue
@@ -119,6 +120,10 @@ func TestOddJournalEntry(t *testing.T) {
 					switch {
 					case what == "unreadable":
 						a.becomes(t, verb, unreadable)
+					case verb == "CHECK":
+						if !strings.Contains(compact(t, a.stdout), `{"code":101,`) {
+							t.Errorf("%s: CHECK: %d, %s", what, a.exit, a.stdout)
+						}
 					case verb == "ADD":
 						a.becomes(t, verb, "ok")
 						same(t, "device-info file", read(t, infoFile), vfFile)
