@@ -31,7 +31,7 @@ The verdicts are
   same          journal, file and kernel agree
   changed       an optional fact is not what it was: CHECK warns
   declared      the kernel says otherwise, and the configuration overrules it
-  differs       the device is another one: CHECK fails
+  differs       the device, or the interface, is another one: CHECK fails
   gone          it was there at ADD: CHECK fails
   not stated    the kernel says nothing of it: declared, or from an earlier file
   not recorded  the file says nothing of it

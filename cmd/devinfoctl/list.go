@@ -24,7 +24,8 @@ cni-dra-driver have them, and what has become of each, by the comparison that ch
   file missing    the device-info file or the CDI spec that ADD wrote is gone
   file invalid    it is there, and is not what ADD can have written
   device gone     the device that ADD found is no longer on the node
-  wrong device    the device-info file or the interface is another device's
+  wrong device    the device-info file is another device's, or another interface has
+                  taken the place of the one that ADD found
   interface gone  the interface is no longer in the network namespace
   dead            the network namespace is gone, or it is of an earlier boot; no DEL has come,
                   or it failed

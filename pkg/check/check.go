@@ -147,9 +147,6 @@ func (a *Checker) Check(e *journal.Entry, err error) (State, *Report) {
 			}
 		}
 		a.compare(r, e, t)
-		if state == DeviceLost && (r.Problem == nil || r.Problem.Kind == InterfaceGone) { // which went with it
-			r.Problem = &Error{DeviceGone, errors.New(why)}
-		}
 		switch {
 		case r.Problem != nil:
 			state = kinds[r.Problem.Kind].state

@@ -137,15 +137,18 @@ func (a *Checker) found(r *Report, e *journal.Entry, t *discovery.Target) (*disc
 		return nil, findError(err)
 	}
 	r.Warnings = append(r.Warnings, device.Warnings...)
+	var changed *Error
 	if e.InNetns && t.Netns != "" || device.InNetns {
-		r.row(interfaceRow(e, t, device))
+		changed = a.compareInterface(r, e, t, device)
 	}
-	info := device.Info
+	info, gone := device.Info, new(Error)
 	switch {
 	case (t.Existing != nil || e.Device.ID != "") && as[*discovery.MissingError](device.Problem): // before its interface, which went with it
 		return device, &Error{DeviceGone, device.Problem}
-	case t.Netns != "" && e.InNetns && !device.InNetns:
-		return device, &Error{InterfaceGone, fmt.Errorf("interface %s is no longer in %s, where ADD found it", t.IfName, t.Netns)}
+	case info == nil && errors.As(a.deviceThere(e.Device), &gone): // which nothing names but the journal
+		return device, gone
+	case changed != nil:
+		return device, changed
 	case t.Existing == nil && e.Device.ID != "" && info != nil && named(info.Type) && discovery.Identity(info) != e.Device.ID:
 		return device, &Error{OtherDevice, fmt.Errorf("ADD found the %s device %s, but now it is the %s device %s",
 			e.Device.Type, e.Device.ID, info.Type, discovery.Identity(info))}
@@ -166,15 +169,29 @@ func (a *Checker) find(r *Report, t *discovery.Target) (*discovery.Device, error
 	return a.Finder.Find(*t)
 }
 
-func interfaceRow(e *journal.Entry, t *discovery.Target, device *discovery.Device) Item {
+// compareInterface adds the row of the interface, which must be there if ADD found it. One that led
+// ADD to the device was replaced if it does not lead there any more and the kernel now gives another
+// parent device or kind for it. If the kernel gives none, as while a driver resets, or it still is a
+// macvlan, whose lower interface may be out of sight, it counts as the same.
+func (a *Checker) compareInterface(r *Report, e *journal.Entry, t *discovery.Target, device *discovery.Device) (problem *Error) {
 	row := Item{Fact: "interface", Now: t.IfName, Source: t.Netns, Verdict: Same}
 	if e.InNetns {
 		row.Journal = t.IfName
 	}
-	if !device.InNetns {
+	switch is := device.Interface; {
+	case !device.InNetns:
 		row.Now, row.Verdict = "", Gone
+		problem = &Error{InterfaceGone, fmt.Errorf("interface %s is no longer in %s, where ADD found it", t.IfName, t.Netns)}
+	case !device.Led && e.Interface != "" && is != "" && is != e.Interface:
+		row.Verdict = Differs
+		where := ""
+		if ports, _ := a.Finder.Sys.PortsOf("pci", e.Interface); len(ports) > 0 {
+			where = fmt.Sprintf("; %s has the interface %s on the node", e.Interface, ports[0].Name)
+		}
+		problem = &Error{OtherDevice, fmt.Errorf("interface %s in %s was replaced: at ADD it was %q, and now it is %q%s", t.IfName, t.Netns, e.Interface, is, where)}
 	}
-	return row
+	r.row(row)
+	return problem
 }
 
 // Target returns the device that ADD was asked for, without the device-info file. The error

@@ -21,7 +21,7 @@ const (
 	SpecGone                   // the CDI spec
 	SpecForeign                // what is in its place is not devinfo's
 	Mismatch                   // the file describes another device than ADD found, or than was declared
-	OtherDevice                // ADD found another device; there is no file to compare
+	OtherDevice                // ADD found another device, or the interface is another one
 	Conflict                   // two sources name different devices: a [*discovery.ConflictError]
 	DeviceGone                 // the device is not on the node
 	InterfaceGone              // the interface is not in the network namespace

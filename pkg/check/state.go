@@ -20,7 +20,7 @@ const (
 	FileMissing   State = "file missing"   // the device-info file or the CDI spec that ADD wrote is gone
 	BadFile       State = "file invalid"   // it is there, and is not what ADD can have written
 	DeviceLost    State = "device gone"    // the device that ADD found is not on the node
-	WrongDevice   State = "wrong device"   // the file or the interface is another device's
+	WrongDevice   State = "wrong device"   // the file is another device's, or the interface another one
 	InterfaceLost State = "interface gone" // the interface is not in the network namespace
 	Dead          State = "dead"           // the network namespace is gone, or it is of an earlier boot; no DEL has come, or it failed
 	Corrupt       State = "corrupt"        // the journal's entry cannot be read
@@ -65,10 +65,11 @@ func (a *Checker) State(e *journal.Entry, err error) (state State, why string) {
 	case err != nil:
 		return Unknown, err.Error()
 	}
-	if there, err := a.deviceThere(e.Device); err != nil {
+	switch err := a.deviceThere(e.Device); {
+	case as[*Error](err):
+		return DeviceLost, err.Error()
+	case err != nil:
 		return Unknown, err.Error()
-	} else if !there {
-		return DeviceLost, fmt.Sprintf("%s device %s is not on the node", e.Device.Type, e.Device.ID)
 	}
 	return OK, ""
 }
@@ -89,15 +90,18 @@ func (a *Checker) Ended(e *journal.Entry) (why string, err error) {
 	return "network namespace " + e.Netns + " is gone", nil
 }
 
-// deviceThere is true of a socket, whose path is a container's.
-func (a *Checker) deviceThere(d journal.Identity) (there bool, err error) {
-	if !named(devinfo.Type(d.Type)) || d.ID == "" {
-		return true, nil
+// deviceThere is an [*Error] if the device is not on the node. A socket's path is a container's.
+func (a *Checker) deviceThere(d journal.Identity) error {
+	bus := d.Type
+	if !named(devinfo.Type(bus)) || d.ID == "" {
+		return nil
 	}
-	if address, err := pci.Parse(d.ID); err == nil {
-		_, there, err := a.Finder.Sys.PCI(address)
-		return there, err
+	if _, err := pci.Parse(d.ID); err == nil { // also of a vDPA device whose name is not known
+		bus = string(devinfo.TypePCI)
 	}
-	_, there, err = a.Finder.Sys.VDPA(d.ID)
-	return there, err
+	there, err := a.Finder.Sys.HasDevice(bus, d.ID)
+	if err == nil && !there {
+		err = &Error{DeviceGone, fmt.Errorf("%s device %s is not on the node", d.Type, d.ID)}
+	}
+	return err
 }

@@ -61,7 +61,10 @@ type Device struct {
 	Info  *devinfo.Info // facts of the kernel and the result; nil when there are none
 	Facts []Fact        // one for every key of Info
 
-	InNetns bool // the interface is in the network namespace
+	InNetns   bool   // the interface is in the network namespace
+	Interface string // what the kernel says that it is: its parent device, else its kind; "" = neither
+	Led       bool   // it leads to the device: it is the device's own or, with FollowLower, above that
+
 	Virtual bool // it is software that can have no device, such as veth
 	Shared  bool // the device is not the interface's alone: it is that of a lower one, of a representor's PF, or has another port
 	OnSF    bool // it is, or is on, a sub-function: the PCI address is the parent's
@@ -113,7 +116,9 @@ func (f *Finder) Find(t Target) (*Device, error) {
 	if err := s.describe(); err != nil {
 		return nil, err
 	}
-	s.found.Shared = s.shared()
+	followed := s.lent != nil && s.target.FollowLower
+	s.found.Led = s.itself || followed
+	s.found.Shared = followed || s.lent != nil && s.same(*s.lent, s.where) // even if another source names it
 	s.found.IsInterface = s.isInterface()
 	return s.found, nil
 }

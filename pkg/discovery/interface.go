@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -21,7 +22,7 @@ func (s *search) fromInterface() error {
 	} else if err != nil {
 		return err
 	}
-	s.found.InNetns = true
+	s.found.InNetns, s.found.Interface = true, cmp.Or(found.Parent, found.Kind, found.BusInfo)
 	s.found.Virtual = found.Kind != "" && found.Parent == "" && !found.Stacked() && !found.Child
 	if socketType(s.typ()) {
 		return nil
@@ -79,12 +80,6 @@ func (s *search) otherPort(i *link.Interface, its ref) (bool, error) {
 		}
 		return p.PortName == "" || p.PortName != i.PortName
 	}), nil
-}
-
-// shared reports whether the device is the one that the interface shares with others, even
-// if another source names it.
-func (s *search) shared() bool {
-	return s.lent != nil && (s.target.FollowLower || s.same(*s.lent, s.where))
 }
 
 // isInterface says whether the interface's claim is all that is known of the device: it may

@@ -88,6 +88,7 @@ type Entry struct {
 	Info      json.RawMessage `json:"info,omitempty"`      // what it writes
 	Kept      bool            `json:"kept,omitempty"`      // somebody else had written the same before
 	InNetns   bool            `json:"inNetns,omitempty"`   // the interface was in Netns at the end of ADD
+	Interface string          `json:"interface,omitempty"` // if it led ADD to the device: the interface's parent device, else its kind
 	Device    Identity        `json:"device,omitzero"`     // as ADD found it
 	CDI       CDI             `json:"cdi,omitzero"`        // the CDI spec that ADD writes
 	SocketDir string          `json:"socketDir,omitempty"` // the host's directory that the CDI spec mounts

@@ -16,6 +16,9 @@ func (r *request) commit(back *wayBack, past past, ran ran, found found) error {
 	}
 	e.Leases = add(e.Leases, found.leases...)
 	e.Result, e.Complete, e.InNetns = ran.raw, true, found.device.InNetns
+	if found.device.Led {
+		e.Interface = found.device.Interface
+	}
 	if found.info != nil {
 		e.Wrote = r.name != ""
 		e.Device = journal.Identity{Type: string(found.info.Type), ID: discovery.Identity(found.info)}

@@ -32,7 +32,7 @@ const (
 
 	codeNotFound    = uint(100) // a required device or interface is missing
 	codeFileMissing = uint(101) // CHECK: what ADD makes is gone, its journal entry is corrupt, or ADD was killed
-	codeMismatch    = uint(102) // two sources name different devices
+	codeMismatch    = uint(102) // two sources name different devices; CHECK: the interface was replaced
 	codeInvalidInfo = uint(103) // the device information breaks the specification
 	codeHeld        = uint(104) // another pod, or a claim, has the device
 )

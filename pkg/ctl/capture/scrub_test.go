@@ -51,7 +51,7 @@ func revealing(t *testing.T) capture.Source {
 		must(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	write(node.StateDir+"/attachments/net@c0ffee@net1", `{"network":"net","containerID":"c0ffee","ifName":"net1","netns":"/run/netns/a","bootID":"boot","time":"2026-11-21T04:39:00Z",`+
-		`"file":"0d3f9a52-5f0c-4f6c-9d7e-3a1c5b7e9f01-net1.json","dir":"`+node.DeviceInfoDir+`","before":"aHVudGVyMg==","wrote":true,"device":{"type":"pci","id":"0000:3b:00.2"},`+
+		`"file":"0d3f9a52-5f0c-4f6c-9d7e-3a1c5b7e9f01-net1.json","dir":"`+node.DeviceInfoDir+`","before":"aHVudGVyMg==","wrote":true,"inNetns":true,"interface":"0000:3b:00.2","device":{"type":"pci","id":"0000:3b:00.2"},`+
 		`"args":"IgnoreUnknown=1;K8S_POD_NAME=checkout-7d4b9c-x2x1z;K8S_POD_NAMESPACE=shop-prod;K8S_POD_UID=0d3f9a52-5f0c-4f6c-9d7e-3a1c5b7e9f01;VAULT=swordfish",`+
 		`"capabilityArgs":{"deviceID":"0000:3b:00.2","mac":"B8:CE:F6:3A:0B:1C","io.kubernetes.cri.pod-annotations":{"owner":"payments-team"}},`+
 		`"delegates":[{"type":"sriov","name":"net","cniVersion":"1.0.0","ipam":{"token":"hunter2"}}],`+
@@ -157,6 +157,7 @@ func TestWhatBelongsTogetherStaysTogether(t *testing.T) {
 		"the file itself":                       "-- root/var/run/k8s.cni.cncf.io/devinfo/cni/uid-1-net1.json --",
 		"the zero address":                      `"ifname":"lo","address":"00:00:00:00:00:00"`,
 		"the device":                            `"id":"0000:3b:00.2"`,
+		"the interface in the entry":            `"interface":"0000:3b:00.2"`,
 		"the first line":                        "host: machine secret-2, Linux 6.12.1\n",
 	} {
 		if !strings.Contains(text, want) {

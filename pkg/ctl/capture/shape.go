@@ -18,7 +18,7 @@ type keys map[string]shape
 // cluster puts there, such as keys of delegates, or a whole file in base64.
 var (
 	journalEntry = fields(keys{
-		"format network containerID ifName netns bootID time file dir created wrote inNetns device cdi asked info cniVersion complete leases": keep,
+		"format network containerID ifName netns bootID time file dir created wrote inNetns interface device cdi asked info cniVersion complete leases": keep,
 
 		"args":              typed((*scrubber).cniArgs),
 		"capabilityArgs":    fields(keys{"deviceID CNIDeviceInfoFile": keep}),
