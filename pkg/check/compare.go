@@ -172,7 +172,8 @@ func (a *Checker) find(r *Report, t *discovery.Target) (*discovery.Device, error
 // compareInterface adds the row of the interface, which must be there if ADD found it. One that led
 // ADD to the device was replaced if it does not lead there any more and the kernel now gives another
 // parent device or kind for it. If the kernel gives none, as while a driver resets, or it still is a
-// macvlan, whose lower interface may be out of sight, it counts as the same.
+// macvlan, whose lower interface may be out of sight, it counts as the same. So does a dummy while the
+// node has no interface of the device: KubeVirt renames the pod's interface, and puts one in its place.
 func (a *Checker) compareInterface(r *Report, e *journal.Entry, t *discovery.Target, device *discovery.Device) (problem *Error) {
 	row := Item{Fact: "interface", Now: t.IfName, Source: t.Netns, Verdict: Same}
 	if e.InNetns {
@@ -183,9 +184,13 @@ func (a *Checker) compareInterface(r *Report, e *journal.Entry, t *discovery.Tar
 		row.Now, row.Verdict = "", Gone
 		problem = &Error{InterfaceGone, fmt.Errorf("interface %s is no longer in %s, where ADD found it", t.IfName, t.Netns)}
 	case !device.Led && e.Interface != "" && is != "" && is != e.Interface:
+		ports, _ := a.Finder.Sys.PortsOf("pci", e.Interface)
+		if is == "dummy" && len(ports) == 0 {
+			break
+		}
 		row.Verdict = Differs
 		where := ""
-		if ports, _ := a.Finder.Sys.PortsOf("pci", e.Interface); len(ports) > 0 {
+		if len(ports) > 0 {
 			where = fmt.Sprintf("; %s has the interface %s on the node", e.Interface, ports[0].Name)
 		}
 		problem = &Error{OtherDevice, fmt.Errorf("interface %s in %s was replaced: at ADD it was %q, and now it is %q%s", t.IfName, t.Netns, e.Interface, is, where)}
