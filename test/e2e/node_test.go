@@ -105,7 +105,7 @@ ip -o link show type macvlan
 
 // nobodys removes empty addresses: host-local was killed before it had written whose they are
 // (docs/reliability.md).
-const nobodys = `find /var/lib/cni/networks/e2e-* -type f ! -name lock -empty -delete`
+const nobodys = `find /var/lib/cni/networks/e2e-* -type f ! -name lock -empty -exec rm {} \;`
 
 // clean waits until nothing is left on the node of all that pods had.
 func clean(t *testing.T) {
@@ -113,10 +113,11 @@ func clean(t *testing.T) {
 	if len(cluster.node) == 0 {
 		return
 	}
-	script := "exec 2>/dev/null\n" + leftovers + "\ntrue\n"
+	script := leftovers + "\ntrue\n"
 	if cluster.killed {
 		script = nobodys + "\n" + script
 	}
+	script = "exec 2>/dev/null\n" + script // where nothing was, there is nothing to find
 	eventually(t, 2*time.Minute, func() error {
 		out, err := tryOnNode(script, "sh")
 		if err == nil && out != "" {
