@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"devinfo-cni.io/devinfo/store"
@@ -69,9 +70,9 @@ type Agent struct {
 	Options
 	metrics   metrics
 	publisher publisher
-	plugin    *install.Executable // what is on the node; nil = none
-	census    census              // the last one
-	refusals  *journal.Refusals   // nil = they were not read yet
+	plugin    atomic.Pointer[install.Executable] // what is on the node; nil = none
+	census    atomic.Pointer[census]             // the last one; nil = none yet
+	refusals  atomic.Pointer[journal.Refusals]   // nil = they were not read yet
 
 	mu        sync.Mutex
 	troubles  map[string]error // of the parts; nil = it is well

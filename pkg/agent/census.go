@@ -20,6 +20,7 @@ import (
 
 // census is what the metrics tell of the attachments.
 type census struct {
+	at        time.Time // when it was complete
 	states    map[string]int
 	series    []series // sorted
 	unnamed   int      // how many more there are than MaxSeries
@@ -87,29 +88,9 @@ func (a *Agent) look(ctx context.Context) {
 	if err != nil {
 		return // what was seen last is shown, and its age
 	}
-	if len(c.forgotten) > 0 && !slices.Equal(a.census.forgotten, c.forgotten) {
+	if before := a.census.Swap(&c); len(c.forgotten) > 0 && (before == nil || !slices.Equal(before.forgotten, c.forgotten)) {
 		a.Log.Warn("the container runtime does not know the sandboxes of attachments: if it was killed, nobody will delete them", "attachments", c.forgotten)
 	}
-	a.show(c)
-}
-
-// show has the metrics tell of a census. At no moment do they leave out what is in both.
-func (a *Agent) show(c census) {
-	m := a.metrics
-	for _, state := range classes() {
-		m.states.WithLabelValues(state).Set(float64(c.states[state]))
-	}
-	for _, s := range a.census.series {
-		if !slices.Contains(c.series, s) {
-			m.series.DeleteLabelValues(s[:]...)
-		}
-	}
-	for _, s := range c.series {
-		m.series.WithLabelValues(s[:]...).Set(1)
-	}
-	m.unnamed.WithLabelValues().Set(float64(c.unnamed))
-	m.at.WithLabelValues().SetToCurrentTime()
-	a.census = c
 }
 
 func (a *Agent) take(ctx context.Context) (census, error) {
@@ -152,6 +133,7 @@ func (a *Agent) take(ctx context.Context) (census, error) {
 	if more := len(c.series) - a.MaxSeries; more > 0 {
 		c.series, c.unnamed = slices.Clone(c.series[:a.MaxSeries]), more
 	}
+	c.at = time.Now()
 	return c, nil
 }
 
@@ -237,14 +219,7 @@ func (a *Agent) watchRefusals() error {
 	if err != nil {
 		return err
 	}
-	before, counted := a.refusals, 0
-	if a.refusals = &now; before != nil && before.Count <= now.Count {
-		counted = before.Count
-	} else {
-		a.metrics.refused.Reset()
-	}
-	a.metrics.refused.WithLabelValues().Add(float64(now.Count - counted))
-	if before != nil && now.Count > before.Count {
+	if before := a.refusals.Swap(&now); before != nil && now.Count > before.Count {
 		a.Log.Warn("an ADD was refused: the device is another's", "device", now.Device, "holder", now.Holder, "asker", now.Asker, "refusals", now.Count-before.Count)
 	}
 	return nil

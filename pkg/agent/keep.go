@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/install"
@@ -64,12 +63,5 @@ func (a *Agent) note(done *install.Installation, err error) {
 		}
 		log.Info("plugin")
 	}
-	if now == a.plugin {
-		return
-	}
-	a.plugin = now
-	a.metrics.plugin.Reset()
-	if now != nil && now.Ours {
-		a.metrics.plugin.WithLabelValues(now.Version, strconv.Itoa(now.JournalFormat)).Set(1)
-	}
+	a.plugin.Store(now)
 }

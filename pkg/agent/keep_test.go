@@ -7,10 +7,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/agent"
+	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/pkg/link/linktest"
 )
@@ -75,4 +78,44 @@ func TestAnAgentThatDoesNotSeeTheJournalIsNotReadyAndDoesNotUninstall(t *testing
 	settings, err := os.ReadFile(filepath.Join(r.dir, "settings/default.json"))
 	r.must(err, os.Remove(plugin), os.WriteFile(r.NodeConfig, settings, 0o644))
 	r.must(a.Uninstall(t.Context(), false)) // there is no plugin to take away
+}
+
+// withPlugin is the collector of devinfo_plugin_info, once an agent that is well has registered it.
+type withPlugin struct {
+	prometheus.Registerer
+	prometheus.Collector
+}
+
+func (w *withPlugin) MustRegister(list ...prometheus.Collector) {
+	for _, c := range list {
+		if has := collected(c); len(has) > 0 && strings.Contains((<-has).Desc().String(), `"devinfo_plugin_info"`) {
+			w.Collector = c
+		}
+	}
+}
+
+func collected(c prometheus.Collector) chan prometheus.Metric {
+	to := make(chan prometheus.Metric, 99)
+	c.Collect(to)
+	return to
+}
+
+// The file is examined anew whenever it has changed, if only in its times.
+func TestNoScrapeMissesThePluginWhileItIsExamined(t *testing.T) {
+	r := newRig(t)
+	r.CheckInterval = time.Millisecond
+	a, end := r.started()
+	defer end()
+	eventually(t, "well", func() bool { return well(a) && metrics(t, a)["devinfo_check_timestamp_seconds"] > 0 })
+	var w withPlugin
+	a.Register(&w, build.Info{})
+	want, began := len(collected(w)), time.Now()
+	for n := 0; time.Since(began) < time.Second; n++ {
+		if n%1000 == 0 {
+			r.must(os.Chtimes(filepath.Join(r.Options.Plugin.Dir, install.Name), time.Time{}, time.Now()))
+		}
+		if got := len(collected(w)); got != want {
+			t.Fatalf("scrape %d has %d series, not %d", n, got, want)
+		}
+	}
 }

@@ -1,17 +1,19 @@
 package agent
 
 import (
+	"strconv"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"devinfo-cni.io/pkg/build"
 )
 
-// metrics are what /metrics shows: they are set when something happens, and a scrape asks
-// nothing of the node. One without labels that is a vector is absent until it is known.
+// metrics are what /metrics shows beside facts: they are set when something happens. A scrape asks
+// nothing of the node.
 type metrics struct {
-	installs, sweeps, collected, refused    *prometheus.CounterVec
-	ok, plugin, states, series, unnamed, at *prometheus.GaugeVec
+	installs, sweeps, collected *prometheus.CounterVec
 
+	ok        *prometheus.GaugeVec
 	left      prometheus.Gauge
 	injection injectionCounters
 }
@@ -25,29 +27,56 @@ func counterVec[T ~string](name, help, label string, values ...T) *prometheus.Co
 	return v
 }
 
-func gaugeVec(name, help string, labels ...string) *prometheus.GaugeVec {
-	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
-}
-
 func newMetrics() metrics {
 	return metrics{
 		installs:  counterVec("devinfo_plugin_installs_total", "How often the plugin was put in place, by result.", "result", "installed", "replaced"),
 		sweeps:    counterVec("devinfo_sweeps_total", "Sweeps, by result.", "result", "ok", "failed"),
 		collected: counterVec("devinfo_swept_total", "What sweeps have removed.", "what", "attachment", "file"),
-		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "devinfo_refused_adds_total", Help: "ADDs that the plugin has refused because another pod, or a claim, has the device.",
-		}, nil),
-		ok:      gaugeVec("devinfo_agent_ok", "1 where a part of the agent is well, as in /healthz.", "part"),
-		plugin:  gaugeVec("devinfo_plugin_info", "The plugin that is on the node, 1.", "version", "journal_format"),
-		states:  gaugeVec("devinfo_attachments", "Attachments on the node, by state.", "state"),
-		series:  gaugeVec("devinfo_attachment_info", "An attachment on the node and its device, 1.", seriesLabels()...),
-		unnamed: gaugeVec("devinfo_attachments_unnamed", "Attachments that devinfo_attachment_info leaves out."),
-		at:      gaugeVec("devinfo_check_timestamp_seconds", "When the attachments were looked at last."),
+		ok:        prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "devinfo_agent_ok", Help: "1 where a part of the agent is well, as in /healthz."}, []string{"part"}),
 		left: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "devinfo_sweep_left", Help: "Dead attachments whose delegates the agent cannot run: the runtime, or devinfoctl gc, has to remove them.",
 		}),
 		injection: newInjectionCounters(),
 	}
+}
+
+// facts are what is known of the plugin, and of the attachments by the last census. Each scrape asks, so
+// that none sees them half changed; what is not known yet is absent.
+type facts struct{ *Agent }
+
+// Describe tells nothing: a registry then does not check what is told later.
+func (facts) Describe(chan<- *prometheus.Desc) {}
+
+// Collect shows the facts.
+func (f facts) Collect(to chan<- prometheus.Metric) {
+	type labels = []string
+	metric := func(kind prometheus.ValueType, name, help string, of labels) (show func(value float64, labels ...string)) {
+		desc := prometheus.NewDesc(name, help, of, nil)
+		return func(value float64, labels ...string) {
+			to <- prometheus.MustNewConstMetric(desc, kind, value, labels...)
+		}
+	}
+	const gauge, counter = prometheus.GaugeValue, prometheus.CounterValue
+	if p := f.plugin.Load(); p != nil && p.Ours {
+		metric(gauge, "devinfo_plugin_info", "The plugin that is on the node, 1.", labels{"version", "journal_format"})(1, p.Version, strconv.Itoa(p.JournalFormat))
+	}
+	if r := f.refusals.Load(); r != nil {
+		metric(counter, "devinfo_refused_adds_total", "ADDs that the plugin has refused because another pod, or a claim, has the device.", nil)(float64(r.Count))
+	}
+	c := f.census.Load()
+	if c == nil {
+		return
+	}
+	states := metric(gauge, "devinfo_attachments", "Attachments on the node, by state.", labels{"state"})
+	for _, state := range classes() {
+		states(float64(c.states[state]), state)
+	}
+	info := metric(gauge, "devinfo_attachment_info", "An attachment on the node and its device, 1.", seriesLabels())
+	for _, s := range c.series {
+		info(1, s[:]...)
+	}
+	metric(gauge, "devinfo_attachments_unnamed", "Attachments that devinfo_attachment_info leaves out.", nil)(float64(c.unnamed))
+	metric(gauge, "devinfo_check_timestamp_seconds", "When the attachments were looked at last.", nil)(float64(c.at.UnixMicro()) / 1e6)
 }
 
 // Register has a registry serve what the agent knows and counts. The names are in docs/agent.md.
@@ -57,7 +86,7 @@ func (a *Agent) Register(to prometheus.Registerer, of build.Info) {
 	})
 	info.Set(1)
 	m := a.metrics
-	to.MustRegister(info, m.installs, m.sweeps, m.collected, m.refused, m.ok, m.plugin, m.states, m.series, m.unnamed, m.at, m.left)
+	to.MustRegister(facts{a}, info, m.installs, m.sweeps, m.collected, m.ok, m.left)
 	if i := m.injection; a.Injection != nil {
 		to.MustRegister(i.answers, i.withheld, i.disagreements, i.durations, i.staged)
 	}
