@@ -4,14 +4,11 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strconv"
-	"syscall"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/types"
@@ -27,19 +24,7 @@ import (
 // is no flag.
 const driver = "cni.dra.networking.x-k8s.io"
 
-func main() {
-	// After the first signal the running work is finished; the next one ends the process.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop)
-	code := remedy.Report(os.Stderr, "cni-dra-driver", true, command().ExecuteContext(ctx))
-	if code == remedy.Blind {
-		code = exitFailed
-	}
-	os.Exit(code)
-}
-
-// exitFailed is the exit code if something failed. The help names it too.
-const exitFailed = 1
+func main() { os.Exit(commandline.Agent(command(), os.Stderr, os.Geteuid())) }
 
 const about = `cni-dra-driver attaches the pods of this node to the CNI networks that their
 ResourceClaims ask for (driver ` + driver + `). It needs root, the

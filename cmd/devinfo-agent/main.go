@@ -6,10 +6,7 @@
 package main
 
 import (
-	"context"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -18,19 +15,7 @@ import (
 	"devinfo-cni.io/pkg/ctl/remedy"
 )
 
-// exitFailed is the exit code if it could not start, or not uninstall. The help names it too.
-const exitFailed = 1
-
-func main() {
-	// A signal ends the agent; the next one ends the process at once.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop)
-	code := remedy.Report(os.Stderr, "devinfo-agent", true, command().ExecuteContext(ctx))
-	if code == remedy.Blind {
-		code = exitFailed
-	}
-	os.Exit(code)
-}
+func main() { os.Exit(commandline.Agent(command(), os.Stderr, os.Geteuid())) }
 
 const about = `devinfo-agent keeps the CNI plugin devinfo and its settings on this node, removes what
 dead pods have left, and gives containers their device information. It needs root, but

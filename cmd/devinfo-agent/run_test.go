@@ -185,7 +185,7 @@ func TestAnAgentWorksWithoutItsMetricsAndServesThemLater(t *testing.T) {
 
 func TestExitCodesTellTheCommandLineFromTheRest(t *testing.T) {
 	n := newNode(t)
-	for flag, want := range map[string]int{"--sweep-interval=1ms": remedy.Usage, "--run-dir=/proc/none": exitFailed, "run": remedy.Usage} {
+	for flag, want := range map[string]int{"--sweep-interval=1ms": remedy.Usage, "--run-dir=/proc/none": commandline.Failed, "run": remedy.Usage} {
 		cmd := n.command(flag)
 		var text bytes.Buffer
 		cmd.Stderr = &text

@@ -10,7 +10,9 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -19,6 +21,7 @@ import (
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/endpoint"
 	"devinfo-cni.io/pkg/inject"
@@ -125,6 +128,9 @@ func (a *Agent) trouble(part string) error {
 
 // report notes how a part is; the log is told of changes.
 func (a *Agent) report(part string, err error) {
+	if help := remedy.Rights(err, os.Geteuid()); help != "" {
+		err = fmt.Errorf("%w: %s", err, help)
+	}
 	a.mu.Lock()
 	before := a.troubles[part]
 	a.troubles[part] = err

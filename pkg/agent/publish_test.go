@@ -2,14 +2,16 @@ package agent_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"devinfo-cni.io/pkg/agent"
+	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/publish"
 )
@@ -86,13 +88,13 @@ func TestPodsSayWhatTheirNetworksHave(t *testing.T) {
 }
 
 func TestWhatWasNotTakenIsPublishedAgain(t *testing.T) {
-	r, api := newRig(t), &api{err: errors.New("connection refused")}
+	r, api := newRig(t), &api{err: fmt.Errorf("token: %w", fs.ErrPermission)}
 	r.Publish = api.annotate
 	r.put(of("s1", "net1", ""))
 	a, _ := r.started()
 	const one = "shop/web u1 net1=net-a:true"
 	eventually(t, "tried again", func() bool {
-		return strings.HasPrefix(api.took(), one+"\n"+one) && says(a, agent.Publish) == "connection refused"
+		return strings.HasPrefix(api.took(), one+"\n"+one) && says(a, agent.Publish) == "token: permission denied: "+remedy.Rights(fs.ErrPermission, os.Geteuid())
 	})
 	api.answers(fmt.Errorf("%w: it said", publish.ErrGone))
 	eventually(t, "well", func() bool { return says(a, agent.Publish) == "" })

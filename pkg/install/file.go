@@ -144,7 +144,8 @@ func Intact(path string) (bool, error) {
 }
 
 // denied says what helps root who may not write to the directory, for it is somebody else's, as
-// Kubespray's /opt/cni/bin is: without CAP_DAC_OVERRIDE root is nobody there.
+// Kubespray's /opt/cni/bin is: without CAP_DAC_OVERRIDE root is nobody there. As that is why, it is no
+// fs.ErrPermission any more, of which others say what may be why.
 func (f file) denied(err error) error {
 	if !errors.Is(err, syscall.EACCES) || os.Geteuid() != 0 {
 		return err
@@ -153,6 +154,6 @@ func (f file) denied(err error) error {
 	if statErr != nil || owned(stat) {
 		return err
 	}
-	return fmt.Errorf("%w: %s belongs to user %d: give it to root, or this program CAP_DAC_OVERRIDE, as agent.dacOverride=true of the chart does",
+	return fmt.Errorf("%v: %s belongs to user %d: give it to root, or this program CAP_DAC_OVERRIDE, as agent.dacOverride=true of the chart does",
 		err, f.dir(), stat.Sys().(*syscall.Stat_t).Uid)
 }

@@ -4,11 +4,16 @@
 package commandline
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
+	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -29,6 +34,26 @@ func Args(must int, names ...string) cobra.PositionalArgs {
 		}
 		return nil
 	}
+}
+
+// Failed is the exit code of an agent that could not start, go on, or do what it was asked to. The
+// help of agents names it too.
+const Failed = 1
+
+// Agent runs the command line of an agent for the user of that number, says what went wrong, and gives the
+// exit code. The first signal ends what runs; the next one ends the process at once.
+func Agent(root *cobra.Command, stderr io.Writer, uid int) (code int) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+	err := root.ExecuteContext(ctx)
+	if help := remedy.Rights(err, uid); help != "" && !errors.As(err, new(*remedy.Error)) {
+		err = remedy.For(err, help)
+	}
+	if code = remedy.Report(stderr, root.Name(), true, err); code == remedy.Blind {
+		code = Failed
+	}
+	return code
 }
 
 // Logger writes to standard error, as "text" or "json". Verbosity n is slog's level -n, so that 4 is

@@ -3,7 +3,10 @@ package commandline_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"io/fs"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -41,6 +44,34 @@ func TestWhatIsNotKnownIsRefusedWithWhatWasMeant(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("%q: got %q, want %q", line, got, want)
+		}
+	}
+}
+
+// Root may do everything but in a user namespace, without capabilities and where a security module is
+// against it: no more than that can be told.
+func TestAnAgentThatIsNotPermittedSomethingSaysWhatMayHelp(t *testing.T) {
+	mkdir := func(errno error) error {
+		return fmt.Errorf("--run-dir: %w", &fs.PathError{Op: "mkdir", Path: "/x", Err: errno})
+	}
+	const daemonSet = "in its DaemonSet with the securityContext that deploy/ has\n"
+	for want, test := range map[string]struct {
+		err  error
+		uid  int
+		code int
+	}{
+		"agent: --run-dir: mkdir /x: permission denied\n  run as root, or " + daemonSet:                                                                                {mkdir(syscall.EACCES), 1000, 1},
+		"agent: --run-dir: mkdir /x: operation not permitted\n  a user namespace, a missing capability, SELinux or AppArmor may deny that to user 0: run " + daemonSet: {mkdir(syscall.EPERM), 0, 1},
+		"agent: --run-dir: mkdir /x: read-only file system\n":                                                                                                          {mkdir(syscall.EROFS), 1000, 1},
+		"agent: permission denied\n  load the module\n":                                                                                                                {remedy.For(fs.ErrPermission, "load the module"), 1000, 1},
+		"agent: --x\n  see agent --help\n":                                                                                                                             {remedy.Misuse("see agent --help", "--x"), 1000, remedy.Usage},
+		"":                                                                                                                                                             {nil, 1000, 0},
+	} {
+		var out bytes.Buffer
+		root := &cobra.Command{Use: "agent", SilenceErrors: true, SilenceUsage: true, RunE: func(*cobra.Command, []string) error { return test.err }}
+		root.SetArgs([]string{})
+		if code := commandline.Agent(root, &out, test.uid); code != test.code || out.String() != want {
+			t.Errorf("exit code %d: %s; want %d: %s", code, &out, test.code, want)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"strings"
 	"unicode"
 )
@@ -33,6 +34,19 @@ var ErrFound = &Error{Err: errors.New("something is wrong"), Code: Found}
 
 // For is an error of what could not be read or done.
 func For(err error, remedy string) error { return &Error{Err: err, Remedy: remedy} }
+
+// Rights is what may help an agent that was not permitted something as the user of that number; "" = the
+// error is another one. What user 0 lacks it does not know.
+func Rights(err error, uid int) string {
+	const daemonSet = "in its DaemonSet with the securityContext that deploy/ has"
+	switch {
+	case !errors.Is(err, fs.ErrPermission):
+		return ""
+	case uid != 0:
+		return "run as root, or " + daemonSet
+	}
+	return "a user namespace, a missing capability, SELinux or AppArmor may deny that to user 0: run " + daemonSet
+}
 
 // Misuse is the error for an invalid command line.
 func Misuse(remedy, format string, args ...any) error {
