@@ -2,7 +2,7 @@ package main
 
 import (
 	"errors"
-	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -13,6 +13,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/endpoint"
 )
@@ -95,76 +96,66 @@ var (
 
 // check reports everything that is wrong with the flags.
 func (o *options) check() error {
-	var errs []error
-	bad := func(flag string, value any, why string) {
-		errs = append(errs, fmt.Errorf("--%s: %q %s", flag, fmt.Sprint(value), why))
-	}
-	if o.nodeName == "" {
-		errs = append(errs, errors.New("--node-name: give the name of the Node object, or set NODE_NAME"))
-	}
-	if o.maxAttachments < 0 {
-		bad("max-attachments", o.maxAttachments, "must be 0 or more")
-	}
-	if o.delTries < 1 {
-		bad("del-tries", o.delTries, "must be 1 or more")
-	}
-	if o.delPatience < 0 {
-		bad("del-patience", o.delPatience, "must be 0 or more")
-	}
-	if o.carrierGrace < 0 {
-		bad("carrier-grace", o.carrierGrace, "must be 0 or more")
-	}
-	if !slices.Contains([]string{"off", "auto", "force"}, o.counters) {
-		bad("counters", o.counters, "must be auto, force or off")
-	}
-	if !index.MatchString(o.nriIndex) {
-		bad("nri-plugin-index", o.nriIndex, "must be two digits, such as 50")
-	}
+	var wrong commandline.Wrong
+	wrong.If(o.nodeName == "", "--node-name: give the name of the Node object, or set NODE_NAME")
+	wrong.Value(o.maxAttachments < 0, "max-attachments", o.maxAttachments, "must be 0 or more")
+	wrong.Value(o.delTries < 1, "del-tries", o.delTries, "must be 1 or more")
+	wrong.Value(o.delPatience < 0, "del-patience", o.delPatience, "must be 0 or more")
+	wrong.Value(o.carrierGrace < 0, "carrier-grace", o.carrierGrace, "must be 0 or more")
+	wrong.Value(!slices.Contains([]string{"off", "auto", "force"}, o.counters), "counters", o.counters, "must be auto, force or off")
+	wrong.Value(!index.MatchString(o.nriIndex), "nri-plugin-index", o.nriIndex, "must be two digits, such as 50")
 	for _, t := range o.allowed {
-		if !pluginType.MatchString(t) {
-			bad("allow-claim-config", t, "must be a CNI plugin type such as macvlan; there is no wildcard")
-		}
+		wrong.Value(!pluginType.MatchString(t), "allow-claim-config", t, "must be a CNI plugin type such as macvlan; there is no wildcard")
 	}
-	for _, f := range []struct {
-		flag  string
-		given bool
-		value any
-	}{{"host", o.host != "", o.host}, {"counters", o.counters != "off", o.counters}, {"evict-lost", o.evictLost, true}, {"carrier-grace", o.carrierGrace != carrierGrace, o.carrierGrace}} {
-		if f.given && o.devices == "" {
-			bad(f.flag, f.value, "has no effect without --devices: give both, or neither")
-		}
+	const idle = "has no effect without --devices: give both, or neither"
+	none := o.devices == ""
+	wrong.Value(none && o.host != "", "host", o.host, idle)
+	wrong.Value(none && o.counters != "off", "counters", o.counters, idle)
+	wrong.Value(none && o.evictLost, "evict-lost", true, idle)
+	wrong.Value(none && o.carrierGrace != carrierGrace, "carrier-grace", o.carrierGrace, idle)
+	wrong.Value(o.logFormat != "text" && o.logFormat != "json", "log-format", o.logFormat, "must be text or json")
+	wrong.Value(o.httpEndpoint != "" && !endpoint.Valid(o.httpEndpoint), "http-endpoint", o.httpEndpoint, "must be host:port, such as 127.0.0.1:9809 or :9809")
+	wrong.Path("kubelet-plugins-dir", o.pluginsDir)
+	wrong.Path("kubelet-registrar-dir", o.registrarDir)
+	wrong.Path("node-config", o.nodeConfig)
+	wrong.Path("nri-socket", o.nriSocket)
+	wrong.Path("pod-resources-socket", o.podResources)
+	wrong.Given("cdi-dir", o.cdiDir)
+	wrong.Given("host-root", o.hostRoot)
+	wrong.Given("gate-program", o.gate)
+	wrong.Given("kubeconfig", o.kubeconfig)
+	wrong.Given("devices", o.devices)
+	wrong.Given("host", o.host)
+	wrong.If(len(o.cniBinDirs) == 0, "--cni-bin-dir: give the directory of the CNI plugins")
+	for _, dir := range o.cniBinDirs {
+		wrong.Path("cni-bin-dir", dir)
 	}
-	if o.logFormat != "text" && o.logFormat != "json" {
-		bad("log-format", o.logFormat, "must be text or json")
-	}
-	if o.httpEndpoint != "" && !endpoint.Valid(o.httpEndpoint) {
-		bad("http-endpoint", o.httpEndpoint, "must be host:port, such as 127.0.0.1:9809 or :9809")
-	}
-	errs = append(errs, o.checkPaths()...)
-	return errors.Join(errs...)
+	return errors.Join(wrong...)
 }
 
-func (o *options) checkPaths() (errs []error) {
-	paths := []struct {
-		flag, value string
-		optional    bool
-	}{
-		{"kubelet-plugins-dir", o.pluginsDir, false}, {"kubelet-registrar-dir", o.registrarDir, false}, {"node-config", o.nodeConfig, false},
-		{"nri-socket", o.nriSocket, false}, {"cdi-dir", o.cdiDir, true}, {"host-root", o.hostRoot, true}, {"gate-program", o.gate, true}, {"kubeconfig", o.kubeconfig, true},
-		{"devices", o.devices, true}, {"host", o.host, true}, {"pod-resources-socket", o.podResources, false},
+// checkHost says which directories and programs are not there; that of CDI specs is made.
+func (o *options) checkHost(cdi string) error {
+	const kubelet = "name the kubelet's directory; in a container it must be mounted at the same path"
+	specs := commandline.Dir("cdi-dir", cdi, "name the directory where the container runtime looks for CDI specs")
+	if errors.Is(specs, fs.ErrNotExist) {
+		specs = nil
 	}
-	for _, p := range paths {
-		if !filepath.IsAbs(p.value) && (p.value != "" || !p.optional) {
-			errs = append(errs, fmt.Errorf("--%s: %q is not an absolute path", p.flag, p.value))
-		}
-	}
-	if len(o.cniBinDirs) == 0 {
-		errs = append(errs, errors.New("--cni-bin-dir: give the directory of the CNI plugins"))
-	}
+	return errors.Join(specs,
+		commandline.Dir("host-root", o.hostRoot, "name the directory where the host's root is mounted, or leave the flag out outside of a container"),
+		commandline.Dir("kubelet-plugins-dir", o.pluginsDir, kubelet), commandline.Dir("kubelet-registrar-dir", o.registrarDir, kubelet),
+		commandline.Program("gate-program", o.gate, "name "+gateName+", which comes with this program and keeps containers from the networks of others"))
+}
+
+// pluginsOnNode is the first directory of plugins that is there, as the host sees it: where there
+// is none, no plugin could be run.
+func (o *options) pluginsOnNode() (string, error) {
+	var errs []error
 	for _, dir := range o.cniBinDirs {
-		if !filepath.IsAbs(dir) {
-			errs = append(errs, fmt.Errorf("--cni-bin-dir: %q is not an absolute path", dir))
+		err := commandline.Dir("cni-bin-dir", filepath.Join(o.hostRoot, dir), "name the directory of the CNI plugins, as the host sees it")
+		if err == nil {
+			return dir, nil
 		}
+		errs = append(errs, err)
 	}
-	return errs
+	return "", errors.Join(errs...)
 }

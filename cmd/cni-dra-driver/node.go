@@ -104,7 +104,7 @@ func (o *options) keepGate(bin string, log *slog.Logger) error {
 	}
 	warning, err := install.Program(o.gate, filepath.Join("/", o.hostRoot, o.gateOn(bin)))
 	if err != nil {
-		return fmt.Errorf("%s: it comes with this program, and keeps containers from the networks of others: %w", gateName, err)
+		return fmt.Errorf("%s: %w", gateName, err)
 	}
 	if warning != nil {
 		log.Warn("the runtime may not be allowed to run it", "program", gateName, "error", warning)

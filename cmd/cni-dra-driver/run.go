@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"sync"
 
@@ -117,6 +116,10 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 	if err != nil {
 		return nil, fmt.Errorf("--node-config: %w", err)
 	}
+	cdi := cmp.Or(o.cdiDir, node.CDIDir)
+	if err := o.checkHost(cdi); err != nil {
+		return nil, err
+	}
 	sys, err := o.sysfs(node)
 	if err != nil {
 		return nil, err
@@ -137,7 +140,7 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 		Driver:   driver,
 		Policy:   cniconfig.Policy{Driver: driver, Pool: o.nodeName, AllowClaimTypes: o.allowed},
 		StateDir: o.stateDir(), CacheDir: filepath.Join(o.pluginDir(), "cni"),
-		CDIDir: cmp.Or(o.cdiDir, node.CDIDir), DeviceInfoDir: node.DeviceInfoDir, CNIBinDirs: o.cniBinDirs, HostRoot: o.hostRoot,
+		CDIDir: cdi, DeviceInfoDir: node.DeviceInfoDir, CNIBinDirs: o.cniBinDirs, HostRoot: o.hostRoot,
 		Gate:      o.gateOn(bin),
 		BootID:    bootID,
 		Status:    func(ctx context.Context, r status.Report) error { return status.Apply(ctx, client, r) },
@@ -188,18 +191,4 @@ func (o *options) checkMounts(dir string) error {
 		err = fmt.Errorf("%s: network namespaces that the container runtime mounts are not visible here: mount it with mountPropagation: HostToContainer", dir)
 	}
 	return err
-}
-
-// pluginsOnNode is the first directory of plugins that is there, as the host sees it: where there
-// is none, no plugin could be run.
-func (o *options) pluginsOnNode() (string, error) {
-	var errs []error
-	for _, dir := range o.cniBinDirs {
-		_, err := os.Stat(filepath.Join(o.hostRoot, dir))
-		if err == nil {
-			return dir, nil
-		}
-		errs = append(errs, err)
-	}
-	return "", fmt.Errorf("--cni-bin-dir: %w", errors.Join(errs...))
 }

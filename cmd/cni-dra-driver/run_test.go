@@ -91,20 +91,29 @@ func TestAnAgentWaitsForKubeletRuntimeAndServer(t *testing.T) {
 }
 
 func TestAnAgentDoesNotStartWhereItCouldNotWork(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // for one that does
+	defer cancel()
 	for want, spoil := range map[string]func(*options){
-		"--cni-bin-dir":      func(o *options) { o.cniBinDirs = []string{"/nonexistent"} },
-		"devices[1].as:":     func(o *options) { o.devices = wrong(t) },
-		"--devices":          func(o *options) { o.devices = "/nonexistent" },
-		"--node-config":      func(o *options) { o.nodeConfig = o.kubeconfig },
-		"--http-endpoint":    func(o *options) { o.httpEndpoint = "192.0.2.1:1" },
-		"of the kubelet":     func(o *options) { o.registrarDir = "/nonexistent" },
-		"--kubeconfig: stat": func(o *options) { o.kubeconfig = "/nonexistent" },
-		"give --kubeconfig":  func(o *options) { o.kubeconfig = "" },
-		"/proc/nothing":      func(o *options) { o.pluginsDir = "/proc/nothing" },
+		"--cni-bin-dir: stat /nonexistent: no such file or directory: name": func(o *options) { o.cniBinDirs = []string{"/nonexistent"} },
+		"kubeconfig is no directory (mode -rw":                              func(o *options) { o.cniBinDirs = []string{o.kubeconfig} },
+		"--host-root: stat /nonexistent: no such file or directory: name":   func(o *options) { o.hostRoot = "/nonexistent" },
+		"--kubelet-plugins-dir: stat ":                                      func(o *options) { o.pluginsDir += "/none" },
+		"--cdi-dir: ":                                                       func(o *options) { o.cdiDir = o.kubeconfig },
+		"--gate-program: stat /nonexistent: ":                               func(o *options) { o.gate = "/nonexistent" },
+		"--gate-program: / is no program (mode d":                           func(o *options) { o.gate = "/" },
+		"is no program (mode -rw":                                           func(o *options) { o.gate = o.kubeconfig },
+		"devices[1].as:":                                                    func(o *options) { o.devices = wrong(t) },
+		"--devices":                                                         func(o *options) { o.devices = "/nonexistent" },
+		"--node-config":                                                     func(o *options) { o.nodeConfig = o.kubeconfig },
+		"--http-endpoint":                                                   func(o *options) { o.httpEndpoint = "192.0.2.1:1" },
+		"--kubelet-registrar-dir: stat /nonexistent: ":                      func(o *options) { o.registrarDir = "/nonexistent" },
+		"--kubeconfig: stat":                                                func(o *options) { o.kubeconfig = "/nonexistent" },
+		"give --kubeconfig":                                                 func(o *options) { o.kubeconfig = "" },
+		"/proc/self/fdinfo":                                                 func(o *options) { o.pluginsDir = "/proc/self/fdinfo" },
 	} {
 		o := alone(t)
 		spoil(o)
-		if err := run(t.Context(), o, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), want) {
+		if err := run(ctx, o, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want an error with %q: %v", want, err)
 		}
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 
 	"devinfo-cni.io/pkg/agent"
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/endpoint"
 	"devinfo-cni.io/pkg/inject"
 	"devinfo-cni.io/pkg/install"
@@ -83,68 +83,43 @@ var index = regexp.MustCompile(`^[0-9]{2}$`)
 
 // check reports everything that is wrong with the flags.
 func (o *options) check() error {
-	var errs []error
-	bad := func(flag string, value any, why string) {
-		errs = append(errs, fmt.Errorf("--%s: %q %s", flag, fmt.Sprint(value), why))
-	}
-	if o.Settings.Dir != "" && o.Settings.Node == "" {
-		errs = append(errs, errors.New("--node-name: --settings-dir needs the name of the node: give it, or set NODE_NAME"))
-	}
-	if o.Settings.Node != "" && o.Settings.Node != filepath.Base(o.Settings.Node) {
-		bad("node-name", o.Settings.Node, "is not a node name")
-	}
-	if !index.MatchString(o.Injection.Index) {
-		bad("nri-plugin-index", o.Injection.Index, "must be two digits, such as 60")
-	}
-	if o.Injection.WhenMissing != inject.Pass && o.Injection.WhenMissing != inject.Refuse {
-		bad("when-missing", o.Injection.WhenMissing, "must be pass or refuse")
-	}
-	if o.logFormat != "text" && o.logFormat != "json" {
-		bad("log-format", o.logFormat, "must be text or json")
-	}
-	if o.metricsAddress != "" && !endpoint.Valid(o.metricsAddress) {
-		bad("metrics-address", o.metricsAddress, "must be host:port, such as 127.0.0.1:9810 or :9810")
-	}
+	var wrong commandline.Wrong
+	wrong.If(o.Settings.Dir != "" && o.Settings.Node == "", "--node-name: --settings-dir needs the name of the node: give it, or set NODE_NAME")
+	wrong.Value(o.Settings.Node != "" && o.Settings.Node != filepath.Base(o.Settings.Node), "node-name", o.Settings.Node, "is not a node name")
+	wrong.Value(!index.MatchString(o.Injection.Index), "nri-plugin-index", o.Injection.Index, "must be two digits, such as 60")
+	wrong.Value(o.Injection.WhenMissing != inject.Pass && o.Injection.WhenMissing != inject.Refuse, "when-missing", o.Injection.WhenMissing, "must be pass or refuse")
+	wrong.Value(o.logFormat != "text" && o.logFormat != "json", "log-format", o.logFormat, "must be text or json")
+	wrong.Value(o.metricsAddress != "" && !endpoint.Valid(o.metricsAddress), "metrics-address", o.metricsAddress, "must be host:port, such as 127.0.0.1:9810 or :9810")
 	for flag, patterns := range map[string][]string{"inject-namespaces": o.Injection.Only, "inject-exclude-namespaces": o.Injection.Except} {
 		for _, pattern := range patterns {
-			if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
-				bad(flag, pattern, "must be a namespace, or a pattern such as team-*")
-			}
+			_, err := path.Match(pattern, "")
+			wrong.Value(err != nil || pattern == "", flag, pattern, "must be a namespace, or a pattern such as team-*")
 		}
 	}
-	if o.uninstallInUse && !o.uninstall {
-		errs = append(errs, errors.New("--uninstall-in-use: goes with --uninstall: give both"))
+	wrong.If(o.uninstallInUse && !o.uninstall, "--uninstall-in-use: goes with --uninstall: give both")
+	wrong.If(o.stay && (!o.uninstall || o.metricsAddress == ""), "--stay: goes with --uninstall and --metrics-address: give both")
+	wrong.Value(o.SweepInterval < time.Second && o.SweepInterval != 0, "sweep-interval", o.SweepInterval, "is less than 1s, and not 0")
+	wrong.Path("cni-bin-dir", o.Plugin.Dir)
+	wrong.Given("settings-dir", o.Settings.Dir)
+	wrong.Path("node-config", o.NodeConfig)
+	wrong.Given("host-root", o.HostRoot)
+	wrong.Given("device-root", o.Injection.HostRoot)
+	wrong.Path("nri-socket", o.Injection.Socket)
+	wrong.Path("run-dir", o.runDir)
+	for _, dir := range filepath.SplitList(o.CNIPath) {
+		wrong.Path("cni-path", dir)
 	}
-	if o.stay && (!o.uninstall || o.metricsAddress == "") {
-		errs = append(errs, errors.New("--stay: goes with --uninstall and --metrics-address: give both"))
-	}
-	if o.SweepInterval < time.Second && o.SweepInterval != 0 {
-		bad("sweep-interval", o.SweepInterval, "is less than 1s, and not 0")
-	}
-	errs = append(errs, o.checkPaths()...)
-	return errors.Join(errs...)
+	return errors.Join(wrong...)
 }
 
-func (o *options) checkPaths() (errs []error) {
-	absolute := func(flag, path string) {
-		if !filepath.IsAbs(path) {
-			errs = append(errs, fmt.Errorf("--%s: %q is not an absolute path", flag, path))
-		}
+// checkHost says which directories are not there: else delegates and device nodes would be missed only once
+// they are needed.
+func (o *options) checkHost() error {
+	dev := o.Injection.HostRoot
+	if dev != "" {
+		dev = filepath.Join(dev, "dev")
 	}
-	optional := func(flag, path string) {
-		if path != "" {
-			absolute(flag, path)
-		}
-	}
-	absolute("cni-bin-dir", o.Plugin.Dir)
-	optional("settings-dir", o.Settings.Dir)
-	absolute("node-config", o.NodeConfig)
-	optional("host-root", o.HostRoot)
-	optional("device-root", o.Injection.HostRoot)
-	absolute("nri-socket", o.Injection.Socket)
-	absolute("run-dir", o.runDir)
-	for _, dir := range filepath.SplitList(o.CNIPath) {
-		absolute("cni-path", dir)
-	}
-	return errs
+	return errors.Join(
+		commandline.Dir("host-root", o.HostRoot, "name the directory where the host's root is mounted, / outside of a container"),
+		commandline.Dir("device-root", dev, "name the directory below which the host's /dev is mounted, /host for /host/dev"))
 }

@@ -31,6 +31,9 @@ const (
 // run runs the agent until ctx ends.
 func run(ctx context.Context, o *options, log *slog.Logger) error {
 	log.Info("devinfo-agent", "version", build.Read(), "node", o.Settings.Node)
+	if err := o.checkHost(); err != nil {
+		return err
+	}
 	a, err := o.agent(log)
 	if err != nil {
 		return err

@@ -195,6 +195,24 @@ func TestExitCodesTellTheCommandLineFromTheRest(t *testing.T) {
 	}
 }
 
+func TestAnAgentDoesNotStartWithoutTheHostThatItIsTold(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // for one that does
+	for args, want := range map[string]string{
+		"--host-root=/none":             "--host-root: stat /none: no such file or directory: name the directory where the host's root is mounted",
+		"--host-root=/dev/null":         "--host-root: /dev/null is no directory (mode Dcrw-rw-rw-): name",
+		"--device-root=/none":           "--device-root: stat /none/dev: no such file or directory: name the directory below which the host's /dev is mounted",
+		"--device-root=/ --host-root=/": "",
+	} {
+		o, err := parsed(t, append(strings.Fields(args), "--run-dir="+t.TempDir(), "--node-config="+t.TempDir())...)
+		difftest.Must(t, err)
+		err = run(ctx, o, slog.New(slog.DiscardHandler))
+		if got := fmt.Sprint(err); (err == nil) != (want == "") || !strings.Contains(got, want) {
+			t.Errorf("%s: %v", args, err)
+		}
+	}
+}
+
 func TestItSaysItsVersionAsAllProgramsDo(t *testing.T) {
 	for _, arg := range []string{"version", "--version"} {
 		out, err := exec.Command(newNode(t).agent, arg).Output()

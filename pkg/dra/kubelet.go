@@ -65,9 +65,6 @@ func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet
 	if err := os.MkdirAll(o.PluginDir, 0o750); err != nil { // as the kubelet makes its own
 		return nil, fmt.Errorf("plugin directory: %w", err)
 	}
-	if _, err := os.Stat(o.RegistrarDir); err != nil {
-		return nil, fmt.Errorf("registration directory of the kubelet: %w", err)
-	}
 	options := []kubeletplugin.Option{
 		kubeletplugin.DriverName(agent.Driver), kubeletplugin.NodeName(o.Node), kubeletplugin.KubeClient(o.Client),
 		kubeletplugin.PluginDataDirectoryPath(o.PluginDir), kubeletplugin.RegistrarDirectoryPath(o.RegistrarDir),

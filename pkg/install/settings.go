@@ -86,7 +86,7 @@ func (s *Settings) put(done *Arrangement, data []byte) error {
 // wanted is what the settings should be, and the file that says so, if there is one.
 func (s *Settings) wanted() (data []byte, from string, err error) {
 	if _, err := os.Stat(s.Dir); err != nil { // else nothing would seem to be wanted
-		return nil, "", err
+		return nil, "", fmt.Errorf("--settings-dir: %w", err)
 	}
 	for _, name := range []string{s.Node + ".json", fallback} {
 		from = filepath.Join(s.Dir, name)

@@ -98,7 +98,7 @@ func TestSettingsStayWhileTheirDirectoryIsAway(t *testing.T) {
 	arrange(t, s, "default.json", install.Installed, quiet)
 	must(t, os.RemoveAll(s.Dir))
 	_, err := s.Keep()
-	expect(t, err, "no such file")
+	expect(t, err, "--settings-dir: stat ")
 	settled(t, s, quiet)
 }
 

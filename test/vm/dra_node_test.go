@@ -52,7 +52,7 @@ func newDRANode(t *testing.T, rules string) *draNode {
 	n := &draNode{t: t, server: newServer(t), synced: make(chan struct{}, 1), running: map[string]*api.PodSandbox{}}
 	n.rules = filepath.Join(t.TempDir(), "devices.yaml")
 	write(t, n.rules, rules)
-	for _, dir := range []string{registrarDir, filepath.Dir(podResources), filepath.Dir(nriSocket), filepath.Dir(nodeSettings)} {
+	for _, dir := range []string{filepath.Dir(pluginDir), registrarDir, filepath.Dir(podResources), filepath.Dir(nriSocket), filepath.Dir(nodeSettings)} {
 		must(t, os.MkdirAll(dir, 0o755))
 	}
 	write(t, nodeSettings, `{"cdiDevices": ["*"]}`)

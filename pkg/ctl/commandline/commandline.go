@@ -8,9 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -34,6 +36,57 @@ func Args(must int, names ...string) cobra.PositionalArgs {
 		}
 		return nil
 	}
+}
+
+// Wrong is what is wrong with the flags of a command line.
+type Wrong []error
+
+// If notes a message if something is wrong.
+func (w *Wrong) If(wrong bool, message string) {
+	if wrong {
+		*w = append(*w, errors.New(message))
+	}
+}
+
+// Value notes why a flag cannot have its value, if that is wrong.
+func (w *Wrong) Value(wrong bool, flag string, value any, why string) {
+	w.If(wrong, fmt.Sprintf("--%s: %q %s", flag, fmt.Sprint(value), why))
+}
+
+// Path notes a value that is no absolute path.
+func (w *Wrong) Path(flag, value string) {
+	w.Value(!filepath.IsAbs(value), flag, value, "is not an absolute path")
+}
+
+// Given notes that of a flag that need not be given.
+func (w *Wrong) Given(flag, value string) {
+	if value != "" {
+		w.Path(flag, value)
+	}
+}
+
+// Dir is the error, with a remedy, of a flag that names no directory; "" is not given.
+func Dir(flag, path, remedy string) error {
+	return named(flag, path, remedy, "directory", fs.FileMode.IsDir)
+}
+
+// Program is that of one that names no file that may be executed.
+func Program(flag, path, remedy string) error {
+	return named(flag, path, remedy, "program", func(m fs.FileMode) bool { return m.IsRegular() && m&0o111 != 0 })
+}
+
+func named(flag, path, remedy, what string, is func(fs.FileMode) bool) error {
+	if path == "" {
+		return nil
+	}
+	stat, err := os.Stat(path)
+	if err == nil && !is(stat.Mode()) {
+		err = fmt.Errorf("%s is no %s (mode %s)", path, what, stat.Mode())
+	}
+	if err != nil {
+		err = fmt.Errorf("--%s: %w: %s", flag, err, remedy)
+	}
+	return err
 }
 
 // Failed is the exit code of an agent that could not start, go on, or do what it was asked to. The
