@@ -87,6 +87,12 @@ func TestInventoryNamesTheRulesThatNameNoDevice(t *testing.T) {
 	}, got); diff != "" {
 		t.Error(diff)
 	}
+	const empty = "warning: devices names no device: the file has no rules; write some, such as devices: [{pfNames: [ens1f0np0], as: exclusive}], or devices: [] if none is to be offered"
+	for rules, want := range map[string][]string{"": {empty}, "# later\n": {empty}, "devices:\n# - {ifNames: [p0], as: shared}\n": {empty}, "devices: []": nil} {
+		if diff := cmp.Diff(want, idleIn(t, igb, rules)); diff != "" {
+			t.Errorf("%q: %s", rules, diff)
+		}
+	}
 	if diff := cmp.Diff([]string{
 		"warning: devices[0] (pfNames: ens1f1np1, ens1f9) names no device: no VF, SF or vDPA device is on ens1f1np1; the nearest is ens1f0np0; there is no interface ens1f9; the nearest is ens1f0np0",
 		"warning: devices[1] (pfNames: ens1f0v0) names no device: no VF, SF or vDPA device is on ens1f0v0; the nearest is ens1f0np0",

@@ -13,6 +13,7 @@ import (
 	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/ctl/remedy"
+	"devinfo-cni.io/pkg/dra/state"
 )
 
 const checkHelp = `Compares what ADD left with what is there now, as the plugin's CHECK does, and says
@@ -77,7 +78,8 @@ func checkCommand(t *tool) *cobra.Command {
 			}
 			err = t.check(h, list)
 			if len(args) == 0 {
-				err = t.worst(err, checkOffer(h))
+				offer, failed := h.Offer()
+				err = t.worst(err, cmp.Or(failed, checkOffer(offer)))
 			}
 			return err
 		},
@@ -95,10 +97,9 @@ func (t *tool) worst(attachments, offer error) error {
 }
 
 // checkOffer fails if the rules of the node's devices are invalid.
-func checkOffer(h *host) error {
-	o, err := h.Offer()
-	if err != nil || o == nil || o.Problem == "" {
-		return err
+func checkOffer(o *state.Offer) error {
+	if o == nil || o.Problem == "" {
+		return nil
 	}
 	return &remedy.Error{Err: errors.New("cni-dra-driver: " + o.Problem), Remedy: "correct the rules: cni-dra-driver does not start with these", Code: remedy.Found}
 }

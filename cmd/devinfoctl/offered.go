@@ -24,7 +24,11 @@ func offeredCommand(t *tool) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			list, err := h.Offered()
+			offer, err := h.Offer()
+			if err != nil {
+				return err
+			}
+			list, err := h.Offered(offer)
 			if err != nil {
 				return err
 			}
@@ -35,6 +39,11 @@ func offeredCommand(t *tool) *cobra.Command {
 					return
 				case len(list) == 0:
 					fmt.Fprintln(w, "cni-dra-driver offers no devices of this node")
+					if offer != nil {
+						for _, idle := range offer.Idle {
+							fmt.Fprintln(w, printable(offer.Rules+": "+idle.String()))
+						}
+					}
 					return
 				}
 				rows := [][]string{{"DEVICE", "KIND", "WHERE", "AS", "GIVEN TO", "WHY NOT"}}
@@ -47,7 +56,7 @@ func offeredCommand(t *tool) *cobra.Command {
 				}
 				t.printRows(w, rows)
 			})
-			return cmp.Or(err, checkOffer(h))
+			return cmp.Or(err, checkOffer(offer))
 		},
 	}
 }

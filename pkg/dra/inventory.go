@@ -124,7 +124,7 @@ func (a *Agent) noteIdle(list []inventory.Idle) {
 	a.node.idle = list
 	a.metrics.noteIdle(list)
 	for _, idle := range list {
-		a.Log.Warn("a rule names no device of this node: correct it, unless it is meant for others", "rule", idle.Rule, "reason", idle.Why)
+		a.Log.Warn("a rule names no device of this node: correct it, unless it is meant for others", "file", a.Inventory.File, "rule", idle.Rule, "reason", idle.Why)
 	}
 }
 

@@ -12,13 +12,16 @@ import (
 
 // Idle is a rule that is no device's first: it has no effect on this node.
 type Idle struct {
-	Rule    string // "devices[1] (ifNames: eth77)"
+	Rule    string // "devices[1] (ifNames: eth77)"; "devices" = there is none
 	Why     string // which of its values nothing has, and what comes nearest
 	Nearest string // the first of those; "" = nothing comes near
 }
 
 // Idle explains those rules, in their order, by what was decided and the host's interfaces.
 func (r Rules) Idle(decisions []Decision, links []link.InterfaceRecord) (list []Idle) {
+	if r.absent {
+		return []Idle{{Rule: "devices", Why: "the file has no rules; write some, such as devices: [{pfNames: [ens1f0np0], as: exclusive}], or devices: [] if none is to be offered"}}
+	}
 	used := map[int]bool{}
 	for n := range decisions {
 		used[decisions[n].Rule] = true

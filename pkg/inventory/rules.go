@@ -57,7 +57,10 @@ const DefaultAttachments = 1023
 const maxAttributes = 8
 
 // Rules are rules that have been checked.
-type Rules struct{ list []rule }
+type Rules struct {
+	list   []rule
+	absent bool // the configuration has not even an empty list
+}
 
 type rule struct {
 	Rule
@@ -68,7 +71,7 @@ type rule struct {
 
 // ParseRules reads the key "devices" of a configuration in YAML or JSON, {devices: [...]}.
 // It knows no other key. The error names each wrong rule by its index and key. No rules are valid:
-// nothing is offered.
+// nothing is offered, and [Rules.Idle] says so unless the list is there.
 func ParseRules(configuration []byte) (Rules, error) {
 	data, err := yaml.YAMLToJSONStrict(configuration)
 	if err != nil {
@@ -80,7 +83,7 @@ func ParseRules(configuration []byte) (Rules, error) {
 	if err := strictly(data, &file); err != nil {
 		return Rules{}, err
 	}
-	var rules Rules
+	rules := Rules{absent: file.Devices == nil}
 	var errs []error
 	for n, raw := range file.Devices {
 		if raw[0] != '{' {

@@ -115,7 +115,7 @@ func offer(f *Evidence, list *answers) {
 		return
 	}
 	for _, idle := range f.Offer.Idle {
-		list.add(Info, f.Offer.Rules+": "+idle.Rule+" names no device of this node: "+idle.Why,
+		list.add(Info, f.Offer.Rules+": "+idle.String(),
 			"correct the rule, unless it is meant for other nodes; devinfoctl topology shows this one's devices")
 	}
 }

@@ -33,12 +33,8 @@ type OfferedDevice struct {
 	Why          string   `json:"why,omitempty"`     // it is not offered; "" = it is
 }
 
-// Offered are the devices that rules name, by name.
-func (n *Node) Offered() ([]OfferedDevice, error) {
-	o, err := n.Offer()
-	if err != nil {
-		return nil, err
-	}
+// Offered are the devices of an offer that rules name, by name.
+func (n *Node) Offered(o *state.Offer) ([]OfferedDevice, error) {
 	list := []OfferedDevice{}
 	if o == nil {
 		return list, nil

@@ -151,6 +151,8 @@ type Idle struct {
 	Why  string `json:"why"`   // what it names, or what comes nearest
 }
 
+func (i Idle) String() string { return i.Rule + " names no device of this node: " + i.Why }
+
 // Offered is one of the node's own devices.
 type Offered struct {
 	Name         string `json:"name"` // in the ResourceSlice
