@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/containernetworking/cni/pkg/invoke"
 	"golang.org/x/sys/unix"
@@ -59,12 +61,7 @@ func Gather(ctx context.Context, p Places, gone func(netns string) (bool, error)
 			l.ReadOnly = append(l.ReadOnly, dir)
 		}
 	}
-	types := append(l.networks(p.ConfDir), validate.Plugin)
-	for _, kind := range types {
-		if path, err := invoke.FindInPath(kind, p.PluginDirs); err == nil {
-			l.Plugins[kind] = Executable(ctx, path)
-		}
-	}
+	l.ask(ctx, append([]string{validate.Plugin}, l.networks(p.ConfDir)...))
 	l.altered(p.NodeConfig, l.Plugins[validate.Plugin].Path)
 	l.Agent, l.NRI = exists(p.AgentDir), exists(p.NRISocket)
 	for _, m := range []string{"vfio_pci", "vhost_vdpa", "mlx5_ib"} {
@@ -77,6 +74,32 @@ func Gather(ctx context.Context, p Places, gone func(netns string) (bool, error)
 	l.settings()
 	l.devices(ctx, p.PodResources)
 	return l
+}
+
+// ask asks plugins for their versions, eight at a time and ours first. All have one limit: of those that
+// hang there may be many.
+func (l *Live) ask(ctx context.Context, types []string) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	var asked sync.WaitGroup
+	var mu sync.Mutex
+	found, slots := map[string]bool{}, make(chan struct{}, 8)
+	for _, kind := range types {
+		path, err := invoke.FindInPath(kind, l.PluginDirs)
+		if err != nil || found[kind] {
+			continue
+		}
+		found[kind] = true
+		slots <- struct{}{}
+		asked.Go(func() {
+			p := Executable(ctx, path)
+			<-slots
+			mu.Lock()
+			defer mu.Unlock()
+			l.Plugins[kind] = p
+		})
+	}
+	asked.Wait()
 }
 
 func exists(path string) bool {

@@ -60,7 +60,8 @@ func TestTheNodeIsAsked(t *testing.T) {
 	podresources.RegisterPodResourcesListerServer(server, kubelet{})
 	go func() { _ = server.Serve(listener) }() // until Stop
 	t.Cleanup(server.Stop)
-	const script = "#!/bin/sh\necho '{\"cniVersion\": \"1.0.0\", \"supportedVersions\": [\"0.4.0\", \"1.0.0\"]}'\n"
+	script := "#!/bin/sh\n>$0.asked\n" + // each answers once both are asked
+		"until [ -e " + dir + "/bin/devinfo.asked -a -e " + dir + "/bin/sriov.asked ]; do sleep 0.01; done\necho '{\"cniVersion\": \"1.0.0\", \"supportedVersions\": [\"0.4.0\", \"1.0.0\"]}'\n"
 	write(t, filepath.Join(dir, "bin/devinfo"), script, 0o755)
 	write(t, filepath.Join(dir, "bin/sriov"), script, 0o755)
 	write(t, filepath.Join(dir, "bin/unused"), "#!/bin/sh\ntouch "+dir+"/run\n", 0o755)
