@@ -48,11 +48,11 @@ type options struct {
 	verbosity         int
 }
 
-const allowHelp = `CNI plugin ` + "`types`" + `, comma-separated, that a ResourceClaim may configure by itself; delegates and IPAM plugins
-count too. By default none: the network comes from the DeviceClass, which only administrators write, and a claim
-may choose the interface's name. CNI plugins are root on the node and do what their configuration says. To allow
-a type is to trust everyone who may create a claim, in any namespace, as root on this node: host-local writes
-into whatever "dataDir" names, say`
+const allowHelp = "CNI plugin `types`, comma-separated, that a ResourceClaim may configure by itself; delegates and IPAM plugins " +
+	"count too. By default none: the network comes from the DeviceClass, which only administrators write, and a claim " +
+	"may choose the interface's name. CNI plugins are root on the node and do what their configuration says. To allow " +
+	"a type is to trust everyone who may create a claim, in any namespace, as root on this node: host-local writes " +
+	`into whatever "dataDir" names, say`
 
 const carrierGrace = time.Minute
 

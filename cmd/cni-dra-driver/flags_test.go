@@ -14,6 +14,7 @@ import (
 
 	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/ctl/remedy"
+	"devinfo-cni.io/pkg/difftest"
 )
 
 // parse gives the options of a command line, checked.
@@ -99,6 +100,7 @@ func TestTheHelpSaysWhatAllowingATypeMeans(t *testing.T) {
 }
 
 func TestEveryFlagIsDocumented(t *testing.T) {
+	difftest.HelpFits(t, command())
 	text, err := os.ReadFile("../../docs/dra/README.md")
 	must(t, err)
 	_, section, _ := strings.Cut(string(text), "\n## Flags\n")

@@ -64,6 +64,7 @@ func TestEveryFlagThatMakesNoSenseIsNamed(t *testing.T) {
 }
 
 func TestEveryFlagIsDocumented(t *testing.T) {
+	difftest.HelpFits(t, command())
 	text, err := os.ReadFile("../../docs/agent.md")
 	difftest.Must(t, err)
 	documented := map[string]bool{}

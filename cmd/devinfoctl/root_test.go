@@ -68,7 +68,9 @@ func TestHostsThatCannotBeReadExitWithThree(t *testing.T) {
 
 func TestHelpNamesExamplesAndExitCodes(t *testing.T) {
 	golden(t, "help", "--help")
-	for _, command := range newRoot(&tool{}).Commands() {
+	root := newRoot(&tool{})
+	difftest.HelpFits(t, root)
+	for _, command := range root.Commands() {
 		if command.Example == "" || command.Long == "" || command.Short == "" {
 			t.Errorf("%s: the help lacks an example or a text", command.Name())
 		}

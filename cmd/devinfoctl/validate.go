@@ -42,8 +42,9 @@ An error is what ADD or Prepare refuses, or what makes them do nothing.
 
 Without --kind the kind is guessed and shown. What has nothing to check is named, and is no
 error: networks without devinfo, Pods that do not run yet, other drivers' claims and, if there
-are several documents, those of other kinds. Of a Helm chart the templates are left out. Plugins are looked for in --cni-path and asked for their CNI versions, unless
-none of its directories is on this machine.
+are several documents, those of other kinds. Of a Helm chart the templates are left out. Plugins
+are looked for in --cni-path and asked for their CNI versions, unless none of its directories is
+on this machine.
 
 -o github prints annotations for a pull request, -o sarif a log for code scanning (SARIF
 2.1.0).

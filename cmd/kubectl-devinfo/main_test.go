@@ -26,6 +26,7 @@ import (
 	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/cluster"
 	"devinfo-cni.io/pkg/ctl/remedy"
+	"devinfo-cni.io/pkg/difftest"
 )
 
 // toolFor is the program on a cluster, and its standard error.
@@ -306,6 +307,8 @@ func TestWhatMayNotBeReadIsAWarning(t *testing.T) {
 }
 
 func TestMistakesAreSaid(t *testing.T) {
+	tool, _ := toolFor(t, nil)
+	difftest.HelpFits(t, tool.root())
 	for name, test := range map[string]struct {
 		args []string
 		says string

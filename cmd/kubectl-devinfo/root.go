@@ -47,8 +47,8 @@ devices only of networks with a resourceName: for the others, such as memif and 
 the nodes are asked (--from-nodes), which takes the right to exec into devinfo-agent's pods.
 "-" then means that there is no device.
 
-"capture", "doctor" and "offered" run devinfoctl on a node, in the pod of devinfo-agent there, or else in
-that of cni-dra-driver.
+"capture", "doctor" and "offered" run devinfoctl on a node, in the pod of cni-dra-driver there,
+or else in that of devinfo-agent.
 
 Exit codes:
   0  all is well

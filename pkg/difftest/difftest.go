@@ -1,13 +1,16 @@
-// Package difftest has what tests say over and over: that values are equal, that nothing failed, and
-// that something will be so.
+// Package difftest has what tests say over and over: that values are equal, that nothing failed, that
+// something will be so, and that help is not too wide.
 package difftest
 
 import (
+	"bytes"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
 )
 
 // Equal fails the test with the differences, if there are any.
@@ -33,5 +36,22 @@ func Eventually(t testing.TB, what string, so func() bool) {
 		if time.Now().After(limit) {
 			t.Fatalf("never %s", what)
 		}
+	}
+}
+
+// HelpFits fails the test for each line of the help of a command, and of those below it, that has more than
+// 100 columns.
+func HelpFits(t *testing.T, command *cobra.Command) {
+	t.Helper()
+	var help bytes.Buffer
+	command.SetOut(&help)
+	Must(t, command.Help())
+	for line := range strings.Lines(help.String()) {
+		if len(line) > len("\n")+100 {
+			t.Errorf("%s --help: %d columns: %s", command.CommandPath(), len(line)-1, line)
+		}
+	}
+	for _, below := range command.Commands() {
+		HelpFits(t, below)
 	}
 }

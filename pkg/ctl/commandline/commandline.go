@@ -18,6 +18,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"devinfo-cni.io/pkg/ctl/remedy"
 )
@@ -146,10 +147,31 @@ func Version(root *cobra.Command, line string) {
 	}
 }
 
+// narrow wraps what a command's help says of flags, as its author has wrapped the rest.
+func narrow(root *cobra.Command) {
+	const columns = 100
+	help, trimmed := root.HelpFunc(), func(text string) string { return strings.TrimRight(text, " \n") }
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		to, written := cmd.OutOrStdout(), new(strings.Builder)
+		cmd.SetOut(written)
+		help(cmd, args)
+		cmd.SetOut(to)
+		text := written.String()
+		for _, flags := range []*pflag.FlagSet{cmd.LocalFlags(), cmd.InheritedFlags()} {
+			if flags.HasAvailableFlags() {
+				text = strings.Replace(text, trimmed(flags.FlagUsages()), trimmed(flags.FlagUsagesWrapped(columns)), 1)
+			}
+		}
+		fmt.Fprint(to, text)
+	})
+}
+
 // Strict makes a root command without arguments of its own, "help" and "completion" fail for
 // commands and shells that do not exist, with an error that names the one that was meant,
-// if one is near; and any command for flags that it does not have. The root's commands must be there already.
+// if one is near; and any command for flags that it does not have. Help is no wider than 100 columns. The
+// root's commands must be there already.
 func Strict(root *cobra.Command) {
+	narrow(root)
 	root.SuggestionsMinimumDistance = 2
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return remedy.Misuse("see "+cmd.CommandPath()+" --help", "%w", err)
