@@ -48,7 +48,7 @@ Exit codes:
   1  what was looked at is not as it should be: check, doctor, offered, validate
      and gc --dry-run have found something
   2  the command line is invalid
-  3  it could not be looked at, or not be done`
+  3  it could not be looked at, or not be done, or there is nothing of that name`
 
 const rootExample = `  devinfoctl list                           # the attachments of this node
   devinfoctl inspect 0000:3b:02.1           # what ADD would write, and why

@@ -52,9 +52,10 @@ or else in that of devinfo-agent.
 
 Exit codes:
   0  all is well
-  1  pod or who has found nothing, or doctor or offered something wrong
+  1  the pod has no attachments, nobody has the device, or doctor or offered has found
+     something wrong
   2  the command line is invalid
-  3  the cluster, or the node, could not be asked`
+  3  the cluster, or the node, could not be asked, or has nothing of that name`
 
 const rootExample = `  kubectl devinfo -A                          # all pods
   kubectl devinfo -w                          # and those that come

@@ -14,9 +14,9 @@ import (
 
 // The exit codes of devinfoctl and kubectl devinfo. The help of both names them too.
 const (
-	Found = 1 // something is not as it should be, or nothing was found
+	Found = 1 // something is not as it should be, or what was looked at has nothing
 	Usage = 2 // the command line is invalid
-	Blind = 3 // something could not be read, or not be done
+	Blind = 3 // something is not there, could not be read, or not be done
 )
 
 // Error is one that somebody can do something about.
