@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
-	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/dra/state"
@@ -39,7 +38,6 @@ func command() *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
 		Use: "cni-dra-driver", Short: "attach pods to CNI networks by Dynamic Resource Allocation", Long: about,
-		SilenceErrors: true, SilenceUsage: true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(); err != nil {
@@ -59,9 +57,8 @@ func command() *cobra.Command {
 		},
 	}
 	o.add(cmd.Flags())
-	commandline.Version(cmd, cmd.Name()+" "+build.Read().String())
 	cmd.AddCommand(clearCommand(), inventoryCommand())
-	commandline.Strict(cmd)
+	commandline.Finish(cmd)
 	return cmd
 }
 

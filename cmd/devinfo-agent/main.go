@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/remedy"
 )
@@ -30,7 +29,6 @@ func command() *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
 		Use: "devinfo-agent", Short: "the plugin devinfo on this node, and its device information in containers", Long: about,
-		SilenceErrors: true, SilenceUsage: true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(); err != nil {
@@ -40,7 +38,6 @@ func command() *cobra.Command {
 		},
 	}
 	o.add(cmd.Flags())
-	commandline.Version(cmd, cmd.Name()+" "+build.Read().String())
-	commandline.Strict(cmd)
+	commandline.Finish(cmd)
 	return cmd
 }

@@ -62,11 +62,7 @@ func checkCommand(t *tool) *cobra.Command {
 		Example:           checkExample,
 		Args:              commandline.Args(0, "ATTACHMENT"),
 		ValidArgsFunction: t.completeAttachments,
-		RunE: func(_ *cobra.Command, args []string) error {
-			h, err := t.host()
-			if err != nil {
-				return err
-			}
+		RunE: t.onHost(func(h *host, args []string) error {
 			list, err := h.Recorded()
 			if err != nil {
 				return err
@@ -82,7 +78,7 @@ func checkCommand(t *tool) *cobra.Command {
 				err = t.worst(err, cmp.Or(failed, checkOffer(offer)))
 			}
 			return err
-		},
+		}),
 	}
 }
 

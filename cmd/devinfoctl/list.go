@@ -62,11 +62,7 @@ func listCommand(t *tool) *cobra.Command {
 		Long:    listHelp,
 		Example: listExample,
 		Args:    commandline.Args(0),
-		RunE: func(*cobra.Command, []string) error {
-			h, err := t.host()
-			if err != nil {
-				return err
-			}
+		RunE: t.onHost(func(h *host, _ []string) error {
 			list, err := h.Attachments()
 			if err != nil {
 				return err
@@ -75,7 +71,7 @@ func listCommand(t *tool) *cobra.Command {
 				of, _, _ := strings.Cut(a.Pod, "/")
 				return namespace != "" && namespace != of || abandoned && a.State != check.Abandoned
 			}))
-		},
+		}),
 	}
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "only the pods of this `namespace`")
 	cmd.Flags().BoolVar(&abandoned, "abandoned", false, "only what cni-dra-driver has given up deleting")

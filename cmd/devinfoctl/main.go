@@ -4,23 +4,18 @@
 package main
 
 import (
-	"context"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 
+	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/remedy"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 
-// run is the program; it gives the exit code. SIGINT and SIGTERM end the context
-// of the command, so that what was unpacked is removed.
+// run is the program; it gives the exit code. A signal ends the command, and what was unpacked is
+// removed.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends what does not look at the context
 	t := &tool{stdin: stdin, stdout: stdout, stderr: stderr}
 	defer t.close()
 	root := newRoot(t)
@@ -28,6 +23,6 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	err := root.ExecuteContext(ctx)
+	err := commandline.Run(root)
 	return remedy.Report(stderr, "devinfoctl", t.started, err)
 }

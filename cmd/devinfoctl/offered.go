@@ -19,11 +19,7 @@ func offeredCommand(t *tool) *cobra.Command {
 	return &cobra.Command{
 		Use: "offered", Short: "what cni-dra-driver offers of the node, to whom it is given, and why the rest is not", Long: offeredHelp, Args: commandline.Args(0),
 		Example: "  devinfoctl offered\n  devinfoctl offered -o json",
-		RunE: func(*cobra.Command, []string) error {
-			h, err := t.host()
-			if err != nil {
-				return err
-			}
+		RunE: t.onHost(func(h *host, _ []string) error {
 			offer, err := h.Offer()
 			if err != nil {
 				return err
@@ -57,6 +53,6 @@ func offeredCommand(t *tool) *cobra.Command {
 				t.printRows(w, rows)
 			})
 			return cmp.Or(err, checkOffer(offer))
-		},
+		}),
 	}
 }

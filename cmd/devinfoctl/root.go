@@ -74,13 +74,11 @@ var commands = []func(*tool) *cobra.Command{
 
 func newRoot(t *tool) *cobra.Command {
 	root := &cobra.Command{
-		Use:           "devinfoctl",
-		Short:         "see, check and explain device information on a node",
-		Long:          rootHelp,
-		Example:       rootExample,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-		SilenceErrors: true,
-		SilenceUsage:  true,
+		Use:     "devinfoctl",
+		Short:   "see, check and explain device information on a node",
+		Long:    rootHelp,
+		Example: rootExample,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	flags := root.PersistentFlags()
 	choice(root, flags, &t.output, "output", "o", "table", "how to print: table, wide, json or yaml", "table", "wide", "json", "yaml")
@@ -95,8 +93,7 @@ func newRoot(t *tool) *cobra.Command {
 		t.start(cmd)
 		root.AddCommand(cmd)
 	}
-	commandline.Version(root, "devinfoctl "+build.Read().String())
-	commandline.Strict(root)
+	commandline.Finish(root)
 	return root
 }
 
@@ -135,6 +132,17 @@ func (t *tool) start(cmd *cobra.Command) {
 			return err
 		}
 		return body(cmd, args)
+	}
+}
+
+// onHost is the body of a command that looks at a host.
+func (t *tool) onHost(look func(h *host, args []string) error) func(*cobra.Command, []string) error {
+	return func(_ *cobra.Command, args []string) error {
+		h, err := t.host()
+		if err != nil {
+			return err
+		}
+		return look(h, args)
 	}
 }
 

@@ -39,19 +39,13 @@ func topologyCommand(t *tool) *cobra.Command {
 		Long:    topologyHelp,
 		Example: topologyExample,
 		Args:    commandline.Args(0),
-		RunE: func(*cobra.Command, []string) error {
-			return t.topology(output)
-		},
+		RunE:    t.onHost(func(h *host, _ []string) error { return t.topology(h, output) }),
 	}
 	choice(cmd, cmd.Flags(), &output, "output", "o", "tree", "how to print: tree, dot, json or yaml", "tree", "dot", "json", "yaml")
 	return cmd
 }
 
-func (t *tool) topology(output string) error {
-	h, err := t.host()
-	if err != nil {
-		return err
-	}
+func (t *tool) topology(h *host, output string) error {
 	held, err := t.held(h)
 	if err != nil {
 		return err

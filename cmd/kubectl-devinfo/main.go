@@ -4,30 +4,26 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"syscall"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/util/exec"
 
+	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/remedy"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends it at once
 	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
 	t := newTool(streams)
 	root := t.root()
 	if filepath.Base(os.Args[0]) == "kubectl_complete-devinfo" { // how kubectl completes plugins
 		root.SetArgs(append([]string{cobra.ShellCompRequestCmd}, os.Args[1:]...))
 	}
-	os.Exit(t.report(root.ExecuteContext(ctx)))
+	os.Exit(t.report(commandline.Run(root)))
 }
 
 // report prints an error and gives the exit code: that of devinfoctl where it ran on a node.

@@ -23,7 +23,6 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	kubetesting "k8s.io/client-go/testing"
 
-	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/cluster"
 	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/difftest"
@@ -336,13 +335,5 @@ func TestMistakesAreSaid(t *testing.T) {
 				t.Errorf("exit code %d: %s%s", code, stdout, stderr)
 			}
 		})
-	}
-}
-
-func TestItSaysItsVersionAsAllProgramsDo(t *testing.T) {
-	for _, arg := range []string{"version", "--version"} {
-		if code, out, _ := run(t, fake.NewClientset(), arg); code != 0 || out != "kubectl-devinfo "+build.Read().String()+"\n" {
-			t.Errorf("%s: exit %d, %q", arg, code, out)
-		}
 	}
 }

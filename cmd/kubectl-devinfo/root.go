@@ -12,7 +12,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/remotecommand"
 
-	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/ctl/commandline"
 )
 
@@ -89,14 +88,12 @@ func (t *tool) rest() (*rest.Config, error) {
 
 func (t *tool) root() *cobra.Command {
 	root := &cobra.Command{
-		Use:           "kubectl-devinfo",
-		Short:         "the devices behind the network interfaces of pods",
-		Long:          rootHelp,
-		Example:       rootExample,
-		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl devinfo"},
-		RunE:          t.list,
-		SilenceErrors: true,
-		SilenceUsage:  true,
+		Use:         "kubectl-devinfo",
+		Short:       "the devices behind the network interfaces of pods",
+		Long:        rootHelp,
+		Example:     rootExample,
+		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl devinfo"},
+		RunE:        t.list,
 	}
 	root.SetIn(t.In)
 	root.SetOut(t.Out)
@@ -110,8 +107,7 @@ func (t *tool) root() *cobra.Command {
 	for _, cmd := range append(root.Commands(), root) {
 		t.start(cmd)
 	}
-	commandline.Version(root, "kubectl-devinfo "+build.Read().String())
-	commandline.Strict(root)
+	commandline.Finish(root)
 	return root
 }
 

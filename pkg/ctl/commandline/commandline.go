@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/ctl/remedy"
 )
 
@@ -94,13 +95,18 @@ func named(flag, path, remedy, what string, is func(fs.FileMode) bool) error {
 // help of agents names it too.
 const Failed = 1
 
-// Agent runs the command line of an agent for the user of that number, says what went wrong, and gives the
-// exit code. The first signal ends what runs; the next one ends the process at once.
-func Agent(root *cobra.Command, stderr io.Writer, uid int) (code int) {
+// Run runs a command line. The first signal ends its context; the next one ends the process at once.
+func Run(root *cobra.Command) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop)
-	err := root.ExecuteContext(ctx)
+	return root.ExecuteContext(ctx)
+}
+
+// Agent runs the command line of an agent for the user of that number, says what went wrong, and gives the
+// exit code.
+func Agent(root *cobra.Command, stderr io.Writer, uid int) (code int) {
+	err := Run(root)
 	if help := remedy.Rights(err, uid); help != "" && !errors.As(err, new(*remedy.Error)) {
 		err = remedy.For(err, help)
 	}
@@ -120,11 +126,11 @@ func Logger(format string, verbosity int) *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, options))
 }
 
-// Version gives a root command, whose RunE, flags and commands are there already, the flag
-// --version, which prints a line that names the program and its build; -v too, if that is nothing
-// else; and a command that does the same, unless it has one. Cobra's own would do so by a template,
-// which may call any method of any type: the linker would leave out none.
-func Version(root *cobra.Command, line string) {
+// version gives a root command the flag --version, which prints a line that names the program and its
+// build; -v too, if that is nothing else; and a command that does the same, unless it has one. Cobra's own
+// would do so by a template, which may call any method of any type: the linker would leave out none.
+func version(root *cobra.Command) {
+	line := root.Name() + " " + build.Read().String()
 	if !slices.ContainsFunc(root.Commands(), func(c *cobra.Command) bool { return c.Name() == "version" }) {
 		root.AddCommand(&cobra.Command{
 			Use: "version", Short: "what this program was built from", Args: Args(0),
@@ -166,11 +172,13 @@ func narrow(root *cobra.Command) {
 	})
 }
 
-// Strict makes a root command without arguments of its own, "help" and "completion" fail for
-// commands and shells that do not exist, with an error that names the one that was meant,
-// if one is near; and any command for flags that it does not have. Help is no wider than 100 columns. The
-// root's commands must be there already.
-func Strict(root *cobra.Command) {
+// Finish is for a root command without arguments of its own, whose RunE, flags and commands are there
+// already. It gives it its version, and help of 100 columns; and makes it, "help" and "completion" fail for
+// commands and shells that do not exist, with an error that names the one that was meant, if one is near,
+// and any command for flags that it does not have. Errors are for [remedy.Report].
+func Finish(root *cobra.Command) {
+	root.SilenceErrors, root.SilenceUsage = true, true
+	version(root)
 	narrow(root)
 	root.SuggestionsMinimumDistance = 2
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/remedy"
 )
@@ -29,9 +30,9 @@ func TestWhatIsNotKnownIsRefusedWithWhatWasMeant(t *testing.T) {
 		"completion tcsh": {`completion: unknown shell "tcsh"`, "give one of bash, fish, powershell, zsh"},
 	} {
 		var out bytes.Buffer
-		root := &cobra.Command{Use: "tool", SilenceErrors: true, SilenceUsage: true, RunE: func(*cobra.Command, []string) error { return nil }}
+		root := &cobra.Command{Use: "tool", RunE: func(*cobra.Command, []string) error { return nil }}
 		root.AddCommand(&cobra.Command{Use: "topology", Run: func(*cobra.Command, []string) {}})
-		commandline.Strict(root)
+		commandline.Finish(root)
 		root.SetOut(&out)
 		root.SetErr(&out)
 		root.SetArgs(strings.Fields(line))
@@ -77,7 +78,8 @@ func TestAnAgentThatIsNotPermittedSomethingSaysWhatMayHelp(t *testing.T) {
 }
 
 func TestTheVersionIsAFlagWhoseShorthandGivesWay(t *testing.T) {
-	for line, want := range map[string]string{"": "ran\n", "--version": "tool v1\n", "-v": "tool v1\n", "of-logs -v=2": "ran\n", "of-logs --version": "tool v1\n"} {
+	v1 := "tool " + build.Read().String() + "\n"
+	for line, want := range map[string]string{"": "ran\n", "--version": v1, "-v": v1, "version": v1, "of-logs -v=2": "ran\n", "of-logs --version": v1} {
 		var out bytes.Buffer
 		root := &cobra.Command{Use: "tool", RunE: func(*cobra.Command, []string) error {
 			_, err := out.WriteString("ran\n")
@@ -87,7 +89,7 @@ func TestTheVersionIsAFlagWhoseShorthandGivesWay(t *testing.T) {
 		if logs {
 			root.Flags().IntP("verbosity", "v", 0, "of logs")
 		}
-		commandline.Version(root, "tool v1")
+		commandline.Finish(root)
 		root.SetOut(&out)
 		root.SetArgs(strings.Fields(line))
 		if err := root.Execute(); err != nil || out.String() != want {
