@@ -74,12 +74,13 @@ type Agent struct {
 	metrics   metrics
 	publisher publisher
 	plugin    atomic.Pointer[install.Executable] // what is on the node; nil = none
+	left      atomic.Int64                       // dead attachments, by the last sweep, whose delegates cannot be run
 	census    atomic.Pointer[census]             // the last one; nil = none yet
 	refusals  atomic.Pointer[journal.Refusals]   // nil = they were not read yet
+	sandboxes atomic.Pointer[inject.Agent]       // knows the runtime's; nil = nothing was injected yet
 
-	mu        sync.Mutex
-	troubles  map[string]error // of the parts; nil = it is well
-	sandboxes *inject.Agent    // knows the runtime's; nil = nothing was injected yet
+	mu       sync.Mutex
+	troubles map[string]error // of the parts; nil = it is well
 }
 
 // New makes an agent. It touches nothing yet.
@@ -87,7 +88,6 @@ func New(o Options) *Agent {
 	a := &Agent{Options: o, metrics: newMetrics(), troubles: map[string]error{}}
 	for _, part := range a.Parts() {
 		a.troubles[part] = errNotYet
-		a.metrics.ok.WithLabelValues(part).Set(0)
 	}
 	a.Plugin.Newer = a.newer
 	return a
@@ -135,11 +135,6 @@ func (a *Agent) report(part string, err error) {
 	before := a.troubles[part]
 	a.troubles[part] = err
 	a.mu.Unlock()
-	ok := 1.0
-	if err != nil {
-		ok = 0
-	}
-	a.metrics.ok.WithLabelValues(part).Set(ok)
 	switch {
 	case err != nil && (before == nil || before.Error() != err.Error()):
 		a.Log.Error("something is wrong", "part", part, "error", err)

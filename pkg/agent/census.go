@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -69,9 +70,7 @@ func (a *Agent) state(checker *check.Checker, e *journal.Entry, err error) (stat
 	if !there && state != "adding" {
 		return state, false
 	}
-	a.mu.Lock()
-	sandboxes := a.sandboxes
-	a.mu.Unlock()
+	sandboxes := a.sandboxes.Load()
 	if _, pod := e.PodName(); sandboxes != nil && pod != "" && sandboxes.Forgotten(e.ContainerID, e.Time) {
 		state = forgotten
 	}
@@ -126,10 +125,7 @@ func (a *Agent) take(ctx context.Context) (census, error) {
 			named[d.series(e)] = true
 		}
 	}
-	for s := range named {
-		c.series = append(c.series, s)
-	}
-	slices.SortFunc(c.series, func(x, y series) int { return slices.Compare(x[:], y[:]) })
+	c.series = slices.SortedFunc(maps.Keys(named), func(x, y series) int { return slices.Compare(x[:], y[:]) })
 	if more := len(c.series) - a.MaxSeries; more > 0 {
 		c.series, c.unnamed = slices.Clone(c.series[:a.MaxSeries]), more
 	}

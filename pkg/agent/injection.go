@@ -29,9 +29,7 @@ func (a *Agent) inject(ctx context.Context) error {
 		}
 	}
 	i := inject.New(o)
-	a.mu.Lock()
-	a.sandboxes = i
-	a.mu.Unlock()
+	a.sandboxes.Store(i)
 	return i.Run(ctx)
 }
 

@@ -12,10 +12,7 @@ import (
 // nothing of the node.
 type metrics struct {
 	installs, sweeps, collected *prometheus.CounterVec
-
-	ok        *prometheus.GaugeVec
-	left      prometheus.Gauge
-	injection injectionCounters
+	injection                   injectionCounters
 }
 
 // counterVec counts by a label from 0 on, so that the first one is seen as an increase.
@@ -32,17 +29,16 @@ func newMetrics() metrics {
 		installs:  counterVec("devinfo_plugin_installs_total", "How often the plugin was put in place, by result.", "result", "installed", "replaced"),
 		sweeps:    counterVec("devinfo_sweeps_total", "Sweeps, by result.", "result", "ok", "failed"),
 		collected: counterVec("devinfo_swept_total", "What sweeps have removed.", "what", "attachment", "file"),
-		ok:        prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "devinfo_agent_ok", Help: "1 where a part of the agent is well, as in /healthz."}, []string{"part"}),
-		left: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "devinfo_sweep_left", Help: "Dead attachments whose delegates the agent cannot run: the runtime, or devinfoctl gc, has to remove them.",
-		}),
 		injection: newInjectionCounters(),
 	}
 }
 
-// facts are what is known of the plugin, and of the attachments by the last census. Each scrape asks, so
-// that none sees them half changed; what is not known yet is absent.
-type facts struct{ *Agent }
+// facts are what is known of the agent's parts, of the plugin, and of the attachments by the last census.
+// Each scrape asks, so that none sees them half changed; what is not known yet is absent.
+type facts struct {
+	*Agent
+	of build.Info
+}
 
 // Describe tells nothing: a registry then does not check what is told later.
 func (facts) Describe(chan<- *prometheus.Desc) {}
@@ -57,6 +53,12 @@ func (f facts) Collect(to chan<- prometheus.Metric) {
 		}
 	}
 	const gauge, counter = prometheus.GaugeValue, prometheus.CounterValue
+	metric(gauge, "devinfo_agent_info", "The agent, 1.", labels{"version", "revision"})(1, f.of.Version, f.of.Revision)
+	ok := metric(gauge, "devinfo_agent_ok", "1 where a part of the agent is well, as in /healthz.", labels{"part"})
+	for _, c := range f.Checks() {
+		ok(map[bool]float64{true: 1}[c.Ask() == nil], c.Name)
+	}
+	metric(gauge, "devinfo_sweep_left", "Dead attachments whose delegates the agent cannot run: the runtime, or devinfoctl gc, has to remove them.", nil)(float64(f.left.Load()))
 	if p := f.plugin.Load(); p != nil && p.Ours {
 		metric(gauge, "devinfo_plugin_info", "The plugin that is on the node, 1.", labels{"version", "journal_format"})(1, p.Version, strconv.Itoa(p.JournalFormat))
 	}
@@ -81,12 +83,8 @@ func (f facts) Collect(to chan<- prometheus.Metric) {
 
 // Register has a registry serve what the agent knows and counts. The names are in docs/agent.md.
 func (a *Agent) Register(to prometheus.Registerer, of build.Info) {
-	info := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "devinfo_agent_info", Help: "The agent, 1.", ConstLabels: prometheus.Labels{"version": of.Version, "revision": of.Revision},
-	})
-	info.Set(1)
 	m := a.metrics
-	to.MustRegister(facts{a}, info, m.installs, m.sweeps, m.collected, m.ok, m.left)
+	to.MustRegister(facts{a, of}, m.installs, m.sweeps, m.collected)
 	if i := m.injection; a.Injection != nil {
 		to.MustRegister(i.answers, i.withheld, i.disagreements, i.durations, i.staged)
 	}

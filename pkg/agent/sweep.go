@@ -16,7 +16,7 @@ func (a *Agent) sweep(ctx context.Context) {
 	garbage, err := a.collect(ctx)
 	a.metrics.collected.WithLabelValues("attachment").Add(float64(garbage.Collected))
 	a.metrics.collected.WithLabelValues("file").Add(float64(garbage.Swept))
-	a.metrics.left.Set(float64(garbage.Left))
+	a.left.Store(int64(garbage.Left))
 	if ctx.Err() != nil {
 		return // it was cut short
 	}
