@@ -83,15 +83,11 @@ func (t *tool) onNode(ctx context.Context, node string, args []string, out, errO
 // execute runs a command in an agent's pod: by WebSockets, or by SPDY where the API server, or
 // a proxy before it, does not take those.
 func (t *tool) execute(ctx context.Context, pod *corev1.Pod, command []string, streams remotecommand.StreamOptions) error {
-	client, err := t.client()
-	if err != nil {
-		return err
-	}
 	config, err := t.config.ToRESTConfig()
 	if err != nil {
 		return err
 	}
-	url := client.CoreV1().RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
+	url := t.api.CoreV1().RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
 		VersionedParams(&corev1.PodExecOptions{Container: "agent", Command: command, Stdout: true, Stderr: true}, scheme.ParameterCodec).URL()
 	spdy, err := remotecommand.NewSPDYExecutor(config, "POST", url)
 	if err != nil {
@@ -112,17 +108,13 @@ func (t *tool) execute(ctx context.Context, pod *corev1.Pod, command []string, s
 
 // agentOn is the running pod on a node of the agent of that name, else the other's.
 func (t *tool) agentOn(ctx context.Context, node, first string) (*corev1.Pod, error) {
-	client, err := t.client()
-	if err != nil {
-		return nil, err
-	}
 	namespaces := []string{t.agentNamespace}
 	if t.agentNamespace == "" {
 		namespaces = []string{"devinfo", driverName}
 	}
 	var found *corev1.Pod
 	for _, namespace := range namespaces {
-		pods, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{
+		pods, err := t.api.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{
 			LabelSelector: agentsLabels, FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String(),
 		})
 		if err != nil {
@@ -141,7 +133,7 @@ func (t *tool) agentOn(ctx context.Context, node, first string) (*corev1.Pod, er
 	if found != nil {
 		return found, nil
 	}
-	if _, err := client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+	if _, err := t.api.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{}); apierrors.IsNotFound(err) {
 		return nil, err
 	}
 	return nil, fmt.Errorf("no pod of %s or %s runs on node %s in namespace %s: name its namespace by --agent-namespace, install one, or run devinfoctl there",

@@ -265,6 +265,7 @@ func TestCommandsOnANodeFallBackToSPDY(t *testing.T) {
 	s := &apiServer{Server: server}
 	tool, _, _ := s.tool(t)
 	*tool.config.APIServer = server.URL
+	_ = tool.connect()
 	err := tool.execute(t.Context(), agent("devinfo-agent", "devinfo", "a"), []string{"/devinfoctl", "list"}, remotecommand.StreamOptions{Stdout: io.Discard})
 	if err == nil || !slices.Equal(tried, []string{"GET websocket", "POST SPDY/3.1"}) {
 		t.Errorf("%v: %q", err, tried)

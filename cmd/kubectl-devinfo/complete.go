@@ -7,7 +7,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes"
 
 	"devinfo-cni.io/pkg/cluster"
 )
@@ -20,14 +19,14 @@ func (t *tool) nodeFlag(cmd *cobra.Command, usage string) {
 }
 
 func (t *tool) completeNodes(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return t.complete(args, func(client kubernetes.Interface) ([]string, error) {
-		return namesOf(client.CoreV1().Nodes().List(cmd.Context(), metav1.ListOptions{}))
+	return t.complete(args, func() ([]string, error) {
+		return namesOf(t.api.CoreV1().Nodes().List(cmd.Context(), metav1.ListOptions{}))
 	})
 }
 
 func (t *tool) completeNamespaces(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return t.complete(nil, func(client kubernetes.Interface) ([]string, error) {
-		return namesOf(client.CoreV1().Namespaces().List(cmd.Context(), metav1.ListOptions{}))
+	return t.complete(nil, func() ([]string, error) {
+		return namesOf(t.api.CoreV1().Namespaces().List(cmd.Context(), metav1.ListOptions{}))
 	})
 }
 
@@ -45,7 +44,7 @@ func namesOf(list runtime.Object, err error) (names []string, _ error) {
 
 // completePods completes the pods that have attachments.
 func (t *tool) completePods(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return t.complete(args, func(kubernetes.Interface) (names []string, err error) {
+	return t.complete(args, func() (names []string, err error) {
 		namespace, err := t.namespace()
 		if err != nil {
 			return nil, err
@@ -61,10 +60,10 @@ func (t *tool) completePods(cmd *cobra.Command, args []string, _ string) ([]stri
 	})
 }
 
-func (t *tool) complete(args []string, list func(kubernetes.Interface) ([]string, error)) (names []string, _ cobra.ShellCompDirective) {
-	client, err := t.client()
+func (t *tool) complete(args []string, list func() ([]string, error)) (names []string, _ cobra.ShellCompDirective) {
+	err := t.connect()
 	if err == nil && len(args) == 0 {
-		names, err = list(client)
+		names, err = list()
 	}
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError

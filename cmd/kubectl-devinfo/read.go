@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/pager"
 	"k8s.io/client-go/util/workqueue"
 
@@ -33,7 +32,6 @@ const (
 // A reading is one reading of the pods that the flags choose, and of what belongs to them.
 type reading struct {
 	*tool
-	client    kubernetes.Interface
 	namespace string // "" = all
 	view      cluster.View
 	answers   map[string]answer // of agents, by node
@@ -45,20 +43,16 @@ type reading struct {
 	unsliced  bool // something is not shown for that
 }
 
-func (t *tool) reading(client kubernetes.Interface, namespace string) *reading {
-	return &reading{tool: t, client: client, namespace: namespace, answers: map[string]answer{}}
+func (t *tool) reading(namespace string) *reading {
+	return &reading{tool: t, namespace: namespace, answers: map[string]answer{}}
 }
 
 // attachments gives those of the pods of a namespace, "" for all, that the flags choose, a
 // portion of the pods at a time, or all at once if there are few.
 func (t *tool) attachments(ctx context.Context, namespace string, take func([]cluster.Network) error) error {
-	client, err := t.client()
-	if err != nil {
-		return err
-	}
-	r := t.reading(client, namespace)
-	err = each(ctx, t.chosen(), func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		list, err := client.CoreV1().Pods(namespace).List(ctx, o)
+	r := t.reading(namespace)
+	err := each(ctx, t.chosen(), func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		list, err := t.api.CoreV1().Pods(namespace).List(ctx, o)
 		if err == nil && o.Continue == "" {
 			t.seen = list.ResourceVersion
 		}
@@ -111,8 +105,8 @@ func (r *reading) take(ctx context.Context, to func([]cluster.Network) error, se
 }
 
 // ofPod are the attachments of one pod.
-func (t *tool) ofPod(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod) (list []cluster.Network, err error) {
-	r := t.reading(client, pod.Namespace)
+func (t *tool) ofPod(ctx context.Context, pod *corev1.Pod) (list []cluster.Network, err error) {
+	r := t.reading(pod.Namespace)
 	r.view.Pod(pod)
 	err = r.take(ctx, func(its []cluster.Network) error { list = its; return nil }, false)
 	return list, cmp.Or(err, r.report(ctx))
@@ -131,14 +125,14 @@ func (r *reading) readClaims(ctx context.Context) error {
 	}
 	r.allClaims = true
 	return r.readable(without, each(ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return r.client.ResourceV1().ResourceClaims(r.namespace).List(ctx, o)
+		return r.api.ResourceV1().ResourceClaims(r.namespace).List(ctx, o)
 	}, func(claim *resourceapi.ResourceClaim) error { r.view.Claim(claim); return nil }))
 }
 
 func (r *reading) claimsByName(ctx context.Context, names []types.NamespacedName) error {
 	claims, errs := make([]*resourceapi.ResourceClaim, len(names)), make([]error, len(names))
 	workqueue.ParallelizeUntil(context.Background(), asked, len(names), func(n int) { // ctx ends the requests, and all have an answer
-		claims[n], errs[n] = r.client.ResourceV1().ResourceClaims(names[n].Namespace).Get(ctx, names[n].Name, metav1.GetOptions{})
+		claims[n], errs[n] = r.api.ResourceV1().ResourceClaims(names[n].Namespace).Get(ctx, names[n].Name, metav1.GetOptions{})
 	})
 	for n, claim := range claims {
 		if errs[n] == nil {
@@ -167,7 +161,7 @@ func (r *reading) slices(ctx context.Context, node string) error {
 	}
 	return r.readable("of claims only the devices that their status names are shown", each(ctx, metav1.ListOptions{FieldSelector: chosen.AsSelector().String()},
 		func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return r.client.ResourceV1().ResourceSlices().List(ctx, o)
+			return r.api.ResourceV1().ResourceSlices().List(ctx, o)
 		}, func(s *resourceapi.ResourceSlice) error { r.view.Slice(s); return nil }))
 }
 

@@ -20,6 +20,7 @@ type tool struct {
 	genericiooptions.IOStreams
 	config *genericclioptions.ConfigFlags // of kubectl: --kubeconfig, --context, -n, ...
 	client func() (kubernetes.Interface, error)
+	api    kubernetes.Interface // its answer, once a command has begun
 
 	output         string
 	noHeaders      bool
@@ -75,6 +76,11 @@ func newTool(streams genericiooptions.IOStreams) *tool {
 	return t
 }
 
+func (t *tool) connect() (err error) {
+	t.api, err = t.client()
+	return err
+}
+
 // rest is how the API server is asked: at kubectl's rate.
 func (t *tool) rest() (*rest.Config, error) {
 	config, err := t.config.ToRESTConfig()
@@ -124,6 +130,9 @@ func (t *tool) start(cmd *cobra.Command) {
 			}
 		}
 		t.started = true
+		if err := t.connect(); err != nil {
+			return err
+		}
 		return body(cmd, args)
 	}
 }

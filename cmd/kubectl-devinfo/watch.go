@@ -9,7 +9,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes"
 
 	"devinfo-cni.io/pkg/cluster"
 )
@@ -18,10 +17,6 @@ import (
 // ends. Where the API server ends a watch, as it does after some minutes, another goes on where it
 // was; only if it does not remember that any more, all pods come once more.
 func (t *tool) watch(ctx context.Context, namespace string, list []cluster.Network) error {
-	client, err := t.client()
-	if err != nil {
-		return err
-	}
 	last := map[types.NamespacedName][]cluster.Network{}
 	for _, a := range list {
 		name := types.NamespacedName{Namespace: a.Namespace, Name: a.Pod}
@@ -33,9 +28,9 @@ func (t *tool) watch(ctx context.Context, namespace string, list []cluster.Netwo
 	for {
 		options := t.chosen()
 		options.ResourceVersion, options.AllowWatchBookmarks = t.seen, true
-		events, err := client.CoreV1().Pods(namespace).Watch(ctx, options)
+		events, err := t.api.CoreV1().Pods(namespace).Watch(ctx, options)
 		if err == nil {
-			err = t.follow(ctx, client, events, last)
+			err = t.follow(ctx, events, last)
 			events.Stop()
 		}
 		switch {
@@ -50,7 +45,7 @@ func (t *tool) watch(ctx context.Context, namespace string, list []cluster.Netwo
 }
 
 // follow does so with one watch, until that ends.
-func (t *tool) follow(ctx context.Context, client kubernetes.Interface, events watch.Interface, last map[types.NamespacedName][]cluster.Network) error {
+func (t *tool) follow(ctx context.Context, events watch.Interface, last map[types.NamespacedName][]cluster.Network) error {
 	for event := range events.ResultChan() {
 		if event.Type == watch.Error {
 			return apierrors.FromObject(event.Object)
@@ -68,7 +63,7 @@ func (t *tool) follow(ctx context.Context, client kubernetes.Interface, events w
 			delete(last, name)
 			continue
 		}
-		now, err := t.ofPod(ctx, client, pod)
+		now, err := t.ofPod(ctx, pod)
 		if err != nil {
 			return err
 		}

@@ -71,23 +71,19 @@ func (t *tool) podCommand() *cobra.Command {
 }
 
 func (t *tool) pod(cmd *cobra.Command, args []string) error {
-	client, err := t.client()
-	if err != nil {
-		return err
-	}
 	namespace, err := t.namespace()
 	if err != nil {
 		return err
 	}
 	name := strings.TrimPrefix(args[0], "pod/")
-	pod, err := client.CoreV1().Pods(namespace).Get(cmd.Context(), name, metav1.GetOptions{})
+	pod, err := t.api.CoreV1().Pods(namespace).Get(cmd.Context(), name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
 	if cluster.Ended(pod) {
 		return t.none("Pod %s has ended (%s): it has no attachments any more.\n", name, pod.Status.Phase)
 	}
-	list, err := t.ofPod(cmd.Context(), client, pod)
+	list, err := t.ofPod(cmd.Context(), pod)
 	if err != nil {
 		return err
 	}
