@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -114,22 +115,16 @@ func (h *host) captureSource(c captureFlags) capture.Source {
 	source := capture.Source{
 		Sys:   h.Sys.Files(),
 		Root:  h.Root,
+		Links: capture.Kernel{},
 		State: capture.State{BootID: h.BootID, Time: h.now.UTC(), Settings: h.Settings, ClaimDir: h.ClaimDir, Build: h.build},
 	}
-	source.Links = capture.Kernel{}
 	if h.file != nil {
 		captured := capture.Captured{Host: h.file}
 		source.Links = captured
 		name, note, release = captured.Described()
 	}
-	if c.name != "" {
-		name = c.name
-	}
-	if c.note != "" {
-		note = c.note
-	}
-	source.Name = capture.Name(name)
-	source.Title = strings.ReplaceAll(note, "\n", " ")
+	source.Name = capture.Name(cmp.Or(c.name, name))
+	source.Title = strings.ReplaceAll(cmp.Or(c.note, note), "\n", " ")
 	if release != "" {
 		source.Title += ", Linux " + release
 	}

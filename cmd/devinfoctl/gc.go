@@ -64,10 +64,8 @@ func gcCommand(t *tool) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if yes {
-				if err := h.writable("gc --yes"); err != nil {
-					return err
-				}
+			if yes && h.captured != "" {
+				return remedy.Misuse("leave --host out, and run it on the node itself", "gc --yes: %s is a captured host, and cannot be changed", h.captured)
 			}
 			if claim != "" {
 				return t.endLeases(h, claim, yes)

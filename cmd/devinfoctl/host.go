@@ -88,15 +88,6 @@ func (t *tool) machine() (*host, error) {
 	return h, nil
 }
 
-// writable is the error for commands that change something, where there is nothing
-// to be changed.
-func (h *host) writable(command string) error {
-	if h.captured == "" {
-		return nil
-	}
-	return remedy.Misuse("leave --host out, and run it on the node itself", "%s: %s is a captured host, and cannot be changed", command, h.captured)
-}
-
 // asRoot is the error of what takes root to be looked at; here says so for this machine.
 func (h *host) asRoot(err error, here string) error {
 	if h.captured != "" {

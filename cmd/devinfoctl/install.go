@@ -33,9 +33,6 @@ journal has entries that the plugin cannot read: it would take for free what pod
 const installExample = `  devinfoctl install --cni-bin-dir /opt/cni/bin
   devinfoctl install --cni-bin-dir /host/opt/cni/bin --from /plugins/devinfo`
 
-// pluginName is the plugin's "type" in network configurations.
-const pluginName = install.Name
-
 func installCommand(t *tool) *cobra.Command {
 	var p install.Plugin
 	cmd := &cobra.Command{
@@ -67,7 +64,7 @@ func (t *tool) install(ctx context.Context, p *install.Plugin) error {
 		if err != nil {
 			return remedy.For(fmt.Errorf("install: %w", err), "name the plugin's file by --from")
 		}
-		p.From = filepath.Join(filepath.Dir(self), pluginName)
+		p.From = filepath.Join(filepath.Dir(self), install.Name)
 	}
 	p.Newer = t.newer
 	done, err := p.Place(ctx)

@@ -9,15 +9,16 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/invoke"
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/ctl/validate"
 	"devinfo-cni.io/pkg/install"
+	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/others"
 )
@@ -40,7 +41,7 @@ func DefaultPlaces() Places {
 		NRISocket:    "/var/run/nri/nri.sock",
 		AgentDir:     "/var/run/devinfo-agent",
 		PodResources: "/var/lib/kubelet/pod-resources/kubelet.sock",
-		SRIOVLocks:   "/var/lib/cni/sriov/pci",
+		SRIOVLocks:   journal.SRIOVLocks,
 	}
 }
 
@@ -81,25 +82,17 @@ func Gather(ctx context.Context, p Places, gone func(netns string) (bool, error)
 func (l *Live) ask(ctx context.Context, types []string) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	var asked sync.WaitGroup
-	var mu sync.Mutex
-	found, slots := map[string]bool{}, make(chan struct{}, 8)
+	var found []string
 	for _, kind := range types {
-		path, err := invoke.FindInPath(kind, l.PluginDirs)
-		if err != nil || found[kind] {
-			continue
+		if path, err := invoke.FindInPath(kind, l.PluginDirs); err == nil && !slices.Contains(found, path) {
+			found = append(found, path)
 		}
-		found[kind] = true
-		slots <- struct{}{}
-		asked.Go(func() {
-			p := Executable(ctx, path)
-			<-slots
-			mu.Lock()
-			defer mu.Unlock()
-			l.Plugins[kind] = p
-		})
 	}
-	asked.Wait()
+	answers := make([]Plugin, len(found))
+	node.Each(len(found), 8, func(n int) { answers[n] = Executable(ctx, found[n]) })
+	for n, path := range found {
+		l.Plugins[filepath.Base(path)] = answers[n]
+	}
 }
 
 func exists(path string) bool {

@@ -185,8 +185,13 @@ func (n *Node) journaled() ([]Attachment, error) {
 }
 
 func (n *Node) journalError(err error) error {
-	if err = fmt.Errorf("journal: %w", err); errors.Is(err, fs.ErrPermission) {
-		return remedy.For(err, "run as root: the journal in "+n.Settings.StateDir+" is root's alone")
+	return unread("journal", "the journal in "+n.Settings.StateDir+" is", err)
+}
+
+// unread is the error of what could not be read, be it that it is root's alone.
+func unread(what, is string, err error) error {
+	if err = fmt.Errorf("%s: %w", what, err); errors.Is(err, fs.ErrPermission) {
+		return remedy.For(err, "run as root: "+is+" root's alone")
 	}
 	return err
 }

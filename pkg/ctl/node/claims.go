@@ -8,7 +8,6 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/check"
-	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/journal"
@@ -22,10 +21,8 @@ import (
 func (n *Node) claimed() (list []Attachment, err error) {
 	dir := private.Open(n.Path(n.ClaimDir))
 	names, err := dir.Names()
-	if errors.Is(err, fs.ErrPermission) {
-		return nil, remedy.For(fmt.Errorf("claims: %w", err), "run as root: the records in "+n.ClaimDir+" are root's alone")
-	} else if err != nil {
-		return nil, fmt.Errorf("claims: %w", err)
+	if err != nil {
+		return nil, unread("claims", "the records in "+n.ClaimDir+" are", err)
 	}
 	for _, name := range names {
 		uid, ok := state.RecordOf(name)

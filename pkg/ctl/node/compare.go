@@ -107,11 +107,14 @@ func (l *lastAsked) Interface(netns, name string) (link.Interface, error) {
 	return l.found, l.err
 }
 
-// each calls f with the numbers below n, as many at a time as there are processors.
-func each(n int, f func(i int)) {
+// each is Each with as many at a time as there are processors.
+func each(n int, f func(i int)) { Each(n, runtime.GOMAXPROCS(0), f) }
+
+// Each calls f with the numbers below n, so many at a time.
+func Each(n, atOnce int, f func(i int)) {
 	var next atomic.Int64
 	var all sync.WaitGroup
-	for range min(n, runtime.GOMAXPROCS(0)) {
+	for range min(n, atOnce) {
 		all.Go(func() {
 			for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
 				f(int(i))
