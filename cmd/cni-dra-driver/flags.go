@@ -30,7 +30,7 @@ type options struct {
 	hostRoot          string
 	nriSocket         string
 	nriIndex          string
-	gate              string // the program cni-dra-gate that is put on the node; "" = none
+	gate              string // the program cni-dra-gate that is put on the node; "" = beside this program
 	devices           string // file; "" = no device of the node is offered
 	host              string // file of a captured host, in place of this node; "" = none
 	podResources      string

@@ -17,6 +17,7 @@ import (
 	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/inventory"
+	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/others"
 	"devinfo-cni.io/pkg/sysfs"
@@ -134,9 +135,6 @@ func captured(name string) (host inventory.Host, err error) {
 	return host, err
 }
 
-// sriovLocks are sriov-cni's, by its default cniDir.
-const sriovLocks = "/var/lib/cni/sriov/pci"
-
 // host is this one, or the captured one, and what others have of its devices.
 func (o *inventoryOptions) host() (host inventory.Host, taken map[string]string, err error) {
 	if o.hostFile != "" {
@@ -154,7 +152,7 @@ func (o *inventoryOptions) host() (host inventory.Host, taken map[string]string,
 	if host, err = inventory.Live(sys); err != nil {
 		return host, nil, err
 	}
-	taken, err = others.Locks(os.DirFS(sriovLocks), link.NetnsGone)
+	taken, err = others.Locks(os.DirFS(journal.SRIOVLocks), link.NetnsGone)
 	return host, taken, err
 }
 

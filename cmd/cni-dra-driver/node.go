@@ -17,6 +17,7 @@ import (
 	"devinfo-cni.io/pkg/grant"
 	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/pkg/inventory"
+	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/others"
 	"devinfo-cni.io/pkg/sysfs"
@@ -51,7 +52,7 @@ func (o *options) inventory(sys *sysfs.FS) (*dra.Inventory, error) {
 			if err != nil {
 				err = fmt.Errorf("--pod-resources-socket: %s: what device plugins have given away is not known: %w", socket, err)
 			}
-			locked, failed := others.Locks(os.DirFS(filepath.Join("/", o.hostRoot, sriovLocks)), link.NetnsGone)
+			locked, failed := others.Locks(os.DirFS(filepath.Join("/", o.hostRoot, journal.SRIOVLocks)), link.NetnsGone)
 			maps.Copy(given, locked)
 			return given, errors.Join(err, failed)
 		},
@@ -89,20 +90,9 @@ func givenAway(ctx context.Context, socket string, memory *others.Memory) (map[s
 // beside the CNI plugins, where programs may be run.
 const gateName = "cni-dra-gate"
 
-// gateOn is where the program is on the node; "" = nowhere.
-func (o *options) gateOn(bin string) string {
-	if o.gate == "" {
-		return ""
-	}
-	return filepath.Join(bin, gateName)
-}
-
 // keepGate puts the program on the node. Until it is there no container of a claim is made.
 func (o *options) keepGate(bin string, log *slog.Logger) error {
-	if o.gate == "" || bin == "" {
-		return nil
-	}
-	warning, err := install.Program(o.gate, filepath.Join("/", o.hostRoot, o.gateOn(bin)))
+	warning, err := install.Program(o.gate, filepath.Join("/", o.hostRoot, bin, gateName))
 	if err != nil {
 		return fmt.Errorf("%s: %w", gateName, err)
 	}
@@ -117,13 +107,11 @@ const gateEvery = time.Minute
 
 // keepKeeping does it again and again until ctx ends.
 func (o *options) keepKeeping(ctx context.Context, bin string, log *slog.Logger) {
-	tick := time.NewTicker(gateEvery)
-	defer tick.Stop()
-	for {
+	for tick := time.Tick(gateEvery); ; {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-tick:
 		}
 		if err := o.keepGate(bin, log); err != nil {
 			log.Error("no container of a claim is made", "error", err)

@@ -22,6 +22,7 @@ import (
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/inventory"
+	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link/linktest"
 	"devinfo-cni.io/pkg/others"
 	"devinfo-cni.io/pkg/pod"
@@ -45,7 +46,7 @@ func TestWhatOthersHaveComesFromTheKubeletAndSRIOVCNI(t *testing.T) {
 	o.hostRoot = filepath.Dir(o.kubeconfig)
 	o.podResources = "/kubelet.sock"
 	o.devices = filepath.Join(o.hostRoot, "devices.yaml")
-	locks := filepath.Join(o.hostRoot, sriovLocks)
+	locks := filepath.Join(o.hostRoot, journal.SRIOVLocks)
 	for _, err := range []error{
 		os.WriteFile(o.devices, []byte("devices: []"), 0o600), os.MkdirAll(locks, 0o700),
 		os.WriteFile(filepath.Join(locks, "0000:03:00.5"), []byte("/proc/self/ns/net"), 0o600),
@@ -126,7 +127,7 @@ func TestACapturedHostStandsInForTheNode(t *testing.T) {
 	if _, ok, err := sys.PCI(vf); !ok || err != nil {
 		t.Errorf("its functions are not found: %v", err)
 	}
-	if o.custody(config.Node{Sysfs: "/sys"}, sys) != nil || o.journal(config.Node{StateDir: "/var/lib/cni/devinfo"}, "") != nil {
+	if devices, held := o.own(config.Node{Sysfs: "/sys", StateDir: "/var/lib/cni/devinfo"}, sys, ""); devices != nil || held != nil {
 		t.Error("this node's devices would be changed, or held, by a captured host's addresses")
 	}
 	offered, err := o.inventory(sys)
@@ -176,9 +177,6 @@ func TestTheGateIsPutBesideThePlugins(t *testing.T) {
 	must(t, err)
 	must(t, os.WriteFile(o.gate, []byte("program"), 0o755))
 	must(t, o.keepGate(bin, slog.New(slog.DiscardHandler)))
-	if got := o.gateOn(bin); got != "/opt/cni/bin/cni-dra-gate" {
-		t.Errorf("the runtime is told of %s", got)
-	}
 	if text, err := os.ReadFile(filepath.Join(o.hostRoot, "opt/cni/bin/cni-dra-gate")); err != nil || string(text) != "program" {
 		t.Errorf("%q, %v", text, err)
 	}

@@ -55,7 +55,12 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 	defer kubelet.Stop()
 	if o.httpEndpoint != "" {
 		stop, err := endpoint.Serve(o.httpEndpoint, registry, endpoint.Health(
-			endpoint.Check{Name: "kubelet", Ask: kubelet.Registered}, endpoint.Check{Name: "nri", Ask: nri(o, agent)},
+			endpoint.Check{Name: "kubelet", Ask: kubelet.Registered}, endpoint.Check{Name: "nri", Ask: func() error {
+				if agent.Connected() {
+					return nil
+				}
+				return fmt.Errorf("not connected to %s: does the container runtime run, with NRI enabled?", o.nriSocket)
+			}},
 			endpoint.Check{Name: "state", Ask: agent.Ready}, endpoint.Check{Name: "others", Ask: agent.OthersKnown, Optional: true},
 		), fail)
 		if err != nil {
@@ -63,7 +68,10 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 		}
 		defer stop()
 	}
-	serve(ctx, agent, o)
+	var runtime sync.WaitGroup
+	runtime.Go(func() { _ = agent.ServeNRI(ctx, o.nriSocket, o.nriIndex) }) // an error is ctx's
+	agent.Run(ctx)                                                          // and finishes what runs
+	runtime.Wait()
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
 		return cause
 	}
@@ -71,27 +79,10 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 	return nil
 }
 
-// serve attaches pods until ctx ends, and then finishes what runs.
-func serve(ctx context.Context, agent *dra.Agent, o *options) {
-	var runtime sync.WaitGroup
-	runtime.Go(func() { _ = agent.ServeNRI(ctx, o.nriSocket, o.nriIndex) }) // an error is ctx's
-	agent.Run(ctx)
-	runtime.Wait()
-}
-
 // pluginDir is this driver's own below the kubelet's.
 func (o *options) pluginDir() string { return filepath.Join(o.pluginsDir, driver) }
 
 func (o *options) stateDir() string { return filepath.Join(o.pluginDir(), "state") }
-
-func nri(o *options, agent *dra.Agent) func() error {
-	return func() error {
-		if agent.Connected() {
-			return nil
-		}
-		return fmt.Errorf("not connected to %s: does the container runtime run, with NRI enabled?", o.nriSocket)
-	}
-}
 
 // connect makes a client of the API server; it does not ask it anything yet.
 func connect(o *options) (kubernetes.Interface, error) {
@@ -129,49 +120,44 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 		return nil, fmt.Errorf("boot ID: %w", err)
 	}
 	bin, err := o.pluginsOnNode()
-	if err := errors.Join(err, o.checkMounts(netnsDir), o.keepGate(bin, log)); err != nil {
+	if err == nil {
+		err = errors.Join(o.checkMounts(netnsDir), o.keepGate(bin, log))
+	}
+	if err != nil {
 		return nil, err
 	}
 	offered, err := o.inventory(sys)
 	if err != nil {
 		return nil, err
 	}
+	devices, held := o.own(node, sys, bootID)
 	return dra.New(dra.Options{
 		Driver:   driver,
 		Policy:   cniconfig.Policy{Driver: driver, Pool: o.nodeName, AllowClaimTypes: o.allowed},
 		StateDir: o.stateDir(), CacheDir: filepath.Join(o.pluginDir(), "cni"),
 		CDIDir: cdi, DeviceInfoDir: node.DeviceInfoDir, CNIBinDirs: o.cniBinDirs, HostRoot: o.hostRoot,
-		Gate:      o.gateOn(bin),
+		Gate:      filepath.Join(bin, gateName),
 		BootID:    bootID,
 		Status:    func(ctx context.Context, r status.Report) error { return status.Apply(ctx, client, r) },
 		Watch:     dra.WatchClaim(client),
 		Gone:      dra.ClaimGone(client),
 		Notify:    dra.PostNotices(client, driver, o.nodeName, log),
-		Inventory: offered, Finder: finderOf(sys), Custody: o.custody(node, sys),
-		Journal:  o.journal(node, bootID),
+		Inventory: offered, Finder: finderOf(sys), Custody: devices, Journal: held,
 		DelTries: o.delTries, DelPatience: o.delPatience,
 		Granter: granter(node, sys, o.hostRoot),
 		Metrics: registry, Log: log,
 	})
 }
 
-// custody is nil beside --host: the addresses of a captured host's devices may be those of
-// others on this node.
-func (o *options) custody(node config.Node, sys *sysfs.FS) *custody.Devices {
+// own is what of this node is changed and held. Beside --host that is nothing: the addresses of a captured
+// host's devices may be those of others here.
+func (o *options) own(node config.Node, sys *sysfs.FS, bootID string) (*custody.Devices, *journal.Journal) {
 	if o.host != "" {
-		return nil
-	}
-	return custody.New(sys, sysfs.Writer(node.Sysfs), link.NewKernel(sys.Files()))
-}
-
-// journal is nil beside --host, for the same reason.
-func (o *options) journal(node config.Node, bootID string) *journal.Journal {
-	if o.host != "" {
-		return nil
+		return nil, nil
 	}
 	j := journal.Open(filepath.Join("/", o.hostRoot, node.StateDir), bootID)
 	j.SRIOVLocks = filepath.Join("/", o.hostRoot, journal.SRIOVLocks)
-	return j
+	return custody.New(sys, sysfs.Writer(node.Sysfs), link.NewKernel(sys.Files())), j
 }
 
 // netnsDir is where the runtimes mount the network namespaces of pods.

@@ -35,11 +35,15 @@ func alone(t *testing.T) *options {
 	const nowhere = `{"apiVersion": "v1", "kind": "Config", "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "c"}}],
 		"clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}]}`
 	must(t, os.WriteFile(kubeconfig, []byte(nowhere), 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, "gate"), nil, 0o755))
+	free, err := net.Listen("tcp", "127.0.0.1:0") // an endpoint that nobody uses
+	must(t, err)
+	must(t, free.Close())
 	return &options{
 		nodeName: "n1", kubeconfig: kubeconfig, pluginsDir: dir, registrarDir: dir, nodeConfig: filepath.Join(dir, "none.json"),
 		cdiDir: filepath.Join(dir, "cdi"), cniBinDirs: []string{dir}, nriSocket: filepath.Join(dir, "nri.sock"), nriIndex: "50",
-		podResources: filepath.Join(dir, "none.sock"),
-		metadata:     true, httpEndpoint: free(t),
+		podResources: filepath.Join(dir, "none.sock"), gate: filepath.Join(dir, "gate"),
+		metadata: true, httpEndpoint: free.Addr().String(),
 	}
 }
 
@@ -127,15 +131,6 @@ func wrong(t *testing.T) string {
 	return file
 }
 
-// free is an endpoint that nobody uses.
-func free(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer listener.Close()
-	return listener.Addr().String()
-}
-
 func TestAnAgentThatWouldTakeEachNamespaceForGoneDoesNotStart(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		const dir = "/run/netns"
@@ -177,10 +172,7 @@ func launched(t *testing.T, o *options) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "--node-name="+o.nodeName, "--kubeconfig="+o.kubeconfig, "--kubelet-plugins-dir="+o.pluginsDir,
 		"--kubelet-registrar-dir="+o.registrarDir, "--node-config="+o.nodeConfig, "--cdi-dir="+o.cdiDir, "--cni-bin-dir="+o.cniBinDirs[0],
-		"--nri-socket="+o.nriSocket, "--enable-device-metadata", "--http-endpoint="+o.httpEndpoint)
-	gate := filepath.Join(t.TempDir(), "gate")
-	must(t, os.WriteFile(gate, nil, 0o755))
-	cmd.Args = append(cmd.Args, "--gate-program="+gate)
+		"--nri-socket="+o.nriSocket, "--enable-device-metadata", "--http-endpoint="+o.httpEndpoint, "--gate-program="+o.gate)
 	cmd.Env = append(os.Environ(), asDriver+"=1")
 	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
 	must(t, cmd.Start())

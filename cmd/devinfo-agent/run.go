@@ -131,17 +131,15 @@ func serve(ctx context.Context, address string, metrics prometheus.Gatherer, hea
 	go func() {
 		defer close(ended)
 		for said := ""; ctx.Err() == nil; {
-			broken := make(chan error, 1)
-			end, err := endpoint.Serve(address, metrics, health, func(err error) { broken <- err })
+			serving, fail := context.WithCancelCause(ctx)
+			end, err := endpoint.Serve(address, metrics, health, fail)
 			if err == nil {
-				select {
-				case <-ctx.Done():
-					end()
-					return
-				case err = <-broken:
-				}
+				<-serving.Done()
+				end()
+				err = context.Cause(serving)
 			}
-			if err.Error() != said {
+			fail(nil)
+			if ctx.Err() == nil && err.Error() != said {
 				said = err.Error()
 				log.Error("no metrics", "flag", "--metrics-address", "retryIn", pause, "error", err)
 			}

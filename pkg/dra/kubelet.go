@@ -29,7 +29,7 @@ import (
 type KubeletOptions struct {
 	Node         string // name of the Node object
 	Client       kubernetes.Interface
-	PluginDir    string      // of this driver alone; its socket is made there
+	PluginDir    string      // of this driver alone, with the agent's state; its socket is made there
 	RegistrarDir string      // where the kubelet looks for plugins
 	Limit        int         // of attachments on the node; 0 = none
 	Metadata     bool        // write device metadata for containers
@@ -61,9 +61,6 @@ func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet
 	k := &Kubelet{agent: agent, options: o, started: make(chan struct{})}
 	if o.Metadata {
 		agent.SetMetadata(k)
-	}
-	if err := os.MkdirAll(o.PluginDir, 0o750); err != nil { // as the kubelet makes its own
-		return nil, fmt.Errorf("plugin directory: %w", err)
 	}
 	options := []kubeletplugin.Option{
 		kubeletplugin.DriverName(agent.Driver), kubeletplugin.NodeName(o.Node), kubeletplugin.KubeClient(o.Client),
