@@ -134,6 +134,31 @@ func TestTheTableOfWhatTouchesTheSystemIsTrue(t *testing.T) {
 	}
 }
 
+// The tables of both agents' pages name their flags, and no others.
+func TestTheTablesOfFlagsAreTrue(t *testing.T) {
+	for source, page := range map[string]string{"devinfo-agent/flags.go": "agent.md", "cni-dra-driver/flags.go": "dra/README.md"} {
+		code, err := os.ReadFile("../cmd/" + source)
+		text, failed := os.ReadFile("../docs/" + page)
+		if err != nil || failed != nil {
+			t.Fatal(err, failed)
+		}
+		var flags, documented []string
+		for _, defined := range regexp.MustCompile(`\tf\.\w+Var\w*\([^"]*"([a-z-]+)"`).FindAllSubmatch(code, -1) {
+			flags = append(flags, string(defined[1]))
+		}
+		for _, row := range regexp.MustCompile("(?m)^\\| `-.*?` \\|").FindAll(text, -1) {
+			for _, named := range regexp.MustCompile("`--?([a-z-]+)`").FindAllSubmatch(row, -1) {
+				documented = append(documented, string(named[1]))
+			}
+		}
+		slices.Sort(flags)
+		slices.Sort(documented)
+		if len(flags) < 20 || !slices.Equal(flags, slices.Compact(documented)) {
+			t.Errorf("%s defines\n%q, and %s has\n%q", source, flags, page, documented)
+		}
+	}
+}
+
 // A program outside of this repository can require the library as docs/library.md says.
 func TestTheDocumentedProgramCompiles(t *testing.T) {
 	if testing.Short() {

@@ -183,6 +183,22 @@ func TestTheLawCanBeBroken(t *testing.T) {
 	}
 }
 
+// The agent runs on every node, and talks to no API server. Nor does devinfoctl, and it judges no device: what
+// the rules make of them the driver has left for it. Either would be a third of it.
+func TestProgramsDoWithoutWhatIsDear(t *testing.T) {
+	watch(t)
+	for program, denied := range map[string][]string{
+		"../cmd/devinfo-agent": {"k8s.io/client-go", "k8s.io/apimachinery", "k8s.io/api/", "sigs.k8s.io/", module + "pkg/dra"},
+		"../cmd/devinfoctl":    {"k8s.io/client-go", "k8s.io/apiserver", "github.com/google/cel-go", module + "pkg/inventory"},
+	} {
+		for path := range strings.FieldsSeq(string(goList(t, program, "-deps", "."))) {
+			if slices.ContainsFunc(denied, func(dear string) bool { return strings.HasPrefix(path, dear) }) {
+				t.Errorf("%s imports %s", program, path)
+			}
+		}
+	}
+}
+
 // Whoever reads device-info files should be able to import the library without
 // asking what comes with it: no package and, for the versions of a stranger's own
 // modules, no module either. Its tests are held to the same.

@@ -1,13 +1,10 @@
 package main
 
 import (
-	"os"
-	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"devinfo-cni.io/pkg/difftest"
 )
@@ -23,6 +20,7 @@ func parsed(t *testing.T, args ...string) (*options, error) {
 }
 
 func TestDefaultsMakeSense(t *testing.T) {
+	difftest.HelpFits(t, command())
 	t.Setenv("NODE_NAME", "n1")
 	o, err := parsed(t)
 	if err != nil || o.Settings.Node != "n1" || o.Plugin.Dir != "/opt/cni/bin" || !o.inject {
@@ -60,29 +58,5 @@ func TestEveryFlagThatMakesNoSenseIsNamed(t *testing.T) {
 		if got == "" != (want == "") || !strings.Contains(got, want) {
 			t.Errorf("%s: got %q, want %q", args, got, want)
 		}
-	}
-}
-
-func TestEveryFlagIsDocumented(t *testing.T) {
-	difftest.HelpFits(t, command())
-	text, err := os.ReadFile("../../docs/agent.md")
-	difftest.Must(t, err)
-	documented := map[string]bool{}
-	for _, row := range regexp.MustCompile("(?m)^\\| (`--?[a-z-]+`(?:, `--?[a-z-]+`)*) \\|").FindAllStringSubmatch(string(text), -1) {
-		for name := range strings.SplitSeq(row[1], ", ") {
-			documented[strings.TrimLeft(strings.Trim(name, "`"), "-")] = true
-		}
-	}
-	var o options
-	cmd := cobra.Command{}
-	o.add(cmd.Flags())
-	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if !documented[f.Name] {
-			t.Errorf("--%s is not in the table of docs/agent.md", f.Name)
-		}
-		delete(documented, f.Name)
-	})
-	if len(documented) > 0 {
-		t.Errorf("documented and no flags: %v", documented)
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -21,7 +20,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/difftest"
@@ -185,39 +183,18 @@ func TestAnAgentWorksWithoutItsMetricsAndServesThemLater(t *testing.T) {
 
 func TestExitCodesTellTheCommandLineFromTheRest(t *testing.T) {
 	n := newNode(t)
-	for flag, want := range map[string]int{"--sweep-interval=1ms": remedy.Usage, "--run-dir=/proc/none": commandline.Failed, "run": remedy.Usage} {
-		cmd := n.command(flag)
+	const see = "\n  see devinfo-agent --help\n"
+	for flag, says := range map[string]string{
+		"--sweep-interval=1ms": see, "run": see, "--run-dir=/proc/none": "--run-dir: mkdir /proc/none: ",
+		"--host-root=/none":     "--host-root: stat /none: no such file or directory: name the directory where the host's root is mounted",
+		"--host-root=/dev/null": "--host-root: /dev/null is no directory (mode Dcrw-rw-rw-): name",
+		"--device-root=/none":   "--device-root: stat /none/dev: no such file or directory: name the directory below which the host's /dev is mounted",
+	} {
+		cmd, code := n.command(flag), map[bool]int{true: remedy.Usage, false: commandline.Failed}[says == see]
 		var text bytes.Buffer
 		cmd.Stderr = &text
-		if _ = cmd.Run(); cmd.ProcessState.ExitCode() != want || strings.HasSuffix(text.String(), "\n  see devinfo-agent --help\n") != (want == remedy.Usage) {
-			t.Errorf("%q: %v, want %d: %s", flag, cmd.ProcessState, want, &text)
-		}
-	}
-}
-
-func TestAnAgentDoesNotStartWithoutTheHostThatItIsTold(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel() // for one that does
-	for args, want := range map[string]string{
-		"--host-root=/none":             "--host-root: stat /none: no such file or directory: name the directory where the host's root is mounted",
-		"--host-root=/dev/null":         "--host-root: /dev/null is no directory (mode Dcrw-rw-rw-): name",
-		"--device-root=/none":           "--device-root: stat /none/dev: no such file or directory: name the directory below which the host's /dev is mounted",
-		"--device-root=/ --host-root=/": "",
-	} {
-		o, err := parsed(t, append(strings.Fields(args), "--run-dir="+t.TempDir(), "--node-config="+t.TempDir())...)
-		difftest.Must(t, err)
-		err = run(ctx, o, slog.New(slog.DiscardHandler))
-		if got := fmt.Sprint(err); (err == nil) != (want == "") || !strings.Contains(got, want) {
-			t.Errorf("%s: %v", args, err)
-		}
-	}
-}
-
-func TestItSaysItsVersionAsAllProgramsDo(t *testing.T) {
-	for _, arg := range []string{"version", "--version"} {
-		out, err := exec.Command(newNode(t).agent, arg).Output()
-		if want := "devinfo-agent " + (build.Info{Version: "v1.2.0", Go: runtime.Version()}).String() + "\n"; err != nil || string(out) != want {
-			t.Errorf("%s: %q, %v; want %q", arg, out, err, want)
+		if _ = cmd.Run(); cmd.ProcessState.ExitCode() != code || !strings.Contains(text.String(), says) {
+			t.Errorf("%q: %v, want %d and %q: %s", flag, cmd.ProcessState, code, says, &text)
 		}
 	}
 }

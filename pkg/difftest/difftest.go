@@ -5,7 +5,7 @@ package difftest
 import (
 	"bytes"
 	"errors"
-	"strings"
+	"regexp"
 	"testing"
 	"time"
 
@@ -46,10 +46,8 @@ func HelpFits(t *testing.T, command *cobra.Command) {
 	var help bytes.Buffer
 	command.SetOut(&help)
 	Must(t, command.Help())
-	for line := range strings.Lines(help.String()) {
-		if len(line) > len("\n")+100 {
-			t.Errorf("%s --help: %d columns: %s", command.CommandPath(), len(line)-1, line)
-		}
+	for _, line := range regexp.MustCompile(".{101,}").FindAllString(help.String(), -1) {
+		t.Errorf("%s --help: %s", command.CommandPath(), line)
 	}
 	for _, below := range command.Commands() {
 		HelpFits(t, below)
