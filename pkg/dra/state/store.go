@@ -83,8 +83,11 @@ func Open(dir string) (*Store, error) {
 	return s, nil
 }
 
-// Close unlocks the directory for another process.
-func (s *Store) Close() error { return s.lock.Close() }
+// Close unlocks the directory for another process, also of a file that a child, which is about to
+// become another program, still has open.
+func (s *Store) Close() error {
+	return errors.Join(syscall.Flock(int(s.lock.Fd()), syscall.LOCK_UN), s.lock.Close())
+}
 
 // Put writes a claim, which is on the disk when Put returns.
 func (s *Store) Put(c *Claim) error {

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -92,6 +94,13 @@ func TestASecondAgentIsRefusedWhileTheFirstOneLives(t *testing.T) {
 	s, dir := open(t)
 	if _, err := state.Open(dir); !errors.Is(err, state.ErrLocked) {
 		t.Errorf("got %v", err)
+	}
+	for fd := range 100 { // as a child has them that is not another program yet
+		if open, _ := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd)); filepath.Dir(open) == dir {
+			child, err := syscall.Dup(fd)
+			must(t, err)
+			defer syscall.Close(child)
+		}
 	}
 	must(t, s.Close())
 	reopen(t, dir)
