@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -234,15 +233,12 @@ func (c *sriovCache) undo(args *skel.CmdArgs, f function) error {
 	return errors.Join(err, c.reset(f))
 }
 
-// sriovDel forgets the attachment whether it fails or not: the second DEL does nothing.
+// sriovDel forgets the attachment whether it fails or not: the second DEL does nothing. Nor does one
+// of a cache that cannot be read: after a power failure it may be empty.
 func sriovDel(args *skel.CmdArgs) error {
 	var c sriovCache
-	err := load(sriovCachePath(args), &c)
-	if errors.Is(err, fs.ErrNotExist) {
+	if load(sriovCachePath(args), &c) != nil {
 		return nil
-	}
-	if err != nil {
-		return err
 	}
 	return errors.Join(c.del(args), os.Remove(sriovCachePath(args)))
 }
