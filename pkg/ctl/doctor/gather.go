@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/containernetworking/cni/pkg/invoke"
 	"golang.org/x/sys/unix"
@@ -77,11 +76,9 @@ func Gather(ctx context.Context, p Places, gone func(netns string) (bool, error)
 	return l
 }
 
-// ask asks plugins for their versions, eight at a time and ours first. All have one limit: of those that
-// hang there may be many.
+// ask asks plugins for their versions, all at once: of those that hang there may be many, and none is to
+// be told as hanging for having waited behind them.
 func (l *Live) ask(ctx context.Context, types []string) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
 	var found []string
 	for _, kind := range types {
 		if path, err := invoke.FindInPath(kind, l.PluginDirs); err == nil && !slices.Contains(found, path) {
@@ -89,7 +86,7 @@ func (l *Live) ask(ctx context.Context, types []string) {
 		}
 	}
 	answers := make([]Plugin, len(found))
-	node.Each(len(found), 8, func(n int) { answers[n] = Executable(ctx, found[n]) })
+	node.Each(len(found), len(found), func(n int) { answers[n] = Executable(ctx, found[n]) })
 	for n, path := range found {
 		l.Plugins[filepath.Base(path)] = answers[n]
 	}
