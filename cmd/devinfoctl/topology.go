@@ -28,7 +28,6 @@ missing, but its device is shown with the attachment that holds it. Without root
 attachment is known, and the mode of a switch may be guessed wrong.`
 
 const topologyExample = `  devinfoctl topology
-  devinfoctl topology -o dot | dot -Tsvg > node.svg
   devinfoctl --host node.txtar topology -o json`
 
 func topologyCommand(t *tool) *cobra.Command {
@@ -41,7 +40,7 @@ func topologyCommand(t *tool) *cobra.Command {
 		Args:    commandline.Args(0),
 		RunE:    t.onHost(func(h *host, _ []string) error { return t.topology(h, output) }),
 	}
-	choice(cmd, cmd.Flags(), &output, "output", "o", "tree", "how to print: tree, dot, json or yaml", "tree", "dot", "json", "yaml")
+	choice(cmd, cmd.Flags(), &output, "output", "o", "tree", "how to print: tree, json or yaml", "tree", "json", "yaml")
 	return cmd
 }
 
@@ -54,14 +53,10 @@ func (t *tool) topology(h *host, output string) error {
 	if err != nil {
 		return fmt.Errorf("topology: %w", err)
 	}
-	switch output {
-	case "tree":
-		_, err = io.WriteString(t.stdout, top.Tree(t.state))
-	case "dot":
-		_, err = io.WriteString(t.stdout, top.DOT())
-	default:
+	if output != "tree" {
 		return t.encode(top, output) // with the warnings in it
 	}
+	_, err = io.WriteString(t.stdout, top.Tree(t.state))
 	for _, w := range top.Warnings {
 		t.warn("%s", w)
 	}

@@ -1,7 +1,6 @@
 // Package topology draws a node's network devices: PFs, their VFs and SFs, the
 // vDPA and RDMA devices on them, representors, and the attachments that hold them.
-// [Read] makes the model, the other functions make text of it: a tree, or Graphviz'
-// DOT.
+// [Read] makes the model, [Topology.Tree] makes text of it.
 //
 // It lists all devices of the node, which takes longer the more there are: it is for
 // people. Package discovery finds the device of one attachment.
@@ -88,7 +87,7 @@ type VFs struct {
 	Most   int `json:"most"`
 }
 
-// Health decides the colour of an attachment in a picture.
+// Health decides the colour of an attachment's state.
 type Health string
 
 // The colours' meanings.

@@ -63,33 +63,6 @@ func TestHostWithoutDevicesIsSaidToBeOne(t *testing.T) {
 	}
 }
 
-// A name may hold whatever the language takes for its own. Each attachment is below something,
-// and has a colour.
-func TestNamesAreNotTakenForSyntax(t *testing.T) {
-	const name, quoted = "a\"b\\c<d>&e#f`g\nh]", `a\"b\\c<d>&e#f` + "`" + `g h]`
-	a := node.Attachment{Key: journal.Key{Network: name, ContainerID: "c", IfName: "i"}, Type: "vhost-user", Device: "/s", State: check.Adding}
-	top := &topology.Topology{
-		Devices:   []*topology.Node{{Kind: topology.Other, Name: name, Representor: name, Attachments: []node.Attachment{a}}},
-		Elsewhere: []node.Attachment{a},
-	}
-	const want = `digraph devices {
-  rankdir=LR;
-  node [shape=box, fontname="monospace"];
-  n0 [label="NAME\ndevice"];
-  n1 [label="NAME\nrepresentor"];
-  n0 -> n1 [style=dashed, dir=none];
-  n2 [label="attachment\nNAME/c/i: adding", shape=ellipse, color=orange];
-  n0 -> n2;
-  n3 [label="sockets"];
-  n4 [label="attachment\nNAME/c/i: adding\nvhost-user /s", shape=ellipse, color=orange];
-  n3 -> n4;
-}
-`
-	if diff := cmp.Diff(want, strings.ReplaceAll(top.DOT(), quoted, "NAME")); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
 // What an attachment that has ended left is not held, and an attachment that has no
 // device has lost none. Containers' IDs are cut for people.
 func TestAttachmentsAreWhereTheyBelong(t *testing.T) {
