@@ -98,13 +98,13 @@ func TestTheHelpSaysWhatAllowingATypeMeans(t *testing.T) {
 
 func TestAnInvalidCommandLineNamesTheHelp(t *testing.T) {
 	for line, want := range map[string]string{
-		"--nope":             "unknown flag: --nope; see cni-dra-driver --help",
-		"inventori":          `unknown command "inventori"; did you mean inventory? See cni-dra-driver --help`,
-		"help nothing":       `help: unknown command "nothing"; see cni-dra-driver --help`,
-		"--node-name=":       "--node-name: give the name of the Node object, or set NODE_NAME; see cni-dra-driver --help",
-		"clear":              "clear: CLAIM-UID is missing; see cni-dra-driver clear --help",
-		"inventory x":        `inventory: unexpected argument "x"; see cni-dra-driver inventory --help`,
-		"inventory -o sarif": `--output: unknown value "sarif"; give table, json or yaml`,
+		"--nope":            "unknown flag: --nope; see cni-dra-driver --help",
+		"inventori":         `unknown command "inventori"; did you mean inventory? See cni-dra-driver --help`,
+		"help nothing":      `help: unknown command "nothing"; see cni-dra-driver --help`,
+		"--node-name=":      "--node-name: give the name of the Node object, or set NODE_NAME; see cni-dra-driver --help",
+		"clear":             "clear: CLAIM-UID is missing; see cni-dra-driver clear --help",
+		"inventory x":       `inventory: unexpected argument "x"; see cni-dra-driver inventory --help`,
+		"inventory -o wide": `--output: unknown value "wide"; give table, json or yaml`,
 	} {
 		cmd := command()
 		cmd.SetArgs(strings.Fields(line))

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,15 +45,12 @@ are several documents, those of other kinds. Of a Helm chart the templates are l
 are looked for in --cni-path and asked for their CNI versions, unless none of its directories is
 on this machine.
 
--o github prints annotations for a pull request, -o sarif a log for code scanning (SARIF
-2.1.0).
-
 Exits with 1 if there is an error, or with --strict a warning.`
 
 const validateExample = `  devinfoctl validate /var/run/k8s.cni.cncf.io/devinfo/cni/sriov-net-3f1c2d_net1
   kubectl get network-attachment-definition -A -o yaml | devinfoctl validate -
   kubectl get pod dpdk-0 -o json | devinfoctl validate -
-  devinfoctl validate --strict -o github --allow-claim-config macvlan,host-local deploy/
+  devinfoctl validate --strict --allow-claim-config macvlan,host-local deploy/
   devinfoctl validate --kind cni-config /etc/cni/net.d/10-net.conflist`
 
 // validation is what validate prints of one document.
@@ -71,14 +67,11 @@ func (v validation) wrong(strict bool) int {
 	return v.Errors()
 }
 
-// line is that of a finding, or where its document begins.
-func (v validation) line(f validate.Finding) int { return cmp.Or(f.Line, v.Line) }
-
 // validateFlags are the flags of validate.
 type validateFlags struct {
-	kind, output string
-	strict       bool
-	claimTypes   []string
+	kind       string
+	strict     bool
+	claimTypes []string
 }
 
 func validateCommand(t *tool) *cobra.Command {
@@ -87,7 +80,6 @@ func validateCommand(t *tool) *cobra.Command {
 	for _, k := range validate.Kinds {
 		names = append(names, string(k))
 	}
-	formats := []string{"table", "json", "yaml", "sarif", "github"}
 	cmd := &cobra.Command{
 		Use:     "validate FILE|DIRECTORY|-...",
 		Short:   "what is wrong in device-info files, network-statuses and configurations",
@@ -104,7 +96,6 @@ func validateCommand(t *tool) *cobra.Command {
 	choice(cmd, cmd.Flags(), &f.kind, "kind", "", "", "what it is: "+strings.Join(names, ", "), names...)
 	cmd.Flags().StringSliceVar(&f.claimTypes, "allow-claim-config", nil, "the nodes' cni-dra-driver --allow-claim-config: which plugins a claim may bring; without it a warning says that nodes may allow none")
 	cmd.Flags().BoolVar(&f.strict, "strict", false, "warnings are errors")
-	choice(cmd, cmd.Flags(), &f.output, "output", "o", "table", "how to print: "+strings.Join(formats, ", "), formats...)
 	t.cniPathFlag(cmd)
 	return cmd
 }
@@ -141,24 +132,7 @@ func (t *tool) validate(ctx context.Context, args []string, f validateFlags) err
 	if checker.Find == nil && slices.ContainsFunc(all, func(v validation) bool { return v.Kind == validate.CNIConfig }) {
 		t.warn("plugins are not looked for: no directory of --cni-path %s is on this machine", t.pluginDirs())
 	}
-	if err := t.printValidations(all, f); err != nil {
-		return err
-	}
-	if slices.ContainsFunc(all, func(v validation) bool { return v.wrong(f.strict) > 0 }) {
-		return remedy.ErrFound
-	}
-	return nil
-}
-
-func (t *tool) printValidations(all []validation, f validateFlags) error {
-	switch f.output {
-	case "sarif":
-		return t.encode(sarifOf(all, f.strict), "json")
-	case "github":
-		return annotate(t.stdout, all, f.strict)
-	}
-	t.output = f.output
-	return t.print(map[string]any{"documents": all}, func(w io.Writer) {
+	err = t.print(map[string]any{"documents": all}, func(w io.Writer) {
 		for _, v := range all {
 			t.validationTable(w, v, f.strict)
 		}
@@ -166,6 +140,10 @@ func (t *tool) printValidations(all []validation, f validateFlags) error {
 			fmt.Fprintln(w, "nothing to check")
 		}
 	})
+	if err == nil && slices.ContainsFunc(all, func(v validation) bool { return v.wrong(f.strict) > 0 }) {
+		return remedy.ErrFound
+	}
+	return err
 }
 
 // filesIn are the files that the arguments name; many says that they may hold what is of
