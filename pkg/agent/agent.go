@@ -76,7 +76,6 @@ type Agent struct {
 	plugin    atomic.Pointer[install.Executable] // what is on the node; nil = none
 	left      atomic.Int64                       // dead attachments, by the last sweep, whose delegates cannot be run
 	census    atomic.Pointer[census]             // the last one; nil = none yet
-	refusals  atomic.Pointer[journal.Refusals]   // nil = they were not read yet
 	sandboxes atomic.Pointer[inject.Agent]       // knows the runtime's; nil = nothing was injected yet
 
 	mu       sync.Mutex

@@ -3,7 +3,6 @@ package agent
 import (
 	"cmp"
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"strconv"
@@ -83,7 +82,7 @@ func (a *Agent) look(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	a.report(Attachments, errors.Join(err, a.watchRefusals()))
+	a.report(Attachments, err)
 	if err != nil {
 		return // what was seen last is shown, and its age
 	}
@@ -197,26 +196,4 @@ func (d *describer) port(a pci.Address) string {
 	}
 	d.ports[a] = name
 	return name
-}
-
-// watchRefusals has the plugin count the ADDs that it refuses because another pod, or a claim,
-// has the device, and tells the log of the last one when there are more than before. The pod's
-// own event, by the kubelet, has the plugin's whole text.
-func (a *Agent) watchRefusals() error {
-	node, err := a.Node()
-	if err != nil {
-		return err
-	}
-	j := journal.Open(node.StateDir, a.BootID)
-	if err := j.CountRefusals(); err != nil {
-		return err
-	}
-	now, err := j.Refusals()
-	if err != nil {
-		return err
-	}
-	if before := a.refusals.Swap(&now); before != nil && now.Count > before.Count {
-		a.Log.Warn("an ADD was refused: the device is another's", "device", now.Device, "holder", now.Holder, "asker", now.Asker, "refusals", now.Count-before.Count)
-	}
-	return nil
 }

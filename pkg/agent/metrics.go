@@ -46,39 +46,35 @@ func (facts) Describe(chan<- *prometheus.Desc) {}
 // Collect shows the facts.
 func (f facts) Collect(to chan<- prometheus.Metric) {
 	type labels = []string
-	metric := func(kind prometheus.ValueType, name, help string, of labels) (show func(value float64, labels ...string)) {
+	gauge := func(name, help string, of labels) (show func(value float64, labels ...string)) {
 		desc := prometheus.NewDesc(name, help, of, nil)
 		return func(value float64, labels ...string) {
-			to <- prometheus.MustNewConstMetric(desc, kind, value, labels...)
+			to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
 		}
 	}
-	const gauge, counter = prometheus.GaugeValue, prometheus.CounterValue
-	metric(gauge, "devinfo_agent_info", "The agent, 1.", labels{"version", "revision"})(1, f.of.Version, f.of.Revision)
-	ok := metric(gauge, "devinfo_agent_ok", "1 where a part of the agent is well, as in /healthz.", labels{"part"})
+	gauge("devinfo_agent_info", "The agent, 1.", labels{"version", "revision"})(1, f.of.Version, f.of.Revision)
+	ok := gauge("devinfo_agent_ok", "1 where a part of the agent is well, as in /healthz.", labels{"part"})
 	for _, c := range f.Checks() {
 		ok(map[bool]float64{true: 1}[c.Ask() == nil], c.Name)
 	}
-	metric(gauge, "devinfo_sweep_left", "Dead attachments whose delegates the agent cannot run: the runtime, or devinfoctl gc, has to remove them.", nil)(float64(f.left.Load()))
+	gauge("devinfo_sweep_left", "Dead attachments whose delegates the agent cannot run: the runtime, or devinfoctl gc, has to remove them.", nil)(float64(f.left.Load()))
 	if p := f.plugin.Load(); p != nil && p.Ours {
-		metric(gauge, "devinfo_plugin_info", "The plugin that is on the node, 1.", labels{"version", "journal_format"})(1, p.Version, strconv.Itoa(p.JournalFormat))
-	}
-	if r := f.refusals.Load(); r != nil {
-		metric(counter, "devinfo_refused_adds_total", "ADDs that the plugin has refused because another pod, or a claim, has the device.", nil)(float64(r.Count))
+		gauge("devinfo_plugin_info", "The plugin that is on the node, 1.", labels{"version", "journal_format"})(1, p.Version, strconv.Itoa(p.JournalFormat))
 	}
 	c := f.census.Load()
 	if c == nil {
 		return
 	}
-	states := metric(gauge, "devinfo_attachments", "Attachments on the node, by state.", labels{"state"})
+	states := gauge("devinfo_attachments", "Attachments on the node, by state.", labels{"state"})
 	for _, state := range classes() {
 		states(float64(c.states[state]), state)
 	}
-	info := metric(gauge, "devinfo_attachment_info", "An attachment on the node and its device, 1.", seriesLabels())
+	info := gauge("devinfo_attachment_info", "An attachment on the node and its device, 1.", seriesLabels())
 	for _, s := range c.series {
 		info(1, s[:]...)
 	}
-	metric(gauge, "devinfo_attachments_unnamed", "Attachments that devinfo_attachment_info leaves out.", nil)(float64(c.unnamed))
-	metric(gauge, "devinfo_check_timestamp_seconds", "When the attachments were looked at last.", nil)(float64(c.at.UnixMicro()) / 1e6)
+	gauge("devinfo_attachments_unnamed", "Attachments that devinfo_attachment_info leaves out.", nil)(float64(c.unnamed))
+	gauge("devinfo_check_timestamp_seconds", "When the attachments were looked at last.", nil)(float64(c.at.UnixMicro()) / 1e6)
 }
 
 // Register has a registry serve what the agent knows and counts. The names are in docs/agent.md.

@@ -44,10 +44,10 @@ func (a *Agent) collect(ctx context.Context) (plugin.Garbage, error) {
 	return p.CollectDead(ctx, a.CNIPath, a.HostRoot != "", spread.rest)
 }
 
-// Uninstall removes the plugin, the settings, the count of refusals and what pods that are gone
-// were given, as far as they are ours, after what can be swept. As
-// long as an attachment is on record nothing is removed: the runtime could not delete the
-// pod without the plugin. If anyway is set, that is only said.
+// Uninstall removes the plugin, the settings and what pods that are gone were given, as far as
+// they are ours, after what can be swept. As long as an attachment is on record nothing is
+// removed: the runtime could not delete the pod without the plugin. If anyway is set, that is
+// only said.
 func (a *Agent) Uninstall(ctx context.Context, anyway bool) error {
 	warn := func(what string, err error) {
 		if err != nil {
@@ -63,10 +63,7 @@ func (a *Agent) Uninstall(ctx context.Context, anyway bool) error {
 	warn("uninstalled anyway", err)
 	free := err == nil && a.Options.Plugin.IsThere() // else its settings may be gone, and with them where the journal is
 	node, err := a.Node()
-	if err == nil {
-		err = journal.Open(node.StateDir, a.BootID).CountNoRefusals()
-	}
-	warn("the count of refusals stays", err)
+	warn("the node's settings", err)
 	if a.Injection != nil {
 		o := *a.Injection
 		o.Log = a.Log

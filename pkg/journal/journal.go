@@ -11,7 +11,6 @@
 //	attachments/<network>@<containerID>@<ifName>   one JSON each
 //	claims/<UID>                                   one JSON each: what the driver's claims have
 //	libcni/<entry>/                                what libcni keeps while an attachment's delegates run
-//	refusals                                       who was refused a device, for the agent
 //	leases/{file,spec,socket,device}/<id>/<holder> -> ../../../attachments/... or claims/...
 //	leases/device/<id>/~<holder>                   the same, shared
 //

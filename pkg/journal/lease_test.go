@@ -198,28 +198,3 @@ func TestALockOfSRIOVCNIIsAHoldersToo(t *testing.T) {
 	}
 	expectFiles(t, dir)
 }
-
-func TestRefusalsAreCountedForWhoWatches(t *testing.T) {
-	j, dir := open(t)
-	record(t, j, everything(key1, "a"))
-	held := refuse(t, j, &journal.Entry{Key: key2, Pod: "b", Leases: has("pci-vf", journal.Exclusive)})
-	j.Refused(held, "pod b", time.Unix(1, 0))
-	if _, err := os.Stat(filepath.Join(dir, "refusals")); err == nil {
-		t.Error("nobody watches")
-	}
-	must(t, j.CountRefusals())
-	j.Refused(held, "pod b", time.Unix(1, 0))
-	must(t, j.CountRefusals())
-	j.Refused(held, "pod c", time.Unix(2, 0))
-	got, err := j.Refusals()
-	must(t, err)
-	want := journal.Refusals{Count: 2, Time: time.Unix(2, 0).UTC(), Device: "vf", Holder: "container c0ffee (net1, network net-a)", Asker: "pod c"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
-	must(t, os.WriteFile(filepath.Join(dir, "refusals"), nil, 0o600)) // as a power failure leaves it
-	must(t, j.CountRefusals())
-	if got, err = j.Refusals(); err != nil || got.Count != 0 {
-		t.Errorf("torn: %+v, %v", got, err)
-	}
-}

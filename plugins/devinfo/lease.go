@@ -158,6 +158,5 @@ func (r *request) held(err error) error {
 		remedy = "the kubelet tries again until sriov-cni's DEL; a lock of it that is left over can be removed"
 	}
 	asker := journal.Holder{Entry: &journal.Entry{Key: r.key, Args: r.args.Args}}.String()
-	r.Journal.Refused(held, asker, r.Now())
 	return fail(codeHeld, fmt.Errorf("%w: %s cannot have it too", err, asker), remedy)
 }

@@ -129,8 +129,6 @@ func TestAlertsFireWhenTheyShould(t *testing.T) {
 		{"DevinfoPluginIsReplaced", `devinfo_plugin_installs_total{instance="a",result="replaced"} 0+1x120`, hour, "a"},
 		{"DevinfoPluginIsReplaced", `devinfo_plugin_installs_total{instance="a",result="replaced"} 0 1x119`, hour, ""},
 		{"DevinfoContainersRefused", `devinfo_injections_total{instance="a",answer="refused",reason="file"} 0x55 1x60`, hour, "a"},
-		{"DevinfoDeviceHeld", `devinfo_refused_adds_total{instance="a"} 0+1x120`, hour, "a"},
-		{"DevinfoDeviceHeld", `devinfo_refused_adds_total{instance="a"} 7x120`, hour, ""},
 		{"DevinfoContainersRefused", `devinfo_injections_total{instance="a",answer="injected",reason=""} 0+1x120`, hour, ""},
 	} {
 		got := fires(t, c.alert, c.series, c.after)

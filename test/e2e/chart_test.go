@@ -28,7 +28,7 @@ func TestWithTheChart(t *testing.T) {
 	findCard(t)
 	startMultus(t)
 	userspace(t)
-	onNode(t, slices.Concat([]string{"rm", "-f", "/var/lib/cni/devinfo/refusals"}, agentFiles(), gateFiles)...) // of earlier tests
+	onNode(t, slices.Concat([]string{"rm", "-f"}, agentFiles(), gateFiles)...) // of earlier tests
 	before, node := objectsOfOurs(t), listing(t)
 	a := installChart(t, nil)
 	play(t, a, a.explain, []scenario[*nodeAgent]{
