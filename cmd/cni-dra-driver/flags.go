@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -34,8 +33,7 @@ type options struct {
 	devices           string // file; "" = no device of the node is offered
 	host              string // file of a captured host, in place of this node; "" = none
 	podResources      string
-	podResourcesGiven bool   // by the user
-	counters          string // "off", "auto" or "force"
+	podResourcesGiven bool // by the user
 	evictLost         bool
 	carrierGrace      time.Duration
 	maxAttachments    int
@@ -56,8 +54,6 @@ const allowHelp = "CNI plugin `types`, comma-separated, that a ResourceClaim may
 
 const carrierGrace = time.Minute
 
-const countersHelp = "offer a PF whole beside its VFs, where rules name both, so that the scheduler gives away either"
-
 // add defines the flags.
 func (o *options) add(f *pflag.FlagSet) {
 	f.SortFlags = false
@@ -67,8 +63,6 @@ func (o *options) add(f *pflag.FlagSet) {
 	f.StringVar(&o.devices, "devices", "", "`file` with the rules of which of the node's own devices are offered, as what, {devices: [...]}: see the command inventory; without it none is")
 	f.StringVar(&o.host, "host", "", "captured host, a `file` that devinfoctl capture has written, whose devices are offered in place of this node's, to try rules and classes where there are no such devices; only with --devices; it is read again when the node changes")
 	f.StringVar(&o.podResources, "pod-resources-socket", "/var/lib/kubelet/pod-resources/kubelet.sock", "`socket` of the kubelet that tells what device plugins have given away, as the host sees it; only with --devices")
-	f.StringVar(&o.counters, "counters", "off", countersHelp+": auto, which is meant without a value, from Kubernetes 1.37 on, force always (the scheduler of 1.36 is slow with it), or off; only with --devices")
-	f.Lookup("counters").NoOptDefVal = "auto"
 	f.BoolVar(&o.evictLost, "evict-lost", false, "have pods evicted whose device the node has lost, by a taint with effect NoExecute; only with --devices")
 	f.DurationVar(&o.carrierGrace, "carrier-grace", carrierGrace, "for how long a device may be without carrier before the kubelet is told that it is not healthy; only with --devices")
 	f.IntVar(&o.maxAttachments, "max-attachments", 0, "how many attachments the node offers; 0 = any number; no more than 128 where the API server lacks DRAConsumableCapacity")
@@ -102,7 +96,6 @@ func (o *options) check() error {
 	wrong.Value(o.delTries < 1, "del-tries", o.delTries, "must be 1 or more")
 	wrong.Value(o.delPatience < 0, "del-patience", o.delPatience, "must be 0 or more")
 	wrong.Value(o.carrierGrace < 0, "carrier-grace", o.carrierGrace, "must be 0 or more")
-	wrong.Value(!slices.Contains([]string{"off", "auto", "force"}, o.counters), "counters", o.counters, "must be auto, force or off")
 	wrong.Value(!index.MatchString(o.nriIndex), "nri-plugin-index", o.nriIndex, "must be two digits, such as 50")
 	for _, t := range o.allowed {
 		wrong.Value(!pluginType.MatchString(t), "allow-claim-config", t, "must be a CNI plugin type such as macvlan; there is no wildcard")
@@ -110,7 +103,6 @@ func (o *options) check() error {
 	const idle = "has no effect without --devices: give both, or neither"
 	none := o.devices == ""
 	wrong.Value(none && o.host != "", "host", o.host, idle)
-	wrong.Value(none && o.counters != "off", "counters", o.counters, idle)
 	wrong.Value(none && o.evictLost, "evict-lost", true, idle)
 	wrong.Value(none && o.carrierGrace != carrierGrace, "carrier-grace", o.carrierGrace, idle)
 	wrong.Value(o.logFormat != "text" && o.logFormat != "json", "log-format", o.logFormat, "must be text or json")

@@ -34,7 +34,7 @@ func TestOnlyTheNodesNameIsRequired(t *testing.T) {
 		nodeName: "n1", pluginsDir: "/var/lib/kubelet/plugins", registrarDir: "/var/lib/kubelet/plugins_registry",
 		nodeConfig: "/etc/cni/devinfo/node.json", cniBinDirs: []string{"/opt/cni/bin"},
 		nriSocket: "/var/run/nri/nri.sock", nriIndex: "50", podResources: "/var/lib/kubelet/pod-resources/kubelet.sock", logFormat: "text",
-		counters: "off", delTries: 5, delPatience: 2 * time.Minute, carrierGrace: time.Minute,
+		delTries: 5, delPatience: 2 * time.Minute, carrierGrace: time.Minute,
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(options{})); diff != "" || err != nil {
 		t.Errorf("%v\n%s", err, diff)
@@ -42,7 +42,7 @@ func TestOnlyTheNodesNameIsRequired(t *testing.T) {
 }
 
 func TestEachWrongFlagIsNamedWithItsValue(t *testing.T) {
-	_, err := parse(t, "--node-name=", "--max-attachments=-1", "--del-tries=0", "--del-patience=-1s", "--counters=some", "--nri-plugin-index=5", "--allow-claim-config=macvlan,*,../sh", "--log-format=xml",
+	_, err := parse(t, "--node-name=", "--max-attachments=-1", "--del-tries=0", "--del-patience=-1s", "--nri-plugin-index=5", "--allow-claim-config=macvlan,*,../sh", "--log-format=xml",
 		"--http-endpoint=:98090", "--kubelet-plugins-dir=a", "--kubelet-registrar-dir=", "--node-config=b", "--nri-socket=c", "--cdi-dir=d",
 		"--host-root=e", "--kubeconfig=f", "--cni-bin-dir=/ok,g", "--host=h", "--evict-lost", "--carrier-grace=5m")
 	if err == nil {
@@ -53,12 +53,10 @@ func TestEachWrongFlagIsNamedWithItsValue(t *testing.T) {
 		`--max-attachments: "-1" must be 0 or more`,
 		`--del-tries: "0" must be 1 or more`,
 		`--del-patience: "-1s" must be 0 or more`,
-		`--counters: "some" must be auto, force or off`,
 		`--nri-plugin-index: "5" must be two digits, such as 50`,
 		`--allow-claim-config: "*" must be a CNI plugin type such as macvlan; there is no wildcard`,
 		`--allow-claim-config: "../sh" must be a CNI plugin type such as macvlan; there is no wildcard`,
 		`--host: "h" has no effect without --devices: give both, or neither`,
-		`--counters: "some" has no effect without --devices: give both, or neither`,
 		`--evict-lost: "true" has no effect without --devices: give both, or neither`,
 		`--carrier-grace: "5m0s" has no effect without --devices: give both, or neither`,
 		`--log-format: "xml" must be text or json`,
@@ -75,14 +73,6 @@ func TestEachWrongFlagIsNamedWithItsValue(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, strings.Split(err.Error(), "\n")); diff != "" {
 		t.Error(diff)
-	}
-}
-
-func TestCountersAreAutomaticUnlessForced(t *testing.T) {
-	for arg, want := range map[string]string{"--counters": "auto", "--counters=force": "force", "--evict-lost": "off"} {
-		if got, err := parse(t, "--node-name=n1", "--devices=/rules.yaml", arg); err != nil || got.counters != want {
-			t.Errorf("%s: %s, %v", arg, got.counters, err)
-		}
 	}
 }
 

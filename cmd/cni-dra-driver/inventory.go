@@ -37,7 +37,7 @@ const inventoryExample = `  cni-dra-driver inventory --config devices.yaml
 // inventoryOptions are the flags of the command.
 type inventoryOptions struct {
 	configFile, hostFile, nodeFile, output string
-	unshared, counters                     bool
+	unshared                               bool
 }
 
 func inventoryCommand() *cobra.Command {
@@ -52,7 +52,6 @@ func inventoryCommand() *cobra.Command {
 	f.StringVar(&o.hostFile, "host", "", "captured host, a `file` that devinfoctl capture has written, instead of this one")
 	f.StringVar(&o.nodeFile, "node-config", config.NodeFile, "node settings `file` of the devinfo plugin, for sysfs; it need not exist")
 	f.BoolVar(&o.unshared, "unshared", false, "as on an API server that cannot share devices, before Kubernetes 1.36")
-	f.BoolVar(&o.counters, "counters", false, countersHelp)
 	f.StringVarP(&o.output, "output", "o", "table", "how to print: table, json or yaml")
 	return cmd
 }
@@ -90,7 +89,7 @@ func (o *inventoryOptions) run(out, warn io.Writer) error {
 	if host.Uplinks == nil {
 		warnings = append(warnings, "the host's default routes are unknown: their interfaces are treated like any other")
 	}
-	decisions := inventory.Decide(devices, rules, inventory.Situation{Driver: driver, Sharing: !o.unshared, Counters: o.counters, Others: taken})
+	decisions := inventory.Decide(devices, rules, inventory.Situation{Driver: driver, Sharing: !o.unshared, Others: taken})
 	for _, idle := range rules.Idle(decisions, host.Links) {
 		warnings = append(warnings, idle.Rule+" names no device: "+idle.Why)
 	}

@@ -38,7 +38,7 @@ func (o *options) inventory(sys *sysfs.FS) (*dra.Inventory, error) {
 	}
 	var memory others.Memory
 	return &dra.Inventory{
-		Rules: rules, File: o.devices, Counters: o.counters != "off", ForceCounters: o.counters == "force", Lineage: sys.Lineage, Events: link.Events, Times: inventory.DefaultTimes(),
+		Rules: rules, File: o.devices, Lineage: sys.Lineage, Events: link.Events, Times: inventory.DefaultTimes(),
 		EvictLost: o.evictLost, CarrierGrace: o.carrierGrace,
 		Host: func() (inventory.Host, error) {
 			if o.host != "" {

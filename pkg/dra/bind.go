@@ -73,8 +73,6 @@ func (a *Agent) lookUp(ctx context.Context, results []resourceapi.DeviceRequestA
 			return refuse(r, "this node has none of that name")
 		case d.Why != "":
 			return refuse(r, "this node does not offer it: "+d.Why)
-		case d.Taken != "":
-			return refuse(r, "a claim holds "+d.Taken+", which is the same hardware")
 		}
 		own[r.Device] = nodeDevice(d.Device, published[r.Device])
 	}

@@ -20,14 +20,11 @@ import (
 )
 
 // Inventory are the node's own devices, which a node offers beside [DeviceName]: see
-// package inventory. All but File, the counters, Others, Waits and Events is required.
+// package inventory. All but File, Others, Waits and Events is required.
 type Inventory struct {
-	Rules inventory.Rules // which are offered, and as what
-	File  string          // with the rules, for people; may be ""
-	// Counters: a PF may be offered whole beside its VFs, see [inventory.Situation], if the
-	// scheduler is quick with counters, or they are forced.
-	Counters, ForceCounters bool
-	Host                    func() (inventory.Host, error) // reads the node
+	Rules inventory.Rules                // which are offered, and as what
+	File  string                         // with the rules, for people; may be ""
+	Host  func() (inventory.Host, error) // reads the node
 	// Others are the devices that somebody else has given away: see [inventory.Situation].
 	// Beside an error it returns what was known last; no exclusive device is prepared then.
 	Others func(context.Context) (map[string]string, error)
@@ -50,7 +47,6 @@ type nodeDevices struct {
 	last      inventory.Published           // as they were last published
 	decisions map[string]inventory.Decision // by which they were; never changed
 	unshared  bool                          // the API server cannot share devices
-	uncounted bool                          // nor count what they have in common, or the scheduler is slow with that
 	warned    []string                      // what was said last
 	unknown   error                         // why it is not known what others have; nil = it is
 	again     *time.Timer                   // when others are asked again; nil = by the poll
@@ -100,7 +96,7 @@ func (a *Agent) survey(others map[string]string, unknown error) (map[string]inve
 	}
 	maps.Copy(last, a.node.last)
 	decisions := inventory.Decide(devices, a.Inventory.Rules, inventory.Situation{
-		Driver: a.Driver, Sharing: !a.node.unshared, Counters: a.Inventory.Counters && !a.node.uncounted,
+		Driver: a.Driver, Sharing: !a.node.unshared,
 		Ours: ours, Last: last, Withheld: withheld, Others: others, Unknown: unknown != nil,
 	})
 	byName := make(map[string]inventory.Decision, len(decisions))
@@ -307,14 +303,6 @@ func (a *Agent) leaveOffer(decisions map[string]inventory.Decision, withheld map
 		return
 	}
 	a.node.left = offer
-}
-
-// count says whether a PF may be offered beside its VFs from now on.
-func (a *Agent) count(may bool) {
-	a.node.mu.Lock()
-	a.node.uncounted = !may
-	a.node.mu.Unlock()
-	a.offerSoon()
 }
 
 // watchNode has the devices published again whenever the node may have changed, until ctx

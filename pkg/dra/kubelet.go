@@ -81,14 +81,7 @@ func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet
 	k.helper = helper
 	close(k.started)
 	ctx, k.cancel = context.WithCancel(ctx)
-	ask := agent.Inventory != nil && agent.Inventory.Counters && !agent.Inventory.ForceCounters
-	if ask {
-		agent.count(false)
-	}
 	k.publishing.Go(func() { // which waits for the API server
-		if ask {
-			k.decideCounters(ctx)
-		}
 		if err := k.publish(ctx, false); err != nil && ctx.Err() == nil {
 			o.Fatal(err)
 			return
@@ -193,11 +186,7 @@ func (k *Kubelet) HandleError(ctx context.Context, err error, msg string) {
 		k.options.Fatal(fmt.Errorf("%s: %w", msg, err))
 		return
 	}
-	if drops(err, counting) {
-		log.Error("--counters: the API server has none (DRAPartitionableDevices): a PF is not offered beside its VFs")
-		k.agent.count(false)
-	}
-	if !drops(err, sharing) {
+	if !dropsSharing(err) {
 		log.Error(msg, "error", err)
 		return
 	}

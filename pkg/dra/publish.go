@@ -5,11 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"devinfo-cni.io/pkg/dra/state"
@@ -47,14 +44,10 @@ func Numbered(limit int) []resourceapi.Device {
 	return devices
 }
 
-// drops says whether err is that of a server which drops what slices have: sharing or counting.
-func drops(err error, has func(*resourceapi.ResourceSlice) bool) bool {
+// dropsSharing says whether err is that of a server which drops what [Shared] needs.
+func dropsSharing(err error) bool {
 	fields, is := errors.AsType[*resourceslice.DroppedFieldsError](err)
-	return is && has(fields.DesiredSlice) && !has(fields.ActualSlice)
-}
-
-func counting(slice *resourceapi.ResourceSlice) bool {
-	return len(slice.Spec.SharedCounters) > 0 || slices.ContainsFunc(slice.Spec.Devices, func(d resourceapi.Device) bool { return len(d.ConsumesCounters) > 0 })
+	return is && sharing(fields.DesiredSlice) && !sharing(fields.ActualSlice)
 }
 
 func sharing(slice *resourceapi.ResourceSlice) bool {
@@ -83,7 +76,7 @@ func (k *Kubelet) publish(ctx context.Context, numbered bool) error {
 	}
 	pool := resourceslice.Pool{}
 	for _, s := range list {
-		pool.Slices = append(pool.Slices, resourceslice.Slice{Devices: s.Devices, SharedCounters: s.SharedCounters})
+		pool.Slices = append(pool.Slices, resourceslice.Slice{Devices: s.Devices})
 	}
 	err := k.helper.PublishResources(ctx, resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{k.options.Node: pool}})
 	if err == nil {
@@ -97,43 +90,9 @@ func (k *Kubelet) publish(ctx context.Context, numbered bool) error {
 func without(list []inventory.Slice, withheld map[string]bool) (rest []inventory.Slice) {
 	for _, s := range list {
 		devices := slices.DeleteFunc(slices.Clone(s.Devices), func(d resourceapi.Device) bool { return withheld[d.Name] })
-		rest = append(rest, inventory.Slice{Devices: devices, SharedCounters: s.SharedCounters})
+		rest = append(rest, inventory.Slice{Devices: devices})
 	}
 	return rest
-}
-
-// countersSince is the first Kubernetes whose scheduler is quick with counters. That of 1.36
-// converts every pool for every node.
-const countersSince = "1.37"
-
-// decideCounters waits for the API server's version, and lets the agent publish counters if the
-// scheduler is quick with them. An upgrade is noticed at the next start.
-func (k *Kubelet) decideCounters(ctx context.Context) {
-	const pause = 2 * time.Second
-	log, waits := k.agent.Log, false
-	for ctx.Err() == nil {
-		server, err := k.options.Client.Discovery().ServerVersion()
-		switch {
-		case apierrors.IsForbidden(err):
-			log.Error("counters are not published, for the API server does not tell its version: --counters=force publishes them", "error", err)
-			return
-		case err == nil:
-			if is, err := version.ParseGeneric(server.GitVersion); err == nil && is.AtLeast(version.MustParseGeneric(countersSince)) {
-				k.agent.count(true)
-				return
-			}
-			log.Warn("counters are not published: the scheduler of Kubernetes 1.36 needs 400 ms for each pod with 10 nodes of 1,024 VFs, and 2.4 s with 50; --counters=force publishes them all the same",
-				"server", server.GitVersion, "since", countersSince)
-			return
-		case !waits:
-			waits = true
-			log.Error("nothing is published until the API server tells its version, which --counters=auto goes by", "error", err)
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-		}
-	}
 }
 
 // withheldOf are a claim's exclusive devices that nobody else may get: their last DEL has

@@ -12,9 +12,6 @@ type Situation struct {
 	// Sharing says that the API server keeps allowMultipleAllocations, as it does from
 	// Kubernetes 1.36 on.
 	Sharing bool
-	// Counters says that the API server keeps counters and the scheduler minds them
-	// (DRAPartitionableDevices): then a PF can be offered whole beside what is on it.
-	Counters bool
 	// Ours are the devices, by name, that claims hold according to our own records, and how.
 	// They stay in the pool, as they were: see [Slices]. What keeps them busy is we; but they may
 	// be offered no more.
@@ -36,11 +33,9 @@ type Decision struct {
 	Rule   int    // index of the rule that the device meets; -1 = none
 	As     As     // as the rule says; "" without rule
 	Why    string // why it is left out; "" = it is offered
-	Taken  string // with counters: the device on it, or that it is on, that a claim holds; "" = none
 
-	rule    *rule     // nil = none
-	on      *Decision // of the device that it is on; nil = none
-	share   share
+	rule    *rule         // nil = none
+	on      *Decision     // of the device that it is on; nil = none
 	unknown bool          // somebody may have it
 	failed  map[int]error // by rule: why its select has no result
 }
@@ -91,7 +86,6 @@ func Decide(devices []Device, rules Rules, s Situation) []Decision {
 		}
 	}
 	s.exclude(decisions)
-	s.count(decisions)
 	return decisions
 }
 
@@ -99,10 +93,9 @@ func Decide(devices []Device, rules Rules, s Situation) []Decision {
 // it cannot tell it says no.
 func (s Situation) StillOffers(decisions map[string]Decision, name string) bool {
 	c, there := decisions[name]
-	if !there || c.Why != "" || c.Taken != "" {
+	if !there || c.Why != "" {
 		return false
 	}
-	s.Counters = false // by which a PF may be offered that a claim has taken since
 	if c.As != Exclusive {
 		return true
 	}
@@ -138,8 +131,7 @@ func (s Situation) others(d *Device) string {
 }
 
 // tied says of devices, by name, that somebody has what they are on, or what is on them.
-// That goes by nothing that rules name: a device in a pod has lost its interface. Where
-// counters keep a PF and what is on it apart, a claim ties neither.
+// That goes by nothing that rules name: a device in a pod has lost its interface.
 func (s Situation) tied(decisions []Decision) map[string]string {
 	why := map[string]string{}
 	tie := func(c *Decision, has *Device, how string) {
@@ -152,11 +144,10 @@ func (s Situation) tied(decisions []Decision) map[string]string {
 	for n := range decisions {
 		c := &decisions[n]
 		for up := c.on; up != nil; up = up.on {
-			counted := s.counts(&up.Device)
-			if s.isHeld(&up.Device, counted) {
+			if s.isHeld(&up.Device) {
 				tie(c, &up.Device, "which it is on")
 			}
-			if s.isHeld(&c.Device, counted) && !(counted && s.Ours[c.Device.Name] == "") { // see uncounted
+			if s.isHeld(&c.Device) {
 				tie(up, &c.Device, "which is on it")
 			}
 		}
@@ -164,9 +155,9 @@ func (s Situation) tied(decisions []Decision) map[string]string {
 	return why
 }
 
-// isHeld says whether somebody has a device to himself, beside what counters count.
-func (s Situation) isHeld(d *Device, counted bool) bool {
-	return s.Withheld[d.Name] || s.Ours[d.Name] == Exclusive && !counted || s.Ours[d.Name] == "" && s.others(d) != ""
+// isHeld says whether somebody has a device to himself.
+func (s Situation) isHeld(d *Device) bool {
+	return s.Withheld[d.Name] || s.Ours[d.Name] == Exclusive || s.Ours[d.Name] == "" && s.others(d) != ""
 }
 
 // against gives the reason for leaving out a device that a rule names; "" = none.
@@ -183,7 +174,7 @@ func (s Situation) against(c *Decision, on []string) string {
 		return d.UsedByHost()
 	case d.HostUse != "" && !c.rule.AllowHostUse && !c.rule.names(d):
 		return fmt.Sprintf("the host uses it: %s: to offer it all the same, name it by ifNames or pciAddresses, or set allowHostUse", d.HostUse)
-	case d.Kind.isNIC() && len(on) > 0 && !s.counts(d):
+	case d.Kind.isNIC() && len(on) > 0:
 		return fmt.Sprintf("it has %s on it: they would lose their parent", count(on))
 	case s.others(d) != "":
 		return s.others(d)
@@ -225,16 +216,13 @@ func lacks(d *Device, on []string) string {
 	return "it has no interface here, as if it were in another network namespace"
 }
 
-// counts says whether counters keep the device and what is on it apart.
-func (s Situation) counts(d *Device) bool { return s.Counters && d.Kind == PF }
-
 // exclude leaves out devices that others are on which are offered: the same hardware is not
 // given twice.
 func (s Situation) exclude(decisions []Decision) {
 	for n := range decisions {
 		c := &decisions[n]
 		for up := c.on; up != nil && c.Why == "" && c.As == Exclusive; up = up.on {
-			if up.Why == "" && up.As == Exclusive && !s.counts(&up.Device) && s.Ours[up.Device.Name] == "" {
+			if up.Why == "" && up.As == Exclusive && s.Ours[up.Device.Name] == "" {
 				up.Why = fmt.Sprintf("%s on it is offered", c.Device.Name)
 			}
 		}

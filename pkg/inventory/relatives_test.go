@@ -35,8 +35,6 @@ func TestADeviceIsNotGivenTwice(t *testing.T) {
 		}
 		return s
 	}
-	counted := held("", "", "0000:41:00.0")
-	counted.Counters = true
 	type whys map[string]string // by device, or a part of why; "" = it is offered
 	for name, test := range map[string]struct {
 		devices []inventory.Device
@@ -46,7 +44,6 @@ func TestADeviceIsNotGivenTwice(t *testing.T) {
 	}{
 		"the PF is a claim's":                {away, onlyVFs, held(pf1, inventory.Exclusive), whys{vf1: pf1 + ", which it is on", vf0: ""}},
 		"the PF is another's":                {away, onlyVFs, held("", "", "0000:41:00.0"), whys{vf1: pf1 + ", which it is on", vf0: ""}},
-		"the PF is another's, counted":       {away, onlyVFs, counted, whys{vf1: pf1 + ", which it is on", vf0: ""}},
 		"pods share the PF":                  {igb, everything, held(pf1, inventory.Shared), whys{vf1: ""}},
 		"VFs are another's, and a claim's":   {igb, everything, held("pci-0000-01-10-2", inventory.Exclusive, "0000:01:10.0", "0000:01:10.2"), whys{vf0: "pod ns/x has it", "pci-0000-01-10-2": "", vf1: ""}},
 		"the vDPA device is a claim's":       {mlx5, onlyVF, held(vdpa, inventory.Exclusive), whys{vf: vdpa + ", which is on it"}},
@@ -62,23 +59,6 @@ func TestADeviceIsNotGivenTwice(t *testing.T) {
 				t.Errorf("%s: %s: got %q, want %q", name, device, got, want)
 			}
 		}
-	}
-}
-
-// Counters keep a PF and its VFs apart as long as both have them.
-func TestAHeldPFIsCountedWhicheverRulesAreLeft(t *testing.T) {
-	devices := read(t, host(t, captured(t, "igb-sriov")))
-	last := inventory.PublishedIn(inventory.Slices(inventory.Decide(devices, rules(t, either), counting()), nil, nil))
-	s := counting(pf1)
-	decisions := inventory.Decide(devices, rules(t, "devices: [{drivers: [igbvf], as: exclusive}]"), s)
-	now := inventory.PublishedIn(inventory.Slices(decisions, s.Ours, last))
-	for _, name := range []string{pf1, vf1} {
-		if c := now[name].ConsumesCounters; len(c) != 1 || c[0].CounterSet != pf1 {
-			t.Errorf("%s consumes %v", name, c)
-		}
-	}
-	if got := decision(t, decisions, vf1).Taken; got != pf1 {
-		t.Errorf("taken by %q", got)
 	}
 }
 
@@ -110,14 +90,12 @@ func TestAHeldSharedDeviceIsNeitherConvertedNorOffered(t *testing.T) {
 		rules string
 		why   string // "" = it is offered
 	}{
-		"as before":      {h, "devices: [{ifNames: [eth1], as: shared}]", ""},
-		"no rule":        {h, "devices: [{ifNames: [eth0], as: shared}]", "no rule names it"},
-		"exclusive":      {h, "devices: [{ifNames: [eth1], as: exclusive}]", "pods share it"},
-		"a bond's port":  {changed(t, nil, map[string]string{"eth1": "bond0"}, of("bond", "bond0", "")), "devices: [{ifNames: [eth1], as: shared}]", "eth1 is a port of bond0"},
-		"default route":  {changed(t, []string{"eth1"}, nil), "devices: [{select: 'true', as: shared}]", "the host needs it"},
-		"counted rather": {h, either, "pods share it"},
+		"as before":     {h, "devices: [{ifNames: [eth1], as: shared}]", ""},
+		"no rule":       {h, "devices: [{ifNames: [eth0], as: shared}]", "no rule names it"},
+		"exclusive":     {h, "devices: [{ifNames: [eth1], as: exclusive}]", "pods share it"},
+		"a bond's port": {changed(t, nil, map[string]string{"eth1": "bond0"}, of("bond", "bond0", "")), "devices: [{ifNames: [eth1], as: shared}]", "eth1 is a port of bond0"},
+		"default route": {changed(t, []string{"eth1"}, nil), "devices: [{select: 'true', as: shared}]", "the host needs it"},
 	} {
-		s.Counters = name == "counted rather"
 		stays(t, name, pf1, inventory.Decide(read(t, test.host), rules(t, test.rules), s), s, last, test.why)
 	}
 }

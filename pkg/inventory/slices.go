@@ -16,8 +16,7 @@ import (
 // A Slice is what a ResourceSlice of the node's pool has. That of package resourceslice would
 // bring the whole client of the API into programs that ask no API server.
 type Slice struct {
-	Devices        []resourceapi.Device     `json:"devices,omitempty"`
-	SharedCounters []resourceapi.CounterSet `json:"sharedCounters,omitempty"`
+	Devices []resourceapi.Device `json:"devices,omitempty"`
 }
 
 // maxDevices is how many devices a slice holds in which one has a taint.
@@ -38,14 +37,14 @@ func PublishedIn(list []Slice) Published {
 }
 
 // Slices returns the content of the pool: the devices that are offered, and ours, which
-// claims hold. The latter stay as they were last published, except for taints and counters: what
+// claims hold. The latter stay as they were last published, except for taints: what
 // the host shows of a device in a pod is not the whole truth.
 //
 // The same devices make the same slices, in the same order. The scheduler looks at one device
 // after the other until one meets the class: so the VFs of all PFs take turns, by number, and a
 // class that only one PF's meet costs it little more than one that all do. VFs of the same
 // numbers share a slice, so that one VF more or fewer rewrites only that slice; the first slice
-// has all devices that are neither VFs nor on one, too. Counters are in slices of their own, behind.
+// has all devices that are neither VFs nor on one, too.
 func Slices(decisions []Decision, ours map[string]As, last Published) []Slice {
 	offered := Published{}
 	here := map[string]*Decision{}
@@ -65,11 +64,11 @@ func Slices(decisions []Decision, ours map[string]As, last Published) []Slice {
 		d = *d.DeepCopy()
 		d.Taints = taint(TaintGone)
 		if c != nil {
-			d.Taints, d.ConsumesCounters = c.taints(), c.share.consumption()
+			d.Taints = c.taints()
 		}
 		offered[name] = d
 	}
-	return append(arrange(offered), counterSlices(offered)...)
+	return arrange(offered)
 }
 
 // Same says whether two pools have the same content: then there is nothing to publish.
@@ -106,7 +105,7 @@ func Evict(list []Slice, key string) {
 
 // device is what is published of a device that is offered.
 func (c *Decision) device() resourceapi.Device {
-	d := resourceapi.Device{Name: c.Device.Name, Attributes: maps.Clone(c.Device.Attributes), Taints: c.taints(), ConsumesCounters: c.share.consumption()}
+	d := resourceapi.Device{Name: c.Device.Name, Attributes: maps.Clone(c.Device.Attributes), Taints: c.taints()}
 	maps.DeleteFunc(d.Attributes, func(name resourceapi.QualifiedName, _ resourceapi.DeviceAttribute) bool {
 		return c.rule.published != nil && !slices.Contains(c.rule.published, name)
 	})

@@ -31,7 +31,7 @@ func TestWithRealDevices(t *testing.T) {
 		"agent": map[string]any{"doctor": true, "settings": map[string]any{"default.json": map[string]any{
 			"injectNodes": true, "cdiDevices": []string{bluePF, redPF, virtioPF},
 		}}},
-		"dra": map[string]any{"enabled": true, "devices": realRules(), "extraArgs": []string{"--counters=force"}},
+		"dra": map[string]any{"enabled": true, "devices": realRules()},
 	})
 	ready(t, agentNamespace, system)
 	play(t, r, r.explainBoth, []scenario[*realNode]{
@@ -65,7 +65,6 @@ const (
 
 func realRules() []map[string]any {
 	return []map[string]any{
-		{"ifNames": []string{"enp65s0"}, "as": "exclusive"},
 		{"pfNames": []string{"enp1s0"}, "as": "exclusive", "attributes": map[string]any{"physicalNetwork": "blue"}},
 		{"pfNames": []string{"enp65s0"}, "as": "exclusive", "attributes": map[string]any{"physicalNetwork": "red"}},
 		{"select": `device.attributes["devinfo-cni.io"].?vdpaDriver.orValue("") == "vhost"`, "as": "exclusive", "resourceName": "example.com/vdpa"},
@@ -160,7 +159,7 @@ func (s *space) netns(pod, request string) (path string) {
 
 func offersReal(t *testing.T, _ *realNode) {
 	want := []string{"cni", "pci-0000-01-10-0", "pci-0000-01-10-2", "pci-0000-01-10-4", "pci-0000-01-10-6",
-		"pci-0000-41-00-0", "pci-0000-41-10-0", "pci-0000-41-10-2", "vdpa-vpvdpa0"}
+		"pci-0000-41-10-0", "pci-0000-41-10-2", "vdpa-vpvdpa0"}
 	devices(t, func(have map[string]resourceapi.Device) error {
 		var names []string
 		for name, d := range have {

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -20,7 +19,7 @@ import (
 
 const driver = "cni.dra.networking.x-k8s.io"
 
-// offered is what a node with counters publishes of a captured host.
+// offered is what a node publishes of a captured host.
 func offered(t *testing.T, name, configuration string) []inventory.Slice {
 	t.Helper()
 	file, err := hosttxt.Load("../../testdata/hosts/" + name + ".txtar")
@@ -29,7 +28,7 @@ func offered(t *testing.T, name, configuration string) []inventory.Slice {
 	must(t, err)
 	devices, _, err := inventory.Read(host)
 	must(t, err)
-	return slices(t, devices, configuration, inventory.Situation{Driver: driver, Sharing: true, Counters: true})
+	return slices(t, devices, configuration, inventory.Situation{Driver: driver, Sharing: true})
 }
 
 func must(t *testing.T, err error) {
@@ -50,7 +49,7 @@ func slices(t *testing.T, devices []inventory.Device, configuration string, s in
 func resourceSlices(list []inventory.Slice, node string) (published []*resourceapi.ResourceSlice) {
 	for n, s := range list {
 		published = append(published, &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%02x-%s", n, node)}, Spec: resourceapi.ResourceSliceSpec{
-			Driver: driver, NodeName: &node, Devices: s.Devices, SharedCounters: s.SharedCounters,
+			Driver: driver, NodeName: &node, Devices: s.Devices,
 			Pool: resourceapi.ResourcePool{Name: node, Generation: 1, ResourceSliceCount: int64(len(list))},
 		}})
 	}
@@ -70,25 +69,9 @@ func deviceID(node, name string) structured.DeviceID {
 
 func allocator(t *testing.T, state structured.AllocatedState, class classOf, published []*resourceapi.ResourceSlice, cache *cel.Cache) structured.Allocator {
 	t.Helper()
-	a, err := structured.NewAllocator(t.Context(), structured.Features{PartitionableDevices: true, ConsumableCapacity: true}, state, class, published, cache)
+	a, err := structured.NewAllocator(t.Context(), structured.Features{ConsumableCapacity: true}, state, class, published, cache)
 	must(t, err)
 	return a
-}
-
-// allocates asks the allocator for one device, by its PCI address, while another is
-// allocated; "" = none is.
-func allocates(t *testing.T, list []inventory.Slice, has, wants string) bool {
-	t.Helper()
-	state := allocated()
-	if has != "" {
-		state.AllocatedDevices.Insert(deviceID("node", named(has)))
-	}
-	cache := cel.NewCache(10, cel.Features{EnableConsumableCapacity: true})
-	expression := fmt.Sprintf(`device.attributes["resource.kubernetes.io"].?pciBusID.orValue("") == %q`, wants)
-	results, err := allocator(t, state, "true", resourceSlices(list, "node"), cache).
-		Allocate(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}, []*resourceapi.ResourceClaim{claim(expression)})
-	must(t, err)
-	return len(results) == 1
 }
 
 func named(address string) string {
@@ -117,24 +100,4 @@ func (expression classOf) Get(string) (*resourceapi.DeviceClass, error) {
 
 func (classOf) List() ([]*resourceapi.DeviceClass, error) { return nil, nil }
 
-const (
-	pf, vf, otherVF = "0000:01:00.0", "0000:01:10.0", "0000:01:10.2"
-	farPF, farVF    = "0000:41:00.0", "0000:41:10.0"
-)
-
-// Either a PF or VFs on it are given away, and other PFs are left alone; without counters
-// no PF with VFs is.
-func TestEitherThePFIsGivenAwayOrWhatIsOnIt(t *testing.T) {
-	list := offered(t, "igb-sriov", "devices:\n- select: device.attributes['devinfo-cni.io'].kind in ['pf', 'vf']\n  as: exclusive\n")
-	for _, test := range []struct {
-		has, wants string
-		gets       bool
-	}{
-		{"", pf, true}, {"", vf, true}, {pf, vf, false}, {vf, pf, false}, {vf, otherVF, true},
-		{vf, farPF, true}, {pf, farPF, true}, {pf, farVF, true}, {farPF, farVF, false},
-	} {
-		if got := allocates(t, list, test.has, test.wants); got != test.gets {
-			t.Errorf("%q is allocated: %s is, too: %v", test.has, test.wants, got)
-		}
-	}
-}
+const vf, farVF = "0000:01:10.0", "0000:41:10.0" // of two PFs
