@@ -7,8 +7,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-
-	"devinfo-cni.io/pkg/cluster"
 )
 
 func (t *tool) nodeFlag(cmd *cobra.Command, usage string) {
@@ -50,12 +48,10 @@ func (t *tool) completePods(cmd *cobra.Command, args []string, _ string) ([]stri
 			return nil, err
 		}
 		t.fromNodes = fromNever
-		err = t.attachments(cmd.Context(), namespace, func(list []cluster.Network) error {
-			for _, a := range list {
-				names = append(names, a.Pod)
-			}
-			return nil
-		})
+		list, err := t.attachments(cmd.Context(), namespace, "")
+		for _, a := range list {
+			names = append(names, a.Pod)
+		}
 		return slices.Compact(names), err
 	})
 }

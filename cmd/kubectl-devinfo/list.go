@@ -6,7 +6,6 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"devinfo-cni.io/pkg/cluster"
 	"devinfo-cni.io/pkg/ctl/commandline"
 )
 
@@ -26,7 +25,6 @@ func (t *tool) listFlags(cmd *cobra.Command) {
 	t.printFlags(cmd)
 	cmd.Flags().BoolVarP(&t.allNamespaces, "all-namespaces", "A", false, "all namespaces")
 	cmd.Flags().StringVarP(&t.selector, "selector", "l", "", "labels of pods, such as app=dpdk")
-	cmd.Flags().BoolVarP(&t.watched, "watch", "w", false, "after the list, show attachments as they come and change; those of pods that end are not shown")
 	t.nodeFlag(cmd, "the pods of this node only")
 }
 
@@ -35,21 +33,11 @@ func (t *tool) list(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	list := []cluster.Network{} // in JSON it is not null
-	shown, paged := 0, t.sortBy == "" && t.output != "json" && t.output != "yaml" && !t.watched
-	err = t.attachments(cmd.Context(), namespace, func(portion []cluster.Network) error {
-		if shown += len(portion); paged && len(portion) > 0 {
-			return t.print(portion)
-		}
-		list = append(list, portion...)
-		return nil
-	})
-	switch {
-	case err != nil || paged && shown > 0:
+	list, err := t.attachments(cmd.Context(), namespace, "")
+	if err != nil {
 		return err
-	case t.watched:
-		return t.watch(cmd.Context(), namespace, list)
-	case shown == 0 && t.output != "json" && t.output != "yaml":
+	}
+	if len(list) == 0 && t.output != "json" && t.output != "yaml" {
 		fmt.Fprintln(t.ErrOut, "No attachments found: no pod has a network-status with secondary networks, or a claim with network data.")
 		return nil
 	}

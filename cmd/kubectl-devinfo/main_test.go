@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 
@@ -17,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
@@ -72,7 +70,10 @@ func TestTheTableNamesTheDeviceOfEachAttachment(t *testing.T) {
 	}
 	_, want, _ := strings.Cut(string(page), "$ kubectl devinfo -A\n")
 	want, _, _ = strings.Cut(want, "```")
-	code, stdout, stderr := run(t, fake.NewClientset(append(byClaim(), dpdk())...), "-A")
+	objects := append(byClaim(), dpdk())
+	status := &objects[1].(*resourceapi.ResourceClaim).Status.Devices[0]
+	status.Data = &runtime.RawExtension{Raw: []byte(`{"devinfo-cni.io/device": {"type": "pci", "device": "0000:3b:00.2"}}`)}
+	code, stdout, stderr := run(t, fake.NewClientset(objects...), "-A")
 	if diff := cmp.Diff(want, stdout); diff != "" || code != 0 || stderr != "" {
 		t.Errorf("exit code %d, stderr %q (-want +got):\n%s", code, stderr, diff)
 	}
@@ -118,6 +119,18 @@ func TestDevicesThatCannotBeReadAreNoted(t *testing.T) {
 	}
 }
 
+// A pod's annotations are written by its author.
+func TestControlCharactersOfAPodAreReplaced(t *testing.T) {
+	evil := dpdk()
+	evil.Annotations[cluster.StatusAnnotation] = `[{"name": "a\u001b\u0007\nb", "interface": "net\n1", "device-info": {"type": "memif", "version": "1.1.0", "memif": {"role": "\u001b", "path": "/a\u0007"}}}]`
+	for _, args := range []string{"-o wide", "pod dpdk-0"} {
+		code, stdout, _ := run(t, fake.NewClientset(evil), strings.Fields(args)...)
+		if code != 0 || strings.ContainsAny(stdout, "\a\x1b") || !strings.Contains(stdout, "a���b") || !strings.Contains(stdout, "net�1") {
+			t.Errorf("%s: exit code %d: %q", args, code, stdout)
+		}
+	}
+}
+
 func TestAPodThatEndedHoldsNoDevice(t *testing.T) {
 	job := dpdk()
 	job.Status.Phase = corev1.PodSucceeded
@@ -141,86 +154,6 @@ func TestJSONIsTheListOfAttachments(t *testing.T) {
 	}
 }
 
-// What is watched comes once, and again only when it is another.
-func TestWatchShowsWhatComesAndChanges(t *testing.T) {
-	late, status := dpdk(), dpdk().Annotations
-	late.Annotations = nil
-	client := fake.NewClientset(late)
-	pods := watch.NewFake()
-	client.PrependWatchReactor("pods", kubetesting.DefaultWatchReactor(pods, nil))
-	tool, errOut := toolFor(t, client)
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() {
-		late.Annotations = status
-		for range 2 {
-			pods.Modify(late)
-		}
-		changed := late.DeepCopy()
-		changed.Annotations[cluster.StatusAnnotation] = strings.ReplaceAll(status[cluster.StatusAnnotation], "03:00.5", "03:00.6")
-		pods.Modify(changed)
-		pods.Delete(changed)
-		cancel()
-		pods.Stop()
-	}()
-	code := tool.run(ctx, "-w")
-	const want = `POD      NETWORK     INTERFACE   TYPE   DEVICE         PF             REPRESENTOR   RDMA   CLAIM   NODE
-dpdk-0   sriov-net   net1        pci    0000:03:00.5   0000:03:00.0   eth7          -      -       n1
-dpdk-0   sriov-net   net1        pci    0000:03:00.6   0000:03:00.0   eth7          -      -       n1
-`
-	if diff := cmp.Diff(want, tool.Out.(*bytes.Buffer).String()); diff != "" || code != 0 {
-		t.Errorf("exit code %d, %s (-want +got):\n%s", code, errOut, diff)
-	}
-}
-
-// As by SIGINT: the API's client then finds the stream of events broken.
-func TestAWatchThatIsEndedIsNoError(t *testing.T) {
-	client := fake.NewClientset(dpdk())
-	ctx, cancel := context.WithCancel(t.Context())
-	client.PrependWatchReactor("pods", func(kubetesting.Action) (bool, watch.Interface, error) {
-		cancel()
-		events := watch.NewFakeWithChanSize(1, false)
-		events.Error(&apierrors.NewGenericServerResponse(500, "watch", schema.GroupResource{}, "", "unable to decode an event", 0, true).ErrStatus)
-		return true, events, nil
-	})
-	tool, errOut := toolFor(t, client)
-	if code := tool.run(ctx, "-w", "-o", "name"); code != 0 || errOut.Len() > 0 {
-		t.Errorf("exit code %d: %s", code, errOut)
-	}
-}
-
-// A watch begins where the list ended, the next where the last one did; and anew only if the API
-// server has forgotten that.
-func TestAWatchGoesOnWhereItWas(t *testing.T) {
-	pod, client := dpdk(), fake.NewClientset()
-	pod.Annotations = map[string]string{cluster.StatusAnnotation: `[{"name": "b", "interface": "net1"}, {"name": "a", "interface": "net2"}]`}
-	client.PrependReactor("list", "pods", func(kubetesting.Action) (bool, runtime.Object, error) {
-		return true, &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "7"}, Items: []corev1.Pod{*pod}}, nil
-	})
-	ctx, cancel := context.WithCancel(t.Context())
-	var from []string
-	client.PrependWatchReactor("pods", func(a kubetesting.Action) (bool, watch.Interface, error) {
-		from = append(from, a.(kubetesting.WatchActionImpl).ListOptions.ResourceVersion)
-		events := watch.NewFakeWithChanSize(3, false)
-		switch len(from) {
-		case 1:
-			pod.ResourceVersion = "8"
-			events.Modify(pod.DeepCopy()) // as it was
-			events.Action(watch.Bookmark, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "9"}})
-		case 2:
-			events.Error(&apierrors.NewResourceExpired("too old").ErrStatus)
-		case 3:
-			cancel()
-		}
-		events.Stop()
-		return true, events, nil
-	})
-	tool, errOut := toolFor(t, client)
-	code := tool.run(ctx, "-w", "-o", "name", "--sort-by=network", "--from-nodes=never")
-	if out := tool.Out.(*bytes.Buffer).String(); code != 0 || out != "pod/dpdk-0\n" || !slices.Equal(from, []string{"7", "9", ""}) {
-		t.Errorf("exit code %d, watches from %q: %s%s", code, from, out, errOut)
-	}
-}
-
 func TestTheShellCompletesPodsNodesAndFlags(t *testing.T) {
 	client := fake.NewClientset(dpdk(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
 	for args, want := range map[string]string{"pod ": "dpdk-0\n:4\n", "doctor ": "n1\n:4\n", "who x --node ": "n1\n:4\n", "-n ": "shop\n:4\n", "-o ": "wide\njson\nyaml\nname\n:4\n", "--from-nodes ": "auto\nnever\nalways\n:4\n", "pod dpdk-0 ": ":4\n"} {
@@ -231,25 +164,17 @@ func TestTheShellCompletesPodsNodesAndFlags(t *testing.T) {
 }
 
 // A name is printed once for each pod, and another namespace may have a pod of that name.
-func TestTheListIsSortedAsAskedAndGivesNames(t *testing.T) {
-	pod := func(namespace, name, status string) *corev1.Pod {
+func TestNamesArePrintedOnceForEachPod(t *testing.T) {
+	pod := func(namespace string) *corev1.Pod {
 		p := dpdk()
-		p.Namespace, p.Name, p.UID = namespace, name, types.UID(namespace+name)
-		p.Annotations = map[string]string{cluster.StatusAnnotation: status}
+		p.Namespace, p.Name, p.UID = namespace, "web", types.UID(namespace)
+		p.Annotations = map[string]string{cluster.StatusAnnotation: `[{"name": "b", "interface": "net1"}, {"name": "a", "interface": "net2"}]`}
 		return p
 	}
-	status := dpdk().Annotations[cluster.StatusAnnotation]
-	const three = `[{"name": "b", "interface": "net1"}, {"name": "a", "interface": "net2"}, {"name": "c", "interface": "net3"}]`
-	client := fake.NewClientset(pod("default", "aaa", strings.ReplaceAll(status, "03:00.5", "65:00.5")), dpdk(), pod("x", "web", three), pod("y", "web", three))
-	for args, want := range map[string]string{
-		"-o name":                                         "pod/aaa\npod/dpdk-0\n",
-		"-o name --sort-by {.device}":                     "pod/dpdk-0\npod/aaa\n",
-		"-o name --sort-by Device":                        "pod/dpdk-0\npod/aaa\n",
-		"-o name --sort-by namespace":                     "pod/aaa\npod/dpdk-0\n",
-		"-o name -A --from-nodes=never":                   "pod/aaa\npod/dpdk-0\npod/web\npod/web\n",
-		"-A -o name --from-nodes=never --sort-by=network": "pod/web\npod/web\npod/aaa\npod/dpdk-0\n",
-	} {
-		if code, stdout, stderr := run(t, client, strings.Fields(args)...); code != 0 || stdout != want || stderr != "" {
+	client := fake.NewClientset(dpdk(), pod("y"), pod("x"))
+	for args, want := range map[string]string{"-n x": "pod/web\n", "-A": "pod/dpdk-0\npod/web\npod/web\n"} {
+		code, stdout, stderr := run(t, client, append(strings.Fields(args), "-o", "name", "--from-nodes=never")...)
+		if code != 0 || stdout != want || stderr != "" {
 			t.Errorf("%s: exit code %d: %s%s", args, code, stdout, stderr)
 		}
 	}
@@ -258,9 +183,13 @@ func TestTheListIsSortedAsAskedAndGivesNames(t *testing.T) {
 func TestWhoSaysWhoseDeviceItIs(t *testing.T) {
 	client := fake.NewClientset(append(byClaim(), dpdk())...)
 	for device, want := range map[string]string{"03:00.5": "default   dpdk-0 ", "3b:00.2": "shop   web "} {
-		if code, stdout, stderr := run(t, client, "who", device, "--no-headers"); code != 0 || !strings.HasPrefix(stdout, want) {
+		code, stdout, stderr := run(t, client, "who", device, "--node", "n1", "--no-headers")
+		if code != 0 || !strings.HasPrefix(stdout, want) || stderr != "" {
 			t.Errorf("%s: exit code %d: %s%s", device, code, stdout, stderr)
 		}
+	}
+	if code, _, stderr := run(t, client, "who", "3b:00.2"); code != remedy.Blind || !strings.HasPrefix(stderr, "note: the status of claims of "+driver+" does not name the device") {
+		t.Errorf("of all nodes: exit code %d: %s", code, stderr)
 	}
 	code, stdout, stderr := run(t, fake.NewClientset(dpdk()), "who", "03:00.6")
 	if code != 1 || stdout != "" || !strings.Contains(stderr, "No pod has 03:00.6") {
@@ -268,9 +197,10 @@ func TestWhoSaysWhoseDeviceItIs(t *testing.T) {
 	}
 }
 
-// byClaim are a pod, its claim and the slice of a VF of which the CNI result says nothing.
+const driver = "cni.dra.networking.x-k8s.io"
+
+// byClaim are a pod, its claim, whose status does not name the VF, and the slice that does.
 func byClaim() []runtime.Object {
-	const driver = "cni.dra.networking.x-k8s.io"
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "7"}, Spec: corev1.PodSpec{
 		NodeName: "n1", ResourceClaims: []corev1.PodResourceClaim{{Name: "net", ResourceClaimName: new("blue")}},
 	}}
@@ -290,15 +220,15 @@ func byClaim() []runtime.Object {
 }
 
 func TestWhatMayNotBeReadIsAWarning(t *testing.T) {
-	for resource, want := range map[string]struct{ shown, warning string }{
-		"resourceslices": {"blue", "warning: of claims only the devices that their status names are shown: "},
-		"resourceclaims": {"dpdk-0", "warning: resource claims are left out: "},
+	for resource, want := range map[string]struct{ args, shown, warning string }{
+		"resourceslices": {"pod web -n shop", "blue", "warning: of claims only the devices that their status names are shown: "},
+		"resourceclaims": {"-A", "dpdk-0", "warning: resource claims are left out: "},
 	} {
 		client := fake.NewClientset(append(byClaim(), dpdk())...)
 		client.PrependReactor("*", resource, func(kubetesting.Action) (bool, runtime.Object, error) {
 			return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", nil)
 		})
-		code, stdout, stderr := run(t, client, "-A")
+		code, stdout, stderr := run(t, client, strings.Fields(want.args)...)
 		if code != 0 || !strings.Contains(stdout, want.shown) || !strings.HasPrefix(stderr, want.warning) {
 			t.Errorf("%s: exit code %d: %s%s", resource, code, stdout, stderr)
 		}
@@ -323,7 +253,6 @@ func TestMistakesAreSaid(t *testing.T) {
 		"no such pod":    {[]string{"pod", "web"}, `pods "web" not found`, remedy.Blind},
 		"unknown format": {[]string{"-o", "xml"}, "--output: unknown value \"xml\"\n  give wide, json, yaml or name", remedy.Usage},
 		"no such pods":   {[]string{"pod", "web", "-o", "xml"}, "--output", remedy.Usage}, // before anybody is asked
-		"by no column":   {[]string{"--sort-by", ".devices"}, "--sort-by: unknown column \".devices\"", remedy.Usage},
 		"from nowhere":   {[]string{"--from-nodes", "some"}, "--from-nodes", remedy.Usage},
 		"unknown flag":   {[]string{"--nodes"}, "--nodes", remedy.Usage},
 		"unknown verb":   {[]string{"whoo"}, "unknown command \"whoo\"\n  did you mean who? See kubectl devinfo --help\n", remedy.Usage},

@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -29,73 +27,49 @@ const (
 	patience   = 15 * time.Second
 )
 
-// ask fills in the devices of attachments that the API lacks, as agents know them by devinfoctl
-// list, run in their pods, each once.
-func (r *reading) ask(ctx context.Context, list []cluster.Network) {
-	var nodes []string
-	for _, node := range cluster.Deviceless(list) {
-		_, asked := r.answers[node]
-		switch {
-		case r.fromNodes == fromNever || asked || slices.Contains(r.left, node):
-		case r.fromNodes == fromAuto && len(r.answers)+len(nodes) == askedNodes:
-			r.left = append(r.left, node)
-		default:
-			nodes = append(nodes, node)
-		}
+// ask fills in the devices of attachments that the API does not name: it runs devinfoctl list in the
+// agents' pods, once on each node. It notes which nodes it did not ask, and which did not answer.
+func (t *tool) ask(ctx context.Context, list []cluster.Network) {
+	nodes := cluster.Deviceless(list)
+	if t.fromNodes == fromNever {
+		return
 	}
-	answers := make([]answer, len(nodes))
-	workqueue.ParallelizeUntil(context.Background(), asked, len(nodes), func(n int) { answers[n] = r.askNode(ctx, nodes[n]) })
-	for n, node := range nodes {
-		r.answers[node] = answers[n]
+	if t.fromNodes == fromAuto && len(nodes) > askedNodes {
+		left := nodes[askedNodes:]
+		t.note("%d nodes with networks of which the API names no device were not asked for it: %s; --from-nodes=always asks all, --node one", len(left), few(left))
+		nodes = nodes[:askedNodes]
 	}
-	for node, a := range r.answers {
-		cluster.Fill(list, node, a.records)
-	}
-}
-
-// report says what is not known because an agent was not asked, or did not answer, or because it
-// cannot be read.
-func (r *reading) report(ctx context.Context) error {
-	if len(r.left) > 0 {
-		r.note("%d nodes with networks of which the API names no device were not asked for it: %s; --from-nodes=always asks all, --node one", len(r.left), few(r.left))
-	}
+	records, errs := make([][]cluster.Network, len(nodes)), make([]error, len(nodes))
+	workqueue.ParallelizeUntil(context.Background(), parallel, len(nodes), func(n int) { records[n], errs[n] = t.recordsOf(ctx, nodes[n]) })
 	var silent []string
 	var why error
-	for _, node := range slices.Sorted(maps.Keys(r.answers)) {
-		if err := r.answers[node].err; err != nil {
-			silent, why = append(silent, node), err
+	for n, node := range nodes {
+		cluster.Fill(list, node, records[n])
+		if errs[n] != nil {
+			silent, why = append(silent, node), errs[n]
 		}
 	}
 	if len(silent) > 0 {
-		r.note("devices of networks that the API does not name are not known of %s: %v", few(silent), why)
+		t.note("devices of networks that the API does not name are not known of %s: %v", few(silent), why)
 	}
-	if len(r.unclear) > 0 {
-		r.note("the devices of %s are not known: -o wide says why", few(r.unclear))
-	}
-	return ctx.Err()
 }
 
-type answer struct {
-	records []cluster.Network
-	err     error
-}
-
-func (t *tool) askNode(ctx context.Context, node string) (a answer) {
+// recordsOf returns the attachments that the agent of a node has on record.
+func (t *tool) recordsOf(ctx context.Context, node string) ([]cluster.Network, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var out, errOut bytes.Buffer
-	if a.err = t.onNode(ctx, node, []string{"list", "-o", "json"}, &out, &errOut); a.err != nil {
+	if err := t.onNode(ctx, node, []string{"list", "-o", "json"}, &out, &errOut); err != nil {
 		if said := strings.TrimSpace(errOut.String()); said != "" {
-			a.err = fmt.Errorf("%w: %s", a.err, said)
+			err = fmt.Errorf("%w: %s", err, said)
 		}
-		return a
+		return nil, err
 	}
 	var list struct{ Attachments []cluster.Network }
 	if err := json.Unmarshal(out.Bytes(), &list); err != nil {
-		a.err = errors.New("its devinfoctl prints no list of attachments: install the devinfo of this kubectl devinfo there")
+		return nil, errors.New("its devinfoctl prints no list of attachments: install the devinfo of this kubectl devinfo there")
 	}
-	a.records = list.Attachments
-	return a
+	return list.Attachments, nil
 }
 
 // few names a few of many.

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -24,7 +23,6 @@ func (t *tool) printFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&t.output, "output", "o", "", "wide, json, yaml or name")
 	cmd.Flags().StringVar(&t.fromNodes, "from-nodes", fromAuto, "ask nodes for devices that the API does not name: auto (at most 16 nodes), never, always")
 	t.agentFlags(cmd)
-	cmd.Flags().StringVar(&t.sortBy, "sort-by", "", "a column's name, such as device or .node (default namespace, pod, interface)")
 	cmd.Flags().BoolVar(&t.noHeaders, "no-headers", false, "leave the headers out")
 	for flag, values := range map[string][]string{"output": {"wide", "json", "yaml", "name"}, "from-nodes": {fromAuto, fromNever, fromAlways}} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
@@ -33,9 +31,6 @@ func (t *tool) printFlags(cmd *cobra.Command) {
 
 // print shows attachments as -o says.
 func (t *tool) print(list []cluster.Network) error {
-	if value := column(t.sortBy); value != nil {
-		slices.SortStableFunc(list, func(a, b cluster.Network) int { return strings.Compare(value(&a), value(&b)) })
-	}
 	switch t.output {
 	case "", "wide":
 		return t.table(list)
@@ -69,25 +64,11 @@ func (t *tool) validOutput() error {
 	if !slices.Contains([]string{"", "wide", "json", "yaml", "name"}, t.output) {
 		return remedy.Misuse("give wide, json, yaml or name", "--output: unknown value %q", t.output)
 	}
-	if t.sortBy != "" && column(t.sortBy) == nil {
-		return remedy.Misuse("give a column of -o wide, in any case", "--sort-by: unknown column %q", t.sortBy)
-	}
 	if _, err := labels.Parse(t.selector); err != nil {
 		return remedy.Misuse("give labels such as app=dpdk", "--selector: %q: %v", t.selector, err)
 	}
 	if !slices.Contains([]string{fromAuto, fromNever, fromAlways}, t.fromNodes) {
 		return remedy.Misuse("give auto, never or always", "--from-nodes: unknown value %q", t.fromNodes)
-	}
-	return nil
-}
-
-// column is the one of that name, which kubectl's users may write as a path, {.device}; nil =
-// there is none.
-func column(name string) func(*cluster.Network) string {
-	for _, c := range columns {
-		if strings.EqualFold(c.name, strings.Trim(name, "{.}")) {
-			return c.value
-		}
 	}
 	return nil
 }
@@ -144,26 +125,13 @@ func (t *tool) table(list []cluster.Network) error {
 	for n := range list {
 		var cells []any
 		for _, c := range columns {
-			cells = append(cells, cmp.Or(c.value(&list[n]), "-"))
+			cells = append(cells, remedy.Printable(cmp.Or(c.value(&list[n]), "-")))
 		}
 		table.Rows = append(table.Rows, metav1.TableRow{Cells: cells})
 	}
-	if t.shown == nil {
-		t.shown = &shown{printers.NewTablePrinter(printers.PrintOptions{Wide: t.output == "wide", NoHeaders: t.noHeaders}), printers.GetNewTabWriter(t.Out)}
-	}
-	if err := t.shown.PrintObj(table, t.shown.to); err != nil {
-		return err
-	}
-	return t.shown.to.Flush()
-}
-
-// shown is a table so far: its further rows have no headers, and its columns' widths.
-type shown struct {
-	printers.ResourcePrinter
-	to interface {
-		io.Writer
-		Flush() error
-	}
+	w := printers.GetNewTabWriter(t.Out)
+	options := printers.PrintOptions{Wide: t.output == "wide", NoHeaders: t.noHeaders}
+	return cmp.Or(printers.NewTablePrinter(options).PrintObj(table, w), w.Flush())
 }
 
 // details shows each attachment as a paragraph: what the table has, and every key of the
@@ -176,16 +144,16 @@ func (t *tool) details(list []cluster.Network) error {
 		if n > 0 {
 			fmt.Fprintln(w)
 		}
-		fmt.Fprintf(w, "%s\n", cmp.Or(printers.EscapeTerminal(a.Interface), "-"))
+		fmt.Fprintf(w, "%s\n", remedy.Printable(cmp.Or(a.Interface, "-")))
 		for _, c := range columns[2:] { // of a pod that is named
 			if value := c.value(a); value != "" && c.name != "Interface" {
-				fmt.Fprintf(w, "  %s\t%s\n", strings.ToLower(c.name), printers.EscapeTerminal(value))
+				fmt.Fprintf(w, "  %s\t%s\n", strings.ToLower(c.name), remedy.Printable(value))
 			}
 		}
 		if len(a.DeviceInfo) > 0 {
 			var text bytes.Buffer
 			if json.Indent(&text, a.DeviceInfo, "    ", "  ") == nil {
-				fmt.Fprintf(w, "  device information:\n    %s\n", printers.EscapeTerminal(text.String()))
+				fmt.Fprintf(w, "  device information:\n    %s\n", remedy.Lines(text.String()))
 			}
 		}
 	}

@@ -24,17 +24,12 @@ type tool struct {
 
 	output         string
 	noHeaders      bool
-	sortBy         string
 	allNamespaces  bool
 	selector       string
 	node           string
 	agentNamespace string // "" = the usual ones
 	fromNodes      string // --from-nodes
-	watched        bool   // --watch
 	partial        bool   // not all could be looked at
-	seen           string // resource version of the pods, up to which they were listed or watched
-	shown          *shown // see table
-	portion        int    // see reading
 
 	exec    func(ctx context.Context, pod *corev1.Pod, command []string, streams remotecommand.StreamOptions) error
 	started bool // the command line was understood
@@ -58,13 +53,12 @@ Exit codes:
   3  the cluster, or the node, could not be asked, or has nothing of that name`
 
 const rootExample = `  kubectl devinfo -A                          # all pods
-  kubectl devinfo -w                          # and those that come
   kubectl devinfo pod dpdk-0                  # all that is known of one
   kubectl devinfo who 0000:03:00.5 --node n1  # whose device it is
   kubectl devinfo doctor n1                   # what is wrong on a node`
 
 func newTool(streams genericiooptions.IOStreams) *tool {
-	t := &tool{IOStreams: streams, config: genericclioptions.NewConfigFlags(true), portion: portion}
+	t := &tool{IOStreams: streams, config: genericclioptions.NewConfigFlags(true)}
 	t.client = func() (kubernetes.Interface, error) {
 		config, err := t.rest()
 		if err != nil {

@@ -30,14 +30,11 @@ little without its node. Exit code 1: nobody has it; 3: nobody that could be loo
 }
 
 func (t *tool) who(cmd *cobra.Command, args []string) error {
-	var found []cluster.Network
-	err := t.attachments(cmd.Context(), metav1.NamespaceAll, func(list []cluster.Network) error {
-		found = append(found, cluster.Who(list, args[0])...)
-		return nil
-	})
+	list, err := t.attachments(cmd.Context(), metav1.NamespaceAll, t.node)
 	if err != nil {
 		return err
 	}
+	found := cluster.Who(list, args[0])
 	t.allNamespaces = true // to show them
 	switch {
 	case len(found) == 0 && t.partial:
@@ -83,7 +80,9 @@ func (t *tool) pod(cmd *cobra.Command, args []string) error {
 	if cluster.Ended(pod) {
 		return t.none("Pod %s has ended (%s): it has no attachments any more.\n", name, pod.Status.Phase)
 	}
-	list, err := t.ofPod(cmd.Context(), pod)
+	var view cluster.View
+	view.Pod(pod)
+	list, err := t.attachmentsOf(cmd.Context(), &view, namespace, pod.Spec.NodeName)
 	if err != nil {
 		return err
 	}

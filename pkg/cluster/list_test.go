@@ -88,7 +88,7 @@ func list(pods []corev1.Pod, claims []resourceapi.ResourceClaim, slices []resour
 	for n := range slices {
 		v.Slice(&slices[n])
 	}
-	return v.Take()
+	return v.Attachments()
 }
 
 func all() []cluster.Network {
@@ -178,14 +178,14 @@ func TestTheStatusOfAClaimNamesItsDevice(t *testing.T) {
 	for _, c := range []resourceapi.ResourceClaim{claim("shop", "web-net", "web", attached), bare} {
 		v.Claim(&c)
 	}
-	if nodes, drivers := v.Nodes(), v.Drivers(); nodes != nil || drivers != nil {
-		t.Errorf("slices of %q, drivers %q", nodes, drivers)
+	if drivers := v.Unnamed(); len(drivers) > 0 {
+		t.Errorf("slices of %q are needed", drivers)
 	}
 	want := cluster.Network{Namespace: "shop", Pod: "web", Node: "n1", Driver: driver, Claim: "nodes",
 		Type: "pci", Device: "0000:03:00.6", PF: "0000:03:00.0", Representor: "eth8", RDMA: "mlx5_6"}
 	net := want
 	net.Claim, net.Network, net.Interface, net.MAC, net.IPs = "web-net", "sriov-b", "net1", "02:00:00:00:00:02", []string{"10.9.0.2/24"}
-	if diff := cmp.Diff([]cluster.Network{want, net}, v.Take(), cmpopts.IgnoreUnexported(cluster.Network{})); diff != "" {
+	if diff := cmp.Diff([]cluster.Network{want, net}, v.Attachments(), cmpopts.IgnoreUnexported(cluster.Network{})); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -221,21 +221,6 @@ func TestWhoFindsADeviceByAnyOfItsNames(t *testing.T) {
 			got = append(got, a.Pod+" "+a.Interface)
 		}
 		equal(t, device, got, want)
-	}
-}
-
-// Of many pods the claims of a portion are read by name, and those of a larger one all together.
-func TestAClaimThatIsReadTwiceIsShownOnce(t *testing.T) {
-	v := new(cluster.View)
-	shared := claim("shop", "web-net", "b", ready)
-	first, second := pod("shop", "a", ""), pod("shop", "b", "")
-	v.Pod(&first)
-	v.Claim(&shared)
-	v.Take()
-	v.Pod(&second)
-	v.Claim(&shared)
-	if got := v.Take(); len(got) != 1 {
-		t.Errorf("got %+v", got)
 	}
 }
 

@@ -5,7 +5,6 @@
 package cluster
 
 import (
-	"cmp"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -60,15 +59,6 @@ func (a *Network) backing() string {
 		return ""
 	}
 	return info.VDPA.Address
-}
-
-// sorted orders them in place: by namespace, pod and interface.
-func sorted(list []Network) []Network {
-	slices.SortStableFunc(list, func(a, b Network) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod),
-			cmp.Compare(a.Interface, b.Interface), cmp.Compare(a.Network, b.Network))
-	})
-	return list
 }
 
 // Who returns the attachments that a device belongs to. The device may be given as a PCI

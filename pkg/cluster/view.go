@@ -10,13 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A View gathers attachments from the objects of the API: pods, then their claims, then the
-// slices of their nodes; of many pods, a portion at a time. It keeps no object, and of each no
-// more than what is shown.
+// A View gathers attachments from the objects of the API: pods, then their claims, then the slices of a
+// node. It keeps no object, and of each no more than what is shown.
 type View struct {
-	list    []Network // by network-status, of pods that are not taken yet
+	list    []Network
 	pods    map[types.UID]place
-	claims  map[types.UID][]Network // by the pod that they are reserved for
 	devices map[deviceID]offered
 }
 
@@ -42,9 +40,6 @@ func (v *View) Pod(pod *corev1.Pod) {
 func Ended(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
-
-// Pods is how many were added since Take.
-func (v *View) Pods() int { return len(v.pods) }
 
 // claimsOf are the names of a pod's claims: its own, those made of templates, and that of its
 // extended resources.
@@ -79,51 +74,31 @@ func (v *View) Claims() []types.NamespacedName {
 	return slices.Compact(all)
 }
 
-// Claim adds the attachments of a claim to the pods for which it is reserved, now or later, in
-// place of what it said before.
+// Claim adds the attachments of a claim to the pods of its namespace for which it is reserved.
 func (v *View) Claim(claim *resourceapi.ResourceClaim) {
-	if v.claims == nil {
-		v.claims = map[types.UID][]Network{}
-	}
 	list := byClaim(claim)
 	for _, consumer := range claim.Status.ReservedFor {
-		if consumer.Resource == "pods" && len(list) > 0 {
-			others := slices.DeleteFunc(v.claims[consumer.UID], func(a Network) bool { return a.Namespace == claim.Namespace && a.Claim == claim.Name })
-			v.claims[consumer.UID] = append(others, list...)
+		of, known := v.pods[consumer.UID]
+		if !known || consumer.Resource != "pods" || of.namespace != claim.Namespace {
+			continue
 		}
-	}
-}
-
-// ofClaims are the attachments of claims to a pod. One in another namespace has none.
-func (v *View) ofClaims(uid types.UID) (list []Network) {
-	of := v.pods[uid]
-	for _, a := range v.claims[uid] {
-		if a.Namespace == of.namespace {
+		for _, a := range list {
 			a.Pod, a.Node = of.pod, of.node
-			list = append(list, a)
+			v.list = append(v.list, a)
 		}
 	}
-	return list
 }
 
-// Nodes are those of the pods with attachments of claims whose status does not say which device it
-// is, and Drivers the drivers, sorted: their slices tell.
-func (v *View) Nodes() []string { return v.each(func(a *Network) string { return a.Node }) }
-
-// Drivers are described with Nodes.
-func (v *View) Drivers() []string { return v.each(func(a *Network) string { return a.Driver }) }
-
-func (v *View) each(value func(*Network) string) []string {
-	all := map[string]bool{}
-	for uid := range v.pods {
-		for _, a := range v.ofClaims(uid) {
-			if a.published != (deviceID{}) {
-				all[value(&a)] = true
-			}
+// Unnamed are the drivers of claims whose status does not name the device, sorted: slices of the pod's
+// node do.
+func (v *View) Unnamed() []string {
+	drivers := map[string]bool{}
+	for n := range v.list {
+		if v.list[n].published != (deviceID{}) {
+			drivers[v.list[n].Driver] = true
 		}
 	}
-	delete(all, "")
-	return slices.Sorted(maps.Keys(all))
+	return slices.Sorted(maps.Keys(drivers))
 }
 
 // Slice takes what a slice says of its devices.
@@ -139,18 +114,21 @@ func (v *View) Slice(s *resourceapi.ResourceSlice) {
 	}
 }
 
-// Take returns the attachments of the pods, ordered by namespace, pod and interface, and
-// forgets these.
-func (v *View) Take() []Network {
-	list := append([]Network{}, v.list...) // an empty list is not null in JSON
-	for uid := range v.pods {
-		for _, a := range v.ofClaims(uid) {
-			known := Device{Type: a.Type, Device: a.Device, PF: a.PF, Representor: a.Representor, RDMA: a.RDMA}
-			a.tell(known.Or(v.devices[a.published].Device))
-			list = append(list, a)
-		}
-		delete(v.claims, uid)
+// Attachments returns the attachments of the pods, ordered by namespace, pod and interface.
+func (v *View) Attachments() []Network {
+	if len(v.list) == 0 {
+		return []Network{} // in JSON it is not null
 	}
-	v.list, v.pods = nil, nil
-	return sorted(list)
+	for n := range v.list {
+		a := &v.list[n]
+		if published, known := v.devices[a.published]; known {
+			said := Device{Type: a.Type, Device: a.Device, PF: a.PF, Representor: a.Representor, RDMA: a.RDMA}
+			a.tell(said.Or(published.Device))
+		}
+	}
+	slices.SortStableFunc(v.list, func(a, b Network) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod),
+			cmp.Compare(a.Interface, b.Interface), cmp.Compare(a.Network, b.Network))
+	})
+	return v.list
 }

@@ -1,26 +1,25 @@
-// Scale measures kubectl devinfo beside kubectl get, on an API server that it fills with a
-// fleet: nodes with the slices of their VFs, and pods with two attachments each, by Multus or,
-// of some, one by a claim, all as Multus, the scheduler and cni-dra-driver write them. It
-// fails when a gate is missed.
+// Scale measures kubectl devinfo beside kubectl get, on an API server that it fills with pods. It fails
+// when a gate is missed. It needs kubectl.
 //
 //	make apiserver scale
 //	make scale SCALE=10
 //
-// Times are ratios to kubectl's, for absolute ones differ from machine to machine; memory is
-// the most that a program had resident; bytes are those on the wire. The API server of a fleet
-// of -scale 10 takes 12 GB and some minutes to fill.
+// Times are ratios to kubectl's, because seconds differ from machine to machine. Memory is the most that a
+// program had resident. The API server of -scale 10 takes 12 GB and some minutes to fill.
 package main
 
 import (
 	"context"
-	"errors"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
+	"text/tabwriter"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -31,31 +30,19 @@ import (
 )
 
 var (
-	bin    = flag.String("bin", "bin", "`directory` of kube-apiserver, etcd and kubectl-devinfo")
-	scale  = flag.Float64("scale", 1, "how many times 200 nodes, 3,000 pods and 1,000 claims there are, where the three flags do not say it")
-	nodes  = flag.Int("nodes", 0, "nodes; 0 = by -scale")
-	pods   = flag.Int("pods", 0, "pods; 0 = by -scale")
-	claims = flag.Int("claims", 0, "of them with a claim; 0 = by -scale")
-	vfs    = flag.Int("vfs", 256, "VFs of each node, at least two for each of its pods")
-	rounds = flag.Int("rounds", 3, "how often each command is timed")
-	limit  = flag.Duration("limit", 30*time.Minute, "for all of it")
-	getter = flag.String("kubectl", "kubectl", "the kubectl to compare with; where it is not found, a client that lists the same")
+	bin   = flag.String("bin", "bin", "`directory` of kube-apiserver, etcd and kubectl-devinfo")
+	scale = flag.Int("scale", 1, "thousands of claims, and thrice as many pods")
 )
+
+const rounds = 3 // that a command is timed; the median counts
 
 func main() {
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	var err error
-	switch flag.Arg(0) {
-	case "run": // see runner
+	if flag.Arg(0) == "run" {
 		err = runAlone(flag.Args()[1:])
-	case "get":
-		err = get(ctx, flag.Args()[1:])
-	default:
-		ctx, cancel := context.WithTimeout(ctx, *limit)
-		defer cancel()
-		err = measure(ctx, fleetOf(*scale))
+	} else {
+		err = measure(context.Background(), 3*1000*(*scale))
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "scale:", err)
@@ -63,26 +50,28 @@ func main() {
 	}
 }
 
-// fleetOf is as big as the flags say.
-func fleetOf(scale float64) *fleet {
-	or := func(flag int, small float64) int {
-		if flag != 0 {
-			return flag
-		}
-		return max(1, int(small*scale))
-	}
-	return &fleet{nodes: or(*nodes, 200), vfs: *vfs, pods: or(*pods, 3000), claims: or(*claims, 1000)}
+// A row is a command of kubectl devinfo and its gates. It is compared with kubectl get pods -A.
+type row struct {
+	args  []string
+	lines int     // that it prints at least
+	ratio float64 // of its seconds to kubectl's; 0 = any
+	peak  float64 // MB
 }
 
-func measure(ctx context.Context, f *fleet) error {
-	devinfo, err := filepath.Abs(filepath.Join(*bin, "kubectl-devinfo"))
-	if err != nil {
-		return err
+func rows(pods int) []row {
+	n := pods/2 - pods/2%3 + 2 // it has a claim
+	return []row{
+		{[]string{"-A"}, 2 * pods, 1.3, 300},
+		{[]string{"who", mac(n, 0)}, 2, 1.3, 300},
+		{[]string{"who", vf(n, 1), "--node", node(n)}, 2, 0, 100},
+		{[]string{"-n", space(n)}, 2 * podsOfSpace, 0, 100},
+		{[]string{"pod", name(n), "-n", space(n)}, 20, 0, 80},
 	}
-	if _, err := os.Stat(devinfo); err != nil {
-		return fmt.Errorf("%w: make build", err)
-	}
-	if err := errors.Join(f.check(), controlplane.Built(*bin)); err != nil {
+}
+
+// measure fills an API server, prints what each row costs, and fails if a gate is missed.
+func measure(ctx context.Context, pods int) error {
+	if err := controlplane.Built(*bin); err != nil {
 		return err
 	}
 	plane, err := controlplane.Start(*bin, "--max-requests-inflight=0", "--enable-priority-and-fairness=false")
@@ -96,23 +85,86 @@ func measure(ctx context.Context, f *fleet) error {
 	if err != nil {
 		return err
 	}
-	began := time.Now()
-	if err := f.fill(ctx, client); err != nil {
+	if err := fill(ctx, client, pods); err != nil {
 		return fmt.Errorf("fill the API server: %w", err)
 	}
-	fmt.Fprintf(os.Stderr, "%d nodes with %d VFs each, %d pods, %d claims: filled in %.0f s\n", f.nodes, f.vfs, f.pods, f.claims, time.Since(began).Seconds())
-	r, err := newRunner(plane, devinfo)
+	kubectl, err := cost(plane, pods, "kubectl", "get", "pods", "-A")
 	if err != nil {
 		return err
 	}
-	defer r.close()
-	return f.compare(ctx, r, os.Stdout)
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "command\tseconds\tx kubectl\tpeak MB\nkubectl get pods -A\t%.2f\t\t%.0f\n", kubectl.Seconds, kubectl.Peak)
+	missed := 0
+	for _, row := range rows(pods) {
+		c, err := cost(plane, row.lines, filepath.Join(*bin, "kubectl-devinfo"), row.args...)
+		if err != nil {
+			return err
+		}
+		ratio, miss := c.Seconds/kubectl.Seconds, ""
+		if c.Peak > row.peak || row.ratio > 0 && ratio > row.ratio {
+			missed++
+			miss = fmt.Sprintf("MISS: the gates are %.1f x kubectl, %.0f MB", row.ratio, row.peak)
+		}
+		fmt.Fprintf(w, "kubectl devinfo %s\t%.2f\t%.2f\t%.0f\t%s\n", strings.Join(row.args, " "), c.Seconds, ratio, c.Peak, miss)
+	}
+	if err := w.Flush(); err != nil || missed == 0 {
+		return err
+	}
+	return fmt.Errorf("%d gates missed", missed)
 }
 
-// kubectl is how kubectl get is run: by itself, or in its place.
-func kubectl() []string {
-	if path, err := exec.LookPath(*getter); err == nil {
-		return []string{path, "get"}
+// A took is what a command took.
+type took struct {
+	Seconds, Peak float64 // MB
+	Lines         int     // printed
+}
+
+// cost runs a command some times, and returns the median of the seconds and the highest peak. A process that does
+// nothing else runs the command, because the kernel also counts what the parent had resident.
+func cost(plane *controlplane.Plane, lines int, command string, args ...string) (c took, err error) {
+	var seconds []float64
+	for range rounds {
+		cmd := exec.Command("/proc/self/exe", append([]string{"run", command, "--server=" + plane.Admin.Host,
+			"--token=" + plane.Admin.BearerToken, "--certificate-authority=" + plane.Admin.CAFile}, args...)...)
+		cmd.Env = append(os.Environ(), "KUBECONFIG=/dev/null", "HOME="+plane.Dir)
+		cmd.Stderr, cmd.SysProcAttr = os.Stderr, &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		out, err := cmd.Output()
+		var t took
+		if err == nil {
+			err = json.Unmarshal(out, &t)
+		}
+		if err == nil && t.Lines < lines {
+			err = fmt.Errorf("prints %d lines, not %d", t.Lines, lines)
+		}
+		if err != nil {
+			return c, fmt.Errorf("%s %s: %w", command, strings.Join(args, " "), err)
+		}
+		seconds, c.Peak = append(seconds, t.Seconds), max(c.Peak, t.Peak)
 	}
-	return []string{"/proc/self/exe", "get"}
+	slices.Sort(seconds)
+	c.Seconds = seconds[rounds/2]
+	return c, nil
+}
+
+// runAlone runs a command, and prints what it took.
+func runAlone(command []string) error {
+	cmd := exec.Command(command[0], command[1:]...)
+	var t took
+	cmd.Stdout, cmd.Stderr = (*lines)(&t.Lines), os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	began := time.Now()
+	if err := cmd.Run(); err != nil {
+		return err
+	}
+	t.Seconds = time.Since(began).Seconds()
+	t.Peak = float64(cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss) / 1000
+	return json.NewEncoder(os.Stdout).Encode(t)
+}
+
+// lines counts those that are written to it.
+type lines int
+
+func (l *lines) Write(p []byte) (int, error) {
+	*l += lines(strings.Count(string(p), "\n"))
+	return len(p), nil
 }
