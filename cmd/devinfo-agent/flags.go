@@ -16,7 +16,6 @@ import (
 	"devinfo-cni.io/pkg/endpoint"
 	"devinfo-cni.io/pkg/inject"
 	"devinfo-cni.io/pkg/install"
-	"devinfo-cni.io/pkg/publish"
 )
 
 // options are the command line: what the agent is, of which [options.agent] makes the whole, and how
@@ -24,8 +23,7 @@ import (
 type options struct {
 	agent.Options // Settings.Dir "" = node.json is left alone; Injection.HostRoot "" = HostRoot, else /
 
-	inject, publish bool
-
+	inject         bool
 	runDir         string
 	metricsAddress string
 	logFormat      string
@@ -66,8 +64,6 @@ func (o *options) add(f *pflag.FlagSet) {
 	f.StringVar((*string)(&injection.WhenMissing), "when-missing", "pass", "pass or refuse a container whose device information should be there and is not")
 	f.StringSliceVar(&injection.Only, "inject-namespaces", nil, "`namespaces`, comma-separated, * for anything: pods in others are given nothing (default all)")
 	f.StringSliceVar(&injection.Except, "inject-exclude-namespaces", nil, "`namespaces`, written in the same way, whose pods are given nothing")
-
-	f.BoolVar(&o.publish, "publish", false, "have the pods of the node say which devices they have, in the annotation "+publish.Annotation+": in a pod with a service account that may")
 
 	f.StringVar(&o.runDir, "run-dir", "/var/run/devinfo-agent", "`directory` of the agent's own, the same path on the host: the lock of the one agent of the node, and what containers mount")
 	f.StringVar(&o.metricsAddress, "metrics-address", "", "`host:port` for /healthz and /metrics, without authentication; none by default. /metrics names pods")

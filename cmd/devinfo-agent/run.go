@@ -19,7 +19,6 @@ import (
 	"devinfo-cni.io/pkg/endpoint"
 	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/publish"
 )
 
 const (
@@ -89,13 +88,6 @@ func (o *options) agent(log *slog.Logger) (*agent.Agent, error) {
 	}
 	if !o.inject {
 		o.Injection = nil
-	}
-	if o.publish {
-		api, err := publish.InCluster()
-		if err != nil {
-			return nil, fmt.Errorf("--publish: %w", err)
-		}
-		o.Publish = api.Annotate
 	}
 	return agent.New(o.Options), nil
 }

@@ -3,8 +3,7 @@
 // left, gives containers their device information (package inject), and looks at the
 // attachments for Prometheus. Each part goes on when another fails, and says what is wrong
 // with it: in the log when that changes, in /healthz and in the metrics. It asks nothing of an
-// API server; if it is told to, it has the node's pods say which devices they have (package
-// publish).
+// API server.
 package agent
 
 import (
@@ -28,7 +27,6 @@ import (
 	"devinfo-cni.io/pkg/install"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
-	"devinfo-cni.io/pkg/publish"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
@@ -42,9 +40,6 @@ type Options struct {
 	// Injection is without Node, BootID, Finder, Metrics and Log, which are the agent's; nil =
 	// containers are given nothing.
 	Injection *inject.Options
-
-	// Publish annotates a pod; nil = pods are left alone.
-	Publish func(context.Context, publish.Pod, []publish.Network) error
 
 	CNIPath  string // directories of delegates, separated by colons
 	HostRoot string // the root directory of delegates; "" = their DEL cannot be run
@@ -65,14 +60,12 @@ const (
 	Sweep       = "sweep"       // what was left could be removed
 	Attachments = "attachments" // the attachments could be looked at
 	NRI         = "nri"         // the container runtime is connected
-	Publish     = "publish"     // pods have the annotation
 )
 
 // Agent is the agent of one node.
 type Agent struct {
 	Options
 	metrics   metrics
-	publisher publisher
 	plugin    atomic.Pointer[install.Executable] // what is on the node; nil = none
 	left      atomic.Int64                       // dead attachments, by the last sweep, whose delegates cannot be run
 	census    atomic.Pointer[census]             // the last one; nil = none yet
@@ -102,9 +95,6 @@ func (a *Agent) Parts() []string {
 	}
 	if a.Injection != nil {
 		parts = append(parts, NRI)
-	}
-	if a.Options.Publish != nil {
-		parts = append(parts, Publish)
 	}
 	slices.Sort(parts)
 	return parts
@@ -177,9 +167,6 @@ func (a *Agent) Run(ctx context.Context) {
 				a.report(NRI, err) // it could not begin
 			}
 		})
-	}
-	if a.Options.Publish != nil {
-		part(&parts, a.CheckInterval, a.publish)
 	}
 	<-ctx.Done()
 	limit := grace

@@ -88,7 +88,6 @@ func processorTime(b *testing.B) time.Duration {
 // any, `label`: value, value; words.
 func TestTheDocumentedMetricsAreThoseExposed(t *testing.T) {
 	r := newRig(t)
-	r.Publish = new(api).annotate
 	r.put(vf("ok", "0000:03:00.2", "eth4", "mlx5_2"))
 	a, end := r.started()
 	eventually(t, "well", func() bool { return well(a) })

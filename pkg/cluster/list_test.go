@@ -1,7 +1,6 @@
 package cluster_test
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -14,7 +13,6 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/cluster"
-	"devinfo-cni.io/pkg/publish"
 )
 
 const driver = "cni.dra.networking.x-k8s.io"
@@ -269,29 +267,6 @@ func TestTheNodeFillsInWhatTheAPILacks(t *testing.T) {
 		}
 	}
 	equal(t, "from the node", got, []string{"memif net1 memif /run/m"})
-}
-
-// What the agent has published is as good: nobody has to ask the node, not even for a network
-// that has no device.
-func TestTheAnnotationFillsInWhatMultusLacks(t *testing.T) {
-	p := pod("shop", "memif", `[{"name": "shop/mem", "interface": "net1", "dns": {}}, {"name": "lan", "interface": "net2", "dns": {}},
-		{"name": "sriov", "interface": "net3", "dns": {}, "device-info": {"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:03:00.5"}}}]`)
-	p.Annotations[publish.Annotation] = `[{"name": "mem", "interface": "net1", "device-info": {"type": "memif", "version": "1.1.0", "memif": {"path": "/run/m"}}},
-		{"name": "lan", "interface": "net2"},
-		{"name": "sriov", "interface": "net3", "device-info": {"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:ff:00.0"}}}]`
-	all := list([]corev1.Pod{p}, nil, nil)
-	var got []string
-	for _, a := range all {
-		got = append(got, fmt.Sprint(a.Interface, " ", a.Device, " ", a.FromNode))
-	}
-	equal(t, "the attachments", got, []string{"net1 /run/m true", "net2  false", "net3 0000:03:00.5 false"})
-	if nodes := cluster.Deviceless(all); len(nodes) != 0 {
-		t.Errorf("asks %q", nodes)
-	}
-	p.Annotations[publish.Annotation] = "{" // somebody else's
-	if nodes := cluster.Deviceless(list([]corev1.Pod{p}, nil, nil)); len(nodes) != 1 {
-		t.Errorf("asks %q", nodes)
-	}
 }
 
 func TestADeviceIsShownAsItsInformationHasIt(t *testing.T) {

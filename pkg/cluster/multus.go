@@ -5,8 +5,6 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-
-	"devinfo-cni.io/pkg/publish"
 )
 
 // StatusAnnotation is where Multus says what networks a pod has (Network Custom Resource
@@ -17,8 +15,7 @@ const StatusAnnotation = "k8s.v1.cni.cncf.io/network-status"
 const networksAnnotation = "k8s.v1.cni.cncf.io/networks"
 
 // OfMultus returns the attachments in a pod's network-status: all networks but the default
-// one, and that too if it has a device; with what the agent says of those that network-status names
-// no device of. An annotation that cannot be read, or that is not there though the pod asks for
+// one, and that too if it has a device. An annotation that cannot be read, or that is not there though the pod asks for
 // networks, becomes one attachment with a problem.
 func OfMultus(pod *corev1.Pod) []Network {
 	blank := Network{Namespace: pod.Namespace, Pod: pod.Name, Node: pod.Spec.NodeName}
@@ -42,36 +39,17 @@ func OfMultus(pod *corev1.Pod) []Network {
 		blank.Problem = fmt.Sprintf("annotation %s: %v", StatusAnnotation, err)
 		return []Network{blank}
 	}
-	published, told := published(pod)
 	var list []Network
 	for _, n := range networks {
-		byNode := n.DeviceInfo == nil && published[n.Interface] != nil
-		if byNode {
-			n.DeviceInfo = published[n.Interface]
-		}
 		if n.Default && n.DeviceInfo == nil {
 			continue
 		}
 		a := blank
-		a.Network, a.Interface, a.MAC, a.IPs, a.FromNode, a.told = n.Name, n.Interface, n.MAC, n.IPs, byNode, told
+		a.Network, a.Interface, a.MAC, a.IPs = n.Name, n.Interface, n.MAC, n.IPs
 		if n.DeviceInfo != nil {
 			a.describe(n.DeviceInfo)
 		}
 		list = append(list, a)
 	}
 	return list
-}
-
-// published is the device information that the agent of the pod's node has published, by interface;
-// told is false if it has not.
-func published(pod *corev1.Pod) (by map[string]json.RawMessage, told bool) {
-	var networks []publish.Network
-	if json.Unmarshal([]byte(pod.Annotations[publish.Annotation]), &networks) != nil {
-		return nil, false
-	}
-	by = map[string]json.RawMessage{}
-	for _, n := range networks {
-		by[n.Interface] = n.DeviceInfo
-	}
-	return by, true
 }

@@ -33,7 +33,6 @@ type Network struct {
 	FromNode    bool            `json:"fromNode,omitempty"`   // type and device are from the node's own record
 	Problem     string          `json:"problem,omitempty"`    // why there is no more
 
-	told      bool     // the pod has the agent's annotation, so there is no more to ask of its node
 	published deviceID // of a claim whose status does not say what device it is
 }
 

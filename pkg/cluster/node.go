@@ -38,5 +38,5 @@ func Fill(list []Network, node string, records []Network) {
 }
 
 func (a *Network) deviceless() bool {
-	return a.Device == "" && a.Claim == "" && a.Problem == "" && !a.told && a.Node != ""
+	return a.Device == "" && a.Claim == "" && a.Problem == "" && a.Node != ""
 }

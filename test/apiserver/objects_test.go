@@ -38,14 +38,11 @@ func (p *controlPlane) install(without ...string) error {
 	if err != nil {
 		return err
 	}
-	for _, file := range []string{
-		"cni-dra-driver/namespace.yaml", "cni-dra-driver/rbac.yaml", "cni-dra-driver/rbac-associated-node.yaml", "cni-dra-driver/admission.yaml",
-		"cni-dra-driver/deviceclass.yaml", "devinfo/base/namespace.yaml", "devinfo/base/serviceaccount.yaml", "devinfo/components/publish/publish.yaml",
-	} {
-		if slices.Contains(without, filepath.Base(file)) {
+	for _, file := range []string{"namespace.yaml", "rbac.yaml", "rbac-associated-node.yaml", "admission.yaml", "deviceclass.yaml"} {
+		if slices.Contains(without, file) {
 			continue
 		}
-		data, err := os.ReadFile(filepath.Join("../../deploy", file))
+		data, err := os.ReadFile(filepath.Join("../../deploy/cni-dra-driver", file))
 		if err != nil {
 			return err
 		}
@@ -85,15 +82,6 @@ func resource(dyn dynamic.Interface, object *unstructured.Unstructured) dynamic.
 // that is "".
 func (p *controlPlane) account(t *testing.T, name, node string) kubernetes.Interface {
 	t.Helper()
-	config := rest.AnonymousClientConfig(p.Admin)
-	config.BearerToken, config.QPS, config.Burst = p.token(t, namespace, name, node), 1000, 1000
-	client, err := kubernetes.NewForConfig(config)
-	must(t, err)
-	return client
-}
-
-func (p *controlPlane) token(t *testing.T, namespace, name, node string) string {
-	t.Helper()
 	request := &authenticationv1.TokenRequest{}
 	if node != "" {
 		n, err := p.Client.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
@@ -102,7 +90,11 @@ func (p *controlPlane) token(t *testing.T, namespace, name, node string) string 
 	}
 	token, err := p.Client.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), name, request, metav1.CreateOptions{})
 	must(t, err)
-	return token.Status.Token
+	config := rest.AnonymousClientConfig(p.Admin)
+	config.BearerToken, config.QPS, config.Burst = token.Status.Token, 1000, 1000
+	client, err := kubernetes.NewForConfig(config)
+	must(t, err)
+	return client
 }
 
 // agent gives a client with the rights of an agent on node.

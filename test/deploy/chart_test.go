@@ -56,7 +56,7 @@ func plain(list objects) objects {
 var unordered = cmpopts.SortSlices(func(a, b any) bool { return fmt.Sprint(a) < fmt.Sprint(b) })
 
 func TestTheComponentsOfKustomizeAreValuesOfTheChart(t *testing.T) {
-	for component, values := range map[string]string{"doctor": `{agent: {doctor: true}}`, "dac-override": `{agent: {dacOverride: true}}`, "metrics": `{metrics: {enabled: true}}`, "publish": `{agent: {publish: true}}`} {
+	for component, values := range map[string]string{"doctor": `{agent: {doctor: true}}`, "dac-override": `{agent: {dacOverride: true}}`, "metrics": `{metrics: {enabled: true}}`} {
 		want := kustomizeHere(t, map[string]string{"kustomization.yaml": "resources: [../deploy/devinfo]\ncomponents: [../deploy/devinfo/components/" + component + "]\n"})
 		delete(want, "Namespace devinfo")
 		if diff := cmp.Diff(want, plain(template(t, "devinfo", values)), unordered); diff != "" {
@@ -215,7 +215,7 @@ func TestWhatCannotWorkSaysWhatToDo(t *testing.T) {
 
 // A flag of the chart's that extraArgs override would leave its mounts, ports and probe behind.
 func TestExtraArgsAreNoneThatTheChartSets(t *testing.T) {
-	const all = `{kubeletRootDir: /data/kubelet, agent: {inject: false, publish: true, whenMissing: refuse, namespaces: [a], excludeNamespaces: [b]%s},
+	const all = `{kubeletRootDir: /data/kubelet, agent: {inject: false, whenMissing: refuse, namespaces: [a], excludeNamespaces: [b]%s},
 		dra: {enabled: true, devices: [{as: shared, ifNames: [a]}], allowClaimConfig: [macvlan]%s}}`
 	helpers, err := os.ReadFile(filepath.Join(chart, "templates/_helpers.tpl"))
 	must(t, err)

@@ -24,7 +24,6 @@ var manifests = []struct {
 		"monitoring/prometheusrule.yaml": "monitoring/prometheusrule.yaml",
 	}},
 	{"devinfo", `{metrics: {podMonitor: {enabled: true}}}`, map[string]string{"monitoring/podmonitors.yaml": "monitoring/podmonitor.yaml"}},
-	{"devinfo", `{agent: {publish: true}}`, map[string]string{"agent/publish.yaml": "devinfo/components/publish/publish.yaml"}},
 	{"devinfo", `{openshift: true}`, map[string]string{"agent/scc.yaml": "devinfo/overlays/openshift/scc.yaml"}},
 	{"cni-dra-driver", `{agent: {enabled: false}, dra: {enabled: true}, metrics: {podMonitor: {enabled: true}}}`, map[string]string{
 		"dra/rbac.yaml": "cni-dra-driver/rbac.yaml", "dra/rbac-associated-node.yaml": "cni-dra-driver/rbac-associated-node.yaml",

@@ -79,7 +79,6 @@ securityContext:
     "--device-root" ""
     "--inject" "agent.inject"
     "--when-missing" "agent.whenMissing"
-    "--publish" "agent.publish"
     "--inject-namespaces" "agent.namespaces"
     "--inject-exclude-namespaces" "agent.excludeNamespaces")
   "dra" (dict
