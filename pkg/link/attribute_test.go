@@ -231,8 +231,8 @@ func TestVFsHaveWhatTheirPFHasSet(t *testing.T) {
 	))
 	want := []VFRecord{
 		{PF: "0000:03:00.0", PFName: "ens1f0"},
-		{PF: "0000:03:00.0", PFName: "ens1f0", Index: 1, MAC: "02:00:00:00:00:01", VLAN: 7, Trust: true, VFPolicy: VFPolicy{
-			QoS: 3, VLANProto: 0x88a8, SpoofCheck: true, LinkState: nl.IFLA_VF_LINK_STATE_DISABLE, MinRate: 10, MaxRate: 200,
+		{PF: "0000:03:00.0", PFName: "ens1f0", Index: 1, VFSettings: VFSettings{
+			MAC: "02:00:00:00:00:01", VLAN: 7, Trust: true, QoS: 3, VLANProto: 0x88a8, SpoofCheck: true, LinkState: nl.IFLA_VF_LINK_STATE_DISABLE, MinRate: 10, MaxRate: 200,
 			NodeGUID: "00:11:22:33:44:55:66:77"}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {

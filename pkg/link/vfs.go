@@ -14,28 +14,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// VFRecord is what a PF has set for one of its VFs (IFLA_VF_INFO), whether the VF is in
-// this network namespace or not.
+// VFRecord is a VF of a PF, whether the VF is in this network namespace or not.
 type VFRecord struct {
-	PF     string // PCI address of the PF
-	PFName string // its interface
-	Index  int    // of the VF on its PF
-	MAC    string // the administrative one; "" = none is set
-	VLAN   int    // 0 = none
-	Trust  bool
-	VFPolicy
+	PF     string `json:"pf"`     // PCI address of the PF
+	PFName string `json:"pfName"` // interface of the PF
+	Index  int    `json:"index"`  // of the VF on its PF
+	VFSettings
 }
 
-// VFPolicy is what else a PF has set for a VF. What its driver does not tell is zero.
-type VFPolicy struct {
-	QoS        int    // priority of the VLAN
-	VLANProto  int    // its EtherType, 0x8100 or 0x88a8
-	SpoofCheck bool   // frames with another MAC than the VF's are dropped
-	LinkState  uint32 // IFLA_VF_LINK_STATE_AUTO, _ENABLE or _DISABLE
-	MinRate    uint32 // Mbit/s; 0 = none
-	MaxRate    uint32 // Mbit/s; 0 = none
-	NodeGUID   string // of InfiniBand, "00:11:22:33:44:55:66:77"
-	PortGUID   string
+// VFSettings are what a PF has set for one of its VFs (IFLA_VF_INFO). A setting that the PF's
+// driver does not report is zero.
+type VFSettings struct {
+	MAC        string `json:"mac,omitempty"`       // the administrative MAC address; "" = none is set
+	VLAN       int    `json:"vlan,omitempty"`      // 0 = none
+	QoS        int    `json:"qos,omitempty"`       // priority of the VLAN
+	VLANProto  int    `json:"vlanProto,omitempty"` // EtherType of the VLAN, 0x8100 or 0x88a8
+	Trust      bool   `json:"trust,omitempty"`
+	SpoofCheck bool   `json:"spoofCheck,omitempty"` // frames with another MAC than the VF's are dropped
+	LinkState  uint32 `json:"linkState,omitempty"`  // IFLA_VF_LINK_STATE_AUTO, _ENABLE or _DISABLE
+	MinRate    uint32 `json:"minRate,omitempty"`    // Mbit/s; 0 = none
+	MaxRate    uint32 `json:"maxRate,omitempty"`    // Mbit/s; 0 = none
+	NodeGUID   string `json:"nodeGUID,omitempty"`   // of InfiniBand, "00:11:22:33:44:55:66:77"
+	PortGUID   string `json:"portGUID,omitempty"`
 }
 
 // VFs lists the VFs of all PFs that have an interface in our own network namespace. A

@@ -16,6 +16,7 @@ import (
 	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
@@ -60,9 +61,9 @@ type Evidence struct {
 // VF is a virtual function, and what its PF has set for it.
 type VF struct {
 	Address string // PCI address
-	PF      string // PCI address
 	Driver  string // "" = unbound
-	VFSettings
+	Known   bool   // the PF reports the settings
+	link.VFRecord
 }
 
 // A question has answers; none means that all is well, and well says with what.

@@ -11,14 +11,15 @@ import (
 	"devinfo-cni.io/pkg/ctl/doctor"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/others"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
 // vf is a VF of one PF, held by nobody.
-func vf(function string, s doctor.VFSettings) doctor.VF {
-	s.Known, s.PFName = true, "ens1"
-	return doctor.VF{Address: "0000:03:00." + function, PF: "0000:03:00.0", Driver: "iavf", VFSettings: s}
+func vf(function string, s link.VFSettings) doctor.VF {
+	pf := link.VFRecord{PF: "0000:03:00.0", PFName: "ens1", VFSettings: s}
+	return doctor.VF{Address: "0000:03:00." + function, Driver: "iavf", Known: true, VFRecord: pf}
 }
 
 func held(function, pod, claim, netns string) node.Attachment {
@@ -59,7 +60,7 @@ func live(change func(l *doctor.Live)) *doctor.Live {
 func TestWhatIsWrongIsSaidWithARemedy(t *testing.T) {
 	const mac = "02:00:00:00:00:01"
 	key := journal.Key{Network: "n", ContainerID: "c", IfName: "i"}
-	one := []doctor.VF{vf("2", doctor.VFSettings{})}
+	one := []doctor.VF{vf("2", link.VFSettings{})}
 	for name, test := range map[string]struct {
 		facts doctor.Evidence
 		want  []string // level, check, text
@@ -80,7 +81,7 @@ func TestWhatIsWrongIsSaidWithARemedy(t *testing.T) {
 			a.Has = nil
 			return a
 		}()}}, nil},
-		"a claim without its driver": {doctor.Evidence{VFs: []doctor.VF{vf("2", doctor.VFSettings{VLAN: 7})}, Unrecorded: []node.ClaimLeases{abandoned("/n1")}},
+		"a claim without its driver": {doctor.Evidence{VFs: []doctor.VF{vf("2", link.VFSettings{VLAN: 7})}, Unrecorded: []node.ClaimLeases{abandoned("/n1")}},
 			[]string{"warning files claim ns/c: has leases of 0000:03:00.2, 0000:03:00.0 (shared), and cni-dra-driver has no record of it in /claims/u1.json"}},
 		"a claim without its driver, and a lock": {doctor.Evidence{VFs: one, Unrecorded: []node.ClaimLeases{abandoned("/n1")}, Live: live(func(l *doctor.Live) {
 			l.Locks = []others.Lock{{Device: "0000:03:00.2", Netns: "/n2"}}
@@ -93,7 +94,7 @@ func TestWhatIsWrongIsSaidWithARemedy(t *testing.T) {
 		"device plugin and DRA": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("2", "ns/a", "ns/c", "/n1")}, Live: live(func(l *doctor.Live) {
 			l.Devices = []others.Given{{Pod: "ns/a", Resource: "example.com/vf", Device: "0000:03:00.2"}}
 		})}, []string{"error holders 0000:03:00.2: held by pod ns/a (DRA) and by pod ns/a (device plugin example.com/vf)"}},
-		"device plugin and CNI, another VF": {doctor.Evidence{VFs: []doctor.VF{one[0], vf("3", doctor.VFSettings{}), vf("4", doctor.VFSettings{}), vf("5", doctor.VFSettings{}), vf("6", doctor.VFSettings{}), vf("7", doctor.VFSettings{})},
+		"device plugin and CNI, another VF": {doctor.Evidence{VFs: []doctor.VF{one[0], vf("3", link.VFSettings{}), vf("4", link.VFSettings{}), vf("5", link.VFSettings{}), vf("6", link.VFSettings{}), vf("7", link.VFSettings{})},
 			Attachments: []node.Attachment{held("2", "ns/a", "", "/n1"), sharing("4", "ns/a", "/n1"), held("6", "ns/b", "ns/c", "/n2")}, Live: live(func(l *doctor.Live) {
 				for _, device := range []string{"0000:03:00.2", "0000:03:00.3", "0000:03:00.4", "0000:03:00.5", "0000:03:00.0", "gpu-1"} {
 					l.Devices = append(l.Devices, others.Given{Pod: "ns/a", Resource: "example.com/vf", Device: device})
@@ -107,17 +108,17 @@ func TestWhatIsWrongIsSaidWithARemedy(t *testing.T) {
 		"a lock of the dead": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1")}, Live: live(func(l *doctor.Live) {
 			l.Locks = []others.Lock{{Device: "0000:03:00.2", Netns: "/n2", Gone: true}}
 		})}, nil},
-		"left trust and VLAN": {doctor.Evidence{VFs: []doctor.VF{vf("3", doctor.VFSettings{Index: 1, VLAN: 7, Trust: true, MAC: mac})}},
+		"left trust and VLAN": {doctor.Evidence{VFs: []doctor.VF{vf("3", link.VFSettings{VLAN: 7, Trust: true, MAC: mac})}},
 			[]string{"warning leftovers 0000:03:00.3: nobody holds it, and it has VLAN 7, trust, MAC 02:00:00:00:00:01"}},
-		"left MAC": {doctor.Evidence{VFs: []doctor.VF{vf("2", doctor.VFSettings{}), vf("3", doctor.VFSettings{MAC: mac})}},
+		"left MAC": {doctor.Evidence{VFs: []doctor.VF{vf("2", link.VFSettings{}), vf("3", link.VFSettings{MAC: mac})}},
 			[]string{"warning leftovers 0000:03:00.3: nobody holds it, and it has MAC 02:00:00:00:00:01"}},
-		"MACs for all":      {doctor.Evidence{VFs: []doctor.VF{vf("2", doctor.VFSettings{MAC: "02:00:00:00:00:02"}), vf("3", doctor.VFSettings{MAC: mac})}}, nil},
-		"settings of a pod": {doctor.Evidence{VFs: []doctor.VF{vf("2", doctor.VFSettings{VLAN: 7, Trust: true})}, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1")}}, nil},
-		"same MAC": {doctor.Evidence{VFs: []doctor.VF{vf("2", doctor.VFSettings{MAC: mac}), vf("3", doctor.VFSettings{MAC: mac})}},
+		"MACs for all":      {doctor.Evidence{VFs: []doctor.VF{vf("2", link.VFSettings{MAC: "02:00:00:00:00:02"}), vf("3", link.VFSettings{MAC: mac})}}, nil},
+		"settings of a pod": {doctor.Evidence{VFs: []doctor.VF{vf("2", link.VFSettings{VLAN: 7, Trust: true})}, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1")}}, nil},
+		"same MAC": {doctor.Evidence{VFs: []doctor.VF{vf("2", link.VFSettings{MAC: mac}), vf("3", link.VFSettings{MAC: mac})}},
 			[]string{"error addresses 0000:03:00.2 and 0000:03:00.3 have the same MAC, 02:00:00:00:00:01"}},
-		"no driver": {doctor.Evidence{VFs: []doctor.VF{{Address: "0000:03:00.2", VFSettings: doctor.VFSettings{Known: true}}}, VDPAs: []sysfs.VDPA{{Name: "vdpa0"}}},
+		"no driver": {doctor.Evidence{VFs: []doctor.VF{{Address: "0000:03:00.2", Known: true}}, VDPAs: []sysfs.VDPA{{Name: "vdpa0"}}},
 			[]string{"warning drivers 0000:03:00.2: the VF has no driver", "warning drivers vdpa0: the vDPA device has no driver"}},
-		"modules": {doctor.Evidence{VFs: []doctor.VF{{Address: "0000:03:00.2", Driver: "mlx5_core", VFSettings: doctor.VFSettings{Known: true}}}, Live: live(func(l *doctor.Live) {
+		"modules": {doctor.Evidence{VFs: []doctor.VF{{Address: "0000:03:00.2", Driver: "mlx5_core", Known: true}}, Live: live(func(l *doctor.Live) {
 			l.Modules = map[string]bool{"mlx5_ib": false, "vfio_pci": false}
 		})}, []string{"info drivers the module mlx5_ib is not loaded: VFs of mlx5_core have no RDMA device", "info drivers the module vfio_pci is not loaded: no VF can be given to DPDK or a VM"}},
 		"PFs out of sight": {doctor.Evidence{VFs: []doctor.VF{{Address: "0000:03:00.2", Driver: "iavf"}}},

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"devinfo-cni.io/pkg/ctl/node"
+	"devinfo-cni.io/pkg/link"
 )
 
 // FactsOf are those of a node; live is what the node says by itself, nil = nothing.
@@ -37,17 +38,24 @@ func (f *Evidence) devicesOf(n *node.Node) error {
 	if err != nil {
 		return err
 	}
+	settings := map[string]link.VFRecord{} // by PF and index
+	key := func(pf string, index int) string { return fmt.Sprintf("%s/%d", pf, index) }
+	if f.Live != nil {
+		for _, v := range f.Live.VFs {
+			settings[key(v.PF, v.Index)] = v
+		}
+	}
 	for _, fn := range functions {
 		if fn.PF == nil {
 			continue
 		}
-		vf := VF{Address: fn.Address.String(), PF: fn.PF.String(), Driver: fn.Driver}
+		vf := VF{Address: fn.Address.String(), Driver: fn.Driver, VFRecord: link.VFRecord{PF: fn.PF.String()}}
 		index, ok, err := n.Sys.VFIndex(*fn.PF, fn.Address)
 		if err != nil {
 			return err
 		}
-		if ok && f.Live != nil {
-			vf.VFSettings = f.Live.VFs[fmt.Sprintf("%s/%d", vf.PF, index)]
+		if s, known := settings[key(vf.PF, index)]; ok && known {
+			vf.Known, vf.VFRecord = true, s
 		}
 		f.VFs = append(f.VFs, vf)
 	}

@@ -195,15 +195,9 @@ func Executable(ctx context.Context, path string) Plugin {
 
 // settings asks netlink what PFs have set for their VFs.
 func (l *Live) settings() {
-	all, err := link.Recorder{}.VFs()
-	if err != nil {
+	var err error
+	if l.VFs, err = (link.Recorder{}).VFs(); err != nil {
 		l.note("", fmt.Sprintf("settings of VFs: %v", err))
-	}
-	l.VFs = map[string]VFSettings{}
-	for _, v := range all {
-		l.VFs[fmt.Sprintf("%s/%d", v.PF, v.Index)] = VFSettings{
-			Known: true, PFName: v.PFName, Index: v.Index, MAC: v.MAC, VLAN: v.VLAN, Trust: v.Trust,
-		}
 	}
 }
 

@@ -210,7 +210,7 @@ func (h *Devices) function(now *state.Former) error {
 	}
 	vf, ok, err := h.links.VF(pf, index)
 	if ok {
-		now.VF = &state.FormerVF{MAC: vf.MAC, VLAN: vf.VLAN, Trust: vf.Trust, Policy: state.VFPolicy(vf.VFPolicy)}
+		now.VF = &vf.VFSettings
 	}
 	return err
 }

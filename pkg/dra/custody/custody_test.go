@@ -13,6 +13,7 @@ import (
 	"devinfo-cni.io/pkg/dra/custody"
 	"devinfo-cni.io/pkg/dra/custody/custodytest"
 	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/link"
 )
 
 const (
@@ -49,8 +50,8 @@ func look(t *testing.T, h *custody.Devices, d *state.NodeDevice) state.Former {
 }
 
 // untouched is what the PF has set for a VF at first.
-func untouched() *state.FormerVF {
-	return &state.FormerVF{Policy: state.VFPolicy{VLANProto: 0x8100, SpoofCheck: true}}
+func untouched() *link.VFSettings {
+	return &link.VFSettings{VLANProto: 0x8100, SpoofCheck: true}
 }
 
 func TestADeviceIsNotedByItsPlaceOnABus(t *testing.T) {
@@ -110,12 +111,12 @@ func lives() []life {
 			must(t, k.Move(vf, netns, "", "eth2"))
 		}, []string{custody.MTU, custody.MAC}},
 		{"its PF set MAC, VLAN and trust", func(t *testing.T, k *custodytest.Kernel, f state.Former) {
-			must(t, k.SetVF(vf, state.FormerVF{MAC: podsMAC, VLAN: 7, Trust: true, Policy: untouched().Policy}))
+			must(t, k.SetVF(vf, link.VFSettings{MAC: podsMAC, VLAN: 7, Trust: true, VLANProto: 0x8100, SpoofCheck: true}))
 			gone(t, k, f)
 		}, []string{custody.Name, custody.MTU, custody.MAC, custody.VFMAC, custody.VFVLAN, custody.VFTrust}},
 		{"its PF set all else", func(t *testing.T, k *custodytest.Kernel, f state.Former) {
-			must(t, k.SetVF(vf, state.FormerVF{Policy: state.VFPolicy{
-				QoS: 3, VLANProto: 0x88a8, LinkState: 1, MinRate: 10, MaxRate: 200, NodeGUID: "00:11:22:33:44:55:66:77", PortGUID: "00:11:22:33:44:55:66:78"}}))
+			must(t, k.SetVF(vf, link.VFSettings{
+				QoS: 3, VLANProto: 0x88a8, LinkState: 1, MinRate: 10, MaxRate: 200, NodeGUID: "00:11:22:33:44:55:66:77", PortGUID: "00:11:22:33:44:55:66:78"}))
 		}, []string{custody.VFVLAN, custody.VFSpoofCheck, custody.VFLinkState, custody.VFRate, custody.VFGUID}},
 		{"vfio-pci", func(t *testing.T, k *custodytest.Kernel, f state.Former) {
 			h := k.Host()

@@ -115,7 +115,7 @@ func (h *Devices) left(f state.Former) (list []setting, err error) {
 }
 
 // leftOnPF is the same for what a PF sets for a VF. Of what was not noted all stays as it is.
-func (h *Devices) leftOnPF(f state.Former, now state.FormerVF) (list []setting, err error) {
+func (h *Devices) leftOnPF(f state.Former, now link.VFSettings) (list []setting, err error) {
 	fn, err := h.fn(f.Device)
 	if err != nil {
 		return nil, err
@@ -130,17 +130,17 @@ func (h *Devices) leftOnPF(f state.Former, now state.FormerVF) (list []setting, 
 			list = append(list, setting{what, true, func() error { return h.links.Change(pf, link.Change{VF: &to}) }})
 		}
 	}
-	was, is := f.VF.Policy, now.Policy
-	change(VFMAC, f.VF.MAC != now.MAC, link.VFChange{MAC: address(f.VF.MAC, 6)})
-	vlan := link.VFVLAN{ID: f.VF.VLAN, QoS: was.QoS, Proto: was.VLANProto}
-	change(VFVLAN, vlan != link.VFVLAN{ID: now.VLAN, QoS: is.QoS, Proto: is.VLANProto}, link.VFChange{VLAN: &vlan})
-	change(VFTrust, f.VF.Trust != now.Trust, link.VFChange{Trust: &f.VF.Trust})
-	change(VFSpoofCheck, was.SpoofCheck != is.SpoofCheck, link.VFChange{SpoofCheck: &was.SpoofCheck})
-	change(VFLinkState, was.LinkState != is.LinkState, link.VFChange{LinkState: &was.LinkState})
+	was := f.VF
+	change(VFMAC, was.MAC != now.MAC, link.VFChange{MAC: address(was.MAC, 6)})
+	vlan := link.VFVLAN{ID: was.VLAN, QoS: was.QoS, Proto: was.VLANProto}
+	change(VFVLAN, vlan != link.VFVLAN{ID: now.VLAN, QoS: now.QoS, Proto: now.VLANProto}, link.VFChange{VLAN: &vlan})
+	change(VFTrust, was.Trust != now.Trust, link.VFChange{Trust: &was.Trust})
+	change(VFSpoofCheck, was.SpoofCheck != now.SpoofCheck, link.VFChange{SpoofCheck: &was.SpoofCheck})
+	change(VFLinkState, was.LinkState != now.LinkState, link.VFChange{LinkState: &was.LinkState})
 	rate := link.VFRate{Min: was.MinRate, Max: was.MaxRate}
-	change(VFRate, rate != link.VFRate{Min: is.MinRate, Max: is.MaxRate}, link.VFChange{Rate: &rate})
+	change(VFRate, rate != link.VFRate{Min: now.MinRate, Max: now.MaxRate}, link.VFChange{Rate: &rate})
 	guids := link.VFChange{NodeGUID: address(was.NodeGUID, 8), PortGUID: address(was.PortGUID, 8)}
-	change(VFGUID, was.NodeGUID != is.NodeGUID || was.PortGUID != is.PortGUID, guids)
+	change(VFGUID, was.NodeGUID != now.NodeGUID || was.PortGUID != now.PortGUID, guids)
 	return list, nil
 }
 

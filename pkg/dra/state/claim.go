@@ -19,6 +19,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"devinfo-cni.io/pkg/link"
 )
 
 // Schema is the version of the files' format. A reader leaves newer ones alone: see [SchemaError].
@@ -243,31 +245,11 @@ type Former struct {
 	MTU    int    `json:"mtu,omitempty"`
 	MAC    string `json:"mac,omitempty"` // "" = it has none of six bytes
 
-	VF *FormerVF `json:"vf,omitempty"` // of a VF; nil = its PF does not tell
+	VF *link.VFSettings `json:"vf,omitempty"` // of a VF; nil = its PF does not tell
 }
 
 // IsReplaced says whether what is in the place now is another device than what was noted:
 // VFs were made anew, or a card was exchanged.
 func (f Former) IsReplaced(now Former) bool {
 	return f.Inode != 0 && now.Inode != 0 && f.Inode != now.Inode
-}
-
-// FormerVF is what a PF had set for a VF.
-type FormerVF struct {
-	MAC    string   `json:"mac,omitempty"` // the administrative one; "" = none
-	VLAN   int      `json:"vlan,omitempty"`
-	Trust  bool     `json:"trust,omitempty"`
-	Policy VFPolicy `json:"policy"`
-}
-
-// VFPolicy is link.VFPolicy.
-type VFPolicy struct {
-	QoS        int    `json:"qos,omitempty"`
-	VLANProto  int    `json:"vlanProto,omitempty"`
-	SpoofCheck bool   `json:"spoofCheck,omitempty"`
-	LinkState  uint32 `json:"linkState,omitempty"`
-	MinRate    uint32 `json:"minRate,omitempty"`
-	MaxRate    uint32 `json:"maxRate,omitempty"`
-	NodeGUID   string `json:"nodeGUID,omitempty"`
-	PortGUID   string `json:"portGUID,omitempty"`
 }

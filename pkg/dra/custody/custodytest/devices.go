@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 
-	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/link"
 )
 
@@ -118,11 +117,11 @@ func (k *Kernel) Use(device string, mtu int, mac string) error {
 }
 
 // SetVF is what sriov-cni does through the PF: the VF gets the MAC, and cannot change it.
-func (k *Kernel) SetVF(device string, to state.FormerVF) error {
+func (k *Kernel) SetVF(device string, to link.VFSettings) error {
 	return k.change(func(w *world) error { w.set(device, to); return nil })
 }
 
-func (w *world) set(device string, to state.FormerVF) {
+func (w *world) set(device string, to link.VFSettings) {
 	*w.VFs[device] = to
 	if i := w.of(device); i != nil && to.MAC != "" {
 		i.MAC = to.MAC
@@ -151,7 +150,7 @@ func (k *Kernel) VF(pf string, index int) (vf link.VFRecord, ok bool, err error)
 			return err
 		}
 		set := w.VFs[device]
-		vf, ok = link.VFRecord{PF: w.PFs[pf], PFName: pf, Index: index, MAC: set.MAC, VLAN: set.VLAN, Trust: set.Trust, VFPolicy: link.VFPolicy(set.Policy)}, true
+		vf, ok = link.VFRecord{PF: w.PFs[pf], PFName: pf, Index: index, VFSettings: *set}, true
 		return nil
 	})
 	return vf, ok, err
@@ -207,27 +206,26 @@ func (k *Kernel) changeVF(w *world, pf string, to link.VFChange) error {
 		return err
 	}
 	vf := *w.VFs[device]
-	policy := &vf.Policy
 	if to.MAC != nil {
 		vf.MAC = known(to.MAC)
 	}
 	if to.VLAN != nil {
-		vf.VLAN, policy.QoS, policy.VLANProto = to.VLAN.ID, to.VLAN.QoS, to.VLAN.Proto
+		vf.VLAN, vf.QoS, vf.VLANProto = to.VLAN.ID, to.VLAN.QoS, to.VLAN.Proto
 	}
 	if to.SpoofCheck != nil {
-		policy.SpoofCheck = *to.SpoofCheck
+		vf.SpoofCheck = *to.SpoofCheck
 	}
 	if to.LinkState != nil {
-		policy.LinkState = *to.LinkState
+		vf.LinkState = *to.LinkState
 	}
 	if to.Rate != nil {
-		policy.MinRate, policy.MaxRate = to.Rate.Min, to.Rate.Max
+		vf.MinRate, vf.MaxRate = to.Rate.Min, to.Rate.Max
 	}
 	if to.NodeGUID != nil {
-		policy.NodeGUID = known(to.NodeGUID)
+		vf.NodeGUID = known(to.NodeGUID)
 	}
 	if to.PortGUID != nil {
-		policy.PortGUID = known(to.PortGUID)
+		vf.PortGUID = known(to.PortGUID)
 	}
 	if to.Trust != nil {
 		vf.Trust = *to.Trust

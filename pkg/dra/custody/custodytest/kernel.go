@@ -17,7 +17,6 @@ import (
 	"syscall"
 
 	"devinfo-cni.io/pkg/dra/custody"
-	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/sysfs"
@@ -33,11 +32,11 @@ type Kernel struct {
 // world is what of the node is not in /sys.
 type world struct {
 	Links   []*iface
-	VFs     map[string]*state.FormerVF // by address: what their PFs have set
-	Drivers map[string]string          // by address: the driver that knows the function
-	PFs     map[string]string          // by interface: the address of a PF
-	Made    int                        // interfaces so far
-	Ended   map[string]bool            // network namespaces
+	VFs     map[string]*link.VFSettings // by address: what their PFs have set
+	Drivers map[string]string           // by address: the driver that knows the function
+	PFs     map[string]string           // by interface: the address of a PF
+	Made    int                         // interfaces so far
+	Ended   map[string]bool             // network namespaces
 }
 
 // iface is an interface, wherever it is.
@@ -62,7 +61,7 @@ func Make(dir string, captured []byte) (*Kernel, error) {
 	if err := copySys(host.Sys(), k.path("sys")); err != nil {
 		return nil, err
 	}
-	w := &world{VFs: map[string]*state.FormerVF{}, Drivers: map[string]string{}, PFs: map[string]string{}, Ended: map[string]bool{}}
+	w := &world{VFs: map[string]*link.VFSettings{}, Drivers: map[string]string{}, PFs: map[string]string{}, Ended: map[string]bool{}}
 	if err := w.read(sysfs.New(host.Sys()), host.File("netlink/ip-link.json"), k); err != nil {
 		return nil, err
 	}
@@ -120,7 +119,7 @@ func (w *world) read(sys *sysfs.FS, links []byte, k *Kernel) error {
 	for _, fn := range functions {
 		a := fn.Address.String()
 		if fn.PF != nil {
-			w.VFs[a] = &state.FormerVF{Policy: state.VFPolicy{VLANProto: 0x8100, SpoofCheck: true}}
+			w.VFs[a] = &link.VFSettings{VLANProto: 0x8100, SpoofCheck: true}
 		}
 		if fn.Driver != vfio {
 			w.Drivers[a] = fn.Driver
