@@ -27,7 +27,7 @@ var floors = [][]string{
 	{"devinfo", "pkg/ctl/commandline"}, // the format: bytes in, values out
 	// What reads and writes, each its own thing: the three doors (sysfs, link, the
 	// store), the configuration, captured hosts, and what runs other plugins.
-	{"devinfo/store", "devinfo/podnet", "pkg/sysfs", "pkg/link", "pkg/config", "pkg/hosttxt", "pkg/cdispec", "pkg/cniexec", "pkg/nri", "pkg/cluster", "pkg/others"},
+	{"devinfo/store", "pkg/sysfs", "pkg/link", "pkg/config", "pkg/hosttxt", "pkg/cdispec", "pkg/cniexec", "pkg/nri", "pkg/cluster", "pkg/others"},
 	{"pkg/private", "pkg/private/privatetest"}, // root's own files
 	// The steps of an ADD, which only the plugin puts together; and test kits.
 	{

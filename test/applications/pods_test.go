@@ -1,6 +1,6 @@
 // Package applications_test runs applications in pods without a cluster: two network
 // namespaces, in which an application has nothing but what devinfo has written for its
-// network, by the lines of docs/applications.md and by the program in start.
+// network, by the lines of docs/applications.md.
 package applications_test
 
 import (
@@ -22,25 +22,7 @@ import (
 	"devinfo-cni.io/test/undertest"
 )
 
-func TestMain(m *testing.M) {
-	os.Exit(undertest.Main(func(dir string) int { return run(m, dir) }))
-}
-
-// program is the environment variable that names the program in Go.
-const program = "DEVINFO_TEST_START"
-
-func run(m *testing.M, dir string) int {
-	if testing.Short() || os.Getenv(program) != "" { // linktest starts this program again for each test
-		return m.Run()
-	}
-	build := exec.Command("go", "build", "-o", dir, "./start")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		panic(string(out))
-	}
-	os.Setenv(program, dir+"/start")
-	return m.Run()
-}
+func TestMain(m *testing.M) { os.Exit(undertest.Main(func(string) int { return m.Run() })) }
 
 // needs skips a test without the programs of Debian's packages.
 func needs(t *testing.T, packages map[string]string) {
@@ -105,8 +87,7 @@ func (p pod) inside(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// byShell and byGo are how an application may be started: by the lines after a text in
-// docs/applications.md, and by the program in start.
+// byShell starts an application: the lines after a text in docs/applications.md.
 func byShell(t *testing.T, after string) []string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/applications.md")
@@ -119,7 +100,5 @@ func byShell(t *testing.T, after string) []string {
 	}
 	return []string{"sh", "-c", lines, "sh"}
 }
-
-func byGo(application string) []string { return []string{os.Getenv(program), application} }
 
 var must = difftest.Must

@@ -2,14 +2,12 @@ package peers_test
 
 import (
 	"encoding/json"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
-	"testing/fstest"
 	"unicode"
 
 	"github.com/containernetworking/cni/pkg/types"
@@ -20,7 +18,6 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/devinfo/podnet"
 	"devinfo-cni.io/devinfo/store"
 )
 
@@ -137,22 +134,5 @@ func asTheResult(t *testing.T, story string, result types.Result, statuses []*na
 	}
 	if !slices.Equal(names, inPod) {
 		t.Errorf("%s: network-status has %q, the result %q", story, names, inPod)
-	}
-}
-
-// What cni-dra-driver writes for KubeVirt is there for every application.
-func TestApplicationsReadTheMetadataOfClaims(t *testing.T) {
-	for file, want := range map[string]podnet.Network{
-		"vf": {Name: "claim-u1/r", Interface: "net1", MAC: "02:00:00:00:00:01", Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.2/24")},
-			Device: &devinfo.Info{Type: "pci", Version: "1.1.0", PCI: &devinfo.PCI{Address: "0000:03:00.5", PFAddress: "0000:03:00.0", Representor: "eth7"}}},
-		"vhost-user": {Name: "claim-u1/r", Interface: "net1", MAC: "02:00:00:00:00:01", MTU: 1450, Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.2/24")},
-			Device: &devinfo.Info{Type: "vhost-user", Version: "1.1.0", VhostUser: &devinfo.VhostUser{Mode: "server", Path: "/run/s"}}},
-	} {
-		text, err := os.ReadFile("../kubevirt/testdata/" + file + ".json")
-		must(t, err)
-		got, err := podnet.Container{Root: fstest.MapFS{podnet.Claims + "/resourceclaims/claim-u1/r/cni.dra.networking.x-k8s.io-metadata.json": {Data: text}}}.Networks()
-		if err != nil || !reflect.DeepEqual(got, []podnet.Network{want}) {
-			t.Errorf("got %+v (%v), want %+v", got, err, want)
-		}
 	}
 }
