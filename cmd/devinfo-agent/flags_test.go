@@ -20,7 +20,6 @@ func parsed(t *testing.T, args ...string) (*options, error) {
 }
 
 func TestDefaultsMakeSense(t *testing.T) {
-	difftest.HelpFits(t, command())
 	t.Setenv("NODE_NAME", "n1")
 	o, err := parsed(t)
 	if err != nil || o.Settings.Node != "n1" || o.Plugin.Dir != "/opt/cni/bin" || !o.inject {

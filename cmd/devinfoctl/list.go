@@ -43,8 +43,7 @@ If the pod is unknown the container is shown. Attachments without a device-info 
 delegates and leases are not in the journal. A device that others may have too, by shared
 leases, is "(shared)"; -o json has the lease of each, exclusive or shared, and none where the
 device is only named. check explains what is wrong with one; gc removes what is "dead".
--o wide shows containers, claims, files and CDI devices too; on a narrow terminal
-columns are left out.
+-o wide shows containers, claims, files and CDI devices too.
 `
 
 const listExample = `  devinfoctl list
@@ -89,29 +88,28 @@ func (t *tool) list(h *host, list []node.Attachment) error {
 		for _, a := range list {
 			states = append(states, colourOf(a.State))
 		}
-		t.printRows(w, without(t.listRows(h, list), t.width(), "CDI", "FILE", "CLAIM", "TYPE"), states...)
+		t.printRows(w, t.listRows(h, list), states...)
 	})
 }
 
-// listRows has all that there is only for -o wide.
+// listRows has more columns for -o wide.
 func (t *tool) listRows(h *host, list []node.Attachment) [][]string {
-	rows := [][]string{{"POD", "CONTAINER", "NETWORK", "INTERFACE", "TYPE", "DEVICE", "CLAIM", "FILE", "CDI", "STATE"}}
+	rows := [][]string{{"POD", "NETWORK", "INTERFACE", "TYPE", "DEVICE", "STATE"}}
+	if t.output == "wide" {
+		rows[0] = []string{"POD", "CONTAINER", "NETWORK", "INTERFACE", "TYPE", "DEVICE", "CLAIM", "FILE", "CDI", "STATE"}
+	}
 	for _, a := range list {
-		pod, file := a.Pod, a.File
 		if t.output != "wide" {
-			pod = a.Holder()
+			rows = append(rows, []string{a.Holder(), a.Network, a.IfName, a.Type, deviceOf(a), string(a.State)})
+			continue
 		}
+		file := a.File
 		if filepath.Dir(file) == filepath.Clean(h.Settings.DeviceInfoDir) {
 			file = filepath.Base(file)
 		}
 		rows = append(rows, []string{
-			pod, node.ShortID(a.ContainerID), a.Network, a.IfName, a.Type, deviceOf(a), a.Claim, shorten(a.ContainerID, file), shorten(a.ContainerID, a.CDI), string(a.State),
+			a.Pod, node.ShortID(a.ContainerID), a.Network, a.IfName, a.Type, deviceOf(a), a.Claim, shorten(a.ContainerID, file), shorten(a.ContainerID, a.CDI), string(a.State),
 		})
-	}
-	if t.output != "wide" {
-		for _, heading := range []string{"CONTAINER", "CLAIM", "FILE", "CDI"} {
-			dropColumn(rows, heading)
-		}
 	}
 	return rows
 }

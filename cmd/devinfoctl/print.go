@@ -2,10 +2,13 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
+	"strings"
+	"text/tabwriter"
 
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
@@ -52,6 +55,25 @@ func (t *tool) say(w io.Writer, indent string, c colour, what string, texts ...s
 		}
 	}
 }
+
+// printRows prints a table of rows, the first of which has the headings. The last cells of the others have these
+// colours.
+func (t *tool) printRows(w io.Writer, rows [][]string, last ...colour) {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for n, row := range rows {
+		for c, cell := range row {
+			row[c] = printable(cell)
+		}
+		if end := len(row) - 1; n > 0 && n <= len(last) {
+			row[end] = t.paint(last[n-1], row[end])
+		}
+		fmt.Fprintln(table, strings.Join(row, "\t"))
+	}
+	table.Flush()
+}
+
+// printable is text that is safe for a terminal; an empty cell is "-".
+func printable(text string) string { return remedy.Printable(cmp.Or(text, "-")) }
 
 // A colour is an ANSI attribute.
 type colour string

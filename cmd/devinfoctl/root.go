@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/remedy"
@@ -69,7 +68,6 @@ var commands = []func(*tool) *cobra.Command{
 	offeredCommand,
 	captureCommand,
 	installCommand,
-	versionCommand,
 }
 
 func newRoot(t *tool) *cobra.Command {
@@ -189,22 +187,4 @@ func (t *tool) settings() (config.Node, error) {
 		return node, remedy.For(err, "correct the file; the plugin refuses ADD with it too")
 	}
 	return node, nil
-}
-
-const versionHelp = `Shows what this program was built from: the version of the module, the commit, whether
-the repository had uncommitted changes, and the version of Go. devinfo --version shows the
-plugin's.`
-
-func versionCommand(t *tool) *cobra.Command {
-	return &cobra.Command{
-		Use:     "version",
-		Short:   "what this program was built from",
-		Long:    versionHelp,
-		Example: "  devinfoctl version\n  devinfoctl version -o json",
-		Args:    commandline.Args(0),
-		RunE: func(*cobra.Command, []string) error {
-			info := build.Read()
-			return t.print(info, func(w io.Writer) { fmt.Fprintln(w, "devinfoctl", info) })
-		},
-	}
 }

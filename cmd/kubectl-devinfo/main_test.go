@@ -23,7 +23,6 @@ import (
 
 	"devinfo-cni.io/pkg/cluster"
 	"devinfo-cni.io/pkg/ctl/remedy"
-	"devinfo-cni.io/pkg/difftest"
 )
 
 // toolFor is the program on a cluster, and its standard error.
@@ -236,8 +235,6 @@ func TestWhatMayNotBeReadIsAWarning(t *testing.T) {
 }
 
 func TestMistakesAreSaid(t *testing.T) {
-	tool, _ := toolFor(t, nil)
-	difftest.HelpFits(t, tool.root())
 	for name, test := range map[string]struct {
 		args []string
 		says string

@@ -1,16 +1,13 @@
-// Package difftest has what tests say over and over: that values are equal, that nothing failed, that
-// something will be so, and that help is not too wide.
+// Package difftest has what tests say over and over: that values are equal, that nothing failed, and that
+// something will be so.
 package difftest
 
 import (
-	"bytes"
 	"errors"
-	"regexp"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/spf13/cobra"
 )
 
 // Equal fails the test with the differences, if there are any.
@@ -36,20 +33,5 @@ func Eventually(t testing.TB, what string, so func() bool) {
 		if time.Now().After(limit) {
 			t.Fatalf("never %s", what)
 		}
-	}
-}
-
-// HelpFits fails the test for each line of the help of a command, and of those below it, that has more than
-// 100 columns.
-func HelpFits(t *testing.T, command *cobra.Command) {
-	t.Helper()
-	var help bytes.Buffer
-	command.SetOut(&help)
-	Must(t, command.Help())
-	for _, line := range regexp.MustCompile(".{101,}").FindAllString(help.String(), -1) {
-		t.Errorf("%s --help: %s", command.CommandPath(), line)
-	}
-	for _, below := range command.Commands() {
-		HelpFits(t, below)
 	}
 }

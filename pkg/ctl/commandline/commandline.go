@@ -1,6 +1,4 @@
-// Package commandline has what the programs' command lines have in common, and makes those of
-// cobra's commands refuse what they do not know: cobra's own help and completion show some help
-// instead, as if nothing were wrong.
+// Package commandline has what the programs' command lines have in common.
 package commandline
 
 import (
@@ -18,7 +16,6 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/ctl/remedy"
@@ -126,60 +123,13 @@ func Logger(format string, verbosity int) *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, options))
 }
 
-// version gives a root command the flag --version, which prints a line that names the program and its
-// build; -v too, if that is nothing else; and a command that does the same, unless it has one. Cobra's own
-// would do so by a template, which may call any method of any type: the linker would leave out none.
-func version(root *cobra.Command) {
-	line := root.Name() + " " + build.Read().String()
-	if !slices.ContainsFunc(root.Commands(), func(c *cobra.Command) bool { return c.Name() == "version" }) {
-		root.AddCommand(&cobra.Command{
-			Use: "version", Short: "what this program was built from", Args: Args(0),
-			Run: func(cmd *cobra.Command, _ []string) { fmt.Fprintln(cmd.OutOrStdout(), line) },
-		})
-	}
-	root.InitDefaultHelpFlag() // above it, where flags are not sorted
-	short := "v"
-	if root.Flags().ShorthandLookup(short) != nil {
-		short = ""
-	}
-	asked := root.Flags().BoolP("version", short, false, "version for "+root.DisplayName())
-	run := root.RunE
-	root.RunE = func(cmd *cobra.Command, args []string) error {
-		if *asked {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), line)
-			return err
-		}
-		return run(cmd, args)
-	}
-}
-
-// narrow wraps what a command's help says of flags, as its author has wrapped the rest.
-func narrow(root *cobra.Command) {
-	const columns = 100
-	help, trimmed := root.HelpFunc(), func(text string) string { return strings.TrimRight(text, " \n") }
-	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
-		to, written := cmd.OutOrStdout(), new(strings.Builder)
-		cmd.SetOut(written)
-		help(cmd, args)
-		cmd.SetOut(to)
-		text := written.String()
-		for _, flags := range []*pflag.FlagSet{cmd.LocalFlags(), cmd.InheritedFlags()} {
-			if flags.HasAvailableFlags() {
-				text = strings.Replace(text, trimmed(flags.FlagUsages()), trimmed(flags.FlagUsagesWrapped(columns)), 1)
-			}
-		}
-		fmt.Fprint(to, text)
-	})
-}
-
-// Finish is for a root command without arguments of its own, whose RunE, flags and commands are there
-// already. It gives it its version, and help of 100 columns; and makes it, "help" and "completion" fail for
-// commands and shells that do not exist, with an error that names the one that was meant, if one is near,
-// and any command for flags that it does not have. Errors are for [remedy.Report].
+// Finish is for a root command without arguments of its own. It gives it the flag --version, and makes it
+// refuse arguments, which are no commands, with an error that names the command that was meant, if one is near.
+// Flags that do not exist are refused with an error that names the help. Errors are for [remedy.Report].
 func Finish(root *cobra.Command) {
 	root.SilenceErrors, root.SilenceUsage = true, true
-	version(root)
-	narrow(root)
+	root.Version = build.Read().String()
+	root.Flags().Bool("version", false, "version for "+root.DisplayName()) // cobra's own has the shorthand -v
 	root.SuggestionsMinimumDistance = 2
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return remedy.Misuse("see "+cmd.CommandPath()+" --help", "%w", err)
@@ -188,48 +138,10 @@ func Finish(root *cobra.Command) {
 		if len(args) == 0 {
 			return nil
 		}
-		return unknown(root, "", args[:1])
-	}
-	root.SetHelpCommand(&cobra.Command{
-		Use:   "help [COMMAND]",
-		Short: "the help of a command",
-		RunE: func(_ *cobra.Command, args []string) error {
-			cmd, rest, err := root.Find(args)
-			if err != nil || len(rest) > 0 {
-				return unknown(root, "help: ", args)
-			}
-			return cmd.Help()
-		},
-	})
-	root.InitDefaultCompletionCmd()
-	for _, c := range root.Commands() {
-		if c.Name() == "completion" {
-			strictShells(root, c)
+		see := "see " + root.DisplayName() + " --help"
+		if near := root.SuggestionsFor(args[0]); len(near) > 0 {
+			see = "did you mean " + strings.Join(near, " or ") + "? See " + root.DisplayName() + " --help"
 		}
+		return remedy.Misuse(see, "unknown command %q", args[0])
 	}
-}
-
-func strictShells(root, completion *cobra.Command) {
-	var shells []string
-	for _, c := range completion.Commands() {
-		shells = append(shells, c.Name())
-	}
-	completion.Short = "a script that completes commands in a shell"
-	completion.Example = "  source <(" + root.Name() + " completion bash)"
-	completion.Args = cobra.ArbitraryArgs
-	completion.RunE = func(_ *cobra.Command, args []string) error {
-		give := "give one of " + strings.Join(shells, ", ")
-		if len(args) == 0 {
-			return remedy.Misuse(give, "completion: SHELL is missing")
-		}
-		return remedy.Misuse(give, "completion: unknown shell %q", args[0])
-	}
-}
-
-func unknown(root *cobra.Command, where string, args []string) error {
-	see := "see " + root.DisplayName() + " --help"
-	if near := root.SuggestionsFor(args[0]); len(near) > 0 {
-		see = "did you mean " + strings.Join(near, " or ") + "? See " + root.DisplayName() + " --help"
-	}
-	return remedy.Misuse(see, "%sunknown command %q", where, strings.Join(args, " "))
 }
