@@ -25,12 +25,13 @@ cni-dra-driver, and what doctor asks: settings of VFs, devices of pods, the vers
 the CNI plugins, and the parts of network configurations that concern devinfo. Only root
 sees all of it; standard error and the file say what is missing.
 
-The file shows hardware and IP addresses, names of pods and the configurations of the
-plugins that attachments were made by. --scrub renames hardware addresses (wherever
-and however they are written), IP addresses, names, namespaces and UIDs of pods, the
-host's name and serial numbers, all of them consistently, and keeps only those parts of
-the journal that the commands need. Names of networks, interfaces and paths stay: look
-through the file before you publish it.
+Of the journal and of the records of cni-dra-driver the file has the fields that the
+commands read: no configuration of a delegate, which may hold keys, and nothing of a
+corrupt record. It shows hardware and IP addresses, and names of pods. --scrub renames
+hardware addresses (wherever and however they are written), IP addresses, names,
+namespaces and UIDs of pods, names of claims, the host's name and serial numbers, all of
+them consistently. Names of networks, interfaces and paths stay: look through the file
+before you publish it.
 
 With --host it writes an earlier capture anew, for example to scrub it.`
 
@@ -88,22 +89,17 @@ func (t *tool) capture(ctx context.Context, c captureFlags) error {
 		}
 		source.Live = append(source.Live, '\n')
 	}
-	archive, err := capture.Take(source)
-	if err != nil {
-		return fmt.Errorf("capture: %w", err)
-	}
-	if c.scrub {
-		name := "host"
-		if c.name != "" {
-			name = source.Name
+	if source.Scrub = c.scrub; c.scrub {
+		source.Secrets = h.secrets()
+		if c.name == "" {
+			source.Name = "host"
 		}
-		archive.Scrub(name, h.secrets())
 	}
-	text, err := archive.Text()
+	text, notes, err := capture.Take(source)
 	if err != nil {
 		return fmt.Errorf("capture: %w", err)
 	}
-	for _, note := range archive.Notes() {
+	for _, note := range notes {
 		t.warn("missing: %s", note)
 	}
 	return t.save(c.output, text)

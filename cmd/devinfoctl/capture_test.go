@@ -93,6 +93,8 @@ func TestCapturedNodeListsAndChecksLikeTheNode(t *testing.T) {
 	n.put(journal.Entry{Key: container("gone"), Netns: n.noNetns(), File: "gone", Complete: true, Delegates: delegates("first")})
 	n.put(journal.Entry{Key: container("older"), Netns: aliveNetns, BootID: "older", Complete: true})
 	n.put(journal.Entry{Key: container("lost"), Netns: aliveNetns, Complete: true, Device: journal.Identity{Type: "pci", ID: "0000:0f:00.1"}})
+	newer := journal.Key{Network: "net-a", ContainerID: "newer", IfName: "net1"}
+	n.must(os.WriteFile(newer.Path(n.StateDir), []byte(`{"format": 99, "leases": "of a new kind", "args": "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=new-0"}`), 0o600))
 	claims := n.claim(`{"schema": 1, "namespace": "shop", "name": "net", "uid": "u1", "pod": {"namespace": "shop", "name": "web-0", "uid": "p"},
 		"attachments": [{"network": "claimed", "ifName": "net1", "phase": "Added", "sandbox": "s1", "netns": "` + aliveNetns + `", "list": {"password": "secret"}}]}`)
 	captured, public := filepath.Join(t.TempDir(), "captured.txtar"), filepath.Join(t.TempDir(), "public.txtar")

@@ -2,8 +2,8 @@
 // in /sys, what netlink says of them, and the files by which the plugin knows its
 // attachments. It only reads, and needs no other program.
 //
-// A capture is meant to be shown to others: Scrub removes what identifies the machine's
-// owner.
+// A capture is attached to bug reports: of the records of plugin and driver it has only the fields
+// that commands read, and [Source.Scrub] renames what identifies the machine's owner.
 package capture
 
 import (
@@ -28,12 +28,15 @@ import (
 // A Source is what is to be captured.
 type Source struct {
 	Title string // the first line, without the name: "ConnectX-6 with 8 VFs, Linux 6.12.1"
-	Name  string // of the machine: lower-case letters, digits and "-"
+	Name  string // of the machine, or what to call it: lower-case letters, digits and "-"
 	Sys   fs.FS  // the tree below /sys
 	Links Links
 	Root  string // where the host's / is; "" = /
 	State State
 	Live  []byte // node/live.json, which devinfoctl doctor reads; nil = none
+
+	Scrub   bool     // rename what identifies the machine's owner
+	Secrets []string // what else to rename then, such as serial numbers
 }
 
 // State is node/node.json: the settings that the plugin uses on the host, its boot, and the
@@ -46,71 +49,80 @@ type State struct {
 	ClaimDir string      `json:"claimDir,omitempty"` // of cni-dra-driver's records
 }
 
-// An Archive is a captured host before it is text.
-type Archive struct {
-	name, title string
-	claims      string       // the directory of claims' records, as an entry has it; "" = none
-	notes       []string     // what is missing, and why
-	entries     []txtar.File // that of a link is "name -> target"; data may be anything
-}
-
-// Take captures the host. What we lack permission to read is left out with a note; anything
+// Take captures the host as a text. The same host gives the same text. The notes, which are in the
+// text too, say what is missing: what we lack permission to read, and corrupt records. Anything
 // else that cannot be read is an error.
-func Take(h Source) (*Archive, error) {
-	a := &Archive{name: h.Name, title: h.Title}
-	if h.State.ClaimDir != "" {
-		a.claims = inArchive(h.State.ClaimDir)
+func Take(h Source) (text []byte, notes []string, err error) {
+	var s *scrubber
+	if h.Scrub {
+		s = newScrubber(h.Secrets)
 	}
-	files := a.files(h)
+	files := &files{root: h.Root, scrub: s, seen: map[string]bool{}}
+	files.capture(h.State.ClaimDir, h.State.Settings)
 	parts, notes, err := h.Links.Parts(files.netns)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	a.notes = append(a.notes, notes...)
+	a := &archive{title: h.Title, notes: append(files.notes, notes...)}
 	for _, name := range slices.Sorted(maps.Keys(parts)) {
 		a.add("netlink/"+name, parts[name])
 	}
 	state, err := json.MarshalIndent(h.State, "", "  ")
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", itself, err)
+		return nil, nil, fmt.Errorf("%s: %w", itself, err)
 	}
 	a.add(itself, append(state, '\n'))
 	if h.Live != nil {
-		a.add(live, h.Live)
+		a.add("node/live.json", h.Live)
 	}
 	a.entries = append(a.entries, files.entries...)
 	sys, denied, err := Sys(h.Sys)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if denied > 0 {
-		a.note("%d attributes in /sys may be read by root only", denied)
+		a.notes = append(a.notes, fmt.Sprintf("%d attributes in /sys may be read by root only", denied))
 	}
 	a.entries = append(a.entries, sys...)
-	return a, nil
+	if s != nil {
+		a.scrub(s)
+	}
+	text, err = a.text(h.Name)
+	return text, a.notes, err
 }
 
-// The parts of a capture that are not the kernel's: what it says of itself, and what only the node
-// could tell.
-const (
-	itself = "node/node.json"
-	live   = "node/live.json"
-)
+// itself is what a capture says of itself.
+const itself = "node/node.json"
 
-func (a *Archive) add(name string, data []byte) {
+// archive is a captured host before it is text.
+type archive struct {
+	title   string
+	notes   []string     // what is missing, and why
+	entries []txtar.File // that of a link is "name -> target"; data may be anything
+}
+
+func (a *archive) add(name string, data []byte) {
 	a.entries = append(a.entries, txtar.File{Name: name, Data: data})
 }
 
-func (a *Archive) note(format string, args ...any) {
-	a.notes = append(a.notes, fmt.Sprintf(format, args...))
+func (a *archive) scrub(s *scrubber) {
+	all, contents := []*string{&a.title}, make([]string, len(a.entries))
+	for n := range a.notes {
+		all = append(all, &a.notes[n])
+	}
+	for n := range a.entries {
+		contents[n] = string(a.entries[n].Data)
+		all = append(all, &a.entries[n].Name, &contents[n])
+	}
+	s.scrub(all)
+	for n := range a.entries {
+		a.entries[n].Data = []byte(contents[n])
+	}
+	slices.SortStableFunc(a.entries, byName)
 }
 
-// Notes says what is missing from the capture.
-func (a *Archive) Notes() []string { return a.notes }
-
-// Text returns the file's content. The same host gives the same text.
-func (a *Archive) Text() ([]byte, error) {
-	comment := a.name + ": " + a.title + "\n"
+func (a *archive) text(name string) ([]byte, error) {
+	comment := name + ": " + a.title + "\n"
 	for _, n := range a.notes {
 		comment += "Missing: " + strings.ReplaceAll(n, "\n", " ") + "\n"
 	}

@@ -2,8 +2,8 @@ package capture
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -12,46 +12,45 @@ import (
 
 	"golang.org/x/tools/txtar"
 
+	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/hosttxt"
-	"devinfo-cni.io/pkg/journal"
 )
 
 // files are the host's files that the plugin, or one beside it, has written.
 type files struct {
-	host    Source
-	notes   func(format string, args ...any)
+	root    string // where the host's / is
+	scrub   *scrubber
+	notes   []string
 	entries []txtar.File
 	netns   []string // of the attachments
 	seen    map[string]bool
 }
 
-// files takes the journal, the device-info files of CNI and of device plugins, and
-// the CDI specs of attachments.
-func (a *Archive) files(h Source) *files {
-	f := &files{host: h, notes: a.note, seen: map[string]bool{}}
-	s := h.State.Settings
-	any := func(string) bool { return true }
-	attachments := filepath.Join(s.StateDir, "attachments")
-	f.dir(attachments, any)
-	f.dir(filepath.Join(s.StateDir, "claims"), any)
+// A reader returns what is captured of a file.
+type reader func(name string, data []byte) []byte
+
+// capture captures the journal, the device-info files of CNI and of device plugins, the CDI specs
+// of attachments, and the records of cni-dra-driver.
+func (f *files) capture(claimDir string, s config.Node) {
+	all := func(string) bool { return true }
+	f.dir(filepath.Join(s.StateDir, "attachments"), all, recorded(f, f.entry))
+	f.dir(filepath.Join(s.StateDir, "claims"), all, recorded(f, f.held))
 	f.tree(filepath.Join(s.StateDir, "leases"))
-	f.dir(s.DeviceInfoDir, any)
-	f.dir(s.DevicePluginDir, any)
-	f.dir(s.CDIDir, ours)
-	f.dir(h.State.ClaimDir, func(name string) bool { return strings.HasSuffix(name, ".json") || name == state.OfferFile })
-	for _, e := range slices.Clone(f.entries) {
-		switch filepath.Dir(e.Name) {
-		case inArchive(attachments):
-			f.attachment(e.Data)
-		case inArchive(h.State.ClaimDir):
-			f.claim(e.Data)
+	f.dir(s.DeviceInfoDir, all, nil)
+	f.dir(s.DevicePluginDir, all, nil)
+	f.dir(s.CDIDir, ours, nil)
+	isOffer := func(name string) bool { return filepath.Base(name) == state.OfferFile }
+	claim, offer := recorded(f, f.claim), recorded(f, func(*state.Offer) {})
+	f.dir(claimDir, func(name string) bool { return strings.HasSuffix(name, ".json") || isOffer(name) }, func(name string, data []byte) []byte {
+		if isOffer(name) {
+			return offer(name, data)
 		}
-	}
+		return claim(name, data)
+	})
 	slices.Sort(f.netns)
 	f.netns = slices.Compact(f.netns)
 	slices.SortFunc(f.entries, byName)
-	return f
 }
 
 func byName(a, b txtar.File) int { return strings.Compare(a.Name, b.Name) }
@@ -60,41 +59,9 @@ func byName(a, b txtar.File) int { return strings.Compare(a.Name, b.Name) }
 // is known by its journal entry.
 func ours(name string) bool { return strings.HasPrefix(name, "devinfo-cni.io") }
 
-// attachment takes what a journal entry names in other places than the settings do.
-func (f *files) attachment(data []byte) {
-	var e journal.Entry
-	if json.Unmarshal(data, &e) != nil {
-		return
-	}
-	if e.Netns != "" {
-		f.netns = append(f.netns, e.Netns)
-	}
-	if e.Dir != "" && e.File != "" {
-		f.file(e.Path())
-	}
-	if e.CDI.Dir != "" && e.CDI.File != "" {
-		f.file(filepath.Join(e.CDI.Dir, e.CDI.File))
-	}
-}
-
-// claim takes the network namespaces of a claim's record.
-func (f *files) claim(data []byte) {
-	var c struct {
-		Attachments []struct{ Netns string }
-	}
-	if json.Unmarshal(data, &c) != nil {
-		return
-	}
-	for _, a := range c.Attachments {
-		if a.Netns != "" {
-			f.netns = append(f.netns, a.Netns)
-		}
-	}
-}
-
 // dir takes the wanted files and links of a directory, without those whose name
 // begins with a dot: they are being written.
-func (f *files) dir(dir string, wanted func(string) bool) {
+func (f *files) dir(dir string, wanted func(string) bool, read reader) {
 	if dir == "" {
 		return
 	}
@@ -105,7 +72,7 @@ func (f *files) dir(dir string, wanted func(string) bool) {
 	}
 	for _, e := range entries {
 		if !strings.HasPrefix(e.Name(), ".") && wanted(e.Name()) {
-			f.file(filepath.Join(dir, e.Name()))
+			f.file(filepath.Join(dir, e.Name()), read)
 		}
 	}
 }
@@ -114,7 +81,7 @@ func (f *files) dir(dir string, wanted func(string) bool) {
 func (f *files) tree(dir string) {
 	err := fs.WalkDir(os.DirFS(f.at(dir)), ".", func(path string, e fs.DirEntry, err error) error {
 		if err == nil && e.Type() == fs.ModeSymlink {
-			f.file(filepath.Join(dir, path))
+			f.file(filepath.Join(dir, path), nil)
 		}
 		return err
 	})
@@ -125,14 +92,14 @@ func (f *files) tree(dir string) {
 
 // at is where a file of the host is to be read.
 func (f *files) at(name string) string {
-	return filepath.Join("/", f.host.Root, filepath.Clean("/"+name))
+	return filepath.Join("/", f.root, filepath.Clean("/"+name))
 }
 
 // limit is the size, in bytes, of the largest file that is taken.
 const limit = 4 << 20
 
-// file takes one file or link; the plugin makes nothing else.
-func (f *files) file(name string) {
+// file takes one file or link, the file as read returns it; the plugin makes nothing else.
+func (f *files) file(name string, read reader) {
 	at := f.at(name)
 	stat, err := os.Lstat(at)
 	if err != nil {
@@ -152,10 +119,12 @@ func (f *files) file(name string) {
 	case !stat.Mode().IsRegular():
 		return
 	case stat.Size() > limit:
-		f.notes("%s: it has %d bytes", name, stat.Size())
+		f.note("%s: it has %d bytes", name, stat.Size())
 		return
 	default:
-		e.Data, err = os.ReadFile(at)
+		if e.Data, err = os.ReadFile(at); err == nil && read != nil {
+			e.Data = read(name, e.Data)
+		}
 	}
 	if err == nil {
 		_, err = hosttxt.Parse(txtar.Format(&txtar.Archive{Comment: []byte("-: -\n"), Files: []txtar.File{{Name: e.Name}}}))
@@ -178,7 +147,11 @@ func (f *files) missing(name string, err error) {
 	if errors.As(err, &path) {
 		err = path.Err
 	}
-	f.notes("%s: %v", name, err)
+	f.note("%s: %v", name, err)
+}
+
+func (f *files) note(format string, args ...any) {
+	f.notes = append(f.notes, fmt.Sprintf(format, args...))
 }
 
 // inArchive is a path of the host as the archive has it.

@@ -29,7 +29,7 @@ var notInNames = regexp.MustCompile(`[^a-z0-9-]+`)
 func Name(machine string) string { return notInNames.ReplaceAllString(strings.ToLower(machine), "-") }
 
 // Secrets are this machine's own names and numbers, its mainboard's and its chassis's, as far
-// as we may read them, for [Archive.Scrub]. The sysfs is where /sys is.
+// as we may read them, for [Source.Secrets]. The sysfs is where /sys is.
 func Secrets(sysfs string) []string {
 	name, _ := Machine()
 	short, _, _ := strings.Cut(name, ".")

@@ -1,0 +1,113 @@
+package capture
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"devinfo-cni.io/pkg/check"
+	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/journal"
+	"devinfo-cni.io/pkg/pod"
+)
+
+// recorded returns a reader of records of type T: it decodes a record, empties the fields that no
+// command reads, and encodes the rest. A capture is attached to bug reports, and these fields may
+// hold keys of delegates. The content of a corrupt record, which may be half a configuration, is
+// left out.
+func recorded[T any](f *files, empty func(*T)) reader {
+	return func(name string, data []byte) []byte {
+		record := new(T)
+		if err := json.Unmarshal(data, record); err != nil && !newer(data) {
+			f.note("%s: the record is corrupt, its content is left out", name)
+			return []byte("corrupt\n")
+		}
+		empty(record)
+		return append(line(record), '\n')
+	}
+}
+
+// newer reports whether a record is of a format that this build does not know. The type of some
+// fields may have changed in it.
+func newer(data []byte) bool {
+	var is struct{ Format, Schema int }
+	_ = json.Unmarshal(data, &is) // only these two fields matter
+	return json.Valid(data) && (is.Format > journal.Format || is.Schema > state.Schema)
+}
+
+// entry empties an entry of the journal, and captures the files and the network namespace that it
+// names.
+func (f *files) entry(e *journal.Entry) {
+	f.enter(e.Netns)
+	if e.Dir != "" && e.File != "" {
+		f.file(e.Path(), nil)
+	}
+	if e.CDI.Dir != "" && e.CDI.File != "" {
+		f.file(filepath.Join(e.CDI.Dir, e.CDI.File), nil)
+	}
+	for n, kind := range check.Delegates(e) {
+		e.Delegates[n] = line(map[string]string{"type": kind})
+	}
+	e.CNIVersion, e.CapabilityArgs, e.PrevResult, e.Result = "", nil, nil, nil
+	args, _ := pod.ParseArgs(e.Args)
+	var pairs []string
+	for _, pair := range f.args(args) {
+		pairs = append(pairs, pair[0]+"="+pair[1])
+	}
+	e.Args = strings.Join(pairs, ";")
+}
+
+// held renames in the journal's record of a claim. It has no field to empty.
+func (f *files) held(c *journal.Claim) {
+	c.Namespace, c.Name = f.scrub.word(c.Namespace, "namespace"), f.scrub.word(c.Name, "claim")
+	for n := range c.Pods {
+		c.Pods[n] = f.scrub.word(c.Pods[n], "uid")
+	}
+}
+
+// claim empties cni-dra-driver's record of a claim, and captures the network namespaces that it
+// names.
+func (f *files) claim(c *state.Claim) {
+	c.Namespace, c.Name = f.scrub.word(c.Namespace, "namespace"), f.scrub.word(c.Name, "claim")
+	f.pod(&c.Pod)
+	for n := range c.Pods {
+		f.pod(&c.Pods[n])
+	}
+	for n := range c.Attachments {
+		at := &c.Attachments[n]
+		f.enter(at.Netns)
+		if !at.Bare() {
+			at.List = json.RawMessage("{}")
+		}
+		if at.Node != nil {
+			at.Node.Published = resourceapi.Device{AllowMultipleAllocations: at.Node.Published.AllowMultipleAllocations}
+		}
+		at.Args = f.args(at.Args)
+		at.Capabilities, at.Former, at.Result, at.Metadata = nil, nil, nil, nil
+	}
+}
+
+func (f *files) pod(p *state.Pod) {
+	p.Namespace, p.Name = f.scrub.word(p.Namespace, "namespace"), f.scrub.word(p.Name, "pod")
+	p.UID = types.UID(f.scrub.word(string(p.UID), "uid"))
+}
+
+// args returns the CNI arguments that name the pod and the claim.
+func (f *files) args(all [][2]string) (kept [][2]string) {
+	sorts := map[string]string{"K8S_POD_NAMESPACE": "namespace", "K8S_POD_NAME": "pod", "K8S_POD_UID": "uid", pod.ClaimArg: "claim"}
+	for _, arg := range all {
+		if sort, ok := sorts[arg[0]]; ok {
+			kept = append(kept, [2]string{arg[0], f.scrub.word(arg[1], sort)})
+		}
+	}
+	return kept
+}
+
+func (f *files) enter(netns string) {
+	if netns != "" {
+		f.netns = append(f.netns, netns)
+	}
+}
