@@ -1,12 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -23,49 +22,32 @@ import (
 	"devinfo-cni.io/pkg/ctl/validate"
 )
 
-const validateHelp = `Reports everything that is wrong in files, or in standard input (-), each with its line, its
-path, its value and the rule. It reads JSON and YAML, also several documents in a file, and Lists
-as kubectl prints them; in a directory, all files whose name ends in .json, .yaml, .yml,
-.conf or .conflist. The kinds are
+const validateHelp = `Reports all errors in files, or in standard input (-), each with its line, its path, its value
+and the rule. It reads JSON and YAML, also several documents in a file, and Lists as kubectl
+prints them. In a directory it reads all files whose name ends in .json, .yaml, .yml, .conf or
+.conflist, except the templates of Helm charts. The kinds are
 
-  device-info     a device-info file (Device Information Specification 1.1.0)
-  network-status  the value of a pod's annotation k8s.v1.cni.cncf.io/network-status, or
-                  the Pod
-  cni-config      a CNI configuration, or a list of them, in which devinfo is a plugin,
-                  or a NetworkAttachmentDefinition
-  dra             a DeviceClass, ResourceClaim or ResourceClaimTemplate with parameters
-                  for cni-dra-driver; a claim is checked with those of its classes that are
-                  in one of the files
+  device-info  a device-info file (Device Information Specification 1.1.0)
+  cni-config   a CNI configuration or a list of them in which devinfo is a plugin, or a
+               NetworkAttachmentDefinition
+  dra          a DeviceClass, ResourceClaim or ResourceClaimTemplate with parameters for
+               cni-dra-driver; a claim is checked with its classes if they are in one of
+               the files
 
 An error is what ADD or Prepare refuses, or what makes them do nothing.
 
-Without --kind the kind is guessed and shown. What has nothing to check is named, and is no
-error: networks without devinfo, Pods that do not run yet, other drivers' claims and, if there
-are several documents, those of other kinds. Of a Helm chart the templates are left out. Plugins
-are looked for in --cni-path and asked for their CNI versions, unless none of its directories is
-on this machine.
+Without --kind each document's own kind is used: the kind of a Kubernetes object; cni-config with
+type or plugins and cniVersion or name; device-info with type and version. Documents without
+anything to check are named, and are no errors: networks without devinfo, other drivers' claims,
+and other kinds beside those above. Plugins are looked for in --cni-path and asked for their CNI
+versions, unless none of its directories exists on this machine.
 
 Exits with 1 if there is an error, or with --strict a warning.`
 
 const validateExample = `  devinfoctl validate /var/run/k8s.cni.cncf.io/devinfo/cni/sriov-net-3f1c2d_net1
   kubectl get network-attachment-definition -A -o yaml | devinfoctl validate -
-  kubectl get pod dpdk-0 -o json | devinfoctl validate -
   devinfoctl validate --strict --allow-claim-config macvlan,host-local deploy/
   devinfoctl validate --kind cni-config /etc/cni/net.d/10-net.conflist`
-
-// validation is what validate prints of one document.
-type validation struct {
-	File string `json:"file"` // "-" is standard input
-	validate.Document
-}
-
-// wrong counts what is wrong; with strict warnings are.
-func (v validation) wrong(strict bool) int {
-	if strict {
-		return len(v.Findings)
-	}
-	return v.Errors()
-}
 
 // validateFlags are the flags of validate.
 type validateFlags struct {
@@ -82,7 +64,7 @@ func validateCommand(t *tool) *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:     "validate FILE|DIRECTORY|-...",
-		Short:   "what is wrong in device-info files, network-statuses and configurations",
+		Short:   "what is wrong in device-info files and configurations",
 		Long:    validateHelp,
 		Example: validateExample,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -101,53 +83,52 @@ func validateCommand(t *tool) *cobra.Command {
 }
 
 func (t *tool) validate(ctx context.Context, args []string, f validateFlags) error {
+	const remedyToRead = "name a file that can be read, or - for standard input"
 	files, many, err := filesIn(args)
 	if err != nil {
-		return remedy.For(err, "name a file that can be read, or - for standard input")
+		return remedy.For(err, remedyToRead)
+	}
+	docs := []validate.Document{}
+	for _, name := range files {
+		text, err := t.read(name)
+		if err != nil {
+			return remedy.For(err, remedyToRead)
+		}
+		docs = append(docs, validate.Parse(name, text)...)
 	}
 	checker := validate.Checker{ClaimTypes: f.claimTypes}
 	checker.Find, checker.Versions = plugins(ctx, t.pluginDirs())
-	texts := map[string][]byte{}
-	checker.Classes = validate.Classes{}
-	for _, name := range files {
-		if texts[name], err = t.read(name); err != nil {
-			return remedy.For(err, "name a file that can be read, or - for standard input")
-		}
-		maps.Copy(checker.Classes, validate.ClassesIn(texts[name]))
-	}
-	all := []validation{}
-	for _, name := range files {
-		documents, err := checker.CheckAll(texts[name], validate.Kind(f.kind))
-		if errors.Is(err, validate.ErrKind) && many {
-			continue
-		} else if errors.Is(err, validate.ErrKind) {
-			return remedy.Misuse("say what it is by --kind; rules of cni-dra-driver are for cni-dra-driver inventory --config", "%s: %w", name, err)
-		} else if err != nil {
-			return err
-		}
-		for _, d := range documents {
-			all = append(all, validation{name, d})
+	checker.Check(docs, validate.Kind(f.kind))
+	checked := map[string]bool{} // files
+	for _, d := range docs {
+		checked[d.File] = checked[d.File] || d.Skipped != validate.NoKind
+		for n := range d.Findings {
+			d.Findings[n].Warning = d.Findings[n].Warning && !f.strict
 		}
 	}
-	if checker.Find == nil && slices.ContainsFunc(all, func(v validation) bool { return v.Kind == validate.CNIConfig }) {
+	docs = slices.DeleteFunc(docs, func(d validate.Document) bool { return !checked[d.File] })
+	if len(docs) == 0 && !many {
+		return remedy.Misuse("name its format by --kind; rules of cni-dra-driver are for cni-dra-driver inventory --config", "%s: %s", files[0], validate.NoKind)
+	}
+	if checker.Find == nil && slices.ContainsFunc(docs, func(d validate.Document) bool { return d.Kind == validate.CNIConfig }) {
 		t.warn("plugins are not looked for: no directory of --cni-path %s is on this machine", t.pluginDirs())
 	}
-	err = t.print(map[string]any{"documents": all}, func(w io.Writer) {
-		for _, v := range all {
-			t.validationTable(w, v, f.strict)
+	err = t.print(map[string]any{"documents": docs}, func(w io.Writer) {
+		for _, d := range docs {
+			t.validationTable(w, d)
 		}
-		if len(all) == 0 {
+		if len(docs) == 0 {
 			fmt.Fprintln(w, "nothing to check")
 		}
 	})
-	if err == nil && slices.ContainsFunc(all, func(v validation) bool { return v.wrong(f.strict) > 0 }) {
+	if err == nil && slices.ContainsFunc(docs, func(d validate.Document) bool { return d.Errors() > 0 }) {
 		return remedy.ErrFound
 	}
 	return err
 }
 
-// filesIn are the files that the arguments name; many says that they may hold what is of
-// no kind.
+// filesIn returns the files that the arguments name. many = they may include files that validate
+// does not know.
 func filesIn(args []string) (files []string, many bool, err error) {
 	many = len(args) > 1
 	for _, arg := range args {
@@ -173,13 +154,13 @@ func filesIn(args []string) (files []string, many bool, err error) {
 	return files, many, nil
 }
 
-// isTemplates says that a directory holds a Helm chart's templates, which are not yet YAML.
+// isTemplates reports whether a directory holds a Helm chart's templates, which are not YAML yet.
 func isTemplates(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, "../Chart.yaml"))
 	return err == nil && filepath.Base(dir) == "templates"
 }
 
-// read reads no more than it takes to see that a text is too large.
+// read reads a file, but no more than shows that it is too large.
 func (t *tool) read(name string) ([]byte, error) {
 	from := t.stdin
 	if name != "-" {
@@ -193,8 +174,8 @@ func (t *tool) read(name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(from, validate.Limit+1))
 }
 
-// plugins looks for plugins, and asks them for their versions; nil = none of the
-// directories is there. Each plugin is asked once.
+// plugins returns functions that look for a plugin and ask it for its CNI versions, once; nil = none of the
+// directories exists.
 func plugins(ctx context.Context, cniPath string) (find func(string) error, versions func(string) []string) {
 	dirs := slices.DeleteFunc(filepath.SplitList(cniPath), func(dir string) bool {
 		stat, err := os.Stat(dir)
@@ -218,30 +199,24 @@ func plugins(ctx context.Context, cniPath string) (find func(string) error, vers
 		}
 }
 
-func (t *tool) validationTable(w io.Writer, v validation, strict bool) {
-	file := v.File
-	if v.Name != "" {
-		file += ": " + v.Name
+func (t *tool) validationTable(w io.Writer, d validate.Document) {
+	name, errs := d.File, d.Errors()
+	if d.Name != "" {
+		name += ": " + d.Name
 	}
-	what, errs := string(v.Kind), v.wrong(strict)
+	name = printable(name)
+	kind := cmp.Or(string(d.Kind), "unreadable")
 	switch {
-	case v.Skipped != "" && len(v.Findings) == 0:
-		fmt.Fprintf(w, "%s: not checked: %s\n", printable(file), v.Skipped)
-		return
-	case what == "":
-		what = "unreadable"
+	case len(d.Findings) > 0:
+		fmt.Fprintf(w, "%s: %s: %s, %s\n", name, kind, doctor.Count(errs, "error"), doctor.Count(len(d.Findings)-errs, "warning"))
+	case d.Skipped != "":
+		fmt.Fprintf(w, "%s: not checked: %s\n", name, d.Skipped)
+	default:
+		fmt.Fprintf(w, "%s: %s: %s\n", name, kind, t.paint(green, "valid"))
 	}
-	if v.Guessed != "" {
-		what += " (" + v.Guessed + ")"
-	}
-	if len(v.Findings) == 0 {
-		fmt.Fprintf(w, "%s: %s: %s\n", printable(file), what, t.paint(green, "valid"))
-		return
-	}
-	fmt.Fprintf(w, "%s: %s: %s, %s\n", printable(file), what, doctor.Count(errs, "error"), doctor.Count(len(v.Findings)-errs, "warning"))
-	for _, f := range v.Findings {
+	for _, f := range d.Findings {
 		level := t.paint(red, "error")
-		if f.Warning && !strict {
+		if f.Warning {
 			level = t.paint(yellow, "warning")
 		}
 		if f.Line > 0 {

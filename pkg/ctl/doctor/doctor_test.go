@@ -136,8 +136,8 @@ func TestWhatIsWrongIsSaidWithARemedy(t *testing.T) {
 		"node settings": {doctor.Evidence{NodeFile: "node settings /etc/x: logLevel: \"loud\""}, []string{`error settings node settings /etc/x: logLevel: "loud"`}},
 		"network": {doctor.Evidence{Live: live(func(l *doctor.Live) {
 			l.Networks = []doctor.Config{network(`"deviceInfoFile": "auto", "strict": 5, "strct": true`)}
-		})}, []string{"error networks /etc/cni/net.d/10.conflist: $.plugins[1].strict: 5: must be true or false",
-			`warning networks /etc/cni/net.d/10.conflist: $.plugins[1].strct: true: the key is not known; the nearest known one is "strict"`}},
+		})}, []string{"error networks /etc/cni/net.d/10.conflist: plugins[1].strict: 5: must be true or false",
+			`warning networks /etc/cni/net.d/10.conflist: plugins[1].strct: true: the key is not known; the nearest known one is "strict"`}},
 		"directory":     {doctor.Evidence{Live: live(func(l *doctor.Live) { l.Missing = map[string]string{"/opt/cni/bin": "no such file"} })}, []string{"warning directories /opt/cni/bin: no such file"}},
 		"CDI elsewhere": {doctor.Evidence{CDIDir: "/run/mine"}, []string{"warning directories /run/mine: is not a directory where container runtimes look for CDI specs by default"}},
 		"no NRI": {doctor.Evidence{DRA: true, Live: live(func(l *doctor.Live) { l.NRI = false })},

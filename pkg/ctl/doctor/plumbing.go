@@ -48,16 +48,16 @@ func networks(f *Evidence, list *answers) {
 	}
 	checker := validate.Checker{Versions: func(plugin string) []string { return f.Live.Plugins[plugin].CNIVersions }}
 	for _, n := range f.Live.Networks {
-		report, err := checker.Check(n.Text, validate.CNIConfig)
-		if err != nil { // the kind is given
-			continue
-		}
-		for _, finding := range report.Findings {
-			level := Error
-			if finding.Warning {
-				level = Warning
+		docs := validate.Parse(n.Path, n.Text)
+		checker.Check(docs, validate.CNIConfig)
+		for _, d := range docs {
+			for _, finding := range d.Findings {
+				level := Error
+				if finding.Warning {
+					level = Warning
+				}
+				list.add(level, n.Path+": "+finding.String(), "correct the file; devinfoctl validate "+n.Path+" looks again")
 			}
-			list.add(level, n.Path+": "+finding.String(), "correct the file; devinfoctl validate "+n.Path+" looks again")
 		}
 	}
 }

@@ -180,11 +180,10 @@ func validateFindsWhatPrepareRefuses(t *testing.T, said *messages) {
 					refused = append(refused, err.Error())
 				}
 			}
-			all, err := validate.Checker{ClaimTypes: []string{"macvlan"}}.CheckAll([]byte(text), "")
-			must(t, err)
+			all := check(validate.Checker{ClaimTypes: []string{"macvlan"}}, text, "")
 			var found, every []string
 			for _, d := range all {
-				for _, f := range foundIn(d.Report) {
+				for _, f := range foundIn(d) {
 					every = append(every, d.Name+": "+f)
 				}
 				if d.Errors() > 0 {

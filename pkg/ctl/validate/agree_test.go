@@ -187,8 +187,7 @@ func validateFindsWhatADDRefuses(t *testing.T, said *messages) {
 					text = string(marshal(t, map[string]any{"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
 						"metadata": map[string]any{"name": "n", "annotations": annotations}, "spec": map[string]string{"config": network}}))
 				}
-				report, err := n.checker().Check([]byte(text), "")
-				must(t, err)
+				report := one(t, n.checker(), text, "")
 				var refused []string
 				for _, conf := range n.handed(t, network, form.multus, form.resource) {
 					if why := n.add(t, conf); why != "" {

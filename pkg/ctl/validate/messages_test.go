@@ -32,9 +32,9 @@ func (m *messages) add(title string, replace *strings.Replacer, said ...any) {
 	}
 }
 
-// foundIn are those of a report, as validate prints them.
-func foundIn(r *validate.Report) (list []string) {
-	for _, f := range r.Findings {
+// foundIn are those of a document, as validate prints them.
+func foundIn(d validate.Document) (list []string) {
+	for _, f := range d.Findings {
 		level := ""
 		if f.Warning {
 			level = "warning: "

@@ -1,203 +1,142 @@
-// Package validate checks texts that people and other programs wrote against the formats that
-// devinfo reads and writes: device-info files (Device Information Specification 1.1.0,
-// section 3), the network-status annotation of a pod (section 6, and the network custom
-// resource standard of the same group), CNI configurations that contain our plugin, and DRA
-// parameters. It reports everything that is wrong, each with path, value and rule.
+// Package validate checks texts that people and programs wrote against the formats that devinfo
+// reads and writes: device-info files (Device Information Specification 1.1.0, section 3), CNI
+// configurations that contain our plugin, and DRA parameters. It reports all errors of a text,
+// each with its path, value and rule.
 //
-// Bytes in, values out; [Checker] asks what is installed on the node.
-// A program that only wants a good device-info file calls devinfo.ReadFile.
+// [Parse] splits a text into documents, and [Checker.Check] checks them. The package reads no
+// files; [Checker] has functions that ask which plugins the node has. A program that only needs
+// a valid device-info file calls devinfo.ReadFile.
 package validate
 
 import (
-	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
-	"unicode"
 
+	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/config"
-	"devinfo-cni.io/pkg/ctl/remedy"
 )
 
-// Limit is the size of the largest text that is read, in bytes: more than etcd stores for
-// one object.
-const Limit = 4 << 20
+// Kind is a format.
+type Kind string
 
-// Finding is one thing that is not as it should be.
-type Finding struct {
-	Path    string `json:"path"`            // where, as a JSON path: "$.plugins[1].deviceInfo"
-	Value   string `json:"value,omitempty"` // what is there, as JSON; empty when the key is missing
-	Rule    string `json:"rule"`            // what should be there
-	Warning bool   `json:"warning,omitempty"`
+// The formats, by the names that --kind takes.
+const (
+	DeviceInfo Kind = "device-info"
+	CNIConfig  Kind = "cni-config"
+	DRA        Kind = "dra"
+)
 
-	// Where the value stands in the text, from 1, or what it is missing from; 0 = not known.
-	// A column is a character.
-	Line   int `json:"line,omitempty"`
-	Column int `json:"column,omitempty"`
-}
+// Kinds are all formats.
+var Kinds = []Kind{DeviceInfo, CNIConfig, DRA}
 
-// String is the finding on one line, without its place.
-func (f Finding) String() string {
-	if f.Path == "$" && f.Value == "" {
-		return f.Rule
-	}
-	return f.Path + ": " + cmp.Or(f.Value, "missing") + ": " + f.Rule
-}
-
-// Report is what a check has found.
-type Report struct {
-	Kind     Kind      `json:"kind"`
-	Guessed  string    `json:"guessed,omitempty"` // what the kind was recognized by; "" = the caller gave it
-	Skipped  string    `json:"skipped,omitempty"` // why nothing is checked; only a kind that was guessed is skipped
-	Findings []Finding `json:"findings"`
-}
-
-// Errors counts the findings that are not warnings.
-func (r *Report) Errors() (n int) {
-	for _, f := range r.Findings {
-		if !f.Warning {
-			n++
-		}
-	}
-	return n
-}
+// NoKind is why a document of an unknown kind is skipped.
+const NoKind = "it is in none of the formats that validate knows"
 
 // Plugin is the type by which configurations name our plugin.
 const Plugin = "devinfo"
 
-// Checker checks texts.
+// The objects of Kubernetes that are checked.
+const (
+	definition    = "NetworkAttachmentDefinition"
+	deviceClass   = "DeviceClass"
+	claimKind     = "ResourceClaim"
+	claimTemplate = "ResourceClaimTemplate"
+)
+
+// kindOf recognizes the kind of a JSON value; "" = none of ours.
+func kindOf(data json.RawMessage) Kind {
+	var object map[string]json.RawMessage
+	_ = json.Unmarshal(data, &object) // other values have no keys
+	has := func(key string) bool { return object[key] != nil }
+	switch {
+	case has("apiVersion"): // Helm charts have it too, with name, type and version
+		return map[string]Kind{definition: CNIConfig, deviceClass: DRA, claimKind: DRA, claimTemplate: DRA}[text(object["kind"])]
+	case (has("type") || has("plugins")) && (has("cniVersion") || has("name")):
+		return CNIConfig
+	case has("type") && has("version"):
+		return DeviceInfo
+	}
+	return ""
+}
+
+// Checker checks documents.
 type Checker struct {
-	// Find looks for a plugin in CNI_PATH; nil = there is nowhere to look.
+	// Find looks for a plugin in CNI_PATH; nil = there is no CNI_PATH.
 	Find func(plugin string) error
 
 	// Versions returns the CNI versions that a plugin of the node supports, none if they are
 	// unknown; nil = there is no node to ask.
 	Versions func(plugin string) []string
 
-	// ClaimTypes are the plugins that the nodes let claims name, as cni-dra-driver's
-	// --allow-claim-config; nil = that is unknown.
+	// ClaimTypes are the plugins that cni-dra-driver's --allow-claim-config allows; nil = unknown.
 	ClaimTypes []string
 
-	// Classes are the DeviceClasses that claims name; nil = those of the text, see CheckAll.
-	Classes Classes
+	classes classes // of the documents
 }
 
-// Check checks a text, JSON or YAML, of a kind; "" = recognize it. It fails only with
-// ErrKind: a text that is neither JSON nor YAML is a finding.
-func (c Checker) Check(text []byte, kind Kind) (*Report, error) {
-	return c.check(document(text, 0), kind)
-}
-
-func (c Checker) check(p part, kind Kind) (*Report, error) {
-	r := &Report{Kind: kind, Findings: []Finding{}}
-	data := p.data
-	if p.err != nil {
-		r.Findings = append(r.Findings, unreadable("$", nil, p.err))
-		return r, nil
-	}
-	if kind == "" {
-		if r.Kind, r.Guessed = guess(data); r.Kind == "" {
-			return nil, ErrKind
+// Check checks documents of a kind; "" = recognize the kind of each. It adds what it finds to
+// the documents. A claim is checked with its DeviceClasses if they are among the documents.
+func (c Checker) Check(docs []Document, kind Kind) {
+	c.classes = classesIn(docs)
+	for n := range docs {
+		d := &docs[n]
+		d.Kind = kind
+		if d.data == nil || !d.readJSON("", d.data) {
+			continue
+		}
+		if kind == "" {
+			d.Kind = kindOf(d.data)
+		}
+		switch d.Kind {
+		case DeviceInfo:
+			d.deviceInfo()
+		case CNIConfig:
+			c.network(d)
+		case DRA:
+			c.parameters(d)
+		default:
+			d.Skipped = NoKind
 		}
 	}
-	s := &sheet{found: r.Findings, guessed: kind == ""}
-	s.repeatedKeys("$", data)
-	switch r.Kind {
-	case DeviceInfo:
-		s.deviceInfo("$", data)
-	case NetworkStatus:
-		s.networkStatusIn(data)
-	case CNIConfig:
-		c.configIn(s, data)
-	case DRA:
-		c.draIn(s, data)
+}
+
+// deviceInfo checks a device-info file.
+func (d *Document) deviceInfo() {
+	info, err := devinfo.Parse(d.data)
+	if version, newer := errors.AsType[*devinfo.VersionError](err); newer {
+		d.wrong("version", quote(version.Version), "must be a version 1.x (Device Information Specification, section 3.1.2)")
+		return
+	} else if err != nil {
+		d.wrong("", d.data, "%v", err)
+		return
 	}
-	p.place(s.found)
-	r.Findings, r.Skipped = s.found, s.skipped
-	return r, nil
-}
-
-// unreadable is what decode says of a text, with the line.
-func unreadable(path string, value json.RawMessage, err error) Finding {
-	f := Finding{Path: path, Value: show(value), Rule: err.Error()}
-	var syntax *syntaxError
-	if errors.As(err, &syntax) {
-		f.Line = syntax.line
+	for _, v := range info.Validate() {
+		d.violation("", v)
 	}
-	return f
-}
-
-// sheet collects findings.
-type sheet struct {
-	found   []Finding
-	guessed bool   // the kind
-	skipped string // why nothing is checked
-}
-
-// none says that a text has nothing to check: where its kind was guessed, that is no error.
-func (s *sheet) none(path string, value json.RawMessage, rule, why string) {
-	if s.guessed {
-		s.skipped = why
-	} else {
-		s.wrong(path, value, "%s", rule)
+	var object map[string]json.RawMessage
+	_ = json.Unmarshal(d.data, &object) // devinfo has read it
+	d.unknown("", object, devinfo.Keys(""))
+	for _, key := range devinfo.Keys("") {
+		var inner map[string]json.RawMessage
+		if known := devinfo.Keys(devinfo.Type(key)); known != nil && json.Unmarshal(object[key], &inner) == nil {
+			d.unknown(key, inner, known)
+		}
 	}
 }
 
-func (s *sheet) wrong(path string, value json.RawMessage, rule string, args ...any) {
-	s.found = append(s.found, Finding{Path: path, Value: show(value), Rule: fmt.Sprintf(rule, args...)})
-}
-
-func (s *sheet) warn(path string, value json.RawMessage, rule string, args ...any) {
-	s.found = append(s.found, Finding{Path: path, Value: show(value), Rule: fmt.Sprintf(rule, args...), Warning: true})
+// violation adds a violation in the device information at path.
+func (d *Document) violation(path string, v devinfo.Violation) {
+	d.add(Finding{Path: path + strings.TrimPrefix(v.Path, "$"), Value: v.Value, Rule: v.Rule, Warning: v.Warning})
 }
 
 // unknown warns of an object's unknown keys.
-func (s *sheet) unknown(path string, object map[string]json.RawMessage, known []string) {
+func (d *Document) unknown(path string, object map[string]json.RawMessage, known []string) {
 	for _, key := range slices.Sorted(maps.Keys(object)) {
 		if !slices.Contains(known, key) {
-			s.warn(at(path, key), object[key], "the key is not known; the nearest known one is %q", config.Nearest(key, known))
+			d.unknownKey(path+"."+key, object[key], config.Nearest(key, known))
 		}
 	}
-}
-
-// at is the path of a key of the object at path.
-func at(path, key string) string {
-	plain := key != "" && !strings.ContainsFunc(key, func(r rune) bool {
-		return r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '-' && r != '_'
-	})
-	if plain {
-		return path + "." + key
-	}
-	return path + "[" + show(quote(key)) + "]"
-}
-
-func quote(s string) json.RawMessage {
-	raw, _ := json.Marshal(s) // a string always encodes
-	return raw
-}
-
-// text is the string that raw holds; "" if it is not a string.
-func text(raw json.RawMessage) (s string) {
-	_ = json.Unmarshal(raw, &s)
-	return s
-}
-
-// longest is the number of runes of a value that a finding quotes.
-const longest = 120
-
-// show returns JSON on one line, safe for a terminal.
-func show(raw json.RawMessage) string {
-	var b bytes.Buffer
-	if json.Compact(&b, raw) != nil {
-		return ""
-	}
-	shown := []rune(remedy.Printable(b.String()))
-	if len(shown) > longest {
-		return string(shown[:longest]) + "…"
-	}
-	return string(shown)
 }

@@ -1,6 +1,7 @@
 package validate_test
 
 import (
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -12,6 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
 
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/ctl/validate"
 )
 
@@ -30,8 +33,25 @@ var checker = validate.Checker{Find: func(name string) error {
 	return nil // not known
 }}
 
-// Each file holds texts, every one followed by all that is to be found in it.
-func TestFindingsAreTheseAndNoOthers(t *testing.T) {
+// check checks all documents of a text.
+func check(c validate.Checker, text string, kind validate.Kind) []validate.Document {
+	docs := validate.Parse("file", []byte(text))
+	c.Check(docs, kind)
+	return docs
+}
+
+// one checks a text of one document.
+func one(t *testing.T, c validate.Checker, text string, kind validate.Kind) validate.Document {
+	t.Helper()
+	docs := check(c, text, kind)
+	if len(docs) != 1 {
+		t.Fatalf("%d documents in %q", len(docs), text)
+	}
+	return docs[0]
+}
+
+// Each file holds texts, each followed by all findings.
+func TestTextsHaveTheseFindings(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) < 3 {
 		t.Fatalf("cases: %q, %v", files, err)
@@ -41,8 +61,7 @@ func TestFindingsAreTheseAndNoOthers(t *testing.T) {
 		must(t, err)
 		for n := 0; n+1 < len(archive.Files); n += 2 {
 			in, want := archive.Files[n], &archive.Files[n+1]
-			report, err := checker.Check(in.Data, "")
-			got := lines(report, err)
+			got := lines(check(checker, string(in.Data), ""))
 			if *update {
 				want.Name, want.Data = "finds", []byte(got)
 			} else if want.Name != "finds" {
@@ -57,23 +76,24 @@ func TestFindingsAreTheseAndNoOthers(t *testing.T) {
 	}
 }
 
-func lines(r *validate.Report, err error) string {
-	if err != nil {
-		return err.Error() + "\n"
-	}
+func lines(docs []validate.Document) string {
 	var b strings.Builder
-	if r.Kind != "" {
-		fmt.Fprintf(&b, "%s: %s\n", r.Kind, r.Guessed)
-	}
-	if r.Skipped != "" {
-		fmt.Fprintf(&b, "not checked: %s\n", r.Skipped)
-	}
-	for _, f := range r.Findings {
-		level := "error"
-		if f.Warning {
-			level = "warning"
+	for _, d := range docs {
+		kind := string(d.Kind)
+		if kind == "" {
+			kind = "none"
 		}
-		fmt.Fprintf(&b, "%d:%d %s %s: %s: %s\n", f.Line, f.Column, level, f.Path, f.Value, f.Rule)
+		fmt.Fprintf(&b, "%d %s\n", d.Line, strings.TrimSpace(kind+" "+d.Name))
+		if d.Skipped != "" {
+			fmt.Fprintf(&b, "not checked: %s\n", d.Skipped)
+		}
+		for _, f := range d.Findings {
+			level := "error"
+			if f.Warning {
+				level = "warning"
+			}
+			fmt.Fprintf(&b, "%d: %s: %s\n", f.Line, level, f)
+		}
 	}
 	return b.String()
 }
@@ -88,46 +108,117 @@ func examples(t testing.TB) []string {
 	return files
 }
 
-// The specification's own examples have nothing wrong in them.
 func TestSpecificationsExamplesAreValid(t *testing.T) {
 	for _, name := range examples(t) {
 		text, err := os.ReadFile(name)
 		must(t, err)
-		want := &validate.Report{Kind: validate.DeviceInfo, Findings: []validate.Finding{}}
-		r, err := checker.Check(text, validate.DeviceInfo)
-		if diff := cmp.Diff(want, r); err != nil || diff != "" {
-			t.Errorf("%s: %v %s", name, err, diff)
+		if d := one(t, checker, string(text), ""); d.Kind != validate.DeviceInfo || len(d.Findings) > 0 {
+			t.Errorf("%s: %+v", name, d)
 		}
 	}
 }
 
-// Whatever is handed in: an answer, of values that a terminal can show, and no
-// longer than a message may be.
+// A finding has the line of its value, of any text. A value that is missing has the line of the
+// object that should have it.
+func TestFindingsHaveTheLinesOfTheirValues(t *testing.T) {
+	for text, want := range map[string]string{
+		"\n{\"type\":\t\"pci\",\n\t\"ver\": 1, \"version\": \"1.1.0\",\r\n\t\"pci\":\n{\"ä\":1}}":       "4 pci.pci-address, 3 ver, 5 pci.ä",
+		"# a comment\ntype: pci\nver: 1\nversion: 1.1.0\npci:\n  # another\n  pci-address: '3'\n":       "7 pci.pci-address, 3 ver",
+		"# a comment\n---\n{type: pci, version: 1.1.0}\n--- {type: pci,\n  ver: 1,\n version: 1.1.0}\n": "3 pci, 4 pci, 5 ver",
+		"type: pci\nversion: 1.1.0\npci: &p\n  pci-address: '3'\nvdpa: *p\n":                            "4 pci.pci-address, 5 vdpa.parent-device, 5 vdpa.driver, 5 vdpa.path, 5 vdpa.pci-address",
+		"apiVersion: v1\nkind: List\nitems:\n- {}\n- apiVersion: k8s.cni.cncf.io/v1\n  kind: NetworkAttachmentDefinition\n  metadata: {name: a}\n  spec:\n    config: |\n      {\"type\": \"devinfo\",\n       \"cniVersion\": \"1.0.0\",\n       \"strict\": 5, \"deviceID\": \"x\", \"deviceInfoFile\": \"auto\"}\n": "9 spec.config.strict",
+		`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "\ud83d\ude00"}}`: "0 pci.pci-address", // which YAML cannot read
+	} {
+		var got []string
+		for _, d := range check(checker, text, "") {
+			for _, f := range d.Findings {
+				got = append(got, fmt.Sprint(f.Line, " ", f.Path))
+			}
+		}
+		if diff := cmp.Diff(want, strings.Join(got, ", ")); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", text, diff)
+		}
+	}
+}
+
+// Documents are read as Kubernetes reads them.
+func TestYAMLIsReadAsInKubernetes(t *testing.T) {
+	text := "type: devinfo\nname: yes-is-true\ncniVersion: 1.0.0\nstrict: yes\ndeviceID: gpu-1\ndeviceInfoFile: auto\n"
+	if d := one(t, checker, text, ""); d.Kind != validate.CNIConfig || len(d.Findings) > 0 {
+		t.Errorf("%+v", d)
+	}
+}
+
+// For all texts there are documents or none, whose findings a terminal can show. A device-info file is
+// valid if the library accepts it and no key is repeated.
 func FuzzCheck(f *testing.F) {
-	for _, name := range []string{"testdata/config.txtar", "testdata/status.txtar", "testdata/syntax.txtar", "testdata/dra.txtar"} {
+	cases, err := filepath.Glob("testdata/*.txtar")
+	must(f, err)
+	for _, name := range cases {
 		archive, err := txtar.ParseFile(name)
 		must(f, err)
 		for _, file := range archive.Files {
-			f.Add(file.Data, byte(len(f.Name())))
+			f.Add(file.Data, byte(len(file.Name)))
 		}
 	}
+	f.Add([]byte(strings.Repeat("a: 1\n", 10_000)), byte(0)) // each a duplicate of all before
+	kinds := append([]validate.Kind{""}, validate.Kinds...)
 	f.Fuzz(func(t *testing.T, text []byte, kind byte) {
-		kinds := append([]validate.Kind{""}, validate.Kinds...)
-		r, err := checker.Check(text, kinds[int(kind)%len(kinds)])
-		if err != nil {
+		docs := check(checker, string(text), kinds[int(kind)%len(kinds)])
+		for _, d := range docs {
+			for _, finding := range d.Findings {
+				if strings.ContainsAny(finding.String(), "\x1b\n\x00") || len([]rune(finding.Value)) > 130 || finding.Rule == "" {
+					t.Errorf("%+v", finding)
+				}
+			}
+		}
+		if len(docs) != 1 || docs[0].Kind != validate.DeviceInfo || !json.Valid(text) || strings.Contains(lines(docs), "more than once") {
 			return
 		}
-		all, err := checker.CheckAll(text, r.Kind)
-		if err != nil || len(all) == 0 {
-			t.Errorf("as many documents: %v, %v", all, err)
+		info, err := devinfo.Parse(text)
+		if good := err == nil && len(info.Validate().Errors()) == 0; good != (docs[0].Errors() == 0) {
+			t.Errorf("the library says %v, and here it is %+v", err, docs[0])
 		}
-		for _, d := range all {
-			r.Findings = append(r.Findings, d.Findings...)
+	})
+}
+
+// A configuration that our plugin would refuse has the same error here, by itself and in a
+// NetworkAttachmentDefinition.
+func FuzzDefinition(f *testing.F) {
+	archive, err := txtar.ParseFile("testdata/config.txtar")
+	must(f, err)
+	for _, file := range archive.Files {
+		f.Add(file.Data)
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var object map[string]json.RawMessage
+		if json.Unmarshal(text, &object) != nil || object == nil {
+			return
 		}
-		for _, finding := range r.Findings {
-			if strings.ContainsAny(finding.Value, "\x1b\n\x00") || len([]rune(finding.Value)) > 130 || finding.Path == "" || finding.Rule == "" {
-				t.Errorf("%+v", finding)
+		delete(object, "plugins")
+		delete(object, "kind")
+		for key, value := range map[string]string{"type": `"devinfo"`, "name": `"n"`, "cniVersion": `"1.0.0"`} {
+			object[key] = json.RawMessage(value)
+		}
+		text = marshal(t, object)
+		cfg, err := config.Parse(text)
+		must(t, err)
+		nad := marshal(t, map[string]any{"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+			"metadata": map[string]string{"name": "n"}, "spec": map[string]string{"config": string(text)}})
+		for below, text := range map[string][]byte{"": text, "spec.config.": nad} {
+			found := one(t, checker, string(text), validate.CNIConfig).Findings
+			for _, problem := range cfg.Problems {
+				if !slices.ContainsFunc(found, func(f validate.Finding) bool { return !f.Warning && f.Path == below+problem.Key }) {
+					t.Errorf("%s is not found wrong in %s: %v", problem.Key, text, problem)
+				}
 			}
 		}
 	})
+}
+
+func marshal(t *testing.T, v any) []byte {
+	t.Helper()
+	data, err := json.Marshal(v)
+	must(t, err)
+	return data
 }

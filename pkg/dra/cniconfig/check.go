@@ -17,9 +17,6 @@ type Checked struct {
 	Wrong []*Refusal // all that Resolve would refuse
 }
 
-// MostConfigs is how many configs a class or a claim may have: the API server takes no more.
-const MostConfigs = resourceapi.DeviceConfigMaxSize
-
 // tooMany refuses a list that the API server would not take, and spares the work.
 func (c *Checked) tooMany(key string, n, most int) bool {
 	if n > most {
@@ -41,7 +38,7 @@ func (c *Checked) add(path string, wrong ...*Refusal) {
 
 // CheckClass checks the spec of a DeviceClass, which the keys of what is wrong are below.
 func (p Policy) CheckClass(class *resourceapi.DeviceClassSpec) (all Checked) {
-	if all.tooMany("config", len(class.Config), MostConfigs) {
+	if all.tooMany("config", len(class.Config), resourceapi.DeviceConfigMaxSize) {
 		return all
 	}
 	found := 0
@@ -121,7 +118,7 @@ func typesIn(raw []byte) []string {
 // below. Of requests whose class is not in classes only that is checked which no class can
 // change, and only if the claim itself has a config of the driver for them.
 func (p Policy) CheckClaim(devices *resourceapi.DeviceClaim, classes map[string]*resourceapi.DeviceClassSpec) (all Checked) {
-	if all.tooMany("config", len(devices.Config), MostConfigs) || all.tooMany("requests", len(devices.Requests), resourceapi.DeviceRequestsMaxSize) {
+	if all.tooMany("config", len(devices.Config), resourceapi.DeviceConfigMaxSize) || all.tooMany("requests", len(devices.Requests), resourceapi.DeviceRequestsMaxSize) {
 		return all
 	}
 	d := draft{policy: p, classes: classes}

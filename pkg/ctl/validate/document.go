@@ -1,0 +1,174 @@
+package validate
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	yamlnode "go.yaml.in/yaml/v3"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+)
+
+// Limit is the size of the largest text that is read, in bytes: more than etcd stores for
+// one object.
+const Limit = 4 << 20
+
+// Document is one of the texts in a file: a YAML document, or an item of a List as kubectl
+// prints it. [Checker.Check] sets Kind, Skipped and Findings.
+type Document struct {
+	File     string    `json:"file"`              // "-" is standard input
+	Line     int       `json:"line,omitempty"`    // of its first value, from 1
+	Name     string    `json:"name,omitempty"`    // of an object of Kubernetes: "DeviceClass lan"
+	Kind     Kind      `json:"kind"`              // "" = none of ours
+	Skipped  string    `json:"skipped,omitempty"` // why there was nothing to check
+	Findings []Finding `json:"findings"`
+
+	data json.RawMessage // nil = the text cannot be read
+	node *yamlnode.Node  // of the file's YAML document; nil = the lines are unknown
+	path string          // of an item below node: "items[3]"
+}
+
+// Parse returns the documents in the text of a file, in JSON or YAML. A text that cannot be
+// read is one document with a finding.
+func Parse(file string, text []byte) []Document {
+	whole := Document{File: file, Line: 1, Findings: []Finding{}}
+	trimmed := bytes.TrimSpace(text)
+	switch {
+	case len(text) > Limit:
+		whole.wrong("", nil, "the text has more than %d MiB", Limit>>20)
+	case len(trimmed) == 0:
+		whole.wrong("", nil, "the text is empty")
+	case trimmed[0] == '{' || trimmed[0] == '[':
+		whole.data = text
+		var node yamlnode.Node
+		if json.Valid(text) && yamlnode.Unmarshal(text, &node) == nil { // YAML knows fewer escapes than JSON
+			whole.node = node.Content[0]
+		}
+		return whole.items()
+	default:
+		docs, err := whole.readYAML(text)
+		if err == nil {
+			return docs
+		}
+		whole.wrong("", nil, "the text is neither JSON nor YAML: %.200s", strings.Join(strings.Fields(err.Error()), " "))
+	}
+	return []Document{whole}
+}
+
+// readYAML returns the documents of a YAML text. The parser with nodes knows their lines, and the
+// other one reads values as Kubernetes does.
+func (d Document) readYAML(text []byte) (docs []Document, err error) {
+	var nodes []*yamlnode.Node
+	for dec := yamlnode.NewDecoder(bytes.NewReader(text)); err == nil; {
+		node := new(yamlnode.Node)
+		if err = dec.Decode(node); err == nil {
+			nodes = append(nodes, node)
+		}
+	}
+	if !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	lines := bytes.SplitAfter(text, []byte("\n"))
+	for n, node := range nodes {
+		end := len(lines)
+		if n+1 < len(nodes) {
+			end = nodes[n+1].Line - 1
+		}
+		chunk := bytes.Join(lines[node.Line-1:end], nil)
+		if d.data, err = yaml.YAMLToJSONStrict(chunk); err != nil { // a key is given twice
+			above := bytes.Repeat([]byte("\n"), node.Line-1) // so that the error has the line of the file
+			_, err = yaml.YAMLToJSONStrict(append(above, chunk...))
+			return nil, err
+		}
+		if string(d.data) == "null" {
+			continue // there are only comments
+		}
+		d.node = node.Content[0]
+		d.Line = d.node.Line
+		docs = append(docs, d.items()...)
+	}
+	return docs, nil
+}
+
+// items returns the items of a List, or else the document itself.
+func (d Document) items() (items []Document) {
+	var list struct {
+		Kind  string
+		Items []json.RawMessage
+	}
+	_ = json.Unmarshal(d.data, &list) // anything else is no List
+	if !strings.HasSuffix(list.Kind, "List") || list.Items == nil {
+		d.Name = nameOf(d.data)
+		return []Document{d}
+	}
+	for n, item := range list.Items {
+		i := d
+		i.data, i.path, i.Name = item, fmt.Sprintf("items[%d]", n), nameOf(item)
+		i.Line = lineOf(d.node, i.path, d.Line)
+		items = append(items, i)
+	}
+	return items
+}
+
+// nameOf returns kind, namespace and name of an object of Kubernetes; "" = it is none.
+func nameOf(data json.RawMessage) string {
+	var object struct {
+		Kind     string
+		Metadata struct{ Namespace, Name string }
+	}
+	if json.Unmarshal(data, &object) != nil || object.Kind == "" {
+		return ""
+	}
+	return strings.TrimSpace(object.Kind + " " + strings.TrimPrefix(object.Metadata.Namespace+"/"+object.Metadata.Name, "/"))
+}
+
+// readJSON reports whether the text at path is JSON, and adds a finding if not. It also adds the
+// keys that an object has more than once, because parsers differ in which one they take (RFC
+// 8259, section 4).
+func (d *Document) readJSON(path string, text []byte) bool {
+	var value any
+	repeated, err := kjson.UnmarshalStrict(text, &value)
+	if is, offset := kjson.SyntaxErrorOffset(err); is {
+		line := 1 + bytes.Count(text[:max(0, min(int(offset)-1, len(text)))], []byte("\n"))
+		err = fmt.Errorf("line %d, byte %d: %w", line, offset, err)
+	}
+	if err != nil {
+		d.wrong(path, nil, "the text is not JSON: %v", err)
+		return false
+	}
+	for _, r := range repeated {
+		if key, is := errors.AsType[kjson.FieldError](r); is {
+			d.wrong(path+"."+key.FieldPath(), nil, "the key is given more than once: leave one; parsers differ in which they take")
+		}
+	}
+	return true
+}
+
+// lineOf returns the line of the value at a path below node. If there is no such value it
+// returns the line of the nearest one around it. around is the line of node itself.
+func lineOf(node *yamlnode.Node, path string, around int) int {
+	if node == nil || path == "" {
+		return around
+	}
+	if node.Kind == yamlnode.SequenceNode {
+		var n int
+		if _, err := fmt.Sscanf(path, "[%d]", &n); err == nil && n < len(node.Content) {
+			_, path, _ = strings.Cut(path, "]")
+			return lineOf(node.Content[n], strings.TrimPrefix(path, "."), node.Content[n].Line)
+		}
+	}
+	if node.Kind == yamlnode.MappingNode {
+		for pair := range slices.Chunk(node.Content, 2) {
+			rest, is := strings.CutPrefix(path, pair[0].Value)
+			if is && (rest == "" || rest[0] == '.' || rest[0] == '[') {
+				return lineOf(pair[1], strings.TrimPrefix(rest, "."), pair[0].Line)
+			}
+		}
+	}
+	return around
+}

@@ -1,0 +1,173 @@
+package validate
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/containernetworking/cni/pkg/utils"
+	"github.com/containernetworking/cni/pkg/version"
+)
+
+const resourceAnnotation = "k8s.v1.cni.cncf.io/resourceName" // of a NetworkAttachmentDefinition
+
+// network is a CNI configuration, or a list of them, in a document.
+type network struct {
+	Checker
+	*Document
+	path     string                     // in the document
+	object   map[string]json.RawMessage // the configuration
+	name     json.RawMessage            // of the list or the NetworkAttachmentDefinition; nil = none
+	version  json.RawMessage            // of the list
+	multus   bool                       // it is in a NetworkAttachmentDefinition
+	resource bool                       // which has a resourceName, so that Multus passes a deviceID
+	dra      bool                       // it is in a DeviceClass or a claim
+}
+
+// network checks a CNI configuration, a list of them, or that of a NetworkAttachmentDefinition.
+func (c Checker) network(d *Document) {
+	n := network{Checker: c, Document: d}
+	if json.Unmarshal(d.data, &n.object) != nil {
+		d.wrong("", d.data, "must be a CNI configuration, an object")
+		return
+	}
+	if text(n.object["kind"]) == definition && !n.definition() {
+		return
+	}
+	n.check()
+}
+
+// definition reads the configuration in a NetworkAttachmentDefinition, and reports whether there
+// is one.
+func (n *network) definition() bool {
+	var nad struct {
+		Metadata struct {
+			Name        string
+			Annotations map[string]string
+		}
+		Spec struct{ Config json.RawMessage }
+	}
+	if err := json.Unmarshal(n.data, &nad); err != nil {
+		n.wrong("", nil, "must be a %s, {metadata: {name: NAME}, spec: {config: ...}}: %v", definition, err)
+		return false
+	}
+	n.path, n.name, n.multus, n.resource = "spec.config", quote(nad.Metadata.Name), true, nad.Metadata.Annotations[resourceAnnotation] != ""
+	inner, raw := "", nad.Spec.Config
+	if raw != nil && json.Unmarshal(raw, &inner) != nil {
+		n.wrong(n.path, raw, "must be a string that holds JSON")
+		return false
+	}
+	if inner == "" {
+		n.warn(n.path, raw, "there is no configuration here: the runtime takes it from a file on the node; validate that file")
+		return false
+	}
+	if !n.readJSON(n.path, []byte(inner)) {
+		return false
+	}
+	n.object = nil
+	if json.Unmarshal([]byte(inner), &n.object) != nil || n.object == nil {
+		n.wrong(n.path, []byte(inner), "must be a CNI configuration, an object")
+		return false
+	}
+	return true
+}
+
+// listKeys are the keys of a list of plugins (CNI SPEC.md, section 1).
+var listKeys = []string{"cniVersion", "cniVersions", "name", "disableCheck", "disableGC", "loadOnlyInlinedPlugins", "plugins"}
+
+// check checks a list of plugins, or a single one.
+func (n *network) check() {
+	raw, isList := n.object["plugins"]
+	plugins := []map[string]json.RawMessage{n.object}
+	if isList {
+		n.unknown(n.path, n.object, listKeys)
+		plugins = nil
+		if json.Unmarshal(raw, &plugins) != nil {
+			n.wrong(n.path+".plugins", raw, "must be a list of plugin configurations")
+			return
+		}
+	}
+	isOurs := func(p map[string]json.RawMessage) bool { return text(p["type"]) == Plugin }
+	if !isList && !isOurs(n.object) {
+		n.without()
+		return
+	}
+	if n.object["name"] != nil {
+		n.name = n.object["name"]
+	}
+	n.version = n.object["cniVersion"]
+	n.identity()
+	if isList {
+		n.supported(plugins)
+	}
+	for i, object := range plugins {
+		if !isOurs(object) {
+			continue
+		}
+		p := plugin{network: n, path: n.path, object: object}
+		if isList {
+			p.path, p.after, p.maker = fmt.Sprintf("%s.plugins[%d]", n.path, i), i > 0, maker(plugins[i+1:])
+		}
+		if slices.ContainsFunc(plugins[:i], isOurs) {
+			n.warn(p.path, object["type"], "is in the chain twice: leave one out; ADD of the second undoes what the first has written")
+		}
+		p.check()
+	}
+	if !slices.ContainsFunc(plugins, isOurs) {
+		n.without()
+	}
+}
+
+// without skips a configuration that has no plugin of ours. In a DeviceClass or a claim other
+// plugins are checked too.
+func (n *network) without() {
+	if !n.dra {
+		n.Skipped = fmt.Sprintf("it has no plugin of type %q", Plugin)
+	}
+}
+
+// identity checks what the runtime puts into the configuration of each plugin. In a DeviceClass or a
+// claim package cniconfig does that.
+func (n *network) identity() {
+	if n.dra {
+		return
+	}
+	if err := utils.ValidateNetworkName(text(n.name)); err != nil {
+		n.wrong(n.path+".name", n.name, `must be the network's name: letters, digits, "_", "." and "-", a letter or digit first`)
+	}
+	if n.version == nil {
+		n.warn(n.path+".cniVersion", nil, "is 0.1.0 where it is missing, which has neither chains (0.3.0) nor CHECK (0.4.0)")
+	} else if versions := version.All.SupportedVersions(); !slices.Contains(versions, text(n.version)) {
+		n.wrong(n.path+".cniVersion", n.version, "must be one of %s", strings.Join(versions, ", "))
+	}
+}
+
+// supported reports plugins of the node that refuse ADD because they do not know the version of
+// the list.
+func (n *network) supported(plugins []map[string]json.RawMessage) {
+	if n.Versions == nil || n.version == nil {
+		return
+	}
+	for i, p := range plugins {
+		kind, now := text(p["type"]), text(n.version)
+		if known := n.Versions(kind); len(known) > 0 && !slices.Contains(known, now) {
+			n.wrong(fmt.Sprintf("%s.plugins[%d].type", n.path, i), p["type"],
+				"the %s of this node knows CNI %s only, not %s: set one of those as cniVersion, or update the plugin", kind, strings.Join(known, ", "), now)
+		}
+	}
+}
+
+// chained are the plugins that change an existing interface: those of
+// containernetworking/plugins and the common ones of others. All others make one.
+var chained = []string{"bandwidth", "firewall", "portmap", "sbr", "tuning", "vrf", "rdma", "istio-cni", "route-override", "cilium-cni"}
+
+// maker returns the type of the first plugin that makes an interface; "" = there is none.
+func maker(plugins []map[string]json.RawMessage) string {
+	for _, p := range plugins {
+		if kind := text(p["type"]); kind != "" && kind != Plugin && !slices.Contains(chained, kind) {
+			return kind
+		}
+	}
+	return ""
+}

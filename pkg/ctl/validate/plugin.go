@@ -1,0 +1,234 @@
+package validate
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/attachment"
+	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/result"
+)
+
+// fileCapability asks the runtime for the path of the device-info file (Device
+// Information Specification, section 5.1).
+const fileCapability = "CNIDeviceInfoFile"
+
+// plugin is a configuration of our plugin in a network, as the runtime would pass it.
+type plugin struct {
+	*network
+	path   string
+	object map[string]json.RawMessage
+	after  bool   // other plugins run before this one
+	maker  string // the type of the first later plugin that makes an interface; "" = none does
+	cfg    *config.Config
+}
+
+func (p *plugin) check() {
+	for key, value := range map[string]json.RawMessage{"name": p.name, "cniVersion": p.version} {
+		if delete(p.object, key); value != nil {
+			p.object[key] = value
+		}
+	}
+	raw, err := json.Marshal(p.object)
+	if err == nil {
+		p.cfg, err = config.Parse(raw)
+	}
+	if err != nil {
+		p.wrong(p.path, raw, "%v", err)
+		return
+	}
+	p.keys()
+	if prev := p.cfg.PrevResult; prev != nil {
+		if _, err := result.Parse(prev, p.cfg.CNIVersion); err != nil {
+			p.wrong(p.path+".prevResult", prev, "must be a CNI result of a version up to %s: %v", p.cfg.CNIVersion, err)
+		}
+	}
+	declared, ok := p.placeholders()
+	p.devices(declared)
+	p.capability()
+	p.position(ok && len(p.cfg.Problems) == 0 && attachment.Idle(p.cfg, declared))
+	p.delegates()
+}
+
+// keys reports keys that are not known, and values that are not supported.
+func (p *plugin) keys() {
+	for _, problem := range slices.Concat(p.cfg.Problems, p.cfg.DelegateProblems()) {
+		if problem.Key != "name" && problem.Key != "cniVersion" { // see identity
+			p.problem(problem)
+		}
+	}
+	for _, u := range p.cfg.Unknown {
+		value := p.object[u.Key]
+		if parent, key, ok := strings.Cut(u.Key, "."); ok && value == nil { // a key of an object: "cdi.knd"
+			var inner map[string]json.RawMessage
+			_ = json.Unmarshal(p.object[parent], &inner) // config has read it
+			value = inner[key]
+		}
+		p.unknownKey(p.path+"."+u.Key, value, u.Nearest)
+	}
+	if p.cfg.MoreUnknown > 0 {
+		p.warn(p.path, p.object["type"], "has %d more keys that are not known", p.cfg.MoreUnknown)
+	}
+}
+
+// problem adds err if it is a [config.Problem].
+func (p *plugin) problem(err error) {
+	if problem, is := errors.AsType[*config.Problem](err); is {
+		p.add(Finding{Path: p.path + "." + problem.Key, Value: problem.Value, Rule: "must be " + problem.Want})
+	}
+}
+
+// sample stands for an attachment: its placeholders are their own names, in capitals.
+var sample = attachment.Args{
+	ContainerID: "CONTAINERID", IfName: "IFNAME", CNIArgs: "K8S_POD_NAMESPACE=PODNAMESPACE;K8S_POD_NAME=PODNAME;K8S_POD_UID=PODUID",
+}
+
+// placeholders checks deviceInfo and cdi, whose values may have placeholders, and returns the
+// declared device information; ok is false if that is wrong.
+func (p *plugin) placeholders() (declared *devinfo.Info, ok bool) {
+	a, err := attachment.New(p.cfg, sample, "/")
+	if err != nil {
+		return nil, false // CNI_ARGS are the sample's
+	}
+	_, err = a.CDI(p.cfg)
+	p.problem(err)
+	if p.declared() {
+		return nil, false
+	}
+	if declared, _, err = a.Declared(p.cfg); err != nil {
+		p.problem(err)
+		return nil, false
+	}
+	whole := devinfo.Merge(nil, nil, declared)
+	if whole == nil || p.after || p.resource || p.cfg.PrevResult != nil || len(p.cfg.Delegates) > 0 {
+		return declared, true
+	}
+	isSocket := whole.Type == devinfo.TypeVhostUser || whole.Type == devinfo.TypeMemif
+	only := p.cfg.DeviceID == "" && !p.dra && (p.multus || !p.cfg.Capabilities["deviceID"]) // nothing else names the device
+	if isSocket || whole.Type != "" && only {
+		for _, v := range whole.Validate().Errors() {
+			p.violation(p.path+".deviceInfo", v)
+		}
+	}
+	return declared, true
+}
+
+// declared reports all errors in deviceInfo, of which [attachment.Attachment.Declared] returns
+// the first; bad = there is one.
+func (p *plugin) declared() (bad bool) {
+	if p.cfg.DeviceInfo == nil {
+		return false
+	}
+	info, err := devinfo.Parse(p.cfg.DeviceInfo)
+	if err != nil {
+		return false // Declared returns it
+	}
+	violations := info.ValidateDeclared()
+	for _, v := range violations {
+		p.violation(p.path+".deviceInfo", v)
+	}
+	return violations.Err() != nil
+}
+
+// devices reports a second PCI address, which ADD refuses unless a socket is declared.
+func (p *plugin) devices(declared *devinfo.Info) {
+	ids := p.cfg.DeviceIDs
+	switch d := declared.Device().(type) {
+	case *devinfo.PCI:
+		ids = append([]config.NamedID{{Key: "deviceInfo.pci.pci-address", ID: d.Address}}, ids...)
+	case *devinfo.VhostUser, *devinfo.Memif:
+		return
+	}
+	var first string
+	for _, id := range ids {
+		if a, err := pci.Parse(id.ID); err == nil && cmp.Or(first, a.String()) != a.String() {
+			p.wrong(p.path+"."+id.Key, quote(id.ID), "must be %s, the device that another key names: ADD refuses two", first)
+		} else if err == nil {
+			first = a.String()
+		}
+	}
+}
+
+// capability reports a configuration for which the runtime passes no path of the file.
+func (p *plugin) capability() {
+	switch {
+	case p.cfg.AutoFile || p.cfg.InfoFile != "":
+	case !p.cfg.Capabilities[fileCapability]:
+		p.wrong(p.path+".capabilities", p.object["capabilities"],
+			`must declare {%q: true}, or the runtime passes no path and no file is written (Device Information Specification, section 5.1); or set "deviceInfoFile": "auto"`, fileCapability)
+	case p.multus && !p.resource:
+		report := p.warn
+		if p.cfg.Strict { // then ADD refuses it
+			report = p.wrong
+		}
+		report(p.path+".deviceInfoFile", nil,
+			`should be "auto", or the %s have the annotation %s: Multus passes a path only for a network with a device`, definition, resourceAnnotation)
+	}
+}
+
+// position reports a position in the chain where devinfo has nothing to find (idle), which ADD
+// refuses, or finds a device whose interface does not exist yet.
+func (p *plugin) position(idle bool) {
+	device := p.resource || !p.multus && p.cfg.Capabilities["deviceID"] // the runtime passes one
+	idle = idle && !p.after && !device
+	kind := p.object["type"]
+	switch {
+	case idle && p.maker != "":
+		p.wrong(p.path, kind, "runs before %s, which makes the interface, and ADD refuses it: put it after that plugin", p.maker)
+	case idle && p.dra:
+		p.warn(p.path, kind, `has nothing to do unless the claim's device gives it a deviceID: put it after the plugin that makes the interface, or give it "delegates" or "deviceInfo"`)
+	case idle:
+		remedy := `declare "capabilities": {"deviceID": true} if the runtime passes one`
+		if p.multus {
+			remedy = "give the " + definition + " the annotation " + resourceAnnotation
+		}
+		p.wrong(p.path, kind, `has nothing to do, and ADD refuses it: chain it after the plugin that makes the interface, give it "delegates", "deviceID" or "deviceInfo", or %s`, remedy)
+	case p.maker != "" && p.cfg.DeviceInfo == nil && (p.after || p.cfg.DeviceID != "" || device || p.object["delegates"] != nil):
+		p.warn(p.path, kind, "runs before %s, which makes the interface: put it after that plugin, or the result has no pciID", p.maker)
+	}
+}
+
+// needs are the capabilities without which a plugin has nothing to do.
+var needs = map[string]string{"portmap": "portMappings"}
+
+// delegates checks the plugins that ours is to run.
+func (p *plugin) delegates() {
+	taken := map[string]bool{fileCapability: true, "deviceID": true}
+	for _, d := range p.cfg.Delegates {
+		here := p.path + "." + d.Key
+		if p.Find != nil && d.Type != Plugin {
+			if err := p.Find(d.Type); err != nil {
+				p.wrong(here+".type", quote(d.Type), "ADD refuses it: %v", err)
+			}
+		}
+		wanted := wanted(d.Raw)
+		if need := needs[d.Type]; need != "" && !slices.Contains(wanted, need) {
+			p.warn(here+".capabilities", nil, "should declare {%q: true}: without what the runtime passes by it %s does nothing", need, d.Type)
+		}
+		for _, name := range wanted {
+			if taken[name] = true; !p.cfg.Capabilities[name] {
+				p.wrong(here+".capabilities."+name, json.RawMessage("true"),
+					"must be declared in %s too: a runtime looks no deeper, and would pass no value", strings.TrimPrefix(p.path+".capabilities", "."))
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.cfg.Capabilities)) {
+		if len(p.cfg.Delegates) > 0 && p.cfg.Capabilities[name] && !taken[name] {
+			p.warn(p.path+".capabilities."+name, json.RawMessage("true"), "has no effect: no delegate declares it")
+		}
+	}
+}
+
+// wanted returns the capabilities that a delegate declares, sorted.
+func wanted(delegate json.RawMessage) []string {
+	var child struct{ Capabilities map[string]bool }
+	_ = json.Unmarshal(delegate, &child) // DelegateProblems has the error
+	maps.DeleteFunc(child.Capabilities, func(_ string, declared bool) bool { return !declared })
+	return slices.Sorted(maps.Keys(child.Capabilities))
+}
