@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/remotecommand"
 
 	"devinfo-cni.io/pkg/cluster"
@@ -43,7 +42,7 @@ func TestOnlyThePodsOfTheAgentsNamespaceAreTheAgents(t *testing.T) {
 		"in one release":   {[]runtime.Object{agent("cni-dra-driver", "devinfo", "a"), stopped}, "doctor n1", "devinfo/a /devinfoctl --host-root /host doctor"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tool, errOut := toolFor(t, fake.NewClientset(append(test.pods, node)...))
+			tool, _, errOut := newAPIServer(t, append(test.pods, node)...).tool(t)
 			got := ""
 			tool.exec = func(_ context.Context, pod *corev1.Pod, command []string, _ remotecommand.StreamOptions) error {
 				got = pod.Namespace + "/" + pod.Name + " " + strings.Join(command, " ")
@@ -96,7 +95,7 @@ func TestNodesAreAskedForWhatTheAPILacks(t *testing.T) {
 				_, err := fmt.Fprint(streams.Stdout, `{"attachments": [{"namespace": "shop", "pod": "vpp-n1", "network": "mem", "containerID": "c", "interface": "net1", "type": "memif", "device": "/run/m", "state": "Ok"}]}`)
 				return err
 			}
-			code := server.run(t, tool, strings.Fields(test.args)...)
+			code := tool.run(t.Context(), strings.Fields(test.args)...)
 			if code != test.code || !strings.Contains(stdout.String(), test.out) || !strings.Contains(stderr.String(), test.says) || (test.says == "") != (stderr.Len() == 0) || asked != test.asked {
 				t.Errorf("exit code %d, %d asked: %s%s", code, asked, stdout, stderr)
 			}

@@ -31,7 +31,8 @@ import (
 // apiServer answers as an API server does: with selectors, page by page. It counts.
 type apiServer struct {
 	*httptest.Server
-	objects map[string][]runtime.Object // by resource
+	objects   map[string][]runtime.Object // by resource
+	forbidden string                      // resource; "" = none
 
 	mu       sync.Mutex
 	requests []string
@@ -55,19 +56,16 @@ func (s *apiServer) tool(t *testing.T) (tool *tool, stdout, stderr *bytes.Buffer
 	t.Helper()
 	t.Setenv("KUBECONFIG", "/nonexistent")
 	streams, _, stdout, stderr := genericiooptions.NewTestIOStreams()
-	return newTool(streams), stdout, stderr
-}
-
-// run runs the program.
-func (s *apiServer) run(t *testing.T, tool *tool, args ...string) (code int) {
-	t.Helper()
-	return tool.run(t.Context(), append(args, "--server", s.URL)...)
+	tool = newTool(streams)
+	*tool.config.APIServer = s.URL
+	return tool, stdout, stderr
 }
 
 func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
 	_, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/v1/")
 	parts, namespace := strings.Split(path, "/"), ""
-	if parts[0] == "namespaces" {
+	if len(parts) > 2 && parts[0] == "namespaces" {
 		namespace, parts = parts[1], parts[2:]
 	}
 	all := slices.DeleteFunc(slices.Clone(s.objects[parts[0]]), func(o runtime.Object) bool {
@@ -76,9 +74,10 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	})
 	var answer any
 	switch {
+	case parts[0] == s.forbidden:
+		answer = failure(w, http.StatusForbidden, metav1.StatusReasonForbidden, path+" is forbidden")
 	case len(parts) > 1 && len(all) == 0:
-		w.WriteHeader(http.StatusNotFound)
-		answer = map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404, "message": path + " not found"}
+		answer = failure(w, http.StatusNotFound, metav1.StatusReasonNotFound, fmt.Sprintf("%s %q not found", parts[0], parts[1]))
 	case len(parts) > 1:
 		answer = all[0]
 	default:
@@ -91,8 +90,13 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.requests, s.bytes = append(s.requests, r.Method+" "+path), s.bytes+len(text)
 	s.mu.Unlock()
-	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write(text)
+}
+
+func failure(w http.ResponseWriter, code int32, reason metav1.StatusReason, message string) *metav1.Status {
+	w.WriteHeader(int(code))
+	kind := metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+	return &metav1.Status{TypeMeta: kind, Status: metav1.StatusFailure, Reason: reason, Code: code, Message: message}
 }
 
 // page is a part of the list of what the selectors choose.
@@ -184,7 +188,7 @@ func TestNoMoreIsReadThanIsShown(t *testing.T) {
 			asked := func(s *apiServer) (requests map[string]int, bytes, lines int) {
 				s.requests, s.bytes, requests = nil, 0, map[string]int{}
 				tool, stdout, stderr := s.tool(t)
-				if code := s.run(t, tool, strings.Fields(test.args)...); code != 0 || (stderr.Len() > 0) != test.noted {
+				if code := tool.run(t.Context(), strings.Fields(test.args)...); code != 0 || (stderr.Len() > 0) != test.noted {
 					t.Fatalf("exit code %d: %s", code, stderr)
 				}
 				for _, r := range s.requests {
@@ -227,7 +231,6 @@ func TestCommandsOnANodeFallBackToSPDY(t *testing.T) {
 	defer server.Close()
 	s := &apiServer{Server: server}
 	tool, _, _ := s.tool(t)
-	*tool.config.APIServer = server.URL
 	_ = tool.connect()
 	err := tool.execute(t.Context(), agent("devinfo-agent", "devinfo", "a"), []string{"/devinfoctl", "list"}, remotecommand.StreamOptions{Stdout: io.Discard})
 	if err == nil || !slices.Equal(tried, []string{"GET websocket", "POST SPDY/3.1"}) {

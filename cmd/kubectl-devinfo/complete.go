@@ -1,8 +1,6 @@
 package main
 
 import (
-	"slices"
-
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,19 +38,13 @@ func namesOf(list runtime.Object, err error) (names []string, _ error) {
 	return names, err
 }
 
-// completePods completes the pods that have attachments.
 func (t *tool) completePods(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return t.complete(args, func() (names []string, err error) {
+	return t.complete(args, func() ([]string, error) {
 		namespace, err := t.namespace()
 		if err != nil {
 			return nil, err
 		}
-		t.fromNodes = fromNever
-		list, err := t.attachments(cmd.Context(), namespace, "")
-		for _, a := range list {
-			names = append(names, a.Pod)
-		}
-		return slices.Compact(names), err
+		return namesOf(t.api.CoreV1().Pods(namespace).List(cmd.Context(), metav1.ListOptions{}))
 	})
 }
 

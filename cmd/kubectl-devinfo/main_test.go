@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"os"
@@ -11,29 +10,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/fake"
-	kubetesting "k8s.io/client-go/testing"
 
 	"devinfo-cni.io/pkg/cluster"
 	"devinfo-cni.io/pkg/ctl/remedy"
 )
-
-// toolFor is the program on a cluster, and its standard error.
-func toolFor(t *testing.T, client *fake.Clientset) (*tool, *bytes.Buffer) {
-	t.Helper()
-	t.Setenv("KUBECONFIG", "/nonexistent")
-	streams, _, _, errOut := genericiooptions.NewTestIOStreams()
-	tool := newTool(streams)
-	tool.client = func() (kubernetes.Interface, error) { return client, nil }
-	return tool, errOut
-}
 
 // run runs the program.
 func (t *tool) run(ctx context.Context, args ...string) (code int) {
@@ -42,13 +25,15 @@ func (t *tool) run(ctx context.Context, args ...string) (code int) {
 	return t.report(root.ExecuteContext(ctx))
 }
 
-// run is the program on a cluster that holds these objects.
-func run(t *testing.T, client *fake.Clientset, args ...string) (code int, stdout, stderr string) {
+// run runs the program in a cluster with these objects.
+func run(t *testing.T, objects []runtime.Object, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
-	tool, errOut := toolFor(t, client)
+	tool, out, errOut := newAPIServer(t, objects...).tool(t)
 	code = tool.run(t.Context(), args...)
-	return code, tool.Out.(*bytes.Buffer).String(), errOut.String()
+	return code, out.String(), errOut.String()
 }
+
+func only(object runtime.Object) []runtime.Object { return []runtime.Object{object} }
 
 func dpdk() *corev1.Pod {
 	return &corev1.Pod{
@@ -72,14 +57,14 @@ func TestTheTableNamesTheDeviceOfEachAttachment(t *testing.T) {
 	objects := append(byClaim(), dpdk())
 	status := &objects[1].(*resourceapi.ResourceClaim).Status.Devices[0]
 	status.Data = &runtime.RawExtension{Raw: []byte(`{"devinfo-cni.io/device": {"type": "pci", "device": "0000:3b:00.2"}}`)}
-	code, stdout, stderr := run(t, fake.NewClientset(objects...), "-A")
+	code, stdout, stderr := run(t, objects, "-A")
 	if diff := cmp.Diff(want, stdout); diff != "" || code != 0 || stderr != "" {
 		t.Errorf("exit code %d, stderr %q (-want +got):\n%s", code, stderr, diff)
 	}
 }
 
 func TestOnePodIsToldInFull(t *testing.T) {
-	code, stdout, _ := run(t, fake.NewClientset(dpdk()), "pod", "dpdk-0")
+	code, stdout, _ := run(t, only(dpdk()), "pod", "dpdk-0")
 	want := `net1
   network       sriov-net
   type          pci
@@ -110,10 +95,10 @@ func TestDevicesThatCannotBeReadAreNoted(t *testing.T) {
 	bad := dpdk()
 	bad.Annotations[cluster.StatusAnnotation] = `[{"name": "a", "interface": "net1", "device-info": {"type": "pci", "version": "9"}}]`
 	const note = "note: the devices of default/dpdk-0 are not known: -o wide says why\n"
-	if code, stdout, stderr := run(t, fake.NewClientset(bad)); code != 0 || stdout == "" || stderr != note {
+	if code, stdout, stderr := run(t, only(bad)); code != 0 || stdout == "" || stderr != note {
 		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
 	}
-	if code, _, stderr := run(t, fake.NewClientset(bad), "who", "03:00.5"); code != remedy.Blind || !strings.HasPrefix(stderr, note) {
+	if code, _, stderr := run(t, only(bad), "who", "03:00.5"); code != remedy.Blind || !strings.HasPrefix(stderr, note) {
 		t.Errorf("whose it is: exit code %d: %s", code, stderr)
 	}
 }
@@ -123,7 +108,7 @@ func TestControlCharactersOfAPodAreReplaced(t *testing.T) {
 	evil := dpdk()
 	evil.Annotations[cluster.StatusAnnotation] = `[{"name": "a\u001b\u0007\nb", "interface": "net\n1", "device-info": {"type": "memif", "version": "1.1.0", "memif": {"role": "\u001b", "path": "/a\u0007"}}}]`
 	for _, args := range []string{"-o wide", "pod dpdk-0"} {
-		code, stdout, _ := run(t, fake.NewClientset(evil), strings.Fields(args)...)
+		code, stdout, _ := run(t, only(evil), strings.Fields(args)...)
 		if code != 0 || strings.ContainsAny(stdout, "\a\x1b") || !strings.Contains(stdout, "a���b") || !strings.Contains(stdout, "net�1") {
 			t.Errorf("%s: exit code %d: %q", args, code, stdout)
 		}
@@ -133,13 +118,13 @@ func TestControlCharactersOfAPodAreReplaced(t *testing.T) {
 func TestAPodThatEndedHoldsNoDevice(t *testing.T) {
 	job := dpdk()
 	job.Status.Phase = corev1.PodSucceeded
-	if code, stdout, stderr := run(t, fake.NewClientset(job), "pod", "dpdk-0"); code != 1 || stdout != "" || !strings.Contains(stderr, "has ended (Succeeded)") {
+	if code, stdout, stderr := run(t, only(job), "pod", "dpdk-0"); code != 1 || stdout != "" || !strings.Contains(stderr, "has ended (Succeeded)") {
 		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
 	}
 }
 
 func TestJSONIsTheListOfAttachments(t *testing.T) {
-	_, stdout, _ := run(t, fake.NewClientset(dpdk()), "-o", "json")
+	_, stdout, _ := run(t, only(dpdk()), "-o", "json")
 	var got struct{ Attachments []cluster.Network }
 	if err := json.Unmarshal([]byte(stdout), &got); err != nil || len(got.Attachments) != 1 || got.Attachments[0].Device != "0000:03:00.5" {
 		t.Errorf("%v: %s", err, stdout)
@@ -147,16 +132,16 @@ func TestJSONIsTheListOfAttachments(t *testing.T) {
 	plain := dpdk()
 	plain.Annotations = nil
 	for _, args := range []string{"", "pod dpdk-0", "who 03:00.6"} {
-		if _, stdout, _ := run(t, fake.NewClientset(plain), append(strings.Fields(args), "-o", "json")...); strings.Join(strings.Fields(stdout), "") != `{"attachments":[]}` {
+		if _, stdout, _ := run(t, only(plain), append(strings.Fields(args), "-o", "json")...); strings.Join(strings.Fields(stdout), "") != `{"attachments":[]}` {
 			t.Errorf("%s of nothing: %s", args, stdout)
 		}
 	}
 }
 
 func TestTheShellCompletesPodsNodesAndFlags(t *testing.T) {
-	client := fake.NewClientset(dpdk(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
+	objects := []runtime.Object{dpdk(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}}
 	for args, want := range map[string]string{"pod ": "dpdk-0\n:4\n", "doctor ": "n1\n:4\n", "who x --node ": "n1\n:4\n", "-n ": "shop\n:4\n", "-o ": "wide\njson\nyaml\nname\n:4\n", "--from-nodes ": "auto\nnever\nalways\n:4\n", "pod dpdk-0 ": ":4\n"} {
-		if code, stdout, stderr := run(t, client, append([]string{"__complete"}, strings.Split(args, " ")...)...); code != 0 || stdout != want {
+		if code, stdout, stderr := run(t, objects, append([]string{"__complete"}, strings.Split(args, " ")...)...); code != 0 || stdout != want {
 			t.Errorf("%q: exit code %d: %s%s", args, code, stdout, stderr)
 		}
 	}
@@ -170,9 +155,9 @@ func TestNamesArePrintedOnceForEachPod(t *testing.T) {
 		p.Annotations = map[string]string{cluster.StatusAnnotation: `[{"name": "b", "interface": "net1"}, {"name": "a", "interface": "net2"}]`}
 		return p
 	}
-	client := fake.NewClientset(dpdk(), pod("y"), pod("x"))
+	objects := []runtime.Object{dpdk(), pod("y"), pod("x")}
 	for args, want := range map[string]string{"-n x": "pod/web\n", "-A": "pod/dpdk-0\npod/web\npod/web\n"} {
-		code, stdout, stderr := run(t, client, append(strings.Fields(args), "-o", "name", "--from-nodes=never")...)
+		code, stdout, stderr := run(t, objects, append(strings.Fields(args), "-o", "name", "--from-nodes=never")...)
 		if code != 0 || stdout != want || stderr != "" {
 			t.Errorf("%s: exit code %d: %s%s", args, code, stdout, stderr)
 		}
@@ -180,17 +165,17 @@ func TestNamesArePrintedOnceForEachPod(t *testing.T) {
 }
 
 func TestWhoSaysWhoseDeviceItIs(t *testing.T) {
-	client := fake.NewClientset(append(byClaim(), dpdk())...)
+	objects := append(byClaim(), dpdk())
 	for device, want := range map[string]string{"03:00.5": "default   dpdk-0 ", "3b:00.2": "shop   web "} {
-		code, stdout, stderr := run(t, client, "who", device, "--node", "n1", "--no-headers")
+		code, stdout, stderr := run(t, objects, "who", device, "--node", "n1", "--no-headers")
 		if code != 0 || !strings.HasPrefix(stdout, want) || stderr != "" {
 			t.Errorf("%s: exit code %d: %s%s", device, code, stdout, stderr)
 		}
 	}
-	if code, _, stderr := run(t, client, "who", "3b:00.2"); code != remedy.Blind || !strings.HasPrefix(stderr, "note: the status of claims of "+driver+" does not name the device") {
+	if code, _, stderr := run(t, objects, "who", "3b:00.2"); code != remedy.Blind || !strings.HasPrefix(stderr, "note: the status of claims of "+driver+" does not name the device") {
 		t.Errorf("of all nodes: exit code %d: %s", code, stderr)
 	}
-	code, stdout, stderr := run(t, fake.NewClientset(dpdk()), "who", "03:00.6")
+	code, stdout, stderr := run(t, only(dpdk()), "who", "03:00.6")
 	if code != 1 || stdout != "" || !strings.Contains(stderr, "No pod has 03:00.6") {
 		t.Errorf("nobody's: exit code %d: %s%s", code, stdout, stderr)
 	}
@@ -209,10 +194,9 @@ func byClaim() []runtime.Object {
 			Driver: driver, Pool: "n1", Device: "pci-0000-3b-00-2", NetworkData: &resourceapi.NetworkDeviceData{InterfaceName: "net1"},
 		}},
 	}}
-	address := "0000:3b:00.2"
 	slice := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: resourceapi.ResourceSliceSpec{
-		Driver: driver, Pool: resourceapi.ResourcePool{Name: "n1"}, Devices: []resourceapi.Device{{
-			Name: "pci-0000-3b-00-2", Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"resource.kubernetes.io/pciBusID": {StringValue: &address}},
+		NodeName: new("n1"), Driver: driver, Pool: resourceapi.ResourcePool{Name: "n1"}, Devices: []resourceapi.Device{{
+			Name: "pci-0000-3b-00-2", Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"resource.kubernetes.io/pciBusID": {StringValue: new("0000:3b:00.2")}},
 		}},
 	}}
 	return []runtime.Object{pod, claim, slice}
@@ -223,12 +207,11 @@ func TestWhatMayNotBeReadIsAWarning(t *testing.T) {
 		"resourceslices": {"pod web -n shop", "blue", "warning: of claims only the devices that their status names are shown: "},
 		"resourceclaims": {"-A", "dpdk-0", "warning: resource claims are left out: "},
 	} {
-		client := fake.NewClientset(append(byClaim(), dpdk())...)
-		client.PrependReactor("*", resource, func(kubetesting.Action) (bool, runtime.Object, error) {
-			return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", nil)
-		})
-		code, stdout, stderr := run(t, client, strings.Fields(want.args)...)
-		if code != 0 || !strings.Contains(stdout, want.shown) || !strings.HasPrefix(stderr, want.warning) {
+		server := newAPIServer(t, append(byClaim(), dpdk())...)
+		server.forbidden = resource
+		tool, stdout, stderr := server.tool(t)
+		code := tool.run(t.Context(), strings.Fields(want.args)...)
+		if code != 0 || !strings.Contains(stdout.String(), want.shown) || !strings.HasPrefix(stderr.String(), want.warning) {
 			t.Errorf("%s: exit code %d: %s%s", resource, code, stdout, stderr)
 		}
 	}
@@ -256,7 +239,7 @@ func TestMistakesAreSaid(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
-			code, stdout, stderr := run(t, fake.NewClientset(dpdk(), node), test.args...)
+			code, stdout, stderr := run(t, []runtime.Object{dpdk(), node}, test.args...)
 			if code != test.code || stdout != "" || !strings.Contains(stderr, test.says) {
 				t.Errorf("exit code %d: %s%s", code, stdout, stderr)
 			}

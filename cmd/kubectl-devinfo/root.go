@@ -19,8 +19,7 @@ import (
 type tool struct {
 	genericiooptions.IOStreams
 	config *genericclioptions.ConfigFlags // of kubectl: --kubeconfig, --context, -n, ...
-	client func() (kubernetes.Interface, error)
-	api    kubernetes.Interface // its answer, once a command has begun
+	api    kubernetes.Interface           // once a command has begun
 
 	output         string
 	noHeaders      bool
@@ -59,19 +58,15 @@ const rootExample = `  kubectl devinfo -A                          # all pods
 
 func newTool(streams genericiooptions.IOStreams) *tool {
 	t := &tool{IOStreams: streams, config: genericclioptions.NewConfigFlags(true)}
-	t.client = func() (kubernetes.Interface, error) {
-		config, err := t.rest()
-		if err != nil {
-			return nil, err
-		}
-		return kubernetes.NewForConfig(config)
-	}
 	t.exec = t.execute
 	return t
 }
 
-func (t *tool) connect() (err error) {
-	t.api, err = t.client()
+func (t *tool) connect() error {
+	config, err := t.rest()
+	if err == nil {
+		t.api, err = kubernetes.NewForConfig(config)
+	}
 	return err
 }
 
