@@ -10,7 +10,8 @@ import (
 // Encode returns the content of a device-info file (section 4): one JSON object,
 // indented by two spaces, known keys in the specification's order, then Extra
 // sorted by key with its values byte for byte, and a newline at the end. A value
-// of Extra that is not JSON is left out, as is one whose key is a known one.
+// of Extra that is not JSON is left out, as is one whose key is a known one in any
+// letter case.
 func (i *Info) Encode() []byte {
 	return append(i.table().encode(""), '\n')
 }
@@ -34,7 +35,8 @@ func (t *table) encode(indent string) []byte {
 		put(f.key, t.encodeField(n, indent+"  "))
 	}
 	for _, key := range slices.Sorted(maps.Keys(*t.extra)) {
-		if value := (*t.extra)[key]; !t.knows(key) && json.Valid(value) {
+		value := (*t.extra)[key]
+		if _, like := t.like(key); !like && json.Valid(value) {
 			put(key, value)
 		}
 	}

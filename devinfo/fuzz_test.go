@@ -25,19 +25,23 @@ func FuzzParse(f *testing.F) {
 		}
 	}
 	f.Add(full().Encode())
-	f.Add([]byte("{\"x\" : 1e400, \"pci\":{\"y\":\"<\xff\\ud800\"}, \"memif\": [ ], \"memif\":{\"mode\":\"punt\"}}"))
+	f.Add([]byte("{\"x\" : 1e400, \"pci\":{\"y\":\"<\xff\\ud800\"}, \"memif\": [ ], \"Memif\":{\"mode\":\"punt\"}}"))
 
 	f.Fuzz(func(t *testing.T, data []byte) {
 		i, err := devinfo.Parse(data)
 		if err != nil {
 			return
 		}
-		same(t, "encoded", i, i)
-		same(t, "cloned", i.Clone(), i)
+		kept := true // all that was read is written
 		for _, v := range append(i.Validate(), i.ValidateDeclared()...) {
 			if s := v.String(); v.Path == "" || v.Rule == "" || strings.Contains(s, "\n") {
 				t.Errorf("violation %q", s)
 			}
+			kept = kept && !strings.HasPrefix(v.Rule, "must be the key")
+		}
+		if kept {
+			same(t, "encoded", i, i)
+			same(t, "cloned", i.Clone(), i)
 		}
 	})
 }

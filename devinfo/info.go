@@ -41,6 +41,21 @@ func (i *Info) Clone() *Info {
 	return c
 }
 
+// MarshalJSON is [Info.Encode].
+func (i Info) MarshalJSON() ([]byte, error) { return i.Encode(), nil }
+
+// UnmarshalJSON is [Parse]; null changes nothing, as everywhere in encoding/json.
+func (i *Info) UnmarshalJSON(text []byte) error {
+	if string(text) == "null" {
+		return nil
+	}
+	parsed, err := Parse(text)
+	if err == nil {
+		*i = *parsed
+	}
+	return err
+}
+
 // A Device is the map that a type requires: [*PCI], [*VDPA], [*VhostUser] or [*Memif].
 type Device interface{ table() *table }
 
@@ -75,7 +90,7 @@ func (i *Info) Texts() map[string]string {
 	}
 	for key, raw := range *t.extra {
 		var s string
-		if !t.knows(key) && json.Unmarshal(raw, &s) == nil {
+		if _, like := t.like(key); !like && json.Unmarshal(raw, &s) == nil {
 			texts[key] = s
 		}
 	}

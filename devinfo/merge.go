@@ -20,6 +20,7 @@ import "cmp"
 //   - a map that is not the resulting type's is taken from existing only.
 //   - a value of the wrong JSON type is taken from existing only, and gives way
 //     to any good one.
+//   - a key of Extra that is a known one in other letter case is not taken.
 func Merge(existing, found, declared *Info) *Info {
 	if existing == nil && found == nil && declared == nil {
 		return nil
@@ -37,6 +38,7 @@ func Merge(existing, found, declared *Info) *Info {
 			dropRaw(t.malformed, field.key)
 		}
 	}
+	t.dropLikes()
 	if olderThanSpec(out.Version) && gainsRepresentor(existing, out) {
 		out.Version = SpecVersion
 	}

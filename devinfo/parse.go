@@ -6,15 +6,15 @@ import (
 	"fmt"
 )
 
-// maxSize bounds what is read. A real file has a few hundred bytes.
-const maxSize = 1 << 20
+// maxSize and maxDepth bound what is read. A real file has a few hundred bytes, and two levels.
+const maxSize, maxDepth = 1 << 20, 100
 
 // Parse reads one device-info map, complete or partial: [Info.Validate] says what
-// is missing or wrong in it. Keys match exactly, the last of several equal keys
-// counts, null and "" count as absent, and memif's mode "punt" is read as
-// "inject-punt". Parse fails only for text that is not exactly one JSON object,
-// for more than 1 MiB, and, with a [*VersionError], for a version (section 3.1.2)
-// with a major number other than 1.
+// is missing or wrong in it. Keys match exactly, null and "" count as absent, and
+// memif's mode "punt" is read as "inject-punt". Parse fails only for text that is
+// not exactly one JSON object or has one key twice, for more than 1 MiB or 100
+// levels, and, with a [*VersionError], for a version (section 3.1.2) with a major
+// number other than 1.
 func Parse(data []byte) (*Info, error) {
 	if len(data) > maxSize {
 		return nil, errors.New("device-info has more than 1 MiB")
@@ -25,6 +25,13 @@ func Parse(data []byte) (*Info, error) {
 	}
 	if object == nil {
 		return nil, errors.New("device-info is null: must be one JSON object (Device Information Specification, 4)")
+	}
+	members, depth := shape(data)
+	if members > len(object) {
+		return nil, errors.New("device-info has one key twice: readers differ in which one counts")
+	}
+	if depth > maxDepth {
+		return nil, fmt.Errorf("device-info has more than %d levels", maxDepth)
 	}
 	i := new(Info)
 	i.table().read(object)
@@ -63,7 +70,7 @@ func (t *table) read(object map[string]json.RawMessage) {
 	}
 }
 
-// read is false when raw has the wrong JSON type.
+// read is false when raw has the wrong JSON type, or is a map with one key twice.
 func (f field) read(raw json.RawMessage) bool {
 	if f.value != nil {
 		return json.Unmarshal(raw, f.value) == nil
@@ -72,6 +79,32 @@ func (f field) read(raw json.RawMessage) bool {
 	if json.Unmarshal(raw, &object) != nil {
 		return false
 	}
+	if members, _ := shape(raw); members > len(object) {
+		return false
+	}
 	f.sub(true).read(object)
 	return true
+}
+
+// shape returns how many members a JSON object has (0 if it has one or none) and how
+// many levels. The text must be valid.
+func shape(text []byte) (members, depth int) {
+	level, quoted := 0, false
+	for n := 0; n < len(text); n++ {
+		switch c := text[n]; {
+		case quoted && c == '\\':
+			n++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			level++
+			depth = max(depth, level)
+		case c == '}' || c == ']':
+			level--
+		case c == ',' && level == 1:
+			members = max(members, 1) + 1
+		}
+	}
+	return members, depth
 }

@@ -3,6 +3,7 @@ package devinfo
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 )
 
 // A table describes one JSON object of the format, the whole Info or one of its
@@ -55,8 +56,28 @@ func (t *table) stringOf(n int) string {
 	return *t.fields[n].value
 }
 
-func (t *table) knows(key string) bool {
-	return slices.ContainsFunc(t.fields, func(f field) bool { return f.key == key })
+// like returns the field whose key is the same but for letter case, by the rule of Go's
+// JSON decoder: readers that use it take such a key of Extra for the field's.
+func (t *table) like(key string) (f field, ok bool) {
+	n := slices.IndexFunc(t.fields, func(f field) bool { return strings.EqualFold(f.key, key) })
+	if n < 0 {
+		return field{}, false
+	}
+	return t.fields[n], true
+}
+
+// dropLikes drops such keys, in the maps too.
+func (t *table) dropLikes() {
+	for key := range *t.extra {
+		if _, like := t.like(key); like {
+			dropRaw(t.extra, key)
+		}
+	}
+	for n := range t.fields {
+		if m := t.mapOf(n); m != nil {
+			m.dropLikes()
+		}
+	}
 }
 
 // copyFrom fills the empty t with a deep copy of src.

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -114,9 +116,18 @@ func (v *validator) walk(path, name string, t *table) {
 				v.add(at, strconv.Quote(value), f, fault)
 			}
 		} else if malformed {
-			v.add(at, show(raw), f, fault{wrong, "must be a " + f.kind()})
+			rule := "must be a " + f.kind()
+			if f.sub != nil && raw[0] == '{' {
+				rule = "must be a map with each key once"
+			}
+			v.add(at, show(raw), f, fault{wrong, rule})
 		} else if f.required && !v.declared {
 			v.missing(at, name, f)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(*t.extra)) {
+		if f, like := t.like(key); like {
+			v.add(path+"."+key, show((*t.extra)[key]), f, fault{wrong, fmt.Sprintf("must be the key %q, for which many readers take this one", f.key)})
 		}
 	}
 }

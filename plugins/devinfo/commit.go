@@ -71,8 +71,10 @@ func (r *request) restore(before []byte) error {
 	return r.Infos.Write(r.name, before)
 }
 
-// says reports whether a file already says the same: what another program wrote stays.
+// says reports whether a file already says the same, to all readers: what another program wrote
+// stays. A valid one has no key in another letter case, which is not encoded.
 func says(file []byte, info *devinfo.Info) bool {
 	now, err := devinfo.Parse(file)
-	return err == nil && bytes.Equal(now.Encode(), info.Encode()) && !bytes.Contains(file, []byte(`"punt"`)) // which reads as inject-punt
+	return err == nil && bytes.Equal(now.Encode(), info.Encode()) && now.Validate().Err() == nil &&
+		!bytes.Contains(file, []byte(`"punt"`)) // which reads as inject-punt
 }

@@ -1,0 +1,67 @@
+package peers_test
+
+import (
+	"encoding/json"
+	"reflect"
+	"testing"
+
+	nadv1 "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/apis/k8s.cni.cncf.io/v1"
+
+	"devinfo-cni.io/devinfo"
+)
+
+// FuzzReaders shows that Multus and KubeVirt, which read device information by these types, see
+// the device that we do: in any text that is valid to us, and in what we write of any text.
+func FuzzReaders(f *testing.F) {
+	for _, text := range []string{
+		`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:3b:00.2", "PCI-Address": "0000:3b:00.7"}}`,
+		`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:3b:00.2", "pci-addre\u017fs": "0000:3b:00.7"}}`,
+		`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:3b:00.2"}, "pci": {"rdma-device": "a"}}`,
+		`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:3b:00.2", "pci-address": null}}`,
+		`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:3b:00.2"}, "vdpa": {"driver": 5}}`,
+		`{"type": "memif", "version": "1.1.0", "memif": {"role": "slave", "mode": "punt", "path": "/\ud800"}, "Type": "pci"}`,
+		`{"type": "vdpa", "version": "1.1.0", "vdpa": {"parent-device": "a", "driver": "vhost", "path": "/dev/x"}, "Memif": {}}`,
+		`{"type": "vhost-user", "version": "1.0.0", "vhost-user": {"mode": "client", "path": "/a", "x": [{"Path": 1}]}}`,
+	} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		info, err := devinfo.Parse(text)
+		if err != nil {
+			return
+		}
+		if info.Validate().Err() == nil {
+			sameToAll(t, info, text)
+		}
+		if merged := devinfo.Merge(info, nil, nil); merged.Validate().Err() == nil {
+			sameToAll(t, merged, merged.Encode())
+		}
+	})
+}
+
+func sameToAll(t *testing.T, info *devinfo.Info, text []byte) {
+	t.Helper()
+	var theirs, ours nadv1.DeviceInfo
+	if err := json.Unmarshal(text, &theirs); err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	if theirs.Memif != nil && theirs.Memif.Mode == nadv1.MemitDeviceModePunt {
+		theirs.Memif.Mode = "inject-punt" // as Parse reads it
+	}
+	ours.Type, ours.Version = string(info.Type), info.Version
+	if p := info.PCI; p != nil {
+		ours.Pci = &nadv1.PciDevice{PciAddress: p.Address, Vhostnet: p.VhostNet, RdmaDevice: p.RDMADevice, PfPciAddress: p.PFAddress, RepresentorDevice: p.Representor}
+	}
+	if v := info.VDPA; v != nil {
+		ours.Vdpa = &nadv1.VdpaDevice{ParentDevice: v.ParentDevice, Driver: v.Driver, Path: v.Path, PciAddress: v.Address, PfPciAddress: v.PFAddress, RepresentorDevice: v.Representor}
+	}
+	if v := info.VhostUser; v != nil {
+		ours.VhostUser = &nadv1.VhostDevice{Mode: v.Mode, Path: v.Path}
+	}
+	if m := info.Memif; m != nil {
+		ours.Memif = &nadv1.MemifDevice{Role: m.Role, Path: m.Path, Mode: m.Mode}
+	}
+	if !reflect.DeepEqual(theirs, ours) {
+		t.Errorf("%s:\nthey read %+v\nwe read   %+v", text, theirs, ours)
+	}
+}
