@@ -18,7 +18,7 @@ type nic struct {
 	mac             string // "" = not known
 	mtu             int    // bytes; 0 = not known
 
-	file []byte        // text of the device-info file; nil = there is none
+	file []byte        // what the device-info file says, encoded; nil = there is none
 	info *devinfo.Info // what it says; nil also where it is of another major version
 	gone error         // why there is no file though ADD wrote one, or why that cannot be told
 

@@ -154,13 +154,12 @@ func (n *nic) read(dir, name string, must bool) {
 		n.info, err = d.Parse(name, text)
 	}
 	if version := (*devinfo.VersionError)(nil); errors.As(err, &version) { // for the pod to understand
-		err = nil
-	}
-	if err != nil {
+		n.file = text
+	} else if err != nil {
 		n.info, n.gone = nil, fmt.Errorf("its device-info file: %w", err)
-		return
+	} else {
+		n.file = n.info.Encode() // others read what we read
 	}
-	n.file = text
 }
 
 // address asks the kernel for the interface's address and MTU. There is no interface on

@@ -59,7 +59,7 @@ func TestANetworkIsToldOfOnceItsFileIsThere(t *testing.T) {
 	}
 	must(t, store.Open(r.node.DeviceInfoDir).Write("sriov-net-"+sandbox+"_net1", []byte(vfInfo)))
 	r.eventually("told", func() bool { return strings.Contains(told(), "net1") })
-	if got := r.staged(sandbox)["net1.json"]; got != vfInfo {
+	if got := compact(t, r.staged(sandbox)["net1.json"]); got != vfInfo {
 		t.Errorf("got %q", got)
 	}
 }
