@@ -89,12 +89,6 @@ func (t *tool) capture(ctx context.Context, c captureFlags) error {
 		}
 		source.Live = append(source.Live, '\n')
 	}
-	if source.Scrub = c.scrub; c.scrub {
-		source.Secrets = h.secrets()
-		if c.name == "" {
-			source.Name = "host"
-		}
-	}
 	text, notes, err := capture.Take(source)
 	if err != nil {
 		return fmt.Errorf("capture: %w", err)
@@ -113,11 +107,18 @@ func (h *host) captureSource(c captureFlags) capture.Source {
 		Root:  h.Root,
 		Links: capture.Kernel{},
 		State: capture.State{BootID: h.BootID, Time: h.now.UTC(), Settings: h.Settings, ClaimDir: h.ClaimDir, Build: h.build},
+		Scrub: c.scrub,
 	}
-	if h.file != nil {
+	if h.file == nil {
+		source.Secrets = capture.Secrets(h.Settings.Sysfs)
+	} else {
 		captured := capture.Captured{Host: h.file}
 		source.Links = captured
 		name, note, release = captured.Described()
+		source.Secrets = []string{name} // no text of a captured host has others
+	}
+	if c.scrub {
+		name = "host"
 	}
 	source.Name = capture.Name(cmp.Or(c.name, name))
 	source.Title = strings.ReplaceAll(cmp.Or(c.note, note), "\n", " ")
@@ -125,14 +126,6 @@ func (h *host) captureSource(c captureFlags) capture.Source {
 		source.Title += ", Linux " + release
 	}
 	return source
-}
-
-// secrets are what is to be scrubbed of the host, besides what a capture says itself.
-func (h *host) secrets() []string {
-	if h.file != nil {
-		return capture.Captured{Host: h.file}.Secrets()
-	}
-	return capture.Secrets(h.Settings.Sysfs)
 }
 
 // save writes a file that only its owner may read, all of it or nothing.

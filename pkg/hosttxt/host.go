@@ -13,9 +13,8 @@
 // Below netlink/ are ip-link.json and pod-ip-link.json (ip -d -j link, on the
 // host and in the pod, with ethtool's bus-info as bus_info), devlink-port.json
 // (devlink port -j), devlink-eswitch.json (devlink dev eswitch show -j, all devices
-// in one object), vdpa-config.json (vdpa dev config show -j), rdma-link.json (rdma
-// link -j) and, in a form of our own, uplinks.json (the names of the interfaces that
-// default routes lead to) and uses.json (what others have: an address, a route). A
+// in one object), vdpa-config.json (vdpa dev config show -j) and, in a form of our own,
+// uplinks.json (the names of the interfaces that default routes lead to) and uses.json (what others have: an address, a route). A
 // part that is not there means that the kernel has no such family, or that the
 // capture is older than the part. Hosts captured with their attachments have
 // netns.json, also of our own, in place of pod-ip-link.json: it gives the interfaces

@@ -20,24 +20,21 @@ type Recorder struct{}
 // InterfaceRecord is one network interface. A missing key is one that the kernel does not
 // tell.
 type InterfaceRecord struct {
-	Index      int      `json:"ifindex"`
-	Name       string   `json:"ifname"`
-	Link       string   `json:"link,omitempty"`         // the lower interface, or a veth's peer, in the same namespace
-	LinkIndex  int      `json:"link_index,omitempty"`   // the same in another namespace, or in one that the kernel does not tell
-	LinkNetns  *int     `json:"link_netnsid,omitempty"` // that namespace
-	MTU        int      `json:"mtu"`                    // bytes
-	Master     string   `json:"master,omitempty"`
-	OperState  string   `json:"operstate"`
-	Address    string   `json:"address,omitempty"`
-	Permanent  string   `json:"permaddr,omitempty"` // where it differs from Address
-	Info       LinkInfo `json:"linkinfo,omitzero"`
-	PortName   string   `json:"phys_port_name,omitempty"`
-	SwitchID   string   `json:"phys_switch_id,omitempty"`
-	Bus        string   `json:"parentbus,omitempty"`
-	Parent     string   `json:"parentdev,omitempty"`
-	OtherNames []string `json:"altnames,omitempty"`
-	Flags      []string `json:"flags,omitempty"`    // of them "UP", and "NO-CARRIER" of one that is up
-	BusInfo    string   `json:"bus_info,omitempty"` // no word of iproute2's: ethtool's, where Parent is empty or on virtio
+	Index     int      `json:"ifindex"`
+	Name      string   `json:"ifname"`
+	Link      string   `json:"link,omitempty"`         // the lower interface, or a veth's peer, in the same namespace
+	LinkIndex int      `json:"link_index,omitempty"`   // the same in another namespace, or in one that the kernel does not tell
+	LinkNetns *int     `json:"link_netnsid,omitempty"` // that namespace
+	MTU       int      `json:"mtu"`                    // bytes
+	Master    string   `json:"master,omitempty"`
+	OperState string   `json:"operstate"`
+	Address   string   `json:"address,omitempty"`
+	Info      LinkInfo `json:"linkinfo,omitzero"`
+	PortName  string   `json:"phys_port_name,omitempty"`
+	Bus       string   `json:"parentbus,omitempty"`
+	Parent    string   `json:"parentdev,omitempty"`
+	Flags     []string `json:"flags,omitempty"`    // of them "UP", and "NO-CARRIER" of one that is up
+	BusInfo   string   `json:"bus_info,omitempty"` // no word of iproute2's: ethtool's, where Parent is empty or on virtio
 }
 
 // LinkInfo is the part of it that tells the kind.
@@ -97,17 +94,8 @@ func record(f found, answer []byte) InterfaceRecord {
 	}
 	attrs, _ := attributes(answer, unix.SizeofIfInfomsg) // parse has done it, too
 	for _, a := range attrs {
-		switch a.kind {
-		case unix.IFLA_OPERSTATE:
+		if a.kind == unix.IFLA_OPERSTATE {
 			i.OperState = operState(a.value)
-		case unix.IFLA_PERM_ADDRESS:
-			if permanent := address(a.value); permanent != i.Address {
-				i.Permanent = permanent
-			}
-		case unix.IFLA_PHYS_SWITCH_ID:
-			i.SwitchID = fmt.Sprintf("%x", a.value)
-		case unix.IFLA_PROP_LIST:
-			i.OtherNames = otherNames(a.value)
 		}
 	}
 	return i
@@ -140,16 +128,6 @@ func operState(value []byte) string {
 		return "UNKNOWN"
 	}
 	return names[value[0]]
-}
-
-func otherNames(list []byte) (names []string) {
-	attrs, _ := attributes(list, 0)
-	for _, a := range attrs {
-		if a.kind == unix.IFLA_ALT_IFNAME {
-			names = append(names, a.text())
-		}
-	}
-	return names
 }
 
 // PortRecord is one devlink port.

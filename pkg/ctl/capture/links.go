@@ -27,7 +27,7 @@ func (c Captured) Parts([]string) (map[string][]byte, []string, error) {
 	parts := map[string][]byte{}
 	for _, name := range []string{
 		"ip-link.json", "pod-ip-link.json", "netns.json", "devlink-port.json", "devlink-eswitch.json",
-		"vdpa-config.json", "rdma-link.json", "uplinks.json", "uses.json",
+		"vdpa-config.json", "uplinks.json", "uses.json",
 	} {
 		if data := c.Host.File("netlink/" + name); data != nil {
 			parts[name] = data

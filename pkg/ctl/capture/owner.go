@@ -45,13 +45,6 @@ func Secrets(sysfs string) []string {
 	return secrets
 }
 
-// Secrets are the names of the machine that was captured. Others are in no text that a
-// captured host has.
-func (c Captured) Secrets() []string {
-	name, _, _ := strings.Cut(c.Host.Comment, ":")
-	return []string{name}
-}
-
 // State is what the capture says of itself; one that does not has the default settings.
 func (c Captured) State() (State, error) {
 	s := State{Settings: config.DefaultNode()}

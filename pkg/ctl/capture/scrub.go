@@ -42,7 +42,8 @@ func newScrubber(secrets []string) *scrubber {
 const minWord = 6
 
 // word returns a name of the sort to put in place of word; a nil scrubber returns word. It renames
-// word everywhere if that is long and contains a digit or a dash.
+// word everywhere if that is long, contains a digit or a dash, and is not one character again and again,
+// such as the serial number 00000000.
 func (s *scrubber) word(word, sort string) string {
 	if s == nil || word == "" {
 		return word
@@ -52,7 +53,7 @@ func (s *scrubber) word(word, sort string) string {
 		s.count[sort]++
 		s.words[key] = fmt.Sprintf("%s-%d", sort, s.count[sort])
 	}
-	if len(key) >= minWord && strings.ContainsAny(key, "0123456789-") {
+	if len(key) >= minWord && strings.ContainsAny(key, "0123456789-") && strings.Trim(key, key[:1]) != "" {
 		s.text(word, s.words[key])
 	}
 	return s.words[key]

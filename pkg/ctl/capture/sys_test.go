@@ -93,8 +93,8 @@ func TestACapturedHostIsDescribedByItsFirstLine(t *testing.T) {
 	} {
 		c := capture.Captured{Host: &hosttxt.Host{Comment: comment}}
 		name, note, release := c.Described()
-		if diff := cmp.Diff(want, []string{name, note, release}); diff != "" || c.Secrets()[0] != want[0] {
-			t.Errorf("%q: %q\n%s", comment, c.Secrets(), diff)
+		if diff := cmp.Diff(want, []string{name, note, release}); diff != "" {
+			t.Errorf("%q:\n%s", comment, diff)
 		}
 	}
 	if got := capture.Name("Rack7.Example_net"); got != "rack7-example-net" {
