@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/printers"
 	"sigs.k8s.io/yaml"
 
@@ -45,13 +44,10 @@ func (t *tool) print(list []cluster.Network) error {
 		_, err = fmt.Fprintln(t.Out, string(bytes.TrimSpace(text)))
 		return err
 	}
-	named := map[types.NamespacedName]bool{}
-	for _, a := range list {
-		pod := types.NamespacedName{Namespace: a.Namespace, Name: a.Pod}
-		if named[pod] {
+	for n, a := range list {
+		if n > 0 && a.Namespace == list[n-1].Namespace && a.Pod == list[n-1].Pod {
 			continue
 		}
-		named[pod] = true
 		if _, err := fmt.Fprintln(t.Out, "pod/"+a.Pod); err != nil {
 			return err
 		}
