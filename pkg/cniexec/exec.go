@@ -25,6 +25,8 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/version"
+
+	"devinfo-cni.io/pkg/depth"
 )
 
 // MaxOutput is how many bytes a plugin may print on its standard output.
@@ -151,10 +153,10 @@ func withPath(env []string) []string {
 }
 
 // isResult is false for what would make the CNI library panic, too: it converts results
-// without a look at what is null in their lists.
+// without a look at what is null in their lists. Nor is it one that nests too deep to be kept.
 func isResult(text []byte) bool {
 	var object map[string]json.RawMessage
-	if json.Unmarshal(text, &object) != nil {
+	if json.Unmarshal(text, &object) != nil || depth.Of(text) > depth.Most {
 		return false
 	}
 	var has struct {

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/depth"
 )
 
 // Config is one plugin configuration (CNI SPEC.md section 1, "Plugin
@@ -113,6 +114,9 @@ func Parse(data []byte) (*Config, error) {
 	}
 	c := &Config{FollowLower: true}
 	r := reader{raw: raw}
+	if levels := depth.Of(data); levels > depth.Most {
+		r.problems = append(r.problems, &Problem{"network configuration", fmt.Sprintf("JSON of %d levels", levels), fmt.Sprintf("at most %d", depth.Most)})
+	}
 	r.string("cniVersion", &c.CNIVersion)
 	if c.CNIVersion == "" {
 		c.CNIVersion = "0.1.0"

@@ -137,8 +137,8 @@ func (j *Journal) Holds(k Key, kind Kind, id string) bool {
 }
 
 // Holders gives those who have a lease of a thing, the exclusive one first. Attachments of
-// another boot do not count, nor do those whose entry is gone or corrupt: entries are
-// written atomically, so only a power failure tears them. Nobody who is gone holds a device.
+// another boot do not count, nor do those whose entry is gone, or so corrupt that its beginning
+// does not name this boot: a power failure may have torn it. Nobody who is gone holds a device.
 func (j *Journal) Holders(kind Kind, id string) (list []Holder, err error) {
 	l := lease{kind, DeviceLease{ID: id}}
 	links, err := j.links(l)

@@ -1,7 +1,9 @@
 package journal
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -225,6 +227,11 @@ func (j *Journal) counts(l lease, link leaseLink) (h *Holder, pods []string, err
 		if h.Entry, err = j.Get(k); h.Entry != nil && h.Entry.OfBoot(j.bootID) {
 			of, _ = h.Entry.taker()
 		}
+		if errors.As(err, new(*store.CorruptError)) {
+			if h.Entry = j.head(k); h.Entry != nil { // what it names is not known
+				return j.alive(l, h, []string{h.Entry.Pod})
+			}
+		}
 		h.Entry = cmp.Or(h.Entry, &Entry{Key: k})
 	} else {
 		if h.Claim, err = j.Claim(link.holder); h.Claim != nil {
@@ -242,12 +249,38 @@ func (j *Journal) counts(l lease, link leaseLink) (h *Holder, pods []string, err
 	}):
 		return nil, nil, nil
 	}
-	if h.Entry != nil && l.kind == OfDevice && of.netns != "" {
-		if gone, err := j.NetnsGone(of.netns); err == nil && gone { // else in doubt alive
+	return j.alive(l, h, of.pods)
+}
+
+// alive gives a holder back, unless it is an attachment whose namespace is gone: that keeps
+// nobody from a device.
+func (j *Journal) alive(l lease, h *Holder, pods []string) (*Holder, []string, error) {
+	if h.Entry != nil && l.kind == OfDevice && h.Entry.Netns != "" {
+		if gone, err := j.NetnsGone(h.Entry.Netns); err == nil && gone { // else in doubt alive
 			return nil, nil, nil
 		}
 	}
-	return h, of.pods, nil
+	return h, pods, nil
+}
+
+// head reads what comes before the first list or object of an entry that is corrupt. It is nil
+// unless that names the attachment and this boot: after a power failure an entry may be torn.
+func (j *Journal) head(k Key) *Entry {
+	data, _ := j.entries.Read(k.file()) // what could not be read is nil
+	d, end := json.NewDecoder(bytes.NewReader(data)), 0
+	for _, err := d.Token(); err == nil; end = int(d.InputOffset()) {
+		var value json.Token
+		_, noKey := d.Token()
+		value, err = d.Token()
+		if _, nested := value.(json.Delim); nested || noKey != nil || err != nil {
+			break
+		}
+	}
+	e := new(Entry)
+	if json.Unmarshal(append(data[:end:end], '}'), e) != nil || e.Key != k || e.BootID == "" || e.BootID != j.bootID {
+		return nil
+	}
+	return e
 }
 
 // allowed is an error if somebody keeps a holder from one of its leases.
