@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link/linktest"
 )
@@ -237,17 +238,20 @@ func TestTheCommandOfError104EndsTheLeasesOfAClaim(t *testing.T) {
 		n.must(j.Hold(&c))
 	}
 	claims := n.claim("{}")
-	devinfoctl := func(dir string, args ...string) string { return n.ctl(append(args, "--dra-state-dir", dir)...) }
+	devinfoctl := func(dir string, args ...string) string { // the DaemonSet sets the variable
+		t.Setenv(state.DirVariable, dir)
+		return n.ctl(args...)
+	}
 	end := strings.Fields(of.EndCommand())[1:]
 	equal(t, "with a record of the driver's", devinfoctl(claims, end...), `! devinfoctl: claim u1: cni-dra-driver has a record of it, /claims/u1.json, and ends its leases itself
 !   delete its pods; if DEL was given up, cni-dra-driver clear u1; only if cni-dra-driver was removed from the node for good, remove that file first
 exit 3
 `)
-	t.Setenv("DEVINFO_DRA_STATE_DIR", "/no/such/plugins/driver/state") // in a pod that has nothing of the kubelet's
-	if got := n.ctl(end...); !strings.Contains(got, "cannot be told") || !strings.HasSuffix(got, "exit 3\n") {
+	const outOfSight = "/no/such/plugins/driver/state" // in a pod that has nothing of the kubelet's
+	if got := devinfoctl(outOfSight, end...); !strings.Contains(got, "cannot be told") || !strings.HasSuffix(got, "exit 3\n") {
 		t.Errorf("out of sight of the driver's records: %s", got)
 	}
-	if got := n.ctl("doctor"); strings.Contains(got, "gc --claim") || !strings.Contains(got, "cni-dra-driver's records of 3 claims with leases cannot be seen from here") {
+	if got := devinfoctl(outOfSight, "doctor"); strings.Contains(got, "gc --claim") || !strings.Contains(got, "cni-dra-driver's records of 3 claims with leases cannot be seen from here") {
 		t.Errorf("doctor out of sight: %s", got)
 	}
 	n.must(os.Remove(filepath.Join(claims, "u1.json")))

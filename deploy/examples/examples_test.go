@@ -3,7 +3,6 @@ package examples
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -14,7 +13,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"devinfo-cni.io/pkg/difftest"
-	"devinfo-cni.io/test/undertest"
 )
 
 const networks = "k8s.v1.cni.cncf.io/networks"
@@ -60,27 +58,6 @@ func each(t *testing.T, do func(*testing.T, example)) {
 	for _, path := range paths {
 		t.Run(path, func(t *testing.T) { do(t, read(t, path)) })
 	}
-}
-
-// Of each network, which devinfo is a plugin of.
-func TestValidateFindsNothing(t *testing.T) {
-	program := filepath.Join(t.TempDir(), "devinfoctl")
-	undertest.Programs(t, program, "", "devinfo-cni.io/cmd/devinfoctl")
-	each(t, func(t *testing.T, e example) {
-		for _, n := range e.networks {
-			if !strings.Contains(n.Spec.Config, `"type": "devinfo"`) {
-				t.Errorf("there is no devinfo in network %s", n.Name)
-			}
-			text, err := yaml.Marshal(n)
-			difftest.Must(t, err)
-			cmd := exec.Command(program, "validate", "--cni-path=/nowhere", "-")
-			cmd.Stdin = strings.NewReader(string(text))
-			out, err := cmd.CombinedOutput()
-			if err != nil || strings.Contains(string(out), "error:") || regexp.MustCompile(`(?m)^ +(line \d+: )?warning: `).Match(out) {
-				t.Errorf("%v\n%s", err, out)
-			}
-		}
-	})
 }
 
 func TestThePodUsesTheNetworkAndItsResource(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/ctl/validate"
 	"devinfo-cni.io/pkg/inventory"
 )
@@ -60,12 +59,6 @@ var wrongRules = []string{
 
 var long = strings.Repeat("x", 65)
 
-// wrongSettings are for node.json.
-var wrongSettings = []string{
-	``, `{"stateDir": "/s"`, `[]`, `{"stateDir": 5}`, `{"stteDir": "/s"}`, `{"stateDir": "run"}`, `{"cdiDevices": "*"}`, `{"cdiDevices": ["01:00.2"]}`, `{"injectNodes": "yes"}`,
-	`{"logLevel": "loud"}`, `{"logFile": "log"}`, `{"socketDirs": ["b"]}`, `{"deviceInfoDir": "/x", "cdiDir": "/x"}`,
-}
-
 // One file has them all, for a person to read in one go: what is wrong, where, and what to
 // write instead. What ADD and Prepare refuse is what validate finds.
 func TestMessages(t *testing.T) {
@@ -86,14 +79,6 @@ func TestMessages(t *testing.T) {
 			t.Fatalf("%s: no error", rule)
 		}
 		said.add(rule, nil, "cni-dra-driver", []string{err.Error()})
-	}
-	said.WriteString("\n# Settings of the node\n")
-	for _, settings := range wrongSettings {
-		_, err := config.ParseNode([]byte(settings), "node.json")
-		if err == nil {
-			t.Fatalf("%s: no error", settings)
-		}
-		said.add("node.json: "+settings, nil, "devinfo", []string{err.Error()})
 	}
 	if *update {
 		must(t, os.WriteFile(golden, []byte(said.String()), 0o644))
