@@ -65,7 +65,7 @@ func (o *options) add(f *pflag.FlagSet) {
 	f.StringVar(&o.podResources, "pod-resources-socket", "/var/lib/kubelet/pod-resources/kubelet.sock", "`socket` of the kubelet that tells what device plugins have given away, as the host sees it; only with --devices")
 	f.BoolVar(&o.evictLost, "evict-lost", false, "have pods evicted whose device the node has lost, by a taint with effect NoExecute; only with --devices")
 	f.DurationVar(&o.carrierGrace, "carrier-grace", carrierGrace, "for how long a device may be without carrier before the kubelet is told that it is not healthy; only with --devices")
-	f.IntVar(&o.maxAttachments, "max-attachments", 0, "how many attachments the node offers; 0 = any number; no more than 128 where the API server lacks DRAConsumableCapacity")
+	f.IntVar(&o.maxAttachments, "max-attachments", 0, "how many attachments the node offers; 0 = any number")
 	f.IntVar(&o.delTries, "del-tries", dra.DefaultDelTries, "after how many failures a DEL is given up whose network namespace is gone: it stays on record, and the pod can be deleted")
 	f.DurationVar(&o.delPatience, "del-patience", dra.DefaultDelPatience, "in which `time` these tries are made")
 	f.BoolVar(&o.metadata, "enable-device-metadata", false, "give containers the device metadata of their claims, below /var/run/kubernetes.io/dra-device-attributes (KEP-5304)")

@@ -37,7 +37,6 @@ const inventoryExample = `  cni-dra-driver inventory --config devices.yaml
 // inventoryOptions are the flags of the command.
 type inventoryOptions struct {
 	configFile, hostFile, nodeFile, output string
-	unshared                               bool
 }
 
 func inventoryCommand() *cobra.Command {
@@ -51,7 +50,6 @@ func inventoryCommand() *cobra.Command {
 	f.StringVar(&o.configFile, "config", "", "`file` with the rules, {devices: [...]}, in YAML or JSON")
 	f.StringVar(&o.hostFile, "host", "", "captured host, a `file` that devinfoctl capture has written, instead of this one")
 	f.StringVar(&o.nodeFile, "node-config", config.NodeFile, "node settings `file` of the devinfo plugin, for sysfs; it need not exist")
-	f.BoolVar(&o.unshared, "unshared", false, "as on an API server that cannot share devices, before Kubernetes 1.36")
 	f.StringVarP(&o.output, "output", "o", "table", "how to print: table, json or yaml")
 	return cmd
 }
@@ -89,7 +87,7 @@ func (o *inventoryOptions) run(out, warn io.Writer) error {
 	if host.Uplinks == nil {
 		warnings = append(warnings, "the host's default routes are unknown: their interfaces are treated like any other")
 	}
-	decisions := inventory.Decide(devices, rules, inventory.Situation{Driver: driver, Sharing: !o.unshared, Others: taken})
+	decisions := inventory.Decide(devices, rules, inventory.Situation{Driver: driver, Sharing: true, Others: taken})
 	for _, idle := range rules.Idle(decisions, host.Links) {
 		warnings = append(warnings, idle.Rule+" names no device: "+idle.Why)
 	}

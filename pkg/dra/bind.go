@@ -38,7 +38,7 @@ func (a *Agent) allocated(ctx context.Context, claim *resourceapi.ResourceClaim)
 	var unknown []resourceapi.DeviceRequestAllocationResult
 	for _, r := range claim.Status.Allocation.Devices.Results {
 		switch {
-		case r.Driver != a.Driver || !isOwn(r.Device):
+		case r.Driver != a.Driver || r.Device == DeviceName:
 		case record != nil && heldIn(record, r.Pool, r.Device) != nil:
 			own[r.Device] = heldIn(record, r.Pool, r.Device)
 		default:

@@ -101,11 +101,10 @@ func claimFor(uid types.UID, all ...request) *resourceapi.ResourceClaim {
 	return allocated("claim-"+string(uid), uid, "pod", all...)
 }
 
-// exclusively gives a claim the device of that name for itself.
-func exclusively(claim *resourceapi.ResourceClaim, device string) *resourceapi.ResourceClaim {
+// exclusively allocates a claim's devices to the claim alone.
+func exclusively(claim *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
 	for n := range claim.Status.Allocation.Devices.Results {
-		result := &claim.Status.Allocation.Devices.Results[n]
-		result.Device, result.ShareID = device, nil
+		claim.Status.Allocation.Devices.Results[n].ShareID = nil
 	}
 	return claim
 }

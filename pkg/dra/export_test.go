@@ -11,7 +11,7 @@ func Survey(a *Agent) []inventory.Slice { return SurveyUntil(context.Background(
 
 // SurveyUntil does so for as long as ctx has not ended.
 func SurveyUntil(ctx context.Context, a *Agent) []inventory.Slice {
-	list, _ := a.ownSlices(ctx, true)
+	list, _ := a.ownSlices(ctx)
 	return list
 }
 

@@ -7,9 +7,8 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"devinfo-cni.io/pkg/dra/custody"
@@ -46,21 +45,13 @@ type nodeDevices struct {
 	mu        sync.Mutex
 	last      inventory.Published           // as they were last published
 	decisions map[string]inventory.Decision // by which they were; never changed
-	unshared  bool                          // the API server cannot share devices
+	unshared  atomic.Bool                   // the API server cannot share devices
 	warned    []string                      // what was said last
 	unknown   error                         // why it is not known what others have; nil = it is
 	again     *time.Timer                   // when others are asked again; nil = by the poll
 	left      *state.Offer                  // what was left for people last
 	idle      []inventory.Idle              // the rules without a device, as was said last
 	health    health
-}
-
-// isOwn says whether a device is one of the node's own, and not one of those that stand
-// for networks of software alone: [Shared], [Numbered].
-func isOwn(device string) bool {
-	number, numbered := strings.CutPrefix(device, DeviceName+"-")
-	_, err := strconv.Atoi(number)
-	return device != DeviceName && !(numbered && err == nil)
 }
 
 // survey looks at the node: what is decided of each of its devices, by name, and the
@@ -96,7 +87,7 @@ func (a *Agent) survey(others map[string]string, unknown error) (map[string]inve
 	}
 	maps.Copy(last, a.node.last)
 	decisions := inventory.Decide(devices, a.Inventory.Rules, inventory.Situation{
-		Driver: a.Driver, Sharing: !a.node.unshared,
+		Driver: a.Driver, Sharing: !a.node.unshared.Load(),
 		Ours: ours, Last: last, Withheld: withheld, Others: others, Unknown: unknown != nil,
 	})
 	byName := make(map[string]inventory.Decision, len(decisions))
@@ -232,14 +223,11 @@ func (a *Agent) hidden(held holdings, shown []inventory.Device) (list []inventor
 }
 
 // ownSlices are those of the node's own devices; ok is false if what there is now cannot be
-// said. sharing tells whether the API server can share devices.
-func (a *Agent) ownSlices(ctx context.Context, sharing bool) (list []inventory.Slice, ok bool) {
+// said.
+func (a *Agent) ownSlices(ctx context.Context) (list []inventory.Slice, ok bool) {
 	if a.Inventory == nil {
 		return nil, true
 	}
-	a.node.mu.Lock()
-	a.node.unshared = !sharing
-	a.node.mu.Unlock()
 	others, unknown := a.others(ctx)
 	if ctx.Err() != nil { // others did not answer because of that
 		return nil, false

@@ -48,10 +48,7 @@ type Kubelet struct {
 	helper     *kubeletplugin.Helper
 	publishing sync.WaitGroup
 	cancel     context.CancelFunc // of it
-
-	mu       sync.Mutex        // held while the devices are published
-	numbered bool              // the server has turned out to drop the shared device
-	last     []inventory.Slice // nil = nothing was published
+	last       []inventory.Slice  // of the goroutine that publishes; nil = nothing was published
 }
 
 // StartKubelet makes the sockets and publishes what the node offers. It waits neither
@@ -82,7 +79,7 @@ func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet
 	close(k.started)
 	ctx, k.cancel = context.WithCancel(ctx)
 	k.publishing.Go(func() { // which waits for the API server
-		if err := k.publish(ctx, false); err != nil && ctx.Err() == nil {
+		if err := k.publish(ctx); err != nil && ctx.Err() == nil {
 			o.Fatal(err)
 			return
 		}
@@ -106,7 +103,7 @@ func (k *Kubelet) keepOffering(ctx context.Context) {
 	for {
 		select {
 		case <-k.agent.toOffer:
-			if err := k.publish(ctx, false); err != nil && ctx.Err() == nil {
+			if err := k.publish(ctx); err != nil && ctx.Err() == nil {
 				k.agent.Log.Error("the devices of the node are not published", "error", err)
 			}
 		case <-ctx.Done():
@@ -180,29 +177,17 @@ func (k *Kubelet) UnprepareResourceClaims(ctx context.Context, claims []kubeletp
 }
 
 // HandleError implements [kubeletplugin.DRAPlugin].
-func (k *Kubelet) HandleError(ctx context.Context, err error, msg string) {
-	log := k.agent.Log
-	if !errors.Is(err, kubeletplugin.ErrRecoverable) {
+func (k *Kubelet) HandleError(_ context.Context, err error, msg string) {
+	switch a := k.agent; {
+	case !errors.Is(err, kubeletplugin.ErrRecoverable):
 		k.options.Fatal(fmt.Errorf("%s: %w", msg, err))
-		return
+	case !dropsSharing(err):
+		a.Log.Error(msg, "error", err)
+	case !a.node.unshared.Swap(true):
+		a.Log.Warn("only exclusive devices are offered: devices that claims share need Kubernetes 1.36, or the feature gate DRAConsumableCapacity")
+		note(a.metrics.sharing, false)
+		a.offerSoon()
 	}
-	if !dropsSharing(err) {
-		log.Error(msg, "error", err)
-		return
-	}
-	log.Warn("the API server cannot share a device among claims (DRAConsumableCapacity): numbered ones are published instead")
-	if over := k.options.Limit - MaxNumbered; over > 0 {
-		log.Error("this API server takes no more numbered devices: set --max-attachments to that many, or enable DRAConsumableCapacity",
-			"maxAttachments", k.options.Limit, "offered", MaxNumbered)
-		k.agent.metrics.cut.Set(float64(over))
-	}
-	// The caller waits for us, and Stop for the caller while it holds the lock that
-	// publishing needs.
-	go func() {
-		if err := k.publish(context.WithoutCancel(ctx), true); err != nil {
-			log.Error("numbered devices are not published", "error", err)
-		}
-	}()
 }
 
 // UpdateRequestMetadata implements [Metadata]. The agent may call it before the plugin

@@ -133,23 +133,6 @@ func drop(slice *resourceapi.ResourceSlice) {
 	}
 }
 
-func TestAServerThatCannotShareGetsNumberedDevices(t *testing.T) {
-	t.Parallel()
-	for limit, count := range map[int]int{0: 128, 5: 5, 1000: 128} {
-		client := server(drop)
-		r := newRig(t)
-		r.kubelet(client, limit)
-		r.eventually("what is not offered is counted", func() bool {
-			return r.counted()["cni_dra_attachments_not_offered"] == float64(max(0, limit-128))
-		})
-		var want []resourceapi.Device
-		for n := range count {
-			want = append(want, resourceapi.Device{Name: fmt.Sprintf("cni-%d", n)})
-		}
-		published(t, client, want)
-	}
-}
-
 func TestTheKubeletSaysWhetherItUsesThePlugin(t *testing.T) {
 	r := newRig(t)
 	k, dir := r.kubelet(server(nil), 0), r.dir

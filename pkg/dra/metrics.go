@@ -26,7 +26,7 @@ type metrics struct {
 	eventFailures *prometheus.CounterVec
 	connected     prometheus.Gauge
 	waits         prometheus.Histogram
-	cut           prometheus.Gauge
+	sharing       prometheus.Gauge
 	known         prometheus.Gauge
 	idle          *prometheus.GaugeVec
 	mismatches    *prometheus.CounterVec
@@ -48,12 +48,13 @@ func newMetrics(to prometheus.Registerer, census func() Census) *metrics {
 		eventFailures: in.NewCounterVec(counter("cni_dra_event_failures_total", "Calls by the container runtime and the kubelet that were answered with an error, by event."), []string{"event"}),
 		connected:     in.NewGauge(gauge("cni_dra_nri_connected", "1 while the container runtime is connected by NRI.")),
 		waits:         in.NewHistogram(histogram("cni_dra_add_wait_seconds", "How long sandboxes were held up until they were attached.")),
-		cut:           in.NewGauge(gauge("cni_dra_attachments_not_offered", "Attachments that --max-attachments allows and the API server cannot express.")),
+		sharing:       in.NewGauge(gauge("cni_dra_sharing_supported", "0 if the API server cannot share devices among claims, which needs Kubernetes 1.36; else 1.")),
 		known:         in.NewGauge(gauge("cni_dra_others_known", "1 while it is known what device plugins and others have of the node's devices.")),
 		idle:          in.NewGaugeVec(gauge("cni_dra_idle_rules", "1 for each rule of the configuration that names no device of this node, with the device that comes nearest."), []string{"rule", "nearest"}),
 		mismatches:    in.NewCounterVec(counter("cni_dra_device_mismatches_total", "What of devices was not as before the ADD after the DEL, by whether the agent has restored it."), []string{"what", "restored"}),
 	}
 	m.known.Set(1)
+	m.sharing.Set(1)
 	counted := func(name, help string, labels prometheus.Labels, count func(Census) int) {
 		in.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels}, func() float64 { return float64(count(census())) })
 	}

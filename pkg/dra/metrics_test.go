@@ -64,7 +64,7 @@ func TestMetricsCountWhatHappens(t *testing.T) {
 			"cni_dra_attachments phase=Abandoned":                              0,
 			"cni_dra_abandoned":                                                0,
 			"cni_dra_add_wait_seconds":                                         1,
-			"cni_dra_attachments_not_offered":                                  0,
+			"cni_dra_sharing_supported":                                        1,
 			"cni_dra_others_known":                                             0,
 			"cni_dra_idle_rules nearest=eth7 rule=devices[0] (ifNames: eth77)": 1,
 			"cni_dra_status_queue":                                             2,

@@ -1,7 +1,9 @@
 package dra_test
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -11,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"devinfo-cni.io/pkg/difftest"
-	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/state"
 )
@@ -42,18 +43,23 @@ func TestANodeOffersWhatItsRulesNameAndFollowsTheNode(t *testing.T) {
 	devicesIn(t, client, sf4, sf7, "cni", pf, vf0, vf2, vf3)
 }
 
-func TestWhatCannotBeSharedIsNotOfferedWhereTheServerCannotShare(t *testing.T) {
+func TestAServerThatCannotShareIsOfferedExclusiveDevicesOnly(t *testing.T) {
 	t.Parallel()
 	client := server(drop)
-	r, p := newRig(t), newPlugins()
-	r.offering(client, newNode(t, "mlx5-switchdev"), p)
-	want := []string{sf4, sf7}
-	for _, d := range dra.Numbered(0) {
-		want = append(want, d.Name)
+	r, n := newRig(t), newNode(t, "mlx5-switchdev")
+	var log bytes.Buffer
+	r.options.Log = slog.New(slog.NewTextHandler(&log, nil))
+	r.offering(client, n, newPlugins())
+	devicesIn(t, client, sf4, sf7, vf0, vf2, vf3)
+	if got := r.counted()["cni_dra_sharing_supported"]; got != 0 {
+		t.Errorf("the metric is %v", got)
 	}
-	want = append(want, vf0, vf2, vf3)
-	slices.Sort(want)
-	devicesIn(t, client, want...)
+	n.change(func() { n.without("enp3s0f0v2") })
+	devicesIn(t, client, sf4, sf7, vf0, vf3)
+	r.stop()
+	if text := log.String(); strings.Count(text, "need Kubernetes 1.36") != 1 {
+		t.Errorf("the log:\n%s", text)
+	}
 }
 
 // A VF goes to the plugin, moves into the pod, and stays offered as it was: by the next
@@ -191,29 +197,28 @@ func TestEachDeviceOfARequestIsAttached(t *testing.T) {
 // scheduler knows in time, nor once the DEL was given up, nor by the next agent.
 func TestADeviceWhoseDELFailsIsNotOffered(t *testing.T) {
 	t.Parallel()
-	all, none := []resourceapi.Device{{Name: "cni-0"}}, []resourceapi.Device{} // of a slice that stays
-	r, p := newRig(t), newPlugins()
-	client := server(drop)
-	r.options.Exec, r.options.DelTries = p, 2
-	r.kubelet(client, 1)
-	published(t, client, all)
+	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
+	all, fewer := []string{sf4, sf7, "cni", pf, vf0, vf2, vf3}, []string{sf4, sf7, "cni", pf, vf0, vf3}
+	client := server(nil)
+	r.offering(client, n, p)
+	devicesIn(t, client, all...)
 	p.set(always)
-	r.prepare(exclusively(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}), "cni-0"))
+	r.prepare(ownClaim("u1", vf2, network(`{"type":"sriov"}`)))
 	sb := r.sandbox("s1", "pod")
 	if r.runPod(sb) == nil {
 		t.Fatal("no error")
 	}
-	published(t, client, none)
+	devicesIn(t, client, fewer...)
 	r.endPod(sb)
 	r.unprepared("u1")
 	r.eventually("it is given up", func() bool { return r.agent.Census().Phases["Abandoned"] == 1 })
-	published(t, client, none)
-	next := server(drop)
-	r.kubelet(next, 1)
-	published(t, next, none)
+	devicesIn(t, client, fewer...)
+	next := server(nil)
+	r.offering(next, n, p)
+	devicesIn(t, next, fewer...)
 	_, err := state.ClearLeftovers(r.options.StateDir, "u1")
 	must(t, err)
-	published(t, next, all)
+	devicesIn(t, next, all...)
 }
 
 // The scheduler may have allocated the device before it was withheld, and what two claims
@@ -222,8 +227,8 @@ func TestNoDELTakesADeviceFromAnotherClaim(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, p *plugins) {
 		agent := r.start()
 		p.set(failing("s1"))
-		r.abandoned(exclusively(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}), "cni-0"))
-		r.prepare(exclusively(r.claimOf("b", types.UID("u2"), "next", want{"x", "net1", ""}), "cni-0"))
+		r.abandoned(exclusively(r.claimOf("a", "u1", "pod", want{"x", "net1", ""})))
+		r.prepare(exclusively(r.claimOf("b", types.UID("u2"), "next", want{"x", "net1", ""})))
 		next := r.ran("s2", "next")
 		tried := p.calls("DEL s1")
 		time.Sleep(5 * time.Hour)

@@ -3,7 +3,6 @@ package dra
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -13,13 +12,8 @@ import (
 	"devinfo-cni.io/pkg/inventory"
 )
 
-const (
-	// DeviceName is the one device that a node offers, and that all its claims share.
-	DeviceName = "cni"
-	// MaxNumbered is how many devices a node offers to a server that cannot share one:
-	// as many as one ResourceSlice may hold.
-	MaxNumbered = resourceapi.ResourceSliceMaxDevices
-)
+// DeviceName is the device for networks of software alone, which all claims on a node share.
+const DeviceName = "cni"
 
 // Shared is one device for any number of claims: DRAConsumableCapacity, on by default
 // since Kubernetes 1.36. With limit > 0 no more than that many hold it at a time.
@@ -29,19 +23,6 @@ func Shared(limit int) []resourceapi.Device {
 		device.Capacity = inventory.OneOf(int64(limit))
 	}
 	return []resourceapi.Device{device}
-}
-
-// Numbered is a device for each claim, cni-0 and so on, for servers that drop what
-// [Shared] needs: limit of them, or [MaxNumbered] if that is less or limit is 0.
-func Numbered(limit int) []resourceapi.Device {
-	if limit <= 0 || limit > MaxNumbered {
-		limit = MaxNumbered
-	}
-	devices := make([]resourceapi.Device, limit)
-	for n := range devices {
-		devices[n].Name = fmt.Sprintf("%s-%d", DeviceName, n)
-	}
-	return devices
 }
 
 // dropsSharing says whether err is that of a server which drops what [Shared] needs.
@@ -56,17 +37,14 @@ func sharing(slice *resourceapi.ResourceSlice) bool {
 	})
 }
 
-// publish publishes what is offered now, numbered from now on if that is so once. The first time
-// it waits until the server can be asked what is published already.
-func (k *Kubelet) publish(ctx context.Context, numbered bool) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.numbered = k.numbered || numbered
-	devices := Shared(k.options.Limit)
-	if k.numbered {
-		devices = Numbered(k.options.Limit)
+// publish publishes what is offered now. The first time it waits until the server can be asked
+// what is published already.
+func (k *Kubelet) publish(ctx context.Context) error {
+	var devices []resourceapi.Device
+	if !k.agent.node.unshared.Load() {
+		devices = Shared(k.options.Limit)
 	}
-	own, ok := k.agent.ownSlices(ctx, !k.numbered)
+	own, ok := k.agent.ownSlices(ctx)
 	if !ok {
 		return nil
 	}

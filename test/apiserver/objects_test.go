@@ -32,16 +32,13 @@ const (
 )
 
 // install makes what deploy/ holds but for the DaemonSet and some other files, and two nodes.
-func (p *controlPlane) install(without ...string) error {
+func (p *controlPlane) install() error {
 	ctx := context.Background()
 	dyn, err := dynamic.NewForConfig(p.Admin)
 	if err != nil {
 		return err
 	}
-	for _, file := range []string{"namespace.yaml", "rbac.yaml", "rbac-associated-node.yaml", "admission.yaml", "deviceclass.yaml"} {
-		if slices.Contains(without, file) {
-			continue
-		}
+	for _, file := range []string{"namespace.yaml", "rbac.yaml", "admission.yaml", "deviceclass.yaml"} {
 		data, err := os.ReadFile(filepath.Join("../../deploy/cni-dra-driver", file))
 		if err != nil {
 			return err
@@ -107,15 +104,11 @@ func (p *controlPlane) agent(t *testing.T) kubernetes.Interface {
 // agent's role, and has the others.
 func (p *controlPlane) without(t *testing.T, verb, resource string) kubernetes.Interface {
 	t.Helper()
-	var rules []rbacv1.PolicyRule
-	for _, name := range []string{namespace, namespace + "-associated-node"} {
-		role, err := p.Client.RbacV1().ClusterRoles().Get(t.Context(), name, metav1.GetOptions{})
-		must(t, err)
-		rules = append(rules, role.Rules...)
-	}
+	role, err := p.Client.RbacV1().ClusterRoles().Get(t.Context(), namespace, metav1.GetOptions{})
+	must(t, err)
 	less := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{GenerateName: "less-"}}
 	dropped := false
-	for _, rule := range rules {
+	for _, rule := range role.Rules {
 		if n := slices.Index(rule.Verbs, verb); n >= 0 && slices.Contains(rule.Resources, resource) {
 			rule.Verbs, dropped = slices.Delete(slices.Clone(rule.Verbs), n, n+1), true
 		}
@@ -124,9 +117,9 @@ func (p *controlPlane) without(t *testing.T, verb, resource string) kubernetes.I
 		}
 	}
 	if !dropped {
-		t.Fatalf("%s %s is not in %v", verb, resource, rules)
+		t.Fatalf("%s %s is not in %v", verb, resource, role.Rules)
 	}
-	less, err := p.Client.RbacV1().ClusterRoles().Create(t.Context(), less, metav1.CreateOptions{})
+	less, err = p.Client.RbacV1().ClusterRoles().Create(t.Context(), less, metav1.CreateOptions{})
 	must(t, err)
 	name := less.Name
 	_, err = p.Client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{

@@ -165,22 +165,21 @@ func TestTheServerTakesAllAttributes(t *testing.T) {
 	}
 }
 
-// Before 1.36 devices cannot be shared, and there are no rights of the associated node. The
+// Before 1.36 devices cannot be shared, and the right of the associated node has no effect. The
 // server is a new one that emulates an old one: its feature gates and APIs.
 func TestWhatIsOtherBefore136(t *testing.T) {
 	for _, version := range []string{"1.34", "1.35"} {
 		t.Run(version, func(t *testing.T) {
 			p := start(t, "--emulated-version="+version)
-			must(t, p.install("rbac-associated-node.yaml"))
-			p.numbered(t)
+			must(t, p.install())
+			p.unshared(t)
 			p.everyStatus(t)
 		})
 	}
 }
 
-// numbered checks that such a server drops what makes a device shared, and that numbered ones
-// are published.
-func (p *controlPlane) numbered(t *testing.T) {
+// unshared checks that such a server drops what makes a device shared, and takes exclusive ones.
+func (p *controlPlane) unshared(t *testing.T) {
 	t.Helper()
 	agent := p.agent(t)
 	var dropped *resourceslice.DroppedFieldsError
@@ -188,7 +187,7 @@ func (p *controlPlane) numbered(t *testing.T) {
 		t.Errorf("the shared device: %v", err)
 	}
 	published(t, agent)
-	devices := dra.Numbered(0)
+	devices := []resourceapi.Device{{Name: "pci-0000-03-00-2"}}
 	must(t, offer(t, agent, devices))
 	difftest.Equal(t, published(t, agent), devices)
 }
@@ -197,9 +196,9 @@ func (p *controlPlane) numbered(t *testing.T) {
 // warns of: that it may write that of another node's claims too.
 func (p *controlPlane) everyStatus(t *testing.T) {
 	t.Helper()
-	c := p.claim(t, "status", share{"net", driver, "cni-0", ""})
+	c := p.claim(t, "status", share{"net", driver, "pci-0000-03-00-2", ""})
 	d := deviceOf("")
-	d.Name = "cni-0"
+	d.Name = "pci-0000-03-00-2"
 	for node, said := range map[string]string{node: "by its node's agent", other: "by another node's"} {
 		apply(t, p.account(t, namespace, node), report(c, d.Failed(said)))
 		difftest.Equal(t, p.devices(t, c), []resourceapi.AllocatedDeviceStatus{d.Failed(said)})
@@ -210,7 +209,7 @@ func TestDevicesAreSharedBefore136WhereThatIsEnabled(t *testing.T) {
 	for _, version := range []string{"1.34", "1.35"} {
 		t.Run(version, func(t *testing.T) {
 			p := start(t, "--emulated-version="+version, "--feature-gates=DRAConsumableCapacity=true")
-			must(t, p.install("rbac-associated-node.yaml"))
+			must(t, p.install())
 			agent := p.agent(t)
 			must(t, offer(t, agent, dra.Shared(500)))
 			difftest.Equal(t, published(t, agent), dra.Shared(500))

@@ -341,7 +341,6 @@ func TestValuesThatMakeNoSenseAreRefused(t *testing.T) {
 		`{imagePullSecrets: [secret]}`:                              "imagePullSecrets",
 		`{daemonset: {enabled: true}}`:                              "daemonset",
 		`{agent: {nodeSelector: {"gpu": true}}}`:                    "nodeSelector",
-		`{dra: {enabled: true, associatedNode: "1"}}`:               "associatedNode",
 		`{agent: {port: null}}`:                                     "port",
 		`{agent: {image: null}}`:                                    "image",
 		`{dra: {enabled: true, serviceAccount: null}}`:              "serviceAccount",

@@ -58,7 +58,7 @@ const root = "../.." // of the repository
 // account there.
 func startProcess(t *testing.T) *agent {
 	t.Cleanup(func() { uninstall(t) })
-	for _, file := range []string{"namespace", "rbac", "rbac-associated-node", "admission", "deviceclass"} {
+	for _, file := range []string{"namespace", "rbac", "admission", "deviceclass"} {
 		shell(t, "kubectl apply -f deploy/cni-dra-driver/"+file+".yaml")
 	}
 	onNode(t, binary(t, "devinfoctl"), "install", "--cni-bin-dir", "/opt/cni/bin")

@@ -24,11 +24,11 @@ import (
 )
 
 func offers(t *testing.T, _ *agent) {
-	offered(t, dra.Shared(0), dra.Numbered(0)) // the latter where DRAConsumableCapacity is off
+	offered(t, dra.Shared(0))
 }
 
-// offered waits until each node offers one of these sets of devices.
-func offered(t *testing.T, sets ...[]resourceapi.Device) {
+// offered waits until each node offers these devices.
+func offered(t *testing.T, devices []resourceapi.Device) {
 	t.Helper()
 	eventually(t, 2*time.Minute, func() error {
 		list, err := cluster.client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{FieldSelector: "spec.driver=" + driver})
@@ -36,8 +36,7 @@ func offered(t *testing.T, sets ...[]resourceapi.Device) {
 			return err
 		}
 		for _, slice := range list.Items {
-			is := func(set []resourceapi.Device) bool { return cmp.Equal(set, slice.Spec.Devices) }
-			if !slices.ContainsFunc(sets, is) || slice.Spec.Pool.Name != *slice.Spec.NodeName {
+			if !cmp.Equal(devices, slice.Spec.Devices) || slice.Spec.Pool.Name != *slice.Spec.NodeName {
 				return fmt.Errorf("pool %s of node %s: %+v", slice.Spec.Pool.Name, *slice.Spec.NodeName, slice.Spec.Devices)
 			}
 		}
