@@ -12,7 +12,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -47,7 +46,7 @@ func text(i *link.Interface) string {
 	return strings.Join(words, " ")
 }
 
-// told is all that a captured host says, and fails the test if its interfaces' parents are
+// told is all that a captured host says of its interfaces and vDPA devices, and fails the test if its interfaces' parents are
 // not those that its sysfs has.
 func told(t *testing.T, file *hosttxt.Host) string {
 	t.Helper()
@@ -77,40 +76,8 @@ func told(t *testing.T, file *hosttxt.Host) string {
 		}
 		lines = append(lines, fmt.Sprintf("vdpa %s %s", path.Base(at), mac))
 	}
-	functions, _ := fs.Glob(file.Sys(), "bus/pci/devices/*")
-	of := make([][]string, len(functions))
-	var all sync.WaitGroup
-	for n, at := range functions {
-		all.Go(func() { of[n] = representors(t, h, path.Base(at)) })
-	}
-	all.Wait()
-	lines = slices.Concat(append(of, lines)...)
 	slices.Sort(lines)
 	return strings.Join(lines, "\n") + "\n"
-}
-
-// representors are those of a PF, if it is in switchdev mode.
-func representors(t *testing.T, h *linkhost.Kernel, pf string) (lines []string) {
-	t.Helper()
-	on, err := h.Switchdev(pf)
-	if err != nil {
-		t.Errorf("switchdev %s: %v", pf, err)
-	}
-	if on {
-		lines = append(lines, "switchdev "+pf)
-	}
-	for kind, flavour := range map[string]link.Flavour{"VF": link.VF, "SF": link.SF} {
-		for number := range 100 {
-			name, ok, err := h.Representor(pf, flavour, number)
-			if err != nil {
-				t.Errorf("representor of %s %02d on %s: %v", kind, number, pf, err)
-			}
-			if ok {
-				lines = append(lines, fmt.Sprintf("representor %s of %s %02d on %s", name, kind, number, pf))
-			}
-		}
-	}
-	return lines
 }
 
 func TestAllOfTheCapturedHostsIsTold(t *testing.T) {
