@@ -97,13 +97,15 @@ func TestTheNodeIsAsked(t *testing.T) {
 	}
 }
 
-func TestDelegatesKeepNoSecretEither(t *testing.T) {
+func TestConfigurationsAreKeptWithoutSecrets(t *testing.T) {
 	p, dir := places(t)
 	for name, text := range map[string]string{
 		"a.conf":     `{"name": "a", "type": "devinfo", "delegates": [{"type": "userspace", "capabilities": {"mac": true}, "token": "secret"}]}`,
 		"b.conflist": `{"name": "b", "plugins": [{"type": "devinfo", "delegates": [{"type": "x", "token": "secret"}]}]}`,
 		"c.conf":     `{"name": "c", "type": "devinfo", "delegates": {"type": "x", "token": "secret"}}`,
 		"d.conf":     `{"name": "d", "type": "devinfo", "delegates": ["secret"]}`,
+		"e.conflist": `{"name": "e", "token": "secret", "plugins": [{"type": "devinfo", "strict": true, "delegate": {"token": "secret"}}]}`,
+		"f.conflist": `{"name": "f", "plugins": [{"type": "devinfo", "a": 1, "b": 1, "c": 1, "d": 1, "e": 1, "f": 1, "g": 1, "h": 1, "i": 1, "j": 1, "k": "secret"}]}`,
 	} {
 		write(t, filepath.Join(dir, "net.d", name), text, 0o600)
 	}
@@ -116,6 +118,8 @@ func TestDelegatesKeepNoSecretEither(t *testing.T) {
 		`{"name":"b","plugins":[{"delegates":[{"type":"x"}],"type":"devinfo"}]}`,
 		`{"delegates":"left out","name":"c","type":"devinfo"}`,
 		`{"delegates":"left out","name":"d","type":"devinfo"}`,
+		`{"name":"e","plugins":[{"delegate":null,"strict":true,"type":"devinfo"}],"token":null}`,
+		`{"name":"f","plugins":[{"type":"devinfo"}]}`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -2,8 +2,10 @@ package doctor
 
 import (
 	"encoding/json"
+	"slices"
 
 	"devinfo-cni.io/pkg/build"
+	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/ctl/validate"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/others"
@@ -71,15 +73,40 @@ func reduced(text []byte) (_ json.RawMessage, types []string, ok bool) {
 			if p["delegates"] != nil {
 				p["delegates"] = bareDelegates(p["delegates"])
 			}
-			continue
+			if hideUnknown(p) {
+				continue
+			}
 		}
 		plugins[n] = bare(p)
 	}
 	if list["plugins"] != nil {
+		for key := range list {
+			if !slices.Contains(validate.ListKeys, key) {
+				list[key] = null
+			}
+		}
 		list["plugins"], _ = json.Marshal(plugins) // of what was just read
 	}
 	whole, err := json.Marshal(list)
 	return whole, types, ok && err == nil
+}
+
+var null = json.RawMessage("null")
+
+// hideUnknown empties the keys of our own configuration that are not known: one may be a misspelt
+// "delegates". It returns false if package config does not name all of them.
+func hideUnknown(p map[string]json.RawMessage) bool {
+	whole, _ := json.Marshal(p) // of what was just read
+	c, err := config.Parse(whole)
+	if err != nil || c.MoreUnknown > 0 {
+		return false
+	}
+	for _, unknown := range c.Unknown {
+		if p[unknown.Key] != nil {
+			p[unknown.Key] = null
+		}
+	}
+	return true
 }
 
 // bare is what is kept of another plugin's configuration.

@@ -73,15 +73,15 @@ func (n *network) definition() bool {
 	return true
 }
 
-// listKeys are the keys of a list of plugins (CNI SPEC.md, section 1).
-var listKeys = []string{"cniVersion", "cniVersions", "name", "disableCheck", "disableGC", "loadOnlyInlinedPlugins", "plugins"}
+// ListKeys are the keys of a list of plugins (CNI SPEC.md, section 1).
+var ListKeys = []string{"cniVersion", "cniVersions", "name", "disableCheck", "disableGC", "loadOnlyInlinedPlugins", "plugins"}
 
 // check checks a list of plugins, or a single one.
 func (n *network) check() {
 	raw, isList := n.object["plugins"]
 	plugins := []map[string]json.RawMessage{n.object}
 	if isList {
-		n.unknown(n.path, n.object, listKeys)
+		n.unknown(n.path, n.object, ListKeys)
 		plugins = nil
 		if json.Unmarshal(raw, &plugins) != nil {
 			n.wrong(n.path+".plugins", raw, "must be a list of plugin configurations")
