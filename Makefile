@@ -177,9 +177,8 @@ scale: build ## kubectl devinfo beside kubectl get on an API server with 3,000 p
 	@$(GO_BUILD) -o $(BIN)/scale ./test/scale
 	@$(BIN)/scale -bin $(BIN) -scale $(SCALE)
 
-load: build peers ## ATTACHMENTS (1000) on one node by WORKERS (50), killed and collected at random; SEED repeats
-	@$(GO_BUILD) -o $(BIN)/load ./test/load
-	@$(BIN)/load -bin $(BIN) -attachments $(ATTACHMENTS) -workers $(WORKERS) -seed $(SEED)
+load: peers ## ATTACHMENTS (1000) on one node by WORKERS (50), killed and collected at random; SEED repeats
+	@DEVINFO_CRASH_ATTACHMENTS=$(ATTACHMENTS) DEVINFO_CRASH_WORKERS=$(WORKERS) DEVINFO_CRASH_SEED=$(SEED) $(GO_TEST) -run '^TestLoad$$' ./test/crash | go run ./test/report
 
 soak: ## cni-dra-driver against all that may happen to it, for SOAK (1h)
 	MODEL_TIME=$(SOAK) go test -count=1 -timeout 0 -v -run TestWhateverHappens ./pkg/dra

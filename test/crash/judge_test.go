@@ -142,11 +142,13 @@ func (s *stage) refusals(acts []act) (problems []string) {
 	return problems
 }
 
+// tryAgain is CNI's code of an error that is over soon.
+const tryAgain = 11
+
 // mayFail says whether an act may fail: an ADD that is refused; a CHECK of what was
 // changed; a DEL that has to be tried again; and a GC, likewise, if there was an ADD
 // meanwhile.
 func (a act) mayFail(acts []act) bool {
-	const tryAgain = 11
 	added := slices.ContainsFunc(acts, func(b act) bool {
 		return b.verb == "ADD" && b.ended > a.began && b.of.container == ours.container
 	})

@@ -17,7 +17,8 @@
 // failure gives it. Without it there is one trial of each verb and fault, and of each verb
 // and actor, always the same.
 //
-// What a power failure leaves is in power_test.go.
+// What a power failure leaves is in power_test.go. Many attachments by many workers, killed and
+// collected at random (make load), are in load_test.go.
 package crash_test
 
 import (
@@ -59,14 +60,15 @@ func run(m *testing.M, dir string) int {
 	}
 	tally := filepath.Join(dir, "tally")
 	os.Setenv(tallyKey, tally)
-	if n := os.Getenv(seedKey); os.Getenv(extent) == "sample" && (n == "" || n == "0") {
+	chosen := os.Getenv(extent) == "sample" || os.Getenv(attachmentsKey) != ""
+	if n := os.Getenv(seedKey); chosen && (n == "" || n == "0") {
 		os.Setenv(seedKey, strconv.FormatUint(rand.Uint64(), 10))
 	}
 	code := m.Run()
-	if lines, err := os.ReadFile(tally); err == nil && os.Getenv(extent) != "" {
+	if lines, err := os.ReadFile(tally); err == nil && (chosen || os.Getenv(extent) != "") {
 		fmt.Print(strings.Join(slices.Sorted(strings.Lines(string(lines))), ""))
-		if os.Getenv(extent) == "sample" {
-			fmt.Println("the same again: make crash CRASH=sample SEED=" + os.Getenv(seedKey))
+		if chosen {
+			fmt.Println("the same again: the same make, with SEED=" + os.Getenv(seedKey))
 		}
 	}
 	return code

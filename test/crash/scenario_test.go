@@ -78,7 +78,7 @@ func (a attachment) marker(network string) conf {
 }
 
 func (a attachment) bridge(network string) conf {
-	ipam := conf{"type": "host-local", "dataDir": ipamDir, "subnet": "10.1.2.0/24"}
+	ipam := conf{"type": "host-local", "dataDir": ipamDir, "subnet": "10.1.0.0/16"}
 	return a.standalone(network).with(conf{"cdi": true, "delegates": []any{conf{"type": "bridge", "bridge": "br0", "ipam": ipam}}})
 }
 

@@ -40,6 +40,7 @@ const (
 // A world is a node in namespaces of the test's own, with bystanders on it.
 type world struct {
 	onePod   bool // all attachments are one pod's, and may share the device
+	ownPods  bool // each container is a pod of its own, whose UID is its ID
 	t        *testing.T
 	seat     *seat
 	plugin   string
@@ -168,7 +169,10 @@ func (w *world) command(verb string, a attachment, c conf) program {
 	p := program{path: w.plugin, env: []string{"CNI_COMMAND=" + verb, "CNI_PATH=" + w.cniPath, "DEVINFO_NODE_CONFIG=" + nodeFile, "PATH=" + os.Getenv("PATH")}}
 	if verb != "GC" {
 		uid := podUID
-		if a.container != ours.container && !(w.onePod && a == neighbour) {
+		switch {
+		case w.ownPods:
+			uid = a.container
+		case a.container != ours.container && !(w.onePod && a == neighbour):
 			uid = otherUID
 		}
 		p.env = append(p.env, "CNI_CONTAINERID="+a.container, "CNI_IFNAME="+a.ifName, "CNI_NETNS="+a.netns,
