@@ -66,7 +66,7 @@ func TestTheNodeIsAsked(t *testing.T) {
 	write(t, filepath.Join(dir, "bin/sriov"), script, 0o755)
 	write(t, filepath.Join(dir, "bin/unused"), "#!/bin/sh\ntouch "+dir+"/run\n", 0o755)
 	write(t, filepath.Join(dir, "net.d/10.conflist"),
-		`{"cniVersion": "1.0.0", "name": "n", "plugins": [{"type": "sriov", "password": "secret"}, {"type": "devinfo", "logLevel": "info"}]}`, 0o600)
+		`{"cniVersion": "1.0.0", "name": "n", "plugins": [{"type": "sriov", "password": "secret"}, {"type": "devinfo", "strict": true}]}`, 0o600)
 	write(t, filepath.Join(dir, "net.d/20.conf"), `{"cniVersion": "1.0.0", "name": "m", "type": "unused"}`, 0o600)
 	write(t, filepath.Join(dir, "net.d/README"), "none", 0o600)
 	write(t, filepath.Join(dir, "pci/0000:03:00.2"), "/run/netns/a", 0o600)
@@ -86,7 +86,7 @@ func TestTheNodeIsAsked(t *testing.T) {
 		},
 		PluginDirs: p.PluginDirs, NRI: true, Agent: true, Modules: map[string]bool{"vhost_vdpa": true, "vfio_pci": false, "mlx5_ib": false}, Missing: map[string]string{p.Settings.CDIDir: "no such file or directory"},
 		Networks: []doctor.Config{{
-			Path: filepath.Join(dir, "net.d/10.conflist"), Text: []byte(`{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"sriov"},{"logLevel":"info","type":"devinfo"}]}`),
+			Path: filepath.Join(dir, "net.d/10.conflist"), Text: []byte(`{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"sriov"},{"strict":true,"type":"devinfo"}]}`),
 		}},
 	}
 	if diff := cmp.Diff(want, l); diff != "" {
