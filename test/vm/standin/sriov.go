@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	"github.com/containernetworking/cni/pkg/skel"
-	current "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -24,7 +23,7 @@ type sriovConf struct {
 	MAC      string `json:"mac,omitempty"`
 	SpoofChk string `json:"spoofchk,omitempty"` // on, off
 	Trust    string `json:"trust,omitempty"`    // on, off
-	MinRate  *int   `json:"min_tx_rate,omitempty"`
+	MinRate  int    `json:"min_tx_rate,omitempty"`
 	MaxRate  *int   `json:"max_tx_rate,omitempty"`
 }
 
@@ -33,13 +32,9 @@ type sriovConf struct {
 type sriovCache struct {
 	Conf sriovConf
 	Link string // the VF's interface, and what it had
-	MAC  string
+	MAC  net.HardwareAddr
 	MTU  int
 	VF   netlink.VfInfo // what the PF had of it
-}
-
-func sriovCachePath(args *skel.CmdArgs) string {
-	return filepath.Join(sriovDir, args.ContainerID+"-"+args.IfName)
 }
 
 func sriovLockPath(address string) string { return filepath.Join(sriovDir, "pci", address) }
@@ -64,86 +59,20 @@ func sriovAdd(args *skel.CmdArgs) error {
 		return err
 	case held(c.Conf.DeviceID):
 		return fmt.Errorf("pci address %s is already allocated", c.Conf.DeviceID)
-	case f.link == "" && !f.userspace():
+	case f.link == "" && f.driver != "vfio-pci":
 		return fmt.Errorf("the VF %s has neither an interface nor a DPDK driver", c.Conf.DeviceID)
 	}
-	mtu, err := c.look(f)
-	if err != nil {
+	if err := c.look(f); err != nil {
 		return err
 	}
-	result := &current.Result{Interfaces: []*current.Interface{{Name: args.IfName, Mac: c.mac(f), Sandbox: args.Netns, Mtu: mtu}}}
-	if err := c.attach(args, f, result); err != nil {
-		return errors.Join(err, c.undo(args, f))
+	if err := c.attach(args, f); err != nil {
+		return errors.Join(err, c.set(f, c.VF))
 	}
-	return c.Conf.print(result)
+	return nil
 }
 
-// attach configures the VF, moves it, adds addresses to the result, and keeps what DEL needs.
-func (c *sriovCache) attach(args *skel.CmdArgs, f function, result *current.Result) error {
-	if err := c.configure(f); err != nil {
-		return err
-	}
-	if f.link != "" {
-		if err := c.intoPod(args, f); err != nil {
-			return err
-		}
-	}
-	if err := c.Conf.addresses(args, result, 0, f.link != ""); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Join(sriovDir, "pci"), 0o700); err != nil {
-		return err
-	}
-	if err := save(sriovCachePath(args), c); err != nil {
-		return err
-	}
-	return os.WriteFile(sriovLockPath(c.Conf.DeviceID), []byte(args.Netns), 0o600)
-}
-
-// look notes what the VF has, and gives its MTU, which is the PF's where it has none.
-func (c *sriovCache) look(f function) (mtu int, err error) {
-	pf, err := f.uplink()
-	if err != nil {
-		return 0, err
-	}
-	h, err := netlink.NewHandle(unix.NETLINK_ROUTE) // the library's own does not ask for VFs
-	if err != nil {
-		return 0, err
-	}
-	defer h.Close()
-	if pf, err = h.LinkByName(pf.Attrs().Name); err != nil {
-		return 0, err
-	}
-	vfs := pf.Attrs().Vfs
-	if at := slices.IndexFunc(vfs, func(v netlink.VfInfo) bool { return v.ID == f.index }); at >= 0 {
-		c.VF = vfs[at]
-	}
-	if f.link == "" {
-		return pf.Attrs().MTU, nil
-	}
-	link, err := netlink.LinkByName(f.link)
-	if err != nil {
-		return 0, err
-	}
-	c.Link, c.MAC, c.MTU = f.link, link.Attrs().HardwareAddr.String(), link.Attrs().MTU
-	return c.MTU, nil
-}
-
-// mac is the one that the result tells.
-func (c *sriovCache) mac(f function) string {
-	switch {
-	case c.Conf.MAC != "":
-		return c.Conf.MAC
-	case f.link != "":
-		return c.MAC
-	case slices.ContainsFunc(c.VF.Mac, func(b byte) bool { return b != 0 }):
-		return c.VF.Mac.String()
-	}
-	return ""
-}
-
-// configure sets what the configuration says of the VF, by the PF.
-func (c *sriovCache) configure(f function) error {
+// attach configures the VF, moves it, keeps what DEL needs, and prints the result.
+func (c *sriovCache) attach(args *skel.CmdArgs, f function) error {
 	var mac net.HardwareAddr
 	if c.Conf.MAC != "" {
 		var err error
@@ -151,26 +80,73 @@ func (c *sriovCache) configure(f function) error {
 			return err
 		}
 	}
-	return c.set(f, netlink.VfInfo{Mac: mac, Vlan: number(c.Conf.Vlan), Qos: c.Conf.VlanQoS, Spoofchk: c.Conf.SpoofChk == "on",
-		Trust: map[bool]uint32{true: 1}[c.Conf.Trust == "on"], MinTxRate: uint32(number(c.Conf.MinRate)), MaxTxRate: uint32(number(c.Conf.MaxRate))})
-}
-
-func number(set *int) int {
-	if set == nil {
-		return 0
+	to := netlink.VfInfo{Mac: mac, Qos: c.Conf.VlanQoS, Spoofchk: c.Conf.SpoofChk == "on", MinTxRate: uint32(c.Conf.MinRate)}
+	if c.Conf.Vlan != nil {
+		to.Vlan = *c.Conf.Vlan
 	}
-	return *set
-}
-
-// reset sets what the VF had of that which the configuration says, and its MAC in any case.
-func (c *sriovCache) reset(f function) error { return c.set(f, c.VF) }
-
-func (c *sriovCache) set(f function, to netlink.VfInfo) error {
-	pf, err := f.uplink()
+	if c.Conf.Trust == "on" {
+		to.Trust = 1
+	}
+	if c.Conf.MaxRate != nil {
+		to.MaxTxRate = uint32(*c.Conf.MaxRate)
+	}
+	if err := c.set(f, to); err != nil {
+		return err
+	}
+	if f.link != "" {
+		if err := c.change(mac, c.MTU); err != nil {
+			return err
+		}
+	}
+	result, err := c.Conf.move(args, f.link)
 	if err != nil {
 		return err
 	}
-	if c.Conf.Vlan != nil {
+	if f.link == "" {
+		if mac == nil && slices.ContainsFunc(c.VF.Mac, func(b byte) bool { return b != 0 }) {
+			mac = c.VF.Mac
+		}
+		result.Interfaces[0].Mac = mac.String()
+	}
+	result.Interfaces[0].Mtu = c.MTU
+	err = errors.Join(os.MkdirAll(filepath.Join(sriovDir, "pci"), 0o700), save(sriovDir, args, c),
+		os.WriteFile(sriovLockPath(c.Conf.DeviceID), []byte(args.Netns), 0o600))
+	if err != nil {
+		return err
+	}
+	return c.Conf.print(result)
+}
+
+// look notes what the VF has. Its MTU is the PF's where it has none.
+func (c *sriovCache) look(f function) error {
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE) // the library's own does not ask for VFs
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	pf, err := h.LinkByName(f.uplink)
+	if err != nil {
+		return fmt.Errorf("the PF %s: %w", f.pf, err)
+	}
+	vfs := pf.Attrs().Vfs
+	if at := slices.IndexFunc(vfs, func(v netlink.VfInfo) bool { return v.ID == f.index }); at >= 0 {
+		c.VF = vfs[at]
+	}
+	c.MTU = pf.Attrs().MTU
+	if f.link == "" {
+		return nil
+	}
+	link, err := h.LinkByName(f.link)
+	if err == nil {
+		c.Link, c.MAC, c.MTU = f.link, link.Attrs().HardwareAddr, link.Attrs().MTU
+	}
+	return err
+}
+
+// set has the PF set what the configuration says of the VF, and its MAC in any case.
+func (c *sriovCache) set(f function, to netlink.VfInfo) error {
+	pf, err := netlink.LinkByName(f.uplink)
+	if err == nil && c.Conf.Vlan != nil {
 		err = netlink.LinkSetVfVlanQos(pf, f.index, to.Vlan, to.Qos)
 	}
 	if err == nil && to.Mac != nil {
@@ -182,87 +158,57 @@ func (c *sriovCache) set(f function, to netlink.VfInfo) error {
 	if err == nil && c.Conf.Trust != "" {
 		err = netlink.LinkSetVfTrust(pf, f.index, to.Trust == 1)
 	}
-	if err == nil && (c.Conf.MinRate != nil || c.Conf.MaxRate != nil) {
+	if err == nil && c.Conf.MaxRate != nil {
 		err = netlink.LinkSetVfRate(pf, f.index, int(to.MinTxRate), int(to.MaxTxRate))
 	}
 	if err != nil {
-		return fmt.Errorf("%s: configure VF %d: %w", pf.Attrs().Name, f.index, err)
+		return fmt.Errorf("%s: configure VF %d: %w", f.uplink, f.index, err)
 	}
 	return nil
 }
 
-func (c *sriovCache) intoPod(args *skel.CmdArgs, f function) error {
-	link, err := netlink.LinkByName(f.link)
-	if err != nil {
-		return err
+// change gives the VF's interface, on the host, a MAC unless that is nil, and an MTU.
+func (c *sriovCache) change(mac net.HardwareAddr, mtu int) error {
+	link, err := netlink.LinkByName(c.Link)
+	if err == nil && mac != nil {
+		err = netlink.LinkSetHardwareAddr(link, mac)
 	}
-	if c.Conf.MAC != "" {
-		mac, err := net.ParseMAC(c.Conf.MAC)
-		if err != nil {
-			return err
-		}
-		if err := netlink.LinkSetHardwareAddr(link, mac); err != nil {
-			return err
-		}
+	if err == nil {
+		err = netlink.LinkSetMTU(link, mtu)
 	}
-	return move(link, args.Netns, args.IfName)
-}
-
-// outOfPod gives the interface back with the name, MAC and MTU that it had.
-func (c *sriovCache) outOfPod(args *skel.CmdArgs) error {
-	return moveBack(args.Netns, args.IfName, c.Link, func(link netlink.Link) error {
-		if c.Conf.MAC != "" {
-			mac, err := net.ParseMAC(c.MAC)
-			if err != nil {
-				return err
-			}
-			if err := netlink.LinkSetHardwareAddr(link, mac); err != nil {
-				return err
-			}
-		}
-		return netlink.LinkSetMTU(link, c.MTU)
-	})
-}
-
-// undo is for an ADD that fails.
-func (c *sriovCache) undo(args *skel.CmdArgs, f function) error {
-	err := c.Conf.noAddresses(args)
-	if now, e := vf(c.Conf.DeviceID); e == nil && now.link == "" && f.link != "" {
-		err = errors.Join(err, c.outOfPod(args))
-	}
-	return errors.Join(err, c.reset(f))
+	return err
 }
 
 // sriovDel forgets the attachment whether it fails or not: the second DEL does nothing. Nor does one
 // of a cache that cannot be read: after a power failure it may be empty.
 func sriovDel(args *skel.CmdArgs) error {
 	var c sriovCache
-	if load(sriovCachePath(args), &c) != nil {
+	if load(sriovDir, args, &c) != nil {
 		return nil
 	}
-	return errors.Join(c.del(args), os.Remove(sriovCachePath(args)))
+	return errors.Join(c.del(args), os.Remove(cached(sriovDir, args)))
 }
 
 func (c *sriovCache) del(args *skel.CmdArgs) error {
-	if err := c.Conf.noAddresses(args); err != nil {
-		return err
+	gone := args.Netns == "" || errors.As(ns.IsNSorErr(args.Netns), new(ns.NSPathNotExistErr))
+	link := c.Link
+	if gone { // the kernel has put the VF back
+		link = ""
 	}
-	if args.Netns == "" { // the kernel has put the VF back; the lock names a namespace that is gone
-		return nil
+	if err := c.Conf.moveBack(link); err != nil || args.Netns == "" { // the lock names a namespace that is gone
+		return err
 	}
 	f, err := vf(c.Conf.DeviceID)
-	if err != nil {
-		return fmt.Errorf("error obtaining VF ID: %w", err)
+	if err == nil {
+		err = c.set(f, c.VF)
 	}
-	if err := c.reset(f); err != nil {
+	switch {
+	case err != nil || gone:
 		return err
+	case link == "":
+		return fmt.Errorf("failed to get netlink device with name %s: Link not found", args.IfName)
+	case c.Conf.MAC == "":
+		c.MAC = nil
 	}
-	var gone ns.NSPathNotExistErr
-	if err := ns.IsNSorErr(args.Netns); errors.As(err, &gone) {
-		return nil
-	}
-	if err := c.outOfPod(args); err != nil {
-		return err
-	}
-	return os.Remove(sriovLockPath(c.Conf.DeviceID))
+	return errors.Join(c.change(c.MAC, c.MTU), os.Remove(sriovLockPath(c.Conf.DeviceID)))
 }
