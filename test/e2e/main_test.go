@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -49,8 +50,8 @@ func TestMain(m *testing.M) {
 }
 
 func setUp() error {
-	cluster.master = or(os.Getenv("E2E_MASTER"), "eth0")
-	cluster.image = or(os.Getenv("E2E_IMAGE"), "cluster.local/pod-view:1")
+	cluster.master = cmp.Or(os.Getenv("E2E_MASTER"), "eth0")
+	cluster.image = cmp.Or(os.Getenv("E2E_IMAGE"), "cluster.local/pod-view:1")
 	cluster.node = strings.Fields(os.Getenv("E2E_NODE"))
 	cluster.kubeconfig = os.Getenv("KUBECONFIG")
 	if cluster.kubeconfig == "" {
@@ -89,13 +90,6 @@ func setUp() error {
 	cluster.nads = client.Resource(schema.GroupVersionResource{Group: "k8s.cni.cncf.io", Version: "v1", Resource: "network-attachment-definitions"})
 	_, err = cluster.client.ResourceV1().DeviceClasses().List(context.Background(), metav1.ListOptions{})
 	return err
-}
-
-func or(value, otherwise string) string {
-	if value == "" {
-		return otherwise
-	}
-	return value
 }
 
 // scenarios are what the driver must do. All run with it as a process; those of the DaemonSet are

@@ -38,6 +38,7 @@ func TestWithRealDevices(t *testing.T) {
 		{"TheNodeOffersItsDevices", offersReal},
 		{"AVFComesBackAsItWas", vfByClaim},
 		{"AVDPADeviceOnVhost", vdpaByClaim},
+		{"VFsOnVFIO", vfioByClaim},
 		{"AVFGoesUnderItsPod", vfGoes},
 		{"EverythingIsKilledUnderTwentyPods", everythingKilled},
 	})
@@ -243,5 +244,20 @@ func vdpaByClaim(t *testing.T, r *realNode) {
 	node := feedOnNode(t, "basename /sys/bus/vdpa/devices/vpvdpa0/vhost-vdpa-*", "sh")
 	s.sees(v, "/dev/"+node)
 	s.delete("a")
+	r.asAtBoot(t, false)
+}
+
+// vfioByClaim has a VF bound to vfio-pci for its pod, beside one that always is.
+func vfioByClaim(t *testing.T, r *realNode) {
+	s := begin(t)
+	for pod, vf := range map[string]string{"bound": redVF, "always": vfioVF} {
+		parameters := map[string]any{"ifName": "net1", "driver": "vfio-pci", "config": s.network(pod, map[string]any{"type": "devinfo"})}
+		s.pod(pod, s.template(requests(request("vf", s.classWhere(exactly(vf), opaqueWith(parameters))))))
+		v := s.running(pod)
+		group := onNode(t, "readlink", "/sys/bus/pci/devices/"+vf+"/iommu_group")
+		s.sees(v, "/dev/vfio/"+group[strings.LastIndex(group, "/")+1:], "/dev/vfio/vfio")
+	}
+	s.delete("bound")
+	s.delete("always")
 	r.asAtBoot(t, false)
 }
