@@ -19,7 +19,6 @@ import (
 
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/containerd/nri/pkg/api"
-	runtimespec "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 )
 
@@ -41,18 +40,6 @@ func adjusted(pod string, a *api.ContainerAdjustment) (c container) {
 		c.mounts = append(c.mounts, m.Source+":"+m.Destination)
 	}
 	for _, d := range a.GetLinux().GetDevices() {
-		c.nodes = append(c.nodes, d.Path)
-	}
-	return c
-}
-
-// madeOf is a container as CDI has it made.
-func madeOf(pod string, spec *runtimespec.Spec) container {
-	c := container{pod: pod, env: spec.Process.Env}
-	for _, m := range spec.Mounts {
-		c.mounts = append(c.mounts, m.Source+":"+m.Destination)
-	}
-	for _, d := range spec.Linux.Devices {
 		c.nodes = append(c.nodes, d.Path)
 	}
 	return c
@@ -208,12 +195,7 @@ func (a *attachment) injected(agent *adaptation.Adaptation) container {
 		a.t.Fatal(fullText(err))
 	}
 	a.t.Cleanup(a.del)
-	answer, err := agent.CreateContainer(a.t.Context(), &adaptation.CreateContainerRequest{
-		Pod:       &api.PodSandbox{Id: a.rt.ContainerID, Linux: &api.LinuxPodSandbox{Namespaces: []*api.LinuxNamespace{{Type: "network", Path: a.rt.NetNS}}}},
-		Container: &api.Container{Id: a.rt.ContainerID, PodSandboxId: a.rt.ContainerID},
-	})
-	ok(a.t, "container", err)
-	return adjusted(a.rt.ContainerID, answer.GetAdjust())
+	return adjusted(a.rt.ContainerID, a.container(agent))
 }
 
 // injecting has the agent give containers the nodes of a device.

@@ -4,13 +4,14 @@ package vm_test
 
 import (
 	"bytes"
+	_ "embed"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -34,8 +35,8 @@ func TestExampleSRIOV(t *testing.T) {
 		name: "sriov", deviceID: "0000:01:10.0", pool: poolPCI("0000:01:10.0"), settings: `{}`,
 		info: pciInfo("0000:01:10.0", "0000:01:00.0"),
 	}.begin(t)
-	if len(r.status.IPs) != 1 || !strings.HasPrefix(r.status.IPs[0], "10.56.1.") || r.status.MAC != hardware || r.status.Name != "default/sriov" {
-		t.Errorf("network-status %+v", r.status)
+	if len(r.made.IPs) != 1 || !strings.HasPrefix(r.made.IPs[0].Address, "10.56.1.") || r.mac != hardware {
+		t.Errorf("result %+v", r.made)
 	}
 	if onHost("enp1s0v0") || !inPod(sandboxID, "net1") {
 		t.Error("the VF is not in the pod")
@@ -61,9 +62,8 @@ func TestExampleSRIOVWithDPDK(t *testing.T) {
 		info:  pciInfo("0000:01:10.6", "0000:01:00.0"),
 		nodes: []string{"/dev/vfio/vfio", group(t, "0000:01:10.6")}, firstDel: "failed to get netlink device with name net1: Link not found",
 	}.begin(t)
-	command := slices.Clone(r.sandbox.pod.Spec.Containers[0].Command)
-	command[len(command)-1] += " --total-num-mbufs=2048"
-	dpdk := adjusted(sandboxID, r.adjustment).start(t, command...)
+	r.command[len(r.command)-1] += " --total-num-mbufs=2048"
+	dpdk := adjusted(sandboxID, r.adjustment).start(t, r.command...)
 	answers(t, "enp1s0", mac)
 	dpdk.end()
 	r.end()
@@ -81,8 +81,8 @@ func TestExampleHostDevice(t *testing.T) {
 		name: "host-device", deviceID: "0000:02:00.0", pool: poolPCI("0000:02:00.0"), settings: `{}`,
 		info: `{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:02:00.0"}}`,
 	}.begin(t)
-	if onHost("enp2s0") || !inPod(sandboxID, "net1") || r.status.MAC != hardware {
-		t.Errorf("the card is not in the pod: %+v", r.status)
+	if onHost("enp2s0") || !inPod(sandboxID, "net1") || r.mac != hardware {
+		t.Errorf("the card is not in the pod: %+v", r.made)
 	}
 	r.end()
 	if !onHost("enp2s0") {
@@ -245,4 +245,38 @@ func captured(t *testing.T, name string, interfaces ...string) (dir string) {
 		t.Cleanup(func() { run(t, "ip", "link", "del", i) })
 	}
 	return dir
+}
+
+// virtLauncher is the annotation of the pod that virt-controller makes for the example's VM:
+// test/kubevirt holds it to KubeVirt's code.
+//
+//go:embed testdata/virt-launcher.json
+var virtLauncher string
+
+// KubeVirt is not here: a VF of the real igb on vfio-pci is attached as the interface that
+// virt-controller names, with sriov as a stand-in, which sets the VLAN by the real PF. The agent's file
+// has what KubeVirt reads, which its own code does in test/kubevirt.
+func TestExampleKubeVirt(t *testing.T) {
+	needs(t, "igb")
+	const vf = "0000:01:10.6"
+	var networks []struct{ Name, Interface string }
+	if err := json.Unmarshal([]byte(virtLauncher), &networks); err != nil || len(networks) != 1 {
+		t.Fatal(networks, err)
+	}
+	ifName := networks[0].Interface
+	r := example{
+		name: "kubevirt", ifName: ifName, deviceID: vf, pool: poolPCI(vf), settings: `{"injectNodes": true, "cdiDevices": ["0000:01:00.0"]}`,
+		info: pciInfo(vf, "0000:01:00.0"), nodes: []string{"/dev/vfio/vfio", group(t, vf)},
+		firstDel: "failed to get netlink device with name " + ifName + ": Link not found",
+	}.begin(t)
+	if now := portrait(t, vf, "enp1s0", 3); !strings.Contains(now, "vlan 100") {
+		t.Errorf("the VF has not its VLAN: %s", now)
+	}
+	same(t, "network-info.json", sorted(t, read(t, filepath.Join(r.adjustment.Mounts[0].Source, "network-info.json"))),
+		sorted(t, fmt.Sprintf(`{"interfaces": [{"network": %q, "deviceInfo": %s, "interface": %q}]}`, networks[0].Name, r.example.info, ifName)))
+	r.end()
+	if now := portrait(t, vf, "enp1s0", 3); strings.Contains(now, "vlan") {
+		t.Errorf("the VF still has a VLAN: %s", now)
+	}
+	nothingBut(t, sriovDir, "pci/"+vf)
 }

@@ -30,26 +30,6 @@ import (
 
 const inside = "/var/run/k8s.cni.cncf.io/devinfo"
 
-// listenNRI starts the runtime's side of NRI at a socket. An agent that connects is told what list
-// says. The machine is slow.
-func listenNRI(t *testing.T, socket string, list adaptation.SyncFn) *adaptation.Adaptation {
-	t.Helper()
-	adaptation.SetPluginRegistrationTimeout(patient)
-	adaptation.SetPluginRequestTimeout(patient)
-	nrilog.Set(runtimeLog{})
-	nothing := func(context.Context, []*adaptation.ContainerUpdate) ([]*adaptation.ContainerUpdate, error) {
-		return nil, nil
-	}
-	none := t.TempDir()
-	n, err := adaptation.New("containerd", "v2.2.0", list, nothing, adaptation.WithSocketPath(socket),
-		adaptation.WithPluginPath(none), adaptation.WithPluginConfigPath(none))
-	if err == nil {
-		err = n.Start()
-	}
-	ok(t, "NRI", err)
-	return n
-}
-
 // runtimeLog keeps the log of the NRI adaptation to errors.
 type runtimeLog struct{}
 
@@ -63,11 +43,23 @@ func (runtimeLog) Errorf(_ context.Context, format string, args ...any) {
 // nri is the runtime's side of NRI, to which the agent of this machine is connected.
 func nri(t *testing.T) *adaptation.Adaptation {
 	t.Helper()
-	dir := t.TempDir()
-	n := listenNRI(t, dir+"/nri", func(ctx context.Context, tell adaptation.SyncCB) error {
+	adaptation.SetPluginRegistrationTimeout(patient) // the machine is slow
+	adaptation.SetPluginRequestTimeout(patient)
+	nrilog.Set(runtimeLog{})
+	dir, none := t.TempDir(), t.TempDir()
+	list := func(ctx context.Context, tell adaptation.SyncCB) error {
 		_, err := tell(ctx, nil, nil)
 		return err
-	})
+	}
+	update := func(context.Context, []*adaptation.ContainerUpdate) ([]*adaptation.ContainerUpdate, error) {
+		return nil, nil
+	}
+	n, err := adaptation.New("containerd", "v2.2.0", list, update, adaptation.WithSocketPath(dir+"/nri"),
+		adaptation.WithPluginPath(none), adaptation.WithPluginConfigPath(none))
+	if err == nil {
+		err = n.Start()
+	}
+	ok(t, "NRI", err)
 	var answered atomic.Bool
 	agent := injector(t, dir+"/nri", func(inject.Answer, inject.Reason, time.Duration) { answered.Store(true) })
 	ctx, cancel := context.WithCancel(context.Background())
@@ -107,23 +99,22 @@ func injector(t *testing.T, socket string, answered func(inject.Answer, inject.R
 
 const stageDir = "/run/agent/stage"
 
-// sandboxOf is the pod as the runtime tells NRI of it.
-func (s *sandbox) sandboxOf() *api.PodSandbox {
+// sandbox is the attachment's pod as the runtime tells NRI of it.
+func (a *attachment) sandbox() *api.PodSandbox {
 	return &api.PodSandbox{
-		Id: sandboxID, Uid: string(s.pod.UID), Name: s.pod.Name, Namespace: s.pod.Namespace, Annotations: s.pod.Annotations,
-		Linux: &api.LinuxPodSandbox{Namespaces: []*api.LinuxNamespace{{Type: "network", Path: s.rt.NetNS}}},
+		Id: a.rt.ContainerID, Uid: "7d0f3c52-0f6e-4a52-9a55-000000000001", Name: "pod", Namespace: "default",
+		Linux: &api.LinuxPodSandbox{Namespaces: []*api.LinuxNamespace{{Type: "network", Path: a.rt.NetNS}}},
 	}
 }
 
 // container asks NRI for a container of the pod, and gives what that is given: variables,
 // directories, and nodes, which have the numbers of the machine's.
-func (s *sandbox) container(n *adaptation.Adaptation) *api.ContainerAdjustment {
-	t := s.t
-	t.Helper()
-	answer, err := n.CreateContainer(t.Context(), &adaptation.CreateContainerRequest{Pod: s.sandboxOf(), Container: &api.Container{
-		Id: "c1", PodSandboxId: sandboxID, Name: "app", Env: []string{"PATH=/bin"}, Linux: &api.LinuxContainer{},
+func (a *attachment) container(n *adaptation.Adaptation) *api.ContainerAdjustment {
+	a.t.Helper()
+	answer, err := n.CreateContainer(a.t.Context(), &adaptation.CreateContainerRequest{Pod: a.sandbox(), Container: &api.Container{
+		Id: "c1", PodSandboxId: a.rt.ContainerID, Name: "app", Env: []string{"PATH=/bin"}, Linux: &api.LinuxContainer{},
 	}})
-	must(t, err)
+	must(a.t, err)
 	return answer.GetAdjust()
 }
 

@@ -44,12 +44,12 @@ type network struct {
 // CNI version 1.1.0. At the end of the test nothing of it may be left.
 func newNetwork(t *testing.T, name, pluginList string) *network {
 	t.Helper()
-	return newNetworkIn(t, "1.1.0", name, pluginList)
+	return newNetworkOf(t, fmt.Appendf(nil, `{"cniVersion": "1.1.0", "name": %q, "plugins": %s}`, name, pluginList))
 }
 
-func newNetworkIn(t *testing.T, cniVersion, name, pluginList string) *network {
+func newNetworkOf(t *testing.T, config []byte) *network {
 	t.Helper()
-	list, err := libcni.NetworkConfFromBytes(fmt.Appendf(nil, `{"cniVersion": %q, "name": %q, "plugins": %s}`, cniVersion, name, pluginList))
+	list, err := libcni.NetworkConfFromBytes(config)
 	must(t, err)
 	n := &network{t: t, list: list}
 	n.cni = libcni.NewCNIConfigWithCacheDir([]string{plugins}, t.TempDir(), n.exec())

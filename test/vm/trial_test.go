@@ -3,33 +3,33 @@
 package vm_test
 
 import (
-	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containernetworking/cni/libcni"
-	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 )
 
-// An example is one of deploy/examples that needs a device, as it stands: the real Multus
-// reads its network and pod and runs the chain, with the real devinfo and host-device, and
-// with the stand-ins for sriov, ovs and rdma. NRI then asks the agent what a container gets.
-// Examples without a device are run in pods, by test/e2e.
+// An example is one of deploy/examples that needs a device. Libcni runs its network as it stands,
+// with what Multus adds, by the real devinfo and host-device, and the stand-ins for sriov, ovs and
+// rdma. NRI then asks the agent what a container gets. Examples without a device are run in pods, by
+// test/e2e, where Multus is real.
 type example struct {
 	name     string // of the file
-	network  string // "" = as the file
 	deviceID string
 	pool     string // what the device plugin has written of the device; "" = nothing
 	settings string // of the node: JSON
 	binDir   string // of plugins that come first; "" = none do
 	ifName   string // "" = net1
-	pod      func(t *testing.T, text string) *corev1.Pod
 
 	info  string   // the device-info file that is wanted
 	nodes []string // those that a container gets
@@ -40,81 +40,100 @@ type example struct {
 // A trial is an example that is running.
 type trial struct {
 	example
-	*sandbox
-	status     status
+	*attachment
+	made struct { // by ADD
+		Interfaces []madeInterface
+		IPs        []struct{ Address string }
+	}
+	mac        string   // of the pod's interface
+	command    []string // of the example's container
 	nri        *adaptation.Adaptation
 	adjustment *api.ContainerAdjustment
 }
 
-// podOf reads an example's pod as the API server would.
-func podOf(t *testing.T, text string) *corev1.Pod {
-	t.Helper()
-	pod := new(corev1.Pod)
-	must(t, yaml.UnmarshalStrict([]byte(text), pod))
-	return pod
-}
+type madeInterface struct{ Name, Mac, Sandbox string }
 
-// begin starts the example's pod, and compares what the file, Multus and a container say.
+const sandboxID = "5be2c0ffee"
+
+// begin attaches the example's network, and compares what the file and a container say.
 func (e example) begin(t *testing.T) *trial {
 	t.Helper()
-	if e.pod == nil {
-		e.pod = podOf
-	}
-	if e.network == "" {
-		e.network = e.name
-	}
 	if e.ifName == "" {
 		e.ifName = "net1"
 	}
 	settings := filepath.Join(t.TempDir(), "node.json")
 	write(t, settings, e.settings)
 	t.Setenv("DEVINFO_NODE_CONFIG", settings)
-	c := newCluster(t)
+	r := &trial{example: e, nri: nri(t)}
+	config, resource := r.load(t)
+	n := newNetworkOf(t, config)
 	if e.binDir != "" {
-		c.binDir = e.binDir
+		n.cni = libcni.NewCNIConfigWithCacheDir([]string{e.binDir, plugins}, t.TempDir(), n.exec())
 	}
-	text, resource := c.example(e.name)
-	if e.pool != "" {
+	r.attachment = n.attachment(sandboxID, e.ifName, e.deviceID)
+	if e.pool != "" { // which Multus copies
 		inPool(t, strings.ReplaceAll(resource, "/", "-")+"-"+e.deviceID+"-device.json", e.pool)
+		must(t, os.MkdirAll(infoDir, 0o755))
+		write(t, r.path(), e.pool)
 	}
-	r := &trial{example: e, nri: nri(t), sandbox: c.sandbox(e.pod(t, text), e.deviceID)}
-	r.start()
+	text, err := r.tryAdd()
+	if err != nil {
+		t.Fatalf("ADD: %s\n%s", fullText(err), r.warnings())
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			_, _ = r.tryDel(), r.tryDel()
+		}
+	})
 	r.check()
-	file := read(t, r.file())
-	same(t, r.file(), indent(t, file), indent(t, e.info))
-	r.status = r.sandbox.status(e.ifName)
-	same(t, "network-status", sorted(t, string(r.status.DeviceInfo)), sorted(t, e.info))
+	r.silent()
+	file := read(t, r.path())
+	same(t, r.path(), indent(t, file), indent(t, e.info))
+	must(t, json.Unmarshal([]byte(text), &r.made))
+	inPod := slices.IndexFunc(r.made.Interfaces, func(i madeInterface) bool { return i.Name == e.ifName && i.Sandbox == r.rt.NetNS })
+	if inPod < 0 { // without which Multus has no device-info in network-status
+		t.Fatalf("the result has no interface of the pod: %s", text)
+	}
+	r.mac = r.made.Interfaces[inPod].Mac
 	r.adjustment = r.container(r.nri)
 	given(t, r.adjustment, e.ifName, file, e.nodes...)
 	return r
 }
 
-// file is where Multus wants the device-info file.
-func (r *trial) file() string {
-	return infoDir + "/default-" + r.example.network + "-" + sandboxID + "_" + r.ifName
-}
-
-// check runs CHECK on the chain as Multus has run it, who does not.
-func (r *trial) check() {
-	r.t.Helper()
-	cni := libcni.NewCNIConfigWithCacheDir([]string{r.cluster.binDir, plugins}, multusDir, r.exec())
-	text, rt, err := cni.GetNetworkListCachedConfig(&libcni.NetworkConfigList{Name: r.example.network},
-		&libcni.RuntimeConf{ContainerID: sandboxID, IfName: r.ifName, NetNS: r.rt.NetNS})
-	must(r.t, err)
-	list, err := libcni.NetworkConfFromBytes(text)
-	if err != nil {
-		r.t.Fatalf("%v: %s", err, text)
+// load reads the example's file: its network's configuration, as Multus passes it on, with the
+// resource of the network, and the command of its pod.
+func (r *trial) load(t *testing.T) (config []byte, resource string) {
+	t.Helper()
+	var list map[string]any
+	for document := range strings.SplitSeq(read(t, "examples/"+r.name+".yaml"), "\n---\n") {
+		var object struct {
+			Kind     string
+			Metadata struct{ Annotations map[string]string }
+			Spec     struct {
+				Config     string
+				Containers []struct{ Command []string }
+			}
+		}
+		must(t, yaml.Unmarshal([]byte(document), &object))
+		if object.Kind == "NetworkAttachmentDefinition" {
+			must(t, json.Unmarshal([]byte(object.Spec.Config), &list))
+			resource = object.Metadata.Annotations["k8s.v1.cni.cncf.io/resourceName"]
+		}
+		if object.Kind == "Pod" {
+			r.command = object.Spec.Containers[0].Command
+		}
 	}
-	if err := cni.CheckNetworkList(context.Background(), list, rt); err != nil {
-		r.t.Errorf("CHECK: %s", fullText(err))
+	for _, plugin := range list["plugins"].([]any) {
+		plugin.(map[string]any)["deviceID"], plugin.(map[string]any)["pciBusID"] = r.deviceID, r.deviceID
 	}
-	r.silent()
+	config, err := json.Marshal(list)
+	must(t, err)
+	return config, resource
 }
 
 // end ends the pod, as a container runtime does, and looks for what is left.
 func (r *trial) end() {
 	r.t.Helper()
-	r.ended = true
 	if r.firstDel != "" {
 		if err := r.tryDel(); err == nil || !strings.Contains(fullText(err), r.firstDel) {
 			r.t.Errorf("first DEL: %s, want %s", fullText(err), r.firstDel)
@@ -125,19 +144,39 @@ func (r *trial) end() {
 		r.t.Fatalf("DEL: %s\n%s", fullText(err), r.warnings())
 	}
 	r.silent()
-	if exists(r.file()) {
-		r.t.Errorf("%s is still there", r.file())
+	if exists(r.path()) {
+		r.t.Errorf("%s is still there", r.path())
 	}
-	if err := r.nri.RemovePodSandbox(r.t.Context(), &adaptation.RemovePodSandboxRequest{Pod: r.sandboxOf()}); err != nil {
+	if err := r.nri.RemovePodSandbox(r.t.Context(), &adaptation.RemovePodSandboxRequest{Pod: r.sandbox()}); err != nil {
 		r.t.Error(err)
 	}
 	eventually(r.t, "the container's files are removed", func() bool { return !exists(r.adjustment.Mounts[0].Source) })
-	leases, _ := filepath.Glob("/var/lib/cni/networks/" + r.example.network + "/*.*.*.*")
-	cached, _ := filepath.Glob(multusDir + "/results/*")
-	if len(leases)+len(cached) > 0 {
-		r.t.Errorf("left behind: %s %s", leases, cached)
+	if leases, _ := filepath.Glob("/var/lib/cni/networks/*/*.*.*.*"); len(leases) > 0 {
+		r.t.Errorf("left behind: %s", leases)
 	}
 }
+
+// nothingBut fails the test if a plugin keeps other files than these, and removes all.
+func nothingBut(t *testing.T, dir string, want ...string) {
+	t.Helper()
+	var found []string
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err == nil && !e.IsDir() {
+			name, _ := filepath.Rel(dir, path)
+			found = append(found, name)
+		}
+		return err
+	})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+	if !slices.Equal(found, want) {
+		t.Errorf("%s has %s, want %s", dir, found, want)
+	}
+	os.RemoveAll(dir)
+}
+
+const sriovDir = "/var/lib/cni/sriov"
 
 // inPool puts a device plugin's file into the machine, until the end of the test.
 func inPool(t *testing.T, name, text string) (path string) {
