@@ -109,9 +109,6 @@ func (t *tool) root() *cobra.Command {
 // start makes a command check its flags before it asks anybody.
 func (t *tool) start(cmd *cobra.Command) {
 	body := cmd.RunE
-	if body == nil {
-		return
-	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if cmd.Flags().Lookup("output") != nil {
 			if err := t.validOutput(); err != nil {

@@ -15,13 +15,11 @@ import (
 type View struct {
 	list    []Network
 	pods    map[types.UID]place
+	claims  []types.NamespacedName // of the pods
 	devices map[deviceID]offered
 }
 
-type place struct {
-	namespace, pod, node string
-	claims               []string
-}
+type place struct{ namespace, pod, node string }
 
 // Pod adds the attachments of a pod's network-status. A pod that has ended has none: its
 // network-status stays, but its devices may be others' by now.
@@ -32,7 +30,10 @@ func (v *View) Pod(pod *corev1.Pod) {
 	if v.pods == nil {
 		v.pods = map[types.UID]place{}
 	}
-	v.pods[pod.UID] = place{pod.Namespace, pod.Name, pod.Spec.NodeName, claimsOf(pod)}
+	v.pods[pod.UID] = place{pod.Namespace, pod.Name, pod.Spec.NodeName}
+	for _, name := range claimsOf(pod) {
+		v.claims = append(v.claims, types.NamespacedName{Namespace: pod.Namespace, Name: name})
+	}
 	v.list = append(v.list, OfMultus(pod)...)
 }
 
@@ -62,16 +63,11 @@ func claimsOf(pod *corev1.Pod) (names []string) {
 
 // Claims are the claims of the pods, sorted.
 func (v *View) Claims() []types.NamespacedName {
-	var all []types.NamespacedName
-	for _, of := range v.pods {
-		for _, name := range of.claims {
-			all = append(all, types.NamespacedName{Namespace: of.namespace, Name: name})
-		}
-	}
-	slices.SortFunc(all, func(a, b types.NamespacedName) int {
+	slices.SortFunc(v.claims, func(a, b types.NamespacedName) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
-	return slices.Compact(all)
+	v.claims = slices.Compact(v.claims)
+	return v.claims
 }
 
 // Claim adds the attachments of a claim to the pods of its namespace for which it is reserved.
