@@ -2,7 +2,6 @@ package dra
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
@@ -78,7 +77,7 @@ func (a *Agent) send(ctx context.Context, uid types.UID) error {
 			a.Log.Warn("status of a claim", "claim", c.ref, "verdict", verdict, "error", err)
 		}
 		if verdict == status.Retry {
-			return fmt.Errorf("status of claim %s: %w", c.ref, err)
+			return err
 		}
 	}
 	a.mu.Lock()

@@ -17,7 +17,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -41,80 +40,8 @@ type Report struct {
 // ErrGone says that the claim is not there any more, or is another one of its name.
 var ErrGone = errors.New("the claim is gone")
 
-// Partial says that the API server has taken the report, but for the fields that it
-// refused: the claim says less than it should.
-type Partial struct {
-	Dropped []string // "data", "networkData"
-	Err     error    // what the API server said of them
-}
-
-func (p *Partial) Error() string {
-	return fmt.Sprintf("sent without %s: %v", strings.Join(p.Dropped, ", "), p.Err)
-}
-
-// Unwrap returns Err.
-func (p *Partial) Unwrap() error { return p.Err }
-
-// Apply sends a report. Where the API server refuses the data or the networkData of a
-// device it sends the report without them, for the conditions matter most, and returns
-// a [*Partial]. Other errors are the client's, or wrap [ErrGone]; see [Classify].
+// Apply sends a report. An error is the client's, or wraps [ErrGone]: see [Classify].
 func Apply(ctx context.Context, client kubernetes.Interface, r Report) error {
-	var dropped []string
-	var first error // why they were
-	err := send(ctx, client, r)
-	for err != nil {
-		field := r.drop(err)
-		if field == "" {
-			break
-		}
-		if first == nil {
-			first = err
-		}
-		dropped = append(dropped, field)
-		err = send(ctx, client, r)
-	}
-	switch {
-	case err != nil:
-		return fmt.Errorf("status of claim %s/%s: %w", r.Namespace, r.Name, err)
-	case first != nil:
-		return fmt.Errorf("status of claim %s/%s: %w", r.Namespace, r.Name, &Partial{dropped, first})
-	}
-	return nil
-}
-
-// drop leaves out, of all devices, a field that the API server has refused for one:
-// the number in its error counts other drivers' devices too. "" = there is no such
-// field.
-func (r *Report) drop(refused error) (field string) {
-	if errors.Is(refused, ErrGone) {
-		return ""
-	}
-	for _, cause := range causes(refused) {
-		_, name, _ := strings.Cut(strings.TrimPrefix(cause.Field, "status.devices["), "].")
-		name, _, _ = strings.Cut(name, ".")
-		if r.without(name) {
-			return name
-		}
-	}
-	return ""
-}
-
-// without leaves the field out; false if it can not, or if no device has it.
-func (r *Report) without(field string) (had bool) {
-	devices := slices.Clone(r.Devices) // the caller's stay as they are
-	for n := range devices {
-		switch d := &devices[n]; field {
-		case "data":
-			had, d.Data = had || d.Data != nil, nil
-		case "networkData":
-			had, d.NetworkData = had || d.NetworkData != nil, nil
-		}
-	}
-	r.Devices = devices
-	return had
-}
-
-func send(ctx context.Context, client kubernetes.Interface, r Report) error {
 	claims := client.ResourceV1().ResourceClaims(r.Namespace)
 	configuration, err := r.configuration()
 	if err != nil {
@@ -166,7 +93,7 @@ type Verdict string
 
 // The verdicts.
 const (
-	Done    Verdict = "done"    // it is in the API, at least in part
+	Done    Verdict = "done"    // it is in the API
 	Gone    Verdict = "gone"    // there is no such claim any more: forget the report
 	Refused Verdict = "refused" // the same report will be refused always: log it and forget it
 	Retry   Verdict = "retry"   // it may succeed later
@@ -184,7 +111,7 @@ const (
 // has its own Prepare, and report.
 func Classify(err error) Verdict {
 	switch {
-	case err == nil || errors.As(err, new(*Partial)):
+	case err == nil:
 		return Done
 	case errors.Is(err, ErrGone) || Missing(err):
 		return Gone
