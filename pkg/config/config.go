@@ -26,6 +26,7 @@ type Config struct {
 	Type         string // our own name
 	PrevResult   json.RawMessage
 	Runtime      map[string]json.RawMessage // runtimeConfig, for the delegates too
+	Args         map[string]json.RawMessage // args, for the delegates too
 	Capabilities map[string]bool
 
 	InfoFile          string    // runtimeConfig.CNIDeviceInfoFile
@@ -44,6 +45,7 @@ type Config struct {
 	// Valid is cni.dev/valid-attachments; nil when absent, null or not such a list.
 	Valid []ValidAttachment
 
+	Idle        []string     // keys that have an effect in a delegate only
 	Unknown     []UnknownKey // at most the first 10
 	MoreUnknown int          // how many others there are
 	Problems    []*Problem   // at most the first 10
@@ -85,8 +87,14 @@ func (u UnknownKey) String() string {
 	return fmt.Sprintf("key %q of the network configuration is not known; the nearest known one is %q", clip([]byte(u.Key)), u.Nearest)
 }
 
-// Warnings are a line for each unknown key, and one for those that are too many.
+// IdleRule is what is wrong with a key of Idle.
+const IdleRule = "has no effect beside delegates: move it into the delegate that it is for"
+
+// Warnings are a line for each idle or unknown key, and one for those that are too many.
 func (c *Config) Warnings() (lines []string) {
+	for _, key := range c.Idle {
+		lines = append(lines, fmt.Sprintf("key %q of the network configuration %s", key, IdleRule))
+	}
 	for _, u := range c.Unknown {
 		lines = append(lines, u.String())
 	}
@@ -126,6 +134,7 @@ func Parse(data []byte) (*Config, error) {
 	c.PrevResult = r.object("prevResult")
 	r.decode("capabilities", &c.Capabilities, `an object of booleans, {"CNIDeviceInfoFile": true}`)
 	r.decode("runtimeConfig", &c.Runtime, "an object")
+	r.decode("args", &c.Args, "an object")
 	c.readValid(&r)
 	ours := r.seen
 	c.readDevice(&r)
@@ -215,6 +224,11 @@ func (c *Config) readDelegates(r *reader) {
 		}
 		if r.problems = append(r.problems, child.problems...); len(child.problems) == 0 {
 			c.Delegates = append(c.Delegates, Delegate{key, name, raw})
+		}
+	}
+	for _, key := range []string{"ipam", "dns", "ipMasq"} {
+		if v := string(r.raw[key]); len(list) > 0 && v != "" && v != "null" && v != "{}" && v != "false" {
+			c.Idle = append(c.Idle, key)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -174,11 +175,10 @@ func unfit(err error) bool {
 
 // children makes the configurations that the delegates will be run with: the
 // network's name and version, and our deviceID where they have none. pciBusID
-// goes with it, as Multus does it.
+// goes with it, as Multus does it, and so do our args, such as those of the pod.
 func children(cfg *config.Config) (list []json.RawMessage) {
 	for _, d := range cfg.Delegates {
-		var keys map[string]json.RawMessage
-		_ = json.Unmarshal(d.Raw, &keys) // an object, as config has seen
+		keys := object(d.Raw)
 		set := func(key, value string) {
 			if _, has := keys[key]; !has && value != "" {
 				keys[key], _ = json.Marshal(value) // a string always encodes
@@ -192,10 +192,31 @@ func children(cfg *config.Config) (list []json.RawMessage) {
 			set("deviceID", cfg.DeviceID)
 			set("pciBusID", pciBusID(cfg))
 		}
+		if len(cfg.Args) > 0 {
+			args := object(keys["args"])
+			for key, value := range cfg.Args {
+				if key == "cni" { // the pod's cni-args are in there
+					cni := object(args[key])
+					maps.Copy(cni, object(value))
+					value, _ = json.Marshal(cni)
+				}
+				args[key] = value
+			}
+			keys["args"], _ = json.Marshal(args)
+		}
 		raw, _ := json.Marshal(keys)
 		list = append(list, raw)
 	}
 	return list
+}
+
+// object has the keys of a JSON object; none of anything else.
+func object(text json.RawMessage) map[string]json.RawMessage {
+	keys := map[string]json.RawMessage{}
+	if json.Unmarshal(text, &keys) != nil || keys == nil {
+		return map[string]json.RawMessage{}
+	}
+	return keys
 }
 
 // pciBusID is the PCI address that Multus would pass as such: the deviceID if it is a PCI

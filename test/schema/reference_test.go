@@ -32,7 +32,7 @@ func TestTheReferenceHasTheKeysOfTheSchemas(t *testing.T) {
 	}
 	for heading, want := range map[string][]string{
 		"## Keys of the network configuration\n": slices.DeleteFunc(keys(t, "plugin.json"), func(key string) bool {
-			return slices.Contains([]string{"type", "cniVersion", "cniVersions", "name", "prevResult", "args", "ipMasq", "ipam", "dns", "disableCheck", "disableGC", "cni.dev/valid-attachments", "cni.dev/attachments"}, key)
+			return slices.Contains([]string{"type", "cniVersion", "cniVersions", "name", "prevResult", "ipMasq", "ipam", "dns", "disableCheck", "disableGC", "cni.dev/valid-attachments", "cni.dev/attachments"}, key)
 		}),
 		"## Settings of the node\n": keys(t, "node.json"),
 	} {
