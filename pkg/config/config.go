@@ -218,7 +218,7 @@ func (c *Config) readDelegates(r *reader) {
 		}
 		var name string
 		child.string("type", &name)
-		child.refuseLookalikes("type", "name", "cniVersion")
+		child.refuseLookalikes("type", "name", "cniVersion", "runtimeConfig")
 		if len(child.problems) == 0 && (name == "" || strings.Contains(name, "/")) {
 			child.problems = []*Problem{{key + ".type", fmt.Sprintf("%q", name), "the name of a CNI plugin"}}
 		}

@@ -51,6 +51,8 @@ func TestEveryKeyIsRead(t *testing.T) {
 	equal(t, "configuration", got, &config.Config{
 		CNIVersion: "1.1.0", Name: "net-a", Type: "devinfo",
 		PrevResult: json.RawMessage(`{"cniVersion": "1.1.0"}`),
+		Args:       map[string]json.RawMessage{"cni": json.RawMessage("{}")},
+		Idle:       []string{"ipam", "ipMasq"},
 		Runtime: map[string]json.RawMessage{
 			"CNIDeviceInfoFile": json.RawMessage(`"/run/x"`), "deviceID": json.RawMessage(`"0000:01:00.1"`), "mac": json.RawMessage(`"02:00:00:00:00:01"`),
 		},

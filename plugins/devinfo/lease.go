@@ -51,9 +51,12 @@ func (c *call) askedLeases(delegates []json.RawMessage) ([]journal.DeviceLease, 
 		names = append(names, id.ID)
 	}
 	for _, raw := range delegates {
-		var child struct{ DeviceID, PCIBusID any }
+		var child struct {
+			DeviceID, PCIBusID any
+			RuntimeConfig      struct{ DeviceID any } // host-device obeys it above all
+		}
 		_ = json.Unmarshal(raw, &child) // an object, or delegates will refuse it
-		names = append(names, child.DeviceID, child.PCIBusID)
+		names = append(names, child.DeviceID, child.PCIBusID, child.RuntimeConfig.DeviceID)
 	}
 	var list []journal.DeviceLease
 	for n, name := range names {
