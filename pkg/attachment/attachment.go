@@ -80,19 +80,22 @@ func ClaimFileName(network, containerID, ifName string) string {
 
 // OfAnother reports whether a file has the name that Multus (FileName) or cni-dra-driver
 // (ClaimFileName) gives to the file of another container. Networks and IDs may hold hyphens
-// and dots, and networks and interfaces underscores: only the end can tell.
+// and dots, and networks and interfaces underscores: only the end can tell. The IDs of all
+// container runtimes have 64 hexadecimal digits; other names of that form are the runtime's choice.
 func OfAnother(file, containerID string) bool {
 	for _, mark := range []string{"-" + containerID + "_", "." + containerID + "_"} {
 		if n := strings.LastIndex(file, mark); n >= 0 && mayBeInterface(file[n+len(mark):]) {
 			return false
 		}
 	}
-	end := strings.LastIndexByte(file, '_')
-	if end < 0 || !mayBeInterface(file[end+1:]) {
-		return false
+	const digits = 64
+	for end := digits + 1; end < len(file)-1; end++ {
+		mark, id := file[end-digits-1], file[end-digits:end]
+		if file[end] == '_' && (mark == '-' || mark == '.') && strings.Trim(id, "0123456789abcdef") == "" && mayBeInterface(file[end+1:]) {
+			return true
+		}
 	}
-	id := strings.LastIndexAny(file[:end], "-.") + 1
-	return id > 0 && id < end
+	return false
 }
 
 func mayBeInterface(name string) bool { return name != "" && len(name) < 16 } // IFNAMSIZ

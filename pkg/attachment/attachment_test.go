@@ -121,8 +121,8 @@ func TestAFileNameTellsNetworkAndInterfaceToWhoKnowsTheContainer(t *testing.T) {
 }
 
 func TestAFileNameTellsWhetherItIsOfAnotherContainer(t *testing.T) {
-	const id, other = "c0ffee", "0123456789abcdef"
-	for _, network := range []string{"net", "sriov-net", "kube-system/sriov-net", "sriov.net", "a_b", "a-c0ffee_b", "net-0123456789abcdef_x"} {
+	const id, other = "c0ffee", "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+	for _, network := range []string{"net", "sriov-net", "kube-system/sriov-net", "sriov.net", "a_b", "a-c0ffee_b", "net-" + other + "_x"} {
 		for _, ifName := range []string{"net1", "net-1", "net_1", "net.1", "a-b_c.d"} {
 			for _, name := range []func(network, containerID, ifName string) string{attachment.FileName, attachment.ClaimFileName} {
 				if file := name(network, id, ifName); attachment.OfAnother(file, id) {
@@ -136,7 +136,8 @@ func TestAFileNameTellsWhetherItIsOfAnotherContainer(t *testing.T) {
 	}
 	for file, want := range map[string]bool{
 		"pod1": false, "cnitool": false, "net1.json": false, "my_file": false, "my-file": false, "net-c0ffee": false, "-c0ffee_net1": false, "net-c0ffee_": false,
-		"net-_net1": false, "net-feed_sixteen-letters-": false, "net-default-feed_eth0": true, // of nerdctl, whose container IDs are <namespace>-<ID>
+		"net-_net1": false, "net-" + other + "_sixteen-letters-": false, "net-default-" + other + "_eth0": true, // of nerdctl, whose container IDs are <namespace>-<ID>
+		"6e0c2d4f-58a1-4a0e-9d2e-2f7f6f1f0c11_net1": false, "net-" + other[1:] + "_net1": false, "net-" + other[1:] + "A_net1": false, "net-0" + other + "_net1": false, other + "_net1": false,
 	} {
 		if got := attachment.OfAnother(file, id); got != want {
 			t.Errorf("%s: %v", file, got)

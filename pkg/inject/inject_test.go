@@ -10,6 +10,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"github.com/google/go-cmp/cmp"
 
+	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/inject"
 	"devinfo-cni.io/pkg/journal"
 )
@@ -95,6 +96,9 @@ func TestAPodWithoutAttachmentsGetsNothing(t *testing.T) {
 	r := newRig(t)
 	r.attach("sriov-net", "another", "net1", vfInfo)
 	r.attach("old", sandbox, "net1", "", func(e *journal.Entry) { e.Complete = false })
+	const foreign = "x-" + sandbox + "_net9" // whose name is the other's choice
+	r.attach("x", "another", "net2", "", func(e *journal.Entry) { e.File = foreign })
+	must(t, store.Open(r.node.DeviceInfoDir).Write(foreign, []byte(vfInfo)))
 	onHost := pod()
 	onHost.Linux.Namespaces = nil
 	for _, p := range []*api.PodSandbox{pod(), onHost} {

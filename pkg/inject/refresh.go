@@ -138,7 +138,7 @@ func (a *Agent) RemoveEnded(node config.Node, free bool) error {
 	errs := []error{err}
 	for _, id := range ids {
 		found := map[string]nic{}
-		err := named(node.DeviceInfoDir, id, found)
+		err := a.named(node, id, found)
 		_, left := a.removeEnded(id, free && err == nil && len(found) == 0)
 		errs = append(errs, err, left)
 	}

@@ -25,7 +25,7 @@ func (a *Agent) attachments(node config.Node, id, netns string) ([]nic, error) {
 	if err := a.journaled(node, id, found); err != nil {
 		return nil, err
 	}
-	if err := named(node.DeviceInfoDir, id, found); err != nil {
+	if err := a.named(node, id, found); err != nil {
 		return nil, err
 	}
 	var list []nic
@@ -115,12 +115,13 @@ func fromResult(e *journal.Entry) (mac string, mtu int) {
 	return "", 0
 }
 
-// named adds the files of a directory that are named after a container.
-func named(dir, id string, found map[string]nic) error {
-	names, err := store.Open(dir).Names()
+// named adds the files that are named after a container, unless they are another's attachment's.
+func (a *Agent) named(node config.Node, id string, found map[string]nic) error {
+	names, err := store.Open(node.DeviceInfoDir).Names()
 	if err != nil {
 		return err
 	}
+	j := journal.Open(node.StateDir, a.BootID)
 	for _, name := range names {
 		network, ifName, ok := attachment.ParseFileName(name, id)
 		if !ok {
@@ -130,11 +131,16 @@ func named(dir, id string, found map[string]nic) error {
 		if n.byClaim || n.adding {
 			continue
 		}
+		if owner, err := j.Owner(journal.OfFile, name); err != nil {
+			return err
+		} else if owner != nil && owner.ContainerID != id {
+			continue
+		}
 		if !there {
 			n.network, n.ifName = network, ifName
 		}
 		if n.file == nil && n.gone == nil {
-			n.read(dir, name, false)
+			n.read(node.DeviceInfoDir, name, false)
 		}
 		if there || n.file != nil || n.gone != nil { // it may have gone meanwhile
 			found[ifName] = n

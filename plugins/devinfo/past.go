@@ -96,22 +96,18 @@ func (r *request) readFile(p *past) (err error) {
 // is named after another container.
 func (r *request) refuseAnothers() error {
 	owner, err := r.Journal.Owner(journal.OfFile, r.name)
-	if err == nil && owner == nil && r.foreign(r.name) {
-		if _, err := r.Infos.Read(r.name); notThere(err) {
-			return nil
-		}
-		if owner, err = r.Journal.Owner(journal.OfFile, r.name); err == nil && owner == nil { // still: leases come before files
-			err = fmt.Errorf("device-info file %s: is there, and named after another container", r.att.Path)
-			return fail(codeConfig, err, ownPath)
-		}
-	}
-	if err != nil || owner == nil || *owner == r.key {
+	switch {
+	case err != nil || owner != nil && *owner == r.key:
 		return err
+	case owner != nil:
+		err = fmt.Errorf("device-info file %s: belongs to attachment %s", r.att.Path, owner)
+	case r.foreign(r.name):
+		err = fmt.Errorf("device-info file %s: is named after another container", r.att.Path)
+	default:
+		return nil
 	}
-	return fail(codeConfig, fmt.Errorf("device-info file %s: belongs to attachment %s", r.att.Path, owner), ownPath)
+	return fail(codeConfig, err, "runtimeConfig.CNIDeviceInfoFile must be a path of this attachment's own")
 }
-
-const ownPath = "runtimeConfig.CNIDeviceInfoFile must be a path of this attachment's own"
 
 // foreign says whether a device-info file is named after another container.
 func (c *call) foreign(name string) bool { return attachment.OfAnother(name, c.key.ContainerID) }
