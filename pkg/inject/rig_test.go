@@ -79,6 +79,7 @@ func newRig(t *testing.T) *rig {
 		},
 		Log: slog.New(slog.NewTextHandler(r.log, nil)),
 	}
+	r.journal.NetnsGone = r.options.NetnsGone
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Log(r.log.text())
