@@ -124,18 +124,6 @@ exit 3
 	}
 }
 
-// A runtime may give the file of an attachment that is gone to another one.
-func TestGCLeavesAFileThatIsAnothersByNow(t *testing.T) {
-	n := newNode(t)
-	n.put(journal.Entry{Key: container("older"), BootID: "older", Netns: n.noNetns(), File: "shared", Complete: true})
-	n.put(journal.Entry{Key: container("newer"), Netns: aliveNetns, File: "shared", Complete: true})
-	n.ctl("gc", "--yes", "--cni-path", n.bin)
-	containers, files := n.left()
-	if !slices.Equal(containers, []string{"newer"}) || !slices.Equal(files, []string{"shared"}) {
-		t.Errorf("left are %q and %q", containers, files)
-	}
-}
-
 // What is said to be left alone may be another plugin's; what an attachment names is not, even
 // if its entry is of an earlier boot or cannot be read.
 func TestAFileThatAnAttachmentNamesIsNotOneThatNobodyOwns(t *testing.T) {

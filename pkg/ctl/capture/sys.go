@@ -185,9 +185,6 @@ func (t *tree) attribute(name string, e fs.DirEntry) error {
 		}
 		return nil // else it was unbound meanwhile
 	}
-	if info, err := e.Info(); err != nil || info.Mode()&0o444 == 0 {
-		return nil // gone, or to be written only
-	}
 	return t.file(name)
 }
 

@@ -66,9 +66,7 @@ func (n *Node) compare(checker *check.Checker, a *Attachment) *Comparison {
 		c.Warnings = append(c.Warnings, f.Change())
 	}
 	if a.record != "" && (a.State == check.Abandoned || a.State == check.Deleting) {
-		if a.Why != "" { // or DEL is running
-			c.Problem, c.Remedy = a.Why, a.claimRemedy()
-		}
+		a.compareRecord(c)
 		return c
 	}
 	a.State = state
