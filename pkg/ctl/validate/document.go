@@ -127,9 +127,8 @@ func nameOf(data json.RawMessage) string {
 	return strings.TrimSpace(object.Kind + " " + strings.TrimPrefix(object.Metadata.Namespace+"/"+object.Metadata.Name, "/"))
 }
 
-// readJSON reports whether the text at path is JSON, and adds a finding if not. It also adds the
-// keys that an object has more than once, because parsers differ in which one they take (RFC
-// 8259, section 4).
+// readJSON reports whether the text at path is JSON in which no object has a key more than once,
+// because parsers differ in which one they take (RFC 8259, section 4). If not it adds findings.
 func (d *Document) readJSON(path string, text []byte) bool {
 	var value any
 	repeated, err := kjson.UnmarshalStrict(text, &value)
@@ -146,7 +145,7 @@ func (d *Document) readJSON(path string, text []byte) bool {
 			d.wrong(path+"."+key.FieldPath(), nil, "the key is given more than once: leave one; parsers differ in which they take")
 		}
 	}
-	return true
+	return len(repeated) == 0
 }
 
 // lineOf returns the line of the value at a path below node. If there is no such value it

@@ -81,7 +81,7 @@ func (n *network) check() {
 	raw, isList := n.object["plugins"]
 	plugins := []map[string]json.RawMessage{n.object}
 	if isList {
-		n.unknown(n.path, n.object, ListKeys)
+		n.unknown(n.path, n.object, ListKeys, func(a, b string) bool { return a == b })
 		plugins = nil
 		if json.Unmarshal(raw, &plugins) != nil {
 			n.wrong(n.path+".plugins", raw, "must be a list of plugin configurations")

@@ -83,12 +83,11 @@ func (c Checker) Check(docs []Document, kind Kind) {
 	c.classes = classesIn(docs)
 	for n := range docs {
 		d := &docs[n]
-		d.Kind = kind
+		if d.Kind = kind; kind == "" {
+			d.Kind = kindOf(d.data)
+		}
 		if d.data == nil || !d.readJSON("", d.data) {
 			continue
-		}
-		if kind == "" {
-			d.Kind = kindOf(d.data)
 		}
 		switch d.Kind {
 		case DeviceInfo:
@@ -118,11 +117,11 @@ func (d *Document) deviceInfo() {
 	}
 	var object map[string]json.RawMessage
 	_ = json.Unmarshal(d.data, &object) // devinfo has read it
-	d.unknown("", object, devinfo.Keys(""))
+	d.unknown("", object, devinfo.Keys(""), strings.EqualFold) // others are violations
 	for _, key := range devinfo.Keys("") {
 		var inner map[string]json.RawMessage
 		if known := devinfo.Keys(devinfo.Type(key)); known != nil && json.Unmarshal(object[key], &inner) == nil {
-			d.unknown(key, inner, known)
+			d.unknown(key, inner, known, strings.EqualFold)
 		}
 	}
 }
@@ -132,10 +131,10 @@ func (d *Document) violation(path string, v devinfo.Violation) {
 	d.add(Finding{Path: path + strings.TrimPrefix(v.Path, "$"), Value: v.Value, Rule: v.Rule, Warning: v.Warning})
 }
 
-// unknown warns of an object's unknown keys.
-func (d *Document) unknown(path string, object map[string]json.RawMessage, known []string) {
+// unknown warns of an object's keys that are the same as no known one.
+func (d *Document) unknown(path string, object map[string]json.RawMessage, known []string, same func(a, b string) bool) {
 	for _, key := range slices.Sorted(maps.Keys(object)) {
-		if !slices.Contains(known, key) {
+		if !slices.ContainsFunc(known, func(k string) bool { return same(k, key) }) {
 			d.unknownKey(path+"."+key, object[key], config.Nearest(key, known))
 		}
 	}
