@@ -22,15 +22,15 @@ const Limit = 4 << 20
 // prints it. [Checker.Check] sets Kind, Skipped and Findings.
 type Document struct {
 	File     string    `json:"file"`              // "-" is standard input
-	Line     int       `json:"line,omitempty"`    // of its first value, from 1
-	Name     string    `json:"name,omitempty"`    // of an object of Kubernetes: "DeviceClass lan"
+	Line     int       `json:"line,omitempty"`    // line of its first value in the file, from 1
+	Name     string    `json:"name,omitempty"`    // kind, namespace and name of a Kubernetes object: "DeviceClass lan"
 	Kind     Kind      `json:"kind"`              // "" = none of ours
 	Skipped  string    `json:"skipped,omitempty"` // why there was nothing to check
 	Findings []Finding `json:"findings"`
 
 	data json.RawMessage // nil = the text cannot be read
-	node *yamlnode.Node  // of the file's YAML document; nil = the lines are unknown
-	path string          // of an item below node: "items[3]"
+	node *yamlnode.Node  // root of the YAML document; nil = the lines are unknown
+	path string          // path of a List's item below node: "items[3]"
 }
 
 // Parse returns the documents in the text of a file, in JSON or YAML. A text that cannot be
@@ -127,8 +127,8 @@ func nameOf(data json.RawMessage) string {
 	return strings.TrimSpace(object.Kind + " " + strings.TrimPrefix(object.Metadata.Namespace+"/"+object.Metadata.Name, "/"))
 }
 
-// readJSON reports whether the text at path is JSON in which no object has a key more than once,
-// because parsers differ in which one they take (RFC 8259, section 4). If not it adds findings.
+// readJSON reports whether the text at path is JSON, and no object in it has a key twice. Otherwise
+// it adds findings. Parsers differ in which of the two keys they use (RFC 8259, section 4).
 func (d *Document) readJSON(path string, text []byte) bool {
 	var value any
 	repeated, err := kjson.UnmarshalStrict(text, &value)
@@ -142,7 +142,7 @@ func (d *Document) readJSON(path string, text []byte) bool {
 	}
 	for _, r := range repeated {
 		if key, is := errors.AsType[kjson.FieldError](r); is {
-			d.wrong(path+"."+key.FieldPath(), nil, "the key is given more than once: leave one; parsers differ in which they take")
+			d.wrong(path+"."+key.FieldPath(), nil, "the key is given more than once: leave one, because parsers differ in which one they use")
 		}
 	}
 	return len(repeated) == 0

@@ -13,7 +13,7 @@ import (
 type Finding struct {
 	Path    string `json:"path,omitempty"`  // "spec.config.plugins[1].deviceInfo.type"; "" = the document
 	Value   string `json:"value,omitempty"` // the value as JSON; "" = it is missing, or the rule quotes it
-	Rule    string `json:"rule"`            // what should be there
+	Rule    string `json:"rule"`            // the rule that the value breaks
 	Warning bool   `json:"warning,omitempty"`
 	Line    int    `json:"line,omitempty"` // of the value in its file, or of the nearest one around it, from 1; 0 = unknown
 }

@@ -18,14 +18,14 @@ type network struct {
 	*Document
 	path     string                     // in the document
 	object   map[string]json.RawMessage // the configuration
-	name     json.RawMessage            // of the list or the NetworkAttachmentDefinition; nil = none
-	version  json.RawMessage            // of the list
+	name     json.RawMessage            // name of the list or the NetworkAttachmentDefinition; nil = none
+	version  json.RawMessage            // cniVersion of the list
 	multus   bool                       // it is in a NetworkAttachmentDefinition
 	resource bool                       // which has a resourceName, so that Multus passes a deviceID
 	dra      bool                       // it is in a DeviceClass or a claim
 }
 
-// network checks a CNI configuration, a list of them, or that of a NetworkAttachmentDefinition.
+// network checks a CNI configuration, a list of them, or a NetworkAttachmentDefinition.
 func (c Checker) network(d *Document) {
 	n := network{Checker: c, Document: d}
 	if json.Unmarshal(d.data, &n.object) != nil {
@@ -52,7 +52,8 @@ func (n *network) definition() bool {
 		n.wrong("", nil, "must be a %s, {metadata: {name: NAME}, spec: {config: ...}}: %v", definition, err)
 		return false
 	}
-	n.path, n.name, n.multus, n.resource = "spec.config", quote(nad.Metadata.Name), true, nad.Metadata.Annotations[resourceAnnotation] != ""
+	n.path, n.name, n.multus = "spec.config", quote(nad.Metadata.Name), true
+	n.resource = nad.Metadata.Annotations[resourceAnnotation] != ""
 	inner, raw := "", nad.Spec.Config
 	if raw != nil && json.Unmarshal(raw, &inner) != nil {
 		n.wrong(n.path, raw, "must be a string that holds JSON")
@@ -127,7 +128,7 @@ func (n *network) without() {
 	}
 }
 
-// identity checks what the runtime puts into the configuration of each plugin. In a DeviceClass or a
+// identity checks name and cniVersion, which the runtime copies into the configuration of each plugin. In a DeviceClass or a
 // claim package cniconfig does that.
 func (n *network) identity() {
 	if n.dra {

@@ -94,7 +94,7 @@ var sample = attachment.Args{
 func (p *plugin) placeholders() (declared *devinfo.Info, ok bool) {
 	a, err := attachment.New(p.cfg, sample, "/")
 	if err != nil {
-		return nil, false // CNI_ARGS are the sample's
+		return nil, false // never: CNI_ARGS are those of sample
 	}
 	_, err = a.CDI(p.cfg)
 	p.problem(err)

@@ -74,10 +74,10 @@ type Checker struct {
 	// ClaimTypes are the plugins that cni-dra-driver's --allow-claim-config allows; nil = unknown.
 	ClaimTypes []string
 
-	classes classes // of the documents
+	classes classes // DeviceClasses among the documents
 }
 
-// Check checks documents of a kind; "" = recognize the kind of each. It adds what it finds to
+// Check checks documents of a kind; "" = recognize the kind of each. It adds the findings to
 // the documents. A claim is checked with its DeviceClasses if they are among the documents.
 func (c Checker) Check(docs []Document, kind Kind) {
 	c.classes = classesIn(docs)
@@ -116,8 +116,8 @@ func (d *Document) deviceInfo() {
 		d.violation("", v)
 	}
 	var object map[string]json.RawMessage
-	_ = json.Unmarshal(d.data, &object) // devinfo has read it
-	d.unknown("", object, devinfo.Keys(""), strings.EqualFold) // others are violations
+	_ = json.Unmarshal(d.data, &object)                        // devinfo has read it
+	d.unknown("", object, devinfo.Keys(""), strings.EqualFold) // info.Validate has reported keys in the wrong case
 	for _, key := range devinfo.Keys("") {
 		var inner map[string]json.RawMessage
 		if known := devinfo.Keys(devinfo.Type(key)); known != nil && json.Unmarshal(object[key], &inner) == nil {

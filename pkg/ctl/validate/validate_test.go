@@ -208,7 +208,9 @@ func FuzzDefinition(f *testing.F) {
 		for below, text := range map[string][]byte{"": text, "spec.config.": nad} {
 			found := one(t, checker, string(text), validate.CNIConfig).Findings
 			for _, problem := range cfg.Problems {
-				if !slices.ContainsFunc(found, func(f validate.Finding) bool { return !f.Warning && (f.Path == below+problem.Key || strings.Contains(f.Rule, "more than once")) }) {
+				if !slices.ContainsFunc(found, func(f validate.Finding) bool {
+					return !f.Warning && (f.Path == below+problem.Key || strings.Contains(f.Rule, "more than once"))
+				}) {
 					t.Errorf("%s is not found wrong in %s: %v", problem.Key, text, problem)
 				}
 			}
