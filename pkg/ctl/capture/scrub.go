@@ -99,15 +99,16 @@ func (s *scrubber) scrub(all []*string) {
 	}
 }
 
-// hardware are the forms of hardware addresses, GUIDs and switch IDs.
+// hardware are the forms of hardware addresses, GUIDs and switch IDs. A later one may match a part of
+// an earlier one.
 var hardware = []*regexp.Regexp{
 	regexp.MustCompile(`(?i)[0-9a-f]{2}(?:(?::[0-9a-f]{2}){5,31}|(?:-[0-9a-f]{2}){5,31})`),
 	regexp.MustCompile(`(?i)\b[0-9a-f]{4}\.[0-9a-f]{4}\.[0-9a-f]{4}\b`),
-	regexp.MustCompile(`(?i)\b[0-9a-f]{1,4}(?::[0-9a-f]{1,4}){3}\b`),
 	regexp.MustCompile(`(?i)"phys_switch_id": ?"([0-9a-f]{12,64})"`),
 	regexp.MustCompile(`(?i)\b(?:en|wl|ww)x([0-9a-f]{12})\b`), // an interface that is named after its address
 	regexp.MustCompile(`(?i)\b[0-9a-f]{6}fffe[0-9a-f]{6}\b`),  // EUI-64 of a MAC address (RFC 4291, appendix A)
 	regexp.MustCompile(`(?i)^\s*([0-9a-f]{12,64})\s*$`),       // the attribute phys_switch_id
+	regexp.MustCompile(`(?i)\b[0-9a-f]{1,4}(?::[0-9a-f]{1,4}){3}\b`),
 }
 
 var (
@@ -130,6 +131,7 @@ func addresses(text string, found map[string]string) {
 		for _, m := range form.FindAllStringSubmatch(text, -1) {
 			findHardware(m[len(m)-1], found)
 		}
+		text = form.ReplaceAllString(text, " ")
 	}
 }
 
@@ -152,7 +154,7 @@ func isHardware(address string) bool { return !strings.ContainsFunc(address, isS
 // findIP returns false if the text is not an IP address.
 func findIP(text string, found map[string]string) bool {
 	a, err := netip.ParseAddr(text)
-	if err == nil && !a.IsUnspecified() && !a.IsLoopback() && !strings.HasPrefix(text, "255.") {
+	if err == nil && !a.IsUnspecified() && !a.IsLoopback() && !strings.HasPrefix(text, "255.") && hardware[0].FindString(text) != text {
 		found[text] = a.Unmap().String()
 	}
 	return err == nil

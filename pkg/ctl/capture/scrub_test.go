@@ -1,12 +1,14 @@
 package capture_test
 
 import (
+	"bytes"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -40,6 +42,7 @@ var said = []string{
 	"10.244.3.17", "10.244.3.1", "192.168.7.0", "fe80::bace:f6ff:fe3a:b1c", "fd00:10:244::2a", "FD00:10:244::2A", "fd00:10:244:0:0:0:0:2a",
 	"checkout-7d4b9c-x2x1z", "shop-prod", "checkout-claim-7", "0d3f9a52-5f0c-4f6c-9d7e-3a1c5b7e9f01",
 	"SN-4711-0815", "rack7.example.net", "rack7",
+	"3a:0b:1d", // of a hardware address behind a label that could be a part of it
 }
 
 // keys are in fields that no command reads, and in corrupt records.
@@ -68,7 +71,7 @@ func revealing(t *testing.T) capture.Source {
 	write(node.StateDir+"/claims/u2", `{"uid":"u2","name":"open sesame`)
 	write(node.DeviceInfoDir+"/0d3f9a52-5f0c-4f6c-9d7e-3a1c5b7e9f01-net1.json", `{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:3b:00.2"}}`+"\n")
 	write(node.DeviceInfoDir+"/odd.json", strings.Join(said[:15], " ")+"\n"+strings.ToUpper(strings.Join(said[:25], ";"))+" no newline at the end")
-	write(node.DevicePluginDir+"/sn.json", `{"serial":"SN-4711-0815","host":"rack7.example.net","at":"tcp:10.244.3.17:8080","mac":"`+secretMAC+`","address":"10.244.3.17/24","gateway":"10.244.3.1","net":"192.168.7.0/24","ll":"addr:fe80::bace:f6ff:fe3a:b1c%eth0"}`+"\n")
+	write(node.DevicePluginDir+"/sn.json", `{"serial":"SN-4711-0815","host":"rack7.example.net","at":"tcp:10.244.3.17:8080","label":"a:b8:ce:f6:3a:0b:1d","mac":"`+secretMAC+`","address":"10.244.3.17/24","gateway":"10.244.3.1","net":"192.168.7.0/24","ll":"addr:fe80::bace:f6ff:fe3a:b1c%eth0"}`+"\n")
 	return capture.Source{
 		Name: "rack7", Title: "machine rack7.example.net, Linux 6.12.1", Root: root,
 		State:   capture.State{BootID: "boot", Time: time.Unix(0, 0).UTC(), Settings: node, ClaimDir: "/claims"},
@@ -185,27 +188,57 @@ func TestWhatBelongsTogetherStaysTogether(t *testing.T) {
 	}
 }
 
+// addresses are the hardware addresses and GUIDs in a text, but for those that are all zeros or ones.
+func addresses(text string) []string {
+	found := regexp.MustCompile(`(?i)[0-9a-f]{2}(:[0-9a-f]{2}){5}|[0-9a-f]{2}(-[0-9a-f]{2}){5}|\b[0-9a-f]{4}(:[0-9a-f]{4}){3}\b`).FindAllString(strings.ToLower(text), -1)
+	return slices.DeleteFunc(found, func(a string) bool { return strings.Trim(a, "0:-") == "" || strings.Trim(a, "f:-") == "" })
+}
+
 // The hosts in testdata are made of addresses too.
 func TestNoAddressOfACapturedHostSurvives(t *testing.T) {
-	macs := regexp.MustCompile(`\b[0-9a-f]{2}(:[0-9a-f]{2}){5}\b|\b[0-9a-f]{4}(:[0-9a-f]{4}){3}\b`)
 	for _, name := range hosts(t) {
 		h, err := hosttxt.Load(name)
 		must(t, err)
 		source := capture.Source{Name: "x", Title: "y", Sys: h.Sys(), Root: t.TempDir(), Links: capture.Captured{Host: h}, State: capture.State{Settings: config.DefaultNode()}}
-		after, found := taken(t, source, true), 0
-		for _, mac := range macs.FindAllString(taken(t, source, false), -1) {
-			bare := strings.ReplaceAll(mac, ":", "")
-			if strings.Trim(bare, "0") == "" || strings.Trim(bare, "f") == "" {
-				continue
-			}
-			if found++; strings.Contains(after, mac) || strings.Contains(after, bare) {
-				t.Errorf("%s: %s survives", name, mac)
+		before, after := addresses(taken(t, source, false)), taken(t, source, true)
+		for _, a := range before {
+			if strings.Contains(after, a) || strings.Contains(after, strings.ReplaceAll(a, ":", "")) {
+				t.Errorf("%s: %s survives", name, a)
 			}
 		}
-		if found == 0 {
+		if len(before) == 0 {
 			t.Errorf("%s has no address", name)
 		}
 	}
+}
+
+// Whatever a file of the host holds, the capture can be read and has it to the byte; and
+// scrubbed it can still be read, and has no hardware address that was there.
+func FuzzFile(f *testing.F) {
+	for _, text := range []string{
+		"", "\n-- a --\n", "-- a --", "\r\n", "a\n-- ", "\xff\x00", `{"mac": "02-00-5e-00-53-01", "ip": "fe80::5eff:fe00:5301", "args": "K8S_POD_NAME=0;K8S_POD_UID=02:00"}`,
+		"enx02005e005301 0200.5e00.5301 10.0.0.1/8 ::ffff:10.0.0.1", `"phys_switch_id": "02005e005301"`,
+	} {
+		f.Add([]byte(text), "02")
+	}
+	f.Add([]byte(strings.Repeat("\xff", 20)+"{\"mac\": \"02:00:5e:00:53:01\"}\xe2"), "box")
+	f.Fuzz(func(t *testing.T, data []byte, secret string) {
+		secret = regexp.MustCompile(`[^a-zA-Z0-9]+`).ReplaceAllString(secret, "")
+		node, root := config.DefaultNode(), t.TempDir()
+		name := node.DeviceInfoDir + "/net1.json"
+		must(t, os.MkdirAll(root+node.DeviceInfoDir, 0o755))
+		must(t, os.WriteFile(root+name, data, 0o600))
+		h := capture.Source{Name: "x", Title: "y", Sys: fstest.MapFS{}, Root: root, Links: parts{}, State: capture.State{Settings: node}, Secrets: []string{secret}}
+		if back, err := os.ReadFile(unpacked(t, taken(t, h, false)) + name); err != nil || !bytes.Equal(back, data) {
+			t.Fatalf("%q is read back as %q, %v", data, back, err)
+		}
+		scrubbed := everything(t, taken(t, h, true))
+		for _, a := range addresses(string(data)) {
+			if strings.Contains(scrubbed, a) {
+				t.Errorf("%s is still in\n%q, which was\n%q", a, scrubbed, data)
+			}
+		}
+	})
 }
 
 func TestAttachmentsFilesComeAlongFromWhereverTheyAre(t *testing.T) {
