@@ -107,8 +107,8 @@ func TestSettingsThatMayNotBeReadAreTheDefaults(t *testing.T) {
 
 var must = difftest.Must
 
-// onTerminal is what devinfoctl writes to a terminal of so many columns.
-func onTerminal(t *testing.T, columns uint16, args ...string) string {
+// onTerminal is what devinfoctl writes to a terminal.
+func onTerminal(t *testing.T, args ...string) string {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err != nil {
@@ -116,7 +116,6 @@ func onTerminal(t *testing.T, columns uint16, args ...string) string {
 	}
 	defer master.Close()
 	must(t, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0))
-	must(t, unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: columns, Row: 50}))
 	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
 	must(t, err)
 	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
@@ -143,7 +142,7 @@ func TestColoursAreTheSameInAllCommands(t *testing.T) {
 		"topology": {": " + bad + "\r\n"},
 		"doctor":   {"\x1b[32mok     \x1b[0m  holders", "\x1b[31merror  \x1b[0m  attachments", "\r\ninfo     files"},
 	} {
-		got := onTerminal(t, 400, "--host", nodeHost, command)
+		got := onTerminal(t, "--host", nodeHost, command)
 		for _, text := range want {
 			if !strings.Contains(got, text) || strings.Contains(got, "\x1b[m") {
 				t.Errorf("%s: no %q, or an escape without a colour, in %q", command, text, got)
