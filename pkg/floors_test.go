@@ -28,7 +28,7 @@ var floors = [][]string{
 	// What reads and writes, each its own thing: the three doors (sysfs, link, the
 	// store), the configuration, captured hosts, and what runs other plugins.
 	{"devinfo/store", "pkg/sysfs", "pkg/link", "pkg/config", "pkg/hosttxt", "pkg/cdispec", "pkg/cniexec", "pkg/nri", "pkg/cluster", "pkg/others"},
-	{"pkg/private", "pkg/private/privatetest"}, // root's own files
+	{"pkg/private", "pkg/private/privatetest", "pkg/hostdev"}, // root's own files; the devices of a host
 	// The steps of an ADD, which only the plugin puts together; and test kits.
 	{
 		"pkg/journal", "pkg/install", "pkg/attachment", "pkg/discovery", "pkg/result",

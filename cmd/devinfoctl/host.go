@@ -14,6 +14,7 @@ import (
 	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
@@ -29,6 +30,7 @@ type host struct {
 	build    build.Info    // of the program that looks, or that captured
 	now      time.Time     // when it was opened or captured
 	file     *hosttxt.Host // nil = this machine
+	devices  func() (hostdev.Host, error)
 }
 
 // host opens the host that --host names, the first time that it is called. The
@@ -74,7 +76,8 @@ func (t *tool) machine() (*host, error) {
 		return nil, fmt.Errorf("boot ID: %w", err)
 	}
 	kernel := link.NewKernel(sys.Files())
-	h := &host{build: build.Read(), now: time.Now(), Node: node.Open(node.Options{
+	devices := func() (hostdev.Host, error) { return hostdev.Live(sys) }
+	h := &host{devices: devices, build: build.Read(), now: time.Now(), Node: node.Open(node.Options{
 		Settings:  settings,
 		Sys:       sys,
 		Finder:    &discovery.Finder{Interfaces: kernel, Switches: kernel},
@@ -124,9 +127,13 @@ func (t *tool) capturedHost() (*host, error) {
 	if err := file.UnpackRoot(root); err != nil {
 		return nil, errors.Join(fmt.Errorf("unpack %s: %w", t.hostFile, err), os.RemoveAll(root))
 	}
-	return &host{captured: t.hostFile, file: file, build: was.Build, now: was.Time, Node: node.Open(node.Options{
+	sys := sysfs.New(file.Sys())
+	devices := func() (hostdev.Host, error) {
+		return hostdev.Host{Sys: sys, Links: links.Links, Switches: links}, nil
+	}
+	return &host{devices: devices, captured: t.hostFile, file: file, build: was.Build, now: was.Time, Node: node.Open(node.Options{
 		Settings: was.Settings,
-		Sys:      sysfs.New(file.Sys()),
+		Sys:      sys,
 		Finder:   &discovery.Finder{Interfaces: links, Switches: links},
 		ClaimDir: cmp.Or(t.claimDir, was.ClaimDir, state.DefaultDir),
 		BootID:   was.BootID,

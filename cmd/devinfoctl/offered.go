@@ -48,7 +48,7 @@ func offeredCommand(t *tool) *cobra.Command {
 					if d.Why != "" {
 						as = "no"
 					}
-					rows = append(rows, []string{d.Name, d.Kind, d.Where, as, strings.Join(d.GivenTo, ", "), d.Why})
+					rows = append(rows, []string{d.Name, string(d.Kind), d.Where, as, strings.Join(d.GivenTo, ", "), d.Why})
 				}
 				t.printRows(w, rows)
 			})

@@ -49,7 +49,11 @@ func (t *tool) topology(h *host, output string) error {
 	if err != nil {
 		return err
 	}
-	top, err := topology.Read(h.Finder, t.offers(h), held)
+	devices, err := h.devices()
+	if err != nil {
+		return fmt.Errorf("topology: %w", err)
+	}
+	top, err := topology.Read(devices, t.offers(h), held)
 	if err != nil {
 		return fmt.Errorf("topology: %w", err)
 	}

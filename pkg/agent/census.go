@@ -13,9 +13,8 @@ import (
 	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/link"
-	"devinfo-cni.io/pkg/sysfs"
 )
 
 // census is what the metrics tell of the attachments.
@@ -97,13 +96,13 @@ func (a *Agent) take(ctx context.Context) (census, error) {
 	if err != nil {
 		return c, err
 	}
-	checker.Finder.Switches = discovery.Remember(checker.Finder.Switches)
+	checker.Finder.Switches = hostdev.Remember(checker.Finder.Switches)
 	j := journal.Open(node.StateDir, a.BootID)
 	keys, err := j.All()
 	if err != nil {
 		return c, err
 	}
-	d := describer{checker.Finder.Sys, map[pci.Address]string{}}
+	d := describer{checker.Finder, map[pci.Address]string{}}
 	named := map[series]bool{} // two sandboxes of one pod may be alike
 	spread := pace{time.Now()}
 	for _, key := range keys {
@@ -135,7 +134,7 @@ func (a *Agent) take(ctx context.Context) (census, error) {
 // describer says what the exporters call the devices of attachments. It is good for one
 // census: it remembers the interfaces.
 type describer struct {
-	sys   *sysfs.FS
+	*discovery.Finder
 	ports map[pci.Address]string
 }
 
@@ -170,9 +169,9 @@ func (d *describer) series(e *journal.Entry) series {
 // function gives the name of a VF's PF and the VF's number, and the function's own interface on
 // the node.
 func (d *describer) function(a pci.Address) (pf, vf, own string) {
-	if fn, ok, err := d.sys.PCI(a); err == nil && ok && fn.PF != nil {
+	if fn, ok, err := d.Sys.PCI(a); err == nil && ok && fn.PF != nil {
 		pf = d.port(*fn.PF)
-		if n, ok, err := d.sys.VFIndex(*fn.PF, a); err == nil && ok {
+		if n, ok, err := d.Sys.VFIndex(*fn.PF, a); err == nil && ok {
 			vf = strconv.Itoa(n)
 		}
 	}
@@ -185,11 +184,10 @@ func (d *describer) port(a pci.Address) string {
 	if name, known := d.ports[a]; known {
 		return name
 	}
-	ports, err := d.sys.PortsOf("pci", a.String())
+	ports, err := hostdev.Ports(d.Sys, d.Interfaces, hostdev.Place{Bus: "pci", Name: a.String()})
 	if err != nil {
 		return ""
 	}
-	ports = slices.DeleteFunc(ports, func(p sysfs.Port) bool { return link.Represents(p.PortName) })
 	name := ""
 	if len(ports) == 1 {
 		name = ports[0].Name

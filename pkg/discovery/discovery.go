@@ -17,30 +17,22 @@ import (
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/config"
-	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
 // Interfaces asks the kernel, or a captured host, for one network interface.
 type Interfaces interface {
-	// Interface gives an interface of the network namespace at a path;
-	// link.ErrNoInterface and link.ErrNoNetns say what is missing.
-	Interface(netns, name string) (link.Interface, error)
+	hostdev.Interfaces
 	// VDPAMAC gives the hardware address of a vDPA device.
 	VDPAMAC(name string) (net.HardwareAddr, bool, error)
-}
-
-// Switches asks for the representors of a PF, named by its PCI address.
-type Switches interface {
-	Switchdev(pf string) (bool, error)
-	Representor(pf string, flavour link.Flavour, number int) (string, bool, error)
 }
 
 // Finder finds devices on one host.
 type Finder struct {
 	Sys        *sysfs.FS
 	Interfaces Interfaces
-	Switches   Switches // nil = representors are not looked for
+	Switches   hostdev.Switches // nil = representors are not looked for
 }
 
 // Target is all that is known of an attachment's device before looking.

@@ -8,6 +8,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/link"
 )
 
@@ -65,7 +66,7 @@ func TestWhoLooksAtManyDevicesAsksDevlinkOnce(t *testing.T) {
 		Ports: func(string) ([]*netlink.DevlinkPort, error) { ports++; return nil, syscall.ENODEV },
 	}
 	f := on(t, load(t, "mlx5-vdpa"))
-	f.Switches = discovery.Remember(&link.Kernel{Eswitch: kernel})
+	f.Switches = hostdev.Remember(&link.Kernel{Eswitch: kernel})
 	for _, vf := range []string{"0000:65:00.2", "0000:65:00.3", "0000:65:00.2"} {
 		if device, err := f.Find(byID(vf)); err != nil || len(device.Warnings) > 0 {
 			t.Error(show(t, device, err))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/sysfs"
 )
@@ -104,35 +105,31 @@ func (s *search) fromLink(i *link.Interface) (ok bool, err error) {
 	if i.Bus != "virtio" {
 		return s.claim(source, i.Parent, s.resolve)
 	}
-	v, ok, err := s.Sys.Virtio(i.Parent)
-	if err != nil || !ok {
+	at, byEthtool, err := hostdev.OverVirtio(s.Sys, i.Parent, i.BusInfo)
+	if err != nil {
 		return false, err
 	}
+	if byEthtool {
+		source = fmt.Sprintf("interface %s (ethtool bus-info)", i.Name)
+	}
 	s.virtio = i.Parent
-	if v.VDPA == "" { // the vDPA device may be beside it, and only ethtool names it
-		if _, ok, err := s.Sys.VDPA(i.BusInfo); err != nil {
-			return false, err
-		} else if ok {
-			return s.claim(fmt.Sprintf("interface %s (ethtool bus-info)", i.Name), i.BusInfo, s.resolveVDPA)
-		}
-	}
-	if v.VDPA != "" {
-		return s.claim(source, v.VDPA, s.resolveVDPA)
-	}
-	if v.PCI != nil {
-		return s.claim(source, v.PCI.String(), s.resolveVirtio)
+	switch at.Bus {
+	case "vdpa":
+		return s.claim(source, at.Name, s.resolveVDPA)
+	case "pci":
+		return s.claim(source, at.Name, s.resolveVirtio)
 	}
 	return false, nil
 }
 
-// resolveVirtio looks up the function above a virtio device. One with another
-// driver than a virtio card's has got that device from virtio_vdpa.
+// resolveVirtio looks up the function above a virtio device. It may have got that device from
+// virtio_vdpa.
 func (s *search) resolveVirtio(name string) (r ref, there bool, err error) {
 	r, there, err = s.resolve(name)
 	if err != nil || !there {
 		return r, there, err
 	}
 	fn, _, err := s.function(*r.pci)
-	r.beside = fn.Driver != "virtio-pci"
+	r.beside = fn.Driver != hostdev.VirtioNIC
 	return r, there, err
 }

@@ -10,7 +10,6 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
-	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/dra/binding"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/state"
@@ -113,10 +112,7 @@ func (a *Agent) surveyFor(ctx context.Context, results []resourceapi.DeviceReque
 
 // nodeDevice is what a record has of a device.
 func nodeDevice(d inventory.Device, as resourceapi.Device) *state.NodeDevice {
-	n := &state.NodeDevice{Kind: string(d.Kind), Aux: d.Aux, VDPA: d.VDPA, IfName: d.IfName, Published: as}
-	if d.PCI != nil {
-		n.PCI = d.PCI.String()
-	}
+	n := &state.NodeDevice{Ref: d.Ref, Published: as}
 	if name := as.Attributes[inventory.AttrIfName].StringValue; name != nil { // also while it is in a pod
 		n.IfName = *name
 	}
@@ -132,13 +128,7 @@ func offeredAs(n *state.NodeDevice) inventory.As {
 
 // deviceOf is the reverse of nodeDevice, for what a configuration is told of a device.
 func deviceOf(n *state.NodeDevice) inventory.Device {
-	d := inventory.Device{
-		Name: n.Published.Name, Kind: inventory.Kind(n.Kind), Aux: n.Aux, VDPA: n.VDPA, IfName: n.IfName, Attributes: n.Published.Attributes,
-	}
-	if address, err := pci.Parse(n.PCI); err == nil {
-		d.PCI = &address
-	}
-	return d
+	return inventory.Device{Name: n.Published.Name, Ref: n.Ref, Attributes: n.Published.Attributes}
 }
 
 // resolve gives the networks of a claim, with the devices in their configurations.

@@ -19,6 +19,7 @@ import (
 	"devinfo-cni.io/pkg/dra/custody"
 	"devinfo-cni.io/pkg/dra/custody/custodytest"
 	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/inventory"
 )
@@ -26,8 +27,8 @@ import (
 const hardware = "../../testdata/hosts/mlx5-switchdev.txtar"
 
 // The node's devices that tests attach, by what plugins know them by.
-func hardwareDevices() map[string]*state.NodeDevice {
-	return map[string]*state.NodeDevice{
+func hardwareDevices() map[string]hostdev.Ref {
+	return map[string]hostdev.Ref{
 		"0000:03:00.2":   {PCI: "0000:03:00.2", IfName: "enp3s0f0v0"},
 		"0000:03:00.4":   {PCI: "0000:03:00.4", IfName: "enp3s0f0v2"},
 		"mlx5_core.sf.4": {Aux: "mlx5_core.sf.4", IfName: "enp3s0f0s88"},

@@ -268,7 +268,7 @@ func (a *Agent) leaveOffer(decisions map[string]inventory.Decision, withheld map
 			continue
 		}
 		d := nodeDevice(c.Device, as)
-		one := state.Offered{Name: name, Kind: d.Kind, PCI: d.PCI, Aux: d.Aux, VDPA: d.VDPA, IfName: d.IfName, As: string(c.As), Why: c.Why}
+		one := state.Offered{Name: name, Ref: d.Ref, As: string(c.As), Why: c.Why}
 		if published { // be it because a claim holds it
 			one.As, one.Why = string(offeredAs(d)), ""
 		}

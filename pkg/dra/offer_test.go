@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/hostdev"
 )
 
 // offerOf waits until the state directory says of a device what it should.
@@ -37,10 +38,10 @@ func TestTheStateDirectorySaysWhatIsOffered(t *testing.T) {
 	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
 	r.offering(server(nil), n, p)
 	dir := r.options.StateDir
-	third := state.Offered{Name: vf3, Kind: "vf", PCI: "0000:03:00.5", As: "exclusive", ResourceName: "example.com/vf"}
+	third := state.Offered{Name: vf3, Ref: hostdev.Ref{Kind: "vf", PCI: "0000:03:00.5"}, As: "exclusive", ResourceName: "example.com/vf"}
 	offerOf(t, dir, vf3, third)
-	offerOf(t, dir, sf4, state.Offered{Name: sf4, Kind: "sf", Aux: "mlx5_core.sf.4", IfName: "enp3s0f0s88", As: "exclusive"})
-	offerOf(t, dir, pf, state.Offered{Name: pf, Kind: "pf", PCI: "0000:03:00.0", IfName: "p0", As: "shared"})
+	offerOf(t, dir, sf4, state.Offered{Name: sf4, Ref: hostdev.Ref{Kind: "sf", Aux: "mlx5_core.sf.4", IfName: "enp3s0f0s88"}, As: "exclusive"})
+	offerOf(t, dir, pf, state.Offered{Name: pf, Ref: hostdev.Ref{Kind: "pf", PCI: "0000:03:00.0", IfName: "p0"}, As: "shared"})
 	n.change(func() { n.others = map[string]string{"0000:03:00.5": "pod ns/x has it"} })
 	third.ResourceName, third.Why = "", "pod ns/x has it"
 	offerOf(t, dir, vf3, third)

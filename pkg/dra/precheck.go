@@ -26,7 +26,7 @@ func (a *Agent) check(at *state.Attachment) (*state.Former, error) {
 	if a.Custody == nil {
 		return nil, &cniexec.Error{Reason: cniexec.ReasonNode, Err: fmt.Errorf("device %s: driver: %s: this agent binds none", at.Device, at.Driver)}
 	}
-	former, err := a.Custody.Look(at.Node)
+	former, err := a.Custody.Look(at.Node.Ref)
 	if old := a.noted(at); err == nil && old != nil && !old.IsReplaced(former) {
 		former = *old
 	}

@@ -14,6 +14,7 @@ import (
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/grant"
+	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/link/linkhost"
@@ -71,7 +72,7 @@ func TestAGrantAsksNoSwitch(t *testing.T) {
 }
 
 type asked struct {
-	discovery.Switches
+	hostdev.Switches
 	t *testing.T
 }
 

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+
+	"devinfo-cni.io/pkg/hostdev"
 )
 
 // Situation is what decides, beside devices and rules, what is offered.
@@ -168,17 +170,17 @@ func (s Situation) against(c *Decision, on []string) string {
 		return d.UsedByHost()
 	case c.As == Shared:
 		return s.againstShared(c)
-	case !d.Kind.mayBeExclusive():
+	case isMaster(d.Kind):
 		return fmt.Sprintf("a %s cannot be exclusive", d.Kind)
 	case d.Uplink != "":
 		return d.UsedByHost()
 	case d.HostUse != "" && !c.rule.AllowHostUse && !c.rule.names(d):
 		return fmt.Sprintf("the host uses it: %s: to offer it all the same, name it by ifNames or pciAddresses, or set allowHostUse", d.HostUse)
-	case d.Kind.isNIC() && len(on) > 0:
+	case isNIC(d.Kind) && len(on) > 0:
 		return fmt.Sprintf("it has %s on it: they would lose their parent", count(on))
 	case s.others(d) != "":
 		return s.others(d)
-	case d.Kind == VDPA && d.text(AttrVDPADriver) == "":
+	case d.Kind == hostdev.VDPA && d.text(AttrVDPADriver) == "":
 		return "no driver is bound to it: bind vhost_vdpa or virtio_vdpa"
 	case d.moved() || d.Verbs && d.IfName == "" && len(on) > 0:
 		return lacks(d, on)
@@ -191,7 +193,7 @@ func (s Situation) against(c *Decision, on []string) string {
 func (s Situation) againstShared(c *Decision) string {
 	d := &c.Device
 	switch {
-	case !d.Kind.mayBeShared():
+	case !isNIC(d.Kind) && !isMaster(d.Kind):
 		return fmt.Sprintf("a %s cannot be shared", d.Kind)
 	case d.IfName == "":
 		return "it has no interface that could be shared"
@@ -208,7 +210,7 @@ func lacks(d *Device, on []string) string {
 	switch {
 	case len(on) > 0:
 		return fmt.Sprintf("it has no interface here, but %s on it", count(on))
-	case d.PCI != nil && d.Driver == "":
+	case d.PCI != "" && d.Driver == "":
 		return "no driver is bound to it"
 	case d.Closed:
 		return "it has no interface, and its RDMA devices are the host's network namespace's alone: rdma system set netns shared opens them to pods"

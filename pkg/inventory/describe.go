@@ -2,55 +2,40 @@ package inventory
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
 
-	"devinfo-cni.io/devinfo/pci"
-	"devinfo-cni.io/pkg/link"
-	"devinfo-cni.io/pkg/sysfs"
+	"devinfo-cni.io/pkg/hostdev"
 )
 
-// describe gives the devices of hardware the attributes of the function that they are
-// on, and of its PF.
-func (r *reader) describe() error {
-	for _, d := range r.devices {
-		if d.Kind.isNIC() {
-			d.NoCarrier = d.IfName != "" && r.withoutCarrier(d.IfName)
-		}
-		err := r.describeOn(d)
-		if err == nil {
-			err = r.rdma(d)
-		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", d.Name, err)
-		}
+// describe gives a device of hardware the attributes of the function that it is on, and of its PF.
+func (r *reader) describe(d *device) error {
+	if isNIC(d.Kind) {
+		d.NoCarrier = d.IfName != "" && r.withoutCarrier(d.IfName)
 	}
-	return nil
-}
-
-func (r *reader) describeOn(d *device) error {
-	if d.on == nil {
+	if d.found == nil {
 		return nil
 	}
-	fn, ok := r.functions[*d.on]
-	if !ok {
-		var err error
-		if fn, ok, err = r.host.Sys.PCI(*d.on); !ok { // else it is of another class
+	if d.found.Function != nil {
+		if err := r.describeOn(d); err != nil {
 			return err
 		}
 	}
+	return r.rdma(d)
+}
+
+func (r *reader) describeOn(d *device) error {
+	fn := d.found.Function
 	vendor, product, err := r.host.Sys.IDs(fn.Address)
 	if err != nil {
 		return err
 	}
 	d.set(AttrVendor, strings.TrimPrefix(vendor, "0x"))
 	d.set(AttrDevice, strings.TrimPrefix(product, "0x"))
-	if d.PCI != nil || d.Kind == VDPA && d.Aux == "" {
+	if d.PCI != "" || d.Kind == hostdev.VDPA && d.Aux == "" {
 		d.standard(deviceattribute.GetPCIBusIDAttribute(fn.Address.String()))
 	}
-	d.standard(r.root(fn))
 	node, ok, err := r.host.Sys.NUMANode(fn.Address)
 	if err != nil {
 		return err
@@ -58,22 +43,29 @@ func (r *reader) describeOn(d *device) error {
 	if ok {
 		d.standard(deviceattribute.GetNUMANodeAttribute(node, deviceattribute.ScalarAttribute))
 	}
-	if d.Kind == VF || d.Kind == VDPA && fn.PF != nil && d.Aux == "" {
-		if err := r.index(d, fn); err != nil {
-			return err
+	pf, index := fn.Address, d.found.Number
+	if fn.PF != nil {
+		pf = *fn.PF
+		if d.Kind == hostdev.VDPA && d.Aux == "" {
+			n, ok, err := r.host.Sys.VFIndex(pf, fn.Address)
+			if err != nil {
+				return err
+			}
+			if ok {
+				index = &n
+			}
 		}
 	}
-	r.switches(d, fn)
-	return nil
-}
-
-func (r *reader) index(d *device, fn sysfs.Function) error {
-	n, ok, err := r.host.Sys.VFIndex(*fn.PF, fn.Address)
-	if ok {
-		d.setInt(AttrVFIndex, n)
-		d.number = &n
+	if index != nil && d.Kind != hostdev.SF {
+		d.setInt(AttrVFIndex, *index)
 	}
-	return err
+	d.standard(r.root(pf.String()))
+	for above := d.found; above != nil; above = above.Parent {
+		if above.PCI == pf.String() {
+			r.above(d, above)
+		}
+	}
+	return nil
 }
 
 // standard takes an attribute from Kubernetes' own helpers. What they refuse, such as a PCI
@@ -85,16 +77,12 @@ func (d *device) standard(a deviceattribute.DeviceAttribute, err error) {
 }
 
 // root asks once for all VFs of a PF: they are behind the same root complex.
-func (r *reader) root(fn sysfs.Function) (a deviceattribute.DeviceAttribute, err error) {
-	at := fn.Address
-	if fn.PF != nil {
-		at = *fn.PF
-	}
-	a, known := r.roots[at]
+func (r *reader) root(pf string) (a deviceattribute.DeviceAttribute, err error) {
+	a, known := r.roots[pf]
 	links, ok := r.host.links()
 	if !known && ok {
-		if a, err = deviceattribute.GetPCIeRootAttributeByPCIBusID(at.String(), deviceattribute.WithFS(links)); err == nil {
-			r.roots[at] = a
+		if a, err = deviceattribute.GetPCIeRootAttributeByPCIBusID(pf, deviceattribute.WithFS(links)); err == nil {
+			r.roots[pf] = a
 		}
 	}
 	if a.Name == "" {
@@ -105,17 +93,10 @@ func (r *reader) root(fn sysfs.Function) (a deviceattribute.DeviceAttribute, err
 
 // rdma tells of the RDMA devices of a function or SF, and whether they are all that it has.
 func (r *reader) rdma(d *device) error {
-	bus, name := "auxiliary", d.Aux
-	switch {
-	case d.PCI != nil:
-		bus, name = "pci", d.PCI.String()
-	case d.Kind != SF:
+	if d.Kind == hostdev.VDPA {
 		return nil
 	}
-	rdma, err := r.host.Sys.RDMABelow(bus, name)
-	if err != nil {
-		return err
-	}
+	rdma := d.found.RDMA
 	d.set(AttrRDMADevice, strings.Join(rdma.Devices, ","))
 	d.setBool(AttrRDMACapable, len(rdma.Devices)+len(rdma.Nodes) > 0)
 	if rdma.Netdev || len(rdma.Devices) == 0 {
@@ -127,54 +108,16 @@ func (r *reader) rdma(d *device) error {
 	return err
 }
 
-// switches gives what a device has of its PF: the interface, the carrier, the mode of the
-// eswitch, the representor.
-func (r *reader) switches(d *device, fn sysfs.Function) {
-	pf := fn.Address
-	if fn.PF != nil {
-		pf = *fn.PF
-	}
-	above := r.named[functionName(pf)]
-	if above == nil || above.Kind != PF && above == d {
+// above gives what a device has of its PF, or of the NIC that it is on: the interface, the
+// carrier, the mode of the eswitch, the representor.
+func (r *reader) above(d *device, pf *hostdev.Device) {
+	d.set(AttrEswitchMode, pf.Eswitch)
+	if pf == d.found {
 		return
 	}
-	mode := ""
-	if above.Kind == PF {
-		mode = r.mode(pf)
-	}
-	d.set(AttrEswitchMode, mode)
-	if above == d {
-		return
-	}
-	d.PFName = above.IfName
-	d.set(AttrPFName, above.IfName)
-	d.set(AttrPFPCIBusID, pf.String())
-	d.NoCarrier = above.IfName != "" && r.withoutCarrier(above.IfName)
-	if mode == "switchdev" && (d.Kind == VF || d.On == above.Name) { // not an SF that is a VF's
-		r.represent(d, pf)
-	}
-}
-
-// mode gives the mode of a PF's eswitch; "" = it is not known.
-func (r *reader) mode(pf pci.Address) string {
-	switch on, err := r.eswitch.Switchdev(pf.String()); {
-	case err != nil:
-		r.warnings = append(r.warnings, err.Error())
-		return ""
-	case on:
-		return "switchdev"
-	}
-	return "legacy"
-}
-
-func (r *reader) represent(d *device, pf pci.Address) {
-	flavour, known := map[Kind]link.Flavour{VF: link.VF, SF: link.SF}[d.Kind]
-	if !known || d.number == nil {
-		return
-	}
-	name, _, err := r.eswitch.Representor(pf.String(), flavour, *d.number)
-	if err != nil {
-		r.warnings = append(r.warnings, fmt.Sprintf("%s: %v", d.Name, err))
-	}
-	d.set(AttrRepresentor, name)
+	d.PFName = pf.IfName
+	d.set(AttrPFName, pf.IfName)
+	d.set(AttrPFPCIBusID, pf.PCI)
+	d.NoCarrier = pf.IfName != "" && r.withoutCarrier(pf.IfName)
+	d.set(AttrRepresentor, d.found.Representor)
 }

@@ -21,44 +21,22 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/hostdev"
 )
 
-// Kind is what a device is.
-type Kind string
-
-// The kinds of devices.
-const (
-	PF     Kind = "pf"     // a PCI function that can have VFs
-	VF     Kind = "vf"     // a PCI function whose PF is here
-	SF     Kind = "sf"     // a sub-function, on the auxiliary bus
-	VDPA   Kind = "vdpa"   // a vDPA device
-	NIC    Kind = "nic"    // any other NIC; in a VM, a VF too
-	Bond   Kind = "bond"   // a bond
-	Bridge Kind = "bridge" // a Linux bridge
-	OVS    Kind = "ovs"    // a bridge, or another internal port, of Open vSwitch
-)
-
-// mayBeShared reports whether several pods can use a device of that kind at once.
-func (k Kind) mayBeShared() bool { return k.isNIC() || k.isMaster() }
-
-// mayBeExclusive reports whether a pod can have a device of that kind to itself.
-func (k Kind) mayBeExclusive() bool { return !k.isMaster() }
-
-func (k Kind) isNIC() bool    { return k == PF || k == NIC }
-func (k Kind) isMaster() bool { return k == Bond || k == Bridge || k == OVS }
+// Pods can share a NIC or a master; the latter no pod can have to itself.
+func isNIC(k hostdev.Kind) bool { return k == hostdev.PF || k == hostdev.NIC }
+func isMaster(k hostdev.Kind) bool {
+	return k == hostdev.Bond || k == hostdev.Bridge || k == hostdev.OVS
+}
 
 // Device is a network device of the host.
 type Device struct {
-	Name   string       // in the ResourceSlice: a DNS label, the same after a reboot
-	Kind   Kind         //
-	PCI    *pci.Address // of a function itself; nil = not a function
-	On     string       // the name of the device that it is on: a VF's PF, an SF's function, a vDPA device's VF; "" = none
-	Aux    string       // an SF, or the one below a vDPA device: "mlx5_core.sf.4"
-	VDPA   string       // what the kernel calls a vDPA device: "vdpa0"
-	IfName string       // its interface in the host's network namespace; "" = there is none
-	PFName string       // the interface of its PF
-	Driver string       // of a function; "" = unbound
+	Name string // in the ResourceSlice: a DNS label, the same after a reboot
+	hostdev.Ref
+	On     string // the name of the device that it is on: a VF's PF, an SF's function, a vDPA device's VF; "" = none
+	PFName string // the interface of its PF
+	Driver string // of a function; "" = unbound
 
 	Attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
 
@@ -75,15 +53,7 @@ type Device struct {
 
 // ID is what CNI plugins know the device by: a PCI address, which for a vDPA device on a VF
 // is the VF's; an auxiliary name; "" if there is neither.
-func (d *Device) ID() string { return cmp.Or(d.Aux, d.address(), d.text(PCIBusID)) }
-
-// address is that of a function; "" = it is none.
-func (d *Device) address() string {
-	if d.PCI == nil {
-		return ""
-	}
-	return d.PCI.String()
-}
+func (d *Device) ID() string { return cmp.Or(d.Aux, d.PCI, d.text(PCIBusID)) }
 
 func (d *Device) text(name resourceapi.QualifiedName) string {
 	if v := d.Attributes[name].StringValue; v != nil {
@@ -96,7 +66,7 @@ func (d *Device) text(name resourceapi.QualifiedName) string {
 // its interface is in another network namespace, or the device is of no use as it is.
 func (d *Device) moved() bool {
 	switch {
-	case d.Kind == VDPA || d.IfName != "" || d.Verbs && !d.Closed:
+	case d.Kind == hostdev.VDPA || d.IfName != "" || d.Verbs && !d.Closed:
 		return false
 	}
 	return !strings.Contains(d.Driver, "vfio") && !slices.Contains([]string{"uio_pci_generic", "igb_uio"}, d.Driver)
@@ -132,8 +102,8 @@ func (d *Device) setBool(name resourceapi.QualifiedName, value bool) {
 const functionPrefix = "pci-"
 
 // functionName names the device of a PCI function: "pci-0000-8a-00-2".
-func functionName(a pci.Address) string {
-	return functionPrefix + strings.NewReplacer(":", "-", ".", "-").Replace(a.String())
+func functionName(address string) string {
+	return functionPrefix + strings.NewReplacer(":", "-", ".", "-").Replace(address)
 }
 
 // spell makes a DNS label of a kernel's name, behind the prefix "net", "aux" or "vdpa".

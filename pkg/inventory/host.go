@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/link/linkhost"
@@ -16,28 +17,21 @@ import (
 
 // Host is what has been read of a machine.
 type Host struct {
-	Sys     *sysfs.FS
-	Eswitch link.Eswitch
-	Links   []link.InterfaceRecord // of the host's network namespace
+	hostdev.Host
 	// Uplinks are the interfaces that default routes lead to; nil = unknown.
 	Uplinks []string
 	// Uses says what the host uses interfaces for otherwise: see [link.Recorder.Uses]; nil = unknown.
 	Uses map[string]string
 }
 
-// Live reads this machine. It needs the host's network namespace, and CAP_NET_ADMIN for
-// the modes of eswitches.
+// Live reads this machine: see [hostdev.Live].
 func Live(sys *sysfs.FS) (Host, error) {
-	var kernel link.Recorder
-	links, err := kernel.Interfaces("")
+	host, err := hostdev.Live(sys)
 	if err != nil {
 		return Host{}, err
 	}
-	uplinks, uses, err := kernel.Uses()
-	if err != nil {
-		return Host{}, err
-	}
-	return Host{Sys: sys, Eswitch: link.NewKernel(sys.Files()).Eswitch, Links: links, Uplinks: append([]string{}, uplinks...), Uses: uses}, nil
+	uplinks, uses, err := link.Recorder{}.Uses()
+	return Host{host, append([]string{}, uplinks...), uses}, err
 }
 
 // Captured reads a host from its text file.
@@ -46,7 +40,7 @@ func Captured(file *hosttxt.Host) (Host, error) {
 	if err != nil {
 		return Host{}, err
 	}
-	return Host{Sys: sysfs.New(file.Sys()), Eswitch: links.Eswitch, Links: links.Links, Uplinks: links.Uplinks, Uses: links.Uses}, nil
+	return Host{hostdev.Host{Sys: sysfs.New(file.Sys()), Links: links.Links, Switches: links}, links.Uplinks, links.Uses}, nil
 }
 
 // byName gives the records of the interfaces.

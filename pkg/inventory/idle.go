@@ -40,7 +40,7 @@ func (r Rules) Idle(decisions []Decision, links []link.InterfaceRecord) (list []
 		return noDevice(name, links)
 	}
 	keys := []idleKey{
-		{"pciAddresses", func(r *Rule) []string { return r.PCIAddresses }, has((*Device).address), func(a string) string { return a + " is not on this node" }},
+		{"pciAddresses", func(r *Rule) []string { return r.PCIAddresses }, has(func(d *Device) string { return d.PCI }), func(a string) string { return a + " is not on this node" }},
 		{"ifNames", func(r *Rule) []string { return r.IfNames }, interfaces, func(name string) string { return noDevice(name, links) }},
 		{"pfNames", func(r *Rule) []string { return r.PFNames }, has(func(d *Device) string { return d.PFName }), onNothing},
 		{"drivers", func(r *Rule) []string { return r.Drivers }, has(func(d *Device) string { return d.Driver }), func(name string) string { return "no device has the driver " + name }},

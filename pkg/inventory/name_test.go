@@ -15,7 +15,7 @@ func TestAFunctionIsNamedByItsAddress(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := functionName(a); got != want {
+		if got := functionName(a.String()); got != want {
 			t.Errorf("%s: got %s, want %s", text, got, want)
 		}
 	}

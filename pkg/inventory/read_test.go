@@ -20,6 +20,7 @@ import (
 
 	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/inventory"
+	"devinfo-cni.io/pkg/link/linkhost"
 	"devinfo-cni.io/pkg/sysfs"
 )
 
@@ -123,7 +124,7 @@ func TestTheOrderOfDirectoriesDoesNotMatter(t *testing.T) {
 				random.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 				return list
 			}}
-			h.Sys, h.Eswitch.Sys = sysfs.New(files), files
+			h.Sys, h.Switches.(*linkhost.Kernel).Eswitch.Sys = sysfs.New(files), files
 			random.Shuffle(len(h.Links), func(i, j int) { h.Links[i], h.Links[j] = h.Links[j], h.Links[i] })
 			if diff := cmp.Diff(text(want), text(pool(t, h, everything))); diff != "" {
 				t.Errorf("%s: %s", name, diff)

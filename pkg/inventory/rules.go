@@ -275,7 +275,7 @@ func (r *rule) meets(d *Device, driver string) (bool, error) {
 	for _, key := range []struct {
 		among []string
 		value string
-	}{{r.PCIAddresses, d.address()}, {r.PFNames, d.PFName}, {r.IfNames, d.IfName}, {r.Drivers, d.Driver}} {
+	}{{r.PCIAddresses, d.PCI}, {r.PFNames, d.PFName}, {r.IfNames, d.IfName}, {r.Drivers, d.Driver}} {
 		if len(key.among) > 0 && !slices.Contains(key.among, key.value) {
 			return false, nil
 		}
@@ -295,5 +295,5 @@ func (r *rule) meets(d *Device, driver string) (bool, error) {
 
 // names says that the rule gives the device's own name or address.
 func (r *rule) names(d *Device) bool {
-	return slices.Contains(r.IfNames, d.IfName) || slices.Contains(r.PCIAddresses, d.address())
+	return slices.Contains(r.IfNames, d.IfName) || slices.Contains(r.PCIAddresses, d.PCI)
 }

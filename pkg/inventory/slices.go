@@ -159,7 +159,7 @@ const noNumber = -1
 func placeOf(d *resourceapi.Device) place {
 	p := place{name: d.Name, number: noNumber}
 	if pf, err := pci.Parse((&Device{Attributes: d.Attributes}).text(AttrPFPCIBusID)); err == nil {
-		p.function = functionName(pf)
+		p.function = functionName(pf.String())
 	}
 	if n := d.Attributes[AttrVFIndex].IntValue; n != nil {
 		p.number = int(*n)

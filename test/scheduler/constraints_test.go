@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/dynamic-resource-allocation/cel"
 
+	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/inventory"
 )
@@ -119,7 +120,7 @@ func manyPFs(t *testing.T) []inventory.Slice {
 	devices, _, err := inventory.Read(host)
 	must(t, err)
 	for n := range devices { // the VFs are dealt out to eight PFs
-		if d := &devices[n]; d.Kind == inventory.VF {
+		if d := &devices[n]; d.Kind == hostdev.VF {
 			index := *d.Attributes[inventory.AttrVFIndex].IntValue
 			number, name, address := index%vfs, pfName(int(index/vfs)), fmt.Sprintf("0000:%02x:00.0", 0x3b+index/vfs)
 			d.Attributes[inventory.AttrVFIndex] = resourceapi.DeviceAttribute{IntValue: &number}

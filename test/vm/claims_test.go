@@ -19,6 +19,7 @@ import (
 
 	"devinfo-cni.io/pkg/dra/custody"
 	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/inventory"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/sysfs"
@@ -196,7 +197,7 @@ func kept(t *testing.T, address, ifName, pf string, vf int) (node *custody.Devic
 	sys, err := sysfs.Open("/sys")
 	must(t, err)
 	node = custody.New(sys, sysfs.Writer("/sys"), link.NewKernel(sys.Files()))
-	was, err = node.Look(&state.NodeDevice{PCI: address, IfName: ifName})
+	was, err = node.Look(hostdev.Ref{PCI: address, IfName: ifName})
 	must(t, err)
 	before := portrait(t, address, pf, vf)
 	return node, was, func() {

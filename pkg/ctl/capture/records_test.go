@@ -34,12 +34,12 @@ func TestCaptureHasOnlyTheFieldsThatCommandsRead(t *testing.T) {
 		node.StateDir + "/claims/u1": {new(journal.Claim), `UID Part Namespace Name BootID Pods[] Netns Leases[].ID Leases[].Mode`},
 		"/claims/u1.json": {new(state.Claim),
 			`Namespace Name UID Pod.Namespace Pod.Name Pod.UID Pods[].Namespace Pods[].Name Pods[].UID Attachments[].Request Attachments[].Pool
-			Attachments[].Device Attachments[].ShareID Attachments[].Node.Kind Attachments[].Node.PCI Attachments[].Node.Aux Attachments[].Node.VDPA
-			Attachments[].Node.IfName Attachments[].Driver Attachments[].Network Attachments[].CNIVersion Attachments[].IfName Attachments[].Phase
+			Attachments[].Device Attachments[].ShareID Attachments[].Node.Ref.Kind Attachments[].Node.Ref.PCI Attachments[].Node.Ref.Aux Attachments[].Node.Ref.VDPA
+			Attachments[].Node.Ref.IfName Attachments[].Driver Attachments[].Network Attachments[].CNIVersion Attachments[].IfName Attachments[].Phase
 			Attachments[].Error Attachments[].Ready.Status Attachments[].Execution.Sandbox Attachments[].Execution.Netns
 			Attachments[].Execution.BootID Attachments[].Execution.InfoFile Attachments[].Execution.Info Attachments[].Execution.DelError`},
 		"/claims/offer": {new(state.Offer),
-			`Rules Problem Devices[].Name Devices[].Kind Devices[].PCI Devices[].Aux Devices[].VDPA Devices[].IfName Devices[].As
+			`Rules Problem Devices[].Name Devices[].Ref.Kind Devices[].Ref.PCI Devices[].Ref.Aux Devices[].Ref.VDPA Devices[].Ref.IfName Devices[].As
 			Devices[].ResourceName Devices[].Why Idle[].Rule Idle[].Why`},
 	} {
 		root := t.TempDir()

@@ -16,8 +16,8 @@ import (
 	"devinfo-cni.io/pkg/build"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/link"
-	"devinfo-cni.io/pkg/sysfs"
 )
 
 // Level is how grave an answer is.
@@ -48,7 +48,7 @@ type Evidence struct {
 	Unrecorded  []node.ClaimLeases // of claims of which cni-dra-driver has no record
 	Unseen      int                // claims with leases, whose records cannot be seen from here
 	VFs         []VF
-	VDPAs       []sysfs.VDPA
+	VDPAs       []*hostdev.Device
 	NodeFile    string       // why the node settings cannot be used; "" = they can
 	NodeConfig  string       // path of the node settings
 	CDIDir      string       // of the node settings

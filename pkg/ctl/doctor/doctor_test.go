@@ -10,10 +10,10 @@ import (
 	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/ctl/doctor"
 	"devinfo-cni.io/pkg/ctl/node"
+	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/others"
-	"devinfo-cni.io/pkg/sysfs"
 )
 
 // vf is a VF of one PF, held by nobody.
@@ -116,7 +116,7 @@ func TestWhatIsWrongIsSaidWithARemedy(t *testing.T) {
 		"settings of a pod": {doctor.Evidence{VFs: []doctor.VF{vf("2", link.VFSettings{VLAN: 7, Trust: true})}, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1")}}, nil},
 		"same MAC": {doctor.Evidence{VFs: []doctor.VF{vf("2", link.VFSettings{MAC: mac}), vf("3", link.VFSettings{MAC: mac})}},
 			[]string{"error addresses 0000:03:00.2 and 0000:03:00.3 have the same MAC, 02:00:00:00:00:01"}},
-		"no driver": {doctor.Evidence{VFs: []doctor.VF{{Address: "0000:03:00.2", Known: true}}, VDPAs: []sysfs.VDPA{{Name: "vdpa0"}}},
+		"no driver": {doctor.Evidence{VFs: []doctor.VF{{Address: "0000:03:00.2", Known: true}}, VDPAs: []*hostdev.Device{{Ref: hostdev.Ref{VDPA: "vdpa0"}}}},
 			[]string{"warning drivers 0000:03:00.2: the VF has no driver", "warning drivers vdpa0: the vDPA device has no driver"}},
 		"modules": {doctor.Evidence{VFs: []doctor.VF{{Address: "0000:03:00.2", Driver: "mlx5_core", Known: true}}, Live: live(func(l *doctor.Live) {
 			l.Modules = map[string]bool{"mlx5_ib": false, "vfio_pci": false}

@@ -1,9 +1,10 @@
 package doctor
 
 import (
-	"fmt"
+	"slices"
 
 	"devinfo-cni.io/pkg/ctl/node"
+	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/link"
 )
 
@@ -34,31 +35,21 @@ func FactsOf(n *node.Node, live *Live) (*Evidence, error) {
 
 // devicesOf adds VFs and vDPA devices, with what netlink says of their settings.
 func (f *Evidence) devicesOf(n *node.Node) error {
-	functions, err := n.Sys.Functions()
-	if err != nil {
-		return err
-	}
-	settings := map[string]link.VFRecord{} // by PF and index
-	key := func(pf string, index int) string { return fmt.Sprintf("%s/%d", pf, index) }
-	if f.Live != nil {
-		for _, v := range f.Live.VFs {
-			settings[key(v.PF, v.Index)] = v
+	devices, err := hostdev.List(n.Sys)
+	for _, d := range devices {
+		switch d.Kind {
+		case hostdev.VDPA:
+			f.VDPAs = append(f.VDPAs, d)
+		case hostdev.VF:
+			vf := VF{Address: d.PCI, Driver: d.Driver, VFRecord: link.VFRecord{PF: d.Parent.PCI}}
+			if d.Number != nil && f.Live != nil {
+				is := func(v link.VFRecord) bool { return v.PF == vf.PF && v.Index == *d.Number }
+				if at := slices.IndexFunc(f.Live.VFs, is); at >= 0 {
+					vf.Known, vf.VFRecord = true, f.Live.VFs[at]
+				}
+			}
+			f.VFs = append(f.VFs, vf)
 		}
 	}
-	for _, fn := range functions {
-		if fn.PF == nil {
-			continue
-		}
-		vf := VF{Address: fn.Address.String(), Driver: fn.Driver, VFRecord: link.VFRecord{PF: fn.PF.String()}}
-		index, ok, err := n.Sys.VFIndex(*fn.PF, fn.Address)
-		if err != nil {
-			return err
-		}
-		if s, known := settings[key(vf.PF, index)]; ok && known {
-			vf.Known, vf.VFRecord = true, s
-		}
-		f.VFs = append(f.VFs, vf)
-	}
-	f.VDPAs, err = n.Sys.VDPAs()
 	return err
 }

@@ -242,7 +242,7 @@ func drivers(f *Evidence, list *answers) {
 	}
 	for _, v := range f.VDPAs {
 		if v.Driver == "" {
-			list.add(Warning, v.Name+": the vDPA device has no driver", "modprobe vhost_vdpa for VMs and DPDK, virtio_vdpa for an interface"+f.loaded("vhost_vdpa"))
+			list.add(Warning, v.VDPA+": the vDPA device has no driver", "modprobe vhost_vdpa for VMs and DPDK, virtio_vdpa for an interface"+f.loaded("vhost_vdpa"))
 		}
 	}
 }

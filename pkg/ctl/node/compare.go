@@ -10,6 +10,7 @@ import (
 
 	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/link/opinion"
 )
@@ -29,9 +30,9 @@ type Comparison struct {
 // verdict. To explain is to add what the kernel says even where sources contradict each other,
 // and sriovnet's opinion of each representor.
 func (n *Node) Judge(list []Attachment, explain bool) {
-	memo, ask := discovery.Remember(n.Finder.Switches), explain && n.witness != nil
+	memo, ask := hostdev.Remember(n.Finder.Switches), explain && n.witness != nil
 	if ask {
-		memo = discovery.Remember(n.witness.Switches)
+		memo = hostdev.Remember(n.witness.Switches)
 	}
 	each(len(list), func(i int) {
 		checker, witness := n.checkerWith(memo), (*opinion.Witness)(nil)
@@ -81,7 +82,7 @@ func (n *Node) compare(checker *check.Checker, a *Attachment) *Comparison {
 }
 
 // checkerWith is the node's checker, with these switches.
-func (n *Node) checkerWith(s discovery.Switches) *check.Checker {
+func (n *Node) checkerWith(s hostdev.Switches) *check.Checker {
 	checker, finder := n.checker, *n.Finder
 	finder.Switches, finder.Interfaces, checker.Finder = s, &lastAsked{Interfaces: finder.Interfaces}, &finder
 	return &checker

@@ -10,6 +10,7 @@ import (
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/sysfs"
 )
@@ -36,9 +37,9 @@ func (a *Attachment) leased(leases []journal.DeviceLease) {
 }
 
 // placeOfID is where the device of a lease is; an IOMMU group is none.
-func placeOfID(id string) (at Place, ok bool) {
+func placeOfID(id string) (at hostdev.Place, ok bool) {
 	bus, name, _ := strings.Cut(id, "-")
-	return Place{Bus: bus, Name: name}, bus != "iommu"
+	return hostdev.Place{Bus: bus, Name: name}, bus != "iommu"
 }
 
 // leasedByClaim is leased for an attachment of a claim. Of what is on no bus there are no

@@ -15,6 +15,7 @@ import (
 	"devinfo-cni.io/pkg/ctl/remedy"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/hosttxt/hosttxttest"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
@@ -81,7 +82,7 @@ func TestANameMeansAPodThenANetworkThenAContainer(t *testing.T) {
 // counting says that nothing is where it is asked for, and counts.
 type counting struct {
 	discovery.Interfaces
-	discovery.Switches
+	hostdev.Switches
 	interfaces, modes, namespaces atomic.Int64
 }
 

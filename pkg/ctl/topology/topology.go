@@ -15,20 +15,8 @@ import (
 	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/journal"
-)
-
-// The kinds of nodes.
-const (
-	PF       = "pf"       // a PCI function that can have VFs
-	VF       = "vf"       // a PCI function whose PF is here
-	Function = "function" // any other PCI function: in a VM, a VF too
-	SF       = "sf"       // a sub-function
-	Aux      = "aux"      // an auxiliary device that is not an SF, but carries something
-	VDPA     = "vdpa"
-	RDMA     = "rdma"   // an RDMA device in software
-	Other    = "device" // on any other bus
-	Master   = "master" // a bond or bridge that pods share
 )
 
 // Topology is the devices of a host.
@@ -42,34 +30,28 @@ type Topology struct {
 
 // Node is one device.
 type Node struct {
-	Kind        string   `json:"kind"`
-	Name        string   `json:"name"`             // a PCI address, or what sysfs calls it
-	Number      *int     `json:"number,omitempty"` // of a VF on its PF; an SF's sfnum
-	Driver      string   `json:"driver,omitempty"` // "" = unbound, or not visible
-	Switchdev   bool     `json:"switchdev,omitempty"`
-	VFs         *VFs     `json:"vfs,omitempty"` // of a PF
-	Interfaces  []string `json:"interfaces,omitempty"`
-	RDMA        []string `json:"rdma,omitempty"`
-	Representor string   `json:"representor,omitempty"`
+	Kind        hostdev.Kind `json:"kind"`
+	Name        string       `json:"name"`             // a PCI address, or what sysfs calls it
+	Number      *int         `json:"number,omitempty"` // of a VF on its PF; an SF's sfnum
+	Driver      string       `json:"driver,omitempty"` // "" = unbound, or not visible
+	Switchdev   bool         `json:"switchdev,omitempty"`
+	VFs         *VFs         `json:"vfs,omitempty"` // of a PF
+	Interfaces  []string     `json:"interfaces,omitempty"`
+	RDMA        []string     `json:"rdma,omitempty"`
+	Representor string       `json:"representor,omitempty"`
 	// Represents are the interfaces of a PF in switchdev mode that stand for functions of
 	// another host: on a DPU, those of the host that it sits in.
 	Represents  []string          `json:"represents,omitempty"`
 	Path        string            `json:"path,omitempty"`  // of a vDPA device: /dev/vhost-vdpa-0, or virtio3
-	Offer       *Offer            `json:"offer,omitempty"` // nil = no rule of cni-dra-driver's names it
+	Offer       *state.Offered    `json:"offer,omitempty"` // nil = no rule of cni-dra-driver's names it
 	Attachments []node.Attachment `json:"attachments,omitempty"`
 	Below       []*Node           `json:"below,omitempty"`
+
+	isFunction bool // of PCI
 }
 
-// Offer is what has become of a device that a rule of cni-dra-driver's names.
-type Offer struct {
-	Name         string `json:"name"` // in the node's ResourceSlices
-	As           string `json:"as"`   // "shared" or "exclusive"
-	ResourceName string `json:"resourceName,omitempty"`
-	Why          string `json:"why,omitempty"` // it is not offered; "" = it is
-}
-
-// fact is the offer in words.
-func (o *Offer) fact() string {
+// offerFact is an offer in words.
+func offerFact(o *state.Offered) string {
 	switch {
 	case o == nil:
 		return ""
@@ -168,8 +150,7 @@ func (n *Node) facts() []string {
 			facts = append(facts, format+strings.Join(values, " "))
 		}
 	}
-	switch n.Kind {
-	case PF, VF, Function, VDPA: // that of others is unknown
+	if n.isFunction || n.Kind == hostdev.VDPA { // that of others is unknown
 		add("driver ", cmp.Or(n.Driver, "none"))
 	}
 	if n.Switchdev {
@@ -181,18 +162,25 @@ func (n *Node) facts() []string {
 	add("interface ", n.Interfaces...)
 	add("RDMA ", n.RDMA...)
 	add("representor ", n.Representor)
-	add("represents other hosts' functions by ", n.Represents...)
+	represents := "represents functions by " // which are not found
+	if n.isFunction {
+		represents = "represents other hosts' functions by "
+	}
+	add(represents, n.Represents...)
 	add("", n.Path)
-	add("", n.Offer.fact())
+	add("", offerFact(n.Offer))
 	return facts
 }
 
 // title is the kind in words.
 func (n *Node) title() string {
-	title := map[string]string{
-		PF: "PF", VF: "VF", Function: "PCI function", SF: "SF", Aux: "auxiliary device",
-		VDPA: "vDPA device", RDMA: "RDMA device", Other: "device", Master: "bond or bridge",
+	title := map[hostdev.Kind]string{
+		hostdev.PF: "PF", hostdev.VF: "VF", hostdev.NIC: "device", hostdev.SF: "SF", hostdev.Part: "auxiliary device", hostdev.VDPA: "vDPA device",
+		hostdev.RDMA: "RDMA device", hostdev.Bond: "bond", hostdev.Bridge: "bridge", hostdev.OVS: "Open vSwitch bridge or port",
 	}[n.Kind]
+	if n.Kind == hostdev.NIC && n.isFunction {
+		title = "PCI function"
+	}
 	if n.Number != nil {
 		title += " " + strconv.Itoa(*n.Number)
 	}
@@ -207,24 +195,23 @@ func deleteEmpty(values []string) []string {
 // a device that is gone is left out.
 func (r *reader) offer(offers []state.Offered) {
 	for _, o := range offers {
-		place := node.PlaceOf(o.PCI, o.Aux, o.VDPA, o.IfName)
-		at := place.Bus + "/" + place.Name
-		n := r.byName[at]
-		if n == nil && place.Bus == "net" {
-			if n = r.withInterface(place.Name); n == nil {
-				n = &Node{Kind: Master, Name: place.Name}
+		at := o.Place()
+		n := r.at[at]
+		if n == nil && at.Bus == "net" {
+			if n = r.withInterface(at.Name); n == nil {
+				n = &Node{Kind: o.Kind, Name: at.Name}
 				r.top.Devices = append(r.top.Devices, n)
 			}
-			r.byName[at] = n
+			r.at[at] = n
 		}
 		if n != nil {
-			n.Offer = &Offer{Name: o.Name, As: o.As, ResourceName: o.ResourceName, Why: o.Why}
+			n.Offer = &o
 		}
 	}
 }
 
 func (r *reader) withInterface(name string) *Node {
-	for _, n := range r.byName {
+	for _, n := range r.at {
 		if slices.Contains(n.Interfaces, name) {
 			return n
 		}

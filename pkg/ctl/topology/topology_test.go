@@ -12,7 +12,7 @@ import (
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/ctl/topology"
 	"devinfo-cni.io/pkg/difftest"
-	"devinfo-cni.io/pkg/discovery"
+	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
@@ -23,17 +23,17 @@ import (
 var must = difftest.Must
 
 // load is a captured host.
-func load(t *testing.T, name string) *discovery.Finder {
+func load(t *testing.T, name string) hostdev.Host {
 	t.Helper()
 	file, err := hosttxt.Load(name)
 	must(t, err)
 	host, err := linkhost.New(file)
 	must(t, err)
-	return &discovery.Finder{Sys: sysfs.New(file.Sys()), Interfaces: host, Switches: host}
+	return hostdev.Host{Sys: sysfs.New(file.Sys()), Links: host.Links, Switches: host}
 }
 
 // tree is the picture of a host.
-func tree(t *testing.T, host *discovery.Finder, held ...node.Attachment) string {
+func tree(t *testing.T, host hostdev.Host, held ...node.Attachment) string {
 	t.Helper()
 	top, err := topology.Read(host, nil, held)
 	must(t, err)
@@ -41,7 +41,7 @@ func tree(t *testing.T, host *discovery.Finder, held ...node.Attachment) string 
 }
 
 // broken is a switch that does not answer.
-type broken struct{ discovery.Switches }
+type broken struct{ hostdev.Switches }
 
 func (broken) Switchdev(string) (bool, error) { return false, errors.New("the switch is silent") }
 func (broken) Representor(string, link.Flavour, int) (string, bool, error) {
@@ -58,7 +58,7 @@ func TestSilentSwitchIsOneWarning(t *testing.T) {
 }
 
 func TestHostWithoutDevicesIsSaidToBeOne(t *testing.T) {
-	if got := tree(t, &discovery.Finder{Sys: sysfs.New(fstest.MapFS{})}); got != "no network device\n" {
+	if got := tree(t, hostdev.Host{Sys: sysfs.New(fstest.MapFS{})}); got != "no network device\n" {
 		t.Errorf("%q", got)
 	}
 }

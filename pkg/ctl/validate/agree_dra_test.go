@@ -10,10 +10,10 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"sigs.k8s.io/yaml"
 
-	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/ctl/validate"
 	"devinfo-cni.io/pkg/dra/binding"
 	"devinfo-cni.io/pkg/dra/cniconfig"
+	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/inventory"
 )
 
@@ -163,7 +163,7 @@ func prepare(claim *resourceapi.ResourceClaim) error {
 		if refusal != nil {
 			return refusal
 		}
-		_, err = binding.Bind(n.List, inventory.Device{Name: "vf", Kind: inventory.VF, PCI: &pci.Address{Bus: 3}}, inventory.Exclusive, how)
+		_, err = binding.Bind(n.List, inventory.Device{Name: "vf", Ref: hostdev.Ref{Kind: hostdev.VF, PCI: "0000:03:00.0"}}, inventory.Exclusive, how)
 	}
 	return err
 }

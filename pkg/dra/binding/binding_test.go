@@ -13,6 +13,7 @@ import (
 	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/dra/binding"
 	"devinfo-cni.io/pkg/dra/cniconfig"
+	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/inventory"
 )
 
@@ -37,18 +38,18 @@ type allocated struct {
 func devices() map[string]allocated {
 	const own, shared = inventory.Exclusive, inventory.Shared
 	return map[string]allocated{
-		"vf":      {inventory.Device{Name: "pci-0000-3b-00-2", Kind: inventory.VF, PCI: at("0000:3b:00.2"), IfName: "ens1f0v0"}, own},
-		"vfio":    {inventory.Device{Name: "pci-0000-3b-00-4", Kind: inventory.VF, PCI: at("0000:3b:00.4"), Driver: "vfio-pci"}, own},
-		"sf":      {inventory.Device{Name: "aux-sf4", Kind: inventory.SF, Aux: "mlx5_core.sf.4", IfName: "enp3s0f0s88"}, own},
-		"vdpa":    {inventory.Device{Name: "vdpa-vdpa4", Kind: inventory.VDPA, VDPA: "vdpa4", Attributes: on("0000:3b:00.5")}, own},
-		"vdpa-sf": {inventory.Device{Name: "vdpa-vdpa6", Kind: inventory.VDPA, VDPA: "vdpa6", Aux: "mlx5_core.sf.2"}, own},
-		"virtio":  {inventory.Device{Name: "vdpa-vdpa1", Kind: inventory.VDPA, VDPA: "vdpa1", IfName: "eth1"}, own},
-		"nic":     {inventory.Device{Name: "pci-0000-01-00-0", Kind: inventory.NIC, PCI: at("0000:01:00.0"), IfName: "eth1"}, own},
-		"usb":     {inventory.Device{Name: "net-usb0", Kind: inventory.NIC, IfName: "usb0"}, own},
-		"uplink":  {inventory.Device{Name: "pci-0000-02-00-0", Kind: inventory.PF, PCI: at("0000:02:00.0"), IfName: "eth2"}, shared},
-		"bond":    {inventory.Device{Name: "net-bond0", Kind: inventory.Bond, IfName: "bond0"}, shared},
-		"bridge":  {inventory.Device{Name: "net-br0", Kind: inventory.Bridge, IfName: "br0"}, shared},
-		"ovs":     {inventory.Device{Name: "net-br-ex", Kind: inventory.OVS, IfName: "br-ex"}, shared},
+		"vf":      {inventory.Device{Name: "pci-0000-3b-00-2", Ref: hostdev.Ref{Kind: hostdev.VF, PCI: "0000:3b:00.2", IfName: "ens1f0v0"}}, own},
+		"vfio":    {inventory.Device{Name: "pci-0000-3b-00-4", Ref: hostdev.Ref{Kind: hostdev.VF, PCI: "0000:3b:00.4"}, Driver: "vfio-pci"}, own},
+		"sf":      {inventory.Device{Name: "aux-sf4", Ref: hostdev.Ref{Kind: hostdev.SF, Aux: "mlx5_core.sf.4", IfName: "enp3s0f0s88"}}, own},
+		"vdpa":    {inventory.Device{Name: "vdpa-vdpa4", Ref: hostdev.Ref{Kind: hostdev.VDPA, VDPA: "vdpa4"}, Attributes: on("0000:3b:00.5")}, own},
+		"vdpa-sf": {inventory.Device{Name: "vdpa-vdpa6", Ref: hostdev.Ref{Kind: hostdev.VDPA, VDPA: "vdpa6", Aux: "mlx5_core.sf.2"}}, own},
+		"virtio":  {inventory.Device{Name: "vdpa-vdpa1", Ref: hostdev.Ref{Kind: hostdev.VDPA, VDPA: "vdpa1", IfName: "eth1"}}, own},
+		"nic":     {inventory.Device{Name: "pci-0000-01-00-0", Ref: hostdev.Ref{Kind: hostdev.NIC, PCI: "0000:01:00.0", IfName: "eth1"}}, own},
+		"usb":     {inventory.Device{Name: "net-usb0", Ref: hostdev.Ref{Kind: hostdev.NIC, IfName: "usb0"}}, own},
+		"uplink":  {inventory.Device{Name: "pci-0000-02-00-0", Ref: hostdev.Ref{Kind: hostdev.PF, PCI: "0000:02:00.0", IfName: "eth2"}}, shared},
+		"bond":    {inventory.Device{Name: "net-bond0", Ref: hostdev.Ref{Kind: hostdev.Bond, IfName: "bond0"}}, shared},
+		"bridge":  {inventory.Device{Name: "net-br0", Ref: hostdev.Ref{Kind: hostdev.Bridge, IfName: "br0"}}, shared},
+		"ovs":     {inventory.Device{Name: "net-br-ex", Ref: hostdev.Ref{Kind: hostdev.OVS, IfName: "br-ex"}}, shared},
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"devinfo-cni.io/pkg/dra/cniconfig"
+	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/inventory"
 )
 
@@ -18,7 +19,7 @@ func (b *binder) value(key string) string {
 			return d.ID()
 		}
 	case "bridge":
-		if d.Kind == inventory.Bridge || d.Kind == inventory.OVS {
+		if d.Kind == hostdev.Bridge || d.Kind == hostdev.OVS {
 			return d.IfName
 		}
 	case "device", "master":
@@ -38,32 +39,32 @@ func names(plugin, key, other string) bool {
 
 // plugin is what is known of a type of CNI plugin.
 type plugin struct {
-	kinds   []inventory.Kind // that it can attach
-	bridges []inventory.Kind // whose interface is its bridge
-	wants   string           // in words
-	into    string           // the key for what is of kinds
-	pciOnly bool             // an auxiliary name is nothing to it
-	chained bool             // it adds to what another plugin has attached
+	kinds   []hostdev.Kind // that it can attach
+	bridges []hostdev.Kind // whose interface is its bridge
+	wants   string         // in words
+	into    string         // the key for what is of kinds
+	pciOnly bool           // an auxiliary name is nothing to it
+	chained bool           // it adds to what another plugin has attached
 }
 
 // plugins are the types whose keys are known, from the code of each.
 func plugins() map[string]plugin {
-	functions := []inventory.Kind{inventory.VF, inventory.PF, inventory.NIC}
-	masters := []inventory.Kind{inventory.PF, inventory.NIC, inventory.Bond, inventory.Bridge, inventory.OVS}
+	functions := []hostdev.Kind{hostdev.VF, hostdev.PF, hostdev.NIC}
+	masters := []hostdev.Kind{hostdev.PF, hostdev.NIC, hostdev.Bond, hostdev.Bridge, hostdev.OVS}
 	master := plugin{kinds: masters, wants: "wants a master", into: "master"}
 	return map[string]plugin{
-		"sriov":              {kinds: []inventory.Kind{inventory.VF}, wants: "wants a VF", into: "deviceID", pciOnly: true},
-		"ib-sriov":           {kinds: []inventory.Kind{inventory.VF, inventory.PF}, wants: "wants a VF, or a PF on vfio-pci", into: "deviceID", pciOnly: true},
-		"accelerated-bridge": {kinds: []inventory.Kind{inventory.VF}, bridges: []inventory.Kind{inventory.Bridge}, wants: "wants a VF or a bridge", into: "deviceID", pciOnly: true},
+		"sriov":              {kinds: []hostdev.Kind{hostdev.VF}, wants: "wants a VF", into: "deviceID", pciOnly: true},
+		"ib-sriov":           {kinds: []hostdev.Kind{hostdev.VF, hostdev.PF}, wants: "wants a VF, or a PF on vfio-pci", into: "deviceID", pciOnly: true},
+		"accelerated-bridge": {kinds: []hostdev.Kind{hostdev.VF}, bridges: []hostdev.Kind{hostdev.Bridge}, wants: "wants a VF or a bridge", into: "deviceID", pciOnly: true},
 		"ovs": {
-			kinds: []inventory.Kind{inventory.VF, inventory.VDPA}, bridges: []inventory.Kind{inventory.OVS},
+			kinds: []hostdev.Kind{hostdev.VF, hostdev.VDPA}, bridges: []hostdev.Kind{hostdev.OVS},
 			wants: "wants a VF, a vDPA device on one, or a bridge of Open vSwitch", into: "deviceID", pciOnly: true,
 		},
 		"rdma":        {kinds: functions, wants: "wants a PCI function", into: "deviceID", pciOnly: true, chained: true},
-		"host-device": {kinds: append(functions, inventory.SF, inventory.VDPA), wants: "wants a device", into: "pciBusID"},
-		"devinfo":     {kinds: append(functions, inventory.SF, inventory.VDPA), into: "deviceID", chained: true},
+		"host-device": {kinds: append(functions, hostdev.SF, hostdev.VDPA), wants: "wants a device", into: "pciBusID"},
+		"devinfo":     {kinds: append(functions, hostdev.SF, hostdev.VDPA), into: "deviceID", chained: true},
 		"macvlan":     master, "ipvlan": master, "vlan": master, "ipoib": master,
-		"bridge": {bridges: []inventory.Kind{inventory.Bridge}, wants: "wants a Linux bridge"},
+		"bridge": {bridges: []hostdev.Kind{hostdev.Bridge}, wants: "wants a Linux bridge"},
 	}
 }
 
@@ -95,9 +96,9 @@ func (p plugin) key(d inventory.Device, shared, capable bool) (key, why string) 
 // for SFs the capability alone.
 func hostDevice(d inventory.Device, capable bool) (key, why string) {
 	switch {
-	case d.Kind == inventory.VDPA && d.IfName == "":
+	case d.Kind == hostdev.VDPA && d.IfName == "":
 		return "", "moves interfaces and functions"
-	case d.Kind == inventory.VDPA || d.ID() == "":
+	case d.Kind == hostdev.VDPA || d.ID() == "":
 		return "device", ""
 	case d.Aux == "":
 		return "pciBusID", ""

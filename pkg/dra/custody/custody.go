@@ -12,7 +12,6 @@
 package custody
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -21,6 +20,7 @@ import (
 
 	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/sysfs"
 )
@@ -62,7 +62,7 @@ const (
 
 // Links are the interfaces in the host's network namespace. [*link.Kernel] is one.
 type Links interface {
-	Interface(netns, name string) (link.Interface, error)
+	hostdev.Interfaces
 	VF(pf string, index int) (vf link.VFRecord, ok bool, err error)
 	Change(name string, to link.Change) error
 }
@@ -85,14 +85,10 @@ func New(sys *sysfs.FS, write func(name, text string) error, links Links) *Devic
 
 // Look notes what a device is like. It is [ErrGone] if there is none, and [ErrAway] if
 // somebody has its interface.
-func (h *Devices) Look(d *state.NodeDevice) (state.Former, error) {
-	f := state.Former{Bus: "pci", Device: d.PCI}
-	switch {
-	case d.VDPA != "":
-		f.Bus, f.Device = "vdpa", d.VDPA
-	case d.Aux != "":
-		f.Bus, f.Device = "auxiliary", d.Aux
-	case d.PCI == "":
+func (h *Devices) Look(d hostdev.Ref) (state.Former, error) {
+	at := d.Place()
+	f := state.Former{Bus: at.Bus, Device: at.Name}
+	if at.Bus == "net" {
 		n, ok, err := h.sys.Netdev(d.IfName)
 		if err != nil {
 			return f, err
@@ -167,7 +163,7 @@ func (h *Devices) read(f state.Former, its ...func(sysfs.Port) bool) (state.Form
 			return now, err
 		}
 	}
-	ports, err := h.ports(f.Bus, f.Device)
+	ports, err := hostdev.Ports(h.sys, h.links, hostdev.Place{Bus: f.Bus, Name: f.Device})
 	if err != nil {
 		return now, err
 	}
@@ -234,47 +230,10 @@ func (h *Devices) fn(address string) (sysfs.Function, error) {
 // onPF gives the interface of a VF's PF, and the VF's number on it; ok is false if the PF
 // has none on the node.
 func (h *Devices) onPF(fn sysfs.Function) (pf string, index int, ok bool, err error) {
-	ports, err := h.ports("pci", fn.PF.String())
+	ports, err := hostdev.Ports(h.sys, h.links, hostdev.Place{Bus: "pci", Name: fn.PF.String()})
 	if err != nil || len(ports) == 0 {
 		return "", 0, false, err
 	}
 	index, ok, err = h.sys.VFIndex(*fn.PF, fn.Address)
 	return ports[0].Name, index, ok, err
-}
-
-// ports lists the interfaces of a device on the node by port, without those that represent
-// another.
-func (h *Devices) ports(bus, device string) ([]sysfs.Port, error) {
-	if bus == "vdpa" {
-		return h.portsOfVDPA(device)
-	}
-	ports, err := h.sys.PortsOf(bus, device)
-	ports = slices.DeleteFunc(ports, func(p sysfs.Port) bool { return link.Represents(p.PortName) })
-	slices.SortFunc(ports, func(a, b sysfs.Port) int { return cmp.Or(a.DevPort-b.DevPort, cmp.Compare(a.Name, b.Name)) })
-	return ports, err
-}
-
-// portsOfVDPA lists the interfaces of a vDPA device on virtio_vdpa. Where several devices
-// are beside it, only ethtool tells whose an interface is.
-func (h *Devices) portsOfVDPA(device string) (list []sysfs.Port, err error) {
-	v, _, err := h.sys.VDPA(device)
-	if err != nil || v.Driver != "virtio" {
-		return nil, err
-	}
-	for _, virtio := range v.Virtio {
-		ports, err := h.sys.PortsOf("virtio", virtio)
-		if err != nil {
-			return nil, err
-		}
-		for _, p := range ports {
-			i, err := h.links.Interface("", p.Name)
-			if err != nil && !errors.Is(err, link.ErrNoInterface) {
-				return nil, err
-			}
-			if err == nil && (len(v.Virtio) == 1 || i.BusInfo == device) {
-				list = append(list, p)
-			}
-		}
-	}
-	return list, nil
 }

@@ -13,6 +13,7 @@ import (
 	"devinfo-cni.io/pkg/dra/custody"
 	"devinfo-cni.io/pkg/dra/custody/custodytest"
 	"devinfo-cni.io/pkg/dra/state"
+	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/link"
 )
 
@@ -38,11 +39,11 @@ func kernelIn(t *testing.T, dir, host string) *custodytest.Kernel {
 
 var must = difftest.Must
 
-func function(address, ifName string) *state.NodeDevice {
-	return &state.NodeDevice{Kind: "vf", PCI: address, IfName: ifName}
+func function(address, ifName string) hostdev.Ref {
+	return hostdev.Ref{Kind: hostdev.VF, PCI: address, IfName: ifName}
 }
 
-func look(t *testing.T, h *custody.Devices, d *state.NodeDevice) state.Former {
+func look(t *testing.T, h *custody.Devices, d hostdev.Ref) state.Former {
 	t.Helper()
 	f, err := h.Look(d)
 	must(t, err)
@@ -57,27 +58,27 @@ func untouched() *link.VFSettings {
 func TestADeviceIsNotedByItsPlaceOnABus(t *testing.T) {
 	for name, test := range map[string]struct {
 		host   string
-		device state.NodeDevice
+		device hostdev.Ref
 		want   state.Former
 	}{
-		"VF": {"igb-sriov", *function(vf, "eth2"), state.Former{
+		"VF": {"igb-sriov", function(vf, "eth2"), state.Former{
 			Bus: "pci", Device: vf, Driver: "igbvf", IfName: "eth2", MTU: 1500, MAC: "fe:e4:d6:46:c8:e5", VF: untouched()}},
-		"VF on vfio-pci": {"igb-sriov", *function("0000:01:10.6", ""), state.Former{
+		"VF on vfio-pci": {"igb-sriov", function("0000:01:10.6", ""), state.Former{
 			Bus: "pci", Device: "0000:01:10.6", Driver: "vfio-pci", VF: untouched()}},
-		"virtio NIC": {"virtio-vm", state.NodeDevice{PCI: "0000:00:03.0", IfName: "eth0"}, state.Former{
+		"virtio NIC": {"virtio-vm", hostdev.Ref{PCI: "0000:00:03.0", IfName: "eth0"}, state.Former{
 			Bus: "pci", Device: "0000:00:03.0", Driver: "virtio-pci", IfName: "eth0", MTU: 1500, MAC: "52:54:00:00:00:03"}},
-		"vDPA device on a VF": {"vdpa-vf-virtio", state.NodeDevice{VDPA: "vpvdpa0", IfName: "eth1"}, state.Former{
+		"vDPA device on a VF": {"vdpa-vf-virtio", hostdev.Ref{VDPA: "vpvdpa0", IfName: "eth1"}, state.Former{
 			Bus: "vdpa", Device: "vpvdpa0", IfName: "eth1", MTU: 1500, MAC: "52:54:00:bb:00:01"}},
-		"its VF": {"vdpa-vf-virtio", *function("0000:02:00.1", ""), state.Former{
+		"its VF": {"vdpa-vf-virtio", function("0000:02:00.1", ""), state.Former{
 			Bus: "pci", Device: "0000:02:00.1", Driver: "vp-vdpa", VF: untouched()}},
-		"vDPA device on vhost": {"vdpa-sim", state.NodeDevice{VDPA: "vdpa0"}, state.Former{Bus: "vdpa", Device: "vdpa0"}},
-		"SF": {"mlx5-switchdev", state.NodeDevice{Aux: "mlx5_core.sf.4", IfName: "enp3s0f0s88"}, state.Former{
+		"vDPA device on vhost": {"vdpa-sim", hostdev.Ref{VDPA: "vdpa0"}, state.Former{Bus: "vdpa", Device: "vdpa0"}},
+		"SF": {"mlx5-switchdev", hostdev.Ref{Aux: "mlx5_core.sf.4", IfName: "enp3s0f0s88"}, state.Former{
 			Bus: "auxiliary", Device: "mlx5_core.sf.4", IfName: "enp3s0f0s88", MTU: 1500, MAC: "02:03:00:00:00:88"}},
-		"interface": {"mlx5-switchdev", state.NodeDevice{IfName: "enp3s0f0v2"}, state.Former{
+		"interface": {"mlx5-switchdev", hostdev.Ref{IfName: "enp3s0f0v2"}, state.Former{
 			Bus: "pci", Device: "0000:03:00.4", Driver: "mlx5_core", IfName: "enp3s0f0v2", MTU: 1500, MAC: "02:03:00:00:00:02", VF: untouched()}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := look(t, kernel(t, test.host).Host(), &test.device)
+			got := look(t, kernel(t, test.host).Host(), test.device)
 			if got.Inode == 0 {
 				t.Error("a device made anew cannot be told from this one")
 			}
@@ -250,14 +251,14 @@ func TestWhatCannotBeRestoredIsNamed(t *testing.T) {
 func TestTheNeighbourOfAPortIsLeftAlone(t *testing.T) {
 	dir := t.TempDir()
 	h := kernelIn(t, dir, "netdevsim-switchdev").Host()
-	f, neighbour := look(t, h, &state.NodeDevice{IfName: "eth1"}), look(t, h, &state.NodeDevice{IfName: "eth0"})
+	f, neighbour := look(t, h, hostdev.Ref{IfName: "eth1"}), look(t, h, hostdev.Ref{IfName: "eth0"})
 	for _, of := range []string{"class/net/eth1", "devices/netdevsim1/net/eth1"} {
 		must(t, os.RemoveAll(filepath.Join(dir, "kernel/sys", of)))
 	}
 	if did, err := h.Restore(f); !errors.Is(err, custody.ErrAway) || did != nil {
 		t.Errorf("did %q: %v", did, err)
 	}
-	if diff := cmp.Diff(neighbour, look(t, h, &state.NodeDevice{IfName: "eth0"})); diff != "" {
+	if diff := cmp.Diff(neighbour, look(t, h, hostdev.Ref{IfName: "eth0"})); diff != "" {
 		t.Error(diff)
 	}
 }

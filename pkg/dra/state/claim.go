@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/link"
 )
 
@@ -212,11 +213,7 @@ func (c *Claim) Clone() *Claim {
 // NodeDevice is one of the node's own devices, as it was when its claim was prepared: once
 // it is in a pod the node tells little of it.
 type NodeDevice struct {
-	Kind   string `json:"kind"` // see package inventory, as for all of these
-	PCI    string `json:"pci,omitempty"`
-	Aux    string `json:"aux,omitempty"`
-	VDPA   string `json:"vdpa,omitempty"`
-	IfName string `json:"ifName,omitempty"`
+	hostdev.Ref
 	// Published is the device as it was offered.
 	Published resourceapi.Device `json:"published"`
 }

@@ -15,6 +15,7 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/private"
 )
 
@@ -155,12 +156,8 @@ func (i Idle) String() string { return i.Rule + " names no device of this node: 
 
 // Offered is one of the node's own devices.
 type Offered struct {
-	Name         string `json:"name"` // in the ResourceSlice
-	Kind         string `json:"kind"`
-	PCI          string `json:"pci,omitempty"`
-	Aux          string `json:"aux,omitempty"`
-	VDPA         string `json:"vdpa,omitempty"`
-	IfName       string `json:"ifName,omitempty"`
+	Name string `json:"name"` // in the ResourceSlice
+	hostdev.Ref
 	As           string `json:"as"` // "shared" or "exclusive"
 	ResourceName string `json:"resourceName,omitempty"`
 	Why          string `json:"why,omitempty"` // it is not offered, though a rule names it; "" = it is

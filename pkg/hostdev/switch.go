@@ -1,9 +1,15 @@
-package discovery
+package hostdev
 
 import "devinfo-cni.io/pkg/link"
 
-// Remember asks each PF once for its mode, and devlink for its ports: for who looks at many
-// devices. It takes nil, too.
+// Switches asks for the representors of a PF, which is named by its PCI address.
+type Switches interface {
+	Switchdev(pf string) (bool, error)
+	Representor(pf string, flavour link.Flavour, number int) (string, bool, error)
+}
+
+// Remember asks each PF once for its mode, and devlink for its ports, for callers that look at
+// many devices. s may be nil.
 func Remember(s Switches) Switches {
 	if s == nil {
 		return nil

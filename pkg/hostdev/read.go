@@ -1,0 +1,274 @@
+package hostdev
+
+import (
+	"fmt"
+	"slices"
+
+	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/link"
+	"devinfo-cni.io/pkg/sysfs"
+)
+
+// Host is what devices are read from.
+type Host struct {
+	Sys      *sysfs.FS
+	Links    []link.InterfaceRecord // of the host's network namespace
+	Switches Switches
+}
+
+// Live is this machine. It needs the host's network namespace, and CAP_NET_ADMIN for the modes
+// of eswitches.
+func Live(sys *sysfs.FS) (Host, error) {
+	links, err := link.Recorder{}.Interfaces("")
+	return Host{Sys: sys, Links: links, Switches: link.NewKernel(sys.Files())}, err
+}
+
+// List returns the devices of a host as sysfs alone shows them: PFs first, each device behind the
+// one that it is on.
+func List(sys *sysfs.FS) ([]*Device, error) {
+	r := &reader{Host: Host{Sys: sys}, at: map[Place]*Device{}, virtio: map[string]*Device{}}
+	for _, step := range []func() error{r.functions, r.auxiliaries, r.vdpas} {
+		if err := step(); err != nil {
+			return nil, err
+		}
+	}
+	return r.devices, nil
+}
+
+// Read returns the devices of a host, and those that only an interface shows. It fails if sysfs
+// cannot be read; a switch that does not answer is a warning.
+func Read(h Host) (devices []*Device, warnings []string, err error) {
+	h.Switches = Remember(h.Switches)
+	r := &reader{Host: h, at: map[Place]*Device{}, virtio: map[string]*Device{}}
+	for _, step := range []func() error{r.functions, r.auxiliaries, r.vdpas, r.rdma, r.interfaces} {
+		if err := step(); err != nil {
+			return nil, nil, err
+		}
+	}
+	r.switches()
+	for _, d := range r.devices {
+		slices.SortFunc(d.Ports, byPort)
+		if len(d.Ports) > 0 && d.Ports[0].DevPort == 0 {
+			d.IfName = d.Ports[0].Name
+		}
+	}
+	return r.devices, r.warnings, nil
+}
+
+// reader is one List or Read.
+type reader struct {
+	Host
+	devices  []*Device
+	at       map[Place]*Device
+	virtio   map[string]*Device // the only virtio device of a vDPA device: to the latter
+	warnings []string
+}
+
+func (r *reader) add(d *Device) { r.devices, r.at[d.At] = append(r.devices, d), d }
+
+// function is the device of that PCI function; nil = none of class network controller.
+func (r *reader) function(a *pci.Address) *Device {
+	if a == nil {
+		return nil
+	}
+	return r.at[Place{"pci", a.String()}]
+}
+
+func (r *reader) functions() error {
+	list, err := r.Sys.Functions()
+	// PFs come first: the address of a VF may be smaller, on a bus of its own.
+	rank := map[bool]int{true: 1}
+	slices.SortStableFunc(list, func(a, b sysfs.Function) int { return rank[a.PF != nil] - rank[b.PF != nil] })
+	for _, fn := range list {
+		d := &Device{Ref: Ref{Kind: NIC, PCI: fn.Address.String()}, Function: &fn, Parent: r.function(fn.PF), Driver: fn.Driver}
+		d.At = d.Place()
+		number, most, isPF, err := r.Sys.VFs(fn)
+		if err != nil {
+			return err
+		}
+		if isPF {
+			d.Kind, d.VFs, d.MaxVFs = PF, number, most
+		}
+		if d.Parent != nil {
+			d.Kind = VF
+			index, ok, err := r.Sys.VFIndex(*fn.PF, fn.Address)
+			if err != nil {
+				return err
+			}
+			if ok {
+				d.Number = &index
+			}
+		}
+		r.add(d)
+	}
+	return err
+}
+
+func (r *reader) auxiliaries() error {
+	list, err := r.Sys.Auxiliaries()
+	for _, aux := range list {
+		d := &Device{Ref: Ref{Kind: Part, Aux: aux.Name}, Parent: r.function(aux.PCI), Number: aux.SFNumber}
+		d.At = d.Place()
+		if aux.IsSF() {
+			d.Kind = SF
+		}
+		if err := r.on(d, aux.PCI); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+func (r *reader) vdpas() error {
+	list, err := r.Sys.VDPAs()
+	for _, v := range list {
+		d := &Device{Ref: Ref{Kind: VDPA, VDPA: v.Name, Aux: v.SF}, Parent: r.function(v.PCI), Driver: v.Driver}
+		d.At = d.Place()
+		if v.Aux != "" {
+			d.Parent = r.at[Place{"auxiliary", v.Aux}]
+		}
+		if v.Vhost != "" {
+			d.Path = "/dev/" + v.Vhost
+		}
+		if len(v.Virtio) == 1 {
+			d.Path = v.Virtio[0]
+			r.virtio[v.Virtio[0]] = d
+		}
+		if err := r.on(d, v.PCI); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// on adds a device that is on a PCI function, which may be no network controller, as one of pds_core.
+func (r *reader) on(d *Device, function *pci.Address) error {
+	r.add(d)
+	if function == nil {
+		return nil
+	}
+	if f := r.function(function); f != nil {
+		d.Function = f.Function
+		return nil
+	}
+	fn, ok, err := r.Sys.PCI(*function)
+	if ok {
+		d.Function = &fn
+	}
+	return err
+}
+
+func (r *reader) rdma() (err error) {
+	for _, d := range r.devices {
+		if d.Kind == VDPA {
+			continue
+		}
+		if d.RDMA, err = r.Sys.RDMABelow(d.At.Bus, d.At.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// interfaces puts the interfaces of the host to their devices, by place: the kernel gives an
+// interface back under the name that it had in a pod.
+func (r *reader) interfaces() error {
+	links := make(map[string]link.InterfaceRecord, len(r.Links))
+	for _, l := range r.Links {
+		links[l.Name] = l
+	}
+	list, err := r.Sys.Netdevs()
+	for _, n := range list {
+		l, known := links[n.Name]
+		if !known || n.Device == "" || borrows(l) { // one that is not known has come meanwhile, and may be a representor
+			continue
+		}
+		d, err := r.owner(n, l)
+		switch {
+		case err != nil:
+			return err
+		case d == nil:
+		case link.Represents(l.PortName):
+			d.Represents = append(d.Represents, n.Name)
+		default:
+			d.Ports = append(d.Ports, sysfs.Port{Name: n.Name, Index: l.Index, DevPort: n.DevPort, PortName: l.PortName})
+		}
+	}
+	return err
+}
+
+// owner returns the device of an interface; nil = it is not known.
+func (r *reader) owner(n sysfs.Netdev, l link.InterfaceRecord) (*Device, error) {
+	at := Place{n.Bus, n.Device}
+	if n.Bus == "virtio" {
+		if d := r.virtio[n.Device]; d != nil {
+			return d, nil
+		}
+		var err error
+		if at, _, err = OverVirtio(r.Sys, n.Device, l.BusInfo); err != nil {
+			return nil, err
+		}
+		switch d := r.at[at]; {
+		case at.Bus == "pci" && (d == nil || d.Driver != VirtioNIC):
+			r.warn("interface %s: the kernel does not name its vDPA device, which is one of those on %s", n.Name, at.Name)
+			return nil, nil
+		case at.Bus != "virtio":
+			return d, nil
+		}
+	}
+	if r.at[at] == nil {
+		r.add(&Device{Ref: Ref{Kind: NIC}, At: at})
+	}
+	return r.at[at], nil
+}
+
+// switches reads the modes of switches, and the representors on those in switchdev mode.
+func (r *reader) switches() {
+	if r.Switches == nil {
+		return
+	}
+	for _, d := range r.devices {
+		if d.Kind == PF {
+			r.mode(d)
+		}
+	}
+	for _, d := range r.devices {
+		pf, flavour := d.Parent, link.VF
+		if pf == nil || d.Number == nil {
+			continue
+		}
+		if d.Kind == SF {
+			flavour = link.SF
+			r.mode(pf)
+		}
+		if pf.Eswitch != "switchdev" {
+			continue
+		}
+		name, ok, err := r.Switches.Representor(pf.PCI, flavour, *d.Number)
+		if err != nil {
+			r.warn("%s: %v", d.At.Name, err)
+		}
+		if ok {
+			d.Representor = name
+			pf.Represents = slices.DeleteFunc(pf.Represents, func(i string) bool { return i == name })
+			pf.Ports = slices.DeleteFunc(pf.Ports, func(p sysfs.Port) bool { return p.Name == name })
+		}
+	}
+}
+
+func (r *reader) mode(d *Device) {
+	switch on, err := r.Switches.Switchdev(d.PCI); {
+	case err != nil:
+		r.warn("%v", err)
+	case on:
+		d.Eswitch = "switchdev"
+	default:
+		d.Eswitch = "legacy"
+	}
+}
+
+func (r *reader) warn(format string, args ...any) {
+	if w := fmt.Sprintf(format, args...); !slices.Contains(r.warnings, w) {
+		r.warnings = append(r.warnings, w)
+	}
+}
