@@ -1,8 +1,6 @@
 package dra_test
 
 import (
-	"context"
-	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -88,19 +86,6 @@ func (r *rig) abandoned(claim *resourceapi.ResourceClaim) {
 	r.endPod(sb)
 	r.unprepared(claim.UID)
 	quiet() // what was answered may not be on disk yet
-}
-
-// lines calls f for each message of a log.
-type lines struct {
-	slog.Handler
-	f func(message string)
-}
-
-func (lines) Enabled(context.Context, slog.Level) bool { return true }
-
-func (l lines) Handle(_ context.Context, record slog.Record) error {
-	l.f(record.Message)
-	return nil
 }
 
 // An agent that dies before the disk has taken it must do it again.

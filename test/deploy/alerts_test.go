@@ -118,6 +118,8 @@ func TestAlertsFireWhenTheyShould(t *testing.T) {
 		{"CNIDRADriverGone", driver + "1x30\n" + onNode + "1x120", hour, "a"},
 		{"CNIDRADriverGone", driver + "1x30\n" + onNode + "1x30", hour, ""},
 		{"CNIDRADriverGone", driver + "1x30\n" + driverUp + "0x120", hour, "a"},
+		{"CNIDRASharingNotSupported", `cni_dra_sharing_supported{instance="a"} 0x120`, hour, "a"},
+		{"CNIDRASharingNotSupported", `cni_dra_sharing_supported{instance="a"} 1x120`, hour, ""},
 		{"DevinfoAgentPartFails", `devinfo_agent_ok{instance="a",part="nri"} 0x120`, hour, "a"},
 		{"DevinfoAgentPartFails", `devinfo_agent_ok{instance="a",part="nri"} 1x120`, hour, ""},
 		{"DevinfoAttachmentsNotSeen", `devinfo_check_timestamp_seconds{instance="a"} 60x120`, hour, "a"},
