@@ -16,7 +16,8 @@ import (
 	"devinfo-cni.io/pkg/ctl/remedy"
 )
 
-// print prints value as -o says: by table, or as JSON or YAML of the same value.
+// print prints value as -o says: by table, or as JSON or YAML of the same value, which
+// differ in the syntax only.
 func (t *tool) print(value any, table func(w io.Writer)) error {
 	if t.output == "table" || t.output == "wide" {
 		var text bytes.Buffer
@@ -24,20 +25,15 @@ func (t *tool) print(value any, table func(w io.Writer)) error {
 		_, err := t.stdout.Write(text.Bytes())
 		return err
 	}
-	return t.encode(value, t.output)
-}
-
-// encode prints value as "json" or "yaml", which differ in the syntax only.
-func (t *tool) encode(value any, format string) error {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
 	if err := enc.Encode(value); err != nil {
-		return fmt.Errorf("print as %s: %w", format, err)
+		return fmt.Errorf("print as %s: %w", t.output, err)
 	}
 	text := b.Bytes()
-	if format == "yaml" {
+	if t.output == "yaml" {
 		var err error
 		if text, err = yaml.JSONToYAML(text); err != nil {
 			return err

@@ -69,7 +69,7 @@ func TestDevicesAndAttachmentsComplete(t *testing.T) {
 	for args, want := range map[string]string{ // the shell picks those that begin as what was typed
 		"--host " + hosts + "vdpa-sim.txtar __complete inspect v": "0000:02:00.0\nvdpa0\nvdpa1\neth0\neth1\nlo\n:4\n",
 		"--host " + hosts + "vdpa-sim.txtar __complete check v":   ":4\n",
-		"__complete topology -o t":                                "tree\njson\nyaml\n:4\n",
+		"__complete topology -o t":                                "table\nwide\njson\nyaml\n:4\n",
 		"__complete inspect --as v":                               "pci\nauxiliary\nvdpa\ninterface\n:4\n",
 	} {
 		if o := ctl(strings.Fields(args)...); o.exit != 0 || o.stdout != want {

@@ -31,20 +31,17 @@ const topologyExample = `  devinfoctl topology
   devinfoctl --host node.txtar topology -o json`
 
 func topologyCommand(t *tool) *cobra.Command {
-	var output string
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use:     "topology",
 		Short:   "the network devices of the node, and who holds them",
 		Long:    topologyHelp,
 		Example: topologyExample,
 		Args:    commandline.Args(0),
-		RunE:    t.onHost(func(h *host, _ []string) error { return t.topology(h, output) }),
+		RunE:    t.onHost(func(h *host, _ []string) error { return t.topology(h) }),
 	}
-	choice(cmd, cmd.Flags(), &output, "output", "o", "tree", "how to print: tree, json or yaml", "tree", "json", "yaml")
-	return cmd
 }
 
-func (t *tool) topology(h *host, output string) error {
+func (t *tool) topology(h *host) error {
 	held, err := t.held(h)
 	if err != nil {
 		return err
@@ -57,14 +54,12 @@ func (t *tool) topology(h *host, output string) error {
 	if err != nil {
 		return fmt.Errorf("topology: %w", err)
 	}
-	if output != "tree" {
-		return t.encode(top, output) // with the warnings in it
-	}
-	_, err = io.WriteString(t.stdout, top.Tree(t.state))
-	for _, w := range top.Warnings {
-		t.warn("%s", w)
-	}
-	return err
+	return t.print(top, func(w io.Writer) { // JSON and YAML have the warnings
+		_, _ = io.WriteString(w, top.Tree(t.state)) // to a buffer
+		for _, warning := range top.Warnings {
+			t.warn("%s", warning)
+		}
+	})
 }
 
 // held are the attachments of the journal and of claims. What cannot be read is left out with a

@@ -128,8 +128,8 @@ func (n *network) without() {
 	}
 }
 
-// identity checks name and cniVersion, which the runtime copies into the configuration of each plugin. In a DeviceClass or a
-// claim package cniconfig does that.
+// identity checks name and cniVersion, which the runtime copies into the configuration of each
+// plugin. In a DeviceClass or a claim package cniconfig does that.
 func (n *network) identity() {
 	if n.dra {
 		return
