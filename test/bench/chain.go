@@ -50,7 +50,7 @@ const formerName = "devinfo-former"
 
 // addDel measures ADD and DEL in a chain.
 func addDel(t *table) error {
-	plugins := []plugin{devinfo, tuning, sbr}
+	plugins := []plugin{devinfo, tuning}
 	if *former != "" {
 		plugins = append(plugins, plugin{name: formerName, config: devinfo.config, node: own + "/former.json"})
 		if err := settings(own+"/former.json", "/var/lib/cni/"+formerName); err != nil {
@@ -73,28 +73,8 @@ func addDel(t *table) error {
 		ratio := median(times["devinfo"+verb+"cpu"]) / median(times["tuning"+verb+"cpu"])
 		t.add(row{"chained " + verb + ", processor time", ratio, "x tuning " + verb, 0, 0})
 	}
-	t.add(row{"sbr ADD", median(times["sbrADD"]) / add, "x tuning ADD", 0, 0})
-	t.add(row{"sbr DEL", median(times["sbrDEL"]) / del, "x tuning DEL", 0, 0})
 	t.add(row{"tuning ADD", add, "ms", 0, 0})
 	t.add(row{"tuning DEL", del, "ms", 0, 0})
-	return nil
-}
-
-// plain is a VF without nodes: those of the captured host's others are not here.
-var plain = plugin{name: "without cdi", program: "devinfo", config: func(container string) string { return device("0000:3b:00.5", container) }}
-
-var withCDI = plugin{name: "with cdi", program: "devinfo", config: func(container string) string { return plain.config(container) + `, "cdi": true` }}
-
-// cdi measures what "cdi": true costs.
-func cdi(t *table) error {
-	times, err := takeTurns(plain, withCDI)
-	if err != nil {
-		return err
-	}
-	for _, verb := range []string{"ADD", "DEL"} {
-		with, without := median(times[withCDI.name+verb]), median(times[plain.name+verb])
-		t.add(row{verb + ` with "cdi": true`, with / without, "x without", 0, 0})
-	}
 	return nil
 }
 

@@ -1,5 +1,5 @@
-// Bench measures what the plugin costs against programs that do the least: a Go
-// hello, the reference plugins, and Multus. Times are ratios of medians of runs that
+// Bench measures what the plugin costs against the reference plugins that do the least,
+// and Multus. Times are ratios of medians of runs that
 // take turns, because absolute ones differ from hour to hour. It fails when a gate is
 // missed. With -out it leaves its table in a directory, as bench.json and bench.svg.
 //
@@ -23,7 +23,7 @@ import (
 )
 
 var (
-	bin    = flag.String("bin", "bin", "`directory` of the programs; its folder bench has hello and peak")
+	bin    = flag.String("bin", "bin", "`directory` of the programs; its folder bench has multus and peak")
 	hosts  = flag.String("hosts", "testdata/hosts", "`directory` of captured hosts")
 	rounds = flag.Int("rounds", 200, "how often each program runs; at least 100")
 	out    = flag.String("out", "", "`directory` for bench.json and bench.svg")
@@ -43,7 +43,7 @@ var parts = []struct {
 	run  func(*table) error
 }{
 	{"version", version}, {"addDel", addDel}, {"many", many}, {"memory", memory}, {"size", size},
-	{"delegating", delegating}, {"journal", journals}, {"discovery", discoveries}, {"switchdev", switchdev}, {"cdi", cdi},
+	{"delegating", delegating}, {"journal", journals}, {"discovery", discoveries}, {"switchdev", switchdev},
 }
 
 func bench(signals <-chan os.Signal, _ bool) error {
