@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -145,46 +146,27 @@ func hugepages(t *testing.T) {
 
 const experiment = 0x88b5 // the protocol of frames for experiments
 
-func frame(to, from net.HardwareAddr) []byte {
-	return append(bytes.Join([][]byte{to, from, {experiment >> 8, experiment & 0xff}}, nil), make([]byte, 50)...)
-}
-
-// packets opens a socket to the frames of a protocol on an interface.
-func packets(t *testing.T, name string, protocol uint16) (fd int) {
-	t.Helper()
-	link, err := net.InterfaceByName(name)
-	ok(t, name, err)
-	fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
-	ok(t, "socket", err)
-	t.Cleanup(func() { unix.Close(fd) })
-	ok(t, "timeout", unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 200_000}))
-	ok(t, "bind", unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: protocol>>8 | protocol<<8, Ifindex: link.Index}))
-	return fd
-}
-
-func send(t *testing.T, fd int, frame []byte) {
-	t.Helper()
-	_, err := unix.Write(fd, frame)
-	ok(t, "send", err)
-}
-
-// receive gives the next frame, if one comes soon.
-func receive(fd int) (frame []byte, there bool) {
-	frame = make([]byte, 2000)
-	n, err := unix.Read(fd, frame)
-	return frame[:max(n, 0)], err == nil
-}
-
 // answers waits until a frame that is sent out of an interface comes back from a MAC.
 func answers(t *testing.T, name, address string) {
 	t.Helper()
-	here, _ := net.ParseMAC(mac(t, name))
-	there, _ := net.ParseMAC(address)
-	wire := packets(t, name, experiment)
+	link, err := net.InterfaceByName(name)
+	ok(t, name, err)
+	there, err := net.ParseMAC(address)
+	ok(t, address, err)
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
+	ok(t, "socket", err)
+	t.Cleanup(func() { unix.Close(fd) })
+	ok(t, "timeout", unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 200_000}))
+	ok(t, "bind", unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: experiment>>8 | experiment<<8&0xffff, Ifindex: link.Index}))
+	frame := func(to, from net.HardwareAddr) []byte {
+		return append(slices.Concat(to, from, []byte{experiment >> 8, experiment & 0xff}), make([]byte, 50)...)
+	}
 	eventually(t, "a frame from "+address, func() bool {
-		send(t, wire, frame(there, here))
-		got, _ := receive(wire)
-		return bytes.Equal(got, frame(here, there))
+		_, err := unix.Write(fd, frame(there, link.HardwareAddr))
+		ok(t, "send", err)
+		got := make([]byte, 2000)
+		n, _ := unix.Read(fd, got)
+		return bytes.Equal(got[:max(n, 0)], frame(link.HardwareAddr, there))
 	})
 }
 

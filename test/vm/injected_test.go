@@ -125,7 +125,7 @@ func given(t *testing.T, a *api.ContainerAdjustment, ifName, info string, nodes 
 	if len(a.GetMounts()) != 1 || a.Mounts[0].Destination != inside {
 		t.Fatalf("mounts: %v", a.GetMounts())
 	}
-	same(t, "the container's "+ifName+".json", read(t, filepath.Join(a.Mounts[0].Source, ifName+".json")), strings.TrimSpace(info))
+	same(t, "the container's "+ifName+".json", indent(t, read(t, filepath.Join(a.Mounts[0].Source, ifName+".json"))), indent(t, info))
 	want := api.KeyValue{Key: "DEVINFO_" + strings.ToUpper(ifName), Value: inside + "/" + ifName + ".json"}
 	if !slices.ContainsFunc(a.GetEnv(), func(e *api.KeyValue) bool { return e.Key == want.Key && e.Value == want.Value }) {
 		t.Errorf("variables %v, want %s=%s", a.GetEnv(), want.Key, want.Value)
