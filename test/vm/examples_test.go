@@ -188,8 +188,13 @@ func TestExampleRDMA(t *testing.T) {
 	needs(t, "rxe")
 	const vf = "0000:3b:00.2"
 	tree := captured(t, "mlx5-legacy", "ens1f0np0", "ens1f0v0")
-	run(t, "rdma", "system", "set", "netns", "exclusive")
-	t.Cleanup(func() { run(t, "rdma", "system", "set", "netns", "shared") })
+	mode := func(mode string) {
+		eventually(t, "RDMA is "+mode, func() bool { // the kernel has ended all network namespaces but ours
+			return exec.Command("rdma", "system", "set", "netns", mode).Run() == nil
+		})
+	}
+	mode("exclusive")
+	t.Cleanup(func() { mode("shared") })
 	r := example{
 		name: "rdma", deviceID: vf, settings: `{"injectNodes": true, "cdiDevices": ["0000:3b:00.0"], "sysfs": "` + tree + `"}`,
 		pool:  poolPCI(vf),
