@@ -178,7 +178,8 @@ func TestWhatIsOtherBefore136(t *testing.T) {
 	}
 }
 
-// unshared checks that such a server drops what makes a device shared, and takes exclusive ones.
+// unshared checks that such a server drops what makes a device shared, and takes exclusive devices
+// or, from a node that has none, an empty slice.
 func (p *controlPlane) unshared(t *testing.T) {
 	t.Helper()
 	agent := p.agent(t)
@@ -187,9 +188,10 @@ func (p *controlPlane) unshared(t *testing.T) {
 		t.Errorf("the shared device: %v", err)
 	}
 	published(t, agent)
-	devices := []resourceapi.Device{{Name: "pci-0000-03-00-2"}}
-	must(t, offer(t, agent, devices))
-	difftest.Equal(t, published(t, agent), devices)
+	for _, devices := range [][]resourceapi.Device{{{Name: "pci-0000-03-00-2"}}, nil} {
+		must(t, offer(t, agent, devices))
+		difftest.Equal(t, published(t, agent), devices)
+	}
 }
 
 // everyStatus checks that an agent writes the status of its claims, and what docs/dra/README.md
