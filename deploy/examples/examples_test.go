@@ -87,7 +87,7 @@ func TestThePodUsesTheNetworkAndItsResource(t *testing.T) {
 // Each is run as it stands, by the tests in pods or by those in QEMU, and says so.
 func TestEachIsRun(t *testing.T) {
 	var tests strings.Builder
-	for _, path := range []string{"e2e/examples_test.go", "vm/examples_test.go", "vm/kubevirt_test.go"} {
+	for _, path := range []string{"e2e/examples_test.go", "vm/examples_test.go"} {
 		text, err := os.ReadFile("../../test/" + path)
 		difftest.Must(t, err)
 		tests.Write(text)
