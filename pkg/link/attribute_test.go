@@ -253,3 +253,22 @@ func TestAHostWithoutVFsHasNone(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestEachFieldOfAVFsSettingsIsOneOfThem(t *testing.T) {
+	for n := range reflect.TypeFor[VFSettings]().NumField() {
+		var s VFSettings
+		switch f := reflect.ValueOf(&s).Elem().Field(n); f.Kind() {
+		case reflect.String:
+			f.SetString("x")
+		case reflect.Bool:
+			f.SetBool(true)
+		case reflect.Int:
+			f.SetInt(1)
+		default:
+			f.SetUint(1)
+		}
+		if got := s.Unlike(VFSettings{}); len(got) != 1 || s.Unlike(s) != nil {
+			t.Errorf("%+v: %q", s, got)
+		}
+	}
+}

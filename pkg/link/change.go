@@ -18,30 +18,7 @@ type Change struct {
 	Name string           // renaming takes an interface down for a moment
 	MTU  int              // bytes
 	MAC  net.HardwareAddr //
-	VF   *VFChange        // of a PF's interface: what it sets for one of its VFs
 }
-
-// VFChange is what to set for a VF; nil stays as it is.
-type VFChange struct {
-	Index      int
-	MAC        net.HardwareAddr // the administrative one; all zero = none
-	VLAN       *VFVLAN
-	Trust      *bool
-	SpoofCheck *bool
-	LinkState  *uint32
-	Rate       *VFRate
-	NodeGUID   net.HardwareAddr // of eight bytes
-	PortGUID   net.HardwareAddr
-}
-
-// VFVLAN is a VLAN that a PF puts a VF into.
-type VFVLAN struct {
-	ID, QoS int
-	Proto   int // EtherType; 0 = 0x8100
-}
-
-// VFRate limits a VF, in Mbit/s; 0 = no limit.
-type VFRate struct{ Min, Max uint32 }
 
 // Change sets what it is told of an interface, the name last, and stops at the first error.
 // It needs CAP_NET_ADMIN.
@@ -57,7 +34,6 @@ func (k *Kernel) Change(name string, to Change) error {
 	}{
 		{"mtu", to.MTU != 0, func() error { return netlink.LinkSetMTU(l, to.MTU) }},
 		{"address", to.MAC != nil, func() error { return netlink.LinkSetHardwareAddr(l, to.MAC) }},
-		{"VF", to.VF != nil, func() error { return changeVF(l, *to.VF) }},
 		{"name", to.Name != "", func() error { return rename(l, to.Name) }},
 	}
 	for _, s := range steps {
@@ -82,25 +58,41 @@ func rename(l netlink.Link, name string) (err error) {
 	return netlink.LinkSetName(l, name)
 }
 
-func changeVF(pf netlink.Link, to VFChange) error {
-	var errs []error
-	set := func(wanted bool, do func() error) {
-		if wanted {
-			errs = append(errs, do())
-		}
+// SetVF sets one of a VF's settings, by the interface of its PF, to what it is in to: see
+// [VFSettings.Unlike]. It needs CAP_NET_ADMIN.
+func (k *Kernel) SetVF(pf string, n int, setting string, to VFSettings) error {
+	l, err := netlink.LinkByName(pf)
+	if err != nil {
+		return fmt.Errorf("interface %q: %w", pf, err)
 	}
-	n := to.Index
-	set(to.MAC != nil, func() error { return netlink.LinkSetVfHardwareAddr(pf, n, to.MAC) })
-	set(to.VLAN != nil, func() error {
-		return netlink.LinkSetVfVlanQosProto(pf, n, to.VLAN.ID, to.VLAN.QoS, cmp.Or(to.VLAN.Proto, unix.ETH_P_8021Q))
-	})
-	set(to.Trust != nil, func() error { return netlink.LinkSetVfTrust(pf, n, *to.Trust) })
-	set(to.SpoofCheck != nil, func() error { return netlink.LinkSetVfSpoofchk(pf, n, *to.SpoofCheck) })
-	set(to.LinkState != nil, func() error { return netlink.LinkSetVfState(pf, n, *to.LinkState) })
-	set(to.Rate != nil, func() error { return netlink.LinkSetVfRate(pf, n, int(to.Rate.Min), int(to.Rate.Max)) })
-	set(to.NodeGUID != nil, func() error { return netlink.LinkSetVfNodeGUID(pf, n, to.NodeGUID) })
-	set(to.PortGUID != nil, func() error { return netlink.LinkSetVfPortGUID(pf, n, to.PortGUID) })
-	return errors.Join(errs...)
+	switch setting {
+	case VFMAC:
+		err = netlink.LinkSetVfHardwareAddr(l, n, octets(to.MAC, 6))
+	case VFVLAN:
+		err = netlink.LinkSetVfVlanQosProto(l, n, to.VLAN, to.QoS, cmp.Or(to.VLANProto, unix.ETH_P_8021Q))
+	case VFTrust:
+		err = netlink.LinkSetVfTrust(l, n, to.Trust)
+	case VFSpoofCheck:
+		err = netlink.LinkSetVfSpoofchk(l, n, to.SpoofCheck)
+	case VFLinkState:
+		err = netlink.LinkSetVfState(l, n, to.LinkState)
+	case VFRate:
+		err = netlink.LinkSetVfRate(l, n, int(to.MinRate), int(to.MaxRate))
+	case VFGUID:
+		err = errors.Join(netlink.LinkSetVfNodeGUID(l, n, octets(to.NodeGUID, 8)), netlink.LinkSetVfPortGUID(l, n, octets(to.PortGUID, 8)))
+	}
+	if err != nil {
+		return fmt.Errorf("interface %q: set %s of VF %d: %w", pf, setting, n, err)
+	}
+	return nil
+}
+
+// octets parses an address of a length; "" is all zero, which takes it back.
+func octets(text string, length int) net.HardwareAddr {
+	if a, err := net.ParseMAC(text); err == nil {
+		return a
+	}
+	return make(net.HardwareAddr, length)
 }
 
 // VF returns what the PF with that interface has set for one of its VFs; ok is false if its

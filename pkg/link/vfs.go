@@ -38,6 +38,38 @@ type VFSettings struct {
 	PortGUID   string `json:"portGUID,omitempty"`
 }
 
+// The names of settings, each of which the kernel sets at once.
+const (
+	VFMAC        = "vf-mac"
+	VFVLAN       = "vf-vlan" // with its priority and protocol
+	VFTrust      = "vf-trust"
+	VFSpoofCheck = "vf-spoofchk"
+	VFLinkState  = "vf-link-state"
+	VFRate       = "vf-rate" // the least and the most
+	VFGUID       = "vf-guid" // the node's and the port's
+)
+
+// Unlike names the settings in which two VFs differ.
+func (s VFSettings) Unlike(other VFSettings) (names []string) {
+	for _, c := range []struct {
+		name    string
+		differs bool
+	}{
+		{VFMAC, s.MAC != other.MAC},
+		{VFVLAN, s.VLAN != other.VLAN || s.QoS != other.QoS || s.VLANProto != other.VLANProto},
+		{VFTrust, s.Trust != other.Trust},
+		{VFSpoofCheck, s.SpoofCheck != other.SpoofCheck},
+		{VFLinkState, s.LinkState != other.LinkState},
+		{VFRate, s.MinRate != other.MinRate || s.MaxRate != other.MaxRate},
+		{VFGUID, s.NodeGUID != other.NodeGUID || s.PortGUID != other.PortGUID},
+	} {
+		if c.differs {
+			names = append(names, c.name)
+		}
+	}
+	return names
+}
+
 // VFs lists the VFs of all PFs that have an interface in our own network namespace. A
 // driver that configures VFs in another way reports none.
 func (Recorder) VFs() (list []VFRecord, err error) {

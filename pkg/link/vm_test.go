@@ -109,7 +109,7 @@ func TestVMVDPAMACs(t *testing.T) {
 func TestVMWhatAPFHasSetForItsVF(t *testing.T) {
 	k := needs(t, "igb")
 	for _, vlan := range []int{5, 0} {
-		if err := k.Change("enp65s0", Change{VF: &VFChange{Index: 1, VLAN: &VFVLAN{ID: vlan}}}); err != nil {
+		if err := k.SetVF("enp65s0", 1, VFVLAN, VFSettings{VLAN: vlan}); err != nil {
 			t.Fatal(err)
 		}
 		vf, ok, err := k.VF("enp65s0", 1)

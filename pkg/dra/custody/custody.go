@@ -44,20 +44,14 @@ func (m *Mismatch) Error() string {
 
 func (m *Mismatch) Unwrap() error { return m.Err }
 
-// The things of a device that are given back.
+// The things of a device that are given back, beside the settings of a VF that its PF has: see
+// [link.VFSettings].
 const (
-	Away         = "away" // the interface is not back, which no setting changes
-	Driver       = "driver"
-	Name         = "name" // of the interface
-	MTU          = "mtu"
-	MAC          = "mac"
-	VFMAC        = "vf-mac"  // the administrative one, on the PF
-	VFVLAN       = "vf-vlan" // with its priority and protocol
-	VFTrust      = "vf-trust"
-	VFSpoofCheck = "vf-spoofchk"
-	VFLinkState  = "vf-link-state"
-	VFRate       = "vf-rate" // the least and the most
-	VFGUID       = "vf-guid" // of InfiniBand: the node's, the port's
+	Away   = "away" // the interface is not back, which no setting changes
+	Driver = "driver"
+	Name   = "name" // of the interface
+	MTU    = "mtu"
+	MAC    = "mac"
 )
 
 // Links are the interfaces in the host's network namespace. [*link.Kernel] is one.
@@ -65,6 +59,7 @@ type Links interface {
 	hostdev.Interfaces
 	VF(pf string, index int) (vf link.VFRecord, ok bool, err error)
 	Change(name string, to link.Change) error
+	SetVF(pf string, index int, setting string, to link.VFSettings) error
 }
 
 // Devices are those of the node. The methods may be called at once for different devices.

@@ -112,13 +112,13 @@ func lives() []life {
 			must(t, k.Move(vf, netns, "", "eth2"))
 		}, []string{custody.MTU, custody.MAC}},
 		{"its PF set MAC, VLAN and trust", func(t *testing.T, k *custodytest.Kernel, f state.Former) {
-			must(t, k.SetVF(vf, link.VFSettings{MAC: podsMAC, VLAN: 7, Trust: true, VLANProto: 0x8100, SpoofCheck: true}))
+			must(t, k.ConfigureVF(vf, link.VFSettings{MAC: podsMAC, VLAN: 7, Trust: true, VLANProto: 0x8100, SpoofCheck: true}))
 			gone(t, k, f)
-		}, []string{custody.Name, custody.MTU, custody.MAC, custody.VFMAC, custody.VFVLAN, custody.VFTrust}},
+		}, []string{custody.Name, custody.MTU, custody.MAC, link.VFMAC, link.VFVLAN, link.VFTrust}},
 		{"its PF set all else", func(t *testing.T, k *custodytest.Kernel, f state.Former) {
-			must(t, k.SetVF(vf, link.VFSettings{
+			must(t, k.ConfigureVF(vf, link.VFSettings{
 				QoS: 3, VLANProto: 0x88a8, LinkState: 1, MinRate: 10, MaxRate: 200, NodeGUID: "00:11:22:33:44:55:66:77", PortGUID: "00:11:22:33:44:55:66:78"}))
-		}, []string{custody.VFVLAN, custody.VFSpoofCheck, custody.VFLinkState, custody.VFRate, custody.VFGUID}},
+		}, []string{link.VFVLAN, link.VFSpoofCheck, link.VFLinkState, link.VFRate, link.VFGUID}},
 		{"vfio-pci", func(t *testing.T, k *custodytest.Kernel, f state.Former) {
 			h := k.Host()
 			must(t, h.MayBind(f, "vfio-pci"))

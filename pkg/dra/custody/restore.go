@@ -11,7 +11,7 @@ import (
 
 // Whats are all things of a device that are given back.
 func Whats() []string {
-	return []string{Away, Driver, Name, MTU, MAC, VFMAC, VFVLAN, VFTrust, VFSpoofCheck, VFLinkState, VFRate, VFGUID}
+	return []string{Away, Driver, Name, MTU, MAC, link.VFMAC, link.VFVLAN, link.VFTrust, link.VFSpoofCheck, link.VFLinkState, link.VFRate, link.VFGUID}
 }
 
 // Restore makes a device what it was, and tells what that took. It tries once: repeat it on
@@ -124,30 +124,8 @@ func (h *Devices) leftOnPF(f state.Former, now link.VFSettings) (list []setting,
 	if !ok {
 		return nil, err
 	}
-	change := func(what string, differs bool, to link.VFChange) {
-		if differs {
-			to.Index = index
-			list = append(list, setting{what, true, func() error { return h.links.Change(pf, link.Change{VF: &to}) }})
-		}
+	for _, what := range f.VF.Unlike(now) {
+		list = append(list, setting{what, true, func() error { return h.links.SetVF(pf, index, what, *f.VF) }})
 	}
-	was := f.VF
-	change(VFMAC, was.MAC != now.MAC, link.VFChange{MAC: address(was.MAC, 6)})
-	vlan := link.VFVLAN{ID: was.VLAN, QoS: was.QoS, Proto: was.VLANProto}
-	change(VFVLAN, vlan != link.VFVLAN{ID: now.VLAN, QoS: now.QoS, Proto: now.VLANProto}, link.VFChange{VLAN: &vlan})
-	change(VFTrust, was.Trust != now.Trust, link.VFChange{Trust: &was.Trust})
-	change(VFSpoofCheck, was.SpoofCheck != now.SpoofCheck, link.VFChange{SpoofCheck: &was.SpoofCheck})
-	change(VFLinkState, was.LinkState != now.LinkState, link.VFChange{LinkState: &was.LinkState})
-	rate := link.VFRate{Min: was.MinRate, Max: was.MaxRate}
-	change(VFRate, rate != link.VFRate{Min: now.MinRate, Max: now.MaxRate}, link.VFChange{Rate: &rate})
-	guids := link.VFChange{NodeGUID: address(was.NodeGUID, 8), PortGUID: address(was.PortGUID, 8)}
-	change(VFGUID, was.NodeGUID != now.NodeGUID || was.PortGUID != now.PortGUID, guids)
 	return list, nil
-}
-
-// address parses one of a length; "" is all zero, which takes it back.
-func address(text string, length int) net.HardwareAddr {
-	if a, err := net.ParseMAC(text); err == nil {
-		return a
-	}
-	return make(net.HardwareAddr, length)
 }

@@ -116,8 +116,8 @@ func (k *Kernel) Use(device string, mtu int, mac string) error {
 	})
 }
 
-// SetVF is what sriov-cni does through the PF: the VF gets the MAC, and cannot change it.
-func (k *Kernel) SetVF(device string, to link.VFSettings) error {
+// ConfigureVF is what sriov-cni does through the PF: the VF gets the MAC, and cannot change it.
+func (k *Kernel) ConfigureVF(device string, to link.VFSettings) error {
 	return k.change(func(w *world) error { w.set(device, to); return nil })
 }
 
@@ -171,8 +171,6 @@ func (k *Kernel) Change(name string, to link.Change) error {
 		switch {
 		case i == nil:
 			return link.ErrNoInterface
-		case to.VF != nil:
-			return k.changeVF(w, name, *to.VF)
 		case to.Name != "" && w.named(to.Name) != nil:
 			return syscall.EEXIST
 		case to.MAC != nil && w.isLocked(i.Device, to.MAC.String()):
@@ -200,44 +198,34 @@ func (w *world) isLocked(device, mac string) bool {
 	return vf != nil && vf.MAC != "" && vf.MAC != mac
 }
 
-func (k *Kernel) changeVF(w *world, pf string, to link.VFChange) error {
-	device, err := k.virtfn(w, pf, to.Index)
-	if err != nil {
+// SetVF implements custody.Links.
+func (k *Kernel) SetVF(pf string, index int, setting string, to link.VFSettings) error {
+	if err := k.fault(); err != nil {
 		return err
 	}
-	vf := *w.VFs[device]
-	if to.MAC != nil {
-		vf.MAC = known(to.MAC)
-	}
-	if to.VLAN != nil {
-		vf.VLAN, vf.QoS, vf.VLANProto = to.VLAN.ID, to.VLAN.QoS, to.VLAN.Proto
-	}
-	if to.SpoofCheck != nil {
-		vf.SpoofCheck = *to.SpoofCheck
-	}
-	if to.LinkState != nil {
-		vf.LinkState = *to.LinkState
-	}
-	if to.Rate != nil {
-		vf.MinRate, vf.MaxRate = to.Rate.Min, to.Rate.Max
-	}
-	if to.NodeGUID != nil {
-		vf.NodeGUID = known(to.NodeGUID)
-	}
-	if to.PortGUID != nil {
-		vf.PortGUID = known(to.PortGUID)
-	}
-	if to.Trust != nil {
-		vf.Trust = *to.Trust
-	}
-	w.set(device, vf)
-	return nil
-}
-
-// known is "" for an address that is all zero.
-func known(address net.HardwareAddr) string {
-	if text := address.String(); strings.Trim(text, "0:") != "" {
-		return text
-	}
-	return ""
+	return k.change(func(w *world) error {
+		device, err := k.virtfn(w, pf, index)
+		if err != nil {
+			return err
+		}
+		vf := *w.VFs[device]
+		switch setting {
+		case link.VFMAC:
+			vf.MAC = to.MAC
+		case link.VFVLAN:
+			vf.VLAN, vf.QoS, vf.VLANProto = to.VLAN, to.QoS, to.VLANProto
+		case link.VFTrust:
+			vf.Trust = to.Trust
+		case link.VFSpoofCheck:
+			vf.SpoofCheck = to.SpoofCheck
+		case link.VFLinkState:
+			vf.LinkState = to.LinkState
+		case link.VFRate:
+			vf.MinRate, vf.MaxRate = to.MinRate, to.MaxRate
+		case link.VFGUID:
+			vf.NodeGUID, vf.PortGUID = to.NodeGUID, to.PortGUID
+		}
+		w.set(device, vf)
+		return nil
+	})
 }
