@@ -12,7 +12,6 @@ import (
 	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/node"
-	"devinfo-cni.io/pkg/ctl/topology"
 	"devinfo-cni.io/pkg/journal"
 )
 
@@ -133,6 +132,13 @@ func shorten(id, name string) string {
 // state is one in its colour.
 func (t *tool) state(s check.State) string { return t.paint(colourOf(s), string(s)) }
 
+// colourOf is yellow for what is being made or removed, or cannot be read.
 func colourOf(s check.State) colour {
-	return map[topology.Health]colour{topology.Good: green, topology.Pending: yellow, topology.Bad: red}[topology.HealthOf(s)]
+	switch s {
+	case check.OK, "":
+		return green
+	case check.Adding, check.Prepared, check.Deleting, check.Unknown:
+		return yellow
+	}
+	return red
 }

@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 
-	"devinfo-cni.io/pkg/check"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/hostdev"
@@ -67,27 +66,6 @@ func offerFact(o *state.Offered) string {
 type VFs struct {
 	Number int `json:"number"`
 	Most   int `json:"most"`
-}
-
-// Health decides the colour of an attachment's state.
-type Health string
-
-// The colours' meanings.
-const (
-	Good    Health = "good"
-	Pending Health = "pending" // it is being made or removed, or cannot be read
-	Bad     Health = "bad"
-)
-
-// HealthOf is that of a state; "" is Good: somebody else attaches it.
-func HealthOf(s check.State) Health {
-	switch s {
-	case check.OK, "":
-		return Good
-	case check.Adding, check.Prepared, check.Deleting, check.Unknown:
-		return Pending
-	}
-	return Bad
 }
 
 // relation is what a device is to the attachment.

@@ -33,7 +33,7 @@ type drawing struct {
 
 func (d *drawing) line(text string, s check.State) {
 	d.text.WriteString(remedy.Printable(text))
-	if HealthOf(s) != Good {
+	if s != check.OK && s != "" { // "" = somebody else attaches it
 		d.text.WriteString(": " + d.paint(s))
 	}
 	d.text.WriteByte('\n')
