@@ -200,3 +200,17 @@ func TestTheAgentRequestsTheProcessorTimeThatIsDocumented(t *testing.T) {
 		t.Errorf("docs/install.md says %q, and the agent requests %s", said, agent.Resources.Requests.Cpu())
 	}
 }
+
+// So one agent that does not become ready holds up no other, where there are more than ten nodes.
+func TestARollOutReplacesATenthOfTheAgentsAtATime(t *testing.T) {
+	for _, made := range []objects{kustomize(t, "devinfo"), kustomize(t, "cni-dra-driver"), template(t, "devinfo", `{dra: {enabled: true}}`)} {
+		for name, object := range made {
+			if !strings.HasPrefix(name, "DaemonSet ") {
+				continue
+			}
+			if roll := daemonSet(t, object).Spec.UpdateStrategy.RollingUpdate; roll == nil || roll.MaxUnavailable.String() != "10%" || roll.MaxSurge.String() != "0" {
+				t.Errorf("%s: %v", name, roll)
+			}
+		}
+	}
+}

@@ -27,7 +27,7 @@
 //	TestWithTheAgent                      devinfo-agent, by the manifests and commands of docs/install.md
 //	    nodeagent; injection, runtimerequires, examples, applications, fiftypods
 //	TestWithTheChart                      both agents, by Helm
-//	    chart; fleet
+//	    chart
 //	TestWithRealDevices                   both agents, by Helm, on the machine of test/vm: make vm-e2e
 //	    realdevices; realfaults
 //	TestInTheDefaultNetwork               devinfo in the network of all pods
