@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"devinfo-cni.io/pkg/ctl/node"
+	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/link/linkhost"
 	"devinfo-cni.io/pkg/link/opinion"
@@ -45,7 +46,7 @@ func TestInspectAsksForASecondOpinion(t *testing.T) {
 }
 
 // unseen is a switch whose representors are not found.
-type unseen struct{ opinion.Switches }
+type unseen struct{ hostdev.Switches }
 
 func (unseen) Representor(string, link.Flavour, int) (string, bool, error) { return "", false, nil }
 

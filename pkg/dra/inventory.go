@@ -50,7 +50,7 @@ type nodeDevices struct {
 	unknown   error                         // why it is not known what others have; nil = it is
 	again     *time.Timer                   // when others are asked again; nil = by the poll
 	left      *state.Offer                  // what was left for people last
-	idle      []inventory.Idle              // the rules without a device, as was said last
+	idle      []state.Idle                  // the rules without a device, as was said last
 	health    health
 }
 
@@ -104,7 +104,7 @@ func (a *Agent) survey(others map[string]string, unknown error) (map[string]inve
 
 // noteIdle tells, when that changes, which rules name no device: pods stay Pending for no other
 // reason that they could see. The mutex of a.node must be held.
-func (a *Agent) noteIdle(list []inventory.Idle) {
+func (a *Agent) noteIdle(list []state.Idle) {
 	if slices.Equal(list, a.node.idle) {
 		return
 	}
@@ -260,7 +260,7 @@ func (a *Agent) hostNeeds(device string) string {
 // leaveOffer tells people on the node what is offered: see [state.Offer]. The mutex of
 // a.node must be held.
 func (a *Agent) leaveOffer(decisions map[string]inventory.Decision, withheld map[string]bool) {
-	offer := &state.Offer{Rules: a.Inventory.File}
+	offer := &state.Offer{Rules: a.Inventory.File, Idle: a.node.idle}
 	for _, name := range slices.Sorted(maps.Keys(decisions)) {
 		c := decisions[name]
 		as, published := a.node.last[name]
@@ -279,9 +279,6 @@ func (a *Agent) leaveOffer(decisions map[string]inventory.Decision, withheld map
 			one.Why = "its last DEL has failed, or it is not yet what it was"
 		}
 		offer.Devices = append(offer.Devices, one)
-	}
-	for _, idle := range a.node.idle {
-		offer.Idle = append(offer.Idle, state.Idle{Rule: idle.Rule, Why: idle.Why})
 	}
 	if a.node.left != nil && reflect.DeepEqual(a.node.left, offer) {
 		return

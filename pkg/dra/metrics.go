@@ -8,7 +8,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"devinfo-cni.io/pkg/dra/state"
-	"devinfo-cni.io/pkg/inventory"
 )
 
 // Census is how many attachments there are in each phase, and how many claims have a
@@ -93,7 +92,7 @@ func (m *metrics) mismatch(what string, restored bool) {
 }
 
 // noteIdle shows all rules that name no device of the node.
-func (m *metrics) noteIdle(list []inventory.Idle) {
+func (m *metrics) noteIdle(list []state.Idle) {
 	m.idle.Reset()
 	for _, i := range list {
 		m.idle.WithLabelValues(i.Rule, i.Nearest).Set(1)

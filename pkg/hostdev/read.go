@@ -24,12 +24,12 @@ func Live(sys *sysfs.FS) (Host, error) {
 }
 
 // List returns the devices of a host as sysfs alone shows them: PFs first, each device behind the
-// one that it is on.
+// one that it is on. Beside an error they are some of them.
 func List(sys *sysfs.FS) ([]*Device, error) {
 	r := &reader{Host: Host{Sys: sys}, at: map[Place]*Device{}, virtio: map[string]*Device{}}
 	for _, step := range []func() error{r.functions, r.auxiliaries, r.vdpas} {
 		if err := step(); err != nil {
-			return nil, err
+			return r.devices, err
 		}
 	}
 	return r.devices, nil

@@ -7,20 +7,14 @@ import (
 	"strings"
 
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/link"
 )
 
-// Idle is a rule that is no device's first: it has no effect on this node.
-type Idle struct {
-	Rule    string // "devices[1] (ifNames: eth77)"; "devices" = there is none
-	Why     string // which of its values nothing has, and what comes nearest
-	Nearest string // the first of those; "" = nothing comes near
-}
-
-// Idle explains those rules, in their order, by what was decided and the host's interfaces.
-func (r Rules) Idle(decisions []Decision, links []link.InterfaceRecord) (list []Idle) {
+// Idle explains, in their order, the rules that are no device's first, by what was decided and the host's interfaces.
+func (r Rules) Idle(decisions []Decision, links []link.InterfaceRecord) (list []state.Idle) {
 	if r.absent {
-		return []Idle{{Rule: "devices", Why: "the file has no rules; write some, such as devices: [{pfNames: [ens1f0np0], as: exclusive}], or devices: [] if none is to be offered"}}
+		return []state.Idle{{Rule: "devices", Why: "the file has no rules; write some, such as devices: [{pfNames: [ens1f0np0], as: exclusive}], or devices: [] if none is to be offered"}}
 	}
 	used := map[int]bool{}
 	for n := range decisions {
@@ -76,7 +70,7 @@ func failure(decisions []Decision, rule int) (why string) {
 	return why
 }
 
-func explain(n int, r *Rule, keys []idleKey, failure string) (idle Idle) {
+func explain(n int, r *Rule, keys []idleKey, failure string) (idle state.Idle) {
 	var names, why []string
 	for _, key := range keys {
 		values := key.values(r)

@@ -24,7 +24,7 @@ func Read(h Host) (devices []Device, warnings []string, err error) {
 	}
 	r := &reader{
 		host: h, links: h.byName(), uplinks: h.uplinks(), uses: h.downwards(h.Uses), warnings: warnings,
-		named: map[string]*device{}, names: map[*hostdev.Device]string{}, roots: map[string]deviceattribute.DeviceAttribute{},
+		named: map[string]*device{}, roots: map[string]deviceattribute.DeviceAttribute{},
 	}
 	for _, d := range found {
 		r.take(d)
@@ -54,8 +54,7 @@ type reader struct {
 	roots   map[string]deviceattribute.DeviceAttribute // by the address of a function that is no VF
 
 	devices  []*device
-	named    map[string]*device         // by the name that it is published under
-	names    map[*hostdev.Device]string // that name; none = the device itself is not for pods
+	named    map[string]*device // by the name that it is published under
 	warnings []string
 }
 
@@ -77,9 +76,8 @@ func (r *reader) take(found *hostdev.Device) {
 	ports := found.Ports
 	if name := nameOf(found); name != "" {
 		d := &device{Device{Name: name, Ref: found.Ref}, found}
-		r.names[found] = name
 		for up := found.Parent; up != nil && d.On == ""; up = up.Parent {
-			d.On = r.names[up]
+			d.On = nameOf(up)
 		}
 		r.add(d)
 		if d.Kind == hostdev.VDPA {

@@ -9,8 +9,8 @@ import (
 
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/ctl/remedy"
+	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/link"
-	"devinfo-cni.io/pkg/sysfs"
 )
 
 // What a device can be by its name.
@@ -102,19 +102,18 @@ func (n *Node) unknown(s Subject) error {
 
 // DeviceNames lists what can be inspected. What cannot be read is left out: the list
 // is for hints.
-func (n *Node) DeviceNames() []string {
-	return slices.Concat(
-		names(n.Sys.Functions, func(fn sysfs.Function) string { return fn.Address.String() }),
-		names(n.Sys.Auxiliaries, func(aux sysfs.Auxiliary) string { return aux.Name }),
-		names(n.Sys.VDPAs, func(v sysfs.VDPA) string { return v.Name }),
-		names(n.Sys.RDMADevices, func(d sysfs.RDMADevice) string { return d.Name }),
-		names(n.Sys.Netdevs, func(d sysfs.Netdev) string { return d.Name }))
-}
-
-func names[T any](list func() ([]T, error), name func(T) string) (names []string) {
-	all, _ := list()
-	for _, d := range all {
-		names = append(names, name(d))
+func (n *Node) DeviceNames() (names []string) {
+	devices, _ := hostdev.List(n.Sys)
+	for _, d := range devices {
+		names = append(names, d.At.Name)
+	}
+	rdma, _ := n.Sys.RDMADevices()
+	for _, d := range rdma {
+		names = append(names, d.Name)
+	}
+	interfaces, _ := n.Sys.Netdevs()
+	for _, d := range interfaces {
+		names = append(names, d.Name)
 	}
 	return names
 }

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"slices"
 
+	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/link"
 	"github.com/k8snetworkplumbingwg/sriovnet"
 )
@@ -24,16 +25,10 @@ func Sriovnet(pf string, flavour link.Flavour, number int) (string, error) {
 	return sriovnet.GetVfRepresentor(pf, number)
 }
 
-// Switches ask for the representors of a PF, as [link.Kernel] does.
-type Switches interface {
-	Switchdev(pf string) (bool, error)
-	Representor(pf string, flavour link.Flavour, number int) (name string, ok bool, err error)
-}
-
 // A Witness answers like its Switches and remembers what they were asked. It is for one
 // goroutine.
 type Witness struct {
-	Switches
+	hostdev.Switches
 	Ask func(pf string, flavour link.Flavour, number int) (string, error) // Sriovnet
 
 	heard []question
