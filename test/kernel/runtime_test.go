@@ -140,27 +140,6 @@ func conflist(t *testing.T, text string) {
 // last is our part of the conflists.
 const last = `{"type": "devinfo", "capabilities": {"CNIDeviceInfoFile": true, "deviceID": true}}`
 
-func TestCnitoolMacvlanThenDevinfo(t *testing.T) {
-	onStage(t, func(t *testing.T, pod string) {
-		other := linktest.NewNetns(t)
-		linktest.AddVeth(t, "nic", "peer", other)
-		conflist(t, `{"cniVersion": "1.1.0", "name": "net", "plugins": [{"type": "macvlan", "master": "nic", "mode": "bridge"}, `+last+`]}`)
-
-		cnitool(t, "status", "net", pod).ok(t)
-		result := cnitool(t, "add", "net", pod).ok(t)
-		same(t, "result", compact(t, result),
-			`{"cniVersion":"1.1.0","interfaces":[{"mac":"MAC","name":"net1","pciID":"0000:01:10.0","sandbox":"NETNS"}]}`)
-		same(t, "device-info file", read(t, infoFile), vfFile)
-		same(t, "interfaces in the pod", podLinks(t, pod), "net1")
-
-		cnitool(t, "check", "net", pod).ok(t)
-		same(t, "device-info file after CHECK", read(t, infoFile), vfFile)
-		cnitool(t, "del", "net", pod).ok(t)
-		nothingLeft(t, pod)
-		cnitool(t, "del", "net", pod).ok(t)
-	})
-}
-
 const bridgeConf = `{"type": "bridge", "bridge": "br0", "capabilities": {"mac": true, "ips": true},
 	"ipam": {"type": "host-local", "dataDir": "` + ipamDir + `", "subnet": "10.1.2.0/24"}}`
 
