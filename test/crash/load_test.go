@@ -1,6 +1,7 @@
 package crash_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -74,9 +75,9 @@ var loads = []struct {
 func TestLoad(t *testing.T) {
 	buildTool(t)
 	linktest.Run(t, func(t *testing.T) {
-		l := newLoad(newWorld(t, os.Getenv(undertest.Key)), number(t, attachmentsKey, 40))
+		l := newLoad(newWorld(t, os.Getenv(undertest.Key)), number(t, attachmentsKey, "40"))
 		stop := l.collectors()
-		crew := l.crew(number(t, workersKey, 8))
+		crew := l.crew(number(t, workersKey, "8"))
 		l.all(crew, (*worker).fill)
 		l.complete()
 		l.all(crew, (*worker).drain)
@@ -95,15 +96,11 @@ func TestLoad(t *testing.T) {
 	})
 }
 
-func number(t *testing.T, key string, usual int) int {
+func number(t *testing.T, key, usual string) int {
 	t.Helper()
-	text := os.Getenv(key)
-	if text == "" {
-		return usual
-	}
-	n, err := strconv.Atoi(text)
+	n, err := strconv.Atoi(cmp.Or(os.Getenv(key), usual))
 	if err != nil || n < 1 {
-		t.Fatalf("%s=%s", key, text)
+		t.Fatalf("%s=%s", key, os.Getenv(key))
 	}
 	return n
 }
