@@ -6,20 +6,13 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"devinfo-cni.io/pkg/config"
-	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/hosttxt"
-	"devinfo-cni.io/pkg/journal"
-	"devinfo-cni.io/pkg/link"
-	"devinfo-cni.io/pkg/sysfs"
-	plugin "devinfo-cni.io/plugins/devinfo"
 	"devinfo-cni.io/test/undertest"
 )
 
@@ -147,30 +140,7 @@ func switchDir(t *testing.T) string {
 	run(t, "ovs-vsctl", "add-br", "br-hw")
 	t.Cleanup(func() { run(t, "ovs-vsctl", "del-br", "br-hw") })
 	t.Setenv("STANDIN_SWITCH", "netdevsim/netdevsim1")
-	self, err := os.Executable()
-	must(t, err)
-	dir := t.TempDir()
-	must(t, os.Symlink(self, dir+"/devinfo"))
-	return dir
-}
-
-// devinfo is the plugin as cmd/devinfo assembles it, on the switch of netdevsim.
-func devinfo() int {
-	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	sys, err := sysfs.Open("/sys")
-	if err != nil {
-		log.Error("no /sys", "error", err)
-		return 1
-	}
-	bootID, err := journal.BootID()
-	if err != nil {
-		log.Error("no boot ID", "error", err)
-		return 1
-	}
-	node, nodeErr := config.LoadNode(os.Getenv("DEVINFO_NODE_CONFIG"))
-	p := plugin.New(node, discovery.Finder{Sys: sys, Interfaces: link.NewKernel(sys.Files()), Switches: netdevsim(sys)}, bootID, os.Stdout, log)
-	p.NodeError, p.Listen, p.Within = nodeErr, plugin.TakeSignals, os.Getenv(plugin.WithinEnv)
-	return p.Run(os.Getenv, os.Stdin, os.Stderr)
+	return withSwitch(t)
 }
 
 // bridgeOf is the bridge that an interface is a port of; "" if it is none.

@@ -3,15 +3,16 @@
 package vm_test
 
 import (
-	"bytes"
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/containernetworking/cni/libcni"
 	"github.com/vishvananda/netlink"
 
 	"devinfo-cni.io/pkg/config"
@@ -22,45 +23,57 @@ import (
 	plugin "devinfo-cni.io/plugins/devinfo"
 )
 
-// No emulated PCI device has a switch. So here the switch of igb's first PF is
-// netdevsim's: the plugin runs in this process, with the real /sys, the real VFs
-// and the real devlink, but asks devlink for netdevsim/netdevsim1 where it would
-// ask for pci/0000:01:00.0.
-func withSwitch(t *testing.T, eswitch func(*sysfs.FS) link.Eswitch) *plugin.Plugin {
-	t.Helper()
+// No emulated PCI device has a switch. So here the switch of igb's first PF is netdevsim's: the
+// plugin is this program, as cmd/devinfo assembles it, with the real /sys, the real VFs and the real
+// devlink, but it asks devlink for netdevsim/netdevsim1 where it would ask for pci/0000:01:00.0.
+func devinfo() int {
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	sys, err := sysfs.Open("/sys")
-	must(t, err)
+	if err != nil {
+		log.Error("no /sys", "error", err)
+		return 1
+	}
 	bootID, err := journal.BootID()
-	must(t, err)
-	finder := discovery.Finder{Sys: sys, Interfaces: link.NewKernel(sys.Files()), Switches: eswitch(sys)}
-	t.Cleanup(func() { nothingLeft(t) })
-	return plugin.New(config.DefaultNode(), finder, bootID, new(bytes.Buffer), slog.New(slog.NewTextHandler(t.Output(), nil)))
+	if err != nil {
+		log.Error("no boot ID", "error", err)
+		return 1
+	}
+	eswitch := link.NewEswitch(sys.Files(), func(string) link.Handle { return link.Handle{Bus: "netdevsim", Device: "netdevsim1"} })
+	if os.Getenv(silent) != "" {
+		eswitch = link.Eswitch{
+			Sys:   withPorts{sys.Files()},
+			Mode:  func(string) (string, error) { return "", syscall.ENODEV },
+			Ports: func(string) ([]*netlink.DevlinkPort, error) { return nil, syscall.ENODEV },
+		}
+	}
+	node, nodeErr := config.LoadNode(os.Getenv("DEVINFO_NODE_CONFIG"))
+	p := plugin.New(node, discovery.Finder{Sys: sys, Interfaces: link.NewKernel(sys.Files()), Switches: eswitch}, bootID, os.Stdout, log)
+	p.NodeError, p.Listen, p.Within = nodeErr, plugin.TakeSignals, os.Getenv(plugin.WithinEnv)
+	return p.Run(os.Getenv, os.Stdin, os.Stderr)
 }
 
-func netdevsim(sys *sysfs.FS) link.Eswitch {
-	return link.NewEswitch(sys.Files(), func(string) link.Handle { return link.Handle{Bus: "netdevsim", Device: "netdevsim1"} })
-}
+// silent is the variable that says that devlink answers nothing.
+const silent = "DEVINFO_VM_NO_DEVLINK"
 
-// recorded is the device-info file of an attachment with that device, which is
-// checked and deleted again.
-func recorded(t *testing.T, p *plugin.Plugin, deviceID string) string {
+// withSwitch is the directory of that program, for which CNI_PATH has it first.
+func withSwitch(t *testing.T) (dir string) {
 	t.Helper()
-	path := infoDir + "/switch-pod1_net1"
-	args := &plugin.Args{
-		ContainerID: "pod1", Netns: "/run/netns/pod1", IfName: "net1", Path: plugins,
-		StdinData: fmt.Appendf(nil, `{"cniVersion": "1.1.0", "name": "switch", "type": "devinfo", "runtimeConfig": {"CNIDeviceInfoFile": %q, "deviceID": %q}}`, path, deviceID),
-	}
-	if err := p.Add(args); err != nil {
-		t.Fatalf("ADD: %s", errorText(err))
-	}
-	file := indent(t, read(t, path))
-	if err := p.Check(args); err != nil {
-		t.Fatalf("CHECK: %s", errorText(err))
-	}
-	if err := p.Del(args); err != nil {
-		t.Fatalf("DEL: %s", errorText(err))
-	}
-	return file
+	self, err := os.Executable()
+	must(t, err)
+	dir = t.TempDir()
+	must(t, os.Symlink(self, dir+"/devinfo"))
+	return dir
+}
+
+// represented attaches a VF of the first PF by number, and compares its device-info file.
+func represented(t *testing.T, n int, want string) {
+	t.Helper()
+	host, vf := fmt.Sprint("enp1s0v", n), fmt.Sprint("0000:01:10.", 2*n)
+	t.Run(host, func(t *testing.T) {
+		n := newNetwork(t, "switch", `[{"type": "host-device", "capabilities": {"deviceID": true}}, `+devinfoLast+`]`)
+		n.cni = libcni.NewCNIConfigWithCacheDir([]string{withSwitch(t), plugins}, t.TempDir(), n.exec())
+		n.attachment("pod1", "net1", vf).passes(moved(t, host, "net1", "/run/netns/pod1", vf), want)
+	})
 }
 
 func representedInfo(address, representor string) string {
@@ -70,21 +83,14 @@ func representedInfo(address, representor string) string {
 // Each VF has the representor of its number; the third one has none.
 func TestRepresentors(t *testing.T) {
 	needs(t, "igb", "nsim")
-	pod(t, "pod1")
-	p := withSwitch(t, netdevsim)
-	for vf, want := range map[string]string{
-		"0000:01:10.0": representedInfo("0000:01:10.0", "eni1npf0vf0"),
-		"0000:01:10.2": representedInfo("0000:01:10.2", "eni1npf0vf1"),
-		"0000:01:10.4": pciInfo("0000:01:10.4", "0000:01:00.0"),
-	} {
-		same(t, vf, recorded(t, p, vf), indent(t, want))
-	}
+	represented(t, 0, representedInfo("0000:01:10.0", "eni1npf0vf0"))
+	represented(t, 1, representedInfo("0000:01:10.2", "eni1npf0vf1"))
+	represented(t, 2, pciInfo("0000:01:10.4", "0000:01:00.0"))
 }
 
 // In legacy mode netdevsim takes its representors away, as a NIC does.
 func TestLegacyMode(t *testing.T) {
 	needs(t, "igb", "nsim")
-	pod(t, "pod1")
 	run(t, "devlink", "dev", "eswitch", "set", "netdevsim/netdevsim1", "mode", "legacy")
 	t.Cleanup(func() {
 		run(t, "devlink", "dev", "eswitch", "set", "netdevsim/netdevsim1", "mode", "switchdev")
@@ -93,22 +99,15 @@ func TestLegacyMode(t *testing.T) {
 			run(t, "ip", "link", "set", filepath.Base(net), "name", "eni1n"+read(t, net+"/phys_port_name"))
 		}
 	})
-	same(t, "VF 0", recorded(t, withSwitch(t, netdevsim), "0000:01:10.0"), indent(t, pciInfo("0000:01:10.0", "0000:01:00.0")))
+	represented(t, 0, pciInfo("0000:01:10.0", "0000:01:00.0"))
 }
 
 // Where devlink knows neither the mode nor the ports, sysfs tells: phys_switch_id
 // and phys_port_name of the PF's interfaces.
 func TestRepresentorsWithoutDevlink(t *testing.T) {
 	needs(t, "igb", "nsim")
-	pod(t, "pod1")
-	p := withSwitch(t, func(sys *sysfs.FS) link.Eswitch {
-		return link.Eswitch{
-			Sys:   withPorts{sys.Files()},
-			Mode:  func(string) (string, error) { return "", syscall.ENODEV },
-			Ports: func(string) ([]*netlink.DevlinkPort, error) { return nil, syscall.ENODEV },
-		}
-	})
-	same(t, "VF 1", recorded(t, p, "0000:01:10.2"), indent(t, representedInfo("0000:01:10.2", "eni1npf0vf1")))
+	t.Setenv(silent, "1")
+	represented(t, 1, representedInfo("0000:01:10.2", "eni1npf0vf1"))
 }
 
 // withPorts is /sys with netdevsim's interfaces as those of igb's PF.
