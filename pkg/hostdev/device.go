@@ -51,7 +51,7 @@ func (r Ref) Place() Place {
 // Device is a network device of a host.
 type Device struct {
 	Ref
-	At       Place
+	At       Place           // on its bus
 	Parent   *Device         // the device that it is on: a VF's PF, an SF's function, a vDPA device's VF; nil = none
 	Function *sysfs.Function // the PCI function that it is, or is on, of whatever class; nil = none
 	Number   *int            // index of a VF, sfnum of an SF; nil = unknown
@@ -61,9 +61,9 @@ type Device struct {
 	Path     string          // of a vDPA device: "/dev/vhost-vdpa-0", or the name of its virtio device
 
 	// Only Read fills in these.
-	Ports       []sysfs.Port // its interfaces by port; the first is IfName, unless it is another port than 0
-	Represents  []string     // interfaces of it that stand for functions of another host
-	Representor string       // the interface that stands for it on its PF's switch
+	Ports       []sysfs.Port // its interfaces by port; port 0 is also IfName
+	Represents  []string     // representors of functions that are not on this host, or not known
+	Representor string       // its own representor
 	Eswitch     string       // mode of a function's switch: "legacy", "switchdev"; "" = none, or unknown
 	RDMA        sysfs.RDMA
 }

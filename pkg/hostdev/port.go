@@ -9,10 +9,10 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// Interfaces asks for one interface. [*link.Kernel] is one.
+// Interfaces looks up one network interface. [*link.Kernel] implements it.
 type Interfaces interface {
-	// Interface gives an interface of the network namespace at a path;
-	// link.ErrNoInterface and link.ErrNoNetns say what is missing.
+	// Interface returns an interface of the network namespace at a path. It fails with
+	// link.ErrNoInterface or link.ErrNoNetns if interface or namespace do not exist.
 	Interface(netns, name string) (link.Interface, error)
 }
 
@@ -20,11 +20,16 @@ type Interfaces interface {
 // is a vDPA device's, on virtio_vdpa.
 const VirtioNIC = "virtio-pci"
 
-// OverVirtio returns the place of the device that an interface on a virtio device is of: the vDPA
-// device right above the virtio device, or else the one that ethtool's bus_info names, where
-// virtio devices are beside their vDPA devices; or else the PCI function, which may be that of a
-// vDPA device that the kernel does not name (see [VirtioNIC]). Without any of them it is the
-// virtio device itself. The zero Place is a virtio device that does not exist.
+// OverVirtio returns the place of the device of an interface on a virtio device. It takes the
+// first of these that exists:
+//
+//   - the vDPA device right above the virtio device;
+//   - the vDPA device in ethtool's bus_info: some drivers put the virtio device beside it;
+//   - the PCI function above. If its driver is not [VirtioNIC] the interface belongs to a vDPA
+//     device on the function, which the kernel does not name;
+//   - the virtio device itself.
+//
+// The zero Place means that the virtio device does not exist.
 func OverVirtio(sys *sysfs.FS, virtio, busInfo string) (at Place, byEthtool bool, err error) {
 	v, ok, err := sys.Virtio(virtio)
 	if err != nil || !ok {
@@ -42,8 +47,9 @@ func OverVirtio(sys *sysfs.FS, virtio, busInfo string) (at Place, byEthtool bool
 	return Place{"virtio", virtio}, false, nil
 }
 
-// Ports lists the interfaces of a device by port, without representors. links is only asked about
-// those of a vDPA device. With many VFs in switchdev mode it takes as long as [sysfs.FS.PortsOf].
+// Ports lists the interfaces of a device by port, without representors. Only a vDPA device needs
+// links. For a PF with many VFs in switchdev mode it takes as long as [sysfs.FS.PortsOf]. IPoIB
+// children are in the list, because sysfs does not distinguish them.
 func Ports(sys *sysfs.FS, links Interfaces, at Place) ([]sysfs.Port, error) {
 	if at.Bus == "vdpa" {
 		return portsOfVDPA(sys, links, at.Name)
@@ -54,7 +60,7 @@ func Ports(sys *sysfs.FS, links Interfaces, at Place) ([]sysfs.Port, error) {
 	return ports, err
 }
 
-// byPort orders interfaces of a device. Where the driver does not tell its ports apart, all are 0.
+// byPort orders the interfaces of a device. Their DevPort is 0 if the driver does not number ports.
 func byPort(a, b sysfs.Port) int { return cmp.Or(a.DevPort-b.DevPort, cmp.Compare(a.Name, b.Name)) }
 
 // portsOfVDPA is [OverVirtio] from the other side.

@@ -9,22 +9,22 @@ import (
 	"devinfo-cni.io/pkg/sysfs"
 )
 
-// Host is what devices are read from.
+// Host is the source of a [Read].
 type Host struct {
 	Sys      *sysfs.FS
 	Links    []link.InterfaceRecord // of the host's network namespace
 	Switches Switches
 }
 
-// Live is this machine. It needs the host's network namespace, and CAP_NET_ADMIN for the modes
-// of eswitches.
+// Live returns this machine as a Host. It must run in the host's network namespace. A Read then needs
+// CAP_NET_ADMIN for the modes of eswitches.
 func Live(sys *sysfs.FS) (Host, error) {
 	links, err := link.Recorder{}.Interfaces("")
 	return Host{Sys: sys, Links: links, Switches: link.NewKernel(sys.Files())}, err
 }
 
-// List returns the devices of a host as sysfs alone shows them: PFs first, each device behind the
-// one that it is on. Beside an error they are some of them.
+// List returns the devices that sysfs shows, PFs first, each device after its parent. With an error
+// the list is incomplete.
 func List(sys *sysfs.FS) ([]*Device, error) {
 	r := &reader{Host: Host{Sys: sys}, at: map[Place]*Device{}, virtio: map[string]*Device{}}
 	for _, step := range []func() error{r.functions, r.auxiliaries, r.vdpas} {
@@ -35,8 +35,9 @@ func List(sys *sysfs.FS) ([]*Device, error) {
 	return r.devices, nil
 }
 
-// Read returns the devices of a host, and those that only an interface shows. It fails if sysfs
-// cannot be read; a switch that does not answer is a warning.
+// Read returns the devices of [List] with their interfaces, RDMA devices and representors, and a NIC
+// for each device on another bus that has an interface. It fails if sysfs cannot be read. A switch
+// that does not answer is a warning.
 func Read(h Host) (devices []*Device, warnings []string, err error) {
 	h.Switches = Remember(h.Switches)
 	r := &reader{Host: h, at: map[Place]*Device{}, virtio: map[string]*Device{}}
@@ -60,13 +61,13 @@ type reader struct {
 	Host
 	devices  []*Device
 	at       map[Place]*Device
-	virtio   map[string]*Device // the only virtio device of a vDPA device: to the latter
+	virtio   map[string]*Device // vDPA devices by the name of their only virtio device
 	warnings []string
 }
 
 func (r *reader) add(d *Device) { r.devices, r.at[d.At] = append(r.devices, d), d }
 
-// function is the device of that PCI function; nil = none of class network controller.
+// function returns the device of a PCI function; nil = the function is no network controller.
 func (r *reader) function(a *pci.Address) *Device {
 	if a == nil {
 		return nil
@@ -141,7 +142,8 @@ func (r *reader) vdpas() error {
 	return err
 }
 
-// on adds a device that is on a PCI function, which may be no network controller, as one of pds_core.
+// on adds a device on a PCI function. The function may be no network controller: those of pds_core
+// are not.
 func (r *reader) on(d *Device, function *pci.Address) error {
 	r.add(d)
 	if function == nil {
@@ -170,8 +172,8 @@ func (r *reader) rdma() (err error) {
 	return nil
 }
 
-// interfaces puts the interfaces of the host to their devices, by place: the kernel gives an
-// interface back under the name that it had in a pod.
+// interfaces assigns the interfaces of the host to their devices by place, not by name: an interface
+// that comes back from a pod keeps the name that it had there.
 func (r *reader) interfaces() error {
 	links := make(map[string]link.InterfaceRecord, len(r.Links))
 	for _, l := range r.Links {
@@ -180,7 +182,7 @@ func (r *reader) interfaces() error {
 	list, err := r.Sys.Netdevs()
 	for _, n := range list {
 		l, known := links[n.Name]
-		if !known || n.Device == "" || borrows(l) { // one that is not known has come meanwhile, and may be a representor
+		if !known || n.Device == "" || borrows(l) { // an interface that has just appeared may be a representor
 			continue
 		}
 		d, err := r.owner(n, l)
@@ -197,7 +199,7 @@ func (r *reader) interfaces() error {
 	return err
 }
 
-// owner returns the device of an interface; nil = it is not known.
+// owner returns the device of an interface; nil = unknown.
 func (r *reader) owner(n sysfs.Netdev, l link.InterfaceRecord) (*Device, error) {
 	at := Place{n.Bus, n.Device}
 	if n.Bus == "virtio" {

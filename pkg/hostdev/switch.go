@@ -2,14 +2,15 @@ package hostdev
 
 import "devinfo-cni.io/pkg/link"
 
-// Switches asks for the representors of a PF, which is named by its PCI address.
+// Switches looks up representors on the switch of a PF, by the PF's PCI address. [*link.Kernel]
+// implements it.
 type Switches interface {
 	Switchdev(pf string) (bool, error)
 	Representor(pf string, flavour link.Flavour, number int) (string, bool, error)
 }
 
-// Remember asks each PF once for its mode, and devlink for its ports, for callers that look at
-// many devices. s may be nil.
+// Remember returns Switches that read the mode and the devlink ports of each PF only once, for
+// callers that look at many devices. s may be nil.
 func Remember(s Switches) Switches {
 	if s == nil {
 		return nil
@@ -25,5 +26,5 @@ type switches struct {
 	mode func(pf string) (bool, error)
 }
 
-// Switchdev is the Switches'.
+// Switchdev implements Switches.
 func (s switches) Switchdev(pf string) (bool, error) { return s.mode(pf) }
