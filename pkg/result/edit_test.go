@@ -102,7 +102,7 @@ func TestSandboxedInterfaceIsAddedOnlyIfThereIsNone(t *testing.T) {
 	for _, version := range versions[2:] {
 		for before, after := range map[string]string{
 			``: added, `{"name": "veth1"}`: `{"name": "veth1"}, ` + added, `{"name": "br", "sandbox": ""}`: `{"name": "br", "sandbox": ""}, ` + added,
-			`{"name": "net1"}`:                            `{"name": "net1"}, ` + added,
+			`{"name": "net1"}`:                            added, // its addresses stay its own
 			`{"name": "eth9", "sandbox": "/x"}`:           `{"name": "eth9", "sandbox": "/x"}`,
 			`{"name": "a"}, {"name": "b", "sandbox":"x"}`: `{"name": "a"}, {"name": "b", "sandbox":"x"}`,
 		} {

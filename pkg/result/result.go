@@ -172,15 +172,21 @@ func (r *Result) Identify(name, sandbox, pciID, socketPath string) {
 	r.edited = true
 }
 
-// EnsureSandboxed adds the interface {name, sandbox} if the result has no
-// sandboxed interface at all: without one Multus drops the device information.
+// EnsureSandboxed gives the interface of that name the sandbox if the result has no sandboxed
+// interface at all, and adds one if it has none of that name: Multus drops the device information
+// of several interfaces without a sandbox, and the addresses of one beside an interface that has it.
 func (r *Result) EnsureSandboxed(name, sandbox string) {
 	if !r.atLeast("0.3.0") || slices.ContainsFunc(r.interfaces, func(e entry) bool { return e.Sandbox != "" }) {
 		return
 	}
+	r.edited = true
+	if n := slices.IndexFunc(r.interfaces, func(e entry) bool { return e.Name == name }); n >= 0 {
+		e := &r.interfaces[n]
+		e.raw, e.Sandbox = withKeys(e.raw, map[string]string{"sandbox": sandbox}), sandbox
+		return
+	}
 	raw := encoded(map[string]string{"name": name, "sandbox": sandbox})
 	r.interfaces = append(r.interfaces, entry{raw, Interface{Name: name, Sandbox: sandbox}})
-	r.edited = true
 }
 
 // JSON returns the text of the result: byte for byte that of the plugin before us if nothing
