@@ -310,8 +310,10 @@ func (j *Journal) Unrecorded(k Key, f func() error) error {
 		return f()
 	}
 	return j.Alone(func() error {
-		if !notThere(j.entries.Path(name)) { // it has been added meanwhile
+		if _, err := os.Lstat(j.entries.Path(name)); err == nil { // it has been added meanwhile
 			return nil
+		} else if !absent(err) {
+			return err
 		}
 		if err := f(); err != nil {
 			return err

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -174,5 +175,15 @@ func TestAnEntryIsOfThisBootUnlessBothIDsSayOtherwise(t *testing.T) {
 		if got := (&journal.Entry{BootID: c.entry}).OfBoot(c.now); got != c.want {
 			t.Errorf("an entry of boot %q in boot %q: %v, want %v", c.entry, c.now, got, c.want)
 		}
+	}
+}
+
+// It may be there, and have an owner who is about to write the file.
+func TestAnEntryThatCannotBeLookedForIsNotTakenAsGone(t *testing.T) {
+	j, dir := open(t)
+	link(t, "attachments", filepath.Join(dir, "attachments")) // a loop
+	asked := false
+	if err := j.Unrecorded(key1, func() error { asked = true; return nil }); !errors.Is(err, syscall.ELOOP) || asked {
+		t.Errorf("got %v, %v", err, asked)
 	}
 }

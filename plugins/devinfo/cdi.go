@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"fmt"
+	"io/fs"
 	"path"
 	"syscall"
 
@@ -99,7 +100,9 @@ func (r *request) mountable() (string, error) {
 	if r.name == "" {
 		return "", nil
 	}
-	if err := private.Unexposed(r.Node.DeviceInfoDir); err != nil {
+	if err := private.Unexposed(r.Node.DeviceInfoDir); as[*fs.PathError](err) {
+		return "", err
+	} else if err != nil {
 		return "", r.unlessStrict(fail(codeConfig, fmt.Errorf("containers do not get the device-info file: %w", err),
 			"see \"namei -l "+r.Node.DeviceInfoDir+"\": make each directory root's, with mode 0755, or set deviceInfoDir to one of which that is true"))
 	}
