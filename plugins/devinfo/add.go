@@ -19,7 +19,8 @@ func (p *Plugin) Add(args *Args) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := r.clean(); err != nil {
+	defer func() { r.former.Unlock() }()
+	if err := r.takeOver(); err != nil {
 		return err
 	}
 	past, err := r.past()
@@ -27,6 +28,9 @@ func (p *Plugin) Add(args *Args) (err error) {
 		return err
 	}
 	back := &wayBack{before: past.file}
+	if r.former != nil && past.early != nil { // what is there is the former ADD's
+		back.before = nil
+	}
 	defer func() {
 		if err != nil {
 			err = followedBy(err, r.goBack(back))

@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"bytes"
+	"encoding/json"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/discovery"
@@ -34,7 +35,10 @@ func (r *request) commit(back *wayBack, past past, ran ran, found found) error {
 		e.CDI, e.SocketDir = journal.CDI{}, ""
 	}
 	if r.name == "" && len(e.Delegates) == 0 && found.spec == nil && len(e.Leases) == 0 {
-		return nil
+		if r.former == nil {
+			return nil
+		}
+		return r.undo(r.former, r.removeFile)
 	}
 	if err := r.record(back, e); err != nil {
 		return err
@@ -75,6 +79,13 @@ func (r *request) restore(before []byte) error {
 // stays. A valid one has no key in another letter case, which is not encoded.
 func says(file []byte, info *devinfo.Info) bool {
 	now, err := devinfo.Parse(file)
-	return err == nil && bytes.Equal(now.Encode(), info.Encode()) && now.Validate().Err() == nil &&
+	return err == nil && bytes.Equal(compact(now), compact(info)) && now.Validate().Err() == nil &&
 		!bytes.Contains(file, []byte(`"punt"`)) // which reads as inject-punt
+}
+
+// compact is device information as the journal keeps it.
+func compact(info *devinfo.Info) []byte {
+	var b bytes.Buffer
+	_ = json.Compact(&b, info.Encode()) // it is JSON
+	return b.Bytes()
 }

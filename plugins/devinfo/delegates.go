@@ -32,7 +32,7 @@ func (r *request) runDelegates(back *wayBack, before past) (ran, past, error) {
 		return ran{}, past{}, err
 	}
 	if early != nil {
-		e.Wrote, e.Info = true, early.Encode()
+		e.Wrote, e.Info, e.Kept = true, early.Encode(), says(back.before, early)
 	}
 	if err := r.record(back, e); err != nil {
 		return ran{}, past{}, err
@@ -57,7 +57,7 @@ func (r *request) early(before past) (*devinfo.Info, error) {
 	if err != nil || r.name == "" {
 		return nil, err
 	}
-	info := devinfo.Merge(before.source, known.Info, r.declared)
+	info := devinfo.Merge(before.of(known), known.Info, r.declared)
 	if info == nil || info.Validate().Err() != nil {
 		return nil, nil
 	}

@@ -126,11 +126,20 @@ const (
 	sriovTries = 20
 )
 
-// record writes the journal's entry in place of a former one of this ADD.
+// record writes the journal's entry in place of a former one, of this ADD or of one that it
+// repeats: what that one has made and this one does not goes before, once nothing is refused.
 func (r *request) record(back *wayBack, e *journal.Entry) error {
 	var err error
 	for range sriovTries {
-		err = r.Journal.Record(e, back.entry)
+		if err = nil; r.former != nil {
+			err = r.Journal.Free(e)
+		}
+		if err == nil && r.former != nil {
+			err = r.giveUp(r.former, e)
+		}
+		if err == nil {
+			err = r.Journal.Record(e, cmp.Or(back.entry, r.former))
+		}
 		if held, ok := errors.AsType[*journal.HeldError](err); !ok || held.Holder.Entry != nil || held.Holder.Claim != nil {
 			break
 		}
@@ -138,7 +147,7 @@ func (r *request) record(back *wayBack, e *journal.Entry) error {
 	}
 	switch {
 	case err == nil:
-		back.entry = e
+		back.entry, r.former = e, nil
 	case as[*journal.HeldError](err):
 		return r.held(err)
 	case codeOf(err) == codeIO:

@@ -18,7 +18,7 @@ import (
 type past struct {
 	file   []byte        // what the device-info file holds; nil = no file
 	source *devinfo.Info // what others say there, or in the device plugin's file in its place
-	early  *devinfo.Info // what we wrote there for the delegates: no source, but kept where the kernel is silent
+	early  *devinfo.Info // what we wrote there, in a former ADD or for the delegates: no source, but kept where the kernel is silent
 	spec   []byte        // our CDI spec; nil = none
 }
 
@@ -33,14 +33,15 @@ func (r *request) past() (p past, err error) {
 	return p, r.checkMode(p)
 }
 
-// clean undoes an earlier ADD of this attachment: one that was killed, or is of another boot,
-// or had no DEL. One whose delegates have made a pod's network is refused.
-func (r *request) clean() error {
+// takeOver sees to a former ADD of this attachment that had no DEL. A live one without delegates is
+// kept until this ADD is recorded, which replaces it: see [request.record]. One that was killed
+// amid its delegates, is of another boot, or has lost its namespace is undone now. One whose
+// delegates have made a pod's network is refused.
+func (r *request) takeOver() error {
 	e, corrupt, err := r.lock()
 	if err != nil || e == nil {
 		return err
 	}
-	defer e.Unlock()
 	former := *e
 	switch {
 	case corrupt: // its delegates are not known
@@ -50,28 +51,64 @@ func (r *request) clean() error {
 	case r.dead(r.key, e):
 		r.log.Warn("cleaning up after an attachment whose network namespace is gone", "since", e.Time)
 		former.Netns = ""
-	case len(e.Delegates) > 0 && e.Complete:
-		return fail(codeConfig, fmt.Errorf("attachment %s exists, since %s", r.key, e.Time.Format("2006-01-02 15:04:05 MST")),
-			"DEL first: to add it again would tear down what its delegates made")
-	case len(e.Delegates) > 0:
+	case len(e.Delegates) == 0:
+		r.former = e
+		r.ours, err = r.written(e)
+		return err
+	case e.Complete:
+		e.Unlock()
+		remedy := "DEL first: to add it again would tear down what its delegates made"
+		if len(r.children) == 0 || r.cfg.PrevResult != nil && e.PrevResult == nil {
+			remedy = "devinfo stands twice in this chain: name it once"
+		}
+		return fail(codeConfig, fmt.Errorf("attachment %s exists, since %s", r.key, e.Time.Format("2006-01-02 15:04:05 MST")), remedy)
+	default:
 		r.log.Warn("cleaning up after an ADD that was cut short", "since", e.Time)
+		if r.ours, err = r.written(e); err != nil {
+			e.Unlock()
+			return err
+		}
 	}
+	defer e.Unlock()
 	if err := r.undo(&former, r.removeWritten); err != nil {
 		return fmt.Errorf("clean up after an earlier ADD: %w", err)
 	}
 	return nil
 }
 
-// removeWritten removes the device-info file of an earlier ADD, unless somebody else has
-// written it since, a delegate or the runtime: then it is a source for this one.
-func (r *request) removeWritten(e *journal.Entry) error {
-	if e.File != r.name {
-		return r.removeFile(e)
+// written is what the device-info file holds if a former ADD has written it; nil if it is another
+// one, or somebody else has written it, a delegate or the runtime: then it is a source for this ADD.
+func (r *request) written(e *journal.Entry) (*devinfo.Info, error) {
+	if e.File == "" || e.File != r.name || e.Kept {
+		return nil, nil
 	}
-	if _, info, err := r.parsed(store.Open(e.Dir), e.File); err != nil || info != nil && (e.Kept || !says(e.Info, info)) {
-		return err
+	_, info, err := r.parsed(store.Open(e.Dir), e.File)
+	if info == nil || !says(e.Info, info) {
+		return nil, err
+	}
+	return info, nil
+}
+
+// removeWritten removes the device-info file of a former ADD, unless it is a source for this one.
+func (r *request) removeWritten(e *journal.Entry) error {
+	if e.File == r.name {
+		if _, info, err := r.parsed(store.Open(e.Dir), e.File); err != nil || info != nil && (e.Kept || !says(e.Info, info)) {
+			return err
+		}
 	}
 	return r.removeFile(e)
+}
+
+// giveUp removes what a former ADD has made and this one does not make again.
+func (r *request) giveUp(former, e *journal.Entry) error {
+	var err error
+	if former.CDI != e.CDI {
+		err = r.removeSpec(former.CDI)
+	}
+	if former.File != "" && former.Path() != e.Path() {
+		err = followedBy(nil, err, r.removeFile(former))
+	}
+	return err
 }
 
 // readFile reads the device-info file, else the device plugin's in its place, which the
@@ -85,6 +122,9 @@ func (r *request) readFile(p *past) (err error) {
 	}
 	if p.file, p.source, err = r.parsed(r.Infos, r.name); err != nil {
 		return err
+	}
+	if p.early = r.ours; p.early != nil && says(p.file, p.early) {
+		p.source = nil
 	}
 	if p.source == nil {
 		p.source, err = r.devicePlugins()

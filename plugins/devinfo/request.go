@@ -25,6 +25,9 @@ type request struct {
 	cdi      *config.CDI       // the CDI device; nil = none
 	spec     journal.CDI       // where its spec goes
 	prev     *result.Result    // of the plugins before us; nil = none
+
+	former *journal.Entry // of an ADD that this one repeats, locked until it is replaced; nil = none
+	ours   *devinfo.Info  // what a former ADD has written to the device-info file; nil = nothing
 }
 
 // request reads what an ADD is asked to do, and refuses what it can.
