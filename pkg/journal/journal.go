@@ -291,7 +291,12 @@ func (j *Journal) All() ([]Key, error) {
 }
 
 // Writable asks, without side effect, whether Record could succeed.
-func (j *Journal) Writable() error { return store.Open(j.entries.Path("")).Writable() }
+func (j *Journal) Writable() error {
+	if err := private.Lockable(j.dir, syscall.Statfs); err != nil {
+		return err
+	}
+	return store.Open(j.entries.Path("")).Writable()
+}
 
 // Alone calls f while nobody can take or give back a lease, and so no ADD can be recorded.
 // Where there has never been one it makes nothing.

@@ -115,6 +115,26 @@ func IsAt(f *os.File, path string) (bool, error) {
 	return err == nil && os.SameFile(open, there), err
 }
 
+// ErrNFS is the error of [Lockable], to be matched by errors.Is.
+var ErrNFS = errors.New("is on NFS, where its files cannot be locked")
+
+// Lockable returns an error if a directory, or its nearest ancestor that exists, is on NFS. There
+// flock(2) wants files that are open for writing, which neither a directory nor what [Lock] opens is.
+// The argument statfs is syscall.Statfs.
+func Lockable(dir string, statfs func(string, *syscall.Statfs_t) error) error {
+	const nfs = 0x6969
+	var on syscall.Statfs_t
+	err := statfs(dir, &on)
+	for errors.Is(absent(err), fs.ErrNotExist) && dir != filepath.Dir(dir) {
+		dir = filepath.Dir(dir)
+		err = statfs(dir, &on)
+	}
+	if err == nil && on.Type == nfs {
+		return fmt.Errorf("%s: %w", dir, ErrNFS)
+	}
+	return err
+}
+
 func lock(f *os.File) error {
 	for {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)

@@ -136,3 +136,18 @@ func TestAFileMayBeReplacedWhileOthersWaitForIt(t *testing.T) {
 		must(t, <-done)
 	}
 }
+
+func TestDirectoryOnNFSIsNotLockable(t *testing.T) {
+	dir := t.TempDir()
+	if err := private.Lockable(dir+"/a/b", syscall.Statfs); err != nil {
+		t.Error(err)
+	}
+	mounted := func(path string, on *syscall.Statfs_t) error {
+		err := syscall.Statfs(path, on)
+		on.Type = 0x6969
+		return err
+	}
+	if err := private.Lockable(dir+"/a/b", mounted); err == nil || err.Error() != dir+": is on NFS, where its files cannot be locked" {
+		t.Errorf("got %v", err)
+	}
+}

@@ -20,7 +20,7 @@ func (p *Plugin) Status(args *Args) error {
 		return notReady(fmt.Errorf("device-info directory: %w", err), "make it writable, or set deviceInfoDir in the node settings")
 	}
 	if err := p.Journal.Writable(); err != nil {
-		return notReady(fmt.Errorf("state directory: %w", err), "make it writable, or set stateDir in the node settings")
+		return notReady(fmt.Errorf("state directory: %w", err), "make it writable, on a local disk, or set stateDir in the node settings")
 	}
 	if cfg.CDI != nil {
 		if err := p.Specs.Writable(); err != nil {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/containernetworking/cni/pkg/invoke"
 	"golang.org/x/sys/unix"
@@ -20,6 +21,7 @@ import (
 	"devinfo-cni.io/pkg/journal"
 	"devinfo-cni.io/pkg/link"
 	"devinfo-cni.io/pkg/others"
+	"devinfo-cni.io/pkg/private"
 )
 
 // Places are where things are on the node. All are absolute paths.
@@ -61,6 +63,7 @@ func Gather(ctx context.Context, p Places, gone func(netns string) (bool, error)
 			l.ReadOnly = append(l.ReadOnly, dir)
 		}
 	}
+	l.NFS = errors.Is(private.Lockable(s.StateDir, syscall.Statfs), private.ErrNFS)
 	l.ask(ctx, append([]string{validate.Plugin}, l.networks(p.ConfDir)...))
 	l.altered(p.NodeConfig, l.Plugins[validate.Plugin].Path)
 	l.Agent, l.NRI = exists(p.AgentDir), exists(p.NRISocket)

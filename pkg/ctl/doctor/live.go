@@ -23,6 +23,7 @@ type Live struct {
 	NRI        bool              `json:"nri,omitempty"`      // the socket is there
 	Agent      bool              `json:"agent,omitempty"`    // devinfo-agent has run since the node booted
 	ReadOnly   []string          `json:"readOnly,omitempty"` // directories of the plugin that are, or would be made, on a read-only file system
+	NFS        bool              `json:"nfs,omitempty"`      // stateDir is, or would be made, on NFS
 	Missing    map[string]string `json:"missing,omitempty"`  // directories, and why they cannot be used
 	Altered    []string          `json:"altered,omitempty"`  // files, by path, that are not as devinfo-agent put them in place
 	Notes      []Note            `json:"notes,omitempty"`

@@ -83,6 +83,9 @@ func directories(f *Evidence, list *answers) {
 			list.add(level, path+": is on a read-only file system: "+fails, "mount it read-write, or name another: "+keys+" of the node settings; in a container it must be mounted")
 		}
 	}
+	if f.Live.NFS {
+		list.add(Error, "stateDir is on NFS, where files cannot be locked: no DEL succeeds", "set stateDir in the node settings to a directory on a local disk")
+	}
 	if usual := []string{"/etc/cdi", "/var/run/cdi", "/run/cdi"}; f.CDIDir != "" && !slices.Contains(usual, f.CDIDir) {
 		list.add(Warning, f.CDIDir+": is not a directory where container runtimes look for CDI specs by default",
 			"add it to cdi_spec_dirs of the runtime, or set cdiDir in the node settings to /var/run/cdi")
