@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io/fs"
 	"path/filepath"
 	"slices"
@@ -16,17 +17,25 @@ import (
 // of other programs do not, since Sweep takes what has no writer for garbage.
 const tempPrefix, tempSuffix = ".", ".devinfo"
 
-func temporary(name string) string { return tempPrefix + name + tempSuffix }
+// That of a long name has a part of it and its hash.
+func temporary(name string) string {
+	const part = 200
+	if len(name) > maxName-len(tempPrefix)-len(tempSuffix) {
+		hash := fnv.New64a()
+		_, _ = hash.Write([]byte(name)) // never fails
+		name = fmt.Sprintf("%s-%016x", name[:part], hash.Sum64())
+	}
+	return tempPrefix + name + tempSuffix
+}
 
-// final is the inverse of temporary.
+// final returns a name whose temporary file that is.
 func final(temp string) (name string, ok bool) {
 	name, prefixed := strings.CutPrefix(temp, tempPrefix)
 	name, suffixed := strings.CutSuffix(name, tempSuffix)
 	return name, prefixed && suffixed && name != ""
 }
 
-// maxName leaves room for the temporary file: the kernel's limit is 255 bytes.
-const maxName = 255 - len(tempPrefix) - len(tempSuffix)
+const maxName = 255 // the kernel's limit, in bytes
 
 // NameError says that a name or a path does not name a file directly in the
 // directory.
@@ -41,7 +50,7 @@ func (e *NameError) Error() string { return fmt.Sprintf("%q: %v", e.Name, e.Err)
 func (e *NameError) Unwrap() error { return e.Err }
 
 // CheckName returns a [*NameError] unless the name is one path element that does not begin
-// with a dot, and leaves room for that of a temporary file.
+// with a dot.
 func CheckName(name string) error {
 	reason := ""
 	switch {

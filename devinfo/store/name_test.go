@@ -69,7 +69,7 @@ func TestNameRefusesPathsThatAreNotDirectlyInTheDirectory(t *testing.T) {
 		parent + "/dp/a.json":  "must be directly in " + dir,
 		"/proc/self/root/net1": "must be directly in " + dir,
 
-		dir + "/" + strings.Repeat("x", 247): "a file name must not have more than 246 bytes",
+		dir + "/" + strings.Repeat("x", 256): "a file name must not have more than 255 bytes",
 	} {
 		_, err := d.Name(path)
 		var bad *store.NameError
@@ -143,7 +143,7 @@ func TestAPathThatCannotBeFollowedIsNoNameError(t *testing.T) {
 func FuzzName(f *testing.F) {
 	for _, name := range []string{
 		"net-c0ffee_net1", "", ".", "..", "../victim", "a/b", "a\x00b", ".hidden", ".net1.devinfo", "a\nb", "a\x1b[2J", "\xff", "victim", "…",
-		strings.Repeat("a", 246), strings.Repeat("a", 247), "cni/a", "//", "a/", "a/.", "a/..",
+		strings.Repeat("a", 255), strings.Repeat("a", 256), "cni/a", "//", "a/", "a/.", "a/..",
 	} {
 		f.Add(name)
 	}
@@ -160,7 +160,7 @@ func FuzzName(f *testing.F) {
 		if bad := new(store.NameError); err != nil && !errors.As(err, &bad) {
 			t.Errorf("%q: %v", name, err)
 		}
-		plain := name != "" && name[0] != '.' && len(name) <= 246 && !strings.ContainsAny(name, "/\x00")
+		plain := name != "" && name[0] != '.' && len(name) <= 255 && !strings.ContainsAny(name, "/\x00")
 		if plain != (err == nil) || plain && pathErr == nil && fromPath != name {
 			t.Errorf("%q: Write says %v, and Name %q", name, err, fromPath)
 		}

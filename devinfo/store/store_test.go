@@ -134,7 +134,7 @@ func TestWhatIsLeftInTheDirectory(t *testing.T) {
 	write := func(d *store.Dir) error { return d.Write("net1", []byte("new")) }
 	remove := func(d *store.Dir) error { return d.Remove("net1") }
 	sweep := func(d *store.Dir) error { return d.Sweep(func(string) {}) }
-	longest := strings.Repeat("a", 246)
+	longest := strings.Repeat("a", 255)
 	for n, c := range []struct {
 		what   string
 		act    func(*store.Dir) error

@@ -45,7 +45,12 @@ func (k Key) entry() (string, error) {
 		return "", &store.NameError{Name: k.IfName, Err: errors.New("an interface name must be UTF-8")}
 	}
 	name := k.file()
-	if err := store.CheckName(name); err != nil {
+	const most = 255 - len(sharedMark) // its links have the name too
+	err := store.CheckName(name)
+	if err == nil && len(name) > most {
+		err = &store.NameError{Name: name, Err: fmt.Errorf("a file name must not have more than %d bytes", most)}
+	}
+	if err != nil {
 		return "", fmt.Errorf("%w: of its %d the network's name has %d and the container ID %d: give the network a shorter name",
 			err, len(name), len(k.Network), len(k.ContainerID))
 	}
