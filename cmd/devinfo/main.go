@@ -65,12 +65,30 @@ func logger(node config.Node) *slog.Logger {
 	if node.LogFile == "" {
 		return log
 	}
-	file, err := os.OpenFile(node.LogFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY|syscall.O_NONBLOCK, 0o600) // should it be a named pipe
+	file, err := logFile(node.LogFile)
 	if err != nil {
 		log.Warn("no log file", "error", err)
 		return log
 	}
 	return slog.New(slog.NewMultiHandler(log.Handler(), slog.NewTextHandler(file, options)))
+}
+
+// logFile opens a log file, which must be no link to anything: in a directory that others may
+// write to, a link may lead to any file of root's.
+func logFile(path string) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600) // should it be a named pipe
+	if err != nil {
+		return nil, err
+	}
+	var stat syscall.Stat_t
+	if err = syscall.Fstat(int(file.Fd()), &stat); err == nil && (stat.Mode&syscall.S_IFMT != syscall.S_IFREG || stat.Nlink != 1) {
+		err = fmt.Errorf("%s: not a regular file of one name", path)
+	}
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	return file, nil
 }
 
 // askedForVersion answers a person, and an installer before it replaces this build by

@@ -7,15 +7,24 @@ import (
 	"testing"
 )
 
-// A log that nobody reads holds nobody up.
-func TestLogFileThatIsAPipe(t *testing.T) {
+// A log that nobody reads holds nobody up, and one that is a link leads to no other file.
+func TestLogFileThatIsNoFileOfOneName(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
 		nodeSettings(t, map[string]any{"logFile": "/run/log"})
+		must(t, os.WriteFile("/run/victim", nil, 0o600))
+		oddities := map[string]func(string) error{
+			"named pipe": oddities["named pipe"], "directory": oddities["directory"],
+			"link":      func(path string) error { return os.Symlink("/run/victim", path) },
+			"hard link": func(path string) error { return os.Link("/run/victim", path) },
+		}
 		for what, why := range map[string]string{
 			"named pipe": `open /run/log: no such device or address`,
 			"directory":  `open /run/log: is a directory`,
+			"link":       `open /run/log: too many levels of symbolic links`,
+			"hard link":  `/run/log: not a regular file of one name`,
 		} {
-			put(t, what, "/run/log")
+			must(t, os.RemoveAll("/run/log"))
+			must(t, oddities[what]("/run/log"))
 			for _, verb := range []string{"ADD", "CHECK", "DEL"} {
 				a := call(t, verb, pod, standalone(infoFile))
 				a.ok(t)
@@ -33,8 +42,10 @@ func TestALogThatCannotBeWrittenDoesNotSilenceTheOther(t *testing.T) {
 		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 		must(t, err)
 		defer full.Close()
+		defer mount(t, "/run/full", "size=4096", 0)()
+		must(t, os.WriteFile("/run/full/filler", make([]byte, 4096), 0o600))
 		conf := strings.Replace(standalone(infoFile), "{", `{"devicID": "of which there is a warning", `, 1)
-		for verb, logFile := range map[string]string{"ADD": "/dev/full", "DEL": "/run/log"} {
+		for verb, logFile := range map[string]string{"ADD": "/run/full/log", "DEL": "/run/log"} {
 			nodeSettings(t, map[string]any{"logFile": logFile})
 			cmd := devinfo(verb, pod, conf)
 			var stderr bytes.Buffer
