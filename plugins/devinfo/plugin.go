@@ -57,6 +57,8 @@ type Plugin struct {
 	once    sync.Once // of it
 	signals <-chan os.Signal
 
+	cniVersion string // of the configuration, once it has been read
+
 	// Within is what WithinEnv held: the attachment whose delegates we run under.
 	Within string
 }
@@ -115,6 +117,7 @@ func (p *Plugin) parse(args *Args) (*config.Config, error) {
 	if err := speaks(cfg.CNIVersion, args.Command); err != nil {
 		return nil, err
 	}
+	p.cniVersion = cfg.CNIVersion
 	for _, w := range cfg.Warnings() {
 		p.Log.Warn(w)
 	}

@@ -1,7 +1,9 @@
 package plugin
 
 import (
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -51,11 +53,14 @@ func (p *Plugin) Run(getenv func(string) string, stdin io.Reader, stderr io.Writ
 			"CNI protocol versions supported: %s\n", strings.Join(versions.SupportedVersions(), ", "))
 		return 0
 	}
-	err := translate(p.dispatch(command, getenv, stdin))
-	if err == nil {
+	err, failed := errors.AsType[*types.Error](translate(p.dispatch(command, getenv, stdin)))
+	if !failed {
 		return 0
 	}
-	text, _ := json.MarshalIndent(err, "", "    ") // of strings and a number
+	text, _ := json.MarshalIndent(struct { // of strings and a number
+		CNIVersion string `json:"cniVersion"`
+		*types.Error
+	}{cmp.Or(p.cniVersion, "1.1.0"), err}, "", "    ")
 	if _, err := p.Stdout.Write(text); err != nil {
 		fmt.Fprintln(stderr, "devinfo: print the error:", err)
 	}

@@ -45,12 +45,18 @@ func section(text string) string {
 func cniError(stdout []byte) (string, error) {
 	dec := json.NewDecoder(bytes.NewReader(stdout))
 	dec.DisallowUnknownFields()
-	var e types.Error
+	var e struct {
+		CNIVersion string
+		types.Error
+	}
 	if err := dec.Decode(&e); err != nil {
 		return "", fmt.Errorf("standard output is no CNI error: %w\n%s", err, stdout)
 	}
 	if _, err := dec.Token(); err != io.EOF {
 		return "", fmt.Errorf("more than a CNI error on standard output:\n%s", stdout)
+	}
+	if e.CNIVersion == "" {
+		return "", fmt.Errorf("the error has no cniVersion:\n%s", stdout)
 	}
 	text := fmt.Sprintf("code %d\nmsg %s\n", e.Code, e.Msg)
 	if e.Details != "" {
