@@ -75,9 +75,9 @@ func TestEntriesThatMakeNoSenseAreCorruptAndGiveWay(t *testing.T) {
 
 func TestNamesThatNoFileCanHaveAreErrors(t *testing.T) {
 	j, dir := open(t)
-	long := journal.Key{Network: strings.Repeat("n", 190), ContainerID: strings.Repeat("c", 64), IfName: "net1"}
+	long := journal.Key{Network: strings.Repeat("n", 185), ContainerID: strings.Repeat("c", 64), IfName: "net1"}
 	for _, e := range []*journal.Entry{
-		{Key: long, File: "f"}, {Key: key1, File: "f", SocketDir: "/" + strings.Repeat("d", 251)}, {Key: key1, File: strings.Repeat("f", 251)},
+		{Key: long, File: "f"}, {Key: key1, File: "f", SocketDir: "/" + strings.Repeat("d", 253)}, {Key: key1, File: strings.Repeat("f", 256)},
 	} {
 		var bad *store.NameError
 		if err := j.Record(e, nil); !errors.As(err, &bad) {
