@@ -63,6 +63,9 @@ func (p *plugin) keys() {
 			p.problem(problem)
 		}
 	}
+	for _, key := range p.cfg.Idle {
+		p.warn(p.path+"."+key, p.object[key], "%s", config.IdleRule)
+	}
 	for _, u := range p.cfg.Unknown {
 		value := p.object[u.Key]
 		if parent, key, ok := strings.Cut(u.Key, "."); ok && value == nil { // a key of an object: "cdi.knd"
