@@ -52,7 +52,7 @@ func TestTheStateDirectoryNamesTheRulesWithoutADevice(t *testing.T) {
 	r, n := newRig(t), newNode(t, "igb-sriov")
 	n.rules = "devices: [{drivers: [igbvf], as: exclusive}, {ifNames: [eth77], as: exclusive}]"
 	r.offering(server(nil), n, newPlugins())
-	want := []state.Idle{{Rule: "devices[1] (ifNames: eth77)", Why: "there is no interface eth77; the nearest is eth7"}}
+	want := []state.Idle{{Rule: "devices[1] (ifNames: eth77)", Why: "there is no interface eth77; the nearest is eth7", Nearest: "eth7"}}
 	until(t, func() string { return cmp.Diff(want, offered(t, r.options.StateDir).Idle) })
 }
 

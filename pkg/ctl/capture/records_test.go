@@ -40,7 +40,7 @@ func TestCaptureHasOnlyTheFieldsThatCommandsRead(t *testing.T) {
 			Attachments[].Execution.BootID Attachments[].Execution.InfoFile Attachments[].Execution.Info Attachments[].Execution.DelError`},
 		"/claims/offer": {new(state.Offer),
 			`Rules Problem Devices[].Name Devices[].Ref.Kind Devices[].Ref.PCI Devices[].Ref.Aux Devices[].Ref.VDPA Devices[].Ref.IfName Devices[].As
-			Devices[].ResourceName Devices[].Why Idle[].Rule Idle[].Why`},
+			Devices[].ResourceName Devices[].Why Idle[].Rule Idle[].Why Idle[].Nearest`},
 	} {
 		root := t.TempDir()
 		path := filepath.Join(root, file)

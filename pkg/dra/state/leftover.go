@@ -148,9 +148,9 @@ type Offer struct {
 
 // Idle is a rule that no device of the node meets first: it has no effect on this node.
 type Idle struct {
-	Rule    string `json:"names"` // "devices[1] (ifNames: eth77)"; "devices" = there is none
-	Why     string `json:"why"`   // which of its values no device has, and the nearest one that a device has
-	Nearest string `json:"-"`     // the first of the latter; "" = nothing comes near
+	Rule    string `json:"names"`             // "devices[1] (ifNames: eth77)"; "devices" = there is none
+	Why     string `json:"why"`               // which of its values no device has, and the nearest one that a device has
+	Nearest string `json:"nearest,omitempty"` // the first of the latter; "" = nothing comes near
 }
 
 func (i Idle) String() string { return i.Rule + " names no device of this node: " + i.Why }
