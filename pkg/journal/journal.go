@@ -193,7 +193,8 @@ func (e *Entry) Locked() *os.File {
 // Record records an attachment, and takes leases of all that its entry names, at once: what
 // another has is a [*HeldError], after which nothing has changed. It sets e.BootID, and
 // locks the entry: see [Journal.Lock]. former is the entry that it replaces, locked, whose
-// lock then ends; any other entry of the attachment is a [*BetweenError].
+// lock then ends, and of whose leases those that e does not name are given back first; any other
+// entry of the attachment is a [*BetweenError].
 func (j *Journal) Record(e, former *Entry) error {
 	e.Format, e.BootID = Format, j.bootID
 	by, err := e.taker()
@@ -210,7 +211,12 @@ func (j *Journal) Record(e, former *Entry) error {
 		}
 		var f *os.File
 		err := j.take(by, func() (err error) {
-			f, err = j.entries.WriteLocked(by.link, data)
+			if former != nil { // while an entry still names them
+				err = j.giveBack(by.link, without(former.leases(), by.leases))
+			}
+			if err == nil {
+				f, err = j.entries.WriteLocked(by.link, data)
+			}
 			return err
 		}, func() error {
 			if former != nil { // what is at its path now names more than there is of it
@@ -225,11 +231,8 @@ func (j *Journal) Record(e, former *Entry) error {
 			return err
 		}
 		e.file, e.raw = f, data
-		if former == nil {
-			return nil
-		}
 		former.Unlock()
-		return j.giveBack(by.link, without(former.leases(), by.leases))
+		return nil
 	})
 }
 
