@@ -17,3 +17,8 @@ func Example() {
 	}
 	// Output: VF 0000:01:02.2 of 0000:01:02.0
 }
+
+func ExampleDevicePluginFile() {
+	fmt.Println(devinfo.DevicePluginDir + "/" + devinfo.DevicePluginFile("vendor.example/vf", "0000:03:00.2"))
+	// Output: /var/run/k8s.cni.cncf.io/devinfo/dp/vendor.example-vf-0000:03:00.2-device.json
+}

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 
+	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/pci"
 )
 
@@ -47,8 +48,8 @@ type Node struct {
 // the Device Information Specification, sections 4.1 and 4.2.
 func DefaultNode() Node {
 	return Node{
-		DeviceInfoDir:   "/var/run/k8s.cni.cncf.io/devinfo/cni",
-		DevicePluginDir: "/var/run/k8s.cni.cncf.io/devinfo/dp",
+		DeviceInfoDir:   devinfo.CNIDir,
+		DevicePluginDir: devinfo.DevicePluginDir,
 		StateDir:        "/var/lib/cni/devinfo",
 		Sysfs:           "/sys",
 		LogLevel:        "warn",

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"strings"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/store"
@@ -158,7 +157,7 @@ func (r *request) devicePlugins() (*devinfo.Info, error) {
 	if r.cfg.ResourceName == "" || r.cfg.DeviceID == "" {
 		return nil, nil
 	}
-	name := strings.ReplaceAll(r.cfg.ResourceName+"-"+r.cfg.DeviceID+"-device.json", "/", "-")
+	name := devinfo.DevicePluginFile(r.cfg.ResourceName, r.cfg.DeviceID)
 	_, info, err := r.parsed(r.Pool, name)
 	if as[*store.NameError](err) {
 		return nil, &config.Problem{Key: "resourceName", Value: fmt.Sprintf("%q", r.cfg.ResourceName), Want: "a resource such as vendor.example/name: " + err.Error()}
