@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -115,23 +114,6 @@ func inPod(pod, name string) bool {
 
 func mac(t *testing.T, name string) string { return read(t, "/sys/class/net/"+name+"/address") }
 
-// numVFs gives the PF n VFs, whatever it had, with interfaces of the names given
-// where they are bound to a driver that makes one.
-func numVFs(t *testing.T, pf string, n int, names map[string]string) {
-	t.Helper()
-	file := "/sys/bus/pci/devices/" + pf + "/sriov_numvfs"
-	write(t, file, "0")
-	write(t, file, strconv.Itoa(n))
-	for vf, name := range names {
-		var nets []string
-		eventually(t, vf+" has an interface", func() bool {
-			nets, _ = filepath.Glob("/sys/bus/pci/devices/" + vf + "/net/*")
-			return len(nets) == 1
-		})
-		run(t, "ip", "link", "set", filepath.Base(nets[0]), "name", name)
-	}
-}
-
 // drive moves a device to another driver, or to none.
 func drive(t *testing.T, bus, device, driver string) {
 	t.Helper()
@@ -158,5 +140,10 @@ func drive(t *testing.T, bus, device, driver string) {
 // vfsBack makes the VFs of the second igb card anew, as the machine had them: tests may take them away.
 func vfsBack(t *testing.T) {
 	t.Helper()
-	numVFs(t, "0000:41:00.0", 2, map[string]string{"0000:41:10.0": "enp65s0v0", "0000:41:10.2": "enp65s0v1"})
+	const file = "/sys/bus/pci/devices/0000:41:00.0/sriov_numvfs"
+	write(t, file, "0")
+	write(t, file, "2")
+	for vf, name := range map[string]string{"0000:41:10.0": "enp65s0v0", "0000:41:10.2": "enp65s0v1"} {
+		run(t, "ip", "link", "set", interfaceOf(t, vf), "name", name)
+	}
 }

@@ -121,13 +121,9 @@ func (a *attachment) add(want string) {
 	same(a.t, "result", result, sorted(a.t, want))
 }
 
-func (a *attachment) tryCheck() error {
-	return a.cni.CheckNetworkList(context.Background(), a.list, a.rt)
-}
-
 func (a *attachment) check() {
 	a.t.Helper()
-	if err := a.tryCheck(); err != nil {
+	if err := a.cni.CheckNetworkList(context.Background(), a.list, a.rt); err != nil {
 		a.t.Fatalf("CHECK: %s\n%s", fullText(err), a.warnings())
 	}
 }
@@ -192,17 +188,7 @@ func (a *attachment) file(want string) {
 	same(a.t, a.path(), indent(a.t, string(data)), indent(a.t, want))
 }
 
-// errorText is the code and message of a CNI error. What to do about it, in the
-// details, is the business of testdata/stories.
-func errorText(err error) string {
-	var e *types.Error
-	if errors.As(err, &e) {
-		return fmt.Sprintf("%d: %s", e.Code, e.Msg)
-	}
-	return fmt.Sprint(err)
-}
-
-// fullText is for the eyes.
+// fullText is an error for people.
 func fullText(err error) string {
 	var e *types.Error
 	if errors.As(err, &e) {
