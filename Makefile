@@ -24,7 +24,7 @@ REVISION := $(shell git rev-parse HEAD 2>/dev/null)
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help help-all build programs kubectl peers apiserver image push registry manifests release release-check demo test test-projects test-arm64 crash lint bench scale load soak fuzz hostile e2e vm-test vm-e2e cluster-programs containerd install clean
+.PHONY: help help-all build programs kubectl peers apiserver image push registry manifests release release-check demo test test-projects test-arm64 crash schemas lint bench scale load soak fuzz hostile e2e vm-test vm-e2e cluster-programs containerd install clean
 
 # The library is a module of its own, which ./... leaves out.
 PACKAGES := ./... devinfo-cni.io/devinfo/...
@@ -142,6 +142,12 @@ test-arm64: ## the tests for arm64 that qemu-user can run; lists those that it c
 
 crash: peers ## the plugin killed, its disk failing, and others at work, at every call; CRASH=sample for some, SEED repeats
 	@DEVINFO_CRASH=$(CRASH) DEVINFO_CRASH_SEED=$(SEED) $(GO_TEST) -timeout 6h ./test/crash/... | go run ./test/report
+
+schemas: ## docs/schema by ajv, strictly, as editors and CI read them; needs npm
+	@cd docs/schema && for schema in *.json; do \
+		npx --yes ajv-cli@5.0.0 compile --spec=draft2020 --strict=true -s "$$schema" \
+			$$(ls *.json | grep -vx "$$schema" | sed 's/^/-r /') || exit; \
+	done
 
 # What gosec is not asked: G104, errors that are dropped (those of Close where nothing
 # was written, and of printing), and G304, files that are opened by a variable, which is
