@@ -6,13 +6,15 @@ import (
 	"io/fs"
 	"os"
 	"syscall"
+
+	"devinfo-cni.io/devinfo/atomicfile"
 )
 
 // Write atomically replaces the content of the file, or a symbolic link of that
 // name. Writers of one name wait for each other. A killed writer leaves at most
 // the temporary file, which the next Write or Remove of that name removes.
 func (d *Dir) Write(name string, data []byte) error {
-	if err := CheckName(name); err != nil {
+	if err := check(name); err != nil {
 		return err
 	}
 	if err := d.checkSize(name, data); err != nil {
@@ -23,7 +25,7 @@ func (d *Dir) Write(name string, data []byte) error {
 		return err
 	}
 	defer root.Close()
-	f, err := Replace(root, name, func(temp *os.File) error {
+	f, err := atomicfile.Replace(root, name, func(temp *os.File) error {
 		if _, err := temp.Write(data); err != nil {
 			return err
 		}
@@ -38,7 +40,7 @@ func (d *Dir) Write(name string, data []byte) error {
 // Remove removes a file, or a symbolic link, and a temporary file that a killed
 // writer left. It succeeds if the file, or the directory, is gone already.
 func (d *Dir) Remove(name string) error {
-	if err := CheckName(name); err != nil {
+	if err := check(name); err != nil {
 		return err
 	}
 	root, err := d.openIfThere()
@@ -49,7 +51,7 @@ func (d *Dir) Remove(name string) error {
 	if err := d.removeFile(root, name); err != nil {
 		return err
 	}
-	if _, err := RemoveLeftover(root, name); err != nil {
+	if _, err := atomicfile.RemoveLeftover(root, name); err != nil {
 		return d.wrap(name, "remove temporary file", err)
 	}
 	return nil
@@ -64,7 +66,7 @@ func (d *Dir) Sweep(removed func(name string)) error {
 	}
 	defer root.Close()
 	entries, err := fs.ReadDir(root.FS(), ".")
-	return errors.Join(err, SweepLeftovers(root, entries, removed))
+	return errors.Join(err, atomicfile.SweepLeftovers(root, entries, removed))
 }
 
 func (d *Dir) removeFile(root *os.Root, name string) error {

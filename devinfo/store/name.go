@@ -3,7 +3,6 @@ package store
 import (
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"io/fs"
 	"path/filepath"
 	"slices"
@@ -11,31 +10,9 @@ import (
 	"syscall"
 	"unicode"
 	"unicode/utf8"
+
+	"devinfo-cni.io/devinfo/atomicfile"
 )
-
-// The temporary file of a name. It begins with a dot, and names do not; it ends as those
-// of other programs do not, since Sweep takes what has no writer for garbage.
-const tempPrefix, tempSuffix = ".", ".devinfo"
-
-// That of a long name has a part of it and its hash.
-func temporary(name string) string {
-	const part = 200
-	if len(name) > maxName-len(tempPrefix)-len(tempSuffix) {
-		hash := fnv.New64a()
-		_, _ = hash.Write([]byte(name)) // never fails
-		name = fmt.Sprintf("%s-%016x", name[:part], hash.Sum64())
-	}
-	return tempPrefix + name + tempSuffix
-}
-
-// final returns a name whose temporary file that is.
-func final(temp string) (name string, ok bool) {
-	name, prefixed := strings.CutPrefix(temp, tempPrefix)
-	name, suffixed := strings.CutSuffix(name, tempSuffix)
-	return name, prefixed && suffixed && name != ""
-}
-
-const maxName = 255 // the kernel's limit, in bytes
 
 // NameError says that a name or a path does not name a file directly in the
 // directory.
@@ -49,23 +26,11 @@ func (e *NameError) Error() string { return fmt.Sprintf("%q: %v", e.Name, e.Err)
 // Unwrap returns Err.
 func (e *NameError) Unwrap() error { return e.Err }
 
-// CheckName returns a [*NameError] unless the name is one path element that does not begin
-// with a dot.
-func CheckName(name string) error {
-	reason := ""
-	switch {
-	case name == "":
-		reason = "a file name is missing"
-	case strings.HasPrefix(name, tempPrefix):
-		reason = "a file name must not begin with a dot"
-	case strings.ContainsAny(name, "/\x00"):
-		reason = "a file name must not hold a slash or a NUL"
-	case len(name) > maxName:
-		reason = fmt.Sprintf("a file name must not have more than %d bytes", maxName)
-	default:
-		return nil
+func check(name string) error {
+	if err := atomicfile.CheckName(name); err != nil {
+		return &NameError{name, err}
 	}
-	return &NameError{name, errors.New(reason)}
+	return nil
 }
 
 // Name is the inverse of [Dir.Path], for a path that others have chosen. It takes any
@@ -86,9 +51,8 @@ func (d *Dir) Name(path string) (string, error) {
 	}
 	slash := strings.LastIndexByte(path, '/')
 	parent, name := filepath.Clean("/"+path[:slash]), path[slash+1:]
-	var bad *NameError
-	if errors.As(CheckName(name), &bad) {
-		return "", &NameError{path, bad.Err}
+	if err := atomicfile.CheckName(name); err != nil {
+		return "", &NameError{path, err}
 	}
 	if strings.ContainsFunc(name, unicode.IsControl) || !utf8.ValidString(name) {
 		return "", &NameError{path, errors.New("a file name must be UTF-8 without control characters")}

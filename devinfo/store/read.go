@@ -29,7 +29,7 @@ func (e *CorruptError) Unwrap() error { return e.Err }
 // missing, and with ErrTooLarge if it is over the limit. It refuses anything but a
 // regular file, without waiting for the writer of a FIFO.
 func (d *Dir) Read(name string) ([]byte, error) {
-	if err := CheckName(name); err != nil {
+	if err := check(name); err != nil {
 		return nil, err
 	}
 	root, err := d.open()

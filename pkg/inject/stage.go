@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/devinfo/atomicfile"
 	"devinfo-cni.io/pkg/cdispec"
 	"devinfo-cni.io/pkg/private"
 )
@@ -53,7 +53,7 @@ func (s *stage) open() (err error) {
 		return err
 	}
 	entries, err := os.ReadDir(s.root)
-	return errors.Join(err, store.SweepLeftovers(private.Files(s.root), entries, func(string) {}))
+	return errors.Join(err, atomicfile.SweepLeftovers(private.Files(s.root), entries, func(string) {}))
 }
 
 // dir is what the containers of a sandbox mount.
@@ -129,7 +129,7 @@ func (s stage) write(dir, name string, data []byte) error {
 	if now, err := os.ReadFile(path); err == nil && bytes.Equal(now, data) {
 		return nil
 	}
-	f, err := store.Replace(outside{private.Files(s.root), dir}, name, func(temp *os.File) error {
+	f, err := atomicfile.Replace(outside{private.Files(s.root), dir}, name, func(temp *os.File) error {
 		if _, err := temp.Write(data); err != nil {
 			return err
 		}

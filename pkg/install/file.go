@@ -19,7 +19,7 @@ import (
 	"syscall"
 	"time"
 
-	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/devinfo/atomicfile"
 	"devinfo-cni.io/pkg/private"
 )
 
@@ -60,7 +60,7 @@ func (f file) put(data []byte, mode fs.FileMode) (warning, err error) {
 	err = f.alone(func() error {
 		syscall.ForkLock.RLock()
 		defer syscall.ForkLock.RUnlock()
-		_, err := store.Replace(f.beside(), f.name(), func(temp *os.File) error {
+		_, err := atomicfile.Replace(f.beside(), f.name(), func(temp *os.File) error {
 			defer temp.Close()
 			if _, err := temp.Write(data); err != nil {
 				return err
@@ -116,7 +116,7 @@ func (f file) remove() error {
 	}
 	return f.alone(func() error {
 		for _, name := range []string{f.name(), filepath.Base(f.mark())} {
-			if _, err := store.RemoveLeftover(f.beside(), name); err != nil {
+			if _, err := atomicfile.RemoveLeftover(f.beside(), name); err != nil {
 				return err
 			}
 			if err := f.beside().Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"devinfo-cni.io/devinfo/atomicfile"
 	"devinfo-cni.io/devinfo/store"
 )
 
@@ -103,7 +104,7 @@ func (j *Journal) Holding(c *Claim) bool { return len(j.Devices(c)) == len(c.Lea
 // error, which it is asked for while nothing can be recorded. What is gone already is success; the
 // leases of a record that a power failure has torn go with the next sweep.
 func (j *Journal) LetGoIf(record string, allowed func() error) error {
-	if store.CheckName(record) != nil || notThere(j.claims.Path(record)) {
+	if atomicfile.CheckName(record) != nil || notThere(j.claims.Path(record)) {
 		return nil
 	}
 	return j.alone(func() error {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/containernetworking/cni/pkg/utils"
 
+	"devinfo-cni.io/devinfo/atomicfile"
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/pod"
@@ -46,13 +47,13 @@ func (k Key) entry() (string, error) {
 	}
 	name := k.file()
 	const most = 255 - len(sharedMark) // its links have the name too
-	err := store.CheckName(name)
+	err := atomicfile.CheckName(name)
 	if err == nil && len(name) > most {
-		err = &store.NameError{Name: name, Err: fmt.Errorf("a file name must not have more than %d bytes", most)}
+		err = fmt.Errorf("a file name must not have more than %d bytes", most)
 	}
 	if err != nil {
 		return "", fmt.Errorf("%w: of its %d the network's name has %d and the container ID %d: give the network a shorter name",
-			err, len(name), len(k.Network), len(k.ContainerID))
+			&store.NameError{Name: name, Err: err}, len(name), len(k.Network), len(k.ContainerID))
 	}
 	return name, nil
 }

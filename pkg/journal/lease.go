@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"devinfo-cni.io/devinfo/atomicfile"
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/private"
 )
@@ -180,9 +181,8 @@ func unescape(name string) string {
 // refusal is the holder that keeps somebody from a lease; nil = nobody does. stale are the
 // paths of links that count for nothing.
 func (j *Journal) refusal(l lease, by taker) (h *Holder, stale []string, err error) {
-	if bad, ok := errors.AsType[*store.NameError](store.CheckName(escape(l.ID))); ok {
-		bad.Name = l.ID
-		return nil, nil, bad
+	if err := atomicfile.CheckName(escape(l.ID)); err != nil {
+		return nil, nil, &store.NameError{Name: l.ID, Err: err}
 	}
 	links, err := j.links(l)
 	if err != nil {

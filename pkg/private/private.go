@@ -20,6 +20,7 @@ import (
 	"syscall"
 	"time"
 
+	"devinfo-cni.io/devinfo/atomicfile"
 	"devinfo-cni.io/devinfo/store"
 )
 
@@ -60,7 +61,10 @@ func (d *Dir) check(name string) (string, error) {
 	if err := d.absolute(); err != nil {
 		return "", err
 	}
-	return d.Path(name), store.CheckName(name)
+	if err := atomicfile.CheckName(name); err != nil {
+		return "", &store.NameError{Name: name, Err: err}
+	}
+	return d.Path(name), nil
 }
 
 // Make makes the directory, and those above it as 0755, where they are missing, whatever

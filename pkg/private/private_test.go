@@ -109,7 +109,7 @@ func expectMode(t *testing.T, path string, want fs.FileMode) {
 
 func TestNamesAreOnePathElementForEveryMethod(t *testing.T) {
 	d := private.Open(t.TempDir() + "/state")
-	for _, name := range []string{"", "..", "../a", "/etc/passwd"} { // the rule is store.CheckName's
+	for _, name := range []string{"", "..", "../a", "/etc/passwd"} { // the rule is atomicfile.CheckName's
 		_, read := d.Read(name)
 		for method, err := range map[string]error{"Read": read, "Write": d.Write(name, nil),
 			"Link": d.Link(name, "a"), "Remove": d.Remove(name)} {

@@ -7,10 +7,10 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/devinfo/atomicfile"
 )
 
-// Files are the files of the directory at that path, for [store.Replace].
+// Files are the files of the directory at that path, for [atomicfile.Replace].
 type Files string
 
 func (d Files) at(name string) string { return filepath.Join(string(d), name) }
@@ -70,7 +70,7 @@ func (d *Dir) WriteLocked(name string, data []byte) (*os.File, error) {
 	}
 	var f *os.File
 	err = d.inside(func() (err error) {
-		f, err = store.Replace(d.files(), name, fill)
+		f, err = atomicfile.Replace(d.files(), name, fill)
 		return err
 	})
 	if err != nil || !d.durable {
@@ -90,7 +90,7 @@ func (d *Dir) Remove(name string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := store.RemoveLeftover(d.files(), name); err != nil {
+	if _, err := atomicfile.RemoveLeftover(d.files(), name); err != nil {
 		return err
 	}
 	if _, err = os.Lstat(path); err == nil {
@@ -109,5 +109,5 @@ func (d *Dir) Sweep(removed func(name string)) error {
 	if errors.Is(absent(err), fs.ErrNotExist) {
 		return nil
 	}
-	return errors.Join(err, store.SweepLeftovers(d.files(), entries, removed))
+	return errors.Join(err, atomicfile.SweepLeftovers(d.files(), entries, removed))
 }

@@ -1,4 +1,7 @@
-package store
+// Package atomicfile replaces files so that readers see the old or the new content. It is what
+// devinfo/store and the programs of this project have in common, and changes as they need it: other
+// programs use devinfo/store.
+package atomicfile
 
 import (
 	"errors"
@@ -119,8 +122,11 @@ func lock(dir Files, temp string) (*os.File, error) {
 // for ever. fs.ErrNotExist says that nothing is there now.
 func reopen(dir Files, temp string) (*os.File, error) {
 	stat, err := dir.Lstat(temp)
+	if errors.Is(err, syscall.ENOTDIR) { // nothing can be there
+		err = fs.ErrNotExist
+	}
 	if err != nil {
-		return nil, notThere(err)
+		return nil, err
 	}
 	if !ownFile(stat) {
 		if err := dir.Remove(temp); err != nil {
