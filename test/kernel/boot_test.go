@@ -80,8 +80,8 @@ func TestOddSys(t *testing.T) {
 			"empty":      func() error { return os.Mkdir(sys, 0o755) },
 			"unreadable": func() error { return os.Mkdir(sys, 0) },
 		}
-		const none = `1: {"code":5,"details":"mount it there, or set sysfs in the node settings","msg":"no sysfs at ` + sys + `"}`
-		const denied = `1: {"code":5,"msg":"deviceID: ` + vf + `: readlink ` + sys + `/bus/pci/devices/` + vf + `: permission denied"}`
+		const none = `1: {"cniVersion":"1.1.0","code":5,"details":"mount it there, or set sysfs in the node settings","msg":"no sysfs at ` + sys + `"}`
+		const denied = `1: {"cniVersion":"1.1.0","code":5,"msg":"deviceID: ` + vf + `: readlink ` + sys + `/bus/pci/devices/` + vf + `: permission denied"}`
 		for what, want := range map[string]string{
 			"gone":       none,
 			"a file":     none,

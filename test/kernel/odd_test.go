@@ -83,7 +83,7 @@ func TestOddNodeSettings(t *testing.T) {
 			put(t, what, nodeFile)
 			for _, verb := range []string{"CHECK", "ADD"} {
 				bound(t, verb, pod, standalone(infoFile)).becomes(t, verb,
-					`1: {"code":7,"details":"correct the file, or remove it to use the defaults","msg":"node settings`+why+`"}`)
+					`1: {"cniVersion":"1.1.0","code":7,"details":"correct the file, or remove it to use the defaults","msg":"node settings`+why+`"}`)
 			}
 			bound(t, "DEL", pod, standalone(infoFile)).becomes(t, "DEL", "ok")
 			must(t, os.RemoveAll(nodeFile))
@@ -106,10 +106,10 @@ func TestOddJournalEntry(t *testing.T) {
 		for what := range oddities {
 			for _, conf := range []string{standalone(infoFile), delegates(bridgeConf)} {
 				for verb, unreadable := range map[string]string{
-					"ADD":   `1: {"code":5,"msg":"` + unreadableEntry,
-					"CHECK": `1: {"code":5,"msg":"` + unreadableEntry,
-					"DEL":   `1: {"code":5,"msg":"` + unreadableEntry,
-					"GC":    `1: {"code":5,"msg":"attachment net/c0ffee/net1: ` + unreadableEntry,
+					"ADD":   `1: {"cniVersion":"1.1.0","code":5,"msg":"` + unreadableEntry,
+					"CHECK": `1: {"cniVersion":"1.1.0","code":5,"msg":"` + unreadableEntry,
+					"DEL":   `1: {"cniVersion":"1.1.0","code":5,"msg":"` + unreadableEntry,
+					"GC":    `1: {"cniVersion":"1.1.0","code":5,"msg":"attachment net/c0ffee/net1: ` + unreadableEntry,
 				} {
 					if verb == "ADD" && conf != standalone(infoFile) {
 						continue
@@ -121,7 +121,7 @@ func TestOddJournalEntry(t *testing.T) {
 					case what == "unreadable":
 						a.becomes(t, verb, unreadable)
 					case verb == "CHECK":
-						if !strings.Contains(compact(t, a.stdout), `{"code":101,`) {
+						if !strings.Contains(compact(t, a.stdout), `"code":101,`) {
 							t.Errorf("%s: CHECK: %d, %s", what, a.exit, a.stdout)
 						}
 					case verb == "ADD":
@@ -153,7 +153,7 @@ func TestOddDeviceInfoFile(t *testing.T) {
 			if details != "" {
 				details = `"details":"` + details + `",`
 			}
-			return fmt.Sprintf(`1: {"code":%d,%s"msg":"%s: %s"}`, code, details, infoFile, why)
+			return fmt.Sprintf(`1: {"cniVersion":"1.1.0","code":%d,%s"msg":"%s: %s"}`, code, details, infoFile, why)
 		}
 		type want struct{ add, check string }
 		wants := map[string]want{
@@ -213,7 +213,7 @@ func TestOddDevicePluginsFile(t *testing.T) {
 		} {
 			want := "ok" // taken as absent
 			if why != "" {
-				want = `1: {"code":5,"details":"remove what is in the place of the device-info file","msg":"/var` + file + `: ` + why + `"}`
+				want = `1: {"cniVersion":"1.1.0","code":5,"details":"remove what is in the place of the device-info file","msg":"/var` + file + `: ` + why + `"}`
 			}
 			must(t, os.MkdirAll(dir, 0o755))
 			put(t, what, file)
