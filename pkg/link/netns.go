@@ -102,6 +102,10 @@ func IsOwnNetns(path string) (bool, error) {
 }
 
 // within calls f in the network namespace at path; "" is where we are.
+//
+// It does not use github.com/containernetworking/plugins/pkg/ns, which makes ADD 2.9 % slower: it
+// opens our namespace twice and, through os.File, makes 24 more system calls. Its errors do not
+// wrap those of the system calls, so [netnsError] could not recognise EINVAL and ENOTDIR.
 func within(path string, f func() error) error {
 	if path == "" {
 		return f()
