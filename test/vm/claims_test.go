@@ -261,6 +261,5 @@ func TestAVFIsBoundToVFIOForItsPod(t *testing.T) {
 	dpdk := newNetwork(t, "dpdk", `[`+devinfoLast+`]`).attachment("pod1", "net1", address).injected(agent).start(t, append(shown(t, "A VF on vfio-pci"), swaps...)...)
 	answers(t, "enp65s0", podsMAC)
 	dpdk.end()
-	run(t, "ip", "link", "set", "enp65s0", "vf", "0", "mac", "00:00:00:00:00:00") // by DEL of sriov-cni
 	restore()
 }

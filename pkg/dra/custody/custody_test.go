@@ -128,6 +128,12 @@ func lives() []life {
 			}
 			must(t, h.Bind(f, "vfio-pci")) // as after a crash
 		}, []string{custody.Driver, custody.Name, custody.MAC}},
+		{"vfio-pci, and its PF kept the pod's MAC", func(t *testing.T, k *custodytest.Kernel, f state.Former) {
+			must(t, k.Host().Bind(f, "vfio-pci"))
+			to := *untouched()
+			to.MAC = podsMAC
+			must(t, k.ConfigureVF(vf, to))
+		}, []string{link.VFMAC, custody.Driver, custody.Name, custody.MAC}},
 		{"the pod unbound the driver", func(t *testing.T, k *custodytest.Kernel, _ state.Former) {
 			must(t, k.Write("bus/pci/drivers/igbvf/unbind", vf))
 		}, []string{custody.Driver, custody.Name, custody.MAC}},

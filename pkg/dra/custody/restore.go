@@ -25,8 +25,11 @@ func (h *Devices) Restore(f state.Former) (did []string, err error) {
 		return nil, err
 	}
 	if f.Bus == "pci" && (now.Driver != f.Driver || now.Override != f.Override) {
+		if did, err = h.restorePFMAC(f, now); err != nil {
+			return nil, &Mismatch{[]string{link.VFMAC}, err}
+		}
 		if err := h.bind(f.Device, f.Driver, f.Override); err != nil {
-			return nil, &Mismatch{[]string{Driver}, err}
+			return did, &Mismatch{[]string{Driver}, err}
 		}
 		did = append(did, Driver)
 	}
@@ -49,6 +52,21 @@ func (h *Devices) Restore(f state.Former) (did []string, err error) {
 		return did, err
 	}
 	return judge(did, tried, left)
+}
+
+// restorePFMAC restores the MAC that the PF sets for a VF before the VF is bound to a driver. An igbvf
+// interface that is bound while its PF has set a MAC refuses its own MAC until it is bound again.
+func (h *Devices) restorePFMAC(f, now state.Former) (did []string, err error) {
+	if f.VF == nil || now.VF == nil {
+		return nil, nil
+	}
+	list, err := h.leftOnPF(f, *now.VF)
+	for _, s := range list {
+		if s.what == link.VFMAC {
+			return []string{s.what}, s.set()
+		}
+	}
+	return nil, err
 }
 
 // judge tells what was set from what could not be.

@@ -55,9 +55,9 @@ func (k *Kernel) probe(w *world, device string) error {
 		return nil
 	}
 	w.Made++
-	i.Name, i.MTU, i.Netns, i.MAC = w.freeName(fmt.Sprintf("new%d", w.Made)), 1500, "", fmt.Sprintf("0e:00:00:00:00:%02x", w.Made%256)
+	i.Name, i.MTU, i.Netns, i.MAC, i.PFMAC = w.freeName(fmt.Sprintf("new%d", w.Made)), 1500, "", fmt.Sprintf("0e:00:00:00:00:%02x", w.Made%256), ""
 	if vf := w.VFs[device]; vf != nil && vf.MAC != "" {
-		i.MAC = vf.MAC
+		i.MAC, i.PFMAC = vf.MAC, vf.MAC
 	}
 	return k.show(i)
 }
@@ -173,7 +173,7 @@ func (k *Kernel) Change(name string, to link.Change) error {
 			return link.ErrNoInterface
 		case to.Name != "" && w.named(to.Name) != nil:
 			return syscall.EEXIST
-		case to.MAC != nil && w.isLocked(i.Device, to.MAC.String()):
+		case to.MAC != nil && w.isLocked(i, to.MAC.String()):
 			return syscall.EPERM
 		}
 		if to.MTU != 0 {
@@ -193,9 +193,12 @@ func (k *Kernel) Change(name string, to link.Change) error {
 	})
 }
 
-func (w *world) isLocked(device, mac string) bool {
-	vf := w.VFs[device]
-	return vf != nil && vf.MAC != "" && vf.MAC != mac
+// isLocked reports whether an interface cannot change its MAC: its PF has set one, or had set one
+// when the driver was bound. An igbvf interface that is down then answers EADDRNOTAVAIL until it is
+// bound again.
+func (w *world) isLocked(i *iface, mac string) bool {
+	vf := w.VFs[i.Device]
+	return vf != nil && (vf.MAC != "" && vf.MAC != mac || vf.MAC == "" && i.PFMAC != "")
 }
 
 // SetVF implements custody.Links.

@@ -45,6 +45,7 @@ type iface struct {
 	MTU              int
 	Device           string // "0000:01:10.0", "mlx5_core.sf.4"; "" = software
 	Dir              string // of interfaces, below /sys: "devices/.../net"; "" = it never moves
+	PFMAC            string // the administrative MAC that it was bound with; "" = none
 }
 
 // Make gives a captured host, one of testdata/hosts, to a kernel in a directory, which may
