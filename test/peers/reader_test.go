@@ -2,6 +2,8 @@ package peers_test
 
 import (
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -63,6 +65,21 @@ func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Multus' function for the path of a device plugin's file is not exported. The error of a missing file has it.
+func TestMultusHasTheNamesOfOurLibrary(t *testing.T) {
+	const resource = "devinfo-cni.invalid/test/peers" // no node has a file of it
+	for _, id := range []string{"0000:03:00.2", "mlx5_core.sf.4", "a/b"} {
+		_, err := nadutils.LoadDeviceInfoFromDP(resource, id)
+		theirs := new(fs.PathError)
+		if ours := filepath.Join(devinfo.DevicePluginDir, devinfo.DevicePluginFile(resource, id)); !errors.As(err, &theirs) || theirs.Path != ours {
+			t.Errorf("Multus reads %q (%v), ours is %s", theirs.Path, err, ours)
+		}
+	}
+	if theirs, ours := nadutils.GetCNIDeviceInfoPath("net1"), filepath.Join(devinfo.CNIDir, "net1"); theirs != ours {
+		t.Errorf("Multus has %s for a network, ours is %s", theirs, ours)
 	}
 }
 
