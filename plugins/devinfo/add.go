@@ -28,7 +28,7 @@ func (p *Plugin) Add(args *Args) (err error) {
 		return err
 	}
 	back := &wayBack{before: past.file}
-	if r.former != nil && past.early != nil { // what is there is the former ADD's
+	if past.early != nil { // what is there is a former ADD's
 		back.before = nil
 	}
 	defer func() {

@@ -41,6 +41,11 @@ func (r *request) takeOver() error {
 	if err != nil || e == nil {
 		return err
 	}
+	defer func() {
+		if r.former == nil {
+			e.Unlock()
+		}
+	}()
 	former := *e
 	switch {
 	case corrupt: // its delegates are not known
@@ -55,7 +60,6 @@ func (r *request) takeOver() error {
 		r.ours, err = r.written(e)
 		return err
 	case e.Complete:
-		e.Unlock()
 		remedy := "DEL first: to add it again would tear down what its delegates made"
 		if len(r.children) == 0 || r.cfg.PrevResult != nil && e.PrevResult == nil {
 			remedy = "devinfo stands twice in this chain: name it once"
@@ -64,11 +68,9 @@ func (r *request) takeOver() error {
 	default:
 		r.log.Warn("cleaning up after an ADD that was cut short", "since", e.Time)
 		if r.ours, err = r.written(e); err != nil {
-			e.Unlock()
 			return err
 		}
 	}
-	defer e.Unlock()
 	if err := r.undo(&former, r.removeWritten); err != nil {
 		return fmt.Errorf("clean up after an earlier ADD: %w", err)
 	}
@@ -122,8 +124,8 @@ func (r *request) readFile(p *past) (err error) {
 	if p.file, p.source, err = r.parsed(r.Infos, r.name); err != nil {
 		return err
 	}
-	if p.early = r.ours; p.early != nil && says(p.file, p.early) {
-		p.source = nil
+	if r.ours != nil && (p.file == nil || says(p.file, r.ours)) {
+		p.early, p.source = r.ours, nil
 	}
 	if p.source == nil {
 		p.source, err = r.devicePlugins()
