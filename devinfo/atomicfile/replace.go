@@ -122,7 +122,7 @@ func lock(dir Files, temp string) (*os.File, error) {
 // for ever. fs.ErrNotExist says that nothing is there now.
 func reopen(dir Files, temp string) (*os.File, error) {
 	stat, err := dir.Lstat(temp)
-	if errors.Is(err, syscall.ENOTDIR) { // nothing can be there
+	if errors.Is(err, syscall.ENOTDIR) { // the directory is a file
 		err = fs.ErrNotExist
 	}
 	if err != nil {

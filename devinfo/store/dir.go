@@ -1,7 +1,8 @@
 // Package store is the directory of device-info files (section 4 of the Device
 // Information Specification 1.1.0): read, written and removed by name, so that
 // readers see the old or the new file, never half of one, and so that nothing
-// outside of the directory is ever touched.
+// outside of the directory is ever touched. [devinfo.CNIDir] and [devinfo.DevicePluginDir]
+// are the directories of the specification.
 //
 // Names are one path element. All work below the directory goes through an
 // [os.Root] and refuses to follow symbolic links; on the way to the directory
