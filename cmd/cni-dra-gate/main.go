@@ -56,5 +56,5 @@ func check(args []string, state io.Reader, proc string) error {
 	return nil
 }
 
-const remedy = "it is made again once the driver has attached its own; pods that share a claim take turns " +
-	"(a Deployment of them needs strategy Recreate, or maxSurge: 0); if it takes more than a minute, see whether cni-dra-driver runs on the node"
+const remedy = "it is made again once the driver has attached its own; a claim belongs to one pod " +
+	"(a Deployment whose pods name one claim needs strategy Recreate, or maxSurge: 0); if it takes more than a minute, see whether cni-dra-driver runs on the node"

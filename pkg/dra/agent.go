@@ -55,12 +55,8 @@ type Options struct {
 	// takes a Finder; nil = none.
 	Granter *grant.Granter
 
-	// Watch tells of a claim, and whenever it has changed, until ctx ends: see [WatchClaim].
-	// nil = a claim that pods share goes to the next one only when it is prepared again.
-	Watch func(ctx context.Context, claim kubeletplugin.NamespacedObject, changed func(*resourceapi.ResourceClaim))
-	// Gone says whether the API server has a claim no more: see [ClaimGone]. nil = nobody
-	// asks, and the record of a claim ends with Unprepare alone.
-	Gone func(ctx context.Context, claim kubeletplugin.NamespacedObject) (bool, error)
+	// Read reads a claim: see [ReadClaim]. nil = the agent goes by Prepare and Unprepare alone.
+	Read func(ctx context.Context, claim kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error)
 	// Notify tells the author of a pod what is wrong with it; nil = nobody is told.
 	Notify func(Notice)
 
@@ -77,8 +73,8 @@ type Options struct {
 	Exec           invoke.Exec           // runs CNI plugins; nil = package cniexec does
 	DelTries       int                   // after which a DEL is given up whose namespace is gone; 0 = [DefaultDelTries]
 	DelPatience    time.Duration         // in which these are made; 0 = [DefaultDelPatience]
-	AbandonedEvery time.Duration         // between two DELs of what was given up, and two looks for claims that are gone; 0 = [DefaultAbandonedEvery]
-	Sweep          time.Duration         // between two looks for what is owed; 0 = [DefaultSweep]
+	AbandonedEvery time.Duration         // between two DELs of what was given up, and two looks for leases that are left over; 0 = [DefaultAbandonedEvery]
+	Sweep          time.Duration         // between two looks for what is owed, and two reads of claims that no sandbox has; 0 = [DefaultSweep]
 	Metrics        prometheus.Registerer // gets what the agent counts; nil = nobody does
 	Log            *slog.Logger          // nil = none
 }
@@ -114,7 +110,6 @@ type Agent struct {
 	queue   workqueue.TypedDelayingInterface[types.UID] // of claims to look at, by key
 	backOff workqueue.TypedRateLimiter[types.UID]       // of claims, after any failure but a DEL's
 	notices notices
-	toWatch chan struct{} // the claims on record have changed
 	toOffer chan struct{} // which devices are withheld has, or the node
 	node    nodeDevices
 	metrics *metrics
@@ -125,7 +120,7 @@ type Agent struct {
 	claims    map[types.UID]*claim        // by the keys of their records
 	problems  map[types.UID]state.Problem // of claims whose file could not be used
 	sandboxes map[string]*sandbox         // by ID: those that the runtime has told of
-	turns     int                         // how often it has
+	told      int                         // how many sandboxes that were
 	up        bool                        // the runtime is connected
 	synced    bool                        // it has told of all that it has
 	changed   chan struct{}               // closed, and made anew, whenever something has changed
@@ -154,7 +149,7 @@ func New(o Options) (*Agent, error) {
 		queue:   workqueue.NewTypedDelayingQueue[types.UID](),
 		backOff: workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](firstRetry, longestRetry),
 		reports: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](firstReport, longestReport)),
-		toWatch: make(chan struct{}, 1), toOffer: make(chan struct{}, 1), over: make(chan struct{}), changed: make(chan struct{}),
+		toOffer: make(chan struct{}, 1), over: make(chan struct{}), changed: make(chan struct{}),
 		claims: map[types.UID]*claim{}, problems: map[types.UID]state.Problem{}, sandboxes: map[string]*sandbox{},
 	}
 	a.node.health.changed = make(chan struct{})

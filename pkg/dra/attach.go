@@ -36,7 +36,6 @@ func (a *Agent) add(c *claim, which []int, sb *sandbox) error {
 		return refused(n, err)
 	}
 	record := c.record.Clone()
-	record.Pod = sb.pod
 	for _, n := range which {
 		at := &record.Attachments[n]
 		former, err := a.check(at)

@@ -10,7 +10,6 @@ import (
 
 	"devinfo-cni.io/pkg/cdispec"
 	"devinfo-cni.io/pkg/difftest"
-	"devinfo-cni.io/pkg/dra/state"
 	"devinfo-cni.io/pkg/grant"
 	"devinfo-cni.io/pkg/journal"
 )
@@ -129,20 +128,6 @@ func TestAClaimWithoutANetworkIsNotPreparedWhileMultusHasItsDevice(t *testing.T)
 		r.sandbox("s1", "pod")
 		r.multus(multus("pod", "s1", r.netns("s1"), exclusive("pci-0000:03:00.5")))
 		r.prepare(ownClaim("u1", vf3, ""))
-	})
-}
-
-// Whoever waits for the claim may have the device by Multus, too, once it is his turn.
-func TestTheLeasesOfAClaimWithoutANetworkAreThoseOfItsPods(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
-		j := r.withJournal(newNode(t, "mlx5-switchdev"))
-		agent := r.start()
-		r.prepare(ownClaim("u1", vf3, ""))
-		agent.Reserve("u1", []state.Pod{{Namespace: "ns", Name: "next", UID: "uid-next"}})
-		quiet()
-		claim, err := j.Claim("u1")
-		must(t, err)
-		difftest.Equal(t, claim.Pods, []string{"uid-next"})
 	})
 }
 

@@ -26,12 +26,11 @@ type claim struct {
 	record *state.Claim
 
 	// What events want.
-	version string       // of the claim in the API that they go by; "" = unknown
-	pods    []state.Pod  // that the claim is reserved for
-	next    *state.Claim // of a new allocation; nil = none
-	forget  bool         // it is unprepared
-	blame   string       // why nothing is attached, for the status; "" = it says so already, or it is
-	rewrite bool         // somebody has written over the metadata
+	version string    // of the claim in the API that they go by; "" = unknown
+	pod     state.Pod // that the claim belongs to
+	forget  bool      // it is unprepared
+	blame   string    // why nothing is attached, for the status; "" = it says so already, or it is
+	rewrite bool      // somebody has written over the metadata
 
 	// What the worker has come to.
 	fresh   bool   // the record was never written
@@ -62,7 +61,7 @@ type retry struct {
 
 // known is a claim with that record.
 func known(record *state.Claim) *claim {
-	c := &claim{key: record.Key(), record: record, pods: record.Pods, orphans: map[string]bool{}, late: map[int]retry{}}
+	c := &claim{key: record.Key(), record: record, pod: record.Pod, orphans: map[string]bool{}, late: map[int]retry{}}
 	c.ref.Namespace, c.ref.Name, c.ref.UID = record.Namespace, record.Name, record.UID
 	for _, at := range record.Attachments {
 		c.orphans[at.IfName] = at.Phase == state.Adding || at.Phase == state.Deleting
@@ -70,10 +69,8 @@ func known(record *state.Claim) *claim {
 	return c
 }
 
-// is for the pod, now or once its turn comes.
-func (c *claim) isFor(pod types.UID) bool {
-	return c.record.Pod.UID == pod || slices.ContainsFunc(c.pods, func(p state.Pod) bool { return p.UID == pod })
-}
+// isFor reports whether the claim belongs to a pod.
+func (c *claim) isFor(pod types.UID) bool { return c.pod.UID == pod }
 
 // owes a DEL for the sandbox that somebody may wait for. Restoring its devices does not count.
 func (c *claim) owes(sandbox string) bool {
@@ -103,7 +100,7 @@ func (c *claim) name() string { return c.ref.Namespace + "/" + c.ref.Name }
 // put writes a record and gives it to the claim.
 func (a *Agent) put(c *claim, record *state.Claim, step string) error {
 	a.mu.Lock()
-	record.Pods = c.pods
+	record.Pod = c.pod
 	a.mu.Unlock()
 	if err := a.state.Put(record); err != nil {
 		return fmt.Errorf("record claim %s: %w", c.ref, err)
@@ -129,7 +126,7 @@ func (a *Agent) adopt(c *claim, record *state.Claim, saved bool) {
 	if !slices.Equal(withheldOf(c.record), withheldOf(record)) {
 		a.offerSoon()
 	}
-	c.record, c.unsaved, c.freed = record, !saved || !slices.Equal(record.Pods, c.pods), nil
+	c.record, c.unsaved, c.freed = record, !saved || record.Pod != c.pod, nil
 	if saved {
 		c.fresh = false
 	}
@@ -157,30 +154,6 @@ func (a *Agent) saveNow(c *claim) error {
 	return err
 }
 
-// swap begins again with another allocation of the claim.
-func (a *Agent) swap(c *claim) error {
-	a.mu.Lock()
-	next := c.next
-	a.mu.Unlock()
-	if err := a.release(c); err != nil {
-		return err
-	}
-	record := next.Clone()
-	a.describeBare(record)
-	if err := a.put(c, record, "prepared"); err != nil {
-		return err
-	}
-	if record.StatusOwed {
-		a.reports.Add(c.ref.UID)
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if c.next == next {
-		c.next = nil
-	}
-	return nil
-}
-
 // forgetNow removes the record.
 func (a *Agent) forgetNow(c *claim) error {
 	if err := a.release(c); err != nil {
@@ -205,7 +178,7 @@ func (a *Agent) drop(c *claim) {
 	a.announce()
 }
 
-// claimsOf are the claims that are reserved for a pod, sorted by name. The mutex must be held.
+// claimsOf are the claims that belong to a pod, sorted by name. The mutex must be held.
 func (a *Agent) claimsOf(pod types.UID) []*claim {
 	var list []*claim
 	for _, c := range a.claims {
@@ -238,24 +211,11 @@ func (a *Agent) Census() Census {
 	return census
 }
 
-func recordOf(claim *resourceapi.ResourceClaim, pods []state.Pod, networks []cniconfig.Network, own ownDevices) *state.Claim {
-	record := &state.Claim{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID, Pods: pods}
-	record.Shared = metav1.GetControllerOf(claim) == nil
-	if len(pods) == 1 {
-		record.Pod = pods[0]
-	}
+func recordOf(claim *resourceapi.ResourceClaim, pod state.Pod, networks []cniconfig.Network, own ownDevices) *state.Claim {
+	record := &state.Claim{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID, Pod: pod, Shared: metav1.GetControllerOf(claim) == nil}
 	for _, n := range networks {
 		n.Node = own[n.Device]
 		record.Attachments = append(record.Attachments, n.Attachment)
 	}
 	return record
-}
-
-// sameNetworks says whether a claim asks for what is on record.
-func sameNetworks(record, fresh *state.Claim) bool {
-	same := func(a, b state.Attachment) bool {
-		return a.Request == b.Request && a.Pool == b.Pool && a.Device == b.Device && a.Driver == b.Driver && a.IfName == b.IfName &&
-			slices.Equal(a.List, b.List) && a.Late == b.Late && maps.EqualFunc(a.Capabilities, b.Capabilities, slices.Equal) && cniconfig.SameShare(a.ShareID, b.ShareID)
-	}
-	return slices.EqualFunc(record.Attachments, fresh.Attachments, same)
 }

@@ -8,92 +8,77 @@ import (
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"devinfo-cni.io/pkg/dra/state"
-	"devinfo-cni.io/pkg/dra/status"
 )
 
-// ClaimGone asks the API server whether it has a claim no more, or another one of its name.
-func ClaimGone(client kubernetes.Interface) func(context.Context, kubeletplugin.NamespacedObject) (bool, error) {
-	return func(ctx context.Context, claim kubeletplugin.NamespacedObject) (bool, error) {
-		c, err := client.ResourceV1().ResourceClaims(claim.Namespace).Get(ctx, claim.Name, metav1.GetOptions{})
-		if status.Missing(err) {
-			return true, nil
-		}
-		return err == nil && c.UID != claim.UID, err
-	}
-}
-
-// keepCollecting collects now, and every [Options.AbandonedEvery], until ctx ends.
+// keepCollecting ends records and leases that nobody will unprepare, until ctx ends: it reads claims
+// now and with every sweep, and looks for leases every [Options.AbandonedEvery].
 func (a *Agent) keepCollecting(ctx context.Context) {
-	tick := time.NewTicker(a.AbandonedEvery)
-	defer tick.Stop()
+	sweep, leases := time.NewTicker(a.Sweep), time.NewTicker(a.AbandonedEvery)
+	defer sweep.Stop()
+	defer leases.Stop()
+	a.collectLeases()
 	for ctx.Err() == nil {
-		a.collect(ctx)
+		a.readIdle(ctx)
 		select {
-		case <-tick.C:
+		case <-sweep.C:
+		case <-leases.C:
+			a.collectLeases()
 		case <-ctx.Done():
 		}
 	}
 }
 
-// collect ends what nobody will unprepare: records whose claim is gone, and leases of
-// claims that are not on record.
-func (a *Agent) collect(ctx context.Context) {
+// readIdle reads the claims that no sandbox has. A failure ends it until the next sweep.
+func (a *Agent) readIdle(ctx context.Context) {
+	limited, cancel := context.WithTimeout(ctx, sweepLimit)
+	defer cancel()
 	for _, c := range a.idle() {
-		gone, err := a.Gone(ctx, c.ref)
-		if err != nil && ctx.Err() == nil {
-			a.Log.Error("whether a claim is gone is not known", "claim", c.ref, "error", err)
+		now, err := a.Read(limited, c.ref)
+		if err != nil {
+			if ctx.Err() == nil {
+				a.Log.Error("cannot read a claim that no sandbox has", "claim", c.ref, "error", err)
+			}
+			return
 		}
-		if err != nil || !gone {
-			continue
-		}
-		a.Log.Warn("a claim is gone, and was not unprepared", "claim", c.ref)
-		if _, err := a.dismiss(c.ref.UID); err != nil {
-			a.Log.Error("a claim that is gone is not forgotten", "claim", c.ref, "error", err)
-		}
-	}
-	if err := a.collectLeases(); err != nil {
-		a.Log.Error("leases of claims that are not on record", "error", err)
+		a.reread(c, now)
 	}
 }
 
-// idle are the claims that no sandbox runs with, for all that is known.
 func (a *Agent) idle() (list []*claim) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, c := range a.claims {
-		runs := !a.synced || a.sandboxFor(c) != nil || c.record.Abandoned() != nil
-		for _, at := range c.record.Attachments {
-			runs = runs || a.isListed(at.Sandbox)
-		}
-		if a.Gone != nil && !runs {
+		if a.Read != nil && a.isIdle(c) {
 			list = append(list, c)
 		}
 	}
 	return list
 }
 
-func (a *Agent) collectLeases() error {
+// isIdle reports whether no sandbox runs with a claim, for all that is known. The mutex must be held.
+func (a *Agent) isIdle(c *claim) bool {
+	return a.synced && c.record.Abandoned() == nil && a.sandboxOf(c.pod.UID) == nil &&
+		!slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool { return a.runs(a.sandboxes[at.Sandbox]) })
+}
+
+// collectLeases ends the leases of claims that are not on record.
+func (a *Agent) collectLeases() {
 	if a.Journal == nil {
-		return nil
+		return
 	}
 	records, err := a.Journal.Claims()
-	if err != nil {
-		return err
-	}
 	for _, record := range records {
 		uid, _, _ := strings.Cut(record, "=")
-		err := a.Journal.LetGoIf(record, func() error { return a.unrecorded(types.UID(uid)) })
-		if err != nil && !errors.Is(err, errRecorded) {
-			return err
+		if one := a.Journal.LetGoIf(record, func() error { return a.unrecorded(types.UID(uid)) }); !errors.Is(one, errRecorded) {
+			err = errors.Join(err, one)
 		}
 	}
-	return nil
+	if err != nil {
+		a.Log.Error("leases of claims that are not on record", "error", err)
+	}
 }
 
 var errRecorded = errors.New("the claim is on record")

@@ -45,9 +45,9 @@ func TestAClaimIsGoneOnlyIfTheServerSaysSo(t *testing.T) {
 		if test.uid != "u1" {
 			claim.UID = "another"
 		}
-		gone, err := dra.ClaimGone(client)(t.Context(), claim)
-		if gone != test.gone || !errors.Is(err, test.err) {
-			t.Errorf("%s: gone %v, %v", name, gone, err)
+		now, err := dra.ReadClaim(client)(t.Context(), claim)
+		if gone := now == nil && err == nil; gone != test.gone || !errors.Is(err, test.err) {
+			t.Errorf("%s: %v, %v", name, now, err)
 		}
 	}
 }
@@ -55,8 +55,9 @@ func TestAClaimIsGoneOnlyIfTheServerSaysSo(t *testing.T) {
 // Its sandbox is on no record: only the runtime tells of it.
 func TestAClaimWithoutANetworkIsNotCollectedBeforeTheRuntimeHasTold(t *testing.T) {
 	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
-		r.options.Gone = func(context.Context, kubeletplugin.NamespacedObject) (bool, error) { return true, nil }
-		r.options.AbandonedEvery = time.Minute
+		r.options.Read = func(context.Context, kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
+			return nil, nil
+		}
 		r.options.Inventory = newNode(t, "mlx5-switchdev").inventory()
 		agent := r.start()
 		r.prepare(ownClaim("u1", vf3, ""))
@@ -80,43 +81,48 @@ func TestAClaimWithoutANetworkIsNotCollectedBeforeTheRuntimeHasTold(t *testing.T
 // A kubelet that has lost its memory unprepares nothing. A DEL that is owed needs its record; a
 // server that does not answer collects nothing; and with the record go its leases.
 func TestNothingIsCollectedOnASuspicion(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
-		var answer error
-		gone := false
-		r.options.Gone = func(context.Context, kubeletplugin.NamespacedObject) (bool, error) { return gone, answer }
-		r.options.AbandonedEvery = time.Minute
-		r.prepared()
-		kept := func(when string, leases int) {
-			t.Helper()
-			time.Sleep(5 * time.Minute)
-			if got, held := r.files("state"), r.holders("pci-0000:03:00.2"); len(got) != 1 || len(held) != leases {
-				t.Errorf("%s: %q, leases of %q", when, got, held)
+	vf := network(`{"type":"sriov"}`)
+	deallocated := ownClaim("u1", vf0, vf)
+	deallocated.Status.Allocation, deallocated.Status.ReservedFor = nil, nil
+	for name, last := range map[string]*resourceapi.ResourceClaim{"deleted": nil, "deallocated": deallocated, "allocated anew": ownClaim("u1", vf2, vf)} {
+		timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+			now, answer := last, error(nil)
+			r.options.Read = func(context.Context, kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
+				return now, answer
 			}
-		}
-		must(t, r.runPod(r.sandbox("s1", "pod")))
-		gone = true
-		kept("its pod runs", 1)
-		r.stop()
-		agent := r.start() // which has not heard of the sandbox yet
-		kept("no runtime has told of sandboxes", 1)
-		gone, answer = false, errors.New("no answer")
-		_, err := agent.Synchronize(t.Context(), nil, nil)
-		must(t, err)
-		r.endPod(r.sandbox("s1", "pod"))
-		kept("the server does not answer", 0)
-		answer = nil
-		kept("the claim is there", 0)
-		gone, answer = true, nil
-		other := &journal.Claim{UID: "u0", Part: "net1", Namespace: "ns", Name: "lost", Leases: []journal.DeviceLease{{ID: "pci-0000:03:00.4", Mode: journal.Exclusive}}}
-		must(t, r.options.Journal.Hold(other))
-		time.Sleep(5 * time.Minute)
-		records, err := r.options.Journal.Claims()
-		must(t, err)
-		if len(records) > 0 {
-			t.Errorf("leases of %q", records)
-		}
-		r.expectNothing()
-	})
+			r.options.AbandonedEvery = time.Minute
+			r.prepared()
+			kept := func(when string, leases int) {
+				t.Helper()
+				time.Sleep(5 * time.Minute)
+				if got, held := r.files("state"), r.holders("pci-0000:03:00.2"); len(got) != 1 || len(held) != leases {
+					t.Errorf("%s, %s: %q, leases of %q", name, when, got, held)
+				}
+			}
+			must(t, r.runPod(r.sandbox("s1", "pod")))
+			kept("its pod runs", 1)
+			r.stop()
+			agent := r.start() // which has not heard of the sandbox yet
+			kept("no runtime has told of sandboxes", 1)
+			now, answer = nil, errors.New("no answer")
+			_, err := agent.Synchronize(t.Context(), nil, nil)
+			must(t, err)
+			r.endPod(r.sandbox("s1", "pod"))
+			kept("the server does not answer", 0)
+			now, answer = ownClaim("u1", vf0, vf), nil
+			kept("the claim is there", 0)
+			now = last
+			other := &journal.Claim{UID: "u0", Part: "net1", Namespace: "ns", Name: "lost", Leases: []journal.DeviceLease{{ID: "pci-0000:03:00.4", Mode: journal.Exclusive}}}
+			must(t, r.options.Journal.Hold(other))
+			time.Sleep(5 * time.Minute)
+			records, err := r.options.Journal.Claims()
+			must(t, err)
+			if len(records) > 0 {
+				t.Errorf("%s: leases of %q", name, records)
+			}
+			r.expectNothing()
+		})
+	}
 }
 
 // The kubelet gives up on a call, and unprepares; the call has not come to its end yet.

@@ -85,7 +85,7 @@ func (a *Agent) deleted(c *claim, r result) {
 		at.Tries++
 		at.DelError = r.err.Error()
 		err := fmt.Errorf("claim %s, request %s: %w", c.ref, at.Request, r.err)
-		a.Log.Error("pod is not detached yet", "pod", c.record.Pod, "sandbox", at.Sandbox, "tries", at.Tries, "error", err)
+		a.Log.Error("pod is not detached yet", "pod", podOf(at), "sandbox", at.Sandbox, "tries", at.Tries, "error", err)
 		a.pause(c, r.n, at, err)
 		a.putAnyway(c, record, "not deleted")
 		return
@@ -176,7 +176,7 @@ func (a *Agent) abandon(c *claim, which []int) error {
 			a.claims[left.key] = left
 		}
 		a.mu.Unlock()
-		a.mourn(c, record.Pod, at)
+		a.mourn(c, at)
 		at.Reset("")
 	}
 	if err := a.put(c, record, "abandoned"); err != nil {
@@ -205,14 +205,14 @@ func (a *Agent) stateOf(at *state.Attachment) custody.State {
 }
 
 // mourn tells people what is given up.
-func (a *Agent) mourn(c *claim, pod state.Pod, at *state.Attachment) {
+func (a *Agent) mourn(c *claim, at *state.Attachment) {
 	what, reason := fmt.Sprintf("DEL of network %s", at.Network), NoticeAbandoned
 	if at.Phase == state.Restoring {
 		what, reason = fmt.Sprintf("restoring device %s", at.Device), NoticeDevice
 	}
 	a.Log.Error("given up: what is left of the network stays until an administrator looks into it", "what", what,
 		"claim", c.ref, "network", at.Network, "device", at.Device, "sandbox", at.Sandbox, "ifName", at.IfName, "error", at.DelError)
-	a.tell(pod, reason, fmt.Sprintf("claim %s, request %s: %s has failed %d times and is given up: %s", c.name(), at.Request, what, at.Tries, at.DelError))
+	a.tell(podOf(at), reason, fmt.Sprintf("claim %s, request %s: %s has failed %d times and is given up: %s", c.name(), at.Request, what, at.Tries, at.DelError))
 }
 
 // isTaken says whether the device of an abandoned attachment is another record's by now, or is

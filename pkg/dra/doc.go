@@ -27,7 +27,7 @@
 //     of the node becomes what it was before the ADD. health.go tells what is wrong with one.
 //   - events.go again: the claim is unprepared, and its record removed. collect.go: or it is gone.
 //
-// inventory.go looks at the node's own devices, for Prepare and for publish.go. watch.go
-// follows who waits for a claim that pods share. kubelet.go and publish.go are the connections to
+// inventory.go looks at the node's own devices, for Prepare and for publish.go. reserved.go
+// reads which pod a claim belongs to. kubelet.go and publish.go are the connections to
 // the kubelet and the scheduler.
 package dra

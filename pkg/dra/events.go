@@ -98,9 +98,14 @@ func (a *Agent) isOpenBare(c *claim) bool {
 // Prepare notes down what a claim asks for, and refuses what cannot be done: so it does while
 // another has a device that is only to be made ready. It runs no CNI plugin: there is no network
 // namespace yet. Preparing again gives what is on record, with the metadata of a network that is
-// attached by now.
+// attached by now. A claim that is allocated anew keeps its UID: the former record ends first.
 func (a *Agent) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) (devices []kubeletplugin.Device, err error) {
 	defer a.metrics.event("Prepare", time.Now(), &err)
+	if former := a.formerOf(claim); former != nil {
+		if err := a.unprepare(ctx, former); err != nil {
+			return nil, err
+		}
+	}
 	own, err := a.allocated(ctx, claim)
 	if err != nil {
 		return nil, err
@@ -117,10 +122,10 @@ func (a *Agent) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) (
 			return false, nil
 		case c.gone || c.forget:
 			return false, fmt.Errorf("claim %s: unprepared meanwhile", c.ref)
-		case !c.fresh && c.next == nil && a.isOpenBare(c):
+		case !c.fresh && c.isFor(c.record.Pod.UID) && a.isOpenBare(c):
 			return true, nil
 		case c.stuck() != nil:
-			return false, fmt.Errorf("detach pod %s/%s first: %w", c.record.Pod.Namespace, c.record.Pod.Name, c.stuck())
+			return false, c.stuck()
 		}
 		return false, c.trouble.err
 	})
@@ -135,8 +140,21 @@ func (a *Agent) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) (
 	return devices, nil
 }
 
-// admit takes a claim in. What was accepted once for its pods stays so. Interface names
-// are checked and taken at once, for two claims of a pod may be prepared at the same time.
+// formerOf is the claim's record that has other devices than those that are allocated now; nil = none.
+func (a *Agent) formerOf(asked *resourceapi.ResourceClaim) *claim {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	c := a.claims[asked.UID]
+	if c == nil || isBefore(asked.ResourceVersion, c.version) || isAllocated(c.record, asked, a.Driver) {
+		return nil
+	}
+	c.forget = true
+	a.rouse(c)
+	return c
+}
+
+// admit takes a claim in. What was accepted once stays so. Interface names are checked and taken at
+// once, for two claims of a pod may be prepared at the same time.
 func (a *Agent) admit(ctx context.Context, asked *resourceapi.ResourceClaim, own ownDevices) (*claim, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -146,54 +164,37 @@ func (a *Agent) admit(ctx context.Context, asked *resourceapi.ResourceClaim, own
 	if newer, is := errors.AsType[*state.SchemaError](a.problems[asked.UID].Err); is {
 		return nil, newer
 	}
+	pods, err := cniconfig.Pods(asked)
+	if err != nil {
+		return nil, err
+	}
 	c := a.claims[asked.UID]
-	if c != nil && isBefore(asked.ResourceVersion, c.version) {
+	switch {
+	case c == nil:
+		networks, err := own.resolve(asked, a.Policy)
+		if err != nil {
+			return nil, err
+		}
+		if err := cniconfig.Distinct(networks, a.takenBy(pods)); err != nil {
+			return nil, err
+		}
+		c = known(recordOf(asked, pods[0], networks, own))
+		c.fresh, c.unsaved = true, true
+		a.claims[asked.UID] = c
+	case isBefore(asked.ResourceVersion, c.version), !isAllocated(c.record, asked, a.Driver):
 		return nil, fmt.Errorf("claim %s: it has changed since it was read: prepare it again", c.ref)
 	}
-	reserved, err := cniconfig.Pods(asked)
-	if err != nil {
-		return nil, err
-	}
-	if c != nil && c.next == nil && slices.Equal(c.pods, reserved) && isAllocated(c.record, asked, a.Driver) {
-		c.forget, c.version = false, asked.ResourceVersion
-		a.rouse(c)
-		return c, nil
-	}
-	networks, err := own.resolve(asked, a.Policy)
-	if err != nil {
-		return nil, err
-	}
-	if err := cniconfig.Distinct(networks, a.takenBy(asked.UID, reserved)); err != nil {
-		return nil, err
-	}
-	c = a.takeIn(c, recordOf(asked, reserved, networks, own))
-	c.version = asked.ResourceVersion
+	a.reserve(c, pods)
+	c.forget, c.version = false, asked.ResourceVersion
 	a.rouse(c)
-	soon(a.toWatch)
 	return c, nil
 }
 
-// takeIn wants a claim, which may be known already, to be as its record says.
-func (a *Agent) takeIn(c *claim, fresh *state.Claim) *claim {
-	switch {
-	case c == nil:
-		c = known(fresh)
-		c.fresh, c.unsaved = true, true
-		a.claims[fresh.UID] = c
-	case !sameNetworks(c.record, fresh):
-		c.next = fresh
-	default:
-		c.next, c.unsaved = nil, true
-	}
-	c.pods, c.forget = fresh.Pods, false
-	return c
-}
-
 // takenBy are the interface names that other claims have in any of the pods.
-func (a *Agent) takenBy(but types.UID, pods []state.Pod) map[string]string {
+func (a *Agent) takenBy(pods []state.Pod) map[string]string {
 	taken := map[string]string{}
-	for uid, c := range a.claims {
-		if uid == but || !slices.ContainsFunc(pods, func(p state.Pod) bool { return c.isFor(p.UID) }) {
+	for _, c := range a.claims {
+		if !slices.ContainsFunc(pods, func(p state.Pod) bool { return c.isFor(p.UID) }) {
 			continue
 		}
 		for _, at := range c.record.Attachments {
@@ -201,19 +202,6 @@ func (a *Agent) takenBy(but types.UID, pods []state.Pod) map[string]string {
 		}
 	}
 	return taken
-}
-
-// Reserve takes note of the pods that a claim is reserved for now. The kubelet tells only
-// of the first.
-func (a *Agent) Reserve(uid types.UID, pods []state.Pod) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	c := a.claims[uid]
-	if c == nil || slices.Equal(c.pods, pods) {
-		return
-	}
-	c.pods, c.unsaved = pods, true
-	a.rouse(c)
 }
 
 // Unprepare forgets a claim, after any DEL that it owes. An error makes the kubelet try
@@ -227,6 +215,11 @@ func (a *Agent) Unprepare(ctx context.Context, uid types.UID) (err error) {
 	if c == nil {
 		return err
 	}
+	return a.unprepare(ctx, c)
+}
+
+// unprepare waits until a claim that is to be forgotten is.
+func (a *Agent) unprepare(ctx context.Context, c *claim) error {
 	return a.await(ctx, func() (bool, error) {
 		switch {
 		case c.gone:

@@ -142,7 +142,8 @@ func (a *Agent) guard(c *claim, at *state.Attachment, spec *specs.Spec) (err err
 	if at.Bare() || a.Gate == "" {
 		return nil
 	}
-	what := fmt.Sprintf("claim %s, request %s, is held by pod %s/%s (%s)", c.name(), at.Request, c.record.Pod.Namespace, c.record.Pod.Name, at.IfName)
+	pod := podOf(at)
+	what := fmt.Sprintf("claim %s, request %s, is held by pod %s/%s (%s)", c.name(), at.Request, pod.Namespace, pod.Name, at.IfName)
 	spec.Devices[0].ContainerEdits.Hooks = []*specs.Hook{{
 		HookName: "createRuntime", Path: a.Gate, Args: []string{filepath.Base(a.Gate), at.Netns, what}, Timeout: new(gatePatience),
 	}}
@@ -197,6 +198,11 @@ func (a *Agent) granted(at *state.Attachment, info *devinfo.Info) (grant.Grant, 
 // identity is that of the pod whose sandbox the attachment is of.
 func identity(at *state.Attachment) pod.Identity {
 	return pod.Identity{ContainerID: at.Sandbox, UID: at.Arg("K8S_POD_UID")}
+}
+
+// podOf is the pod whose sandbox an attachment is of.
+func podOf(at *state.Attachment) state.Pod {
+	return state.Pod{Namespace: at.Arg("K8S_POD_NAMESPACE"), Name: at.Arg("K8S_POD_NAME"), UID: types.UID(at.Arg("K8S_POD_UID"))}
 }
 
 // closeGate closes the gate of an attachment. That it is closed already is success.

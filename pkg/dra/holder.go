@@ -41,7 +41,7 @@ func (a *Agent) holdFor(c *claim, at *state.Attachment, sb *sandbox) error {
 	if err != nil {
 		return err
 	}
-	of.Netns, of.Pods = sb.netns, append([]string{string(sb.pod.UID)}, uidsOf(c.record)...)
+	of.Netns, of.Pods = sb.netns, []string{string(sb.pod.UID)}
 	return a.take(c, []*state.Attachment{at}, of, fmt.Sprintf(": pod %s/%s (%s) cannot have it too: ask for a device once, by a claim or by Multus",
 		sb.pod.Namespace, sb.pod.Name, at.IfName))
 }
@@ -101,25 +101,18 @@ func (a *Agent) holdBare(c *claim) error {
 	if err != nil {
 		return err
 	}
-	of.Pods = uidsOf(c.record)
+	of.Pods = []string{string(c.record.Pod.UID)}
 	return a.take(c, bare, of, "")
 }
 
-// isHeld says whether a claim has leases, for the pods that it is reserved for, of what it
-// brings no network for.
+// isHeld says whether a claim has leases, for the pod that it belongs to, of what it brings no
+// network for.
 func (a *Agent) isHeld(c *claim) bool {
 	if a.Journal == nil {
 		return true
 	}
 	of, err := a.Journal.Claim(string(c.ref.UID))
-	return err == nil && of != nil && slices.Equal(of.Pods, uidsOf(c.record)) && a.Journal.Holding(of)
-}
-
-func uidsOf(record *state.Claim) (uids []string) {
-	for _, pod := range record.Pods {
-		uids = append(uids, string(pod.UID))
-	}
-	return uids
+	return err == nil && of != nil && slices.Equal(of.Pods, []string{string(c.record.Pod.UID)}) && a.Journal.Holding(of)
 }
 
 func groupID(group string) string { return sysfs.ID("iommu", group) }
@@ -190,7 +183,7 @@ func (a *Agent) notOthers(record *state.Claim, at *state.Attachment) error {
 	}
 	of, err := a.leases(record.UID, at)
 	if err == nil {
-		of.Pods = append(uidsOf(record), identity(at).UID)
+		of.Pods = []string{string(record.Pod.UID), identity(at).UID}
 		err = a.Journal.Free(of)
 	}
 	if held := (*journal.HeldError)(nil); errors.As(err, &held) {

@@ -6,17 +6,19 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
-	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"devinfo-cni.io/pkg/dra"
-	"devinfo-cni.io/pkg/dra/state"
 )
 
 // The model test plays kubelet, runtime and plugins, all of which fail, to an agent that
@@ -59,17 +61,19 @@ type model struct {
 	live    map[string]*api.PodSandbox
 	holding map[string]string // by sandbox: the device of the node that its containers run with
 	cursed  map[string]bool
-	users   []state.Pod // of the shared claim, as it is reserved
-	on      int         // pods of the shared claim on the node
+	claims  map[types.UID]*resourceapi.ResourceClaim // that the API server has
+	changes int                                      // of these
+	having  map[string]string                        // by the pod that was let in with the shared claim: its sandbox
 	faults  bool
 	over    bool
 	lives   int
+
+	kubelet chan struct{} // has room while nobody prepares or unprepares the shared claim
 }
 
 const (
 	modelPods  = 6
 	modelHours = 1
-	sharers    = 2 // pods that share a claim
 )
 
 func play(t *testing.T, seed uint64) {
@@ -79,7 +83,9 @@ func play(t *testing.T, seed uint64) {
 	r.plugins = p
 	r.plugIn()
 	r.options.Journal = journalIn(r.dir, "boot1")
-	m := &model{rig: r, random: rand.New(rand.NewPCG(seed, 0)), live: map[string]*api.PodSandbox{}, holding: map[string]string{}, cursed: map[string]bool{}, faults: true}
+	m := &model{rig: r, random: rand.New(rand.NewPCG(seed, 0)), live: map[string]*api.PodSandbox{}, holding: map[string]string{}, cursed: map[string]bool{}, faults: true,
+		claims: map[types.UID]*resourceapi.ResourceClaim{}, having: map[string]string{}, kubelet: make(chan struct{}, 1)}
+	r.options.Read = m.read
 	p.set(m.fault)
 	p.kernel.Fault = func() error { return m.refusal() }
 	m.restart()
@@ -170,7 +176,7 @@ func (m *model) restart() {
 	m.synchronize()
 }
 
-// synchronize tells the agent what it would be told by runtime and API server.
+// synchronize tells the agent what it would be told by the runtime.
 func (m *model) synchronize() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -180,7 +186,6 @@ func (m *model) synchronize() {
 	}
 	_, err := m.up.Synchronize(context.Background(), pods, nil)
 	must(m.t, err)
-	m.up.Reserve("shared", slices.Clone(m.users))
 }
 
 func (m *model) agentNow() *dra.Agent {
@@ -205,6 +210,30 @@ func (m *model) call(what string, f func(context.Context, *dra.Agent) error) {
 		}
 	}
 	m.t.Errorf("%s waits for ever: %v", what, last)
+}
+
+// blind is set if the agent could not read all claims in a call that has it in its context.
+type blind struct{}
+
+// read is the API server's, which is away or slow now and then.
+func (m *model) read(ctx context.Context, ref kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
+	switch {
+	case m.oneIn(6):
+		select {
+		case <-ctx.Done():
+		case <-time.After(m.upTo(10 * time.Second)):
+		}
+		fallthrough
+	case m.oneIn(6):
+		if is, ok := ctx.Value(blind{}).(*atomic.Bool); ok {
+			is.Store(true)
+		}
+		return nil, errors.New("the API server is away")
+	}
+	time.Sleep(m.upTo(10 * time.Millisecond))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.claims[ref.UID].DeepCopy(), nil
 }
 
 // nri is a call of the runtime, which goes on without an agent that is away.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -35,8 +37,9 @@ func (m *model) life(n int, name string) {
 	own := types.UID(name)
 	unprepare := func() {
 		m.call("Unprepare", func(ctx context.Context, a *dra.Agent) error { return a.Unprepare(ctx, own) })
+		m.store(own, nil)
 	}
-	shares := n < sharers
+	shares := modelDevices()[n][0].name == ""
 	for turn, d := range modelDevices()[n][:1+m.upTo(time.Duration(len(modelDevices()[n])))] {
 		claim := m.claimOf("own", own, name, want{"x", "net1", m.behave()}, want{"y", "net2", m.behave()})
 		switch {
@@ -48,12 +51,14 @@ func (m *model) life(n int, name string) {
 			m.untilOffered(d.name)
 			onDevice(claim, 0, d.name, d.driver)
 		}
+		m.store(own, claim)
 		m.call("Prepare", func(ctx context.Context, a *dra.Agent) error { _, err := a.Prepare(ctx, claim); return err })
 		if shares {
 			m.share(name)
 		}
-		sb := m.sandboxes(name, fmt.Sprint(name, "-", turn))
+		sb := m.sandboxes(name, fmt.Sprint(name, "-", turn), shares)
 		if d.name != "" && m.oneIn(4) {
+			m.store(own, nil)
 			m.ending.Go(func() {
 				m.containers(sb, claim, d.name, shares)
 				m.curse(sb.Id)
@@ -96,14 +101,22 @@ func (m *model) behave() string {
 	return [...]string{"", "1ms", "300ms", "late 20s"}[m.upTo(4)]
 }
 
-// sandboxes makes one after the other, until one runs.
-func (m *model) sandboxes(name, id string) *api.PodSandbox {
+// sandboxes makes one after the other, until one runs. One that is let in with the shared claim is the
+// only one, unless the agent was away or could not ask.
+func (m *model) sandboxes(name, id string, shares bool) *api.PodSandbox {
 	for n := 0; ; n++ {
 		sb := m.sandbox(fmt.Sprint(id, "-", n), name)
 		m.mu.Lock()
 		m.live[sb.Id] = sb
 		m.mu.Unlock()
-		err := m.nri(func(ctx context.Context, a *dra.Agent) error { return a.RunPodSandbox(ctx, sb) })
+		called, blinded := false, new(atomic.Bool)
+		err := m.nri(func(ctx context.Context, a *dra.Agent) error {
+			called = true
+			return a.RunPodSandbox(context.WithValue(ctx, blind{}, blinded), sb)
+		})
+		if shares && err == nil && called && !blinded.Load() {
+			m.letIn(name, sb.Id)
+		}
 		if err == nil && !m.oneIn(8) { // else it dies by itself
 			return sb
 		}
@@ -140,19 +153,29 @@ func (m *model) containers(sb *api.PodSandbox, claim *resourceapi.ResourceClaim,
 			m.t.Errorf("%d DELs of sandbox %s after the kubelet has restarted", n-dels, sb.Id)
 		}
 	}
-	if shares && !m.isWaiting(sb) {
-		m.call("a container of the shared claim", func(ctx context.Context, a *dra.Agent) error {
-			if err := m.admits(sb, "shared_x"); err != nil && !m.isWaiting(sb) {
-				return err
-			}
-			return nil
-		})
+	if !shares {
+		time.Sleep(m.upTo(2 * time.Minute))
+		return
 	}
-	time.Sleep(m.upTo(2 * time.Minute))
+	m.call("a container of the shared claim", func(ctx context.Context, a *dra.Agent) error { return m.admits(sb, "shared_x", "shared_r_"+vf3) })
+	for range 2 {
+		if record := m.record("shared"); string(record.Pod.UID) != sb.Uid || !slices.Contains(m.plugins.left(), sb.Id+" net9") {
+			m.t.Errorf("%s runs with the shared claim, which is pod %s's", sb.Name, record.Pod.Name)
+		}
+		if m.oneIn(3) {
+			m.kubelet <- struct{}{}
+			m.prepareShared()
+			<-m.kubelet
+		}
+		time.Sleep(m.upTo(time.Minute))
+	}
 }
 
 // endSandbox ends it as a runtime does, which sometimes forgets to say so.
 func (m *model) endSandbox(sb *api.PodSandbox) {
+	m.mu.Lock()
+	delete(m.having, sb.Name)
+	m.mu.Unlock()
 	if !m.oneIn(10) {
 		_ = m.nri(func(ctx context.Context, a *dra.Agent) error { return a.StopPodSandbox(ctx, sb) })
 	}
@@ -169,59 +192,71 @@ func (m *model) endSandbox(sb *api.PodSandbox) {
 	}
 }
 
-// share reserves the claim that pods share, and prepares it if no other of them is here.
-func (m *model) share(name string) {
+// store has the API server keep a claim; nil = it is deleted.
+func (m *model) store(uid types.UID, claim *resourceapi.ResourceClaim) {
 	m.mu.Lock()
-	m.users = append(m.users, state.Pod{Namespace: "ns", Name: name, UID: types.UID("uid-" + name)})
-	m.on++
-	first := m.on == 1
-	m.tellUsers()
-	m.mu.Unlock()
-	if !first {
+	defer m.mu.Unlock()
+	if claim == nil {
+		delete(m.claims, uid)
 		return
 	}
-	m.call("Prepare of the shared claim", func(ctx context.Context, a *dra.Agent) error {
-		claim := m.claimOf("shared", "shared", name, want{"x", "net9", ""})
-		m.mu.Lock()
-		claim.Status.ReservedFor = nil
-		for _, u := range m.users {
-			claim.Status.ReservedFor = append(claim.Status.ReservedFor, m.claimOf("shared", "shared", u.Name).Status.ReservedFor...)
-		}
-		m.mu.Unlock()
-		_, err := a.Prepare(ctx, claim)
-		return err
-	})
+	m.changes++
+	claim.ResourceVersion = strconv.Itoa(m.changes)
+	m.claims[uid] = claim.DeepCopy()
+}
+
+// stored is the shared claim as the API server has it; without pods, if it has none.
+func (m *model) stored() *resourceapi.ResourceClaim {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if claim := m.claims["shared"]; claim != nil {
+		return claim.DeepCopy()
+	}
+	claim, bare := m.claimOf("shared", "shared", "", want{"x", "net9", ""}), ownClaim("shared", vf3, "")
+	claim.Spec.Devices.Requests = append(claim.Spec.Devices.Requests, bare.Spec.Devices.Requests...)
+	results := &claim.Status.Allocation.Devices.Results
+	*results = append(*results, bare.Status.Allocation.Devices.Results...)
+	claim.Status.ReservedFor = nil
+	return claim
+}
+
+// share reserves the claim that several pods name. The kubelet prepares it for the first of them.
+func (m *model) share(name string) {
+	m.kubelet <- struct{}{}
+	defer func() { <-m.kubelet }()
+	claim := m.stored()
+	claim.Status.ReservedFor = append(claim.Status.ReservedFor, m.claimOf("shared", "shared", name).Status.ReservedFor...)
+	m.store("shared", claim)
+	if len(claim.Status.ReservedFor) == 1 {
+		m.prepareShared()
+	}
+}
+
+func (m *model) prepareShared() {
+	m.call("Prepare of the shared claim", func(ctx context.Context, a *dra.Agent) error { _, err := a.Prepare(ctx, m.stored()); return err })
 }
 
 // unshare is for a pod that has ended. The kubelet unprepares a claim after the last one.
 func (m *model) unshare(name string) {
-	m.mu.Lock()
-	m.on--
-	last := m.on == 0
-	m.users = slices.DeleteFunc(slices.Clone(m.users), func(p state.Pod) bool { return p.Name == name })
-	m.tellUsers()
-	m.mu.Unlock()
-	if last {
-		m.call("Unprepare of the shared claim", func(ctx context.Context, a *dra.Agent) error {
-			if m.mu.Lock(); m.on > 0 { // prepared again, by a pod that has come meanwhile
-				m.mu.Unlock()
-				return nil
-			}
-			m.mu.Unlock()
-			return a.Unprepare(ctx, "shared")
-		})
+	m.kubelet <- struct{}{}
+	defer func() { <-m.kubelet }()
+	claim := m.stored()
+	claim.Status.ReservedFor = slices.DeleteFunc(claim.Status.ReservedFor, func(c resourceapi.ResourceClaimConsumerReference) bool { return c.Name == name })
+	m.store("shared", claim)
+	if len(claim.Status.ReservedFor) == 0 {
+		m.call("Unprepare of the shared claim", func(ctx context.Context, a *dra.Agent) error { return a.Unprepare(ctx, "shared") })
+		m.store("shared", nil)
 	}
 }
 
-func (m *model) tellUsers() {
-	if m.up != nil {
-		m.up.Reserve("shared", slices.Clone(m.users))
-	}
-}
-
-// isWaiting says whether another pod came before.
-func (m *model) isWaiting(sb *api.PodSandbox) bool {
+// letIn notes that a pod was let in with the shared claim.
+func (m *model) letIn(pod, sandbox string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.on > 1
+	for other, its := range m.having {
+		if other != pod {
+			m.t.Errorf("sandbox %s is let in with the shared claim while sandbox %s of pod %s has it", sandbox, its, other)
+		}
+	}
+	m.having[pod] = sandbox
 }

@@ -39,16 +39,16 @@ var errTooLate = errors.New("the CNI plugins take longer than the container runt
 // CNI plugin that runs is not killed: it is undone when it has ended.
 func (a *Agent) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) (err error) {
 	began := time.Now()
-	sb, claims, err := a.arrive(sandboxOf(pod))
+	ctx, cancel := budget(ctx)
+	defer cancel()
+	sb, claims, err := a.arrive(ctx, sandboxOf(pod))
 	if len(claims) == 0 && err == nil {
 		return nil
 	}
 	defer a.metrics.event("RunPodSandbox", began, &err)
 	if err != nil {
-		return err
+		return fmt.Errorf("pod %s/%s: %w", sb.pod.Namespace, sb.pod.Name, err)
 	}
-	ctx, cancel := budget(ctx)
-	defer cancel()
 	err = a.await(ctx, func() (bool, error) { return a.isAttached(sb, claims) })
 	a.mu.Lock()
 	switch {
@@ -74,23 +74,30 @@ func (a *Agent) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) (err err
 }
 
 // arrive takes note of a sandbox, and says which claims are to be attached to it.
-func (a *Agent) arrive(sb *sandbox) (*sandbox, []*claim, error) {
+func (a *Agent) arrive(ctx context.Context, sb *sandbox) (*sandbox, []*claim, error) {
+	refused := a.ask(ctx, sb)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.know(sb)
+	switch {
+	case a.sandboxes[sb.id] != sb:
+		return sb, nil, errors.New("its sandbox has ended meanwhile")
+	case refused != nil:
+		a.giveUp(sb, refused)
+		return sb, nil, refused
+	}
 	var list []*claim
 	for _, c := range a.claimsOf(sb.pod.UID) {
 		needs := slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool { return !at.Bare() })
-		switch _, its := a.goalOf(c); {
+		switch {
 		case sb.netns != "" && a.isGone(sb.netns):
-			return sb, nil, fmt.Errorf("pod %s/%s: its network namespace %s is not visible: if the agent runs in a container, "+
-				"mount the directory with mountPropagation: HostToContainer", sb.pod.Namespace, sb.pod.Name, sb.netns)
+			return sb, nil, fmt.Errorf("its network namespace %s is not visible: if the agent runs in a container, "+
+				"mount the directory with mountPropagation: HostToContainer", sb.netns)
 		case sb.netns == "" && needs:
-			return sb, nil, fmt.Errorf("pod %s/%s: it has no network namespace of its own, and a claim of driver %s: "+
-				"remove spec.hostNetwork, or the network from the claim", sb.pod.Namespace, sb.pod.Name, a.Driver)
+			return sb, nil, fmt.Errorf("it has no network namespace of its own, and a claim of driver %s: "+
+				"remove spec.hostNetwork, or the network from the claim", a.Driver)
 		case c.forget:
-			return sb, nil, fmt.Errorf("pod %s/%s: claim %s: unprepared meanwhile", sb.pod.Namespace, sb.pod.Name, c.ref)
-		case its == sb, c.next != nil:
+			return sb, nil, fmt.Errorf("claim %s: unprepared meanwhile", c.ref)
+		case a.sandboxOf(sb.pod.UID) == sb:
 			list = append(list, c)
 			sb.waited = true
 			a.rouse(c)
@@ -104,7 +111,7 @@ func (a *Agent) arrive(sb *sandbox) (*sandbox, []*claim, error) {
 func (a *Agent) isAttached(sb *sandbox, claims []*claim) (bool, error) {
 	all := true
 	for _, c := range claims {
-		lacks := c.gone || c.next != nil || slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool {
+		lacks := c.gone || c.record.Pod.UID != sb.pod.UID || slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool {
 			ready := at.Bare() || at.Phase == state.Added && at.Sandbox == sb.id
 			return !at.Late && !(ready && a.isOpen(c, &at))
 		})
@@ -206,7 +213,7 @@ func (a *Agent) Synchronize(_ context.Context, pods []*api.PodSandbox, _ []*api.
 		if old := earlier[sb.id]; old != nil && !old.ended {
 			sb = old
 		} else if old != nil {
-			sb.turn = old.turn
+			sb.order = old.order
 		}
 		a.know(sb)
 	}

@@ -15,11 +15,10 @@ type goal struct {
 type want string
 
 const (
-	keep    want = "keep"    // nothing new: no sandbox is known, and none has ended
-	attach  want = "attach"  // to a sandbox
-	detach  want = "detach"  // its sandbox has ended, or was given up
-	replace want = "replace" // it was allocated anew: begin again, with nothing of the old
-	forget  want = "forget"  // it is unprepared
+	keep   want = "keep"   // nothing new: no sandbox is known, and none has ended
+	attach want = "attach" // to a sandbox
+	detach want = "detach" // its sandbox has ended, or was given up
+	forget want = "forget" // it is unprepared
 )
 
 // world is what the node is like for one claim, at one moment.
@@ -60,7 +59,6 @@ const (
 	giveUp   action = "abandon"  // owe the DEL, or the device, by a record apart from the claim's
 	doSave   action = "save"     // write the record
 	doBlame  action = "blame"    // note why nothing is attached, for the status
-	doSwap   action = "replace"  // take the new allocation's record
 	doForget action = "forget"   // remove the record
 	doClear  action = "clear"    // forget a DEL that was given up
 	reported action = "reported" // note that the API server has the status
@@ -85,7 +83,7 @@ type rule struct {
 func rules() []rule {
 	type ph = []state.Phase
 	type ws = []want
-	all, end := ws{keep, attach, detach, replace, forget}, ws{detach, replace, forget}
+	all, end := ws{keep, attach, detach, forget}, ws{detach, forget}
 	always := func(around) bool { return true }
 	return []rule{
 		{ph{state.Prepared}, ws{keep, attach, detach}, "it has no network of ours, and its gate is closed", func(a around) bool { return a.bare && !a.open }, doOpen},
@@ -137,7 +135,7 @@ func reconcile(record *state.Claim, g goal, now world) step {
 		return pick(doDel)
 	case needs[doReturn] != nil:
 		return pick(doReturn)
-	case now.blamed && g.want != forget && g.want != replace:
+	case now.blamed && g.want != forget:
 		return step{do: doBlame}
 	}
 	if now.retry {
@@ -169,8 +167,6 @@ func settle(record *state.Claim, g goal, now world, closed []int, owes bool) ste
 		return step{do: doOpen, at: closed}
 	case !owes && g.want == forget:
 		return step{do: doForget}
-	case !owes && g.want == replace:
-		return step{do: doSwap}
 	case len(record.Attachments) == 0: // what was abandoned has come to its end
 		return step{do: doForget}
 	case now.unsaved:

@@ -12,7 +12,7 @@ import (
 	"devinfo-cni.io/pkg/dra/state"
 )
 
-func allWants() []want { return []want{keep, attach, detach, replace, forget} }
+func allWants() []want { return []want{keep, attach, detach, forget} }
 
 // every calls f with each phase, want and world of one attachment.
 func every(f func(phase state.Phase, w want, a around)) {
@@ -27,7 +27,7 @@ func every(f func(phase state.Phase, w want, a around)) {
 }
 
 func TestWhatAnAttachmentNeedsInEveryPhaseAndWorld(t *testing.T) {
-	ends := []want{detach, replace, forget}
+	ends := []want{detach, forget}
 	every(func(phase state.Phase, w want, a around) {
 		got := decide(phase, w, a)
 		fail := func(why string) { t.Errorf("%s, %s, %+v: %q: %s", phase, w, a, got, why) }
@@ -50,7 +50,7 @@ func TestWhatAnAttachmentNeedsInEveryPhaseAndWorld(t *testing.T) {
 		if phase == state.Added && w == attach && (got == doDel) == a.here {
 			fail("another sandbox's is deleted, this one's is not")
 		}
-		if a.bare && (got == doOpen) != (!a.open && w != forget && w != replace) {
+		if a.bare && (got == doOpen) != (!a.open && w != forget) {
 			fail("what has no network of ours is ready from Prepare on")
 		}
 		if (got == doOpen) && !a.bare && (phase != state.Added || a.open || w == attach && !a.here) {
@@ -121,8 +121,6 @@ func TestWhatAClaimNeedsNext(t *testing.T) {
 		{"it may take its time to come back", phases{restoring}, forget, func(w *world) { w.attachments[0].due = false }, "wait"},
 		{"before another sandbox gets it", phases{p, restoring}, attach, nil, "restore [1]"},
 		{"a device is given up", phases{restoring}, forget, func(w *world) { w.attachments[0] = around{exhausted: true, lost: true} }, "abandon [0]"},
-		{"a new allocation begins with nothing of the old", phases{added}, replace, nil, "DEL [0]"},
-		{"then it begins", phases{p}, replace, nil, "replace"},
 		{"what is abandoned is deleted", phases{gone}, keep, nil, "DEL [0]"},
 		{"unless its device is another's", phases{gone}, keep, func(w *world) { w.attachments[0].taken = true }, ""},
 		{"an administrator has cleared it", phases{gone}, keep, func(w *world) { w.attachments[0].cleared = true }, "clear [0]"},
@@ -162,8 +160,8 @@ func TestAFailureHasABackOff(t *testing.T) {
 func TestEveryClaimComesToItsEnd(t *testing.T) {
 	for _, one := range state.Phases()[:5] {
 		for _, other := range state.Phases()[:5] {
-			for _, g := range []goal{{want: forget}, {want: replace}, {attach, "s"}} {
-				if last := lead(t, g, one, other); last == doForget != (g.want == forget) || last == doSwap != (g.want == replace) {
+			for _, g := range []goal{{want: forget}, {attach, "s"}} {
+				if last := lead(t, g, one, other); last == doForget != (g.want == forget) {
 					t.Errorf("%s, %s, %s: ends with %q", one, other, g.want, last)
 				}
 			}
@@ -178,7 +176,7 @@ func lead(t *testing.T, g goal, phases ...state.Phase) action {
 		for _, n := range s.at {
 			record.Attachments[n].Phase = map[action]state.Phase{doAdd: state.Added, doDel: state.Restoring, doReturn: state.Prepared}[s.do]
 		}
-		if s.do == doForget || s.do == doSwap || s.do == none {
+		if s.do == doForget || s.do == none {
 			if s.do == none && slices.ContainsFunc(record.Attachments, func(at state.Attachment) bool { return at.Phase != state.Added }) {
 				t.Errorf("%s: stays %+v", phases, record.Attachments)
 			}

@@ -59,24 +59,6 @@ func TestWhateverStepARecordIsOfTheNextAgentReadsAndForgetsIt(t *testing.T) {
 	})
 }
 
-// The pods of a claim may have gone before any of them was attached.
-func TestARecordOfNoPodIsRead(t *testing.T) {
-	timeless(t, func(t *testing.T, r *rig, p *plugins) {
-		agent := r.start()
-		claim := r.claimOf("a", "u1", "pod", want{"x", "net1", ""})
-		claim.Status.ReservedFor = append(claim.Status.ReservedFor, r.claimOf("a", "u1", "other").Status.ReservedFor...)
-		r.prepare(claim)
-		agent.Reserve("u1", []state.Pod(nil))
-		time.Sleep(2 * time.Minute)
-		agent = r.start()
-		if problems := dra.Problems(agent); problems > 0 {
-			t.Errorf("%d problems", problems)
-		}
-		must(t, agent.Unprepare(t.Context(), "u1"))
-		r.expectNothing()
-	})
-}
-
 // abandoned has the attachment of a claim to sandbox s1 given up, whose DEL fails.
 func (r *rig) abandoned(claim *resourceapi.ResourceClaim) {
 	r.t.Helper()

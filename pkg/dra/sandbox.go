@@ -2,7 +2,6 @@ package dra
 
 import (
 	"errors"
-	"slices"
 
 	"github.com/containerd/nri/pkg/api"
 	"k8s.io/apimachinery/pkg/types"
@@ -18,7 +17,7 @@ type sandbox struct {
 	netns string // path of the network namespace; "" = the host's
 	pod   state.Pod
 
-	turn   int   // the later the runtime told of it, the higher
+	order  int   // the later the runtime told of it, the higher
 	waited bool  // the runtime waits for it to be attached
 	ended  bool  // it was stopped, or given up
 	err    error // why it was given up
@@ -34,14 +33,17 @@ func sandboxOf(p *api.PodSandbox) *sandbox {
 	return sb
 }
 
-// know takes note of a sandbox that runs; one that was known keeps its turn. The mutex must be held.
+// isOf reports whether the sandbox is a pod's.
+func (sb *sandbox) isOf(pod state.Pod) bool { return sb.pod.UID == pod.UID }
+
+// know takes note of a sandbox that runs; one that was known keeps its order. The mutex must be held.
 func (a *Agent) know(sb *sandbox) *sandbox {
 	if old := a.sandboxes[sb.id]; old != nil {
-		sb.turn = old.turn
+		sb.order = old.order
 	}
-	if sb.turn == 0 {
-		a.turns++
-		sb.turn = a.turns
+	if sb.order == 0 {
+		a.told++
+		sb.order = a.told
 	}
 	a.sandboxes[sb.id] = sb
 	return sb
@@ -53,15 +55,29 @@ func (a *Agent) isListed(id string) bool {
 	return sb != nil && !sb.ended
 }
 
+// runs reports whether a sandbox runs, for all that is known. The mutex must be held.
+func (a *Agent) runs(sb *sandbox) bool {
+	return sb != nil && !sb.ended && (sb.netns == "" || !a.isGone(sb.netns))
+}
+
+// sandboxOf is a pod's sandbox that runs, the newest if there are several; nil = none. The mutex
+// must be held.
+func (a *Agent) sandboxOf(pod types.UID) (newest *sandbox) {
+	for _, sb := range a.sandboxes {
+		if sb.pod.UID == pod && a.runs(sb) && (newest == nil || sb.order > newest.order) {
+			newest = sb
+		}
+	}
+	return newest
+}
+
 // goalOf is what the events so far want of a claim, and the sandbox that it is to be
 // attached to. The mutex must be held.
 func (a *Agent) goalOf(c *claim) (goal, *sandbox) {
-	switch sb := a.sandboxFor(c); {
+	switch sb := a.sandboxOf(c.pod.UID); {
 	case c.forget:
 		return goal{want: forget}, nil
-	case c.next != nil:
-		return goal{want: replace}, nil
-	case sb != nil:
+	case sb != nil && sb.netns != "":
 		return goal{attach, sb.id}, sb
 	}
 	for _, at := range c.record.Attachments {
@@ -70,25 +86,6 @@ func (a *Agent) goalOf(c *claim) (goal, *sandbox) {
 		}
 	}
 	return goal{want: keep}, nil
-}
-
-// sandboxFor chooses the sandbox that a claim is to be attached to; nil = there is none.
-// A claim has one pod at a time: the one that holds it, for as long as it is reserved
-// for that pod, and after that the one whose sandbox is the oldest.
-func (a *Agent) sandboxFor(c *claim) *sandbox {
-	holds := slices.ContainsFunc(c.pods, func(p state.Pod) bool { return p.UID == c.record.Pod.UID })
-	var best *sandbox
-	for _, sb := range a.sandboxes {
-		if sb.ended || sb.netns == "" || !c.isFor(sb.pod.UID) || sb.pod.UID != c.record.Pod.UID && holds ||
-			sb.pod.UID == c.record.Pod.UID && !holds || a.isGone(sb.netns) {
-			continue
-		}
-		// Of one pod's sandboxes the newest is the one that runs.
-		if best == nil || (sb.turn > best.turn) == (sb.pod.UID == best.pod.UID) {
-			best = sb
-		}
-	}
-	return best
 }
 
 // giveUp ends what a sandbox is waited for. The mutex must be held.

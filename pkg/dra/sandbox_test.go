@@ -187,15 +187,6 @@ func TestAClaimOfTheSameNameIsAnother(t *testing.T) {
 	}
 }
 
-func TestAClaimThatGoesToAnotherPodIsDetachedFromTheFirst(t *testing.T) {
-	r := newRig(t)
-	agent := r.start()
-	r.attached(r.claimOf("a", "u1", "pod", want{"x", "net1", ""}))
-	r.prepare(r.claimOf("a", "u1", "pod2", want{"x", "net1", ""}))
-	must(t, agent.RunPodSandbox(t.Context(), r.sandbox("s2", "pod2")))
-	r.expectThere("s2_net1")
-}
-
 func TestADELThatFailsIsOwedAndHoldsUpUnprepare(t *testing.T) {
 	r := newRig(t)
 	agent := r.start()

@@ -27,14 +27,10 @@ func (a *Agent) Run(ctx context.Context) {
 	background.Go(func() { a.keepCollecting(ctx) })
 	tick := time.NewTicker(a.Sweep)
 	defer tick.Stop()
-	shared := watches{cancel: map[types.UID]context.CancelFunc{}}
-	a.look()
 	for ctx.Err() == nil {
-		a.watchShared(ctx, &shared)
+		a.look()
 		select {
 		case <-tick.C:
-			a.look()
-		case <-a.toWatch:
 		case <-ctx.Done():
 		}
 	}
@@ -43,7 +39,6 @@ func (a *Agent) Run(ctx context.Context) {
 	a.mu.Unlock()
 	a.queue.ShutDown()
 	background.Wait()
-	shared.running.Wait()
 	close(a.over)
 }
 
@@ -169,8 +164,6 @@ func (a *Agent) execute(c *claim, s step, sb *sandbox) error {
 	case doBlame:
 		a.setBlame(c)
 		return nil
-	case doSwap:
-		return a.swap(c)
 	case doForget:
 		return a.forgetNow(c)
 	case doClear:

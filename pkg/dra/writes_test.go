@@ -70,7 +70,7 @@ func TestOnlyTheSliceThatDiffersIsWritten(t *testing.T) {
 	}
 }
 
-// A driver watches what it has published, and a claim of one pod costs a GET and a PATCH: nothing
+// A driver watches what it has published, and a claim made from a template costs a GET and a PATCH: nothing
 // is asked of the API server while nothing happens on the node.
 func TestTheAPIServerIsAskedOnceForEachClaim(t *testing.T) {
 	t.Parallel()
@@ -85,7 +85,7 @@ func TestTheAPIServerIsAskedOnceForEachClaim(t *testing.T) {
 	o.Exec, o.Inventory = p, n.inventory()
 	o.Inventory.Times.Poll = 10 * time.Millisecond
 	o.Status = func(ctx context.Context, report status.Report) error { return status.Apply(ctx, client, report) }
-	o.Watch, o.Gone, o.Notify = dra.WatchClaim(client), dra.ClaimGone(client), dra.PostNotices(client, driverName, "node1", o.Log)
+	o.Read, o.Notify = dra.ReadClaim(client), dra.PostNotices(client, driverName, "node1", o.Log)
 	o.Netns = func(path string) error { looks.Add(1); return fileIsNetns(path) }
 	r.kubelet(client, 0)
 	asked := func() map[string]int {

@@ -22,7 +22,7 @@ type Claim struct {
 	Name      string        `json:"name"`
 	BootID    string        `json:"bootID"` // set by Hold
 	Time      time.Time     `json:"time"`
-	Pods      []string      `json:"pods"`  // UIDs, of the claim's reservedFor: their own attachments are not kept out
+	Pods      []string      `json:"pods"`  // UID of the pod that the claim belongs to: its own attachments are not kept out
 	Netns     string        `json:"netns"` // of its pod's sandbox; "" = none yet
 	Leases    []DeviceLease `json:"leases"`
 }

@@ -105,7 +105,7 @@ var scenarios = []struct {
 	{"AForbiddenClaimIsRefusedWithTheRule", forbidden, true},
 	{"APodWhoseDELNeverWorksCanBeDeleted", givenUp, false},
 	{"APodDeletedByForceGivesAllBack", byForce, true},
-	{"PodsThatShareAClaimTakeTurns", takeTurns, true},
+	{"AClaimBelongsToOnePod", onePod, true},
 	{"ASandboxThatIsStoppedIsReplaced", stopped, true},
 	{"ASandboxStoppedWhileTheAgentIsAwayIsReplaced", unseen, false},
 	{"ASandboxRemadeWhileTheAgentIsDeadGetsItsNetwork", unheard, false},

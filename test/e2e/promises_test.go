@@ -63,32 +63,32 @@ func (s *space) forced(pod string) {
 	}
 }
 
-// claim makes a claim that pods share.
+// claim makes a claim that several pods may name.
 func (s *space) claim(spec resourceapi.ResourceClaimSpec) string {
 	s.Helper()
-	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{GenerateName: "shared-"}, Spec: spec}
+	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{GenerateName: "claim-"}, Spec: spec}
 	c, err := cluster.client.ResourceV1().ResourceClaims(s.name).Create(s.ctx, c, metav1.CreateOptions{})
 	must(s.T, err)
 	return c.Name
 }
 
-// sharing is a pod's spec with that claim.
-func sharing(claim string) corev1.PodSpec {
+// naming is a pod's spec with that claim.
+func naming(claim string) corev1.PodSpec {
 	spec := podWith("", "").Spec
 	spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "net0", ResourceClaimName: &claim}} // in the template's place
 	return spec
 }
 
-func takeTurns(t *testing.T, _ *agent) {
+func onePod(t *testing.T, _ *agent) {
 	s := begin(t)
-	spec := sharing(s.claim(requests(request("lan", s.class("net1", s.macvlan("10.11.42.0/24"))))))
+	spec := naming(s.claim(requests(request("lan", s.class("net1", s.macvlan("10.11.42.0/24"))))))
 	for _, name := range []string{"one", "two"} {
 		s.create(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec})
 		if name == "one" {
 			s.running("one")
 		}
 	}
-	s.event("two", "is held by pod "+s.name+"/one")
+	s.event("two", "FailedCreatePodSandBox", "is held by pod "+s.name+"/one", "a claim belongs to one pod")
 	s.notRunning("two")
 	s.delete("one")
 	s.in("two", "net1", "10.11.42.")

@@ -72,10 +72,8 @@ func (f *files) held(c *journal.Claim) {
 // names.
 func (f *files) claim(c *state.Claim) {
 	c.Namespace, c.Name = f.scrub.word(c.Namespace, "namespace"), f.scrub.word(c.Name, "claim")
-	f.pod(&c.Pod)
-	for n := range c.Pods {
-		f.pod(&c.Pods[n])
-	}
+	c.Pod.Namespace, c.Pod.Name = f.scrub.word(c.Pod.Namespace, "namespace"), f.scrub.word(c.Pod.Name, "pod")
+	c.Pod.UID = types.UID(f.scrub.word(string(c.Pod.UID), "uid"))
 	for n := range c.Attachments {
 		at := &c.Attachments[n]
 		f.enter(at.Netns)
@@ -88,11 +86,6 @@ func (f *files) claim(c *state.Claim) {
 		at.Args = f.args(at.Args)
 		at.Capabilities, at.Former, at.Result, at.Metadata = nil, nil, nil, nil
 	}
-}
-
-func (f *files) pod(p *state.Pod) {
-	p.Namespace, p.Name = f.scrub.word(p.Namespace, "namespace"), f.scrub.word(p.Name, "pod")
-	p.UID = types.UID(f.scrub.word(string(p.UID), "uid"))
 }
 
 // args returns the CNI arguments that name the pod and the claim.

@@ -33,7 +33,7 @@ func TestCaptureHasOnlyTheFieldsThatCommandsRead(t *testing.T) {
 			Asked.SocketPath File Dir Info Interface Device.Type Device.ID CDI.Dir CDI.File CDI.Device SocketDir Leases[].ID Leases[].Mode`},
 		node.StateDir + "/claims/u1": {new(journal.Claim), `UID Part Namespace Name BootID Pods[] Netns Leases[].ID Leases[].Mode`},
 		"/claims/u1.json": {new(state.Claim),
-			`Namespace Name UID Pod.Namespace Pod.Name Pod.UID Pods[].Namespace Pods[].Name Pods[].UID Attachments[].Request Attachments[].Pool
+			`Namespace Name UID Pod.Namespace Pod.Name Pod.UID Attachments[].Request Attachments[].Pool
 			Attachments[].Device Attachments[].ShareID Attachments[].Node.Ref.Kind Attachments[].Node.Ref.PCI Attachments[].Node.Ref.Aux Attachments[].Node.Ref.VDPA
 			Attachments[].Node.Ref.IfName Attachments[].Driver Attachments[].Network Attachments[].CNIVersion Attachments[].IfName Attachments[].Phase
 			Attachments[].Error Attachments[].Ready.Status Attachments[].Execution.Sandbox Attachments[].Execution.Netns

@@ -69,9 +69,6 @@ func (n *Node) claimAttachment(c *state.Claim, at state.Attachment) Attachment {
 		Key:   journal.Key{Network: at.Network, ContainerID: at.Sandbox, IfName: at.IfName},
 		Claim: c.Namespace + "/" + c.Name, Netns: at.Netns, File: at.InfoFile, node: at.Node,
 	}
-	if pods := c.Pods; len(pods) == 1 {
-		a.Pod = podName(pods[0].Namespace, pods[0].Name)
-	}
 	if c.Pod.Name != "" {
 		a.Pod = podName(c.Pod.Namespace, c.Pod.Name)
 	}

@@ -86,8 +86,7 @@ func Resolve(claim *resourceapi.ResourceClaim, p Policy) ([]Network, error) {
 	return networks, nil
 }
 
-// Pods are those that a claim is reserved for, at least one. An interface is in one
-// network namespace, so they take turns. An error is a [*Refusal].
+// Pods are those that a claim is reserved for, at least one. An error is a [*Refusal].
 func Pods(claim *resourceapi.ResourceClaim) ([]state.Pod, error) {
 	var pods []state.Pod
 	for _, r := range claim.Status.ReservedFor {

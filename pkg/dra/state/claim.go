@@ -51,12 +51,9 @@ type Claim struct {
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
 	UID       types.UID `json:"uid"`
-	// Pod holds the claim: it is, or was last, attached. Of a claim that was prepared for
-	// several pods it is empty until the first of them has a sandbox.
-	Pod Pod `json:"pod,omitzero"`
-	// Pods are those that the claim is reserved for.
-	Pods        []Pod        `json:"pods,omitempty"`
-	Shared      bool         `json:"shared,omitempty"` // pods may share it: it is from no template
+	// Pod is the pod that the claim belongs to; empty of what was abandoned.
+	Pod         Pod          `json:"pod,omitzero"`
+	Shared      bool         `json:"shared,omitempty"` // several pods may name it: it is not made from a template
 	Attachments []Attachment `json:"attachments,omitempty"`
 	StatusOwed  bool         `json:"statusOwed,omitempty"` // the API server has not taken the latest status
 }
@@ -206,7 +203,7 @@ func (c *Claim) Owes() bool {
 // what it points to is shared.
 func (c *Claim) Clone() *Claim {
 	d := *c
-	d.Pods, d.Attachments = slices.Clone(c.Pods), slices.Clone(c.Attachments)
+	d.Attachments = slices.Clone(c.Attachments)
 	return &d
 }
 

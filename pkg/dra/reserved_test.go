@@ -1,0 +1,272 @@
+package dra_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+
+	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/pkg/dra/state"
+)
+
+// reserved reserves a claim for more pods.
+func (r *rig) reserved(claim *resourceapi.ResourceClaim, pods ...string) *resourceapi.ResourceClaim {
+	claim = claim.DeepCopy()
+	for _, pod := range pods {
+		claim.Status.ReservedFor = append(claim.Status.ReservedFor, r.claimOf("", "", pod).Status.ReservedFor...)
+	}
+	return claim
+}
+
+// synchronized starts an agent, which hears of all sandboxes there are.
+func (r *rig) synchronized(sandboxes ...*api.PodSandbox) {
+	r.t.Helper()
+	_, err := r.start().Synchronize(r.t.Context(), sandboxes, nil)
+	must(r.t, err)
+}
+
+// refused expects a sandbox to be refused because another pod has the claim, and ends it.
+func (r *rig) refused(sb *api.PodSandbox, by string) {
+	r.t.Helper()
+	says(r.t, r.runPod(sb), "pod ns/"+sb.Name+": claim ns/", "is held by pod ns/"+by+",", "ResourceClaimTemplate", "strategy Recreate")
+	r.endPod(sb)
+}
+
+func TestAClaimBelongsToOnePodUntilItsSandboxHasEnded(t *testing.T) {
+	for name, of := range map[string]struct {
+		parameters, gate string
+	}{"with a network": {network(`{"type":"sriov"}`), "u1_r"}, "for device nodes": {"", "u1_r_" + vf3}} {
+		for _, pods := range [][2][]string{ // that it is reserved for when the kubelet prepares it, and later
+			{{"one", "two"}, {"one", "two"}}, {{"one"}, {"one", "two"}}, {{"one"}, {"two"}},
+		} {
+			timeless(t, func(t *testing.T, r *rig, p *plugins) {
+				r.withJournal(newNode(t, "mlx5-switchdev"))
+				claim := exclusively(ownClaim("u1", vf3, of.parameters))
+				claim.Status.ReservedFor = nil
+				now := r.reserved(claim, pods[0]...)
+				r.options.Read = func(context.Context, kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
+					return now, nil
+				}
+				r.synchronized()
+				r.prepare(now)
+				first := r.ran("s1", "one")
+				now = r.reserved(claim, pods[1]...)
+				must(t, r.admits(first, of.gate))
+				adds := p.calls("")
+				r.refused(r.sandbox("s2", "two"), "one")
+				r.prepare(now) // the kubelet was restarted
+				r.refused(r.sandbox("s3", "two"), "one")
+				must(t, r.admits(first, of.gate))
+				r.expectCalls("", adds)
+				r.endPod(first)
+				second := r.ran("s4", "two")
+				must(t, r.admits(second, of.gate))
+				now = r.reserved(claim, "two", "one")
+				r.refused(r.sandbox("s5", "one"), "two")
+				r.synchronized(second)
+				quiet()
+				must(t, r.admits(second, of.gate))
+				r.refused(r.sandbox("s6", "one"), "two")
+				if held := r.holders("pci-0000:03:00.5"); !slices.Equal(held, []string{"claim ns/claim-u1"}) {
+					t.Errorf("%s: held by %q", name, held)
+				}
+				r.ends(second, "u1")
+			})
+		}
+	}
+}
+
+// Multus attaches before the runtime tells of the sandbox: the leases are for the pod that waits.
+func TestTheLeasesOfAClaimWithoutANetworkAreForThePodThatItBelongsTo(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+		j := r.withJournal(newNode(t, "mlx5-switchdev"))
+		claim := ownClaim("u1", vf3, "")
+		now := claim
+		r.options.Read = func(context.Context, kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
+			return now, nil
+		}
+		r.synchronized()
+		r.prepare(claim)
+		sb := r.ran("s1", "pod")
+		now = r.reserved(claim, "next")
+		r.endPod(sb)
+		now.Status.ReservedFor = now.Status.ReservedFor[1:]
+		time.Sleep(2 * time.Minute)
+		lease, err := j.Claim("u1")
+		must(t, err)
+		difftest.Equal(t, lease.Pods, []string{"uid-next"})
+	})
+}
+
+// A pod costs a GET for each claim that it may have: its own are known, and those made from
+// templates are others' own.
+func TestOnlyClaimsThatAPodMayHaveAreRead(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+		var mu sync.Mutex
+		var read []string
+		r.options.Read = func(_ context.Context, ref kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			read = append(read, ref.Name)
+			return r.claimOf(ref.Name, ref.UID, "another"), nil
+		}
+		r.start()
+		made := r.claimOf("made", "u1", "one", want{"x", "net1", ""})
+		made.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "one", UID: "uid-one", Controller: new(true)}}
+		elsewhere := r.claimOf("elsewhere", "u2", "two", want{"x", "net1", ""})
+		elsewhere.Namespace = "other"
+		r.prepare(made, elsewhere, r.claimOf("named", "u3", "three", want{"x", "net1", ""}))
+		for n, pod := range []string{"one", "three", "four", "four"} {
+			r.ran(fmt.Sprint("s", n), pod)
+		}
+		if !slices.Equal(read, []string{"named", "named", "named"}) { // for one, and for each sandbox of four
+			t.Errorf("read: %q", read)
+		}
+	})
+}
+
+// Pods without claims start as ever. The gate keeps others from the network until it is theirs.
+func TestASandboxGoesOnWithoutTheAPIServer(t *testing.T) {
+	for name, away := range map[string]func(context.Context) error{
+		"no answer": func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+		"refused":   func(context.Context) error { return errors.New("connection refused") },
+	} {
+		timeless(t, func(t *testing.T, r *rig, p *plugins) {
+			claim := r.claimOf("a", "u1", "one", want{"x", "net1", ""})
+			now, isAway := r.reserved(claim, "two"), true
+			r.options.Read = func(ctx context.Context, _ kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
+				if isAway {
+					return nil, away(ctx)
+				}
+				return now, nil
+			}
+			r.synchronized()
+			r.prepare(claim)
+			first := r.ran("s1", "one")
+			began := time.Now()
+			second := r.ran("s2", "two")
+			if took := time.Since(began); took > time.Second {
+				t.Errorf("%s: it took %v", name, took)
+			}
+			says(t, r.admits(second, "u1_x"), "is held by pod ns/one")
+			isAway = false
+			time.Sleep(5 * time.Minute)
+			says(t, r.admits(second, "u1_x"), "is held by pod ns/one")
+			r.endPod(first)
+			says(t, r.admits(second, "u1_x"), "unresolvable CDI device")
+			time.Sleep(2 * time.Minute)
+			must(t, r.admits(second, "u1_x"))
+			difftest.Equal(t, p.left(), []string{"s2 net1"})
+			r.ends(second, "u1")
+		})
+	}
+}
+
+// A claim keeps its UID when it is deallocated, and may keep its pod.
+func TestAClaimThatIsAllocatedAnewIsAttachedWithItsNewDevice(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+		r.options.Inventory = newNode(t, "mlx5-switchdev").inventory()
+		agent := r.start()
+		of := func(device, version string) *resourceapi.ResourceClaim {
+			claim := ownClaim("u1", device, network(`{"type":"sriov"}`))
+			claim.ResourceVersion = version
+			return claim
+		}
+		r.prepare(of(vf0, "8"))
+		r.endPod(r.ran("s1", "pod"))
+		r.prepare(of(vf2, "10"))
+		must(t, r.runPod(r.sandbox("s2", "pod")))
+		if at := r.attachment("u1"); at.Phase != state.Added || !strings.Contains(string(at.List), `"0000:03:00.4"`) {
+			t.Errorf("%s, %s", at.Phase, at.List)
+		}
+		_, err := agent.Prepare(t.Context(), of(vf0, "9"))
+		says(t, err, "prepare it again")
+		if at := r.attachment("u1"); at.Device != vf2 {
+			t.Errorf("an old allocation: %s", at.Device)
+		}
+		// What cannot be done is not done with the device of before.
+		_, err = agent.Prepare(t.Context(), of("pci-0000-09-00-0", "11"))
+		says(t, err, "this node has none of that name")
+		r.expectNothing()
+	})
+}
+
+// The kubelet takes the claim for prepared: another pod, which was deleted by force, still has it.
+func TestAPodWhoseClaimWasPreparedWithOtherDevicesIsRefused(t *testing.T) {
+	timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+		r.options.Inventory = newNode(t, "mlx5-switchdev").inventory()
+		now := claimFor("u1", by("r", vf0, "net1", "sriov", 0))
+		r.options.Read = func(context.Context, kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
+			return now, nil
+		}
+		r.synchronized()
+		sb := r.attached(now)
+		now = allocated("claim-u1", "u1", "next", by("r", vf2, "net1", "sriov", 0))
+		says(t, r.runPod(r.sandbox("s2", "next")), "claim ns/claim-u1 has other devices", "delete this pod")
+		r.ends(sb, "u1")
+	})
+}
+
+// What is read while the kubelet prepares a claim, or unprepares it, may be old by then.
+func TestASlowReadUndoesNothing(t *testing.T) {
+	vf := network(`{"type":"sriov"}`)
+	for name, test := range map[string]struct {
+		device  string // that the kubelet prepares the claim with; "" = it unprepares it
+		refused string // why a sandbox is that waits for the read
+		left    []string
+	}{
+		"prepared again": {vf0, "is held by pod ns/next", []string{"u1.json"}},
+		"prepared anew":  {vf2, "unprepared meanwhile", []string{"u1.json"}},
+		"unprepared":     {"", "unprepared meanwhile", nil},
+	} {
+		for _, sweep := range []bool{true, false} {
+			timeless(t, func(t *testing.T, r *rig, _ *plugins) {
+				r.options.Inventory = newNode(t, "mlx5-switchdev").inventory()
+				claim, anew := ownClaim("u1", vf0, vf), ownClaim("u1", test.device, vf)
+				claim.ResourceVersion, anew.ResourceVersion = "9", "10"
+				anew.Status.ReservedFor = r.claimOf("", "", "next").Status.ReservedFor
+				slow, asked, goOn := false, make(chan struct{}), make(chan struct{})
+				r.options.Read = func(context.Context, kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
+					if slow {
+						asked <- struct{}{}
+						<-goOn
+					}
+					return r.reserved(claim, "two"), nil
+				}
+				r.synchronized()
+				r.prepare(claim)
+				quiet()
+				slow = true
+				err := make(chan error, 1)
+				if !sweep {
+					go func() { err <- r.runPod(r.sandbox("s2", "two")) }()
+				}
+				<-asked
+				if test.device == "" {
+					r.unprepared("u1")
+				} else {
+					r.prepare(anew)
+				}
+				close(goOn)
+				if !sweep {
+					says(t, <-err, test.refused)
+				}
+				quiet()
+				difftest.Equal(t, r.files("state"), test.left)
+				if test.left != nil && (r.attachment("u1").Device != test.device || r.record("u1").Pod.Name != "next") {
+					t.Errorf("%s: %+v", name, r.record("u1"))
+				}
+			})
+		}
+	}
+}
