@@ -11,42 +11,35 @@ import (
 	"devinfo-cni.io/pkg/result"
 )
 
-// Add finds the device, writes the device-info file and, where asked, the CDI spec,
-// and prints the result. What can be refused is refused before anything is touched;
-// after that, every failure puts everything back.
+// Add finds the device, writes the device-info file and, if asked, the CDI spec, and prints the
+// result. What can be refused is refused before anything is touched; after that, every failure
+// undoes everything.
+//
+// The facts of the file come from three places: the device as the kernel describes it (found), what
+// others wrote to the file before (earlier), and the configuration (request.declared). They meet in
+// describe.
 func (p *Plugin) Add(args *Args) (err error) {
 	r, err := p.request(args)
 	if err != nil {
 		return err
 	}
-	defer func() { r.former.Unlock() }()
-	if err := r.takeOver(); err != nil {
-		return err
-	}
-	past, err := r.past()
+	undo := new(rollback)
+	defer func() { err = undo.end(r, err) }()
+	earlier, err := r.readEarlier(undo)
 	if err != nil {
 		return err
 	}
-	back := &wayBack{before: past.file}
-	if past.early != nil { // what is there is a former ADD's
-		back.before = nil
-	}
-	defer func() {
-		if err != nil {
-			err = followedBy(err, r.goBack(back))
-		}
-		back.entry.Unlock()
-	}()
-	ran, past, err := r.runDelegates(back, past)
+	undo.before = earlier.before
+	ran, earlier, err := r.runDelegates(undo, earlier)
 	if err != nil {
 		return err
 	}
-	found, err := r.find(past, ran.result)
+	found, err := r.find(earlier, ran.result)
 	if err != nil {
 		return err
 	}
 	res := r.compose(ran.result, found.device, found.info)
-	if err := r.commit(back, past, ran, found); err != nil {
+	if err := r.commit(undo, earlier, ran, found); err != nil {
 		return err
 	}
 	if err := r.interrupted(); err != nil {
@@ -60,42 +53,43 @@ func (p *Plugin) Add(args *Args) (err error) {
 
 // found is what an ADD has found, and is about to record and write.
 type found struct {
-	device *discovery.Device
-	info   *devinfo.Info // nil = no device-info file
-	given  grant.Grant
-	spec   []byte // the CDI spec; nil = none
-	leases []journal.DeviceLease
+	device  *discovery.Device
+	info    *devinfo.Info // nil = no device-info file
+	granted grant.Grant
+	spec    []byte // the CDI spec; nil = none
+	leases  []journal.DeviceLease
 }
 
-// find finds the device, describes it, and says what the container may have of it.
-func (r *request) find(past past, res *result.Result) (f found, err error) {
-	if f.device, err = r.Finder.Find(r.target(r.declared, past.source, res)); err != nil {
+// find finds the device, describes it, and decides which device nodes and mounts the container may
+// have.
+func (r *request) find(earlier earlier, res *result.Result) (f found, err error) {
+	if f.device, err = r.Finder.Find(r.target(r.declared, earlier.others, res)); err != nil {
 		return f, err
 	}
-	if f.info, err = r.describe(f.device, past); err != nil {
+	if f.info, err = r.describe(f.device, earlier); err != nil {
 		return f, err
 	}
-	if f.given, err = r.granted(f.device, f.info, res); err != nil {
+	if f.granted, err = r.granted(f.device, f.info, res); err != nil {
 		return f, err
 	}
-	if f.leases, err = r.foundLeases(f.device, f.info, f.given); err != nil {
+	if f.leases, err = r.foundLeases(f.device, f.info, f.granted); err != nil {
 		return f, err
 	}
-	f.spec, err = r.offer(f.given, f.info)
+	f.spec, err = r.encodeSpec(f.granted, f.info)
 	return f, err
 }
 
 // describe makes the device information of what was found; nil if there is nothing to
 // write. What is missing is a warning with a remedy, or an error if the configuration is
 // strict.
-func (r *request) describe(device *discovery.Device, past past) (*devinfo.Info, error) {
+func (r *request) describe(device *discovery.Device, earlier earlier) (*devinfo.Info, error) {
 	for _, w := range device.Warnings {
 		r.log.Warn(w)
 	}
 	if device.Shared {
 		r.log.Info("the device belongs to the lower interface, and others use it too")
 	}
-	info := devinfo.Merge(past.of(device), device.Info, r.declared)
+	info := devinfo.Merge(earlier.facts(device), device.Info, r.declared)
 	if info == nil || discovery.Identity(info) == "" && device.Problem != nil {
 		return nil, r.nothingFound(device)
 	}
@@ -113,16 +107,6 @@ func (r *request) describe(device *discovery.Device, past past) (*devinfo.Info, 
 	}
 	r.warnOfKept(info)
 	return info, r.warnOfOrder(device, info)
-}
-
-// of is what the file says for what the kernel does not: that of others and, where it is
-// of the device that was found now, what we wrote for the delegates.
-func (p past) of(device *discovery.Device) *devinfo.Info {
-	if p.early == nil || device.Info == nil || p.early.Type != device.Info.Type ||
-		discovery.Identity(p.early) != discovery.Identity(device.Info) {
-		return p.source
-	}
-	return devinfo.Merge(p.source, p.early, nil)
 }
 
 func (r *request) nothingFound(device *discovery.Device) error {

@@ -18,9 +18,9 @@ import (
 	"devinfo-cni.io/pkg/result"
 )
 
-// spec returns the CDI spec that the configuration asks for, and where its file is; nil if
+// cdiSpec returns the CDI spec that the configuration asks for, and where its file is; nil if
 // it asks for none.
-func (c *call) spec() (journal.CDI, *config.CDI, error) {
+func (c *call) cdiSpec() (journal.CDI, *config.CDI, error) {
 	want, err := c.att.CDI(c.cfg)
 	if err != nil || want == nil {
 		return journal.CDI{}, nil, err
@@ -35,12 +35,12 @@ func (r *request) readSpec() ([]byte, error) {
 		return nil, nil
 	}
 	const remedy = `give "cdi" another "name", such as "{podUID}-{ifName}", or none`
-	if owner, err := r.Journal.Owner(journal.OfSpec, r.spec.File); err != nil {
+	if owner, err := r.Journal.Owner(journal.OfSpec, r.cdiFile.File); err != nil {
 		return nil, err
 	} else if owner != nil && *owner != r.key {
-		return nil, fail(codeConfig, fmt.Errorf("CDI spec %s: belongs to attachment %s", r.spec.File, owner), remedy)
+		return nil, fail(codeConfig, fmt.Errorf("CDI spec %s: belongs to attachment %s", r.cdiFile.File, owner), remedy)
 	}
-	text, err := check.OurSpec(r.Specs, r.spec.File)
+	text, err := check.OurSpec(r.Specs, r.cdiFile.File)
 	if as[*check.ForeignSpecError](err) {
 		return nil, fail(codeConfig, err, remedy)
 	}
@@ -67,14 +67,14 @@ func (r *request) granted(device *discovery.Device, info *devinfo.Info, prev *re
 	return given, err
 }
 
-// offer makes the CDI spec of what was granted; nil = none. What the container may not have
-// is a warning; strict makes it an error.
-func (r *request) offer(given grant.Grant, info *devinfo.Info) ([]byte, error) {
+// encodeSpec makes the CDI spec of what was granted; nil = none. A refused grant is a warning; strict
+// makes it an error.
+func (r *request) encodeSpec(given grant.Grant, info *devinfo.Info) ([]byte, error) {
 	if r.cdi == nil {
 		return nil, nil
 	}
 	if info == nil {
-		r.log.Warn("no CDI spec is written: there is no device", "cdi", r.spec.Device)
+		r.log.Warn("no CDI spec is written: there is no device", "cdi", r.cdiFile.Device)
 		return nil, nil
 	}
 	for _, refusal := range given.Refusals {

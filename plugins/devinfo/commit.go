@@ -10,12 +10,12 @@ import (
 )
 
 // commit records what was found, takes the leases of it, and then writes the files.
-func (r *request) commit(back *wayBack, past past, ran ran, found found) error {
+func (r *request) commit(undo *rollback, earlier earlier, ran delegated, found found) error {
 	e := r.newEntry(ran.result)
-	if back.entry != nil {
-		e.Leases = add(e.Leases, back.entry.Leases...)
+	if undo.entry != nil {
+		e.Leases = mergeLeases(e.Leases, undo.entry.Leases...)
 	}
-	e.Leases = add(e.Leases, found.leases...)
+	e.Leases = mergeLeases(e.Leases, found.leases...)
 	e.Result, e.Complete, e.InNetns = ran.raw, true, found.device.InNetns
 	if found.device.Led {
 		e.Interface = found.device.Interface
@@ -25,46 +25,42 @@ func (r *request) commit(back *wayBack, past past, ran ran, found found) error {
 		e.Device = journal.Identity{Type: string(found.info.Type), ID: discovery.Identity(found.info)}
 	}
 	if e.Wrote {
-		others := past.file
-		if past.early != nil { // what is there now is ours
-			others = back.before
-		}
-		e.Info, e.Kept = found.info.Encode(), says(others, found.info)
+		e.Info, e.Kept = found.info.Encode(), earlier.isOthers(found.info)
 	}
-	if e.SocketDir = found.given.SocketDir; found.spec == nil {
+	if e.SocketDir = found.granted.SocketDir; found.spec == nil {
 		e.CDI, e.SocketDir = journal.CDI{}, ""
 	}
 	if r.name == "" && len(e.Delegates) == 0 && found.spec == nil && len(e.Leases) == 0 {
-		if r.former == nil {
+		if undo.former == nil {
 			return nil
 		}
-		return r.undo(r.former, r.removeFile)
+		return r.undo(undo.former, r.removeFile)
 	}
-	if err := r.record(back, e); err != nil {
+	if err := r.record(undo, e); err != nil {
 		return err
 	}
-	if err := r.writeFile(back, past, found.info); err != nil {
+	if err := r.writeFile(earlier, found.info); err != nil {
 		return err
 	}
-	if found.spec == nil || bytes.Equal(found.spec, past.spec) { // container runtimes read all specs anew when one changes
+	if found.spec == nil || bytes.Equal(found.spec, earlier.spec) { // container runtimes read all specs again when one changes
 		return nil
 	}
-	return r.Specs.Write(r.spec.File, found.spec)
+	return r.Specs.Write(r.cdiFile.File, found.spec)
 }
 
-// writeFile writes the device-info file, unless it says the same already. What was written
-// for the delegates, of a device that is not found any more, is taken back.
-func (r *request) writeFile(back *wayBack, past past, info *devinfo.Info) error {
+// writeFile writes the device-info file, unless it says the same already. If there is nothing to
+// write, it takes back what devinfo wrote.
+func (r *request) writeFile(earlier earlier, info *devinfo.Info) error {
 	switch {
-	case r.name == "" || info == nil && past.early == nil || info != nil && says(past.file, info):
+	case r.name == "" || info == nil && earlier.own == nil || info != nil && says(earlier.text, info):
 		return nil
 	case info == nil:
-		return r.restore(back.before)
+		return r.restore(earlier.before)
 	}
 	return r.Infos.Write(r.name, info.Encode())
 }
 
-// restore makes the device-info file hold what it held before; nil = there was none.
+// restore gives the device-info file its former content; nil = there was no file.
 func (r *request) restore(before []byte) error {
 	if before == nil {
 		return r.Infos.Remove(r.name)

@@ -76,7 +76,7 @@ func (c *call) addNamed(e *journal.Entry) error {
 // has.
 func (c *call) reconstruct(corrupt *journal.Entry) *journal.Entry {
 	c.skipUnrunnable() // ADD refuses them, and may well have done so
-	spec, _, err := c.spec()
+	spec, _, err := c.cdiSpec()
 	if err != nil {
 		c.log.Warn("no CDI spec", "error", err) // ADD refuses it
 	}

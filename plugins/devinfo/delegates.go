@@ -1,7 +1,6 @@
 package plugin
 
 import (
-	"bytes"
 	"encoding/json"
 
 	"devinfo-cni.io/devinfo"
@@ -9,73 +8,72 @@ import (
 	"devinfo-cni.io/pkg/result"
 )
 
-// ran is what the delegates have left. Without any it is what was there before.
-type ran struct {
-	result *result.Result  // so far; nil = none
-	raw    json.RawMessage // the last delegate's
+// delegated is what the plugins before and below this one have made.
+type delegated struct {
+	result *result.Result  // of the last of them; nil = none
+	raw    json.RawMessage // the same as the last delegate printed it; nil = there is no delegate
 }
 
-// runDelegates records the attachment, takes the leases of what the delegates are asked to
-// take, writes what is known so far, for those that read the file, and runs them. What they
-// write to the file themselves makes a new past.
-func (r *request) runDelegates(back *wayBack, before past) (ran, past, error) {
+// runDelegates records the attachment, takes the leases of the devices that the delegates are asked
+// to take, writes the device-info file for those that read it, as far as it is known, and runs them.
+func (r *request) runDelegates(undo *rollback, before earlier) (delegated, earlier, error) {
 	if len(r.children) == 0 {
-		return ran{result: r.prev}, before, nil
+		return delegated{result: r.prev}, before, nil
 	}
-	go r.listen()                 // begin waits for it
-	early, err := r.early(before) // a conflict shows before anything is touched
+	go r.listen()                        // begin waits for it
+	known, err := r.knownAlready(before) // a conflict shows before anything is touched
 	if err != nil {
-		return ran{}, past{}, err
+		return delegated{}, earlier{}, err
 	}
 	e := r.newEntry(r.prev)
 	if e.Leases, err = r.askedLeases(r.children); err != nil {
-		return ran{}, past{}, err
+		return delegated{}, earlier{}, err
 	}
-	if early != nil {
-		e.Wrote, e.Info, e.Kept = true, early.Encode(), says(back.before, early)
+	if known != nil {
+		e.Wrote, e.Info, e.Kept = true, known.Encode(), says(before.before, known)
 	}
-	if err := r.record(back, e); err != nil {
-		return ran{}, past{}, err
+	if err := r.record(undo, e); err != nil {
+		return delegated{}, earlier{}, err
 	}
-	if err := r.writeFile(back, before, early); err != nil {
-		return ran{}, past{}, err
+	if err := r.writeFile(before, known); err != nil {
+		return delegated{}, earlier{}, err
 	}
-	last, err := r.addDelegates(back, e)
+	last, err := r.addDelegates(undo, e)
 	if err != nil {
-		return ran{}, past{}, err
+		return delegated{}, earlier{}, err
 	}
-	after, err := r.reread(before, early)
+	after, err := r.reread(before, known)
 	return last, after, err
 }
 
-// early is the device information that is known before the delegates have made the
-// interface; nil when that is not enough for a file, or there is to be none.
-func (r *request) early(before past) (*devinfo.Info, error) {
-	target := r.target(r.declared, before.source, r.prev)
+// knownAlready is the device information that is known before the delegates have made the
+// interface; nil if that is not enough for a file, or there is to be none.
+func (r *request) knownAlready(before earlier) (*devinfo.Info, error) {
+	target := r.target(r.declared, before.others, r.prev)
 	target.Netns = ""
 	known, err := r.Finder.Find(target)
 	if err != nil || r.name == "" {
 		return nil, err
 	}
-	info := devinfo.Merge(before.of(known), known.Info, r.declared)
+	info := devinfo.Merge(before.facts(known), known.Info, r.declared)
 	if info == nil || info.Validate().Err() != nil {
 		return nil, nil
 	}
 	return info, nil
 }
 
-// addDelegates runs the delegates, notes for the way back what came of them, and warns of one
-// that ignores its prevResult.
-func (r *request) addDelegates(back *wayBack, e *journal.Entry) (ran, error) {
+// addDelegates runs the delegates, notes what a failed ADD has to undo of them, and warns of one that
+// ignores its prevResult.
+func (r *request) addDelegates(undo *rollback, e *journal.Entry) (delegated, error) {
 	n, err := r.delegates(e, r.args.Path)
 	if err != nil {
-		return ran{}, err
+		return delegated{}, err
 	}
 	if err := r.begin(); err != nil {
-		return ran{}, err
+		return delegated{}, err
 	}
-	last, unread := ran{result: r.prev}, error(nil)
-	back.result = e.PrevResult
+	last, unread := delegated{result: r.prev}, error(nil)
+	undo.result = e.PrevResult
 	n.Before = r.interrupted
 	n.After = func(delegate string, text []byte) {
 		var res *result.Result
@@ -85,33 +83,15 @@ func (r *request) addDelegates(back *wayBack, e *journal.Entry) (ran, error) {
 		for _, lost := range last.result.Lost(res) {
 			r.log.Warn("delegate "+delegate+" does not pass on what it was given", "lost", lost, "remedy", "put it first, or ask its makers to pass prevResult on")
 		}
-		last, back.result = ran{res, text}, text
+		last, undo.result = delegated{res, text}, text
 	}
 	_, err = n.Add(e.PrevResult)
-	back.ran = n.Started
+	undo.started = n.Started
 	if err != nil {
-		return ran{}, failed("ADD", err)
+		return delegated{}, failed("ADD", err)
 	}
 	if unread != nil {
-		return ran{}, fail(codeDecoding, unread, "the last delegate printed it")
+		return delegated{}, fail(codeDecoding, unread, "the last delegate printed it")
 	}
 	return last, r.interrupted()
-}
-
-// reread takes in what the delegates have written to the file themselves.
-func (r *request) reread(before past, early *devinfo.Info) (past, error) {
-	after := before
-	after.early = early
-	if r.name == "" {
-		return after, nil
-	}
-	file, now, err := r.parsed(r.Infos, r.name)
-	if err != nil {
-		return past{}, err
-	}
-	after.file = file
-	if now != nil && (early == nil || !bytes.Equal(now.Encode(), early.Encode())) {
-		after.source, after.early = now, nil
-	}
-	return after, r.checkTypes(after.source)
 }

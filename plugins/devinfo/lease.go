@@ -23,14 +23,14 @@ func (c *call) leases(mode journal.Mode, name string) (list []journal.DeviceLeas
 		return nil, fmt.Errorf("device %s: %w", name, err)
 	}
 	for _, device := range line {
-		list = add(list, journal.DeviceLease{ID: device.ID, Mode: mode, Object: device.Inode})
+		list = mergeLeases(list, journal.DeviceLease{ID: device.ID, Mode: mode, Object: device.Inode})
 		mode = journal.Shared
 	}
 	return list, nil
 }
 
-// add adds leases; of two of one device the exclusive one stays.
-func add(list []journal.DeviceLease, more ...journal.DeviceLease) []journal.DeviceLease {
+// mergeLeases adds leases to a list; of two of one device the exclusive one stays.
+func mergeLeases(list []journal.DeviceLease, more ...journal.DeviceLease) []journal.DeviceLease {
 	for _, l := range more {
 		n := slices.IndexFunc(list, func(has journal.DeviceLease) bool { return has.ID == l.ID })
 		switch {
@@ -68,7 +68,7 @@ func (c *call) askedLeases(delegates []json.RawMessage) ([]journal.DeviceLease, 
 		if err != nil {
 			return nil, err
 		}
-		list = add(list, more...)
+		list = mergeLeases(list, more...)
 	}
 	return list, nil
 }
@@ -108,7 +108,7 @@ func (r *request) foundLeases(device *discovery.Device, info *devinfo.Info, give
 		return nil, err
 	}
 	if given.IOMMUGroup != "" {
-		list = add(list, journal.DeviceLease{ID: sysfs.ID("iommu", given.IOMMUGroup), Mode: journal.Exclusive})
+		list = mergeLeases(list, journal.DeviceLease{ID: sysfs.ID("iommu", given.IOMMUGroup), Mode: journal.Exclusive})
 	}
 	if device.IsInterface || device.Shared && device.InNetns || len(r.children) > 0 || len(given.Nodes) > 0 {
 		return list, nil
@@ -126,19 +126,19 @@ const (
 	sriovTries = 20
 )
 
-// record writes the journal's entry in place of a former one, of this ADD or of one that it
-// repeats: what that one has made and this one does not goes before, once nothing is refused.
-func (r *request) record(back *wayBack, e *journal.Entry) error {
+// record writes the journal's entry in place of the one that this ADD recorded before, or of the ADD
+// that it repeats. What only that one made is removed first, once nothing can be refused any more.
+func (r *request) record(undo *rollback, e *journal.Entry) error {
 	var err error
 	for range sriovTries {
-		if err = nil; r.former != nil {
-			err = r.Journal.Free(e)
-		}
-		if err == nil && r.former != nil {
-			err = r.giveUp(r.former, e)
+		err = nil
+		if undo.former != nil {
+			if err = r.Journal.Free(e); err == nil {
+				err = r.removeReplaced(undo.former, e)
+			}
 		}
 		if err == nil {
-			err = r.Journal.Record(e, cmp.Or(back.entry, r.former))
+			err = r.Journal.Record(e, cmp.Or(undo.entry, undo.former))
 		}
 		if held, ok := errors.AsType[*journal.HeldError](err); !ok || held.Holder.Entry != nil || held.Holder.Claim != nil {
 			break
@@ -147,7 +147,7 @@ func (r *request) record(back *wayBack, e *journal.Entry) error {
 	}
 	switch {
 	case err == nil:
-		back.entry, r.former = e, nil
+		undo.entry, undo.former = e, nil
 	case as[*journal.HeldError](err):
 		return r.held(err)
 	case codeOf(err) == codeIO:

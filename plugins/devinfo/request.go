@@ -23,11 +23,8 @@ type request struct {
 	declared *devinfo.Info
 	children []json.RawMessage // the delegates' configurations
 	cdi      *config.CDI       // the CDI device; nil = none
-	spec     journal.CDI       // where its spec goes
+	cdiFile  journal.CDI       // where its spec goes
 	prev     *result.Result    // of the plugins before us; nil = none
-
-	former *journal.Entry // of an ADD that this one repeats, locked until it is replaced; nil = none
-	ours   *devinfo.Info  // what a former ADD has written to the device-info file; nil = nothing
 }
 
 // request reads what an ADD is asked to do, and refuses what it can.
@@ -55,7 +52,7 @@ func (p *Plugin) request(args *Args) (*request, error) {
 		}
 	}
 	r.children = children(c.cfg)
-	if r.spec, r.cdi, err = c.spec(); err != nil {
+	if r.cdiFile, r.cdi, err = c.cdiSpec(); err != nil {
 		return nil, err
 	}
 	r.prev, err = c.prevResult()
@@ -173,7 +170,7 @@ func (r *request) newEntry(res *result.Result) *journal.Entry {
 	e := &journal.Entry{
 		Key: r.key, Netns: r.args.Netns, Time: r.Now().UTC(), Pod: r.att.Pod().String(), Asked: r.asked(res),
 		File: r.name, Dir: r.Node.DeviceInfoDir,
-		CDI: r.spec, Delegates: r.children, CNIVersion: r.cfg.CNIVersion, Args: r.args.Args,
+		CDI: r.cdiFile, Delegates: r.children, CNIVersion: r.cfg.CNIVersion, Args: r.args.Args,
 	}
 	if len(r.children) > 0 {
 		e.CapabilityArgs, e.PrevResult = r.capabilityArgs(), r.cfg.PrevResult

@@ -9,23 +9,26 @@ import (
 	"devinfo-cni.io/pkg/journal"
 )
 
-// wayBack is what an ADD that fails has to undo.
-type wayBack struct {
-	entry  *journal.Entry  // as it was recorded last, locked; nil = nothing is recorded yet
-	ran    int             // the delegates that need a DEL
-	result json.RawMessage // of the last that has ended well
-	before []byte          // what the device-info file held; nil = there was none
+// rollback is what a failed ADD has to undo.
+type rollback struct {
+	former  *journal.Entry  // of the ADD that this one repeats, locked until it is replaced; nil = none
+	entry   *journal.Entry  // as it was recorded last, locked; nil = nothing is recorded yet
+	started int             // the delegates that need a DEL
+	result  json.RawMessage // of the last delegate that ended well
+	before  []byte          // what the device-info file held; nil = there was none
 }
 
-// goBack undoes a failed ADD. If that fails, too, the entry stays: it tells DEL, GC and the
-// next ADD what there is left to do.
-func (r *request) goBack(back *wayBack) error {
-	if back.entry == nil {
-		return nil
+// end undoes an ADD that failed with err, and unlocks its entries. If undoing fails too, the entry
+// stays: it tells DEL, GC and the next ADD what is left to do.
+func (b *rollback) end(r *request, err error) error {
+	defer b.former.Unlock()
+	defer b.entry.Unlock()
+	if err == nil || b.entry == nil {
+		return err
 	}
-	e := *back.entry
-	e.Delegates, e.Result = e.Delegates[:back.ran], back.result
-	return r.undo(&e, func(*journal.Entry) error { return r.restore(back.before) })
+	e := *b.entry
+	e.Delegates, e.Result = e.Delegates[:b.started], b.result
+	return followedBy(err, r.undo(&e, func(*journal.Entry) error { return r.restore(b.before) }))
 }
 
 // undo undoes what an entry says of its attachment: the delegates in reverse, the CDI spec,
@@ -80,6 +83,18 @@ func (c *call) removeFile(e *journal.Entry) error {
 	if errors.Is(err, syscall.EISDIR) {
 		c.log.Warn("no file: left alone", "error", err)
 		return nil
+	}
+	return err
+}
+
+// removeReplaced removes what a former ADD has made and the ADD that replaces it does not.
+func (c *call) removeReplaced(former, e *journal.Entry) error {
+	var err error
+	if former.CDI != e.CDI {
+		err = c.removeSpec(former.CDI)
+	}
+	if former.File != "" && former.Path() != e.Path() {
+		err = followedBy(nil, err, c.removeFile(former))
 	}
 	return err
 }

@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,43 +10,106 @@ import (
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/attachment"
 	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/journal"
 )
 
-// Past is what was there before this ADD, decided once. What delegates write makes
-// another one.
-type past struct {
-	file   []byte        // what the device-info file holds; nil = no file
-	source *devinfo.Info // what others say there, or in the device plugin's file in its place
-	early  *devinfo.Info // what we wrote there, in a former ADD or for the delegates: no source, but kept where the kernel is silent
-	spec   []byte        // our CDI spec; nil = none
+// earlier is what an ADD finds of its attachment: what was on disk before it, and then what its
+// delegates have left there.
+type earlier struct {
+	text   []byte        // the content of the device-info file; nil = no file
+	before []byte        // the same before this ADD, which a failed one restores; nil = no file, or one of devinfo's own
+	others *devinfo.Info // what other programs wrote to the file; else the device plugin's file
+	own    *devinfo.Info // what devinfo wrote to the file, in a former ADD or for the delegates
+	spec   []byte        // the attachment's CDI spec; nil = none
 }
 
-// past reads what is there, and refuses what belongs to another attachment.
-func (r *request) past() (p past, err error) {
-	if err := r.readFile(&p); err != nil {
-		return past{}, err
+// readEarlier reads what is on disk, takes over a former ADD, and refuses what belongs to another
+// attachment.
+func (r *request) readEarlier(undo *rollback) (e earlier, err error) {
+	own, err := r.takeOver(undo)
+	if err != nil {
+		return earlier{}, err
 	}
-	if p.spec, err = r.readSpec(); err != nil {
-		return past{}, err
+	if err := r.readFile(&e, own); err != nil {
+		return earlier{}, err
 	}
-	return p, r.checkMode(p)
+	if e.spec, err = r.readSpec(); err != nil {
+		return earlier{}, err
+	}
+	return e, r.checkMode(e)
 }
 
-// takeOver sees to a former ADD of this attachment that had no DEL. A live one without delegates is
-// kept until this ADD is recorded, which replaces it: see [request.record]. One that was killed
-// amid its delegates, is of another boot, or has lost its namespace is undone now. One whose
-// delegates have made a pod's network is refused.
-func (r *request) takeOver() error {
-	e, corrupt, err := r.lock()
-	if err != nil || e == nil {
+// readFile reads the device-info file. The device plugin's takes its place if it is missing, because
+// the runtime should have copied that.
+func (r *request) readFile(e *earlier, own *devinfo.Info) (err error) {
+	if r.name == "" {
+		return nil
+	}
+	if err := r.refuseAnothers(); err != nil {
 		return err
 	}
-	defer func() {
-		if r.former == nil {
-			e.Unlock()
-		}
-	}()
+	if e.text, e.others, err = r.parsed(r.Infos, r.name); err != nil {
+		return err
+	}
+	if own != nil && (e.text == nil || says(e.text, own)) {
+		e.own, e.others = own, nil
+	} else {
+		e.before = e.text
+	}
+	if e.others == nil {
+		e.others, err = r.devicePlugins()
+	}
+	return err
+}
+
+// reread is the state after the delegates, for which devinfo had written own. If a delegate wrote
+// something else to the file, that is the others' now.
+func (r *request) reread(e earlier, own *devinfo.Info) (earlier, error) {
+	e.own = own
+	if r.name == "" {
+		return e, nil
+	}
+	text, now, err := r.parsed(r.Infos, r.name)
+	if err != nil {
+		return earlier{}, err
+	}
+	e.text = text
+	if now != nil && (own == nil || !bytes.Equal(now.Encode(), own.Encode())) {
+		e.others, e.own = now, nil
+	}
+	return e, r.checkTypes(e.others)
+}
+
+// facts are those that the file gives where the kernel has none: what others wrote and, if it is of
+// the device that was found, what devinfo wrote.
+func (e earlier) facts(device *discovery.Device) *devinfo.Info {
+	if e.own == nil || device.Info == nil || e.own.Type != device.Info.Type ||
+		discovery.Identity(e.own) != discovery.Identity(device.Info) {
+		return e.others
+	}
+	return devinfo.Merge(e.others, e.own, nil)
+}
+
+// isOthers reports whether another program's file already says the same, and stays.
+func (e earlier) isOthers(info *devinfo.Info) bool {
+	if e.own != nil {
+		return says(e.before, info)
+	}
+	return says(e.text, info)
+}
+
+// takeOver handles a former ADD of this attachment that had no DEL. It keeps a live one without
+// delegates until this ADD is recorded, which replaces it (see [request.record]), and undoes one
+// that was killed during its delegates, is of another boot, or has lost its namespace. It refuses
+// one whose delegates have made a pod's network. It returns what the former ADD wrote to the
+// device-info file; nil = nothing that is still there.
+func (r *request) takeOver(undo *rollback) (own *devinfo.Info, err error) {
+	e, corrupt, err := r.lock()
+	if err != nil || e == nil {
+		return nil, err
+	}
+	undo.former = e
 	former := *e
 	switch {
 	case corrupt: // its delegates are not known
@@ -56,29 +120,30 @@ func (r *request) takeOver() error {
 		r.log.Warn("cleaning up after an attachment whose network namespace is gone", "since", e.Time)
 		former.Netns = ""
 	case len(e.Delegates) == 0:
-		r.former = e
-		r.ours, err = r.written(e)
-		return err
+		return r.written(e)
 	case e.Complete:
 		remedy := "DEL first: to add it again would tear down what its delegates made"
 		if len(r.children) == 0 || r.cfg.PrevResult != nil && e.PrevResult == nil {
 			remedy = "devinfo stands twice in this chain: name it once"
 		}
-		return fail(codeConfig, fmt.Errorf("attachment %s exists, since %s", r.key, e.Time.Format("2006-01-02 15:04:05 MST")), remedy)
+		return nil, fail(codeConfig, fmt.Errorf("attachment %s exists, since %s", r.key, e.Time.Format("2006-01-02 15:04:05 MST")), remedy)
 	default:
 		r.log.Warn("cleaning up after an ADD that was cut short", "since", e.Time)
-		if r.ours, err = r.written(e); err != nil {
-			return err
+		if own, err = r.written(e); err != nil {
+			return nil, err
 		}
 	}
 	if err := r.undo(&former, r.removeWritten); err != nil {
-		return fmt.Errorf("clean up after an earlier ADD: %w", err)
+		return nil, fmt.Errorf("clean up after an earlier ADD: %w", err)
 	}
-	return nil
+	e.Unlock()
+	undo.former = nil
+	return own, nil
 }
 
-// written is what the device-info file holds if a former ADD has written it; nil if it is another
-// one, or somebody else has written it, a delegate or the runtime: then it is a source for this ADD.
+// written returns what the device-info file holds if a former ADD has written it. It returns nil if
+// the file is another one, or if somebody else, a delegate or the runtime, has written it since:
+// then it is a source for this ADD.
 func (r *request) written(e *journal.Entry) (*devinfo.Info, error) {
 	if e.File == "" || e.File != r.name || e.Kept {
 		return nil, nil
@@ -98,39 +163,6 @@ func (r *request) removeWritten(e *journal.Entry) error {
 		}
 	}
 	return r.removeFile(e)
-}
-
-// giveUp removes what a former ADD has made and this one does not make again.
-func (r *request) giveUp(former, e *journal.Entry) error {
-	var err error
-	if former.CDI != e.CDI {
-		err = r.removeSpec(former.CDI)
-	}
-	if former.File != "" && former.Path() != e.Path() {
-		err = followedBy(nil, err, r.removeFile(former))
-	}
-	return err
-}
-
-// readFile reads the device-info file, else the device plugin's in its place, which the
-// runtime should have copied there.
-func (r *request) readFile(p *past) (err error) {
-	if r.name == "" {
-		return nil
-	}
-	if err := r.refuseAnothers(); err != nil {
-		return err
-	}
-	if p.file, p.source, err = r.parsed(r.Infos, r.name); err != nil {
-		return err
-	}
-	if r.ours != nil && (p.file == nil || says(p.file, r.ours)) {
-		p.early, p.source = r.ours, nil
-	}
-	if p.source == nil {
-		p.source, err = r.devicePlugins()
-	}
-	return err
 }
 
 // refuseAnothers refuses a device-info file that another attachment has recorded, or that
@@ -185,9 +217,9 @@ func (c *call) parsed(dir *store.Dir, name string) ([]byte, *devinfo.Info, error
 }
 
 // checkMode refuses a configuration that asks for nothing.
-func (r *request) checkMode(p past) error {
-	if p.source != nil || !attachment.Idle(r.cfg, r.declared) {
-		return r.checkTypes(p.source)
+func (r *request) checkMode(e earlier) error {
+	if e.others != nil || !attachment.Idle(r.cfg, r.declared) {
+		return r.checkTypes(e.others)
 	}
 	return fail(codeConfig, errors.New("the configuration gives devinfo nothing to do"),
 		`chain it after the plugin that makes the interface (then there is a prevResult), or name child plugins ("delegates": [{"type": …}]), `+
