@@ -10,20 +10,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 
-	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/dra/binding"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/hostdev"
 	"devinfo-cni.io/pkg/inventory"
 )
-
-func at(text string) *pci.Address {
-	a, err := pci.Parse(text)
-	if err != nil {
-		panic(err)
-	}
-	return &a
-}
 
 func on(address string) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
 	return map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{inventory.PCIBusID: {StringValue: &address}}
