@@ -96,11 +96,11 @@ func octets(text string, length int) net.HardwareAddr {
 }
 
 // VF returns what the PF with that interface has set for one of its VFs; ok is false if its
-// driver does not tell.
+// driver does not tell. Without the interface the error is [ErrNoInterface].
 func (k *Kernel) VF(pf string, index int) (vf VFRecord, ok bool, err error) {
 	list, err := vfsOf(0, nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(pf)))
 	if errors.Is(err, syscall.ENODEV) {
-		return VFRecord{}, false, nil
+		return VFRecord{}, false, fmt.Errorf("interface %q: %w", pf, ErrNoInterface)
 	} else if err != nil {
 		return VFRecord{}, false, fmt.Errorf("interface %q: %w", pf, err)
 	}

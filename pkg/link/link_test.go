@@ -218,8 +218,8 @@ func TestAnInterfaceIsChangedAsItIsSaid(t *testing.T) {
 		if _, ok, err := k.VF("nic", 0); ok || err != nil {
 			t.Errorf("it has no VFs: %v, %v", ok, err)
 		}
-		if _, ok, err := k.VF("none", 0); ok || err != nil {
-			t.Errorf("it is not there: %v, %v", ok, err)
+		if _, ok, err := k.VF("none", 0); ok || !errors.Is(err, link.ErrNoInterface) {
+			t.Errorf("there is no such interface: %v, %v", ok, err)
 		}
 	})
 }

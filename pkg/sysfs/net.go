@@ -56,20 +56,38 @@ func (f *FS) ports(at string, limit int) ([]Port, error) {
 // virtio-pci drives, those of its virtio device. The limit of [FS.Ports] does not hold: with
 // 1024 VFs it takes at least 10 ms.
 func (f *FS) PortsOf(bus, name string) ([]Port, error) {
+	d, err := f.portsDir(bus, name)
+	if d == nil {
+		return nil, err
+	}
+	return f.ports(d.at, -1)
+}
+
+// HasPorts reports whether a device has network interfaces, in whatever network namespace: sysfs
+// leaves the directory net, and shows only those of its own namespace in there.
+func (f *FS) HasPorts(bus, name string) (bool, error) {
+	d, err := f.portsDir(bus, name)
+	if d == nil {
+		return false, err
+	}
+	return d.has("net"), d.err
+}
+
+// portsDir is the directory that a device has its interfaces in; nil = the device does not exist.
+func (f *FS) portsDir(bus, name string) (*dir, error) {
 	d, ok, err := f.device(bus, name)
 	if !ok {
 		return nil, err
 	}
-	at := d.at
 	if d.link("driver") == "virtio-pci" {
 		if virtio := onlyVirtio(d.dirs("")); len(virtio) > 0 {
-			at = path.Join(d.at, virtio[0])
+			d.at = path.Join(d.at, virtio[0])
 		}
 	}
 	if d.err != nil {
 		return nil, d.err
 	}
-	return f.ports(at, -1)
+	return d, nil
 }
 
 // Netdev returns the interface of that name with the device that it is of; ok is false if

@@ -200,10 +200,19 @@ func (h *Devices) function(now *state.Former) error {
 		return err
 	}
 	vf, ok, err := h.links.VF(pf, index)
+	if errors.Is(err, link.ErrNoInterface) {
+		err = pfAway(fn)
+	}
 	if ok {
 		now.VF = &vf.VFSettings
 	}
 	return err
+}
+
+// pfAway is the error of a VF whose PF cannot be asked: what the PF has set would be neither noted nor
+// restored.
+func pfAway(fn sysfs.Function) error {
+	return fmt.Errorf("%s: its PF %s: %w", fn.Address, fn.PF, ErrAway)
 }
 
 // fn reads a function once nothing holds its lock in the kernel: see unbound.
@@ -222,11 +231,20 @@ func (h *Devices) fn(address string) (sysfs.Function, error) {
 	return fn, err
 }
 
-// onPF gives the interface of a VF's PF, and the VF's number on it; ok is false if the PF
-// has none on the node.
+// onPF returns the interface of a VF's PF, and the VF's number on it. ok is false if the PF has no
+// interface because no network driver drives it. If its interface is not on the node the error is
+// [ErrAway].
 func (h *Devices) onPF(fn sysfs.Function) (pf string, index int, ok bool, err error) {
-	ports, err := hostdev.Ports(h.sys, h.links, hostdev.Place{Bus: "pci", Name: fn.PF.String()})
-	if err != nil || len(ports) == 0 {
+	at := hostdev.Place{Bus: "pci", Name: fn.PF.String()}
+	ports, err := hostdev.Ports(h.sys, h.links, at)
+	if err != nil {
+		return "", 0, false, err
+	}
+	if len(ports) == 0 {
+		has, err := h.sys.HasPorts(at.Bus, at.Name)
+		if has {
+			err = pfAway(fn)
+		}
 		return "", 0, false, err
 	}
 	index, ok, err = h.sys.VFIndex(*fn.PF, fn.Address)

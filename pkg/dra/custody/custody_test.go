@@ -162,6 +162,32 @@ func TestADeviceBecomesWhatItWas(t *testing.T) {
 	}
 }
 
+// The PF's interface may be in another network namespace. Nothing but the PF can change the VLAN.
+func TestADeviceWaitsForItsPF(t *testing.T) {
+	const pf, other = "0000:01:00.0", "/var/run/netns/other"
+	k := kernel(t, "igb-sriov")
+	h := k.Host()
+	f := look(t, h, function(vf, "eth2"))
+	uplink := look(t, h, hostdev.Ref{Kind: hostdev.PF, PCI: pf}).IfName
+	must(t, k.ConfigureVF(vf, link.VFSettings{VLAN: 7, Trust: true, VLANProto: 0x8100, SpoofCheck: true}))
+	must(t, k.Move(pf, "", other, "net5"))
+	if did, err := h.Restore(f); !errors.Is(err, custody.ErrAway) {
+		t.Errorf("without its PF: did %q, %v", did, err)
+	}
+	if _, err := h.Look(function(vf, "eth2")); !errors.Is(err, custody.ErrAway) {
+		t.Errorf("a pod could have it without its PF: %v", err)
+	}
+	must(t, k.Move(pf, other, "", uplink))
+	did, err := h.Restore(f)
+	must(t, err)
+	if diff := cmp.Diff([]string{link.VFVLAN, link.VFTrust}, did); diff != "" {
+		t.Errorf("with its PF: did %s", diff)
+	}
+	if diff := cmp.Diff(f, look(t, h, function(vf, "eth2"))); diff != "" {
+		t.Error(diff)
+	}
+}
+
 var errKilled = errors.New("killed")
 
 // Whatever change is the last one, the next process makes good.
