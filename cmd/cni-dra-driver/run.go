@@ -54,7 +54,7 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 	}
 	defer kubelet.Stop()
 	if o.httpEndpoint != "" {
-		stop, err := endpoint.Serve(o.httpEndpoint, registry, endpoint.Health(
+		defer endpoint.Serve(ctx, "--http-endpoint", o.httpEndpoint, registry, endpoint.Health(
 			endpoint.Check{Name: "kubelet", Ask: kubelet.Registered}, endpoint.Check{Name: "nri", Ask: func() error {
 				if agent.Connected() {
 					return nil
@@ -62,11 +62,7 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 				return fmt.Errorf("not connected to %s: does the container runtime run, with NRI enabled?", o.nriSocket)
 			}},
 			endpoint.Check{Name: "state", Ask: agent.Ready}, endpoint.Check{Name: "others", Ask: agent.OthersKnown, Optional: true},
-		), fail)
-		if err != nil {
-			return fmt.Errorf("--http-endpoint: %w", err)
-		}
-		defer stop()
+		), log)()
 	}
 	var runtime sync.WaitGroup
 	runtime.Go(func() { _ = agent.ServeNRI(ctx, o.nriSocket, o.nriIndex) }) // an error is ctx's

@@ -64,9 +64,17 @@ func started(t *testing.T, o *options) (end func() error) {
 	}
 }
 
-func TestAnAgentWaitsForKubeletRuntimeAndServer(t *testing.T) {
+// The address of its endpoint is taken at first, by the agent before it say.
+func TestAnAgentWaitsForKubeletRuntimeServerAndAddress(t *testing.T) {
 	o := alone(t)
+	taken, err := net.Listen("tcp", o.httpEndpoint)
+	must(t, err)
 	end := started(t, o)
+	difftest.Eventually(t, "the kubelet could register it", func() bool {
+		sockets, _ := filepath.Glob(filepath.Join(o.registrarDir, "*-reg.sock"))
+		return len(sockets) > 0
+	})
+	must(t, taken.Close())
 	var text string
 	for limit := time.Now().Add(3 * time.Minute); text == "" && time.Now().Before(limit); time.Sleep(20 * time.Millisecond) {
 		if answer, err := http.Get("http://" + o.httpEndpoint + "/healthz"); err == nil {
@@ -109,7 +117,6 @@ func TestAnAgentDoesNotStartWhereItCouldNotWork(t *testing.T) {
 		"devices[1].as:":                                                    func(o *options) { o.devices = wrong(t) },
 		"--devices":                                                         func(o *options) { o.devices = "/nonexistent" },
 		"--node-config":                                                     func(o *options) { o.nodeConfig = o.kubeconfig },
-		"--http-endpoint":                                                   func(o *options) { o.httpEndpoint = "192.0.2.1:1" },
 		"--kubelet-registrar-dir: stat /nonexistent: ":                      func(o *options) { o.registrarDir = "/nonexistent" },
 		"--kubeconfig: stat":                                                func(o *options) { o.kubeconfig = "/nonexistent" },
 		"give --kubeconfig":                                                 func(o *options) { o.kubeconfig = "" },

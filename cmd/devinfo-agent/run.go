@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -51,7 +50,7 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 		return nil
 	}}}, a.Checks()...)
 	if o.metricsAddress != "" {
-		stop := serve(ctx, o.metricsAddress, registry, endpoint.Health(checks...), log)
+		stop := endpoint.Serve(ctx, "--metrics-address", o.metricsAddress, registry, endpoint.Health(checks...), log)
 		defer stop()
 	}
 	release, err := agent.Alone(ctx, o.runDir, log)
@@ -107,42 +106,9 @@ func uninstall(ctx context.Context, a *agent.Agent, o *options, log *slog.Logger
 	}
 	if o.stay {
 		done := endpoint.Check{Name: "uninstalled", Ask: func() error { return nil }}
-		stop := serve(ctx, o.metricsAddress, prometheus.NewRegistry(), endpoint.Health(done), log)
+		stop := endpoint.Serve(ctx, "--metrics-address", o.metricsAddress, prometheus.NewRegistry(), endpoint.Health(done), log)
 		defer stop()
 		<-ctx.Done()
 	}
 	return nil
-}
-
-// serve serves the endpoint until stop is called. While the address is taken, by the agent
-// before this one say, it tries again: the rest does not depend on it.
-func serve(ctx context.Context, address string, metrics prometheus.Gatherer, health http.Handler, log *slog.Logger) (stop func()) {
-	const pause = 2 * time.Second
-	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for said := ""; ctx.Err() == nil; {
-			serving, fail := context.WithCancelCause(ctx)
-			end, err := endpoint.Serve(address, metrics, health, fail)
-			if err == nil {
-				<-serving.Done()
-				end()
-				err = context.Cause(serving)
-			}
-			fail(nil)
-			if ctx.Err() == nil && err.Error() != said {
-				said = err.Error()
-				log.Error("no metrics", "flag", "--metrics-address", "retryIn", pause, "error", err)
-			}
-			select {
-			case <-time.After(pause):
-			case <-ctx.Done():
-			}
-		}
-	}()
-	return func() {
-		cancel()
-		<-ended
-	}
 }

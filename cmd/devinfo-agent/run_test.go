@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -15,10 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/remedy"
@@ -212,21 +208,4 @@ func TestAnUninstallDoesNotWaitForEver(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "--uninstall: another devinfo-agent runs on this node: it has "+n.at("run/lock")+" locked: delete its DaemonSet first") {
 		t.Errorf("got %v", err)
 	}
-}
-
-func TestThatMetricsCannotBeServedIsLoggedOnce(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer taken.Close()
-	synctest.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
-		stop := serve(t.Context(), taken.Addr().String(), prometheus.NewRegistry(), nil, slog.New(slog.NewTextHandler(&log, nil)))
-		time.Sleep(10 * time.Minute)
-		stop()
-		if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "address already in use") {
-			t.Errorf("logged:\n%s", text)
-		}
-	})
 }

@@ -3,8 +3,8 @@ package endpoint
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"strconv"
@@ -58,25 +58,55 @@ func Valid(address string) bool {
 	return err == nil && noPort == nil
 }
 
-// Serve serves /healthz and /metrics at host:port until stop is called. It fails if the
-// address is taken; if the server ends later, it calls fatal.
-func Serve(address string, metrics prometheus.Gatherer, health http.Handler, fatal func(error)) (stop func(), err error) {
+// retry is the pause between two tries to serve.
+const retry = 2 * time.Second
+
+// Serve serves /healthz and /metrics at host:port until stop is called. If the address is taken, by
+// the agent before this one for example, or the server ends, it logs the error and tries again: the
+// rest of an agent does not depend on it. flag is the name of the flag that gave the address.
+func Serve(ctx context.Context, flag, address string, metrics prometheus.Gatherer, health http.Handler, log *slog.Logger) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for said := ""; ctx.Err() == nil; {
+			err := serve(ctx, address, metrics, health)
+			if ctx.Err() == nil && err.Error() != said {
+				said = err.Error()
+				log.Error("cannot serve /metrics and /healthz", "flag", flag, "retryIn", retry, "error", err)
+			}
+			select {
+			case <-time.After(retry):
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
+}
+
+// serve serves until ctx ends, or something fails.
+func serve(ctx context.Context, address string, metrics prometheus.Gatherer, health http.Handler) error {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/healthz", health)
 	mux.Handle("/metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{MaxRequestsInFlight: scrapes}))
 	server := &http.Server{Handler: mux, ReadTimeout: patience, WriteTimeout: patience, IdleTimeout: idle, MaxHeaderBytes: 16 << 10}
-	go func() {
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			fatal(fmt.Errorf("%s: %w", address, err))
-		}
-	}()
-	return func() {
+	stopped := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(stopped)
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		_ = server.Shutdown(ctx) // a scrape that hangs is not waited for
-	}, nil
+	})
+	err = server.Serve(listener)
+	if !stop() {
+		<-stopped
+	}
+	return fmt.Errorf("%s: %w", address, err)
 }

@@ -1,17 +1,22 @@
 package endpoint_test
 
 import (
+	"bytes"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/endpoint"
 )
 
@@ -42,13 +47,7 @@ func TestTheEndpointServesHealthAndMetricsUntilItIsStopped(t *testing.T) {
 	counter := prometheus.NewCounter(prometheus.CounterOpts{Name: "a_total"})
 	registry.MustRegister(counter)
 	address := free(t)
-	stop, err := endpoint.Serve(address, registry, endpoint.Health(), func(err error) { t.Error(err) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := endpoint.Serve(address, registry, endpoint.Health(), nil); err == nil || !strings.Contains(err.Error(), address) {
-		t.Errorf("the endpoint is taken: %v", err)
-	}
+	stop := served(t, address, registry)
 	for path, want := range map[string]string{"/healthz": "", "/metrics": "a_total 0"} {
 		answer, err := http.Get("http://" + address + path)
 		if err != nil {
@@ -64,6 +63,37 @@ func TestTheEndpointServesHealthAndMetricsUntilItIsStopped(t *testing.T) {
 	if _, err := http.Get("http://" + address + "/healthz"); err == nil {
 		t.Error("it answers after stop")
 	}
+}
+
+// served serves at an address, and returns once it answers.
+func served(t *testing.T, address string, metrics prometheus.Gatherer) (stop func()) {
+	t.Helper()
+	stop = endpoint.Serve(t.Context(), "--flag", address, metrics, endpoint.Health(), slog.New(slog.NewTextHandler(t.Output(), nil)))
+	difftest.Eventually(t, "it serves", func() bool {
+		answer, err := http.Get("http://" + address + "/healthz")
+		if err == nil {
+			answer.Body.Close()
+		}
+		return err == nil
+	})
+	return stop
+}
+
+func TestAnAddressThatIsTakenIsLoggedOnce(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		stop := endpoint.Serve(t.Context(), "--flag", taken.Addr().String(), prometheus.NewRegistry(), nil, slog.New(slog.NewTextHandler(&log, nil)))
+		time.Sleep(10 * time.Minute)
+		stop()
+		if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "address already in use") {
+			t.Errorf("logged:\n%s", text)
+		}
+	})
 }
 
 // free is an endpoint that nobody uses.
@@ -88,11 +118,7 @@ func (g gathering) Gather() ([]*dto.MetricFamily, error) {
 func TestAFewScrapesAtATime(t *testing.T) {
 	slow := make(gathering)
 	address := free(t)
-	stop, err := endpoint.Serve(address, slow, endpoint.Health(), func(error) {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stop()
+	defer served(t, address, slow)()
 	const many = 20
 	codes := make(chan int, many)
 	for range many {
