@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -84,22 +85,35 @@ func receive(file *os.File, counts func([]byte) bool, changed chan<- struct{}) {
 	}
 }
 
-// matters reports whether an rtnetlink message is about an interface or a default route:
-// those of pods come and go all the time.
+// podKinds are the kinds of interfaces that come and go with pods, and are neither a device nor the
+// master of one.
+var podKinds = []string{"veth", "netkit", "macvlan", "ipvlan", "macvtap", "ipvtap", "tun", "dummy"}
+
+// matters reports whether an rtnetlink message is about a default route, or about an interface other
+// than those of pods.
 func matters(message []byte) bool {
-	const lengthOfDestination = unix.SizeofNlMsghdr + 1 // struct rtmsg: rtm_family, rtm_dst_len
-	if len(message) <= lengthOfDestination {
+	const lengthOfDestination = 1 // struct rtmsg: rtm_family, rtm_dst_len
+	if len(message) <= unix.SizeofNlMsghdr+lengthOfDestination {
 		return false
 	}
-	switch nl.NativeEndian().Uint16(message[4:]) {
+	header, body := message[:unix.SizeofNlMsghdr], message[unix.SizeofNlMsghdr:]
+	switch nl.NativeEndian().Uint16(header[4:]) {
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
-		return message[lengthOfDestination] == 0
+		return body[lengthOfDestination] == 0
 	}
-	return true
+	if body[0] == unix.AF_BRIDGE { // what a bridge says of its port has been said of the interface
+		return false
+	}
+	f, err := parse(body, local)
+	return err != nil || !slices.Contains(podKinds, f.Kind)
 }
 
-// concerns says whether a uevent is about a network device.
+// concerns reports whether a uevent is about a network device. Of those without hardware rtnetlink
+// tells.
 func concerns(message []byte) bool {
+	if bytes.Contains(message, []byte("\x00DEVPATH=/devices/virtual/net/")) {
+		return false
+	}
 	for field := range bytes.SplitSeq(message, []byte{0}) {
 		if subsystem, ok := bytes.CutPrefix(field, []byte("SUBSYSTEM=")); ok {
 			switch string(subsystem) {

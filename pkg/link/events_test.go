@@ -1,6 +1,7 @@
 package link_test
 
 import (
+	"bytes"
 	"context"
 	"maps"
 	"net"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/link"
@@ -20,17 +22,58 @@ func TestAnInterfaceThatComesOrGoesIsAnEvent(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		changed, err := link.Events(ctx)
 		must(t, err)
-		linktest.AddVeth(t, "veth0", "veth1", "/proc/self/ns/net")
+		bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}
+		must(t, netlink.LinkAdd(bridge))
 		wait(t, changed, true)
-		l, err := netlink.LinkByName("veth0")
-		must(t, err)
-		must(t, netlink.LinkDel(l))
+		must(t, netlink.LinkDel(bridge))
 		wait(t, changed, true)
 		stop()
 		for open := true; open; { // what was under way
 			open = wait(t, changed, false)
 		}
 	})
+}
+
+// On a busy node such interfaces come and go each second, and each event has the whole node read.
+func TestAnInterfaceOfAPodIsNoEvent(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		links, err := link.ListenToLinks()
+		must(t, err)
+		defer links.Close()
+		bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}
+		must(t, netlink.LinkAdd(bridge))
+		linktest.AddVeth(t, "veth0", "veth1", "/proc/self/ns/net")
+		veth, err := netlink.LinkByName("veth0")
+		must(t, err)
+		must(t, netlink.LinkSetMaster(veth, bridge)) // the bridge tells of its port too
+		must(t, netlink.LinkDel(veth))
+		must(t, netlink.LinkDel(bridge))
+		heard := map[bool]int{}
+		message := make([]byte, 64<<10)
+		for deleted := false; !deleted; {
+			n, err := links.Read(message)
+			must(t, err)
+			about := bytes.Contains(message[:n], []byte("veth"))
+			if link.Matters(message[:n]) == about {
+				t.Errorf("matters: %v: %q", !about, message[:n])
+			}
+			heard[about]++
+			deleted = !about && nl.NativeEndian().Uint16(message[4:]) == unix.RTM_DELLINK
+		}
+		if heard[true] < 4 || heard[false] < 2 {
+			t.Errorf("messages about the veth, the bridge: %v", heard)
+		}
+	})
+	for uevent, want := range map[string]bool{
+		"add@/devices/virtual/net/veth0\x00ACTION=add\x00DEVPATH=/devices/virtual/net/veth0\x00SUBSYSTEM=net\x00":                               false,
+		"add@/devices/pci0000:00/0000:00:03.0/net/eth1\x00ACTION=add\x00DEVPATH=/devices/pci0000:00/0000:00:03.0/net/eth1\x00SUBSYSTEM=net\x00": true,
+		"bind@/devices/pci0000:00/0000:00:03.0\x00ACTION=bind\x00DEVPATH=/devices/pci0000:00/0000:00:03.0\x00SUBSYSTEM=pci\x00":                 true,
+		"add@/devices/virtual/block/loop0\x00ACTION=add\x00DEVPATH=/devices/virtual/block/loop0\x00SUBSYSTEM=block\x00":                         false,
+	} {
+		if got := link.Concerns([]byte(uevent)); got != want {
+			t.Errorf("%q: %v", uevent, got)
+		}
+	}
 }
 
 // wait takes the next event; it says whether the channel was open.
