@@ -251,7 +251,10 @@ func vdpaByClaim(t *testing.T, r *realNode) {
 func vfioByClaim(t *testing.T, r *realNode) {
 	s := begin(t)
 	for pod, vf := range map[string]string{"bound": redVF, "always": vfioVF} {
-		parameters := map[string]any{"ifName": "net1", "driver": "vfio-pci", "config": s.network(pod, map[string]any{"type": "devinfo"})}
+		parameters := map[string]any{
+			"ifName": "net1", "driver": "vfio-pci", "config": s.network(pod, map[string]any{"type": "devinfo"}),
+			"device": []any{map[string]any{"plugin": "devinfo", "key": "deviceID"}},
+		}
 		s.pod(pod, s.template(requests(request("vf", s.classWhere(exactly(vf), opaqueWith(parameters))))))
 		v := s.running(pod)
 		group := onNode(t, "readlink", "/sys/bus/pci/devices/"+vf+"/iommu_group")
