@@ -32,8 +32,10 @@ func ReadLocks(dir fs.FS, gone func(netns string) (bool, error)) (list []Lock, e
 			continue
 		}
 		data, err := fs.ReadFile(dir, e.Name())
-		if err != nil {
-			continue // unlocked meanwhile
+		if errors.Is(err, fs.ErrNotExist) { // unlocked meanwhile
+			continue
+		} else if err != nil {
+			return nil, fmt.Errorf("locks of sriov-cni: %w", err)
 		}
 		lock := Lock{Device: a.String(), Netns: strings.TrimSpace(string(data))}
 		away, err := gone(lock.Netns)

@@ -1,10 +1,12 @@
 package others_test
 
 import (
+	"errors"
 	"io/fs"
 	"maps"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -64,13 +66,27 @@ func TestLocksOfSRIOVCNI(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("%v\n%s", err, diff)
 	}
-	if got, err := others.Locks(absent{}, gone); len(got) > 0 || err != nil {
+	if got, err := others.Locks(failing{dir, ".", fs.ErrNotExist}, gone); len(got) > 0 || err != nil {
 		t.Errorf("without sriov-cni: %v, %v", got, err)
+	}
+	if got, err := others.Locks(failing{dir, "0000:01:10.0", fs.ErrNotExist}, gone); len(got) > 0 || err != nil {
+		t.Errorf("a lock that is gone meanwhile: %v, %v", got, err)
+	}
+	if got, err := others.Locks(failing{dir, "0000:01:10.0", syscall.EIO}, gone); !errors.Is(err, syscall.EIO) {
+		t.Errorf("a lock that cannot be read is none: %v, %v", got, err)
 	}
 }
 
-type absent struct{}
+// failing is a directory one file of which, or which itself, cannot be opened.
+type failing struct {
+	fs.FS
+	name string
+	err  error
+}
 
-func (absent) Open(name string) (fs.File, error) {
-	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+func (f failing) Open(name string) (fs.File, error) {
+	if name == f.name {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: f.err}
+	}
+	return f.FS.Open(name)
 }
