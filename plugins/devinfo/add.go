@@ -15,9 +15,9 @@ import (
 // result. What can be refused is refused before anything is touched; after that, every failure
 // undoes everything.
 //
-// The facts of the file come from three places: the device as the kernel describes it (found), what
-// others wrote to the file before (earlier), and the configuration (request.declared). They meet in
-// describe.
+// The facts of the file come from three places: the device as the kernel describes it
+// (discovery.Device), the device-info file as others wrote it (earlier), and deviceInfo of the
+// configuration (request.declared). They meet in describe, where devinfo.Merge has the precedence.
 func (p *Plugin) Add(args *Args) (err error) {
 	r, err := p.request(args)
 	if err != nil {
@@ -25,21 +25,21 @@ func (p *Plugin) Add(args *Args) (err error) {
 	}
 	undo := new(rollback)
 	defer func() { err = undo.end(r, err) }()
-	earlier, err := r.readEarlier(undo)
+	onDisk, err := r.readEarlier(undo)
 	if err != nil {
 		return err
 	}
-	undo.before = earlier.before
-	ran, earlier, err := r.runDelegates(undo, earlier)
+	undo.original = onDisk.original
+	ran, now, err := r.runDelegates(undo, onDisk)
 	if err != nil {
 		return err
 	}
-	found, err := r.find(earlier, ran.result)
+	found, err := r.find(now, ran.result)
 	if err != nil {
 		return err
 	}
 	res := r.compose(ran.result, found.device, found.info)
-	if err := r.commit(undo, earlier, ran, found); err != nil {
+	if err := r.commit(undo, now, ran, found); err != nil {
 		return err
 	}
 	if err := r.interrupted(); err != nil {
@@ -62,11 +62,11 @@ type found struct {
 
 // find finds the device, describes it, and decides which device nodes and mounts the container may
 // have.
-func (r *request) find(earlier earlier, res *result.Result) (f found, err error) {
-	if f.device, err = r.Finder.Find(r.target(r.declared, earlier.others, res)); err != nil {
+func (r *request) find(now earlier, res *result.Result) (f found, err error) {
+	if f.device, err = r.Finder.Find(r.target(r.declared, now.others, res)); err != nil {
 		return f, err
 	}
-	if f.info, err = r.describe(f.device, earlier); err != nil {
+	if f.info, err = r.describe(f.device, now); err != nil {
 		return f, err
 	}
 	if f.granted, err = r.granted(f.device, f.info, res); err != nil {
@@ -82,14 +82,14 @@ func (r *request) find(earlier earlier, res *result.Result) (f found, err error)
 // describe makes the device information of what was found; nil if there is nothing to
 // write. What is missing is a warning with a remedy, or an error if the configuration is
 // strict.
-func (r *request) describe(device *discovery.Device, earlier earlier) (*devinfo.Info, error) {
+func (r *request) describe(device *discovery.Device, now earlier) (*devinfo.Info, error) {
 	for _, w := range device.Warnings {
 		r.log.Warn(w)
 	}
 	if device.Shared {
 		r.log.Info("the device belongs to the lower interface, and others use it too")
 	}
-	info := devinfo.Merge(earlier.facts(device), device.Info, r.declared)
+	info := devinfo.Merge(now.facts(device), device.Info, r.declared)
 	if info == nil || discovery.Identity(info) == "" && device.Problem != nil {
 		return nil, r.nothingFound(device)
 	}

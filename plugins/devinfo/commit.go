@@ -10,7 +10,7 @@ import (
 )
 
 // commit records what was found, takes the leases of it, and then writes the files.
-func (r *request) commit(undo *rollback, earlier earlier, ran delegated, found found) error {
+func (r *request) commit(undo *rollback, now earlier, ran delegated, found found) error {
 	e := r.newEntry(ran.result)
 	if undo.entry != nil {
 		e.Leases = mergeLeases(e.Leases, undo.entry.Leases...)
@@ -25,7 +25,7 @@ func (r *request) commit(undo *rollback, earlier earlier, ran delegated, found f
 		e.Device = journal.Identity{Type: string(found.info.Type), ID: discovery.Identity(found.info)}
 	}
 	if e.Wrote {
-		e.Info, e.Kept = found.info.Encode(), earlier.isOthers(found.info)
+		e.Info, e.Kept = found.info.Encode(), now.isOthers(found.info)
 	}
 	if e.SocketDir = found.granted.SocketDir; found.spec == nil {
 		e.CDI, e.SocketDir = journal.CDI{}, ""
@@ -39,10 +39,10 @@ func (r *request) commit(undo *rollback, earlier earlier, ran delegated, found f
 	if err := r.record(undo, e); err != nil {
 		return err
 	}
-	if err := r.writeFile(earlier, found.info); err != nil {
+	if err := r.writeFile(now, found.info); err != nil {
 		return err
 	}
-	if found.spec == nil || bytes.Equal(found.spec, earlier.spec) { // container runtimes read all specs again when one changes
+	if found.spec == nil || bytes.Equal(found.spec, now.spec) { // container runtimes read all specs again when one changes
 		return nil
 	}
 	return r.Specs.Write(r.cdiFile.File, found.spec)
@@ -50,25 +50,25 @@ func (r *request) commit(undo *rollback, earlier earlier, ran delegated, found f
 
 // writeFile writes the device-info file, unless it says the same already. If there is nothing to
 // write, it takes back what devinfo wrote.
-func (r *request) writeFile(earlier earlier, info *devinfo.Info) error {
+func (r *request) writeFile(now earlier, info *devinfo.Info) error {
 	switch {
-	case r.name == "" || info == nil && earlier.own == nil || info != nil && says(earlier.text, info):
+	case r.name == "" || info == nil && now.own == nil || info != nil && says(now.text, info):
 		return nil
 	case info == nil:
-		return r.restore(earlier.before)
+		return r.restore(now.original)
 	}
 	return r.Infos.Write(r.name, info.Encode())
 }
 
 // restore gives the device-info file its former content; nil = there was no file.
-func (r *request) restore(before []byte) error {
-	if before == nil {
+func (r *request) restore(original []byte) error {
+	if original == nil {
 		return r.Infos.Remove(r.name)
 	}
-	if now, err := r.Infos.Read(r.name); err == nil && bytes.Equal(now, before) {
+	if now, err := r.Infos.Read(r.name); err == nil && bytes.Equal(now, original) {
 		return nil
 	}
-	return r.Infos.Write(r.name, before)
+	return r.Infos.Write(r.name, original)
 }
 
 // says reports whether a file already says the same, to all readers: what another program wrote

@@ -16,12 +16,12 @@ type delegated struct {
 
 // runDelegates records the attachment, takes the leases of the devices that the delegates are asked
 // to take, writes the device-info file for those that read it, as far as it is known, and runs them.
-func (r *request) runDelegates(undo *rollback, before earlier) (delegated, earlier, error) {
+func (r *request) runDelegates(undo *rollback, onDisk earlier) (delegated, earlier, error) {
 	if len(r.children) == 0 {
-		return delegated{result: r.prev}, before, nil
+		return delegated{result: r.prev}, onDisk, nil
 	}
 	go r.listen()                        // begin waits for it
-	known, err := r.knownAlready(before) // a conflict shows before anything is touched
+	known, err := r.knownAlready(onDisk) // a conflict shows before anything is touched
 	if err != nil {
 		return delegated{}, earlier{}, err
 	}
@@ -30,32 +30,32 @@ func (r *request) runDelegates(undo *rollback, before earlier) (delegated, earli
 		return delegated{}, earlier{}, err
 	}
 	if known != nil {
-		e.Wrote, e.Info, e.Kept = true, known.Encode(), says(before.before, known)
+		e.Wrote, e.Info, e.Kept = true, known.Encode(), says(onDisk.original, known)
 	}
 	if err := r.record(undo, e); err != nil {
 		return delegated{}, earlier{}, err
 	}
-	if err := r.writeFile(before, known); err != nil {
+	if err := r.writeFile(onDisk, known); err != nil {
 		return delegated{}, earlier{}, err
 	}
 	last, err := r.addDelegates(undo, e)
 	if err != nil {
 		return delegated{}, earlier{}, err
 	}
-	after, err := r.reread(before, known)
+	after, err := r.reread(onDisk, known)
 	return last, after, err
 }
 
 // knownAlready is the device information that is known before the delegates have made the
 // interface; nil if that is not enough for a file, or there is to be none.
-func (r *request) knownAlready(before earlier) (*devinfo.Info, error) {
-	target := r.target(r.declared, before.others, r.prev)
+func (r *request) knownAlready(onDisk earlier) (*devinfo.Info, error) {
+	target := r.target(r.declared, onDisk.others, r.prev)
 	target.Netns = ""
 	known, err := r.Finder.Find(target)
 	if err != nil || r.name == "" {
 		return nil, err
 	}
-	info := devinfo.Merge(before.facts(known), known.Info, r.declared)
+	info := devinfo.Merge(onDisk.facts(known), known.Info, r.declared)
 	if info == nil || info.Validate().Err() != nil {
 		return nil, nil
 	}

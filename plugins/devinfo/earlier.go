@@ -17,11 +17,11 @@ import (
 // earlier is what an ADD finds of its attachment: what was on disk before it, and then what its
 // delegates have left there.
 type earlier struct {
-	text   []byte        // the content of the device-info file; nil = no file
-	before []byte        // the same before this ADD, which a failed one restores; nil = no file, or one of devinfo's own
-	others *devinfo.Info // what other programs wrote to the file; else the device plugin's file
-	own    *devinfo.Info // what devinfo wrote to the file, in a former ADD or for the delegates
-	spec   []byte        // the attachment's CDI spec; nil = none
+	text     []byte        // the content of the device-info file; nil = no file
+	original []byte        // the same before this ADD, which a failed one restores; nil = no file, or one of devinfo's own
+	others   *devinfo.Info // what other programs wrote to the file; else the device plugin's file
+	own      *devinfo.Info // what devinfo wrote to the file, in a former ADD or for the delegates
+	spec     []byte        // the attachment's CDI spec; nil = none
 }
 
 // readEarlier reads what is on disk, takes over a former ADD, and refuses what belongs to another
@@ -55,7 +55,7 @@ func (r *request) readFile(e *earlier, own *devinfo.Info) (err error) {
 	if own != nil && (e.text == nil || says(e.text, own)) {
 		e.own, e.others = own, nil
 	} else {
-		e.before = e.text
+		e.original = e.text
 	}
 	if e.others == nil {
 		e.others, err = r.devicePlugins()
@@ -94,7 +94,7 @@ func (e earlier) facts(device *discovery.Device) *devinfo.Info {
 // isOthers reports whether another program's file already says the same, and stays.
 func (e earlier) isOthers(info *devinfo.Info) bool {
 	if e.own != nil {
-		return says(e.before, info)
+		return says(e.original, info)
 	}
 	return says(e.text, info)
 }

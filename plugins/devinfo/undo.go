@@ -11,11 +11,11 @@ import (
 
 // rollback is what a failed ADD has to undo.
 type rollback struct {
-	former  *journal.Entry  // of the ADD that this one repeats, locked until it is replaced; nil = none
-	entry   *journal.Entry  // as it was recorded last, locked; nil = nothing is recorded yet
-	started int             // the delegates that need a DEL
-	result  json.RawMessage // of the last delegate that ended well
-	before  []byte          // what the device-info file held; nil = there was none
+	former   *journal.Entry  // of the ADD that this one repeats, locked until it is replaced; nil = none
+	entry    *journal.Entry  // as it was recorded last, locked; nil = nothing is recorded yet
+	started  int             // the delegates that need a DEL
+	result   json.RawMessage // of the last delegate that ended well
+	original []byte          // what the device-info file held; nil = there was none
 }
 
 // end undoes an ADD that failed with err, and unlocks its entries. If undoing fails too, the entry
@@ -28,7 +28,7 @@ func (b *rollback) end(r *request, err error) error {
 	}
 	e := *b.entry
 	e.Delegates, e.Result = e.Delegates[:b.started], b.result
-	return followedBy(err, r.undo(&e, func(*journal.Entry) error { return r.restore(b.before) }))
+	return followedBy(err, r.undo(&e, func(*journal.Entry) error { return r.restore(b.original) }))
 }
 
 // undo undoes what an entry says of its attachment: the delegates in reverse, the CDI spec,
