@@ -12,8 +12,8 @@ import (
 )
 
 // Add finds the device, writes the device-info file and, if asked, the CDI spec, and prints the
-// result. What can be refused is refused before anything is touched; after that, every failure
-// undoes everything.
+// result. What can be refused is refused before anything of this ADD is made; a dead former ADD may
+// be cleaned up first. After that, every failure undoes everything.
 //
 // The facts of the file come from three places: the device as the kernel describes it
 // (discovery.Device), the device-info file as others wrote it (earlier), and deviceInfo of the
@@ -89,7 +89,7 @@ func (r *request) describe(device *discovery.Device, now earlier) (*devinfo.Info
 	if device.Shared {
 		r.log.Info("the device belongs to the lower interface, and others use it too")
 	}
-	info := devinfo.Merge(now.facts(device), device.Info, r.declared)
+	info := devinfo.Merge(now.facts(device, r.declared), device.Info, r.declared)
 	if info == nil || discovery.Identity(info) == "" && device.Problem != nil {
 		return nil, r.nothingFound(device)
 	}
@@ -130,7 +130,7 @@ func (r *request) invalid(err error, info *devinfo.Info, problem error) error {
 		return r.unlessStrict(problem)
 	}
 	err = fail(codeInvalidInfo, err, "complete it by the configuration's deviceInfo; no file was written")
-	if info.Type == devinfo.TypeVhostUser || info.Type == devinfo.TypeMemif {
+	if isSocket(info) {
 		return err
 	}
 	return r.unlessStrict(err)
@@ -191,7 +191,7 @@ func (r *request) compose(prev *result.Result, device *discovery.Device, info *d
 
 func resultKeys(info *devinfo.Info) (pciID, socketPath string) {
 	texts := info.Texts()
-	if info != nil && (info.Type == devinfo.TypeVhostUser || info.Type == devinfo.TypeMemif) {
+	if info != nil && isSocket(info) {
 		return "", texts["path"]
 	}
 	return texts["pci-address"], ""

@@ -55,7 +55,7 @@ func (r *request) knownAlready(onDisk earlier) (*devinfo.Info, error) {
 	if err != nil || r.name == "" {
 		return nil, err
 	}
-	info := devinfo.Merge(onDisk.facts(known), known.Info, r.declared)
+	info := devinfo.Merge(onDisk.facts(known, r.declared), known.Info, r.declared)
 	if info == nil || info.Validate().Err() != nil {
 		return nil, nil
 	}

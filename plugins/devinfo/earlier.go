@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -18,7 +19,7 @@ import (
 // delegates have left there.
 type earlier struct {
 	text     []byte        // the content of the device-info file; nil = no file
-	original []byte        // the same before this ADD, which a failed one restores; nil = no file, or one of devinfo's own
+	original []byte        // the content that a failed ADD restores; nil = none: there was no file, or a former ADD wrote it
 	others   *devinfo.Info // what other programs wrote to the file; else the device plugin's file
 	own      *devinfo.Info // what devinfo wrote to the file, in a former ADD or for the delegates
 	spec     []byte        // the attachment's CDI spec; nil = none
@@ -82,13 +83,26 @@ func (r *request) reread(e earlier, own *devinfo.Info) (earlier, error) {
 }
 
 // facts are those that the file gives where the kernel has none: what others wrote and, if it is of
-// the device that was found, what devinfo wrote.
-func (e earlier) facts(device *discovery.Device) *devinfo.Info {
-	if e.own == nil || device.Info == nil || e.own.Type != device.Info.Type ||
-		discovery.Identity(e.own) != discovery.Identity(device.Info) {
+// the same device, what devinfo wrote.
+func (e earlier) facts(device *discovery.Device, declared *devinfo.Info) *devinfo.Info {
+	if e.own == nil || !e.ownIsOf(cmp.Or(device.Info, declared)) {
 		return e.others
 	}
 	return devinfo.Merge(e.others, e.own, nil)
+}
+
+// ownIsOf reports whether devinfo wrote the file about the device of info. A socket may have its path
+// from the file alone.
+func (e earlier) ownIsOf(info *devinfo.Info) bool {
+	if info == nil || info.Type != e.own.Type {
+		return false
+	}
+	id := discovery.Identity(info)
+	return id == discovery.Identity(e.own) || id == "" && isSocket(info)
+}
+
+func isSocket(info *devinfo.Info) bool {
+	return info.Type == devinfo.TypeVhostUser || info.Type == devinfo.TypeMemif
 }
 
 // isOthers reports whether another program's file already says the same, and stays.

@@ -15,7 +15,7 @@ type rollback struct {
 	entry    *journal.Entry  // as it was recorded last, locked; nil = nothing is recorded yet
 	started  int             // the delegates that need a DEL
 	result   json.RawMessage // of the last delegate that ended well
-	original []byte          // what the device-info file held; nil = there was none
+	original []byte          // see [earlier]
 }
 
 // end undoes an ADD that failed with err, and unlocks its entries. If undoing fails too, the entry
