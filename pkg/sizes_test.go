@@ -1,0 +1,127 @@
+package pkg_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A type with more methods or fields does several jobs.
+const mostMethods, mostFields = 40, 20
+
+// tooLarge holds the types that may be larger, each with the reason.
+var tooLarge = map[string]string{
+	"methods of cmd/devinfoctl.tool":       "each command is one, and so is each function that prints for one",
+	"methods of pkg/ctl/node.Node":         "it is cut smaller: see the next commits",
+	"methods of pkg/dra.Agent":             "it is cut in two: see the next commits",
+	"methods of pkg/journal.Journal":       "it is cut smaller: see the next commits",
+	"methods of pkg/sysfs.FS":              "each reads one fact of sysfs",
+	"methods of plugins/devinfo.call":      "it is cut smaller: see the next commits",
+	"methods of plugins/devinfo.request":   "it is cut smaller: see the next commits",
+	"fields of cmd/cni-dra-driver.options": "filled by flags",
+	"fields of pkg/config.Config":          "decoded from JSON: the network configuration",
+	"fields of pkg/dra.Agent":              "it is cut in two: see the next commits",
+	"fields of pkg/dra.Options":            "it is cut in two: see the next commits",
+	"fields of pkg/journal.Entry":          "decoded from JSON: the record of an attachment",
+}
+
+// large returns the sizes of a package's types that are too large. The methods of a type are its
+// own, those promoted from embedded types of the package, and the package's functions whose first
+// parameter is the type or a pointer to it.
+func large(path string, fset *token.FileSet, files []*ast.File) map[string]int {
+	// Without an importer the types of other packages are invalid, so they promote nothing.
+	conf := types.Config{IgnoreFuncBodies: true, Error: func(error) {}}
+	pkg, _ := conf.Check(path, fset, files, nil)
+	sizes := map[string]int{}
+	for _, name := range pkg.Scope().Names() {
+		switch object := pkg.Scope().Lookup(name).(type) {
+		case *types.TypeName:
+			typ := object.Type()
+			if s, ok := typ.Underlying().(*types.Struct); ok {
+				sizes["fields of "+path+"."+name] = s.NumFields()
+			}
+			if !types.IsInterface(typ) { // a pointer to an interface has no methods
+				typ = types.NewPointer(typ)
+			}
+			sizes["methods of "+path+"."+name] += types.NewMethodSet(typ).Len()
+		case *types.Func:
+			if params := object.Signature().Params(); params.Len() > 0 {
+				first := params.At(0).Type()
+				if pointer, ok := first.(*types.Pointer); ok {
+					first = pointer.Elem()
+				}
+				if named, ok := first.(*types.Named); ok && named.Obj().Pkg() == pkg {
+					sizes["methods of "+path+"."+named.Obj().Name()]++
+				}
+			}
+		}
+	}
+	maps.DeleteFunc(sizes, func(what string, size int) bool {
+		return size <= mostFields || size <= mostMethods && strings.HasPrefix(what, "methods")
+	})
+	return sizes
+}
+
+func TestTypesAreSmall(t *testing.T) {
+	watch(t)
+	fset, packages := token.NewFileSet(), map[string][]*ast.File{}
+	for _, root := range []string{"cmd", "pkg", "plugins", "devinfo"} {
+		err := filepath.WalkDir(filepath.Join("..", root), func(path string, _ fs.DirEntry, err error) error {
+			dir := strings.TrimPrefix(filepath.Dir(path), "../")
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.HasSuffix(dir, "test") {
+				return err
+			}
+			file, err := parser.ParseFile(fset, path, nil, 0)
+			packages[dir] = append(packages[dir], file)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	unused := maps.Clone(tooLarge)
+	for path, files := range packages {
+		for what, size := range large(path, fset, files) {
+			if delete(unused, what); tooLarge[what] == "" {
+				t.Errorf("%d %s, of at most %d methods and %d fields: give a part of it a type of its own", size, what, mostMethods, mostFields)
+			}
+		}
+	}
+	for what := range unused {
+		t.Errorf("%s: are few: remove the exception from pkg/sizes_test.go", what)
+	}
+}
+
+func TestLargeTypesAreFound(t *testing.T) {
+	times := func(n int, format string) (text string) {
+		for i := range n {
+			text += fmt.Sprintf(format, i)
+		}
+		return text
+	}
+	for source, want := range map[string]string{
+		"type A int\n" + times(41, "func (*A) a%d() {}\n"):                                       "map[methods of p.A:41]",
+		"type A int\nfunc (A) a() {}\n" + times(40, "func f%d(*A, int) {}\n"):                    "map[methods of p.A:41]",
+		"type A struct{ *B }\nfunc (A) a() {}\ntype B int\n" + times(40, "func (*B) b%d() {}\n"): "map[methods of p.A:41]",
+		"type A struct{ B }\nfunc (A) b0() {}\ntype B int\n" + times(40, "func (B) b%d() {}\n"):  "map[]", // shadowed
+		"type A[T any] int\n" + times(41, "func (A[T]) a%d() {}\n"):                              "map[methods of p.A:41]",
+		"type A interface{ B; a() }\ntype B interface{" + times(40, "b%d();") + "}":              "map[methods of p.A:41]",
+		"type A struct{ a, b int; B;" + times(18, "c%d int;") + "}\ntype B int":                  "map[fields of p.A:21]",
+		"type A struct{" + times(20, "a%d int;") + "}\n" + times(40, "func f%d(A) {}\n"):         "map[]",
+		"func (B) b(A) {}\ntype A int\ntype B int\n" + times(40, "func f%d(A) {}\n"):             "map[]",
+		times(41, "func f%d(error) {}\n"):                                                        "map[]",
+	} {
+		fset := token.NewFileSet()
+		file, err := parser.ParseFile(fset, "", "package p\n"+source, 0)
+		if got := fmt.Sprint(large("p", fset, []*ast.File{file})); err != nil || got != want {
+			t.Errorf("%s\ngot  %s, error %v\nwant %s", source, got, err, want)
+		}
+	}
+}
