@@ -77,7 +77,7 @@ func resource(dyn dynamic.Interface, object *unstructured.Unstructured) dynamic.
 
 // account gives a client with a token of a service account, bound to a node unless
 // that is "".
-func (p *controlPlane) account(t *testing.T, name, node string) kubernetes.Interface {
+func (p *controlPlane) account(t *testing.T, namespace, name, node string) kubernetes.Interface {
 	t.Helper()
 	request := &authenticationv1.TokenRequest{}
 	if node != "" {
@@ -97,7 +97,28 @@ func (p *controlPlane) account(t *testing.T, name, node string) kubernetes.Inter
 // agent gives a client with the rights of an agent on node.
 func (p *controlPlane) agent(t *testing.T) kubernetes.Interface {
 	t.Helper()
-	return p.account(t, namespace, node)
+	return p.account(t, namespace, namespace, node)
+}
+
+// elsewhere gives a client with the rights of an agent on node whose account has been renamed, and
+// is in another namespace, as kustomize makes it of deploy/.
+func (p *controlPlane) elsewhere(t *testing.T, name string) kubernetes.Interface {
+	t.Helper()
+	const namespace = "elsewhere"
+	space := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
+	if _, err := p.Client.CoreV1().Namespaces().Create(t.Context(), space, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if _, err := p.Client.CoreV1().ServiceAccounts(namespace).Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := p.Client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cni-dra-driver"},
+		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: namespace, Name: name}},
+	}, metav1.CreateOptions{})
+	must(t, err)
+	return p.account(t, namespace, name, node)
 }
 
 // without gives a client of the agent's node that lacks one verb on one resource of the
@@ -131,7 +152,7 @@ func (p *controlPlane) without(t *testing.T, verb, resource string) kubernetes.I
 	if _, err := p.Client.CoreV1().ServiceAccounts(namespace).Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	client := p.account(t, name, node)
+	client := p.account(t, namespace, name, node)
 	for { // until the API server has noticed the role
 		_, err := client.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
 		if err == nil {

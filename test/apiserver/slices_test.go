@@ -95,7 +95,7 @@ func TestAnAgentWritesOnlyItsOwnNodesSlices(t *testing.T) {
 		_ = p.Client.ResourceV1().ResourceSlices().Delete(context.Background(), "theirs", metav1.DeleteOptions{})
 	}()
 	client := p.agent(t)
-	agent, unbound := client.ResourceV1().ResourceSlices(), p.account(t, namespace, "").ResourceV1().ResourceSlices()
+	agent, unbound := client.ResourceV1().ResourceSlices(), p.account(t, namespace, namespace, "").ResourceV1().ResourceSlices()
 	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	create := func(s *resourceapi.ResourceSlice) error { _, err := agent.Create(t.Context(), s, dry); return err }
 	difftest.Eventually(t, "the policy holds", func() bool { return create(slice("mine", driver, other)) != nil })
@@ -103,6 +103,12 @@ func TestAnAgentWritesOnlyItsOwnNodesSlices(t *testing.T) {
 	if err := create(slice("mine", driver, node)); err != nil {
 		t.Errorf("its own: %v", err)
 	}
+	renamed := p.elsewhere(t, "net-cni-dra-driver-b").ResourceV1().ResourceSlices()
+	difftest.Eventually(t, "the renamed account may write", func() bool {
+		_, err := renamed.Create(t.Context(), slice("mine", driver, node), dry)
+		return err == nil
+	})
+	_, renamedErr := renamed.Create(t.Context(), slice("mine", driver, other), dry)
 	_, unboundErr := unbound.Create(t.Context(), slice("mine", driver, node), dry)
 	taken := slice("theirs", driver, node)
 	taken.ResourceVersion = "1"
@@ -115,6 +121,7 @@ func TestAnAgentWritesOnlyItsOwnNodesSlices(t *testing.T) {
 		want string
 	}{
 		"another node's":   {create(slice("mine", driver, other)), "writes no ResourceSlice of another node"},
+		"renamed":          {renamedErr, "writes no ResourceSlice of another node"},
 		"another driver's": {create(slice("mine", "gpu.example.com", node)), "only the ResourceSlices of driver"},
 		"with any token":   {unboundErr, "only with a token that is bound"},
 		"taking one over":  {updateErr, ""},
@@ -202,7 +209,7 @@ func (p *controlPlane) everyStatus(t *testing.T) {
 	d := deviceOf("")
 	d.Name = "pci-0000-03-00-2"
 	for node, said := range map[string]string{node: "by its node's agent", other: "by another node's"} {
-		apply(t, p.account(t, namespace, node), report(c, d.Failed(said)))
+		apply(t, p.account(t, namespace, namespace, node), report(c, d.Failed(said)))
 		difftest.Equal(t, p.devices(t, c), []resourceapi.AllocatedDeviceStatus{d.Failed(said)})
 	}
 }

@@ -156,8 +156,8 @@ func TestWithoutOneOfItsRightsTheAgentIsForbiddenAndTriesAgain(t *testing.T) {
 		client kubernetes.Interface
 		want   string
 	}{
-		{p.account(t, namespace, other), "cannot arbitrary-node:patch"},
-		{p.account(t, namespace, ""), "cannot arbitrary-node:patch"},
+		{p.account(t, namespace, namespace, other), "cannot arbitrary-node:patch"},
+		{p.account(t, namespace, namespace, ""), "cannot arbitrary-node:patch"},
 		{p.without(t, "associated-node:patch", "resourceclaims/driver"), "cannot associated-node:patch"},
 		{p.without(t, "patch", "resourceclaims/status"), `cannot patch resource "resourceclaims/status"`},
 	} {

@@ -196,6 +196,7 @@ func TestWhatCannotWorkSaysWhatToDo(t *testing.T) {
 		`{agent: {extraArgs: ["--metrics-address=:9"]}}`:            "agent.extraArgs: --metrics-address=:9: set agent.port",
 		`{agent: {extraArgs: ["--cni-bin-dir", "/x"]}}`:             "set agent.cniBinDir",
 		`{dra: {enabled: true, extraArgs: ["--http-endpoint=:9"]}}`: "set dra.port",
+		`{dra: {enabled: true, serviceAccount: {create: false}}}`:   "dra.serviceAccount.name: give the name of an account",
 		`{dra: {enabled: true, port: 9810}}`:                        "dra.port: 9810 is agent.port too",
 		`{agent: {enabled: false, settings: {default.json: {}}}}`:   "agent.settings: devinfo-agent puts them on the nodes, and agent.enabled is false",
 	} {
