@@ -68,13 +68,9 @@ func TestTheComponentsOfKustomizeAreValuesOfTheChart(t *testing.T) {
 // The documentation's rules, by the documentation's kustomization and values: one text here
 // and another there, of the same content.
 func TestTheChartMakesTheObjectsOfKustomizeWithDevices(t *testing.T) {
-	text, err := os.ReadFile("../../docs/dra/inventory.md")
-	must(t, err)
-	_, rest, _ := strings.Cut(string(text), "## On your nodes\n")
-	blocks := strings.Split(rest, "```yaml\n")
-	values, _, _ := strings.Cut(blocks[1], "```")
-	kustomization, _, _ := strings.Cut(blocks[2], "```")
+	values, kustomization := devicesKustomization(t)
 	_, rules, _ := strings.Cut(values, "  enabled: true\n")
+	kustomization += "\ngeneratorOptions: {disableNameSuffixHash: true}\n"
 	want := kustomizeHere(t, map[string]string{"kustomization.yaml": kustomization, "devices.yaml": strings.ReplaceAll("\n"+rules, "\n  ", "\n")})
 	delete(want, "Namespace cni-dra-driver")
 	got := plain(template(t, "cni-dra-driver", "agent: {enabled: false}\n"+values))
@@ -88,11 +84,50 @@ func TestTheChartMakesTheObjectsOfKustomizeWithDevices(t *testing.T) {
 		data["devices.yaml"] = content
 	}
 	delete(got["ConfigMap cni-dra-driver-devices"]["metadata"].(map[string]any), "labels")
+	pods := got["DaemonSet cni-dra-driver"]["spec"].(map[string]any)["template"].(map[string]any)["metadata"].(map[string]any)
+	delete(pods, "annotations") // the rules' checksum, in the place of the ConfigMap's suffix
 	if diff := cmp.Diff(want, got, unordered); diff != "" {
 		t.Errorf("(-kustomize +helm)\n%s", diff)
 	}
 	if len(want) != len(kustomize(t, "cni-dra-driver")) { // one ConfigMap more, the Namespace less
 		t.Errorf("%d objects", len(want))
+	}
+}
+
+// devicesKustomization is the documentation's for the node's own devices.
+func devicesKustomization(t *testing.T) (values, kustomization string) {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/dra/inventory.md")
+	must(t, err)
+	_, rest, _ := strings.Cut(string(text), "## On your nodes\n")
+	blocks := strings.Split(rest, "```yaml\n")
+	values, _, _ = strings.Cut(blocks[1], "```")
+	kustomization, _, _ = strings.Cut(blocks[2], "```")
+	return values, kustomization
+}
+
+// The driver reads the rules when it starts: with others, its pods are replaced.
+func TestOtherRulesReplaceThePodsOfTheDriver(t *testing.T) {
+	_, kustomization := devicesKustomization(t)
+	for with, driver := range map[string]func(rules string) objects{
+		"helm": func(rules string) objects {
+			return template(t, "devinfo", `{agent: {settings: {default.json: {logLevel: `+rules+`}}}, dra: {enabled: true, devices: [{as: shared, ifNames: [`+rules+`]}], podAnnotations: {a: b}}}`)
+		},
+		"kustomize": func(rules string) objects {
+			return kustomizeHere(t, map[string]string{"kustomization.yaml": kustomization, "devices.yaml": "devices: [{as: shared, ifNames: [" + rules + "]}]\n"})
+		},
+	} {
+		pods := func(rules string) string {
+			text, err := yaml.Marshal(daemonSet(t, driver(rules)["DaemonSet cni-dra-driver"]).Spec.Template)
+			must(t, err)
+			return string(text)
+		}
+		if pods("info") == pods("warn") || pods("info") != pods("info") {
+			t.Errorf("%s: the pods are replaced with the same rules, or are not with others", with)
+		}
+	}
+	if a, b := agentArgs(t, `{agent: {settings: {default.json: {logLevel: info}}}}`), agentArgs(t, `{agent: {settings: {default.json: {logLevel: warn}}}}`); a != b {
+		t.Error("devinfo-agent is replaced with other settings, which it reads again")
 	}
 }
 
