@@ -18,6 +18,14 @@ func Equal(t *testing.T, got, want any) {
 	}
 }
 
+// Same is Equal for one thing of several that a test compares.
+func Same(t testing.TB, what string, got, want any) {
+	t.Helper()
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("%s: -want +got:\n%s", what, d)
+	}
+}
+
 // Must ends the test if something failed.
 func Must(t testing.TB, errs ...error) {
 	t.Helper()

@@ -37,10 +37,7 @@ func attack(t *testing.T, what, dir string) (stop func()) {
 	t.Helper()
 	const program = "/run/attacker" // a copy, for our own may be where he cannot go
 	self, err := os.ReadFile("/proc/self/exe")
-	if err == nil {
-		err = os.WriteFile(program, self, 0o755)
-	}
-	must(t, err)
+	must(t, err, os.WriteFile(program, self, 0o755))
 	cmd := &exec.Cmd{Path: program, Args: []string{"attacker", what, dir}, Env: os.Environ(), Stderr: os.Stderr}
 	if uids, err := os.ReadFile("/proc/self/uid_map"); err == nil && strings.Fields(string(uids))[2] != "1" {
 		const nobody = 65534
@@ -50,12 +47,8 @@ func attack(t *testing.T, what, dir string) (stop func()) {
 	stdin, err := cmd.StdinPipe()
 	must(t, err)
 	stdout, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err == nil {
-		_, err = stdout.Read(make([]byte, 1)) // he has begun
-	}
+	must(t, err, cmd.Start())
+	_, err = stdout.Read(make([]byte, 1)) // he has begun
 	must(t, err)
 	return func() {
 		stdin.Close()

@@ -14,11 +14,7 @@ func bootID(t *testing.T, what string) (undo func()) {
 	const path = "/proc/sys/kernel/random/boot_id"
 	put(t, what, "/run/boot_id")
 	must(t, unix.Mount("/run/boot_id", path, "", unix.MS_BIND, ""))
-	return func() {
-		if err := unix.Unmount(path, 0); err != nil {
-			t.Error(err)
-		}
-	}
+	return func() { must(t, unix.Unmount(path, 0)) }
 }
 
 // Where nobody can tell which boot this is, no attachment is of another one: those that

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 )
 
@@ -26,11 +25,17 @@ var budgets = map[string]string{
 	"DEL": "close 5, flock 3, fstat 4, newfstatat 11, openat 5, read 8, unlinkat 4",
 }
 
-func TestChainedCallsKeepToTheirBudgets(t *testing.T) {
-	strace, err := exec.LookPath("strace")
+func needStrace(t *testing.T) (path string) {
+	t.Helper()
+	path, err := exec.LookPath("strace")
 	if err != nil {
 		t.Skip("strace is not installed: apt-get install strace")
 	}
+	return path
+}
+
+func TestChainedCallsKeepToTheirBudgets(t *testing.T) {
+	strace := needStrace(t)
 	onStage(t, func(t *testing.T, pod string) {
 		conf := chained(pod, `"deviceID": "`+vf+`",`)
 		for _, verb := range []string{"ADD", "DEL"} {
@@ -44,13 +49,9 @@ func TestChainedCallsKeepToTheirBudgets(t *testing.T) {
 			finish(t, cmd).ok(t)
 			text := read(t, trace)
 			if keep := os.Getenv("DEVINFO_TRACES"); keep != "" {
-				if err := os.WriteFile(keep+"/"+verb, []byte(text), 0o644); err != nil {
-					t.Error(err)
-				}
+				must(t, os.WriteFile(keep+"/"+verb, []byte(text), 0o644))
 			}
-			if diff := cmp.Diff(budget(budgets[verb]), counted(t, text)); diff != "" {
-				t.Errorf("%s makes other calls (+) than its budget has (-); DEVINFO_TRACES=DIRECTORY keeps the traces\n%s", verb, diff)
-			}
+			same(t, "calls of "+verb+", of which DEVINFO_TRACES=DIRECTORY keeps the traces", counted(t, text), budget(budgets[verb]))
 		}
 	})
 }
@@ -116,10 +117,7 @@ var (
 // Delegates and what they start are no part of it, but what a child does until it
 // executes one is.
 func TestSystemCallsAreTheListedOnes(t *testing.T) {
-	strace, err := exec.LookPath("strace")
-	if err != nil {
-		t.Skip("strace is not installed: apt-get install strace")
-	}
+	strace := needStrace(t)
 	list := listed.FindStringSubmatch(read(t, "../../docs/security.md"))
 	if list == nil {
 		t.Fatal("docs/security.md has no list")

@@ -41,11 +41,8 @@ func devices(t *testing.T) {
 		"/dev/null": unix.Mkdev(1, 3), "/dev/zero": unix.Mkdev(1, 5), "/dev/full": unix.Mkdev(1, 7), "/dev/random": unix.Mkdev(1, 8),
 		"/dev/urandom": unix.Mkdev(1, 9), "/dev/tty": unix.Mkdev(5, 0), "/dev/vfio/vfio": unix.Mkdev(1, 5), "/dev/vfio/15": unix.Mkdev(1, 9),
 	} {
-		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		must(t, unix.Mknod(path, unix.S_IFCHR|0o666, int(number)))
-		if err := os.Chmod(path, 0o666); err != nil { // whatever the umask
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755), unix.Mknod(path, unix.S_IFCHR|0o666, int(number)))
+		must(t, os.Chmod(path, 0o666)) // whatever the umask
 	}
 }
 
@@ -60,30 +57,39 @@ func ociSpec(t *testing.T, pod string, args ...string) (string, oci.Spec) {
 	must(t, json.Unmarshal([]byte(read(t, dir+"/config.json")), &config))
 	config.Process.Terminal, config.Process.Args = false, append([]string{"/probe"}, args...)
 	config.Root.Readonly = false
+	inNetns(&config, pod)
+	return dir, config
+}
+
+// inNetns gives a container a network namespace; "" = a new one.
+func inNetns(config *oci.Spec, path string) {
 	for n := range config.Linux.Namespaces {
 		if config.Linux.Namespaces[n].Type == oci.NetworkNamespace {
-			config.Linux.Namespaces[n].Path = pod
+			config.Linux.Namespaces[n].Path = path
 		}
 	}
-	return dir, config
+}
+
+// inUserNamespace gives a container a new user namespace, whose first user is this one of the machine.
+func inUserNamespace(config *oci.Spec, first uint32) {
+	config.Linux.Namespaces = append(config.Linux.Namespaces, oci.LinuxNamespace{Type: oci.UserNamespace})
+	ids := []oci.LinuxIDMapping{{ContainerID: 0, HostID: first, Size: 65536}}
+	config.Linux.UIDMappings, config.Linux.GIDMappings = ids, ids
 }
 
 func withCDI(t *testing.T, config *oci.Spec, device string) {
 	t.Helper()
 	cache, err := cdi.NewCache(cdi.WithSpecDirs(cdiDir), cdi.WithAutoRefresh(false))
-	if err == nil {
-		_, err = cache.InjectDevices(config, device)
-	}
+	must(t, err)
+	_, err = cache.InjectDevices(config, device)
 	must(t, err)
 }
 
-func save(t *testing.T, dir string, config oci.Spec) {
+// runc is the command that runs a container.
+func runc(t *testing.T, dir string, config oci.Spec) *exec.Cmd {
 	t.Helper()
-	text, err := json.Marshal(config)
-	if err == nil {
-		err = os.WriteFile(dir+"/config.json", text, 0o644)
-	}
-	must(t, err)
+	writeJSON(t, dir+"/config.json", config)
+	return exec.Command("runc", "--root", "/run/runc", "run", "--bundle", dir, "devinfo-"+filepath.Base(dir))
 }
 
 // output runs a program that must succeed, statically linked if it is built.
@@ -107,21 +113,6 @@ func needRunc(t *testing.T) {
 }
 
 const podUID = "CNI_ARGS=K8S_POD_UID=6e0c"
-
-// nodeSettings adds to those of the stage.
-func nodeSettings(t *testing.T, more map[string]any) {
-	t.Helper()
-	var settings map[string]any
-	must(t, json.Unmarshal([]byte(read(t, nodeFile)), &settings))
-	for key, value := range more {
-		settings[key] = value
-	}
-	text, err := json.Marshal(settings)
-	if err == nil {
-		err = os.WriteFile(nodeFile, text, 0o644)
-	}
-	must(t, err)
-}
 
 // gateSpec is a CDI spec as cni-dra-driver writes it.
 func gateSpec(program, netns string) string {
@@ -153,13 +144,12 @@ func TestAContainerIsNotMadeInAnotherNamespaceThanItsNetworks(t *testing.T) {
 			t.Run(c.name, func(t *testing.T) {
 				must(t, os.WriteFile(cdiDir+"/gate.json", []byte(gateSpec(c.program, c.attached)), 0o644))
 				dir, config := ociSpec(t, pod, "A")
-				if c.users {
-					inUserNamespace(&config)
+				if c.users { // a sysfs of the pod's is not for them
+					inUserNamespace(&config, 0)
+					config.Mounts = slices.DeleteFunc(config.Mounts, func(m oci.Mount) bool { return m.Type == "sysfs" || m.Type == "cgroup" })
 				}
 				withCDI(t, &config, "cni.dra.networking.x-k8s.io/claim=u1_x")
-				save(t, dir, config)
-				run := exec.Command("runc", "--root", "/run/runc", "run", "--bundle", dir, "gate-"+filepath.Base(dir))
-				got := finish(t, run)
+				got := finish(t, runc(t, dir, config))
 				if c.says == "" {
 					got.ok(t)
 					return
@@ -170,12 +160,4 @@ func TestAContainerIsNotMadeInAnotherNamespaceThanItsNetworks(t *testing.T) {
 			})
 		}
 	})
-}
-
-// inUserNamespace gives a container one of its own, which a sysfs of the pod's is not for.
-func inUserNamespace(config *oci.Spec) {
-	config.Linux.Namespaces = append(config.Linux.Namespaces, oci.LinuxNamespace{Type: oci.UserNamespace})
-	ids := []oci.LinuxIDMapping{{ContainerID: 0, HostID: 0, Size: 1000}}
-	config.Linux.UIDMappings, config.Linux.GIDMappings = ids, ids
-	config.Mounts = slices.DeleteFunc(config.Mounts, func(m oci.Mount) bool { return m.Type == "sysfs" || m.Type == "cgroup" })
 }

@@ -65,9 +65,7 @@ func interrupt(t *testing.T, verb, pod, conf string, sig syscall.Signal, times i
 	must(t, cmd.Start())
 	eventually(t, "the delegate runs", func() bool { _, err := os.Stat("/run/waits"); return err == nil })
 	for range times {
-		if err := cmd.Process.Signal(sig); err != nil {
-			t.Error(err)
-		}
+		must(t, cmd.Process.Signal(sig))
 		taken(t, cmd.Process.Pid)
 	}
 	letGo(t)

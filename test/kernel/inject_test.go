@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -60,10 +59,8 @@ func adjust(t *testing.T, a *inject.Agent, pod string, spec *oci.Spec) {
 		Name: "app", Env: spec.Process.Env, Mounts: api.FromOCIMounts(spec.Mounts),
 		Linux: &api.LinuxContainer{Devices: api.FromOCILinuxDevices(spec.Linux.Devices), Namespaces: api.FromOCILinuxNamespaces(spec.Linux.Namespaces)},
 	})
-	if err == nil {
-		err = generate.SpecGenerator(&editor{spec: spec}).Adjust(adjustment)
-	}
 	must(t, err)
+	must(t, generate.SpecGenerator(&editor{spec: spec}).Adjust(adjustment))
 }
 
 // An editor is the part of the generator of github.com/opencontainers/runtime-tools that
@@ -104,9 +101,9 @@ func add(t *testing.T, pod, ifName, more string) {
 
 // inContainer runs a container. When it waits for a line, it gets one after meanwhile has
 // returned.
-func inContainer(t *testing.T, dir string, meanwhile func()) string {
+func inContainer(t *testing.T, dir string, spec oci.Spec, meanwhile func()) string {
 	t.Helper()
-	run := exec.Command("runc", "--root", "/run/runc", "run", "--bundle", dir, "devinfo-"+filepath.Base(dir))
+	run := runc(t, dir, spec)
 	var stderr, said bytes.Buffer
 	run.Stderr = &stderr
 	in, err := run.StdinPipe()
@@ -158,8 +155,7 @@ func TestAnInjectedContainerReadsItsFilesAndOpensItsNodes(t *testing.T) {
 		add(t, pod, "net1", "")
 		dir, spec := ociSpec(t, pod, "DEVINFO_NET1", "/dev/vfio/vfio", "/dev/vfio/15", injected, "-", injected)
 		adjust(t, a, pod, &spec)
-		save(t, dir, spec)
-		got := inContainer(t, dir, func() { // another container of the pod, with a network that was attached meanwhile
+		got := inContainer(t, dir, spec, func() { // another container of the pod, with a network that was attached meanwhile
 			add(t, pod, "net2", "")
 			_, other := ociSpec(t, pod, "DEVINFO_NET2")
 			adjust(t, a, pod, &other)
@@ -189,8 +185,7 @@ func TestInjectionAndCDIWorkTogether(t *testing.T) {
 				spec.Mounts[n].Source = elsewhere
 			}
 			adjust(t, a, pod, &spec)
-			save(t, dir, spec)
-			same(t, "what the container says", inContainer(t, dir, nil), firstFile+"read-only file system\n"+nodesOpened+twoFiles)
+			same(t, "what the container says", inContainer(t, dir, spec, nil), firstFile+"read-only file system\n"+nodesOpened+twoFiles)
 		}
 	})
 }
@@ -204,9 +199,8 @@ func TestAFileThatIsReplacedBelowAMountOfCDIIsSeen(t *testing.T) {
 		dir, spec := ociSpec(t, pod, "DEVINFO_NET1", "-", injected+"net1.json")
 		withCDI(t, &spec, cdiDevice)
 		adjust(t, a, pod, &spec)
-		save(t, dir, spec)
 		newer := strings.Replace(onVFIOFile, "1.1.0", "1.0.0", 1)
-		got := inContainer(t, dir, func() {
+		got := inContainer(t, dir, spec, func() {
 			must(t, os.WriteFile(infoDir+"/other", []byte(newer), 0o644))
 			must(t, os.Rename(infoDir+"/other", infoDir+"/net-"+sandboxID+"_net1"))
 			_, other := ociSpec(t, pod, "DEVINFO_NET1")
@@ -225,20 +219,11 @@ func TestInAUserNamespaceWhatIsForOthersWorks(t *testing.T) {
 		must(t, os.Chmod("/dev/vfio/15", 0o600))
 		dir, spec := ociSpec(t, pod, "DEVINFO_NET1", "/dev/vfio/vfio", "/dev/vfio/15", injected)
 		const first = 100_000
-		ids := []oci.LinuxIDMapping{{ContainerID: 0, HostID: first, Size: 65536}}
-		spec.Linux.UIDMappings, spec.Linux.GIDMappings = ids, ids
-		spec.Linux.Namespaces = append(spec.Linux.Namespaces, oci.LinuxNamespace{Type: oci.UserNamespace})
+		inUserNamespace(&spec, first)
 		adjust(t, a, pod, &spec)
-		for n := range spec.Linux.Namespaces { // the pod's is not this user namespace's, as it would be
-			if spec.Linux.Namespaces[n].Type == oci.NetworkNamespace {
-				spec.Linux.Namespaces[n].Path = ""
-			}
-		}
-		must(t, os.Chown(dir+"/rootfs", first, first))
-		must(t, os.Chmod(filepath.Dir(dir), 0o755))
-		must(t, os.Chmod(dir, 0o755))
-		save(t, dir, spec)
-		same(t, "what the container says", inContainer(t, dir, nil),
+		inNetns(&spec, "") // the pod's is not this user namespace's, as it would be
+		must(t, os.Chown(dir+"/rootfs", first, first), os.Chmod(filepath.Dir(dir), 0o755), os.Chmod(dir, 0o755))
+		same(t, "what the container says", inContainer(t, dir, spec, nil),
 			firstFile+"permission denied\n/dev/vfio/vfio 2 <nil>\n/dev/vfio/15 0 open /dev/vfio/15: no such file or directory\n"+oneFile)
 	})
 }

@@ -81,9 +81,8 @@ func TestAnInjectedMountDoesNotReachTheNode(t *testing.T) {
 		spec.Linux.RootfsPropagation = "rshared"             // what containerd and CRI-O make of Bidirectional
 		spec.Mounts = append(spec.Mounts, oci.Mount{Destination: "/run", Source: "/run", Type: "bind", Options: []string{"rbind", "rshared"}})
 		adjust(t, a, pod, &spec)
-		save(t, dir, spec)
 		asked := false
-		inContainer(t, dir, func() {
+		inContainer(t, dir, spec, func() {
 			asked = true
 			if _, err := os.Stat(infoDir + "/net-" + sandboxID + "_net1"); err != nil {
 				t.Errorf("while the container runs: %v", err)
@@ -136,7 +135,13 @@ func TestVethHasNoDevice(t *testing.T) {
 
 func TestTapHasNoDevice(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
-		addTap(t, "tap0")
+		tap := &netlink.Tuntap{LinkAttrs: netlink.NewLinkAttrs(), Mode: netlink.TUNTAP_MODE_TAP}
+		tap.Name = "tap0"
+		err := netlink.LinkAdd(tap)
+		if errors.Is(err, fs.ErrPermission) {
+			t.Skip("/dev/net/tun is not for this user:", err)
+		}
+		must(t, err)
 		conf := `{"cniVersion": "1.1.0", "name": "hd", "type": "host-device", "device": "tap0"}`
 		hostDevice := devinfo("ADD", pod, conf)
 		hostDevice.Path = filepath.Join(binDir(t), "host-device")
@@ -144,17 +149,4 @@ func TestTapHasNoDevice(t *testing.T) {
 		same(t, "interfaces in the pod", podLinks(t, pod), "net1")
 		hasNoDevice(t, pod)
 	})
-}
-
-func addTap(t *testing.T, name string) {
-	t.Helper()
-	tap := &netlink.Tuntap{LinkAttrs: netlink.NewLinkAttrs(), Mode: netlink.TUNTAP_MODE_TAP}
-	tap.Name = name
-	err := netlink.LinkAdd(tap)
-	if errors.Is(err, fs.ErrPermission) {
-		t.Skip("/dev/net/tun is not for this user:", err)
-	}
-	if err != nil {
-		t.Fatalf("add tap %s: %v", name, err)
-	}
 }

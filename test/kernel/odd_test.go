@@ -1,6 +1,7 @@
 package kernel_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	goruntime "runtime"
@@ -16,17 +17,9 @@ import (
 var oddities = map[string]func(path string) error{
 	"unreadable": func(path string) error { return os.WriteFile(path, []byte("{}"), 0) },
 	"corrupt":    func(path string) error { return os.WriteFile(path, []byte("{\x00"), 0o644) },
-	"huge":       sparse,
+	"huge":       func(path string) error { return errors.Join(os.WriteFile(path, nil, 0o644), os.Truncate(path, 1<<30)) }, // takes no room
 	"named pipe": func(path string) error { return syscall.Mkfifo(path, 0o644) },
 	"directory":  func(path string) error { return os.Mkdir(path, 0o755) },
-}
-
-// sparse makes a file of 1 GiB, which takes no room.
-func sparse(path string) error {
-	if err := os.WriteFile(path, nil, 0o644); err != nil {
-		return err
-	}
-	return os.Truncate(path, 1<<30)
 }
 
 // put puts an oddity in the place of a file.

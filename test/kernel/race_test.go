@@ -31,14 +31,7 @@ func rounds(t *testing.T) int {
 func valuables(t *testing.T) (state func() string) {
 	t.Helper()
 	const text = `{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "` + marked + `"}}`
-	err := os.Mkdir(outside, 0o755)
-	if err == nil {
-		err = os.WriteFile(outsideInfo, []byte(text), 0o644)
-	}
-	if err == nil {
-		err = os.WriteFile(outsideLinked, []byte("{}"), 0o644)
-	}
-	must(t, err)
+	must(t, os.Mkdir(outside, 0o755), os.WriteFile(outsideInfo, []byte(text), 0o644), os.WriteFile(outsideLinked, []byte("{}"), 0o644))
 	return func() string {
 		var lines []string
 		for _, path := range []string{outside, outsideInfo, outsideLinked} {

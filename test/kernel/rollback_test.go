@@ -5,10 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
-
-	"devinfo-cni.io/pkg/link/linktest"
 )
 
 // delegates is a configuration as a runtime passes it, with children.
@@ -16,19 +13,6 @@ func delegates(children ...string) string {
 	return `{"cniVersion": "1.1.0", "name": "net", "type": "devinfo", "deviceID": "` + vf + `",
 		"capabilities": {"CNIDeviceInfoFile": true}, "runtimeConfig": {"CNIDeviceInfoFile": "` + infoFile + `"},
 		"delegates": [` + strings.Join(children, ",") + `]}`
-}
-
-func podMAC(t *testing.T, netns string) (mac string) {
-	t.Helper()
-	err := linktest.InNetns(netns, func() error {
-		l, err := netlink.LinkByName("net1")
-		if err == nil {
-			mac = l.Attrs().HardwareAddr.String()
-		}
-		return err
-	})
-	must(t, err)
-	return mac
 }
 
 // preparedInfo puts a file where the runtime's path leads, as Multus does.
@@ -82,11 +66,7 @@ func mount(t *testing.T, dir, options string, flags uintptr) (undo func()) {
 	t.Helper()
 	must(t, os.MkdirAll(dir, 0o755))
 	must(t, unix.Mount("tmpfs", dir, "tmpfs", flags, "mode=0755,"+options))
-	return func() {
-		if err := unix.Unmount(dir, 0); err != nil {
-			t.Error(err)
-		}
-	}
+	return func() { must(t, unix.Unmount(dir, 0)) }
 }
 
 // Where there is no room for a file STATUS says so, and ADD leaves nothing. DEL needs none: where

@@ -11,6 +11,7 @@ import (
 
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/version/legacy_examples"
+	"github.com/vishvananda/netlink"
 
 	"devinfo-cni.io/pkg/link/linktest"
 )
@@ -53,16 +54,12 @@ func (r *runtime) add(t *testing.T) string {
 
 func (r *runtime) check(t *testing.T) {
 	t.Helper()
-	if err := r.CheckNetworkList(context.Background(), r.list, r.rt); err != nil {
-		t.Errorf("CHECK: %v", err)
-	}
+	must(t, r.CheckNetworkList(context.Background(), r.list, r.rt))
 }
 
 func (r *runtime) del(t *testing.T) {
 	t.Helper()
-	if err := r.DelNetworkList(context.Background(), r.list, r.rt); err != nil {
-		t.Errorf("DEL: %v", err)
-	}
+	must(t, r.DelNetworkList(context.Background(), r.list, r.rt))
 }
 
 // delegating is a conflist of devinfo alone, which runs the children.
@@ -99,7 +96,12 @@ func TestRuntimeConfigReachesChildrenByCapability(t *testing.T) {
 		same(t, "result", r.add(t), `{"cniVersion":"1.1.0","interfaces":[{"mac":"MAC","name":"br0"},{"mac":"MAC","name":"VETH"},`+
 			`{"mac":"MAC","name":"net1","pciID":"0000:01:10.0","sandbox":"NETNS"}],`+
 			`"ips":[{"address":"10.1.2.77/24","gateway":"10.1.2.1","interface":2}]}`)
-		same(t, "address in the pod", podMAC(t, pod), "02:00:00:00:00:07")
+		must(t, linktest.InNetns(pod, func() error {
+			l, err := netlink.LinkByName("net1")
+			must(t, err)
+			same(t, "address in the pod", l.Attrs().HardwareAddr.String(), "02:00:00:00:00:07")
+			return nil
+		}))
 		same(t, "device-info file", read(t, infoFile), vfFile)
 		r.check(t)
 		r.del(t)
@@ -221,8 +223,6 @@ func goBuild(t *testing.T, bin, name, dir, source string) (path string) {
 			t.Skipf("what %s needs cannot be had: %s", dir, out)
 		}
 	}
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v\n%s", cmd, err, out)
-	}
+	output(t, cmd)
 	return path
 }

@@ -79,18 +79,23 @@ func TestSignalLetsTheChildEndAndUndoesAll(t *testing.T) {
 	})
 }
 
+// unread is a pipe whose other end is closed.
+func unread(t *testing.T) *os.File {
+	t.Helper()
+	r, w, err := os.Pipe()
+	must(t, err, r.Close())
+	t.Cleanup(func() { w.Close() })
+	return w
+}
+
 // Nobody reads the result: the runtime has died.
 func TestClosedStandardOutputUndoesAll(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
 		for _, conf := range []string{delegates(bridgeConf, `{"type": "child"}`), standalone(infoFile)} {
 			preparedInfo(t, prepared)
 			cmd := devinfo("ADD", pod, conf)
-			r, w, err := os.Pipe()
-			must(t, err)
-			r.Close()
-			cmd.Stdout = w
-			err = cmd.Run()
-			w.Close()
+			cmd.Stdout = unread(t)
+			err := cmd.Run()
 			if cmd.ProcessState.ExitCode() != 1 {
 				t.Errorf("%v, want exit code 1", err)
 			}
@@ -104,14 +109,8 @@ func TestClosedStandardOutputUndoesAll(t *testing.T) {
 func TestClosedStandardErrorIsNoFailure(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
 		cmd := devinfo("ADD", pod, chained(pod, `"unheardOf": 1, "deviceID": "`+vf+`",`))
-		r, w, err := os.Pipe()
-		must(t, err)
-		r.Close()
-		cmd.Stderr = w
-		if err := cmd.Run(); err != nil {
-			t.Error(err)
-		}
-		w.Close()
+		cmd.Stderr = unread(t)
+		must(t, cmd.Run())
 		same(t, "device-info file", read(t, infoFile), vfFile)
 	})
 }
@@ -124,7 +123,6 @@ const childLog = "/run/child.log"
 type play struct {
 	Until string          `json:"until"` // wait until this file exists
 	Spoil string          `json:"spoil"` // write another VF's device information there
-	PCIID string          `json:"pciID"` // have it in the result
 	Error json.RawMessage `json:"error"` // print it and fail
 }
 
@@ -164,9 +162,6 @@ func playChild() {
 	case conf.Play.Error != nil:
 		fmt.Println(string(conf.Play.Error))
 		os.Exit(1)
-	case conf.Play.PCIID != "":
-		fmt.Printf(`{"cniVersion": %q, "interfaces": [{"name": %q, "sandbox": %q, "pciID": %q}]}`+"\n",
-			conf.CNIVersion, os.Getenv("CNI_IFNAME"), os.Getenv("CNI_NETNS"), conf.Play.PCIID)
 	case conf.PrevResult != nil:
 		fmt.Println(string(conf.PrevResult))
 	default:
@@ -191,14 +186,4 @@ func childCalls(t *testing.T) string {
 	calls := read(t, childLog)
 	must(t, os.RemoveAll(childLog))
 	return calls
-}
-
-// eventually waits until the condition holds.
-func eventually(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); !condition(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain: %s", what)
-		}
-	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/link/linktest"
 	"devinfo-cni.io/test/undertest"
 )
@@ -55,12 +57,11 @@ func onStage(t *testing.T, f func(t *testing.T, pod string)) {
 	})
 }
 
-func must(t *testing.T, errs ...error) {
-	t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-}
+var (
+	must       = difftest.Must
+	same       = difftest.Same
+	eventually = difftest.Eventually
+)
 
 // stage prepares the namespaces that linktest.Run has made: node settings, a
 // /var/lib that is empty, programs, and the captured host's /sys ("": this
@@ -73,16 +74,29 @@ func stage(t *testing.T, host string) {
 	must(t, err)
 	must(t, os.Symlink(self, cniDir+"/child"))
 	must(t, os.Symlink(os.Getenv(undertest.Key), cniDir+"/devinfo"))
-	settings := map[string]string{"deviceInfoDir": infoDir, "stateDir": stateDir}
+	settings := map[string]any{"deviceInfoDir": infoDir, "stateDir": stateDir}
 	if host != "" {
 		undertest.Sys(t, host, "/run/sys")
 		settings["sysfs"] = "/run/sys"
 	}
-	text, err := json.Marshal(settings)
-	must(t, err)
-	must(t, os.WriteFile(nodeFile, text, 0o644))
+	writeJSON(t, nodeFile, settings)
 	t.Setenv("DEVINFO_NODE_CONFIG", nodeFile)
 	t.Setenv("CNI_PATH", cniDir+":"+binDir(t))
+}
+
+func writeJSON(t *testing.T, path string, value any) {
+	t.Helper()
+	text, err := json.Marshal(value)
+	must(t, err, os.WriteFile(path, text, 0o644))
+}
+
+// nodeSettings adds to those of the stage.
+func nodeSettings(t *testing.T, more map[string]any) {
+	t.Helper()
+	var settings map[string]any
+	must(t, json.Unmarshal([]byte(read(t, nodeFile)), &settings))
+	maps.Copy(settings, more)
+	writeJSON(t, nodeFile, settings)
 }
 
 // binDir is where the reference plugins are.
@@ -108,11 +122,7 @@ func hostLinks(t *testing.T) string {
 // podLinks names the interfaces of a pod, but for lo.
 func podLinks(t *testing.T, netns string) (names string) {
 	t.Helper()
-	err := linktest.InNetns(netns, func() error {
-		names = hostLinks(t)
-		return nil
-	})
-	must(t, err)
+	must(t, linktest.InNetns(netns, func() error { names = hostLinks(t); return nil }))
 	return names
 }
 
@@ -184,13 +194,6 @@ func (a answer) fails(t *testing.T, code uint, msg string) {
 	t.Helper()
 	e := a.failure(t)
 	same(t, "failure", fmt.Sprintf("exit %d, code %d: %s", a.exit, e.Code, plain(e.Msg)), fmt.Sprintf("exit 1, code %d: %s", code, msg))
-}
-
-func same(t *testing.T, what, got, want string) {
-	t.Helper()
-	if got != want {
-		t.Errorf("%s:\n%s\nwant:\n%s", what, got, want)
-	}
 }
 
 var (
