@@ -128,5 +128,5 @@ func finderOf(sys *sysfs.FS) *discovery.Finder {
 // granter decides what the containers of a claim get of a device, by the same rules as the
 // devinfo plugin does for other attachments.
 func granter(node config.Node, sys *sysfs.FS, hostRoot string) *grant.Granter {
-	return &grant.Granter{Sys: sys, Nodes: grant.NodesBelow(hostRoot), Policy: grant.Policy{Devices: node.CDIDevices, SocketDirs: node.SocketDirs}}
+	return &grant.Granter{Sys: sys, Nodes: grant.NodesBelow(hostRoot), Settings: node}
 }

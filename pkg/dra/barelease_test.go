@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"devinfo-cni.io/pkg/cdispec"
+	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/difftest"
 	"devinfo-cni.io/pkg/grant"
 	"devinfo-cni.io/pkg/journal"
@@ -18,7 +19,7 @@ import (
 func (r *rig) withJournal(n *node) *journal.Journal {
 	r.options.Journal = journalIn(r.dir, "boot1")
 	r.options.Inventory, r.options.Finder = n.inventory(), n.finder()
-	r.options.Granter = &grant.Granter{Sys: r.options.Finder.Sys, Policy: grant.Policy{Devices: []string{"*"}}, Nodes: func(path string) (cdispec.Node, error) {
+	r.options.Granter = &grant.Granter{Sys: r.options.Finder.Sys, Settings: config.Node{CDIDevices: []string{"*"}}, Nodes: func(path string) (cdispec.Node, error) {
 		return cdispec.Node{Path: path, Type: "c"}, nil
 	}}
 	return r.options.Journal

@@ -44,13 +44,13 @@ func (o *offer) function(p *devinfo.PCI) error {
 		rdma = slices.DeleteFunc(rdma, managesFabric)
 	}
 	id := sysfs.ID("pci", address.String())
-	if o.SF != "" {
-		id = sysfs.ID("auxiliary", o.SF)
+	if o.found.SF != "" {
+		id = sysfs.ID("auxiliary", o.found.SF)
 	}
 	if !o.leased(device, id) {
 		return nil
 	}
-	if onVFIO && o.SF == "" {
+	if onVFIO && o.found.SF == "" {
 		o.addVFIO(device, vfio)
 	}
 	if len(rdma) > 0 {
@@ -69,10 +69,10 @@ func managesFabric(node string) bool {
 
 // rdma lists the nodes of the function's RDMA devices or, of a sub-function, of its own.
 func (o *offer) rdma(fn sysfs.Function) ([]string, error) {
-	if o.SF == "" {
+	if o.found.SF == "" {
 		return o.Sys.RDMANodes(fn)
 	}
-	aux, ok, err := o.Sys.Auxiliary(o.SF)
+	aux, ok, err := o.Sys.Auxiliary(o.found.SF)
 	if err != nil || !ok {
 		return nil, err
 	}
@@ -90,7 +90,7 @@ func (o *offer) allowsFunction(device string, fn sysfs.Function) (allowed, named
 	if fn.PF != nil {
 		names = append(names, fn.PF.String())
 	}
-	if vfs > 0 && o.SF == "" {
+	if vfs > 0 && o.found.SF == "" {
 		device, names = device+", a PF with VFs", nil
 	}
 	return o.allows(device, names...), o.named(names...), nil
@@ -98,18 +98,18 @@ func (o *offer) allowsFunction(device string, fn sysfs.Function) (allowed, named
 
 // named reports whether the node's settings have one of the names.
 func (o *offer) named(names ...string) bool {
-	return slices.ContainsFunc(o.Policy.Devices, func(d string) bool { return slices.Contains(names, strings.ToLower(d)) })
+	return slices.ContainsFunc(o.Settings.CDIDevices, func(d string) bool { return slices.Contains(names, strings.ToLower(d)) })
 }
 
 // allows reports whether the device is the pod's own, or the node's settings allow one of
 // its names or everything.
 func (o *offer) allows(device string, names ...string) bool {
-	if o.Shared {
+	if o.found.Shared {
 		o.refuse(device, "it is not the interface's alone: others use it too", "attach a device of the pod's own; no setting allows this")
 		return false
 	}
 	names = append(names, "*")
-	if o.own || o.named(names...) {
+	if o.found.IsInterface || o.named(names...) {
 		return true
 	}
 	o.refuse(device, "it is not an interface found in the pod's network namespace, and the node setting cdiDevices does not have it",

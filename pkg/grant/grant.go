@@ -9,19 +9,17 @@
 package grant
 
 import (
+	"errors"
 	"fmt"
+	"path/filepath"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/cdispec"
+	"devinfo-cni.io/pkg/config"
+	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/pod"
 	"devinfo-cni.io/pkg/sysfs"
 )
-
-// Policy is the node's settings.
-type Policy struct {
-	Devices    []string // cdiDevices: PCI addresses of devices and of their PFs, vDPA management devices, or "*"
-	SocketDirs []string // socketDirs: a socket's directory must be directly below one of them
-}
 
 // A Refusal names a part of the device that the container does not get, and why.
 type Refusal struct{ Device, Why, Remedy string }
@@ -45,35 +43,39 @@ type Grant struct {
 // Nodes looks up the device node at a path below /dev; fs.ErrNotExist if there is none.
 type Nodes func(path string) (cdispec.Node, error)
 
+// NodesBelow is Nodes of the machine whose root is mounted at a path; "" = ours. A
+// container's own /dev lacks what was made after its start.
+func NodesBelow(root string) Nodes {
+	return func(path string) (cdispec.Node, error) {
+		n, err := sysfs.ReadNode(filepath.Join("/", root, path))
+		return cdispec.Node{Path: path, Type: n.Type, Major: n.Major, Minor: n.Minor, Perm: n.Perm, UID: n.UID, GID: n.GID}, err
+	}
+}
+
 // Granter knows the host and its policy.
 type Granter struct {
-	Sys    *sysfs.FS
-	Nodes  Nodes
-	Policy Policy
+	Sys      *sysfs.FS
+	Nodes    Nodes
+	Settings config.Node // the policy: its CDIDevices and SocketDirs
 
 	// Pod is the pod whose containers ask: a socket's directory must be its own.
 	Pod pod.Identity
 	// SocketDir is the host's directory of a socket; "" = the path is the same on
 	// both sides.
 	SocketDir string
-	// SF is the sub-function that the device is, an auxiliary device: the address is
-	// then its parent's; "" = the device is what the address says.
-	SF string
-	// Shared says that the device is not the interface's alone: nobody has it.
-	Shared bool
 	// Leased says whether the pod has an exclusive lease of a device, by its sysfs.Object.ID
 	// or "iommu-15"; nil = it is about to take those of what it is granted.
 	Leased func(id string) bool
 	// Unasked says that nobody asked for the device by its CDI name: the nodes by which a
-	// fabric is managed, umad and issm, are then given only where Policy names the device.
+	// fabric is managed, umad and issm, are then given only where Settings name the device.
 	Unasked bool
 }
 
-// Of returns what the container may have of a device, given its description. own says that
-// the device is the attachment's own interface, found in the pod's network namespace, and
-// not shared. It fails only if the kernel cannot be read.
-func (g Granter) Of(info *devinfo.Info, own bool) (Grant, error) {
-	o := &offer{Granter: g, own: own}
+// For returns what the container may have of a device that a Finder has found. info is its
+// description, or one that the Finder was given and did not contradict. It fails only if the
+// kernel cannot be read.
+func (g Granter) For(found *discovery.Device, info *devinfo.Info) (Grant, error) {
+	o := &offer{Granter: g, found: found}
 	var err error
 	switch d := info.Device().(type) {
 	case *devinfo.PCI:
@@ -88,11 +90,31 @@ func (g Granter) Of(info *devinfo.Info, own bool) (Grant, error) {
 	return o.Grant, err
 }
 
-// offer is one Of.
+// ForInterface is For after ADD: the interface is in the network namespace at the path
+// netns, and info is what the device-info file says. If the file describes another device
+// than the interface's, only what the node's settings allow of that device is given.
+//
+// It fails with link.ErrNoNetns, or if the kernel cannot be read.
+func (g Granter) ForInterface(finder *discovery.Finder, netns, ifName string, info *devinfo.Info) (Grant, error) {
+	// Looked at as widely as a plugin may have been told to: a device that is shared must
+	// be seen to be.
+	search := *finder
+	search.Switches = nil // a representor is nothing that a container could have
+	found, err := search.Find(discovery.Target{Existing: info, Netns: netns, IfName: ifName, FollowLower: true, SubfunctionParent: true})
+	if _, conflict := errors.AsType[*discovery.ConflictError](err); conflict {
+		found, err = &discovery.Device{}, nil
+	}
+	if err != nil {
+		return Grant{}, err
+	}
+	return g.For(found, info)
+}
+
+// offer is one For.
 type offer struct {
 	Granter
 	Grant
-	own bool
+	found *discovery.Device
 }
 
 func (o *offer) refuse(device, why, remedy string) {

@@ -13,7 +13,9 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/cdispec"
+	"devinfo-cni.io/pkg/config"
 	"devinfo-cni.io/pkg/difftest"
+	"devinfo-cni.io/pkg/discovery"
 	"devinfo-cni.io/pkg/grant"
 	"devinfo-cni.io/pkg/hosttxt"
 	"devinfo-cni.io/pkg/sysfs"
@@ -37,7 +39,7 @@ func on(t *testing.T, host string, devices ...string) grant.Granter {
 	h, err := hosttxt.Load("../../testdata/hosts/" + host + ".txtar")
 	must(t, err)
 	return grant.Granter{
-		Sys: sysfs.New(h.Sys()), Policy: grant.Policy{Devices: devices},
+		Sys: sysfs.New(h.Sys()), Settings: config.Node{CDIDevices: devices},
 		Nodes: nodes("vfio/vfio", "vfio/42", "infiniband/uverbs1", "infiniband/uverbs3", "infiniband/uverbs4", "infiniband/rdma_cm", "vhost-vdpa-1", "vhost-net", "net/tun"),
 	}
 }
@@ -47,6 +49,9 @@ func function(address string) *devinfo.Info {
 }
 
 var must = difftest.Must
+
+// The device is the pod's interface, or not.
+var own, other = &discovery.Device{IsInterface: true}, &discovery.Device{}
 
 // show writes a grant down, one thing a line.
 func show(g grant.Grant) string {
@@ -63,9 +68,9 @@ func show(g grant.Grant) string {
 	return strings.Join(lines, "\n")
 }
 
-func expect(t *testing.T, what string, g grant.Granter, info *devinfo.Info, own bool, want ...string) {
+func expect(t *testing.T, what string, g grant.Granter, info *devinfo.Info, found *discovery.Device, want ...string) {
 	t.Helper()
-	got, err := g.Of(info, own)
+	got, err := g.For(found, info)
 	if err != nil {
 		t.Errorf("%s: %v", what, err)
 	}
@@ -77,8 +82,8 @@ func expect(t *testing.T, what string, g grant.Granter, info *devinfo.Info, own 
 const notOurs = ": not handed over: it is not an interface found in the pod's network namespace, and the node setting cdiDevices does not have it; add "
 
 func TestAFunctionWithAKernelDriverAndWithoutRDMANeedsNothing(t *testing.T) {
-	expect(t, "own", on(t, "i40e"), function("0000:18:02.1"), true)
-	expect(t, "not own", on(t, "i40e"), function("0000:18:02.1"), false)
+	expect(t, "own", on(t, "i40e"), function("0000:18:02.1"), own)
+	expect(t, "not own", on(t, "i40e"), function("0000:18:02.1"), other)
 }
 
 func TestWhatIsNotOnThisNodeGetsNothing(t *testing.T) {
@@ -86,19 +91,19 @@ func TestWhatIsNotOnThisNodeGetsNothing(t *testing.T) {
 		"nothing": nil, "no type": {}, "no map": {Type: devinfo.TypePCI}, "no address": function("mlx5_core.sf.4"), "no function": function("0000:ff:00.0"),
 		"no vDPA device": {Type: devinfo.TypeVDPA, VDPA: &devinfo.VDPA{ParentDevice: "vdpa99"}},
 	} {
-		expect(t, what, on(t, "mlx5-vdpa", "*"), info, true)
+		expect(t, what, on(t, "mlx5-vdpa", "*"), info, own)
 	}
 }
 
 func TestNodesAreForTheOwnDeviceOrTheSettings(t *testing.T) {
 	rdma := []string{"/dev/infiniband/uverbs3 c 1:3", "/dev/infiniband/uverbs4 c 1:4", "/dev/infiniband/rdma_cm c 1:5"}
 	const vf = "0000:3b:00.3"
-	expect(t, "own", on(t, "mlx5-legacy"), function(vf), true, rdma...)
+	expect(t, "own", on(t, "mlx5-legacy"), function(vf), own, rdma...)
 	for _, devices := range [][]string{{vf}, {"0000:3B:00.3"}, {"0000:3b:00.0"}, {"*"}, {"0000:3b:00.1", "*"}} {
-		expect(t, fmt.Sprint(devices), on(t, "mlx5-legacy", devices...), function(vf), false, rdma...)
+		expect(t, fmt.Sprint(devices), on(t, "mlx5-legacy", devices...), function(vf), other, rdma...)
 	}
 	for _, devices := range [][]string{nil, {"0000:3b:00.1"}, {"0000:3b:00.2"}, {""}} {
-		expect(t, fmt.Sprint(devices), on(t, "mlx5-legacy", devices...), function(vf), false,
+		expect(t, fmt.Sprint(devices), on(t, "mlx5-legacy", devices...), function(vf), other,
 			"the PCI function "+vf+notOurs+`"0000:3b:00.3" or "0000:3b:00.0" or "*" to cdiDevices in the node settings`)
 	}
 }
@@ -121,66 +126,63 @@ func TestTheFabricIsManagedWhereTheDeviceIsNamed(t *testing.T) {
 		"named": {true, []string{"0000:3B:00.3"}, with}, "its PF is": {true, []string{"0000:3b:00.0"}, with},
 	} {
 		g := grant.Granter{
-			Sys: sysfs.New(h.Sys()), Policy: grant.Policy{Devices: test.devices}, Unasked: test.unasked,
+			Sys: sysfs.New(h.Sys()), Settings: config.Node{CDIDevices: test.devices}, Unasked: test.unasked,
 			Nodes: nodes("infiniband/uverbs3", "infiniband/uverbs4", "infiniband/umad3", "infiniband/issm3", "infiniband/rdma_cm"),
 		}
-		expect(t, what, g, function("0000:3b:00.3"), true, test.want...)
+		expect(t, what, g, function("0000:3b:00.3"), own, test.want...)
 	}
 }
 
 func TestAPFWithVFsIsNotAllowedByItsAddress(t *testing.T) {
-	expect(t, "with", on(t, "mlx5-legacy", "0000:3b:00.0"), function("0000:3b:00.0"), false,
+	expect(t, "with", on(t, "mlx5-legacy", "0000:3b:00.0"), function("0000:3b:00.0"), other,
 		"the PCI function 0000:3b:00.0, a PF with VFs"+notOurs+`"*" to cdiDevices in the node settings`)
-	expect(t, "without", on(t, "mlx5-legacy", "0000:3b:00.1"), function("0000:3b:00.1"), false,
+	expect(t, "without", on(t, "mlx5-legacy", "0000:3b:00.1"), function("0000:3b:00.1"), other,
 		"/dev/infiniband/uverbs1 c 1:2", "/dev/infiniband/rdma_cm c 1:5")
 }
 
 func TestASharedDeviceIsNobodys(t *testing.T) {
-	g := on(t, "mlx5-legacy", "*", "0000:3b:00.1")
-	g.Shared = true
-	expect(t, "shared", g, function("0000:3b:00.1"), true,
+	expect(t, "shared", on(t, "mlx5-legacy", "*", "0000:3b:00.1"), function("0000:3b:00.1"), &discovery.Device{IsInterface: true, Shared: true},
 		"the PCI function 0000:3b:00.1: not handed over: it is not the interface's alone: others use it too; attach a device of the pod's own; no setting allows this")
 }
 
 func TestASubFunctionHasNodesOfItsOwn(t *testing.T) {
 	g := on(t, "mlx5-switchdev")
-	g.Nodes, g.SF = nodes("infiniband/uverbs0", "infiniband/uverbs4", "infiniband/rdma_cm"), "mlx5_core.sf.4"
-	expect(t, "own", g, function("0000:03:00.0"), true, "/dev/infiniband/uverbs4 c 1:1", "/dev/infiniband/rdma_cm c 1:2")
-	g.SF = "mlx5_core.sf.99"
-	expect(t, "gone", g, function("0000:03:00.0"), true)
+	g.Nodes = nodes("infiniband/uverbs0", "infiniband/uverbs4", "infiniband/rdma_cm")
+	expect(t, "own", g, function("0000:03:00.0"), &discovery.Device{IsInterface: true, SF: "mlx5_core.sf.4"}, "/dev/infiniband/uverbs4 c 1:1", "/dev/infiniband/rdma_cm c 1:2")
+	expect(t, "gone", g, function("0000:03:00.0"), &discovery.Device{IsInterface: true, SF: "mlx5_core.sf.99"})
 }
 
 func TestVFIOIsAllOrNothing(t *testing.T) {
 	const remedy = "; load the modules vfio and vfio_iommu_type1, and see that /dev is a devtmpfs"
 	g := on(t, "mlx5-legacy", "*")
-	expect(t, "group", g, function("0000:3b:00.4"), false, "/dev/vfio/vfio c 1:0", "/dev/vfio/42 c 1:1")
+	expect(t, "group", g, function("0000:3b:00.4"), other, "/dev/vfio/vfio c 1:0", "/dev/vfio/42 c 1:1")
 	g.Nodes = nodes("vfio/vfio")
-	expect(t, "no group", g, function("0000:3b:00.4"), false, "the PCI function 0000:3b:00.4: not handed over: /dev/vfio/42 is not there"+remedy)
+	expect(t, "no group", g, function("0000:3b:00.4"), other, "the PCI function 0000:3b:00.4: not handed over: /dev/vfio/42 is not there"+remedy)
 	g.Nodes = nodes("vfio/42")
-	expect(t, "no container", g, function("0000:3b:00.4"), false, "the PCI function 0000:3b:00.4: not handed over: /dev/vfio/vfio is not there"+remedy)
+	expect(t, "no container", g, function("0000:3b:00.4"), other, "the PCI function 0000:3b:00.4: not handed over: /dev/vfio/vfio is not there"+remedy)
 	g.Nodes = func(string) (cdispec.Node, error) { return cdispec.Node{}, errors.New("it has mode -rw-r--r--") }
-	expect(t, "a file", g, function("0000:3b:00.4"), false, "the PCI function 0000:3b:00.4: not handed over: /dev/vfio/vfio: it has mode -rw-r--r--"+remedy)
+	expect(t, "a file", g, function("0000:3b:00.4"), other, "the PCI function 0000:3b:00.4: not handed over: /dev/vfio/vfio: it has mode -rw-r--r--"+remedy)
 }
 
 func TestOnlyTheNodeOfVhostNetIsVhostNet(t *testing.T) {
 	g := on(t, "i40e")
 	info := function("0000:18:02.1")
 	info.PCI.VhostNet = "/dev/vhost-net"
-	expect(t, "it", g, info, true, "/dev/vhost-net c 1:7", "/dev/net/tun c 1:8")
-	expect(t, "not own", g, info, false, "the PCI function 0000:18:02.1"+notOurs+`"0000:18:02.1" or "0000:18:00.0" or "*" to cdiDevices in the node settings`)
+	expect(t, "it", g, info, own, "/dev/vhost-net c 1:7", "/dev/net/tun c 1:8")
+	expect(t, "not own", g, info, other, "the PCI function 0000:18:02.1"+notOurs+`"0000:18:02.1" or "0000:18:00.0" or "*" to cdiDevices in the node settings`)
 	info.PCI.VhostNet = "/dev/mem"
-	expect(t, "another", g, info, true,
+	expect(t, "another", g, info, own,
 		"the PCI function 0000:18:02.1: not handed over: its vhost-net is /dev/mem; only /dev/vhost-net is handed over: correct deviceInfo")
 }
 
 func TestVDPAOnVhostHasTheNodeThatSysNames(t *testing.T) {
 	info := &devinfo.Info{Type: devinfo.TypeVDPA, VDPA: &devinfo.VDPA{ParentDevice: "vdpa:0000:65:00.3", Path: "/dev/mem", Address: "0000:ff:00.0"}}
 	for _, device := range []string{"vdpa:0000:65:00.3", "pci/0000:65:00.3", "0000:65:00.3", "0000:65:00.0", "*"} {
-		expect(t, device, on(t, "mlx5-vdpa", device), info, false, "/dev/vhost-vdpa-1 c 1:6")
+		expect(t, device, on(t, "mlx5-vdpa", device), info, other, "/dev/vhost-vdpa-1 c 1:6")
 	}
-	expect(t, "another", on(t, "mlx5-vdpa", "pci/0000:65:00.0", "0000:ff:00.0", "0000:65:00.2"), info, false,
+	expect(t, "another", on(t, "mlx5-vdpa", "pci/0000:65:00.0", "0000:ff:00.0", "0000:65:00.2"), info, other,
 		"the vDPA device vdpa:0000:65:00.3"+notOurs+
 			`"vdpa:0000:65:00.3" or "pci/0000:65:00.3" or "0000:65:00.3" or "0000:65:00.0" or "*" to cdiDevices in the node settings`)
 	info.VDPA.ParentDevice = "vdpa4"
-	expect(t, "on virtio", on(t, "mlx5-vdpa"), info, false)
+	expect(t, "on virtio", on(t, "mlx5-vdpa"), info, other)
 }

@@ -32,9 +32,9 @@ func (o *offer) socket(socket string) {
 		return
 	}
 	outside := path.Clean(cmp.Or(o.Granter.SocketDir, inside))
-	roots := o.Policy.socketRoots()
+	roots := socketRoots(o.Settings.SocketDirs)
 	if !owns(o.Pod, outside, roots) {
-		o.refuse(device, fmt.Sprintf("%s is not a directory of this pod's own, directly below one of socketDirs (%s)", outside, strings.Join(o.Policy.SocketDirs, ", ")),
+		o.refuse(device, fmt.Sprintf("%s is not a directory of this pod's own, directly below one of socketDirs (%s)", outside, strings.Join(o.Settings.SocketDirs, ", ")),
 			`give each pod a directory with {podUID} or {containerID:12} in its name; where the host's path is not the container's, name it by "cdi": {"socketDir": …}`)
 		return
 	}
@@ -58,8 +58,8 @@ func owns(p pod.Identity, dir string, roots []string) bool {
 }
 
 // socketRoots are socketDirs, clean, and where their links lead: /var/run is one.
-func (p Policy) socketRoots() (roots []string) {
-	for _, dir := range p.SocketDirs {
+func socketRoots(dirs []string) (roots []string) {
+	for _, dir := range dirs {
 		roots = append(roots, path.Clean(dir))
 		if resolved, err := filepath.EvalSymlinks(dir); err == nil {
 			roots = append(roots, resolved)
@@ -68,26 +68,17 @@ func (p Policy) socketRoots() (roots []string) {
 	return roots
 }
 
-// resolve follows the links of a directory that exists.
+// resolve follows the links of a directory that exists. Its error leaves out the path.
 func resolve(dir string) (string, error) {
 	resolved, err := filepath.EvalSymlinks(dir)
-	if err != nil {
-		return "", reason(err)
+	if err == nil {
+		var stat fs.FileInfo
+		if stat, err = os.Lstat(resolved); err == nil && !stat.IsDir() {
+			err = syscall.ENOTDIR
+		}
 	}
-	stat, err := os.Lstat(resolved)
-	if err != nil {
-		return "", reason(err)
-	}
-	if !stat.IsDir() {
-		return "", syscall.ENOTDIR
-	}
-	return resolved, nil
-}
-
-// reason is the cause without the path, which has been said.
-func reason(err error) error {
 	if at, ok := errors.AsType[*fs.PathError](err); ok {
-		return at.Err
+		err = at.Err
 	}
-	return err
+	return resolved, err
 }

@@ -40,7 +40,7 @@ func tree(t *testing.T, entries ...string) string {
 func socketsOf(root string, p pod.Identity, dirs ...string) grant.Granter {
 	g := grant.Granter{Pod: p}
 	for _, dir := range dirs {
-		g.Policy.SocketDirs = append(g.Policy.SocketDirs, root+dir)
+		g.Settings.SocketDirs = append(g.Settings.SocketDirs, root+dir)
 	}
 	return g
 }
@@ -48,7 +48,7 @@ func socketsOf(root string, p pod.Identity, dirs ...string) grant.Granter {
 // refused is why a socket's directory is not handed over; "" when it is.
 func refused(t *testing.T, g grant.Granter, socket string) string {
 	t.Helper()
-	got, err := g.Of(vhostUser(socket), true)
+	got, err := g.For(own, vhostUser(socket))
 	if err != nil {
 		t.Fatalf("%s: %v", socket, err)
 	}
@@ -72,7 +72,7 @@ func TestAPodsDirectoryIsMountedAtThePathInTheContainer(t *testing.T) {
 		"/more/fedcba/../x-6e0c2d4f/s": {"/more/x-6e0c2d4f", "/more/x-6e0c2d4f"},
 		"/more/linked-6e0c2d4f/s":      {"/sockets/linked-6e0c2d4f", "/more/linked-6e0c2d4f"},
 	} {
-		got, err := g.Of(vhostUser(root+socket), false)
+		got, err := g.For(other, vhostUser(root+socket))
 		grant := grant.Grant{SocketDir: root + want[0], Mounts: []cdispec.Mount{{Host: root + want[0], Container: root + want[1]}}}
 		if diff := cmp.Diff(grant, got); err != nil || diff != "" {
 			t.Errorf("%s: %v\n%s", socket, err, diff)
@@ -85,7 +85,7 @@ func TestTheHostsDirectoryMayBeElsewhere(t *testing.T) {
 	g := socketsOf(root, web, "/sockets")
 	g.SocketDir = root + "/sockets/6e0c2d4f/"
 	memif := &devinfo.Info{Type: devinfo.TypeMemif, Memif: &devinfo.Memif{Path: "/var/memif//m.sock"}}
-	expect(t, "elsewhere", g, memif, false, root+"/sockets/6e0c2d4f on /var/memif, read-only false")
+	expect(t, "elsewhere", g, memif, other, root+"/sockets/6e0c2d4f on /var/memif, read-only false")
 	g.SocketDir = "sockets/6e0c2d4f"
 	if why := refused(t, g, "/var/memif/m.sock"); !strings.Contains(why, "is not a directory of this pod's own") {
 		t.Errorf("relative: %q", why)
@@ -102,7 +102,7 @@ func TestWhatIsNotThePodsIsRefusedUnseen(t *testing.T) {
 			"/sockets/6e0c2d4f/nested-6e0c2d4f", "/sockets/6e0c2d4f/none-6e0c2d4f", "/sockets/none/6e0c2d4f",
 			"/sockets-2/6e0c2d4f", "/elsewhere/6e0c2d4f", "/elsewhere/none", "/sockets/6e0c2d4f/../../elsewhere/6e0c2d4f",
 		} {
-			want := filepath.Clean(root+dir) + " is not a directory of this pod's own, directly below one of socketDirs (" + strings.Join(g.Policy.SocketDirs, ", ") + ")"
+			want := filepath.Clean(root+dir) + " is not a directory of this pod's own, directly below one of socketDirs (" + strings.Join(g.Settings.SocketDirs, ", ") + ")"
 			if got := refused(t, g, root+dir+"/s"); got != want {
 				t.Errorf("%s of %s: got %q", dir, socketDirs, got)
 			}

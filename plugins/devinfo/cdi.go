@@ -53,10 +53,7 @@ func (r *request) granted(device *discovery.Device, info *devinfo.Info, prev *re
 	if info == nil || r.cdi == nil && (device.IsInterface || len(r.Node.CDIDevices) == 0) {
 		return grant.Grant{}, nil
 	}
-	g := grant.Granter{
-		Sys: r.Finder.Sys, Nodes: r.Nodes, Pod: r.att.Pod(),
-		Policy: grant.Policy{Devices: r.Node.CDIDevices, SocketDirs: r.Node.SocketDirs},
-	}
+	g := grant.Granter{Sys: r.Finder.Sys, Nodes: r.Nodes, Settings: r.Node, Pod: r.att.Pod()}
 	if r.cdi != nil {
 		g.SocketDir = r.socketDir(prev)
 	}
