@@ -81,17 +81,27 @@ func ask(t *testing.T, all []storage.Series, expr string, after time.Duration) p
 	return vector
 }
 
-// fires says for which instances an alert's expression holds after some time.
+// fires says for which instances an alert fires after some time: its expression has held each minute for as
+// long as the rule says.
 func fires(t *testing.T, alert, series string, after time.Duration) (instances []string) {
 	t.Helper()
-	expr := ""
+	all := written(t, series)
 	for _, r := range rules(t) {
-		if r.Alert == alert {
-			expr = r.Expr
+		if r.Alert != alert {
+			continue
 		}
-	}
-	for _, s := range ask(t, written(t, series), expr, after) {
-		instances = append(instances, s.Metric.Get("instance"))
+		held := map[string]int{}
+		minutes := int(time.Duration(r.For)/time.Minute) + 1
+		for minute := range minutes {
+			for _, s := range ask(t, all, r.Expr, after-time.Duration(minute)*time.Minute) {
+				held[s.Metric.Get("instance")]++
+			}
+		}
+		for instance, times := range held {
+			if times == minutes {
+				instances = append(instances, instance)
+			}
+		}
 	}
 	return instances
 }
@@ -101,6 +111,11 @@ func TestAlertsFireWhenTheyShould(t *testing.T) {
 	const agent, agentUp = `devinfo_agent_info{instance="a",version="1"} `, `up{instance="a",job="devinfo/devinfo-agent"} `
 	const driver, driverUp = `cni_dra_nri_connected{instance="a"} `, `up{instance="a",job="cni-dra-driver/cni-dra-driver"} `
 	const onNode = `kube_node_info{instance="kube-state-metrics",node="a"} `
+	const ready = `kube_node_status_condition{instance="kube-state-metrics",condition="Ready",node="a",status="true"} `
+	// The node is away from minute 30 on; DaemonSets leave its pods, whose targets do not answer.
+	const notReady = onNode + "1x120\n" + ready + "1x30 0x90\n"
+	// It comes back after 20 minutes, and the pods two minutes later.
+	const reboots = onNode + "1x120\n" + ready + "1x30 0x20 1x70\n"
 	for _, c := range []struct {
 		alert, series string
 		after         time.Duration
@@ -114,6 +129,17 @@ func TestAlertsFireWhenTheyShould(t *testing.T) {
 		{"DevinfoAgentGone", `up{instance="a",job="node-exporter"} 0x120`, hour, ""},
 		{"DevinfoAgentGone", agent + "1x30\n" + strings.Replace(agent, `"1"`, `"2"`, 1) + "_x30 1x40\n" + onNode + "1x120", hour, ""},
 		{"DevinfoAgentGone", agent + "1x30\n" + onNode + "1x1900", 30 * hour, ""},
+		{"DevinfoAgentGone", notReady + agent + "1x30\n" + agentUp + "1x30 0x90", hour, ""},
+		{"DevinfoAgentGone", notReady + agent + "1x30", hour, ""}, // its pod was deleted meanwhile
+		{"DevinfoAgentGone", reboots + agent + "1x30 _x22 1x70\n" + agentUp + "1x30 0x22 1x70", 51 * time.Minute, ""},
+		{"DevinfoAgentGone", onNode + "1x120\n" + ready + "1x120\n" + agent + "1x30\n" + agentUp + "1x30 0x90", hour, "a"},
+		{"DevinfoAgentGone", reboots + agent + "1x30\n" + agentUp + "1x30 0x90", 80 * time.Minute, "a"}, // it does not come back
+		{"CNIDRADriverGone", notReady + driver + "1x30\n" + driverUp + "1x30 0x90", hour, ""},
+		{"CNIDRADriverGone", notReady + driver + "1x30", hour, ""},
+		{"CNIDRADriverGone", reboots + driver + "1x30 _x22 1x70\n" + driverUp + "1x30 0x22 1x70", 51 * time.Minute, ""},
+		{"CNIDRADriverGone", onNode + "1x120\n" + ready + "1x120\n" + driver + "1x30\n" + driverUp + "1x30 0x90", hour, "a"},
+		{"CNIDRADriverGone", onNode + "1x120\n" + ready + "1x120\n" + driver + "1x30", hour, "a"},
+		{"CNIDRADriverGone", reboots + driver + "1x30\n" + driverUp + "1x30 0x90", 80 * time.Minute, "a"},
 		{"CNIDRADriverGone", driver + "0x120\n" + driverUp + "1x120\n" + onNode + "1x120", hour, ""},
 		{"CNIDRADriverGone", driver + "1x30\n" + onNode + "1x120", hour, "a"},
 		{"CNIDRADriverGone", driver + "1x30\n" + onNode + "1x30", hour, ""},

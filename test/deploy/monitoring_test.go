@@ -108,7 +108,7 @@ func TestTheMetricsAndTheirLabelsAreThoseOfThePrograms(t *testing.T) {
 				return nil
 			}
 			name := regexp.MustCompile(`_(bucket|count|sum)$`).ReplaceAllString(selector.Name, "")
-			if strings.HasPrefix(name, "sriov_vf_") || strings.HasPrefix(name, "node_") || name == "kube_node_info" || name == "up" {
+			if strings.HasPrefix(name, "sriov_vf_") || strings.HasPrefix(name, "node_") || strings.HasPrefix(name, "kube_node_") || name == "up" {
 				return nil // other exporters'
 			}
 			looked++
@@ -150,6 +150,15 @@ func TestEachAlertSaysWhereAndWhatToDo(t *testing.T) {
 		perNode := !strings.HasPrefix(r.Expr, "count(")
 		if perNode != strings.Contains(r.Annotations["summary"], "$labels.instance") {
 			t.Errorf("%s: its summary and its expression disagree on whether it is about a node", r.Alert)
+		}
+	}
+}
+
+// Without NRI on the nodes it would fire for ever.
+func TestTheAlertOfPartsNamesTheValueThatTurnsInjectionOff(t *testing.T) {
+	for _, r := range rules(t) {
+		if r.Alert == "DevinfoAgentPartFails" && !strings.Contains(r.Annotations["description"], "agent.inject=false") {
+			t.Errorf("%s: %s", r.Alert, r.Annotations["description"])
 		}
 	}
 }
